@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * alloc.c: rows of allocation: young, last-in-first-out, aged, what the pool and the records
- * cost. */
+ * alloc.c: rows of allocation: young, last-in-first-out, aged, and the cost of the pool and of
+ * records. */
 #define _GNU_SOURCE
 #include "bench/bench.h"
 
@@ -102,7 +102,7 @@ static void *young_thread(void *arg)
 	return NULL;
 }
 
-/* Blocks a second by the clock on the wall, of threads that share a heap or have one each. */
+/* Blocks a second of wall clock, by threads with a common heap or a heap each. */
 static double young_rate(struct bench_heap *const *benches, int threads)
 {
 	struct young_thread all[2];
@@ -341,8 +341,8 @@ void bench_alloc_aged(void)
 
 /* --- records --- */
 
-/* Side bytes a block, with `branches` branches each. The first one leads to the block made before,
- * so that the last block, an entry, holds all. */
+/* Side bytes a block, with `branches` branches each. The first branch leads to the block before, so
+ * that the last block, an entry, holds all. */
 static double records_bytes(uint32_t branches)
 {
 	enum { BLOCKS = 100000 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * bench.h: what the measuring programs of bench/ share: the row, the clocks, a heap to measure in,
+ * bench.h: shared by the measuring programs of bench/: the row, the clocks, a heap to measure in,
  * and the peers behind C interfaces. Rows see the public headers only. */
 #ifndef CH_BENCH_H
 #define CH_BENCH_H
@@ -22,7 +22,7 @@ enum { BENCH_RUNS_MAX = 15 };
 
 enum bench_met { BENCH_NO_GOAL, BENCH_MET, BENCH_MISSED, BENCH_ABSENT };
 
-/* Crosses a pipe: no pointers. A figure that was not measured is NAN. */
+/* Crosses a pipe: no pointers. NAN = not measured. */
 struct bench_row {
 	char name[40], unit[16], peer_name[96], note[160];
 	double ours, peer, limit, ratio, goal, spread;
@@ -37,15 +37,15 @@ struct bench_row {
 struct bench_runs {
 	double ours[BENCH_RUNS_MAX], peer[BENCH_RUNS_MAX], limit[BENCH_RUNS_MAX];
 	int count, peer_count, limit_count;
-	/* The row goes by the machine's disk, or by two of its clocks: the best run is shown and
-	 * judged, and that of the peer and the limit beside it. The spread tells of all runs. */
+	/* The row depends on the machine's disk, or on two clocks: the best run is shown and
+	 * judged, beside the best of the peer and of the limit. The spread is over all runs. */
 	bool is_of_best;
 };
 
 struct bench_goal {
 	char sign; /* '<', '>' or 0 */
 	double value;
-	enum { BENCH_OF_OURS, BENCH_OF_PEER, BENCH_OF_LIMIT } of; /* what is compared with it */
+	enum { BENCH_OF_OURS, BENCH_OF_PEER, BENCH_OF_LIMIT } of; /* the figure to compare */
 };
 
 void bench_emit(const char *name, const char *unit, const struct bench_runs *,
@@ -70,14 +70,14 @@ struct bench_heap {
 
 void bench_ok(enum ch_status, const char *what); /* exits the row's process on failure */
 void bench_die(const char *what);
-/* snprintf that ends the row where the text does not fit. */
+/* snprintf, but a text that does not fit ends the row. */
 void bench_format(char *text, size_t bytes, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));
 struct bench_heap *bench_heap_open(const struct ch_config *); /* NULL = defaults; attaches */
 void bench_heap_close(struct bench_heap *);
 struct ch_stats bench_stats(const struct bench_heap *);
 struct ch_owner bench_owner(struct bench_heap *, const char *name);
-/* Polls, and collects when the heap wants it. */
+/* Polls, and collects when the heap asks. */
 void bench_safepoint(struct bench_heap *);
 /* One committed block of `bytes` bytes of code that returns at once. */
 struct ch_block bench_block(struct ch_owner, uint32_t bytes);
@@ -127,11 +127,11 @@ void peer_asmjit_release(struct peer_asmjit *, void *exec);
 bool peer_asmjit_query(struct peer_asmjit *, void *pc);
 size_t peer_asmjit_reserved(struct peer_asmjit *);
 
-/* Boehm, one object per block: what one full collection takes, by one marker. */
+/* Boehm, one object per block: the time of a full collection, by one marker. */
 void peer_boehm_build(const uint32_t *edges, uint32_t blocks, uint32_t edges_a_block);
 double peer_boehm_collect_ns(void);
 
-/* ns a block, for blocks made of `bytes` of code from code + n on. */
+/* ns a block, for blocks of `bytes` bytes at code + n. */
 double peer_frames_ns(const uint8_t *code, uint32_t bytes, int blocks);
 double peer_symfiles_ns(const uint8_t *code, uint32_t bytes, int blocks);
 
@@ -143,7 +143,7 @@ double bench_throw_ns(int throws);
 #endif
 /* --- descent.c: x86-64 --- */
 void bench_descent_make(struct bench_heap *);
-/* Calls bottom with so many frames of code below it, and as many of C. */
+/* Calls bottom with so many frames of code below, and as many of C. */
 void bench_descend(int frames, void (*bottom)(void));
 
 #endif

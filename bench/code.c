@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * code.c: code that has no owner: one piece is freed and another one made, while so many are alive.
- * The limit is a list of free slots in memory that is writable and executable at once: nothing is
- * filled, found, named or unwound there. */
+ * code.c: code without an owner: one piece is freed and another made, while so many are alive. The
+ * limit is a list of free slots in memory that is writable and executable at once: the limit fills,
+ * finds, names and unwinds nothing. */
 #define _GNU_SOURCE
 #include "bench/bench.h"
 
@@ -17,7 +17,7 @@ static uint8_t pattern[BYTES];
 /* --- slots of one size --- */
 
 static uint8_t *slots, *next_slot;
-static void *free_slot; /* the first word of each is the next one */
+static void *free_slot; /* the first word of each free slot leads to the next */
 
 static void slots_open(void)
 {
@@ -73,7 +73,7 @@ static void peer_free(void *at)
 	peer_asmjit_release(peer, at);
 }
 
-/* ns a pair. What lives is all of one age: which piece goes next is chance. */
+/* ns a pair. All live pieces are of the same age: chance picks the next piece to go. */
 static double pairs(void *(*make)(void), void (*end)(void *), int alive)
 {
 	static void *pieces[MOST];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * counted.c: the hot paths, each some thousand times, between two marks that callgrind knows: how
- * many instructions one takes does not hang on the machine. tools/instructions.py runs it so; alone
- * it does the same work and says nothing. */
+ * counted.c: the hot paths, each some thousand times, between two marks for callgrind: the number
+ * of instructions does not depend on the machine. tools/instructions.py runs this program under
+ * callgrind; without callgrind the program does the same work and prints nothing. */
 #define _GNU_SOURCE
 #include "bench/bench.h"
 
@@ -21,7 +21,7 @@ static void *places[MANY];
 static uint8_t pattern[BYTES];
 static uint64_t random_state;
 
-/* What ran since the last mark is of no path. */
+/* Drops the counts since the last mark: they belong to no path. */
 static void begin(void)
 {
 	CALLGRIND_ZERO_STATS;
@@ -33,7 +33,7 @@ static void end(const char *path, uint32_t count)
 	CALLGRIND_DUMP_STATS_AT(text);
 }
 
-/* Once before it is counted: memory is there, and the free lists have what they give. */
+/* Runs a path once before the counted run: then memory is there, and the free lists are filled. */
 static void twice(void (*path)(void), const char *name, uint32_t count)
 {
 	path();
@@ -73,7 +73,7 @@ static void release_blocks(enum ch_release how)
 	for (uint32_t i = 0; i < MANY / 10; i++)
 		bench_ok(ch_owner_release(owners[i], how), "owner_release");
 }
-/* A block is held by two cycles at most; the last one ends the quarantine. */
+/* Two cycles at most hold a block; the fourth ends the quarantine. */
 static void collect(void)
 {
 	for (int i = 0; i < 4; i++)
@@ -107,7 +107,7 @@ static void make_and_free(void)
 		bench_ok(ch_code_free(bench->heap, places[0], CH_RELEASE_NOT_RUNNING), "code_free");
 	}
 }
-/* One of many goes and another one comes. */
+/* Frees one of many pieces of code and adds another. */
 static void exchange(void)
 {
 	for (uint32_t i = 0; i < FEW; i++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * create.c: the row of a heap's creation, in a process that has had one: the first one also makes
- * the process's allocator. */
+ * create.c: the row of a heap's creation, in a process that has had a heap: the first heap also
+ * makes the process's allocator. */
 #include "bench/bench.h"
 
 enum { RUNS = 15, HEAPS = 20 };

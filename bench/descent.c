@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * descent.c: a stack of frames of code and C in turn, for rows that walk it. */
+ * descent.c: a stack of frames of code and C in turn, for rows about walks. */
 #include "bench/bench.h"
 
 #include <string.h>
@@ -8,7 +8,7 @@ static void (*code)(void);
 static int depth;
 static void (*at_the_bottom)(void);
 
-/* Code calls it, it calls code. */
+/* Called by code; calls code. */
 __attribute__((noinline)) static void descend(void)
 {
 	if (depth-- > 0)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * fork.c: rows of a server that forks with 32 MiB of code: the time of a fork whose child shares
- * the code until one of both writes, and of one whose child gets a copy, each beside the fork of
- * the same program without code, which is asked in turn. */
+ * the code until a write, and of a fork with a copy for the child. Both stand beside a fork of the
+ * same program without code, measured in turn. */
 #include "bench/bench.h"
 
 #include <stdio.h>
@@ -35,7 +35,7 @@ static struct bench_heap *open_heap(enum ch_fork how)
 	return bench_heap_open(&config);
 }
 
-/* The same program without code, which measures when it is asked. */
+/* The same program without code; measures when asked. */
 struct peer {
 	int ask, answer;
 	pid_t pid;
@@ -89,7 +89,7 @@ static void make_code(struct bench_heap *bench)
 		bench_block(owner, BLOCK_BYTES);
 }
 
-/* What a child has of its own, of all its memory, when it begins: KiB. */
+/* The private memory of a fresh child, of all its memory, in KiB. */
 static unsigned own_kib(void)
 {
 	int ends[2];
@@ -127,7 +127,7 @@ static void measure(const char *name, enum ch_fork how, int forks, struct bench_
 		runs.ours[r] = fork_us(forks);
 		runs.peer[runs.peer_count++] = ask_peer(&peer);
 	}
-	/* A copy is shared memory, which nobody else has. */
+	/* A copy is shared memory, mapped by one process only. */
 	if (how == CH_FORK_COW)
 		bench_format(note, sizeof note,
 			     "32 MiB of code; %u KiB of all its memory are the child's own",

@@ -89,7 +89,7 @@ void bench_lookup(void)
 		if (l.peer && !peer_asmjit_alloc(l.peer, bytes, &exec, &write))
 			bench_die("AsmJit: no memory");
 		l.ours[i] = code.exec + inside;
-		/* Its query takes the start of an allocation only. */
+		/* AsmJit's query takes the start of an allocation only. */
 		l.theirs[i] = exec;
 	}
 	for (uint32_t i = BLOCKS - 1; i; i--) {
@@ -110,8 +110,8 @@ void bench_lookup(void)
 
 enum { NODES = 270000, OUT = 3 };
 
-/* Edges to the next block and to two more within reach of what was compiled next; or the next along
- * a random ring and two random ones. */
+/* Edges to the next block and to two more blocks at most NEAR further on; or along a random ring
+ * and to two random blocks. */
 static uint32_t *make_edges(bool is_random)
 {
 	enum { NEAR = 256 };
@@ -168,7 +168,7 @@ static struct bench_heap *build_graph(const uint32_t *edges)
 	return bench;
 }
 
-/* Records of the library's sizes, walked with nothing but the mark test: what memory allows. */
+/* Records of the library's sizes, walked with the mark test only: the limit by memory. */
 struct walk_block {
 	uint32_t generation, mark, first, rest[11];
 };
@@ -216,7 +216,7 @@ static double walk_ns(struct walk *walk)
 	return (bench_cpu_ns() - start) / NODES;
 }
 
-/* The whole collection, and in *mark what its marking took. */
+/* Returns the time of the whole collection, and in *mark the time of the marking. */
 static double collect_ours(struct bench_heap *bench, double *mark)
 {
 	double start = bench_cpu_ns();
@@ -290,8 +290,8 @@ void bench_sweep(void)
 				*owner = bench_owner(bench, "sweep");
 			struct ch_block block = bench_block(*owner, BYTES);
 			bench_ok(ch_owner_set_entry(*owner, block), "set_entry");
-			/* One lives here and there: how the system takes whole chunks
-			 * back is not what is measured. */
+			/* A few blocks live on: how the system takes whole chunks back is not
+			 * measured. */
 			if (r < 0 && i % OF_A_KEEPER == 0) {
 				struct ch_owner keeper = bench_owner(bench, "keeper");
 				bench_ok(ch_owner_set_entry(keeper, bench_block(keeper, BYTES)),
@@ -301,8 +301,8 @@ void bench_sweep(void)
 		for (int i = 0; i < BLOCKS / OF_AN_OWNER; i++)
 			bench_ok(ch_owner_release(owners[i], CH_RELEASE_COLLECT), "release");
 		struct ch_stats before = bench_stats(bench);
-		/* A block is held by two cycles at most; the last one ends the quarantine.
-		 * Little lives, so that marking is nearly free. */
+		/* Two cycles at most hold a block; the fourth ends the quarantine. Little lives, so
+		 * marking is nearly free. */
 		double from = bench_cpu_ns();
 		for (int k = 0; k < 4; k++)
 			bench_ok(ch_heap_collect(bench->heap), "collect");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * headline.c: 500,000 methods defined, called once and dropped, with the unwinder and the perf map
- * told of every block: time, and resident memory from 10,000 methods on; and what a statistics file
- * costs meanwhile. */
+ * told of every block: time, and resident memory from 10,000 methods on; and the cost of a
+ * statistics file meanwhile. */
 #define _GNU_SOURCE
 #include "bench/bench.h"
 
@@ -106,9 +106,9 @@ static double seconds_of(clockid_t clock)
 	return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
-/* Two heaps take turns of some ms, so that a change of the machine's speed meets both. Another
- * thread than this one is the file's, whose writer works while its heap rests, too: that is not
- * what a running heap pays. */
+/* Two heaps take turns of some ms, so that a change of the machine's speed meets both. The file's
+ * writer is a thread, and works while its heap rests, too. Turns without the file are timed by the
+ * calling thread's clock, without the writer. */
 static void take_turns(const char *stats_file, double *with, double *without)
 {
 	enum { TURNS = 100, METHODS_OF_A_TURN = FILE_METHODS / TURNS };

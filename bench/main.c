@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * main.c: runs every row in a process of its own, prints the table and writes bench.json. Rows send
- * what they measured through a pipe, so that one that fails does not take the others with it. */
+ * their results through a pipe, so that the failure of a row leaves the other rows whole. */
 #define _GNU_SOURCE
 #include "bench/bench.h"
 

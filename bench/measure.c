@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * measure.c: clocks, medians, and the heap that rows measure in. It measures nothing itself. */
+ * measure.c: clocks, medians, and the heap for rows to measure in. Has no rows. */
 #define _GNU_SOURCE
 #include "bench/bench.h"
 
@@ -94,7 +94,7 @@ static void note_wish(void *user)
 	((struct bench_heap *)user)->wants_collection = true;
 }
 
-/* The branches of the benchmarks are linked before they run. */
+/* Never reached: the branches of the benchmarks are linked before they run. */
 static struct ch_block no_target(void *user, struct ch_branch branch, void *branch_user,
 				 struct ch_regs *regs)
 {

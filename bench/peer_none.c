@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * peer_none.c: stands in for AsmJit where it is not installed: its columns stay empty. */
+ * peer_none.c: stands in for AsmJit where AsmJit is not installed: the columns stay empty. */
 #include "bench/bench.h"
 
 #if !CH_BENCH_ASMJIT

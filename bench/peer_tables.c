@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * peer_tables.c: how JITs without such a library tell unwinder and debugger of a block: one
- * __register_frame and one symbol file in memory a block. Not what a debugger makes of them: the
- * list is not the one that GDB reads. */
+ * peer_tables.c: how JITs without such a library tell unwinder and debugger of a block: with one
+ * __register_frame and one symbol file in memory a block. No debugger works here: GDB reads another
+ * list. */
 #include "bench/bench.h"
 
 #include <elf.h>
@@ -11,7 +11,7 @@
 void __register_frame(void *);
 void __deregister_frame(void *);
 
-/* A section of one CIE for code that keeps rbp, one FDE and the end. */
+/* A section: a CIE for code that keeps rbp, an FDE and the end. */
 struct section {
 	uint8_t cie[24], fde[32], end[8];
 };
@@ -42,7 +42,7 @@ double peer_frames_ns(const uint8_t *code, uint32_t bytes, int blocks)
 		__register_frame(&sections[i]);
 	}
 	double time = bench_cpu_ns() - start;
-	for (int i = blocks; i-- > 0;) /* the last one first is cheap */
+	for (int i = blocks; i-- > 0;) /* deregistering the last section first is cheap */
 		__deregister_frame(&sections[i]);
 	free(sections);
 	return time / blocks;
@@ -56,7 +56,7 @@ struct entry {
 
 enum { SECTIONS = 5 };
 
-/* Headers, two symbols, and one table of strings for sections and symbols. */
+/* Headers, two symbols, and a table of strings for sections and symbols. */
 struct symfile {
 	struct entry entry;
 	Elf64_Ehdr header;

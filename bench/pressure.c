@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * pressure.c: rows of a program whose live code nearly fills its pool: methods are defined anew and
- * called at random, and one without code is compiled when it is called. Measured is how many calls
- * run code, beside the same program with room for everything, beside a heap that throws all code
- * away when it is full, as many JITs do, and beside code that is written and called and nothing
- * else. */
+ * called at random, and a call compiles a method without code. The measure is how many calls run
+ * code, beside the same program with room for everything, beside a heap that throws all code away
+ * when full, as many JITs do, and beside code that is only written and called. */
 #define _GNU_SOURCE
 #include "bench/bench.h"
 
@@ -57,7 +56,7 @@ static void drop(struct program *p, uint32_t slot)
 		p->dead[p->dead_count++] = p->methods[slot];
 }
 
-/* Everything goes; what is called again is compiled again. */
+/* Throws all code away; the next call of a method compiles the method again. */
 static void flush(struct program *p)
 {
 	for (uint32_t i = 0; i < p->dead_count; i++)
@@ -90,8 +89,8 @@ static void compile(struct program *p, uint32_t slot)
 	bench_ok(ch_owner_set_entry(p->methods[slot], code.block), "set_entry");
 }
 
-/* Calls that ran code, in millions a second of processor time. A method that finds no room is
- * interpreted, and tried again at its next call. */
+/* Calls that ran code, in millions a second of processor time. A method without room is
+ * interpreted, and compiled at a later call. */
 static double rate(struct program *p, uint32_t turns)
 {
 	uint32_t ran = 0;
@@ -143,7 +142,7 @@ static void close_program(struct program *p)
 	free(p->dead);
 }
 
-/* --- the limit: a bump arena that is written over from its start, and forgets nothing --- */
+/* --- the limit: a bump arena, written over from its start, without any record --- */
 
 static double bare_rate(uint8_t *arena, const uint8_t **entries, uint32_t slots, uint64_t *random)
 {
@@ -172,7 +171,7 @@ void bench_pressure(void)
 {
 	memset(pattern, 0xc3, sizeof pattern);
 	bench_pin(1);
-	/* As many methods as make live blocks fill 1/1.1 of the small pool. */
+	/* Enough methods to fill 1/1.1 of the small pool with live blocks. */
 	struct program probe = open_program(LARGE, 10000, false);
 	uint32_t slots =
 		(uint32_t)(SMALL / 1.1 * 10000 / (double)bench_stats(probe.bench).code_bytes_now);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
- * profile.c: rows of the profiler: what one sample of 100 frames takes, code and C in turn, beside
- * glibc's backtrace in the same place, and what a program loses to a profile that runs.
+ * profile.c: rows of the profiler: the time of a sample of 100 frames, code and C in turn, beside
+ * glibc's backtrace in the same place, and the loss of a program under a running profile.
  *
- * A sample is timed in the profiler's own signals, by a handler that is put before its handler and
- * calls it: once as the signal finds the caches, then some times more. The goal is of the latter;
- * the former, which depends on what the program does, is the row beside it. */
+ * A sample is timed in the profiler's own signals, by a handler in front of the profiler's handler.
+ * The handler calls the profiler's: once with caches as the signal finds them, then some times
+ * more. The goal is for the latter; the former depends on the program, and is the row beside. */
 #define _GNU_SOURCE
 #include "bench/bench.h"
 
@@ -21,7 +21,7 @@
 enum {
 	RUNS = 9,
 	FRAMES = 100,
-	DEPTH = 46, /* twice as many frames, and those of this program */
+	DEPTH = 46, /* twice as many frames, and the frames of this program */
 	MOST = FRAMES + 64,
 	RATE = 1000,
 	AGAIN = 8,
@@ -55,7 +55,7 @@ static void time_sample(int signal, siginfo_t *info, void *ucontext)
 	double glibc = bench_wall_ns();
 	int more = libunwind ? libunwind(pcs, MOST) : MOST;
 	double last = bench_wall_ns();
-	/* A walk that saw less is no measure. */
+	/* A walk that missed frames is no measure. */
 	taken[0][samples] = (ours - start) / AGAIN;
 	taken[3][samples] = start - first;
 	taken[1][samples] = frames >= FRAMES ? glibc - ours : NAN;
@@ -82,7 +82,7 @@ static struct ch_profile_counts stop_profile(void)
 	return counts;
 }
 
-/* The line of the report that has most frames: whether the profiler walked all of them. */
+/* The most frames of a line in the report: shows whether the profiler walked all of them. */
 static int deepest_line(void)
 {
 	static char line[1 << 16];
@@ -144,7 +144,7 @@ static void sample_row(void)
 		   "the first one in a signal: cold caches");
 }
 
-/* --- what a program loses --- */
+/* --- the loss of a program --- */
 
 static double process_ns(void)
 {

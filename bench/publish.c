@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * publish.c: what telling the world about code costs: a commit with sinks on less one without, a
- * throw elsewhere while the pool is full, and the death of blocks that have names. */
+ * publish.c: the cost of telling the world about code: a commit with sinks on less a commit
+ * without, a throw elsewhere while the pool is full, and the death of named blocks. */
 #define _GNU_SOURCE
 #include "bench/bench.h"
 
@@ -35,8 +35,8 @@ static void remove_files(void)
 	rmdir(folder);
 }
 
-/* With the sinks of a set that this build and this machine have; bits that the library does not
- * know are refused. */
+/* Opens a heap with all wanted sinks of this build and this machine. The library refuses unknown
+ * bits. */
 static struct bench_heap *open_told(unsigned wanted, unsigned *on)
 {
 	struct ch_config config;
@@ -86,8 +86,8 @@ static void flush_sinks(struct bench_heap *bench)
 
 /* --- publish --- */
 
-/* Opens, writes and commits, batch by batch; and has what nobody asked for yet made and written,
- * where is_shown says so. ns a block. */
+/* Opens, writes and commits, batch by batch. is_shown: also makes and writes the images that no
+ * debugger asked for. ns a block. */
 static double publish(struct bench_heap *bench, bool is_shown)
 {
 	static struct ch_code codes[BATCH];
@@ -116,7 +116,7 @@ static double publish(struct bench_heap *bench, bool is_shown)
 static void publish_row(const char *name, unsigned sinks, bool is_shown, struct bench_goal goal)
 {
 	struct bench_runs runs = {.is_of_best = sinks & (CH_SINK_PERF_MAP | CH_SINK_JITDUMP)};
-	/* Two times of the same work differ by as much. */
+	/* Two times of the same work may differ by 1 ns. */
 	static const double finest_ns = 1;
 	unsigned on, off;
 	struct bench_heap *none = open_told(0, &off), *told = open_told(sinks, &on);
@@ -156,7 +156,7 @@ void bench_publish(void)
 	memset(pattern, 0xc3, sizeof pattern);
 	bench_pin(1);
 	make_folder();
-	/* Its sink is there when the process has it. Local: the program's unwinder stays. */
+	/* The libunwind sink needs the library. Local: the program's unwinder stays. */
 	dlopen("libunwind.so.8", RTLD_NOW | RTLD_LOCAL);
 	publish_row("publish_unwind", CH_SINK_UNWIND, false,
 		    (struct bench_goal){'<', 20, BENCH_OF_OURS});
@@ -220,8 +220,8 @@ void bench_throw(void)
 
 /* --- withdraw --- */
 
-/* One owner of a hundred is kept where is_first says so: how the system takes whole chunks back is
- * not what is measured. */
+/* is_first: an owner more for each hundred, which stays: how the system takes whole chunks back is
+ * not measured. */
 static void make_named(struct bench_heap *bench, struct ch_owner *owners, int count, bool is_first)
 {
 	enum { OF_AN_OWNER = 10, OF_A_KEEPER = 100 };
@@ -254,7 +254,7 @@ static void withdraw_row(const char *name, unsigned sinks, struct bench_goal goa
 			for (int k = 0; k < OWNERS; k++)
 				bench_ok(ch_owner_release(owners[k], CH_RELEASE_COLLECT),
 					 "release");
-			/* The second has what nothing ever entered, the fourth ends the
+			/* The second cycle frees never-entered blocks, the fourth ends the
 			 * quarantine. */
 			for (int k = 0; k < 4; k++)
 				bench_ok(ch_heap_collect(bench->heap), "collect");

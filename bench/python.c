@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * python.c: rows of hosts/python, measured by its bench.py in the CPython that is installed: what a
- * function's own trampoline costs beside a frame evaluation hook that only forwards, and beside
- * trampolines that are never freed. Where it is not built, the rows say so. */
+ * python.c: rows of hosts/python, measured by its bench.py in the installed CPython: the cost of a
+ * function's own trampoline beside a frame evaluation hook that only forwards, and beside
+ * trampolines that are never freed. Where hosts/python is not built, the rows say so. */
 #define _GNU_SOURCE
 #include "bench/bench.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * scheme.c: rows of the reference VM, measured by running the built program: the price of living in
- * the heap (against the same emitter in a bump arena), what the JIT gains, the interpreter beside
+ * the heap (against the same emitter in a bump arena), the gain by the JIT, the interpreter beside
  * TinyScheme, and a start from an image. Where the program is not built, the rows say so. */
 #define _GNU_SOURCE
 #include "bench/bench.h"
@@ -58,8 +58,8 @@ static void write_program(int i, int repetitions, const char *suffix, const char
 	fclose(file);
 }
 
-/* As many copies of each procedure as make the fixed part of the records small; all are in use at
- * the end, or none was called. */
+/* Writes enough copies of each procedure to make the fixed part of the records small. All copies
+ * are in use at the end (calls), or none was called. */
 static void write_many(int copies, bool calls, char *path)
 {
 	bench_format(path, PATH, "%s/%s%d.scm", folder, calls ? "called" : "many", copies);
@@ -79,7 +79,7 @@ static void write_many(int copies, bool calls, char *path)
 	fclose(file);
 }
 
-/* Processor seconds of a command, NAN when it fails; what it prints goes to a file. */
+/* Processor seconds of a command, NAN when the command fails. The output goes to a file. */
 static double run_command(const char *command)
 {
 	char line[3 * PATH];
@@ -104,7 +104,7 @@ static double run_scheme(const char *mode, const char *path)
 	return run_command(command);
 }
 
-/* A number that (code-stats) printed as (name . number) or "name":number; NAN: there is none. */
+/* A number that (code-stats) printed as (name . number) or "name":number; NAN if missing. */
 static double code_stat(const char *mode, const char *path, const char *name)
 {
 	if (isnan(run_scheme(mode, path)))
@@ -182,7 +182,7 @@ static void tax_rows(void)
 		bench_emit("tax_bytes", "B", &bytes, "scheme --arena", tax_bytes_goal, "");
 }
 
-/* The slowest program counts: the goal holds for each. */
+/* The slowest program counts: the goal holds for each program. */
 static void speedup_row(void)
 {
 	struct bench_runs runs = {0};

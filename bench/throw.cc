@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // throw.cc: C++ exceptions between native frames, which find their handler by the unwinder's tables
-// of the whole process. It knows nothing of the heap.
+// of the whole process. Knows nothing of the heap.
 #include "bench/bench.h"
 
 namespace

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * trampoline.c: what a trampoline costs: to make, beside copying the same bytes and registering one
- * unwind table for each; from its owner's creation to its release; and to call through, beside the
- * direct call. */
+ * trampoline.c: the cost of a trampoline: to make, beside copying the same bytes and registering
+ * one unwind table for each; from its owner's creation to its release; and to call through, beside
+ * the direct call. */
 #include "bench/bench.h"
 
 #include <stdlib.h>
@@ -112,8 +112,8 @@ void bench_trampoline_make(void)
 
 typedef uint64_t called(uint64_t);
 
-/* Each call waits for the one before: what is measured is the way there and back. The shortest of
- * some loops, since another program on the same core only adds to it. */
+/* Each call waits for the call before, so the time is for the way there and back. Takes the
+ * shortest of some loops, since other programs on the same core only add time. */
 static double call_ns(called *const *through)
 {
 	double shortest = 1e9;
@@ -130,12 +130,12 @@ static double call_ns(called *const *through)
 	return shortest;
 }
 
-/* A function of C that does no more than call another: what any frame between costs. */
+/* A C function that only calls another function: the cost of any frame between. */
 static called *volatile between_target = answer;
 static uint64_t between(uint64_t n)
 {
 	uint64_t result = between_target(n);
-	__asm__ volatile("" : "+r"(result)); /* or it were a jump */
+	__asm__ volatile("" : "+r"(result)); /* keeps the call from becoming a jump */
 	return result;
 }
 

@@ -12,7 +12,7 @@ enum { RUNS = 9, DEPTH = 100, FRAMES = 2 * DEPTH, MOST = FRAMES + 64 };
 static struct bench_heap *bench;
 static const void *pcs[MOST];
 
-/* A frame's share of one walk; NAN when the walk did not see them all. */
+/* A frame's share of one walk; NAN when the walk missed some frames. */
 static double time_walks(size_t (*walk)(void), int loops)
 {
 	size_t frames = walk();
@@ -38,7 +38,7 @@ static size_t by_glibc(void)
 	return (size_t)backtrace((void **)(uintptr_t)pcs, MOST);
 }
 
-/* No guard, no bound but the number of frames. */
+/* A walk without guards, bounded by the number of frames. */
 static size_t by_nothing(void)
 {
 	const uintptr_t *record = __builtin_frame_address(0);

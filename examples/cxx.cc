@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * cxx.cc: the smallest program in C++17: code that is called by its type and freed by a destructor;
- * and a function that is interpreted first and compiled then. */
+ * cxx.cc: the smallest program in C++17: code that is called by type and freed by a destructor; and
+ * a function that is interpreted first and compiled then. */
 #include <codeheap/codeheap.hpp>
 
 #include <iostream>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * embed_boehm.c: a whole VM on the Boehm collector, on libcodeheap. x86-64.
  *
- * A function is x -> x + bias * scale, `scale` being a global. Its first call compiles it: then
- * bias * scale is a number that the code alone names. Another scale throws such code away. */
+ * A function is x -> x + bias * scale; `scale` is global. The first call compiles the function:
+ * then bias * scale is a number that the code alone names. Another scale throws such code away. */
 #include <codeheap/codeheap_bdw.h>
 
 #include <gc/gc.h>
@@ -25,7 +25,7 @@ static long scale = 2;
 #define MUST(what) ((what) ? (void)0 : (fprintf(stderr, "failed: %s\n", #what), exit(1)))
 #define OK(call) MUST((call) == CH_OK)
 
-/* What the code calls. It allocates, so it may collect: the constant lives by the frame above. */
+/* Called by the code. Allocates, so may collect: the frame above holds the constant. */
 static long add(const long *constant, long x)
 {
 	long *sum = GC_MALLOC_ATOMIC(sizeof *sum);
@@ -38,7 +38,7 @@ static long add(const long *constant, long x)
 static long (*const helper)(const long *, long) = add;
 
 /* push rbp; mov rbp, rsp; mov rdi, constant; mov rax, add; call rax; pop rbp; ret. x is in rsi.
- * Only a return comes behind the call, so that no patch point is needed there. */
+ * Only a return comes behind the call, so no patch point is needed there. */
 static const char template[] = "\x55\x48\x89\xe5\x48\xbf--------\x48\xb8--------\xff\xd0\x5d\xc3";
 enum { CONSTANT_AT = 6, ADD_AT = 16, BYTES = sizeof template - 1 };
 
@@ -64,7 +64,7 @@ static void compile(struct function *function)
 		OK(ch_owner_set_entry(function->owner, block));
 }
 
-/* The fallback of each owner: called like the code, when there is none. */
+/* The fallback of each owner: called in place of missing code. */
 static long interpret(struct function *function, long x)
 {
 	compile(function);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * embed_precise.c: a whole VM with a precise collector of its own, on libcodeheap. x86-64.
  *
- * A function is x -> x + bias * scale, `scale` being a global. Its first call compiles it: then
- * bias * scale is a number that the code alone names. Another scale throws such code away.
- * The collector marks, and sweeps as it allocates; moving.c has one that copies. */
+ * A function is x -> x + bias * scale; `scale` is global. The first call compiles the function:
+ * then bias * scale is a number that the code alone names. Another scale throws such code away. The
+ * collector marks, and sweeps while allocating; moving.c has a copying collector. */
 #include <codeheap/codeheap.h>
 #include <codeheap/collector.h>
 
@@ -12,8 +12,8 @@
 
 enum { COUNT = 1000, MADE = 2 * COUNT, ROOM = 5000 };
 static struct object {
-	long reached, value;   /* reached: by which collection; by an older one: free */
-	struct ch_owner owner; /* of a function; its value is the bias */
+	long reached, value;   /* reached: the number of a collection; free if older */
+	struct ch_owner owner; /* of a function, whose value is the bias */
 } objects[ROOM], *functions[COUNT];
 typedef long entry(struct object *, long);
 
@@ -57,7 +57,7 @@ static struct object *allocate(long value)
 	return &objects[next % ROOM];
 }
 
-/* What the code calls. It allocates, so it may collect: the constant lives by the frame above. */
+/* Called by the code. Allocates, so may collect: the frame above holds the constant. */
 static long add(struct object *constant, long x)
 {
 	return allocate(x)->value + constant->value;
@@ -65,7 +65,7 @@ static long add(struct object *constant, long x)
 static long (*const helper)(struct object *, long) = add;
 
 /* push rbp; mov rbp, rsp; mov rdi, constant; mov rax, add; call rax; pop rbp; ret. x is in rsi.
- * Only a return comes behind the call, so that no patch point is needed there. */
+ * Only a return comes behind the call, so no patch point is needed there. */
 static const char template[] = "\x55\x48\x89\xe5\x48\xbf--------\x48\xb8--------\xff\xd0\x5d\xc3";
 enum { CONSTANT_AT = 6, ADD_AT = 16, BYTES = sizeof template - 1 };
 
@@ -90,7 +90,7 @@ static void compile(struct object *function)
 		OK(ch_owner_set_entry(function->owner, block));
 }
 
-/* The fallback of each owner: called like the code, when there is none. */
+/* The fallback of each owner: called in place of missing code. */
 static long interpret(struct object *function, long x)
 {
 	compile(function);

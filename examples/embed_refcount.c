@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * embed_refcount.c: a whole VM whose objects have reference counts, on libcodeheap. x86-64.
  *
- * A function is x -> x + bias * scale, `scale` being a global. Its first call compiles it: then
- * bias * scale is a number that the code alone names. Another scale throws such code away. */
+ * A function is x -> x + bias * scale; `scale` is global. The first call compiles the function:
+ * then bias * scale is a number that the code alone names. Another scale throws such code away. */
 #include <codeheap/codeheap.h>
 
 #include <stdio.h>
@@ -19,7 +19,7 @@ static struct ch_heap *heap;
 static struct ch_vm *vm;
 static struct ch_assumption scale_stays;
 static long scale = 2, freed;
-static struct function *victim; /* the next addition drops it, below its own code */
+static struct function *victim; /* the next addition drops this function, below its own code */
 
 #define MUST(what) ((what) ? (void)0 : (fprintf(stderr, "failed: %s\n", #what), exit(1)))
 #define OK(call) MUST((call) == CH_OK)
@@ -46,7 +46,7 @@ static void collect_wanted(void *is_wanted)
 	*(bool *)is_wanted = true; /* not here: the library is in the middle of a call */
 }
 
-/* What the code calls. It may free code and collect, the caller's too: that is on the stack. */
+/* Called by the code. May free code and collect. The caller's code is on the stack, and stays. */
 static long add(const long *constant, long x)
 {
 	if (victim) {
@@ -58,7 +58,7 @@ static long add(const long *constant, long x)
 static long (*const helper)(const long *, long) = add;
 
 /* push rbp; mov rbp, rsp; mov rdi, constant; mov rax, add; call rax; pop rbp; ret. x is in rsi.
- * Only a return comes behind the call, so that no patch point is needed there. */
+ * Only a return comes behind the call, so no patch point is needed there. */
 static const char template[] = "\x55\x48\x89\xe5\x48\xbf--------\x48\xb8--------\xff\xd0\x5d\xc3";
 enum { CONSTANT_AT = 6, ADD_AT = 16, BYTES = sizeof template - 1 };
 
@@ -86,7 +86,7 @@ static void compile(struct function *function)
 	free(constant); /* the interpreter goes on */
 }
 
-/* The fallback of each owner: called like the code, when there is none. */
+/* The fallback of each owner: called in place of missing code. */
 static long interpret(struct function *function, long x)
 {
 	compile(function);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  * embed_threads.c: a whole VM with two threads and a precise collector in two generations, on
- * libcodeheap, which stops the threads for it. x86-64.
+ * libcodeheap, which stops the threads. x86-64.
  *
- * A function is x -> x + bias * SCALE. Its first call compiles it: then bias * SCALE is an object
- * that the code alone names. Each thread makes functions, calls them and forgets them, and makes
- * objects in a nursery of its own. The thread whose nursery is full collects for both:
+ * A function is x -> x + bias * SCALE. The first call compiles the function: then bias * SCALE is
+ * an object that the code alone names. Each thread makes functions, calls and forgets them, and
+ * makes objects in a nursery of its own. The thread with a full nursery collects for both:
  *
- *   minor   moves what code names out of the nurseries; no code dies
- *   full    moves what living code names out of both generations; the code of forgotten functions
- *           dies, and its objects are not moved
+ *   minor   moves objects that code names out of the nurseries; no code dies
+ *   full    moves objects that living code names out of both generations; the code of forgotten
+ *           functions dies, and its objects are not moved
  *
  * The other thread stands still meanwhile: at a poll, or in a call of the library that waits. */
 #include <codeheap/codeheap.h>
@@ -24,7 +24,7 @@ enum { MADE = THREADS * ROUNDS * COUNT };
 
 struct object {
 	long value;
-	struct object *moved; /* to where, of what a collection left behind */
+	struct object *moved; /* the new address, in an object left behind */
 };
 struct function {
 	struct ch_owner owner;
@@ -39,7 +39,7 @@ static _Thread_local struct mutator *self;
 
 static struct object spaces[2][OLD], *old = spaces[0];
 static size_t old_used;
-static bool is_full; /* the collection */
+static bool is_full; /* the collection is full */
 static int minors, fulls;
 
 static struct ch_heap *heap;
@@ -55,7 +55,7 @@ static bool is_old(const struct object *object)
 	return object >= spaces[0] && object < spaces[1] + OLD;
 }
 
-/* Where the object is from now on. Objects name no others here, so there is nothing to scan. */
+/* Moves an object, and returns the new address. Objects name no objects, so nothing is scanned. */
 static uintptr_t move(uintptr_t word)
 {
 	struct object *object = (struct object *)word;
@@ -79,12 +79,12 @@ static uintptr_t move_ref(void *vm_user, uintptr_t word)
 static uintptr_t visit_ref(void *unused, uintptr_t word, bool *is_young)
 {
 	(void)unused;
-	*is_young = false; /* it is old then */
+	*is_young = false; /* moved to the old generation */
 	return move(word);
 }
 
-/* Called where each word that the thread needs is where the collector looks, under no lock. The
- * other threads may wait here, too: their turn comes when this one is over. */
+/* Called under no lock, where the collector finds every word that the thread needs. Another thread
+ * may wait here, too, until the end of this collection. */
 static void collect(bool wants_full)
 {
 	struct ch_marker *marker;
@@ -108,7 +108,7 @@ static void collect(bool wants_full)
 	OK(ch_mark_end(marker, is_full)); /* and go on from here */
 }
 
-/* The object stays where it is until this thread polls, allocates or calls the library. */
+/* The object stays in place until this thread polls, allocates or calls the library. */
 static struct object *allocate(long value)
 {
 	while (self->used == YOUNG)
@@ -120,7 +120,7 @@ static struct object *allocate(long value)
 
 /* --- the compiler --- */
 
-/* What the code calls. The constant is read first: to allocate may move it. */
+/* Called by the code. Reads the constant first: the allocation may move the constant. */
 static long add(struct object *constant, long x)
 {
 	long sum = constant->value + x;
@@ -134,7 +134,7 @@ static const char template[] = "\x55\x48\x89\xe5\x48\xbf\0\0\0\0\0\0\0\0\x48\xb8
 enum { CONSTANT_AT = 6, ADD_AT = 16, BYTES = sizeof template - 1 };
 
 /* Every call of the library may wait for a collection of the other thread. So the ref is attached
- * while it names nothing, and nothing is called between the object's making and its store. */
+ * while still NULL, and no call stands between the object's making and the store. */
 static void compile(struct function *function)
 {
 	struct ch_code code;
@@ -150,11 +150,11 @@ static void compile(struct function *function)
 	struct ch_block block = code.block;
 	OK(ch_block_commit(&code, 1));
 	memset(&code, 0, sizeof code); /* addresses on a stack would hold the block */
-	/* CH_E_STALE, where two full collections came since: the next call compiles it again. */
+	/* CH_E_STALE if two full collections came since: the next call compiles again. */
 	(void)!ch_owner_set_entry(function->owner, block);
 }
 
-/* The fallback of each owner: called like the code, when there is none. */
+/* The fallback of each owner: called in place of missing code. */
 static long interpret(struct function *function, long x)
 {
 	compile(function);
@@ -167,7 +167,7 @@ static void make_function(struct function *function, long bias)
 {
 	struct ch_owner owner;
 	OK(ch_owner_create(vm, "adds", (const void *)interpret, NULL, &owner));
-	*function = (struct function){owner, bias}; /* and what was there is forgotten */
+	*function = (struct function){owner, bias}; /* the old function is forgotten */
 }
 
 static long call(struct function *function, long x)
@@ -180,14 +180,14 @@ static long call(struct function *function, long x)
 static void *run(void *mutator)
 {
 	self = mutator;
-	OK(ch_thread_attach(heap, NULL, NULL)); /* its end detaches it */
+	OK(ch_thread_attach(heap, NULL, NULL)); /* detached at the thread's end */
 	for (int round = 0; round < ROUNDS; round++) {
 		for (int i = 0; i < COUNT; i++)
 			make_function(&self->functions[i], round * COUNT + i);
 		for (int i = 0; i < CALLS * COUNT; i++) {
 			struct function *function = &self->functions[i % COUNT];
 			MUST(call(function, i) == function->bias * SCALE + i);
-			ch_thread_poll(); /* stands still here while the other one collects */
+			ch_thread_poll(); /* stands still here while the other thread collects */
 		}
 	}
 	return NULL;
@@ -206,7 +206,7 @@ int main(void)
 	OK(ch_thread_attach(heap, NULL, NULL));
 	for (int i = 0; i < THREADS; i++)
 		MUST(pthread_create(&threads[i], NULL, run, &mutators[i]) == 0);
-	ch_thread_park(); /* a wait of the VM's own: no collection waits for it */
+	ch_thread_park(); /* a wait of the VM's own: no collection waits for a parked thread */
 	for (int i = 0; i < THREADS; i++)
 		MUST(pthread_join(threads[i], NULL) == 0);
 	ch_thread_unpark();

@@ -70,7 +70,7 @@ static void look(void)
 	count = ch_backtrace(heap, CH_BACKTRACE_TABLES, NULL, callers, 16);
 }
 
-/* Whether callers[i] is in the code of that name. */
+/* Whether callers[i] is in the code of the given name. */
 static int is_in(size_t i, const char *name)
 {
 	char text[64];
@@ -78,7 +78,7 @@ static int is_in(size_t i, const char *name)
 	return strncmp(text, name, strlen(name)) == 0;
 }
 
-/* Has the caller call the callee, which calls look(): whether the walk found both, in order. */
+/* Has the caller call the callee, which calls look(). Whether the walk found both, in order. */
 static bool finds(const void *caller, const void *callee, const char *name)
 {
 	size_t i = 0;

@@ -26,7 +26,7 @@ static void start(void)
 		vm = NULL;
 }
 
-/* First in each public function. False: do without code. */
+/* First in each public function. Returns false when the caller has to do without code. */
 static bool enter(void)
 {
 	pthread_once(&once, start);

@@ -43,7 +43,7 @@ int main(void)
 	printf("compiled: %d\n", (*cell)());
 	ok(ch_blocks_invalidate(&block, 1, NULL)); // the cell leads to interpret() again
 	printf("invalidated: %d\n", (*cell)());
-	ok(ch_heap_collect(heap)); // nothing runs it: withdrawn and filled with traps
+	ok(ch_heap_collect(heap)); // no thread runs the block: withdrawn and filled with traps
 	struct ch_info info = {.size = sizeof info};
 	printf("collected: %s\n", ch_block_info(block, &info) == CH_E_STALE ? "yes" : "no");
 	ok(ch_owner_release(owner, CH_RELEASE_COLLECT));

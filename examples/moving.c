@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: MIT
- * moving.c: a precise collector that moves objects, also those that compiled code names. x86-64.
+ * moving.c: a precise collector that moves objects, also objects that compiled code names. x86-64.
  *
  * The VM's heap has two generations, each copied by Cheney's algorithm: a nursery, where an object
  * survives one minor collection and is promoted by the next, and an old generation, which a major
  * collection copies whole. Code takes part in both:
  *
- *   minor   ch_refs_visit(CH_REFS_YOUNG) gives the refs of blocks that may name young objects; they
- *           are roots, and get the new addresses.
- *   major   ch_mark_begin to ch_mark_end. A method that is copied marks its owner (ch_mark_owner),
- *           a block reached for the first time hands its refs to `ref`, which returns where the
- *           object is now. A method that nothing reaches is not copied: its owner and its code are
- *           dead, cycles through code and constants included.
+ *   minor   ch_refs_visit(CH_REFS_YOUNG) gives the refs of blocks that may name young objects; the
+ *           refs are roots, and get the new addresses.
+ *   major   ch_mark_begin to ch_mark_end. A copied method marks its owner (ch_mark_owner). A block
+ *           reached for the first time hands its refs to `ref`, which returns the new address. An
+ *           unreached method is not copied: owner and code are dead, cycles included.
  *
- * A precise VM must find every word that names an object. What compiled code and C functions keep
- * over a call that may allocate is on a shadow stack; a constant needs no slot there, since code
- * loads it anew, from its own bytes, which the collector rewrites. So a frame of compiled code is
- * on the C stack while its objects move, and the library holds the block for that frame by itself.
+ * A precise VM must find every word that names an object. A shadow stack holds the words that
+ * compiled code and C functions keep over a call that may allocate. A constant needs no slot there,
+ * since code loads the constant anew, from bytes that the collector rewrites. So a frame of
+ * compiled code is on the C stack while objects move, and the library holds the block for that
+ * frame.
  *
- * The program checks itself: every sum, every object's identity, what minor collections visited,
- * and that all code died in the end. What a collection leaves behind is overwritten, so that a word
- * that was not rewritten is seen. */
+ * The program checks every sum, the identity of objects, the visits of minor collections, and that
+ * all code died in the end. Old copies are overwritten, so a word without the new address is
+ * seen. */
 #include <codeheap/codeheap.h>
 #include <codeheap/collector.h>
 
@@ -31,7 +31,7 @@ typedef uintptr_t word; /* 0, a number (n << 1 | 1), or the address of an object
 /* All objects have one size. PAIR: two words. METHOD: an owner's handle and a word. */
 enum kind { PAIR, METHOD };
 struct object {
-	struct object *moved_to; /* of what a collection left behind */
+	struct object *moved_to; /* NULL, or the copy of an object left behind */
 	uint32_t kind, age;
 	word first, rest;
 };
@@ -43,7 +43,7 @@ struct space {
 enum {
 	NURSERY_OBJECTS = 2048,
 	OLD_OBJECTS = 16384,
-	METHODS = 64,   /* that can be called, each by the one above it: the depth of the stack */
+	METHODS = 64,   /* callable, each by the next method: the depth of the stack */
 	CONSTANTS = 20, /* numbers in the list that a method's code names */
 	GARBAGE = 100,  /* objects that each call makes and drops */
 	ROUNDS = 400,
@@ -53,13 +53,13 @@ enum {
 
 static struct space young, young_copy, old, old_copy;
 static bool is_major;
-static struct object *remembered[OLD_OBJECTS]; /* old objects that name young ones */
+static struct object *remembered[OLD_OBJECTS]; /* old objects that name young objects */
 static size_t remembered_count;
 static word shadow[256], *shadow_top = shadow;
 static struct ch_heap *heap;
 static struct ch_vm *vm;
 static const void *const *cells[METHODS]; /* of the method in each place */
-static word methods;                      /* the list of them: the one root besides the stack */
+static word methods;                      /* the list of methods: the only root besides the stack */
 static long sums[METHODS];                /* of their constants, as the C side knows them */
 static struct {
 	size_t minors, majors, moved, refs_in_minors, made, freed;
@@ -101,7 +101,7 @@ static void space_create(struct space *space, size_t capacity)
 		die("no memory");
 }
 
-/* The copy becomes the space; what was the space is what is copied to next time. */
+/* The copy becomes the space; the old space becomes the room for the next copy. */
 static void space_flip(struct space *space, struct space *copy)
 {
 	struct space from = *space;
@@ -111,7 +111,7 @@ static void space_flip(struct space *space, struct space *copy)
 	*copy = from;
 }
 
-/* Where the object is after this collection; it is copied when it is met for the first time. */
+/* The object's address after this collection. Copies the object at the first visit. */
 static word evacuate(word w)
 {
 	if (!is_in(&young, w) && !(is_major && is_in(&old, w)))
@@ -169,7 +169,7 @@ static void evacuate_roots(void)
 		*slot = evacuate(*slot);
 }
 
-/* Refs are roots here whether or not their code is alive: a minor collection does not ask. */
+/* All refs are roots here, of dead code too: a minor collection does not ask. */
 static uintptr_t visit_ref(void *user, uintptr_t w, bool *is_young)
 {
 	(void)user;
@@ -185,7 +185,7 @@ static void collect_minor(void)
 	ok(ch_mark_begin(heap, &marker));
 	is_major = false;
 	young_copy.scanned = 0;
-	old.scanned = old.used; /* what is promoted comes behind it */
+	old.scanned = old.used; /* promoted objects come behind */
 	size_t count = remembered_count;
 	remembered_count = 0;
 	evacuate_roots();
@@ -198,7 +198,7 @@ static void collect_minor(void)
 	counts.minors++;
 }
 
-/* ops.ref: of a block that this cycle reached. The library writes the word into the code. */
+/* ops.ref: for a block reached by this cycle. The library writes the new word into the code. */
 static uintptr_t evacuate_ref(void *user, uintptr_t w)
 {
 	(void)user;
@@ -221,7 +221,7 @@ static void collect_major(void)
 	counts.majors++;
 }
 
-/* Runs where the VM holds no lock and each word that it needs is in a slot. */
+/* Runs where the VM holds no lock and every word in use is in a slot. */
 static void collect(bool wants_major)
 {
 	if (wants_major || old.capacity - old.used < young.used)
@@ -241,7 +241,7 @@ static word pop(void)
 	return *--shadow_top;
 }
 
-/* The words that a new object gets are in slots while room is made for it. */
+/* The words for a new object are in slots while room is made. */
 static word make(enum kind kind, word first, word rest)
 {
 	push(rest);
@@ -255,7 +255,7 @@ static word make(enum kind kind, word first, word rest)
 	return (word)object;
 }
 
-/* Every store into an object that is not new. */
+/* For every store into an object that is not new. */
 static void set_first(word w, word first)
 {
 	struct object *object = (struct object *)w;
@@ -268,8 +268,8 @@ static void set_first(word w, word first)
 
 static void compile(int place);
 
-/* Makes garbage, and goes on in the next method. The deepest call collects and drops a method
- * that is running: its frame is still there, and its constants are needed when it returns. */
+/* Makes garbage, and goes on in the next method. The deepest call collects and drops a running
+ * method: the method's frame is still there, and its constants are needed at the return. */
 static long descend(long place)
 {
 	depth_now++;
@@ -286,7 +286,7 @@ static long descend(long place)
 	return sum;
 }
 
-/* The local that was kept in a slot and the constant that was loaded from the code's bytes. */
+/* Joins the local from a slot, the constant from the code's bytes, and the sum from below. */
 static long join(word local, word constant, long below)
 {
 	if (local != constant)
@@ -301,7 +301,7 @@ static long join(word local, word constant, long below)
 
 /* --- the compiler --- */
 
-static struct ch_code code; /* not on the stack, where its addresses would hold the block */
+static struct ch_code code; /* off the stack, where addresses would hold the block */
 static uint32_t at;
 
 static void emit(const char *bytes, size_t count)
@@ -324,7 +324,7 @@ static void emit_ref(word w)
 	ok(ch_ref_attach(code.block, code.exec + at - sizeof w));
 }
 
-/* Before its first call a method has no code. */
+/* The fallback, never called: each method is compiled first. */
 static long interpret(long place)
 {
 	(void)place;
@@ -332,7 +332,7 @@ static long interpret(long place)
 	return 0;
 }
 
-/* long method(long place): keeps its constant as a local, calls descend(place), joins the three. */
+/* long method(long place): keeps the constant as a local, calls descend(place), joins the three. */
 static void emit_method(word constants)
 {
 	at = code.entry_bytes;
@@ -354,9 +354,9 @@ static void emit_method(word constants)
 	EMIT("\xff\xd0\x59\x5b\x5d\xc3"); /* pop rcx; pop rbx; pop rbp; ret */
 }
 
-/* A new method in its place of the list. Those of odd places are cycles: their constants name the
- * method, and so does the slot in which a call keeps them. Of the others only the C stack knows
- * that they run. */
+/* Makes a new method in a place of the list. Methods in odd places are cycles: the constants name
+ * the method, and so does the slot that keeps the constants during a call. For methods in even
+ * places only the C stack tells that they run. */
 static void compile(int place)
 {
 	struct ch_owner owner;
@@ -394,7 +394,7 @@ static void block_freed(void *user, void *block_user)
 
 /* --- the program --- */
 
-/* Methods are called one below the other; each returns the sum of what is below it. */
+/* Calls the methods one below the other. Each returns its own sum and all sums below. */
 static void run_round(void)
 {
 	for (int i = 0; i < REPLACED; i++)

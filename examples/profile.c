@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * profile.c: two loops of machine code, sampled for half a second of processor time: who takes how
- * much of it, as a picture and as lines. x86-64.
+ * profile.c: two loops of machine code, sampled for half a second of processor time: each
+ * procedure's share, as a picture and as lines. x86-64.
  *
  *     profile [FILE.svg [FILE.folded]] */
 #include <codeheap/profile.h>
@@ -21,7 +21,7 @@ static void interpret(void)
 {
 }
 
-/* A procedure that counts to zero. Its frame pointer is what leads the profiler to its caller. */
+/* A procedure that counts to zero. The frame pointer leads the profiler to the caller. */
 static void (*const *compile(struct ch_vm *vm, const char *name, unsigned turns))(void)
 {
 	/* push rbp; mov rbp, rsp; mov eax, turns; dec eax; jnz -4; pop rbp; ret */

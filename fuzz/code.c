@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * code.c: the code of blocks, runs of it, and the model of a run: a machine that walks from
- * one callback to the next. Where the code arrives and what it returns must be what it says. */
+ * code.c: the code of blocks, runs of the code, and the model of a run: a machine that walks from
+ * one callback to the next. The code must arrive and return as the model says. */
 #include "fuzz/fuzz.h"
 
 /* --- emission --- */
@@ -9,7 +9,7 @@ static void during(uint32_t block);
 
 static void emit_guard(struct emitter *e)
 {
-	/* Not entrant: over a jump of two bytes, to what the fallback would answer. */
+	/* Not entrant: over a jump of two bytes, to the answer of the fallback. */
 	emit_guard_test(e, e->code.guard, 2);
 	EMIT(e, 0xeb, 0x06);
 	emit_value(e, FUZZ_FALLBACK);
@@ -48,7 +48,7 @@ static enum ch_branch_kind kind_of(enum fuzz_shape shape)
 	return kinds[shape];
 }
 
-/* The exits of patch points, behind all else: mov eax, exit; pop rbp; ret */
+/* The exits of patch points, behind all other code: mov eax, exit; pop rbp; ret */
 static const void *emit_exit(struct emitter *e, int life)
 {
 	const void *at = emit_here(e);
@@ -120,7 +120,7 @@ static void enter(struct fuzz_run *run, int block)
 	run->frames[run->depth++] = (struct fuzz_frame){block, fuzz.blocks[block].life, AT_ENTRY};
 }
 
-/* The branch is taken to a block: a jump leaves no frame behind. */
+/* Takes the branch to a block: a jump leaves no frame behind. */
 static bool go_on(struct fuzz_run *run, int target)
 {
 	struct fuzz_frame *top = &run->frames[run->depth - 1];
@@ -135,7 +135,7 @@ static bool go_on(struct fuzz_run *run, int target)
 	return true;
 }
 
-/* Returned from what it called. */
+/* Returns into the caller's frame. */
 static void land(struct fuzz_run *run, const struct fuzz_frame *frame)
 {
 	const struct fuzz_block *b = &fuzz.blocks[frame->block];
@@ -175,7 +175,7 @@ static enum event walk(struct fuzz_run *run)
 	return EVENT_ENDLESS;
 }
 
-/* Whether the code comes back from here to a callback, or to its end. */
+/* Whether the code comes back from here to a callback, or to the end. */
 static bool comes_back(const struct fuzz_run *run)
 {
 	struct fuzz_run ahead = *run;
@@ -211,7 +211,7 @@ static void unlink_all(void)
 	}
 }
 
-/* What a program does inside a callback; afterwards the code must find an end. */
+/* Runs operations inside a callback; afterwards the code must find an end. */
 static void act(struct fuzz_run *run)
 {
 	int count = ++run->events < FUZZ_EVENTS && fuzz.left ? fuzz_below(3) : 0;
@@ -239,7 +239,7 @@ const void *fuzz_fallback(void)
 	return (const void *)answer_of_fallback;
 }
 
-/* The code goes on where the callback says: the block, or nothing. */
+/* Whether the block can be the answer of a callback: the code would come to an end from there. */
 static bool is_answer(const struct fuzz_run *run, int source, int target)
 {
 	struct fuzz_run ahead = *run;
@@ -247,7 +247,7 @@ static bool is_answer(const struct fuzz_run *run, int source, int target)
 	if (t->state != CH_BLOCK_LIVE || (s->shape == SHAPE_LEA && t->entry_kind == CH_ENTRY_NONE))
 		return false;
 	struct fuzz_block kept = *s;
-	/* As if it were linked already: the walk may come by here again. */
+	/* As if linked already: the walk may come by here again. */
 	if (s->state == CH_BLOCK_LIVE)
 		fuzz.blocks[source].link = target;
 	bool good = go_on(&ahead, target) && walk(&ahead) != EVENT_ENDLESS;
@@ -269,7 +269,7 @@ struct ch_block fuzz_branch_hit(void *vm_user, struct ch_branch branch, void *us
 	act(run);
 	bool is_spent = run->events >= FUZZ_EVENTS || !fuzz.left;
 	CHECK_EQ(fuzz.blocks[source].life, life);
-	/* Another run may have linked it meanwhile; the answer decides. */
+	/* Another run may have linked the branch meanwhile; the answer decides. */
 	if (!is_spent && choice < FUZZ_BLOCKS && is_answer(run, source, choice)) {
 		if (fuzz.blocks[source].state == CH_BLOCK_LIVE) {
 			fuzz.blocks[source].link = choice;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
- * fuzz.h: bytes as a program over the public interface, and the model that says what each call must
- * answer. One thread of mutation; what it runs is machine code that calls back into the program, so
- * that every call also happens while blocks are on the stack.
+ * fuzz.h: bytes as a program over the public interface, and the model with the right answer of each
+ * call. One thread of mutation. The blocks' machine code calls back into the program, so that every
+ * call also happens while blocks are on the stack.
  *
  *   target.c      bytes -> one heap's life; libFuzzer's entry
- *   operations.c  one byte -> one call with operands, and what it must answer
- *   code.c        emits blocks, runs them; the model of what a run does
- *   model.c       what holds what; which blocks a cycle may free, and which it must
+ *   operations.c  one byte -> a call with operands, and the right answer
+ *   code.c        emits blocks, runs them; the model of a run
+ *   model.c       which block holds which; the blocks that a cycle may free, and must free
  *   replay.c      main of a program that runs files, without libFuzzer */
 #ifndef CH_FUZZ_FUZZ_H
 #define CH_FUZZ_FUZZ_H
@@ -24,15 +24,15 @@ enum {
 	FUZZ_FIBER_WORDS = 32,
 	FUZZ_LIVES = 200, /* blocks opened by one program */
 	FUZZ_FRAMES = 48, /* of one run */
-	FUZZ_EVENTS = 60, /* callbacks of one run; after these it is led out of the code */
+	FUZZ_EVENTS = 60, /* callbacks of one run; then all branches are unlinked */
 	FUZZ_NESTED = 3,  /* runs inside runs */
 	FUZZ_NONE = -1,
 	FUZZ_FALLBACK = 0x0fa11bac,
-	FUZZ_EXIT = 0x00ee0000, /* | life: left by a patch point */
-	FUZZ_AFTER = 7,         /* added by a block to what it called */
+	FUZZ_EXIT = 0x00ee0000, /*  life: left by a patch point */
+	FUZZ_AFTER = 7,         /* added by a block to the callee's result */
 };
 
-/* What a block does when its number is not returned at once. */
+/* The end of a block: SHAPE_RETURN returns the number, all others take a branch. */
 enum fuzz_shape {
 	SHAPE_RETURN,
 	SHAPE_JMP,
@@ -44,8 +44,8 @@ enum fuzz_shape {
 };
 
 struct fuzz_block {
-	enum ch_block_state state; /* CH_BLOCK_FREE: the slot is empty, or what was there is gone */
-	int life;                  /* its number among all, and what it returns */
+	enum ch_block_state state; /* CH_BLOCK_FREE: the slot is empty, or the block is gone */
+	int life;                  /* the number among all blocks, and the block's result */
 	struct ch_block handle;
 	struct ch_code code; /* while OPEN */
 	const uint8_t *entry;
@@ -54,8 +54,8 @@ struct fuzz_block {
 	enum fuzz_shape shape;
 	enum ch_entry entry_kind;
 	bool is_immortal, has_call, has_point, has_ref;
-	bool is_held, is_edged; /* it had an in-edge or an entry; a block's edge names it */
-	bool is_doomed;         /* OPEN: what it relies on is gone; commit must say so */
+	bool is_held, is_edged; /* had an in-edge or an entry; is named by an edge */
+	bool is_doomed;         /* OPEN, but an edge's target or a fact is gone: commit fails */
 	int age;                /* cycles since commit */
 	int link, edge, edge_life, owner_edge, fact;
 	struct ch_branch branch;
@@ -80,10 +80,10 @@ struct fuzz_fiber {
 	struct ch_fiber *fiber;
 	uintptr_t stack[FUZZ_FIBER_WORDS];
 	bool is_suspended;
-	int blocks[2], lives[2]; /* what its words name */
+	int blocks[2], lives[2]; /* the blocks that the words name */
 };
 
-/* A frame of the code that runs, as the model sees it. */
+/* A frame of running code, as the model sees the frame. */
 enum fuzz_place { AT_ENTRY, AT_CALL, AT_BRANCH, AT_RETURN };
 struct fuzz_frame {
 	int block, life;
@@ -104,10 +104,10 @@ struct fuzz {
 	struct fuzz_block blocks[FUZZ_BLOCKS];
 	struct fuzz_fact facts[FUZZ_FACTS];
 	struct fuzz_fiber fibers[FUZZ_FIBERS];
-	struct ch_block gone[FUZZ_GONE]; /* handles of blocks that were freed */
+	struct ch_block gone[FUZZ_GONE]; /* handles of freed blocks */
 	int lives, gone_count;
 	struct fuzz_run runs[FUZZ_NESTED];
-	int nested; /* runs that are under way */
+	int nested; /* runs under way */
 	unsigned calls;
 	bool is_told[FUZZ_LIVES]; /* by block_freed */
 	bool ref_seen[FUZZ_LIVES];
@@ -116,7 +116,7 @@ struct fuzz {
 
 extern struct fuzz fuzz;
 
-/* The next byte of the program, 0 behind its end; below a bound. */
+/* The next byte of the program, 0 behind the end; the next byte below a bound. */
 uint8_t fuzz_byte(void);
 int fuzz_below(int bound);
 void fuzz_attach_vm(int at);
@@ -124,25 +124,25 @@ void fuzz_attach_vm(int at);
 /* --- model.c --- */
 
 bool fuzz_is_there(int block);
-/* The roots and all they reach; with_newborn: as a cycle does it. */
+/* Marks the roots and all blocks that the roots reach. */
 void fuzz_mark(void);
-/* A cycle was run. is_exact: no stack but those of suspended fibers took part. Compares with what
- * the heap says, and buries what is gone. */
+/* To call after a cycle. is_exact: only stacks of suspended fibers were scanned. Compares the model
+ * with the heap, and buries freed blocks. */
 void fuzz_cycle_done(bool is_exact);
 void fuzz_bury(int block);
 void fuzz_invalidated(int block);
-/* Counts, states and cells are what the model says; nothing is writable and executable. */
+/* Checks counts, states and cells against the model, and the rights of all mappings. */
 void fuzz_compare(void);
-/* Every free byte is a trap, and more: dear, so not after each call. */
+/* Checks that every free byte is a trap, and more: slow, so not after each call. */
 void fuzz_check_heap(void);
 
 /* --- code.c --- */
 
-/* Emits the code of an OPEN block by its shape. False: there is no room for it. */
+/* Emits the code of an OPEN block by its shape. */
 void fuzz_emit(int block);
 /* Calls through the owner's cell and follows the run in the model. */
 void fuzz_run_owner(int owner);
-/* A PATCH entry that somebody took the address of. */
+/* Calls a PATCH entry by address. */
 void fuzz_run_entry(int block);
 struct ch_block fuzz_branch_hit(void *vm_user, struct ch_branch branch, void *user,
 				struct ch_regs *regs);

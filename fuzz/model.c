@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * model.c: what holds what. A cycle may free exactly what is not reached here, and must when no
- * stack that is scanned word by word could hold it by chance. */
+ * model.c: which block holds which. A cycle may free exactly the blocks that are not reached here,
+ * and must free them when no stack that is scanned word by word could hold them by chance. */
 #define _GNU_SOURCE /* strchrnul */
 #include "fuzz/fuzz.h"
 #include "tests/support/block_at.h"
@@ -108,7 +108,7 @@ void fuzz_bury(int at)
 	leave_entry(at);
 }
 
-/* What is there keeps what it holds. */
+/* A present block keeps the targets of its edge and its link. */
 static void check_closed(int at)
 {
 	const struct fuzz_block *b = &fuzz.blocks[at];

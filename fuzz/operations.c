@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * operations.c: one byte is one call, the next ones its operands. Each call is made with what is
- * there, with what is gone and with what is wrong, and must answer as the model says. CH_E_FULL may
- * come where room is asked for: then nothing has changed. */
+ * operations.c: one byte is a call, the next bytes are operands. Calls get live handles, stale
+ * handles and wrong arguments, and must answer as the model says. CH_E_FULL may come where room is
+ * asked for: then nothing has changed. */
 #include "fuzz/fuzz.h"
 
 enum { CALLS_A_CHECK = 16 };
@@ -24,7 +24,7 @@ static void make_owner(void)
 	struct fuzz_owner *o = &fuzz.owners[at];
 	if (o->state == OWNER_ALIVE)
 		return;
-	/* Blocks of the one before, and edges to it, are of that one. */
+	/* Blocks of the owner before, and edges to that owner, must be gone. */
 	for (int i = 0; i < FUZZ_BLOCKS; i++)
 		if (fuzz_is_there(i) &&
 		    (fuzz.blocks[i].owner == at || fuzz.blocks[i].owner_edge == at))
@@ -120,7 +120,7 @@ static void run_entry(void)
 
 /* --- blocks --- */
 
-/* A slot that nothing of the model speaks of. */
+/* A slot without a block, as far as the model knows. */
 static int empty_slot(void)
 {
 	for (int i = 0; i < FUZZ_BLOCKS; i++)
@@ -182,7 +182,7 @@ static void open_block(void)
 	fuzz_emit(at);
 }
 
-/* Blocks that are OPEN and have an edge to it cannot be committed any more. */
+/* An OPEN block with an edge to the block cannot be committed any more. */
 static void doom_holders(int at)
 {
 	for (int i = 0; i < FUZZ_BLOCKS; i++)
@@ -191,7 +191,7 @@ static void doom_holders(int at)
 			fuzz.blocks[i].is_doomed = true;
 }
 
-/* One has an edge to a block that is OPEN, and not among them. */
+/* Whether a block of the list has an edge to an OPEN block outside of the list. */
 static bool waits_for_others(const int *slots, int count)
 {
 	for (int i = 0; i < count; i++) {
@@ -468,7 +468,7 @@ static void discard(void)
 	CHECK_EQ(kept, left);
 }
 
-/* A VM ends, and another one comes in its place. */
+/* A VM ends, and a new VM takes its place. */
 static void change_vm(void)
 {
 	int at = fuzz_below(FUZZ_VMS);
@@ -479,7 +479,7 @@ static void change_vm(void)
 			return;
 	invalidate_all(vm);
 	CHECK_EQ(ch_vm_detach(vm), CH_OK);
-	/* The refs of what stays, because somebody is inside, are reported to nobody. */
+	/* Blocks with a thread inside stay; their refs are reported to nobody. */
 	for (int i = 0; i < FUZZ_BLOCKS; i++)
 		if (fuzz_is_there(i) && fuzz.owners[fuzz.blocks[i].owner].vm == vm)
 			fuzz.blocks[i].has_ref = false;
@@ -502,7 +502,7 @@ static void detached(void)
 		return;
 	CHECK_EQ(ch_thread_detach(fuzz.heap), CH_OK);
 	CHECK_EQ(ch_thread_detach(fuzz.heap), CH_E_THREAD);
-	/* A call attaches it, too, and leaves the attachment to the next. */
+	/* An open attaches the thread, too, and keeps the attachment for the next call. */
 	if (fuzz.owners[0].state == OWNER_ALIVE && ch_block_open(&open, &code) == CH_OK)
 		CHECK_EQ(ch_block_abort(&code), CH_OK);
 	CHECK_EQ(ch_thread_attach(fuzz.heap, NULL, NULL), CH_OK);
@@ -520,7 +520,7 @@ static void point_at(struct fuzz_fiber *f, int word)
 	CHECK_EQ(ch_block_info(b->handle, &info), CH_OK);
 	f->blocks[word] = block;
 	f->lives[word] = b->life;
-	/* Inside it; the word behind its end may be another block's start, which it holds too. */
+	/* Inside the block: a word right behind the end may hold the next block, too. */
 	f->stack[8 + 9 * word] = (uintptr_t)info.exec + how % info.hot_bytes;
 	if (f->stack[8 + 9 * word] == (uintptr_t)info.exec)
 		f->stack[8 + 9 * word]++;
@@ -584,8 +584,8 @@ static bool look_at_site(void *arg, const struct ch_site *site)
 	return true;
 }
 
-/* Hot bytes of a block get what they are. It takes no byte of the program: what is in the corpus
- * stays what it was. */
+/* Writes the same hot bytes into a block again. Takes no byte of the program, so that the corpus
+ * keeps its meaning. */
 static void write_again(void)
 {
 	const struct fuzz_block *b = &fuzz.blocks[fuzz.calls % FUZZ_BLOCKS];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * replay.c: runs the files that are named, each as one input: a corpus as a test, or the one
- * that a fuzzer saved. */
+ * replay.c: runs the named files, each as one input: a corpus as a test, or an input saved by a
+ * fuzzer. */
 #include <stdint.h>
 #include <stdio.h>
 

@@ -107,7 +107,7 @@ static void begin(const uint8_t *bytes, size_t count)
 		fuzz.blocks[i].link = FUZZ_NONE;
 }
 
-/* Nothing holds anything any more: all goes, and each block that was published is told once. */
+/* Drops all holders and ends the heap; block_freed checks that no block is told twice. */
 static void end(void)
 {
 	for (int i = 0; i < FUZZ_FIBERS; i++)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * forms.c: finds parenthesised forms in the text of a program: it knows strings, characters and
+ * forms.c: finds parenthesised forms in the text of a program: knows strings, characters and
  * comments, and nothing else of the language. */
 #include "forms.h"
 
@@ -17,12 +17,12 @@ static bool add(struct forms *forms, size_t from)
 		forms->at = at;
 		forms->capacity = capacity;
 	}
-	/* Up to the end until its parenthesis is found. */
+	/* To the end of the text, until the closing parenthesis is found. */
 	forms->at[forms->count++] = (struct form){from, forms->length};
 	return true;
 }
 
-/* Behind a string, a character or a comment that begins here; here when none does. */
+/* The end of a string, a character or a comment that begins here; here when none begins. */
 static size_t skip_opaque(const char *text, size_t length, size_t at)
 {
 	size_t end = at;
@@ -63,7 +63,7 @@ bool forms_split(struct forms *forms, const char *text, size_t length, bool is_d
 	return true;
 }
 
-/* Lines that are empty are left out: what is kept is to be read. */
+/* Leaves out empty lines: the kept text is for readers. */
 static size_t append(char *text, size_t n, const char *part, size_t length)
 {
 	for (size_t i = 0; i < length; i++)

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* In the order of their opening parentheses; what lies in a part goes with it. */
+/* In the order of opening parentheses. A part goes with all parts inside. */
 struct forms {
 	const char *text;
 	size_t length, count, capacity;
@@ -15,9 +15,9 @@ struct forms {
 	} * at;
 };
 
-/* The outermost forms alone, or all. False without memory. */
+/* Splits into the outermost forms, or into all (is_deep). Returns false without memory. */
 bool forms_split(struct forms *forms, const char *text, size_t length, bool is_deep);
-/* The text without the forms that are not kept; to be freed. NULL without memory. */
+/* Returns the text with the kept forms only, to be freed. NULL without memory. */
 char *forms_join(const struct forms *forms, const bool *keep, size_t *length);
 void forms_free(struct forms *forms);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * generate.c: random programs from a handful of shapes: deep recursion that is redefined at its
- * bottom, loops over procedures that change, fibers that are suspended across changes and
- * collections, escapes out of changed frames, call/cc in tail position, threads that change what
- * others run, arguments in every number and way. Every shape prints what it computed. */
+ * generate.c: random programs from a handful of shapes: deep recursion, redefined at the bottom;
+ * loops over procedures that change; fibers, suspended across changes and collections; escapes out
+ * of changed frames; call/cc in tail position; threads that change procedures of other threads;
+ * arguments in every number and way. Every shape prints results. */
 #include "generate.h"
 
 #include <stdarg.h>
@@ -98,10 +98,10 @@ static void helper(struct program *p, int i)
 	put(p, ")\n");
 }
 
-/* --- what may happen in the middle of a computation; every meaning stays as it is --- */
+/* --- events in the middle of a computation; no event changes the meaning --- */
 
 /* A procedure of the same meaning takes a name's place: callers are invalidated wherever they
- * stand. The one that is running is replaced by one that calls it. */
+ * stand. The running procedure's replacement calls the old procedure. */
 static void event(struct program *p, const char *running, const char *arguments)
 {
 	p->operations++;
@@ -196,8 +196,8 @@ static void escape(struct program *p)
 	    3 + below(p, 10), 3 + below(p, 40));
 }
 
-/* Receivers of call/cc that call it again: in tail position, by apply, inside of something that
- * waits; the last may leave by an escape of any of those before it. */
+/* Receivers of call/cc that call call/cc again: in tail position, by apply, inside of a waiting
+ * expression. The last receiver may leave by any earlier escape. */
 static void hops(struct program *p)
 {
 	static const char *const ways[][2] = {
@@ -220,7 +220,7 @@ static void hops(struct program *p)
 	    3 + below(p, 10), 3 + below(p, 40));
 }
 
-/* A call of `gather` with fresh objects, as itself or by apply, sometimes more of them than a
+/* A call of `gather` with fresh objects, by name or by apply, sometimes with more objects than a
  * frame has slots. */
 static void gather_call(struct program *p)
 {
@@ -237,7 +237,7 @@ static void gather_call(struct program *p)
 	put(p, ")");
 }
 
-/* Callees with and without a rest list; tail calls and others, code that is known and new. */
+/* Callees with and without a rest list; tail calls and plain calls; known code and new code. */
 static void passing(struct program *p)
 {
 	static const char *const callees[] = {

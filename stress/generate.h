@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * generate.h: random Scheme programs whose output does not depend on how they are run: what
- * changes a procedure while it is on a stack, in a fiber or in another thread leaves its meaning
- * as it was, or changes it at one point of one thread. */
+ * generate.h: random Scheme programs with the same output under any VM: a change of a procedure on
+ * a stack, in a fiber or in another thread keeps the meaning, or changes the meaning at one point
+ * of a thread. */
 #ifndef STRESS_GENERATE_H
 #define STRESS_GENERATE_H
 
@@ -15,7 +15,7 @@ struct program {
 	uint64_t operations; /* forms that do something to code or control, so far */
 };
 
-/* Writes the next program over the last one. Takes the random state along. */
+/* Writes the next program over the last one. Advances the random state. */
 void program_generate(struct program *program);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * graph.h: the graph level of the stress, as main.c sees it: random programs of API calls on real
- * blocks of machine code, one process each, against a model of what must live and what must die.
+ * graph.h: the graph level of the stress, as main.c sees the level: random programs of API calls on
+ * real blocks of machine code, one process each, against a model of life and death of blocks.
  */
 #ifndef STRESS_GRAPH_H
 #define STRESS_GRAPH_H
@@ -33,24 +33,24 @@
 	X(graph_predicted_freed)                                                  \
 	X(graph_failures)
 
-/* In memory that a program's process, its forks and main share. */
+/* In memory shared by a program's process, its forks and main. */
 struct graph_shared {
 #define X(name) _Atomic(uint64_t) name;
 	GRAPH_COUNTERS(X)
 #undef X
 	_Atomic(bool) has_failed;
-	char failure[500]; /* what went wrong first */
+	char failure[500]; /* the first failure */
 };
 
 struct graph_level;
 struct graph_level *graph_level_start(const char *folder, uint64_t seed);
-/* Starts and ends programs as they come; false when one failed: it was minimised and kept. */
+/* Starts and ends programs in turn. Returns false after a failure, which was minimised and kept. */
 bool graph_level_poll(struct graph_level *level);
-bool graph_level_end(struct graph_level *level); /* waits for the program that runs */
+bool graph_level_end(struct graph_level *level); /* waits for the running program */
 const struct graph_shared *graph_level_counts(const struct graph_level *level);
-/* Whether as much happened as seconds should bring; says what did not. */
+/* Whether as much happened as seconds should bring; prints the missing. */
 bool graph_level_has_enough(const struct graph_level *level, uint64_t seconds);
-/* Runs the program of a file some times: 0, or 1 when it fails, or 2 when it cannot be read. */
+/* Runs the program of a file some times. Returns 0, 1 for a failure, 2 for an unreadable file. */
 int graph_level_replay(const char *folder, const char *path);
 
 #endif

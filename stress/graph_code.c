@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * graph_code.c: blocks of code that call the harness and do what it answers. A block knows nothing
- * but its number: it says it whenever it runs, and returns it. Whoever is entered wrongly says so
- * by itself.
+ * graph_code.c: blocks of code that call the harness and obey its answers. A block knows only its
+ * number: the block tells the number at each step, and returns it. So a wrongly entered block gives
+ * itself away.
  *
  *         [entry: the library's bytes, or the test of a guard]
  *         a frame, a word is_again = 0
@@ -9,7 +9,7 @@
  *         1: call branch; point; to head       2: leave; jump branch   3: leave; jump if, branch
  *         4: load address, branch; call; ...   5: call [literal]; ...  6: call [cell]; ...
  *         else: return number
- *   cold  return number | mark: where the points lead when the block was invalidated */
+ *   cold  return number | mark: target of the points once the block was invalidated */
 #include "graph_emit.h"
 #include "graph_world.h"
 
@@ -153,7 +153,7 @@ static struct graph_node *new_node(uint32_t owner)
 	return node;
 }
 
-/* NULL where there is no owner, or no room. */
+/* Returns NULL where there is no owner, or no room. */
 static struct graph_node *open_node(uint32_t owner, struct ch_open *open)
 {
 	struct graph_node *node = owner ? new_node(owner) : NULL;
@@ -166,7 +166,7 @@ static struct graph_node *open_node(uint32_t owner, struct ch_open *open)
 	open->name = name;
 	open->user = node;
 	unsigned allowed = GRAPH_BIT(CH_OK) | GRAPH_BIT(CH_E_FULL) | GRAPH_BIT(CH_E_STALE);
-	/* More than the pool has at all. */
+	/* More than the whole pool. */
 	if (open->hot_bytes > HUGE_BYTES)
 		allowed |= GRAPH_BIT(CH_E_ARG);
 	enum ch_status status = graph_allow(ch_block_open(open, &node->code), allowed, "open");
@@ -186,7 +186,7 @@ static struct graph_node *open_node(uint32_t owner, struct ch_open *open)
 
 /* --- data --- */
 
-/* Its words all say its number. */
+/* All words of the data are its number. */
 static uint32_t make_data(uint32_t owner)
 {
 	static const uint32_t bytes[] = {8, 40, 1000, 5000, HUGE_BYTES};
@@ -204,7 +204,7 @@ static uint32_t make_data(uint32_t owner)
 	return graph_code_commit(node->number) ? node->number : 0;
 }
 
-/* That of another block, where this has some, or its own. */
+/* Holds the data of another block, if there is some, or makes data. */
 static void hold_data(struct graph_node *node, uint32_t other)
 {
 	uint32_t data = graph_node(other)->data;
@@ -247,7 +247,7 @@ static void put_cold(struct emitter *e)
 	e->exit = code->cold_exec;
 }
 
-/* The edge first: it holds the block whose address the points take. */
+/* The edge first: the edge holds the block whose address the points take. */
 static void hold_others(struct emitter *e, int x, int y)
 {
 	struct graph_node *node = e->node;
@@ -321,7 +321,7 @@ uint32_t graph_code_open(int slot, unsigned shape, int x, int y)
 	if (open.entry == CH_ENTRY_GUARD)
 		graph_emit_guard(&e.hot, node->code.guard, GRAPH_FALLBACK);
 	put_body(&e);
-	/* Behind the code, so that blocks of all sizes are there. */
+	/* Pads behind the code, for blocks of all sizes. */
 	if (shape >> GRAPH_SIZE_SHIFT & 3)
 		graph_emit_pad(&e.hot);
 	node->code.used_to = e.hot.at;
@@ -363,7 +363,7 @@ uint32_t graph_code_open_leaf(uint32_t owner, uint32_t other)
 static void note_commit(struct graph_node *node)
 {
 	struct ch_info info = {.size = sizeof info};
-	/* It may be gone or not entrant already: then its entry is of no use. */
+	/* The block may be gone or not entrant already: then its entry is of no use. */
 	if (ch_block_info(node->handle, &info) == CH_OK) {
 		node->hot_bytes = info.hot_bytes;
 		node->cold_bytes = info.cold_bytes;
@@ -435,7 +435,7 @@ bool graph_code_publish(int slot, uint32_t number, bool as_entry)
 	return true;
 }
 
-/* --- where an arm may lead --- */
+/* --- targets of an arm --- */
 
 void graph_code_candidate(struct graph_node *node, int arm, uint32_t number)
 {

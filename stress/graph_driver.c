@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * graph_driver.c: the heaps of a program under each driver. The built-in one stops threads by
- * polls, parks or a signal. For the host's there is a collector of methods here: an owner that no
- * slot names and no ref of marked code is dead. For Boehm's, methods are objects of its heap. */
+ * graph_driver.c: the heaps of a program under each driver. The built-in driver stops threads by
+ * polls, parks or a signal. The host's driver has a collector of methods here: a method is dead
+ * unless a slot or a ref of marked code names it. Boehm's driver has methods in the Boehm heap. */
 #define GC_THREADS 1
 #define GC_NO_THREAD_REDIRECTS 1
 #include "graph_world.h"
@@ -19,7 +19,7 @@
 
 enum { STOP_SIGNAL = SIGUSR2, WORD_BASE = 1 << 20 };
 
-/* What the Boehm collector sees: an array of its own, not scanned static data. */
+/* For the Boehm collector: an array on its heap, not scanned static data. */
 struct method {
 	void *anchor;
 };
@@ -30,7 +30,7 @@ static struct {
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	_Atomic(bool) is_wanted;
-	int inside, stopped; /* attached threads, and those that stand still */
+	int inside, stopped; /* attached threads; stopped threads */
 	uint8_t *is_marked;
 	uint32_t *queue;
 	uint32_t queued;
@@ -124,8 +124,8 @@ static void start_heap(int index)
 	for (int vm = 0; vm < p->vms; vm++)
 		graph_allow(ch_vm_attach(h->heap, &graph_ops, h, &h->vms[vm]), GRAPH_BIT(CH_OK),
 			    "a vm");
-	/* The incremental collector goes on after faults of its own: its handler has to be the
-	 * later one. */
+	/* The incremental collector goes on after faults of its own, so its handler has to be the
+	 * later handler. */
 	if (!p->incremental || !is_boehm())
 		graph_allow(ch_trap_install(h->heap), GRAPH_BIT(CH_OK), "the handler of traps");
 }
@@ -194,15 +194,15 @@ void graph_driver_leave_thread(struct graph_thread *t)
 
 /* --- owners --- */
 
-/* The last thing: who sees it uses the rest. */
+/* Stores is_born last: a thread that sees is_born uses the rest. */
 static void be_born(struct graph_owner *o)
 {
 	o->cell = ch_owner_cell(o->handle);
 	atomic_store(&o->is_born, true);
 }
 
-/* Stopped between the call and the note of what it returned, the thread would have an owner that
- * the collector does not mark. */
+/* A stop between the call and the store of the result would leave an owner that the collector does
+ * not mark. */
 static void create_undisturbed(struct ch_vm *of, const char *name, const void *fallback,
 			       struct graph_owner *o)
 {
@@ -250,7 +250,7 @@ uintptr_t graph_driver_word(uint32_t owner)
 {
 	if (atomic_load(&graph_owner(owner)->is_dropped))
 		return 0;
-	/* The pointer is on this stack from here on: the method cannot go. */
+	/* This stack holds the pointer from here on: the method cannot go. */
 	if (is_boehm())
 		return (uintptr_t)__atomic_load_n(&methods[owner], __ATOMIC_RELAXED);
 	return WORD_BASE + (uintptr_t)owner * 16;
@@ -409,7 +409,7 @@ static bool collect_host(int heap)
 	return is_mine;
 }
 
-/* Who comes while another one marks does without. */
+/* A thread that comes during another thread's mark does not collect. */
 static bool collect_stopping(int heap)
 {
 	bool is_mine = !pthread_mutex_trylock(&host.lock);
@@ -438,7 +438,7 @@ void graph_driver_collect_alone(int heap)
 		mark_and_end(heap);
 		return;
 	}
-	/* An incremental collector may give one up. */
+	/* An incremental collector may give up a collection. */
 	enum ch_status status = CH_E_BUSY;
 	for (int i = 0; status == CH_E_BUSY && i < 10; i++)
 		status = ch_heap_collect(graph_world.heaps[heap].heap);
@@ -455,7 +455,7 @@ uint64_t graph_cycles(int heap)
 
 /* --- stacks and forks --- */
 
-/* The collector has to know which stack a thread runs on; it may not come between. */
+/* The collector has to know the stack of each thread, and may not come between. */
 void graph_driver_switch(struct graph_stack *from, struct graph_stack *to)
 {
 	(void)from;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * graph_emit.h: the machine code of the graph level's blocks; graph_emit_<arch>.c has it. It knows
- * the harness only by the addresses that it is given.
+ * graph_emit.h: the machine code of the graph level's blocks, written by graph_emit_<arch>.c. The
+ * code knows the harness only by given addresses.
  *
- * A block keeps a frame pointer and, once it has its locals, a word that says whether it goes on:
- * 0 until the first graph_emit_step. */
+ * A block keeps a frame pointer and, once graph_emit_locals ran, a word that says whether the block
+ * goes on: 0 until the first graph_emit_step. */
 #ifndef STRESS_GRAPH_EMIT_H
 #define STRESS_GRAPH_EMIT_H
 
@@ -13,44 +13,44 @@ struct graph_emitter {
 	uint8_t *write;
 	const uint8_t *exec;
 	uint32_t at, room;
-	uint32_t literal_use; /* what names the literal of graph_emit_call_literal; 0: nothing */
+	uint32_t literal_use; /* user of the literal of graph_emit_call_literal; 0 = none */
 };
 
-/* Room for all of a block but what graph_emit_pad fills, and for graph_emit_return alone. */
+/* Room for a block without graph_emit_pad, and for graph_emit_return alone. */
 extern const uint32_t graph_emit_hot_bytes, graph_emit_return_bytes;
 
-/* What indirect branches land on, before everything but the bytes of the library. */
+/* The landing pad of indirect branches, before everything but the bytes of the library. */
 void graph_emit_landing(struct graph_emitter *e);
 /* Returns `fallback` when the guard is set. */
 void graph_emit_guard(struct graph_emitter *e, const uint32_t *guard, uint32_t fallback);
 void graph_emit_enter(struct graph_emitter *e);
 void graph_emit_locals(struct graph_emitter *e);
-/* A word in the code: its exec address, for ch_ref_attach. */
+/* Puts a word into the code. Returns its exec address, for ch_ref_attach. */
 const void *graph_emit_ref(struct graph_emitter *e, uint64_t word);
-/* step(number, is_again, frame): the answer is what graph_emit_unless looks at. */
+/* Calls step(number, is_again, frame); graph_emit_unless tests the answer. */
 void graph_emit_step(struct graph_emitter *e, uint32_t number, const void *step);
 /* Room for a patch point, for ch_patch_point_attach. */
 const void *graph_emit_point(struct graph_emitter *e);
-/* Up to graph_emit_otherwise, what is behind runs when the step answered so. */
+/* The code up to graph_emit_otherwise runs only when the step gave this answer. */
 uint32_t graph_emit_unless(struct graph_emitter *e, int answer);
 void graph_emit_otherwise(struct graph_emitter *e, uint32_t from);
-/* A site; its exec address, for ch_branch_attach. CALL, LEA: of a call; JMP: leaves the frame and
- * jumps; JCC: the same, under a condition that always holds. LITERAL: the word that
- * graph_emit_call_literal loads, behind code that does not fall into it. */
+/* Puts a site. Returns its exec address, for ch_branch_attach. CALL, LEA: of a call; JMP: leaves
+ * the frame and jumps; JCC: the same, under a condition that always holds. LITERAL: the word that
+ * graph_emit_call_literal loads, behind code that does not fall into the word. */
 const void *graph_emit_site(struct graph_emitter *e, enum ch_branch_kind kind);
-/* Where a site leads, by its bytes. */
+/* The target of a site, by the site's bytes. */
 const uint8_t *graph_emit_target(const uint8_t *at, enum ch_branch_kind kind);
 void graph_emit_call_literal(struct graph_emitter *e);
-/* What comes behind a LEA: the call. */
+/* The call behind a LEA. */
 void graph_emit_call_lea(struct graph_emitter *e);
 void graph_emit_call_cell(struct graph_emitter *e, const void *const *cell);
 void graph_emit_goto(struct graph_emitter *e, uint32_t to);
 /* Leaves the frame and returns the value. */
 void graph_emit_return(struct graph_emitter *e, uint32_t value);
-/* Fills what is left. */
+/* Fills the rest of the block. */
 void graph_emit_pad(struct graph_emitter *e);
 
-/* Calls of which no frame holds the address. */
+/* Calls that leave the address in no frame. */
 uint64_t graph_emit_call(const void *const *cell);
 uint64_t graph_emit_call_at(const void *entry);
 /* The target of trampolines: returns the payload. */
@@ -58,7 +58,7 @@ void graph_emit_payload(void);
 
 /* --- stacks --- */
 
-/* Saves the registers that the C ABI preserves, and goes on where the stack `to` was left. */
+/* Saves the callee-saved registers of the C ABI, and goes on where the stack `to` was left. */
 void graph_emit_switch(uintptr_t *from, uintptr_t to);
 /* The stack pointer of a stack that starts at entry(arg). */
 uintptr_t graph_emit_stack(uint8_t *high, void (*entry)(void *arg), void *arg);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * graph_emit_aarch64.c: graph_emit.h for aarch64. The word that says whether a block goes on is at
- * x29 - 16; x16 holds addresses for a moment, as in what linkers and the library make. */
+ * graph_emit_aarch64.c: graph_emit.h for aarch64. The word is_again of a block is at x29 - 16; x16
+ * holds addresses for a moment, as in code of linkers and of the library. */
 #include "graph_emit.h"
 
 const uint32_t graph_emit_hot_bytes = 560, graph_emit_return_bytes = 24;

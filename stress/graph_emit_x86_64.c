@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * graph_emit_x86_64.c: graph_emit.h for x86-64. The bytes of a site that change lie in one aligned
- * 8; the word that says whether a block goes on is at rbp - 8. */
+ * 8; the word is_again of a block is at rbp - 8. */
 #include "graph_emit.h"
 
 const uint32_t graph_emit_hot_bytes = 560, graph_emit_return_bytes = 8;

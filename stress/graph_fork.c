@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * graph_fork.c: forks in the middle of everything. The child goes on with the list of the thread
- * that forked, out of the frames that it was in, checks what it has, and ends; its parent waits,
+ * graph_fork.c: forks in the middle of everything. The child goes on with the list of the forking
+ * thread, out of the frames of that moment, checks its heaps, and ends; its parent waits,
  * parked. */
 #include "graph_world.h"
 
@@ -51,7 +51,7 @@ void graph_fork_end(void)
 	static const enum ch_sink sinks[] = {CH_SINK_PERF_MAP, CH_SINK_JITDUMP};
 	const char *path;
 	graph_model_child();
-	/* Nobody reads them any more. */
+	/* Nobody reads the child's files any more. */
 	for (int heap = 0; heap < graph_world.program->heaps; heap++)
 		for (int i = 0; i < 2; i++)
 			if (ch_sink_status(graph_world.heaps[heap].heap, sinks[i], &path, NULL) &&

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * graph_level.c: one program after the other, each in a process of its own; what is done with one
- * that fails; and how much has to happen. */
+ * graph_level.c: one program after the other, each in a process of its own; the treatment of a
+ * failed program; and how much has to happen. */
 #include "graph_world.h"
 
 #include "minimise.h"
@@ -17,12 +17,12 @@
 
 enum {
 	PROGRAM_MS = 60000, /* a program takes a tenth of a second on an idle machine */
-	TRIALS = 6,         /* runs of a shorter program until it counts as good */
+	TRIALS = 6,         /* runs of a shorter program before the program counts as good */
 	REPLAYS = 40,
 	FAILED = 3,
-	FREED_PERCENT = 99, /* of what the model predicts dead */
+	FREED_PERCENT = 99, /* of the blocks that the model predicts dead */
 	LEAK_LEAST = 300,
-	LEAK_PERCENT = 50, /* less in the middle is a leak that need not go on */
+	LEAK_PERCENT = 50, /* fewer freed, even before the end: a leak */
 };
 
 struct graph_world graph_world;
@@ -35,14 +35,14 @@ struct graph_level {
 	bool is_running;
 	struct run run;
 	struct graph_program program;
-	struct graph_shared *shared, *trial; /* trial: of runs that do not count */
+	struct graph_shared *shared, *trial; /* trial: of uncounted runs */
 };
 
 /* --- in a program's process --- */
 
 __attribute__((noinline)) struct graph_thread *graph_self(void)
 {
-	/* Not kept in a register over a switch: another thread may go on. */
+	/* Keeps `self` out of registers over a switch: another thread may go on. */
 	__asm__ volatile("" ::: "memory");
 	return self;
 }
@@ -71,7 +71,7 @@ enum ch_status graph_allow(enum ch_status status, unsigned allowed, const char *
 	return status;
 }
 
-/* Commits what the thread still has in its hand: only it may. */
+/* Commits the OPEN blocks in the hand of the thread: no other thread may. */
 static void empty_hand(struct graph_thread *t)
 {
 	for (int i = 0; i < t->handful; i++)
@@ -82,7 +82,7 @@ static void empty_hand(struct graph_thread *t)
 static void *run_thread(void *arg)
 {
 	struct graph_thread *t = arg;
-	/* A signal may be for any of them. */
+	/* A signal may be for any thread. */
 	pthread_barrier_wait(&graph_world.start);
 	graph_driver_enter_thread(t);
 	graph_run_thread(t);
@@ -91,7 +91,7 @@ static void *run_thread(void *arg)
 	if (graph_world.is_child)
 		graph_fork_end();
 	graph_driver_leave_thread(t);
-	/* None is joined before all have ended: a signal may still be on its way. */
+	/* All threads end before the first join: a signal may still be on the way. */
 	pthread_barrier_wait(&graph_world.start);
 	return NULL;
 }
@@ -257,18 +257,18 @@ const struct graph_shared *graph_level_counts(const struct graph_level *level)
 struct shorter {
 	struct graph_level *level;
 	const struct graph_program *program;
-	bool is_leak; /* it ends well, and what should die stays */
+	bool is_leak; /* the program ends well, but dead blocks stay */
 	uint64_t deadline_ms;
 };
 
-/* Whether of more than so many blocks that were predicted dead most stayed. */
+/* Whether more than `least` blocks were predicted dead, and most stayed. */
 static bool is_leak(const struct graph_shared *c, uint64_t least)
 {
 	return c->graph_predicted_dead > least &&
 	       c->graph_predicted_freed * 100 < c->graph_predicted_dead * LEAK_PERCENT;
 }
 
-/* One run says little of a leak: some blocks stay by chance. */
+/* A single run says little of a leak: some blocks stay by chance. */
 static bool leaks_still(const struct shorter *s, const struct graph_program *some)
 {
 	memset(s->level->trial, 0, sizeof *s->level->trial);
@@ -349,7 +349,7 @@ static void tell(const struct graph_level *level, enum run_end end)
 
 /* --- one after the other --- */
 
-/* Some stay for one cycle more: a word in a register or a stack that looks like an address. */
+/* A chance word in a register or on a stack may hold some blocks for a cycle more. */
 static bool is_freed_enough(const struct graph_level *level, uint64_t percent)
 {
 	const struct graph_shared *c = level->shared;
@@ -431,7 +431,7 @@ int graph_level_replay(const char *folder, const char *path)
 bool graph_level_has_enough(const struct graph_level *level, uint64_t seconds)
 {
 	const struct graph_shared *c = level->shared;
-	/* Of 20 seconds; what a machine that is busy with ten other things does. */
+	/* For 20 seconds, on a machine that is busy with ten other things. */
 	struct {
 		const char *name;
 		uint64_t got, wanted;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * graph_model.c: what the blocks say of themselves at a quiescent point, when no thread is
- * attached. The model follows the machine code: the bytes at each site say where a block can go,
- * the cells where the VM can go, and the frames of suspended fibers what runs on. What is reached
- * must live, and answer rightly when run; what is not reached, and is no newborn, must be freed by
- * two cycles, save the few that a word somewhere keeps by chance. */
+ * graph_model.c: the state of the blocks at a quiescent point, when no thread is attached. The
+ * model follows the machine code: the bytes at each site say where a block can go, the cells where
+ * the VM can go, and the frames of suspended fibers which blocks run on. A reached block must live,
+ * and answer rightly when run. A block that is not reached, and is no newborn, must be freed by two
+ * cycles, save a few that chance words keep. */
 #include "graph_emit.h"
 #include "graph_world.h"
 
@@ -16,7 +16,7 @@ enum {
 	NEWBORN_CYCLES = 2,
 	POLLS = 400,
 	POOL_BYTES = 8 << 20,
-	SLACK_BYTES = 256, /* what is scanned below a suspended sp */
+	SLACK_BYTES = 256, /* bytes scanned below a suspended sp */
 };
 
 static uint32_t sorted[GRAPH_NODES], sorted_count;
@@ -29,7 +29,7 @@ static uint32_t node_count(void)
 	return count < GRAPH_NODES ? count : GRAPH_NODES;
 }
 
-/* --- who is there --- */
+/* --- present blocks --- */
 
 static void judge_state(const struct graph_node *node, const struct ch_info *info)
 {
@@ -44,7 +44,7 @@ static void judge_state(const struct graph_node *node, const struct ch_info *inf
 		graph_fail("block g%u is live after its invalidation", node->number);
 	if (node->fact && atomic_load(&graph_world.facts[node->fact].is_broken))
 		graph_fail("block g%u is live, what it assumed is broken", node->number);
-	/* Immortal code is passed over by discards, and so is data. */
+	/* A discard passes over immortal code and data. */
 	if (!(node->shape & GRAPH_IMMORTAL) && !node->is_data &&
 	    atomic_load(&node->committed_at) <
 		    atomic_load(&h->discarded_at[graph_owner(node->owner)->vm]))
@@ -81,7 +81,7 @@ static void observe(void)
 	}
 }
 
-/* The block that is there and whose hot bytes have the address; 0: none. */
+/* The present block whose hot bytes have the address; 0 = none. */
 static uint32_t node_at(const uint8_t *address)
 {
 	uint32_t low = 0, high = sorted_count;
@@ -107,7 +107,7 @@ static const uint8_t *leads_to(const struct graph_arm *arm, int number)
 	return graph_emit_target(arm->at, (enum ch_branch_kind)kinds[number]);
 }
 
-/* The block that an arm leads to; 0: to its stub. */
+/* The block that an arm leads to; 0 = the arm's stub. */
 static uint32_t target_of(struct graph_node *node, int number)
 {
 	const uint8_t *address = leads_to(&node->arms[number], number);
@@ -151,9 +151,9 @@ static uint32_t entry_of(const struct graph_owner *owner)
 	return number;
 }
 
-/* --- what is reached --- */
+/* --- reached blocks --- */
 
-static bool is_perhaps_enough; /* reach all that may live, not only what must */
+static bool is_perhaps_enough; /* reach all blocks that may live, not only blocks that must */
 
 static void reach(uint32_t number, const char *from, uint32_t whose)
 {
@@ -186,7 +186,7 @@ static void reach_owner(uint32_t number)
 		reach(entry_of(owner), "the cell of owner", number);
 		return;
 	}
-	/* Its cell leads to no code, and the heap may still keep the entry. */
+	/* A released owner's cell leads to no code, but the heap may still keep the entry. */
 	for (uint32_t i = 0; is_perhaps_enough && i < sorted_count; i++)
 		if (graph_node(sorted[i])->owner == number)
 			reach(sorted[i], "owner", number);
@@ -216,7 +216,7 @@ static void reach_address(const uint8_t *address, uint32_t fiber)
 	}
 }
 
-/* The scan of a suspended stack is conservative: whatever looks like an address holds its block. */
+/* The scan of a suspended stack is conservative: any word like an address holds a block. */
 static void reach_words(const struct graph_stack *s, uint32_t fiber)
 {
 	const uint8_t *low = graph_node(sorted[0])->exec - POOL_BYTES;
@@ -267,15 +267,15 @@ static void reach_all(bool is_perhaps)
 		reach_from(graph_node(queue[i]));
 }
 
-/* --- running what must live --- */
+/* --- running blocks that must live --- */
 
 static void run_arms(struct graph_node *node)
 {
 	for (int arm = 1; arm < GRAPH_ARMS; arm++) {
 		if (!node->arms[arm].at || !target_of(node, arm))
 			continue;
-		/* The block takes the arm, the next one leaves, and so does the first, if it goes
-		 * on. */
+		/* The block takes the arm, the next block leaves, and so does the first, if the
+		 * first goes on. */
 		const int script[] = {arm, 0, 0};
 		graph_run_node(node, script, 3);
 	}
@@ -328,7 +328,7 @@ static void check_names(struct ch_heap *heap)
 		fclose(file);
 }
 
-/* --- a thread of the model's own, whose stack is gone before anything is counted --- */
+/* --- a thread of the model's own, whose stack is gone before any count --- */
 
 static void *in_thread(void *arg)
 {
@@ -393,7 +393,7 @@ static void collect_twice(void)
 
 void graph_model_round(bool is_last)
 {
-	/* So that newborn blocks are no reason to live. */
+	/* So that no block is newborn at the last prediction. */
 	if (is_last)
 		collect_twice();
 	check_heaps("at rest");

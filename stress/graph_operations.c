@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * graph_operations.c: the operations of a program, one by one: what each does to the heap, and
- * which statuses it may have. */
+ * graph_operations.c: the operations of a program: the effect of each on the heap, and the allowed
+ * statuses. */
 #include "graph_emit.h"
 #include "graph_world.h"
 
@@ -46,7 +46,7 @@ static void drop_owner(int slot, bool by_release)
 		graph_driver_drop(owner, by_release);
 }
 
-/* Nobody else knows the owner or its blocks: they may go at once. */
+/* No other thread knows the owner or its blocks, so all may go at once. */
 static void make_young(int slot, int blocks)
 {
 	uint32_t owner = graph_driver_owner(heap_at(slot), 0), last = 0, all[8];
@@ -224,7 +224,7 @@ static void kill_three(const struct graph_operation *o)
 		graph_invalidate(numbers, count);
 }
 
-/* The blocks of this stack from `first` on, heap by heap. */
+/* Invalidates the blocks of this stack from `first` on, heap by heap. */
 static void kill_frames(int first)
 {
 	struct graph_stack *s = graph_self()->stack;
@@ -310,7 +310,7 @@ static void look_at_block(const struct graph_node *node)
 {
 	struct ch_spot spot = {.size = sizeof spot};
 	struct ch_info info = {.size = sizeof info};
-	/* The place of a dead block may have another one. */
+	/* The place of a dead block may have a new block. */
 	if (ch_block_info(node->handle, &info) != CH_OK)
 		return;
 	if (info.user != node)
@@ -331,7 +331,7 @@ static void look_at_stack(struct graph_thread *t)
 		t->is_in_handler ? 0 : ch_backtrace(heap, CH_BACKTRACE_FRAMES, NULL, pcs, 64);
 	for (size_t i = 0; i < count; i++)
 		(void)!ch_code_at(heap, pcs[i], true, &spot);
-	/* What is on the stack can always be looked up. */
+	/* A block on the stack can always be looked up. */
 	for (int i = 0; i < s->pinned; i++) {
 		const struct graph_node *node = s->frames[i].node;
 		if (!ch_code_at(graph_heap_of(node)->heap, node->exec, false, &spot) ||
@@ -389,7 +389,7 @@ static void set_sinks(const struct graph_operation *o)
 
 /* --- flow --- */
 
-/* Operations that run code or leave the stack make no sense on a handler's. */
+/* Operations that run code or leave the stack make no sense on the stack of a handler. */
 static bool is_flow(int kind)
 {
 	return kind == GRAPH_enter || kind == GRAPH_take || kind == GRAPH_jump ||
@@ -542,7 +542,7 @@ int graph_operations_run(void)
 		const struct graph_operation *o = next_operation(t);
 		bool is_in_block = s->depth > s->segment && !t->is_in_handler;
 		if (!o) {
-			/* A fiber stays as it is for who comes next. */
+			/* A fiber stays as is for the next thread. */
 			if (!s->is_fiber || t->limit < t->end || t->is_in_handler)
 				return GRAPH_GO_LEAVE;
 			graph_fiber_yield();

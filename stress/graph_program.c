@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * graph_program.c: random programs of the graph level, and their text. Weights are such that code
- * is made, entered, killed and collected about as often; nesting is followed roughly, since what
- * makes no sense where it stands does nothing. */
+ * graph_program.c: random programs of the graph level, and their text. By their weights, making,
+ * entering, killing and collecting code are about as frequent. Nesting is followed roughly: an
+ * operation out of place does nothing. */
 #include "graph_program.h"
 
 #include "codeheap/codeheap.h"
@@ -63,7 +63,7 @@ static int slot(struct dice *d)
 	return below(d, d->slots);
 }
 
-/* --- what a block is like --- */
+/* --- the shape of a block --- */
 
 static int shape(struct dice *d)
 {
@@ -279,7 +279,7 @@ static void choose_settings(struct dice *d)
 	p->parallel = 1 + below(d, 3);
 	p->incremental = chance(d, 20);
 	p->stops = p->driver == GRAPH_HOST ? below(d, 3) : 0;
-	/* Of a pool of one chunk of 1 MiB data takes all, and leaves none for code. */
+	/* In a pool of one chunk of 1 MiB, data takes the chunk, and leaves none for code. */
 	p->data = p->pool_kb >= 4096 && chance(d, 60);
 }
 
@@ -356,7 +356,7 @@ static bool read_setting(struct graph_program *p, const char *name, int value)
 	return false;
 }
 
-/* Operands that name a slot or a fiber name one that is there. */
+/* Whether operands for slots and fibers are below the number of slots and fibers. */
 static bool is_in_range(const struct graph_operation *o)
 {
 	static const uint8_t slots[GRAPH_KINDS][GRAPH_OPERANDS] = {

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT
  * graph_program.h: a program of the graph level: how the heaps are made, and a list of operations
- * with explicit operands, each for one of the threads, in rounds that end at a quiescent point. It
- * depends on its seed alone, and can be written to a text file and read back.
+ * with explicit operands, each for one of the threads, in rounds that end at a quiescent point. A
+ * program depends on a seed alone, and can be written to a text file and read back.
  *
- * Operands name slots: of owners, of facts, of fibers. An operation whose operands have nothing in
- * them does nothing, so that any part of a program is a program. `enter` and `take` go into code;
- * the block that is entered calls back, and the thread goes on with its list inside that callback
- * until `leave`, or `take`. */
+ * Operands name slots: of owners, of facts, of fibers. An operation on empty slots does nothing, so
+ * any part of a program is a program. `enter` and `take` go into code; the entered block calls
+ * back, and the thread goes on with the list inside the callback until `leave`, or `take`. */
 #ifndef STRESS_GRAPH_PROGRAM_H
 #define STRESS_GRAPH_PROGRAM_H
 
@@ -26,39 +25,39 @@ enum {
 
 /* name, number of operands */
 #define GRAPH_OPERATIONS(X)                                                                      \
-	X(round, 0)  /* all threads end; the model is asked */                                   \
-	X(owner, 1)  /* slot: an owner, where it has none */                                     \
+	X(round, 0)  /* all threads end, then the model judges */                                \
+	X(owner, 1)  /* slot: an owner, unless it has one */                                     \
 	X(drop, 2)   /* slot, whether by release everywhere */                                   \
-	X(code, 4)   /* slot, shape, two other slots: a block, and the owner's entry */          \
-	X(exit, 1)   /* slot: a block that others leave to from their patch points */            \
-	X(open, 4)   /* like code, but it stays open in the thread's hand */                     \
-	X(commit, 0) /* the oldest one in the hand */                                            \
+	X(code, 4)   /* slot, shape, two more slots: a block, and the owner's entry */           \
+	X(exit, 1)   /* slot: a block to leave to from patch points */                           \
+	X(open, 4)   /* like code, but left OPEN in the thread's hand */                         \
+	X(commit, 0) /* the oldest block in the hand */                                          \
 	X(abort, 0)                                                                              \
 	X(young, 2)     /* slot for its heap, blocks: made, run, and released as not running */  \
 	X(tramp, 2)     /* slot, kind: a trampoline, called */                                   \
-	X(entry, 2)     /* slot, 0: the fallback, 1: its newest block */                         \
+	X(entry, 2)     /* slot, 0: the fallback, 1: the newest block */                         \
 	X(link, 3)      /* slot, arm, slot to lead to (-1: the stub) */                          \
-	X(enter, 1)     /* slot: called through its cell */                                      \
+	X(enter, 1)     /* slot: called through the cell */                                      \
 	X(take, 4)      /* in a block: arm, and for the stub: answer, slot, operations inside */ \
 	X(leave, 0)     /* in a block or handler */                                              \
 	X(jump, 0)      /* longjmp over all frames of this stack */                              \
-	X(kill, 3)      /* slots: their newest blocks, in one batch */                           \
+	X(kill, 3)      /* slots: the newest blocks, in a batch */                               \
 	X(suicide, 0)   /* the block on top of this stack */                                     \
 	X(slaughter, 0) /* all blocks on this stack */                                           \
 	X(doubt, 1)     /* fact: broken, and a new one */                                        \
 	X(collect, 1)   /* heap */                                                               \
 	X(discard, 2)   /* heap, vm (-1: all) */                                                 \
-	X(fiber, 1)     /* started, or resumed where it was suspended by whatever thread */      \
+	X(fiber, 1)     /* started, or resumed, also on another thread */                        \
 	X(yield, 0)                                                                              \
 	X(forsake, 1) /* a suspended fiber is gone, unfinished */                                \
-	X(raise, 0)   /* a signal; its handler, on its own stack, goes on with the list */       \
-	X(shoot, 1)   /* a signal to a thread: looks at what it interrupted */                   \
+	X(raise, 0)   /* a signal; the handler, on a signal stack, goes on with the list */      \
+	X(shoot, 1)   /* a signal to a thread: looks at the interrupted code */                  \
 	X(fork, 1)    /* the child goes on for some operations, checks, and ends */              \
 	X(poll, 0)                                                                               \
 	X(park, 1)  /* microseconds */                                                           \
 	X(look, 2)  /* slot, kind: lookups, walks, statistics, backtraces */                     \
 	X(sinks, 2) /* heap, set */                                                              \
-	X(check, 1) /* heap: all invariants, while others run */
+	X(check, 1) /* heap: all invariants, while threads run */
 
 enum graph_kind {
 #define X(name, operands) GRAPH_##name,
@@ -101,8 +100,8 @@ enum graph_shape {
 	GRAPH_JCC = 1 << 2,
 	GRAPH_LEA = 1 << 3,
 	GRAPH_LITERAL = 1 << 4,
-	GRAPH_CELL = 1 << 5, /* through the cell of the first other slot */
-	/* what it holds, of the two other slots */
+	GRAPH_CELL = 1 << 5, /* through the cell of the first of the two slots */
+	/* held by the block, of the two slots */
 	GRAPH_EDGE = 1 << 6,
 	GRAPH_REF = 1 << 7,
 	GRAPH_FACT = 1 << 8,
@@ -114,16 +113,16 @@ enum { GRAPH_ENTRY_SHIFT = 10, GRAPH_SIZE_SHIFT = 12, GRAPH_ARMS = 6 };
 
 enum graph_answer {
 	GRAPH_OLD,  /* the newest block of a slot */
-	GRAPH_NEW,  /* one that is compiled now */
+	GRAPH_NEW,  /* a block that is compiled now */
 	GRAPH_DEAD, /* a block that was invalidated or is gone */
 	GRAPH_NONE,
 	GRAPH_ANSWERS
 };
 
 void graph_program_generate(struct graph_program *program, uint64_t seed);
-/* The text, allocated; only operations whose keep is true (NULL: all). */
+/* Returns the text, allocated, with only the operations whose keep is true (NULL: all). */
 char *graph_program_print(const struct graph_program *program, const bool *keep, size_t *length);
-/* False where the text is none of a program; says why on stderr. */
+/* Returns false when the text is no program, and says why on stderr. */
 bool graph_program_read(struct graph_program *program, const char *text);
 void graph_program_free(struct graph_program *program);
 

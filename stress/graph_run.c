@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
- * graph_run.c: what happens when blocks run: each says its number at each step, and is judged: is
- * it where it lies, may it be entered, did it leave when it had to. A stack of frames beside each
- * stack of the machine knows which blocks are on it.
+ * graph_run.c: judges running blocks. A block tells its number at each step, and is judged: is the
+ * block in its place, may the block be entered, did the block leave when it had to. A stack of
+ * frames beside each stack of the machine knows which blocks are there.
  *
- * A block can leave by its exit, and its callers after it, without a word to the harness. So the
- * frames above the segment count as certainly on the stack only while one of them calls back
- * (pinned); what is pinned must not be freed. */
+ * A block can leave by its exit, and the callers after it, without a word to the harness. So frames
+ * above the segment count as certainly on the stack only while a block among them calls back
+ * (pinned). A pinned block must not be freed. */
 #include "graph_emit.h"
 #include "graph_world.h"
 
@@ -20,7 +20,7 @@ static void pin_to(struct graph_stack *s, int count)
 		atomic_fetch_sub(&s->frames[--s->pinned].node->frames, 1);
 }
 
-/* Frames that lie lower are gone. */
+/* Drops frames below an address. */
 void graph_run_unwind(struct graph_stack *s, uintptr_t below)
 {
 	int depth = s->depth;
@@ -98,7 +98,7 @@ static void judge_entrance(struct graph_thread *t, struct graph_stack *s, struct
 static void arrive(struct graph_thread *t, struct graph_stack *s, struct graph_node *node,
 		   bool is_again, uintptr_t at)
 {
-	/* A tail jump left its frame to the block that comes now. */
+	/* After a tail jump the new block has the frame of the old block. */
 	graph_run_unwind(s, is_again ? at : at + 1);
 	struct graph_frame *top = s->depth ? &s->frames[s->depth - 1] : NULL;
 	if (is_again) {
@@ -149,7 +149,7 @@ int64_t graph_run_step(uint32_t number, uint32_t is_again, uintptr_t frame)
 	judge_place(node, (uintptr_t)__builtin_return_address(0));
 	arrive(t, s, node, is_again, frame);
 	int arm = t->script ? next_of_script(t) : graph_operations_run();
-	/* It may have come to another thread meanwhile; the stack is the same. */
+	/* Another thread may have taken over; the stack is the same. */
 	t = graph_self();
 	if (arm && !node->arms[arm].at && !(arm == 6 && node->edge_owner))
 		arm = GRAPH_GO_LEAVE;
@@ -157,7 +157,7 @@ int64_t graph_run_step(uint32_t number, uint32_t is_again, uintptr_t frame)
 	return arm;
 }
 
-/* --- a branch is taken that is not linked --- */
+/* --- an unlinked branch is taken --- */
 
 static struct ch_block answer(struct graph_node *source, int arm, uint32_t number)
 {
@@ -195,13 +195,13 @@ static void run_inside(int operations)
 	struct graph_thread *t = graph_self();
 	if (!operations)
 		return;
-	/* Other threads may come to the same stub meanwhile. */
+	/* Gives threads time to come to the same stub. */
 	graph_driver_sleep(20);
 	size_t limit = t->limit, wanted = t->next + (size_t)operations;
 	if (wanted < limit)
 		t->limit = wanted;
 	graph_operations_run();
-	/* A fiber that moved takes its limit from the thread that it came to. */
+	/* A fiber on a new thread has the new thread's limit. */
 	if (graph_self() == t)
 		t->limit = limit;
 }
@@ -227,7 +227,7 @@ struct ch_block graph_run_hit(void *vm_user, struct ch_branch branch, void *bran
 	const struct graph_operation *o = s->taking;
 	if (t->script || !o)
 		return (struct ch_block){0};
-	/* Its source is on the stack, by the stub's return address. */
+	/* The branch's block is on the stack, by the return address of the stub. */
 	pin_to(s, s->depth);
 	int segment = s->segment;
 	s->segment = s->depth;

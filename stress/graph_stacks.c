@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * graph_stacks.c: fibers, which any thread goes on with, and signals: one that a thread raises,
- * whose handler goes on with its list on the alternate stack, and one that comes at any time and
- * looks at what it interrupted. */
+ * graph_stacks.c: fibers, which any thread may resume, and signals. A raised signal's handler goes
+ * on with the thread's list on the alternate stack. A signal that is shot comes at any time, and
+ * looks at the interrupted code. */
 #define _GNU_SOURCE
 #include "graph_emit.h"
 #include "graph_world.h"
@@ -36,13 +36,13 @@ static uint64_t cycles_of_all(void)
 	return sum;
 }
 
-/* The stack of the caller is left; it goes on when somebody switches back. `to` is not suspended
- * any more as others see it before this thread runs on it. */
+/* Leaves the caller's stack, which goes on when some thread switches back. All threads see `to` as
+ * running before this thread runs on `to`. */
 __attribute__((noinline)) static void switch_to(struct graph_stack *from, struct graph_stack *to)
 {
 	struct graph_thread *t = graph_self();
 	t->stack = to;
-	/* A callback's limit is of the stack that it runs on. */
+	/* The limit is for the stack of a callback. */
 	t->limit = t->end;
 	suspend(from);
 	graph_driver_switch(from, to);
@@ -113,7 +113,7 @@ void graph_fiber_go(int index)
 		count_resumption(to, t);
 	to->resumer = from;
 	switch_to(from, to);
-	/* Suspended by now, as far as others are concerned: not before its registers were saved. */
+	/* From here on any thread may resume the left fiber: the registers are saved. */
 	struct graph_stack *left = graph_self()->left;
 	graph_self()->left = NULL;
 	atomic_store(&left->state, STACK_SUSPENDED);
@@ -193,7 +193,7 @@ static void on_raised(int number)
 	struct graph_thread *t = graph_self();
 	(void)number;
 	t->is_in_handler = true;
-	/* The collector's signal is held back here, so nothing may wait for a collection. */
+	/* The collector's signal is held back here, so no wait for a collection is possible. */
 	if (graph_world.program->driver != GRAPH_BOEHM)
 		graph_operations_run();
 	t->is_in_handler = false;

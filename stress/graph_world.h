@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
- * graph_world.h: what the parts of the graph level share: the heaps and VMs of one program, its
- * threads, stacks, owners and blocks, as the harness knows them. Its tables only grow while a
- * program runs, and nothing in them is used again: what it knows of a block outlives the block.
+ * graph_world.h: shared by the parts of the graph level: the heaps and VMs of one program, with
+ * threads, stacks, owners and blocks, as the harness knows them. The tables only grow while a
+ * program runs, and no entry is used again: a block's entry outlives the block.
  *
- * What several threads change is atomic; no lock of the harness is held over a call of the
- * library. An address of code lies in these tables only, which no scan sees, and in no frame of
- * the harness that stays. */
+ * Words that several threads change are atomic; no lock of the harness is held over a call of the
+ * library. An address of code lies in these tables only, unseen by scans, and in no lasting frame
+ * of the harness. */
 #ifndef STRESS_GRAPH_WORLD_H
 #define STRESS_GRAPH_WORLD_H
 
@@ -43,48 +43,48 @@ struct graph_owner {
 	const void *const *cell;
 	int heap, vm;
 	_Atomic(bool) is_born, by_release;
-	_Atomic(bool) is_dropped;  /* no root of the VM leads to it any more */
-	_Atomic(int) users;        /* who are about to use its cell, and the slot itself */
-	_Atomic(bool) is_released; /* its entry is no root whatever leads to it */
+	_Atomic(bool) is_dropped;  /* no root of the VM leads to the owner any more */
+	_Atomic(int) users;        /* uses of the cell under way, and the slot's use */
+	_Atomic(bool) is_released; /* the entry is no root, whatever leads to the owner */
 };
 
 enum node_state { NODE_UNBORN, NODE_OPEN, NODE_COMMITTED, NODE_LOST };
 
 struct graph_arm {
-	const uint8_t *at; /* its site; NULL: the block has no such arm */
+	const uint8_t *at; /* the site; NULL: the block has no such arm */
 	struct ch_branch branch;
-	/* Numbers of blocks that it may lead to since it was born; more than fit: any. */
+	/* Numbers of blocks that the arm may lead to, since birth; more than fit: any block. */
 	_Atomic(uint32_t) candidates, candidate[GRAPH_CANDIDATES];
 };
 
 struct graph_node {
 	uint32_t number, owner;
 	struct ch_block handle;
-	struct ch_code code; /* while it is open */
+	struct ch_code code; /* while OPEN */
 	const uint8_t *exec, *entry, *cold;
 	uint32_t hot_bytes, cold_bytes;
 	unsigned shape;
 	bool is_exit, is_trampoline, is_leaf, is_data, is_constant;
 	struct graph_arm arms[GRAPH_ARMS + 1];
-	uint32_t edge, shared_exit, edge_owner, ref_owner, fact, data; /* 0: none */
+	uint32_t edge, shared_exit, edge_owner, ref_owner, fact, data; /* 0 = none */
 	_Atomic(int) state;
-	_Atomic(uint64_t) committed_at; /* of graph_tick; and the cycles of the heap then */
+	_Atomic(uint64_t) committed_at; /* by graph_tick; cycles_at: the heap's cycles then */
 	_Atomic(uint64_t) cycles_at;
-	_Atomic(bool) is_held; /* an entry or a branch led to it once */
+	_Atomic(bool) is_held; /* an entry or a branch led to the block once */
 	_Atomic(bool) may_be_invalid, is_invalid;
-	_Atomic(const void *) killer; /* thread in which an invalidation of it has returned */
+	_Atomic(const void *) killer; /* thread whose invalidation of the block has returned */
 	_Atomic(int) frames, notices;
 	bool is_reached, is_perhaps, is_predicted_dead, is_there, is_counted; /* the model's */
-	bool is_entrant; /* the model's: it is LIVE */
+	bool is_entrant; /* the model's: LIVE */
 };
 
 struct graph_frame {
 	uintptr_t at;
 	struct graph_node *node;
-	bool was_invalid; /* as the block went on, and by this very thread */
+	bool was_invalid; /* when the block went on, by this very thread */
 };
 
-/* Whom the next block that begins on a stack was entered by. */
+/* How the next block that begins on a stack was entered. */
 enum expectation { EXPECT_NOTHING, EXPECT_OWNER, EXPECT_ARM, EXPECT_NODE };
 struct expect {
 	enum expectation kind;
@@ -99,16 +99,16 @@ struct graph_stack {
 	struct ch_fiber *fibers[GRAPH_HEAPS];
 	struct graph_frame frames[GRAPH_FRAMES];
 	int depth;
-	int segment; /* frames below belong to code that called back and waits */
-	int pinned;  /* frames that are certainly on the stack: graph_run.c */
+	int segment; /* frames below belong to waiting code that called back */
+	int pinned;  /* frames certainly on the stack: see graph_run.c */
 	struct expect expect;
-	uint32_t entering;                    /* the owner that is held until its cell was used */
-	const struct graph_operation *taking; /* what its newest branch was taken for */
-	uint32_t leaver;                      /* the block that was last told to return */
+	uint32_t entering;                    /* the owner held until its cell was used */
+	const struct graph_operation *taking; /* the operation that took the newest branch */
+	uint32_t leaver;                      /* the last block told to return */
 	struct graph_stack *resumer;
 	jmp_buf base;
 	bool is_fiber;
-	uint64_t cycles; /* when it was suspended */
+	uint64_t cycles; /* at the suspension */
 	const void *thread;
 };
 
@@ -119,18 +119,18 @@ struct graph_thread {
 	const struct graph_operation **list;
 	size_t next, end, limit; /* limit: operations inside a callback; end: of all */
 	struct graph_stack home, *stack;
-	struct graph_stack *left; /* a fiber that yielded, until its registers are saved */
+	struct graph_stack *left; /* a yielded fiber, until its registers are saved */
 	_Alignas(16) uint8_t signal_stack[64 << 10];
 	uint32_t hand[GRAPH_HAND];
 	int handful;
 	bool is_in_handler, is_over;
-	/* A walk of the model: blocks do what this says instead of the list. */
+	/* A walk of the model: blocks follow this script instead of the list. */
 	const int *script;
 	int script_at, script_length;
 };
 
 struct graph_slot {
-	_Atomic(uint32_t) owner, code, exit, recent; /* recent: code that came before */
+	_Atomic(uint32_t) owner, code, exit, recent; /* recent: the code before */
 };
 
 struct graph_heap {
@@ -138,7 +138,7 @@ struct graph_heap {
 	struct ch_vm *vms[GRAPH_VMS];
 	_Atomic(bool) is_wanted;
 	_Atomic(uint32_t) discards[GRAPH_VMS];
-	/* Tick at which the newest discard that has ended began. */
+	/* Tick at which the newest finished discard began. */
 	_Atomic(uint64_t) discarded_at[GRAPH_VMS];
 };
 
@@ -154,7 +154,7 @@ struct graph_world {
 	struct graph_slot slots[GRAPH_SLOTS];
 	_Atomic(uint32_t) fact_slots[GRAPH_HEAPS * GRAPH_VMS][GRAPH_FACTS];
 	struct graph_stack fibers[GRAPH_FIBERS];
-	struct graph_thread threads[GRAPH_THREADS + 1]; /* and the model's */
+	struct graph_thread threads[GRAPH_THREADS + 1]; /* the last is the model's */
 	int thread_count;
 	pthread_barrier_t start;
 	_Atomic(uint64_t) tick;
@@ -167,11 +167,11 @@ extern struct graph_shared *graph_shared;
 
 /* Says what is wrong and ends the process. */
 __attribute__((noreturn, format(printf, 1, 2))) void graph_fail(const char *format, ...);
-/* Fails when the status is none of the set of bits; returns it. */
+/* Fails when the status is not in the set of bits. Returns the status. */
 enum ch_status graph_allow(enum ch_status status, unsigned allowed, const char *what);
 #define GRAPH_BIT(status) (1u << (status))
 
-/* The calling thread's; asked for again after everything that may switch stacks. */
+/* The calling thread's record; ask again after everything that may switch stacks. */
 struct graph_thread *graph_self(void);
 void graph_set_self(struct graph_thread *);
 
@@ -196,47 +196,47 @@ uint64_t graph_cycles(int heap);
 /* --- graph_driver.c: heaps, threads and collections, by each driver --- */
 
 void graph_driver_start(void); /* makes the heaps of the world */
-void graph_driver_end(void);   /* they must go without a complaint */
+void graph_driver_end(void);   /* the heaps must go without a complaint */
 void graph_driver_enter_thread(struct graph_thread *);
 void graph_driver_leave_thread(struct graph_thread *);
-/* A new owner of this heap and vm; 0 when there is no room. */
+/* Makes an owner of this heap and vm. Returns 0 without room. */
 uint32_t graph_driver_owner(int heap, int vm);
-/* What a ref in code says to name it; 0 when nothing leads to it any more. */
+/* The word by which a ref in code names the owner; 0 when nothing leads to the owner any more. */
 uintptr_t graph_driver_word(uint32_t owner);
 /* Takes the slot's use away: with the last user the VM has no more use for the owner. */
 void graph_driver_drop(uint32_t owner, bool by_release);
 bool graph_driver_use(uint32_t owner);
 void graph_driver_unuse(uint32_t owner);
-/* A full cycle while others run; true when it was one. */
+/* Runs a full cycle beside other threads. Returns true when the cycle was complete. */
 bool graph_driver_collect(int heap);
-/* The same at a quiescent point, of a thread that is not attached; it must be one. */
+/* Runs a full cycle at a quiescent point, from a thread that is not attached. Must succeed. */
 void graph_driver_collect_alone(int heap);
-/* Stops here when the driver wants it. */
+/* Stops here when the driver asks. */
 void graph_driver_safepoint(void);
 /* Around everything that blocks. */
 void graph_driver_park(void);
 void graph_driver_unpark(void);
 void graph_driver_sleep(unsigned us);
 void graph_driver_switch(struct graph_stack *from, struct graph_stack *to);
-void graph_driver_switched(void); /* the first thing on a stack that was switched to */
+void graph_driver_switched(void); /* the first call on a stack after a switch */
 void graph_driver_forked(void);   /* in the child */
 extern const struct ch_ops graph_ops;
 
 /* --- graph_code.c: blocks of machine code --- */
 
-/* Another slot whose owner is of the slot's heap. */
+/* Another slot whose owner is of the same heap as the slot. */
 int graph_code_beside(int slot, int other);
-/* Opens a block of the slot's owner and emits it; 0 where it cannot be. */
+/* Opens a block of the slot's owner and emits the code. Returns 0 on failure. */
 uint32_t graph_code_open(int slot, unsigned shape, int x, int y);
 uint32_t graph_code_open_exit(int slot);
-/* Its data, if the program has any, is that of another block, or its own. */
+/* If the program has data, holds the other block's data, or makes data. */
 uint32_t graph_code_open_leaf(uint32_t owner, uint32_t other);
 bool graph_code_commit(uint32_t number);
 void graph_code_abort(uint32_t number);
-/* Fails where the data of a block that runs is not what was put there; writes it again. */
+/* Fails when a running block's data has changed; writes the data again. */
 void graph_code_judge_data(const struct graph_node *node);
 uint32_t graph_code_trampoline(int slot, int kind);
-/* Makes it the owner's entry and the slot's newest block. */
+/* Makes the block the owner's entry and the slot's newest block. */
 bool graph_code_publish(int slot, uint32_t number, bool as_entry);
 uint64_t graph_code_fallback(void);
 /* Notes that the arm may lead to the block from here on. */
@@ -249,14 +249,14 @@ int64_t graph_run_step(uint32_t number, uint32_t is_again, uintptr_t frame);
 struct ch_block graph_run_hit(void *vm_user, struct ch_branch branch, void *branch_user,
 			      struct ch_regs *regs);
 void graph_run_freed(void *vm_user, void *block_user);
-/* Enters the owner's cell; what comes back is judged. */
+/* Enters the owner's cell, and judges the returned value. */
 void graph_run_owner(uint32_t owner);
 void graph_run_node(struct graph_node *node, const int *script, int length);
 void graph_run_entered(struct graph_stack *stack); /* the cell was used */
 void graph_run_unwind(struct graph_stack *stack, uintptr_t below);
-/* Somebody invalidated it, broke what it assumed, or discarded its vm, or is about to. */
+/* Whether the block was invalidated, its fact broken or its vm discarded, or is about to be. */
 bool graph_run_may_be_invalid(const struct graph_node *node);
-void graph_run_thread(struct graph_thread *thread); /* its list, to its end */
+void graph_run_thread(struct graph_thread *thread); /* runs the list to the end */
 
 /* --- graph_stacks.c: fibers, signals --- */
 
@@ -273,20 +273,20 @@ void graph_signal_shoot(int thread);
 /* --- graph_operations.c --- */
 
 enum { GRAPH_GO_LEAVE = 0 };
-/* Runs operations of the calling thread until one is for the block that called: the arm. */
+/* Runs operations of the calling thread up to one for the calling block. Returns the arm. */
 int graph_operations_run(void);
 void graph_invalidate(const uint32_t *numbers, int count);
 
 /* --- graph_fork.c --- */
 
 void graph_fork(int operations);
-void graph_fork_end(void); /* the child's */
+void graph_fork_end(void); /* ends the child */
 
 /* --- graph_model.c: what must live, and what must die --- */
 
-/* At a quiescent point: invariants, two cycles, who is there. */
+/* At a quiescent point: checks invariants, runs two cycles, compares the blocks. */
 void graph_model_round(bool is_last);
-/* Only that nothing is lost; in a child, attached. */
+/* Checks only that nothing is lost; in a child, attached. */
 void graph_model_child(void);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * minimise.c: runs in child processes, delta debugging over a list, files of failures. It does not
- * know what an item is. */
+ * minimise.c: runs in child processes, delta debugging over a list of any items, files of
+ * failures. */
 #include "minimise.h"
 
 #include <errno.h>
@@ -51,7 +51,7 @@ bool run_start(struct run *run, int (*fn)(void *arg), void *arg, uint64_t limit_
 		fflush(stdout);
 		_exit(code);
 	}
-	/* By both, so that the group is there whoever comes first. */
+	/* Parent and child both call setpgid, so neither has to wait for the group. */
 	if (run->process > 0)
 		setpgid(run->process, run->process);
 	return run->process > 0;
@@ -59,7 +59,7 @@ bool run_start(struct run *run, int (*fn)(void *arg), void *arg, uint64_t limit_
 
 static enum run_end end_of(struct run *run, int status)
 {
-	/* What it forked and left behind goes with it. */
+	/* Processes that the run forked and left behind end here, too. */
 	kill(-run->process, SIGKILL);
 	if (WIFSIGNALED(status)) {
 		run->code = WTERMSIG(status);
@@ -133,11 +133,11 @@ static void leave_out(const struct minimise *list, bool *trial, size_t first, si
 	}
 }
 
-/* One pass over the list in pieces of this size; true when one could go. */
+/* One pass over the list in pieces of this size. Returns true when some piece could go. */
 static bool drop_pieces(struct minimise *list, bool *trial, size_t size)
 {
 	bool has_dropped = false;
-	/* From the end: what comes late rarely decides, and what is left stays where it was. */
+	/* From the end: late items rarely decide, and remaining items keep their places. */
 	for (size_t end = count_kept(list); end > 0 && now_ms() < list->deadline_ms;) {
 		size_t first = end > size ? end - size : 0;
 		leave_out(list, trial, first, end - first);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * minimise.h: what both levels do with a program that failed: run it again in child processes,
- * make its list of items shorter while it still fails, and keep what it was and what is left. */
+ * minimise.h: the treatment of a failed program by both levels: run the program again in child
+ * processes, shorten the list of items while the program still fails, and keep both lists. */
 #ifndef STRESS_MINIMISE_H
 #define STRESS_MINIMISE_H
 
@@ -9,26 +9,26 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-extern uint64_t minimise_ms; /* what one failure may cost; 0: it is kept as it is */
+extern uint64_t minimise_ms; /* what one failure may cost; 0: kept as found */
 
-uint64_t now_ms(void); /* of a clock that only rises */
+uint64_t now_ms(void); /* by a clock that only rises */
 
 /* --- one run in a process of its own --- */
 
 enum run_end { RUN_FINE, RUN_FAILED, RUN_DIED, RUN_HUNG };
 struct run {
-	pid_t process; /* leads a process group: what it forked is ended with it */
+	pid_t process; /* leads a process group: forked processes end with the group */
 	uint64_t deadline_ms;
-	int code; /* of its exit, or the signal that it died of */
+	int code; /* the exit code, or the signal that ended the run */
 };
 
-/* Runs fn(arg) in a child, whose exit code is what it returns. False where there is no process. A
- * quiet one's output is dropped. */
+/* Runs fn(arg) in a child, whose exit code is fn's result. Returns false where there is no process.
+ * The output of a quiet run is dropped. */
 bool run_start(struct run *run, int (*fn)(void *arg), void *arg, uint64_t limit_ms, bool is_quiet);
-/* Whether it has ended, or was ended at its deadline; *end is set then. Does not wait. */
+/* Returns true and sets *end when the run has ended, or was killed late. Does not wait. */
 bool run_poll(struct run *run, enum run_end *end);
 enum run_end run_wait(struct run *run);
-void run_kill(struct run *run); /* and takes its end away */
+void run_kill(struct run *run); /* and reaps the process */
 /* "failed", "died of signal 5", ...: constant until the next call. */
 const char *run_text(const struct run *run, enum run_end end);
 
@@ -36,23 +36,23 @@ const char *run_text(const struct run *run, enum run_end end);
 
 struct minimise {
 	size_t count;
-	bool *keep; /* in: items that fail together; out: fewer of them that still do */
+	bool *keep; /* in: items that fail together; out: fewer items that still fail */
 	/* Runs the kept items, several times where the schedule matters. */
 	bool (*still_fails)(void *context, const bool *keep);
 	void *context;
-	uint64_t deadline_ms; /* what is found until then is what there is */
+	uint64_t deadline_ms; /* the search ends here with the best list so far */
 };
 
-/* Drops halves, quarters and so on down to single items. Returns how many are left. */
+/* Drops halves, quarters and so on down to single items. Returns the number of items left. */
 size_t minimise(struct minimise *list);
 
-/* --- what is kept --- */
+/* --- failures on disk --- */
 
-/* Writes text to FOLDER/failures/NAME, prints the path after `what`. A few megabytes of failures
- * are kept at most: after that they are printed and not written. */
+/* Writes text to FOLDER/failures/NAME, prints the path after `what`. Stops writing after a few
+ * megabytes: then failures are only printed. */
 void failure_keep(const char *folder, const char *name, const char *what, const char *text,
 		  size_t length);
-/* The whole file, ended by a 0 that is not counted; NULL where it cannot be read. */
+/* Reads a whole file and adds a 0 that is not counted. Returns NULL when the file is unreadable. */
 char *failure_read(const char *path, size_t *length);
 
 #endif

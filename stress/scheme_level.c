@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * scheme_level.c: runs workers, and makes a program that failed in one as short as it can while it
- * still fails. What ran in the worker's VMs before the program may be needed for that. */
+ * scheme_level.c: runs workers, and makes a failed program as short as possible while the program
+ * still fails. The failure may need the earlier programs of the worker's VMs. */
 #include "scheme_level.h"
 
 #include "forms.h"
@@ -16,7 +16,7 @@
 enum {
 	WORKER_MS = 4000,
 	GRACE_MS = 30000,
-	TRIES = 4, /* of one text: the schedule is another one each time */
+	TRIES = 4, /* of one text: each run has another schedule */
 	TRY_MS = 10000,
 	ON_STACK_A_MINUTE = 10000,
 };
@@ -70,7 +70,7 @@ static void remove_perf_map(const struct scheme_level *level)
 	unlink(path);
 }
 
-/* --- what failed --- */
+/* --- a failure --- */
 
 struct trial {
 	struct habits habits;
@@ -85,7 +85,7 @@ static int run_trial(void *arg)
 	return !work_agrees(&trial->habits, trial->text, trial->length);
 }
 
-/* A text of which nothing is left fails no more. */
+/* An empty text does not fail. */
 static bool fails(struct trial *trial)
 {
 	for (int i = 0; i < TRIES && trial->length; i++) {
@@ -107,7 +107,7 @@ static bool fails_with(void *context, const bool *keep)
 	return is_failure;
 }
 
-/* Leaves out what it can of the trial's forms; the text is replaced. */
+/* Leaves out as many forms of the trial as possible; replaces the text. */
 static void shorten(struct trial *trial, bool is_deep, uint64_t deadline_ms)
 {
 	struct forms forms;
@@ -158,7 +158,7 @@ static char *copy(const char *text, size_t length)
 	return to;
 }
 
-/* The program that ran, alone if it fails so; else with all that ran before it. */
+/* Tries the last program alone, then with all earlier programs. */
 static bool find_failing(const struct progress *progress, struct trial *trial)
 {
 	size_t from = progress->current;
@@ -243,7 +243,7 @@ const struct counters *scheme_level_counts(const struct scheme_level *level)
 	return &level->sum;
 }
 
-/* An emulator does a part of it in the same time. */
+/* An emulator does less in the same time. */
 static uint64_t slowness(void)
 {
 	const char *text = getenv("CODEHEAP_TEST_SLOW");
@@ -251,7 +251,7 @@ static uint64_t slowness(void)
 	return times ? times : 1;
 }
 
-/* Of the processors' time this process and its children got: who shares the machine does less. */
+/* The processor time of this process and its children, less on a shared machine. */
 static uint64_t seconds_of_two_processors(void)
 {
 	struct rusage own, children;

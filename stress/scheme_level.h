@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * scheme_level.h: the Scheme level of the stress: workers one after the other, each with other
- * habits of the VM, and what becomes of a program that fails in one. */
+ * scheme_level.h: the Scheme level of the stress: workers one after the other, each with different
+ * habits of the VM, and the treatment of a failed program. */
 #ifndef STRESS_SCHEME_LEVEL_H
 #define STRESS_SCHEME_LEVEL_H
 
@@ -10,16 +10,16 @@
 
 struct scheme_level;
 
-/* Failures are kept below folder. NULL where there is no memory to share with workers. */
+/* Keeps failures below folder. Returns NULL without memory to share with workers. */
 struct scheme_level *scheme_level_start(const char *folder, uint64_t seed);
-/* Looks after the worker, or starts one for at most left_ms. False after a failure, which is
- * printed, minimised and kept by then. */
+/* Looks after the worker, or starts a worker for at most left_ms. Returns false after a failure,
+ * which is printed, minimised and kept by then. */
 bool scheme_level_poll(struct scheme_level *level, uint64_t left_ms);
 /* Waits for the last worker. */
 bool scheme_level_end(struct scheme_level *level);
 const struct counters *scheme_level_counts(const struct scheme_level *level);
 bool scheme_level_has_enough(const struct scheme_level *level, uint64_t seconds);
-/* Runs a program that was kept, several times. True when it still fails. */
+/* Runs a kept program several times. Returns true when the program still fails. */
 bool scheme_level_replay(const char *path);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * worker.c: one worker: two VMs in one process, the interpreter as the oracle of the JIT. It
- * stands between the VM and its JIT's hooks to count what the stress is about: invalidations of
- * code that is on the stack, returns into it, fibers that were suspended across a collection.
+ * worker.c: a worker: two VMs in one process, the interpreter as the oracle of the JIT. The worker
+ * stands between the VM and the JIT's hooks to count invalidations of code on the stack, returns
+ * into such code, and fibers suspended across a collection.
  */
 #define GC_THREADS /* pthread_create registers the thread with the collector */
 #include "codeheap/look.h"
@@ -36,7 +36,7 @@ static struct ch_stats stats(void)
 	return s;
 }
 
-/* --- what is counted --- */
+/* --- counts --- */
 
 static size_t live_on_stack(struct ch_block *blocks)
 {
@@ -100,7 +100,7 @@ static const void *never_called(void)
 	return NULL;
 }
 
-/* False: the pool is full of code that a program had, which it may be. */
+/* Returns false when the pool is full of a program's code, which is no failure. */
 static bool open_block(struct ch_owner owner, struct ch_code *code)
 {
 	struct ch_open open = {.size = sizeof open, .owner = owner, .hot_bytes = 16};
@@ -113,7 +113,7 @@ static bool open_block(struct ch_owner owner, struct ch_code *code)
 	return true;
 }
 
-/* The committed one is held by the open one alone: see wipe_stack for what lies below. */
+/* Only the OPEN block holds the committed block; wipe_stack clears stale words below. */
 __attribute__((noinline)) static bool build_halfway(struct ch_code *blocks, struct ch_owner owner)
 {
 	if (!open_block(owner, &blocks[0]))
@@ -125,7 +125,7 @@ __attribute__((noinline)) static bool build_halfway(struct ch_code *blocks, stru
 	return true;
 }
 
-/* Stale words of frames that are gone would hold what they name: the scan is conservative. */
+/* The scan is conservative: stale words of dead frames would hold blocks. */
 __attribute__((noinline)) static void wipe_stack(void)
 {
 	volatile char gone[8192];
@@ -175,7 +175,7 @@ static bool half_built_block_holds_its_links(void)
 
 /* --- habits --- */
 
-/* Each habit comes in eight workers, alone or with another one. */
+/* Each habit comes in eight workers, alone or with another habit. */
 static struct habits habits_of(uint64_t number)
 {
 	static const uint64_t pools[] = {8 << 20, 64 << 10, 512 << 10, 128 << 10};
@@ -208,7 +208,7 @@ static struct habits habits_of(uint64_t number)
 	default:
 		break;
 	}
-	/* In one chunk trampolines and other code would keep each other out. */
+	/* In a single chunk, trampolines and other code would keep each other out. */
 	if (habits.has_trampolines || habits.page_bytes > 16384)
 		habits.pool_bytes = 8 << 20;
 	return habits;
@@ -317,7 +317,7 @@ bool work_agrees(const struct habits *habits, const char *text, size_t length)
 	return is_good;
 }
 
-/* Before it runs, so that it is known whatever happens. */
+/* Called before the run, so that the parent knows the program whatever happens. */
 static void note(struct progress *progress, const struct program *program)
 {
 	if (progress->length + program->length > sizeof progress->text)
@@ -350,7 +350,7 @@ static void change_vms(const struct assignment *assignment, struct worker *worke
 		vm_destroy(worker->jit);
 		vm_destroy(worker->oracle);
 	}
-	/* The process has one heap: that of the first VM's habits. */
+	/* The process has a single heap, with the habits of the first VM. */
 	struct habits habits = habits_of(assignment->number);
 	worker->oracle = new_oracle();
 	worker->jit = new_jit(&habits);

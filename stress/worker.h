@@ -32,33 +32,33 @@ struct counters {
 #undef X
 };
 
-/* The habits of the VM with a JIT; 0 and false are those of the shell. */
+/* The habits of the VM with a JIT; 0 and false are the shell's habits. */
 struct habits {
 	uint64_t pool_bytes, page_bytes, collect_every_calls, discard_every;
 	bool collects_at_stubs, has_trampolines, has_every_sink, has_lines;
 };
 
-/* Shared with the process that started the worker: what runs, should the worker not survive it. */
+/* Shared with the parent of the worker: tells what runs, should the worker die. */
 enum { PROGRESS_BYTES = 4 << 20 };
 struct progress {
 	struct habits habits;
-	size_t current; /* where what runs begins; what lies before ran in the same VM */
+	size_t current; /* where the running program begins; earlier programs ran in the same VM */
 	size_t length;
 	char text[PROGRESS_BYTES];
 };
 
 struct assignment {
 	uint64_t seed;
-	uint64_t number; /* of the worker: habits go by it */
+	uint64_t number; /* of the worker: chooses the habits */
 	uint64_t milliseconds;
 	struct progress *progress;
 };
 
-/* Runs programs until the time is over, or one fails; returns the counts. */
+/* Runs programs until the time is over, or a program fails. Returns the counts. */
 struct counters work(const struct assignment *assignment);
-/* Runs one text in fresh VMs with these habits: whether their outputs agree. */
+/* Runs a text in fresh VMs with these habits. Returns whether the outputs agree. */
 bool work_agrees(const struct habits *habits, const char *text, size_t length);
-/* Habits as a comment in front of a program, and back. */
+/* Writes habits as a comment in front of a program, and reads them back. */
 void habits_write(const struct habits *habits, char *text, size_t bytes);
 void habits_read(struct habits *habits, const char *text);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * cases.h: what the cases of the AsmJit runtime share: checks, heaps, small functions made with
+ * cases.h: shared by the cases of the AsmJit runtime: checks, heaps, small functions made with
  * AsmJit's compiler. */
 #ifndef HOSTS_ASMJIT_CASES_H
 #define HOSTS_ASMJIT_CASES_H
@@ -29,7 +29,7 @@ using namespace asmjit;
 	std::_Exit(1);
 }
 
-/* A case registers itself; one runs in a process (cases.cc). */
+/* A case registers itself. Each case runs in a process of its own (cases.cc). */
 struct test_case {
 	const char *name;
 	void (*run)();
@@ -91,14 +91,14 @@ inline void end(ch_heap *heap)
 	OK(ch_heap_destroy(heap));
 }
 
-/* Two cycles: what is new is held through the first one. */
+/* Three cycles: a new block without an entry is held through the second one. */
 inline void collect(ch_heap *heap)
 {
 	for (int i = 0; i < 3; i++)
 		OK(ch_heap_collect(heap));
 }
 
-/* What dead frames of the calls before left below sp would hold code, as any word does. */
+/* Clears the dead frames below sp: stale words of earlier calls would hold code. */
 __attribute__((noinline)) inline void scrub_stack()
 {
 	volatile char bytes[16384];
@@ -162,7 +162,7 @@ inline int (*add_adder(ch_asmjit_runtime *runtime, int more, const char *name))(
 	return fn;
 }
 
-/* Calls another function with its first argument, and adds one. */
+/* Calls the callee with the first argument, and adds one. */
 inline CodeHolder *draft_caller(draft *d, uint64_t callee)
 {
 	InvokeNode *call;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * cases_code.cc: what AsmJit makes runs: loops, constants with an alignment, sections, calls near
- * and far, under PR_SET_MDWE too. */
+ * cases_code.cc: the code that AsmJit makes runs: loops, constants with an alignment, sections,
+ * calls near and far, under PR_SET_MDWE too. */
 #include <codeheap/look.h>
 
 #include "cases.h"
@@ -38,7 +38,7 @@ static void run_loop(ch_asmjit_runtime *runtime)
 	OK(runtime->release(fn));
 }
 
-/* movaps and an aligned AVX load fault unless the pool lies where the compiler assumed it. */
+/* movaps and an aligned AVX load fault unless constants are aligned as the compiler assumed. */
 static void run_constants(ch_asmjit_runtime *runtime)
 {
 	draft d(*runtime, FuncSignatureT<void, float *>());
@@ -145,7 +145,7 @@ CASE(code_of_all_kinds_runs)
 
 /* --- far targets --- */
 
-/* The pool of another heap, more than 4 GiB away, has what is called. */
+/* The called function lies in the pool of another heap, more than 4 GiB away. */
 static void run_far(ch_asmjit_runtime *runtime, caller *far)
 {
 	uint64_t there = reinterpret_cast<uintptr_t>(far);
@@ -188,7 +188,7 @@ CASE(far_targets_are_reached)
 		caller *far;
 		OK(runtime_away.add(&far, d.done(), "far"));
 		run_far(&runtime, far);
-		/* Data that is out of reach has no way round: AsmJit's own answer. */
+		/* Data out of reach has no way round: the error is AsmJit's own. */
 		CodeHolder code;
 		OK(code.init(runtime.environment()));
 		x86::Assembler a(&code);

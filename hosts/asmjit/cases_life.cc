@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * cases_life.cc: functions come and go: in flat memory, from inside themselves, in threads;
- * handles; a pool that is full; misuse; fork. */
+ * handles; a full pool; misuse; fork. */
 #include "cases.h"
 
 #include <thread>
@@ -12,14 +12,14 @@
 
 static void churn(ch_release release)
 {
-	/* The heap remembers the last 65,536 blocks that were freed: flat is what comes after. */
+	/* The heap remembers the last 65,536 freed blocks: memory is flat from EARLY rounds on. */
 	enum { ROUNDS = 100000, EARLY = 70000, KEPT = 16 };
 	ch_heap *heap = new_heap();
 	{
 		ch_asmjit_options options;
 		options.release = release;
 		ch_asmjit_runtime runtime(heap, options);
-		static int (*kept[KEPT])(int); /* no stack: it holds nothing */
+		static int (*kept[KEPT])(int); /* static: addresses on a stack hold code */
 		ch_stats early = {};
 		for (int i = 0; i < ROUNDS; i++) {
 			int (*&slot)(int) = kept[i % KEPT];
@@ -33,7 +33,7 @@ static void churn(ch_release release)
 				early = stats_of(heap);
 			}
 		}
-		/* How much waits for the next cycle is a matter of time, and of no leak. */
+		/* How many blocks wait for the next cycle depends on timing, and is no leak. */
 		uint64_t freed_unasked = stats_of(heap).blocks_freed;
 		collect(heap);
 		ch_stats late = stats_of(heap);
@@ -52,7 +52,7 @@ static void churn(ch_release release)
 		collect(heap);
 		scrub_stack();
 		collect(heap);
-		/* But for what the stack still says. */
+		/* Stale words on the stack may hold some blocks. */
 		CHECK(stats_of(heap).blocks_now <= KEPT / 2);
 	}
 	end(heap);
@@ -125,7 +125,7 @@ CASE(two_threads_add_run_and_release)
 		std::thread one(work, 1000000), two(work, 2000000);
 		one.join();
 		two.join();
-		/* They were detached as they ended: only this one is left. */
+		/* Both threads were detached as they ended: only the calling thread is left. */
 		CHECK(stats_of(heap).threads_now == 1);
 		CHECK(stats_of(heap).cycles > 4 && stats_of(heap).cycles_abandoned == 0);
 	}
@@ -166,7 +166,7 @@ CASE(handle_calls_what_is_there)
 		g = std::move(f);
 		CHECK(!f && g(7) == 10);
 		draft other(runtime, FuncSignatureT<int, int>());
-		OK(runtime.add(&g, draft_adder(&other, 20))); /* releases what g had */
+		OK(runtime.add(&g, draft_adder(&other, 20))); /* releases the old function of g */
 		CHECK(g(1) == 21);
 		collect(heap);
 		scrub_stack();
@@ -179,7 +179,6 @@ CASE(handle_calls_what_is_there)
 	end(heap);
 }
 
-/* One thread replaces the code while another one calls it. */
 CASE(handle_is_replaced_while_another_thread_calls)
 {
 	ch_heap *heap = new_heap();
@@ -243,7 +242,7 @@ CASE(full_pool_is_an_error_then_there_is_room)
 			CHECK(made[i](1) == int(i) + 1);
 		for (size_t i = 0; i < made.size(); i += 2)
 			OK(runtime.release(made[i]));
-		/* The same holder again; add collects by itself. */
+		/* The same CodeHolder again. add() collects by itself. */
 		OK(runtime.add(&fn, &failing.code, "found room"));
 		CHECK(fn(1) == 0);
 		for (size_t i = 1; i < made.size(); i += 2)
@@ -300,7 +299,7 @@ CASE(misuse_is_an_error)
 			add_adder(&runtime, i, "ends with reset");
 		OK(runtime.reset());
 		collect(heap);
-		/* But for what the stack holds of them. */
+		/* The stack may hold some of the old functions. */
 		CHECK(stats_of(heap).blocks_now <= 3);
 		CHECK(add_adder(&runtime, 2, "after reset")(2) == 4);
 	}

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * cases_told.cc: what the world is told of AsmJit's code: names in backtraces and in the perf map,
- * frames that exceptions pass. */
+ * cases_told.cc: names of AsmJit's code in backtraces and in the perf map, and exceptions through
+ * the frames of the code. */
 #include <codeheap/look.h>
 
 #include "cases.h"
@@ -33,7 +33,7 @@ extern "C" int64_t look_around(int64_t n)
 	return n;
 }
 
-/* Exported, so that it has a name. */
+/* Exported, to have a name in backtraces. */
 extern "C" __attribute__((noinline, visibility("default"))) int64_t call_from_c(caller *fn,
 										int64_t n)
 {
@@ -41,7 +41,7 @@ extern "C" __attribute__((noinline, visibility("default"))) int64_t call_from_c(
 	return result + 1;
 }
 
-/* The names come one behind the other, innermost first. */
+/* Whether the text has the names one behind the other, innermost first. */
 static bool in_order(const std::string &text, std::initializer_list<const char *> names)
 {
 	size_t at = 0;
@@ -81,7 +81,7 @@ extern "C" int64_t throw_it(int64_t n)
 
 __attribute__((noinline)) static int64_t caught_from(caller *fn, int64_t n)
 {
-	/* Held in registers that a callee must keep, over the throw. */
+	/* Held in callee-saved registers over the throw. */
 	int64_t a = n * 3, b = n * 5, c = n * 7, d = n * 11;
 	__asm__ volatile("" : "+r"(a), "+r"(b), "+r"(c), "+r"(d));
 	try {
@@ -108,7 +108,7 @@ CASE(exception_passes_code_with_a_frame_pointer)
 	end(heap);
 }
 
-/* A function that keeps values in all registers over a call that may throw: 15 n, and more. */
+/* A function that keeps values in all registers over a call, which may throw: 15 n, and more. */
 static caller *add_busy_caller(ch_asmjit_runtime *runtime, const void *callee, const char *name)
 {
 	draft d(*runtime, FuncSignatureT<int64_t, int64_t>());
@@ -172,10 +172,10 @@ static void require(const std::string &text, bool are_there,
 			failed(__FILE__, __LINE__, name);
 }
 
-/* Its frame is gone when names are looked for: what lies on a stack holds code. */
+/* A separate function: stale words of its frame would hold code while names are looked for. */
 __attribute__((noinline)) static void name_and_release(ch_asmjit_runtime *runtime)
 {
-	/* By argument, by a label at the beginning, by the first label that has a name. */
+	/* Names by argument, by a label at the beginning, by the first label with a name. */
 	int (*given)(int) = add_adder(runtime, 1, "given by argument");
 	int (*labelled[2])();
 	for (int i = 0; i < 2; i++) {

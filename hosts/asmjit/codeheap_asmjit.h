@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * codeheap_asmjit.h: a JitRuntime of AsmJit whose code lies in a code heap: named, known to
- * unwinders and profilers, collected when nothing runs it. One file to copy; C++17, AsmJit of
- * 2022-12 (1.9), x86-64. It uses no exceptions, like AsmJit.
+ * unwinders and profilers, collected when nothing runs the code. One file to copy; C++17, AsmJit of
+ * 2022-12 (1.9), x86-64. Uses no exceptions, like AsmJit.
  *
  *     ch_asmjit_runtime runtime(heap);
  *     asmjit::CodeHolder code;
@@ -15,8 +15,8 @@
  *     handle(21);
  *
  * Rules, with their reasons in README.md: the heap's driver is the built-in one. Each thread that
- * runs code is attached: add() attaches the thread that calls it, attach() does it for others, and
- * the end of the thread detaches it. add() may collect: who calls it holds no lock that another
+ * runs code is attached: add() attaches the calling thread, other threads call attach(), and the
+ * end of a thread detaches the thread. add() may collect: the caller holds no lock that another
  * attached thread waits for unparked. Code keeps the frame pointer (runtime.prepare(func)), unless
  * the options say otherwise. */
 #ifndef CODEHEAP_ASMJIT_H
@@ -32,7 +32,7 @@
 
 /* --- errors --- */
 
-/* What AsmJit says for a status of the heap. A pool without room is "out of memory": collect,
+/* The AsmJit error for a status of the heap. "Out of memory" is also a pool without room: collect,
  * release, and add again. */
 inline asmjit::Error ch_asmjit_error(ch_status status) noexcept
 {
@@ -49,7 +49,7 @@ inline asmjit::Error ch_asmjit_error(ch_status status) noexcept
 	case CH_E_OS:
 		if (errno == EMFILE || errno == ENFILE)
 			return asmjit::kErrorTooManyHandles;
-		/* In a child of fork that has no code, for example. */
+		/* For example in a child of fork without code. */
 		return errno == ENOMEM ? asmjit::kErrorOutOfMemory
 				       : asmjit::kErrorFeatureNotEnabled;
 	default:
@@ -59,9 +59,9 @@ inline asmjit::Error ch_asmjit_error(ch_status status) noexcept
 
 /* --- a function --- */
 
-/* A function that is called through its owner's entry cell: right at all times, also while the code
- * behind it is replaced, discarded or gone (then the fallback is called). Ends with its handle; its
- * code goes when no stack is in it. Movable; a thread that calls it is attached. */
+/* A function that is called through its owner's entry cell. A call is right at all times: when the
+ * code is gone, the fallback is called. The end of the handle ends the function; the code goes when
+ * no stack is in it. Movable. A thread that calls is attached. */
 template <class Signature> class ch_asmjit_function;
 template <class Result, class... Arguments> class ch_asmjit_function<Result(Arguments...)>
 {
@@ -91,7 +91,7 @@ template <class Result, class... Arguments> class ch_asmjit_function<Result(Argu
 		return reinterpret_cast<Result (*)(Arguments...)>(const_cast<void *>(*cell))(
 			std::forward<Arguments>(arguments)...);
 	}
-	/* The word that other code may call through, while the handle lives. */
+	/* The word through which other code may call while the handle lives. */
 	const void *const *entry_cell() const noexcept
 	{
 		return cell;
@@ -102,7 +102,7 @@ template <class Result, class... Arguments> class ch_asmjit_function<Result(Argu
 	}
 	void release() noexcept
 	{
-		/* Stale when its runtime is gone. */
+		/* CH_E_STALE when the runtime is gone. */
 		if (cell)
 			(void)(ch_owner_release(its_owner, how) == CH_OK);
 		cell = nullptr;
@@ -125,22 +125,22 @@ template <class Result, class... Arguments> class ch_asmjit_function<Result(Argu
 /* --- the runtime --- */
 
 struct ch_asmjit_options {
-	/* COLLECT: what is released goes when no stack is in it, so a function may release itself.
-	 * NOT_RUNNING: at once; the caller vouches that nothing runs it. */
+	/* COLLECT: released code goes when no stack is in it, so a function may release itself.
+	 * NOT_RUNNING: released code goes at once; the caller vouches that no thread runs it. */
 	ch_release release = CH_RELEASE_COLLECT;
-	/* Of the first byte of each code, a power of two, at most 64, as AsmJit's own allocator
-	 * aligns: its align() and its constants count from there. */
+	/* Alignment of the first byte of each code: a power of two, at most 64, as in AsmJit's own
+	 * allocator. AsmJit's align() and AsmJit's constants count from the first byte. */
 	uint32_t alignment = 64;
 	/* How code is unwound: enum ch_frame_shape, or a number of ch_frame_register. */
 	uint8_t frame = 0;
 	/* True: exceptions pass the code. Each function of the compiler is given to prepare(), and
-	 * saves every register that a callee keeps; code by hand pushes rbp, sets it, and pushes
+	 * saves every register that a callee keeps; code by hand pushes rbp, sets rbp, and pushes
 	 * rbx, r12, r13, r14, r15 (CH_FRAME_KEEPS_ALL). */
 	bool passes_exceptions = false;
-	/* False: code without a frame that is known. Unwinding ends there, and each code takes
-	 * whole pages. */
+	/* False: the code has no known frame. Unwinding ends there, and each code takes whole
+	 * pages. */
 	bool is_unwound = true;
-	/* False: add() never polls and collects by itself; the program does. */
+	/* False: add() never polls and never collects; the program does. */
 	bool may_collect = true;
 };
 
@@ -148,7 +148,7 @@ class ch_asmjit_runtime : public asmjit::JitRuntime
 {
       public:
 	/* in   heap  BUILTIN driver; outlives the runtime
-	 * note what fails here is what status() and each add() say */
+	 * note when this fails, status() and each add() return the error */
 	explicit ch_asmjit_runtime(ch_heap *heap, const ch_asmjit_options &options = {}) noexcept
 	    : its_heap(heap), its_options(options)
 	{
@@ -162,7 +162,7 @@ class ch_asmjit_runtime : public asmjit::JitRuntime
 		if (its_status == CH_OK)
 			open_vm();
 	}
-	/* Ends all its functions: no thread is in one, or will be. */
+	/* Ends all functions of the runtime: no thread is in a function, or will be. */
 	~ch_asmjit_runtime() noexcept override
 	{
 		close_vm();
@@ -179,21 +179,21 @@ class ch_asmjit_runtime : public asmjit::JitRuntime
 	{
 		return its_vm;
 	}
-	/* The calling thread may run code from here to its end. Again and again if you like. */
+	/* Lets the calling thread run code until the thread ends. May be called again. */
 	asmjit::Error attach() const noexcept
 	{
 		ch_status status = ch_thread_attach(its_heap, nullptr, nullptr);
 		return status == CH_E_THREAD ? asmjit::kErrorOk : ch_asmjit_error(status);
 	}
-	/* The frame that the options speak of; for a function of a compiler, before it is finished.
-	 */
+	/* Sets the frame that the options ask for; for a function of a compiler, before the
+	 * function is finished. */
 	void prepare(asmjit::FuncNode *func) const noexcept
 	{
 		func->frame().setPreservedFP();
 		if (its_options.passes_exceptions)
 			func->frame().addDirtyRegs(asmjit::RegGroup::kGp, KEPT_BY_CALLEES);
 	}
-	/* Ends all its functions, as the destructor does, and serves on. */
+	/* Ends all functions, as the destructor does; the runtime serves on. */
 	asmjit::Error reset(asmjit::ResetPolicy = asmjit::ResetPolicy::kSoft) noexcept
 	{
 		if (!its_vm)
@@ -202,24 +202,24 @@ class ch_asmjit_runtime : public asmjit::JitRuntime
 		open_vm();
 		return status();
 	}
-	/* AsmJit's allocator has nothing to do here. */
+	/* The heap allocates, so there is no AsmJit allocator. */
 	asmjit::JitAllocator *allocator() const noexcept = delete;
 
 	using JitRuntime::add;
-	/* add with a name; without one it is that of a named label at the code's beginning, else of
-	 * the first one there is. */
+	/* add() with a name. Without a name, the code is named by a label at the code's beginning,
+	 * else by the first label with a name. */
 	template <class Function>
 	asmjit::Error add(Function *to, asmjit::CodeHolder *code, const char *name) noexcept
 	{
 		return add_address(reinterpret_cast<void **>(to), code, name);
 	}
-	/* add with a handle, which is released first if it has a function. The fallback is called
-	 * where there is no code any more; without one, that aborts. */
+	/* add() with a handle, whose old function is released. The fallback is called where the
+	 * code is gone; without a fallback such a call aborts. */
 	template <class Signature>
 	asmjit::Error add(ch_asmjit_function<Signature> *to, asmjit::CodeHolder *code,
 			  const char *name = nullptr, Signature *fallback = nullptr) noexcept
 	{
-		ch_asmjit_function<Signature> made; /* on an error its end takes all back */
+		ch_asmjit_function<Signature> made; /* on an error the destructor undoes all */
 		made.how = its_options.release;
 		asmjit::Error error = prepare(code);
 		if (error)
@@ -234,16 +234,16 @@ class ch_asmjit_runtime : public asmjit::JitRuntime
 		made.cell = ch_owner_cell(made.its_owner);
 		error = make(made.its_owner, code, nullptr, nullptr);
 		if (error) {
-			made.how = CH_RELEASE_NOT_RUNNING; /* nobody was told of it */
+			made.how = CH_RELEASE_NOT_RUNNING; /* no caller has seen the owner */
 			return error;
 		}
 		to->release();
 		to->swap(made);
 		return asmjit::kErrorOk;
 	}
-	/* Other code for a function: calls that begin after it run the new one, those that run
-	 * finish in the old one, which goes when no stack is in it. On an error it stays as it was.
-	 */
+	/* Gives a function other code. Later calls run the new code. Calls that run already finish
+	 * in the old code, which goes when no stack is in it. On an error the function stays as it
+	 * was. */
 	template <class Signature>
 	asmjit::Error replace(const ch_asmjit_function<Signature> *of,
 			      asmjit::CodeHolder *code) noexcept
@@ -258,7 +258,7 @@ class ch_asmjit_runtime : public asmjit::JitRuntime
 	{
 		return add_address(to, code, nullptr);
 	}
-	/* An address that add gave; once. */
+	/* Takes an address from add(), once. */
 	asmjit::Error _release(void *address) noexcept override
 	{
 		ch_spot spot = {};
@@ -272,12 +272,12 @@ class ch_asmjit_runtime : public asmjit::JitRuntime
       private:
 	ch_heap *its_heap;
 	ch_vm *its_vm = nullptr;
-	ch_owner its_owner = {}; /* a group: of all that is known by its address */
+	ch_owner its_owner = {}; /* a group: the owner of all functions known by address */
 	ch_asmjit_options its_options;
 	ch_status its_status = CH_OK;
 	std::atomic<bool> is_collection_wanted{false};
 
-	/* x86-64: AsmJit pushes them behind rbp, in the order of their numbers. */
+	/* x86-64: rbx, r12 to r15. AsmJit pushes them behind rbp, in the order of their numbers. */
 	static constexpr uint32_t KEPT_BY_CALLEES = 1u << 3 | 0xfu << 12;
 
 	[[noreturn]] static void no_function() noexcept
@@ -324,7 +324,7 @@ class ch_asmjit_runtime : public asmjit::JitRuntime
 		return error ? error : make(its_owner, code, name ? name : name_in(code), to);
 	}
 
-	/* The code's size and labels are known then. Nothing is lost on an error. */
+	/* Makes the code's size and labels known. On an error nothing is lost. */
 	asmjit::Error prepare(asmjit::CodeHolder *code) noexcept
 	{
 		if (its_status != CH_OK)
@@ -345,7 +345,7 @@ class ch_asmjit_runtime : public asmjit::JitRuntime
 		return error;
 	}
 
-	/* No block is made: it would never fit, or the heap has no frame of the options' number. */
+	/* Error of a refused open: too large for the pool, or an unknown frame in the options. */
 	asmjit::Error refused(uint64_t bytes) const noexcept
 	{
 		ch_stats stats;
@@ -356,8 +356,8 @@ class ch_asmjit_runtime : public asmjit::JitRuntime
 		return asmjit::kErrorTooLarge;
 	}
 
-	/* A block with the code. Of a handle's owner, which is entered there; or of the group, by a
-	 * name of its own, and its address is given. */
+	/* Makes a block with the code. address NULL: the block becomes the entry of a handle's
+	 * owner. Or a block of the group, with a name; *address is its address. */
 	asmjit::Error make(ch_owner owner, asmjit::CodeHolder *code, const char *name,
 			   void **address) noexcept
 	{
@@ -386,7 +386,7 @@ class ch_asmjit_runtime : public asmjit::JitRuntime
 		asmjit::Error error = fill(&room, code);
 		if (!error)
 			error = ch_asmjit_error(ch_block_commit(&room, 1));
-		if (error) /* it may be aborted already */
+		if (error) /* the commit may have aborted the block */
 			(void)(ch_block_abort(&room) == CH_OK);
 		else if (address)
 			*address = room.exec;
@@ -407,14 +407,14 @@ class ch_asmjit_runtime : public asmjit::JitRuntime
 				asmjit::CopySectionFlags::kPadSectionBuffer);
 		if (error)
 			return error;
-		/* Less than was asked for: calls that reach their target need no word in AsmJit's
+		/* Less than was asked for: a call that reaches its target needs no word in AsmJit's
 		 * table of addresses. */
 		room->used_to = static_cast<uint32_t>(code->codeSize());
 		return asmjit::kErrorOk;
 	}
 
 	/* AsmJit leads calls and jumps that do not reach their target through a table behind the
-	 * code. A conditional jump has no such form: it goes to a veneer. */
+	 * code. A conditional jump cannot go through a table: it goes to a veneer. */
 	static asmjit::Error lead_by_veneers(const ch_code *room, uintptr_t base,
 					     asmjit::CodeHolder *code) noexcept
 	{

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * bytes_aarch64.c: bytes.h for aarch64. What is called through a register begins with a landing
- * pad.
+ * bytes_aarch64.c: bytes.h for aarch64. Code that is called through a register begins with a
+ * landing pad.
  */
 #include "bytes.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * chain.c: A -> B -> C -> D, each the code of a method that lives on. B is invalidated: C and D,
- * which only B led to, are freed although their methods live; A and B follow their own rules.
- * Then a wild jump into freed code, in a child process: from code of C's method that has the old
- * address of D, with the report that a handler of the VM's own prints. */
+ * chain.c: A -> B -> C -> D, each the code of a method that lives on. B is invalidated. Only B led
+ * to C and D, so C and D are freed although their methods live; A and B follow their own rules.
+ * Then a wild jump into freed code, in a child process: from code of C's method with the old
+ * address of D. A handler of the VM's own prints the report. */
 #include <codeheap/codeheap.h>
 #include <codeheap/look.h>
 
@@ -38,7 +38,7 @@ static int interpret(void)
 	return -1;
 }
 
-/* Returns its number at the chain's end, else jumps on. */
+/* Returns the number at the chain's end, else jumps on. */
 static void compile(int i)
 {
 	struct ch_open open = {
@@ -79,7 +79,7 @@ static void say_states(const char *when)
 	}
 }
 
-/* What /tmp/perf-PID.map says after its flush. */
+/* Whether /tmp/perf-PID.map, once flushed, names A and no freed block. */
 static bool names_are_right(void)
 {
 	const char *path;
@@ -111,13 +111,13 @@ static void report(int signal_number, siginfo_t *info, void *context)
 	raise(signal_number);
 }
 
-/* New code of C's method, which has the old address of D and holds nothing there. */
+/* Makes new code of C's method, which calls the old address of D without holding D. */
 static int (*calls_freed(void))(void)
 {
 	struct ch_open open = {
 		.size = sizeof open, .owner = owners[2], .hot_bytes = DEMO_CALL_BYTES};
 	struct ch_code code;
-	do /* elsewhere than D was */
+	do /* not in the place of D */
 		ok(ch_block_open(&open, &code));
 	while ((uintptr_t)entry_of_d - (uintptr_t)code.exec < code.hot_bytes);
 	code.used_to = demo_call(code.write, entry_of_d);
@@ -144,8 +144,8 @@ static bool jump_wild(void)
 	return WIFSIGNALED(status) && WTERMSIG(status) == SIGTRAP;
 }
 
-/* On a thread that ends: the scan of stacks is conservative, and no stale word of this one is
- * left to it. */
+/* Runs on a thread of its own, which ends: the scan of stacks is conservative, and the end of the
+ * thread takes all stale words along. */
 static void *build_and_run(void *unused)
 {
 	(void)unused;
@@ -174,7 +174,7 @@ int main(void)
 	for (int i = 0; i < LINKS; i++)
 		ok(ch_owner_create(vm, names[i], (const void *)interpret, NULL, &owners[i]));
 	pthread_t thread;
-	ch_thread_park(); /* while it waits for the other */
+	ch_thread_park(); /* while main waits for the thread */
 	if (pthread_create(&thread, NULL, build_and_run, NULL) || pthread_join(thread, NULL))
 		return 2;
 	ch_thread_unpark();

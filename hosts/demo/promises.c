@@ -94,7 +94,7 @@ static int count_threads(void)
 	return count;
 }
 
-/* Makes and drops procedures under a timer whose handler looks the steady one up. */
+/* Makes and drops procedures under a timer whose handler looks up the steady procedure. */
 static void churn(void)
 {
 	struct sigaction action = {.sa_handler = look_up, .sa_flags = SA_RESTART};
@@ -112,7 +112,7 @@ static void churn(void)
 	setitimer(ITIMER_REAL, &never, NULL);
 }
 
-/* The child frees what the parent runs, and the parent what the child runs. */
+/* The child frees code that the parent runs, and the parent frees code that the child runs. */
 static bool fork_isolates(void)
 {
 	static struct ch_code code;

@@ -85,7 +85,7 @@ struct ch_ffi_closure closure_of(const struct place *place, ffi_cif *cif, closur
 
 static void give_int(void *result, int value)
 {
-	/* libffi widens what is narrower than a register. */
+	/* libffi widens a result narrower than a register. */
 	*(ffi_arg *)result = (ffi_arg)value;
 }
 
@@ -95,7 +95,7 @@ void add_user(ffi_cif *cif, void *result, void **arguments, void *user)
 	give_int(result, *(int *)arguments[0] + *(int *)user);
 }
 
-/* What a closure's code is as a function. */
+/* The closure's code as a function. */
 static int_int *as_int_int(struct ch_ffi_closure closure)
 {
 	return (int_int *)(uintptr_t)closure.code;
@@ -154,7 +154,7 @@ static void qsort_compares_by_a_closure(void)
 	place_close(&place);
 }
 
-/* Its frame is gone when the blocks are counted: what lies on a stack holds code. */
+/* A function apart: the words of its frame, which would hold code, are gone before the count. */
 __attribute__((noinline)) static void sort_and_release(const struct place *place)
 {
 	struct sorting s = {.sign = 1, .place = place};
@@ -163,8 +163,8 @@ __attribute__((noinline)) static void sort_and_release(const struct place *place
 	CHECK(s.calls > WORDS && !s.closure.code);
 }
 
-/* The comparison releases itself at its first call; qsort has its address for hundreds more, with
- * collections between them. */
+/* The comparison releases its closure at the first call; qsort calls the address hundreds of times
+ * more, with collections between the calls. */
 static void closure_that_releases_itself_serves_qsort_to_its_end(void)
 {
 	struct place place = place_open(0, 0, NULL);
@@ -263,10 +263,10 @@ static void count_freed(void *user)
 
 static void churn(enum ch_release how)
 {
-	/* The heap remembers the last 65,536 blocks that were freed: flat is what comes after. */
+	/* The heap remembers the last 65,536 freed blocks: memory is flat from EARLY rounds on. */
 	enum { ROUNDS = 100000, EARLY = 70000, KEPT = 16 };
 	struct place place = place_open(0, 0, count_freed);
-	static struct ch_ffi_closure kept[KEPT]; /* no stack: it holds nothing */
+	static struct ch_ffi_closure kept[KEPT]; /* static: addresses on a stack hold code */
 	struct ch_stats early = {0};
 	int three = 3;
 	freed_count = 0;
@@ -294,7 +294,7 @@ static void churn(enum ch_release how)
 		OK(ch_ffi_closure_release(kept[i], how));
 	scrub_stack();
 	place_collect(&place);
-	/* But for what the stack still says. */
+	/* Stale words on the stack may hold some blocks. */
 	CHECK(stats_of(&place).blocks_now <= KEPT / 2);
 	CHECK(freed_count >= ROUNDS - KEPT / 2 && freed_count <= ROUNDS);
 	place_close(&place);
@@ -310,8 +310,8 @@ static void hundred_thousand_closures_in_flat_memory_released_at_once(void)
 	churn(CH_RELEASE_NOT_RUNNING);
 }
 
-/* Its user goes with the closure, and not while its function runs, though nothing that the C
- * compiler made has an address of its code then. */
+/* A closure's user goes with the closure, and not while the closure's function runs, although no
+ * code of the C compiler has an address of the closure then. */
 struct inside {
 	const struct place *place;
 	struct ch_ffi_closure closure;
@@ -323,7 +323,7 @@ static void end_inside(void *user)
 	((struct inside *)user)->is_alive = 0;
 }
 
-/* Its frame had the address, and is gone. */
+/* A function apart: its frame, which had the address, is gone after the return. */
 __attribute__((noinline)) static void release_it(struct inside *in)
 {
 	OK(ch_ffi_closure_release(in->closure, CH_RELEASE_COLLECT));
@@ -342,12 +342,12 @@ static void release_inside(ffi_cif *cif, void *result, void **arguments, void *u
 	give_int(result, *(int *)arguments[0] * 2);
 }
 
-/* The address goes in by a register that the call overwrites. */
+/* The call overwrites the register that brings the address. */
 __attribute__((noinline)) static int call_hidden(struct inside *in, int n)
 {
 	int result;
 	void *code = in->closure.code;
-	/* Clear of the red zone, and aligned. */
+	/* Past the red zone, and aligned. */
 	__asm__ volatile("mov %%rsp, %%rbx\n\tsub $128, %%rsp\n\tand $-16, %%rsp\n\t"
 			 "call *%%rax\n\tmov %%rbx, %%rsp"
 			 : "+a"(code), "+D"(n)
@@ -489,7 +489,7 @@ static void full_pool_is_a_status_then_there_is_room(void)
 	place_close(&place);
 }
 
-/* Each place has a frame shape of its own; of those a heap has 15. */
+/* Each place has a frame shape of its own, and a heap has 15 shapes. */
 static void heap_without_room_for_a_shape_is_a_status(void)
 {
 	struct place place = place_open(0, 0, NULL);

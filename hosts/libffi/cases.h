@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * cases.h: what the cases of closures share: checks, a heap with closures, what is on the stack. */
+ * cases.h: shared by the cases of closures: checks, a heap with closures, words on the stack. */
 #ifndef HOSTS_LIBFFI_CASES_H
 #define HOSTS_LIBFFI_CASES_H
 
@@ -30,11 +30,11 @@ struct place {
 
 /* pool_bytes 0, sinks 0: the defaults. freed may be NULL. */
 struct place place_open(size_t pool_bytes, unsigned sinks, void (*freed)(void *user));
-/* Everything is checked, and ends. */
+/* Checks the heap, then ends the closures and the heap. */
 void place_close(struct place *place);
-/* What is not held is gone afterwards. */
+/* Runs full cycles, until all blocks without a holder are freed. */
 void place_collect(const struct place *place);
-/* What dead frames left below sp would hold code. */
+/* Clears dead frames below sp: stale words would hold code. */
 void scrub_stack(void);
 bool is_code(const struct place *place, const void *address);
 struct ch_stats stats_of(const struct place *place);
@@ -48,7 +48,7 @@ extern ffi_cif cif_int_int;
 void add_user(ffi_cif *cif, void *result, void **arguments, void *user);
 typedef int int_int(int);
 
-/* Cases of the other files. */
+/* The cases of cases_unwind.cc. */
 void exception_passes_a_closure(void);
 void each_instruction_is_unwound(void);
 

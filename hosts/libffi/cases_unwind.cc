@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * cases_unwind.cc: frames of closures: exceptions pass them, and at each instruction of a closure's
- * code the unwinder finds its caller. */
+ * cases_unwind.cc: frames of closures: exceptions pass closures, and at each instruction of a
+ * closure's code the unwinder finds the caller. */
 #include <codeheap/look.h>
 
 #include "cases.h"
@@ -28,7 +28,7 @@ static void throws(ffi_cif *, void *result, void **arguments, void *user)
 
 __attribute__((noinline)) static int caught_from(int_int *fn, int n)
 {
-	/* Held in registers that a callee must keep, over the throw. */
+	/* Held in callee-saved registers over the throw. */
 	int64_t a = n * 3, b = n * 5, c = n * 7, d = n * 11;
 	__asm__ volatile("" : "+r"(a), "+r"(b), "+r"(c), "+r"(d));
 	try {
@@ -64,7 +64,7 @@ enum { TRAP_FLAG = 0x100 };
 extern "C" __attribute__((noinline)) int steps_into(int_int *fn, int n)
 {
 	int result;
-	/* Each instruction from here on raises SIGTRAP, until the handler ends it. */
+	/* Each instruction from here on raises SIGTRAP, until the handler ends the stepping. */
 	__asm__ volatile("pushfq\n\torq $0x100, (%%rsp)\n\tpopfq" ::: "cc", "memory");
 	result = fn(n);
 	return result + 1;
@@ -85,7 +85,7 @@ static _Unwind_Reason_Code note(_Unwind_Context *context, void *arg)
 	return _URC_NO_REASON;
 }
 
-/* The frame behind the one at pc is that of steps_into. */
+/* Whether the frame behind the frame at pc is that of steps_into. */
 static bool is_called_by_steps_into(uintptr_t pc)
 {
 	walk w = {};
@@ -127,7 +127,7 @@ void each_instruction_is_unwound()
 	OK(sigaction(SIGTRAP, &action, nullptr));
 	stepped = p.heap;
 	ch_ffi_closure closure = closure_of(&p, &cif_int_int, add_user, &two, "stepped");
-	/* By its address: the compiler calls no copy of its own. */
+	/* By address: so the compiler calls no copy of steps_into. */
 	int (*volatile by_address)(int_int *, int) = steps_into;
 	CHECK(by_address(reinterpret_cast<int_int *>(closure.code), 5) == 8);
 	std::printf("%zu instructions, %d not unwound\n", seen.size(), static_cast<int>(wrong));

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  * codeheap_ffi.c: closures of libffi in blocks of a code heap. A block has libffi's closure and,
- * behind it, the function that is called for it:
+ * behind the closure, the function to call:
  *
  *   +0 code of libffi | its cif, function (call_bound), user (the address +56) | +56 struct bound
  *
- * libffi's code jumps: it leaves no return address in the block, and a cycle would find nothing
- * that holds the closure while its function runs. What libffi hands on is therefore an address in
- * the block itself. From the first instruction to the return of the function a register or the
- * stack has it, so the closure, its cif and its user stay until then. */
+ * libffi's code jumps, and leaves no return address in the block: so a cycle would not find the
+ * closure while its function runs. The user that libffi passes on is therefore an address in the
+ * block itself. From the first instruction to the return of the function a register or the stack
+ * has that address, so the closure, its cif and its user stay until then. */
 #include "codeheap_ffi.h"
 
 #include "codeheap_ffi_frame.h"
@@ -18,7 +18,7 @@
 struct ch_ffi {
 	struct ch_heap *heap;
 	struct ch_vm *vm;
-	struct ch_owner owner; /* a group: of all closures */
+	struct ch_owner owner; /* a group: the owner of all closures */
 	struct ch_ffi_options options;
 	_Atomic(bool) is_collection_wanted;
 	uint8_t frame;
@@ -29,7 +29,7 @@ struct bound {
 	void *user;
 };
 
-/* What a block has. */
+/* The bytes of a block. */
 struct image {
 	ffi_closure closure;
 	struct bound bound;
@@ -40,7 +40,7 @@ static void call_bound(ffi_cif *cif, void *result, void **arguments, void *user)
 	struct bound bound;
 	memcpy(&bound, user, sizeof bound); /* code is aligned to 4 */
 	bound.fun(cif, result, arguments, bound.user);
-	/* The address is in this frame, or in a register that is kept, until here. */
+	/* Until here the address is in this frame, or in a callee-saved register. */
 	__asm__ volatile("" : : "r"(user) : "memory");
 }
 
@@ -90,8 +90,8 @@ void ch_ffi_close(struct ch_ffi *ffi)
 
 static enum ch_status fill(struct ch_code *code, ffi_cif *cif, const struct bound *bound)
 {
-	/* Zeroed: a libffi with static trampolines looks for one in the closure, and writes no code
-	 * where it finds it. */
+	/* Zeroed: a libffi with static trampolines looks for a trampoline in the closure, and
+	 * writes no code where it finds one. */
 	struct image image = {.bound = *bound};
 	void *its_bound = code->exec + offsetof(struct image, bound);
 	if (ffi_prep_closure_loc(&image.closure, cif, call_bound, its_bound, code->exec) != FFI_OK)
@@ -101,8 +101,8 @@ static enum ch_status fill(struct ch_code *code, ffi_cif *cif, const struct boun
 	return CH_OK;
 }
 
-/* The thread stops here if a cycle wants it to, notices are delivered, and a collection is made
- * when one is worth its while; the heap asks again for one that did not come about. */
+/* The thread stops here if a cycle wants the thread to stop, notices are delivered, and a wanted
+ * collection is made. When the collection fails, the heap asks again. */
 static void rest(struct ch_ffi *ffi)
 {
 	ch_thread_poll();
@@ -139,7 +139,7 @@ enum ch_status ch_ffi_closure_create(struct ch_ffi *ffi, ffi_cif *cif,
 	if (status == CH_OK)
 		closure->code = code.exec;
 	else if (ch_block_abort(&code) != CH_OK)
-		return status; /* the commit aborted it */
+		return status; /* the commit aborted the block */
 	return status;
 }
 

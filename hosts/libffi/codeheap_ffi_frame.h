@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * codeheap_ffi_frame.h: how an unwinder passes libffi's code, which jumps and has no frame of its
- * own: at each of its instructions the caller's frame is as it was at the call. DWARF call-frame
+ * own: at each instruction the caller's frame is as it was at the call. DWARF call-frame
  * instructions, one file an architecture: codeheap_ffi_ARCH.c. */
 #ifndef CODEHEAP_FFI_FRAME_H
 #define CODEHEAP_FFI_FRAME_H

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * check.h: what the checks of both memory managers share: cases by name, and how a failure is said.
+ * check.h: shared by the checks of both memory managers: cases by name, and how a failure is said.
  * A case that returns has passed. */
 #ifndef CODEHEAP_LLVM_CHECK_H
 #define CODEHEAP_LLVM_CHECK_H
@@ -45,7 +45,7 @@ inline void deny_if_asked()
 	}
 }
 
-/* CODEHEAP_TEST_LONG=1: as many as are known. */
+/* CODEHEAP_TEST_LONG=1: all known; else some. */
 inline int times(int all, int some)
 {
 	const char *asked = std::getenv("CODEHEAP_TEST_LONG");
@@ -67,7 +67,7 @@ inline void sound(ch_heap *heap)
 		fail(__FILE__, __LINE__, report);
 }
 
-/* Stale words of earlier calls on the stack would hold what they name. */
+/* Stale words of earlier calls on the stack would hold blocks. */
 [[gnu::noinline]] inline void clear_stack()
 {
 	volatile char room[32768];
@@ -100,7 +100,7 @@ inline std::string rights_at(const void *address)
 	return found;
 }
 
-/* Leaves a word on no stack, and is not called from code of the heap. */
+/* Counts freed blocks. Leaves no word of a block on a stack; not called from code of the heap. */
 struct freed {
 	ch_heap *heap;
 	std::uint64_t before;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * check_frames.c: frames.c on this program's own .eh_frame, whole, cut at every length, and with
- * bytes changed. The section lies before a page without access, so that a read behind its end ends
- * the program. */
+ * bytes changed. The section lies before a page without access: a read behind the section ends the
+ * program. */
 #include <link.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -14,9 +14,9 @@
 
 enum { CHANGES = 200000, SECTION_MOST = 1 << 16 };
 
-/* Where this program is, and its section. */
+/* The range of this program, and the program's section. */
 struct own {
-	uintptr_t low, high; /* of its code */
+	uintptr_t low, high; /* of the code */
 	const uint8_t *section;
 	size_t bytes;
 };
@@ -40,8 +40,8 @@ static int find_own(struct dl_phdr_info *info, size_t bytes, void *arg)
 			own->high = at + p->p_memsz;
 		}
 		if (p->p_type == PT_GNU_EH_FRAME) {
-			/* .eh_frame_hdr: version, three encodings, then the distance to the section
-			 * from here, in 4 bytes, as linkers write it. */
+			/* .eh_frame_hdr: version, three encodings, then in 4 bytes the distance to
+			 * the section, from here, as linkers write it. */
 			const uint8_t *header = (const uint8_t *)at;
 			own->section = header + 4 + (int32_t)read32(header + 4);
 		}
@@ -49,7 +49,7 @@ static int find_own(struct dl_phdr_info *info, size_t bytes, void *arg)
 	return 1; /* the program itself comes first */
 }
 
-/* Records of each sort in a section that ends with a length of 0. */
+/* The number of frames (FDEs), or else of CIEs, in a section that ends with a length of 0. */
 static size_t count(const uint8_t *section, bool frames, size_t *bytes)
 {
 	size_t at = 0, found = 0;
@@ -67,7 +67,7 @@ static void fail(const char *what)
 	exit(1);
 }
 
-/* A copy whose last byte is the last that may be read. */
+/* A copy that ends right before a page without access. */
 static uint8_t *copy_at_edge(const struct own *own, size_t bytes)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -89,7 +89,7 @@ static void forget_at_edge(const uint8_t *at, size_t bytes)
 static enum frames_status add(const struct own *own, const uint8_t *section, size_t bytes,
 			      size_t *frames)
 {
-	/* Two ranges, that meet where a function begins: what lies in one is not in the other. */
+	/* Two ranges that meet where a function begins: no frame lies in both. */
 	uintptr_t middle = (uintptr_t)main;
 	struct frames_range ranges[] = {{.low = own->low, .high = middle},
 					{.low = middle, .high = own->high}};
@@ -105,7 +105,7 @@ static enum frames_status add(const struct own *own, const uint8_t *section, siz
 	return status;
 }
 
-/* A congruential generator (that of MMIX): the same damage in every run, whatever the libc. */
+/* A congruential generator (of MMIX): the same damage in every run, whatever the libc. */
 static uint32_t next_random(void)
 {
 	static uint64_t state = 1;

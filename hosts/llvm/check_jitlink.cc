@@ -37,7 +37,7 @@ struct world {
 		auto machine = must(JITTargetMachineBuilder::detectHost());
 		machine.setRelocationModel(Reloc::PIC_);
 		machine.setCodeModel(CodeModel::Small);
-		machine.setCodeGenOptLevel(CodeGenOpt::None); // compiling is not what is checked
+		machine.setCodeGenOptLevel(CodeGenOpt::None); // compile time is not under test
 		jit = must(LLJITBuilder()
 				   .setJITTargetMachineBuilder(std::move(machine))
 				   .setObjectLinkingLayerCreator([this](ExecutionSession &session,
@@ -49,7 +49,7 @@ struct world {
 		jit->getMainJITDylib().addGenerator(
 			must(DynamicLibrarySearchGenerator::GetForCurrentProcess(
 				jit->getDataLayout().getGlobalPrefix())));
-		// Reports an error of a lookup by its return value only.
+		// A failed lookup is reported by its return value only.
 		jit->getExecutionSession().setErrorReporter(
 			[](Error e) { consumeError(std::move(e)); });
 	}
@@ -62,7 +62,7 @@ struct world {
 	}
 };
 
-// One module in a JITDylib of its own, so that many have the same names.
+// A module in a JITDylib of its own: many modules may have the same names.
 struct loaded {
 	world &w;
 	JITDylib &dylib;
@@ -141,7 +141,7 @@ fill(world &w, AllocGroup data, AllocGroup once, std::uintptr_t *hidden)
 	CHECK(check::rights_at(const_cast<char *>(at)).substr(0, 3) == "rw-");
 }
 
-// Segments that JITLink frees when a graph is finalized, and a graph without code.
+// A graph without code, with a segment for the finalization only.
 void segments_of_all_kinds(const char *)
 {
 	using jitlink::MemProt;
@@ -149,7 +149,7 @@ void segments_of_all_kinds(const char *)
 	AllocGroup data(MemProt::Read | MemProt::Write);
 	AllocGroup once(MemProt::Read, jitlink::MemDeallocPolicy::Finalize);
 	check::freed freed(w.heap);
-	std::uintptr_t hidden; // so that no word on the stack holds the block
+	std::uintptr_t hidden; // a hidden address: no word on the stack holds the block
 	auto finalized = fill(w, data, once, &hidden);
 	check::collect(w.heap);
 	look(hidden);
@@ -157,7 +157,7 @@ void segments_of_all_kinds(const char *)
 	must(w.manager->deallocate(std::move(finalized)));
 	check::collect(w.heap);
 	CHECK(freed.now() == 3);
-	// What may be written and run is nothing for this heap.
+	// The heap refuses memory that is both writable and executable.
 	auto refused =
 		allocate(w, {{AllocGroup(MemProt::Read | MemProt::Write | MemProt::Exec), 64}});
 	CHECK(!refused);

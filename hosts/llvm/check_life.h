@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
- * check_life.h: the cases that hold under either memory manager: a module lives, is thrown
- * through, is dropped, also in the depth of its own frames, and leaves no room behind. A program of
- * checks gives its World (`heap` and what compiles for it; made with the bytes of the pool) and its
- * Module, one copy of the file, made with (world, file, name), which has
- *   w                    its world
- *   function<F>(name)    a function of it, which must be there
+ * check_life.h: the cases for both memory managers: a module lives, is thrown through, is dropped,
+ * also in the depth of its own frames, and leaves no room behind. A program of checks gives its
+ * World (`heap` and a compiler for the heap; made with the bytes of the pool) and its Module, one
+ * copy of the file, made with (world, file, name), which has
+ *   w                    the world
+ *   function<F>(name)    a function; must be there
  *   data(name)           the address of a variable or a constant
- *   links()              false when the heap has no room for it
- *   drop()               may be called once; the destructor drops what is left
- *   constants            the access rights that its constants have */
+ *   links()              false when the heap lacks room for the module
+ *   drop()               may be called once; the destructor drops the rest
+ *   constants            the access rights of the constants */
 #ifndef CODEHEAP_LLVM_CHECK_LIFE_H
 #define CODEHEAP_LLVM_CHECK_LIFE_H
 
@@ -62,7 +62,7 @@ template <typename World, typename Module> struct life {
 		call_all(m);
 		auto *through = m.template function<through_function>("through");
 		throw_through(through, 30);
-		// Others come and go; what is left is unwound as before.
+		// Later modules come and go; m is unwound as before.
 		for (int i = 0; i < 20; i++) {
 			Module other(w, file, "other " + std::to_string(i));
 			call_all(other);
@@ -157,7 +157,7 @@ template <typename World, typename Module> struct life {
 		}
 		collect(w.heap);
 		auto end = statistics(w.heap);
-		/* A word that is left on the stack may hold one of them. */
+		/* A stale word on the stack may hold one module. */
 		CHECK(end.blocks_freed >= 3 * (unsigned)(n - 1) && end.owners_now <= 3);
 		std::printf("%d modules: at most %lu pages, %lu blocks freed, %lu left\n", n,
 			    (unsigned long)end.pages_peak, (unsigned long)end.blocks_freed,

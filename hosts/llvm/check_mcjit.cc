@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// check_mcjit.cc: the MCJIT memory manager from outside: what the drop of a module does to code
-// that runs, to exceptions that pass it, to the heap, and what happens when there is no room.
+// check_mcjit.cc: the MCJIT memory manager from outside: how the drop of a module affects running
+// code, exceptions that pass the code, and the heap; and a pool without room.
 #include "check_life.h"
 
 #include <llvm-c/BitReader.h>
@@ -116,7 +116,7 @@ void full_pool_is_collected_where_allowed(const char *file)
 	CHECK(check::statistics(w.heap).cycles >= cycles);
 }
 
-// twice(n) = use_data(n) + use_data(n), which another module has.
+// twice(n) = use_data(n) + use_data(n); use_data is in another module.
 LLVMModuleRef second_module(LLVMContextRef context)
 {
 	LLVMModuleRef m = LLVMModuleCreateWithNameInContext("second", context);

@@ -7,8 +7,8 @@
  *             return std::make_unique<ObjectLinkingLayer>(session, **manager);
  *         }).create();
  *
- * No EHFrameRegistrationPlugin is added to the layer: the heap tells unwinders, and for as long as
- * the code is there, which is longer than its ResourceTracker where a stack holds it.
+ * Add no EHFrameRegistrationPlugin to the layer: the heap tells unwinders, for as long as the code
+ * is there. The code outlives its ResourceTracker where a stack holds the code.
  *
  * All threads that link, remove or run code are attached to the heap. A graph is linked by one
  * thread from its allocation to its finalization: LLJIT without compile threads does so. */
@@ -27,9 +27,9 @@ namespace codeheap
 class JITLinkMemoryManager final : public llvm::jitlink::JITLinkMemoryManager
 {
       public:
-	/* What ch_vm_attach says becomes the error. */
+	/* Returns the status of a failed ch_vm_attach as an error. */
 	static llvm::Expected<std::unique_ptr<JITLinkMemoryManager>> Create(ch_heap *heap);
-	/* After the ExecutionSession has ended; no thread runs its code, or will. */
+	/* After the ExecutionSession has ended; no thread runs code of the manager, or will. */
 	~JITLinkMemoryManager() override;
 	JITLinkMemoryManager(const JITLinkMemoryManager &) = delete;
 

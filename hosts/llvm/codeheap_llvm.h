@@ -24,13 +24,13 @@
 extern "C" {
 #endif
 
-/* What of a heap is LLVM's: one vm of it. */
+/* LLVM's part of a heap: a vm. */
 struct codeheap_llvm;
-/* What one memory manager, and so one engine, has in the heap. */
+/* The part of a heap for a memory manager, and so for an engine. */
 struct codeheap_llvm_module;
 
 enum codeheap_llvm_flags {
-	/* The threads that compile hold no lock that an attached thread may wait for unparked, save
+	/* The compiling threads hold no lock that an attached thread may wait for unparked, save
 	 * LLVM's of the engine: a full pool is collected before a module is refused. */
 	CODEHEAP_LLVM_MAY_COLLECT = 1,
 };
@@ -38,7 +38,7 @@ enum codeheap_llvm_flags {
 /* codeheap_llvm_create: let a heap hold LLVM's code.
  * in    flags  set of enum codeheap_llvm_flags
  * out   llvm   NULL on failure
- * ret   CH_OK | CH_E_MEMORY | what ch_vm_attach says */
+ * ret   CH_OK | CH_E_MEMORY | a status of ch_vm_attach */
 CH_CHECKED enum ch_status codeheap_llvm_create(struct ch_heap *heap, unsigned flags,
 					       struct codeheap_llvm **llvm);
 
@@ -49,20 +49,20 @@ CH_CHECKED enum ch_status codeheap_llvm_destroy(struct codeheap_llvm *llvm);
 /* codeheap_llvm_module_create: a memory manager, for one engine.
  * in    name     copied; what sinks and traps say
  * out   module   valid until the engine is disposed of; NULL on failure
- *       manager  for LLVMMCJITCompilerOptions.MCJMM; the engine takes it, and disposes of it also
- *                where LLVMCreateMCJITCompilerForModule fails
+ *       manager  for LLVMMCJITCompilerOptions.MCJMM; the engine takes the manager, and disposes of
+ *                it also where LLVMCreateMCJITCompilerForModule fails
  * ret   CH_OK | CH_E_MEMORY */
 CH_CHECKED enum ch_status codeheap_llvm_module_create(struct codeheap_llvm *llvm, const char *name,
 						      struct codeheap_llvm_module **module,
 						      LLVMMCJITMemoryManagerRef *manager);
 
-/* codeheap_llvm_module_error: whether what LLVM compiled may run. LLVM 14's MCJIT drops what a
- * memory manager says and returns addresses all the same: ask after the first call that compiles,
- * and after each LLVMAddModule and what compiles it.
- * ret   NULL = it may; else a sentence, valid while the module is */
+/* codeheap_llvm_module_error: whether the compiled code may run. LLVM 14's MCJIT ignores the errors
+ * of a memory manager and returns addresses all the same: ask after the first call that compiles,
+ * and after each LLVMAddModule and the call that compiles the added module.
+ * ret   NULL = the code may run; else a sentence, valid while the module is */
 const char *codeheap_llvm_module_error(const struct codeheap_llvm_module *module);
 
-/* codeheap_llvm_module_owner: whose life governs the module's blocks. */
+/* codeheap_llvm_module_owner: the owner that governs the life of the module's blocks. */
 struct ch_owner codeheap_llvm_module_owner(const struct codeheap_llvm_module *module);
 
 #ifdef __cplusplus

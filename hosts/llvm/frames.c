@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
- * frames.c: reads .eh_frame records as LLVM writes them for ELF, and writes each one again with
+ * frames.c: reads .eh_frame records as LLVM writes them for ELF, and writes each record again with
  * absolute pointers, behind a copy of its CIE.
  *
  *   read     CIE  length | 0 | version | letters, 0 | code, data alignment | return register
  *                 | bytes of data | data by letter | program
  *            FDE  length | distance to the CIE | first pc | bytes of pc | bytes of data | LSDA
  *                 | program
- *   written  the same fields; letter R = absolute, L = absolute, P = absolute, still through the
- *            pointer that LLVM put into the module's data where it was so. Programs are copied:
+ *   written  the same fields; letter R = absolute, L = absolute, P = absolute, and still through
+ *            the pointer in the module's data where LLVM wrote such a pointer. Programs are copied:
  *            they hold distances only.
  *
  * Sources: LSB Core 5.0, 10.5 and 10.6. */
@@ -26,13 +26,13 @@ enum {
 	OMITTED = 0xff,
 	NOP = 0,
 	POINTER_BYTES = 8,
-	CIES_MOST = 32, /* LLVM writes one for each personality of the module */
+	CIES_MOST = 32, /* LLVM writes a CIE for each personality of the module */
 };
 
 struct reader {
 	const uint8_t *section, *at, *end;
 	uintptr_t address;
-	bool is_over; /* something was read behind the end */
+	bool is_over; /* a read went behind the end */
 };
 
 struct cie {
@@ -99,7 +99,7 @@ static unsigned pointer_bytes(uint8_t encoding)
 	}
 }
 
-/* A pointer of an encoding; 0 in the section is no pointer, whatever it is relative to. */
+/* A pointer of an encoding. 0 in the section is no pointer, whatever the base. */
 static uintptr_t take_pointer(struct reader *r, uint8_t encoding)
 {
 	unsigned bytes = pointer_bytes(encoding);
@@ -183,7 +183,7 @@ static bool read_cie(const struct reader *section, uint32_t offset, struct cie *
 
 static bool put(struct frames_range *range, const void *bytes, size_t count)
 {
-	/* The word that ends the table is always there, behind what is in use. */
+	/* The word that ends the table is always there, behind the bytes in use. */
 	if (range->room < range->bytes + count + 4) {
 		size_t room = (range->bytes + count + 4) * 2 + 256;
 		uint8_t *table = realloc(range->table, room);
@@ -214,7 +214,7 @@ static bool put_pointer(struct frames_range *range, uint64_t value)
 	return put(range, &value, sizeof value);
 }
 
-/* Records are padded to 8, so that the pointers of the next one are where readers like them. */
+/* Records are padded to 8, so that the pointers of the next record are aligned for readers. */
 static bool end_record(struct frames_range *range, size_t start)
 {
 	while ((range->bytes - start) % 8 != 0)
@@ -298,7 +298,7 @@ static bool put_fde(struct frames_range *range, const struct cie *cie, size_t ci
 	       put(range, fde->program, fde->program_bytes) && end_record(range, start);
 }
 
-/* Where the CIEs of a section went in the table of each range. */
+/* The places of a section's CIEs in the table of each range. */
 struct copies {
 	struct cie cies[CIES_MOST];
 	size_t count;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * frames.h: one unwind table per range of code, made from an .eh_frame section of the compiler's.
- * The heap wants a table whose frames lie in one block, and which stays as it is until that block
- * is free. The compiler's section speaks of all code of its module and dies with it, so each range
- * gets a copy of what concerns it. Copies may lie anywhere: every pointer in them is absolute. */
+ * The heap wants a table for the frames of a single block, unchanged until the block is free. The
+ * compiler's section has the frames of a whole module and dies with the module, so each range gets
+ * a copy of its own frames. A copy may lie anywhere: all pointers are absolute. */
 #ifndef CODEHEAP_LLVM_FRAMES_H
 #define CODEHEAP_LLVM_FRAMES_H
 
@@ -23,16 +23,16 @@ struct frames_range {
 	size_t bytes, room;
 };
 
-/* frames_add: add the frames of a section to the tables of the ranges that they lie in; those of
- * other code are passed over.
- * in    section  relocated bytes; they end at `bytes` or at a length of 0
- *       address  where the section is at run time; pointers in it may be relative to that
- *       ranges   their tables may hold frames of other sections already
- * note  what a failure leaves in the tables is freed by frames_free, too */
+/* frames_add: add each frame of a section to the table of the frame's range. Frames of code outside
+ * all ranges are passed over.
+ * in    section  relocated bytes, up to `bytes` or to a length of 0
+ *       address  of the section at run time; the base of relative pointers
+ *       ranges   their tables may hold frames of earlier sections
+ * note  frames_free also frees the tables of a failed call */
 enum frames_status frames_add(const uint8_t *section, size_t bytes, uintptr_t address,
 			      struct frames_range *ranges, size_t count);
 
-/* frames_free: forget the tables. One that was handed on is set to NULL before. */
+/* frames_free: forget the tables. Before, the caller sets a table to NULL if a block has it. */
 void frames_free(struct frames_range *ranges, size_t count);
 
 #ifdef __cplusplus

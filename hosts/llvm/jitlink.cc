@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
 // jitlink.cc: segments of a JITLink graph are blocks, one for each kind of access.
 //
-//   graph = one owner; its segments are committed together and live together: a ring of edges, in
-//           which the owner's entry is
+//   graph = an owner; the segments are committed together and live together, in a ring of edges
+//           with the owner's entry
 //   r-x     an ordinary block: JITLink writes at one address for another one
 //   r--     a block of read-only data   rw-   a block of data; both are written in place
-//   segments for the finalization only have no edge that leads to them: the stack of the thread
-//   that finalizes holds them, and then nothing
+//   segments for the finalization only have no in-edge: the stack of the finalizing thread holds
+//   them until the end
 //
-// The owner is released by deallocate, which is what ORC calls when a ResourceTracker goes.
+// ORC calls deallocate when a ResourceTracker goes; then the owner is released.
 #include "codeheap_jitlink.h"
 
 #include <llvm/ExecutionEngine/JITLink/JITLink.h>
@@ -49,7 +49,7 @@ struct Segment {
 
 } // namespace
 
-// What a finalized allocation stands for.
+// A finalized allocation.
 struct JITLinkMemoryManager::Module {
 	ch_owner Owner;
 	std::vector<orc::shared::WrapperFunctionCall> DeallocActions;
@@ -156,7 +156,7 @@ Error JITLinkMemoryManager::InFlight::open()
 	return Layout.apply();
 }
 
-// Tables are made of the section that JITLink fixed up: it is data, written where it will be read.
+// Tables are made from the section that JITLink fixed up: data, written where it will be read.
 Error JITLinkMemoryManager::InFlight::makeTables()
 {
 	std::vector<frames_range> Ranges(Segments.size());
@@ -191,8 +191,8 @@ Error JITLinkMemoryManager::InFlight::makeTables()
 	return Error::success();
 }
 
-// The first segment is code that lasts: the owner's entry. What is for finalization leads into the
-// ring, and nothing leads to it.
+// The first segment is code that lasts: the owner's entry. Segments for the finalization have
+// edges into the ring, and no edge leads back.
 Error JITLinkMemoryManager::InFlight::attachEdges()
 {
 	ch_status Status = CH_OK;
@@ -231,7 +231,7 @@ Error JITLinkMemoryManager::InFlight::commit()
 	ch_status Status = ch_block_commit(Codes.data(), Codes.size());
 	if (Status != CH_OK)
 		return failure("a graph's blocks could not be committed", Status);
-	// From here on a block has its table, and the heap says when both go.
+	// From here on each block owns a table; OnBlockFreed frees the table.
 	ch_block Entry = Segments.front().Code.block;
 	for (Segment &S : Segments)
 		S.Code.block = {};
@@ -281,7 +281,7 @@ void JITLinkMemoryManager::InFlight::forget()
 		if (!S.Code.block.bits)
 			continue;
 		ch_status Status = ch_block_abort(&S.Code);
-		// Stale: a commit that failed has aborted it.
+		// CH_E_STALE: a commit that failed has aborted the block.
 		if (Status == CH_OK || Status == CH_E_STALE)
 			table_free(S.Table);
 	}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * lli.c: codeheap-lli [options] file.bc [arguments...]: runs a program that clang compiled to
- * bitcode, as LLVM's own lli does, with its code on a code heap. Its exit status is the program's;
- * 2 says that there was no program to run, 77 that this kernel has no MDWE. */
+ * lli.c: codeheap-lli [options] file.bc [arguments...]: runs a program of bitcode, as LLVM's own
+ * lli does, with the code on a code heap. The exit status is the program's; 2 = there was no
+ * program to run, 77 = this kernel has no MDWE. */
 #include <errno.h>
 #include <getopt.h>
 #include <llvm-c/BitReader.h>
@@ -21,7 +21,7 @@ enum {
 	NO_PROGRAM = 2,
 	SKIPPED = 77,
 	EXTRAS_MOST = 16,
-	MDWE_OF_PRCTL = 65, /* PR_SET_MDWE; headers of older kernels do not have it */
+	MDWE_OF_PRCTL = 65, /* PR_SET_MDWE; headers of older kernels lack the name */
 	MDWE_REFUSES_GAIN = 1,
 };
 
@@ -39,7 +39,7 @@ static struct {
 
 extern char **environ;
 
-/* One load of the program: its own context, so that LLVM keeps nothing of it. */
+/* One load of the program, with a context of its own, so that LLVM keeps nothing of the load. */
 struct load {
 	LLVMContextRef context;
 	LLVMExecutionEngineRef engine;
@@ -97,7 +97,7 @@ static void read_options(int argc, char **argv)
 		{"help", no_argument, NULL, HELP},
 		{NULL, 0, NULL, 0},
 	};
-	/* "+": what follows the file is the program's. */
+	/* "+": the words behind the file are the program's. */
 	for (int c; (c = getopt_long(argc, argv, "+", known, NULL)) != -1;) {
 		switch (c) {
 		case TIMES:
@@ -161,7 +161,7 @@ static void on_fatal_error(const char *reason)
 	no_program("LLVM", reason);
 }
 
-/* Without a handler of ours LLVM ends the process with a status of its own. */
+/* Without this handler LLVM ends the process with a status of its own. */
 static void on_diagnostic(LLVMDiagnosticInfoRef diagnostic, void *unused)
 {
 	(void)unused;
@@ -181,7 +181,7 @@ static void load_program(struct codeheap_llvm *llvm, struct load *load)
 	LLVMModuleRef module = read_module(load->context, options.file);
 	LLVMInitializeMCJITCompilerOptions(&compiler, sizeof compiler);
 	compiler.OptLevel = options.level;
-	/* Frames that a sampler can walk without tables. */
+	/* A sampler can walk frames with frame pointers without tables. */
 	compiler.NoFramePointerElim = 1;
 	const char *slash = strrchr(options.file, '/');
 	must(codeheap_llvm_module_create(llvm, slash ? slash + 1 : options.file, &load->module,
@@ -198,7 +198,7 @@ static void load_program(struct codeheap_llvm *llvm, struct load *load)
 	}
 }
 
-/* MCJIT gives addresses of what failed, too: what has no symbol, and what has no memory. */
+/* MCJIT gives an address also when a symbol or memory was missing. */
 static void must_run(const struct load *load)
 {
 	char *text = NULL;
@@ -235,7 +235,7 @@ static void drop(const struct load *load)
 }
 
 /* A thread of the program's that blocks all signals cannot be stopped. Then nothing is freed here;
- * a later collection frees what this one leaves. */
+ * a later collection frees the rest. */
 static void collect(struct ch_heap *heap)
 {
 	enum ch_status status = ch_heap_collect(heap);
@@ -294,7 +294,7 @@ int main(int argc, char **argv)
 		no_program("LLVM", "it has no target for this machine");
 	ch_config_init(&config);
 	config.pool_bytes = options.pool_bytes;
-	/* A program's threads know nothing of polls. */
+	/* The threads of a program never poll. */
 	config.stop_signal = SIGRTMIN + 4;
 	must(ch_heap_create(&config, &heap), "a heap");
 	must(ch_trap_install(heap), "a handler of traps");
@@ -304,6 +304,6 @@ int main(int argc, char **argv)
 	int status = run_program(llvm, heap);
 	if (options.shows_statistics)
 		show_statistics(heap);
-	/* Threads that the program left running end with the process, as native ones do. */
+	/* Threads left running by the program end with the process, as native threads do. */
 	return status;
 }

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: MIT
- * memory_manager.c: sections of LLVM's MCJIT are parts of blocks that are written in place.
+ * memory_manager.c: sections of LLVM's MCJIT are parts of blocks, written in place.
  *
  *   engine = one memory manager = one owner
- *   batch  = what LLVM allocates until it calls finalizeMemory: rooms of three kinds, and all of
- *            them are committed together
- *   room   = one open block; sections of its kind fill it one after the other, since C++ modules
- *            have a section for each inline function and a block takes whole pages
+ *   batch  = all allocations of LLVM up to a call of finalizeMemory: rooms of three kinds,
+ *            committed together
+ *   room   = an open block; sections of its kind fill the block in turn, since C++ modules have a
+ *            section for each inline function and a block takes whole pages
  *
- * LLVM resolves relocations between its parts once, so all blocks of a batch live together: they
- * are a ring of edges, and the owner's entry is in it. A later batch leads to the one before.
- * The owner is released when LLVM disposes of the manager: that is after MCJIT has withdrawn the
- * .eh_frame that it registers itself. What unwinders then still know are the tables made here,
- * which stay until their block is freed.
+ * LLVM resolves relocations between its parts once, so all blocks of a batch live together: a ring
+ * of edges joins them, and the owner's entry is in the ring. A later batch leads to the batch
+ * before. LLVM disposes of the manager after MCJIT has withdrawn its own .eh_frame; then the owner
+ * is released. From then on unwinders know only the tables made here, which stay until their block
+ * is freed.
  *
- * MCJIT 14 ends the process when a section gets no memory, and does not look at what finalizeMemory
- * returns. So where the heap has no room, a section gets memory of malloc, which cannot run, and
- * the module says what was wrong. */
+ * MCJIT 14 ends the process when a section gets no memory, and does not look at the result of
+ * finalizeMemory. So where the heap has no room, a section gets memory of malloc, which cannot run,
+ * and the module tells the error. */
 #include "codeheap_llvm.h"
 
 #include <stdatomic.h>
@@ -28,8 +28,8 @@
 
 enum {
 	KINDS = 3,
-	/* A room is a page of the heap, unless a section is larger; the block's own bytes in the
-	 * page are left out. */
+	/* A room is a page of the heap, unless a section is larger, less the block's own bytes in
+	 * the page. */
 	ROOM_PAGE_LESS = 128,
 	HOLDER_BYTES = 16,
 	TABLE_MOST_BYTES = 1 << 20, /* ch_code.eh_frame */
@@ -57,19 +57,19 @@ struct section {
 struct codeheap_llvm_module {
 	struct codeheap_llvm *llvm;
 	struct ch_owner owner;
-	struct ch_block last; /* of the batch before: holds it, and all before that */
-	struct room *rooms;   /* of the batch that is open */
+	struct ch_block last; /* of the batch before; holds all earlier batches */
+	struct room *rooms;   /* of the open batch */
 	size_t rooms_used, rooms_room;
 	struct section *frames; /* .eh_frame sections of the batch */
 	size_t frames_used, frames_room;
-	void **strays; /* sections for which there was no room */
+	void **strays; /* sections without room in the heap */
 	size_t strays_used, strays_room;
-	const char *failed; /* what could not be done, and why; NULL = all went well */
+	const char *failed; /* the failed step, and why; NULL = all went well */
 	enum ch_status status;
 	char text[256];
 };
 
-/* Grows an array by one; false = as it was. */
+/* Grows an array by one. Returns false and changes nothing when memory is out. */
 static bool grow(void **array, size_t used, size_t *room, size_t item)
 {
 	if (used < *room)
@@ -130,7 +130,7 @@ enum ch_status codeheap_llvm_destroy(struct codeheap_llvm *llvm)
 
 static void fail(struct codeheap_llvm_module *module, const char *what, enum ch_status status)
 {
-	if (module->failed) /* the first cause is the one that matters */
+	if (module->failed) /* the first cause matters */
 		return;
 	snprintf(module->text, sizeof module->text, "codeheap: %s: %s", what,
 		 ch_status_text(status));
@@ -138,7 +138,7 @@ static void fail(struct codeheap_llvm_module *module, const char *what, enum ch_
 	module->status = status;
 }
 
-/* Where `bytes` start in a room, or UINT32_MAX. */
+/* The offset at which `bytes` fit into a room, or UINT32_MAX. */
 static uint32_t place_in(const struct room *room, size_t bytes, size_t alignment)
 {
 	uintptr_t base = (uintptr_t)room->code.exec;
@@ -173,7 +173,7 @@ static struct room *open_room(struct codeheap_llvm_module *module, enum ch_kind 
 	enum ch_status status = ch_block_open(&open, &room.code);
 	if (status != CH_OK) {
 		table_free(room.table);
-		/* Nothing else of what is asked for can be out of range. */
+		/* Only the size can be out of range here. */
 		fail(module,
 		     status == CH_E_ARG ? "a section is larger than the pool has room for"
 					: "no block for a section",
@@ -184,7 +184,7 @@ static struct room *open_room(struct codeheap_llvm_module *module, enum ch_kind 
 	return &module->rooms[module->rooms_used++];
 }
 
-/* Memory that LLVM can write its section to and that never runs. */
+/* Memory for LLVM to write a section to. The memory never runs. */
 static uint8_t *stray(struct codeheap_llvm_module *module, size_t bytes, size_t alignment)
 {
 	void *at = NULL;
@@ -281,7 +281,7 @@ static void make_tables(struct codeheap_llvm_module *module)
 	free(ranges);
 }
 
-/* The room whose block is made the owner's entry: only code can be. */
+/* The room whose block becomes the owner's entry: only code can be an entry. */
 static struct room *find_holder(struct codeheap_llvm_module *module)
 {
 	for (size_t i = 0; i < module->rooms_used; i++)
@@ -346,8 +346,8 @@ static LLVMBool on_finalize(void *opaque, char **message)
 	return 1;
 }
 
-/* LLVM is done with the engine. Code that a stack holds stays, all else goes with the next cycle.
- * Blocks that are open still were never run. */
+/* LLVM is done with the engine. Code that a stack holds stays; all other code goes with the next
+ * cycle. Blocks that are still OPEN never ran. */
 static void on_destroy(void *opaque)
 {
 	struct codeheap_llvm_module *module = opaque;
@@ -355,7 +355,7 @@ static void on_destroy(void *opaque)
 	for (size_t i = 0; i < module->rooms_used; i++) {
 		struct room *room = &module->rooms[i];
 		enum ch_status status = ch_block_abort(&room->code);
-		/* Where the commit found the owner dead the library aborted them. */
+		/* The library aborted the blocks already if the commit found the owner dead. */
 		if (room->table && (status == CH_OK || status == CH_E_STALE))
 			table_free(room->table);
 	}

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  * program.c: an end for each program, and threads.
  *
- * A program's exit handlers are code that goes with its module, so they cannot wait for the end of
- * the process: `atexit` and `__cxa_atexit` are ours, and `exit` in the thread that runs main comes
+ * A program's exit handlers are code of its module, so they cannot wait for the end of the process:
+ * the runner has its own `atexit` and `__cxa_atexit`, and `exit` in the thread that runs main comes
  * back to the runner. `exit` elsewhere, in a library or in another thread, ends the process, as it
  * should; the handlers run before.
  *
- * A thread that runs a program's code must be attached. Programs make threads by pthread_create, in
- * their own code or in libstdc++'s, so the runner has a pthread_create of its own, which the
- * dynamic linker finds first. */
+ * A thread that runs a program's code must be attached. Programs make threads by pthread_create,
+ * also through libstdc++, so the runner has a pthread_create of its own, which the dynamic linker
+ * finds first. */
 #include "program.h"
 
 #include <dlfcn.h>
@@ -30,7 +30,7 @@ static struct {
 	pthread_mutex_t lock; /* held for some instructions */
 	struct handler *last; /* [lock] */
 	pthread_t runner;
-	jmp_buf *end; /* the runner's: where exit leads; NULL outside of a program */
+	jmp_buf *end; /* the runner's: exit jumps here; NULL outside of a program */
 	int status;
 } program = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -52,12 +52,12 @@ static int add_handler(void (*run)(void *), void *arg, void *object)
 
 static int add_plain_handler(void (*run)(void))
 {
-	/* A function without parameters takes no notice of one, in the calling conventions of all
-	 * architectures that the heap has. */
+	/* In the calling conventions of all supported architectures, a function without parameters
+	 * ignores an argument. */
 	return add_handler((void (*)(void *))(uintptr_t)run, NULL, NULL);
 }
 
-/* Handlers may register handlers, and may exit: each runs once. */
+/* Handlers may register handlers, and may call exit: each handler runs once. */
 static void run_handlers(void)
 {
 	for (;;) {
@@ -90,7 +90,7 @@ int program_run(int (*start)(void *), void *arg)
 	program.end = &end;
 	if (setjmp(end) == 0)
 		program.status = start(arg);
-	/* A handler that exits comes here again, to the handlers that are left. */
+	/* A handler that calls exit comes here again, to the remaining handlers. */
 	setjmp(end);
 	run_handlers();
 	program.end = NULL;
@@ -143,7 +143,7 @@ pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)
 		return create(thread, attributes, run, arg);
 	struct start *start = malloc(sizeof *start);
 	if (!start)
-		return 11; /* EAGAIN, as for any other want of resources */
+		return 11; /* EAGAIN, as for any lack of resources */
 	*start = (struct start){run, arg};
 	int status = create(thread, attributes, run_thread, start);
 	if (status != 0)
@@ -162,7 +162,7 @@ void program_start(struct ch_heap *heap)
 
 void program_map(LLVMExecutionEngineRef engine, LLVMModuleRef module)
 {
-	static char handle; /* what __dso_handle stands for: some address */
+	static char handle; /* __dso_handle may be any address */
 	const struct {
 		const char *name;
 		void *at;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * tables.h: unwind tables that live as long as their block. One is the `user` of a block of code;
- * the vm's block_freed hands it back, at ch_vm_detach too (ch_ops.tells_detached). */
+ * tables.h: unwind tables that live as long as their block. A table is the `user` of a block of
+ * code; the vm's block_freed hands the table back, at ch_vm_detach too (ch_ops.tells_detached). */
 #ifndef CODEHEAP_LLVM_TABLES_H
 #define CODEHEAP_LLVM_TABLES_H
 
@@ -17,7 +17,6 @@ static inline struct table *table_new(void)
 	return (struct table *)calloc(1, sizeof(struct table));
 }
 
-/* table_free: NULL is passed over. */
 static inline void table_free(struct table *table)
 {
 	if (table)

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT
- * hook.c: the frame evaluation hooks (PEP 523), and what hangs at a code object: an owner, made
- * when the function is called first, and its trampoline, made then and again when it is gone. The
+ * hook.c: the frame evaluation hooks (PEP 523), and the record at a code object: an owner, made
+ * when the function is called first, and a trampoline, made then and again when it is gone. The
  * fallback of each cell is enter_without_code, which ends in the plain evaluator, so a function
- * runs whatever becomes of its trampoline.
+ * runs with or without its trampoline.
  *
- * Its owner is released when the code object dies (methods.c), also while the trampoline is on a
+ * The owner is released when the code object dies (methods.c), also while the trampoline is on a
  * stack: the code goes with a later collection (threads.c). */
 #include "host.h"
 
 Py_ssize_t the_shared_slot = -1;
 uint64_t the_collect_every;
 
-/* As in CPython's Objects/codeobject.c; interpreters.c looks whether it is so. */
+/* As in CPython's Objects/codeobject.c; interpreters.c checks the layout. */
 struct code_extra {
 	Py_ssize_t count;
 	void *extras[];
@@ -30,7 +30,7 @@ static inline evaluator *entry_of(const struct method *method)
 
 /* --- making --- */
 
-/* False leaves the fallback in the cell. Between thread_begin and thread_end. */
+/* Returns false on failure: the fallback stays. Between thread_begin and thread_end. */
 static bool stamp(const struct method *method)
 {
 	struct ch_block block;
@@ -40,21 +40,21 @@ static bool stamp(const struct method *method)
 	       ch_owner_set_entry(method->owner, block) == CH_OK;
 }
 
-/* The era in which there was no room: a collection changes it. */
+/* The era in which the pool was full; a collection begins a new era. */
 static uint64_t full_era;
 
 static evaluator enter_without_code;
 
-/* Code objects of frozen modules are part of the binary and of all interpreters; CPython 3.11 gives
- * them a count of references that they never lose. */
+/* Code objects of frozen modules are part of the binary and belong to all interpreters. CPython
+ * 3.11 gives such an object a count of references that never reaches 0. */
 static bool is_of_the_binary(PyCodeObject *code)
 {
 	return Py_REFCNT(code) >= 999999999 / 2;
 }
 
-/* CPython gives a code object slots up to the last extension's, and calls the free functions of all
- * of them when it dies, also of those that never saw it: with NULL, and perhaps when the
- * interpreter that they belong to is half gone. Slots behind ours grow again when one is set. */
+/* CPython gives a code object slots up to the last extension's, and calls all their free functions
+ * when the object dies: with NULL for an extension that never saw the object, and perhaps when the
+ * extension's interpreter is half gone. Slots behind the given one grow again when set. */
 static void give_back_slots(PyCodeObject *code, Py_ssize_t slot)
 {
 	struct code_extra *extra = code->co_extra;
@@ -87,7 +87,7 @@ static struct method *make(struct interpreter *interpreter, PyCodeObject *code)
 	return NULL;
 }
 
-/* An exception may be on its way into the frame: it is put aside. */
+/* Puts an exception aside that may be on its way into the frame. */
 static struct method *make_aside(struct interpreter *interpreter, PyCodeObject *code)
 {
 	PyObject *type, *value, *traceback;
@@ -103,8 +103,8 @@ const struct method *hook_method(struct interpreter *interpreter, PyCodeObject *
 	return method ? method : make_aside(interpreter, code);
 }
 
-/* The free function of a code object's slot; also called of one that was never set, when another
- * extension has set a later one. */
+/* The free function of a code object's slot. CPython also calls it for a slot that was never set,
+ * when another extension has set a later slot. */
 void hook_release(void *extra)
 {
 	struct method *method = extra;
@@ -173,7 +173,7 @@ PyObject *hook_own_slot(PyThreadState *thread, struct _PyInterpreterFrame *frame
 /* --- while a profile runs --- */
 
 /* An evaluator puts its _PyCFrame in front of the thread's list some instructions before it fills
- * it: a sample between the two goes on where the hook says (profile.c). */
+ * the _PyCFrame. A sample in between goes on at the caller noted here (profile.c). */
 static inline void note_caller(const PyThreadState *thread)
 {
 	the_thread.caller = thread->cframe;
@@ -187,7 +187,7 @@ PyObject *hook_sampled_shared_slot(PyThreadState *thread, struct _PyInterpreterF
 	return hook_shared_slot(thread, frame, throw_flag);
 }
 
-/* Also of interpreters whose thread states no thread knows as its own. */
+/* Also for interpreters with thread states unknown to PyGILState_GetThisThreadState (profile.c). */
 PyObject *hook_sampled_own_slot(PyThreadState *thread, struct _PyInterpreterFrame *frame,
 				int throw_flag)
 {

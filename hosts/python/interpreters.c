@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * interpreters.c: the interpreters of the process, each a vm of the heap with a slot of co_extra of
- * its own. What they share is one interpreter lock, so one list here without another one. */
+ * interpreters.c: the interpreters of the process, each a vm of the heap with a slot of co_extra.
+ * All share one interpreter lock, so the list here needs no lock of its own. */
 #include "host.h"
 
 const char refused_other_hook[] = "another extension evaluates frames (PEP 523)";
@@ -23,7 +23,7 @@ struct interpreter *interpreter_now(void)
 
 /* --- birth and end --- */
 
-/* The layout that method_of in hook.c reads is looked at before it is relied on. */
+/* Checks the layout of co_extra before method_of in hook.c relies on the layout. */
 static bool slot_is_as_known(Py_ssize_t slot)
 {
 	PyCodeObject *code = PyCode_NewEmpty("codeheap", "slot_is_as_known", 1);
@@ -51,8 +51,8 @@ static bool slot_is_as_known(Py_ssize_t slot)
 
 static const char capsule_name[] = "_codeheap.interpreter";
 
-/* The interpreter's dictionary goes: none of its code runs any more. Code objects that die later
- * release owners that are stale by then. */
+/* Called when the interpreter's dictionary goes: none of its code runs any more. Code objects that
+ * die later release stale owners. */
 static void forget(PyObject *capsule)
 {
 	struct interpreter *gone = PyCapsule_GetPointer(capsule, capsule_name);
@@ -88,7 +88,7 @@ static struct interpreter *need_interpreter(void)
 	struct interpreter *at = interpreter_now();
 	if (at)
 		return at;
-	/* Nobody would hear of its end: its atexit functions or dictionary may be gone. */
+	/* The interpreter's end would go unnoticed: atexit or dictionary may be gone. */
 	if (PyInterpreterState_Get()->finalizing) {
 		PyErr_SetString(PyExc_RuntimeError, refused_at_the_end);
 		return NULL;
@@ -175,8 +175,8 @@ static void switch_off(struct interpreter *self)
 	methods_end_waiting(self);
 }
 
-/* Greenlets that are not running have their stacks copied away, where nobody looks for return
- * addresses. Their code objects live, so only a discard could free code under them. */
+/* An idle greenlet's stack is copied away, where no scan looks for return addresses. The greenlet's
+ * code objects live, so only a discard could free code under the greenlet. */
 static bool stacks_are_copied(void)
 {
 	PyObject *name = PyUnicode_FromString("greenlet");
@@ -233,7 +233,7 @@ bool interpreter_deactivate(size_t *freed, size_t *kept)
 	return keeps || interpreter_discard(freed, kept);
 }
 
-/* At exit: threads that go on return through their trampolines, and make none. */
+/* At exit: threads that go on return through their trampolines, and make no new trampolines. */
 void interpreter_end(void)
 {
 	struct interpreter *self = interpreter_now();

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * methods.c: the records that hang at code objects: their names, their owners, and those whose
- * function died. One trampoline differs from another by its name alone, so a few of the dead wait
- * for a function of the same name: programs that run the same text again and again (templates,
- * `exec`, named tuples) need neither make nor free code. The others are released, and collected. */
+ * methods.c: the records at code objects: names, owners, and records whose function died.
+ * Trampolines differ only by name, so a few dead records wait for a new function of the same name:
+ * programs that run the same text again and again (templates, `exec`, named tuples) need neither
+ * make nor free code. All other dead records are released, and collected. */
 #include "host.h"
 
 /* --- names --- */
@@ -23,7 +23,7 @@ static size_t append_object(char *name, size_t at, PyObject *text)
 	const char *utf8 = PyUnicode_AsUTF8AndSize(text, &bytes);
 	if (utf8)
 		return append(name, at, utf8, (size_t)bytes);
-	/* Lone surrogates, or no memory: the function runs without that part of its name. */
+	/* Lone surrogates, or no memory: the function runs without this part of its name. */
 	PyErr_Clear();
 	return append(name, at, "?", 1);
 }
@@ -34,7 +34,7 @@ size_t method_name(const PyCodeObject *code, char *name)
 	at = append_object(name, at, code->co_qualname);
 	at = append(name, at, ":", 1);
 	at = append_object(name, at, code->co_filename);
-	/* A 0 would end it, a new line is none in a table of lines. */
+	/* A 0 would end the name; a new line would break a table of lines. */
 	for (size_t i = 0; i < at; i++)
 		if ((unsigned char)name[i] < ' ')
 			name[i] = '?';
@@ -77,7 +77,7 @@ void method_end(struct method *method)
 	PyMem_Free(method);
 }
 
-/* --- those that wait --- */
+/* --- waiting records --- */
 
 struct method *method_wake(struct interpreter *interpreter, const char *name, size_t bytes)
 {
@@ -101,7 +101,7 @@ bool method_wait(struct interpreter *interpreter, struct method *method)
 {
 	if (!interpreter->reuses || method->is_kept || method->vm != interpreter->vm)
 		return false;
-	/* Names that nobody asks for any more would stay: all go, those in use come again. */
+	/* Stale names would stay, so all names go; names in use come again. */
 	if (interpreter->waiting_now == WAITING_MOST)
 		methods_end_waiting(interpreter);
 	struct method **list = &interpreter->waiting[method->hash % WAITING_LISTS];

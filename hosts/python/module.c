@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * module.c: the functions of the module _codeheap, as thin as they can be; the package codeheap,
- * which is for people, is made of them. */
+ * module.c: the functions of the module _codeheap, as thin as they can be. The package codeheap,
+ * for people, is made of these functions. */
 #include <codeheap/look.h>
 
 #include "host.h"
@@ -13,7 +13,7 @@ static const char *const backend_names[] = {"auto", "dual", "memfd", "procmem", 
 static const char *const fork_names[] = {"copy", "none", "cow", NULL};
 static const char *const dead_names_names[] = {"replaced", "kept", NULL};
 
-/* The place of a word in a list; -1 with an exception. */
+/* The index of a word in a list; -1 with an exception. */
 static int choose(const char *what, const char *word, const char *const *names)
 {
 	for (int i = 0; names[i]; i++)
@@ -141,7 +141,7 @@ static const struct {
 		  {"jitdump", CH_SINK_JITDUMP},     {"gdb", CH_SINK_GDB},
 		  {"libunwind", CH_SINK_LIBUNWIND}, {"none", CH_SINK_NONE}};
 
-/* Takes the value over, which may be missing. */
+/* Takes over a reference to the value, which may be NULL. */
 static bool put(PyObject *into, const char *name, PyObject *value)
 {
 	bool is_put = value && PyDict_SetItemString(into, name, value) == 0;
@@ -195,7 +195,7 @@ static PyObject *check(PyObject *self, PyObject *unused)
 	return PyErr_Format(PyExc_RuntimeError, "%s", report);
 }
 
-/* The name of what an address lies in, for tools and tests. */
+/* The name of the code at an address, for tools and tests. */
 static PyObject *address_name(PyObject *self, PyObject *args)
 {
 	(void)self;
@@ -322,7 +322,7 @@ static PyObject *write_profile(PyObject *self, PyObject *args)
 	return is_written ? Py_NewRef(Py_None) : NULL;
 }
 
-/* Stopped and written in one call, so that no signal's Python handler comes between. */
+/* A single call stops and writes: no signal's Python handler comes between. */
 static PyObject *end_profile(PyObject *self, PyObject *args)
 {
 	PyObject *counts = stop_profile(self, NULL);
@@ -343,7 +343,7 @@ static PyObject *forget_profile(PyObject *self, PyObject *unused)
 	Py_RETURN_NONE;
 }
 
-/* What a start that a signal's Python handler has interrupted may have left. */
+/* Ends a profile whose start a signal's Python handler interrupted. */
 static PyObject *abandon_profile(PyObject *self, PyObject *unused)
 {
 	(void)self;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * process.c: the heap of the process, made by the first activation of any interpreter and never
- * destroyed: threads run on around a process's end. And what a status is as an exception. */
+ * destroyed, since threads run on around a process's end; and statuses as exceptions. */
 #include "host.h"
 
 #include <errno.h>
@@ -38,7 +38,7 @@ static void ask_collection(void *user)
 struct ch_vm *process_vm_new(void *user)
 {
 	struct ch_ops ops = {.size = sizeof ops, .collect_wanted = ask_collection};
-	/* Asked once a cycle, so of one vm. */
+	/* The heap asks for roots once a cycle, so only one vm reports. */
 	if (!the_shared_vm)
 		ops.roots = threads_report;
 	struct ch_vm *vm;
@@ -70,7 +70,7 @@ bool process_need_heap(const struct options *options)
 		return takes_what_is_there(options);
 	if (!threads_learn())
 		return false;
-	/* That runs Python, so another thread may have come first. */
+	/* threads_learn runs Python, so another thread may have come first. */
 	if (the_heap)
 		return takes_what_is_there(options);
 	struct ch_config config;
@@ -88,7 +88,7 @@ bool process_need_heap(const struct options *options)
 	}
 	the_shared_vm = process_vm_new(NULL);
 	if (!the_shared_vm) {
-		/* Nothing uses it yet. */
+		/* The fresh heap has no users. */
 		if (ch_heap_destroy(the_heap) == CH_OK)
 			the_heap = NULL;
 		return false;

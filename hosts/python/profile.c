@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  * profile.c: the library's profiler, told of Python's frames. Debian's interpreter keeps no frame
- * pointers, so a walk by them ends in the evaluator; but each evaluator has a _PyCFrame on the C
- * stack, which CPython links from the innermost outward, and its return address, which leads into
- * the function's trampoline, lies a fixed distance above that (threads.c). The handler of a sample
- * reads these: words of its own thread's stack, beside the head of the list.
+ * pointers, so a walk by frame pointers ends in the evaluator. But each evaluator has a _PyCFrame
+ * on the C stack, in a list of CPython's from the innermost outward. A fixed distance above lies
+ * the return address into the function's trampoline (threads.c). The handler of a sample reads
+ * these words of its own thread's stack, and the head of the list.
  *
- * Functions that were running when the profile began may have no trampoline, or share an evaluator:
- * CPython calls so where no hook is. Their frames are noted at the start, with the cells of
- * trampolines made for them. */
+ * Functions that were running when the profile began may have no trampoline, or share an evaluator,
+ * as CPython calls without a hook. The start notes such frames, with the cells of trampolines made
+ * for them. */
 #include "host.h"
 
 #include <errno.h>
@@ -17,15 +17,15 @@ bool the_profile_is_on;
 static const struct interpreter *started_by;
 static pid_t started_in;
 
-/* A frame of Python's that was there at the start. */
+/* A Python frame that was running at the start. */
 struct base_frame {
 	const _PyCFrame *cframe;
 	const struct _PyInterpreterFrame *frame;
-	PyCodeObject *code;      /* held, so that no other one has its address */
-	const void *const *cell; /* NULL: its code has none */
+	PyCodeObject *code;      /* held, so that no new code object has its address */
+	const void *const *cell; /* NULL: the code has no cell */
 };
 
-/* By frame. Read by handlers: what is here changes while no profile runs. */
+/* Sorted by frame. Handlers read the list, so the list changes only while no profile runs. */
 static struct {
 	struct base_frame *frames;
 	size_t count, room;
@@ -46,7 +46,7 @@ static const struct base_frame *find_base(const struct _PyInterpreterFrame *fram
 	return low < base.count && base.frames[low].frame == frame ? &base.frames[low] : NULL;
 }
 
-/* What the walk has, and where it may look. */
+/* The result of the walk, and the bounds of the stack. */
 struct walk {
 	uintptr_t low, high;
 	const void **codes;
@@ -59,9 +59,9 @@ static void put(struct walk *walk, uintptr_t code)
 		walk->codes[walk->count++] = (const void *)code;
 }
 
-/* All functions of an evaluator from the start, innermost first. False: it is of later times, and
- * its return address says all. A frame is read only where it is one of those noted: its memory is
- * there while its evaluator runs (see is_kept), and the code object says that it is the same. */
+/* Puts all functions of an evaluator from the start, innermost first. Returns false for a later
+ * evaluator, whose return address says all. Only a noted frame is read: its memory is there while
+ * the evaluator runs (see is_kept), and the code object shows that the frame is the same. */
 static bool put_base(struct walk *walk, const _PyCFrame *cframe)
 {
 	size_t before = walk->count;
@@ -72,7 +72,7 @@ static bool put_base(struct walk *walk, const _PyCFrame *cframe)
 			walk->count = before;
 			return false;
 		}
-		/* As a return address: behind a call in the code. */
+		/* A return address lies behind a call: hence + 1. */
 		if (known->cell)
 			put(walk, *(const volatile uintptr_t *)known->cell + 1);
 		if (frame->is_entry)
@@ -88,8 +88,8 @@ static bool is_evaluator(const struct walk *walk, uintptr_t at)
 	       at % sizeof(uintptr_t) == 0;
 }
 
-/* An evaluator that has just been entered is the first of the list before it knows the next one,
- * which the hook has noted. One that made a call since has it right. */
+/* A new evaluator is first in the list before its link to the outer evaluator is set; the hook has
+ * noted the outer evaluator. An evaluator that has made a call has the right link. */
 static bool is_half_made(const void *pc, const _PyCFrame *cframe)
 {
 	enum { PROLOGUE_BYTES = 256 };
@@ -102,8 +102,8 @@ static uintptr_t return_address(const _PyCFrame *cframe)
 	return *(const volatile uintptr_t *)((uintptr_t)cframe + the_return_at);
 }
 
-/* The next one of an evaluator that is half made. Where no trampoline entered it, perhaps no hook
- * did, and what that noted is of another call. */
+/* The outer evaluator of a half-made evaluator. If no trampoline entered the half-made evaluator,
+ * perhaps no hook ran, and the noted caller is of an earlier call. */
 static const _PyCFrame *outer_of_half(const _PyCFrame *cframe)
 {
 	struct ch_spot spot = {.size = sizeof spot};
@@ -137,10 +137,10 @@ static size_t frames_of_thread(void *user, const void *pc, const void *low, cons
 	return walk.count;
 }
 
-/* --- the frames that are there at the start --- */
+/* --- the frames at the start --- */
 
-/* Whether the frame's memory stays as long as its evaluator runs. One that is the first of a chunk
- * takes the chunk along when it returns, before the evaluator says that it did. */
+/* Whether the frame's memory stays as long as its evaluator runs. The first frame of a chunk takes
+ * the chunk along at the return, before the evaluator records the return. */
 static bool is_kept(const PyThreadState *thread, const struct _PyInterpreterFrame *frame)
 {
 	if (frame->is_entry)

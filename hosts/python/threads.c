@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  * threads.c: the threads of CPython as the heap's world. Each thread that calls a Python function
- * is attached, and parked from then on: the holder of the interpreter lock alone enters, leaves,
- * makes and frees code, so who collects has stopped the others by holding the lock, wherever they
- * are in C code. It is unparked only around calls that make or free code.
+ * is attached, and parked from then on. Only the holder of the interpreter lock enters, leaves,
+ * makes and frees code, so the lock alone stops all other threads for a collection, wherever they
+ * are in C code. A thread is unparked only around calls that make or free code.
  *
- * A parked thread's stack pointer is older than its frames, so the roots are reported here: every
- * trampoline that is running called an evaluator, and the evaluator's _PyCFrame, a local variable
- * that CPython keeps in a list per thread state, tells where the return address lies. */
+ * A parked thread's stack pointer is older than its frames, so the roots are reported here. Every
+ * running trampoline called an evaluator. The evaluator's _PyCFrame, a local variable that CPython
+ * keeps in a list per thread state, tells where the return address lies. */
 #include <codeheap/collector.h>
 
 #include "host.h"
@@ -20,19 +20,18 @@ static _Atomic(bool) collection_is_wanted; /* set by any thread that the library
 static pthread_key_t exit_key;
 static bool has_exit_key;
 
-/* From an evaluator's _PyCFrame to behind its return address. */
+/* From an evaluator's _PyCFrame to behind the evaluator's return address. */
 static size_t frame_bytes;
 size_t the_return_at;
 
 /* --- the world --- */
 
-/* Destructor of the key. The thread does not hold the interpreter lock: it detaches as it is,
- * parked. */
+/* Destructor of the key. The thread does not hold the interpreter lock, so it detaches parked. */
 static void leave(void *unused)
 {
 	(void)unused;
 	the_thread = (struct thread){0};
-	/* Fails only where the thread is not attached. */
+	/* Fails only for a thread that is not attached. */
 	enum ch_status status = ch_thread_detach(the_heap);
 	(void)status;
 }
@@ -77,7 +76,7 @@ enum ch_status thread_collect(void)
 	thread_begin();
 	enum ch_status status = ch_heap_collect(the_heap);
 	thread_end();
-	/* Where a stop is what synchronizes cores, each thread is served before it enters code. */
+	/* Where the stop synchronizes cores, each thread is served before entering code. */
 	atomic_fetch_add_explicit(&the_era, 1, memory_order_relaxed);
 	return status;
 }
@@ -88,7 +87,7 @@ bool thread_serve(void)
 		return false;
 	thread_begin();
 	thread_end();
-	/* One that is abandoned is asked for again. */
+	/* The heap asks again for an abandoned collection. */
 	if (UNLIKELY(collection_is_wanted) && thread_collect() != CH_OK)
 		collection_is_wanted = false;
 	the_thread.era = atomic_load_explicit(&the_era, memory_order_relaxed);
@@ -99,7 +98,7 @@ bool thread_serve(void)
 
 static void report_thread(const PyThreadState *thread, struct ch_marker *marker)
 {
-	/* NULL in a thread state that is just being made. */
+	/* NULL in a fresh thread state. */
 	for (const _PyCFrame *frame = thread->cframe; frame && frame != &thread->root_cframe;
 	     frame = frame->previous) {
 		uintptr_t low = (uintptr_t)frame & ~(uintptr_t)7;
@@ -107,10 +106,10 @@ static void report_thread(const PyThreadState *thread, struct ch_marker *marker)
 	}
 }
 
-/* The lists change under this lock of CPython's also where the interpreter lock is not held: by
- * threads of C programs that come to Python, for some instructions. Whoever holds it for longer may
- * be the calling thread itself, which clears thread states at an interpreter's end: objects that
- * die by that may collect, and nobody else is there then. */
+/* The lists change under this lock of CPython's. Threads of C programs that come to Python hold the
+ * lock for some instructions, without the interpreter lock. The calling thread itself may hold the
+ * lock for longer, to clear thread states at an interpreter's end. Objects that die then may start
+ * a collection, and no other thread is there. */
 bool threads_lock_lists(void)
 {
 	enum { WAIT_US = 100000 };
@@ -137,8 +136,8 @@ void threads_report(void *user, struct ch_marker *marker)
 
 /* --- how an evaluator lies on the stack --- */
 
-/* Above the evaluator's return address. Other threads run evaluators while this one learns, and may
- * learn themselves. */
+/* An address above the evaluator's return address. Per thread, since several may learn at a
+ * time. */
 static _Thread_local uintptr_t learning_from;
 static size_t learnt_bytes, learnt_return_at;
 
@@ -152,8 +151,8 @@ evaluate_known(PyThreadState *thread, struct _PyInterpreterFrame *frame, int thr
 	return result;
 }
 
-/* The highest word between the two that leads back into evaluate_known; 0: there is none. Above it
- * is evaluate_known's own frame, below it may be words of calls that are over. */
+/* The offset of the highest word between low and high that leads back into evaluate_known; 0 = no
+ * such word. Above lies evaluate_known's own frame; below may lie stale words of earlier calls. */
 static size_t find_return(uintptr_t low, uintptr_t high)
 {
 	enum { KNOWN_BYTES = 256, WORD = sizeof(uintptr_t) };

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  * alloc.c: objects from the Boehm heap. Small scanned objects come from per-thread lists, which
- * machine code can pop inline; what has no pointers is allocated unscanned. Without memory each
- * function here raises an error of kind `memory`. Memory is also asked for where no context is at
- * hand: errors.c knows whose catcher is the innermost of the thread.
+ * machine code can pop inline; objects without pointers are allocated unscanned. Without memory
+ * each function here raises an error of kind `memory`. A caller may have no context: errors.c knows
+ * the context with the innermost catcher of the thread.
  *
- * The heap has a limit, and memory is out before the heap is full: when a collection finds more
- * than FULL_PARTS of PARTS of the limit in use. Where less is left a program would collect for each
- * of the last few pages, which takes minutes. For the handlers of the error, and its report, a
- * reserve is given back to the collector. They may go on for GRACE collections that find as much in
- * use; then there is the next error. Once less is in use there is a reserve again.
+ * The heap has a limit. Memory counts as out before the heap is full: when a collection finds more
+ * than FULL_PARTS of PARTS of the limit in use. With less left a program would collect for each of
+ * the last few pages, which takes minutes. For the handlers and the report of the error, a reserve
+ * is given back to the collector. Handlers may go on for GRACE collections that find as much in
+ * use; then the next error follows. Once less is in use, a new reserve is taken.
  */
 #define GC_THREADS
 #include <gc/gc.h>
@@ -24,7 +24,7 @@ enum { FULL_PARTS = 7, PARTS = 8, GRACE = 8, RESERVE_BYTES = 1 << 20 };
 
 static _Atomic size_t limit; /* of the heap, in bytes; 0: not known yet */
 static void *_Atomic reserve;
-static _Atomic GC_word looked_at; /* the collection after which there was too little for it */
+static _Atomic GC_word looked_at; /* number of the collection at the last try for a reserve */
 static atomic_int is_full;
 static atomic_int grace; /* collections that may find the heap full before the next error */
 static GC_on_collection_event_proc previous_event;
@@ -35,7 +35,7 @@ static void add_bytes(void *object, size_t bytes, void *sum)
 	*(size_t *)sum += bytes;
 }
 
-/* At the end of each marking, with the world stopped and the collector's lock held. */
+/* Called at the end of each marking, with the world stopped and the collector's lock held. */
 static void look_at_use(GC_EventType event)
 {
 	size_t in_use = 0, full = limit / PARTS * FULL_PARTS;
@@ -67,7 +67,7 @@ static size_t reserve_bytes(void)
 	return limit / 16 < RESERVE_BYTES ? limit / 16 : RESERVE_BYTES;
 }
 
-/* Not while it would be the last that there is: whoever goes on needs memory, too. */
+/* Takes no reserve when little memory is free: the program needs memory to go on, too. */
 static void take_reserve(void)
 {
 	GC_word number = GC_get_gc_no();
@@ -81,7 +81,7 @@ static void take_reserve(void)
 		GC_FREE(block);
 }
 
-/* What the environment says, in the collector's words; 0: nothing. */
+/* The limit from the environment, in the collector's format; 0: no limit. */
 static size_t limit_of_environment(void)
 {
 	const char *text = getenv("GC_MAXIMUM_HEAP_SIZE"), *unit;
@@ -96,8 +96,8 @@ static size_t limit_of_environment(void)
 	return bytes;
 }
 
-/* What the address space has room for, 0: it has no limit. The collector's records take up to a
- * quarter of the heap's size beside it. */
+/* The room left in the address space, 0 without a limit. The collector's records take up to a
+ * quarter of the heap's size beside the heap. */
 static size_t limit_of_space(void)
 {
 	struct rlimit space;
@@ -116,7 +116,7 @@ static size_t limit_of_space(void)
 	return GC_get_heap_size() + (space.rlim_cur > used ? (space.rlim_cur - used) / 3 * 2 : 0);
 }
 
-/* Called when a VM has all that it begins with. */
+/* Called when a VM has all its first objects. */
 void memory_limit(void)
 {
 	size_t bounds[] = {limit_of_environment(), limit_of_space()};
@@ -137,7 +137,7 @@ void memory_start(void)
 	GC_set_on_collection_event(look_at_use);
 }
 
-/* Where nobody can be told by an error. */
+/* For threads without a catcher for an error. */
 _Noreturn static void die(void)
 {
 	static const char text[] = "scheme: out of memory\n";
@@ -156,7 +156,7 @@ static _Noreturn void memory_is_short(void)
 	raise_memory(ctx);
 }
 
-/* What the collector returned, or an error. */
+/* Returns an object from the collector, or raises an error. */
 static void *sure(void *object)
 {
 	if (__builtin_expect(object == NULL, 0) ||
@@ -169,8 +169,8 @@ static void *sure(void *object)
 	return object;
 }
 
-/* Where its heap cannot grow the collector gives up without a collection if the last one was not
- * long ago, also when a catcher has let go of everything since. So there is one before an error. */
+/* If the heap cannot grow, the collector gives up without a collection soon after the last
+ * collection, even if a catcher has dropped many objects since. So collect once before an error. */
 void *new_scanned(size_t bytes)
 {
 	void *object = GC_MALLOC(bytes);
@@ -204,7 +204,7 @@ void *grow_scanned(void *block, size_t bytes)
 	return sure(object);
 }
 
-/* A request above this is refused before the collector is asked: it would abort or thrash. */
+/* A larger request is refused before the collector is asked, which would abort or thrash. */
 static const size_t LARGEST_OBJECT_BYTES = (size_t)1 << 31;
 
 void *alloc_slow(struct context *ctx, size_t granules)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * apply.c: calls from C into Scheme, and calls of what is not a closure.
+ * apply.c: calls from C into Scheme, and calls of callees other than closures.
  */
 #include "control.h"
 #include "frame.h"
@@ -46,7 +46,7 @@ value apply(struct context *ctx, value procedure, int64_t argc, const value *arg
 	check_c_stack(ctx);
 	if (fp + argc > ctx->now.stack_limit)
 		raise_stack(ctx);
-	/* A stop clears what lies above the top. */
+	/* A stop clears slots above the top. */
 	ctx->now.arg_top = fp + argc;
 	atomic_signal_fence(memory_order_seq_cst);
 	fp[-1] = procedure;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * ast.h: the tree between expand.c, which resolves names and derived forms, loops.c, which finds
- * loops and captures, and codegen.c, which emits bytecode.
+ * ast.h: the tree between the passes of the compiler. expand.c resolves names and derived forms,
+ * loops.c finds loops and captures, codegen.c emits bytecode.
  */
 #ifndef SCHEME_AST_H
 #define SCHEME_AST_H
@@ -30,18 +30,18 @@ struct var {
 	value name;
 	int refs;             /* reads, calls included */
 	int is_assigned;
-	int is_captured;      /* read by another procedure than the one that binds it */
+	int is_captured;      /* read by another procedure than the binding one */
 	int forward_from_procedure; /* read before its definition, inside a lambda of its letrec */
 	int forward_from_other;
-	int is_uninitialised; /* while the letrec that binds it is being expanded */
-	int *in_procedure;    /* is the init of that letrec which is being expanded a lambda */
+	int is_uninitialised; /* while the binding letrec is being expanded */
+	int *in_procedure;    /* is the letrec init being expanded a lambda */
 	int is_boxed;
-	struct node *lambda;  /* of a letrec binding, when it is one */
+	struct node *lambda;  /* lambda bound by a letrec, or NULL */
 	struct node *loop_site; /* the one call that enters the loop; NULL: not a loop */
 	int loop_jumps;       /* calls that are jumps back */
-	void *home;           /* function that binds it */
-	int slot;             /* codegen: where it is in its home */
-	int closure_slot;     /* codegen: its closure while a letrec is being built */
+	void *home;           /* binding function */
+	int slot;             /* codegen: slot in the home function */
+	int closure_slot;     /* codegen: slot of the closure while a letrec is being built */
 	/* codegen, while the loop is open */
 	int loop_head, loop_param_base;
 };
@@ -58,7 +58,7 @@ struct node {
 	struct node **kids;
 };
 
-/* struct open_coding: a built-in that the compiler may emit as instructions. */
+/* struct open_coding: a built-in for which the compiler may emit instructions. */
 enum open_kind {
 	OPEN_COMPARE, /* op in its jump-when-true form, two arguments */
 	OPEN_SIGN,    /* likewise, compared with 0 */
@@ -93,7 +93,7 @@ struct scope {
 	struct var *var;
 };
 
-/* struct expander: one toplevel form on its way. */
+/* struct expander: one toplevel form during expansion. */
 struct expander {
 	struct context *ctx;
 	value positions;
@@ -120,7 +120,7 @@ enum form {
 	FORM_COUNT,
 };
 value rewrite_form(struct expander *e, enum form form, value datum);
-value hygienic(const char *name); /* the symbol that means the built-in whatever is shadowed */
+value hygienic(const char *name); /* symbol of the built-in, not shadowed by local names */
 enum form form_of(struct expander *e, struct scope *scope, value head);
 void init_forms(void);
 

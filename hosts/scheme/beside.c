@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * beside.c: --beside=FILE: while the program runs, another VM instance of the same process is
- * made in
- * a thread of its own, runs FILE and is destroyed, over and over. Both share the code heap.
+ * beside.c: --beside=FILE: while the program runs, a thread makes another VM instance in the same
+ * process, runs FILE in it and destroys it, over and over. Both VMs share the code heap.
  */
 #define GC_THREADS
 #include "beside.h"

@@ -8,6 +8,6 @@
 
 struct beside;
 struct beside *beside_start(const struct vm_options *options, const char *path);
-int beside_stop(struct beside *beside); /* the number of its runs that failed */
+int beside_stop(struct beside *beside); /* returns the number of failed runs */
 
 #endif

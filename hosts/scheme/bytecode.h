@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
- * bytecode.h: the instruction set, and struct code which carries it. Register code: a, b, c name
- * slots of the frame (frame.h), so every value has one known home at every pc.
+ * bytecode.h: the instruction set, and the struct code that holds instructions. Register code: a,
+ * b, c name slots of the frame (frame.h), so every value has one known home at every pc.
  *
  * An instruction is one 8-byte word: op, a, b, c of 16 bits; `bc` is b and c as one signed 32-bit
- * number. A constant operand is a distance in words from the instruction itself to the constant,
- * which lies behind the last instruction of the same struct code. A jump distance counts from the
- * instruction itself. Formats, for walkers:
+ * number. A constant operand is a distance in words from the instruction itself to the constant;
+ * constants lie behind the last instruction of the same struct code. A jump distance counts from
+ * the instruction itself. Formats, for walkers:
  *
  *   N     nothing           ABC    three slots         ABI   c is a signed immediate
  *   A     slot a            AB     slots a, b          AK    bc is a constant
@@ -20,11 +20,11 @@
 
 /* Calls: CALL a=dst b=base c=argc: closure in slot base+2, arguments from base+3 on.
  * CALLG b=base c=argc, then EXT a=dst bc=cell. TAILCALL b=base c=argc, TAILCALLG likewise + EXT.
- * TRETURN and the like: of a traced procedure, which tells of its end first.
+ * TRETURN and the like: of a traced procedure; they record the end of the activation first.
  * APPLY a=dst b=base: closure in base+2, list of arguments in base+3.
- * A tail call passes at most MOST_TAIL_ARGS arguments, else it is a TAILAPPLY; a procedure with a
- * rest list has slots for as many. So arguments of calls always lie in the frame that the collector
- * knows, the caller's or the callee's; those of APPLY are told by arg_top.
+ * A tail call with more than MOST_TAIL_ARGS arguments is a TAILAPPLY; a procedure with a rest list
+ * has slots for MOST_TAIL_ARGS. So arguments of calls always lie in a frame that the collector
+ * knows, the caller's or the callee's; arg_top covers arguments of APPLY.
  * The word in front of every return pc has the destination in its field a. */
 #define BYTECODES(X) \
 	X(MOVE, AB) X(CONST, AK) X(FIX, AF) X(GREF, AK) X(GSET, AK) X(GDEF, AK) X(FREE, AB) \
@@ -66,12 +66,12 @@ struct insn {
 };
 _Static_assert(sizeof(struct insn) == 8, "an instruction is one word, as a constant is");
 
-/* How code of any kind is entered at a frame. */
+/* The way to enter code of any kind at a frame. */
 typedef value machine_entry(struct context *ctx, value *fp, int64_t argc);
 
-/* struct code: one lambda. The words behind it are insn_count instructions, then const_count
- * constants. CLOSURE's constant is the struct code of the inner lambda; frees are filled by the
- * CAPTURE instructions that follow it (a=closure b=free index c=slot). */
+/* struct code: one lambda. The words behind the struct are insn_count instructions, then
+ * const_count constants. The constant of CLOSURE is the struct code of the inner lambda; the
+ * CAPTURE instructions behind CLOSURE fill the frees (a=closure b=free index c=slot). */
 struct code {
 	uint64_t header;
 	/* Enters a closure of this code: frame.h. Never null; interp_entry until a JIT sets it. */
@@ -103,7 +103,7 @@ static inline value *code_consts(struct code *code)
 extern const char *const op_names[OP_COUNT];
 extern const uint8_t op_formats[OP_COUNT];
 
-/* insn_jump: where an instruction may jump to, or NULL. */
+/* insn_jump: the target of an instruction that may jump, or NULL. */
 static inline const struct insn *insn_jump(const struct insn *at)
 {
 	switch (op_formats[at->op]) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * codegen.c: from the tree to bytecode. Slots are handed out like a stack, so every temporary has a
- * home that is known at its pc; open.c does the open-coded built-ins.
+ * known home at its pc; open.c emits the open-coded built-ins.
  */
 #include "codegen.h"
 #include "frame.h"
@@ -25,7 +25,7 @@ static void start(struct fn *fn, struct expander *e, struct node *lambda)
 	fn->const_capacity = fn->const_use_capacity = FIRST_CONSTS;
 }
 
-/* An array whose first part is in the record, doubled. */
+/* Doubles an array whose first part is in the record. */
 static void *doubled(void *array, const void *first, int count, size_t item)
 {
 	size_t bytes = (size_t)count * item;
@@ -142,7 +142,7 @@ static int free_index(struct fn *fn, struct var *var)
 	return fn->free_count++;
 }
 
-/* The slot that holds the variable itself, or its box. */
+/* Returns the slot of the variable itself, or of its box. */
 static int var_slot(struct fn *fn, struct var *var)
 {
 	if (var->home == fn->lambda)
@@ -251,7 +251,7 @@ value generate_code(struct expander *e, struct node *lambda)
 	return gen_lambda(&fn, lambda);
 }
 
-/* Emits the closure into dst; the inner procedure is returned for its list of free variables. */
+/* Emits the closure into dst. Returns the inner procedure for its list of free variables. */
 static struct fn *gen_closure(struct fn *fn, struct node *lambda, int dst)
 {
 	struct fn *inner = new_scanned(sizeof *inner);
@@ -286,8 +286,8 @@ static void gen_let(struct fn *fn, struct node *node, int dst)
 	fn->next_slot = saved;
 }
 
-/* Slots of a letrec are written before any init runs: what a program reads too early is V_UNDEF,
- * never what an earlier frame left there. */
+/* Slots of a letrec are written before any init runs: a variable read too early is V_UNDEF, never a
+ * leftover of an earlier frame. */
 static void prepare_letrec(struct fn *fn, struct node *node)
 {
 	for (int i = 0; i < node->var_count; i++) {
@@ -377,7 +377,7 @@ static void enter_loop(struct fn *fn, struct node *call, int dst)
 	fn->next_slot = saved;
 }
 
-/* One instruction that writes its destination last. */
+/* Returns true for a node of one instruction, which writes its destination last. */
 static int is_simple(struct fn *fn, struct node *node)
 {
 	if (node->kind == N_CONST || is_plain_local(fn, node))
@@ -404,8 +404,8 @@ static int reads(struct fn *fn, struct node *node, struct var *var)
 	return 0;
 }
 
-/* The arguments go to the parameters of the loop as if all at once: what cannot be written in
- * place without spoiling an argument still to come goes through a temporary. */
+/* The parameters of the loop are assigned as if all at once. An argument is evaluated in place if
+ * no later argument needs the old value; otherwise it goes through a temporary. */
 static void jump_loop(struct fn *fn, struct node *call)
 {
 	struct var *loop = call->kids[0]->var;
@@ -449,7 +449,7 @@ static void jump_loop(struct fn *fn, struct node *call)
 
 /* ---- calls ---- */
 
-/* A tail call with more arguments than any callee is sure to have slots for: they go in a list. */
+/* A tail call with more arguments than a callee is sure to have slots for: in a list. */
 static void gen_long_tail_call(struct fn *fn, int base, int argc)
 {
 	int first = base + 3, list = first + argc;
@@ -509,7 +509,7 @@ static void gen_apply(struct fn *fn, struct node *node, int dst)
 
 static void branch_list(struct fn *fn, struct node *node, int sense, struct label *label)
 {
-	/* and: jumping when false needs each part only; jumping when true skips on false. */
+	/* and: to jump when false, each false part jumps; to jump when true, a false part skips. */
 	int stops_on = node->kind == N_OR;
 	struct label skip = {NULL, 0, 0};
 	int last = node->kid_count - 1;
@@ -579,7 +579,7 @@ static void gen_and_or(struct fn *fn, struct node *node, int dst)
 	fn->next_slot = saved;
 }
 
-/* What leaves its value in a slot and does not jump by itself. */
+/* Leaves the value of a node in a slot, for nodes that do not jump by themselves. */
 static void gen_value(struct fn *fn, struct node *node, int dst)
 {
 	switch (node->kind) {

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT
- * codegen.h: one procedure being emitted, as codegen.c and open.c share it.
+ * codegen.h: the state of one procedure during code generation, shared by codegen.c and open.c.
  */
 #ifndef SCHEME_CODEGEN_H
 #define SCHEME_CODEGEN_H
 
 #include "ast.h"
 
-/* Where the value of an expression goes: a slot, or one of these. */
+/* Destination of the value of an expression: a slot, or one of these. */
 enum { DST_TAIL = -1, DST_EFFECT = -2 };
 
-/* What most procedures need is in the record itself: one allocation, not five. */
+/* Room for most procedures in the record itself: one allocation, not five. */
 enum { FIRST_INSNS = 32, FIRST_CONSTS = 8 };
 
 struct fn {
@@ -21,7 +21,7 @@ struct fn {
 	int count, capacity;
 	value *consts;
 	int const_count, const_capacity;
-	int *const_uses; /* instructions whose bc is an index into consts until the end */
+	int *const_uses; /* instructions whose bc is an index into consts; fixed at the end */
 	int const_use_count, const_use_capacity;
 	struct var **frees;
 	int free_count, free_capacity;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * control.c: escapes, values, handlers, conditions as procedures. What calls procedures in a loop
- * is in the prelude, so that it is compiled like any program.
+ * control.c: escapes, values, handlers, conditions as procedures. Procedures that call procedures
+ * in a loop are in the prelude and compiled like any program.
  */
 #include "control.h"
 
@@ -25,7 +25,7 @@ void escapes_end(struct context *ctx, const struct escape *last)
 	ctx->now.escape = escape;
 }
 
-/* Errors go past its catcher: only the escape itself knows it. */
+/* Errors go past this catcher, which only the escape knows. */
 static value call_cc(struct context *ctx, value *args, int64_t argc)
 {
 	struct escape *volatile escape = alloc_bytes(ctx, T_ESCAPE, sizeof *escape);
@@ -92,7 +92,7 @@ static value procedure_p(struct context *ctx, value *args, int64_t argc)
 static value push_winder(struct context *ctx, value *args, int64_t argc)
 {
 	(void)argc;
-	/* What an escape runs later has the handlers of this place, not of the escape's. */
+	/* On an escape the winder runs with the handlers of this place, not of the escape. */
 	ctx->now.winders = cons(ctx, cons(ctx, ctx->now.handlers, args[1]), ctx->now.winders);
 	return V_UNSPEC;
 }

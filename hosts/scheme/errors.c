@@ -41,7 +41,7 @@ _Noreturn void throw_to(struct context *ctx, struct catcher *catcher, value erro
 	escapes_end(ctx, catcher->state.escape);
 	value *end = stack_top(ctx);
 	ctx->now = catcher->state;
-	/* What the frames held must not live on in frames that will cover them. */
+	/* Values in the frames given up must not live on in new frames at the same place. */
 	value *top = stack_top(ctx);
 	if (end > top)
 		memset(top, 0, (size_t)(end - top) * sizeof *top);
@@ -50,7 +50,7 @@ _Noreturn void throw_to(struct context *ctx, struct catcher *catcher, value erro
 	longjmp(catcher->target, 1);
 }
 
-/* The innermost frame of the program itself: the prelude's code has no file. */
+/* Finds the innermost frame of the program itself: the prelude's code has no file. */
 int find_line(struct context *ctx, value *file, int64_t *line)
 {
 	value *fp = FP(ctx);
@@ -134,8 +134,8 @@ _Noreturn void raise_unbound(struct context *ctx, struct cell *cell)
 	raise_error(ctx, "unbound", "unbound variable:", 1, (value)cell->name);
 }
 
-/* A handler gets a reserve to run in. Exhausting that too ends at the catcher, which gives back
- * the usual limits. */
+/* Gives a handler a reserve to run in. If the reserve is used up too, the error goes to the
+ * catcher, which restores the usual limits. */
 _Noreturn void raise_stack(struct context *ctx)
 {
 	struct condition *c;
@@ -150,9 +150,9 @@ _Noreturn void raise_stack(struct context *ctx)
 	raise_value(ctx, (value)c);
 }
 
-/* The condition is one like any other where memory is left for it, and for handlers to run in. When
- * memory ends in a handler or soon afterwards, there is one that was made before; each handler that
- * fails has another outside of it, so it ends. */
+/* With memory left for a new condition and for handlers, the condition is like any other. If memory
+ * ends in a handler or soon afterwards, a condition made in advance is raised. Each failing handler
+ * has another handler outside, so this ends. */
 _Noreturn void raise_memory(struct context *ctx)
 {
 	value error = ctx->vm->memory_error;

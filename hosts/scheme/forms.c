@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * forms.c: derived forms, rewritten into core forms as data. Names that a rewrite puts in start
- * with a blank, which no program can write, so that local variables never shadow them.
+ * forms.c: derived forms, rewritten into core forms as data. Names inserted by a rewrite start with
+ * a blank. No program can write such names, so local variables never shadow them.
  */
 #include <stdarg.h>
 
@@ -22,7 +22,7 @@ static const char *const form_names[FORM_COUNT] = {
 
 void init_forms(void)
 {
-	/* Symbols live as long as something leads to them. */
+	/* Symbols without references die. */
 	static struct symbol *kept[2 * FORM_COUNT];
 	char text[64];
 
@@ -69,7 +69,7 @@ static value list(struct expander *e, int count, ...)
 #define THIRD(form) CAR(CDR(CDR(form)))
 #define BODY(form) CDR(CDR(form))
 
-/* Keeps the line of the form it came from. */
+/* Gives the new form the line of its source form. */
 static value at_line(struct expander *e, value from, value to)
 {
 	int64_t line = position_of(e->positions, from);
@@ -105,7 +105,7 @@ static value cond_clause(struct expander *e, value clause, value rest)
 			     : list(e, 4, H("if"), test, then, rest);
 }
 
-/* From the last clause to the first: a long cond needs no C stack here. */
+/* Goes from the last clause to the first: a long cond needs no C stack here. */
 static value rewrite_cond_clauses(struct expander *e, value clauses, value otherwise)
 {
 	int64_t count = list_length(clauses);
@@ -447,7 +447,7 @@ static value rewrite_with_flame_profile(struct expander *e, value form)
 		    CONS(lambda(e, V_NIL, BODY(form)), reverse(e, out)));
 }
 
-/* Any library is there: the procedures of all of them are. */
+/* All libraries exist: their procedures are always bound. */
 static int is_feature(struct expander *e, value requirement)
 {
 	if (!is_pair(requirement))

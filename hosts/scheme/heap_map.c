@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * heap_map.c: what the picture of a code heap shows, through the public interface: ch_block_each
- * for the blocks, ch_heap_stats for the numbers. tools/draw/draw_heap.c draws it. */
+ * heap_map.c: the data for the picture of a code heap, from the public interface: blocks by
+ * ch_block_each, numbers by ch_heap_stats. tools/draw/draw_heap.c draws the picture. */
 #include "heap_map.h"
 #include "tools/draw/draw_heap.h"
 
@@ -16,7 +16,7 @@ struct heap_map_panel {
 	bool has_failed;
 };
 
-/* With its head, which lies before exec. */
+/* Adds a part with its head, which lies before exec. */
 static bool add_part(struct heap_map_panel *panel, const uint8_t *exec, uint32_t bytes,
 		     uint32_t head, enum drawn_kind kind)
 {

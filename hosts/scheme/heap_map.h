@@ -11,10 +11,10 @@
 
 struct heap_map_panel;
 
-/* A snapshot of the heap under a title; NULL when there is no memory. */
+/* Returns a snapshot of the heap under a title; NULL without memory. */
 struct heap_map_panel *heap_map_take(struct ch_heap *heap, const char *title);
 void heap_map_free(struct heap_map_panel *panel);
-/* The panels side by side as one SVG; false when a write failed. */
+/* Writes the panels side by side as one SVG; returns false when a write failed. */
 bool heap_map_write(FILE *file, struct heap_map_panel *const *panels, int count);
 
 #endif

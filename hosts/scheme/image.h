@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
- * image.h: the heap of a VM as a file (--save, --load): its global variables and all that they
- * lead to. Machine code is not in it, nor trampolines, names and unwind data: a VM that is loaded
- * makes them again as its procedures run, wherever its pool lies.
+ * image.h: the heap of a VM as a file (--save, --load): the global variables and all objects
+ * reachable from them. Machine code, trampolines, names and unwind data are not in the file: a
+ * loaded VM makes new ones as its procedures run, wherever its pool lies.
  *
- * A file is words of 64 bits, the low byte first: the header, then the objects, of which the first
- * has number 1. Nothing in it depends on addresses or on the architecture, so one heap has one
+ * A file is words of 64 bits, the low byte first: the header, then the objects, beginning with
+ * number 1. Nothing in the file depends on addresses or on the architecture, so one heap has one
  * text. A value is a word: fixnums and immediates as value.h has them, an object as its number in
- * place of an address, number << 2. An object is a head, kind | length << 8, and behind it:
+ * place of an address, number << 2. An object is a head, kind | length << 8, then its body:
  *
  *   pair      car, cdr                          closure    code, `length` free variables
  *   box       content                           vector     `length` values; so are multiple values
@@ -22,8 +22,8 @@
  *             free_count | line << 32, name, file, instructions, constants, a line for each
  *             instruction, two in a word
  *
- * Bound cells are loaded into the VM's own. A built-in's cell that still holds the built-in is in
- * the file only if something leads to it.
+ * Bound cells are loaded into cells of the VM. A cell that still holds its built-in is in the file
+ * only if a saved object refers to the cell.
  */
 #ifndef SCHEME_IMAGE_H
 #define SCHEME_IMAGE_H
@@ -35,9 +35,9 @@ enum {
 	IMAGE_VERSION,
 	IMAGE_WORDS, /* of the whole file */
 	IMAGE_OBJECTS,
-	IMAGE_BYTECODE, /* image_bytecode: which instruction set the code objects are in */
+	IMAGE_BYTECODE, /* image_bytecode: the instruction set of the code objects */
 	IMAGE_GENSYMS,  /* how many names the VM has made up */
-	IMAGE_EVENTS,   /* value: what trace! has recorded */
+	IMAGE_EVENTS,   /* value: the events recorded by trace! */
 	IMAGE_CHECKSUM, /* of all words but this one */
 	IMAGE_HEADER,
 };
@@ -66,7 +66,7 @@ enum image_kind {
 enum {
 	IMAGE_FORMAT = 2,
 	IMAGE_NAME_BYTES = 80, /* of a primitive, at most */
-	IMAGE_WHY_BYTES = 400, /* for a text that says why not */
+	IMAGE_WHY_BYTES = 400, /* for the text of a reason */
 	IMAGE_CODE_WORDS = 5,  /* of a code object, in front of its instructions */
 };
 
@@ -75,12 +75,12 @@ static const uint64_t IMAGE_MAGIC_WORD = 0x4547414d494d4353u;
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "a word of a file is one of memory");
 
-/* struct image: the words of a file that were found sound. */
+/* struct image: the words of a file after a successful check. */
 struct image {
 	const uint64_t *words;
 	size_t count;
 	uint64_t object_count;
-	size_t *at; /* by number: where the object's head is; for free() */
+	size_t *at; /* by number: index of an object's head; for free() */
 };
 
 static inline enum image_kind image_kind(const struct image *image, uint64_t number)
@@ -103,22 +103,20 @@ static inline int is_image_object(uint64_t word)
 /* ---- image_check.c: pure, knows no VM ---- */
 uint64_t image_checksum(const uint64_t *words, size_t count);
 uint64_t image_bytecode(void);
-/* 0: `why` says what is wrong with a header of a file of so many words. */
+/* Returns 0 with the reason in `why` when the header is wrong for a file of so many words. */
 int image_check_header(const uint64_t *header, uint64_t file_words, char *why);
-/* 0: `why` says what is wrong with the words; nothing is allocated then. */
+/* Returns 0 with the reason in `why` when the words are wrong; nothing is allocated then. */
 int image_check(struct image *image, const uint64_t *words, size_t count, char *why);
 
 /* ---- image_file.c ---- */
-/* For free(), and count; NULL: `why` says why not. Only the header was looked at. */
+/* Returns words for free() and their count, or NULL and `why`. Checks only the header. */
 uint64_t *image_read_file(const char *path, size_t *count, char *why);
 int image_replace_file(const char *path, const uint64_t *words, size_t count, char *why);
 
-/* ---- image_save.c, image_load.c: 0, and `why` has a text of IMAGE_WHY_BYTES at most ---- */
-/* Nothing is written and the file of before is there still where it fails. Other threads of the
- * VM must not run: then it fails, too. */
+/* ---- image_save.c, image_load.c: return 0 with a text in `why`, at most IMAGE_WHY_BYTES ---- */
+/* On failure nothing is written and an old file stays. Fails while other threads of the VM run. */
 int image_save(struct context *ctx, const char *path, char *why);
-/* Into a VM that has its primitives and nothing else; one where it fails is only good for
- * vm_destroy. */
+/* The VM must have its primitives and nothing else. After a failure only vm_destroy is allowed. */
 int image_load(struct context *ctx, const char *path, char *why);
 void init_images(struct context *ctx);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * image_check.c: whether the words of a file are an image: every number within its bounds, every
- * object of the kind that its place asks for, every instruction with slots, constants and targets
- * that exist. What passes can be loaded without another look. Beyond that bytecode is trusted as a
+ * image_check.c: checks that the words of a file are an image: every number within its bounds,
+ * every object of the wanted kind, every instruction with existing slots, constants and targets. A
+ * checked image can be loaded without another look. Beyond these checks bytecode is trusted as a
  * program is.
  */
 #include <stdarg.h>
@@ -66,9 +66,9 @@ int image_check_header(const uint64_t *header, uint64_t file_words, char *why)
 	return 1;
 }
 
-/* ---- where objects are ---- */
+/* ---- positions of objects ---- */
 
-/* The words behind an object's head, or UINT64_MAX: it does not fit into so many. */
+/* Returns the number of words behind a head; UINT64_MAX: wrong head, or more words than `left`. */
 static uint64_t body_words(uint64_t head, const uint64_t *body, uint64_t left)
 {
 	static const uint8_t fixed[IMAGE_KINDS] = {
@@ -124,7 +124,7 @@ static int find_objects(struct image *image, char *why)
 	return at == image->count ? 1 : wrong(why, "has words behind its last object");
 }
 
-/* ---- what they hold ---- */
+/* ---- contents of objects ---- */
 
 static int is_of_kind(const struct image *image, uint64_t word, enum image_kind kind)
 {
@@ -132,7 +132,7 @@ static int is_of_kind(const struct image *image, uint64_t word, enum image_kind 
 	       image_kind(image, word >> 2) == kind;
 }
 
-/* Anything that a program may hold, and what fills a free variable that is not yet set. */
+/* Accepts values that a program may hold, and the filler of an unset free variable. */
 static int is_sound_value(const struct image *image, uint64_t word)
 {
 	if (is_fixnum(word) || word == 0)
@@ -205,7 +205,7 @@ static int is_target(const struct checked_code *code, uint64_t at, int32_t dista
 	return index >= 0 && index < (int64_t)code->insn_count;
 }
 
-/* Its word of extension, which is the instruction behind it. */
+/* Checks the extension word of an instruction, which is the next instruction. */
 static int has_extension(const struct checked_code *code, uint64_t at, int is_call)
 {
 	if (at + 1 >= code->insn_count)
@@ -217,7 +217,7 @@ static int has_extension(const struct checked_code *code, uint64_t at, int is_ca
 	       (next.a < code->slots && has_constant(code, at + 1, next.bc, IMAGE_CELL));
 }
 
-/* By what the instruction does; -1: its format says it all. */
+/* Checks by the meaning of the instruction; returns -1 if the format says everything. */
 static int is_sound_special(const struct checked_code *code, uint64_t at, struct insn insn)
 {
 	int holds_arguments = (uint64_t)insn.b + 3 + insn.c <= code->slots;
@@ -293,7 +293,7 @@ static int is_sound_insn(const struct checked_code *code, uint64_t at, struct in
 	}
 }
 
-/* Nothing runs on behind the last instruction. */
+/* Returns true if no code runs past the last instruction. */
 static int ends(const struct checked_code *code)
 {
 	uint64_t last = code->insn_count - 1;

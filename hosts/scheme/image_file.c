@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * image_file.c: the words of an image from and to a file. A file is replaced at once or not at all:
- * readers see the old image or the new one, and an error leaves the old one and nothing beside it.
+ * readers see the old image or the new one; an error leaves the old image and no temporary file.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -27,7 +27,7 @@ __attribute__((format(printf, 2, 3))) static int fail(char *why, const char *for
 
 /* ---- reading ---- */
 
-/* 0 at an error or at the end. */
+/* Returns 0 at an error or at the end of the file. */
 static int read_whole(int fd, void *bytes, size_t count)
 {
 	char *at = bytes;
@@ -44,7 +44,7 @@ static int read_whole(int fd, void *bytes, size_t count)
 	return 1;
 }
 
-/* The header is right before room is asked for: it knows how long the file is. */
+/* Checks the header before asking for room: the header knows the length of the file. */
 static uint64_t *read_words(int fd, size_t *count, char *why)
 {
 	uint64_t header[IMAGE_HEADER] = {0}, *words;
@@ -82,7 +82,7 @@ static uint64_t *read_words(int fd, size_t *count, char *why)
 
 uint64_t *image_read_file(const char *path, size_t *count, char *why)
 {
-	/* A pipe that nobody writes to is refused, not waited for. */
+	/* A pipe without a writer is refused, not waited for. */
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 
 	if (fd < 0) {
@@ -112,7 +112,7 @@ static int write_whole(int fd, const void *bytes, size_t count)
 	return 1;
 }
 
-/* What may be replaced: nothing, or a file of our own. `there` has no links when it is nothing. */
+/* Returns true if the path is free or a file of this user. For a free path there->st_nlink is 0. */
 static int may_replace(const char *path, struct stat *there, char *why)
 {
 	if (lstat(path, there) != 0) {
@@ -126,7 +126,7 @@ static int may_replace(const char *path, struct stat *there, char *why)
 	return 1;
 }
 
-/* A new file beside the one that it will replace; its name is for free(). */
+/* Opens a new file beside the file to replace; *name is for free(). */
 static int open_temporary(const char *path, mode_t mode, char **name)
 {
 	enum { FLAGS = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC };
@@ -148,7 +148,7 @@ static int open_temporary(const char *path, mode_t mode, char **name)
 	return fd;
 }
 
-/* Who could not read the file that was there cannot read the new one. */
+/* Users without the right to read the old file cannot read the new file. */
 static int keep_rights(int fd, const struct stat *there)
 {
 	mode_t mode = there->st_mode & 0777;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * image_load.c: makes the heap of a VM from an image, and images as procedures. The words are found
- * sound before anything is made (image_check.c); then objects are made in two passes, empty ones
- * and their contents, so that cycles need no care and nothing is too deep. No object is larger than
- * its words. Code begins as if it had just been compiled.
+ * image_load.c: makes the heap of a VM from an image, and images as procedures. image_check.c
+ * checks the words first; then objects are made in two passes, first empty and then filled, so
+ * cycles need no care and no structure is too deep. No object is larger than its words. Code begins
+ * as if just compiled.
  */
 #define GC_THREADS
 #include <gc/gc.h>
@@ -15,7 +15,7 @@
 struct loader {
 	struct context *ctx;
 	const struct image *image;
-	value *objects; /* by number; the collector scans it */
+	value *objects; /* by number; scanned by the collector */
 	char *why;
 };
 
@@ -37,7 +37,7 @@ static value symbol_from(const struct loader *l, uint64_t number)
 	return intern_string(AS(string, name));
 }
 
-/* V_NONE: there is none of that name. Nothing has been loaded: a hidden name holds its built-in. */
+/* V_NONE: no such built-in. Nothing is loaded yet, so a hidden name still holds its built-in. */
 static value prim_of(struct context *ctx, const uint64_t *body, size_t length)
 {
 	char name[IMAGE_NAME_BYTES + 1];
@@ -149,7 +149,7 @@ static value make_object(const struct loader *l, uint64_t number)
 	}
 }
 
-/* ---- their contents ---- */
+/* ---- contents ---- */
 
 static value value_of(const struct loader *l, uint64_t word)
 {
@@ -252,7 +252,7 @@ static int load_objects(struct context *ctx, const struct image *image, char *wh
 	struct catcher catcher;
 	int volatile is_loaded = 0;
 
-	/* Only it leads to what is not yet in its place. */
+	/* The only reference to objects not yet in place. */
 	l.objects = GC_MALLOC_UNCOLLECTABLE((size_t)(image->object_count + 1) * sizeof *l.objects);
 	if (!l.objects)
 		return fail(why, "no memory");
@@ -297,7 +297,7 @@ static value save_image(struct context *ctx, value *args, int64_t argc)
 	return V_UNSPEC;
 }
 
-/* (image-problem BYTEVECTOR): what is wrong with it as an image, or #f. */
+/* (image-problem BYTEVECTOR): why the bytes are no image, or #f. */
 static value image_problem(struct context *ctx, value *args, int64_t argc)
 {
 	char why[IMAGE_WHY_BYTES];

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * image_save.c: writes the heap of a VM (image.h). Objects get their numbers in the order in which
- * they are found, from the bound cells in the order of their names, breadth first: the list of what
- * was found is the queue, so that no structure is too deep, and the way back to a global is the
- * shortest one. That way is the text of an error, when an object cannot be saved.
+ * image_save.c: writes the heap of a VM (image.h). Objects are numbered in the order of a
+ * breadth-first search from the bound cells, sorted by name. The list of found objects is the
+ * queue, so no structure is too deep, and the way back to a global is the shortest way. If an
+ * object cannot be saved, the error names this way.
  */
 #include <stdarg.h>
 #include <stdlib.h>
@@ -14,18 +14,18 @@ enum { STEP_BYTES = 96, STEPS_SHOWN = 12, LEAST_TABLE = 4096 };
 struct found {
 	value object;
 	uint64_t parent; /* number of the object that led here; 0: none did */
-	uint64_t place;  /* which of that object's values */
+	uint64_t place;  /* index of the value in the parent */
 };
 
 struct saver {
 	struct context *ctx;
-	struct found *found; /* by number; [0] is nobody */
+	struct found *found; /* by number; [0] is no object */
 	size_t count, capacity;
-	uint64_t *numbers; /* by address: of found, or 0; open addressing */
+	uint64_t *numbers; /* by address: number, or 0; open addressing */
 	size_t table_size;
 	uint64_t *words;
 	size_t word_count, word_capacity;
-	uint64_t parent, place; /* of the value that is put next */
+	uint64_t parent, place; /* of the next value */
 	char *why;
 	int has_failed;
 };
@@ -40,7 +40,7 @@ __attribute__((format(printf, 2, 3))) static int fail(char *why, const char *for
 	return 0;
 }
 
-/* The first reason stays. */
+/* Keeps the first reason. */
 static void give_up(struct saver *s, const char *text)
 {
 	if (!s->has_failed)
@@ -69,7 +69,7 @@ static value field_name(const struct record *record, uint64_t place)
 	return is_pair(at) ? CAR(at) : V_FALSE;
 }
 
-/* step_text: which value of an object leads on. */
+/* step_text: names the value through which an object leads on. */
 static void step_text(const struct saver *s, const struct found *found, char *text, size_t bytes)
 {
 	char name[48];
@@ -111,7 +111,7 @@ static void step_text(const struct saver *s, const struct found *found, char *te
 	}
 }
 
-/* From the global on, like steps that follow each other as one. */
+/* From the global on; equal steps in a row count as one step. */
 static void describe_way(const struct saver *s, const struct found *last, char *text, size_t bytes)
 {
 	char step[STEP_BYTES], next[STEP_BYTES] = "";
@@ -127,7 +127,7 @@ static void describe_way(const struct saver *s, const struct found *last, char *
 	for (const struct found *at = last; length; at = &s->found[at->parent])
 		way[--length] = at, same++;
 	length = same;
-	/* The first is the global's cell itself. */
+	/* The first element is the global's cell itself. */
 	for (size_t i = length > 1; i < length && shown < STEPS_SHOWN; i += same, shown++) {
 		step_text(s, way[i], step, sizeof step);
 		for (same = 1; i + same < length; same++) {
@@ -204,7 +204,7 @@ static int standard_port(const struct vm *vm, value object)
 	return -1;
 }
 
-/* What is of a process, and not of its heap. NULL: it can be saved. */
+/* Refuses objects of the process, which are not of its heap. NULL: the object can be saved. */
 static const char *refusal(struct saver *s, value object)
 {
 	switch (*(uint64_t *)object) {
@@ -223,7 +223,7 @@ static const char *refusal(struct saver *s, value object)
 	}
 }
 
-/* number_of: the object's, which is found now if it was not before. 0: it cannot be saved. */
+/* number_of: the object's number, a new number at the first call. 0: it cannot be saved. */
 static uint64_t number_of(struct saver *s, value object)
 {
 	if (s->count * 2 > s->table_size && !grow_table(s)) {
@@ -339,7 +339,7 @@ static void put_parts(struct saver *s, enum image_kind kind, uint64_t length, va
 	put_values(s, rest, count);
 }
 
-/* What leads nowhere. 0: it is something else. */
+/* Saves objects without references. Returns 0 for other objects. */
 static int put_data(struct saver *s, value v)
 {
 	switch (*(uint64_t *)v) {
@@ -428,7 +428,7 @@ static void put_object(struct saver *s, value v)
 
 /* ---- roots ---- */
 
-/* Every VM has these before it has anything else. */
+/* Returns true for a cell that every VM has from the start. */
 static int is_as_born(const struct cell *cell)
 {
 	const struct string *name = cell->name->name;
@@ -503,7 +503,7 @@ static void collect_words(struct saver *s)
 	s->words[IMAGE_CHECKSUM] = image_checksum(s->words, s->word_count);
 }
 
-/* No file is replaced by one that could not be loaded. */
+/* No file is replaced by an image that could not be loaded. */
 static void check_words(struct saver *s)
 {
 	struct image image;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * interp.c: the bytecode interpreter, the oracle of every other way to run a program. Calls between
  * interpreted procedures stay in one C loop; frame.h has the layout and the convention.
- * length: interp_run holds one label for each instruction, so that each ends in its own jump.
+ * length: interp_run holds one label for each instruction, and each ends in a jump of its own.
  */
 #define GC_THREADS
 #include <gc/gc.h>
@@ -46,7 +46,7 @@ void frame_prepare(struct context *ctx, value *fp, int64_t argc)
 		raise_arity(ctx, code, argc);
 	if (fp + slots > ctx->now.stack_limit)
 		raise_stack(ctx);
-	/* A stop between the two finds the arguments of an `apply` below one end or the other. */
+	/* A stop between the stores finds `apply`'s arguments below arg_top or the frame's end. */
 	ctx->now.arg_top = fp + argc;
 	atomic_signal_fence(memory_order_seq_cst);
 	FP(ctx) = fp;
@@ -69,7 +69,7 @@ value interp_activate(struct context *ctx, value *fp, const struct insn *pc)
 	return interp_run(ctx, fp, pc);
 }
 
-/* The last call is a jump: gcc and clang make it one from -O2 on, which frame.h relies on. */
+/* The last call is a jump, as frame.h requires: gcc and clang make a jump from -O2 on. */
 value interp_finish(struct context *ctx, value *fp, const struct insn *pc)
 {
 	value v = interp_activate(ctx, fp, pc);
@@ -169,8 +169,8 @@ static struct record *check_record(struct context *ctx, const struct insn *pc, v
 	return AS(record, v);
 }
 
-/* A tail call: closure and arguments come down to fp. Arguments first, as a stop clears what the
- * closure in fp[-1] has no slot for. */
+/* A tail call: closure and arguments come down to fp. Arguments first, as a stop clears slots that
+ * the closure in fp[-1] does not have. */
 static struct code *replace_frame(value *fp, const value *nfp, value closure, int64_t argc)
 {
 	for (int64_t i = 0; i < argc; i++)

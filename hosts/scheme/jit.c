@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * jit.c: the code heap that the VM instances of a process share, and what ties a VM to it: threads,
+ * jit.c: the code heap shared by the VM instances of a process, and its ties to a VM: threads,
  * fibers, redefinitions, safepoints. Lock order: a VM's compile lock, then its list lock (a leaf).
  */
 #define GC_THREADS
@@ -15,7 +15,7 @@ static struct {
 	_Atomic int shows_lines;
 } shared = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* VM instances of one process may run in one thread: it is attached while any of them needs it. */
+/* One thread may run several VM instances and is attached while any instance needs it. */
 static __thread int attached_count;
 static __thread struct ch_fiber *own_stack;
 
@@ -78,8 +78,8 @@ void jit_collect(struct context *ctx)
 {
 	jit_of(ctx)->collect_wanted = 0;
 	jit_of(ctx)->collections++;
-	/* The VM's own collection, and the sweep of the code it found dead. A thread that would
-	 * not stop leaves it for the next time. */
+	/* Collects for the VM, and sweeps dead code. If a thread would not stop, the next request
+	 * collects. */
 	if (ch_heap_collect(shared.heap) != CH_OK)
 		ch_thread_poll();
 }
@@ -102,7 +102,7 @@ static void poll(struct context *ctx)
 	ch_thread_poll();
 }
 
-/* ---- what the heap tells ---- */
+/* ---- callbacks of the heap ---- */
 
 void jit_block_freed(void *vm_user, void *block_user)
 {
@@ -138,7 +138,7 @@ static void space_free(void *vm_user)
 	jit->trampolines_full = 0;
 }
 
-/* ---- what the VM tells ---- */
+/* ---- hooks of the VM ---- */
 
 static void code_created(struct context *ctx, struct code *code)
 {
@@ -198,7 +198,7 @@ static void cell_changed(struct context *ctx, struct cell *cell)
 	}
 	assumption.bits = __atomic_exchange_n(&cell->assumption, 0, __ATOMIC_SEQ_CST);
 	if (assumption.bits && ch_assumption_break(assumption, NULL) != CH_OK)
-		return; /* another thread broke it */
+		return; /* already broken by another thread */
 }
 
 static void *stack_low(void)
@@ -214,7 +214,7 @@ static void *stack_low(void)
 	return low;
 }
 
-/* 0: no memory. */
+/* Returns 0 without memory. */
 static int list_context(struct jit_vm *jit, struct context *ctx)
 {
 	int capacity = jit->context_capacity * 2 + 8, is_listed = 1;
@@ -331,7 +331,7 @@ static void fiber_ended(struct context *ctx, struct fiber *fiber)
 
 /* ---- life ---- */
 
-/* Commas between names, as in CODEHEAP_SINKS. 0: there is no such sink. */
+/* Commas separate names, as in CODEHEAP_SINKS. Returns 0 for an unknown name. */
 static int parse_sinks(const char *list, unsigned *sinks)
 {
 	static const struct {
@@ -358,7 +358,7 @@ static int parse_sinks(const char *list, unsigned *sinks)
 	return 1;
 }
 
-/* The sinks that show lines; others would only pay for them. */
+/* Returns true if a sink shows lines; other sinks have no use for lines. */
 static int wants_lines(struct ch_heap *heap)
 {
 	return ch_sink_status(heap, CH_SINK_JITDUMP, NULL, NULL) ||
@@ -419,7 +419,7 @@ static void choose_hooks(struct vm *vm)
 	vm_enable_hooks(vm, &chosen);
 }
 
-/* Why not, or NULL. */
+/* Returns NULL, or the reason for a failure. */
 static const char *open_code(struct jit_vm *jit)
 {
 	static const struct ch_ops ops = {
@@ -484,7 +484,7 @@ const char *jit_start(struct vm *vm)
 	return refusal;
 }
 
-/* No thread of the VM runs. Its records go with its blocks; no callback comes afterwards. */
+/* No thread of the VM runs. The records are freed with the blocks; no callback comes afterwards. */
 void jit_stop(struct vm *vm)
 {
 	struct jit_vm *jit = vm->jit;

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * jit.h: what the files of the JIT share: records of blocks, versions of program points, and the
- * state of one VM's JIT.
+ * jit.h: the types shared by the files of the JIT: records of blocks, versions of program points,
+ * and the state of one VM's JIT.
  *
- * Each basic block of bytecode, for each set of operand types that it is reached with, is a
- * block of
- * the code heap. Slots of the frame hold all values between blocks, so every exit is a pc.
+ * Each basic block of bytecode becomes one block of the code heap for each set of operand types
+ * found at its start. Slots of the frame hold all values between blocks, so every exit is a pc.
  */
 #ifndef SCHEME_JIT_H
 #define SCHEME_JIT_H
@@ -62,42 +61,41 @@ static inline void types_set(struct slot_types *types, int slot, enum slot_type 
 
 /* ---- records ---- */
 
-/* What a block is: where it begins and in which of the possible roles. K_POINT: specialised by
- * types. K_GENERIC: arithmetic for any types, no exits of its own but errors. K_ENTRY: checks argc
- * and goes on to the body. K_BODY: behind that check. K_BARE: K_POINT where the frame is not up
- * yet, behind nothing but the tests that a body begins with. K_CASE + n: the nth case of the inline
- * cache at a call, or the nth specialisation behind a guard; the last one serves every callee,
- * every type. */
+/* The role of a block at its pc. K_POINT: specialised by types. K_GENERIC: arithmetic for any
+ * types, no exits of its own but errors. K_ENTRY: checks argc and goes on to the body. K_BODY:
+ * behind the argc check. K_BARE: K_POINT before the frame is up, behind only the tests at the start
+ * of a body. K_CASE + n: case n of the inline cache at a call, or specialisation n behind a guard;
+ * the last of a chain serves every callee or every type. */
 enum version_kind { K_POINT, K_GENERIC, K_ENTRY, K_BODY, K_BARE, K_CASE };
 
 struct version {
 	uint32_t pc;
 	uint16_t kind;
-	uint16_t next; /* of the same pc, index + 1 */
+	uint16_t next; /* version of the same pc, index + 1 */
 	struct slot_types types;
 	struct ch_block block;
-	const void *arena_at; /* --arena: its address */
+	const void *arena_at; /* --arena: address of the code */
 };
 
 enum { FIRST_VERSIONS = 2, FIRST_HEADS = 16 };
 
-/* struct method: the JIT's part of a struct code; lives and dies with it in the Boehm heap. */
+/* struct method: the JIT's part of a struct code; both live and die together in the Boehm heap. */
 struct method {
 	void *anchor;
 	struct ch_owner owner;
 	const void *arena_cell; /* --arena: stands for the owner's entry cell */
-	const char *source;     /* absolute path, for its blocks' lines; NULL: none are given */
-	int has_listing;        /* source is that of its bytecode */
+	const char *source;     /* absolute path, for lines of blocks; NULL: no lines */
+	int has_listing;        /* source is the listing of the bytecode */
 	uint16_t *heads;        /* by pc: index + 1 of the first version */
 	struct version *versions;
 	uint32_t count, capacity;
-	struct version first[FIRST_VERSIONS]; /* what most procedures need is in the record */
+	struct version first[FIRST_VERSIONS]; /* room for most procedures in the record itself */
 	uint16_t first_heads[FIRST_HEADS];
 };
 
-/* What a branch, a guard or a call asks for when it is taken without a link. The code object is
- * alive while the block is on a stack: its frame holds the closure. */
-/* REC_LEAF: of the arena, a jump that a redefinition makes none (jit_calls.c). */
+/* The request of a branch, guard or call without a link. The code object is alive while the block
+ * is on a stack: the frame holds the closure. */
+/* REC_LEAF: a jump in the arena, removed when the global is redefined (jit_calls.c). */
 enum record_kind { REC_GOTO, REC_BODY, REC_GUARD, REC_LEAF };
 struct jit_record {
 	uint8_t record_kind;
@@ -105,7 +103,7 @@ struct jit_record {
 	int16_t argc;
 	uint32_t pc;
 	uint32_t hits;
-	uint32_t call; /* --arena, a loop by a tail call: where its instruction is */
+	uint32_t call; /* --arena, a loop by a tail call: index of the call instruction */
 	struct code *code;
 	struct slot_types types;
 	struct ch_branch branch;
@@ -115,7 +113,7 @@ struct jit_record {
 
 /* struct jit_block: the user word of a block; freed by block_freed. */
 struct jit_block {
-	struct jit_block *next, *previous; /* list of the VM [blocks_lock] */
+	struct jit_block *next, *previous; /* list of the VM [list_lock] */
 	struct jit_vm *jit;
 	int count;
 	struct jit_record records[];
@@ -127,8 +125,8 @@ struct jit_vm {
 	struct vm *vm;
 	struct ch_vm *ch;
 	int is_arena;
-	const char *listings; /* folder; NULL: none are written */
-	pthread_mutex_t lock; /* compiling; waited for parked */
+	const char *listings; /* folder; NULL: no listings */
+	pthread_mutex_t lock; /* held while compiling; waited for parked */
 	pthread_mutex_t list_lock;
 	struct context **contexts; /* [list_lock] */
 	int context_count, context_capacity;
@@ -158,14 +156,14 @@ struct compilation {
 	value *fp; /* live values of the frame that wants the code */
 	enum version_kind kind;
 	struct slot_types types;
-	uint64_t written; /* typed slots whose live value is not the one the code will see */
+	uint64_t written; /* typed slots whose live value differs from the value at run time */
 	enum { LIKELY_UNKNOWN, LIKELY_YES, LIKELY_NO } likely; /* of a test, by the live values */
-	uint64_t from_calls;                                   /* of those: results of calls */
+	uint64_t from_calls;                                   /* slots with results of calls */
 	int r0_slot,
-		r0_fresh; /* slot whose value R0 holds behind, and before, an instruction; or -1 */
-	int is_bare;      /* no frame, no check of stacks yet: nothing was written, nothing calls */
+		r0_fresh; /* slot whose value R0 holds after, and before, an instruction; or -1 */
+	int is_bare;      /* no frame, no stack check yet: nothing was written, no calls made */
 	const struct insn *pc;
-	const struct insn *go_on; /* the block goes on there; NULL: at the next instruction */
+	const struct insn *go_on; /* continuation in this block; NULL: the next instruction */
 	int record_count;
 	struct jit_record records[MAX_RECORDS];
 	int assumed_count;
@@ -184,7 +182,7 @@ static inline struct jit_vm *jit_of(struct context *ctx)
 {
 	return ctx->vm->jit;
 }
-/* Neither an interpreter without trampolines nor an arena has one. */
+/* Returns false for an arena, and for an interpreter without trampolines. */
 static inline int jit_has_heap(struct context *ctx)
 {
 	return jit_of(ctx) && !jit_of(ctx)->is_arena;
@@ -195,14 +193,14 @@ static inline uint32_t pc_index(const struct code *code, const struct insn *pc)
 }
 
 /* ---- jit.c ---- */
-/* 0, or a message why the VM cannot have machine code. */
+/* Returns NULL, or a message why the VM cannot have machine code. */
 const char *jit_start(struct vm *vm);
 void jit_stop(struct vm *vm);
 struct ch_heap *jit_heap(void);
 const char *jit_listing_folder(const char *name);
 const char *jit_listing_write(struct context *ctx, const char *folder, const struct code *code,
 			      const char *title);
-/* The line of an instruction, or of the procedure for a NULL, in its listing or its source. */
+/* The line of an instruction in its listing or source, or of the procedure if pc is NULL. */
 static inline uint32_t jit_line(const struct code *code, const struct insn *pc)
 {
 	const struct method *method = code->jit;
@@ -211,9 +209,9 @@ static inline uint32_t jit_line(const struct code *code, const struct insn *pc)
 		return pc ? 2 + pc_index(code, pc) : 1;
 	return pc ? code->lines[pc_index(code, pc)] : (uint32_t)code->line;
 }
-int jit_shows_lines(void); /* blocks are to have source lines */
+int jit_shows_lines(void); /* blocks need source lines */
 uint64_t jit_returns_into_invalidated(struct vm *vm);
-void jit_count_left(struct context *ctx); /* from jit_left_thunk */
+void jit_count_left(struct context *ctx); /* called by jit_left_thunk */
 void jit_lock(struct jit_vm *jit);
 void jit_unlock(struct jit_vm *jit);
 void jit_interrupt_all(struct jit_vm *jit);
@@ -229,18 +227,18 @@ int add_record(struct compilation *c, enum record_kind kind, struct code *code,
 int exit_label(struct compilation *c, const struct insn *pc);
 void end_with_goto(struct compilation *c, uint32_t pc);
 int guard_label(struct compilation *c, const struct insn *pc);
-enum slot_type observe(struct compilation *c, int slot); /* known, or that of the live value */
+enum slot_type observe(struct compilation *c, int slot); /* known type, or type of the live value */
 void note_write(struct compilation *c, int slot, enum slot_type type);
-void finish_slot(struct compilation *c, int slot, enum slot_type type); /* R0 is its value */
+void finish_slot(struct compilation *c, int slot, enum slot_type type); /* R0 holds the value */
 void load_slot(struct compilation *c, enum emit_reg to,
-	       int slot); /* by way of R0, if it is there */
+	       int slot); /* from R0 if R0 holds the slot */
 void store_pc(struct compilation *c, const struct insn *pc);
 void emit_poll(struct compilation *c, const struct insn *pc, const struct insn *exit);
 void call_c(struct compilation *c, const struct insn *pc,
 	    const void *function); /* ARG1.. are set */
 
 /* ---- jit_numbers.c ---- */
-enum emit_cond fixnum_condition(const struct insn *pc); /* that it jumps */
+enum emit_cond fixnum_condition(const struct insn *pc); /* when pc jumps */
 void compile_arithmetic(struct compilation *c, const struct insn *pc);
 void compile_compare(struct compilation *c, const struct insn *pc,
 		     void (*two_way)(struct compilation *c, enum emit_cond cond,
@@ -262,18 +260,18 @@ void record_link(struct jit_vm *jit, struct jit_record *record, const struct ver
 int arena_start(void);
 uint64_t arena_bytes(void);
 
-/* ---- trampolines.c: names for what is interpreted ---- */
-machine_entry trampoline_entry; /* the entry of a closure where there is no machine code */
+/* ---- trampolines.c: names for interpreted procedures ---- */
+machine_entry trampoline_entry; /* entry of closures without machine code */
 value trampoline_run(struct context *ctx, value *fp, const struct insn *pc);
 
-/* ---- jit_cache.c: versions, and what unlinked branches ask for ---- */
+/* ---- jit_cache.c: versions, and the targets of unlinked branches ---- */
 void jit_name_of(const struct code *code, char *text, size_t bytes); /* bytes >= 160 */
 struct method *method_of(struct context *ctx, struct code *code);
-machine_entry jit_enter, jit_loop_entry; /* fixed code; the others here are called by it */
+machine_entry jit_enter, jit_loop_entry; /* fixed code, which calls the functions below */
 value jit_interpret(struct context *ctx, value *fp, int64_t argc);
 const void *jit_entry_target(struct context *ctx, value *fp);
 const void *jit_guard_exit(struct context *ctx, value *fp, struct jit_record *record);
-/* Where to go on: what arg2 is depends on who asks. */
+/* The address at which to go on. The caller decides the meaning of arg2. */
 enum { TARGET_ENTRY, TARGET_POINT, TARGET_INTERPRETER };
 struct jit_target {
 	const void *at;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * jit_block.c: where code is placed: as a block of the code heap, or in the arena, a plain mapping
- * that is writable and executable, for comparison only: no collection, no invalidation of its code.
+ * jit_block.c: places code, as a block of the code heap or in the arena: a plain mapping, writable
+ * and executable, for comparison only. The arena has no collection and no invalidation.
  */
 #define _GNU_SOURCE
 #define GC_THREADS
@@ -44,11 +44,11 @@ static const uint8_t *label_address(const struct emitter *e, const struct image 
 	return image->exec[l->section] + l->at;
 }
 
-/* 0: a function is out of reach, and no veneer could be had. */
+/* Returns 0 when a function is out of reach and no veneer could be made. */
 static int settle(const struct emitter *e, const struct image *image, const struct jit_block *block)
 {
 	memcpy(image->write[HOT], e->bytes[HOT], e->used[HOT]);
-	if (e->used[COLD]) /* else there is no address */
+	if (e->used[COLD]) /* otherwise there is no address */
 		memcpy(image->write[COLD], e->bytes[COLD], e->used[COLD]);
 	for (int i = 0; i < e->fix_count; i++) {
 		const struct emit_fix *fix = &e->fixes[i];
@@ -71,7 +71,7 @@ static int settle(const struct emitter *e, const struct image *image, const stru
 
 /* ---- the heap ---- */
 
-/* Assume first, read then; PLACE_RETRY: the code was compiled from another value. */
+/* Assumes first, then reads. PLACE_RETRY: the code was compiled from another value. */
 static enum place assume(struct compilation *c, struct ch_block block)
 {
 	for (int i = 0; i < c->assumed_count; i++) {
@@ -121,7 +121,7 @@ static enum place attach(struct compilation *c, const struct image *image, struc
 	return PLACED;
 }
 
-/* Marks behind which nothing was emitted are left out. */
+/* Omits marks without code behind them. */
 static size_t copy_lines(const struct emitter *e, const struct image *image,
 			 enum emit_section section, struct ch_line *out)
 {
@@ -198,7 +198,7 @@ enum { ARENA_BYTES = 64 << 20, ARENA_PIECE = 16 << 10 };
 
 static struct {
 	uint8_t *base, *end;
-	uint8_t *hot, *cold; /* of the piece that is being filled */
+	uint8_t *hot, *cold; /* of the current piece */
 	uint64_t bytes;      /* taken by code */
 	pthread_mutex_t lock;
 } arena = {.lock = PTHREAD_MUTEX_INITIALIZER};
@@ -217,7 +217,7 @@ int arena_start(void)
 {
 	enum { STEP = 4 << 20 };
 	uintptr_t here = (uintptr_t)&jit_enter & ~(uintptr_t)(STEP - 1);
-	/* the program's text stays in reach */
+	/* so that the program's text is in reach */
 	uintptr_t reach = (uintptr_t)emit_arena_reach - (uintptr_t)4 * STEP;
 
 	for (uintptr_t down = ARENA_BYTES + STEP; !arena.end && down < reach; down += STEP) {
@@ -244,7 +244,7 @@ uint64_t arena_bytes(void)
 	return bytes;
 }
 
-/* As a code heap has it, so that the emitter does the same for both. */
+/* Head bytes as in a code heap, so that the emitter works the same for both. */
 enum { HOT_HEAD = 8 };
 
 static int arena_take(struct image *image, uint32_t hot_bytes, uint32_t cold_bytes)
@@ -263,7 +263,7 @@ static int arena_take(struct image *image, uint32_t hot_bytes, uint32_t cold_byt
 	return 1;
 }
 
-/* The collector does not look into the arena: what its code names lives as long as the VM. */
+/* The collector does not see the arena: objects named by its code live as long as the VM. */
 static int arena_keep(struct jit_vm *jit, const struct emitter *e)
 {
 	for (int i = 0; i < e->ref_count; i++) {
@@ -349,5 +349,5 @@ void record_link(struct jit_vm *jit, struct jit_record *record, const struct ver
 	if (jit->is_arena)
 		emit_patch_rel(record->arena_at, version->arena_at);
 	else if (ch_branch_link(record->branch, version->block) != CH_OK)
-		return; /* either end died meanwhile: the branch asks again */
+		return; /* an end died meanwhile: the branch asks again */
 }

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * jit_cache.c: the versions of each procedure, and what entries, unlinked branches and hot exits
- * do:
- * find the version that is wanted, or compile it, or say where the interpreter goes on. A version
- * holds a handle; one that is stale or not entrant is compiled anew in its place.
+ * jit_cache.c: the versions of each procedure. Entries, unlinked branches and hot exits come here
+ * to find the wanted version, or to compile it, or to learn where the interpreter goes on. A
+ * version holds a handle; a stale or not entrant version is compiled anew in its place.
  */
 #define GC_THREADS
 #include <gc/gc.h>
@@ -17,7 +16,7 @@ const void *const jit_unowned_cell = (const void *)&unowned_entry;
 
 /* ---- methods ---- */
 
-/* What the tables of the outside world are sure to take. */
+/* Copies only characters that the tables of other programs are sure to take. */
 static void copy_plain(const struct string *from, int64_t start, char *to, size_t bytes)
 {
 	size_t n = 0;
@@ -29,8 +28,8 @@ static void copy_plain(const struct string *from, int64_t start, char *to, size_
 	to[n] = 0;
 }
 
-/* scm::procedure file:line, of the lambda. Where there is no file the text came from the prelude,
- * where there is no line from `eval`. */
+/* scm::procedure file:line, of the lambda. Text without a file came from the prelude, text without
+ * a line from `eval`. */
 void jit_name_of(const struct code *code, char *text, size_t bytes)
 {
 	static const char prefix[] = "scm::";
@@ -57,12 +56,12 @@ void jit_name_of(const struct code *code, char *text, size_t bytes)
 	snprintf(at, bytes - (size_t)(at - text), " %s:%d", file, code->line);
 }
 
-/* NULL: not from a file. */
+/* Returns NULL when the code is not from a file. */
 static const char *source_of(const struct code *code)
 {
 	char *path = NULL, *copy = NULL, *text = NULL;
 
-	/* No error may be raised: the heap may have called, for a branch that was hit. */
+	/* No error may be raised here: the heap may be the caller, for a branch hit. */
 	if (is_type(code->file, T_STRING) && code->line)
 		text = GC_MALLOC_ATOMIC(string_utf8_room(AS(string, code->file)));
 	if (text) {
@@ -75,7 +74,7 @@ static const char *source_of(const struct code *code)
 	return copy;
 }
 
-/* 0: no memory. */
+/* Returns 0 without memory. */
 static int give_heads(struct method *method, size_t count)
 {
 	method->versions = method->first;
@@ -89,7 +88,7 @@ static int give_heads(struct method *method, size_t count)
 	return method->heads != NULL;
 }
 
-/* NULL: no memory. No lock is held: this allocates in the collector's heap. */
+/* Returns NULL without memory. Call without a lock: this allocates in the collector's heap. */
 struct method *method_of(struct context *ctx, struct code *code)
 {
 	struct jit_vm *jit = jit_of(ctx);
@@ -201,7 +200,7 @@ static enum place compile_version(struct context *ctx, struct code *code, value 
 	return place;
 }
 
-/* Copies the version that is wanted to out. */
+/* Copies the wanted version to out. */
 static enum place obtain(struct context *ctx, struct code *code, uint32_t pc,
 			 enum version_kind kind, struct slot_types types, value *fp,
 			 struct version *out)
@@ -233,8 +232,8 @@ static enum place obtain(struct context *ctx, struct code *code, uint32_t pc,
 	return place;
 }
 
-/* Under a full pool: one collection, then the interpreter, and another try now and then. Only the
- * arena raises an error, as no callback of the heap comes from there. */
+/* With a full pool: one collection, then the interpreter, and another try now and then. Only the
+ * arena raises an error, as no callback of the heap leads here in arena mode. */
 static enum place obtain_or_collect(struct context *ctx, struct code *code, uint32_t pc,
 				    enum version_kind kind, const struct slot_types *types,
 				    value *fp, struct version *out)
@@ -242,7 +241,7 @@ static enum place obtain_or_collect(struct context *ctx, struct code *code, uint
 	struct jit_vm *jit = jit_of(ctx);
 	enum place place;
 
-	/* Compiling pays for sweeping: a program that makes code all the time frees as much. */
+	/* Compiling pays for sweeping: a program that always makes new code frees as much. */
 	if (!jit->is_arena)
 		ch_thread_poll();
 	if (jit->is_full && ++jit->full_tries % SPACE_TRIES)
@@ -276,7 +275,7 @@ void jit_invalidate(struct jit_vm *jit, struct code *code)
 
 static const struct slot_types no_types;
 
-/* What the fallback of every owner asks for: the entry, or NULL: interpret. */
+/* The fallback of every owner calls this. Returns the entry, or NULL to interpret. */
 const void *jit_entry_target(struct context *ctx, value *fp)
 {
 	struct code *code = AS(closure, fp[-1])->code;
@@ -310,7 +309,7 @@ value jit_interpret(struct context *ctx, value *fp, int64_t argc)
 	return interp_activate(ctx, fp, AS(closure, fp[-1])->code->insns);
 }
 
-/* At a loop's head, asked for by the interpreter: ctx->jit_words[0] is its pc. */
+/* The interpreter calls this at a loop's head; ctx->jit_words[0] is the pc of the head. */
 struct jit_target jit_loop_target(struct context *ctx, value *fp)
 {
 	const struct insn *pc = (const struct insn *)ctx->jit_words[0];
@@ -340,7 +339,7 @@ struct jit_target jit_tail_target(struct context *ctx)
 	return target;
 }
 
-/* ---- branches that were taken without a link ---- */
+/* ---- branches taken without a link ---- */
 
 static enum place wanted(struct jit_record *record, struct context *ctx, value *fp,
 			 struct version *out)
@@ -363,8 +362,8 @@ struct ch_block jit_branch_hit(void *vm_user, struct ch_branch branch, void *use
 	(void)vm_user;
 	(void)branch;
 	int is_placed = wanted(record, ctx, fp, &version) == PLACED;
-	/* Also behind a block: code that is discarded as fast as it is made may never be entered,
-	 * and no block expects anything in the register that this sets. */
+	/* Even when a block was placed: code discarded soon after compilation may never be entered,
+	 * and no block expects a value in the register set here. */
 	if (record->record_kind != REC_BODY)
 		emit_site_go_on(regs, jit_exit_thunk, (uint64_t)(record->code->insns + record->pc));
 	else if (record->code->has_rest)
@@ -396,8 +395,8 @@ struct jit_target jit_arena_hit(struct jit_record *record, struct context *ctx, 
 		return next;
 	}
 	if (record->assumed && record->hits) {
-		/* The global was redefined: the callee's frame holds the closure of before. What is
-		 * there instead may be none, which has no slots. */
+		/* The global was redefined: the callee's frame holds the old closure. The new
+		 * content may be no closure, and then has no slots. */
 		ctx->now.arg_top = fp + record->argc;
 		atomic_signal_fence(memory_order_seq_cst);
 		fp[-1] = record->assumed->content;
@@ -439,8 +438,8 @@ static int are_fixnums(value *fp, const struct insn *pc)
 	}
 }
 
-/* Called by cold code of the record's block, whose return address keeps it. The address to go on
- * at, or NULL: in the interpreter at ctx->pc. */
+/* Called by cold code of the record's block; the return address keeps the block. Returns the
+ * address to go on at, or NULL to go on in the interpreter at ctx->pc. */
 const void *jit_guard_exit(struct context *ctx, value *fp, struct jit_record *record)
 {
 	const struct insn *pc = record->code->insns + record->pc;
@@ -449,8 +448,8 @@ const void *jit_guard_exit(struct context *ctx, value *fp, struct jit_record *re
 
 	jit_of(ctx)->side_exits++;
 	if (__atomic_add_fetch(&record->hits, 1, __ATOMIC_RELAXED) >= HOT_EXITS) {
-		/* The next one of a chain, specialised by the values of this time behind guards
-		 * of its own. Fixnums: an overflow or a division, which no types will help. */
+		/* The next version of a chain, specialised by the live values behind new guards.
+		 * For fixnums the cause was an overflow or a division: no types help. */
 		enum version_kind kind =
 			are_fixnums(fp, pc) ? K_GENERIC : (enum version_kind)record->version_kind;
 		if (obtain_or_collect(ctx, record->code, record->pc, kind, &record->types, fp,

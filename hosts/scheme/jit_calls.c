@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * jit_calls.c: procedures' entries, calls and tail calls. Where the callee is known (a global that
- * is assumed to stay what it is, or a case of an inline cache) the call is a branch to its body;
- * else
- * it goes through its entry cell. Behind each call lies a patch point: whoever returns into
- * invalidated code goes on in the interpreter.
+ * jit_calls.c: entries, calls and tail calls of procedures. The call of a known callee (a global
+ * assumed not to change, or a case of an inline cache) is a branch to the callee's body; other
+ * calls go through the callee's entry cell. Behind each call lies a patch point, so that a return
+ * into invalidated code goes on in the interpreter.
  */
 #include "control.h"
 #include "jit.h"
@@ -12,10 +11,10 @@
 
 struct call {
 	const struct insn *pc, *next;
-	struct cell *cell; /* NULL: the callee is in its slot */
+	struct cell *cell; /* NULL: the callee is in a slot */
 	int base, argc, dst, is_tail;
-	value constant; /* the callee, where it is known for sure; else V_NONE */
-	int has_leaf, join; /* label of what follows the call, with the result in R0 */
+	value constant; /* the callee, if known for sure; V_NONE otherwise */
+	int has_leaf, join; /* label of the code behind the call, with the result in R0 */
 };
 
 /* ---- entries ---- */
@@ -36,7 +35,7 @@ static void emit_prepare(struct compilation *c)
 	emit_patch_point(c->e, exit_label(c, c->code->insns));
 }
 
-/* The frame of a rest list is up at once, any other when it is needed. */
+/* A frame with a rest list is up at once, any other frame when first needed. */
 void compile_body(struct compilation *c)
 {
 	c->is_bare = !c->code->has_rest;
@@ -47,7 +46,7 @@ void compile_body(struct compilation *c)
 	c->fp = NULL;
 }
 
-/* So many slots may lie above the limit, where there is a margin. */
+/* A frame of up to so many slots may lie above the limit: there is a margin. */
 enum { SMALL_FRAME = 32 };
 
 void set_up_frame(struct compilation *c)
@@ -76,8 +75,8 @@ void set_up_frame(struct compilation *c)
 	emit_in(e, HOT);
 }
 
-/* What the entry cell leads to: callers that do not know the callee. Without arguments there is
- * nothing that a body of its own could be specialised by: it follows. */
+/* The target of the entry cell, for callers that do not know the callee. Without arguments there is
+ * nothing to specialise a body by: the body follows here. */
 void compile_entry(struct compilation *c)
 {
 	struct emitter *e = c->e;
@@ -152,7 +151,7 @@ static void store_link(struct compilation *c, const struct call *call)
 	emit_store(c->e, FPTR, SLOT(call->base), FPTR);
 }
 
-/* Arguments first: the collector clears what the closure in fp[-1] has no slot for. */
+/* Arguments first: the collector clears slots that the closure in fp[-1] does not have. */
 static void move_arguments(struct compilation *c, const struct call *call)
 {
 	for (int i = 0; i < call->argc; i++) {
@@ -165,7 +164,7 @@ static void move_arguments(struct compilation *c, const struct call *call)
 
 /* ---- leaves ---- */
 
-/* What returns at once: an argument, or a word that is no pointer. */
+/* Code that returns at once: an argument, or a word that is no pointer. */
 static int is_leaf(const struct insn *at, int argc)
 {
 	if (at->op == OP_RETURN)
@@ -175,8 +174,8 @@ static int is_leaf(const struct insn *at, int argc)
 	return at[1].op == OP_RETURN && at[1].a == at->a;
 }
 
-/* The test that a body begins with, on arguments that are in their slots: the condition under which
- * it jumps. 0: it is none that needs no look at types. */
+/* Emits the first test of a body, on arguments in their slots, and sets *cond to the condition of
+ * the jump. Returns 0 when the test is missing or must look at types. */
 static int compile_leaf_test(struct compilation *c, const struct insn *test, int args,
 			     enum emit_cond *cond)
 {
@@ -217,7 +216,7 @@ static void jump_to_leaf(struct compilation *c, const struct call *call, enum em
 }
 
 /* A procedure that calls itself makes no call where the callee would return at once: half of the
- * calls of most recursions. Only itself, as what traces it makes its own code anew. */
+ * calls of most recursions. Only for itself: tracing a procedure makes its own code anew. */
 static void compile_leaf(struct compilation *c, struct call *call)
 {
 	static const uint8_t opposites[] = {[IF_EQ] = IF_NE, [IF_NE] = IF_EQ, [IF_LT] = IF_GE,
@@ -253,7 +252,7 @@ static void compile_leaf(struct compilation *c, struct call *call)
 	emit_in(e, HOT);
 }
 
-/* What is known of the arguments, the callee knows. */
+/* Passes the known types of the arguments to the callee. */
 static void pass_types(struct compilation *c, const struct call *call, int record)
 {
 	struct slot_types *types = &c->records[record].types;
@@ -263,8 +262,8 @@ static void pass_types(struct compilation *c, const struct call *call, int recor
 		types_set(types, i, types_get(&c->types, call->base + FRAME_HEADER + i));
 }
 
-/* Results of calls where the procedure had fixnums are taken for some: the loop comes back to the
- * version that is there, which needs no look at them. */
+/* A result of a call is expected to be a fixnum where the procedure had a fixnum: then the loop
+ * comes back to the existing version, which does not test the type. */
 static void expect_fixnums(struct compilation *c, const struct call *call)
 {
 	int guard = -1;
@@ -284,8 +283,8 @@ static void expect_fixnums(struct compilation *c, const struct call *call)
 	}
 }
 
-/* A procedure's tail call of itself is a loop: the frame stays up, and its checks are those of a
- * loop's head. The arguments are still where they were evaluated when the jump is made. */
+/* A procedure's tail call of itself is a loop: the frame stays up, and the checks are the checks of
+ * a loop's head. At the jump the arguments are still where they were evaluated. */
 static void loop_to_start(struct compilation *c, const struct call *call)
 {
 	expect_fixnums(c, call);
@@ -318,7 +317,7 @@ static void call_body(struct compilation *c, struct call *call, struct code *cod
 	if (call->constant != V_NONE && c->jit->is_arena)
 		c->records[record].assumed = call->cell;
 	if (call->is_tail) {
-		/* The arguments may come to lie on the closure's slot. */
+		/* The arguments may cover the closure's slot. */
 		if (call->constant == V_NONE)
 			emit_load(e, R2, FPTR, distance - 8);
 		move_arguments(c, call);
@@ -346,7 +345,7 @@ static void call_body(struct compilation *c, struct call *call, struct code *cod
 	emit_site(e, SITE_CALL, IF_EQ, record, -1);
 	emit_address(e, FPTR, FPTR, -distance);
 	finish_call(c, call);
-	/* The cases of an inline cache have one continuation. */
+	/* All cases of an inline cache have one continuation. */
 	if (call->constant == V_NONE)
 		end_with_goto(c, pc_index(c->code, call->next));
 }
@@ -366,7 +365,7 @@ static void call_prim(struct compilation *c, const struct call *call, struct pri
 		finish_call(c, call);
 }
 
-/* The callee is in its slot, whatever it is. */
+/* Calls the value in the callee's slot, of any type. */
 static void call_any(struct compilation *c, const struct call *call)
 {
 	struct emitter *e = c->e;
@@ -436,7 +435,7 @@ static int takes(const struct code *code, int argc)
 	return code->has_rest ? argc >= code->required_args : argc == code->exact_args;
 }
 
-/* One case; a miss leads to the block of the next one. */
+/* One case; a miss leads to the block of the next case. */
 static void call_case(struct compilation *c, struct call *call, struct code *code, int index)
 {
 	struct emitter *e = c->e;
@@ -475,7 +474,7 @@ static void call_cached(struct compilation *c, struct call *call, value live)
 }
 
 /* A tail call without arguments needs no frame. Only behind an entry: a body that is jumped to has
- * the check that a loop of such calls polls at. */
+ * the check at which a loop of such calls polls. */
 int is_bare_call(const struct compilation *c, const struct insn *pc)
 {
 	if (pc->op != OP_TAILCALLG || pc->c != 0 || c->kind != K_ENTRY)
@@ -497,7 +496,7 @@ static void call_global(struct compilation *c, struct call *call)
 
 	int is_closure = is_type(live, T_CLOSURE) && takes(AS(closure, live)->code, call->argc);
 
-	/* Another thread may have defined it since is_bare_call. */
+	/* Another thread may have redefined the global since is_bare_call. */
 	if (c->is_bare && !(is_stable && is_closure && AS(closure, live)->code != c->code))
 		set_up_frame(c);
 	if (is_stable) {
@@ -506,7 +505,7 @@ static void call_global(struct compilation *c, struct call *call)
 			     (prim->max_args >= 0 && call->argc > prim->max_args)))
 			prim = NULL;
 		if (call->is_tail && is_call_cc(live))
-			prim = NULL; /* call_any makes it its receiver's call */
+			prim = NULL; /* call_any makes a call of the receiver */
 		if (is_closure && is_arena) {
 			call->constant = live;
 			call_body(c, call, AS(closure, live)->code);
@@ -553,7 +552,7 @@ void compile_call(struct compilation *c, const struct insn *pc)
 	if (is_global)
 		call_global(c, &call);
 	else if (pc_index(c->code, pc) != c->start || !c->fp)
-		end_with_goto(c, pc_index(c->code, pc)); /* the callee is seen when it is there */
+		end_with_goto(c, pc_index(c->code, pc)); /* wait for the callee's live value */
 	else
 		call_cached(c, &call, c->fp[call.base + 2]);
 }

@@ -44,7 +44,7 @@ static void print_mark(FILE *out, const struct ch_site *site)
 	}
 }
 
-/* A mark belongs to the line whose instruction covers its address: the last line at or below. */
+/* A mark belongs to the instruction that covers its address: the last line at or below. */
 static void print_listing(FILE *out, FILE *listing, const struct marks *marks, const uint8_t *end)
 {
 	char line[512], held[512] = "";

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * jit_emit.c: what the emitters of all architectures have in common: the scratch image and the
- * lists of what is settled when the place of the code is known. No encoding is here.
+ * jit_emit.c: the common part of the emitters of all architectures: the scratch image and the lists
+ * to settle when the place of the code is known. No encoding is here.
  */
 #include "jit_emit.h"
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
- * jit_emit.h: what an emitter offers to the code generator, with no encoding in it; one file per
- * architecture implements it. Code goes to a scratch image of two sections, hot and cold; labels,
- * calls, sites and refs are listed, and settled by jit_block.c when the place of the code is known.
+ * jit_emit.h: the emitter as the code generator sees it, without encodings; one file per
+ * architecture implements it. Code goes to a scratch image of two sections, hot and cold. Labels,
+ * calls, sites and refs are listed; jit_block.c settles them when the place of the code is known.
  *
- * Conventions of machine code: CTX and FP are callee-saved registers that hold the context and the
- * frame; every activation keeps a frame pointer; R0 is the result of a C call; R1 to R3 are
- * scratch; ARG0 to ARG3 are those of the C ABI (ARG2 also carries argc into a procedure). An
- * architecture may have R0 and ARG0 in one register, or R1 and R2 among the others.
+ * Conventions of machine code: CTX and FPTR are callee-saved registers, the context and the frame;
+ * every activation keeps a frame pointer; R0 is the result of a C call; R1 to R3 are scratch; ARG0
+ * to ARG3 hold arguments as in the C ABI (ARG2 also carries argc into a procedure). R0 and ARG0 may
+ * be one register, and R1 and R2 may be ARG registers.
  */
 #ifndef SCHEME_JIT_EMIT_H
 #define SCHEME_JIT_EMIT_H
@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 enum {
-	SECTION_ROOM = 4096, /* bytes of each of the two */
+	SECTION_ROOM = 4096, /* bytes of each section */
 	MAX_LABELS = 256,
 	MAX_FIXES = 320,
 	MAX_SITES = 12,
@@ -23,7 +23,7 @@ enum {
 	MAX_LITERALS = 80,
 	MAX_POINTS = 16,
 	MAX_LINES = 128,
-	COLD_SKEW = 4, /* where its section starts modulo 8; the hot one starts at 0 */
+	COLD_SKEW = 4, /* start of the cold section modulo 8; the hot section starts at 0 */
 };
 
 enum emit_reg { R0, R1, R2, R3, ARG0, ARG1, ARG2, ARG3, CTX, FPTR, FRAME, SP };
@@ -66,12 +66,12 @@ struct emit_branch {
 	enum emit_section section;
 	uint32_t at;
 	int record;
-	int exit; /* label of the code it leads to while unlinked, or -1 */
+	int exit; /* label of the code to reach while unlinked, or -1 */
 };
-/* A word that code loads from where emit_end puts it: an architecture without 64-bit immediates. */
+/* A word for code to load, placed by emit_end: for an architecture without 64-bit immediates. */
 struct emit_literal {
 	enum { LITERAL_REF, LITERAL_RECORD } kind;
-	uint64_t word; /* of a record: its number */
+	uint64_t word; /* of a record: the record number */
 	int label;
 };
 struct emit_mark {
@@ -103,7 +103,7 @@ struct emitter {
 };
 
 void emit_start(struct emitter *e, int is_arena);
-void emit_end(struct emitter *e); /* all code is there */
+void emit_end(struct emitter *e); /* call after all code is emitted */
 int emit_label(struct emitter *e);
 void emit_bind(struct emitter *e, int label);
 static inline void emit_in(struct emitter *e, enum emit_section section)
@@ -130,9 +130,9 @@ void emit_cmp_imm32(struct emitter *e, enum emit_reg base, int32_t offset, int32
 void emit_test_bits(struct emitter *e, enum emit_reg reg, int bits);
 void emit_shift_right(struct emitter *e, enum emit_reg to, int bits); /* arithmetic */
 void emit_shift_left(struct emitter *e, enum emit_reg to, int bits);
-/* Signed; what does not fit goes to the label. */
+/* Signed multiplication; goes to the label on overflow. */
 void emit_multiply(struct emitter *e, enum emit_reg to, enum emit_reg from, int overflow);
-/* R0 = R0 / R1, R2 = R0 % R1, of numbers that are not tagged; R1 > 0. */
+/* R0 = R0 / R1, R2 = R0 % R1, of untagged numbers; R1 > 0. */
 void emit_divide(struct emitter *e);
 /* to = [base + index * scale + offset] */
 void emit_load_index(struct emitter *e, enum emit_reg to, enum emit_reg base, enum emit_reg index,
@@ -146,7 +146,7 @@ void emit_fstore(struct emitter *e, enum emit_reg base, int32_t offset, int from
 void emit_ffrom(struct emitter *e, int to, enum emit_reg from); /* of an integer */
 void emit_fop(struct emitter *e, enum emit_fop op, int to, int from);
 void emit_fcompare(struct emitter *e, enum emit_fcmp cmp, int left,
-		   int right); /* IF_NE: it holds */
+		   int right); /* then IF_NE: cmp holds */
 
 void emit_goto(struct emitter *e, int label);
 void emit_goto_if(struct emitter *e, enum emit_cond cond, int label);
@@ -160,43 +160,42 @@ void emit_leave(struct emitter *e);
 void emit_site(struct emitter *e, enum emit_site kind, enum emit_cond cond, int record, int exit);
 void emit_patch_point(struct emitter *e, int exit);
 
-/* Where code is placed. */
-/* The instruction, or its displacement, of a fix: its other bytes are there. */
+/* Placing code. */
+/* Fills in the displacement of a fix; the other bytes of the instruction are there already. */
 void emit_fill_rel(uint8_t *write, const uint8_t *exec, const void *target);
-void emit_patch_rel(uint8_t *at, const void *target); /* while others run it */
+void emit_patch_rel(uint8_t *at, const void *target); /* while other threads run the code */
 int emit_reaches(const uint8_t *exec, const void *target);
 void emit_fill_word(uint8_t *write, uint64_t word);
-uint32_t emit_site_field(enum emit_site kind); /* where its displacement lies */
+uint32_t emit_site_field(enum emit_site kind); /* offset of the displacement */
 enum { ARENA_STUB_BYTES = 16 };
 void emit_arena_stub(uint8_t *write, const uint8_t *exec, const void *record);
-void emit_publish(const uint8_t *exec, uint32_t bytes); /* code of the arena, before it runs */
+void emit_publish(const uint8_t *exec, uint32_t bytes); /* call before arena code runs */
 extern const intptr_t emit_arena_reach; /* how far the arena may lie from functions */
 extern const char emit_objdump[];       /* the disassembler, as a shell command */
 
 /* ---- jit_emit.c: for the emitters ---- */
 void emit_reset(struct emitter *e, int is_arena);
 void emit_bytes(struct emitter *e, const void *bytes, uint32_t count);
-struct emit_fix *emit_fix(struct emitter *e, enum emit_fix_kind kind); /* of what comes next */
+struct emit_fix *emit_fix(struct emitter *e, enum emit_fix_kind kind); /* of the next bytes */
 void emit_mark(struct emitter *e, struct emit_mark *marks, int *count, int room, int label);
-/* NULL: no room. */
+/* Returns NULL when the list is full. */
 struct emit_branch *emit_add_site(struct emitter *e, enum emit_site kind, int record, int exit);
 
-/* Fixed pieces of machine code (in the emitter's file). Activations of machine code are called with
- * CTX and FPTR set and argc in ARG2; they keep CTX, and return with the FPTR that they were
- * given. */
-extern const char jit_left_thunk[];      /* the same, from a patch point behind a call */
+/* Fixed pieces of machine code (in the emitter's file). Callers of machine code set CTX and FPTR,
+ * and pass argc in ARG2; an activation keeps CTX, and returns with the FPTR from its start. */
+extern const char jit_left_thunk[];      /* as jit_exit_thunk, from a patch point behind a call */
 extern const char jit_exit_thunk[];      /* frame is up, ARG2 = pc: go on in the interpreter */
 extern const char jit_guard_thunk[];     /* called from cold code, ARG2 = record */
-extern const char jit_arena_thunk[];     /* R0 = record: the trampoline of an arena's stubs */
+extern const char jit_arena_thunk[];     /* R0 = record: shared code of an arena's stubs */
 extern const char jit_fallback_thunk[];  /* an entry: compiles the procedure, or interprets it */
-extern const char jit_interpret_thunk[]; /* an entry: interprets it */
+extern const char jit_interpret_thunk[]; /* an entry: interprets the procedure */
 
-/* The registers at a branch that was taken without a link. */
+/* The registers at a branch taken without a link. */
 struct ch_regs;
 struct context;
 struct context *emit_site_context(const struct ch_regs *regs);
 uint64_t *emit_site_frame(const struct ch_regs *regs);
-/* Go on at a fixed piece of code, with ARG2; or with the ARG2 that is there. */
+/* Go on at a fixed piece of code with ARG2 = arg2, or with ARG2 unchanged. */
 void emit_site_go_on(struct ch_regs *regs, const void *at, uint64_t arg2);
 void emit_site_go_on_as_is(struct ch_regs *regs, const void *at);
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
- * jit_emit_aarch64.c: the emitter of aarch64: all encodings of the JIT; its fixed pieces of code
- * are in jit_pieces_aarch64.c. x19 holds the context, x20 the frame. x16 and x17 are the
- * emitter's own: x16 for a value, x17 for an offset or an immediate; neither lives from one
- * operation to the next, nor across a branch, where veneers take them.
+ * jit_emit_aarch64.c: the emitter of aarch64, with all encodings of the JIT; the fixed pieces of
+ * code are in jit_pieces_aarch64.c. x19 holds the context, x20 the frame. x16 and x17 are the
+ * emitter's own: x16 for a value, x17 for an offset or an immediate. Neither lives from one
+ * operation to the next, nor across a branch, as veneers use both.
  *
- * What changes while others run it is one word, B, BL or NOP before and after: a conditional site
- * is the opposite condition over a B. Words that the collector reads, or that are known when the
- * place is, are literals behind the cold code. Every block begins with a landing pad, because
- * stubs and cells lead there through a register.
+ * A change of running code is a change of one word, from B, BL or NOP to B, BL or NOP: a
+ * conditional site is the opposite condition over a B. Words that the collector reads, and words
+ * known only with the place of the code, are literals behind the cold code. Every block begins with
+ * a landing pad, because stubs and cells lead to blocks through a register.
  */
 #include "jit_emit.h"
 
@@ -118,7 +118,7 @@ static void immediate(struct emitter *e, unsigned to, uint64_t content)
 	}
 }
 
-/* A run of ones, as logical instructions have it in bits 22 to 10. 0: it is none. */
+/* A run of ones, as encoded in bits 22 to 10 of logical instructions. Returns 0 for other words. */
 static uint32_t run_of_ones(uint64_t bits)
 {
 	if (bits == 0 || bits == UINT64_MAX)
@@ -146,7 +146,7 @@ static void add_immediate(struct emitter *e, unsigned to, unsigned from, int64_t
 		word(e, 0x91400000 | choice | (uint32_t)n >> 12 << 10 | from << 5 | to);
 	} else {
 		immediate(e, OTHER, (uint64_t)n);
-		/* The form in which 31 is sp, unless flags are all that is wanted. */
+		/* In this form 31 is sp; as the destination of a comparison it is zero. */
 		three(e, 0x8b206000 | choice, to, from, OTHER);
 	}
 }
@@ -158,8 +158,8 @@ void emit_imm(struct emitter *e, enum emit_reg to, uint64_t content)
 
 /* ---- moves ---- */
 
-/* `opcode` is the form with a scaled offset of 12 bits; the ones with an unscaled offset and with a
- * register follow from it. */
+/* `opcode` is the form with a scaled offset of 12 bits; the forms with an unscaled offset and with
+ * a register follow from `opcode`. */
 static void memory(struct emitter *e, uint32_t opcode, unsigned reg, unsigned base, int32_t offset)
 {
 	unsigned log2 = opcode >> 30;
@@ -294,7 +294,7 @@ void emit_shift_left(struct emitter *e, enum emit_reg to, int bits)
 
 	three(e, 0xd3400000 | (63 - left) << 10, numbers[to], numbers[to], (64 - left) & 63);
 }
-/* What the upper half is, unless it is all sign, did not fit. */
+/* The product fits if the upper half is all sign. */
 void emit_multiply(struct emitter *e, enum emit_reg to, enum emit_reg from, int overflow)
 {
 	three(e, 0x9b407c00, VALUE, numbers[to], numbers[from]); /* smulh */
@@ -332,7 +332,7 @@ void emit_fop(struct emitter *e, enum emit_fop op, int to, int from)
 
 	three(e, opcodes[op], (unsigned)to, (unsigned)to, (unsigned)from);
 }
-/* Conditions that do not hold of a NaN: its flags are those of "greater", with overflow. */
+/* The tested conditions do not hold for a NaN: a NaN sets the flags of "greater", with overflow. */
 void emit_fcompare(struct emitter *e, enum emit_fcmp cmp, int left, int right)
 {
 	static const uint8_t opposites[] = {
@@ -417,7 +417,7 @@ void emit_patch_point(struct emitter *e, int exit)
 
 /* ---- placing ---- */
 
-/* Of B and BL: what branches by less, or loads, stays in its block. */
+/* The reach of B and BL; branches with a shorter reach, and loads, stay in their block. */
 int emit_reaches(const uint8_t *exec, const void *target)
 {
 	intptr_t distance = (intptr_t)target - (intptr_t)exec;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * jit_emit_x86_64.c: the emitter of x86-64: all encodings of the JIT; its fixed pieces of code
- * are in jit_pieces_x86_64.c. rbx holds the context, r12 the frame. The displacement of a site
- * lies in one aligned 8 bytes.
+ * jit_emit_x86_64.c: the emitter of x86-64, with all encodings of the JIT; the fixed pieces of code
+ * are in jit_pieces_x86_64.c. rbx holds the context, r12 the frame. The displacement of a site lies
+ * in one aligned 8 bytes.
  */
 #include "jit_emit.h"
 
@@ -46,7 +46,7 @@ void emit_start(struct emitter *e, int is_arena)
 }
 void emit_end(struct emitter *e)
 {
-	(void)e; /* every word is an immediate */
+	(void)e; /* literals are not needed: every word is an immediate */
 }
 
 /* ---- operands ---- */
@@ -213,7 +213,7 @@ void emit_multiply(struct emitter *e, enum emit_reg to, enum emit_reg from, int 
 	emit_goto_if(e, IF_OVERFLOW, overflow);
 }
 
-/* Dividing 32 bits is several times faster where both fit. */
+/* Dividing 32 bits is several times faster, when both numbers fit. */
 void emit_divide(struct emitter *e)
 {
 	static const uint8_t code[] = {
@@ -368,8 +368,8 @@ void emit_site(struct emitter *e, enum emit_site kind, enum emit_cond cond, int 
 	uint32_t field = e->used[e->section] + skew + emit_site_field(kind);
 	unsigned pad = (field & 7) <= 4 ? 0 : 8 - (field & 7);
 
-	/* Prefixes without a meaning: a nop would be one more instruction, between a comparison
-	 * and the jump that the processor makes one of both. */
+	/* Prefixes without a meaning: a nop would be one more instruction between a comparison and
+	 * its jump, which the processor fuses. */
 	for (unsigned i = 0; i < pad; i++)
 		byte(e, 0x2e);
 	if (!emit_add_site(e, kind, record, exit))
@@ -414,7 +414,7 @@ void emit_patch_rel(uint8_t *at, const void *target)
 }
 void emit_publish(const uint8_t *exec, uint32_t bytes)
 {
-	(void)exec; /* stores reach the instruction cache by themselves */
+	(void)exec; /* stores reach the instruction cache without help */
 	(void)bytes;
 }
 void emit_fill_word(uint8_t *write, uint64_t word)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * jit_listing.c: --dump-ir=DIR: the bytecode of each procedure that gets machine code as a text
- * file, one line an instruction, so that profilers and debuggers which show source lines show
- * bytecode. A listing says what was compiled first; it is not changed by trace!. Files of earlier
- * runs are replaced.
+ * jit_listing.c: --dump-ir=DIR: the bytecode of each compiled procedure as a text file, one line an
+ * instruction, so that profilers and debuggers with source lines show bytecode. A listing shows the
+ * bytecode at the first compilation; trace! does not change a listing. Files of earlier runs are
+ * replaced.
  */
 #define GC_THREADS
 #include <errno.h>
@@ -17,7 +17,7 @@
 
 enum { SHOWN_CHARS = 40, PATH_ROOM = PATH_MAX + 120 };
 
-/* Makes the folder when it is not there. NULL: there is none to write in. */
+/* Makes the folder if necessary. Returns NULL when there is no folder to write in. */
 const char *jit_listing_folder(const char *name)
 {
 	char *path;
@@ -113,7 +113,7 @@ static void print_operands(FILE *out, const struct code *code, const struct insn
 		fprintf(out, " -> %d", (int)(insn_jump(at) - code->insns));
 }
 
-/* The first line is the procedure's; then one an instruction: jit_line. */
+/* The first line is the procedure's; then comes one line an instruction: jit_line. */
 static void print_code(FILE *out, const struct code *code, const char *title)
 {
 	fprintf(out, "%s: %d arguments%s, %d slots\n", title, code->required_args,
@@ -171,7 +171,7 @@ static const char *write_named(const char *folder, const struct code *code, cons
 	return strcpy(copy, path);
 }
 
-/* The file's path; NULL: it could not be written. Errors stay here: the heap may have called. */
+/* Returns the path, or NULL when writing failed. Raises no error: the heap may have called. */
 const char *jit_listing_write(struct context *ctx, const char *folder, const struct code *code,
 			      const char *title)
 {

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * jit_numbers.c: arithmetic and comparison of numbers, specialised by the types of the operands:
- * known ones, or those of the live values, behind a guard. Where neither is known the block
- * ends, and
- * the next one is compiled when its operands are there.
+ * known types, or types of the live values behind a guard. If an operand has neither, the block
+ * ends, and the next block is compiled when the operands are there.
  */
 #include "jit.h"
 
@@ -18,7 +17,7 @@ struct operand {
 static struct operand slot_operand(struct compilation *c, int slot)
 {
 	struct operand o = {slot, 0, observe(c, slot)};
-	/* The result of a call is taken for a fixnum: the guard will tell. */
+	/* The result of a call is expected to be a fixnum; the guard checks. */
 	if (o.type == TY_ANY && slot < 64 && c->from_calls >> slot & 1)
 		o.type = TY_FIXNUM;
 	return o;
@@ -63,8 +62,8 @@ static void load_fixnum(struct compilation *c, enum emit_reg to, const struct op
 	types_set(&c->types, o->slot, TY_FIXNUM);
 }
 
-/* The fixnum in R0 beside a flonum, where its double would not tell all: the product with exact 0
- * is exact, the quotient by it an error; a comparison looks at every bit, and a double has 53. */
+/* Sends a fixnum in R0 beside a flonum to the guard if its double would not do. The product with
+ * exact 0 is exact, the quotient by it an error; comparing needs all bits, a double has 53. */
 static void guard_mixed(struct compilation *c, int is_right, const struct operand *o, int *guard,
 			const struct insn *pc)
 {
@@ -81,7 +80,7 @@ static void guard_mixed(struct compilation *c, int is_right, const struct operan
 		return;
 	}
 	emit_move(e, R1, R0);
-	emit_shift_right(e, R1, 54); /* with the tag: 0 or -1 for what 53 bits and a sign hold */
+	emit_shift_right(e, R1, 54); /* with the tag: 0 or -1 if 53 bits and a sign are enough */
 	emit_op_imm(e, DO_ADD, R1, 1);
 	emit_op_imm(e, DO_CMP, R1, 1);
 	emit_goto_if(e, IF_ABOVE, *guard);
@@ -160,7 +159,7 @@ static void divide(struct compilation *c, const struct insn *pc, int guard)
 	struct emitter *e = c->e;
 	int done = emit_label(e);
 
-	/* The divisor is in R1, tagged; the interpreter knows what to do with 0 and below. */
+	/* The divisor is in R1, tagged; the interpreter handles 0 and below. */
 	emit_op_imm(e, DO_CMP, R1, 1);
 	emit_goto_if(e, IF_LE, guard);
 	emit_shift_right(e, R0, 1);
@@ -183,7 +182,7 @@ static void fixnum_arithmetic(struct compilation *c, const struct insn *pc, cons
 {
 	struct emitter *e = c->e;
 	int is_sum = pc->op == OP_ADD || pc->op == OP_SUB || pc->op == OP_ADDI;
-	/* A sum that overflows is a flonum from then on: that needs no version of its own. */
+	/* A sum that overflows is a flonum from then on and needs no version of its own. */
 	int guard = is_sum && is_known(c, x) && is_known(c, y) ? exit_label(c, pc)
 							       : guard_label(c, pc);
 
@@ -346,7 +345,7 @@ static enum emit_cond float_compare(struct compilation *c, const struct insn *pc
 	return IF_NE;
 }
 
-/* Whether it holds for the live values. */
+/* Guesses the outcome of the test from the live values. */
 static void guess(struct compilation *c, const struct comparison *cmp, const struct operand *x,
 		  const struct operand *y)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * jit_ops.c: from one basic block of bytecode to calls of the emitter; calls are in jit_calls.c,
- * arithmetic in jit_numbers.c. What a guard finds is known in the blocks that follow. An exit leads
- * to the interpreter at the same instruction, which then raises the error, if it is one.
+ * arithmetic in jit_numbers.c. Types found by a guard are known in the blocks that follow. An exit
+ * leads to the interpreter at the same instruction, which raises the error if there is one.
  */
 #include "jit.h"
 
@@ -53,7 +53,7 @@ int add_record(struct compilation *c, enum record_kind kind, struct code *code,
 	record->version_kind = (uint8_t)version;
 	record->code = code;
 	record->pc = pc;
-	if (kind != REC_BODY) /* another frame */
+	if (kind != REC_BODY) /* the callee has another frame */
 		record->types = c->types;
 	return c->record_count++;
 }
@@ -72,7 +72,7 @@ int exit_label(struct compilation *c, const struct insn *pc)
 	return c->exits[c->exit_count++].label;
 }
 
-/* What follows in both sections comes from this line. Without room it counts to the one before. */
+/* The next code in both sections comes from this line. Without room the last line goes on. */
 static void note_line(struct emitter *e, uint32_t line)
 {
 	for (int section = HOT; section <= COLD; section++) {
@@ -99,7 +99,7 @@ static void emit_exits(struct compilation *c)
 	emit_in(c->e, HOT);
 }
 
-/* An exit that gets a version of its own when it is hot: the jump in front of it is a branch. */
+/* The label of an exit. When hot, the jump in front of the exit is linked to another version. */
 int guard_label(struct compilation *c, const struct insn *pc)
 {
 	struct emitter *e = c->e;
@@ -121,7 +121,7 @@ int guard_label(struct compilation *c, const struct insn *pc)
 	return guard;
 }
 
-/* Without a frame its failure is that of a body: the interpreter begins anew. */
+/* Without a frame: if the block cannot be compiled, the interpreter begins the procedure anew. */
 static int add_point(struct compilation *c, uint32_t pc)
 {
 	int record = add_record(c, c->is_bare ? REC_BODY : REC_GOTO, c->code,
@@ -137,7 +137,7 @@ void end_with_goto(struct compilation *c, uint32_t pc)
 	c->is_done = 1;
 }
 
-/* What the live values would do follows in this block: no jump. */
+/* The path of the live values follows in this block, without a jump. */
 static void two_way(struct compilation *c, enum emit_cond cond, const struct insn *yes,
 		    const struct insn *no)
 {
@@ -157,7 +157,7 @@ static void two_way(struct compilation *c, enum emit_cond cond, const struct ins
 		c->go_on = no;
 }
 
-/* ---- what is known of slots ---- */
+/* ---- known types of slots ---- */
 
 static int is_two_words(uint16_t op)
 {
@@ -193,7 +193,7 @@ void load_slot(struct compilation *c, enum emit_reg to, int slot)
 		c->r0_fresh = -1;
 }
 
-/* What is returned at once needs no slot. */
+/* A value that is returned at once needs no slot. */
 static int is_returned(const struct compilation *c, int slot)
 {
 	const struct insn *next = c->pc + (is_two_words(c->pc->op) ? 2 : 1);
@@ -222,7 +222,7 @@ void call_c(struct compilation *c, const struct insn *pc, const void *function)
 	emit_call(c->e, function);
 }
 
-/* The slot's value in reg; leaves to label unless it points to an object with that header. */
+/* Loads the slot into reg; goes to label unless the value is an object with this header. */
 static void check_object(struct compilation *c, enum emit_reg reg, int slot, uint64_t header,
 			 enum slot_type type, int label)
 {
@@ -288,7 +288,7 @@ static void op_global(struct compilation *c, const struct insn *pc)
 	emit_patch_point(c->e, exit_label(c, pc + 1));
 }
 
-/* An object of that many granules in R0, its header written. */
+/* Leaves a new object of so many granules in R0, with its header written. */
 static void allocate(struct compilation *c, const struct insn *pc, int granules, uint64_t header)
 {
 	struct emitter *e = c->e;
@@ -380,7 +380,7 @@ static void op_cons(struct compilation *c, const struct insn *pc)
 	finish_slot(c, pc->a, TY_PAIR);
 }
 
-/* The index in R1, untagged and within the length at R0. */
+/* Loads the index into R1, untagged and checked against the length of the object in R0. */
 static void check_index(struct compilation *c, const struct insn *pc, int slot)
 {
 	struct emitter *e = c->e;
@@ -451,7 +451,7 @@ static void jump_always(struct compilation *c, const struct insn *pc, int is_tak
 	c->go_on = is_taken ? insn_jump(pc) : pc + 1;
 }
 
-/* What several ways lead to is compiled for each of them where it is short, or this block is. */
+/* The target of a jump is compiled once more here if the target or the current block is short. */
 static void op_jump(struct compilation *c, const struct insn *pc)
 {
 	const struct insn *to = insn_jump(pc);
@@ -462,7 +462,7 @@ static void op_jump(struct compilation *c, const struct insn *pc)
 		end_with_goto(c, pc_index(c->code, to));
 }
 
-/* JT, JF, JNULL, JNNULL: against one constant. */
+/* JT, JF, JNULL, JNNULL: compare with one constant. */
 static void op_test(struct compilation *c, const struct insn *pc)
 {
 	int is_null = pc->op == OP_JNULL || pc->op == OP_JNNULL;
@@ -520,7 +520,7 @@ static value poll_loop(struct context *ctx)
 	return V_UNSPEC;
 }
 
-/* Serves an interrupt; in code that died meanwhile the interpreter goes on at `exit`. */
+/* Serves an interrupt; if the code died meanwhile, the interpreter goes on at `exit`. */
 void emit_poll(struct compilation *c, const struct insn *pc, const struct insn *exit)
 {
 	struct emitter *e = c->e;
@@ -573,7 +573,7 @@ static void simple_op(struct compilation *c, const struct insn *pc)
 		c->is_done = 1;
 		break;
 	default:
-		/* The interpreter can do it, whatever it is. */
+		/* The interpreter handles every instruction. */
 		emit_goto(e, exit_label(c, pc));
 		c->is_done = 1;
 	}
@@ -673,8 +673,8 @@ static int is_fixnum_slot(const struct compilation *c, int slot)
 	return types_get(&c->types, slot) == TY_FIXNUM;
 }
 
-/* Whether an instruction can run before the frame is up: it has no exit, writes no slot, and what
- * it jumps to is not behind it. A recursion's leaves often are no more. */
+/* Returns true if an instruction can run before the frame is up: no exit, no written slot, and
+ * jumps only to blocks without a frame. The leaves of a recursion often need no more. */
 static int is_bare_op(const struct compilation *c, const struct insn *pc)
 {
 	switch (pc->op) {
@@ -715,7 +715,7 @@ void compile_code(struct compilation *c, uint32_t start)
 	if (c->kind == K_BODY)
 		compile_body(c);
 	c->is_bare |= c->kind == K_BARE;
-	/* A loop's head is a program point of its own: its back edges lead there. */
+	/* A loop's head is a program point of its own: back edges lead to this point. */
 	for (int is_first = !c->is_bare && c->kind != K_BODY; !c->is_done; is_first = 0) {
 		c->pc = pc;
 		c->go_on = NULL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * jit_pieces_aarch64.c: the fixed pieces of machine code of aarch64: entries from C, and what
- * exits, guards, fallbacks and the arena's stubs lead to. x19 holds the context, x20 the frame.
- * Pieces that others reach through a register begin with a landing pad, and leave by x16, which
+ * jit_pieces_aarch64.c: the fixed pieces of machine code of aarch64: entries from C, and the
+ * targets of exits, guards, fallbacks and the arena's stubs. x19 holds the context, x20 the frame.
+ * A piece that is reached through a register begins with a landing pad. Pieces leave by x16, which
  * each pad takes.
  */
 #include "jit.h"
@@ -25,7 +25,7 @@ _Static_assert(offsetof(struct closure, code) == 8 && V_TAIL == TAIL_MARK, "a th
 #define CONTEXT_AND_FRAME "	mov x0, x19\n	mov x1, x20\n"
 
 /* jit_go_on_ is the one way into the interpreter: with a frame up, arguments of interp_activate
- * set. The activation may end in machine code again, by a tail call or at a loop's head: then the
+ * set. The activation may end in machine code again, by a tail call or at a loop's head. Then the
  * frame is used again, so that alternating without end needs no stack. */
 /* clang-format off */
 __asm__(
@@ -54,14 +54,14 @@ __asm__(
 	"9:\n"
 	POP_FRAME
 	"	ret\n"
-	/* The exit of a patch point behind a call: somebody returned into invalidated code. */
+	/* The exit of a patch point behind a call: a return into invalidated code. */
 	PIECE("jit_left_thunk")
 	"	str x2, [sp, #-16]!\n"
 	"	mov x0, x19\n"
 	"	bl jit_count_left\n"
 	"	ldr x2, [sp], #16\n"
 	"	b jit_exit_thunk\n"
-	/* What an entry cell holds without code: ARG2 = argc. */
+	/* Content of an entry cell without code: ARG2 = argc. */
 	PIECE("jit_fallback_thunk")
 	BTI_C
 	"	stp x29, x30, [sp, #-32]!\n"
@@ -80,7 +80,7 @@ __asm__(
 	CONTEXT_AND_FRAME
 	"	bl jit_interpret\n"
 	"	b jit_went_on_\n"
-	/* The frame of its own holds the return address, and so the block that called it. */
+	/* The thunk's own frame holds the return address, and so keeps the calling block. */
 	PIECE("jit_guard_thunk")
 	PUSH_FRAME
 	CONTEXT_AND_FRAME
@@ -103,7 +103,7 @@ __asm__(
 	"	mov x2, x1\n"
 	CONTEXT_AND_FRAME
 	"	br x16\n"
-	/* From C: the entry of every procedure, and that of a loop. */
+	/* From C: the entry of every procedure, and the entry of a loop. */
 	PIECE("jit_enter")
 	BTI_C
 	"	stp x29, x30, [sp, #-32]!\n"

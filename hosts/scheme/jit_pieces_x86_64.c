@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * jit_pieces_x86_64.c: the fixed pieces of machine code of x86-64: entries from C, and what
- * exits, guards, fallbacks and the arena's stubs lead to. rbx holds the context, r12 the frame.
+ * jit_pieces_x86_64.c: the fixed pieces of machine code of x86-64: entries from C, and the targets
+ * of exits, guards, fallbacks and the arena's stubs. rbx holds the context, r12 the frame.
  */
 #include "jit.h"
 
@@ -16,7 +16,7 @@ _Static_assert(offsetof(struct code, entry_cell) == CODE_ENTRY_CELL, "a thunk lo
 _Static_assert(offsetof(struct closure, code) == 8 && V_TAIL == TAIL_MARK, "a thunk knows it");
 
 /* jit_go_on_ is the one way into the interpreter: with a frame up, arguments of interp_activate
- * set. The activation may end in machine code again, by a tail call or at a loop's head: then the
+ * set. The activation may end in machine code again, by a tail call or at a loop's head. Then the
  * frame is used again, so that alternating without end needs no stack. */
 /* clang-format off */
 __asm__(
@@ -45,7 +45,7 @@ __asm__(
 	"	jmp jit_exit_thunk\n"
 	"9:	popq %rbp\n"
 	"	ret\n"
-	/* The exit of a patch point behind a call: somebody returned into invalidated code. */
+	/* The exit of a patch point behind a call: a return into invalidated code. */
 	".globl jit_left_thunk\n"
 	".type jit_left_thunk,@function\n"
 	"jit_left_thunk:\n"
@@ -56,7 +56,7 @@ __asm__(
 	"	popq %rdx\n"
 	"	popq %rdx\n"
 	"	jmp jit_exit_thunk\n"
-	/* What an entry cell holds without code: ARG2 = argc. */
+	/* Content of an entry cell without code: ARG2 = argc. */
 	".globl jit_fallback_thunk\n"
 	".type jit_fallback_thunk,@function\n"
 	"jit_fallback_thunk:\n"
@@ -112,7 +112,7 @@ __asm__(
 	"	movq %rbx, %rdi\n"
 	"	movq %r12, %rsi\n"
 	"	jmp *%rax\n"
-	/* From C: the entry of every procedure, and that of a loop. */
+	/* From C: the entry of every procedure, and the entry of a loop. */
 	".globl jit_enter\n"
 	".type jit_enter,@function\n"
 	"jit_enter:\n"

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * jit_primitives.c: what programs may ask of the code heap: collect, discard, statistics, and
- * tracing
- * of a procedure's returns. They exist in every mode; without machine code they do nothing.
+ * jit_primitives.c: procedures on the code heap: collect, discard, statistics, and tracing of a
+ * procedure's returns. The procedures exist in every mode and do nothing without machine code.
  */
 #include "heap_map.h"
 #include "jit.h"
@@ -128,8 +127,8 @@ static void invalidate_callers(struct context *ctx)
 			jit_invalidate(jit_of(ctx), AS(closure, fp[-1])->code);
 }
 
-/* The bytecode changes first, then machine code made from it is left: whoever is inside goes on in
- * the interpreter, with the new bytecode. */
+/* Changes the bytecode first, then invalidates machine code made from it: activations go on in the
+ * interpreter, with the new bytecode. */
 static value trace(struct context *ctx, value *args, int64_t argc)
 {
 	(void)argc;

@@ -330,7 +330,7 @@ PRIM(gensym)
 ALL_SAME(symbol_same, "symbol", is_symbol(args[i]))
 ALL_SAME(boolean_same, "boolean", args[i] == V_TRUE || args[i] == V_FALSE)
 
-/* length: it is the table of the file's procedures. */
+/* length: the table of the file's procedures. */
 void init_lists(struct context *ctx)
 {
 	static const struct prim_def defs[] = {

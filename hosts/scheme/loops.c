@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * loops.c: which letrec-bound lambdas are loops, and which variables need boxes.
+ * loops.c: finds the loops among letrec-bound lambdas, and the variables to put into boxes.
  *
- * A lambda whose name is called once from outside and otherwise only from tail positions of its own
- * body needs no closure: the outer call becomes its entry, the others jumps to its head.
+ * A lambda needs no closure if its name is called once from outside and otherwise only from tail
+ * positions of the body. The outer call becomes the entry, all inner calls jumps to the head.
  */
 #include "ast.h"
 
@@ -46,7 +46,7 @@ static void scan(struct loop_scan *s, struct node *node, int is_tail, int is_ins
 			s->is_bad = 1;
 		break;
 	case N_LAMBDA:
-		/* References in there leave the counts short, and so refuse the loop. */
+		/* References inside the lambda are not counted, so the loop is refused. */
 		break;
 	case N_IF:
 		scan(s, node->kids[0], 0, is_inside);
@@ -124,13 +124,13 @@ void find_captures(struct node *node, void *home)
 		find_captures(called->lambda->kids[0], home);
 	}
 	for (int i = 0; i < node->kid_count; i++) {
-		/* The body of a loop is visited where the loop is entered. */
+		/* The body of a loop is visited at the entry of the loop. */
 		int is_loop = node->kind == N_LETREC && i < node->var_count && node->vars[i] &&
 			      node->vars[i]->loop_site;
 		if (!is_loop)
 			find_captures(node->kids[i], home);
 	}
-	/* All reads of a variable lie below its binder, so its flags are final here. */
+	/* All reads of a variable lie below the binder, so the variable's flags are final here. */
 	for (int i = 0; i < node->var_count; i++) {
 		struct var *var = node->vars[i];
 		if (!var)

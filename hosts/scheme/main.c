@@ -51,7 +51,7 @@ static int parse_count(const char *text, int64_t *out)
 	return 1;
 }
 
-/* As parse_switch. */
+/* Returns like parse_switch. */
 static int take_count(const char *text, const char *rest, int64_t *out)
 {
 	if (parse_count(rest, out))
@@ -69,7 +69,7 @@ struct command {
 	pid_t profiled;                 /* 0: no process */
 };
 
-/* 1 taken, 0 not a switch, -1 wrong. */
+/* Returns 1 when taken, 0 when text is no switch, -1 when wrong. */
 static int parse_switch(struct command *command, const char *text)
 {
 	struct vm_options *options = &command->options;
@@ -123,7 +123,7 @@ static int parse_switch(struct command *command, const char *text)
 	return 1;
 }
 
-/* One form; 0 at the end of the input. */
+/* Runs one form; returns 0 at the end of the input. */
 static int repl_step(struct context *ctx, value name)
 {
 	struct catcher catcher;
@@ -176,7 +176,7 @@ static int run_expression(struct context *ctx, const char *text)
 	return vm_print(ctx, v) ? 0 : 1;
 }
 
-/* What has ended without error is worth an image. */
+/* Saves only after an end without error. */
 static int save_image(struct context *ctx, const char *path, int result)
 {
 	char why[IMAGE_WHY_BYTES];
@@ -187,7 +187,7 @@ static int save_image(struct context *ctx, const char *path, int result)
 	return 1;
 }
 
-/* Names of what is interpreted come from trampolines. */
+/* Names of interpreted procedures come from trampolines. */
 static void prepare_profile(struct command *command, int argc, char **argv)
 {
 	struct profile_request *request = &command->profile;
@@ -211,7 +211,7 @@ static int begin_profile(struct context *ctx, struct command *command)
 	return 0;
 }
 
-/* A child of fork has none to tell of. */
+/* Prints no line in a child of fork, which has no profile. */
 static int end_profile(struct context *ctx, const struct command *command, int result)
 {
 	char text[128];
@@ -224,10 +224,10 @@ static int end_profile(struct context *ctx, const struct command *command, int r
 	return result;
 }
 
-/* Machine code calls on this stack, the interpreter does not: it is to take what fits in the stack
- * of values, so that both recurse as deep. The system leaves at least 128 MiB below it.
- * Where the address space has a limit, the stack could not grow any more once the heap has filled
- * it, and that is no error but a signal: it gets its room first. 0: there is none. */
+/* Machine code calls on the C stack, the interpreter does not: the C stack gets room to recurse as
+ * deep as the value stack. The system leaves at least 128 MiB below the stack. Under a limit of the
+ * address space a full heap would keep the stack from growing, and the result is a signal, not an
+ * error: so the stack gets its room first. Returns 0 without room. */
 static int grow_stack(void)
 {
 	struct rlimit space, stack;

@@ -104,8 +104,8 @@ DIVIDE(number_remainder, "remainder", (__int128)(x % y), fmod(x, y))
 DIVIDE(number_modulo, "modulo", (__int128)floor_modulo(x, y), x - y * floor(x / y))
 DIVIDE(floor_quotient, "floor-quotient", ((__int128)x - floor_modulo(x, y)) / y, floor(x / y))
 
-/* A fixnum and a flonum that are one double are compared as integers: a double may be both of two
- * fixnums. It is an integer then, of 62 bits and a sign. */
+/* A double may equal two fixnums. So a fixnum and a flonum that are equal as doubles are compared
+ * as integers: the double is an integer of 62 bits and a sign then. */
 static int compare(struct context *ctx, const char *who, value a, value b)
 {
 	if (is_fixnum(a) && is_fixnum(b))
@@ -239,7 +239,7 @@ PREDICATE(finite_p, isfinite(number_arg(ctx, "finite?", v)))
 		(void)argc; \
 		return make_flonum(expression); \
 	}
-/* exp, log and the like are exact at the one point where R7RS programs expect it. */
+/* exp, log and the like are exact at the one point where R7RS programs expect an exact result. */
 #define FLOAT_EXACT(name, text, at, result, expression) \
 	static value name(struct context *ctx, value *args, int64_t argc) \
 	{ \
@@ -492,7 +492,7 @@ static value bits_shift(struct context *ctx, value *args, int64_t argc)
 	return make_flonum(ldexp((double)n, by > 4096 ? 4096 : (int)by));
 }
 
-/* length: it is the table of the file's procedures. */
+/* length: the table of the file's procedures. */
 void init_numbers(struct context *ctx)
 {
 	static const struct prim_def defs[] = {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * open.c: the built-ins that become instructions as long as the program has not given their names
- * to something else.
+ * open.c: the built-ins that become instructions unless the program has given their names another
+ * meaning.
  */
 #include "codegen.h"
 

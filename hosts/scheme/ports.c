@@ -61,7 +61,7 @@ void port_flush(struct port *port)
 	port->length = 0;
 }
 
-/* Room for count bytes more of a string port. */
+/* Makes room for count more bytes in a string port. */
 static void port_grow(struct port *port, size_t count)
 {
 	int64_t capacity = (port->length + (int64_t)count) * 2;
@@ -118,7 +118,7 @@ void port_write_char(struct port *port, uint32_t c)
 	port_write_bytes(port, text, count);
 }
 
-/* Whoever goes on reading finds the end. */
+/* Closes the port, so that later reads find the end. */
 static _Noreturn void fail_to_read(struct context *ctx, struct port *port)
 {
 	char text[160];
@@ -159,7 +159,7 @@ int port_read_byte(struct context *ctx, struct port *port)
 	return byte;
 }
 
-/* A character that the buffer holds only in part is read byte by byte. */
+/* A character that is only partly in the buffer is read byte by byte. */
 int64_t port_read_char(struct context *ctx, struct port *port, int peek)
 {
 	int64_t position = port->position, line = port->line;
@@ -205,8 +205,8 @@ static int64_t index_arg(struct context *ctx, const char *who, value v, int64_t 
 	return fixnum_of(v);
 }
 
-/* A string port grows without the lock, for there may be no memory: into a buffer that takes the
- * place of the old one if that is still too small. */
+/* A string port grows without the lock, as allocation may raise an error. The new buffer replaces
+ * the old buffer only if the old one is still too small. */
 void port_append(struct context *ctx, struct port *port, const char *bytes, size_t count)
 {
 	pthread_mutex_lock(&ctx->vm->out_lock);
@@ -481,7 +481,7 @@ static value port_open_p(struct context *ctx, value *args, int64_t argc)
 	return make_bool(AS(port, args[0])->is_open);
 }
 
-/* ---- bytes: each port carries them as well as text ---- */
+/* ---- bytes: every port carries bytes and text ---- */
 
 static struct bytes *bytes_arg(struct context *ctx, const char *who, value v)
 {

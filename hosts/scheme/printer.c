@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * printer.c: values as text. A list that runs in a circle is cut where it meets itself; one that
- * nests too deep, or holds itself in its cars, is an error.
+ * printer.c: values as text. A circular list is cut where it meets itself; a value that nests too
+ * deep, or contains itself in a car, is an error.
  */
 #include "vm.h"
 
@@ -23,7 +23,7 @@ static void write_char_name(struct port *port, uint32_t c)
 	}
 }
 
-/* Between two of the quote, for the reader. */
+/* Writes the text between two quote characters, escaped for the reader. */
 static void write_quoted(struct port *port, const struct string *string, uint32_t quote)
 {
 	char text[24];

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  * profile.c: profiles of programs, as flame graphs: --profile and with-flame-profile. The code heap
- * samples; here is who asked, and that each way out of a body, and of the process, writes the
- * report. There is one profile at a time in a process, for the code heap is the process's.
+ * takes the samples. This file records the request, and writes the report on each way out of a body
+ * and of the process. A process has one profile at a time, for it has one code heap.
  *
- * While one runs, SIGINT, SIGTERM and SIGHUP write it, too, where they would have ended the process
- * without: the handler only wakes a thread, which writes and then lets the signal do what it does.
+ * During a profile SIGINT, SIGTERM and SIGHUP write the report, too, if they would have ended the
+ * process: the handler only wakes a thread, which writes and raises the signal again.
  *
- * A child of fork has no profile: what its parent began is the parent's to write.
+ * A child of fork has no profile: only the parent writes a profile begun by the parent.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -28,25 +28,25 @@
 static const int ending_signals[] = {SIGINT, SIGTERM, SIGHUP};
 enum { ENDING_SIGNALS = sizeof ending_signals / sizeof *ending_signals };
 
-/* What runs bytecode, and what it calls to go on elsewhere: the interpreter in the picture. */
+/* Functions of the interpreter, and functions it calls to go on: the interpreter in pictures. */
 static const char *const interpreter[] = {
 	"interp_run", "interp_activate", "interp_entry", "interp_finish",  "frame_prepare",
 	"call_other", "apply",           "apply_list",   "trampoline_run", "trampoline_entry",
 	NULL};
 
-/* Lock order: life, then lock. Who begins or ends a profile has life until the watcher has begun or
- * ended with it; the watcher takes lock only. Who ends the process keeps life. */
+/* Lock order: life, then lock. A thread that begins or ends a profile holds life until the watcher
+ * has begun or ended; the watcher takes lock only. A thread that ends the process keeps life. */
 static struct {
 	pthread_mutex_t life, lock;
-	int64_t token;                   /* of the profile that runs; 0: none [lock] */
+	int64_t token;                   /* of the running profile; 0: none [lock] */
 	int64_t tokens;                  /* given so far [lock] */
 	char *path, *title;              /* [lock] */
 	unsigned flags;                  /* enum ch_profile_flags [lock] */
-	struct ch_profile_counts counts; /* of the last one that ended [lock] */
+	struct ch_profile_counts counts; /* of the last ended profile [lock] */
 	int64_t rate;                    /* [lock] */
 } profile = {.life = PTHREAD_MUTEX_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* The thread that signals wake. [life] */
+/* The thread woken by signals. [life] */
 static struct {
 	pthread_t thread;
 	sem_t wake;
@@ -55,7 +55,7 @@ static struct {
 } watch;
 static volatile sig_atomic_t caught; /* the signal; 0: the profile has ended [handler, watcher] */
 
-/* ctx NULL: of a thread that is not attached. */
+/* ctx NULL: a thread not attached. */
 static void lock_parked(struct context *ctx, pthread_mutex_t *lock)
 {
 	if (pthread_mutex_trylock(lock) == 0)
@@ -106,7 +106,7 @@ static void forget(void)
 	profile.token = 0;
 }
 
-/* Under lock, with a profile that runs. */
+/* Under lock, with a running profile. */
 static int stop_and_write(char *why)
 {
 	profile.counts = (struct ch_profile_counts){.size = sizeof profile.counts};
@@ -167,7 +167,7 @@ static int start_watcher(void)
 	if (failed)
 		return 0;
 	for (int i = 0; i < ENDING_SIGNALS; i++) {
-		/* A second one ends the process at once. */
+		/* A second signal ends the process at once. */
 		struct sigaction action = {.sa_handler = on_signal,
 					   .sa_flags = SA_RESTART | SA_RESETHAND};
 		sigaction(ending_signals[i], NULL, &watch.before[i]);
@@ -186,8 +186,8 @@ static void give_signals_back(void)
 			sigaction(ending_signals[i], &watch.before[i], NULL);
 }
 
-/* Under life, and not under lock, which the watcher takes where a signal came first: then the
- * process ends in here. */
+/* Call under life, not under lock: after a signal the watcher takes lock first, and the process
+ * ends in pthread_join. */
 static void stop_watcher(void)
 {
 	sem_post(&watch.wake);
@@ -224,7 +224,7 @@ static int refuse_file(char *why, int error)
 	return 0;
 }
 
-/* Where a link leads to nothing yet. */
+/* For a link whose target does not exist yet. */
 static int may_make(const char *path, char *why)
 {
 	int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
@@ -239,8 +239,8 @@ static int may_make(const char *path, char *why)
 	return 1;
 }
 
-/* Whether there can be a file, tried before anything is sampled: else the work would be lost. What
- * is a regular file gets a successor beside it, all else is written to where it is. */
+/* Checks before the first sample that the file can be written, so that no work is lost. A regular
+ * file is replaced by a new file made beside it; any other file is written in place. */
 static int may_write(const char *path, char *why)
 {
 	struct stat there, link;
@@ -254,7 +254,7 @@ static int may_write(const char *path, char *why)
 		return access(path, W_OK) == 0 || refuse_file(why, errno);
 	if (is_link)
 		return may_make(path, why);
-	/* As long as the name that the library's file has. */
+	/* As long as the name of the library's temporary file. */
 	if (asprintf(&beside, "%s.--XXXXXX", path) < 0)
 		return refuse_file(why, ENOMEM);
 	int fd = mkstemp(beside), error = errno;
@@ -326,7 +326,7 @@ int64_t profile_begin(struct context *ctx, const struct profile_request *request
 	return token;
 }
 
-/* token 0: any. Life stays locked. */
+/* token 0: any profile. Life stays locked. */
 static int end_in_life(struct context *ctx, int64_t token, char *why)
 {
 	int is_written = 1;
@@ -351,8 +351,8 @@ static int end(struct context *ctx, int64_t token, char *why)
 	return is_written;
 }
 
-/* Life is never unlocked: a thread that begins another profile now waits for the end, which would
- * come upon it with a file half tried. */
+/* Life is never unlocked: another thread that wants to begin a profile waits for the end of the
+ * process, and no file is left half tried. */
 int profile_finish(struct context *ctx)
 {
 	char why[PROFILE_WHY_BYTES];
@@ -371,7 +371,7 @@ void profile_describe(char *text, size_t bytes)
 	pthread_mutex_unlock(&profile.lock);
 }
 
-/* ---- as procedures: the prelude's %with-flame-profile calls them ---- */
+/* ---- procedures for the prelude's %with-flame-profile ---- */
 
 enum profile_key profile_keyword(value symbol)
 {
@@ -390,7 +390,7 @@ enum profile_key profile_keyword(value symbol)
 	return PROFILE_KEY_NONE;
 }
 
-/* Lines or a picture, where nobody said which. */
+/* Returns true for lines, false for a picture: the default by the file's name. */
 int profile_is_folded(const char *path)
 {
 	static const char suffix[] = ".folded";
@@ -456,7 +456,7 @@ static value begin_of(struct context *ctx, value *args, int64_t argc)
 	return make_fixnum(token);
 }
 
-/* The body's value counts more than its profile: what cannot be written is only told. */
+/* A failure to write is only reported: the body's value counts more than its profile. */
 static value end_of(struct context *ctx, value *args, int64_t argc)
 {
 	char why[PROFILE_WHY_BYTES];
@@ -471,8 +471,8 @@ static value end_of(struct context *ctx, value *args, int64_t argc)
 	return V_UNSPEC;
 }
 
-/* Errors leave from here, and not from where they were raised: one that has used up the stack
- * passes over all that is to be run on the way to the next catcher, which has to be this one. */
+/* Errors leave from this catcher, not from the place of the error: an error that has used up the
+ * stack skips all winders on the way to the next catcher. The outer winders still run. */
 static value run_body(struct context *ctx, value *args, int64_t argc)
 {
 	struct catcher catcher;

@@ -12,7 +12,7 @@ struct profile_request {
 	const char *path;  /* of the report */
 	const char *title; /* NULL: none */
 	int64_t rate;      /* samples a second and thread */
-	int by_wall_clock; /* threads that wait are sampled, too */
+	int by_wall_clock; /* also sample waiting threads */
 	int is_folded;     /* lines instead of an SVG */
 	int is_icicle, is_reversed;
 };
@@ -29,19 +29,19 @@ enum profile_key {
 };
 enum profile_key profile_keyword(value symbol);
 
-/* profile_is_folded: what a file's name says of its form. */
+/* profile_is_folded: the form of the report by the file's name. */
 int profile_is_folded(const char *path);
 
-/* profile_begin: sample all threads of the process. Returns a number above 0 that is the profile's,
- * or one of these and why: nothing runs then, and no file was touched. */
+/* profile_begin: sample all threads of the process. Returns the number of the profile, above 0, or
+ * a constant below with the reason in `why`: then no profile runs and no file was touched. */
 enum { PROFILE_REFUSED = 0, PROFILE_NO_FILE = -1 };
 int64_t profile_begin(struct context *ctx, const struct profile_request *request, char *why);
 
-/* profile_finish: stop whatever runs and write it, where the process ends. 0: it could not be
- * written; said on standard error. */
+/* profile_finish: stop and write a running profile, at the end of the process. Returns 0 when the
+ * report could not be written; the reason is on standard error. */
 int profile_finish(struct context *ctx);
 
-/* profile_describe: a line about the last profile that ended: samples, and those that were lost. */
+/* profile_describe: a line about the last ended profile: counts of taken and lost samples. */
 void profile_describe(char *text, size_t bytes);
 
 #endif

@@ -75,7 +75,7 @@ struct reader {
 };
 
 static value read_value(struct reader *r);
-/* What read_value returns at a closing parenthesis and at a dot, which no datum equals. */
+/* Results of read_value at a closing parenthesis and at a dot; no datum equals them. */
 enum { CLOSE = 0x82, DOT = 0x92 };
 
 static _Noreturn void fail(struct reader *r, const char *message)
@@ -326,7 +326,7 @@ static value read_word(struct reader *r, const char *word)
 	return number;
 }
 
-/* After "#". V_UNDEF: it was a comment. */
+/* Reads the rest after "#". Returns V_UNDEF for a comment. */
 static value read_hash(struct reader *r)
 {
 	char word[64];
@@ -413,7 +413,7 @@ static value read_value(struct reader *r)
 	}
 }
 
-/* V_EOF at the end. */
+/* Returns V_EOF at the end. */
 value read_datum(struct context *ctx, struct port *port, value positions)
 {
 	struct reader r = {ctx, port, positions};

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
- * stacks.c: contexts and fibers, their stacks, the switch between them, and how the collector sees
- * them. The list of contexts and the list of fibers that own stacks are process-wide; their lock is
- * a leaf. The collector walks both in the stopped world without it: each change of a list is one
- * store. A switch happens under the collector's own lock, so that no stop falls into it.
+ * stacks.c: contexts and fibers, their stacks, the switch between fibers, and the stacks as the
+ * collector sees them. The lists of contexts and of fibers with stacks are process-wide, under one
+ * leaf lock. The collector walks both in the stopped world without the lock: each change of a list
+ * is one store. A switch holds the collector's own lock, so that no stop comes during a switch.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
-#define GC_THREADS /* without it GC_alloc_lock is an empty macro */
+#define GC_THREADS /* otherwise GC_alloc_lock is an empty macro */
 #include <gc/gc.h>
 #include <gc/gc_mark.h>
 #include <sys/mman.h>
@@ -32,7 +32,7 @@ static char *pooled[POOLED_MAPPINGS];
 static int pooled_count;
 static GC_push_other_roots_proc previous_push;
 
-/* ---- what the collector sees ---- */
+/* ---- stacks as the collector sees them ---- */
 
 static void push_values(value *base, value *fp, value *arg_top, value *end)
 {
@@ -47,7 +47,7 @@ static void push_values(value *base, value *fp, value *arg_top, value *end)
 	if (top > end)
 		top = end;
 	GC_push_all_eager(base, top);
-	/* What popped frames left must not live on in frames that will cover it. */
+	/* Values of popped frames must not live on in new frames at the same place. */
 	size_t left = (size_t)(end - top);
 	memset(top, 0, (left < CLEARED_SLOTS ? left : CLEARED_SLOTS) * sizeof *top);
 }
@@ -266,7 +266,7 @@ static void take_stacks(struct fiber *fiber)
 	fiber->resumer = NULL;
 }
 
-/* Runs on from's stack until somebody switches back to it. */
+/* Switches to `to`; returns on the stack of `from` after a switch back. */
 static void switch_fibers(struct context *ctx, struct fiber *from, struct fiber *to,
 			  enum fiber_state state)
 {
@@ -319,7 +319,7 @@ value fiber_resume(struct context *ctx, struct fiber *fiber, value v)
 	return fiber->transfer;
 }
 
-/* V_NONE: the fiber has ended. */
+/* Ends the fiber if v is V_NONE. */
 value fiber_yield(struct context *ctx, value v)
 {
 	struct fiber *self = ctx->fiber;

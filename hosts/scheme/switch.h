@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT
- * switch.h: one C stack for another. switch_<isa>.c implements it.
+ * switch.h: the switch from one C stack to another. switch_<isa>.c implements it.
  */
 #ifndef SCHEME_SWITCH_H
 #define SCHEME_SWITCH_H
 
 #include "vm.h"
 
-/* Saves the registers that the C ABI preserves on the current stack, its pointer in *save, and goes
- * on where the stack `load` was left. */
+/* Saves the registers preserved by the C ABI on the current stack, stores the stack pointer in
+ * *save, and continues the stack whose pointer is `load`. */
 void switch_stacks(struct context *ctx, void **save, void *load);
 
-/* The stack pointer of a stack that has not run yet and will start at entry(ctx of the switch). */
+/* Returns the stack pointer for a new stack; the switch starts entry(ctx of the switch) there. */
 void *switch_prepare(char *high, void (*entry)(struct context *ctx));
 
 #endif

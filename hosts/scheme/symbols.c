@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
- * symbols.c: the process-wide symbol table, and the global variables of one VM. The table is the
- * only state that VM instances share; its lock is a leaf, and nothing is allocated under it.
+ * symbols.c: the process-wide symbol table, and the global variables of one VM. All VM instances
+ * share the table; its lock is a leaf, and nothing is allocated under the lock.
  *
- * The table does not keep symbols: an entry hides the address of its symbol from the collector. At
- * the end of each marking, with the world stopped, the entries of symbols that were not reached are
- * cleared; they go when their chain is walked or the table grows. So chains are whole after each
- * store, and the table grows under the collector's own lock, as none of them may be missed.
+ * The table does not keep symbols alive: an entry hides the address of its symbol from the
+ * collector. At the end of each marking, with the world stopped, entries of dead symbols are
+ * cleared. A cleared entry goes when its chain is walked or the table grows. A stop must miss no
+ * entry: chains are whole after each store, and the table grows under the collector's lock.
  */
 #define GC_THREADS
 #include <gc/gc.h>
@@ -16,7 +16,7 @@
 struct entry {
 	struct entry *next;
 	uint64_t hash;
-	GC_hidden_pointer symbol; /* 0: it died */
+	GC_hidden_pointer symbol; /* 0: the symbol has died */
 };
 
 enum { FIRST_BUCKETS = 1024 };
@@ -25,12 +25,12 @@ static struct {
 	pthread_mutex_t lock;
 	struct entry **buckets;
 	uint64_t count, capacity; /* capacity 0: there are no buckets yet */
-	uint64_t limit;           /* the count at which there may be too few */
+	uint64_t limit;           /* the count at which to look for more buckets */
 } table = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* A name that is looked for: of bytes or of code points. */
+/* The name in a search, of bytes or of code points. */
 struct sought {
-	const char *bytes; /* NULL: */
+	const char *bytes; /* NULL: in chars */
 	const uint32_t *chars;
 	int64_t length;
 };
@@ -79,7 +79,7 @@ void symbols_start(void)
 	GC_set_on_collection_event(forget_dead);
 }
 
-/* From here on the caller's stack keeps it. */
+/* Afterwards the caller's stack keeps the symbol. */
 static void *reveal(void *entry)
 {
 	GC_hidden_pointer hidden = ((struct entry *)entry)->symbol;
@@ -87,7 +87,7 @@ static void *reveal(void *entry)
 	return hidden ? GC_REVEAL_POINTER(hidden) : NULL;
 }
 
-/* [table.lock] Entries of dead symbols leave the chain. */
+/* [table.lock] Removes entries of dead symbols from the chain. */
 static struct symbol *find(const struct sought *name, uint64_t hash)
 {
 	struct entry **at = table.capacity ? &table.buckets[hash % table.capacity] : NULL;
@@ -124,7 +124,7 @@ struct room {
 	uint64_t capacity;
 };
 
-/* [table.lock, the collector's] What is alive moves to the new buckets. */
+/* [table.lock, the collector's] Moves live entries to the new buckets. */
 static void *rehash(void *argument)
 {
 	const struct room *room = argument;
@@ -165,7 +165,7 @@ static void drop_dead(void)
 		}
 }
 
-/* The table is twice as large when half of it is alive. Without memory chains grow longer. */
+/* Drops dead entries; doubles a table still half full. Without memory chains grow longer. */
 static void make_room(void)
 {
 	struct room room = {NULL, FIRST_BUCKETS};
@@ -222,7 +222,7 @@ static value intern_name(const struct sought *name)
 	if (!symbol)
 		insert(entry);
 	pthread_mutex_unlock(&table.lock);
-	/* Only this thread's stack has kept it so far. */
+	/* So far only this thread's stack has kept the symbol. */
 	GC_reachable_here(own);
 	return (value)(symbol ? symbol : own);
 }
@@ -259,7 +259,7 @@ static void grow_cells(struct vm *vm, struct cell **cells, int64_t capacity)
 	vm->cell_capacity = capacity;
 }
 
-/* Called with vm->lock held. NULL: there is none of that name. */
+/* Called with vm->lock held. Returns NULL without a cell of this name. */
 static struct cell *find_cell(struct vm *vm, const struct symbol *name)
 {
 	struct cell *cell = NULL;
@@ -271,7 +271,7 @@ static struct cell *find_cell(struct vm *vm, const struct symbol *name)
 	return cell;
 }
 
-/* Room for one more. Called without the lock. */
+/* Makes room for one more cell. Called without the lock. */
 static void make_cell_room(struct vm *vm)
 {
 	pthread_mutex_lock(&vm->lock);
@@ -327,7 +327,7 @@ void cell_set(struct context *ctx, struct cell *cell, value v)
 		ctx->vm->hooks.cell_changed(ctx, cell);
 }
 
-/* Each built-in is bound twice: to its name and to the one that forms.c uses. */
+/* Each built-in is bound twice: to its name and to the hidden name for forms.c. */
 void define_prims(struct context *ctx, const struct prim_def *defs, size_t count)
 {
 	char hidden[96];

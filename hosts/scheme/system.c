@@ -128,7 +128,7 @@ PRIM(delete_file)
 	return V_UNSPEC;
 }
 
-/* 0 in the child, which has this thread only: locks that others hold would stay locked in it. */
+/* Returns 0 in the child. Refused beside other threads: their locks would stay locked. */
 PRIM(fork_process)
 {
 	UNUSED;
@@ -141,7 +141,7 @@ PRIM(fork_process)
 	return make_fixnum(child);
 }
 
-/* The exit code of a child, or 128 and the signal that ended it. */
+/* Returns the exit code of a child, or 128 and the signal that ended the child. */
 PRIM(wait_process)
 {
 	int status;

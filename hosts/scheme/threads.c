@@ -68,7 +68,7 @@ static void *thread_main(void *argument)
 		thread->failed = 1;
 		thread->result = V_NONE;
 	}
-	/* Before the thread can be joined: who has joined all of them finds none running. */
+	/* Before any join can return: after joining all threads a program finds none running. */
 	vm->threads_running--;
 	pthread_mutex_lock(&thread->lock);
 	thread->state = THREAD_DONE;
@@ -165,7 +165,7 @@ PRIM(thread_sleep)
 	double seconds = double_of(args[0]);
 	struct timespec left = {.tv_sec = (time_t)seconds};
 	left.tv_nsec = (long)((seconds - (double)left.tv_sec) * 1e9);
-	/* The collector's stop signal interrupts it. */
+	/* The collector's stop signal interrupts nanosleep. */
 	while (nanosleep(&left, &left) && errno == EINTR)
 		;
 	return V_UNSPEC;

@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: MIT
- * trampolines.c: names for what is interpreted (--trampolines). Each activation of interp_run is
- * entered through a trampoline of the procedure that it begins with: a frame with the procedure's
- * name, which profilers, debuggers and unwinders see between two frames of the interpreter.
+ * trampolines.c: names for interpreted procedures (--trampolines). Each activation of interp_run is
+ * entered through a trampoline of its first procedure: a frame with the procedure's name, which
+ * profilers, debuggers and unwinders see between two frames of the interpreter.
  *
- * Every call that is no tail call makes such a frame: procedures have an entry that is not
- * interp_entry, so that the interpreter's loop leaves each call to it and never goes on in a callee
- * by itself. A tail call makes none beside it: the activation returns V_TAIL through its
- * trampoline, and interp_finish, or the thunk of machine code, enters the next procedure through
- * that one's own.
+ * Every non-tail call makes such a frame. Procedures have an entry other than interp_entry, so the
+ * interpreter's loop leaves each call to this entry and never goes on in a callee. A tail call adds
+ * no frame: the activation returns V_TAIL through its trampoline, and interp_finish, or the thunk
+ * of machine code, enters the next procedure through the trampoline of that procedure.
  *
- * A procedure has one owner for its trampoline, beside the JIT's, for entering machine code has
- * another convention. The owner's cell leads to the trampoline, or to interp_run itself while there
- * is no room for one; a trampoline that was discarded is made again. Owner and trampoline die with
- * the procedure's code.
+ * A procedure has one owner for its trampoline, beside the owner of the JIT, because entering
+ * machine code has another convention. The owner's cell leads to the trampoline, or to interp_run
+ * itself while there is no room for a trampoline; a discarded trampoline is made again. Owner and
+ * trampoline die with the procedure's code.
  */
 #define GC_THREADS
 #include <gc/gc.h>
@@ -34,7 +33,7 @@ value trampoline_entry(struct context *ctx, value *fp, int64_t argc)
 	return interp_entry(ctx, fp, argc);
 }
 
-/* NULL: no memory. */
+/* Returns NULL without memory. */
 static struct named *named_of(struct context *ctx, struct code *code)
 {
 	struct named *named = __atomic_load_n((struct named **)&code->trampoline, __ATOMIC_ACQUIRE);
@@ -57,7 +56,7 @@ static struct named *named_of(struct context *ctx, struct code *code)
 	return named;
 }
 
-/* Without room nothing is lost but the name; it is tried again now and then. */
+/* Without room only the name is lost; another try follows now and then. */
 static void make_trampoline(struct jit_vm *jit, const struct named *named)
 {
 	struct ch_block block;
@@ -67,7 +66,7 @@ static void make_trampoline(struct jit_vm *jit, const struct named *named)
 	enum ch_status status = ch_trampoline_make(named->owner, CH_TRAMPOLINE_FRAMED,
 						   (const void *)interp_run, 0, NULL, NULL, &block);
 	jit->trampolines_full = status != CH_OK;
-	/* A block that died before it was entered, where others collect, is made the next time. */
+	/* A block freed by another collection before it is the entry is made again later. */
 	if (status == CH_OK && ch_owner_set_entry(named->owner, block) != CH_OK)
 		return;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * value.h: what a Scheme value looks like, bit by bit. Knows no procedure of the VM but its types.
+ * value.h: the bits of a Scheme value and the types of heap objects. Knows no procedure of the VM.
  *
  *   fixnum     n << 1 | 1                63 bits, overflow goes to a flonum
  *   pointer    16-byte aligned           the first word of the object is exactly its type
@@ -22,7 +22,7 @@ enum {
 	V_NIL = 0x22,
 	V_UNSPEC = 0x32,
 	V_EOF = 0x42,
-	V_UNDEF = 0x52, /* unbound cell, uninitialised letrec variable; no program ever holds it */
+	V_UNDEF = 0x52, /* unbound cell or uninitialised letrec variable; no program holds this */
 	V_TAIL = 0x62,  /* marker of frame.h: "jump to ctx->tail_entry at ctx->tail_fp" */
 	V_NONE = 0x72,  /* no value: a hook declined, an absent argument */
 	V_CHAR_TAG = 0x0A,
@@ -87,7 +87,7 @@ struct symbol {
 	uint64_t header;
 	struct string *name;
 	uint64_t hash;
-	uint64_t form; /* number of the special form that it names, or 0 (expand.c) */
+	uint64_t form; /* number of the special form of this name, or 0 (expand.c) */
 };
 struct closure {
 	uint64_t header;
@@ -107,7 +107,7 @@ struct rtd {
 	value fields; /* list of symbols */
 	int64_t count;
 };
-struct condition { /* what `error` and failing primitives raise */
+struct condition { /* raised by `error` and by failing primitives */
 	uint64_t header;
 	value message; /* string */
 	value irritants;
@@ -121,8 +121,8 @@ struct record {
 	value fields[];
 };
 
-/* struct cell: one global variable of one VM. `assumption`, `version` and `jit` belong to the
- * code generator: globals.c only bumps `version` when a bound cell gets another value. */
+/* struct cell: one global variable of one VM. `assumption`, `version` and `jit` belong to the code
+ * generator. cell_set (symbols.c) increments `version` when a bound cell gets another value. */
 struct cell {
 	uint64_t header;
 	value content; /* V_UNDEF: unbound */
@@ -130,7 +130,7 @@ struct cell {
 	uint64_t assumption;
 	uint64_t version;
 	void *jit;
-	uint64_t is_builtin; /* still the built-in procedure that the compiler may open-code */
+	uint64_t is_builtin; /* content is a built-in that the compiler may open-code */
 	struct cell *next;
 };
 
@@ -154,7 +154,7 @@ static inline int is_type(value v, uint64_t type)
 static inline int is_char(value v) { return (v & 0xff) == V_CHAR_TAG; }
 static inline uint32_t char_of(value v) { return (uint32_t)(v >> 8); }
 static inline value make_char(uint32_t c) { return (value)c << 8 | V_CHAR_TAG; }
-/* No character, for text has none of them on its own. */
+/* A surrogate is not a character: text contains no surrogate alone. */
 static inline int is_surrogate(uint32_t c) { return c >= 0xd800 && c < 0xe000; }
 static inline value make_bool(int b) { return b ? V_TRUE : V_FALSE; }
 static inline int is_true(value v) { return v != V_FALSE; }

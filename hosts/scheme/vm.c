@@ -30,8 +30,8 @@ static void ignore_warning(char *message, GC_word argument)
 	(void)argument;
 }
 
-/* The collector's variables hold addresses of its heap's parts. An object that begins with such a
- * part would never die, nor what it leads to. */
+/* The collector's variables hold addresses of parts of its heap. An object at the start of such a
+ * part, and all objects reachable from there, would never die. */
 static int has_roots(const char *library, void *low, size_t bytes)
 {
 	(void)low;
@@ -41,14 +41,14 @@ static int has_roots(const char *library, void *low, size_t bytes)
 
 static void start_collector(void)
 {
-	/* Heap objects are only pointed to by their start; stacks are scanned for inner pointers
-	 * all the same. It saves the extra byte that would double a flonum. */
+	/* Heap objects are only referenced by their start; stacks are scanned for inner pointers
+	 * all the same. Without interior pointers no extra byte doubles the size of a flonum. */
 	GC_set_abort_func(end_with_message);
 	GC_set_all_interior_pointers(0);
 	GC_register_has_static_roots_callback(has_roots);
 	GC_set_handle_fork(1); /* fork-process */
 	GC_INIT();
-	/* The heap grows to twice what lives before it is collected, not by a third of it. */
+	/* Collect when the heap is twice the live objects, not a third larger. */
 	if (!getenv("GC_FREE_SPACE_DIVISOR"))
 		GC_set_free_space_divisor(1);
 	GC_set_warn_proc(ignore_warning);
@@ -59,7 +59,7 @@ static void start_collector(void)
 	stacks_init();
 }
 
-/* The prelude's procedures get the names that forms.c uses too. */
+/* Binds the prelude's procedures to hidden names, too, for forms.c. */
 static void hide_prelude(struct context *ctx)
 {
 	char hidden[96];
@@ -95,7 +95,7 @@ static int load_image(struct context *ctx)
 	return 0;
 }
 
-/* What raises when there is no memory, in place of a condition that would be made then. */
+/* Makes the condition for errors without memory, when no condition can be made. */
 static value make_memory_error(struct context *ctx)
 {
 	struct condition *c = alloc_bytes(ctx, T_CONDITION, sizeof *c);
@@ -107,7 +107,7 @@ static value make_memory_error(struct context *ctx)
 	return (value)c;
 }
 
-/* Why not, or NULL. */
+/* Returns NULL, or the reason for a failure. */
 static const char *fill(struct context *ctx)
 {
 	struct vm *vm = ctx->vm;
@@ -233,7 +233,7 @@ void vm_enable_hooks(struct vm *vm, const struct vm_hooks *hooks) { vm->hooks = 
 
 /* ---- running text ---- */
 
-/* A program that defines a built-in's name anywhere at its top level means its own everywhere. */
+/* A built-in's name defined anywhere at a program's top level means the definition everywhere. */
 static void prescan(struct context *ctx, struct port *port)
 {
 	static const char word[] = "\n(define ";
@@ -321,7 +321,7 @@ static void report_whole(struct context *ctx, struct port *text, value error)
 	}
 }
 
-/* What was written of it, or place and message. A port on a descriptor needs no memory for it. */
+/* Prints the written part, or place and message. A port on a descriptor needs no memory. */
 static void report_part(struct context *ctx, const struct port *text, value error)
 {
 	struct port *port = ctx->vm->error_output;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * vm.h: one VM instance, one context per thread, the hooks of a code generator, and what the files
- * of this folder offer each other. No mutable state is process-wide but the symbol table
+ * vm.h: one VM instance, one context per thread, the hooks of a code generator, and the interfaces
+ * between the files of this folder. The only process-wide mutable state is the symbol table
  * (symbols.c), the collector's list of contexts (stacks.c), the code heap (jit.c) and its profile
  * (profile.c).
  */
@@ -27,77 +27,77 @@ struct vm_options {
 	int64_t gc_every_calls;         /* collect at every Nth interpreted call; 0: never */
 	int64_t stack_bytes;            /* value stack of each thread; 0: 64 MiB */
 	int gc_every_stub;
-	int lines; /* code has source lines, whoever may ask for them */
+	int lines; /* code has source lines, with or without a reader */
 	int trampolines; /* interpreted procedures run through named trampolines */
 	const char *sinks;
-	const char *load;    /* an image to begin with; NULL: with the prelude */
-	const char *dump_ir; /* folder for listings of bytecode; NULL: none are written */
+	const char *load;    /* an image to begin with; NULL: begin with the prelude */
+	const char *dump_ir; /* folder for listings of bytecode; NULL: no listings */
 };
 
-/* struct vm_hooks: what a code generator plugs in. Each may be null. */
+/* struct vm_hooks: the callbacks of a code generator. Each may be null. */
 struct vm_hooks {
 	void (*code_created)(struct context *ctx, struct code *code);
-	/* At each LOOP instruction: NULL to go on, or machine code that runs the activation on from
-	 * there to its end and returns its value (argc is 0 and means nothing). */
+	/* At each LOOP instruction. Returns NULL to go on, or machine code that runs the activation
+	 * to its end and returns the value (argc is 0 and means nothing). */
 	machine_entry *(*loop_head)(struct context *ctx, value *fp, const struct insn *pc);
-	/* interp_run, by another way: what interp_activate calls. */
+	/* Replaces interp_run; interp_activate calls this hook. */
 	value (*run)(struct context *ctx, value *fp, const struct insn *pc);
 	/* A bound cell has got another value (called after the store). */
 	void (*cell_changed)(struct context *ctx, struct cell *cell);
-	/* NULL, or why the thread cannot run; then thread_ended does not come. */
+	/* Returns NULL, or why the thread cannot run; then thread_ended is not called. */
 	const char *(*thread_started)(struct context *ctx);
 	void (*thread_ended)(struct context *ctx);
 	int (*fiber_created)(struct context *ctx, struct fiber *fiber); /* 0: no memory */
 	void (*fiber_suspending)(struct context *ctx, struct fiber *fiber, void *lowest_sp);
 	void (*fiber_resumed)(struct context *ctx, struct fiber *fiber);
 	void (*fiber_ended)(struct context *ctx, struct fiber *fiber);
-	/* Served where interrupts are: at LOOP and procedure entry, when ctx->interrupt is set. */
+	/* Called at LOOP and at procedure entry when ctx->interrupt is set. */
 	void (*poll)(struct context *ctx);
 };
 
-/* struct stack_state: all that a switch between fibers exchanges. */
+/* struct stack_state: the state exchanged by a switch between fibers. */
 struct catcher;
 struct escape;
 struct stack_state {
-	value *fp;          /* the innermost frame */
-	value *arg_top;     /* arguments that reach beyond it, or NULL */
-	value *stack_limit; /* no frame may end above it */
+	value *fp;          /* innermost frame */
+	value *arg_top;     /* end of arguments beyond the innermost frame, or NULL */
+	value *stack_limit; /* no frame may end above */
 	value *stack_base, *stack_end;
 	char *c_limit; /* lowest address that C frames of the VM may reach */
 	struct catcher *catcher;
-	struct escape *escape; /* the innermost one that is alive (control.h) */
+	struct escape *escape; /* innermost live escape (control.h) */
 	value handlers;        /* list of procedures, innermost first */
 	value winders;         /* list of (before . after), innermost first */
 };
 
 enum fiber_state { FIBER_NEW, FIBER_RUNNING, FIBER_WAITING, FIBER_SUSPENDED, FIBER_DONE };
 
-/* struct fiber: a C stack and a value stack. The fiber that a thread was born with has no mapping
- * and no thunk. [own thread; the collector reads it in the stopped world] */
+/* struct fiber: a C stack and a value stack. The first fiber of a thread has no mapping and no
+ * thunk. [own thread; the collector reads it in the stopped world] */
 struct fiber {
 	uint64_t header;
 	enum fiber_state state;
-	int failed; /* it ended by an error, which the resumer raises again */
+	int failed; /* ended by an error; the resumer raises the error again */
 	struct fiber *resumer;
-	struct context *owner; /* the thread that made it */
+	struct context *owner; /* the thread that made the fiber */
 	value thunk, transfer;
 	struct stack_state saved;
 	void *saved_sp;      /* of the suspended C stack */
-	char *c_low, *c_high; /* its C stack */
+	char *c_low, *c_high; /* bounds of the C stack */
 	char *mapping;
 	size_t mapping_bytes;
-	struct fiber *next, *previous; /* list of the fibers that own stacks */
+	struct fiber *next, *previous; /* list of the fibers with stacks of their own */
 	uint64_t jit_words[2];
 };
 
 enum { FREE_LISTS = 9, GRANULE_BYTES = 16 };
 
-/* struct context: one thread in one VM. Machine code keeps its address in a register; the fields
- * in front are the ones that it touches. [own thread; the collector in the stopped world] */
+/* struct context: one thread in one VM. Machine code keeps the address of the context in a register
+ * and uses the first fields. [own thread; the collector in the stopped world] */
 struct context {
 	struct stack_state now;
-	const struct insn *pc; /* where a primitive or a slow path was called */
-	machine_entry *tail_entry; /* with tail_fp and tail_argc: what V_TAIL asks for */
+	const struct insn *pc; /* pc of the running call of a primitive or slow path */
+	machine_entry *tail_entry; /* with tail_fp and tail_argc: the target of V_TAIL */
 	value *tail_fp;
 	int64_t tail_argc;
 	void *free_lists[FREE_LISTS]; /* cleared objects of n granules, linked by the first word */
@@ -122,7 +122,7 @@ struct context {
 struct catcher {
 	jmp_buf target;
 	struct stack_state state;
-	struct context *outer; /* thread_context of before */
+	struct context *outer; /* thread_context before */
 	value error;
 };
 
@@ -145,14 +145,14 @@ struct vm {
 	pthread_mutex_t out_lock;
 	struct context *main;
 	struct port *input, *output, *error_output;
-	struct port *standard[3]; /* what these were at first */
-	value load_file; /* name for the code that is being compiled */
-	_Atomic int64_t interpreted_calls_ended; /* of threads that have ended */
+	struct port *standard[3]; /* the first input, output, error_output */
+	value load_file; /* file name for the code being compiled */
+	_Atomic int64_t interpreted_calls_ended; /* sum over ended threads */
 	_Atomic int64_t threads_running;
 	_Atomic int64_t gensyms;
 	void *jit;
 	value traced_returns; /* newest first [lock] */
-	value memory_error;   /* condition for when none can be made */
+	value memory_error;   /* condition for an error without memory for a new condition */
 };
 
 struct prim_def {
@@ -164,13 +164,13 @@ struct prim_def {
 /* ---- vm.c: for main, the tests and stress ---- */
 struct vm *vm_create(const struct vm_options *options);
 void vm_destroy(struct vm *vm);
-/* Both print an error as file:line: message to the error port. 0 done, 1 error, 2 (exit) called. */
+/* Print errors as file:line: message to the error port. 0 done, 1 error, 2 (exit) called. */
 int vm_run_file(struct context *ctx, const char *path);
 int vm_run_text(struct context *ctx, const char *text, size_t bytes, const char *name);
-/* The value of the last form, or V_NONE and ctx->last_error. Prints nothing. */
+/* Returns the value of the last form, or V_NONE with ctx->last_error set. Prints nothing. */
 value vm_eval_string(struct context *ctx, const char *text, const char *name);
 void vm_report_error(struct context *ctx, value error);
-/* A value and a newline, nothing for what is unspecified; 0: it failed, and that was reported. */
+/* Prints a value and a newline, nothing if unspecified. 0: failed and reported. */
 int vm_print(struct context *ctx, value v);
 void vm_capture_output(struct vm *vm);
 const char *vm_captured(struct vm *vm, size_t *bytes);
@@ -200,11 +200,11 @@ void define_prims(struct context *ctx, const struct prim_def *defs, size_t count
 value make_mutex(struct context *ctx);
 int mutex_is_free(value mutex);
 
-/* ---- alloc.c: what is not there is an error, so no lock of ours may be held ---- */
+/* ---- alloc.c: raises an error without memory, so callers hold no lock of this folder ---- */
 void *new_scanned(size_t bytes); /* cleared */
 void *new_plain(size_t bytes);   /* not scanned, not cleared */
 void *grow_scanned(void *block, size_t bytes);
-int memory_begin_grace(void); /* 0: it had begun */
+int memory_begin_grace(void); /* returns 0 if already begun */
 void memory_start(void);
 void memory_limit(void);
 void *alloc_slow(struct context *ctx, size_t granules);
@@ -217,11 +217,11 @@ value string_from(struct context *ctx, const char *utf8);
 value string_from_bytes(struct context *ctx, const char *utf8, size_t bytes);
 char *string_to_utf8(value string, size_t *bytes);
 size_t string_utf8_room(const struct string *s);
-size_t string_write_utf8(const struct string *s, char *out); /* its length, without the 0 */
+size_t string_write_utf8(const struct string *s, char *out); /* returns the length, without the 0 */
 value make_values(struct context *ctx, int64_t count, const value *items);
 value make_list(struct context *ctx, int64_t count, const value *items);
 
-/* alloc_small: a cleared object of that many granules; its header is not yet written. */
+/* alloc_small: returns a cleared object of so many granules; the header is not yet written. */
 static inline void *alloc_small(struct context *ctx, size_t granules)
 {
 	void *object = ctx->free_lists[granules];
@@ -241,7 +241,7 @@ static inline value cons(struct context *ctx, value car, value cdr)
 }
 
 /* ---- errors.c ---- */
-/* Whose catcher is the innermost of this thread; NULL: there is none. */
+/* The context with the innermost catcher of this thread; NULL: there is no catcher. */
 extern _Thread_local struct context *thread_context;
 _Noreturn void raise_error(struct context *ctx, const char *kind, const char *message,
 			   int64_t irritant_count, ...);
@@ -279,7 +279,7 @@ int number_less(struct context *ctx, value a, value b);
 int number_less_equal(struct context *ctx, value a, value b);
 int number_equal(struct context *ctx, value a, value b);
 value make_integer(double number); /* fixnum when it fits, flonum otherwise */
-value parse_number(const char *text, int radix); /* V_FALSE when it is none */
+value parse_number(const char *text, int radix); /* V_FALSE: not a number */
 void format_number(value number, int radix, char *out, size_t bytes);
 
 /* ---- equality, lists ---- */
@@ -324,7 +324,7 @@ void init_jit_primitives(struct context *ctx);
 void init_profiles(struct context *ctx);
 extern const char prelude_source[];
 
-/* the value of an error object's parts, for the printer */
+/* Writes the parts of an error object, for the printer. */
 void write_condition(struct context *ctx, struct port *port, value condition);
 
 #endif

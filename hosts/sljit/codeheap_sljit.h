@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
- * codeheap_sljit.h: the executable allocator of sljit on a code heap. Whoever compiles sljit, or
- * PCRE2, puts it in front: -include codeheap_sljit.h. One file of the program defines
- * `struct ch_heap *codeheap_sljit_heap` and sets it before the first code is made. */
+ * codeheap_sljit.h: the executable allocator of sljit on a code heap. A build of sljit, or PCRE2,
+ * starts with this file: -include codeheap_sljit.h. One file of the program defines `struct ch_heap
+ * *codeheap_sljit_heap` and sets the heap before the first code is made. */
 #ifndef CODEHEAP_SLJIT_H
 #define CODEHEAP_SLJIT_H
 
 #include <codeheap/codeheap.h>
 
-/* Code is written at one address and runs at another, which is at a distance of its own. */
+/* Code is written at one address and runs at another, at a distance of its own. */
 #define SLJIT_EXECUTABLE_ALLOCATOR 0
 #define SLJIT_PROT_EXECUTABLE_ALLOCATOR 1
 #define SLJIT_WX_EXECUTABLE_ALLOCATOR 0
@@ -24,7 +24,7 @@ extern struct ch_heap *codeheap_sljit_heap;
 /* A thread makes one piece of code at a time. */
 static _Thread_local struct ch_code codeheap_sljit_code;
 
-/* data: what sljit_generate_code was given: the name of the code, or NULL. */
+/* data: the argument of sljit_generate_code: the name of the code, or NULL. */
 static inline void *codeheap_sljit_open(size_t bytes, const void *data)
 {
 	struct ch_open open = {.size = sizeof open,
@@ -37,7 +37,7 @@ static inline intptr_t codeheap_sljit_offset(void)
 {
 	return (intptr_t)codeheap_sljit_code.exec - (intptr_t)codeheap_sljit_code.write;
 }
-/* sljit hears of no failure here: code that is not committed is traps. */
+/* sljit hears of no failure here: uncommitted code is traps. */
 static inline void codeheap_sljit_commit(const void *end)
 {
 	struct ch_code *code = &codeheap_sljit_code;

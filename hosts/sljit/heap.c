@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * heap.c: the heap of a program with sljit in it, made before main; it is told when code is freed
- * at its end. CODEHEAP_SINKS and the other variables of the library hold for it. */
+ * heap.c: the heap of a program with sljit, made before main and checked at the program's end.
+ * CODEHEAP_SLJIT_SAYS asks for counts. CODEHEAP_SINKS and the library's other variables hold. */
 #include <codeheap/codeheap.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * llvm.cc: the functions as IR, compiled and held by LLVM 14's LLJIT with its usual memory manager.
- * Its listener for perf is attached, as its own tool lli has it. */
+ * LLVM's listener for perf is attached, as in LLVM's own tool lli. */
 #include "why.h"
 
 #include <llvm-c/Core.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * peers.cc: code memory by mmap alone, by a code cache as VMs write it for themselves, by AsmJit's
- * JitRuntime, and by the code heap. LLVM, which takes no bytes, has a file of its own. */
+ * peers.cc: code memory by mmap alone, by a code cache as VMs write, by AsmJit's JitRuntime, and by
+ * the code heap. LLVM takes no bytes, and has a file apart (llvm.cc). */
 #include "why.h"
 
 #include <asmjit/x86.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * why.cc: README's table. Each cell is a run of its own in a child process: the same attack on code
- * memory of another kind, and what came of it, in a few words. Without arguments it prints the
- * table; with the numbers of a row and a column it prints that cell. */
+ * why.cc: README's table. Each cell is a run in a child process: the same attack on code memory of
+ * another kind, and the outcome in a few words. Without arguments the program prints the table;
+ * with the numbers of a row and a column it prints that cell. */
 #include "why.h"
 
 #include <cerrno>
@@ -29,14 +29,14 @@ static int call(void *code, callback *first = nullptr)
 	return reinterpret_cast<int (*)(callback *)>(code)(first);
 }
 
-/* --- a run: what a child said on one pipe, and how it ended --- */
+/* --- a run: the output of a child, and how the child ended --- */
 
 struct outcome {
 	text said; /* stdout and stderr */
 	int signal = 0, status = 0;
 };
 
-/* What a run says for its cell is one line that begins so. */
+/* A run reports its cell as a line that begins with "cell: ". */
 static void tell(const text &cell)
 {
 	std::printf("cell: %s\n", cell.c_str());
@@ -108,7 +108,7 @@ static text jump_into_freed(const peer &p)
 
 enum { FORKS = 1000 };
 
-/* A child of fork has one thread: where that waits for a lock, nobody is there to give it back. */
+/* A child of fork has one thread. If the thread waits for a lock, nobody gives the lock back. */
 static bool waits_for_ever(pid_t child)
 {
 	char path[64], line[64] = "";
@@ -163,8 +163,8 @@ static text fork_beside_a_compiler(const peer &p)
 
 /* --- a denied mprotect --- */
 
-/* What systemd's MemoryDenyWriteExecute= puts on a service: no memory both writable and executable,
- * none that becomes executable. */
+/* The rule of systemd's MemoryDenyWriteExecute= for a service: no memory is writable and
+ * executable, and none becomes executable. */
 static bool deny_new_code()
 {
 	enum { ACCESS = offsetof(seccomp_data, args[2]) };
@@ -199,7 +199,7 @@ static text without_new_code(const peer &p)
 
 /* --- names in perf after reuse --- */
 
-/* Names for the address, in the order of a perf map's lines, where perf takes the last one. */
+/* Names for the address, in the order of a perf map's lines. perf takes the last name. */
 static text names_in_map(pid_t process, void *code)
 {
 	char path[64], line[300], name[200];
@@ -281,7 +281,7 @@ static text exception_through(const peer &p)
 static const peer *of_run;
 static void *running;
 
-/* Others compile meanwhile. */
+/* Makes functions in the place of the freed caller. */
 static void free_the_caller()
 {
 	of_run->release(running, true);

@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: MIT
- * why.h: the ways to have code memory that README compares. Each makes the same functions, and
- * frees them; the runs in why.cc know no other difference between them. */
+ * why.h: the ways to have code memory that README compares. Each way makes the same functions, and
+ * frees them; the runs in why.cc treat all ways alike. */
 #ifndef CODEHEAP_WHY_H
 #define CODEHEAP_WHY_H
 
 #include <cstddef>
 #include <cstdint>
 
-/* What a function does beside returning its number. */
+/* A function returns its number, and may call a callback first. */
 enum class kind { RETURNS, CALLS_FIRST };
 using callback = void();
 
 struct peer {
 	const char *title;
-	/* Before the first function of a process. False: this way refuses. */
+	/* Called before the first function of a process. False = the way refuses. */
 	bool (*start)();
-	/* ret  the function's address, nullptr where there is no memory for it */
+	/* ret  the function's address, nullptr without memory */
 	void *(*make)(kind kind, int number, const char *name);
-	/* in   is_running  the caller was called by the function that goes */
+	/* in   is_running  the function to free has called the caller */
 	void (*release)(void *code, bool is_running);
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// cases.cc: what xbyak makes runs from a code heap, and is gone when its generator is. Each case is
+// cases.cc: code made by xbyak runs from a code heap, and goes with its generator. Each case is
 // run in a process of its own, by its name.
 #include "codeheap_xbyak.h"
 
@@ -22,7 +22,7 @@
 	std::_Exit(1);
 }
 
-/* adds what it was made with, in a loop: a label backward and one forward. */
+/* f(what, loops) = what * times * loops, in a loop with labels backward and forward. */
 struct adder : Xbyak::CodeGenerator {
 	adder(codeheap_xbyak *memory, int times, size_t bytes, void *how = nullptr)
 	    : Xbyak::CodeGenerator(bytes, how, memory)
@@ -94,7 +94,7 @@ static void freed_code_is_named_by_its_trap()
 	OK(memory.commit(*code));
 	auto fn = code->getCode<int (*)(int, int)>();
 	code.reset();
-	std::signal(SIGTRAP, end_well); // the handler of the heap goes on to it
+	std::signal(SIGTRAP, end_well); // the handler of the heap passes the trap on
 	OK(ch_trap_install(heap));
 	std::freopen("trap.txt", "w", stderr);
 	fn(1, 1);

@@ -34,7 +34,7 @@ class codeheap_xbyak : public Xbyak::Allocator
 	{
 		if (!opened.count(exec))
 			(void)!ch_code_free(heap, exec, CH_RELEASE_NOT_RUNNING);
-		else if (ch_block_abort(&opened[exec]) == CH_OK) // it was not committed
+		else if (ch_block_abort(&opened[exec]) == CH_OK) // not committed
 			opened.erase(exec);
 	}
 	bool useProtect() const override { return false; }

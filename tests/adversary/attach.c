@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * attach.c: threads that the call attaches by which they make code, and that their end detaches,
- * whatever it is. Their records are used again. */
+ * attach.c: a call that makes code attaches the calling thread, and the thread's end, of any kind,
+ * detaches the thread. Thread records are used again. */
 #define _GNU_SOURCE
 #include "codeheap/base/park.h"
 #include "tests/support/heap_rig.h"
@@ -97,7 +97,7 @@ static void end_of_object(void *unused)
 	ends++;
 }
 
-/* The one runs before the library's end of the thread, the other behind it. */
+/* The C++ object ends before the library's own end of the thread, the key's destructor behind. */
 static void *end_with_objects(void *arg)
 {
 	make_and_free();
@@ -109,7 +109,7 @@ static void *end_with_objects(void *arg)
 TEST(objects_of_a_thread_that_end_with_it_may_make_code)
 {
 	rig = rig_start(0);
-	run(come_and_go); /* the library has its key */
+	run(come_and_go); /* the library's key comes first */
 	CHECK_EQ(pthread_key_create(&key, end_of_object), 0);
 	run(end_with_objects);
 	CHECK_EQ(ends, 2);
@@ -124,7 +124,7 @@ static void *wait_for_ever(void *arg)
 	make_and_free();
 	ch_thread_park();
 	waits = 1;
-	/* Not cancelled in a system call: ThreadSanitizer takes it for waiting ever after. */
+	/* Cancelled outside of calls: to ThreadSanitizer a cancelled call never ends. */
 	for (;; sched_yield())
 		pthread_testcancel();
 	return arg;
@@ -184,7 +184,7 @@ TEST(child_of_a_thread_that_a_call_attached_goes_on_with_it)
 	rig_end(&rig);
 }
 
-/* --- what stays CH_E_THREAD --- */
+/* --- calls that stay CH_E_THREAD --- */
 
 static ucontext_t outer, inner;
 static enum ch_status seen;

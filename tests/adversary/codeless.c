@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * codeless.c: children of fork that have no code: by CH_FORK_NONE, because the copy
- * failed, or because no handler ran. They interpret, or end by a fault that is described; they hang
- * nowhere, and write nothing that the parent sees. */
+ * codeless.c: children of fork without code: by CH_FORK_NONE, after a failed copy, or because no
+ * handler ran. Such a child interprets, or ends by a described fault. No child hangs, and no
+ * child writes anything that the parent sees. */
 #define _GNU_SOURCE
 #include "codeheap/look.h"
 #include "tests/support/stage.h"
@@ -44,7 +44,7 @@ static void build(struct stage *stage, void *arg)
 	p->entry = ~(uintptr_t)info.entry;
 }
 
-/* --- the life of such a child --- */
+/* --- the life of a child without code --- */
 
 static void use_every_call(struct play *p)
 {
@@ -118,7 +118,7 @@ EVERY_DRIVER(codeless_child_interprets_and_ends_in_order)
 	if (!pid) {
 		alarm(TEST_PATIENCE_S);
 		use_every_call(p);
-		/* Its own child likewise. */
+		/* The child forks likewise. */
 		pid = fork();
 		if (!pid) {
 			alarm(TEST_PATIENCE_S);
@@ -145,7 +145,7 @@ EVERY_DRIVER(codeless_child_interprets_and_ends_in_order)
 	stage_end(p->stage);
 }
 
-/* --- what runs code all the same --- */
+/* --- a child that runs code all the same --- */
 
 static const struct ch_heap *describing;
 
@@ -202,7 +202,7 @@ EVERY_DRIVER(codeless_child_faults_in_code_and_the_fault_is_described)
 	stage_end(p->stage);
 }
 
-/* The child returns into the frame of code that forked. */
+/* The child returns into the forking frame of code. */
 static uint64_t fork_in_callee(void *arg)
 {
 	struct play *p = arg;
@@ -243,8 +243,8 @@ EVERY_DRIVER(codeless_child_faults_where_it_returns_into_code)
 
 /* --- a copy that fails --- */
 
-/* Each call into the system that the handlers make fails in turn, in the parent and in the child;
- * the child has all of its code, or none. */
+/* Each system call of the fork handlers fails in turn, in the parent and in the child. The child
+ * then has all of its code, or none. */
 EVERY_DRIVER(child_whose_copy_failed_has_no_code_at_all)
 {
 	struct play *p = new_play(stage, CH_FORK_COPY);
@@ -283,11 +283,11 @@ EVERY_DRIVER(child_whose_copy_failed_has_no_code_at_all)
 	stage_end(p->stage);
 }
 
-/* --- a child that no handler ran in --- */
+/* --- a child in which no handler ran --- */
 
 static struct play *interrupted;
 
-/* fork() may not be called here: its handlers would wait for what the thread itself holds. */
+/* _Fork: the handlers of fork() would wait for the locks of the thread itself. */
 static void clone_in_handler(int signal)
 {
 	(void)signal;
@@ -303,7 +303,7 @@ static void clone_in_handler(int signal)
 	_exit(9);
 }
 
-#if CH_TSAN /* it has handlers of its own, and needs them */
+#if CH_TSAN /* TSan needs fork handlers of its own */
 __attribute__((unused)) static void body_child_without_handlers(struct stage *stage)
 #else
 EVERY_DRIVER(child_without_handlers_has_no_code_and_may_replace_itself)
@@ -316,13 +316,13 @@ EVERY_DRIVER(child_without_handlers_has_no_code_and_may_replace_itself)
 	stage_apart(stage, build, p);
 	struct sigaction action = {.sa_handler = clone_in_handler};
 	CHECK_EQ(sigaction(SIGUSR1, &action, NULL), 0);
-	/* The signal comes while its thread has the heap locked. */
+	/* The signal comes while the thread holds the heap lock. */
 	atomic_store(&p->step, 1);
 	ch__heap_lock(stage->heap);
 	CHECK_EQ(raise(SIGUSR1), 0);
 	ch__heap_unlock(stage->heap);
 	expect_exit(p->pid, 0);
-	/* Private memory is the child's own (writes_of_a_child_without_handlers_are_its_own). */
+	/* On procmem memory is the child's own (writes_of_a_child_without_handlers_are_its_own). */
 	if (stage->heap->pool->backend >= CH__BACKEND_PROCMEM) {
 		stage_end(p->stage);
 		return;
@@ -377,8 +377,8 @@ static void make_and_drop(struct stage *stage, void *arg)
 
 static _Atomic(uint32_t) *region_of_another;
 
-/* As it looks when a thread comes to a region that is frozen: it is inside, sees that, and is
- * outside again. Handlers that were there before the library's run between its own. */
+/* Imitates a thread at a frozen region: the thread enters, sees the freeze, and leaves. Handlers
+ * registered before the library's run behind its prepare handler and before its other handlers. */
 static void enter_region(void)
 {
 	if (region_of_another)
@@ -433,8 +433,8 @@ TEST(codeless_child_waits_for_no_region_of_another_thread)
 	fork_beside_a_region(stage_new(STAGE_POLLS), CH_FORK_NONE);
 }
 
-/* A thread may be caught between two steps of its entering a region: the child, which freezes all
- * of them to check its heap and to fork, waits for nobody. */
+/* A thread may be caught between two steps of entering a region. The child freezes all regions to
+ * check its heap and to fork, and waits for no thread. */
 static void fork_without_code(struct stage *stage)
 {
 	skip_if_allocator_forgets_forks();

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * commit_steps_x86_64.c: what a commit of many blocks costs, in instructions: the trap flag counts
- * them. Asked of a commit that is refused for its last block, when it has judged all of them. */
+ * commit_steps_x86_64.c: the cost of a commit of many blocks, in instructions counted by the trap
+ * flag. The counted commit is refused for its last block, when all blocks are judged. */
 #define _GNU_SOURCE
 #include "os/os.h"
 #include "tests/support/heap_rig.h"
@@ -18,7 +18,7 @@ static void count_step(int signal)
 	steps++;
 }
 
-/* Each has an edge to the one before it. */
+/* Each block has an edge to the block before. */
 static void open_all(struct rig *rig, struct ch_code *codes, unsigned count)
 {
 	struct ch_owner owner = rig_owner(rig, "many");
@@ -65,7 +65,7 @@ TEST(commit_of_many_blocks_looks_at_each_a_bounded_number_of_times)
 	rig_end(&rig);
 }
 
-/* Nothing is done but where all can be. */
+/* A commit that cannot do everything does nothing. */
 TEST(commit_of_many_blocks_is_refused_as_a_small_one_is)
 {
 	static struct ch_code codes[FEW];
@@ -75,7 +75,7 @@ TEST(commit_of_many_blocks_is_refused_as_a_small_one_is)
 	codes[FEW - 1] = codes[3];
 	CHECK_EQ(ch_block_commit(codes, FEW), CH_E_ARG);
 	codes[FEW - 1] = last;
-	/* Without the one that the first of them has an edge to. */
+	/* codes[0] is left out, and codes[1] has an edge to codes[0]. */
 	CHECK_EQ(ch_block_commit(codes + 1, FEW - 1), CH_E_STATE);
 	ch__os_fail_at(1, false);
 	enum ch_status status = ch_block_commit(codes, FEW);

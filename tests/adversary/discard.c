@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * discard.c: everything is discarded: what stacks hold is kept and counted, the rest is
- * freed and counted, by any thread and as often as one likes; what is compiled afterwards finds a
- * heap like new. A discard in which a thread does not stop is in world.c. */
+ * discard.c: discards of everything. Blocks held by stacks are kept and counted, all others freed
+ * and counted, by any thread and any number of times. Code compiled afterwards finds a heap like
+ * new. A discard in which a thread does not stop is in world.c. */
 #include "tests/support/stage.h"
 
 #include <string.h>
@@ -28,7 +28,7 @@ static struct play *new_play(struct stage *stage)
 	return stage_play(stage, sizeof(struct play));
 }
 
-/* Whether a discard collects: else the VM's collector does, later. */
+/* Whether a discard collects. On other drivers the VM's collector collects, later. */
 static bool collects(const struct stage *stage)
 {
 	return stage->driver == STAGE_POLLS || stage->driver == STAGE_SIGNALS;
@@ -67,7 +67,7 @@ static uint64_t yield_in_callee(void *arg)
 	return 3;
 }
 
-/* From inside code: its own frame, a parked thread's and a fiber's hold three blocks. */
+/* Called from code. The frames of this thread, a parked thread and a fiber hold a block each. */
 static uint64_t discard_in_callee(void *arg)
 {
 	struct play *p = arg;
@@ -78,7 +78,7 @@ static uint64_t discard_in_callee(void *arg)
 	DISCARD(stage, 0, 3);
 	for (int i = 0; i < 3; i++)
 		CHECK_EQ(block_state(p->held[i].block), CH_BLOCK_NOTENTRANT);
-	/* Not what it was about: one that is for ever, and one that is being built. */
+	/* A discard leaves an immortal block and an open block alone. */
 	CHECK_EQ(block_state(p->shared.block), CH_BLOCK_LIVE);
 	CHECK_EQ(block_state(p->emitter.code.block), CH_BLOCK_OPEN);
 	return 1;
@@ -106,10 +106,10 @@ static void build_all(struct stage *stage, void *arg)
 	for (int i = 0; i < SOME; i++)
 		if (i != 2)
 			method_constant(stage, &p->some[i], "some", (uint32_t)i);
-	/* Found not entrant by the discard, and freed by it. */
+	/* Blocks that are not entrant before the discard, and are freed by the discard. */
 	method_invalidate(&p->some[0]);
 	method_invalidate(&p->some[1]);
-	/* Without an entry, so that only its being new holds it until then. */
+	/* A block without an entry: until the discard, only being new keeps the block. */
 	struct emitter e;
 	method_new(stage, &p->some[2], "new");
 	method_open(&e, &p->some[2]);
@@ -161,7 +161,7 @@ EVERY_DRIVER(discard_counts_what_it_freed_and_what_stacks_hold)
 	stage_end(p->stage);
 }
 
-/* What is invalidated while its notices come is no business of a discard. */
+/* A block invalidated during the notices of a discard is not counted by the discard. */
 static void invalidate_in_notice(struct stage *stage, struct method *m)
 {
 	struct play *p = stage->user;
@@ -241,14 +241,14 @@ struct sums {
 	uint64_t freed, kept, rounds;
 };
 
-/* Nothing else invalidates, and nothing else collects: so each block that is freed was counted by
- * just one discard, and what one leaves is what is not entrant now. */
+/* Nothing else invalidates or collects here. So exactly one discard counts each freed block, and
+ * the blocks kept by a discard are the blocks not entrant afterwards. */
 static void discard_counted(struct stage *stage, struct sums *sums)
 {
 	size_t freed, kept;
 	bool came = stage_cycle_came(stage, ch_vm_discard(stage->heap, NULL, &freed, &kept));
 	CHECK_EQ(stage_stats(stage).blocks_notentrant_now, kept);
-	/* A thread is inside one, and its stack may have words of some before: not of ever more. */
+	/* A thread is inside one block. Old words on its stack may hold a few blocks more. */
 	CHECK(came ? kept <= KEPT_MOST : freed == 0);
 	sums->freed += freed;
 	sums->kept += kept;
@@ -261,7 +261,7 @@ static void discard_a_lot(struct stage *stage, void *arg)
 	struct sums sums = {0, 0, 0};
 	uint64_t end = now_ns() + storm_ms_of(2000) * UINT64_C(1000000), last = 0;
 	while (now_ns() < end || sums.freed < 3 * THREADS) {
-		/* Three in a row, then the threads compile again. */
+		/* Three discards in a row, then the threads compile again. */
 		for (int i = 0; i < 3; i++)
 			discard_counted(stage, &sums);
 		while (atomic_load(&p->calls) < last + THREADS)
@@ -280,7 +280,7 @@ static void discard_under_eight(struct stage *stage)
 	for (int i = 0; i < THREADS; i++)
 		stage_spawn(stage, &threads[i], run_for_ever, p);
 	stage_wait(&p->ready, THREADS);
-	/* Not by the thread that made the heap. */
+	/* The thread that made the heap does not discard. */
 	stage_apart(stage, discard_a_lot, p);
 	atomic_store(&p->step, 1);
 	for (int i = 0; i < THREADS; i++)
@@ -292,7 +292,7 @@ STAGE_CASE(discards_with_eight_threads_inside_count_each_block_once, _polls, STA
 STAGE_CASE(discards_with_eight_threads_inside_count_each_block_once, _signals, STAGE_SIGNALS,
 	   discard_under_eight)
 
-/* The runners discard, too: each call's counts are its own, and together they miss nothing. */
+/* The runners discard, too. Each call counts its own blocks, and all calls together miss none. */
 static void discard_from_inside(struct stage *stage, void *arg)
 {
 	struct play *p = arg;
@@ -377,7 +377,7 @@ EVERY_DRIVER(code_compiled_after_discards_finds_the_heap_like_new)
 		stage_apart(stage, compile_many, &rounds[i]);
 		DISCARD(stage, MANY, 0);
 		stage_apart(stage, drop_many, NULL);
-		/* Owners go, and the places that waited for another core sync. */
+		/* Frees the owners, and the places that waited for another core sync. */
 		stage_collect(stage);
 		stage_collect(stage);
 		empty[i] = stage_stats(stage);
@@ -389,7 +389,7 @@ EVERY_DRIVER(code_compiled_after_discards_finds_the_heap_like_new)
 		CHECK_EQ(empty[i].pages_now, 0);
 	}
 	for (int i = 1; i < ROUNDS; i++) {
-		/* No call of the system more than a heap takes that was never used. */
+		/* No more system calls than in a heap never used before. */
 		if (rounds[i].os_calls > rounds[0].os_calls)
 			FAIL("round %d: %llu calls of the system, not %llu", i,
 			     (unsigned long long)rounds[i].os_calls,
@@ -398,14 +398,14 @@ EVERY_DRIVER(code_compiled_after_discards_finds_the_heap_like_new)
 		CHECK_EQ(rounds[i].full.code_bytes_now, rounds[0].full.code_bytes_now);
 		CHECK(empty[i].committed_bytes_now <= empty[0].committed_bytes_now);
 	}
-	/* Side memory grows by what it remembers of freed blocks, until those are 65,536. */
+	/* Side memory grows by the tombstones of freed blocks, up to 65,536 tombstones. */
 	size_t kept = (MANY + CH__SEGMENT_RECORDS) * sizeof(struct ch__tombstone);
 	for (int i = 2; i < ROUNDS; i++)
 		CHECK(empty[i].metadata_bytes_now <= empty[i - 1].metadata_bytes_now + kept);
 	stage_end(p->stage);
 }
 
-/* --- nothing that could be freed --- */
+/* --- nothing to free --- */
 
 static uint64_t discard_and_compile(void *arg)
 {
@@ -416,7 +416,7 @@ static uint64_t discard_and_compile(void *arg)
 	unsigned wanted = atomic_load(&stage->wanted);
 	for (int i = 0; i < 100; i++)
 		ch_thread_poll();
-	/* No request follows from what cannot be freed. */
+	/* Blocks that cannot be freed cause no further request. */
 	CHECK(atomic_load(&stage->wanted) <= wanted + 1);
 	method_constant(stage, &p->late, "late", 5);
 	CHECK_EQ(method_call(&p->late, NULL), 5);
@@ -437,7 +437,7 @@ EVERY_DRIVER(discards_with_nothing_to_free_end_and_compiling_goes_on)
 	stage_end(p->stage);
 }
 
-/* --- one of two instances --- */
+/* --- discard of a single instance --- */
 
 static struct ch_block hit_other(void *user, struct ch_branch branch, void *branch_user,
 				 struct ch_regs *regs)
@@ -448,7 +448,7 @@ static struct ch_block hit_other(void *user, struct ch_branch branch, void *bran
 	return (struct ch_block){0};
 }
 
-/* Calls one of the first instance's blocks by a branch, and polls. */
+/* Emits code that calls a block of the first instance by a branch, and polls. */
 static void build_other(struct stage *stage, void *arg)
 {
 	struct play *p = arg;
@@ -494,7 +494,7 @@ static void discard_one(struct stage *stage)
 	struct play *p = new_play(stage);
 	struct ch_ops ops = {.size = sizeof ops, .branch_hit = hit_other};
 	struct stage_thread threads[RUNNERS];
-	size_t left = 0; /* some runner's stack may hold one a while longer */
+	size_t left = 0; /* a runner's stack may hold a block longer */
 	CHECK_EQ(ch_vm_attach(stage->heap, &ops, p, &p->other), CH_OK);
 	stage_apart(stage, build_other, p);
 	for (int i = 0; i < RUNNERS; i++)
@@ -509,7 +509,7 @@ static void discard_one(struct stage *stage)
 		stage_cycle_came(stage, ch_vm_discard(stage->heap, stage->vm, &freed, &kept));
 		CHECK_EQ(freed + kept, left + 1);
 		left = kept;
-		/* The other one's code is where it was and runs; its branch is at its stub. */
+		/* The other instance's code is in place and runs, its branch at the stub. */
 		CHECK_EQ(block_state(p->other_block), CH_BLOCK_LIVE);
 		CHECK(*ch_owner_cell(p->other_owner) != stage_fallback);
 		int hits = atomic_load(&p->holding);

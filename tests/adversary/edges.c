@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * edges.c: owners that are released while others attach edges to what they own, and while
- * others open blocks for them and fork: an edge that was granted holds its block, and a child of
- * fork has no place that no block has. */
+ * edges.c: releases of owners while other threads attach edges to the owners' blocks, or open
+ * blocks for the owners and fork. A granted edge holds its block. In a child of fork no place is
+ * taken without a block. */
 #define _GNU_SOURCE
 #include "codeheap/life/life.h"
 #include "pages/inner.h"
@@ -53,8 +53,8 @@ static void attach_edge(struct stage *stage, void *arg)
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
 }
 
-/* A release looks for edges and kills with the owner's list locked: as long as it does, nobody
- * attaches another one. */
+/* A release locks the owner's list while it looks for edges and kills blocks. Meanwhile no thread
+ * attaches a further edge. */
 TEST(edge_is_not_attached_while_a_release_looks_for_edges)
 {
 	struct play *p = new_play(stage_new(STAGE_POLLS));
@@ -185,7 +185,7 @@ static void fork_beside_opens(bool is_span)
 	struct stage_thread t;
 	p->hot_bytes = is_span ? A_SPAN : 100;
 	CHECK_EQ(ch_owner_create(p->stage->vm, "dead", stage_fallback, NULL, &p->owner), CH_OK);
-	/* Its record stays while it has a block. */
+	/* The owner's record stays while the owner has a block. */
 	struct emitter e;
 	emit_open(&e, p->owner, 16, 0);
 	CHECK_EQ(ch_owner_release(p->owner, CH_RELEASE_COLLECT), CH_OK);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * fibers.c: code whose only frame is on a suspended fiber: over several cycles, with the
- * pool filled meanwhile, moved to another thread, caught in the middle of a switch, and dead before
- * it ended. */
+ * fibers.c: code whose only frame is on a suspended fiber: over several cycles, with the pool
+ * filled meanwhile, moved to another thread, caught in the middle of a switch, and dead before its
+ * end. */
 #define _GNU_SOURCE
 #include "tests/support/stage.h"
 
@@ -90,7 +90,7 @@ EVERY_DRIVER(s06_fiber_that_never_goes_on_holds_its_block_only)
 	fiber_start(stage, &p->fiber, run_in_fiber, p);
 	fiber_resume(&p->fiber);
 	method_drop(stage, &p->m);
-	/* Many times what the pool holds: all but one block of it is of use to others. */
+	/* Fills the pool many times: the fiber holds one block, all other room is used again. */
 	static struct method filler;
 	for (int i = 0; i < 200; i++) {
 		stage_apart(stage, fill_pool, &filler);
@@ -153,7 +153,7 @@ EVERY_DRIVER(s07_fiber_goes_on_in_other_threads)
 
 /* --- 8 --- */
 
-/* Told the library that it leaves, and has not left: a cycle comes now. */
+/* The library was told of the suspension, and the fiber still runs: a cycle comes in between. */
 static uint64_t stop_within_the_switch(void *arg)
 {
 	struct play *p = arg;
@@ -253,7 +253,7 @@ EVERY_DRIVER(s08_registers_saved_below_the_announced_sp)
 
 /* --- dead before its end --- */
 
-/* Nothing on its stack will be returned to, and nothing is mapped there any more. */
+/* No thread will return to the dead fiber's stack, and the stack is unmapped. */
 EVERY_DRIVER(fiber_that_dies_unfinished_holds_nothing)
 {
 	struct play *p = new_play(stage);
@@ -275,8 +275,8 @@ EVERY_DRIVER(fiber_that_dies_unfinished_holds_nothing)
 	stage_end(p->stage);
 }
 
-/* A thread that no driver stops, since none knows it, ends a fiber: it may unmap the stack when the
- * call returns, so the call does not return while a stopped world is scanned. */
+/* A thread that no driver knows, and so none stops, ends a fiber. The thread may unmap the stack
+ * when the call returns, so the call does not return while a stopped world is scanned. */
 static void *end_fiber_as_stranger(void *arg)
 {
 	struct play *p = arg;
@@ -319,7 +319,7 @@ EVERY_DRIVER(fiber_ended_by_a_stranger_stays_while_the_world_is_stopped)
 	stage_end(p->stage);
 }
 
-/* --- a storm: they move, go on, recompile what they run, and die --- */
+/* --- a storm: fibers move, go on, recompile running code, and die --- */
 
 enum { RIDERS = 12, RIDING_THREADS = 3, RIDES = 20 };
 
@@ -395,7 +395,7 @@ static void start_rider(struct ride *all, struct rider *r, uint64_t seed)
 
 static void end_rider(struct ride *all, struct rider *r)
 {
-	/* Unfinished, as a rule: the stack is unmapped here. */
+	/* The fiber is unfinished as a rule, and the stack is unmapped here. */
 	atomic_fetch_add(r->fiber.is_done ? &all->ended : &all->killed, 1);
 	fiber_end(&r->fiber);
 	method_drop(all->stage, &r->m);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * fork.c: processes that fork in the middle of everything: isolation of both sides, of
- * grandchildren, locks held by threads that the child does not have. */
+ * fork.c: forks in the middle of everything: the isolation of parent, child and grandchild, and
+ * locks held by threads that the child does not have. */
 #define _GNU_SOURCE
 #include "codeheap/base/heap.h"
 #include "sinks/sinks.h"
@@ -14,7 +14,7 @@
 struct play {
 	struct stage *stage;
 	struct method a, b, c, forker;
-	pthread_rwlock_t world; /* HOST: written by who collects; mutators read */
+	pthread_rwlock_t world; /* HOST: the collector writes, mutators read */
 	_Atomic(int) step, ready;
 	_Atomic(unsigned) made, walks;
 	pid_t pid;
@@ -109,7 +109,7 @@ EVERY_DRIVER(s32_child_and_grandchild_patch_and_collect_for_themselves)
 		relink_in_child(p, 0);
 		_exit(0);
 	}
-	/* Meanwhile the parent's code changes, and the child does not see it. */
+	/* Meanwhile the parent's code changes, unseen by the child. */
 	CHECK_EQ(method_call(&p->a, NULL), 2);
 	expect_exit(pid, 0);
 	CHECK_EQ(method_call(&p->a, NULL), 2);
@@ -161,12 +161,12 @@ static void make_and_drop(struct stage *stage, void *arg)
 		struct ch_open open = {.owner = m.owner, .hot_bytes = 200, .user = &m};
 		if (emit_open_as(&e, &open) == CH_OK) {
 			if (atomic_fetch_add(&p->made, 1) % 3 == 0)
-				stage_pause(); /* so that forks find it half built */
+				stage_pause(); /* so that forks find the block half built */
 			emit_value(&e, 8);
 			emit_ret(&e);
 			method_commit_only(&e, &m);
-			/* It may have waited for the heap through two cycles: then its block is
-			 * gone. */
+			/* The thread may have waited for the heap through two cycles: then the
+			 * block is gone. */
 			enum ch_status status = ch_owner_set_entry(m.owner, m.block);
 			CHECK(status == CH_OK || status == CH_E_STALE);
 			if (status == CH_OK)
@@ -225,13 +225,13 @@ static void unwind_again_and_again(struct stage *stage, void *arg)
 	go_from_world(p);
 }
 
-/* The child's own heap: it compiles, collects, and relinks what the parent made. */
+/* The child compiles, collects, and relinks blocks that the parent made. */
 static void live_as_child(struct play *p)
 {
 	struct stage *stage = p->stage;
 	struct method m;
 	const char *path = NULL;
-	/* A lock of the VM is the VM's matter: another thread may have it. */
+	/* A lock of the VM is the VM's matter: a thread of the parent may have held this lock. */
 	CHECK_EQ(pthread_mutex_init(&stage->lock, NULL), 0);
 	stage_check(stage);
 	CHECK_EQ(stage_stats(stage).threads_now, 1);
@@ -243,7 +243,7 @@ static void live_as_child(struct play *p)
 		CHECK(ch_sink_status(stage->heap, CH_SINK_PERF_MAP, &path, NULL));
 		CHECK_STR(path, own);
 	}
-	/* Where the pool was full of what its parent's threads made. */
+	/* Blocks of the parent's threads may have filled the pool. */
 	stage_collect(stage);
 	stage_collect(stage);
 	method_constant(stage, &m, "child's", 9);
@@ -257,7 +257,7 @@ static void live_as_child(struct play *p)
 		CHECK_EQ(unlink(path), 0);
 }
 
-/* Forks; a child lives and ends. */
+/* Forks, and waits for the child's end. */
 static void fork_once(struct play *p)
 {
 	pid_t pid = fork();
@@ -274,7 +274,7 @@ static void fork_once(struct play *p)
 	CHECK_EQ(method_call(&p->a, NULL), 2);
 }
 
-/* The child returns into the code that forked, and ends behind it. */
+/* The child returns into the code that called, and ends afterwards. */
 static uint64_t fork_in_callee(void *arg)
 {
 	struct play *p = arg;
@@ -313,7 +313,7 @@ static void put_to_work(struct play *p, struct stage_thread *threads)
 	for (int i = 0; i < MAKERS; i++)
 		stage_spawn(stage, &threads[i], make_and_drop, p);
 	stage_spawn(stage, &threads[MAKERS], unwind_again_and_again, p);
-	/* Nobody attaches or detaches while the collector of a host marks. */
+	/* No thread attaches or detaches while the collector of a host marks. */
 	stage_wait(&p->ready, MAKERS + 1);
 	if (stage->driver == STAGE_HOST)
 		ch_thread_park();
@@ -361,8 +361,8 @@ EVERY_DRIVER(s31_fork_while_threads_emit_and_hold_locks)
 		remove_own_folder();
 }
 
-/* A thread that the child does not have stood in the middle of its counting, or had taken pages
- * that no block has yet. */
+/* At the fork a thread of the parent stood in the middle of its counting, or had taken pages for a
+ * block to come. */
 EVERY_DRIVER(s31_child_reclaims_what_a_thread_had_in_its_hands)
 {
 	struct play *p = new_play(stage);
@@ -370,7 +370,7 @@ EVERY_DRIVER(s31_child_reclaims_what_a_thread_had_in_its_hands)
 	struct ch__pool *pool = stage->heap->pool;
 	struct ch_stats before = stage_stats(stage);
 	struct ch__counters *counters = &stage->heap->guest.counters;
-	/* As an open and a commit look that were not counted, and a death that is not yet. */
+	/* Imitates the moment before an open, a commit and a death are counted. */
 	counters->blocks_opened -= 1;
 	counters->blocks_committed -= 2;
 	counters->code_bytes -= 64;
@@ -412,12 +412,12 @@ static void make_wide(const struct rig *rig, void *arg)
 	CHECK_EQ(emit_open_as(&e, &wide->open), CH_OK);
 	emit_value(&e, 5);
 	emit_ret(&e);
-	e.at = e.code.hot_bytes; /* what is not used of a run goes back */
+	e.at = e.code.hot_bytes; /* an unused rest of the run would go back */
 	CHECK_EQ(emit_commit(&e), CH_OK);
 	wide->block = e.code.block;
 }
 
-/* Nothing but the live block is left in the end. */
+/* In the end only the live block is left. */
 static void reuse_the_span(const struct rig *rig, struct wide *dead, const struct wide *live,
 			   const struct ch_stats *before)
 {
@@ -433,9 +433,9 @@ static void reuse_the_span(const struct rig *rig, struct wide *dead, const struc
 	CHECK_EQ(code_call(rig_info(live->block).exec), 5);
 }
 
-/* The span of a dead block, which holds traps, waits for a core sync when the process forks: it
- * goes back once, on either side, and nobody else's goes with it, such as that of a block whose
- * size has a low half of 0. */
+/* The span of a dead block, filled with traps, waits for a core sync when the process forks. The
+ * span goes back once on either side, and no other span goes with it, such as the span of a block
+ * whose size has a low half of 0. */
 TEST(s31_child_frees_the_span_of_a_dead_block_once)
 {
 	uint32_t page = (uint32_t)rig_page_bytes();
@@ -450,7 +450,7 @@ TEST(s31_child_frees_the_span_of_a_dead_block_once)
 		rig_collect(&rig, 1);
 	struct ch_stats before = rig_stats(&rig);
 	CHECK_EQ(before.code_bytes_now, (1 << 19) + page);
-	/* Much does not wait. */
+	/* The span waits, unless more than 64 KiB would wait. */
 	CHECK(3 * page > 1 << 16 || before.quarantine_bytes_now > 2 * page);
 	pid_t pid = fork();
 	if (!pid) {
@@ -479,12 +479,12 @@ static void *fork_away(void *arg)
 	return NULL;
 }
 
-/* The child has their lock free, and what it guards whole. */
+/* In the child the lock of the sinks is free, and the guarded data is whole. */
 TEST(fork_waits_for_who_changes_the_sinks)
 {
 	told = rig_start(4 << 20);
 	pthread_t forker;
-	ch__sinks_lock(told.heap->sinks); /* the lock */
+	ch__sinks_lock(told.heap->sinks);
 	CHECK_EQ(pthread_create(&forker, NULL, fork_away, NULL), 0);
 	TEST_UNTIL(atomic_load(&forked) || thread_is_asleep(atomic_load(&forker_tid)))
 		usleep(1000);
@@ -497,7 +497,7 @@ TEST(fork_waits_for_who_changes_the_sinks)
 	rig_end(&told);
 }
 
-/* Where storms are long. */
+/* The thousand forks are made where storms are long. */
 TEST_LIMIT(s31_thousand_forks_while_threads_work, 120)
 {
 	skip_if_allocator_forgets_forks();

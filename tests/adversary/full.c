@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * full.c: pools of very few pages under eight compiling threads: each CH_E_FULL is
- * followed by a callback after which the open is tried again, and by nothing else; nobody starves,
- * and a pool that has no garbage does not collect without end. */
+ * full.c: pools of very few pages under eight compiling threads. Each CH_E_FULL is followed by a
+ * callback, after which the open is tried again, and by nothing else. No thread starves, and a pool
+ * without garbage does not collect without end. */
 #define _GNU_SOURCE
 #include "codeheap/collector.h"
 #include "tests/support/stage.h"
@@ -12,10 +12,10 @@ enum { THREADS = 8 };
 
 struct play {
 	struct stage *stage;
-	pthread_rwlock_t world; /* HOST: written by who collects; mutators read */
+	pthread_rwlock_t world; /* HOST: the collector writes, mutators read */
 	_Atomic(int) numbers, ready, done, gone, step;
 	_Atomic(unsigned) compiled[THREADS], told[THREADS];
-	_Atomic(bool) collects; /* a thread is at it */
+	_Atomic(bool) collects; /* a thread collects */
 	uint64_t dropped;       /* an owner */
 	unsigned blocks_each;
 	uint32_t hot_bytes;
@@ -36,7 +36,7 @@ static void end_play(struct play *p)
 	stage_end(p->stage);
 }
 
-/* --- the VM's side of it --- */
+/* --- the VM's side --- */
 
 /* Outside of the world a thread is parked. */
 static void enter_world(struct play *p)
@@ -55,7 +55,7 @@ static void leave_world(struct play *p)
 	CHECK_EQ(pthread_rwlock_unlock(&p->world), 0);
 }
 
-/* Attached, and no cycle before all are. */
+/* Returns when all threads are attached. No cycle begins before. */
 static void come_to_world(struct play *p)
 {
 	if (p->stage->driver == STAGE_HOST)
@@ -65,7 +65,7 @@ static void come_to_world(struct play *p)
 	enter_world(p);
 }
 
-/* Detaches when nobody collects any more. */
+/* Returns when no thread collects any more. The caller detaches then. */
 static void go_from_world(struct play *p)
 {
 	leave_world(p);
@@ -75,7 +75,7 @@ static void go_from_world(struct play *p)
 		ch_thread_unpark();
 }
 
-/* Serves a request by one thread, as a VM does at its safepoint. */
+/* A single thread serves a request, as in a VM at its safepoint. */
 static void serve_request(struct play *p)
 {
 	struct stage *stage = p->stage;
@@ -96,7 +96,7 @@ static void serve_request(struct play *p)
 	atomic_store(&p->collects, false);
 }
 
-/* Interprets until the library says that space came; never tries before. */
+/* Interprets until the library says that space came, and tries no open before. */
 static void wait_for_space(struct play *p, unsigned seen)
 {
 	TEST_UNTIL(atomic_load(&p->stage->space) != seen) {
@@ -155,7 +155,7 @@ static void compile_run_drop(struct stage *stage, void *arg)
 			serve_request(p);
 	}
 	atomic_fetch_add(&p->done, 1);
-	/* The last ones may still wait: somebody polls for them until all are done. */
+	/* Other threads may still wait for space: this thread polls for them until all are done. */
 	while (atomic_load(&p->done) < THREADS) {
 		ch_thread_poll();
 		serve_request(p);
@@ -191,7 +191,7 @@ static void compile_in(struct stage *stage, uint32_t pages)
 	       (unsigned long long)stats.opens_full, stage->space, told);
 	CHECK(stats.opens_full > 0);
 	CHECK_EQ(told, stats.opens_full);
-	/* A cycle frees some blocks, and is asked for again when it did. */
+	/* A cycle frees some blocks, and the next request comes only after such a cycle. */
 	CHECK(stats.cycles <= stats.blocks_committed + 10);
 	CHECK(stats.opens_full <= 4 * stats.blocks_committed);
 	end_play(p);
@@ -240,8 +240,8 @@ static enum ch_status try_open(struct ch_owner owner, uint32_t hot_bytes)
 	return status;
 }
 
-/* Right behind a cycle an open fails and a method goes: neither is a reason for another cycle yet,
- * but some time later both are, and nobody calls anything but the poll. */
+/* Right behind a cycle an open fails and a method goes. Both are no reason for another cycle yet.
+ * Some time later both are, and the thread calls nothing but the poll. */
 TEST(s38_request_that_came_too_early_is_made_by_a_later_poll)
 {
 	static const uint64_t AN_HOUR_NS = UINT64_C(3600000000000);
@@ -249,8 +249,8 @@ TEST(s38_request_that_came_too_early_is_made_by_a_later_poll)
 	struct play *p = new_play(stage_new(STAGE_POLLS), 4);
 	struct stage *stage = p->stage;
 	uint32_t count = fill_with_live(stage, all, 512);
-	/* As if the cycle had been a long one, for which it is too early however long this machine
-	 * takes; unless it took so long before that a poll asked again. */
+	/* Pretends that the cycle took an hour: on any machine the next cycle is too early then.
+	 * Repeats, if the machine was so slow that a poll asked before. */
 	do {
 		stage_collect(stage);
 		__atomic_store_n(&stage->heap->cycle_ns, AN_HOUR_NS, __ATOMIC_RELAXED);
@@ -262,7 +262,7 @@ TEST(s38_request_that_came_too_early_is_made_by_a_later_poll)
 	method_drop(stage, &all[0]);
 	CHECK_EQ(stage->wanted, 0);
 	__atomic_store_n(&stage->heap->cycle_ns, 1000000, __ATOMIC_RELAXED);
-	TEST_UNTIL(stage->wanted) { /* the request of the open that failed */
+	TEST_UNTIL(stage->wanted) { /* the request of the failed open */
 		ch_thread_poll();
 		stage_pause();
 	}
@@ -272,7 +272,7 @@ TEST(s38_request_that_came_too_early_is_made_by_a_later_poll)
 	end_play(p);
 }
 
-/* A request that comes while the cycle marks is not answered by it. */
+/* A request made while a cycle marks is not answered by this cycle. */
 static void hold_marking_up(struct stage *stage, struct ch_marker *marker)
 {
 	struct play *p = stage->user;
@@ -316,7 +316,7 @@ TEST(s38_request_that_comes_during_a_cycle_outlives_it)
 
 /* --- requests that no cycle served --- */
 
-/* Invalidates code until the vm is told that a cycle is worth its while. */
+/* Invalidates code until the library asks the vm for a cycle. */
 static void ask_for_a_cycle(struct stage *stage)
 {
 	static struct method m;
@@ -352,7 +352,7 @@ TEST(request_that_a_cycle_given_up_did_not_serve_is_told_again)
 	CHECK_EQ(ch_mark_end(marker, false), CH_OK);
 	ch_thread_poll();
 	CHECK_EQ(stage->wanted, 2);
-	/* What made it worth its while is there as before. */
+	/* The reasons for the request are there as before. */
 	CHECK_EQ(stage->heap->dead_bytes, dead);
 	CHECK_EQ(stage->heap->bytes_since_cycle, opened);
 	stage_collect(stage);
@@ -389,7 +389,7 @@ TEST(request_of_a_cycle_that_found_a_thread_running_is_told_again)
 	end_play(p);
 }
 
-/* --- a pool that is full of live code --- */
+/* --- a pool full of live code --- */
 
 static void ask_in_vain(struct stage *stage, void *arg)
 {
@@ -432,8 +432,8 @@ EVERY_DRIVER(s30_pool_full_of_live_code_does_not_collect_for_ever)
 
 /* --- invalidation of each kind --- */
 
-/* What each has of the library: an entry that becomes a jump, one that is guarded, a branch that
- * leads in, a patch point in a frame, an assumption, an owner. */
+/* A method for each kind of invalidation: an entry that becomes a jump, a guarded entry, a branch
+ * that leads in, a patch point in a frame, an assumption, an owner. */
 struct kinds {
 	struct stage *stage;
 	struct method source, target, patched, guarded, pointed, assumed, released, at_once, rest;
@@ -458,7 +458,7 @@ static void build_entry(struct stage *stage, struct method *m, enum ch_entry ent
 	method_commit(&e, m);
 }
 
-/* From the frame of code that has a patch point behind the call. */
+/* Called by code with a patch point behind the call. */
 static uint64_t invalidate_in_callee(void *arg)
 {
 	struct kinds *k = arg;
@@ -628,8 +628,8 @@ static void open_beside_others(struct stage *stage, void *arg)
 	}
 }
 
-/* An eighth of the pool is alive, and the rest what was dropped, or made a moment ago. With
- * CODEHEAP_TEST_STORM_MS=5000 it is 200,000 opens; each CODEHEAP_TEST_SEED has others. */
+/* An eighth of the pool is alive. The rest was dropped, or made a moment ago. A run with
+ * CODEHEAP_TEST_STORM_MS=5000 has 200,000 opens, different for each CODEHEAP_TEST_SEED. */
 THREADED_DRIVER(opens_that_collect_find_room_beside_each_other)
 {
 	struct stage_thread threads[SHARERS];

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * gdb.c: a freed block is gone from GDB's list on every driver, whether a debugger looks
- * or not; and the handler that ch_trap_install sets says what a trap means, shows code to GDB, and
- * passes on. */
+ * gdb.c: a freed block is gone from GDB's list on every driver, whether a debugger looks or not.
+ * The handler of ch_trap_install says what a trap means, shows code to GDB, and passes on. */
 #define _GNU_SOURCE
 #include "tests/support/gdb_list.h"
 #include "tests/support/stage.h"
@@ -25,7 +24,7 @@ static bool list_has(const char *wanted)
 	return false;
 }
 
-/* No entry covers what was freed, before anybody asks again. */
+/* No entry covers the freed block, before anybody asks again. */
 EVERY_DRIVER(s24_freed_block_leaves_gdb)
 {
 	static struct method freed, kept;

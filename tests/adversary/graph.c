@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * graph.c: what the graph of blocks must hold and let go: chains, cycles, stubs whose
- * source is dropped, blocks half built, addresses and records used again, each kind of edge. */
+ * graph.c: what the graph of blocks must hold and let go: chains, cycles, stubs with a dropped
+ * source, blocks half built, addresses and records used again, each kind of edge. */
 #include "codeheap/collector.h"
 #include "codeheap/look.h"
 #include "invalidate/invalidate.h"
@@ -45,7 +45,7 @@ static void build_chain(struct stage *stage, void *arg)
 	method_link(&g->a, 0, &g->b);
 	method_link(&g->b, 0, &g->c);
 	method_link(&g->c, 0, &g->d);
-	/* Reached by their callers only: their owners live on without an entry. */
+	/* C and D are reached by their callers only: the owners live on without an entry. */
 	CHECK_EQ(ch_owner_set_entry(g->c.owner, (struct ch_block){0}), CH_OK);
 	CHECK_EQ(ch_owner_set_entry(g->d.owner, (struct ch_block){0}), CH_OK);
 }
@@ -94,7 +94,7 @@ EVERY_DRIVER(s04_cycles_and_self_loops_die)
 	CHECK_EQ(stage_stats(stage).blocks_now, 3);
 	method_drop(stage, &g->a);
 	stage_collect(stage);
-	CHECK_EQ(stage_stats(stage).blocks_now, 3); /* B's entry holds B, and that A */
+	CHECK_EQ(stage_stats(stage).blocks_now, 3); /* B's entry holds B, and B holds A */
 	method_drop(stage, &g->b);
 	method_drop(stage, &g->c);
 	stage_collect(stage);
@@ -255,7 +255,7 @@ static void build_with_entry(struct stage *stage, void *arg)
 	method_commit_only(&e, &g->b);
 }
 
-/* Its age lies beside what kind of entry it has. */
+/* A block's age is stored beside the kind of its entry. */
 EVERY_DRIVER(newborn_block_with_an_entry_of_its_own_lives_no_longer)
 {
 	struct graph *g = new_graph(stage);
@@ -318,7 +318,7 @@ static void note_place(struct stage *stage, void *arg)
 	g->word = ~(uintptr_t)info.exec;
 }
 
-/* Larger blocks in what the old ones left: a start of theirs would lie inside. */
+/* Larger blocks in the places of old blocks: an old block's start would lie inside a new block. */
 static void reuse_place(struct stage *stage, void *arg)
 {
 	struct graph *g = arg;
@@ -557,7 +557,7 @@ static void owner_edge(struct stage *stage)
 	CHECK_EQ(stage_stats(stage).blocks_now, 0);
 	end_graph(g);
 }
-/* Where the VM's collector decides: the owner is reached through code alone. */
+/* The VM's collector decides: the owner is reached through code alone. */
 STAGE_CASE(owner_that_only_code_reaches_keeps_its_entry, _host, STAGE_HOST, owner_edge)
 STAGE_BOEHM_CASE(owner_that_only_code_reaches_keeps_its_entry, owner_edge)
 
@@ -620,7 +620,7 @@ static void build_reported(struct stage *stage, void *arg)
 	word_of_b(g, (unsigned)g->value);
 }
 
-/* What is built has one root, the word that the vm reports. */
+/* The built blocks have a single root, the word reported by the vm. */
 static struct graph *collect_reported(struct stage *stage, void (*build)(struct stage *, void *),
 				      unsigned value)
 {
@@ -654,7 +654,7 @@ EVERY_DRIVER(s23_word_at_the_start_of_a_block_holds_it)
 	hold_by_roots(stage, 0);
 }
 
-/* The call is the last thing of a block: its return address is the first byte of the next part. */
+/* A call ends a block, so the return address is the first byte of the next part. */
 static void build_neighbour(struct stage *stage, void *arg)
 {
 	struct graph *g = arg;
@@ -673,7 +673,7 @@ EVERY_DRIVER(return_address_at_a_blocks_end_holds_no_neighbour)
 	end_graph(g);
 }
 
-/* It is in frames of the library itself, and no code begins there. */
+/* The pool's first address is in frames of the library itself, and no code begins there. */
 static void build_first(struct stage *stage, void *arg)
 {
 	struct graph *g = arg;
@@ -717,8 +717,8 @@ EVERY_DRIVER(immortal_block_is_a_root)
 
 /* --- 21: a graph wider than the marker's queue --- */
 
-/* The marker goes depth first once its queue is nearly full: a chain of wide blocks that begins
- * there fills the rest. BEFORE_LAST: the marker looks at the last edges of a block late. */
+/* Once its queue is nearly full, the marker goes depth first: a chain of wide blocks from there on
+ * fills the rest. BEFORE_LAST: the marker looks at the last edges of a block late. */
 enum { MIDDLES = 8, CHAIN = 5, LEAVES = 400, BEFORE_LAST = 20 };
 
 static struct ch_block open_wide(struct ch_owner owner, struct ch_branch *branches)
@@ -742,7 +742,7 @@ static struct ch_block new_leaf(struct ch_owner owner)
 	return e.code.block;
 }
 
-/* A wide block with LEAVES leaves; one of them is a wide block again, `depth` times. */
+/* A wide block with LEAVES leaves. A single leaf is a wide block again, `depth` times. */
 static struct ch_block new_wide(struct ch_owner owner, int depth)
 {
 	struct ch_branch branches[LEAVES];

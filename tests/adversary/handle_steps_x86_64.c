@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * handle_steps_x86_64.c: an owner goes, and another one takes its record, at every
- * instruction, or at every few of a long call, of the calls that are given its handle. A thread
- * makes the call with the trap flag set; at one of its steps it stands still until the main thread
- * has done the rest. In each scene that is a later step, until the call has no more of them. */
+ * handle_steps_x86_64.c: during a call that has an owner's handle, the owner goes and another owner
+ * takes the record. A thread makes the call with the trap flag set, and stands still at a step (an
+ * instruction) until the main thread has done the rest. Each scene stops at a later step, or some
+ * steps later in a long call, until the call has no more steps. */
 #define _GNU_SOURCE
 #include "tests/support/heap_rig.h"
 #include "pages/granules.h"
@@ -23,11 +23,11 @@ enum { STRANGERS_MOST = 64, PATIENCE_NS = 20000000, NS_PER_S = 1000000000 };
 
 struct play;
 
-/* The call: what comes before its steps, the steps, and what came of it. */
+/* A call: the preparation before its steps, the steps, and the judgement of the result. */
 struct act {
-	bool is_attached; /* the thread that makes it */
+	bool is_attached; /* the calling thread */
 	unsigned stride;  /* steps from one scene to the next */
-	bool (*is_here)(const struct play *); /* where it may stand still; NULL: at each step */
+	bool (*is_here)(const struct play *); /* may stand still here; NULL: always */
 	void (*prepare)(struct play *);
 	void (*call)(struct play *);
 	void (*meanwhile)(struct play *);
@@ -37,8 +37,8 @@ struct act {
 struct play {
 	struct rig rig;
 	const struct act *act;
-	struct ch_owner owner;  /* whose handle the call has */
-	struct ch_owner stranger; /* in the same record; none while it is not */
+	struct ch_owner owner;  /* the call has this owner's handle */
+	struct ch_owner stranger; /* in the same record, or none */
 	struct ch_owner strangers[STRANGERS_MOST];
 	unsigned strangers_count;
 	struct ch_code code;
@@ -46,7 +46,7 @@ struct play {
 	struct ch_spot spot;
 	uint64_t word; /* of a look-up */
 	enum ch_status status;
-	unsigned wanted, step; /* the step at which it stands still */
+	unsigned wanted, step; /* `wanted`: the step to stand still at */
 	_Atomic(int) is_there;
 	sem_t there, over; /* the call stands still or has ended; the rest is done */
 };
@@ -54,7 +54,7 @@ struct play {
 static struct play *stepped;
 static void release_by_the_way(struct play *);
 
-/* What the main thread is about to do would wait for what the thread has. */
+/* Whether the calling thread holds a lock that the main thread is about to wait for. */
 static bool holds_anything(const struct play *p)
 {
 	struct ch_heap *heap = p->rig.heap;
@@ -81,7 +81,7 @@ static void on_trap(int signal, siginfo_t *info, void *context)
 		p->wanted = p->step;
 		atomic_store(&p->is_there, 1);
 		sem_post(&p->there);
-		/* Should it hold what is not known here, the rest is done later. */
+		/* The thread may hold a lock unknown here: the main thread goes on later then. */
 		struct timespec until;
 		clock_gettime(CLOCK_REALTIME, &until);
 		until.tv_nsec += PATIENCE_NS;
@@ -116,7 +116,7 @@ static void *play_call(void *arg)
 	return NULL;
 }
 
-/* One scene; false: the call ended before the step came. */
+/* Plays a scene. Returns false when the call ended before the step came. */
 static bool play_scene(struct play *p)
 {
 	pthread_t thread;
@@ -172,7 +172,7 @@ static void play_all(const struct act *act, void (*set)(struct play *), unsigned
 
 /* --- the other thread --- */
 
-/* Owners, until one has the record, or none that is free is left. */
+/* Creates owners until an owner has the record, or until no record is free. */
 static void create_strangers(struct play *p)
 {
 	const struct ch__table *owners = &p->rig.heap->owners;
@@ -187,7 +187,7 @@ static void create_strangers(struct play *p)
 
 static void release_at_once(struct play *p)
 {
-	/* Stale where the call itself is the release. */
+	/* CH_E_STALE where the call itself is the release. */
 	(void)!ch_owner_release(p->owner, CH_RELEASE_NOT_RUNNING);
 	create_strangers(p);
 }
@@ -206,7 +206,7 @@ static void open_holder(struct play *p)
 	struct ch_owner holder = rig_owner(&p->rig, "holder");
 	struct ch_open open = {.size = sizeof open, .owner = holder, .hot_bytes = 16};
 	CHECK_EQ(ch_block_open(&open, &p->code), CH_OK);
-	/* Its list has room before the call. */
+	/* Makes room in the block's list before the call. */
 	CHECK_EQ(ch_edge_attach_owner(p->code.block, holder), CH_OK);
 	CHECK_EQ(ch_owner_release(holder, CH_RELEASE_COLLECT), CH_OK);
 }
@@ -313,9 +313,9 @@ TEST(trampoline_of_an_owner_that_goes_is_never_a_strangers)
 
 /* --- a site --- */
 
-enum { SITE_AT = 3 }; /* of its displacement all lies in one aligned 8 */
+enum { SITE_AT = 3 }; /* the displacement lies within an aligned 8 */
 
-/* The bytes of a jump, in a run of pages that has room for its branch. */
+/* Writes a jump into a run of pages with room for the jump's branch. */
 static void write_jump(struct play *p, struct ch_owner owner, struct ch_code *code)
 {
 	static const uint8_t jump[] = {0x90, 0x90, 0x90, 0xe9, 0, 0, 0, 0};
@@ -342,7 +342,7 @@ static void attach_late(struct play *p)
 	p->status = ch_branch_attach(p->code.block, &site, &branch);
 }
 
-/* The main thread has a block OPEN in the place, and in the record. */
+/* The main thread has a block OPEN in the same place and the same record. */
 static void open_in_its_place(struct play *p)
 {
 	struct ch_code code;
@@ -394,7 +394,7 @@ TEST(look_up_passes_over_a_record_that_is_open_again)
 	play_all(&act, make_late_site, 20);
 }
 
-/* Of a block with a call: its own words, and each says which of the two it is of. */
+/* A block with a call, and the user words of old and new block: each word tells its block. */
 enum { RETURNS_AT = SITE_AT + 5 };
 static char old_words[2], new_words[2];
 
@@ -427,7 +427,7 @@ static void look_at_call(struct play *p)
 	(void)!ch_code_at(p->rig.heap, p->code.exec + RETURNS_AT, true, &p->spot);
 }
 
-/* The main thread has another one LIVE in the place, and in the records. */
+/* The main thread has another such block LIVE in the same place and the same records. */
 static void replace_call(struct play *p)
 {
 	struct ch_code code;
@@ -504,8 +504,8 @@ static void judge_refs(struct play *p)
 	(void)!ch_owner_release(p->owner, CH_RELEASE_NOT_RUNNING);
 }
 
-/* A block that is committed while its owner is released at once is freed by the release, or aborted
- * by the commit, which reads its refs when others know it already. */
+/* Beside a commit the owner is released at once. The release frees the block, or the commit aborts
+ * it. The commit reads the block's refs when other threads know the block already. */
 TEST(commit_beside_a_release_is_stale_or_freed)
 {
 	static const struct act act = {true, 61, NULL, open_with_refs, commit_refs,
@@ -521,7 +521,7 @@ static bool is_live_without_start(const struct play *p)
 	       !ch__page_has_start(heap->pool, block->hot_offset);
 }
 
-/* The commit sets no start where the release has left no block. */
+/* The commit sets no start for a block that the release has freed. */
 TEST(commit_has_its_start_before_a_release_ends_it)
 {
 	static const struct act act = {true, 1, is_live_without_start, open_with_refs, commit_refs,
@@ -551,9 +551,9 @@ TEST(second_release_of_an_owner_is_never_a_strangers)
 	play_all(&act, NULL, 20);
 }
 
-/* --- its cell --- */
+/* --- an owner's cell --- */
 
-/* A run of pages: the next one of its size lies where it lay. */
+/* Makes a run of pages. The next run of the same size lies in the same place. */
 static struct ch_block make_span(struct ch_owner owner)
 {
 	struct emitter e;
@@ -585,7 +585,7 @@ static void enter_stranger(const struct rig *rig, void *arg)
 	CHECK_EQ(ch_owner_set_entry(p->stranger, block), CH_OK);
 }
 
-/* The owner dies of a release that is not through, and a stranger has its record, its place and so
+/* The owner dies of a release that is not through. A stranger gets the record and the place, and so
  * the same word in the same cell. */
 static void collect_and_replace(struct play *p)
 {
@@ -604,7 +604,7 @@ static void judge_cell(struct play *p)
 		if (*ch_owner_cell(p->stranger) != info.entry)
 			FAIL("step %u: a release has reset the cell of a stranger", p->wanted);
 	}
-	/* A release that is not through holds the record; one that is does not. */
+	/* Only a release that is not through holds the record. */
 	rig_collect(&p->rig, 2);
 	struct ch_owner_facts facts = {.size = sizeof facts};
 	CHECK_EQ(ch_owner_info(p->owner, &facts), CH_E_STALE);
@@ -617,7 +617,7 @@ TEST(cell_that_a_release_resets_is_never_a_strangers)
 	play_all(&act, set_entry, 20);
 }
 
-/* A VM's own collector reaches nothing: no root holds an owner whose release is not through. */
+/* The VM's collector reaches nothing: no root holds an owner whose release is not through. */
 static void reach_nothing(const struct rig *rig, void *arg)
 {
 	struct ch_marker *marker;
@@ -669,7 +669,7 @@ static void release_by_the_way(struct play *p)
 	CHECK_EQ(ch_owner_release(p->owner, CH_RELEASE_COLLECT), CH_OK);
 }
 
-/* The release came before the call, or found its entry in the cell. */
+/* The release came before the call, or found the call's entry in the cell. */
 static void judge_entry(struct play *p)
 {
 	const void *const *cell = ch_owner_cell(p->owner);

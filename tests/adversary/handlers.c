@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * handlers.c: signal handlers on top of code. A handler whose signal interrupted code of
- * the heap is a caller like any other: it runs code, invalidates what it interrupted, collects; on
- * a stack of its own, one within the other, and stopped by the world's signal itself.
+ * handlers.c: signal handlers on top of code. A handler whose signal interrupted code of the heap
+ * is a caller like any other: the handler runs code, invalidates the interrupted code, collects.
+ * Handlers run on a signal stack, within each other, and are stopped by the world's signal.
  *
- * libgc does not scan from a signal's own stack: under Boehm the handlers are on the thread's. */
+ * libgc does not scan from a signal stack: under Boehm handlers are on the thread's stack. */
 #define _GNU_SOURCE
 #include "tests/support/stage.h"
 
@@ -11,7 +11,7 @@
 enum { SIGNAL_STACK_BYTES = 256 << 10, OUTER = SIGUSR1, INNER = SIGURG };
 
 struct play {
-	_Atomic(int) go; /* +0: 1 it spins, 2 it may go on */
+	_Atomic(int) go; /* +0: 1 the code spins, 2 the code may go on */
 	int pad;
 	const void *const *other_cell; /* +8 */
 	struct stage *stage;
@@ -24,7 +24,7 @@ struct play {
 };
 
 #if CH_TSAN
-/* It takes each handler for one that may have interrupted an allocator. */
+/* ThreadSanitizer assumes that each handler may have interrupted an allocator. */
 const char *__tsan_default_options(void);
 const char *__tsan_default_options(void)
 {
@@ -53,7 +53,7 @@ static void end_play(struct play *p)
 
 /* --- code --- */
 
-/* What it goes on to is in a register only. */
+/* The address of the spinner's next code is in a register only. */
 static void build_spinner(struct stage *stage, struct play *p)
 {
 	struct emitter e;
@@ -109,7 +109,7 @@ static bool is_in_code(const struct play *p, const void *ucontext)
 	return block_at(p->stage->heap, (const void *)ch__arch_context_pc(ucontext), &block);
 }
 
-/* It runs code, whose callee does what the case is about. */
+/* Runs code. The callee of this code does the work of the case. */
 static void handle_outer(int signal, siginfo_t *info, void *ucontext)
 {
 	struct play *p = atomic_load(&playing);
@@ -160,14 +160,14 @@ static void enter_spinner(struct stage *stage, void *arg)
 	remove_stack(p);
 }
 
-/* The interrupted code is held by what the signal saved, and goes on with it. */
+/* The registers saved by the signal hold the interrupted code and its next code. */
 static void expect_held(struct play *p)
 {
 	CHECK_EQ(block_state(p->spinner.block), CH_BLOCK_NOTENTRANT);
 	CHECK(method_is_known(&p->other));
 }
 
-/* Sends the signal to a thread that spins in code; its handler lets it go on. */
+/* Sends the signal to a thread that spins in code. The handler lets the code go on. */
 __attribute__((unused)) static void interrupt(struct stage *stage, void (*act)(struct play *),
 					      void (*meanwhile)(struct play *))
 {
@@ -198,7 +198,7 @@ static void drop_what_is_interrupted(struct play *p)
 	method_drop(p->stage, &p->other);
 }
 
-#if !CH_TSAN /* which holds a signal back until the thread calls something */
+#if !CH_TSAN /* TSan holds a signal back until the thread calls something */
 static void drop_and_collect(struct play *p)
 {
 	drop_what_is_interrupted(p);
@@ -214,7 +214,7 @@ EVERY_DRIVER(handler_on_top_of_code_runs_code_invalidates_and_collects)
 	interrupt(stage, drop_and_collect, NULL);
 }
 
-/* A second signal while the first one's handler runs code: three contexts, one stack of signals. */
+/* A second signal comes while the first handler runs code: three contexts, one signal stack. */
 static void nest_and_collect(struct play *p)
 {
 	if (atomic_load(&p->nested)) {
@@ -233,7 +233,7 @@ EVERY_DRIVER(handler_within_a_handler_collects)
 	interrupt(stage, nest_and_collect, NULL);
 }
 
-/* Discards from the handler: its own callee's block is among them. */
+/* Discards from the handler. The block that calls this function is discarded, too. */
 static void discard_in_handler(struct play *p)
 {
 	size_t freed, kept;
@@ -328,7 +328,7 @@ static void enter_raiser(struct fiber *f, void *arg)
 	p->result = method_call(&p->inner, p);
 }
 
-/* Its frame is on the thread's own stack meanwhile. */
+/* The runner's frame is on the thread's own stack meanwhile. */
 static void resume_fiber(struct play *p)
 {
 	struct fiber fiber;
@@ -369,11 +369,11 @@ EVERY_DRIVER(handler_on_top_of_code_on_a_fiber_collects)
 	end_play(p);
 }
 
-/* --- a storm: threads run code, are interrupted at any point of it, and handlers do it all --- */
+/* --- a storm: threads run code, are interrupted anywhere, and handlers do all of the above --- */
 
 enum { STORM_THREADS = 3 };
 
-static _Thread_local struct method *compiled; /* what the thread runs */
+static _Thread_local struct method *compiled; /* the thread's own method */
 static _Thread_local bool is_handling;
 
 static void act_at_random(struct play *p)
@@ -395,7 +395,7 @@ static uint64_t act_in_storm(void *arg)
 	return 6;
 }
 
-/* Only on top of code: elsewhere the signal may have interrupted the library. */
+/* Acts only on top of code: elsewhere the signal may have interrupted the library. */
 static void handle_storm(int signal, siginfo_t *info, void *ucontext)
 {
 	struct play *p = atomic_load(&playing);

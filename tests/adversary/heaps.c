@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * heaps.c: a fork of a process with two heaps, while a cycle of one of them waits: what
- * the fork holds of the other heap holds nobody up for whom the cycle waits. And a fork beside the
- * end of a heap. */
+ * heaps.c: a fork of a process with two heaps, while a cycle of one heap waits. The locks of the
+ * other heap, held by the fork, stop no thread for which the cycle waits. And a fork beside the end
+ * of a heap. */
 #define _GNU_SOURCE
 #include "codeheap/base/heaps.h"
 #include "codeheap/graph/names.h"
@@ -13,7 +13,7 @@
 
 struct play {
 	struct stage *stage;
-	struct ch_heap *other; /* made later: fork takes its locks later */
+	struct ch_heap *other; /* made later: later locked by fork */
 	_Atomic(int) ready, go, done, collected;
 	enum ch_status status;
 };
@@ -89,7 +89,7 @@ TEST(fork_waits_for_one_heap_without_the_sinks_of_the_other)
 			usleep(100);
 		usleep(50000);
 	}
-	/* The fork has what it can get: now a thread of both comes to the sinks of the first. */
+	/* The fork has the locks it can get. A thread of both comes to the first heap's sinks. */
 	atomic_store(&p->go, 1);
 	usleep(50000);
 	atomic_store(&p->done, 1);
@@ -101,7 +101,7 @@ TEST(fork_waits_for_one_heap_without_the_sinks_of_the_other)
 	stage_end(p->stage);
 }
 
-/* --- a heap that is half gone --- */
+/* --- a heap half gone --- */
 
 struct dwarf_bases {
 	void *text, *data, *function;
@@ -141,7 +141,7 @@ static void *fork_meanwhile(void *arg)
 	return NULL;
 }
 
-/* A reader keeps the heap from going: it is out of the table, and its code is known yet. */
+/* A reader delays the heap's end: the heap has left the table, but its code is still known. */
 TEST(fork_waits_until_a_heap_is_gone)
 {
 	struct leaving l = {.rig = rig_start(1 << 20)};
@@ -157,7 +157,7 @@ TEST(fork_waits_until_a_heap_is_gone)
 	while (atomic_load(&ch__heaps[l.id]))
 		usleep(100);
 	CHECK_EQ(pthread_create(&forker, NULL, fork_meanwhile, &l), 0);
-	/* Shorter than the heap has patience with a reader. */
+	/* Shorter than the heap's patience with a reader. */
 	uint64_t end = now_ns() + 100000000;
 	while (now_ns() < end && !atomic_load(&l.has_forked))
 		usleep(1000);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * held.c: a cycle beside threads that something else holds: the VM's own stop with the
- * lock of its list of threads, a debugger or the scheduler within a call. What a cycle does about
- * threads that do not stop is tested in world.c. */
+ * held.c: cycles beside threads that are held from outside: by the VM's own stop with the lock of
+ * its list of threads, by a debugger, or by the scheduler within a call. Cycles beside threads that
+ * do not stop are tested in world.c. */
 #define _GNU_SOURCE
 #include "codeheap/collector.h"
 #include "codeheap/base/region.h"
@@ -15,14 +15,14 @@
 struct play {
 	struct stage *stage;
 	_Atomic(int) step, done;
-	_Atomic(int) collector; /* its number */
+	_Atomic(int) collector; /* thread id */
 	struct method m;
 };
 
 /* --- the VM's own way to stop --- */
 
-/* A VM as there are many: its stop takes the lock of its list of threads, which whoever comes holds
- * while it attaches. The callback calls the library, too. */
+/* Like many VMs: the stop takes the lock of the VM's list of threads, and a new thread holds the
+ * lock while it attaches. The callback calls the library, too. */
 struct listed_world {
 	struct stage *stage;
 	struct ch_vm *vm;
@@ -65,7 +65,7 @@ static void *come_under_the_list(void *arg)
 	atomic_store(&w->comes, 1);
 	while (!atomic_load(&w->stops))
 		usleep(100);
-	usleep(20000); /* so that the collector waits for the list */
+	usleep(20000); /* until the collector waits for the list */
 	CHECK_EQ(ch_thread_attach(w->stage->heap, NULL, NULL), CH_OK);
 	CHECK_EQ(pthread_mutex_unlock(&w->list), 0);
 	ch_thread_park();
@@ -109,7 +109,7 @@ static void stop_under_no_lock(struct stage *stage)
 STAGE_CASE(vms_stop_their_world_under_no_lock, _polls, STAGE_POLLS, stop_under_no_lock)
 STAGE_CASE(vms_stop_their_world_under_no_lock, _signals, STAGE_SIGNALS, stop_under_no_lock)
 
-/* --- a thread that something holds in a region --- */
+/* --- a thread held in a region --- */
 
 static void stay_in_a_region(struct stage *stage, void *arg)
 {
@@ -178,9 +178,9 @@ STAGE_CASE(cycle_waits_asleep_for_a_thread_that_is_held_in_a_region, _polls, STA
 STAGE_CASE(cycle_waits_asleep_for_a_thread_that_is_held_in_a_region, _host, STAGE_HOST,
 	   wait_for_a_region)
 
-/* --- a thread that something holds with a lock --- */
+/* --- a thread held with a lock --- */
 
-/* step: 1 it has the heap's lock, 2 none, 3 the registry's; go: the step up to which it may get */
+/* step: 1 the thread has the heap's lock, 2 no lock, 3 the registry's; go: the last step allowed */
 struct locked {
 	struct stage *stage;
 	_Atomic(int) step, go;
@@ -251,7 +251,7 @@ static void wait_for_a_lock(struct stage *stage)
 	atomic_store(&l->go, 3);
 	stage_wait(&l->step, 3);
 	stage->heap->config.stop_wait_ms = 50;
-	expect_busy(stage, CH_OK); /* it needs no registry */
+	expect_busy(stage, CH_OK); /* a sink set needs no registry */
 	CHECK_EQ(atomic_load(&stops), 0);
 	stage->heap->config.stop_wait_ms = TEST_PATIENCE_MS;
 	atomic_store(&l->go, 4);
@@ -269,7 +269,7 @@ STAGE_CASE(cycle_gives_up_before_a_lock_that_a_thread_is_held_with, _polls, STAG
 STAGE_CASE(cycle_gives_up_before_a_lock_that_a_thread_is_held_with, _signals, STAGE_SIGNALS,
 	   wait_for_a_lock)
 
-/* The stop itself finds a thread with the lock: it is undone. */
+/* The VM's stop finds a thread with the lock, and is undone. */
 static bool stop_beside_a_lock(void *user)
 {
 	struct locked *l = user;
@@ -309,7 +309,7 @@ TEST(stop_of_a_vm_that_finds_a_thread_with_a_lock_is_undone)
 	stage_end(stage);
 }
 
-/* --- a fork beside it --- */
+/* --- a fork beside a held thread --- */
 
 static void fork_meanwhile(struct stage *stage, void *arg)
 {
@@ -323,7 +323,7 @@ static void fork_meanwhile(struct stage *stage, void *arg)
 	atomic_store(&p->done, 1);
 }
 
-/* It cannot fail, so it waits as long as the region lasts, and lets others run. */
+/* A fork cannot fail: the fork waits until the region ends, and lets other threads run. */
 TEST(fork_waits_for_a_thread_that_is_held_in_a_region)
 {
 	struct stage *stage = stage_new(STAGE_POLLS);
@@ -343,9 +343,9 @@ TEST(fork_waits_for_a_thread_that_is_held_in_a_region)
 	stage_end(stage);
 }
 
-/* --- a HOST that stops its mutators by a signal of its own --- */
+/* --- a HOST that stops mutators by a signal of its own --- */
 
-#if !CH_TSAN /* it holds signals back */
+#if !CH_TSAN /* TSan holds signals back */
 static _Atomic(int) is_stop_wanted, is_standing;
 
 static void stand(int signal)
@@ -357,7 +357,7 @@ static void stand(int signal)
 	atomic_store(&is_standing, 0);
 }
 
-/* Is in the library's locks and regions most of the time. */
+/* Is in locks and regions of the library most of the time. */
 static void make_blocks(struct stage *stage, void *arg)
 {
 	struct play *p = arg;
@@ -380,7 +380,7 @@ static uintptr_t count_ref(void *arg, uintptr_t word, bool *is_young)
 	return word + 100;
 }
 
-/* Wherever it stands: the marker has all that a visit needs since before the stop. */
+/* The mutator stands anywhere: the marker has everything for a visit since before the stop. */
 static void visit_standing(struct stage *stage, pthread_t mutator, int *count)
 {
 	struct ch_marker *marker;
@@ -439,7 +439,7 @@ static void begin_both(struct both *b, int from)
 {
 	struct ch_marker *one, *other;
 	CHECK_EQ(ch_mark_begin(b->heaps[from], &one), CH_OK);
-	CHECK_EQ(ch_mark_begin(b->heaps[from], &other), CH_E_STATE); /* it is begun */
+	CHECK_EQ(ch_mark_begin(b->heaps[from], &other), CH_E_STATE); /* already begun */
 	atomic_fetch_add(&b->first, 1);
 	while (atomic_load(&b->first) < 2)
 		usleep(100);
@@ -497,7 +497,7 @@ TEST(marks_of_two_heaps_that_begin_in_the_other_order_end)
 	stage_end(stage);
 }
 
-/* The fork has the first heap's lock and waits for the second's, whose cycle is open. */
+/* The fork has the first heap's lock and waits for the second's, held by an open cycle. */
 TEST(mark_that_begins_beside_a_fork_is_given_up)
 {
 	struct stage *stage = stage_new(STAGE_HOST);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * host_world.c: a host's cycle that stops the threads by itself (ch_config.stops_world): from
- * ch_mark_begin to ch_mark_end they stand, whatever either returns, and then they run; who comes,
- * goes or forks meanwhile waits; two that collect one heap each do not wait for each other. What a
- * stopped thread holds is tested in stops.c, with this driver, too. */
+ * host_world.c: a host's cycle that stops the threads by itself (ch_config.stops_world). The
+ * threads stand from ch_mark_begin to ch_mark_end, whatever status both return, and run afterwards.
+ * Threads that attach, detach or fork meanwhile wait. Two threads that collect a heap each never
+ * wait for each other. Locks and regions of stopped threads are tested in stops.c. */
 #define _GNU_SOURCE
 #include "codeheap/collector.h"
 #include "codeheap/graph/handles.h"
@@ -62,7 +62,7 @@ static void wait_parked(_Atomic(int) *word, int value)
 		usleep(100);
 }
 
-/* --- threads stand between the two --- */
+/* --- threads stand from begin to end --- */
 
 static void call_often(struct play *p, bool polls)
 {
@@ -178,7 +178,7 @@ TEST(threads_that_a_signal_stops_stand_from_mark_begin_to_mark_end)
 }
 #endif
 
-/* --- one that does not stop --- */
+/* --- a thread that does not stop --- */
 
 static void spin_deaf(struct stage *stage, void *arg)
 {
@@ -265,7 +265,7 @@ TEST(lock_that_is_held_too_long_leaves_the_caller_running)
 	stage_end(p->stage);
 }
 
-/* --- a stack that nobody named --- */
+/* --- an unnamed stack --- */
 #if !CH_TSAN
 
 static uintptr_t back, away;
@@ -312,7 +312,7 @@ TEST(mark_end_that_says_busy_lets_threads_go_on)
 }
 #endif
 
-/* --- who comes, goes or forks meanwhile --- */
+/* --- threads that come, go or fork meanwhile --- */
 
 static void *come(void *arg)
 {
@@ -321,7 +321,7 @@ static void *come(void *arg)
 	CHECK_EQ(ch_thread_attach(p->stage->heap, NULL, NULL), CH_OK);
 	atomic_store(&p->number, 1);
 	CHECK_EQ(atomic_load(&p->done), 1);
-	return NULL; /* its end detaches it */
+	return NULL; /* the thread's end detaches */
 }
 
 TEST(thread_that_attaches_waits_for_mark_end)
@@ -385,7 +385,7 @@ TEST(threads_that_attach_and_detach_wait_for_mark_end)
 	stage_end(p->stage);
 }
 
-/* Parked, so that it gets so far while the world stands. The child has no other thread to stop. */
+/* Parks, to come so far while the world stands. The child has no other thread to stop. */
 static void fork_meanwhile(struct stage *stage, void *arg)
 {
 	struct play *p = arg;
@@ -438,7 +438,7 @@ TEST(fork_of_the_caller_before_mark_end_is_a_panic)
 	CHECK(strstr(text, "fork between ch_mark_begin and ch_mark_end"));
 }
 
-/* --- two that collect --- */
+/* --- two collectors --- */
 
 /* A method, a second heap, and a thread beside the caller. */
 static struct play *new_pair(struct stage_thread *beside, void (*work)(struct stage *, void *))
@@ -457,7 +457,7 @@ static void end_pair(struct play *p, struct stage_thread *beside)
 	stage_end(p->stage);
 }
 
-/* Parked, it begins to collect the second heap while the first one's cycle is open. */
+/* Parks, and begins to collect the second heap while a cycle of the first heap is open. */
 static void collect_other(struct stage *stage, void *arg)
 {
 	struct play *p = arg;
@@ -470,7 +470,7 @@ static void collect_other(struct stage *stage, void *arg)
 	TEST_UNTIL(!atomic_load(&stage->heap->stopping))
 		usleep(100);
 	usleep(2000);
-	CHECK_EQ(atomic_load(&p->done), 0); /* who ended the first cycle stands for this one */
+	CHECK_EQ(atomic_load(&p->done), 0); /* the thread of the first cycle stands */
 	end(marker);
 	ch_thread_unpark();
 	CHECK_EQ(ch_thread_detach(p->other), CH_OK);
@@ -541,7 +541,7 @@ TEST(two_heaps_are_collected_in_one_stop)
 	end_pair(p, &worker);
 }
 
-/* Both make code, run it, and collect, each whenever it comes to it. */
+/* Both threads make code, run the code, and collect, independently. */
 static void make_and_collect(struct stage *stage, void *arg)
 {
 	struct play *p = arg;
@@ -560,7 +560,7 @@ static void make_and_collect(struct stage *stage, void *arg)
 	atomic_fetch_add(&p->ready, 1);
 }
 
-/* Owners that the other thread makes and drops are read in the stop only. */
+/* Owners made and dropped by the other thread are read in the stop only. */
 TEST(two_threads_collect_one_heap)
 {
 	struct play *p = new_play(0, 0);
@@ -576,7 +576,7 @@ TEST(two_threads_collect_one_heap)
 	stage_end(p->stage);
 }
 
-/* --- a commit that waits is a place for a minor collection --- */
+/* --- minor collections beside a waiting commit --- */
 
 static void commit_with_ref(struct stage *stage, void *arg)
 {
@@ -608,7 +608,7 @@ static int visits_of_minor(struct stage *stage)
 	return visits;
 }
 
-/* Who waits for the lock is parked. What is LIVE then, and on no list, no minor collection sees. */
+/* The commit is parked while it waits. Minor collections would miss a LIVE block on no list. */
 TEST(block_with_refs_that_waits_in_its_commit_is_not_live)
 {
 	struct play *p = new_play(0, 0);
@@ -630,7 +630,7 @@ TEST(block_with_refs_that_waits_in_its_commit_is_not_live)
 	stage_end(stage);
 }
 
-/* --- registers of who collects, to the other heap --- */
+/* --- the collector's registers are roots of the other heap --- */
 #if !CH_TSAN
 
 static struct ch_marker *marker_held;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * in_place.c: blocks in place and blocks of data while the process forks, the system
- * refuses what they ask for, other threads look their addresses up, and sinks are on. */
+ * in_place.c: blocks in place and blocks of data while the process forks, the system refuses calls,
+ * other threads look up addresses, and sinks are on. */
 #define _GNU_SOURCE
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/tombstone.h"
@@ -24,7 +24,7 @@ static struct rig start_on(enum ch_backend backend, enum ch_fork fork_mode)
 
 /* --- private memory --- */
 
-/* What is written in place is no copy of the write view there until it is taken over. */
+/* The write view has no copy of bytes written in place until the library takes over the bytes. */
 TEST(image_in_private_memory_is_taken_over)
 {
 	skip_without_procmem();
@@ -61,7 +61,7 @@ static void *keep_open(void *arg)
 	return NULL;
 }
 
-/* The child's data is its own, its open block goes on, and what another thread had open is free. */
+/* The child has data of its own and goes on with its open block. Another thread's block is free. */
 static void live_as_child(struct rig *rig, struct image *image, struct emitter *mine,
 			  const struct opener *other)
 {
@@ -84,8 +84,8 @@ static void live_as_child(struct rig *rig, struct image *image, struct emitter *
 	CHECK_EQ(ch_owner_release(image->owner, CH_RELEASE_COLLECT), CH_OK);
 	const uint8_t *variable = (const uint8_t *)image->variable;
 	image->variable = NULL;
-	/* A thread that is not attached has no stack that is scanned, and the thread sanitizer
-	 * lets a child start none. */
+	/* The stack of a thread that is not attached is not scanned. (With ThreadSanitizer a child
+	 * cannot start a thread instead.) */
 	CHECK_EQ(ch_thread_detach(rig->heap), CH_OK);
 	for (int i = 0; i < 3; i++)
 		CHECK_EQ(ch_heap_collect(rig->heap), CH_OK);
@@ -116,7 +116,7 @@ static void fork_with_image(enum ch_backend backend, enum ch_fork mode, unsigned
 		_exit(3);
 	}
 	expect_exit(child, 3);
-	/* Nothing of it is the parent's. */
+	/* The child changed nothing of the parent's. */
 	CHECK_EQ(*image.variable, IMAGE_CONSTANT + 1);
 	CHECK_EQ(code_call_owner(image.owner), IMAGE_CONSTANT + 1);
 	for (int i = 0; i < 5000; i++)
@@ -157,7 +157,7 @@ static void read_from(void *at)
 	(void)*(volatile uint8_t *)at;
 }
 
-/* What unwinders were told of reads as the end of a table. */
+/* Tables known to unwinders read as the end of a table. */
 static void fork_without_copy(unsigned flags)
 {
 	struct rig rig = start_on(CH_BACKEND_AUTO, CH_FORK_NONE);
@@ -189,10 +189,10 @@ TEST(child_without_copy_has_neither_code_nor_data)
 	fork_without_copy(IMAGE_SHARES);
 }
 
-/* --- what the system refuses --- */
+/* --- refusals of the system --- */
 
-/* A whole life of the owner, in which the nth call fails; false: it has fewer. Statuses, and
- * nothing lost. */
+/* Lives a whole life of the owner, in which the nth call fails. Calls return statuses, and nothing
+ * is lost. Returns false when the life has fewer than n calls. */
 static bool live_with_failure(const struct rig *rig, struct ch_owner owner, uint64_t n,
 			      bool is_persistent)
 {
@@ -225,13 +225,13 @@ static bool live_with_failure(const struct rig *rig, struct ch_owner owner, uint
 		for (int i = 0; i < 3; i++)
 			CHECK_EQ(rig_info(codes[i].block).state,
 				 status == CH_OK ? CH_BLOCK_LIVE : CH_BLOCK_OPEN);
-		/* The second try ends what the first one began. */
+		/* The second try completes the first. */
 		if (status != CH_OK && !is_persistent)
 			CHECK_EQ(status = ch_block_commit(codes, 3), CH_OK);
 	}
 	if (status == CH_OK)
 		CHECK_EQ(code_call(codes[2].exec), 0);
-	/* Whatever there is may go while calls still fail. */
+	/* The blocks and the owner may go while calls still fail. */
 	for (int i = 0; i < opened; i++)
 		if (rig_is_there(parts[i].code.block) && status != CH_OK)
 			CHECK_EQ(ch_block_abort(&parts[i].code), CH_OK);
@@ -250,7 +250,7 @@ static void walk_failures(enum ch_backend backend, bool is_persistent)
 	uint64_t n = 1;
 	for (; live_with_failure(&rig, rig_owner(&rig, "owner"), n, is_persistent); n++) {
 		CHECK(n < 200);
-		/* Pages that did not come back do, once the system lets them. */
+		/* Pages that did not come back do so once the system allows. */
 		rig_collect(&rig, 1);
 		CHECK_EQ(rig_stats(&rig).pages_now, 0);
 		rig_check(&rig);
@@ -279,7 +279,7 @@ TEST(each_failing_call_of_an_image_in_private_memory_is_a_status)
 	walk_failures(CH_BACKEND_PROCMEM, true);
 }
 
-/* In a child, so that each has the limit anew. Exits with 3 when there was room enough, else 4. */
+/* Runs in a child, for a fresh limit. Exits with 3 when there was room enough, else 4. */
 static void live_at_the_limit(long left)
 {
 	struct rig rig = rig_start(4 << 20);
@@ -330,7 +330,7 @@ TEST(pages_that_do_not_come_back_stay_out_of_use_until_they_do)
 	expect_access(e.code.exec, 40000, "rw-");
 	CHECK(rig_stats(&rig).pages_now > 0);
 	rig_check(&rig);
-	/* Nobody gets them. */
+	/* No block gets these pages. */
 	uintptr_t low = (uintptr_t)e.code.exec, high = low + 40000;
 	for (;;) {
 		struct emitter small;
@@ -351,8 +351,8 @@ TEST(pages_that_do_not_come_back_stay_out_of_use_until_they_do)
 	rig_end(&rig);
 }
 
-/* The memfd's pages were mapped, and then not kept from children: a child has its code all the
- * same, at their address too. */
+/* The memfd's pages were mapped, and then not kept from children. A child has its code all the
+ * same, at the same addresses, too. */
 TEST(child_has_its_code_where_pages_were_not_kept_from_it)
 {
 	struct rig rig = start_on(CH_BACKEND_MEMFD, CH_FORK_COPY);
@@ -380,7 +380,7 @@ TEST(child_has_its_code_where_pages_were_not_kept_from_it)
 	rig_end(&rig);
 }
 
-/* --- others look meanwhile --- */
+/* --- look-ups meanwhile --- */
 
 struct watcher {
 	const struct rig *rig;
@@ -448,7 +448,7 @@ TEST(sinks_hear_of_code_in_place_and_of_no_data)
 		CHECK(!line_of(map, (uintptr_t)image.variable));
 		CHECK(!line_of(map, (uintptr_t)rig_info(image.blocks[0]).exec));
 		free(map);
-		/* A sink that comes on late is told the same. */
+		/* A sink that comes on late hears the same. */
 		CHECK_EQ(ch_sink_set(rig.heap, CH_SINK_NONE), CH_OK);
 		CHECK_EQ(ch_sink_set(rig.heap, config.sinks), CH_OK);
 	}
@@ -476,7 +476,7 @@ static struct ch__place place_of(const struct rig *rig, const uint8_t *exec)
 	return place;
 }
 
-/* What a trap says of an address, and its name in a backtrace or profile, agree. */
+/* A trap's report of an address agrees with the address's name in a backtrace or profile. */
 TEST(offsets_into_a_block_in_place_count_from_where_its_name_begins)
 {
 	struct rig rig = rig_start(4 << 20);
@@ -493,7 +493,7 @@ TEST(offsets_into_a_block_in_place_count_from_where_its_name_begins)
 		CHECK_STR(text, "named+0x10");
 		CHECK_EQ(place_of(&rig, e.code.exec + 16).kind, CH__PLACE_LIVE);
 		CHECK_EQ(place_of(&rig, e.code.exec + 16).at, 16);
-		/* Its page has bytes before it that are nobody's. */
+		/* The bytes before the block in its page belong to no block. */
 		ch_address_name(rig.heap, e.code.exec - 16, false, text, sizeof text);
 		CHECK_STR(text, "named+0x0");
 		CHECK_EQ(place_of(&rig, e.code.exec - 16).at, 0);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * leaving.c: frames of code that are left otherwise than by a return: C++ exceptions,
- * longjmp and cancellation pass blocks that were invalidated meanwhile, and leave the callback of
- * a stub, in which another thread may be, too. What catches exceptions inside a block is in
+ * leaving.c: frames of code left otherwise than by a return. C++ exceptions, longjmp and
+ * cancellation pass blocks that were invalidated meanwhile, and leave the callback of a stub, in
+ * which another thread may be, too. Blocks that catch exceptions are tested in
  * tests/api/exceptions.cc. */
 #define _GNU_SOURCE
 #include "tests/support/stage.h"
@@ -28,7 +28,7 @@ static struct play *new_play(struct stage *stage)
 	return stage_play(stage, sizeof(struct play));
 }
 
-/* Sanitizers lose a cancelled thread: its stack stays poisoned, its locks unseen. */
+/* Sanitizers lose a cancelled thread: the stack stays poisoned, the locks unseen. */
 static void skip_where_cancellation_is_lost(void)
 {
 	const char *sanitizer = getenv("CODEHEAP_TEST_SAN");
@@ -50,7 +50,7 @@ static void leave(struct play *p)
 	}
 }
 
-/* Enters p->m and comes back in the way that its frames are left; a cancellation does not. */
+/* Enters p->m and comes back as its frames are left. A cancellation does not come back. */
 static uint64_t enter_m(void *arg)
 {
 	struct play *p = arg;
@@ -167,8 +167,8 @@ EVERY_DRIVER(cancellation_passes_frames_of_an_invalidated_block)
 
 /* --- out of branch_hit --- */
 
-/* The first thread inside leaves when a second one is inside the same stub; that one answers when
- * the first is gone and everything that needs a lock has been done. */
+/* The first thread leaves when a second thread is inside the same stub. The second thread answers
+ * when the first is gone and everything that needs a lock is done. */
 static struct ch_block leave_or_answer(struct stage *stage, struct ch_branch branch, void *user,
 				       struct ch_regs *regs)
 {
@@ -196,10 +196,10 @@ static void take_and_leave(struct stage *stage, void *arg)
 	CHECK_EQ(enter_and_catch(p), THROWING_CAUGHT + NUMBER);
 	atomic_store(&p->has_left, 1);
 	stage_wait(&p->answered, 1);
-	/* The answer is linked behind the callback: before that this thread would be asked. */
+	/* The answer is linked behind the callback. Before, this thread would be asked. */
 	while (!stage_stats(stage).branches_linked)
 		sched_yield();
-	/* The stub is not this thread's any more than anybody's. */
+	/* This thread meets the stub like any other thread. */
 	CHECK_EQ(method_call(&p->m, p), 3);
 }
 
@@ -275,7 +275,7 @@ EVERY_DRIVER(cancellation_leaves_branch_hit_while_another_thread_is_in_it)
 	leave_callback(stage, BY_CANCEL);
 }
 
-/* Its source is invalid and nobody's any more when it leaves: through the source's frame. */
+/* The callback leaves through the source's frame, with the source invalidated and dropped. */
 static struct ch_block spoil_source(struct stage *stage, struct ch_branch branch, void *user,
 				    struct ch_regs *regs)
 {

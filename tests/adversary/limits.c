@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * limits.c: a process that has something taken away, before its heap begins or while it
- * lives: membarrier, memfd_create, mremap, maps. What can go on goes on; what cannot says why.
- * `make hostile` runs every case of the core tier under restrictions that a process is born with
- * (tests/runner/hostile.c). */
+ * limits.c: a process that has something taken away, before its heap begins or while the heap
+ * lives: membarrier, memfd_create, mremap, maps. The heap goes on where possible, else a call says
+ * why not. `make hostile` runs every case of the core tier under restrictions from the start of the
+ * process (tests/runner/hostile.c). */
 #define _GNU_SOURCE
 #include "codeheap/graph/block.h"
 #include "codeheap/graph/block_parts.h"
@@ -23,7 +23,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* In all threads. With bits: only calls whose argument has them. */
+/* Refuses a call in all threads. With bits: only calls with these bits in the argument. */
 static void refuse_call_with(long number, int error, unsigned argument, uint32_t bits)
 {
 	struct sock_filter filter[] = {
@@ -49,7 +49,7 @@ static void refuse_call(long number, int error)
 
 /* --- only stops sync --- */
 
-/* What a collection frees waits for the stop of the next: an open that may collect has both. */
+/* Code freed by a collection waits for the next stop: an open that may collect makes both stops. */
 TEST(full_pool_is_served_by_a_second_stop_where_only_stops_sync)
 {
 	refuse_call(SYS_membarrier, EPERM);
@@ -170,7 +170,7 @@ TEST(s50_default_needs_no_memfd)
 	refuse_call(SYS_memfd_create, EPERM);
 	refuse_call_with(SYS_openat, EPERM, 2, O_TMPFILE);
 	struct rig rig = rig_create(&config, NULL, NULL);
-	/* The third way needs neither, too. */
+	/* `dual` needs neither. */
 	CHECK_EQ(rig.heap->pool->backend, CH__BACKEND_DUAL);
 	use_heap(&rig);
 	rig_end(&rig);
@@ -181,7 +181,7 @@ TEST(s50_default_goes_on_to_files_where_mremap_is_refused)
 	struct ch_config config = plain_config(CH_BACKEND_AUTO);
 	refuse_call(SYS_mremap, EPERM);
 	struct rig rig = rig_create(&config, NULL, NULL);
-	CHECK(has_mapping_of(rig.heap, "(deleted)")); /* a memfd, or what is there instead */
+	CHECK(has_mapping_of(rig.heap, "(deleted)")); /* a memfd or its replacement */
 	CHECK(!has_mapping_of(rig.heap, "/dev/zero"));
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	CHECK_EQ(code_call(rig_info(rig_block(owner, 50)).entry), 50);
@@ -197,14 +197,14 @@ TEST(s50_no_way_to_two_views_is_a_status_with_its_errno)
 	refuse_call_with(SYS_openat, ENFILE, 2, O_TMPFILE);
 	errno = 0;
 	CHECK_EQ(ch_heap_create(&config, &heap), CH_E_OS);
-	CHECK_EQ(errno, ENFILE); /* of the last way that was tried */
+	CHECK_EQ(errno, ENFILE); /* of the last way tried */
 	CHECK(strstr(ch_why(), "open with O_TMPFILE ENFILE"));
 	CHECK_EQ((uintptr_t)heap, 0);
 }
 
 /* --- random numbers --- */
 
-/* Of a kernel before 3.17, or behind a filter: places are guessed from what else differs. */
+/* As on a kernel before 3.17, or behind a filter: places are guessed from other differences. */
 TEST(random_places_are_found_where_the_kernel_gives_no_random_numbers)
 {
 	enum { DRAWS = 64 };
@@ -228,7 +228,7 @@ TEST(random_places_are_found_where_the_kernel_gives_no_random_numbers)
 
 /* --- the side list of a block --- */
 
-/* Its count has 16 bits: what does not fit is refused, and the block goes on. */
+/* The count has 16 bits: an attachment beyond is refused, and the block goes on. */
 TEST(block_has_no_more_than_65535_attachments)
 {
 	enum { MOST = 65535 };
@@ -254,7 +254,7 @@ TEST(block_has_no_more_than_65535_attachments)
 
 /* --- the cold part of a block, and the runtime page --- */
 
-/* Its granules are counted by 16 bits: what does not fit is refused. */
+/* A cold part's granules are counted by 16 bits: a larger part is refused. */
 TEST(cold_part_has_no_more_than_65535_granules)
 {
 	enum { MOST = 65535 * CH__GRANULE_BYTES - CH__INDEX_WORD_BYTES };
@@ -310,7 +310,7 @@ TEST(veneers_fill_the_runtime_page_to_its_end)
 
 enum { MAPS_STEP = 5, MAPS_MOST = 30 };
 
-/* One of everything with `left` maps more; statuses say what cannot be. */
+/* Does everything once with `left` maps more. A status says what is impossible. */
 static void live_with(long left, bool heap_is_there)
 {
 	struct rig rig = {0};
@@ -389,9 +389,9 @@ TEST(s26_maps_run_out_while_a_heap_lives)
 	live_in_children(true);
 }
 
-/* --- a personality in which what may be read may run --- */
+/* --- a personality in which readable memory may run --- */
 
-/* Of the pool and of what it is written from, nothing is writable and executable. */
+/* Nothing in the views of the pool is writable and executable. */
 static void check_views(const struct ch__pool *pool)
 {
 	char line[300], access[5];
@@ -442,7 +442,7 @@ TEST(s50_readable_memory_that_runs_by_itself_does_not_run)
 		expect_signal(live_where_reading_implies_execution, &backends[i], 0);
 }
 
-/* Each heap that is made looks again, for those that are there, too. */
+/* Each new heap looks at the personality again, for the existing heaps, too. */
 static void come_where_reading_implies_execution(void *backend)
 {
 	struct ch_config config = plain_config(*(const enum ch_backend *)backend);
@@ -456,7 +456,7 @@ static void come_where_reading_implies_execution(void *backend)
 	struct ch_owner owner = rig_owner(&early, "more");
 	for (int i = 0; rig_stats(&early).committed_bytes_now == before; i++) {
 		struct emitter e;
-		/* More than a page of any size; a page of it stays in use. */
+		/* More than a page of any size. A page of the block stays in use. */
 		emit_open(&e, owner, 1 << 20, 0);
 		emit_ret(&e);
 		CHECK_EQ(emit_commit(&e), CH_OK);
@@ -506,7 +506,7 @@ static void *run_jumpers(void *arg)
 	return NULL;
 }
 
-/* Whoever has it holds it for good. */
+/* Takes each mapping for good. */
 static void take_every_mapping(void)
 {
 	fill_maps(40);
@@ -514,8 +514,8 @@ static void take_every_mapping(void)
 		continue;
 }
 
-/* Between two bytes of code that are stored: threads would run a half. What came free for that
- * others take. */
+/* Called between two stored bytes of code: threads would run a half. Other takers get the mappings
+ * that came free for the store. */
 static unsigned halves;
 static void note_half(const void *to)
 {
@@ -570,7 +570,7 @@ static void link_at_the_limit(void *arg)
 	rig_check(&j.rig);
 }
 
-/* In a child, which has the limit for itself. */
+/* Runs in a child, with a limit of its own. */
 TEST(branches_are_led_elsewhere_where_others_hold_every_mapping)
 {
 	skip_without_procmem();
@@ -581,7 +581,7 @@ TEST(branches_are_led_elsewhere_where_others_hold_every_mapping)
 
 /* --- standard streams --- */
 
-/* Their numbers are free, and the next file would have one: code, or the names of code. */
+/* The numbers of the streams are free for the next file: code, or the names of code. */
 TEST(process_without_standard_streams_prints_into_nothing)
 {
 	int out = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 100);

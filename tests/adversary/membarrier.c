@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * membarrier.c: membarrier refused by a filter, wholly or for core synchronization only,
- * before the heap is made or afterwards: which fallback is taken, and what it must hold. Regions
- * pay for a fence of their own; a stop of the world counts as the core sync, each thread serializes
- * itself before it runs on. Patches under these filters: patch_storm.c. */
+ * membarrier.c: membarrier refused by a filter, wholly or for core synchronization only, before the
+ * heap is made or afterwards: the chosen fallback, and the promises of the fallback. Regions pay
+ * for a fence of their own. A stop of the world counts as the core sync, since each thread
+ * serializes itself before it runs on. Patches under these filters: patch_storm.c. */
 #define _GNU_SOURCE
 #include "codeheap/collector.h"
 #include "codeheap/base/region.h"
@@ -16,7 +16,7 @@ struct play {
 	struct stage *stage;
 	struct method m, filler;
 	_Atomic(int) is_over, running;
-	_Alignas(64) _Atomic(uint32_t) word; /* odd while the thread is in its region */
+	_Alignas(64) _Atomic(uint32_t) word; /* odd while the thread is in a region */
 };
 
 static struct play *new_play(struct stage *stage)
@@ -37,7 +37,7 @@ static void end_play(struct play *p)
 	free(p);
 }
 
-/* --- which fallback --- */
+/* --- the choice of a fallback --- */
 
 static uint64_t poll_here(void)
 {
@@ -66,7 +66,7 @@ static void check_choice(struct play *p, enum stage_refusal how, const struct ch
 	uint64_t stops = atomic_load(&heap->core_syncs_by_stop) - stops_before;
 	CHECK_EQ(atomic_load(&heap->fence_in_regions), how != STAGE_REFUSE_CORE_SYNC);
 	CHECK_EQ(atomic_load(&heap->has_core_sync), false);
-	/* Each complete cycle was one, by its stop, and nothing else counted as one. */
+	/* The stop of each complete cycle counted as a core sync, and nothing else did. */
 	CHECK(cycles >= 5);
 	CHECK_EQ(after.core_syncs - before->core_syncs, stops);
 	/* Boehm's collector stops the world for partial cycles, too. */
@@ -76,7 +76,7 @@ static void check_choice(struct play *p, enum stage_refusal how, const struct ch
 		CHECK_EQ(stops, cycles);
 }
 
-/* Every thread that was stopped serializes itself as soon as it runs on. */
+/* Every stopped thread serializes itself as soon as it runs on. */
 static void check_serialized(struct play *p)
 {
 	unsigned threads = 0;
@@ -203,7 +203,7 @@ EVERY_DRIVER(freed_place_waits_for_a_stop_when_membarrier_is_refused_later)
 	wait_for_a_stop(stage, STAGE_REFUSE_ENOSYS, true);
 }
 
-/* A cycle of the host that is given up has stopped nobody. */
+/* A host's cycle that is given up has stopped no thread. */
 TEST(cycle_given_up_is_no_core_sync_without_membarrier)
 {
 	struct stage *stage = stage_new(STAGE_HOST);
@@ -221,7 +221,7 @@ TEST(cycle_given_up_is_no_core_sync_without_membarrier)
 
 /* --- regions --- */
 
-/* The two of a race run on cores of their own, where there are two. */
+/* The two threads of a race run on different cores, where there are two. */
 static void run_on_core(int number)
 {
 	cpu_set_t allowed, one;
@@ -234,8 +234,8 @@ static void run_on_core(int number)
 		CHECK_EQ(sched_setaffinity(0, sizeof one, &one), 0);
 }
 
-/* Stores to lines that no cache has stand before the store to `inside` in the core's buffer, and
- * keep it from the others for a microsecond. */
+/* Stores to uncached lines stand before the store to `inside` in the core's buffer, and hide the
+ * store to `inside` from other cores for a microsecond. */
 static void fill_store_buffer(uint8_t *memory, uint32_t *state)
 {
 	for (int i = 0; i < 24; i++) {
@@ -267,7 +267,7 @@ static void enter_and_leave(struct stage *stage, void *arg)
 	free(memory);
 }
 
-/* Until the thread went through some regions. */
+/* Waits until the thread went through some regions. */
 static void watch(struct play *p, uint32_t regions)
 {
 	uint32_t from = atomic_load_explicit(&p->word, memory_order_relaxed);
@@ -276,7 +276,7 @@ static void watch(struct play *p, uint32_t regions)
 			break;
 }
 
-/* What marking reads: nobody is inside, and nobody comes in. */
+/* Marking needs this: no thread is in a region, and no thread comes in. */
 static void check_still(struct play *p, int round)
 {
 	uint32_t before = atomic_load_explicit(&p->word, memory_order_acquire);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * memory.c: pools that are tiny, full, or without memory behind them; churn without
- * end; what stays behind in traps, tables and files when code is freed. */
+ * memory.c: pools that are tiny, full, or without memory; churn without end; traces of freed code
+ * in traps, tables and files. */
 #define _GNU_SOURCE
 #include "codeheap/graph/block_parts.h"
 #include "tests/support/stage.h"
@@ -117,8 +117,8 @@ static unsigned count_mappings(void)
 	return lines;
 }
 
-/* A heap that is made with each failure in turn; what the first one leaves for ever, in the process
- * and its allocator, is there before. */
+/* Creates a heap with each failure in turn. The first creations leave lasting things in the process
+ * and its allocator before the mappings are counted. */
 TEST(s26_heap_whose_creation_fails_leaves_nothing)
 {
 	unsigned mappings = 0;
@@ -167,7 +167,7 @@ TEST(s26_collections_without_memory_lose_nothing)
 
 /* --- 27 --- */
 
-/* Fills the pool to the last granule; the blocks are newborn, so they live. */
+/* Fills the pool to the last granule with blocks that live because they are newborn. */
 static unsigned fill_pool(struct ch_owner owner)
 {
 	unsigned count = 0;
@@ -239,7 +239,7 @@ EVERY_DRIVER(s28_pool_of_one_page)
 	uint32_t whole = (uint32_t)page_bytes(stage) - CH__HEAD_BYTES;
 	for (int i = 0; i < 3; i++) {
 		use_size(stage, whole, CH_OK);
-		use_size(stage, whole + 1, CH_E_ARG); /* it never will fit */
+		use_size(stage, whole + 1, CH_E_ARG); /* never fits */
 		use_size(stage, whole - 1, CH_OK);
 		use_size(stage, whole / 2, CH_OK);
 	}
@@ -268,7 +268,7 @@ EVERY_DRIVER(s28_block_of_exactly_a_page_and_one_byte_more)
 	stage_end(p->stage);
 }
 
-/* --- 30, and the callbacks that tell of it --- */
+/* --- 30, and its callbacks --- */
 
 static bool collects_for_itself(const struct stage *stage)
 {
@@ -293,7 +293,7 @@ static uint64_t fill_and_discard(void *arg)
 		CHECK(stage_stats(stage).blocks_freed > before + 10);
 	}
 	if (!collects_for_itself(stage))
-		CHECK_EQ(kept, 1); /* this frame's */
+		CHECK_EQ(kept, 1); /* this frame's block */
 	CHECK_EQ(stage_stats(stage).blocks_now, 1);
 	return 30;
 }
@@ -315,7 +315,7 @@ EVERY_DRIVER(s30_discard_of_a_full_pool_and_room_again)
 	struct play *p = new_play(stage);
 	method_new(stage, &p->other, "filler");
 	method_native(stage, &p->m, "discarder", (void *)fill_and_discard);
-	stage_scrub(); /* the frame of fill_and_discard has words that it does not write */
+	stage_scrub(); /* some words of fill_and_discard's frame are not written */
 	CHECK_EQ(method_call(&p->m, p), 30);
 	uint64_t cycles = stage_stats(stage).cycles;
 	CHECK(cycles < 20);
@@ -329,7 +329,7 @@ EVERY_DRIVER(s30_discard_of_a_full_pool_and_room_again)
 		opened++;
 		CHECK_EQ(ch_owner_set_entry(p->other.owner, e.code.block), CH_OK);
 	}
-	/* Each entry drops the one before it, so it never fills: collections keep up. */
+	/* Each entry drops the entry before, so the pool never fills: collections keep up. */
 	CHECK_EQ(opened, wanted);
 	stage_end(p->stage);
 }
@@ -387,8 +387,8 @@ static void build_and_drop(struct stage *stage)
 	ch_thread_poll();
 }
 
-/* A request is told once; the next one is told after the cycle that served the first: none is lost,
- * however they follow. */
+/* A request is told once. The next request is told after the cycle that served the first. None is
+ * lost, however quickly requests follow. */
 EVERY_DRIVER(s38_each_request_for_a_collection_is_told)
 {
 	stage->config.pool_bytes = 32 << 20;
@@ -396,7 +396,7 @@ EVERY_DRIVER(s38_each_request_for_a_collection_is_told)
 	stage->counts_only = true;
 	for (unsigned round = 0; round < 5; round++) {
 		unsigned before = stage->wanted;
-		/* How much it takes depends on how long collections take on this machine. */
+		/* The necessary garbage depends on how long collections take on this machine. */
 		for (int batch = 0; stage->wanted == before; batch++) {
 			if (batch == 24)
 				FAIL("three quarters of the pool are garbage, and nobody asks");
@@ -427,7 +427,7 @@ static void churn(struct stage *stage, unsigned rounds)
 		method_drop(stage, &a);
 		method_drop(stage, &b);
 		ch_thread_poll();
-		/* How often the library asks depends on the machine's load; this bounds it. */
+		/* Requests depend on the machine's load: at least a collection each 1000 rounds. */
 		if (atomic_exchange(&stage->wanted, 0) || i % 1000 == 0)
 			stage_collect_now(stage);
 	}
@@ -442,10 +442,10 @@ EVERY_DRIVER(s42_half_a_million_definitions_leave_memory_flat)
 	stage_collect(stage);
 	uint64_t resident = resident_bytes();
 	struct ch_stats first = stage_stats(stage);
-	/* The drivers differ in how they mark, not in what a definition costs: one of them has the
+	/* The drivers mark differently, but a definition costs the same: a single driver has the
 	 * whole half million. */
 	bool is_slow = getenv("CODEHEAP_TEST_SLOW") || stage->driver != STAGE_POLLS;
-	/* Each of their writes is a system call. */
+	/* On procmem each write is a system call. */
 	is_slow |= stage->heap->pool->backend >= CH__BACKEND_PROCMEM;
 	unsigned rounds = is_slow ? ROUNDS / 20 : ROUNDS;
 	churn(stage, rounds);
@@ -472,10 +472,10 @@ EVERY_DRIVER(s55_a_thousand_collections_write_no_code)
 	struct ch_info info = {.size = sizeof info}, later = {.size = sizeof later};
 	CHECK_EQ(ch_block_info(all[7].block, &info), CH_OK);
 	const struct ch__pool *pool = stage->heap->pool;
-	/* Code is written through this view only: a store of the collector is a fault. */
+	/* Code is written through this view only: a store by the collector is a fault. */
 	uint8_t *view = ch__pool_write(pool, pool->exec_base);
 	CHECK_EQ(mprotect(view, pool->pool_bytes, PROT_READ), 0);
-	/* Where the driver makes a cycle a matter of milliseconds, a tenth of them. */
+	/* A tenth of the rounds where a cycle takes milliseconds. */
 	bool is_slow = getenv("CODEHEAP_TEST_SLOW") || stage->driver == STAGE_BOEHM;
 	int rounds = is_slow ? 100 : 1000;
 	for (int i = 0; i < rounds; i++)
@@ -574,7 +574,7 @@ struct dwarf_eh_bases {
 };
 extern const void *_Unwind_Find_FDE(void *pc, struct dwarf_eh_bases *);
 
-/* Not inlined: the address is a word of its frame. */
+/* Not inlined: the address is a word of this frame. */
 static __attribute__((noinline)) bool unwinder_knows(const struct play *p)
 {
 	struct dwarf_eh_bases bases;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * moves.c: callbacks that leave their stack to another thread: a fiber yields in one, and
- * goes on in a thread that has other heaps, or none. What the library does after the callback is
- * done for the thread that is there then, and nothing of the thread before. */
+ * moves.c: callbacks whose stack goes on in another thread: a fiber yields in a callback, and goes
+ * on in a thread that has other heaps, or none. After the callback the library acts for the thread
+ * of the moment, and does nothing for the thread before. */
 #define _GNU_SOURCE
 #include "tests/support/heap_rig.h"
 #include "tests/support/stage.h"
@@ -10,13 +10,13 @@ struct play {
 	struct stage *stage;
 	struct fiber fiber;
 	struct method jumper, target;
-	struct rig first, second; /* heaps that the fiber's first thread has, and no other one */
-	struct ch_vm *other_vm;   /* of the first */
+	struct rig first, second; /* heaps of the fiber's first thread only */
+	struct ch_vm *other_vm;   /* of `first` */
 	uint64_t result;
 	enum ch_status status;
 	struct ch_block opened;
 	bool has_left; /* the callback yields once */
-	struct ch_fiber *in_first; /* the fiber, as the first heap knows it */
+	struct ch_fiber *in_first; /* the fiber, as known to `first` */
 	_Atomic(unsigned) told, strangers, other_told;
 };
 
@@ -40,7 +40,7 @@ static void resume_here(struct stage *stage, void *arg)
 	fiber_resume(&p->fiber);
 }
 
-/* Here up to the callback; from there on in a thread that is gone afterwards. */
+/* Runs here up to the callback, and from there on in a thread that is gone afterwards. */
 static void run_in_two_threads(struct play *p, void (*body)(struct fiber *, void *))
 {
 	fiber_start(p->stage, &p->fiber, body, p);
@@ -59,7 +59,7 @@ static void run_in_two_threads(struct play *p, void (*body)(struct fiber *, void
 	fiber_end(&p->fiber);
 }
 
-/* --- a stub's --- */
+/* --- the callback of a stub --- */
 
 static struct ch_block hit_elsewhere(struct stage *stage, struct ch_branch branch, void *user,
 				     struct ch_regs *regs)
@@ -92,7 +92,7 @@ EVERY_DRIVER(stub_is_finished_by_the_thread_that_its_callback_returns_in)
 	run_in_two_threads(p, call_jumper);
 	CHECK_EQ(p->result, 31);
 	CHECK_EQ(atomic_load(&stage->hits), 1);
-	/* Linked, by whom ever. */
+	/* Either thread may have linked the branch. */
 	CHECK_EQ(method_call(&p->jumper, p), 31);
 	CHECK_EQ(atomic_load(&stage->hits), 1);
 	method_drop(stage, &p->jumper);
@@ -102,7 +102,7 @@ EVERY_DRIVER(stub_is_finished_by_the_thread_that_its_callback_returns_in)
 	stage_end(p->stage);
 }
 
-/* --- a poll's --- */
+/* --- the notices of a poll --- */
 
 static void count(struct play *p, const struct rig *rig)
 {
@@ -126,7 +126,7 @@ static void gone_in_second(void *user, void *block_user)
 	count(p, &p->second);
 }
 
-/* Two notices wait in each heap. A poll serves the heap first that was attached last. */
+/* Two notices wait in each heap. A poll first serves the heap that was attached last. */
 static void make_heaps(struct play *p)
 {
 	struct ch_config config = rig_config(1 << 20);
@@ -160,7 +160,7 @@ EVERY_DRIVER(poll_ends_where_a_notice_leaves_its_thread)
 	make_heaps(p);
 	run_in_two_threads(p, poll_once);
 	expect_told(p, 1);
-	/* The rest waits for a thread of these heaps. */
+	/* The rest waits for an attached thread. */
 	ch_thread_poll();
 	expect_told(p, 4);
 	rig_end(&p->first);
@@ -266,7 +266,7 @@ static void open_and_commit(struct fiber *f, void *arg)
 	p->opened = e.code.block;
 }
 
-/* One page, full of code that nothing holds. */
+/* Fills a pool of one page with code that nothing holds. */
 static void fill_page(struct stage *stage, void *arg)
 {
 	static struct method filler;
@@ -316,8 +316,8 @@ TEST(open_is_finished_by_the_thread_that_a_notice_returns_in_signals)
 	open_in_a_full_page(stage_new(STAGE_SIGNALS));
 }
 
-/* Its fiber is suspended in a callback of its collection for as long as the VM likes: the next open
- * waits no longer than for a cycle, and has the turn from then on. */
+/* The VM keeps the open's fiber suspended in a callback of the open's collection, without limit.
+ * The next open waits no longer than for a cycle, and has the turn from then on. */
 static void open_while_one_stays_away(struct stage *stage)
 {
 	stage->config.pool_bytes = rig_page_bytes();

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * names.c: an address that had one owner and then another: what the perf map, the jitdump
- * file and the library itself say of it, on every driver. The formats are the unit tests'. */
+ * names.c: an address with one owner and then another: its name in the perf map, in the jitdump
+ * file and by the library itself, on every driver. Unit tests have the formats. */
 #include "codeheap/look.h"
 #include "tests/support/jitdump_reader.h"
 #include "tests/support/perfmap_reader.h"
@@ -9,7 +9,7 @@
 struct play {
 	struct stage *stage;
 	struct method old, fresh;
-	uintptr_t place; /* the complement, which a scan takes for no address */
+	uintptr_t place; /* the complement, no address to a scan */
 	uint64_t lived_at;
 };
 
@@ -20,7 +20,7 @@ static struct play *new_play(struct stage *stage, unsigned sinks)
 	use_own_folder();
 	stage->config.jitdump_dir = folder;
 	stage->config.sinks = CH_SINK_UNWIND | sinks;
-	/* One page: what comes next gets the place of what died. */
+	/* One page: the next block gets the place of the dead block. */
 	stage->config.pool_bytes = test_page_bytes() ? test_page_bytes() : 16384;
 	stage_start(stage);
 	p->stage = stage;
@@ -71,8 +71,8 @@ static void check_library_says(const struct play *p, const char *wanted)
 		FAIL("names: %p is \"%s\" and should be of \"%s\"", place_of(p), text, wanted);
 }
 
-/* Nobody asks for a file without dead names: that of a place that is used again must go all the
- * same, or the address has two. */
+/* Nobody asks for a file without dead names. The dead name of a place in use again must go all the
+ * same, or the address has two names. */
 EVERY_DRIVER(s52_perf_map_has_one_line_for_an_address_with_two_owners)
 {
 	struct play *p = new_play(stage, CH_SINK_PERF_MAP);
@@ -80,7 +80,7 @@ EVERY_DRIVER(s52_perf_map_has_one_line_for_an_address_with_two_owners)
 	path_of(getpid(), path);
 	let_old_die(p);
 	build_fresh(p);
-	stage_collect(stage); /* writes what is buffered */
+	stage_collect(stage); /* writes buffered lines */
 	check_named(path, place_of(p), "Rosenrot");
 	check_library_says(p, "Rosenrot");
 	stage_end(stage);
@@ -99,7 +99,7 @@ static void build_unflushed(struct stage *stage, void *arg)
 	p->place = ~(uintptr_t)info.exec;
 }
 
-/* The first owner's line is still in the buffer when its block dies and the second one comes. */
+/* The first owner's line is still in the buffer when the block dies and the second owner comes. */
 EVERY_DRIVER(s52_line_that_was_not_written_yet_does_not_stand_beside_the_new_one)
 {
 	struct play *p = new_play(stage, CH_SINK_PERF_MAP);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * patch.c: branches that are linked anew while other threads execute them, through the
- * library. What the architecture allows of it is shown in adversary_patch_<arch>.c. */
+ * patch.c: branches linked anew, through the library, while other threads run the branches. The
+ * limits of the architecture are shown in adversary_patch_<arch>.c. */
 #define _GNU_SOURCE
 #include "tests/support/stage.h"
 

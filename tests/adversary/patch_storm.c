@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * patch_storm.c: everything in the library that patches code, against threads that run
- * it: branches of every kind are linked, re-linked and unlinked, entries are closed by patch and by
- * guard, patch points diverted, blocks invalidated, released, collected and discarded, their bytes
- * used again at once in a small pool; with membarrier and without. The oracle: what a thread enters
- * answers with its slot's number, or with the fallback's; nothing else, and no trap. */
+ * patch_storm.c: everything in the library that patches code, against threads that run the code.
+ * Branches of every kind are linked, re-linked and unlinked, entries closed by patch and by guard,
+ * patch points diverted, blocks invalidated, released, collected and discarded, and the bytes used
+ * again at once in a small pool; with membarrier and without. The oracle: entered code answers with
+ * its slot's number, or with the fallback's. There is no other answer, and no trap. */
 #include "tests/support/stage.h"
 
 enum kind { JUMP, CONDITIONAL, CALL, ADDRESS, LITERAL, ENTRY, GUARD, CALLER, KINDS };
@@ -12,9 +12,9 @@ enum { FULL_MS = 30000, USUAL_MS = 2000 };
 
 struct slot {
 	enum kind kind;
-	uint32_t answer; /* of its targets; a multiple of STEP */
+	uint32_t answer; /* of the slot's targets; a multiple of STEP */
 	struct method source;
-	_Atomic(uint64_t) targets;                 /* the owner of what its branch leads to */
+	_Atomic(uint64_t) targets;                 /* the owner of the branch's targets */
 	_Atomic(uint64_t) entered, target, branch; /* handles */
 };
 
@@ -28,7 +28,7 @@ struct play {
 	struct slot slots[SLOTS];
 	struct counts n;
 	_Atomic(int) is_over;
-	_Atomic(unsigned) hot;         /* the slot that is patched most at the moment */
+	_Atomic(unsigned) hot;         /* the slot patched most at the moment */
 	_Atomic(uintptr_t) seen[SEEN]; /* addresses that had code */
 };
 
@@ -76,8 +76,8 @@ static enum ch_status open_in(struct play *p, struct emitter *e, struct ch_owner
 	return status;
 }
 
-/* A guarded block tests its word where it is entered: behind the test is what the owner's fallback
- * answers. */
+/* A guarded block tests its word at the entry. The code behind a failed test answers like the
+ * owner's fallback. */
 static void emit_answer(struct emitter *e, uint32_t answer)
 {
 	if (e->code.guard)
@@ -97,7 +97,7 @@ static struct ch_block commit(struct emitter *e)
 	return status == CH_OK ? e->code.block : (struct ch_block){0};
 }
 
-/* What a branch of the slot may lead to. An address-load needs an entry that can be closed. */
+/* A target for the slot's branch. An address-load needs an entry that can be closed. */
 static struct ch_block make_target(struct play *p, struct slot *slot)
 {
 	struct emitter e;
@@ -112,7 +112,7 @@ static struct ch_block make_target(struct play *p, struct slot *slot)
 
 /* --- sources --- */
 
-/* In a frame of the slot's block: its own code is invalidated now and then. */
+/* Called in a frame of the slot's block, and invalidates this block now and then. */
 static uint64_t called(void *arg)
 {
 	struct slot *slot = arg;
@@ -213,7 +213,7 @@ static struct ch_block hit(struct stage *stage, struct ch_branch branch, void *u
 	return block;
 }
 
-/* --- who runs the code --- */
+/* --- the runners --- */
 
 static void check_answer(struct play *p, const struct slot *slot, uint64_t got)
 {
@@ -241,7 +241,7 @@ static void run_code(struct stage *stage, void *arg)
 	}
 }
 
-/* --- who patches --- */
+/* --- the patcher --- */
 
 static void link_slot(struct play *p, struct slot *slot, bool anew)
 {
@@ -278,7 +278,7 @@ static void invalidate(struct play *p, _Atomic(uint64_t) *handle)
 	atomic_fetch_add_explicit(&p->n.invalidated, n, memory_order_relaxed);
 }
 
-/* Targets of a new owner; the old one goes, its code with the next cycle. */
+/* Makes targets of a new owner. The old owner goes, and the old code goes with the next cycle. */
 static void replace_targets(struct play *p, struct slot *slot)
 {
 	struct method fresh, old = {.owner = {atomic_load(&slot->targets)}};
@@ -289,7 +289,7 @@ static void replace_targets(struct play *p, struct slot *slot)
 	count(&p->n.released);
 }
 
-/* Code that this thread alone runs: its bytes are free at once, for anybody. */
+/* Releases code that only this thread runs: the bytes are free at once, for any thread. */
 static void release_at_once(struct play *p)
 {
 	struct method m;
@@ -315,7 +315,7 @@ static uintptr_t entry_address(struct ch_block block)
 	return ch_block_info(block, &info) == CH_OK ? (uintptr_t)info.entry : 0;
 }
 
-/* Two targets whose addresses differ in more than one byte: a torn displacement leads elsewhere. */
+/* Two targets with addresses that differ in several bytes: a torn displacement leads elsewhere. */
 static bool make_two(struct play *p, struct slot *slot, struct ch_block ends[2])
 {
 	ends[0] = make_target(p, slot);
@@ -330,8 +330,8 @@ static bool make_two(struct play *p, struct slot *slot, struct ch_block ends[2])
 	return false;
 }
 
-/* To and fro between two targets and, now and then, the stub, as fast as it goes, while the others
- * run it. */
+/* Links to and fro between two targets and, now and then, the stub, at full speed, while other
+ * threads run the branch. */
 static void hammer(struct play *p, struct slot *slot)
 {
 	enum { BLOWS = 300 };
@@ -422,7 +422,7 @@ static void patch_storm(struct stage *stage, unsigned ms)
 	for (int i = 0; i < RUNNERS; i++)
 		stage_spawn(stage, &threads[i], run_code, p);
 	uint64_t end = now_ns() + ms * UINT64_C(1000000);
-	/* On a slow machine it goes on until each thing has happened. */
+	/* A slow machine goes on until each thing has happened. */
 	for (uint64_t round = 1; now_ns() < end || !has_happened(p); round++) {
 		for (int i = 0; i < 64; i++)
 			patch_something(p);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * patch_x86_64.c: bytes that are patched while other cores execute them. The RAW mutants
- * (tests/breaks/tests.rows) break the architecture's rule in code of this file only: what then
- * crashes is the reason for the rule. */
+ * patch_x86_64.c: bytes patched while other cores run the bytes. The RAW mutants
+ * (tests/breaks/tests.rows) break the architecture's rule in the code of this file only: the
+ * crashes of the mutants are the reason for the rule. */
 #define _GNU_SOURCE
 #include "arch/base.h"
 #include "tests/support/two_views.h"
@@ -9,7 +9,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* Bytes that run at exec and are written at write; traps wherever nothing else is. */
+/* Bytes run at exec and written at write, with traps in all other places. */
 struct raw {
 	uint8_t *exec, *write;
 	_Atomic(int) stop;

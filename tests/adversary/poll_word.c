@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * poll_word.c: the word that machine code tests in the place of ch_thread_poll: set by each thing
- * that a poll does, and taken back when there is none. */
+ * poll_word.c: the word that machine code tests in the place of ch_thread_poll. Each cause for a
+ * poll sets the word, and the word is cleared when no cause is left. */
 #include "codeheap/base/trigger.h"
 #include "tests/support/heap_rig.h"
 #include "tests/support/stage_code.h"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * ports.c: what other machines have and not every one: return addresses in a register or
- * signed, shadow stacks, system pages of 64 KiB, emulators that miss stores through another view. A
- * case asks arch/ or pages/ whether this machine has it, and is skipped where it has not. Beside
- * them stand the cases that need not have it: a test's own record of return addresses, and machines
- * that the gate to the system pretends. */
+ * ports.c: properties of some machines: return addresses in a register or signed, shadow stacks,
+ * system pages of 64 KiB, emulators that miss stores through another view. A case asks arch/ or
+ * pages/ whether this machine has the property, and is skipped where not. Other cases need no such
+ * machine: a test's own record of return addresses, and machines pretended by the gate to the
+ * system. */
 #define _GNU_SOURCE
 #include "pages/write.h"
 #include "tests/support/stage.h"
@@ -16,7 +16,7 @@
 struct play {
 	struct stage *stage;
 	struct method m, other;
-	_Atomic(int) go; /* 1 the leaf spins, 2 it may go on */
+	_Atomic(int) go; /* 1 the leaf spins, 2 the leaf may go on */
 	uintptr_t place; /* the complement of an address */
 	uint64_t result;
 	unsigned stops, in_registers, on_stack;
@@ -54,7 +54,7 @@ static void enter_leaf_caller(struct stage *stage, void *arg)
 	p->result = method_call(&p->m, p);
 }
 
-/* In the stopped world: the premise of the case, that registers alone lead to the block. */
+/* Checks, in the stopped world, the case's premise: registers alone lead to the block. */
 __attribute__((no_sanitize("address", "thread"))) static void
 look_for_return(struct stage *stage, struct ch_marker *marker)
 {
@@ -99,7 +99,7 @@ STOPPING_DRIVER(s18_return_address_in_the_link_register_only)
 	stage_end(p->stage);
 }
 
-/* --- 44: return addresses that are signed --- */
+/* --- 44: signed return addresses --- */
 
 static void build_dropped(struct stage *stage, void *arg)
 {
@@ -111,8 +111,8 @@ static void build_dropped(struct stage *stage, void *arg)
 	method_drop(stage, &p->m);
 }
 
-/* The word as a frame would hold it; 0 where the processor signs nothing. Some signatures are zero,
- * so that several frames are tried. */
+/* Returns the word as in a frame, or 0 where the processor signs nothing. Some signatures are zero,
+ * so several frames are tried. */
 static __attribute__((noinline)) uintptr_t signed_word(const struct play *p)
 {
 	for (uintptr_t sp = 1 << 20; sp < 1 << 24; sp += 1 << 16) {
@@ -170,8 +170,8 @@ static __attribute__((noinline)) uint64_t call_through(struct play *p, int frame
 	return frames ? call_through(p, frames - 1) + 1 : method_call(&p->m, NULL);
 }
 
-/* Each way out of a stub, below some frames that return afterwards: where the two stacks differ,
- * the processor ends the process at the next return. */
+/* Each way out of a stub, below some frames that return afterwards. If the two stacks differ, the
+ * processor ends the process at the next return. */
 EVERY_DRIVER(s44_stubs_leave_a_shadow_stack_in_step)
 {
 	struct play *p = new_play(stage);
@@ -194,15 +194,15 @@ EVERY_DRIVER(s44_stubs_leave_a_shadow_stack_in_step)
 	stage_end(p->stage);
 }
 
-/* --- 44: what a shadow stack asks for, checked without one --- */
+/* --- 44: the demands of a shadow stack, checked without one --- */
 
 enum { SHADOWED = 12 };
 static struct shadow {
 	uintptr_t fp, word;
 } shadows[SHADOWED];
 
-/* The frames outwards from one that keeps a return address: not every function that calls none
- * does. */
+/* Copies the frames from `fp` outwards. The frame at `fp` keeps a return address; a function
+ * without calls may keep none. */
 static unsigned copy_returns(uintptr_t fp)
 {
 	unsigned n = 0;
@@ -326,8 +326,8 @@ static void use_large_pages(struct stage *stage)
 	stage_end(p->stage);
 }
 
-/* The gate refuses what a kernel with such pages would refuse, or would round up over a neighbour.
- */
+/* The gate refuses calls that a kernel with such pages would refuse, or round up over a
+ * neighbour. */
 static void pretend_large_pages(void)
 {
 	if (ch__os_page_bytes() < LARGE_PAGE)
@@ -412,8 +412,8 @@ EVERY_DRIVER(s51_emulator_gets_views_that_execution_follows)
 	stage_end(p->stage);
 }
 
-/* What an emulator does that translated the first code: stores through the view change memory that
- * it does not look at. */
+/* Imitates an emulator that translated the first code: stores through the view change memory that
+ * the emulator does not look at. */
 static unsigned stale_backends;
 
 static void detach_view(int backend, uint8_t *exec, uint8_t *write, size_t bytes)
@@ -444,7 +444,7 @@ EVERY_DRIVER(s51_stale_views_are_passed_over)
 	stage_end(p->stage);
 }
 
-/* What another emulator does: it runs what it translated until the page is mapped again. */
+/* Imitates an emulator that runs its translation until the page is mapped again. */
 static void translate(uint8_t *exec, size_t bytes)
 {
 	uint8_t *copy =
@@ -468,8 +468,8 @@ static void translate_pool(struct ch__pool *pool)
 	translate((uint8_t *)pool->exec_base, (size_t)pool->pages_committed << pool->page_log2);
 }
 
-/* All that writes code: commits, links, entries, invalidation, poison, in pages that were
- * translated. */
+/* Everything that writes code, in translated pages: commits, links, entries, invalidation,
+ * poison. */
 EVERY_DRIVER(s51_translated_pages_are_mapped_again)
 {
 	pretend_emulator(1u << CH__BACKEND_DUAL | 1u << CH__BACKEND_MEMFD);
@@ -522,11 +522,11 @@ static unsigned count_mappings(void)
 	return lines;
 }
 
-/* A heap that would run old code is none. Creation knows no driver. */
+/* Creation refuses a heap that would run old code. Creation knows no driver. */
 TEST(s51_heap_of_stale_views_only_is_a_status)
 {
 	struct ch_heap *heap;
-	CHECK_EQ(ch_heap_create(NULL, &heap), CH_OK); /* what a first heap leaves for ever */
+	CHECK_EQ(ch_heap_create(NULL, &heap), CH_OK); /* a first heap leaves things for ever */
 	CHECK_EQ(ch_heap_destroy(heap), CH_OK);
 	pretend_emulator(1u << CH__BACKEND_DUAL | 1u << CH__BACKEND_MEMFD |
 			 1u << CH__BACKEND_PROCMEM);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * profile.c: profiles in processes that fork and make others, started and stopped beside
- * threads that come and go, from several threads at once, and under what they are about: heaps, vms
- * and threads that end meanwhile. */
+ * profile.c: profiles in processes that fork and make processes, started and stopped beside threads
+ * that come and go, by several threads at once, and while heaps, vms and threads of the profile
+ * end. */
 #define _GNU_SOURCE
 #include "codeheap/profile.h"
 #include "tests/support/folded_reader.h"
@@ -18,7 +18,7 @@ extern char **environ;
 
 enum { THREADS = 3, RATE = 2000 };
 
-/* ThreadSanitizer holds signals back until a thread calls something, so that none interrupts code,
+/* ThreadSanitizer holds signals back until a thread calls something, so no signal interrupts code,
  * and lets no child of a fork start a thread. */
 #if CH_TSAN
 #define SAMPLED_DRIVER(name) __attribute__((unused)) static void body_##name(struct stage *stage)
@@ -64,7 +64,7 @@ static void make_spinner(struct stage *stage, struct method *m, const char *name
 	struct emitter e;
 	enum ch_status status = CH_E_STALE;
 	method_new(stage, m, name);
-	while (status != CH_OK) { /* a newborn block may die where others collect */
+	while (status != CH_OK) { /* a newborn block may die in a cycle */
 		method_open(&e, m);
 		emit_frame(&e);
 		emit_count_down(&e, 60000);
@@ -120,7 +120,7 @@ static void wait_for_rounds(struct play *p, unsigned more)
 
 /* --- processes --- */
 
-/* In a child: the profile is the parent's; the child may have one of its own. */
+/* Runs in a child: the profile is the parent's, and the child may start a profile of its own. */
 static void profile_in_child(struct play *p)
 {
 	struct ch_heap *heap = p->stage->heap;
@@ -184,7 +184,7 @@ SAMPLED_DRIVER(process_that_forks_while_sampled)
 		make_processes(p, round);
 	}
 	uint64_t before = read_profile(p, "spinner");
-	/* It goes on after the last fork. */
+	/* Sampling goes on after the last fork. */
 	TEST_UNTIL(read_profile(p, "spinner") >= before + 20)
 		stage_sleep(5);
 	atomic_store(&p->is_over, true);
@@ -232,9 +232,9 @@ TEST_LIMIT(profile_starts_and_stops_ten_thousand_times, 120)
 		if (i == times / 10)
 			bytes = stage_stats(stage).metadata_bytes_now;
 	}
-	/* Nothing is kept but the last profile, whose stacks may be some more. */
+	/* Only the last profile is kept, with perhaps some more stacks. */
 	CHECK(stage_stats(stage).metadata_bytes_now < bytes + (1 << 20));
-	/* They may have been too short for a sample, on a machine that has others to run. */
+	/* On a busy machine the profiles may have been too short for a sample. */
 	while (!samples || !atomic_load(&p->rounds)) {
 		start(p);
 		stage_sleep(3);
@@ -243,8 +243,8 @@ TEST_LIMIT(profile_starts_and_stops_ten_thousand_times, 120)
 	atomic_store(&p->is_over, true);
 	for (int i = 0; i < THREADS; i++)
 		CHECK_EQ(pthread_join(threads[i], NULL), 0);
-	/* Sanitizers have threads of their own. One that was joined goes from the list when it gets
-	 * to run once more. */
+	/* Sanitizers have threads of their own. A joined thread leaves the list when it runs once
+	 * more. */
 	while (!TEST_SANITIZED && count_of("/proc/$PPID/task") != 1)
 		stage_sleep(1);
 	ch_thread_unpark();
@@ -285,7 +285,7 @@ THREADED_DRIVER(several_threads_start_stop_and_write)
 	struct stage_thread spinner;
 	make_spinner(stage, &p->spinner, "spinner");
 	stage_spawn(stage, &spinner, spin, p);
-	/* They are no threads of the heap: nobody need be to start or stop. */
+	/* These threads are not attached: a start or a stop needs no attached thread. */
 	for (int i = 0; i < THREADS; i++)
 		CHECK_EQ(pthread_create(&threads[i], NULL, start_and_stop, p), 0);
 	uint64_t end = now_ns() + storm_ms_of(2000) * UINT64_C(1000000);
@@ -318,7 +318,7 @@ EVERY_DRIVER(heap_is_destroyed_while_sampled)
 		CHECK_EQ(method_call(&p->spinner, NULL), 5);
 	method_drop(stage, &p->spinner);
 	stage_end(stage);
-	usleep(20000); /* signals that come late find nobody, and do no harm */
+	usleep(20000); /* late signals find no heap, and do no harm */
 }
 
 struct left {
@@ -326,7 +326,7 @@ struct left {
 	_Atomic(int) is_attached;
 };
 
-/* Ends without a word to the heap: its record stays, its timer goes with it. */
+/* Ends without a word to the heap: the record stays, the timer goes with the thread. */
 static void *leave_without_a_word(void *arg)
 {
 	struct left *left = arg;
@@ -355,11 +355,11 @@ TEST(threads_that_end_while_sampled_take_nothing_with_them)
 	struct ch_profile_counts counts = stop(p);
 	CHECK_EQ(counts.threads, 51);
 	CHECK_EQ(read_profile(p, NULL), counts.samples + counts.dropped);
-	/* Again, with records of threads that are no more. */
+	/* Again, with records of ended threads. */
 	start(p);
 	(void)stop(p);
 	method_drop(stage, &p->spinner);
-	/* Who did not leave the heap keeps it from being destroyed. */
+	/* Threads that did not leave the heap keep the heap from being destroyed. */
 	_exit(0);
 }
 

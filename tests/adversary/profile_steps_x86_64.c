@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
- * profile_steps_x86_64.c: the profiler's handler at every instruction. A thread runs with
- * the trap flag set, and each SIGTRAP calls the handler of SIGPROF on the registers that it
- * interrupted, as a timer would have done there: inside each public function, by the rows of
+ * profile_steps_x86_64.c: the profiler's handler at every instruction. A thread runs with the trap
+ * flag set. Each SIGTRAP calls the handler of SIGPROF on the interrupted registers, as a timer
+ * would have done there: inside each public function, by the rows of
  * tests/unit/codeheap/failures.c, and in code with frames and without, on any stack, with anything
  * in rbp.
  *
- * A thread that starts another, or a process, runs on without the flag: the other one would have
- * it, too. All signals but the step's are blocked in the C library meanwhile, and then the kernel
- * kills who steps: its masks lose SIGTRAP on the way. */
+ * A thread that starts a thread or a process runs on without the flag: the new thread would inherit
+ * the flag. The C library blocks all signals meanwhile, and the kernel would kill a stepping thread
+ * that blocks SIGTRAP: so prepare_call takes SIGTRAP out of the masks. */
 #define _GNU_SOURCE
 #define FAILS_ROWS_ONLY
 #define FAILS_CASE(case_)
@@ -46,7 +46,7 @@ static void sample(ucontext_t *context)
 	stepper.handler(SIGPROF, &info, context);
 }
 
-/* The next instruction is a system call: what would end the steps. */
+/* Keeps a system call, if the next instruction is one, from ending the steps. */
 static void prepare_call(ucontext_t *context)
 {
 	static sigset_t masks[2];
@@ -86,7 +86,7 @@ static void on_trap(int signal, siginfo_t *info, void *ucontext)
 	errno = error;
 }
 
-/* Somewhere in the call: the steps go on from here. */
+/* The alarm comes somewhere in the call: the steps go on from here. */
 static void on_alarm(int signal, siginfo_t *info, void *ucontext)
 {
 	ucontext_t *context = ucontext;
@@ -118,8 +118,8 @@ __attribute__((noinline)) static void steps_end(void)
 
 static const struct ch_profile_view folded = {.size = sizeof folded, .flags = CH_PROFILE_FOLDED};
 
-/* Timers are there, and nearly never expire: at a second of the thread's own time, however long the
- * machine keeps it waiting. */
+/* Timers exist, and nearly never expire: after a second of the thread's own time, however long the
+ * thread waits for the machine. */
 static void profile_start(struct ch_heap *heap)
 {
 	struct sigaction action = {.sa_sigaction = on_trap, .sa_flags = SA_SIGINFO}, prof;
@@ -161,7 +161,7 @@ static struct {
 	uint64_t weight, in_call;
 } rows_seen;
 
-/* Code that this heap never had is nobody's name. */
+/* No frame has the name of code that this heap never had. */
 static void judge_row(void *arg, const struct folded_line *line)
 {
 	const char *row = arg;
@@ -190,14 +190,14 @@ CH_OPAQUE static enum ch_status step_row(struct scene *s, const struct failures_
 	return status;
 }
 
-/* Of what ends with the profile there is none to stop. */
+/* These functions leave no profile to stop. */
 static bool ends_profile(const struct failures_row *row)
 {
 	return strncmp(row->function, "ch_profile_", 11) == 0 ||
 	       strcmp(row->function, "ch_heap_destroy") == 0;
 }
 
-/* Steps from the beginning of the call, or from some time after. Returns how many there were. */
+/* Steps from the beginning of the call, or from some time after. Returns the number of steps. */
 static uint64_t walk_row(const struct failures_row *row, const struct failures_setting *setting,
 			 uint64_t delay_ns)
 {
@@ -208,7 +208,7 @@ static uint64_t walk_row(const struct failures_row *row, const struct failures_s
 	struct ch_heap *heap = s.heap;
 	struct ch_marker *marker = s.marker;
 	stepper.steps = stepper.samples = 0;
-	/* While somebody marks, who starts a profile would wait for the end. */
+	/* During a mark the start of a profile would wait for the mark's end. */
 	if (!heap || marker || ch_profile_stop(heap, NULL) == CH_OK) {
 		scene_end(&s);
 		return 0;
@@ -241,8 +241,8 @@ static bool has_setting(const struct failures_row *row, const struct failures_se
 	return !(row->flags & (s->is_boehm ? ROW_NOT_ON_BOEHM : ROW_ON_BOEHM));
 }
 
-/* A trap costs some 40 us on a virtual machine: of the longest calls each run sees the beginning,
- * and two other places that are its own. */
+/* A trap costs some 40 us on a virtual machine. In the longest calls each run sees the beginning
+ * and two other places, different in each run. */
 static void walk_rows(const char *wanted, uint64_t most)
 {
 	enum { LONGEST_NS = 2000000 };
@@ -279,8 +279,8 @@ static void walk_rows(const char *wanted, uint64_t most)
 	       (unsigned long long)(rows_seen.in_call * 100 /
 				    (rows_seen.weight ? rows_seen.weight : 1)));
 	CHECK(steps > 1000);
-	/* Functions of the C library, where calls may spend most of their time, keep no frame
-	 * pointer; without libdw no static function has a name. */
+	/* Functions of the C library, in which calls may spend most of the time, keep no frame
+	 * pointer. Without libdw no static function has a name. */
 	if (dlopen("libdw.so.1", RTLD_LAZY))
 		CHECK(rows_seen.in_call > rows_seen.weight / 10);
 }
@@ -304,7 +304,7 @@ TEST_LIMIT(signal_at_each_instruction_of_each_function_boehm, 120)
 }
 #endif
 
-/* --- frames that are none --- */
+/* --- false frames --- */
 
 static struct ch_heap *hostile_heap;
 static struct ch_vm *hostile_vm;
@@ -366,7 +366,7 @@ static void on_signal(int signal, siginfo_t *info, void *ucontext)
 	in_handler(ucontext);
 }
 
-/* With the registers of a thread that a signal interrupted. */
+/* Calls fn with the registers interrupted by a signal. */
 static void interrupt(void (*fn)(const ucontext_t *))
 {
 	struct sigaction action = {.sa_sigaction = on_signal, .sa_flags = SA_SIGINFO};
@@ -384,7 +384,7 @@ static void sample_as(const ucontext_t *context, uintptr_t pc, uintptr_t sp, uin
 	sample(&changed);
 }
 
-/* One sample with these registers has so many frames. */
+/* A sample with these registers has so many frames. */
 static void expect_frames(const ucontext_t *context, uintptr_t fp, size_t frames, const char *what)
 {
 	uintptr_t pc = (uintptr_t)sample_as, sp = (uintptr_t)context->uc_mcontext.gregs[REG_RSP];
@@ -413,7 +413,7 @@ static uintptr_t code(unsigned n)
 	return (uintptr_t)functions[n] + 8;
 }
 
-/* Records that lie in the stack, as locals of this function. */
+/* The records are locals of this function, so on the stack. */
 static void try_records(const ucontext_t *context)
 {
 	volatile uintptr_t r[32];
@@ -422,7 +422,7 @@ static void try_records(const ucontext_t *context)
 	for (unsigned i = 0; i < 32; i++)
 		r[i] = 0;
 	ucontext_t below = *context;
-	/* The stack pointer of who was interrupted lies above this frame. */
+	/* The interrupted stack pointer lies above this frame. */
 	below.uc_mcontext.gregs[REG_RSP] = (greg_t)(at - 64);
 	const struct {
 		const char *what;
@@ -488,7 +488,7 @@ static void try_words(const ucontext_t *context)
 			expect_frames(context, words[i], 1, "a word");
 }
 
-/* Any registers at all: nothing is said of what is found, but each sample is there. */
+/* Any registers at all: each sample is there, whatever its frames. */
 static void try_anything(const ucontext_t *context)
 {
 	enum { TRIES = 200000 };
@@ -545,7 +545,7 @@ static struct ch_owner hostile_owner(const char *name)
 	return owner;
 }
 
-/* `outer` has a frame, `middle` one of its own, `leaf` none: each calls the next one. */
+/* `outer` and `middle` have frames, `leaf` has none: `outer` calls `middle`, `middle` `leaf`. */
 static const void *const *make_code(void)
 {
 	static const char *const names[] = {"leaf", "middle", "outer"};
@@ -582,8 +582,8 @@ static struct {
 	uint64_t alone, whole, without_caller, framed;
 } code_seen;
 
-/* Each frame is of who called the next one; only the caller of code without a frame may be missing,
- * that is, the leaf's. */
+/* Each frame belongs to the caller of the next frame. Only the leaf's caller may be missing, since
+ * the leaf has no frame. */
 static void judge_code(void *arg, const struct folded_line *line)
 {
 	static const char *const names[] = {"outer", "middle", "leaf"};
@@ -633,9 +633,9 @@ static void judge_steps(bool on_signal_stack)
 	memset(&code_seen, 0, sizeof code_seen);
 	folded_read(own_path(), judge_code, NULL);
 	CHECK_EQ(unlink(own_path()), 0);
-	/* The bounds of a signal stack are not looked for: what is interrupted there stands alone.
-	 * Else the leaf keeps its caller's frame pointer, and the caller is the one that is
-	 * missing, until the leaf returns. */
+	/* The bounds of a signal stack are not looked for: interrupted code there stands alone. On
+	 * other stacks the leaf keeps the caller's frame pointer, so the caller is missing until
+	 * the leaf returns. */
 	CHECK_EQ(code_seen.alone > 0, on_signal_stack);
 	CHECK_EQ(code_seen.without_caller >= 6, !on_signal_stack);
 	CHECK_EQ(code_seen.whole, !on_signal_stack);

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT
- * profile_storm.c: a profile of code that comes and goes: four threads and their fibers
- * compile, call, invalidate and drop chains of blocks while a fifth collects and discards, so that
- * most code is freed, and most of its addresses used again, before the report is written.
+ * profile_storm.c: a profile of code that comes and goes. Four threads and their fibers compile,
+ * call, invalidate and drop chains of blocks, while a fifth thread collects and discards. So most
+ * code is freed, and most addresses are used again, before the report is written.
  *
- * The oracle is in the names. An owner's says its number and that of the only one that calls it,
- * which no other ever has; a block's is a checksum of its instructions, in which the number is. So
- * a stack is right when each frame of code is called by the one before it, and a name that belongs
- * to other code is an impossible stack. A function without a frame of its own hides its caller, and
- * that one only: the innermost frame may be called by somebody who is not there. Where a handler's
- * frame record holds the link register, who was interrupted in a stub may be there twice. */
+ * The oracle is in the names. An owner's name has the owner's number and the number of the owner's
+ * only caller; no other owner ever has these numbers. A block's name has a checksum of the
+ * instructions, and the number is in the instructions. So a stack is right when each frame of code
+ * is called by the frame before, and a name of other code makes an impossible stack. A function
+ * without a frame hides its direct caller only: the caller of the innermost frame may be missing.
+ * Where a handler's frame record holds the link register, code interrupted in a stub may be there
+ * twice. */
 #define _GNU_SOURCE
 #include "codeheap/profile.h"
 #include "tests/support/folded_reader.h"
@@ -20,21 +21,21 @@
 
 enum {
 	THREADS = 4,
-	CREWS = 6, /* stacks that chains run on: more than threads, so that they change them */
+	CREWS = 6, /* stacks of chains: more than threads, so that they change threads */
 	DEPTH = 6,
 	RATE = 5000,
 	STORM_MS = 20000,
 	POOL_BYTES = 1 << 20,
 	NUMBERS = 1 << 24,
 	PAYLOAD_BYTES = 64,
-	FREED_WANTED = 100, /* samples, that a storm of a second has at least */
+	FREED_WANTED = 100, /* samples in a storm of a second, at least */
 	REUSED_WANTED = 50,
 };
 
-/* Of the owner of each number. */
+/* Facts of the owner with this number. */
 struct fact {
 	uint32_t caller, check;
-	_Atomic(uint32_t) place; /* of its last block, in granules of the pool, plus 1 */
+	_Atomic(uint32_t) place; /* of the last block, in granules of the pool, plus 1 */
 	_Atomic(uint32_t) is_freed;
 };
 
@@ -57,7 +58,7 @@ struct play {
 	char path[64];
 };
 
-/* What a framed block gives the function that it calls. */
+/* The argument of the function called by a framed block. */
 struct call {
 	struct crew *crew;
 	struct method *middle, *leaf;
@@ -75,7 +76,7 @@ static uint32_t check_of(const uint8_t *bytes, uint32_t n)
 	return sum;
 }
 
-/* What makes the block's answer: its number, in bytes that do not depend on where they lie. */
+/* Emits the block's answer: the number, in bytes that are the same at each address. */
 static void emit_payload(struct emitter *e, uint32_t number)
 {
 	emit_value(e, number);
@@ -114,7 +115,7 @@ static void open_code(struct play *p, struct emitter *e, const struct method *m,
 			       .name = name,
 			       .user = (void *)(uintptr_t)number};
 	enum ch_status status;
-	/* A full pool has room after a cycle of who collects. */
+	/* A full pool has room after the collector's next cycle. */
 	while ((status = emit_open_as(e, &open)) == CH_E_FULL) {
 		stage_pause();
 		stage_poll(p->stage);
@@ -122,7 +123,7 @@ static void open_code(struct play *p, struct emitter *e, const struct method *m,
 	CHECK_EQ(status, CH_OK);
 }
 
-/* Where others collect and discard without end, a block may be gone before it is an entry. */
+/* Since the collector discards without end, a block may be gone before it is an entry. */
 static bool close_code(struct play *p, struct emitter *e, struct method *m, uint32_t number)
 {
 	uint32_t place = (uint32_t)((uintptr_t)e->code.exec - p->pool) / 8;
@@ -184,7 +185,7 @@ static void notice(struct stage *stage, struct method *user)
 	atomic_store(&p->facts[(uintptr_t)user].is_freed, 1);
 }
 
-/* --- what the threads do --- */
+/* --- the threads' work --- */
 
 static void run_chain(struct crew *crew, uint32_t caller, int depth)
 {
@@ -215,7 +216,7 @@ static uint64_t step(void *arg)
 	uint64_t what = test_random_below(&crew->dice, 16);
 	if (what < 3)
 		CHECK_EQ(ch_blocks_invalidate(&call->leaf->block, 1, NULL), CH_OK);
-	if (what == 3) /* under the frame that runs it */
+	if (what == 3) /* under its running frame */
 		CHECK_EQ(ch_blocks_invalidate(&call->middle->block, 1, NULL), CH_OK);
 	if (what < 8 && call->depth < DEPTH)
 		run_chain(crew, call->number, call->depth + 1);
@@ -235,7 +236,7 @@ static void run_crew(struct fiber *f, void *arg)
 		run_chain(crew, 0, 1);
 }
 
-/* A fiber that yielded goes on in whatever thread takes it next. */
+/* A yielded fiber goes on in any thread that takes it next. */
 static void work(struct stage *stage, void *arg)
 {
 	struct play *p = arg;
@@ -259,12 +260,12 @@ static void work(struct stage *stage, void *arg)
 
 struct verdict {
 	struct play *p;
-	/* Samples: with code, with such as was gone by now, with such as has no name. */
+	/* Samples: with code, with freed code, with code at reused places, with unnamed code. */
 	uint64_t code, freed, reused, unnamed;
-	unsigned astray; /* stacks from a native function to code that has another caller */
+	unsigned astray; /* stacks from a native function to code of another caller */
 };
 
-/* The number of a frame of code, 0: it is another one. */
+/* Returns the number of a frame of code, or 0 for another frame. */
 static uint32_t read_frame(const struct play *p, const char *frame)
 {
 	unsigned number, caller, check;
@@ -305,11 +306,11 @@ static void judge(void *arg, const struct folded_line *line)
 		uint32_t above = fact->caller, place = atomic_load(&fact->place);
 		if (CODE_HANDLER_RECORDS_LINK && number == before)
 			continue;
-		/* ThreadSanitizer gives a handler registers that were: the stack is another. */
+		/* ThreadSanitizer gives a handler earlier registers: the stack is different. */
 		if (!CH_TSAN && above != before &&
 		    !(i + 1 == line->count && above && v->p->facts[above].caller == before)) {
-			/* The C library's functions keep no frame records. What they have in the
-			 * register instead leads to words of earlier calls now and then. */
+			/* The C library's functions keep no frame records. The value in the
+			 * register leads to words of earlier calls now and then. */
 			if (read_frame(v->p, line->frames[line->count - 1]))
 				fail_of(line, i, before);
 			v->astray++;
@@ -342,7 +343,7 @@ static struct play *start(struct stage *stage)
 {
 	stage->config.pool_bytes = POOL_BYTES;
 	stage->counts_only = true;
-	stage->hit = stage_no_target; /* of a target that was invalidated */
+	stage->hit = stage_no_target; /* of an invalidated target */
 	stage->gone = notice;
 	struct play *p = stage_play(stage, sizeof *p);
 	struct ch_stats stats = stage_stats(stage);
@@ -381,7 +382,6 @@ static void end(struct play *p)
 	munmap(facts, NUMBERS * sizeof *facts);
 }
 
-/* Also reports while it goes on. */
 static void collect_once(struct play *p, uint64_t n)
 {
 	(void)stage_cycle_came(p->stage, stage_try_collect(p->stage));
@@ -389,7 +389,7 @@ static void collect_once(struct play *p, uint64_t n)
 		(void)stage_cycle_came(p->stage, ch_vm_discard(p->stage->heap, NULL, NULL, NULL));
 }
 
-/* A storm that met nothing of what it is about has shown nothing. */
+/* Whether the storm met enough of freed and reused code to prove anything. */
 static bool is_enough(const struct play *p, const struct verdict *v)
 {
 	const char *emulator = getenv("CODEHEAP_TEST_EMULATOR");
@@ -398,7 +398,7 @@ static bool is_enough(const struct play *p, const struct verdict *v)
 	       (is_slow || (v->freed >= FREED_WANTED && v->reused >= REUSED_WANTED));
 }
 
-/* On a machine that is busy with others until there is enough to judge. */
+/* Collects, and reports twice or more. A busy machine goes on until there is enough to judge. */
 static void collect_for(struct play *p, unsigned ms)
 {
 	uint64_t half_ns = ms * UINT64_C(500000), next = now_ns() + half_ns, weights;
@@ -430,7 +430,7 @@ static void storm(struct stage *stage, bool judges_shares)
 		stage_spawn(stage, &threads[i], work, p);
 	collect_for(p, ms);
 	atomic_store(&p->is_over, true);
-	/* Where the pool is full they wait for a cycle. */
+	/* With a full pool the threads wait for a cycle. */
 	for (uint64_t n = 0; atomic_load(&p->at_work); n++) {
 		collect_once(p, n);
 		stage_sleep(1);
@@ -451,8 +451,8 @@ static void storm(struct stage *stage, bool judges_shares)
 	CHECK(verdict.astray <= 3 + counts.samples / 20000);
 	CHECK_EQ(weights, counts.samples + counts.dropped);
 	CHECK_EQ(counts.threads, THREADS + 1);
-	/* Code dies under a frame that a sample is just taken of, or that registers of earlier say:
-	 * seldom, unless the machine keeps who names it waiting. */
+	/* Code dies under a frame just sampled, or under a frame told by old registers. This is
+	 * rare, unless the machine delays the thread that names the code. */
 	CHECK(!judges_shares || CH_TSAN || verdict.unnamed <= verdict.code / 10);
 	CHECK(!judges_shares || counts.dropped <= counts.samples / 5);
 	end(p);

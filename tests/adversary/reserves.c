@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * reserves.c: a process whose address space is short, by its limit (RLIMIT_AS, in
- * children) or by what the gate to the system pretends: the pool is halved until it fits, and the
- * heap that comes of it works. */
+ * reserves.c: processes with short address space, by the limit (RLIMIT_AS, in children) or
+ * pretended by the gate to the system. The pool is halved until it fits, and the resulting heap
+ * works. */
 #include "tests/support/stage.h"
 
 #include "tests/support/heap_rig.h"
@@ -24,10 +24,10 @@ static void limit_space(size_t more)
 static bool has_no_shadow(void)
 {
 	const char *sanitizer = getenv("CODEHEAP_TEST_SAN");
-	return !sanitizer || !*sanitizer; /* which is larger than any limit */
+	return !sanitizer || !*sanitizer; /* a shadow is larger than any limit */
 }
 
-/* Runs fn in a child, which may end with _exit(n) to say a number. */
+/* Runs fn in a child. The child may report a number by _exit(n). */
 static int in_child(void (*fn)(size_t), size_t more)
 {
 	int status;
@@ -45,7 +45,7 @@ static int in_child(void (*fn)(size_t), size_t more)
 
 enum { NO_HEAP = 60, EXIT_MIB = 100, MOST = 7 * WHOLE / 2 };
 
-/* Says the size of the pool that it got. */
+/* Reports the size of the created pool. */
 static void create_in(size_t more)
 {
 	struct ch_config config = rig_config(WHOLE);
@@ -69,8 +69,8 @@ static void create_in(size_t more)
 	_exit(status == CH_OK ? EXIT_MIB + (int)(stats.pool_bytes / MIB) : NO_HEAP);
 }
 
-/* Two views, a third while a chunk becomes executable, tables and the room that is left to others:
- * the next larger pool would take less than seven times as much. */
+/* A heap takes two views, a third while a chunk becomes executable, tables, and room for other
+ * uses. The next larger pool would take less than seven times this pool's size. */
 TEST(s50_pool_is_halved_until_the_address_space_has_room)
 {
 	enum { TABLES = 24 * MIB };
@@ -113,8 +113,8 @@ static void use_in(size_t more)
 		CHECK_EQ(((uint32_t(*)(void))(uintptr_t)*ch_owner_cell(owner))(), i);
 		bytes += 64;
 	}
-	/* The higher a chunk lies, the more it takes while it becomes executable. In a small pool
-	 * side memory takes as much as that. */
+	/* A higher chunk takes more space while it becomes executable. In a small pool side memory
+	 * takes as much. */
 	if (pool == WHOLE) {
 		struct emitter large;
 		emit_open(&large, owner, (uint32_t)(pool / 2), 0);
@@ -124,7 +124,7 @@ static void use_in(size_t more)
 	rig_end(&rig);
 }
 
-/* The least space that a pool of that size fits in. */
+/* Returns the least space for a pool of this size. */
 static size_t least_space(size_t pool_bytes)
 {
 	enum { EXACT = 16 << 10 };
@@ -155,7 +155,7 @@ TEST(s50_heap_that_was_made_in_little_space_can_be_used)
 		in_child(use_in, least_space(bytes));
 }
 
-/* Says the backend, too. */
+/* Reports the backend, too. */
 static void create_default_in(size_t more)
 {
 	struct ch_config config = rig_config(WHOLE);
@@ -170,7 +170,7 @@ static void create_default_in(size_t more)
 	_exit(strcmp(stats.backend, "dual") == 0 ? EXIT_MIB + mib_log2 : NO_HEAP + 1 + mib_log2);
 }
 
-/* What tools see of the code hangs on the backend: it may not come and go with the limit. */
+/* Tools see more or less of the code by the backend: the limit may not change the backend. */
 TEST(s50_limit_of_the_address_space_takes_size_from_the_pool_before_the_backend)
 {
 	int last = 0;
@@ -203,7 +203,7 @@ static enum ch_status open_bytes(struct emitter *e, struct ch_owner owner, uint3
 	return emit_open_as(e, &open);
 }
 
-/* No collection makes the system give more: the VM is not sent into one after the other. */
+/* A collection gets no more memory from the system: the VM is not sent into many collections. */
 static void check_refused(struct rig *rig, struct ch_owner owner, uint32_t bytes, int error)
 {
 	struct emitter e;
@@ -235,7 +235,7 @@ TEST(s50_pool_that_gets_no_memory_is_full_only_where_a_collection_would_help)
 		ch__os_pretended.commit_error = 0;
 		CHECK_EQ(open_bytes(&e, owner, SMALL, 0), CH_OK);
 		CHECK_EQ(ch_block_abort(&e.code), CH_OK);
-		/* A chunk is there: too little for this one, however empty. */
+		/* A chunk is there, but too small for this block, however empty. */
 		ch__os_pretended.commit_error = errors[i];
 		check_refused(&rig, owner, LARGE, errors[i]);
 		struct ch_owner filling = rig_owner(&rig, "filling");
@@ -277,7 +277,7 @@ static void halve(enum ch_backend backend)
 		CHECK(stats.free_bytes_now > bytes / 2 && stats.free_bytes_now <= bytes);
 		CHECK_EQ(ch_heap_destroy(heap), CH_OK);
 	}
-	/* Less than the least is as if there were none, and a small pool is not made smaller. */
+	/* Space below the least counts as none, and a small pool is not made smaller. */
 	for (config.pool_bytes = WHOLE; config.pool_bytes >= LEAST / 8; config.pool_bytes /= 2) {
 		ch__os_pretended.reserve_bytes =
 			around + (config.pool_bytes > LEAST ? LEAST : config.pool_bytes) / 2;
@@ -319,7 +319,7 @@ static void fill(struct stage *stage, void *arg)
 	}
 }
 
-/* Filled, collected and filled again; and a child has its copy. */
+/* The pool is filled, collected and filled again, and a child has a copy. */
 EVERY_DRIVER(s50_heap_of_a_halved_pool_works)
 {
 	struct method kept;

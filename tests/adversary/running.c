@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * running.c: code that is invalidated, dropped and collected while it is on a stack: by
- * its own callees, by recursion, past a longjmp, with return addresses at its very end. */
+ * running.c: code invalidated, dropped and collected while on a stack: by its own callees, by
+ * recursion, past a longjmp, with return addresses at its very end. */
 #include "codeheap/graph/block_parts.h"
 #include "tests/support/stage.h"
 
@@ -110,12 +110,12 @@ static void build_leaver(struct stage *stage, void *arg)
 	method_native(stage, &p->m, "leaver", (void *)leave_by_longjmp);
 }
 
-/* Far below what the frames that come after it use. */
+/* Calls far below the stack used by later frames. */
 static __attribute__((noinline)) uint64_t call_far_down(struct play *p)
 {
 	volatile uint8_t room[64 << 10];
 	room[0] = 1;
-	__asm__ volatile("" ::"r"(room) : "memory"); /* the whole of it */
+	__asm__ volatile("" ::"r"(room) : "memory"); /* all of `room` */
 	return method_call(&p->m, p) + room[0];
 }
 
@@ -133,7 +133,7 @@ EVERY_DRIVER(s09_longjmp_over_code_leaves_nothing_behind)
 		call_far_down(p);
 		FAIL("came back from a longjmp");
 	}
-	/* By another thread: the words that the jump left stay where they are, below sp. */
+	/* In another thread: the words left by the jump stay in place, below sp. */
 	stage_apart(stage, collect_apart, NULL);
 	CHECK_EQ(p->m.freed, 1);
 	stage_end(p->stage);
@@ -232,7 +232,7 @@ EVERY_DRIVER(s11_patch_point_fires_once_a_frame)
 {
 	struct play *p = new_play(stage);
 	stage_apart(stage, build_pointed, p);
-	p->depth = -1; /* the first call returns through the point that is not armed */
+	p->depth = -1; /* the first call returns through the unarmed point */
 	CHECK_EQ(method_call(&p->m, p), 2);
 	CHECK_EQ(p->exits, 0);
 	p->depth = 3;
@@ -314,8 +314,8 @@ EVERY_DRIVER(s21_ten_thousand_frames_of_one_block)
 	run_deep(stage);
 }
 
-#if !CH_TSAN /* it has room for 65,536 frames */
-/* The first stack grows as far as the limit says; bounds are asked when the thread is attached. */
+#if !CH_TSAN /* TSan has room for 65,536 frames */
+/* The first stack grows up to the limit. The attach asks for the bounds. */
 EVERY_DRIVER(s21_hundred_thousand_frames_of_one_block)
 {
 	struct rlimit limit;
@@ -341,7 +341,7 @@ static uint64_t collect_and_leave(void *arg)
 	longjmp(p->back, 1);
 }
 
-/* The call is the block's last instruction, and ends with its last granule. */
+/* The call is the block's last instruction, and ends with the last granule. */
 static void build_ending_in_a_call(struct stage *stage, void *arg)
 {
 	enum { ENDING_BYTES = 6 * CH__GRANULE_BYTES - CH__HEAD_BYTES };
@@ -416,7 +416,7 @@ static void find_middle(struct stage *stage, void *arg)
 	(void)stage;
 	struct method *all = arg;
 	CHECK_EQ(ch_block_info(all[FALSE_OF / 2].block, &info), CH_OK);
-	/* Out of this stack in a form that is no address. */
+	/* Kept off this stack, in a form that is no address. */
 	all[0].branch[3].bits = ~(uint64_t)(uintptr_t)(info.exec + 3);
 }
 

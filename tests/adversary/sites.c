@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * sites.c: what no architecture may do to a site (I12): a second one on its bytes, an
- * exit into its inside, other bytes at the commit. Sites are as tests/support/code.h emits them;
- * what an architecture asks of alignment and instructions is judged in files of its own. */
+ * sites.c: rules of sites on every architecture (I12): no second site on the same bytes, no exit
+ * into the inside, the same bytes at the commit. Sites are as tests/support/code.h emits them.
+ * Other files test the alignment and the instructions of an architecture. */
 #include "codeheap/graph/block.h"
 #include "codeheap/graph/block_parts.h"
 #include "tests/support/heap_rig.h"
@@ -41,7 +41,7 @@ static const uint8_t *emit_site(struct emitter *e, enum ch_branch_kind kind)
 	}
 }
 
-/* A block with a site of each kind, attached, and one more jump that is not. */
+/* Opens a block with an attached site of each kind, and a jump that is not attached. */
 static const uint8_t *open_with_sites(struct emitter *e)
 {
 	rig = rig_start(1 << 20);
@@ -117,7 +117,7 @@ TEST(site_of_each_kind_is_there_at_the_commit)
 	}
 }
 
-/* Also where the thread has a map of the block's sites, which each new one goes into. */
+/* Also with a thread's map of the block's sites, which takes each new site. */
 TEST(bytes_of_a_ref_are_no_other_site_s)
 {
 	enum { POINTS = 20, REFS = 4, REFS_FROM = 256 };
@@ -141,7 +141,7 @@ TEST(bytes_of_a_ref_are_no_other_site_s)
 	rig_end(&rig);
 }
 
-/* Of each byte of the block, whether it is attached and whether an exit leads to it. */
+/* The map has two halves: is a byte attached, and does an exit lead to the byte? */
 TEST(map_of_a_block_has_room_for_both_of_its_halves)
 {
 	enum { WITHOUT = 8 };
@@ -173,8 +173,8 @@ TEST(map_of_a_block_has_room_for_both_of_its_halves)
 	rig_end(&rig);
 }
 
-/* A thread keeps a map of the sites of the block that it works on. A later block has the record and
- * the place of that one, and other sites. */
+/* A thread keeps a map of the sites of its current block. A later block gets the same record and
+ * the same place, and has other sites. */
 TEST(block_in_the_record_of_another_has_sites_of_its_own)
 {
 	enum { REFS = 20, REFS_FROM = 128 };
@@ -199,7 +199,7 @@ TEST(block_in_the_record_of_another_has_sites_of_its_own)
 	end(&second);
 }
 
-/* Exits into other blocks lie below or above what the map of a block has. */
+/* Exits into other blocks lie below or above the range of a block's map. */
 TEST(exit_into_another_page_is_in_no_map_of_the_block)
 {
 	enum { BEFORE = 12, LARGE_BYTES = 3000, BLOCKS = 64 };
@@ -225,7 +225,7 @@ TEST(exit_into_another_page_is_in_no_map_of_the_block)
 	rig_end(&rig);
 }
 
-/* Says false after that many. */
+/* The visitor returns false after `wanted` sites. */
 struct some_sites {
 	unsigned wanted, seen;
 };

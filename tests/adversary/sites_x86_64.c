@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * sites_x86_64.c: what is checked when a site is attached, and again when its block is
- * committed (I12): alignment and cache line, the one instruction, reach, no shared byte, nothing
- * that leads between two bytes of a site. A refusal is a status and changes nothing. What happens
- * to code that breaks a rule is shown by tests/tool/patch_rules_x86_64.c; sites.c has what
- * holds on every architecture. */
+ * sites_x86_64.c: the checks of a site at the attach, and again at the commit of its block (I12):
+ * alignment and cache line, the one instruction, reach, no shared byte, nothing that leads between
+ * two bytes of a site. A refusal is a status and changes nothing. Code that breaks a rule is shown
+ * by tests/tool/patch_rules_x86_64.c; the rules of every architecture are in sites.c. */
 #include "tests/support/heap_rig.h"
 
 static struct rig rig;
@@ -52,7 +51,7 @@ static void check_picture(const struct picture *before, const struct emitter *e,
 		FAIL("the call that line %d has refused changed something", line);
 }
 
-/* Its bytes, its sites, its state and every figure of the heap are as before. */
+/* The block's bytes, sites and state, and every figure of the heap, are as before. */
 #define REFUSED(e, call, status)                      \
 	do {                                          \
 		struct picture before_;               \
@@ -92,7 +91,7 @@ static const struct form {
 };
 enum { FORMS = sizeof forms / sizeof *forms };
 
-/* Room for what a case wants, filled with NOPs: nothing of it is an instruction of a site. */
+/* Opens room for a case, filled with NOPs: no NOP is an instruction of a site. */
 static void open_nops(struct emitter *e, uint32_t hot, uint32_t cold, uint32_t branches,
 		      enum ch_entry entry)
 {
@@ -119,7 +118,7 @@ static const uint8_t *put_form(struct emitter *e, uint32_t at, const struct form
 	return put(e, at, form->bytes, form->size);
 }
 
-/* An offset not below `at` where the form is aligned as it has to be. */
+/* Returns the first offset from `at` on where the form is aligned. */
 static uint32_t aligned(const struct emitter *e, uint32_t at, const struct form *form)
 {
 	while ((((uintptr_t)e->code.exec + at + form->field) & 7) > (form->field ? 4 : 0))
@@ -132,7 +131,7 @@ static const uint8_t *put_point(struct emitter *e, uint32_t at)
 	return put(e, at, (const uint8_t[]){0xa9, 0, 0, 0, 0}, 5);
 }
 
-/* Whatever was attached is sound: the block is committed and the heap agrees. */
+/* All attachments are sound: the block is committed and the heap agrees. */
 static void finish(struct emitter *e)
 {
 	CHECK_EQ(emit_commit(e), CH_OK);
@@ -225,8 +224,8 @@ TEST(exit_is_refused_that_the_site_or_its_stub_cannot_reach)
 		uint32_t at = aligned(&e, 16 + 16 * f, &forms[f]);
 		const uint8_t *site = put_form(&e, at, &forms[f]);
 		REFUSED(&e, branch(&e, site, forms[f].kind, far), CH_E_REACH);
-		/* The last byte that the site reaches is too far for the slot of its stub, which
-		 * lies behind it in the page, and the other way round. */
+		/* The last byte in the site's reach is too far for the stub's slot, which lies
+		 * behind the site in the page, and the other way round. */
 		const uint8_t *low = site + forms[f].size - (UINT64_C(1) << 31);
 		REFUSED(&e, branch(&e, site, forms[f].kind, low), CH_E_REACH);
 		REFUSED(&e, branch(&e, site, forms[f].kind, low - 1), CH_E_REACH);
@@ -238,9 +237,9 @@ TEST(exit_is_refused_that_the_site_or_its_stub_cannot_reach)
 	rig_end(&rig);
 }
 
-/* --- no two share a byte --- */
+/* --- no two sites share a byte --- */
 
-/* The form in the middle of the block, then each other kind of site around it at each distance. */
+/* A form is in the middle of the block. Tries each other kind of site around, at each distance. */
 static void crowd(struct emitter *e, const uint8_t *there, uint32_t size)
 {
 	uint32_t middle = (uint32_t)(there - e->code.exec);
@@ -311,7 +310,7 @@ TEST(site_is_refused_over_a_patchable_entry_and_over_stubs)
 	CHECK_EQ(ch_block_info(e.code.block, &info), CH_OK);
 	for (uint32_t i = 0; i < 5; i++)
 		REFUSED(&e, ref(&e, e.code.exec + i), CH_E_SITE);
-	/* The entry is a `test eax` itself; a literal is whatever stands there. */
+	/* The entry is a `test eax`, too. A literal may be any bytes. */
 	REFUSED(&e, point(&e, e.code.exec, e.code.cold_exec), CH_E_SITE);
 	for (uintptr_t at = (uintptr_t)e.code.exec & ~(uintptr_t)7; at < (uintptr_t)e.code.exec + 5;
 	     at += 8)
@@ -336,7 +335,7 @@ struct victim {
 	uint32_t size;
 };
 
-/* A site of each kind; the exits of what is attached next are tried on their bytes. */
+/* Attaches a site of each kind. Later exits are tried on the bytes of these sites. */
 static unsigned put_victims(struct emitter *e, struct victim *victims)
 {
 	unsigned n = 0;
@@ -365,7 +364,7 @@ static void lead_into(struct emitter *e, const struct victim *victims, unsigned 
 		}
 }
 
-/* With many sites a thread has a map of them, with a few it reads their records. */
+/* With many sites a thread has a map of the sites; with a few it reads the records. */
 static void put_many(struct emitter *e, bool are_many)
 {
 	for (uint32_t at = 256; are_many && at < 384; at += 8)
@@ -390,7 +389,7 @@ static void lead_into_all(bool are_many)
 		REFUSED(&e, branch(&e, site, CH_JMP, site + i), CH_E_SITE);
 		REFUSED(&e, point(&e, e.code.exec + 216, e.code.exec + 216 + i), CH_E_SITE);
 	}
-	/* To its start, or right behind it. */
+	/* To a site's start, or right behind the site. */
 	CHECK_EQ(branch(&e, site, CH_JMP, victims[0].at), CH_OK);
 	CHECK_EQ(point(&e, e.code.exec + 216, victims[5].at + 5), CH_OK);
 	e.code.cold_used = 16;
@@ -507,8 +506,8 @@ TEST(entry_inside_a_site_is_refused)
 	rig_end(&rig);
 }
 
-/* What is not used goes back and is another block's: its bytes would be patched, its start would
- * lie in a site. */
+/* Unused bytes go back to another block. A site there would patch the other block's bytes, or would
+ * hold the block's start. */
 TEST(site_outside_of_what_is_used_is_refused)
 {
 	start();
@@ -532,7 +531,7 @@ TEST(site_outside_of_what_is_used_is_refused)
 		CHECK_EQ(commit_as(&e, from, at + size, from, f == FORMS ? 41 : 0), CH_OK);
 	}
 	struct emitter e;
-	/* An exit at the last byte that the block has. */
+	/* An exit at the block's last byte. */
 	open_nops(&e, 64, 64, 0, CH_ENTRY_NONE);
 	CHECK_EQ(point(&e, put_point(&e, 8), e.code.cold_exec + e.code.cold_bytes - 1), CH_OK);
 	REFUSED(&e, commit_as(&e, 0, 64, 0, (uint32_t)e.code.cold_bytes - 1), CH_E_SITE);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * spawn.c: processes made without the library's handlers of fork, forks that fail, and
- * what a child does with fibers, parks and handlers that were there when it was made. */
+ * spawn.c: processes made without the library's fork handlers, forks that fail, and a child's use
+ * of fibers, parks and handlers from before the fork. */
 #define _GNU_SOURCE
 #include "codeheap/base/heaps.h"
 #include "codeheap/base/region.h"
@@ -95,15 +95,15 @@ EVERY_DRIVER(s33_vfork_and_posix_spawn_leave_the_heap_alone)
 	method_native(stage, &p->m, "spawns", (void *)spawn_in_callee);
 	spawn_each_way();
 	CHECK_EQ(method_call(&p->m, NULL), 33);
-	if (forks && !CH_TSAN) /* which makes a fork of vfork */
+	if (forks && !CH_TSAN) /* TSan makes a fork of vfork */
 		FAIL("spawn: handlers of fork ran");
 	CHECK_EQ(method_call(&p->a, NULL), 2);
 	stage_check(stage);
 	stage_end(p->stage);
 }
 
-/* Such a child is this process under another number: what is the thread's serves it as before, and
- * afterwards the thread. */
+/* A child of vfork is this process under another number. The thread's state serves the child as
+ * before, and afterwards the thread. */
 WITHOUT_TSAN(s33_child_of_vfork_is_served_as_its_parent)
 {
 	static volatile uint64_t in_child;
@@ -128,12 +128,12 @@ WITHOUT_TSAN(s33_child_of_vfork_is_served_as_its_parent)
 	stage_end(p->stage);
 }
 
-/* Held from one step to another by a thread of its own, as far as the library has any. */
+/* Holds every lock of the library from step 1 to step 2, in a thread of its own. */
 static void hold_every_lock(struct stage *stage, void *arg)
 {
 	struct play *p = arg;
 	struct ch_heap *heap = stage->heap;
-	ch__ranks_rest(true); /* stage_wait parks with all of them held */
+	ch__ranks_rest(true); /* stage_wait parks with all locks held */
 	ch__lock_parking(&ch__heaps_lock, CH__RANK_HEAPS);
 	ch__registry_lock(heap);
 	ch__sweep_lock(heap);
@@ -182,7 +182,7 @@ static void read_whole(int fd, char *text, size_t bytes)
 	text[used] = 0;
 }
 
-/* Memory of code, perf map and dump stay this process's: their descriptors close on exec. */
+/* Memory of code, perf map and dump stay this process's: the descriptors close on exec. */
 EVERY_DRIVER(s33_spawned_program_inherits_no_file)
 {
 	static char folder[] = "/tmp/ch-spawn-XXXXXX", listed[8192];
@@ -248,10 +248,10 @@ EVERY_DRIVER(child_of_fork_replaces_itself)
 static void fail_to_fork(struct stage *stage)
 {
 	struct rlimit limit, none;
-	/* The limit is none to root. */
+	/* The limit does not bind root. */
 	if (geteuid() == 0)
 		CHECK_EQ(setresuid(65534, 65534, 65534), 0);
-	/* Who changed its user may not open its own /proc/self/mem. */
+	/* After a change of user a process may not open its /proc/self/mem. */
 	CHECK_EQ(prctl(PR_SET_DUMPABLE, 1, 0, 0, 0), 0);
 	struct play *p = new_play(stage);
 	stage_apart(stage, build, p);
@@ -328,7 +328,7 @@ static void fill_and_drop(struct stage *stage, void *arg)
 static void finish_fiber(struct play *p)
 {
 	struct stage *stage = p->stage;
-	/* Its frame is all that holds the code. */
+	/* Only the fiber's frame holds the code. */
 	method_drop(stage, &p->m);
 	for (int i = 0; i < 3; i++) {
 		fill_and_drop(stage, NULL);
@@ -341,7 +341,7 @@ static void finish_fiber(struct play *p)
 	fiber_end(&p->fiber);
 }
 
-/* Suspended by a thread that the child does not have, the fiber goes on in parent and child. */
+/* A fiber suspended by a thread that is not in the child goes on in parent and child. */
 EVERY_DRIVER(suspended_fiber_goes_on_in_parent_and_child)
 {
 	struct play *p = new_play(stage);
@@ -360,7 +360,7 @@ EVERY_DRIVER(suspended_fiber_goes_on_in_parent_and_child)
 	stage_end(p->stage);
 }
 
-/* libgc scans from sp to the end of the thread's own stack: the VM has to tell it of others. */
+/* libgc scans from sp to the end of the thread's own stack. The VM must tell of other stacks. */
 static void collect_on_another_stack(struct stage *stage)
 {
 	if (stage->driver != STAGE_BOEHM)
@@ -387,7 +387,7 @@ static void build_forker(struct stage *stage, void *arg)
 	method_native(stage, &p->m, "forks", (void *)fork_in_fiber);
 }
 
-/* The fork is on the fiber's stack; both come back to the thread's own, and to the fiber again. */
+/* The fork is on the fiber's stack. Both processes leave the fiber, and come back to the fiber. */
 WITHOUT_TSAN(fork_on_a_fiber_goes_on_in_parent_and_child)
 {
 	struct play *p = new_play(stage);
@@ -403,7 +403,7 @@ WITHOUT_TSAN(fork_on_a_fiber_goes_on_in_parent_and_child)
 	stage_end(p->stage);
 }
 
-/* A parked thread forks; the child is parked, too, until it says otherwise. */
+/* A parked thread forks. The child is parked, too, until its unpark. */
 EVERY_DRIVER(parked_thread_forks)
 {
 	struct play *p = new_play(stage);
@@ -435,7 +435,7 @@ static void fork_in_handler(int signal)
 	if (interrupted->pid)
 		return;
 	alarm(TEST_PATIENCE_S);
-	/* On the signal's stack: the frame of code lies on the other one. */
+	/* On the signal stack: the frame of code lies on the thread's stack. */
 	collect_on_another_stack(interrupted->stage);
 }
 

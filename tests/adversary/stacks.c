@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * stacks.c: where roots hide from a scan: vector registers, registers that calls keep,
- * frames below an alternate stack that is an array of a frame, or beyond the bounds that a stack
- * once had; stacks that nobody named, have guards, or are gone. */
+ * stacks.c: roots hidden from a scan: in vector registers, in registers that calls keep, in frames
+ * below an alternate stack that is an array of a frame, or beyond the earlier bounds of a stack.
+ * And stacks that are unnamed, have guards, or are gone. */
 #define _GNU_SOURCE
 #include "os/threads.h"
 #include "tests/support/stage.h"
@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #if CH_TSAN
-/* It takes each handler for one that may have interrupted an allocator. */
+/* ThreadSanitizer assumes that each handler may have interrupted an allocator. */
 const char *__tsan_default_options(void);
 const char *__tsan_default_options(void)
 {
@@ -23,13 +23,13 @@ const char *__tsan_default_options(void)
 #endif
 
 struct play {
-	_Atomic(int) go; /* +0: 1 it spins, 2 it may go on */
+	_Atomic(int) go; /* +0: 1 the code spins, 2 the code may go on */
 	int pad;
 	const void *const *other_cell; /* +8 */
 	struct stage *stage;
 	struct method m, other;
 	uint64_t result;
-	_Atomic(int) step; /* 1: it is where it is to be, 2: it may go on */
+	_Atomic(int) step; /* 1: the thread is in place, 2: the thread may go on */
 	bool is_upper;
 	void *stack;
 	_Atomic(unsigned) refs;
@@ -179,7 +179,7 @@ static void expect_m_held(struct play *p)
 	}
 }
 
-/* What the waiting thread holds, until it has gone on and ended. */
+/* Drops the block that the waiting thread holds, and ends the thread. */
 static void drop_under(struct play *p, struct stage_thread *t)
 {
 	method_invalidate(&p->m);
@@ -281,7 +281,7 @@ static void enter_and_spin(struct stage *stage, void *arg)
 	enter_over_array(stage, arg, spin_in_handler);
 }
 
-/* The signal of the stop comes upon the handler. */
+/* The stop signal interrupts the handler. */
 STOPPING_DRIVER(s19_handler_on_an_array_of_its_own_stack_is_stopped)
 {
 	struct play *p = new_play(stage);
@@ -294,7 +294,7 @@ STOPPING_DRIVER(s19_handler_on_an_array_of_its_own_stack_is_stopped)
 }
 #endif
 
-/* --- the first stack of a process grows beyond its bounds of once --- */
+/* --- the first stack of a process grows beyond its earlier bounds --- */
 
 enum { LIMIT_BYTES = 1 << 20, DEEP_BYTES = 2 << 20 };
 
@@ -358,7 +358,7 @@ OWN_DRIVER(frame_beyond_the_limit_below_a_handler_on_its_own_stack)
 	go_deep(stage, build_raiser);
 }
 
-/* --- a stack that nobody named --- */
+/* --- an unnamed stack --- */
 
 static uint64_t park_in_callee(void *arg)
 {
@@ -414,9 +414,9 @@ EVERY_DRIVER(cycle_with_a_thread_on_no_known_stack_is_abandoned)
 		CHECK_EQ(block_state(p->m.block), CH_BLOCK_NOTENTRANT);
 		CHECK(method_is_known(&p->other));
 		CHECK(stage_stats(stage).cycles_abandoned >= i);
-		/* What the cycle was to serve is asked for again. */
+		/* The abandoned cycle's request is made again. */
 		CHECK(stage->wanted > wanted);
-		/* An object that a host moves is named anew by all code: nothing of it dies. */
+		/* A host's object may move: the refs of all code are visited, and no code dies. */
 		CHECK_EQ(p->refs, stage->driver == STAGE_HOST ? i : 0);
 	}
 	atomic_store(&p->step, 2);
@@ -428,7 +428,7 @@ EVERY_DRIVER(cycle_with_a_thread_on_no_known_stack_is_abandoned)
 	stage_end(stage);
 }
 
-/* --- what cannot be read --- */
+/* --- unreadable memory --- */
 
 enum { ZONE_BYTES = 64 << 10 };
 
@@ -437,7 +437,7 @@ static void guard(void *at, bool is_guard)
 	CHECK_EQ(mprotect(at, ZONE_BYTES, is_guard ? PROT_NONE : PROT_READ | PROT_WRITE), 0);
 }
 
-/* A zone of the VM's own, in the middle of what the thread has not used. */
+/* The VM has a guard zone in the middle of the thread's unused stack. */
 static void enter_over_zone(struct stage *stage, void *arg)
 {
 	struct play *p = arg;
@@ -525,7 +525,7 @@ static void put_word(struct stage *stage, void *arg)
 	sp[1] = ~(uintptr_t)p->result;
 }
 
-/* What is scanned below sp would be the guard's. */
+/* The scan below sp would read the guard. */
 EVERY_DRIVER(fiber_is_suspended_right_above_a_guard)
 {
 	struct play *p = new_play(stage);
@@ -555,14 +555,14 @@ static void *end_parked(void *arg)
 	stage_attach(p->stage);
 	ch_thread_park();
 	stage_leave_collector(p->stage);
-	syscall(SYS_exit, 0); /* no destructor of a key detaches it */
+	syscall(SYS_exit, 0); /* no destructor of a key detaches the thread */
 	return NULL;
 }
 
-/* It ends without the library's knowledge; no cycle crashes for that. */
+/* The thread ends without the library's knowledge, and no cycle crashes. */
 EVERY_DRIVER(thread_that_ended_parked_and_attached_is_passed_over)
 {
-	enum { STACK_BYTES = 2 << 20 }; /* the least that a sanitizer takes */
+	enum { STACK_BYTES = 2 << 20 }; /* a sanitizer's least */
 	struct play *p = new_play(stage);
 	pthread_attr_t attributes;
 	pthread_t thread;
@@ -579,5 +579,5 @@ EVERY_DRIVER(thread_that_ended_parked_and_attached_is_passed_over)
 	for (int i = 0; i < 3; i++)
 		stage_collect(stage);
 	CHECK_EQ(p->other.freed, 1);
-	/* It is attached still, and so the heap stays. */
+	/* The thread is still attached, and so the heap stays. */
 }

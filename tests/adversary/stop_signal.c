@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * stop_signal.c: the stop signal as others see it: one that comes late, one that somebody
- * else sent, handlers before and behind the library's. What a stopped thread holds is tested in
+ * stop_signal.c: the stop signal outside of a stop: a late signal, a signal of another sender,
+ * handlers before and behind the library's. Registers and stacks of a stopped thread are tested in
  * stops.c. */
 #define _GNU_SOURCE
 #include "tests/support/published.h"
@@ -15,8 +15,8 @@
 
 struct play {
 	struct stage *stage;
-	_Atomic(int) go; /* code is called with its address: 1 it spins, 2 it may go on */
-	bool raises;     /* the spinning thread, before it spins */
+	_Atomic(int) go; /* passed to code: 1 the code spins, 2 the code may go on */
+	bool raises;     /* the thread, before its spin */
 	struct method m;
 	_Atomic(int) step;
 };
@@ -52,7 +52,7 @@ static bool is_pending(int signal)
 	return sigismember(&set, signal);
 }
 
-/* --- one of ours that comes late --- */
+/* --- a late signal of the library --- */
 
 static void leave_with_one_pending(struct stage *stage, void *arg)
 {
@@ -63,7 +63,7 @@ static void leave_with_one_pending(struct stage *stage, void *arg)
 		usleep(100);
 	CHECK(is_pending(STAGE_STOP_SIGNAL));
 	CHECK_EQ(ch_thread_detach(stage->heap), CH_OK);
-	set_blocked(STAGE_STOP_SIGNAL, false); /* here it comes */
+	set_blocked(STAGE_STOP_SIGNAL, false); /* delivered here */
 	CHECK(!is_pending(STAGE_STOP_SIGNAL));
 	CHECK_EQ(ch_thread_attach(stage->heap, NULL, NULL), CH_OK);
 }
@@ -103,8 +103,8 @@ TEST(stop_signal_that_comes_after_the_detachment_reaches_no_handler)
 	stage_end(p->stage);
 }
 
-/* The queue of signals has no room: the kernel sends them all the same, and says nothing of who
- * sent them. */
+/* The queue of signals has no room: the kernel sends the signal all the same, without the sender
+ * and the tag. */
 TEST(stop_signal_that_lost_its_tag_stops_and_ends_nobody)
 {
 	struct play *p = new_play();
@@ -114,7 +114,7 @@ TEST(stop_signal_that_lost_its_tag_stops_and_ends_nobody)
 	stage_end(p->stage);
 }
 
-/* --- of others --- */
+/* --- signals of other senders --- */
 
 static void *raise_in_a_stranger(void *arg)
 {
@@ -144,7 +144,7 @@ static void build_spinner(struct stage *stage, void *arg)
 	method_commit(&e, &p->m);
 }
 
-/* A thread in code that only the signal can stop. */
+/* Collects beside a thread in code, which only the signal can stop. */
 static void expect_stops(struct play *p)
 {
 	struct stage_thread t;
@@ -160,7 +160,7 @@ static void expect_stops(struct play *p)
 	method_drop(p->stage, &p->m);
 }
 
-/* A thread that collects publishes its registers, and may be stopped before its cycle reads. */
+/* A collecting thread publishes its registers, and may be stopped before its cycle reads. */
 static struct play *collecting;
 
 static void wait_for_collections(void)
@@ -218,7 +218,7 @@ TEST(signal_of_others_reaches_the_handler_that_was_there)
 	CHECK_EQ(raise(STAGE_STOP_SIGNAL), 0); /* an attached thread */
 	CHECK_EQ(heard, 1);
 	CHECK_EQ(heard_info.si_pid, getpid());
-	/* As another copy of the library sends its own. */
+	/* Like the signal of another copy of the library. */
 	CHECK(ch__os_thread_signal(ch__os_thread_id(), STAGE_STOP_SIGNAL, &heard));
 	CHECK_EQ(heard, 2);
 	CHECK(heard_info.si_value.sival_ptr == (void *)&heard);
@@ -243,7 +243,7 @@ TEST(signal_of_others_ends_the_process_by_default)
 	stage_end(p->stage);
 }
 
-/* Another copy of the library's, or the program's own. */
+/* A later handler, of another copy of the library or of the program. */
 static struct sigaction librarys;
 static void pass_on(int signal, siginfo_t *info, void *ucontext)
 {

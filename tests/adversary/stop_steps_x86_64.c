@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * stop_steps_x86_64.c: the stop signal at every instruction of an unpark. A thread
- * unparks with the trap flag set while a cycle, which saw it parked, reads what it published, and
- * each SIGTRAP sends the thread the cycle's signal once more. */
+ * stop_steps_x86_64.c: the stop signal at every instruction of an unpark. A thread unparks with the
+ * trap flag set, while a cycle, which saw the thread parked, reads the published registers. Each
+ * SIGTRAP sends the thread the cycle's signal once more. */
 #define _GNU_SOURCE
 #include "codeheap/collect/collect.h"
 #include "tests/support/stage.h"
@@ -46,7 +46,7 @@ static void unpark_in_steps(struct stage *stage, void *arg)
 	ch_thread_poll();
 }
 
-/* In the stopped world, until the thread waits for its end: asleep, and no step since. */
+/* In the stopped world, until the thread waits for the stop's end: asleep, and no step since. */
 static void watch(struct stage *stage, struct ch_marker *marker)
 {
 	struct play *p = stage->user;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * stops.c: threads that a cycle stops in the middle of code, or cannot stop: addresses
- * in registers, in the red zone, below a signal handler on another stack; regions, abandoned
- * cycles, a guard read and not yet obeyed. */
+ * stops.c: threads that a cycle stops in the middle of code, or cannot stop: addresses in
+ * registers, in the red zone, below a signal handler on another stack; regions, abandoned cycles, a
+ * guard read and not yet obeyed. */
 #define _GNU_SOURCE
 #include "codeheap/collector.h"
 #include "tests/support/stage.h"
@@ -11,9 +11,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* What spinning code reads: offsets are in its instructions. */
+/* Read by spinning code: the offsets are in its instructions. */
 struct spin {
-	_Atomic(int) go; /* +0: 1 it spins, 2 it may go on */
+	_Atomic(int) go; /* +0: 1 the code spins, 2 the code may go on */
 	int pad;
 	const void *const *other_cell; /* +8 */
 	struct stage *stage;
@@ -152,7 +152,7 @@ static void *new_signal_stack(struct stage *stage)
 	stack.ss_sp = mmap(NULL, 2 * SIGNAL_STACK_BYTES, PROT_READ | PROT_WRITE,
 			   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	CHECK(stack.ss_sp != MAP_FAILED);
-	/* What lies behind it cannot be read. */
+	/* Memory behind the stack is unreadable. */
 	CHECK_EQ(mprotect((uint8_t *)stack.ss_sp + SIGNAL_STACK_BYTES, SIGNAL_STACK_BYTES,
 			  PROT_NONE), 0);
 	if (sigaltstack(&stack, NULL) != 0 && signal_stack_flags)
@@ -240,7 +240,7 @@ EVERY_DRIVER(s19_pc_in_the_frame_of_a_signal_on_its_own_stack)
 	interrupt_and_collect(stage);
 }
 
-/* The kernel forgets such a stack while a handler runs on it. */
+/* The kernel forgets an auto-disarmed stack while a handler runs there. */
 EVERY_DRIVER(s19_pc_in_the_frame_of_a_signal_on_a_stack_that_is_disarmed)
 {
 	signal_stack_flags = (int)(1u << 31); /* SS_AUTODISARM of linux/signal.h */
@@ -274,7 +274,7 @@ static void enter_with_own_signal_stack(struct stage *stage, void *arg)
 	drop_signal_stack(stage, stack);
 }
 
-/* The interrupted pc, and the address in a register, are in the frame that the kernel made. */
+/* The interrupted pc, and the address in a register, are in the kernel's signal frame. */
 static void interrupt_with_collections(struct stage *stage,
 				       void (*enter)(struct stage *, void *))
 {
@@ -365,7 +365,7 @@ static void build_patchable(struct stage *stage, void *arg)
 	emit_value(&e, 6);
 	emit_ret(&e);
 	method_commit(&e, &s->m);
-	/* Its address was taken before the entry closed. */
+	/* Takes the entry's address before the entry closes. */
 	method_new(stage, &s->other, "address");
 	method_open(&e, &s->other);
 	s->other.branch[0] = emit_attach(&e, emit_site_lea(&e), CH_LEA, NULL);
@@ -391,7 +391,7 @@ STOPPING_DRIVER(s36_address_taken_before_its_entry_closed)
 	stage_wait(&s->go, 1);
 	method_invalidate(&s->m);
 	stage_collect(stage);
-	/* Where branches lead by a word, the address is that of the stub, which is hit. */
+	/* Where branches lead by a word, the address is the stub's, and the stub is hit. */
 	if (stage->heap->pool->stub_lead_bytes)
 		stage->hit = stage_no_target;
 	else
@@ -402,12 +402,12 @@ STOPPING_DRIVER(s36_address_taken_before_its_entry_closed)
 	end_spin(s);
 }
 
-/* --- regions, and cycles that do not come about --- */
+/* --- regions, and abandoned cycles --- */
 
 static void open_one(struct stage *stage, void *arg)
 {
 	struct spin *s = arg;
-	method_constant(stage, &s->m, "one", 1); /* it has a page and records of its own now */
+	method_constant(stage, &s->m, "one", 1); /* gives the thread a page and records */
 	struct emitter e;
 	atomic_store(&s->step, 1);
 	while (atomic_load(&s->step) != 2)
@@ -494,7 +494,7 @@ TEST(abandoned_cycle_frees_nothing_host)
 	end_spin(s);
 }
 
-/* A cycle has decided, the sweep has not come: what is dead stays so. */
+/* A cycle has decided, and the sweep has not come: a dead block stays dead. */
 static void decide_only(struct stage *stage, const uintptr_t *word)
 {
 	struct ch_marker *marker;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * strangers.c: threads that no heap knows. Each function of the public headers is called
- * by one: what is for attached threads says CH_E_THREAD and changes nothing, what makes code
- * attaches it, everything else works.
- * A stub that a stranger takes is a panic. The headers are read: no function is left out. */
+ * strangers.c: threads that no heap knows. A stranger calls each function of the public headers. A
+ * function for attached threads says CH_E_THREAD and changes nothing, a function that makes code
+ * attaches the stranger, every other function works. A stub taken by a stranger is a panic. The
+ * test reads the headers: no function is left out. */
 #define _GNU_SOURCE
 #include "codeheap/collector.h"
 #include "codeheap/look.h"
@@ -31,7 +31,7 @@ static bool is_host, is_boehm;
 
 #define OK_IF(condition) ((condition) ? CH_OK : CH_E_BROKEN)
 
-/* --- one call each, by its name; the status, or CH_OK when what came out is right --- */
+/* --- a call of each function: its status, or CH_OK when the result is right --- */
 
 static enum ch_status call_status_text(void)
 {
@@ -328,7 +328,7 @@ static enum ch_status call_block_each(void)
 static enum ch_status call_backtrace(void)
 {
 	const void *pcs[16];
-	/* Without bounds of its stack nothing can be walked by frame pointers. */
+	/* Without the bounds of the stack no walk by frame pointers is possible. */
 	if (ch_backtrace(on->heap, CH_BACKTRACE_FRAMES, NULL, pcs, 16))
 		return CH_E_BROKEN;
 	return OK_IF(ch_backtrace(on->heap, CH_BACKTRACE_TABLES, NULL, pcs, 16) > 0);
@@ -392,7 +392,7 @@ static enum ch_status call_bdw_owner_create(void)
 					      &anchor)
 			: CH_E_THREAD;
 }
-/* For registered threads, and without a status: only its presence is asked for. */
+/* For registered threads, and without a status: only the function's presence is tested. */
 static enum ch_status call_bdw_do_blocking(void)
 {
 	return CH_OK;
@@ -612,9 +612,9 @@ EVERY_DRIVER(stub_that_a_stranger_takes_is_a_panic)
 	free(stage);
 }
 
-/* --- within a cycle of the caller's --- */
+/* --- within a cycle of the caller --- */
 
-/* Those that take no lock. */
+/* Whether the function takes no lock. */
 static bool works_within_a_cycle(const char *name)
 {
 	static const char *const all[] = {
@@ -648,7 +648,7 @@ TEST(caller_with_a_cycle_gets_a_status_from_every_function_that_locks)
 {
 	struct stage *stage = stage_new(STAGE_HOST);
 	prepare(stage);
-	/* There is a profile that could be written. */
+	/* Makes a profile that could be written. */
 	CHECK_EQ(ch_profile_start(stage->heap, 100, NULL), CH_OK);
 	CHECK_EQ(ch_profile_stop(stage->heap, NULL), CH_OK);
 	struct ch_marker *mine;

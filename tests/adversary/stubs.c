@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * stubs.c: branches that are taken while others link, unlink and free what they lead to;
- * sites that break the rules; releases that free at once. */
+ * stubs.c: branches taken while other threads link, unlink and free the targets; sites that break
+ * the rules; releases that free at once. */
 #include "codeheap/look.h"
 #include "tests/support/stage.h"
 
@@ -30,7 +30,7 @@ static void build_source(struct stage *stage, void *arg)
 	method_constant(stage, &p->c, "C", 3);
 }
 
-/* Both threads are inside; the winner goes on while the loser keeps its handle of B. */
+/* Both threads are inside. The winner goes on while the loser keeps a handle of B. */
 static struct ch_block race(struct stage *stage, struct ch_branch branch, void *user,
 			    struct ch_regs *regs)
 {
@@ -83,7 +83,7 @@ static bool find_stub(void *arg, const struct ch_site *site)
 	return true;
 }
 
-/* It read the site before the winner linked it, and comes to the stub only now. */
+/* The loser reads the site before the winner links the branch, and comes late to the stub. */
 EVERY_DRIVER(s12_late_loser_finds_the_branch_linked)
 {
 	struct play *p = new_play(stage);
@@ -96,7 +96,7 @@ EVERY_DRIVER(s12_late_loser_finds_the_branch_linked)
 	stage_end(p->stage);
 }
 
-/* Each answer dies before it can be linked: eight times, then the fallback. */
+/* Each answer dies before the link: eight times, then the fallback. */
 static struct ch_block answer_dead(struct stage *stage, struct ch_branch branch, void *user,
 				   struct ch_regs *regs)
 {
@@ -180,7 +180,7 @@ EVERY_DRIVER(answer_that_is_data_is_asked_for_again)
 	stage_end(p->stage);
 }
 
-/* Where it said first is not where the thread goes when it says nothing the second time. */
+/* The first answer's address does not count when the second answer has none. */
 static struct ch_block answer_dead_then_none(struct stage *stage, struct ch_branch branch,
 					     void *user, struct ch_regs *regs)
 {
@@ -203,7 +203,7 @@ EVERY_DRIVER(callback_that_is_asked_again_finds_the_fallback_preset)
 	stage_end(p->stage);
 }
 
-/* Random: threads take one stub, others invalidate its target and collect. */
+/* Random: threads take a stub, while other threads invalidate the target and collect. */
 static struct ch_block compile_anew(struct stage *stage, struct ch_branch branch, void *user,
 				    struct ch_regs *regs)
 {
@@ -331,7 +331,7 @@ EVERY_DRIVER(release_at_once_sends_callers_to_their_stubs)
 	stage_end(p->stage);
 }
 
-/* --- 47: what linking changes --- */
+/* --- 47: the bytes changed by linking --- */
 
 static void build_conditional(struct stage *stage, struct play *p)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * stubs_x86_64.c: sites that cannot be patched by one store, or cannot reach a stub, are
- * refused when they are attached. What is done with those that can is in stubs.c. */
+ * stubs_x86_64.c: a site that cannot be patched by one store, or cannot reach a stub, is refused at
+ * the attach. Accepted sites are tested in stubs.c. */
 #define _GNU_SOURCE
 #include "tests/support/stage.h"
 
@@ -50,7 +50,7 @@ EVERY_DRIVER(s46_conditional_branch_out_of_reach_is_refused)
 	const uint8_t *far = near + (UINT64_C(3) << 30);
 	CHECK_EQ(attach_at(&e, near, CH_JCC, far), CH_E_REACH);
 	CHECK_EQ(attach_at(&e, near, CH_JMP, NULL), CH_E_SITE);
-	/* A short one cannot be made to reach a stub. */
+	/* A short branch cannot reach a stub. */
 	const uint8_t *shorty = emit_here(&e);
 	EMIT(&e, 0x74, 0x00, 0x90, 0x90, 0x90, 0x90);
 	CHECK_EQ(attach_at(&e, shorty, CH_JCC, NULL), CH_E_SITE);

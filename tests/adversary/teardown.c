@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * teardown.c: the end of things while somebody is inside: a heap that is destroyed, a
- * process that exits, unwind tables whose memory goes. The library's calls to take a table from the
- * unwinder pass through this program, which looks at what they are about. */
+ * teardown.c: ends while a thread is inside: a heap that is destroyed, a process that exits, unwind
+ * tables whose memory goes. The library's calls to take a table from the unwinder pass through this
+ * program, which looks at each table. */
 #define _GNU_SOURCE
 #include "tests/support/stage.h"
 
@@ -13,7 +13,7 @@
 struct play {
 	struct stage *stage;
 	struct method m, other;
-	_Atomic(int) inside; /* 1 it is in its callee, 2 it may return, 3 it did */
+	_Atomic(int) inside; /* 1 code is in its callee, 2 code may return, 3 code returned */
 	uint64_t result;
 };
 
@@ -52,7 +52,7 @@ static void check_destroy_is_refused(const struct stage *stage, const char *who)
 		FAIL("destroy: a heap went while %s", who);
 }
 
-/* The vm is gone already: its code is invalid, and still there for whoever returns through it. */
+/* The vm is gone already: its code is invalid, and still there for returning threads. */
 EVERY_DRIVER(s40_heap_with_a_thread_inside_is_not_destroyed)
 {
 	struct play *p = new_play(stage);
@@ -120,7 +120,7 @@ static void outlive_exit(struct stage *stage, void *arg)
 {
 	struct play *p = arg;
 	enter_waiting(stage, p);
-	/* What the process's end does not stop goes on as ever. */
+	/* A thread not stopped by the exit goes on as ever. */
 	method_constant(stage, &p->other, "late", 9);
 	CHECK_EQ(method_call(&p->other, NULL), 9);
 	method_drop(stage, &p->other);
@@ -129,7 +129,7 @@ static void outlive_exit(struct stage *stage, void *arg)
 	atomic_store(&p->inside, 4);
 }
 
-/* 101: behind every destructor of the library, and behind what atexit was told. */
+/* 101: behind every destructor of the library, and behind the functions of atexit. */
 __attribute__((destructor(101))) static void return_after_exit(void)
 {
 	struct play *p = leaving;
@@ -152,7 +152,7 @@ EVERY_DRIVER(s40_exit_leaves_code_to_the_threads_inside)
 	stage_apart(stage, build_waiting, p);
 	stage_spawn(stage, &t, outlive_exit, p);
 	stage_wait(&p->inside, 1);
-	if (CH_TSAN) { /* which reports each thread that is left at the end */
+	if (CH_TSAN) { /* TSan reports each thread left at the end */
 		ch_thread_park();
 		atomic_store(&p->inside, 2);
 		stage_join(&t);
@@ -160,16 +160,16 @@ EVERY_DRIVER(s40_exit_leaves_code_to_the_threads_inside)
 		return;
 	}
 	leaving = p;
-	/* The case returns, and the process ends around that thread. */
+	/* The case returns, and the process ends around the thread. */
 }
 
 /* --- 41 --- */
 
-static uintptr_t watched; /* only tables of the pool that holds it are looked at */
+static uintptr_t watched; /* only tables of this address's pool are looked at */
 static size_t watched_bytes;
 static _Atomic(int) withdrawn, unreadable, ill_formed;
 
-/* What cannot be read is no argument of a write, either. */
+/* A write from unreadable memory fails, too. */
 static bool is_readable(uintptr_t address)
 {
 	int ends[2];
@@ -187,8 +187,8 @@ static uint32_t word_at(const uint8_t *at)
 	return word;
 }
 
-/* Steps over the records as an unwinder does that looks for the section's range once more: FDEs
- * lead back to a CIE of version 1, and what they describe is still there. */
+/* Steps over the records like an unwinder that looks for the section's range once more. FDEs lead
+ * back to a CIE of version 1, and the described code is still there. */
 static void look_at(const uint8_t *section)
 {
 	uintptr_t pc = 0;
@@ -221,7 +221,7 @@ void *__deregister_frame_info(const void *begin)
 		look_at(begin);
 	*(void **)&real = dlsym(RTLD_NEXT, "__deregister_frame_info");
 	CHECK(real);
-	/* An unwinder that does not find it ends the process; what was wrong is told before. */
+	/* An unwinder that misses a table ends the process: a broken table is reported instead. */
 	return ill_formed ? NULL : real(begin);
 }
 
@@ -240,7 +240,7 @@ static void watch(const struct stage *stage)
 	watched_bytes = stage->heap->pool->pool_bytes;
 }
 
-/* Several chunks of code, and none that anybody needs. */
+/* Several chunks of unused code. */
 static void fill_chunks(struct stage *stage, void *arg)
 {
 	(void)arg;
@@ -259,7 +259,7 @@ static void fill_chunks(struct stage *stage, void *arg)
 	}
 }
 
-/* While the heap lives: chunks go back to the system one by one. */
+/* Chunks go back to the system singly while the heap lives. */
 EVERY_DRIVER(s41_unwinder_forgets_a_chunk_before_its_memory_goes)
 {
 	stage->config.pool_bytes = 8 << 20;
@@ -275,8 +275,8 @@ EVERY_DRIVER(s41_unwinder_forgets_a_chunk_before_its_memory_goes)
 	stage_end(p->stage);
 }
 
-/* With the heap: code in several chunks, trampolines and a block with frames of its own would each
- * have a table; all are withdrawn first, then side memory and pool go. */
+/* Code in several chunks, trampolines and a block with frames of its own would each have a table.
+ * The heap's end withdraws all tables first; then side memory and pool go. */
 EVERY_DRIVER(s41_unwinder_forgets_everything_before_a_heap_goes)
 {
 	stage->config.pool_bytes = 8 << 20;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * threads.c: many threads at once: discards while they run, threads that come and go
- * while cycles run, lookups and walks from signal handlers while code is freed, processes that
- * lack system calls. */
+ * threads.c: many threads at once: discards while threads run, threads that come and go during
+ * cycles, lookups and walks from signal handlers while code is freed, processes that lack system
+ * calls. */
 #define _GNU_SOURCE
 #include "codeheap/look.h"
 #include "pages/write.h"
@@ -42,7 +42,7 @@ static uint64_t poll_in_callee(void *arg)
 	return 1;
 }
 
-/* Compiles its method anew whenever it was discarded. */
+/* Compiles the method anew after each discard. */
 static void compile_and_run(struct stage *stage, void *arg)
 {
 	struct play *p = arg;
@@ -69,7 +69,7 @@ static void compile_and_run(struct stage *stage, void *arg)
 		enum ch_status status = emit_commit(&e);
 		CHECK_EQ(status, CH_OK);
 		status = ch_owner_set_entry(m->owner, e.code.block);
-		/* A discard may have come between the two. */
+		/* A discard may have come before the entry was set. */
 		CHECK(status == CH_OK || status == CH_E_STATE || status == CH_E_STALE);
 	}
 }
@@ -158,11 +158,11 @@ TEST(s37_thread_that_is_not_attached_is_told)
 
 static struct play *walked;
 static _Atomic(uint64_t) walks, found_blocks;
-/* What the thread's only frame of code is of, while it spends its time below that frame. */
+/* The block of the thread's only frame of code, while the thread spends time below this frame. */
 static _Thread_local volatile uint64_t spending;
 
-/* Every function from here to that frame keeps a frame pointer; a sanitizer's do not.
- * ThreadSanitizer calls handlers where it likes, with the frames of another place. */
+/* Every function from here to the frame of code keeps a frame pointer; a sanitizer's functions do
+ * not. ThreadSanitizer calls handlers anywhere, with the frames of another place. */
 static void judge_walk(const struct ch_heap *heap, const void *const *pcs, size_t n)
 {
 	struct ch_block block = {0};
@@ -203,7 +203,7 @@ static void spend(uint64_t block)
 	spending = 0;
 }
 
-/* It may be dropped and invalidated under the frame that runs it. */
+/* The method may be dropped and invalidated under its running frame. */
 static uint64_t spend_time(void *arg)
 {
 	const struct method *m = arg;
@@ -299,7 +299,7 @@ static void run_some_cycles(struct stage *stage)
 
 SHARED_DRIVER(s49_without_membarrier)
 {
-	/* As a container's filter says, or an older kernel. */
+	/* EPERM as from a container's filter, ENOSYS as from an older kernel. */
 	refuse_call(SYS_membarrier, stage->driver == STAGE_POLLS ? EPERM : ENOSYS);
 	run_some_cycles(stage);
 }
@@ -321,7 +321,7 @@ SHARED_DRIVER(s50_process_that_denies_itself_new_executable_memory)
 
 enum { OBJECTS = 64 };
 
-/* A VM that drops a method's code in the finalizer of its object, in whatever thread that runs. */
+/* The VM drops a method's code in the finalizer of the method's object, in any thread. */
 static void finalize_method(void *object, void *arg)
 {
 	struct method *m = arg;

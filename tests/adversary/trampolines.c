@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * trampolines.c: trampolines on every driver: one whose procedure is given up while a
- * call through it has not returned, and one that nothing reaches any more. */
+ * trampolines.c: trampolines on every driver. A trampoline's procedure is given up before a call
+ * through the trampoline has returned; another trampoline is reached by nothing any more. */
 #include "tests/support/stage.h"
 
 struct procedure {

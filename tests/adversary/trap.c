@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * trap.c: the handler that ch_trap_install sets, on every way out of a process: it says
- * what a trap in code means, shows code to GDB, goes on to the action that was there before, and
- * ends in time whatever the thread that died held. Each fatal signal hits a child. */
+ * trap.c: the handler of ch_trap_install, on every way out of a process. The handler says what a
+ * trap in code means, shows code to GDB, goes on to the previous action, and ends in time whatever
+ * the dying thread held. Each fatal signal hits a child. */
 #define _GNU_SOURCE
 #include "arch/arch.h"
 #include "arch/registers.h"
@@ -18,7 +18,7 @@
 
 struct trap {
 	struct rig rig;
-	const void *freed; /* an address that a block lay at */
+	const void *freed; /* address of a freed block */
 	char text[800];
 };
 
@@ -60,7 +60,7 @@ TEST(trap_in_freed_code_is_described_and_kills)
 	rig_end(&t.rig);
 }
 
-#if !TEST_SANITIZED /* they take such a signal themselves */
+#if !TEST_SANITIZED /* sanitizers take such a signal themselves */
 static void run_destroyed(void *arg)
 {
 	struct trap *t = arg;
@@ -113,12 +113,12 @@ TEST(every_signal_of_the_handler_kills_as_without_it)
 	for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
 		raised = all[i];
 		expect_signal_text(raise_one, &t, raised, t.text, sizeof t.text);
-		CHECK_STR(t.text, ""); /* it did not come from code */
+		CHECK_STR(t.text, ""); /* the signal is not from code */
 	}
 	rig_end(&t.rig);
 }
 
-/* --- what was there before goes on --- */
+/* --- the previous action goes on --- */
 
 static const void *expected_pc;
 
@@ -149,7 +149,7 @@ static void trap_behind_handler(void *arg)
 	run_freed(t);
 }
 
-/* The handler before finds the signal as it was, and the list filled. */
+/* The previous handler finds the signal unchanged, and the list filled. */
 TEST(code_is_shown_to_gdb_before_the_process_dies)
 {
 	struct trap t;
@@ -178,7 +178,7 @@ static void fault_and_go_on(void *arg)
 		rounds++;
 	if (rounds < 3)
 		*(volatile int *)nowhere = 1;
-	code_call(t->freed); /* it still reports */
+	code_call(t->freed); /* the handler still reports */
 }
 
 TEST(handler_before_may_leave_by_longjmp)
@@ -190,7 +190,7 @@ TEST(handler_before_may_leave_by_longjmp)
 	rig_end(&t.rig);
 }
 
-/* Sanitizers need more for themselves. */
+/* Sanitizers need a larger stack. */
 #if !TEST_SANITIZED
 static void trap_on_small_stack(void *arg)
 {
@@ -256,12 +256,12 @@ TEST(handler_outlives_its_heap)
 	rig_end(&t.rig);
 }
 
-/* --- code that a thread was making when another one forked --- */
+/* --- code half made when another thread forked --- */
 
 struct maker {
 	struct trap *trap;
 	struct emitter e;
-	_Atomic(int) state; /* 1 its block is open, 2 it may go on */
+	_Atomic(int) state; /* 1 the block is open, 2 the thread may go on */
 };
 
 static void *make_half(void *arg)
@@ -293,7 +293,7 @@ static void run_half_made(void *arg)
 	code_call(m->e.code.exec);
 }
 
-/* The child has its bytes as traps and knows why; the parent's thread goes on. */
+/* The child has traps for the code's bytes and knows why. The parent's thread goes on. */
 TEST(code_whose_maker_is_not_in_the_child_of_a_fork_is_told)
 {
 	struct trap t;

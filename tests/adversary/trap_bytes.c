@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * trap_bytes.c: what a trap says, at every byte of blocks of all kinds that were freed in
- * every way, and at every other kind of byte of the pool. Freed bytes are really run. */
+ * trap_bytes.c: the text of a trap, at every byte of blocks of all kinds that were freed in every
+ * way, and at every other kind of byte of the pool. Freed bytes are really run. */
 #define _GNU_SOURCE
 #include "codeheap/graph/block_parts.h"
 #include "tests/support/trap_rig.h"
@@ -15,10 +15,10 @@ struct shape {
 	uint32_t hot, cold, branches, points;
 	enum ch_entry entry;
 	unsigned flags;
-	int trampoline; /* 1 + its kind, or 0 */
+	int trampoline; /* 1 + kind, or 0 */
 };
 
-/* Hot bytes: so many pages and some, or with 0 exactly one. */
+/* Hot bytes: PAGES + n are n pages and some; PAGES alone is exactly one page. */
 enum { PAGES = 1 << 20 };
 
 static const struct shape shapes[] = {
@@ -31,9 +31,9 @@ static const struct shape shapes[] = {
 	{"all of it", "a/b:c", 301, 77, 5, 4, CH_ENTRY_NONE, 0, 0},
 	{"patched entry", NULL, 40, 20, 1, 1, CH_ENTRY_PATCH, 0, 0},
 	{"guarded", NULL, 40, 0, 0, 1, CH_ENTRY_GUARD, 0, 0},
-	{"page", NULL, PAGES, 0, 0, 0, CH_ENTRY_NONE, 0, 0},           /* exactly one */
+	{"page", NULL, PAGES, 0, 0, 0, CH_ENTRY_NONE, 0, 0},           /* exactly one page */
 	{"span", NULL, PAGES + 1, 0, 2, 0, CH_ENTRY_NONE, 0, 0},       /* some pages */
-	{"cold span", "s", PAGES + 2, 600, 2, 0, CH_ENTRY_NONE, 0, 0}, /* and its cold part */
+	{"cold span", "s", PAGES + 2, 600, 2, 0, CH_ENTRY_NONE, 0, 0}, /* and a cold part */
 	{"framed", NULL, 0, 0, 0, 0, CH_ENTRY_NONE, 0, 1 + CH_TRAMPOLINE_FRAMED},
 	{"tail", "t", 0, 0, 0, 0, CH_ENTRY_NONE, 0, 1 + CH_TRAMPOLINE_TAIL},
 	{"own table", NULL, 90, 40, 1, 0, CH_ENTRY_NONE, CH_OPEN_OWN_FRAMES, 0},
@@ -41,7 +41,7 @@ static const struct shape shapes[] = {
 enum { SHAPES = sizeof shapes / sizeof shapes[0] };
 
 struct part {
-	uintptr_t from; /* inverted: no stack holds it */
+	uintptr_t from; /* inverted: on no stack */
 	uint32_t bytes;
 };
 struct dying {
@@ -152,9 +152,9 @@ static void check_part(const struct dying *d, const struct part *part, bool is_c
 {
 	enum { WHOLE = 1200 };
 	uint32_t page = (uint32_t)rig_page_bytes();
-	/* Where that would take long, less of the inside of large parts. */
+	/* Checks less of the inside of large parts where the whole would take long. */
 	bool is_quick = page <= 16384 && !getenv("CODEHEAP_TEST_SLOW");
-	/* Elsewhere than at whole traps nothing can be executed. */
+	/* Only whole traps can be executed. */
 	for (uint32_t at = 0; at < part->bytes; at += CH_ARCH_TRAP_UNIT_BYTES) {
 		bool at_border = at % page < 40 || at % page > page - 40;
 		bool is_chosen = at / CH_ARCH_TRAP_UNIT_BYTES % 61 == 0;
@@ -204,7 +204,7 @@ TEST(every_byte_of_collected_code_names_its_block)
 {
 	struct freed f;
 	start_all(&f, true);
-	rig_collect(&f.rig, 3); /* its owners have it */
+	rig_collect(&f.rig, 3); /* the owners hold the code */
 	for (size_t i = 0; i < SHAPES; i++)
 		CHECK_EQ(ch_owner_release(f.all[i].owner, CH_RELEASE_COLLECT), CH_OK);
 	may_be_gone = true;
@@ -213,7 +213,7 @@ TEST(every_byte_of_collected_code_names_its_block)
 		check_all_bytes(&f.all[i],
 				"freed in collection 4 because its owner was released (COLLECT) "
 				"and nothing held it");
-	rig_collect(&f.rig, 2); /* their places are free, and some of their pages */
+	rig_collect(&f.rig, 2); /* places are free, and some pages */
 	for (size_t i = 0; i < SHAPES; i++)
 		check_part(&f.all[i], &f.all[i].hot, false,
 			   "freed in collection 4 because its owner was released (COLLECT) "
@@ -322,8 +322,8 @@ static void kill_one(const struct rig *rig, void *arg)
 	way->death->kill(way->rig, way->dying);
 }
 
-/* The next heap may have its first block at the same address: this one's stays on no stack that
- * lives on. */
+/* The next heap may have its first block at the same address: this heap's address stays on no
+ * living stack. */
 static void check_told(const struct rig *rig, void *arg)
 {
 	const struct way *way = arg;
@@ -345,7 +345,7 @@ TEST(each_way_to_die_is_told)
 		if (deaths[i].assumes)
 			CHECK_EQ(ch_assumption_create(rig.vm, &d.assumption), CH_OK);
 		rig_apart(&rig, build, &d);
-		/* The stack of who kills is no root of a collection in it. */
+		/* The killer's stack is no root of a collection within the kill. */
 		rig_apart(&rig, kill_one, &way);
 		rig_collect(&rig, deaths[i].collections);
 		rig_alone(&rig, check_told, &way);
@@ -353,7 +353,6 @@ TEST(each_way_to_die_is_told)
 	}
 }
 
-/* Which of two assumptions it was: the one that broke first. */
 TEST(assumption_that_broke_first_is_blamed)
 {
 	static const struct shape shape = {"f", NULL, 20, 0, 0, 0, CH_ENTRY_NONE, 0, 0};
@@ -391,7 +390,7 @@ TEST(code_that_was_never_published_is_told)
 	struct ch_owner owner = rig_owner(&rig, "f");
 	emit_open(&e, owner, 16, 0);
 	const uint8_t *at = e.code.exec;
-	jump_to(at); /* what is not emitted traps */
+	jump_to(at); /* bytes not emitted trap */
 	CHECK_EQ(caught.signal, SIGTRAP);
 	check_begins(caught.text, "open block `f` (#");
 	check_has(caught.text, "owner `f`), not committed; executed at +0x0 (");
@@ -416,7 +415,7 @@ TEST(code_that_was_never_published_is_told)
 struct pair {
 	struct ch_owner owners[2];
 	struct ch_block blocks[2];
-	const uint8_t *at[2]; /* their first bytes */
+	const uint8_t *at[2]; /* first bytes */
 };
 
 static void build_pair(const struct rig *rig, void *arg)
@@ -457,10 +456,10 @@ TEST(bytes_that_no_block_has_are_told)
 	snprintf(wanted, sizeof wanted, "no block: a byte of page %u that never had one (0x",
 		 pool->page_count - 1);
 	check_begins(describe_at(rig.heap, base + pool->pool_bytes - 1), wanted);
-	/* A trap there is looked at; bytes behind it are not. */
+	/* The pool's last trap is looked at; bytes behind it are not. */
 	check_begins(describe_at(rig.heap, base + pool->pool_bytes - CH_ARCH_TRAP_UNIT_BYTES),
 		     wanted);
-	/* One byte outside, on either side; and where nothing is. */
+	/* A byte outside, on either side, and NULL. */
 	describe_at(rig.heap, base - 1);
 	CHECK_EQ(caught.length, 0);
 	CHECK_STR(caught.text, "");
@@ -493,7 +492,7 @@ TEST(code_in_quarantine_is_told)
 	rig_end(&rig);
 }
 
-/* A block's place after two lives: the later one, and what the earlier one had beyond it. */
+/* A place after two lives: the later block, and the rest of the earlier block. */
 TEST(place_that_was_used_again_is_told)
 {
 	struct rig rig = rig_start(1 << 20);
@@ -503,7 +502,7 @@ TEST(place_that_was_used_again_is_told)
 	catch_traps(rig.heap);
 	build_pair(&rig, &p);
 	CHECK_EQ(ch_owner_release(p.owners[1], CH_RELEASE_NOT_RUNNING), CH_OK);
-	/* Where cores may hold on to what they fetched its place waits for one to be told. */
+	/* If cores may keep fetched code, the place waits for a core sync. */
 	if (!CH_ARCH_FETCH_FOLLOWS)
 		rig_collect(&rig, 2);
 	struct ch_owner owner = rig_owner(&rig, "third");
@@ -536,7 +535,7 @@ TEST(place_that_was_used_again_is_told)
 	rig_end(&rig);
 }
 
-/* --- faults of code that lives --- */
+/* --- faults of live code --- */
 
 TEST(faults_of_live_code_name_block_and_offset)
 {
@@ -582,7 +581,7 @@ TEST(fault_in_an_invalidated_block_says_by_what)
 	rig_end(&rig);
 }
 
-/* A step and a debug register leave the pc where it was. */
+/* A step and a debug register leave the pc unchanged. */
 TEST(traps_of_debuggers_are_at_the_pc)
 {
 	struct rig rig = rig_start(1 << 20);
@@ -601,7 +600,7 @@ TEST(traps_of_debuggers_are_at_the_pc)
 	rig_end(&rig);
 }
 
-/* Whoever sent it, the code did nothing. */
+/* The code did not cause a signal that was sent. */
 TEST(signals_that_were_sent_are_not_described)
 {
 	struct rig rig = rig_start(1 << 20);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * trap_foreign.c: signals that are not the heap's pass the handler of ch_trap_install
- * unharmed, to whatever action was there before: with its stack, its mask and its flags; and the
- * heap's own are told of wherever they come: in fibers, in threads that nobody attached, in
- * children, behind handlers that came later. */
+ * trap_foreign.c: signals that are not the heap's pass the handler of ch_trap_install unharmed, to
+ * the previous action: with its stack, its mask and its flags. The heap's own signals are told
+ * anywhere: in fibers, in threads that are not attached, in children, behind handlers that came
+ * later. */
 #define _GNU_SOURCE
 #include "tests/support/stage.h"
 #include "tests/support/trap_rig.h"
@@ -44,13 +44,13 @@ static void install(const struct foreign *f)
 
 /* --- how a process ends --- */
 
-/* A fault of the process's own by number of the signal, its pc outside of the pool. */
+/* Makes a fault of the process itself by number of the signal, with the pc outside of the pool. */
 static void fault(int signal)
 {
 	volatile uintptr_t nowhere = 16;
 	if (signal == SIGSEGV)
 		*(volatile int *)nowhere = 1;
-	/* Where no instruction divides by zero the kernel sends what it would. */
+	/* Where no instruction makes the fault, raise() sends the signal. */
 	else if (!code_raise(signal))
 		raise(signal);
 }
@@ -78,7 +78,7 @@ static void end_by(enum way way, int signal)
 	}
 }
 
-/* The status that a child ends with; its cores are as the system has them. */
+/* Returns the status of a child's end. Cores are as the system has them. */
 static int status_of(const struct foreign *f, bool installed, void (*before)(int), enum way way,
 		     int signal, char *text, size_t room)
 {
@@ -90,7 +90,7 @@ static int status_of(const struct foreign *f, bool installed, void (*before)(int
 	if (child == 0) {
 		struct rlimit none = {0, 0};
 		setrlimit(RLIMIT_CORE, &none);
-		alarm(TEST_PATIENCE_S); /* a fault that is swallowed comes again and again */
+		alarm(TEST_PATIENCE_S); /* a swallowed fault comes again and again */
 		dup2(ends[1], STDERR_FILENO);
 		before(signal);
 		if (installed)
@@ -118,7 +118,7 @@ static void action_ignore(int signal)
 	struct sigaction action = {.sa_handler = SIG_IGN};
 	sigaction(signal, &action, NULL);
 }
-/* The flag is of a handler, which there is not. */
+/* The flag belongs to a handler, and there is none. */
 static void action_default_with_info(int signal)
 {
 	struct sigaction action = {.sa_handler = SIG_DFL, .sa_flags = SA_SIGINFO};
@@ -130,8 +130,8 @@ static void action_ignore_with_info(int signal)
 	sigaction(signal, &action, NULL);
 }
 
-/* Each fault, and each way to send the signal, ends the process as it would without the handler,
- * or does not. */
+/* Each fault, and each way to send the signal, ends the process exactly where the process would end
+ * without the handler. */
 TEST(process_ends_as_without_the_handler)
 {
 	static void (*const actions[])(int) = {action_default, action_ignore,
@@ -161,7 +161,7 @@ TEST(process_ends_as_without_the_handler)
 	rig_end(&f.rig);
 }
 
-/* --- what a handler finds --- */
+/* --- the state found by a handler --- */
 
 struct seen {
 	int count, signal, code, value;
@@ -205,8 +205,8 @@ static __attribute__((noinline)) void trap_or_send(bool sends)
 		code_raise(SIGTRAP);
 }
 
-/* ThreadSanitizer's own handler stands between the kernel and each of ours, behind a mask of its
- * own. */
+/* ThreadSanitizer's own handler stands between the kernel and each handler here, behind a mask of
+ * its own. */
 #if !CH_TSAN
 static void note_info(int signal, siginfo_t *info, void *ucontext)
 {
@@ -231,7 +231,7 @@ static bool is_on_handlers_stack(uintptr_t sp)
 	return sp - (uintptr_t)handlers_stack < sizeof handlers_stack;
 }
 
-/* With every set of flags, a handler finds what it finds without us. */
+/* With every set of flags, the previous handler finds the same as without the library. */
 TEST(handler_before_finds_what_the_kernel_gives)
 {
 	static const int flags[] = {SA_SIGINFO, SA_NODEFER, SA_ONSTACK, SA_RESTART};
@@ -251,14 +251,14 @@ TEST(handler_before_finds_what_the_kernel_gives)
 		sigaddset(&action.sa_mask, SIGUSR1);
 		if (set >> 4 & 1)
 			sigaddset(&action.sa_mask, SIGTRAP);
-		/* A trap runs again where a handler that gets no context cannot step over it. */
+		/* A handler without a context cannot step over a trap where the trap runs again. */
 		bool sends = set >> 5 & 1 ||
 			     (!CODE_TRAP_BEHIND_BYTES && !(action.sa_flags & SA_SIGINFO));
 		CHECK_EQ(sigaction(SIGTRAP, &action, NULL), 0);
 		trap_or_send(sends);
 		struct seen wanted = seen;
 		CHECK_EQ(wanted.count, 1);
-		/* In a child: the handler stays, and what it chains to. */
+		/* In a child, since the handler stays installed. */
 		fflush(NULL);
 		pid_t child = fork();
 		if (child == 0) {
@@ -306,7 +306,7 @@ TEST(handler_that_is_reset_is_called_once)
 	rig_end(&f.rig);
 }
 
-/* A call that a signal interrupts goes on, or does not, as the handler before wanted. */
+/* An interrupted call goes on, or does not, as the previous handler wanted. */
 static void read_interrupted(void *arg)
 {
 	struct foreign *f = arg;
@@ -381,7 +381,7 @@ TEST(handler_that_came_later_chains_to_ours)
 	rig_end(&f.rig);
 }
 
-/* --- wherever it happens --- */
+/* --- traps anywhere --- */
 
 static void *run_freed(void *arg)
 {
@@ -419,8 +419,8 @@ static void trap_on_a_stack_for_signals(void *arg)
 	run_freed(arg);
 }
 
-#if !CH_TSAN /* which blocks all signals while a handler runs */
-/* The handler of another signal, on the alternate stack, runs freed code: it nests there. */
+#if !CH_TSAN /* TSan blocks all signals while a handler runs */
+/* The handler of another signal, on the alternate stack, runs freed code: the trap nests there. */
 static const struct foreign *handled;
 static void run_freed_in_handler(int signal)
 {
@@ -472,7 +472,7 @@ struct in_fiber {
 
 static void build_in_stage(struct stage *stage, void *arg)
 {
-	static struct method m; /* its notice comes when this thread is gone */
+	static struct method m; /* the notice comes after this thread */
 	struct in_fiber *f = arg;
 	struct ch_info info = {.size = sizeof info};
 	method_constant(stage, &m, "gone", 7);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
- * trap_mistakes.c: the first mistakes of who embeds the library, told by name: a store to exec
- * instead of write, a call of write instead of exec, a fault inside live code, a jump into freed
- * code by a thread that nobody attached. */
+ * trap_mistakes.c: first mistakes with the library, told by name: a store to exec instead of write,
+ * a call of write instead of exec, a fault inside live code, a jump into freed code by a thread
+ * that is not attached. */
 #define _GNU_SOURCE
 #include "codeheap/graph/block_parts.h"
 #include "tests/support/trap_rig.h"
 
 #include <pthread.h>
 
-/* No sanitizer looks at the store first: it is to fault. */
+/* No sanitizer looks at the store first: the store has to fault. */
 __attribute__((noinline, no_sanitize("address", "thread", "undefined"))) static void
 store(volatile uint8_t *at)
 {
@@ -47,7 +47,7 @@ TEST(store_to_exec_of_an_open_block_is_told_to_use_write)
 	check_begins(caught.text, wanted);
 	check_is_own(caught.text);
 	CHECK_EQ(caught.length, strlen(caught.text));
-	/* What is emitted where it belongs runs. */
+	/* Code emitted through the write address runs. */
 	emit_value(&e, 7);
 	emit_ret(&e);
 	CHECK_EQ(emit_commit(&e), CH_OK);
@@ -90,7 +90,7 @@ static void call_of_write_is_told(const struct ch_heap *heap, struct ch_owner ow
 	check_begins(caught.text, "executed at the write address of freed block `b` (#");
 }
 
-/* By each backend that the machine has; whatever the run asks for is one of them. */
+/* On each backend of the machine, the backend of the run included. */
 TEST(call_of_the_write_address_is_told_to_use_exec)
 {
 	int tried = 0;
@@ -111,7 +111,7 @@ TEST(call_of_the_write_address_is_told_to_use_exec)
 	CHECK(tried >= 2);
 }
 
-/* As docs/embedding.md says, section 14: what works by luck elsewhere shows itself there. */
+/* By docs/embedding.md, section 14, a mistake that works by luck elsewhere shows on procmem. */
 TEST(private_memory_runs_nothing_before_the_commit_and_no_late_store)
 {
 	skip_without_procmem();
@@ -148,7 +148,7 @@ TEST(store_to_freed_code_is_told_whose_it_was)
 	rig_end(&rig);
 }
 
-/* Of constants and variables that share pages, and of those that have pages of their own. */
+/* Constants that share pages, and constants with pages of their own. */
 TEST(store_to_a_constant_says_that_it_is_data)
 {
 	struct rig rig = rig_start(4 << 20);

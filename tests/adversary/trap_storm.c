@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * trap_storm.c: signals are described while other threads allocate, free and use places
- * again: each line is one block's, whichever; and heaps go while a handler is looking for them. */
+ * trap_storm.c: signals are described while other threads allocate, free and use places again. Each
+ * line belongs to a single block. And heaps go while a handler looks for heaps. */
 #define _GNU_SOURCE
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/tombstone.h"
@@ -10,8 +10,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* A block's own name tells its owner, its size and how it dies; each line must agree with
- * itself. */
+/* A block's name tells the owner, the size and the kind of death. The parts of a line must
+ * agree. */
 enum { CHURNERS = 2, OWNERS = 3, SIZES = 5 };
 
 struct storm {
@@ -87,7 +87,7 @@ static void check_agrees(struct storm *s, const char *text)
 	s->live += !strncmp(text, "live ", 5);
 }
 
-/* Of freed code as well, for which the case's limit is long enough. */
+/* Whether lines came; with wants_all also of freed code, since the case's limit is long enough. */
 static bool is_enough(const struct storm *s, bool wants_all)
 {
 	return s->described && (!wants_all || s->freed);
@@ -108,7 +108,7 @@ static void storm(unsigned tombstones_log2, bool wants_all)
 	const size_t page = (size_t)1 << s.rig.heap->pool->page_log2;
 	ch_thread_park();
 	for (uint32_t i = 0; now_ns() < end || s.deaths < 1000 || !is_enough(&s, wants_all); i++) {
-		/* The first bytes of some pages: places that are used again all the time. */
+		/* The first bytes of some pages: places used again all the time. */
 		make_up(&m, base + i % 3 * page + i * 7 % 160, (uintptr_t)base + 40);
 		if (ch_trap_describe(s.rig.heap, &m.info, &m.context, caught.text,
 				     sizeof caught.text))
@@ -184,7 +184,7 @@ TEST(heaps_go_while_handlers_look_for_them)
 }
 
 struct slow_reader {
-	_Atomic(int) state; /* 1 it reads, 2 it is about to end */
+	_Atomic(int) state; /* 1 the thread reads, 2 the thread is about to end */
 };
 
 static void *read_slowly(void *arg)
@@ -198,7 +198,7 @@ static void *read_slowly(void *arg)
 	return NULL;
 }
 
-/* It waits for a second at most: a thread may have died while it read. */
+/* A destroy waits for a second at most: the thread may have died while it read. */
 TEST(heap_waits_for_a_handler_before_it_goes)
 {
 	struct slow_reader reader = {0};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * trap_text.c: the line that a trap gives: where it came from, names of every length and
- * kind, room of every size, and how much memory the records of the dead take. */
+ * trap_text.c: the line of a trap: the caller, names of every length and kind, room of every size,
+ * and the memory for the records of the dead. */
 #define _GNU_SOURCE
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/tombstone.h"
@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* --- where it came from --- */
+/* --- the caller --- */
 
 static uint32_t call_end; /* of the last calling block, from exec */
 
@@ -59,11 +59,11 @@ TEST(caller_in_a_block_is_named)
 		 (unsigned long)(uintptr_t)exec + at, ch__handle_index(caller.bits),
 		 ch__handle_generation(caller.bits), at);
 	check_has(caught.text, wanted);
-	CHECK_STR(strstr(caught.text, "; return"), wanted); /* and that is all */
+	CHECK_STR(strstr(caught.text, "; return"), wanted); /* and no more */
 	rig_end(&rig);
 }
 
-/* The line of a trap at an address, with no code on top of the stack, and a record at fp. */
+/* Describes a trap at an address, with no code on top of the stack, and a record at fp. */
 static void describe_with_record(const struct rig *rig, const void *at, const void *record)
 {
 	struct made_up m;
@@ -162,7 +162,7 @@ TEST(caller_elsewhere_is_named)
 	check_has(said_of_return(&rig, at, pool->runtime_exec + 3),
 		  " in the heap's runtime page +0x3");
 	check_has(said_of_return(&rig, at, 16), " 0x10 in no code that is known");
-	/* Native code has its object. Sanitizers put no function of their own before this one. */
+	/* Native code has its object. Sanitizers put no own function before said_of_return. */
 	check_has(said_of_return(&rig, at, (uintptr_t)labs + 1), "/libc.so.6 +0x");
 	check_has(said_of_return(&rig, at, (uintptr_t)said_of_return + 1),
 		  "adversary_trap_text +0x");
@@ -176,14 +176,14 @@ static int freed_comparison(const void *a, const void *b)
 	return 0;
 }
 
-/* Called by the C library, which is called by us. */
+/* Freed code is called by the C library, and the C library by this test. */
 TEST(caller_in_the_c_library_is_named)
 {
 	struct rig rig = rig_start(1 << 20);
 	struct ch_block block;
 	int key = 1, array[3] = {1, 2, 3};
 	int (*compare)(const void *, const void *) = freed_comparison;
-	/* The header has it in line. */
+	/* The header has bsearch in line. */
 	void *(*volatile search)(const void *, const void *, size_t, size_t,
 				 int (*)(const void *, const void *)) = bsearch;
 	catch_traps(rig.heap);
@@ -196,7 +196,7 @@ TEST(caller_in_the_c_library_is_named)
 	rig_end(&rig);
 }
 
-/* --- a stack that cannot be read --- */
+/* --- an unreadable stack --- */
 
 #if !TEST_SANITIZED
 struct lost {
@@ -226,7 +226,7 @@ TEST(stack_that_cannot_be_read_is_said)
 		lost.stack = none + 4096 + skew;
 		expect_signal_text(jump_without_stack, &lost, SIGTRAP, text, sizeof text);
 		check_begins(text, "libcodeheap: block `gone` (#");
-		/* A link register can be read whatever the stack is. */
+		/* A link register can be read whatever the stack. */
 		check_has(text, CH_ARCH_HAS_LINK_REGISTER
 					? "; return address (a guess) 0x"
 					: "; no return address: its stack cannot be read\n");
@@ -270,18 +270,18 @@ TEST(names_of_every_length_and_kind)
 	CHECK_STR(name_said(&rig, ""), "");
 	CHECK_STR(name_said(&rig, "K\xc3\xb6nigstochter"), "K\xc3\xb6nigstochter");
 	CHECK_STR(name_said(&rig, "two\nlines\tand\x7f\x1b[0m"), "two?lines?and??[0m");
-	/* Those of UTF-8 too: the sequence that begins with this one clears a terminal. */
+	/* Controls of UTF-8, too: the sequence begun here would clear a terminal. */
 	CHECK_STR(name_said(&rig, "K\xc3\xb6nig\xc2\x9b"
 				  "2J"),
 		  "K\xc3\xb6nig??2J");
-	repeat(name, "a", 63, ""); /* as long as a short one can be */
+	repeat(name, "a", 63, ""); /* the longest short name */
 	CHECK_STR(name_said(&rig, name), name);
 	repeat(name, "a", 64, "");
 	repeat(wanted, "a", 60, "...");
 	CHECK_STR(name_said(&rig, name), wanted);
 	repeat(name, "a", 4000, "");
 	CHECK_STR(name_said(&rig, name), wanted);
-	/* Cut at a character, of 2, 3 and 4 bytes, wherever they begin. */
+	/* Cut at a character of 2, 3 or 4 bytes, at each offset. */
 	static const char *const characters[] = {"\xc3\xb6",	"\xdf\xbf",
 						 "\xe0\xa4\x85",	"\xe2\x82\xac",
 						 "\xef\xbf\xbd",	"\xf0\x9f\x8d\x8e",
@@ -296,7 +296,7 @@ TEST(names_of_every_length_and_kind)
 			CHECK_STR(name_said(&rig, name), wanted);
 		}
 	}
-	/* The name itself is not cut elsewhere. */
+	/* Elsewhere the name is whole. */
 	struct ch_owner owner = rig_owner(&rig, name);
 	struct ch_owner_facts facts = {.size = sizeof facts};
 	CHECK_EQ(ch_owner_info(owner, &facts), CH_OK);
@@ -371,7 +371,7 @@ TEST(room_of_every_size_holds_a_whole_text)
 		size_t kept = strlen(text);
 		CHECK(kept < room && !strncmp(text, whole, kept));
 		CHECK(is_whole_utf8(text));
-		/* Of the character behind it some byte has no room. */
+		/* Some byte of the next character has no room. */
 		memcpy(text, whole, room);
 		text[room - 1] = 0;
 		for (size_t i = kept + 1; i < room && kept < length; i++) {
@@ -395,7 +395,7 @@ static void die(struct ch_owner owner, const char *name)
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
 }
 
-/* Two spans, whose places nothing else needs. */
+/* Frees two spans. Nothing else needs the two places. */
 static void free_spans(const struct rig *rig, const void *at[2])
 {
 	static const char *const names[] = {"eldest", "second"};
@@ -418,7 +418,7 @@ TEST(tombstones_are_65536_in_bounded_memory)
 	struct rig rig = rig_start(4 << 20);
 	const void *at[2];
 	struct ch_owner owner = rig_owner(&rig, "others");
-	die(owner, NULL); /* its thread has a page, and lists */
+	die(owner, NULL); /* gives the thread a page, and lists */
 	free_spans(&rig, at);
 	for (int i = 0; i < 100; i++)
 		die(owner, NULL);
@@ -448,7 +448,7 @@ TEST(as_many_dead_are_remembered_as_the_configuration_says)
 	struct rig rig = rig_create(&config, NULL, NULL);
 	const void *at[2];
 	struct ch_owner owner = rig_owner(&rig, "others");
-	die(owner, NULL); /* its thread has a page, and lists */
+	die(owner, NULL); /* gives the thread a page, and lists */
 	free_spans(&rig, at);
 	for (int i = 0; i < 62; i++)
 		die(owner, NULL);
@@ -459,7 +459,7 @@ TEST(as_many_dead_are_remembered_as_the_configuration_says)
 	rig_end(&rig);
 }
 
-/* Each with a long name that no other has: what a tombstone keeps of it is bounded. */
+/* Each tombstone has a long name of its own, and keeps a bounded part. */
 TEST(tombstones_of_long_names_are_bounded)
 {
 	enum { STONES = 1 << 16, STONE_BYTES = 32, EPITAPH_BYTES = 12, NAME_BYTES = 32 + 64 + 8 };
@@ -483,7 +483,7 @@ TEST(tombstones_of_long_names_are_bounded)
 	rig_end(&rig);
 }
 
-/* Without memory nothing is told wrongly: that something is missing is. */
+/* Without memory no trap is told wrongly: the text says that records are missing. */
 TEST(tombstone_without_memory_is_missed)
 {
 	struct rig rig = rig_start(1 << 20);
@@ -501,7 +501,7 @@ TEST(tombstone_without_memory_is_missed)
 	rig_end(&rig);
 }
 
-/* --- what a reader may be looking at --- */
+/* --- names under a reader --- */
 
 TEST(what_a_reader_may_look_at_is_not_freed)
 {
@@ -514,7 +514,7 @@ TEST(what_a_reader_may_look_at_is_not_freed)
 	const struct ch__block *block = ch__block_at(rig.heap, ch__handle_index(e.code.block.bits));
 	uint32_t index = block->side_list->name;
 	const char *text = ch__name_text(rig.heap, index);
-	rig.heap->tombstones_log2 = 0; /* the next death forgets this one */
+	rig.heap->tombstones_log2 = 0; /* the next death overwrites this tombstone */
 	ch__place_read_begin();
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
 	for (int i = 0; i < 50; i++) {
@@ -523,7 +523,7 @@ TEST(what_a_reader_may_look_at_is_not_freed)
 	}
 	if (strcmp(text, "a name that goes with its block") != 0)
 		FAIL("trap: a name was freed while it was read");
-	CHECK_STR(ch__name_text(rig.heap, index), ""); /* nobody finds it any more */
+	CHECK_STR(ch__name_text(rig.heap, index), ""); /* the name is not found */
 	ch__place_read_end();
 	CHECK(rig.heap->names_parked);
 	die(owner, "the next one");
@@ -531,7 +531,7 @@ TEST(what_a_reader_may_look_at_is_not_freed)
 	rig_end(&rig);
 }
 
-/* The tombstones of one release begin behind so many others, in a ring of so many. */
+/* The tombstones of a release begin behind `before` others, in a ring of 1 << ring_log2. */
 static void names_of_one_release(unsigned ring_log2, int before)
 {
 	enum { BLOCKS = 48 };
@@ -559,7 +559,7 @@ static void names_of_one_release(unsigned ring_log2, int before)
 	rig_end(&rig);
 }
 
-/* The ring's last slot is alone in its segment; those of one release go over its end. */
+/* The ring's last slot is alone in its segment. The release's tombstones go over the ring's end. */
 TEST(names_of_blocks_that_die_over_the_end_of_the_ring)
 {
 	names_of_one_release(10, (1 << 10) - 24);

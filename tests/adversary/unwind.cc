@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * unwind.cc: unwinding while other threads publish and withdraw code: exceptions,
- * backtraces and cancellations pass frames of live blocks of every shape, step by step between two
- * changes and in storms; at the end of each round unwinders know the pages that have blocks, and no
- * others. */
+ * unwind.cc: unwinding while other threads publish and withdraw code. Exceptions, backtraces and
+ * cancellations pass frames of live blocks of every shape, step by step between two changes, and in
+ * storms. At the end of each round unwinders know the pages with blocks, and no other pages. */
 #include "tests/support/frames_rig.h"
 
 #include <atomic>
@@ -14,15 +13,15 @@ using namespace frames;
 
 enum { MIB = 1 << 20, DEPTH_MOST = 12, FRAMES_MOST = 128 };
 
-/* LLVM's unwinder, when it is there: the C library has libgcc's, which knows no code then, for
- * backtrace() and cancellation. */
+/* LLVM's unwinder, when present. For backtrace() and cancellation the C library has libgcc's
+ * unwinder, which knows no code then. */
 extern "C" void __unw_add_dynamic_fde(uintptr_t) __attribute__((weak));
 static bool has_llvm()
 {
 	return __unw_add_dynamic_fde != nullptr;
 }
 
-/* --- what happens at the bottom of a chain of blocks --- */
+/* --- the bottom of a chain of blocks --- */
 
 enum act { THROW, BACKTRACE, UNWIND_BACKTRACE, RETURN, LEAVE_AND_THROW, WAIT_FOR_CANCEL };
 
@@ -39,7 +38,7 @@ struct chain {
 };
 static thread_local chain *current;
 
-/* Each block of the chain has one frame, and the caller of them all is there. */
+/* Each block of the chain has a frame, and the caller of the whole chain is there. */
 static void judge_trace(void *const *pcs, int count)
 {
 	unsigned in_code = 0;
@@ -147,7 +146,7 @@ static void run_chain(chain *c)
 enum kind { PLAIN, WITHOUT_POINTER, STAMPED, WITH_TABLE, CATCHER, KINDS };
 alignas(8) static uint8_t cast_tables[KINDS][TABLE_BYTES];
 
-struct cast { /* one of each kind */
+struct cast { /* a block of each kind */
 	block of[KINDS];
 };
 
@@ -195,7 +194,7 @@ static chain random_chain(const rig &r, const cast &c, test_random *random, unsi
 	return made;
 }
 
-/* --- one step at a time: before, between and after changes by another thread --- */
+/* --- step by step: before, between and after changes by another thread --- */
 
 enum { CHANGED = 2 * KINDS };
 
@@ -232,7 +231,7 @@ static void withdraw_some(change *c)
 	CHECK_EQ(ch_heap_collect(c->r->heap), CH_OK);
 }
 
-/* Runs at the bottom of a chain: all its frames are on the stack meanwhile. */
+/* Runs at the bottom of a chain: all frames of the chain are on the stack meanwhile. */
 static void change_meanwhile(chain *c)
 {
 	pthread_t thread;
@@ -256,12 +255,12 @@ TEST(unwinding_passes_frames_between_changes_by_another_thread)
 		near.fn = publish_some;
 		made.before = change_meanwhile;
 		made.arg = &near;
-		run_chain(&made); /* with a publication below its frames */
+		run_chain(&made); /* with a publication below the frames */
 		made.before = nullptr;
 		run_chain(&made);
 		near.fn = withdraw_some;
 		made.before = change_meanwhile;
-		run_chain(&made); /* with a withdrawal below them */
+		run_chain(&made); /* with a withdrawal below the frames */
 		made.before = nullptr;
 		run_chain(&made);
 		check_cast(c);
@@ -280,7 +279,7 @@ struct storm {
 	std::atomic<unsigned> throws, traces, cancels, blocks, shrinks;
 };
 
-/* Tables of blocks that come and go. Whoever hears of a block's end frees its table. */
+/* Tables of blocks that come and go. The notice of a block's end frees the table. */
 struct slot {
 	alignas(8) uint8_t table[TABLE_BYTES];
 	std::atomic<bool> is_taken;
@@ -305,7 +304,7 @@ static slot *take_slot()
 	return nullptr;
 }
 
-/* A block that lives until the caller releases it. False: no table is free. */
+/* Makes a block that lives until a release. Returns false when no table is free. */
 static bool new_any(storm *s, unsigned kind, block *made)
 {
 	slot *own = kind >= WITH_TABLE ? take_slot() : nullptr;
@@ -320,7 +319,7 @@ static unsigned any_kind(test_random *random)
 	return static_cast<unsigned>(test_random_below(random, KINDS));
 }
 
-/* A run of pages that is larger than a chunk: chunks come and go with it. */
+/* A run of pages larger than a chunk: chunks come and go with the run. */
 static void pass_a_span(storm *s, bool own)
 {
 	ch_owner owner = new_owner(s->r, "span");
@@ -328,7 +327,7 @@ static void pass_a_span(storm *s, bool own)
 	open.size = sizeof open;
 	open.owner = owner;
 	open.hot_bytes = 3 * MIB / 2;
-	open.cold_bytes = 8; /* so that it stays whole */
+	open.cold_bytes = 8; /* the span stays whole */
 	open.flags = own ? CH_OPEN_OWN_FRAMES : 0;
 	ch_code code;
 	ch_status status = ch_block_open(&open, &code);
@@ -371,7 +370,7 @@ static void *churn(void *arg)
 	while (!s->is_over) {
 		auto at = static_cast<unsigned>(test_random_below(&random, HELD));
 		if (is_held[at]) {
-			/* The table of one that is released at once waits for its notice, too. */
+			/* The table of a block released at once waits for the notice, too. */
 			if (test_random_below(&random, 2))
 				release(held[at]);
 			else
@@ -401,7 +400,7 @@ static void *churn(void *arg)
 	return nullptr;
 }
 
-/* Gives up the first block of the chain while it runs: the frame holds it. */
+/* Gives up the chain's first block while the block runs, held by the frame. */
 static void leave_first(chain *c)
 {
 	auto *s = static_cast<storm *>(c->arg);
@@ -482,7 +481,7 @@ static void *cancel(void *arg)
 		unsigned before = s->cancels;
 		pthread_t thread;
 		void *result;
-		/* Without catches: who swallows a cancellation ends the process. */
+		/* Without catches: a swallowed cancellation ends the process. */
 		chain c = random_chain(s->r, s->c, &random, CATCHER);
 		c.what = WAIT_FOR_CANCEL;
 		c.arg = s;
@@ -490,14 +489,14 @@ static void *cancel(void *arg)
 		usleep(500);
 		CHECK_EQ(pthread_cancel(thread), 0);
 		CHECK_EQ(pthread_join(thread, &result), 0);
-		/* One that was cancelled before it was attached has nothing to unwind. */
+		/* A thread cancelled before its attach has nothing to unwind. */
 		CHECK(result == PTHREAD_CANCELED);
 		CHECK(s->cancels == before + 1 || s->cancels == before);
 	}
 	return nullptr;
 }
 
-/* --- what is known between two storms, with no thread attached --- */
+/* --- the knowledge of unwinders between two storms, with no thread attached --- */
 
 struct census {
 	std::vector<ch_info> infos;
@@ -545,7 +544,7 @@ TEST_LIMIT(storm_of_unwinding_while_code_comes_and_goes, 90)
 	static storm s;
 	s.r = start(16 * MIB);
 	s.c = new_cast(s.r);
-	/* Sanitizers lose a cancelled thread: its stack stays poisoned, its locks unseen. */
+	/* Sanitizers lose a cancelled thread: the stack stays poisoned, the locks unseen. */
 	const char *sanitizer = getenv("CODEHEAP_TEST_SAN");
 	bool has_cancels = (!sanitizer || !*sanitizer) && !has_llvm();
 	uint64_t end_ns = now_ns() + storm_ms_of(20000) * UINT64_C(1000000);
@@ -570,7 +569,7 @@ TEST_LIMIT(storm_of_unwinding_while_code_comes_and_goes, 90)
 			pthread_join(canceller, nullptr);
 		check_known(&s);
 		CHECK_EQ(ch_thread_attach(s.r.heap, nullptr, nullptr), CH_OK);
-		/* On a machine that is slow, or busy with others, until all was done once. */
+		/* A slow or busy machine goes on until all was done once. */
 	} while (now_ns() < end_ns || !s.throws || !s.traces || !s.blocks || !s.shrinks ||
 		 (has_cancels && !s.cancels));
 	printf("%u throws, %u backtraces, %u cancellations, %u blocks, %u times chunks went\n",
@@ -579,7 +578,7 @@ TEST_LIMIT(storm_of_unwinding_while_code_comes_and_goes, 90)
 	end(s.r);
 }
 
-/* --- a thread that is cancelled while it is in the library leaves it first --- */
+/* --- a thread cancelled in the library leaves the library first --- */
 
 struct worker {
 	const rig *r;
@@ -610,7 +609,7 @@ static void *work_until_cancelled(void *arg)
 		open.size = sizeof open;
 		open.owner = owner;
 		open.hot_bytes = 3 * MIB / 2;
-	open.cold_bytes = 8; /* so that it stays whole */
+	open.cold_bytes = 8; /* the span stays whole */
 		ch_code code;
 		CHECK_EQ(ch_block_open(&open, &code), CH_OK);
 		commit_block(code, plain_code(FRAMED), owner);
@@ -644,7 +643,7 @@ TEST(cancelled_thread_leaves_the_library_first)
 		void *result;
 		CHECK_EQ(pthread_create(&thread, nullptr, work_until_cancelled, &w), 0);
 		usleep(static_cast<unsigned>(test_random_below(&random, 3000)));
-		while (i == 0 && !w.rounds) /* one of them gets that far on any machine */
+		while (i == 0 && !w.rounds) /* some thread gets so far on any machine */
 			usleep(100);
 		CHECK_EQ(pthread_cancel(thread), 0);
 		CHECK_EQ(pthread_join(thread, &result), 0);

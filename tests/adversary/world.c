@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * world.c: stopping the world: each way to stop, threads that do not, threads that come
- * and go while a cycle waits, threads of two heaps, the first stack of a process. It does not look
- * at what a stopped thread's registers hold (stops.c). */
+ * world.c: stopping the world: each way to stop, threads that do not stop, threads that come and go
+ * while a cycle waits, threads of two heaps, the first stack of a process. The registers of stopped
+ * threads are tested in stops.c. */
 #define _GNU_SOURCE
 #include "tests/support/stage.h"
 
@@ -13,14 +13,14 @@
 enum { STUBBORN = 2 };
 
 struct play {
-	_Atomic(int) go; /* +0: 1 code spins, 2 it may go on */
+	_Atomic(int) go; /* +0: 1 code spins, 2 code may go on */
 	_Atomic(int) step, ready, done;
 	_Atomic(uint64_t) calls;
 	struct stage *stage;
 	struct method m[4];
 	struct method dropped;
 	struct ch_heap *other;
-	bool is_told; /* by m[0], that it was entered: go is 1 */
+	bool is_told; /* m[0] sets go to 1 when entered */
 };
 
 static struct play *new_play(struct stage *stage)
@@ -39,7 +39,7 @@ static void end_play(struct play *p)
 	free(p);
 }
 
-/* No poll, no call. One that tells writes 1 first. */
+/* No poll, no call. With `tells` the code writes 1 first. */
 static void build_spinner(struct stage *stage, struct method *m, bool tells)
 {
 	struct emitter e;
@@ -149,7 +149,7 @@ static void spin_deaf(struct stage *stage, void *arg)
 	CHECK_EQ(method_call(&p->m[0], p), 6);
 }
 
-/* What others do meanwhile. */
+/* The work of other threads meanwhile. */
 static void work(struct stage *stage, void *arg)
 {
 	struct play *p = arg;
@@ -172,7 +172,7 @@ static void build_for_deaf(struct stage *stage, void *arg)
 	method_constant(stage, &p->dropped, "dropped", 2);
 }
 
-/* The wait ends while the threads still spin: that it ends at all shows that it is bounded. */
+/* The wait ends while the threads still spin, so the wait is bounded. */
 static void expect_busy(struct play *p, unsigned wait_ms)
 {
 	struct stage *stage = p->stage;
@@ -188,7 +188,7 @@ static void expect_busy(struct play *p, unsigned wait_ms)
 	CHECK_EQ(after.blocks_freed, before.blocks_freed);
 	CHECK(method_is_known(&p->dropped));
 	stage_check(stage);
-	/* The others go on: no region is frozen, nobody is held in a poll. */
+	/* Other threads go on: no region is frozen, no thread is held in a poll. */
 	while (atomic_load(&p->calls) < calls + 3)
 		stage_pause();
 	CHECK_EQ(ch_owner_set_entry(p->m[1].owner, p->m[1].block), CH_OK);
@@ -334,7 +334,7 @@ static void wait_for_stop(const struct ch_heap *heap)
 		continue;
 }
 
-/* Holds the cycle up until the others are on their way. */
+/* Holds the cycle up until the other threads are on the way. */
 static void hold_up(struct stage *stage, void *arg)
 {
 	struct play *p = arg;
@@ -400,7 +400,7 @@ STAGE_HOST_THAT_STOPS_CASE(threads_attach_and_detach_while_a_cycle_waits, 0, com
 
 /* --- a thread of two heaps --- */
 
-/* Given up before the first heap's, whose thread keeps it from its end. */
+/* Less than for the first heap: a cycle that waits for the first's thread is given up first. */
 enum { OTHER_WAIT_MS = 20000 };
 
 static void collect_first(struct stage *stage, void *arg)
@@ -423,8 +423,8 @@ static void hold_first_up(struct stage *stage, void *arg)
 		ch_thread_poll();
 }
 
-/* While one thread waits to collect one heap, another one collects the second; the one that waits
- * is attached to both. */
+/* While a thread waits to collect the first heap, another thread collects the second heap. The
+ * waiting thread is attached to both. */
 TEST(thread_that_collects_one_heap_is_parked_to_the_other)
 {
 	struct stage *stage = stage_new(STAGE_POLLS);
@@ -458,7 +458,7 @@ static void poll_both(struct stage *stage, void *arg)
 	CHECK_EQ(ch_thread_detach(p->other), CH_OK);
 }
 
-/* It cannot be interrupted: the first heap's cycle waits for it. */
+/* No signal interrupts this thread: the first heap's cycle waits for the thread. */
 static void hold_first_up_deaf(struct stage *stage, void *arg)
 {
 	sigset_t stop;
@@ -487,8 +487,8 @@ static void collect_when_both_are_there(struct stage *stage, void *arg)
 	CHECK_EQ(ch_heap_collect(stage->heap), CH_OK);
 }
 
-/* A thread of two heaps stands still for the cycle of one, which waits for somebody else: a cycle
- * of the other heap does not wait for it. */
+/* A thread of two heaps stands still for the first heap's cycle, which waits for a third thread. A
+ * cycle of the second heap does not wait for the standing thread. */
 static void wait_in_one_of_two(struct stage *stage)
 {
 	bool by_signals = stage->driver == STAGE_SIGNALS;
@@ -503,7 +503,7 @@ static void wait_in_one_of_two(struct stage *stage)
 	ch_thread_park();
 	atomic_fetch_add(&p->ready, 1);
 	wait_for_stop(stage->heap);
-	stage_sleep(50); /* so that the one of both stands still */
+	stage_sleep(50); /* until the thread of both stands still */
 	CHECK_EQ(ch_heap_collect(p->other), CH_OK);
 	atomic_store(&p->done, 1);
 	ch_thread_unpark();
@@ -520,7 +520,7 @@ STAGE_CASE(thread_that_waits_for_one_heap_is_parked_to_the_other, _signals, STAG
 	   wait_in_one_of_two)
 #endif
 
-/* --- the first stack of a process, of which what was used is mapped --- */
+/* --- the first stack of a process, mapped as far as used --- */
 
 static size_t first_stack_bytes(void)
 {
@@ -576,7 +576,7 @@ static void collect_meanwhile(struct stage *stage, void *arg)
 	atomic_store(&p->step, 2);
 }
 
-/* Its sp is on the signal's stack, so all of its own is scanned: what is mapped of it. */
+/* The thread's sp is on the signal stack, so all that is mapped of the first stack is scanned. */
 OWN_DRIVER(first_stack_is_scanned_as_far_as_it_is_mapped)
 {
 	enum { SIGNAL_STACK_BYTES = 64 << 10 };

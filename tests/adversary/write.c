@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * write.c: code is written again while threads run it: a word that it loads, a jump of the VM's
- * own; on each backend. The oracle: each call answers with the old or the new, never with a
- * mixture. */
+ * write.c: code is written again while threads run the code: a word that code loads, a jump of the
+ * VM's own; on each backend. The oracle: each call answers with the old or the new value, never
+ * with a mixture. */
 #include "tests/support/heap_rig.h"
 #include "tests/support/stage_code.h"
 
@@ -13,9 +13,9 @@ enum { RUNNERS = 2, MS = 1000, ENDS = 2 };
 struct play {
 	struct rig rig;
 	const void *code;
-	const uint8_t *at;             /* what is written again */
-	uint64_t words[ENDS];          /* what it is */
-	uint64_t answers[ENDS];        /* and what the code answers then */
+	const uint8_t *at;             /* the written place */
+	uint64_t words[ENDS];          /* the two contents */
+	uint64_t answers[ENDS];        /* the code's answer to each */
 	enum ch_write how;
 	size_t bytes;
 	_Atomic(uint64_t) seen[ENDS];
@@ -57,7 +57,7 @@ static void storm(struct play *p)
 	TEST_UNTIL (now_ns() > end && has_happened(p)) {
 		CHECK_EQ(ch_code_write(NULL, p->at, &p->words[++writes % ENDS], p->bytes, p->how),
 			 CH_OK);
-		/* Who writes runs the new one, whoever else does not yet. */
+		/* The writing thread runs the new code, even if other threads do not yet. */
 		CHECK_EQ(call(p->code), p->answers[writes % ENDS]);
 	}
 	atomic_store(&p->is_over, true);
@@ -80,7 +80,7 @@ static void begin(struct play *p, enum ch_backend backend, struct emitter *e)
 	p->code = e->code.exec;
 }
 
-/* A function that returns an aligned word of its own, each byte of which changes. */
+/* A function returns an aligned word of its own. Each byte of the word changes. */
 static void storm_of_words(enum ch_backend backend)
 {
 	struct play p = {.bytes = 8, .how = CH_WRITE_WORD};
@@ -100,7 +100,7 @@ static void storm_of_words(enum ch_backend backend)
 	storm(&p);
 }
 
-/* A jump to one of two places, the distances to which differ in two bytes. */
+/* A jump to one of two places. The two distances differ in two bytes. */
 static void storm_of_jumps(enum ch_backend backend)
 {
 	struct play p = {.bytes = 4, .how = CH_WRITE_INSTRUCTION};

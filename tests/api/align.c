@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * align.c: where code begins. exec is a multiple of 8, and of what ch_open.align asks for, in each
- * kind of block; what that takes goes back; and exec is +0x0 for all who are told of it. */
+ * align.c: where code begins. exec is a multiple of 8 and of ch_open.align, in each kind of block.
+ * Bytes skipped for the alignment go back. Tables and reports have exec as offset 0 of the code. */
 #include "codeheap/graph/block_parts.h"
 #include "tests/support/heap_rig.h"
 #include "tests/support/perfmap_reader.h"
@@ -8,7 +8,7 @@
 
 enum { MOST = 4096 };
 
-/* All that a block can be opened as. */
+/* The ways to open a block. */
 static const struct shape {
 	const char *what;
 	uint32_t hot_bytes, cold_bytes, branch_room;
@@ -40,7 +40,7 @@ static void check_place(const struct ch_heap *heap, const struct ch_code *code, 
 	      spot.block.bits != code->block.bits);
 }
 
-/* Opens, writes, commits, runs; aligned to `align`, which the open asks for. */
+/* Opens a block with `align`, writes and commits the block, checks exec, and calls the code. */
 static void make_one(struct rig *rig, struct ch_owner owner, const struct shape *shape,
 		     size_t align)
 {
@@ -92,7 +92,7 @@ TEST(exec_is_aligned_as_the_open_asks)
 	rig_end(&rig);
 }
 
-/* Of a block with steps the note lies behind its code, which moves. */
+/* The note of a block with steps lies behind the code, and moves with the code. */
 TEST(exec_of_a_block_with_steps_is_aligned)
 {
 	if (!CH_ARCH_HAS_STEPS)
@@ -119,7 +119,7 @@ TEST(exec_of_a_block_with_steps_is_aligned)
 	rig_end(&rig);
 }
 
-/* A block takes its bytes and its head, wherever it was put. */
+/* At every alignment a block is counted with its bytes and its head only. */
 TEST(what_an_align_takes_beside_the_block_goes_back)
 {
 	struct rig rig = rig_start(1 << 20);
@@ -142,7 +142,7 @@ TEST(what_an_align_takes_beside_the_block_goes_back)
 	rig_end(&rig);
 }
 
-/* The next block begins where it would if the one before had been put there by chance. */
+/* The next block begins right behind an aligned block, as behind any block. */
 TEST(block_behind_an_aligned_one_leaves_no_gap)
 {
 	struct rig rig = rig_start(1 << 20);
@@ -177,7 +177,7 @@ TEST(align_that_is_no_power_of_two_or_too_large_is_refused)
 	rig_end(&rig);
 }
 
-/* Lines of a perf map, names of addresses. */
+/* The perf map and ch_address_name. */
 TEST(first_byte_of_code_is_offset_zero_where_it_is_named)
 {
 	char path[128], text[64];

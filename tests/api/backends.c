@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * backends.c: what a user of the public interface sees of backends: the environment chooses, a
- * heap for servers that fork is on procmem and copies nothing. What all backends do alike is tested
- * by running every other test on them (make check BACKEND=name). */
+ * backends.c: backends through the public interface. The environment chooses the backend; a heap
+ * for servers that fork is on procmem and copies nothing. Behaviour common to all backends is
+ * tested by running every other test on each backend (make check BACKEND=name). */
 #define _GNU_SOURCE
 #include "codeheap/graph/block.h"
 #include "tests/support/heap_rig.h"
@@ -12,7 +12,7 @@
 
 static const size_t pool_bytes = 16 << 20;
 
-/* --- what the environment says --- */
+/* --- wishes of the environment --- */
 
 static enum ch_status create_by_default(void)
 {
@@ -49,7 +49,7 @@ TEST(misspelt_wish_of_the_environment_is_told)
 		if (!line)
 			FAIL("%s=%s: stderr has %s", wishes[i][0], wishes[i][1], text);
 		CHECK(i < 2 || (strstr(line, "perfmap") && strchr(line, '\n')));
-		/* An empty one asks for nothing. */
+		/* An empty value asks for nothing. */
 		CHECK_EQ(setenv(wishes[i][0], "", 1), 0);
 		CHECK_EQ(create_by_default(), CH_OK);
 		unsetenv(wishes[i][0]);
@@ -69,7 +69,7 @@ TEST(environment_chooses_the_backend)
 	}
 }
 
-/* --- forks that copy nothing --- */
+/* --- forks without a copy --- */
 
 TEST(configuration_for_forks_asks_for_private_memory)
 {
@@ -92,7 +92,7 @@ TEST(configuration_for_forks_asks_for_private_memory)
 	}
 }
 
-/* Of both the code and what it is written from, in KiB. */
+/* The Private_Dirty of the code and of the memory that the code is written from, in KiB. */
 static uint64_t private_dirty(const struct ch__pool *pool)
 {
 	FILE *f = fopen("/proc/self/smaps", "r");
@@ -125,7 +125,7 @@ static void *use_code(const struct rig *rig, uint32_t number)
 		FAIL("a fork, or code that runs, copied %u KiB of code",
 		     (unsigned)private_dirty(rig->heap->pool));
 	CHECK_EQ(ch_branch_link(branch, blocks[number]), CH_OK);
-	/* One page of each, by which nobody else is moved. */
+	/* The link copies a page of the code and a page of the write view, and no more. */
 	if (private_dirty(rig->heap->pool) > FEW_KIB)
 		FAIL("one link made %u KiB of code the child's own",
 		     (unsigned)private_dirty(rig->heap->pool));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * backtrace.c: backtraces by frame pointers and by tables, through C with and without frame
- * pointers, through code of both kinds of shape, from signals and over broken frames; and the names
- * of what is found. */
+ * pointers, through code of both kinds of frame shape, from signals and over broken frames. Then
+ * the names of the addresses found. */
 #define _GNU_SOURCE
 #include "codeheap/graph/block.h"
 #include "tests/support/frames_code.h"
@@ -21,7 +21,7 @@ static struct rig rig;
 static const void *pcs[MOST], *other[MOST];
 static size_t count;
 
-/* The address of a function must be that of its only body. */
+/* No clones: frames of a function are recognized by the address of its only body. */
 #if defined(__clang__)
 #define ONE_BODY __attribute__((noinline))
 #else
@@ -29,7 +29,7 @@ static size_t count;
 #endif
 #define NO_TAIL_CALL() __asm__ volatile("" ::: "memory")
 
-/* --- what stands on the stack; all of it calls its argument --- */
+/* --- C functions and code on the stack; each calls its argument --- */
 ONE_BODY void with_c_frame(callee *fn)
 {
 	fn();
@@ -37,7 +37,7 @@ ONE_BODY void with_c_frame(callee *fn)
 }
 
 struct made {
-	const uint8_t *entry, *call_end; /* call_end: the return address of its call */
+	const uint8_t *entry, *call_end; /* call_end: the return address of the call */
 	struct ch_block block;
 };
 
@@ -77,7 +77,7 @@ ONE_BODY void call_code(const void *entry, callee *fn)
 	NO_TAIL_CALL();
 }
 
-/* --- looking --- */
+/* --- taking and reading a backtrace --- */
 static enum ch_backtrace how;
 
 ONE_BODY void trace(void)
@@ -94,8 +94,7 @@ static size_t find(const void *pc)
 	return SIZE_MAX;
 }
 
-/* Whether a frame is of a function; exported ones only have their own symbol. */
-/* By its frame's rules: a static program has no names of functions. */
+/* Whether a frame belongs to a function, by unwind tables: a static program has no names. */
 static bool is_in(size_t frame, void *function)
 {
 	return frame < count &&
@@ -103,7 +102,7 @@ static bool is_in(size_t frame, void *function)
 }
 #define IS_IN(frame, function) is_in((frame), (void *)(uintptr_t)(function))
 
-/* Not so in a static program. */
+/* Whether exported functions have names. In a static program no function has a name. */
 static bool has_names(void)
 {
 	Dl_info info;
@@ -142,7 +141,7 @@ ONE_BODY void into_inner(void)
 	NO_TAIL_CALL();
 }
 
-/* The code that was called last, the C between, and the code that called it. */
+/* Expects the inner code first, then C functions, then the outer code. */
 static void expect_both_codes(void)
 {
 	CHECK_EQ(find(inner.call_end), 1);
@@ -192,7 +191,7 @@ TEST(backtrace_by_tables_passes_c_without_frame_pointers)
 	CHECK(IS_IN(2, into_c_without));
 	CHECK_EQ(find(outer.call_end), 3);
 	CHECK(IS_IN(4, call_code));
-	/* The frame pointer is a number there: the walk ends. */
+	/* without_frame_pointer has a number in the frame pointer, so the walk ends. */
 	how = CH_BACKTRACE_FRAMES;
 	call_code(outer.entry, into_c_without);
 	CHECK_EQ(count, 2);
@@ -216,7 +215,7 @@ TEST(backtrace_by_tables_passes_code_of_another_shape)
 	rig_end(&rig);
 }
 
-/* No unwinder knows the pages: it ends in the first code, and frame pointers go on from there. */
+/* No unwinder knows the pages: the tables end in the first code, and frame pointers go on. */
 TEST(frame_pointers_go_on_where_tables_end_in_code)
 {
 	start(CH_SINK_NONE);
@@ -229,8 +228,8 @@ TEST(frame_pointers_go_on_where_tables_end_in_code)
 	rig_end(&rig);
 }
 
-/* LLVM's unwinder does not show the frame that it has no table for. What the linker leads through
- * here (--wrap) ends before code of the heap. */
+/* LLVM's unwinder leaves out the frame of code without a table. So does the walk here: the linker
+ * (--wrap) leads _Unwind_Backtrace to a wrapper that ends before code of the heap. */
 static bool hides_code;
 struct shown {
 	_Unwind_Trace_Fn fn;
@@ -275,12 +274,12 @@ ONE_BODY void compare_with_glibc(void)
 	count = ch_backtrace(rig.heap, CH_BACKTRACE_TABLES, NULL, pcs, MOST);
 	size_t frames = ch_backtrace(rig.heap, CH_BACKTRACE_FRAMES, NULL, other, MOST);
 	CHECK(IS_IN(0, compare_with_glibc));
-	/* A sanitizer stands between us and glibc, by a frame of its own. */
+	/* A sanitizer adds a frame between the test and glibc. */
 	CHECK(count > 4 && n >= count && n <= count + 1);
-	/* The first are two places in this function. */
+	/* The first entries are two different places in compare_with_glibc. */
 	for (size_t i = 1; i < count; i++)
 		CHECK_EQ(pcs[i], theirs[i + n - count]);
-	/* The C library has no frame pointers: they hold as far as our own code goes. */
+	/* The C library has no frame pointers: the walks agree as far as the test's own code. */
 	size_t in_harness = find(outer.call_end) + 2;
 	CHECK(frames > in_harness);
 	for (size_t i = 1; i <= in_harness; i++)
@@ -355,7 +354,7 @@ static void on_sigtrap(int flags)
 	CHECK_EQ(sigaction(SIGTRAP, &action, NULL), 0);
 }
 
-/* Code that traps, with a frame or without one; call_end is the trap's pc. */
+/* Code with a trap, and with or without a frame; call_end is the trap's pc. */
 static struct made make_trap(enum ch_frame_shape frame)
 {
 	struct emitter e;
@@ -383,7 +382,7 @@ TEST(backtraces_start_in_code_that_a_signal_interrupted)
 	start(CH_SINK_UNWIND);
 	inner = make_trap(CH_FRAME_POINTER);
 	outer = make_framed("outer");
-	/* The first walk over a table sorts it, which no handler may do. */
+	/* The first walk over a table sorts the table, and no handler may sort. */
 	how = CH_BACKTRACE_TABLES;
 	call_code(outer.entry, trace);
 	for (int flags = 0; flags <= SA_ONSTACK; flags += SA_ONSTACK) {
@@ -427,7 +426,7 @@ static struct ch_block trace_hit(void *user, struct ch_branch branch, void *bran
 	return (struct ch_block){0};
 }
 
-/* Its branch is a call, so that what it leads to may return into a frame that is whole. */
+/* The branch is a call, so the target may return into a whole frame. */
 static struct made make_branching(void)
 {
 	struct emitter e;
@@ -461,7 +460,7 @@ TEST(backtraces_of_a_branchs_callback_find_its_block)
 		       strncmp(name_of(pcs[in_stub], true), "branching (cold)", 16) != 0)
 			in_stub++;
 		CHECK(in_stub > 0 && in_stub < count);
-		/* The call has made no frame yet. */
+		/* The call in the block has made no frame yet. */
 		CHECK(IS_IN(in_stub + 1, call_code));
 		CHECK(IS_IN(in_stub + 2, into_branching));
 		CHECK_EQ(find(outer.call_end), in_stub + 3);
@@ -470,19 +469,19 @@ TEST(backtraces_of_a_branchs_callback_find_its_block)
 	rig_end(&rig);
 }
 
-/* --- broken frames: each test leads the chain from `trace` to records of its own --- */
+/* --- broken frames: each test continues the chain of `trace` with its own records --- */
 struct record {
 	const void *caller, *return_address;
 };
 
-/* The frame pointer of a frame whose record is there. */
+/* The frame pointer of a frame with the given record. */
 static const void *frame_of(const void *record)
 {
 	return record ? (const void *)((uintptr_t)record - (uintptr_t)(intptr_t)CH_ARCH_RECORD_AT)
 		      : NULL;
 }
 
-/* What follows the two frames of `trace` and with_frame_pointer. */
+/* The number of frames behind `trace` and with_frame_pointer. */
 static size_t frames_beyond(const void *record)
 {
 	how = CH_BACKTRACE_FRAMES;
@@ -497,7 +496,7 @@ TEST(frame_walk_follows_records_in_the_stack)
 {
 	struct record last = {NULL, (void *)0x40000}, first = {frame_of(&last), (void *)0x30000};
 	start(CH_SINK_UNWIND);
-	/* Which of the two lies higher is the compiler's choice. */
+	/* The compiler chooses whether `first` or `last` lies higher. */
 	if ((uintptr_t)&first > (uintptr_t)&last) {
 		first = (struct record){NULL, (void *)0x40000};
 		last = (struct record){frame_of(&first), (void *)0x30000};
@@ -531,7 +530,7 @@ TEST(frame_walk_ends_where_records_do_not_rise)
 		FAIL("frame walk: it goes down the stack");
 	records[0] = (struct record){frame_of(&records[2]), (void *)0x40000}; /* a ring */
 	CHECK_EQ(frames_beyond(&records[0]), 2);
-	records[2].caller = frame_of(&records[2]); /* of one */
+	records[2].caller = frame_of(&records[2]); /* a ring of a single record */
 	CHECK_EQ(frames_beyond(&records[2]), 1);
 	rig_end(&rig);
 }
@@ -551,8 +550,8 @@ static void *walk_out_of_the_stack(void *above)
 
 TEST(frame_walk_ends_outside_the_stack)
 {
-	/* The stacks of threads lie below the first one's: this record is a good one but for
-	 * that. */
+	/* Stacks of threads lie below the first thread's stack, so `above` lies outside the walking
+	 * thread's stack. In all else the record is good. */
 	struct record above = {NULL, (void *)0x40000};
 	pthread_t thread;
 	start(CH_SINK_UNWIND);
@@ -594,7 +593,7 @@ TEST(address_in_code_has_the_names_of_owner_and_block)
 	CHECK_STR(name_of(info.exec + 3, false), "fib loop+0x3");
 	CHECK(info.cold_bytes);
 	CHECK_STR(name_of(info.cold_exec + 4, false), "fib loop (cold)+0x4");
-	/* The call is the last thing of the block: its return address is of what follows. */
+	/* The block ends with a call, so the return address lies behind the block. */
 	const uint8_t *end = info.exec + info.hot_bytes;
 	char wanted[64];
 	snprintf(wanted, sizeof wanted, "fib loop+0x%x", info.hot_bytes);
@@ -626,7 +625,7 @@ TEST(freed_code_has_no_name)
 	rig_end(&rig);
 }
 
-/* As a C++ compiler names foo::bar(int), with something else beyond its end. */
+/* A function with the C++ name of foo::bar(int), and unnamed bytes behind the function. */
 void cxx_function(int) __asm__("_ZN3foo3barEi");
 __asm__(".text\n.p2align 2\n.globl _ZN3foo3barEi\n.type _ZN3foo3barEi, STT_FUNC\n"
 	"_ZN3foo3barEi:\nnop\nnop\nret\n.size _ZN3foo3barEi, . - _ZN3foo3barEi\n"
@@ -639,7 +638,7 @@ TEST(address_of_native_code_has_symbol_or_object)
 	CHECK_STR(name_of(at, false), "with_c_frame+0x0");
 	CHECK_STR(name_of(at + 3, false), "with_c_frame+0x3");
 	CHECK_STR(name_of(at + 3, true), "with_c_frame+0x3");
-	/* No symbol of it is exported. */
+	/* `find` is static, so only the object has a name. */
 	CHECK_BEGINS(name_of((const char *)(uintptr_t)find + 4, false), "api_backtrace+0x");
 	CHECK_STR(name_of((void *)0x10, false), "+0x10");
 	CHECK_STR(name_of(NULL, true), "+0x0");
@@ -650,7 +649,7 @@ TEST(names_of_cxx_are_demangled_where_the_process_can)
 {
 	start(CH_SINK_UNWIND);
 	const char *at = (const char *)(uintptr_t)cxx_function;
-	/* Sanitizers bring the C++ runtime with them. */
+	/* A sanitizer loads the C++ runtime itself. */
 	if (!dlsym(RTLD_DEFAULT, "__cxa_demangle"))
 		CHECK_STR(name_of(at + 1, false), "_ZN3foo3barEi+0x1");
 	CHECK(dlopen("libstdc++.so.6", RTLD_NOW | RTLD_LOCAL));
@@ -675,7 +674,7 @@ TEST(name_that_is_too_long_is_cut)
 	rig_end(&rig);
 }
 
-/* What a terminal would obey: escape sequences, also behind one character of UTF-8. */
+/* A terminal would obey control characters, among them CSI, a character of UTF-8 (C2 9B). */
 TEST(name_has_no_control_characters)
 {
 	start(CH_SINK_UNWIND);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
- * blocks.c: blocks through their life: bytes given from either end, batches that become
- * reachable together, entries of each kind, branches of each kind with stubs or exits of their own,
- * and what a commit refuses. */
+ * blocks.c: blocks through their life: bytes given from either end, batches that become reachable
+ * together, entries of each kind, branches of each kind with stubs or with exits of the VM, and
+ * refused commits. */
 #include "tests/support/heap_rig.h"
 #include "tests/support/stage_code.h"
 
-/* Of a block that returns a number: its code and its head. */
+/* The code and the head of a block that returns a number. */
 enum { ANSWER_BLOCK_BYTES = (8 + CODE_LANDING_BYTES + CODE_ANSWER_BYTES + 7) & ~7 };
 
-/* --- from both ends, and what goes back --- */
+/* --- bytes from both ends, and unused bytes --- */
 
 TEST(commit_gives_unused_bytes_back_to_the_page)
 {
@@ -30,7 +30,7 @@ TEST(commit_gives_unused_bytes_back_to_the_page)
 		used += e.at + 11;
 	}
 	struct ch_stats stats = rig_stats(&rig);
-	/* An answer and 11 bytes, with a head each. */
+	/* An answer and 11 bytes, each with a head. */
 	CHECK_EQ(stats.code_bytes_now, COUNT * (ANSWER_BLOCK_BYTES + 16));
 	CHECK_EQ(stats.hot_bytes_now, COUNT * ANSWER_BLOCK_BYTES);
 	CHECK_EQ(stats.cold_bytes_now, COUNT * 16);
@@ -64,7 +64,7 @@ TEST(hot_bytes_may_be_given_from_the_end)
 		struct emitter e;
 		emit_open(&e, owner, room, 0);
 		uint32_t last = e.code.hot_bytes;
-		/* The last bytes, from a multiple of 8 before them. */
+		/* The code takes the last bytes; used_from is the multiple of 8 before the code. */
 		uint32_t entry = last - CODE_LANDING_BYTES - CODE_ANSWER_BYTES;
 		uint32_t from = entry & ~7u;
 		memset(e.code.write, 0x90, entry);
@@ -93,7 +93,7 @@ TEST(hot_bytes_may_be_given_from_the_end)
 	rig_end(&rig);
 }
 
-/* Used to its end a run of pages stays whole, from its first page on; what is not used traps. */
+/* A run of pages used at the end stays whole from the first page on. Unused bytes are traps. */
 TEST(hot_bytes_of_a_run_of_pages_may_be_given_from_the_end)
 {
 	struct rig rig = rig_start(8 << 20);
@@ -212,7 +212,7 @@ TEST(one_bad_size_leaves_the_whole_batch_open)
 	rig_end(&rig);
 }
 
-/* --- what a commit refuses --- */
+/* --- refused commits --- */
 
 TEST(commit_after_a_broken_assumption_aborts)
 {
@@ -281,7 +281,7 @@ TEST(assumption_that_breaks_ends_all_who_rely_on_it)
 	rig_end(&rig);
 }
 
-/* Of four, all but one die in each order; others have their records then. */
+/* All but one of four blocks die, in each order. Other blocks take the dead blocks' records. */
 TEST(assumption_knows_who_relies_on_it_whoever_died)
 {
 	enum { BLOCKS = 4, ORDERS = 4 * 3 * 2 };
@@ -331,7 +331,7 @@ TEST(commit_with_an_edge_to_an_aborted_block_aborts)
 struct spared {
 	struct ch_owner owner, user;
 	struct ch_block shared, own;
-	const void *table[1]; /* a word that the user's code jumps to */
+	const void *table[1]; /* the user's code jumps to the address in here */
 };
 
 static void make_spared(const struct rig *rig, void *arg)
@@ -450,8 +450,7 @@ TEST(a_guard_keeps_its_address_whatever_is_attached)
 static struct ch_block target_now;
 static int hits;
 
-/* A block for one kind of site that returns what the linked block returns, plus 100 where it can.
- */
+/* Emits a site of the kind. The block returns the linked block's value. */
 static void emit_user_of(struct emitter *e, enum ch_branch_kind kind, struct ch_branch *branch)
 {
 	const void *at;
@@ -496,7 +495,7 @@ static bool note_site(void *count, const struct ch_site *site)
 	return *(int *)count < 2;
 }
 
-/* What a disassembler is told of a block with one branch, and where it leads; NULL: unlinked. */
+/* Expects ch_block_sites to report a branch to `target` (NULL: unlinked) and the stub. */
 static void expect_sites(struct ch_block block, enum ch_branch_kind kind, struct ch_branch branch,
 			 const void *target)
 {
@@ -696,8 +695,7 @@ TEST(discard_frees_one_vm_and_leaves_the_other)
 	rig_end(&rig);
 }
 
-/* What is published needs only what is published: two that need each other are committed together.
- */
+/* A commit wants published targets. Blocks with edges to each other are committed together. */
 TEST(an_edge_to_an_open_block_is_committed_with_it)
 {
 	struct rig rig = rig_start(1 << 20);
@@ -718,7 +716,7 @@ TEST(an_edge_to_an_open_block_is_committed_with_it)
 	CHECK_EQ(ch_block_commit(both, 2), CH_OK);
 	CHECK_EQ(code_call(rig_info(second.code.block).entry), 2);
 
-	/* One of them is enough when the other one was there before. */
+	/* A block is committed alone when its target was committed before. */
 	struct emitter third, fourth;
 	emit_open(&third, owner, 16, 0);
 	emit_open(&fourth, owner, 16, 0);
@@ -751,7 +749,7 @@ TEST(a_block_that_comes_twice_in_a_commit_is_refused)
 	rig_end(&rig);
 }
 
-/* --- what is not used --- */
+/* --- unused bytes --- */
 
 static void check_part(const uint8_t *exec, uint32_t from, uint32_t to, uint32_t bytes)
 {
@@ -761,7 +759,7 @@ static void check_part(const uint8_t *exec, uint32_t from, uint32_t to, uint32_t
 	CHECK(ch__arch_are_traps(exec + to, bytes - to));
 }
 
-/* Fills all that there is, and keeps some of it. */
+/* Fills the whole block, and commits a part of the bytes. */
 static void use_part(struct ch_owner owner, uint32_t hot, uint32_t from, uint32_t to)
 {
 	struct ch_open open = {.size = sizeof open, .owner = owner, .hot_bytes = hot,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * code.c: code without an owner: made of bytes, called, freed by its address; until then a root of
- * its own, that no vm's end and no discard touches, and that holds what it leads to. */
+ * code.c: code without an owner: made of bytes, called, freed by its address. Until then the code
+ * is a root: its targets live, and no discard and no end of a vm frees the code. */
 #include "tests/support/heap_rig.h"
 
 #include <signal.h>
@@ -10,7 +10,7 @@
 
 typedef uint32_t (*function)(void);
 
-/* Bytes that return the value, wherever they lie. */
+/* Writes code that returns the value, and that may run at any address. */
 static uint32_t write_value(uint32_t value, uint8_t *bytes, uint32_t room)
 {
 	struct emitter e = {.code = {.write = bytes, .exec = bytes, .hot_bytes = room}};
@@ -41,7 +41,7 @@ static struct ch_block block_of(struct ch_heap *heap, function f)
 	return block;
 }
 
-/* What a test keeps outside of stacks: addresses inverted, handles as they are. */
+/* The notes of a test. The address is inverted, so no stack scan takes the word for an address. */
 struct made {
 	uintptr_t inverted;
 	struct ch_block block, target;
@@ -180,9 +180,9 @@ TEST(freed_code_that_a_stack_is_in_lives_until_it_is_left)
 	rig_end(&rig);
 }
 
-/* --- what it leads to --- */
+/* --- targets of code without an owner --- */
 
-/* A root with an edge to one block and a branch to another, which nothing else leads to. */
+/* A root with an edge to a block and a branch to a block. Nothing else leads to the two blocks. */
 static void make_leading(const struct rig *rig, void *arg)
 {
 	struct made *m = arg;
@@ -196,7 +196,7 @@ static void make_leading(const struct rig *rig, void *arg)
 	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
 	CHECK_EQ(ch_block_veneer(&e.code, (const void *)(uintptr_t)rig_fallback, &exit), CH_OK);
 	struct ch_branch_site site = {.at = emit_site_jmp(&e), .kind = CH_JMP};
-	/* Nobody could be asked. */
+	/* Code without an owner has no vm to ask, so a branch needs an exit. */
 	CHECK_EQ(ch_branch_attach(e.code.block, &site, &m->branch), CH_E_ARG);
 	site.exit = exit;
 	CHECK_EQ(ch_branch_attach(e.code.block, &site, &m->branch), CH_OK);
@@ -293,7 +293,7 @@ TEST(code_that_an_edge_leads_to_stays_its_own_root)
 	struct made m;
 	rig_apart(&rig, make, &m);
 	rig_apart(&rig, make_holder, &m);
-	/* The holder is marked while it is newborn, and then dies. */
+	/* The holder is marked while newborn, and then dies. */
 	rig_collect(&rig, 5);
 	CHECK_EQ(rig_stats(&rig).blocks_now, 1);
 	rig_apart(&rig, call, &m);
@@ -393,7 +393,7 @@ static void mark_host(const struct rig *rig, void *owner)
 	CHECK_EQ(ch_mark_end(marker, true), CH_OK);
 }
 
-/* This thread's stack has addresses in it. */
+/* Marks on another thread, since the calling thread's stack has addresses of the code. */
 static void collect_host(const struct rig *rig, struct ch_owner *owner)
 {
 	rig_alone(rig, mark_host, owner);
@@ -418,7 +418,7 @@ TEST(kept_code_goes_with_an_owner_that_a_host_does_not_mark)
 	rig_end(&rig);
 }
 
-/* --- beside the heap's other ends --- */
+/* --- discard, detached vms, threads and forks --- */
 
 TEST(no_discard_and_no_end_of_a_vm_takes_code_without_an_owner)
 {
@@ -458,7 +458,7 @@ TEST(thread_that_is_not_attached_frees_code)
 	rig_end(&rig);
 }
 
-/* A child calls the code where it has a copy, and is told that there is none where not. */
+/* A child with a copy of the code calls the code; a child without a copy finds no code. */
 static void run_child(enum ch_fork fork_as)
 {
 	struct ch_config config = rig_config(1 << 20);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
- * dead_heaps.c: handles of a heap that was destroyed, while another one has its place: each
- * call finds them stale, and does nothing to what has their records since. And blocks of two
- * heaps in one call. */
+ * dead_heaps.c: handles of a destroyed heap, while a new heap has the same place. Each call finds
+ * the handles stale, and leaves the new users of the records alone. Then blocks of two heaps in one
+ * call. */
 #include "tests/support/heap_rig.h"
 
 enum { HEAPS = 20, LIVES_MOST = 5 };
 
-/* One of each kind of handle. */
+/* A handle of each kind. */
 struct kept {
 	struct ch_owner owner;
 	struct ch_block block;
@@ -14,7 +14,7 @@ struct kept {
 	struct ch_assumption fact;
 };
 
-/* The same in each heap; `lives`: how often the records were used before. */
+/* Makes the same handles in each heap. The records were used `lives` times before. */
 static struct kept make_one_of_each(const struct rig *rig, unsigned lives)
 {
 	struct kept kept;
@@ -64,7 +64,7 @@ static void expect_stale(const struct rig *rig, const struct kept *old, const st
 	(void)rig;
 }
 
-/* What the present heap has was not touched. */
+/* Expects the present heap's owner, block, branch and assumption untouched. */
 static void expect_whole(const struct rig *rig, const struct kept *now)
 {
 	struct ch_owner_facts facts = {.size = sizeof facts};
@@ -85,7 +85,7 @@ TEST(handles_of_a_heap_that_is_gone_are_stale_in_the_next_one)
 	for (unsigned i = 0; i < HEAPS; i++) {
 		struct rig rig = rig_start(1 << 20);
 		kept[i] = make_one_of_each(&rig, i * 7 % LIVES_MOST);
-		/* The same place in the table of heaps. */
+		/* Each heap has the same place in the table of heaps. */
 		CHECK_EQ(kept[i].owner.bits >> 24 & 0xff, kept[0].owner.bits >> 24 & 0xff);
 		for (unsigned j = 0; j < i; j++)
 			expect_stale(&rig, &kept[j], &kept[i]);
@@ -110,7 +110,7 @@ TEST(blocks_of_two_heaps_are_not_invalidated_in_one_call)
 	CHECK_EQ(count, 0);
 	CHECK_EQ(rig_info(blocks[1]).state, CH_BLOCK_LIVE);
 	CHECK_EQ(rig_info(blocks[3]).state, CH_BLOCK_LIVE);
-	/* What is stale is of no heap. */
+	/* A stale handle belongs to no heap. */
 	CHECK_EQ(ch_blocks_invalidate(blocks, 3, &count), CH_OK);
 	CHECK_EQ(count, 1);
 	CHECK_EQ(ch_blocks_invalidate(&blocks[2], 2, &count), CH_OK);
@@ -121,14 +121,14 @@ TEST(blocks_of_two_heaps_are_not_invalidated_in_one_call)
 	rig_end(&one);
 }
 
-/* A call that is given several handles takes the heap from the first. */
+/* A call with several handles takes the heap from the first handle. */
 TEST(handles_of_another_heap_are_stale_beside_one_of_this_heap)
 {
 	struct rig one = rig_start(1 << 20), two = rig_start(1 << 20);
 	struct kept a = make_one_of_each(&one, 0), b = make_one_of_each(&two, 0);
 	struct ch_open open = {.size = sizeof open, .owner = a.owner, .hot_bytes = 16};
 	struct ch_code codes[2];
-	/* The same but for the heap. */
+	/* The handles differ in the heap only. */
 	CHECK_EQ(a.block.bits ^ b.block.bits, a.owner.bits ^ b.owner.bits);
 	CHECK_EQ(a.block.bits ^ b.block.bits, a.fact.bits ^ b.fact.bits);
 	CHECK_EQ(ch_branch_link(a.branch, b.block), CH_E_STALE);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * dead_names.c: what becomes of the name and of the place of freed code while the perf map is
- * on: replaced, or kept until the pool is full otherwise. */
+ * dead_names.c: the name and the place of freed code while the perf map is on. A dead name is
+ * replaced, or kept until the pool is full otherwise. */
 #include "tests/support/heap_rig.h"
 #include "tests/support/perfmap_reader.h"
 
@@ -34,7 +34,7 @@ static void release(struct ch_owner owner)
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
 }
 
-/* The address as it is is not left on the stack, where a collection would find it. */
+/* The address is inverted: a collection would find a plain address on the stack. */
 static uintptr_t place_of(struct ch_block block)
 {
 	return ~(uintptr_t)rig_info(block).exec;
@@ -73,7 +73,7 @@ static struct ch_block long_block(struct ch_owner owner)
 	return e.code.block;
 }
 
-/* One dead name is not worth a rewrite by itself. */
+/* A single dead name is not worth a rewrite of the file. */
 TEST(replaced_name_yields_when_its_place_is_used_again)
 {
 	struct rig rig = start(rig_page_bytes(), CH_DEAD_NAMES_REPLACED);
@@ -137,14 +137,14 @@ TEST(kept_name_of_collected_code_stays_until_the_sink_is_turned_off)
 	CHECK_EQ(ch_sink_set(rig.heap, CH_SINK_UNWIND), CH_OK);
 	rig_collect(&rig, 2);
 	CHECK_EQ(rig_stats(&rig).quarantine_bytes_now, 0);
-	check_named(path, exec_of(place), "collected"); /* samples were taken */
+	check_named(path, exec_of(place), "collected"); /* earlier samples need the name */
 	end(&rig);
 }
 
 static void read_own_map(const struct rig *rig, uintptr_t gone, uintptr_t stays)
 {
 	path_of(getpid(), path);
-	check_name_at(rig, exec_of(gone), NULL); /* nothing of it ran in this process */
+	check_name_at(rig, exec_of(gone), NULL); /* the code never ran in the child */
 	check_name_at(rig, exec_of(stays), "stays");
 	struct ch_owner owner = rig_owner(rig, "of the child");
 	uintptr_t place = place_of(rig_block(owner, 1));
@@ -170,7 +170,7 @@ TEST(kept_names_of_a_parent_are_not_its_childs)
 	end(&rig);
 }
 
-/* One page for thousands of short lives: none fails, and no address has two names. */
+/* Thousands of short lives in a single page: no open fails, and no address has two names. */
 TEST(kept_names_yield_to_a_full_pool)
 {
 	enum { LIVES = 6000 };
@@ -186,7 +186,7 @@ TEST(kept_names_yield_to_a_full_pool)
 		struct ch_block block = rig_block(owner, 1);
 		uint64_t waiting_now = rig_stats(&rig).quarantine_bytes_now;
 		if (waiting_now < waiting) {
-			/* The names of the others have gone with their places. */
+			/* When places of dead blocks came free, their names left the file. */
 			struct map_file *map = read_map(path);
 			size_t is_told = line_of(map, (uintptr_t)rig_info(block).exec) != NULL;
 			if (map->count != 2 + is_told)
@@ -213,7 +213,7 @@ TEST(kept_names_of_a_sink_that_fails_hold_no_place)
 {
 	struct rig rig = start(rig_page_bytes(), CH_DEAD_NAMES_KEPT);
 	unlink(path);
-	/* More than the page holds. */
+	/* The blocks need more bytes than the page has. */
 	for (size_t bytes = 0; bytes < 2 * rig_page_bytes(); bytes += 24) {
 		struct ch_owner owner = rig_owner(&rig, "life");
 		rig_block(owner, 1);
@@ -226,7 +226,7 @@ TEST(kept_names_of_a_sink_that_fails_hold_no_place)
 	end(&rig);
 }
 
-/* Two programs' configurations and what the environment says of them. */
+/* Whether dead names are kept, by the configuration and the environment. */
 static bool is_kept(enum ch_dead_names configured, const char *environment)
 {
 	CHECK_EQ(setenv("CODEHEAP_DEAD_NAMES", environment, 1), 0);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * fork.c: fork() isolates: from inside JIT frames, with other threads busy, neither process
- * sees the other's later writes to code; a child of CH_FORK_NONE has no code to run. */
+ * fork.c: fork() isolates, from inside JIT frames and beside busy threads. Neither process sees
+ * later writes to code by the other process. A child of CH_FORK_NONE has no code. */
 #include "tests/support/heap_rig.h"
 
 #include <pthread.h>
@@ -16,7 +16,7 @@ static _Atomic(bool) is_over;
 static struct ch_owner owner;
 static struct ch_branch branch;
 static struct ch_block jumper, leaf_one, leaf_two;
-static int generations; /* of children still to be made */
+static int generations; /* children still to be made */
 static pid_t parent_of_all;
 
 static void wait_for(pid_t child)
@@ -33,7 +33,7 @@ static void *be_busy(void *arg)
 	CHECK_EQ(ch_thread_attach(rig.heap, NULL, NULL), CH_OK);
 	while (!atomic_load(&is_over)) {
 		struct ch_owner mine = rig_owner(&rig, "busy");
-		/* A thread that waits for a lock while two cycles pass finds its new block dead. */
+		/* A new block dies when its thread waits for a lock for two cycles. */
 		for (int made = 0; made < 8;) {
 			enum ch_status status = ch_owner_set_entry(mine, rig_block(mine, number));
 			CHECK(status == CH_OK || status == CH_E_STALE);
@@ -43,8 +43,8 @@ static void *be_busy(void *arg)
 		CHECK_EQ(ch_owner_release(mine,
 					  number % 2 ? CH_RELEASE_COLLECT : CH_RELEASE_NOT_RUNNING),
 			 CH_OK);
-		/* One collects all the time; each now and then, or the pool is full before the one
-		 * had its turn. */
+		/* Thread 2 collects all the time. Each thread collects now and then, since the pool
+		 * may be full before thread 2 had a turn. */
 		if (number == 2 || ++rounds % 256 == 0)
 			CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
 		ch_thread_poll();
@@ -53,7 +53,7 @@ static void *be_busy(void *arg)
 	return NULL;
 }
 
-/* In either process: what is there runs, can be changed, collected and added to. */
+/* In either process old code runs, and code can be linked, made and collected. */
 static void live_on(uint32_t number)
 {
 	rig_check(&rig);
@@ -61,8 +61,8 @@ static void live_on(uint32_t number)
 	CHECK_EQ(code_call(rig_info(jumper).entry), number % 2 ? 1 : 2);
 	struct ch_owner mine = rig_owner(&rig, "after");
 	for (uint32_t i = 0; i < 100; i++) {
-		/* In the parent others collect without end: a newborn block may be gone before this
-		 * thread comes to give it an entry. */
+		/* Busy threads of the parent collect without end, so a newborn block may die before
+		 * set_entry. */
 		enum ch_status status;
 		do
 			status = ch_owner_set_entry(mine, rig_block(mine, number + i));
@@ -76,7 +76,7 @@ static void live_on(uint32_t number)
 	CHECK_EQ(code_call(rig_info(jumper).entry), number % 2 ? 1 : 2);
 }
 
-/* Called from code. The child, and its child, go on in the frame that forked. */
+/* Called from code. The child and the grandchild go on in the frame that forked. */
 static void fork_here(void)
 {
 	while (generations) {
@@ -89,7 +89,7 @@ static void fork_here(void)
 			CHECK_EQ(code_call(rig_info(jumper).entry), 1);
 			return;
 		}
-		alarm(TEST_PATIENCE_S); /* nobody else would end it */
+		alarm(TEST_PATIENCE_S); /* ends a child that hangs */
 		CHECK_EQ(rig_stats(&rig).threads_now, 1);
 		live_on(500);
 	}
@@ -104,7 +104,7 @@ static const void *make_code(void)
 	leaf_two = rig_block(owner, 2);
 	jumper = rig_jumper(owner, NULL, &branch);
 	CHECK_EQ(ch_branch_link(branch, leaf_two), CH_OK);
-	/* The second one is held by the edge of a block that stays. */
+	/* The edges of an immortal block hold both leaves and the jumper. */
 	struct emitter e;
 	struct ch_open open = {.owner = owner, .hot_bytes = 64, .flags = CH_OPEN_IMMORTAL};
 	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
@@ -131,7 +131,7 @@ TEST(fork_from_code_isolates_parent_child_and_grandchild)
 	for (int i = 0; i < 5 && getpid() == parent_of_all; i++) {
 		generations = 2;
 		CHECK_EQ(code_call(code), 0xf04c);
-		/* The frame that forked returned, in each process. */
+		/* The frame that forked has returned, in each process. */
 		if (getpid() != parent_of_all) {
 			rig_check(&rig);
 			_exit(0);
@@ -146,7 +146,7 @@ TEST(fork_from_code_isolates_parent_child_and_grandchild)
 	rig_end(&rig);
 }
 
-/* --- a write after the fork, seen by nobody else --- */
+/* --- a write after the fork --- */
 
 TEST(a_write_of_the_child_is_not_seen_by_the_parent)
 {
@@ -181,7 +181,7 @@ static void open_elsewhere(const struct rig *r, void *arg)
 	emit_ret(&opened_elsewhere);
 }
 
-/* Another thread that is there during a fork. */
+/* A thread beside the thread that forks. */
 struct other {
 	pthread_t thread;
 	pthread_barrier_t barrier;
@@ -263,7 +263,7 @@ TEST(a_child_keeps_an_open_block_in_a_record_that_was_anothers)
 	start_other(&other, make_and_wait);
 	CHECK_EQ(ch_owner_release(given, CH_RELEASE_NOT_RUNNING), CH_OK);
 	emit_open(&mine, rig_owner(&rig, "mine"), 32, 0);
-	/* Where a core may go on with what it fetched, the record waits for a cycle. */
+	/* Where cores may run old bytes on, the record waits for a cycle. */
 	CHECK(!CH_ARCH_FETCH_FOLLOWS || rig_record(mine.code.block) == rig_record(given_block));
 	emit_value(&mine, 4);
 	emit_ret(&mine);
@@ -314,7 +314,7 @@ static void *make_heaps(void *arg)
 	return NULL;
 }
 
-/* The handlers of a fork all see the same heaps: none is unlocked that was not locked. */
+/* All handlers of a fork see the same heaps, so no heap is unlocked without having been locked. */
 TEST(heaps_come_and_go_while_another_thread_forks)
 {
 	skip_if_allocator_forgets_forks();

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
- * found_dead.c: what a cycle found dead and no sweep has freed yet: each call that would turn
- * its handle into an address, an edge or an entry says CH_E_STALE, and nobody visits its refs. */
+ * found_dead.c: blocks and owners found dead by a cycle, and not yet swept. A call that would turn
+ * a handle into an address, an edge or an entry says CH_E_STALE. No refs are visited. */
 #include "tests/support/heap_rig.h"
 
 enum { LIVE_WORD = 111, DEAD_WORD = 222, VALUE = 7 };
 
-/* A block that is its owner's entry, with room for one more branch, a jump and a ref. */
+/* The block is the owner's entry. The block has a jump, a ref, and room for one more branch. */
 struct method {
 	struct ch_owner owner;
 	struct ch_block block;
@@ -43,7 +43,7 @@ static void decide(const struct rig *r, void *arg)
 	CHECK_EQ(ch_mark_end(marker, true), CH_OK);
 }
 
-/* The collector of the VM reaches one owner, and the sweep is still to come. */
+/* The VM's collector reaches the owner of `live` only; the sweep is still to come. */
 static void start(void)
 {
 	struct ch_config config = rig_config(4 << 20);
@@ -75,7 +75,7 @@ TEST(handle_of_a_block_that_was_found_dead_is_stale)
 	CHECK_EQ(ch_branch_attach(dead.block, &site, &made), CH_E_STALE);
 	CHECK_EQ(ch_branch_link(live.branch, dead.block), CH_E_STALE);
 	CHECK_EQ(ch_branch_link(dead.branch, live.block), CH_E_STALE);
-	CHECK_EQ(ch_owner_set_entry(live.owner, dead.block), CH_E_ARG); /* another one's */
+	CHECK_EQ(ch_owner_set_entry(live.owner, dead.block), CH_E_ARG); /* another owner's */
 	site.at = live.late_site;
 	CHECK_EQ(ch_branch_attach(live.block, &site, &made), CH_OK);
 	CHECK_EQ(ch_branch_link(live.branch, live.block), CH_OK);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * full.c: a pool that is full still serves: a status, invalidation without space, then room
- * after a collection; callbacks exactly when promised; spans and fragmentation. */
+ * full.c: a full pool still serves: a status, invalidation without space, then room after a
+ * collection. Callbacks come exactly when promised. Then spans and fragmentation. */
 #include "codeheap/base/heap.h"
 #include "tests/support/full_rig.h"
 #include "tests/support/stage_code.h"
@@ -41,7 +41,7 @@ TEST(a_full_pool_serves_again_after_a_collection)
 		CHECK_EQ(rig_stats(&rig).opens_full, 1);
 		CHECK_EQ(space_calls, 0);
 		rig_check(&rig);
-		/* All of it still runs, and is invalidated without space. */
+		/* All code still runs, and invalidation needs no space. */
 		for (uint32_t i = 0; i < f.count; i++)
 			CHECK_EQ(code_call_owner(f.owners[i]), i);
 		size_t count;
@@ -69,7 +69,7 @@ TEST(a_full_pool_serves_again_after_a_collection)
 TEST(space_is_not_told_before_it_came)
 {
 	struct rig rig = start_pages(2);
-	/* A sweep frees blocks before anything was wanted. */
+	/* A sweep frees blocks before the second fill wants space. */
 	struct filled f = fill_pool(&rig, 2, 60);
 	for (uint32_t i = 0; i < f.count; i++)
 		CHECK_EQ(ch_owner_release(f.owners[i], CH_RELEASE_COLLECT), CH_OK);
@@ -83,11 +83,11 @@ TEST(space_is_not_told_before_it_came)
 	rig_collect(&rig, 1); /* nothing is dead */
 	ch_thread_poll();
 	CHECK_EQ(space_calls, 1);
-	/* One block, freed at once by its owner. */
+	/* A release frees a single block at once. */
 	CHECK_EQ(ch_owner_release(f.owners[0], CH_RELEASE_NOT_RUNNING), CH_OK);
 	ch_thread_poll();
 	CHECK_EQ(space_calls, 2);
-	/* A page that was full is looked at again when a 32nd of it came free. */
+	/* A full page is looked at again when a 32nd of the page came free. */
 	uint32_t some = 2 + (uint32_t)rig_page_bytes() / 32 / 64;
 	for (uint32_t i = 1; i < some; i++)
 		CHECK_EQ(ch_owner_release(f.owners[i], CH_RELEASE_NOT_RUNNING), CH_OK);
@@ -107,7 +107,7 @@ TEST(may_collect_collects_once_and_then_says_full)
 		CHECK_EQ(try_open(f.owners[0], 60, 0), CH_E_FULL);
 		CHECK_EQ(rig_stats(&rig).cycles, cycles + (uint64_t)i);
 	}
-	/* One request a cycle, however many opens fail. */
+	/* A cycle has at most one request, however many opens fail. */
 	CHECK(wanted_calls <= 1 + 20);
 	for (uint32_t i = 1; i < f.count; i += 2)
 		CHECK_EQ(ch_owner_release(f.owners[i], CH_RELEASE_COLLECT), CH_OK);
@@ -153,7 +153,7 @@ TEST(a_block_of_a_whole_page_and_one_byte_more)
 				continue;
 			}
 			CHECK_EQ(status, CH_OK);
-			/* The thread may hold one page that it opens small blocks in. */
+			/* The thread may hold a further page, for small blocks. */
 			CHECK(rig_stats(&rig).pages_now - pages - more <= 1);
 			emit_value(&e, pages);
 			emit_ret(&e);
@@ -166,7 +166,7 @@ TEST(a_block_of_a_whole_page_and_one_byte_more)
 			CHECK(block_at(rig.heap, e.code.exec + open.hot_bytes - 1, &found));
 			CHECK_EQ(found.bits, e.code.block.bits);
 			rig_check(&rig);
-			/* A span's pages are whole: nobody else's. */
+			/* A span shares no page with a small block. */
 			struct ch_owner mine = rig_owner(&rig, "mine");
 			if (pages + more == 4)
 				CHECK_EQ(try_open(mine, 100, 0), CH_E_FULL);
@@ -218,7 +218,7 @@ TEST(a_span_needs_pages_in_a_row)
 	struct filled f = fill_pool(&rig, 4, page - HEAD_BYTES);
 	CHECK_EQ(f.count, 4);
 	struct ch_owner owner = rig_owner(&rig, "span");
-	/* Every other page becomes free: blocks lie in pages in the order of filling. */
+	/* Blocks lie in pages in the order of filling, so every second page becomes free. */
 	CHECK_EQ(ch_owner_release(f.owners[0], CH_RELEASE_NOT_RUNNING), CH_OK);
 	CHECK_EQ(ch_owner_release(f.owners[2], CH_RELEASE_NOT_RUNNING), CH_OK);
 	CHECK_EQ(try_open(owner, 2 * page - HEAD_BYTES, CH_OPEN_MAY_COLLECT), CH_E_FULL);
@@ -230,8 +230,8 @@ TEST(a_span_needs_pages_in_a_row)
 	rig_end(&rig);
 }
 
-/* Random sizes at the limit for a long time: each open succeeds or says CH_E_FULL, and after a
- * collection that freed something an open succeeds again. */
+/* Random sizes in a nearly full pool for a long time: each open succeeds or says CH_E_FULL. After
+ * all further slots are released, an open succeeds again. */
 TEST(a_crowded_pool_never_stops_serving)
 {
 	enum { SLOTS = 64 };
@@ -309,7 +309,7 @@ static void open_more(void *vm_user, void *block_user)
 		open_one(n, 16, 0);
 }
 
-/* What the open that collects had reserved is used up by the notices that it delivers. */
+/* Delivered notices open blocks, and so use up the reserve of the open that collects. */
 TEST(open_that_collects_finds_its_room_after_opens_of_callbacks)
 {
 	struct nested n = {.count = 0};
@@ -348,7 +348,7 @@ TEST(open_that_collects_finds_its_room_after_opens_of_callbacks)
 	rig_end(&rig);
 }
 
-/* --- an open that collects has what its cycles freed --- */
+/* --- a collecting open gets the room that its cycles freed --- */
 
 struct rival {
 	struct ch_heap *heap;
@@ -360,7 +360,7 @@ struct rival {
 	enum ch_status status;
 };
 
-/* All pages but one have a block that stays; the one of that page is let go. */
+/* Fills each page with a block. The first block is released, and all others stay. */
 static struct filled fill_but_one(const struct rig *rig, struct rival *r, size_t pages)
 {
 	r->heap = rig->heap;
@@ -387,7 +387,7 @@ static void *open_as_rival(void *arg)
 	return NULL;
 }
 
-/* The sweep of an open's cycle is over, its place not taken yet. */
+/* The sweep of an open's cycle is over, and the freed place is not taken yet. */
 static void bring_rival(void *vm_user, void *block_user)
 {
 	struct rival *r = vm_user;
@@ -429,7 +429,7 @@ TEST(what_a_cycle_freed_is_kept_for_the_open_that_asked_for_it)
 	rig_end(&rig);
 }
 
-/* It has the place that the open has, whose callback it is in: there is none besides. */
+/* An open inside the callback uses the outer open's room, since there is no further room. */
 static void open_inside(void *vm_user, void *block_user)
 {
 	struct rival *r = vm_user;
@@ -454,7 +454,7 @@ TEST(open_that_collects_inside_the_callback_of_one_goes_along_with_it)
 	rig_end(&rig);
 }
 
-/* --- what was just made --- */
+/* --- newborn blocks --- */
 
 static void fill_with_newborns(const struct rig *rig, void *arg)
 {

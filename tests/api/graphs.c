@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * graphs.c: the same random graphs under the built-in and the host driver (tests/bdw/graphs.c:
- * the Boehm one): after each cycle exactly the blocks that the model reaches are there. Then
- * graphs whose shape is hard on the marker: a star wider than its queue, a chain of 100,000, a
- * stack with more roots than the queue holds. */
+ * graphs.c: the same random graphs under the built-in and the host driver (tests/bdw/graphs.c has
+ * the Boehm driver). After each cycle exactly the blocks reached by the model are there. Then
+ * graphs of hard shapes: a star wider than the marker's queue, a chain of 100,000 blocks, a stack
+ * with more roots than the queue holds. */
 #include "tests/support/graph_model.h"
 #include "tests/support/toy_heap.h"
 
@@ -60,7 +60,7 @@ static void toy_collect_apart(struct graph *g)
 static const struct graph_driver host_driver = {toy_method, toy_constant, toy_built, toy_drop_root,
 						toy_collect_apart, rig_apart, false};
 
-/* --- built-in: the toy heap releases the owners that nothing reaches --- */
+/* --- built-in: owners that the model does not reach are released --- */
 
 static struct ch_owner builtin_method(struct graph *g, int index)
 {
@@ -295,7 +295,7 @@ static void collect_with_this_stack(struct ch_heap *heap, enum ch_driver driver)
 	CHECK_EQ(ch_mark_end(marker, true), CH_OK);
 }
 
-/* The word on this stack keeps the block, whose objects are gone with the vm. */
+/* A word on the test's stack keeps the block alive. The ref's object is gone with the vm. */
 TEST(refs_of_a_detached_vm_are_reported_to_nobody)
 {
 	for (enum ch_driver driver = CH_DRIVER_BUILTIN; driver <= CH_DRIVER_HOST; driver++) {
@@ -345,7 +345,7 @@ TEST(refs_of_blocks_that_nobody_visits_take_no_memory)
 		CHECK_EQ(ch_ref_attach(e.code.block, ref), CH_OK);
 		CHECK_EQ(emit_commit(&e), CH_OK);
 		CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
-		if (i == 70000) /* the record of freed blocks has its full size */
+		if (i == 70000) /* the record of freed blocks is full */
 			early = rig_stats(&rig).metadata_bytes_now;
 	}
 	CHECK(rig_stats(&rig).metadata_bytes_now <= early + 4096);

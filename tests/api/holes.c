@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * holes.c: a pool in holes: what is free and the most of it in a row, as the statistics say and
- * as it is; each hole is served to the last byte; spans need whole pages. */
+ * holes.c: a pool with holes. The statistics of free bytes and of the largest hole are right. Each
+ * hole is served to the last byte. Spans need whole pages. */
 #include "tests/support/full_rig.h"
 #include "tests/support/stage_code.h"
 
@@ -9,8 +9,8 @@ static struct rig start_pages(size_t pages)
 	return rig_start(pages * rig_page_bytes());
 }
 
-/* By the block's true size, what is free and what of it is in a row, from the places of all blocks;
- * a page that has blocks of the rig's only. */
+/* The used granules of 8 bytes, from the true places and sizes of all blocks. Valid only for pages
+ * whose blocks are all the rig's. */
 struct map {
 	uint8_t used[4 * 65536 / 8];
 	uintptr_t base;
@@ -26,7 +26,7 @@ static bool note_place(void *arg, const struct ch_info *info)
 	return true;
 }
 
-/* Bytes free and the largest hole. */
+/* Finds the number of free bytes, and the largest hole. */
 static void measure(const struct rig *rig, uintptr_t base, size_t pages, uint64_t *free_bytes,
 		    uint64_t *largest)
 {
@@ -47,7 +47,7 @@ static void measure(const struct rig *rig, uintptr_t base, size_t pages, uint64_
 	}
 }
 
-/* Opens until the pool is full, then gives up one of eight at random. */
+/* Opens blocks until the pool is full, then releases an eighth at random. */
 static void stir(const struct rig *rig, struct ch_owner *owners, int count,
 		 struct test_random *random)
 {
@@ -74,7 +74,7 @@ static void stir(const struct rig *rig, struct ch_owner *owners, int count,
 	}
 }
 
-/* Takes the holes, the largest first, each to its last byte; returns how many. */
+/* Takes each hole to the last byte, the largest first. Returns the number of holes. */
 static uint32_t take_holes(const struct rig *rig, uintptr_t base, struct ch_owner owner,
 			   struct ch_code *codes, uint32_t room, uint64_t *left)
 {
@@ -95,8 +95,8 @@ static uint32_t take_holes(const struct rig *rig, uintptr_t base, struct ch_owne
 	}
 }
 
-/* Blocks of random sizes, random ones freed: the statistics are what the blocks leave, the largest
- * hole is served to the last byte, and one byte more is not. */
+/* Blocks of random sizes come and go. The statistics are the room left by the blocks. The largest
+ * hole is served to the last byte; a byte more is refused. */
 TEST(holes_are_counted_and_the_largest_one_is_served)
 {
 	enum { SLOTS = 512, ROUNDS = 20 };
@@ -131,7 +131,7 @@ TEST(holes_are_counted_and_the_largest_one_is_served)
 	rig_end(&rig);
 }
 
-/* Long-lived blocks pin every page: no span, however much is free; each page's rest is served. */
+/* Long-lived blocks pin every page. No span fits, however much is free; the rest is served. */
 TEST(long_lived_blocks_in_every_page_leave_room_for_blocks_and_none_for_spans)
 {
 	uint32_t page = (uint32_t)rig_page_bytes();
@@ -171,8 +171,8 @@ TEST(long_lived_blocks_in_every_page_leave_room_for_blocks_and_none_for_spans)
 	rig_end(&rig);
 }
 
-/* A page between two that are full: exactly a page fits, a byte more does not, not even when the
- * page behind comes free; then it takes both. */
+/* A free page between full pages: a block of exactly a page fits, and a byte more does not. When
+ * the page behind comes free, the larger block takes both pages. */
 TEST(block_of_exactly_a_page_between_occupied_neighbours)
 {
 	uint32_t page = (uint32_t)rig_page_bytes(), whole = page - HEAD_BYTES;
@@ -185,13 +185,13 @@ TEST(block_of_exactly_a_page_between_occupied_neighbours)
 	rig_settle(&rig);
 	struct ch_owner owner = rig_owner(&rig, "between");
 	for (int round = 0; round < 3; round++) {
-		/* The thread may hold it as the page that it opens blocks in. */
+		/* The thread may hold the free page, for small blocks. */
 		CHECK(rig_stats(&rig).largest_free_bytes_now >= page);
 		CHECK_EQ(try_open(owner, whole + 1, CH_OPEN_MAY_COLLECT), CH_E_FULL);
 		struct ch_open open = {.owner = owner, .hot_bytes = whole};
 		struct emitter e;
 		CHECK_EQ(emit_open_as(&e, &open), CH_OK);
-		/* To its last byte, and not beyond. */
+		/* The code goes to the last byte, and not beyond. */
 		emit_filler(&e, whole - CODE_RETURN_BYTES);
 		emit_ret(&e);
 		CHECK_EQ(e.at, whole);
@@ -215,7 +215,7 @@ TEST(block_of_exactly_a_page_between_occupied_neighbours)
 	rig_end(&rig);
 }
 
-/* What was refused while the page was full says nothing once the page has been empty. */
+/* A refusal by a full page is forgotten when the page has been empty. */
 static void fill_empty_and_leave(const struct rig *rig, void *arg)
 {
 	(void)arg;
@@ -226,7 +226,7 @@ static void fill_empty_and_leave(const struct rig *rig, void *arg)
 	CHECK_EQ(ch_block_open(&open, &code), CH_OK);
 	CHECK_EQ(try_open(owner, 600, 0), CH_E_FULL);
 	CHECK_EQ(ch_block_abort(&code), CH_OK);
-	/* All of it is used: a commit that gives bytes back has the page looked at, too. */
+	/* All bytes are used: a commit that gives bytes back has the page looked at, too. */
 	struct emitter e;
 	open.hot_bytes = 12;
 	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
@@ -246,7 +246,7 @@ TEST(page_that_was_empty_is_looked_at_again)
 	rig_end(&rig);
 }
 
-/* --- runs of pages that were asked for and not used --- */
+/* --- unused pages of a run --- */
 
 struct dwarf_eh_bases {
 	void *tbase, *dbase, *func;
@@ -261,13 +261,13 @@ static bool is_unwindable(const uint8_t *pc)
 
 enum { POOL_PAGES = 16, ASKED_PAGES = 6 };
 
-/* What of its first page is before its code. */
+/* The bytes of the first page before the code. */
 static size_t head_of(const struct ch_open *as)
 {
 	return as->align || (as->flags & CH_OPEN_IN_PLACE) ? 64 : 8;
 }
 
-/* A block that asks for six pages, less what the library needs of them, and uses so many bytes. */
+/* Opens a block of six pages, less the library's part of the pages, and commits `used` bytes. */
 static struct ch_block use_of_six(struct emitter *e, const struct ch_open *as, size_t used)
 {
 	struct ch_open open = *as;
@@ -291,12 +291,12 @@ static void uses_pages(const struct rig *rig, const struct ch_open *as, size_t u
 	struct ch_block block = use_of_six(&e, as, used);
 	struct ch_stats stats = rig_stats(rig);
 	CHECK_EQ(stats.pages_now, pages);
-	/* Its part begins with a head of 8 bytes, wherever its code is to lie. */
+	/* The hot part begins with a head of 8 bytes, right before the aligned code. */
 	size_t before = as->align ? head - 8 : 0;
 	CHECK_EQ(stats.code_bytes_now, pages * page - before);
 	CHECK_EQ(stats.hot_bytes_now, pages * page - before);
 	CHECK_EQ(rig_info(block).hot_bytes, pages * page - head);
-	/* What of the room was written and not used. */
+	/* Bytes that were written and not used are traps. */
 	CHECK(ch__arch_are_traps(e.code.exec + used, ASKED_PAGES * page - head - used));
 	bool is_told = !(as->flags & CH_OPEN_OWN_FRAMES);
 	CHECK_EQ(is_unwindable(e.code.exec + pages * page - head - 1), is_told);
@@ -338,7 +338,7 @@ TEST(pages_behind_what_is_used_go_back_at_commit)
 	}
 }
 
-/* They lie behind all hot bytes, and every address between has a block. */
+/* Cold bytes lie behind all hot bytes, and every address between has a block. */
 TEST(run_of_pages_with_cold_bytes_at_its_end_stays_whole)
 {
 	struct rig rig = start_pages(POOL_PAGES);
@@ -379,8 +379,8 @@ static void make_wide(const struct rig *rig, void *arg)
 	CHECK_EQ(emit_commit(&e), CH_OK);
 }
 
-/* With dead names kept, its notice comes long before its place goes back; its record goes after
- * both. */
+/* With dead names kept, the notice of a death comes long before the place goes back. The block's
+ * record goes after both. */
 TEST(span_of_just_half_a_mebibyte_is_freed_once)
 {
 	enum { ROUNDS = 3 };

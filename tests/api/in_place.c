@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * in_place.c: blocks that are written where they will run, and blocks of data: what access
- * their pages have at each step of their life, as the system says it; that they reach each other
- * by distance; what holds them; what they are refused; and that their pages are ordinary code
- * memory again afterwards. What fork does to them is tests/adversary/in_place.c's. */
+ * in_place.c: blocks written where they will run, and blocks of data. The system reports the access
+ * of the pages at each step of the blocks' life. Code reaches data by distance, and holds data.
+ * Wrong requests are refused. After a death the pages are ordinary code memory.
+ * tests/adversary/in_place.c tests forks. */
 #define _GNU_SOURCE
 #include "codeheap/collect/collect.h"
 #include "tests/support/in_place_rig.h"
@@ -84,7 +84,7 @@ TEST(image_reaches_its_data_by_distance)
 		}
 		CHECK_EQ(code_call(image.reset), IMAGE_CONSTANT);
 		rig_check(&rig);
-		/* The owner holds the code, and its edges hold the data. */
+		/* The owner holds the code, and edges of the code hold the data. */
 		rig_collect(&rig, 3);
 		CHECK_EQ(code_call_owner(image.owner), IMAGE_CONSTANT + 1);
 		expect_access(image.variable, 4, "rw-");
@@ -112,7 +112,7 @@ TEST(pages_of_an_image_are_ordinary_code_memory_afterwards)
 		expect_no_both(&rig);
 		rig_check(&rig);
 	}
-	/* All of it takes ordinary code again. */
+	/* All pages take ordinary code again. */
 	struct ch_owner owner = rig_owner(&rig, "code");
 	for (uint32_t i = 0;; i++) {
 		struct emitter e;
@@ -145,7 +145,7 @@ TEST(abort_gives_traps_back_at_once)
 	rig_end(&rig);
 }
 
-/* --- what the pages refuse --- */
+/* --- accesses that fault --- */
 
 static void write_to(void *at)
 {
@@ -191,7 +191,7 @@ TEST(image_works_where_mprotect_may_not_add_execution)
 	rig_end(&rig);
 }
 
-/* --- what holds data --- */
+/* --- holders of data --- */
 
 static void make_data(const struct rig *rig, void *arg)
 {
@@ -275,7 +275,7 @@ TEST(release_of_an_image_that_does_not_run_frees_its_code_and_data_at_once)
 	rig_end(&rig);
 }
 
-/* Code in place that returns 1 and has an edge to the block. */
+/* Makes code in place with an edge to `data`. The code returns 1. */
 static struct ch_block user_of(struct ch_owner owner, struct ch_block data, bool commits)
 {
 	struct emitter e;
@@ -302,7 +302,7 @@ TEST(data_of_several_users_dies_with_the_last_of_them)
 		owners[i] = rig_owner(&rig, "user");
 		(void)user_of(owners[i], data, true);
 	}
-	/* Its owner ends first: users keep it. */
+	/* The data's owner ends first, and users keep the data. */
 	CHECK_EQ(ch_owner_release(of_data, CH_RELEASE_NOT_RUNNING), CH_OK);
 	for (int i = 0; i < 3; i++) {
 		CHECK(rig_is_there(data));
@@ -312,7 +312,7 @@ TEST(data_of_several_users_dies_with_the_last_of_them)
 	rig_end(&rig);
 }
 
-/* The release has as many blocks in hands as it kills at once when their data goes, too. */
+/* The release kills a full batch of blocks, and data dies together with the first blocks. */
 TEST(owner_of_many_blocks_ends_whole_where_data_goes_with_the_first_ones)
 {
 	struct ch_config config = rig_config(4 << 20);
@@ -326,7 +326,7 @@ TEST(owner_of_many_blocks_ends_whole_where_data_goes_with_the_first_ones)
 	(void)user_of(owner, e.code.block, true);
 	for (uint32_t i = 1; i < 64; i++)
 		(void)rig_block(owner, i);
-	/* Who would look again is held up. */
+	/* A thread stays in a region: the release cannot freeze, and so looks only once. */
 	atomic_store(&rig.heap->guest.inside, 1);
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
 	atomic_store(&rig.heap->guest.inside, 0);
@@ -379,8 +379,8 @@ static void mark_nothing(const struct rig *rig)
 	CHECK_EQ(ch_mark_end(marker, true), CH_OK);
 }
 
-/* Data may hold the unwind table of code that died in the same cycle: its bytes stay until the
- * sweep has come to that code. */
+/* Data may hold the unwind table of code that died in the same cycle. The data's bytes stay until
+ * the sweep has come to the code. */
 TEST(dead_data_keeps_its_bytes_until_the_sweep_is_through)
 {
 	struct ch_config config = rig_config(4 << 20);
@@ -398,7 +398,7 @@ TEST(dead_data_keeps_its_bytes_until_the_sweep_is_through)
 		(void)ch__sweep_step(rig.heap);
 	}
 	CHECK(steps >= 3);
-	/* Where no core can be made to synchronize, the stop of the next cycle does it. */
+	/* If the system synchronizes no cores, the stop of the next cycle does. */
 	mark_nothing(&rig);
 	while (ch__sweep_step(rig.heap))
 		;
@@ -436,7 +436,7 @@ TEST(what_died_behind_dead_data_does_not_wait_for_it)
 	rig_end(&rig);
 }
 
-/* --- what is refused --- */
+/* --- refusals --- */
 
 TEST(open_refuses_what_the_library_would_write_among_the_bytes)
 {
@@ -510,7 +510,7 @@ TEST(data_has_edges_and_nothing_else)
 	struct ch_branch branch;
 	rig_jumper(owner, NULL, &branch);
 	CHECK_EQ(ch_branch_link(branch, e.code.block), CH_E_STATE);
-	/* No way out of code leads into data. */
+	/* No exit of code leads into data. */
 	emit_open(&other, owner, 100, 1);
 	const void *at = emit_site_jmp(&other);
 	struct ch_branch_site site = {.at = at, .kind = CH_JMP, .exit = e.code.exec};

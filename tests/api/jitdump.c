@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * jitdump.c: what a heap tells the jitdump file through the public header: code before it can
- * be reached, with its bytes; what a collection freed is nobody's; and a forked child's file has
- * the code that the child has. */
+ * jitdump.c: the jitdump file of a heap, through the public header. Code is in the file, with its
+ * bytes, before the code can be reached. Freed code is nobody's. The file of a forked child has the
+ * child's code. */
 #include "tests/support/heap_rig.h"
 #include "tests/support/jitdump_reader.h"
 
@@ -161,7 +161,7 @@ TEST(jitdump_has_each_trampoline_by_name)
 	end(&rig);
 }
 
-/* --- told before it is reachable: a thread that sees a block looks at the clock --- */
+/* --- told before reachable: a thread that finds a block looks at the clock --- */
 enum { SEEN = 300 };
 static struct rig watched;
 static _Atomic(const void *) wanted;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * landing_aarch64.c: what the library makes may be reached by indirect calls and jumps where
- * the processor lets those land at marked places only (BTI); what stands elsewhere traps there, and
- * freed code traps as freed code. Pages are guarded where the library was built with
- * -mbranch-protection=standard and the processor can; the rest of each case holds everywhere. And
- * a BRK of another immediate is not the heap's. */
+ * landing_aarch64.c: with BTI the processor lets indirect calls and jumps land at marked places
+ * only. Code of the library has such marks; unmarked places trap there, and freed code traps as
+ * freed code. Pages are guarded if the library was built with -mbranch-protection=standard and the
+ * processor has BTI; the rest of each case holds everywhere. A BRK of another immediate is not the
+ * heap's. */
 #define _GNU_SOURCE
 #include "tests/support/heap_rig.h"
 #include "tests/support/stage_code.h"
@@ -22,12 +22,12 @@ static uint32_t answer(void)
 	return 42;
 }
 
-/* By a register that only `bti j` lets jumps land from. */
+/* Jumps by x9. Only `bti j` lets a jump by x9 land. */
 uint32_t jump_to(const void *entry);
 __asm__(".text\n.p2align 2\n.globl jump_to\n.hidden jump_to\n"
 	"jump_to:\nhint #34\nmov x9, x0\nbr x9\n");
 
-/* --- what lands --- */
+/* --- allowed landings --- */
 
 TEST(indirect_calls_land_on_what_the_library_makes)
 {
@@ -46,7 +46,7 @@ TEST(indirect_calls_land_on_what_the_library_makes)
 	CHECK_EQ(ch_owner_set_entry(owner, e.code.block), CH_OK);
 	CHECK_EQ(code_call_owner(owner), 7);
 	CHECK_EQ(ch_blocks_invalidate(&e.code.block, 1, NULL), CH_OK);
-	CHECK_EQ(code_call(e.code.exec), RIG_FALLBACK); /* by its closed entry */
+	CHECK_EQ(code_call(e.code.exec), RIG_FALLBACK); /* by the closed entry */
 	for (int kind = 0; kind < 2; kind++) {
 		struct ch_block block;
 		CHECK_EQ(ch_trampoline_make(owner, (enum ch_trampoline)kind,
@@ -72,7 +72,7 @@ static bool see_stub(void *arg, const struct ch_site *site)
 	return true;
 }
 
-/* Of a literal's branch the stub is reached by whatever register the VM loads it into. */
+/* The VM may reach the stub of a CH_LITERAL branch by any register. */
 TEST(any_jump_lands_on_a_stub)
 {
 	struct ch_ops ops = {.size = sizeof ops, .branch_hit = hit};
@@ -93,7 +93,7 @@ TEST(any_jump_lands_on_a_stub)
 	rig_end(&rig);
 }
 
-/* --- what does not --- */
+/* --- refused landings --- */
 
 static void call_it(void *entry)
 {
@@ -115,14 +115,14 @@ TEST(guarded_pages_refuse_other_landings)
 	printf("guarded: %d\n", is_guarded());
 	expect_signal(call_it, (void *)(uintptr_t)e.code.exec, 0);
 	expect_signal(call_it, (void *)(uintptr_t)unmarked, is_guarded() ? SIGILL : 0);
-	/* BRK is a landing place: freed code says so. */
+	/* BRK is a landing place, so freed code traps as freed code. */
 	const uint8_t *freed = e.code.exec;
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
 	expect_signal(call_it, (void *)(uintptr_t)freed, SIGTRAP);
 	rig_end(&rig);
 }
 
-/* --- another's BRK --- */
+/* --- a BRK of somebody else --- */
 
 static const struct ch_heap *trapped_heap;
 static size_t told;
@@ -136,8 +136,8 @@ static void describe(int signal, siginfo_t *info, void *ucontext)
 	registers->pc = registers->regs[30];
 }
 
-/* In live code, in freed code, in the gap behind a block: the heap answers for its own immediate
- * only. */
+/* In live code the heap answers for its own immediate only. Freed code traps with the heap's
+ * immediate. */
 TEST(brk_of_another_immediate_is_not_the_heaps)
 {
 	struct sigaction action = {.sa_sigaction = describe, .sa_flags = SA_SIGINFO};

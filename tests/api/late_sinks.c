@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * late_sinks.c: a sink that is turned on while threads commit knows every block that is live
- * then or later: those of before by the walk over all blocks, the others by their commit, and none
- * falls between the two. */
+ * late_sinks.c: a sink that is turned on while threads commit knows every block live then or later.
+ * The walk over all blocks tells the sink of earlier blocks, and commits tell of later blocks. No
+ * block falls between the two. */
 #include "tests/support/heap_rig.h"
 #include "tests/support/perfmap_reader.h"
 
@@ -26,7 +26,7 @@ static void rest(void)
 	atomic_fetch_sub(&paused, 1);
 }
 
-/* Committed together, which takes its time: that is when the sink comes on. */
+/* Commits a batch. A batch takes time, so the sink comes on in the middle. */
 static void make_batch(struct ch_owner owner)
 {
 	struct ch_code codes[BATCH];
@@ -79,15 +79,15 @@ static void check_all(void)
 	CHECK_EQ(ch_block_each(rig.heap, NULL, check_one, map), CH_OK);
 	free(map);
 	atomic_store(&is_paused, false);
-	/* One that is still on its way out of this rest would count for the next one, and commit
-	 * beside its look at the map. */
+	/* A maker still on its way out of the pause would count for the next pause, and would
+	 * commit while the map is read. */
 	ch_thread_park();
 	while (atomic_load(&paused))
 		usleep(100);
 	ch_thread_unpark();
 }
 
-/* Blocks are made with the sink off. */
+/* Turns the sink off, and waits until two batches are committed. */
 static void turn_off(void)
 {
 	CHECK_EQ(ch_sink_set(rig.heap, CH_SINK_UNWIND), CH_OK);

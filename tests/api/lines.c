@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * lines.c: source lines of blocks: which calls are legal, that lines go with their block, and
- * that they reach whoever is shown them. */
+ * lines.c: source lines of blocks: legal and refused calls, the lines shown to a debugger, and the
+ * end of the lines with the end of the block. */
 #include "tests/support/gdb_list.h"
 #include "tests/support/heap_rig.h"
 #include "tests/support/stage_code.h"
@@ -66,7 +66,7 @@ TEST(lines_that_do_not_rise_or_lie_outside_are_refused)
 	CHECK_EQ(ch_block_lines(e.code.block, path, &line, 0), CH_E_ARG);
 	CHECK_EQ(ch_block_lines(e.code.block, NULL, &line, 1), CH_E_ARG);
 	CHECK_EQ(ch_block_lines(e.code.block, path, NULL, 1), CH_E_ARG);
-	CHECK_EQ(give(&e, 0, 5), CH_OK); /* nothing was kept of the others */
+	CHECK_EQ(give(&e, 0, 5), CH_OK); /* the refused calls kept nothing */
 	CHECK_EQ(emit_commit(&e), CH_OK);
 	rig_end(&rig);
 }
@@ -93,7 +93,7 @@ TEST(lines_are_copied)
 	rig_end(&rig);
 }
 
-/* Cold code has lines of its own; a line reaches no further than its part. */
+/* Cold code has lines of its own. A line reaches no further than the part with its address. */
 TEST(lines_of_cold_code_are_shown_there)
 {
 	struct ch_config config = rig_config(1 << 20);
@@ -118,7 +118,7 @@ TEST(lines_of_cold_code_are_shown_there)
 	rig_end(&rig);
 }
 
-/* --- their memory --- */
+/* --- memory of lines --- */
 enum { MANY_LINES = 1000, ROUNDS = 30 };
 
 static void build_lined(const struct rig *rig, void *arg)
@@ -148,10 +148,10 @@ static void check_memory_stays(bool aborts)
 		rig_apart(&rig, build_lined, &aborts);
 		rig_collect(&rig, 3);
 		CHECK_EQ(rig_stats(&rig).blocks_now, 0);
-		if (round == 2) /* tables have their size */
+		if (round == 2) /* tables have full size */
 			before = rig_stats(&rig).metadata_bytes_now;
 	}
-	/* Of each round's 8 KB nothing is left. */
+	/* Nothing is left of the 8 KB of each round. */
 	CHECK(rig_stats(&rig).metadata_bytes_now < before + 8 * MANY_LINES);
 	rig_end(&rig);
 }

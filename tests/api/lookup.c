@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * lookup.c: lookups without a lock, from a reader thread and from a signal handler, while other
- * threads allocate and collect: never a wrong block, and a block on the caller's own stack always.
- */
+ * lookup.c: lookups without a lock, from a reader thread and from a signal handler, while threads
+ * allocate and collect. No lookup finds a wrong block. A block on the caller's own stack is always
+ * found. */
 #include "tests/support/heap_rig.h"
 
 #include <pthread.h>
@@ -12,17 +12,17 @@
 enum { ADDRESSES = 256, MAKERS = 2 };
 
 static struct rig rig;
-static _Atomic(uintptr_t) addresses[ADDRESSES]; /* of blocks, many of them gone */
+static _Atomic(uintptr_t) addresses[ADDRESSES]; /* of blocks, many already gone */
 static _Atomic(bool) is_over;
 static _Atomic(uint64_t) found_count, none_count, handler_runs;
 
-/* What the handler saw last, for the thread that it interrupted: no call in it but the lookup. */
+/* The handler's last result, for the interrupted thread. The handler calls only the lookup. */
 static struct {
 	uintptr_t pc;
 	struct ch_block block;
 	bool is_found;
 } seen;
-/* A block has an even word, and its branch the next one. */
+/* In make_blocks a block's user word is even, and the next number is the branch's word. */
 static uintptr_t own_pc;
 static struct ch_block own_block;
 
@@ -61,7 +61,7 @@ static void *make_blocks(void *arg)
 	return NULL;
 }
 
-/* A handle that a lookup gave is of a block that covered the address, or covers it still. */
+/* A found block that is still there must cover the address. */
 static void judge(uintptr_t pc, struct ch_block block)
 {
 	struct ch_info info = {.size = sizeof info};
@@ -74,7 +74,7 @@ static void judge(uintptr_t pc, struct ch_block block)
 		     (const void *)info.exec, info.hot_bytes);
 }
 
-/* The block before the address; what is said of it is of one block. */
+/* Looks up a return address. All fields of the answer must come from a single block. */
 static bool look_at_return(struct ch_heap *heap, uintptr_t pc, struct ch_block *block)
 {
 	struct ch_spot spot = {.size = sizeof spot};
@@ -84,7 +84,7 @@ static bool look_at_return(struct ch_heap *heap, uintptr_t pc, struct ch_block *
 		abort();
 	if (spot.has_site && (uintptr_t)spot.site_user != word + 1)
 		abort();
-	/* Two blocks of three have a branch, and end behind it. */
+	/* Every third block has no branch; the rest end behind their branch. */
 	if (is_found && word / 2 % 3 == 0 && spot.has_site)
 		abort();
 	*block = spot.block;
@@ -123,13 +123,13 @@ static bool enough_happened(void)
 	       atomic_load(&handler_runs) > 10;
 }
 
-/* Runs inside a block of its own: that one is found whatever happens. */
+/* Runs inside own_block, so every lookup finds own_block. */
 static void look_for_long(void)
 {
 	uint64_t end = now_ns() + (uint64_t)storm_ms() * 1000000, i = 0;
 	while (now_ns() < end || !enough_happened()) {
 		look(i++);
-		/* The handler may run between two loads: then they are of two runs. */
+		/* If the handler runs between two loads, the loads mix two runs. */
 		uint64_t run = atomic_load(&handler_runs);
 		bool is_found = seen.is_found;
 		uintptr_t pc = seen.pc;
@@ -151,7 +151,7 @@ static const void *make_own(const struct rig *r)
 	own_pc = (uintptr_t)emit_here(&e) - 1;
 	emit_leave(&e);
 	CHECK_EQ(emit_commit(&e), CH_OK);
-	/* Only its frame holds it, once it runs. */
+	/* Once the code runs, only its frame holds the block. */
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_COLLECT), CH_OK);
 	own_block = e.code.block;
 	return e.code.exec;
@@ -167,7 +167,7 @@ TEST(lookups_never_find_a_wrong_block)
 	sigset_t block, old;
 	sigemptyset(&block);
 	sigaddset(&block, SIGALRM);
-	/* The makers leave the signal to this thread. */
+	/* The makers leave the signal to the main thread. */
 	pthread_sigmask(SIG_BLOCK, &block, &old);
 	for (uintptr_t i = 0; i < MAKERS; i++)
 		CHECK_EQ(pthread_create(&makers[i], NULL, make_blocks, (void *)(i * 100)), 0);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * one_lock.c: a VM with one interpreter lock: its threads run code parked, each under the lock,
- * which the collecting thread holds; `roots` reports their stacks, since what they published as
- * they parked is older than their frames. */
+ * one_lock.c: a VM with one interpreter lock. Threads run code parked, each under the lock. The
+ * collecting thread holds the lock, and `roots` reports the threads' stacks, since the sp and
+ * registers published by a park are older than the frames. */
 #define _GNU_SOURCE
 #include "tests/support/heap_rig.h"
 
@@ -13,7 +13,7 @@ static pthread_mutex_t the_lock = PTHREAD_MUTEX_INITIALIZER;
 static sem_t is_inside, may_leave;
 static const void *const *cell;
 static bool reports;
-/* Of the thread that runs code: below its innermost call out of code, and the stack's end. */
+/* The stack of the thread in code: below the innermost call out of code, and the stack's end. */
 static char *stack_low, *stack_high;
 
 static void lock(void)
@@ -33,7 +33,7 @@ static void report(void *user, struct ch_marker *marker)
 		ch_mark_stack(marker, stack_low, stack_high);
 }
 
-/* The trampoline's target: lets the lock go in the middle, as an interpreter that blocks. */
+/* The trampoline's target. Lets go of the lock in the middle, like an interpreter that blocks. */
 static uint64_t block_inside(void)
 {
 	char here = 0;
@@ -46,7 +46,7 @@ static uint64_t block_inside(void)
 	return 42;
 }
 
-/* Farther from where the thread parked than the red zone, which is scanned too. */
+/* The call lies deeper than the red zone of the park, because the scan reads the red zone too. */
 __attribute__((noinline)) static uint64_t call_deep(void)
 {
 	volatile char room[4096];
@@ -72,7 +72,7 @@ static void *run(void *result)
 	stack_high = (char *)base + bytes;
 	*(uint64_t *)result = call_deep();
 	unlock();
-	/* Without the lock, and parked. */
+	/* The thread detaches while parked, without the lock. */
 	CHECK_EQ(ch_thread_detach(rig.heap), CH_OK);
 	return NULL;
 }
@@ -98,7 +98,7 @@ static void start(void)
 	CHECK_EQ(sem_init(&may_leave, 0, 0), 0);
 }
 
-/* The calling thread holds the lock, unparked, as it collects. */
+/* The calling thread holds the lock, and is not parked. */
 static void collect(void)
 {
 	lock();
@@ -122,7 +122,7 @@ static void ask(void *arg)
 	question->state = info.state;
 }
 
-/* By what ch_block_info says; its addresses stay on no stack that is scanned. */
+/* Asks on a thread that ends, so no scanned stack keeps an address of the block. */
 static enum ch_status status_of(struct ch_block block, enum ch_block_state *state)
 {
 	struct question question = {.block = block};
@@ -157,7 +157,7 @@ TEST(parked_threads_run_code_under_one_lock)
 	rig_end(&rig);
 }
 
-/* A thread that leaves while it is parked: its record serves another one. */
+/* A thread leaves while parked, and the next thread takes the record. */
 TEST(parked_threads_detach_and_others_take_their_records)
 {
 	start();

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * panic.c: the end of a process whose heap broke an invariant: the VM's hook hears the reason
- * before a line on stderr and abort(), the last hook that was given, and once. The last events
+ * panic.c: the end of a process with a broken invariant. The VM's hook hears the reason before a
+ * line on stderr and abort(). Only the last hook given is called, and only once. The last events
  * follow the line. */
 #include "arch/base.h"
 #include "codeheap/base/event.h"
@@ -31,7 +31,7 @@ static void second_hook(const char *reason)
 	say("\n");
 }
 
-/* A hook that finds the heap as broken as it is. */
+/* A hook that runs into the broken heap itself. */
 static void hook_that_panics(const char *reason)
 {
 	first_hook(reason);
@@ -53,7 +53,7 @@ static void break_it(void *arg)
 	ch__panic("broken on purpose");
 }
 
-/* The events that follow are another case's. */
+/* Compares stderr up to the events. Another case tests the events. */
 static void expect_words(const char *wanted)
 {
 	char text[8000];
@@ -74,7 +74,7 @@ TEST(panic_hook_hears_the_reason_before_the_process_ends)
 	struct ch_heap *heap = heap_with(first_hook);
 	expect_words("first hook: broken on purpose\n"
 		     "libcodeheap: broken invariant: broken on purpose\n");
-	/* A heap without a hook leaves the one that is there, and it outlives its heap. */
+	/* A heap without a hook leaves the earlier hook. A hook outlives its heap. */
 	struct ch_heap *other = heap_with(NULL);
 	expect_words("first hook: broken on purpose\n"
 		     "libcodeheap: broken invariant: broken on purpose\n");
@@ -94,7 +94,7 @@ TEST(panic_hook_that_panics_is_not_called_again)
 	CHECK_EQ(ch_heap_destroy(heap), CH_OK);
 }
 
-/* What the header calls a panic: a stub that a thread takes which is not attached. */
+/* By the header it is a panic when an unattached thread takes a stub. */
 static void take_a_stub(void *exec)
 {
 	code_call(exec);
@@ -120,8 +120,8 @@ TEST(panic_hook_hears_of_a_stranger_that_takes_a_stub)
 	rig_end(&stranger_rig);
 }
 
-/* The events that a panic ends with, without their numbers, and without the fork of the child that
- * panics. */
+/* The events at the end of a panic, without their numbers, and without the fork of the panicking
+ * child. */
 static const char *events_of_a_panic(void)
 {
 	static char said[8000], events[8000];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * profile.c: the profiler through the public header: whose time is shown, by which names, and
- * what is refused. */
+ * profile.c: the profiler through the public header: the times and the names that a profile shows,
+ * and the calls that the profiler refuses. */
 #define _GNU_SOURCE
 #include "tests/support/profile_rig.h"
 
@@ -55,13 +55,13 @@ TEST_TIMED(folded_profile_splits_work_by_its_time, 60)
 	CHECK_EQ(counts.dropped, 0);
 	CHECK_EQ(profile_weight(&rig, ""), counts.samples);
 	CHECK(one > 100 && three + one <= counts.samples);
-	/* Some 75 %, within 5 points. */
+	/* About 75 %, within 5 points. */
 	CHECK(three * 100 >= (three + one) * (percent - 5) &&
 	      three * 100 <= (three + one) * (percent + 5));
 	profile_end(&rig);
 }
 
-/* --- headers of other versions --- */
+/* --- headers of older and newer versions --- */
 
 static void says(const char *words)
 {
@@ -143,14 +143,14 @@ TEST(profiles_say_what_they_refuse)
 	CHECK_EQ(ch_profile_stop(heap, &counts), CH_E_STATE);
 	CHECK_EQ(ch_profile_write(heap, "/dev/null", NULL), CH_OK);
 	CHECK_EQ(ch_profile_write(heap, rig.path, NULL), CH_OK);
-	/* A start that fails leaves the profile of before. */
+	/* A failed start leaves the earlier profile. */
 	options.memory_bytes = 1000;
 	CHECK_EQ(ch_profile_start(heap, 100, &options), CH_E_MEMORY);
 	CHECK_EQ(ch_profile_write(heap, rig.path, NULL), CH_OK);
 	profile_end(&rig);
 }
 
-/* What came into its folder, and is called as the file is, with more behind that. */
+/* Reads the name of a new file in the folder. The name begins with the name of rig.path. */
 static void read_new_name(int watch, char name[64])
 {
 	char events[8192] __attribute__((aligned(8)));
@@ -198,7 +198,7 @@ static unsigned files_like(const char *path)
 TEST(file_stays_as_it_was_when_writing_fails)
 {
 	static const char before[] = "what stood here before";
-	/* An emulator writes more than its program. */
+	/* An emulator writes more bytes than its program, and may get SIGXFSZ. */
 	signal(SIGXFSZ, SIG_IGN);
 	profile_begin(&rig, STAGE_POLLS);
 	CHECK_EQ(ch_profile_start(rig.stage->heap, 100, NULL), CH_OK);
@@ -257,14 +257,14 @@ static void *come_late(void *arg)
 	struct method *m = arg;
 	errno = ERANGE;
 	stage_attach(rig.stage);
-	CHECK_EQ(errno, ERANGE); /* whether it is sampled or not */
+	CHECK_EQ(errno, ERANGE); /* whether sampled or not */
 	method_call(m, (void *)200);
 	late_ticks_most = profile_ticks_most(0, 500);
 	stage_detach(rig.stage);
 	return NULL;
 }
 
-/* How many ticks a thread had that came when the profile ran and left before its end. */
+/* The ticks of a thread that comes while a profile runs, and leaves before the profile ends. */
 static uint64_t ticks_of_late_thread(void *work)
 {
 	profile_begin(&rig, STAGE_POLLS);
@@ -285,8 +285,8 @@ static uint64_t ticks_of_late_thread(void *work)
 	return ticks;
 }
 
-/* The signal that comes in the end stands for all ticks of a time that another timer saw.
- * ThreadSanitizer does not hand on one that was blocked. */
+/* The last signal stands for all ticks of a time that another timer saw. ThreadSanitizer does not
+ * pass on a blocked signal. */
 static uint64_t burn_with_signal_held(void *ms)
 {
 	sigset_t prof;
@@ -306,8 +306,8 @@ static uint64_t burn_with_signal_held(void *ms)
 TEST_EXCLUSIVE(thread_that_comes_later_and_leaves_is_seen, 60)
 {
 	uint64_t ticks = ticks_of_late_thread((void *)burn_with_signal_held);
-	/* Every tick, not every signal of the kernel. ThreadSanitizer, which keeps a signal until
-	 * the thread calls something, and emulators pass on one of several. */
+	/* Every tick counts, not every signal of the kernel. ThreadSanitizer (at the thread's next
+	 * call) and emulators pass on a single signal of several. */
 	const char *emulator = getenv("CODEHEAP_TEST_EMULATOR");
 	bool is_passed_on = !CH_TSAN && (!emulator || !*emulator);
 	CHECK(ticks >= 1 && (!is_passed_on || ticks + 2 >= held_ms / 2));
@@ -315,11 +315,11 @@ TEST_EXCLUSIVE(thread_that_comes_later_and_leaves_is_seen, 60)
 
 TEST_TIMED(thread_that_comes_later_has_each_tick, 60)
 {
-	/* 100 in 200 ms. */
+	/* 100 ticks in 200 ms. */
 	CHECK(ticks_of_late_thread((void *)profile_burn_all) >= (CH_TSAN ? 1 : 80));
 }
 
-/* Each timer counts as a pending signal. */
+/* Each timer counts as a pending signal, so the limit leaves no timer. */
 TEST(thread_that_gets_no_timer_is_counted)
 {
 	profile_begin(&rig, STAGE_POLLS);
@@ -368,7 +368,7 @@ static uint64_t sleep_parked(void *arg)
 	return 1;
 }
 
-/* Of a wait of half a second, and longer until it weighs so much. */
+/* The weight of a wait of half a second, or of a longer wait until the weight is reached. */
 static uint64_t waiting_weight(bool by_wall_clock, uint64_t weight)
 {
 	struct method m;
@@ -422,7 +422,7 @@ static void burn_on_fiber(struct fiber *fiber, void *arg)
 	}
 }
 
-/* Its ticks, when it ran so often, and more often until it has so many. */
+/* The ticks of a fiber that had so many turns, and more turns until `ticks_least` is reached. */
 static uint64_t ticks_of_fiber(int turns, uint64_t ticks_least)
 {
 	struct method m;
@@ -468,7 +468,7 @@ static _Atomic(int) foreign, others;
 static void count_foreign(int signal)
 {
 	(void)signal;
-	/* What the library blocks in its handler is open here. */
+	/* SIGUSR1 is open here, though the library's handler blocks every signal. */
 	raise(SIGUSR1);
 	errno = EDOM;
 	atomic_fetch_add(&foreign, atomic_load(&others));
@@ -505,7 +505,7 @@ TEST(sigprof_of_others_goes_to_their_handler)
 	profile_end(&rig);
 }
 
-/* Its default action would kill. */
+/* The default action of SIGPROF would kill. */
 TEST_EXCLUSIVE(late_signals_do_no_harm, 60)
 {
 	sigset_t prof;
@@ -552,7 +552,7 @@ static void burn_in_child(struct method *m)
 	_exit(0);
 }
 
-/* The parent's ticks before each fork; none of them gets lost. */
+/* No tick of the parent before a fork gets lost. */
 TEST_EXCLUSIVE(child_of_fork_has_a_profile_of_its_own_only, 60)
 {
 	profile_skip_if_signals_wait();

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * profile_frames.c: a VM that tells the profiler its frames, in place of the walk by frame
- * pointers: those of its code stand, all else that it says is left out. */
+ * profile_frames.c: a VM that gives the profiler its frames, in place of the walk by frame
+ * pointers. Frames of the VM's code are shown, and all other addresses are left out. */
 #include "tests/support/profile_rig.h"
 
 enum { FRAMES_MOST = 1000 };
@@ -15,8 +15,8 @@ static size_t walk_of_vm(void *user, const void *pc, const void *sp, const void 
 {
 	uintptr_t here = (uintptr_t)__builtin_frame_address(0);
 	calls++;
-	/* The handler runs below what it interrupted; not where ThreadSanitizer held the signal
-	 * back, which then comes in a later call. */
+	/* The handler runs below the interrupted frame. If ThreadSanitizer held the signal back,
+	 * the signal comes in a later call, and the handler may run elsewhere. */
 	bool is_above = (uintptr_t)sp > here || CH_TSAN;
 	if (user != &rig || !pc || !is_above || (uintptr_t)end <= (uintptr_t)sp)
 		wrong++;
@@ -25,7 +25,7 @@ static size_t walk_of_vm(void *user, const void *pc, const void *sp, const void 
 	return n;
 }
 
-/* As a return address in the method: behind a byte of its code. */
+/* An address in the method, like a return address: behind a byte of the code. */
 static const void *place_in(const struct method *m)
 {
 	return (const uint8_t *)*m->cell + 1;
@@ -37,8 +37,8 @@ static struct ch_profile_counts profile_once(const struct method *busy)
 		.size = sizeof options, .frames = walk_of_vm, .user = &rig};
 	calls = 0;
 	CHECK_EQ(ch_profile_start(rig.stage->heap, 1000, &options), CH_OK);
-	/* A clock of processor time goes off at ticks of the system only, once for what is due: a
-	 * thread that shares its processor may have few. */
+	/* A clock of processor time fires at ticks of the system only, a single time for all that
+	 * is due. A thread on a shared processor may have few samples. */
 	do
 		method_call(busy, (void *)300);
 	while (calls <= 10);
@@ -49,9 +49,9 @@ static struct ch_profile_counts profile_once(const struct method *busy)
 	return counts;
 }
 
-/* The last of as many profiles as it takes until 30 samples had the text. None is read while it
- * runs: ThreadSanitizer would hand on, in the calls of the reader, signals that it held back, and
- * their handlers do not run below what was interrupted. */
+/* Profiles until 30 samples had the text, and returns the counts of the last profile. No running
+ * profile is read: in the reader's calls ThreadSanitizer would pass on signals held back, and their
+ * handlers would not run below the interrupted frame. */
 static struct ch_profile_counts profile_with_walk(const struct method *busy, const char *part)
 {
 	struct ch_profile_counts counts;
@@ -83,7 +83,7 @@ TEST(frames_of_a_vm_stand_for_those_by_frame_pointers)
 {
 	struct method busy, inner, outer;
 	frames_begin(&busy, &inner, &outer);
-	/* Native code, nothing, and bytes of the pool that no block has are between. */
+	/* Between the frames stand native code, NULL, and bytes of the pool without a block. */
 	const void *free_bytes = (const uint8_t *)place_in(&outer) + (1 << 20);
 	told[0] = (const void *)(uintptr_t)profile_burn;
 	told[1] = place_in(&inner);
@@ -96,7 +96,7 @@ TEST(frames_of_a_vm_stand_for_those_by_frame_pointers)
 	CHECK_EQ(profile_weight(&rig, ";outer;inner;"), counts.samples);
 	CHECK_EQ(profile_weight(&rig, ";busy;"), 0);
 	CHECK_EQ(profile_weight(&rig, "[cut]"), 0);
-	/* Those two and the innermost. */
+	/* The two frames of the VM, and the innermost frame. */
 	for (const char *line = rig.text; *line; line += strcspn(line, "\n") + 1)
 		CHECK(frames_of_line(line) <= 3);
 	profile_end(&rig);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * reach_riscv64.c: branches, exits and points whose target is farther than a jal reaches: sites
+ * reach_riscv64.c: branches, exits and patch points with targets farther than a jal reaches. Sites
  * lead there through their stubs, come back, leave no address of dead code behind, and are patched
- * while they run; what has no stub to lead on is refused. */
+ * under execution. A site without a stub to lead on is refused. */
 #include "tests/support/heap_rig.h"
 
 #include <pthread.h>
@@ -16,7 +16,7 @@ struct bed {
 	struct ch_branch branch;
 	struct ch_block source;
 	unsigned hits;
-	struct ch_block answer; /* what branch_hit returns */
+	struct ch_block answer; /* the result of branch_hit */
 };
 
 static uint32_t asked(void)
@@ -45,7 +45,7 @@ static bool is_far(uintptr_t from, uintptr_t to)
 	return distance >= MIB || distance < -MIB;
 }
 
-/* Pages of its own: a block as large as said that returns the value. */
+/* Makes a block of the given size, in pages of its own. The code returns the value. */
 static struct ch_block make_large(struct bed *bed, uint32_t bytes, uint32_t value)
 {
 	struct emitter e;
@@ -57,7 +57,7 @@ static struct ch_block make_large(struct bed *bed, uint32_t bytes, uint32_t valu
 	return e.code.block;
 }
 
-/* A block that does nothing but the branch: of a call it returns what the target returned. */
+/* A block with nothing but the branch. After a CH_CALL the block returns the target's result. */
 static void make_source(struct bed *bed, enum ch_branch_kind kind, const void *exit)
 {
 	struct emitter e;
@@ -84,7 +84,7 @@ static void make_source(struct bed *bed, enum ch_branch_kind kind, const void *e
 	CHECK_EQ(ch_owner_set_entry(bed->owner, bed->source), CH_OK);
 }
 
-/* A near target, 2 MiB of something, a far target. */
+/* Lays out a near target, a filler of 2 MiB, and a far target. */
 static void lay_out(struct bed *bed)
 {
 	struct ch_config config = rig_config(POOL_BYTES);
@@ -111,7 +111,7 @@ static void link_to(struct bed *bed, struct ch_block target, uint32_t value)
 	rig_check(&bed->rig);
 }
 
-/* --- what ch_block_sites tells --- */
+/* --- reports of ch_block_sites --- */
 
 struct told {
 	const void *leads_to, *at, *stub;
@@ -136,7 +136,7 @@ static struct told tell(struct bed *bed)
 	return told;
 }
 
-/* The first word of a block's cold bytes that lies in a range; NULL. */
+/* The first word of a block's cold bytes with a value in the range, or NULL. */
 static const uint8_t *find_word(struct ch_block block, const uint8_t *low, const uint8_t *high)
 {
 	struct ch_info info = rig_info(block);
@@ -189,7 +189,7 @@ TEST(invalidated_far_target_is_left_for_the_stub)
 	CHECK(!tell(&bed).is_linked);
 	CHECK_EQ(run(&bed), ASKED);
 	rig_check(&bed.rig);
-	/* An invalidated source leaves by its stub, too. */
+	/* An invalidated source leaves by the stub, too. */
 	bed.far = make_large(&bed, 100000, FAR);
 	link_to(&bed, bed.far, FAR);
 	uintptr_t entry = entry_of(bed.source);
@@ -198,7 +198,7 @@ TEST(invalidated_far_target_is_left_for_the_stub)
 	rig_end(&bed.rig);
 }
 
-/* Dead code's address is nowhere in live code, whatever the branch leads to now. */
+/* No live code has the address of dead code, wherever the branch leads. */
 static void check_nothing_is_left(bool goes_near)
 {
 	struct bed bed;
@@ -228,7 +228,7 @@ TEST(far_target_that_was_exchanged_leaves_no_address_behind)
 	check_nothing_is_left(true);
 }
 
-/* The VM's own exit, from near and from far. */
+/* The VM's own exit, near in the first round and far in the second. */
 TEST(exit_of_the_vms_own_is_led_to_from_near_and_far)
 {
 	for (unsigned is_far_exit = 0; is_far_exit < 2; is_far_exit++) {
@@ -258,7 +258,7 @@ TEST(what_no_stub_can_lead_on_is_refused)
 	lay_out(&bed);
 	struct emitter e;
 	struct ch_branch branch;
-	/* A site whose own stub is too far: in a block that is larger than a jal reaches. */
+	/* In a block larger than a jal reaches, a site's own stub is too far. */
 	emit_open(&e, bed.owner, 2 * MIB, 2);
 	const void *early = emit_site_jmp(&e);
 	const void *point = emit_point(&e);
@@ -275,7 +275,7 @@ TEST(what_no_stub_can_lead_on_is_refused)
 	site = (struct ch_branch_site){.at = late, .kind = CH_JMP};
 	CHECK_EQ(ch_branch_attach(e.code.block, &site, &branch), CH_OK);
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
-	/* An entry that would close by one jump over the whole block. */
+	/* A patchable entry would close by a single jump over the whole block. */
 	struct ch_open open = {.owner = bed.owner, .hot_bytes = MIB, .entry = CH_ENTRY_PATCH};
 	CHECK_EQ(emit_open_as(&e, &open), CH_E_REACH);
 	open.hot_bytes = MIB / 2;
@@ -305,7 +305,7 @@ TEST(patchable_entry_closes_to_its_far_veneer)
 	rig_end(&bed.rig);
 }
 
-/* --- patched while it runs --- */
+/* --- patches under execution --- */
 
 static _Atomic(bool) stop;
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
- * refusals.c: words that no enumeration has, calls out of turn, things of another heap, and pools
- * that are full of one kind: each is refused with a sentence, and nothing is lost or changed. */
+ * refusals.c: values outside of an enumeration, calls out of turn, things of another heap, and
+ * pools full of one kind. Each call is refused with a sentence, and nothing is lost or changed. */
 #include "codeheap/collector.h"
 #include "tests/support/heap_rig.h"
 
 #include <errno.h>
 #include <stdint.h>
 
-/* The call returns the status, and its sentence has the words. */
+/* Checks that the call returns the status, and that the sentence has the words. */
 #define REFUSED(call, status, words)                                                          \
 	do {                                                                                  \
 		CHECK_EQ((call), (status));                                                   \
@@ -75,7 +75,7 @@ TEST(collection_that_was_not_begun_is_not_ended)
 	for (int is_complete = 0; is_complete < 2; is_complete++)
 		REFUSED(ch_mark_end(marker, is_complete), CH_E_STATE, "no ch_mark_begin to end");
 	CHECK_EQ(rig_stats(&rig).cycles, 1);
-	/* The thread is as it was: it takes locks, and begins another one. */
+	/* The thread takes locks as before, and begins another collection. */
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	CHECK_EQ(ch_owner_set_entry(owner, rig_block(owner, 3)), CH_OK);
 	CHECK_EQ(code_call_owner(owner), 3);
@@ -84,7 +84,7 @@ TEST(collection_that_was_not_begun_is_not_ended)
 	rig_end(&rig);
 }
 
-/* A stack pointer from elsewhere: the whole of the fiber's stack is scanned, and nothing else. */
+/* With a foreign stack pointer the whole stack of the fiber is scanned, and nothing else. */
 TEST(fiber_that_is_left_with_a_foreign_stack_pointer_holds_what_is_on_its_stack)
 {
 	struct rig rig = rig_start(1 << 20);
@@ -157,7 +157,7 @@ TEST(what_is_of_another_heap_is_called_so)
 	rig_end(&rig);
 }
 
-/* A pool of one chunk has code or data, and says so; a second chunk has the other kind. */
+/* A pool of one chunk has code or data, and the refusal says so. A second chunk takes data. */
 TEST(pool_of_one_chunk_says_that_it_has_one_kind)
 {
 	for (size_t chunks = 1; chunks <= 2; chunks++) {
@@ -198,7 +198,7 @@ static bool never_stops(void *vm_user)
 	return false;
 }
 
-/* A HOST heap's threads are stopped by its driver, which asks no vm. */
+/* The driver of a HOST heap stops the threads, and asks no vm. */
 TEST(vm_of_a_host_heap_has_no_stop_of_its_own)
 {
 	struct ch_config config = rig_config(1 << 20);

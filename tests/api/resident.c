@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * resident.c: what a heap costs of the machine's memory, as /proc/self/smaps has it: its first
- * block, by every backend and size of page; what stays of many that were freed by hand; and how
- * often the system and the allocator are asked for a heap. */
+ * resident.c: the memory that a heap costs, by /proc/self/smaps: the first block, on every backend
+ * and size of page; the rest, when many blocks were freed by hand; and the calls to the system and
+ * the allocator for a heap. */
 #include "os/os.h"
 #include "tests/support/heap_rig.h"
 
@@ -9,19 +9,19 @@
 
 enum {
 	KIB = 1024,
-	NOTES_KIB = CH_CHECK >= 2 ? 64 : 0, /* checked builds copy what they publish */
+	NOTES_KIB = CH_CHECK >= 2 ? 64 : 0, /* checked builds copy published bytes */
 	FIRST_BLOCK_KIB = 256 + NOTES_KIB,
-	HEAP_KIB = 200, /* and three times a page: the runtime's, by two views, and its notes */
+	HEAP_KIB = 200, /* and three pages: two views of the runtime page, and notes */
 };
 
-/* Files' pages are the system's to keep or drop; what shared memory has for a name is none. */
+/* The system keeps or drops pages of files. A name of shared memory is no file. */
 static bool is_of_a_file(const char *mapping)
 {
 	const char *path = strchr(mapping, '/');
 	return path && strncmp(path, "/dev/zero", 9) != 0 && strncmp(path, "/memfd:", 7) != 0;
 }
 
-/* KiB that the process has in memory; of shared memory once for each of its mappings. */
+/* KiB of the process in memory. Shared memory counts once for each mapping. */
 static unsigned long resident(void)
 {
 	char line[512];
@@ -54,7 +54,7 @@ static void make_first_block(void *of)
 		     config.page_bytes, after - before);
 }
 
-/* A child each, which has had no heap. */
+/* Measures in a child for each size of page: a child has had no heap before. */
 static void by_each_size_of_page(enum ch_backend backend)
 {
 	unsetenv("CODEHEAP_WX");
@@ -82,7 +82,7 @@ TEST(first_block_costs_at_most_256_kib_procmem)
 	by_each_size_of_page(CH_BACKEND_PROCMEM);
 }
 
-/* --- asked for and not used --- */
+/* --- unused room --- */
 
 TEST(room_of_a_large_block_that_was_not_used_is_given_back_by_its_commit)
 {
@@ -118,7 +118,7 @@ static struct ch_block large_block(struct ch_owner owner)
 	return e.code.block;
 }
 
-/* Nobody collects. Where a branch led, the place waits for a core synchronization. */
+/* Nobody collects. The place of a linked block waits for a core synchronization. */
 static void free_many(bool are_linked)
 {
 	static struct ch_owner owners[MANY];
@@ -139,7 +139,7 @@ static void free_many(bool are_linked)
 		CHECK_EQ(ch_owner_release(owners[i], CH_RELEASE_NOT_RUNNING), CH_OK);
 	struct ch_stats stats = rig_stats(&rig);
 	CHECK_EQ(stats.cycles, 0);
-	/* One chunk has the source, one the page of the thread and what waits, one is spare. */
+	/* One chunk has the source, one the thread's page and waiting places, one is spare. */
 	if (stats.committed_bytes_now > LEFT_BYTES)
 		FAIL("%llu KiB of %llu are committed for %llu bytes of code",
 		     (unsigned long long)stats.committed_bytes_now / KIB,
@@ -161,7 +161,7 @@ TEST(code_freed_by_hand_that_branches_led_to_gives_its_memory_back)
 	free_many(true);
 }
 
-/* What comes and goes by little stays. */
+/* Memory stays when only a fifth of the blocks comes and goes. */
 TEST(memory_in_use_again_at_once_is_not_given_back)
 {
 	struct rig rig = rig_start(64 << 20);
@@ -181,7 +181,7 @@ TEST(memory_in_use_again_at_once_is_not_given_back)
 
 /* --- a heap --- */
 
-/* What nobody was asked for comes with the code, and statistics do not walk over what never was. */
+/* A pool without a given size grows with its code. Statistics skip the unused rest. */
 TEST(pool_that_nobody_gave_a_size_grows_with_its_code)
 {
 	enum { PIECE = 1 << 20, MOST = 96 };
@@ -209,7 +209,7 @@ TEST(pool_that_nobody_gave_a_size_grows_with_its_code)
 	rig_end(&rig);
 }
 
-/* Of a second one, by the gate through which all calls go that may fail. */
+/* Makes a second heap. All calls that may fail pass the gate, and are counted there. */
 TEST(heap_is_made_by_few_calls_of_the_system)
 {
 	enum { MOST_CALLS = 24 };

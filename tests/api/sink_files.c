@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * sink_files.c: the files of sinks among other people's files and on bad disks. Whatever lies
- * at the name of a file is neither followed nor harmed, and whatever happens to the file, the VM
- * runs on, the sink says that it is off and why, and it can be switched on again. Each case runs
- * for each sink that has a file. */
+ * sink_files.c: files of sinks among foreign files and on bad disks. Anything found at the name of
+ * a file is neither followed nor harmed. Whatever happens to the file, the VM runs on; the sink
+ * says that it is off and why, and can be switched on again. Each case runs for each sink with a
+ * file. */
 #define _GNU_SOURCE
 #include "codeheap/base/listeners.h"
 #include "codeheap/base/trigger.h"
@@ -29,7 +29,7 @@
 struct sink_file {
 	const char *sink; /* in messages */
 	enum ch_sink bit;
-	const char *name; /* of the file, in the folder, with the process's number */
+	const char *name; /* of the file in the folder; %d is the process's number */
 };
 
 static const struct sink_file perf_map = {"perf map", CH_SINK_PERF_MAP, "perf-%d.map"};
@@ -61,7 +61,7 @@ fail_sink(int line, const struct sink_file *sink, const char *format, ...)
 
 /* --- the folder --- */
 static char folder[] = "/tmp/ch-sinks-XXXXXX";
-static char path[128], other[128]; /* of the sink's file, and of somebody's file beside it */
+static char path[128], other[128]; /* the sink's file, and somebody's file beside it */
 
 static void use_folder(const struct sink_file *sink)
 {
@@ -163,7 +163,7 @@ static void check_comes_back(struct rig *rig, const struct sink_file *sink)
 	CHECK(S_ISREG(st.st_mode) && st.st_size > 0);
 }
 
-/* --- what was there before --- */
+/* --- things found at the name --- */
 static void check_refused(const struct sink_file *sink, int error)
 {
 	struct stat before, after;
@@ -227,7 +227,7 @@ EVERY_FILE(of_another_user_is_not_touched)
 	leave_folder(sink);
 }
 
-/* As a file that was written for the last time an hour before the process began. */
+/* Makes the last write of the file an hour old, and so older than the process. */
 static void make_old(const char *file)
 {
 	struct timespec hour_ago[2];
@@ -272,7 +272,7 @@ EVERY_FILE(of_a_heap_that_has_gone_is_replaced)
 	leave_folder(sink);
 }
 
-/* The name of an earlier process's file is free to take; the file itself may have another one. */
+/* The name of an earlier process's file is free to take. The file itself may have another name. */
 EVERY_FILE(is_new_and_its_owner_s_alone)
 {
 	struct stat st;
@@ -310,9 +310,9 @@ EVERY_FILE(without_a_folder_is_off)
 	leave_folder(sink);
 }
 
-/* --- what comes while it is written --- */
+/* --- changes while the sink writes --- */
 
-/* Then no line waits for a later call, which would meet the path that a case has changed. */
+/* The flush leaves no line to a later call, which would meet a path changed by the case. */
 static void live_and_write(const struct rig *rig)
 {
 	live_and_die(rig, 10);
@@ -392,7 +392,7 @@ EVERY_FILE(replaced_by_a_file_is_off)
 }
 
 /* --- disks and limits --- */
-/* Room for the records of a few blocks, and far less than the lives write. */
+/* Room for the records of a few blocks, and far too little for LIVES blocks. */
 enum { LIMIT_BYTES = 512 << 10, LIVES = 20000 };
 
 static void write_until_off(struct rig *rig, const struct sink_file *sink)
@@ -428,7 +428,7 @@ EVERY_FILE(beyond_the_limit_of_files_is_off)
 	leave_folder(sink);
 }
 
-/* A disk of our own, in mounts of our own, over the folder. */
+/* A small disk over the folder, in mounts of the test's own. */
 static bool mount_small_disk(const char *at)
 {
 	char options[32];
@@ -479,7 +479,7 @@ EVERY_FILE(that_cannot_be_made_on_a_full_disk_is_off)
 	leave_folder(sink);
 }
 
-/* --- afterwards --- */
+/* --- after the process --- */
 static void run_and_exit(const struct sink_file *sink)
 {
 	struct rig rig = start(sink);
@@ -497,7 +497,7 @@ static bool file_names(const char *name)
 	return n > 0 && memmem(text, (size_t)n, name, strlen(name));
 }
 
-/* A program in its steady state compiles nothing more; then it is killed. */
+/* Commits nothing more, like a program in the steady state, until killed. */
 static void run_until_killed(const struct sink_file *sink, int told)
 {
 	struct rig rig = start(sink);
@@ -562,7 +562,7 @@ static void check_names_of_a_storm(void (*meanwhile)(void))
 	leave_folder(&perf_map);
 }
 
-/* Names that come too thick to be written one by one wait for the next call, be it a poll. */
+/* Names of a storm of commits wait for the next call; a poll is enough. */
 TEST(perf_map_names_the_code_of_a_storm_at_the_next_poll)
 {
 	ch__listener_on_names(NULL);
@@ -600,7 +600,7 @@ TEST(perf_map_s_thread_that_waits_for_names_uses_no_time)
 		     (int)used);
 }
 
-/* Two heaps: the map names the code of one, and the other one is stopped meanwhile. */
+/* Two heaps: the perf map names the code of `named`, and meanwhile `other` is stopped. */
 struct polled {
 	struct rig named, other;
 	_Atomic(int) tid;
@@ -620,8 +620,8 @@ static void *poll_names(void *arg)
 	return NULL;
 }
 
-/* The case takes the word of the file's lock itself, as a thread would have it whose write does not
- * come to an end. */
+/* The case takes the word of the file's lock itself, like a thread whose write does not come to an
+ * end. */
 TEST(stop_waits_for_no_poll_that_writes_names)
 {
 	struct ch_config config = rig_config(1 << 20);
@@ -645,8 +645,8 @@ TEST(stop_waits_for_no_poll_that_writes_names)
 	leave_folder(&perf_map);
 }
 
-/* An observer wrote what waited, and the heap was not told. Its next commit is no part of a
- * storm. Eight times: one commit of some would ask by chance. */
+/* An observer wrote the waiting names, and did not tell the heap. The next commit is no part of a
+ * storm. Eight rounds, since some commits would ask the sinks by chance. */
 TEST(perf_map_names_code_that_comes_long_after_a_storm)
 {
 	ch__late_names_come();
@@ -669,8 +669,8 @@ TEST(perf_map_names_code_that_comes_long_after_a_storm)
 	leave_folder(&perf_map);
 }
 
-/* Its heap is gone before, so that the child asks for no lock that the thread may hold. A wait of
- * two seconds for the thread would wake each ms. */
+/* The heap is gone before the fork, so the child asks for no lock that the thread may hold. A wait
+ * of two seconds for the thread would wake each ms. */
 TEST(child_that_ran_no_handler_of_fork_waits_at_its_exit_for_no_thread)
 {
 	enum { STORM = 500, WAKES = 500 };
@@ -695,7 +695,7 @@ static pthread_key_t key;
 static pthread_t main_thread;
 static _Atomic(bool) has_run, has_ended;
 
-/* Some time after its function has returned: only who joins it waits for that. */
+/* Runs some time after the thread's function has returned. Only a join waits so long. */
 static void note_end(void *unused)
 {
 	enum { LATE_US = 50000 };
@@ -704,7 +704,7 @@ static void note_end(void *unused)
 	atomic_store(&has_ended, true);
 }
 
-/* The thread that waits a little before it writes names is seen here. */
+/* A pretended clock. The names' thread waits a little before a write, and is noted then. */
 static uint64_t see_thread(uint64_t waited_ns)
 {
 	if (waited_ns && !pthread_equal(pthread_self(), main_thread)) {
@@ -715,7 +715,7 @@ static uint64_t see_thread(uint64_t waited_ns)
 	return now_ns();
 }
 
-/* The last destructor of the program, behind those of the library. */
+/* The last destructor of the program, behind the library's destructors. */
 __attribute__((destructor(101))) static void check_that_the_thread_has_ended(void)
 {
 	if (atomic_load(&has_run) && !atomic_load(&has_ended))

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
- * sizes.c: structs that begin with their size, given as a program with an older header gives them:
- * shorter, and behind them memory that is something else; and as one with a newer header does. And
- * structs that grow into spare words. */
+ * sizes.c: structs that begin with a size. A program with an older header gives a shorter struct,
+ * with foreign memory behind; a program with a newer header gives a longer struct. Then structs
+ * that grow into spare words. */
 #include "codeheap/look.h"
 #include "tests/support/heap_rig.h"
 
 enum { GARBAGE = 0xa5 };
 
-/* Bytes of a struct of an older header, whose last field is the one that is named. */
+/* The size of the struct in an older header, with `field` as the last field. */
 #define UP_TO(type, field) (offsetof(type, field) + sizeof(((type *)0)->field))
 
 static void check_untouched(const void *whole, size_t from, size_t bytes)
@@ -47,7 +47,7 @@ TEST(callbacks_of_an_older_header_end_where_it_ends)
 	struct rig rig = rig_create(&config, NULL, NULL);
 	struct ch_vm *vm;
 	CHECK_EQ(ch_vm_attach(rig.heap, &older, NULL, &vm), CH_OK);
-	/* Each of roots, block_freed, stop_world would be called at GARBAGE. */
+	/* If the size were ignored, roots, block_freed and stop_world would run at GARBAGE. */
 	struct ch_owner owner;
 	CHECK_EQ(ch_owner_create(vm, "older", (const void *)(uintptr_t)rig_fallback, NULL, &owner),
 		 CH_OK);

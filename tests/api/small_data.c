@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * small_data.c: constants and variables that share pages: what they cost, the access that each kind
- * has, and pages that are code's again. */
+ * small_data.c: constants and variables in shared pages: their cost, the access of each kind, and
+ * the return of pages to code. */
 #include "pages/inner.h"
 #include "pages/write.h"
 #include "tests/support/in_place_rig.h"
@@ -50,7 +50,7 @@ static uint32_t bytes_of(int i)
 	return i % 2 ? 8 : 16;
 }
 
-/* Each has its bytes and a head of 8. */
+/* Each constant or variable costs its bytes and a head of 8. */
 TEST(many_small_constants_cost_their_bytes)
 {
 	static struct ch_code codes[MANY];
@@ -70,7 +70,7 @@ TEST(many_small_constants_cost_their_bytes)
 		data_free(&rig, &codes[i]);
 	rig_collect(&rig, 2);
 	rig_check(&rig);
-	/* All of it is code's again: but for what this thread has open. */
+	/* All pages are for code again. The detach gives back the page that the thread has open. */
 	CHECK_EQ(ch_thread_detach(rig.heap), CH_OK);
 	CHECK_EQ(ch_thread_attach(rig.heap, NULL, NULL), CH_OK);
 	stats = rig_stats(&rig);
@@ -99,7 +99,7 @@ static void jump_to(void *at)
 	(void)code_call(at);
 }
 
-/* No moment at which a page may be written where it runs: neither kind ever runs. */
+/* No page is ever writable and executable: data of neither kind runs. */
 static void see_access(struct rig rig)
 {
 	for (int round = 0; round < 2; round++) {
@@ -127,7 +127,7 @@ static void see_access(struct rig rig)
 		data_free(&rig, &constant);
 		data_free(&rig, &variable);
 		rig_collect(&rig, 2);
-		/* Freed bytes are traps, to all who may read them. */
+		/* Freed bytes are traps. Under Valgrind the test may not read freed bytes. */
 		if (!ch__valgrind_runs())
 			CHECK(ch__arch_are_traps(constant.exec, 100) &&
 			      ch__arch_are_traps(variable.exec, 100));
@@ -140,7 +140,7 @@ TEST(small_data_has_the_access_of_its_kind)
 	see_access(rig_start(POOL));
 }
 
-/* Where an emulator runs, pages of code are mapped again behind each store. */
+/* Under an emulator pages of code are mapped again behind each store. */
 TEST(small_data_keeps_its_access_where_code_is_mapped_again)
 {
 	unsetenv("CODEHEAP_WX");
@@ -155,7 +155,7 @@ TEST(small_data_keeps_its_access_where_code_is_mapped_again)
 	(void)first, (void)second;
 }
 
-/* Where the memory that is written is another than that which is read. */
+/* On procmem the written memory is a private copy, not the memory of the readers. */
 TEST(small_constants_are_carried_over_to_where_they_are_read)
 {
 	skip_without_procmem();
@@ -176,7 +176,7 @@ TEST(small_constants_are_carried_over_to_where_they_are_read)
 	rig_end(&rig);
 }
 
-/* What is larger, and what is written where it lies, has pages of its own. */
+/* Large data, and data written in place, have pages of their own. */
 TEST(data_in_place_and_large_data_share_no_page)
 {
 	struct rig rig = rig_start(POOL);
@@ -200,7 +200,7 @@ TEST(data_in_place_and_large_data_share_no_page)
 	rig_end(&rig);
 }
 
-/* By size, kind and time at random, code among them; the check of the heap judges. */
+/* Random sizes, kinds and times, with code in between. The check of the heap judges. */
 TEST(small_data_and_code_come_and_go_at_random)
 {
 	enum { HELD = 400, TURNS = 20000 };

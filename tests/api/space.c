@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
- * space.c: the word that space came free: who hears it, when, how often, from which calls, and
- * what may be done there. */
+ * space.c: the callback space_free: which vms are told, when, how often and by which calls, and
+ * what the callback may do. */
 #include "tests/support/full_rig.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 
 struct hearer {
-	struct rig rig; /* of its own vm */
+	struct rig rig; /* the shared heap, with a vm of its own */
 	_Atomic(int) told;
 	bool compiles;
 	struct ch_owner owner;
@@ -24,7 +24,7 @@ static void hear(void *user)
 	atomic_fetch_add(&h->told, 1);
 	if (!h->compiles)
 		return;
-	/* No lock is held: it compiles, runs, invalidates and collects. */
+	/* No lock is held: the callback compiles, runs, invalidates and collects. */
 	h->owner = rig_owner(&h->rig, "made in the callback");
 	struct ch_block block = rig_block(h->owner, h->value);
 	CHECK_EQ(ch_owner_set_entry(h->owner, block), CH_OK);
@@ -71,7 +71,7 @@ TEST(each_waiting_vm_is_told_of_space_once_and_the_others_are_not)
 	struct hearer hearers[VMS];
 	struct ch_heap *heap = heap_of_hearers(hearers, VMS, 2);
 	struct filled f = fill_pool(&hearers[0].rig, 2, 60);
-	/* One failed open each, the first vm has several. */
+	/* The first vm has several failed opens, the second vm a single failed open. */
 	for (int i = 0; i < 5; i++)
 		CHECK_EQ(try_open(f.owners[0], 60, 0), CH_E_FULL);
 	struct ch_owner other = rig_owner(&hearers[1].rig, "of the second");
@@ -79,7 +79,7 @@ TEST(each_waiting_vm_is_told_of_space_once_and_the_others_are_not)
 	poll_here();
 	for (int i = 0; i < VMS; i++)
 		CHECK_EQ(hearers[i].told, 0);
-	/* A release, an invalidation and a failing open say nothing, though space came. */
+	/* A release and an invalidation tell nobody, though space came. */
 	for (uint32_t i = 1; i < f.count / 2; i++)
 		CHECK_EQ(ch_owner_release(f.owners[i], CH_RELEASE_NOT_RUNNING), CH_OK);
 	CHECK_EQ(ch_blocks_invalidate(&f.blocks[0], 1, NULL), CH_OK);
@@ -89,7 +89,7 @@ TEST(each_waiting_vm_is_told_of_space_once_and_the_others_are_not)
 		poll_here();
 	for (int i = 0; i < VMS; i++)
 		CHECK_EQ(hearers[i].told, i < WAITING);
-	/* What the word was of is there. */
+	/* The promised space is there. */
 	CHECK_EQ(try_open(other, 60, 0), CH_OK);
 	CHECK_EQ(try_open(f.owners[0], 60, 0), CH_OK);
 	forget(&f);
@@ -121,7 +121,7 @@ TEST(space_free_holds_no_lock_and_may_compile_and_collect)
 	}
 }
 
-/* The first open that failed looked before some room came, a later and larger one looked after. */
+/* An open failed, then some room came, then a larger open failed. space_free still comes. */
 TEST(word_of_space_for_a_small_block_is_not_lost_to_a_large_one)
 {
 	struct hearer h;
@@ -138,8 +138,8 @@ TEST(word_of_space_for_a_small_block_is_not_lost_to_a_large_one)
 	end_hearers(&h, 1, heap);
 }
 
-/* Room that comes without a death: what a commit does not use, and an empty page of a thread that
- * leaves. */
+/* Room comes without a death: by the unused bytes of a commit, and by the empty page of a leaving
+ * thread. */
 TEST(room_that_a_commit_gives_back_is_told)
 {
 	struct hearer h;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * spots.c: what an address of code says: the VM's words of the block and of a call in it, from
- * anywhere, a signal handler and a collector's callbacks included. */
+ * spots.c: ch_code_at gives the VM's words of a block and of a call in the block, by an address of
+ * code. Signal handlers and callbacks of a collector may call ch_code_at, too. */
 #include "tests/support/heap_rig.h"
 #include "tests/support/stage_code.h"
 
@@ -26,7 +26,7 @@ static bool is_code(const struct ch_heap *heap, const void *pc)
 	return is_found;
 }
 
-/* Two calls with a word each, and one with none. */
+/* Two calls with a word each, and a place without a word. */
 struct calls {
 	struct emitter e;
 	struct ch_owner owner;
@@ -62,7 +62,7 @@ static void check_site(const struct ch_heap *heap, const struct calls *c, int ca
 	CHECK_EQ(spot.has_site, call < CALLS);
 	CHECK(spot.site_user == (call < CALLS ? (const void *)&c->words[call] : NULL));
 	CHECK_EQ(spot.offset, (const uint8_t *)c->returns[call] - c->e.code.exec);
-	/* The same address, of an instruction. */
+	/* As an instruction's address the same address has no site. */
 	CHECK(!spot_at(heap, c->returns[call], false).has_site);
 }
 
@@ -89,7 +89,7 @@ TEST(address_says_the_words_of_its_block_and_where_in_it_it_is)
 		CHECK_EQ(spot.state, CH_BLOCK_LIVE);
 		CHECK(!spot.has_site && !spot.site_user);
 	}
-	/* The last byte of a part, and what returns behind it. */
+	/* The address behind a part is no code, but as a return address belongs to the part. */
 	CHECK(!is_code(rig.heap, info.cold_exec + info.cold_bytes));
 	CHECK_EQ(spot_at(rig.heap, info.cold_exec + info.cold_bytes, true).offset, info.cold_bytes);
 	rig_end(&rig);
@@ -104,7 +104,7 @@ TEST(return_address_behind_a_call_has_the_word_of_its_branch)
 	CHECK_EQ(emit_commit(&c.e), CH_OK);
 	check_site(rig.heap, &c, 0);
 	CHECK(!spot_at(rig.heap, c.returns[1], true).has_site);
-	/* LIVE by now. */
+	/* The block is LIVE. */
 	emit_attach(&c.e, c.site[1], CH_CALL, &c.words[1]);
 	for (int i = 0; i <= CALLS; i++)
 		check_site(rig.heap, &c, i);
@@ -112,7 +112,7 @@ TEST(return_address_behind_a_call_has_the_word_of_its_branch)
 	rig_end(&rig);
 }
 
-/* Two points, and a call before the second one. */
+/* Two points with a word each, then a call with a third point behind. */
 TEST(return_address_behind_a_call_has_the_word_of_its_point)
 {
 	struct rig rig = rig_start(1 << 20);
@@ -269,9 +269,9 @@ TEST(spot_of_an_older_header_is_filled_as_far_as_it_goes)
 	rig_end(&rig);
 }
 
-/* --- from where a VM asks --- */
+/* --- questions from handlers and callbacks --- */
 
-/* A caller, whose call is linked to a block that calls C. */
+/* The caller's call is linked to a block that calls C. */
 static struct stack {
 	struct rig rig;
 	struct calls calls;
@@ -304,7 +304,7 @@ static void handle(int signal)
 	find_call(&stack.in_handler);
 }
 
-/* Each frame of code says whose it is, and the call in which it waits. */
+/* The caller's frame gives the caller's block and the word of the waiting call. */
 static void look_at_stack(void)
 {
 	const void *pcs[16];
@@ -355,7 +355,7 @@ TEST(running_call_says_its_word_to_a_handler_and_while_it_is_marked)
 	build_stack();
 	code_call_owner(stack.calls.owner);
 	CHECK(stack.in_handler && stack.in_ref && stack.in_roots);
-	/* It is asked for no more. */
+	/* From here on nobody asks for the address. */
 	CHECK_EQ(ch_owner_release(stack.calls.owner, CH_RELEASE_COLLECT), CH_OK);
 	CHECK_EQ(ch_vm_detach(stack.rig.vm), CH_OK);
 	CHECK_EQ(ch_heap_destroy(stack.rig.heap), CH_OK);

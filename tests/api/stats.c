@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * stats.c: counts and bytes by kind equal a model under random operations, per heap and per
- * owner; the JSON is well-formed and says what the struct says. */
+ * stats.c: counts and bytes by kind equal a model under random operations, per heap and per owner.
+ * Then threads that left, the peak, strings, and the times of cycles. */
 #include "codeheap/graph/block.h"
 #include "codeheap/graph/block_parts.h"
 #include "tests/support/heap_rig.h"
@@ -157,7 +157,7 @@ static void compare(void)
 	CHECK_EQ(stats.stub_bytes_now, branches * ch__stub_bytes(rig.heap));
 	CHECK_EQ(stats.branches_now, branches);
 	CHECK_EQ(stats.branches_linked - stats.branches_unlinked, linked);
-	/* A block that had incoming branches keeps its owner until a core sync has passed. */
+	/* A block with incoming branches keeps its owner until a core sync has passed. */
 	CHECK(stats.owners_now >= model.owners);
 	CHECK_EQ(stats.blocks_opened, model.opened);
 	CHECK_EQ(stats.blocks_committed, model.committed);
@@ -213,7 +213,7 @@ TEST(the_peak_of_code_bytes_is_seen_without_asking)
 	for (int i = 0; i < 2000; i++)
 		rig_block(owner, 1);
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
-	/* Within what one thread opens between two reports. */
+	/* The peak may lack the bytes that a thread opens between two reports. */
 	CHECK(rig_stats(&rig).code_bytes_peak + 16384 >= 2000 * 16);
 	rig_end(&rig);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * stats_file.c: the statistics file says what ch_heap_stats says, is never seen torn, lies
- * where it was asked for and nowhere else; no disk, file or fork harms the VM that writes it. */
+ * stats_file.c: the statistics file says the same as ch_heap_stats, is never seen torn, and lies at
+ * the requested path only. No disk, file or fork harms the VM. */
 #define _GNU_SOURCE
 #include "codeheap/base/heap.h"
 #include "codeheap/base/park.h"
@@ -59,7 +59,7 @@ static struct rig start_with(size_t pool_bytes, const char *pattern)
 	return rig_create(&config, NULL, NULL);
 }
 
-/* Those of the library; a sanitizer has some of its own. */
+/* The library's threads only; a sanitizer has threads, too. */
 static unsigned writing_threads(void)
 {
 	unsigned count = 0;
@@ -77,21 +77,21 @@ static unsigned writing_threads(void)
 	return count;
 }
 
-/* The kernel may know a thread a little longer than who joined it. */
+/* The kernel may know a thread for a moment after the join. */
 static void expect_no_writing_threads(void)
 {
 	while (writing_threads())
 		usleep(1000);
 }
 
-/* A write is never to be waited for: between two of them the thread would sleep a hundred times as
- * long as a busy machine lets it wait. */
+/* Makes the thread write without a pause, so no case waits for a write. Otherwise a pause is at
+ * least a hundred times the work of a write, which takes long on a busy machine. */
 static void hurry(struct ch_heap *heap)
 {
 	atomic_store(ch__stats_file_period(heap), 0);
 }
 
-/* --- what it says --- */
+/* --- contents --- */
 
 static void check_sums(const struct stats_image *image, uint64_t code_bytes, uint64_t page_bytes)
 {
@@ -200,7 +200,7 @@ TEST(kinds_of_owners_are_bounded)
 	struct stats_image *image = stats_read(path, 3);
 	stats_section(image, CH__STATS_OWNER_KINDS, &section);
 	CHECK_EQ(section.count, 32);
-	CHECK_EQ(section.left_out, 0); /* the others are one kind */
+	CHECK_EQ(section.left_out, 0); /* the rest is one kind */
 	(void)stats_section(image, CH__STATS_SAMPLES, &section);
 	CHECK_EQ(section.left_out, 0);
 	CHECK_EQ(stats_kind(image, CH__STATS_OWNER_KINDS, "other")->live_blocks, 60 - 31 + 1);
@@ -211,7 +211,7 @@ TEST(kinds_of_owners_are_bounded)
 	remove_folder();
 }
 
-/* A block of several pages, data, and pages that are given back. */
+/* A block of several pages, code in place, and data in place. */
 TEST(spans_and_data_are_listed_once)
 {
 	struct rig rig = start_with(16 << 20, in_folder("file"));
@@ -243,7 +243,7 @@ TEST(spans_and_data_are_listed_once)
 	remove_folder();
 }
 
-/* More parts than there is room for: those of some pages are all there, those of the others not. */
+/* With more parts than room, the parts of a page are all there or all left out. */
 TEST(parts_are_those_of_whole_pages)
 {
 	enum { BLOCKS = 30000 };
@@ -265,7 +265,7 @@ TEST(parts_are_those_of_whole_pages)
 				bytes += part[p].bytes_kind & ((1u << CH__STATS_PART_SHIFT) - 1);
 		if (bytes)
 			CHECK_EQ(bytes, page[i].hot_bytes);
-		CHECK(!bytes || whole == i); /* they are the first ones */
+		CHECK(!bytes || whole == i); /* the first pages are listed */
 		whole += bytes > 0;
 		blocks += page[i].blocks;
 	}
@@ -333,7 +333,7 @@ TEST(readers_see_whole_states_of_a_heap_at_work)
 	hurry(rig.heap);
 	CHECK_EQ(pthread_create(&reader, NULL, read_on, &reads), 0);
 	struct ch_owner owner = rig_owner(&rig, "scm::storm");
-	/* A busy machine has its readers later. */
+	/* On a busy machine the reader comes late. */
 	while (now_ns() - start < UINT64_C(1000000) * storm_ms() || atomic_load(&reads) <= 100) {
 		for (int i = 0; i < 300; i++)
 			rig_block(owner, 7);
@@ -348,7 +348,7 @@ TEST(readers_see_whole_states_of_a_heap_at_work)
 	remove_folder();
 }
 
-/* --- its name, its end --- */
+/* --- name and end of the file --- */
 
 TEST(file_is_marked_as_ended_and_stays)
 {
@@ -362,7 +362,7 @@ TEST(file_is_marked_as_ended_and_stays)
 	CHECK(ch_sink_status(second.heap, CH_SINK_STATS_FILE, &where, &failed));
 	CHECK_STR(where, number);
 	CHECK_EQ(failed, 0);
-	free(stats_read(first, 1)); /* a thread has its name before it writes */
+	free(stats_read(first, 1)); /* a thread has a name before the first write */
 	free(stats_read(number, 1));
 	CHECK_EQ(writing_threads(), 2);
 	rig_block(rig_owner(&rig, "scm::x"), 1);
@@ -386,11 +386,11 @@ static void wait_for(pid_t pid)
 	CHECK_EQ(waitpid(pid, &status, 0), pid);
 }
 
-/* Where the time stands still a process waits for its last word for as long as it takes. */
+/* With a clock that stands still, an exit waits for the last write without a limit. */
 static uint64_t stand_still(uint64_t waited_ns)
 {
 	usleep(waited_ns ? 1000 : 0);
-	return UINT64_C(3600000000000); /* behind all that is waited for */
+	return UINT64_C(3600000000000); /* later than all limits */
 }
 
 TEST(file_of_a_process_that_exits_has_ended_and_of_one_that_is_killed_has_no_writer)
@@ -469,7 +469,7 @@ TEST(heap_without_a_file_has_no_thread)
 	CHECK_STR(where, "");
 	CHECK_EQ(ch_sink_set(rig.heap, CH_SINK_STATS_FILE), CH_E_ARG);
 	rig_end(&rig);
-	setenv("CODEHEAP_STATS", "", 1); /* none, whatever the VM says */
+	setenv("CODEHEAP_STATS", "", 1); /* no file, whatever the VM asks for */
 	struct ch_config config = rig_config(1 << 20);
 	config.stats_file = in_folder("file");
 	rig = rig_create(&config, NULL, NULL);
@@ -497,7 +497,7 @@ TEST(heaps_come_and_go_with_their_files)
 	remove_folder();
 }
 
-/* --- what may lie at its name --- */
+/* --- things found at the name --- */
 
 static void expect_refusal(const char *pattern, int error)
 {
@@ -510,7 +510,7 @@ static void expect_refusal(const char *pattern, int error)
 	CHECK_EQ(ch_heap_create(&config, &heap), CH_E_OS);
 	CHECK_EQ(errno, error);
 	CHECK_EQ((uintptr_t)heap, 0);
-	/* A wish from outside is no reason to have no heap. */
+	/* A refused wish of the environment is no reason to have no heap. */
 	setenv("CODEHEAP_STATS", pattern, 1);
 	CHECK_EQ(ch_heap_create(&config, &heap), CH_OK);
 	CHECK(!ch_sink_status(heap, CH_SINK_STATS_FILE, NULL, &failed));
@@ -542,7 +542,7 @@ TEST(file_takes_no_bait)
 	remove_folder();
 }
 
-/* A program that a VM starts has its environment, and so the same name. */
+/* A program started by a VM inherits the environment, and so the name of the file. */
 TEST(file_of_a_living_process_is_not_taken_away)
 {
 	struct rig rig = start_with(1 << 20, in_folder("file"));
@@ -564,13 +564,13 @@ TEST(file_of_a_living_process_is_not_taken_away)
 	CHECK_EQ(image->head.process, getpid());
 	free(image);
 	rig_end(&rig);
-	/* Nobody writes it any more. */
+	/* The file has no writer any more. */
 	rig = start_with(1 << 20, path);
 	rig_end(&rig);
 	remove_folder();
 }
 
-/* Run by the case above; by itself it has no such name. */
+/* Run by the case above. Without CODEHEAP_STATS the helper does nothing. */
 TEST(refused_by_its_writer_helper)
 {
 	if (!getenv("CODEHEAP_STATS"))
@@ -616,7 +616,7 @@ TEST(file_that_somebody_removes_is_off)
 	hurry(rig.heap);
 	snprintf(moved, sizeof moved, "%s/moved", folder);
 	CHECK_EQ(rename(path, moved), 0);
-	free(stats_read(moved, 3)); /* it has a name yet */
+	free(stats_read(moved, 3)); /* the file still has a name */
 	CHECK(ch_sink_status(rig.heap, CH_SINK_STATS_FILE, NULL, NULL));
 	CHECK_EQ(unlink(moved), 0);
 	wait_until_off(rig.heap, ENOENT);
@@ -652,7 +652,7 @@ static void fail_each_call_of_creation(bool is_asked_by_vm)
 		enum ch_status status = ch_heap_create(&config, &heap);
 		is_through = ch__os_failable_calls() < nth;
 		ch__os_fail_at(0, false);
-		if (status == CH_OK) { /* or a write failed, in the other thread */
+		if (status == CH_OK) { /* perhaps a write failed, in the writing thread */
 			if (!ch_sink_status(heap, CH_SINK_STATS_FILE, NULL, &failed)) {
 				CHECK(failed != 0);
 				told++;
@@ -709,7 +709,7 @@ TEST(child_of_fork_never_writes_to_its_parents_file)
 	free(image);
 	CHECK_EQ(files_in_folder(false), 1);
 	rig_end(&rig);
-	/* The child lives, and has nothing of it once it runs at all. */
+	/* The child still lives, and holds nothing of the file once the child has begun to run. */
 	while (stats_has_writer(path))
 		usleep(1000);
 	close(ends[1]);
@@ -753,7 +753,7 @@ TEST(child_of_fork_makes_a_file_of_its_own_when_it_works)
 	remove_folder();
 }
 
-/* --- beside others --- */
+/* --- beside working threads --- */
 
 static void *churn(void *arg)
 {

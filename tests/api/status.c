@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * status.c: each documented status of each public function, and that a call which fails
- * changes nothing: statistics before and after are equal, and the heap check is clean. */
+ * status.c: each documented status of each public function. A call that fails changes nothing:
+ * statistics before and after are equal, and the heap check is clean. */
 #include "os/os.h"
 #include "tests/support/heap_rig.h"
 
@@ -23,7 +23,7 @@ static void expect_unchanged(int line)
 	rig_check(&rig);
 }
 
-/* The call returns the status, and nothing has changed. */
+/* Checks that the call returns the status and changes nothing. */
 #define FAILS(call, status)                       \
 	do {                                      \
 		before = rig_stats(&rig);         \
@@ -154,7 +154,7 @@ TEST(vm_thread_fiber_calls_give_each_status)
 	CHECK_EQ(ch_thread_detach(rig.heap), CH_OK);
 	FAILS(ch_thread_detach(rig.heap), CH_E_THREAD);
 	FAILS(ch_thread_attach(rig.heap, stack + 8, stack), CH_E_ARG);
-	ch_thread_park(); /* no effect in a thread that is not attached */
+	ch_thread_park(); /* no effect in an unattached thread */
 	ch_thread_unpark();
 	ch_thread_poll();
 	CHECK_EQ(ch_thread_attach(rig.heap, NULL, NULL), CH_OK);
@@ -303,7 +303,7 @@ TEST(block_open_gives_each_status)
 	FAILS(try_open(o), CH_E_ARG);
 	o = ok, o.hot_bytes = UINT32_MAX;
 	FAILS(try_open(o), CH_E_ARG);
-	/* What never fits is no want of room. */
+	/* A size that never fits is CH_E_ARG, not a lack of room. */
 	o = ok, o.hot_bytes = (uint32_t)rig_stats(&rig).pool_bytes;
 	FAILS(try_open(o), CH_E_ARG);
 	o.flags = CH_OPEN_IN_PLACE | CH_OPEN_MAY_COLLECT;
@@ -507,7 +507,7 @@ TEST(branch_link_gives_each_status)
 	struct ch_branch jmp = emit_attach(&e, emit_site_jmp(&e), CH_JMP, NULL);
 	struct ch_branch lea = emit_attach(&e, emit_site_lea(&e), CH_LEA, NULL);
 	struct ch_block target = rig_block(owner, 9), none = {0}, stale = {target.bits + 2};
-	FAILS(ch_branch_link(jmp, target), CH_E_STATE); /* its block is OPEN */
+	FAILS(ch_branch_link(jmp, target), CH_E_STATE); /* the branch's block is OPEN */
 	CHECK_EQ(emit_commit(&e), CH_OK);
 	FAILS(ch_branch_link((struct ch_branch){0}, target), CH_E_STALE);
 	FAILS(ch_branch_link(jmp, stale), CH_E_STALE);
@@ -560,7 +560,7 @@ TEST(attachments_give_each_status)
 	FAILS(ch_patch_point_attach(e.code.block, end, at, NULL), CH_E_ARG);
 	FAILS(ch_patch_point_attach(e.code.block, at, (const void *)((uintptr_t)1 << 62), NULL),
 	      CH_E_REACH);
-	/* Near, and before the pool, which begins at a multiple of 1 MiB and is no larger. */
+	/* Near the pool, and before it: a pool of 1 MiB begins at a multiple of 1 MiB. */
 	CHECK_EQ(rig_stats(&rig).pool_bytes, 1 << 20);
 	uintptr_t pool = (uintptr_t)at & ~(uintptr_t)((1 << 20) - 1);
 	FAILS(ch_patch_point_attach(e.code.block, at, (const void *)(pool - 64), NULL), CH_E_REACH);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * storm.c: four threads create, link, run, invalidate, release, discard and collect, stopped by
- * polls, by parks, or by a signal. The oracle: code answers with its owner's number, or with the
- * fallback's, or through an exit with the number marked; nothing else. Every call into code
- * returns. */
+ * polls, by parks, or by a signal. The oracle: code answers with the owner's number or the
+ * fallback's, or through an exit with the number marked, and with nothing else. Every call into
+ * code returns. */
 #include "arch/base.h"
 #include "tests/support/heap_rig.h"
 
@@ -46,8 +46,8 @@ static enum ch_status finish(struct emitter *e, struct ch_owner owner, bool set)
 	return status;
 }
 
-/* A framed block that calls C, in which anything may happen, and leaves by an exit when it was
- * invalidated meanwhile. */
+/* A framed block that calls in_code, where anything may happen. If the block is invalidated
+ * meanwhile, the call returns to an exit. */
 static enum ch_status make_caller(struct ch_owner owner, uint32_t number)
 {
 	struct ch_open open = {.owner = owner, .hot_bytes = 64, .cold_bytes = 16,
@@ -69,7 +69,7 @@ static enum ch_status make_caller(struct ch_owner owner, uint32_t number)
 	return finish(&e, owner, true);
 }
 
-/* A block that goes on through a branch, which is compiled when it is hit. */
+/* A block that goes on through a branch. The first hit compiles the branch's target. */
 static enum ch_status make_lazy(struct ch_owner owner, uint32_t number)
 {
 	struct ch_open open = {.owner = owner, .hot_bytes = 32, .branch_room = 1};
@@ -118,7 +118,7 @@ static void freed(void *user, void *block_user)
 	atomic_fetch_add(&notices, 1);
 }
 
-/* --- what the threads do --- */
+/* --- actions of the threads --- */
 
 static bool is_expected(enum ch_status status)
 {
@@ -147,7 +147,7 @@ static void run(uint64_t slot)
 	if (!cell)
 		return;
 	const void *entry = __atomic_load_n(cell, __ATOMIC_ACQUIRE);
-	/* The cell's record may have gone to another owner since it was looked up. */
+	/* The cell's record may have gone to another owner since the lookup. */
 	if (ch_owner_cell(owner) != cell)
 		return;
 	atomic_fetch_add(&calls, 1);
@@ -190,7 +190,7 @@ static void private_owner(void)
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
 }
 
-/* ThreadSanitizer holds the signal back from a thread that waits for one that it stopped. */
+/* ThreadSanitizer holds the signal back from a thread that waits for a stopped thread. */
 static bool may_be_busy(void)
 {
 	return CH_TSAN && mode == BY_SIGNAL;
@@ -247,7 +247,7 @@ static bool enough_happened(void)
 	return atomic_load(&calls) > 100 && atomic_load(&exits) > 0 && atomic_load(&hits) > 0;
 }
 
-/* As long as storms are, and longer where a loaded machine or a sanitizer makes them slow. */
+/* Waits for storm_ms(), and longer if a loaded machine or a sanitizer slows the storm. */
 static void wait_for_enough(void)
 {
 	usleep(storm_ms() * 1000);

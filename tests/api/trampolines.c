@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * trampolines.c: trampolines as a VM uses them: what they pass on, how they are entered, named,
- * found, stepped through, kept while they run, collected, trapped and made again; by thousands, in
- * a full pool, and beside threads that unwind. */
+ * trampolines.c: trampolines as a VM uses them: the values passed on; entering, naming, finding,
+ * stepping through, staying while a call runs, collection, traps, making again; by thousands, in a
+ * full pool, and beside threads that unwind. */
 #define _GNU_SOURCE
 #include "tests/support/heap_rig.h"
 #include "tests/support/template_probe.h"
@@ -29,7 +29,7 @@ static struct ch_block make(struct ch_owner owner, enum ch_trampoline kind, cons
 	return block;
 }
 
-/* Its payload, from the register that it comes in. */
+/* The trampoline's payload, from the register for payloads. */
 static uint64_t payload_of(void)
 {
 	uint64_t payload;
@@ -47,7 +47,7 @@ static uint64_t call_owner(struct ch_owner owner)
 	return call(*ch_owner_cell(owner));
 }
 
-/* --- what passes --- */
+/* --- values passed on --- */
 
 TEST(trampoline_passes_everything_on)
 {
@@ -69,7 +69,7 @@ TEST(trampoline_unwinds_at_every_instruction)
 {
 	struct rig rig = rig_start(0);
 	static const unsigned instructions[2] = {PROBE_FRAMED_STEPS, PROBE_TAIL_STEPS};
-	/* Ordinary code beside them, in chunks of its own. */
+	/* Ordinary code lies in chunks of its own. */
 	struct ch_owner other = rig_owner(&rig, "other");
 	struct ch_info ordinary = rig_info(rig_block(other, 5));
 	for (int kind = 0; kind < 2; kind++) {
@@ -78,7 +78,7 @@ TEST(trampoline_unwinds_at_every_instruction)
 			struct ch_info info = rig_info(
 				make(owner, (enum ch_trampoline)kind, (void *)probe_target, 1));
 			probe_fill(9);
-			/* The literals are the last 16 bytes of the block's used ones. */
+			/* The literals are the last 16 used bytes of the block. */
 			probe_step(info.entry, PROBE_CODE_BYTES, kind == CH_TRAMPOLINE_FRAMED);
 			CHECK_EQ(probe_steps.steps, instructions[kind]);
 			CHECK(probe_steps.target_steps >= PROBE_TARGET_STEPS);
@@ -137,7 +137,7 @@ TEST(trampoline_refuses_what_it_must)
 	CHECK_EQ(ch_trampoline_make(owner, CH_TRAMPOLINE_TAIL, target, 0, NULL, NULL, &block),
 		 CH_OK);
 	CHECK_EQ(ch_thread_attach(rig.heap, NULL, NULL), CH_OK);
-	/* Pages of slots are not for blocks of another size. */
+	/* Pages of slots take no blocks of another size. */
 	struct ch_open open = {.size = sizeof open, .owner = owner, .hot_bytes = 8, .frame = 16};
 	struct ch_code code;
 	CHECK_EQ(ch_block_open(&open, &code), CH_E_ARG);
@@ -224,11 +224,11 @@ TEST(released_trampoline_is_withdrawn_and_poisoned)
 		rig_apart(&rig, make_entry, &d);
 		CHECK(is_unwindable(~d.hidden) && is_unwindable(~d.hidden + 20));
 		rig_collect(&rig, 4);
-		CHECK(d.freed == 0 && rig_is_there(d.block)); /* its owner lives */
+		CHECK(d.freed == 0 && rig_is_there(d.block)); /* the owner lives */
 		CHECK_EQ(ch_owner_release(d.owner,
 					  how ? CH_RELEASE_NOT_RUNNING : CH_RELEASE_COLLECT),
 			 CH_OK);
-		rig_collect(&rig, 2); /* the second goes through the quarantine */
+		rig_collect(&rig, 2); /* the second cycle passes the quarantine */
 		ch_thread_poll();
 		CHECK_EQ(d.freed, 1);
 		CHECK(!rig_is_there(d.block));
@@ -243,7 +243,7 @@ TEST(released_trampoline_is_withdrawn_and_poisoned)
 	}
 }
 
-/* The slot beside one that died stays known, and the place serves again. */
+/* The unwinder knows the neighbours of a dead slot, and the neighbours run. */
 TEST(freed_slot_serves_again_and_its_neighbours_stay)
 {
 	enum { COUNT = 9 };
@@ -270,7 +270,7 @@ TEST(freed_slot_serves_again_and_its_neighbours_stay)
 	rig_end(&rig);
 }
 
-/* --- death while it runs --- */
+/* --- death while running --- */
 
 struct inside {
 	const struct rig *rig;
@@ -279,7 +279,7 @@ struct inside {
 	bool was_there;
 };
 
-/* A VM that drops a procedure, and all code with it, from inside the procedure's own trampoline. */
+/* The VM drops a procedure, and all code, from inside the procedure's own trampoline. */
 static uint64_t drop_from_inside(void)
 {
 	struct inside *inside = (struct inside *)(uintptr_t)payload_of();
@@ -386,7 +386,7 @@ static void fill(const struct rig *rig, void *arg)
 	}
 }
 
-/* Room for slots is room for other code again; the thread ends, and gives its page back. */
+/* Room of slots is room for other code again. The thread ends, and gives its page back. */
 static void use_ordinary(const struct rig *rig, void *arg)
 {
 	(void)arg;
@@ -394,7 +394,7 @@ static void use_ordinary(const struct rig *rig, void *arg)
 	CHECK_EQ(ch_owner_set_entry(owner, rig_block(owner, 8)), CH_OK);
 	CHECK_EQ(code_call_owner(owner), 8);
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
-	/* From the same thread, whose empty page would keep a chunk. */
+	/* Slots by the same thread. An empty page of the thread would keep a chunk. */
 	owner = rig_owner(rig, "slot");
 	for (int i = 0; i < 100; i++)
 		make(owner, CH_TRAMPOLINE_TAIL, (void *)answer_payload, 1);
@@ -423,8 +423,8 @@ TEST(full_pool_says_so_and_serves_again)
 	rig_end(&rig);
 }
 
-/* In a pool of one chunk, which is of one kind at a time: an empty page that the thread still has
- * open gives way. */
+/* A pool of one chunk has one kind at a time. An empty page gives way, even while the thread has
+ * the page open. */
 TEST(slots_and_other_code_take_turns_in_one_chunk)
 {
 	struct rig rig = rig_start(1 << 20);
@@ -457,7 +457,7 @@ struct storm {
 	const void *entry;
 };
 
-/* False: the pool is full of what waits for a collection. */
+/* Returns false if the pool is full of blocks that wait for a collection. */
 static bool make_and_call(const struct rig *rig, unsigned number, struct ch_owner *owner)
 {
 	struct ch_block block;
@@ -468,7 +468,7 @@ static bool make_and_call(const struct rig *rig, unsigned number, struct ch_owne
 	if (status == CH_E_FULL)
 		return false;
 	CHECK_EQ(status, CH_OK);
-	/* Newborn for longer than two cycles, where another thread collects. */
+	/* Another thread collects, so the newborn block may be dead already. */
 	if (ch_owner_set_entry(*owner, block) == CH_OK)
 		CHECK_EQ(call_owner(*owner), number);
 	return true;
@@ -505,7 +505,7 @@ static _Unwind_Reason_Code count_frame(struct _Unwind_Context *context, void *ar
 {
 	unsigned *seen = arg;
 	uintptr_t ip = _Unwind_GetIP(context);
-	/* The caller of the trampoline lies behind it. */
+	/* The next frame is the caller of the trampoline. */
 	if (*seen == 1) {
 		*seen = 2;
 		return _URC_END_OF_STACK;
@@ -536,7 +536,7 @@ TEST(unwinder_passes_one_trampoline_while_others_come_and_go)
 	for (int i = 0; i < 2; i++)
 		CHECK_EQ(pthread_create(&threads[i], NULL, make_and_release, &storm), 0);
 	uint64_t end = now_ns() + storm_ms() * UINT64_C(1000000), cycles = 0;
-	/* On a busy machine until something has happened. */
+	/* On a busy machine the loop goes on until enough has happened. */
 	while (now_ns() < end || atomic_load(&storm.made) < 200 || cycles < 8) {
 		for (int i = 0; i < 200; i++)
 			if (call(storm.entry) != 2)
@@ -569,7 +569,7 @@ static void use_after_fork(void *arg)
 	rig_check(rig);
 }
 
-/* Parent and child each have their own from there on. */
+/* From the fork on, parent and child have trampolines of their own. */
 TEST(trampolines_go_on_in_the_child_of_a_fork)
 {
 	struct rig rig = rig_start(0);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * unasked.c: code that ch_code_free leaves to a collection is collected where nobody would make
- * one: by the thread that makes code, or polls; and by no thread where a vm is asked for it. */
+ * unasked.c: ch_code_free may leave code to a collection. If no vm is asked to collect, a thread
+ * that makes code or polls collects. If a vm is asked, no such thread collects. */
 #include "tests/support/heap_rig.h"
 
 #include <pthread.h>
@@ -25,7 +25,7 @@ static struct ch_stats stats_of(struct ch_heap *heap)
 	return stats;
 }
 
-/* Called, and given to the collector; `size` bytes of which the first return 7. */
+/* Makes code of `size` bytes, calls the code, and frees the code. The first bytes return 7. */
 static enum ch_status make_and_free(struct ch_heap *heap, uint8_t *bytes, uint32_t size,
 				    enum ch_release how)
 {
@@ -61,8 +61,8 @@ TEST(code_that_is_freed_to_a_collection_does_not_pile_up)
 	CHECK_EQ(ch_heap_destroy(heap), CH_OK);
 }
 
-/* The least pool; and what fills most of it each time, of which the estimate of dead bytes says
- * too little to wish for a collection before the open that fails. */
+/* The smallest pool. Then blocks that fill most of the pool: the estimate of dead bytes is too low
+ * to ask for a collection before an open fails. */
 TEST(code_that_is_freed_to_a_collection_fills_no_pool)
 {
 	static uint8_t large[700 << 10];
@@ -86,7 +86,7 @@ TEST(code_that_is_freed_at_once_or_never_makes_no_collection)
 	CHECK_EQ(ch_heap_destroy(heap), CH_OK);
 }
 
-/* What is freed at last, with no code made behind it. */
+/* The code is freed at the end, and no code is made behind. */
 TEST(a_poll_makes_the_collection_that_no_vm_is_asked_for)
 {
 	enum { COUNT = 5000 };
@@ -125,7 +125,7 @@ TEST(a_vm_that_is_asked_collects_itself)
 	CHECK(asked > 0);
 	CHECK_EQ(stats_of(heap).cycles, 0);
 	CHECK_EQ(ch_vm_detach(vm), CH_OK);
-	/* From here on nobody is. */
+	/* From here on no vm is asked. */
 	loop(heap, 1, CH_RELEASE_COLLECT);
 	CHECK_EQ(stats_of(heap).cycles, 1);
 	CHECK_EQ(ch_heap_destroy(heap), CH_OK);
@@ -164,7 +164,7 @@ static void *run_without_a_poll(void *arg)
 	return NULL;
 }
 
-/* Each try that is in vain doubles the distance to the next one, up to 64 times. */
+/* Each failed try doubles the distance to the next try, up to 64 times. */
 TEST(tries_are_few_beside_a_thread_that_does_not_stop)
 {
 	struct runner r = {.heap = heap_alone(POOL)};

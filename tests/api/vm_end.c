@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT
- * vm_end.c: what a VM is told of its blocks as it detaches: each that it has, once, if it asked;
- * whatever the callback does, and whatever dies meanwhile. */
+ * vm_end.c: a VM that detaches is told of each of its blocks once, if the VM asked, whatever the
+ * callback does, and whatever dies meanwhile. */
 #include "codeheap/base/thread.h"
 #include "tests/support/heap_rig.h"
 
-enum { BLOCKS = 200 }; /* more than are told at once */
+enum { BLOCKS = 200 }; /* more than a batch */
 
 static struct rig rig;
 static struct ch_vm *ending;
 static unsigned told[BLOCKS + 1];
 static bool collects, is_ending;
 
-/* The user word of a block is its number. */
+/* A block's user word is the block's number. */
 static void note_freed(void *vm_user, void *block_user)
 {
 	uintptr_t number = (uintptr_t)block_user;
@@ -60,8 +60,8 @@ static void check_told(unsigned from, unsigned to, unsigned times)
 			FAIL("block %u was told %u times, not %u", i, told[i], times);
 }
 
-/* Kept ones, an immortal one, one whose notice waits, one that was told before, one that is dead to
- * a cycle that comes meanwhile; and one that is OPEN, which never was. */
+/* Ordinary blocks, an immortal block, a block with a waiting notice, a block told before, blocks
+ * found dead by a cycle meanwhile; and an OPEN block, of which nobody is told. */
 static void end_with_blocks_of_all_kinds(void)
 {
 	struct ch_owner owner = own(ending), released = own(ending), early = own(ending);
@@ -124,7 +124,7 @@ TEST(blocks_of_a_vm_that_detaches_are_not_told_unasked)
 	check_told(2, BLOCKS, 0);
 }
 
-/* The words of so many blocks are on the stack of the call at once. */
+/* The call gathers the words of AT_ONCE blocks on its stack at a time. */
 static void count_gathered(void *vm_user, void *block_user)
 {
 	enum { AT_ONCE = 64 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * why.c: the sentence beside a status: it names the field and its range, the environment variable,
- * each backend that was tried, the thread that did not stop; it is the calling thread's own. */
+ * why.c: the sentence beside a status names the field and the range, the environment variable, each
+ * backend tried, or the thread that did not stop. Each thread has its own sentence. */
 #define _GNU_SOURCE
 #include "os/os.h"
 #include "tests/support/heap_rig.h"
@@ -15,7 +15,7 @@
 
 enum { WHY_MOST = 239 };
 
-/* The sentence of the call before has these words. */
+/* Checks that the sentence of the last call has the words. */
 #define SAYS(...)                                                                             \
 	do {                                                                                  \
 		char says_words[WHY_MOST + 1];                                                \
@@ -78,7 +78,7 @@ TEST(sentence_names_the_variable_of_the_environment)
 
 /* --- the system --- */
 
-/* A system that gives code no memory, whichever way it is asked for. */
+/* A system that refuses memory for code, on every backend. */
 TEST(sentence_names_each_backend_that_was_tried_and_the_refused_call)
 {
 	struct ch_config config = rig_config(1 << 20);
@@ -210,7 +210,7 @@ TEST(sentence_says_that_the_thread_ended_and_is_attached)
 	SAYS("CH_E_BUSY: thread %d (which ended and is attached) did not stop in 20 ms: "
 	     "it neither polled nor parked",
 	     gone.thread_id);
-	/* Of several that one is named. */
+	/* The ended thread is named, not the running thread. */
 	CHECK_EQ(pthread_barrier_init(&there.barrier, NULL, 2), 0);
 	CHECK_EQ(pthread_create(&threads[1], NULL, run_without_a_poll, &there), 0);
 	pthread_barrier_wait(&there.barrier);
@@ -280,7 +280,7 @@ static void make_heap_without_jitdump(void *arg)
 	CHECK_EQ(ch_heap_destroy(heap), CH_OK);
 }
 
-/* The heap is made all the same. */
+/* The heap is made in spite of the refused sink. */
 TEST(sink_that_a_heap_could_not_have_is_told)
 {
 	struct sink_wish users = {"unwind,jitdump", "0"}, debugged = {NULL, "1"};

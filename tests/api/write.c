@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * write.c: ch_code_write: committed code gets other bytes; what it may not write, and what of the
- * library's stops it, by name. Who runs the code meanwhile is tests/adversary/write.c's. */
+ * write.c: ch_code_write: committed code gets other bytes. Some places are refused, with the name
+ * of the library's site in the way. tests/adversary/write.c runs the code meanwhile. */
 #include "codeheap/base/heap.h"
 #include "tests/support/heap_rig.h"
 #include "tests/support/stage.h"
@@ -16,7 +16,7 @@ static uint32_t answer_of(struct ch_block block)
 	return code_call(rig_info(block).entry);
 }
 
-/* Bytes that return the value, wherever they lie. */
+/* Writes code that returns the value, and that may run at any address. Returns its size. */
 static uint32_t make_answer(uint32_t value, uint8_t bytes[64])
 {
 	struct emitter e = {.code = {.write = bytes, .exec = bytes, .hot_bytes = 64}};
@@ -77,7 +77,7 @@ TEST(code_that_is_not_entrant_is_written)
 	rig_end(&rig);
 }
 
-/* Of one page, of several, and written in place. */
+/* Code in a page, code in several pages, and code in place. */
 TEST(code_in_any_place_is_written)
 {
 	struct rig rig = rig_start(4 << 20);
@@ -163,9 +163,9 @@ TEST(data_and_trampolines_are_not_written)
 	rig_end(&rig);
 }
 
-/* --- what of the library's stops it --- */
+/* --- sites that stop a write --- */
 
-/* Each byte of the range is refused, alone and with neighbours; those around it are not. */
+/* Each byte of the range is refused, alone and with neighbours. */
 static void expect_kept(const uint8_t *from, size_t n, const char *why)
 {
 	for (size_t i = 0; i < n; i++) {
@@ -240,7 +240,7 @@ TEST(steps_of_a_frame_are_not_written)
 	rig_end(&rig);
 }
 
-/* --- what others run --- */
+/* --- writes for running threads --- */
 
 TEST(what_others_load_is_an_aligned_word)
 {
@@ -273,7 +273,7 @@ TEST(what_others_load_is_an_aligned_word)
 
 /* --- membarrier --- */
 
-/* By a filter that comes when the heap is there. */
+/* The refusal comes by a filter after the heap was made. */
 TEST(write_needs_core_synchronization_only_where_cores_go_on_with_what_they_fetched)
 {
 	struct rig rig = rig_start(1 << 20);
@@ -322,7 +322,7 @@ static struct rig start_private(void)
 	return rig_create(&config, NULL, NULL);
 }
 
-/* There each page that others run and that gets more than one byte is a mapping of its own. */
+/* On procmem, a write of more than a byte of running code needs a new mapping of the page. */
 TEST(write_that_gets_no_mapping_changes_nothing)
 {
 	if (TEST_SANITIZED)
@@ -342,7 +342,7 @@ TEST(write_that_gets_no_mapping_changes_nothing)
 	       CH_E_OS, "cannot be exchanged");
 	CHECK_EQ(errno, ENOMEM);
 	CHECK_EQ(answer_of(e.code.block), 1);
-	/* Two bytes that differ, the lowest ones or in the middle of the word. */
+	/* Two bytes differ: the lowest two, or bytes in the middle of the word. */
 	static const uint32_t two_bytes[] = {0x00000202, 0x00020201, 0x02000201};
 	for (unsigned i = 0; i < sizeof two_bytes / sizeof *two_bytes; i++) {
 		expect(ch_code_write(NULL, value, &two_bytes[i], 4, CH_WRITE_INSTRUCTION), CH_E_OS,

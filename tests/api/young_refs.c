@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * young_refs.c: a host's visits of refs that may be young, of many blocks: each one is visited
- * however long the list of them gets, also when there was no memory for it. */
+ * young_refs.c: a host visits refs that may be young, of many blocks. Each ref is visited however
+ * long the list of young refs gets, even without memory for the list. */
 #include "os/os.h"
 #include "tests/support/heap_rig.h"
 
@@ -19,7 +19,7 @@ static void start(void)
 	made = 0;
 }
 
-/* Each holds a word of its own. */
+/* Each block holds a different word. */
 static void open_with_ref(struct emitter *e, struct ch_owner of)
 {
 	emit_open(e, of, 32, 0);
@@ -27,7 +27,7 @@ static void open_with_ref(struct emitter *e, struct ch_owner of)
 	emit_ret(e);
 }
 
-/* With `fails`, a commit gets nothing from the system. */
+/* With `fails`, the commit gets nothing from the system. */
 static void make(uint32_t count, bool fails)
 {
 	while (count--) {
@@ -55,7 +55,7 @@ static uintptr_t visit_ref(void *arg, uintptr_t word, bool *is_young)
 	return word;
 }
 
-/* Those from `low` on are visited once each, and no other; from `stays` on they stay young. */
+/* Expects one visit of each ref from `low` on, and no other. Refs from `stays` on stay young. */
 static void visit(enum ch_refs which, uint32_t low, uint32_t stays, const char *what)
 {
 	static struct visits v;
@@ -94,7 +94,7 @@ TEST(young_refs_of_a_record_that_is_used_again_are_visited_once)
 	CHECK_EQ(emit_commit(&second), CH_OK);
 	CHECK_EQ(ch_owner_release(other, CH_RELEASE_NOT_RUNNING), CH_OK);
 	open_with_ref(&third, owner);
-	/* Elsewhere it waits for a cycle. */
+	/* Without CH_ARCH_FETCH_FOLLOWS the record waits for a cycle. */
 	CHECK(!CH_ARCH_FETCH_FOLLOWS ||
 	      rig_record(third.code.block) == rig_record(first.code.block));
 	visit(CH_REFS_YOUNG, 2, 0, "the third block is open");
@@ -103,8 +103,8 @@ TEST(young_refs_of_a_record_that_is_used_again_are_visited_once)
 	rig_end(&rig);
 }
 
-/* Without a list every block counts as young; with one that is too short, too, until what stays
- * young fits in it. */
+/* Without a list every block counts as young. The same holds with a list that is too short, until
+ * the young blocks fit. */
 TEST(young_refs_without_memory_for_their_list_are_visited_all_the_same)
 {
 	start();

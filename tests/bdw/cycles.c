@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * cycles.c: what the Boehm driver frees: exactly what no method reaches, cycles through code,
- * constants and methods included; with one marker thread and with four; with several heaps. */
+ * cycles.c: the Boehm driver frees exactly the blocks that no method reaches, cycles through code,
+ * constants and methods included; with a single marker thread and with four; with several heaps. */
 #include "os/os.h"
 #include "tests/bdw/support.h"
 
@@ -43,8 +43,8 @@ static void check_rings(void)
 	CHECK_EQ(stats.blocks_freed, RINGS / 2 * RING_METHODS);
 	check_heap(rig.heap);
 	run_apart(&rig, run_kept, NULL);
-	/* Nothing more dies, nothing comes back; an owner's record outlives its blocks by a core
-	 * sync. */
+	/* Nothing more dies or comes back. The record of an owner outlives the owner's blocks by a
+	 * core sync. */
 	collect(&rig);
 	stats = stats_of(rig.heap);
 	CHECK_EQ(stats.blocks_freed, RINGS / 2 * RING_METHODS);
@@ -63,7 +63,7 @@ TEST(bdw_unreachable_cycles_are_freed_exactly)
 	check_rings();
 }
 
-/* libgc reads its environment when it starts: the case runs itself again. */
+/* libgc reads the environment at its start, so the case sets GC_MARKERS and starts itself again. */
 TEST(bdw_unreachable_cycles_are_freed_exactly_by_four_markers)
 {
 	if (!getenv("GC_MARKERS")) {
@@ -84,7 +84,7 @@ static void build_one(struct rig *rig, void *arg)
 	*slot = m;
 }
 
-/* A constant is reached by nothing but the ref in code. */
+/* Only the ref in code reaches the constant. */
 TEST(bdw_refs_keep_their_objects)
 {
 	struct rig rig = start_rig(0);
@@ -99,7 +99,7 @@ TEST(bdw_refs_keep_their_objects)
 	end_rig(&rig);
 }
 
-/* The target's method is gone; the branch holds its code. */
+/* The target's method is gone; the branch holds the target's code. */
 TEST(bdw_branch_keeps_target_of_dead_method)
 {
 	struct rig rig = start_rig(0);
@@ -125,7 +125,7 @@ TEST(bdw_released_owner_is_freed_though_its_anchor_lives)
 	end_rig(&rig);
 }
 
-/* The anchor names its heap: equal indices and generations in another heap are not meant. */
+/* An anchor names a heap: equal index and generation in another heap mean another owner. */
 TEST(bdw_two_heaps_do_not_mix)
 {
 	struct rig first = start_rig(0), second;
@@ -136,8 +136,8 @@ TEST(bdw_two_heaps_do_not_mix)
 	collect(&second);
 	CHECK_EQ(stats_of(first.heap).blocks_now, 2);
 	CHECK_EQ(stats_of(second.heap).blocks_now, 0);
-	/* A heap made later takes the place of a destroyed one, whose anchor still is in a
-	 * method. */
+	/* The third heap takes the place of the destroyed first heap, whose anchor a method still
+	 * has. */
 	end_rig(&first);
 	struct rig third = start_rig(0);
 	run_apart(&third, build_one, &kept[1]);
@@ -185,8 +185,8 @@ TEST(bdw_collection_that_cannot_run_is_busy)
 	end_rig(&rig);
 }
 
-/* Each call to the OS or for memory fails, and all later ones: a status, no heap, and the next try
- * is as good. */
+/* Call number `nth` to the OS or for memory fails, and so do all later calls. The creation returns
+ * a status and makes no heap, and a later try succeeds. */
 TEST(bdw_heap_whose_creation_fails_is_none)
 {
 	start_collector();

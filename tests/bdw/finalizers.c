@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * finalizers.c: what a finalizer revives keeps its code until it is unreachable again;
- * finalizers may use the library, and may run inside its calls. */
+ * finalizers.c: a method that a finalizer revives keeps its code until the method is unreachable
+ * again; finalizers may use the library, and may run inside calls of the library. */
 #include "tests/bdw/support.h"
 
 enum { METHODS = 200 };
@@ -9,7 +9,7 @@ static struct method *revived[METHODS]; /* a root of the collector */
 static int finalized, revive_limit;
 static struct rig *own_rig;
 
-/* Runs the code of its method and of those it leads to once more; some come back to life. */
+/* Runs the method's code and all behind; the first `revive_limit` methods come back to life. */
 static void finalize(void *object, void *data)
 {
 	(void)data;
@@ -20,7 +20,7 @@ static void finalize(void *object, void *data)
 	finalized++;
 }
 
-/* Rings of two: a ref to the neighbour, and a jump from the odd one to the even one. */
+/* Rings of two methods: each refers to its neighbour; the odd method jumps to the even method. */
 static void build(struct rig *rig, void *arg)
 {
 	(void)arg;
@@ -45,7 +45,7 @@ TEST(bdw_code_of_a_finalizable_method_lives_once_more)
 {
 	struct rig rig = start_rig(0);
 	run_apart(&rig, build, NULL);
-	/* The first collection finds all of them dead, and revives all for their finalizers. */
+	/* The first collection finds all methods dead, and revives all for their finalizers. */
 	run_apart(&rig, collect_apart, NULL);
 	CHECK_EQ(finalized, METHODS);
 	CHECK_EQ(stats_of(rig.heap).blocks_freed, 0);
@@ -81,8 +81,8 @@ TEST(bdw_revived_method_keeps_its_code)
 	end_rig(&rig);
 }
 
-/* Makes an owner and code: run inside the allocation of another owner's anchor, it meets no lock
- * of the library. */
+/* Makes an owner and code, inside the allocation of another owner's anchor: the library must hold
+ * no lock there. */
 static void finalize_with_owner(void *object, void *data)
 {
 	(void)object, (void)data;

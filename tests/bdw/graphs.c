@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * graphs.c: the random graphs of tests/support/graph_model.h under the Boehm driver: methods and
- * constants are objects of its heap, and nothing is released by hand. */
+ * constants are objects of the collector, and nothing is released by hand. */
 #define GC_THREADS 1
 #define GC_NO_THREAD_REDIRECTS 1
 #include "codeheap/codeheap_bdw.h"

@@ -54,7 +54,7 @@ static int stop_after(void)
 	return ++asked >= stop_at;
 }
 
-/* Each later point at which the collector asks, up to one inside the stop. */
+/* Each try gives up at a later question of the collector, up to a question inside the stop. */
 TEST(bdw_collection_given_up_frees_nothing)
 {
 	struct rig rig = start_rig(0);
@@ -77,7 +77,7 @@ TEST(bdw_collection_given_up_frees_nothing)
 	check_all_freed(&rig);
 }
 
-/* --- a program that did not begin with it --- */
+/* --- a program that did not start the collector --- */
 
 TEST(first_heap_starts_the_collector)
 {
@@ -94,12 +94,12 @@ static struct rig start_incremental(void)
 {
 	GC_INIT();
 	GC_enable_incremental();
-	/* Each collection in one stop: partial ones come one after the other. */
+	/* Each collection takes a single stop: partial collections follow each other. */
 	GC_set_time_limit(GC_TIME_UNLIMITED);
 	return start_rig(0);
 }
 
-/* Each collection is a full one, and of several stops. */
+/* Each collection is full, and takes several stops. */
 static struct rig start_in_several_stops(void)
 {
 	GC_INIT();
@@ -134,16 +134,16 @@ static void expect_partial_after_given_up(struct rig *rig)
 	check_all_freed(rig);
 }
 
-/* A start that was given up before the mark bits were cleared must not make the partial
- * collection behind it count as full: anchors that are marked already are not visited. */
+/* A start is given up before the mark bits were cleared. The partial collection behind must not
+ * count as full: the collector does not visit anchors that are marked already. */
 TEST(bdw_partial_collection_after_a_start_given_up_is_not_full)
 {
 	struct rig rig = start_incremental();
 	expect_partial_after_given_up(&rig);
 }
 
-/* The library's own variables are no roots where a program says so: what the driver needs marked it
- * pushes. */
+/* A program may exclude the library's variables from the roots. The driver itself pushes the
+ * objects that must be marked. */
 TEST(bdw_partial_collection_is_not_full_where_no_variable_is_a_root)
 {
 	struct rig rig = start_incremental();
@@ -153,7 +153,7 @@ TEST(bdw_partial_collection_is_not_full_where_no_variable_is_a_root)
 	expect_partial_after_given_up(&rig);
 }
 
-/* Constants are young, and named by code only. */
+/* Constants are young, and only code names them. */
 TEST(bdw_partial_collections_keep_what_code_names)
 {
 	struct rig rig = start_incremental();
@@ -167,7 +167,7 @@ TEST(bdw_partial_collections_keep_what_code_names)
 	check_all_freed(&rig);
 }
 
-/* Marking in steps: links change between the steps, and each stop traces afresh. */
+/* Marking in steps: links change between the steps, and each stop traces anew. */
 static void relink_while_marking(struct rig *rig, void *arg)
 {
 	(void)arg;
@@ -175,7 +175,7 @@ static void relink_while_marking(struct rig *rig, void *arg)
 	CHECK(compile(spare, NULL, NULL, plain_callee));
 	struct ch_block hidden = spare->block;
 	for (int round = 0; round < ROUNDS; round++) {
-		/* The block is held by one branch, which moves from method to method. */
+		/* A single link holds the block, and moves from method to method. */
 		int from = (round * 2 + 1) % METHODS, to = (round * 2 + 3) % METHODS;
 		CHECK_EQ(ch_branch_link(kept[to]->branch, hidden), CH_OK);
 		if (round) {
@@ -213,7 +213,7 @@ TEST(bdw_incremental_marking_sees_changed_links)
 	check_all_freed(&rig);
 }
 
-/* Owners that earlier stops noted are more than the marker's queue has places. */
+/* Earlier stops noted more owners than the marker's queue has places. */
 enum { MANY = CH__QUEUE_MIN + 200 };
 static struct method *many[MANY]; /* a root of the collector */
 
@@ -287,8 +287,8 @@ static void build_target(struct rig *rig, void *arg)
 	held_by_newborn = kept[1]->block;
 }
 
-/* Opens a block whose branch is the only way to another one, inside the window; takes no lock of
- * the collector. */
+/* Inside the window, opens a block whose branch alone leads to another block. Takes no lock of the
+ * collector. */
 static void *make_in_window(void *arg)
 {
 	struct rig *rig = arg;
@@ -331,7 +331,7 @@ TEST(bdw_block_born_between_start_and_stop_is_traced)
 	check_all_freed(&rig);
 }
 
-/* --- others --- */
+/* --- other users of the hooks --- */
 
 static int starts, events, pushes;
 static GC_push_other_roots_proc roots_before;
@@ -415,7 +415,7 @@ TEST(bdw_forked_child_runs_and_collects)
 		run_kept(&rig, NULL);
 		uint64_t left = stats_of(rig.heap).blocks_now;
 		check_heap(rig.heap);
-		/* The walk above ran on this stack: a few words of it may hold a block. */
+		/* The walk above ran on this stack: a few words of the stack may hold a block. */
 		_exit(left >= METHODS / 2 && left <= METHODS / 2 + 8 ? 0 : 1);
 	}
 	expect_exit(child, 0);
@@ -424,7 +424,7 @@ TEST(bdw_forked_child_runs_and_collects)
 	check_all_freed(&rig);
 }
 
-/* --- overflow of the collector's mark stack: one block names many lists --- */
+/* --- overflow of the collector's mark stack: a block names many lists --- */
 
 enum { LISTS = 30000, NODES = 5 }; /* the mark stack starts with some 4,000 entries */
 struct node {
@@ -482,7 +482,7 @@ TEST(bdw_mark_stack_overflow_loses_no_ref)
 	check_all_freed(&rig);
 }
 
-/* --- another who wraps the signal of the stops --- */
+/* --- another handler around the signal of the stops --- */
 
 static struct sigaction wrapped;
 static _Atomic(int) wrapper_calls;
@@ -493,7 +493,7 @@ static void wrap(int signal, siginfo_t *info, void *ucontext)
 	wrapped.sa_sigaction(signal, info, ucontext);
 }
 
-/* Of the whole program: lets the other one come between a look at the action and its change. */
+/* Replaces the C library's: another wrapper comes between the look at an action and the change. */
 static int comes_between;
 int sigaction(int signal, const struct sigaction *action, struct sigaction *old)
 {

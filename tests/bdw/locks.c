@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * locks.c: the lock of the collector: its hooks walk the list of heaps under it, so a heap comes to
- * the list under it, too; and the lock under which the first heap sets the collector up. */
+ * locks.c: the collector's lock, under which hooks walk the list of heaps and a heap enters the
+ * list; and the lock under which the first heap sets the collector up. */
 #define _GNU_SOURCE
 #include "codeheap/listener.h"
 #include "tests/bdw/support.h"
@@ -13,8 +13,8 @@
 static _Atomic(int) maker_tid;
 static _Atomic(bool) is_coming, is_held, is_made;
 
-/* Between what the maker allocates and what it publishes; no sleep, which would be taken for its
- * wait for the lock. */
+/* Runs between the maker's allocations and the publication of the heap. A sleep here would look
+ * like a wait for the lock. */
 static enum ch_status wait_until_held(struct ch_heap *heap, const char **file, bool may_fail)
 {
 	(void)heap, (void)file, (void)may_fail;
@@ -64,7 +64,7 @@ TEST(heap_that_is_made_waits_for_the_lock_of_the_collector)
 static _Atomic(int) held_signal;
 static _Atomic(bool) is_in, goes_on;
 
-/* Of the whole program: who takes the signal of the collector waits here. */
+/* Replaces the C library's: a thread that sets the action of the collector's signal waits here. */
 int sigaction(int signal, const struct sigaction *action, struct sigaction *old)
 {
 	int (*real)(int, const struct sigaction *, struct sigaction *);

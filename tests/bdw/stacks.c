@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * stacks.c: code that a thread runs or can return to outlives collections by another thread,
- * wherever its address is: on the stack, in the pc alone, in a parked thread, in a suspended
- * fiber (P1). And what is no root: the tables of the library's allocator. */
+ * wherever the address is: on the stack, in the pc alone, in a parked thread, in a suspended fiber
+ * (P1). The tables of the library's allocator are no root. */
 #include "codeheap/graph/block.h"
 #include "codeheap/base/park.h"
 #include "os/os.h"
@@ -18,10 +18,10 @@ enum { BEFORE, INSIDE, GO_ON, DONE };
 
 static struct rig *own_rig;
 static _Atomic(int) stage;
-static struct ch_block block; /* of the method under test; the method is held by nobody */
-static const void *entry;     /* its code, outside of every root of the library */
+static struct ch_block block; /* of the method under test; nobody holds the method */
+static const void *entry;     /* the method's code, outside of every root of the library */
 
-/* Compiles m so that it runs `callee`, and forgets it. */
+/* Compiles a method that calls `callee`, and forgets the method. */
 static void build(struct rig *rig, void *arg)
 {
 	struct method *m = new_method(rig, 7);
@@ -62,7 +62,7 @@ static void run_it(void *arg)
 	leave_thread(rig);
 }
 
-/* The block is alive over some cycles while a thread is inside it, and gone when it has left. */
+/* The block outlives some cycles while a thread is inside, and is gone when the thread has left. */
 static void check_survives(struct rig *rig, void *(*body)(void *), void *arg)
 {
 	pthread_t thread;
@@ -120,8 +120,8 @@ static void *run_spinner(void *arg)
 	return NULL;
 }
 
-/* It spins in its code once it has run for much longer than the way there takes: as its own clock
- * says, whatever else the machine does. */
+/* Waits until the thread spins in its code: the thread's own clock has then run for much longer
+ * than the way there takes, on a busy machine, too. */
 static void wait_until_it_spins(pthread_t thread)
 {
 	enum { LONG_NS = 20000000 };
@@ -135,7 +135,7 @@ static void wait_until_it_spins(pthread_t thread)
 	} while ((spent.tv_sec - at.tv_sec) * 1000000000 + spent.tv_nsec - at.tv_nsec < LONG_NS);
 }
 
-/* No frame and no return address: its pc, and what registers still hold. */
+/* No frame and no return address: only the pc and some registers hold the code. */
 TEST(bdw_pc_alone_holds_code)
 {
 	struct rig rig = start_rig(0);
@@ -172,7 +172,7 @@ static void *make_and_run(void *arg)
 	uint64_t sum = 0;
 	CHECK_EQ(call(entry, &sum), 8);
 	stage = DONE;
-	/* Its attachment ends behind this. */
+	/* The attachment of the thread ends later, with the thread. */
 	CHECK_EQ(GC_unregister_my_thread(), GC_SUCCESS);
 	return NULL;
 }
@@ -242,7 +242,7 @@ TEST(bdw_blocking_without_park_holds_code)
 	end_rig(&rig);
 }
 
-/* All of its stack is scanned, also where the VM has a guard within. */
+/* The whole stack is scanned, also when the VM has a guard within. */
 static uint64_t *do_blocking_over_guard(uint64_t *sum)
 {
 	enum { GUARD_BYTES = 64 << 10 };
@@ -263,7 +263,7 @@ TEST(bdw_guard_below_a_blocked_thread_is_passed_over)
 	end_rig(&rig);
 }
 
-/* Back from a blocking call it runs code again: a park that has ended counts no more. */
+/* Code runs again after a blocking call: a park that has ended does not count. */
 static uint64_t *block_then_run(uint64_t *sum)
 {
 	stage = BEFORE;
@@ -325,7 +325,7 @@ static void fiber_main(void)
 	swapcontext(&fiber_context, &main_context);
 }
 
-/* The collector is told nothing of the fiber's stack, and meets it only while it is suspended. */
+/* The collector knows nothing of the fiber's stack, and sees the fiber only while suspended. */
 TEST(bdw_suspended_fiber_holds_code)
 {
 	struct rig rig = start_rig(0);
@@ -423,13 +423,13 @@ TEST(bdw_each_legal_move_of_a_thread_that_the_collector_stops_is_made)
 	end_rig(&rig);
 }
 
-/* --- what is no root --- */
+/* --- memory that is no root --- */
 
 extern char __start_ch_alloc_tables[] __attribute__((weak, visibility("hidden")));
 extern char __stop_ch_alloc_tables[] __attribute__((weak, visibility("hidden")));
 enum { WORD_BYTES = sizeof(void *), ENOUGH_ZEROS = 64, OBJECT_BYTES = 64 };
 
-/* A word that nobody uses: around it there are zeros. */
+/* Returns a word that nobody uses: zeros stand around the word. */
 static void **unused_word(char *from, char *to)
 {
 	unsigned zeros = 0;
@@ -440,7 +440,7 @@ static void **unused_word(char *from, char *to)
 	return at - ENOUGH_ZEROS / 2;
 }
 
-/* Clears *link when nothing but `word` holds an object. */
+/* `word` alone holds a new object; the collector clears *link when the object dies. */
 static __attribute__((noinline)) void hold_by(void **word, void **link)
 {
 	void *object = GC_MALLOC_ATOMIC(OBJECT_BYTES);
@@ -472,7 +472,7 @@ TEST(bdw_word_in_the_allocators_tables_holds_nothing)
 	if (from == to)
 		skip("malloc is not the library's");
 	struct rig rig = start_rig(0);
-	/* It is what would outweigh all other data of the library. */
+	/* As roots, the tables would outweigh all data of the library besides. */
 	CHECK((uintptr_t)to - (uintptr_t)from >= 64 << 10);
 	CHECK(is_held_by(&static_word));
 	if (is_held_by(unused_word(from, to)))

@@ -35,8 +35,8 @@ static void *yield_thread(void *arg)
 	return arg;
 }
 
-/* Runs inside every block: garbage for the collector, and a chance to be stopped, or parked, with
- * JIT frames below. */
+/* Runs inside every block: makes garbage for the collector, and lets a stop or a park come with JIT
+ * frames below. */
 static uint64_t *allocating_callee(uint64_t *sum)
 {
 	static _Thread_local unsigned calls;
@@ -68,8 +68,8 @@ static void check_method(struct worker *w, const struct method *m)
 		CHECK_EQ(run_method(m), m->sum);
 }
 
-/* Any method that is not too far from the leaves: one word that happens to name a method then
- * holds few others. */
+/* Returns a method that is not too far from the leaves, or NULL: a word that names such a method by
+ * chance then holds few more. */
 static struct method *low_method(struct worker *w)
 {
 	struct method *m = any_method(w);
@@ -92,14 +92,14 @@ static void make_method(struct worker *w, int self)
 	atomic_store(&slots[self][test_random_below(&w->random, SLOTS)], m);
 }
 
-/* What a storm is about has happened. */
+/* Returns whether the storm has had enough methods, cycles, freed blocks and stops given up. */
 static bool is_seen(const struct ch_stats *stats)
 {
 	return atomic_load(&made_by_all) > 100 && stats->cycles > 2 && stats->blocks_freed > 0 &&
 	       (!gives_up || stats->cycles_abandoned > 2);
 }
 
-/* On a busy machine it goes on until it has. */
+/* A busy machine may need more time: the storm goes on past the deadline until is_seen is true. */
 static bool is_over(const struct worker *w)
 {
 	if (now_ns() < w->deadline_ns)
@@ -165,7 +165,7 @@ static void run_storm(struct rig *rig)
 		fork_until(rig, deadline_ns);
 	struct worker all = {0};
 	for (int t = 0; t < THREADS; t++) {
-		/* Joined in a blocking call: a collection does not wait for this thread. */
+		/* The join is a blocking call: a collection does not wait for this thread. */
 		ch_thread_park();
 		CHECK_EQ(pthread_join(workers[t].thread, NULL), 0);
 		ch_thread_unpark();
@@ -187,13 +187,13 @@ static void run_storm(struct rig *rig)
 	for (int i = 0; i < 3; i++)
 		collect(rig);
 	stats = stats_of(rig->heap);
-	/* A dropped method may be named by a word of this thread's stack. */
+	/* A word of this thread's stack may name a dropped method. */
 	printf("# %llu blocks after the drop\n", (unsigned long long)stats.blocks_now);
 	CHECK(stats.blocks_now <= LEFT_MAX);
 	end_rig(rig);
 }
 
-/* Beside the workers: children that run and collect what their parent had made. */
+/* Forks beside the workers: each child runs and collects the methods of its parent. */
 static void fork_until(struct rig *rig, uint64_t deadline_ns)
 {
 	int count = 0;

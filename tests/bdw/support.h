@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
- * support.h: a small VM on the Boehm collector for the bdw_* tests: threads, method objects,
- * and the code of a method. A test file includes it once.
+ * support.h: a small VM on the Boehm collector for the bdw_* tests: threads, method objects, and
+ * the code of a method. Each test file includes the header once.
  *
  *   method -> anchor -> owner -> block -> ref -> constant -> other method      (the collector
  *                                                                              sees method,
  *                                                                              constant)
  *   block  -> branch -> block of another method
  *
- * A method's code takes the address of a sum, adds its constant's value to it, calls `callee`,
+ * A method's code takes the address of a sum, adds the constant's value to the sum, calls `callee`,
  * and goes on in the linked method's code, or returns. */
 #ifndef CH_TESTS_BDW_SUPPORT_H
 #define CH_TESTS_BDW_SUPPORT_H
@@ -37,8 +37,8 @@ struct method {
 	struct ch_owner owner;
 	struct ch_block block;
 	struct ch_branch branch;
-	uint64_t value, sum; /* own, and with all that follow */
-	unsigned depth;      /* steps to the farthest method that it leads to */
+	uint64_t value, sum; /* of the method alone, and with all methods behind */
+	unsigned depth;      /* steps to the farthest method behind */
 };
 
 struct rig {
@@ -71,7 +71,7 @@ static inline void start_collector(void)
 	GC_allow_register_threads();
 }
 
-/* The calling thread is attached. */
+/* Attaches the calling thread, too. */
 static inline struct rig start_rig(size_t pool_bytes)
 {
 	start_collector();
@@ -95,7 +95,7 @@ static inline void check_heap_here(void *arg)
 		FAIL("heap check: %s", report);
 }
 
-/* On a thread of its own: the walk leaves code addresses on its stack. */
+/* On a separate thread: the walk leaves code addresses on the stack. */
 static inline void check_heap(struct ch_heap *heap)
 {
 	run_on_ended_thread(check_heap_here, heap);
@@ -121,9 +121,9 @@ static inline void collect(struct rig *rig)
 	CHECK_EQ(ch_heap_collect(rig->heap), CH_OK);
 }
 
-/* The collector asks it while it marks, many times a stop: stops are given up. In incremental
- * mode marking then goes on
- * in steps with the world running. The state is guarded by the collector's lock. */
+/* The collector calls this function while marking, many times a stop; a nonzero answer gives the
+ * stop up. In incremental mode marking then goes on in steps with the world running. The
+ * collector's lock guards the state. */
 static uint64_t give_up_one_in = 1;
 static inline int give_up_sometimes(void)
 {
@@ -158,7 +158,7 @@ static inline void enter_and_run(void *arg)
 	leave_thread(rig);
 }
 
-/* What body leaves on its stack and in its registers is seen by no collection after this call. */
+/* No collection after this call sees words that body left on its stack or in registers. */
 static inline void run_apart(struct rig *rig, void (*body)(struct rig *, void *), void *arg)
 {
 	struct rig copy = *rig;
@@ -190,8 +190,8 @@ static inline enum ch_status open_code(struct emitter *e, struct ch_owner owner,
 	return status;
 }
 
-/* Adds the constant's value to *sum, the argument, calls the callee with it, and goes on with what
- * that returns: in the target, or back. */
+/* The code adds the constant's value to *sum, calls the callee with sum, and goes on with the
+ * callee's result as the argument: in the target, or in the caller. */
 static inline void emit_method(struct emitter *e, struct method *m, const struct constant *constant,
 			       code_fn *callee, bool has_target)
 {
@@ -223,8 +223,8 @@ static inline struct method *new_method(struct rig *rig, uint64_t value)
 	return m;
 }
 
-/* Compiles m, whose code goes on in target's where there is one; its constant refers to back.
- * False: no room. */
+/* Compiles m, whose code goes on in target's code when target is not NULL; m's constant refers to
+ * back. Returns false when the heap has no room. */
 static inline bool compile(struct method *m, struct method *target, struct method *back,
 			   code_fn *callee)
 {
@@ -248,7 +248,7 @@ static inline bool compile(struct method *m, struct method *target, struct metho
 	return true;
 }
 
-/* What the method's code adds up. */
+/* Runs the method's code and returns the sum. */
 static inline uint64_t run_method(const struct method *m)
 {
 	uint64_t sum = 0;
@@ -275,7 +275,7 @@ static inline void ask(void *arg)
 	asked->is_known = ch_block_info(asked->block, &info) == CH_OK;
 }
 
-/* Asked on a thread of its own: the answer holds the block's address. */
+/* Asks on a separate thread: the answer leaves the block's address on the stack. */
 static inline bool is_known(struct ch_block block)
 {
 	struct asked asked = {.block = block};

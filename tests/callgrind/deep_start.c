@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-/* Blocks that call: outer calls middle three times, and middle calls C code that begins the
- * profile, then leaf, a block that calls C code. So the profile begins two frames of blocks deep;
- * with an argument it is on from the beginning. x86-64. */
+/* Blocks that call: outer calls middle three times; middle calls C code that begins the profile,
+ * and then leaf, a block that calls C code. So the profile begins two frames of blocks deep. With
+ * an argument the profile is on from the beginning. x86-64. */
 #include <codeheap/codeheap.h>
 #include <valgrind/callgrind.h>
 
@@ -37,7 +37,7 @@ static void ok(enum ch_status status)
 	exit(1);
 }
 
-/* A block with a frame that calls these in turn; NULL ends them. */
+/* Compiles a block with a frame. The block calls the callees in turn, up to a NULL. */
 static const void *compile(struct ch_vm *vm, const char *name, const void *const *callees)
 {
 	static const unsigned char enter[] = {0x55, 0x48, 0x89, 0xe5}, leave[] = {0x5d, 0xc3};

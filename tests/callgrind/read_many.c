@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-/* read_many MAP: profiles from standard input, each behind 4 bytes of its length, as mutate.py
- * writes them. Each is named and its graph is read, as callgrind-names does; a line says what came
- * of it: `read NODES EDGES`, or `refused LINE WHY`. */
+/* read_many MAP: reads profiles from standard input, each after 4 bytes with the length, as
+ * mutate.py writes profiles. Names each profile and reads the graph, as callgrind-names does, and
+ * prints a line for each: `read NODES EDGES`, or `refused LINE WHY`. */
 #include "tools/callgrind/graph.h"
 #include "tools/callgrind/names.h"
 
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What was named must be read again, to the same sums. */
+/* The named profile must be readable again, with the same sums. */
 static void read_one(const char *map, char *text, size_t length)
 {
 	struct cg_naming naming = {.map_path = map};
@@ -19,7 +19,7 @@ static void read_one(const char *map, char *text, size_t length)
 	bool is_named = cg_naming_run(&naming, &input, 1);
 	bool is_read = cg_graph_read(&graph, text, length);
 	if (!is_named || !is_read) {
-		/* Sums of several parts may not fit where each fits. */
+		/* The sum of several parts may not fit in 64 bits where each part fits. */
 		if (is_named && !strstr(graph.error, "64 bits") && !strstr(graph.error, "memory"))
 			printf("wrong: named, but %s\n", graph.error);
 		else if (!is_named)
@@ -53,7 +53,7 @@ int main(int argc, char **argv)
 {
 	uint32_t length;
 	while (argc == 2 && fread(&length, sizeof length, 1, stdin) == 1) {
-		/* Of the exact size, so that a read behind the end is seen. */
+		/* The allocation has the exact size, so that a read behind the end is seen. */
 		char *text = malloc(length ? length : 1);
 		if (!text || fread(text, 1, length, stdin) != length)
 			return 1;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-/* Call graphs whose shape and numbers of calls are known, each run once. Functions are never
- * inlined or merged; calls in tail position are jumps in the tail functions, and calls elsewhere.
+/* Call graphs of known shape and known numbers of calls, each run once. Functions are never inlined
+ * or merged. Calls in tail position are jumps in the tail functions, and calls elsewhere.
  */
 #include "tests/callgrind/shapes.h"
 
@@ -57,7 +57,7 @@ FUNCTION int mutual_odd(int n)
 	return n == 0 ? 1 : 1 + mutual_even(n - 1);
 }
 
-/* Jumps from function to function: callgrind takes them for calls. */
+/* Jumps from function to function: callgrind takes the jumps for calls. */
 FUNCTION int tail_c(int x)
 {
 	return x * 3;
@@ -71,7 +71,7 @@ FUNCTION __attribute__((optimize("O2"))) int tail_a(int x)
 	return tail_b(x + 2);
 }
 
-/* A loop, whose jumps are none. */
+/* A loop, whose jumps are no calls. */
 FUNCTION int looping(int n)
 {
 	int sum = 0;
@@ -138,7 +138,7 @@ FUNCTION int statics_of_a(int x)
 	return same_name(x) + same_name(x + 1);
 }
 
-/* What is inlined from another file has lines there; the callee behind it is in this file again. */
+/* Inlined code of another file has lines of that file; the callee behind is in this file again. */
 FUNCTION int inlines(int x)
 {
 	int y = chain_c(x);

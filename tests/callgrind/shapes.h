@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* What the shapes share: functions that stay functions, and code that is inlined from here. */
+/* Shared by the shapes: functions that stay functions, and code that is inlined from here. */
 #ifndef CH_TESTS_CALLGRIND_SHAPES_H
 #define CH_TESTS_CALLGRIND_SHAPES_H
 
@@ -18,7 +18,7 @@ __attribute__((unused)) FUNCTION int header_leaf(int x)
 	return x + 4;
 }
 
-/* The call is in a line of this file, of whatever function this is inlined into, and to one. */
+/* The call stands in a line of this file, wherever it is inlined, and leads to this file. */
 static inline __attribute__((always_inline)) int inlined_hop(int x)
 {
 	return header_leaf(x * 3) + 1;

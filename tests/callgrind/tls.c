@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* Uses another file's thread's own variable 40 times in this thread and 40 times in another. */
+/* Uses a thread-local variable of another file 40 times in this thread and 40 times in another. */
 #include <pthread.h>
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-/* A shared library with a thread's own variable, for which it asks the dynamic linker. */
+/* A shared library with a thread-local variable, whose address the dynamic linker gives. */
 #include <pthread.h>
 
 static __thread int counter __attribute__((tls_model("global-dynamic")));

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * draw.c: stacks from standard input as a flame graph on standard output, for tests/tool/flame.sh.
- * A line is a weight and the frames from the outermost one, separated by tabs; a frame is the
- * letter of its kind and its name: `12<TAB>nmain<TAB>jfib`. It allocates by itself: a flame graph
- * asks for no more than os/meta.h says.
+ * A line is a weight and the frames from the outermost frame on, separated by tabs; a frame is the
+ * letter of its kind and its name: `12<TAB>nmain<TAB>jfib`. The program has an allocator of its
+ * own: a flame graph needs no more than os/meta.h says.
  *
  *     draw [--folded] [--icicle] [--reversed] [--title=T] [--subtitle=T] [--unit=U] */
 #include "flame/flame.h"

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
- * debuggee.c: what tests/tool/gdb_commands.sh looks at through gdb. It makes blocks whose shape is
- * known, prints the facts (addresses, names) as `fact NAME VALUE`, runs them with checkpoints in C
- * between, and checks its own results: gdb must not have changed what the code does.
+ * debuggee.c: the program that tests/tool/gdb_commands.sh debugs. The program makes blocks of known
+ * shape, prints the facts (addresses, names) as `fact NAME VALUE`, runs the blocks with checkpoints
+ * in C between, and checks the results: gdb must not have changed what the code does.
  *
  * usage: debuggee SUMS [THREADS]: each thread calls the code of `outer` SUMS times through two
- * trampolines; it calls `sum`, which calls `square` five times. */
+ * trampolines; `outer` calls `sum`, which calls `square` five times. */
 #include <codeheap/codeheap.h>
 
 #include <pthread.h>
@@ -33,7 +33,7 @@ static void fact(const char *name, const void *address)
 	printf("fact %s %p\n", name, address);
 }
 
-/* Where gdb stops; called by the code of `square`. */
+/* gdb stops here; the code of `square` calls this function. */
 __attribute__((noinline)) long checkpoint(long n)
 {
 	__asm__ volatile("" ::: "memory");
@@ -53,7 +53,7 @@ static long not_compiled(void)
 	return -1;
 }
 
-/* The call in `sum` is linked when it is first taken. */
+/* Links the call in `sum` when the call is first taken. */
 static struct ch_block branch_hit(void *user, struct ch_branch branch, void *branch_user,
 				  struct ch_regs *regs)
 {
@@ -66,7 +66,7 @@ static struct ch_block branch_hit(void *user, struct ch_branch branch, void *bra
 
 /* --- emitters --- */
 
-static uint32_t at; /* in the hot bytes of the block that is being emitted */
+static uint32_t at; /* the offset in the hot bytes of the block that is being emitted */
 
 static void bytes(struct ch_code *code, const char *text, size_t n)
 {
@@ -81,7 +81,7 @@ static void emit_word(struct ch_code *code, uint64_t word)
 	at += sizeof word;
 }
 
-/* From behind the four bytes. */
+/* The distance counts from the end of the four bytes. */
 static void emit_displacement(struct ch_code *code, const void *target)
 {
 	int32_t distance = (int32_t)((const uint8_t *)target - (code->exec + at + 4));
@@ -94,7 +94,7 @@ static const uint8_t *here(const struct ch_code *code)
 	return code->exec + at;
 }
 
-/* The displacement of a site lies in one aligned 8. */
+/* Emits nops until the displacement of a site, `skip` bytes on, lies in an aligned 8 bytes. */
 static void pad(struct ch_code *code, unsigned skip)
 {
 	while ((((uintptr_t)here(code) + skip) & 7) > 4)
@@ -135,7 +135,7 @@ static void make_square(void)
 	fact("veneer", veneer);
 }
 
-/* Has a patchable entry, and calls sum through its cell. */
+/* The code of `outer` has a patchable entry, and calls `sum` through the cell of `sum`. */
 static void make_outer(void)
 {
 	static struct ch_code code;
@@ -209,7 +209,7 @@ static void make_constant(struct ch_owner owner, char value, struct ch_code *cod
 	commit(owner, code);
 }
 
-/* push value; pop rax; ret: it begins with another byte than the one above. */
+/* push value; pop rax; ret: begins with another byte than the code of make_constant. */
 static void make_other_constant(struct ch_owner owner, char value, struct ch_code *code)
 {
 	open_block(owner, NULL, 8, 0, code);
@@ -284,7 +284,7 @@ static void run_threads(int count)
 	ch_thread_unpark();
 }
 
-/* Stacks are scanned: what earlier calls left below this frame must not hold a block. */
+/* Stacks are scanned: words that earlier calls left below this frame must not hold a block. */
 static __attribute__((noinline)) void wipe_stack(void)
 {
 	volatile char room[8192];
@@ -292,7 +292,7 @@ static __attribute__((noinline)) void wipe_stack(void)
 		room[i] = 0;
 }
 
-/* Returns the complement of the address: it holds nothing. */
+/* Returns the complement of the code's address, since the complement holds no block. */
 static __attribute__((noinline)) uintptr_t use_gone(void)
 {
 	static struct ch_code code;
@@ -306,14 +306,14 @@ static __attribute__((noinline)) uintptr_t use_gone(void)
 	return hidden;
 }
 
-/* A call, so that the compiler keeps no complement of the complement. */
+/* A call, so that the compiler keeps no plain address. */
 static __attribute__((noinline)) bool is_complement(uintptr_t address, uintptr_t hidden)
 {
 	return ~address == hidden;
 }
 
-/* `gone` dies and blocks of `fresh` are made until one takes its place: with a breakpoint there it
- * must run as it was written. */
+/* `gone` dies, and blocks of `fresh` are made until a block takes the place of `gone`. With a
+ * breakpoint there the block must run as written. */
 static void reuse(void)
 {
 	static struct ch_code code;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  * object.c: a shared object with functions of each kind that reports name: unit_observe_native
- * loads it whole, stripped with a debug link, stripped bare, and under other names. */
+ * loads the object whole, stripped with a debug link, stripped bare, and under other names. */
 #include "arch/base.h"
 
 #ifndef NATIVE_HIDDEN
 #define NATIVE_HIDDEN hidden_step
 #endif
 
-int native_elsewhere(int n); /* of nobody: what calls it goes through the linkage table */
+int native_elsewhere(int n); /* defined nowhere: the call goes through the linkage table */
 
 CH_OPAQUE static int NATIVE_HIDDEN(int n)
 {

@@ -24,7 +24,7 @@ namespace
 {
 OPAQUE int only_here(const std::string &text)
 {
-	/* What allocates needs the C++ runtime, which has the demangler. */
+	/* An allocation needs the C++ runtime, which has the demangler. */
 	const std::string twice = text + text;
 	return static_cast<int>(twice.size()) + area(2);
 }

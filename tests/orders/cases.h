@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * cases.h: what the cases of `make orders` share: a heap whose threads 1 and 2 are attached. */
+ * cases.h: shared by the cases of `make orders`: a heap to which threads 1 and 2 are attached. */
 #ifndef CH_TESTS_ORDERS_CASES_H
 #define CH_TESTS_ORDERS_CASES_H
 
@@ -12,9 +12,9 @@ struct scene {
 };
 extern struct scene scene;
 void scene_make(void);
-/* A small heap that no sink is told of; NULL: without a statistics file. */
+/* Makes a small heap without sinks; without a statistics file, too, when stats_file is NULL. */
 struct ch_heap *scene_heap(const char *stats_file);
-/* Of the scene's heap, whose code it does not know. */
+/* Makes a profiler of the scene's heap; the profiler does not know the heap's code. */
 struct ch__profiler *scene_profiler(void);
 
 extern const struct order_case cases_stop[];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * cases_data.c: what is published once and read without a lock (segments of tables, lists of a
- * heap, unwind data, samplers), an owner's cell against its release, and locks. */
+ * cases_data.c: data that is published once and read without a lock (segments of tables, lists of a
+ * heap, unwind data, samplers), an owner's cell against the owner's release, and locks. */
 #include "codeheap/graph/handles.h"
 #include "codeheap/base/region.h"
 #include "observe/profile.h"
@@ -32,7 +32,7 @@ static void extends(void)
 	for (int i = 0; i < 2; i++)
 		HOLDS(ch__table_extend(&table, scene.heap->meta, CH__SEGMENT_RECORDS - 1) != 0);
 }
-/* An index that the caller got by a way of its own, and the last of all records. */
+/* Reads the last of all records, and a record whose index the caller got in another way. */
 static void reads_segments(void)
 {
 	for (uint32_t n = 0; n < 4; n++) {
@@ -69,7 +69,7 @@ static void begin_lists(void)
 {
 	threads_before = scene.heap->threads;
 }
-/* Each run pushes a record that is new. */
+/* Each run pushes new records. */
 static void end_lists(void)
 {
 	order_as(3, detach);
@@ -108,7 +108,7 @@ static void begin_section(void)
 {
 	ch__eh_frame_write(section, &a_page, shapes);
 }
-/* As an unwinder does, whose caller knows that there is code; save that it looks by itself. */
+/* Reads the range like an unwinder, but looks by itself: an unwinder's caller knows of the code. */
 static void unwinds(void)
 {
 	uint32_t *fde = (uint32_t *)(void *)ch__eh_frame_fde(section, 0);
@@ -154,7 +154,7 @@ static void releases(void)
 {
 	HOLDS(ch_owner_release(owner, CH_RELEASE_COLLECT) == CH_OK);
 }
-/* No cycle frees them: all blocks of all runs have room in the pool. */
+/* No cycle frees the blocks: the pool has room for the blocks of all runs. */
 static void end_cell(void)
 {
 	HOLDS(*cell == &shared);
@@ -209,7 +209,7 @@ static void makes_owners(void)
 		atomic_store_explicit(&told, made[i].bits, memory_order_relaxed);
 	}
 }
-/* Stale is what the table does not have yet, as this thread sees it. */
+/* CH_E_STALE is right while this thread does not yet see the owner in the table. */
 static void enters_owners(void)
 {
 	for (int i = 0; i < 6; i++) {

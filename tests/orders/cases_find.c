@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * cases_find.c: blocks that are made and freed in one place, while another thread looks at the
- * place without a lock (I3, I4): it gets the block that is there, or one that was, and never a
+ * cases_find.c: blocks are made and freed in a place while another thread looks at the place
+ * without a lock (I3, I4). The look finds the present block or an earlier block, never a
  * mixture. */
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/handles.h"
@@ -12,7 +12,7 @@
 
 enum { BLOCKS = 3, SMALL_BYTES = 64, LARGE_BYTES = 128, LOOKED_AT = 96, NAMES = 100 };
 
-/* What is true of the blocks of a run, whoever sees it. */
+/* The facts of the blocks of a run; every reader must see these facts. */
 static struct truth {
 	uint32_t index, generation;
 	bool is_committed, is_large;
@@ -54,7 +54,7 @@ UNSEEN static const struct truth *truth_of(uint32_t index, uint32_t generation)
 	return NULL;
 }
 
-/* The VM's words of the block with this number, and of its site. */
+/* The VM's words of the block with this number, and of the block's site. */
 static void *word_of(uint32_t number)
 {
 	return (void *)(uintptr_t)(number * 2);
@@ -64,9 +64,9 @@ static void *call_of(uint32_t number)
 	return (void *)(uintptr_t)(number * 2 + 1);
 }
 static enum { NO_SITE, A_CALL, A_POINT } site_there = A_CALL;
-/* The next block has no name, and so no side list; or no site, and so nothing in it. */
+/* The next block has no name, and so no side list; or no site, and so an empty side list. */
 static bool is_bare, bare_comes, siteless_comes;
-/* A call that returns where the others look. */
+/* A call that returns to the place that readers look at. */
 static const uint8_t call[] = {CODE_CALL_BYTES};
 static void attach_call(const struct ch_code *code, uint32_t number)
 {
@@ -79,7 +79,7 @@ static void attach_call(const struct ch_code *code, uint32_t number)
 		order_failed("%s", ch_why());
 }
 
-/* There, too. */
+/* A patch point at the place that readers look at. */
 static void attach_point(const struct ch_code *code, uint32_t number)
 {
 	static const uint8_t point[] = {CODE_POINT_BYTES};
@@ -103,7 +103,7 @@ static void make_block(struct ch_code *code, struct ch_owner *owner, bool is_lar
 			       .user = word_of(number)};
 	HOLDS(ch_block_open(&open, code) == CH_OK);
 	note_open(code->block, owner->bits, number, is_large);
-	if (is_large) /* A site may come when the block is live, and can be written to no more. */
+	if (is_large) /* A site may come when the block is LIVE and cannot be written. */
 		memcpy(code->write + LOOKED_AT - sizeof call, call, sizeof call);
 	if (is_large && site_there == A_CALL)
 		attach_call(code, number);
@@ -111,7 +111,7 @@ static void make_block(struct ch_code *code, struct ch_owner *owner, bool is_lar
 		attach_point(code, number);
 	if (is_large && site_there != NO_SITE)
 		note_site();
-	/* Its place becomes smaller with the commit. */
+	/* The commit makes the block smaller. */
 	code->used_to = is_large ? LARGE_BYTES : SMALL_BYTES;
 	note_commit();
 	HOLDS(ch_block_commit(code, 1) == CH_OK);
@@ -137,7 +137,7 @@ static void one_block(void)
 static void make(void)
 {
 	scene_make();
-	/* Few tombstones: they are written over, and the names that they hold go. */
+	/* Few tombstones: new deaths overwrite old tombstones, and names in old tombstones go. */
 	scene.heap->tombstones_log2 = 2;
 	for (int i = 0; i < 3; i++) {
 		truths = 0;
@@ -152,7 +152,7 @@ static void begin(void)
 UNSEEN static const struct truth *found_block(uint32_t index, uint32_t generation)
 {
 	const struct truth *t = truth_of(index, generation);
-	/* The address lies in none of the small ones. */
+	/* No small block contains the address. */
 	HOLDS(t && t->is_committed && t->is_large);
 	return t;
 }
@@ -166,7 +166,7 @@ UNSEEN static void found(const struct ch_spot *spot)
 		order_failed("block %u has %s, a word %p", t->number,
 			     spot->has_site ? "a site" : "none", spot->site_user);
 }
-/* At any moment of the other thread's. */
+/* Waits a random time, so that the look comes at any moment of the writing thread. */
 static void come_late(void)
 {
 	for (uint32_t n = order_chance(60); n; n--)
@@ -180,7 +180,7 @@ static void look_up(void)
 		found_block(index, generation);
 	if (ch_code_at(scene.heap, place, true, &spot))
 		found(&spot);
-	/* Of an instruction less is read: what is left must be right by itself. */
+	/* A lookup of an instruction reads fewer fields; the fields must be right by themselves. */
 	if (!ch_code_at(scene.heap, place - 1, false, &spot))
 		return;
 	const struct truth *t = found_block(ch__handle_index(spot.block.bits),
@@ -203,11 +203,11 @@ UNSEEN static void seen(const struct ch__place *p)
 	case CH__PLACE_LIVE:
 	case CH__PLACE_NOTENTRANT:
 	case CH__PLACE_FREED:
-		/* Freed before this run. */
+		/* The block was freed before this run. */
 		t = truth_of(p->block, p->generation);
 		if (!t && p->kind == CH__PLACE_FREED)
 			return;
-		/* One that was OPEN as its place was read may be LIVE by now, and smaller. */
+		/* A block that was OPEN when the place was read may be LIVE and smaller here. */
 		HOLDS(p->kind == CH__PLACE_OPEN || t);
 		HOLDS(p->kind != CH__PLACE_FREED || t->is_large);
 		if (t && (strcmp(p->name, t->name) || strcmp(p->owner, t->owner)))
@@ -260,7 +260,7 @@ static void dies(void)
 	HOLDS(ch_owner_release(dying, CH_RELEASE_NOT_RUNNING) == CH_OK);
 }
 
-/* Another block comes to its record and its place. */
+/* Another block takes the same record and the same place. */
 static void begin_reuse(void)
 {
 	is_large_first = order_chance(2);
@@ -282,7 +282,7 @@ static void looks_at_once(void)
 		look_up();
 }
 
-/* Another one comes to its side list, too. */
+/* Another block takes the same side list, too. */
 static void begin_points(void)
 {
 	site_there = A_POINT;
@@ -314,7 +314,7 @@ static void end_points(void)
 	is_bare = bare_comes = siteless_comes = false;
 }
 
-/* A call comes to a block that others know. */
+/* A call is attached to a block that readers know. */
 static struct ch_code known;
 
 static void make_known(void)
@@ -339,7 +339,7 @@ static void call_comes(void)
 
 /* --- names --- */
 
-/* Readers may hold back all of them, so that each has a record of its own. */
+/* Readers may hold back all names of a run, so that each name has a record of its own. */
 enum { NAMES_OF_A_RUN = 3 };
 static uint32_t named;
 
@@ -364,7 +364,7 @@ static void end_names(void)
 {
 	order_as(1, parked_names_go);
 }
-/* The name that is there goes, then others come and go. */
+/* The present name goes, then further names come and go. */
 static void names_come_and_go(void)
 {
 	uint32_t name = named;
@@ -376,8 +376,8 @@ static void names_come_and_go(void)
 		ch__heap_unlock(scene.heap);
 	}
 }
-/* At once of the name that goes: both sides are between their store and their load. Later of one
- * that may be gone, or another one. */
+/* At first reads the name that is going: both sides are between a store and a load. Later reads an
+ * index whose name may be gone or replaced. */
 static void name_is_read(void)
 {
 	char text[CH__NAME_SHORT_BYTES];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * cases_once.c: what one thread fills in and then publishes by one word, while another one looks
+ * cases_once.c: a thread fills in data and publishes the data by one word; another thread looks
  * without a lock: heaps, vms, fibers, sinks, listeners, a guard, pauses, rings, signal actions. */
 #include "codeheap/base/heaps.h"
 #include "codeheap/base/listeners.h"
@@ -28,7 +28,7 @@ static void creates_heap(void)
 {
 	second = scene_heap(NULL);
 }
-/* Handles of a heap that comes: each is asked for its heap's number. */
+/* A handle of a heap that is being made leads to no heap, or to the heap with the right number. */
 static void resolves_handles(void)
 {
 	for (int i = 0; i < 8; i++) {
@@ -76,7 +76,7 @@ static void attaches_vm(void)
 	struct ch_vm *vm;
 	HOLDS(ch_vm_attach(scene.heap, &ops, &data, &vm) == CH_OK);
 }
-/* As the hook of a Boehm cycle does, which has no lock of the heap; then as a poll does. */
+/* Walks vms as the hook of a Boehm cycle does, without a lock of the heap; then as a poll does. */
 static void walks_vms(void)
 {
 	for (int i = 0; i < 3; i++) {
@@ -124,12 +124,12 @@ static void end_fibers(void)
 }
 static void changes_fibers(void)
 {
-	data = 1; /* a frame of it */
+	data = 1; /* a frame of the fiber */
 	ch_fiber_suspend(leaves, fiber_stacks[0] + 64);
 	ch_fiber_resume(comes);
 	ch_fiber_resume(attach_fiber(1));
 }
-/* As the scan reads them. */
+/* Reads the fibers as the scan does. */
 static void looks_at_fibers(void)
 {
 	for (int i = 0; i < 6; i++) {
@@ -190,7 +190,7 @@ static void tells_slots(void)
 	}
 }
 
-/* Each before a block of its own that has steps: one of the two makes their map. */
+/* Each thread runs this before making a block with steps; the first makes the map of steps. */
 static void looks_for_notes(void)
 {
 	for (uintptr_t i = 0; i < 3; i++) {
@@ -243,7 +243,7 @@ static void object_is_used_again(void)
 	ch__nongnu_empty(&object);
 	ch__nongnu_fill(&object, NEW, NEW + OBJECT_BYTES, 0, &tables[1], 1);
 }
-/* As libunwind looks for an address of the new code, on a machine that loads in order. */
+/* Searches an address of the new code as libunwind does, on a machine that loads in order. */
 static void searches_object(void)
 {
 	for (int i = 0; i < 4; i++) {
@@ -264,7 +264,7 @@ static struct ch__greeter greeters[GREETERS];
 static uint32_t greeted;
 static bool are_listeners_gone;
 
-/* Greeters stay. */
+/* Greeters stay registered; between runs a greeter refuses no heap. */
 static enum ch_status refuses(struct ch_heap *heap, const char **path, bool may_fail)
 {
 	(void)heap;
@@ -313,7 +313,7 @@ static void make_file(void)
 {
 	second = scene_heap("statistics.%p");
 }
-/* As in the child of a fork: the file is opened by the first use. */
+/* As in the child of a fork: the first use opens the file. */
 static void begin_file(void)
 {
 	second->listeners->calls->fork_child(second->listeners);
@@ -393,7 +393,7 @@ static void end_guard(void)
 {
 	order_as(1, free_guarded);
 }
-/* What the code relied on changes, and then the code is told. */
+/* Changes the data that the code relied on, and then invalidates the code. */
 static void invalidates(void)
 {
 	data++;
@@ -419,7 +419,7 @@ static void begin_core_sync(void)
 	trap = 0;
 	begun_before = scene.heap->core_syncs_begun;
 }
-/* As a block is poisoned and put into the quarantine. */
+/* Does what the library does when a block is poisoned and put into the quarantine. */
 static void poisons(void)
 {
 	atomic_store_explicit(&trap, 1, memory_order_relaxed);
@@ -430,7 +430,7 @@ static void syncs_cores(void)
 	HOLDS(ch__core_sync(scene.heap));
 	trap_seen = atomic_load_explicit(&trap, memory_order_relaxed);
 }
-/* By this count the block may go. */
+/* If the block was poisoned before the sync began, the block may go, so the trap must be seen. */
 static void end_core_sync(void)
 {
 	HOLDS(begun_seen != begun_before || trap_seen);
@@ -505,7 +505,7 @@ static void merges(void)
 		order_yield();
 	}
 }
-/* More than the ring holds: it goes round. */
+/* More samples than the ring holds: the ring wraps. */
 static void samples_on(void)
 {
 	for (int i = 0; i < SAMPLES; i++) {
@@ -523,7 +523,7 @@ static union {
 } old_action;
 static _Atomic(uint32_t) actions_taken;
 
-/* In place of the system's: the new action holds before the old one is told. */
+/* Replaces the system's: the new action is in force before the caller hears of the old action. */
 int __real_sigaction(int, const struct sigaction *, struct sigaction *);
 int __wrap_sigaction(int, const struct sigaction *, struct sigaction *);
 int __wrap_sigaction(int signal, const struct sigaction *action, struct sigaction *old)
@@ -554,7 +554,7 @@ static void installs(void)
 {
 	HOLDS(ch__os_signal_install(SIGUSR2, nothing, &old_action.kept, CH__OS_LIKE_OLD));
 }
-/* The handler, from the moment on in which the system has it. */
+/* Runs as the handler, from the moment on at which the system has the action. */
 static void chains(void)
 {
 	while (!atomic_load(&actions_taken))

@@ -80,7 +80,7 @@ static void stops(void)
 	}
 }
 
-/* A signal comes at any time: also when no stop wants it. */
+/* A signal comes at any time, also when no stop wants the signal. */
 static void is_signalled(void)
 {
 	uint32_t *word = order_self() == 1 ? &shared : &seen;
@@ -110,7 +110,7 @@ UNSEEN static void note_stop(void)
 {
 	stops_made++;
 }
-/* Whoever was stopped, and runs again, has serialized its core since. */
+/* A thread that was stopped and runs again has serialized its core since. */
 UNSEEN static void note_run(uint32_t serialized)
 {
 	if (serialized)
@@ -176,7 +176,7 @@ static void polls_by_the_word(void)
 		order_yield();
 	}
 }
-/* What no poll has seen to, another one will. */
+/* Work that no poll has done is still due for a later poll. */
 static void end_word(void)
 {
 	struct ch_heap *heap = scene.heap;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * main.c: runs the cases of `make orders` whose names it is given, or all. */
+ * main.c: runs the cases of `make orders` whose names are given, or all. */
 #include "observe/profiler.h"
 #include "tests/orders/cases.h"
 
@@ -60,7 +60,7 @@ static bool is_wanted(const char *name, char **names)
 int main(int argc, char **argv)
 {
 	(void)argc;
-	/* Addresses choose where threads change: the same ones each time. */
+	/* Addresses decide where threads change, so each start has the same addresses. */
 	if (!(personality(UINT32_MAX) & ADDR_NO_RANDOMIZE)) {
 		if (personality(ADDR_NO_RANDOMIZE) != -1)
 			execv("/proc/self/exe", argv);

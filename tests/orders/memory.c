@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT
- * memory.c: the functions that a compiler calls at each access to memory with -fsanitize=thread,
- * in place of ThreadSanitizer's, and the threads that they let run (memory.h).
+ * memory.c: the functions that a compiler calls at each access to memory with -fsanitize=thread, in
+ * place of ThreadSanitizer's, and the threads that these functions switch between (memory.h).
  *
  * Each atomic has the stores of a run in their order. A thread has, for each atomic, the oldest
- * store that it may still read, and a vector clock; both together are its view. A release store
- * carries its thread's view, which an acquire load of it takes over; the stores of a read-modify-
- * write carry on what they read. A seq_cst load reads no older store than the last seq_cst one. A
- * store that is not seq_cst may stay in the core's buffer behind loads that follow it, until
- * another store, a read-modify-write or a membarrier; and a relaxed one may be kept back by the
- * compiler, until a fence of the compiler's: no membarrier reaches it there. A store that reaches
- * memory is the newest of its atomic: that is the one thing in which C11 allows more.
+ * store that the thread may still read, and a vector clock: together the view of the thread. A
+ * release store carries the view of the storing thread; an acquire load of the store takes the view
+ * over. The store of a read-modify-write carries on the view that the read found. A seq_cst load
+ * reads no store older than the last seq_cst store. A store that is not seq_cst may stay in the
+ * core's buffer behind later loads, until another store, a read-modify-write or a membarrier. The
+ * compiler may keep back a relaxed store until a fence of the compiler; no membarrier reaches such
+ * a store. A store that reaches memory is the newest of its atomic; in this alone C11 allows more.
  *
  * length: threads, stores and the functions in place of the library's share all of their state. */
 #define _GNU_SOURCE 1
@@ -28,7 +28,7 @@
 #include <ucontext.h>
 #include <unistd.h>
 
-/* The functions of the C library and the gate that the library is not linked with directly. */
+/* The real functions behind the __wrap functions below: of the C library and of the gate. */
 void *__real_memcpy(void *, const void *, size_t);
 void *__real_memset(void *, int, size_t);
 void *__real_ch__meta_alloc(struct ch__meta *, size_t);
@@ -38,7 +38,7 @@ void __real_ch__os_futex_wake(_Atomic(uint32_t) *);
 #define memcpy __real_memcpy
 #define memset __real_memset
 
-enum { THREADS = THREADS_MAX + 1 }; /* 0 makes and ends runs */
+enum { THREADS = THREADS_MAX + 1 }; /* thread 0 makes and ends runs */
 enum { PLACES = 4096, TABLE = 16384, STORES = 65536, VIEWS = 8192, CELLS = 1 << 15 };
 enum { STACK_BYTES = 256 * 1024, STEPS_FAIR = 60000, STEPS_MOST = 400000 };
 enum { LARGE_BYTES = 2048, SLEEP_STEPS = 800 };
@@ -46,20 +46,20 @@ enum order { RELAXED, CONSUME, ACQUIRE, RELEASE, ACQ_REL, SEQ_CST };
 
 struct view {
 	uint32_t clock[THREADS];
-	uint16_t oldest[PLACES]; /* by place: of its stores */
+	uint16_t oldest[PLACES]; /* by place: the number of a store */
 };
 struct store {
 	uint64_t value;
 	struct view *carries; /* NULL: nothing */
-	uint32_t next;        /* of the place; 0: none */
+	uint32_t next;        /* store of the place; 0: none */
 };
 struct place {
 	uintptr_t address;
 	uint32_t first, last, count; /* stores */
-	uint16_t last_seq_cst;       /* its number among them */
+	uint16_t last_seq_cst;       /* the number of a store */
 	uint8_t bytes;
 };
-/* Eight bytes: who last wrote and read each of them, plainly or not. */
+/* Eight bytes: the last writer and the last readers of each byte, by plain and atomic accesses. */
 struct cell {
 	uintptr_t address;
 	uint32_t run;
@@ -74,11 +74,11 @@ struct thread {
 	char *tls;
 	void (*body)(void);
 	bool is_done;
-	bool has_kept; /* a store that is not in memory yet: */
-	bool is_in_core; /* in the core's buffer; else the compiler has not made it */
+	bool has_kept; /* a store is not in memory yet: */
+	bool is_in_core; /* in the core's buffer; else the compiler keeps the store back */
 	enum order kept_order;
 	uint32_t sleeps_until; /* step */
-	bool is_behind;        /* it reads the oldest stores that it may */
+	bool is_behind;        /* reads the oldest stores allowed */
 	uint32_t kept_place;
 	uint64_t kept_value;
 };
@@ -93,7 +93,7 @@ static struct view views[VIEWS];
 static uint32_t view_count;
 static struct cell cells[CELLS];
 static uint32_t cells_used;
-/* What was allocated in this run, and so written. */
+/* Memory that was allocated in this run: the allocation counts as a write. */
 static struct born {
 	uintptr_t low;
 	size_t bytes;
@@ -145,7 +145,7 @@ static void go_to(uint32_t next)
 	swapcontext(&threads[from].context, &threads[next].context);
 }
 
-/* Of those that do not sleep, or of all. */
+/* Chooses another thread at random: of the awake threads, or of all. Returns 0 for none. */
 static uint32_t any_other(bool awake)
 {
 	uint32_t found = 0, seen = 0;
@@ -156,7 +156,7 @@ static uint32_t any_other(bool awake)
 	return found;
 }
 
-/* Some come back soon, others when much has happened. */
+/* Some threads come back soon, some when much has happened. */
 static void leave(void)
 {
 	uint32_t next = any_other(true);
@@ -166,8 +166,8 @@ static void leave(void)
 	go_to(next);
 }
 
-/* Which threads came to an address, in all runs: what one thread alone has is no place to go over
- * to another one. */
+/* The threads that came to an address, in all runs. At an address of a single thread a change of
+ * threads is rare. */
 static uint8_t met[TABLE];
 
 static void step(const volatile void *at)
@@ -258,7 +258,7 @@ static uint32_t place_of(const volatile void *pointer, uint32_t bytes)
 		place_at[at] = ++place_count;
 	}
 	struct place *place = &places[place_at[at] - 1];
-	/* It was written by something that is not simulated. */
+	/* The bytes were written by something that is not simulated. */
 	uint64_t now = memory_at(address, place->bytes);
 	if (stores[place->last].value != now)
 		threads[self].view.oldest[place_at[at] - 1] = (uint16_t)add_store(place, now, NULL);
@@ -308,7 +308,7 @@ static void make_kept(struct thread *t)
 
 /* --- plain accesses --- */
 
-/* errno is each thread's own; those of all coroutines are one. */
+/* The coroutines share a single errno, which in truth each thread has: so errno is not watched. */
 static bool is_watched(uintptr_t address)
 {
 	return is_simulating && address - (uintptr_t)tls_low >= tls_bytes + 4096 &&
@@ -344,7 +344,7 @@ static void race(uintptr_t address, uint32_t other, const char *what, void *call
 		     self, other, caller);
 }
 
-/* Bytes that were written all at once, whoever had them before. */
+/* Notes bytes as written by this thread, whoever had the bytes before. */
 static void note_born(uintptr_t low, size_t bytes)
 {
 	if (born_count == sizeof born / sizeof *born)
@@ -414,7 +414,7 @@ static uint64_t load_atomic(const volatile void *at, uint32_t bytes, enum order 
 		else if (last > oldest && steps <= STEPS_FAIR && order_chance(stale_in) == 0)
 			number = oldest + order_chance(last - oldest + 1);
 		uint64_t value = read_store(t, p, number, order);
-		/* This load came before its thread's store: what the others do here shows it. */
+		/* The load came before the kept store: another thread that runs here may notice. */
 		if (t->has_kept && order_chance(2))
 			leave();
 		return value;
@@ -526,7 +526,7 @@ static void fence_all(void)
 	order_yield();
 }
 
-/* --- what the compiler calls --- */
+/* --- calls by the compiler --- */
 
 void __tsan_init(void) {}
 void __tsan_func_entry(void *pc) { (void)pc; }
@@ -543,7 +543,7 @@ PLAIN_ACCESS(8)
 PLAIN_ACCESS(16)
 void __tsan_read_range(void *at, size_t bytes) { PLAIN(at, bytes, false); }
 void __tsan_write_range(void *at, size_t bytes) { PLAIN(at, bytes, true); }
-/* Of the compiler: what it kept back is made. */
+/* A fence of the compiler: the store that the compiler kept back is made. */
 void __tsan_atomic_signal_fence(int order)
 {
 	(void)order;
@@ -590,7 +590,7 @@ ATOMIC(16)
 ATOMIC(32)
 ATOMIC(64)
 
-/* --- functions that the library's are linked with in place of their own --- */
+/* --- functions that the library's objects are linked with in place of the real functions --- */
 
 static struct gone {
 	struct ch__meta *meta;
@@ -599,7 +599,7 @@ static struct gone {
 } gone[1024];
 static uint32_t gone_count;
 
-/* memcpy and memset of what the compiler did not write out. */
+/* Calls of memcpy and memset that the compiler did not expand. */
 void *__wrap_memcpy(void *to, const void *from, size_t bytes)
 {
 	PLAIN(from, bytes, false);
@@ -611,7 +611,7 @@ void *__wrap_memset(void *to, int value, size_t bytes)
 	PLAIN(to, bytes, true);
 	return __real_memset(to, value, bytes);
 }
-/* What is allocated is written; what is freed likewise, and not used again in the same run. */
+/* Allocated bytes count as written. Freed bytes, too, and are not used again in the same run. */
 void *__wrap_ch__meta_alloc(struct ch__meta *meta, size_t bytes)
 {
 	void *at = __real_ch__meta_alloc(meta, bytes);
@@ -644,7 +644,7 @@ void __wrap_ch__os_futex_wake(_Atomic(uint32_t) *word)
 	else
 		__real_ch__os_futex_wake(word);
 }
-/* Neither threads nor timers of the system. */
+/* No thread or timer of the system is started. */
 bool __wrap_ch__os_thread_start(void *thread, void (*body)(void *), void *arg)
 {
 	(void)thread;
@@ -659,7 +659,7 @@ bool __wrap_ch__os_timer_start(void)
 void __wrap_ch__os_timer_stop(void)
 {
 }
-/* What is unmapped is written, as what is freed. */
+/* Unmapped bytes count as written, like freed bytes. */
 void __real_ch__os_unmap(void *, size_t);
 void __wrap_ch__os_unmap(void *at, size_t bytes)
 {
@@ -668,7 +668,7 @@ void __wrap_ch__os_unmap(void *at, size_t bytes)
 	else
 		__real_ch__os_unmap(at, bytes);
 }
-/* The handlers of SIGPROF and SIGUSR1 are called by a case. */
+/* A case itself calls the handlers of SIGPROF and SIGUSR1. */
 void (*order_profile_handler)(int, void *, void *);
 void *order_profile_tag;
 void (*order_stop_handler)(int, void *, void *);
@@ -701,7 +701,7 @@ bool __wrap_ch__os_timer_expired(const void *info, void **value, uint32_t *times
 	*times = 1;
 	return true;
 }
-/* All have the thread pointer of the one thread that they are. */
+/* The coroutines share the thread pointer of a single thread, so each has its record instead. */
 uintptr_t __real_ch__lock_self(void);
 uintptr_t __wrap_ch__lock_self(void)
 {
@@ -751,7 +751,7 @@ static void body_of_thread(void)
 	threads[self].body();
 	make_kept(&threads[self]);
 	threads[self].is_done = true;
-	go_to(any_other(false)); /* 0: the maker's, when all are done */
+	go_to(any_other(false)); /* 0, the maker of the run, when all are done */
 	abort();
 }
 

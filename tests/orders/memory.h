@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  * memory.h: the library's own functions in a memory that is weaker than any machine's. The
- * library's objects are those of SAN=thread, whose compiler calls a function at each access to
- * memory, with its order; memory.c has these functions in place of ThreadSanitizer's.
+ * library's objects are built as for SAN=thread: the compiler calls a function at each access to
+ * memory, and passes the order. memory.c has these functions in place of ThreadSanitizer's.
  *
- * A case has up to three threads, which are coroutines of one thread of the system: it goes over
- * from one to another at accesses only, by chance. An atomic load may get any value that the C11
- * model lets it get: the newest, or an older one, unless an order forbids that. Two accesses to
- * the same bytes, of which one is plain and one writes, must be ordered: else the run has failed,
- * as has one in which a case's own assertion does not hold. Each run has a seed of its own, and
- * all runs of a case are the same ones each time. */
+ * A case has up to three threads, which are coroutines of a single thread of the system. Threads
+ * change by chance, at accesses only. An atomic load may get any value that the C11 model allows:
+ * the newest, or an older value, unless an order forbids. Two accesses to the same bytes, of which
+ * one is plain and one writes, must be ordered: else the run has failed. A run also fails when an
+ * assertion of the case does not hold. Each run has a seed of its own, and all runs of a case are
+ * the same each time. */
 #ifndef CH_TESTS_ORDERS_MEMORY_H
 #define CH_TESTS_ORDERS_MEMORY_H
 
@@ -21,15 +21,15 @@ enum { THREADS_MAX = 3 };
 struct order_case {
 	const char *name;
 	uint32_t runs;
-	/* Before the first run; nothing is simulated. */
+	/* Called before the first run; nothing is simulated. */
 	void (*make)(void);
-	/* Before and after each run, by the thread that made it; nothing is simulated. */
+	/* Called by thread 0 before and after each run; nothing is simulated. */
 	void (*begin)(void);
 	void (*end)(void);
 	void (*threads[THREADS_MAX])(void);
 };
 
-/* Ends the program, with the case and the number of the run. */
+/* Prints the case and the number of the run, and ends the program. */
 _Noreturn void order_failed(const char *format, ...) __attribute__((format(printf, 1, 2)));
 #define HOLDS(condition)                                                                           \
 	do {                                                                                       \
@@ -37,7 +37,7 @@ _Noreturn void order_failed(const char *format, ...) __attribute__((format(print
 			order_failed("%s:%d: %s", __FILE__, __LINE__, #condition);                 \
 	} while (0)
 
-/* Runs a case; false: not one run came to its end, or something else than a run failed. */
+/* Runs a case. Returns false when no run came to its end, or something outside of runs failed. */
 bool order_run(const struct order_case *);
 /* Another thread may run here. */
 void order_yield(void);
@@ -46,14 +46,14 @@ void order_as(uint32_t thread, void (*)(void));
 uint32_t order_self(void);
 void order_stack(uint32_t thread, const void **low, const void **high);
 uint32_t order_chance(uint32_t n); /* 0 to n - 1 */
-/* How often the thread that runs had its core execute a serializing instruction, of all threads. */
+/* How often threads have made their cores execute a serializing instruction, all together. */
 extern uint32_t order_serialized;
-/* What the library has installed for SIGPROF, and the tag that its signals are given. */
+/* The handler that the library has installed for SIGPROF, and the tag of the library's signals. */
 extern void (*order_profile_handler)(int, void *, void *);
 extern void *order_profile_tag;
-/* The same for SIGUSR1: each of its signals is the library's own, and none is sent. */
+/* The same for SIGUSR1: each such signal counts as the library's own, and none is sent. */
 extern void (*order_stop_handler)(int, void *, void *);
-/* What a case knows besides is no access of the simulated memory. */
+/* Marks functions of a case whose accesses are not simulated. */
 #define UNSEEN __attribute__((no_sanitize("thread"), noinline))
 
 #endif

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
- * hostile.c: takes something away from a process, proves that it is gone, and runs a program.
+ * hostile.c: takes something away from a process, proves the loss, and runs a program.
  *
  *     hostile                        lists the restrictions
  *     hostile RESTRICTION            exit 0: this kernel can; 77: it cannot, and why
  *     hostile RESTRICTION program [argument...]
  *
- * tests/runner/runner.c starts each case through it (-w), `make hostile` does so for the whole core
- * tier. What lives in one process image only, the count of maps, is left to tests/support/harness.c
- * by a word in the environment. It knows nothing of the library. */
+ * tests/runner/runner.c starts each case through hostile (-w); `make hostile` does so for the whole
+ * core tier. The count of maps lives in a process image: hostile leaves the count to
+ * tests/support/harness.c by a word in the environment. hostile knows nothing of the library. */
 #define _GNU_SOURCE
 #include "tests/support/own_mounts.h"
 
@@ -40,7 +40,7 @@
 enum { EXIT_REFUSED = 77, EXIT_WRONG = 125, PAGE = 4096 };
 static const char maps_left[] = "250";
 static const long maps_most = 200000; /* filling more takes seconds in each process */
-/* The least that one heap of the default size and its copy at fork need, with room for a test. */
+/* The least address space for a heap of the default size and its copy at fork, and for a test. */
 static const rlim_t address_space_bytes = UINT64_C(1) << 30;
 static const rlim_t file_bytes = 6 << 20;
 
@@ -64,11 +64,11 @@ static void must(bool holds, const char *what)
 /* --- seccomp --- */
 
 #define LOAD(field) BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, field))
-/* A call by its number: the next `n` statements are about it. */
+/* Matches a call by its number; the next `n` statements are about the call. */
 #define IF_CALL(number, n) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, n)
 #define DENY(error) BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (error))
 #define ALLOW BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
-/* Denied when the argument has all of these bits. */
+/* Denies the call when the argument has all of these bits. */
 #define IF_CALL_HAS(number, argument, bits, error)                                           \
 	IF_CALL(number, 5), LOAD(args[argument]), BPF_STMT(BPF_ALU | BPF_AND | BPF_K, bits), \
 		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, bits, 0, 1), DENY(error), ALLOW
@@ -160,7 +160,7 @@ static void set_membarrier_enosys(void)
 	     "membarrier is unknown");
 }
 
-/* The soft limit is the one that acts; cases that are about limits set others. */
+/* The soft limit is in force; cases about limits set limits of their own. */
 static void set_soft_limit(int resource, rlim_t value)
 {
 	struct rlimit limit;
@@ -196,7 +196,7 @@ static void set_file_size(void)
 	close(fd);
 }
 
-/* Maps do not outlive exec: the harness fills them up before it runs the case. */
+/* Maps do not outlive exec, so the harness fills the maps up before the case runs. */
 static void set_maps(void)
 {
 	char text[40] = "";
@@ -222,7 +222,7 @@ static bool fill(const char *path)
 	return is_full;
 }
 
-/* The program is found by the folder that we are in, which the mount does not cover. */
+/* The program is found by the current folder, which the mounts do not cover. */
 static void set_full_tmpfs(void)
 {
 	if (!own_mounts() || mount("none", "/tmp", "tmpfs", 0, "size=4096,mode=1777") != 0 ||
@@ -234,7 +234,7 @@ static void set_full_tmpfs(void)
 static const struct restriction {
 	const char *name, *text;
 	void (*set)(void);
-	const char *backend; /* CODEHEAP_WX of the program; NULL = as it is */
+	const char *backend; /* CODEHEAP_WX of the program; NULL = unchanged */
 } restrictions[] = {
 	{"mdwe", "PR_SET_MDWE", set_mdwe, NULL},
 	{"wx-filter", "a filter as systemd's MemoryDenyWriteExecute", set_wx_filter, NULL},

@@ -1,34 +1,34 @@
 /* SPDX-License-Identifier: MIT
  * runner.c: runs test cases, one process each, some in parallel, each under a time limit, and
- * counts the results. Time in which a case waits for a processor does not count (runner_clock.c);
- * nine times its limit of such time, and fifteen minutes, are too much.
+ * counts the results. Time in which a case waits for a processor does not count (runner_clock.c),
+ * up to nine times the limit of the case and up to fifteen minutes.
  *
- * A program, compiled or script, lists its cases when started without arguments, one line each:
+ * A program, compiled or script, lists its cases when started without arguments, a line each:
  *     name limit_seconds signal alone|timed|-
- * and runs one when given its name: exit 0 passed, 77 skipped, else failed; with a signal above 0
- * only death by that signal passes. It prints failures, then `skipped N: names` and `N passed, N
- * failed`; exit 1 when anything failed.
+ * A program that is started with the name of a case runs the case: exit 0 passed, 77 skipped, else
+ * failed; with a signal above 0 only death by the signal passes. The runner prints failures, then
+ * `skipped N: names` and `N passed, N failed`; exit 1 when anything failed.
  *
  *     runner [-l table] [-S] [-x] [-a folder] [-c] [-L count] [-j jobs] [-v] [-t name]
  *            [-W seconds] [-w launcher -r restriction] [-e emulator] [-n name] program...
  *     runner -l table -q where program case...
- * The table (tests/cannot_run.list) says which cases cannot run where. -q prints `case: why` of
- * those that it has there; exit 1 when there are none.
- * A case that skips itself is named; with -S one that the table has not under `skip` is a failure.
- * With -a a case that failed is tried again when all others have ended, alone, at most twice. One
- * that passes then counts as passed and is named in the line `unsteady N: names`; what it printed
- * when it failed is in FOLDER/NAME.log. More than five failed cases are not tried again.
- * -c runs the timed cases, one at a time; without it they do not run unless -t is their name.
+ * The table (tests/cannot_run.list) says which cases cannot run where. -q prints `case: why` of the
+ * given cases that the table has there; exit 1 when there are none.
+ * The runner names skipped cases; with -S a skip is a failure unless the table has it under `skip`.
+ * With -a a failed case is tried again, alone, at most twice, when all else has ended. A case that
+ * passes then counts as passed and is named in the line `unsteady N: names`; FOLDER/NAME.log has
+ * the output of the failed tries. More than five failed cases are not tried again.
+ * -c runs the timed cases, one at a time; without -c a timed case runs only if -t is its name.
  * -L prints the cases that took longest. -W: the most seconds that a case may wait for a processor.
  * With -e each program is started behind the emulator's words. Cases that the table has under the
- * name of -n do not run, unless -t asks for them; a pattern there that names no case of the
- * programs it speaks of is a failure, with -x also under every other name: the table stays true.
+ * name of -n do not run, unless -t asks for them. A pattern under this name, with -x under any
+ * name, is a failure when no case of the pattern's programs matches: so the table stays true.
  * With -w each case is started as `launcher restriction program name` (tests/runner/hostile.c). A
  * case that the table has under the restriction must then fail or skip itself, and does not count:
- * one that passes is a failure.
+ * a pass is a failure.
  *
- * CODEHEAP_TEST_SLOW multiplies every limit; CODEHEAP_TEST_STORM_MS above 5000 lengthens them by
- * the difference.
+ * CODEHEAP_TEST_SLOW multiplies every limit; CODEHEAP_TEST_STORM_MS above 5000 lengthens every
+ * limit by the difference.
  */
 #define _GNU_SOURCE
 #include "tests/runner/runner.h"
@@ -76,11 +76,11 @@ static long environment_number(const char *name, long otherwise)
 
 static void execute(const char *program, const char *name)
 {
-	/* Who runs in the background of a shell inherits that some are ignored. */
+	/* A runner in the background of a shell inherits that some signals are ignored. */
 	static const int expected[] = {SIGHUP, SIGINT, SIGQUIT, SIGPIPE, SIGTERM};
 	for (size_t i = 0; i < sizeof expected / sizeof *expected; i++)
 		signal(expected[i], SIG_DFL);
-	/* What the machine runs itself lists its cases without the emulator, which is quicker. */
+	/* Native programs list their cases without the emulator, which is quicker. */
 	if (!name && lists_alone)
 		execl(program, program, (char *)NULL);
 	if (!name && lists_alone)
@@ -89,14 +89,14 @@ static void execute(const char *program, const char *name)
 		execl(launcher, launcher, verdict.restriction, program, name, (char *)NULL);
 	if (launcher && name)
 		return;
-	/* A script puts the words before the programs that it runs (CODEHEAP_TEST_EMULATOR). */
+	/* A script puts the emulator's words before its programs (CODEHEAP_TEST_EMULATOR). */
 	const char *suffix = strrchr(program, '.');
 	bool is_script = suffix && strcmp(suffix, ".sh") == 0;
 	if (is_script)
 		execl(program, program, name, (char *)NULL);
 	if (is_script)
 		return;
-	/* The words outlive the process: execvp takes them without const. */
+	/* execvp takes the words without const; the words outlive the process. */
 	char **word = emulator_words + emulator_count;
 	word[0] = (char *)(uintptr_t)program;
 	word[1] = (char *)(uintptr_t)name;
@@ -104,7 +104,7 @@ static void execute(const char *program, const char *name)
 	execvp(emulator_words[0], emulator_words);
 }
 
-/* A group of its own lets the runner kill what the case started; the case dies with the runner. */
+/* A process group lets the runner kill all that a case started; the case dies with the runner. */
 static pid_t start(const char *program, const char *name, int output)
 {
 	fflush(NULL);
@@ -137,21 +137,20 @@ static pid_t start(const char *program, const char *name, int output)
 static int new_output(void)
 {
 	int fd = memfd_create("test output", MFD_CLOEXEC);
-	if (fd < 0) /* refused, where a case runs a runner of its own */
+	if (fd < 0) /* refused when a case runs a runner of its own */
 		fd = open(P_tmpdir, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
 	if (fd < 0)
 		die("test output");
 	return fd;
 }
 
-/* A case that died may have left children behind, and they its output open: the group goes with
- * it. */
+/* A dead case may have left children that hold the output open: the whole group is killed. */
 static void end_group(pid_t pid)
 {
 	kill(-pid, SIGKILL);
 }
 
-/* Groups of their own do not hear what a terminal sends, and children of scripts would run on. */
+/* A terminal's signals do not reach the groups of cases, and children of scripts would run on. */
 static void end_all(int signal_)
 {
 	for (struct job *job = jobs; job < jobs + job_count; job++)
@@ -279,7 +278,7 @@ static double seconds_of(struct timeval time)
 	return (double)time.tv_sec + (double)time.tv_usec / 1e6;
 }
 
-/* Returns NULL while the case may go on, or what is to be said of its end. */
+/* Returns NULL while the case may go on; else words for the report of a late case. */
 static const char *late_by(struct job *job, double *next)
 {
 	double limit = job->test->limit_s, waits_most = WAITS_MOST_LIMITS * limit;
@@ -359,7 +358,7 @@ static void read_emulator(char *text)
 	}
 }
 
-/* Returns whether the letter is one of those that have a list or a word to be kept as it is. */
+/* Reads an option that has a list, or a word to be kept as given. Returns false for all else. */
 static bool read_word(int option)
 {
 	switch (option) {
@@ -457,7 +456,7 @@ static int answer(int count, char **words)
 	return !found;
 }
 
-/* A file of the runner's does not get the number of one that its caller has closed. */
+/* No file of the runner may get the number of a standard file that the caller has closed. */
 static void open_standard_files(void)
 {
 	int fd = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * runner.h: what the files of the test runner share: runner.c starts and reaps, runner_clock.c
- * says how long a case has run, runner_lists.c reads the lists of what is skipped or left out,
+ * runner.h: shared by the files of the test runner: runner.c starts and reaps, runner_clock.c says
+ * how long a case has run, runner_lists.c reads the lists of skipped and left-out cases,
  * runner_verdict.c judges, counts and prints.
  */
 #ifndef CH_TESTS_RUNNER_H
@@ -20,19 +20,19 @@ struct test_case {
 	bool is_exclusive, is_timed;
 	int tries;          /* begun */
 	bool waits;         /* has failed, and is to be tried again */
-	char *first_output; /* of its first failure */
+	char *first_output; /* of the first failure */
 	char first_reason[REASON_BYTES];
 };
 
-/* The time that a case has run: not that in which it waited for a processor. */
+/* The time that a case has run, without the time that the case waited for a processor. */
 struct case_clock {
 	pid_t pid;
-	double at_s, processor_s; /* when it was last looked at, and what it had taken */
+	double at_s, processor_s; /* the time of the last look, and the processor time until then */
 	double run_s;
 };
 double now_s(void);
 void clock_start(struct case_clock *, pid_t);
-/* The seconds until the case may have run that long; 0 and less: it has. */
+/* Returns the seconds that the case may still run; 0 or less when the limit is reached. */
 double clock_left(struct case_clock *, double limit_s);
 /* Kills a process, its group, and all their descendants. */
 void end_all_of(pid_t);
@@ -42,23 +42,23 @@ extern int case_count;
 
 __attribute__((noreturn)) void die(const char *what);
 const char *base_of(const char *path);
-/* As the table names a program: tests/host/scheme.sh is host_scheme.sh, build/tests/api_fork is
- * api_fork. The text is never freed. */
+/* Names a program as the table does: tests/host/scheme.sh is host_scheme.sh, build/tests/api_fork
+ * is api_fork. The text is never freed. */
 const char *name_of_program(const char *path);
 
-/* Reads the table (tests/cannot_run.list); a line that is none of it is a failure. */
+/* Reads the table (tests/cannot_run.list); a malformed line is a failure. */
 void read_table(const char *path);
-/* Why the table has the case under a name of where; NULL: it has not, or there is no such name. */
+/* Returns why the table has the case under a name that matches `where`; NULL if it has not. */
 const char *why_listed(const char *where, const char *program, const char *name);
-/* Each pattern under this name, or under all (NULL), is a failure when it names no case of the
- * programs that it speaks of. */
+/* Each pattern under this name (NULL: under all names) is a failure when no case of the pattern's
+ * programs matches. */
 void check_table(const char *where);
-/* Takes away the cases that the table names there. Returns how many. */
+/* Drops the cases that the table has under the name. Returns how many. */
 int leave_out_listed(const char *where);
 /* Keeps the cases that -t asks for; exits when there is none. */
 void keep_wanted(const char *pattern);
-/* Keeps timed cases only, or all others and a timed one of that very name. Returns how many timed
- * ones went. */
+/* Keeps timed cases only, or all untimed cases and the timed case with exactly that name. Returns
+ * how many timed cases went. */
 int keep_timed(bool wants_timed, const char *pattern);
 
 struct verdict_options {
@@ -67,16 +67,15 @@ struct verdict_options {
 };
 extern struct verdict_options verdict;
 
-/* A failure that is no case's, or that no second try could change. */
+/* Prints a failure that belongs to no case, or that no further try could change. */
 void print_failure(const char *program, const char *name, const char *reason, const char *output);
-/* Counts one run of a case, by its status of wait, and prints what is to be seen of it. `late`: why
- * it was killed, or NULL. */
+/* Counts a run of a case, by its status of wait, and prints the outcome. `late` says why the runner
+ * killed the case; else NULL. */
 void count_run(struct test_case *, int status, const char *late, const char *output);
-/* Whether failed cases are to be tried again; otherwise prints their failures. */
+/* Returns whether failed cases are to be tried again; otherwise prints their failures. */
 bool begins_again(void);
-/* Prints the cases that took longest. */
 void print_slowest(int count);
-/* The closing lines; returns the exit code. */
+/* Prints the closing lines; returns the exit code. */
 int print_sums(void);
 
 #endif

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
- * runner_clock.c: how long a case has run, without the time that it waited for a processor, and the
- * end of all that it started.
+ * runner_clock.c: how long a case has run, without the time that the case waited for a processor,
+ * and the end of all processes of the case.
  *
  * A thread that is kept from the processors for nine seconds of ten has run one second. About once
- * a second the state of each thread is looked at: of the case's process, of its group, and of all
- * their descendants. While none of them is runnable the case waits for something else, and the time
- * since the last look counts. Otherwise the processor time that they took counts, divided by the
- * threads that could have run at once. Where nothing can be read all time counts.
+ * a second the clock looks at each thread of the case's process, of the process's group, and of all
+ * descendants. While no thread is runnable the case waits for something else, and the time since
+ * the last look counts. Otherwise the processor time of the threads counts, divided by the number
+ * of threads that could have run at once. When nothing can be read all time counts.
  */
 #define _GNU_SOURCE
 #include "tests/runner/runner.h"
@@ -25,7 +25,7 @@ enum { PATH_BYTES = 300, STOPS_MAX = 100 };
 struct process {
 	pid_t pid, parent, group;
 	char state;
-	double processor_s; /* with that of the children it has waited for */
+	double processor_s; /* with the time of reaped children */
 	bool is_member;
 };
 
@@ -39,7 +39,7 @@ double now_s(void)
 	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-/* The text behind the name in parentheses, which may have any bytes. False: there is none. */
+/* Reads the text behind the name in parentheses (any bytes). Returns false when there is none. */
 static bool read_stat(const char *path, char *text, size_t bytes)
 {
 	int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -94,7 +94,7 @@ static bool has_member(pid_t pid)
 	return false;
 }
 
-/* A child that leads a group of its own is found by its parent; an orphan by its group. */
+/* A child that leads its own group is found by the parent, an orphan by the group. */
 static void find_members(pid_t first)
 {
 	bool has_found = true;
@@ -111,7 +111,7 @@ static void find_members(pid_t first)
 	}
 }
 
-/* The threads of a process that run or wait for a processor. */
+/* Counts the threads of a process that run or wait for a processor. */
 static int count_runnable(pid_t pid)
 {
 	char path[PATH_BYTES], text[1000];
@@ -165,8 +165,8 @@ double clock_left(struct case_clock *clock, double limit_s)
 	return limit_s - clock->run_s - unseen;
 }
 
-/* Stopped before they are killed: nobody starts more meanwhile, or leaves an orphan that is found
- * no more. */
+/* Stops all processes before killing any: no process can then start another or leave an orphan that
+ * is not found. */
 void end_all_of(pid_t first)
 {
 	bool has_found = true;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * runner_lists.c: which cases run: the table of those that cannot, and patterns.
+ * runner_lists.c: which cases run: the table of cases that cannot run, and patterns.
  */
 #define _GNU_SOURCE
 #include "tests/runner/runner.h"
@@ -51,7 +51,7 @@ static char *read_text(const char *path)
 	return text;
 }
 
-/* One pattern of the table under one of the words that say where. */
+/* A pattern of the table under a single word of the line's `where` column. */
 struct row {
 	const char *where, *program, *name, *why;
 	struct row *next;
@@ -68,8 +68,8 @@ static char *trimmed(char *text)
 	return text;
 }
 
-/* A row for each word and each of the names, which are taken apart at their commas. False: they are
- * not `program/case,case`. */
+/* Adds a row for each word of `where` and each name of `names`. Returns false when `names` is not
+ * `program/case,case`. */
 static bool add_rows(const char *where, char *names, const char *why)
 {
 	char *slash = strchr(names, '/'), *place;
@@ -139,7 +139,7 @@ const char *why_listed(const char *where, const char *program, const char *name)
 	return NULL;
 }
 
-/* A case that is left out has no program any more. */
+/* A left-out case has no program. */
 static void drop_left_out(void)
 {
 	int kept = 0;
@@ -182,7 +182,7 @@ int keep_timed(bool wants_timed, const char *pattern)
 	return gone;
 }
 
-/* Returns false when there are programs that the row speaks of, and none has such a case. */
+/* Returns false when some case belongs to the row's programs, and the row names none of them. */
 static bool names_a_case(const struct row *row)
 {
 	bool is_spoken_of = false;

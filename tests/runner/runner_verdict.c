@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * runner_verdict.c: passed, skipped, failed or unsteady: judges the runs of cases, keeps what a
- * failed one printed, and prints the sums.
+ * runner_verdict.c: passed, skipped, failed or unsteady: judges the runs of cases, keeps the output
+ * of failed runs, and prints the sums.
  */
 #define _GNU_SOURCE
 #include "tests/runner/runner.h"
@@ -17,7 +17,7 @@ struct verdict_options verdict;
 
 struct names {
 	int count;
-	char *text; /* with a space between them; NULL: none */
+	char *text; /* separated by spaces; NULL: none */
 };
 
 static struct names skips, unsteady;
@@ -82,7 +82,7 @@ static bool judge(const struct test_case *t, int status, const char *late, char 
 	return false;
 }
 
-/* Where a failure's output is kept; more of the same name go behind it. */
+/* The file of a failure's output; later failures of the same name are appended. */
 static void log_path(const struct test_case *t, char *path, size_t bytes)
 {
 	snprintf(path, bytes, "%s/%s.log", verdict.again_folder, t->name);
@@ -169,8 +169,8 @@ bool begins_again(void)
 	int waiting = 0;
 	for (int i = 0; i < case_count; i++)
 		waiting += cases[i].waits;
-	/* That many fail the run whether they pass alone or not; of timed cases each is the best of
-	 * its tries. */
+	/* So many failures fail the run whether the cases pass alone or not. A timed case counts by
+	 * the best of its tries. */
 	if (waiting <= UNSTEADY_MAX || verdict.wants_timed)
 		return waiting > 0;
 	for (int i = 0; i < case_count; i++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * block_at.h: the block that an address lies in, of which a test asks no more. */
+ * block_at.h: the block that an address lies in, for tests that ask no more. */
 #ifndef CH_TESTS_SUPPORT_BLOCK_AT_H
 #define CH_TESTS_SUPPORT_BLOCK_AT_H
 

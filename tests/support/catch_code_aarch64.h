@@ -31,8 +31,8 @@ inline bytes call_of(const void *function)
 			     0xf2e00010 | uint32_t(word >> 48) << 5, 0xd63f0200});
 }
 
-/* stp a, a + 1, [sp, -16]! of a pair from x19, or, is_vector, d8 on; ldp of it and sp + 16; 0 into
- * both */
+/* stp a, a + 1, [sp, -16]!, a pair from x19 on or, if is_vector, from d8 on; ldp and sp + 16; 0
+ * into both registers */
 inline uint32_t push_pair(uint32_t a, bool is_vector)
 {
 	return (is_vector ? 0x6dbf0000 : 0xa9bf0000) | (a + 1) << 10 | 31 << 5 | a;
@@ -102,7 +102,7 @@ inline bytes catching_code()
 	return b;
 }
 
-/* Of a CIE: the return address is in x30; CFA = sp. */
+/* In a CIE: the return address is in x30; CFA = sp. */
 enum { RETURN_COLUMN = 30 };
 inline void initial_rules(bytes &b)
 {

@@ -11,7 +11,7 @@ namespace frames
 static const uint8_t frameless_cfi[] = {0x0c, 2, 48, 0x80 | 1, 6};
 
 enum : uint32_t { RA = 1, SP = 2, T1 = 6, S0 = 8, S1 = 9, A0 = 10, A1 = 11, S2 = 18 };
-/* Of fsd, fld: what sd, ld differ by. */
+/* fsd and fld differ from sd and ld by this bit. */
 enum : uint32_t { AS_FLOAT = 4 };
 
 inline uint32_t addi(uint32_t rd, uint32_t rs, int32_t number)
@@ -42,7 +42,7 @@ inline void append(bytes &b, const bytes &more)
 {
 	b.at.insert(b.at.end(), more.at.begin(), more.at.end());
 }
-/* auipc t1, 0; ld t1, 12(t1); j over the word; it; jalr t1. The word need not be aligned. */
+/* auipc t1, 0; ld t1, 12(t1); j over the word; the word, at any alignment; jalr t1 */
 inline bytes call_of(const void *function)
 {
 	bytes b = instructions({0x17 | T1 << 7, ld(T1, T1, 12), 0x00c0006f});
@@ -98,7 +98,7 @@ inline bytes return_code()
 	return instructions({jalr(0, RA)});
 }
 
-/* Saves s1 and s2 and changes them before it calls. */
+/* Saves s1 and s2, changes both, and calls. */
 inline bytes catching_code()
 {
 	bytes b = instructions({addi(SP, SP, -32), sd(RA, SP, 24), sd(S0, SP, 16), addi(S0, SP, 32),
@@ -116,7 +116,7 @@ inline bytes catching_code()
 	return b;
 }
 
-/* Of a CIE: the return address is in ra; CFA = sp. */
+/* In a CIE: the return address is in ra; CFA = sp. */
 enum { RETURN_COLUMN = 1 };
 inline void initial_rules(bytes &b)
 {

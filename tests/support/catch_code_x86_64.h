@@ -58,7 +58,7 @@ inline bytes catching_code()
 	return b({0x41, 0x5c, 0x5b, 0x5d, 0xc3});
 }
 
-/* Of a CIE: the return address is in 16; CFA = rsp + 8, return at CFA - 8. */
+/* In a CIE: the return address is in 16; CFA = rsp + 8, return at CFA - 8. */
 enum { RETURN_COLUMN = 16 };
 inline void initial_rules(bytes &b)
 {

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
- * code.h: the emitters of the architecture that the tests are built for, and what can be said of
- * them in any. Each code_<arch>.h has the same functions; mk/hosts.mk names the one. */
+ * code.h: the emitters of the architecture that the tests are built for, and helpers for every
+ * architecture. Each code_<arch>.h has the same functions; mk/hosts.mk names the header. */
 #ifndef CH_TESTS_CODE_H
 #define CH_TESTS_CODE_H
 
 #include "arch/arch.h"
 #include "arch/sites.h"
 
-/* An instruction of emit_moments: where it is, whether there is a frame record, and, where there is
- * none, how many words were pushed onto the return address. */
+/* An instruction of emit_moments: the place, whether a frame record exists there, and, without a
+ * record, how many words were pushed onto the return address. */
 struct code_moment {
 	uint8_t at, words;
 	bool has_record;
@@ -16,7 +16,7 @@ struct code_moment {
 
 #include CH_TEST_CODE
 
-/* What an indirect branch may land on, where the library guards its pages. */
+/* Emits the mark that an indirect branch may land on, where the library guards its pages. */
 static inline void emit_landing(struct emitter *e)
 {
 	uint8_t landing[8] = {0};
@@ -26,7 +26,7 @@ static inline void emit_landing(struct emitter *e)
 	emit_bytes(e, landing, CODE_LANDING_BYTES);
 }
 
-/* An emitter of the block's cold bytes; its end says how many are used. */
+/* An emitter of the block's cold bytes; emit_cold_end says how many bytes are used. */
 static inline struct emitter emit_cold(const struct emitter *e)
 {
 	struct emitter cold = {.code = e->code};
@@ -40,7 +40,7 @@ static inline void emit_cold_end(struct emitter *e, const struct emitter *cold)
 	e->code.cold_used = cold->at;
 }
 
-/* Attaches a site; it must succeed. */
+/* Attaches a site; the call must succeed. */
 static inline struct ch_branch emit_attach(struct emitter *e, const void *at,
 					   enum ch_branch_kind kind, void *user)
 {
@@ -49,7 +49,7 @@ static inline struct ch_branch emit_attach(struct emitter *e, const void *at,
 	CHECK_EQ(ch_branch_attach(e->code.block, &site, &branch), CH_OK);
 	return branch;
 }
-/* A jump to a branch of its own, the last thing a block does. */
+/* A jump to a branch of its own, as the last instruction of a block. */
 static inline struct ch_branch emit_jmp(struct emitter *e, void *user)
 {
 	return emit_attach(e, emit_site_jmp(e), CH_JMP, user);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * code_aarch64.h: tiny emitters of aarch64 code for the tests: a block under construction and the
- * instructions that the cases need. It does not choose sizes and knows nothing of what is tested.
+ * instructions that the cases need. The emitters choose no sizes and know nothing of the tests.
  *
  * Each emitter appends whole words to the hot part at e->at. A block's argument and result are in
  * x0; x9, x16 and x17 change freely. Patch sites return their exec address. */
@@ -20,7 +20,7 @@ struct emitter {
 /* Conditions, by the flags. */
 enum { EMIT_CC_E = 0, EMIT_CC_NE = 1 };
 
-/* Where the compiler marks what an indirect branch may reach, the library guards its pages, and so
+/* Where the compiler marks the targets of indirect branches, the library guards its pages, and so
  * each block begins with `bti c`. */
 #if defined(__ARM_FEATURE_BTI_DEFAULT)
 enum { CODE_LANDING_BYTES = 4 };
@@ -30,7 +30,7 @@ enum { CODE_LANDING_BYTES = 4 };
 enum { CODE_LANDING_BYTES = 0 };
 #endif
 
-/* A return address as a function whose frame is at sp stores it: PACIA1716, which signs where the
+/* The return address as stored by a function whose frame is at sp: PACIA1716, which signs where the
  * processor does. */
 static inline uintptr_t code_sign(uintptr_t return_address, uintptr_t sp)
 {
@@ -61,7 +61,7 @@ static inline void emit_u64(struct emitter *e, uint64_t word)
 {
 	emit_bytes(e, &word, sizeof word);
 }
-/* Exec address of what is emitted next. */
+/* Exec address of the next emitted byte. */
 static inline const uint8_t *emit_here(const struct emitter *e)
 {
 	return e->code.exec + e->at;
@@ -88,12 +88,12 @@ static inline void emit_register(struct emitter *e, unsigned n, uint64_t word)
 
 /* --- life of a block --- */
 
-/* Opens what *open says; open->size is filled in. */
+/* Opens a block as *open says, and fills in open->size. */
 static inline enum ch_status emit_open_as(struct emitter *e, struct ch_open *open)
 {
-	bool is_marked = open->entry == CH_ENTRY_PATCH; /* the library has written one */
+	bool is_marked = open->entry == CH_ENTRY_PATCH; /* the library has written the mark */
 	open->size = sizeof *open;
-	/* Whoever fills pages counts their bytes. */
+	/* Cases that fill pages count bytes, so a large block gets no more. */
 	uint32_t more = open->hot_bytes < 1024 ? CODE_LANDING_BYTES : 0;
 	open->hot_bytes += more;
 	enum ch_status status = ch_block_open(open, &e->code);
@@ -103,8 +103,8 @@ static inline enum ch_status emit_open_as(struct emitter *e, struct ch_open *ope
 		EMIT(e, 0xd503245f);
 	return status;
 }
-/* An ordinary block with some branches and room for what takes `hot` bytes on x86-64, if they are
- * few; the open must succeed. */
+/* An ordinary block with some branches and room for code of `hot` bytes on x86-64, if `hot` is
+ * small; the open must succeed. */
 static inline void emit_open(struct emitter *e, struct ch_owner owner, uint32_t hot,
 			     uint32_t branches)
 {
@@ -113,8 +113,7 @@ static inline void emit_open(struct emitter *e, struct ch_owner owner, uint32_t 
 			       .branch_room = branches};
 	CHECK_EQ(emit_open_as(e, &open), CH_OK);
 }
-/* Commits what was emitted, from the start; sizes are set, the entry stays where the caller set it.
- */
+/* Commits all emitted bytes and sets the sizes; the entry stays where the caller set the entry. */
 static inline enum ch_status emit_commit(struct emitter *e)
 {
 	e->code.used_to = e->at;
@@ -127,8 +126,7 @@ static inline void emit_ret(struct emitter *e)
 {
 	EMIT(e, 0xd65f03c0);
 }
-/* stp x29, x30, [sp, #-16]!; mov x29, sp: the default frame shape; what runs C functions needs it.
- */
+/* stp x29, x30, [sp, #-16]!; mov x29, sp: the default frame shape, needed to run C functions. */
 static inline void emit_enter(struct emitter *e)
 {
 	EMIT(e, 0xa9bf7bfd, 0x910003fd);
@@ -138,8 +136,8 @@ static inline void emit_leave(struct emitter *e)
 {
 	EMIT(e, 0xa8c17bfd, 0xd65f03c0);
 }
-/* A function with a frame, and all that may belong to it: bti c; a diverter, nop; paciasp; stp x29,
- * x30; mov x29, sp; nop; ldp x29, x30; autiasp; ret; retaa */
+/* A function with a frame and its usual companions: bti c; a diverter, nop; paciasp; stp x29, x30;
+ * mov x29, sp; nop; ldp x29, x30; autiasp; ret; retaa */
 static const struct code_moment code_moments[] = {
 	{0, 0, false}, {4, 0, false}, {8, 0, false},  {12, 0, false}, {16, 0, false},
 	{20, 0, true}, {24, 0, true}, {28, 0, false}, {32, 0, false}, {36, 0, false}};
@@ -148,7 +146,7 @@ static inline void emit_moments(struct emitter *e)
 	EMIT(e, 0xd503245f, 0xd503201f, 0xd503233f, 0xa9bf7bfd, 0x910003fd, 0xd503201f, 0xa8c17bfd,
 	     0xd50323bf, 0xd65f03c0, 0xd65f0bff);
 }
-/* movz w0; movk w0: what a block returns */
+/* movz w0; movk w0: the result of a block */
 static inline void emit_value(struct emitter *e, uint32_t value)
 {
 	EMIT(e, 0x52800000 | (value & 0xffff) << 5, 0x72a00000 | value >> 16 << 5);
@@ -158,7 +156,7 @@ static inline void emit_add(struct emitter *e, uint32_t value)
 {
 	EMIT(e, 0x52800009 | (value & 0xffff) << 5, 0x72a00009 | value >> 16 << 5, 0x0b090000);
 }
-/* ldr x9, word; b over it: the exec address of the eight bytes, for ch_ref_attach */
+/* ldr x9, word; b over the word. Returns the exec address of the word, for ch_ref_attach. */
 static inline const void *emit_ref_word(struct emitter *e, uint64_t word)
 {
 	EMIT(e, 0x58000049, 0x14000003);
@@ -177,7 +175,7 @@ static inline void emit_jump_cell(struct emitter *e, const void *const *cell)
 	emit_register(e, 16, (uint64_t)(uintptr_t)cell);
 	EMIT(e, 0xf9400210, 0xd61f0200);
 }
-/* x16 = guard; ldar w16, [x16]; cbnz past `skip` bytes: skips what follows when not entrant. */
+/* x16 = guard; ldar w16, [x16]; cbnz past `skip` bytes, which do not run when not entrant. */
 static inline void emit_guard_test(struct emitter *e, const uint32_t *guard, uint8_t skip)
 {
 	emit_register(e, 16, (uint64_t)(uintptr_t)guard);
@@ -215,7 +213,7 @@ static inline const void *emit_site_lea(struct emitter *e)
 	EMIT(e, 0x58000049, 0x14000003, 0, 0);
 	return emit_here(e) - 16;
 }
-/* An aligned word, behind code that does not fall into it. */
+/* An aligned word; the code before must not fall into the word. */
 static inline const void *emit_site_literal(struct emitter *e)
 {
 	while ((uintptr_t)emit_here(e) % 8)
@@ -233,7 +231,7 @@ static inline void emit_address_near(struct emitter *e, uint32_t number, uintptr
 			    (uint32_t)(pages >> 2 & 0x7ffff) << 5 | number);
 	emit_u32(e, 0x91000000 | (uint32_t)(address & 0xfff) << 10 | number << 5 | number);
 }
-/* Returns the word at `from`, reached by distance, and stores it plus 1 at `to`. */
+/* The word at `from`, reached by distance, is the result; the word + 1 goes to `to`. */
 static inline void emit_count(struct emitter *e, const void *from, const void *to)
 {
 	emit_address_near(e, 9, (uintptr_t)from);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * code_riscv64.h: tiny emitters of riscv64 code for the tests: a block under construction and the
- * instructions that the cases need. It does not choose sizes and knows nothing of what is tested.
+ * instructions that the cases need. The emitters choose no sizes and know nothing of the tests.
  *
  * Each emitter appends to the hot part at e->at and returns the exec address of a patch site.
  * Compressed instructions come in pairs, so that sites, which are never compressed, are aligned. t1
@@ -13,7 +13,7 @@
 
 #include <string.h>
 
-enum { CODE_LANDING_BYTES = 0 }; /* no call needs a mark where it lands */
+enum { CODE_LANDING_BYTES = 0 }; /* no call needs a landing mark */
 #define CODE_CALL_BYTES 0xef, 0, 0, 0 /* a call, its target apart */
 #define CODE_POINT_BYTES 0x37, 0, 0, 0
 
@@ -34,7 +34,7 @@ enum {
 	RV_A0 = 10,
 	RV_A1 = 11,
 	RV_LOADED = 29
-}; /* t4: what emit_site_lea loads */
+}; /* t4: loaded by emit_site_lea */
 
 /* --- encodings --- */
 
@@ -86,7 +86,7 @@ static inline uint32_t rv_branch(unsigned condition, unsigned a, unsigned b, int
 	       (d >> 5 & 0x3f) << 25 | (d >> 1 & 15) << 8 | (d >> 11 & 1) << 7;
 }
 
-/* A return address as a function whose frame is at sp stores it. */
+/* The return address as stored by a function whose frame is at sp. */
 static inline uintptr_t code_sign(uintptr_t return_address, uintptr_t sp)
 {
 	(void)sp;
@@ -114,7 +114,7 @@ static inline void emit_u64(struct emitter *e, uint64_t word)
 {
 	emit_bytes(e, &word, sizeof word);
 }
-/* Exec address of what is emitted next. */
+/* Exec address of the next emitted byte. */
 static inline const uint8_t *emit_here(const struct emitter *e)
 {
 	return e->code.exec + e->at;
@@ -124,13 +124,13 @@ static inline void emit_nops(struct emitter *e, uint32_t count)
 	while (count--)
 		EMIT(e, rv_addi(0, 0, 0));
 }
-/* Until what comes `skip` bytes behind lies at a multiple of 8. */
+/* NOPs until the byte at here + skip is a multiple of 8. */
 static inline void emit_pad(struct emitter *e, uint32_t skip)
 {
 	while (((uintptr_t)emit_here(e) + skip) % 8)
 		emit_nops(e, 1);
 }
-/* rd = the 64-bit word behind it, over which it jumps; the word's exec address. */
+/* rd = the 64-bit word behind, and a jump over the word. Returns the word's exec address. */
 static inline const void *emit_word_load(struct emitter *e, unsigned rd, uint64_t word)
 {
 	emit_pad(e, 12);
@@ -141,7 +141,7 @@ static inline const void *emit_word_load(struct emitter *e, unsigned rd, uint64_
 
 /* --- life of a block --- */
 
-/* Opens what *open says; open->size is filled in. */
+/* Opens a block as *open says, and fills in open->size. */
 static inline enum ch_status emit_open_as(struct emitter *e, struct ch_open *open)
 {
 	open->size = sizeof *open;
@@ -156,8 +156,7 @@ static inline void emit_open(struct emitter *e, struct ch_owner owner, uint32_t 
 	struct ch_open open = {.owner = owner, .hot_bytes = hot, .branch_room = branches};
 	CHECK_EQ(emit_open_as(e, &open), CH_OK);
 }
-/* Commits what was emitted, from the start; sizes are set, the entry stays where the caller set it.
- */
+/* Commits all emitted bytes and sets the sizes; the entry stays where the caller set the entry. */
 static inline enum ch_status emit_commit(struct emitter *e)
 {
 	e->code.used_to = e->at;
@@ -170,7 +169,7 @@ static inline void emit_ret(struct emitter *e)
 {
 	EMIT(e, rv_jalr(0, RV_RA));
 }
-/* A frame with s0: the default frame shape; what runs C functions needs it. */
+/* A frame with s0: the default frame shape, needed to run C functions. */
 static inline void emit_enter(struct emitter *e)
 {
 	EMIT(e, 0xe4061141,
@@ -186,7 +185,7 @@ static inline void emit_li(struct emitter *e, unsigned rd, uint32_t value)
 	int32_t low = (int32_t)(value << 20) >> 20;
 	EMIT(e, rv_lui(rd, value - (uint32_t)low), rv_addiw(rd, rd, low));
 }
-/* Two functions with a frame, one of them compressed: a diverter, lui x0; addi sp; sd ra; sd s0;
+/* Two functions with a frame, the second compressed: a diverter, lui x0; addi sp; sd ra; sd s0;
  * addi s0; lui x0; ld ra; ld s0; addi sp; ret */
 static const struct code_moment code_moments[] = {
 	{0, 0, false},  {4, 0, false},  {8, 0, false},  {12, 0, false}, {16, 0, false},
@@ -202,7 +201,7 @@ static inline void emit_moments(struct emitter *e)
 	EMIT(e, rv_lui(0, 0x5000), 0xe4061141, 0x0800e022, rv_lui(0, 0x5000), 0x640260a2,
 	     0x80820141);
 }
-/* li a0, value: what a block returns */
+/* li a0, value: the result of a block */
 static inline void emit_value(struct emitter *e, uint32_t value)
 {
 	emit_li(e, RV_A0, value);
@@ -213,7 +212,7 @@ static inline void emit_add(struct emitter *e, uint32_t value)
 	emit_li(e, RV_T0, value);
 	EMIT(e, 0x3b | RV_A0 << 7 | RV_A0 << 15 | RV_T0 << 20); /* addw a0, a0, t0 */
 }
-/* a1 = word: the exec address of the eight bytes, for ch_ref_attach */
+/* a1 = word. Returns the exec address of the word, for ch_ref_attach. */
 static inline const void *emit_ref_word(struct emitter *e, uint64_t word)
 {
 	return emit_word_load(e, RV_A1, word);
@@ -230,7 +229,7 @@ static inline void emit_jump_cell(struct emitter *e, const void *const *cell)
 	emit_word_load(e, RV_T0, (uint64_t)(uintptr_t)cell);
 	EMIT(e, rv_ld(RV_T1, RV_T0, 0), rv_jalr(0, RV_T1));
 }
-/* Past `skip` bytes behind it when *guard is not 0: what follows is skipped when not entrant. */
+/* When *guard is not 0, jumps over `skip` bytes, which do not run when not entrant. */
 static inline void emit_guard_test(struct emitter *e, const uint32_t *guard, uint8_t skip)
 {
 	emit_word_load(e, RV_T0, (uint64_t)(uintptr_t)guard);
@@ -250,7 +249,7 @@ static inline const void *emit_site_jmp(struct emitter *e)
 	EMIT(e, rv_jal(0, 0));
 	return emit_here(e) - 4;
 }
-/* Taken when a0 is 0 (E) or is not (NE): the opposite branch over a jump. */
+/* Taken when a0 is 0 (E) or not 0 (NE): the opposite branch over a jump. */
 static inline const void *emit_site_jcc(struct emitter *e, uint8_t condition)
 {
 	EMIT(e, rv_branch(condition ^ 1u, RV_A0, 0, 8), rv_jal(0, 0));
@@ -266,7 +265,7 @@ static inline const void *emit_site_lea(struct emitter *e)
 {
 	return (const uint8_t *)emit_word_load(e, RV_LOADED, 0) - 12;
 }
-/* An aligned word, behind code that does not fall into it. */
+/* An aligned word; the code before must not fall into the word. */
 static inline const void *emit_site_literal(struct emitter *e)
 {
 	while ((uintptr_t)emit_here(e) % 8)
@@ -276,7 +275,7 @@ static inline const void *emit_site_literal(struct emitter *e)
 }
 
 
-/* Returns the word at `from`, reached by distance, and stores it plus 1 at `to`. */
+/* The word at `from`, reached by distance, is the result; the word + 1 goes to `to`. */
 static inline void emit_count(struct emitter *e, const void *from, const void *to)
 {
 	uint32_t distance = (uint32_t)((uintptr_t)from - (uintptr_t)emit_here(e));

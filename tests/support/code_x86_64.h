@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * code_x86_64.h: tiny emitters of x86-64 code for the tests: a block under construction and the
- * instructions that the cases need. It does not choose sizes and knows nothing of what is tested.
+ * instructions that the cases need. The emitters choose no sizes and know nothing of the tests.
  *
  * Each emitter appends to the hot part at e->at. Patch sites are padded with single-byte NOPs, so
- * that the bytes which change lie in one aligned 8, and return their exec address. */
+ * that the changing bytes lie in an aligned 8, and return their exec address. */
 #ifndef CH_TESTS_CODE_X86_64_H
 #define CH_TESTS_CODE_X86_64_H
 
@@ -12,7 +12,7 @@
 
 #include <string.h>
 
-enum { CODE_LANDING_BYTES = 0 }; /* no call needs a mark where it lands */
+enum { CODE_LANDING_BYTES = 0 }; /* no call needs a landing mark */
 #define CODE_CALL_BYTES 0xe8, 0, 0, 0, 0 /* a call, its target apart */
 #define CODE_POINT_BYTES 0xa9, 0, 0, 0, 0
 
@@ -23,7 +23,7 @@ struct emitter {
 
 enum { EMIT_CC_E = 4, EMIT_CC_NE = 5 };
 
-/* A return address as a function whose frame is at sp stores it. */
+/* The return address as stored by a function whose frame is at sp. */
 static inline uintptr_t code_sign(uintptr_t return_address, uintptr_t sp)
 {
 	(void)sp;
@@ -51,7 +51,7 @@ static inline void emit_u64(struct emitter *e, uint64_t word)
 {
 	emit_bytes(e, &word, sizeof word);
 }
-/* Exec address of what is emitted next. */
+/* Exec address of the next emitted byte. */
 static inline const uint8_t *emit_here(const struct emitter *e)
 {
 	return e->code.exec + e->at;
@@ -61,7 +61,7 @@ static inline void emit_nops(struct emitter *e, uint32_t count)
 	while (count--)
 		EMIT(e, 0x90);
 }
-/* NOPs until the byte at here + skip has its 4 bytes within an aligned 8. */
+/* NOPs until the 4 bytes at here + skip lie within an aligned 8. */
 static inline void emit_pad(struct emitter *e, uint32_t skip)
 {
 	while ((((uintptr_t)emit_here(e) + skip) & 7) > 4)
@@ -70,7 +70,7 @@ static inline void emit_pad(struct emitter *e, uint32_t skip)
 
 /* --- life of a block --- */
 
-/* Opens what *open says; open->size is filled in. */
+/* Opens a block as *open says, and fills in open->size. */
 static inline enum ch_status emit_open_as(struct emitter *e, struct ch_open *open)
 {
 	open->size = sizeof *open;
@@ -85,8 +85,7 @@ static inline void emit_open(struct emitter *e, struct ch_owner owner, uint32_t 
 	struct ch_open open = {.owner = owner, .hot_bytes = hot, .branch_room = branches};
 	CHECK_EQ(emit_open_as(e, &open), CH_OK);
 }
-/* Commits what was emitted, from the start; sizes are set, the entry stays where the caller set it.
- */
+/* Commits all emitted bytes and sets the sizes; the entry stays where the caller set the entry. */
 static inline enum ch_status emit_commit(struct emitter *e)
 {
 	e->code.used_to = e->at;
@@ -99,7 +98,7 @@ static inline void emit_ret(struct emitter *e)
 {
 	EMIT(e, 0xc3);
 }
-/* push rbp; mov rbp, rsp: the default frame shape; what runs C functions needs it. */
+/* push rbp; mov rbp, rsp: the default frame shape, needed to run C functions. */
 static inline void emit_enter(struct emitter *e)
 {
 	EMIT(e, 0x55, 0x48, 0x89, 0xe5);
@@ -109,8 +108,8 @@ static inline void emit_leave(struct emitter *e)
 {
 	EMIT(e, 0x5d, 0xc3);
 }
-/* A function with a frame, and all that may belong to it: endbr64; a diverter, test eax; push rbp;
- * mov rbp, rsp; test eax; pop rbp; ret */
+/* A function with a frame and its usual companions: endbr64; a diverter, test eax; push rbp; mov
+ * rbp, rsp; test eax; pop rbp; ret */
 static const struct code_moment code_moments[] = {{0, 0, false},  {4, 0, false}, {9, 0, false},
 						 {10, 1, false}, {13, 0, true}, {18, 0, true},
 						 {19, 0, false}};
@@ -119,7 +118,7 @@ static inline void emit_moments(struct emitter *e)
 	EMIT(e, 0xf3, 0x0f, 0x1e, 0xfa, 0xa9, 0, 0, 0, 0);
 	EMIT(e, 0x55, 0x48, 0x89, 0xe5, 0xa9, 0, 0, 0, 0, 0x5d, 0xc3);
 }
-/* mov eax, value: what a block returns */
+/* mov eax, value: the result of a block */
 static inline void emit_value(struct emitter *e, uint32_t value)
 {
 	EMIT(e, 0xb8);
@@ -131,7 +130,7 @@ static inline void emit_add(struct emitter *e, uint32_t value)
 	EMIT(e, 0x05);
 	emit_u32(e, value);
 }
-/* mov rcx, word: the exec address of the eight bytes, for ch_ref_attach */
+/* mov rcx, word. Returns the exec address of the word, for ch_ref_attach. */
 static inline const void *emit_ref_word(struct emitter *e, uint64_t word)
 {
 	EMIT(e, 0x48, 0xb9);
@@ -152,8 +151,7 @@ static inline void emit_jump_cell(struct emitter *e, const void *const *cell)
 	emit_u64(e, (uint64_t)(uintptr_t)cell);
 	EMIT(e, 0xff, 0x20);
 }
-/* mov rax, guard; cmp dword [rax], 0; jne past 5 bytes: what follows is skipped when not entrant.
- */
+/* mov rax, guard; cmp dword [rax], 0; jne past `skip` bytes, which do not run when not entrant. */
 static inline void emit_guard_test(struct emitter *e, const uint32_t *guard, uint8_t skip)
 {
 	EMIT(e, 0x48, 0xb8);
@@ -194,7 +192,7 @@ static inline const void *emit_site_lea(struct emitter *e)
 	EMIT(e, 0x48, 0x8d, 0x05, 0, 0, 0, 0);
 	return emit_here(e) - 7;
 }
-/* An aligned word, behind code that does not fall into it. */
+/* An aligned word; the code before must not fall into the word. */
 static inline const void *emit_site_literal(struct emitter *e)
 {
 	while ((uintptr_t)emit_here(e) % 8)
@@ -204,7 +202,7 @@ static inline const void *emit_site_literal(struct emitter *e)
 }
 
 
-/* Returns the word at `from`, reached by distance, and stores it plus 1 at `to`. */
+/* The word at `from`, reached by distance, is the result; the word + 1 goes to `to`. */
 static inline void emit_count(struct emitter *e, const void *from, const void *to)
 {
 	EMIT(e, 0x8b, 0x05);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * coverage.c: writes the counts of a process that ends without returning from main: by _exit, by
- * abort, or by a signal that it sends itself. Linked in the build of `make coverage` only, whose
- * linker sends those calls here; a process that is killed from outside, or by an instruction,
- * loses what it counted. */
+ * abort, or by a signal to itself. Linked in the build of `make coverage` only, whose linker sends
+ * the calls here. A process killed from outside, or by an instruction, loses its counts. */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdarg.h>
@@ -23,7 +22,7 @@ _Noreturn void __wrap_abort(void);
 int __wrap_sigaction(int signal, const struct sigaction *, struct sigaction *old);
 long __wrap_syscall(long number, ...);
 
-/* A limit that a test set must not keep the files from being written, nor kill by its signal. */
+/* A limit of a test must not keep the files from being written, or kill by the limit's signal. */
 static void lift_limits(void)
 {
 	struct rlimit size = {RLIM_INFINITY, RLIM_INFINITY}, space = size, files = {1024, 1024};
@@ -38,7 +37,7 @@ __attribute__((constructor)) static void lift_limits_at_exit(void)
 	atexit(lift_limits);
 }
 
-/* The counts are added to those of the files: they begin again at 0. */
+/* The counts are added to the counts in the files, so counting begins again at 0. */
 static void write_counts(void)
 {
 	lift_limits();
@@ -64,7 +63,7 @@ _Noreturn void __wrap_abort(void)
 	__real_abort();
 }
 
-/* A handler that makes room for the default is about to have the process die. */
+/* A handler that restores the default action is about to let the process die. */
 int __wrap_sigaction(int signal, const struct sigaction *action, struct sigaction *old)
 {
 	if (action && action->sa_handler == SIG_DFL && !is_default(signal))

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * emitter_rig.h: what the tests of the Scheme JIT's emitter share: a heap, code placed in it as
- * the JIT does, as a function of one state that C looks at, and operands around the limits of
- * encodings.
+ * emitter_rig.h: shared by the tests of the Scheme JIT's emitter: a heap, code placed as by the
+ * JIT, as a function of a state that C looks at, and operands around the limits of encodings.
  */
 #ifndef CH_TESTS_EMITTER_RIG_H
 #define CH_TESTS_EMITTER_RIG_H
@@ -13,12 +12,12 @@
 #include <math.h>
 #include <string.h>
 
-/* The pieces of the JIT are not linked: the arena's stubs alone lead to one of them. */
+/* Stands for a piece of the JIT, which is not linked: the arena's stubs alone lead there. */
 const char jit_arena_thunk[16];
 
 enum { SLOTS = 64, FAR_WORDS = 20000 };
 
-/* What code under test reads and writes, in the register CTX. */
+/* The data that code under test reads and writes, by the register CTX. */
 struct state {
 	uint64_t kept_context, kept_frame;
 	uint64_t in[SLOTS], out[SLOTS];
@@ -26,7 +25,7 @@ struct state {
 	uint64_t below[FAR_WORDS], middle, above[FAR_WORDS];
 };
 static struct state state;
-/* In the whole of it, of which the word in the middle is a small part. */
+/* The address is taken in the whole state: the word in the middle is only a small part. */
 static inline uint8_t *from_middle(int32_t bytes)
 {
 	return (uint8_t *)&state + offsetof(struct state, middle) + bytes;
@@ -94,7 +93,7 @@ static inline const uint8_t *label_at(const struct ch_code *code, int label)
 
 static uint64_t records[8];
 
-/* As the JIT places code. */
+/* Places code as the JIT does. */
 static inline void settle(struct ch_code *code)
 {
 	memcpy(code->write, e->bytes[HOT], e->used[HOT]);
@@ -144,7 +143,7 @@ static inline void attach(const struct ch_code *code)
 	}
 }
 
-/* The block, LIVE, and entered by the owner. */
+/* Returns the block, LIVE and entered by the owner. */
 static inline struct ch_block place(void)
 {
 	emit_end(e);
@@ -239,7 +238,7 @@ static inline void start(void)
 static const enum emit_cond all_conditions[] = {IF_EQ, IF_NE,    IF_LT,       IF_LE,   IF_GT,
 						IF_GE, IF_BELOW, IF_ABOVE_EQ, IF_ABOVE};
 
-/* out[from + i] = whether the condition holds; the flags outlive what is stored between. */
+/* out[slot] = whether the condition holds; the flags outlive the stores between. */
 static inline void store_condition(enum emit_cond cond, int slot)
 {
 	int yes = emit_label(e);

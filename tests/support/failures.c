@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
- * failures.c: the walk over failing calls, and what must hold after each failure (P8, I15):
- *   - the status is one that the header lists for the function, a refusal, and has a text; where
- *     it is CH_E_OS, errno is what the system said;
+ * failures.c: the walk over failing calls, and the checks after each failure (P8, I15):
+ *   - the status is a refusal that the header lists for the function, and has a text; with
+ *     CH_E_OS, errno is the system's;
  *   - the heap check is clean, and a call that failed changed nothing: fingerprints are equal;
- *   - where nothing failed, the sentence of ch_why is the one of before;
+ *   - where nothing failed, ch_why still has the sentence from before;
  *   - repeated failures keep nothing: no descriptor, no address space, no side memory;
- *   - a sink is on, or says the errno that switched it off;
+ *   - a sink is on, or says the errno that switched the sink off;
  *   - the same call succeeds when nothing fails any more, and code is made, run and freed. */
 #include "tests/support/failures.h"
 
@@ -127,9 +127,9 @@ struct walk {
 	const struct failures_row *row;
 	const struct failures_setting *setting;
 	unsigned allowed; /* statuses */
-	int error;        /* what a failing call says */
+	int error;        /* the error of a failing call */
 	bool every_later_one;
-	bool is_first;    /* of the ways with this or that errno */
+	bool is_first;    /* of the ways with different errno */
 	bool has_refused; /* a step ended in CH_E_OS: another errno is another result */
 	uint64_t n;
 };
@@ -189,8 +189,8 @@ static bool has_grown(uint64_t now, uint64_t before)
 	return now > before;
 }
 
-/* Failing again and again must not keep more each time; room that was made once may stay. Returns
- * true when the call succeeded meanwhile, thanks to such room. */
+/* Repeated failures must not keep more each time; room that was made once may stay. Returns true
+ * when the call succeeded meanwhile, thanks to such room. */
 static bool check_leaks(const struct walk *w, struct scene *s)
 {
 	struct holdings before = holdings_of(s);
@@ -209,8 +209,8 @@ static bool check_leaks(const struct walk *w, struct scene *s)
 	}
 	if (descriptors == REPEATS)
 		STEP_FAIL(w, "descriptors stay open");
-	/* ThreadSanitizer maps some for each file that libdw maps and unmaps, and keeps them;
-	 * under an emulator they are the emulator's. */
+	/* ThreadSanitizer maps pages for each file that libdw maps and unmaps, and keeps the pages;
+	 * an emulator maps pages of its own. */
 	const char *emulator = getenv("CODEHEAP_TEST_EMULATOR");
 	if (pages == REPEATS && !CH_TSAN && (!emulator || !*emulator))
 		STEP_FAIL(w, "pages stay mapped");
@@ -219,7 +219,7 @@ static bool check_leaks(const struct walk *w, struct scene *s)
 	return false;
 }
 
-/* One step; false when nothing failed any more. */
+/* Runs a step. Returns false when nothing failed any more. */
 static bool step(struct walk *w)
 {
 	static struct scene s; /* the Boehm collector finds anchors here */
@@ -227,7 +227,7 @@ static bool step(struct walk *w)
 	scene_start(&s, w->setting);
 	if (w->row->prepare)
 		w->row->prepare(&s);
-	/* The calls of the thread that writes names count, too: nothing is left for it. */
+	/* The calls of the thread that writes names count, too: the flush leaves no work for it. */
 	if ((w->row->flags & ROW_MAKES_NO_CALL) && s.heap)
 		CHECK(s.marker || ch_sink_flush(s.heap) == CH_OK);
 	uint64_t before = scene_fingerprint(&s);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * failures.h: the walk in which the Nth call of the OS or of side memory fails, N = 1, 2, .. until
- * none fails any more, for one scripted call of a public function. Each step has a fresh heap with
- * one of everything in it (the scene, failures_scene.c). failures.c has the walk and what holds
- * after each failure; tests/unit/codeheap/failures.c has the calls, one row or more a function. */
+ * failures.h: for a scripted call of a public function, the Nth call of the OS or of side memory
+ * fails, N = 1, 2, .. until none fails any more. Each step has a fresh heap with one of everything
+ * (the scene, failures_scene.c). failures.c has the walk and the checks after each failure;
+ * tests/unit/codeheap/failures.c has the calls, a row or more for each function. */
 #ifndef CH_TESTS_FAILURES_H
 #define CH_TESTS_FAILURES_H
 
@@ -18,7 +18,7 @@ struct failures_setting {
 	enum ch_driver driver;
 	bool is_boehm;
 	enum ch_status (*create)(const struct ch_config *, struct ch_heap **);
-	/* Keeps the owner alive by what it leaves at anchor. */
+	/* Makes an owner, and keeps the owner alive by the word at anchor. */
 	enum ch_status (*owner)(struct ch_vm *, const char *, const void *, void *,
 				struct ch_owner *, void **anchor);
 };
@@ -36,7 +36,7 @@ struct scene {
 	struct ch_assumption fact;
 	struct emitter open; /* an OPEN block: code, a spare ref word, a spare patch point */
 	const void *ref, *point, *site;
-	/* What a row makes or changes; the end of the scene takes it away. */
+	/* Made or changed by a row; the end of the scene takes all of it away. */
 	struct ch_heap *other;
 	struct ch_vm *other_vm;
 	struct ch_fiber *fiber;
@@ -48,19 +48,19 @@ struct scene {
 };
 
 enum failures_flags {
-	ROW_MAKES_NO_CALL = 1, /* neither of the OS nor for side memory: counted, not believed */
+	ROW_MAKES_NO_CALL = 1, /* no call of the OS or for side memory: counted, not believed */
 	ROW_ON_HOST = 2,       /* of HOST heaps only */
 	ROW_NOT_ON_BOEHM = 4,
 	ROW_ON_BOEHM = 8,        /* of Boehm heaps only */
-	ROW_COLLECTS = 16,       /* other code may be freed though the call fails */
+	ROW_COLLECTS = 16,       /* the failing call may lead to the freeing of other code */
 	ROW_ALL_SETTINGS = 32,   /* HOST heaps, too */
-	ROW_SWITCHES_SINKS = 64, /* those of the setting need not be on */
+	ROW_SWITCHES_SINKS = 64, /* sinks of the setting may be off */
 };
 
 struct failures_row {
 	const char *name; /* of the case */
 	const char
-		*function; /* of a public header; NULL = fork(), which cannot fail for our sake */
+		*function; /* of a public header; NULL = fork(), which cannot be made to fail */
 	void (*prepare)(struct scene *); /* may be NULL */
 	enum ch_status (*call)(struct scene *);
 	unsigned flags;
@@ -69,7 +69,7 @@ struct failures_row {
 
 /* Walks the row in the setting; a failed check ends the case. */
 void failures_walk(const struct failures_row *, const struct failures_setting *);
-/* Statuses that the header lists at `ret` of the function, as a set of bits; 0: it is not there. */
+/* The statuses that the header lists at `ret` of the function, as bits; 0: it is not there. */
 unsigned failures_documented(const char *function);
 /* Calls visit with each function that a public header declares. */
 void failures_each_function(void (*visit)(const char *name, void *arg), void *arg);
@@ -79,14 +79,14 @@ void failures_each_function(void (*visit)(const char *name, void *arg), void *ar
 void scene_start(struct scene *, const struct failures_setting *);
 void scene_end(struct scene *);
 uint32_t scene_fallback(void);
-/* One number for all that callers can see: gauges, counters of what was done, blocks, sites,
- * owners, cells, the open block. Not sinks: a sink that failed is off. */
+/* A number for all that callers can see: gauges, counters of work, blocks, sites, owners, cells,
+ * the open block. Sinks do not count: a sink that failed is off. */
 uint64_t scene_fingerprint(const struct scene *);
 void scene_check(const struct scene *);
 /* The heap makes, enters, runs and frees a block. */
 void scene_still_works(struct scene *);
 struct ch_owner scene_owner(struct scene *, const char *name, void **anchor);
-/* A full cycle and its sweep, by whatever the heap's driver is. */
+/* A full cycle and its sweep, by the heap's driver. */
 enum ch_status scene_collect(struct scene *);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * failures_scene.c: the heap of one step of a walk, with one of everything in it, and the number
- * that says whether anything of it changed. It injects nothing. */
+ * failures_scene.c: the heap of a step of a walk, with one of everything, and the fingerprint, a
+ * number that changes when anything in the heap changes. This file injects no failures. */
 #include "codeheap/collector.h"
 #include "codeheap/look.h"
 #include "tests/support/failures.h"
@@ -51,7 +51,7 @@ static struct ch_block make_block(struct ch_owner owner, uint32_t value,
 	return e.code.block;
 }
 
-/* Of spare: all that the sweep has to take apart. */
+/* A block of spare with everything for the sweep to take apart. */
 static void make_dropped(struct scene *s)
 {
 	struct emitter e;
@@ -143,7 +143,7 @@ void scene_end(struct scene *s)
 	s->heap = NULL;
 }
 
-/* --- what it is like --- */
+/* --- the fingerprint --- */
 
 struct sum {
 	uint64_t value;
@@ -212,8 +212,8 @@ static void add_owner(struct sum *sum, struct ch_owner owner)
 	add(sum, cell ? (uintptr_t)*cell : 0);
 }
 
-/* Room that a failed call had made, times, and the counts of syncs, refusals and freezes are no
- * change that a caller could see. */
+/* Callers cannot see room made by a failed call, times, or the counts of syncs, refusals and
+ * freezes: the fingerprint leaves these out. */
 static void add_stats(struct sum *sum, struct ch_heap *heap)
 {
 	struct ch_stats s = {.size = sizeof s};
@@ -256,14 +256,14 @@ uint64_t scene_fingerprint(const struct scene *s)
 	struct known known = {.sum = &sum};
 	CHECK_EQ(ch_block_each(s->heap, NULL, add_block, &known), CH_OK);
 	for (unsigned i = 0; i < known.count; i++) {
-		/* What a cycle found dead is there until it is swept, without its sites. */
+		/* A dead block is there until the sweep, without its sites. */
 		enum ch_status status = ch_block_sites(known.blocks[i], add_site, &sum);
 		CHECK(status == CH_OK || status == CH_E_STALE);
 		add(&sum, status);
 	}
 	add_owner(&sum, s->owner);
 	add_owner(&sum, s->spare);
-	/* The bytes of the open block, and what the caller was told of it. */
+	/* The bytes of the open block, and the struct given to the caller. */
 	for (size_t i = 0; i < sizeof s->open.code; i += sizeof(uint64_t)) {
 		uint64_t word;
 		memcpy(&word, (const char *)&s->open.code + i, sizeof word);
@@ -310,7 +310,7 @@ void scene_still_works(struct scene *s)
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
 	CHECK_EQ(scene_collect(s), CH_OK);
 	struct ch_info info = {.size = sizeof info};
-	/* The place that the call got is really there. */
+	/* The room given by the call is really there. */
 	if (s->code.block.bits && ch_block_info(s->code.block, &info) == CH_OK &&
 	    info.state == CH_BLOCK_OPEN) {
 		struct emitter e = {.code = s->code, .at = s->code.entry_bytes};
@@ -321,7 +321,7 @@ void scene_still_works(struct scene *s)
 		CHECK_EQ(emit_commit(&e), CH_OK);
 		CHECK_EQ(code_call(e.code.exec), 7);
 	}
-	/* What the row did not end still runs. */
+	/* A block still runs unless the row ended the block. */
 	if (ch_block_info(s->live, &info) == CH_OK && info.state == CH_BLOCK_LIVE)
 		CHECK_EQ(code_call(info.entry), 1);
 }

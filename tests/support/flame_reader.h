@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * flame_reader.h: a flame graph's SVG as a strict reader of XML sees it: what is not well formed
- * fails the case. It keeps the boxes and the attributes of the root. */
+ * flame_reader.h: reads a flame graph's SVG as a strict reader of XML does: SVG that is not well
+ * formed fails the case. The reader keeps the boxes and the attributes of the root. */
 #ifndef CH_TESTS_FLAME_READER_H
 #define CH_TESTS_FLAME_READER_H
 
@@ -11,19 +11,19 @@ struct flame_box {
 	uint64_t start, count, self, depth;
 	char class[40];
 	char title[2000]; /* entities resolved */
-	char label[400];  /* "" where there is none */
+	char label[400];  /* "" when the box has none */
 };
 
 struct flame_svg {
 	struct flame_box *boxes;
 	size_t count, room;
 	char root[1000];  /* the tag of the root element */
-	char text[20000]; /* all text but that of boxes, style and script, a line each */
+	char text[20000]; /* all text outside of boxes, style and script, a line each */
 	size_t text_bytes;
 	bool has_script;
 };
 
-/* The value of an attribute of a tag; fails where there is none and it must be. */
+/* The value of an attribute of a tag; fails when the tag has no such attribute. */
 static inline const char *flame_attribute(const char *tag, const char *name, char *value,
 					  size_t room)
 {
@@ -56,7 +56,7 @@ static inline uint64_t flame_whole(const char *tag, const char *name)
 	return number;
 }
 
-/* What XML forbids anywhere: control characters, and bytes that are no UTF-8. */
+/* XML forbids control characters anywhere, and bytes that are no UTF-8. */
 static inline void check_characters(const char *text)
 {
 	for (const uint8_t *at = (const uint8_t *)text; *at;) {
@@ -101,7 +101,7 @@ static inline const char *flame_text_of(const char *at, char *to, size_t room)
 	return at;
 }
 
-/* As much of the words as there is room for. */
+/* Keeps as much of the words as there is room for. */
 static inline void flame_keep(char *to, size_t room, const char *words)
 {
 	size_t length = strnlen(words, room - 1);
@@ -139,13 +139,13 @@ static inline void flame_begin_box(struct flame_svg *svg, const char *tag)
 	flame_attribute(tag, "class", box->class, sizeof box->class);
 }
 
-/* From a `<` that opens or closes an element to behind its `>`; style and script end with their
- * text. The names of open elements are in stack. */
+/* Reads from a `<` that opens or closes an element to behind the `>`, for style and script to
+ * behind their text. `stack` has the names of open elements. */
 static inline const char *flame_tag(struct flame_svg *svg, const char *at, char (*stack)[20],
 				    unsigned *depth)
 {
 	char tag[1000];
-	/* `>` may be in no attribute: the writer escapes it. */
+	/* No attribute has a `>`: the writer escapes `>`. */
 	size_t length = strcspn(at, ">");
 	CHECK(length < sizeof tag);
 	memcpy(tag, at, length);
@@ -214,7 +214,7 @@ static inline void flame_forget(struct flame_svg *svg)
 	free(svg->boxes);
 }
 
-/* The box of this name at this depth, the only one. */
+/* The only box of this name at this depth. */
 static inline const struct flame_box *flame_find(const struct flame_svg *svg, const char *name,
 						 uint64_t depth)
 {

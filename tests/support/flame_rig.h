@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * flame_rig.h: what the tests of flame graphs share: a tree made from folded lines, and writers
- * into memory. */
+ * flame_rig.h: shared by the tests of flame graphs: a tree made from folded lines, and writers into
+ * memory. */
 #ifndef CH_TESTS_FLAME_RIG_H
 #define CH_TESTS_FLAME_RIG_H
 
@@ -33,7 +33,7 @@ static inline bool flame_take(void *arg, const char *text, size_t bytes)
 	return true;
 }
 
-/* A stack `outer;inner`, all of one kind, into the tree; false: no memory. */
+/* Adds a stack `outer;inner`, all frames of one kind. Returns false when memory ran out. */
 static inline bool flame_add(struct ch__flame *flame, const char *stack, enum ch__flame_kind kind,
 			     uint64_t weight)
 {
@@ -49,7 +49,7 @@ static inline bool flame_add(struct ch__flame *flame, const char *stack, enum ch
 	return true;
 }
 
-/* The caller frees it. */
+/* The caller frees the text. */
 static inline char *flame_folded(struct ch__flame *flame, bool is_reversed)
 {
 	struct flame_text out = {0};

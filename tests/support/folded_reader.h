@@ -14,7 +14,7 @@ struct folded_line {
 	uint64_t weight;
 };
 
-/* Visits each line; returns the weights of all of them. */
+/* Visits each line; returns the sum of the weights. */
 uint64_t folded_read(const char *path, void (*visit)(void *arg, const struct folded_line *),
 		     void *arg);
 /* The weight of the lines that have a frame of the name. */

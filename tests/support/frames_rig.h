@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * frames_rig.h: what the C++ tests of unwinding share: a heap with a vm, code of several shapes of
- * frames that calls a C function, blocks that catch exceptions themselves, and the unwind sections
- * that these bring along, written byte by byte. */
+ * frames_rig.h: shared by the C++ tests of unwinding: a heap with a vm, code with frames of several
+ * shapes that calls a C function, blocks that catch exceptions themselves, and the unwind sections
+ * of these blocks, written byte by byte. */
 #ifndef CH_TESTS_FRAMES_RIG_H
 #define CH_TESTS_FRAMES_RIG_H
 
@@ -46,16 +46,15 @@ struct bytes {
 
 /* MISTAKEN: the code of SAVING, under the shape of FRAMED. */
 enum shape { FRAMED, FRAMELESS, OWN, SAVING, MISTAKEN };
-enum { CAUGHT = 1000 }; /* what code that catches adds to the number */
+enum { CAUGHT = 1000 }; /* code that catches adds this to the number */
 
 } // namespace frames
 
-/* plain_code: FRAMED, FRAMELESS or SAVING code that calls fn(argument); the last changes all
- * registers that a callee keeps before it calls. catching_code: code that returns
- * what the callee returns, or the number that it threw and CAUGHT more: its call and its landing
- * pad are at CALL_AT and LANDING_AT. FRAMES_CHANGE_REGISTERS:
- * callees change all registers that their callers may rely on, so that the unwinder must find the
- * old ones. */
+/* plain_code: FRAMED, FRAMELESS or SAVING code that calls fn(argument); before the call, SAVING
+ * code changes all registers that a callee keeps. catching_code: code that returns the callee's
+ * result, or, when the callee throws a number, the number and CAUGHT more: the call and the landing
+ * pad are at CALL_AT and LANDING_AT. FRAMES_CHANGE_REGISTERS: callees change all registers that
+ * callers may rely on, so that the unwinder must find the old values. */
 #include CH_TEST_CATCH
 
 namespace frames
@@ -75,7 +74,7 @@ struct rig {
 	uint8_t frameless; /* the shape of code without frame pointer */
 };
 
-/* What a notice of a block's end does. */
+/* The action of a notice of a block's end. */
 struct mourner {
 	void (*freed)(void *arg);
 	void *arg;
@@ -195,8 +194,8 @@ __attribute__((noinline)) inline int call_on(callee *fn, int number)
 	return result;
 }
 
-/* A trampoline to code that does the same. While it has no entry it lives for two cycles, which
- * others may run meanwhile: then another one is made. */
+/* A trampoline to code that does the same. Without an entry a trampoline lives for two cycles, and
+ * other threads may run two cycles meanwhile: then a new trampoline is made. */
 inline block new_stamped(const rig &r, const char *name)
 {
 	ch_owner owner = new_owner(r, name);
@@ -220,14 +219,14 @@ inline block new_stamped(const rig &r, const char *name)
 
 enum encoding { ABSOLUTE = 0x00, PC_RELATIVE = 0x1b };
 
-/* An LSDA with one call site, whose landing pad takes everything. */
+/* An LSDA with a single call site, whose landing pad takes everything. */
 inline bytes catch_all_lsda()
 {
 	bytes b;
 	b({0xff});                    /* landing pads are relative to the function */
 	b({0x00, 1 + 1 + 4 + 2 + 8}); /* types are absolute; their end from here */
 	b({0x01, 4, CALL_AT, CALL_BYTES, LANDING_AT, 1});
-	b({1, 0});                  /* action 1: type 1, no next one */
+	b({1, 0});                  /* action 1: type 1, no next action */
 	return b.word(uint64_t(0)); /* type 1: any */
 }
 
@@ -239,7 +238,7 @@ inline void finish_record(bytes &b, size_t start)
 	std::memcpy(b.at.data() + start, &length, sizeof length);
 }
 
-/* The section of a block of catching_code, to lie at `place` with its LSDA behind it. */
+/* The section of a block of catching_code, for the address `place`, with the LSDA behind. */
 inline bytes catching_section(const uint8_t *place, const uint8_t *exec, uint32_t code_bytes,
 			      encoding pcs)
 {
@@ -314,7 +313,7 @@ inline block new_plain_own(const rig &r, const char *name, uint8_t *memory, void
 	return commit_block(code, b, owner);
 }
 
-/* At its first, a middle and its last byte. */
+/* Asks at the first, a middle and the last byte. */
 inline bool is_block_known(const block &b)
 {
 	bool first = is_known(b.exec);
@@ -348,7 +347,7 @@ struct run {
 	int number;
 };
 
-/* A number that comes out of the code by a throw comes back negative. */
+/* A number that the code throws comes back negative. */
 __attribute__((noinline)) inline int run_and_catch(const run *r)
 {
 	try {
@@ -358,8 +357,8 @@ __attribute__((noinline)) inline int run_and_catch(const run *r)
 	}
 }
 
-/* In asm below: calls fn(arg) with patterns in the callee-saved registers; true when they are there
- * still. */
+/* In asm below: calls fn(arg) with patterns in the callee-saved registers. Returns true when the
+ * registers still have the patterns. */
 extern "C" bool frames_keeps_registers(int (*fn)(const run *), const run *arg, int *result);
 
 inline int catch_from(const block &b, callee *fn, int number)

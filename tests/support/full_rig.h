@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * full_rig.h: what tests of full pools share: a pool filled with blocks of one size by a thread
- * that has ended, and an open that is undone at once. */
+ * full_rig.h: shared by tests of full pools: a pool filled with blocks of one size by a thread that
+ * has ended, and an open that is undone at once. */
 #ifndef CH_TESTS_FULL_RIG_H
 #define CH_TESTS_FULL_RIG_H
 
@@ -14,7 +14,7 @@ struct filled {
 	uint32_t count, room, hot_bytes;
 };
 
-/* Each block is its owner's entry; until the pool is full. */
+/* Fills the pool; each block is the entry of its owner. */
 static inline void fill(const struct rig *rig, void *arg)
 {
 	struct filled *f = arg;
@@ -31,7 +31,7 @@ static inline void fill(const struct rig *rig, void *arg)
 		}
 		emit_value(&e, f->count);
 		emit_ret(&e);
-		e.at = f->hot_bytes; /* traps to the end: all of it is used */
+		e.at = f->hot_bytes; /* traps to the end, so that no byte is left over */
 		CHECK_EQ(emit_commit(&e), CH_OK);
 		CHECK_EQ(ch_owner_set_entry(owner, e.code.block), CH_OK);
 		f->owners[f->count] = owner;

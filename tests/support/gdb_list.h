@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * gdb_list.h: what a debugger would read of GDB's JIT interface in this process: the list, the ELF
- * images, their symbols, call frames and source lines. It trusts nothing that it reads and fails
- * the case on what a reader could not take. */
+ * gdb_list.h: reads GDB's JIT interface in this process as a debugger would: the list, the ELF
+ * images, symbols, call frames and source lines. The reader trusts nothing, and fails the case on
+ * data no debugger could take. */
 #ifndef CH_TESTS_GDB_LIST_H
 #define CH_TESTS_GDB_LIST_H
 
@@ -62,7 +62,7 @@ static inline const Elf64_Shdr *gdb_section(const struct gdb_entry *entry, const
 	return NULL;
 }
 
-/* Whether the image claims the address, and how many bytes of code it claims in all. */
+/* Whether the image claims the address; and the bytes of code that the image claims in all. */
 static inline bool gdb_claims(const struct gdb_entry *entry, uintptr_t pc)
 {
 	unsigned count;
@@ -110,7 +110,7 @@ static inline const Elf64_Sym *gdb_symbol_at(const struct gdb_entry *entry, uint
 	return NULL;
 }
 
-/* The FDE that covers the pc. */
+/* The FDE of the pc. */
 static inline const uint8_t *gdb_fde_at(const struct gdb_entry *entry, uintptr_t pc)
 {
 	const Elf64_Shdr *section = gdb_section(entry, ".eh_frame");
@@ -126,7 +126,7 @@ static inline const uint8_t *gdb_fde_at(const struct gdb_entry *entry, uintptr_t
 		memcpy(&id, at + 4, 4);
 		if (id == 0)
 			continue;
-		/* The CIE that it points back to is one. */
+		/* The distance must lead back to a CIE. */
 		CHECK(id <= (size_t)(at + 4 - entry->file) &&
 		      !memcmp(at + 4 - id + 4, "\0\0\0\0", 4));
 		memcpy(&low, at + 8, 8);
@@ -139,7 +139,7 @@ static inline const uint8_t *gdb_fde_at(const struct gdb_entry *entry, uintptr_t
 
 /* --- the list --- */
 
-/* Walks it as a debugger that attaches would; returns its length. */
+/* Walks the list as a debugger that attaches would; returns the length. */
 static inline size_t gdb_list_length(void)
 {
 	size_t n = 0;
@@ -157,7 +157,7 @@ static inline size_t gdb_list_length(void)
 	return n;
 }
 
-/* A debugger that finds two sections in one place ignores one of them, and its symbols. */
+/* A debugger that finds overlapping sections ignores a section, with the section's symbols. */
 static inline void gdb_check_disjoint(const struct gdb_entry *entry, const struct gdb_entry *other)
 {
 	unsigned count, other_count;
@@ -182,7 +182,7 @@ static inline void gdb_check_sections(void)
 			gdb_check_disjoint(entry, other);
 }
 
-/* The one entry that claims the address, or NULL. */
+/* The only entry that claims the address, or NULL. */
 static inline const struct gdb_entry *gdb_entry_of(uintptr_t pc)
 {
 	const struct gdb_entry *found = NULL;
@@ -203,7 +203,7 @@ static inline const char *gdb_name_of(uintptr_t pc)
 	return entry && gdb_symbol_at(entry, pc, &name) ? name : NULL;
 }
 
-/* --- source lines, of the opcodes that images use --- */
+/* --- source lines, of the opcodes in images --- */
 static inline uint64_t gdb_unsigned(const uint8_t **at)
 {
 	uint64_t value = 0;
@@ -226,7 +226,7 @@ static inline int64_t gdb_signed(const uint8_t **at)
 	}
 }
 
-/* Runs a unit's line program; the line and file of the row that holds the pc, 0: none does. */
+/* Runs a unit's line program. Returns line and file of the row that holds the pc; 0: no row. */
 static inline unsigned gdb_unit_line(const uint8_t *at, const uint8_t *end, uintptr_t pc,
 				     const char **file)
 {

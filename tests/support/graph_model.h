@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  * graph_model.h: random graphs of code, constants and methods, and the model that says which blocks
  * must live. The three drivers run the same graphs; a driver makes method and constant objects in
- * its heap and collects. Built on a thread that ends, so that no stack holds anything by chance.
+ * its heap and collects. A thread that ends builds the graph, so no stack holds anything by chance.
  *
  *   root -> method object -> owner -> entry block
  *   block -> branch, plain edge, exit of a patch point -> block      block -> owner edge -> owner
  *   block -> ref -> constant object -> method object
- *   suspended fiber -> block;   OPEN and newborn blocks, and those without an owner, are roots */
+ *   suspended fiber -> block;   OPEN, newborn and ownerless blocks are roots */
 #ifndef CH_TESTS_GRAPH_MODEL_H
 #define CH_TESTS_GRAPH_MODEL_H
 
@@ -25,10 +25,10 @@ enum {
 
 struct graph;
 struct graph_driver {
-	/* Makes the method object and its owner, or the constant; both are held until the graph is
-	 * built. */
+	/* Makes the method object and its owner, or the constant; the driver holds both until the
+	 * graph is built. */
 	struct ch_owner (*method)(struct graph *, int index);
-	uintptr_t (*constant)(struct graph *, int index, int method); /* its word in code */
+	uintptr_t (*constant)(struct graph *, int index, int method); /* the word in code */
 	void (*built)(struct graph *);              /* from here on roots alone hold objects */
 	void (*drop_root)(struct graph *, int method);
 	void (*collect)(struct graph *);            /* one full cycle and its sweep */
@@ -38,13 +38,13 @@ struct graph_driver {
 };
 
 struct graph_block {
-	int owner; /* NONE: it is its own root until it is freed */
+	int owner; /* NONE: the block is a root until freed */
 	struct ch_block handle;
-	struct ch_code code; /* of an OPEN one */
+	struct ch_code code; /* of an OPEN block */
 	int links[GRAPH_LINKS], edges[2], owner_edge, constants[2];
 	struct ch_branch branches[GRAPH_LINKS];
 	enum ch_block_state state;
-	bool is_held; /* it has had an in-edge or an entry */
+	bool is_held; /* the block has had an in-edge or an entry */
 	bool is_own_root, is_dead, is_reached;
 };
 
@@ -56,8 +56,8 @@ struct graph {
 	struct ch_owner owners[GRAPH_METHODS];
 	int entries[GRAPH_METHODS];
 	bool is_root[GRAPH_METHODS], is_owner_reached[GRAPH_METHODS], is_owner_dead[GRAPH_METHODS];
-	int constants[GRAPH_CONSTANTS]; /* the method that each one names */
-	uintptr_t words[GRAPH_CONSTANTS]; /* inverted: no collector shall see them here */
+	int constants[GRAPH_CONSTANTS]; /* the method that each constant names */
+	uintptr_t words[GRAPH_CONSTANTS]; /* inverted, to hide the words from collectors */
 	struct graph_block blocks[GRAPH_BLOCKS];
 	struct ch_fiber *fibers[GRAPH_FIBERS];
 	uintptr_t *stacks[GRAPH_FIBERS];
@@ -91,7 +91,7 @@ static inline void graph_attach_some(struct graph *g, int at, struct emitter *e)
 	if (b->owner_edge != GRAPH_NONE)
 		CHECK_EQ(ch_edge_attach_owner(b->handle, g->owners[b->owner_edge]), CH_OK);
 	int to = at ? graph_pick(g, (uint64_t)at) : 0;
-	/* A block with an edge to an OPEN one could not be committed. */
+	/* A block with an edge to an OPEN block cannot be committed. */
 	if (at && graph_chance(g, 20) && g->blocks[to].state != CH_BLOCK_OPEN) {
 		b->edges[0] = to;
 		CHECK_EQ(ch_edge_attach(b->handle, g->blocks[to].handle), CH_OK);
@@ -120,7 +120,7 @@ static inline void graph_make_block(struct graph *g, int at)
 		open.owner = g->owners[b->owner];
 	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
 	b->handle = e.code.block;
-	/* There is no vm to ask. */
+	/* A block without an owner has no vm to ask. */
 	if (b->owner == GRAPH_NONE)
 		CHECK_EQ(ch_block_veneer(&e.code, (const void *)(uintptr_t)rig_fallback, &exit),
 			 CH_OK);
@@ -189,8 +189,8 @@ static inline void graph_suspend(struct graph *g)
 		for (int i = 0; i < 2; i++) {
 			int at = g->fiber_blocks[f][i] = graph_pick(g, GRAPH_BLOCKS);
 			struct ch_info info = rig_info(g->blocks[at].handle);
-			/* A return address may be the one behind the block's last byte, where the
-			 * next part begins: it holds the block, and not its neighbour. */
+			/* A return address may lie just behind the block's last byte, where the
+			 * next part begins: it holds the block, not the neighbour. */
 			uint32_t skip = graph_chance(g, 30) ? info.hot_bytes : 7;
 			uintptr_t word = (uintptr_t)info.exec + skip;
 			stack[GRAPH_FIBER_WORDS / 2 + 9 * i] = word;
@@ -272,7 +272,7 @@ static inline void graph_compute(struct graph *g)
 	}
 	for (int f = 0; f < GRAPH_FIBERS; f++)
 		for (int i = 0; g->fibers[f] && i < 2; i++)
-			/* OPEN blocks are no place to return to, but they are roots anyway. */
+			/* Nothing returns to an OPEN block, but OPEN blocks are roots anyway. */
 			graph_reach(g, g->fiber_blocks[f][i]);
 }
 
@@ -311,7 +311,7 @@ static inline void graph_cycle(struct graph *g)
 	graph_compare(g);
 }
 
-/* From here on only what reaches it holds it. */
+/* From here on, only a path from a root holds the block. */
 static inline void graph_free_own(struct graph *g, int at)
 {
 	struct graph_block *b = &g->blocks[at];
@@ -321,7 +321,7 @@ static inline void graph_free_own(struct graph *g, int at)
 		 CH_OK);
 }
 
-/* Runs one random graph to its end: no root, no fiber, no open block, nothing left. */
+/* Runs a random graph to its end: no root, no fiber, no open block, nothing left. */
 static inline void graph_run(struct graph *g)
 {
 	g->driver->apart(&g->rig, graph_build, g);

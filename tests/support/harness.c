@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * harness.c: main() of every test program, checks, child processes, time and random numbers. It
- * starts one case only; limits, parallel runs and the count of results are tests/runner/runner.c's
- * duty.
+ * harness.c: main() of every test program, checks, child processes, time and random numbers. A
+ * start runs one case only; limits, parallel runs and the count of results are the duty of
+ * tests/runner/runner.c.
  */
 #include "tests/support/harness.h"
 #include "arch/arch.h"
@@ -94,7 +94,7 @@ static void forbid_core(void)
 	setrlimit(RLIMIT_CORE, &none);
 }
 
-/* Reads until the pipe ends; what does not fit is dropped, so that the child never blocks on a
+/* Reads until the pipe ends, and drops text that does not fit, so that the child never blocks on a
  * full pipe. */
 static void drain(int fd, char *text, size_t text_bytes)
 {
@@ -138,7 +138,7 @@ void expect_signal_text(void (*fn)(void *), void *arg, int expected, char *text,
 		close(ends[1]);
 		drain(ends[0], text, text_bytes);
 		close(ends[0]);
-		/* The emulator's word on a signal that kills, behind the child's last. */
+		/* Drops the emulator's message on a signal that kills, behind the child's text. */
 		char *emulators = strstr(text, "qemu: uncaught target signal");
 		if (emulators)
 			*emulators = 0;
@@ -163,7 +163,7 @@ void expect_signal(void (*fn)(void *), void *arg, int expected)
 
 void run_case_again(const char *name)
 {
-	/* Behind an emulator the kernel cannot start what this program is made of. */
+	/* Behind an emulator the kernel cannot start this program's own machine code. */
 	enum { WORDS_MAX = 24 };
 	char words[1000], self[1000], *argv[WORDS_MAX + 3];
 	const char *emulator = getenv("CODEHEAP_TEST_EMULATOR");
@@ -177,7 +177,7 @@ void run_case_again(const char *name)
 	argv[n++] = self;
 	argv[n++] = (char *)(uintptr_t)name;
 	argv[n] = NULL;
-	/* Not by its name, which may lead elsewhere where something was mounted since. */
+	/* The path of the program may lead elsewhere once something was mounted. */
 	execvp(n > 2 ? argv[0] : "/proc/self/exe", argv);
 	FAIL("%s: %s", argv[0], strerror(errno));
 }
@@ -270,7 +270,7 @@ bool thread_is_asleep(int tid)
 	return behind_name && strncmp(behind_name, ") S", 3) == 0;
 }
 
-/* The nth number, from 0 on, of statm, which are pages. */
+/* Returns number `nth` of statm, from 0 on, in bytes; statm counts pages. */
 static size_t statm_bytes(int nth)
 {
 	char text[100] = "", *at = text;
@@ -321,7 +321,7 @@ void fill_maps(long left)
 	if (wanted <= 0)
 		return;
 	/* Neighbours of different protection do not merge. A child of fork has room again: copying
-	 * that many would take its time. */
+	 * so many maps would take long. */
 	uint8_t *at = mmap(NULL, (size_t)wanted * page, PROT_NONE,
 			   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	CHECK(at != MAP_FAILED);
@@ -336,7 +336,7 @@ bool map_one(void)
 		    0) != MAP_FAILED;
 }
 
-/* Only while the library calls the system, cancellation of the thread is put off. */
+/* The library puts cancellation off only while calling the system. */
 static void check_cancelability(void)
 {
 	int state;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
- * harness.h: what a test file includes to define cases. Each file is one program; each case runs
- * in a process of its own, started by tests/runner/runner.c. The harness knows nothing of the
- * library.
+ * harness.h: included by a test file to define cases. Each file is one program; each case runs in a
+ * process of its own, started by tests/runner/runner.c. The harness knows nothing of the library.
  *
- * Program without arguments: lists its cases. With a case's name: runs it, and exits 0 (passed),
- * 77 (skipped, reason printed) or 1 (failed); a TEST_TRAPS case passes when the named signal
- * kills it.
+ * Without arguments a program lists its cases. With the name of a case the program runs the case,
+ * and exits 0 (passed), 77 (skipped, reason printed) or 1 (failed); a TEST_TRAPS case passes when
+ * the named signal kills the process.
+ *
  */
 #ifndef CH_TESTS_HARNESS_H
 #define CH_TESTS_HARNESS_H
@@ -21,17 +21,17 @@ extern "C" {
 
 enum { TEST_SKIPPED = 77, TEST_LIMIT_DEFAULT_S = 60, TEST_STORM_DEFAULT_MS = 5000 };
 
-/* A wait that has to end by itself, an alarm or a cycle that waits for a thread, lasts as long as
- * the runner may let a case wait for a processor: a loaded machine keeps others from running. */
+/* A wait that ends by itself (an alarm, or a cycle that waits for a thread) lasts as long as the
+ * runner may let a case wait for a processor: a loaded machine keeps threads from running. */
 enum { TEST_PATIENCE_S = 10 * TEST_LIMIT_DEFAULT_S, TEST_PATIENCE_MS = TEST_PATIENCE_S * 1000 };
 
 struct test_case {
 	const char *name;
 	void (*run)(void);
-	int limit_s; /* after which the runner kills the case; waits for a processor do not count */
+	int limit_s; /* then the runner kills the case; waits for a processor do not count */
 	int signal;  /* 0, or the signal that must kill the case */
-	/* "alone": runs while no other case does, since it fills the machine. "timed": its verdict
-	 * hangs on time, load or luck, and `make check` leaves it to `make check-timed`. */
+	/* "alone": no other case runs beside, for the case fills the machine. "timed": the verdict
+	 * hangs on time, load or luck, and `make check` leaves the case to `make check-timed`. */
 	const char *mode;
 	struct test_case *next;
 };
@@ -82,38 +82,36 @@ __attribute__((noreturn, format(printf, 3, 4))) void test_fail(const char *file,
 	} while (0)
 bool test_str_equal(const char *, const char *);
 
-/* Ends the case as skipped. A strict runner accepts it of cases in tests/cannot_run.list only. */
+/* Ends the case as skipped. Strict runners accept skips of cases in tests/cannot_run.list only. */
 __attribute__((noreturn, format(printf, 1, 2))) void skip(const char *format, ...);
 
-/* Runs fn on a fresh thread and joins it: when it returns, no word that fn left on its stack is
- * on any live stack, so a conservative scan finds only what is really held. */
+/* Runs fn on a fresh thread and joins the thread. Afterwards no word that fn left on its stack is
+ * on any live stack, so a conservative scan finds only blocks that are really held. */
 void run_on_ended_thread(void (*fn)(void *), void *arg);
 
-/* What earlier calls left below the caller's frame may lie in words that the frames of a collection
- * do not write, and be scanned: writes over it. */
+/* Overwrites words that earlier calls left below the caller's frame. A collection's frames may
+ * leave such words in place, and a scan would see the words. */
 void wipe_stack(void);
 
 /* Forks, runs fn in the child without core dump, and fails unless `signal` killed the child (0:
- * it must exit 0). */
+ * unless the child exits 0). */
 void expect_signal(void (*fn)(void *), void *arg, int signal);
-/* The same, and the child's stderr is copied to text, for panics and trap reports. */
+/* The same, and copies the child's stderr to text, for panics and trap reports. */
 void expect_signal_text(void (*fn)(void *), void *arg, int signal, char *text, size_t text_bytes);
 
-/* Runs the case of this name of this very program anew, in this process: what it has put into its
- * environment is there before any library starts. */
+/* Starts this program anew, in this process, for the case of this name. Environment variables that
+ * the case has set are then there before any library starts. */
 __attribute__((noreturn)) void run_case_again(const char *name);
 
-/* Waits for a child of fork, and fails unless it exited with the code. */
+/* Waits for a child of fork, and fails unless the child exited with the code. */
 void expect_exit(int pid, int code);
 
 /* How long a storm (random work on several threads) runs: CODEHEAP_TEST_STORM_MS, at most 5 s. A
- * storm that is meant to run longer names its full length and gets it where the environment
- * allows it. */
+ * longer storm names its full length, and runs for the full length where the environment allows. */
 unsigned storm_ms(void);
 unsigned storm_ms_of(unsigned full_ms);
 
-/* xorshift64*; the seed is printed when the case starts to use it and comes from
- * CODEHEAP_TEST_SEED where set. */
+/* xorshift64*. The case prints the seed at the first use; CODEHEAP_TEST_SEED sets the seed. */
 struct test_random {
 	uint64_t state;
 };
@@ -121,7 +119,7 @@ struct test_random test_random_new(void);
 uint64_t test_random_next(struct test_random *);
 uint64_t test_random_below(struct test_random *, uint64_t bound);
 
-/* 1 where memory, maps and frames are also a sanitizer's. */
+/* 1 when memory, maps and frames are also a sanitizer's. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define TEST_SANITIZED 1
 #elif defined(__has_feature)
@@ -133,28 +131,28 @@ uint64_t test_random_below(struct test_random *, uint64_t bound);
 #define TEST_SANITIZED 0
 #endif
 
-/* Ends the case as skipped under AddressSanitizer: its allocator keeps its locks over a fork, so
- * that the child of a program whose threads allocate may wait for ever. */
+/* Ends the case as skipped under AddressSanitizer, whose allocator keeps its locks over a fork: a
+ * child of a program with allocating threads may wait for ever. */
 void skip_if_allocator_forgets_forks(void);
 /* Ends the case as skipped on an architecture without backend procmem. */
 void skip_without_procmem(void);
 
-/* Maps pages until the process may have `left` maps more (vm.max_map_count). The environment's
- * CODEHEAP_TEST_MAPS_LEFT has it done before a case runs (tests/runner/hostile.c). */
+/* Maps pages until the process may have `left` maps more (vm.max_map_count). By
+ * CODEHEAP_TEST_MAPS_LEFT this is done before a case runs (tests/runner/hostile.c). */
 void fill_maps(long left);
-/* One more mapping, which is nobody's neighbour; false: there are too many. */
+/* Makes a mapping without a neighbour. Returns false at the limit of mappings. */
 bool map_one(void);
 
 uint64_t now_ns(void);
-/* A loop until the condition holds. One that lasts for long says what it waits for; the runner,
- * which knows whether the machine lets the case run, ends those that hang. */
+/* A loop until the condition holds. A long loop prints its condition; the runner, which knows
+ * whether the machine lets the case run, ends cases that hang. */
 #define TEST_UNTIL(condition)                          \
 	for (uint64_t since_ = now_ns(); !(condition); \
 	     since_ = test_waits(since_, __FILE__, __LINE__, #condition))
 uint64_t test_waits(uint64_t since_ns, const char *file, int line, const char *condition);
-/* Whether a thread of this process waits for something in the kernel; not when it has ended. */
+/* Whether a thread of this process waits in the kernel; false after the thread has ended. */
 bool thread_is_asleep(int tid);
-/* The bytes of this process's address space, and of its memory. Nothing is allocated. */
+/* The bytes of this process's address space, and of the process's memory. Allocates nothing. */
 size_t mapped_bytes(void);
 size_t resident_bytes(void);
 /* Page size of this run (CODEHEAP_TEST_PAGE), 0 = the library's default. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * heap_rig.h: what tests of the public header share: a heap of the run's page size and backend
- * with one vm and the calling thread attached, owners, blocks that return a number, and calls that
- * leave no trace on a stack that a conservative scan would see. */
+ * heap_rig.h: shared by tests of the public header: a heap of the run's page size and backend with
+ * a vm and the calling thread attached, owners, blocks that return a number, and calls that leave
+ * no trace on a stack that a conservative scan would see. */
 #ifndef CH_TESTS_HEAP_RIG_H
 #define CH_TESTS_HEAP_RIG_H
 
@@ -17,7 +17,7 @@
 
 enum { RIG_FALLBACK = 0xfa11 };
 
-/* Which record a block has: others have it before and after. */
+/* The record of a block; earlier and later blocks have the same record. */
 static inline uint32_t rig_record(struct ch_block block)
 {
 	return (uint32_t)block.bits & ((1 << 24) - 1);
@@ -28,14 +28,14 @@ struct rig {
 	struct ch_vm *vm;
 };
 
-/* The interpreter of these tests: code that is not there answers with this. */
+/* The interpreter of these tests, which answers for missing code. */
 static inline uint32_t rig_fallback(void)
 {
 	return RIG_FALLBACK;
 }
 
-/* CODEHEAP_TEST_PAGE chooses the page size, CODEHEAP_WX the backend. A loaded machine is no stopped
- * thread's fault: a cycle waits longer for one than by default. */
+/* CODEHEAP_TEST_PAGE chooses the page size, CODEHEAP_WX the backend. A cycle waits longer than by
+ * default for a thread to stop, since a loaded machine may be slow. */
 static inline struct ch_config rig_config(size_t pool_bytes)
 {
 	struct ch_config config;
@@ -53,7 +53,7 @@ static inline size_t rig_page_bytes(void)
 	return test_page_bytes() ? test_page_bytes() : 16384;
 }
 
-/* Branches of these tests that are not linked lead to the fallback. */
+/* A branch without a link leads to the fallback in these tests. */
 static inline struct ch_block rig_no_target(void *user, struct ch_branch branch, void *branch_user,
 					    struct ch_regs *regs)
 {
@@ -77,7 +77,7 @@ static inline struct rig rig_create(const struct ch_config *config, const struct
 	return rig;
 }
 
-/* A heap with all defaults and a small pool. */
+/* A heap with default settings and a small pool. */
 static inline struct rig rig_start(size_t pool_bytes)
 {
 	struct ch_config config = rig_config(pool_bytes);
@@ -98,7 +98,7 @@ static inline struct ch_stats rig_stats(const struct rig *rig)
 	return stats;
 }
 
-/* As a minor collection of a HOST heap. */
+/* Visits refs as a minor collection of a HOST heap does. */
 static inline void rig_visit_refs(const struct rig *rig, enum ch_refs which,
 				  uintptr_t (*visit)(void *, uintptr_t, bool *), void *arg)
 {
@@ -148,7 +148,7 @@ static inline struct ch_block rig_jumper(struct ch_owner owner, void *user,
 	return e.code.block;
 }
 
-/* Where a core may go on with what it fetched, what was released is free after a cycle only. */
+/* A core may go on with fetched instructions: then released memory is free only after a cycle. */
 static inline void rig_settle(const struct rig *rig)
 {
 	if (!CH_ARCH_FETCH_FOLLOWS)
@@ -184,7 +184,7 @@ static inline void rig_call_attached(void *arg)
 	CHECK_EQ(ch_thread_detach(call->rig->heap), CH_OK);
 }
 
-/* Runs fn on an attached thread that has ended afterwards; the caller is parked meanwhile. */
+/* Runs fn on an attached thread, which then ends; the caller is parked meanwhile. */
 static inline void rig_apart(const struct rig *rig, void (*fn)(const struct rig *, void *),
 			     void *arg)
 {
@@ -200,7 +200,7 @@ static inline void rig_call_foreign(void *arg)
 	call->fn(call->rig, call->arg);
 }
 
-/* Runs fn on a thread that is not attached, while the caller is not either: no stack is a root. */
+/* Runs fn on a thread that is not attached, with the caller detached, too: no stack is a root. */
 static inline void rig_alone(const struct rig *rig, void (*fn)(const struct rig *, void *),
 			     void *arg)
 {
@@ -216,8 +216,8 @@ static inline void rig_collect_here(const struct rig *rig, void *arg)
 	CHECK_EQ(ch_heap_collect(rig->heap), CH_OK);
 }
 
-/* Full cycles that no word of this thread's stack takes part in. A block that nothing ever referred
- * to dies in the third. */
+/* Runs full cycles without this thread's stack. A block that nothing ever referred to dies in the
+ * third cycle. */
 static inline void rig_collect(const struct rig *rig, int cycles)
 {
 	while (cycles--)

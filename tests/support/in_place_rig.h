@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * in_place_rig.h: what the tests of blocks in place and of data share: the access that the system
- * says a range has, and an image of code, a constant and a variable that reach each other by
+ * in_place_rig.h: shared by the tests of blocks in place and of data: the access that the system
+ * reports for a range, and an image of code, a constant and a variable that reach each other by
  * distance. */
 #ifndef CH_TESTS_IN_PLACE_RIG_H
 #define CH_TESTS_IN_PLACE_RIG_H
@@ -10,7 +10,7 @@
 
 #include <stdio.h>
 
-/* What /proc/self/maps says of each mapping in a range; false ends the walk. */
+/* Visits each mapping of a range in /proc/self/maps; returning false ends the walk. */
 typedef bool (*maps_visit)(void *arg, uintptr_t low, uintptr_t high, const char *access);
 
 static inline void walk_maps(uintptr_t low, uintptr_t high, maps_visit visit, void *arg)
@@ -31,15 +31,15 @@ static inline void walk_maps(uintptr_t low, uintptr_t high, maps_visit visit, vo
 
 struct access_of {
 	const char *wanted;
-	uintptr_t at; /* as far as it was seen */
+	uintptr_t at; /* the end of the part seen so far */
 	char found[8];
 };
 
 static inline bool compare_access(void *arg, uintptr_t low, uintptr_t high, const char *access)
 {
 	struct access_of *of = arg;
-	/* An emulator's own mappings never execute: of those that are readable it tells the access
-	 * of the first page, whatever lies behind it. */
+	/* An emulator's own mappings never execute. Of readable mappings the emulator tells the
+	 * access of the first page, whatever lies behind. */
 	const char *emulator = getenv("CODEHEAP_TEST_EMULATOR");
 	bool is_told = !emulator || !strstr(emulator, "qemu") || access[1] == 'w';
 	if (low == of->at && strncmp(access, of->wanted, is_told ? 3 : 2) == 0) {
@@ -50,7 +50,7 @@ static inline bool compare_access(void *arg, uintptr_t low, uintptr_t high, cons
 	return false;
 }
 
-/* All of the range is mapped so: "rw-", "r-x". */
+/* The whole range must have this access: "rw-", "r-x". */
 static inline void expect_access(const void *at, size_t bytes, const char *wanted)
 {
 	uintptr_t low = (uintptr_t)at, high = low + bytes;
@@ -68,7 +68,7 @@ static inline bool note_access(void *arg, uintptr_t low, uintptr_t high, const c
 	return false;
 }
 
-/* Its memory is that of code which nobody has: traps that run, or it went back to the system. */
+/* The range must be free code memory: traps that run, or memory that went back to the system. */
 static inline void expect_free(const uint8_t *at, size_t bytes)
 {
 	char found[8] = "";
@@ -76,7 +76,7 @@ static inline void expect_free(const uint8_t *at, size_t bytes)
 	if (strncmp(found, "---", 3) == 0)
 		return;
 	expect_access(at, bytes, "r-x");
-	/* To memcheck nobody may read them. */
+	/* To memcheck this is a read of freed memory. */
 	if (ch__valgrind_runs())
 		ch__valgrind_reports(false);
 	CHECK(ch__arch_are_traps(at, bytes));
@@ -92,7 +92,7 @@ static inline bool refuse_both(void *arg, uintptr_t low, uintptr_t high, const c
 	return true;
 }
 
-/* No page of the pool is writable and executable, at neither address. */
+/* No page of the pool is writable and executable, at either address. */
 static inline void expect_no_both(const struct rig *rig)
 {
 	const struct ch__pool *pool = rig->heap->pool;
@@ -112,8 +112,8 @@ static inline void emit_open_in_place(struct emitter *e, struct ch_owner owner, 
 	CHECK_EQ(emit_open_as(e, &open), CH_OK);
 }
 
-/* The owner's code returns the variable and adds 1 to it; the code at `reset` returns the constant,
- * and the variable is 1 more then. */
+/* The owner's code returns the variable and adds 1 to the variable. The code at `reset` returns the
+ * constant, and sets the variable to the constant + 1. */
 enum { IMAGE_CONSTANT = 4100, IMAGE_CODE = 2, IMAGE_SHARES = 1 << 30 /* pages of data */ };
 
 struct image {
@@ -131,7 +131,7 @@ static inline struct image image_make(const struct rig *rig, unsigned flags)
 	static const enum ch_kind kinds[] = {CH_KIND_RODATA, CH_KIND_DATA, CH_KIND_CODE};
 	unsigned of_data = flags & IMAGE_SHARES ? 0 : CH_OPEN_IN_PLACE;
 	unsigned of_code = (flags & ~(unsigned)IMAGE_SHARES) | CH_OPEN_IN_PLACE;
-	/* Records are handed out downwards: the sweep comes to the data first. */
+	/* Records are handed out downwards, so the sweep comes to the data first. */
 	for (int i = IMAGE_CODE; i >= 0; i--) {
 		struct ch_open open = {.owner = image.owner,
 				       .hot_bytes = 256,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * jit_range.h: tells libgcc's unwinder of a range of code by one CIE and one FDE that the test
- * builds, for tests that have no heap. One range at a time. */
+ * jit_range.h: tells libgcc's unwinder of a range of code by a CIE and an FDE that the test builds,
+ * for tests that have no heap. A single range at a time. */
 #ifndef CH_TESTS_JIT_RANGE_H
 #define CH_TESTS_JIT_RANGE_H
 
@@ -20,7 +20,7 @@ static inline uint8_t *jit_put4(uint8_t *at, uint32_t value)
 	return at + 4;
 }
 
-/* Addresses are absolute; the program holds from the range's first byte to its last. */
+/* Addresses are absolute; the program holds from the first byte of the range to the last. */
 static inline void jit_range_register(uintptr_t start, uint64_t bytes, const uint8_t *program,
 				      size_t program_bytes)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * jitdump_reader.h: a reader of jitdump files for tests, written from the format's description and
- * sharing nothing with the writer. It checks on the way what every reader relies on, and answers
- * who owned an address at a time. */
+ * jitdump_reader.h: a reader of jitdump files for tests, written from the description of the format
+ * and sharing nothing with the writer. The reader checks the rules that every reader relies on, and
+ * says who owned an address at a time. */
 #ifndef CH_TESTS_JITDUMP_READER_H
 #define CH_TESTS_JITDUMP_READER_H
 
@@ -23,7 +23,7 @@ struct dump_record {
 	uint64_t at, code_bytes, index;
 	const char *name;
 	const uint8_t *code;
-	/* What came before the load and speaks of it; NULL: nothing. */
+	/* Records before the load that belong to the load; NULL: none. */
 	const struct dump_record *lines, *unwinding;
 };
 
@@ -67,7 +67,7 @@ static inline void dump_read_load(struct dump *dump, struct dump_record *r)
 	r->code = (const uint8_t *)r->name + name_bytes;
 }
 
-/* Entries rise, lie in the code, and end at its end. */
+/* Entries rise, lie in the code, and end at the end of the code. */
 static inline void dump_check_lines(const struct dump_record *lines, const struct dump_record *load)
 {
 	const uint8_t *at = lines->body + 16, *end = lines->body + lines->bytes - 16;
@@ -112,8 +112,8 @@ static inline size_t dump_count_fdes(const struct dump_record *u)
 	return n;
 }
 
-/* Where the code of an FDE begins, from the load's; the section starts at the first 8 bytes behind
- * that. */
+/* Where the code of an FDE begins, as a distance from the load's code. The section starts at the
+ * first multiple of 8 bytes behind the code. */
 static inline int64_t dump_fde_pc(const struct dump_record *u, const struct dump_record *load,
 				  size_t i)
 {
@@ -178,7 +178,7 @@ static inline void dump_read_records(struct dump *dump, size_t at)
 		} else {
 			CHECK_EQ(r->kind, DUMP_LOAD);
 			dump_read_load(dump, r);
-			CHECK(r->index > last_index); /* so it is unique */
+			CHECK(r->index > last_index); /* so the index is unique */
 			last_index = r->index;
 			if ((r->lines = lines))
 				dump_check_lines(lines, r);
@@ -219,7 +219,7 @@ static inline void dump_free(struct dump *dump)
 	free(dump);
 }
 
-/* What perf says of a sample there at that time: the last load that covers it; NULL: nobody's. */
+/* The record that perf finds for pc at that time: the last load with pc; NULL: nobody's. */
 static inline const struct dump_record *dump_owner(const struct dump *dump, uintptr_t pc,
 						   uint64_t time)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * known_registers.h: what is saved and passed on of a caller whose registers are known. Each
- * architecture's test has the assembly. It tests nothing. */
+ * known_registers.h: makes a call with known registers, for tests of registers that are saved and
+ * passed on. The test of each architecture has the assembly. This header has no tests. */
 #ifndef CH_TESTS_KNOWN_REGISTERS_H
 #define CH_TESTS_KNOWN_REGISTERS_H
 
@@ -8,8 +8,8 @@
 #include "arch/registers.h"
 #include "tests/support/harness.h"
 
-/* call(arg) with the registers that a function keeps set from known, and the stack at known_sp; it
- * returns to known_next, which is the word `caller` of those that have one. */
+/* Runs call(arg) with the callee-saved registers set from `known` and the stack at known_sp. The
+ * call returns to known_next, the word `caller` where the saved words have a return address. */
 void call_with_known(void (*call)(void *), void *arg);
 extern char known_next[];
 uintptr_t known_sp;

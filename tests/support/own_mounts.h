@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * own_mounts.h: mounts that no other process sees. Linux only; who includes it defines
+ * own_mounts.h: mounts that no other process sees. Linux only; the including file defines
  * _GNU_SOURCE. */
 #ifndef CH_TEST_OWN_MOUNTS_H
 #define CH_TEST_OWN_MOUNTS_H
@@ -22,8 +22,8 @@ static inline bool own_mounts_write(const char *path, const char *text)
 	return done;
 }
 
-/* Who is not root is root of a namespace of users; files that are made there need an owner whom it
- * knows. Returns whether the kernel lets it, else errno says why not. */
+/* A user who is not root becomes root of a namespace of users; files made there need an owner in
+ * the namespace. Returns whether the kernel allows the mounts; if not, errno says why. */
 static inline bool own_mounts(void)
 {
 	char users[40], groups[40];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * poke.h: for tests of what judges a state: bytes of a record are changed, and put back. */
+ * poke.h: changes bytes of a record, and puts the old back, for tests of checks of a state. */
 #ifndef CH_TESTS_POKE_H
 #define CH_TESTS_POKE_H
 
@@ -25,7 +25,7 @@ static inline void poke_bytes(void *at, const void *bytes, size_t n)
 	memcpy(at, bytes, n);
 }
 
-/* Of a plain or an atomic field; the value is converted to its size, little end first. */
+/* Pokes a plain or atomic field; the value is converted to the field's size, little end first. */
 #define POKE(field, value)                                                             \
 	do {                                                                           \
 		uint64_t poke_value = (uint64_t)(value);                               \

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * pool_rig.h: what the unit tests of pages/ share: a pool of the run's page size and backend,
- * functions written into it, fork handlers. */
+ * pool_rig.h: shared by the unit tests of pages/: a pool of the run's page size and backend,
+ * functions written into the pool, fork handlers. */
 #ifndef CH_TESTS_POOL_RIG_H
 #define CH_TESTS_POOL_RIG_H
 
@@ -33,7 +33,7 @@ static inline struct ch__pool_config rig_config(size_t pool_bytes)
 					.random_alias = may_be_anywhere};
 }
 
-/* One is refused where nobody has seen how the kernel stores, one by emulators and checkers. */
+/* Emulators and checkers refuse dual; procmem is refused where nobody saw how the kernel stores. */
 static inline bool rig_may_have(enum ch__backend backend)
 {
 	const char *emulator = getenv("CODEHEAP_TEST_EMULATOR");
@@ -42,7 +42,7 @@ static inline bool rig_may_have(enum ch__backend backend)
 	return backend != CH__BACKEND_PROCMEM || CH_ARCH_LEAD_BYTES > 0;
 }
 
-/* CODEHEAP_WX, which is the heap's to read, stands for AUTO. */
+/* Only a heap reads CODEHEAP_WX; here the backend of CODEHEAP_WX takes the place of AUTO. */
 static inline struct ch__pool_config rig_wished(struct ch__pool_config config)
 {
 	const char *backend = getenv("CODEHEAP_WX");
@@ -62,8 +62,8 @@ static inline struct pool_rig rig_create(const struct ch__pool_config *config)
 	return rig;
 }
 
-/* Children of expect_signal have the pool only if it is copied for them, as the heap's fork
- * handlers do. */
+/* A child of expect_signal has the pool only if the pool is copied for the child, as by the heap's
+ * fork handlers. */
 static struct ch__pool *rig_forked;
 static inline void rig_fork_prepare(void)
 {
@@ -90,7 +90,7 @@ static inline void rig_check(const struct pool_rig *rig)
 		FAIL("%s", reason);
 }
 
-/* Of which some pages have memory. */
+/* Counts the chunks with pages that have memory. */
 static inline uint32_t rig_chunks(const struct pool_rig *rig)
 {
 	uint32_t count = 0;

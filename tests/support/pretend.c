@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * pretend.c: has a test program believe that the system's pages have the size that
- * CODEHEAP_TEST_SYSTEM_PAGE says: the gate to the OS refuses what a kernel with such pages would
- * refuse. Linked into every test, also into those of rooms that know no pages. */
+ * pretend.c: makes a test program believe that the system's pages have the size
+ * CODEHEAP_TEST_SYSTEM_PAGE: the gate to the OS refuses calls as a kernel with such pages would.
+ * Linked into every test, tests of rooms without pages included. */
 #include "os/os.h"
 
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * profile_rig.h: what tests of the profiler share: work of a known length, and the folded file of a
- * profile as lines that are asked. */
+ * profile_rig.h: shared by tests of the profiler: work of a known length, and the folded file of a
+ * profile as lines to ask. */
 #ifndef CH_TESTS_PROFILE_RIG_H
 #define CH_TESTS_PROFILE_RIG_H
 
@@ -21,7 +21,7 @@
 struct profile_rig {
 	struct stage *stage;
 	char path[64];
-	char *text; /* of the file that was read last */
+	char *text; /* of the last file that was read */
 };
 
 static inline uint64_t profile_cpu_ns(void)
@@ -31,9 +31,9 @@ static inline uint64_t profile_cpu_ns(void)
 	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-/* The kernel looks at timers of CPU time when its tick interrupts the thread: where others want the
- * processor it may run between ticks, and nothing expires. A timer beside the profiler's says how
- * many milliseconds were seen. */
+/* The kernel looks at timers of CPU time when its tick interrupts the thread. When threads compete
+ * for the processor, a thread may run between ticks only, and nothing expires. A timer beside the
+ * profiler's counts the milliseconds that the kernel saw. */
 static _Thread_local volatile uint64_t profile_seen_ms;
 static _Atomic(uint64_t) profile_spent_ms; /* in all of profile_burn, by all threads */
 
@@ -56,8 +56,8 @@ static bool profile_watch(timer_t *timer)
 	       timer_settime(*timer, 0, &every, NULL) == 0;
 }
 
-/* So many milliseconds of the thread's CPU time, and until the kernel has seen nearly all that were
- * spent, so that nothing is left for the samples of who runs next. */
+/* Burns so many milliseconds of the thread's CPU time, and goes on until the kernel has seen nearly
+ * all of the spent time, so that nothing is left for the samples of later code. */
 static __attribute__((noinline)) uint64_t profile_burn(uint64_t ms)
 {
 	enum { UNSEEN_MS = 8, SEEN_SELDOM = 20 };
@@ -76,13 +76,13 @@ static __attribute__((noinline)) uint64_t profile_burn(uint64_t ms)
 	atomic_fetch_add(&profile_spent_ms, spent);
 	return sum;
 }
-/* What a method calls: with a frame of its own, so that the method's is seen at each sample. */
+/* Called by a method; a frame of its own keeps the method's frame visible in each sample. */
 static __attribute__((noinline, unused)) uint64_t profile_burn_all(void *ms)
 {
 	return profile_burn((uintptr_t)ms) | 1;
 }
 
-/* ThreadSanitizer holds signals back from a thread that waits or changes its stack, and starts no
+/* ThreadSanitizer holds signals back from a thread that waits or changes stacks, and starts no
  * thread in a child. */
 static inline void profile_skip_if_signals_wait(void)
 {
@@ -90,7 +90,7 @@ static inline void profile_skip_if_signals_wait(void)
 		skip("ThreadSanitizer holds signals back");
 }
 
-/* A static program, and one without libdw, has no names for functions that it does not export. */
+/* Without libdw, or linked statically, a program has names for exported functions only. */
 static inline void profile_skip_without_names(void)
 {
 	char text[64];
@@ -149,8 +149,8 @@ static inline void profile_read(struct profile_rig *rig, unsigned more_flags)
 	rig->text = profile_file(rig->path);
 }
 
-/* The weight of all lines that have the text; frames are parted by `;`, the first has one before
- * it here. */
+/* The weight of all lines that have the text. Frames are parted by `;`, and here a `;` stands
+ * before the first frame, too. */
 static inline uint64_t profile_weight(const struct profile_rig *rig, const char *part)
 {
 	uint64_t weight = 0;
@@ -171,8 +171,8 @@ static inline uint64_t profile_weight(const struct profile_rig *rig, const char 
 	return weight;
 }
 
-/* While a profile runs: works until the lines that have the text weigh so much. How many ticks a
- * thread sees of its time, and how many of them find room, is the machine's to say. */
+/* While a profile runs: works until the lines that have the text weigh so much. The machine decides
+ * how many ticks a thread sees of its time, and how many ticks find room. */
 static inline void profile_call_until(struct profile_rig *rig, const struct method *m,
 				      const char *part, uint64_t weight)
 {
@@ -182,7 +182,7 @@ static inline void profile_call_until(struct profile_rig *rig, const struct meth
 	} while (profile_weight(rig, part) < weight);
 }
 
-/* More ticks the thread cannot have had since its clock said `from_ns`. */
+/* The thread cannot have had more ticks since its clock said `from_ns`. */
 static inline uint64_t profile_ticks_most(uint64_t from_ns, unsigned rate)
 {
 	return (profile_cpu_ns() - from_ns) / (1000000000u / rate) + 1;
@@ -200,8 +200,8 @@ static inline struct ch__profiler *profile_running(const struct profile_rig *rig
 	return ch__profile_of(rig->stage->heap)->hears;
 }
 
-/* A sample of the calling thread as its handler would take it, of a stack that the test made: of
- * the pc only, or of records of frames too. */
+/* Takes a sample of the calling thread as the handler would, of a stack that the test made: of the
+ * pc only, or of records of frames too. */
 static inline void profile_take(const struct profile_rig *rig,
 				const struct ch__sampler_stack *stack, uint32_t weight)
 {
@@ -218,7 +218,7 @@ static inline void profile_take_pc(const struct profile_rig *rig, const void *pc
 	profile_take(rig, &stack, weight);
 }
 
-/* Until the worker has all that the thread took. */
+/* Waits until the worker has all samples that the thread took. */
 static inline void profile_wait_for_worker(const struct profile_rig *rig)
 {
 	struct ch__sampler *sampler = atomic_load(&profile_slot(rig)->sampler);
@@ -226,18 +226,18 @@ static inline void profile_wait_for_worker(const struct profile_rig *rig)
 		stage_sleep(1);
 }
 
-/* A profile at a rate at which nothing comes but what the test takes. */
+/* A profile at a rate at which only the samples of the test come. */
 static inline void profile_start_still(const struct profile_rig *rig, size_t memory_bytes)
 {
 	struct ch_profile_options options = {.size = sizeof options, .memory_bytes = memory_bytes};
 	CHECK_EQ(ch_profile_start(rig->stage->heap, 1, &options), CH_OK);
-	/* Not even once a second, which tests on slow machines last. */
+	/* No tick even once a second, since tests on slow machines last longer. */
 	struct ch__sampler *sampler = atomic_load(&profile_slot(rig)->sampler);
 	struct itimerspec never = {.it_value.tv_sec = 0};
 	CHECK_EQ(timer_settime((timer_t)sampler->timer.system, 0, &never, NULL), 0);
 }
 
-/* Executable memory that is a file's, at an address; bytes of its name's first letter. */
+/* Maps executable memory of a file, at an address or, for NULL, anywhere. The bytes are 0. */
 static inline void *profile_map_file(const struct profile_rig *rig, const char *name, void *at,
 				     size_t bytes)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * published.h: what a thread published of its stack and registers stays, whatever signals come
- * before it is read. It tests nothing. */
+ * published.h: words that a thread published of its stack and registers stay, whatever signals come
+ * before the words are read. This header has no tests. */
 #ifndef CH_TESTS_PUBLISHED_H
 #define CH_TESTS_PUBLISHED_H
 
@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-/* From ch__arch_with_registers. What is published is what the caller had, and stays so while
+/* Called by ch__arch_with_registers. The published words are the caller's, and stay so while
  * `between` runs. */
 static inline void publish_and_keep(const struct ch_heap *heap, const struct ch__arch_saved *saved,
 				    void (*between)(void))

@@ -4,8 +4,8 @@
  * block of the library.
  *
  * CODEHEAP_REACHED names a folder: the file there with the program's name has a byte for each byte
- * of the program's code, and the byte behind each such call that was made is 1. The file is mapped
- * and shared, so the bytes of children of fork count, and those of a process that is killed. */
+ * of the program's code. The byte behind each executed call is 1. The file is mapped and shared, so
+ * the bytes of children of fork count, and the bytes of killed processes. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -21,8 +21,8 @@ void __sanitizer_cov_trace_pc(void);
 
 static unsigned char *reached; /* NULL: nobody asked */
 
-/* Called anywhere, in signal handlers and children too. A byte that is 1 is not written again: the
- * threads would take the line of the cache away from each other. */
+/* Called anywhere, in signal handlers and children too. A byte that is 1 is not written again:
+ * writes would move the cache line between threads. */
 void __sanitizer_cov_trace_pc(void)
 {
 	unsigned char *bytes = reached;
@@ -34,7 +34,7 @@ void __sanitizer_cov_trace_pc(void)
 		__atomic_store_n(byte, 1, __ATOMIC_RELAXED);
 }
 
-/* Before all constructors that have no priority, those of the library and of the cases. */
+/* Runs before all constructors without a priority: before the library's and the cases'. */
 __attribute__((constructor(101))) static void map_reached(void)
 {
 	const char *folder = getenv("CODEHEAP_REACHED");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * stage.c: the VM of the adversary tests: its drivers, threads and methods (its fibers are in
- * stage_fibers.c, its instructions in stage_<arch>.c). It judges nothing by itself save that calls
- * which must succeed do. */
+ * stage.c: the VM of the adversary tests: drivers, threads and methods (fibers are in
+ * stage_fibers.c, instructions in stage_<arch>.c). stage.c judges nothing, save that calls which
+ * must succeed do. */
 #define _GNU_SOURCE
 #include "tests/support/stage.h"
 
@@ -22,7 +22,7 @@
 #include "codeheap/codeheap_bdw.h"
 #include "os/threads.h"
 #include <gc/gc.h>
-/* Roots of the collector, as the stage's owners are; nothing else reads them. */
+/* Roots of the collector, like the stage's owners; nothing else reads the anchors. */
 static void *volatile anchors[STAGE_OWNERS];
 #endif
 
@@ -85,11 +85,11 @@ static void on_space(void *user)
 	atomic_fetch_add(&((struct stage *)user)->space, 1);
 }
 
-/* --- the world of a host: its threads hold it while they run, who collects has it alone --- */
+/* --- the world of a host: running threads share the world, a collecting thread has it alone --- */
 
 static pthread_rwlock_t world;
 static bool has_world;
-static _Thread_local int outside; /* of it, so many times */
+static _Thread_local int outside; /* how many times the thread has left the world */
 
 static void leave_world(void)
 {
@@ -109,7 +109,7 @@ static void make_world(void)
 {
 	pthread_rwlockattr_t attributes;
 	CHECK_EQ(pthread_rwlockattr_init(&attributes), 0);
-	/* Who collects does not wait for ever. */
+	/* A collecting thread does not wait for ever. */
 	CHECK_EQ(pthread_rwlockattr_setkind_np(&attributes,
 					       PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP),
 		 0);
@@ -172,8 +172,8 @@ struct stage *stage_new_host(int stop_signal)
 }
 
 #if CH_TEST_BDW
-/* CODEHEAP_TEST_BOEHM: "markers", four threads mark; "incremental", marking in steps between which
- * the world runs. Anything else: as libgc comes. */
+/* CODEHEAP_TEST_BOEHM: "markers" means four marking threads, "incremental" marking in steps between
+ * which the world runs, anything else libgc's defaults. */
 static bool is_incremental;
 static void start_collector(void)
 {
@@ -186,7 +186,7 @@ static void start_collector(void)
 	GC_allow_register_threads();
 	if (is_incremental)
 		GC_enable_incremental();
-	/* The number of markers beside the one that collects. */
+	/* The number of markers beside the collecting thread. */
 	CHECK(!has_markers || GC_get_parallel() == 3);
 	CHECK(!is_incremental || GC_is_incremental_mode());
 }
@@ -366,7 +366,7 @@ enum ch_fork stage_fork_kind(void)
 void stage_apart(struct stage *s, void (*fn)(struct stage *, void *), void *arg)
 {
 	struct stage_thread t;
-	/* Parked before the other can start a host's cycle, which waits for nobody. */
+	/* Parked before the new thread can start a host's cycle, which waits for nobody. */
 	leave_world();
 	stage_spawn(s, &t, fn, arg);
 	stage_join(&t);
@@ -421,8 +421,8 @@ void method_new(struct stage *s, struct method *m, const char *name)
 		/* So that a collection is under way, as a rule. */
 		if (is_incremental)
 			GC_collect_a_little();
-		/* libgc's own frames may hold the address of a page that it looked at last, and so
-		 * for ever the object that begins there: it is left to that. */
+		/* Frames of libgc may hold the address of the last page that libgc looked at, and
+		 * so for ever the object at the page's start: such an object is left to libgc. */
 		do
 			CHECK_EQ(ch_bdw_owner_create(s->vm, name, stage_fallback, m, &m->owner,
 						     &anchor),
@@ -486,8 +486,8 @@ void method_constant(struct stage *s, struct method *m, const char *name, uint32
 {
 	method_new(s, m, name);
 	enum ch_status status = CH_E_STALE;
-	/* Where others collect or discard without end, a newborn block may be gone, or not LIVE any
-	 * more, before its thread comes to give it an entry: a VM compiles it again. */
+	/* While other threads collect or discard without end, a newborn block may be gone, or not
+	 * LIVE, before its thread gives the block an entry: a VM then compiles again. */
 	while (status == CH_E_STALE || status == CH_E_STATE) {
 		struct emitter e;
 		method_open(&e, m);

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT
- * stage_aarch64.c: what of the adversaries' stage is written in instructions: entering code without
- * a frame, overwriting what lies below one, switching stacks. stage_<arch>.c has the same for the
- * others. */
+ * stage_aarch64.c: the instructions of the adversaries' stage: entering code without a frame,
+ * overwriting the stack below a frame, switching stacks. stage_<arch>.c has the same for other
+ * architectures. */
 #define _GNU_SOURCE
 #include "tests/support/stage.h"
 
 #include <ucontext.h>
 
-/* No kernel that the library was seen on gives one here. */
+/* The library was seen on no kernel that gives a shadow stack here. */
 bool stage_thread_has_shadow_stack(void)
 {
 	return false;
 }
 
-/* 48 KiB downwards from the caller's sp: what the library and libgc need; and the registers that
- * code is entered by. It has no frame, so that no word is left out. */
+/* Clears 48 KiB downwards from the caller's sp, as much as the library and libgc need, and the
+ * registers through which code is entered. Without a frame here no word is left out. */
 __asm__(".text\n"
 	".p2align 2\n"
 	".globl stage_scrub\n"
@@ -31,7 +31,7 @@ __asm__(".text\n"
 	"	ret\n"
 	".size stage_scrub, . - stage_scrub\n");
 
-/* x16 holds the address of the code until the code, or what it calls, uses that register. */
+/* x16 holds the address of the code until the code, or a callee, uses x16. */
 __asm__(".text\n"
 	".p2align 2\n"
 	".globl stage_enter\n"
@@ -43,7 +43,7 @@ __asm__(".text\n"
 	"	br x16\n"
 	".size stage_enter, . - stage_enter\n");
 
-/* The word that is held meanwhile is in x19, which the switch saves. */
+/* x19 holds the word meanwhile, and the switch saves x19. */
 __asm__(".text\n"
 	".p2align 2\n"
 	".globl stage_switch_holding, stage_switch, stage_begin\n"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * stage_code_aarch64.h: tests/support/stage_code.h for aarch64. A block's argument is in x0, its
- * result, too; x16 and x17 are changed freely, and jumps go through them: BTI lets those land on an
+ * stage_code_aarch64.h: tests/support/stage_code.h for aarch64. A block's argument and result are
+ * in x0. x16 and x17 change freely, and jumps go through x16 or x17: BTI lets such jumps land on an
  * entry. */
 #ifndef CH_TESTS_STAGE_CODE_AARCH64_H
 #define CH_TESTS_STAGE_CODE_AARCH64_H
@@ -10,7 +10,7 @@
 #include <signal.h>
 
 enum {
-	CODE_TRAP_BEHIND_BYTES = 0, /* so far behind its first byte a trap leaves the pc */
+	CODE_TRAP_BEHIND_BYTES = 0, /* a trap leaves the pc so far behind its first byte */
 	CODE_NOP_BYTES = 4,
 	CODE_RETURN_BYTES = 4,
 	CODE_ENTER_BYTES = 8,
@@ -21,7 +21,7 @@ enum {
 
 /* --- frames --- */
 
-/* One that keeps the argument over calls: emit_enter; sub sp, sp, 16; str x0, [sp] ... */
+/* A frame that keeps the argument over calls: emit_enter; sub sp, sp, 16; str x0, [sp] ... */
 static inline void emit_frame(struct emitter *e)
 {
 	emit_enter(e);
@@ -62,13 +62,13 @@ static inline void emit_argument_as_result(struct emitter *e)
 {
 	(void)e;
 }
-/* mov x0, x9: what emit_ref_word loaded */
+/* mov x0, x9: the word of emit_ref_word */
 static inline void emit_ref_as_result(struct emitter *e)
 {
 	EMIT(e, 0xaa0903e0);
 }
-/* ldr x16, [x9]; ldr x17, [x0]; add x17, x17, x16; str x17, [x0]: adds what emit_ref_word's word
- * leads to */
+/* ldr x16, [x9]; ldr x17, [x0]; add x17, x17, x16; str x17, [x0]: adds the value that
+ * emit_ref_word's word leads to */
 static inline void emit_add_at_ref(struct emitter *e)
 {
 	EMIT(e, 0xf9400130, 0xf9400011, 0x8b100231, 0xf9000011);
@@ -100,13 +100,13 @@ static inline void emit_count_down(struct emitter *e, uint32_t rounds)
 
 /* --- addresses of code, hidden --- */
 
-/* ldr x17, [x0, 8]; ldr x17, [x17]: what the cell leads to, in a register only ... */
+/* ldr x17, [x0, 8]; ldr x17, [x17]: the code of the cell, in a register only ... */
 static inline void emit_load_code(struct emitter *e)
 {
 	EMIT(e, 0xf9400411, 0xf9400231);
 }
-/* Moves what emit_load_code loaded to a vector register and clears the other: fmov d31, x17; mov
- * x17, xzr. In the upper half of it: mov v31.d[1], x17. True: there is one ... */
+/* Moves the address of emit_load_code to a vector register and clears x17: fmov d31, x17; mov x17,
+ * xzr. For the upper half: mov v31.d[1], x17. Returns true: there is such a register ... */
 static inline bool emit_hide_code(struct emitter *e, bool in_upper_half)
 {
 	EMIT(e, in_upper_half ? 0x4e181e3f : 0x9e67023f, 0xaa1f03f1);
@@ -123,7 +123,7 @@ static inline void emit_jump_code(struct emitter *e)
 	EMIT(e, 0xd61f0220);
 }
 /* ldr x17, [x0, 8]; ldr x17, [x17]; sub sp, sp, 16; str x17, [sp]; mov x17, 0: in the red zone
- * only, or where there is none at sp itself ... */
+ * only, or, without a red zone, at sp itself ... */
 static inline void emit_stash_code(struct emitter *e)
 {
 	EMIT(e, 0xf9400411, 0xf9400231, 0xd10043ff, 0xf90003f1, 0xd2800011);
@@ -133,12 +133,12 @@ static inline void emit_jump_stashed(struct emitter *e)
 {
 	EMIT(e, 0xf94003f1, 0x910043ff, 0xd61f0220);
 }
-/* mov x16, x9; br x16: to what emit_site_lea loaded */
+/* mov x16, x9; br x16: to the address of emit_site_lea */
 static inline void emit_jump_address(struct emitter *e)
 {
 	EMIT(e, 0xaa0903f0, 0xd61f0200);
 }
-/* ldr x16, literal; br x16; the literal site, which it returns */
+/* ldr x16, literal; br x16. Returns the literal site. */
 static inline const void *emit_jump_literal(struct emitter *e)
 {
 	uint32_t from = e->at;
@@ -148,7 +148,7 @@ static inline const void *emit_jump_literal(struct emitter *e)
 	memcpy(e->code.write + from, &load, 4);
 	return site;
 }
-/* cmp xzr, xzr: a branch of emit_site_jcc(e, EMIT_CC_E) behind it is taken */
+/* cmp xzr, xzr: a branch of emit_site_jcc(e, EMIT_CC_E) behind is taken */
 static inline void emit_condition_e(struct emitter *e)
 {
 	EMIT(e, 0xeb1f03ff);
@@ -156,12 +156,12 @@ static inline void emit_condition_e(struct emitter *e)
 
 /* --- faults --- */
 
-/* brk 0xc0de: the library's, so that it is described; another one is its owner's */
+/* brk 0xc0de: the library's trap, which the library describes; another brk is its owner's */
 static inline void emit_breakpoint(struct emitter *e)
 {
 	EMIT(e, 0xd4381bc0);
 }
-/* Five instructions, and one that faults; where, from the first byte. Divisions raise nothing. */
+/* Five instructions, and a faulting instruction at this offset. Divisions raise nothing. */
 static const struct code_fault {
 	int signal;
 	uint32_t at;
@@ -171,14 +171,14 @@ static inline void emit_fault(struct emitter *e, int signal)
 {
 	emit_nops(e, 5);
 	if (signal == SIGTRAP)
-		EMIT(e, 0xd4381bc0); /* brk of the heap's own immediate, which it answers for */
+		EMIT(e, 0xd4381bc0); /* brk with the heap's own immediate */
 	if (signal == SIGSEGV)
 		EMIT(e, 0xd2800000, 0xb9400000); /* mov x0, 0; ldr w0, [x0] */
 	if (signal == SIGILL)
 		EMIT(e, 0x00000000); /* udf 0 */
 	emit_ret(e);
 }
-/* The same in the test's own code. False: no instruction raises the signal. */
+/* The same fault in the test's own code. Returns false when no instruction raises the signal. */
 static inline bool code_raise(int signal)
 {
 	if (signal == SIGTRAP)
@@ -187,7 +187,7 @@ static inline bool code_raise(int signal)
 		__asm__ volatile(".inst 0");
 	return signal != SIGFPE;
 }
-/* A trap in front of what ends the process otherwise. */
+/* A trap in front of an instruction that ends the process. */
 static inline void code_trap_or_end(void)
 {
 	__asm__ volatile("brk #1; .inst 0");

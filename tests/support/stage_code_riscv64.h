@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * stage_code_riscv64.h: tests/support/stage_code.h for riscv64. A block's argument is in a0, its
- * result, too; t0, t2 and t4 are changed freely, and jumps go through t1. */
+ * stage_code_riscv64.h: tests/support/stage_code.h for riscv64. A block's argument and result are
+ * in a0; t0, t2 and t4 change freely, and jumps go through t1. */
 #ifndef CH_TESTS_STAGE_CODE_RISCV64_H
 #define CH_TESTS_STAGE_CODE_RISCV64_H
 
@@ -9,7 +9,7 @@
 #include <signal.h>
 
 enum {
-	CODE_TRAP_BEHIND_BYTES = 0, /* so far behind its first byte a trap leaves the pc */
+	CODE_TRAP_BEHIND_BYTES = 0, /* a trap leaves the pc so far behind its first byte */
 	CODE_NOP_BYTES = 4,
 	CODE_RETURN_BYTES = 4,
 	CODE_ENTER_BYTES = 8,
@@ -26,7 +26,7 @@ static inline uint32_t rv_sw(unsigned source, unsigned rs, int32_t offset)
 
 /* --- frames --- */
 
-/* One that keeps the argument over calls: emit_enter; addi sp, sp, -16; sd a0, 0(sp) ... */
+/* A frame that keeps the argument over calls: emit_enter; addi sp, sp, -16; sd a0, 0(sp) ... */
 static inline void emit_frame(struct emitter *e)
 {
 	emit_enter(e);
@@ -64,13 +64,13 @@ static inline void emit_argument_as_result(struct emitter *e)
 {
 	(void)e;
 }
-/* mv a0, a1: what emit_ref_word loaded */
+/* mv a0, a1: the word of emit_ref_word */
 static inline void emit_ref_as_result(struct emitter *e)
 {
 	EMIT(e, rv_addi(RV_A0, RV_A1, 0));
 }
-/* ld t0, 0(a1); ld t2, 0(a0); add t2, t2, t0; sd t2, 0(a0): adds what emit_ref_word's word leads
- * to */
+/* ld t0, 0(a1); ld t2, 0(a0); add t2, t2, t0; sd t2, 0(a0): adds the value that emit_ref_word's
+ * word leads to */
 static inline void emit_add_at_ref(struct emitter *e)
 {
 	EMIT(e, rv_ld(RV_T0, RV_A1, 0), rv_ld(RV_T2, RV_A0, 0),
@@ -104,13 +104,13 @@ static inline void emit_count_down(struct emitter *e, uint32_t rounds)
 
 /* --- addresses of code, hidden --- */
 
-/* ld t4, 8(a0); ld t4, 0(t4): what the cell leads to, in a register only ... */
+/* ld t4, 8(a0); ld t4, 0(t4): the code of the cell, in a register only ... */
 static inline void emit_load_code(struct emitter *e)
 {
 	EMIT(e, rv_ld(RV_T4, RV_A0, 8), rv_ld(RV_T4, RV_T4, 0));
 }
-/* Moves what emit_load_code loaded to ft11 and clears t4: fmv.d.x ft11, t4; li t4, 0. False: its
- * processors need not have wider registers ... */
+/* Moves the address of emit_load_code to ft11 and clears t4: fmv.d.x ft11, t4; li t4, 0. Returns
+ * false for the upper half: riscv64 processors need not have wider registers ... */
 static inline bool emit_hide_code(struct emitter *e, bool in_upper_half)
 {
 	EMIT(e, 0xf2000053 | 31 << 7 | RV_T4 << 15, rv_addi(RV_T4, 0, 0));
@@ -127,8 +127,8 @@ static inline void emit_jump_code(struct emitter *e)
 {
 	EMIT(e, rv_addi(RV_T1, RV_T4, 0), rv_jalr(0, RV_T1));
 }
-/* ld t4, 8(a0); ld t4, 0(t4); addi sp, sp, -16; sd t4, 0(sp); li t4, 0: in the red zone only, or
- * where there is none at sp itself ... */
+/* ld t4, 8(a0); ld t4, 0(t4); addi sp, sp, -16; sd t4, 0(sp); li t4, 0: in the red zone only, or,
+ * without a red zone, at sp itself ... */
 static inline void emit_stash_code(struct emitter *e)
 {
 	emit_load_code(e);
@@ -139,12 +139,12 @@ static inline void emit_jump_stashed(struct emitter *e)
 {
 	EMIT(e, rv_ld(RV_T1, RV_SP, 0), rv_addi(RV_SP, RV_SP, 16), rv_jalr(0, RV_T1));
 }
-/* jr t4: to what emit_site_lea loaded */
+/* jr t4: to the address of emit_site_lea */
 static inline void emit_jump_address(struct emitter *e)
 {
 	EMIT(e, rv_jalr(0, RV_LOADED));
 }
-/* auipc t1; ld t1, ...(t1); jr t1; the literal site, which it returns */
+/* auipc t1; ld t1, ...(t1); jr t1. Returns the literal site. */
 static inline const void *emit_jump_literal(struct emitter *e)
 {
 	uint32_t from = e->at;
@@ -154,7 +154,7 @@ static inline const void *emit_jump_literal(struct emitter *e)
 	memcpy(e->code.write + from + 4, &load, 4);
 	return site;
 }
-/* li a0, 0: a branch of emit_site_jcc(e, EMIT_CC_E) behind it is taken */
+/* li a0, 0: a branch of emit_site_jcc(e, EMIT_CC_E) behind is taken */
 static inline void emit_condition_e(struct emitter *e)
 {
 	EMIT(e, rv_addi(RV_A0, 0, 0));
@@ -162,12 +162,12 @@ static inline void emit_condition_e(struct emitter *e)
 
 /* --- faults --- */
 
-/* c.ebreak twice: the library's, so that it is described; one of 4 bytes is its owner's */
+/* c.ebreak twice: the library's trap, which the library describes; 4 bytes are their owner's */
 static inline void emit_breakpoint(struct emitter *e)
 {
 	EMIT(e, 0x90029002);
 }
-/* Five instructions, and one that faults; where, from the first byte. Divisions raise nothing. */
+/* Five instructions, and a faulting instruction at this offset. Divisions raise nothing. */
 static const struct code_fault {
 	int signal;
 	uint32_t at;
@@ -184,7 +184,7 @@ static inline void emit_fault(struct emitter *e, int signal)
 		EMIT(e, 0x00000000);
 	emit_ret(e);
 }
-/* The same in the test's own code. False: no instruction raises the signal. */
+/* The same fault in the test's own code. Returns false when no instruction raises the signal. */
 static inline bool code_raise(int signal)
 {
 	if (signal == SIGTRAP)
@@ -193,7 +193,7 @@ static inline bool code_raise(int signal)
 		__asm__ volatile(".word 0");
 	return signal != SIGFPE;
 }
-/* A trap in front of what ends the process otherwise. */
+/* A trap in front of an instruction that ends the process. */
 static inline void code_trap_or_end(void)
 {
 	__asm__ volatile(".option push; .option norvc; ebreak; .option pop; .word 0");

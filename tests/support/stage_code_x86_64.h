@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * stage_code_x86_64.h: tests/support/stage_code.h for x86-64. A block's argument is in rdi, its
- * result in rax; emitters change no other register than they say. */
+ * result in rax; emitters change only the registers in their comments. */
 #ifndef CH_TESTS_STAGE_CODE_X86_64_H
 #define CH_TESTS_STAGE_CODE_X86_64_H
 
@@ -9,7 +9,7 @@
 #include <signal.h>
 
 enum {
-	CODE_TRAP_BEHIND_BYTES = 1, /* so far behind its first byte a trap leaves the pc */
+	CODE_TRAP_BEHIND_BYTES = 1, /* a trap leaves the pc so far behind its first byte */
 	CODE_NOP_BYTES = 1,
 	CODE_RETURN_BYTES = 1,
 	CODE_ENTER_BYTES = 4,
@@ -20,7 +20,7 @@ enum {
 
 /* --- frames --- */
 
-/* One that keeps the argument over calls: push rbp; mov rbp, rsp; push rdi; sub rsp, 8 ... */
+/* A frame that keeps the argument over calls: push rbp; mov rbp, rsp; push rdi; sub rsp, 8 ... */
 static inline void emit_frame(struct emitter *e)
 {
 	emit_enter(e);
@@ -60,12 +60,12 @@ static inline void emit_argument_as_result(struct emitter *e)
 {
 	EMIT(e, 0x48, 0x89, 0xf8);
 }
-/* mov rax, rcx: what emit_ref_word loaded */
+/* mov rax, rcx: the word of emit_ref_word */
 static inline void emit_ref_as_result(struct emitter *e)
 {
 	EMIT(e, 0x48, 0x89, 0xc8);
 }
-/* mov rdx, [rcx]; add [rdi], rdx: adds what emit_ref_word's word leads to */
+/* mov rdx, [rcx]; add [rdi], rdx: adds the value that emit_ref_word's word leads to */
 static inline void emit_add_at_ref(struct emitter *e)
 {
 	EMIT(e, 0x48, 0x8b, 0x11, 0x48, 0x01, 0x17);
@@ -98,7 +98,7 @@ static inline void emit_count_down(struct emitter *e, uint32_t rounds)
 
 /* --- addresses of code, hidden --- */
 
-/* mov r11, [rdi + 8]; mov r11, [r11]: what the cell leads to, in a register only ... */
+/* mov r11, [rdi + 8]; mov r11, [r11]: the code of the cell, in a register only ... */
 static inline void emit_load_code(struct emitter *e)
 {
 	EMIT(e, 0x4c, 0x8b, 0x5f, 0x08, 0x4d, 0x8b, 0x1b);
@@ -108,9 +108,9 @@ static inline void emit_jump_code(struct emitter *e)
 {
 	EMIT(e, 0x41, 0xff, 0xe3);
 }
-/* Moves what emit_load_code loaded to a vector register and clears the other: movq xmm15, r11. In
- * the upper half of a vector: vmovq xmm15, r11; vperm2f128 ymm15, ymm15, ymm15, 1. False: the
- * processor has none ... */
+/* Moves the address of emit_load_code to a vector register and clears r11: movq xmm15, r11. For the
+ * upper half of a vector: vmovq xmm15, r11; vperm2f128 ymm15, ymm15, ymm15, 1. Returns false when
+ * the processor has no such half ... */
 static inline bool emit_hide_code(struct emitter *e, bool in_upper_half)
 {
 	if (in_upper_half && !__builtin_cpu_supports("avx"))
@@ -129,8 +129,8 @@ static inline void emit_unhide_code(struct emitter *e, bool in_upper_half)
 		EMIT(e, 0xc4, 0x43, 0x05, 0x06, 0xff, 0x01);
 	EMIT(e, 0x66, 0x4d, 0x0f, 0x7e, 0xfb);
 }
-/* mov rax, [rdi + 8]; mov rax, [rax]; mov [rsp - 16], rax; xor eax, eax: in the red zone only, or
- * where there is none at sp itself ... */
+/* mov rax, [rdi + 8]; mov rax, [rax]; mov [rsp - 16], rax; xor eax, eax: in the red zone only, or,
+ * without a red zone, at sp itself ... */
 static inline void emit_stash_code(struct emitter *e)
 {
 	EMIT(e, 0x48, 0x8b, 0x47, 0x08, 0x48, 0x8b, 0x00);
@@ -141,12 +141,12 @@ static inline void emit_jump_stashed(struct emitter *e)
 {
 	EMIT(e, 0xff, 0x64, 0x24, 0xf0);
 }
-/* jmp rax: to what emit_site_lea loaded */
+/* jmp rax: to the address of emit_site_lea */
 static inline void emit_jump_address(struct emitter *e)
 {
 	EMIT(e, 0xff, 0xe0);
 }
-/* mov rax, [rip + ...]; jmp rax; the literal site, which it returns */
+/* mov rax, [rip + ...]; jmp rax. Returns the literal site. */
 static inline const void *emit_jump_literal(struct emitter *e)
 {
 	EMIT(e, 0x48, 0x8b, 0x05, 0, 0, 0, 0);
@@ -157,7 +157,7 @@ static inline const void *emit_jump_literal(struct emitter *e)
 	memcpy(e->code.write + from - 4, &distance, 4);
 	return site;
 }
-/* xor eax, eax: a branch of emit_site_jcc(e, EMIT_CC_E) behind it is taken */
+/* xor eax, eax: a branch of emit_site_jcc(e, EMIT_CC_E) behind is taken */
 static inline void emit_condition_e(struct emitter *e)
 {
 	EMIT(e, 0x31, 0xc0);
@@ -170,7 +170,7 @@ static inline void emit_breakpoint(struct emitter *e)
 {
 	EMIT(e, 0xcc);
 }
-/* Five single-byte instructions, and one that faults; where, from the first byte. */
+/* Five single-byte instructions, and a faulting instruction at this offset. */
 static const struct code_fault {
 	int signal;
 	uint32_t at;
@@ -189,7 +189,7 @@ static inline void emit_fault(struct emitter *e, int signal)
 		EMIT(e, 0x31, 0xc0, 0x99, 0xf7, 0xf0); /* xor eax, eax; cdq; div eax */
 	emit_ret(e);
 }
-/* The same in the test's own code. False: no instruction raises the signal. */
+/* The same fault in the test's own code. Returns false when no instruction raises the signal. */
 static inline bool code_raise(int signal)
 {
 	volatile int zero = 0;
@@ -201,7 +201,7 @@ static inline bool code_raise(int signal)
 		__asm__ volatile("xorl %%eax, %%eax; cdq; idivl %0" ::"m"(zero) : "eax", "edx");
 	return true;
 }
-/* A trap in front of what ends the process otherwise. */
+/* A trap in front of an instruction that ends the process. */
 static inline void code_trap_or_end(void)
 {
 	__asm__ volatile("int3; jmp 1f; 1: hlt");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * stage_fibers.c: the fibers of the adversary tests: stacks of their own, switched by hand, with
- * what the collector and ThreadSanitizer are told of a switch. What runs on them is the tests'. */
+ * stage_fibers.c: the fibers of the adversary tests: separate stacks, switched by hand. The
+ * collector and ThreadSanitizer hear of each switch. The tests say what runs on a fiber. */
 #define _GNU_SOURCE
 #include "tests/support/stage.h"
 
@@ -39,8 +39,8 @@ static void __tsan_switch_to_fiber(void *fiber, unsigned flags)
 }
 #endif
 
-/* libgc scans from sp to the bottom of the stack that it believes the thread to be on: it learns of
- * the other one together with the switch, under its lock; the side that is switched to ends it. */
+/* libgc scans from sp to the bottom of the stack known for the thread. So begin_switch sets the new
+ * bottom under libgc's lock, and end_switch on the new stack gives the lock back. */
 static void begin_switch(const struct stage *s, uintptr_t bottom)
 {
 #if CH_TEST_BDW
@@ -86,7 +86,7 @@ void fiber_start(struct stage *s, struct fiber *f, void (*fn)(struct fiber *, vo
 	f->tsan = __tsan_create_fiber(0);
 }
 
-/* The frames below this one on the thread's own stack are a fiber's, too, meanwhile. */
+/* Meanwhile the frames below this frame, on the thread's own stack, count as a fiber's. */
 __attribute__((noinline)) void fiber_resume(struct fiber *f)
 {
 	struct ch_heap *heap = f->stage->heap;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * stage_x86_64.c: what of the adversaries' stage is written in instructions: entering code without
- * a frame, overwriting what lies below one, switching stacks. stage_<arch>.c has the same for the
- * others. */
+ * stage_x86_64.c: the instructions of the adversaries' stage: entering code without a frame,
+ * overwriting the stack below a frame, switching stacks. stage_<arch>.c has the same for other
+ * architectures. */
 #define _GNU_SOURCE
 #include "tests/support/stage.h"
 
@@ -9,13 +9,13 @@
 
 bool stage_thread_has_shadow_stack(void)
 {
-	uint64_t pointer = 0; /* rdsspq leaves it alone where there is none */
+	uint64_t pointer = 0; /* rdsspq changes nothing without a shadow stack */
 	__asm__ volatile("rdsspq %0" : "+r"(pointer));
 	return pointer != 0;
 }
 
-/* 48 KiB downwards from the caller's sp: what the library and libgc need. It has no frame, so that
- * no word is left out. */
+/* Clears 48 KiB downwards from the caller's sp, as much as the library and libgc need. Without a
+ * frame here no word is left out. */
 __asm__(".text\n"
 	".globl stage_scrub\n"
 	".type stage_scrub, @function\n"
@@ -40,7 +40,7 @@ __asm__(".text\n"
 	"	jmp *(%rax)\n"
 	".size stage_enter, . - stage_enter\n");
 
-/* The word that is held meanwhile is in rbx, which the switch saves. */
+/* rbx holds the word meanwhile, and the switch saves rbx. */
 __asm__(".text\n"
 	".globl stage_switch_holding, stage_switch, stage_begin\n"
 	".type stage_switch_holding, @function\n"
@@ -109,5 +109,5 @@ void code_make_trap(void *ucontext, const void *at, uintptr_t *stack, uintptr_t 
 
 void code_step_over_trap(void *ucontext)
 {
-	(void)ucontext; /* it is behind */
+	(void)ucontext; /* the pc is behind the trap */
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * stand_in.c: what the lower rooms declare and leave to codeheap/, for unit tests that are linked
- * without it. It is an archive member, so a test may bring its own instead.
+ * stand_in.c: functions that the lower rooms declare and leave to codeheap/, for unit tests that
+ * are linked without codeheap/. The file is an archive member, so a test may bring its own instead.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * stats_reader.h: reads a statistics file for tests, as observe/stats_file.h says; its own reader,
- * not that of tools/codeheap-top. */
+ * stats_reader.h: reads a statistics file for tests, as observe/stats_file.h says, and shares no
+ * code with tools/codeheap-top. */
 #ifndef CH_TESTS_STATS_READER_H
 #define CH_TESTS_STATS_READER_H
 
@@ -20,7 +20,7 @@ struct stats_image {
 	uint8_t body[STATS_IMAGE_BYTES];
 };
 
-/* One try: false when the sequence says that it changed meanwhile. */
+/* A try. Returns false when the sequence says that the file changed meanwhile. */
 static inline bool stats_try(int fd, struct stats_image *image)
 {
 	struct ch__stats_head again;
@@ -33,7 +33,7 @@ static inline bool stats_try(int fd, struct stats_image *image)
 	       again.sequence == image->head.sequence;
 }
 
-/* Its writer, which is gone, was killed while it wrote. */
+/* Whether the writer, which is gone, was killed while writing. */
 static inline bool stats_is_torn(const char *path)
 {
 	struct stats_image *image = calloc(1, sizeof *image);
@@ -45,7 +45,7 @@ static inline bool stats_is_torn(const char *path)
 	return !is_whole;
 }
 
-/* The writer's lock is taken. */
+/* Whether a writer holds the lock. */
 static inline bool stats_has_writer(const char *path)
 {
 	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
@@ -62,7 +62,7 @@ static inline bool stats_is_whole(const struct stats_image *image)
 	       image->head.checksum == ch__stats_checksum(image->body, image->head.body_bytes);
 }
 
-/* The file as it is once it was written `writes` times more, or has ended. */
+/* The file after `writes` more writes, or after its end. */
 static inline struct stats_image *stats_read(const char *path, unsigned writes)
 {
 	struct stats_image *image = calloc(1, sizeof *image);
@@ -73,7 +73,7 @@ static inline struct stats_image *stats_read(const char *path, unsigned writes)
 	TEST_UNTIL(is_written) {
 		usleep(1000);
 		if (stats_try(fd, image)) {
-			if (!is_counting) /* what was written before is not one of these */
+			if (!is_counting) /* earlier writes do not count */
 				from = image->head.sequence;
 			is_counting = true;
 			is_written = image->head.sequence >= from + 2 * writes ||
@@ -88,7 +88,7 @@ static inline struct stats_image *stats_read(const char *path, unsigned writes)
 	return image;
 }
 
-/* The entries of a section; the section's head in *section. */
+/* The entries of a section; *section gets the head. */
 static inline const void *stats_section(const struct stats_image *image, uint32_t kind,
 					struct ch__stats_section *section)
 {
@@ -123,7 +123,7 @@ static inline const char *stats_text(const struct stats_image *image, const char
 	FAIL("there is no text %s", name);
 }
 
-/* NULL: there is none of this name. */
+/* Returns NULL when no kind has this name. */
 static inline const struct ch__stats_kind *stats_kind(const struct stats_image *image,
 						      uint32_t section_kind, const char *name)
 {

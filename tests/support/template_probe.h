@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * template_probe.h: calls a trampoline with every argument register filled, from a frame whose
- * callee-saved registers hold known words, and says what its target saw and what came back; and the
- * same step by step, asking the unwinder of the process at each instruction where the call came
- * from. The registers are those of template_probe_<arch>.h, which mk/hosts.mk names. One program
- * includes it once. */
+ * callee-saved registers hold known words, and says what the target saw and what came back. Does
+ * the same step by step, asking the unwinder of the process for the caller at each instruction.
+ * template_probe_<arch>.h, named by mk/hosts.mk, has the registers. A program includes the header
+ * once. */
 #ifndef CH_TESTS_TEMPLATE_PROBE_H
 #define CH_TESTS_TEMPLATE_PROBE_H
 
@@ -20,7 +20,7 @@ static inline void probe_fill(uint64_t salt)
 		probe_result[i] = ~salt - i;
 		memset(probe_result_vectors[i], (int)(salt + 0x80 + i), 16);
 	}
-	/* Addresses that can be read: a wrong rule for the frame leads somewhere. */
+	/* The words are readable addresses, so that a wrong rule for the frame leads somewhere. */
 	static uint64_t ground[PROBE_KEPT][64];
 	for (unsigned i = 0; i < PROBE_KEPT; i++)
 		probe_kept[i] = (uint64_t)(uintptr_t)&ground[i][32];
@@ -80,7 +80,7 @@ static _Unwind_Reason_Code probe_frame(struct _Unwind_Context *context, void *ar
 	return _URC_END_OF_STACK;
 }
 
-/* From the handler of a signal that stopped at pc. */
+/* Called by the handler of a signal that stopped at pc. */
 static void probe_look(uintptr_t pc, uintptr_t sp)
 {
 	bool is_inside = pc >= probe_steps.low && pc < probe_steps.high;
@@ -91,7 +91,7 @@ static void probe_look(uintptr_t pc, uintptr_t sp)
 				  .high = probe_steps.high,
 				  .has_frame = probe_steps.has_frame,
 				  .pc = pc};
-	/* The trampoline keeps nothing below sp: whoever unwinds may not rely on it. */
+	/* The trampoline keeps nothing below sp, and no unwinder may rely on bytes there. */
 	if (is_inside)
 		memset((void *)(sp - 64), 0x5a, 64);
 	_Unwind_Backtrace(probe_frame, &walk);
@@ -101,14 +101,14 @@ static void probe_look(uintptr_t pc, uintptr_t sp)
 		probe_steps.wrong_pc = pc;
 }
 
-/* Runs the trampoline step by step; probe_steps has what was seen. */
+/* Runs the trampoline step by step; probe_steps has the results. */
 static inline void probe_step(const uint8_t *code, size_t code_bytes, bool has_frame)
 {
 	memset(&probe_steps, 0, sizeof probe_steps);
 	probe_steps.low = (uintptr_t)code;
 	probe_steps.high = (uintptr_t)code + code_bytes;
 	probe_steps.has_frame = has_frame;
-	/* The unwinder sorts tables when it first looks: not in the handler. */
+	/* The unwinder sorts tables at the first look, which must not come in the handler. */
 	_Unwind_Backtrace(probe_frame, &(struct probe_walk){0});
 	probe_run_steps(code);
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  * template_probe_aarch64.h: the part of template_probe.h that knows registers: calls a trampoline
- * from a frame whose callee-saved registers hold known words, and steps through one.
+ * from a frame whose callee-saved registers hold known words, and steps through a trampoline.
  *
- * A program cannot have itself stepped here: the handler of one BRK does it, to the registers of
- * its signal, by reading the trampoline's instructions and doing what each says. The target runs by
- * itself and stops before it returns. An instruction that the handler does not know fails the
+ * A program cannot have itself stepped here. The handler of a BRK steps instead: it reads each
+ * instruction of the trampoline and does the same to the registers of its signal. The target runs
+ * by itself and stops before the return. An instruction that the handler does not know fails the
  * test. */
 #ifndef CH_TESTS_TEMPLATE_PROBE_AARCH64_H
 #define CH_TESTS_TEMPLATE_PROBE_AARCH64_H
@@ -19,12 +19,12 @@
 enum {
 	PROBE_ARGS = 9,
 	PROBE_KEPT = 11,
-	PROBE_FRAMED_BYTES = 16, /* that FRAMED has on the stack when the target is entered */
+	PROBE_FRAMED_BYTES = 16, /* bytes of FRAMED on the stack at the target's entry */
 	PROBE_FRAMED_STEPS = 8,  /* instructions */
-	PROBE_FRAMED_RULES = 8, /* instructions of its FDE that are not nops */
+	PROBE_FRAMED_RULES = 8, /* instructions of FRAMED's FDE that are not nops */
 	PROBE_TAIL_STEPS = 4,
-	PROBE_TARGET_STEPS = 2, /* at least, in the target: its first one and before its last */
-	PROBE_CODE_BYTES = 32,  /* of FRAMED without its literals; TAIL has fewer */
+	PROBE_TARGET_STEPS = 2, /* at least: the target's first, and before the last */
+	PROBE_CODE_BYTES = 32,  /* of FRAMED without literals; TAIL has fewer */
 };
 
 /* bti c: where an indirect call may land */
@@ -40,7 +40,7 @@ uint64_t probe_kept[PROBE_KEPT], probe_kept_after[PROBE_KEPT];
 uint64_t probe_sp; /* before the call and after it */
 uint64_t probe_is_stepped;
 
-/* What a trampoline hands its target, read first of all; and a target that returns it. */
+/* Reads the payload of a trampoline, first of all in the target; and a target that returns it. */
 #define PROBE_READ_PAYLOAD(payload) __asm__ volatile("mov %0, x15" : "=r"(payload))
 uint64_t answer_payload(void);
 __asm__("	.text\n	.p2align 2\n	.globl answer_payload\n	.hidden answer_payload\n"
@@ -155,14 +155,14 @@ __asm__("	.text\n"
 	"	.cfi_endproc\n"
 	"probe_target_end:\n");
 
-/* The ABI: sp is a multiple of 16 always, and a call moves it by nothing. */
+/* The ABI: sp is a multiple of 16 always, and a call does not move sp. */
 static inline void probe_check_stack(uint64_t frame_bytes)
 {
 	CHECK_EQ(probe_seen_sp % 16, 0);
 	CHECK_EQ(probe_seen_sp, probe_sp - frame_bytes);
 }
 
-/* What the frame of probe_enter has: the unwinder found it. */
+/* Whether the unwinder has found the frame of probe_enter. */
 static inline bool probe_is_caller(struct _Unwind_Context *context)
 {
 	if (_Unwind_GetIP(context) != (uintptr_t)probe_returned ||
@@ -176,7 +176,7 @@ static inline bool probe_is_caller(struct _Unwind_Context *context)
 
 static void probe_look(uintptr_t pc, uintptr_t sp);
 
-/* One instruction, done to the registers of the signal. */
+/* Does one instruction to the registers of the signal. */
 static void probe_do(mcontext_t *c)
 {
 	uint32_t word = *(const uint32_t *)(uintptr_t)c->pc;
@@ -226,10 +226,10 @@ static void probe_on_brk(int signal, siginfo_t *info, void *ucontext)
 		probe_look(c->pc, c->sp);
 		probe_do(c);
 	}
-	probe_look(c->pc, c->sp); /* in the target, where it was entered */
+	probe_look(c->pc, c->sp); /* at the entry of the target */
 }
 
-/* The handler has a stack of its own: the one that is stepped is written below its sp. */
+/* The handler has a stack of its own: stepping writes below the sp of the stepped stack. */
 static inline void probe_run_steps(const uint8_t *code)
 {
 	static _Alignas(16) uint8_t stack[65536];

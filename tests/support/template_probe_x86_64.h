@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * template_probe_x86_64.h: the part of template_probe.h that knows registers: calls a trampoline
- * from a frame whose callee-saved registers hold known words, and steps through one by the trap
- * flag. */
+ * from a frame whose callee-saved registers hold known words, and steps through a trampoline by the
+ * trap flag. */
 #ifndef CH_TESTS_TEMPLATE_PROBE_X86_64_H
 #define CH_TESTS_TEMPLATE_PROBE_X86_64_H
 
@@ -15,12 +15,12 @@
 enum {
 	PROBE_ARGS = 8,
 	PROBE_KEPT = 6,
-	PROBE_FRAMED_BYTES = 16, /* that FRAMED has on the stack when the target is entered */
+	PROBE_FRAMED_BYTES = 16, /* bytes of FRAMED on the stack at the target's entry */
 	PROBE_FRAMED_STEPS = 7,  /* instructions */
-	PROBE_FRAMED_RULES = 6,  /* instructions of its FDE that are not nops */
+	PROBE_FRAMED_RULES = 6,  /* instructions of FRAMED's FDE that are not nops */
 	PROBE_TAIL_STEPS = 3,
 	PROBE_TARGET_STEPS = 20, /* at least, in the target */
-	PROBE_CODE_BYTES = 27,   /* of FRAMED without its literals; TAIL has fewer */
+	PROBE_CODE_BYTES = 27,   /* of FRAMED without literals; TAIL has fewer */
 };
 
 /* endbr64: where an indirect jump may land */
@@ -35,7 +35,7 @@ _Alignas(16) uint8_t probe_result_vectors[2][16], probe_got_vectors[2][16];
 uint64_t probe_kept[PROBE_KEPT], probe_kept_after[PROBE_KEPT];
 uint64_t probe_sp; /* before the call and after it */
 
-/* What a trampoline hands its target, read first of all; and a target that returns it. */
+/* Reads the payload of a trampoline, first of all in the target; and a target that returns it. */
 #define PROBE_READ_PAYLOAD(payload) __asm__ volatile("movq %%r10, %0" : "=r"(payload))
 uint64_t answer_payload(void);
 __asm__("	.text\n"
@@ -109,7 +109,7 @@ static inline void probe_check_stack(uint64_t frame_bytes)
 	CHECK_EQ(probe_seen_sp, probe_sp - 8 - frame_bytes);
 }
 
-/* What the frame of probe_enter has: the unwinder found it. */
+/* Whether the unwinder has found the frame of probe_enter. */
 static inline bool probe_is_caller(struct _Unwind_Context *context)
 {
 	static const int dwarf[PROBE_KEPT] = {3, 6, 12, 13, 14, 15};
@@ -132,7 +132,7 @@ static void probe_on_step(int signal, siginfo_t *info, void *ucontext)
 		   (uintptr_t)context->uc_mcontext.gregs[REG_RSP]);
 }
 
-/* The trap flag is set from before the call until after it. */
+/* The trap flag is set from before the call until after the call. */
 static inline void probe_run_steps(const uint8_t *code)
 {
 	enum { TRAP_FLAG = 0x100 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * throwing.cc: what a test in C cannot write: a throw, a catch, and a destructor that runs when its
- * frame is unwound. Nothing here knows the library. */
+ * throwing.cc: code that a test in C cannot write: a throw, a catch, and a destructor that runs
+ * when its frame is unwound. Nothing here knows the library. */
 #include "tests/support/throwing.h"
 
 uint64_t throwing_catch(uint64_t (*fn)(void *), void *arg)

@@ -11,10 +11,10 @@ extern "C" {
 
 enum { THROWING_CAUGHT = 1000 };
 
-/* What fn returns, or the number that was thrown and THROWING_CAUGHT. */
+/* Returns the result of fn, or the thrown number + THROWING_CAUGHT. */
 uint64_t throwing_catch(uint64_t (*fn)(void *), void *arg);
 __attribute__((noreturn)) void throwing_throw(int number);
-/* Calls leave(arg) when fn returned or its frame is unwound, by a cancellation, too. */
+/* Calls leave(arg) when fn has returned or its frame is unwound, also by a cancellation. */
 void throwing_guard(uint64_t (*fn)(void *), void *arg, void (*leave)(void *));
 
 #ifdef __cplusplus

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * toy_heap.h: a small mark-sweep heap of objects, the collector of HOST heaps in the tests. Objects
- * are methods, which have an owner, and constants, which name a method. It marks precisely, from
- * its roots and from the refs that the code heap reports. */
+ * are methods, each with an owner, and constants, each naming a method. Marking is precise, from
+ * the heap's roots and from the refs that the code heap reports. */
 #ifndef CH_TESTS_TOY_HEAP_H
 #define CH_TESTS_TOY_HEAP_H
 
@@ -45,7 +45,7 @@ static inline void toy_mark(struct toy_heap *toy, struct toy_object *object)
 	toy->queue[toy->queued++] = object;
 }
 
-/* ops.ref of a vm whose user is the toy heap. */
+/* ops.ref of a vm with the toy heap as user. */
 static inline uintptr_t toy_ref(void *user, uintptr_t word)
 {
 	toy_mark(user, (struct toy_object *)word);
@@ -76,7 +76,7 @@ static inline void toy_sweep(struct toy_heap *toy)
 	}
 }
 
-/* One full collection of both heaps; other threads are parked. */
+/* A full collection of both heaps; all threads but the caller are parked. */
 static inline void toy_collect(struct toy_heap *toy)
 {
 	toy->queue = calloc(toy->count + 1, sizeof(void *));

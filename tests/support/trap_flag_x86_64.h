@@ -5,7 +5,7 @@
 
 enum { TRAP_FLAG = 0x100 };
 
-/* Not inline: what they push may not lie in a caller's red zone. */
+/* Not inline: the pushed words may not lie in a caller's red zone. */
 __attribute__((noinline, unused)) static void trap_flag_set(void)
 {
 	__asm__ volatile("pushfq; orl %0, (%%rsp); popfq" ::"i"(TRAP_FLAG) : "memory", "cc");

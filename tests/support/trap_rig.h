@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * trap_rig.h: what the tests of traps share: a handler that has the library describe a signal and
- * jumps back, jumps to a byte, and signals that are made up. */
+ * trap_rig.h: shared by the tests of traps: a handler that has the library describe a signal and
+ * jumps back, jumps to a byte, and made-up signals. */
 #ifndef CH_TESTS_TRAP_RIG_H
 #define CH_TESTS_TRAP_RIG_H
 
@@ -37,7 +37,7 @@ static inline void catch_traps(const struct ch_heap *heap)
 		CHECK_EQ(sigaction(all[i], &action, NULL), 0);
 }
 
-/* Runs what is there; the signal that it ends with is in `caught`. */
+/* Runs the code there; `caught` has the signal that ends the run. */
 static inline void jump_to(const void *at)
 {
 	caught.signal = 0;
@@ -47,7 +47,7 @@ static inline void jump_to(const void *at)
 		code_call(at);
 }
 
-/* What is said of a signal that never was, at a pc, with a word on top of the stack. */
+/* A made-up signal for the library to describe: at a pc, with a word on top of the stack. */
 struct made_up {
 	siginfo_t info;
 	ucontext_t context;

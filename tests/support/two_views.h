@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * two_views.h: executable memory for tests that have no pool: one view that runs, one that is
- * written. Like the library it asks for nothing that a hostile process refuses: no mprotect to
- * executable, no file. It tests nothing. */
+ * two_views.h: executable memory for tests without a pool: a view that runs, and a view for
+ * writing. Like the library this header asks for nothing that a hostile process refuses: no
+ * mprotect to executable, no file. The header has no tests. */
 #ifndef CH_TESTS_TWO_VIEWS_H
 #define CH_TESTS_TWO_VIEWS_H
 
@@ -13,9 +13,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Where the bytes run; *write: where they are written. Filled with traps. An emulator has no second
- * view, and would go on to run what it translated before a write through one: there both are one
- * mapping. */
+/* Returns where the bytes run; *write: where to write the bytes. Filled with traps. An emulator has
+ * no second view, and would still run its translation of old bytes after a write there: then both
+ * views are one mapping. */
 static inline uint8_t *two_views_map(size_t bytes, uint8_t **write)
 {
 	enum { MAY_MOVE = 1 }; /* MREMAP_MAYMOVE; an old size of 0 maps the same memory again */

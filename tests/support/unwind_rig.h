@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * unwind_rig.h: the bed of the tests of unwind/: a pool of executable memory without a heap, sinks
- * on it, and names.
+ * on the pool, and names.
  */
 #ifndef CH_TESTS_UNIT_UNWIND_H
 #define CH_TESTS_UNIT_UNWIND_H
@@ -39,7 +39,7 @@ struct bed {
 	struct ch__sinks *sinks;
 	uint8_t *runtime;
 	uint8_t *pool;  /* readable and executable; int3 everywhere */
-	uint8_t *write; /* runtime and pool, where they are written */
+	uint8_t *write; /* the write view of runtime and pool */
 };
 
 static inline size_t bed_name(void *context, uint64_t key, char *out, size_t out_bytes)
@@ -103,7 +103,7 @@ static inline void *bed_code(struct bed *bed, size_t offset, const void *code, s
 	return bed->pool + offset;
 }
 
-/* Pages of the bed, save page 5, come and go until it is over. */
+/* Pages of the bed, save page 5, come and go until is_over. */
 struct flipper {
 	struct bed *bed;
 	uint32_t pages;
@@ -116,7 +116,7 @@ static inline void *flip_other_pages(void *arg)
 	struct flipper *f = arg;
 	struct test_random random = test_random_new();
 	while (!atomic_load(&f->is_over)) {
-		/* Chunk 0 has the page that is unwound; chunk 1 also goes away, which its own pages
+		/* Chunk 0 has the unwound page. Chunk 1 also goes away, which the pages of chunk 1
 		 * survive. */
 		uint32_t page = (uint32_t)test_random_below(&random, f->pages);
 		if (page == 5)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * libunwind.c: code pages in nongnu libunwind, seen by its own calls: known while live and at
- * no other time, passed by its walks, forgotten by its caches; and the library's backtraces by it.
- * Linked with libunwind behind libgcc's unwinder. */
+ * libunwind.c: code pages in nongnu libunwind, seen by libunwind's own calls: known while live and
+ * at no other time, passed by walks, forgotten by caches; and the library's backtraces by
+ * libunwind. Linked with libunwind behind libgcc's unwinder. */
 #define _GNU_SOURCE
 #define UNW_LOCAL_ONLY
 #include <libunwind.h>
@@ -47,7 +47,7 @@ _Static_assert((int)CH_ARCH_NONGNU_PC == (int)UNW_REG_IP, "pc");
 _Static_assert((int)CH_ARCH_NONGNU_SP == (int)UNW_REG_SP, "sp");
 _Static_assert((int)CH_ARCH_NONGNU_FP == (int)UNW_TDEP_BP, "fp");
 
-/* --- what libunwind knows --- */
+/* --- the knowledge of libunwind --- */
 /* The registered object that covers an address. */
 static const unw_dyn_info_t *object_of(uintptr_t pc)
 {
@@ -68,7 +68,7 @@ static bool is_known(const uint8_t *pc)
 	return result == 0;
 }
 
-/* True or false for the whole page. */
+/* The answer must be the same for the whole page. */
 static bool is_page_known(const struct bed *bed, uint32_t page)
 {
 	const uint8_t *at = bed->pool + (size_t)page * BED_PAGE_BYTES;
@@ -162,7 +162,7 @@ TEST(pool_leaves_libunwind_with_its_heap)
 		pool = (uintptr_t)bed.pool;
 		CHECK(ch__sinks_page_live(bed.sinks, 0, 192, 0));
 		CHECK(object_of(pool) && object_of(pool + BED_POOL_BYTES - 1));
-		/* Not bed_close: what is checked is the memory that it unmaps. */
+		/* Not bed_close, which unmaps the memory to be checked. */
 		ch__sinks_destroy(bed.sinks);
 		check_unregistered(&bed);
 		check_only_live(&bed, 0, 0);
@@ -251,15 +251,15 @@ static void walk_here(void)
 	} while (unw_step(&cursor) > 0);
 }
 
-/* The address of the function must be that of its only body. */
+/* The address of the function must be the address of its only body. */
 #if defined(__clang__)
 #define ONE_BODY __attribute__((noinline))
 #else
 #define ONE_BODY __attribute__((noinline, noclone))
 #endif
 
-/* How many frames a walk from inside the code finds beyond it; fails when the first is not this
- * function's. */
+/* Returns how many frames a walk from inside the code finds beyond the code. Fails when the first
+ * frame is not this function's. */
 ONE_BODY static int passes(const void *code, size_t return_offset)
 {
 	seen = (struct walk){.code_return = (uintptr_t)code + return_offset};
@@ -349,12 +349,12 @@ TEST(walk_of_libunwind_is_right_in_a_reused_page)
 	bed_close(&bed);
 }
 
-/* What CH_FRAME_KEEPS_ALL says it pushes, which it sets to 0; push rax; call rdi; and all back. */
+/* Pushes the registers of CH_FRAME_KEEPS_ALL and sets them to 0; push rax; call rdi; pops all. */
 static const uint8_t saving[] = {0x55, 0x48, 0x89, 0xe5, 0x53, 0x41, 0x54, 0x41, 0x55, 0x41, 0x56,
 				 0x41, 0x57, 0x31, 0xdb, 0x45, 0x31, 0xe4, 0x45, 0x31, 0xed, 0x45,
 				 0x31, 0xf6, 0x45, 0x31, 0xff, 0x50, 0xff, 0xd7, 0x59, 0x41, 0x5f,
 				 0x41, 0x5e, 0x41, 0x5d, 0x41, 0x5c, 0x5b, 0x5d, 0xc3};
-/* Calls code(callee) with the registers that a callee keeps set to 0x1111 and the next. */
+/* Calls code(callee) with the registers that a callee keeps set to 0x1111 and on. */
 void with_known(const void *code, void (*callee)(void));
 __asm__(".text\n.type with_known, @function\nwith_known: .cfi_startproc\n"
 	".irp r, rbx, r12, r13, r14, r15\n push %\\r\n"
@@ -400,7 +400,7 @@ TEST(walk_of_libunwind_finds_the_registers_that_code_saved)
 }
 
 /* --- a block with a table of its own --- */
-/* CIE "zR", absolute pcs, the frameless frame; two FDEs, the higher one first; the end. */
+/* CIE "zR", absolute pcs, the frameless frame; two FDEs, the higher first; the end. */
 struct own_section {
 	uint8_t cie[32];
 	struct {
@@ -468,7 +468,8 @@ TEST(table_of_a_block_is_known_to_libunwind_while_it_lives)
 		check_own(code, false);
 		CHECK_EQ(passes(code, FRAMELESS_RETURN), 0);
 	}
-	/* Each allocation that fails leaves it untold, and nothing else. */
+	/* A failing allocation leaves the new table unknown to libunwind, and changes nothing
+	 * else. */
 	for (uint64_t nth = 1, calls = 1; nth <= calls; nth++) {
 		struct ch__own *other = ch__sinks_own_create(bed.sinks);
 		CHECK(other);
@@ -482,7 +483,7 @@ TEST(table_of_a_block_is_known_to_libunwind_while_it_lives)
 		ch__sinks_own_dead(bed.sinks, own);
 	}
 	check_own(code, false);
-	/* Its chunk serves ordinary pages between two lives. */
+	/* The chunk serves ordinary pages between two lives of the table. */
 	for (int round = 0; round < 3; round++) {
 		CHECK(ch__sinks_page_live(bed.sinks, 5, 1, 0));
 		CHECK(is_known(code));
@@ -500,7 +501,7 @@ TEST(table_of_a_block_is_known_to_libunwind_while_it_lives)
 
 enum { OWNS = 3 };
 
-/* Objects that the process has and no heap uses. */
+/* Counts the objects that the process has and no heap uses. */
 static uint32_t free_objects(void)
 {
 	enum { MOST = 1 << 14 };
@@ -543,7 +544,7 @@ static void live_with_tables(void)
 	bed_close(&bed);
 }
 
-/* Blocks that come and go share objects, and all of them outlive the heap as free ones. */
+/* Blocks that come and go share objects, and all objects outlive the heap as free objects. */
 TEST(objects_of_tables_are_free_when_their_heap_went)
 {
 	live_with_tables();
@@ -616,7 +617,7 @@ struct made {
 	const void *code;
 };
 
-/* On a thread that ends: its open pages go back with it. */
+/* On a thread that ends, so that the thread's open pages go back. */
 static void make_frameless(const struct rig *unused, void *arg)
 {
 	struct made *made = arg;
@@ -705,7 +706,7 @@ TEST(backtrace_by_libunwind_starts_at_a_signals_context)
 	CHECK_EQ(ch_frame_register(rig.heap, frameless_cfi, sizeof frameless_cfi, &frame), CH_OK);
 	struct sigaction action = {.sa_sigaction = trace_from_signal, .sa_flags = SA_SIGINFO};
 	CHECK_EQ(sigaction(SIGTRAP, &action, NULL), 0);
-	/* It traps in place of the call: int3; nop. */
+	/* The code traps in place of the call: int3; nop. */
 	struct emitter e;
 	struct ch_open open = {.owner = rig_owner(&rig, "trap"), .hot_bytes = 32, .frame = frame};
 	CHECK_EQ(emit_open_as(&e, &open), CH_OK);

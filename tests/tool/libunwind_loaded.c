@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * libunwind_loaded.c: nongnu libunwind in a program that was not linked with it and loads it,
- * for itself or for all: the sink finds it then, not before, and keeps it from being unloaded. */
+ * libunwind_loaded.c: nongnu libunwind in a program that loads libunwind without being linked with
+ * it, for itself or for all: the sink finds libunwind then, not before, and prevents unloading. */
 #define _GNU_SOURCE
 #include "tests/support/heap_rig.h"
 
@@ -31,7 +31,7 @@ TEST(libunwind_that_nobody_loaded_is_not_there)
 	struct rig rig = start();
 	CHECK(!dlopen(library, RTLD_LAZY | RTLD_NOLOAD));
 	CHECK_EQ(turn_on(&rig), ENOSYS);
-	/* It is looked for, not loaded. */
+	/* The sink looks for libunwind, and does not load it. */
 	CHECK(!dlopen(library, RTLD_LAZY | RTLD_NOLOAD));
 	rig_end(&rig);
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
- * patch_rules_x86_64.c: why the rules of patching are what they are: each is broken in code of
- * this file alone, in a child process, and has to be seen to fail; the same code that keeps the
- * rule runs beside it and must not. No library takes part: the child writes and runs its own bytes.
+ * patch_rules_x86_64.c: why the rules of patching exist. Each rule is broken in code of this file
+ * alone, in a child process, and the failure has to be seen; the same code that keeps the rule runs
+ * beside and must not fail. No library takes part: the child writes and runs its own bytes.
  *
  * Failures are a matter of chance, about one in a million executions for a displacement across a
- * line; a child tries for some seconds, the parent starts several. Writer and runner are on cores
- * of their own, without which nothing of this can be seen. So all but one are timed cases. */
+ * line; a child tries for some seconds, the parent starts several children. Writer and runner are
+ * on separate cores, without which no failure can be seen. So all but one are timed cases. */
 #define _GNU_SOURCE
 #include "tests/support/harness.h"
 
@@ -22,20 +22,20 @@
 
 enum {
 	CODE_BYTES = 1 << 18,
-	/* Targets on both sides, so that all four bytes of the displacement change: a torn one
-	 * leads to traps within the mapping. */
+	/* Targets on both sides, so that all four bytes of the displacement change: a torn
+	 * displacement leads to traps within the mapping. */
 	SITE_AT = 0x20000,
 	LOW_AT = SITE_AT - 0x1f80,
 	HIGH_AT = SITE_AT + 0x2140,
 	TRY_MS = 4000,
 	RIGHT_MS = 300,
 	TRIES = 8,
-	WRONG_VALUE = 3, /* exit code of a child whose code answered what no version of it says */
+	WRONG_VALUE = 3, /* exit code of a child whose code gave an answer of no version */
 };
 
 struct raw {
 	uint8_t *exec, *write;
-	uint32_t site; /* offset of what is patched; code is entered at SITE_AT */
+	uint32_t site; /* offset of the patched bytes; code is entered at SITE_AT */
 	bool is_right;
 	_Atomic(bool) stop;
 	_Alignas(64) _Atomic(uint64_t) ran;
@@ -149,7 +149,7 @@ static enum outcome try_in_child(void (*fn)(struct raw *), bool is_right)
 		struct raw *r = aligned_alloc(64, sizeof *r);
 		memset(r, 0, sizeof *r);
 		setrlimit(RLIMIT_CORE, &none);
-		/* A sanitizer's handlers would make an exit code of the signal. */
+		/* A sanitizer's handlers would turn the signal into an exit code. */
 		signal(SIGTRAP, SIG_DFL);
 		signal(SIGSEGV, SIG_DFL);
 		signal(SIGILL, SIG_DFL);
@@ -183,7 +183,7 @@ static void wrong_is_seen(void (*fn)(struct raw *), const char *rule)
 	FAIL("%s: the code that breaks the rule did not fail in %d tries", rule, TRIES);
 }
 
-/* --- one store within one aligned 8 --- */
+/* --- a single store within an aligned 8 --- */
 
 static void repoint(struct raw *r, uint32_t round)
 {
@@ -202,7 +202,7 @@ static void repoint_by_bytes(struct raw *r, uint32_t round)
 		to[i] = (uint8_t)(distance >> 8 * i);
 }
 
-/* NOPs up to the jump, whose displacement begins so many bytes into the line. */
+/* NOPs up to the jump, whose displacement begins `in_line` bytes into the line. */
 static void put_jump(struct raw *r, uint32_t in_line)
 {
 	r->site = SITE_AT + 64 + in_line - 1;
@@ -236,7 +236,7 @@ TEST_TIMED(displacement_stored_byte_by_byte_is_seen_torn, 90)
 	wrong_is_seen(patch_by_bytes, "a displacement changes by one store");
 }
 
-/* --- one instruction --- */
+/* --- a single instruction --- */
 
 static void toggle_entry(struct raw *r, uint32_t round)
 {
@@ -269,7 +269,7 @@ TEST_TIMED(entry_of_two_instructions_is_seen_to_fail, 90)
 enum { STUB_AT = SITE_AT, THUNK_AT = SITE_AT + 0x1000, TRAMPOLINE_AT = SITE_AT + 0x2000 };
 static struct raw *helped;
 
-/* What a collection in the helper does: nobody but its frame needs the stub's block. */
+/* As a collection in the helper does: only the helper's frame needs the stub's block. */
 static void free_stub(void)
 {
 	memset(helped->write + STUB_AT, 0xcc, 64);
@@ -286,7 +286,7 @@ static void put_thunk(struct raw *r, void (*helper)(void))
 }
 
 /* The helper's return address lies in the stub, or in the trampoline, which is never freed and
- * drops the stub's. Here nothing but that decides: the stub is no root of any scan. */
+ * drops the stub's return address. Here nothing else decides: the stub is no root of any scan. */
 static void call_through_a_stub(struct raw *r)
 {
 	static const uint8_t drop[4] = {0x48, 0x83, 0xec, 0x08}; /* sub rsp, 8 */
@@ -324,7 +324,7 @@ static void put_long_function(struct raw *r)
 	put_value(r, LOW_AT + 2 * PAUSES, 1);
 }
 
-/* Until the runner was outside of the code, as at a poll. */
+/* Waits until the runner was outside of the code, as at a poll. */
 static void wait_for_a_poll(struct raw *r)
 {
 	uint64_t from = atomic_load(&r->ran);
@@ -364,10 +364,10 @@ TEST_TIMED(bytes_used_again_before_threads_have_left_are_seen_to_fail, 90)
 	wrong_is_seen(use_again, "bytes are used again when nothing runs them");
 }
 
-/* --- and after a core sync: which cannot be shown here --- */
+/* --- and after a core sync: cannot be shown here --- */
 
-/* Reads what the writer says of the code, then runs the code, which the core fetches long before
- * that word comes: it was flushed out of all caches. Code older than what was said is stale. */
+/* Reads the writer's word about the code, then runs the code. The core fetches the code long before
+ * the word comes, flushed out of all caches. Code older than the word is stale. */
 static void *run_what_was_told(void *arg)
 {
 	struct raw *r = arg;
@@ -391,7 +391,7 @@ static void *run_what_was_told(void *arg)
 	return NULL;
 }
 
-/* New bytes, then the word; the control of the experiment does it the other way round. */
+/* Writes new bytes, then the word; the control of the experiment writes the word first. */
 static void change_and_tell(struct raw *r, uint32_t round)
 {
 	uint32_t *value = (uint32_t *)(void *)(r->write + SITE_AT + 4);
@@ -424,13 +424,13 @@ static void tell_of_new_bytes(struct raw *r)
 		_exit(WRONG_VALUE);
 }
 
-/* A core that has fetched bytes and then learns from data that they are new may run the old ones:
- * that is why bytes of freed code wait for a core sync (I8). No core at hand does it: in 2 * 10^9
+/* A core that has fetched bytes, and then learns from data that the bytes are new, may run the old
+ * bytes: so bytes of freed code wait for a core sync (I8). No core at hand does so. In 2 * 10^9
  * executions with 8 * 10^6 changes, the word cached or not, the code close by or some lines ahead,
- * never an old byte; a store to a line drops what was fetched from it. So this test shows the other
- * thing: that the shortcut of a release as NOT_RUNNING, which waits for no core sync, is sound on
- * this machine. It fails on one where it is not. The control shows that an old byte would be
- * noticed. */
+ * no old byte ran: a store to a line drops the bytes fetched from the line. So this test shows
+ * something else: a release as NOT_RUNNING, the shortcut that waits for no core sync, is sound on
+ * this machine. The test fails on a machine where the shortcut is not sound. The control shows that
+ * an old byte would be noticed. */
 TEST_TIMED(bytes_used_again_without_a_core_sync_run_new_on_this_machine, 120)
 {
 	find_cores();

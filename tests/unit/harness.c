@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * harness.c: the harness and the runner tested with themselves: what must fail fails under
- * its name, what must pass passes. The probe_ cases do what they should not; they are listed only
- * when CODEHEAP_TEST_PROBE is set.
- */
+ * harness.c: the harness and the runner, tested with themselves. A case that must fail fails under
+ * its name, and a case that must pass passes. The probe_ cases misbehave on purpose, and are listed
+ * only when CODEHEAP_TEST_PROBE is set. */
 #define _GNU_SOURCE
 #include "tests/support/harness.h"
 
@@ -19,7 +18,7 @@
 
 static char report[20000];
 
-/* Writes a file of this text; the XXXXXX at the end of its path become its name. */
+/* Writes the text to a new file; mkstemp replaces the XXXXXX at the end of the path. */
 static void write_file(char *path, const char *text)
 {
 	int fd = mkstemp(path);
@@ -36,7 +35,7 @@ static void find_self(char self[1000])
 	self[length] = 0;
 }
 
-/* Starts the runner with these arguments and leaves what it printed in `report`. */
+/* Starts the runner with the given arguments and leaves the runner's output in `report`. */
 __attribute__((format(printf, 1, 2))) static int run_runner(const char *format, ...)
 {
 	char command[4000], self[1000], arguments[2500];
@@ -58,7 +57,7 @@ __attribute__((format(printf, 1, 2))) static int run_runner(const char *format, 
 	return WEXITSTATUS(status);
 }
 
-/* Runs one of this very program's probe cases under a strict runner of its own. */
+/* Runs one of the probe cases of this program under a strict runner. */
 static int run_probe_with(const char *options, const char *name, const char *row)
 {
 	char self[1000], list[] = "/tmp/codeheap_list_XXXXXX";
@@ -76,8 +75,8 @@ static int run_probe(const char *name, const char *row)
 	return run_probe_with("", name, row);
 }
 
-/* Runs a program that cannot run by itself, a text of two cases of which `bad` fails, behind an
- * emulator: the shell, which the list calls a shell. */
+/* Runs a program that cannot run by itself: a text with two cases, of which `bad` fails. The
+ * emulator of the program is a shell, and the list's name of the emulator is "shell". */
 static int run_emulated(const char *list_line, const char *more)
 {
 	char program[] = "/tmp/codeheap_cases_XXXXXX", list[] = "/tmp/codeheap_list_XXXXXX";
@@ -96,7 +95,7 @@ static int run_emulated(const char *list_line, const char *more)
 			FAIL("no \"%s\" in this report:\n%s", text, report); \
 	} while (0)
 
-/* A probe joins the list only on request, or every run would show its failure. */
+/* A probe joins the list only on request; otherwise every run would show the probe's failure. */
 #define PROBE(name_, limit_, signal_)                                                         \
 	static void probe_##name_(void);                                                      \
 	static struct test_case probe_case_##name_ = {"probe_" #name_, probe_##name_, limit_, \
@@ -136,13 +135,13 @@ static void spin_for_ever(void)
 	for (volatile int i = 0;; i = !i)
 		continue;
 }
-/* For three times the limit of its probe. */
+/* Spins for three times the limit of the probe. */
 static void spin_for_a_while(void)
 {
 	for (uint64_t end = now_ns() + UINT64_C(3000000000); now_ns() < end;)
 		continue;
 }
-/* In a grandchild of a session of its own, which a signal to the case's group does not reach. */
+/* Calls act in a grandchild with its own session, out of reach of a signal to the case's group. */
 static void do_far_away(void (*act)(void))
 {
 	pid_t child = fork();
@@ -224,7 +223,8 @@ TEST(hang_is_failure_with_name)
 	CHECK_REPORT("0 passed, 1 failed\n");
 }
 
-/* What a hanging probe started has the end of a pipe open, too: it ends with the last of them. */
+/* Each process of a hanging probe holds the pipe's write end. The read returns when all have
+ * ended. */
 static void expect_hangs(const char *name, const char *sums)
 {
 	int ends[2];
@@ -257,9 +257,9 @@ TEST(hang_of_a_grandchild_is_failure_and_ends_with_the_case)
 	CHECK_REPORT("not ok probe_spins_far_away #");
 }
 
-/* What is started from here on has one processor only, beside endless loops, which end with the
- * case. Each is a session of its own: a kernel that groups by sessions gives the loops of one
- * session no more than the probe's. */
+/* All processes started later share one processor with endless loops, which end with the case. Each
+ * loop has its own session: a kernel that groups by sessions gives all loops of one session
+ * together no more time than the probe. */
 static void crowd_the_processor(void)
 {
 	enum { LOOPS = 8 };
@@ -417,8 +417,8 @@ TEST(table_answers_which_cases_it_has)
 	unlink(list);
 }
 
-/* Runs a program of two cases, of which `needs` fails where there are few; the launcher is env, and
- * the restriction a word of its. */
+/* Runs a program with two cases; `needs` fails when $few is set. The launcher is env, and the
+ * restriction is the launcher's argument few=1. */
 static int run_restricted(const char *row)
 {
 	char program[] = "/tmp/codeheap_cases_XXXXXX", list[] = "/tmp/codeheap_list_XXXXXX";
@@ -442,8 +442,8 @@ TEST(restricted_case_of_the_table_has_to_fail)
 	CHECK_REPORT("not ok needs #");
 }
 
-/* Runs a script of the shell's as a program of cases; it finds a folder of its own in $folder,
- * where what failed is kept, too. */
+/* Runs a shell script as a program of cases. The script finds a new folder in $folder, where the
+ * runner keeps the logs of failed cases, too. */
 static char folder[] = "/tmp/codeheap_again_XXXXXX";
 static int run_script(const char *text, const char *options)
 {
@@ -578,7 +578,7 @@ TEST(slowest_cases_are_named)
 	remove_folder();
 }
 
-/* The script and what it started have the end of a pipe open, which ends with the last of them. */
+/* The script and its children hold the write end of a pipe; reading ends with the last of them. */
 TEST(runner_that_is_ended_ends_what_it_started)
 {
 	char self[1000], program[] = "/tmp/codeheap_script_XXXXXX", byte;
@@ -602,7 +602,7 @@ TEST(runner_that_is_ended_ends_what_it_started)
 	CHECK_EQ(kill(runner, SIGTERM), 0);
 	CHECK_EQ(waitpid(runner, &status, 0), runner);
 	CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM);
-	CHECK_EQ(read(ends[0], &byte, 1), 0); /* once nobody has the other end open */
+	CHECK_EQ(read(ends[0], &byte, 1), 0); /* returns when no process has the write end open */
 	unlink(program);
 }
 

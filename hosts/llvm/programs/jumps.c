@@ -17,7 +17,7 @@ static void descend(int depth, int bottom)
 	if (depth == bottom)
 		longjmp(out, depth + frame[0]);
 	descend(depth + 1, bottom);
-	frame[0]++; /* so that the call is no jump */
+	frame[0]++; /* keeps the call from becoming a jump */
 }
 
 static void on_signal(int number)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * linked.c: a program of two modules, with linked_part.c: each calls the other and reads and writes
- * its data. */
+ * linked.c: a program of two modules, with linked_part.c: each module calls the other, and reads
+ * and writes the other's data. */
 #include <stdio.h>
 
 extern int part_calls;

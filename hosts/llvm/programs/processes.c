@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * processes.c: children of fork change data of their own, run code, have children themselves, and
- * end in several ways; a child that execs; what the parent has stays as it was. */
+ * end in several ways; a child that execs; the parent's data stays as it was. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * sites_aarch64.c: traps, site rules, reach, diverters, veneers and stubs as words, and
- * storms of patches against a thread that executes them; a request to Valgrind where none runs. It
- * needs no pool: code lies in two views that the file maps itself. */
+ * sites_aarch64.c: traps, site rules, reach, diverters, veneers and stubs as words, storms of
+ * patches against a thread that executes the code, and a request to Valgrind where Valgrind is
+ * absent. No pool is needed: the code lies in two views that the file maps. */
 #define _GNU_SOURCE
 #include "arch/arch.h"
 #include "arch/registers.h"
@@ -17,8 +17,8 @@
 
 enum {
 	CODE_BYTES = 1 << 18,
-	/* Storms: a target on each side of the site, so that all four bytes of it change and a torn
-	 * one leads to a trap within the mapping, or is none of B, BL and NOP. */
+	/* Storms: a target lies on each side of the site, so that all four bytes change. A torn
+	 * word leads to a trap within the mapping, or is neither B, BL nor NOP. */
 	STORM_AT = 0x20000,
 	STORM_LOW = STORM_AT - 0x1f80,
 	STORM_HIGH = STORM_AT + 0x2140,
@@ -83,7 +83,7 @@ TEST(traps_kill_a_jump_to_every_word)
 	struct views v = map_views();
 	for (unsigned i = 0; i < 64; i += CH_ARCH_TRAP_UNIT_BYTES)
 		expect_signal(call_address, v.exec + i, SIGTRAP);
-	/* No call or return leads between two words; what computes such an address faults. */
+	/* No call or return leads between two words; a jump to a computed odd address faults. */
 	for (unsigned i = 1; i < 4; i++)
 		expect_signal(call_address, v.exec + i, SIGBUS);
 }
@@ -103,8 +103,8 @@ static void note_trap(int signal, siginfo_t *info, void *ucontext)
 	context->uc_mcontext.pc = context->uc_mcontext.regs[30];
 }
 
-/* The pc stays at a BRK, whatever its immediate; ours is told from a debugger's and a compiler's.
- */
+/* The pc stays at a BRK, whatever the immediate. Debuggers and compilers have other immediates than
+ * the library. */
 TEST(trap_address_is_the_word_and_its_immediate_says_whose_it_is)
 {
 	struct sigaction action = {.sa_sigaction = note_trap, .sa_flags = SA_SIGINFO};
@@ -122,15 +122,16 @@ TEST(trap_address_is_the_word_and_its_immediate_says_whose_it_is)
 		CHECK(trapped.lr > (uintptr_t)call_address - 64);
 		CHECK_EQ(trapped.is_foreign, i != 0);
 	}
-	put_word(v.write, nop); /* stopped there by a step, not by a trap */
+	put_word(v.write, nop); /* a step stopped there, not a trap */
 	CHECK(!ch__arch_trap_is_foreign(v.write));
-	put_word(v.write, 0xd4200001); /* not allocated; no BRK */
+	put_word(v.write, 0xd4200001); /* unallocated, not a BRK */
 	CHECK(!ch__arch_trap_is_foreign(v.write));
 }
 
 /* --- sites --- */
 
-/* Sites of each kind as words; the field is the word, or the literal of 8 bytes, that changes. */
+/* Sites of each kind as words. The field is the offset of the word or 8-byte literal that
+ * changes. */
 static const struct {
 	enum ch__site kind;
 	uint32_t words[2];
@@ -176,8 +177,8 @@ TEST(site_is_valid_only_at_an_aligned_word)
 			at % 8 == 0);
 }
 
-/* Each flip of one bit in what does not change makes another instruction, or is another register
- * or condition of the same site. */
+/* Flipping a bit outside the field gives another instruction, or the same site with another
+ * register or condition. */
 TEST(site_is_refused_when_its_instruction_is_another)
 {
 	_Alignas(16) uint8_t bytes[16];
@@ -205,10 +206,10 @@ TEST(site_is_refused_when_its_instruction_is_another)
 	CHECK(!ch__arch_site_is_valid((enum ch__site)99, bytes, 0));
 }
 
-/* What the architecture does not let change while it runs. */
+/* The architecture forbids any other change of an instruction that another thread may run. */
 TEST(instruction_that_others_run_may_become_b_bl_nop_or_brk_only)
 {
-	static const uint32_t words[] = {b, bl + 5, nop, 0xd4381bc0, /* from here on none: */
+	static const uint32_t words[] = {b, bl + 5, nop, 0xd4381bc0, /* all others are refused: */
 					 ret, bti_c, 0x54000060, 0x34000000, 0x58000040, 0};
 	enum { FIRST_WRONG = 4, WORDS = sizeof words / sizeof *words };
 	for (unsigned i = 0; i < WORDS; i++)
@@ -227,7 +228,7 @@ TEST(instruction_that_others_run_may_become_b_bl_nop_or_brk_only)
 TEST(site_refuses_instructions_that_may_not_change)
 {
 	static const uint32_t wrong[] = {
-		0x54000000, /* b.eq: it would change itself */
+		0x54000000, /* b.eq: the condition itself would change */
 		0x54000060, /* b.eq +12 */
 		0x34000000, /* cbz w0 */
 		0x36000000, /* tbz w0, #0 */
@@ -310,7 +311,7 @@ TEST(site_reaches_exactly_128_mib)
 	CHECK(ch__arch_diverter_reaches(exec, exec - (uintptr_t)reach));
 	CHECK(!ch__arch_diverter_reaches(exec, exec + (uintptr_t)reach));
 	CHECK(!ch__arch_diverter_reaches(exec, exec - (uintptr_t)reach - 4));
-	/* Any place of the largest pool reaches any other, and the runtime before it. */
+	/* Any place of the largest pool reaches any other, and the runtime before the pool. */
 	CHECK(reach - (INT64_C(1) << CH_ARCH_POOL_LOG2_MAX) >= 65536);
 }
 
@@ -352,7 +353,7 @@ TEST(site_write_out_of_reach_panics)
 	expect_signal(write_out_of_reach, (void *)0x1000, SIGABRT);
 }
 
-/* A conditional jump whose B is patched: both arms run. */
+/* The B of a conditional jump is patched; both arms run. */
 TEST(conditional_site_goes_both_ways_and_where_it_is_patched)
 {
 	struct views v = map_views();
@@ -426,7 +427,7 @@ static int answer(void)
 	return 42;
 }
 
-/* At each alignment that a block or the runtime gives it: its literal is one aligned load. */
+/* The veneer's literal is one aligned load at each alignment that a block or the runtime gives. */
 TEST(veneer_reaches_any_address_by_an_aligned_literal)
 {
 	struct views v = map_views();
@@ -457,7 +458,7 @@ TEST(stub_index_is_read_at_the_very_end_of_a_mapping)
 	uint8_t *write = v.write + end - CH_ARCH_STUB_BYTES;
 	uintptr_t exec = (uintptr_t)v.exec + end - CH_ARCH_STUB_BYTES;
 	static const uint32_t indexes[] = {0, 1, 0x123456, 0xffffff};
-	/* The byte behind the stub is unmapped: reading past it would fault. */
+	/* The byte behind the stub is unmapped: a read past the stub would fault. */
 	CHECK_EQ(munmap(v.write + end, page), 0);
 	for (unsigned i = 0; i < 4; i++) {
 		ch__arch_stub_write(write, exec, (uintptr_t)v.exec, indexes[i]);
@@ -466,12 +467,11 @@ TEST(stub_index_is_read_at_the_very_end_of_a_mapping)
 		CHECK(!ch__arch_stub_is_valid(write, exec, (uintptr_t)v.exec, indexes[i] ^ 1));
 		CHECK(!ch__arch_stub_is_valid(write, exec, (uintptr_t)v.exec + 4, indexes[i]));
 		CHECK_EQ(word_at(write), bti_jc);
-		/* The index is the only word that is no instruction: run, it kills. */
+		/* The index is the only word that is no instruction: running it kills. */
 		expect_signal(call_address, (void *)(exec + CH_ARCH_STUB_CALL_BYTES), SIGILL);
 	}
 }
 
-/* A jump in a stub's slot is read back as a site. */
 TEST(jump_in_a_stubs_slot_reads_as_a_site)
 {
 	_Alignas(16) uint8_t slot[CH_ARCH_STUB_BYTES];
@@ -481,8 +481,7 @@ TEST(jump_in_a_stubs_slot_reads_as_a_site)
 	CHECK_EQ(ch__arch_site_target(CH__SITE_JMP, slot, exec), exec - 0x1234);
 }
 
-/* --- storms: one thread patches, this one executes; every execution must reach one of the targets
- * --- */
+/* --- storms: one thread patches, the other must reach one of the targets every time --- */
 
 struct storm {
 	struct views v;
@@ -512,15 +511,15 @@ static void *patch_all_the_time(void *arg)
 	return NULL;
 }
 
-/* An emulator that misses a store goes on with what it translated: it shows no tearing, and both
- * targets only by luck. */
+/* An emulator that misses a store goes on with old translated code: no tearing shows, and both
+ * targets show only by luck. */
 static bool saw_both(const struct storm *s, const uint64_t seen[2])
 {
 	return s->v.write == s->v.exec ? seen[0] + seen[1] > 0 : seen[0] && seen[1];
 }
 
-/* Executes for the time, and longer while the patcher did not get to run or to be seen; returns how
- * often neither target was reached. */
+/* Executes for the given time, and longer while the patcher did not get to run or no patch was
+ * seen. Returns how often neither target was reached. */
 static uint64_t execute_under_patches(struct storm *s, uint64_t time, uint64_t seen[2])
 {
 	enum { PATCHES_LEAST = 100 };
@@ -543,7 +542,7 @@ static uint64_t execute_under_patches(struct storm *s, uint64_t time, uint64_t s
 	return bad;
 }
 
-/* stp x29, x30; the site or diverter; what follows. The targets return 1 and 2. */
+/* Writes: stp x29, x30; the site or diverter; the code behind. The targets return 1 and 2. */
 static void prepare_storm(struct storm *s, enum ch__site kind)
 {
 	uint8_t *write = s->v.write + STORM_AT;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * sites_riscv64.c: traps at every halfword, site rules at every offset, diverters,
- * veneers and stubs as bytes, what a stub leads on to, and storms of patches against a thread that
- * executes them; a request to Valgrind where none runs. It needs no pool. */
+ * sites_riscv64.c: traps at every halfword, site rules at every offset, diverters, veneers and
+ * stubs as bytes, where a stub leads on to, storms of patches against a thread that executes the
+ * code, and a request to Valgrind where Valgrind is absent. No pool is needed. */
 #define _GNU_SOURCE
 #include "arch/arch.h"
 #include "arch/registers.h"
@@ -16,8 +16,8 @@
 
 enum {
 	CODE_BYTES = 1 << 20,
-	/* Storms: the site in the middle, a target on each side, so that all bits of a jal's
-	 * distance change and a torn one leads to a trap within the mapping. */
+	/* Storms: the site lies in the middle, with a target on each side, so that all bits of a
+	 * jal's distance change. A torn distance leads to a trap within the mapping. */
 	STORM_AT = 0x80000,
 	STORM_LOW = STORM_AT - 0x5555c,
 	STORM_HIGH = STORM_AT + 0x2aaa8,
@@ -107,7 +107,7 @@ TEST(traps_kill_a_jump_to_every_halfword)
 static const struct form {
 	enum ch__site kind;
 	uint32_t words[3];
-	unsigned count, field, bytes; /* words; where the word or literal lies that changes */
+	unsigned count, field, bytes; /* words; offset of the word or literal that changes */
 } forms[] = {
 	{CH__SITE_JMP, {JAL_X0}, 1, 0, 4},
 	{CH__SITE_JCC, {BEQZ_A0_OVER_ONE, JAL_X0}, 2, 4, 8},
@@ -144,7 +144,7 @@ TEST(site_is_valid_only_where_what_changes_is_aligned)
 	CHECK_EQ(ch__arch_site_bytes(CH__SITE_LITERAL), 8);
 }
 
-/* One bit of what must be there is another: of each bit, but those that may be any. */
+/* Only instructions of four bytes, which end in the bits 11, may change to one another. */
 TEST(instruction_that_others_run_is_an_aligned_one_of_four_bytes)
 {
 	for (unsigned i = 0; i < 4; i++)
@@ -167,7 +167,8 @@ TEST(site_is_refused_when_a_bit_of_its_instructions_is_another)
 				memcpy(words, forms[f].words, sizeof words);
 				words[w] ^= UINT32_C(1) << bit;
 				bool is_distance = 4 * w == forms[f].field && bit >= 12;
-				/* Any registers of a branch; a condition, but two that are none. */
+				/* A branch has any registers, and any condition but 2 and 3
+				 * (unused). */
 				bool is_branch = forms[f].kind == CH__SITE_JCC && w == 0;
 				uint32_t condition = words[0] >> 12 & 7;
 				bool is_operand = is_branch && bit >= 12 && bit < 25 &&
@@ -283,7 +284,7 @@ TEST(site_write_out_of_reach_panics)
 	expect_signal(write_out_of_reach, (void *)0x1000, SIGABRT);
 }
 
-/* --- what sites do when they run --- */
+/* --- sites that run --- */
 
 static void put_words(struct views v, size_t at, const uint32_t *words, unsigned count)
 {
@@ -319,7 +320,7 @@ TEST(site_leads_where_it_was_written_to)
 	struct views v = map_views();
 	static const size_t targets[] = {0x100, 0x7f00, 0xaaaa8, 0xffff0};
 	for (unsigned t = 0; t < 4; t++)
-		for (unsigned f = 0; f < FORMS - 1; f++) { /* the last one loads another register */
+		for (unsigned f = 0; f < FORMS - 1; f++) { /* the last form's register is not a0 */
 			size_t at = has_literal(forms[f].kind) ? 0x80004 : 0x80000, end;
 			uintptr_t exec = (uintptr_t)v.exec + at,
 				  to = (uintptr_t)v.exec + targets[t];
@@ -386,7 +387,7 @@ TEST(diverter_is_nothing_but_an_aligned_lui_of_x0)
 	}
 }
 
-/* Every register as before: what stands in a diverter's place may hold values in all of them. */
+/* A diverter that falls through keeps every register: any register may hold a value there. */
 TEST(diverter_that_falls_through_changes_no_register)
 {
 	struct views v = map_views();
@@ -426,7 +427,7 @@ TEST(stub_index_is_read_at_the_very_end_of_a_mapping)
 {
 	struct views v = map_views();
 	enum { END = CODE_BYTES - 4096 - 4 };
-	/* The page behind the stub is unmapped: reading far past it would fault. */
+	/* The page behind the stub is unmapped: a read far past the stub would fault. */
 	CHECK_EQ(munmap(v.write + CODE_BYTES - 4096, 4096), 0);
 	uint8_t *write = v.write + END - CH_ARCH_STUB_BYTES;
 	uintptr_t exec = (uintptr_t)v.exec + END - CH_ARCH_STUB_BYTES;
@@ -473,8 +474,7 @@ TEST(stub_leads_on_to_any_address_and_home_again)
 	CHECK_EQ(ch__arch_jump_target(write, exec), home);
 }
 
-/* --- storms: one thread patches, this one executes; every execution must reach one of the targets
- * --- */
+/* --- storms: one thread patches, the other must reach one of the targets every time --- */
 
 struct storm {
 	struct views v;
@@ -509,8 +509,8 @@ static void *patch_all_the_time(void *arg)
 	return NULL;
 }
 
-/* Executes until then, and longer while the patcher does not get to run; counts what reached
- * neither target. */
+/* Executes until the given time, and longer while the patcher does not get to run. Returns how
+ * often neither target was reached. */
 static uint64_t execute_under_patches(struct storm *s, uint64_t until, uint64_t *executed)
 {
 	enum { PATCHES_LEAST = 20 };
@@ -533,7 +533,7 @@ static uint64_t execute_under_patches(struct storm *s, uint64_t until, uint64_t 
 	return bad;
 }
 
-/* NOPs up to the site; the targets return 1 and 2. */
+/* Fills NOPs up to the site. The targets return 1 and 2. */
 static void prepare_storm(struct storm *s, unsigned at)
 {
 	ch__arch_fill_traps(s->v.write, CODE_BYTES);
@@ -551,7 +551,7 @@ static void prepare_site(struct storm *s, const struct form *form, unsigned at)
 	s->site = form->kind;
 	memcpy(words, form->words, sizeof words);
 	if (form->kind == CH__SITE_JCC)
-		words[0] |= 1 << 12; /* bne: a0 is 0, so the jump behind it runs */
+		words[0] |= 1 << 12; /* bne: a0 is 0, so the jump behind runs */
 	put_words(s->v, s->at, words, form->count);
 	if (form->kind == CH__SITE_LEA)
 		put_words(s->v, s->at + form->bytes, (const uint32_t[]){0x00050067}, 1); /* jr a0 */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * sites_x86_64.c: traps, site rules at every offset, diverters, veneers and stubs as
- * bytes, and storms of patches against a thread that executes them; a request to Valgrind where
- * none runs. It needs no pool: code lies in two views that the file maps itself. */
+ * sites_x86_64.c: traps, site rules at every offset, diverters, veneers and stubs as bytes, storms
+ * of patches against a thread that executes the code, and a request to Valgrind where Valgrind is
+ * absent. No pool is needed: the code lies in two views that this file maps. */
 #define _GNU_SOURCE
 #include "arch/arch.h"
 #include "arch/sites.h"
@@ -18,7 +18,7 @@
 enum {
 	CODE_BYTES = 1 << 18,
 	/* Storms: the site's line in the middle, a target on each side, so that all four bytes of a
-	 * displacement change and a torn one leads to a trap within the mapping. */
+	 * displacement change. A torn displacement leads to a trap within the mapping. */
 	STORM_AT = 0x20000,
 	STORM_LOW = STORM_AT - 0x1f80,
 	STORM_HIGH = STORM_AT + 0x2140,
@@ -269,7 +269,7 @@ TEST(veneer_reaches_any_address)
 TEST(stub_index_is_read_at_the_very_end_of_a_mapping)
 {
 	struct views v = map_views();
-	/* The byte behind the stub is unmapped: reading past it would fault. */
+	/* The byte behind the stub is unmapped: a read past the stub would fault. */
 	CHECK_EQ(munmap(v.write + CODE_BYTES - 4096, 4096), 0);
 	uint32_t end = CODE_BYTES - 4096;
 	uint8_t *write = v.write + end - CH_ARCH_STUB_BYTES;
@@ -284,8 +284,7 @@ TEST(stub_index_is_read_at_the_very_end_of_a_mapping)
 	}
 }
 
-/* --- storms: one thread patches, this one executes; every execution must reach one of the targets
- * --- */
+/* --- storms: one thread patches, the other must reach one of the targets every time --- */
 
 struct storm {
 	struct views v;
@@ -312,8 +311,8 @@ static void *patch_all_the_time(void *arg)
 	return NULL;
 }
 
-/* Executes for the share of the storm's time, and longer while the patcher does not get to run;
- * returns how often neither target was reached. */
+/* Executes for a share of the storm's time, and longer while the patcher does not get to run.
+ * Returns how often neither target was reached. */
 static uint64_t execute_under_patches(struct storm *s, uint64_t until, uint64_t *executed)
 {
 	enum { PATCHES_LEAST = 20 };
@@ -336,7 +335,7 @@ static uint64_t execute_under_patches(struct storm *s, uint64_t until, uint64_t 
 	return bad;
 }
 
-/* NOPs up to the site, which lies in the second 64 bytes; the targets return 1 and 2. */
+/* Fills NOPs up to the site, which lies in the second 64 bytes. The targets return 1 and 2. */
 static void prepare_storm(struct storm *s, unsigned at)
 {
 	uint8_t *write = s->v.write + STORM_AT;
@@ -428,8 +427,8 @@ __attribute__((noinline)) static void store_twice(uint32_t *at)
 	*at = STORED_BEHIND;
 }
 
-/* The compiler drops a store that another one overwrites, unless something between them may read
- * it. */
+/* The compiler drops a store that a later store overwrites, unless code in between may read the
+ * stored value. */
 TEST(stores_stay_on_their_side_of_what_publishes_them)
 {
 	enum { LOOKED_AT = 128 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * stub_aarch64.c: what a stub hit keeps and what its callback may change: every register
- * but x16 and x17, flags, vector state; unwinding at each instruction of the stub entry, also where
- * the caller's address is in x30 only, and longjmp out of the callback; the images of registers;
+ * stub_aarch64.c: what a stub hit keeps and what the callback may change: every register but x16
+ * and x17, flags, vector state. Also unwinding at each instruction of the stub entry, even where
+ * only x30 has the caller's address; longjmp out of the callback; the images of registers;
  * signatures of return addresses. */
 #define _GNU_SOURCE
 #include "arch/arch.h"
@@ -27,9 +27,9 @@ enum {
 	SP = 31,
 };
 
-/* probe(target, shift): loads every register from probe_in, moves sp down by shift, jumps to
- * target; what arrives at probe_landed is stored to probe_out. By number; the place of sp holds the
- * flags, x16 and x17 are not the code's at a site. */
+/* probe(target, shift): loads every register from probe_in, moves sp down by shift, and jumps to
+ * target. The code at probe_landed stores all registers to probe_out. The arrays go by register
+ * number; sp's element holds the flags. At a site x16 and x17 do not belong to the code. */
 void probe(uintptr_t target, uintptr_t shift);
 extern char probe_landed[];
 uint64_t probe_in[32], probe_out[32];
@@ -146,7 +146,7 @@ static void map_rig(struct rig *rig,
 	ch__arch_sync(rig->exec, CODE_BYTES);
 }
 
-/* --- what is kept --- */
+/* --- kept state --- */
 
 static void spoil_state(void)
 {
@@ -186,7 +186,7 @@ static void fill_probe(uint64_t flags)
 	probe_in[SP] = flags;
 	for (unsigned i = 0; i < sizeof probe_vector_in; i++)
 		probe_vector_in[i / 16][i % 16] = (uint8_t)(0x80 + i * 7 + i / 256);
-	probe_fp_in[0] = 0x08000015; /* QC and exceptions that were seen */
+	probe_fp_in[0] = 0x08000015; /* QC and some exception flags */
 	probe_fp_in[1] = 0x00c00000; /* rounds toward zero */
 	memset(probe_out, 0, sizeof probe_out);
 	memset(probe_vector_out, 0, sizeof probe_vector_out);
@@ -259,7 +259,7 @@ TEST(stub_hit_left_by_longjmp_is_harmless)
 
 /* --- unwinding through the stub entry into a JIT frame --- */
 
-/* Registers that the JIT code below leaves in place for whoever unwinds to its frame. */
+/* Values that the JIT code below leaves in registers, for the unwinder to find. */
 enum { SITE_LR = 0x5a5a, SITE_X19 = 0x1234, SITE_X28 = 0x7654 };
 
 static struct {
@@ -308,8 +308,8 @@ static __attribute__((noinline)) uintptr_t call_jit(uintptr_t entry)
 	return (uintptr_t)__builtin_return_address(0);
 }
 
-/* Enters a frame, loads known words into x30, x19 and x28, takes the branch; what it goes on in
- * leaves the frame. */
+/* Enters a frame, loads known words into x30, x19 and x28, and takes the branch. The callback goes
+ * on behind the branch, where the code leaves the frame. */
 static const uint32_t code_with_frame[] = {
 	0xd503245f, /* bti c */
 	0xa9bf7bfd, /* stp x29, x30, [sp, #-16]! */
@@ -357,7 +357,7 @@ static uintptr_t write_jit(struct rig *rig, bool is_leaf)
 	return entry;
 }
 
-/* NULL, or what is wrong with the frames seen from below the stub. */
+/* Judges the frames seen from below the stub. Returns NULL, or a text that says what is wrong. */
 static const char *judge_frames(uintptr_t at_jit, uintptr_t caller)
 {
 	unsigned i = 0;
@@ -389,8 +389,7 @@ TEST(unwinder_passes_from_the_callback_into_the_jit_frame)
 	}
 }
 
-/* --- the same at each instruction of the stub entry: a trap stands at each in turn, and the
- * handler unwinds --- */
+/* --- unwinding at each instruction of the stub entry: the handler of a trap there unwinds --- */
 
 void ch__arch_stub_entry(void);
 
@@ -411,7 +410,7 @@ static void step(int signal, siginfo_t *info, void *ucontext)
 		_exit(3);
 	frames.jit_lr = 0;
 	backtrace();
-	/* With the last instruction the frame is gone, and it goes where the callback said. */
+	/* At the last instruction the frame is gone, and the pc goes where the callback said. */
 	const char *wrong = judge_frames(i + 1 == stepped.count ? leave_to : stepped.at_jit, 0);
 	if (wrong && !stepped.wrong) {
 		stepped.wrong = wrong;
@@ -422,7 +421,7 @@ static void step(int signal, siginfo_t *info, void *ucontext)
 	ch__arch_sync((uint8_t *)pc, 4);
 }
 
-/* Instructions from the symbol to its `br x17`. */
+/* Counts the instructions from the symbol to the first `br x17`. */
 static unsigned count_instructions(const uint32_t *code)
 {
 	const uint32_t br_x17 = 0xd61f0220;
@@ -449,7 +448,7 @@ static void step_through(bool is_leaf)
 	stepped.count = count_instructions(code);
 	stepped.at_jit = rig.stub + CH_ARCH_STUB_CALL_BYTES;
 	memcpy(stepped.kept, code, 4 * stepped.count);
-	backtrace(); /* the unwinder sorts tables when it first looks: not in the handler */
+	backtrace(); /* the unwinder's first look sorts tables: not in the handler */
 	make_writable();
 	for (unsigned i = 0; i < stepped.count; i++)
 		code[i] = brk_1;
@@ -476,7 +475,7 @@ TEST(unwinder_passes_a_leaf_at_every_instruction_of_the_stub_entry)
 
 /* --- images --- */
 
-enum { KNOWN_X30 = 11 }; /* the word that is the caller's address */
+enum { KNOWN_X30 = 11 }; /* index of the word with the caller's address */
 __asm__("	.text\n"
 	"	.globl call_with_known, known_next\n"
 	"	.hidden call_with_known, known_next\n"
@@ -537,8 +536,7 @@ static void keep_passed(const struct ch__arch_saved *saved)
 	passed = *saved;
 }
 
-/* A function whose whole body is the call: its caller's address is in x30 only, which is in the
- * image. */
+/* The whole body is the jump, so only x30 has the caller's address; x30 is in the image. */
 void pass_on(void (*fn)(const struct ch__arch_saved *));
 __asm__("	.text\n	.globl pass_on\n	.hidden pass_on\n	.p2align 2\n"
 	"pass_on: hint #34\n	b ch__arch_with_registers\n");
@@ -625,8 +623,8 @@ static int signer(int n)
 	return n + 1;
 }
 
-/* Where the processor signs, most signed addresses differ from plain ones; everywhere, stripping
- * one gives the plain one, and leaves a plain one alone. */
+/* Where the processor signs, most signed addresses differ from the plain address. Stripping gives
+ * the plain address on every processor, and leaves a plain address alone. */
 TEST(signature_is_stripped_from_a_return_address)
 {
 	uintptr_t address = (uintptr_t)signer;

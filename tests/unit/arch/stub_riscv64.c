@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * stub_riscv64.c: what a stub hit keeps and what its callback may change: every register,
- * floating-point state, any alignment of sp; unwinding at each instruction of the stub entry, and
- * longjmp out of the callback; the image of callee-saved registers. */
+ * stub_riscv64.c: what a stub hit keeps and what the callback may change: every register,
+ * floating-point state, any alignment of sp. Also unwinding at each instruction of the stub entry,
+ * longjmp out of the callback, and the image of callee-saved registers. */
 #define _GNU_SOURCE
 #include "arch/arch.h"
 #include "arch/sites.h"
@@ -29,15 +29,15 @@ enum {
 	T3 = 28,
 };
 
-/* probe(target, shift): loads every register from probe_in, moves sp down by shift, jumps to
- * target; what arrives at probe_landed is stored to probe_out. By number; x0, sp, gp, tp, t1 and t3
- * are not the code's at a site. */
+/* probe(target, shift): loads every register from probe_in, moves sp down by shift, and jumps to
+ * target. The code at probe_landed stores all registers to probe_out. The arrays go by register
+ * number. At a site x0, sp, gp, tp, t1 and t3 do not belong to the code. */
 void probe(uintptr_t target, uintptr_t shift);
 extern char probe_landed[];
 uint64_t probe_in[32], probe_out[32], probe_float_in[33], probe_float_out[33];
 uint64_t probe_sp_in, probe_sp_out, probe_sp_saved;
 
-/* A site's registers: those that a function keeps, the others, the floating-point ones. */
+/* The registers at a site: callee-saved registers, the others, floating-point registers. */
 __asm__("	.text\n"
 	"	.option push\n"
 	"	.option norelax\n"
@@ -122,7 +122,7 @@ static void map_rig(struct rig *rig,
 	ch__arch_sync(rig->exec, CODE_BYTES);
 }
 
-/* Not the code's at a site, or not the callback's to change. */
+/* Says whether the code owns the register at a site and the callback may change the register. */
 static bool is_free(unsigned i)
 {
 	return i != 0 && i != SP && i != GP && i != TP && i != T1 && i != T3;
@@ -198,7 +198,7 @@ static void probe_all(struct rig *rig)
 	CHECK_EQ(rig->hits, 65 * 2);
 }
 
-/* The thread lives on, so gp and tp are as they were although the callback changed their image. */
+/* The thread lives on, so gp and tp stay, although the callback changed the image of both. */
 TEST(stub_hit_keeps_or_changes_every_register)
 {
 	static struct rig rig;
@@ -233,8 +233,7 @@ TEST(stub_hit_left_by_longjmp_is_harmless)
 	probe_all(&rig);
 }
 
-/* --- unwinding through the stub entry into a JIT frame, by the CFI that arch.h hands to unwind/
- * --- */
+/* --- unwinding through the stub entry into a JIT frame, by the CFI of arch.h --- */
 
 static uint8_t eh_frame[256];
 
@@ -271,7 +270,7 @@ static void register_jit_range(uintptr_t start, uint64_t bytes)
 	__register_frame(eh_frame);
 }
 
-/* Registers that the JIT code below leaves in place for whoever unwinds to its frame. */
+/* Values that the JIT code below leaves in registers, for the unwinder to find. */
 enum { SITE_RA = 0x5a5a5a5a, SITE_S1 = 0x1234567, SITE_S11 = 0x7654321 };
 
 static struct {
@@ -320,8 +319,8 @@ static __attribute__((noinline)) uintptr_t call_jit(uintptr_t entry)
 	return (uintptr_t)__builtin_return_address(0);
 }
 
-/* Enters a frame, loads known words into ra, s1 and s11, takes the branch; what it goes on in
- * leaves the frame. The entry. */
+/* Enters a frame, loads known words into ra, s1 and s11, and takes the branch. The callback goes on
+ * behind the branch, where the code leaves the frame. Returns the entry. */
 static uintptr_t write_jit(struct rig *rig)
 {
 	static const uint32_t code[] = {
@@ -358,7 +357,7 @@ static uintptr_t write_jit(struct rig *rig)
 	return entry;
 }
 
-/* NULL, or what is wrong with the frames seen from below the stub. */
+/* Judges the frames seen from below the stub. Returns NULL, or a text that says what is wrong. */
 static const char *judge_frames(uintptr_t at_jit, uintptr_t caller, uintptr_t cfa)
 {
 	unsigned i = 0;
@@ -388,8 +387,7 @@ TEST(unwinder_passes_from_the_callback_into_the_jit_frame)
 		FAIL("%s", wrong);
 }
 
-/* --- the same at each instruction of the stub entry: a trap stands at each in turn, and the
- * handler unwinds --- */
+/* --- unwinding at each instruction of the stub entry: the handler of a trap there unwinds --- */
 
 void ch__arch_stub_entry(void);
 
@@ -417,7 +415,7 @@ static void step(int signal, siginfo_t *info, void *ucontext)
 	frames.count = 0;
 	frames.jit_ra = 0;
 	_Unwind_Backtrace(note_frame, NULL);
-	/* With the last instruction the frame is gone, and it goes where the callback said. */
+	/* At the last instruction the frame is gone, and the pc goes where the callback said. */
 	bool is_leaving = pc >= stepped.last;
 	const char *wrong = judge_frames(is_leaving ? leave_to : stepped.at_jit, 0, 0);
 	if (wrong && !stepped.wrong) {
@@ -429,7 +427,7 @@ static void step(int signal, siginfo_t *info, void *ucontext)
 	ch__arch_sync((uint8_t *)pc, 4);
 }
 
-/* Instructions from the symbol to its last `jr t1`. */
+/* Counts the instructions from the symbol to the first `jr t1`. */
 static unsigned count_instructions(const uint32_t *code)
 {
 	enum { JR_T1 = 0x00030067 };
@@ -449,10 +447,10 @@ TEST(unwinder_passes_at_every_instruction_of_the_stub_entry)
 	stepped.low = (uintptr_t)code;
 	stepped.count = count_instructions(code);
 	stepped.at_jit = rig.stub + CH_ARCH_STUB_CALL_BYTES;
-	/* From here on the return address is where it goes: ld t1, and five more. */
+	/* From here on, six instructions, the return address is the leaving jump's target. */
 	stepped.last = stepped.low + 4 * (stepped.count - LEAVING + 1);
 	memcpy(stepped.kept, code, 4 * stepped.count);
-	backtrace(); /* the unwinder sorts tables when it first looks: not in the handler */
+	backtrace(); /* the unwinder's first look sorts tables: not in the handler */
 	make_writable();
 	for (unsigned i = 0; i < stepped.count; i++)
 		code[i] = EBREAK;
@@ -469,7 +467,7 @@ TEST(unwinder_passes_at_every_instruction_of_the_stub_entry)
 
 /* --- images --- */
 
-enum { KNOWN_RA = 12 }; /* the word that is the caller's address */
+enum { KNOWN_RA = 12 }; /* index of the word with the caller's address */
 __asm__("	.text\n"
 	"	.globl call_with_known, known_next\n"
 	"	.hidden call_with_known, known_next\n"
@@ -538,8 +536,7 @@ static void keep_passed(const struct ch__arch_saved *saved)
 	passed = *saved;
 }
 
-/* A function whose whole body is the call: its caller's link register is in the image, the only
- * place that names the caller. */
+/* The whole body is the jump, so only the link register in the image names the caller. */
 __attribute__((naked, noinline)) static void pass_on(void)
 {
 	__asm__("la a0, keep_passed_address; ld a0, 0(a0); tail ch__arch_with_registers");
@@ -600,7 +597,7 @@ TEST(signal_context_gives_every_register_and_the_trapping_address)
 			 : "=&r"(here), "=&r"(sp), "=&r"(fp)::"t6", "t2", "ra", "memory");
 	CHECK_EQ(trapped_at, here);
 	CHECK_EQ(trapped_pc, here);
-	CHECK_EQ(trapped_words[0], here); /* the pc has the place of x0 */
+	CHECK_EQ(trapped_words[0], here); /* the pc takes the element of x0 */
 	CHECK_EQ(trapped_words[SP], sp);
 	CHECK_EQ(trapped_words[RA], 0xcccc);
 	CHECK_EQ(trapped_words[7], 0x77);

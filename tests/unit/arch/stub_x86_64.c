@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * stub_x86_64.c: what a stub hit keeps and what its callback may change: every register,
- * flags, vector state, any alignment of sp; unwinding and longjmp out of the callback; the image of
- * callee-saved registers; what a signal's context says of its code. */
+ * stub_x86_64.c: what a stub hit keeps and what the callback may change: every register, flags,
+ * vector state, any alignment of sp. Also unwinding and longjmp out of the callback, the image of
+ * callee-saved registers, and what a signal's context says about its code. */
 #define _GNU_SOURCE
 #include "arch/arch.h"
 #include "arch/sites.h"
@@ -20,9 +20,9 @@
 
 enum { CODE_BYTES = 1 << 16, TRAMPOLINE_AT = 256, STUB_INDEX = 0xabcdef };
 
-/* probe(target, shift): loads every register from probe_in, moves sp down by shift, jumps to
- * target; what arrives at probe_landed is stored to probe_out. Order: encoding order, rsp's place
- * holds the flags. */
+/* probe(target, shift): loads every register from probe_in, moves sp down by shift, and jumps to
+ * target. The code at probe_landed stores all registers to probe_out. The arrays are in encoding
+ * order; the element of rsp holds the flags. */
 void probe(uintptr_t target, uintptr_t shift);
 extern char probe_landed[];
 uint64_t probe_in[16], probe_out[16];
@@ -173,7 +173,7 @@ TEST(stub_hit_keeps_or_changes_every_register)
 	probe_all(&rig);
 }
 
-/* Few processors have them: the bit alone is asked. */
+/* Few processors have protection keys, so the test asks for the bit alone. */
 TEST(stub_hit_keeps_all_state_but_protection_keys)
 {
 	enum { PROTECTION_KEYS = 1 << 9 };
@@ -190,7 +190,7 @@ TEST(stub_hit_keeps_state_without_xsave)
 	probe_all(&rig);
 }
 
-/* As string functions of the C library do. */
+/* Some string functions of the C library clear the upper halves likewise. */
 static void hit_and_clear_halves(struct ch__arch_stub_context *context, struct ch__arch_regs *regs,
 				 uintptr_t return_address)
 {
@@ -243,8 +243,7 @@ TEST(stub_hit_left_by_longjmp_is_harmless)
 	probe_all(&rig);
 }
 
-/* --- unwinding through the stub entry into a JIT frame, by the CFI that arch.h hands to unwind/
- * --- */
+/* --- unwinding through the stub entry into a JIT frame, by the CFI of arch.h --- */
 
 static uint8_t eh_frame[256];
 static uintptr_t frames[64];
@@ -336,7 +335,7 @@ TEST(unwinder_passes_from_the_callback_into_the_jit_frame)
 	CHECK_EQ(frames[i + 2], caller);
 }
 
-/* As the ABI numbers registers: cfa = rbp + 16, return address at cfa - 8, rbp at cfa - 16. */
+/* By the ABI's register numbers: cfa = rbp + 16, return address at cfa - 8, rbp at cfa - 16. */
 TEST(frame_with_rbp_is_told_in_the_numbers_of_the_abi)
 {
 	static const uint8_t program[] = {0x0c, 6, 16, 0x90, 1, 0x86, 2};
@@ -447,7 +446,7 @@ TEST(return_of_either_kind_has_its_caller_on_top_of_the_stack)
 
 /* --- state of the thread --- */
 
-/* Protection keys are the thread's: a callback may change them for good. */
+/* Protection keys belong to the thread: a callback may change the keys for good. */
 TEST(stub_keeps_no_protection_keys)
 {
 	enum { PKRU = 9 };
@@ -456,8 +455,8 @@ TEST(stub_keeps_no_protection_keys)
 	CHECK(!(context.extended_mask >> PKRU & 1));
 }
 
-/* All that the system enables but keys, in an image that has room for it: the processor writes
- * every component that it is asked for, and a page that cannot be written lies behind. */
+/* The stub keeps all state that the system enables, save protection keys. The image must have room:
+ * the processor writes every requested component, and the page behind cannot be written. */
 TEST(stub_keeps_each_state_that_the_system_enables)
 {
 	enum { PKRU = 9, MOST_BYTES = 1 << 16 };

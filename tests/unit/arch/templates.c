@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * templates.c: the templates of trampolines: a copy with its literals filled passes every
- * argument register, the results and the payload, keeps the stack aligned, and begins where an
- * indirect jump may land. What unwinders say of them is tests/unit/unwind/templates.c's. */
+ * templates.c: the templates of trampolines. A copy with filled literals passes every argument
+ * register, the results and the payload, keeps the stack aligned, and begins where an indirect jump
+ * may land. tests/unit/unwind/templates.c tests the unwind rules of templates. */
 #define _GNU_SOURCE
 #include "arch/arch.h"
 #include "arch/registers.h"
@@ -12,11 +12,11 @@
 enum { COPY_BYTES = 4096, COPY_AT = 8 };
 
 struct copy {
-	uint8_t *exec, *write; /* of the template's first byte */
+	uint8_t *exec, *write; /* where the template's first byte goes */
 	size_t at;
 };
 
-/* A copy as in a block: at a multiple of 8. */
+/* Makes a copy as in a block: `at` is a multiple of 8. */
 static struct copy copy_of(enum ch__template kind, size_t at, uint64_t payload)
 {
 	struct ch__arch_template t = ch__arch_templates[kind];
@@ -63,7 +63,7 @@ TEST(template_lies_as_the_contract_says)
 			CHECK_EQ((uintptr_t)(t.begin + literals[i]) % 8, 0);
 			CHECK(literals[i] + 8 <= t.bytes);
 			memcpy(&literal, t.begin + literals[i], 8);
-			CHECK_EQ(literal, 0); /* nothing for a loader to write into the code */
+			CHECK_EQ(literal, 0); /* the loader has nothing to write into the code */
 		}
 	}
 	struct ch__arch_template longest = ch__arch_templates[CH__TEMPLATE_FRAMED];
@@ -78,7 +78,7 @@ __attribute__((noinline)) static void do_nothing(void)
 }
 static void walk(void)
 {
-	do_nothing(); /* who calls nobody need not keep its return address in a record (riscv64) */
+	do_nothing(); /* a leaf function need not store its return address (riscv64) */
 	uintptr_t fp = (uintptr_t)__builtin_frame_address(0);
 	ch__arch_frame_step(fp, &fp, &walked[0]);
 	ch__arch_frame_step(fp, &fp, &walked[1]);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * check.c: ch_heap_check sees each invariant of blocks, branches, owners and slots
- * broken, says which block or owner and what is wrong, and sees nothing once it is whole again. */
+ * check.c: ch_heap_check sees each broken invariant of blocks, branches, owners and slots, names
+ * the block or owner and the fault, and sees nothing once the heap is whole again. */
 #include "codeheap/graph/block.h"
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/branch.h"
@@ -8,8 +8,8 @@
 #include "tests/support/heap_rig.h"
 #include "tests/support/poke.h"
 
-/* One of everything; indices of records. The walk meets source before target, which its branch is
- * linked to, and early before late_source, whose branch is linked to early. */
+/* Record indices, one of each kind. The walk meets source before target; a branch of source is
+ * linked to target. The walk meets early before late_source, whose branch is linked to early. */
 static struct rig rig;
 static struct ch_heap *heap;
 static uint32_t source, target, late_source, early, patched, closed, own, slot;
@@ -100,12 +100,12 @@ static void start(void)
 	late_link = ch__branch_resolve(heap, of_late[0]);
 	owner = ch__owner_resolve(heap, o), bare_owner = ch__owner_resolve(heap, none);
 	other_owner = ch__owner_resolve(heap, other);
-	/* A thread's records fall: the walk meets the younger of two first. */
+	/* A thread's record indices fall: the walk meets the younger of two records first. */
 	CHECK(source < target && early < late_source);
 	rig_check(&rig);
 }
 
-/* --- the ways to break it --- */
+/* --- ways to break the heap --- */
 
 static void index_word(void)
 {
@@ -232,7 +232,7 @@ static void stolen_block(void)
 
 static const struct way {
 	void (*breaks)(void);
-	uint32_t *which; /* the number that the report has */
+	uint32_t *which; /* the number in the report */
 	const char *says;
 } ways[] = {
 	{index_word, &target, "the index word of its hot part says"},
@@ -356,7 +356,7 @@ TEST(heap_check_fills_the_room_that_it_is_given)
 	rig_end(&rig);
 }
 
-/* The unwinder's slots are told by calls, not by fields. */
+/* The unwinder hears of slots by calls, not by fields. */
 TEST(heap_check_sees_slots_that_the_unwinder_and_the_pool_know_otherwise)
 {
 	start();

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * counters.c: counters and generations that begin again, each started near its end:
- * nothing stale is believed then, and the heap serves on (docs/design.md, section 5). */
+ * counters.c: counters and generations that begin again, each started near the end: no stale handle
+ * is believed then, and the heap serves on (docs/design.md, section 5). */
 #include "invalidate/invalidate.h"
 #include "codeheap/graph/block.h"
 #include "codeheap/graph/block_parts.h"
@@ -11,7 +11,7 @@
 #include "tests/support/heap_rig.h"
 #include "tests/support/perfmap_reader.h"
 
-/* The record of a block that nobody has. */
+/* Sets the generation of a block record that nobody has. */
 static void set_generation(const struct rig *rig, uint32_t index, uint32_t generation)
 {
 	atomic_store(&ch__block_at(rig->heap, index)->generation, generation);
@@ -25,7 +25,7 @@ static enum ch_status open_block(struct ch_owner owner, uint16_t branch_room, st
 
 /* --- records --- */
 
-/* Opens and gives up so many blocks. */
+/* Opens and aborts `times` blocks. */
 static void open_and_abort(struct ch_owner owner, int times)
 {
 	for (int i = 0; i < times; i++) {
@@ -55,7 +55,7 @@ TEST(records_of_blocks_that_wore_out_serve_when_there_are_no_others)
 		first = first ? first : rig_record(e.code.block);
 		CHECK_EQ(ch_block_abort(&e.code), CH_OK);
 	}
-	/* All have worn out: the one that rests longest is next. */
+	/* All records are worn: the record that rested longest is next. */
 	struct emitter e;
 	CHECK_EQ(open_block(owner, 0, &e), CH_OK);
 	CHECK_EQ(rig_record(e.code.block), first);
@@ -141,7 +141,7 @@ TEST(records_of_assumptions_that_wore_out_serve_when_there_are_no_others)
 	rig_end(&rig);
 }
 
-/* Once in the last life of its record, and then never while the table has others. */
+/* The record had its last life, and rests while the table has other records. */
 TEST(record_of_an_owner_that_wore_out_rests_while_there_are_others)
 {
 	struct rig rig = rig_start(1 << 20);
@@ -186,7 +186,7 @@ static uint32_t run_of(const struct rig *rig, const struct emitter *e)
 	return ch__block_at(rig->heap, rig_record(e->code.block))->first_branch;
 }
 
-/* As after so many uses; of an OPEN block without attached branches. */
+/* Wears branches as many uses do. The branches are of an OPEN block without attached branches. */
 static void wear(const struct rig *rig, uint32_t first, uint32_t count)
 {
 	for (uint32_t i = first; i < first + count; i++) {
@@ -265,7 +265,7 @@ TEST(next_heap_gives_no_handle_of_a_branch_whose_run_began_again)
 	rig_end(&rig);
 	rig = rig_start(1 << 20);
 	CHECK_EQ(rig.heap->id, id);
-	/* A run has 2^16 generations from the heap's first one on. */
+	/* A run has 2^16 generations, from the heap's first generation on. */
 	uint32_t first = rig.heap->first_generation;
 	CHECK(ch__handle_generation(last.bits) - first > UINT16_MAX);
 	rig_end(&rig);
@@ -295,7 +295,7 @@ TEST(kept_places_come_back_after_any_number_of_core_syncs)
 	struct rig rig = rig_create(&config, NULL, NULL);
 	if (!rig.heap->has_core_sync)
 		skip("places wait for a cycle without core syncs");
-	/* The pool is full of them, and nothing else dies in all these cycles. */
+	/* Dead blocks fill the pool, and nothing else dies in all rounds. */
 	for (int i = 0; i < 3; i++) {
 		struct ch_owner owner = rig_owner(&rig, "gone");
 		int blocks = 0;
@@ -353,7 +353,7 @@ TEST(code_lives_through_any_number_of_cycles_that_are_given_up)
 	emit_ret(&own_root);
 	CHECK_EQ(emit_commit(&own_root), CH_OK);
 	for (int round = 0; round < 6; round++) {
-		/* As many as may be before marks are made young. */
+		/* As many epochs as may pass before marks are made young. */
 		rig.heap->epoch += CH__MARKS_LAST - 2;
 		for (int i = 0; i < 4; i++)
 			run_cycle(&rig, owner, false);
@@ -378,7 +378,7 @@ TEST(what_is_dead_stays_so_through_any_number_of_cycles_without_a_sweep)
 		rig.heap->epoch += CH__MARKS_LAST - 2;
 		rig.heap->completed += CH__MARKS_LAST - 2;
 		for (int i = 0; i < 4; i++) {
-			/* The owner that lives has been marked in each. */
+			/* The live owner has been marked in each cycle. */
 			ch__owner_at(rig.heap, ch__handle_index(owner.bits))->mark =
 				rig.heap->completed;
 			run_cycle(&rig, owner, true);
@@ -421,13 +421,13 @@ TEST(tombstone_of_the_death_2_to_the_32_is_not_read_while_it_is_written)
 	rig_end(&rig);
 }
 
-/* The last one that was written. */
+/* Returns the tombstone that was written last. */
 static const struct ch__tombstone *last_stone(const struct rig *rig)
 {
 	return ch__table_at(&rig->heap->tombstones, (uint32_t)rig->heap->tombstones_written);
 }
 
-/* Of code without a cold part, with one, and of a trampoline. */
+/* Code without a cold part, code with a cold part, and a trampoline. */
 TEST(tombstone_says_where_the_parts_were)
 {
 	struct rig rig = rig_start(1 << 20);
@@ -458,7 +458,7 @@ TEST(tombstone_says_where_the_parts_were)
 	rig_end(&rig);
 }
 
-/* What a child of fork counts anew is what was counted. */
+/* A child of fork counts the gauges anew, and gets the same numbers. */
 TEST(gauges_that_are_counted_anew_are_those_that_were)
 {
 	struct rig rig = rig_start(1 << 20);
@@ -484,7 +484,7 @@ TEST(gauges_that_are_counted_anew_are_those_that_were)
 	rig_end(&rig);
 }
 
-/* Of a heap without code all is free, in one row; a span in the middle leaves the larger side. */
+/* A heap without code is free in a single row; a span in the middle leaves the larger side. */
 TEST(free_room_is_counted_in_rows)
 {
 	enum { PAGES = 16 };
@@ -498,7 +498,7 @@ TEST(free_room_is_counted_in_rows)
 		spans[i] = ch__pool_take_span(rig.heap->pool, 1, 0);
 	CHECK_EQ(rig_stats(&rig).free_bytes_now, 0);
 	CHECK_EQ(rig_stats(&rig).largest_free_bytes_now, 0);
-	/* All but pages 5 and 6: rows of 5 and of 9. */
+	/* All pages but 5 and 6 are free: rows of 5 and of 9 pages. */
 	for (int i = 0; i < PAGES; i++)
 		if (spans[i] != 5 && spans[i] != 6)
 			ch__pool_release_span(rig.heap->pool, spans[i]);
@@ -511,7 +511,7 @@ TEST(free_room_is_counted_in_rows)
 	rig_end(&rig);
 }
 
-/* Its tables grow by segments, which no allocator counts. */
+/* The heap's tables grow by segments, which no allocator counts. */
 TEST(metadata_of_a_heap_has_the_segments_of_its_tables)
 {
 	enum { SEGMENTS = 5 };

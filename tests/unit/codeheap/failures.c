@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * failures.c: each function of the public headers, once or more, while each call of the
- * OS and of side memory that it makes fails in turn (failures.h). A function without a row fails
- * failures_have_a_row_for_each_function. What a row prepares is not made to fail.
+ * failures.c: each function of the public headers, while each call of the OS and of side memory
+ * inside fails in turn (failures.h). A function without a row fails
+ * failures_have_a_row_for_each_function. The calls of a row's preparation do not fail.
  * length: the test that no function is left out needs all rows in one program. */
 #include "tests/support/failures.h"
 #include "codeheap/base/heap.h"
@@ -34,7 +34,7 @@ enum {
 	ROWS_MOST = 150,
 	MANY = 70,
 	SPAN_BYTES = 1500000,
-	MOST_BYTES = 2200000, /* no two of them fit the scene's pool */
+	MOST_BYTES = 2200000, /* the scene's pool has no room for two */
 };
 
 static enum ch_status plain_owner(struct ch_vm *vm, const char *name, const void *fallback,
@@ -72,12 +72,12 @@ static const struct failures_setting settings[] = {
 };
 enum { SETTINGS = sizeof settings / sizeof *settings };
 
-/* Filled by constructors of this file only. */
+/* Only constructors of this file fill the rows. */
 static const struct failures_row *rows[ROWS_MOST];
 static unsigned row_count;
 
 #ifndef FAILS_ROWS_ONLY
-/* Emulators and checkers refuse what makes `dual`: the settings that are about something else have
+/* Emulators and checkers refuse the system calls of `dual`: settings about something else use
  * `memfd` there. */
 static bool has_dual(void)
 {
@@ -101,7 +101,7 @@ static void walk_settings(const struct failures_row *row)
 		if (!has_dual() && s->backend == CH_BACKEND_DUAL)
 			s->backend = CH_BACKEND_MEMFD;
 		if (s->backend == CH_BACKEND_PROCMEM && !CH_ARCH_LEAD_BYTES)
-			continue; /* refused there */
+			continue; /* refused on this architecture */
 		if ((row->flags & ROW_ON_HOST) ? !is_host
 					       : is_host && !(row->flags & ROW_ALL_SETTINGS))
 			continue;
@@ -109,7 +109,7 @@ static void walk_settings(const struct failures_row *row)
 			continue;
 		failures_walk(row, s);
 	}
-	/* A child of fork has files of its own. Nothing else was left there. */
+	/* A child of fork has its own files. Nothing else was left in the folder. */
 	struct dirent *entry;
 	DIR *files = opendir(folder);
 	CHECK(files);
@@ -123,7 +123,7 @@ static void walk_settings(const struct failures_row *row)
 }
 #endif
 
-/* tests/adversary/profile_steps_<arch>.c does something else with the rows. */
+/* tests/adversary/profile_steps_<arch>.c uses the rows in another way. */
 #ifndef FAILS_CASE
 #define FAILS_CASE(case_)                    \
 	TEST(case_)                          \
@@ -306,7 +306,7 @@ static enum ch_status call_poll_word(struct scene *s)
 FAILS(failures_thread_poll_word, "ch_thread_poll_word", NULL, call_poll_word,
       ROW_MAKES_NO_CALL | ROW_ALL_SETTINGS)
 
-/* Dead and not swept: `spare`, and whole chunks that the pool gives back. */
+/* Dead, unswept code: the blocks of `spare`, and whole chunks that the pool gives back. */
 static void prepare_garbage(struct scene *s)
 {
 	s->made = scene_owner(s, "large", &s->made_anchor);
@@ -314,7 +314,7 @@ static void prepare_garbage(struct scene *s)
 	CHECK_EQ(ch_owner_release(s->made, CH_RELEASE_COLLECT), CH_OK);
 	CHECK_EQ(ch_owner_release(s->spare, CH_RELEASE_COLLECT), CH_OK);
 	s->made_anchor = s->anchors[1] = NULL;
-	for (int cycle = 0; cycle < 2; cycle++) /* newborn blocks live through two */
+	for (int cycle = 0; cycle < 2; cycle++) /* newborn blocks live through two cycles */
 		CHECK_EQ(scene_collect(s), CH_OK);
 }
 static void prepare_marked(struct scene *s)
@@ -467,7 +467,7 @@ static enum ch_status call_open_data(struct scene *s)
 {
 	struct ch_open open = {.hot_bytes = SPAN_BYTES, .kind = CH_KIND_DATA};
 	enum ch_status status = open_as(s, open);
-	if (status == CH_OK) /* the scene would run it */
+	if (status == CH_OK) /* else the scene would run the data */
 		CHECK_EQ(ch_block_abort(&s->code), CH_OK);
 	s->code.block.bits = 0;
 	return status;
@@ -480,12 +480,12 @@ static void prepare_full(struct scene *s)
 {
 	s->made = scene_owner(s, "large", &s->made_anchor);
 	commit_one(s->made, MOST_BYTES);
-	CHECK_EQ(scene_collect(s), CH_OK); /* newborn no more after these */
+	CHECK_EQ(scene_collect(s), CH_OK); /* after both cycles the block is not newborn */
 	CHECK_EQ(scene_collect(s), CH_OK);
 	CHECK_EQ(ch_owner_release(s->made, CH_RELEASE_COLLECT), CH_OK);
 	s->made_anchor = NULL;
 }
-/* Pages and chunks come on the way. All of them or none. */
+/* The loop takes pages and chunks on the way. Opens all blocks or none. */
 static enum ch_status call_open_many(struct scene *s)
 {
 	static struct ch_code codes[MANY];
@@ -554,7 +554,7 @@ static enum ch_status call_free_now(struct scene *s)
 	(void)s;
 	return ch_code_free(NULL, (const void *)(uintptr_t)added, CH_RELEASE_NOT_RUNNING);
 }
-/* On procmem more than one byte takes another page there. */
+/* On procmem a write of more than one byte exchanges the page. */
 static enum ch_status call_write(struct scene *s)
 {
 	static const uint8_t bytes[8] = {1, 2, 3, 4, 5, 6, 7, 8};
@@ -585,7 +585,7 @@ static void prepare_inner(struct scene *s)
 {
 	s->open.code.entry_offset = 5;
 }
-/* A block with all that a commit has to see to, under a name of its own. */
+/* A named block with everything that a commit has to see to. */
 static void prepare_full_block(struct scene *s)
 {
 	struct emitter *e = &s->open;
@@ -673,7 +673,7 @@ static enum ch_status call_block_info(struct scene *s)
 FAILS(failures_block_info, "ch_block_info", NULL, call_block_info,
       ROW_MAKES_NO_CALL | ROW_ALL_SETTINGS)
 
-/* --- what is attached --- */
+/* --- attaching --- */
 
 static enum ch_status call_branch_attach(struct scene *s)
 {
@@ -950,7 +950,7 @@ static enum ch_status call_sinks_off(struct scene *s)
 {
 	return ch_sink_set(s->heap, CH_SINK_NONE);
 }
-/* A sink that failed stays off, and each flush says so, until it is switched on again. */
+/* A failed sink stays off, and each flush says so, until the sink is switched on again. */
 static void turn_sinks_on(struct scene *s)
 {
 	CHECK_EQ(ch_sink_set(s->heap, s->setting->sinks), CH_OK);
@@ -974,7 +974,7 @@ FAILS_REPAIRED(failures_sink_flush, "ch_sink_flush", NULL, call_flush, ROW_ALL_S
 FAILS(failures_sink_status, "ch_sink_status", NULL, call_sink_status,
       ROW_MAKES_NO_CALL | ROW_ALL_SETTINGS)
 
-/* --- fork: no failure of ours may be the process's --- */
+/* --- fork: a failure in the library must not fail the process --- */
 
 static enum ch_status call_fork(struct scene *s)
 {
@@ -989,7 +989,7 @@ static enum ch_status call_fork(struct scene *s)
 	}
 	int how;
 	CHECK_EQ(waitpid(child, &how, 0), child);
-	/* It has a copy of the code, or none: then it faults. */
+	/* The child has a copy of the code, or no code, and then faults. */
 	if (WIFSIGNALED(how) ? WTERMSIG(how) != SIGSEGV || !s->is_failing : WEXITSTATUS(how) != 0)
 		FAIL("the child ends with 0x%x", how);
 	return CH_OK;
@@ -1007,7 +1007,7 @@ static void prepare_data(struct scene *s)
 FAILS(failures_fork, NULL, NULL, call_fork, ROW_ALL_SETTINGS)
 FAILS(failures_fork_with_data, NULL, prepare_data, call_fork, ROW_ALL_SETTINGS)
 
-/* --- the Boehm driver's own --- */
+/* --- the Boehm driver --- */
 
 #if CH_TEST_BDW
 static void *give_back(void *arg)
@@ -1029,7 +1029,7 @@ FAILS(failures_bdw_do_blocking, "ch_bdw_do_blocking", NULL, call_blocking,
 
 /* --- profile --- */
 
-/* A rate at which nothing comes: the worker's calls would be counted, too. */
+/* At this rate no sample comes: the worker's calls would be counted, too. */
 static enum ch_status call_profile_start(struct scene *s)
 {
 	return ch_profile_start(s->heap, 1, NULL);
@@ -1070,7 +1070,7 @@ FAILS(failures_stats_file_enable, "ch_stats_file_enable", NULL, call_stats_file_
       ROW_MAKES_NO_CALL | ROW_ALL_SETTINGS)
 #ifndef FAILS_ROWS_ONLY
 
-/* --- what a process does once: in a child for each step --- */
+/* --- calls that a process makes once: a child for each step --- */
 
 struct once {
 	uint64_t n;
@@ -1102,7 +1102,7 @@ static enum ch_status call_first_heap(struct ch_heap *none)
 	return create_one(SIGUSR2, &none);
 }
 
-/* Exits 0 when nothing failed any more. */
+/* Exits 0 when no call failed. */
 static void run_once(void *arg)
 {
 	const struct once *o = arg;
@@ -1162,7 +1162,7 @@ TEST(failures_first_heap_of_a_process)
 	walk_once(call_first_heap, false);
 }
 
-/* --- that nothing is left out --- */
+/* --- no function is left out --- */
 
 static void find_row(const char *function, void *arg)
 {

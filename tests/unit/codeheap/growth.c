@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * growth.c: what a heap keeps of those that came and went (vms, fibers, names), and
- * what a script can make slow by choosing names. The records themselves are counted. Counters that
- * run out are counters.c. */
+ * growth.c: the memory that a heap keeps of ended vms, fibers and names, and how slow a script can
+ * make the heap by the choice of names. The test counts the records. counters.c tests counters that
+ * run out. */
 #include "codeheap/graph/block.h"
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/names.h"
@@ -54,7 +54,7 @@ TEST(vms_with_code_that_went_leave_records_once_it_is_collected)
 	rig_end(&rig);
 }
 
-/* A block that says to which vm it was told that it is gone. */
+/* The user word of a vm counts the vm's notices of freed blocks. */
 static void note_freed(void *user, void *block_user)
 {
 	(void)block_user;
@@ -102,7 +102,6 @@ TEST(vm_whose_code_is_not_gone_yet_is_no_other_vm)
 
 /* --- fibers --- */
 
-/* Where each attach looks at those before, this takes minutes. */
 static void open_and_abort(const struct rig *rig, void *owner)
 {
 	struct emitter e;
@@ -148,6 +147,7 @@ TEST(thread_has_nothing_of_a_fiber_of_who_had_its_record)
 	rig_end(&rig);
 }
 
+/* The test takes minutes if each attach looks at all fibers attached before. */
 TEST(fibers_by_the_hundred_thousand_are_attached)
 {
 	enum { FIBERS = 250000 };
@@ -204,7 +204,7 @@ static void chunk_of(uint32_t number, char text[CHUNK])
 		text[i] = (char)('0' + (number & 63));
 }
 
-/* Two chunks after which FNV-1a, which anybody can compute, is the same, for each stage. */
+/* For each stage, two chunks with the same FNV-1a hash, which anybody can compute. */
 static void find_pairs(char pairs[STAGES][2][CHUNK])
 {
 	enum { SLOTS = 1 << 20 };
@@ -250,7 +250,7 @@ TEST(names_that_were_chosen_to_share_a_bucket_do_not)
 	rig_end(&rig);
 }
 
-/* There was no memory for more buckets as the name came, and there is as its short form comes. */
+/* The long name found no memory for more buckets, and the name's short form does. */
 TEST(long_name_is_found_again_where_its_short_form_made_the_buckets_more)
 {
 	struct rig rig = rig_start(1 << 20);
@@ -289,7 +289,7 @@ static int by_hash(const void *a, const void *b)
 	return (one > other) - (one < other);
 }
 
-/* Of so many names some have one hash. */
+/* Some of so many names have the same hash. */
 TEST(names_of_one_hash_are_two_names)
 {
 	enum { HASHED = 400000 };
@@ -324,7 +324,7 @@ TEST(names_of_one_hash_are_two_names)
 TEST(hash_of_names_is_siphash_1_3)
 {
 	const uint64_t zero[2] = {0, 0};
-	/* Of the reference implementation (github.com/veorq/SipHash). */
+	/* Values of the reference implementation (github.com/veorq/SipHash). */
 	CHECK_EQ(ch__name_hash(zero, "", 0), UINT64_C(0xd1fba762150c532c));
 	CHECK_EQ(ch__name_hash(zero, "", 1), UINT64_C(0x68a914128e01e473));
 	CHECK_EQ(ch__name_hash(zero, "siphash", 7), UINT64_C(0x8264ceeccb16bcbe));
@@ -342,8 +342,7 @@ TEST(each_heap_hashes_names_by_a_key_of_its_own)
 
 /* --- sites --- */
 
-/* The block that is OPEN has the map of its thread, from its first byte to its last, in whatever
- * page it is. */
+/* The thread's map covers the OPEN block from first byte to last, in any page. */
 TEST(map_of_sites_is_of_all_of_the_open_block)
 {
 	enum { SITES = 12, BLOCKS = 16 };
@@ -365,10 +364,10 @@ TEST(map_of_sites_is_of_all_of_the_open_block)
 			FAIL("a block at %x has a map of %x and %x bytes", block->hot_offset,
 			     map->base, map->capacity);
 		seen |= 1u << (block->hot_offset >> rig.heap->pool->page_log2 & 1);
-		e.at = rig_page_bytes() / 4 - 64; /* traps, so that the block keeps its place */
+		e.at = rig_page_bytes() / 4 - 64; /* traps, so that the block keeps all its bytes */
 		CHECK_EQ(emit_commit(&e), CH_OK);
 	}
-	CHECK_EQ(seen, 3); /* pages of an even and of an odd number */
+	CHECK_EQ(seen, 3); /* an even and an odd page number */
 	rig_end(&rig);
 }
 

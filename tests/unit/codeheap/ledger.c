@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * ledger.c: every byte of code was covered by a sync before it is reached. Neither
- * x86-64 nor an emulator misses one that is left out; the ledger of checked builds does. One case
- * for each place that publishes: with its sync left out (NO_SYNC_...) the process dies there. */
+ * ledger.c: a sync has covered every byte of code before a thread reaches the byte. Neither x86-64
+ * nor an emulator notices a missing sync; the ledger of checked builds does. Each place that
+ * publishes has a case: without the place's sync (NO_SYNC_...) the process dies there. */
 #include "codeheap/graph/block.h"
 #include "codeheap/graph/block_parts.h"
 #include "tests/support/heap_rig.h"
@@ -12,7 +12,7 @@ _Static_assert(CH_CHECK >= 2, "tests link checked objects");
 
 enum { POOL_BYTES = 1 << 20 };
 
-/* --- the ledger itself --- */
+/* --- the ledger --- */
 
 struct range {
 	struct ch__pool *pool;
@@ -55,7 +55,7 @@ TEST(byte_that_was_written_and_not_published_is_seen)
 	see_each_byte(CH_BACKEND_AUTO);
 }
 
-/* There what runs is the note. */
+/* On procmem the running code is the note. */
 TEST(byte_that_was_written_and_not_carried_over_is_seen)
 {
 	skip_without_procmem();
@@ -93,13 +93,13 @@ TEST(notes_go_with_their_pool)
 		if (i == ROUNDS / 2)
 			before = mapped_bytes();
 	}
-	/* Half of them would leave 32 MiB. */
+	/* Half of the rounds' notes would leave 32 MiB. */
 	CHECK(mapped_bytes() < before + ROUNDS / 4 * (size_t)POOL_BYTES);
 }
 
 /* --- places that publish --- */
 
-/* Whatever a place skips besides: what stands in the pages of blocks is what was published. */
+/* Whatever else a place skips: the bytes in the pages of blocks are the published bytes. */
 static void end_published(struct rig *rig)
 {
 	struct ch_heap *heap = rig->heap;
@@ -142,11 +142,11 @@ TEST(link_publishes)
 	struct ch_block jumper = rig_jumper(owner, NULL, &branch);
 	CHECK_EQ(ch_branch_link(branch, one), CH_OK);
 	CHECK_EQ(code_call(rig_info(jumper).entry), 1);
-	CHECK_EQ(ch_blocks_invalidate(&one, 1, NULL), CH_OK); /* back to its stub */
+	CHECK_EQ(ch_blocks_invalidate(&one, 1, NULL), CH_OK); /* back to the branch's stub */
 	end_published(&rig);
 }
 
-/* A LIVE block that kept room: no commit comes after. */
+/* A LIVE block reserved room for the branch: no commit comes later. */
 TEST(stub_of_a_live_block_is_published)
 {
 	struct rig rig = rig_start(POOL_BYTES);

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * marking.c: what the marker finds where its queue is as small as it can be: roots of
- * each kind that are more than it holds, a queue that is filled to its last place, and refs of a
- * graph that is scanned again. No stack is a root here: cycles run on threads that are not
- * attached. A host's cycles have a queue of QUEUE places, by the mask; a built-in cycle reserves
- * its own. */
+ * marking.c: the marker with the smallest possible queue: more roots of each kind than places, a
+ * queue filled to the last place, and refs of a graph that is scanned again. No stack is a root
+ * here: cycles run on threads that are not attached. A host's cycles have a queue of QUEUE places,
+ * by the mask; a built-in cycle reserves its own. */
 #include "codeheap/graph/block.h"
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/collect/collect.h"
@@ -12,7 +11,7 @@
 enum {
 	QUEUE = 8,
 	MANY = 8 * QUEUE,
-	AHEAD = 16, /* edges that the marker has asked for and not looked at (mark.c) */
+	AHEAD = 16, /* edges that the marker prefetched and has not looked at yet (mark.c) */
 	WIDTH_MOST = 4 * AHEAD,
 };
 
@@ -36,7 +35,7 @@ static void begin_cycle(const struct rig *rig, struct scene *s)
 	CHECK(s->marker->queue_mask >= QUEUE - 1);
 }
 
-/* The queue has as many places as its mask says; both ends are at its beginning. */
+/* The mask sets the queue's size; both ends are at the queue's beginning. */
 static uint32_t shrink_queue(struct ch_marker *marker)
 {
 	uint32_t mask = marker->queue_mask;
@@ -61,7 +60,7 @@ static void expect_blocks(const struct ch_block *blocks, unsigned count)
 			FAIL("block %u of %u was lost", i, count);
 }
 
-/* --- roots that are more than the queue holds --- */
+/* --- more roots than places in the queue --- */
 
 static void make_young(const struct rig *rig, void *arg)
 {
@@ -71,7 +70,7 @@ static void make_young(const struct rig *rig, void *arg)
 		s->blocks[i] = rig_block(s->owners[0], i);
 }
 
-/* They are more than the queue holds; `mark` is a cycle. */
+/* There are more young blocks than places in the queue; `mark` runs a cycle. */
 static void expect_young_are_marked(void (*mark)(const struct rig *, void *))
 {
 	static struct scene s;
@@ -161,17 +160,17 @@ TEST(entries_that_are_more_than_the_queue_holds_are_roots)
 	rig_end(&rig);
 }
 
-/* --- a queue that is filled to its last place --- */
+/* --- a queue filled to the last place --- */
 
 struct fan {
-	struct ch_owner owner; /* its entry is the wide block */
+	struct ch_owner owner; /* the owner's entry is the wide block */
 	struct ch_block leaves[WIDTH_MOST], behind;
 };
 
 static struct fan fans[WIDTH_MOST];
 static unsigned width;
 
-/* A block of `width` branches; behind the leaf that its branch `at` leads to is one more block. */
+/* Makes a block with `width` branches. The leaf of branch `at` has a branch to one more block. */
 static struct ch_block make_fan(const struct rig *rig, struct fan *fan, unsigned at)
 {
 	struct ch_branch branches[WIDTH_MOST], on;
@@ -209,8 +208,8 @@ static void mark_fans(const struct rig *rig, void *arg)
 	end_cycle(rig, s->marker, mask);
 }
 
-/* What a place of the queue held is not written over: each leaf is looked at, whichever of them
- * takes the last place, and the one behind it. */
+/* No entry of the queue is overwritten: the marker looks at each leaf, whichever leaf takes the
+ * last place, and at the block behind. */
 TEST(queue_that_is_full_to_its_last_place_loses_nothing)
 {
 	static const unsigned widths[] = {AHEAD + QUEUE - 1, AHEAD + QUEUE, AHEAD + QUEUE + 1,
@@ -230,7 +229,7 @@ TEST(queue_that_is_full_to_its_last_place_loses_nothing)
 	}
 }
 
-/* --- refs of what is scanned again --- */
+/* --- refs of a graph that is scanned again --- */
 
 static unsigned reported[WIDTH_MOST];
 
@@ -290,7 +289,7 @@ TEST(ref_of_a_graph_that_is_scanned_again_is_reported_once)
 
 static struct ch_block last, before_last;
 
-/* Blocks of a page each, without cold bytes: the last one ends where the pool does. */
+/* Makes blocks of a page each, without cold bytes: the last block ends at the pool's end. */
 static void fill_pool(const struct rig *rig, void *arg)
 {
 	const struct ch__pool *pool = rig->heap->pool;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * order.c: what comes before what as a block is published, aborted and withdrawn, and
- * what a call that fails takes back. The linker leads the library's calls between rooms through
- * this file (--wrap), so that a case sees the moment itself. */
+ * order.c: the order of steps when a block is published, aborted and withdrawn, and the steps taken
+ * back by a failing call. The linker leads the library's calls between rooms through this file
+ * (--wrap), so that a case sees the moment itself. */
 #include "codeheap/graph/block.h"
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/base/region.h"
@@ -12,7 +12,7 @@
 
 static struct rig rig;
 
-/* --- what comes by here --- */
+/* --- calls led through this file --- */
 
 static void (*on_remove)(const struct ch__sink_range *, size_t);
 static void (*on_add)(const struct ch__sink_range *, size_t);
@@ -167,7 +167,7 @@ static struct ch_code codes[BLOCKS];
 static unsigned told, batches;
 static uintptr_t last_told;
 
-/* A block with a cold part has two ranges, which come in one batch. */
+/* The two ranges of a block with a cold part come in the same batch. */
 static void expect_batch(const struct ch__sink_range *ranges, size_t n)
 {
 	CHECK(n > 0 && n <= BATCH);
@@ -190,7 +190,7 @@ static void open_one(struct ch_owner owner, unsigned i, bool has_cold)
 	codes[i] = e.code;
 }
 
-/* With an odd number of ranges before them, two more do not fit into the last place. */
+/* Behind an odd number of ranges, the two ranges of a block do not fit into the last place. */
 TEST(commit_of_many_blocks_tells_each_name_once)
 {
 	for (unsigned first_cold = 0; first_cold < 4; first_cold++) {
@@ -213,9 +213,9 @@ TEST(commit_of_many_blocks_tells_each_name_once)
 	}
 }
 
-/* --- a commit that fails --- */
+/* --- a failing commit --- */
 
-static uint64_t names_now; /* a sum of the keys that were told and not withdrawn */
+static uint64_t names_now; /* sum of the keys told and not withdrawn */
 
 static void add_names(const struct ch__sink_range *ranges, size_t n)
 {
@@ -273,7 +273,7 @@ TEST(commit_that_comes_too_late_aborts_code_before_data)
 	rig_end(&rig);
 }
 
-/* --- data that code's table lies in --- */
+/* --- data with the table of code --- */
 
 static uint8_t table[256];
 static unsigned tables_seen;
@@ -284,7 +284,7 @@ static uint8_t *put4(uint8_t *at, uint32_t value)
 	return at + sizeof value;
 }
 
-/* One CIE of the frame that every page has, one FDE. */
+/* Writes a CIE of the default frame, and an FDE. */
 static void write_table(uint8_t *section, uintptr_t exec, uint64_t bytes)
 {
 	uint8_t *p = put4(section + 4, 0);
@@ -314,7 +314,7 @@ static void expect_table(const struct ch__own *own)
 	tables_seen++;
 }
 
-/* Blocks of an owner are freed 64 at a time, the newest first: the table's data, then its code. */
+/* An owner's blocks are freed 64 at a time, the newest first: the data before the code. */
 TEST(data_outlives_the_code_whose_table_it_holds)
 {
 	rig = rig_start(8 << 20);
@@ -340,7 +340,7 @@ TEST(data_outlives_the_code_whose_table_it_holds)
 	rig_end(&rig);
 }
 
-/* --- an open that fails --- */
+/* --- a failing open --- */
 
 TEST(open_that_fails_gives_its_branches_back)
 {
@@ -410,7 +410,7 @@ static void *turn_on(void *arg)
 	return NULL;
 }
 
-/* Who commits in a region that begins after the freeze finds the wish, and tells (I19). */
+/* A commit in a region that begins after the freeze finds the wish, and tells the sink (I19). */
 TEST(wish_for_a_sink_stands_before_regions_are_awaited)
 {
 	struct ch_config config = rig_config(1 << 20);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * overrun.c: an emitter that writes around the room of its block is told so at its commit, which
- * leaves everything as it was; and one that does not, never, whatever others do with the bytes
- * there. */
+ * overrun.c: an emitter that writes around the block's room hears so at commit, and the commit
+ * leaves everything as before. An emitter inside the room never hears so, whatever other threads do
+ * with the bytes around. */
 #include "codeheap/base/region.h"
 #include "tests/support/heap_rig.h"
 #include "tests/support/stage_code.h"
@@ -16,7 +16,7 @@ static void start(void)
 {
 	rig = rig_start(1 << 20);
 	owner = rig_owner(&rig, "owner");
-	/* Valgrind reports such a store itself, and the library leaves it to it. */
+	/* Valgrind reports such a store, so the library does not. */
 	if (rig.heap->pool->is_translated)
 		skip("Valgrind sees the store");
 }
@@ -33,7 +33,7 @@ static void open_answer(struct emitter *e, const char *name)
 	e->code.cold_used = 8;
 }
 
-/* One byte more than there is room for, which is one of the four that are looked at. */
+/* The store goes to a byte outside the room, one of the four checked bytes. */
 static void refuse_with(struct emitter *e, uint8_t *behind, const char *says)
 {
 	uint8_t was = *behind;
@@ -64,7 +64,7 @@ TEST(store_behind_hot_bytes_into_free_room_is_told_at_commit)
 	rig_end(&rig);
 }
 
-/* Cold parts grow down: behind the first one is the end of the page. */
+/* Cold parts grow down: behind the first cold part is the end of the page. */
 TEST(store_behind_cold_bytes_is_told_at_commit)
 {
 	struct emitter first, e;
@@ -80,7 +80,7 @@ TEST(store_behind_cold_bytes_is_told_at_commit)
 	rig_end(&rig);
 }
 
-/* By the emitter of the block, or of the one before it, whose commit need not come first. */
+/* The block's emitter stored, or the emitter of the block before; the latter may commit later. */
 TEST(store_in_front_of_a_part_is_told_at_its_commit)
 {
 	struct emitter before, e;
@@ -97,7 +97,7 @@ TEST(store_in_front_of_a_part_is_told_at_its_commit)
 	rig_end(&rig);
 }
 
-/* Whoever has what lies there: a block that is open, one that is live, one that died. */
+/* The block behind may be OPEN, live or dead. */
 TEST(store_behind_hot_bytes_into_another_block_is_told_at_commit)
 {
 	struct emitter e, other;
@@ -109,7 +109,7 @@ TEST(store_behind_hot_bytes_into_another_block_is_told_at_commit)
 	refuse_with(&e, behind, "loop-7");
 	serves(&other);
 	refuse_with(&e, behind, "loop-7");
-	/* The index of another block's record. */
+	/* The byte holds the index of the other block's record. */
 	refuse_with(&e, behind + 3, "loop-7");
 	CHECK_EQ(ch_blocks_invalidate(&other.code.block, 1, NULL), CH_OK);
 	CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
@@ -118,7 +118,7 @@ TEST(store_behind_hot_bytes_into_another_block_is_told_at_commit)
 	rig_end(&rig);
 }
 
-/* A word that leads to a record is not yet that of the block which lies there. */
+/* A word with the index of some record need not be the index of the block behind. */
 TEST(index_of_another_block_behind_the_room_is_no_neighbour)
 {
 	struct emitter e, other, third;
@@ -160,7 +160,7 @@ TEST(overrun_of_one_block_leaves_a_batch_open)
 
 static _Atomic(bool) is_half_written;
 
-/* As a thread that fills what lies there with traps, and is stopped half way. */
+/* Acts like a thread filling the word with traps, stopped half way. */
 static void *write_half(void *arg)
 {
 	uint32_t *word = arg, was = *word;
@@ -190,7 +190,7 @@ TEST(word_that_another_thread_is_writing_is_no_overrun)
 	rig_end(&rig);
 }
 
-/* The last block of a page ends where there may be no memory; a run of pages does, too. */
+/* The last block of a page, or of a run of pages, may end where memory ends. */
 TEST(room_that_ends_with_its_page_is_not_looked_behind)
 {
 	struct emitter e;

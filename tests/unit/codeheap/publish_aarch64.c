@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
- * publish_aarch64.c: publishing code cleans and invalidates the caches of all its bytes. No
- * emulator shows that this was left out, and the ledger believes its own note: so the function that
- * the compiler has for it is the program's here, and notes what it is asked for. */
+ * publish_aarch64.c: publishing code cleans and invalidates the caches of all the code's bytes. No
+ * emulator notices a missing flush, and the ledger believes its own note. So this program replaces
+ * the compiler's function for the flush, and notes the flushed ranges. */
 #include "codeheap/base/heap.h"
 #include "pages/write.h"
 #include "tests/support/heap_rig.h"
 
-enum { LINE_BYTES = 16, NOTES = 256 }; /* the smallest line that the architecture has */
+enum { LINE_BYTES = 16, NOTES = 256 }; /* the architecture's smallest line */
 
 static struct {
 	uintptr_t from, to;
@@ -47,7 +47,7 @@ TEST(each_byte_that_is_published_is_cleaned_and_invalidated)
 	rig_end(&rig);
 }
 
-/* Where the views need no step besides: an emulator's do, so the case takes that away. */
+/* An emulator's views need a further step, so the case clears the views' steps. */
 TEST(each_byte_that_is_published_is_cleaned_and_invalidated_where_views_need_no_step)
 {
 	struct rig rig = rig_start(1 << 20);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * publish_riscv64.c: publishing code has each hart fetch all its bytes anew. No emulator shows that
- * this was left out, and the ledger believes its own note: so the function of the C library that
- * asks the kernel for it is the program's here, and notes what it is asked for. */
+ * publish_riscv64.c: publishing code has each hart fetch all the code's bytes anew. No emulator
+ * notices a missing flush, and the ledger believes its own note. So this program replaces the C
+ * library's function that asks the kernel for the flush, and notes the ranges. */
 #define _GNU_SOURCE
 #include "codeheap/base/heap.h"
 #include "pages/write.h"
@@ -47,7 +47,7 @@ TEST(each_byte_that_is_published_is_fetched_anew)
 	rig_end(&rig);
 }
 
-/* Where the views need no step besides: an emulator's do, so the case takes that away. */
+/* An emulator's views need a further step, so the case clears the views' steps. */
 TEST(each_byte_that_is_published_is_fetched_anew_where_views_need_no_step)
 {
 	struct rig rig = rig_start(1 << 20);

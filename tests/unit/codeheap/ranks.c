@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * ranks.c: the order of locks as a thread takes them (os/ranks.h): each pair of
- * ranks, locks of no holder, threads that do not hear of each other, a heap whose locks are taken
- * out of order, and calls that were left with a lock or a region. */
+ * ranks.c: the order in which a thread takes locks (os/ranks.h): each pair of ranks, locks without
+ * a holder, threads that do not hear of each other, a heap with locks taken out of order, and calls
+ * left with a lock or a region. */
 #include "codeheap/graph/block.h"
 #include "codeheap/base/event.h"
 #include "codeheap/base/region.h"
@@ -24,7 +24,7 @@ static void note_reason(const char *reason)
 	longjmp(out, 1);
 }
 
-/* What the panic said, "" where there was none. */
+/* Returns the panic's text, "" without a panic. */
 static const char *said_of_check(enum ch__rank rank)
 {
 	said[0] = 0;
@@ -55,7 +55,7 @@ TEST(locks_out_of_order_are_both_named)
 	ch__rank_note(CH__RANK_PAGES, false);
 }
 
-/* What was on the stack before is no part of the sentence. */
+/* Old words on the stack must not be part of the sentence. */
 static __attribute__((noinline)) void leave_words_on_the_stack(void)
 {
 	volatile char words[4000];
@@ -126,7 +126,7 @@ TEST(nothing_is_noted_between_the_handlers_of_a_fork)
 	CHECK_STR(said_of_check(CH__RANK_HEAPS), "");
 }
 
-/* The lock is free: it is the order that is wrong. */
+/* The lock is free: only the order is wrong. */
 static void take_registry_under_heap(void *arg)
 {
 	struct rig *rig = arg;
@@ -199,7 +199,7 @@ TEST(fork_by_who_holds_a_lock_ends_the_process)
 	expect_panic(fork_under_a_lock, "heaps is wanted by who holds heap");
 }
 
-/* A sink asks for the names of blocks through a pointer, which clang does not follow. */
+/* A sink asks for the names of blocks through a pointer; clang does not follow the pointer. */
 TEST(names_are_told_to_a_sink_without_a_lock_out_of_order)
 {
 	struct rig rig = rig_start(1 << 20);
@@ -210,7 +210,7 @@ TEST(names_are_told_to_a_sink_without_a_lock_out_of_order)
 	rig_end(&rig);
 }
 
-/* --- calls that are left by longjmp (docs/guarantees.md, section 2) --- */
+/* --- calls left by longjmp (docs/guarantees.md, section 2) --- */
 
 static bool leave(void *arg, const struct ch_info *info)
 {
@@ -229,7 +229,7 @@ static void leave_a_visit(void *arg)
 	CHECK_EQ(ch_heap_stats(rig->heap, &stats), CH_E_STATE);
 }
 
-/* As by a handler of a signal that came in the middle of a call. */
+/* Leaves as a signal handler in the middle of a call does. */
 static void leave_a_lock(void *arg)
 {
 	struct rig *rig = arg;

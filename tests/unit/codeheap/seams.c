@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * seams.c: what a heap takes from outside through one place each: the time
- * (ch__os_pretended.clock) and the collector (struct ch__driver). Nobody sleeps here: hours pass by
- * the pretended clock, and the limit of a case is what a wait by the true one would break. Calls of
- * the system and side memory are made to fail one by one by sweep.c. */
+ * seams.c: the time (ch__os_pretended.clock) and the collector (struct ch__driver): a heap takes
+ * each from outside through a single place. Nobody sleeps here: hours pass by the pretended clock,
+ * and a wait by the true clock would exceed the case's limit. failures.c makes each call of the
+ * system and of side memory fail. */
 #include "codeheap/graph/block.h"
 #include "tests/support/heap_rig.h"
 
@@ -15,7 +15,7 @@
 
 /* --- the time --- */
 
-/* A look at the clock takes as long as the test says, a wait a minute or its own time if longer. */
+/* A look at the clock takes look_ns; a wait takes a minute, or the asked time if longer. */
 static _Atomic(uint64_t) time_ns, look_ns, waits;
 static _Atomic(uint64_t) polls_from_ns; /* when the other thread begins to poll */
 static _Atomic(int) may_poll, is_over;
@@ -34,7 +34,7 @@ static uint64_t pretend_time(uint64_t waited_ns)
 	}
 	if (get(&time_ns) < get(&polls_from_ns))
 		return atomic_fetch_add(&time_ns, passed) + passed;
-	/* The time stands still while the other thread gets on. */
+	/* The time stands still while the other thread proceeds. */
 	atomic_store(&may_poll, 1);
 	sched_yield();
 	return get(&time_ns);
@@ -94,7 +94,7 @@ TEST(clock_ends_a_bounded_wait_for_a_thread_that_never_stops)
 	end_runner(&rig, thread);
 }
 
-/* Of a heap whose host stops the world. */
+/* Here the host stops the world. */
 TEST(cycle_that_cannot_begin_has_no_marker)
 {
 	struct ch_config config = rig_config(1 << 20);
@@ -137,15 +137,15 @@ TEST(clock_lets_a_thread_come_to_its_poll_half_an_hour_later)
 	end_runner(&rig, thread);
 }
 
-/* The least values of the triggers double as long as collections take more than a tenth of the
- * time, and come down when they take less than a fortieth. */
+/* The least values of the triggers double while collections take more than a tenth of the time, and
+ * come down when collections take less than a fortieth. */
 TEST(clock_says_how_much_of_the_time_collections_take)
 {
 	struct rig rig = rig_start(1 << 20);
 	begin_time();
 	CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
 	uint32_t doublings = atomic_load(&rig.heap->floor_doublings);
-	/* All the time is spent in looks at the clock, most of them inside of the cycle. */
+	/* All the time is spent in looks at the clock, mostly inside the cycle. */
 	atomic_store(&look_ns, NS_OF_A_SECOND);
 	for (int i = 1; i <= 3; i++) {
 		CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
@@ -194,7 +194,7 @@ TEST(collector_of_another_kind_is_asked_through_its_driver)
 	CHECK_EQ(ch__heap_create(&config, &driver, &heap), CH_OK);
 	CHECK_EQ(ch_vm_attach(heap, &none, NULL, &vm), CH_OK);
 	CHECK_EQ(ch_thread_attach(heap, NULL, NULL), CH_OK);
-	/* Its owners are its own: it makes them with what keeps them alive. */
+	/* The driver makes the owners, together with the objects that keep the owners alive. */
 	struct ch_owner owner;
 	CHECK_EQ(ch_owner_create(vm, "owner", (const void *)(uintptr_t)rig_fallback, NULL, &owner),
 		 CH_E_ARG);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * space.c: what frees places while another thread looks for some: the word of space
- * for who looked too early, and the core synchronizations that a place waits for. It plays the
- * other thread by its last steps. */
+ * space.c: places become free while another thread looks for room: the notice of space for a thread
+ * that looked too early, and the core synchronizations that a place waits for. The test plays the
+ * other thread by that thread's last steps. */
 #include "codeheap/graph/block.h"
 #include "codeheap/collect/collect.h"
 #include "codeheap/base/trigger.h"
@@ -24,13 +24,13 @@ static struct rig start(void)
 	return rig_create(&config, &ops, NULL);
 }
 
-/* A thread looked for room before the places of the quarantine went back, and sees none waiting. */
+/* A thread looked for room before places left the quarantine, and then sees no place waiting. */
 TEST(places_that_leave_the_quarantine_are_told_to_who_looked_before)
 {
 	struct rig rig = start();
 	struct ch_heap *heap = rig.heap;
 	struct filled f = fill_pool(&rig, 2, 60);
-	/* Fewer than one step of the sweep frees: the next step would wait for those before it. */
+	/* Fewer than a step of the sweep frees: the next step would wait for the steps before. */
 	for (uint32_t i = 0; i < f.count && i < 20; i++)
 		CHECK_EQ(ch_owner_release(f.owners[i], CH_RELEASE_COLLECT), CH_OK);
 	CHECK_EQ(ch_heap_collect(heap), CH_OK);
@@ -48,9 +48,9 @@ TEST(places_that_leave_the_quarantine_are_told_to_who_looked_before)
 	rig_end(&rig);
 }
 
-/* A core that has fetched the dead code would run it where the new one lies: its place is used
- * again after a core synchronization, unless cores follow what is published. Code that never was
- * published has not been fetched. */
+/* A core may have fetched the dead code, and would run it in place of the new code. The place is
+ * used again after a core synchronization, unless cores follow published code. No core has fetched
+ * code that was never published. */
 TEST(place_of_released_code_waits_where_fetch_does_not_follow)
 {
 	struct rig rig = start();
@@ -73,7 +73,7 @@ TEST(place_of_released_code_waits_where_fetch_does_not_follow)
 }
 
 /* A thread has asked for a core synchronization, which this core may have passed, and is about to
- * count it as done: code that is freed between the two waits for another one. */
+ * count the synchronization as done. Code freed in between waits for another synchronization. */
 TEST(place_that_is_freed_while_cores_are_told_waits_for_the_next_time)
 {
 	struct rig rig = start();
@@ -102,8 +102,8 @@ static void count_serialized(const struct rig *rig, void *arg)
 	*(uint32_t *)arg = atomic_load(&ch__thread_self(rig->heap)->serialized);
 }
 
-/* Two threads have the same record after each other: where a stop of the world was the core sync,
- * the second one serializes itself, too. */
+/* Two threads use the same record in turn. When a stop of the world was the core sync, the second
+ * thread serializes itself, too. */
 TEST(thread_that_gets_a_used_record_serializes_itself)
 {
 	struct rig rig = start();
@@ -116,13 +116,13 @@ TEST(thread_that_gets_a_used_record_serializes_itself)
 	rig_end(&rig);
 }
 
-/* --- what was linked to --- */
+/* --- linked targets --- */
 
-/* How the last branch to a block goes away before the block is released. */
+/* How the last branch to a block ends before the block is released. */
 enum last_branch { NEVER_WAS, UNLINKED, LINKED_ELSEWHERE, CLOSED_ITS_SOURCE, CLOSED, DIED };
 
-/* A core may have fetched a branch that led to a block, also when it leads there no more: as long
- * as the branch's own block is there. */
+/* A core may have fetched a branch to a block, even when the branch leads elsewhere by now, as long
+ * as the branch's own block lives. Returns whether the block's place waits. */
 static bool waits_after(const struct rig *rig, enum last_branch how)
 {
 	struct ch_heap *heap = rig->heap;
@@ -151,7 +151,7 @@ static bool waits_after(const struct rig *rig, enum last_branch how)
 TEST(place_of_code_that_a_branch_led_to_waits)
 {
 	struct rig rig = start();
-	/* Stamps of age of all kinds. */
+	/* The rounds give age stamps of all kinds. */
 	for (int cycle = 0; cycle < 4; cycle++) {
 		for (int how = UNLINKED; how <= CLOSED; how++)
 			if (!waits_after(&rig, (enum last_branch)how))
@@ -165,8 +165,8 @@ TEST(place_of_code_that_a_branch_led_to_waits)
 	rig_end(&rig);
 }
 
-/* Where the system has no mapping left, a page can be neither lent nor taken back. However often a
- * block is asked for, that is one page. */
+/* When the system has no mapping left, a page can be neither lent nor taken back. Many failed opens
+ * keep a single page in all. */
 TEST(refused_opens_in_place_keep_at_most_a_page)
 {
 	enum { PAGES = 4, TRIES = PAGES };
@@ -179,7 +179,7 @@ TEST(refused_opens_in_place_keep_at_most_a_page)
 	struct ch_code code;
 	uint32_t kept = 0;
 	unsigned refused = 1;
-	/* Else its memory is what is refused. */
+	/* Otherwise the system would refuse the page's memory. */
 	CHECK_EQ(ch_block_open(&open, &code), CH_OK);
 	CHECK_EQ(ch_block_abort(&code), CH_OK);
 	for (uint64_t nth = 1; refused && nth < 20; nth++) {
@@ -199,8 +199,8 @@ TEST(refused_opens_in_place_keep_at_most_a_page)
 	rig_end(&rig);
 }
 
-/* Who is released at once, and is called through its cell by code that lives, keeps the cell: it
- * leads to the fallback, and is no other owner's. */
+/* Live code calls a released owner through the owner's cell. The cell stays, leads to the fallback,
+ * and is given to no other owner. */
 TEST(cell_of_a_released_owner_stays_while_code_calls_through_it)
 {
 	enum { CALLED = 31, STRANGERS = 40 };
@@ -223,7 +223,7 @@ TEST(cell_of_a_released_owner_stays_while_code_calls_through_it)
 	rig_end(&rig);
 }
 
-/* A slot that is used again, too. On x86-64 both templates fill theirs. */
+/* Also in a slot that is used again. On x86-64 both templates fill their slots. */
 TEST(behind_the_template_of_a_slot_there_are_traps)
 {
 	enum { SLOTS = 20 };
@@ -248,7 +248,7 @@ TEST(behind_the_template_of_a_slot_there_are_traps)
 	rig_end(&rig);
 }
 
-/* Whatever the first byte that both have. */
+/* The shared byte may be any byte of both. */
 TEST(ref_that_shares_a_byte_with_a_branch_is_refused_and_another_is_not)
 {
 	enum { REF = sizeof(uintptr_t), PADS = 2, PAD = 4, OTHERS = 10 };
@@ -264,7 +264,7 @@ TEST(ref_that_shares_a_byte_with_a_branch_is_refused_and_another_is_not)
 			const uint8_t *low = emit_site_jmp(&e), *high = emit_here(&e);
 			struct ch_branch_site site = {.at = low, .kind = CH_JMP};
 			CHECK_EQ(ch_branch_attach(e.code.block, &site, &branch), CH_OK);
-			/* So many that the thread has a map of the block. */
+			/* With so many refs the thread has a map of the block. */
 			for (int i = 0; i < OTHERS; i++)
 				CHECK_EQ(ch_ref_attach(e.code.block, low + 160 + REF * i), CH_OK);
 			bool is_shared = low + at + REF > low && low + at < high;
@@ -275,7 +275,7 @@ TEST(ref_that_shares_a_byte_with_a_branch_is_refused_and_another_is_not)
 	rig_end(&rig);
 }
 
-/* Two owners, whose blocks lie in turn in one page. */
+/* The blocks of two owners lie in turn in one page. */
 static void make_in_turn(const struct rig *rig, void *unused)
 {
 	(void)unused;

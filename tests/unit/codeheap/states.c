@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * states.c: the legal moves of states (I20). Every move that no table has is tried in
- * a child, which must die with a line that names what moved, from where and to where; every move
- * that a table has is tried without what it asks for, and is made by a scripted life. */
+ * states.c: the legal moves of states (I20). A child tries every move that no table has, and must
+ * die with a line that names the record and both states. Every move of a table is tried without its
+ * conditions, and is made by a scripted life. */
 #include "codeheap/graph/block.h"
 #include "codeheap/base/region.h"
 #include "codeheap/collect/collect.h"
@@ -29,7 +29,7 @@ static const struct ch__move *row_of(const struct ch__moves *table, uint32_t fro
 	return NULL;
 }
 
-/* Who may make a move to this state, from wherever. */
+/* Returns a function that may move to the state, from any state. */
 static const char *maker_of(const struct ch__moves *table, uint32_t to)
 {
 	for (const struct ch__move *row = table->rows; row->by; row++)
@@ -112,7 +112,7 @@ TEST(move_without_what_it_asks_for_dies_and_says_what)
 			}
 }
 
-/* A table that allows a move twice over for one function, or a move to where it is, is wrong. */
+/* A table must not allow a move twice for the same function, nor a move to the same state. */
 TEST(tables_have_each_move_of_a_function_once)
 {
 	for (int t = 0; t < TABLES; t++) {
@@ -142,7 +142,7 @@ static uint32_t index_of(struct ch_block block)
 	return ch__handle_index(block.bits);
 }
 
-/* A block of the heap that is in this state; what the life of a block leads to. */
+/* Makes a block in the given state, by the steps of a block's life. */
 static uint32_t block_in(struct rig *rig, enum ch_block_state state)
 {
 	struct ch_owner owner = rig_owner(rig, "owner");
@@ -156,7 +156,7 @@ static uint32_t block_in(struct rig *rig, enum ch_block_state state)
 	if (state == CH_BLOCK_NOTENTRANT)
 		CHECK_EQ(ch_blocks_invalidate(&block, 1, NULL), CH_OK);
 	if (state == CH_BLOCK_DEAD) {
-		/* A branch leads to it: its place waits for a core sync. */
+		/* A branch leads to the block: the place waits for a core sync. */
 		struct ch_branch branch;
 		rig_jumper(rig_owner(rig, "source"), NULL, &branch);
 		CHECK_EQ(ch_branch_link(branch, block), CH_OK);
@@ -200,12 +200,12 @@ TEST(block_put_in_a_state_that_its_own_does_not_lead_to_dies_and_is_named)
 			if (!strstr(text, wanted))
 				FAIL("wanted \"%s\", got \"%s\"", wanted, text);
 		}
-		/* An OPEN block goes with its heap. */
+		/* An OPEN block goes with the heap. */
 		CHECK_EQ(ch_vm_detach(s.rig.vm), CH_OK);
 	}
 }
 
-/* --- a life in which every legal move is made --- */
+/* --- a life with every legal move --- */
 
 static bool was_made(const struct ch__moves *table, const char *by, uint32_t from, uint32_t to)
 {
@@ -232,7 +232,7 @@ static void check_all_made(const struct ch__moves *table)
 			     table->rows[i].by);
 }
 
-/* Reserves the page's whole rest, 8 bytes at a time; the offset of the first. */
+/* Reserves the rest of the page, 8 bytes at a time. Returns the offset of the first part. */
 static uint32_t fill_page(struct ch__pool *pool, uint32_t page)
 {
 	uint32_t hot, cold, first = UINT32_MAX;
@@ -280,7 +280,7 @@ static void live_as_page(struct ch__pool *pool)
 	ch__page_lock(&pool->pages[page]);
 	CHECK(ch__page_reserve(pool, page, 64, 0, &hot, &cold));
 	ch__page_unlock(&pool->pages[page]);
-	/* What is given back to a page in use moves nothing. */
+	/* Bytes given back to a page in use do not move the page. */
 	give_back(pool, page, hot, 64);
 	CHECK_EQ(pool->pages[page].state, CH__PAGE_OPEN);
 	ch__page_lock(&pool->pages[page]);
@@ -292,7 +292,7 @@ static void live_as_page(struct ch__pool *pool)
 	fill_page(pool, page);
 	ch__pool_retire_page(pool, page);
 	CHECK_EQ(pool->pages[page].state, CH__PAGE_FULL);
-	/* Little came free, and is taken in need. */
+	/* A few bytes came free, and are taken in need. */
 	give_back(pool, page, hot, 8);
 	CHECK_EQ(pool->pages[page].state, CH__PAGE_FULL);
 	CHECK_EQ(ch__pool_take_page_in_need(pool, 0, 8, 0), page);
@@ -307,7 +307,7 @@ static void live_as_page(struct ch__pool *pool)
 	ch__pool_retire_page(pool, page);
 	give_back(pool, page, hot, room);
 	CHECK_EQ(pool->pages[page].state, CH__PAGE_FREE);
-	/* Pages that are executable again at the second try. */
+	/* The pages become executable again at the second try. */
 	page = ch__pool_take_span(pool, 2, 0);
 	ch__pool_cut_span(pool, page, 1);
 	CHECK_EQ(pool->pages[page + 1].state, CH__PAGE_FREE);
@@ -322,7 +322,7 @@ static void live_as_page(struct ch__pool *pool)
 	check_all_made(&ch__page_moves);
 }
 
-/* Runs of a whole chunk, so that a trim has chunks to give up. */
+/* Takes and drops runs of a whole chunk, so that a trim has chunks to give up. */
 static void take_and_drop_chunks(struct ch__pool *pool, bool must_fail)
 {
 	enum { SPANS = 3 };
@@ -344,8 +344,8 @@ static void *sleep_attached(void *arg)
 		pause();
 }
 
-/* The child of a fork drops the threads that it does not have, and the chunks that linger. The
- * other thread's record is RUNNING, then one that a stop signal holds. */
+/* The child of a fork drops the parent's other threads, and the chunks that linger. The record of
+ * the other thread is RUNNING first, then SIGNALLED. */
 static void live_as_child(struct rig *rig)
 {
 	struct ch__thread *self = ch__thread_self(rig->heap), *other = NULL;
@@ -365,7 +365,7 @@ static void live_as_child(struct rig *rig)
 			      !was_made(&ch__chunk_moves, "close_the_rest", 2, 0));
 		expect_exit(pid, 0);
 	}
-	/* As the children saw it, for the sum at the end. */
+	/* Notes the children's moves, for the sum at the end. */
 	for (uint32_t i = 0; ch__thread_moves.rows[i].by; i++)
 		if (strcmp(ch__thread_moves.rows[i].by, "drop_other_threads") == 0)
 			atomic_fetch_or(&ch__thread_moves.made, 1u << i);
@@ -377,12 +377,12 @@ static void live_as_child(struct rig *rig)
 
 TEST(each_legal_move_of_pages_and_chunks_is_made)
 {
-	unsetenv("CODEHEAP_WX"); /* private views keep their chunks in a child */
+	unsetenv("CODEHEAP_WX"); /* private views would keep the chunks in a child */
 	struct rig rig = rig_start(16 << 20);
 	struct ch__pool *pool = rig.heap->pool;
 	take_and_drop_chunks(pool, false);
 	take_and_drop_chunks(pool, true);
-	/* They linger: taken again, and then given up for good. */
+	/* The chunks linger: taken again, and then given up for good. */
 	take_and_drop_chunks(pool, true);
 	ch__pool_trim(pool);
 	take_and_drop_chunks(pool, true);
@@ -411,7 +411,7 @@ static void *open_late(void *arg)
 	return NULL;
 }
 
-/* The owner dies while a thread that found it alive makes room for a block of it. */
+/* The owner dies while a thread that found the owner alive makes room for a block. */
 static void open_for_an_owner_that_dies(struct rig *rig)
 {
 	struct race race = {.rig = rig, .owner = rig_owner(rig, "dies")};
@@ -463,12 +463,12 @@ static void live_as_blocks(const struct rig *rig, void *arg)
 	emit_open(&e, owner, 16, 0);
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
 	CHECK_EQ(ch_assumption_break(fact, NULL), CH_OK);
-	/* LIVE, NOTENTRANT and with its branch: all three die. */
+	/* The LIVE block, the NOTENTRANT block and the block with the branch die. */
 	CHECK_EQ(ch_owner_release(other, CH_RELEASE_NOT_RUNNING), CH_OK);
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_COLLECT), CH_OK);
 }
 
-/* A collector that did not reach an owner. */
+/* A host's collector did not reach an owner. */
 static void drop_owner_by_host(void)
 {
 	struct ch_config config = rig_config(1 << 20);
@@ -535,8 +535,8 @@ static void *unpark_in_a_stop(void *arg)
 	return NULL;
 }
 
-/* In the stopped world: the parked thread comes back, sees the stop and goes back, and so does the
- * one that the signal stopped. */
+/* In the stopped world the parked thread comes back, sees the stop and parks again. The thread that
+ * the signal stopped does likewise. */
 static void let_it_unpark(void *user, struct ch_marker *marker)
 {
 	struct worker *w = user;
@@ -565,7 +565,7 @@ TEST(each_legal_move_of_threads_is_made)
 	ch_thread_unpark();
 	for (uint32_t i = 0; ch__thread_moves.rows[i].by; i++) {
 		const struct ch__move *row = &ch__thread_moves.rows[i];
-		/* Fork has a case above, the Boehm driver one in bdw_cycles. */
+		/* A case above makes fork's move; tests/bdw/stacks.c makes the Boehm driver's. */
 		if (strcmp(row->by, "drop_other_threads") == 0 ||
 		    strcmp(row->by, "stop_with") == 0 || strcmp(row->by, "publish_collector") == 0)
 			continue;
@@ -591,7 +591,7 @@ static void release_half(const struct rig *rig, void *arg)
 	h->block = rig_block(h->owner, 42);
 	CHECK_EQ(ch_owner_set_entry(h->owner, h->block), CH_OK);
 	struct ch__owner *owner = ch__owner_at(rig->heap, ch__handle_index(h->owner.bits));
-	/* ch_owner_release stops here: it is in no region. */
+	/* ch_owner_release stops here, in no region. */
 	CHECK_EQ(atomic_fetch_or(&owner->generation, CH__LIFE_RELEASING) & CH__LIFE,
 		 CH__LIFE_IN_USE);
 }
@@ -644,7 +644,7 @@ TEST(release_that_is_stopped_half_way_keeps_what_its_cell_leads_to)
 	check_half_release(CH_DRIVER_HOST);
 }
 
-/* A thread that was in the middle of a release does not exist in the child. */
+/* The releasing thread does not exist in the child. */
 TEST(child_of_fork_ends_a_release_that_its_parent_began)
 {
 	struct rig rig = rig_start(1 << 20);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * stopped.c: a stopped thread that tries to run again while its stack is scanned. For a moment its
- * record says that it runs; what it published holds (I7). The linker leads the scan through this
- * file (--wrap), so that a case makes the moment last. Then a thread that does not stop: how often
- * it is asked to; and one on a fiber that it did not tell of. */
+ * stopped.c: a stopped thread tries to run again while the thread's stack is scanned. For a moment
+ * the record says RUNNING, and the published stack still holds (I7). The linker leads the scan
+ * through this file (--wrap), so that a case makes the moment last. Then a thread without stops:
+ * the number of signals; and a thread on an unannounced fiber. */
 #define _GNU_SOURCE
 #include "codeheap/base/park.h"
 #include "codeheap/collect/collect.h"
@@ -23,10 +23,10 @@ struct holder {
 };
 
 static struct ch_block block;
-static _Atomic(uintptr_t) hidden; /* no scan takes it for an address */
+static _Atomic(uintptr_t) hidden; /* inverted: no scan takes the word for an address */
 static _Atomic(int) step, holder_tid, scans;
 
-/* The thread sleeps in the wait that it goes back to: only this changes its record. */
+/* The thread sleeps, waiting again: only the lines below change the thread's record. */
 void __real_ch__scan_stacks(struct ch_marker *);
 void __wrap_ch__scan_stacks(struct ch_marker *);
 void __wrap_ch__scan_stacks(struct ch_marker *marker)
@@ -56,7 +56,7 @@ static void make_and_release(const struct rig *rig, void *arg)
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_COLLECT), CH_OK);
 }
 
-/* On the signal's stack lies the one word that holds the block. */
+/* Only a word on the signal's stack holds the block. */
 static void hold(int signal)
 {
 	volatile uintptr_t word = ~atomic_load(&hidden);
@@ -108,7 +108,7 @@ TEST(thread_that_tries_to_run_in_a_stop_is_scanned_by_what_it_published)
 	rig_end(&h.rig);
 }
 
-/* --- a thread that takes no signal --- */
+/* --- a thread with all signals blocked --- */
 
 static void *take_no_signals(void *arg)
 {
@@ -124,7 +124,7 @@ static void *take_no_signals(void *arg)
 	return NULL;
 }
 
-/* The gate counts the signals: they may fail. */
+/* The gate counts signals, as calls that may fail. */
 TEST(thread_that_takes_no_signal_is_sent_one_each_millisecond)
 {
 	enum { WAIT_MS = 60 };
@@ -141,7 +141,7 @@ TEST(thread_that_takes_no_signal_is_sent_one_each_millisecond)
 	CHECK_EQ(ch_heap_collect(h.rig.heap), CH_E_BUSY);
 	uint64_t calls = ch__os_failable_calls();
 	ch__os_fail_at(0, false);
-	/* And one or two of the look for what is freed. */
+	/* The count includes one or two calls of the look for freed places. */
 	if (calls < 2 || calls > WAIT_MS + 20)
 		FAIL("%llu calls in %d ms", (unsigned long long)calls, WAIT_MS);
 	atomic_store(&step, 2);
@@ -149,12 +149,12 @@ TEST(thread_that_takes_no_signal_is_sent_one_each_millisecond)
 	rig_end(&h.rig);
 }
 
-/* --- a fiber that the thread did not tell of --- */
+/* --- an unannounced fiber --- */
 
 static struct rig *on_fiber;
 static ucontext_t thread_context, fiber_context;
 
-/* The one word that holds the block lies on the fiber. */
+/* Only a word on the fiber holds the block. */
 static void collect_on_fiber(void)
 {
 	volatile uintptr_t word = ~atomic_load(&hidden);
@@ -166,8 +166,8 @@ static void collect_on_fiber(void)
 	swapcontext(&fiber_context, &thread_context);
 }
 
-/* Of those that the heap knows it is the one around sp, whichever came first, and lies above or
- * below. What lies between it and those above cannot be read. */
+/* The fiber around sp is found among the known fibers, in any order, above and below. A guard
+ * without access lies between the running fiber and the fibers above. */
 TEST(fiber_that_is_run_unsaid_is_found_by_its_bounds)
 {
 	enum { FIBERS = 5, RUNS = 2, GUARD = 3, PLACES = 6 };
@@ -197,7 +197,7 @@ TEST(fiber_that_is_run_unsaid_is_found_by_its_bounds)
 	rig_end(&rig);
 }
 
-/* --- what a signal found in the registers --- */
+/* --- registers at a signal --- */
 
 TEST(each_register_that_a_signal_interrupted_is_shown)
 {

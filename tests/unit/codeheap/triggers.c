@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * triggers.c: when a heap asks for a collection, to the byte: what it counts, how the
- * thresholds grow and come down, and what it says of itself. Nobody sleeps: where time counts, it
- * is the pretended clock's. */
+ * triggers.c: when a heap asks for a collection, to the byte: the counted bytes, how the thresholds
+ * grow and come down, and the statistics. Nobody sleeps: time is the pretended clock's. */
 #include "codeheap/graph/block.h"
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/collect/collect.h"
@@ -12,7 +11,7 @@
 
 static const uint64_t pool_bytes = 16384 * KIB, opened_least = 256 * KIB, dead_least = 64 * KIB;
 
-/* A heap without code, which is said to have so many pages in use. */
+/* Starts a heap without code, and pretends that used_bytes of pages are in use. */
 static struct rig start_with_pages(uint64_t used_bytes)
 {
 	struct rig rig = rig_start(pool_bytes);
@@ -40,7 +39,7 @@ static void forget(const struct rig *rig)
 	atomic_store(&rig->heap->dead_bytes, 0);
 }
 
-/* The first sum that asks is the one above `least`. */
+/* A sum of `least` does not ask; the next larger sum does. */
 static void expect_least(const struct rig *rig, void (*count)(struct ch_heap *, uint64_t),
 			 uint64_t least)
 {
@@ -95,7 +94,7 @@ TEST(pool_is_crowded_above_three_quarters)
 	end_with_pages(&rig);
 }
 
-/* What asked is served by the cycle that begins, and asks again where that is given up. */
+/* The cycle that begins serves the request; an abandoned cycle restores the request. */
 TEST(cycle_takes_all_that_was_counted_and_gives_it_back_when_it_is_abandoned)
 {
 	struct rig rig = start_with_pages(0);
@@ -127,7 +126,7 @@ TEST(cycle_takes_all_that_was_counted_and_gives_it_back_when_it_is_abandoned)
 
 /* --- thresholds --- */
 
-/* As the end of a sweep: the cycle reached `marked` blocks, and `freed` died. */
+/* Acts like the end of a sweep: the cycle reached `marked` blocks, and `freed` blocks died. */
 static void sweep_ends(const struct rig *rig, uint64_t marked, uint64_t freed)
 {
 	struct ch_heap *heap = rig->heap;
@@ -147,7 +146,7 @@ static void expect_factors(const struct rig *rig, uint64_t opened, uint64_t dead
 	expect_least(rig, ch__trigger_dead, dead_least * dead);
 }
 
-/* Poor is less than a twentieth. */
+/* Less than a twentieth of the blocks is little. */
 TEST(cycles_that_free_little_double_their_threshold_up_to_64_times)
 {
 	struct rig rig = start_with_pages(0);
@@ -163,7 +162,7 @@ TEST(cycles_that_free_little_double_their_threshold_up_to_64_times)
 	end_with_pages(&rig);
 }
 
-/* Code that only grows says nothing of what was released or invalidated. */
+/* Code that only grows says nothing about released or invalidated code. */
 TEST(threshold_of_the_dead_grows_where_the_dead_had_asked)
 {
 	struct rig rig = start_with_pages(0);
@@ -181,8 +180,8 @@ TEST(threshold_of_the_dead_grows_where_the_dead_had_asked)
 	end_with_pages(&rig);
 }
 
-/* Blocks that nothing leads to live through the first cycles, and then die in one. A word on the
- * stack may keep some. */
+/* Unreachable blocks live through the first cycles, and then die in the same cycle. A word on the
+ * stack may keep some blocks. */
 TEST(sweep_that_ends_moves_the_thresholds)
 {
 	enum { BLOCKS = 100, CYCLES = 8 };
@@ -223,7 +222,7 @@ static uint64_t tell_time(uint64_t waited_ns)
 	return atomic_fetch_add(&time_ns, waited_ns) + waited_ns;
 }
 
-/* A cycle of `length` ends that began `between` after the end of the one before. */
+/* Ends a cycle that took `length`, and began `between` after the end of the cycle before. */
 static void cycle_ends(const struct rig *rig, uint64_t between, uint64_t length)
 {
 	atomic_fetch_add(&time_ns, between);
@@ -267,7 +266,7 @@ TEST(time_spent_in_cycles_moves_the_least_values_up_and_down)
 	end_with_pages(&rig);
 }
 
-/* --- what dies asks --- */
+/* --- dead bytes ask --- */
 
 static struct ch_block new_large(struct ch_owner owner, uint32_t bytes)
 {
@@ -307,7 +306,7 @@ static void count_told(void *vm_user)
 	++*(unsigned *)vm_user;
 }
 
-/* And the vm is told, once, unless it is leaving. */
+/* The vm is told as well, once, unless the vm is leaving. */
 TEST(bytes_made_invalid_in_any_way_ask_for_a_collection)
 {
 	for (int way = 0; way < WAYS; way++) {
@@ -337,7 +336,7 @@ TEST(bytes_made_invalid_in_any_way_ask_for_a_collection)
 	}
 }
 
-/* More blocks than one region takes. */
+/* There are more blocks than a region takes. */
 TEST(each_block_made_invalid_counts_its_bytes_once_and_few_bytes_ask_for_nothing)
 {
 	enum { BLOCKS = 3 * 64 + 6, OF_AN_OWNER = 64 };
@@ -383,7 +382,7 @@ TEST(each_block_made_invalid_counts_its_bytes_once_and_few_bytes_ask_for_nothing
 	}
 }
 
-/* --- what the statistics say --- */
+/* --- statistics --- */
 
 TEST(statistics_keep_the_most_pages_and_the_bytes_of_what_died)
 {
@@ -420,7 +419,7 @@ static uint64_t look_at_clock(uint64_t waited_ns)
 	return atomic_fetch_add(&time_ns, waited_ns + LOOK_NS) + waited_ns + LOOK_NS;
 }
 
-/* Each step of a sweep looks at the clock as it begins and as it ends: its time is between. */
+/* Each step of a sweep looks at the clock at both ends; the time in between counts. */
 TEST(statistics_sum_the_time_of_sweeps)
 {
 	struct rig rig = rig_start(pool_bytes);

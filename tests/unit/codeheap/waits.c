@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * waits.c: who changes what a lock guards waits for the lock. The case takes the word
- * of the lock itself, as another thread would have it, and a signal to this thread lets it go: a
- * call that comes back before has not waited. No machine is too slow for that: a signal that comes
- * too early hides a break, and fails nothing. */
+ * waits.c: a call that changes guarded data waits for the lock. The case takes the word of the lock
+ * itself, as another thread would, and a signal to this thread frees the word. A call that returns
+ * earlier has not waited. No machine is too slow: an early signal hides a break, and fails
+ * nothing. */
 #include "codeheap/graph/block.h"
 #include "pages/inner.h"
 #include "tests/support/heap_rig.h"
@@ -12,7 +12,7 @@
 
 enum { HELD_US = 20000 };
 
-/* The low byte of the word is all of it. */
+/* Only the low byte of the word is ever set. */
 static _Atomic(uint8_t) *held;
 static _Atomic(bool) was_held;
 
@@ -28,9 +28,9 @@ static void let_go(int signal)
 struct scene {
 	struct rig rig;
 	struct ch_owner owner, bare;
-	struct ch_block block, target; /* both of `owner` */
+	struct ch_block block, target; /* both owned by `owner` */
 	struct ch_branch branch;       /* of `block`, unlinked */
-	struct emitter open;           /* an OPEN block of `owner`, larger than what it has used */
+	struct emitter open;           /* an OPEN block of `owner`, with unused room */
 	struct ch_assumption fact;
 	struct ch_fiber *fiber;
 };
@@ -178,12 +178,12 @@ static void collect(struct scene *s)
 
 static void take_record(struct scene *s)
 {
-	/* The thread's own have gone. */
+	/* The thread has no cached records any more. */
 	ch__records_flush(s->rig.heap, ch__thread_self(s->rig.heap));
 	open_one(s);
 }
 
-/* --- what waits for what --- */
+/* --- calls and their locks --- */
 
 static void *owner_busy(struct scene *s)
 {
@@ -267,7 +267,7 @@ TEST(calls_wait_for_the_locks_of_what_they_change)
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
 		const struct row *row = &rows[i];
 		struct scene s;
-		/* Elsewhere the places of the dead wait for a core sync, which changes no page. */
+		/* Otherwise dead places wait for a core sync, which changes no page. */
 		if (row->word == page_busy && row->call == release && !CH_ARCH_FETCH_FOLLOWS)
 			continue;
 		make_scene(&s);
@@ -278,7 +278,7 @@ TEST(calls_wait_for_the_locks_of_what_they_change)
 	}
 }
 
-/* A cycle takes the record of an owner back that has no block, and not while somebody has it. */
+/* A cycle takes back an owner's record without blocks, but not while somebody holds the record. */
 TEST(record_of_an_owner_is_taken_back_when_nobody_holds_it)
 {
 	struct rig rig = rig_start(1 << 20);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * svg.c: the picture of a flame graph as a strict reader sees it: well formed
- * whatever names are made of, boxes where the sums say, nothing wider than what it lies in; and
- * whole or refused where memory or a writer fails. tests/tool/flame.sh has it drawn by a browser.
- */
+ * svg.c: the picture of a flame graph as a strict reader sees it. The picture is well formed for
+ * all names, boxes lie where the sums say, and nothing is wider than its parent. The picture is
+ * whole or refused when memory or a writer fails. tests/tool/flame.sh has a browser draw a
+ * picture. */
 #include "tests/support/flame_reader.h"
 
 #include <locale.h>
@@ -35,8 +35,8 @@ static bool is_about(double a, double b)
 	return a - b < 0.0011 && b - a < 0.0011;
 }
 
-/* Every box lies in its parent, right of the one before it, a row above or below; its place is what
- * its numbers say. Returns the sum of what ended in boxes. */
+/* Checks that every box lies in the parent box, right of the box before, a row above or below, at
+ * the place that the numbers say. Returns the sum of the boxes' own weights. */
 static uint64_t check_boxes(const struct flame_svg *svg, bool is_icicle)
 {
 	const struct flame_box *last[200] = {svg->boxes}; /* by depth */
@@ -75,7 +75,7 @@ TEST(boxes_lie_where_the_weights_say)
 	draw(flame, &plain, &svg);
 	CHECK_EQ(svg.count, 7);
 	CHECK_EQ(check_boxes(&svg, false), 20);
-	/* Siblings by name; a parent's own weight is right of its children. */
+	/* Siblings are in the order of names; a parent's own weight lies right of the children. */
 	const struct flame_box *main_box = flame_find(&svg, "main", 1);
 	CHECK_EQ(main_box->start, 10);
 	CHECK_EQ(main_box->count, 10);
@@ -96,7 +96,7 @@ TEST(boxes_lie_where_the_weights_say)
 	flame_forget(&svg);
 }
 
-/* Of each kind a box of 14 pixels, and its name behind it. */
+/* The legend has a box of 14 pixels for each kind, with the name behind. */
 TEST(names_of_kinds_stand_6_pixels_behind_their_boxes)
 {
 	struct ch__flame *flame = new_flame();
@@ -110,7 +110,7 @@ TEST(names_of_kinds_stand_6_pixels_behind_their_boxes)
 		const char *box = at, *name = strstr(at, "<text x=\"");
 		while (box[-1] != '"')
 			box--;
-		const char *group = box - strlen("<rect x=\"") - 2; /* its end, and the line's */
+		const char *group = box - strlen("<rect x=\"") - 2; /* the ends of group and line */
 		while (*group != '\n' && *group != '<')
 			group--;
 		CHECK(name && strncmp(group, "<g class=\"kind ", 15) == 0);
@@ -195,7 +195,7 @@ TEST(labels_are_cut_to_their_boxes)
 	draw(flame, &plain, &svg);
 	CHECK_STR(flame_find(&svg, "o23456789012345", 1)->label, "o23456789012345");
 	CHECK_STR(flame_find(&svg, "p234567890123456", 1)->label, "p2345678901234\xe2\x80\xa6");
-	/* 944 pixels: 129 columns, the last of them the sign. */
+	/* 944 pixels hold 129 columns; the last column is the sign. */
 	const struct flame_box *box = &svg.boxes[1];
 	CHECK_EQ(strspn(box->label, "n"), 128);
 	CHECK_STR(box->label + 128, "\xe2\x80\xa6");
@@ -219,7 +219,7 @@ TEST(narrow_frames_are_left_out_and_counted)
 {
 	struct ch__flame *flame = new_flame();
 	struct flame_svg svg;
-	/* 1 of 11,800 is a tenth of a pixel. */
+	/* A weight of 1 in 11,800 is a tenth of a pixel. */
 	CHECK(flame_add(flame, "wide", CH__FLAME_CODE, 11796));
 	CHECK(flame_add(flame, "narrow;inner;innermost", CH__FLAME_CODE, 1));
 	CHECK(flame_add(flame, "wide;just", CH__FLAME_CODE, 2));
@@ -254,7 +254,7 @@ TEST(nothing_at_all_and_huge_weights_are_drawn)
 	flame_forget(&svg);
 }
 
-/* 590 samples on 1180 pixels: one has two pixels, the least that is drawn with a line around. */
+/* 590 samples on 1180 pixels: one sample has two pixels, the narrowest box with a line around. */
 TEST(box_of_two_pixels_has_a_line_around_it_and_a_thinner_one_has_none)
 {
 	struct ch__flame *flame = new_flame();
@@ -273,7 +273,7 @@ TEST(box_of_two_pixels_has_a_line_around_it_and_a_thinner_one_has_none)
 	flame_forget(&svg);
 }
 
-/* Names may look like places of the template, which may have an @ of its own. */
+/* Names may look like places of the template; the template may contain an @, too. */
 TEST(each_place_of_the_template_is_filled_once)
 {
 	struct ch__flame *flame = new_flame();
@@ -285,13 +285,13 @@ TEST(each_place_of_the_template_is_filled_once)
 	unsigned left = 0;
 	for (const char *at = out.text; (at = strchr(at, '@')); at++)
 		left += strncmp(at, "@media ", 7) != 0;
-	/* Of the name: title and label of its box. */
+	/* The name appears in the box's title and label, with two @ each. */
 	CHECK_EQ(left, 4);
 	CHECK(strcmp(out.text + out.bytes - 7, "</svg>\n") == 0);
 	free(out.text);
 }
 
-/* Numbers in the picture are no words of a language. */
+/* Numbers in the picture do not follow the locale. */
 TEST(locale_changes_no_number)
 {
 	struct ch__flame *flame = new_flame();
@@ -389,8 +389,8 @@ TEST(each_failing_allocation_refuses_the_picture)
 	}
 }
 
-/* Each stack goes on from some frame of the last one, as a sampled program does: 200,000 of them,
- * 100 frames deep at most, in 1.5 million boxes. */
+/* Each stack goes on from some frame of the stack before, as in a sampled program: 200,000 stacks,
+ * at most 100 frames deep, in 1.5 million boxes. */
 static void add_walked_stacks(struct ch__flame *flame, unsigned stacks)
 {
 	enum { DEEPEST = 100, STEPS = 16 };
@@ -426,7 +426,7 @@ static bool count_bytes(void *arg, const char *text, size_t bytes)
 	return true;
 }
 
-/* Returns the longest time of the processor that one picture took, with its folded stacks. */
+/* Returns the longest processor time of a picture with the folded stacks. */
 static uint64_t write_many_stacks(void)
 {
 	/* Fewer under sanitizers and emulators, which show the same in less time. */

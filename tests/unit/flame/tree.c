@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * tree.c: the tree of a flame graph and its folded form: merged, sorted, weights
- * exact, whatever names are made of; and a tree as it was where memory or a writer fails. */
+ * tree.c: the tree of a flame graph and the folded form: merged, sorted, with exact weights, for
+ * all names. When memory or a writer fails, the tree stays as before. */
 #include "tests/support/flame_rig.h"
 
 #include <errno.h>
@@ -63,7 +63,7 @@ TEST(a_child_is_found_again_by_name_and_kind)
 	end_flame();
 }
 
-/* However many there are, wherever the tables were made wider: each name once, each child once. */
+/* Each name and each child exists once, however many there are, wherever the tables grew. */
 TEST(each_of_many_children_is_found_again)
 {
 	enum { CHILDREN = 5000 };
@@ -100,7 +100,7 @@ TEST(names_of_any_bytes_stay_one_line_of_text)
 		{"\xc2\xa7\xdf\x80", "\xc2\xa7\xdf\x80"},
 		{"\xe0\xa4\x85\xef\xb9\xb0", "\xe0\xa4\x85\xef\xb9\xb0"},
 		{"\xf0\x90\x8d\x88\xf3\xa0\x84\x80", "\xf0\x90\x8d\x88\xf3\xa0\x84\x80"},
-		/* The last and the first one of each length. */
+		/* The last character of a length and the first of the next length. */
 		{"\xdf\xbf\xe0\xa0\x80", "\xdf\xbf\xe0\xa0\x80"},
 		{"\xef\xbf\xbc\xf0\x90\x80\x80", "\xef\xbf\xbc\xf0\x90\x80\x80"},
 		{"\xff", "\xef\xbf\xbd"},
@@ -109,15 +109,15 @@ TEST(names_of_any_bytes_stay_one_line_of_text)
 		{"\xe0\x80\xaf", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},
 		{"\xc0\xaf", "\xef\xbf\xbd\xef\xbf\xbd"},                 /* too long a form */
 		{"\xed\xa0\x80", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"}, /* a surrogate */
-		{"\xed\xbf\xbf", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"}, /* the last one */
-		/* Their neighbours. */
+		{"\xed\xbf\xbf", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"}, /* the last surrogate */
+		/* The neighbours of the surrogates. */
 		{"\xed\x9f\xbb\xee\x80\x80", "\xed\x9f\xbb\xee\x80\x80"},
 		{"\xef\xbf\xbf", "\xef\xbf\xbd"},                         /* no character of XML */
 		{"\xc2\x85", "\xef\xbf\xbd"},                             /* a control character */
 		{"\xe2\x80\xa8\xe2\x80\xae",
 		 "\xef\xbf\xbd\xef\xbf\xbd"}, /* a line end; right to left */
 		{"\xf4\x90\x80\x80", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},
-		/* The ends of what is shown by something else, and what lies beside them. */
+		/* The ends of the replaced ranges, and the characters beside them. */
 		{"\x1f ", "\xe2\x90\x9f "},
 		{"\xc2\x80\xc2\x9f\xc2\xa0", "\xef\xbf\xbd\xef\xbf\xbd\xc2\xa0"},
 		{"\xe2\x80\xa7\xe2\x80\xaf", "\xe2\x80\xa7\xe2\x80\xaf"},
@@ -225,7 +225,7 @@ static bool fill(struct ch__flame *flame)
 	return is_whole;
 }
 
-/* Each allocation fails once: what was there stays, and the same call works afterwards. */
+/* Each allocation fails once: the tree keeps its content, and the same call works afterwards. */
 TEST(each_failing_allocation_leaves_the_tree_as_it_was)
 {
 	struct ch__flame *whole = new_flame();

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * heaps.c: a profile whose threads run code of other heaps, too: that code has its names, whatever
- * comes of its blocks and its heap before the profile is written. */
+ * heaps.c: a profile whose threads run code of other heaps, too. The profile names the other heaps'
+ * code, whatever happens to the blocks and the heap before the profile is written. */
 #include "tests/support/profile_rig.h"
 
 #include <errno.h>
@@ -16,7 +16,7 @@ static void make_other(void)
 	stage_start(other);
 }
 
-/* The heap that is profiled, and another one; the thread is attached to both. */
+/* Makes the profiled heap and another heap; the thread attaches to both. */
 static void begin(void)
 {
 	profile_begin(&rig, STAGE_POLLS);
@@ -39,7 +39,7 @@ static const void *make_code(struct stage *stage, struct method *m, const char *
 	return info.exec;
 }
 
-/* Nothing else has been sampled, and nothing of it lost its name. */
+/* Nothing else was sampled, and no sample lost the name. */
 static void expect_lines(const char *first, uint64_t first_weight, const char *second,
 			 uint64_t second_weight)
 {
@@ -61,7 +61,7 @@ TEST(code_of_another_heap_has_its_name)
 	end();
 }
 
-/* The records of both blocks have the same numbers, but for their heap's. */
+/* The handles of both blocks differ only in the heap's number. */
 TEST(codes_of_two_heaps_are_not_one)
 {
 	struct method host, guest;
@@ -90,7 +90,7 @@ TEST(code_that_died_in_another_heap_has_its_name)
 	end();
 }
 
-/* A heap that comes later gets the number, and most likely the memory, of the one that went. */
+/* A later heap gets the number, and most likely the memory, of the ended heap. */
 TEST(heap_that_ends_or_comes_while_a_profile_runs_leaves_its_names)
 {
 	struct method first, again;
@@ -107,7 +107,7 @@ TEST(heap_that_ends_or_comes_while_a_profile_runs_leaves_its_names)
 	end();
 }
 
-/* The listeners of a heap that was made in part end under the lock of who makes it. */
+/* The listeners of a heap that could not be made end under the maker's lock. */
 TEST(heap_that_cannot_be_made_while_a_profile_runs_leaves_it_alone)
 {
 	struct ch_config config;
@@ -124,7 +124,7 @@ TEST(heap_that_cannot_be_made_while_a_profile_runs_leaves_it_alone)
 	end();
 }
 
-/* The profile goes with its heap, and the others are not asked for it any more. */
+/* The profile goes with the heap, and the other heaps are not asked for code any more. */
 TEST(heap_that_ends_while_it_is_profiled_leaves_others_alone)
 {
 	struct method guest;
@@ -168,8 +168,8 @@ TEST(each_of_two_profiles_names_the_code_of_both_heaps)
 	end();
 }
 
-/* Code of one heap that was called by code of the other, at an instruction at which it has no frame
- * record yet. */
+/* Code of a heap is called by code of the other heap. The callee is sampled at each instruction,
+ * also before the callee has a frame record. */
 TEST(callers_of_code_of_another_heap_are_shown)
 {
 	enum { MOMENTS = sizeof code_moments / sizeof *code_moments, RECORD = 4 };
@@ -215,7 +215,7 @@ TEST(callers_of_code_of_another_heap_are_shown)
 	end();
 }
 
-/* A thread that has other heaps is asked for each of them first. */
+/* The profiler asks each of the thread's other heaps first. */
 TEST(native_code_is_of_no_other_heap)
 {
 	begin();
@@ -241,8 +241,8 @@ TEST(heap_that_the_thread_has_left_names_no_code_of_it)
 	end();
 }
 
-/* The child has no profile, and blocks that die in it are told to none. What the threads of the
- * parent wrote to is not of the child. */
+/* The child has no profile, and no profile hears of blocks that die in the child. The child does
+ * not inherit the rings of the parent's threads. */
 TEST(child_of_fork_forgets_the_profile_in_each_heap)
 {
 	struct method host, guest;
@@ -256,7 +256,7 @@ TEST(child_of_fork_forgets_the_profile_in_each_heap)
 	ring = p->samplers->ring;
 	ch__profile_unlock(p);
 	CHECK_EQ(msync(ring, 1, MS_ASYNC), 0);
-	/* As where a thread of the parent is in its handler. */
+	/* As if the handler ran in a thread of the parent. */
 	struct ch__sampler_slot *slot = profile_slot(&rig);
 	atomic_store(&slot->inside, 1);
 	pid_t child = fork();
@@ -294,7 +294,7 @@ static void *fork_once(void *arg)
 	return arg;
 }
 
-/* A child has no half of a merge. */
+/* A child never has half a merge. */
 TEST(fork_waits_while_rings_are_emptied)
 {
 	pthread_t thread;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * images.c: an object that a process was loaded from is described by its own headers, to
- * the byte; the headers here are made up, so that what lies behind the last one is known. */
+ * images.c: a loaded object is described by its own headers, to the byte. The headers are made up
+ * here, so that the bytes behind the last header are known. */
 #define _GNU_SOURCE
 #include "observe/system.h"
 #include "tests/support/harness.h"
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The objects of the process, instead of those that the dynamic linker knows; NULL: the latter. */
+/* The objects that replace the dynamic linker's list; NULL: the linker's list is used. */
 static struct dl_phdr_info *objects;
 static unsigned objects_now;
 
@@ -26,8 +26,8 @@ int __wrap_dl_iterate_phdr(int (*see)(struct dl_phdr_info *, size_t, void *), vo
 	return result;
 }
 
-/* A library at `memory` of two segments with a hole between them, a header that is of no segment in
- * front, and one behind the last that is nobody's. */
+/* A library at `memory` with two segments and a hole between them. The first header is of no
+ * segment; the last header lies behind the object's count and belongs to no object. */
 enum { HEAD = 40, LOW_BYTES = 100, HIGH_AT = 300, HIGH_BYTES = 50, BEHIND_AT = 1000 };
 static uint8_t memory[4096];
 static char name[8000] = "/nowhere/library.so";
@@ -51,7 +51,7 @@ static void make_objects(void)
 {
 	for (size_t i = 0; i < sizeof memory; i++)
 		memory[i] = (uint8_t)(i * 7 + 1);
-	/* The program comes first; it has a segment somewhere else. */
+	/* The program comes first, with a segment at another place. */
 	made_up[0] = (struct dl_phdr_info){
 		.dlpi_addr = 0, .dlpi_name = "", .dlpi_phdr = &segments[1], .dlpi_phnum = 1};
 	made_up[1] = (struct dl_phdr_info){.dlpi_addr = (uintptr_t)memory, .dlpi_name = name,
@@ -88,7 +88,7 @@ TEST(head_is_of_the_files_first_bytes_as_far_as_they_can_be_read)
 	CHECK(is_found_at(0));
 	CHECK_EQ(image.head_bytes, sizeof image.head);
 	CHECK_EQ(memcmp(image.head, memory, sizeof image.head), 0);
-	/* The file may begin somewhere else than the object's addresses do. */
+	/* The file's start may lie at another address than the object's first. */
 	segments[1].p_vaddr = 64;
 	CHECK(is_found_at(64));
 	CHECK_EQ(memcmp(image.head, memory + 64, sizeof image.head), 0);
@@ -113,7 +113,7 @@ TEST(path_ends_where_the_name_or_the_room_does)
 	CHECK_STR(image.path, "");
 }
 
-/* The dynamic linker has no name of it. */
+/* The dynamic linker has no name for the program. */
 TEST(program_is_the_first_object_and_has_the_path_of_its_file)
 {
 	char path[4096] = "";
@@ -131,7 +131,7 @@ TEST(program_is_the_first_object_and_has_the_path_of_its_file)
 	CHECK(!is_found_at(2000));
 }
 
-/* Behind its only header stands what would say so. */
+/* The header behind the program's only header would be PT_INTERP. */
 TEST(program_that_no_loader_started_loads_nothing)
 {
 	static const ElfW(Phdr) headers[] = {{.p_type = PT_LOAD}, {.p_type = PT_INTERP}};

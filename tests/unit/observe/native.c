@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * native.c: names of native functions for reports: of each kind of function, of
- * objects with and without symbols, of files that are not what was loaded, and without libdw. The
- * objects come from tests/native/. */
+ * native.c: names of native functions for reports: functions of each kind, objects with and without
+ * symbols, files that differ from the loaded object, and a process without libdw. The objects come
+ * from tests/native/. */
 #define _GNU_SOURCE
 #include "os/os.h"
 #include "tests/support/harness.h"
@@ -75,7 +75,7 @@ static void check_nameless(uintptr_t pc)
 		FAIL("0x%zx is called %s", (size_t)pc, text);
 }
 
-/* An object that the Makefile built beside this program. */
+/* The path of an object that the Makefile built beside this program. */
 static void path_of(char path[500], const char *name)
 {
 	char own[400];
@@ -202,7 +202,7 @@ TEST(what_is_no_function_has_no_name)
 	close_names();
 }
 
-/* The kernel's own object has no file; each architecture names its functions in another way. */
+/* The kernel's object has no file; each architecture names the functions in another way. */
 TEST(function_of_the_vdso_has_its_name)
 {
 	void *vdso = dlopen("linux-vdso.so.1", RTLD_LAZY | RTLD_NOLOAD);
@@ -229,7 +229,7 @@ static uintptr_t bias_of(void *handle)
 	return map->l_addr;
 }
 
-/* Where a section of a file is loaded, and how large it is. */
+/* Finds where a section of a file is loaded. Returns the section's size. */
 static size_t section_of(const char *path, const char *wanted, uintptr_t *at)
 {
 	static char file[200000];
@@ -293,7 +293,7 @@ TEST(objects_come_and_go)
 		uintptr_t at = hidden_of(handle);
 		check_name(at, at, "hidden_step");
 		CHECK_EQ(dlclose(handle), 0);
-		/* The names stay until they are closed; another session knows better. */
+		/* The session keeps the old names until closed; the next session has new names. */
 		check_name(at, at, "hidden_step");
 		close_names();
 		open_names();
@@ -304,7 +304,7 @@ TEST(objects_come_and_go)
 	close_names();
 }
 
-/* --- files that are not what was loaded --- */
+/* --- files that differ from the loaded object --- */
 
 TEST(file_that_was_replaced_names_nothing)
 {
@@ -351,7 +351,7 @@ TEST(debug_file_of_another_object_is_passed_over)
 					  ".debug", NULL});
 }
 
-/* A server of debug files that the environment names is not asked: this one would be heard. */
+/* The debug-file server named by the environment is not asked: the test would hear the request. */
 TEST(no_server_is_asked)
 {
 	skip_without_libdw();
@@ -366,7 +366,7 @@ TEST(no_server_is_asked)
 	snprintf(url, sizeof url, "http://127.0.0.1:%d", ntohs(at.sin_port));
 	use_folder();
 	if (!getenv("CODEHEAP_TEST_ASKED")) {
-		/* libdw reads it when it is loaded. */
+		/* libdw reads the variable when libdw is loaded. */
 		close(listener);
 		CHECK_EQ(rmdir(folder), 0);
 		setenv("CODEHEAP_TEST_ASKED", "1", 1);
@@ -397,7 +397,7 @@ static void check_fallback(void *handle)
 	close_names();
 }
 
-/* A library of that name which has none of the functions, and one that is none. */
+/* First a libdw without any of the functions, then a file that is no library. */
 TEST(wrong_libdw_is_no_libdw)
 {
 	char *path = getenv("LD_LIBRARY_PATH");
@@ -433,8 +433,8 @@ static unsigned open_files(void)
 	return n;
 }
 
-/* Each call of the gate fails in turn, or each from one on: an exported function always has its
- * name, another one its own or none, and nothing is left. */
+/* Fails the nth call of the gate, or also each later call. An exported function always has its
+ * name, any other function its own name or none, and nothing is left. */
 static uint64_t fail_nth(void *handle, uint64_t nth, bool every_later_one)
 {
 	char text[100];

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
- * profile.c: samples of stacks that the test made, one by one: where they end, what
- * they are called, what happens when there is no room, and who waits for a handler. */
+ * profile.c: samples of stacks that the test makes, one by one: where the stacks end, the frames'
+ * names, what happens when room runs out, and who waits for a handler. */
 #include "tests/support/profile_rig.h"
 
 enum { MAP_BYTES = 1 << 16 };
 
 static struct profile_rig rig;
 
-/* A stack of records, innermost first, each with the return address that it is given. */
+/* A stack of frame records, innermost first, with the given return addresses. */
 struct made_stack {
 	uintptr_t words[2048];
 };
@@ -50,8 +50,8 @@ TEST(stack_ends_at_an_address_that_is_no_code)
 	profile_end(&rig);
 }
 
-/* Until the worker has read the maps once more from their beginning: a reading that is under way
- * ends before its lock is had. */
+/* Waits until the worker has read the maps once more from the beginning. A reading under way ends
+ * before the profile's lock is free. */
 static void wait_for_maps(void)
 {
 	struct ch__profiler *p = profile_running(&rig);
@@ -90,7 +90,7 @@ TEST(memory_that_is_mapped_meanwhile_is_known_soon)
 {
 	profile_begin(&rig, STAGE_POLLS);
 	profile_start_still(&rig, 0);
-	/* The worker does not get to see it before the first sample. */
+	/* The worker does not see the mapping before the first sample. */
 	struct ch__profiler *p = profile_running(&rig);
 	ch__profile_lock(p);
 	uint8_t *at = profile_map_file(&rig, "new", NULL, MAP_BYTES);
@@ -107,7 +107,7 @@ TEST(memory_that_is_mapped_meanwhile_is_known_soon)
 	profile_end(&rig);
 }
 
-/* A file that is mapped on, behind what was mapped of it and seen. */
+/* More of a file is mapped, behind the part that was mapped and seen. */
 TEST(object_that_grows_is_named_to_its_new_end)
 {
 	char path[128];
@@ -134,7 +134,7 @@ TEST(object_that_grows_is_named_to_its_new_end)
 	profile_end(&rig);
 }
 
-/* How many frames the sample of a stack has. */
+/* Returns how many frames the sample of a stack has. */
 static uint32_t frames_of(const void *pc, const uintptr_t *returns, size_t count)
 {
 	const struct ch__sampler *s = atomic_load(&profile_slot(&rig)->sampler);
@@ -144,7 +144,7 @@ static uint32_t frames_of(const void *pc, const uintptr_t *returns, size_t count
 	return (uint32_t)(s->ring[head & (s->words - 1)] & (CH__SAMPLE_CUT - 1));
 }
 
-/* A return address is of the byte before it. */
+/* A return address belongs to the byte before. */
 TEST(memory_is_known_from_its_first_byte_to_its_last)
 {
 	profile_begin(&rig, STAGE_POLLS);
@@ -160,7 +160,7 @@ TEST(memory_is_known_from_its_first_byte_to_its_last)
 	CHECK_EQ(frames_of(native, behind, 2), 1);
 	CHECK_EQ(frames_of(native, first, 2), 3);
 	CHECK_EQ(frames_of(native, before, 2), 1);
-	/* With its range the last one that was hit. */
+	/* The range is the last range that was hit. */
 	uintptr_t then_behind[] = {high, high + 1, high}, then_before[] = {low + 1, low, high};
 	CHECK_EQ(frames_of(native, then_behind, 3), 2);
 	CHECK_EQ(frames_of(native, then_before, 3), 2);
@@ -208,7 +208,7 @@ TEST(object_is_named_from_its_first_byte_to_its_last)
 	CHECK(!ch__seen_find(&list, 0x4000, &is_several) && !is_several);
 }
 
-/* What was mapped at one place first and last is not told apart by its addresses: nobody says. */
+/* Two objects had the same addresses, first and later: a sample there cannot tell which. */
 TEST(object_that_was_replaced_lends_its_name_to_nobody)
 {
 	profile_begin(&rig, STAGE_POLLS);
@@ -242,14 +242,14 @@ TEST(deep_stack_keeps_its_innermost_frames)
 	struct ch__sampler_stack stack =
 		make_stack(&made, (void *)((uintptr_t)profile_burn + 8), returns, DEEP);
 	profile_take(&rig, &stack, 3);
-	/* One more is looked at, behind the header, to know whether there is one. */
+	/* The walk looks at one frame more, to know whether the stack goes on, and no further. */
 	const uint64_t *ring = atomic_load(&profile_slot(&rig)->sampler)->ring;
 	CHECK_EQ(ring[1 + CH__PROFILE_FRAMES_MAX + 1], 0);
-	/* As many as are kept, and no more. */
+	/* A stack with exactly as many frames as a sample keeps. */
 	stack = make_stack(&made, (void *)((uintptr_t)profile_burn_all + 8), returns,
 			   CH__PROFILE_FRAMES_MAX - 1);
 	profile_take(&rig, &stack, 4);
-	/* What ends at an address that is no code is whole, whatever lies behind that. */
+	/* A stack that ends at an address without code is whole, whatever lies behind. */
 	returns[10] = (uintptr_t)&made;
 	stack = make_stack(&made, (void *)((uintptr_t)profile_burn_all + 8), returns, DEEP);
 	profile_take(&rig, &stack, 5);
@@ -266,8 +266,8 @@ TEST(deep_stack_keeps_its_innermost_frames)
 	profile_end(&rig);
 }
 
-/* What is sampled and dropped is what was taken, whatever the memory is, and whoever is late. It
- * goes on until something is dropped where nobody waits for the worker. */
+/* Samples and drops add up to all takes, with any memory and any delay. When nobody waits for the
+ * worker, takes go on until some sample is dropped. */
 static void take_many(size_t memory_bytes, bool waits, uint64_t takes)
 {
 	uintptr_t returns[40];
@@ -285,7 +285,7 @@ static void take_many(size_t memory_bytes, bool waits, uint64_t takes)
 			profile_wait_for_worker(&rig);
 	}
 	CHECK_EQ(atomic_load(&sampler->dropped) == 0, waits);
-	/* While it runs, too. */
+	/* The sum holds while the profile runs, too. */
 	struct ch__profiler_counts so_far;
 	ch__profiler_count(profile_running(&rig), &so_far);
 	CHECK_EQ(so_far.samples + so_far.dropped, 2 * n);
@@ -325,8 +325,8 @@ static struct ch_info make_moments(const char *name)
 	return info;
 }
 
-/* One sample at each instruction of code that was called by `caller`, whose record leads to
- * `above`. Garbage is where the return address would be at other instructions: code, too. */
+/* Takes a sample at each instruction of code that `caller` called; the record of `caller` leads to
+ * `above`. Garbage, also code, lies where the return address would be at other instructions. */
 TEST(code_without_a_frame_record_has_its_caller)
 {
 	enum { MOMENTS = sizeof code_moments / sizeof *code_moments, RECORD = 4 };
@@ -354,7 +354,7 @@ TEST(code_without_a_frame_record_has_its_caller)
 						  .ucontext = &context};
 		profile_take(&rig, &stack, 1);
 		with_record += code_moments[i].has_record;
-		/* Two words of a stack may be looked at, fewer not. */
+		/* Two words of a stack suffice for a look; fewer do not. */
 		for (unsigned left = 1; left <= 2 && !code_moments[i].has_record; left++) {
 			stack.high = (uintptr_t)(words + left);
 			profile_take(&rig, &stack, 1);
@@ -371,7 +371,7 @@ TEST(code_without_a_frame_record_has_its_caller)
 
 /* --- blocks --- */
 
-/* Memory that is full of stacks has room for the names of all codes in them. */
+/* Memory that is full of stacks still has room for the names of all code in the stacks. */
 TEST(sampled_code_has_room_for_its_name)
 {
 	enum { LITTLE_BYTES = 120000, CODES = 60, TAKES = 5000 };
@@ -392,7 +392,7 @@ TEST(sampled_code_has_room_for_its_name)
 		if (i % 500 == 0)
 			profile_wait_for_worker(&rig);
 	}
-	/* While the ring has its part of the memory, too. */
+	/* The ring has its part of the memory here, too. */
 	profile_read(&rig, 0);
 	CHECK(profile_stop(&rig).dropped > 0);
 	for (int i = 0; i < CODES; i++) {
@@ -402,7 +402,7 @@ TEST(sampled_code_has_room_for_its_name)
 	profile_end(&rig);
 }
 
-/* What the profile has, by what can be counted. */
+/* Counts the memory of the profile from its parts. */
 static size_t bytes_of(const struct ch__profiler *p)
 {
 	const struct ch__tree *tree = &p->tree;
@@ -431,7 +431,7 @@ static void expect_bounded(size_t memory_bytes)
 	CHECK(used <= memory_bytes);
 }
 
-/* Of stacks first, until there is no room for one more, then of codes, each with a name. */
+/* Takes stacks first, until no stack has room, then code with a name each. */
 TEST(memory_of_a_profile_is_counted_and_bounded)
 {
 	enum { BYTES = 300000, TAKES = 8000, CODES = 100 };
@@ -455,7 +455,7 @@ TEST(memory_of_a_profile_is_counted_and_bounded)
 	profile_end(&rig);
 }
 
-/* What is lost is an arena each time. Sanitizers keep freed memory on purpose. */
+/* A leak would be an arena each time. Sanitizers keep freed memory on purpose. */
 static void see_that_nothing_stays(size_t first, int rounds)
 {
 	enum { EACH_MOST = 256 << 10 };
@@ -490,7 +490,7 @@ TEST(profile_that_another_one_follows_leaves_no_memory)
 	profile_end(&rig);
 }
 
-/* The table of nodes is made wider meanwhile, again and again. */
+/* Meanwhile the table of nodes grows again and again. */
 TEST(stack_that_comes_again_is_found_again)
 {
 	enum { STACKS = 5000 };
@@ -558,7 +558,7 @@ static void come_and_go(struct stage *stage, void *arg)
 	(void)stage, (void)arg;
 }
 
-/* A profile that is asked to merge what threads left gives their memory back. */
+/* A profile that is asked to merge the samples of ended threads gives the threads' memory back. */
 TEST(thread_that_left_leaves_nothing_in_a_profile)
 {
 	enum { BYTES = 1 << 20, THREADS = 5 };
@@ -576,7 +576,7 @@ TEST(thread_that_left_leaves_nothing_in_a_profile)
 			samplers++;
 		size_t used = p->used_bytes;
 		ch__profile_unlock(p);
-		CHECK_EQ(samplers, 1); /* of the thread that started it */
+		CHECK_EQ(samplers, 1); /* of the thread that started the profile */
 		CHECK(i == 0 || used == before);
 		before = used;
 	}
@@ -596,13 +596,13 @@ TEST(sampled_code_keeps_its_name_when_its_place_is_used_again)
 		snprintf(name, sizeof name, "life%u", i);
 		method_constant(s, &m, name, i);
 		CHECK_EQ(ch_block_info(m.block, &info), CH_OK);
-		/* Where a core may go on with what it fetched, the place waits for a cycle. */
+		/* Where a core may still run fetched bytes, the place waits for a cycle. */
 		CHECK(!CH_ARCH_FETCH_FOLLOWS || !at || at == info.exec);
 		at = info.exec;
 		profile_take_pc(&rig, at, 1 + i);
 		CHECK_EQ(ch_owner_release(m.owner, CH_RELEASE_NOT_RUNNING), CH_OK);
 		profile_take_pc(&rig, at, 100);
-		/* While it runs, and when it is over. */
+		/* Read while the profile runs, and after the stop. */
 		if (i == 7)
 			profile_stop(&rig);
 		profile_read(&rig, 0);
@@ -616,7 +616,7 @@ TEST(sampled_code_keeps_its_name_when_its_place_is_used_again)
 	profile_end(&rig);
 }
 
-/* A record has many codes in its life. */
+/* A record serves many codes in turn. */
 TEST(sampled_code_is_not_another_of_the_same_record)
 {
 	enum { OTHERS_MOST = 4000 };
@@ -735,9 +735,9 @@ TEST(kinds_of_frames_have_their_colours)
 
 /* --- waiting --- */
 
-/* The handler that is waited for leaves in the middle of the wait: who waits has only so much
- * patience, and another thread might not run in time. */
-static _Thread_local struct ch__sampler_slot *occupied; /* by this thread itself */
+/* The occupied handler leaves in the middle of the wait: the waiter has limited patience, and
+ * another thread might not run in time. */
+static _Thread_local struct ch__sampler_slot *occupied; /* by this thread */
 static _Thread_local int waits;
 
 static uint64_t pretend_time(uint64_t waited_ns)

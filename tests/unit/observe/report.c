@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * report.c: what a profile says of stacks that the test put into its tree, to the letter; and what
- * a signal leaves alone. */
+ * report.c: the profile's report, to the letter, of stacks in the tree made by the test; and
+ * signals ignored by the profile. */
 #include "tests/support/profile_rig.h"
 
 #include "codeheap/base/heap.h"
@@ -14,7 +14,7 @@ static struct profile_rig rig;
 /* --- reports --- */
 
 enum { CODES = 2 };
-static uint64_t codes[CODES]; /* as words of frames; the second one has a cold part */
+static uint64_t codes[CODES]; /* as frame words; the second code has a cold part */
 
 static void make_codes(void)
 {
@@ -62,7 +62,7 @@ TEST(report_says_what_was_seen_to_the_letter)
 	uint32_t nodes = p->tree.count, names = p->tree.names_count;
 	p->counts.dropped += 7;
 	ch__profile_unlock(p);
-	/* The root; three of the first stack, two more each of the next, and four behind [cut]. */
+	/* The root; three nodes of stack 0, two more of 1, one more of 2, four with [cut]. */
 	CHECK_EQ(nodes, 1 + 3 + 2 + 1 + 4);
 	CHECK_EQ(names, CODES);
 	expect_folded(0, "[cut];inner;inner;[code memory without a block] 4\n"
@@ -90,13 +90,13 @@ TEST(reversed_report_begins_with_what_ran)
 	profile_end(&rig);
 }
 
-/* What was noted of a code, and could not be named before it went, is shown without a name. */
+/* Noted code that went before being named is shown without a name. */
 TEST(code_without_a_name_is_freed_code)
 {
 	profile_begin(&rig, STAGE_POLLS);
 	profile_start_still(&rig, 0);
 	make_codes();
-	uint64_t gone = codes[0] + (UINT64_C(1) << 24); /* a later life of its record */
+	uint64_t gone = codes[0] + (UINT64_C(1) << 24); /* a later life of the record */
 	add(&codes[0], 1, false, 1);
 	add(&gone, 1, false, 2);
 	expect_folded(0, "[freed code] 2\ninner 1\n");
@@ -141,7 +141,7 @@ static bool put_text(void *arg, const char *text, size_t n)
 	return true;
 }
 
-/* It says all, or that there was no memory. */
+/* A report is complete, or says that memory was refused. */
 TEST(report_has_memory_or_says_so)
 {
 	const struct ch__profiler_view view = {.is_folded = true};
@@ -174,7 +174,7 @@ TEST(report_has_memory_or_says_so)
 	profile_end(&rig);
 }
 
-/* The picture says with how many samples it was made, and of what. */
+/* The picture says how many samples of which kind it shows. */
 TEST(picture_says_what_it_was_made_of)
 {
 	profile_begin(&rig, STAGE_POLLS);
@@ -213,7 +213,7 @@ static size_t give_address(void *user, const void *pc, const void *sp, const voi
 	return 1;
 }
 
-/* A call that is the last instruction of a block returns behind it. */
+/* When a call ends a block, the return address lies behind the block. */
 TEST(frame_of_the_vm_is_of_the_byte_before_it)
 {
 	struct method m, below;
@@ -237,7 +237,7 @@ TEST(frame_of_the_vm_is_of_the_byte_before_it)
 	profile_end(&rig);
 }
 
-/* A mapping that could not be noted may have been anywhere: nothing native has a name then. */
+/* A mapping that could not be noted may lie anywhere, so no native code has a name then. */
 TEST(native_code_has_no_name_where_a_mapping_was_not_noted)
 {
 	profile_begin(&rig, STAGE_POLLS);
@@ -275,8 +275,8 @@ static uint64_t told_time(uint64_t waited_ns)
 	return atomic_load(&told_ns);
 }
 
-/* Whether the worker reads the maps again, so long after the last time. It looks for samples first,
- * and at the clock then. */
+/* Says whether the worker reads the maps again, `passed_ns` after the last reading. The worker
+ * looks for samples first, and at the clock afterwards. */
 static bool reads_maps_after(uint64_t passed_ns, bool is_wanted)
 {
 	struct ch__profiler *p = profile_running(&rig);
@@ -373,7 +373,7 @@ static bool is_added(struct ch__profiler *p, uint64_t word, size_t bytes_left)
 	return is_added;
 }
 
-/* Code is in the tree together with room for its name, or not at all. */
+/* Code enters the tree together with room for its name, or not at all. */
 TEST(code_is_noted_with_room_for_its_name_or_not_at_all)
 {
 	profile_begin(&rig, STAGE_POLLS);
@@ -388,7 +388,7 @@ TEST(code_is_noted_with_room_for_its_name_or_not_at_all)
 	profile_end(&rig);
 }
 
-/* The tables grow with what is in them: a look-up stays short. */
+/* The tables grow with the content: a look-up stays short. */
 TEST(tables_of_the_tree_grow_with_it)
 {
 	enum { NODES = 3000, NAMES = 300 };
@@ -413,7 +413,7 @@ TEST(tables_of_the_tree_grow_with_it)
 	profile_end(&rig);
 }
 
-/* The thread that starts a profile has a ring, or nothing is started: whatever the memory. */
+/* A profile starts only if the starting thread has a ring, whatever the memory. */
 TEST(profile_without_room_for_a_ring_does_not_start)
 {
 	enum { MOST = 64 << 10, STEP = 512 };
@@ -442,7 +442,7 @@ TEST(profile_without_room_for_a_ring_does_not_start)
 
 /* --- signals --- */
 
-/* As a timer of the profile would send it to this thread. */
+/* Sends this thread a signal as a timer of the profile does. */
 static void send(void *tag, int code)
 {
 	siginfo_t info = {.si_signo = SIGPROF, .si_code = code};
@@ -493,7 +493,7 @@ TEST(each_thread_that_is_there_is_sampled)
 	profile_end(&rig);
 }
 
-/* The number of a thread that ended without leaving the heap is nobody's. */
+/* A thread ended without leaving the heap: the number belongs to nobody. */
 TEST(thread_that_is_gone_is_not_sampled_and_not_refused)
 {
 	struct ch__sampler_slot slot = {.inside = 0};
@@ -524,8 +524,8 @@ static void *come_and_leave(void *arg)
 	return NULL;
 }
 
-/* A thread that leaves while the rings are emptied: its sampler goes the next time, when its last
- * sample has been seen. */
+/* A thread leaves while the rings are emptied. The thread's sampler goes at the next emptying, when
+ * the last sample has been seen. */
 TEST(thread_that_leaves_waits_while_rings_are_emptied)
 {
 	struct leaving l = {0};
@@ -549,7 +549,7 @@ TEST(thread_that_leaves_waits_while_rings_are_emptied)
 	profile_end(&rig);
 }
 
-/* One that comes within another takes nothing, and leaves the other its sampler. */
+/* A signal within another signal's handler takes no sample, and leaves the sampler to the other. */
 TEST(signal_within_a_handler_takes_nothing)
 {
 	profile_skip_if_signals_wait();
@@ -567,7 +567,7 @@ TEST(signal_within_a_handler_takes_nothing)
 	CHECK_EQ(words_taken(slot), one);
 	CHECK_EQ(atomic_load(&slot->inside), 1);
 	atomic_store(&slot->inside, 0);
-	/* Three ticks at once are a weight of three. */
+	/* Three ticks at once count as a weight of three. */
 	CHECK_EQ(profile_stop(&rig).samples, 3);
 	profile_end(&rig);
 }

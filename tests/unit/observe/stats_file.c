@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * stats_file.c: how long a statistics file's thread sleeps, and what a child of fork makes of its
- * parent's file. What the file says is shown by tests/api/stats_file.c. */
+ * stats_file.c: how long a statistics file's thread sleeps, and what a child of fork does with the
+ * parent's file. tests/api/stats_file.c tests the file's content. */
 #define _GNU_SOURCE
 #include "observe/stats_walk.h"
 #include "tests/support/heap_rig.h"
@@ -25,8 +25,8 @@ static bool is_there(const char *path)
 	return lstat(path, &found) == 0;
 }
 
-/* A hundred times as long as it worked, two seconds at most. The work of one of six walks is under
- * ten milliseconds on any machine. */
+/* The thread sleeps a hundred times as long as the work took, at most two seconds. At least one of
+ * six walks takes less than ten milliseconds on any machine. */
 TEST(pause_between_two_writes_is_short_where_work_is_little)
 {
 	enum { WRITES = 6, NS_PER_MS = 1000000, SHORT_MS = 1000 };
@@ -61,7 +61,7 @@ static void skip_without_threads_in_children(void)
 		skip("ThreadSanitizer has no threads in a child of a process with some");
 }
 
-/* -1: no descriptor leads to the file. */
+/* Returns -1 when no descriptor leads to the file. */
 static int descriptor_of(const char *path)
 {
 	char name[40], leads_to[300];
@@ -74,7 +74,7 @@ static int descriptor_of(const char *path)
 	return -1;
 }
 
-/* Once: its number may be another file's by then. */
+/* The file is closed only once: later the number may belong to another file. */
 TEST(file_that_was_turned_off_is_closed)
 {
 	char path[sizeof folder + 5];
@@ -95,7 +95,7 @@ TEST(file_that_was_turned_off_is_closed)
 	CHECK_EQ(rmdir(folder), 0);
 }
 
-/* A file that was turned off stays so in a child. */
+/* A file that was turned off stays off in a child. */
 TEST(child_of_fork_makes_no_file_where_its_parent_has_lost_it)
 {
 	char pattern[sizeof folder + 10], own[sizeof folder + 20];

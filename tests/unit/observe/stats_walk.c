@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * stats_walk.c: what the statistics file calls owners, blocks and pages: their kinds. */
+ * stats_walk.c: the kinds that the statistics file gives to owners, blocks and pages. */
 #include "observe/stats_walk.h"
 
 #include "codeheap/base/heap.h"
@@ -42,7 +42,7 @@ static const struct ch__stats_kind *kind_called(const struct ch__stats_kind *kin
 	FAIL("no kind is called %s", name);
 }
 
-/* A kind ends at the first "::", and is of one length with what it is compared with. */
+/* A kind ends at the first "::", and kinds are compared with their lengths: sc is not scm. */
 TEST(kind_of_an_owner_is_what_stands_before_two_colons)
 {
 	static const char *const owners[][2] = {
@@ -74,7 +74,7 @@ TEST(kind_of_an_owner_is_what_stands_before_two_colons)
 	end();
 }
 
-/* Of the block's page, or of the first one of its span. */
+/* The kind of the block's page, or of the first page of the block's span. */
 static uint32_t kind_of_page(struct ch_block block)
 {
 	struct ch_info info = {.size = sizeof info};
@@ -133,7 +133,7 @@ TEST(page_says_what_its_blocks_are)
 	end();
 }
 
-/* Its place is kept, as its name is. */
+/* The place of the dead block is kept, like the block's name. */
 TEST(block_that_died_is_counted_apart_while_its_place_is_kept)
 {
 	struct ch_config config = rig_config(16 << 20);
@@ -145,7 +145,7 @@ TEST(block_that_died_is_counted_apart_while_its_place_is_kept)
 	struct ch_owner owner = rig_owner(&rig, "scm::one"), gone = rig_owner(&rig, "scm::two");
 	rig_block(owner, 1);
 	struct ch_block dead = rig_block(gone, 2);
-	uint64_t bytes = rig_info(dead).hot_bytes + 8; /* and its head */
+	uint64_t bytes = rig_info(dead).hot_bytes + 8; /* with the head */
 	CHECK_EQ(ch_owner_release(gone, CH_RELEASE_NOT_RUNNING), CH_OK);
 	take_walk();
 	const struct ch__stats_kind *kind = kind_called(walk.owners, walk.owners_count, "scm");
@@ -156,7 +156,7 @@ TEST(block_that_died_is_counted_apart_while_its_place_is_kept)
 	end();
 }
 
-/* Hot bytes lie at its beginning and cold ones at its end; its parts have all that it has. */
+/* Hot bytes lie at the run's beginning, cold bytes at the end; all bytes add up to the run. */
 TEST(run_of_pages_has_free_what_its_parts_leave)
 {
 	begin();

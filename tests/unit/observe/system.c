@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * system.c: what only observers ask of the system: their threads take no signal of the process, and
- * what the user has them write is the user's alone. */
+ * system.c: the system calls that only observers make. Observers' threads take no signal of the
+ * process, and a file that the user names is open to the user only. */
 #define _GNU_SOURCE
 #include "observe/system.h"
 #include "os/files.h"
@@ -56,8 +56,8 @@ static void wait_until_it_looked(struct look *look)
 		ch__os_futex_wait(&look->state, 0, 0);
 }
 
-/* A signal for the process that its own threads block stays pending: the worker must not be who
- * takes it. */
+/* All threads of the process block the signal, which stays pending: the worker must not take the
+ * signal. */
 TEST(worker_blocks_all_signals_and_has_a_small_stack)
 {
 	struct look look = {0};
@@ -84,7 +84,7 @@ TEST(worker_blocks_all_signals_and_has_a_small_stack)
 	atomic_store(&look.state, 2);
 	ch__os_futex_wake(&look.state);
 	ch__os_thread_join(&worker);
-	/* It goes: a join ends a little before the kernel has forgotten the thread. */
+	/* The thread ends: a join returns a little before the kernel has forgotten the thread. */
 	while (ch__os_thread_signal(look.thread_id, 0, NULL))
 		usleep(1000);
 	pthread_sigmask(SIG_UNBLOCK, &usr1, NULL);
@@ -100,7 +100,7 @@ static void join_nothing_in_a_child(void *arg)
 {
 	struct ch__os_thread again;
 	const _Atomic(uint32_t) *count = arg;
-	/* ThreadSanitizer has no threads in a child of a process with some. */
+	/* ThreadSanitizer allows no threads in a child of a process with threads. */
 	if (!CH_TSAN && !ch__os_thread_start(&again, count_up, arg))
 		_exit(2);
 	if (!CH_TSAN)
@@ -189,7 +189,7 @@ TEST(file_that_the_user_names_is_its_owner_s_alone)
 	remove_folder();
 }
 
-/* A close that fails says so once, and the number is free all the same. */
+/* A failing close reports the error once, and the descriptor is free nevertheless. */
 TEST(close_that_fails_says_so)
 {
 	make_folder();
@@ -214,7 +214,7 @@ static size_t bytes_of_file(void)
 	return (size_t)found.st_size;
 }
 
-/* What a standard stream has written stays; of any other file nothing does. */
+/* The file of a standard stream keeps its bytes; any other file is emptied. */
 TEST(file_of_a_standard_stream_is_written_on)
 {
 	make_folder();
@@ -241,7 +241,7 @@ TEST(file_of_a_standard_stream_is_written_on)
 	remove_folder();
 }
 
-/* --- what is read --- */
+/* --- reading --- */
 
 TEST(what_is_no_file_is_not_opened_and_says_so)
 {
@@ -255,7 +255,7 @@ TEST(what_is_no_file_is_not_opened_and_says_so)
 	CHECK_EQ(dup(STDERR_FILENO), next);
 }
 
-/* A program without a standard input gets its number for the next file. */
+/* A program without standard input gets descriptor 0 for the next file. */
 TEST(file_that_gets_the_first_number_is_opened)
 {
 	CHECK_EQ(close(STDIN_FILENO), 0);

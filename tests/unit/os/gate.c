@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * gate.c: the promises of the gate to the OS that no test of a pool shows: files that
- * nobody can lure us into, writes that do not kill, chained signal handlers, futexes, bounds,
- * membarrier. */
+ * gate.c: promises of the gate to the OS that tests of pools do not show: safe creation of files,
+ * writes that do not kill, chained signal handlers, futexes, bounds, membarrier. */
 #define _GNU_SOURCE
 #include "os/os.h"
 #include "os/files.h"
@@ -29,7 +28,7 @@ static char folder[64] = "/tmp/codeheap-os-XXXXXX";
 static const char *path_of(const char *name)
 {
 	static char path[128];
-	static bool is_made; /* the name made may hold an X, too */
+	static bool is_made; /* the finished name may hold an X, too */
 	if (!is_made && !mkdtemp(folder))
 		FAIL("mkdtemp: %s", strerror(errno));
 	is_made = true;
@@ -59,7 +58,8 @@ TEST(file_create_takes_no_bait)
 	CHECK_EQ(unlink(path), 0);
 	struct stat s;
 	CHECK(stat(target, &s) == 0 && s.st_size == 4);
-	/* A leftover of our own is replaced by a new file: who has the old one open keeps it. */
+	/* A leftover of this process is replaced by a new file; an open descriptor keeps the old
+	 * file. */
 	int old = open(target, O_RDONLY), again = ch__os_file_create(target);
 	CHECK(again >= 0 && fstat(again, &s) == 0 && s.st_size == 0);
 	CHECK(fstat(old, &s) == 0 && s.st_size == 4);
@@ -70,7 +70,7 @@ TEST(file_create_takes_no_bait)
 	remove_folder();
 }
 
-/* A kernel without large pages refuses each such wish, and nobody is told. */
+/* A kernel without large pages refuses the wish; the refusal leaves no trace. */
 TEST(wish_for_large_pages_that_is_refused_leaves_errno_alone)
 {
 	size_t bytes = ch__os_page_bytes();
@@ -84,7 +84,7 @@ TEST(wish_for_large_pages_that_is_refused_leaves_errno_alone)
 	CHECK_EQ(errno, E2BIG);
 }
 
-/* They are asked in handlers and in loops of locks, whose errno is somebody else's. */
+/* Handlers and loops of locks ask these questions, and must not change their caller's errno. */
 TEST(questions_that_the_system_refuses_leave_errno_alone)
 {
 	_Atomic(uint32_t) word = 1;
@@ -111,7 +111,7 @@ TEST(questions_that_the_system_refuses_leave_errno_alone)
 	munmap(hole, 4096);
 }
 
-/* Descriptor 0 is one, where a program has closed its input. */
+/* Descriptor 0 is valid where a program has closed its input. */
 TEST(file_without_a_name_that_begins_as_descriptor_0_was_not_refused)
 {
 	char bytes[64] = "";
@@ -139,7 +139,7 @@ TEST(new_file_is_its_owner_s_alone)
 	remove_folder();
 }
 
-/* Writes the file as if long before, or after, `when`. */
+/* Dates the file long before or after `when`. */
 static void date_file(const char *path, const struct timespec *when, int64_t later_ns)
 {
 	int64_t ns = (int64_t)when->tv_sec * 1000000000 + when->tv_nsec + later_ns;
@@ -148,8 +148,8 @@ static void date_file(const char *path, const struct timespec *when, int64_t lat
 	CHECK_EQ(utimensat(AT_FDCWD, path, at, 0), 0);
 }
 
-/* A file is of this process when it changed after the start, which is known to 50 ms. The parts of
- * seconds at which clocks stand are others for each process. */
+/* A file belongs to this process if it changed after the process's start, which is known to 50 ms.
+ * Each forked process starts at another fraction of a second. */
 TEST(file_is_an_earlier_process_s_until_this_one_began)
 {
 	enum { PROCESSES = 4, BEFORE_NS = 60000000 };
@@ -165,7 +165,7 @@ TEST(file_is_an_earlier_process_s_until_this_one_began)
 			close(fd);
 			CHECK_EQ(ch__os_file_create_known(path_of("file"), none), -1);
 			CHECK_EQ(errno, EBUSY);
-			CHECK_EQ(dup(STDERR_FILENO), fd); /* no look at it left a descriptor */
+			CHECK_EQ(dup(STDERR_FILENO), fd); /* looking left no descriptor */
 			close(fd);
 			date_file(path_of("file"), &began, -BEFORE_NS);
 			fd = ch__os_file_create_known(path_of("file"), none);
@@ -228,7 +228,7 @@ TEST(file_is_read_to_its_end_and_known_by_its_place)
 	CHECK(ch__os_file_is_at(fd, path));
 	CHECK(ch__os_file_rename(path, path_of("other")));
 	CHECK(!ch__os_file_is_at(fd, path) && errno == ENOENT);
-	CHECK_EQ(symlink(path_of("other"), path), 0); /* a way to the same file is not its place */
+	CHECK_EQ(symlink(path_of("other"), path), 0); /* a link is not the place */
 	CHECK(!ch__os_file_is_at(fd, path) && errno == EEXIST);
 	ch__os_file_remove(path);
 	ch__os_file_remove(path_of("other"));
@@ -274,7 +274,7 @@ TEST(chain_calls_the_handler_that_was_there)
 	CHECK_EQ(ours, 2);
 }
 
-/* Of the whole program: lets another handler come between a look at the action and its change. */
+/* Replaces sigaction in the whole program: another handler may come between look and change. */
 static const struct sigaction *comes_between;
 int __sigaction(int signal, const struct sigaction *action, struct sigaction *old);
 int sigaction(int signal, const struct sigaction *action, struct sigaction *old)
@@ -376,7 +376,7 @@ static void check_bounds(void *arg)
 
 static uint64_t copied_to[3 * 4096 / sizeof(uint64_t)];
 
-/* By the kernel, and where that is refused: so much as can be read without a break. */
+/* The kernel copies as far as memory is readable; without the kernel the library does likewise. */
 static void copy_around_guard(uint8_t *at, bool is_refused)
 {
 	const size_t page = CH_ARCH_SMALLEST_PAGE, system = (size_t)sysconf(_SC_PAGESIZE);
@@ -423,7 +423,7 @@ TEST(stack_that_the_process_began_on_is_known)
 	free(other);
 }
 
-/* The C library looks the first stack up in /proc, and the process may have no descriptor left. */
+/* The C library finds the first stack in /proc, which fails when no descriptor is left. */
 enum { SIGNAL_STACK_BYTES = 1 << 16 };
 static uint8_t *signal_stack;
 static uintptr_t signal_stack_ends[4];
@@ -437,7 +437,7 @@ static void look_at_signal_stack(int signal)
 		signal_stack_ends[i] = ch__os_signal_stack_end(at[i], false);
 }
 
-/* Another stack may begin where it ends. */
+/* Another stack may begin at the end of this stack. */
 TEST(stack_of_signals_ends_with_its_last_byte)
 {
 	stack_t stack = {.ss_sp = signal_stack = malloc(SIGNAL_STACK_BYTES),
@@ -445,7 +445,7 @@ TEST(stack_of_signals_ends_with_its_last_byte)
 	struct sigaction action = {.sa_handler = look_at_signal_stack, .sa_flags = SA_ONSTACK};
 	uintptr_t end = (uintptr_t)signal_stack + SIGNAL_STACK_BYTES;
 	CHECK(signal_stack && sigaltstack(&stack, NULL) == 0);
-	CHECK_EQ(ch__os_signal_stack_end(end - 1, false), 0); /* nobody runs on it */
+	CHECK_EQ(ch__os_signal_stack_end(end - 1, false), 0); /* nobody runs on the stack */
 	CHECK_EQ(sigaction(SIGUSR1, &action, NULL), 0);
 	CHECK_EQ(raise(SIGUSR1), 0);
 	CHECK_EQ(signal_stack_ends[0], 0);
@@ -485,7 +485,7 @@ TEST(membarrier_works_once_registered_or_says_no)
 	ch__os_fail_at(0, false);
 }
 
-/* They come in handlers and lock loops of code whose errno is its own. */
+/* Handlers and loops of locks make these calls, and must not change their caller's errno. */
 TEST(waits_wakes_and_looks_at_memory_leave_errno_alone)
 {
 	_Atomic(uint32_t) one = 1;
@@ -532,14 +532,14 @@ TEST(reserve_at_refuses_what_is_mapped)
 		CHECK(!ch__os_reserve_at(at + page, page));
 		CHECK_EQ(errno, EEXIST);
 	}
-	/* What the system gave elsewhere went back. */
+	/* The memory that the system gave at another place went back. */
 	CHECK(CH_TSAN || mapped_bytes() < mapped + 64 * page);
 	ch__os_unreserve(at, 4 * page);
 	CHECK(ch__os_reserve_at(at, 4 * page));
 	ch__os_unreserve(at, 4 * page);
 }
 
-/* Near an address, anywhere and at random, whatever the alignment; refused, it has taken none. */
+/* Near an address, anywhere and at random, whatever the alignment. A refused call takes nothing. */
 TEST(reserve_where_there_is_no_space_says_so)
 {
 	size_t page = ch__os_page_bytes();
@@ -547,7 +547,7 @@ TEST(reserve_where_there_is_no_space_says_so)
 	for (unsigned i = 0; i < sizeof hints / sizeof *hints; i++) {
 		uint8_t *at = ch__os_reserve(8 * page, 4 * page, page, hints[i]);
 		CHECK(at && ((uintptr_t)at + page) % (4 * page) == 0);
-		/* All of it is ours, and what lies beside it is what was there. */
+		/* All pages are taken, and the pages beside are unchanged. */
 		CHECK(!ch__os_reserve_at(at, page) && !ch__os_reserve_at(at + 7 * page, page));
 		ch__os_unreserve(at, 8 * page);
 		ch__os_pretended.reserve_bytes = 7 * page;
@@ -560,7 +560,7 @@ TEST(reserve_where_there_is_no_space_says_so)
 	}
 }
 
-/* Below the address first, then above: of 16 places on each side the free one. */
+/* Of 16 places on each side one is free; the places below the address are tried first. */
 TEST(only_place_that_is_left_near_an_address_is_found)
 {
 	size_t place = 64 << 20, near = 16 * place;
@@ -575,7 +575,7 @@ TEST(only_place_that_is_left_near_an_address_is_found)
 	ch__os_unreserve(all, 2 * near + place);
 }
 
-/* --- a system that is interrupted --- */
+/* --- interrupted calls --- */
 
 static unsigned refusals, calls_seen;
 static int refusal;
@@ -609,7 +609,7 @@ static void refuse(unsigned times, int error)
 	refusals = times;
 	refusal = error;
 	calls_seen = 0;
-	errno = EINTR; /* of an earlier call */
+	errno = EINTR; /* from an earlier call */
 }
 
 TEST(memory_is_asked_for_again_where_a_signal_came_and_only_there)
@@ -642,7 +642,7 @@ TEST(memory_is_asked_for_again_where_a_signal_came_and_only_there)
 	CHECK(!ch__os_populate(at, 4 * page));
 	CHECK_EQ(errno, ENOMEM);
 	CHECK_EQ(calls_seen, 1);
-	/* Not for ever. */
+	/* The repetition has an end. */
 	refuse(100000, EAGAIN);
 	CHECK(!ch__os_populate(at, 4 * page));
 	refuse(0, 0);
@@ -652,7 +652,7 @@ TEST(memory_is_asked_for_again_where_a_signal_came_and_only_there)
 
 /* --- errno --- */
 
-static bool scribbles; /* on errno, as a call may that succeeds */
+static bool scribbles; /* sets errno in successful calls, as a call may */
 
 int __real_munmap(void *at, size_t bytes);
 int __wrap_munmap(void *at, size_t bytes);
@@ -696,7 +696,7 @@ static bool make_one(int maker, uint8_t *shared, size_t page)
 	}
 }
 
-/* What undoes the rest succeeds, and its errno is nobody's. */
+/* The undoing calls succeed, and must not change the errno of the failure. */
 TEST(call_that_fails_half_way_says_why)
 {
 	size_t page = ch__os_page_bytes();
@@ -722,7 +722,7 @@ TEST(call_that_fails_half_way_says_why)
 	CHECK(!ch__os_words_wiped_by_fork());
 	scribbles = false;
 	CHECK_EQ(errno, ENOSYS);
-	/* And who lets go of what is not there is told nothing. */
+	/* Letting go of a lost file changes no errno. */
 	struct ch__os_held none = {.fd = -1}, lost;
 	CHECK(ch__os_memfd(page, &lost));
 	CHECK_EQ(close(atomic_load(&lost.fd)), 0);

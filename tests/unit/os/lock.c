@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * lock.c: the lock of the library: one holder at a time, who is known; a wait that sleeps,
- * and ends in time; a lock that a thread had at a fork and the child sets free. */
+ * lock.c: the lock of the library: one holder at a time, and the holder is known; a wait that
+ * sleeps and ends in time; a child of fork frees a lock that another thread held at the fork. */
 #define _GNU_SOURCE
 #include "os/lock.h"
 #include "os/os.h"
@@ -45,7 +45,7 @@ TEST(sleeper_is_woken_by_who_lets_the_lock_go)
 	pthread_t thread;
 	ch__lock_take(&lock, CH__RANK_PAGES);
 	CHECK_EQ(pthread_create(&thread, NULL, add, NULL), 0);
-	/* From here on it sleeps, or is about to and finds that the word has changed. */
+	/* From here on the thread sleeps, or is about to sleep and finds the word changed. */
 	while (atomic_load(&lock.word) != CH__LOCK_AWAITED)
 		usleep(1000);
 	usleep(20000);
@@ -55,7 +55,7 @@ TEST(sleeper_is_woken_by_who_lets_the_lock_go)
 	CHECK_EQ(shared, ROUNDS);
 }
 
-/* One that takes it and keeps it until it is told. */
+/* Takes the lock and keeps it until may_go is set. */
 static _Atomic(uint32_t) has_it, may_go;
 
 static void *keep(void *arg)
@@ -94,14 +94,14 @@ TEST(lock_of_another_thread_is_not_mine_and_a_wait_for_it_ends_in_time)
 	uint64_t until = ch__os_now_ns() + WAIT_NS;
 	CHECK(!ch__lock_sleep(&lock, until));
 	CHECK(ch__os_now_ns() >= until);
-	/* Who gave up leaves it to be woken once for nothing, and free. */
+	/* After the waiter gave up, a release wakes once for nothing, and the lock is free. */
 	end_keeper(thread);
 	CHECK(ch__lock_try(&lock, CH__RANK_PAGES));
 	CHECK(ch__lock_is_mine(&lock));
 	ch__lock_release(&lock, CH__RANK_PAGES);
 }
 
-/* --- a handler that interrupted who has the lock --- */
+/* --- a handler that interrupted the lock's holder --- */
 
 static void wait_in_a_handler(int signal)
 {
@@ -118,7 +118,7 @@ static void interrupt_the_holder(void *arg)
 	raise(SIGUSR1);
 }
 
-/* The parts of a wait know no ranks: so this is what a release build says. */
+/* The test waits below the check of ranks, and so sees the text of a release build. */
 TEST(thread_that_waits_for_its_own_lock_is_told_how_that_comes)
 {
 	char text[400] = "";

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * memory.c: memory that the gate to the OS asks for: which kind of file it is of, where it lies
- * when much is there already, what it is told of large pages. */
+ * memory.c: memory from the gate to the OS: the kind of file behind, the address when much address
+ * space is taken, the advice about large pages. */
 #define _GNU_SOURCE
 #include "os/os.h"
 #include "tests/support/harness.h"
@@ -82,7 +82,7 @@ TEST(place_near_an_address_is_below_it_while_there_is_one)
 		uintptr_t at = (uintptr_t)reserve_near();
 		CHECK(at < hint && hint - at <= (uintptr_t)1 << 30);
 	}
-	/* All of that is somebody's: above. */
+	/* All space below is taken, so places lie above. */
 	CHECK(ch__os_reserve_at((void *)(hint - 1024ul * MIB), 1024ul * MIB));
 	for (int i = 0; i < ROUNDS; i++) {
 		uintptr_t at = (uintptr_t)reserve_near();
@@ -90,7 +90,7 @@ TEST(place_near_an_address_is_below_it_while_there_is_one)
 	}
 }
 
-/* One place is as good as the next: where something is, another one is tried. */
+/* When a place is taken, another place is tried. */
 TEST(place_near_an_address_is_found_where_half_is_taken)
 {
 	if (CH_TSAN)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * meta.c: side memory: zeroed, aligned, counted, gone with its heap, from many threads
- * and across a fork that happens while they allocate. */
+ * meta.c: side memory: zeroed, aligned, counted, gone with its heap, from many threads, and across
+ * a fork during allocations. */
 #include "os/meta.h"
 #include "os/os.h"
 #include "tests/support/harness.h"
@@ -61,8 +61,8 @@ TEST(destroy_returns_what_was_never_freed)
 		CHECK(resident_bytes() < first + (40u << 20));
 }
 
-/* A heap's caches of threads go with it, too: few bytes of each, and a number of which the
- * allocator has 4,094. */
+/* The threads' caches go with the heap, too: a cache is a few bytes, and one of the allocator's
+ * 4,094 numbers. */
 TEST(many_that_come_and_go_leave_nothing)
 {
 	enum { FIRST = 100, ROUNDS = 5000 };
@@ -168,7 +168,7 @@ TEST(failing_allocation_says_so)
 	CHECK_EQ(errno, ENOMEM);
 	ch__os_fail_at(0, false);
 	CHECK(first && !second && third);
-	/* Nor does one that succeeds say that it failed. */
+	/* A successful call leaves errno alone. */
 	errno = ERANGE;
 	CHECK(ch__meta_alloc(meta, 8));
 	CHECK_EQ(errno, ERANGE);
@@ -231,9 +231,9 @@ TEST(threads_whose_first_allocation_finds_no_memory_are_told)
 	ch__meta_destroy(meta);
 }
 
-/* --- what the allocator keeps for it --- */
+/* --- arenas and caches of the allocator --- */
 
-/* jemalloc's, in the builds that have it. */
+/* jemalloc's function, in builds with jemalloc. */
 __attribute__((weak)) int mallctl(const char *, void *, size_t *, void *, size_t);
 
 static unsigned told(const char *name)
@@ -255,7 +255,7 @@ static void come_and_go(unsigned count, size_t bytes)
 		ch__meta_destroy(metas[i]);
 }
 
-/* More at a time than wait for the next, and one that had more than one may keep. */
+/* More metas than arenas wait for reuse, then one with more memory than a waiting arena keeps. */
 TEST(memory_that_comes_again_needs_no_more_arenas)
 {
 	come_and_go(24, 64);
@@ -268,7 +268,7 @@ TEST(memory_that_comes_again_needs_no_more_arenas)
 	CHECK_EQ(told("arenas.narenas"), arenas);
 }
 
-/* One that was destroyed waits for nobody: the allocator gives its number again. */
+/* A destroyed arena does not wait for reuse: the allocator gives its number again. */
 TEST(two_heaps_never_have_one_arena)
 {
 	enum { METAS = 8, OBJECTS = 100, BYTES = 200 };
@@ -297,7 +297,7 @@ static void *allocate_one(void *meta)
 	return NULL;
 }
 
-/* Each number is given once, from the lowest that is free. */
+/* The allocator gives the lowest free number first, and each number once. */
 TEST(memory_that_went_leaves_no_cache_of_a_thread)
 {
 	enum { THREADS = 32 };
@@ -309,7 +309,7 @@ TEST(memory_that_went_leaves_no_cache_of_a_thread)
 	for (int i = 0; i < THREADS; i++)
 		CHECK_EQ(pthread_join(threads[i], NULL), 0);
 	ch__meta_destroy(meta);
-	/* As many as were made for it are free; then comes the first that nobody had. */
+	/* The freed numbers of meta's caches come first, then the first number that nobody had. */
 	unsigned most = 0;
 	for (int i = 0; i < 8; i++) {
 		unsigned n = told("tcache.create");

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * check.c: the walk over a pool's invariants sees each of them broken, names the page
- * and what is wrong with it, and sees nothing once it is whole again. */
+ * check.c: the walk over a pool's invariants sees each broken invariant, names the page and the
+ * fault, and sees nothing once the pool is whole again. */
 #include "pages/inner.h"
 #include "tests/support/poke.h"
 #include "tests/support/pool_rig.h"
@@ -57,7 +57,7 @@ static void start(void)
 	rig_check(&rig);
 }
 
-/* --- the ways to break it --- */
+/* --- ways to break the pool --- */
 
 static void links(void)
 {

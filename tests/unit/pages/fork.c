@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * fork.c: neither process of a fork sees what the other writes to code, the child runs
- * its copy under PR_SET_MDWE too, and a child without copy has no code at all. */
+ * fork.c: neither process of a fork sees the other's writes to code. The child runs its copy under
+ * PR_SET_MDWE, too, and a child without a copy has no code at all. */
 #define _GNU_SOURCE
 #include "pages/inner.h"
 #include "tests/support/pool_rig.h"
@@ -13,7 +13,7 @@
 
 enum { MIB = 1 << 20 };
 
-struct meeting { /* shared by parent and child: who has written */
+struct meeting { /* shared by parent and child */
 	_Atomic(uint32_t) parent_wrote, child_wrote;
 };
 
@@ -54,7 +54,7 @@ static struct pool_rig create_as(enum ch__backend backend)
 	return rig_create(&config);
 }
 
-/* Goes on with the whole life of the pool in the child. */
+/* Runs through the whole life of the pool in the child. */
 static void live_on(const struct pool_rig *rig)
 {
 	rig_check(rig);
@@ -86,7 +86,7 @@ static void fork_and_write(struct pool_rig *rig, bool is_mdwe)
 			CHECK_EQ(prctl(65 /* PR_SET_MDWE */, 1, 0, 0, 0), 0);
 		CHECK(ch__pool_fork_child(pool));
 		await(&m->parent_wrote);
-		CHECK_EQ(rig_call(mine), 1); /* the parent has poisoned it */
+		CHECK_EQ(rig_call(mine), 1); /* the parent has poisoned its code */
 		CHECK_EQ(rig_call(yours), 2);
 		CHECK_EQ(rig_call(pool->runtime_exec), 3);
 		rig_write(rig, yours, 22);
@@ -128,7 +128,7 @@ TEST(fork_isolates_procmem)
 	rig_destroy(&rig);
 }
 
-/* What has the place in the parent at which its child's next chunk is born, is the parent's. */
+/* The parent's memory lies where the child's next chunk is born, and must stay the parent's. */
 static void commit_beside(struct pool_rig *rig)
 {
 	struct meeting *m = meeting_new();
@@ -139,7 +139,7 @@ static void commit_beside(struct pool_rig *rig)
 	CHECK(pid >= 0);
 	if (pid == 0) {
 		await(&m->parent_wrote);
-		/* Memory of the size that was looked for: the whole chunk's. */
+		/* Takes memory of the size of the place: a whole chunk. */
 		uint32_t span = ch__pool_take_span(rig->pool, ch__pool_chunk_pages(rig->pool), 0);
 		CHECK(span != CH__PAGE_NONE);
 		uintptr_t code = ch__pool_page_exec(rig->pool, span) + 64;
@@ -165,7 +165,7 @@ TEST(memory_of_a_child_without_handlers_is_its_own)
 	rig_destroy(&rig);
 }
 
-/* The file that it inherited is its parent's memory. */
+/* The inherited file is the parent's memory. */
 TEST(writes_of_a_child_without_handlers_are_its_own)
 {
 	skip_without_procmem();
@@ -234,7 +234,7 @@ TEST(grandchildren_have_their_own_copy_too)
 	}
 }
 
-/* --- what the child has --- */
+/* --- contents of the child --- */
 
 static void expect_same_runtime_page(const struct ch__pool *pool, const uint8_t *before)
 {
@@ -244,7 +244,7 @@ static void expect_same_runtime_page(const struct ch__pool *pool, const uint8_t 
 			FAIL("byte %zu of the runtime page is not the parent's", i);
 }
 
-/* What has no memory would read as zeros there, which execute. */
+/* Pages without memory would read as zeros, which execute. */
 static void expect_backed_only(const struct ch__pool *pool)
 {
 	for (uint32_t page = 0; page < pool->page_count; page++)
@@ -290,7 +290,7 @@ TEST(child_has_the_whole_runtime_page_and_memory_where_its_parent_has_some)
 	}
 }
 
-/* Neither to run code that the parent changes, nor to change what the parent runs. */
+/* The child must neither run code that the parent changes, nor change code that the parent runs. */
 TEST(child_without_handlers_has_neither_view_of_shared_memory)
 {
 	for (unsigned i = 0; i < BACKENDS; i++) {
@@ -312,7 +312,7 @@ TEST(child_without_handlers_has_neither_view_of_shared_memory)
 	}
 }
 
-/* What came to lie at the place of a view before the handler ran is somebody's, and stays. */
+/* A mapping that came to a view's place before the handler ran belongs to somebody, and stays. */
 static void have_place_taken(const struct pool_rig *rig)
 {
 	const struct ch__views *v = &rig->pool->inner->views;
@@ -326,7 +326,7 @@ static void have_place_taken(const struct pool_rig *rig)
 				   0) == taken);
 			memset(taken, 0x5a, v->guard_bytes);
 			CHECK(!ch__pool_fork_child(rig->pool));
-			/* Nor does its own child, where views that are inherited go first. */
+			/* The child's child has none either; inherited views go first there. */
 			rig->pool->inner->views.is_part_inherited = true;
 			CHECK(!ch__pool_fork_prepare(rig->pool, true));
 			CHECK(!ch__pool_fork_child(rig->pool));
@@ -381,7 +381,7 @@ static void write_without_code(void *arg)
 TEST(child_without_copy_has_no_code)
 {
 	for (unsigned i = 0; i < BACKENDS; i++)
-		/* Private memory is the child's own where no handler takes it away. */
+		/* Private memory is the child's own unless a handler takes the memory away. */
 		for (unsigned runs_handler = backends[i] == CH__BACKEND_PROCMEM;
 		     runs_handler < 2 && rig_may_have(backends[i]); runs_handler++) {
 			struct pool_rig rig = create_as(backends[i]);
@@ -389,7 +389,7 @@ TEST(child_without_copy_has_no_code)
 			uint32_t partly = rig_take(&rig), full = rig_take(&rig);
 			struct call call = {&rig, code, runs_handler};
 			rig_write(&rig, code, 6);
-			/* Room in it needs no memory of the system's, and no child may have it. */
+			/* Room in `partly` needs no new memory, and still no child may use it. */
 			rig_write(&rig, rig_reserve(&rig, partly, 16), 7);
 			size_t room = (size_t)1 << rig.pool->page_log2;
 			rig_reserve(&rig, full, room - 64);
@@ -406,7 +406,7 @@ TEST(child_without_copy_has_no_code)
 		}
 }
 
-/* A child that fails has no access; one that goes on has all that it asked the system for. */
+/* A failing child has no access; a surviving child has all that it asked the system for. */
 struct failing {
 	struct pool_rig *rig;
 	uint64_t nth;
@@ -427,7 +427,7 @@ static void fail_in_child(void *arg)
 	rig_destroy(f->rig);
 }
 
-/* A copy that fails at any call leaves the parent whole. */
+/* A failing call of the copy leaves the parent whole. */
 TEST(each_failing_call_of_a_fork_is_survived)
 {
 	for (unsigned i = 0; i < BACKENDS; i++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * granules.c: placement of hot and cold parts, holes, cursors and block starts, against
- * a model that holds one byte a granule. */
+ * granules.c: placement of hot and cold parts, holes, cursors and block starts, against a model
+ * with one byte a granule. */
 #include "tests/support/pool_rig.h"
 
 #include <signal.h>
@@ -95,16 +95,16 @@ TEST(give_back_twice_panics)
 	rig_destroy(&rig);
 }
 
-/* --- holes of just the size --- */
+/* --- holes of the exact size --- */
 
-/* As a page that is listed and taken again. */
+/* Does as listing the page and taking it again does. */
 static void reset_cursors(const struct pool_rig *rig, uint32_t page)
 {
 	rig->pool->pages[page].hot_cursor = 0;
 	rig->pool->pages[page].cold_cursor = (uint16_t)granules_of(rig);
 }
 
-/* A part of hot_n and one of cold_n granules fill the only hole of the page, at `at`. */
+/* A hot part and a cold part, of hot_n and cold_n granules, fill the page's only hole, at `at`. */
 static void fill_hole(const struct pool_rig *rig, uint32_t page, uint32_t at, uint32_t hot_n,
 		      uint32_t cold_n)
 {
@@ -229,7 +229,7 @@ TEST(random_pairs_never_overlap_and_fail_only_without_a_hole)
 				single_failures++;
 			}
 			failures++;
-			if (step % 3 == 0) { /* as a page that is listed and taken again */
+			if (step % 3 == 0) { /* like a page listed and taken again */
 				record->hot_cursor = 0;
 				record->cold_cursor = (uint16_t)granules;
 			}

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * large.c: a system whose pages are of 64 KiB, as the gate to the OS pretends it: the
- * gate refuses what such a kernel would refuse or round up over a neighbour; a pool lies, grows,
- * gives back and is copied for a child by whole pages of that size. */
+ * large.c: a system with pages of 64 KiB, pretended by the gate to the OS. The gate refuses calls
+ * that such a kernel would refuse or round up over a neighbour. A pool lies, grows, gives back and
+ * is copied for a child by whole pages of 64 KiB. */
 #include "os/files.h"
 #include "tests/support/pool_rig.h"
 
@@ -75,7 +75,7 @@ TEST(gate_refuses_ranges_that_are_not_of_whole_pages)
 	ch__os_unreserve(at, 4 * LARGE);
 }
 
-/* Calls that report nothing end the process instead. */
+/* Misuse of calls that report nothing ends the process. */
 static void unreserve_part(void *at)
 {
 	ch__os_unreserve(at, SMALL);
@@ -168,7 +168,7 @@ static void call_child(void *arg)
 	rig_check(&(struct pool_rig){.meta = rig_forked->meta, .pool = rig_forked});
 }
 
-/* Pages in every chunk, all given back, chunks given up, and once more; a child in between. */
+/* Takes pages in every chunk, gives back pages and then chunks, all twice; forks in between. */
 static void live_by_large_pages(enum ch__backend backend)
 {
 	pretend();
@@ -178,7 +178,7 @@ static void live_by_large_pages(enum ch__backend backend)
 	const uint8_t *write = exec + rig.pool->delta;
 	size_t bytes = rig.pool->runtime_bytes + rig.pool->pool_bytes;
 	CHECK_EQ((uintptr_t)exec % LARGE | (uintptr_t)write % LARGE, 0);
-	/* What runs or writes over an end meets nothing for a whole page. */
+	/* A run or write over either end meets no memory for a whole page. */
 	for (size_t at = 8; at <= LARGE; at += SMALL) {
 		CHECK(!ch__os_is_readable(exec - at) && !ch__os_is_readable(write - at));
 		CHECK(!ch__os_is_readable(exec + bytes + at - 8) &&

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * pool.c: the life of a pool and of its pages: creation and its refusals, backends,
- * lists, commit, spans, trim, traps, protections as /proc/self/maps shows them, PR_SET_MDWE, and
- * the failure of every call in turn. */
+ * pool.c: the life of a pool and of the pool's pages: creation and refusals, backends, lists,
+ * commit, spans, trim, traps, protections by /proc/self/maps, PR_SET_MDWE, and the failure of every
+ * call, one after another. */
 #define _GNU_SOURCE
 #include "tests/support/pool_rig.h"
 
@@ -92,7 +92,7 @@ TEST(pool_is_aligned_near_its_hint_and_the_alias_is_far)
 	      ch__pool_has(pool, pool->exec_base + pool->pool_bytes - 1));
 	CHECK(!ch__pool_has(pool, pool->exec_base + pool->pool_bytes) &&
 	      !ch__pool_has(pool, pool->exec_base - 1));
-	/* A larger one begins where chunks and large pages do. */
+	/* A larger pool begins at the start of a chunk and a large page. */
 	config.pool_bytes = 128 * MIB;
 	for (int i = 0; i < 4; i++) {
 		struct pool_rig large = rig_create(&config);
@@ -100,7 +100,7 @@ TEST(pool_is_aligned_near_its_hint_and_the_alias_is_far)
 		rig_destroy(&large);
 	}
 	config.pool_bytes = 64 * MIB;
-	/* A second pool finds a place near by as well. */
+	/* A second pool finds a near place as well. */
 	struct pool_rig other = rig_create(&config);
 	expect_near(other.pool, here);
 	rig_destroy(&other);
@@ -111,7 +111,7 @@ TEST(pool_is_aligned_near_its_hint_and_the_alias_is_far)
 	rig_destroy(&rig);
 }
 
-/* Each quarter of the GiB before the hint, and of that behind it, has something in it already. */
+/* Each quarter of the GiB before the hint, and of the GiB behind, is partly taken. */
 TEST(pool_finds_a_place_between_what_is_there)
 {
 	struct ch__pool_config config = rig_config((size_t)1 << CH_ARCH_POOL_LOG2_MAX);
@@ -137,7 +137,7 @@ TEST(pool_finds_a_place_between_what_is_there)
 
 /* --- /proc/self/maps --- */
 
-/* Protection of the mapping at an address; fails the case when any mapping is writable and
+/* Finds the protection of the mapping at an address. Fails when any mapping is writable and
  * executable. */
 static void protection_at(uintptr_t at, char protection[5])
 {
@@ -205,7 +205,7 @@ TEST(mappings_are_never_writable_and_executable_and_trimmed_chunks_have_no_acces
 	CHECK_EQ(pool->pages_peak, count);
 	ch__pool_trim(pool);
 	CHECK_EQ(pool->pages_committed, MIB >> pool->page_log2);
-	check_protection(chunk[0], runs); /* the spare one */
+	check_protection(chunk[0], runs); /* the spare chunk */
 	for (unsigned i = 1; i < 3; i++) {
 		protection_at(chunk[i], before);
 		CHECK(before[0] == '-' && before[1] == '-' && before[2] == '-');
@@ -244,7 +244,7 @@ TEST(page_with_room_is_taken_again_after_a_thirty_second_of_it_came_free)
 	CHECK(other != page);
 	CHECK_EQ(rig_take(&rig), page);
 	CHECK_EQ(rig_reserve(&rig, page, 24), first); /* three granules in a row are free there */
-	/* It fails again: what was free before does not list it. */
+	/* The page fails again: the space that was free before does not list the page. */
 	CHECK(!ch__page_reserve(pool, page, enough, 0, &hot, &cold));
 	ch__pool_retire_page(pool, page);
 	CHECK_EQ(pool->pages[page].state, CH__PAGE_FULL);
@@ -332,7 +332,7 @@ static void call_address(void *address)
 	rig_call((uintptr_t)address);
 }
 
-/* A span from behind the first page to the end of a chunk. */
+/* Takes and releases a span from behind the first page to the end of a chunk. */
 TEST(one_chunk_that_comes_and_goes_stays_and_two_do_not)
 {
 	struct ch__pool_config config = rig_config(64 << 20);
@@ -424,7 +424,7 @@ static void count_gone(void *arg, uint32_t chunk)
 	++*(unsigned *)arg;
 }
 
-/* What was handed out runs, from its first byte to its last. */
+/* Runs the span's first and last bytes. */
 static void run_span(const struct pool_rig *rig, uint32_t first, uint32_t pages)
 {
 	enum { ROOM = 64 };
@@ -436,9 +436,9 @@ static void run_span(const struct pool_rig *rig, uint32_t first, uint32_t pages)
 	}
 }
 
-/* The whole life of a pool, of which the nth call fails; every step may fail, none may leave a
- * broken pool. A pool that was made lacks nothing; a memfd has other files in its stead, and under
- * Valgrind a pool may lack the list of what that is told. Returns whether nothing failed. */
+/* The whole life of a pool, with the nth call failing. Every step may fail, and no step may leave a
+ * broken pool. A created pool lacks nothing; memfd may have another kind of file, and under
+ * Valgrind a pool may lack the list for Valgrind. Returns true when no step failed. */
 static bool live(const struct ch__pool_config *config, uint64_t nth)
 {
 	struct ch__meta *meta = ch__meta_create();
@@ -472,7 +472,7 @@ static bool live(const struct ch__pool_config *config, uint64_t nth)
 	}
 	ch__pool_trim(rig.pool);
 	rig_check(&rig);
-	/* What a failed trim left behind is usable. */
+	/* A pool is usable after a failed trim. */
 	page = ch__pool_take_page(rig.pool, 0);
 	span = ch__pool_take_span(rig.pool, rig.pool->page_count / 2, 0);
 	is_whole &= page != CH__PAGE_NONE && span != CH__PAGE_NONE;
@@ -488,14 +488,14 @@ static bool live(const struct ch__pool_config *config, uint64_t nth)
 	return is_whole;
 }
 
-/* What was mapped over memory that nobody reserved: page 0 and what follows it. */
+/* Counts mappings over unreserved memory: page 0 and the page behind. */
 static unsigned mapped_at_nothing;
 
 static void fail_each_call(enum ch__backend backend)
 {
 	struct ch__pool_config config = rig_config(8 * MIB);
 	config.backend = backend;
-	/* Else its views come nearer in the stead of a reservation that failed. */
+	/* Otherwise the views would be placed near instead, when a reservation failed. */
 	config.random_alias &= backend != CH__BACKEND_PROCMEM;
 	unsetenv("CODEHEAP_WX");
 	unsigned trimmed = 0;
@@ -600,9 +600,9 @@ TEST(each_failing_call_leaves_a_sound_pool_procmem)
 	fail_each_call(CH__BACKEND_PROCMEM);
 }
 
-/* --- a checker between us and the system --- */
+/* --- a checker between the library and the system --- */
 
-/* As ThreadSanitizer does where an address has no shadow: the address goes, the flags stay. */
+/* ThreadSanitizer drops an address without a shadow likewise: the address goes, the flags stay. */
 static bool drops_addresses;
 static unsigned addresses_dropped, insisted;
 
@@ -620,7 +620,7 @@ void *__wrap_mmap(void *at, size_t bytes, int protection, int flags, int fd, off
 	return __real_mmap(at, bytes, protection, flags, fd, offset);
 }
 
-/* Who insists gets page 0, where the process may have it, and dies of it. */
+/* Insisting on the address would give page 0, where allowed, and the process would die. */
 TEST(address_that_is_dropped_on_the_way_is_not_insisted_on)
 {
 	size_t bytes = 16 * ch__os_page_bytes();
@@ -628,7 +628,7 @@ TEST(address_that_is_dropped_on_the_way_is_not_insisted_on)
 	uint8_t *at = ch__os_reserve(bytes, ch__os_page_bytes(), 0, 0);
 	CHECK(at);
 	ch__os_unreserve(at, bytes);
-	/* Somewhere else is nowhere. */
+	/* Memory at another place does not count. */
 	errno = 0;
 	CHECK(!ch__os_reserve_at(at, bytes));
 	CHECK_EQ(errno, EEXIST);
@@ -641,7 +641,7 @@ TEST(address_that_is_dropped_on_the_way_is_not_insisted_on)
 		FAIL("page 0 was asked for %u times", insisted);
 }
 
-/* As Linux before 5.14 does. */
+/* Linux before 5.14 refuses likewise. */
 static bool refuses_populate;
 
 int __real_madvise(void *at, size_t bytes, int advice);
@@ -666,14 +666,14 @@ TEST(memfd_needs_no_memory_to_be_populated)
 	rig_write(&rig, code, 79);
 	CHECK_EQ(rig_call(code), 79);
 	rig_destroy(&rig);
-	/* It stands in for the other one. */
+	/* memfd stands in for the duplication. */
 	config.backend = CH__BACKEND_AUTO;
 	rig = rig_create(&config);
 	CHECK_EQ(rig.pool->backend, CH__BACKEND_MEMFD);
 	rig_destroy(&rig);
 }
 
-/* Nothing is stored to it: where the machine has no memory, that would be a SIGBUS. */
+/* The pool stores nothing to the page: without memory in the machine a store would be a SIGBUS. */
 TEST(page_whose_memory_is_refused_is_not_given)
 {
 	struct ch__pool_config config = rig_config(4 * MIB);
@@ -692,7 +692,7 @@ TEST(page_whose_memory_is_refused_is_not_given)
 	rig_destroy(&rig);
 }
 
-/* Where an emulator runs. */
+/* The remapping of pages serves emulators. */
 TEST(pages_that_are_mapped_again_are_those_that_were_written)
 {
 	struct ch__pool_config config = rig_config(8 * MIB);

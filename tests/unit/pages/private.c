@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * private.c: what procmem, the backend of private memory, promises beside what all do:
- * no second address of its code; a write that changes nothing costs nothing; a lost file is opened
- * again, and one that a program has at its number is left alone, on memfd too. */
+ * private.c: the special promises of procmem, the backend of private memory: no second address of
+ * code, no cost for a write that changes nothing, a lost file is opened again. A program's file at
+ * the same number is left alone, on memfd too. */
 #define _GNU_SOURCE
 #include "pages/inner.h"
 #include "tests/support/pool_rig.h"
@@ -24,7 +24,7 @@ static struct pool_rig create_as(enum ch__backend backend)
 	return rig_create(&config);
 }
 
-/* The protection of a mapping, and whether a file or shared memory is behind it. */
+/* Checks the mapping's protection, and that neither file nor shared memory is behind. */
 static void check_mapping(uintptr_t at, const char *expected)
 {
 	FILE *maps = fopen("/proc/self/maps", "r");
@@ -48,7 +48,7 @@ static void check_mapping(uintptr_t at, const char *expected)
 	CHECK(is_found);
 }
 
-/* A fork copies an entry a page: a chunk is a large page of the system, and comes whole. */
+/* A fork copies a page-table entry a page, so a chunk is a large page and comes whole. */
 TEST(procmem_for_forks_takes_large_pages)
 {
 	skip_without_procmem();
@@ -73,7 +73,7 @@ TEST(procmem_has_no_other_address_of_its_code)
 	rig_write(&rig, code, 1);
 	check_mapping(code, "r-xp");
 	check_mapping((uintptr_t)ch__pool_write(rig.pool, code), "rw-p");
-	/* What is written is a copy: only a sync carries it over. */
+	/* The written bytes are a copy; only a sync carries them over. */
 	size_t bytes = ch__arch_constant_function_write(ch__pool_write(rig.pool, code), 2);
 	CHECK_EQ(rig_call(code), 1);
 	ch__pool_sync(rig.pool, code, bytes);
@@ -83,7 +83,7 @@ TEST(procmem_has_no_other_address_of_its_code)
 	rig_destroy(&rig);
 }
 
-/* A branch leads by a word of the copy. */
+/* A branch leads by a word in the copy. */
 TEST(views_of_procmem_are_within_reach_of_a_lead)
 {
 	skip_without_procmem();
@@ -98,9 +98,9 @@ TEST(views_of_procmem_are_within_reach_of_a_lead)
 	}
 }
 
-/* --- what is there already --- */
+/* --- memory in use --- */
 
-/* What of the range no other process shares, in KiB. */
+/* The range's bytes that are shared with no other process, in KiB. */
 static uint64_t private_dirty(uintptr_t from, size_t bytes)
 {
 	FILE *f = fopen("/proc/self/smaps", "r");
@@ -161,13 +161,13 @@ TEST(chunks_that_are_given_up_have_no_memory_procmem)
 	ch__pool_trim(pool);
 	CHECK_EQ(pool->inner->chunks[1].state, CH__CHUNK_EMPTY);
 	CHECK_EQ(private_dirty(second, chunk_bytes), 0);
-	/* The copy is one mapping: its first chunk stays, for the next block. */
+	/* The copy is one mapping: the first chunk stays, for the next block. */
 	uintptr_t copy = (uintptr_t)ch__pool_write(pool, pool->exec_base);
 	CHECK(private_dirty(copy, pool_bytes) <= (chunk_bytes + pool->runtime_bytes) >> 10);
 	rig_destroy(&rig);
 }
 
-/* --- how far a write goes --- */
+/* --- extent of a write --- */
 
 enum { WORDS = 8 };
 struct words {
@@ -181,7 +181,7 @@ static void fill_words(struct words *w, const uint64_t *values)
 	memcpy(ch__pool_write(w->pool, w->at), values, sizeof w->before);
 }
 
-/* Where it runs, words from `from` to `to` are the new ones, and no others. */
+/* In the running code exactly the words between `from` and `to` must be new. */
 static void expect_written(const struct words *w, size_t from, size_t to)
 {
 	for (size_t i = 0; i < WORDS; i++) {
@@ -191,7 +191,7 @@ static void expect_written(const struct words *w, size_t from, size_t to)
 	}
 }
 
-/* Neighbours of what is synced may be half written, and are their writer's to sync. */
+/* Neighbours of the synced words may be half written; their writer syncs them later. */
 TEST(sync_carries_over_the_words_that_it_touches_and_no_others)
 {
 	skip_without_procmem();
@@ -217,7 +217,7 @@ static void nothing_between(const void *to)
 	(void)to;
 }
 
-/* A kernel may take fewer bytes than it was given. */
+/* A kernel may take fewer bytes than given. */
 TEST(what_is_carried_over_in_pieces_is_whole)
 {
 	skip_without_procmem();
@@ -241,8 +241,8 @@ static int file_of(const struct pool_rig *rig)
 	return atomic_load(&rig->pool->inner->views.file.fd);
 }
 
-/* Closes the library's file as a host does that closes all descriptors, and has another file at its
- * number, be it by a path. */
+/* Closes the library's file, as a host that closes all descriptors does. If `other` names a file,
+ * puts that file at the number. */
 static int lose_file(const struct pool_rig *rig, const char *other)
 {
 	int fd = file_of(rig);
@@ -282,7 +282,7 @@ static unsigned open_descriptors(void)
 	return count;
 }
 
-/* A server that forks for each request, and whose child forks again, would run out of them. */
+/* Otherwise a server whose children fork again for each request would run out of descriptors. */
 TEST(child_of_a_fork_closes_the_file_of_its_parent_s_memory)
 {
 	skip_without_procmem();
@@ -303,7 +303,7 @@ TEST(child_of_a_fork_closes_the_file_of_its_parent_s_memory)
 	rig_destroy(&rig);
 }
 
-/* The same when memory is born: it would be zeros, which execute. */
+/* Likewise memory must be born with traps: zeros execute. */
 TEST(memory_is_born_with_traps_when_the_file_was_lost)
 {
 	static const char *const others[] = {NULL, "/dev/null"};
@@ -319,8 +319,8 @@ TEST(memory_is_born_with_traps_when_the_file_was_lost)
 	}
 }
 
-/* A file of the program's, in a file system whose files have bytes at our addresses, too, if there
- * is one: it would take all that is written to code. */
+/* A file of the program, if possible in a file system with offsets as high as addresses: there a
+ * stray write to code would succeed, and show in the size. */
 struct own_file {
 	char path[40];
 	struct stat before;
@@ -340,7 +340,7 @@ static struct own_file make_own_file(void)
 	return own;
 }
 
-/* Neither written, nor made longer, nor closed. */
+/* The file must not be written, made longer or closed. */
 static void check_own_file(const struct own_file *own, int fd)
 {
 	struct stat after;
@@ -390,7 +390,7 @@ TEST(file_of_the_program_at_the_number_of_ours_is_left_alone)
 	}
 }
 
-/* A memfd is gone for good with its number: what needs it is refused, and what is mapped stays. */
+/* A lost memfd is not opened again: calls that need the memfd are refused, and mappings stay. */
 TEST(file_of_the_program_at_the_number_of_a_memfd_is_left_alone)
 {
 	struct own_file own = make_own_file();
@@ -399,7 +399,7 @@ TEST(file_of_the_program_at_the_number_of_a_memfd_is_left_alone)
 	struct pool_rig rig = rig_create(&config);
 	uintptr_t code = rig_reserve(&rig, rig_take(&rig), 16);
 	rig_write(&rig, code, 1);
-	/* An emulator that needs each page mapped again has no way to write without the file. */
+	/* An emulator that remaps each page cannot write without the file. */
 	bool is_remapped = (rig.pool->sync_steps & CH__SYNC_REMAP) != 0;
 	int fd = lose_file(&rig, own.path);
 	errno = 0;
@@ -414,7 +414,7 @@ TEST(file_of_the_program_at_the_number_of_a_memfd_is_left_alone)
 	check_own_file(&own, fd);
 }
 
-/* The check looks at what would run, not only at what it is written from. */
+/* The check looks at the running bytes, not only at the copy. */
 TEST(check_finds_free_code_that_is_no_trap)
 {
 	skip_without_procmem();
@@ -427,18 +427,18 @@ TEST(check_finds_free_code_that_is_no_trap)
 	CHECK(ch__os_self_write(&rig.pool->inner->views.file, free_code, zeros, sizeof zeros));
 	if (ch__pool_check(rig.pool, reason, sizeof reason))
 		FAIL("free code that is no trap is not found");
-	/* As the copy says. */
+	/* The sync makes the bytes equal to the copy. */
 	ch__pool_sync(rig.pool, (uintptr_t)free_code, sizeof zeros);
 	rig_check(&rig);
 	rig_destroy(&rig);
 }
 
-/* --- a page that is exchanged --- */
+/* --- exchanged pages --- */
 
 enum { EXCHANGES = 40000, LOOKS = 500 };
 struct exchange {
 	struct ch__pool *pool;
-	uintptr_t exchanged, published; /* words in one page */
+	uintptr_t exchanged, published; /* words in the same page */
 	_Atomic(uint32_t) count;
 };
 
@@ -454,7 +454,7 @@ static void *exchange(void *arg)
 	return NULL;
 }
 
-/* The page that comes holds what others published since it was made. */
+/* The new page holds words that others published after the copy was made. */
 TEST(word_that_is_published_beside_an_exchange_of_its_page_is_there)
 {
 	skip_without_procmem();
@@ -487,7 +487,7 @@ static void *publish(void *arg)
 	return NULL;
 }
 
-/* The exchange has copied the page already, perhaps. */
+/* The exchange may have copied the page already. */
 TEST(word_waits_for_the_exchange_that_has_begun)
 {
 	skip_without_procmem();
@@ -510,7 +510,7 @@ TEST(word_waits_for_the_exchange_that_has_begun)
 	rig_destroy(&rig);
 }
 
-/* --- when nothing can be written any more --- */
+/* --- when code can no longer be written --- */
 
 static void write_without_file(void *arg)
 {
@@ -520,7 +520,7 @@ static void write_without_file(void *arg)
 	rig_write(rig, ch__pool_page_exec(rig->pool, 0), 2);
 }
 
-/* The old code would run on. */
+/* Otherwise the old code would run on. */
 TEST(write_that_the_system_refuses_ends_the_process)
 {
 	skip_without_procmem();

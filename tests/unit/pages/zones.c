@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * zones.c: pages of different zones lie in different chunks: single pages and spans,
- * chunks that change their zone, what is heard of it, a full pool, and the failure of every call in
- * turn. */
+ * zones.c: pages of different zones lie in different chunks: single pages and spans, chunks that
+ * change zone, the notices of such a change, a full pool, and the failure of every call, one after
+ * another. */
 #define _GNU_SOURCE
 #include "tests/support/pool_rig.h"
 
@@ -83,22 +83,22 @@ TEST(chunk_without_a_used_page_changes_its_zone_and_that_is_heard)
 	struct pool_rig rig;
 	zone_rig(&rig, 8 * MIB, &heard);
 	uint32_t page = take(&rig, PAGES_FRAME);
-	ch__pool_retire_page(rig.pool, page); /* FREE: nothing was placed in it */
+	ch__pool_retire_page(rig.pool, page); /* FREE: the page has no block */
 	CHECK_EQ(heard.count, 0);
 	page = take(&rig, PAGES_FRAME);
-	CHECK_EQ(heard.count, 0); /* its own zone again */
+	CHECK_EQ(heard.count, 0); /* the same zone again */
 	ch__pool_retire_page(rig.pool, page);
 	uint32_t own = take(&rig, OWN_FRAME);
 	CHECK_EQ(heard.count, 1);
 	CHECK_EQ(heard.chunks[0], chunk_of_page(&rig, own));
 	CHECK_EQ(rig_chunks(&rig), 1);
 	rig_check(&rig);
-	uint32_t other = take(&rig, PAGES_FRAME); /* the chunk is in use: another one */
+	uint32_t other = take(&rig, PAGES_FRAME); /* the chunk is in use, so take another */
 	CHECK(chunk_of_page(&rig, other) != chunk_of_page(&rig, own));
 	CHECK_EQ(heard.count, 1);
 	ch__pool_retire_page(rig.pool, own);
 	rig_check(&rig);
-	/* A chunk that lost its memory was heard of when it did. */
+	/* The loss of a chunk's memory is heard at once. */
 	ch__pool_retire_page(rig.pool, other);
 	ch__pool_trim(rig.pool);
 	CHECK_EQ(heard.count, 2);
@@ -122,7 +122,7 @@ TEST(page_with_room_is_not_given_to_another_zone)
 	CHECK_EQ(errno, 0);
 	CHECK_EQ(take(&rig, SLOTS_FRAME), page);
 	rig_check(&rig);
-	/* The last page in use goes: the whole chunk may serve the others. */
+	/* The last used page goes: the whole chunk may serve other zones. */
 	rig_give_back(&rig, code, 64);
 	CHECK_EQ(heard.count, 0);
 	ch__pool_retire_page(rig.pool, page);
@@ -143,7 +143,7 @@ TEST(span_crosses_chunks_of_its_own_zone_only)
 	uint32_t span = ch__pool_take_span(rig.pool, all + 1, OWN_FRAME);
 	CHECK_EQ(span, all); /* pages of chunk 0 are free, but of another zone */
 	rig_check(&rig);
-	/* The rest of chunk 2 serves its zone; a run of the other zone may not reach into it. */
+	/* The rest of chunk 2 serves its zone; a run of the other zone must not reach it. */
 	CHECK_EQ(ch__pool_take_span(rig.pool, all + 1, PAGES_FRAME), CH__PAGE_NONE);
 	CHECK_EQ(errno, 0);
 	errno = EIO; /* nobody refused memory */
@@ -198,7 +198,7 @@ TEST(check_walk_sees_a_page_in_a_chunk_of_another_zone)
 	rig_destroy(&rig);
 }
 
-/* Pages and spans of all zones come and go at random; the walk judges. */
+/* Pages and spans of all zones come and go at random; the check judges. */
 TEST(zones_come_and_go_at_random)
 {
 	struct heard heard = {.count = 0};
@@ -235,7 +235,7 @@ TEST(zones_come_and_go_at_random)
 	rig_destroy(&rig);
 }
 
-/* What fails leaves a sound pool, and a later call serves. */
+/* A failing call leaves a sound pool, and a later call serves. */
 TEST(each_failing_call_leaves_sound_zones)
 {
 	for (uint64_t n = 1, calls = 1; n <= calls; n++) {
@@ -260,7 +260,7 @@ TEST(each_failing_call_leaves_sound_zones)
 		for (uint32_t i = 0; i < rig.pool->page_count; i++)
 			if (ch__page_state(&rig.pool->pages[i]) == CH__PAGE_FREE)
 				CHECK_EQ(ch__pool_span_use(rig.pool, i), CH__SPAN_CODE);
-		/* Its page is executable again, or is so at the second try. */
+		/* The page is executable again, at the second try at the latest. */
 		CHECK(ch__pool_retry_retired(rig.pool));
 		if (data != CH__PAGE_NONE)
 			CHECK_EQ(rig.pool->pages[data].span_use, CH__SPAN_CODE);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * emitter.c: the emitter of the Scheme JIT, whatever it encodes for: each operation
- * runs and is held against C, over values, immediates and offsets on both sides of what an
- * instruction has room for. Control and what the heap patches are in sites.c. */
+ * emitter.c: the emitter of the Scheme JIT, for every architecture. Each operation runs and is
+ * compared with C, over values, immediates and offsets on both sides of an instruction's limits.
+ * sites.c tests control flow and patching by the heap. */
 #include "tests/support/emitter_rig.h"
 
 /* ---- moves ---- */

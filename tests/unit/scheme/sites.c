@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * sites.c: calls, jumps and frames that the emitter of the Scheme JIT makes, and what
- * the heap does to its code: links of each kind of site, patch points, refs, and where a site
- * that has no link goes on. */
+ * sites.c: calls, jumps and frames made by the emitter of the Scheme JIT, and the heap's changes of
+ * the code: links of each kind of site, patch points, refs, and where an unlinked site goes on. */
 #include "tests/support/emitter_rig.h"
 
 /* ---- control ---- */
@@ -13,7 +12,7 @@ static uint64_t add_three(uint64_t a, uint64_t b, uint64_t c, uint64_t d)
 	return a + 2 * b + 3 * c + 5 * d;
 }
 
-/* In a function of its own: the frame of the code is what the walk starts from. */
+/* Not inlined: the walk starts from the code's frame. */
 __attribute__((noinline)) static uint64_t caller_frame(void)
 {
 	const uint64_t *own = __builtin_frame_address(0);
@@ -111,7 +110,7 @@ static struct ch_block answer(struct ch_branch branch, void *user, struct ch_reg
 	return none;
 }
 
-/* A piece of code that is no site's target by a link: ARG2 goes to out[slot], and on to the end. */
+/* Makes code that no site reaches by a link: ARG2 goes to out[slot], extra to out[slot + 1]. */
 static struct ch_block leaf(int slot, uint64_t extra)
 {
 	emit_start(e, 0);
@@ -168,8 +167,8 @@ TEST(emitter_makes_conditional_sites)
 	CHECK_EQ(info.branches_now, 1);
 }
 
-/* A jump whose exit is its own, and a call: its frame pointer and return address are kept through a
- * stub, and linked. */
+/* A jump with its own exit, and a call. The call keeps frame pointer and return address, through a
+ * stub and linked. */
 TEST(emitter_makes_sites_of_jumps_and_calls)
 {
 	start();
@@ -210,7 +209,7 @@ TEST(emitter_makes_sites_of_jumps_and_calls)
 	CHECK_EQ(ch_branch_link(branches[1], last), CH_OK);
 }
 
-/* Invalidated from inside: the point behind the call leads to its exit. */
+/* The block is invalidated from inside: the patch point behind the call leads to the exit. */
 static struct ch_block inside;
 static void invalidate_inside(void)
 {
@@ -246,7 +245,7 @@ TEST(emitter_makes_patch_points)
 	CHECK_EQ(call(), 0xfa11);
 }
 
-/* What a collection finds, and moves, is what the code loads afterwards. */
+/* A collection reports the ref and moves it; afterwards the code loads the moved ref. */
 TEST(emitter_makes_refs_that_move)
 {
 	start();

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * gdb.c: GDB's JIT interface as a debugger reads it: nothing is made until somebody
- * looks; then each live range is shown by exactly one image, and what was removed by none. The
- * debugger is played by a SIGTRAP handler behind a breakpoint on the function that GDB watches.
- * What an image says is tested in gdb_image.c. */
+ * gdb.c: GDB's JIT interface as a debugger reads it. No image is made until somebody looks; then
+ * exactly one image shows each live range, and none shows a removed range. A SIGTRAP handler plays
+ * the debugger, behind a breakpoint on the function that GDB watches. gdb_image.c tests the content
+ * of an image. */
 #define _GNU_SOURCE
 #include "tests/support/frames_code.h"
 #include "arch/registers.h"
@@ -26,7 +26,7 @@ TEST(nothing_is_made_until_somebody_asks)
 	ch__sinks_flush(bed.sinks, CH__FLUSH_COLLECTION);
 	CHECK_EQ(gdb_list_length(), 0);
 	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
-	CHECK_EQ(gdb_list_length(), 2); /* the runtime's, and the chunk's */
+	CHECK_EQ(gdb_list_length(), 2); /* the runtime's image, and the chunk's */
 	check_shown(&bed, 64, "fn_7");
 	CHECK_STR(gdb_name_of((uintptr_t)bed.runtime), "codeheap_runtime");
 	bed_close(&bed);
@@ -47,7 +47,7 @@ TEST(removed_range_is_in_no_image_when_its_collection_has_ended)
 	ch__sinks_flush(bed.sinks, CH__FLUSH_COLLECTION);
 	for (size_t i = 0; i < 100; i += 2)
 		check_shown(&bed, i * 640, NULL);
-	check_shown(&bed, BED_CHUNK_BYTES, "fn_900"); /* it did not change */
+	check_shown(&bed, BED_CHUNK_BYTES, "fn_900"); /* the chunk did not change */
 	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
 	for (size_t i = 0; i < 100; i++) {
 		char name[40];
@@ -98,7 +98,7 @@ TEST(sink_that_is_off_is_not_in_the_list)
 	CHECK_EQ(gdb_list_length(), 2);
 	CHECK_EQ(ch__sinks_set(bed.sinks, 0), 0);
 	CHECK_EQ(gdb_list_length(), 0);
-	add(&bed, 128, 64, 2); /* nobody is told */
+	add(&bed, 128, 64, 2); /* no sink is told */
 	CHECK_EQ(ch__sinks_set(bed.sinks, CH__SINK_GDB), 0);
 	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
 	check_shown(&bed, 640, "fn_77");
@@ -106,7 +106,7 @@ TEST(sink_that_is_off_is_not_in_the_list)
 	bed_close(&bed);
 }
 
-/* A page that died meanwhile may be that of a block with frames of its own, which has no shape. */
+/* A page that died in between may have had a block with its own frames, so the shape is unknown. */
 TEST(sink_that_was_off_does_not_know_the_shapes_of_the_dead)
 {
 	struct bed bed;
@@ -151,10 +151,10 @@ TEST(heaps_share_the_list)
 enum { MOST_FILES = 1024 };
 
 static struct {
-	struct gdb_entry *files[MOST_FILES]; /* what it was told of */
+	struct gdb_entry *files[MOST_FILES]; /* files that the debugger was told of */
 	unsigned count, events;
-	size_t symbols; /* that it had to read */
-	bool is_bad;    /* an event that a debugger could not make sense of */
+	size_t symbols; /* read by the debugger */
+	bool is_bad;    /* some event made no sense to a debugger */
 	uint8_t first_bytes[sizeof code_debuggers_trap];
 } debugger;
 
@@ -176,7 +176,7 @@ static void hear(void)
 	}
 }
 
-/* The breakpoint's address is where the function returns at once. */
+/* At the breakpoint the function returns at once. */
 static void at_breakpoint(int signal, siginfo_t *info, void *context)
 {
 	if (ch__arch_trap_address(signal, info->si_code, context) !=
@@ -186,7 +186,7 @@ static void at_breakpoint(int signal, siginfo_t *info, void *context)
 	code_leave_at_trap(context);
 }
 
-/* As a debugger does: past the protection of the page. */
+/* Writes as a debugger does, past the protection of the page. */
 static void put_first_bytes(const uint8_t *bytes)
 {
 	uint8_t *function = (uint8_t *)(uintptr_t)__jit_debug_register_code;
@@ -225,7 +225,7 @@ TEST(debugger_knows_a_range_when_its_add_returns)
 	CHECK_EQ(debugger.events, 0);
 	add(&bed, 640, 64, 2);
 	CHECK(debugger.events > 0);
-	check_shown(&bed, 64, "fn_1"); /* and what was there before */
+	check_shown(&bed, 64, "fn_1"); /* with the code from before */
 	check_shown(&bed, 640, "fn_2");
 	discard(&bed, 64, 64, 1);
 	ch__sinks_flush(bed.sinks, CH__FLUSH_COLLECTION);
@@ -234,7 +234,7 @@ TEST(debugger_knows_a_range_when_its_add_returns)
 	detach_debugger();
 	discard(&bed, 640, 64, 2);
 	ch__sinks_flush(bed.sinks, CH__FLUSH_COLLECTION);
-	CHECK_EQ(gdb_list_length(), 1); /* the runtime's */
+	CHECK_EQ(gdb_list_length(), 1); /* the runtime's image */
 	bed_close(&bed);
 }
 
@@ -246,7 +246,7 @@ static bool hears_of(const struct gdb_entry *entry)
 	return false;
 }
 
-/* gdb 13 keeps what it read of the function that `finish` leaves, and dies when the image goes. */
+/* gdb 13 remembers the function that `finish` leaves, and dies when the function's image goes. */
 TEST(image_stays_while_what_it_shows_lives)
 {
 	struct bed bed;
@@ -259,7 +259,7 @@ TEST(image_stays_while_what_it_shows_lives)
 	CHECK(hears_of(first));
 	CHECK(gdb_entry_of((uintptr_t)bed.pool + 64) == first);
 	discard(&bed, 5 * 64, 64, 5);
-	add(&bed, 5 * 64, 64, 1000); /* in the place of what died */
+	add(&bed, 5 * 64, 64, 1000); /* in the place of the dead code */
 	CHECK(hears_of(first));
 	check_shown(&bed, 5 * 64, "fn_1000");
 	discard(&bed, 64, 64, 1);
@@ -298,7 +298,7 @@ TEST(images_become_one_a_chunk_when_nobody_listens)
 	attach_debugger();
 	for (size_t i = 1; i < 20; i++)
 		add(&bed, i * 64, 64, i);
-	CHECK_EQ(gdb_list_length(), 20); /* the runtime's, too */
+	CHECK_EQ(gdb_list_length(), 20); /* with the runtime's image */
 	detach_debugger();
 	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
 	CHECK_EQ(gdb_list_length(), 2);
@@ -307,7 +307,7 @@ TEST(images_become_one_a_chunk_when_nobody_listens)
 	bed_close(&bed);
 }
 
-/* Of what was shown before and what is new. */
+/* The image has the code shown before and the new code. */
 TEST(chunk_has_one_image_when_nobody_listened_to_a_part_of_it)
 {
 	struct bed bed;
@@ -318,15 +318,15 @@ TEST(chunk_has_one_image_when_nobody_listened_to_a_part_of_it)
 	detach_debugger();
 	add(&bed, 192, 64, 3);
 	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
-	CHECK_EQ(gdb_list_length(), 2); /* the runtime's, too */
+	CHECK_EQ(gdb_list_length(), 2); /* with the runtime's image */
 	const struct gdb_entry *entry = gdb_entry_of((uintptr_t)bed.pool + 64);
 	CHECK(entry && entry == gdb_entry_of((uintptr_t)bed.pool + 128));
 	CHECK(entry == gdb_entry_of((uintptr_t)bed.pool + 192));
 	bed_close(&bed);
 }
 
-/* Whose end the sink did not hear of: the old name goes, and what else its image showed is shown
- * again. */
+/* The sink did not hear of the old range's end. The old name goes, and the other ranges of the old
+ * image are shown again. */
 TEST(range_that_is_told_twice_is_shown_by_its_last_name)
 {
 	struct bed bed;
@@ -348,7 +348,7 @@ TEST(range_that_is_told_twice_is_shown_by_its_last_name)
 	bed_close(&bed);
 }
 
-/* A debugger reads what is new, and now and then all that there is. */
+/* A debugger reads the new ranges each time, and all ranges now and then. */
 TEST(what_a_debugger_reads_does_not_grow_with_the_square)
 {
 	enum { RANGES = 4000, BYTES = 160, A_PAGE = BED_PAGE_BYTES / BYTES, MOST = 600 };
@@ -365,7 +365,7 @@ TEST(what_a_debugger_reads_does_not_grow_with_the_square)
 	bed_close(&bed);
 }
 
-/* An old chunk, whose pages have a hole each: a range that goes there is all that is read. */
+/* Each page of an old chunk has a hole. The debugger reads only the ranges added there. */
 TEST(debugger_of_an_old_chunk_reads_what_is_new)
 {
 	enum { BYTES = 160, A_PAGE = BED_PAGE_BYTES / BYTES, RANGES = 1000 };
@@ -376,7 +376,7 @@ TEST(debugger_of_an_old_chunk_reads_what_is_new)
 		for (size_t i = 0; i + 1 < A_PAGE; i++)
 			add(&bed, page * BED_PAGE_BYTES + i * BYTES, BYTES, i);
 	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
-	CHECK_EQ(gdb_list_length(), 2); /* all of it in one */
+	CHECK_EQ(gdb_list_length(), 2); /* one image for all the code */
 	attach_debugger();
 	for (size_t i = 0; i < RANGES; i++) {
 		size_t page = test_random_below(&random, BED_PAGES_PER_CHUNK);
@@ -408,7 +408,7 @@ struct model {
 
 static void model_step(struct model *m, uint64_t *next_key)
 {
-	/* Few pages at a time, as threads compile into pages of their own. */
+	/* Works on few pages at a time, as threads compile into pages of their own. */
 	size_t page = test_random_below(&m->random, PAGES);
 	for (uint64_t n = 1 + test_random_below(&m->random, 8); n > 0; n--) {
 		size_t cell = page * CELLS_A_PAGE + test_random_below(&m->random, CELLS_A_PAGE);
@@ -423,8 +423,8 @@ static void model_step(struct model *m, uint64_t *next_key)
 	}
 }
 
-/* Every cell is shown as it is; `may_lag`: what was removed may still be there, what is new not
- * yet. */
+/* Checks that every cell is shown with its name. With may_lag a removed cell may still be shown,
+ * and a new cell may be missing. */
 static void model_check(const struct model *m, bool may_lag)
 {
 	static const char *shown[CELLS];
@@ -436,7 +436,7 @@ static void model_check(const struct model *m, bool may_lag)
 			const Elf64_Sym *symbol = gdb_symbol(entry, i, &name);
 			size_t cell = (symbol->st_value - (uintptr_t)m->bed.pool) / CELL;
 			if (cell >= CELLS)
-				continue; /* the runtime */
+				continue; /* symbol of the runtime */
 			if (shown[cell])
 				FAIL("gdb: cell %zu is shown twice", cell);
 			shown[cell] = name;
@@ -604,7 +604,7 @@ TEST(each_failure_switches_off_and_says_why)
 		CHECK(!bed.sinks || ch__sinks_status(bed.sinks, CH__SINK_GDB) == ENOMEM);
 		CHECK(!bed.sinks || ch__sinks_on(bed.sinks) == 0);
 		CHECK_EQ(gdb_list_length(), 0);
-		if (bed.sinks) { /* and it can be had again */
+		if (bed.sinks) { /* the sink can be turned on again */
 			CHECK_EQ(ch__sinks_set(bed.sinks, CH__SINK_GDB), 0);
 			add(&bed, 64, 64, 1);
 			ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
@@ -624,7 +624,7 @@ static size_t name_that_dies(void *context, uint64_t key, char *out, size_t out_
 	struct ch__sinks *sinks = dying;
 	dying = NULL;
 	if (sinks)
-		ch__sinks_fatal(sinks); /* as the handler would, over the thread with the lock */
+		ch__sinks_fatal(sinks); /* as the handler does, above the lock's holder */
 	return bed_name(context, key, out, out_bytes);
 }
 

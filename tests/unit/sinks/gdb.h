@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * gdb.h: a bed with the sink of the debugger: blocks come and go in it, and what is
- * shown of them is checked.
- */
+ * gdb.h: a bed with the debugger's sink. Tests add and remove blocks in the bed, and check the
+ * blocks that the sink shows. */
 #ifndef CH_TESTS_UNIT_SINKS_GDB_H
 #define CH_TESTS_UNIT_SINKS_GDB_H
 

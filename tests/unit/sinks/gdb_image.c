@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * gdb_image.c: what the images of GDB's JIT interface say of code: symbols with sizes,
- * sections, call frames and source lines. When one is made, and which, is gdb.c's. */
+ * gdb_image.c: the content of the images of GDB's JIT interface: symbols with sizes, sections, call
+ * frames and source lines. gdb.c tests when an image is made, and which. */
 #include "arch/arch.h"
 #include "sinks/elf_image.h"
 #include "tests/unit/sinks/gdb.h"
@@ -24,7 +24,7 @@ TEST(image_has_symbols_with_sizes_and_a_frame_for_each_range)
 	const Elf64_Sym *symbol = gdb_symbol_at(entry, pool + 64, &name);
 	CHECK(symbol);
 	CHECK_STR(name, "fn_7");
-	CHECK_EQ(symbol->st_value, pool + 64); /* what comes before is no code */
+	CHECK_EQ(symbol->st_value, pool + 64); /* the bytes before are not code */
 	CHECK_EQ(symbol->st_size, 40);
 	CHECK_EQ(ELF64_ST_TYPE(symbol->st_info), STT_FUNC);
 	CHECK(gdb_symbol_at(entry, pool + 8000, &name));
@@ -33,7 +33,7 @@ TEST(image_has_symbols_with_sizes_and_a_frame_for_each_range)
 	CHECK_STR(name, "fn_8");
 	CHECK(!gdb_symbol_at(entry, pool + 63, &name));
 	CHECK(!gdb_symbol_at(entry, pool + 104, &name));
-	/* The bytes around a range may be another image's, one day. */
+	/* Later the bytes around a range may belong to another image. */
 	CHECK(gdb_claims(entry, pool + 64) && gdb_claims(entry, pool + 103));
 	CHECK(!gdb_claims(entry, pool + 63) && !gdb_claims(entry, pool + 104));
 	CHECK(gdb_fde_at(entry, pool + 64) && gdb_fde_at(entry, pool + 103));
@@ -42,7 +42,7 @@ TEST(image_has_symbols_with_sizes_and_a_frame_for_each_range)
 	bed_close(&bed);
 }
 
-/* Each range has a section of its own otherwise, and an image room for 65279 of them. */
+/* Otherwise each range would have its own section, and an image has room for 65279 sections. */
 TEST(ranges_with_a_head_between_them_are_one_section)
 {
 	struct bed bed;
@@ -68,7 +68,7 @@ static size_t name_without_end(void *context, uint64_t key, char *out, size_t ou
 	(void)context, (void)key;
 	memset(out, 'n', out_bytes - 1);
 	out[out_bytes - 1] = 0;
-	return 5000; /* as long as it would have been */
+	return 5000; /* the length without a cut */
 }
 
 TEST(long_name_is_cut_to_what_its_symbol_has_room_for)
@@ -96,7 +96,7 @@ TEST(long_name_is_cut_to_what_its_symbol_has_room_for)
 	bed_close(&bed);
 }
 
-/* Readers go through the table by what its section says of it. */
+/* Readers walk the table by the fields of the section header. */
 TEST(table_of_symbols_says_how_long_and_of_which_binding_they_are)
 {
 	struct bed bed;
@@ -121,7 +121,7 @@ TEST(table_of_symbols_says_how_long_and_of_which_binding_they_are)
 	CHECK_EQ(table->sh_size, (2 + 1) * sizeof(Elf64_Sym));
 	CHECK_EQ(all[table->sh_link].sh_type, SHT_STRTAB);
 	CHECK_EQ(table->sh_link, (size_t)(gdb_section(entry, ".strtab") - all));
-	/* The first that is not local. */
+	/* sh_info is the index of the first symbol that is not local. */
 	const Elf64_Sym *symbols =
 		(const Elf64_Sym *)(const void *)(entry->file + table->sh_offset);
 	for (unsigned i = 0; i < 2 + 1; i++)
@@ -129,7 +129,7 @@ TEST(table_of_symbols_says_how_long_and_of_which_binding_they_are)
 	bed_close(&bed);
 }
 
-/* The frame pointer's program, behind the fixed bytes of the CIE that the FDE points to. */
+/* The program of the frame pointer, behind the fixed bytes of the FDE's CIE. */
 static const uint8_t *program_of(const uint8_t *fde)
 {
 	uint32_t distance;
@@ -176,7 +176,7 @@ TEST(span_is_one_symbol_and_one_frame)
 	bed_close(&bed);
 }
 
-/* The hot part of a span of three pages reaches to the cold one, which lies at its end. */
+/* The hot part of a span of three pages reaches to the cold part at the span's end. */
 static void check_span_with_cold(struct bed *bed, uint32_t page, size_t cold_bytes, uint64_t key)
 {
 	char hot_name[40], cold_name[48];
@@ -257,8 +257,8 @@ static void put(uint8_t **at, const void *bytes, size_t n)
 	*at += n;
 }
 
-/* A CIE with a personality and pc-relative FDEs, and an FDE for `bytes` from low on; written to lie
- * at `home`. Returns its length. */
+/* Writes a CIE with a personality and pc-relative FDEs, and an FDE for `bytes` from low on, as if
+ * the section lay at `home`. Returns the section's length. */
 static size_t write_section(uint8_t *to, uintptr_t home, uintptr_t low, uint32_t bytes)
 {
 	static const uint8_t cie[] = {28, 0, 0, 0, 0, 0, 0, 0, 1, 'z', 'P',  'R',  0, 1, 0x78, 16,
@@ -287,7 +287,7 @@ TEST(block_with_frames_of_its_own_has_those)
 	CHECK(own);
 	ch__sinks_own_live(bed.sinks, own, (const void *)home);
 	add(&bed, 64, 40, 7);
-	add(&bed, BED_PAGE_BYTES, 40, 8); /* has none, and its page is not live */
+	add(&bed, BED_PAGE_BYTES, 40, 8); /* no frames, page not live */
 	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
 	const struct gdb_entry *entry = gdb_entry_of(pool + 64);
 	const uint8_t *fde = gdb_fde_at(entry, pool + 64);
@@ -297,7 +297,7 @@ TEST(block_with_frames_of_its_own_has_those)
 	CHECK(!memcmp(program_of(fde), "\x0c\x07\x08\x90\x01", 5));
 	CHECK(!memcmp(fde + 24, "\x41\x0e\x10", 3));
 	CHECK(program_of(fde)[-4] == 0 && program_of(fde)[-1] == 16); /* no augmentation; rip */
-	/* Behind either program DW_CFA_nop to the record's end, where the next record begins. */
+	/* Behind either program DW_CFA_nop fills the record; then the next record begins. */
 	static const uint8_t nops[8];
 	const uint8_t *cie = program_of(fde) - 13;
 	uint32_t cie_bytes, fde_bytes;
@@ -308,7 +308,7 @@ TEST(block_with_frames_of_its_own_has_those)
 	CHECK(!memcmp(cie + 18, nops, 24 - 18) && !memcmp(fde + 27, nops, 32 - 27));
 	discard(&bed, 64, 40, 7);
 	ch__sinks_own_destroy(bed.sinks, own);
-	add(&bed, 64, 40, 9); /* without */
+	add(&bed, 64, 40, 9); /* without own frames */
 	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
 	check_shown(&bed, 64, "fn_9");
 	CHECK(!gdb_fde_at(gdb_entry_of(pool + 64), pool + 64));
@@ -356,7 +356,7 @@ TEST(image_has_the_lines_of_a_range)
 	bed_close(&bed);
 }
 
-/* What DWARF 4 says of two units, each with a file, a function and rows, written by hand. */
+/* Two units in DWARF 4, written by hand, each with a file, a function and rows. */
 struct written {
 	uint8_t bytes[400];
 	size_t n;
@@ -394,7 +394,7 @@ static void write_unit(struct written *info, const char *name, uint32_t line_at,
 	w(info, line_at, 4);
 	w(info, low, 8);
 	w(info, high - low, 8);
-	w(info, 2, 1); /* its function */
+	w(info, 2, 1); /* the function */
 	w_text(info, name);
 	w(info, low, 8);
 	w(info, high - low, 8);
@@ -402,7 +402,7 @@ static void write_unit(struct written *info, const char *name, uint32_t line_at,
 	w_close(info, at);
 }
 
-/* Rows of lines 300, 20 bytes further 12, to the end. */
+/* Writes rows: line 300 first, line 12 from 20 bytes further to the end. */
 static void write_lines(struct written *line, uint64_t first, uint64_t high)
 {
 	static const uint8_t header[] = {1, 1, 1, 0xfb, 14, 13, 0, 1, 1, 1, 1, 0, 0, 0, 1, 0, 0, 1};
@@ -416,7 +416,7 @@ static void write_lines(struct written *line, uint64_t first, uint64_t high)
 	line->n += sizeof header;
 	w(line, 0, 1); /* no folders */
 	w_text(line, "/src/prog.scm");
-	w(line, 0, 4); /* of the file nothing else, and no more files */
+	w(line, 0, 4); /* no further data of the file, no further file */
 	w_close(line, header_at);
 	w(line, 0x020900, 3); /* extended, 9 bytes: the address */
 	w(line, first, 8);
@@ -482,7 +482,7 @@ TEST(debug_sections_are_those_of_the_standard_byte_for_byte)
 	bed_close(&bed);
 }
 
-/* --- names that a debugger would take for another language's --- */
+/* --- names that a debugger would take for names of another language --- */
 static size_t name_of_language(void *context, uint64_t key, char *to, size_t room)
 {
 	static const char *const names[] = {"py::f:/a.py", "my__func", "plain", "Capital__.py",
@@ -491,7 +491,7 @@ static size_t name_of_language(void *context, uint64_t key, char *to, size_t roo
 	return (size_t)snprintf(to, room, "%s", names[key]);
 }
 
-/* The name of the function whose unit has this address, and the unit's language; NULL if none. */
+/* Returns the function's name of the unit that covers pc, and its language; NULL if none. */
 static const char *named_by_unit(uintptr_t pc, unsigned *language)
 {
 	const struct gdb_entry *entry = gdb_entry_of(pc);
@@ -509,7 +509,7 @@ static const char *named_by_unit(uintptr_t pc, unsigned *language)
 		const char *name = (const char *)unit + 19;
 		CHECK_EQ(unit[18], 2);
 		CHECK(!memcmp(name + strlen(name) + 1, unit + 2,
-			      16)); /* the function is all of it */
+			      16)); /* the function fills the unit */
 		*language = unit[1];
 		if (pc - low < high)
 			return name;

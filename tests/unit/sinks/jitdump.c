@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * jitdump.c: the records of a jitdump file as perf inject reads them: who owned an
- * address at a time, with which bytes, lines and unwind rules. Where the file lies, and what
- * happens to it, is tested in jitdump_file.c. */
+ * jitdump.c: the records of a jitdump file as perf inject reads them: the owner of an address at a
+ * time, with code bytes, lines and unwind rules. jitdump_file.c tests the path and the fate of the
+ * file. */
 #include "tests/unit/sinks/jitdump.h"
 
 #include <pthread.h>
@@ -22,8 +22,8 @@ TEST(dump_has_names_bytes_and_times)
 	struct ch__sink_range two[] = {range_at(&bed, 64, 7, 1), range_at(&bed, 4096, 32, 2)};
 	ch__sinks_add(bed.sinks, two, 2);
 	uint64_t reachable_at = now_ns();
-	add(&bed, BED_POOL_BYTES + 64, 8, 9); /* not in the pool */
-	struct dump *dump = read_own();       /* is there without a flush: a crash loses nothing */
+	add(&bed, BED_POOL_BYTES + 64, 8, 9); /* outside the pool */
+	struct dump *dump = read_own();       /* without a flush: a crash loses nothing */
 	CHECK_EQ(dump->pid, getpid());
 	CHECK(!dump->is_cut);
 	dump_check_owner(dump, bed.pool + 64, reachable_at, "fn_1");
@@ -59,7 +59,7 @@ TEST(runtime_of_a_later_heap_is_told_at_its_time)
 	remove_own_folder();
 }
 
-/* As they lie at the code's address, wherever the file has them. */
+/* Copies the code to the alignment of the code's address; the file may have another alignment. */
 static bool is_code_of_traps(const struct dump_record *record)
 {
 	_Alignas(16) static uint8_t copy[4096];
@@ -97,7 +97,7 @@ TEST(dump_says_that_freed_code_is_nobodys)
 	remove_own_folder();
 }
 
-/* perf inject makes a file of each record. */
+/* perf inject makes a file for each record. */
 TEST(dump_has_one_record_for_neighbours_that_go_together)
 {
 	enum { BLOCKS = 100, HOT = 48, COLD = 24, COLD_END = BED_PAGE_BYTES };
@@ -152,8 +152,8 @@ TEST(dump_has_code_larger_than_its_buffer)
 /* --- lines and unwinding --- */
 enum { LINES = 3 };
 
-/* Of every block: 10 from its start, none from 16 on, and 30 at 24, which may lie in another part
- * of it. */
+/* Lines of each block: line 10 from the start, no line from 16 on, line 30 from 24 on. The bytes
+ * from 24 on may lie in another part of the block. */
 static size_t some_lines(void *context, uint64_t key, const char **source,
 			 struct ch__sink_line *out, size_t max)
 {
@@ -187,8 +187,8 @@ TEST(dump_has_lines_of_the_part_it_speaks_of)
 	CHECK_EQ(ch__sinks_create(&bed.config, CH__SINK_JITDUMP, &bed.sinks), 0);
 	pages_live(&bed);
 	uintptr_t pool = (uintptr_t)bed.pool;
-	add(&bed, 1024, 32, 1024); /* all of its lines */
-	add(&bed, 2048, 24, 2048); /* two parts of one block */
+	add(&bed, 1024, 32, 1024); /* all lines of the block */
+	add(&bed, 2048, 24, 2048); /* two parts of a block */
 	add(&bed, 2072, 8, 2048);
 	add(&bed, 512, 32, 7); /* without lines */
 	struct dump *dump = read_own();
@@ -240,7 +240,7 @@ TEST(dump_has_unwind_rules_of_the_pages_shape)
 	ch__sinks_page_dead(bed.sinks, 2, 1);
 	CHECK(ch__sinks_page_live(bed.sinks, 2, 1, 0));
 	add(&bed, 2 * BED_PAGE_BYTES + 128, 64, 3);
-	add(&bed, 5 * BED_PAGE_BYTES, 64, 4); /* no page that is live: it has a table of its own */
+	add(&bed, 5 * BED_PAGE_BYTES, 64, 4); /* page not live: the block has its own table */
 	struct dump *dump = read_own();
 	uintptr_t pool = (uintptr_t)bed.pool;
 	check_cfi(dump_owner(dump, pool + 64, now_ns()), ch__arch_cfi_frame_pointer,
@@ -258,7 +258,7 @@ TEST(dump_has_unwind_rules_of_the_pages_shape)
 /* --- trampolines --- */
 enum { SLOTS_AT = 64, SLOT_BYTES = 80 };
 
-/* Each slot is a record with its name, its code and one FDE, like a block of any other shape. */
+/* Each slot is a record with its own name, code and FDE, like a block of any other shape. */
 TEST(dump_has_a_record_of_each_trampoline)
 {
 	struct bed bed;
@@ -289,7 +289,7 @@ TEST(dump_has_a_record_of_each_trampoline)
 		CHECK(i > 0 || memcmp(one->code, code + 4, sizeof code - 4) == 0);
 	}
 	dump_free(dump);
-	/* The fourth goes, and another comes to its place; then the page. */
+	/* The fourth slot dies, and a new block takes its place; then the whole page dies. */
 	discard(&bed, BED_PAGE_BYTES + SLOTS_AT + 3 * SLOT_BYTES, SLOT_BYTES, 3);
 	flush(&bed);
 	check_now(slots + 2 * SLOT_BYTES + 4, "fn_2");
@@ -464,7 +464,7 @@ static size_t odd_name(void *context, uint64_t key, char *out, size_t out_bytes)
 	if (key == 2)
 		return (size_t)snprintf(out, out_bytes, "a procedure of two words");
 	memset(out, 'x', out_bytes);
-	return out_bytes + 5; /* what snprintf would say of a name that is cut */
+	return out_bytes + 5; /* as snprintf says of a cut name */
 }
 
 TEST(dump_records_stay_whole_with_odd_names)

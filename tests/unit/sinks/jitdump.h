@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * jitdump.h: what the tests of the jitdump file share: a folder for it, a bed whose
- * pages are live, and the question whose an address is. */
+ * jitdump.h: helpers of the jitdump tests: a folder for the file, a bed with live pages, and the
+ * check of an address's owner. */
 #ifndef CH_TESTS_UNIT_SINKS_JITDUMP_H
 #define CH_TESTS_UNIT_SINKS_JITDUMP_H
 
@@ -32,10 +32,10 @@ static inline void remove_own_folder(void)
 	char path[128];
 	path_of(getpid(), path);
 	unlink(path);
-	CHECK_EQ(rmdir(folder), 0); /* nothing else was left there */
+	CHECK_EQ(rmdir(folder), 0); /* no other file was left there */
 }
 
-/* Marks of one page shape each: a page of the bed has code of the default shape. */
+/* Marks all pages of the bed live, with code of the default shape. */
 static inline void pages_live(struct bed *bed)
 {
 	CHECK(ch__sinks_page_live(bed->sinks, 0, BED_POOL_BYTES / BED_PAGE_BYTES, 0));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * jitdump_file.c: the jitdump file in a process: it survives forks, other heaps and
- * full disks, and is off with a reason where it cannot be. What others put at its name is
- * tests/api/sink_files.c's. */
+ * jitdump_file.c: the jitdump file in a process. The file survives forks, other heaps and full
+ * disks, and is off with a reason where it cannot be made. tests/api/sink_files.c tests foreign
+ * files at the same name. */
 #define _GNU_SOURCE
 #include "tests/support/own_mounts.h"
 #include "tests/unit/sinks/jitdump.h"
@@ -18,7 +18,7 @@ static void check_switched_off(struct bed *bed, int error)
 	CHECK_EQ(ch__sinks_on(bed->sinks), 0);
 	CHECK_EQ(ch__sinks_status(bed->sinks, CH__SINK_JITDUMP), error);
 	CHECK_STR(ch__sinks_path(bed->sinks, CH__SINK_JITDUMP), "");
-	add(bed, 64, 64, 1); /* told to nobody, harmless */
+	add(bed, 64, 64, 1); /* no sink is told, no harm */
 	discard(bed, 64, 64, 1);
 	flush(bed);
 }
@@ -37,7 +37,7 @@ TEST(dump_is_switched_off_when_the_file_may_not_grow)
 	}
 	CHECK(told > 10 && told < 1024);
 	check_switched_off(&bed, EFBIG);
-	/* What was written before is still good: a reader ends at the record that is cut. */
+	/* The records written before are still good: a reader ends at the cut record. */
 	struct dump *dump = read_own();
 	dump_check_owner(dump, bed.pool + 64, now_ns(), "fn_1");
 	dump_free(dump);
@@ -45,7 +45,7 @@ TEST(dump_is_switched_off_when_the_file_may_not_grow)
 	remove_own_folder();
 }
 
-/* The header fits, and what is told first does not. */
+/* The header fits, and the first code does not. */
 TEST(dump_without_room_for_its_first_code_is_off_from_the_start)
 {
 	struct bed bed;
@@ -58,7 +58,7 @@ TEST(dump_without_room_for_its_first_code_is_off_from_the_start)
 	remove_own_folder();
 }
 
-/* Fails each system or metadata call of a life in turn. */
+/* Fails each system or metadata call, one after another, from creation to end. */
 TEST(dump_is_right_or_off_when_any_call_fails)
 {
 	char path[128];
@@ -89,7 +89,7 @@ TEST(dump_is_right_or_off_when_any_call_fails)
 			}
 		}
 		ch__os_fail_at(0, false);
-		bed_close(&bed); /* destroy of NULL does nothing */
+		bed_close(&bed); /* destroying NULL does nothing */
 		if (!has_failed)
 			break;
 	}
@@ -100,7 +100,7 @@ TEST(dump_is_right_or_off_when_any_call_fails)
 static void check_refused(int error)
 {
 	struct bed bed;
-	bed_open(&bed, CH__SINK_JITDUMP); /* the heap is made all the same */
+	bed_open(&bed, CH__SINK_JITDUMP); /* the heap is made nevertheless */
 	CHECK_EQ(ch__sinks_on(bed.sinks), 0);
 	CHECK_EQ(ch__sinks_status(bed.sinks, CH__SINK_JITDUMP), error);
 	add(&bed, 64, 64, 1);
@@ -121,7 +121,7 @@ TEST(dump_is_off_where_its_folder_is_not)
 	remove_own_folder();
 }
 
-/* perf finds the file by a page of it that is mapped executable. */
+/* perf finds the file by an executable mapping of a page of the file. */
 TEST(dump_is_off_where_nothing_may_be_mapped_executable)
 {
 	use_own_folder();
@@ -190,7 +190,7 @@ TEST(dump_is_shared_by_heaps)
 	check_now(b.runtime, "[freed]");
 	check_now(a.pool + 64, "fn_1");
 	ch__sinks_destroy(a.sinks);
-	/* The file goes on for a heap that comes later: what was told is not lost. */
+	/* The file goes on for a later heap: no record is lost. */
 	CHECK_EQ(ch__sinks_create(&a.config, CH__SINK_JITDUMP, &a.sinks), 0);
 	pages_live(&a);
 	add(&a, 80, 64, 4);
@@ -231,19 +231,19 @@ TEST(dump_turned_on_late_names_live_ranges_and_turned_off_none)
 		check_now(bed.runtime, "[freed]");
 	}
 	CHECK_EQ(ch__sinks_set(bed.sinks, CH__SINK_JITDUMP), 0);
-	bed_close(&bed); /* so does the end of the heap */
+	bed_close(&bed); /* the heap's end frees all code, too */
 	check_now(bed.pool + 64, "[freed]");
 	remove_own_folder();
 }
 
-/* The child's file has what is live, told again when the heap has its code back, and nothing of the
- * parent's. */
+/* The child's file has all live code, told again when the heap has its code back, and nothing of
+ * the parent's file. */
 static void child_works(struct bed *bed, const char *parents)
 {
 	char path[128];
 	path_of(getpid(), path);
 	ch__sinks_fork_files_done(true);
-	discard(bed, 512, 64, 5); /* before its heap's handler has run */
+	discard(bed, 512, 64, 5); /* before the handler of the heap has run */
 	ch__sinks_fork_child(bed->sinks, true);
 	CHECK_STR(ch__sinks_path(bed->sinks, CH__SINK_JITDUMP), path);
 	check_now(bed->pool + 64, "fn_1");
@@ -260,7 +260,7 @@ static void child_works(struct bed *bed, const char *parents)
 	bool has_own = false;
 	CHECK(maps != NULL);
 	while (fgets(line, sizeof line, maps)) {
-		CHECK(!strstr(line, parents)); /* perf would read the parent's as the child's */
+		CHECK(!strstr(line, parents)); /* perf would take the parent's for the child's */
 		has_own |= strstr(line, path) && strstr(line, "r-xp");
 	}
 	CHECK(has_own);
@@ -358,7 +358,7 @@ TEST(dump_is_closed_at_exit)
 	path_of(pid, path);
 	struct dump *dump = dump_read(path);
 	CHECK_EQ(dump->records[dump->count - 1].kind, DUMP_CLOSE);
-	CHECK_EQ(count_loads(dump, "[freed]"), 1); /* waited in memory */
+	CHECK_EQ(count_loads(dump, "[freed]"), 1); /* the record waited in memory */
 	CHECK_EQ(count_loads(dump, "fn_2"), 1);
 	dump_free(dump);
 	unlink(path);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * kept.c: the perf map of a heap that keeps the names of dead code: no rewrite, whoever
- * causes it, loses one, until the heap needs the addresses. */
+ * kept.c: the perf map of a heap that keeps the names of dead code. No rewrite loses a name,
+ * whoever causes the rewrite, until the heap needs the addresses. */
 #include "tests/support/perfmap_reader.h"
 #include "tests/support/unwind_rig.h"
 
@@ -37,7 +37,7 @@ static void discard(struct bed *bed, size_t offset, uint64_t key)
 	ch__sinks_remove(bed->sinks, &range, 1);
 }
 
-/* The next flush of any heap writes the whole file. */
+/* Makes the next flush of any heap write the whole file. */
 static void want_rewrite(struct bed *other)
 {
 	add(other, 0, 100);
@@ -51,7 +51,7 @@ TEST(kept_names_outlive_every_flush)
 	start(&bed);
 	add(&bed, 64, 1);
 	add(&bed, 128, 2);
-	discard(&bed, 64, 1); /* its line is still in the buffer */
+	discard(&bed, 64, 1); /* the line is still in the buffer */
 	for (int how = CH__FLUSH_BUFFERED; how <= CH__FLUSH_EXACT; how++) {
 		ch__sinks_flush(bed.sinks, (enum ch__flush)how);
 		check_named(path, bed.pool + 64, "fn_1");
@@ -72,7 +72,7 @@ TEST(kept_names_outlive_a_rewrite_that_another_heap_wants)
 	discard(&bed, 64, 1);
 	add(&bed, 128, 2);
 	want_rewrite(&other);
-	add(&bed, 192, 3); /* only the rewrite would write its line */
+	add(&bed, 192, 3); /* only a rewrite would write the line */
 	discard(&bed, 128, 2);
 	discard(&bed, 192, 3);
 	ch__sinks_flush(other.sinks, CH__FLUSH_EXACT);
@@ -102,11 +102,11 @@ TEST(kept_names_go_when_their_heap_is_in_need)
 	ch__sinks_flush(bed.sinks, CH__FLUSH_IN_NEED);
 	check_named(path, bed.pool + 64, NULL);
 	check_named(path, bed.pool + 128, "fn_2");
-	check_named(path, other.pool + 64, "fn_3"); /* that heap is not in need */
+	check_named(path, other.pool + 64, "fn_3"); /* the other heap is not in need */
 	add(&bed, 96, 4);
 	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
 	check_named(path, bed.pool + 96, "fn_4");
-	discard(&bed, 96, 4); /* kept like any other again */
+	discard(&bed, 96, 4); /* the name is kept again, like any other */
 	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
 	check_named(path, bed.pool + 96, "fn_4");
 	bed_close(&other);
@@ -114,7 +114,7 @@ TEST(kept_names_go_when_their_heap_is_in_need)
 	remove_own_folder();
 }
 
-/* It should not happen, and still no address has two names. */
+/* A new owner of a kept address should not happen; even then no address has two names. */
 TEST(kept_name_yields_to_a_new_owner_of_its_address)
 {
 	struct bed bed;
@@ -126,7 +126,7 @@ TEST(kept_name_yields_to_a_new_owner_of_its_address)
 	discard(&bed, 64, 1);
 	discard(&bed, 128, 2);
 	add(&bed, 64, 4);  /* the same place */
-	add(&bed, 160, 5); /* a part of one */
+	add(&bed, 160, 5); /* overlaps part of the range */
 	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
 	check_named(path, bed.pool + 64, "fn_4");
 	check_named(path, bed.pool + 128, NULL);
@@ -151,7 +151,7 @@ TEST(kept_names_in_a_file_that_somebody_wrote_over_are_lost_and_nothing_else)
 	CHECK_EQ(fseek(file, 0, SEEK_END), 0);
 	long bytes = ftell(file);
 	rewind(file);
-	/* Kept at this place, and of a length that leaves the pool; no newline ends the last. */
+	/* Two lines for the kept place, too long for the pool; the last line has no newline. */
 	fprintf(file, "%lx fffffff long\n%lx 7fffffffffffffff longer\n",
 		(unsigned long)bed.pool + 64, (unsigned long)bed.pool + 64);
 	CHECK(ftell(file) < bytes);
@@ -174,7 +174,7 @@ enum { PLACES = 8192, PLACE_BYTES = 64 };
 struct storm {
 	struct bed bed, other;
 	struct test_random random;
-	uint64_t named[PLACES]; /* key that the file names there, 0: none */
+	uint64_t named[PLACES]; /* key of the name that the file has there, 0: none */
 	bool live[PLACES];
 	uint64_t keys;
 };
@@ -238,7 +238,7 @@ TEST(kept_storm_loses_no_name)
 				(enum ch__flush)test_random_below(&s->random, CH__FLUSH_IN_NEED));
 		check_storm(s);
 	}
-	CHECK(s->keys > PLACES); /* it was in need */
+	CHECK(s->keys > PLACES); /* the heap was in need */
 	CHECK_EQ(ch__sinks_status(s->bed.sinks, CH__SINK_PERF_MAP), 0);
 	bed_close(&s->other);
 	bed_close(&s->bed);

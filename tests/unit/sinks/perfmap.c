@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * perfmap.c: the perf map as its readers see it: after every flush it names each live
- * range once, and no address twice; it survives forks, other heaps and full disks. What others
- * put at its name is tests/api/sink_files.c's. */
+ * perfmap.c: the perf map as readers see it. After every flush the map names each live range once,
+ * and no address twice. The map survives forks, other heaps and full disks. tests/api/sink_files.c
+ * tests foreign files at the same name. */
 #include "os/ranks.h"
 #include "tests/support/perfmap_reader.h"
 #include "tests/support/unwind_rig.h"
@@ -43,7 +43,7 @@ TEST(map_names_ranges_after_flush)
 	CHECK_STR(ch__sinks_path(bed.sinks, CH__SINK_PERF_MAP), path);
 	add(&bed, 64, 40, 7);
 	add(&bed, BED_CHUNK_BYTES - 64, 128, 8); /* crosses chunks */
-	add(&bed, BED_POOL_BYTES + 64, 8, 9);    /* not in the pool */
+	add(&bed, BED_POOL_BYTES + 64, 8, 9);    /* outside the pool */
 	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
 	check_named(path, bed.pool + 64, "fn_7");
 	check_named(path, bed.pool + 103, "fn_7");
@@ -56,7 +56,7 @@ TEST(map_names_ranges_after_flush)
 	remove_own_folder();
 }
 
-/* What nobody flushes: commits and polls only ask the sinks to catch up. */
+/* Commits and polls only ask the sinks to catch up; there is no flush. */
 static void catch_up(void)
 {
 	TEST_UNTIL(ch__sinks_catch_up())
@@ -99,7 +99,7 @@ TEST(map_names_ranges_without_a_flush)
 	remove_own_folder();
 }
 
-/* Writes that come without an end take a share of the time, and what waits is written after it. */
+/* Writes without end get only a share of the time; the waiting lines are written afterwards. */
 TEST(map_is_written_at_once_until_commits_come_thick)
 {
 	enum { MOST = 5000 };
@@ -120,7 +120,7 @@ TEST(map_is_written_at_once_until_commits_come_thick)
 	remove_own_folder();
 }
 
-/* The file may fail, with a reason. */
+/* A failing call may turn the file off, with a reason. */
 TEST(map_names_ranges_without_a_flush_when_any_call_fails)
 {
 	char path[128];
@@ -160,7 +160,7 @@ TEST(map_that_another_compiler_has_open_is_left_alone)
 	remove_own_folder();
 }
 
-/* It appends, so the lines of both stay; a file written anew would be without the other's. */
+/* Appending keeps the lines of both compilers; writing the file anew would lose the other's. */
 TEST(map_that_another_compiler_writes_to_keeps_its_lines)
 {
 	struct bed bed;
@@ -188,7 +188,7 @@ TEST(map_that_another_compiler_writes_to_keeps_its_lines)
 	remove_own_folder();
 }
 
-/* Another compiler comes while a name is asked for, when the old file has been looked at. */
+/* Another compiler comes while the rewrite asks for a name, after the look at the old file. */
 static char comes_to[128], comes_as[128];
 static int comes_by = -1;
 
@@ -224,7 +224,7 @@ static void write_anew_when_another_comes(bool is_in_place, int wanted)
 		comes_by = other;
 	}
 	discard(&bed, 64, 64, 1);
-	add(&bed, 96, 32, 2); /* overlaps: the file is written anew, by whoever comes first */
+	add(&bed, 96, 32, 2); /* overlaps: the next flush writes the file anew */
 	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
 	CHECK(!*comes_as && comes_by < 0);
 	CHECK_EQ(ch__sinks_status(bed.sinks, CH__SINK_PERF_MAP), wanted);
@@ -232,7 +232,7 @@ static void write_anew_when_another_comes(bool is_in_place, int wanted)
 	check_named(comes_to, bed.pool + 96, is_in_place ? NULL : "ours");
 	CHECK_EQ(close(other), 0);
 	bed_close(&bed);
-	remove_own_folder(); /* nothing else is in it */
+	remove_own_folder(); /* no other file is left */
 }
 
 TEST(map_written_anew_replaces_no_file_that_came_meanwhile)
@@ -256,7 +256,7 @@ static bool is_theirs(const char *path)
 	return strcmp(line, "1000 10 theirs\n") == 0;
 }
 
-/* Returns whether no call failed. */
+/* Returns true when nth is beyond the last call, so no call failed. */
 static bool write_anew_and_fail(uint64_t nth)
 {
 	struct bed bed;
@@ -318,7 +318,7 @@ TEST(map_names_the_last_owner_of_an_address)
 	remove_own_folder();
 }
 
-/* A dead line stays until another one has a byte of it, be it its last, and no longer. */
+/* A dead line stays until another name takes a byte of the dead range, even the last byte. */
 TEST(map_drops_a_dead_line_whose_last_bytes_have_another_name)
 {
 	enum { BEGIN = 64, LIVE_FROM = 1 << 16 };
@@ -380,7 +380,7 @@ TEST(map_forgets_many_dead_lines_when_a_collection_ends)
 	remove_own_folder();
 }
 
-/* A file that has no dead line is not written anew. */
+/* A file without dead lines is not written anew. */
 TEST(map_stays_the_same_file_when_what_it_does_not_name_dies)
 {
 	struct bed bed;
@@ -406,7 +406,7 @@ struct model {
 	struct bed bed;
 	struct test_random random;
 	uint32_t owner[GRANULES];
-	uint32_t first[1 << 16]; /* by key: granule it begins at */
+	uint32_t first[1 << 16]; /* granule where the key's range begins */
 	uint32_t length[1 << 16];
 	uint32_t used; /* granules of the pool in play */
 	uint32_t keys;
@@ -550,7 +550,7 @@ static void check_switched_off(struct bed *bed, int error)
 	CHECK_EQ(ch__sinks_on(bed->sinks), 0);
 	CHECK_EQ(ch__sinks_status(bed->sinks, CH__SINK_PERF_MAP), error);
 	CHECK_STR(ch__sinks_path(bed->sinks, CH__SINK_PERF_MAP), "");
-	add(bed, 64, 64, 1); /* told to nobody, harmless */
+	add(bed, 64, 64, 1); /* no sink is told, no harm */
 	discard(bed, 64, 64, 1);
 	ch__sinks_flush(bed->sinks, CH__FLUSH_COLLECTION);
 }
@@ -571,8 +571,7 @@ TEST(map_is_switched_off_when_the_file_may_not_grow)
 	remove_own_folder();
 }
 
-/* Fails each system or metadata call of a life in turn: the map is right or off with a reason,
- * never both wrong. */
+/* Fails each system or metadata call of a life in turn: the map is right, or off with a reason. */
 TEST(map_is_right_or_off_when_any_call_fails)
 {
 	char path[128];
@@ -605,7 +604,7 @@ TEST(map_is_right_or_off_when_any_call_fails)
 			}
 		}
 		ch__os_fail_at(0, false);
-		bed_close(&bed); /* destroy of NULL does nothing */
+		bed_close(&bed); /* destroying NULL does nothing */
 		if (!has_failed)
 			break;
 	}
@@ -640,7 +639,8 @@ TEST(map_of_an_earlier_process_of_the_same_number_is_replaced)
 	replace_an_earlier_map();
 }
 
-/* The folder of descriptors, which is read to know who has the map open, is descriptor 0 then. */
+/* Without an input, descriptor 0 is the folder of descriptors, read to learn who has the map
+ * open. */
 TEST(map_of_an_earlier_process_is_replaced_by_one_without_an_input)
 {
 	close(STDIN_FILENO);
@@ -666,7 +666,7 @@ TEST(map_is_shared_by_heaps)
 	ch__sinks_flush(b.sinks, CH__FLUSH_BUFFERED);
 	check_named(path, a.pool + 64, "fn_1");
 	check_named(path, b.pool + 64, "fn_3");
-	/* A heap at the addresses of one that has gone: its lines must go first. */
+	/* A new heap at the addresses of an ended heap: the old lines must go first. */
 	ch__sinks_destroy(a.sinks);
 	check_named(path, a.pool + 64, "fn_1");
 	CHECK_EQ(ch__sinks_create(&a.config, CH__SINK_PERF_MAP, &a.sinks), 0);
@@ -686,7 +686,7 @@ static void visit_two(void *context, void (*visit)(void *, const struct ch__sink
 	struct bed *bed = context;
 	struct ch__sink_range one = range_at(bed, 64, 64, 1), two = range_at(bed, 128, 64, 2);
 	visit(arg, &one);
-	add(bed, 128, 64, 2); /* another thread's add of a range that is then visited */
+	add(bed, 128, 64, 2); /* another thread adds a range that is visited afterwards */
 	visit(arg, &two);
 }
 
@@ -718,10 +718,10 @@ static void child_works(struct bed *a, struct bed *b)
 	path_of(getpid(), path);
 	ch__sinks_fork_files_done(true);
 	ch__sinks_fork_child(a->sinks, true);
-	discard(a, 512, 64, 5); /* another heap's handler has yet to run */
+	discard(a, 512, 64, 5); /* the other heap's handler has yet to run */
 	ch__sinks_fork_child(b->sinks, true);
 	CHECK_STR(ch__sinks_path(a->sinks, CH__SINK_PERF_MAP), path);
-	check_named(path, a->pool + 64, "fn_1"); /* told and not flushed before the fork */
+	check_named(path, a->pool + 64, "fn_1"); /* added before the fork, and not flushed */
 	check_named(path, b->pool + 64, "fn_2");
 	add(a, 256, 64, 3);
 	ch__sinks_flush(a->sinks, CH__FLUSH_BUFFERED);
@@ -772,7 +772,7 @@ static size_t odd_name(void *context, uint64_t key, char *out, size_t out_bytes)
 	if (key == 2)
 		return (size_t)snprintf(out, out_bytes, "a\nb\n\nc");
 	memset(out, 'x', out_bytes);
-	return out_bytes + 5; /* what snprintf would say of a name that is cut */
+	return out_bytes + 5; /* as snprintf says of a cut name */
 }
 
 TEST(map_lines_stay_whole_with_odd_names)

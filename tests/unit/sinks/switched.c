@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * switched.c: a sink that fails in one thread while another one turns it off and on again: what
- * was turned on anew has not failed. Then children of fork: one that cannot make its own file has
- * the sink off, and one that wants no file makes none. */
+ * switched.c: a sink fails in one thread while another thread turns the sink off and on again: the
+ * reopened sink has not failed. Then children of fork: a child that cannot make a file turns the
+ * sink off, and a child of a process without a map makes no file. */
 #define _GNU_SOURCE
 #include "os/ranks.h"
 #include "sinks/tools.h"
@@ -25,7 +25,7 @@ static void add(struct bed *bed, size_t offset, uint64_t key)
 	ch__sinks_add(bed->sinks, &range, 1);
 }
 
-/* Its file may not grow so far. */
+/* Adds more lines than the file may hold. */
 static void *tell_too_much(void *arg)
 {
 	struct teller *teller = arg;
@@ -52,7 +52,7 @@ static int error_of(const struct ch__tool_user *user)
 	return error;
 }
 
-/* As ch__sinks_set does, which has the locks likewise, to a sink that has failed. */
+/* Opens the failed sink anew under the same locks as ch__sinks_set. */
 static void turn_on_anew(struct bed *bed, void *state)
 {
 	static struct ch__frame_shape shapes[CH__FRAMES];
@@ -73,7 +73,7 @@ TEST(sink_that_is_turned_on_anew_while_it_fails_stays_on)
 	path_of(getpid(), path);
 	void *state = (void *)(uintptr_t)ch__sinks_state(bed.sinks, CH__SINK_PERF_MAP);
 	let_files_grow(false);
-	ch__sinks_lock(bed.sinks); /* the lock */
+	ch__sinks_lock(bed.sinks); /* as ch__sinks_set has */
 	CHECK_EQ(pthread_create(&thread, NULL, tell_too_much, &teller), 0);
 	TEST_UNTIL(error_of(state) != 0)
 		usleep(1000);
@@ -94,7 +94,7 @@ TEST(sink_that_is_turned_on_anew_while_it_fails_stays_on)
 
 /* --- a child --- */
 
-/* As fork.c does. */
+/* Forks with the same steps as fork.c. */
 static pid_t fork_with(struct ch__sinks *sinks)
 {
 	if (sinks)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * fdes.c: what LLVM's unwinder is told of pages, slots and tables of blocks: each FDE
- * once while it is live, and taken back once before it is dead, so that it has what libgcc finds. A
- * stand-in for that unwinder keeps the books. */
+ * fdes.c: LLVM's unwinder is told of pages, slots and tables of blocks: of each FDE once while the
+ * FDE is live. The FDE is taken back once before its end, so that LLVM's unwinder finds the same as
+ * libgcc's. A stand-in for LLVM's unwinder keeps the books. */
 #define _GNU_SOURCE
 #include "tests/support/unwind_rig.h"
 
@@ -28,7 +28,7 @@ static struct told read_fde(uintptr_t fde)
 	memcpy(&t.pc, (const void *)(fde + 8), sizeof t.pc);
 	memcpy(&t.bytes, (const void *)(fde + 16), sizeof t.bytes);
 	memcpy(&id, (const void *)(fde + 4 - distance + 4), sizeof id);
-	CHECK_EQ(id, 0); /* it has a CIE by then */
+	CHECK_EQ(id, 0); /* the CIE is there by then */
 	CHECK(t.bytes != 0);
 	return t;
 }
@@ -57,7 +57,7 @@ void __unw_remove_dynamic_fde(uintptr_t fde)
 	told[i] = told[--told_n];
 }
 
-/* Both unwinders know it, or neither. */
+/* Says whether both unwinders know pc; fails when only one does. */
 static bool is_known(const uint8_t *pc)
 {
 	unsigned n = 0;
@@ -161,7 +161,7 @@ TEST(each_slot_is_told_once_and_taken_back_once)
 
 /* --- tables of blocks --- */
 
-/* A CIE, and an FDE for each of so many ranges of 64 bytes. */
+/* Writes a CIE, and an FDE for each of `fdes` ranges of 64 bytes. */
 static void put_table(uint8_t *section, const uint8_t *code, unsigned fdes)
 {
 	static const uint8_t cie[] = {16, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0x78, 16, 0x0c, 7, 8};

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * libgcc.c: code pages in the unwinder: found while live and at no other time, passed
- * by a real backtrace, and undisturbed by other pages that come and go. */
+ * libgcc.c: code pages in the unwinder. A page is found while live and at no other time, passed by
+ * a real backtrace, and undisturbed by other pages that come and go. */
 #define _GNU_SOURCE
 #include "tests/support/frames_code.h"
 #include "tests/support/unwind_rig.h"
@@ -14,7 +14,7 @@ static const uint8_t *page_at(const struct bed *bed, uint32_t page)
 	return bed->pool + (size_t)page * BED_PAGE_BYTES;
 }
 
-/* True or false for the whole page; fails when its bytes do not agree. */
+/* Says whether the whole page is known; fails when its bytes disagree. */
 static bool is_page_known(const struct bed *bed, uint32_t page)
 {
 	const uint8_t *at = page_at(bed, page);
@@ -138,7 +138,7 @@ TEST(pool_is_unknown_after_destroy)
 
 struct trace {
 	uintptr_t code_return; /* return address in the code */
-	uintptr_t caller;      /* where the frame beyond it must be: in this function's body */
+	uintptr_t caller;      /* the next frame is in the body of this function */
 	bool has_code, has_beyond;
 };
 
@@ -160,7 +160,7 @@ static void take_backtrace(void)
 	_Unwind_Backtrace(see_frame, NULL);
 }
 
-/* The address of the function must be that of its only body. */
+/* The function must have a single body at its address. */
 #if defined(__clang__)
 #define ONE_BODY __attribute__((noinline))
 #else
@@ -169,7 +169,7 @@ static void take_backtrace(void)
 
 typedef void trampoline(void (*)(void));
 
-/* True when a backtrace from inside the code goes on into this function. */
+/* Returns true when a backtrace from inside the code goes on into `passes`. */
 ONE_BODY static bool passes(void *code, size_t return_offset)
 {
 	trampoline *run = (trampoline *)code;
@@ -212,7 +212,7 @@ TEST(backtrace_passes_code_of_another_shape)
 	bed_close(&bed);
 }
 
-/* A freed page may be taken for code of another shape before the sinks hear that it was freed. */
+/* A freed page may serve code of another shape before the sinks hear of the page's end. */
 TEST(page_taken_for_another_shape_has_that_shape)
 {
 	struct bed bed;

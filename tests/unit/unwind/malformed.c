@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * malformed.c: .eh_frame records of every form that is judged, and one wrong thing at a
- * time: what a VM's section may not be (eh_frame_check.c), and what the image's table of a template
- * may not be (template_cfi.c). The table of a template is one that this program says is the
- * image's: its _Unwind_Find_FDE is the one that the library finds. */
+ * malformed.c: .eh_frame records of every judged form, with one fault at a time: faults in a VM's
+ * section (eh_frame_check.c), and faults in the image's table of a template (template_cfi.c). The
+ * program itself provides _Unwind_Find_FDE, so the library finds the test's table as the
+ * image's. */
 #include "tests/support/harness.h"
 #include "unwind/unwinders.h"
 #include "unwind/unwind.h"
@@ -29,7 +29,7 @@ enum {
 
 static const uint8_t code[2 * CODE_BYTES];
 
-/* A CIE and an FDE that are right, and what is to be otherwise; 0 = as it should be. */
+/* A correct CIE and FDE, and the faults in both; 0 = correct. */
 struct form {
 	const char *what;
 	const char *letters;   /* NULL: zR */
@@ -39,7 +39,7 @@ struct form {
 	uint8_t version;                                              /* 0: 1 */
 	uint8_t encoding;
 	uint8_t personality;
-	uint8_t factor_bytes;             /* of the code alignment factor, a LEB128 as long; 0: 1 */
+	uint8_t factor_bytes;             /* bytes of the code alignment factor's LEB128; 0: 1 */
 	uint8_t cfi_bytes, fde_cfi_bytes; /* of the programs, in nops */
 	bool unended_letters, no_fde, empty_fde, cie_is_fde, no_end;
 };
@@ -231,7 +231,7 @@ TEST(section_that_is_not_aligned_or_does_not_end_is_refused)
 	build(&f);
 	memmove(section + 2, section, used);
 	CHECK(!ch__eh_frame_is_sound(section + 2, low, low + CODE_BYTES));
-	/* The last record begins within the bound and ends behind it. */
+	/* The last record begins within the bound and ends behind the bound. */
 	f.no_end = true;
 	build(&f);
 	uint32_t length = SECTION_MOST - (uint32_t)used - 4;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * nongnu.c: the objects that stand for pages in libunwind's list: a process has them for good, so
- * what a heap gives back the next one takes. That libunwind reads them is shown by
- * tests/tool/libunwind.c. */
+ * nongnu.c: the objects for pages in libunwind's list. A process never frees objects, so the next
+ * heap takes the objects of an ended heap. tests/tool/libunwind.c shows that libunwind reads the
+ * objects. */
 #include "os/os.h"
 #include "tests/support/harness.h"
 #include "unwind/nongnu.h"
@@ -18,7 +18,7 @@ static int by_address(const void *a, const void *b)
 
 TEST(objects_that_are_given_back_are_those_that_are_taken)
 {
-	/* More than two pages have, and all of what these have. */
+	/* Takes the objects of three whole pages. */
 	size_t a_page = ch__os_page_bytes() / sizeof(struct ch__nongnu_object);
 	uint32_t count = (uint32_t)(3 * a_page);
 	struct ch__nongnu_object **first = calloc(count, sizeof(void *));
@@ -34,7 +34,7 @@ TEST(objects_that_are_given_back_are_those_that_are_taken)
 	CHECK_EQ(memcmp(first, second, count * sizeof *first), 0);
 	for (uint32_t i = 1; i < count; i++)
 		CHECK(first[i] > first[i - 1]);
-	/* One that finds none has some of what it wanted, which goes back, too. */
+	/* A take that finds too few objects keeps some, which the caller gives back, too. */
 	ch__os_fail_at(1, true);
 	memset(first, 0, count * sizeof *first);
 	CHECK(!ch__nongnu_take(first, 1));

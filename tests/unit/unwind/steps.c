@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * steps.c: the notes of code whose frame is right at each instruction, and the map that leads to
- * them, byte by byte. That unwinders follow them is for tests/api/steps.c to show. */
+ * steps.c: the notes of code whose frame is right at each instruction, and the map from the code's
+ * bytes to the notes. tests/api/steps_x86_64.cc shows that unwinders follow the notes. */
 #include "tests/support/harness.h"
 #include "unwind/steps.h"
 
@@ -56,7 +56,7 @@ TEST(map_goes_with_its_heap)
 	ch__steps_end(&s);
 }
 
-/* Of each bound the last that is taken and the first that is not. */
+/* Checks the last accepted and the first refused value of each bound. */
 TEST(frames_are_sound_up_to_their_bounds)
 {
 	enum { CODE = 100 };

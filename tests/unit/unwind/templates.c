@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * templates.c: the frames of templates: taken from the linked image, true at every
- * instruction of a copy, and found wrong when any one instruction of them is dropped; a template
- * without a table, or with one of another form, is refused. Slots go live and dead one by one. */
+ * templates.c: the frames of templates. A frame is taken from the linked image, is right at every
+ * instruction of a copy, and is wrong when any one CFI instruction is dropped. A template without a
+ * table, or with a table of another form, is refused. Slots go live and dead one by one. */
 #define _GNU_SOURCE
 #include "tests/support/template_probe.h"
 #include "tests/support/unwind_rig.h"
@@ -39,7 +39,7 @@ static size_t slot_offset(uint32_t page, uint32_t slot)
 
 static const uint32_t slots_in_page = (BED_PAGE_BYTES - SLOTS_AT) / SLOT_BYTES;
 
-/* A trampoline to probe_target in a slot; its code. */
+/* Writes a trampoline to probe_target into a slot. Returns the trampoline's code. */
 static const uint8_t *put_trampoline(struct bed *bed, enum ch__template kind, size_t offset,
 				     uint64_t payload)
 {
@@ -52,7 +52,7 @@ static const uint8_t *put_trampoline(struct bed *bed, enum ch__template kind, si
 	return bed_code(bed, offset + CODE_AT, code, t.bytes);
 }
 
-/* Steps through it; how many instructions had a wrong caller. */
+/* Steps through the code. Returns how many instructions had a wrong caller. */
 static unsigned count_wrong(const uint8_t *code, enum ch__template kind)
 {
 	static const unsigned instructions[CH__TEMPLATES] = {PROBE_FRAMED_STEPS, PROBE_TAIL_STEPS};
@@ -87,7 +87,7 @@ TEST(unwinder_finds_the_caller_at_every_instruction)
 	bed_close(&bed);
 }
 
-/* Without a table nothing is found: what the test above sees comes from the slot's FDE. */
+/* Without a table no caller is found, so the test above sees the slot's FDE. */
 TEST(unwinder_finds_no_caller_without_the_slot)
 {
 	struct bed bed;
@@ -100,7 +100,7 @@ TEST(unwinder_finds_no_caller_without_the_slot)
 
 /* --- one instruction dropped --- */
 
-/* Bytes of the instruction; those that the templates have. */
+/* Returns the bytes of a CFI instruction, for the instructions that templates have. */
 static size_t cfa_bytes(const uint8_t *at)
 {
 	if (*at == 0 || (*at & 0xc0) == 0x40 || (*at & 0xc0) == 0xc0)
@@ -119,7 +119,7 @@ struct dropped {
 	uint8_t *section;
 };
 
-/* In a child: a wrong rule may lead the unwinder anywhere. Exits 0 when no caller was wrong. */
+/* Works in a child: a wrong rule may lead the unwinder anywhere. Exits 0 with no wrong caller. */
 static bool is_noticed(struct dropped *d)
 {
 	pid_t child = fork();
@@ -188,7 +188,7 @@ TEST(template_without_a_table_is_refused)
 	bed_close(&bed);
 }
 
-/* A function of C with a table of its own, which is not the template's. */
+/* A function of C; its table is not the template's. */
 __attribute__((noinline)) static int other_function(int n)
 {
 	volatile int m = n;
@@ -209,7 +209,7 @@ TEST(table_that_covers_other_bytes_is_refused)
 	CHECK_EQ(other_function(1), 2);
 }
 
-/* Forms that assemblers and other linkers write: the same facts, other encodings. */
+/* Writes a table in forms of assemblers and other linkers: the same facts in other encodings. */
 static const uint8_t *table_at(uint8_t *section, const char *augmentation, uint8_t encoding,
 			       const uint8_t *pc, size_t bytes)
 {
@@ -263,12 +263,12 @@ TEST(table_is_read_in_the_forms_that_linkers_write)
 	CHECK_EQ(cfi_of("zR", 0x1c), 0); /* relative, 8 bytes */
 	CHECK_EQ(cfi_of("zR", 0x00), 0); /* absolute */
 	CHECK_EQ(cfi_of("", 0x00), ENOTSUP);
-	CHECK_EQ(cfi_of("zRS", 0x1b), ENOTSUP); /* a signal's frame: its pc is exact */
+	CHECK_EQ(cfi_of("zRS", 0x1b), ENOTSUP); /* a signal's frame: the pc is exact */
 }
 
 /* --- slots come and go --- */
 
-/* Exactly the slots of the page that `live` says. */
+/* Checks that exactly the slots in `live` are known. */
 static void check_slots(const struct bed *bed, uint32_t page, const bool *live)
 {
 	struct ch__arch_template t = ch__arch_templates[CH__TEMPLATE_FRAMED];
@@ -304,7 +304,7 @@ TEST(slots_come_and_go_one_by_one)
 				ch__sinks_slot_live(bed.sinks, exec, frame);
 			live[p][slot] = !live[p][slot];
 		}
-		/* Taken again while slots are live, as a page with holes is. */
+		/* The page is taken again while slots are live, like a page with holes. */
 		CHECK(ch__sinks_page_live(bed.sinks, pages[round % 4], 1, frame));
 		check_slots(&bed, pages[round % 4], live[round % 4]);
 	}
@@ -334,7 +334,7 @@ TEST(chunk_of_slots_is_forgotten_as_a_whole)
 	bed_close(&bed);
 }
 
-/* A chunk has slots in several sections, of which each goes with it. */
+/* The slots of a chunk have several sections; all sections go with the chunk. */
 TEST(each_section_of_slots_goes_with_its_chunk)
 {
 	struct bed bed;

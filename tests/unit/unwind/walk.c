@@ -16,7 +16,7 @@ struct stack {
 	uintptr_t out[MOST];
 };
 
-/* The frame pointer of a frame whose record is there. */
+/* Returns the frame pointer of a frame with the given record. */
 static uintptr_t frame_of(const void *record)
 {
 	return (uintptr_t)record - (uintptr_t)(intptr_t)CH_ARCH_RECORD_AT;
@@ -66,7 +66,7 @@ TEST(walk_stops_at_broken_frames)
 	make_three_frames(&s);
 	put_frame(&s, 30, 2, 0x30000); /* a ring */
 	CHECK_EQ(walk(&s, (uintptr_t)&s.words[2], MOST), 4);
-	put_frame(&s, 30, 30, 0x30000); /* onto itself */
+	put_frame(&s, 30, 30, 0x30000); /* a frame that leads to itself */
 	CHECK_EQ(walk(&s, (uintptr_t)&s.words[2], MOST), 4);
 	s.words[10] += 1; /* misaligned */
 	CHECK_EQ(walk(&s, (uintptr_t)&s.words[2], MOST), 3);
@@ -85,7 +85,7 @@ TEST(walk_ends_at_the_marks_of_an_outermost_frame)
 	put_frame(&s, 10, 30, 2); /* a number, but no mark */
 	CHECK_EQ(walk(&s, (uintptr_t)&s.words[2], MOST), 4);
 	make_three_frames(&s);
-	s.words[10] = 0; /* a saved frame pointer of 0: its return address counts, nothing above */
+	s.words[10] = 0; /* saved frame pointer 0: the return address counts, nothing above */
 	CHECK_EQ(walk(&s, (uintptr_t)&s.words[2], MOST), 3);
 }
 
@@ -100,10 +100,10 @@ TEST(walk_reads_inside_the_stack_only)
 	CHECK_EQ(walk(&s, 0, MOST), 1);
 	CHECK_EQ(walk(&s, UINTPTR_MAX - 7, MOST), 1);
 	CHECK_EQ(ch__walk(0x7000, 8, 0, 0, s.out, MOST), 1);
-	put_frame(&s, 2, STACK_WORDS - 3, 0x10000); /* the last frame that is inside */
+	put_frame(&s, 2, STACK_WORDS - 3, 0x10000); /* the last frame inside */
 	put_frame(&s, STACK_WORDS - 3, STACK_WORDS - 1, 0x40000);
 	CHECK_EQ(walk(&s, (uintptr_t)&s.words[2], MOST), 3);
-	put_frame(&s, 2, STACK_WORDS - 2, 0x10000); /* at the very end of the stack */
+	put_frame(&s, 2, STACK_WORDS - 2, 0x10000); /* ends at the stack's end */
 	s.words[STACK_WORDS - 2] = 0;
 	s.words[STACK_WORDS - 1] = 0x50000;
 	CHECK_EQ(walk(&s, (uintptr_t)&s.words[2], MOST), 3);
