@@ -701,7 +701,7 @@ bool __wrap_ch__os_timer_expired(const void *info, void **value, uint32_t *times
 	*times = 1;
 	return true;
 }
-/* The coroutines share the thread pointer of a single thread, so each has its record instead. */
+/* The coroutines share one thread pointer: locks take the address of the thread's record. */
 uintptr_t __real_ch__lock_self(void);
 uintptr_t __wrap_ch__lock_self(void)
 {

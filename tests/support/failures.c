@@ -129,7 +129,7 @@ struct walk {
 	unsigned allowed; /* statuses */
 	int error;        /* the error of a failing call */
 	bool every_later_one;
-	bool is_first;    /* of the ways with different errno */
+	bool is_first;    /* the way with ENOMEM, of the ways with different errno */
 	bool has_refused; /* a step ended in CH_E_OS: another errno is another result */
 	uint64_t n;
 };

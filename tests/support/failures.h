@@ -60,7 +60,7 @@ enum failures_flags {
 struct failures_row {
 	const char *name; /* of the case */
 	const char
-		*function; /* of a public header; NULL = fork(), which cannot be made to fail */
+		*function; /* of a public header; NULL = fork(), which no test can cause to fail */
 	void (*prepare)(struct scene *); /* may be NULL */
 	enum ch_status (*call)(struct scene *);
 	unsigned flags;

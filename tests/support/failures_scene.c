@@ -256,7 +256,7 @@ uint64_t scene_fingerprint(const struct scene *s)
 	struct known known = {.sum = &sum};
 	CHECK_EQ(ch_block_each(s->heap, NULL, add_block, &known), CH_OK);
 	for (unsigned i = 0; i < known.count; i++) {
-		/* A dead block is there until the sweep, without its sites. */
+		/* A block that a cycle found dead is there until the sweep, without its sites. */
 		enum ch_status status = ch_block_sites(known.blocks[i], add_site, &sum);
 		CHECK(status == CH_OK || status == CH_E_STALE);
 		add(&sum, status);

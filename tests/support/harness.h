@@ -5,7 +5,6 @@
  * Without arguments a program lists its cases. With the name of a case the program runs the case,
  * and exits 0 (passed), 77 (skipped, reason printed) or 1 (failed); a TEST_TRAPS case passes when
  * the named signal kills the process.
- *
  */
 #ifndef CH_TESTS_HARNESS_H
 #define CH_TESTS_HARNESS_H

@@ -126,7 +126,7 @@ static inline struct ch_owner rig_owner(const struct rig *rig, const char *name)
 	return owner;
 }
 
-/* A committed block of the owner that returns the value; not entered yet. */
+/* A committed block of the owner, whose code returns the value; not entered yet. */
 static inline struct ch_block rig_block(struct ch_owner owner, uint32_t value)
 {
 	struct emitter e;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * two_views.h: executable memory for tests without a pool: a view that runs, and a view for
- * writing. Like the library this header asks for nothing that a hostile process refuses: no
- * mprotect to executable, no file. The header has no tests. */
+ * writing. Like the library this header asks for nothing that hostile processes refuse: no mprotect
+ * to executable, no file. The header has no tests. */
 #ifndef CH_TESTS_TWO_VIEWS_H
 #define CH_TESTS_TWO_VIEWS_H
 
@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 /* Returns where the bytes run; *write: where to write the bytes. Filled with traps. An emulator has
- * no second view, and would still run its translation of old bytes after a write there: then both
+ * no second view, and would still run translations of old bytes after a write there: then both
  * views are one mapping. */
 static inline uint8_t *two_views_map(size_t bytes, uint8_t **write)
 {

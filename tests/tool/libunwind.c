@@ -468,8 +468,7 @@ TEST(table_of_a_block_is_known_to_libunwind_while_it_lives)
 		check_own(code, false);
 		CHECK_EQ(passes(code, FRAMELESS_RETURN), 0);
 	}
-	/* A failing allocation leaves the new table unknown to libunwind, and changes nothing
-	 * else. */
+	/* A failing allocation leaves only the new table unknown to libunwind. */
 	for (uint64_t nth = 1, calls = 1; nth <= calls; nth++) {
 		struct ch__own *other = ch__sinks_own_create(bed.sinks);
 		CHECK(other);

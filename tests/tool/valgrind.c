@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * valgrind.c: what Valgrind with its default flags makes of code in a heap: that reused code
- * runs rightly, that memcheck reports a read of freed code and names the block, and that it reports
- * nothing of a clean program: scans of stacks, fibers, walks, forks, code alive at the end. A case
- * starts itself again under Valgrind; the products and the Scheme are valgrind.sh's. */
+ * valgrind.c: code in a heap under Valgrind with its default flags: reused code runs rightly;
+ * memcheck reports a read of freed code and names the block, and reports nothing of a clean
+ * program: scans of stacks, fibers, walks, forks, code alive at the end. A case starts itself again
+ * under Valgrind; the products and the Scheme are in valgrind.sh. */
 #define _GNU_SOURCE
 #include "tests/support/heap_rig.h"
 
@@ -48,7 +48,7 @@ static void drain(int fd)
 	said[used] = 0;
 }
 
-/* Runs the case under Valgrind, its output in said[]; returns its exit status. */
+/* Runs the case under Valgrind, with the output in said[]; returns the exit status. */
 static int run_case(const char *name)
 {
 	int ends[2], status;
@@ -106,7 +106,7 @@ static void run_reused_code(void)
 	rig_end(&rig);
 }
 
-/* Code that ran already leads elsewhere after one store into it. */
+/* Code that has run leads elsewhere after a single store into the code. */
 static void run_linked_code(void)
 {
 	struct rig rig = rig_start(MIB);
@@ -151,7 +151,7 @@ static void write_given_back_code(void)
 	emit_ret(&e);
 	volatile uint8_t *write = e.code.write;
 	CHECK_EQ(emit_commit(&e), CH_OK);
-	/* The rest of the room is not the block's any more. */
+	/* After the commit the rest of the room does not belong to the block. */
 	write[256] = write[264];
 }
 
@@ -213,7 +213,6 @@ static void use_fiber(struct rig *rig)
 	free(stack);
 }
 
-/* More than two chunks, given back to the system and taken again. */
 static struct ch_heap *walked;
 static size_t walked_frames;
 
@@ -223,11 +222,11 @@ static void walk_here(void)
 	for (int how = CH_BACKTRACE_FRAMES; how <= CH_BACKTRACE_TABLES; how++) {
 		size_t n = ch_backtrace(walked, (enum ch_backtrace)how, NULL, pcs, 32);
 		for (size_t i = 0; i < n; i++)
-			walked_frames += pcs[i] != NULL; /* reported, had it no value */
+			walked_frames += pcs[i] != NULL; /* reported when without a value */
 	}
 }
 
-/* As code without frame pointers may: calls fn with this in the frame pointer's register. */
+/* Calls fn with fp in the frame pointer's register, as code without frame pointers may. */
 void call_with_fp(void (*fn)(void), uintptr_t fp);
 __asm__("	.text\n"
 	"call_with_fp: .cfi_startproc\n"
@@ -251,6 +250,7 @@ static void use_backtraces(struct rig *rig)
 	free(words);
 }
 
+/* More than two chunks, given back to the system and taken again. */
 static void use_chunks(struct rig *rig)
 {
 	for (int round = 0; round < 2; round++) {
@@ -337,7 +337,7 @@ static void fork_children(void)
 	rig_end(&rig);
 }
 
-/* What nothing has in the parent has nobody in the child, whose memory is another one. */
+/* Code freed in the parent is freed in the child, too, although the child has other memory. */
 static void read_in_child(void *arg)
 {
 	(void)arg;
@@ -376,7 +376,7 @@ CLEAN_CASE(valgrind_runs_reused_code_rightly, run_reused_code)
 CLEAN_CASE(valgrind_runs_linked_code_rightly, run_linked_code)
 CLEAN_CASE(memcheck_reports_nothing_of_a_clean_program, use_cleanly)
 
-/* Children inherit --error-exitcode, but die of signals here: reports of theirs are in the text. */
+/* Children inherit --error-exitcode, but die of signals here: their reports are in the text. */
 TEST_LIMIT(valgrind_follows_children_of_fork, LIMIT_S)
 {
 	if (is_under_valgrind()) {
@@ -399,8 +399,8 @@ TEST_LIMIT(memcheck_reports_a_read_of_freed_code, LIMIT_S)
 	expect_said(name, "Invalid read of size 1");
 	expect_said(name, "inside a block of size");
 	expect_said(name, "free'd");
-	expect_said(name, "rig_collect_here"); /* who freed it */
-	expect_said(name, "emit_commit");      /* and who made it */
+	expect_said(name, "rig_collect_here"); /* the caller that freed the block */
+	expect_said(name, "emit_commit");      /* and the caller that made the block */
 	CHECK_EQ(status, REPORTED);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * valgrind_drivers.c: code that every driver's collections free, and others write anew, under
- * Valgrind with its default flags, which keeps its translation of what ran until it is told. A case
- * starts itself again there, without a tool: what memcheck says is valgrind.c's. */
+ * valgrind_drivers.c: every driver's collections free code, and new code takes the place, under
+ * Valgrind with its default flags. Valgrind keeps translations of old code until told. A case
+ * starts itself again there, without a tool; valgrind.c checks memcheck's reports. */
 #define _GNU_SOURCE
 #include "tests/support/stage.h"
 
@@ -77,7 +77,7 @@ static void build_and_run(struct stage *stage, void *arg)
 	p->place = ~(uintptr_t)info.exec;
 }
 
-/* One page, so that each block gets the place of the one before it. */
+/* A pool of one page, so that each block gets the place of the block before. */
 UNDER_VALGRIND(s53_collected_place_runs_its_new_code_under_valgrind)
 {
 	struct play *p = calloc(1, sizeof *p);
@@ -100,7 +100,7 @@ UNDER_VALGRIND(s53_collected_place_runs_its_new_code_under_valgrind)
 	free(p);
 }
 
-/* Valgrind is an emulator: it refuses one of the views' ways, and the self-test takes another. */
+/* Valgrind is an emulator: one way to make views is refused, and the self-test takes another. */
 UNDER_VALGRIND(s51_valgrind_gets_views_that_execution_follows)
 {
 	struct method from, one, two;
