@@ -214,7 +214,8 @@ bool ch__sinks_parse(const char *list, unsigned *wanted)
 	for (const char *at = list;; at++) {
 		size_t length = strcspn(at, ",");
 		unsigned i = 0;
-		while (i < SINKS && (strncmp(table[i]->name, at, length) != 0 || table[i]->name[length]))
+		while (i < SINKS &&
+		       (strncmp(table[i]->name, at, length) != 0 || table[i]->name[length]))
 			i++;
 		if (i == SINKS)
 			return false;

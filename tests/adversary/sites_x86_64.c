@@ -3,6 +3,8 @@
  * alignment and cache line, the one instruction, reach, no shared byte, nothing that leads between
  * two bytes of a site. A refusal is a status and changes nothing. Code that breaks a rule is shown
  * by tests/tool/patch_rules_x86_64.c; the rules of every architecture are in sites.c. */
+#include "codeheap/graph/block.h"
+#include "pages/inner.h"
 #include "tests/support/heap_rig.h"
 
 static struct rig rig;
@@ -418,13 +420,17 @@ TEST(exit_inside_a_site_of_another_block_is_refused)
 	finish(&e);
 }
 
+/* In a page that is not the pool's first: a map counts from its page's offset. */
 TEST(site_around_a_known_target_is_refused)
 {
 	start();
+	struct emitter first;
+	emit_open(&first, rig_owner(&rig, "first"), 1u << rig.heap->pool->page_log2, 0);
 	for (int round = 0; round < 6; round++) {
 		bool by_branch = round & 1;
 		struct emitter e;
 		open_nops(&e, 384, 0, 4, CH_ENTRY_NONE);
+		CHECK((uintptr_t)e.code.exec >= ch__pool_page_exec(rig.heap->pool, 1));
 		put_many(&e, round / 2 == 1);
 		const uint8_t *target = e.code.exec + aligned(&e, 65, &forms[0]) + 2;
 		if (by_branch) {
@@ -451,6 +457,7 @@ TEST(site_around_a_known_target_is_refused)
 			 CH_OK);
 		CHECK_EQ(emit_commit(&e), CH_OK);
 	}
+	CHECK_EQ(ch_block_abort(&first.code), CH_OK);
 	rig_check(&rig);
 	rig_end(&rig);
 }

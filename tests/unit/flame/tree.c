@@ -46,6 +46,9 @@ TEST(a_child_is_found_again_by_name_and_kind)
 	uint32_t code = ch__flame_child(flame, 0, "f", CH__FLAME_CODE);
 	CHECK(native && code && native != code);
 	CHECK_EQ(ch__flame_child(flame, 0, "f", CH__FLAME_NATIVE), native);
+	/* Whatever stands in front of a name. */
+	CHECK_EQ(ch__flame_child(flame, 0, &"af"[1], CH__FLAME_NATIVE), native);
+	CHECK_EQ(ch__flame_child(flame, 0, &"bf"[1], CH__FLAME_NATIVE), native);
 	CHECK(ch__flame_child(flame, native, "f", CH__FLAME_NATIVE) != native);
 	CHECK_EQ(ch__flame_child(flame, 1000, "f", CH__FLAME_NATIVE), 0);
 	uint32_t last = ch__flame_child(flame, 0, "g", CH__FLAME_OTHER);

@@ -127,6 +127,28 @@ TEST(file_without_a_name_that_begins_as_descriptor_0_was_not_refused)
 	ch__os_let_go(&file);
 }
 
+/* close(2) ends a cancelled thread, with whatever locks the thread has. */
+static void *close_while_cancelled(void *fd)
+{
+	pthread_cancel(pthread_self());
+	ch__os_close(*(int *)fd);
+	*(int *)fd = -1;
+	pthread_testcancel();
+	return NULL;
+}
+
+TEST(thread_that_is_cancelled_comes_back_from_a_close)
+{
+	pthread_t thread;
+	void *result;
+	int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	CHECK(fd >= 0);
+	CHECK_EQ(pthread_create(&thread, NULL, close_while_cancelled, &fd), 0);
+	CHECK_EQ(pthread_join(thread, &result), 0);
+	CHECK(result == PTHREAD_CANCELED);
+	CHECK_EQ(fd, -1);
+}
+
 TEST(new_file_is_its_owner_s_alone)
 {
 	struct stat s;
@@ -301,6 +323,13 @@ TEST(handler_that_comes_while_ours_is_installed_is_chained_to)
 	CHECK(ch__os_thread_signal(ch__os_thread_id(), SIGUSR1, NULL));
 	CHECK_EQ(ours, 1);
 	CHECK_EQ(theirs, 1);
+}
+
+TEST(handler_that_the_system_refuses_is_not_installed)
+{
+	errno = 0;
+	CHECK(!ch__os_signal_install(SIGKILL, our_handler, &old_action, CH__OS_PLAIN));
+	CHECK_EQ(errno, EINVAL);
 }
 
 static void trap_behind_our_handler(void *ignored)

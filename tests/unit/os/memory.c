@@ -9,7 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/personality.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 static const char *path_of(const struct ch__os_held *file)
@@ -129,4 +131,33 @@ TEST(memory_that_is_for_large_pages_is_known_to_the_system_as_such)
 	ch__os_large_pages(at, 2 * MIB);
 	CHECK(has_flag(at, " hg"));
 	munmap(at, 4 * MIB);
+}
+
+/* Replaces personality in the whole program: a filter of system calls may refuse each change. */
+static bool is_personality_kept;
+int personality(unsigned long persona)
+{
+	if (is_personality_kept && persona != (unsigned long)-1) {
+		errno = EPERM;
+		return -1;
+	}
+	return (int)syscall(SYS_personality, persona);
+}
+
+TEST(view_that_would_be_executable_is_refused_where_the_personality_is_kept)
+{
+	size_t page = ch__os_page_bytes();
+	int before = personality((unsigned long)-1);
+	if (before == -1 || personality((unsigned long)before | READ_IMPLIES_EXEC) == -1)
+		skip("the system keeps the personality");
+	void *place = mmap(NULL, page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(place != MAP_FAILED);
+	ch__os_look_at_personality();
+	CHECK(ch__os_map_private(place, page, CH__OS_RW));
+	is_personality_kept = true;
+	errno = 0;
+	CHECK(!ch__os_map_private(place, page, CH__OS_RW));
+	CHECK_EQ(errno, EPERM);
+	CHECK(ch__os_map_private(place, page, CH__OS_RX));
+	is_personality_kept = false;
 }

@@ -283,10 +283,9 @@ static unsigned open_descriptors(void)
 }
 
 /* Otherwise a server whose children fork again for each request would run out of descriptors. */
-TEST(child_of_a_fork_closes_the_file_of_its_parent_s_memory)
+static void fork_with_as_many_descriptors(enum ch__backend backend)
 {
-	skip_without_procmem();
-	struct pool_rig rig = create_as(CH__BACKEND_PROCMEM);
+	struct pool_rig rig = create_as(backend);
 	rig_write(&rig, rig_reserve(&rig, rig_take(&rig), 16), 1);
 	unsigned before = open_descriptors();
 	CHECK(ch__pool_fork_prepare(rig.pool, true));
@@ -301,6 +300,13 @@ TEST(child_of_a_fork_closes_the_file_of_its_parent_s_memory)
 	ch__pool_fork_parent(rig.pool);
 	expect_exit(pid, 0);
 	rig_destroy(&rig);
+}
+
+TEST(child_of_a_fork_closes_the_file_of_its_parent_s_memory)
+{
+	fork_with_as_many_descriptors(CH__BACKEND_MEMFD);
+	skip_without_procmem();
+	fork_with_as_many_descriptors(CH__BACKEND_PROCMEM);
 }
 
 /* Likewise memory must be born with traps: zeros execute. */
