@@ -54,6 +54,11 @@ static void push_free(struct ch_heap *heap, const uint32_t *indices, uint32_t co
 	ch__records_unlock(heap);
 }
 
+void ch__record_give_back(struct ch_heap *heap, uint32_t index)
+{
+	push_free(heap, &index, 1);
+}
+
 void ch__record_give(struct ch_heap *heap, struct ch__thread *thread, uint32_t index)
 {
 	if (CH_UNLIKELY(thread->free_count == CH__THREAD_RECORDS))
@@ -72,7 +77,7 @@ void ch__block_recycle(struct ch_heap *heap, struct ch__block *block, uint32_t i
 	ch__block_set_state(heap, block, index, CH_BLOCK_FREE, CH__CAUSE_NONE, __func__);
 	/* A worn record rests in the table: from a stack a thread would take it at once. */
 	if (is_worn(block))
-		push_free(heap, &index, 1);
+		ch__record_give_back(heap, index);
 	else
 		ch__record_give(heap, ch__thread_or_guest(heap), index);
 }

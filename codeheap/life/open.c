@@ -261,8 +261,11 @@ static bool reserve_side(struct request *r)
 static void drop_side(struct request *r)
 {
 	struct ch_heap *heap = r->heap;
-	if (r->record)
+	/* self is NULL where a callback left the stack to a thread that is not attached. */
+	if (r->record && r->self)
 		ch__record_give(heap, r->self, r->record);
+	else if (r->record)
+		ch__record_give_back(heap, r->record);
 	if (r->run)
 		ch__branches_free(heap, r->run);
 	if (r->side_list) {
