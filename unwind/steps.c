@@ -311,7 +311,7 @@ void ch__steps_live(struct ch__steps *s, uintptr_t exec, uintptr_t note)
 uintptr_t ch__steps_note(const struct ch__steps *s, uintptr_t exec)
 {
 	uint16_t distance = atomic_load_explicit(map_at(s, exec), memory_order_relaxed);
-	return distance ? (exec & ~(uintptr_t)7) + (distance - (size_t)1) * 8 : 0;
+	return distance ? (exec & ~(uintptr_t)7) + (uintptr_t)8 * (distance - 1) : 0;
 }
 
 void ch__steps_dead(struct ch__steps *s, uintptr_t exec, size_t bytes)

@@ -221,13 +221,14 @@ enum ch_status ch_block_each(struct ch_heap *heap, const char *name,
 	uint32_t used = heap->blocks.used;
 	for (uint32_t i = 1; i < used; i++) {
 		struct ch__thread *self = ch__thread_or_guest(heap);
-		struct ch_info info = {0};
+		struct ch_info info;
 		ch__region_enter(self);
-		bool is_used = ch__block_in_use(heap, i);
-		if (is_used)
+		bool is_asked_for = ch__block_in_use(heap, i);
+		if (is_asked_for) {
 			fill_info(heap, i, &info);
+			is_asked_for = !name || !strcmp(info.name, name);
+		}
 		ch__region_leave(self);
-		bool is_asked_for = is_used && (!name || !strcmp(info.name, name));
 		if (is_asked_for && !visit(arg, &info))
 			break;
 	}

@@ -194,7 +194,7 @@ static bool has_grown(uint64_t now, uint64_t before)
 static bool check_leaks(const struct walk *w, struct scene *s)
 {
 	struct holdings before = holdings_of(s);
-	int descriptors = 0, pages = 0, bytes = 0;
+	int descriptors = 0, mapped = 0, bytes = 0;
 	uint64_t calls;
 	for (int i = 0; i < REPEATS; i++) {
 		if (w->row->repair)
@@ -203,7 +203,7 @@ static bool check_leaks(const struct walk *w, struct scene *s)
 			return true;
 		struct holdings now = holdings_of(s);
 		descriptors += has_grown(now.descriptors, before.descriptors);
-		pages += has_grown(now.mapped_bytes, before.mapped_bytes);
+		mapped += has_grown(now.mapped_bytes, before.mapped_bytes);
 		bytes += has_grown(now.side_bytes, before.side_bytes);
 		before = now;
 	}
@@ -212,7 +212,7 @@ static bool check_leaks(const struct walk *w, struct scene *s)
 	/* ThreadSanitizer maps pages for each file that libdw maps and unmaps, and keeps the pages;
 	 * an emulator maps pages of its own. */
 	const char *emulator = getenv("CODEHEAP_TEST_EMULATOR");
-	if (pages == REPEATS && !CH_TSAN && (!emulator || !*emulator))
+	if (mapped == REPEATS && !CH_TSAN && (!emulator || !*emulator))
 		STEP_FAIL(w, "pages stay mapped");
 	if (bytes == REPEATS)
 		STEP_FAIL(w, "side memory stays");
