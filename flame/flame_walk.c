@@ -187,8 +187,7 @@ enum ch__flame_step ch__flame_walk_next(struct ch__flame_walk *walk, struct ch__
 		level = &walk->levels[walk->levels_used - 1];
 		if (level->at < level->end)
 			break;
-		if (!walk->is_reversed)
-			walk->entries_used = level->begin;
+		walk->entries_used = level->begin;
 		walk->levels_used--;
 	}
 	if (!walk->levels_used)

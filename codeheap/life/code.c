@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * code.c: ch_code_add: makes code of finished bytes in one call. */
 #include "codeheap/base/why.h"
-#include "codeheap/collect/make_room.h"
 
 enum ch_status ch_code_add(struct ch_heap *heap, const void *bytes, size_t n, const char *name,
 			   void *to)
@@ -17,9 +16,6 @@ enum ch_status ch_code_add(struct ch_heap *heap, const void *bytes, size_t n, co
 	if (!n || n > UINT32_MAX)
 		return ch__because(CH_E_ARG, "n is %zu: not 1 to %u", n, UINT32_MAX);
 	enum ch_status status = ch_block_open(&open, &code);
-	/* The open that failed may have wished for a collection. */
-	if (CH_UNLIKELY(status == CH_E_FULL) && ch__collect_if_unasked(heap))
-		status = ch_block_open(&open, &code);
 	if (status != CH_OK)
 		return status;
 	memcpy(code.write, bytes, n);

@@ -543,6 +543,18 @@ static enum placed place_slowly(struct request *r)
 	}
 }
 
+static void note_full(const struct request *r)
+{
+	struct ch_heap *heap = r->heap;
+	CH__COUNT(r->self->counters.opens_full, 1);
+	ch__heap_lock(heap);
+	uint32_t owner = ch__owner_resolve(heap, r->open->owner);
+	if (owner || r->open->heap)
+		ch__trigger_full(heap, ch__owner_at(heap, owner)->vm, r->space_seen);
+	ch__heap_unlock(heap);
+	ch__trigger_tell(heap);
+}
+
 /* Space that comes free from the last look for room until the vm is known to wait is counted. */
 static enum placed place_in_need(struct request *r)
 {
@@ -555,17 +567,15 @@ static enum placed place_in_need(struct request *r)
 	enum placed placed = place_slowly(r);
 	ch__need_leave(heap, entered);
 	/* After a refusal by the system, no event of the heap would help the vm. */
-	if (placed == NO_ROOM && !r->refused) {
-		CH__COUNT(r->self->counters.opens_full, 1);
-		ch__heap_lock(heap);
-		uint32_t owner = ch__owner_resolve(heap, r->open->owner);
-		if (owner || r->open->heap)
-			ch__trigger_full(heap, ch__owner_at(heap, owner)->vm, r->space_seen);
-		ch__heap_unlock(heap);
-		ch__trigger_tell(heap);
-	}
+	bool is_full = placed == NO_ROOM && !r->refused;
+	if (is_full)
+		note_full(r);
 	atomic_fetch_sub(&heap->opens_in_need, 1);
-	return placed;
+	/* Where no vm is asked for the collection that a full heap wishes, this thread makes it. */
+	if (!is_full || !r->open->heap || !ch__collect_if_unasked(heap))
+		return placed;
+	r->self = ch__thread_now(heap);
+	return r->self ? place_slowly(r) : STRANGER;
 }
 
 static void fill_code(struct request *r, struct ch_code *code)

@@ -285,6 +285,42 @@ TEST(ref_of_a_graph_that_is_scanned_again_is_reported_once)
 	rig_end(&rig);
 }
 
+/* --- callbacks while only a stack is scanned --- */
+
+static unsigned refused;
+
+static uintptr_t call_from_ref(void *user, uintptr_t word)
+{
+	(void)user;
+	refused++;
+	CHECK_EQ(ch_thread_attach((struct ch_heap *)word, NULL, NULL), CH_E_STATE);
+	return word;
+}
+
+static void make_lonely(const struct rig *rig, void *arg)
+{
+	struct ch_block block = make_leaf_with_ref(rig_owner(rig, "lonely"), (uintptr_t)rig->heap);
+	*(uintptr_t *)arg = (uintptr_t)rig_info(block).entry;
+}
+
+/* By the fourth cycle the block is no young block's root: this frame alone holds it. */
+TEST(callback_of_a_block_that_only_a_stack_holds_may_not_call_the_heap)
+{
+	struct ch_ops ops = {.size = sizeof ops, .ref = call_from_ref};
+	struct ch_config config = rig_config(1 << 20);
+	struct rig rig = rig_create(&config, &ops, NULL);
+	volatile uintptr_t held;
+	rig_apart(&rig, make_lonely, (void *)(uintptr_t)&held);
+	for (unsigned cycle = 1; cycle <= 4; cycle++) {
+		CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
+		CHECK_EQ(refused, cycle);
+	}
+	held = 0;
+	rig_collect(&rig, 4);
+	CHECK(refused < 8);
+	rig_end(&rig);
+}
+
 /* --- the end of the pool --- */
 
 static struct ch_block last, before_last;
