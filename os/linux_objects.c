@@ -17,7 +17,6 @@ extern __typeof__(_dl_find_object) _dl_find_object __attribute__((weak));
 bool ch__os_object_of(uintptr_t address, struct ch__os_object *object)
 {
 	struct dl_find_object found;
-	*object = (struct ch__os_object){0};
 	/* A return address is behind its call. */
 	if (!_dl_find_object || _dl_find_object((void *)(address - 1), &found) != 0)
 		return false;
@@ -30,8 +29,7 @@ bool ch__os_object_of(uintptr_t address, struct ch__os_object *object)
 #else
 bool ch__os_object_of(uintptr_t address, struct ch__os_object *object)
 {
-	(void)address;
-	*object = (struct ch__os_object){0};
+	(void)address, (void)object;
 	return false;
 }
 #endif

@@ -47,7 +47,7 @@ struct ch__os_object {
 	const char *path;
 	uintptr_t at;
 };
-bool ch__os_object_of(uintptr_t address, struct ch__os_object *);
+bool ch__os_object_of(uintptr_t address, struct ch__os_object *); /* false: stores nothing */
 /* Copies memory that may be unreadable or vanish meanwhile, from an aligned address on. Returns the
  * bytes copied, perhaps fewer than were readable; 0 when the first byte is not. */
 size_t ch__os_copy(void *to, uintptr_t from, size_t bytes);

@@ -117,12 +117,15 @@ TEST(what_another_thread_holds_is_its_own)
 
 TEST(nothing_is_noted_between_the_handlers_of_a_fork)
 {
+	ch__rank_note(CH__RANK_META, true);
 	ch__ranks_rest(true);
+	CHECK_STR(said_of_check(CH__RANK_HEAPS), "");
 	ch__rank_note(CH__RANK_GDB, true);
 	ch__rank_note(CH__RANK_GDB, true);
 	CHECK_STR(said_of_check(CH__RANK_HEAPS), "");
 	ch__rank_note(CH__RANK_GDB, false);
 	ch__ranks_rest(false);
+	ch__rank_note(CH__RANK_META, false);
 	CHECK_STR(said_of_check(CH__RANK_HEAPS), "");
 }
 

@@ -63,6 +63,21 @@ static void expect_refusal(struct attempt *a, const char *why)
 		FAIL("wanted \"%s\", got \"%s\"", wanted, text);
 }
 
+static void move_to_nowhere(void *to)
+{
+	ch__move(&ch__block_moves, 7, 3, CH_BLOCK_FREE, *(uint32_t *)to, EVERYTHING, "nobody");
+}
+
+TEST(move_to_a_state_without_a_name_says_so)
+{
+	uint32_t beyond[] = {CH_BLOCK_DEAD + 1, CH__MOVE_STATES};
+	for (unsigned i = 0; i < 2; i++) {
+		char text[400] = "";
+		expect_signal_text(move_to_nowhere, &beyond[i], SIGABRT, text, sizeof text);
+		CHECK(strstr(text, "may not move from FREE to no state (nobody)"));
+	}
+}
+
 TEST(move_that_no_table_has_dies_and_says_which)
 {
 	int tried = 0;

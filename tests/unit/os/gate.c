@@ -111,22 +111,6 @@ TEST(questions_that_the_system_refuses_leave_errno_alone)
 	munmap(hole, 4096);
 }
 
-/* Descriptor 0 is valid where a program has closed its input. */
-TEST(file_without_a_name_that_begins_as_descriptor_0_was_not_refused)
-{
-	char bytes[64] = "";
-	struct ch__text text = {bytes, sizeof bytes, 0};
-	struct ch__os_held file;
-	close(STDIN_FILENO);
-	errno = E2BIG;
-	CHECK(ch__os_memfd(ch__os_page_bytes(), &file));
-	ch__os_put_error(&text, E2BIG);
-	ch__text_end(&text);
-	CHECK_STR(bytes, "E2BIG");
-	CHECK(fcntl(STDIN_FILENO, F_GETFD) < 0);
-	ch__os_let_go(&file);
-}
-
 /* close(2) ends a cancelled thread, with whatever locks the thread has. */
 static void *close_while_cancelled(void *fd)
 {
@@ -330,6 +314,37 @@ TEST(handler_that_the_system_refuses_is_not_installed)
 	errno = 0;
 	CHECK(!ch__os_signal_install(SIGKILL, our_handler, &old_action, CH__OS_PLAIN));
 	CHECK_EQ(errno, EINVAL);
+	for (uint64_t nth = 1; nth <= 2; nth++) {
+		ch__os_fail_at(nth, true);
+		bool is_installed = ch__os_signal_install(SIGUSR1, our_handler, &old_action,
+							  CH__OS_PLAIN);
+		CHECK_EQ(is_installed, ch__os_failable_calls() < nth);
+		ch__os_fail_at(0, false);
+	}
+}
+
+static void look_at_mask(int signal)
+{
+	sigset_t blocked;
+	pthread_sigmask(SIG_BLOCK, NULL, &blocked);
+	CHECK_EQ(sigismember(&blocked, signal), 1);
+	theirs++;
+}
+
+/* The caller's own handler may have SA_NODEFER, so that nobody has blocked the signal. */
+TEST(handler_that_is_chained_to_has_its_signal_blocked)
+{
+	struct sigaction action = {.sa_handler = look_at_mask};
+	siginfo_t info = {.si_signo = SIGUSR1};
+	ucontext_t context;
+	sigset_t blocked;
+	memset(&context, 0, sizeof context);
+	CHECK_EQ(sigaction(SIGUSR1, &action, NULL), 0);
+	CHECK(ch__os_signal_install(SIGUSR1, our_handler, &old_action, CH__OS_PLAIN));
+	ch__os_signal_chain(SIGUSR1, &info, &context, &old_action, false);
+	CHECK_EQ(theirs, 1);
+	pthread_sigmask(SIG_BLOCK, NULL, &blocked);
+	CHECK_EQ(sigismember(&blocked, SIGUSR1), 0);
 }
 
 static void trap_behind_our_handler(void *ignored)
@@ -447,6 +462,11 @@ TEST(stack_that_the_process_began_on_is_known)
 	CHECK(ch__os_is_first_stack(low, high));
 	uintptr_t from = ch__os_first_stack_low((uintptr_t)low, (uintptr_t)high);
 	CHECK(from <= here && ch__os_is_readable((const void *)from));
+	/* Nothing is mapped far below the stack, and a handler may ask. */
+	errno = ERANGE;
+	from = ch__os_first_stack_low((uintptr_t)low & ~UINT64_C(0xffff), (uintptr_t)high);
+	CHECK_EQ(errno, ERANGE);
+	CHECK(from <= here);
 	void *other = malloc(1 << 16);
 	CHECK(other && !ch__os_is_first_stack(other, (char *)other + (1 << 16)));
 	free(other);

@@ -114,9 +114,29 @@ static void *churn(void *arg)
 	return NULL;
 }
 
+static void *allocate_one(void *meta)
+{
+	CHECK(ch__meta_alloc(meta, 64));
+	return NULL;
+}
+
+enum { MEETING = 24 };
+
+/* Each thread has one of eight locks. Together these threads take all of them, nearly each time. */
+static void allocate_by_each_lock(struct ch__meta *meta)
+{
+	pthread_t threads[MEETING];
+	for (int i = 0; i < MEETING; i++)
+		CHECK_EQ(pthread_create(&threads[i], NULL, allocate_one, meta), 0);
+	for (int i = 0; i < MEETING; i++)
+		CHECK_EQ(pthread_join(threads[i], NULL), 0);
+}
+
 static void use_in_child(struct ch__meta *meta)
 {
+	alarm(20); /* a lock that is held for ever must not take the whole patience of a case */
 	ch__meta_fork_child(meta);
+	allocate_by_each_lock(meta);
 	void *kept[1000];
 	for (unsigned i = 0; i < 1000; i++)
 		CHECK((kept[i] = ch__meta_alloc(meta, 100)));
@@ -129,14 +149,14 @@ static void use_in_child(struct ch__meta *meta)
 TEST(threads_allocate_and_children_of_fork_go_on)
 {
 	skip_if_allocator_forgets_forks();
-	enum { THREADS = 3 };
+	enum { WORKERS = 3 };
 	struct ch__meta *meta = ch__meta_create();
 	struct test_random random = test_random_new();
 	static _Atomic(bool) stop;
-	pthread_t threads[THREADS];
-	struct worker workers[THREADS];
+	pthread_t threads[WORKERS];
+	struct worker workers[WORKERS];
 	uint64_t until = now_ns() + (uint64_t)storm_ms_of(2000) * 1000000;
-	for (unsigned i = 0; i < THREADS; i++) {
+	for (unsigned i = 0; i < WORKERS; i++) {
 		workers[i] = (struct worker){meta, test_random_next(&random) | 1, &stop};
 		CHECK_EQ(pthread_create(&threads[i], NULL, churn, &workers[i]), 0);
 	}
@@ -150,7 +170,7 @@ TEST(threads_allocate_and_children_of_fork_go_on)
 		CHECK_EQ(status, 0);
 	}
 	atomic_store(&stop, true);
-	for (unsigned i = 0; i < THREADS; i++)
+	for (unsigned i = 0; i < WORKERS; i++)
 		pthread_join(threads[i], NULL);
 	CHECK_EQ(ch__meta_bytes(meta), 0);
 	ch__meta_destroy(meta);
@@ -291,23 +311,14 @@ TEST(two_heaps_never_have_one_arena)
 	ch__meta_destroy(metas[0]);
 }
 
-static void *allocate_one(void *meta)
-{
-	CHECK(ch__meta_alloc(meta, 64));
-	return NULL;
-}
-
 /* The allocator gives the lowest free number first, and each number once. */
 TEST(memory_that_went_leaves_no_cache_of_a_thread)
 {
-	enum { THREADS = 32 };
-	pthread_t threads[THREADS];
 	unsigned first = told("tcache.create");
 	struct ch__meta *meta = ch__meta_create();
-	for (int i = 0; i < THREADS; i++)
-		CHECK_EQ(pthread_create(&threads[i], NULL, allocate_one, meta), 0);
-	for (int i = 0; i < THREADS; i++)
-		CHECK_EQ(pthread_join(threads[i], NULL), 0);
+	allocate_by_each_lock(meta);
+	CHECK_EQ(ch__meta_bytes(meta), MEETING * 64);
+	CHECK(told("tcache.create") > first + 1); /* the meta's caches lie between */
 	ch__meta_destroy(meta);
 	/* The freed numbers of meta's caches come first, then the first number that nobody had. */
 	unsigned most = 0;

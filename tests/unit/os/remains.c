@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: MIT
+ * remains.c: what calls of the gate to the OS leave behind: no mapping, no descriptor, and words
+ * that name the error. */
+#define _GNU_SOURCE
+#include "os/files.h"
+#include "os/os.h"
+#include "os/text.h"
+#include "os/threads.h"
+#include "tests/support/harness.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+/* --- mappings --- */
+
+enum { BYTES = 1 << 20, TIMES = 64, LEFT_MOST = 16 * BYTES };
+
+static void expect_nothing_mapped_since(size_t before)
+{
+	size_t after = mapped_bytes();
+	if (after > before + LEFT_MOST)
+		FAIL("%zu bytes stay mapped", after - before);
+}
+
+TEST(private_memory_that_is_refused_half_way_leaves_no_mapping)
+{
+	size_t before = mapped_bytes();
+	for (int i = 0; i < TIMES; i++) {
+		ch__os_fail_at(2, true);
+		CHECK(!ch__os_private_near(BYTES, ch__os_anywhere));
+		ch__os_fail_at(0, false);
+	}
+	expect_nothing_mapped_since(before);
+}
+
+/* A pretended page has its place reserved first. The system refuses only writable memory. */
+TEST(place_of_a_pretended_page_that_is_refused_leaves_no_mapping)
+{
+	const struct rlimit none = {0, 0};
+	size_t before = mapped_bytes();
+	CHECK_EQ(setrlimit(RLIMIT_DATA, &none), 0);
+	ch__os_pretended.page_bytes = BYTES;
+	for (int i = 0; i < TIMES; i++)
+		CHECK(!ch__os_private(BYTES));
+	ch__os_pretended.page_bytes = 0;
+	expect_nothing_mapped_since(before);
+}
+
+TEST(tail_that_is_revived_leaves_no_copy_of_what_is_before)
+{
+	uint8_t *at = ch__os_reserve(2 * BYTES, BYTES, 0, ch__os_anywhere);
+	CHECK(at && ch__os_map_shared_rx(at, 2 * BYTES));
+	size_t before = mapped_bytes();
+	for (int i = 0; i < TIMES; i++)
+		CHECK(ch__os_revive_from(at, at + BYTES, BYTES));
+	expect_nothing_mapped_since(before);
+	CHECK_EQ(munmap(at, BYTES), 0);
+	errno = 0;
+	CHECK(!ch__os_revive_from(at, at + BYTES, BYTES));
+	CHECK_EQ(errno, EFAULT);
+	ch__os_unreserve(at + BYTES, BYTES);
+}
+
+/* --- descriptors --- */
+
+/* Descriptor 0 is valid where a program has closed its input. Whatever errno was before, one file
+ * is made, and none stays at 0. */
+static void make_at_0(int error)
+{
+	char bytes[64] = "";
+	struct ch__text text = {bytes, sizeof bytes, 0};
+	struct ch__os_held file;
+	close(STDIN_FILENO);
+	errno = error;
+	CHECK(ch__os_memfd(ch__os_page_bytes(), &file));
+	ch__os_put_error(&text, error);
+	ch__text_end(&text);
+	CHECK_STR(bytes, error == E2BIG ? "E2BIG" : "EINVAL");
+	CHECK(fcntl(STDIN_FILENO, F_GETFD) < 0);
+	/* A file of a file system has no seals. */
+	int seals = fcntl(atomic_load(&file.fd), F_GET_SEALS), both = F_SEAL_GROW | F_SEAL_SHRINK;
+	CHECK(seals < 0 || (seals & both) == both);
+	ch__os_let_go(&file);
+}
+
+TEST(file_without_a_name_that_begins_as_descriptor_0_was_not_refused)
+{
+	make_at_0(E2BIG);
+	make_at_0(EINVAL);
+}
+
+TEST(file_that_begins_as_descriptor_0_is_made_once)
+{
+	char path[] = "/tmp/codeheap-remains-XXXXXX";
+	CHECK(mkdtemp(path) && rmdir(path) == 0);
+	close(STDIN_FILENO);
+	errno = EEXIST;
+	int fd = ch__os_file_create(path);
+	CHECK(fd > STDERR_FILENO);
+	CHECK(fcntl(STDIN_FILENO, F_GETFD) < 0);
+	close(fd);
+	ch__os_file_remove(path);
+}
+
+/* Another descriptor of the same file may take the number. */
+TEST(file_that_was_let_go_is_not_held_by_its_number)
+{
+	struct ch__os_held file;
+	CHECK(ch__os_memfd(ch__os_page_bytes(), &file));
+	int fd = atomic_load(&file.fd), other = dup(fd);
+	CHECK(other >= 0);
+	ch__os_let_go(&file);
+	CHECK_EQ(dup2(other, fd), fd);
+	CHECK(!ch__os_holds(&file));
+	ch__os_let_go(&file);
+	CHECK(fcntl(fd, F_GETFD) >= 0);
+	close(fd);
+	close(other);
+}
+
+/* --- words and names --- */
+
+TEST(error_without_a_name_is_told_by_its_number)
+{
+	char bytes[64] = "";
+	struct ch__text text = {bytes, sizeof bytes, 0};
+	ch__os_put_error(&text, 99999);
+	ch__text_end(&text);
+	CHECK_STR(bytes, "errno 99999");
+}
+
+/* The library of the name need not exist. */
+TEST(symbol_of_the_program_itself_is_found)
+{
+	CHECK(ch__os_symbol("libnothing-codeheap.so.0", "malloc") == dlsym(RTLD_DEFAULT, "malloc"));
+	CHECK(!ch__os_symbol("libnothing-codeheap.so.0", "no_such_symbol_of_codeheap"));
+}
+
+TEST(object_at_an_address_has_the_linkers_base)
+{
+	struct ch__os_object object;
+	Dl_info info;
+	uintptr_t address = (uintptr_t)dlsym(RTLD_DEFAULT, "qsort");
+	if (!ch__os_object_of(address + 1, &object))
+		skip("the C library has no lookup for handlers");
+	CHECK(dladdr((void *)address, &info));
+	CHECK_EQ(object.at, (uintptr_t)info.dli_fbase);
+	CHECK_STR(object.path, info.dli_fname);
+}
