@@ -43,8 +43,10 @@ bool ch__os_stack_bounds(const void **low, const void **high)
 		error = pthread_attr_getstack(&attributes, &base, &bytes);
 		pthread_attr_destroy(&attributes);
 	}
-	if (error)
+	if (error) {
+		errno = error;
 		return false;
+	}
 	*low = base;
 	*high = (uint8_t *)base + bytes;
 	if (ch__os_is_first_stack(*low, *high)) {

@@ -543,18 +543,6 @@ static enum placed place_slowly(struct request *r)
 	}
 }
 
-static void note_full(const struct request *r)
-{
-	struct ch_heap *heap = r->heap;
-	CH__COUNT(r->self->counters.opens_full, 1);
-	ch__heap_lock(heap);
-	uint32_t owner = ch__owner_resolve(heap, r->open->owner);
-	if (owner || r->open->heap)
-		ch__trigger_full(heap, ch__owner_at(heap, owner)->vm, r->space_seen);
-	ch__heap_unlock(heap);
-	ch__trigger_tell(heap);
-}
-
 /* Space that comes free from the last look for room until the vm is known to wait is counted. */
 static enum placed place_in_need(struct request *r)
 {
@@ -567,15 +555,17 @@ static enum placed place_in_need(struct request *r)
 	enum placed placed = place_slowly(r);
 	ch__need_leave(heap, entered);
 	/* After a refusal by the system, no event of the heap would help the vm. */
-	bool is_full = placed == NO_ROOM && !r->refused;
-	if (is_full)
-		note_full(r);
+	if (placed == NO_ROOM && !r->refused) {
+		CH__COUNT(r->self->counters.opens_full, 1);
+		ch__heap_lock(heap);
+		uint32_t owner = ch__owner_resolve(heap, r->open->owner);
+		if (owner || r->open->heap)
+			ch__trigger_full(heap, ch__owner_at(heap, owner)->vm, r->space_seen);
+		ch__heap_unlock(heap);
+		ch__trigger_tell(heap);
+	}
 	atomic_fetch_sub(&heap->opens_in_need, 1);
-	/* Where no vm is asked for the collection that a full heap wishes, this thread makes it. */
-	if (!is_full || !r->open->heap || !ch__collect_if_unasked(heap))
-		return placed;
-	r->self = ch__thread_now(heap);
-	return r->self ? place_slowly(r) : STRANGER;
+	return placed;
 }
 
 static void fill_code(struct request *r, struct ch_code *code)
@@ -736,6 +726,27 @@ static enum ch_status CH_COLD because_owner(struct ch_owner owner)
 	return ch__because_stale("owner", owner.bits);
 }
 
+/* Not inlined: behind a collection the caller may be another thread (I14). */
+__attribute__((noinline)) static enum ch_status open_here(struct ch_heap *heap,
+							 const struct ch_open *open,
+							 struct ch_code *code)
+{
+	struct ch__thread *self;
+	enum ch_status status = ch__thread_need(heap, &self);
+	return CH_LIKELY(status == CH_OK) ? ch__block_open(heap, self, open, code) : status;
+}
+
+/* Without an owner, the thread makes the collections that no vm is asked for. */
+static enum ch_status open_unowned(const struct ch_open *open, struct ch_code *code)
+{
+	(void)ch__collect_if_unasked(open->heap);
+	enum ch_status status = open_here(open->heap, open, code);
+	if (CH_UNLIKELY(status == CH_E_FULL) && !(open->flags & CH_OPEN_MAY_COLLECT) &&
+	    ch__collect_if_unasked(open->heap))
+		status = open_here(open->heap, open, code);
+	return status;
+}
+
 enum ch_status ch_block_open(const struct ch_open *open, struct ch_code *code)
 {
 	ch__code_clear(code);
@@ -749,11 +760,7 @@ enum ch_status ch_block_open(const struct ch_open *open, struct ch_code *code)
 	enum ch_status status = check_open(heap, open);
 	if (CH_UNLIKELY(status != CH_OK))
 		return status;
-	if (open->heap)
-		(void)ch__collect_if_unasked(heap);
-	struct ch__thread *self;
-	status = ch__thread_need(heap, &self);
-	return CH_LIKELY(status == CH_OK) ? ch__block_open(heap, self, open, code) : status;
+	return open->heap ? open_unowned(open, code) : open_here(heap, open, code);
 }
 
 enum ch_status ch_frame_register(struct ch_heap *heap, const void *cfi, size_t bytes,

@@ -511,7 +511,9 @@ TEST(stack_bounds_that_the_c_library_cannot_tell_are_an_error)
 	const struct rlimit none = {0, 0};
 	const void *low, *high;
 	CHECK_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+	errno = 0;
 	CHECK(!ch__os_stack_bounds(&low, &high));
+	CHECK_EQ(errno, EMFILE);
 }
 
 TEST(stack_bounds_enclose_the_frame_of_every_thread)
