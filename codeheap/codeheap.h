@@ -586,7 +586,7 @@ struct ch_code {
  * safe  any thread on its own stack that Boehm's collector, if any, knows (else CH_E_THREAD); the
  *       call attaches the thread, which goes on with the block, or hands it to another attached one
  * cost  some 50 ns; a page now and then
- * note  collects only what ch_code_free left to a collection, where no vm has `collect_wanted` */
+ * note  with `heap`, may collect: see ch_code_free; else `collect_wanted` may help CH_E_FULL */
 CH_API CH_CHECKED enum ch_status ch_block_open(const struct ch_open *open, struct ch_code *code);
 
 /* ch_block_veneer: an address in the block's reach (riscv64: auipc's) that jumps to a far function.

@@ -148,7 +148,11 @@ static bool remove_own_leftover(const char *path)
 	struct stat found;
 	if (lstat(path, &found) != 0)
 		return errno == ENOENT;
-	return is_own(&found) && unlink(path) == 0;
+	if (!is_own(&found)) {
+		errno = EEXIST;
+		return false;
+	}
+	return unlink(path) == 0;
 }
 
 int ch__os_file_create(const char *path)

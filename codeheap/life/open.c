@@ -726,24 +726,24 @@ static enum ch_status CH_COLD because_owner(struct ch_owner owner)
 	return ch__because_stale("owner", owner.bits);
 }
 
-/* Not inlined: behind a collection the caller may be another thread (I14). */
-__attribute__((noinline)) static enum ch_status open_here(struct ch_heap *heap,
-							 const struct ch_open *open,
-							 struct ch_code *code)
+static inline enum ch_status open_by(struct ch_heap *heap, struct ch__thread *self,
+				     const struct ch_open *open, struct ch_code *code)
 {
-	struct ch__thread *self;
-	enum ch_status status = ch__thread_need(heap, &self);
+	enum ch_status status = ch__thread_need_self(heap, &self);
 	return CH_LIKELY(status == CH_OK) ? ch__block_open(heap, self, open, code) : status;
 }
 
-/* Without an owner, the thread makes the collections that no vm is asked for. */
-static enum ch_status open_unowned(const struct ch_open *open, struct ch_code *code)
+/* Without an owner, the thread makes the collections that no vm is asked for. Behind a collection
+ * the caller may be another thread (I14). */
+__attribute__((noinline)) static enum ch_status open_unowned(const struct ch_open *open,
+							    struct ch_code *code)
 {
-	(void)ch__collect_if_unasked(open->heap);
-	enum ch_status status = open_here(open->heap, open, code);
+	struct ch_heap *heap = open->heap;
+	(void)ch__collect_if_unasked(heap);
+	enum ch_status status = open_by(heap, ch__thread_now(heap), open, code);
 	if (CH_UNLIKELY(status == CH_E_FULL) && !(open->flags & CH_OPEN_MAY_COLLECT) &&
-	    ch__collect_if_unasked(open->heap))
-		status = open_here(open->heap, open, code);
+	    ch__collect_if_unasked(heap))
+		status = open_by(heap, ch__thread_now(heap), open, code);
 	return status;
 }
 
@@ -760,7 +760,8 @@ enum ch_status ch_block_open(const struct ch_open *open, struct ch_code *code)
 	enum ch_status status = check_open(heap, open);
 	if (CH_UNLIKELY(status != CH_OK))
 		return status;
-	return open->heap ? open_unowned(open, code) : open_here(heap, open, code);
+	return open->heap ? open_unowned(open, code)
+			  : open_by(heap, ch__thread_self(heap), open, code);
 }
 
 enum ch_status ch_frame_register(struct ch_heap *heap, const void *cfi, size_t bytes,

@@ -23,6 +23,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+static bool scribbles; /* sets errno in successful calls, as a call may */
 static char folder[64] = "/tmp/codeheap-os-XXXXXX";
 
 static const char *path_of(const char *name)
@@ -50,8 +51,10 @@ TEST(file_create_takes_no_bait)
 	close(fd);
 	const char *path = path_of("bait");
 	CHECK_EQ(symlink(target, path), 0);
+	scribbles = true;
 	CHECK_EQ(ch__os_file_create(path), -1);
 	CHECK_EQ(errno, EEXIST);
+	scribbles = false;
 	CHECK_EQ(unlink(path), 0);
 	CHECK_EQ(mkfifo(path, 0600), 0); /* opening it would block for ever */
 	CHECK_EQ(ch__os_file_create(path), -1);
@@ -701,8 +704,6 @@ TEST(memory_is_asked_for_again_where_a_signal_came_and_only_there)
 
 /* --- errno --- */
 
-static bool scribbles; /* sets errno in successful calls, as a call may */
-
 int __real_munmap(void *at, size_t bytes);
 int __wrap_munmap(void *at, size_t bytes);
 int __wrap_munmap(void *at, size_t bytes)
@@ -719,6 +720,16 @@ int __wrap_close(int fd)
 {
 	int result = __real_close(fd);
 	if (scribbles)
+		errno = ENOTTY;
+	return result;
+}
+
+int __real_lstat(const char *path, struct stat *found);
+int __wrap_lstat(const char *path, struct stat *found);
+int __wrap_lstat(const char *path, struct stat *found)
+{
+	int result = __real_lstat(path, found);
+	if (scribbles && result == 0)
 		errno = ENOTTY;
 	return result;
 }

@@ -17,6 +17,15 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+static const char *words_of(int error)
+{
+	static char bytes[64];
+	struct ch__text text = {bytes, sizeof bytes, 0};
+	ch__os_put_error(&text, error);
+	ch__text_end(&text);
+	return bytes;
+}
+
 /* --- mappings --- */
 
 enum { BYTES = 1 << 20, TIMES = 64, LEFT_MOST = 16 * BYTES };
@@ -71,17 +80,13 @@ TEST(tail_that_is_revived_leaves_no_copy_of_what_is_before)
 
 /* Descriptor 0 is valid where a program has closed its input. Whatever errno was before, one file
  * is made, and none stays at 0. */
-static void make_at_0(int error)
+static void make_at_0(int error, const char *name)
 {
-	char bytes[64] = "";
-	struct ch__text text = {bytes, sizeof bytes, 0};
 	struct ch__os_held file;
 	close(STDIN_FILENO);
 	errno = error;
 	CHECK(ch__os_memfd(ch__os_page_bytes(), &file));
-	ch__os_put_error(&text, error);
-	ch__text_end(&text);
-	CHECK_STR(bytes, error == E2BIG ? "E2BIG" : "EINVAL");
+	CHECK_STR(words_of(error), name);
 	CHECK(fcntl(STDIN_FILENO, F_GETFD) < 0);
 	/* A file of a file system has no seals. */
 	int seals = fcntl(atomic_load(&file.fd), F_GET_SEALS), both = F_SEAL_GROW | F_SEAL_SHRINK;
@@ -91,8 +96,8 @@ static void make_at_0(int error)
 
 TEST(file_without_a_name_that_begins_as_descriptor_0_was_not_refused)
 {
-	make_at_0(E2BIG);
-	make_at_0(EINVAL);
+	make_at_0(E2BIG, "E2BIG");
+	make_at_0(EINVAL, "EINVAL");
 }
 
 TEST(file_that_begins_as_descriptor_0_is_made_once)
@@ -128,11 +133,7 @@ TEST(file_that_was_let_go_is_not_held_by_its_number)
 
 TEST(error_without_a_name_is_told_by_its_number)
 {
-	char bytes[64] = "";
-	struct ch__text text = {bytes, sizeof bytes, 0};
-	ch__os_put_error(&text, 99999);
-	ch__text_end(&text);
-	CHECK_STR(bytes, "errno 99999");
+	CHECK_STR(words_of(99999), "errno 99999");
 }
 
 /* The library of the name need not exist. */
