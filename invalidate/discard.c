@@ -156,10 +156,10 @@ enum ch_status ch_vm_detach(struct ch_vm *vm)
 		if (ch__owner_let_go(heap, ch__owner_handle(heap, i), &blocks))
 			ch__trigger_released(heap, 0);
 	}
+	await_commits(heap);
 	forget_tables(heap, vm);
 	bool is_told = vm->ops.tells_detached && vm->ops.block_freed;
 	if (is_told) {
-		await_commits(heap);
 		vm->owners_now++; /* the record stays until all ends are told */
 	} else {
 		vm->told = UINT32_MAX;

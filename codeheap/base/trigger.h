@@ -32,6 +32,13 @@ static inline void ch__poll_want(struct ch_heap *heap)
 	atomic_fetch_or_explicit(&heap->poll_due, 1, memory_order_release);
 }
 
+/* A wish that was told stands again: for a vm that came later, or behind a collection in vain. */
+static inline void ch__trigger_tell_again(struct ch_heap *heap)
+{
+	atomic_store(&heap->collect_told, false);
+	ch__poll_want(heap);
+}
+
 /* Grows with every event that could make room. */
 static inline uint64_t ch__space_now(struct ch_heap *heap)
 {

@@ -3,6 +3,7 @@
  * invalidate/. Lock: heap. */
 #include "codeheap/base/park.h"
 #include "codeheap/base/sized.h"
+#include "codeheap/base/trigger.h"
 
 /* So many records rest before the longest resting record is used again. A second detach of a vm, or
  * a late use, then likely meets a resting record, and is refused. */
@@ -85,6 +86,9 @@ enum ch_status ch_vm_attach(struct ch_heap *heap, const struct ch_ops *ops, void
 			atomic_store(&heap->stops_apart, true);
 		/* Release: a hook that sees the vm attached sees the callbacks. */
 		atomic_store_explicit(&vm->is_attached, true, memory_order_release);
+		/* A wish of before, told to others or to nobody, is told to this vm, too. */
+		if (vm->ops.collect_wanted)
+			ch__trigger_tell_again(heap);
 		*out = vm;
 	}
 	ch__heap_unlock(heap);

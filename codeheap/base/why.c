@@ -13,8 +13,7 @@
 #include <stdbool.h>
 #include <errno.h>
 
-enum { WHY_BYTES = 240 };
-static _Thread_local char why[WHY_BYTES];
+static _Thread_local struct ch__sentence why;
 
 const char *ch_status_text(enum ch_status status)
 {
@@ -30,7 +29,17 @@ const char *ch_status_text(enum ch_status status)
 
 const char *ch_why(void)
 {
-	return why;
+	return why.text;
+}
+
+void ch__sentence_keep(struct ch__sentence *kept)
+{
+	*kept = why;
+}
+
+void ch__sentence_restore(const struct ch__sentence *kept)
+{
+	why = *kept;
 }
 
 /* Two threads that read the variable at once get the same answer. */
@@ -50,10 +59,10 @@ static bool is_debugging(void)
 /* One write, so that lines of two threads do not mix. */
 static void print(void)
 {
-	char line[WHY_BYTES + 16];
+	char line[sizeof why.text + 16];
 	struct ch__text text = {line, sizeof line, 0};
 	ch__text_put(&text, "codeheap: ");
-	ch__text_put(&text, why);
+	ch__text_put(&text, why.text);
 	ch__text_put_byte(&text, '\n');
 	ch__os_write_last(line, text.length);
 }
@@ -98,7 +107,7 @@ static void make(enum ch_status status, const char *format, va_list *args)
 		CH_STATUS_LIST(X)
 #undef X
 	};
-	struct ch__text text = {why, sizeof why, 0};
+	struct ch__text text = {why.text, sizeof why.text, 0};
 	ch__text_put(&text, names[status]);
 	ch__text_put(&text, ": ");
 	put_format(&text, format, args);

@@ -183,8 +183,7 @@ enum ch_status ch__heap_collect_until(struct ch_heap *heap, uint64_t until_ns)
 					: collect_apart(heap, heap->vms, &saved, until_ns);
 	if (status != CH_OK) {
 		/* The request still stands, so the vms are told again. */
-		atomic_store(&heap->collect_told, false);
-		ch__poll_want(heap);
+		ch__trigger_tell_again(heap);
 		return status;
 	}
 	ch__sweep_all(heap);

@@ -2,6 +2,7 @@
  * make_room.c: how room is made for an open that found none, and how a wish for a collection is
  * served when no vm hears of the wish. The only way from opening to sweeping and collecting. */
 #include "codeheap/base/park.h"
+#include "codeheap/base/why.h"
 #include "codeheap/collect/collect.h"
 #include "codeheap/collect/make_room.h"
 
@@ -39,7 +40,10 @@ bool CH_COLD ch__collect_unasked(struct ch_heap *heap)
 	const struct ch__thread *self = ch__thread_self(heap);
 	if (is_asked(heap) || !self || self->park_depth || atomic_exchange(&heap->is_unasked, true))
 		return false;
+	struct ch__sentence kept;
+	ch__sentence_keep(&kept);
 	bool has_collected = collect_shortly(heap);
+	ch__sentence_restore(&kept);
 	if (!has_collected)
 		ch__trigger_put_off(heap);
 	atomic_store(&heap->is_unasked, false);

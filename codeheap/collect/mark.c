@@ -24,7 +24,8 @@ bool ch__mark_reserve(struct ch_heap *heap)
 	uint32_t wanted = CH__QUEUE_MIN;
 	while (wanted < heap->blocks.used / 4 && wanted < (1u << 20))
 		wanted *= 2;
-	if (marker->queue && marker->queue_mask + 1 >= wanted)
+	/* A thread that a cycle of another heap has stopped may hold the lock of side memory. */
+	if (marker->queue && (marker->queue_mask + 1 >= wanted || ch__is_marking()))
 		return true;
 	uint32_t *queue = ch__meta_alloc(heap->meta, wanted * sizeof *queue);
 	if (!queue)

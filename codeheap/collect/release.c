@@ -132,8 +132,9 @@ static enum ch_status end_root(struct ch_heap *heap, uintptr_t at, uint32_t *ind
 	if (!*index)
 		return ch__pool_has(heap->pool, at) ? because_freed(at) : because_nothing(at);
 	struct ch__block *block = ch__block_at(heap, *index);
-	uint32_t head = ch__head_bytes(ch__block_use(heap, block));
-	if (at != ch__exec(heap, block->hot_offset) + head && at != ch__block_entry(heap, block))
+	enum ch__span_use use = ch__block_use(heap, block);
+	bool is_entry = use < CH__SPAN_RODATA && at == ch__block_entry(heap, block);
+	if (at != ch__exec(heap, block->hot_offset) + ch__head_bytes(use) && !is_entry)
 		return because_nothing(at);
 	if ((block->owner && !ch__block_leads(block)) || (block->flags & CH__FLAG_IMMORTAL))
 		return ch__because(CH_E_STATE, "the code at %lx is immortal, or an owner's "

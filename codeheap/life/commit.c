@@ -277,6 +277,18 @@ static void show_part(const struct ch__pool *pool, uintptr_t exec, uint32_t byte
 		ch__valgrind_part_born(pool, exec, bytes);
 }
 
+/* The block has the stamp of its open until here; mostly no cycle was completed since. Another
+ * thread may attach an edge to the OPEN block at the same time: HELD has no stamp. */
+static void renew_age(struct ch_heap *heap, struct ch__block *block)
+{
+	uint8_t stamp = ch__age_stamp(heap);
+	uint8_t flags = atomic_load_explicit(&block->flags, memory_order_relaxed);
+	while (!(flags & CH__FLAG_HELD) && (flags & CH__FLAG_AGE) != stamp &&
+	       !atomic_compare_exchange_weak(&block->flags, &flags,
+					     (uint8_t)((flags & ~CH__FLAG_AGE) | stamp)))
+		continue;
+}
+
 /* In a region, with the owner alive. */
 static void go_live(struct ch_heap *heap, uint32_t index)
 {
@@ -287,10 +299,7 @@ static void go_live(struct ch_heap *heap, uint32_t index)
 	if (block->cold_granules)
 		show_part(heap->pool, ch__exec(heap, ch__cold_offset(heap, block)),
 			  ch__cold_bytes(block));
-	/* The stamp is of the open; mostly no cycle was completed since. */
-	uint8_t stamp = ch__age_stamp(heap), old = block->flags & CH__FLAG_AGE;
-	if (CH_UNLIKELY(stamp != old) && !(block->flags & CH__FLAG_HELD))
-		block->flags ^= stamp ^ old;
+	renew_age(heap, block);
 	bool is_own_root = ch__block_leads(block) && !(block->flags & CH__FLAG_IMMORTAL);
 	uint32_t epoch = atomic_load_explicit(&heap->epoch, memory_order_relaxed);
 	atomic_store_explicit(&block->mark, epoch + (is_own_root ? CH__MARK_AHEAD : 0),

@@ -549,6 +549,7 @@ static enum placed place_in_need(struct request *r)
 	struct ch_heap *heap = r->heap;
 	if (heap->is_codeless)
 		return NO_ROOM;
+	int process = heap->process;
 	uintptr_t entered = r->open->flags & CH_OPEN_MAY_COLLECT
 				    ? ch__need_enter(heap, r->self) : 0;
 	atomic_fetch_add(&heap->opens_in_need, 1);
@@ -564,7 +565,9 @@ static enum placed place_in_need(struct request *r)
 		ch__heap_unlock(heap);
 		ch__trigger_tell(heap);
 	}
-	atomic_fetch_sub(&heap->opens_in_need, 1);
+	/* In a child that a callback of the collection forked, the count began again at 0. */
+	if (heap->process == process)
+		atomic_fetch_sub(&heap->opens_in_need, 1);
 	return placed;
 }
 

@@ -115,6 +115,23 @@ TEST(bytes_that_are_none_or_too_many_are_refused)
 	rig_end(&rig);
 }
 
+/* In front of data in pages of its own is a head of 64 bytes, which has an address of no entry. */
+TEST(data_is_freed_by_the_address_of_its_first_byte)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_code data;
+	struct ch_open open = {
+		.size = sizeof open, .heap = rig.heap, .hot_bytes = 40000, .kind = CH_KIND_DATA};
+	CHECK_EQ(ch_block_open(&open, &data), CH_OK);
+	CHECK_EQ(ch_block_commit(&data, 1), CH_OK);
+	for (uint32_t before = 8; before <= 64; before += 8)
+		CHECK_EQ(ch_code_free(rig.heap, data.exec - before, CH_RELEASE_NOT_RUNNING),
+			 CH_E_ARG);
+	CHECK(rig_is_there(data.block));
+	CHECK_EQ(ch_code_free(rig.heap, data.exec, CH_RELEASE_NOT_RUNNING), CH_OK);
+	rig_end(&rig);
+}
+
 TEST(what_is_freed_begins_at_the_address_and_has_no_owner)
 {
 	struct rig rig = rig_start(1 << 20);

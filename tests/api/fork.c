@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * fork.c: fork() isolates, from inside JIT frames and beside busy threads. Neither process sees
  * later writes to code by the other process. A child of CH_FORK_NONE has no code. */
+#include "codeheap/base/heap.h"
 #include "tests/support/heap_rig.h"
 
 #include <pthread.h>
@@ -275,6 +276,44 @@ TEST(a_child_keeps_an_open_block_in_a_record_that_was_anothers)
 		_exit(0);
 	wait_for(child);
 	end_other(&other);
+}
+
+/* The first block that the collection frees forks; both processes go on with the open. */
+static pid_t forked;
+
+static void fork_once(void *user, void *block_user)
+{
+	(void)block_user;
+	if (!*(bool *)user)
+		forked = fork();
+	*(bool *)user = true;
+}
+
+TEST(a_child_of_an_open_that_collects_is_in_need_of_nothing)
+{
+	bool has_forked = false;
+	struct ch_ops ops = {.size = sizeof ops, .block_freed = fork_once};
+	struct ch_config config = rig_config(1 << 20);
+	rig = rig_create(&config, &ops, &has_forked);
+	struct ch_owner old = rig_owner(&rig, "old");
+	struct ch_open open = {.size = sizeof open, .owner = old, .hot_bytes = 60000};
+	struct emitter e;
+	while (emit_open_as(&e, &open) == CH_OK) {
+		emit_ret(&e);
+		e.code.used_to = open.hot_bytes;
+		CHECK_EQ(ch_block_commit(&e.code, 1), CH_OK);
+	}
+	CHECK_EQ(ch_owner_release(old, CH_RELEASE_COLLECT), CH_OK);
+	open.owner = rig_owner(&rig, "new");
+	open.flags = CH_OPEN_MAY_COLLECT;
+	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+	CHECK(has_forked && forked >= 0);
+	CHECK_EQ(atomic_load(&rig.heap->opens_in_need), 0);
+	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	if (!forked)
+		_exit(0);
+	wait_for(forked);
+	rig_end(&rig);
 }
 
 /* --- no code for the child --- */

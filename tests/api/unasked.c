@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * unasked.c: ch_code_free may leave code to a collection. If no vm is asked to collect, a thread
  * that makes code or polls collects. If a vm is asked, no such thread collects. */
+#include "codeheap/base/heap.h"
 #include "tests/support/heap_rig.h"
 
 #include <pthread.h>
@@ -148,6 +149,30 @@ TEST(a_vm_that_is_asked_collects_itself)
 	CHECK_EQ(ch_heap_destroy(heap), CH_OK);
 }
 
+/* The driver of a HOST heap collects, so the wish stands while there is no vm. */
+TEST(a_vm_that_comes_hears_of_the_wish_that_stands)
+{
+	unsigned asked[2] = {0};
+	struct ch_ops ops = {.size = sizeof ops, .collect_wanted = count_asked};
+	struct ch_config config = rig_config(POOL);
+	struct ch_heap *heap;
+	struct ch_vm *vms[2];
+	config.driver = CH_DRIVER_HOST;
+	CHECK_EQ(ch_heap_create(&config, &heap), CH_OK);
+	loop(heap, ENOUGH, CH_RELEASE_COLLECT);
+	ch_thread_poll();
+	for (int i = 0; i < 2; i++) {
+		CHECK_EQ(ch_vm_attach(heap, &ops, &asked[i], &vms[i]), CH_OK);
+		CHECK(*ch_thread_poll_word(heap) != 0);
+		ch_thread_poll();
+		CHECK_EQ(asked[i], 1);
+		ch_thread_poll();
+		CHECK_EQ(asked[i], 1);
+		CHECK_EQ(ch_vm_detach(vms[i]), CH_OK);
+	}
+	CHECK_EQ(ch_heap_destroy(heap), CH_OK);
+}
+
 static bool stop_nobody(void *user)
 {
 	(void)user;
@@ -210,4 +235,25 @@ TEST(a_full_heap_of_code_without_owners_names_no_flag_that_nobody_can_set)
 	CHECK(!strstr(ch_why(), "CH_OPEN_MAY_COLLECT"));
 	CHECK(strstr(ch_why(), "until a collection frees what ch_code_free gave to it"));
 	CHECK_EQ(ch_heap_destroy(heap), CH_OK);
+}
+
+/* A thread that does not stop lets no collection be made: the open says why it found no room. The
+ * wish that the first block left is forgotten: only the open that finds no room tries to collect. */
+TEST(an_open_whose_collection_was_in_vain_speaks_of_the_room)
+{
+	static uint8_t bytes[600 << 10];
+	struct runner r = {.heap = heap_alone(1 << 20)};
+	pthread_t thread;
+	function f;
+	CHECK_EQ(pthread_create(&thread, NULL, run_without_a_poll, &r), 0);
+	TEST_UNTIL(atomic_load(&r.is_there));
+	loop(r.heap, 1, CH_RELEASE_COLLECT);
+	CHECK_EQ(ch_code_add(r.heap, bytes, sizeof bytes, NULL, &f), CH_OK);
+	atomic_store(&r.heap->collect_wanted, false);
+	CHECK_EQ(ch_code_add(r.heap, bytes, sizeof bytes, NULL, &f), CH_E_FULL);
+	CHECK_EQ(strncmp(ch_why(), "CH_E_FULL: no room for ", 23), 0);
+	CHECK_EQ(stats_of(r.heap).cycles_abandoned, 1);
+	atomic_store(&r.ends, true);
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+	CHECK_EQ(ch_heap_destroy(r.heap), CH_OK);
 }

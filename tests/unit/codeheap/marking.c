@@ -395,3 +395,28 @@ TEST(code_on_which_nothing_hangs_is_on_no_list_of_roots)
 	CHECK_EQ(rig_stats(&rig).blocks_now, count);
 	rig_end(&rig);
 }
+
+/* --- two heaps in one stop --- */
+
+/* A thread that is stopped may hold the lock of side memory: the second cycle asks for none. */
+TEST(queue_of_a_heap_stays_while_the_caller_marks_another)
+{
+	struct rig one, other;
+	struct ch_marker *marker, *second;
+	start_host(&one, 1 << 20, NULL);
+	start_host(&other, 4 << 20, NULL);
+	struct ch_owner owner = rig_owner(&other, "owner");
+	uint32_t mask = other.heap->marker.queue_mask;
+	while (other.heap->blocks.used / 4 <= mask + 1)
+		(void)rig_block(owner, 1);
+	CHECK_EQ(ch_mark_begin(one.heap, &marker), CH_OK);
+	CHECK_EQ(ch_mark_begin(other.heap, &second), CH_OK);
+	CHECK_EQ(second->queue_mask, mask);
+	CHECK_EQ(ch_mark_end(second, false), CH_OK);
+	CHECK_EQ(ch_mark_end(marker, false), CH_OK);
+	CHECK_EQ(ch_mark_begin(other.heap, &second), CH_OK);
+	CHECK(second->queue_mask > mask);
+	CHECK_EQ(ch_mark_end(second, false), CH_OK);
+	rig_end(&other);
+	rig_end(&one);
+}
