@@ -204,7 +204,11 @@ static void scan_fibers(struct ch_marker *marker) CH_REQUIRES(ch__role_frozen, c
 		uintptr_t sp = atomic_load_explicit(&f->suspended_sp, memory_order_acquire);
 		if (!f->is_attached || !sp)
 			continue;
-		ch__scan_words(marker, below(sp, FIBER_SLACK_BYTES, f->low), f->high);
+		/* The whole stack, with the VM's guards in it. */
+		if (sp == f->low)
+			scan_copied(marker, f->low, f->high);
+		else
+			ch__scan_words(marker, below(sp, FIBER_SLACK_BYTES, f->low), f->high);
 	}
 }
 

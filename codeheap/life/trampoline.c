@@ -75,5 +75,7 @@ enum ch_status ch_trampoline_make(struct ch_owner owner, enum ch_trampoline kind
 	status = ch__block_commit(heap, self, &code, 1, true);
 	if (status == CH_OK)
 		*block = code.block;
+	else if (status != CH_E_STALE) /* aborted by the commit */
+		(void)!ch_block_abort(&code);
 	return status;
 }

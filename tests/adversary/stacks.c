@@ -549,6 +549,30 @@ EVERY_DRIVER(fiber_is_suspended_right_above_a_guard)
 	stage_end(stage);
 }
 
+/* Without an sp on the stack the whole stack is scanned, and the guard at its end is in it. */
+EVERY_DRIVER(guard_of_a_suspended_fiber_that_is_scanned_whole_is_passed_over)
+{
+	struct play *p = new_play(stage);
+	struct ch_fiber *fiber;
+	stage_apart(stage, build_hidden, p);
+	p->stack = map_bytes(2 * ZONE_BYTES);
+	stage_apart(stage, put_word, p);
+	guard(p->stack, true);
+	char *low = p->stack;
+	CHECK_EQ(ch_fiber_attach(stage->heap, low, low + 2 * ZONE_BYTES, &fiber), CH_OK);
+	ch_fiber_suspend(fiber, NULL);
+	method_drop(stage, &p->other);
+	for (int i = 0; i < 3; i++) {
+		stage_collect(stage);
+		CHECK(method_is_known(&p->other));
+	}
+	CHECK_EQ(ch_fiber_detach(fiber), CH_OK);
+	CHECK_EQ(munmap(p->stack, 2 * ZONE_BYTES), 0);
+	stage_collect(stage);
+	CHECK_EQ(p->other.freed, 1);
+	stage_end(stage);
+}
+
 static void *end_parked(void *arg)
 {
 	struct play *p = arg;

@@ -340,6 +340,50 @@ TEST(data_outlives_the_code_whose_table_it_holds)
 	rig_end(&rig);
 }
 
+/* Opens a block of an owner of its own, with room for an unwind table. */
+static struct ch__own *open_own(struct emitter *e, uint32_t hot_bytes)
+{
+	struct ch_open own = {.owner = rig_owner(&rig, "own"),
+			      .hot_bytes = hot_bytes,
+			      .flags = CH_OPEN_OWN_FRAMES};
+	CHECK_EQ(emit_open_as(e, &own), CH_OK);
+	emit_value(e, 1);
+	emit_ret(e);
+	e->code.used_to = e->at;
+	e->code.eh_frame = table;
+	const struct ch__block *block = ch__block_at(rig.heap, rig_record(e->code.block));
+	return ch__side_pointer(block->side_list, CH__ITEM_OWN);
+}
+
+/* The commit gives the pages behind the used bytes to the next run, which has a table of its own. */
+TEST(table_over_pages_that_a_commit_gives_back_is_refused)
+{
+	struct emitter e;
+	uint32_t page_bytes = (uint32_t)rig_page_bytes();
+	rig = rig_start(8 << 20);
+	open_own(&e, 3 * page_bytes);
+	write_table(table, (uintptr_t)e.code.exec, page_bytes);
+	CHECK_EQ(ch_block_commit(&e.code, 1), CH_E_ARG);
+	CHECK_EQ(rig_info(e.code.block).state, CH_BLOCK_OPEN);
+	write_table(table, (uintptr_t)e.code.exec, page_bytes - CH__HEAD_BYTES);
+	CHECK_EQ(ch_block_commit(&e.code, 1), CH_OK);
+	rig_end(&rig);
+}
+
+/* A commit tells unwinders of the table before the block is LIVE. */
+TEST(detach_withdraws_the_table_of_a_commit_under_way)
+{
+	struct emitter e;
+	rig = rig_start(8 << 20);
+	struct ch__own *own = open_own(&e, 100);
+	write_table(table, (uintptr_t)e.code.exec, e.at);
+	ch__sinks_own_live(rig.heap->sinks, own, table);
+	CHECK_EQ(ch_vm_detach(rig.vm), CH_OK);
+	CHECK(!own->section);
+	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	CHECK_EQ(ch_heap_destroy(rig.heap), CH_OK);
+}
+
 /* --- a failing open --- */
 
 TEST(open_that_fails_gives_its_branches_back)

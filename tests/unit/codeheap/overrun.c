@@ -3,6 +3,7 @@
  * leaves everything as before. An emitter inside the room never hears so, whatever other threads do
  * with the bytes around. */
 #include "codeheap/base/region.h"
+#include "codeheap/graph/block_parts.h"
 #include "tests/support/heap_rig.h"
 #include "tests/support/stage_code.h"
 
@@ -205,5 +206,31 @@ TEST(room_that_ends_with_its_page_is_not_looked_behind)
 		emit_ret(&e);
 		serves(&e);
 	}
+	rig_end(&rig);
+}
+
+/* The emitter of another block wrote where the slot behind the next one begins. */
+TEST(trampoline_beside_damaged_bytes_is_refused_and_leaves_no_block)
+{
+	struct ch_block first, next;
+	start();
+	CHECK_EQ(ch_trampoline_make(owner, CH_TRAMPOLINE_TAIL, (void *)(uintptr_t)rig_fallback, 0,
+				    NULL, NULL, &first),
+		 CH_OK);
+	uintptr_t slot = (uintptr_t)rig_info(first).exec - CH__HEAD_BYTES;
+	uint8_t *behind = ch__pool_write(rig.heap->pool, slot + 2 * (uintptr_t)CH__SLOT_BYTES);
+	uint8_t was = *behind;
+	*behind = (uint8_t)(was ^ 0x5a);
+	for (int i = 0; i < 3; i++) {
+		CHECK_EQ(ch_trampoline_make(owner, CH_TRAMPOLINE_TAIL,
+					    (void *)(uintptr_t)rig_fallback, 0, NULL, NULL, &next),
+			 CH_E_BROKEN);
+		CHECK_EQ(next.bits, 0);
+		CHECK_EQ(rig_stats(&rig).blocks_open_now, 0);
+	}
+	*behind = was;
+	CHECK_EQ(ch_trampoline_make(owner, CH_TRAMPOLINE_TAIL, (void *)(uintptr_t)rig_fallback, 0,
+				    NULL, NULL, &next),
+		 CH_OK);
 	rig_end(&rig);
 }

@@ -224,6 +224,18 @@ TEST(sections_with_one_thing_wrong_are_refused)
 			FAIL("an unsound section is accepted: %s", forms[i].what);
 }
 
+/* Unwinders extend the sign of the length: the FDE would have all code above, or none. */
+TEST(length_of_an_fde_whose_sign_is_set_is_refused)
+{
+	struct form f = {.what = "a length below 0", .encoding = SDATA2, .low = 0x1000};
+	f.bytes = 0x8000;
+	build(&f);
+	CHECK(!ch__eh_frame_is_sound(section, f.low, f.low + 0x10000));
+	f.bytes = 0x7fff;
+	build(&f);
+	CHECK(ch__eh_frame_is_sound(section, f.low, f.low + 0x10000));
+}
+
 TEST(section_that_is_not_aligned_or_does_not_end_is_refused)
 {
 	struct form f = {.what = "plain"};
