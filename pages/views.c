@@ -341,4 +341,6 @@ void ch__views_forget(struct ch__views *v)
 	leave(v);
 	v->has_code = false;
 	ch__views_reserve_again(v);
+	/* A reservation without memory is not kept from children. */
+	v->is_part_inherited = true;
 }

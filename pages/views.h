@@ -19,7 +19,7 @@ struct ch__views {
 	size_t runtime_bytes;     /* committed first, never given back: revives other ranges */
 	size_t guard_bytes;       /* without access, on both sides of both views */
 	bool has_exec, has_write; /* the address ranges are reserved */
-	bool is_part_inherited;   /* the system refused to keep some of exec from children */
+	bool is_part_inherited;   /* a child of fork has some of the ranges all the same */
 	bool has_large_pages;     /* asked for, so that a fork copies fewer entries */
 	uint8_t sync_steps;       /* set of enum ch__sync_step */
 	bool has_code; /* the ranges hold the memory: false in the child of a fork without copy */

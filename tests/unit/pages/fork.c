@@ -327,7 +327,6 @@ static void have_place_taken(const struct pool_rig *rig)
 			memset(taken, 0x5a, v->guard_bytes);
 			CHECK(!ch__pool_fork_child(rig->pool));
 			/* The child's child has none either; inherited views go first there. */
-			rig->pool->inner->views.is_part_inherited = true;
 			CHECK(!ch__pool_fork_prepare(rig->pool, true));
 			CHECK(!ch__pool_fork_child(rig->pool));
 			for (size_t at = 0; at < v->guard_bytes; at++)
@@ -347,6 +346,51 @@ TEST(child_whose_place_is_taken_has_no_code_and_takes_nothing)
 		CHECK(ch__pool_fork_prepare(rig.pool, true));
 		have_place_taken(&rig);
 		ch__pool_fork_parent(rig.pool);
+		rig_destroy(&rig);
+	}
+}
+
+static void expect_free(uint8_t *at, size_t bytes)
+{
+	CHECK(mmap(at, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1,
+		   0) == at);
+}
+
+/* Such a child inherits its parent's reservations, which are without memory. */
+static void lose_code_twice(struct pool_rig *rig)
+{
+	struct ch__views v = rig->pool->inner->views;
+	size_t whole = v.bytes + 2 * v.guard_bytes;
+	CHECK(!ch__pool_fork_child(rig->pool));
+	CHECK(!ch__pool_fork_prepare(rig->pool, true));
+	pid_t pid = fork();
+	CHECK(pid >= 0);
+	if (pid == 0) {
+		CHECK(!ch__pool_fork_child(rig->pool));
+		rig_destroy(rig);
+		expect_free(v.exec - v.guard_bytes, whole);
+		expect_free(v.write - v.guard_bytes, whole);
+		_exit(0);
+	}
+	ch__pool_fork_parent(rig->pool);
+	expect_success(pid);
+}
+
+TEST(child_of_a_child_without_code_gives_its_places_back)
+{
+	for (unsigned i = 0; i < BACKENDS; i++) {
+		if (!rig_may_have(backends[i]))
+			continue;
+		struct pool_rig rig = create_as(backends[i]);
+		CHECK(ch__pool_fork_prepare(rig.pool, false));
+		pid_t pid = fork();
+		CHECK(pid >= 0);
+		if (pid == 0) {
+			lose_code_twice(&rig);
+			_exit(0);
+		}
+		ch__pool_fork_parent(rig.pool);
+		expect_success(pid);
 		rig_destroy(&rig);
 	}
 }
