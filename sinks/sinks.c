@@ -685,7 +685,8 @@ void ch__sinks_fork_child(struct ch__sinks *s, bool has_code)
 	s->is_codeless = !has_code;
 	/* Notes lie in the code, which the child does not have. */
 	if (!has_code && ch__sinks_steps(s))
-		ch__steps_dead(ch__sinks_steps(s), s->config.pool_exec, s->config.pool_bytes);
+		ch__steps_dead(ch__sinks_steps(s), s->config.pool_exec,
+			       s->page_end * s->config.page_bytes);
 	for (unsigned i = 0; i < SINKS; i++)
 		tell_child(s, i, has_code);
 	ch__sinks_unlock(s);
