@@ -341,6 +341,19 @@ static void turn_off(struct ch__sinks *s, unsigned i)
 	ch__sinks_unlock(s);
 }
 
+/* Nobody wants the sink. An error of the last write, when the sink goes off, comes later. */
+static void forget_error(struct ch__sinks *s, unsigned i)
+{
+	ch__sinks_lock(s);
+	struct ch__tool_user *user = table[i]->tool ? state_of(s, i) : NULL;
+	s->open_error[i] = 0;
+	lock_tool(i);
+	if (user)
+		user->error = 0;
+	unlock_tool(i);
+	ch__sinks_unlock(s);
+}
+
 int ch__sinks_set(struct ch__sinks *s, unsigned wanted)
 {
 	int first_error = 0;
@@ -352,14 +365,10 @@ int ch__sinks_set(struct ch__sinks *s, unsigned wanted)
 			switch_off(s, i);
 			is_on = false;
 		}
+		if (!is_wanted)
+			forget_error(s, i);
 		if (is_on && !is_wanted)
 			turn_off(s, i);
-		/* Nobody wants the sink, so the error of a failed open is forgotten. */
-		if (!is_wanted) {
-			ch__sinks_lock(s);
-			s->open_error[i] = 0;
-			ch__sinks_unlock(s);
-		}
 		int error = !is_on && is_wanted ? turn_on(s, i) : 0;
 		if (!first_error)
 			first_error = error;
