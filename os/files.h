@@ -17,17 +17,25 @@ struct ch__os_file_id {
 	uint64_t device, inode;
 };
 struct ch__os_file_id ch__os_file_identify(int fd);
+/* Whether the descriptor leads to the file. Returns false and EBADF when the program closed the
+ * descriptor, also when another file has the number. */
+bool ch__os_file_is(int fd, struct ch__os_file_id);
 /* Like ch__os_file_create, for a name that others in the process may write, too. Returns -1, EBUSY
  * when the file there is open in this process or was written since the process began. `own` is
- * replaced all the same. */
-int ch__os_file_create_known(const char *path, struct ch__os_file_id own) CH_EXCLUDES(CH__STANDING);
+ * replaced all the same, unless somebody else changed its own_bytes. */
+int ch__os_file_create_known(const char *path, struct ch__os_file_id own, uint64_t own_bytes)
+	CH_EXCLUDES(CH__STANDING);
 /* From here on writes append, whoever else writes to the file. Returns false and errno. */
 bool ch__os_file_append(int fd) CH_EXCLUDES(CH__STANDING);
 int64_t ch__os_file_bytes(int fd); /* -1: errno */
 /* Returns the number of bytes read at the offset, fewer than n at the file's end; -1 and errno. */
 int64_t ch__os_file_read(int fd, uint64_t offset, void *bytes, size_t n) CH_EXCLUDES(CH__STANDING);
-/* Writes all, or returns false. SIGXFSZ and SIGPIPE do not kill. */
-bool ch__os_file_write(int fd, const void *bytes, size_t n) CH_EXCLUDES(CH__STANDING);
+/* Returns the number of bytes written; fewer than n: errno. SIGXFSZ and SIGPIPE do not kill. */
+size_t ch__os_file_put(int fd, const void *bytes, size_t n) CH_EXCLUDES(CH__STANDING);
+static inline bool ch__os_file_write(int fd, const void *bytes, size_t n) CH_EXCLUDES(CH__STANDING)
+{
+	return ch__os_file_put(fd, bytes, n) == n;
+}
 /* Whether the path leads to the open file. Returns false and errno, EEXIST when something else has
  * the name. */
 bool ch__os_file_is_at(int fd, const char *path) CH_EXCLUDES(CH__STANDING);

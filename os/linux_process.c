@@ -189,6 +189,15 @@ static bool is_same(struct ch__os_file_id one, struct ch__os_file_id other)
 	return one.device == other.device && one.inode == other.inode;
 }
 
+bool ch__os_file_is(int fd, struct ch__os_file_id file)
+{
+	struct stat found;
+	if (fstat(fd, &found) == 0 && is_same(id_of(&found), file))
+		return true;
+	errno = EBADF;
+	return false;
+}
+
 /* A name in /proc/self/fd is a descriptor's number; the entries "." and ".." are skipped. If the
  * folder cannot be read, the answer is true. */
 static bool is_open_here(struct ch__os_file_id file)
@@ -249,12 +258,14 @@ static bool is_of_this_process(const struct stat *found)
 	return changed >= birth_ns() || is_open_here(id_of(found));
 }
 
-int ch__os_file_create_known(const char *path, struct ch__os_file_id own)
+int ch__os_file_create_known(const char *path, struct ch__os_file_id own, uint64_t own_bytes)
 {
 	struct stat found;
 	int cancel = ch__cancel_hold();
-	bool is_anothers = lstat(path, &found) == 0 && is_own(&found) &&
-			   !is_same(id_of(&found), own) && is_of_this_process(&found);
+	bool is_anothers =
+		lstat(path, &found) == 0 && is_own(&found) &&
+		!(is_same(id_of(&found), own) && (uint64_t)found.st_size == own_bytes) &&
+		is_of_this_process(&found);
 	ch__cancel_allow(cancel);
 	if (is_anothers) {
 		errno = EBUSY;
@@ -300,39 +311,39 @@ int64_t ch__os_file_read(int fd, uint64_t offset, void *bytes, size_t n)
 	return done;
 }
 
-static bool write_all(int fd, const uint8_t *bytes, size_t n)
+static size_t write_all(int fd, const uint8_t *bytes, size_t n)
 {
-	while (n) {
-		ssize_t written = write(fd, bytes, n);
+	size_t done = 0;
+	while (done < n) {
+		ssize_t written = write(fd, bytes + done, n - done);
 		if (written < 0 && errno == EINTR)
 			continue;
 		if (written <= 0) {
 			errno = written == 0 ? ENOSPC : errno;
-			return false;
+			break;
 		}
-		bytes += written;
-		n -= (size_t)written;
+		done += (size_t)written;
 	}
-	return true;
+	return done;
 }
 
 /* A write beyond RLIMIT_FSIZE raises SIGXFSZ in this thread, a write to a closed pipe SIGPIPE. Both
  * stay blocked and are taken back, except a signal of somebody else, pending before the write. */
-bool ch__os_file_write(int fd, const void *bytes, size_t n)
+size_t ch__os_file_put(int fd, const void *bytes, size_t n)
 {
 	static const struct timespec at_once = {0, 0};
 	sigset_t ours, before, pending;
 	if (ch__os_may_fail())
-		return false;
+		return 0;
 	sigemptyset(&ours);
 	sigaddset(&ours, SIGXFSZ);
 	sigaddset(&ours, SIGPIPE);
 	sigpending(&pending);
 	int cancel = ch__cancel_hold();
 	pthread_sigmask(SIG_BLOCK, &ours, &before);
-	bool is_written = write_all(fd, bytes, n);
+	size_t done = write_all(fd, bytes, n);
 	int error = errno;
-	if (!is_written && (error == EFBIG || error == EPIPE)) {
+	if (done < n && (error == EFBIG || error == EPIPE)) {
 		int raised = error == EFBIG ? SIGXFSZ : SIGPIPE;
 		sigset_t one;
 		sigemptyset(&one);
@@ -343,7 +354,7 @@ bool ch__os_file_write(int fd, const void *bytes, size_t n)
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	ch__cancel_allow(cancel);
 	errno = error;
-	return is_written;
+	return done;
 }
 
 bool ch__os_file_is_at(int fd, const char *path)

@@ -221,21 +221,26 @@ static bool rewrite_file(void) CH_REQUIRES(ch__role_file)
 	if (has_kept_lines() && !ch__tool_flush(&tool))
 		return fail_file(tool.error);
 	int old = tool.fd;
+	struct ch__os_file_id old_id = tool.id;
 	uint64_t written = tool.written;
 	int fd = is_untouched(old, tool.path, written) ? ch__os_file_create(path) : -1;
 	if (fd < 0)
 		return fail_file(errno);
 	tool.fd = fd;
+	tool.id = ch__os_file_identify(fd);
 	bool ok = ch__os_file_append(fd) && fill_new_file(path, old, written);
 	int error = tool.error ? tool.error : errno;
-	ch__os_close(old);
+	if (ch__os_file_is(old, old_id))
+		ch__os_close(old);
 	if (!ok) {
 		/* Somebody else's file may lie here, if the way back failed. */
 		if (ch__os_file_is_at(fd, path))
 			ch__os_file_remove(path);
-		return fail_file(error);
+		fail_file(error);
+		tool.id = old_id;
+		tool.written = written;
+		return false;
 	}
-	tool.id = ch__os_file_identify(fd);
 	file.must_rewrite = false;
 	file.orphans_low = file.orphans_high = 0;
 	return true;

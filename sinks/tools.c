@@ -48,12 +48,12 @@ static bool fail_with(struct ch__tool *tool, int error) CH_REQUIRES(ch__role_fil
 bool ch__tool_create(struct ch__tool *tool)
 {
 	tool->error = 0;
-	tool->written = 0;
 	snprintf(tool->path + tool->folder_bytes, NAME_ROOM, "/%s-%d.%s", tool->stem,
 		 ch__os_process_id(), tool->extension);
-	tool->fd = ch__os_file_create_known(tool->path, tool->id);
+	tool->fd = ch__os_file_create_known(tool->path, tool->id, tool->written);
 	if (tool->fd < 0)
 		return fail_with(tool, errno);
+	tool->written = 0;
 	tool->id = ch__os_file_identify(tool->fd);
 	return true;
 }
@@ -70,11 +70,20 @@ bool ch__tool_start(struct ch__tool *tool, const char *folder, const char *other
 	return tool->buffer ? ch__tool_create(tool) : fail_with(tool, ENOMEM);
 }
 
+/* A program may close every descriptor that it does not know, and open files of its own. */
+static bool is_ours(const struct ch__tool *tool) CH_REQUIRES(ch__role_file)
+{
+	return ch__os_file_is(tool->fd, tool->id);
+}
+
 static void write_through(struct ch__tool *tool, const void *bytes, size_t n)
 	CH_REQUIRES(ch__role_file)
 {
-	tool->written += n;
-	if (!tool->error && n && !ch__os_file_write(tool->fd, bytes, n))
+	if (tool->error || !n)
+		return;
+	size_t done = is_ours(tool) ? ch__os_file_put(tool->fd, bytes, n) : 0;
+	tool->written += done;
+	if (done < n)
 		fail_with(tool, errno);
 }
 
@@ -100,7 +109,7 @@ void ch__tool_put_long(struct ch__tool *tool, const void *bytes, size_t n)
 
 void ch__tool_close(struct ch__tool *tool)
 {
-	if (tool->fd >= 0)
+	if (is_ours(tool))
 		ch__os_close(tool->fd);
 	tool->fd = -1;
 	tool->used = 0;

@@ -51,8 +51,8 @@ struct ch__tool {
 	CH_BY_FILE int error;                   /* of the file, which is not written again */
 	CH_BY_FILE char *buffer;                /* NULL: the file was not begun */
 	CH_BY_FILE size_t used;
-	CH_BY_FILE uint64_t written;         /* bytes that the library wrote */
 	CH_BY_FILE struct ch__os_file_id id; /* of the file at the path, also when closed */
+	CH_BY_FILE uint64_t written;         /* bytes that the library wrote to that file */
 	CH_BY_FILE size_t folder_bytes;
 	CH_BY_FILE char path[512];
 };
@@ -79,7 +79,7 @@ size_t ch__tool_name(const struct ch__sinks_config *, uintptr_t exec, uint64_t k
 bool ch__tool_start(struct ch__tool *, const char *folder, const char *otherwise)
 	CH_REQUIRES(ch__role_file);
 /* Creates an empty file in the same folder, named by the process. Refuses to replace anything but a
- * plain file of ours. Returns false with tool->error. */
+ * plain file of ours with our bytes. Returns false with tool->error. */
 bool ch__tool_create(struct ch__tool *) CH_REQUIRES(ch__role_file);
 /* Writes the buffer. Returns false with tool->error, also after an earlier failure. */
 bool ch__tool_flush(struct ch__tool *) CH_REQUIRES(ch__role_file);

@@ -172,12 +172,12 @@ TEST(file_is_an_earlier_process_s_until_this_one_began)
 			int fd = ch__os_file_create(path_of("file"));
 			CHECK(fd >= 0);
 			close(fd);
-			CHECK_EQ(ch__os_file_create_known(path_of("file"), none), -1);
+			CHECK_EQ(ch__os_file_create_known(path_of("file"), none, 0), -1);
 			CHECK_EQ(errno, EBUSY);
 			CHECK_EQ(dup(STDERR_FILENO), fd); /* looking left no descriptor */
 			close(fd);
 			date_file(path_of("file"), &began, -BEFORE_NS);
-			fd = ch__os_file_create_known(path_of("file"), none);
+			fd = ch__os_file_create_known(path_of("file"), none, 0);
 			CHECK(fd >= 0);
 			close(fd);
 			ch__os_file_remove(path_of("file"));
