@@ -482,12 +482,12 @@ static void resume_child(void) CH_REQUIRES(ch__role_file)
 }
 
 /* While another thread holds the lock, nothing is done: the file ends without a close record, which
- * no reader asks for. */
+ * no reader asks for. A child that ran no fork handler has its parent's file. */
 __attribute__((destructor)) static void close_at_exit(void)
 {
 	if (!ch__tool_try_lock(&tool))
 		return;
-	if (tool.fd >= 0) {
+	if (tool.fd >= 0 && file.process == (uint32_t)ch__os_process_id()) {
 		tell_gone();
 		struct prefix close = prefix_of(CLOSE, sizeof close);
 		put(&close, sizeof close);

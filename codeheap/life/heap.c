@@ -433,12 +433,13 @@ enum ch_status ch_heap_destroy(struct ch_heap *heap)
 
 /* Writes buffered names, which the reader of the file would miss. A lock held by another thread is
  * left alone. Nothing is freed: other threads run on around the end of the process, and return
- * through code. */
+ * through code. A child that ran no fork handler has its parent's names, and locks of lost
+ * threads. */
 __attribute__((destructor(FLUSH_PRIORITY))) static void flush_at_exit(void)
 {
 	for (int id = 1; id <= CH__HEAPS_MAX; id++) {
 		struct ch_heap *heap = atomic_load(&ch__heaps[id]);
-		if (!heap || !ch__heap_try_lock(heap))
+		if (!heap || heap->process != ch__os_process_id() || !ch__heap_try_lock(heap))
 			continue;
 		if (ch__sinks_want_ranges(atomic_load(&heap->sinks_on)))
 			ch__sinks_flush(heap->sinks, CH__FLUSH_BUFFERED);

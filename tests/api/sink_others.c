@@ -3,10 +3,12 @@
  * and took for files of its own, lines of another compiler in the perf map, children that ran no
  * fork handler, and sinks that nobody wants any more. */
 #define _GNU_SOURCE
+#include "codeheap/listener.h"
 #include "sinks/tools.h"
 #include "tests/support/sink_file.h"
 
 #include <sys/resource.h>
+#include <sys/wait.h>
 
 /* --- errors --- */
 static void fail_unwanted(const struct sink_file *sink)
@@ -164,4 +166,51 @@ TEST(perf_map_that_ends_within_a_line_is_begun_anew)
 	check_comes_back(&rig, &perf_map);
 	rig_end(&rig);
 	leave_folder(&perf_map);
+}
+
+/* --- another process --- */
+/* A clock that stands: the map's time for writes is used up after some, and lines wait. */
+static uint64_t stand(uint64_t waited_ns)
+{
+	(void)waited_ns;
+	return UINT64_C(1) << 40;
+}
+
+static void let_child_exit(const struct sink_file *sink)
+{
+	struct stat before, after;
+	ch__listener_on_names(NULL);
+	use_folder(sink);
+	ch__os_pretended.clock = stand;
+	struct rig rig = start(sink);
+	for (int i = 0; i < 100; i++)
+		rig_block(rig_owner(&rig, "waits"), 1);
+	if (sink == &jitdump) /* freed code waits, too */
+		live_and_die(&rig, 1);
+	if (sink == &perf_map && !ch__sink_perfmap.tool->used)
+		FAIL_SINK("no line waits");
+	CHECK_EQ(stat(path, &before), 0);
+	pid_t pid = _Fork();
+	CHECK(pid >= 0);
+	if (pid == 0)
+		exit(0);
+	expect_exit(pid, 0);
+	CHECK_EQ(stat(path, &after), 0);
+	if (after.st_size != before.st_size)
+		FAIL_SINK("a child without handlers wrote %d bytes to its parent's file",
+			  (int)(after.st_size - before.st_size));
+	ch__os_pretended.clock = NULL;
+	CHECK_EQ(ch_sink_flush(rig.heap), CH_OK);
+	rig_end(&rig);
+	leave_folder(sink);
+}
+
+TEST(perf_map_has_nothing_of_a_child_that_ran_no_handler_of_fork)
+{
+	let_child_exit(&perf_map);
+}
+
+TEST(jitdump_has_nothing_of_a_child_that_ran_no_handler_of_fork)
+{
+	let_child_exit(&jitdump);
 }
