@@ -35,8 +35,6 @@
 
 enum { PLACE_TRIES = 48, POPULATE_TRIES = 100, REMAP_TRIES = 1000 };
 static const uintptr_t near_bytes = UINT64_C(1) << 30;
-static const uintptr_t user_bytes =
-	UINT64_C(1) << 46; /* random places stay below it: x86-64 has 47 bits, others more */
 static const uintptr_t lowest_place = UINT64_C(1) << 20; /* above every vm.mmap_min_addr in use */
 
 /* --- pages of the system --- */
@@ -253,13 +251,24 @@ static void *reserve_anywhere(size_t bytes, size_t align, size_t offset)
 	return at;
 }
 
+/* The end of random places: half of user space, which has 47 bits on x86-64, 38 to 48 elsewhere.
+ * The system puts the first stack, where the bytes of AT_RANDOM lie, near the end of user space. */
+static uintptr_t random_end(void)
+{
+	const uintptr_t most = UINT64_C(1) << 46;
+	uintptr_t on_stack = getauxval(AT_RANDOM);
+	uintptr_t half = on_stack ? (uintptr_t)1 << (63 - __builtin_clzll(on_stack)) : most;
+	return half < most ? half : most;
+}
+
 void *ch__os_reserve(size_t bytes, size_t align, size_t offset, uintptr_t hint)
 {
 	void *got = NULL;
 	if (ch__os_may_fail())
 		return NULL;
 	if (hint == 0) {
-		got = reserve_between(user_bytes / 64, user_bytes, bytes, align, offset);
+		uintptr_t end = random_end();
+		got = reserve_between(end / 64, end, bytes, align, offset);
 	} else if (hint != ch__os_anywhere) {
 		/* Below first: an executable's brk heap grows above the executable, and the stack
 		 * ends above the libraries. */
