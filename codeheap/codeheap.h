@@ -145,8 +145,8 @@ struct ch_regs {
 
 /* The only moves:
  *   OPEN -> LIVE                ch_block_commit, by the thread that opened it
- *   OPEN -> FREE                ch_block_abort
- *   LIVE -> NOTENTRANT          ch_blocks_invalidate, ch_assumption_break, ch_vm_discard
+ *   OPEN -> FREE                ch_block_abort; a commit that gives CH_E_STALE
+ *   LIVE -> NOTENTRANT          ch_blocks_invalidate, ch_assumption_break, ch_vm_discard, _detach
  *   LIVE | NOTENTRANT -> DEAD   the sweep, of blocks that a cycle did not reach;
  *                               ch_owner_release and ch_code_free (NOT_RUNNING)
  *   DEAD -> FREE                the sweep, after withdrawal, trap fill and a core sync */
@@ -183,10 +183,10 @@ enum ch_release { CH_RELEASE_COLLECT, CH_RELEASE_NOT_RUNNING };
  * at write, apart from exec. Larger data, and data with CH_OPEN_IN_PLACE, has whole pages; write is
  * exec, a multiple of 64. Each kind has its own chunks (1 MiB) of the pool: a pool of one chunk has
  * code or data. Data with ch_open.heap or CH_OPEN_KEPT lives as such code does. Other data lives by
- * an edge from a live block, by a word on a stack, or as IMMORTAL; else data dies in two cycles, or
- * in the cycle of its last user. Data whose last user is released or freed NOT_RUNNING dies at
- * once, whatever is on a stack. Data may have edges; every other attachment or entry is CH_E_STATE.
- * Invalidation passes data over, and no sink hears of data. */
+ * an edge from a live block, by a word on a stack, or as IMMORTAL; else data dies in the third
+ * cycle, or in the cycle of its last user. Data whose last user is released or freed NOT_RUNNING
+ * dies at once, whatever is on a stack. Data may have edges; every other attachment or entry is
+ * CH_E_STATE. Invalidation passes data over, and no sink hears of data. */
 enum ch_kind { CH_KIND_CODE, CH_KIND_RODATA, CH_KIND_DATA };
 
 /* Sinks: tables of the outside world. CH_SINK_DEFAULT in a configuration: the unwinder's. */
@@ -210,10 +210,10 @@ enum ch_dead_names { CH_DEAD_NAMES_REPLACED, CH_DEAD_NAMES_KEPT };
 enum ch_open_flags {
 	CH_OPEN_MAY_COLLECT =
 		1, /* the caller holds no lock. The open collects a full pool until a cycle frees
-		    * nothing, at most four times. Other opens with this flag leave it the memory
-		    * that its cycles freed, unless a vm has stop_world or the heap is a HOST heap.
+		    * nothing and spares no new block, at most four times. Other opens with the
+		    * flag leave it what its cycles freed, but in a HOST heap or with stop_world.
 		    * CH_E_FULL: live code, code made meanwhile and a page a thread leave no room */
-	CH_OPEN_IMMORTAL = 2, /* a root for the heap's life: shared exits, entry thunks */
+	CH_OPEN_IMMORTAL = 2, /* a root until the heap ends, or its owner by NOT_RUNNING: thunks */
 	CH_OPEN_OWN_FRAMES = 4, /* unwinders know the block by ch_code.eh_frame only; frame is 0.
 				 * Whole pages, apart from other code by 1 MiB */
 	/* write is exec, for emitters that know one address; the code runs only from commit on.
@@ -228,10 +228,10 @@ enum ch_open_flags {
 /* --- callbacks of a VM --- */
 
 /* Each callback may be NULL, but branch_hit where a branch without an exit of its own is attached.
- * A callback runs in an attached thread, under no lock, and may call any function of this header,
- * unless its field says otherwise. A fiber may return from branch_hit, block_freed and space_free
- * in another thread. If that thread is not attached, ch_block_open ends with CH_E_THREAD, and a
- * stub with a panic. */
+ * A callback runs in the thread whose call it comes from, attached or not, under no lock, and may
+ * call any function of this header, unless its field says otherwise. A fiber may return from
+ * branch_hit, block_freed and space_free in another thread. If that thread is not attached,
+ * ch_block_open ends with CH_E_THREAD, and a stub with a panic. */
 struct ch_ops {
 	size_t size; /* sizeof(struct ch_ops) */
 	/* A thread took an unlinked branch. Returns the block to link the branch to and to go on
@@ -247,16 +247,16 @@ struct ch_ops {
 	uintptr_t (*ref)(void *vm_user, uintptr_t word);
 	/* The stopped world: ch_mark_stack for VM stacks outside the C stacks. No other call. */
 	void (*roots)(void *vm_user, struct ch_marker *marker);
-	/* A block is gone from every table: once, in ch_thread_poll or ch_heap_collect. */
+	/* A block is gone from every table: once; in polls, collections, discards and opens. */
 	void (*block_freed)(void *vm_user, void *block_user);
 	/* ch_vm_detach calls block_freed for each block that the vm has then, under no lock. */
 	bool tells_detached;
-	/* A collection would pay. Comes from any call that opens, releases or invalidates. Set a
-	 * flag and collect at a safe place; the callback may not call the library. */
+	/* A collection would pay. Comes from any call that opens, ends or invalidates, and polls.
+	 * Set a flag and collect at a safe place; the callback may not call the library. */
 	void (*collect_wanted)(void *vm_user);
 	/* Space came free after a ch_block_open failed with CH_E_FULL: once for all opens that
-	 * failed before. Comes from ch_thread_poll or ch_heap_collect of any thread of the heap,
-	 * maybe before the failed open returned in its own thread. */
+	 * failed before. Comes from the calls that block_freed comes from, but ch_vm_detach, in any
+	 * thread, maybe before the failed open returned in its own. */
 	void (*space_free)(void *vm_user);
 	/* BUILTIN (HOST: CH_E_ARG): the VM's own way to stop its threads, before polls, parks and
 	 * the signal are used. Comes in the collecting thread, attached or not. Each thread that
@@ -407,7 +407,7 @@ CH_API CH_CHECKED enum ch_status ch_vm_detach(struct ch_vm *vm);
  * out   freed  how many of the invalidated blocks, old ones included, were freed; may be NULL (host
  *              and Boehm driver: 0, the VM's next cycle frees them)
  *       kept   how many were not; may be NULL
- * ret   CH_OK | CH_E_ARG vm | CH_E_BUSY a thread did not stop: all is invalid, nothing was freed
+ * ret   CH_OK | CH_E_ARG vm | CH_E_BUSY, CH_E_MEMORY no cycle ended: all is invalid, nothing freed
  * lock  registry, heap: waits for the heap's lock without a bound, invalidates, waits for threads
  *       for stop_wait_ms; the caller holds no lock that a thread could wait for without parking
  * safe  any thread, also while others run JIT code
@@ -421,7 +421,7 @@ CH_API CH_CHECKED enum ch_status ch_vm_discard(struct ch_heap *heap, struct ch_v
  * thread that only runs code calls this; a call that makes code attaches its thread.
  * in    low, high  bounds of its stack, NULL = ask the system
  * ret   CH_OK also where a call that makes code attached the thread | CH_E_THREAD called twice |
- *       CH_E_MEMORY | CH_E_OS no stack bounds, or no pthread key
+ *       CH_E_ARG low >= high | CH_E_MEMORY | CH_E_OS no stack bounds, or no pthread key
  * lock  registry
  * safe  any thread, once a heap
  * cost  O(threads of the heap); some system calls
@@ -451,7 +451,7 @@ CH_API void ch_thread_unpark(void);
 
 /* ch_thread_poll: a safepoint: stop for a cycle, deliver notices, sweep a step, write names to the
  * perf map.
- * lock  heap and the perf map's, shortly, when there is work
+ * lock  heap and the perf map's, shortly, when there is work; may collect: see ch_code_free
  * safe  an attached thread that holds no lock; its callbacks run here
  * cost  a load and a branch when there is nothing to do */
 CH_API void ch_thread_poll(void);
@@ -582,7 +582,7 @@ struct ch_code {
  * ret   CH_OK | CH_E_ARG also if larger than the pool | CH_E_STALE the owner is dead | CH_E_FULL |
  *       CH_E_MEMORY | CH_E_THREAD | CH_E_STATE the thread is parked | CH_E_OS errno kept |
  *       CH_E_REACH riscv64: PATCH, 1 MiB or more
- * lock  none on the fast path; pages and heap when a page is needed; see CH_OPEN_MAY_COLLECT
+ * lock  none on the fast path without a name or entry; else pages, heap; see CH_OPEN_MAY_COLLECT
  * safe  any thread on its own stack that Boehm's collector, if any, knows (else CH_E_THREAD); the
  *       call attaches the thread, which goes on with the block, or hands it to another attached one
  * cost  some 50 ns; a page now and then
@@ -601,7 +601,7 @@ CH_API CH_CHECKED enum ch_status ch_block_veneer(const struct ch_code *code, con
 
 /* ch_block_commit: publish OPEN blocks: from then on the blocks may run.
  * in    codes  with the "in" fields set; after CH_OK write and cold_write of each are NULL
- *       count  how many blocks become reachable together; all or none
+ *       count  how many blocks: all become LIVE, one by one with no cycle in between, or none
  * ret   CH_OK | CH_E_STATE a block is not open, or an edge names an OPEN block that is not among
  *       codes: nothing was done | CH_E_ARG a block comes twice; more bytes used than the room has
  *       (of data, all room is used); an eh_frame is malformed, covers other code, or was not
@@ -611,10 +611,10 @@ CH_API CH_CHECKED enum ch_status ch_block_veneer(const struct ch_code *code, con
  *       blocks were aborted | CH_E_OS errno kept: code written in place does not get its access;
  *       all are OPEN, and not to be written: commit again, or abort | CH_E_BROKEN the emitter of a
  *       block, or of the block before, wrote beyond its room and damaged bytes there; all are OPEN
- * lock  none without assumptions, names and sinks beyond the unwinder; else heap; eh_frame: sinks
+ * lock  heap with assumptions, entry_offset, HOST refs, sinks beyond the unwinder; eh_frame: sinks
  * safe  the thread that opened the blocks
- * cost  some 30 ns a block; no system call
- * note  without an entry or a branch a block dies in the second cycle: where other threads collect
+ * cost  some 30 ns a block; system calls for sinks, in place, on procmem and riscv64 only
+ * note  without an entry or a branch a block dies in the third cycle: where other threads collect
  *       without end, be ready for CH_E_STALE and compile again */
 CH_API CH_CHECKED enum ch_status ch_block_commit(struct ch_code *codes, size_t count);
 
@@ -633,7 +633,7 @@ CH_API CH_CHECKED enum ch_status ch_block_abort(struct ch_code *code);
  * out   to        the address of a pointer to a function of any type: the code's; NULL on failure
  * ret   CH_OK | CH_E_ARG | CH_E_FULL | CH_E_MEMORY | CH_E_OS errno kept | CH_E_THREAD the thread's
  *       stack is none that the system knows (a fiber's, a signal's), or Boehm: the collector does
- *       not know the thread | CH_E_STATE the thread is parked
+ *       not know the thread | CH_E_STATE the thread is parked | CH_E_BROKEN as ch_block_commit
  * lock  heap; the caller holds none of its own where ch_code_free says that it may collect
  * safe  any thread, as ch_block_open
  * cost  some 100 ns, and a copy of the bytes */
@@ -642,13 +642,13 @@ CH_API CH_CHECKED enum ch_status ch_code_add(struct ch_heap *heap, const void *b
 
 /* ch_code_free: the end of code without an owner, or of CH_OPEN_KEPT, by its address.
  * in    heap  NULL = whichever has the address: O(heaps)
- *       at    the address that ch_code_add gave; ch_code.exec, or the block's entry
+ *       at    what ch_code_add gave; ch_info.exec (ch_code.exec if used_from is 0), or the entry
  *       how   COLLECT: by a cycle, when no attached thread's stack is in it and no block has an
  *             edge or branch to it. NOT_RUNNING: now; by a cycle, where a block has an edge to it
  * ret   CH_OK | CH_E_ARG how, or no code begins there | CH_E_STATE an owner's, or immortal |
  *       CH_E_STALE the code there was freed, or there never was any
  * lock  COLLECT by an attached thread: none; else heap
- * safe  any thread; COLLECT also from finalizers and collectors' callbacks, in no stopped world
+ * safe  any thread; COLLECT also from finalizers, but from no other callback of a collector
  * cost  COLLECT: O(1); NOT_RUNNING: O(attachments of the code, and branches to the code)
  * note  COLLECT, BUILTIN: while no vm has collect_wanted or stop_world, ch_code_add, ch_block_open
  *       with ch_open.heap, and ch_thread_poll collect by themselves when it is worth their while.
@@ -846,8 +846,8 @@ enum ch_trampoline { CH_TRAMPOLINE_FRAMED, CH_TRAMPOLINE_TAIL };
  * out   block    LIVE, its code at ch_info.entry
  * ret   CH_OK | CH_E_ARG | CH_E_STALE the owner is dead | CH_E_FULL also where other code, or a
  *       thread that opened code, has a page in every 1 MiB of the pool: trampolines lie apart |
- *       CH_E_MEMORY | CH_E_THREAD | CH_E_STATE the thread is parked | CH_E_OS the process has no
- *       unwind table for the template (errno: linked without a table, or an unknown form)
+ *       CH_E_MEMORY | CH_E_THREAD | CH_E_STATE the thread is parked | CH_E_BROKEN as a commit |
+ *       CH_E_OS no unwind table for the template (errno: linked without one, or an unknown form)
  * lock  heap
  * safe  as ch_block_open
  * cost  some 100 ns; a page now and then */
@@ -887,12 +887,12 @@ CH_API CH_CHECKED enum ch_status ch_assumption_break(struct ch_assumption assump
 
 /* ch_blocks_invalidate: nothing enters the blocks any more; a thread inside leaves at its next
  * branch or patch point.
- * in    blocks  any; dead and NOTENTRANT blocks are passed over
+ * in    blocks  any; dead and NOTENTRANT blocks, and data, are passed over
  * out   count   blocks that became NOTENTRANT, may be NULL
  * ret   CH_OK | CH_E_ARG of two heaps, CH_E_STATE a block is OPEN: nothing was changed
  * lock  heap
  * safe  any thread, also one that runs inside a block
- * cost  some 30 ns a block and an incoming branch; needs no memory; no system call */
+ * cost  some 30 ns a block and an incoming branch; no memory; system calls on procmem, riscv64 */
 CH_API CH_CHECKED enum ch_status ch_blocks_invalidate(const struct ch_block *blocks, size_t n,
 						      size_t *count);
 
@@ -981,7 +981,7 @@ CH_API CH_CHECKED enum ch_status ch_sink_set(struct ch_heap *heap, unsigned sink
 
 /* ch_sink_flush: write what is buffered; show all code to GDB, whether GDB listens or not.
  * ret   CH_OK | CH_E_OS a sink failed and is off
- * lock  sinks
+ * lock  heap, sinks
  * safe  any thread
  * cost  O(what waits); with GDB O(blocks of the heap) */
 CH_API CH_CHECKED enum ch_status ch_sink_flush(struct ch_heap *heap);
