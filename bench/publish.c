@@ -254,7 +254,7 @@ static void withdraw_row(const char *name, unsigned sinks, struct bench_goal goa
 			for (int k = 0; k < OWNERS; k++)
 				bench_ok(ch_owner_release(owners[k], CH_RELEASE_COLLECT),
 					 "release");
-			/* The second cycle frees never-entered blocks, the fourth ends the
+			/* The third cycle frees never-entered blocks, the fourth ends the
 			 * quarantine. */
 			for (int k = 0; k < 4; k++)
 				bench_ok(ch_heap_collect(bench->heap), "collect");

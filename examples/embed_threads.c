@@ -150,7 +150,7 @@ static void compile(struct function *function)
 	struct ch_block block = code.block;
 	OK(ch_block_commit(&code, 1));
 	memset(&code, 0, sizeof code); /* addresses on a stack would hold the block */
-	/* CH_E_STALE if two full collections came since: the next call compiles again. */
+	/* CH_E_STALE if three full collections came since: the next call compiles again. */
 	(void)!ch_owner_set_entry(function->owner, block);
 }
 

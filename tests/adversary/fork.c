@@ -165,7 +165,7 @@ static void make_and_drop(struct stage *stage, void *arg)
 			emit_value(&e, 8);
 			emit_ret(&e);
 			method_commit_only(&e, &m);
-			/* The thread may have waited for the heap through two cycles: then the
+			/* The thread may have waited for the heap through three cycles: then the
 			 * block is gone. */
 			enum ch_status status = ch_owner_set_entry(m.owner, m.block);
 			CHECK(status == CH_OK || status == CH_E_STALE);

@@ -34,7 +34,7 @@ static void *be_busy(void *arg)
 	CHECK_EQ(ch_thread_attach(rig.heap, NULL, NULL), CH_OK);
 	while (!atomic_load(&is_over)) {
 		struct ch_owner mine = rig_owner(&rig, "busy");
-		/* A new block dies when its thread waits for a lock for two cycles. */
+		/* A new block dies when its thread waits for a lock for three cycles. */
 		for (int made = 0; made < 8;) {
 			enum ch_status status = ch_owner_set_entry(mine, rig_block(mine, number));
 			CHECK(status == CH_OK || status == CH_E_STALE);

@@ -195,7 +195,7 @@ __attribute__((noinline)) inline int call_on(callee *fn, int number)
 }
 
 /* A trampoline to code that does the same. Without an entry a trampoline lives for two cycles, and
- * other threads may run two cycles meanwhile: then a new trampoline is made. */
+ * other threads may run a third meanwhile: then a new trampoline is made. */
 inline block new_stamped(const rig &r, const char *name)
 {
 	ch_owner owner = new_owner(r, name);
