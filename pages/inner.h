@@ -130,7 +130,8 @@ void ch__ledger_destroy(struct ch__pool *);
 #endif
 
 /* Takes execute access from a span or a page, for the use. Returns false with errno when the system
- * refused; a page then keeps execute access. */
+ * refused: the use is noted all the same, and some pages may have lost execute access. A page that
+ * is one mapping keeps execute access. */
 bool ch__span_lend(struct ch__pool *, uint32_t first, enum ch__span_use)
 	CH_REQUIRES(ch__role_pages);
 /* Makes the span's pages RX like ordinary pages, with traps in pages that were not RX. Returns

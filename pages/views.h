@@ -37,7 +37,8 @@ int ch__views_create(struct ch__views *, const struct ch__pool_config *);
 void ch__views_destroy(struct ch__views *);
 /* Memory, then traps, then execute access. Returns false with errno: the range is as before. */
 bool ch__views_commit(struct ch__views *, size_t offset, size_t bytes);
-/* Takes access, then memory. Returns false when refused: the range keeps its mapping and bytes. */
+/* Takes access, then memory. Returns false when the system refused one of both: the write view
+ * keeps its bytes, and the range may have lost access. */
 bool ch__views_decommit(struct ch__views *, size_t offset, size_t bytes);
 
 /* For a child of fork: a write view of the same kind of memory and, for DUAL, an exec view. The

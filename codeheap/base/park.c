@@ -50,8 +50,8 @@ HEAP_LOCK(ch__sweep_lock, ch__sweep_unlock, sweep, CH__RANK_SWEEP)
 HEAP_LOCK(ch__heap_lock, ch__heap_unlock, lock, CH__RANK_HEAP)
 HEAP_LOCK(ch__records_lock, ch__records_unlock, records, CH__RANK_RECORDS)
 
-/* A lent lock has no rank: the only locking call of the thread meanwhile begins a cycle of another
- * heap, which gives up in time. */
+/* A lent lock has no rank: the thread may begin a cycle of another heap meanwhile, whose waits have
+ * a limit. The locks of sinks, which ch_sink_status takes, stand right of the lent lock. */
 void ch__heap_lend(struct ch_heap *heap)
 {
 	atomic_store_explicit(&heap->marker_is, ch__lock_self(), memory_order_relaxed);

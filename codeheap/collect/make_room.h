@@ -24,9 +24,10 @@ enum ch__room_by {
 };
 
 /* From enter to leave, no second open that may collect takes space freed by a cycle. Some opens go
- * along without a turn: an open inside a callback of another open, and every open where a vm stops
- * its threads itself, since that stop waits for threads outside of the library. Returns the
- * argument of leave: 0 without a turn, or after a wait longer than a cycle may take. */
+ * along without a turn: an open inside a callback of another open, every open of a HOST heap, and
+ * every open where a vm stops its threads itself, since that stop waits for threads outside of the
+ * library. An open that waited longer than a cycle may take has the turn of a holder that stays
+ * away, or goes along. Returns the argument of leave: 0 without a turn. */
 uintptr_t ch__need_enter(struct ch_heap *, const struct ch__thread *self) CH_EXCLUDES(CH__ANY);
 void ch__need_leave(struct ch_heap *, uintptr_t entered);
 

@@ -14,7 +14,7 @@
 struct ch__block {
 	_Atomic(uint32_t) generation;    /* odd = in use, even = none */
 	_Atomic(uint32_t) mark;          /* epoch of the last cycle that reached the block (R2) */
-	_Atomic(uint32_t) hot_offset;    /* pool offset of the hot part; relaxed, lookup acquires */
+	_Atomic(uint32_t) hot_offset;    /* pool offset of the hot part; release, lookup acquires */
 	uint32_t owner;                  /* index; 0 = none: lives until ch_code_free */
 	union {
 		_Atomic(uint16_t) hot_granules;

@@ -4,8 +4,8 @@
  *   hot part of a block    +0 record index (4 bytes) | +4 traps | +8 the VM's bytes ... | trap fill
  *                          to the granule
  *   in place, data         +0 record index | traps to +64 | the VM's bytes, 64-aligned ...
- *   cold part              +0 record index (4 bytes) | +4 stubs, 8 bytes each | VM's cold bytes |
- *                          trap fill
+ *   cold part              +0 record index (4 bytes) | +4 stubs, ch__stub_bytes each | VM's cold
+ *                          bytes | trap fill
  *
  * So hot bytes are 8-aligned. A call at the end of a part has the index word of the next part as
  * its return address, never code of that part. */

@@ -76,7 +76,8 @@ static inline void *ch__side_pointer(const struct ch__side_list *list, enum ch__
 }
 
 /* The block of a public call, by a thread that has no cycle or visit open. ch__subject_open
- * succeeds only when the block is OPEN and the calling thread's. */
+ * succeeds only when the block is OPEN and the calling thread is attached. The block may be another
+ * thread's: the VM vouches. */
 struct ch__subject {
 	struct ch_heap *heap;
 	struct ch__thread *self;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * commit.c: publication of open blocks, and their abort. Unused bytes go back to the page first.
  * Order after that (I3): bytes and instruction cache, unwind tables of blocks, names, then LIVE and
- * start bits. Lock: the owner's busy inside a region; heap when an assumption has to be judged or
- * sinks hear of ranges. */
+ * start bits. The last step is one region, without the owner's busy. Lock: heap when an assumption
+ * has to be judged, or sinks hear of ranges or slots. */
 #include "codeheap/base/why.h"
 #include "codeheap/base/heaps.h"
 #include "codeheap/base/region.h"
@@ -347,8 +347,8 @@ static bool sinks_want_ranges(struct ch_heap *heap)
  * not told; nothing was changed. */
 enum published { PUBLISHED, STALE, UNTOLD };
 
-/* Publishes all blocks in one region, so that they become reachable together. A sink that comes on
- * waits for the regions between its wish and its walk over live blocks (I19). */
+/* Publishes all blocks in one region, so that a cycle finds all of them LIVE, or none. A sink that
+ * comes on waits for the regions between its wish and its walk over live blocks (I19). */
 static enum published publish(struct ch_heap *heap, struct ch__thread *self, struct ch_code *codes,
 			      size_t count, bool is_told)
 {

@@ -431,12 +431,14 @@ enum ch_status ch_heap_destroy(struct ch_heap *heap)
 	return CH_OK;
 }
 
-/* Writes buffered names, which the reader of the file would miss. A lock held by another thread is
- * left alone. Nothing is freed: other threads run on around the end of the process, and return
- * through code. A child that ran no fork handler has its parent's names, and locks of lost
- * threads. */
+/* Writes buffered names, which the reader of the file would miss. A heap whose lock another thread
+ * holds is left alone; the locks of its sinks are waited for. Nothing is freed: other threads run
+ * on around the end of the process, and return through code. A heap that another thread destroys
+ * stays while places are read. A child that ran no fork handler has its parent's names, and locks
+ * of lost threads. */
 __attribute__((destructor(FLUSH_PRIORITY))) static void flush_at_exit(void)
 {
+	ch__place_read_begin();
 	for (int id = 1; id <= CH__HEAPS_MAX; id++) {
 		struct ch_heap *heap = atomic_load(&ch__heaps[id]);
 		if (!heap || heap->process != ch__os_process_id() || !ch__heap_try_lock(heap))
@@ -445,4 +447,5 @@ __attribute__((destructor(FLUSH_PRIORITY))) static void flush_at_exit(void)
 			ch__sinks_flush(heap->sinks, CH__FLUSH_BUFFERED);
 		ch__heap_unlock(heap);
 	}
+	ch__place_read_end();
 }

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
  * wishes.c: reads the environment. The user of a program overrides the program there: the backend,
- * the sinks, the names of dead code. The other variables are paths, read where the files are made.
+ * the sinks, the names of dead code. Paths are read where the files are made.
  * An empty value asks for nothing. Backends and sinks are known here by name only. No lock.
  *
- * An unknown value of any variable is refused, with a line on stderr: the program sees only a
- * status, and the user would look in vain for the wanted sink or backend. */
+ * An unknown value of these three is refused, with a line on stderr: the program sees only a
+ * status, and the user would look in vain for the wanted sink or backend. CODEHEAP_DEBUG has the
+ * line only. */
 #include "codeheap/base/why.h"
 #include "codeheap/life/life.h"
 
