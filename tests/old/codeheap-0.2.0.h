@@ -135,7 +135,7 @@ struct ch_assumption { uint64_t bits; };
 struct ch_regs {
 	uint64_t gpr[32];
 	/* In: the fallback of the owner whose code has the branch. Out: where the thread goes on
-	 * when no block is returned, or when each returned block had died meanwhile. */
+	 * when no block is returned, or when no returned block is LIVE any more. */
 	uint64_t pc;
 	uint64_t sp; /* sp at the site; read only */
 	/* x86-64: vector state, as xsave or fxsave leave it. aarch64: q0..q31, fpsr, fpcr; riscv64:
@@ -228,9 +228,9 @@ enum ch_open_flags {
 /* --- callbacks of a VM --- */
 
 /* Each callback may be NULL, but branch_hit where a branch without an exit of its own is attached.
- * A callback runs in the thread whose call it comes from, attached or not, under no lock, and may
- * call any function of this header, unless its field says otherwise. A fiber may return from
- * branch_hit, block_freed and space_free in another thread. If that thread is not attached,
+ * A callback runs in the thread whose call or branch it comes from, attached or not, under no lock,
+ * and may call any function of this header, unless its field says otherwise. A fiber may return
+ * from branch_hit, block_freed and space_free in another thread. If that thread is not attached,
  * ch_block_open ends with CH_E_THREAD, and a stub with a panic. */
 struct ch_ops {
 	size_t size; /* sizeof(struct ch_ops) */
@@ -238,8 +238,8 @@ struct ch_ops {
 	 * in; or none: go on at regs->pc. May change regs, take the VM's locks, compile, collect,
 	 * invalidate. May be left by longjmp, or, where the block's frame shape holds at the site,
 	 * by an exception or a cancellation: the library holds no lock, and the branch stays as it
-	 * was, for other threads in the stub too. When the block died before the branch was linked,
-	 * branch_hit is called again, 8 times at most: so set regs->pc beside a block, too, unless
+	 * was, for other threads in the stub too. When the block died or was invalidated meanwhile,
+	 * branch_hit is called again, 8 times in all: so set regs->pc beside a block, too, unless
 	 * the fallback may be entered with the registers of the site. */
 	struct ch_block (*branch_hit)(void *vm_user, struct ch_branch branch, void *branch_user,
 				      struct ch_regs *regs);
@@ -320,6 +320,7 @@ static inline void ch_config_init(struct ch_config *config)
  * in    config  NULL = all defaults
  * ret   CH_OK | CH_E_ARG a field, or a variable (told on stderr) | CH_E_MEMORY
  *       | CH_E_OS errno kept; EMFILE: the process has 255 heaps, and can have no more
+ * lock  of the set of heaps
  * safe  any thread; attach threads and vms afterwards
  * cost  some 25 system calls; memory is committed as it is used, 64 KiB first */
 CH_API CH_CHECKED enum ch_status ch_heap_create(const struct ch_config *config,
@@ -328,7 +329,7 @@ CH_API CH_CHECKED enum ch_status ch_heap_create(const struct ch_config *config,
 /* ch_heap_destroy: end a heap; all its code and side memory go at once.
  * in    heap  no vm, fiber or other thread is attached; no thread runs its code
  * ret   CH_OK | CH_E_BUSY a vm, a fiber or another thread is attached, by a call or not
- * lock  registry, heap
+ * lock  registry, heap; then of the set of heaps
  * safe  any thread; every handle of the heap is stale afterwards
  * cost  O(memory of the heap)
  * note  files of sinks stay; memory that a handler read for a second stays until a heap comes or
@@ -465,8 +466,7 @@ CH_API const volatile uint32_t *ch_thread_poll_word(struct ch_heap *heap);
 
 /* --- fiber --- */
 
-/* ch_fiber_attach: a stack that threads of the heap switch to; while suspended the stack holds
- * code.
+/* ch_fiber_attach: a stack that threads of the heap switch to; a suspended stack holds code.
  * in    low, high  bounds of the stack
  * out   fiber      not suspended yet
  * ret   CH_OK | CH_E_ARG low >= high | CH_E_MEMORY
@@ -613,7 +613,7 @@ CH_API CH_CHECKED enum ch_status ch_block_veneer(const struct ch_code *code, con
  *       block, or of the block before, wrote beyond its room and damaged bytes there; all are OPEN
  * lock  heap with assumptions, entry_offset, HOST refs, sinks beyond the unwinder; eh_frame: sinks
  * safe  the thread that opened the blocks
- * cost  some 30 ns a block; system calls for sinks, in place, on procmem and riscv64 only
+ * cost  some 30 ns a block; system calls for sinks, in place, on procmem and on riscv64
  * note  without an entry or a branch a block dies in the third cycle: where other threads collect
  *       without end, be ready for CH_E_STALE and compile again */
 CH_API CH_CHECKED enum ch_status ch_block_commit(struct ch_code *codes, size_t count);
