@@ -158,7 +158,7 @@ static bool read_fde(const uint8_t *section, const uint8_t *record, uint32_t byt
 	uint64_t first = value_of(record + 8, encoding);
 	if ((encoding & ENCODING_BASE) == ENCODING_PC_RELATIVE)
 		first += (uintptr_t)(record + 8);
-	/* The length is a number, whatever the first pc is relative to; unwinders extend its sign. */
+	/* The length is a number, whatever the first pc is relative to. Its sign is extended. */
 	fde->low = first;
 	fde->bytes = value_of(record + 8 + size, encoding & ENCODING_FORMAT);
 	struct cursor c = {record + 8 + (size_t)2 * size, record + bytes, false};

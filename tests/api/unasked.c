@@ -237,8 +237,8 @@ TEST(a_full_heap_of_code_without_owners_names_no_flag_that_nobody_can_set)
 	CHECK_EQ(ch_heap_destroy(heap), CH_OK);
 }
 
-/* A thread that does not stop lets no collection be made: the open says why it found no room. The
- * wish that the first block left is forgotten: only the open that finds no room tries to collect. */
+/* A thread that does not stop lets no collection be made: the open says why it has no room. The
+ * wish that the first block left is forgotten: only the open without room tries to collect. */
 TEST(an_open_whose_collection_was_in_vain_speaks_of_the_room)
 {
 	static uint8_t bytes[600 << 10];

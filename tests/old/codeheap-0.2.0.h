@@ -568,9 +568,9 @@ struct ch_code {
 	const uint32_t *guard; /* GUARD: 0 while entrant; the VM's entry tests it */
 	/* in: OWN_FRAMES: an .eh_frame section of at most 1 MiB, 4-aligned, ended by a length of 0:
 	 * CIEs with personality, FDEs with final exec addresses (absolute or pc-relative, 2, 4 or 8
-	 * bytes) in the block, and LSDAs. The section stays as it is until block_freed comes for
-	 * the block, ch_vm_detach returns, or commit fails; or lies in RODATA that the block has an
-	 * edge to. NULL: unwinding ends at the block. */
+	 * bytes) in the block's used bytes, and LSDAs. The section stays until block_freed comes
+	 * for the block, or commit and ch_vm_detach have returned, or commit fails; or lies in
+	 * RODATA that the block has an edge to. NULL: unwinding ends at the block. */
 	const void *eh_frame;
 	const struct ch_frame *frame; /* in: CH_FRAME_STEPS */
 	uint64_t spare[4];            /* ch_block_open sets them to 0 */
@@ -708,7 +708,7 @@ struct ch_branch_site {
 	const void *at; /* exec address of the instruction, or of the literal */
 	enum ch_branch_kind kind;
 	void *user;       /* comes back in branch_hit, until block_freed of the block; ch_code_at */
-	const void *exit; /* where the branch leads while unlinked; NULL = a stub of its own */
+	const void *exit; /* way while unlinked; another block is the VM's to hold; NULL = a stub */
 	uint64_t spare[2]; /* 0 */
 };
 
@@ -717,8 +717,8 @@ struct ch_branch_site {
  *       site    the instruction's bytes are already there
  * ret   CH_OK | CH_E_STALE | CH_E_STATE | CH_E_FULL branch_room is used up | CH_E_SITE another
  *       instruction, or its displacement is not in one aligned 8; the site shares a byte with
- *       another site, a ref, a patchable entry or a stub; an exit or an entry leads between bytes
- *       of the site, or the site's exit between bytes of another site | CH_E_REACH the exit is too
+ *       another site, a ref, a patchable entry or a stub; an exit of the block or an entry leads
+ *       between bytes of the site, or its exit between bytes of a site | CH_E_REACH the exit is too
  *       far from the site or the stub | CH_E_ARG outside the block, or no exit and no branch_hit
  * lock  OPEN: none, or heap where the exit is another block's; LIVE: heap
  * safe  an attached thread
@@ -730,7 +730,7 @@ CH_API CH_CHECKED enum ch_status ch_branch_attach(struct ch_block block,
 /* ch_branch_link: let the branch lead to a block.
  * in    target  LIVE, same heap; none = back to the stub
  * ret   CH_OK | CH_E_STALE either end is dead | CH_E_STATE either end is NOTENTRANT or OPEN, the
- *       target is data, or a CH_LEA to ENTRY_NONE | CH_E_REACH
+ *       target is data, or a CH_LEA to ENTRY_NONE
  * lock  heap
  * safe  any thread, while others run both
  * cost  one store into the code, on procmem into data */
@@ -952,7 +952,7 @@ CH_API CH_CHECKED enum ch_status ch_block_each(struct ch_heap *heap, const char 
  * ret   the length without the 0; >= bytes when the text was cut; 0 = neither pc nor faulting
  *       address is in the heap's pages, or somebody sent the signal: chain to the next handler
  * safe  signal handlers, in any thread, while others allocate and free
- * cost  O(freed blocks that are remembered)
+ * cost  O(blocks of the heap, and freed blocks that are remembered)
  * note  knows the last ch_config.remembered_dead freed blocks; names are cut to 63 bytes */
 CH_API size_t ch_trap_describe(const struct ch_heap *heap, const void *siginfo,
 			       const void *ucontext, char *text, size_t bytes);

@@ -355,7 +355,7 @@ static struct ch__own *open_own(struct emitter *e, uint32_t hot_bytes)
 	return ch__side_pointer(block->side_list, CH__ITEM_OWN);
 }
 
-/* The commit gives the pages behind the used bytes to the next run, which has a table of its own. */
+/* The commit gives the pages behind the used bytes to the next run, which has its own table. */
 TEST(table_over_pages_that_a_commit_gives_back_is_refused)
 {
 	struct emitter e;
