@@ -160,6 +160,45 @@ TEST(block_is_live_before_an_address_leads_to_it)
 	rig_end(&rig);
 }
 
+static struct ch_owner early_owner;
+static pthread_t early_thread;
+
+static void *enter_early(void *unused)
+{
+	(void)unused;
+	CHECK_EQ(ch_thread_attach(rig.heap, NULL, NULL), CH_OK);
+	CHECK_EQ(ch_owner_set_entry(early_owner, published.block), CH_OK);
+	CHECK_EQ(code_call_owner(early_owner), RIG_FALLBACK);
+	CHECK_EQ(ch_thread_detach(rig.heap), CH_OK);
+	return NULL;
+}
+
+/* Another thread enters the block, which is LIVE, and takes the stub before the start is set. */
+static void enter_before_start(uint32_t offset)
+{
+	(void)offset;
+	on_start = NULL;
+	CHECK_EQ(pthread_create(&early_thread, NULL, enter_early, NULL), 0);
+	TEST_UNTIL(atomic_load(&rig.heap->freeze));
+}
+
+TEST(stub_is_taken_before_the_start_of_its_block_is_set)
+{
+	rig = rig_start(1 << 20);
+	early_owner = rig_owner(&rig, "early");
+	struct emitter e;
+	emit_open(&e, early_owner, 32, 1);
+	emit_jmp(&e, NULL);
+	published = e.code;
+	on_start = enter_before_start;
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	CHECK(!on_start);
+	ch_thread_park();
+	CHECK_EQ(pthread_join(early_thread, NULL), 0);
+	ch_thread_unpark();
+	rig_end(&rig);
+}
+
 /* --- batches of names --- */
 
 enum { BATCH = 64, BLOCKS = 3 * BATCH };
