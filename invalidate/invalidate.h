@@ -54,8 +54,8 @@ bool ch__sites_allow(const struct ch__subject *, uintptr_t exec, size_t bytes, u
 		     bool is_ref);
 /* Returns CH_E_ARG for an address outside of the block; `what` is "the ref", for example. */
 enum ch_status ch__because_outside(const struct ch__subject *, const char *what, uintptr_t at);
-/* Notes that the bytes are attached and lead to exit; 0 = to no place of interest. */
-void ch__sites_note(const struct ch__subject *, uintptr_t exec, size_t bytes, uintptr_t exit);
+/* Counts an attach, and makes a map of the block's sites where the block gets many. */
+void ch__sites_note(const struct ch__subject *);
 /* Names what is attached among the bytes of a block: "a branch", "a ref" ...; NULL = nothing.
  * Lock: heap. */
 const char *ch__sites_among(const struct ch_heap *, const struct ch__block *, uintptr_t exec,

@@ -89,7 +89,7 @@ static enum ch_status because_bytes(enum ch__site kind, const uint8_t *read, uin
 }
 
 static enum ch_status check_site(const struct ch__subject *s, const struct ch_branch_site *site,
-				 size_t *bytes, uint32_t *index)
+				 uint32_t *index)
 {
 	const struct ch_heap *heap = s->heap;
 	uintptr_t at = (uintptr_t)site->at;
@@ -106,16 +106,16 @@ static enum ch_status check_site(const struct ch__subject *s, const struct ch_br
 	if (!ch__block_has(heap, s->block, at, CH_ARCH_SITE_LEAST_BYTES))
 		return ch__because_outside(s, "ch_branch_site.at", at);
 	const uint8_t *read = ch__pool_read(heap->pool, at);
-	*bytes = ch__arch_site_bytes(kind);
-	if (!ch__block_has(heap, s->block, at, *bytes))
+	size_t bytes = ch__arch_site_bytes(kind);
+	if (!ch__block_has(heap, s->block, at, bytes))
 		return ch__because(CH_E_ARG, "ch_branch_site.at %lx: %zu bytes are not in the "
-					     "block", at, *bytes);
+					     "block", at, bytes);
 	if (!ch__arch_site_is_valid(kind, read, at))
 		return because_bytes(kind, read, at);
 	*index = free_slot(heap, s->block);
 	if (!*index)
 		return ch__because(CH_E_FULL, "ch_open.branch_room of the block is used up");
-	if (!ch__sites_allow(s, at, *bytes, (uintptr_t)site->exit, false))
+	if (!ch__sites_allow(s, at, bytes, (uintptr_t)site->exit, false))
 		return ch__because(CH_E_SITE, "ch_branch_site.at %lx shares bytes with what is "
 					      "attached, or an exit or entry leads inside", at);
 	if (!exit_is_near(heap, s->block, site, *index))
@@ -147,8 +147,7 @@ static enum ch_status attach(const struct ch__subject *s, const struct ch_branch
 {
 	struct ch_heap *heap = s->heap;
 	uint32_t index = 0;
-	size_t bytes = 0;
-	enum ch_status status = check_site(s, site, &bytes, &index);
+	enum ch_status status = check_site(s, site, &index);
 	if (status != CH_OK)
 		return status;
 	struct ch__branch *branch = ch__branch_at(heap, index);
@@ -166,7 +165,7 @@ static enum ch_status attach(const struct ch__subject *s, const struct ch_branch
 	ch__region_leave(s->self);
 	/* The site is not reachable yet, even when the block is LIVE. */
 	write_site(heap, s->block, index, ch__branch_exit(heap, s->block, index));
-	ch__sites_note(s, (uintptr_t)site->at, bytes, (uintptr_t)site->exit);
+	ch__sites_note(s);
 	*out = ch__branch_handle(heap, index);
 	return CH_OK;
 }

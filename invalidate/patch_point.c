@@ -41,6 +41,6 @@ enum ch_status ch_patch_point_attach(struct ch_block block, const void *at, cons
 	if (status != CH_OK)
 		return status;
 	ch__arch_diverter_write(ch__pool_lend(s.heap->pool, point), point, leads_to);
-	ch__sites_note(&s, point, CH_ARCH_DIVERTER_BYTES, leads_to);
+	ch__sites_note(&s);
 	return CH_OK;
 }

@@ -142,12 +142,27 @@ static void set_bits(uint8_t *bits, uint32_t from, uint32_t to)
 		bits[from / 8] |= mask_of(from, to);
 }
 
-static void note(struct ch__site_map *map, uint32_t at, uint32_t end, uint32_t leads_to)
+static void note(struct ch__site_map *map, const struct place *p)
 {
-	set_bits(map->covered, at - map->base, end - map->base);
-	uint32_t bit = leads_to - map->base;
-	if (leads_to && bit < map->capacity)
+	set_bits(map->covered, p->at - map->base, p->end - map->base);
+	uint32_t bit = p->leads_to - map->base;
+	if (p->leads_to && bit < map->capacity)
 		set_bits(map->targets, bit, bit + 1);
+}
+
+/* Notes what was attached since: by this thread, or by a thread that had the OPEN block in between.
+ * The branches of a run get their sites in order. */
+static void catch_up(const struct ch_heap *heap, struct ch__site_map *map,
+		     const struct ch__block *block)
+{
+	struct walk w = {heap, block, BRANCH, map->branch, map->item};
+	struct place p;
+	while (w.branch && ch__branch_at(heap, w.branch)->site && next_branch(&w, &p))
+		note(map, &p);
+	while (next_item(&w, &p))
+		note(map, &p);
+	map->branch = w.branch;
+	map->item = w.item;
 }
 
 /* A part of the block is whole granules, and a granule is one byte of each bitmap. */
@@ -169,12 +184,14 @@ static bool is_of(const struct ch__site_map *map, const struct ch__block *block)
  * serves only while the block is OPEN, since other threads attach to a LIVE block, too. */
 static const struct ch__site_map *map_of(const struct ch__subject *s)
 {
-	const struct ch__site_map *map = &s->self->sites;
-	bool is_whole = map->is_made && is_of(map, s->block);
-	return is_whole && ch__block_state(s->block) == CH_BLOCK_OPEN ? map : NULL;
+	struct ch__site_map *map = &s->self->sites;
+	if (!map->is_made || !is_of(map, s->block) || ch__block_state(s->block) != CH_BLOCK_OPEN)
+		return NULL;
+	catch_up(s->heap, map, s->block);
+	return map;
 }
 
-/* Makes the map from all that is attached. Without memory there is no map. */
+/* Makes a map of stubs and entry; map_of adds what is attached. Without memory there is none. */
 static void make_map(struct ch_heap *heap, struct ch__site_map *map, const struct ch__block *block)
 {
 	uint32_t page_bytes = (uint32_t)1 << heap->pool->page_log2;
@@ -197,12 +214,14 @@ static void make_map(struct ch_heap *heap, struct ch__site_map *map, const struc
 	if (block->cold_granules)
 		clear_part(map, ch__cold_offset(heap, block), ch__cold_bytes(block));
 	struct walk w = walk_from(STUBS, heap, block);
-	for (struct place p; next_place(&w, &p);)
-		note(map, p.at, p.end, p.leads_to);
+	for (struct place p; w.next != BRANCH && next_place(&w, &p);)
+		note(map, &p);
+	map->branch = ch__block_run(block);
+	map->item = 0;
 	map->is_made = true;
 }
 
-void ch__sites_note(const struct ch__subject *s, uintptr_t exec, size_t bytes, uintptr_t exit)
+void ch__sites_note(const struct ch__subject *s)
 {
 	enum { NOTED_WITHOUT = 8 };
 	struct ch__site_map *map = &s->self->sites;
@@ -214,10 +233,7 @@ void ch__sites_note(const struct ch__subject *s, uintptr_t exec, size_t bytes, u
 		map->noted = 0;
 		map->is_made = false;
 	}
-	uint32_t at = ch__offset(s->heap, exec);
-	if (map->is_made)
-		note(map, at, at + (uint32_t)bytes, offset_in_pool(s->heap, exit));
-	else if (++map->noted > NOTED_WITHOUT)
+	if (!map->is_made && ++map->noted > NOTED_WITHOUT)
 		make_map(s->heap, map, s->block);
 }
 
@@ -391,7 +407,7 @@ enum ch_status ch_ref_attach(struct ch_block block, const void *at)
 	struct ch__item item = {.at = ch__offset(s.heap, exec)};
 	status = ch__side_add(&s, CH__ITEM_REF, item, NULL);
 	if (status == CH_OK)
-		ch__sites_note(&s, exec, sizeof(uintptr_t), 0);
+		ch__sites_note(&s);
 	return status;
 }
 

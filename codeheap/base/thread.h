@@ -45,6 +45,7 @@ struct ch__site_map {
 	uint32_t generation;           /* of the block */
 	uint32_t noted;                /* attaching calls; a few need no map */
 	bool is_made;
+	uint32_t branch, item;         /* the first records that the map may not have yet */
 	uint32_t base;                 /* pool offset of the first bit */
 	uint32_t capacity;             /* bits in each map */
 	uint8_t *covered, *targets;

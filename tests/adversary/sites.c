@@ -173,6 +173,46 @@ TEST(map_of_a_block_has_room_for_both_of_its_halves)
 	rig_end(&rig);
 }
 
+enum { REF_AT = 256, BRANCH_AT = 320 };
+static const uint8_t *spot_of_ref, *spot_of_branch;
+
+/* A ref attaches whole words. */
+static const uint8_t *word_of(const uint8_t *at)
+{
+	return at - (uintptr_t)at % 8;
+}
+
+static void go_on_with(const struct rig *unused, void *arg)
+{
+	struct emitter *e = arg;
+	(void)unused;
+	CHECK_EQ(ch_ref_attach(e->code.block, word_of(spot_of_ref)), CH_OK);
+	CHECK_EQ(branch(e, spot_of_branch, CH_JMP, NULL), CH_OK);
+}
+
+/* The thread that opened the block has a map of the block, hands the block over, and goes on. */
+TEST(site_that_another_thread_attached_is_in_the_map)
+{
+	enum { MAPPED = 12 };
+	struct emitter e;
+	rig = rig_start(1 << 20);
+	owner = rig_owner(&rig, "owner");
+	emit_open(&e, owner, 512, MAPPED + 2);
+	for (int i = 0; i < MAPPED; i++)
+		CHECK_EQ(branch(&e, emit_site_jmp(&e), CH_JMP, NULL), CH_OK);
+	CHECK(ch__thread_self(rig.heap)->sites.is_made);
+	e.at = REF_AT;
+	spot_of_ref = emit_site_jmp(&e);
+	e.at = BRANCH_AT;
+	spot_of_branch = emit_site_jmp(&e);
+	rig_apart(&rig, go_on_with, &e);
+	CHECK(is_refusal(spot_of_ref, branch(&e, spot_of_ref, CH_JMP, NULL)));
+	CHECK_EQ(ch_ref_attach(e.code.block, word_of(spot_of_branch)), CH_E_SITE);
+	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	rig_check(&rig);
+	rig_end(&rig);
+}
+
 /* A thread keeps a map of the sites of its current block. A later block gets the same record and
  * the same place, and has other sites. */
 TEST(block_in_the_record_of_another_has_sites_of_its_own)
