@@ -124,10 +124,10 @@ static void tell_all(struct ch_heap *heap, struct ch_vm *vm) CH_EXCLUDES(CH__ANY
 	do {
 		ch__heap_lock(heap);
 		n = gather_users(heap, vm, users, AT_ONCE);
-		if (!n) {
-			vm->told = UINT32_MAX;
-			ch__vm_owner_gone(vm);
-		}
+		vm->teller = ch__lock_self();
+		/* A child of fork may have ended this detach in a callback. */
+		if (!n && vm->told != UINT32_MAX)
+			ch__vm_told(vm);
 		ch__heap_unlock(heap);
 		ch__holds_nothing();
 		for (uint32_t i = 0; i < n; i++)
@@ -162,6 +162,7 @@ enum ch_status ch_vm_detach(struct ch_vm *vm)
 	bool is_told = vm->ops.tells_detached && vm->ops.block_freed;
 	if (is_told) {
 		vm->owners_now++; /* the record stays until all ends are told */
+		vm->teller = ch__lock_self();
 	} else {
 		vm->told = UINT32_MAX;
 	}

@@ -119,11 +119,16 @@ struct ch_vm {
 	/* Ends of blocks with lower records are not told: 0 while the vm is attached, UINT32_MAX
 	 * once it was detached [heap] */
 	CH_BY_HEAP uint32_t told;
+	/* ch__lock_self of the thread that tells of the ends. A callback may leave its stack to
+	 * another thread [heap] */
+	CH_BY_HEAP uintptr_t teller;
 	CH_BY_HEAP struct ch_vm *next_free; /* next record that may be used again */
 };
 
 /* An owner of the vm is gone. After the last owner the record of a detached vm is used again. */
 void ch__vm_owner_gone(struct ch_vm *) CH_REQUIRES(ch__role_heap);
+/* Of the vm's blocks nobody is told any more. Call once per detach. */
+void ch__vm_told(struct ch_vm *) CH_REQUIRES(ch__role_heap);
 /* The vm is detached from here on. The caller has told of its blocks and set `told`. */
 void ch__vm_leave(struct ch_vm *) CH_REQUIRES(ch__role_heap);
 /* Whether refs of its code are reported: a detached vm's may dangle, and its code runs no more. */

@@ -46,6 +46,12 @@ void ch__vm_owner_gone(struct ch_vm *vm)
 		free_vm(vm);
 }
 
+void ch__vm_told(struct ch_vm *vm)
+{
+	vm->told = UINT32_MAX;
+	ch__vm_owner_gone(vm);
+}
+
 void ch__vm_leave(struct ch_vm *vm)
 {
 	CH_ASSERT(CH_CHECK < 2 || ch__lock_is_mine(&vm->heap->lock), "leaves without the lock");

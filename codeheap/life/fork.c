@@ -110,6 +110,14 @@ static void drop_other_threads(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
 		self->thread_id = ch__os_thread_id();
 }
 
+/* Ends the detaches of vms in the middle of which another thread made callbacks. */
+static void end_detaches(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
+{
+	for (struct ch_vm *vm = heap->vms; vm; vm = vm->next)
+		if (!vm->is_attached && vm->told != UINT32_MAX && vm->teller != ch__lock_self())
+			ch__vm_told(vm);
+}
+
 /* Marks the spans without a block, by the records of blocks. Bytes would not do: a dead block's are
  * traps, and the place stays taken until a core sync has passed. */
 static void note_lost_spans(struct ch_heap *heap)
@@ -181,6 +189,7 @@ static void wake_heap(struct ch_heap *heap)
 		lose_code(heap);
 	drop_other_threads(heap);
 	ch__owners_end_releases(heap);
+	end_detaches(heap);
 	reclaim_pages(heap);
 	ch__stats_recount(heap);
 	ch__heap_unlock(heap);

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: MIT
  * vm_end.c: a VM that detaches is told of each of its blocks once, if the VM asked, whatever the
- * callback does, and whatever dies meanwhile. */
+ * callback does, whatever dies meanwhile, and whichever thread forks. */
 #include "codeheap/base/thread.h"
 #include "tests/support/heap_rig.h"
+
+#include <pthread.h>
+#include <unistd.h>
 
 enum { BLOCKS = 200 }; /* more than a batch */
 
@@ -169,4 +172,87 @@ TEST(heap_stays_until_its_last_vm_is_told)
 	CHECK_EQ(ch_vm_detach(ending), CH_OK);
 	CHECK_EQ(told[0], 1);
 	CHECK_EQ(ch_heap_destroy(rig.heap), CH_OK);
+}
+
+/* --- fork --- */
+
+static _Atomic(int) step;
+static pid_t child;
+
+static void start_telling(void (*freed)(void *, void *), unsigned blocks)
+{
+	struct ch_ops ops = {.size = sizeof ops, .block_freed = freed, .tells_detached = true};
+	rig = rig_start(1 << 20);
+	CHECK_EQ(ch_vm_detach(rig.vm), CH_OK);
+	CHECK_EQ(ch_vm_attach(rig.heap, &ops, NULL, &ending), CH_OK);
+	struct ch_owner owner = own(ending);
+	for (unsigned i = 1; i <= blocks; i++)
+		make(owner, i, 0);
+	told[0] = 0;
+}
+
+static void wait_in_callback(void *vm_user, void *block_user)
+{
+	(void)vm_user, (void)block_user;
+	atomic_store(&step, 1);
+	TEST_UNTIL(atomic_load(&step) == 2);
+}
+
+static void *detach_vm(void *arg)
+{
+	CHECK_EQ(ch_vm_detach(ending), CH_OK);
+	return arg;
+}
+
+TEST(child_ends_the_detach_that_a_thread_of_its_parent_began)
+{
+	pthread_t thread;
+	start_telling(wait_in_callback, 1);
+	CHECK_EQ(pthread_create(&thread, NULL, detach_vm, NULL), 0);
+	TEST_UNTIL(atomic_load(&step) == 1);
+	pid_t pid = fork();
+	if (!pid)
+		_exit(ch_heap_destroy(rig.heap) == CH_OK ? 42 : 1);
+	expect_exit(pid, 42);
+	CHECK_EQ(ch_heap_destroy(rig.heap), CH_E_BUSY);
+	atomic_store(&step, 2);
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+	CHECK_EQ(ch_heap_destroy(rig.heap), CH_OK);
+}
+
+static void fork_in_callback(void *vm_user, void *block_user)
+{
+	(void)vm_user, (void)block_user;
+	if (!told[0]++)
+		child = fork();
+}
+
+/* The thread that detaches the vm is the thread of the child. */
+TEST(child_is_told_of_the_blocks_whose_end_its_thread_was_told)
+{
+	start_telling(fork_in_callback, BLOCKS);
+	CHECK_EQ(ch_vm_detach(ending), CH_OK);
+	CHECK_EQ(told[0], BLOCKS);
+	CHECK_EQ(ch_heap_destroy(rig.heap), CH_OK);
+	if (!child)
+		_exit(42);
+	expect_exit(child, 42);
+}
+
+/* As if the callback had left its stack to the thread that forks. */
+static void fork_in_callback_elsewhere(void *vm_user, void *block_user)
+{
+	ending->teller = 1;
+	fork_in_callback(vm_user, block_user);
+}
+
+TEST(detach_that_a_child_ended_does_not_end_again)
+{
+	start_telling(fork_in_callback_elsewhere, 1);
+	CHECK_EQ(ch_vm_detach(ending), CH_OK);
+	CHECK_EQ(ending->owners_now, 1); /* the owner, whose block is there */
+	CHECK_EQ(ch_heap_destroy(rig.heap), CH_OK);
+	if (!child)
+		_exit(42);
+	expect_exit(child, 42);
 }
