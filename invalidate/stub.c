@@ -31,8 +31,8 @@ static struct ch__thread *thread_of_now(const struct ch_heap *heap)
 
 /* Returns the block that holds the stub, or 0. When two threads race on this stub, the second finds
  * the branch linked: *linked is the entry to go on at, or 0. */
-static uint32_t source_of(struct ch__thread *self, uintptr_t return_address,
-			  const struct ch__branch *branch, uintptr_t *linked)
+static uint32_t find_source(struct ch__thread *self, uintptr_t return_address,
+			    const struct ch__branch *branch, uintptr_t *linked)
 {
 	ch__region_enter(self);
 	uint32_t source = ch__find(self->heap, return_address - 1, NULL);
@@ -44,12 +44,18 @@ static uint32_t source_of(struct ch__thread *self, uintptr_t return_address,
 /* A commit makes blocks LIVE and then sets their starts, all in one region. Other threads may enter
  * a LIVE block before its start is set, and no lookup finds such a block (I3). After a freeze each
  * LIVE block has its start. */
-static void CH_COLD await_starts(struct ch_heap *heap)
+static uint32_t CH_COLD find_late(struct ch__thread *self, uintptr_t return_address,
+				  const struct ch__branch *branch, uintptr_t *linked)
 {
+	struct ch_heap *heap = self->heap;
 	ch__heap_lock(heap);
 	ch__freeze(heap);
 	ch__unfreeze(heap);
 	ch__heap_unlock(heap);
+	uint32_t source = find_source(self, return_address, branch, linked);
+	if (!source)
+		ch__panic("a stub without a block was taken");
+	return source;
 }
 
 static void stub_hit(struct ch__arch_stub_context *context, struct ch__arch_regs *regs,
@@ -61,13 +67,9 @@ static void stub_hit(struct ch__arch_stub_context *context, struct ch__arch_regs
 	uint32_t index = ch__arch_stub_index(ch__pool_read(heap->pool, return_address));
 	const struct ch__branch *branch = ch__branch_at(heap, index);
 	uintptr_t linked;
-	uint32_t source = source_of(self, return_address, branch, &linked);
-	if (CH_UNLIKELY(!source)) {
-		await_starts(heap);
-		source = source_of(self, return_address, branch, &linked);
-	}
-	if (!source)
-		ch__panic("a stub without a block was taken");
+	uint32_t source = find_source(self, return_address, branch, &linked);
+	if (CH_UNLIKELY(!source))
+		source = find_late(self, return_address, branch, &linked);
 	CH__COUNT(self->counters.branch_hits, 1);
 	if (linked) {
 		CH__COUNT(self->counters.branch_hits_stale, 1);
