@@ -83,7 +83,8 @@ static void parent(void) CH_UNANALYSED("the locks of all heaps, in a loop")
 	ch__ranks_rest(false);
 }
 
-/* Aborts the OPEN blocks of a thread missing in the child: nobody else will. */
+/* Aborts the OPEN blocks of a thread missing in the child: nobody else will. That the thread may
+ * have handed a block over is not seen: whoever took the block compiles again. */
 static void abort_open(struct ch_heap *heap, struct ch__thread *thread) CH_REQUIRES(ch__role_heap)
 {
 	for (uint32_t i = 0; i < thread->young_count; i++) {

@@ -145,7 +145,7 @@ struct ch_regs {
 
 /* The only moves:
  *   OPEN -> LIVE                ch_block_commit, by the thread that opened it
- *   OPEN -> FREE                ch_block_abort; a commit that gives CH_E_STALE
+ *   OPEN -> FREE                ch_block_abort; a commit that gives CH_E_STALE; in a child of fork
  *   LIVE -> NOTENTRANT          ch_blocks_invalidate, ch_assumption_break, ch_vm_discard, _detach
  *   LIVE | NOTENTRANT -> DEAD   the sweep, of blocks that a cycle did not reach;
  *                               ch_owner_release and ch_code_free (NOT_RUNNING)
