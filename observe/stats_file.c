@@ -408,7 +408,7 @@ static void fork_child(struct ch__listener *listener)
 	if (file->fd >= 0)
 		ch__os_close(file->fd);
 	file->fd = -1;
-	bool was_on = atomic_exchange(&file->is_on, 0);
+	bool was_on = atomic_exchange(&file->is_on, 0) || atomic_load(&file->is_due);
 	atomic_store(&file->has_thread, 0);
 	if (was_on && has_number(file->pattern)) {
 		atomic_store(&file->is_due, 1);

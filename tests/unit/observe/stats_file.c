@@ -122,3 +122,34 @@ TEST(child_of_fork_makes_no_file_where_its_parent_has_lost_it)
 	rig_end(&rig);
 	CHECK_EQ(rmdir(folder), 0);
 }
+
+/* The child neither compiles nor collects before the child forks. */
+TEST(child_of_an_idle_child_makes_a_file_of_its_own)
+{
+	char pattern[sizeof folder + 10], own[sizeof folder + 20];
+	skip_without_threads_in_children();
+	CHECK(mkdtemp(folder));
+	snprintf(pattern, sizeof pattern, "%s/file.%%p", folder);
+	snprintf(own, sizeof own, "%s/file.%d", folder, getpid());
+	struct rig rig = start_with(pattern);
+	pid_t pid = fork();
+	CHECK(pid >= 0);
+	if (pid == 0) {
+		pid = fork();
+		CHECK(pid >= 0);
+		if (pid != 0) {
+			expect_exit(pid, 0);
+			_exit(0);
+		}
+		CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
+		snprintf(own, sizeof own, "%s/file.%d", folder, getpid());
+		CHECK(is_there(own));
+		rig_end(&rig);
+		CHECK_EQ(unlink(own), 0);
+		_exit(0);
+	}
+	expect_exit(pid, 0);
+	rig_end(&rig);
+	CHECK_EQ(unlink(own), 0);
+	CHECK_EQ(rmdir(folder), 0);
+}
