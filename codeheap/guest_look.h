@@ -29,8 +29,6 @@ struct ch__look_heap {
 };
 enum { CH__LOOK_HEAPS_MAX = 255 };
 CH_GUEST void ch__look_heap(const struct ch_heap *, struct ch__look_heap *);
-/* The process that the heap belongs to: a child that ran no handler of fork has another number. */
-CH_GUEST int ch__look_process(const struct ch_heap *);
 
 /* Visits the attached threads, until `visit` returns false. */
 CH_GUEST void ch__look_threads(struct ch_heap *, bool (*visit)(void *arg, struct ch__thread *),

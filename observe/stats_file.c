@@ -273,6 +273,10 @@ static bool print_path(struct ch__stats_file *file)
 
 static const struct ch__listener_calls calls;
 
+/* The last process that started a writing thread. A child of fork that ran no handler has another
+ * number, and no thread. */
+static _Atomic(int) writing_process;
+
 static bool open_and_start(struct ch__stats_file *file)
 {
 	if (!print_path(file))
@@ -283,6 +287,7 @@ static bool open_and_start(struct ch__stats_file *file)
 	file->sequence = file->samples_count = 0;
 	atomic_store(&file->wish, WISH_NONE);
 	atomic_store_explicit(&file->is_on, 1, memory_order_release);
+	atomic_store(&writing_process, ch__os_process_id());
 	if (!ch__os_thread_start(&file->thread, write_on, file)) {
 		int error = errno;
 		turn_off(file, error);
@@ -324,7 +329,8 @@ static bool make_room(struct ch__stats_file *file, struct ch_heap *heap)
 	return file->body != NULL;
 }
 
-/* The files of the process, by heap number. */
+/* The files of the process, by heap number. A heap's end and the process's exit may meet: the one
+ * that takes the file out has its memory. */
 static _Atomic(struct ch__stats_file *) files[CH__LOOK_HEAPS_MAX + 1];
 
 /* Returns false, with errno, if there is no file and the caller must hear of the failure. */
@@ -364,7 +370,7 @@ static void ask_to_end(struct ch__stats_file *file)
 	ch__os_futex_wake(&file->wish);
 }
 
-/* Waits for the thread. */
+/* Waits for the thread, which looks at the heap. A file that the exit took out stays in memory. */
 static void heap_ends(struct ch__listener *listener)
 {
 	struct ch__stats_file *file = (struct ch__stats_file *)listener;
@@ -375,30 +381,25 @@ static void heap_ends(struct ch__listener *listener)
 	}
 	if (file->fd >= 0)
 		ch__os_close(file->fd);
-	atomic_store(&files[file->heap.id], NULL);
-	ch__meta_destroy(file->meta);
+	if (atomic_exchange(&files[file->heap.id], NULL) == file)
+		ch__meta_destroy(file->meta);
 }
 
-/* Waits until until_ns at most, since another thread may hold the heap lock for good. until_ns
- * leaves time for a busy machine, since an unfinished file says that the process was killed. A
- * child that ran no fork handler has no writing thread. */
-static void end_at_exit(struct ch__stats_file *file, uint64_t until_ns)
-{
-	if (ch__look_process(file->listener.heap) != ch__os_process_id() ||
-	    !atomic_load_explicit(&file->has_thread, memory_order_acquire))
-		return;
-	ask_to_end(file);
-	(void)ch__os_thread_ends(&file->thread, until_ns);
-}
-
+/* Waits 2 s at most, since another thread may hold the heap lock for good. The limit leaves time
+ * for a busy machine, since an unfinished file says that the process was killed. The heaps may end
+ * meanwhile: only the files are looked at. */
 __attribute__((destructor)) static void end_all_at_exit(void)
 {
 	const uint64_t exit_wait_ns = 2000000000;
 	uint64_t until_ns = ch__os_now_ns() + exit_wait_ns;
+	if (atomic_load(&writing_process) != ch__os_process_id())
+		return;
 	for (int id = 1; id <= CH__LOOK_HEAPS_MAX; id++) {
-		struct ch__stats_file *file = atomic_load(&files[id]);
-		if (file)
-			end_at_exit(file, until_ns);
+		struct ch__stats_file *file = atomic_exchange(&files[id], NULL);
+		if (!file || !atomic_load_explicit(&file->has_thread, memory_order_acquire))
+			continue;
+		ask_to_end(file);
+		(void)ch__os_thread_ends(&file->thread, until_ns);
 	}
 }
 

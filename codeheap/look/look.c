@@ -71,11 +71,6 @@ void ch__look_heap(const struct ch_heap *heap, struct ch__look_heap *out)
 	};
 }
 
-int ch__look_process(const struct ch_heap *heap)
-{
-	return heap->process;
-}
-
 uint32_t ch__look_pauses(const struct ch_heap *heap, struct ch__look_pause out[CH__LOOK_PAUSES])
 {
 	/* Acquire: pairs with the release of ch__stats_note_pause. */

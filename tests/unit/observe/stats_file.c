@@ -2,11 +2,13 @@
  * stats_file.c: how long a statistics file's thread sleeps, and what a child of fork does with the
  * parent's file. tests/api/stats_file.c tests the file's content. */
 #define _GNU_SOURCE
+#include "codeheap/base/park.h"
 #include "observe/stats_walk.h"
 #include "tests/support/heap_rig.h"
 #include "tests/support/stats_reader.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/stat.h>
 
 static char folder[] = "/tmp/codeheap.XXXXXX";
@@ -151,5 +153,58 @@ TEST(child_of_an_idle_child_makes_a_file_of_its_own)
 	expect_exit(pid, 0);
 	rig_end(&rig);
 	CHECK_EQ(unlink(own), 0);
+	CHECK_EQ(rmdir(folder), 0);
+}
+
+static _Thread_local bool is_exiting;
+static _Atomic(bool) has_asked, has_ended;
+
+/* The exit waits for the thread once, until the heap has ended, and finds then that the thread has
+ * ended, too. */
+static uint64_t stand_still(uint64_t waited_ns)
+{
+	if (!waited_ns || !is_exiting)
+		return UINT64_C(3600000000000);
+	if (atomic_exchange(&has_asked, true))
+		_exit(1);
+	while (!atomic_load(&has_ended))
+		usleep(1000);
+	return 0;
+}
+
+static void *leave_process(void *unused)
+{
+	(void)unused;
+	is_exiting = true;
+	exit(0);
+}
+
+/* The memory of the file's record is there while the exit looks at the record. The next heap would
+ * have the same memory for its record. */
+TEST(heap_ends_while_its_process_exits)
+{
+	char path[sizeof folder + 5];
+	CHECK(mkdtemp(folder));
+	snprintf(path, sizeof path, "%s/file", folder);
+	fflush(NULL);
+	pid_t pid = fork();
+	CHECK(pid >= 0);
+	if (pid == 0) {
+		pthread_t thread;
+		ch__os_pretended.clock = stand_still;
+		struct rig rig = start_with(path);
+		free(stats_read(path, 1));
+		ch__heap_lock(rig.heap);
+		CHECK_EQ(pthread_create(&thread, NULL, leave_process, NULL), 0);
+		while (!atomic_load(&has_asked))
+			usleep(1000);
+		ch__heap_unlock(rig.heap);
+		rig_end(&rig);
+		rig = start_with(path);
+		atomic_store(&has_ended, true);
+		pthread_join(thread, NULL);
+	}
+	expect_exit(pid, 0);
+	CHECK_EQ(unlink(path), 0);
 	CHECK_EQ(rmdir(folder), 0);
 }
