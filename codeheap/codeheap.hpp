@@ -13,10 +13,11 @@
  *
  * Each call answers with a status, and is noexcept. check() makes a codeheap::error of every status
  * but CH_OK; programs without exceptions look at the status. Objects of the classes move, and are
- * not copied. An object that was moved from, or not made yet, is empty. Declare the heap before the
- * objects that live in the heap: destructors run in reverse order. A code or function that outlives
- * its heap frees nothing. A call that makes code attaches its thread; a thread that only runs code
- * makes an `attached`. */
+ * not copied. An object that was moved from, or not made yet, is empty. A call that needs what an
+ * empty object lacks fails, but the calls of code itself (operator()) have no status. Declare the
+ * heap before the objects that live in the heap: destructors run in reverse order. A code or
+ * function that outlives its heap frees nothing. A call that makes code attaches its thread; a
+ * thread that only runs code makes an `attached`. */
 #ifndef CODEHEAP_CODEHEAP_HPP
 #define CODEHEAP_CODEHEAP_HPP
 
@@ -38,7 +39,9 @@ namespace codeheap
 /* --- status --- */
 
 #ifdef __cpp_exceptions
-/* A status other than CH_OK, as a sentence: the text of the status, then the sentence of ch_why. */
+/* A status other than CH_OK, as a sentence: the text of the status, then the sentence of ch_why. A
+ * sentence of ch_why about another status is left out: a class of this header refused the call, and
+ * the sentence is of an earlier failure. */
 class error : public std::runtime_error
 {
       public:
@@ -53,9 +56,14 @@ class error : public std::runtime_error
       private:
 	static std::string sentence(ch_status status)
 	{
-		std::string said = ch_status_text(status);
-		const char *why = ch_why();
-		return *why ? said + ": " + why : said;
+		static const char *const names[] = {
+#define X(name, text) #name ": ",
+			CH_STATUS_LIST(X)
+#undef X
+		};
+		std::string said = ch_status_text(status), why = ch_why();
+		bool is_known = static_cast<std::size_t>(status) < sizeof names / sizeof *names;
+		return is_known && why.rfind(names[status], 0) == 0 ? said + ": " + why : said;
 	}
 	ch_status its_status;
 };
@@ -102,14 +110,14 @@ class heap
 	}
 	[[nodiscard]] ch_status destroy() noexcept
 	{
-		ch_status status = ch_heap_destroy(its_heap);
+		ch_status status = its_heap ? ch_heap_destroy(its_heap) : CH_E_STATE;
 		if (status == CH_OK)
 			its_heap = nullptr;
 		return status;
 	}
 	[[nodiscard]] ch_status collect() noexcept
 	{
-		return ch_heap_collect(its_heap);
+		return its_heap ? ch_heap_collect(its_heap) : CH_E_STATE;
 	}
 	/* The request that open_block::open takes for code that a `code` has in the end. */
 	ch_open opens(std::uint32_t hot_bytes, const char *name = nullptr) const noexcept
@@ -123,7 +131,7 @@ class heap
 	[[nodiscard]] ch_status stats(ch_stats &stats) const noexcept
 	{
 		stats = sized<ch_stats>();
-		return ch_heap_stats(its_heap, &stats);
+		return its_heap ? ch_heap_stats(its_heap, &stats) : CH_E_STATE;
 	}
 	ch_heap *get() const noexcept
 	{
@@ -155,16 +163,18 @@ class vm
 		(void)(its_vm && detach() == CH_OK);
 	}
 	/* in   ops  none: a vm without callbacks
-	 * ret  as ch_vm_attach | CH_E_STATE the vm is attached already */
+	 * ret  as ch_vm_attach | CH_E_STATE the vm is attached already, or the heap is empty */
 	[[nodiscard]] ch_status attach(const heap &heap, const ch_ops &ops = sized<ch_ops>(),
 				       void *user = nullptr) noexcept
 	{
-		return its_vm ? CH_E_STATE : ch_vm_attach(heap.get(), &ops, user, &its_vm);
+		if (its_vm || !heap)
+			return CH_E_STATE;
+		return ch_vm_attach(heap.get(), &ops, user, &its_vm);
 	}
 	/* No thread runs code of the vm, or will. */
 	[[nodiscard]] ch_status detach() noexcept
 	{
-		return ch_vm_detach(std::exchange(its_vm, nullptr));
+		return its_vm ? ch_vm_detach(std::exchange(its_vm, nullptr)) : CH_E_STATE;
 	}
 	ch_vm *get() const noexcept
 	{
@@ -181,13 +191,17 @@ class vm
 
 /* --- thread --- */
 
-/* The thread that makes the object is attached to the heap until the object ends. A thread that was
- * attached before stays attached afterwards. */
+/* The thread that makes the object is attached to the heap until the object ends. A thread that
+ * ch_thread_attach or another `attached` had attached stays attached afterwards. A thread that only
+ * a call that makes code had attached is detached: collections do not see its stack afterwards, and
+ * may free code that it runs. Make the object where no caller runs code of the heap, and before the
+ * thread's first call that makes code. */
 class attached
 {
       public:
 	explicit attached(const heap &heap) noexcept
-	    : its_heap(heap.get()), its_status(ch_thread_attach(heap.get(), nullptr, nullptr))
+	    : its_heap(heap.get()),
+	      its_status(heap ? ch_thread_attach(heap.get(), nullptr, nullptr) : CH_E_STATE)
 	{
 	}
 	attached(const attached &) = delete;
@@ -196,7 +210,7 @@ class attached
 	{
 		(void)(its_status == CH_OK && ch_thread_detach(its_heap) == CH_OK);
 	}
-	/* ret  of ch_thread_attach; CH_E_THREAD: the thread was attached before */
+	/* ret  of ch_thread_attach; CH_E_THREAD: the thread stays attached | CH_E_STATE no heap */
 	[[nodiscard]] ch_status status() const noexcept
 	{
 		return its_status;
@@ -342,11 +356,11 @@ template <class Result, class... Arguments> class code<Result(Arguments...)>
 		(void)(its_entry && free() == CH_OK);
 	}
 	/* in   bytes, count  run at any address
-	 * ret  as ch_code_add | CH_E_STATE the object has code already */
+	 * ret  as ch_code_add | CH_E_STATE the object has code already, or the heap is empty */
 	[[nodiscard]] ch_status add(const heap &heap, const void *bytes, std::size_t count,
 				    const char *name) noexcept
 	{
-		if (its_entry)
+		if (its_entry || !heap)
 			return CH_E_STATE;
 		ch_status status = ch_code_add(heap.get(), bytes, count, name, &its_entry);
 		if (status == CH_OK)
@@ -435,11 +449,11 @@ template <class Result, class... Arguments> class function<Result(Arguments...)>
 		(void)(its_cell && release() == CH_OK);
 	}
 	/* in   fallback  called while there is no code; nullptr: a trap that says so
-	 * ret  as ch_owner_create | CH_E_STATE the owner was created already */
+	 * ret  as ch_owner_create | CH_E_STATE the owner was created already, or the vm is empty */
 	[[nodiscard]] ch_status create(const vm &vm, const char *name, pointer fallback,
 				       void *user = nullptr) noexcept
 	{
-		if (its_cell)
+		if (its_cell || !vm)
 			return CH_E_STATE;
 		ch_status status = ch_owner_create(
 			vm.get(), name, reinterpret_cast<const void *>(fallback), user, &its_owner);

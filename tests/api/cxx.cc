@@ -284,4 +284,55 @@ TEST(what_fails_says_so_and_changes_nothing)
 		CHECK(said.compare(0, text.size(), text) == 0);
 		CHECK(said.find("page_bytes") != std::string::npos);
 	}
+	try {
+		codeheap::check(s.heap.create());
+		FAIL("nothing was thrown");
+	} catch (const codeheap::error &error) {
+		CHECK_STR(error.what(), ch_status_text(CH_E_STATE));
+	}
+}
+
+TEST(empty_objects_answer_with_a_status)
+{
+	scene s;
+	ch_stats stats;
+	ch_block made;
+	codeheap::heap heap, from = scene::made(), to(std::move(from));
+	CHECK_EQ(heap.destroy(), CH_E_STATE);
+	CHECK_EQ(from.destroy(), CH_E_STATE);
+	CHECK_EQ(heap.collect(), CH_E_STATE);
+	CHECK_EQ(heap.stats(stats), CH_E_STATE);
+	CHECK_EQ(codeheap::attached(heap).status(), CH_E_STATE);
+	codeheap::vm vm;
+	CHECK_EQ(vm.attach(heap), CH_E_STATE);
+	CHECK_EQ(vm.detach(), CH_E_STATE);
+	codeheap::open_block block;
+	CHECK_EQ(block.open(heap.opens(8)), CH_E_ARG);
+	CHECK(!block.append("", 1));
+	CHECK_EQ(block.commit(made), CH_E_STATE);
+	CHECK_EQ(block.abort(), CH_E_STATE);
+	codeheap::code<signature> code;
+	CHECK_EQ(code.add(heap, "", 1, "f"), CH_E_STATE);
+	CHECK_EQ(code.commit(block), CH_E_STATE);
+	CHECK_EQ(code.free(), CH_E_STALE);
+	function<signature> f;
+	CHECK_EQ(f.create(vm, "f", interpret), CH_E_STATE);
+	CHECK_EQ(f.compile("", 1), CH_E_ARG);
+	CHECK_EQ(f.set_entry(made), CH_E_STALE);
+	CHECK_EQ(f.release(), CH_E_STALE);
+}
+
+TEST(attached_detaches_no_thread_that_was_attached_but_by_a_call)
+{
+	codeheap::heap heap = scene::made();
+	frames::bytes bytes = frames::plain_code(frames::FRAMED);
+	codeheap::code<signature> f;
+	CHECK_EQ(f.add(heap, bytes.at.data(), bytes.size(), "f"), CH_OK);
+	{
+		codeheap::attached here(heap);
+		CHECK_EQ(here.status(), CH_OK);
+		CHECK_EQ(codeheap::attached(heap).status(), CH_E_THREAD);
+		CHECK_EQ(codeheap::attached(heap).status(), CH_E_THREAD);
+	}
+	CHECK_EQ(ch_thread_detach(heap.get()), CH_E_THREAD);
 }
