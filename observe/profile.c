@@ -20,6 +20,7 @@
 enum {
 	FALLBACKS_MAX = 256,
 	TEMPORARY_BYTES = 16,
+	NAME_KEPT = 64, /* of a file's name, in the name of the temporary file */
 };
 
 /* --- listening to heaps --- */
@@ -431,16 +432,27 @@ static bool put(void *arg, const char *text, size_t n)
 	return !file->error;
 }
 
-/* Writes a file beside the path and renames the file at the end, so the old file stays until then.
- * A path too long for `beside` is too long for the system. */
+/* Prints the path of a temporary file beside `path`. The file's name is cut, at a character of
+ * UTF-8: with the number behind, a whole name could be longer than file systems allow. A folder too
+ * long for `beside` is too long for the system. */
+static void print_beside(char *beside, size_t bytes, const char *path)
+{
+	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+	size_t kept = strnlen(name, NAME_KEPT);
+	uint32_t number;
+	while (kept && ((uint8_t)name[kept] & 0xc0) == 0x80)
+		kept--;
+	ch__os_random(&number, sizeof number);
+	snprintf(beside, bytes, "%.*s.%08x", (int)(name - path + kept), path, number);
+}
+
+/* Writes a file beside the path and renames the file at the end: the old file stays until then. */
 static int write_file(const char *path, struct ch__profiler_copy *copy,
 		      const struct ch__profiler_view *view)
 {
 	char beside[CH__OS_PATH_BYTES + TEMPORARY_BYTES];
 	bool is_plain = ch__os_file_is_plain(path);
-	uint32_t number;
-	ch__os_random(&number, sizeof number);
-	snprintf(beside, sizeof beside, "%s.%08x", path, number);
+	print_beside(beside, sizeof beside, path);
 	struct file file = {
 		.fd = is_plain ? ch__os_file_create(beside) : ch__os_file_straight(path)};
 	int error = file.fd < 0 ? errno : 0;

@@ -150,32 +150,39 @@ TEST(profiles_say_what_they_refuse)
 	profile_end(&rig);
 }
 
-/* Reads the name of a new file in the folder. The name begins with the name of rig.path. */
-static void read_new_name(int watch, char name[64])
+enum { NEW_NAME = 100 };
+
+static int watch_tmp(void)
+{
+	int watch = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+	CHECK(watch >= 0 && inotify_add_watch(watch, "/tmp", IN_CREATE) >= 0);
+	return watch;
+}
+
+/* Reads the name of a new file that begins with `file`. */
+static void read_new_name(int watch, const char *file, char name[NEW_NAME])
 {
 	char events[8192] __attribute__((aligned(8)));
-	const char *file = strrchr(rig.path, '/') + 1;
 	ssize_t n;
 	*name = 0;
 	while ((n = read(watch, events, sizeof events)) > 0)
 		for (ssize_t at = 0; at < n;) {
 			const struct inotify_event *event = (const void *)(events + at);
 			if (event->len && !strncmp(event->name, file, strlen(file)))
-				snprintf(name, 64, "%s", event->name);
+				snprintf(name, NEW_NAME, "%s", event->name);
 			at += (ssize_t)(sizeof *event + event->len);
 		}
 }
 
 TEST(each_writer_has_a_file_of_its_own_beside_that_of_the_path)
 {
-	char names[2][64];
+	char names[2][NEW_NAME];
 	profile_begin(&rig, STAGE_POLLS);
 	profile_start_still(&rig, 0);
-	int watch = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
-	CHECK(watch >= 0 && inotify_add_watch(watch, "/tmp", IN_CREATE) >= 0);
+	int watch = watch_tmp();
 	for (int i = 0; i < 2; i++) {
 		CHECK_EQ(ch_profile_write(rig.stage->heap, rig.path, NULL), CH_OK);
-		read_new_name(watch, names[i]);
+		read_new_name(watch, strrchr(rig.path, '/') + 1, names[i]);
 		CHECK(names[i][0]);
 	}
 	if (!strcmp(names[0], names[1]))
@@ -224,6 +231,28 @@ TEST(file_stays_as_it_was_when_writing_fails)
 	CHECK(strstr(text, "<svg"));
 	free(text);
 	CHECK_EQ(files_like(rig.path), 1);
+	profile_end(&rig);
+}
+
+/* File systems allow 255 bytes. The file beside has the first 31 of the 127 characters. */
+TEST(file_may_have_the_longest_name)
+{
+	enum { CHARACTERS = 127, KEPT = 31 };
+	char path[300] = "/tmp/a", beside[NEW_NAME] = "a", found[NEW_NAME];
+	for (int i = 0; i < CHARACTERS; i++) {
+		strcat(path, "\xc3\xa4");
+		strcat(beside, i < KEPT ? "\xc3\xa4" : "");
+	}
+	strcat(beside, ".");
+	profile_begin(&rig, STAGE_POLLS);
+	profile_start_still(&rig, 0);
+	int watch = watch_tmp();
+	CHECK_EQ(ch_profile_write(rig.stage->heap, path, NULL), CH_OK);
+	CHECK_EQ(unlink(path), 0);
+	read_new_name(watch, beside, found);
+	CHECK(found[0]);
+	close(watch);
+	profile_stop(&rig);
 	profile_end(&rig);
 }
 
