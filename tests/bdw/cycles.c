@@ -172,6 +172,12 @@ TEST(bdw_wrong_use_is_a_status)
 	CHECK(!anchor && !owner.bits);
 	CHECK_EQ(ch_vm_detach(vm), CH_OK);
 	CHECK_EQ(ch_heap_destroy(heap), CH_OK);
+	CHECK_EQ(ch_vm_attach(rig.heap, &ops, NULL, &vm), CH_OK);
+	CHECK_EQ(ch_vm_detach(vm), CH_OK);
+	anchor = &owner;
+	CHECK_EQ(ch_bdw_owner_create(vm, "x", (const void *)no_code, NULL, &owner, &anchor),
+		 CH_E_STATE);
+	CHECK(!anchor && !owner.bits);
 	end_rig(&rig);
 }
 
