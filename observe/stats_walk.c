@@ -88,7 +88,8 @@ static void begin(struct ch__stats_walk *walk)
 	walk->pages_count = walk->pages_left_out = 0;
 	walk->parts_count = walk->parts_left_out = 0;
 	walk->map_rows = CH__STATS_MAP_PAGES;
-	for (uint32_t page = 0; page < walk->look->pages; page++)
+	uint32_t end = ch__look_pages_end(walk->heap);
+	for (uint32_t page = 0; page < end; page++)
 		list_page(walk, page);
 }
 

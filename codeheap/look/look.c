@@ -198,6 +198,11 @@ bool ch__look_blocks(struct ch_heap *heap, uint32_t *next, uint32_t records,
 	return end < used;
 }
 
+uint32_t ch__look_pages_end(const struct ch_heap *heap)
+{
+	return ch__pool_pages_end(heap->pool);
+}
+
 void ch__look_page(const struct ch_heap *heap, uint32_t page, struct ch__look_page *out)
 {
 	const struct ch__page *record = &heap->pool->pages[page];

@@ -181,3 +181,20 @@ TEST(run_of_pages_has_free_what_its_parts_leave)
 	CHECK_EQ(row->hot_bytes + row->cold_bytes + row->free_bytes, 3 * page_bytes);
 	end();
 }
+
+/* The pool is far larger than its code. The last record says that its page is in use, though the
+ * page never was: nobody looks. */
+TEST(records_of_pages_that_were_never_used_are_not_read)
+{
+	begin();
+	rig_block(rig_owner(&rig, "scm::one"), 1);
+	struct ch__pool *pool = rig.heap->pool;
+	struct ch__page *last = &pool->pages[pool->page_count - 1];
+	CHECK(ch__look_pages_end(rig.heap) < pool->page_count);
+	uint8_t state = atomic_exchange(&last->state, CH__PAGE_FULL);
+	take_walk();
+	atomic_store(&last->state, state);
+	CHECK(walk.pages_count > 0);
+	CHECK(walk.pages[walk.pages_count - 1].page < ch__look_pages_end(rig.heap));
+	end();
+}
