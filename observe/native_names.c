@@ -25,7 +25,8 @@ struct ch__native_names {
 	struct ch__meta *meta;
 	struct object *objects; /* the object used last comes first */
 	/* The function found last. libdw looks through all symbols each time, and a caller with
-	 * many addresses asks in rising order. */
+	 * many addresses asks in rising order. So a function that lies inside this one may get
+	 * this one's name. */
 	struct function {
 		uintptr_t start, end;
 		const char *name; /* libdw's, valid as long as the session; NULL: none yet */

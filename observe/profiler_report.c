@@ -2,8 +2,9 @@
  * profiler_report.c: a profile as a flame graph: a copy of the tree, then names for native code.
  * Finding native names is slow, and takes no lock of the library.
  *
- * No name is wrong. Heap code has the name taken before the death. Native code has the name from
- * the file that was mapped there all the time, or no name if several files were. */
+ * Heap code has the name taken before the death. Native code has a name from the file that was
+ * mapped there all the time, or no name if several files were. Where one native function lies
+ * inside another, the name may be that of either. */
 #include "flame/flame.h"
 #include "observe/native_names.h"
 #include "observe/profiler_inner.h"
