@@ -141,7 +141,9 @@ struct ch_heap {
 	/* How often thresholds doubled: of opened bytes, of dead bytes, of the least values. */
 	_Atomic(uint32_t) opened_doublings, dead_doublings, floor_doublings;
 	_Atomic(bool) collect_wanted;
-	_Atomic(bool) collect_told; /* cleared with collect_wanted, or when a collection failed */
+	/* The vms were told. Cleared with collect_wanted, behind a collection in vain, and for a vm
+	 * that comes. */
+	_Atomic(bool) collect_told;
 	_Atomic(uint32_t) vms_asked; /* attached vms with collect_wanted */
 	_Atomic(bool) waits_unowned; /* ch_code_free once left code without an owner to a cycle */
 	_Atomic(bool) is_unasked;    /* a thread is in ch__collect_unasked */
