@@ -13,7 +13,8 @@
 #include <stdbool.h>
 #include <errno.h>
 
-static _Thread_local struct ch__sentence why;
+enum { WHY_BYTES = 240 };
+static _Thread_local char why[WHY_BYTES];
 
 const char *ch_status_text(enum ch_status status)
 {
@@ -29,17 +30,7 @@ const char *ch_status_text(enum ch_status status)
 
 const char *ch_why(void)
 {
-	return why.text;
-}
-
-void ch__sentence_keep(struct ch__sentence *kept)
-{
-	*kept = why;
-}
-
-void ch__sentence_restore(const struct ch__sentence *kept)
-{
-	why = *kept;
+	return why;
 }
 
 /* Two threads that read the variable at once get the same answer. */
@@ -59,10 +50,10 @@ static bool is_debugging(void)
 /* One write, so that lines of two threads do not mix. */
 static void print(void)
 {
-	char line[sizeof why.text + 16];
+	char line[WHY_BYTES + 16];
 	struct ch__text text = {line, sizeof line, 0};
 	ch__text_put(&text, "codeheap: ");
-	ch__text_put(&text, why.text);
+	ch__text_put(&text, why);
 	ch__text_put_byte(&text, '\n');
 	ch__os_write_last(line, text.length);
 }
@@ -107,7 +98,7 @@ static void make(enum ch_status status, const char *format, va_list *args)
 		CH_STATUS_LIST(X)
 #undef X
 	};
-	struct ch__text text = {why.text, sizeof why.text, 0};
+	struct ch__text text = {why, sizeof why, 0};
 	ch__text_put(&text, names[status]);
 	ch__text_put(&text, ": ");
 	put_format(&text, format, args);

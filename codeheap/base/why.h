@@ -18,13 +18,6 @@ CH_GUEST enum ch_status ch__because(enum ch_status, const char *format, ...)
 enum ch_status ch__because_user(enum ch_status, const char *format, ...)
 	__attribute__((format(printf, 2, 3))) CH_COLD;
 
-/* The calling thread's sentence. A call that the library makes for its own ends leaves none. */
-struct ch__sentence {
-	char text[240];
-};
-void ch__sentence_keep(struct ch__sentence *);
-void ch__sentence_restore(const struct ch__sentence *);
-
 /* For each call with a lock, between ch_mark_begin and ch_mark_end and in ref, roots and visit. */
 CH_GUEST enum ch_status ch__because_marking(void) CH_COLD;
 /* For a call that waited in vain for a lock of the heap. */

@@ -2,7 +2,6 @@
  * make_room.c: how room is made for an open that found none, and how a wish for a collection is
  * served when no vm hears of the wish. The only way from opening to sweeping and collecting. */
 #include "codeheap/base/park.h"
-#include "codeheap/base/why.h"
 #include "codeheap/collect/collect.h"
 #include "codeheap/collect/make_room.h"
 
@@ -21,17 +20,14 @@ static bool is_asked(const struct ch_heap *heap)
 	       atomic_load(&heap->stops_apart);
 }
 
-static bool collect_shortly(struct ch_heap *heap)
+static void collect_shortly(struct ch_heap *heap, uint64_t start_ns)
 {
 	uint64_t limit = (uint64_t)heap->config.stop_wait_ms * NS_PER_MS / UNASKED_PART;
-	uint64_t start = ch__os_now_ns();
-	if (start < heap->unasked_after_ns)
-		return false;
-	if (ch__heap_collect_until(heap, start + limit) == CH_OK)
-		return true;
+	if (ch__heap_collect_until(heap, start_ns + limit) == CH_OK)
+		return;
 	uint64_t end = ch__os_now_ns();
-	heap->unasked_after_ns = end + (end - start) * UNASKED_PART;
-	return false;
+	heap->unasked_after_ns = end + (end - start_ns) * UNASKED_PART;
+	ch__trigger_put_off(heap);
 }
 
 /* A notice of the collection may call this function again. */
@@ -40,14 +36,14 @@ bool CH_COLD ch__collect_unasked(struct ch_heap *heap)
 	const struct ch__thread *self = ch__thread_self(heap);
 	if (is_asked(heap) || !self || self->park_depth || atomic_exchange(&heap->is_unasked, true))
 		return false;
-	struct ch__sentence kept;
-	ch__sentence_keep(&kept);
-	bool has_collected = collect_shortly(heap);
-	ch__sentence_restore(&kept);
-	if (!has_collected)
+	uint64_t now = ch__os_now_ns();
+	bool is_tried = now >= heap->unasked_after_ns;
+	if (is_tried)
+		collect_shortly(heap, now);
+	else
 		ch__trigger_put_off(heap);
 	atomic_store(&heap->is_unasked, false);
-	return has_collected;
+	return is_tried;
 }
 
 /* A callback may leave the thread with its fiber, so a fiber has the turn where there is one. A

@@ -7,7 +7,7 @@
 
 /* Makes the wanted collection where no vm is asked: in a BUILTIN heap with code without an owner to
  * free, and no vm that hears collect_wanted or stops its threads itself. Only an attached thread
- * that is not parked collects, and never two at once. Returns whether a collection was made. */
+ * that is not parked collects, and never two at once. Returns whether a collection was tried. */
 bool ch__collect_unasked(struct ch_heap *) CH_EXCLUDES(CH__ANY);
 
 /* One load where no collection is wanted. */

@@ -175,7 +175,10 @@ bool ch__world_stop(struct ch_heap *heap, uint64_t until_ns) CH_UNANALYSED("it m
 		/* A signal may be lost to a thread that is just leaving the handler: sent again
 		 * each millisecond. */
 		bool signal = heap->config.stop_signal && now >= next_signal;
-		if (!(thread = running(heap, signal)))
+		thread = running(heap, signal);
+		atomic_store_explicit(&heap->held_up_by, thread ? thread->thread_id : 0,
+				      memory_order_relaxed);
+		if (!thread)
 			return true;
 		if (signal)
 			next_signal = now + 1000000;

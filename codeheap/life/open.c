@@ -648,12 +648,21 @@ static enum ch_status no_room(const struct request *r)
 	ch__event_note(r->heap, CH__EVENT_FULL, bytes);
 	if (r->lacks_memory)
 		return ch__because(CH_E_MEMORY, "no side memory for the block");
+	bool may_collect = r->open->flags & CH_OPEN_MAY_COLLECT;
+	bool waits = r->open->heap &&
+		     atomic_load_explicit(&r->heap->waits_unowned, memory_order_relaxed);
+	int thread = atomic_load_explicit(&r->heap->held_up_by, memory_order_relaxed);
+	if (thread && (may_collect || waits))
+		return ch__because(CH_E_FULL, "no room for %u bytes in a pool of %zu: no collection, "
+					      "since thread %d did not stop; ch_thread_park or "
+					      "ch_config.stop_signal helps", bytes,
+				   pool->pool_bytes, thread);
 	return ch__because(CH_E_FULL, "no room for %u bytes in a pool of %zu, %s%s", bytes,
 			   pool->pool_bytes,
-			   r->open->flags & CH_OPEN_MAY_COLLECT ? "after a collection"
-			   : r->open->heap
-				   ? "until a collection frees what ch_code_free gave to it"
-				   : "and CH_OPEN_MAY_COLLECT is not set",
+			   may_collect ? "after a collection"
+			   : waits     ? "until a collection frees what ch_code_free gave to it"
+			   : r->open->heap ? "all of it for code that nobody freed"
+					   : "and CH_OPEN_MAY_COLLECT is not set",
 			   (uint64_t)used << pool->page_log2 < pool->pool_bytes
 				   ? ": what pages are free lie apart, or in a chunk (1 MiB) of "
 				     "another kind"

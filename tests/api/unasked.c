@@ -6,6 +6,9 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 enum { POOL = 64 << 20, MANY = 400000, ENOUGH = 100000 };
 
@@ -193,14 +196,15 @@ TEST(a_vm_that_stops_its_threads_itself_decides_when)
 
 struct runner {
 	struct ch_heap *heap;
-	_Atomic(bool) is_there, ends;
+	_Atomic(int) is_there; /* the number of the thread */
+	_Atomic(bool) ends;
 };
 
 static void *run_without_a_poll(void *arg)
 {
 	struct runner *r = arg;
 	CHECK_EQ(ch_thread_attach(r->heap, NULL, NULL), CH_OK);
-	atomic_store(&r->is_there, true);
+	atomic_store(&r->is_there, (int)syscall(SYS_gettid));
 	while (!atomic_load(&r->ends))
 		continue;
 	return NULL;
@@ -227,12 +231,16 @@ TEST(a_full_heap_of_code_without_owners_names_no_flag_that_nobody_can_set)
 {
 	struct ch_heap *heap = heap_alone(1 << 20);
 	static uint8_t bytes[60000];
-	function f;
+	function first, f;
 	enum ch_status status;
+	CHECK_EQ(ch_code_add(heap, bytes, sizeof bytes, NULL, &first), CH_OK);
 	while ((status = ch_code_add(heap, bytes, sizeof bytes, NULL, &f)) == CH_OK)
 		continue;
 	CHECK_EQ(status, CH_E_FULL);
 	CHECK(!strstr(ch_why(), "CH_OPEN_MAY_COLLECT"));
+	CHECK(strstr(ch_why(), "all of it for code that nobody freed"));
+	CHECK_EQ(ch_code_free(heap, (const void *)(uintptr_t)first, CH_RELEASE_COLLECT), CH_OK);
+	CHECK_EQ(ch_code_add(heap, bytes, sizeof bytes, NULL, &f), CH_E_FULL);
 	CHECK(strstr(ch_why(), "until a collection frees what ch_code_free gave to it"));
 	CHECK_EQ(ch_heap_destroy(heap), CH_OK);
 }
@@ -242,16 +250,19 @@ TEST(a_full_heap_of_code_without_owners_names_no_flag_that_nobody_can_set)
 TEST(an_open_whose_collection_was_in_vain_speaks_of_the_room)
 {
 	static uint8_t bytes[600 << 10];
+	char says[64];
 	struct runner r = {.heap = heap_alone(1 << 20)};
 	pthread_t thread;
 	function f;
 	CHECK_EQ(pthread_create(&thread, NULL, run_without_a_poll, &r), 0);
 	TEST_UNTIL(atomic_load(&r.is_there));
+	snprintf(says, sizeof says, "thread %d did not stop", atomic_load(&r.is_there));
 	loop(r.heap, 1, CH_RELEASE_COLLECT);
 	CHECK_EQ(ch_code_add(r.heap, bytes, sizeof bytes, NULL, &f), CH_OK);
 	atomic_store(&r.heap->collect_wanted, false);
 	CHECK_EQ(ch_code_add(r.heap, bytes, sizeof bytes, NULL, &f), CH_E_FULL);
 	CHECK_EQ(strncmp(ch_why(), "CH_E_FULL: no room for ", 23), 0);
+	CHECK(strstr(ch_why(), says));
 	CHECK_EQ(stats_of(r.heap).cycles_abandoned, 1);
 	atomic_store(&r.ends, true);
 	CHECK_EQ(pthread_join(thread, NULL), 0);
