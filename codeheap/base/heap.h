@@ -114,7 +114,7 @@ struct ch_heap {
 	uintptr_t stack_copy[CH__COPY_WORDS]; /* copies of stacks not scanned in place [frozen] */
 	struct ch__driver driver;        /* [const] */
 	void *driver_data;               /* belongs to the driver; the core leaves it alone */
-	CH_BY_HEAP uint64_t cycle_start_ns;         /* HOST [heap] */
+	CH_BY_HEAP uint64_t cycle_start_ns; /* HOST: from ch_mark_begin to its end, or 0 [heap] */
 	CH_BY_HEAP bool young_refs_lost;            /* a block found no room on young_refs [heap] */
 	_Atomic(uint32_t) sweep_pending; /* a cycle ended and was not swept */
 	uint32_t sweep_cursor;           /* next block to look at [sweep] */

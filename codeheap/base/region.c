@@ -71,9 +71,10 @@ bool ch__freeze_until(struct ch_heap *heap, uint64_t until_ns) CH_UNANALYSED("it
 {
 	atomic_fetch_add_explicit(&heap->freeze, 1, memory_order_seq_cst);
 	atomic_store_explicit(&heap->freezer, ch__lock_self(), memory_order_relaxed);
+	/* Two may freeze at once: who sees the second word of fence_late sees the first. */
+	bool has_fence = atomic_load_explicit(&heap->fence_in_regions, memory_order_acquire);
 	if (atomic_load_explicit(&heap->fence_came_late, memory_order_relaxed) ||
-	    (!atomic_load_explicit(&heap->fence_in_regions, memory_order_relaxed) &&
-	     !ch__os_membarrier_fence()))
+	    (!has_fence && !ch__os_membarrier_fence()))
 		fence_late(heap);
 	if (regions_end(heap, until_ns))
 		return true;

@@ -172,11 +172,12 @@ static enum ch_status collect_apart(struct ch_heap *heap, struct ch_vm *vm,
 
 enum ch_status ch__heap_collect_until(struct ch_heap *heap, uint64_t until_ns)
 {
-	/* Published here and not deeper: the library's own frames hold only stale words. */
+	/* Published here and not deeper: the library's own frames hold only stale words. What a
+	 * park of the VM published stays: other threads' cycles go by it until the unpark. */
 	struct ch__thread *self = ch__thread_self(heap);
 	struct ch__arch_saved saved;
 	ch__arch_save_registers(&saved);
-	if (self)
+	if (self && !self->park_depth)
 		ch__thread_publish_saved(self, &saved);
 	enum ch_status status = heap->driver.collect
 					? heap->driver.collect(heap)
@@ -242,8 +243,10 @@ static void unlock_host(struct ch_heap *heap)
  * as they are, and nothing dies. */
 static void begin_to_mark(struct ch_marker *marker) CH_REQUIRES(ch__role_heap, ch__role_frozen)
 {
-	if (CH_UNLIKELY(!marker->heap->cycle_has_begun))
-		ch__cycle_begin(marker->heap);
+	if (CH_LIKELY(marker->heap->cycle_has_begun))
+		return;
+	ch__cycle_begin(marker->heap);
+	ch__mark_roots(marker);
 }
 
 static void host_has_stopped(const struct ch_marker *marker)
@@ -291,6 +294,9 @@ static uint32_t begin_host(const struct ch__arch_saved *saved, void *of, void *a
 		status = ch__because_locked(heap->config.stop_wait_ms);
 	if (status != CH_OK && heap->config.stops_world)
 		ch_thread_unpark();
+	/* The request still stands, so the vms are told again. */
+	if (status != CH_OK)
+		ch__trigger_tell_again(heap);
 	return status;
 }
 
@@ -329,11 +335,11 @@ void ch_mark_stacks(struct ch_marker *marker)
 	host_has_stopped(marker);
 	begin_to_mark(marker);
 	marker->has_stacks = true;
-	if (self) {
+	/* What a park of the VM published stays, until the VM's unpark. */
+	if (self && self->park_depth <= (marker->heap->config.stops_world ? 1u : 0u)) {
 		ch__thread_publish_self(self);
 		self->shown.may_end = false; /* the thread waits here, parked or not */
 	}
-	ch__mark_roots(marker);
 	ch__scan_stacks(marker);
 }
 
@@ -360,11 +366,14 @@ static enum ch_status because_no_stacks(void)
 enum ch_status ch_mark_end(struct ch_marker *marker, bool is_complete)
 {
 	struct ch_heap *heap = marker->heap;
-	if (atomic_load_explicit(&heap->marker_is, memory_order_relaxed) != ch__lock_self())
+	/* A thread in a visit of ch_block_each is a marking thread, too. */
+	if (atomic_load_explicit(&heap->marker_is, memory_order_relaxed) != ch__lock_self() ||
+	    !heap->cycle_start_ns)
 		return ch__because(CH_E_STATE, "the calling thread has no ch_mark_begin to end");
 	bool is_blind = marker->is_blind, lacks_stacks = is_complete && !marker->has_stacks;
 	take_cycle(marker);
 	uint64_t start = heap->cycle_start_ns;
+	heap->cycle_start_ns = 0;
 	if (is_complete && !is_blind && !lacks_stacks) {
 		begin_to_mark(marker);
 		ch__mark_drain(marker);

@@ -283,7 +283,8 @@ static void free_places(struct ch_heap *heap, const struct dead *dead, uint32_t 
 	bool is_span = ch__block_is_span(heap, first);
 	bool is_slot = ch__place_is_slot(heap, hot_offset);
 	bool has_steps = ch__place_has_steps(heap, hot_offset);
-	bool is_shared = !is_span && ch__block_is_data(heap, first);
+	/* A child without code has no memory there. */
+	bool is_shared = !is_span && !heap->is_codeless && ch__block_is_data(heap, first);
 	for (uint32_t i = 0; i < count && is_shared; i++)
 		ch__pool_poison(heap->pool, ch__exec(heap, dead[i].block->hot_offset),
 				ch__hot_bytes(dead[i].block));

@@ -56,14 +56,13 @@ static enum ch_status check_used(const struct ch__block *block, const struct ch_
 }
 
 /* Bytes that a run of pages keeps for a block: its pages up to the last used byte. A block with
- * cold bytes at the end keeps all pages, since every address has a block. So does a block emitted
- * in place: the rest becomes traps before the pages run. */
+ * cold bytes at the end keeps all pages, since every address has a block. */
 static uint32_t kept_bytes(const struct ch_heap *heap, const struct ch__block *block,
 			   uint32_t used_to)
 {
 	uint32_t in_page = ((uint32_t)1 << heap->pool->page_log2) - 1;
 	uint32_t end = block->hot_offset + ch__head_bytes(ch__block_use(heap, block)) + used_to;
-	if (block->cold_granules || ch__block_is_lent(heap, block))
+	if (block->cold_granules)
 		return ch__hot_bytes(block);
 	return ((end + in_page) & ~in_page) - block->hot_offset;
 }
@@ -116,14 +115,16 @@ static void fill_gap(struct ch_heap *heap, uint32_t from, uint32_t to)
 		ch__arch_fill_traps(ch__pool_lend(heap->pool, ch__exec(heap, from)), to - from);
 }
 
-/* Returns how many pages of the run are nobody's from here on. */
+/* Returns how many pages of the run are nobody's from here on. Pages written in place all stay
+ * until they run: the rest becomes traps before. */
 static uint32_t CH_COLD shrink_span(struct ch_heap *heap, struct ch__block *block,
 				    const struct ch_code *code, uint32_t used_to)
 	CH_REQUIRES(ch__role_region)
 {
 	uint32_t hot = block->hot_offset, bytes = ch__hot_bytes(block);
 	uint32_t room = hot + ch__head_bytes(ch__block_use(heap, block));
-	uint32_t kept = kept_bytes(heap, block, used_to);
+	uint32_t kept =
+		ch__block_is_lent(heap, block) ? bytes : kept_bytes(heap, block, used_to);
 	fill_gap(heap, room, room + code->used_from);
 	fill_gap(heap, room + used_to, hot + kept);
 	ch__set16(&block->span_granules_low, kept / CH__GRANULE_BYTES);

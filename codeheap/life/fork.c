@@ -8,6 +8,7 @@
 #include "codeheap/base/heaps.h"
 #include "codeheap/base/listeners.h"
 #include "codeheap/base/region.h"
+#include "codeheap/base/trigger.h"
 #include "codeheap/collect/collect.h"
 #include "codeheap/graph/handles.h"
 #include "codeheap/graph/names.h"
@@ -174,6 +175,8 @@ static void wake_heap(struct ch_heap *heap)
 	(void)ch__lock_set_free(&heap->need);
 	atomic_store(&heap->need_is, 0);
 	atomic_store(&heap->is_unasked, false);
+	/* A lost thread may have been about to tell the vms. */
+	ch__trigger_tell_again(heap);
 	atomic_store(&heap->guest.inside, 0);
 	/* A core sync begun by a lost thread ended with the thread. */
 	atomic_store(&heap->core_syncs_begun, atomic_load(&heap->core_syncs));

@@ -316,7 +316,52 @@ TEST(a_child_of_an_open_that_collects_is_in_need_of_nothing)
 	rig_end(&rig);
 }
 
+static void count_asked(void *user)
+{
+	++*(unsigned *)user;
+}
+
+/* The state that a thread leaves which is stopped by the fork between its mark and its callback. */
+TEST(a_child_tells_what_a_lost_thread_was_about_to_tell)
+{
+	unsigned asked = 0;
+	struct ch_ops ops = {.size = sizeof ops, .collect_wanted = count_asked};
+	struct ch_config config = rig_config(1 << 20);
+	rig = rig_create(&config, &ops, &asked);
+	atomic_store(&rig.heap->collect_wanted, true);
+	atomic_store(&rig.heap->collect_told, true);
+	pid_t child = fork();
+	CHECK(child >= 0);
+	ch_thread_poll();
+	CHECK_EQ(asked, child ? 0 : 1);
+	if (!child)
+		_exit(0);
+	wait_for(child);
+	rig_end(&rig);
+}
+
 /* --- no code for the child --- */
+
+TEST(dead_data_is_not_written_in_a_child_without_code)
+{
+	struct ch_config config = rig_config(1 << 20);
+	config.fork = CH_FORK_NONE;
+	rig = rig_create(&config, NULL, NULL);
+	struct ch_code data;
+	struct ch_open open = {
+		.size = sizeof open, .heap = rig.heap, .hot_bytes = 64, .kind = CH_KIND_DATA};
+	CHECK_EQ(ch_block_open(&open, &data), CH_OK);
+	CHECK_EQ(ch_block_commit(&data, 1), CH_OK);
+	CHECK_EQ(ch_code_free(rig.heap, data.exec, CH_RELEASE_NOT_RUNNING), CH_OK);
+	pid_t child = fork();
+	CHECK(child >= 0);
+	rig_collect(&rig, 2);
+	rig_check(&rig);
+	if (!child)
+		_exit(0);
+	wait_for(child);
+	rig_end(&rig);
+}
 
 static void call_it(void *entry)
 {

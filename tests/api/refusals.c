@@ -84,6 +84,26 @@ TEST(collection_that_was_not_begun_is_not_ended)
 	rig_end(&rig);
 }
 
+static bool end_in_visit(void *arg, const struct ch_info *info)
+{
+	(void)info;
+	REFUSED(ch_mark_end(arg, true), CH_E_STATE, "no ch_mark_begin to end");
+	return true;
+}
+
+TEST(visit_of_blocks_is_not_ended_as_a_collection)
+{
+	struct ch_config config = rig_config(1 << 20);
+	config.driver = CH_DRIVER_HOST;
+	struct rig rig = rig_create(&config, NULL, NULL);
+	struct ch_marker *marker;
+	rig_block(rig_owner(&rig, "owner"), 3);
+	CHECK_EQ(ch_mark_begin(rig.heap, &marker), CH_OK);
+	CHECK_EQ(ch_mark_end(marker, false), CH_OK);
+	CHECK_EQ(ch_block_each(rig.heap, NULL, end_in_visit, marker), CH_OK);
+	rig_end(&rig);
+}
+
 /* With a foreign stack pointer the whole stack of the fiber is scanned, and nothing else. */
 TEST(fiber_that_is_left_with_a_foreign_stack_pointer_holds_what_is_on_its_stack)
 {

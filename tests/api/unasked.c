@@ -227,6 +227,34 @@ TEST(tries_are_few_beside_a_thread_that_does_not_stop)
 	CHECK_EQ(ch_heap_destroy(r.heap), CH_OK);
 }
 
+TEST(request_whose_ch_mark_begin_failed_is_told_again)
+{
+	unsigned asked = 0;
+	struct ch_ops ops = {.size = sizeof ops, .collect_wanted = count_asked};
+	struct ch_config config = rig_config(POOL);
+	struct runner r = {0};
+	struct ch_marker *marker;
+	struct ch_vm *vm;
+	pthread_t thread;
+	config.driver = CH_DRIVER_HOST;
+	config.stops_world = true;
+	config.stop_wait_ms = 10;
+	CHECK_EQ(ch_heap_create(&config, &r.heap), CH_OK);
+	CHECK_EQ(ch_vm_attach(r.heap, &ops, &asked, &vm), CH_OK);
+	loop(r.heap, ENOUGH, CH_RELEASE_COLLECT);
+	ch_thread_poll();
+	CHECK_EQ(asked, 1);
+	CHECK_EQ(pthread_create(&thread, NULL, run_without_a_poll, &r), 0);
+	TEST_UNTIL(atomic_load(&r.is_there));
+	CHECK_EQ(ch_mark_begin(r.heap, &marker), CH_E_BUSY);
+	ch_thread_poll();
+	CHECK_EQ(asked, 2);
+	atomic_store(&r.ends, true);
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+	CHECK_EQ(ch_vm_detach(vm), CH_OK);
+	CHECK_EQ(ch_heap_destroy(r.heap), CH_OK);
+}
+
 TEST(a_full_heap_of_code_without_owners_names_no_flag_that_nobody_can_set)
 {
 	struct ch_heap *heap = heap_alone(1 << 20);

@@ -420,3 +420,76 @@ TEST(queue_of_a_heap_stays_while_the_caller_marks_another)
 	rig_end(&other);
 	rig_end(&one);
 }
+
+/* --- a cycle of a host that scans all stacks itself --- */
+
+struct pair {
+	struct ch_block root, target;
+};
+
+static void make_pair(const struct rig *rig, void *arg)
+{
+	struct pair *pair = arg;
+	struct emitter e;
+	struct ch_open open = {.heap = rig->heap, .hot_bytes = 16};
+	pair->target = rig_block(rig_owner(rig, "not marked"), 1);
+	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+	emit_ret(&e);
+	CHECK_EQ(ch_edge_attach(e.code.block, pair->target), CH_OK);
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	pair->root = e.code.block;
+}
+
+TEST(own_root_leads_on_in_a_cycle_without_ch_mark_stacks)
+{
+	static struct pair pair;
+	struct rig rig;
+	struct ch_marker *marker;
+	start_host(&rig, 1 << 20, NULL);
+	rig_apart(&rig, make_pair, &pair);
+	for (int cycle = 0; cycle < 4; cycle++) {
+		CHECK_EQ(ch_mark_begin(rig.heap, &marker), CH_OK);
+		ch_mark_stack(marker, &rig, &rig); /* no stack has code */
+		CHECK_EQ(ch_mark_end(marker, true), CH_OK);
+		ch__sweep_all(rig.heap);
+	}
+	CHECK(rig_is_there(pair.root) && rig_is_there(pair.target));
+	rig_end(&rig);
+}
+
+/* --- a thread that is parked --- */
+
+static __attribute__((noinline)) void collect_deeper(const struct rig *rig)
+{
+	volatile char frame[500];
+	struct ch_marker *marker;
+	frame[0] = 0;
+	if (rig->heap->config.driver == CH_DRIVER_BUILTIN) {
+		CHECK_EQ(ch_heap_collect(rig->heap), CH_OK);
+	} else {
+		CHECK_EQ(ch_mark_begin(rig->heap, &marker), CH_OK);
+		ch_mark_stacks(marker);
+		CHECK_EQ(ch_mark_end(marker, true), CH_OK);
+	}
+	frame[1] = frame[0];
+}
+
+/* Cycles of other threads go by it until the unpark. */
+TEST(collections_of_a_parked_thread_leave_what_its_park_published)
+{
+	for (int as = 0; as < 3; as++) {
+		struct ch_config config = rig_config(1 << 20);
+		config.driver = as ? CH_DRIVER_HOST : CH_DRIVER_BUILTIN;
+		config.stops_world = as == 2;
+		struct rig rig = rig_create(&config, NULL, NULL);
+		const struct ch__thread *self = ch__thread_self(rig.heap);
+		ch_thread_park();
+		uintptr_t sp = self->shown.sp;
+		bool may_end = self->shown.may_end;
+		collect_deeper(&rig);
+		CHECK_EQ(self->shown.sp, sp);
+		CHECK_EQ(self->shown.may_end, may_end);
+		ch_thread_unpark();
+		rig_end(&rig);
+	}
+}

@@ -380,11 +380,11 @@ TEST(data_outlives_the_code_whose_table_it_holds)
 }
 
 /* Opens a block of an owner of its own, with room for an unwind table. */
-static struct ch__own *open_own(struct emitter *e, uint32_t hot_bytes)
+static struct ch__own *open_own(struct emitter *e, uint32_t hot_bytes, unsigned flags)
 {
 	struct ch_open own = {.owner = rig_owner(&rig, "own"),
 			      .hot_bytes = hot_bytes,
-			      .flags = CH_OPEN_OWN_FRAMES};
+			      .flags = CH_OPEN_OWN_FRAMES | flags};
 	CHECK_EQ(emit_open_as(e, &own), CH_OK);
 	emit_value(e, 1);
 	emit_ret(e);
@@ -397,15 +397,18 @@ static struct ch__own *open_own(struct emitter *e, uint32_t hot_bytes)
 /* The commit gives the pages behind the used bytes to the next run, which has its own table. */
 TEST(table_over_pages_that_a_commit_gives_back_is_refused)
 {
-	struct emitter e;
 	uint32_t page_bytes = (uint32_t)rig_page_bytes();
 	rig = rig_start(8 << 20);
-	open_own(&e, 3 * page_bytes);
-	write_table(table, (uintptr_t)e.code.exec, page_bytes);
-	CHECK_EQ(ch_block_commit(&e.code, 1), CH_E_ARG);
-	CHECK_EQ(rig_info(e.code.block).state, CH_BLOCK_OPEN);
-	write_table(table, (uintptr_t)e.code.exec, page_bytes - CH__HEAD_BYTES);
-	CHECK_EQ(ch_block_commit(&e.code, 1), CH_OK);
+	for (int in_place = 0; in_place < 2; in_place++) {
+		struct emitter e;
+		uint32_t head = in_place ? CH__IN_PLACE_HEAD_BYTES : CH__HEAD_BYTES;
+		open_own(&e, 3 * page_bytes, in_place ? CH_OPEN_IN_PLACE : 0);
+		write_table(table, (uintptr_t)e.code.exec, page_bytes);
+		CHECK_EQ(ch_block_commit(&e.code, 1), CH_E_ARG);
+		CHECK_EQ(rig_info(e.code.block).state, CH_BLOCK_OPEN);
+		write_table(table, (uintptr_t)e.code.exec, page_bytes - head);
+		CHECK_EQ(ch_block_commit(&e.code, 1), CH_OK);
+	}
 	rig_end(&rig);
 }
 
@@ -414,7 +417,7 @@ TEST(detach_withdraws_the_table_of_a_commit_under_way)
 {
 	struct emitter e;
 	rig = rig_start(8 << 20);
-	struct ch__own *own = open_own(&e, 100);
+	struct ch__own *own = open_own(&e, 100, 0);
 	write_table(table, (uintptr_t)e.code.exec, e.at);
 	ch__sinks_own_live(rig.heap->sinks, own, table);
 	CHECK_EQ(ch_vm_detach(rig.vm), CH_OK);
