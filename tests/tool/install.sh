@@ -196,12 +196,16 @@ case_install_lines_of_the_readme_run() {
   grep -qx 42 "$work/said" || fail "they said $(cat "$work/said")"
 }
 
-# What is installed to be read is the tree's, and what is installed to be compiled compiles there, and runs.
+# What is installed to be read is the tree's, its links lead to installed files, and what is installed to be compiled compiles
+# there, and runs.
 case_install_has_the_documents() {
-  local file docs=$work/root/share/doc/libcodeheap
+  local file link docs=$work/root/share/doc/libcodeheap
   install_here install PREFIX="$work/root"
   for file in README.md LICENSE docs/*.md examples/*; do must cmp "$file" "$docs/$file"; done
   [ "$(find "$docs" -type f | wc -l)" = "$(ls README.md LICENSE docs/*.md examples/* | wc -l)" ] || fail "more is there than the tree has"
+  while IFS=: read -r file link; do
+    [ -e "$docs/$(dirname "$file")/$link" ] || fail "$file leads to $link, which is not installed"
+  done < <(cd "$docs" && grep -oHP '\]\(\K[^)#:]+(?=[)#])' README.md docs/*.md)
   for file in $(tools/public_names.sh "$work"/root/include/codeheap/*.h); do
     [ -s "$work/root/share/man/man3/$file.3" ] || fail "$file has no page"
   done
