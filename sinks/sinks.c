@@ -45,6 +45,7 @@ struct ch__sinks {
 	_Atomic(struct ch__steps *) steps; /* NULL at first; release, pairs with ch__sinks_steps */
 	CH_BY_SINKS struct ch__own *own; /* all live tables */
 	CH_BY_SINKS bool is_codeless;    /* a child of fork without code */
+	CH_BY_SINKS bool keeps_tables;   /* an unwinder has tables that it cannot give up */
 	_Atomic(uint8_t) frames[];       /* as the configuration says; stored under the lock */
 };
 
@@ -197,7 +198,7 @@ int ch__sinks_create(const struct ch__sinks_config *config, unsigned wanted, str
 	 * creation. A failure of a file does not. */
 	int error = ch__sinks_set(s, wanted);
 	if (error && (wanted & CH__SINK_UNWIND) && ch__sinks_status(s, CH__SINK_UNWIND)) {
-		ch__sinks_destroy(s);
+		(void)ch__sinks_destroy(s);
 		return error;
 	}
 	s->config.each = config->each;
@@ -400,10 +401,8 @@ const char *ch__sinks_path(const struct ch__sinks *s, enum ch__sink sink)
 	return path;
 }
 
-void ch__sinks_destroy(struct ch__sinks *s)
+bool ch__sinks_destroy(struct ch__sinks *s)
 {
-	if (!s)
-		return;
 	nobody_else_knows(s);
 	while (s->own)
 		ch__sinks_own_destroy(s, s->own);
@@ -421,7 +420,9 @@ void ch__sinks_destroy(struct ch__sinks *s)
 		ch__steps_end(ch__sinks_steps(s));
 		ch__meta_free(s->config.meta, ch__sinks_steps(s), sizeof(struct ch__steps));
 	}
+	bool is_all = !s->keeps_tables;
 	ch__meta_free(s->config.meta, s, sinks_bytes(s->page_count));
+	return is_all;
 }
 
 /* --- pages and shapes --- */
@@ -608,6 +609,7 @@ bool ch__sinks_own_dead(struct ch__sinks *s, struct ch__own *own)
 {
 	ch__sinks_lock(s);
 	bool is_kept = is_lost(s, own);
+	s->keeps_tables |= is_kept;
 	if (own->section) {
 		EACH(s, i, state, own_dead)
 			if (!is_kept)

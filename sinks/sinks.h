@@ -11,7 +11,8 @@ struct ch__sinks;
 /* Returns 0 or an errno. `wanted` is a set of ch__sink bits. */
 int ch__sinks_create(const struct ch__sinks_config *, unsigned wanted, struct ch__sinks **)
 	CH_EXCLUDES(CH__STANDING);
-void ch__sinks_destroy(struct ch__sinks *) CH_EXCLUDES(CH__STANDING);
+/* Returns false when an unwinder keeps tables: the pool and the side memory must stay. */
+bool ch__sinks_destroy(struct ch__sinks *) CH_EXCLUDES(CH__STANDING);
 /* Parses a list such as "unwind,perfmap" ("none" = 0). Returns false for an unknown name. */
 bool ch__sinks_parse(const char *list, unsigned *wanted);
 /* Writes such a list; `bytes` is at least 96. */

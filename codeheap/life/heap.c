@@ -239,11 +239,13 @@ static enum ch_status fill_heap(struct ch_heap *heap, unsigned wanted)
 static void free_heap(struct ch_heap *heap)
 {
 	struct ch__meta *meta = heap->meta;
-	/* Sinks first: until told, unwinders and debuggers know the code and the tables. */
-	if (heap->sinks)
-		ch__sinks_destroy(heap->sinks);
+	/* Sinks first: until told, unwinders and debuggers know the code and the tables. Each later
+	 * unwind reads the tables that an unwinder keeps. */
+	bool is_all = !heap->sinks || ch__sinks_destroy(heap->sinks);
 	if (heap->directories)
 		ch__os_unmap(heap->directories, heap->directories_bytes);
+	if (!is_all)
+		return;
 	if (heap->pool)
 		ch__pool_destroy(heap->pool);
 	ch__meta_destroy(meta);

@@ -355,6 +355,12 @@ TEST(child_without_copy_throws_though_a_table_lay_in_the_heap)
 			}
 			CHECK_EQ(ch_heap_collect(r.heap), CH_OK);
 		}
+		end(r);
+		rig other = start(16 * MIB);
+		block code = new_block(other, FRAMED, "other");
+		CHECK_EQ(catch_from(code, throw_it, 5), -5);
+		CHECK(!is_block_known(known.code));
+		end(other);
 		_exit(3);
 	}
 	expect_exit(child, 3);
