@@ -241,12 +241,13 @@ bool ch__views_populate(const struct ch__views *v, size_t offset, size_t bytes)
 
 bool ch__views_commit(struct ch__views *v, size_t offset, size_t bytes)
 {
-	if (!ch__views_populate(v, offset, bytes))
-		return false;
+	/* Populating fails between pages, and the pages before it have memory. */
+	bool has_memory = ch__views_populate(v, offset, bytes);
 	/* Traps before access: fresh memory reads as zero, and zeros execute. Caches last: on arm64
 	 * their maintenance by address is a load, and faults without access. */
-	ch__arch_fill_traps(v->write + offset, bytes);
-	if (ch__views_take_back(v, offset, bytes) &&
+	if (has_memory)
+		ch__arch_fill_traps(v->write + offset, bytes);
+	if (has_memory && ch__views_take_back(v, offset, bytes) &&
 	    (ch__views_are_private(v) || ch__views_sync(v, v->exec + offset, bytes)))
 		return true;
 	int error = errno;

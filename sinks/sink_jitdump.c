@@ -474,6 +474,11 @@ static bool remove_ranges(void *state, const struct ch__sink_range *ranges, size
 static void resume_child(void) CH_REQUIRES(ch__role_file)
 {
 	bool was_open = tool.fd >= 0;
+	/* With every heap's sink off, a file would name nothing. */
+	if (!tool.users) {
+		forget_file();
+		return;
+	}
 	close_file();
 	for (struct user *user = (void *)tool.users; user; user = (void *)user->common.next)
 		user->is_runtime_told = false;

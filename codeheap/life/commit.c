@@ -411,7 +411,9 @@ static uint32_t write_note(struct ch_heap *heap, const struct ch__block *block,
 	fill_gap(heap, room + code->used_to, at);
 	uint32_t bytes = ch__frame_note(ch__pool_lend(heap->pool, exec),
 					(const struct ch__frame *)code->frame, at - room);
-	ch__steps_live(ch__sinks_steps(heap->sinks), ch__exec(heap, room + code->used_from), exec);
+	/* A span stays whole: tools ask by its first byte. */
+	uint32_t first = room + (block->flags & CH__FLAG_APART ? 0 : code->used_from);
+	ch__steps_live(ch__sinks_steps(heap->sinks), ch__exec(heap, first), exec);
 	return at + bytes - room;
 }
 

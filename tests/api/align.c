@@ -2,6 +2,9 @@
  * align.c: where code begins. exec is a multiple of 8 and of ch_open.align, in each kind of block.
  * Bytes skipped for the alignment go back. Tables and reports have exec as offset 0 of the code. */
 #include "codeheap/graph/block_parts.h"
+#include "codeheap/graph/handles.h"
+#include "codeheap/graph/tell.h"
+#include "unwind/steps.h"
 #include "tests/support/heap_rig.h"
 #include "tests/support/perfmap_reader.h"
 #include "tests/support/stage_code.h"
@@ -115,6 +118,34 @@ TEST(exec_of_a_block_with_steps_is_aligned)
 		check_place(rig.heap, &e.code, e.code.exec);
 		CHECK_EQ(code_call(e.code.exec), 7);
 	}
+	rig_check(&rig);
+	rig_end(&rig);
+}
+
+/* A span keeps its unused first bytes, and tools hear of the span from there. */
+TEST(tools_find_the_steps_of_a_span_whose_first_bytes_are_unused)
+{
+	enum { BYTES = 20000, FROM = 4096 };
+	if (!CH_ARCH_HAS_STEPS)
+		skip("no steps on this machine");
+	struct rig rig = rig_start(1 << 20);
+	static const struct ch_frame frame = {.steps_n = 0};
+	struct emitter e;
+	struct ch_open open = {.owner = rig_owner(&rig, "owner"),
+			       .hot_bytes = BYTES,
+			       .frame = CH_FRAME_STEPS};
+	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+	emit_filler(&e, FROM);
+	emit_value(&e, 7);
+	emit_ret(&e);
+	e.code.frame = &frame;
+	e.code.used_from = e.code.entry_offset = FROM;
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	struct ch__sink_range ranges[2];
+	uint32_t index = ch__block_resolve(rig.heap, e.code.block);
+	CHECK_EQ(ch__block_ranges(rig.heap, ch__block_at(rig.heap, index), 0, ranges), 1);
+	uint8_t fde[CH__STEPS_FDE_BYTES];
+	CHECK(ch__steps_fde(ch__sinks_steps(rig.heap->sinks), ranges[0].exec, fde) != 0);
 	rig_check(&rig);
 	rig_end(&rig);
 }

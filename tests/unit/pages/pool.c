@@ -642,7 +642,7 @@ TEST(address_that_is_dropped_on_the_way_is_not_insisted_on)
 }
 
 /* Linux before 5.14 refuses likewise. */
-static bool refuses_populate;
+static bool refuses_populate, populates_a_page;
 
 int __real_madvise(void *at, size_t bytes, int advice);
 int __wrap_madvise(void *at, size_t bytes, int advice);
@@ -651,6 +651,8 @@ int __wrap_madvise(void *at, size_t bytes, int advice)
 	enum { POPULATE_WRITE = 23 };
 	if (!refuses_populate || advice != POPULATE_WRITE)
 		return __real_madvise(at, bytes, advice);
+	if (populates_a_page)
+		CHECK_EQ(__real_madvise(at, ch__os_page_bytes(), advice), 0);
 	errno = EINVAL;
 	return -1;
 }
@@ -690,6 +692,39 @@ TEST(page_whose_memory_is_refused_is_not_given)
 	(void)rig_take(&rig);
 	rig_check(&rig);
 	rig_destroy(&rig);
+}
+
+/* The system may have given memory to some pages when it refuses the next. */
+static void refuse_the_second_page(enum ch__backend backend)
+{
+	struct ch__pool_config config = rig_config(4 * MIB);
+	unsigned char is_resident;
+	unsetenv("CODEHEAP_WX");
+	config.backend = backend;
+	struct pool_rig rig = rig_create(&config);
+	void *first = ch__pool_write(rig.pool, rig.pool->exec_base);
+	refuses_populate = populates_a_page = true;
+	CHECK_EQ(ch__pool_take_page(rig.pool, 0), CH__PAGE_NONE);
+	CHECK_EQ(errno, EINVAL);
+	refuses_populate = populates_a_page = false;
+	CHECK_EQ(mincore(first, ch__os_page_bytes(), &is_resident), 0);
+	CHECK_EQ(is_resident & 1, 0);
+	(void)rig_take(&rig);
+	rig_check(&rig);
+	rig_destroy(&rig);
+}
+
+TEST(memory_that_came_before_a_refusal_goes_back_dual)
+{
+	if (!rig_may_have(CH__BACKEND_DUAL))
+		skip("an emulator refuses the duplication");
+	refuse_the_second_page(CH__BACKEND_DUAL);
+}
+
+TEST(memory_that_came_before_a_refusal_goes_back_procmem)
+{
+	skip_without_procmem();
+	refuse_the_second_page(CH__BACKEND_PROCMEM);
 }
 
 /* The remapping of pages serves emulators. */

@@ -341,6 +341,32 @@ TEST(dump_of_a_child_is_its_own)
 	remove_own_folder();
 }
 
+TEST(child_of_a_process_that_turned_its_dump_off_has_none)
+{
+	struct bed bed;
+	char path[128];
+	use_own_folder();
+	start(&bed);
+	CHECK_EQ(ch__sinks_set(bed.sinks, 0), 0);
+	ch__sinks_lock(bed.sinks);
+	ch__sinks_fork_files_prepare();
+	pid_t pid = fork();
+	ch__sinks_fork_files_done(pid == 0);
+	if (pid == 0) {
+		ch__sinks_fork_child(bed.sinks, true);
+		path_of(getpid(), path);
+		CHECK_EQ(access(path, F_OK), -1);
+		CHECK_EQ(ch__sinks_set(bed.sinks, CH__SINK_JITDUMP), 0);
+		check_now(bed.runtime, "codeheap_runtime");
+		unlink(path);
+		_exit(0);
+	}
+	ch__sinks_unlock(bed.sinks);
+	expect_exit(pid, 0);
+	bed_close(&bed);
+	remove_own_folder();
+}
+
 TEST(dump_is_closed_at_exit)
 {
 	char path[128];
