@@ -126,12 +126,13 @@ static bool parse(char *line, struct ch__os_mapping *mapping)
 	return true;
 }
 
-/* Visits the lines in order. A line longer than the buffer is lost. */
+/* Visits the lines in order. A line longer than the buffer is lost. Returns false when there are no
+ * lines, too. */
 static bool read_lines(int fd, bool (*visit)(void *, const struct ch__os_mapping *), void *arg)
 {
 	char text[8192];
 	size_t have = 0;
-	for (;;) {
+	for (bool is_any = false;; is_any = true) {
 		ssize_t got = read(fd, text + have, sizeof text - 1 - have);
 		if (got < 0 && errno == EINTR)
 			continue;
@@ -147,7 +148,7 @@ static bool read_lines(int fd, bool (*visit)(void *, const struct ch__os_mapping
 				return true;
 		}
 		if (got == 0)
-			return true;
+			return is_any;
 		have -= (size_t)(at - text);
 		memmove(text, at, have);
 		if (have == sizeof text - 1)
@@ -159,12 +160,18 @@ bool ch__os_each_mapping(bool (*visit)(void *arg, const struct ch__os_mapping *)
 {
 	if (ch__os_may_fail())
 		return false;
-	int cancel = ch__cancel_hold();
-	int fd = ch__os_fd_apart(open("/proc/self/maps", O_RDONLY | O_CLOEXEC));
-	bool is_read = fd >= 0 && read_lines(fd, visit, arg);
-	int error = errno;
-	if (fd >= 0)
-		close(fd);
+	/* The first file has no lines after the end of the first thread. Emulators show the guest's
+	 * mappings in the first file alone. */
+	static const char *const paths[] = {"/proc/self/maps", "/proc/thread-self/maps"};
+	int cancel = ch__cancel_hold(), error = 0;
+	bool is_read = false;
+	for (unsigned i = 0; !is_read && i < sizeof paths / sizeof *paths; i++) {
+		int fd = ch__os_fd_apart(open(paths[i], O_RDONLY | O_CLOEXEC));
+		is_read = fd >= 0 && read_lines(fd, visit, arg);
+		error = errno;
+		if (fd >= 0)
+			close(fd);
+	}
 	ch__cancel_allow(cancel);
 	errno = error;
 	return is_read;

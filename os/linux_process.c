@@ -198,13 +198,14 @@ bool ch__os_file_is(int fd, struct ch__os_file_id file)
 	return false;
 }
 
-/* A name in /proc/self/fd is a descriptor's number; the entries "." and ".." are skipped. If the
- * folder cannot be read, the answer is true. */
+/* A name in the folder is a descriptor's number; the entries "." and ".." are skipped. If the
+ * folder cannot be read, the answer is true. /proc/self/fd is the first thread's, and cannot be read
+ * after its end. */
 static bool is_open_here(struct ch__os_file_id file)
 {
 	enum { NAME_AT = 19, LENGTH_AT = 16 }; /* of the kernel's struct linux_dirent64 */
 	char entries[2048] __attribute__((aligned(8)));
-	int folder = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int folder = open("/proc/thread-self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	bool is_open = folder < 0;
 	long n = 1;
 	while (!is_open && n > 0) {
