@@ -199,8 +199,8 @@ bool ch__os_file_is(int fd, struct ch__os_file_id file)
 }
 
 /* A name in the folder is a descriptor's number; the entries "." and ".." are skipped. If the
- * folder cannot be read, the answer is true. /proc/self/fd is the first thread's, and cannot be read
- * after its end. */
+ * folder cannot be read, the answer is true. /proc/self/fd is the first thread's, and cannot be
+ * read after its end. */
 static bool is_open_here(struct ch__os_file_id file)
 {
 	enum { NAME_AT = 19, LENGTH_AT = 16 }; /* of the kernel's struct linux_dirent64 */

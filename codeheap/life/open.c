@@ -653,10 +653,10 @@ static enum ch_status no_room(const struct request *r)
 		     atomic_load_explicit(&r->heap->waits_unowned, memory_order_relaxed);
 	int thread = atomic_load_explicit(&r->heap->held_up_by, memory_order_relaxed);
 	if (thread && (may_collect || waits))
-		return ch__because(CH_E_FULL, "no room for %u bytes in a pool of %zu: no collection, "
-					      "since thread %d did not stop; ch_thread_park or "
-					      "ch_config.stop_signal helps", bytes,
-				   pool->pool_bytes, thread);
+		return ch__because(CH_E_FULL,
+				   "no room for %u bytes in a pool of %zu: no collection, since "
+				   "thread %d did not stop; ch_thread_park or ch_config.stop_signal "
+				   "helps", bytes, pool->pool_bytes, thread);
 	return ch__because(CH_E_FULL, "no room for %u bytes in a pool of %zu, %s%s", bytes,
 			   pool->pool_bytes,
 			   may_collect ? "after a collection"
