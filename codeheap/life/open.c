@@ -655,8 +655,8 @@ static enum ch_status no_room(const struct request *r)
 	if (thread && (may_collect || waits))
 		return ch__because(CH_E_FULL,
 				   "no room for %u bytes in a pool of %zu: no collection, since "
-				   "thread %d did not stop; ch_thread_park or ch_config.stop_signal "
-				   "helps", bytes, pool->pool_bytes, thread);
+				   "thread %d did not stop; ch_thread_park helps, or "
+				   "ch_config.stop_signal", bytes, pool->pool_bytes, thread);
 	return ch__because(CH_E_FULL, "no room for %u bytes in a pool of %zu, %s%s", bytes,
 			   pool->pool_bytes,
 			   may_collect ? "after a collection"
