@@ -403,6 +403,8 @@ const char *ch__sinks_path(const struct ch__sinks *s, enum ch__sink sink)
 
 bool ch__sinks_destroy(struct ch__sinks *s)
 {
+	if (!s)
+		return true;
 	nobody_else_knows(s);
 	while (s->own)
 		ch__sinks_own_destroy(s, s->own);

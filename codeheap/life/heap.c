@@ -241,7 +241,7 @@ static void free_heap(struct ch_heap *heap)
 	struct ch__meta *meta = heap->meta;
 	/* Sinks first: until told, unwinders and debuggers know the code and the tables. Each later
 	 * unwind reads the tables that an unwinder keeps. */
-	bool is_all = !heap->sinks || ch__sinks_destroy(heap->sinks);
+	bool is_all = ch__sinks_destroy(heap->sinks);
 	if (heap->directories)
 		ch__os_unmap(heap->directories, heap->directories_bytes);
 	if (!is_all)
