@@ -431,7 +431,7 @@ static void show_at_death(void *state)
 	ch__tool_unlock(&jit);
 }
 
-/* The index of the page in which the block with the section begins. */
+/* The index of the page in which the section's first code lies. */
 static uint32_t page_of_own(const struct gdb *g, const struct ch__own *own)
 {
 	struct ch__eh_frame_fde fde;

@@ -315,6 +315,37 @@ TEST(block_with_frames_of_its_own_has_those)
 	bed_close(&bed);
 }
 
+/* The cold part begins in the page of the section's first code, and shows the section no second
+ * time. */
+TEST(frames_of_its_own_may_begin_beyond_the_first_page_of_a_block)
+{
+	struct bed bed;
+	uint8_t section[128];
+	open_gdb(&bed);
+	uintptr_t pool = (uintptr_t)bed.pool, home = pool + 2 * BED_CHUNK_BYTES;
+	uintptr_t low = pool + BED_PAGE_BYTES + 16;
+	size_t n = write_section(section, home, low, 30);
+	bed_code(&bed, 2 * BED_CHUNK_BYTES, section, n);
+	struct ch__own *own = ch__sinks_own_create(bed.sinks);
+	CHECK(own);
+	ch__sinks_own_live(bed.sinks, own, (const void *)home);
+	add(&bed, 64, BED_PAGE_BYTES, 7);
+	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
+	CHECK(gdb_fde_at(gdb_entry_of(pool + 64), low));
+	add(&bed, BED_PAGE_BYTES + 64, 40, 8);
+	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
+	const uint8_t *fde = gdb_fde_at(gdb_entry_of(pool + 64), low);
+	CHECK(fde);
+	uint32_t bytes;
+	memcpy(&bytes, fde, 4);
+	memcpy(&bytes, fde + 4 + bytes, 4);
+	CHECK_EQ(bytes, 0); /* the end */
+	discard(&bed, 64, BED_PAGE_BYTES, 7);
+	discard(&bed, BED_PAGE_BYTES + 64, 40, 8);
+	ch__sinks_own_destroy(bed.sinks, own);
+	bed_close(&bed);
+}
+
 /* --- lines --- */
 static struct ch__sink_line two_lines[2];
 
