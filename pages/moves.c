@@ -34,6 +34,9 @@ struct ch__moves ch__page_moves = {
 			{"ch__pool_take_span", CH__PAGE_FREE, CH__PAGE_SPAN, CH__UNDER_PAGES},
 			{"ch__pool_release_span", CH__PAGE_SPAN, CH__PAGE_FREE, CH__UNDER_PAGES},
 			{"ch__pool_cut_span", CH__PAGE_SPAN, CH__PAGE_FREE, CH__UNDER_PAGES},
+			/* A page from which the system refused to take execute access. */
+			{"has_access", CH__PAGE_FREE, CH__PAGE_SPAN, CH__UNDER_PAGES},
+			{"has_access", CH__PAGE_SPAN, CH__PAGE_FREE, CH__UNDER_PAGES},
 			/* A retired span, with its pages executable again. */
 			{"ch__pool_retry_retired", CH__PAGE_SPAN, CH__PAGE_FREE, CH__UNDER_PAGES},
 		},

@@ -350,15 +350,45 @@ static uint32_t next_page(struct ch__pool *pool, uint8_t frame) CH_REQUIRES(ch__
 	return page != CH__PAGE_NONE ? page : have_run(pool, 1, zone);
 }
 
+static bool release_span(struct ch__pool *pool, uint32_t first, const char *by)
+	CH_REQUIRES(ch__role_pages);
+
+static bool retry_retired(struct ch__pool *pool, const char *by) CH_REQUIRES(ch__role_pages)
+{
+	bool is_back = true;
+	for (uint32_t i = 0; pool->inner->spans_retired && is_back && i < ch__pool_pages_end(pool);
+	     i++)
+		if (ch__span_is_retired(pool, i))
+			is_back = release_span(pool, i, by);
+	return is_back;
+}
+
+static void make_span(struct ch__pool *pool, uint32_t index, const char *by)
+	CH_REQUIRES(ch__role_pages)
+{
+	pool->pages[index].span_pages = 1;
+	atomic_store_explicit(&pool->pages[index].span_first, index, memory_order_relaxed);
+	set_state(pool, index, CH__PAGE_SPAN, by);
+}
+
 /* Takes execute access from a FREE page that is not for code. Returns false with errno. */
 static bool has_access(struct ch__pool *pool, uint32_t index, uint8_t frame)
 	CH_REQUIRES(ch__role_pages)
 {
 	enum ch__span_use use = (enum ch__span_use)pool->inner->uses[frame];
 	bool is_free = ch__page_state(&pool->pages[index]) == CH__PAGE_FREE;
-	if (CH_LIKELY(use == CH__SPAN_CODE || !is_free) || ch__span_lend(pool, index, use))
+	if (CH_LIKELY(use == CH__SPAN_CODE || !is_free))
 		return true;
-	pool->pages[index].span_use = CH__SPAN_CODE;
+	/* At the limit of mappings, each further try would retire another page. */
+	if (!retry_retired(pool, __func__))
+		return false;
+	if (CH_LIKELY(ch__span_lend(pool, index, use)))
+		return true;
+	/* A page of several mappings may have lost execute access in part. */
+	int error = errno;
+	make_span(pool, index, __func__);
+	(void)release_span(pool, index, __func__);
+	errno = error;
 	return false;
 }
 
@@ -416,10 +446,10 @@ static void settle(struct ch__pool *pool, uint32_t index, const char *by)
 	uint32_t enough = ch__pool_granules(pool) >> LISTED_SHARE_LOG2;
 	uint32_t unused = ch__pool_granules(pool) - used;
 	if (used == 0 && CH_UNLIKELY(ch__pool_span_use(pool, index) != CH__SPAN_CODE)) {
-		page->span_pages = 1;
-		atomic_store_explicit(&page->span_first, index, memory_order_relaxed);
-		to = CH__PAGE_SPAN;
-	} else if (used == 0)
+		make_span(pool, index, by);
+		return;
+	}
+	if (used == 0)
 		to = CH__PAGE_FREE;
 	else if (before == CH__PAGE_PARTLY ||
 		 (unused >= enough &&
@@ -427,9 +457,6 @@ static void settle(struct ch__pool *pool, uint32_t index, const char *by)
 		to = CH__PAGE_PARTLY;
 	set_state(pool, index, to, by);
 }
-
-static bool release_span(struct ch__pool *pool, uint32_t first, const char *by)
-	CH_REQUIRES(ch__role_pages);
 
 void ch__pool_retire_page(struct ch__pool *pool, uint32_t index)
 {
@@ -540,12 +567,8 @@ void ch__pool_cut_span(struct ch__pool *pool, uint32_t first, uint32_t kept)
 
 bool ch__pool_retry_retired(struct ch__pool *pool)
 {
-	bool is_back = true;
 	ch__pages_lock(pool);
-	for (uint32_t i = 0; pool->inner->spans_retired && is_back && i < ch__pool_pages_end(pool);
-	     i++)
-		if (ch__span_is_retired(pool, i))
-			is_back = release_span(pool, i, __func__);
+	bool is_back = retry_retired(pool, __func__);
 	ch__pages_unlock(pool);
 	return is_back;
 }

@@ -334,6 +334,9 @@ static void live_as_page(struct ch__pool *pool)
 	CHECK(ch__pool_retry_retired(pool));
 	CHECK_EQ(pool->pages[page].state, CH__PAGE_FREE);
 	live_as_data(pool);
+	ch__os_fail_at(1, false);
+	CHECK_EQ(ch__pool_take_page(pool, CH__FRAME_DATA), CH__PAGE_NONE);
+	ch__os_fail_at(0, false);
 	check_all_made(&ch__page_moves);
 }
 

@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static const size_t pool_bytes = 8 << 20;
@@ -167,6 +168,71 @@ TEST(chunks_that_are_given_up_have_no_memory_procmem)
 	uintptr_t copy = (uintptr_t)ch__pool_write(pool, pool->exec_base);
 	CHECK(private_dirty(copy, pool_bytes) <= (chunk_bytes + pool->runtime_bytes) >> 10);
 	rig_destroy(&rig);
+}
+
+/* The page has three mappings, since a word was stored where threads may run the bytes. At the limit
+ * the system takes execute access from the first two, and cannot split the last. */
+static void lose_access_in_part(long left)
+{
+	enum { SPARE = 64, DATA = 1 };
+	size_t system = ch__os_page_bytes();
+	struct ch__pool_config config = rig_config(pool_bytes);
+	config.backend = CH__BACKEND_PROCMEM;
+	config.uses[DATA] = CH__PAGE_DATA;
+	unsetenv("CODEHEAP_WX");
+	struct pool_rig rig = rig_create(&config);
+	(void)rig_take(&rig);
+	uint32_t page = rig_take(&rig);
+	uintptr_t at = ch__pool_page_exec(rig.pool, page) + system;
+	CHECK(ch__pool_store(rig.pool, at, 0));
+	ch__pool_poison(rig.pool, at, 8);
+	/* The page is the first that is taken, and another the next. */
+	uint32_t other = page;
+	for (uint32_t taken = 2; taken < rig.pool->pages_committed; taken++)
+		other = rig_take(&rig);
+	ch__pool_retire_page(rig.pool, page);
+	ch__pool_retire_page(rig.pool, other);
+	uint8_t *spare = mmap(NULL, SPARE * system, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(spare != MAP_FAILED);
+	for (int i = 0; i < SPARE; i += 2)
+		CHECK_EQ(mprotect(spare + (size_t)i * system, system, PROT_NONE), 0);
+	fill_maps(left);
+	bool is_refused = ch__pool_take_page(rig.pool, DATA) == CH__PAGE_NONE;
+	bool is_again = ch__pool_take_page(rig.pool, DATA) == CH__PAGE_NONE;
+	if (!is_refused || !is_again)
+		_exit(4);
+	CHECK(rig.pool->inner->spans_retired <= 1);
+	CHECK_EQ(munmap(spare, SPARE * system), 0);
+	CHECK(ch__pool_retry_retired(rig.pool));
+	for (uint32_t taken = CH__PAGE_NONE; taken != page;) {
+		taken = rig_take(&rig);
+		uintptr_t code = rig_reserve(&rig, taken, 16);
+		rig_write(&rig, code, 22);
+		CHECK_EQ(rig_call(code), 22);
+	}
+	rig_check(&rig);
+	_exit(3);
+}
+
+TEST(page_that_kept_a_part_of_its_execute_access_gets_all_back_procmem)
+{
+	skip_without_procmem();
+	if (TEST_SANITIZED)
+		skip("a sanitizer maps memory of its own");
+	if (ch__os_page_bytes() >= rig_config(0).page_bytes)
+		skip("a page of the pool is one page of the system");
+	bool is_refused = false;
+	for (long left = 0; left < 4; left++) {
+		int status;
+		pid_t child = fork();
+		CHECK(child >= 0);
+		if (child == 0)
+			lose_access_in_part(left);
+		CHECK_EQ(waitpid(child, &status, 0), child);
+		CHECK(WIFEXITED(status) && (WEXITSTATUS(status) == 3 || WEXITSTATUS(status) == 4));
+		is_refused |= WEXITSTATUS(status) == 3;
+	}
+	CHECK(is_refused);
 }
 
 /* --- extent of a write --- */
