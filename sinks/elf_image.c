@@ -230,12 +230,13 @@ static void put_own(struct part *p, const uint8_t *section)
 static const uint8_t *own_of(const struct ch__elf_input *in, const struct ch__elf_page *page,
 			     const struct ch__elf_range *range)
 {
+	/* Pages with frames of a shape have no blocks with sections. */
+	if (range != page->ranges || page->frame)
+		return NULL;
 	size_t at = range->offset % in->config->page_bytes;
 	size_t pages = (at + range->bytes - 1) / in->config->page_bytes + 1;
 	size_t known = in->page_count - (size_t)(page - in->pages);
 	const struct ch__elf_page *end = page + (pages < known ? pages : known);
-	if (range != page->ranges)
-		return NULL;
 	while (page < end && !page->own)
 		page++;
 	return page < end ? page->own : NULL;
