@@ -28,10 +28,12 @@ TEST(nothing_dies_of_a_cycle_without_stacks)
 		CHECK(strstr(ch_why(), "neither ch_mark_stacks nor ch_mark_stack came before"));
 		CHECK(rig_is_there(block));
 	}
-	CHECK_EQ(ch_mark_begin(rig.heap, &marker), CH_OK);
-	ch_mark_stack(marker, &rig, &rig);
-	CHECK_EQ(ch_mark_end(marker, true), CH_OK);
-	CHECK(!rig_is_there(block));
+	for (int cycle = 1; cycle <= 3; cycle++) {
+		CHECK_EQ(ch_mark_begin(rig.heap, &marker), CH_OK);
+		ch_mark_stack(marker, &rig, &rig);
+		CHECK_EQ(ch_mark_end(marker, true), CH_OK);
+		CHECK_EQ(rig_is_there(block), cycle < 3);
+	}
 	rig_end(&rig);
 }
 
