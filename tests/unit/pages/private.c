@@ -170,8 +170,8 @@ TEST(chunks_that_are_given_up_have_no_memory_procmem)
 	rig_destroy(&rig);
 }
 
-/* The page has three mappings, since a word was stored where threads may run the bytes. At the limit
- * the system takes execute access from the first two, and cannot split the last. */
+/* The page has three mappings, since a word was stored where threads may run the bytes. At the
+ * limit the system takes execute access from the first two, and cannot split the last. */
 static void lose_access_in_part(long left)
 {
 	enum { SPARE = 64, DATA = 1 };
