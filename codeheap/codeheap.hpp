@@ -327,7 +327,8 @@ class open_block
 /* --- code --- */
 
 /* Code without a vm and an owner. The code lives until free(), or until the object ends: then the
- * code goes when no thread runs the code any more.
+ * code goes when no thread runs the code any more. A collection frees the code, and a thread that
+ * made code and sleeps lets none come about: ch_config.stop_signal, or a `parked` around the sleep.
  *
  * An emitter writes bytes that depend on their address into an open block first:
  *

@@ -300,7 +300,7 @@ struct ch_config {
 	const char *stats_file;
 	unsigned step_blocks;    /* freed by one step of the sweep at most; 0 = 64, at most 64 */
 	/* Freed blocks that traps can name: a power of two, 64 to 1,048,576; 0 = 65,536. 32 bytes
-	 * and a name each, taken as blocks die. */
+	 * each, some 80 more with a name of its own, taken as blocks die: 2 to 7 MB of 65,536. */
 	unsigned remembered_dead;
 	/* Called on a broken invariant, before the reason and the last 64 events (cycles,
 	 * invalidations, threads, forks) go to stderr, and abort(). Process-wide: the last. */
@@ -330,7 +330,7 @@ CH_API CH_CHECKED enum ch_status ch_heap_create(const struct ch_config *config,
  * in    heap  no vm, fiber or other thread is attached; no thread runs its code
  * ret   CH_OK | CH_E_BUSY a vm, a fiber or another thread is attached, by a call or not
  * lock  registry, heap; then of the set of heaps
- * safe  any thread; every handle of the heap is stale afterwards
+ * safe  any thread; every handle of the heap is stale afterwards, and its pointer leads to nothing
  * cost  O(memory of the heap)
  * note  files of sinks stay; memory that a handler read for a second stays until a heap comes or
  *       goes */
@@ -626,9 +626,9 @@ CH_API CH_CHECKED enum ch_status ch_block_commit(struct ch_code *codes, size_t c
 CH_API CH_CHECKED enum ch_status ch_block_abort(struct ch_code *code);
 
 /* ch_code_add: make code of bytes that are ready and do not depend on where they lie.
- * in    bytes, n  the code. It keeps the frame pointer, and saves no other register that a callee
- *                 keeps (x86-64: rbx, r12 to r15), or lets no exception pass: the catcher would
- *                 find wrong values in them. Other code: ch_block_open, CH_FRAME_KEEPS_ALL
+ * in    bytes, n  the code. It lets no exception pass, or keeps the frame pointer (else unwinders
+ *                 crash) and saves no other register that a callee keeps (x86-64: rbx, r12 to r15;
+ *                 else the catcher finds wrong values). Other code: CH_FRAME_KEEPS_ALL
  *       name      copied; perf, gdb and traps say it
  * out   to        the address of a pointer to a function of any type: the code's; NULL on failure
  * ret   CH_OK | CH_E_ARG | CH_E_FULL | CH_E_MEMORY | CH_E_OS errno kept | CH_E_THREAD the thread's
@@ -643,10 +643,10 @@ CH_API CH_CHECKED enum ch_status ch_code_add(struct ch_heap *heap, const void *b
 /* ch_code_free: the end of code without an owner, or of CH_OPEN_KEPT, by its address.
  * in    heap  NULL = whichever has the address: O(heaps)
  *       at    what ch_code_add gave; ch_info.exec (ch_code.exec if used_from is 0), or the entry
- *       how   COLLECT: by a cycle, when no attached thread's stack is in it and no block has an
- *             edge or branch to it. NOT_RUNNING: now; by a cycle, where a block has an edge to it
+ *       how   COLLECT: by a cycle, when no word on a stack, not even a stale pointer, and no edge
+ *             or branch leads to it. NOT_RUNNING: now; by a cycle, where a block has an edge to it
  * ret   CH_OK | CH_E_ARG how, or no code begins there | CH_E_STATE an owner's, or immortal |
- *       CH_E_STALE the code there was freed, or there never was any
+ *       CH_E_STALE nothing is there. Code made there since the first free would be freed instead
  * lock  COLLECT by an attached thread: none; else heap
  * safe  any thread; COLLECT also from finalizers, but from no other callback of a collector
  * cost  COLLECT: O(1); NOT_RUNNING: O(attachments of the code, and branches to the code)

@@ -78,7 +78,10 @@ static bool make_file(struct cg_output *file, struct cg_block *block, uint16_t m
 {
 	struct ch__elf_range range = {.bytes = (uint32_t)block->code.length & INT32_MAX};
 	struct ch__elf_page page = {.ranges = &range, .count = 1, .capacity = 1};
-	struct ch__sinks_config config = {.context = block, .name = name_of, .lines = lines_of};
+	struct ch__sinks_config config = {.context = block,
+					  .name = name_of,
+					  .lines = lines_of,
+					  .page_bytes = 1u << 31}; /* a single page */
 	struct ch__elf_input input = {
 		.config = &config,
 		.pages = &page,
