@@ -292,11 +292,12 @@ static uint32_t begin_host(const struct ch__arch_saved *saved, void *of, void *a
 		status = begin_locked(heap, start, until, out);
 	else
 		status = ch__because_locked(heap->config.stop_wait_ms);
-	if (status != CH_OK && heap->config.stops_world)
+	if (status == CH_OK)
+		return status;
+	if (heap->config.stops_world)
 		ch_thread_unpark();
 	/* The request still stands, so the vms are told again. */
-	if (status != CH_OK)
-		ch__trigger_tell_again(heap);
+	ch__trigger_tell_again(heap);
 	return status;
 }
 

@@ -20,14 +20,14 @@ static bool is_asked(const struct ch_heap *heap)
 	       atomic_load(&heap->stops_apart);
 }
 
-static void collect_shortly(struct ch_heap *heap, uint64_t start_ns)
+static bool collect_shortly(struct ch_heap *heap, uint64_t start_ns)
 {
 	uint64_t limit = (uint64_t)heap->config.stop_wait_ms * NS_PER_MS / UNASKED_PART;
 	if (ch__heap_collect_until(heap, start_ns + limit) == CH_OK)
-		return;
+		return true;
 	uint64_t end = ch__os_now_ns();
 	heap->unasked_after_ns = end + (end - start_ns) * UNASKED_PART;
-	ch__trigger_put_off(heap);
+	return false;
 }
 
 /* A notice of the collection may call this function again. */
@@ -38,9 +38,7 @@ bool CH_COLD ch__collect_unasked(struct ch_heap *heap)
 		return false;
 	uint64_t now = ch__os_now_ns();
 	bool is_tried = now >= heap->unasked_after_ns;
-	if (is_tried)
-		collect_shortly(heap, now);
-	else
+	if (!is_tried || !collect_shortly(heap, now))
 		ch__trigger_put_off(heap);
 	atomic_store(&heap->is_unasked, false);
 	return is_tried;

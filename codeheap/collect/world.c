@@ -175,11 +175,8 @@ bool ch__world_stop(struct ch_heap *heap, uint64_t until_ns) CH_UNANALYSED("it m
 		/* A signal may be lost to a thread that is just leaving the handler: sent again
 		 * each millisecond. */
 		bool signal = heap->config.stop_signal && now >= next_signal;
-		thread = running(heap, signal);
-		atomic_store_explicit(&heap->held_up_by, thread ? thread->thread_id : 0,
-				      memory_order_relaxed);
-		if (!thread)
-			return true;
+		if (!(thread = running(heap, signal)))
+			break;
 		if (signal)
 			next_signal = now + 1000000;
 		if (now > until_ns)
@@ -189,6 +186,10 @@ bool ch__world_stop(struct ch_heap *heap, uint64_t until_ns) CH_UNANALYSED("it m
 		else
 			ch__arch_pause();
 	}
+	atomic_store_explicit(&heap->held_up_by, thread ? thread->thread_id : 0,
+			      memory_order_relaxed);
+	if (!thread)
+		return true;
 	because_running(thread, until_ns - start);
 	ch__world_resume(heap);
 	return false;

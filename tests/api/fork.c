@@ -316,16 +316,11 @@ TEST(a_child_of_an_open_that_collects_is_in_need_of_nothing)
 	rig_end(&rig);
 }
 
-static void count_asked(void *user)
-{
-	++*(unsigned *)user;
-}
-
 /* The state that a thread leaves which is stopped by the fork between its mark and its callback. */
 TEST(a_child_tells_what_a_lost_thread_was_about_to_tell)
 {
 	unsigned asked = 0;
-	struct ch_ops ops = {.size = sizeof ops, .collect_wanted = count_asked};
+	struct ch_ops ops = {.size = sizeof ops, .collect_wanted = rig_count_asked};
 	struct ch_config config = rig_config(1 << 20);
 	rig = rig_create(&config, &ops, &asked);
 	atomic_store(&rig.heap->collect_wanted, true);

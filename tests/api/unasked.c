@@ -129,15 +129,10 @@ TEST(a_poll_makes_the_collection_that_no_vm_is_asked_for)
 	rig_end(&rig);
 }
 
-static void count_asked(void *user)
-{
-	++*(unsigned *)user;
-}
-
 TEST(a_vm_that_is_asked_collects_itself)
 {
 	unsigned asked = 0;
-	struct ch_ops ops = {.size = sizeof ops, .collect_wanted = count_asked};
+	struct ch_ops ops = {.size = sizeof ops, .collect_wanted = rig_count_asked};
 	struct ch_heap *heap = heap_alone(POOL);
 	struct ch_vm *vm;
 	CHECK_EQ(ch_vm_attach(heap, &ops, &asked, &vm), CH_OK);
@@ -156,7 +151,7 @@ TEST(a_vm_that_is_asked_collects_itself)
 TEST(a_vm_that_comes_hears_of_the_wish_that_stands)
 {
 	unsigned asked[2] = {0};
-	struct ch_ops ops = {.size = sizeof ops, .collect_wanted = count_asked};
+	struct ch_ops ops = {.size = sizeof ops, .collect_wanted = rig_count_asked};
 	struct ch_config config = rig_config(POOL);
 	struct ch_heap *heap;
 	struct ch_vm *vms[2];
@@ -230,7 +225,7 @@ TEST(tries_are_few_beside_a_thread_that_does_not_stop)
 TEST(request_whose_ch_mark_begin_failed_is_told_again)
 {
 	unsigned asked = 0;
-	struct ch_ops ops = {.size = sizeof ops, .collect_wanted = count_asked};
+	struct ch_ops ops = {.size = sizeof ops, .collect_wanted = rig_count_asked};
 	struct ch_config config = rig_config(POOL);
 	struct runner r = {0};
 	struct ch_marker *marker;

@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -192,6 +193,29 @@ void expect_exit(int pid, int code)
 		FAIL("the child died of %s", strsignal(WTERMSIG(status)));
 	if (WEXITSTATUS(status) != code)
 		FAIL("the child exited with %d", WEXITSTATUS(status));
+}
+
+static void *call_alone(void *fn)
+{
+	/* /proc/self is the first thread's, which has no memory after its end. */
+	TEST_UNTIL(mapped_bytes() == 0)
+		sched_yield();
+	(*(void (**)(void))fn)();
+	_exit(0);
+}
+
+void run_behind_first_thread(void (*fn)(void))
+{
+	static void (*called)(void);
+	pthread_t thread;
+	called = fn;
+	pid_t pid = fork();
+	CHECK(pid >= 0);
+	if (pid == 0) {
+		CHECK_EQ(pthread_create(&thread, NULL, call_alone, &called), 0);
+		pthread_exit(NULL);
+	}
+	expect_exit(pid, 0);
 }
 
 static uint64_t number_of_environment(const char *name, uint64_t otherwise)

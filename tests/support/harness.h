@@ -87,6 +87,8 @@ __attribute__((noreturn, format(printf, 1, 2))) void skip(const char *format, ..
 /* Runs fn on a fresh thread and joins the thread. Afterwards no word that fn left on its stack is
  * on any live stack, so a conservative scan finds only blocks that are really held. */
 void run_on_ended_thread(void (*fn)(void *), void *arg);
+/* Runs fn in a child, in a thread that goes on after the child's first thread has ended. */
+void run_behind_first_thread(void (*fn)(void));
 
 /* Overwrites words that earlier calls left below the caller's frame. A collection's frames may
  * leave such words in place, and a scan would see the words. */

@@ -62,6 +62,12 @@ static inline struct ch_block rig_no_target(void *user, struct ch_branch branch,
 	return none;
 }
 
+/* A collect_wanted of a vm whose user word is a counter. */
+static inline void rig_count_asked(void *user)
+{
+	++*(unsigned *)user;
+}
+
 static inline struct rig rig_create(const struct ch_config *config, const struct ch_ops *ops,
 				    void *user)
 {

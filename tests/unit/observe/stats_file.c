@@ -21,6 +21,16 @@ static struct rig start_with(const char *pattern)
 	return rig_create(&config, NULL, NULL);
 }
 
+/* A heap whose file has the number of the process in its name, which is written to `own`. */
+static struct rig start_numbered(char *own, size_t bytes)
+{
+	static char pattern[sizeof folder + 10];
+	CHECK(mkdtemp(folder));
+	snprintf(pattern, sizeof pattern, "%s/file.%%p", folder);
+	snprintf(own, bytes, "%s/file.%d", folder, getpid());
+	return start_with(pattern);
+}
+
 static bool is_there(const char *path)
 {
 	struct stat found;
@@ -100,12 +110,9 @@ TEST(file_that_was_turned_off_is_closed)
 /* A file that was turned off stays off in a child. */
 TEST(child_of_fork_makes_no_file_where_its_parent_has_lost_it)
 {
-	char pattern[sizeof folder + 10], own[sizeof folder + 20];
+	char own[sizeof folder + 20];
 	skip_without_threads_in_children();
-	CHECK(mkdtemp(folder));
-	snprintf(pattern, sizeof pattern, "%s/file.%%p", folder);
-	snprintf(own, sizeof own, "%s/file.%d", folder, getpid());
-	struct rig rig = start_with(pattern);
+	struct rig rig = start_numbered(own, sizeof own);
 	atomic_store(ch__stats_file_period(rig.heap), 1);
 	free(stats_read(own, 1));
 	CHECK_EQ(unlink(own), 0);
@@ -128,12 +135,9 @@ TEST(child_of_fork_makes_no_file_where_its_parent_has_lost_it)
 /* The child neither compiles nor collects before the child forks. */
 TEST(child_of_an_idle_child_makes_a_file_of_its_own)
 {
-	char pattern[sizeof folder + 10], own[sizeof folder + 20];
+	char own[sizeof folder + 20];
 	skip_without_threads_in_children();
-	CHECK(mkdtemp(folder));
-	snprintf(pattern, sizeof pattern, "%s/file.%%p", folder);
-	snprintf(own, sizeof own, "%s/file.%d", folder, getpid());
-	struct rig rig = start_with(pattern);
+	struct rig rig = start_numbered(own, sizeof own);
 	pid_t pid = fork();
 	CHECK(pid >= 0);
 	if (pid == 0) {

@@ -9,7 +9,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -273,26 +272,14 @@ static bool find_code(void *is_found, const struct ch__os_mapping *mapping)
 	return true;
 }
 
-static void *look_alone(void *arg)
+static void look_alone(void)
 {
 	bool is_found = false;
-	TEST_UNTIL(mapped_bytes() == 0)
-		sched_yield();
 	CHECK(ch__os_each_mapping(find_code, &is_found));
 	CHECK(is_found);
-	_exit(0);
-	return arg;
 }
 
-/* /proc/self is the first thread's, which has no memory after its end. */
 TEST(mappings_are_read_after_the_end_of_the_first_thread)
 {
-	pid_t pid = fork();
-	CHECK(pid >= 0);
-	if (pid == 0) {
-		pthread_t thread;
-		CHECK_EQ(pthread_create(&thread, NULL, look_alone, NULL), 0);
-		pthread_exit(NULL);
-	}
-	expect_exit(pid, 0);
+	run_behind_first_thread(look_alone);
 }

@@ -9,7 +9,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/mman.h>
@@ -342,31 +341,19 @@ TEST(lost_file_is_opened_again)
 	rig_destroy(&rig);
 }
 
-static void *make_code_alone(void *arg)
+static void make_code_alone(void)
 {
-	TEST_UNTIL(mapped_bytes() == 0)
-		sched_yield();
 	struct pool_rig rig = create_as(CH__BACKEND_PROCMEM);
 	uintptr_t code = rig_reserve(&rig, rig_take(&rig), 16);
 	rig_write(&rig, code, 21);
 	CHECK_EQ(rig_call(code), 21);
 	rig_destroy(&rig);
-	_exit(0);
-	return arg;
 }
 
-/* /proc/self is the first thread's, which has no memory after its end. */
 TEST(pool_is_made_after_the_end_of_the_first_thread_procmem)
 {
 	skip_without_procmem();
-	pid_t pid = fork();
-	CHECK(pid >= 0);
-	if (pid == 0) {
-		pthread_t thread;
-		CHECK_EQ(pthread_create(&thread, NULL, make_code_alone, NULL), 0);
-		pthread_exit(NULL);
-	}
-	expect_exit(pid, 0);
+	run_behind_first_thread(make_code_alone);
 }
 
 static unsigned open_descriptors(void)
