@@ -88,8 +88,9 @@ static int seek(struct dl_phdr_info *info, size_t bytes, void *arg)
 	return 1;
 }
 
-/* Leads to the program's file even when the path has changed. */
-static const char program_file[] = "/proc/self/exe";
+/* Lead to the program's file even when the path has changed. The first link leads nowhere after the
+ * end of the first thread. Emulators show the guest's program by the first link alone. */
+static const char *const program_files[] = {"/proc/self/exe", "/proc/thread-self/exe"};
 
 bool ch__os_image_of(uintptr_t address, struct ch__os_image *image)
 {
@@ -97,7 +98,10 @@ bool ch__os_image_of(uintptr_t address, struct ch__os_image *image)
 	if (!dl_iterate_phdr(seek, &s))
 		return false;
 	if (image->is_program) {
-		ssize_t length = readlink(program_file, image->path, sizeof image->path - 1);
+		size_t most = sizeof image->path - 1;
+		ssize_t length = readlink(program_files[0], image->path, most);
+		if (length < 0)
+			length = readlink(program_files[1], image->path, most);
 		image->path[length > 0 ? length : 0] = 0;
 	}
 	return true;
@@ -105,5 +109,8 @@ bool ch__os_image_of(uintptr_t address, struct ch__os_image *image)
 
 int ch__os_image_open(const struct ch__os_image *image)
 {
-	return ch__os_file_open(image->is_program ? program_file : image->path);
+	if (!image->is_program)
+		return ch__os_file_open(image->path);
+	int fd = ch__os_file_open(program_files[0]);
+	return fd >= 0 ? fd : ch__os_file_open(program_files[1]);
 }

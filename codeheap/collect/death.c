@@ -485,11 +485,10 @@ static void kill_some(struct ch_heap *heap, const uint32_t *blocks, uint32_t cou
 	}
 	clear_starts(heap, &end);
 	ch__region_leave(self);
+	withdraw_names(heap, &end);
 	/* A child of fork without a copy has no byte touched. The places stay in use: unwinders
 	 * know the frames on its stack. */
 	bool is_here = death != CH__DEATH_NO_COPY;
-	if (is_here)
-		withdraw_names(heap, &end);
 	for (uint32_t i = 0; is_here && i < end.count; i++)
 		fill_with_traps(heap, &end.dead[i]);
 	for (uint32_t i = 0; i < end.count; i++)

@@ -160,6 +160,8 @@ static void lose_code(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
 	for (uint32_t i = 1; i < heap->blocks.used; i++)
 		if (ch__block_in_use(heap, i))
 			ch__blocks_kill(heap, &i, 1, CH__DEATH_NO_COPY);
+	/* The files of the child began with the names of the parent's blocks. */
+	ch__sinks_flush(heap->sinks, CH__FLUSH_EXACT);
 	struct ch__thread *self = ch__thread_self(heap);
 	if (self)
 		memset(self->open_page, 0, sizeof self->open_page);

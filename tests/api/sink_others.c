@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
  * sink_others.c: files of sinks beside the rest of the process: descriptors that the program closed
  * and took for files of its own, lines of another compiler in the perf map, children that ran no
- * fork handler, and sinks that nobody wants any more. */
+ * fork handler or have no code, and sinks that nobody wants any more. */
 #define _GNU_SOURCE
 #include "codeheap/listener.h"
 #include "sinks/tools.h"
+#include "tests/support/gdb_list.h"
 #include "tests/support/sink_file.h"
 
 #include <sys/resource.h>
@@ -213,4 +214,48 @@ TEST(perf_map_has_nothing_of_a_child_that_ran_no_handler_of_fork)
 TEST(jitdump_has_nothing_of_a_child_that_ran_no_handler_of_fork)
 {
 	let_child_exit(&jitdump);
+}
+
+static bool gdb_knows(uintptr_t pc)
+{
+	bool is_known = false;
+	for (const struct gdb_entry *e = __jit_debug_descriptor.first; e; e = e->next)
+		is_known |= gdb_claims(e, pc);
+	return is_known;
+}
+
+static bool map_of_process_names(const char *name)
+{
+	char text[4096];
+	snprintf(path, sizeof path, "%s/perf-%d.map", folder, (int)getpid());
+	int fd = open(path, O_RDONLY);
+	ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text);
+	CHECK(n > 0);
+	CHECK_EQ(close(fd), 0);
+	return memmem(text, (size_t)n, name, strlen(name)) != NULL;
+}
+
+TEST(tools_of_a_child_without_code_are_told_of_none)
+{
+	struct ch_config config = rig_config(1 << 20);
+	use_folder(&perf_map);
+	config.sinks = CH_SINK_PERF_MAP | CH_SINK_GDB;
+	config.fork = CH_FORK_NONE;
+	struct rig rig = rig_create(&config, NULL, NULL);
+	struct ch_block block = rig_block(rig_owner(&rig, "of_the_parent"), 1);
+	uintptr_t code = (uintptr_t)rig_info(block).exec;
+	CHECK_EQ(ch_sink_flush(rig.heap), CH_OK);
+	pid_t pid = fork();
+	CHECK(pid >= 0);
+	if (pid == 0) {
+		CHECK(!map_of_process_names("of_the_parent"));
+		CHECK(!gdb_knows(code));
+		CHECK_EQ(unlink(path), 0);
+		_exit(0);
+	}
+	expect_exit(pid, 0);
+	CHECK(map_of_process_names("of_the_parent"));
+	CHECK(gdb_knows(code));
+	rig_end(&rig);
+	leave_folder(&perf_map);
 }

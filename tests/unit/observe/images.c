@@ -131,6 +131,20 @@ TEST(program_is_the_first_object_and_has_the_path_of_its_file)
 	CHECK(!is_found_at(2000));
 }
 
+static void see_program_alone(void)
+{
+	CHECK(ch__os_image_of((uintptr_t)&see_program_alone, &image));
+	CHECK(image.is_program && image.path[0] == '/');
+	int fd = ch__os_image_open(&image);
+	CHECK(fd >= 0);
+	ch__os_close(fd);
+}
+
+TEST(program_is_seen_after_the_end_of_the_first_thread)
+{
+	run_behind_first_thread(see_program_alone);
+}
+
 /* The header behind the program's only header would be PT_INTERP. */
 TEST(program_that_no_loader_started_loads_nothing)
 {
