@@ -276,17 +276,19 @@ void ch__mark_roots(struct ch_marker *marker)
 {
 	struct ch_heap *heap = marker->heap;
 	for (struct ch__thread *t = heap->threads; t; t = t->next) {
-		uint32_t kept = 0;
+		uint32_t kept = 0, of_others = 0;
 		for (uint32_t i = 0; i < t->young_count; i++) {
 			uint32_t index = ch__block_resolve(heap, t->young[i]);
 			if (!index || !ch__block_is_young_root(heap, ch__block_at(heap, index)) ||
 			    ends_with_owner(heap, ch__block_at(heap, index)))
 				continue;
+			of_others += i < t->young_of_others;
 			t->young[kept++] = t->young[i];
 			mark_root(marker, index);
 			if (marker->tail - marker->head > marker->queue_mask / 2)
 				ch__mark_drain(marker);
 		}
+		t->young_of_others = of_others;
 		atomic_store_explicit(&t->young_count, kept, memory_order_relaxed);
 	}
 }

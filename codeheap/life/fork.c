@@ -85,10 +85,11 @@ static void parent(void) CH_UNANALYSED("the locks of all heaps, in a loop")
 }
 
 /* Aborts the OPEN blocks of a thread missing in the child: nobody else will. That the thread may
- * have handed a block over is not seen: whoever took the block compiles again. */
+ * have handed a block over is not seen: whoever took the block compiles again. Blocks of earlier
+ * threads of the record were handed over, perhaps to the forking thread. */
 static void abort_open(struct ch_heap *heap, struct ch__thread *thread) CH_REQUIRES(ch__role_heap)
 {
-	for (uint32_t i = 0; i < thread->young_count; i++) {
+	for (uint32_t i = thread->young_of_others; i < thread->young_count; i++) {
 		uint32_t index = ch__block_resolve(heap, thread->young[i]);
 		if (index && ch__block_state(ch__block_at(heap, index)) == CH_BLOCK_OPEN)
 			ch__blocks_kill(heap, &index, 1, CH__DEATH_FORKED);

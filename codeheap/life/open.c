@@ -179,15 +179,18 @@ static enum ch_status check_open(const struct ch_heap *heap, const struct ch_ope
 static bool CH_COLD make_young(struct request *r)
 {
 	struct ch__thread *self = r->self;
-	uint32_t capacity = self->young_capacity, kept = 0;
+	uint32_t capacity = self->young_capacity, kept = 0, of_others = 0;
 	ch__region_enter_inline(self);
 	for (uint32_t i = 0; i < self->young_count; i++) {
 		struct ch_block handle = self->young[i];
 		const struct ch__block *block =
 			ch__block_at(r->heap, ch__handle_index(handle.bits));
-		if (ch__block_is(block, handle) && ch__block_is_young_root(r->heap, block))
-			self->young[kept++] = handle;
+		if (!ch__block_is(block, handle) || !ch__block_is_young_root(r->heap, block))
+			continue;
+		of_others += i < self->young_of_others;
+		self->young[kept++] = handle;
 	}
+	self->young_of_others = of_others;
 	atomic_store_explicit(&self->young_count, kept, memory_order_relaxed);
 	ch__region_leave(self);
 	/* Most opened blocks have an entry or an in-edge since: then the old size is enough. */

@@ -137,6 +137,7 @@ enum ch_status ch_thread_detach(struct ch_heap *heap)
 	 * the collector does not know a thread at its end. Hence the region, as in forget_stack. */
 	ch__region_enter(thread);
 	thread->is_attached = false;
+	thread->young_of_others = thread->young_count;
 	ch__region_leave(thread);
 	struct ch__thread **link = &ch__thread_list;
 	while (*link != thread)

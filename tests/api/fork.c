@@ -188,12 +188,17 @@ struct other {
 	pthread_barrier_t barrier;
 };
 
-static void start_other(struct other *other, void *(*life)(void *))
+static void start_beside_rig(struct other *other, void *(*life)(void *))
 {
-	rig = rig_start(1 << 20);
 	CHECK_EQ(pthread_barrier_init(&other->barrier, NULL, 2), 0);
 	CHECK_EQ(pthread_create(&other->thread, NULL, life, other), 0);
 	pthread_barrier_wait(&other->barrier);
+}
+
+static void start_other(struct other *other, void *(*life)(void *))
+{
+	rig = rig_start(1 << 20);
+	start_beside_rig(other, life);
 }
 
 static void end_other(struct other *other)
@@ -272,6 +277,33 @@ TEST(a_child_keeps_an_open_block_in_a_record_that_was_anothers)
 	CHECK(child >= 0);
 	CHECK_EQ(emit_commit(&mine), CH_OK);
 	CHECK_EQ(code_call(mine.code.exec), 4);
+	if (!child)
+		_exit(0);
+	wait_for(child);
+	end_other(&other);
+}
+
+static void *attach_and_wait(void *self)
+{
+	CHECK_EQ(ch_thread_attach(rig.heap, NULL, NULL), CH_OK);
+	wait_for_the_end(self);
+	CHECK_EQ(ch_thread_detach(rig.heap), CH_OK);
+	return NULL;
+}
+
+/* A thread that ended opened the block, and gave it to the forking thread. Then another thread took
+ * the record of the ended thread. */
+TEST(a_child_keeps_an_open_block_that_a_thread_gave_it_before_it_ended)
+{
+	struct other other;
+	rig = rig_start(1 << 20);
+	rig_apart(&rig, open_elsewhere, NULL);
+	CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
+	start_beside_rig(&other, attach_and_wait);
+	pid_t child = fork();
+	CHECK(child >= 0);
+	CHECK_EQ(emit_commit(&opened_elsewhere), CH_OK);
+	CHECK_EQ(code_call(opened_elsewhere.code.exec), 3);
 	if (!child)
 		_exit(0);
 	wait_for(child);
