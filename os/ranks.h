@@ -13,7 +13,7 @@
 #include "arch/base.h"
 
 /* Left before right: a thread waits for a lock only while holding none of the same or a later rank.
- * A thread in a region takes only the last lock, around opening the file for writes to code
+ * A thread in a region only tries the last lock, around opening the file for writes to code
  * (procmem). */
 #define CH__RANK_LIST(X)                                                                        \
 	X(SETUP, "setup")                                                                       \

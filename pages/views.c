@@ -143,9 +143,9 @@ bool ch__views_exclude(struct ch__views *v)
 	 * handler shares the code. */
 	if (ch__views_are_private(v) || (v->sync_steps & CH__SYNC_VALGRIND))
 		return ch__os_dont_dump(v->write, v->bytes);
-	return ch__os_dont_fork(v->exec - v->guard_bytes, whole) &&
-	       ch__os_dont_fork(v->write - v->guard_bytes, whole) &&
-	       ch__os_dont_dump(v->write, v->bytes);
+	v->is_part_inherited = !ch__os_dont_fork(v->exec - v->guard_bytes, whole) ||
+			       !ch__os_dont_fork(v->write - v->guard_bytes, whole);
+	return !v->is_part_inherited && ch__os_dont_dump(v->write, v->bytes);
 }
 
 const char *const ch__backend_names[] = {[CH__BACKEND_DUAL] = "dual",

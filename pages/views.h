@@ -14,7 +14,8 @@ struct ch__views {
 				   * is a copy */
 	_Atomic(uint32_t) *is_own; /* PROCMEM: file leads to the process, not to a parent */
 	_Atomic(uint32_t) *exchanges; /* PROCMEM: odd while a page is exchanged; wiped in a child */
-	struct ch__lock *opening;  /* PROCMEM: held while file is opened; free in a child: wiped */
+	struct ch__lock *opening;  /* PROCMEM: held while file is opened, nobody waits for it; free
+				    * in a child: wiped */
 	size_t bytes;             /* of the memory */
 	size_t runtime_bytes;     /* committed first, never given back: revives other ranges */
 	size_t guard_bytes;       /* without access, on both sides of both views */

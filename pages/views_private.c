@@ -22,7 +22,8 @@ enum { UNIT = 8, LARGE_PAGE_BYTES = 2 << 20 };
  * may be writing by its number. */
 bool ch__private_open(struct ch__views *v)
 {
-	ch__lock_take(v->opening, CH__RANK_OPENING);
+	if (!ch__lock_try(v->opening, CH__RANK_OPENING))
+		return false;
 	bool is_open = atomic_load_explicit(v->is_own, memory_order_relaxed) &&
 		       ch__os_holds(&v->file);
 	if (!is_open) {
@@ -34,15 +35,27 @@ bool ch__private_open(struct ch__views *v)
 	return is_open;
 }
 
+/* Writes by a file of the call's own. The thread that opens the common file may stand in a stopped
+ * world, in which the collector moves refs: nobody waits for that thread. */
+static bool carry_over_alone(uint8_t *to, const uint8_t *from, size_t bytes)
+{
+	struct ch__os_held file;
+	bool is_done = ch__os_self_memory(&file) && ch__os_self_write(&file, to, from, bytes);
+	ch__os_let_go(&file);
+	return is_done;
+}
+
 /* An inherited file leads to the parent's memory, and the child of a fork without handlers has no
  * other file. A host that closes unknown files may have a file of its own at the number. */
 static bool carry_over(struct ch__views *v, uint8_t *to, const uint8_t *from, size_t bytes)
 {
-	if (CH_UNLIKELY(!atomic_load_explicit(v->is_own, memory_order_relaxed)) &&
-	    !ch__private_open(v))
+	bool is_own = atomic_load_explicit(v->is_own, memory_order_relaxed);
+	if (CH_LIKELY(is_own) && ch__os_self_write(&v->file, to, from, bytes))
+		return true;
+	if (is_own && !v->has_code)
 		return false;
-	return ch__os_self_write(&v->file, to, from, bytes) ||
-	       (v->has_code && ch__private_open(v) && ch__os_self_write(&v->file, to, from, bytes));
+	return ch__private_open(v) ? ch__os_self_write(&v->file, to, from, bytes)
+				   : carry_over_alone(to, from, bytes);
 }
 
 static bool is_same(const struct ch__views *v, size_t at)

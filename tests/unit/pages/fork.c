@@ -350,6 +350,28 @@ TEST(child_whose_place_is_taken_has_no_code_and_takes_nothing)
 	}
 }
 
+/* The system would not keep a part of the parent's view from children, so the child gave its places
+ * up. The child's own views are kept from its children. */
+TEST(child_of_a_process_that_kept_a_part_has_places_as_any_other)
+{
+	if (!rig_may_have(CH__BACKEND_MEMFD))
+		skip("no memfd here");
+	struct pool_rig rig = create_as(CH__BACKEND_MEMFD);
+	rig.pool->inner->views.is_part_inherited = true;
+	CHECK(ch__pool_fork_prepare(rig.pool, true));
+	pid_t pid = fork();
+	CHECK(pid >= 0);
+	if (pid == 0) {
+		CHECK(ch__pool_fork_child(rig.pool));
+		CHECK(ch__pool_fork_prepare(rig.pool, true));
+		have_place_taken(&rig);
+		_exit(0);
+	}
+	ch__pool_fork_parent(rig.pool);
+	expect_success(pid);
+	rig_destroy(&rig);
+}
+
 static void expect_free(uint8_t *at, size_t bytes)
 {
 	CHECK(mmap(at, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1,

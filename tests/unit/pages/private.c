@@ -341,6 +341,24 @@ TEST(lost_file_is_opened_again)
 	rig_destroy(&rig);
 }
 
+/* The thread that opens the file may be stopped by a collection that writes code. The case takes
+ * the word of the lock itself. */
+TEST(lost_file_is_awaited_from_no_thread)
+{
+	skip_without_procmem();
+	struct pool_rig rig = create_as(CH__BACKEND_PROCMEM);
+	uintptr_t code = rig_reserve(&rig, rig_take(&rig), 16);
+	_Atomic(uint32_t) *word = &rig.pool->inner->views.opening->word;
+	lose_file(&rig, NULL);
+	atomic_store(word, CH__LOCK_TAKEN);
+	rig_write(&rig, code, 5);
+	CHECK_EQ(rig_call(code), 5);
+	atomic_store(word, CH__LOCK_FREE);
+	rig_write(&rig, code, 6);
+	CHECK_EQ(rig_call(code), 6);
+	rig_destroy(&rig);
+}
+
 static void make_code_alone(void)
 {
 	struct pool_rig rig = create_as(CH__BACKEND_PROCMEM);
