@@ -50,7 +50,7 @@ struct ch__stats_file {
 	/* the errno that turned the file off; relaxed: no other data depends on the value */
 	_Atomic(int) failed;
 	_Atomic(uint32_t) is_on;   /* release when the path is there; pairs with status */
-	_Atomic(uint32_t) is_due;  /* a child of fork has yet to make its file; cleared by `used` */
+	_Atomic(uint32_t) is_due;  /* a child of fork has yet to make its file; `used` ends it */
 	_Atomic(uint64_t) period_ns; /* between two writes; 0: no pause, for tests */
 	_Atomic(uint32_t) wish;    /* enum wish, futex; release pairs with the thread's acquire */
 	_Atomic(uint32_t) has_thread; /* release after the start, acquire before the join */
@@ -420,8 +420,12 @@ static void fork_child(struct ch__listener *listener)
 static void used(struct ch__listener *listener)
 {
 	struct ch__stats_file *file = (struct ch__stats_file *)listener;
-	if (atomic_exchange(&file->is_due, 0) && !open_and_start(file))
+	if (!atomic_load(&file->is_due))
+		return;
+	if (!open_and_start(file))
 		turn_off(file, errno);
+	/* After is_on: a fork by another thread finds one of both. */
+	atomic_store(&file->is_due, 0);
 }
 
 static bool status(struct ch__listener *listener, const char **path, int *failed)

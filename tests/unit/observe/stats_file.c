@@ -160,6 +160,62 @@ TEST(child_of_an_idle_child_makes_a_file_of_its_own)
 	CHECK_EQ(rmdir(folder), 0);
 }
 
+/* The heap of a process that is about to make its file; another thread forks meanwhile. */
+static struct ch_heap *forks_with;
+
+static void *fork_meanwhile(void *heap)
+{
+	char own[sizeof folder + 20];
+	pid_t pid = fork();
+	CHECK(pid >= 0);
+	if (pid == 0) {
+		CHECK_EQ(ch_thread_attach(heap, NULL, NULL), CH_OK);
+		CHECK_EQ(ch_heap_collect(heap), CH_OK);
+		snprintf(own, sizeof own, "%s/file.%d", folder, getpid());
+		CHECK(is_there(own));
+		CHECK_EQ(unlink(own), 0);
+		_exit(0);
+	}
+	expect_exit(pid, 0);
+	return NULL;
+}
+
+int __real_ch__os_file_create_locked(const char *path, bool *is_locked);
+int __wrap_ch__os_file_create_locked(const char *path, bool *is_locked);
+int __wrap_ch__os_file_create_locked(const char *path, bool *is_locked)
+{
+	pthread_t thread;
+	struct ch_heap *heap = forks_with;
+	forks_with = NULL;
+	if (heap) {
+		CHECK_EQ(pthread_create(&thread, NULL, fork_meanwhile, heap), 0);
+		CHECK_EQ(pthread_join(thread, NULL), 0);
+	}
+	return __real_ch__os_file_create_locked(path, is_locked);
+}
+
+TEST(child_of_a_child_that_makes_its_file_makes_one_of_its_own)
+{
+	char own[sizeof folder + 20];
+	skip_without_threads_in_children();
+	struct rig rig = start_numbered(own, sizeof own);
+	pid_t pid = fork();
+	CHECK(pid >= 0);
+	if (pid == 0) {
+		forks_with = rig.heap;
+		CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
+		CHECK(!forks_with);
+		rig_end(&rig);
+		snprintf(own, sizeof own, "%s/file.%d", folder, getpid());
+		CHECK_EQ(unlink(own), 0);
+		_exit(0);
+	}
+	expect_exit(pid, 0);
+	rig_end(&rig);
+	CHECK_EQ(unlink(own), 0);
+	CHECK_EQ(rmdir(folder), 0);
+}
+
 static _Thread_local bool is_exiting;
 static _Atomic(bool) has_asked, has_ended;
 
