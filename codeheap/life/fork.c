@@ -16,6 +16,11 @@
 #include "codeheap/life/life.h"
 #include "os/threads.h"
 
+/* Else the number of the process in which a thread is registering the handlers. */
+#define ABSENT 0u
+#define STANDING UINT32_MAX
+static _Atomic(uint32_t) handlers;
+
 /* Locks of each heap: the prepare handler takes them, the other two handlers let them go. */
 #define ALL_OF_A_HEAP ch__role_registry, ch__role_sweep, ch__role_heap, ch__role_records
 
@@ -43,6 +48,8 @@ static void prepare_heap(struct ch_heap *heap) CH_REQUIRES(ALL_OF_A_HEAP)
 static void prepare(void) CH_UNANALYSED("the locks of all heaps, in a loop")
 {
 	ch__rank_check_for(CH__RANK_HEAPS, NULL);
+	/* The child may lack the thread that is about to say so. */
+	atomic_store(&handlers, STANDING);
 	if (ch__is_marking())
 		ch__panic("a fork between ch_mark_begin and ch_mark_end, or in a visit");
 	ch__ranks_rest(true);
@@ -227,12 +234,21 @@ static void child(void) CH_UNANALYSED("the locks of all heaps, in a loop")
 	ch__ranks_rest(false);
 }
 
+/* The second caller waits for the first: a fork may come as soon as a heap is there. In a child of
+ * fork the first may be lost. */
 bool ch__fork_register(void)
 {
-	static _Atomic(bool) is_registered;
-	if (atomic_exchange(&is_registered, true))
-		return true;
+	uint32_t process = (uint32_t)ch__os_process_id(), seen = ABSENT;
+	while (!atomic_compare_exchange_strong(&handlers, &seen, process)) {
+		if (seen == STANDING)
+			return true;
+		if (seen != process)
+			continue;
+		ch__os_futex_wait(&handlers, process, 1000000);
+		seen = ABSENT;
+	}
 	bool done = ch__os_atfork(prepare, parent, child);
-	atomic_store(&is_registered, done);
+	atomic_store(&handlers, done ? STANDING : ABSENT);
+	ch__os_futex_wake(&handlers);
 	return done;
 }

@@ -2,13 +2,16 @@
  * waits.c: a call that changes guarded data waits for the lock. The case takes the word of the lock
  * itself, as another thread would, and a signal to this thread frees the word. A call that returns
  * earlier has not waited. No machine is too slow: an early signal hides a break, and fails
- * nothing. */
+ * nothing. A heap waits for the handlers of forks. */
+#define _GNU_SOURCE
 #include "codeheap/graph/block.h"
 #include "pages/inner.h"
 #include "tests/support/heap_rig.h"
 
+#include <pthread.h>
 #include <signal.h>
 #include <sys/time.h>
+#include <unistd.h>
 
 enum { HELD_US = 20000 };
 
@@ -296,4 +299,70 @@ TEST(record_of_an_owner_is_taken_back_when_nobody_holds_it)
 			ch__arch_pause();
 	}
 	rig_end(&rig);
+}
+
+/* --- the handlers of forks --- */
+
+static _Atomic(bool) is_registering, may_register, is_slow;
+
+bool __real_ch__os_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void));
+bool __wrap_ch__os_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void));
+bool __wrap_ch__os_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void))
+{
+	atomic_store(&is_registering, true);
+	TEST_UNTIL(!atomic_load(&is_slow) || atomic_load(&may_register))
+		usleep(1000);
+	return __real_ch__os_atfork(prepare, parent, child);
+}
+
+static void *make_heap(void *tid)
+{
+	atomic_store((_Atomic(int) *)tid, (int)gettid());
+	struct rig rig = rig_start(1 << 20);
+	CHECK(atomic_load(&may_register));
+	rig_end(&rig);
+	return NULL;
+}
+
+TEST(no_heap_is_there_before_the_handlers_of_forks_are)
+{
+	pthread_t threads[2];
+	_Atomic(int) tids[2] = {0, 0};
+	atomic_store(&is_slow, true);
+	CHECK_EQ(pthread_create(&threads[0], NULL, make_heap, &tids[0]), 0);
+	TEST_UNTIL(atomic_load(&is_registering))
+		usleep(1000);
+	CHECK_EQ(pthread_create(&threads[1], NULL, make_heap, &tids[1]), 0);
+	TEST_UNTIL(atomic_load(&tids[1]) && thread_is_asleep(atomic_load(&tids[1])))
+		usleep(1000);
+	atomic_store(&may_register, true);
+	CHECK_EQ(pthread_join(threads[0], NULL), 0);
+	CHECK_EQ(pthread_join(threads[1], NULL), 0);
+}
+
+static void *make_one_heap(void *unused)
+{
+	(void)unused;
+	struct rig rig = rig_start(1 << 20);
+	rig_end(&rig);
+	return NULL;
+}
+
+TEST(child_of_a_process_that_made_its_first_heap_makes_heaps)
+{
+	pthread_t thread;
+	atomic_store(&is_slow, true);
+	CHECK_EQ(pthread_create(&thread, NULL, make_one_heap, NULL), 0);
+	TEST_UNTIL(atomic_load(&is_registering))
+		usleep(1000);
+	pid_t pid = fork();
+	CHECK(pid >= 0);
+	if (pid == 0) {
+		atomic_store(&is_slow, false);
+		make_one_heap(NULL);
+		_exit(0);
+	}
+	expect_exit(pid, 0);
+	atomic_store(&may_register, true);
+	CHECK_EQ(pthread_join(thread, NULL), 0);
 }
