@@ -395,7 +395,7 @@ CH_API CH_CHECKED enum ch_status ch_vm_attach(struct ch_heap *heap, const struct
  * `tells_detached` the call makes block_freed for each block that is left.
  * in    vm  no thread runs code of the vm, or will
  * ret   CH_OK | CH_E_STATE the vm was detached before
- * lock  heap; none while block_freed runs
+ * lock  heap, until commits of other threads are through; none while block_freed runs
  * safe  any thread
  * cost  O(owners and blocks of the heap)
  * note  later cycles free blocks on stacks; user stays valid until polls, collections and opens of

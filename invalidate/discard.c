@@ -88,11 +88,14 @@ static void forget_tables(struct ch_heap *heap, const struct ch_vm *vm) CH_REQUI
 }
 
 /* A commit tests the owner and makes the block LIVE in one region. So after a freeze every commit
- * that saw the owner before the release is through. */
-static void await_commits(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
+ * that saw the owner before the release is through. A block that goes LIVE later is told to nobody:
+ * if the vm is told, the wait has no end, and regions go on between two tries. */
+static void await_commits(struct ch_heap *heap, bool is_told) CH_REQUIRES(ch__role_heap)
 {
-	if (ch__freeze_until(heap, ch__stop_limit(heap, ch__os_now_ns())))
-		ch__unfreeze(heap);
+	while (!ch__freeze_until(heap, ch__stop_limit(heap, ch__os_now_ns())))
+		if (!is_told)
+			return;
+	ch__unfreeze(heap);
 }
 
 /* Takes the user words of the next blocks whose end was not told, and moves vm->told behind them. A
@@ -157,9 +160,9 @@ enum ch_status ch_vm_detach(struct ch_vm *vm)
 		if (ch__owner_let_go(heap, ch__owner_handle(heap, i), &blocks))
 			ch__trigger_released(heap, 0);
 	}
-	await_commits(heap);
-	forget_tables(heap, vm);
 	bool is_told = vm->ops.tells_detached && vm->ops.block_freed;
+	await_commits(heap, is_told);
+	forget_tables(heap, vm);
 	if (is_told) {
 		vm->owners_now++; /* the record stays until all ends are told */
 		vm->teller = ch__lock_self();

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * vm_end.c: a VM that detaches is told of each of its blocks once, if the VM asked, whatever the
  * callback does, whatever dies meanwhile, and whichever thread forks. */
-#include "codeheap/base/thread.h"
+#include "codeheap/base/region.h"
+#include "codeheap/graph/block_parts.h"
 #include "tests/support/heap_rig.h"
 
 #include <pthread.h>
@@ -174,9 +175,64 @@ TEST(heap_stays_until_its_last_vm_is_told)
 	CHECK_EQ(ch_heap_destroy(rig.heap), CH_OK);
 }
 
-/* --- fork --- */
+/* --- a commit under way --- */
 
 static _Atomic(int) step;
+
+enum { LIMIT_MS = 10 };
+
+/* The time runs while the thread that detaches waits. Long after the limit the commit goes on. */
+static uint64_t long_wait(uint64_t waited_ns)
+{
+	static uint64_t now = 1;
+	now += waited_ns + 1000;
+	if (now > UINT64_C(3000000) * LIMIT_MS)
+		atomic_store(&step, 2);
+	return now;
+}
+
+/* The last steps of a commit, with a halt in the region. */
+static void *commit_slowly(void *arg)
+{
+	const struct ch_code *code = arg;
+	CHECK_EQ(ch_thread_attach(rig.heap, NULL, NULL), CH_OK);
+	uint32_t index = rig_record(code->block);
+	struct ch__block *block = ch__block_at(rig.heap, index);
+	struct ch__thread *self = ch__thread_self(rig.heap);
+	ch__region_enter(self);
+	atomic_store(&step, 1);
+	TEST_UNTIL(atomic_load(&step) == 2);
+	ch__block_set_state(rig.heap, block, index, CH_BLOCK_LIVE, CH__CAUSE_NONE, "go_live");
+	ch__page_set_start(rig.heap->pool, block->hot_offset);
+	ch__region_leave(self);
+	CHECK_EQ(ch_thread_detach(rig.heap), CH_OK);
+	return NULL;
+}
+
+TEST(block_whose_commit_is_held_during_the_detach_is_told)
+{
+	pthread_t thread;
+	struct ch_code code;
+	start(true);
+	struct ch_open open = {
+		.size = sizeof open, .owner = own(ending), .hot_bytes = 16, .user = (void *)1};
+	CHECK_EQ(ch_block_open(&open, &code), CH_OK);
+	CHECK_EQ(pthread_create(&thread, NULL, commit_slowly, &code), 0);
+	TEST_UNTIL(atomic_load(&step) == 1);
+	uint32_t patience_ms = rig.heap->config.stop_wait_ms;
+	rig.heap->config.stop_wait_ms = LIMIT_MS;
+	ch__os_pretended.clock = long_wait;
+	CHECK_EQ(ch_vm_detach(ending), CH_OK);
+	ch__os_pretended.clock = NULL;
+	rig.heap->config.stop_wait_ms = patience_ms;
+	atomic_store(&step, 2);
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+	end_all();
+	check_told(1, 1, 1);
+}
+
+/* --- fork --- */
+
 static pid_t child;
 
 static void start_telling(void (*freed)(void *, void *), unsigned blocks)
