@@ -558,9 +558,10 @@ static enum placed place_in_need(struct request *r)
 	atomic_fetch_add(&heap->opens_in_need, 1);
 	enum placed placed = place_slowly(r);
 	ch__need_leave(heap, entered);
-	/* After a refusal by the system, no event of the heap would help the vm. */
+	/* After a refusal by the system, no event of the heap would help the vm. A collection may
+	 * bring side memory or a mapping back, but the pool was not full (no_room). */
 	if (placed == NO_ROOM && !r->refused) {
-		CH__COUNT(r->self->counters.opens_full, 1);
+		CH__COUNT(r->self->counters.opens_full, !r->os_error && !r->lacks_memory);
 		ch__heap_lock(heap);
 		uint32_t owner = ch__owner_resolve(heap, r->open->owner);
 		if (owner || r->open->heap)
@@ -648,9 +649,9 @@ static enum ch_status no_room(const struct request *r)
 							      ? "this child of a fork has no code"
 							      : "the system gives no page");
 	}
-	ch__event_note(r->heap, CH__EVENT_FULL, bytes);
 	if (r->lacks_memory)
 		return ch__because(CH_E_MEMORY, "no side memory for the block");
+	ch__event_note(r->heap, CH__EVENT_FULL, bytes);
 	bool may_collect = r->open->flags & CH_OPEN_MAY_COLLECT;
 	bool waits = r->open->heap &&
 		     atomic_load_explicit(&r->heap->waits_unowned, memory_order_relaxed);

@@ -257,6 +257,42 @@ TEST(s50_pool_that_gets_no_memory_is_full_only_where_a_collection_would_help)
 	}
 }
 
+/* Opens once in a fresh heap, with each call from the nth on failing. Returns false when the open
+ * has fewer than n calls. */
+static bool open_without_memory(struct ch_open open, uint64_t n, unsigned *lacking)
+{
+	struct emitter e;
+	struct rig rig = rig_start(4 * MIB);
+	open.owner = rig_owner(&rig, "code");
+	ch__os_fail_at(n, true);
+	enum ch_status status = emit_open_as(&e, &open);
+	bool is_over = ch__os_failable_calls() < n;
+	ch__os_fail_at(0, false);
+	CHECK(status == CH_OK || status == CH_E_MEMORY || status == CH_E_OS);
+	CHECK_EQ(rig_stats(&rig).opens_full, 0);
+	*lacking += status != CH_OK;
+	if (status == CH_OK)
+		CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	rig_end(&rig);
+	return !is_over;
+}
+
+TEST(s50_open_that_lacks_memory_or_a_mapping_counts_as_no_full_pool)
+{
+	static const struct ch_open opens[] = {
+		{.hot_bytes = 100},
+		{.hot_bytes = 100, .flags = CH_OPEN_MAY_COLLECT},
+		{.hot_bytes = 100000, .flags = CH_OPEN_OWN_FRAMES},
+		{.hot_bytes = 100000, .flags = CH_OPEN_IN_PLACE},
+	};
+	for (unsigned i = 0; i < sizeof opens / sizeof opens[0]; i++) {
+		unsigned lacking = 0;
+		for (uint64_t n = 1; open_without_memory(opens[i], n, &lacking); n++)
+			CHECK(n < 200);
+		CHECK(lacking > 1);
+	}
+}
+
 static void halve(enum ch_backend backend)
 {
 	struct ch_config config = rig_config(0);
