@@ -50,6 +50,8 @@ bool ch__world_stop(struct ch_heap *, uint64_t until_ns)
 	CH_TRY_ACQUIRES(true, ch__role_stopped)
 	CH_REQUIRES(ch__role_registry, ch__role_heap, ch__role_frozen);
 void ch__world_resume(struct ch_heap *) CH_RELEASES(ch__role_stopped);
+/* How long a wait in vain was, for a sentence: stop_wait_ms, or much less. */
+unsigned ch__world_waited_ms(const struct ch_heap *, uint64_t from_ns, uint64_t until_ns);
 bool ch__world_install_signal(int signal);
 /* Sends the stop signal of the thread's heap, tagged as the library's. Signal-safe. */
 bool ch__world_signal(const struct ch__thread *);

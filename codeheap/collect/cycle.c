@@ -108,9 +108,10 @@ __attribute__((noinline)) static enum ch_status collect_builtin(struct ch_heap *
 							       uint64_t until_ns)
 {
 	enum ch_status status = ch__told(CH_E_BUSY);
+	uint64_t start = ch__os_now_ns();
 	ch__threads_park(saved);
 	if (!ch__world_lock(heap, until_ns)) {
-		status = ch__because_locked(heap->config.stop_wait_ms);
+		status = ch__because_locked(ch__world_waited_ms(heap, start, until_ns));
 	} else {
 		if (!ch__mark_reserve(heap))
 			status = because_no_queue();
@@ -148,8 +149,9 @@ static enum ch_status collect_apart(struct ch_heap *heap, struct ch_vm *vm,
 	CH_EXCLUDES(CH__ANY)
 {
 	struct ch_vm copy;
+	uint64_t start = ch__os_now_ns();
 	if (!next_that_stops(heap, &vm, &copy, until_ns))
-		return ch__because_locked(heap->config.stop_wait_ms);
+		return ch__because_locked(ch__world_waited_ms(heap, start, until_ns));
 	if (!vm)
 		return collect_builtin(heap, saved, until_ns);
 	ch__holds_nothing();

@@ -145,16 +145,19 @@ static const struct ch__thread *running(struct ch_heap *heap, bool signal)
 	return found;
 }
 
-/* A collection that nobody asked for waits for a part of stop_wait_ms only. A HOST heap with a stop
- * of its own never comes here: the remedy is right for every heap here. */
-static void because_running(const struct ch__thread *thread, uint64_t waited_ns)
+/* A collection that nobody asked for waits for a part of stop_wait_ms only. */
+unsigned ch__world_waited_ms(const struct ch_heap *heap, uint64_t from_ns, uint64_t until_ns)
+{
+	uint64_t ms = until_ns > from_ns ? (until_ns - from_ns) / 1000000 : 0;
+	return ms > heap->config.stop_wait_ms / 2 ? heap->config.stop_wait_ms : (unsigned)ms;
+}
+
+/* A HOST heap with a stop of its own never comes here: the remedy is right for every heap here. */
+static void because_running(const struct ch__thread *thread, unsigned waited_ms)
 {
 	const struct ch_config *config = &thread->heap->config;
-	uint64_t waited_ms = waited_ns / 1000000;
-	if (waited_ms > config->stop_wait_ms / 2)
-		waited_ms = config->stop_wait_ms;
 	bool would_take_one = !config->stop_signal && !ch__thread_is_gone(thread);
-	(void)ch__because(CH_E_BUSY, "thread %d%s did not stop in %lu ms: %s%s", thread->thread_id,
+	(void)ch__because(CH_E_BUSY, "thread %d%s did not stop in %u ms: %s%s", thread->thread_id,
 			  ch__thread_how(thread), waited_ms,
 			  config->stop_signal ? "it takes no stop_signal"
 					      : "it neither polled nor parked",
@@ -190,7 +193,7 @@ bool ch__world_stop(struct ch_heap *heap, uint64_t until_ns) CH_UNANALYSED("it m
 			      memory_order_relaxed);
 	if (!thread)
 		return true;
-	because_running(thread, until_ns - start);
+	because_running(thread, ch__world_waited_ms(heap, start, until_ns));
 	ch__world_resume(heap);
 	return false;
 }

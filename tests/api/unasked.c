@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT
  * unasked.c: ch_code_free may leave code to a collection. If no vm is asked to collect, a thread
  * that makes code or polls collects. If a vm is asked, no such thread collects. */
-#include "codeheap/base/heap.h"
+#include "codeheap/base/trigger.h"
+#include "codeheap/base/park.h"
 #include "tests/support/heap_rig.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -290,4 +292,45 @@ TEST(an_open_whose_collection_was_in_vain_speaks_of_the_room)
 	atomic_store(&r.ends, true);
 	CHECK_EQ(pthread_join(thread, NULL), 0);
 	CHECK_EQ(ch_heap_destroy(r.heap), CH_OK);
+}
+
+struct holder {
+	struct ch_heap *heap;
+	bool of_registry;
+	_Atomic(int) step;
+};
+
+static void *hold_a_lock(void *arg)
+{
+	struct holder *h = arg;
+	void (*take)(struct ch_heap *) = h->of_registry ? ch__registry_lock : ch__heap_lock;
+	void (*let_go)(struct ch_heap *) = h->of_registry ? ch__registry_unlock : ch__heap_unlock;
+	take(h->heap);
+	atomic_store(&h->step, 1);
+	TEST_UNTIL(atomic_load(&h->step) == 2);
+	let_go(h->heap);
+	return NULL;
+}
+
+TEST(a_try_beside_a_held_lock_says_how_long_it_waited)
+{
+	enum { WAIT_MS = 1000, PART = 50 };
+	static const char says[] = "CH_E_BUSY: another thread held a lock of the heap for ";
+	for (int of_registry = 0; of_registry < 2; of_registry++) {
+		struct holder h = {.heap = heap_alone(POOL), .of_registry = of_registry};
+		pthread_t thread;
+		loop(h.heap, 1, CH_RELEASE_COLLECT);
+		h.heap->config.stop_wait_ms = WAIT_MS;
+		CHECK_EQ(pthread_create(&thread, NULL, hold_a_lock, &h), 0);
+		TEST_UNTIL(atomic_load(&h.step) == 1);
+		atomic_store(&h.heap->collect_wanted, true);
+		ch__poll_want(h.heap);
+		ch_thread_poll();
+		CHECK_EQ(strncmp(ch_why(), says, sizeof says - 1), 0);
+		CHECK(atoi(ch_why() + sizeof says - 1) <= WAIT_MS / PART);
+		atomic_store(&h.step, 2);
+		CHECK_EQ(pthread_join(thread, NULL), 0);
+		CHECK_EQ(stats_of(h.heap).cycles, 0);
+		CHECK_EQ(ch_heap_destroy(h.heap), CH_OK);
+	}
 }
