@@ -3,11 +3,12 @@
  * what a trap in code means (trap.c), lets sinks show live code to readers of the core, and goes on
  * to the action that was there before.
  *
- * Signal-safe: no allocation but mappings; locks are tried, for a bounded time. One handler serves
- * all heaps of the process that asked. */
+ * The handler is signal-safe: no allocation but mappings; locks are tried, for a bounded time. One
+ * handler serves all heaps of the process that asked. Lock of ch_trap_install: heaps. */
 #include "arch/registers.h"
 #include "codeheap/base/why.h"
 #include "codeheap/base/heaps.h"
+#include "codeheap/base/park.h"
 #include "codeheap/graph/tombstone.h"
 #include "os/text.h"
 #include "os/threads.h"
@@ -19,7 +20,7 @@ static const int signals[] = {SIGSEGV, SIGBUS, SIGILL, SIGTRAP, SIGFPE, SIGABRT}
 enum { SIGNALS = sizeof signals / sizeof signals[0], LINE_BYTES = 1024 };
 
 static struct ch__os_action before[SIGNALS];
-static _Atomic(bool) installed[SIGNALS]; /* or being installed */
+static bool installed[SIGNALS] CH_GUARDED_BY(ch__heaps_lock);
 
 static void say(const struct ch_heap *heap, const void *info, const void *ucontext)
 {
@@ -79,16 +80,28 @@ static void report(int signal, void *info, void *ucontext)
 	ch__os_signal_chain(signal, info, ucontext, &before[at], true);
 }
 
-enum ch_status ch_trap_install(struct ch_heap *heap)
+static enum ch_status install(void) CH_REQUIRES(ch__heaps_lock)
 {
 	for (unsigned i = 0; i < SIGNALS; i++) {
-		if (atomic_exchange(&installed[i], true) ||
-		    ch__os_signal_install(signals[i], report, &before[i], CH__OS_LIKE_OLD))
-			continue;
-		atomic_store(&installed[i], false);
+		installed[i] = installed[i] || ch__os_signal_install(signals[i], report, &before[i],
+								     CH__OS_LIKE_OLD);
 		/* Handlers that are installed only pass signals on, until a later call succeeds. */
-		return ch__because(CH_E_OS, "no handler for signal %d: %m", signals[i]);
+		if (!installed[i])
+			return ch__because(CH_E_OS, "no handler for signal %d: %m", signals[i]);
 	}
-	atomic_store(&heap->reports_traps, true);
 	return CH_OK;
+}
+
+/* The second caller waits for the first: code may run after the return. A fork waits, too, so a
+ * child knows of each signal whether the handler is there. */
+enum ch_status ch_trap_install(struct ch_heap *heap)
+{
+	if (ch__is_marking())
+		return ch__because_marking();
+	ch__lock_parking(&ch__heaps_lock, CH__RANK_HEAPS);
+	enum ch_status status = install();
+	ch__lock_release(&ch__heaps_lock, CH__RANK_HEAPS);
+	if (status == CH_OK)
+		atomic_store(&heap->reports_traps, true);
+	return status;
 }

@@ -622,7 +622,7 @@ static bool works_within_a_cycle(const char *name)
 		"ch_thread_unpark", "ch_thread_poll", "ch_thread_poll_word", "ch_fiber_suspend",
 		"ch_fiber_resume", "ch_owner_cell", "ch_mark_owner", "ch_mark_stack",
 		"ch_mark_stacks", "ch_refs_visit", "ch_code_at", "ch_backtrace",
-		"ch_address_name", "ch_trap_describe", "ch_trap_install", "ch_sink_status",
+		"ch_address_name", "ch_trap_describe", "ch_sink_status",
 		"ch_stats_file_enable"};
 	for (unsigned i = 0; i < sizeof all / sizeof *all; i++)
 		if (!strcmp(all[i], name))

@@ -4,6 +4,7 @@
  * earlier has not waited. No machine is too slow: an early signal hides a break, and fails
  * nothing. A heap waits for the handlers of forks. */
 #define _GNU_SOURCE
+#include "codeheap/base/heaps.h"
 #include "codeheap/graph/block.h"
 #include "pages/inner.h"
 #include "tests/support/heap_rig.h"
@@ -152,6 +153,11 @@ static void look(struct scene *s)
 	rig_stats(&s->rig);
 }
 
+static void install_traps(struct scene *s)
+{
+	CHECK_EQ(ch_trap_install(s->rig.heap), CH_OK);
+}
+
 static void check(struct scene *s)
 {
 	rig_check(&s->rig);
@@ -210,6 +216,12 @@ static void *pages_lock(struct scene *s)
 	return &s->rig.heap->pool->inner->lock.word;
 }
 
+static void *heaps_lock(struct scene *s)
+{
+	(void)s;
+	return &ch__heaps_lock.word;
+}
+
 static void *heap_lock(struct scene *s)
 {
 	return &s->rig.heap->lock.word;
@@ -242,7 +254,7 @@ static const struct row {
 	ROW(page_busy, open_one), ROW(page_busy, commit), ROW(page_busy, abort_one),
 	ROW(page_busy, release), ROW(page_busy, detach), ROW(page_busy, check),
 	ROW(pages_lock, open_run), ROW(pages_lock, detach), ROW(pages_lock, check),
-	ROW(pages_lock, collect),
+	ROW(pages_lock, collect), ROW(heaps_lock, install_traps),
 	ROW(heap_lock, abort_one), ROW(heap_lock, release), ROW(heap_lock, link_branch),
 	ROW(heap_lock, invalidate), ROW(heap_lock, assume),
 	ROW(heap_lock, break_fact), ROW(heap_lock, create_fact), ROW(heap_lock, create_owner),
