@@ -48,9 +48,11 @@ static bool is_worth(struct ch_heap *heap)
 		       pauses * __atomic_load_n(&heap->cycle_ns, __ATOMIC_RELAXED);
 }
 
+/* A thread that is about to tell of the last request may store collect_told after its end. */
 static void want(struct ch_heap *heap)
 {
-	atomic_store_explicit(&heap->collect_wanted, true, memory_order_relaxed);
+	if (!atomic_exchange(&heap->collect_wanted, true))
+		atomic_store(&heap->collect_told, false);
 	ch__poll_want(heap);
 }
 

@@ -146,6 +146,23 @@ static void expect_factors(const struct rig *rig, uint64_t opened, uint64_t dead
 	expect_least(rig, ch__trigger_dead, dead_least * dead);
 }
 
+/* As a thread leaves the word that reads the request before the end, and stores behind the end. */
+TEST(request_is_told_after_a_thread_told_late_of_the_request_before)
+{
+	unsigned asked = 0;
+	struct ch_ops ops = {.size = sizeof ops, .collect_wanted = rig_count_asked};
+	struct ch_config config = rig_config(pool_bytes);
+	struct rig rig = rig_create(&config, &ops, &asked);
+	atomic_store(&rig.heap->collect_told, true);
+	CHECK(!is_wanted(&rig));
+	ch__trigger_dead(rig.heap, pool_bytes);
+	for (int i = 0; i < 2; i++) {
+		ch_thread_poll();
+		CHECK_EQ(asked, 1);
+	}
+	rig_end(&rig);
+}
+
 /* Less than a twentieth of the blocks is little. */
 TEST(cycles_that_free_little_double_their_threshold_up_to_64_times)
 {
