@@ -89,13 +89,21 @@ bool ch__sweep_step(struct ch_heap *heap)
 	return false;
 }
 
+/* Whether a stop waits for the calling thread: of this heap, or of another heap of the thread. */
+static bool is_awaited(void)
+{
+	const struct ch__thread *t = ch__thread_list;
+	while (t && !atomic_load_explicit(&t->heap->stopping, memory_order_relaxed))
+		t = t->next_of_thread;
+	return t != NULL;
+}
+
 void ch__sweep_all(struct ch_heap *heap)
 {
 	while (atomic_load(&heap->sweep_pending) && ch__sweep_step(heap)) {
-		struct ch__thread *self = ch__thread_self(heap);
-		if (self && atomic_load_explicit(&heap->stopping, memory_order_relaxed)) {
-			ch__thread_park_here();
-			ch_thread_unpark();
-		}
+		if (!is_awaited())
+			continue;
+		ch__thread_park_here();
+		ch_thread_unpark();
 	}
 }

@@ -8,6 +8,8 @@
 #include "codeheap/collect/collect.h"
 #include "tests/support/heap_rig.h"
 
+#include <pthread.h>
+
 enum {
 	QUEUE = 8,
 	MANY = 8 * QUEUE,
@@ -419,6 +421,58 @@ TEST(queue_of_a_heap_stays_while_the_caller_marks_another)
 	CHECK_EQ(ch_mark_end(second, false), CH_OK);
 	rig_end(&other);
 	rig_end(&one);
+}
+
+static _Atomic(bool) is_swept, has_parked;
+
+static bool is_parked(const struct ch__thread *thread)
+{
+	return atomic_load(&thread->state) == CH__PARKED;
+}
+
+/* Ends the stop when the thread stands still, or when its sweep is over. */
+static void *await_a_park(void *arg)
+{
+	struct ch__thread *thread = arg;
+	TEST_UNTIL(is_parked(thread) || atomic_load(&is_swept));
+	atomic_store(&has_parked, is_parked(thread));
+	ch__world_resume(thread->heap);
+	return NULL;
+}
+
+static void make_dead(const struct rig *rig, void *arg)
+{
+	(void)arg;
+	for (int i = 0; i < 8; i++)
+		(void)rig_block(rig_owner(rig, "dead"), 1);
+}
+
+/* Many steps of the sweep: a stop of the other heap waits for one of them at most. */
+TEST(thread_that_sweeps_one_heap_stands_still_for_another)
+{
+	struct rig one, other = rig_start(1 << 20);
+	struct ch_marker *marker;
+	pthread_t thread;
+	start_host(&one, 1 << 20, NULL);
+	one.heap->config.step_blocks = 1;
+	rig_apart(&one, make_dead, NULL);
+	for (int cycle = 0; cycle < 3; cycle++) {
+		ch__sweep_all(one.heap);
+		CHECK_EQ(ch_mark_begin(one.heap, &marker), CH_OK);
+		ch_mark_stack(marker, &one, &one); /* no stack has code */
+		CHECK_EQ(ch_mark_end(marker, true), CH_OK);
+	}
+	CHECK(rig_stats(&one).blocks_now > 1);
+	atomic_store(&other.heap->stopping, 1);
+	struct ch__thread *self = ch__thread_self(other.heap);
+	CHECK_EQ(pthread_create(&thread, NULL, await_a_park, self), 0);
+	ch__sweep_all(one.heap);
+	atomic_store(&is_swept, true);
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+	CHECK(atomic_load(&has_parked));
+	CHECK_EQ(rig_stats(&one).blocks_now, 0);
+	rig_end(&one);
+	rig_end(&other);
 }
 
 /* --- a cycle of a host that scans all stacks itself --- */
