@@ -40,6 +40,7 @@ struct request {
 	int os_error;          /* errno of the last try, which had room */
 	int refused;           /* errno: no room, no memory, and no collection would help */
 	bool lacks_memory;     /* the last try had room, but no side memory */
+	bool is_in_vain;       /* the last collection was given up */
 	uint64_t space_seen;   /* ch__space_now before the last try */
 };
 
@@ -538,7 +539,8 @@ static enum placed place_slowly(struct request *r)
 		if (!is_worth_a_cycle(r, cycles++, deaths))
 			return NO_ROOM;
 		deaths = atomic_load(&heap->space_events);
-		if (!ch__make_room(heap, CH__ROOM_BY_COLLECTION))
+		r->is_in_vain = !ch__make_room(heap, CH__ROOM_BY_COLLECTION);
+		if (r->is_in_vain)
 			return NO_ROOM;
 		r->self = ch__thread_now(heap);
 		if (!r->self)
@@ -663,7 +665,8 @@ static enum ch_status no_room(const struct request *r)
 				   "ch_config.stop_signal", bytes, pool->pool_bytes, thread);
 	return ch__because(CH_E_FULL, "no room for %u bytes in a pool of %zu, %s%s", bytes,
 			   pool->pool_bytes,
-			   may_collect ? "after a collection"
+			   r->is_in_vain ? "and a collection was given up"
+			   : may_collect ? "after a collection"
 			   : waits     ? "until a collection frees what ch_code_free gave to it"
 			   : r->open->heap ? "all of it for code that nobody freed"
 					   : "and CH_OPEN_MAY_COLLECT is not set",

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * full.c: a full pool still serves: a status, invalidation without space, then room after a
  * collection. Callbacks come exactly when promised. Then spans and fragmentation. */
-#include "codeheap/base/heap.h"
+#include "codeheap/base/park.h"
 #include "tests/support/full_rig.h"
 #include "tests/support/stage_code.h"
 
@@ -131,6 +131,38 @@ TEST(a_loop_of_failing_opens_does_not_ask_for_ever)
 	CHECK_EQ(wanted_calls, 1);
 	CHECK_EQ(rig_stats(&rig).opens_full, 1001);
 	CHECK_EQ(rig_stats(&rig).cycles, 0);
+	forget(&f);
+	rig_end(&rig);
+}
+
+static _Atomic(int) step;
+
+static void *hold_registry(void *arg)
+{
+	struct ch_heap *heap = arg;
+	ch__registry_lock(heap);
+	atomic_store(&step, 1);
+	TEST_UNTIL(atomic_load(&step) == 2);
+	ch__registry_unlock(heap);
+	return NULL;
+}
+
+TEST(open_whose_collection_was_given_up_speaks_of_no_collection_that_was_made)
+{
+	pthread_t thread;
+	struct rig rig = start_pages(2);
+	struct filled f = fill_pool(&rig, 2, 60);
+	uint32_t patience_ms = rig.heap->config.stop_wait_ms;
+	CHECK_EQ(try_open(f.owners[0], 60, CH_OPEN_MAY_COLLECT), CH_E_FULL);
+	CHECK(strstr(ch_why(), ", after a collection"));
+	CHECK_EQ(pthread_create(&thread, NULL, hold_registry, rig.heap), 0);
+	TEST_UNTIL(atomic_load(&step) == 1);
+	rig.heap->config.stop_wait_ms = 20;
+	CHECK_EQ(try_open(f.owners[0], 60, CH_OPEN_MAY_COLLECT), CH_E_FULL);
+	CHECK(strstr(ch_why(), ", and a collection was given up"));
+	rig.heap->config.stop_wait_ms = patience_ms;
+	atomic_store(&step, 2);
+	CHECK_EQ(pthread_join(thread, NULL), 0);
 	forget(&f);
 	rig_end(&rig);
 }
