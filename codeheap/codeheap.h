@@ -43,7 +43,7 @@
  * callback of the VM runs under a lock of the library, save `ref`, `roots` and `visit`. The heap,
  * vm or block that a call is about has no line of its own. A handle or pointer that a call gives is
  * none or NULL when the call fails; `bytes` or `max` behind an argument is the room there. A stale
- * handle gives CH_E_STALE.
+ * handle gives CH_E_STALE; a heap that is NULL or was destroyed, or a vm that is NULL, CH_E_ARG.
  *
  * Signals. A signal handler may call a function whose contract says so. A handler may call every
  * function when the signal interrupted code of the heap, or code of the heap raised the signal

@@ -21,10 +21,10 @@ static uint32_t resolve(struct ch_heap *heap, struct ch_assumption handle)
 
 enum ch_status ch_assumption_create(struct ch_vm *vm, struct ch_assumption *out)
 {
-	struct ch_heap *heap = vm->heap;
+	struct ch_heap *heap = vm ? vm->heap : NULL;
 	out->bits = 0;
-	if (ch__is_marking())
-		return ch__because_marking();
+	if (ch__heap_refuses(heap))
+		return ch__because_refused(heap);
 	ch__heap_lock(heap);
 	bool is_attached = vm->is_attached;
 	uint32_t index = is_attached ? ch__table_take(&heap->assumptions, heap->meta) : 0;

@@ -140,9 +140,9 @@ static void tell_all(struct ch_heap *heap, struct ch_vm *vm) CH_EXCLUDES(CH__ANY
 
 enum ch_status ch_vm_detach(struct ch_vm *vm)
 {
-	if (ch__is_marking())
-		return ch__because_marking();
-	struct ch_heap *heap = vm->heap;
+	struct ch_heap *heap = vm ? vm->heap : NULL;
+	if (ch__heap_refuses(heap))
+		return ch__because_refused(heap);
 	uint32_t blocks;
 	ch__heap_lock(heap);
 	if (!vm->is_attached) {

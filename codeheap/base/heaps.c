@@ -2,6 +2,8 @@
  * heaps.c: the heaps of the process: the table for handles, the ids that heaps take and leave, and
  * destroyed heaps that a signal handler may still read. Lock: heaps. */
 #include "codeheap/base/heaps.h"
+#include "codeheap/base/park.h"
+#include "codeheap/base/why.h"
 #include "pages/write.h"
 
 _Atomic(struct ch_heap *) ch__heaps[CH__HEAPS_MAX + 1];
@@ -35,6 +37,24 @@ struct ch_heap *ch__heap_at(uintptr_t address)
 			return heap;
 	}
 	return NULL;
+}
+
+bool ch__heap_is_listed(const struct ch_heap *heap)
+{
+	int id = 1;
+	while (id <= CH__HEAPS_MAX && (!heap || atomic_load(&ch__heaps[id]) != heap))
+		id++;
+	return id <= CH__HEAPS_MAX;
+}
+
+enum ch_status ch__because_refused(const struct ch_heap *heap)
+{
+	if (ch__is_marking())
+		return ch__because_marking();
+	if (!heap)
+		return ch__because(CH_E_ARG, "heap, or vm, is NULL");
+	return ch__because(CH_E_ARG, "no heap is at %lx: it was destroyed, or never was",
+			   (uintptr_t)heap);
 }
 
 void ch__heaps_leave_id(const struct ch_heap *heap) CH_UNANALYSED("nobody has a lock of the heap")

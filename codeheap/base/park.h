@@ -34,6 +34,20 @@ static inline bool ch__is_marking(void)
 	return CH_UNLIKELY(ch__marking != 0);
 }
 
+/* Whether a living heap has the address. A thread is attached to living heaps only. The heap is not
+ * read: a destroyed heap's memory is gone. */
+bool ch__heap_is_listed(const struct ch_heap *);
+static inline bool ch__heap_lives(const struct ch_heap *heap)
+{
+	return CH_LIKELY(ch__thread_self(heap) != NULL) || ch__heap_is_listed(heap);
+}
+/* Whether a call about the heap may not go on, and why. */
+static inline bool ch__heap_refuses(const struct ch_heap *heap)
+{
+	return ch__is_marking() || !ch__heap_lives(heap);
+}
+enum ch_status ch__because_refused(const struct ch_heap *) CH_COLD;
+
 /* From lend to take_back the VM runs under the heap lock: calls that would wait get CH_E_STATE. */
 void ch__heap_lend(struct ch_heap *);
 void ch__heap_take_back(struct ch_heap *);

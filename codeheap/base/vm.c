@@ -66,8 +66,8 @@ enum ch_status ch_vm_attach(struct ch_heap *heap, const struct ch_ops *ops, void
 			    struct ch_vm **out)
 {
 	*out = NULL;
-	if (ch__is_marking())
-		return ch__because_marking();
+	if (ch__heap_refuses(heap))
+		return ch__because_refused(heap);
 	if (!ops)
 		return ch__because(CH_E_ARG, "ops is NULL");
 	enum ch_status status = ch__sized_check(

@@ -199,8 +199,8 @@ enum ch_status ch__heap_collect_until(struct ch_heap *heap, uint64_t until_ns)
 
 enum ch_status ch_heap_collect(struct ch_heap *heap)
 {
-	if (ch__is_marking())
-		return ch__because_marking();
+	if (ch__heap_refuses(heap))
+		return ch__because_refused(heap);
 	if (heap->config.driver == CH_DRIVER_HOST)
 		return ch__because(CH_E_STATE, "a HOST heap is collected by ch_mark_begin");
 	return ch__heap_collect_until(heap, ch__stop_limit(heap, ch__os_now_ns()));
@@ -282,6 +282,8 @@ static uint32_t begin_host(const struct ch__arch_saved *saved, void *of, void *a
 	struct ch_heap *heap = of;
 	struct ch_marker **out = at;
 	*out = NULL;
+	if (!ch__heap_lives(heap))
+		return ch__because_refused(heap);
 	if (heap->config.driver != CH_DRIVER_HOST)
 		return ch__because(CH_E_STATE, "ch_config.driver is not CH_DRIVER_HOST");
 	if (atomic_load_explicit(&heap->marker_is, memory_order_relaxed) == ch__lock_self())

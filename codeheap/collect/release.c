@@ -178,8 +178,8 @@ enum ch_status ch_code_free(struct ch_heap *heap, const void *address, enum ch_r
 	uint32_t index;
 	if (!is_release(how))
 		return because_how(how);
-	if (ch__is_marking())
-		return ch__because_marking();
+	if (heap ? ch__heap_refuses(heap) : ch__is_marking())
+		return ch__because_refused(heap);
 	if (!heap && !(heap = heap_of(at)))
 		return because_nothing(at);
 	enum ch_status status;

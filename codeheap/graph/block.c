@@ -214,8 +214,8 @@ enum ch_status ch_block_info(struct ch_block handle, struct ch_info *out)
 enum ch_status ch_block_each(struct ch_heap *heap, const char *name,
 			     bool (*visit)(void *arg, const struct ch_info *info), void *arg)
 {
-	if (ch__is_marking())
-		return ch__because_marking();
+	if (ch__heap_refuses(heap))
+		return ch__because_refused(heap);
 	ch__heap_lock(heap);
 	ch__heap_lend(heap);
 	uint32_t used = heap->blocks.used;

@@ -145,9 +145,9 @@ enum ch_status ch_owner_create(struct ch_vm *vm, const char *name, const void *f
 			       struct ch_owner *out)
 {
 	out->bits = 0;
-	if (ch__is_marking())
-		return ch__because_marking();
-	struct ch_heap *heap = vm->heap;
+	struct ch_heap *heap = vm ? vm->heap : NULL;
+	if (ch__heap_refuses(heap))
+		return ch__because_refused(heap);
 	if (heap->driver.collect)
 		return ch__because(CH_E_ARG, "the heap is Boehm's: ch_bdw_owner_create");
 	ch__heap_lock(heap);

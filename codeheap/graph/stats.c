@@ -152,8 +152,8 @@ static void fill_cycles(struct ch_heap *heap, struct ch_stats *s) CH_REQUIRES(ch
 
 enum ch_status ch_heap_stats(struct ch_heap *heap, struct ch_stats *out)
 {
-	if (ch__is_marking())
-		return ch__because_marking();
+	if (ch__heap_refuses(heap))
+		return ch__because_refused(heap);
 	enum ch_status status = ch__sized_check(
 		"ch_stats", out, CH__UP_TO(struct ch_stats, backend), sizeof *out);
 	if (status != CH_OK)

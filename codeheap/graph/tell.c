@@ -151,8 +151,8 @@ static enum ch_status because_sink(const struct ch_heap *heap)
 
 enum ch_status ch_sink_set(struct ch_heap *heap, unsigned sinks)
 {
-	if (ch__is_marking())
-		return ch__because_marking();
+	if (ch__heap_refuses(heap))
+		return ch__because_refused(heap);
 	unsigned wanted = sinks & ~(unsigned)CH_SINK_NONE;
 	if (wanted & ~(unsigned)CH__SINKS_ALL)
 		return ch__because(CH_E_ARG, "sinks is %lx: not a set of enum ch_sink",
@@ -181,8 +181,8 @@ enum ch_status ch_sink_set(struct ch_heap *heap, unsigned sinks)
 
 enum ch_status ch_sink_flush(struct ch_heap *heap)
 {
-	if (ch__is_marking())
-		return ch__because_marking();
+	if (ch__heap_refuses(heap))
+		return ch__because_refused(heap);
 	ch__heap_lock(heap);
 	ch__sinks_flush(heap->sinks, CH__FLUSH_EXACT);
 	int error = 0;

@@ -12,8 +12,8 @@ enum ch_status ch_vm_discard(struct ch_heap *heap, struct ch_vm *vm, size_t *fre
 		*freed = 0;
 	if (kept)
 		*kept = 0;
-	if (ch__is_marking())
-		return ch__because_marking();
+	if (ch__heap_refuses(heap))
+		return ch__because_refused(heap);
 	if (vm && vm->heap != heap)
 		return ch__because(CH_E_ARG, "the vm is another heap's");
 	/* A VM with a collector of its own runs the next cycle itself. */

@@ -386,8 +386,8 @@ static bool wait_for_readers(void)
 
 enum ch_status ch_heap_destroy(struct ch_heap *heap)
 {
-	if (ch__is_marking())
-		return ch__because_marking();
+	if (ch__heap_refuses(heap))
+		return ch__because_refused(heap);
 	ch__registry_lock(heap);
 	ch__heap_lock(heap);
 	struct ch__thread *self = ch__thread_self(heap);

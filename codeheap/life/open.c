@@ -738,11 +738,13 @@ static enum ch_status CH_COLD open_sized(const struct ch_open *open, struct ch_c
 	return ch_block_open(&whole, code);
 }
 
-static enum ch_status CH_COLD because_owner(struct ch_owner owner)
+static enum ch_status CH_COLD because_dead(const struct ch_open *open)
 {
-	if (!owner.bits)
+	if (open->heap)
+		return ch__because_refused(open->heap);
+	if (!open->owner.bits)
 		return ch__because(CH_E_ARG, "ch_open: heap and owner are both none");
-	return ch__because_stale("owner", owner.bits);
+	return ch__because_stale("owner", open->owner.bits);
 }
 
 static inline enum ch_status open_by(struct ch_heap *heap, struct ch__thread *self,
@@ -774,8 +776,9 @@ enum ch_status ch_block_open(const struct ch_open *open, struct ch_code *code)
 	if (CH_UNLIKELY(open->size != sizeof *open))
 		return open_sized(open, code);
 	struct ch_heap *heap = open->heap ? open->heap : ch__handle_heap(open->owner.bits);
-	if (CH_UNLIKELY(!heap || (!open->heap && !ch__owner_is_live(heap, open->owner))))
-		return because_owner(open->owner);
+	if (CH_UNLIKELY(open->heap ? !ch__heap_lives(heap)
+				   : !heap || !ch__owner_is_live(heap, open->owner)))
+		return because_dead(open);
 	enum ch_status status = check_open(heap, open);
 	if (CH_UNLIKELY(status != CH_OK))
 		return status;
@@ -787,8 +790,8 @@ enum ch_status ch_frame_register(struct ch_heap *heap, const void *cfi, size_t b
 				 uint8_t *frame)
 {
 	*frame = 0;
-	if (ch__is_marking())
-		return ch__because_marking();
+	if (ch__heap_refuses(heap))
+		return ch__because_refused(heap);
 	if (!cfi || !bytes || bytes > 64)
 		return ch__because(CH_E_ARG, "bytes is %zu: not 1 to 64, or cfi is NULL", bytes);
 	*frame = ch__sinks_frame_register(heap->sinks, cfi, bytes);

@@ -81,8 +81,8 @@ static enum ch_status because_stack(const void *low, const void *high)
 
 enum ch_status ch_thread_attach(struct ch_heap *heap, const void *low, const void *high)
 {
-	if (ch__is_marking())
-		return ch__because_marking();
+	if (ch__heap_refuses(heap))
+		return ch__because_refused(heap);
 	struct ch__thread *thread = ch__thread_self(heap);
 	if (thread && !thread->is_by_call)
 		return ch__because(CH_E_THREAD, "thread %d is attached already", thread->thread_id);
@@ -120,8 +120,8 @@ enum ch_status ch__thread_need_cold(struct ch_heap *heap, struct ch__thread **se
 
 enum ch_status ch_thread_detach(struct ch_heap *heap)
 {
-	if (ch__is_marking())
-		return ch__because_marking();
+	if (ch__heap_refuses(heap))
+		return ch__because_refused(heap);
 	struct ch__thread *thread = ch__thread_self(heap);
 	if (!thread)
 		return ch__because_stranger();
@@ -156,8 +156,8 @@ enum ch_status ch_fiber_attach(struct ch_heap *heap, const void *low, const void
 			       struct ch_fiber **out)
 {
 	*out = NULL;
-	if (ch__is_marking())
-		return ch__because_marking();
+	if (ch__heap_refuses(heap))
+		return ch__because_refused(heap);
 	if (low >= high)
 		return because_stack(low, high);
 	ch__registry_lock(heap);

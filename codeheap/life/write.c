@@ -88,8 +88,8 @@ static enum ch_status write_locked(struct ch_heap *heap, uintptr_t at, const voi
 enum ch_status ch_code_write(struct ch_heap *heap, const void *at, const void *bytes, size_t n,
 			     enum ch_write how)
 {
-	if (ch__is_marking())
-		return ch__because_marking();
+	if (heap ? ch__heap_refuses(heap) : ch__is_marking())
+		return ch__because_refused(heap);
 	if ((unsigned)how > CH_WRITE_INSTRUCTION)
 		return ch__because(CH_E_ARG, "how is %d: not one of enum ch_write", (int)how);
 	ch__place_read_begin();

@@ -391,8 +391,8 @@ static void check_records(struct check *c)
 
 enum ch_status ch_heap_check(struct ch_heap *heap, char *report, size_t bytes)
 {
-	if (ch__is_marking())
-		return ch__because_marking();
+	if (ch__heap_refuses(heap))
+		return ch__because_refused(heap);
 	struct check c = {.heap = heap, .report = report, .room = bytes};
 	if (bytes)
 		report[0] = 0;

@@ -96,8 +96,8 @@ static enum ch_status install(void) CH_REQUIRES(ch__heaps_lock)
  * child knows of each signal whether the handler is there. */
 enum ch_status ch_trap_install(struct ch_heap *heap)
 {
-	if (ch__is_marking())
-		return ch__because_marking();
+	if (ch__heap_refuses(heap))
+		return ch__because_refused(heap);
 	ch__lock_parking(&ch__heaps_lock, CH__RANK_HEAPS);
 	enum ch_status status = install();
 	ch__lock_release(&ch__heaps_lock, CH__RANK_HEAPS);

@@ -251,3 +251,50 @@ TEST(set_of_sinks_has_no_status)
 	}
 	rig_end(&rig);
 }
+
+/* ch_code_add and calls by an address take NULL otherwise. */
+static void expect_no_heap(struct ch_heap *heap, const char *words)
+{
+	struct ch_ops ops = {.size = sizeof ops};
+	struct ch_stats stats = {.size = sizeof stats};
+	struct ch_vm *vm;
+	struct ch_fiber *fiber;
+	struct ch_marker *marker;
+	uint8_t frame;
+	REFUSED(ch_vm_attach(heap, &ops, NULL, &vm), CH_E_ARG, words);
+	REFUSED(ch_vm_discard(heap, NULL, NULL, NULL), CH_E_ARG, words);
+	REFUSED(ch_thread_attach(heap, NULL, NULL), CH_E_ARG, words);
+	REFUSED(ch_thread_detach(heap), CH_E_ARG, words);
+	REFUSED(ch_fiber_attach(heap, &ops, &ops + 1, &fiber), CH_E_ARG, words);
+	REFUSED(ch_frame_register(heap, "\x0c", 1, &frame), CH_E_ARG, words);
+	REFUSED(ch_block_each(heap, NULL, NULL, NULL), CH_E_ARG, words);
+	REFUSED(ch_sink_set(heap, CH_SINK_UNWIND), CH_E_ARG, words);
+	REFUSED(ch_sink_flush(heap), CH_E_ARG, words);
+	REFUSED(ch_trap_install(heap), CH_E_ARG, words);
+	REFUSED(ch_heap_stats(heap, &stats), CH_E_ARG, words);
+	REFUSED(ch_heap_check(heap, NULL, 0), CH_E_ARG, words);
+	REFUSED(ch_heap_collect(heap), CH_E_ARG, words);
+	REFUSED(ch_mark_begin(heap, &marker), CH_E_ARG, words);
+	REFUSED(ch_heap_destroy(heap), CH_E_ARG, words);
+}
+
+TEST(heap_that_is_null_or_gone_is_refused)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_heap *gone = rig.heap;
+	struct ch_open open = {.size = sizeof open, .heap = gone, .hot_bytes = 64};
+	struct ch_code code;
+	struct ch_owner owner;
+	struct ch_assumption fact;
+	void *f;
+	rig_end(&rig);
+	expect_no_heap(gone, "it was destroyed, or never was");
+	expect_no_heap(NULL, "heap, or vm, is NULL");
+	REFUSED(ch_block_open(&open, &code), CH_E_ARG, "it was destroyed");
+	REFUSED(ch_code_add(gone, "\0\0\0", 4, "f", &f), CH_E_ARG, "it was destroyed");
+	REFUSED(ch_code_write(gone, gone, "", 1, CH_WRITE_WORD), CH_E_ARG, "it was destroyed");
+	REFUSED(ch_code_free(gone, gone, CH_RELEASE_COLLECT), CH_E_ARG, "it was destroyed");
+	REFUSED(ch_owner_create(NULL, "o", NULL, NULL, &owner), CH_E_ARG, "vm, is NULL");
+	REFUSED(ch_assumption_create(NULL, &fact), CH_E_ARG, "vm, is NULL");
+	REFUSED(ch_vm_detach(NULL), CH_E_ARG, "vm, is NULL");
+}
