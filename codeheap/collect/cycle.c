@@ -368,12 +368,17 @@ static enum ch_status because_no_stacks(void)
 				       "ch_mark_stack came before: nothing dies");
 }
 
+/* A thread in a visit of ch_block_each is a marking thread, too. */
+static bool has_begun(const struct ch_heap *heap) CH_UNANALYSED("a marking thread has the lock")
+{
+	return atomic_load_explicit(&heap->marker_is, memory_order_relaxed) == ch__lock_self() &&
+	       heap->cycle_start_ns;
+}
+
 enum ch_status ch_mark_end(struct ch_marker *marker, bool is_complete)
 {
 	struct ch_heap *heap = marker->heap;
-	/* A thread in a visit of ch_block_each is a marking thread, too. */
-	if (atomic_load_explicit(&heap->marker_is, memory_order_relaxed) != ch__lock_self() ||
-	    !heap->cycle_start_ns)
+	if (!has_begun(heap))
 		return ch__because(CH_E_STATE, "the calling thread has no ch_mark_begin to end");
 	bool is_blind = marker->is_blind, lacks_stacks = is_complete && !marker->has_stacks;
 	take_cycle(marker);
