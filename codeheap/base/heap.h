@@ -67,7 +67,8 @@ struct ch_heap {
 	_Atomic(uint32_t) completed; /* R2: epoch of the last full cycle [frozen] */
 	uint32_t marks_renewed;      /* epoch when marks were last made young [frozen] */
 	_Atomic(uint32_t) stopping;  /* 1: the library stops the world; futex */
-	_Atomic(int) held_up_by; /* a thread that the last stop waited for in vain, or 0; relaxed */
+	/* A thread that the last collection's stop waited for in vain, or 0; relaxed. */
+	_Atomic(int) held_up_by;
 	_Atomic(uint32_t) poll_due;  /* the word of ch_thread_poll_word (trigger.h) */
 	struct ch__pool *pool;       /* [const] */
 	struct ch__meta *meta;       /* [const] */

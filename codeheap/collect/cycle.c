@@ -181,6 +181,7 @@ enum ch_status ch__heap_collect_until(struct ch_heap *heap, uint64_t until_ns)
 	ch__arch_save_registers(&saved);
 	if (self && !self->park_depth)
 		ch__thread_publish_saved(self, &saved);
+	atomic_store_explicit(&heap->held_up_by, 0, memory_order_relaxed);
 	enum ch_status status = heap->driver.collect
 					? heap->driver.collect(heap)
 					: collect_apart(heap, heap->vms, &saved, until_ns);
