@@ -135,7 +135,7 @@ enum ch_status ch_blocks_invalidate(const struct ch_block *blocks, size_t n, siz
 	ch__heap_lock(heap);
 	enum ch_status status = CH_OK;
 	if (any_open(heap, blocks, n))
-		status = ch__because(CH_E_STATE, "one of the %zu blocks is OPEN", n);
+		status = ch__because(CH_E_STATE, "a block is OPEN, n is %zu", n);
 	if (status == CH_OK)
 		*count = invalidate_handles(heap, blocks, n);
 	ch__heap_unlock(heap);

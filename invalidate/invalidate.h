@@ -60,10 +60,10 @@ void ch__sites_note(const struct ch__subject *);
  * Lock: heap. */
 const char *ch__sites_among(const struct ch_heap *, const struct ch__block *, uintptr_t exec,
 			    size_t bytes);
-/* Whether an OPEN block may be committed with *code: every site lies in the used bytes and is
- * unchanged since it was attached, and the entry lies inside no site. */
-bool ch__sites_are_sound(const struct ch_heap *, const struct ch__block *,
-			 const struct ch_code *code);
+/* Whether an OPEN block may be committed with codes[i]: every site lies in the used bytes and is
+ * unchanged since it was attached, and the entry lies inside no site. Else CH_E_SITE. */
+enum ch_status ch__sites_check(const struct ch_heap *, const struct ch__block *,
+			       const struct ch_code *codes, size_t i);
 
 struct ch__assumption {
 	_Atomic(uint32_t) generation;

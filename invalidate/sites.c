@@ -311,14 +311,15 @@ bool ch__sites_allow(const struct ch__subject *s, uintptr_t exec, size_t bytes, 
 	return !ch__pool_has(s->heap->pool, exit) || may_lead_to(s, exit);
 }
 
+static const char *const names[] = {[STUBS] = "a stub",
+				    [ENTRY] = "the patchable entry",
+				    [BRANCH] = "a branch",
+				    [POINT] = "a patch point",
+				    [REF] = "a ref"};
+
 const char *ch__sites_among(const struct ch_heap *heap, const struct ch__block *block,
 			    uintptr_t exec, size_t bytes)
 {
-	static const char *const names[] = {[STUBS] = "a stub",
-					    [ENTRY] = "the patchable entry",
-					    [BRANCH] = "a branch",
-					    [POINT] = "a patch point",
-					    [REF] = "a ref"};
 	uint32_t at = ch__offset(heap, exec);
 	struct walk w = walk_from(STUBS, heap, block);
 	for (struct place p; next_place(&w, &p);)
@@ -360,24 +361,37 @@ static bool bytes_are_kept(const struct ch_heap *heap, const struct ch__block *b
 					   ch__block_veneer_exec(heap, block)));
 }
 
-FLAT bool ch__sites_are_sound(const struct ch_heap *heap, const struct ch__block *block,
-			      const struct ch_code *code)
+/* Returns what is wrong with a place of a block that is committed, or NULL. */
+static inline const char *fault_of(const struct ch_heap *heap, const struct ch__block *block,
+				   const struct ch_code *code, const struct place *p)
 {
 	uint32_t entry = first_byte(block) + code->entry_offset;
+	if (!is_used(heap, block, code, p->at, p->end))
+		return "is outside of what is used";
+	if (p->leads_to && ch__block_has(heap, block, ch__exec(heap, p->leads_to), 1) &&
+	    !is_used(heap, block, code, p->leads_to, p->leads_to + 1))
+		return "has an exit outside of what is used";
+	if (entry > p->at && entry < p->end)
+		return "has the entry inside";
+	if (!bytes_are_kept(heap, block, p))
+		return p->kind == ENTRY ? "was written over: emit behind its entry_bytes"
+					: "was written over";
+	return NULL;
+}
+
+FLAT enum ch_status ch__sites_check(const struct ch_heap *heap, const struct ch__block *block,
+				    const struct ch_code *codes, size_t i)
+{
 	/* Stubs need no check: every commit keeps the part before the VM's cold bytes. */
 	struct walk w = walk_from(ENTRY, heap, block);
 	for (struct place p; next_place(&w, &p);) {
-		if (!is_used(heap, block, code, p.at, p.end))
-			return false;
-		if (p.leads_to && ch__block_has(heap, block, ch__exec(heap, p.leads_to), 1) &&
-		    !is_used(heap, block, code, p.leads_to, p.leads_to + 1))
-			return false;
-		if (entry > p.at && entry < p.end)
-			return false;
-		if (!bytes_are_kept(heap, block, &p))
-			return false;
+		const char *fault = fault_of(heap, block, &codes[i], &p);
+		if (CH_UNLIKELY(fault != NULL))
+			return ch__because(CH_E_SITE, "ch_code %zu: %s at %lx, exec + %u, %s", i,
+					   names[p.kind], ch__exec(heap, p.at),
+					   p.at - first_byte(block), fault);
 	}
-	return true;
+	return CH_OK;
 }
 
 enum ch_status ch__because_outside(const struct ch__subject *s, const char *what, uintptr_t at)

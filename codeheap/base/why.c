@@ -148,11 +148,3 @@ enum ch_status(ch__because_memory)(const char *what)
 {
 	return ch__because(CH_E_MEMORY, "no side memory for %s", what);
 }
-
-enum ch_status(ch__because_stale)(const char *what, uint64_t bits)
-{
-	if (!bits)
-		return ch__because(CH_E_STALE, "the handle of the %s is none", what);
-	return ch__because(CH_E_STALE, "%s #%lu.%lu is dead, never was, or another heap's", what,
-			   bits & 0xffffff, bits >> 32);
-}

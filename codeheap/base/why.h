@@ -26,8 +26,6 @@ enum ch_status ch__because_locked(unsigned waited_ms) CH_COLD;
 enum ch_status ch__because_stranger(void) CH_COLD;
 /* For missing memory of the heap's own records. */
 enum ch_status ch__because_memory(const char *what) CH_COLD;
-/* For a handle that leads to nothing, or no longer to anything: "block", "owner" ... */
-enum ch_status ch__because_stale(const char *what, uint64_t bits) CH_COLD;
 /* Tells compilers and checkers, which read one file at a time, that none of these says CH_OK. */
 static inline enum ch_status ch__refusal(enum ch_status status)
 {
@@ -39,7 +37,6 @@ static inline enum ch_status ch__refusal(enum ch_status status)
 #define ch__because_marking() ch__refusal(ch__because_marking())
 #define ch__because_stranger() ch__refusal(ch__because_stranger())
 #define ch__because_memory(what) ch__refusal(ch__because_memory(what))
-#define ch__because_stale(what, bits) ch__refusal(ch__because_stale(what, bits))
 
 /* A status whose sentence was made where the fault was found. */
 static inline enum ch_status ch__told(enum ch_status status)

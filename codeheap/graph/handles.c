@@ -2,9 +2,9 @@
  * handles.c: from handles to records and back: blocks, branches, owners. Each declaration says
  * under which lock a record stays the handle's. */
 #include "codeheap/base/heaps.h"
-#include "codeheap/base/why.h"
 #include "codeheap/graph/branch.h"
 #include "codeheap/graph/handles.h"
+#include "codeheap/graph/names.h"
 
 struct ch_heap *ch__handle_lock(const char *what, uint64_t bits, enum ch_status *status)
 	CH_UNANALYSED("it takes the lock of what it returns")
@@ -84,4 +84,50 @@ struct ch_owner ch__owner_handle(const struct ch_heap *heap, uint32_t index)
 	uint32_t generation = atomic_load_explicit(&owner->generation, memory_order_acquire);
 	generation &= ~(uint32_t)(CH__LIFE_RELEASING | CH__LIFE_RELEASED);
 	return (struct ch_owner){ch__handle(heap->id, index, generation)};
+}
+
+/* --- why a handle is stale --- */
+
+/* Returns the generation of the handle's record, or 0: no record has the index yet. */
+static uint32_t generation_there(struct ch_heap *heap, const char *what, uint64_t bits)
+{
+	const struct ch__table *tables[] = {&heap->blocks, &heap->owners, &heap->assumptions,
+					    &heap->branches};
+	static const char *const names[] = {"block", "owner", "assumption"};
+	unsigned i = 0;
+	while (i < sizeof names / sizeof *names && strcmp(names[i], what))
+		i++;
+	uint32_t index = ch__handle_index(bits);
+	if (!ch__table_has(tables[i], index))
+		return 0;
+	if (tables[i] == &heap->branches)
+		return generation_of(heap, ch__branch_at(heap, index));
+	const char *record = ch__table_at(tables[i], index);
+	return __atomic_load_n((const uint32_t *)(record + tables[i]->generation_offset),
+			       __ATOMIC_RELAXED);
+}
+
+/* Generations begin again, so their difference is compared. The record of a handle whose generation
+ * is still there may have a block that a cycle found dead. */
+static const char *how_stale(const char *what, uint64_t bits)
+{
+	struct ch_heap *heap = ch__handle_heap(bits);
+	if (!heap)
+		return "is of a heap that was destroyed, or never was";
+	uint32_t there = generation_there(heap, what, bits);
+	int32_t lives = (int32_t)(there - ch__handle_generation(bits));
+	return !there || lives < 0 ? "never was"
+	       : lives		   ? "is dead"
+				   : "is dead, or another heap's";
+}
+
+enum ch_status(ch__because_stale)(const char *what, uint64_t bits)
+{
+	if (!bits)
+		return ch__because(CH_E_STALE, "the handle of the %s is none", what);
+	/* The heap may be destroyed meanwhile, but is not freed while places are read. */
+	ch__place_read_begin();
+	const char *how = how_stale(what, bits);
+	ch__place_read_end();
+	return ch__because(CH_E_STALE, "%s #%lu.%lu %s", what, bits & 0xffffff, bits >> 32, how);
 }

@@ -3,12 +3,16 @@
 #ifndef CH_CODEHEAP_GRAPH_HANDLES_H
 #define CH_CODEHEAP_GRAPH_HANDLES_H
 
+#include "codeheap/base/why.h"
 #include "codeheap/graph/block.h"
 
 /* Finds and locks the heap of a handle: a call that waits begins so. Returns NULL with nothing
  * locked on failure: *status is CH_E_STATE in a marking thread, CH_E_STALE for a stale `what`. */
 struct ch_heap *ch__handle_lock(const char *what, uint64_t bits, enum ch_status *status)
 	CH_TRY_ACQUIRES(true, ch__role_heap) CH_EXCLUDES(CH__RIGHT_OF_HEAP);
+/* For a handle that leads to nothing, or no longer to anything: "block", "owner" ... */
+enum ch_status ch__because_stale(const char *what, uint64_t bits) CH_COLD;
+#define ch__because_stale(what, bits) ch__refusal(ch__because_stale(what, bits))
 /* A caller acts on a record only while the record cannot pass from the handle to another: under the
  * heap lock, under which every record goes back; in the stopped world; for an owner also while its
  * busy is held (ch__owner_hold); for a block also while the block is OPEN and the caller's. After

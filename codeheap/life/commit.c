@@ -512,17 +512,10 @@ static enum ch_status check_codes(struct ch_heap *heap, struct ch__thread *self,
 			status = check_used(block, &codes[i], use, has_steps);
 		if (CH_LIKELY(status == CH_OK))
 			status = check_table(heap, block, &codes[i], has_steps);
+		if (CH_LIKELY(status == CH_OK) && (ch__block_run(block) || block->side_list))
+			status = ch__sites_check(heap, block, codes, i);
 		if (CH_UNLIKELY(status != CH_OK))
 			return status;
-		if ((ch__block_run(block) || block->side_list) &&
-		    !ch__sites_are_sound(heap, block, &codes[i]))
-			return ch__because(CH_E_SITE,
-					   "ch_code %zu: a site, ref or exit is outside of what is "
-					   "used, was written over, or has the entry inside%s", i,
-					   ch__block_entry_kind(block) == CH_ENTRY_PATCH
-						   ? "; a patchable entry is the first bytes: emit "
-						     "behind its entry_bytes"
-						   : "");
 		if (waits_for_others(heap, block, among))
 			return ch__because(CH_E_STATE, "ch_code %zu has an edge to an OPEN block "
 						       "that is not committed with it", i);

@@ -405,14 +405,14 @@ enum ch_status ch_heap_destroy(struct ch_heap *heap)
 	for (struct ch_fiber *fiber = heap->fibers; fiber; fiber = fiber->next)
 		fibers += fiber->is_attached;
 	if (one)
-		(void)ch__because(CH_E_BUSY, "%u other threads are attached; one is %d%s", threads,
+		(void)ch__because(CH_E_BUSY, "other attached threads: %u; one is %d%s", threads,
 				  one->thread_id, ch__thread_how(one));
 	ch__heap_unlock(heap);
 	ch__registry_unlock(heap);
 	if (threads)
 		return ch__told(CH_E_BUSY);
 	if (vms || fibers)
-		return ch__because(CH_E_BUSY, "%u vms and %u fibers are attached", vms, fibers);
+		return ch__because(CH_E_BUSY, "attached vms: %u, fibers: %u", vms, fibers);
 	enum ch_status status = self ? ch_thread_detach(heap) : CH_OK;
 	if (status != CH_OK)
 		return ch__because(CH_E_BUSY, "the calling thread could not be detached");

@@ -20,8 +20,8 @@ static enum ch_status check_place(const struct ch_heap *heap, uintptr_t at, size
 	uint32_t index = ch__find(heap, at, NULL);
 	const struct ch__block *block = ch__block_at(heap, index);
 	if (!n || !index || !ch__block_has(heap, block, at, n))
-		return ch__because(CH_E_ARG, "%zu bytes at %lx are not in one part of a block "
-					     "that is committed", n, at);
+		return ch__because(CH_E_ARG, "n is %zu: the bytes at %lx are not in one part of "
+					     "a block that is committed", n, at);
 	if (ch__block_is_data(heap, block) || ch__place_is_slot(heap, block->hot_offset))
 		return ch__because(CH_E_STATE, "%lx is in data, or in a trampoline", at);
 	const char *among = ch__sites_among(heap, block, at, n);
@@ -30,8 +30,7 @@ static enum ch_status check_place(const struct ch_heap *heap, uintptr_t at, size
 		among = at + n <= note ? among : "ch_code.frame";
 	}
 	if (among)
-		return ch__because(CH_E_SITE, "among the %zu bytes at %lx are some of %s", n, at,
-				   among);
+		return ch__because(CH_E_SITE, "n is %zu: bytes at %lx are some of %s", n, at, among);
 	return CH_OK;
 }
 
@@ -70,8 +69,8 @@ static enum ch_status write_locked(struct ch_heap *heap, uintptr_t at, const voi
 	if (status != CH_OK)
 		return status;
 	if (!may_change(heap, at, bytes, n, how))
-		return ch__because(CH_E_SITE, "%zu bytes at %lx are no %s that may change while "
-					      "others run it", n, at,
+		return ch__because(CH_E_SITE, "n is %zu: the bytes at %lx are no %s that may "
+					      "change while others run it", n, at,
 				   how == CH_WRITE_WORD ? "aligned word" : "instruction");
 	/* Before the bytes change: with the sync refused, cores may go on with the old bytes. */
 	errno = ENOTSUP;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * refusals.c: values outside of an enumeration, calls out of turn, things of another heap, and
- * pools full of one kind. Each call is refused with a sentence, and nothing is lost or changed. */
+ * refusals.c: values outside of an enumeration, calls out of turn, things of another heap, heaps that
+ * are gone, and pools full of one kind. Each call is refused with a sentence, and changes nothing. */
 #include "codeheap/collector.h"
 #include "tests/support/heap_rig.h"
 
@@ -297,4 +297,24 @@ TEST(heap_that_is_null_or_gone_is_refused)
 	REFUSED(ch_owner_create(NULL, "o", NULL, NULL, &owner), CH_E_ARG, "vm, is NULL");
 	REFUSED(ch_assumption_create(NULL, &fact), CH_E_ARG, "vm, is NULL");
 	REFUSED(ch_vm_detach(NULL), CH_E_ARG, "vm, is NULL");
+}
+
+TEST(sentence_says_how_a_handle_is_stale)
+{
+	struct rig rig = rig_start(1 << 20), other = rig_start(1 << 20);
+	struct ch_owner owner = rig_owner(&rig, "o"), foreign = rig_owner(&other, "p");
+	struct ch_assumption fact;
+	struct ch_block none = {0}, block = rig_block(foreign, 5);
+	CHECK_EQ(ch_assumption_create(rig.vm, &fact), CH_OK);
+	CHECK_EQ(ch_assumption_break(fact, NULL), CH_OK);
+	REFUSED(ch_assumption_break(fact, NULL), CH_E_STALE, " is dead");
+	fact.bits += (uint64_t)8 << 32;
+	REFUSED(ch_assumption_break(fact, NULL), CH_E_STALE, " never was");
+	REFUSED(ch_owner_set_entry(owner, block), CH_E_STALE, " is dead, or another heap's");
+	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	REFUSED(ch_owner_set_entry(owner, none), CH_E_STALE, " is dead");
+	CHECK(!strstr(ch_why(), "another heap's"));
+	rig_end(&other);
+	REFUSED(ch_owner_set_entry(foreign, none), CH_E_STALE, " is of a heap that was destroyed");
+	rig_end(&rig);
 }

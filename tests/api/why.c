@@ -147,7 +147,7 @@ static void expect_runner_is_named(bool by_call, const char *how)
 	     r.thread_id, how);
 	CHECK_EQ(ch_vm_detach(rig.vm), CH_OK);
 	CHECK_EQ(ch_heap_destroy(rig.heap), CH_E_BUSY);
-	SAYS("CH_E_BUSY: 1 other threads are attached; one is %d%s", r.thread_id, how);
+	SAYS("CH_E_BUSY: other attached threads: 1; one is %d%s", r.thread_id, how);
 	atomic_store(&r.ends, true);
 	pthread_join(thread, NULL);
 	CHECK_EQ(ch_heap_destroy(rig.heap), CH_OK);
@@ -216,7 +216,7 @@ TEST(sentence_says_that_the_thread_ended_and_is_attached)
 	pthread_barrier_wait(&there.barrier);
 	CHECK_EQ(ch_vm_detach(rig.vm), CH_OK);
 	CHECK_EQ(ch_heap_destroy(rig.heap), CH_E_BUSY);
-	SAYS("CH_E_BUSY: 2 other threads are attached; one is %d (which ended and is attached)",
+	SAYS("CH_E_BUSY: other attached threads: 2; one is %d (which ended and is attached)",
 	     gone.thread_id);
 	atomic_store(&there.ends, true);
 	CHECK_EQ(pthread_join(threads[1], NULL), 0);
@@ -493,6 +493,30 @@ TEST(sentence_names_what_is_wrong_with_a_commit_or_a_site)
 	uint8_t frame;
 	CHECK_EQ(ch_frame_register(rig.heap, e.code.exec, 65, &frame), CH_E_ARG);
 	SAYS("CH_E_ARG: bytes is 65: not 1 to 64");
+	rig_end(&rig);
+}
+
+TEST(sentence_names_the_bad_site_of_a_commit)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct emitter e;
+	emit_open(&e, rig_owner(&rig, "o"), 64, 1);
+	emit_value(&e, 5);
+	const uint8_t *at = emit_site_jmp(&e);
+	unsigned offset = (unsigned)(at - e.code.exec);
+	struct ch_branch branch;
+	struct ch_branch_site site = {.at = at, .kind = CH_JMP, .exit = e.code.exec};
+	CHECK_EQ(ch_branch_attach(e.code.block, &site, &branch), CH_OK);
+	struct ch_code cut = e.code, written = e.code;
+	cut.used_to = offset;
+	CHECK_EQ(ch_block_commit(&cut, 1), CH_E_SITE);
+	SAYS("CH_E_SITE: ch_code 0: a branch at 0x%lx, exec + %u, is outside of what is used",
+	     (unsigned long)(uintptr_t)at, offset);
+	written.used_to = e.at;
+	written.write[offset] ^= 1;
+	CHECK_EQ(ch_block_commit(&written, 1), CH_E_SITE);
+	SAYS("exec + %u, was written over", offset);
+	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
 	rig_end(&rig);
 }
 

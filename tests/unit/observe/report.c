@@ -185,7 +185,8 @@ TEST(picture_says_what_it_was_made_of)
 	p = ch__profile_of(rig.stage->heap)->profiler;
 	for (int refused = 0; refused <= 3; refused += 3) {
 		ch__profile_lock(p);
-		p->counts = (struct ch__profiler_counts){.samples = 11, .threads = 2, .dropped = 5,
+		p->counts = (struct ch__profiler_counts){.samples = 11, .threads = refused ? 2 : 1,
+							 .dropped = 5,
 							 .cut = 4, .refused = (uint64_t)refused};
 		ch__profile_unlock(p);
 		CHECK_EQ(ch_profile_write(rig.stage->heap, rig.path, NULL), CH_OK);
@@ -193,7 +194,7 @@ TEST(picture_says_what_it_was_made_of)
 		const char *wanted = refused ? "1 Hz of wall-clock time; 11 samples of 2 threads "
 					       "(3 more were refused), 5 dropped, 4 cut at 512 "
 					       "frames"
-					     : "1 Hz of wall-clock time; 11 samples of 2 threads, "
+					     : "1 Hz of wall-clock time; 11 samples of 1 thread, "
 					       "5 dropped, 4 cut at 512 frames";
 		if (!strstr(svg, wanted))
 			FAIL("the picture does not say: %s", wanted);
