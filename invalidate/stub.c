@@ -25,7 +25,8 @@ static struct ch__thread *thread_of_now(const struct ch_heap *heap)
 {
 	struct ch__thread *self = ch__thread_now(heap);
 	if (CH_UNLIKELY(!self))
-		ch__panic("a thread that is not attached took a stub");
+		ch__panic("a thread that is not attached took a stub: it calls ch_thread_attach "
+			  "first");
 	return self;
 }
 

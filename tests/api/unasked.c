@@ -224,6 +224,33 @@ TEST(tries_are_few_beside_a_thread_that_does_not_stop)
 	CHECK_EQ(ch_heap_destroy(r.heap), CH_OK);
 }
 
+static void put_off_with_debug(void *arg)
+{
+	struct runner r = {.heap = NULL};
+	pthread_t thread;
+	(void)arg;
+	CHECK_EQ(setenv("CODEHEAP_DEBUG", "1", 1), 0);
+	struct ch_config config = rig_config(POOL);
+	config.stop_wait_ms = 1000;
+	CHECK_EQ(ch_heap_create(&config, &r.heap), CH_OK);
+	CHECK_EQ(pthread_create(&thread, NULL, run_without_a_poll, &r), 0);
+	TEST_UNTIL(atomic_load(&r.is_there));
+	while (!stats_of(r.heap).cycles_abandoned)
+		loop(r.heap, 1000, CH_RELEASE_COLLECT);
+	atomic_store(&r.ends, true);
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+	CHECK_EQ(ch_heap_destroy(r.heap), CH_OK);
+}
+
+/* No call fails meanwhile. */
+TEST(debug_names_the_thread_that_puts_a_collection_off)
+{
+	char text[400];
+	expect_signal_text(put_off_with_debug, NULL, 0, text, sizeof text);
+	if (!strstr(text, "codeheap: CH_E_BUSY: thread ") || !strstr(text, " did not stop in "))
+		FAIL("not told: %s", text);
+}
+
 TEST(request_whose_ch_mark_begin_failed_is_told_again)
 {
 	unsigned asked = 0;
