@@ -10,7 +10,7 @@ static void ok(enum ch_status status)
 {
 	if (status == CH_OK)
 		return;
-	fprintf(stderr, "min: %s\n", ch_status_text(status));
+	fprintf(stderr, "min: %s\n", ch_why());
 	exit(1);
 }
 
@@ -28,6 +28,7 @@ int main(void)
 	struct ch_owner owner;
 	struct ch_code code;
 	ok(ch_heap_create(NULL, &heap));
+	ok(ch_trap_install(heap)); // a jump into freed code says on stderr what was freed there
 	ok(ch_vm_attach(heap, &ops, NULL, &vm));
 	ok(ch_thread_attach(heap, NULL, NULL));
 	ok(ch_owner_create(vm, "answer", (const void *)interpret, NULL, &owner));

@@ -83,7 +83,7 @@ static unsigned random_below(unsigned limit)
 static void ok(enum ch_status status)
 {
 	if (status != CH_OK)
-		die(ch_status_text(status));
+		die(ch_why());
 }
 
 /* --- the collector --- */

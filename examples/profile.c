@@ -13,7 +13,7 @@ static void ok(enum ch_status status)
 {
 	if (status == CH_OK)
 		return;
-	fprintf(stderr, "profile: %s\n", ch_status_text(status));
+	fprintf(stderr, "profile: %s\n", ch_why());
 	exit(1);
 }
 

@@ -297,8 +297,8 @@ static bool write_all(const struct report *r, ch__flame_write *write, void *arg)
 		 "%u Hz of %s; %" PRIu64 " samples of %" PRIu64 " thread%s%s, %" PRIu64
 		 " dropped, %" PRIu64 " cut at %d frames",
 		 r->copy->rate, r->copy->by_wall_clock ? "wall-clock time" : "CPU time",
-		 counts->samples, counts->threads, counts->threads == 1 ? "" : "s", refused, counts->dropped, counts->cut,
-		 CH__PROFILE_FRAMES_MAX);
+		 counts->samples, counts->threads, counts->threads == 1 ? "" : "s", refused,
+		 counts->dropped, counts->cut, CH__PROFILE_FRAMES_MAX);
 	struct ch__flame_view view = {.title = r->view->title,
 				      .subtitle = subtitle,
 				      .unit = "samples",

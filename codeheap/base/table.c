@@ -21,6 +21,11 @@ static _Atomic(uint32_t) *generation_of(const struct ch__table *table, uint32_t 
 	return (void *)((char *)ch__table_at(table, index) + table->generation_offset);
 }
 
+uint32_t ch__table_generation(const struct ch__table *table, uint32_t index)
+{
+	return *generation_of(table, index);
+}
+
 bool ch__table_back(struct ch__table *table, struct ch__meta *meta, uint32_t index)
 {
 	_Atomic(void *) *slot = &table->segments[index >> CH__SEGMENT_LOG2];

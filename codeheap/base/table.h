@@ -78,6 +78,8 @@ static inline size_t ch__table_directory_bytes(uint32_t limit)
 /* Sets up a zeroed table. first_generation may be set before. The directory outlives the table. */
 void ch__table_init(struct ch__table *, void *directory, uint32_t record_bytes,
 		    uint32_t link_offset, uint32_t generation_offset, uint32_t limit);
+/* Generation of a record of a table with generations; of an owner's record, with enum ch__life. */
+uint32_t ch__table_generation(const struct ch__table *, uint32_t index);
 /* Generations of the most used record, counted from the table's first generation. */
 uint32_t ch__table_generations(const struct ch__table *);
 /* Makes `count` fresh records in a row (one segment): the first, or 0: no memory. Under records. */

@@ -102,9 +102,7 @@ static uint32_t generation_there(struct ch_heap *heap, const char *what, uint64_
 		return 0;
 	if (tables[i] == &heap->branches)
 		return generation_of(heap, ch__branch_at(heap, index));
-	const char *record = ch__table_at(tables[i], index);
-	return __atomic_load_n((const uint32_t *)(record + tables[i]->generation_offset),
-			       __ATOMIC_RELAXED);
+	return ch__table_generation(tables[i], index);
 }
 
 /* Generations begin again, so their difference is compared. The record of a handle whose generation

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * refusals.c: values outside of an enumeration, calls out of turn, things of another heap, heaps that
- * are gone, and pools full of one kind. Each call is refused with a sentence, and changes nothing. */
+ * refusals.c: values outside of an enumeration, calls out of turn, things of another heap, heaps
+ * that are gone, and pools full of one kind. Each call is refused with a sentence, and changes
+ * nothing. */
 #include "codeheap/collector.h"
 #include "tests/support/heap_rig.h"
 
