@@ -30,8 +30,8 @@ static enum ch_status check_place(const struct ch_heap *heap, uintptr_t at, size
 		among = at + n <= note ? among : "ch_code.frame";
 	}
 	if (among)
-		return ch__because(CH_E_SITE, "n is %zu: bytes at %lx are some of %s", n, at,
-				   among);
+		return ch__because(CH_E_SITE, "n is %zu: among the bytes at %lx are some of %s", n,
+				   at, among);
 	return CH_OK;
 }
 
