@@ -305,6 +305,8 @@ size_t ch_trap_describe(const struct ch_heap *heap, const void *siginfo, const v
 	uintptr_t address = ch__arch_trap_address(info->si_signo, info->si_code, ucontext);
 	if (bytes)
 		text[0] = 0;
+	if (!ch__heap_lives(heap))
+		return 0;
 	bool is_nowhere = address == (uintptr_t)heap->no_fallback;
 	bool is_here = is_nowhere || ch__pool_has(heap->pool, address);
 	bool is_written = ch__pool_has(heap->pool, exec_of(heap, address));

@@ -2,11 +2,14 @@
  * refusals.c: values outside of an enumeration, calls out of turn, things of another heap, heaps
  * that are gone, and pools full of one kind. Each call is refused with a sentence, and changes
  * nothing. */
+#define _GNU_SOURCE
 #include "codeheap/collector.h"
 #include "tests/support/heap_rig.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdint.h>
+#include <ucontext.h>
 
 /* Checks that the call returns the status, and that the sentence has the words. */
 #define REFUSED(call, status, words)                                                          \
@@ -277,6 +280,10 @@ static void expect_no_heap(struct ch_heap *heap, const char *words)
 	REFUSED(ch_heap_collect(heap), CH_E_ARG, words);
 	REFUSED(ch_mark_begin(heap, &marker), CH_E_ARG, words);
 	REFUSED(ch_heap_destroy(heap), CH_E_ARG, words);
+	char text[8];
+	siginfo_t info = {.si_signo = SIGTRAP, .si_code = 1};
+	static ucontext_t context;
+	CHECK_EQ(ch_trap_describe(heap, &info, &context, text, sizeof text), 0);
 }
 
 TEST(heap_that_is_null_or_gone_is_refused)
