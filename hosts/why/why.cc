@@ -101,7 +101,8 @@ static text jump_into_freed(const peer &p)
 		return told(end);
 	bool is_named = end.said.find("block `freed`") != text::npos &&
 			end.said.find("because") != text::npos;
-	return is_named ? died(end) + ", and a line that names it and says why it went" : died(end);
+	return is_named ? died(end) + ", and a line that names the code and says why it was freed"
+			: died(end);
 }
 
 /* --- fork while another thread compiles --- */
@@ -312,7 +313,7 @@ static const struct {
 	{"code that is freed while it runs", freed_while_it_runs},
 	{"`fork` while another thread compiles", fork_beside_a_compiler},
 	{"`mprotect` denied (systemd's `MemoryDenyWriteExecute=`)", without_new_code},
-	{"its name in perf when the memory is used again", names_after_reuse},
+	{"the name of a function in perf when its memory is used again", names_after_reuse},
 	{"a C++ exception through its frame", exception_through},
 };
 static const peer *const columns[] = {&plain_mmap, &own_cache, &asmjit_runtime, &llvm_orc,
