@@ -175,6 +175,25 @@ TEST(heap_stays_until_its_last_vm_is_told)
 	CHECK_EQ(ch_heap_destroy(rig.heap), CH_OK);
 }
 
+static void check_heap(void *vm_user, void *block_user)
+{
+	(void)vm_user, (void)block_user;
+	told[0] += is_ending;
+	rig_check(&rig);
+}
+
+TEST(heap_whose_vm_is_being_told_is_sound)
+{
+	start(true);
+	ending->ops.block_freed = check_heap;
+	make(own(ending), 1, 0);
+	is_ending = true;
+	CHECK_EQ(ch_vm_detach(ending), CH_OK);
+	is_ending = false;
+	CHECK_EQ(told[0], 1);
+	end_all();
+}
+
 /* --- a commit under way --- */
 
 static _Atomic(int) step;
