@@ -152,8 +152,7 @@ static void fill_info(struct ch_heap *heap, uint32_t index, struct ch_info *info
 	const struct ch__owner *owner = ch__owner_at(heap, block->owner);
 	enum ch_block_state state = ch__block_state(block);
 	enum ch__span_use use = ch__block_use(heap, block);
-	/* The thread that has the block OPEN may be replacing the list. */
-	const struct ch__side_list *list = state == CH_BLOCK_OPEN ? NULL : block->side_list;
+	const struct ch__side_list *list = block->side_list;
 	*info = (struct ch_info){
 		.size = sizeof *info,
 		.block = ch__block_handle(heap, index),

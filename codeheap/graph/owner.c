@@ -241,8 +241,7 @@ static void count_bytes(const struct ch_heap *heap, const struct ch__owner *owne
 		info->metadata_bytes_now += sizeof *block;
 		info->metadata_bytes_now += ch__branches_count(heap, ch__block_run(block)) *
 					    sizeof(struct ch__branch);
-		/* The thread that has the block OPEN may be replacing the list. */
-		if (ch__block_state(block) != CH_BLOCK_OPEN && block->side_list)
+		if (block->side_list)
 			info->metadata_bytes_now += ch__side_bytes(block->side_list->capacity);
 	}
 }

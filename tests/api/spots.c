@@ -236,6 +236,9 @@ TEST(name_leads_to_the_code_that_has_it)
 	struct emitter e;
 	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
 	emit_ret(&e);
+	CHECK_EQ(count_named(&rig, "own"), 1);
+	CHECK_EQ(count_named(&rig, "owner"), 1);
+	CHECK(!strcmp(rig_info(e.code.block).name, "own"));
 	CHECK_EQ(emit_commit(&e), CH_OK);
 	struct named named = {0};
 	CHECK_EQ(ch_block_each(rig.heap, "own", note_named, &named), CH_OK);

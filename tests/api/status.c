@@ -269,6 +269,18 @@ TEST(owner_info_tells_what_was_given)
 	CHECK_EQ(facts.code_bytes_now, rig_stats(&rig).code_bytes_now);
 	CHECK(facts.metadata_bytes_now >= 56);
 	CHECK(!facts.is_released);
+	/* An OPEN block counts with its list, which has the name. */
+	uint64_t metadata[2];
+	for (int i = 0; i < 2; i++) {
+		struct ch_open open = {
+			.owner = owner, .hot_bytes = 16, .name = i ? "named" : NULL};
+		struct emitter e;
+		CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+		CHECK_EQ(ch_owner_info(owner, &facts), CH_OK);
+		metadata[i] = facts.metadata_bytes_now;
+		CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	}
+	CHECK(metadata[0] < metadata[1]);
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_COLLECT), CH_OK);
 	CHECK_EQ(ch_owner_info(owner, &facts), CH_OK);
 	CHECK(facts.is_released);
