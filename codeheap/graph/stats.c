@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * stats.c: counters and gauges, summed over threads, as a struct. Under the heap lock. Counters of
- * running threads change while they are read, so a snapshot is exact only where nothing runs. */
+ * stats.c: counters and gauges, summed over threads, as a struct. Under the heap lock, save the
+ * count of free bytes. Counters of running threads change while they are read, so a snapshot is
+ * exact only where nothing runs. */
 #include "codeheap/base/sized.h"
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/branch.h"
@@ -90,7 +91,6 @@ static void fill_memory(struct ch_heap *heap, struct ch_stats *s) CH_REQUIRES(ch
 	s->pages_now = atomic_load(&pool->pages_used);
 	s->pages_peak = atomic_load(&pool->pages_peak);
 	s->committed_bytes_now = (uint64_t)atomic_load(&pool->pages_committed) << pool->page_log2;
-	ch__pool_count_free(pool, &s->free_bytes_now, &s->largest_free_bytes_now);
 	uint64_t bitmaps = s->pages_now * s->page_bytes / CH__GRANULE_BYTES / 8 * 2;
 	s->metadata_bytes_now = ch__meta_bytes(heap->meta) + bitmaps + table_bytes(&heap->blocks) +
 				table_bytes(&heap->branches) + table_bytes(&heap->owners);
@@ -163,6 +163,8 @@ enum ch_status ch_heap_stats(struct ch_heap *heap, struct ch_stats *out)
 	stats->version = CH_VERSION_TEXT;
 	stats->backend = ch__backend_names[heap->pool->backend];
 	stats->sinks_on = ch__sinks_on(heap->sinks);
+	/* The walk over all pages is long, and needs no lock. */
+	ch__pool_count_free(heap->pool, &stats->free_bytes_now, &stats->largest_free_bytes_now);
 	ch__heap_lock(heap);
 	struct ch__counters sum = sum_counters(heap);
 	fill_counters(&sum, stats);
