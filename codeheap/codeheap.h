@@ -718,8 +718,8 @@ struct ch_branch_site {
  * ret   CH_OK | CH_E_STALE | CH_E_STATE | CH_E_FULL branch_room is used up | CH_E_SITE another
  *       instruction, or its displacement is not in one aligned 8; the site shares a byte with
  *       another site, a ref, a patchable entry or a stub; an exit of the block or an entry leads
- *       between bytes of the site, or its exit between bytes of a site | CH_E_REACH the exit is too
- *       far from the site or the stub | CH_E_ARG outside the block, or no exit and no branch_hit
+ *       between its bytes, or its exit between a site's bytes or before a block's | CH_E_REACH the
+ *       exit is too far from site, stub | CH_E_ARG outside the block, or no exit and no branch_hit
  * lock  OPEN: none, or heap where the exit is another block's; LIVE: heap
  * safe  an attached thread
  * cost  O(branches of the block) */

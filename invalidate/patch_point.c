@@ -22,7 +22,9 @@ enum ch_status ch_patch_point_attach(struct ch_block block, const void *at, cons
 	struct ch_block holder = {0};
 	if (!ch__block_has(s.heap, s.block, leads_to, 1)) {
 		uint32_t generation, other = ch__find(s.heap, leads_to, &generation);
-		if (!other || ch__block_is_data(s.heap, ch__block_at(s.heap, other)))
+		const struct ch__block *there = ch__block_at(s.heap, other);
+		if (!other || ch__block_is_data(s.heap, there) ||
+		    !ch__block_has(s.heap, there, leads_to, 1))
 			return ch__because(CH_E_ARG, "the exit %lx is in no code", leads_to);
 		holder.bits = ch__handle(s.heap->id, other, generation);
 	}

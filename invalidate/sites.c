@@ -281,7 +281,8 @@ static bool has_way_to(const struct ch_heap *heap, uintptr_t exec, uint32_t offs
 	uint32_t other = ch__find(heap, exec, NULL);
 	const struct ch__block *block = ch__block_at(heap, other);
 	return !other ||
-	       (!ch__block_is_data(heap, block) && !is_inside_a_place(heap, block, offset));
+	       (ch__block_has(heap, block, exec, 1) && !ch__block_is_data(heap, block) &&
+		!is_inside_a_place(heap, block, offset));
 }
 
 static bool may_lead_to(const struct ch__subject *s, uintptr_t exec)

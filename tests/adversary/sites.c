@@ -101,6 +101,30 @@ TEST(inside_of_a_site_is_no_exit)
 	end(&e);
 }
 
+/* Each part of a block has a head, which is data. */
+TEST(head_of_another_block_is_no_exit)
+{
+	struct emitter other, e;
+	const uint8_t *jump = open_with_sites(&e);
+	struct ch_open open = {.owner = owner, .hot_bytes = 64, .cold_bytes = 16};
+	CHECK_EQ(emit_open_as(&other, &open), CH_OK);
+	emit_value(&other, 1);
+	emit_ret(&other);
+	other.code.cold_used = 16;
+	const uint8_t *heads[] = {other.code.exec - CH__HEAD_BYTES,
+				  other.code.cold_exec - CH__INDEX_WORD_BYTES};
+	const uint8_t *exec = other.code.exec;
+	CHECK_EQ(emit_commit(&other), CH_OK);
+	const void *point = emit_point(&e);
+	for (int i = 0; i < 2; i++) {
+		CHECK_EQ(branch(&e, jump, CH_JMP, heads[i]), CH_E_SITE);
+		CHECK_EQ(ch_patch_point_attach(e.code.block, point, heads[i], NULL), CH_E_ARG);
+	}
+	CHECK_EQ(branch(&e, jump, CH_JMP, exec), CH_OK);
+	CHECK_EQ(ch_patch_point_attach(e.code.block, point, exec, NULL), CH_OK);
+	end(&e);
+}
+
 TEST(site_of_each_kind_is_there_at_the_commit)
 {
 	for (int kind = 0; kind < KINDS; kind++) {
