@@ -251,8 +251,8 @@ struct ch_ops {
 	void (*block_freed)(void *vm_user, void *block_user);
 	/* ch_vm_detach calls block_freed for each block that the vm has then, under no lock. */
 	bool tells_detached;
-	/* A collection would pay. Comes from any call that opens, ends or invalidates, and polls.
-	 * Set a flag and collect at a safe place; the callback may not call the library. */
+	/* A collection pays. Comes from polls and calls that open, invalidate or end, save for
+	 * COLLECT. Set a flag, collect at a safe place; the callback may not call the library. */
 	void (*collect_wanted)(void *vm_user);
 	/* Space came free after a ch_block_open failed with CH_E_FULL: once for all opens that
 	 * failed before. Comes from the calls that block_freed comes from, but ch_vm_detach, in any

@@ -163,15 +163,14 @@ enum ch_status ch_vm_detach(struct ch_vm *vm)
 	bool is_told = vm->ops.tells_detached && vm->ops.block_freed;
 	await_commits(heap, is_told);
 	forget_tables(heap, vm);
-	if (is_told) {
-		vm->owners_now++; /* the record stays until all ends are told */
-		vm->teller = ch__lock_self();
-	} else {
-		vm->told = UINT32_MAX;
-	}
+	/* The record and the heap stay until the other vms and this vm are told. */
+	vm->owners_now++;
+	vm->teller = ch__lock_self();
+	if (!is_told)
+		vm->told = UINT32_MAX - 1; /* above all records */
 	ch__vm_leave(vm);
 	ch__heap_unlock(heap);
-	if (is_told)
-		tell_all(heap, vm);
+	ch__trigger_tell(heap);
+	tell_all(heap, vm);
 	return CH_OK;
 }

@@ -118,7 +118,7 @@ struct ch_vm {
 	struct ch_vm *next; /* all records of the heap, never unlinked [heap], read anywhere */
 	CH_BY_HEAP uint32_t owners_now; /* owners of the vm; above 0 the record is kept */
 	/* Ends of blocks with lower records are not told: 0 while the vm is attached, UINT32_MAX
-	 * once it was detached [heap] */
+	 * once its detach is through [heap] */
 	CH_BY_HEAP uint32_t told;
 	/* ch__lock_self of the thread that tells of the ends. A callback may leave its stack to
 	 * another thread [heap] */

@@ -358,7 +358,7 @@ static void check_sums(struct check *c) CH_REQUIRES(ch__role_heap)
 {
 	struct ch_heap *heap = c->heap;
 	uint64_t owners_of_vms = 0;
-	/* ch_vm_detach counts one owner more while the call tells of the ends of blocks. */
+	/* ch_vm_detach counts one owner more until the call is through. */
 	for (const struct ch_vm *vm = heap->vms; vm; vm = vm->next)
 		owners_of_vms += vm->owners_now - (!vm->is_attached && vm->told != UINT32_MAX);
 	check_dead(c, heap->quarantine_head, heap->quarantine_tail, false);

@@ -323,15 +323,17 @@ static void count_told(void *vm_user)
 	++*(unsigned *)vm_user;
 }
 
-/* The vm is told as well, once, unless the vm is leaving. */
+/* The vms are told as well, once, save a vm that is leaving. */
 TEST(bytes_made_invalid_in_any_way_ask_for_a_collection)
 {
 	for (int way = 0; way < WAYS; way++) {
 		struct ch_config config = rig_config(pool_bytes);
 		struct ch_ops ops = {.size = sizeof ops, .collect_wanted = count_told};
-		unsigned times_told = 0;
+		unsigned times_told = 0, others_told = 0;
 		config.driver = CH_DRIVER_HOST;
 		struct rig rig = rig_create(&config, &ops, &times_told);
+		struct ch_vm *other;
+		CHECK_EQ(ch_vm_attach(rig.heap, &ops, &others_told, &other), CH_OK);
 		struct ch_assumption assumption;
 		struct emitter e;
 		CHECK_EQ(ch_assumption_create(rig.vm, &assumption), CH_OK);
@@ -346,6 +348,8 @@ TEST(bytes_made_invalid_in_any_way_ask_for_a_collection)
 		if (!is_wanted(&rig))
 			FAIL("way %d asked for none", way);
 		CHECK_EQ(times_told, way != DETACH);
+		CHECK_EQ(others_told, 1);
+		CHECK_EQ(ch_vm_detach(other), CH_OK);
 		if (way == DETACH)
 			CHECK_EQ(ch_heap_destroy(rig.heap), CH_OK);
 		else
