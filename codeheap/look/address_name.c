@@ -18,6 +18,8 @@ static bool put_block(struct ch_heap *heap, uintptr_t at, uintptr_t address, str
 	const struct ch__block *block = ch__block_at(heap, index);
 	const char *own = block->side_list ? ch__name_text(heap, block->side_list->name) : "";
 	const char *owner = ch__name_text(heap, ch__owner_at(heap, block->owner)->name);
+	if (!*own && !*owner)
+		owner = "[code without a name]";
 	ch__text_put_name(t, owner);
 	if (*own && *owner)
 		ch__text_put(t, " ");
@@ -40,15 +42,16 @@ static void put_code(struct ch_heap *heap, uintptr_t at, uintptr_t address, stru
 		ch__text_put_with(t, "+", address - pool->runtime_exec, 16);
 		return;
 	}
-	bool is_block = false, may_lock = !ch__is_marking();
-	if (may_lock) {
+	bool is_block = false;
+	if (!ch__is_marking()) {
 		ch__heap_lock(heap);
 		is_block = put_block(heap, at, address, t);
 		ch__heap_unlock(heap);
 	}
 	if (is_block)
 		return;
-	ch__text_put(t, may_lock ? "free code memory" : "code");
+	/* Free, or an OPEN block's: only a committed block is found by its address. */
+	ch__text_put(t, "code memory");
 	ch__text_put_with(t, "+", address - pool->exec_base, 16);
 }
 

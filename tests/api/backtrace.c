@@ -598,7 +598,7 @@ TEST(address_in_code_has_the_names_of_owner_and_block)
 	char wanted[64];
 	snprintf(wanted, sizeof wanted, "fib loop+0x%x", info.hot_bytes);
 	CHECK_STR(name_of(end, true), wanted);
-	CHECK_BEGINS(name_of(end, false), "free code memory+0x");
+	CHECK_BEGINS(name_of(end, false), "code memory+0x");
 	rig_end(&rig);
 }
 
@@ -614,6 +614,26 @@ TEST(address_in_the_runtime_page_is_named)
 	rig_end(&rig);
 }
 
+TEST(code_without_a_name_is_called_so)
+{
+	start(CH_SINK_UNWIND);
+	const void *at = rig_info(rig_block(rig_owner(&rig, NULL), 1)).exec;
+	CHECK_STR(name_of(at, false), "[code without a name]+0x0");
+	rig_end(&rig);
+}
+
+TEST(open_block_is_not_called_free)
+{
+	start(CH_SINK_UNWIND);
+	struct emitter e;
+	emit_open(&e, rig_owner(&rig, "maker"), 16, 0);
+	CHECK_BEGINS(name_of(e.code.exec, false), "code memory+0x");
+	emit_ret(&e);
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	CHECK_BEGINS(name_of(e.code.exec, false), "maker+0x0");
+	rig_end(&rig);
+}
+
 TEST(freed_code_has_no_name)
 {
 	start(CH_SINK_UNWIND);
@@ -621,7 +641,7 @@ TEST(freed_code_has_no_name)
 	const void *at = rig_info(rig_block(owner, 1)).exec;
 	CHECK_BEGINS(name_of(at, false), "short life+0x0");
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
-	CHECK_BEGINS(name_of(at, false), "free code memory+0x");
+	CHECK_BEGINS(name_of(at, false), "code memory+0x");
 	rig_end(&rig);
 }
 
@@ -721,7 +741,7 @@ TEST(names_are_whole_while_blocks_die)
 		uintptr_t at = atomic_load(&places[i % PLACES]);
 		if (at) {
 			const char *name = name_of((const void *)at, false);
-			bool is_free = strncmp(name, "free code memory+0x", 19) == 0;
+			bool is_free = strncmp(name, "code memory+0x", 14) == 0;
 			if (!is_free)
 				CHECK_BEGINS(name, "method number ");
 			named += !is_free;
