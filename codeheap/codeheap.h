@@ -336,8 +336,8 @@ CH_API CH_CHECKED enum ch_status ch_heap_create(const struct ch_config *config,
  *       goes */
 CH_API CH_CHECKED enum ch_status ch_heap_destroy(struct ch_heap *heap);
 
-/* Counters are plural and only grow; gauges end in _now or _peak. free_bytes_now: bytes of no
- * block, without headers of pages; largest_free_bytes_now: the most free bytes in a row. */
+/* Counters are plural and only grow; gauges end in _now or _peak. branches_now: branch_room;
+ * free_bytes_now: bytes of no block or page's header; largest_free_bytes_now: most in a row. */
 /* clang-format off */
 #define CH_STATS_LIST(X)                                                                          \
 	X(pool_bytes) X(page_bytes) X(pages_now) X(free_bytes_now) X(largest_free_bytes_now)      \
@@ -690,7 +690,7 @@ struct ch_info {
 	const uint8_t *cold_exec; /* cold bytes, stubs included */
 	const uint8_t *entry;     /* NULL unless LIVE */
 	uint32_t hot_bytes, cold_bytes;
-	uint32_t branches_now;
+	uint32_t branches_now; /* attached */
 	enum ch_kind kind;
 };
 
@@ -933,7 +933,7 @@ struct ch_spot {
 CH_API bool ch_code_at(const struct ch_heap *heap, const void *pc, bool is_return,
 		       struct ch_spot *spot);
 
-/* ch_block_each: visit every block that is not free, or every block of a name.
+/* ch_block_each: visit every OPEN, LIVE or NOTENTRANT block, or each of a name.
  * in    name   NULL = all; a block's own, or its owner's where it has none
  *       visit  returns false to end
  * ret   CH_OK
@@ -949,8 +949,8 @@ CH_API CH_CHECKED enum ch_status ch_block_each(struct ch_heap *heap, const char 
  * in    siginfo, ucontext  the signal's siginfo_t and ucontext_t
  *       bytes  room at text; 600 are enough but for long paths
  * out   text      one line, 0-terminated unless bytes is 0; cut at a character
- * ret   the length without the 0; >= bytes when the text was cut; 0 = neither pc nor faulting
- *       address is in the heap's pages, or somebody sent the signal: chain to the next handler
+ * ret   the length without the 0; >= bytes when the text was cut; 0 = neither pc nor a readable
+ *       faulting address is the heap's, or somebody sent the signal: chain to the next handler
  * safe  signal handlers, in any thread, while others allocate and free
  * cost  O(blocks of the heap, and freed blocks that are remembered)
  * note  knows the last ch_config.remembered_dead freed blocks; names are cut to 63 bytes */
