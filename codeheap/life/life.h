@@ -5,6 +5,11 @@
 
 #include "codeheap/graph/block.h"
 
+/* Whether the VM writes at exec: data, or code with CH_OPEN_IN_PLACE. */
+static inline bool ch__open_is_in_place(const struct ch_open *open)
+{
+	return open->kind != CH_KIND_CODE || (open->flags & CH_OPEN_IN_PLACE);
+}
 /* ch_block_open once the heap and the thread are known and `open` is valid; any frame number. */
 enum ch_status ch__block_open(struct ch_heap *, struct ch__thread *, const struct ch_open *,
 			      struct ch_code *);

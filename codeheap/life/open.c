@@ -8,10 +8,8 @@
  * collections if the caller allows, CH_E_FULL (P8). */
 #include "codeheap/base/event.h"
 #include "arch/sites.h"
-#include "codeheap/base/heaps.h"
 #include "codeheap/base/listeners.h"
 #include "codeheap/base/region.h"
-#include "codeheap/base/sized.h"
 #include "codeheap/base/trigger.h"
 #include "codeheap/collect/make_room.h"
 #include "codeheap/graph/block_parts.h"
@@ -81,100 +79,6 @@ static enum ch_status size_request(struct request *r)
 		return ch__because(CH_E_ARG, "the block takes %u pages of the pool's %u",
 				   r->span_pages, pool->page_count);
 	return CH_OK;
-}
-
-static bool is_in_place(const struct ch_open *open)
-{
-	return open->kind != CH_KIND_CODE || (open->flags & CH_OPEN_IN_PLACE);
-}
-
-static enum ch_status CH_COLD because_open(const char *field, uint64_t value, const char *rule)
-{
-	return ch__because(CH_E_ARG, "ch_open.%s is %lu: %s", field, value, rule);
-}
-
-/* The library writes nothing among bytes written in place; data has nothing of code. */
-static enum ch_status check_kind(const struct ch_open *open)
-{
-	bool is_code = open->kind == CH_KIND_CODE;
-	static const char apart[] = "0 of data, or of what is written in place";
-	if ((unsigned)open->kind > CH_KIND_DATA)
-		return because_open("kind", (unsigned)open->kind, "not 0 to 2");
-	if (is_in_place(open) && open->entry == CH_ENTRY_PATCH)
-		return because_open("entry", CH_ENTRY_PATCH,
-				    "not CH_ENTRY_PATCH of data, or of what is written in place");
-	if (is_in_place(open) && open->branch_room)
-		return because_open("branch_room", open->branch_room, apart);
-	if (is_in_place(open) && open->cold_bytes)
-		return because_open("cold_bytes", open->cold_bytes, apart);
-	if (!is_code && open->entry != CH_ENTRY_NONE)
-		return because_open("entry", open->entry, "data is not entered");
-	if (!is_code && open->frame)
-		return because_open("frame", open->frame, "data has no frames");
-	if (!is_code && (open->flags & CH_OPEN_OWN_FRAMES))
-		return because_open("flags", open->flags, "CH_OPEN_OWN_FRAMES: data has no frames");
-	return CH_OK;
-}
-
-/* The note of CH_FRAME_STEPS lies behind all code of the block, and describes hot bytes only. */
-static enum ch_status check_steps(const struct ch_open *open)
-{
-	if (open->frame != CH_FRAME_STEPS)
-		return CH_OK;
-	if (!CH_ARCH_HAS_STEPS || is_in_place(open))
-		return because_open("frame", CH_FRAME_STEPS,
-				    "CH_FRAME_STEPS is not for this machine, or for data and what "
-				    "is written in place");
-	if (open->cold_bytes)
-		return because_open("cold_bytes", open->cold_bytes, "0 with CH_FRAME_STEPS");
-	if (open->branch_room)
-		return because_open("branch_room", open->branch_room, "0 with CH_FRAME_STEPS");
-	if (open->entry == CH_ENTRY_PATCH)
-		return because_open("entry", CH_ENTRY_PATCH,
-				    "not CH_ENTRY_PATCH with CH_FRAME_STEPS");
-	if (open->hot_bytes > CH__STEPS_CODE_BYTES)
-		return because_open("hot_bytes", open->hot_bytes,
-				    "at most 65000 with CH_FRAME_STEPS");
-	return CH_OK;
-}
-
-/* A page is at least as large, and begins at a multiple of this. */
-enum { ALIGN_MOST = 4096 };
-
-static bool align_is_valid(size_t align)
-{
-	return align <= ALIGN_MOST && !(align & (align - 1));
-}
-
-static enum ch_status check_open(const struct ch_heap *heap, const struct ch_open *open)
-{
-	const unsigned known = CH_OPEN_MAY_COLLECT | CH_OPEN_IMMORTAL | CH_OPEN_OWN_FRAMES |
-			       CH_OPEN_IN_PLACE | CH_OPEN_KEPT;
-	uint32_t last_frame = atomic_load_explicit(&heap->last_frame, memory_order_relaxed);
-	if (!open->hot_bytes)
-		return because_open("hot_bytes", 0, "1 at least");
-	if (!align_is_valid(open->align))
-		return because_open("align", open->align, "not a power of two up to 4096");
-	if (open->heap && open->owner.bits)
-		return ch__because(CH_E_ARG, "ch_open: heap and owner are set: one of both");
-	if ((unsigned)open->entry > CH_ENTRY_GUARD)
-		return because_open("entry", (unsigned)open->entry, "not 0 to 2");
-	if (open->heap && open->entry != CH_ENTRY_NONE)
-		return because_open("entry", open->entry,
-				    "code without an owner is entered by its address");
-	if (open->frame > last_frame)
-		return ch__because(CH_E_ARG, "ch_open.frame is %u: not 0 to %u, the last that is "
-					     "registered", open->frame, last_frame);
-	if (open->flags & ~known)
-		return ch__because(CH_E_ARG, "ch_open.flags is %x: it has bits that are none of "
-					     "enum ch_open_flags", open->flags);
-	if ((open->flags & CH_OPEN_OWN_FRAMES) && open->frame)
-		return because_open("frame", open->frame, "0 beside CH_OPEN_OWN_FRAMES");
-	if (open->branch_room > CH__RUN_MAX)
-		return because_open("branch_room", open->branch_room,
-				    "more than a block can have branches");
-	enum ch_status status = check_steps(open);
-	return status == CH_OK ? check_kind(open) : status;
 }
 
 static bool CH_COLD make_young(struct request *r)
@@ -700,7 +604,7 @@ enum ch_status ch__block_open(struct ch_heap *heap, struct ch__thread *self,
 	/* Unwinders are told nothing of data. */
 	if ((open->flags & CH_OPEN_OWN_FRAMES) || open->kind != CH_KIND_CODE)
 		r.frame = CH__FRAME_OWN;
-	if (is_in_place(open))
+	if (ch__open_is_in_place(open))
 		choose_use(&r);
 	if (r.frame == CH__FRAME_STEPS && !ch__sinks_steps_begin(heap->sinks))
 		return ch__because_memory("the frames of CH_FRAME_STEPS");
@@ -724,82 +628,5 @@ enum ch_status ch__block_open(struct ch_heap *heap, struct ch__thread *self,
 	}
 	fill_code(&r, code);
 	count_open(&r);
-	return CH_OK;
-}
-
-static enum ch_status CH_COLD open_sized(const struct ch_open *open, struct ch_code *code)
-{
-	struct ch_open whole;
-	enum ch_status status = ch__sized_check(
-		"ch_open", open, CH__UP_TO(struct ch_open, hot_bytes), sizeof *open);
-	if (status != CH_OK)
-		return status;
-	ch__sized_take(&whole, sizeof whole, open);
-	return ch_block_open(&whole, code);
-}
-
-static enum ch_status CH_COLD because_dead(const struct ch_open *open)
-{
-	if (open->heap)
-		return ch__because_refused(open->heap);
-	if (!open->owner.bits)
-		return ch__because(CH_E_ARG, "ch_open: heap and owner are both none");
-	return ch__because_stale("owner", open->owner.bits);
-}
-
-static inline enum ch_status open_by(struct ch_heap *heap, struct ch__thread *self,
-				     const struct ch_open *open, struct ch_code *code)
-{
-	enum ch_status status = ch__thread_need_self(heap, &self);
-	return CH_LIKELY(status == CH_OK) ? ch__block_open(heap, self, open, code) : status;
-}
-
-/* Without an owner, the thread makes the collections that no vm is asked for. Behind a collection
- * the caller may be another thread (I14). */
-__attribute__((noinline)) static enum ch_status open_unowned(const struct ch_open *open,
-							    struct ch_code *code)
-{
-	struct ch_heap *heap = open->heap;
-	(void)ch__collect_if_unasked(heap);
-	enum ch_status status = open_by(heap, ch__thread_now(heap), open, code);
-	if (CH_UNLIKELY(status == CH_E_FULL) && !(open->flags & CH_OPEN_MAY_COLLECT) &&
-	    ch__collect_if_unasked(heap))
-		status = open_by(heap, ch__thread_now(heap), open, code);
-	return status;
-}
-
-enum ch_status ch_block_open(const struct ch_open *open, struct ch_code *code)
-{
-	ch__code_clear(code);
-	if (ch__is_marking())
-		return ch__because_marking();
-	if (CH_UNLIKELY(open->size != sizeof *open))
-		return open_sized(open, code);
-	struct ch_heap *heap = open->heap ? open->heap : ch__handle_heap(open->owner.bits);
-	if (CH_UNLIKELY(open->heap ? !ch__heap_lives(heap)
-				   : !heap || !ch__owner_is_live(heap, open->owner)))
-		return because_dead(open);
-	enum ch_status status = check_open(heap, open);
-	if (CH_UNLIKELY(status != CH_OK))
-		return status;
-	return open->heap ? open_unowned(open, code)
-			  : open_by(heap, ch__thread_self(heap), open, code);
-}
-
-enum ch_status ch_frame_register(struct ch_heap *heap, const void *cfi, size_t bytes,
-				 uint8_t *frame)
-{
-	*frame = 0;
-	if (ch__heap_refuses(heap))
-		return ch__because_refused(heap);
-	if (!cfi || !bytes || bytes > 64)
-		return ch__because(CH_E_ARG, "bytes is %zu: not 1 to 64, or cfi is NULL", bytes);
-	*frame = ch__sinks_frame_register(heap->sinks, cfi, bytes);
-	if (!*frame)
-		return ch__because(CH_E_FULL, "all frame shapes of the heap are registered");
-	/* Shapes are numbered in order; two threads may come here in reverse order. */
-	uint32_t last = atomic_load(&heap->last_frame);
-	while (last < *frame && !atomic_compare_exchange_weak(&heap->last_frame, &last, *frame))
-		continue;
 	return CH_OK;
 }
