@@ -83,7 +83,15 @@ ch__arch_stub_entry:
 	movq	CONTEXT_EXTENDED_BYTES(%rdi), %rcx
 	testq	%rcx, %rcx
 	jz	1f
-	subq	%rcx, %rsp
+	/* A stack's guard may be a single page, and some images have three: each page is read on
+	 * the way down. */
+7:	cmpq	$4096, %rcx
+	jbe	8f
+	subq	$4096, %rsp
+	testb	$0, (%rsp)
+	subq	$4096, %rcx
+	jmp	7b
+8:	subq	%rcx, %rsp
 	xorl	%eax, %eax
 	movq	%rax, 512(%rsp)
 	movq	%rax, 520(%rsp)

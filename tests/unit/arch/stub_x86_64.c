@@ -243,6 +243,64 @@ TEST(stub_hit_left_by_longjmp_is_harmless)
 	probe_all(&rig);
 }
 
+static sigjmp_buf off_the_stack;
+static uintptr_t faulted;
+
+static void leave_the_stack(int signal, siginfo_t *info, void *ucontext)
+{
+	(void)signal, (void)ucontext;
+	faulted = (uintptr_t)info->si_addr;
+	siglongjmp(off_the_stack, 1);
+}
+
+static void hit_below_the_guard(struct ch__arch_stub_context *context, struct ch__arch_regs *regs,
+				uintptr_t return_address)
+{
+	(void)context, (void)regs, (void)return_address;
+	siglongjmp(off_the_stack, 2);
+}
+
+/* A canary fills the memory below the guard page. */
+static void hit_near_the_guard(struct rig *rig, uint8_t *guard, uintptr_t bytes_left)
+{
+	enum { PAGE = CH_ARCH_SMALLEST_PAGE };
+	uint8_t *stack = guard + PAGE;
+	memset(guard - 8 * PAGE, 0xaa, 8 * PAGE);
+	faulted = 0;
+	if (!sigsetjmp(off_the_stack, 1))
+		__asm__ volatile("movq %0, %%rsp; jmp *%1" ::"r"(stack + bytes_left), "r"(rig->stub)
+				 : "memory");
+	CHECK(faulted - (uintptr_t)guard < PAGE);
+	for (uint8_t *at = guard - 8 * PAGE; at < guard; at++)
+		CHECK_EQ(*at, 0xaa);
+}
+
+/* The state of AMX makes images of three pages. */
+TEST(stub_with_a_large_image_steps_over_no_guard_page)
+{
+	enum { PAGE = CH_ARCH_SMALLEST_PAGE, PAGES = 16 };
+	static struct rig rig;
+	static uint8_t other_stack[1 << 16];
+	stack_t other = {.ss_sp = other_stack, .ss_size = sizeof other_stack};
+	struct sigaction action = {.sa_sigaction = leave_the_stack,
+				   .sa_flags = SA_SIGINFO | SA_ONSTACK};
+	map_rig(&rig, hit_below_the_guard);
+	if (!rig.context.extended_bytes)
+		skip("this processor has no xsave");
+	uint8_t *memory = mmap(NULL, PAGES * PAGE, PROT_READ | PROT_WRITE,
+			       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(memory != MAP_FAILED);
+	uint8_t *guard = memory + 8 * PAGE;
+	CHECK_EQ(mprotect(guard, PAGE, PROT_NONE), 0);
+	CHECK_EQ(sigaltstack(&other, NULL), 0);
+	CHECK_EQ(sigaction(SIGSEGV, &action, NULL), 0);
+	rig.context.extended_bytes += 2 * PAGE;
+	for (uintptr_t left = 512; left < 2 * PAGE; left += 64)
+		hit_near_the_guard(&rig, guard, left);
+	rig.context.hit = hit_and_land;
+	probe_all(&rig);
+}
+
 /* --- unwinding through the stub entry into a JIT frame, by the CFI of arch.h --- */
 
 static uint8_t eh_frame[256];
