@@ -110,8 +110,10 @@ bool ch__span_take_back(struct ch__pool *pool, uint32_t first)
 	struct ch__pool_inner *inner = pool->inner;
 	unsigned word = word_of(pool, first);
 	size_t offset = offset_of(pool, first), bytes = bytes_of(pool, first);
-	if (runs(word))
+	if (runs(word)) {
+		set_word(pool, first, CH__SPAN_CODE);
 		return true;
+	}
 	/* Bytes that were written in place must not run, not even for a moment. */
 	ch__arch_fill_traps(inner->views.write + offset, bytes);
 	bool is_back = ch__views_take_back(&inner->views, offset, bytes);

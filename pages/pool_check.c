@@ -71,6 +71,7 @@ static bool check_page(struct walk *walk, uint32_t index) CH_REQUIRES(ch__role_p
 	struct ch__page *page = &pool->pages[index];
 	enum ch__page_state state = ch__page_state(page);
 	bool is_backed = ch__pool_page_is_backed(pool, index);
+	unsigned use = state == CH__PAGE_FREE ? CH__SPAN_CODE : pool->inner->uses[page->frame];
 	if (state != CH__PAGE_FREE)
 		walk->used++;
 	if (state == CH__PAGE_FREE || state == CH__PAGE_PARTLY)
@@ -82,6 +83,8 @@ static bool check_page(struct walk *walk, uint32_t index) CH_REQUIRES(ch__role_p
 		return broken(walk, index, "in a chunk of another zone");
 	if (state == CH__PAGE_SPAN)
 		return check_span(walk, index);
+	if (atomic_load_explicit(&page->span_use, memory_order_relaxed) != use)
+		return broken(walk, index, "mapped for another use");
 	ch__page_lock(page);
 	bool is_sound = check_granules(walk, index, is_backed);
 	ch__page_unlock(page);

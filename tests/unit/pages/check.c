@@ -137,6 +137,14 @@ static void no_trap(void)
 	uint8_t *last = bytes_of(unused + 1, 0) - 1;
 	POKE(*last, ~*last);
 }
+static void free_in_place(void)
+{
+	POKE(at(unused)->span_use, CH__SPAN_IN_PLACE | CH__SPAN_LANDED);
+}
+static void code_as_data(void)
+{
+	POKE(at(open_page)->span_use, CH__PAGE_DATA);
+}
 static void unlisted(void)
 {
 	uint32_t second = at(first_free())->next;
@@ -172,6 +180,8 @@ TEST(check_walk_sees_each_invariant_of_a_pool_broken)
 		{empty_with_memory, "its chunk's memory is not what its state says"},
 		{other_zone, "in a chunk of another zone"},
 		{no_trap, "unused granule without trap"},
+		{free_in_place, "mapped for another use"},
+		{code_as_data, "mapped for another use"},
 		{unlisted, "pages listed too many or too few"},
 		{gauge, "in use, but the gauge differs"},
 	};

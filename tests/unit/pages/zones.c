@@ -198,6 +198,21 @@ TEST(check_walk_sees_a_page_in_a_chunk_of_another_zone)
 	rig_destroy(&rig);
 }
 
+TEST(pages_of_code_in_place_are_for_any_use_afterwards)
+{
+	struct heard heard = {.count = 0};
+	struct pool_rig rig;
+	zone_rig(&rig, 2 * MIB, &heard);
+	uint32_t span = ch__pool_take_span(rig.pool, 2, PAGES_FRAME);
+	CHECK(span != CH__PAGE_NONE);
+	CHECK(ch__pool_lend_span(rig.pool, span, CH__SPAN_IN_PLACE));
+	CHECK(ch__pool_land_span(rig.pool, span));
+	ch__pool_release_span(rig.pool, span);
+	CHECK_EQ(ch__pool_span_use(rig.pool, span), CH__SPAN_CODE);
+	rig_check(&rig);
+	rig_destroy(&rig);
+}
+
 /* Pages and spans of all zones come and go at random; the check judges. */
 TEST(zones_come_and_go_at_random)
 {
