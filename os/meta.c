@@ -145,6 +145,7 @@ struct ch__meta {
 	struct shard shards[SHARDS];
 	unsigned arena;
 	int arena_flags;
+	_Atomic(bool) was_large; /* once true, true for good; relaxed */
 };
 
 static struct shard *own_shard(struct ch__meta *meta)
@@ -207,9 +208,9 @@ static int take_arena(unsigned *arena)
 	return mallctl("arenas.create", arena, &size, NULL, 0);
 }
 
-static void drop_arena(unsigned arena, size_t had_bytes)
+static void drop_arena(unsigned arena, bool was_large)
 {
-	if (had_bytes > IDLE_BYTES_MOST) {
+	if (was_large) {
 		tell_arena(arena, "destroy");
 		return;
 	}
@@ -237,7 +238,7 @@ struct ch__meta *ch__meta_create(void)
 	struct ch__meta *meta = mallocx(sizeof *meta, flags | MALLOCX_TCACHE_NONE | MALLOCX_ZERO |
 							      MALLOCX_ALIGN(64));
 	if (!meta) {
-		drop_arena(arena, 0);
+		drop_arena(arena, false);
 		errno = ENOMEM;
 		return NULL;
 	}
@@ -249,16 +250,21 @@ struct ch__meta *ch__meta_create(void)
 void ch__meta_destroy(struct ch__meta *meta)
 {
 	unsigned arena = meta->arena;
-	size_t bytes = ch__meta_bytes(meta);
+	bool was_large = atomic_load_explicit(&meta->was_large, memory_order_relaxed);
 	for (unsigned i = 0; i < SHARDS; i++)
 		destroy_tcache(meta->shards[i].tcache_flags);
-	drop_arena(arena, bytes); /* and with it meta itself */
+	drop_arena(arena, was_large); /* and with it meta itself */
 }
 
-static void count(struct shard *shard, int64_t bytes)
+/* One shard is no measure, since threads free what others allocate. All shards are asked when one
+ * passes a MiB, so an arena may be SHARDS MiB beyond the limit before it counts as large. */
+static void count(struct ch__meta *meta, struct shard *shard, int64_t bytes)
 {
-	int64_t sum = atomic_load_explicit(&shard->bytes, memory_order_relaxed) + bytes;
+	int64_t before = atomic_load_explicit(&shard->bytes, memory_order_relaxed);
+	int64_t sum = before + bytes;
 	atomic_store_explicit(&shard->bytes, sum, memory_order_relaxed);
+	if (CH_UNLIKELY(sum >> 20 > before >> 20) && ch__meta_bytes(meta) > IDLE_BYTES_MOST)
+		atomic_store_explicit(&meta->was_large, true, memory_order_relaxed);
 }
 
 void *ch__meta_alloc(struct ch__meta *meta, size_t bytes)
@@ -272,7 +278,7 @@ void *ch__meta_alloc(struct ch__meta *meta, size_t bytes)
 	ch__lock_take(&shard->lock, CH__RANK_META);
 	void *at = mallocx(size, meta->arena_flags | tcache_of(shard) | MALLOCX_ZERO);
 	if (at)
-		count(shard, (int64_t)size);
+		count(meta, shard, (int64_t)size);
 	ch__lock_release(&shard->lock, CH__RANK_META);
 	if (!at)
 		errno = ENOMEM;
@@ -287,7 +293,7 @@ void ch__meta_free(struct ch__meta *meta, void *at, size_t bytes)
 	struct shard *shard = own_shard(meta);
 	ch__lock_take(&shard->lock, CH__RANK_META);
 	sdallocx(at, size, tcache_of(shard));
-	count(shard, -(int64_t)size);
+	count(meta, shard, -(int64_t)size);
 	ch__lock_release(&shard->lock, CH__RANK_META);
 }
 

@@ -311,6 +311,43 @@ TEST(two_heaps_never_have_one_arena)
 	ch__meta_destroy(metas[0]);
 }
 
+struct held {
+	struct ch__meta *meta;
+	void *at;
+};
+
+static void *free_held(void *arg)
+{
+	struct held *held = arg;
+	ch__meta_free(held->meta, held->at, 1 << 20);
+	return NULL;
+}
+
+/* An arena is made: with the number of a destroyed one, or else with a number that none had. */
+TEST(arena_that_once_was_large_is_given_back_and_one_that_never_was_waits)
+{
+	enum { MIBS = 40 };
+	void *kept[MIBS];
+	struct ch__meta *meta = ch__meta_create();
+	unsigned arenas = told("arenas.narenas");
+	for (unsigned i = 0; i < MIBS; i++) {
+		struct held held = {meta, ch__meta_alloc(meta, 1 << 20)};
+		pthread_t thread;
+		CHECK(held.at && pthread_create(&thread, NULL, free_held, &held) == 0);
+		CHECK_EQ(pthread_join(thread, NULL), 0);
+	}
+	ch__meta_destroy(meta);
+	CHECK_EQ(told("arenas.create"), arenas);
+	meta = ch__meta_create();
+	CHECK_EQ(told("arenas.narenas"), arenas + 1);
+	for (unsigned i = 0; i < MIBS; i++)
+		CHECK((kept[i] = ch__meta_alloc(meta, 1 << 20)) != NULL);
+	for (unsigned i = 0; i < MIBS; i++)
+		ch__meta_free(meta, kept[i], 1 << 20);
+	ch__meta_destroy(meta);
+	CHECK(told("arenas.create") < arenas);
+}
+
 /* The allocator gives the lowest free number first, and each number once. */
 TEST(memory_that_went_leaves_no_cache_of_a_thread)
 {
