@@ -329,7 +329,6 @@ void ch__arch_stub_context_init(struct ch__arch_stub_context *context)
 {
 	context->extended_bytes = 0;
 	context->extended_mask = 0;
-	context->shadow_stack = 0; /* nothing returns to a stub */
 }
 
 /* --- register images --- */

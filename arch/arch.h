@@ -92,7 +92,6 @@ struct ch__arch_stub_context {
 	/* Only x86_64.S reads the fields below. */
 	uint64_t extended_bytes; /* size of the xsave image, multiple of 64; 0 = fxsave, 512 */
 	uint64_t extended_mask;  /* state components that xsave keeps */
-	uint64_t shadow_stack;   /* 1 = a thread with a shadow stack drops an entry and jumps */
 };
 _Static_assert(offsetof(struct ch__arch_stub_context, hit) == 0, "each .S loads it");
 

@@ -325,7 +325,6 @@ void ch__arch_stub_context_init(struct ch__arch_stub_context *context)
 {
 	context->extended_bytes = 0;
 	context->extended_mask = 0;
-	context->shadow_stack = 0;
 }
 
 /* The last word holds the target's distance, also when the slot leads elsewhere. A stub has the

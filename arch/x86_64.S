@@ -16,7 +16,6 @@
 	.set CONTEXT_HIT, 0
 	.set CONTEXT_EXTENDED_BYTES, 8
 	.set CONTEXT_EXTENDED_MASK, 16
-	.set CONTEXT_SHADOW_STACK, 24
 
 /* The frame, from rbx upwards. The CFA is sp at the branch site. */
 	.set SLOT_R12, 0
@@ -85,13 +84,13 @@ ch__arch_stub_entry:
 	jz	1f
 	/* A stack's guard may be a single page, and some images have three: each page is read on
 	 * the way down. */
-7:	cmpq	$4096, %rcx
-	jbe	8f
+6:	cmpq	$4096, %rcx
+	jbe	7f
 	subq	$4096, %rsp
 	testb	$0, (%rsp)
 	subq	$4096, %rcx
-	jmp	7b
-8:	subq	%rcx, %rsp
+	jmp	6b
+7:	subq	%rcx, %rsp
 	xorl	%eax, %eax
 	movq	%rax, 512(%rsp)
 	movq	%rax, 520(%rsp)
@@ -139,10 +138,8 @@ ch__arch_stub_entry:
 	/* A thread may have a shadow stack whether the heap's maker had one or not. Without a
 	 * shadow stack rdsspq leaves the register alone. */
 	xorl	%eax, %eax
-	cmpq	$0, CONTEXT_SHADOW_STACK(%rdi)
-	je	6f
 	rdsspq	%rax
-6:	testq	%rax, %rax
+	testq	%rax, %rax
 	.cfi_remember_state
 	jne	5f
 

@@ -19,7 +19,6 @@
 
 _Static_assert(offsetof(struct ch__arch_stub_context, extended_bytes) == 8, "x86_64.S loads it");
 _Static_assert(offsetof(struct ch__arch_stub_context, extended_mask) == 16, "x86_64.S loads it");
-_Static_assert(offsetof(struct ch__arch_stub_context, shadow_stack) == 24, "x86_64.S loads it");
 _Static_assert(offsetof(ucontext_t, uc_mcontext.gregs) == CH_ARCH_CONTEXT_AT, "x86_64.h");
 _Static_assert(offsetof(struct ch__arch_saved, sp) == 48, "x86_64.S stores here");
 
@@ -281,7 +280,6 @@ void ch__arch_stub_context_init(struct ch__arch_stub_context *context)
 		__asm__ volatile("xgetbv" : "=a"(a), "=d"(d) : "c"(0));
 		context->extended_mask = ch__arch_kept_state((uint64_t)d << 32 | a);
 	}
-	context->shadow_stack = 1;
 }
 
 /* --- register images --- */
