@@ -84,11 +84,11 @@ WARN := -Wall -Wextra -Wundef -Wshadow
 WERROR ?=
 werror_of_tests := WERROR=$(or $(WERROR),$(if $(wildcard .git),1))
 san_flags := $(if $(SAN),-fsanitize=$(SAN) $(if $(findstring undefined,$(SAN)),-fno-sanitize-recover=all))
-# libunwind's own unwind.h comes behind the compiler's.
+# libunwind's own unwind.h comes behind the compiler's. On x86-64 each object says that it keeps a shadow stack in step.
 # gcc writes unwind tables for C on some machines only, unless asked; exceptions and samplers pass through the library.
 BASE := -O2 -g -fno-omit-frame-pointer -fasynchronous-unwind-tables -I. -MMD -MP -pthread $(WARN) $(if $(filter 1,$(WERROR)),-Werror) $(san_flags) \
         $(if $(sysroot),-isystem $(sysroot)/usr/include -idirafter $(sysroot)/usr/include/$(ARCH)-linux-gnu) \
-        $(if $(filter 1,$(DEBUG)),-DCH_CHECK=2) $(EXTRA_CFLAGS)
+        $(if $(filter 1,$(DEBUG)),-DCH_CHECK=2) $(if $(filter x86_64,$(ARCH)),-fcf-protection=return) $(EXTRA_CFLAGS)
 CSTD := -std=gnu11
 # Each library is one object of machine code, for programs of any compiler, and lint judges it function by function: with
 # -flto in EXTRA_CFLAGS the programs are optimized when they are linked, and the libraries are not.
