@@ -281,8 +281,8 @@ void JITLinkMemoryManager::InFlight::forget()
 		if (!S.Code.block.bits)
 			continue;
 		ch_status Status = ch_block_abort(&S.Code);
-		// CH_E_STALE: a commit that failed has aborted the block.
-		if (Status == CH_OK || Status == CH_E_STALE)
+		// CH_E_STATE: a commit that found a block stale has aborted all.
+		if (Status == CH_OK || Status == CH_E_STATE)
 			table_free(S.Table);
 	}
 	Segments.clear();

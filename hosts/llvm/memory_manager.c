@@ -355,8 +355,8 @@ static void on_destroy(void *opaque)
 	for (size_t i = 0; i < module->rooms_used; i++) {
 		struct room *room = &module->rooms[i];
 		enum ch_status status = ch_block_abort(&room->code);
-		/* The library aborted the blocks already if the commit found the owner dead. */
-		if (room->table && (status == CH_OK || status == CH_E_STALE))
+		/* CH_E_STATE: a commit that found the owner dead has aborted the blocks. */
+		if (room->table && (status == CH_OK || status == CH_E_STATE))
 			table_free(room->table);
 	}
 	if (ch_owner_release(module->owner, CH_RELEASE_COLLECT) != CH_OK)

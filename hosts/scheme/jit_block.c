@@ -148,6 +148,20 @@ static enum place give_lines(const struct emitter *e, const struct image *image,
 	return PLACED;
 }
 
+static enum place commit(const struct emitter *e, struct ch_code *code, struct version *version)
+{
+	struct ch_block handle = code->block;
+
+	code->used_from = 0;
+	code->used_to = e->used[HOT];
+	code->cold_used = e->used[COLD];
+	enum ch_status status = ch_block_commit(code, 1);
+	if (status != CH_OK)
+		return status == CH_E_STALE ? PLACE_RETRY : PLACE_FAILED;
+	version->block = handle;
+	return PLACED;
+}
+
 static enum place place_in_heap(struct compilation *c, struct method *method,
 				struct version *version)
 {
@@ -176,20 +190,14 @@ static enum place place_in_heap(struct compilation *c, struct method *method,
 		place = attach(c, &image, block);
 	if (place == PLACED)
 		place = give_lines(e, &image, method->source);
+	if (place == PLACED)
+		place = commit(e, &code, version);
 	if (place != PLACED) {
-		if (ch_block_abort(&code) != CH_OK)
-			return PLACE_FAILED;
-		return place;
+		/* CH_E_STATE: a commit that found the code stale has aborted the block. */
+		(void)!ch_block_abort(&code);
+		jit_block_freed(c->jit, block); /* the heap tells the end of committed blocks only */
 	}
-	code.used_from = 0;
-	code.used_to = e->used[HOT];
-	code.cold_used = e->used[COLD];
-	struct ch_block handle = code.block;
-	status = ch_block_commit(&code, 1);
-	if (status != CH_OK)
-		return status == CH_E_STALE ? PLACE_RETRY : PLACE_FAILED;
-	version->block = handle;
-	return PLACED;
+	return place;
 }
 
 /* ---- the arena ---- */
