@@ -3,6 +3,8 @@
 // run in a process of its own, by its name.
 #include "codeheap_xbyak.h"
 
+#include <execinfo.h>
+
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -14,7 +16,7 @@
 #define CASES(X) \
 	X(code_runs_once_it_is_committed) X(code_that_grows_finds_its_labels) \
 	X(what_was_never_committed_is_gone) X(freed_code_is_named_by_its_trap) \
-	X(no_code_is_made_where_there_is_no_room)
+	X(no_code_is_made_where_there_is_no_room) X(unwinding_ends_at_code_that_uses_rbp)
 
 [[noreturn]] static void failed(int line, const char *what)
 {
@@ -98,6 +100,7 @@ static void freed_code_is_named_by_its_trap()
 	OK(ch_trap_install(heap));
 	std::freopen("trap.txt", "w", stderr);
 	fn(1, 1);
+	CHECK(!"freed code runs");
 }
 
 static void no_code_is_made_where_there_is_no_room()
@@ -110,6 +113,33 @@ static void no_code_is_made_where_there_is_no_room()
 		CHECK(int(error) == Xbyak::ERR_CANT_ALLOC);
 	}
 	CHECK(blocks() == 0);
+}
+
+static void look_around()
+{
+	void *frames[64];
+	CHECK(backtrace(frames, 64) == 2); // this function, and the code
+}
+static void unwinding_ends_at_code_that_uses_rbp()
+{
+	struct user : Xbyak::CodeGenerator {
+		explicit user(codeheap_xbyak *memory) : Xbyak::CodeGenerator(4096, nullptr, memory)
+		{
+			push(rbp);
+			mov(ebp, 8);
+			mov(rax, reinterpret_cast<size_t>(look_around));
+			call(rax);
+			pop(rbp);
+			ret();
+		}
+	};
+	static const uint8_t ends[] = {0x0c, 7, 8, 0x07, 16};
+	uint8_t frame;
+	OK(ch_frame_register(heap, ends, sizeof ends, &frame));
+	codeheap_xbyak memory(heap, "user", frame);
+	user code(&memory);
+	OK(memory.commit(code));
+	code.getCode<void (*)()>()();
 }
 
 int main(int count, char **words)

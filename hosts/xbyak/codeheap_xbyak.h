@@ -16,7 +16,12 @@
 class codeheap_xbyak : public Xbyak::Allocator
 {
       public:
-	codeheap_xbyak(ch_heap *its_heap, const char *its_name) : heap(its_heap), name(its_name) {}
+	/* its_frame: how code is unwound. CH_FRAME_POINTER: each function begins with push(rbp);
+	 * mov(rbp, rsp). README.md has a shape for other code, which unwinders would crash in. */
+	codeheap_xbyak(ch_heap *its_heap, const char *its_name, uint8_t its_frame = CH_FRAME_POINTER)
+	    : heap(its_heap), name(its_name), frame(its_frame)
+	{
+	}
 	uint8_t *alloc(size_t bytes) override
 	{
 		ch_open open = {};
@@ -24,6 +29,7 @@ class codeheap_xbyak : public Xbyak::Allocator
 		open.heap = heap;
 		open.name = name;
 		open.hot_bytes = bytes <= UINT32_MAX ? uint32_t(bytes) : UINT32_MAX;
+		open.frame = frame;
 		open.flags = CH_OPEN_IN_PLACE;
 		ch_code code;
 		if (ch_block_open(&open, &code) != CH_OK)
@@ -54,6 +60,7 @@ class codeheap_xbyak : public Xbyak::Allocator
       private:
 	ch_heap *heap;
 	const char *name;
+	uint8_t frame;
 	std::map<const uint8_t *, ch_code> opened;
 };
 #endif
