@@ -27,7 +27,8 @@ struct thread {
 
 struct mutex {
 	uint64_t header;
-	struct context *owner; /* [lock] */
+	value owner; /* [lock] thread object, #f for the main thread, 0: free. Holds the thread, so that
+		      * no later one has its address */
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 };
@@ -194,7 +195,7 @@ int mutex_is_free(value mutex)
 	struct mutex *m = AS(mutex, mutex);
 
 	pthread_mutex_lock(&m->lock);
-	int is_free = m->owner == NULL;
+	int is_free = m->owner == 0;
 	pthread_mutex_unlock(&m->lock);
 	return is_free;
 }
@@ -211,10 +212,10 @@ PRIM(mutex_lock)
 	struct mutex *mutex = mutex_arg(ctx, "mutex-lock!", args[0]);
 
 	pthread_mutex_lock(&mutex->lock);
-	int is_own = mutex->owner == ctx;
+	int is_own = mutex->owner == ctx->thread;
 	while (!is_own && mutex->owner)
 		pthread_cond_wait(&mutex->changed, &mutex->lock);
-	mutex->owner = ctx;
+	mutex->owner = ctx->thread;
 	pthread_mutex_unlock(&mutex->lock);
 	if (is_own)
 		raise_error(ctx, "error", "mutex is locked by this thread already", 0);
@@ -227,9 +228,9 @@ PRIM(mutex_unlock)
 	struct mutex *mutex = mutex_arg(ctx, "mutex-unlock!", args[0]);
 
 	pthread_mutex_lock(&mutex->lock);
-	int is_own = mutex->owner == ctx;
+	int is_own = mutex->owner == ctx->thread;
 	if (is_own) {
-		mutex->owner = NULL;
+		mutex->owner = 0;
 		pthread_cond_signal(&mutex->changed);
 	}
 	pthread_mutex_unlock(&mutex->lock);

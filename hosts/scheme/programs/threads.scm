@@ -23,3 +23,9 @@
   (let ((f (make-fiber (lambda () (let loop ((i 0)) (if (< i n) (begin (fiber-yield i) (loop (+ i 1)))))))))
     (let loop ((sum 0)) (let ((v (fiber-resume f))) (if (fiber-done? f) sum (loop (+ sum v)))))))
 (write (map thread-join (map (lambda (n) (spawn (lambda () (with-fiber n)))) '(100 1000 5000)))) (newline)
+; A mutex whose thread has ended stays locked: no later thread is its owner.
+(let ((held (make-mutex)))
+  (thread-join (spawn (lambda () (mutex-lock! held))))
+  (write (map (lambda (i) (guard (e (#t (error-object-message e))) (thread-join (spawn (lambda () (mutex-unlock! held)))) "taken"))
+              '(1 2 3))))
+(newline)
