@@ -326,10 +326,10 @@ static enum place place_in_arena(struct compilation *c, struct version *version)
 	}
 	emit_publish(image.exec[HOT], e->used[HOT]);
 	emit_publish(image.exec[COLD], stubs + (uint32_t)e->site_count * ARENA_STUB_BYTES);
-	version->arena_at = image.exec[HOT];
 	for (int i = 0; i < block->count; i++)
 		if (block->records[i].assumed && !arena_assume(c->jit, &block->records[i]))
 			return PLACE_FAILED;
+	version->arena_at = image.exec[HOT];
 	return PLACED;
 }
 

@@ -131,8 +131,6 @@ struct method *method_of(struct context *ctx, struct code *code)
 static struct version *find_version(struct method *method, uint32_t pc, enum version_kind kind,
 				    const struct slot_types *types, int *count)
 {
-	struct version *empty = NULL;
-
 	*count = 0;
 	for (uint32_t i = method->heads[pc]; i; i = method->versions[i - 1].next) {
 		struct version *version = &method->versions[i - 1];
@@ -143,7 +141,7 @@ static struct version *find_version(struct method *method, uint32_t pc, enum ver
 			return version;
 		++*count;
 	}
-	return empty;
+	return NULL;
 }
 
 static struct version *add_version(struct method *method, uint32_t pc, enum version_kind kind,
