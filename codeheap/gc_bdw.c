@@ -2,9 +2,9 @@
  * gc_bdw.c: the driver that lets the Boehm collector mark code: anchors, hooks, roots. No other
  * file knows libgc. Tracing is in mark.c, freeing in death.c.
  *
- * Lock: every hook runs under the collector's allocation lock, takes no lock of the library and
- * allocates nothing. Owners are made under heap, after their anchors were allocated. The list of
- * heaps changes under the allocation lock.
+ * Lock: every hook runs under the collector's allocation lock, takes no lock of the library but a
+ * marker's queue (a leaf), and allocates nothing. Owners are made under heap, after their anchors
+ * were allocated. The list of heaps changes under the allocation lock.
  *
  * A stop of the collector, by its events (world: R runs, S stopped)
  *   start callback  R  a full collection was asked for; it may still be given up, so only a flag

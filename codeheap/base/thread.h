@@ -110,7 +110,7 @@ struct ch_vm {
 	struct ch_heap *heap;
 	struct ch_ops ops;
 	void *user;
-	/* Stored under heap, release after the callbacks; Boehm's hooks take no lock. */
+	/* Stored under heap, release after the callbacks; Boehm's hooks read without heap. */
 	_Atomic(bool) is_attached;
 	bool wants_space;   /* an open failed; relaxed */
 	/* ch__space_now before the first failed open looked for room [heap] */
