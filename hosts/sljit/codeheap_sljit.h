@@ -24,14 +24,30 @@ extern struct ch_heap *codeheap_sljit_heap;
 /* A thread makes one piece of code at a time. */
 static _Thread_local struct ch_code codeheap_sljit_code;
 
+/* The number of a shape at which unwinding ends: sljit keeps other things in the frame pointer.
+ * Returns 0 on failure. Two threads may register the shape twice: both numbers are right. */
+static inline uint8_t codeheap_sljit_frame(void)
+{
+	/* DWARF, for every machine: the CFA is 0; register 16 (x86-64), 30 (aarch64) or 1 (riscv64)
+	 * is the return address: undefined. */
+	static const uint8_t ends[] = {0x0f, 1, 0x30, 0x07, 16, 0x07, 30, 0x07, 1};
+	static _Atomic(uint8_t) registered;
+	uint8_t frame = registered;
+	if (!frame && !ch_frame_register(codeheap_sljit_heap, ends, sizeof ends, &frame))
+		registered = frame;
+	return frame;
+}
 /* data: the argument of sljit_generate_code: the name of the code, or NULL. */
 static inline void *codeheap_sljit_open(size_t bytes, const void *data)
 {
 	struct ch_open open = {.size = sizeof open,
 			       .heap = codeheap_sljit_heap,
 			       .hot_bytes = bytes <= UINT32_MAX ? (uint32_t)bytes : UINT32_MAX,
+			       .frame = codeheap_sljit_frame(),
 			       .name = data ? (const char *)data : "sljit"};
-	return ch_block_open(&open, &codeheap_sljit_code) ? NULL : codeheap_sljit_code.write;
+	if (!open.frame || ch_block_open(&open, &codeheap_sljit_code))
+		return NULL;
+	return codeheap_sljit_code.write;
 }
 static inline intptr_t codeheap_sljit_offset(void)
 {
@@ -47,9 +63,11 @@ static inline void codeheap_sljit_commit(const void *end)
 }
 static inline void codeheap_sljit_free(const void *exec)
 {
-	enum ch_status status = exec == codeheap_sljit_code.exec
-		? ch_block_abort(&codeheap_sljit_code)
-		: ch_code_free(codeheap_sljit_heap, exec, CH_RELEASE_NOT_RUNNING);
-	(void)status;
+	if (exec == codeheap_sljit_code.exec) {
+		(void)!ch_block_abort(&codeheap_sljit_code);
+		codeheap_sljit_code.exec = NULL; /* later code may lie there */
+	} else {
+		(void)!ch_code_free(codeheap_sljit_heap, exec, CH_RELEASE_NOT_RUNNING);
+	}
 }
 #endif
