@@ -104,22 +104,10 @@ static void poll(struct context *ctx)
 
 /* ---- callbacks of the heap ---- */
 
-void jit_block_freed(void *vm_user, void *block_user)
+static void block_freed(void *vm_user, void *block_user)
 {
-	struct jit_vm *jit = vm_user;
-	struct jit_block *block = block_user;
-
-	if (!block)
-		return;
-	pthread_mutex_lock(&jit->list_lock);
-	if (block->previous)
-		block->previous->next = block->next;
-	else
-		jit->blocks = block->next;
-	if (block->next)
-		block->next->previous = block->previous;
-	pthread_mutex_unlock(&jit->list_lock);
-	free(block);
+	(void)vm_user;
+	free(block_user);
 }
 
 static void collect_wanted(void *vm_user)
@@ -425,7 +413,8 @@ static const char *open_code(struct jit_vm *jit)
 	static const struct ch_ops ops = {
 		.size = sizeof ops,
 		.branch_hit = jit_branch_hit,
-		.block_freed = jit_block_freed,
+		.block_freed = block_freed,
+		.tells_detached = true,
 		.collect_wanted = collect_wanted,
 		.space_free = space_free,
 	};
@@ -467,9 +456,12 @@ const char *jit_start(struct vm *vm)
 
 	if (vm->options.trampolines && vm->options.mode == MODE_ARENA)
 		return "--arena: trampolines are blocks of the code heap";
-	jit = calloc(1, sizeof *jit);
+	/* A thread of another VM may be about to make a callback when this VM ends: the thread's
+	 * stack holds the record then. Nothing is scanned for the sake of the record. */
+	jit = GC_MALLOC_ATOMIC(sizeof *jit);
 	if (!jit)
 		return "no memory";
+	memset(jit, 0, sizeof *jit);
 	jit->vm = vm;
 	jit->is_arena = vm->options.mode == MODE_ARENA;
 	jit->keeps_interrupt = vm->options.discard_every != 0;
@@ -479,12 +471,12 @@ const char *jit_start(struct vm *vm)
 	if (refusal) {
 		free((char *)jit->listings);
 		free(jit->contexts);
-		free(jit);
 	}
 	return refusal;
 }
 
-/* No thread of the VM runs. The records are freed with the blocks; no callback comes afterwards. */
+/* No thread of the VM runs. A callback that another VM's thread was about to make may come later:
+ * the callback finds no context in the list. */
 void jit_stop(struct vm *vm)
 {
 	struct jit_vm *jit = vm->jit;
@@ -494,13 +486,10 @@ void jit_stop(struct vm *vm)
 	if (!jit->is_arena && ch_vm_detach(jit->ch) != CH_OK)
 		abort();
 	detach_thread(vm->main);
-	while (!jit->is_arena && jit->blocks)
-		jit_block_freed(jit, jit->blocks);
 	free((char *)jit->listings);
 	free(jit->contexts);
 	free(jit->assumed);
 	GC_FREE(jit->kept);
-	free(jit);
 	vm->jit = NULL;
 	vm_enable_hooks(vm, &(struct vm_hooks){0});
 }

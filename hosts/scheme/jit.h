@@ -111,10 +111,8 @@ struct jit_record {
 	struct cell *assumed;           /* --arena: the global that a call relies on */
 };
 
-/* struct jit_block: the user word of a block; freed by block_freed. */
+/* struct jit_block: the user word of a block; freed by block_freed. The arena's stay. */
 struct jit_block {
-	struct jit_block *next, *previous; /* list of the VM [list_lock] */
-	struct jit_vm *jit;
 	int count;
 	struct jit_record records[];
 };
@@ -130,7 +128,6 @@ struct jit_vm {
 	pthread_mutex_t list_lock;
 	struct context **contexts; /* [list_lock] */
 	int context_count, context_capacity;
-	struct jit_block *blocks; /* [list_lock] */
 	_Atomic int collect_wanted;
 	_Atomic int is_full;
 	_Atomic uint32_t full_tries;
@@ -216,7 +213,6 @@ void jit_lock(struct jit_vm *jit);
 void jit_unlock(struct jit_vm *jit);
 void jit_interrupt_all(struct jit_vm *jit);
 void jit_collect(struct context *ctx);
-void jit_block_freed(void *vm_user, void *block_user);
 int arena_assume(struct jit_vm *jit, struct jit_record *record);
 
 /* ---- jit_ops.c: bytecode to emitter calls ---- */

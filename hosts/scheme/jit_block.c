@@ -19,16 +19,8 @@ static struct jit_block *new_records(struct compilation *c)
 
 	if (!block)
 		return NULL;
-	block->jit = c->jit;
 	block->count = c->record_count;
 	memcpy(block->records, c->records, (size_t)c->record_count * sizeof block->records[0]);
-	pthread_mutex_lock(&c->jit->list_lock);
-	block->previous = NULL;
-	block->next = c->jit->blocks;
-	if (block->next)
-		block->next->previous = block;
-	c->jit->blocks = block;
-	pthread_mutex_unlock(&c->jit->list_lock);
 	return block;
 }
 
@@ -181,7 +173,7 @@ static enum place place_in_heap(struct compilation *c, struct method *method,
 		return PLACE_FAILED;
 	enum ch_status status = ch_block_open(&open, &code);
 	if (status != CH_OK) {
-		jit_block_freed(c->jit, block);
+		free(block);
 		return status == CH_E_FULL ? PLACE_FULL : PLACE_FAILED;
 	}
 	struct image image = {{code.write, code.cold_write}, {code.exec, code.cold_exec}, &code};
@@ -195,7 +187,7 @@ static enum place place_in_heap(struct compilation *c, struct method *method,
 	if (place != PLACED) {
 		/* CH_E_STATE: a commit that found the code stale has aborted the block. */
 		(void)!ch_block_abort(&code);
-		jit_block_freed(c->jit, block); /* the heap tells the end of committed blocks only */
+		free(block); /* the heap tells the end of committed blocks only */
 	}
 	return place;
 }
@@ -303,7 +295,7 @@ static enum place place_in_arena(struct compilation *c, struct version *version)
 	if (!block)
 		return PLACE_FAILED;
 	if (!arena_keep(c->jit, e)) {
-		jit_block_freed(c->jit, block);
+		free(block);
 		return PLACE_FAILED;
 	}
 	pthread_mutex_lock(&arena.lock);
@@ -311,7 +303,7 @@ static enum place place_in_arena(struct compilation *c, struct version *version)
 				  stubs + (uint32_t)e->site_count * ARENA_STUB_BYTES);
 	pthread_mutex_unlock(&arena.lock);
 	if (!is_taken || !settle(e, &image, block)) {
-		jit_block_freed(c->jit, block);
+		free(block);
 		return is_taken ? PLACE_FAILED : PLACE_FULL;
 	}
 	for (int i = 0; i < e->site_count; i++) {
