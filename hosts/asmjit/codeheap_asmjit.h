@@ -162,8 +162,8 @@ class ch_asmjit_runtime : public asmjit::JitRuntime
 		if (its_status == CH_OK)
 			open_vm();
 	}
-	/* Ends all functions of the runtime: no thread is in a function, or will be; no other thread
-	 * polls, collects or opens blocks in the heap. */
+	/* Ends all functions of the runtime: no thread is in a function, or will be; no other
+	 * thread polls, collects or opens blocks in the heap. */
 	~ch_asmjit_runtime() noexcept override
 	{
 		close_vm();

@@ -27,8 +27,9 @@ struct thread {
 
 struct mutex {
 	uint64_t header;
-	value owner; /* [lock] thread object, #f for the main thread, 0: free. Holds the thread, so that
-		      * no later one has its address */
+	/* [lock] thread object, #f for the main thread, 0: free. Holds the thread object, so that
+	 * no later one has its address. */
+	value owner;
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 };

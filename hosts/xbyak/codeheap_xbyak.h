@@ -18,7 +18,8 @@ class codeheap_xbyak : public Xbyak::Allocator
       public:
 	/* its_frame: how code is unwound. CH_FRAME_POINTER: each function begins with push(rbp);
 	 * mov(rbp, rsp). README.md has a shape for other code, which unwinders would crash in. */
-	codeheap_xbyak(ch_heap *its_heap, const char *its_name, uint8_t its_frame = CH_FRAME_POINTER)
+	codeheap_xbyak(ch_heap *its_heap, const char *its_name,
+		       uint8_t its_frame = CH_FRAME_POINTER)
 	    : heap(its_heap), name(its_name), frame(its_frame)
 	{
 	}
