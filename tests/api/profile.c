@@ -369,7 +369,7 @@ TEST(thread_that_gets_no_timer_is_counted)
 	CHECK_EQ(counts.refused, 1);
 	CHECK_EQ(ch_profile_write(rig.stage->heap, rig.path, NULL), CH_OK);
 	char *text = profile_file(rig.path);
-	CHECK(strstr(text, " of 1 threads (1 more were refused), "));
+	CHECK(strstr(text, " of 1 thread (1 more were refused), "));
 	free(text);
 	profile_end(&rig);
 }
