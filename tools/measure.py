@@ -36,10 +36,14 @@ def port_of(path):
 
 
 def text_bytes(objects):
-    """source -> bytes of code, constants and unwind tables in its object"""
-    said = subprocess.run(["size", *objects], capture_output=True, text=True, check=True).stdout
-    rows = (line.split() for line in said.splitlines()[1:])
-    return {source_of(row[-1]): int(row[0]) for row in rows}
+    """source -> bytes of code, constants and unwind tables in its object; not its note, of which a library has one"""
+    said = subprocess.run(["size", "-A", *objects], capture_output=True, text=True, check=True).stdout
+    counted = {}
+    for part in said.strip().split("\n\n"):
+        lines = part.strip().splitlines()
+        sizes = [line.split() for line in lines if re.match(r"\.(text|rodata|eh_frame)", line)]
+        counted[source_of(lines[0].split()[0])] = sum(int(words[1]) for words in sizes)
+    return counted
 
 
 def functions_of(lines):

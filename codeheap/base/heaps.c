@@ -47,6 +47,11 @@ bool ch__heap_is_listed(const struct ch_heap *heap)
 	return id <= CH__HEAPS_MAX;
 }
 
+bool ch__heap_refuses(const struct ch_heap *heap)
+{
+	return ch__is_marking() || !ch__heap_lives(heap);
+}
+
 enum ch_status ch__because_refused(const struct ch_heap *heap)
 {
 	if (ch__is_marking())

@@ -42,10 +42,7 @@ static inline bool ch__heap_lives(const struct ch_heap *heap)
 	return CH_LIKELY(ch__thread_self(heap) != NULL) || ch__heap_is_listed(heap);
 }
 /* Whether a call about the heap may not go on, and why. */
-static inline bool ch__heap_refuses(const struct ch_heap *heap)
-{
-	return ch__is_marking() || !ch__heap_lives(heap);
-}
+bool ch__heap_refuses(const struct ch_heap *);
 enum ch_status ch__because_refused(const struct ch_heap *) CH_COLD;
 
 /* From lend to take_back the VM runs under the heap lock: calls that would wait get CH_E_STATE. */
