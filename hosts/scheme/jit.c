@@ -465,12 +465,14 @@ const char *jit_start(struct vm *vm)
 	jit->vm = vm;
 	jit->is_arena = vm->options.mode == MODE_ARENA;
 	jit->keeps_interrupt = vm->options.discard_every != 0;
+	jit->emitter = calloc(1, sizeof *jit->emitter);
 	pthread_mutex_init(&jit->lock, NULL);
 	pthread_mutex_init(&jit->list_lock, NULL);
-	const char *refusal = open_and_attach(vm, jit);
+	const char *refusal = jit->emitter ? open_and_attach(vm, jit) : "no memory";
 	if (refusal) {
 		free((char *)jit->listings);
 		free(jit->contexts);
+		free(jit->emitter);
 	}
 	return refusal;
 }
@@ -489,6 +491,7 @@ void jit_stop(struct vm *vm)
 	free((char *)jit->listings);
 	free(jit->contexts);
 	free(jit->assumed);
+	free(jit->emitter);
 	GC_FREE(jit->kept);
 	vm->jit = NULL;
 	vm_enable_hooks(vm, &(struct vm_hooks){0});

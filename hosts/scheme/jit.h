@@ -141,7 +141,7 @@ struct jit_vm {
 	int assumed_count, assumed_capacity;
 	value *kept; /* --arena [lock] */
 	int kept_count, kept_capacity;
-	struct emitter emitter;      /* [lock] */
+	struct emitter *emitter;     /* [lock] */
 };
 
 /* struct compilation: one block in the making. */

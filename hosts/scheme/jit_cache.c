@@ -183,7 +183,7 @@ static enum place compile_version(struct context *ctx, struct code *code, value 
 		c.start = version->pc;
 		c.jit = jit;
 		c.ctx = ctx;
-		c.e = &jit->emitter;
+		c.e = jit->emitter;
 		c.code = code;
 		c.fp = version->kind == K_ENTRY ? NULL : fp;
 		c.kind = (enum version_kind)version->kind;
