@@ -73,16 +73,6 @@ bool ch__invalidate_block(struct ch_heap *heap, uint32_t index, enum ch__cause c
 	return true;
 }
 
-static bool any_open(struct ch_heap *heap, const struct ch_block *blocks, size_t n)
-{
-	for (size_t i = 0; i < n; i++) {
-		uint32_t index = ch__block_resolve(heap, blocks[i]);
-		if (index && ch__block_state(ch__block_at(heap, index)) == CH_BLOCK_OPEN)
-			return true;
-	}
-	return false;
-}
-
 static size_t invalidate_handles(struct ch_heap *heap, const struct ch_block *blocks, size_t n)
 	CH_REQUIRES(ch__role_heap)
 {
@@ -104,19 +94,24 @@ static size_t invalidate_handles(struct ch_heap *heap, const struct ch_block *bl
 	return count;
 }
 
-/* *heap: of all blocks save stale ones, or NULL. Returns false when there are two heaps. */
-static bool find_heap(const struct ch_block *blocks, size_t n, struct ch_heap **heap)
+/* *heap: of all blocks save stale ones, or NULL. Without the lock: no block becomes OPEN later. */
+static enum ch_status find_heap(const struct ch_block *blocks, size_t n, struct ch_heap **heap)
 {
 	*heap = NULL;
 	for (size_t i = 0; i < n; i++) {
+		uint32_t index;
 		struct ch_heap *of = ch__handle_heap(blocks[i].bits);
-		if (!of || of == *heap || !ch__block_resolve(of, blocks[i]))
+		enum ch_block_state state =
+			of ? ch__block_resolve_state(of, blocks[i], &index) : CH_BLOCK_FREE;
+		if (state == CH_BLOCK_OPEN)
+			return ch__because(CH_E_STATE, "a block is OPEN, n is %zu", n);
+		if (state == CH_BLOCK_FREE || of == *heap)
 			continue;
 		if (*heap)
-			return false;
+			return ch__because(CH_E_ARG, "the blocks are of two heaps");
 		*heap = of;
 	}
-	return true;
+	return CH_OK;
 }
 
 enum ch_status ch_blocks_invalidate(const struct ch_block *blocks, size_t n, size_t *count)
@@ -128,17 +123,12 @@ enum ch_status ch_blocks_invalidate(const struct ch_block *blocks, size_t n, siz
 	*count = 0;
 	if (ch__is_marking())
 		return ch__because_marking();
-	if (!find_heap(blocks, n, &heap))
-		return ch__because(CH_E_ARG, "the blocks are of two heaps");
-	if (!heap)
-		return CH_OK;
+	enum ch_status status = find_heap(blocks, n, &heap);
+	if (status != CH_OK || !heap)
+		return status;
 	ch__heap_lock(heap);
-	enum ch_status status = CH_OK;
-	if (any_open(heap, blocks, n))
-		status = ch__because(CH_E_STATE, "a block is OPEN, n is %zu", n);
-	if (status == CH_OK)
-		*count = invalidate_handles(heap, blocks, n);
+	*count = invalidate_handles(heap, blocks, n);
 	ch__heap_unlock(heap);
 	ch__trigger_tell(heap);
-	return status;
+	return CH_OK;
 }

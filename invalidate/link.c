@@ -28,10 +28,11 @@ static void write_site(struct ch_heap *heap, const struct ch__block *source, uin
 		       uintptr_t target)
 {
 	const struct ch__branch *branch = ch__branch_at(heap, index);
-	uintptr_t exec = ch__exec(heap, branch->site), stub = ch__stub_exec(heap, source, index);
+	uintptr_t exec = ch__exec(heap, branch->site);
+	uintptr_t stub = ch__stubs_lead_on(heap) ? ch__stub_exec(heap, source, index) : target;
 	uint8_t *write = ch__pool_write(heap->pool, exec);
 	enum ch__site kind = ch__branch_kind(branch);
-	bool leads_on = ch__stubs_lead_on(heap) && target != stub &&
+	bool leads_on = target != stub &&
 			(heap->pool->stub_lead_bytes || !ch__arch_site_reaches(kind, exec, target));
 	if (leads_on) {
 		lead_stub(heap, stub, target);
@@ -45,7 +46,8 @@ static void write_site(struct ch_heap *heap, const struct ch__block *source, uin
 		if (ch__arch_stub_leads_to(ch__pool_read(heap->pool, stub)) != home)
 			lead_stub(heap, stub, home);
 	}
-	CH_PUBLISHED(heap->pool, ch__stub_hit_exec(heap, stub), CH_ARCH_STUB_BYTES, "stub");
+	CH_PUBLISHED(heap->pool, ch__stub_hit_exec(heap, ch__stub_exec(heap, source, index)),
+		     CH_ARCH_STUB_BYTES, "stub");
 	CH_PUBLISHED(heap->pool, exec, bytes, "branch");
 }
 
@@ -224,16 +226,10 @@ static void list_remove(struct ch_heap *heap, struct ch__block *target, struct c
 		set_index(&ch__branch_at(heap, next)->prev_gen, prev);
 }
 
-/* The source may run on, and a core may have fetched the old way to this target. So the target's
- * place waits for a core synchronization before reuse (I8). */
-static void note_unlinked(struct ch__block *target)
-{
-	if (!(target->flags & CH__FLAG_UNLINKED))
-		target->flags |= CH__FLAG_UNLINKED;
-}
-
-/* With `patch` the site leads to stub or exit then. source: NULL when no block has the site. */
-static void unlink_branch(struct ch_heap *heap, uint32_t index, bool patch,
+/* The site of the source leads to stub or exit then; with NULL the site stays. runs_on: a core may
+ * have fetched the old way to this target, and may run it. So the target's place waits for a core
+ * synchronization before reuse (I8). */
+static void unlink_branch(struct ch_heap *heap, uint32_t index, bool runs_on,
 			  const struct ch__block *source)
 	CH_REQUIRES(ch__role_heap, ch__role_region)
 {
@@ -247,9 +243,8 @@ static void unlink_branch(struct ch_heap *heap, uint32_t index, bool patch,
 	list_remove(heap, to, branch);
 	set_index(&branch->target_kind, 0);
 	heap->branches_unlinked++;
-	if (!patch)
-		return;
-	note_unlinked(to);
+	if (runs_on && !(to->flags & CH__FLAG_UNLINKED))
+		to->flags |= CH__FLAG_UNLINKED;
 	if (source)
 		write_site(heap, source, index, ch__branch_exit(heap, source, index));
 }
@@ -275,13 +270,10 @@ static enum ch_status link_locked(struct ch_heap *heap, uint32_t index, uint32_t
 	else if (to && ch__branch_kind(branch) == CH__SITE_LEA &&
 		 ch__block_entry_kind(to) == CH_ENTRY_NONE)
 		status = ch__because(CH_E_STATE, "a CH_LEA to a block with CH_ENTRY_NONE");
-	if (status == CH_OK && !to)
-		unlink_branch(heap, index, true, from);
+	/* With a new target one store leads the site there, from the old target. */
+	if (status == CH_OK)
+		unlink_branch(heap, index, true, to ? NULL : from);
 	if (status == CH_OK && to) {
-		if (ch__branch_target(branch))
-			note_unlinked(ch__block_at(heap, ch__branch_target(branch)));
-		/* No patch here: write_site leads to the new target by one store. */
-		unlink_branch(heap, index, false, NULL);
 		CH_MOVE(ch__branch_moves, index, ch__branch_generation(branch),
 			ch__branch_state(branch), CH__BRANCH_LINKED, ch__held(heap), __func__);
 		set_index(&branch->target_kind, target);
@@ -327,5 +319,5 @@ void ch__block_unlink(struct ch_heap *heap, uint32_t index, bool patch_incoming,
 			      source ? ch__block_at(heap, source) : NULL);
 	}
 	for (uint32_t at = ch__block_run(block); at; at = ch__branch_after(heap, at))
-		unlink_branch(heap, at, patch_outgoing, block);
+		unlink_branch(heap, at, patch_outgoing, patch_outgoing ? block : NULL);
 }
