@@ -335,7 +335,7 @@ static bool start_file(const struct ch__sinks_config *config) CH_REQUIRES(ch__ro
 	file.lines = ch__os_private(lines_bytes());
 	if (!file.lines)
 		tool.error = ENOMEM;
-	if (file.lines && ch__tool_start(&tool, folder, "/tmp") && begin_file())
+	if (file.lines && ch__tool_start(&tool, folder) && begin_file())
 		return true;
 	forget_file();
 	return false;

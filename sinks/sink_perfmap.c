@@ -290,7 +290,7 @@ static void orphan_lines(struct user *user) CH_REQUIRES(ch__role_file)
 static int start_file(void) CH_REQUIRES(ch__role_file)
 {
 	/* perf looks in /tmp only; the variable is for tests. */
-	if (ch__tool_start(&tool, ch__os_environment("CODEHEAP_PERF_MAP_DIR"), "/tmp") &&
+	if (ch__tool_start(&tool, ch__os_environment("CODEHEAP_PERF_MAP_DIR")) &&
 	    ch__os_file_append(tool.fd))
 		return 0;
 	int error = tool.error ? tool.error : errno;

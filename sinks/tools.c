@@ -58,10 +58,10 @@ bool ch__tool_create(struct ch__tool *tool)
 	return true;
 }
 
-bool ch__tool_start(struct ch__tool *tool, const char *folder, const char *otherwise)
+bool ch__tool_start(struct ch__tool *tool, const char *folder)
 {
 	if (!folder || !*folder)
-		folder = otherwise;
+		folder = "/tmp";
 	tool->folder_bytes = strlen(folder);
 	if (tool->folder_bytes >= sizeof tool->path - NAME_ROOM)
 		return fail_with(tool, ENAMETOOLONG);
@@ -101,10 +101,15 @@ bool ch__tool_write(struct ch__tool *tool)
 	return ch__tool_flush(tool);
 }
 
-void ch__tool_put_long(struct ch__tool *tool, const void *bytes, size_t n)
+void ch__tool_put(struct ch__tool *tool, const void *bytes, size_t n)
 {
-	ch__tool_flush(tool);
-	write_through(tool, bytes, n);
+	if (n > CH__TOOL_BUFFER_BYTES) { /* such as the code of a span */
+		ch__tool_flush(tool);
+		write_through(tool, bytes, n);
+		return;
+	}
+	memcpy(ch__tool_room(tool, n), bytes, n);
+	tool->used += n;
 }
 
 void ch__tool_close(struct ch__tool *tool)

@@ -75,9 +75,8 @@ void *ch__tool_state(const struct ch__sinks_config *, const struct ch__frame_sha
  * most CH__TOOL_NAME_BYTES. */
 size_t ch__tool_name(const struct ch__sinks_config *, uintptr_t exec, uint64_t key, char *name);
 
-/* Begins a file in the folder, if one is given, else in `otherwise`. False: tool->error. */
-bool ch__tool_start(struct ch__tool *, const char *folder, const char *otherwise)
-	CH_REQUIRES(ch__role_file);
+/* Begins a file in the folder, if one is given, else in /tmp. False: tool->error. */
+bool ch__tool_start(struct ch__tool *, const char *folder) CH_REQUIRES(ch__role_file);
 /* Creates an empty file in the same folder, named by the process. Refuses to replace anything but a
  * plain file of ours with our bytes. Returns false with tool->error. */
 bool ch__tool_create(struct ch__tool *) CH_REQUIRES(ch__role_file);
@@ -91,18 +90,7 @@ static inline char *ch__tool_room(struct ch__tool *tool, size_t bytes) CH_REQUIR
 		ch__tool_flush(tool);
 	return tool->buffer + tool->used;
 }
-/* Writes more bytes than the buffer has, such as the code of a span, without the buffer. */
-void ch__tool_put_long(struct ch__tool *, const void *bytes, size_t n) CH_REQUIRES(ch__role_file);
-static inline void ch__tool_put(struct ch__tool *tool, const void *bytes, size_t n)
-	CH_REQUIRES(ch__role_file)
-{
-	if (n > CH__TOOL_BUFFER_BYTES) {
-		ch__tool_put_long(tool, bytes, n);
-		return;
-	}
-	memcpy(ch__tool_room(tool, n), bytes, n);
-	tool->used += n;
-}
+void ch__tool_put(struct ch__tool *, const void *bytes, size_t n) CH_REQUIRES(ch__role_file);
 /* Flushes a file that readers find by the path. Fails when the file is not at the path. */
 bool ch__tool_write(struct ch__tool *) CH_REQUIRES(ch__role_file);
 /* Closes the file and drops the contents of the buffer. */

@@ -59,82 +59,87 @@ static const struct {
 
 /* --- the program --- */
 
-struct writer {
-	uint8_t bytes[256];
-	uint32_t used;
-};
-
-#define PUT(w, ...) put((w), (const uint8_t[]){__VA_ARGS__}, sizeof((const uint8_t[]){__VA_ARGS__}))
-static void put(struct writer *w, const uint8_t *bytes, size_t n)
+#define PUT(s, ...) put((s), (const uint8_t[]){__VA_ARGS__}, sizeof((const uint8_t[]){__VA_ARGS__}))
+static void put(struct ch__steps *s, const uint8_t *bytes, size_t n)
 {
-	CH_ASSERT(w->used + n <= sizeof w->bytes, "an expression is longer than it can be");
-	memcpy(w->bytes + w->used, bytes, n);
-	w->used += (uint32_t)n;
+	CH_ASSERT(s->program_bytes + n <= sizeof s->program, "a program is longer than it can be");
+	memcpy(s->program + s->program_bytes, bytes, n);
+	s->program_bytes += (uint32_t)n;
 }
 
-static void put_address(struct writer *w, const volatile void *address)
+static void put_address(struct ch__steps *s, const volatile void *address)
 {
 	uint64_t word = (uintptr_t)address;
-	PUT(w, OP_ADDR);
-	put(w, (const uint8_t *)&word, sizeof word);
+	PUT(s, OP_ADDR);
+	put(s, (const uint8_t *)&word, sizeof word);
 }
 
-/* A jump forward; land writes the distance. */
-static uint32_t put_jump(struct writer *w, uint8_t op)
+/* An operation with two bytes that land or end_expression writes. */
+static uint32_t put_gap(struct ch__steps *s, uint8_t op)
 {
-	PUT(w, op, 0, 0);
-	return w->used;
+	PUT(s, op, 0, 0);
+	return s->program_bytes;
 }
 
-static void land(struct writer *w, uint32_t jump)
+static void land(struct ch__steps *s, uint32_t jump)
 {
-	w->bytes[jump - 2] = (uint8_t)(w->used - jump);
+	s->program[jump - 2] = (uint8_t)(s->program_bytes - jump);
 }
 
-static void jump_back(struct writer *w, uint32_t to)
+static void jump_back(struct ch__steps *s, uint32_t to)
 {
-	int16_t distance = (int16_t)(to - (w->used + 3));
-	PUT(w, OP_SKIP, (uint8_t)distance, (uint8_t)(distance >> 8));
+	int16_t distance = (int16_t)(to - (s->program_bytes + 3));
+	PUT(s, OP_SKIP, (uint8_t)distance, (uint8_t)(distance >> 8));
+}
+
+/* Writes the length of the expression, in the two bytes before it. */
+static void end_expression(struct ch__steps *s, uint32_t from)
+{
+	uint32_t bytes = s->program_bytes - from;
+	s->program[from - 2] = (uint8_t)(0x80 | (bytes & 0x7f)); /* ULEB128 */
+	s->program[from - 1] = (uint8_t)(bytes >> 7);
 }
 
 /* Leaves the note, and above the note the pc's offset in the code. */
-static void put_find(struct writer *w, const struct ch__steps *s)
+static void put_find(struct ch__steps *s)
 {
-	PUT(w, OP_PC, 0);
-	put_address(w, (const void *)s->pool_exec);
-	PUT(w, OP_MINUS, OP_LIT0 + 3, OP_SHR, OP_LIT0 + 1, OP_SHL);
-	put_address(w, s->map);
-	PUT(w, OP_PLUS, OP_DEREF_SIZE, 2, OP_DUP);
-	uint32_t has_note = put_jump(w, OP_BRA);
-	PUT(w, OP_DROP);
-	put_address(w, &none);
-	PUT(w, OP_LIT0);
-	uint32_t has_none = put_jump(w, OP_SKIP);
-	land(w, has_note);
+	PUT(s, OP_PC, 0);
+	put_address(s, (const void *)s->pool_exec);
+	PUT(s, OP_MINUS, OP_LIT0 + 3, OP_SHR, OP_LIT0 + 1, OP_SHL);
+	put_address(s, s->map);
+	PUT(s, OP_PLUS, OP_DEREF_SIZE, 2, OP_DUP);
+	uint32_t has_note = put_gap(s, OP_BRA);
+	PUT(s, OP_DROP);
+	put_address(s, &none);
+	PUT(s, OP_LIT0);
+	uint32_t has_none = put_gap(s, OP_SKIP);
+	land(s, has_note);
 	/* note = (pc & -8) + 8 * (distance - 1); offset = pc - note + back */
-	PUT(w, OP_LIT0 + 1, OP_MINUS, OP_LIT0 + 3, OP_SHL);
-	PUT(w, OP_PC, 0, OP_CONST1S, 0xf8, OP_AND, OP_PLUS);
-	PUT(w, OP_DUP, OP_DEREF_SIZE, 4, OP_OVER, OP_MINUS, OP_PC, 0, OP_PLUS);
-	land(w, has_none);
+	PUT(s, OP_LIT0 + 1, OP_MINUS, OP_LIT0 + 3, OP_SHL);
+	PUT(s, OP_PC, 0, OP_CONST1S, 0xf8, OP_AND, OP_PLUS);
+	PUT(s, OP_DUP, OP_DEREF_SIZE, 4, OP_OVER, OP_MINUS, OP_PC, 0, OP_PLUS);
+	land(s, has_none);
 }
 
 /* Offset, first step -> offset, CFA: by the last step at or below the offset. */
-static void put_walk(struct writer *w)
+static void put_walk(struct ch__steps *s)
 {
-	uint32_t again = w->used;
-	PUT(w, OP_DUP, OP_PLUS_UCONST, 4, OP_DEREF_SIZE, 2, OP_PICK, 2, OP_GT);
-	uint32_t found = put_jump(w, OP_BRA);
-	PUT(w, OP_PLUS_UCONST, 4);
-	jump_back(w, again);
-	land(w, found);
-	PUT(w, OP_PLUS_UCONST, 2, OP_DEREF_SIZE, 2, OP_BREG0 + CH_ARCH_DWARF_SP, 0, OP_PLUS);
+	uint32_t again = s->program_bytes;
+	PUT(s, OP_DUP, OP_PLUS_UCONST, 4, OP_DEREF_SIZE, 2, OP_PICK, 2, OP_GT);
+	uint32_t found = put_gap(s, OP_BRA);
+	PUT(s, OP_PLUS_UCONST, 4);
+	jump_back(s, again);
+	land(s, found);
+	PUT(s, OP_PLUS_UCONST, 2, OP_DEREF_SIZE, 2, OP_BREG0 + CH_ARCH_DWARF_SP, 0, OP_PLUS);
 }
 
-static void put_cfa(struct writer *w, const struct ch__steps *s)
+static void put_cfa(struct ch__steps *s)
 {
-	put_find(w, s);
-	PUT(w, OP_SWAP, OP_PLUS_UCONST, CH__NOTE_STEPS_AT);
-	put_walk(w);
+	uint32_t from = put_gap(s, CFA_DEF_CFA_EXPRESSION);
+	put_find(s);
+	PUT(s, OP_SWAP, OP_PLUS_UCONST, CH__NOTE_STEPS_AT);
+	put_walk(s);
+	end_expression(s, from);
 }
 
 /* Where in a note the register `nth` of ch__arch_steps_kept is. */
@@ -144,48 +149,30 @@ static size_t save_at(unsigned nth)
 }
 
 /* Leaves the value of the nth register that may be saved. */
-static void put_saved(struct writer *w, const struct ch__steps *s, unsigned nth)
+static void put_saved(struct ch__steps *s, unsigned nth)
 {
 	uint8_t at = (uint8_t)save_at(nth);
-	put_find(w, s);
-	PUT(w, OP_OVER, OP_PLUS_UCONST, at, OP_DEREF_SIZE, 2, OP_OVER, OP_GT);
-	uint32_t kept = put_jump(w, OP_BRA);
-	PUT(w, OP_OVER, OP_PLUS_UCONST, CH__NOTE_STEPS_AT);
-	put_walk(w);
-	PUT(w, OP_PICK, 2, OP_PLUS_UCONST, (uint8_t)(at + 2), OP_DEREF_SIZE, 2, OP_MINUS, OP_DEREF);
-	uint32_t end = put_jump(w, OP_SKIP);
-	land(w, kept);
-	PUT(w, (uint8_t)(OP_BREG0 + ch__arch_steps_kept[nth]), 0);
-	land(w, end);
-}
-
-static void add(struct ch__steps *s, const uint8_t *bytes, size_t n)
-{
-	CH_ASSERT(s->program_bytes + n <= sizeof s->program, "a program is longer than it can be");
-	memcpy(s->program + s->program_bytes, bytes, n);
-	s->program_bytes += (uint32_t)n;
-}
-
-static void add_expression(struct ch__steps *s, const struct writer *w)
-{
-	uint8_t length[2] = {(uint8_t)(0x80 | (w->used & 0x7f)), (uint8_t)(w->used >> 7)};
-	add(s, length, sizeof length); /* ULEB128 */
-	add(s, w->bytes, w->used);
+	PUT(s, CFA_VAL_EXPRESSION);
+	uint32_t from = put_gap(s, ch__arch_steps_kept[nth]);
+	put_find(s);
+	PUT(s, OP_OVER, OP_PLUS_UCONST, at, OP_DEREF_SIZE, 2, OP_OVER, OP_GT);
+	uint32_t kept = put_gap(s, OP_BRA);
+	PUT(s, OP_OVER, OP_PLUS_UCONST, CH__NOTE_STEPS_AT);
+	put_walk(s);
+	PUT(s, OP_PICK, 2, OP_PLUS_UCONST, (uint8_t)(at + 2), OP_DEREF_SIZE, 2, OP_MINUS, OP_DEREF);
+	uint32_t end = put_gap(s, OP_SKIP);
+	land(s, kept);
+	PUT(s, (uint8_t)(OP_BREG0 + ch__arch_steps_kept[nth]), 0);
+	land(s, end);
+	end_expression(s, from);
 }
 
 static void make_program(struct ch__steps *s)
 {
-	struct writer w = {.used = 0};
-	put_cfa(&w, s);
-	add(s, (const uint8_t[]){CFA_DEF_CFA_EXPRESSION}, 1);
-	add_expression(s, &w);
-	add(s, (const uint8_t[]){CFA_OFFSET | CH_ARCH_DWARF_RETURN, 1}, 2);
-	for (unsigned i = 0; i < CH_ARCH_STEPS_KEPT; i++) {
-		w.used = 0;
-		put_saved(&w, s, i);
-		add(s, (const uint8_t[]){CFA_VAL_EXPRESSION, ch__arch_steps_kept[i]}, 2);
-		add_expression(s, &w);
-	}
+	put_cfa(s);
+	PUT(s, CFA_OFFSET | CH_ARCH_DWARF_RETURN, 1);
+	for (unsigned i = 0; i < CH_ARCH_STEPS_KEPT; i++)
+		put_saved(s, i);
 }
 
 bool ch__steps_begin(struct ch__steps *s, uintptr_t pool_exec, size_t pool_bytes)
@@ -378,11 +365,9 @@ static uint16_t next_change(const uint8_t *note, const uint8_t *step, uint32_t a
 
 size_t ch__steps_fde(const struct ch__steps *s, uintptr_t exec, uint8_t *out)
 {
-	uint16_t distance = atomic_load_explicit(map_at(s, exec), memory_order_relaxed);
-	if (!distance)
+	const uint8_t *note = (const uint8_t *)ch__steps_note(s, exec);
+	if (!note)
 		return 0;
-	const uint8_t *note =
-		(const uint8_t *)(exec & ~(uintptr_t)7) + 8 * ((uintptr_t)distance - 1);
 	const uint8_t *step = note + CH__NOTE_STEPS_AT;
 	uint8_t *to = out;
 	uint32_t back, at = 0;
