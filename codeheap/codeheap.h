@@ -909,7 +909,7 @@ CH_API CH_CHECKED enum ch_status ch_heap_collect(struct ch_heap *heap);
 /* --- look --- */
 
 struct ch_spot {
-	size_t size; /* in: sizeof(struct ch_spot) */
+	size_t size; /* in: sizeof(struct ch_spot); offsetof(struct ch_spot, owner): block alone */
 	struct ch_block block;
 	struct ch_owner owner; /* none without one */
 	void *user;            /* ch_open.user */
@@ -929,7 +929,7 @@ struct ch_spot {
  * out   spot       as at one moment; the caller sets spot->size; the rest is 0 when false
  * ret   true when pc lies in a LIVE or NOTENTRANT block; false also for a size of no version
  * safe  any thread, signal handlers, callbacks, while others allocate, free and collect
- * cost  some 10 ns; is_return: O(what is attached to the block) */
+ * cost  some 25 ns, block alone some 20; is_return: O(what is attached to the block) */
 CH_API bool ch_code_at(const struct ch_heap *heap, const void *pc, bool is_return,
 		       struct ch_spot *spot);
 

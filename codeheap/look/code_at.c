@@ -50,6 +50,10 @@ static bool read_point(const struct ch__block *block, uint32_t offset, struct ch
 	return false;
 }
 
+/* The least size: a caller that wants the handle alone. */
+enum { BARE_BYTES = CH__UP_TO(struct ch_spot, block) };
+
+/* Writes no field without room, when the size is the least or the whole. */
 static bool read_spot(const struct ch_heap *heap, uintptr_t pc, bool is_return,
 		      struct ch_spot *spot)
 {
@@ -65,20 +69,20 @@ static bool read_spot(const struct ch_heap *heap, uintptr_t pc, bool is_return,
 		part = ch__cold_offset(heap, block);
 		head = CH__INDEX_WORD_BYTES;
 	}
-	uint32_t owner = __atomic_load_n(&block->owner, __ATOMIC_ACQUIRE);
-	*spot = (struct ch_spot){
-		.size = spot->size,
-		.block.bits = ch__handle(heap->id, index, generation),
-		.owner = ch__owner_handle(heap, owner),
-		.user = __atomic_load_n(&block->user, __ATOMIC_ACQUIRE),
-		.exec = (const uint8_t *)ch__exec(heap, part + head),
-		.offset = ch__offset(heap, pc) - part - head,
-		.is_cold = is_cold,
-		.state = ch__block_state(block),
-	};
-	uint32_t offset = ch__offset(heap, pc);
-	spot->has_site = is_return && (read_branch(heap, block, offset, spot) ||
-				       read_point(block, offset, spot));
+	spot->block.bits = ch__handle(heap->id, index, generation);
+	if (spot->size != BARE_BYTES) {
+		uint32_t owner = __atomic_load_n(&block->owner, __ATOMIC_ACQUIRE);
+		uint32_t offset = ch__offset(heap, pc);
+		spot->owner = ch__owner_handle(heap, owner);
+		spot->user = __atomic_load_n(&block->user, __ATOMIC_ACQUIRE);
+		spot->exec = (const uint8_t *)ch__exec(heap, part + head);
+		spot->offset = offset - part - head;
+		spot->is_cold = is_cold;
+		spot->state = ch__block_state(block);
+		spot->site_user = NULL;
+		spot->has_site = is_return && (read_branch(heap, block, offset, spot) ||
+					       read_point(block, offset, spot));
+	}
 	return at - part >= head && ch__block_is_published(block) &&
 	       atomic_load_explicit(&block->generation, memory_order_relaxed) == generation;
 }
@@ -87,12 +91,12 @@ bool ch_code_at(const struct ch_heap *heap, const void *pc, bool is_return, stru
 {
 	uintptr_t address = (uintptr_t)pc;
 	struct ch_spot whole;
-	bool is_whole = out->size == sizeof whole;
 	/* No ch__because: making a sentence is not signal-safe. */
-	if (out->size < CH__UP_TO(struct ch_spot, block) || out->size > sizeof whole)
+	if (out->size < BARE_BYTES || out->size > sizeof whole)
 		return false;
-	/* A caller with room for all fields is written to directly: this stack keeps no address. */
-	struct ch_spot *spot = is_whole ? out : &whole;
+	/* Such a caller's struct is written to directly: this stack keeps no address. */
+	bool is_direct = out->size == BARE_BYTES || out->size == sizeof whole;
+	struct ch_spot *spot = is_direct ? out : &whole;
 	bool is_counted = !heap;
 	if (is_counted) {
 		ch__place_read_begin();
@@ -103,8 +107,8 @@ bool ch_code_at(const struct ch_heap *heap, const void *pc, bool is_return, stru
 	if (is_counted)
 		ch__place_read_end();
 	if (!is_found)
-		*spot = (struct ch_spot){.size = out->size};
-	if (!is_whole)
+		memset((char *)out + sizeof out->size, 0, out->size - sizeof out->size);
+	else if (!is_direct)
 		ch__sized_give(out, spot);
 	return is_found;
 }

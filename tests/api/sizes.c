@@ -96,6 +96,25 @@ TEST(answers_of_the_library_end_where_the_older_struct_ends)
 	rig_end(&rig);
 }
 
+TEST(spot_of_the_least_size_gets_the_handle_alone)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_block block = rig_block(rig_owner(&rig, "method"), 1);
+	struct ch_info info = {.size = sizeof info};
+	CHECK_EQ(ch_block_info(block, &info), CH_OK);
+	struct ch_spot spot;
+	memset(&spot, GARBAGE, sizeof spot);
+	spot.size = UP_TO(struct ch_spot, block);
+	CHECK(ch_code_at(rig.heap, info.entry, false, &spot));
+	CHECK_EQ(spot.block.bits, block.bits);
+	CHECK_EQ(spot.size, UP_TO(struct ch_spot, block));
+	check_untouched(&spot, spot.size, sizeof spot);
+	CHECK(!ch_code_at(rig.heap, &info, false, &spot));
+	CHECK_EQ(spot.block.bits, 0);
+	check_untouched(&spot, spot.size, sizeof spot);
+	rig_end(&rig);
+}
+
 static void says(const char *words)
 {
 	if (strncmp(ch_why(), words, strlen(words)) != 0)

@@ -43,7 +43,7 @@
  * callback of the VM runs under a lock of the library, save `ref`, `roots` and `visit`. The heap,
  * vm or block that a call is about has no line of its own. A handle or pointer that a call gives is
  * none or NULL when the call fails; `bytes` or `max` behind an argument is the room there. A stale
- * handle gives CH_E_STALE.
+ * handle gives CH_E_STALE; a heap that is NULL or was destroyed, or a vm that is NULL, CH_E_ARG.
  *
  * Signals. A signal handler may call a function whose contract says so. A handler may call every
  * function when the signal interrupted code of the heap, or code of the heap raised the signal
@@ -251,8 +251,8 @@ struct ch_ops {
 	void (*block_freed)(void *vm_user, void *block_user);
 	/* ch_vm_detach calls block_freed for each block that the vm has then, under no lock. */
 	bool tells_detached;
-	/* A collection would pay. Comes from any call that opens, ends or invalidates, and polls.
-	 * Set a flag and collect at a safe place; the callback may not call the library. */
+	/* A collection pays. Comes from polls and calls that open, invalidate or end, save for
+	 * COLLECT. Set a flag, collect at a safe place; the callback may not call the library. */
 	void (*collect_wanted)(void *vm_user);
 	/* Space came free after a ch_block_open failed with CH_E_FULL: once for all opens that
 	 * failed before. Comes from the calls that block_freed comes from, but ch_vm_detach, in any
@@ -336,8 +336,8 @@ CH_API CH_CHECKED enum ch_status ch_heap_create(const struct ch_config *config,
  *       goes */
 CH_API CH_CHECKED enum ch_status ch_heap_destroy(struct ch_heap *heap);
 
-/* Counters are plural and only grow; gauges end in _now or _peak. free_bytes_now: bytes of no
- * block, without headers of pages; largest_free_bytes_now: the most free bytes in a row. */
+/* Counters are plural and only grow; gauges end in _now or _peak. branches_now: branch_room;
+ * free_bytes_now: bytes of no block or page's header; largest_free_bytes_now: most in a row. */
 /* clang-format off */
 #define CH_STATS_LIST(X)                                                                          \
 	X(pool_bytes) X(page_bytes) X(pages_now) X(free_bytes_now) X(largest_free_bytes_now)      \
@@ -395,7 +395,7 @@ CH_API CH_CHECKED enum ch_status ch_vm_attach(struct ch_heap *heap, const struct
  * `tells_detached` the call makes block_freed for each block that is left.
  * in    vm  no thread runs code of the vm, or will
  * ret   CH_OK | CH_E_STATE the vm was detached before
- * lock  heap; none while block_freed runs
+ * lock  heap, until commits of other threads are through; none while block_freed runs
  * safe  any thread
  * cost  O(owners and blocks of the heap)
  * note  later cycles free blocks on stacks; user stays valid until polls, collections and opens of
@@ -690,7 +690,7 @@ struct ch_info {
 	const uint8_t *cold_exec; /* cold bytes, stubs included */
 	const uint8_t *entry;     /* NULL unless LIVE */
 	uint32_t hot_bytes, cold_bytes;
-	uint32_t branches_now;
+	uint32_t branches_now; /* attached */
 	enum ch_kind kind;
 };
 
@@ -718,8 +718,8 @@ struct ch_branch_site {
  * ret   CH_OK | CH_E_STALE | CH_E_STATE | CH_E_FULL branch_room is used up | CH_E_SITE another
  *       instruction, or its displacement is not in one aligned 8; the site shares a byte with
  *       another site, a ref, a patchable entry or a stub; an exit of the block or an entry leads
- *       between bytes of the site, or its exit between bytes of a site | CH_E_REACH the exit is too
- *       far from the site or the stub | CH_E_ARG outside the block, or no exit and no branch_hit
+ *       between its bytes, or its exit between a site's bytes or before a block's | CH_E_REACH the
+ *       exit is too far from site, stub | CH_E_ARG outside the block, or no exit and no branch_hit
  * lock  OPEN: none, or heap where the exit is another block's; LIVE: heap
  * safe  an attached thread
  * cost  O(branches of the block) */
@@ -909,7 +909,7 @@ CH_API CH_CHECKED enum ch_status ch_heap_collect(struct ch_heap *heap);
 /* --- look --- */
 
 struct ch_spot {
-	size_t size; /* in: sizeof(struct ch_spot) */
+	size_t size; /* in: sizeof(struct ch_spot); offsetof(struct ch_spot, owner): block alone */
 	struct ch_block block;
 	struct ch_owner owner; /* none without one */
 	void *user;            /* ch_open.user */
@@ -929,11 +929,11 @@ struct ch_spot {
  * out   spot       as at one moment; the caller sets spot->size; the rest is 0 when false
  * ret   true when pc lies in a LIVE or NOTENTRANT block; false also for a size of no version
  * safe  any thread, signal handlers, callbacks, while others allocate, free and collect
- * cost  some 10 ns; is_return: O(what is attached to the block) */
+ * cost  some 25 ns, block alone some 20; is_return: O(what is attached to the block) */
 CH_API bool ch_code_at(const struct ch_heap *heap, const void *pc, bool is_return,
 		       struct ch_spot *spot);
 
-/* ch_block_each: visit every block that is not free, or every block of a name.
+/* ch_block_each: visit every OPEN, LIVE or NOTENTRANT block, or each of a name.
  * in    name   NULL = all; a block's own, or its owner's where it has none
  *       visit  returns false to end
  * ret   CH_OK
@@ -949,8 +949,8 @@ CH_API CH_CHECKED enum ch_status ch_block_each(struct ch_heap *heap, const char 
  * in    siginfo, ucontext  the signal's siginfo_t and ucontext_t
  *       bytes  room at text; 600 are enough but for long paths
  * out   text      one line, 0-terminated unless bytes is 0; cut at a character
- * ret   the length without the 0; >= bytes when the text was cut; 0 = neither pc nor faulting
- *       address is in the heap's pages, or somebody sent the signal: chain to the next handler
+ * ret   the length without the 0; >= bytes when the text was cut; 0 = neither pc nor a readable
+ *       faulting address is the heap's, or somebody sent the signal: chain to the next handler
  * safe  signal handlers, in any thread, while others allocate and free
  * cost  O(blocks of the heap, and freed blocks that are remembered)
  * note  knows the last ch_config.remembered_dead freed blocks; names are cut to 63 bytes */
@@ -963,7 +963,7 @@ CH_API size_t ch_trap_describe(const struct ch_heap *heap, const void *siginfo,
  * default action ends the process with the registers of the signal in its core.
  * in    heap  the handler knows the code of this heap, too
  * ret   CH_OK also when installed before | CH_E_OS errno kept; try again for the missing signals
- * lock  none; the handler tries the locks of sinks, for a tenth of a second
+ * lock  of the set of heaps; the handler tries the locks of sinks, for a tenth of a second
  * safe  any thread. The handler needs 8 KiB of the thread's signal stack, if there is one
  * note  the process has one handler, also when the heap is gone. A VM that goes on after faults of
  *       its own installs its handler later, and chains every other fault to the action before */
