@@ -94,7 +94,8 @@ static size_t invalidate_handles(struct ch_heap *heap, const struct ch_block *bl
 	return count;
 }
 
-/* *heap: of all blocks save stale ones, or NULL. Without the lock: no block becomes OPEN later. */
+/* *heap: of all blocks save stale ones, or NULL. Returns CH_E_STATE: a block is OPEN. CH_E_ARG: the
+ * blocks are of two heaps. Without the lock: no block becomes OPEN later. */
 static enum ch_status find_heap(const struct ch_block *blocks, size_t n, struct ch_heap **heap)
 {
 	*heap = NULL;

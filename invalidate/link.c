@@ -29,10 +29,11 @@ static void write_site(struct ch_heap *heap, const struct ch__block *source, uin
 {
 	const struct ch__branch *branch = ch__branch_at(heap, index);
 	uintptr_t exec = ch__exec(heap, branch->site);
-	uintptr_t stub = ch__stubs_lead_on(heap) ? ch__stub_exec(heap, source, index) : target;
+	bool may_lead = ch__stubs_lead_on(heap);
+	uintptr_t stub = may_lead ? ch__stub_exec(heap, source, index) : 0;
 	uint8_t *write = ch__pool_write(heap->pool, exec);
 	enum ch__site kind = ch__branch_kind(branch);
-	bool leads_on = target != stub &&
+	bool leads_on = may_lead && target != stub &&
 			(heap->pool->stub_lead_bytes || !ch__arch_site_reaches(kind, exec, target));
 	if (leads_on) {
 		lead_stub(heap, stub, target);
@@ -41,7 +42,7 @@ static void write_site(struct ch_heap *heap, const struct ch__block *source, uin
 	ch__arch_site_write(kind, write, exec, target);
 	size_t bytes = ch__arch_site_bytes(kind);
 	ch__pool_sync(heap->pool, exec, bytes);
-	if (ch__stubs_lead_on(heap) && !leads_on) {
+	if (may_lead && !leads_on) {
 		uintptr_t home = ch__branch_stub_home(heap, source, index);
 		if (ch__arch_stub_leads_to(ch__pool_read(heap->pool, stub)) != home)
 			lead_stub(heap, stub, home);

@@ -7,8 +7,6 @@
 #include "os/files.h"
 #include "unwind/sink.h"
 
-#include <string.h>
-
 /* The index of an address's page, behind all pages if the address is not in the pool. */
 static inline size_t ch__sink_page(const struct ch__sinks_config *config, uintptr_t exec)
 {

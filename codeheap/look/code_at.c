@@ -53,7 +53,7 @@ static bool read_point(const struct ch__block *block, uint32_t offset, struct ch
 /* The least size: a caller that wants the handle alone. */
 enum { BARE_BYTES = CH__UP_TO(struct ch_spot, block) };
 
-/* Writes no field without room, when the size is the least or the whole. */
+/* Of a spot of the least size only the handle is written. */
 static bool read_spot(const struct ch_heap *heap, uintptr_t pc, bool is_return,
 		      struct ch_spot *spot)
 {
@@ -94,7 +94,8 @@ bool ch_code_at(const struct ch_heap *heap, const void *pc, bool is_return, stru
 	/* No ch__because: making a sentence is not signal-safe. */
 	if (out->size < BARE_BYTES || out->size > sizeof whole)
 		return false;
-	/* Such a caller's struct is written to directly: this stack keeps no address. */
+	/* A caller's struct with room for what is written is written to directly: this stack keeps
+	 * no address. */
 	bool is_direct = out->size == BARE_BYTES || out->size == sizeof whole;
 	struct ch_spot *spot = is_direct ? out : &whole;
 	bool is_counted = !heap;
@@ -107,8 +108,8 @@ bool ch_code_at(const struct ch_heap *heap, const void *pc, bool is_return, stru
 	if (is_counted)
 		ch__place_read_end();
 	if (!is_found)
-		memset((char *)out + sizeof out->size, 0, out->size - sizeof out->size);
-	else if (!is_direct)
-		ch__sized_give(out, spot);
+		memset(&whole, 0, sizeof whole);
+	if (!is_found || !is_direct)
+		ch__sized_give(out, &whole);
 	return is_found;
 }
