@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT
- * perfmap_lines.c: the tables behind a heap's part of the perf map: a log of every line, and
- * bitmaps of the pool, one bit a granule of 8 bytes. It asks no names and writes no file. Lock: the
- * file lock, everywhere.
+ * perfmap_lines.c: the tables behind a heap's part of the perf map: a log of lines, and bitmaps of
+ * the pool, one bit a granule of 8 bytes. It asks no names and writes no file. Lock: the file lock,
+ * everywhere.
  *
  *   live      a range that starts in the granule was added and not removed
  *   covered   a line in the file or its buffer, live or dead, covers the granule
  *   kept      a range that starts in the granule was removed, and the line stays; only of a heap
  *             that keeps dead names
  *
- * The log costs 16 bytes a line and is walked only when the file is written anew, newest line
- * first: when several lines began at a granule, `live` is about the newest line. Bitmaps are made a
- * chunk at a time, on first use. An add touches words next to the words of the neighbouring block,
- * and so takes tens of ns where a hash table would miss the cache. */
+ * The log costs 16 bytes a line and is walked only when it is full or the file is written anew,
+ * newest line first: when several lines began at a granule, `live` is about the newest line.
+ * Bitmaps are made a chunk at a time, on first use. An add touches words next to the words of the
+ * neighbouring block, and so takes tens of ns where a hash table would miss the cache. */
 #include "sinks/perfmap_lines.h"
 
 #include <string.h>
@@ -162,6 +162,37 @@ static bool resize_log(struct ch__perfmap_lines *p, size_t capacity)
 	return true;
 }
 
+/* The log keeps the order of the lines. Each line that stays is live. */
+static void drop_lines_without_bytes(struct ch__perfmap_lines *p)
+{
+	p->live = 0;
+	for (size_t i = 0; i < p->lines; i++) {
+		if (!p->log[i].bytes)
+			continue;
+		size_t granule = p->log[i].offset >> GRANULE_LOG2;
+		*word_of(p, granule, LIVE) |= bit_of(granule);
+		p->log[p->live++] = p->log[i];
+	}
+	p->lines = p->live;
+	if (p->capacity > LOG_LEAST && p->lines < p->capacity / 4)
+		(void)resize_log(p, p->capacity / 2);
+}
+
+/* A full log drops its dead lines first. So it takes memory for live lines, however many died. */
+static bool make_room(struct ch__perfmap_lines *p)
+{
+	for (size_t i = p->lines; i-- > 0;) {
+		size_t granule = p->log[i].offset >> GRANULE_LOG2;
+		uint64_t *live = word_of(p, granule, LIVE);
+		if (!(*live & bit_of(granule)))
+			p->log[i].bytes = 0;
+		*live &= ~bit_of(granule); /* an older line of this granule is dead */
+	}
+	drop_lines_without_bytes(p);
+	return p->lines < p->capacity / 2 ||
+	       resize_log(p, p->capacity ? p->capacity * 2 : LOG_LEAST);
+}
+
 enum ch__perfmap_added ch__perfmap_lines_add(struct ch__perfmap_lines *p,
 					     const struct ch__sink_range *range, bool may_be_known)
 {
@@ -175,7 +206,7 @@ enum ch__perfmap_added ch__perfmap_lines_add(struct ch__perfmap_lines *p,
 	bool is_known = (*live & bit_of(granule)) != 0;
 	if (is_known && may_be_known)
 		return CH__PERFMAP_IGNORED;
-	if (p->lines == p->capacity && !resize_log(p, p->lines ? p->lines * 2 : LOG_LEAST))
+	if (p->lines == p->capacity && !make_room(p))
 		return CH__PERFMAP_NO_MEMORY;
 	p->log[p->lines++] =
 		(struct ch__perfmap_line){range->key, (uint32_t)offset, (uint32_t)range->bytes};
@@ -207,19 +238,6 @@ void ch__perfmap_lines_remove(struct ch__perfmap_lines *p, const struct ch__sink
 }
 
 /* --- anew --- */
-/* The log keeps the order of the lines, and room for as many again. */
-static void drop_dead_lines(struct ch__perfmap_lines *p)
-{
-	p->live = 0;
-	for (size_t i = 0; i < p->lines; i++)
-		if (p->log[i].bytes)
-			p->log[p->live++] = p->log[i];
-	p->lines = p->live;
-	p->dead = 0;
-	if (p->capacity > LOG_LEAST && p->lines < p->capacity / 4)
-		(void)resize_log(p, p->capacity / 2);
-}
-
 void ch__perfmap_lines_each_live(struct ch__perfmap_lines *p,
 				 void (*put)(const struct ch__sinks_config *, uintptr_t exec,
 					     size_t bytes, uint64_t key))
@@ -236,5 +254,6 @@ void ch__perfmap_lines_each_live(struct ch__perfmap_lines *p,
 		test_covered(p, line->offset, line->bytes, true);
 		put(p->config, p->config->pool_exec + line->offset, line->bytes, line->key);
 	}
-	drop_dead_lines(p);
+	drop_lines_without_bytes(p);
+	p->dead = 0;
 }

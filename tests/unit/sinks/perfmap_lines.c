@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: MIT
+ * perfmap_lines.c: which lines of the perf map stay when their ranges die, and what the lines take
+ * in memory. */
+#include "tests/support/perfmap_reader.h"
+#include "tests/support/unwind_rig.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+static struct ch__sink_range range_at(const struct bed *bed, size_t offset, size_t bytes,
+				      uint64_t key)
+{
+	return (struct ch__sink_range){(uintptr_t)bed->pool + offset, bytes, key, false};
+}
+
+static void add(struct bed *bed, size_t offset, size_t bytes, uint64_t key)
+{
+	struct ch__sink_range range = range_at(bed, offset, bytes, key);
+	ch__sinks_add(bed->sinks, &range, 1);
+}
+
+static void discard(struct bed *bed, size_t offset, size_t bytes, uint64_t key)
+{
+	struct ch__sink_range range = range_at(bed, offset, bytes, key);
+	ch__sinks_remove(bed->sinks, &range, 1);
+}
+
+TEST(map_names_the_last_owner_of_an_address)
+{
+	struct bed bed;
+	char path[128];
+	use_own_folder();
+	bed_open(&bed, CH__SINK_PERF_MAP);
+	path_of(getpid(), path);
+	add(&bed, 64, 64, 1);
+	add(&bed, 512, 64, 2);
+	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
+	discard(&bed, 64, 64, 1);
+	ch__sinks_flush(bed.sinks, CH__FLUSH_COLLECTION);
+	check_named(path, bed.pool + 64, "fn_1"); /* a few dead lines may stay */
+	add(&bed, 96, 64, 3);
+	add(&bed, 1024, 64, 4);
+	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
+	check_named(path, bed.pool + 64, NULL);
+	check_named(path, bed.pool + 96, "fn_3");
+	check_named(path, bed.pool + 512, "fn_2");
+	check_named(path, bed.pool + 1024, "fn_4");
+	bed_close(&bed);
+	remove_own_folder();
+}
+
+/* A dead line stays until another name takes a byte of the dead range, even the last byte. */
+TEST(map_drops_a_dead_line_whose_last_bytes_have_another_name)
+{
+	enum { BEGIN = 64, LIVE_FROM = 1 << 16 };
+	static const struct {
+		size_t bytes, next;
+		bool is_dropped;
+	} rows[] = {{64, 120, true}, {64, 128, false}, {60, 120, true},
+		    {57, 120, true}, {56, 120, false}, {456, 512, true},
+		    {448, 512, false}};
+	struct bed bed;
+	char path[128], name[32];
+	use_own_folder();
+	bed_open(&bed, CH__SINK_PERF_MAP);
+	path_of(getpid(), path);
+	for (size_t key = 100; key < 120; key++)
+		add(&bed, LIVE_FROM + 64 * key, 64, key);
+	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+		size_t page = 1024 * i;
+		snprintf(name, sizeof name, "fn_%zu", i);
+		add(&bed, page + BEGIN, rows[i].bytes, i);
+		ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
+		discard(&bed, page + BEGIN, rows[i].bytes, i);
+		add(&bed, page + rows[i].next, 64, 20 + i);
+		ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
+		check_named(path, bed.pool + page + BEGIN, rows[i].is_dropped ? NULL : name);
+	}
+	bed_close(&bed);
+	remove_own_folder();
+}
+
+TEST(map_forgets_many_dead_lines_when_a_collection_ends)
+{
+	enum { LINES = 1000 };
+	struct bed bed;
+	char path[128];
+	use_own_folder();
+	bed_open(&bed, CH__SINK_PERF_MAP);
+	path_of(getpid(), path);
+	for (size_t i = 0; i < LINES; i++)
+		add(&bed, i * 64, 64, i);
+	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
+	for (size_t i = 0; i < 300; i++)
+		discard(&bed, i * 64, 64, i);
+	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
+	struct map_file *map = read_map(path);
+	CHECK_EQ(map->count, LINES + 1);
+	free(map);
+	ch__sinks_flush(bed.sinks, CH__FLUSH_COLLECTION);
+	map = read_map(path);
+	CHECK_EQ(map->count, LINES - 300 + 1);
+	free(map);
+	for (size_t i = 300; i < 900; i++)
+		discard(&bed, i * 64, 64, i);
+	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED); /* more dead than live */
+	map = read_map(path);
+	CHECK_EQ(map->count, 101);
+	free(map);
+	bed_close(&bed);
+	remove_own_folder();
+}
+
+/* Nobody asks for the file meanwhile, so each of the many lines waits until the file is written. */
+TEST(map_takes_memory_for_lines_that_live_only)
+{
+	enum { LIVING = 100, DEAD = 100000 };
+	struct bed bed;
+	char path[128], name[32];
+	use_own_folder();
+	bed_open(&bed, CH__SINK_PERF_MAP);
+	path_of(getpid(), path);
+	add(&bed, 64, 64, 1);
+	add(&bed, 64, 64, 2); /* takes the place of a name that nobody withdrew */
+	for (size_t i = 0; i < LIVING; i++)
+		add(&bed, 4096 + i * 64, 64, 10 + i);
+	size_t before = ch__meta_bytes(bed.config.meta);
+	for (size_t i = 0; i < DEAD; i++) {
+		add(&bed, 1024, 64, 1000 + i);
+		discard(&bed, 1024, 64, 1000 + i);
+	}
+	CHECK_EQ(ch__meta_bytes(bed.config.meta), before);
+	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
+	check_named(path, bed.pool + 64, "fn_2");
+	check_named(path, bed.pool + 1024, NULL);
+	for (size_t i = 0; i < LIVING; i++) {
+		snprintf(name, sizeof name, "fn_%zu", 10 + i);
+		check_named(path, bed.pool + 4096 + i * 64, name);
+	}
+	bed_close(&bed);
+	remove_own_folder();
+}
+
+/* A file without dead lines is not written anew. */
+TEST(map_stays_the_same_file_when_what_it_does_not_name_dies)
+{
+	struct bed bed;
+	struct stat before, after;
+	char path[128];
+	use_own_folder();
+	bed_open(&bed, CH__SINK_PERF_MAP);
+	path_of(getpid(), path);
+	add(&bed, 64, 64, 1);
+	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
+	CHECK_EQ(stat(path, &before), 0);
+	discard(&bed, 128, 64, 2);
+	discard(&bed, BED_POOL_BYTES - 64, 64, 3);
+	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
+	CHECK(stat(path, &after) == 0 && after.st_ino == before.st_ino);
+	check_named(path, bed.pool + 64, "fn_1");
+	bed_close(&bed);
+	remove_own_folder();
+}
