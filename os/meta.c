@@ -138,6 +138,7 @@ const char *malloc_conf_2_conf_harder = "narenas:1,tcache:false";
 struct shard {
 	struct ch__lock lock;
 	int tcache_flags;       /* 0: not made yet [lock] */
+	unsigned calls;         /* without a tcache [lock] */
 	_Atomic(int64_t) bytes; /* stored under lock; negative where others' memory is freed */
 } __attribute__((aligned(64)));
 
@@ -166,11 +167,16 @@ static int new_tcache(void)
 								     : MALLOCX_TCACHE_NONE;
 }
 
-/* Made at the first use: eight tcaches would be most of an empty heap's memory. */
+/* Few calls are served without a tcache: a tcache would be most of an empty heap's memory, and much
+ * of the time that makes a heap, since jemalloc gives fresh pages to each tcache. */
 static int tcache_of(struct shard *shard)
 {
-	if (CH_UNLIKELY(!shard->tcache_flags))
+	enum { FEW = 16 };
+	if (CH_UNLIKELY(!shard->tcache_flags)) {
+		if (shard->calls++ < FEW)
+			return MALLOCX_TCACHE_NONE;
 		shard->tcache_flags = new_tcache();
+	}
 	return shard->tcache_flags;
 }
 

@@ -36,7 +36,7 @@ struct ch__pool_inner {
 	void *gone_arg;
 	CH_AT_PAGES struct ch__chunk *chunks;
 	CH_BY_PAGES uint32_t spans_retired; /* CH__SPAN_RETIRED */
-	void *tables;                       /* records and bitmaps: one private mapping */
+	void *tables; /* the pool itself, its records and bitmaps: one private mapping */
 	size_t table_bytes;
 	uintptr_t *parts; /* Valgrind: the address of each part, by its first granule */
 #if CH_CHECK >= 2

@@ -58,29 +58,6 @@ static size_t take_table(size_t *used, size_t bytes)
 	return at;
 }
 
-/* One mapping, touched as far as the pool is used: a large pool costs no memory before. */
-static bool create_tables(struct ch__pool *pool)
-{
-	struct ch__pool_inner *inner = pool->inner;
-	size_t bytes = 0, bitmap_bytes = pool->pool_bytes / CH__GRANULE_BYTES / 8;
-	size_t pages = take_table(&bytes, (pool->page_count + CH__LISTS) * sizeof *pool->pages);
-	size_t used = take_table(&bytes, bitmap_bytes);
-	size_t starts = take_table(&bytes, bitmap_bytes);
-	size_t chunks = take_table(&bytes, pool->chunk_count * sizeof *inner->chunks);
-	uint8_t *at = ch__os_private(bytes);
-	if (!at)
-		return false;
-	inner->tables = at;
-	inner->table_bytes = bytes;
-	pool->pages = (struct ch__page *)(void *)(at + pages);
-	pool->used = (_Atomic(uint64_t) *)(void *)(at + used);
-	pool->starts = (_Atomic(uint64_t) *)(void *)(at + starts);
-	inner->chunks = (struct ch__chunk *)(void *)(at + chunks);
-	for (uint32_t list = pool->page_count; list < pool->page_count + CH__LISTS; list++)
-		pool->pages[list].next = pool->pages[list].prev = list;
-	return true;
-}
-
 static void set_shape(struct ch__pool *pool, const struct ch__pool_config *config)
 {
 	size_t chunk_bytes = config->is_for_forks ? CH__LARGE_CHUNK_BYTES : CH__CHUNK_BYTES;
@@ -93,29 +70,58 @@ static void set_shape(struct ch__pool *pool, const struct ch__pool_config *confi
 	pool->chunk_count = (uint32_t)(config->pool_bytes >> pool->chunk_log2);
 }
 
+/* One mapping, touched as far as the pool is used: a large pool costs no memory before. What a
+ * creation writes lies together, in one page. Returns NULL with errno. */
+static struct ch__pool *map_tables(const struct ch__pool_config *config)
+{
+	struct ch__pool shape;
+	struct ch__pool_inner *inner;
+	set_shape(&shape, config);
+	uint32_t lists_end = shape.page_count + CH__LISTS;
+	size_t bytes = 0, bitmap_bytes = config->pool_bytes / CH__GRANULE_BYTES / 8;
+	size_t pages = take_table(&bytes, lists_end * sizeof *shape.pages);
+	size_t own = take_table(&bytes, sizeof shape);
+	size_t inners = take_table(&bytes, sizeof *inner);
+	size_t room = take_table(&bytes, config->room_bytes);
+	size_t used = take_table(&bytes, bitmap_bytes);
+	size_t starts = take_table(&bytes, bitmap_bytes);
+	size_t chunks = take_table(&bytes, shape.chunk_count * sizeof *inner->chunks);
+	uint8_t *at = ch__os_private(bytes);
+	if (!at)
+		return NULL;
+	struct ch__pool *pool = (struct ch__pool *)(void *)(at + own);
+	set_shape(pool, config);
+	pool->inner = inner = (struct ch__pool_inner *)(void *)(at + inners);
+	pool->room = at + room;
+	pool->pages = (struct ch__page *)(void *)(at + pages);
+	pool->used = (_Atomic(uint64_t) *)(void *)(at + used);
+	pool->starts = (_Atomic(uint64_t) *)(void *)(at + starts);
+	inner->tables = at;
+	inner->table_bytes = bytes;
+	inner->chunks = (struct ch__chunk *)(void *)(at + chunks);
+	for (uint32_t list = pool->page_count; list < lists_end; list++)
+		pool->pages[list].next = pool->pages[list].prev = list;
+	return pool;
+}
+
 int ch__pool_create(const struct ch__pool_config *config, struct ch__meta *meta,
 		    struct ch__pool **out)
 {
-	*out = NULL;
-	struct ch__pool *pool = ch__meta_alloc(meta, sizeof *pool);
-	struct ch__pool_inner *inner = ch__meta_alloc(meta, sizeof *inner);
-	int error = ENOMEM;
-	if (!pool || !inner)
-		goto fail;
+	struct ch__pool *pool = *out = map_tables(config);
+	if (!pool)
+		return errno;
+	struct ch__pool_inner *inner = pool->inner;
 	pool->meta = meta;
-	pool->inner = inner;
 	memcpy(inner->zones, config->zones, sizeof inner->zones);
 	memcpy(inner->uses, config->uses, sizeof inner->uses);
 	inner->gone = config->gone;
 	inner->gone_arg = config->gone_arg;
-	set_shape(pool, config);
-	if (!create_tables(pool)) {
-		error = errno;
-		goto fail;
+	int error = ch__views_create(&inner->views, config);
+	if (error) {
+		*out = NULL;
+		ch__os_unmap(inner->tables, inner->table_bytes);
+		return error;
 	}
-	error = ch__views_create(&inner->views, config);
-	if (error)
-		goto fail_tables;
 	pool->backend = inner->views.backend;
 	pool->stub_lead_bytes = pool->backend == CH__BACKEND_PROCMEM ? CH_ARCH_LEAD_BYTES : 0;
 	pool->is_translated = ch__valgrind_runs();
@@ -127,27 +133,17 @@ int ch__pool_create(const struct ch__pool_config *config, struct ch__meta *meta,
 	if (pool->is_translated)
 		ch__valgrind_pool_born(pool);
 	ch__ledger_open(pool, 0, pool->runtime_bytes);
-	*out = pool;
 	return 0;
-fail_tables:
-	ch__os_unmap(inner->tables, inner->table_bytes);
-fail:
-	ch__meta_free(meta, inner, sizeof *inner);
-	ch__meta_free(meta, pool, sizeof *pool);
-	return error;
 }
 
 void ch__pool_destroy(struct ch__pool *pool)
 {
 	struct ch__pool_inner *inner = pool->inner;
-	struct ch__meta *meta = pool->meta;
 	if (pool->is_translated)
 		ch__valgrind_pool_dead(pool);
 	ch__ledger_destroy(pool);
 	ch__views_destroy(&inner->views);
-	ch__os_unmap(inner->tables, inner->table_bytes);
-	ch__meta_free(meta, inner, sizeof *inner);
-	ch__meta_free(meta, pool, sizeof *pool);
+	ch__os_unmap(inner->tables, inner->table_bytes); /* the records of the pool, too */
 }
 
 /* --- states --- */

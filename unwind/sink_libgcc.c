@@ -17,7 +17,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-enum { ROW_BYTES = 256 << 10 };
+enum { ROW_BYTES = 256 << 10, RUNTIME = 0, FIRST_CHUNK };
 
 extern void __register_frame_info(const void *begin, void *object);
 extern void *__deregister_frame_info(const void *begin);
@@ -35,9 +35,10 @@ struct libgcc {
 	const struct ch__sinks_config *config;
 	const struct ch__frame_shape *shapes;
 	size_t row_bytes; /* what a section of slots covers */
-	uint32_t chunk_count, runtime; /* the last part's index */
-	/* Of pages, by chunk; of slots, by row; of the runtime page, one FDE. NULL: not registered.
-	 * Release at registration; pairs with part_at. */
+	uint32_t rows; /* of slots, in a chunk */
+	uint32_t end;  /* parts from here on never were: no walk reads them [sinks] */
+	/* Of the runtime page, one FDE. Then for each chunk: of its pages, of its slots by row.
+	 * NULL: not registered. Release at registration; pairs with part_at. */
 	_Atomic(struct part *) parts[];
 };
 
@@ -48,10 +49,20 @@ static struct part *part_at(const struct libgcc *g, uint32_t i)
 	return atomic_load_explicit(&g->parts[i], memory_order_acquire);
 }
 
+static uint32_t index_of_chunk(const struct libgcc *g, uint32_t chunk)
+{
+	return FIRST_CHUNK + chunk * (g->rows + 1);
+}
+
+static uint32_t index_of_row(const struct libgcc *g, uint32_t row)
+{
+	return index_of_chunk(g, row / g->rows) + 1 + row % g->rows;
+}
+
 static struct part *part_of_slot(const struct libgcc *g, uintptr_t exec)
 {
 	size_t row = (exec - g->config->pool_exec) / g->row_bytes;
-	return part_at(g, g->chunk_count + (uint32_t)row);
+	return part_at(g, index_of_row(g, (uint32_t)row));
 }
 
 /* Returns NULL when a part that is not registered yet finds no memory. */
@@ -65,6 +76,7 @@ static struct part *register_part(struct libgcc *g, uint32_t i, const struct ch_
 	ch__eh_frame_write(part->section, place, g->shapes);
 	__register_frame_info(part->section, part->object);
 	atomic_store_explicit(&g->parts[i], part, memory_order_release);
+	g->end = i < g->end ? g->end : i + 1;
 	return part;
 }
 
@@ -105,25 +117,27 @@ static void deregister_part(struct libgcc *g, uint32_t i)
 
 /* --- the sink --- */
 
-static size_t state_bytes(uint32_t parts)
+static size_t state_bytes(const struct ch__sinks_config *config, size_t row_bytes)
 {
-	return sizeof(struct libgcc) + parts * sizeof(_Atomic(struct part *));
+	/* Larger side memory comes as fresh pages, and a new heap touches the first alone. */
+	enum { FRESH_BYTES = 16 << 10 };
+	size_t pool = config->pool_bytes;
+	size_t parts = FIRST_CHUNK + pool / config->chunk_bytes + pool / row_bytes;
+	size_t bytes = sizeof(struct libgcc) + parts * sizeof(_Atomic(struct part *));
+	return bytes > FRESH_BYTES ? bytes : FRESH_BYTES;
 }
 
 static struct libgcc *make_state(const struct ch__sinks_config *config,
 				 const struct ch__frame_shape *shapes)
 {
 	size_t row = config->chunk_bytes < ROW_BYTES ? config->chunk_bytes : ROW_BYTES;
-	uint32_t chunks = (uint32_t)(config->pool_bytes / config->chunk_bytes);
-	uint32_t runtime = chunks + (uint32_t)(config->pool_bytes / row);
-	struct libgcc *g = ch__meta_alloc(config->meta, state_bytes(runtime + 1));
+	struct libgcc *g = ch__meta_alloc(config->meta, state_bytes(config, row));
 	if (!g)
 		return NULL;
 	g->config = config;
 	g->shapes = shapes;
 	g->row_bytes = row;
-	g->chunk_count = chunks;
-	g->runtime = runtime;
+	g->rows = (uint32_t)(config->chunk_bytes / row);
 	return g;
 }
 
@@ -134,7 +148,7 @@ static bool register_runtime(struct libgcc *g)
 	size_t bytes = g->config->runtime_bytes;
 	struct ch__eh_place place = {
 		.exec = g->config->runtime_exec, .page_bytes = bytes, .pages = 1};
-	struct part *part = bytes ? register_part(g, g->runtime, &place) : NULL;
+	struct part *part = bytes ? register_part(g, RUNTIME, &place) : NULL;
 	if (part)
 		set_live(part, 0, bytes, 0);
 	return part || !bytes;
@@ -153,16 +167,16 @@ static int open_libgcc(const struct ch__sinks_config *config, const struct ch__f
 static void close_libgcc(void *state)
 {
 	struct libgcc *g = state;
-	for (uint32_t i = 0; i < g->runtime; i++)
+	for (uint32_t i = FIRST_CHUNK; i < g->end; i++)
 		kill_part(part_at(g, i));
 }
 
 static void destroy_libgcc(void *state)
 {
 	struct libgcc *g = state;
-	for (uint32_t i = 0; i <= g->runtime; i++)
+	for (uint32_t i = 0; i < g->end; i++)
 		deregister_part(g, i);
-	ch__meta_free(g->config->meta, g, state_bytes(g->runtime + 1));
+	ch__meta_free(g->config->meta, g, state_bytes(g->config, g->row_bytes));
 }
 
 /* --- pages --- */
@@ -183,7 +197,8 @@ static struct part *part_for(struct libgcc *g, uint32_t page, uint8_t frame, uin
 		.code_at = shape->code_at,
 	};
 	*index = (uint32_t)(at % bytes / page_bytes);
-	return register_part(g, shape->slot_bytes ? g->chunk_count + i : i, &place);
+	i = shape->slot_bytes ? index_of_row(g, i) : index_of_chunk(g, i);
+	return register_part(g, i, &place);
 }
 
 static bool tell_pages_live(void *state, uint32_t page, uint32_t pages, uint8_t frame)
@@ -208,7 +223,7 @@ static void tell_pages_dead(void *state, uint32_t page, uint32_t pages)
 	struct libgcc *g = state;
 	uint32_t a_chunk = (uint32_t)(g->config->chunk_bytes / g->config->page_bytes);
 	for (uint32_t end = page + pages; page < end; page++) {
-		struct part *part = part_at(g, page / a_chunk);
+		struct part *part = part_at(g, index_of_chunk(g, page / a_chunk));
 		if (part)
 			set_dead(part, page % a_chunk);
 	}
@@ -217,10 +232,8 @@ static void tell_pages_dead(void *state, uint32_t page, uint32_t pages)
 static void drop_chunk(void *state, uint32_t chunk)
 {
 	struct libgcc *g = state;
-	uint32_t rows = (uint32_t)(g->config->chunk_bytes / g->row_bytes);
-	deregister_part(g, chunk);
-	for (uint32_t i = 0; i < rows; i++)
-		deregister_part(g, g->chunk_count + chunk * rows + i);
+	for (uint32_t i = index_of_chunk(g, chunk); i < index_of_chunk(g, chunk + 1); i++)
+		deregister_part(g, i);
 }
 
 static void tell_slot_live(void *state, uintptr_t exec, uint8_t frame)
@@ -274,7 +287,7 @@ static void deregister_own(void *state, struct ch__own *own)
 static void write_shape(void *state, uint8_t frame)
 {
 	struct libgcc *g = state;
-	for (uint32_t i = 0; i <= g->runtime; i++)
+	for (uint32_t i = 0; i < g->end; i++)
 		if (part_at(g, i))
 			ch__eh_frame_shape(part_at(g, i)->section, frame, &g->shapes[frame]);
 }

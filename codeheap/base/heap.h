@@ -85,10 +85,7 @@ struct ch_heap {
 	const void *no_fallback;
 	CH_BY_HEAP uint32_t veneers_from, veneers_to; /* offsets in the runtime page [heap] */
 	struct ch__table blocks, branches, owners, assumptions, names, tombstones, epitaphs;
-	void *directories; /* of all tables: one mapping [const] */
-	size_t directories_bytes;
 	CH_BY_RECORDS uint32_t branch_generations; /* most generations of a run so far */
-	CH_BY_RECORDS struct ch__runs branch_runs[CH__RUN_MAX + 1]; /* by length */
 	uint32_t branches_resting; /* so many worn records of a length rest [const] */
 	uint64_t name_key[2];               /* of the hash of names, secret [const] */
 	CH_BY_HEAP uint32_t *name_hash;     /* [heap] */
@@ -104,7 +101,6 @@ struct ch_heap {
 	_Atomic(uintptr_t) need_is; /* fiber or thread with `need`; whoever clears this lets go */
 	_Atomic(bool) stops_apart;  /* a vm that stops its threads itself came; never goes back */
 	_Atomic(struct ch__thread *) threads; /* push-only */
-	struct ch__thread guest; /* stands for an unattached thread with the heap lock [heap] */
 	_Atomic(struct ch_fiber *) fibers;         /* push-only */
 	struct ch_fiber *free_fibers;              /* [registry] */
 	_Atomic(struct ch_vm *) vms;               /* push-only */
@@ -112,7 +108,6 @@ struct ch_heap {
 	CH_BY_HEAP uint32_t free_vms_now;                  /* [heap] */
 	struct ch_vm nobody; /* of code without an owner: never attached, no callbacks [const] */
 	struct ch_marker marker;         /* of the open cycle [heap] */
-	uintptr_t stack_copy[CH__COPY_WORDS]; /* copies of stacks not scanned in place [frozen] */
 	struct ch__driver driver;        /* [const] */
 	void *driver_data;               /* belongs to the driver; the core leaves it alone */
 	CH_BY_HEAP uint64_t cycle_start_ns; /* HOST: from ch_mark_begin to its end, or 0 [heap] */
@@ -128,8 +123,6 @@ struct ch_heap {
 	CH_BY_HEAP uint32_t quarantine_waits; /* first block whose core sync may not have passed */
 	CH_BY_HEAP uint64_t quarantine_syncs; /* core syncs begun by the last block's death */
 	_Atomic(uint64_t) quarantine_bytes;
-	/* Data whose last user died in one kill. Cycles free data without room here. */
-	CH_BY_HEAP uint32_t orphans[CH__ORPHANS_MOST], orphans_count;
 	CH_BY_HEAP uint32_t notice_head, notice_tail; /* DEAD blocks whose block_freed is due */
 	_Atomic(uint32_t) notices_now;
 	_Atomic(uint64_t) tombstones_written; /* release after the entry; place.c acquires */
@@ -169,12 +162,18 @@ struct ch_heap {
 	uint64_t cycles_abandoned, freezes, mark_ns_last, mark_ns_total, pause_ns_last;
 	uint64_t pause_ns_max, marked_last, stack_roots_last;
 	uint64_t sweep_ns_total; /* stored under heap, relaxed */
-	struct ch__pause pauses[CH__PAUSES];
 	_Atomic(uint32_t) pauses_noted; /* release after a pause; pairs with look.c */
 	_Atomic(struct ch__listener *) listeners; /* push-only: release; pairs with listener.c */
 	struct ch_heap *left_next;   /* destroyed, but still read (heaps.c) [ch__heaps_lock] */
 	int no_file; /* errno: a statistics file is wanted, and nobody writes one [const] */
 	_Atomic(uint32_t) use_is_awaited; /* ch__listener_await_use; the teller exchanges it */
+	/* Large fields stand last: the making of a heap touches few pages. */
+	struct ch__thread guest; /* stands for an unattached thread with the heap lock [heap] */
+	struct ch__pause pauses[CH__PAUSES];
+	/* Data whose last user died in one kill. Cycles free data without room here. */
+	CH_BY_HEAP uint32_t orphans[CH__ORPHANS_MOST], orphans_count;
+	CH_BY_RECORDS struct ch__runs branch_runs[CH__RUN_MAX + 1]; /* by length */
+	uintptr_t stack_copy[CH__COPY_WORDS]; /* copies of stacks not scanned in place [frozen] */
 };
 
 enum ch_status ch__heap_create(const struct ch_config *, const struct ch__driver *,

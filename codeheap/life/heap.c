@@ -133,6 +133,43 @@ static void chunk_gone(void *arg, uint32_t chunk)
 	ch__sinks_chunk_gone(heap->sinks, chunk);
 }
 
+/* Sets the heap's tables up, unless at is NULL. Returns the bytes of all directories. */
+static size_t place_tables(struct ch_heap *heap, uint8_t *at)
+{
+	/* Threads keep free records. An unused segment costs 8 bytes, never touched. */
+	enum { KEPT = 1024 * CH__THREAD_RECORDS };
+	size_t blocks = heap->config.pool_bytes / CH__GRANULE_BYTES + KEPT, bytes = 0;
+	uint32_t most = blocks < CH__INDEX_MAX ? (uint32_t)blocks : CH__INDEX_MAX;
+	uint32_t deaths = heap->config.remembered_dead + 2;
+	/* Owners come first: a creation writes their directory, and the pool's records before. */
+	const struct {
+		struct ch__table *table;
+		size_t bytes, link, generation;
+		uint32_t limit;
+	} rows[] = {
+		{&heap->owners, sizeof(struct ch__owner), offsetof(struct ch__owner, next_free),
+		 offsetof(struct ch__owner, generation), CH__INDEX_MAX},
+		{&heap->blocks, sizeof(struct ch__block), offsetof(struct ch__block, free_next),
+		 offsetof(struct ch__block, generation), most},
+		{&heap->branches, sizeof(struct ch__branch), 0, 0, CH__INDEX_MAX},
+		{&heap->assumptions, sizeof(struct ch__assumption),
+		 offsetof(struct ch__assumption, next_free),
+		 offsetof(struct ch__assumption, generation), CH__INDEX_MAX},
+		{&heap->names, sizeof(struct ch__name), offsetof(struct ch__name, next), 0,
+		 CH__INDEX_MAX},
+		{&heap->tombstones, sizeof(struct ch__tombstone), 0, 0, deaths},
+		{&heap->epitaphs, sizeof(struct ch__epitaph), 0, 0, deaths},
+	};
+	for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++) {
+		if (at)
+			ch__table_init(rows[i].table, at + bytes, (uint32_t)rows[i].bytes,
+				       (uint32_t)rows[i].link, (uint32_t)rows[i].generation,
+				       rows[i].limit);
+		bytes += ch__table_directory_bytes(rows[i].limit);
+	}
+	return bytes;
+}
+
 static enum ch_status create_pool(struct ch_heap *heap)
 {
 	const struct ch_config *config = &heap->config;
@@ -150,6 +187,7 @@ static enum ch_status create_pool(struct ch_heap *heap)
 			 [CH__FRAME_DATA] = CH__PAGE_DATA},
 		.gone = chunk_gone,
 		.gone_arg = heap,
+		.room_bytes = place_tables(heap, NULL),
 	};
 	for (uint8_t frame = CH__FRAME_SLOTS; ch__frame_has_slots(frame); frame++)
 		pool.zones[frame] = CH__ZONE_SLOTS;
@@ -159,49 +197,14 @@ static enum ch_status create_pool(struct ch_heap *heap)
 	struct ch__text tried = {words, sizeof words, 0};
 	pool.tried = &tried;
 	int error = ch__pool_create(&pool, heap->meta, &heap->pool);
-	if (!error)
+	if (!error) {
+		place_tables(heap, heap->pool->room);
 		return CH_OK;
+	}
 	ch__text_end(&tried);
 	errno = error;
 	return ch__because(error == ENOMEM ? CH_E_MEMORY : CH_E_OS,
 			   "no pool of %zu bytes: %s%m", config->pool_bytes, words);
-}
-
-static bool create_tables(struct ch_heap *heap)
-{
-	/* Threads keep free records. An unused segment costs 8 bytes, never touched. */
-	enum { KEPT = 1024 * CH__THREAD_RECORDS };
-	size_t blocks = heap->config.pool_bytes / CH__GRANULE_BYTES + KEPT;
-	uint32_t most = blocks < CH__INDEX_MAX ? (uint32_t)blocks : CH__INDEX_MAX;
-	uint32_t deaths = heap->config.remembered_dead + 2;
-	const struct {
-		struct ch__table *table;
-		size_t bytes, link, generation;
-		uint32_t limit;
-	} rows[] = {
-		{&heap->blocks, sizeof(struct ch__block), offsetof(struct ch__block, free_next),
-		 offsetof(struct ch__block, generation), most},
-		{&heap->branches, sizeof(struct ch__branch), 0, 0, CH__INDEX_MAX},
-		{&heap->owners, sizeof(struct ch__owner), offsetof(struct ch__owner, next_free),
-		 offsetof(struct ch__owner, generation), CH__INDEX_MAX},
-		{&heap->assumptions, sizeof(struct ch__assumption),
-		 offsetof(struct ch__assumption, next_free),
-		 offsetof(struct ch__assumption, generation), CH__INDEX_MAX},
-		{&heap->names, sizeof(struct ch__name), offsetof(struct ch__name, next), 0,
-		 CH__INDEX_MAX},
-		{&heap->tombstones, sizeof(struct ch__tombstone), 0, 0, deaths},
-		{&heap->epitaphs, sizeof(struct ch__epitaph), 0, 0, deaths},
-	};
-	enum { TABLES = sizeof rows / sizeof *rows };
-	for (unsigned i = 0; i < TABLES; i++)
-		heap->directories_bytes += ch__table_directory_bytes(rows[i].limit);
-	uint8_t *at = heap->directories = ch__os_private(heap->directories_bytes);
-	for (unsigned i = 0; at && i < TABLES; i++) {
-		ch__table_init(rows[i].table, at, (uint32_t)rows[i].bytes, (uint32_t)rows[i].link,
-			       (uint32_t)rows[i].generation, rows[i].limit);
-		at += ch__table_directory_bytes(rows[i].limit);
-	}
-	return at != NULL;
 }
 
 static enum ch_status fill_heap(struct ch_heap *heap, unsigned wanted)
@@ -210,8 +213,8 @@ static enum ch_status fill_heap(struct ch_heap *heap, unsigned wanted)
 	enum ch_status status = create_pool(heap);
 	if (status != CH_OK)
 		return status;
-	if (!create_tables(heap) || !ch__mark_reserve(heap))
-		return ch__because(CH_E_MEMORY, "no side memory for the heap's tables");
+	if (!ch__mark_reserve(heap))
+		return ch__because_memory("the heap");
 	bool fast_fence = false, core_sync = false;
 	ch__os_membarrier_register(&fast_fence, &core_sync);
 	atomic_store(&heap->fence_in_regions, !fast_fence);
@@ -241,10 +244,7 @@ static void free_heap(struct ch_heap *heap)
 	struct ch__meta *meta = heap->meta;
 	/* Sinks first: until told, unwinders and debuggers know the code and the tables. Each later
 	 * unwind reads the tables that an unwinder keeps. */
-	bool is_all = ch__sinks_destroy(heap->sinks);
-	if (heap->directories)
-		ch__os_unmap(heap->directories, heap->directories_bytes);
-	if (!is_all)
+	if (!ch__sinks_destroy(heap->sinks))
 		return;
 	if (heap->pool)
 		ch__pool_destroy(heap->pool);
