@@ -292,6 +292,7 @@ static uint32_t begin_host(const struct ch__arch_saved *saved, void *of, void *a
 	uint64_t start = ch__os_now_ns(), until = ch__stop_limit(heap, start);
 	if (heap->config.stops_world)
 		ch__threads_park_away(saved);
+	atomic_store_explicit(&heap->held_up_by, 0, memory_order_relaxed);
 	enum ch_status status;
 	if (lock_host(heap, until))
 		status = begin_locked(heap, start, until, out);

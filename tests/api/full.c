@@ -168,6 +168,29 @@ TEST(open_whose_collection_was_given_up_speaks_of_no_collection_that_was_made)
 	rig_end(&rig);
 }
 
+TEST(full_pool_after_a_ch_mark_begin_that_met_a_lock_names_no_earlier_thread)
+{
+	struct ch_config config = rig_config(2 * rig_page_bytes());
+	config.driver = CH_DRIVER_HOST;
+	config.stops_world = true;
+	config.stop_wait_ms = 20;
+	struct rig rig = rig_create(&config, NULL, NULL);
+	struct filled f = fill_pool(&rig, 2, 60);
+	struct ch_marker *marker;
+	pthread_t thread;
+	CHECK_EQ(pthread_create(&thread, NULL, hold_registry, rig.heap), 0);
+	TEST_UNTIL(atomic_load(&step) == 1);
+	atomic_store(&rig.heap->held_up_by, 1); /* an earlier stop was in vain */
+	CHECK_EQ(ch_mark_begin(rig.heap, &marker), CH_E_BUSY);
+	CHECK(strstr(ch_why(), "held a lock of the heap"));
+	atomic_store(&step, 2);
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+	CHECK_EQ(try_open(f.owners[0], 60, CH_OPEN_MAY_COLLECT), CH_E_FULL);
+	CHECK(!strstr(ch_why(), "did not stop"));
+	forget(&f);
+	rig_end(&rig);
+}
+
 /* --- spans --- */
 
 TEST(a_block_of_a_whole_page_and_one_byte_more)
