@@ -34,6 +34,14 @@ static void leave_all(void *unused)
 		continue;
 }
 
+static void set_stack(struct ch__thread *thread, const void *low, const void *high)
+	CH_REQUIRES(ch__role_registry)
+{
+	thread->stack_grows = ch__os_is_first_stack(low, high);
+	thread->stack_low = (uintptr_t)low;
+	thread->stack_high = (uintptr_t)high;
+}
+
 static enum ch_status attach(struct ch_heap *heap, const void *low, const void *high, bool by_call)
 {
 	if (!ch__os_at_thread_end(leave_all))
@@ -44,9 +52,7 @@ static enum ch_status attach(struct ch_heap *heap, const void *low, const void *
 		ch__registry_unlock(heap);
 		return ch__because_memory("a thread");
 	}
-	thread->stack_low = (uintptr_t)low;
-	thread->stack_high = (uintptr_t)high;
-	thread->stack_grows = ch__os_is_first_stack(low, high);
+	set_stack(thread, low, high);
 	thread->thread_id = ch__os_thread_id();
 	thread->is_by_call = by_call;
 	thread->park_depth = 0;
@@ -86,16 +92,26 @@ enum ch_status ch_thread_attach(struct ch_heap *heap, const void *low, const voi
 	struct ch__thread *thread = ch__thread_self(heap);
 	if (thread && !thread->is_by_call)
 		return ch__because(CH_E_THREAD, "thread %d is attached already", thread->thread_id);
-	/* A call attached the thread, and calls attach only on a stack known to the system. */
-	if (thread) {
+	bool asks = !low || !high;
+	/* A call that attached the thread asked the system. */
+	if (thread && asks) {
 		thread->is_by_call = false;
 		return CH_OK;
 	}
-	if ((!low || !high) && !ch__os_stack_bounds(&low, &high))
+	if (asks && !ch__os_stack_bounds(&low, &high))
 		return because_bounds();
 	if (low >= high)
 		return because_stack(low, high);
-	return attach(heap, low, high, false);
+	if (!thread)
+		return attach(heap, low, high, false);
+	ch__registry_lock(heap);
+	/* A cycle of the host or of Boehm reads the bounds without the registry lock (I1). */
+	ch__region_enter(thread);
+	set_stack(thread, low, high);
+	ch__region_leave(thread);
+	thread->is_by_call = false;
+	ch__registry_unlock(heap);
+	return CH_OK;
 }
 
 enum ch_status ch__thread_need_cold(struct ch_heap *heap, struct ch__thread **self)

@@ -69,6 +69,34 @@ TEST(thread_that_makes_code_is_attached_until_it_ends)
 	rig_end(&rig);
 }
 
+static void *give_bounds_after_a_call(void *arg)
+{
+	make_and_free();
+	const struct ch__thread *thread = ch__thread_self(rig.heap);
+	uintptr_t low = thread->stack_low, high = thread->stack_high;
+	CHECK_EQ(ch_thread_attach(rig.heap, (void *)high, (void *)low), CH_E_ARG);
+	CHECK(strstr(ch_why(), "is not below high"));
+	const void *from = arg ? (void *)(low + 64) : NULL; /* a part of the thread's stack */
+	const void *to = arg ? (void *)(high - 64) : NULL;
+	CHECK_EQ(ch_thread_attach(rig.heap, from, to), CH_OK);
+	CHECK_EQ(thread->stack_low - low, arg ? 64 : 0);
+	CHECK_EQ(high - thread->stack_high, arg ? 64 : 0);
+	CHECK_EQ(ch_thread_attach(rig.heap, NULL, NULL), CH_E_THREAD);
+	return NULL;
+}
+
+TEST(thread_that_a_call_attached_takes_the_bounds_that_it_gives)
+{
+	pthread_t thread;
+	rig = rig_start(0);
+	for (int is_given = 0; is_given < 2; is_given++) {
+		CHECK_EQ(pthread_create(&thread, NULL, give_bounds_after_a_call,
+					is_given ? &rig : NULL), 0);
+		CHECK_EQ(pthread_join(thread, NULL), 0);
+	}
+	rig_end(&rig);
+}
+
 /* --- ends --- */
 
 static void *attach_and_end(void *arg)
