@@ -458,7 +458,7 @@ CH_API void ch_thread_unpark(void);
 CH_API void ch_thread_poll(void);
 
 /* ch_thread_poll_word: the word for machine code to test: not 0 while ch_thread_poll has work.
- * ret   the heap's word, at one address for all threads while the heap lives
+ * ret   the heap's word, at one address for all threads while the heap lives | NULL no such heap
  * safe  any thread; code loads 4 bytes, in no order
  * note  polls of the heap's threads set the word back. The word stays set while a stop or a sweep
  *       lasts, or an open waits for space. A thread of two heaps tests two words */
@@ -987,9 +987,9 @@ CH_API CH_CHECKED enum ch_status ch_sink_set(struct ch_heap *heap, unsigned sink
 CH_API CH_CHECKED enum ch_status ch_sink_flush(struct ch_heap *heap);
 
 /* ch_sink_status: whether a sink is on, and which error switched the sink off.
- * out   path    of the sink's file, "" without a file; may be NULL
- *       failed  errno that switched the sink off, else 0; may be NULL
- * ret   true while the sink is on; false also when `sink` is not one sink: failed is EINVAL then
+ * out   path    of the sink's file, "" without a file; may be NULL, as the next
+ *       failed  errno that switched the sink off; EINVAL: no such heap, or not one sink; else 0
+ * ret   true while the sink is on
  * lock  sinks
  * safe  any thread */
 CH_API bool ch_sink_status(struct ch_heap *heap, enum ch_sink sink, const char **path, int *failed);

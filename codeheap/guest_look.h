@@ -17,8 +17,9 @@ CH_GUEST void ch__look_lock_threads(struct ch_heap *) CH_ACQUIRES(ch__role_regis
 CH_GUEST void ch__look_unlock_threads(struct ch_heap *) CH_RELEASES(ch__role_registry);
 CH_GUEST void ch__look_lock_blocks(struct ch_heap *) CH_ACQUIRES(ch__role_heap);
 CH_GUEST void ch__look_unlock_blocks(struct ch_heap *) CH_RELEASES(ch__role_heap);
-/* Whether the calling thread has a cycle or a visit open, and so may not wait for a heap's lock. */
-CH_GUEST bool ch__look_is_marking(void);
+/* Not CH_OK, with the sentence made: no such heap lives, or the calling thread has a cycle or a
+ * visit open, and so may not wait for a heap's lock. */
+CH_GUEST enum ch_status ch__look_refuses(const struct ch_heap *);
 
 /* Facts that do not change while the heap lives. */
 struct ch__look_heap {

@@ -280,15 +280,16 @@ enum ch_status ch_profile_start(struct ch_heap *heap, unsigned rate,
 {
 	if (!ch__core_is_ours())
 		return refused_core();
-	if (ch__look_is_marking())
-		return ch__because_marking();
+	enum ch_status status = ch__look_refuses(heap);
+	if (CH_UNLIKELY(status != CH_OK))
+		return status;
 	if (!rate || rate > CH__PROFILE_RATE_MAX)
 		return ch__because(CH_E_ARG, "rate is %u: not 1 to %d", rate, CH__PROFILE_RATE_MAX);
 	struct ch_profile_options whole;
 	if (options) {
-		enum ch_status status = ch__sized_check(
-			"ch_profile_options", options,
-			CH__UP_TO(struct ch_profile_options, by_wall_clock), sizeof whole);
+		status = ch__sized_check("ch_profile_options", options,
+					 CH__UP_TO(struct ch_profile_options, by_wall_clock),
+					 sizeof whole);
 		if (status != CH_OK)
 			return status;
 		ch__sized_take(&whole, sizeof whole, options);
@@ -320,15 +321,13 @@ enum ch_status ch_profile_stop(struct ch_heap *heap, struct ch_profile_counts *c
 {
 	if (!ch__core_is_ours())
 		return CH_E_STATE;
-	if (ch__look_is_marking())
-		return ch__because_marking();
-	enum ch_status size = CH_OK;
-	if (counts)
-		size = ch__sized_check("ch_profile_counts", counts,
-				       CH__UP_TO(struct ch_profile_counts, samples),
-				       sizeof *counts);
-	if (size != CH_OK)
-		return size;
+	enum ch_status status = ch__look_refuses(heap);
+	if (status == CH_OK && counts)
+		status = ch__sized_check("ch_profile_counts", counts,
+					 CH__UP_TO(struct ch_profile_counts, samples),
+					 sizeof *counts);
+	if (status != CH_OK)
+		return status;
 	ch__look_lock_heaps();
 	ch__look_lock_threads(heap);
 	struct ch__profile *profile = ch__profile_of(heap);
@@ -517,13 +516,14 @@ enum ch_status ch_profile_write(struct ch_heap *heap, const char *path,
 {
 	if (!ch__core_is_ours())
 		return CH_E_STATE;
-	if (ch__look_is_marking())
-		return ch__because_marking();
+	enum ch_status status = ch__look_refuses(heap);
+	if (CH_UNLIKELY(status != CH_OK))
+		return status;
 	struct ch_profile_view view;
 	uintptr_t fallbacks[FALLBACKS_MAX];
 	if (!path || !*path)
 		return ch__because(CH_E_ARG, "path is empty");
-	enum ch_status status = take_view(&view, asked);
+	status = take_view(&view, asked);
 	if (status != CH_OK)
 		return status;
 	struct ch__profiler_view seen = {

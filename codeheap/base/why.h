@@ -19,7 +19,7 @@ enum ch_status ch__because_user(enum ch_status, const char *format, ...)
 	__attribute__((format(printf, 2, 3))) CH_COLD;
 
 /* For each call with a lock, between ch_mark_begin and ch_mark_end and in ref, roots and visit. */
-CH_GUEST enum ch_status ch__because_marking(void) CH_COLD;
+enum ch_status ch__because_marking(void) CH_COLD;
 /* For a call that waited in vain for a lock of the heap. */
 enum ch_status ch__because_locked(unsigned waited_ms) CH_COLD;
 /* For a call that only an attached thread may make. */

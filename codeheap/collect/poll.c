@@ -74,5 +74,5 @@ void ch_thread_poll(void)
 
 const volatile uint32_t *ch_thread_poll_word(struct ch_heap *heap)
 {
-	return (const volatile uint32_t *)&heap->poll_due;
+	return ch__heap_is_listed(heap) ? (const volatile uint32_t *)&heap->poll_due : NULL;
 }

@@ -197,6 +197,13 @@ enum ch_status ch_sink_flush(struct ch_heap *heap)
 
 bool ch_sink_status(struct ch_heap *heap, enum ch_sink sink, const char **path, int *failed)
 {
+	if (!ch__heap_is_listed(heap)) {
+		if (path)
+			*path = "";
+		if (failed)
+			*failed = EINVAL;
+		return false;
+	}
 	if (sink == CH_SINK_STATS_FILE) {
 		const char *no_path;
 		int no_error;

@@ -50,9 +50,9 @@ void ch__look_unlock_blocks(struct ch_heap *heap)
 	ch__heap_unlock(heap);
 }
 
-bool ch__look_is_marking(void)
+enum ch_status ch__look_refuses(const struct ch_heap *heap)
 {
-	return ch__is_marking();
+	return ch__heap_refuses(heap) ? ch__because_refused(heap) : CH_OK;
 }
 
 /* --- the heap --- */

@@ -150,6 +150,23 @@ TEST(profiles_say_what_they_refuse)
 	profile_end(&rig);
 }
 
+TEST(profiles_of_a_heap_that_is_null_or_gone_are_refused)
+{
+	static const char *const words[] = {"heap, or vm, is NULL", "it was destroyed"};
+	struct ch_profile_counts counts = {.size = sizeof counts};
+	profile_begin(&rig, STAGE_POLLS);
+	struct ch_heap *heaps[] = {NULL, rig.stage->heap};
+	profile_end(&rig);
+	for (int i = 0; i < 2; i++) {
+		CHECK_EQ(ch_profile_start(heaps[i], 100, NULL), CH_E_ARG);
+		CHECK(strstr(ch_why(), words[i]));
+		CHECK_EQ(ch_profile_stop(heaps[i], &counts), CH_E_ARG);
+		CHECK(strstr(ch_why(), words[i]));
+		CHECK_EQ(ch_profile_write(heaps[i], "/dev/null", NULL), CH_E_ARG);
+		CHECK(strstr(ch_why(), words[i]));
+	}
+}
+
 enum { NEW_NAME = 100 };
 
 static int watch_tmp(void)

@@ -280,6 +280,16 @@ static void expect_no_heap(struct ch_heap *heap, const char *words)
 	REFUSED(ch_heap_collect(heap), CH_E_ARG, words);
 	REFUSED(ch_mark_begin(heap, &marker), CH_E_ARG, words);
 	REFUSED(ch_heap_destroy(heap), CH_E_ARG, words);
+	CHECK(!ch_thread_poll_word(heap));
+	static const enum ch_sink sinks[] = {CH_SINK_UNWIND, CH_SINK_STATS_FILE};
+	for (unsigned i = 0; i < sizeof sinks / sizeof *sinks; i++) {
+		const char *path = NULL;
+		int failed = 0;
+		CHECK(!ch_sink_status(heap, sinks[i], NULL, NULL));
+		CHECK(!ch_sink_status(heap, sinks[i], &path, &failed));
+		CHECK_EQ(failed, EINVAL);
+		CHECK(!*path);
+	}
 	char text[8];
 	siginfo_t info = {.si_signo = SIGTRAP, .si_code = 1};
 	static ucontext_t context;
