@@ -332,12 +332,12 @@ CH_API CH_CHECKED enum ch_status ch_heap_create(const struct ch_config *config,
  * lock  registry, heap; then of the set of heaps
  * safe  any thread; every handle of the heap is stale afterwards, and its pointer leads to nothing
  * cost  O(memory of the heap)
- * note  files of sinks stay; memory that a handler read for a second stays until a heap comes or
- *       goes */
+ * note  sinks' files stay; memory that a handler read for 1 s stays until a heap comes or goes */
 CH_API CH_CHECKED enum ch_status ch_heap_destroy(struct ch_heap *heap);
 
 /* Counters are plural and only grow; gauges end in _now or _peak. branches_now: branch_room;
- * free_bytes_now: bytes of no block or page's header; largest_free_bytes_now: most in a row. */
+ * free_bytes_now: bytes of no block or page's header; largest_free_bytes_now: most in a row;
+ * cycles_abandoned leaves out collections that waited for a lock, or for memory, in vain. */
 /* clang-format off */
 #define CH_STATS_LIST(X)                                                                          \
 	X(pool_bytes) X(page_bytes) X(pages_now) X(free_bytes_now) X(largest_free_bytes_now)      \
