@@ -392,10 +392,10 @@ CH_API CH_CHECKED enum ch_status ch_vm_attach(struct ch_heap *heap, const struct
 
 /* ch_vm_detach: remove a VM instance: release its owners, discard its blocks. No callback comes
  * afterwards, except a callback that another thread was about to make inside the library. With
- * `tells_detached` the call makes block_freed for each block that is left.
+ * `tells_detached` the call waits for commits, and makes block_freed for each block that is left.
  * in    vm  no thread runs code of the vm, or will
- * ret   CH_OK | CH_E_STATE the vm was detached before
- * lock  heap, until commits of other threads are through; none while block_freed runs
+ * ret   CH_OK | CH_E_STATE detached before | CH_E_BUSY such a commit was held: call again
+ * lock  heap, until commits are through, for stop_wait_ms; none while block_freed runs
  * safe  any thread
  * cost  O(owners and blocks of the heap)
  * note  later cycles free blocks on stacks; user stays valid until polls, collections and opens of

@@ -160,7 +160,8 @@ class vm
 	}
 	~vm()
 	{
-		(void)(its_vm && detach() == CH_OK);
+		while (its_vm && detach() == CH_E_BUSY)
+			continue;
 	}
 	/* in   ops  none: a vm without callbacks
 	 * ret  as ch_vm_attach | CH_E_STATE the vm is attached already, or the heap is empty */
@@ -171,10 +172,14 @@ class vm
 			return CH_E_STATE;
 		return ch_vm_attach(heap.get(), &ops, user, &its_vm);
 	}
-	/* No thread runs code of the vm, or will. */
+	/* No thread runs code of the vm, or will. After CH_E_BUSY the vm is still attached. */
 	[[nodiscard]] ch_status detach() noexcept
 	{
-		return its_vm ? ch_vm_detach(std::exchange(its_vm, nullptr)) : CH_E_STATE;
+		ch_vm *ending = std::exchange(its_vm, nullptr);
+		ch_status status = ending ? ch_vm_detach(ending) : CH_E_STATE;
+		if (status == CH_E_BUSY)
+			its_vm = ending;
+		return status;
 	}
 	ch_vm *get() const noexcept
 	{

@@ -88,14 +88,14 @@ static void forget_tables(struct ch_heap *heap, const struct ch_vm *vm) CH_REQUI
 }
 
 /* A commit tests the owner and makes the block LIVE in one region. So after a freeze every commit
- * that saw the owner before the release is through. A block that goes LIVE later is told to nobody:
- * if the vm is told, the wait has no end, and regions go on between two tries. */
-static void await_commits(struct ch_heap *heap, bool is_told) CH_REQUIRES(ch__role_heap)
+ * that saw the owner before the release is through. Returns false when a thread was held in its
+ * region: a block that goes LIVE later is told to nobody. */
+static bool await_commits(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
 {
-	while (!ch__freeze_until(heap, ch__stop_limit(heap, ch__os_now_ns())))
-		if (!is_told)
-			return;
+	if (!ch__freeze_until(heap, ch__stop_limit(heap, ch__os_now_ns())))
+		return false;
 	ch__unfreeze(heap);
+	return true;
 }
 
 /* Takes the user words of the next blocks whose end was not told, and moves vm->told behind them. A
@@ -161,7 +161,11 @@ enum ch_status ch_vm_detach(struct ch_vm *vm)
 			ch__trigger_released(heap, 0);
 	}
 	bool is_told = vm->ops.tells_detached && vm->ops.block_freed;
-	await_commits(heap, is_told);
+	if (!await_commits(heap) && is_told) {
+		/* The next call finds the blocks that are left, and goes on. */
+		ch__heap_unlock(heap);
+		return ch__told(CH_E_BUSY);
+	}
 	forget_tables(heap, vm);
 	/* The record and the heap stay until the other vms and this vm are told. */
 	vm->owners_now++;

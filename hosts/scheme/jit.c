@@ -432,6 +432,19 @@ static const char *open_code(struct jit_vm *jit)
 	return status == CH_OK ? NULL : ch_status_text(status);
 }
 
+/* Waits for a commit of another VM's thread that the system or a debugger holds. */
+static void end_code(const struct jit_vm *jit)
+{
+	enum ch_status status = CH_OK;
+
+	do
+		if (!jit->is_arena)
+			status = ch_vm_detach(jit->ch);
+	while (status == CH_E_BUSY);
+	if (status != CH_OK)
+		abort();
+}
+
 static const char *open_and_attach(struct vm *vm, struct jit_vm *jit)
 {
 	const char *refusal = open_code(jit);
@@ -445,8 +458,7 @@ static const char *open_and_attach(struct vm *vm, struct jit_vm *jit)
 		return NULL;
 	}
 	vm->jit = NULL;
-	if (!jit->is_arena && ch_vm_detach(jit->ch) != CH_OK)
-		abort();
+	end_code(jit);
 	return refusal;
 }
 
@@ -485,8 +497,7 @@ void jit_stop(struct vm *vm)
 
 	if (!jit)
 		return;
-	if (!jit->is_arena && ch_vm_detach(jit->ch) != CH_OK)
-		abort();
+	end_code(jit);
 	detach_thread(vm->main);
 	free((char *)jit->listings);
 	free(jit->contexts);
