@@ -351,15 +351,19 @@ static void tell_gone(void) CH_REQUIRES(ch__role_file)
 	file.gone_count = 0;
 }
 
-/* Neighbours that die together share a record, since perf inject makes a file of every record. */
-static void note_gone(uintptr_t exec, size_t bytes) CH_REQUIRES(ch__role_file)
+/* Neighbours that die together share a record, since perf inject makes a file of every record.
+ * Between neighbours lies the second one's head, if it has one. */
+static void note_gone(const struct ch__sinks_config *config, uintptr_t exec, size_t bytes)
+	CH_REQUIRES(ch__role_file)
 {
+	uintptr_t end = exec + bytes;
 	for (size_t i = file.gone_count; i-- > 0;) {
 		struct code *gone = &file.gone[i];
-		if (gone->exec + gone->bytes != exec && exec + bytes != gone->exec)
+		uintptr_t gone_end = gone->exec + gone->bytes;
+		if (exec - gone_end > config->head_bytes && gone->exec - end > config->head_bytes)
 			continue;
 		gone->exec = exec < gone->exec ? exec : gone->exec;
-		gone->bytes += bytes;
+		gone->bytes = (end > gone_end ? end : gone_end) - gone->exec;
 		return;
 	}
 	if (file.gone_count == GONE_MOST)
@@ -440,7 +444,7 @@ static void close_jitdump(void *state) CH_REQUIRES(ch__role_file)
 	struct user *user = state;
 	const struct ch__sinks_config *config = user->common.config;
 	if (config->runtime_bytes)
-		note_gone(config->runtime_exec, config->runtime_bytes);
+		note_gone(config, config->runtime_exec, config->runtime_bytes);
 	if (flush_jitdump(user, CH__FLUSH_BUFFERED))
 		ch__tool_leave(&tool, &user->common);
 }
@@ -464,7 +468,7 @@ static bool remove_ranges(void *state, const struct ch__sink_range *ranges, size
 	const struct ch__tool_user *user = state;
 	for (size_t i = 0; i < n; i++)
 		if (ch__sink_is_in_pool(user->config, &ranges[i]))
-			note_gone(ranges[i].exec, ranges[i].bytes);
+			note_gone(user->config, ranges[i].exec, ranges[i].bytes);
 	return true;
 }
 

@@ -97,30 +97,34 @@ TEST(dump_says_that_freed_code_is_nobodys)
 	remove_own_folder();
 }
 
-/* perf inject makes a file for each record. */
+/* perf inject makes a file for each record. A range has a head before it, as those of a heap. */
 TEST(dump_has_one_record_for_neighbours_that_go_together)
 {
-	enum { BLOCKS = 100, HOT = 48, COLD = 24, COLD_END = BED_PAGE_BYTES };
+	enum { HEAD = 8, BLOCKS = 100, HOT = 48, COLD = 24, COLD_END = BED_PAGE_BYTES };
 	struct bed bed;
 	use_own_folder();
-	start(&bed);
+	bed_map(&bed);
+	bed.config.head_bytes = HEAD;
+	CHECK_EQ(ch__sinks_create(&bed.config, CH__SINK_JITDUMP, &bed.sinks), 0);
+	pages_live(&bed);
 	for (size_t i = 0; i < BLOCKS; i++) {
-		add(&bed, i * HOT, HOT, i);
-		add(&bed, COLD_END - (i + 1) * COLD, COLD, i);
+		add(&bed, i * HOT + HEAD, HOT - HEAD, i);
+		add(&bed, COLD_END - (i + 1) * COLD + HEAD, COLD - HEAD, i);
 	}
 	for (size_t i = 0; i < BLOCKS; i++) {
-		discard(&bed, i * HOT, HOT, i);
-		discard(&bed, COLD_END - (i + 1) * COLD, COLD, i);
+		discard(&bed, i * HOT + HEAD, HOT - HEAD, i);
+		discard(&bed, COLD_END - (i + 1) * COLD + HEAD, COLD - HEAD, i);
 	}
 	flush(&bed);
 	struct dump *dump = read_own();
 	CHECK_EQ(count_loads(dump, "[freed]"), 2);
-	dump_check_owner(dump, bed.pool, now_ns(), "[freed]");
+	dump_check_owner(dump, bed.pool + HEAD - 1, now_ns(), "nobody");
+	dump_check_owner(dump, bed.pool + HEAD, now_ns(), "[freed]");
 	dump_check_owner(dump, bed.pool + BLOCKS * HOT - 1, now_ns(), "[freed]");
 	dump_check_owner(dump, bed.pool + BLOCKS * HOT, now_ns(), "nobody");
 	dump_check_owner(dump, bed.pool + COLD_END - 1, now_ns(), "[freed]");
-	dump_check_owner(dump, bed.pool + COLD_END - BLOCKS * COLD, now_ns(), "[freed]");
-	dump_check_owner(dump, bed.pool + COLD_END - BLOCKS * COLD - 1, now_ns(), "nobody");
+	dump_check_owner(dump, bed.pool + COLD_END - BLOCKS * COLD + HEAD, now_ns(), "[freed]");
+	dump_check_owner(dump, bed.pool + COLD_END - BLOCKS * COLD + HEAD - 1, now_ns(), "nobody");
 	dump_free(dump);
 	bed_close(&bed);
 	remove_own_folder();
