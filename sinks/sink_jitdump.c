@@ -42,6 +42,7 @@ enum {
 	PCREL_SDATA4 = 0x1b,
 	OMIT = 0xff,
 	MOST_LINES = 4096, /* of one block */
+	LINES_BYTES = MOST_LINES * sizeof(struct ch__sink_line),
 	GONE_MOST = 16,
 };
 _Static_assert(CIE_FIXED_BYTES + CH__FRAME_CFI_BYTES + 7 <= ENTRY_BYTES &&
@@ -137,17 +138,6 @@ static struct prefix prefix_of(enum record id, size_t bytes)
 }
 
 /* --- records --- */
-static void put_file_head(void)
-{
-	struct file_head head = {.magic = MAGIC,
-				 .version = VERSION,
-				 .bytes = sizeof head,
-				 .machine = CH_ARCH_ELF_MACHINE,
-				 .process = file.process,
-				 .now_ns = file.now_ns};
-	put(&head, sizeof head);
-}
-
 static void put_load(const struct code *code)
 {
 	size_t name_bytes = strlen(code->name) + 1;
@@ -168,14 +158,6 @@ static void put_load(const struct code *code)
 		put((const void *)code->exec, code->bytes);
 }
 
-/* Whether line i covers a part of the code. The last line holds to the end. */
-static bool is_inside(const struct code *code, const struct ch__sink_line *lines, size_t count,
-		      size_t i)
-{
-	uintptr_t end = i + 1 < count ? lines[i + 1].exec : UINTPTR_MAX;
-	return lines[i].exec < code->exec + code->bytes && end > code->exec;
-}
-
 static void put_line(uint64_t at, uint32_t line, const char *source)
 {
 	struct debug_entry entry = {at, line, 0};
@@ -183,27 +165,25 @@ static void put_line(uint64_t at, uint32_t line, const char *source)
 	put(source, strlen(source) + 1);
 }
 
+/* The first line may begin before the code. The last line holds to the end. */
 static void put_lines(const struct code *code, const char *source,
 		      const struct ch__sink_line *lines, size_t count)
 {
-	size_t inside = 0, last = 0;
-	for (size_t i = 0; i < count; i++) {
-		if (is_inside(code, lines, count, i)) {
-			inside++;
-			last = i;
-		}
-	}
-	if (!inside)
+	size_t first = 0, end;
+	while (first + 1 < count && lines[first + 1].exec <= code->exec)
+		first++;
+	for (end = first; end < count && lines[end].exec < code->exec + code->bytes; end++)
+		continue;
+	if (first == end)
 		return;
-	size_t entries = inside + 1, each = sizeof(struct debug_entry) + strlen(source) + 1;
+	size_t entries = end - first + 1, each = sizeof(struct debug_entry) + strlen(source) + 1;
 	struct debug_head head = {prefix_of(DEBUG_INFO, sizeof head + entries * each), code->exec,
 				  entries};
 	put(&head, sizeof head);
-	for (size_t i = 0; i < count; i++)
-		if (is_inside(code, lines, count, i))
-			put_line(lines[i].exec > code->exec ? lines[i].exec : code->exec,
-				 lines[i].line, source);
-	put_line(code->exec + code->bytes, lines[last].line, source);
+	for (size_t i = first; i < end; i++)
+		put_line(lines[i].exec > code->exec ? lines[i].exec : code->exec, lines[i].line,
+			 source);
+	put_line(code->exec + code->bytes, lines[end - 1].line, source);
 }
 
 /* --- unwinding --- */
@@ -256,16 +236,10 @@ static size_t write_fde(uint8_t entry[ENTRY_BYTES], const struct ch__frame_shape
 	return end_entry(entry, at + shape->fde_bytes);
 }
 
-static void put_hdr(size_t section_bytes)
-{
-	uint8_t hdr[HDR_BYTES + 4] = {1, PCREL_SDATA4, OMIT /* count */, OMIT /* table */};
-	write32(hdr + 4, (uint32_t) - (int32_t)(section_bytes + 4));
-	put(hdr, sizeof hdr);
-}
-
 static void put_unwinding(const struct code *code, const struct ch__frame_shape *shape)
 {
 	uint8_t cie[ENTRY_BYTES], fde[ENTRY_BYTES];
+	uint8_t hdr[HDR_BYTES + 4] = {1, PCREL_SDATA4, OMIT /* count */, OMIT /* table */};
 	if (code->bytes > INT32_MAX / 2)
 		return;
 	/* The section begins behind the code, at the next 8 bytes. */
@@ -274,7 +248,7 @@ static void put_unwinding(const struct code *code, const struct ch__frame_shape 
 	size_t fde_bytes = shape->bytes ? write_fde(fde, shape, cie_bytes, start, code) : 0;
 	size_t section_bytes = cie_bytes + fde_bytes;
 	struct unwinding_head head = {
-		prefix_of(UNWINDING_INFO, sizeof head + section_bytes + HDR_BYTES + 4),
+		prefix_of(UNWINDING_INFO, sizeof head + section_bytes + sizeof hdr),
 		section_bytes + HDR_BYTES,
 		HDR_BYTES,
 		0,
@@ -282,15 +256,11 @@ static void put_unwinding(const struct code *code, const struct ch__frame_shape 
 	put(&head, sizeof head);
 	put(cie, cie_bytes);
 	put(fde, fde_bytes);
-	put_hdr(section_bytes);
+	write32(hdr + 4, (uint32_t) - (int32_t)(section_bytes + 4));
+	put(hdr, sizeof hdr);
 }
 
 /* --- the file --- */
-static size_t lines_bytes(void)
-{
-	return MOST_LINES * sizeof file.lines[0];
-}
-
 static void close_file(void) CH_REQUIRES(ch__role_file)
 {
 	if (file.marker)
@@ -305,7 +275,7 @@ static void forget_file(void) CH_REQUIRES(ch__role_file)
 	close_file();
 	ch__tool_forget(&tool);
 	if (file.lines)
-		ch__os_unmap(file.lines, lines_bytes());
+		ch__os_unmap(file.lines, LINES_BYTES);
 	file.lines = NULL;
 }
 
@@ -319,7 +289,13 @@ static bool fail_file(int error) CH_REQUIRES(ch__role_file)
 static bool begin_file(void) CH_REQUIRES(ch__role_file)
 {
 	take_time();
-	put_file_head();
+	struct file_head head = {.magic = MAGIC,
+				 .version = VERSION,
+				 .bytes = sizeof head,
+				 .machine = CH_ARCH_ELF_MACHINE,
+				 .process = file.process,
+				 .now_ns = file.now_ns};
+	put(&head, sizeof head);
 	if (ch__tool_flush(&tool) && !(file.marker = ch__os_file_marker(tool.fd)))
 		tool.error = errno ? errno : EIO;
 	if (tool.error)
@@ -332,10 +308,9 @@ static bool start_file(const struct ch__sinks_config *config) CH_REQUIRES(ch__ro
 	const char *folder = config->jitdump_dir;
 	if (!folder || !*folder)
 		folder = ch__os_environment("JITDUMPDIR");
-	file.lines = ch__os_private(lines_bytes());
-	if (!file.lines)
+	if (!(file.lines = ch__os_private(LINES_BYTES)))
 		tool.error = ENOMEM;
-	if (file.lines && ch__tool_start(&tool, folder) && begin_file())
+	else if (ch__tool_start(&tool, folder) && begin_file())
 		return true;
 	forget_file();
 	return false;
@@ -477,8 +452,7 @@ static bool remove_ranges(void *state, const struct ch__sink_range *ranges, size
  * live code when its code is back. */
 static void resume_child(void) CH_REQUIRES(ch__role_file)
 {
-	bool was_open = tool.fd >= 0;
-	/* With every heap's sink off, a file would name nothing. */
+	/* With every heap's sink off, a file would name nothing. Users have a file. */
 	if (!tool.users) {
 		forget_file();
 		return;
@@ -486,7 +460,7 @@ static void resume_child(void) CH_REQUIRES(ch__role_file)
 	close_file();
 	for (struct user *user = (void *)tool.users; user; user = (void *)user->common.next)
 		user->is_runtime_told = false;
-	if (was_open && (!ch__tool_create(&tool) || !begin_file()))
+	if (!ch__tool_create(&tool) || !begin_file())
 		fail_file(tool.error);
 }
 
