@@ -13,7 +13,6 @@
 #ifndef CH_CODEHEAP_BASE_HEAP_H
 #define CH_CODEHEAP_BASE_HEAP_H
 
-#include "codeheap/base/cycle.h"
 #include "codeheap/base/table.h"
 #include "codeheap/base/thread.h"
 #include "os/moves.h"
@@ -39,6 +38,27 @@ enum ch__assumption_state { CH__ASSUMPTION_NONE, CH__ASSUMPTION_HOLDS };
 
 extern struct ch__moves ch__block_moves, ch__owner_moves, ch__branch_moves, ch__gate_moves,
 	ch__assumption_moves, ch__thread_moves; /* in checked builds */
+
+struct ch__driver { /* of the heap's cycles */
+	enum ch_status (*collect)(struct ch_heap *); /* a full cycle, with final marks; no lock */
+	void (*destroy)(struct ch_heap *);
+	void (*fork_child)(struct ch_heap *);
+	bool (*knows_thread)(void); /* the caller has what a call needs to attach it */
+};
+
+struct ch_marker { /* of an open cycle */
+	struct ch_heap *heap;
+	/* Reports a ref of a newly reached block. NULL: refs go to the vm's callback. */
+	void (*ref)(struct ch_marker *, struct ch_vm *, uintptr_t word);
+	void *context;       /* belongs to the driver */
+	uint32_t *queue;     /* ring of block indices waiting to be traced */
+	uint32_t queue_mask; /* capacity - 1 */
+	uint32_t head, tail;
+	bool overflowed; /* a block did not fit: scan marked blocks again */
+	bool has_stacks; /* a host named stacks, or had the library find them */
+	bool is_blind; /* a thread stands on an unknown stack */
+	uint64_t marked, stack_roots;
+};
 
 struct ch__listener;
 
