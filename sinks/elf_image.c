@@ -78,18 +78,13 @@ static const struct ch__elf_range *next_range(const struct ch__elf_input *in, st
 	return NULL;
 }
 
-static bool has_slots(const struct ch__elf_input *in, const struct ch__elf_page *page)
-{
-	return page->frame && in->shapes[page->frame - 1].slot_bytes != 0;
-}
-
 /* The code of a range: a slot may be longer than the code. */
 static void code_of(const struct ch__elf_input *in, const struct ch__elf_page *page,
 		    const struct ch__elf_range *range, uintptr_t *low, uintptr_t *high)
 {
 	*low = in->base + range->offset;
 	*high = *low + range->bytes;
-	if (has_slots(in, page))
+	if (page->frame && in->shapes[page->frame - 1].slot_bytes)
 		*high = *low + in->shapes[page->frame - 1].code_bytes;
 }
 
@@ -256,13 +251,11 @@ static void put_frames(struct image *m)
 		if (!c.page->frame)
 			continue;
 		const struct ch__frame_shape *shape = &m->in->shapes[c.page->frame - 1];
-		uintptr_t low = m->in->base + range->offset, high = low + range->bytes;
-		bool is_slot = has_slots(m->in, c.page);
-		if (is_slot)
-			code_of(m->in, c.page, range, &low, &high);
+		uintptr_t low, high;
+		code_of(m->in, c.page, range, &low, &high);
 		uint8_t steps[CH__STEPS_FDE_BYTES];
 		size_t bytes = shape->steps ? ch__steps_fde(shape->steps, low, steps)
-					    : (is_slot ? sizeof shape->fde : 0);
+					    : shape->fde_bytes;
 		put_fde(p, cie_of(m, c.page->frame - 1U), low, high - low,
 			shape->steps ? steps : shape->fde, bytes);
 	}
