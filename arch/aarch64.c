@@ -197,11 +197,6 @@ void ch__arch_diverter_write(uint8_t *write, uintptr_t exec, uintptr_t target)
 	memcpy(write, &insn_nop, sizeof insn_nop);
 }
 
-bool ch__arch_diverter_reaches(uintptr_t exec, uintptr_t target)
-{
-	return branch_reaches(exec, target);
-}
-
 bool ch__arch_diverter_is_there(const uint8_t *read)
 {
 	return ((uintptr_t)read & 3) == 0 && load_published(read) == insn_nop;
@@ -220,11 +215,6 @@ void ch__arch_diverter_arm(uint8_t *write, uintptr_t exec, uintptr_t target)
 bool ch__arch_diverter_is_armed(const uint8_t *read)
 {
 	return is_branch(load_published(read), insn_b);
-}
-
-uintptr_t ch__arch_diverter_target(const uint8_t *read, uintptr_t exec)
-{
-	return branch_target(load_published(read), exec);
 }
 
 /* --- stubs, trampoline, veneers --- */

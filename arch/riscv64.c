@@ -225,16 +225,6 @@ void ch__arch_diverter_write(uint8_t *write, uintptr_t exec, uintptr_t target)
 	store_word(write, LUI_X0 | jal_field(exec, target));
 }
 
-uintptr_t ch__arch_diverter_target(const uint8_t *read, uintptr_t exec)
-{
-	return jal_target(load_word(read), exec);
-}
-
-bool ch__arch_diverter_reaches(uintptr_t exec, uintptr_t target)
-{
-	return jal_reaches(exec, target);
-}
-
 bool ch__arch_diverter_is_there(const uint8_t *read)
 {
 	return (uintptr_t)read % 4 == 0 && (load_word(read) & LOW_12) == LUI_X0;

@@ -23,13 +23,20 @@ bool ch__arch_may_change(uintptr_t exec, const uint8_t *from, const uint8_t *to,
 void ch__arch_diverter_write(uint8_t *write, uintptr_t exec, uintptr_t target);
 /* Whether an unarmed diverter stands there, with any target. */
 bool ch__arch_diverter_is_there(const uint8_t *read);
-bool ch__arch_diverter_reaches(uintptr_t exec, uintptr_t target);
+/* An armed diverter is a site JMP. */
+static inline bool ch__arch_diverter_reaches(uintptr_t exec, uintptr_t target)
+{
+	return ch__arch_site_reaches(CH__SITE_JMP, exec, target);
+}
 /* Whether an unarmed diverter stands there and leads to the target, if its bytes hold a target. */
 bool ch__arch_diverter_is_valid(const uint8_t *read, uintptr_t exec, uintptr_t target);
 void ch__arch_diverter_arm(uint8_t *write, uintptr_t exec, uintptr_t target);
 bool ch__arch_diverter_is_armed(const uint8_t *read);
 /* For an armed diverter only. */
-uintptr_t ch__arch_diverter_target(const uint8_t *read, uintptr_t exec);
+static inline uintptr_t ch__arch_diverter_target(const uint8_t *read, uintptr_t exec)
+{
+	return ch__arch_site_target(CH__SITE_JMP, read, exec);
+}
 /* A landing pad: entries begin so where indirect calls may land at marked places only. */
 static inline void ch__arch_landing_write(uint8_t *write)
 {

@@ -138,21 +138,8 @@ uintptr_t ch__arch_site_target(enum ch__site kind, const uint8_t *read, uintptr_
 
 void ch__arch_diverter_write(uint8_t *write, uintptr_t exec, uintptr_t target)
 {
-	int32_t distance = displacement(exec + CH_ARCH_DIVERTER_BYTES, target);
 	write[0] = TEST_EAX;
-	memcpy(write + 1, &distance, 4);
-}
-
-uintptr_t ch__arch_diverter_target(const uint8_t *read, uintptr_t exec)
-{
-	int32_t distance;
-	memcpy(&distance, read + 1, 4);
-	return exec + CH_ARCH_DIVERTER_BYTES + (uintptr_t)(intptr_t)distance;
-}
-
-bool ch__arch_diverter_reaches(uintptr_t exec, uintptr_t target)
-{
-	return fits_displacement(exec + CH_ARCH_DIVERTER_BYTES, target);
+	ch__arch_site_write(CH__SITE_JMP, write, exec, target);
 }
 
 bool ch__arch_diverter_is_there(const uint8_t *read)
@@ -230,7 +217,7 @@ size_t ch__arch_trampoline_write(uint8_t *write, struct ch__arch_stub_context *c
 
 bool ch__arch_jump_reaches(uintptr_t exec, uintptr_t target)
 {
-	return fits_displacement(exec + 5, target);
+	return ch__arch_site_reaches(CH__SITE_JMP, exec, target);
 }
 
 uintptr_t ch__arch_jump_target(const uint8_t *read, uintptr_t exec)
@@ -240,9 +227,8 @@ uintptr_t ch__arch_jump_target(const uint8_t *read, uintptr_t exec)
 
 void ch__arch_jump_write(uint8_t *write, uintptr_t exec, uintptr_t target)
 {
-	int32_t distance = displacement(exec + 5, target);
 	write[0] = JMP;
-	memcpy(write + 1, &distance, sizeof distance);
+	ch__arch_site_write(CH__SITE_JMP, write, exec, target);
 }
 
 void ch__arch_veneer_write(uint8_t *write, uintptr_t exec, uintptr_t target)
