@@ -577,17 +577,6 @@ void ch__os_large_pages(void *at, size_t bytes)
 	errno = error;
 }
 
-static bool advise(void *at, size_t bytes, int advice)
-{
-	return !ch__os_may_fail() && is_of_pages(at, bytes) &&
-	       ch__os_note(madvise(at, bytes, advice) == 0, "madvise");
-}
-
-bool ch__os_drop(void *at, size_t bytes)
-{
-	return advise(at, bytes, MADV_DONTNEED);
-}
-
 bool ch__os_self_memory(struct ch__os_held *file)
 {
 	if (ch__os_may_fail())
@@ -659,19 +648,14 @@ bool ch__os_populate(void *rw, size_t bytes)
 	return false;
 }
 
-bool ch__os_discard(void *rw, size_t bytes)
+bool ch__os_advise(void *at, size_t bytes, enum ch__os_advice advice)
 {
-	return advise(rw, bytes, MADV_REMOVE);
-}
-
-bool ch__os_dont_fork(void *at, size_t bytes)
-{
-	return advise(at, bytes, MADV_DONTFORK);
-}
-
-bool ch__os_dont_dump(void *at, size_t bytes)
-{
-	return advise(at, bytes, MADV_DONTDUMP);
+	static const int advices[] = {[CH__OS_DROP] = MADV_DONTNEED,
+				      [CH__OS_DISCARD] = MADV_REMOVE,
+				      [CH__OS_DONT_FORK] = MADV_DONTFORK,
+				      [CH__OS_DONT_DUMP] = MADV_DONTDUMP};
+	return !ch__os_may_fail() && is_of_pages(at, bytes) &&
+	       ch__os_note(madvise(at, bytes, advices[advice]) == 0, "madvise");
 }
 
 /* --- cross-core synchronization --- */

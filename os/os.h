@@ -67,8 +67,6 @@ void ch__os_close(int fd) CH_EXCLUDES(CH__STANDING);
 bool ch__os_map_private(void *at, size_t bytes, enum ch__os_view) CH_EXCLUDES(CH__STANDING);
 /* Asks for larger pages, so that a fork copies fewer entries. May do nothing. */
 void ch__os_large_pages(void *at, size_t bytes) CH_EXCLUDES(CH__STANDING);
-/* Private memory reads as zero again. */
-bool ch__os_drop(void *at, size_t bytes) CH_EXCLUDES(CH__STANDING);
 /* The calling process's memory as a file, to write where no mapping may be written. A child that
  * inherits the file would write to its parent. */
 bool ch__os_self_memory(struct ch__os_held *) CH_EXCLUDES(CH__STANDING);
@@ -84,10 +82,13 @@ bool ch__os_protect(void *at, size_t bytes, bool is_writable) CH_EXCLUDES(CH__ST
 bool ch__os_protect_none(void *at, size_t bytes) CH_EXCLUDES(CH__STANDING);
 /* Commits memory of a shared mapping through the RW view: fails with an error, never SIGBUS. */
 bool ch__os_populate(void *rw, size_t bytes) CH_EXCLUDES(CH__STANDING);
-/* Gives the memory of a shared mapping back; the memory reads as zero from then on. */
-bool ch__os_discard(void *rw, size_t bytes) CH_EXCLUDES(CH__STANDING);
-bool ch__os_dont_fork(void *at, size_t bytes) CH_EXCLUDES(CH__STANDING);
-bool ch__os_dont_dump(void *at, size_t bytes) CH_EXCLUDES(CH__STANDING);
+enum ch__os_advice {
+	CH__OS_DROP,      /* private memory reads as zero again */
+	CH__OS_DISCARD,   /* the same of a shared mapping, by a view that is RW */
+	CH__OS_DONT_FORK, /* a child of fork does not have the mapping */
+	CH__OS_DONT_DUMP,
+};
+bool ch__os_advise(void *at, size_t bytes, enum ch__os_advice) CH_EXCLUDES(CH__STANDING);
 /* Moves the mapping `from` onto `to`, replacing what is there. */
 bool ch__os_move_over(void *from, size_t bytes, void *to) CH_EXCLUDES(CH__STANDING);
 /* Private zeroed memory for tables. */

@@ -151,10 +151,10 @@ bool ch__views_exclude(struct ch__views *v)
 	/* Private memory is a child's own from its first write on. Under Valgrind a child without a
 	 * handler shares the code. */
 	if (ch__views_are_private(v) || (v->sync_steps & CH__SYNC_VALGRIND))
-		return ch__os_dont_dump(v->write, v->bytes);
-	v->is_part_inherited = !ch__os_dont_fork(v->exec - v->guard_bytes, whole) ||
-			       !ch__os_dont_fork(v->write - v->guard_bytes, whole);
-	return !v->is_part_inherited && ch__os_dont_dump(v->write, v->bytes);
+		return ch__os_advise(v->write, v->bytes, CH__OS_DONT_DUMP);
+	v->is_part_inherited = !ch__os_advise(v->exec - v->guard_bytes, whole, CH__OS_DONT_FORK) ||
+			       !ch__os_advise(v->write - v->guard_bytes, whole, CH__OS_DONT_FORK);
+	return !v->is_part_inherited && ch__os_advise(v->write, v->bytes, CH__OS_DONT_DUMP);
 }
 
 const char *const ch__backend_names[] = {[CH__BACKEND_DUAL] = "dual",
@@ -271,7 +271,7 @@ bool ch__views_decommit(struct ch__views *v, size_t offset, size_t bytes)
 	if (ch__views_are_private(v))
 		return ch__private_decommit(v, offset, bytes);
 	return ch__os_protect_none(v->exec + offset, bytes) &&
-	       ch__os_discard(v->write + offset, bytes);
+	       ch__os_advise(v->write + offset, bytes, CH__OS_DISCARD);
 }
 
 /* --- in place --- */
@@ -286,7 +286,7 @@ bool ch__views_take_back(struct ch__views *v, size_t offset, size_t bytes)
 		if (!ch__os_map_fd(&v->file, offset, v->exec + offset, bytes, CH__OS_RX))
 			return false;
 		if ((v->sync_steps & CH__SYNC_VALGRIND) ||
-		    ch__os_dont_fork(v->exec + offset, bytes))
+		    ch__os_advise(v->exec + offset, bytes, CH__OS_DONT_FORK))
 			return true;
 		v->is_part_inherited = true;
 		return false;

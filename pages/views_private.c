@@ -12,7 +12,6 @@
 #include "pages/inner.h"
 
 #include <errno.h>
-#include <string.h>
 
 enum { UNIT = 8, LARGE_PAGE_BYTES = 2 << 20 };
 
@@ -137,7 +136,7 @@ bool ch__private_exchange(struct ch__views *v, size_t offset)
 bool ch__private_decommit(struct ch__views *v, size_t offset, size_t bytes)
 {
 	return ch__os_map_private(v->exec + offset, bytes, CH__OS_NONE) &&
-	       ch__os_drop(v->write + offset, bytes);
+	       ch__os_advise(v->write + offset, bytes, CH__OS_DROP);
 }
 
 /* --- life --- */

@@ -67,20 +67,18 @@ static void free_blocks(struct ch_heap *heap, uint32_t index) CH_REQUIRES(ch__ro
 	ch__owner_try_free(heap, index);
 }
 
-static bool is_release(enum ch_release how)
+static enum ch_status check_how(enum ch_release how)
 {
-	return how == CH_RELEASE_COLLECT || how == CH_RELEASE_NOT_RUNNING;
-}
-
-static enum ch_status because_how(enum ch_release how)
-{
+	if (how == CH_RELEASE_COLLECT || how == CH_RELEASE_NOT_RUNNING)
+		return CH_OK;
 	return ch__because(CH_E_ARG, "how is %d: not one of enum ch_release", (int)how);
 }
 
 enum ch_status ch_owner_release(struct ch_owner handle, enum ch_release how)
 {
-	if (!is_release(how))
-		return because_how(how);
+	enum ch_status status = check_how(how);
+	if (status != CH_OK)
+		return status;
 	if (how == CH_RELEASE_NOT_RUNNING && ch__is_marking())
 		return ch__because_marking();
 	struct ch_heap *heap = ch__handle_heap(handle.bits);
@@ -176,13 +174,13 @@ enum ch_status ch_code_free(struct ch_heap *heap, const void *address, enum ch_r
 {
 	uintptr_t at = (uintptr_t)address;
 	uint32_t index;
-	if (!is_release(how))
-		return because_how(how);
+	enum ch_status status = check_how(how);
+	if (status != CH_OK)
+		return status;
 	if (heap ? ch__heap_refuses(heap) : ch__is_marking())
 		return ch__because_refused(heap);
 	if (!heap && !(heap = heap_of(at)))
 		return because_nothing(at);
-	enum ch_status status;
 	struct ch__thread *self = ch__thread_self(heap);
 	if (how == CH_RELEASE_COLLECT && self) {
 		ch__region_enter_inline(self);

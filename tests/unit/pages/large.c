@@ -55,10 +55,10 @@ TEST(gate_refuses_ranges_that_are_not_of_whole_pages)
 	REFUSED(ch__os_revive_from(at, at + LARGE + SMALL, LARGE));
 	REFUSED(ch__os_revive_from(at, at + LARGE, SMALL));
 	CHECK(ch__os_revive_from(at, at + LARGE, LARGE));
-	REFUSED(ch__os_discard(to + SMALL, LARGE));
-	REFUSED(ch__os_discard(to, SMALL));
-	REFUSED(ch__os_dont_fork(to, SMALL));
-	REFUSED(ch__os_dont_dump(to, SMALL));
+	REFUSED(ch__os_advise(to + SMALL, LARGE, CH__OS_DISCARD));
+	REFUSED(ch__os_advise(to, SMALL, CH__OS_DISCARD));
+	REFUSED(ch__os_advise(to, SMALL, CH__OS_DONT_FORK));
+	REFUSED(ch__os_advise(to, SMALL, CH__OS_DONT_DUMP));
 	REFUSED(ch__os_move_over(at, LARGE, to + SMALL));
 	REFUSED(ch__os_map_fd(&file, SMALL, at, LARGE, CH__OS_RX));
 	REFUSED(ch__os_map_fd(&file, 0, at, SMALL, CH__OS_RX));
@@ -67,8 +67,8 @@ TEST(gate_refuses_ranges_that_are_not_of_whole_pages)
 	REFUSED(ch__os_map_private(at, SMALL, CH__OS_RW));
 	REFUSED(ch__os_map_private(at + SMALL, LARGE, CH__OS_RW));
 	CHECK(ch__os_map_private(at, LARGE, CH__OS_RW));
-	REFUSED(ch__os_drop(at, SMALL));
-	REFUSED(ch__os_drop(at + SMALL, LARGE));
+	REFUSED(ch__os_advise(at, SMALL, CH__OS_DROP));
+	REFUSED(ch__os_advise(at + SMALL, LARGE, CH__OS_DROP));
 	REFUSED(ch__os_private_near(SMALL, (uintptr_t)at));
 	ch__os_let_go(&file);
 	ch__os_unreserve(to, 4 * LARGE);
