@@ -4,7 +4,6 @@
  * without an exported symbol. No lock, no allocation. Callers outside of handlers use
  * linux_symbols.c, which knows more. */
 #define _GNU_SOURCE
-#include "os/os.h"
 #include "os/threads.h"
 
 #include <dlfcn.h>

@@ -58,13 +58,6 @@ static void print(void)
 	ch__os_write_last(line, text.length);
 }
 
-static void put_decimal(struct ch__text *text, int64_t value)
-{
-	if (value < 0)
-		ch__text_put(text, "-");
-	ch__text_put_number(text, value < 0 ? -(uint64_t)value : (uint64_t)value, 10);
-}
-
 /* Formats like printf: %s, %d, %u, %lu, %zu and %lx, and %m for a refused call of the system. A
  * string may be the VM's, so its control characters are taken out. */
 static void put_format(struct ch__text *text, const char *format, va_list *args)
@@ -75,6 +68,7 @@ static void put_format(struct ch__text *text, const char *format, va_list *args)
 			continue;
 		}
 		bool is_long = *++format == 'l' || *format == 'z';
+		int64_t value = *format == 'd' ? va_arg(*args, int) : 0;
 		if (is_long)
 			format++;
 		if (*format == 's')
@@ -82,7 +76,8 @@ static void put_format(struct ch__text *text, const char *format, va_list *args)
 		else if (*format == 'm')
 			ch__os_put_error(text, errno);
 		else if (*format == 'd')
-			put_decimal(text, va_arg(*args, int));
+			ch__text_put_with(text, value < 0 ? "-" : "",
+					  (uint64_t)(value < 0 ? -value : value), 10);
 		else
 			ch__text_put_number(text,
 					    is_long ? va_arg(*args, uint64_t)

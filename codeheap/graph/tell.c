@@ -59,8 +59,6 @@ static void each_range(void *context, void (*visit)(void *arg, const struct ch__
 {
 	struct ch_heap *heap = context;
 	for (uint32_t i = 1; i < heap->blocks.used; i++) {
-		if (!ch__block_in_use(heap, i))
-			continue;
 		const struct ch__block *block = ch__block_at(heap, i);
 		if (!ch__block_is_published(block) || ch__block_is_data(heap, block))
 			continue;

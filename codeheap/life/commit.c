@@ -22,19 +22,14 @@ static struct ch__block *block_of(const struct ch_heap *heap, const struct ch_co
 	return ch__block_at(heap, ch__handle_index(code->block.bits));
 }
 
-static uint32_t hot_room(const struct ch__block *block, enum ch__span_use use, bool has_steps)
-{
-	uint32_t note = has_steps ? CH__NOTE_MOST_BYTES + CH__GRANULE_BYTES : 0;
-	return ch__hot_bytes(block) - ch__head_bytes(use) - note;
-}
-
 static enum ch_status check_used(const struct ch__block *block, const struct ch_code *code,
 				 enum ch__span_use use, bool has_steps)
 {
 	uint32_t from = code->used_from, to = code->used_to, entry = code->entry_offset;
 	if (use >= CH__SPAN_RODATA)
 		return CH_OK; /* all room of data is used */
-	uint32_t room = hot_room(block, use, has_steps);
+	uint32_t note = has_steps ? CH__NOTE_MOST_BYTES + CH__GRANULE_BYTES : 0;
+	uint32_t room = ch__hot_bytes(block) - ch__head_bytes(use) - note;
 	if (!to)
 		return ch__because(CH_E_ARG, "ch_code.used_to is 0: the caller sets it to the hot "
 					     "bytes that were emitted");

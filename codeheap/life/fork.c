@@ -3,7 +3,6 @@
  * freezes, and copies its live pages; the child maps the copy at the same addresses, drops other
  * threads with their OPEN blocks, and starts with free locks. vfork and posix_spawn run no
  * handlers, and shared views are not inherited: code of such a child faults. */
-#include "codeheap/collector.h"
 #include "codeheap/base/event.h"
 #include "codeheap/base/heaps.h"
 #include "codeheap/base/listeners.h"

@@ -127,15 +127,6 @@ static bool needs_side_list(const struct ch_open *open)
 	       (open->flags & (CH_OPEN_OWN_FRAMES | CH_OPEN_IN_PLACE));
 }
 
-static bool reserve_own(struct request *r)
-{
-	struct ch__own *own = ch__sinks_own_create(r->heap->sinks);
-	if (!own)
-		return false;
-	ch__side_append(r->side_list, CH__ITEM_OWN, ch__item_of(own));
-	return true;
-}
-
 static bool reserve_side(struct request *r)
 {
 	struct ch_heap *heap = r->heap;
@@ -161,8 +152,12 @@ static bool reserve_side(struct request *r)
 	if (r->open->entry == CH_ENTRY_GUARD &&
 	    !(r->side_list->guard = ch__meta_alloc(heap->meta, sizeof *r->side_list->guard)))
 		return false;
-	if ((r->open->flags & CH_OPEN_OWN_FRAMES) && !reserve_own(r))
-		return false;
+	if (r->open->flags & CH_OPEN_OWN_FRAMES) {
+		struct ch__own *own = ch__sinks_own_create(heap->sinks);
+		if (!own)
+			return false;
+		ch__side_append(r->side_list, CH__ITEM_OWN, ch__item_of(own));
+	}
 	return !name || r->side_list->name;
 }
 

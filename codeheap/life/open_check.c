@@ -61,11 +61,6 @@ static enum ch_status check_steps(const struct ch_open *open)
 /* A page is at least as large, and begins at a multiple of this. */
 enum { ALIGN_MOST = 4096 };
 
-static bool align_is_valid(size_t align)
-{
-	return align <= ALIGN_MOST && !(align & (align - 1));
-}
-
 static enum ch_status check_open(const struct ch_heap *heap, const struct ch_open *open)
 {
 	const unsigned known = CH_OPEN_MAY_COLLECT | CH_OPEN_IMMORTAL | CH_OPEN_OWN_FRAMES |
@@ -73,7 +68,7 @@ static enum ch_status check_open(const struct ch_heap *heap, const struct ch_ope
 	uint32_t last_frame = atomic_load_explicit(&heap->last_frame, memory_order_relaxed);
 	if (!open->hot_bytes)
 		return because_open("hot_bytes", 0, "1 at least");
-	if (!align_is_valid(open->align))
+	if (open->align > ALIGN_MOST || (open->align & (open->align - 1)))
 		return because_open("align", open->align, "not a power of two up to 4096");
 	if (open->heap && open->owner.bits)
 		return ch__because(CH_E_ARG, "ch_open: heap and owner are set: one of both");

@@ -60,8 +60,7 @@ static void check_part(struct check *c, uint32_t offset, uint32_t bytes, const c
 {
 	const struct ch_heap *heap = c->heap;
 	uintptr_t exec = ch__exec(heap, offset);
-	uint32_t word;
-	memcpy(&word, ch__pool_read(heap->pool, exec), sizeof word);
+	uint32_t word = ch__index_word_read(heap, offset);
 	if (word != c->number)
 		say(c, "the index word of its %s part says %u", part, word);
 	if (ch__find(heap, exec, NULL) != c->number ||
@@ -106,8 +105,7 @@ static void check_in_edges(struct check *c, const struct ch__block *block)
 	uint32_t seen = 0;
 	if (ch__block_is_data(heap, block))
 		return;
-	for (uint32_t at = block->in_head; at;
-	     at = ch__branch_at(heap, at)->next_gen & CH__INDEX_MAX) {
+	for (uint32_t at = block->in_head; at; at = ch__branch_next(ch__branch_at(heap, at))) {
 		if (ch__branch_target(ch__branch_at(heap, at)) != c->number ||
 		    ++seen > heap->branches.used) {
 			say(c, "its list of incoming branches is not its own");

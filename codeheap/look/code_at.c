@@ -83,7 +83,8 @@ static bool read_spot(const struct ch_heap *heap, uintptr_t pc, bool is_return,
 		spot->has_site = is_return && (read_branch(heap, block, offset, spot) ||
 					       read_point(block, offset, spot));
 	}
-	return at - part >= head && ch__block_is_published(block) &&
+	/* ch__find saw the block of this generation committed. */
+	return at - part >= head &&
 	       atomic_load_explicit(&block->generation, memory_order_relaxed) == generation;
 }
 
