@@ -228,7 +228,7 @@ template_\name\()_end:
 	.size	template_\name, . - template_\name
 	.endm
 
-	.set FRAMED_TARGET, 56
+	.set FRAMED_TARGET, 48
 	.set TAIL_TARGET, 16
 
 	template framed
