@@ -66,15 +66,11 @@ ch__arch_stub_entry:
 	movq	%rbp, 40(%r12)
 	movq	%rsi, 48(%r12)
 	movq	%rdi, 56(%r12)
-	movq	%r8, 64(%r12)
-	movq	%r9, 72(%r12)
-	movq	%r10, 80(%r12)
-	movq	%r11, 88(%r12)
+	.irp	number, 8, 9, 10, 11, 13, 14, 15
+	movq	%r\number, 8 * \number(%r12)
+	.endr
 	movq	SLOT_R12(%rbx), %rax
 	movq	%rax, 96(%r12)
-	movq	%r13, 104(%r12)
-	movq	%r14, 112(%r12)
-	movq	%r15, 120(%r12)
 
 	/* Extended state. The header is cleared first: xsave writes only a part of the header, and
 	 * xrstor refuses stray bits there. */
@@ -92,14 +88,9 @@ ch__arch_stub_entry:
 	jmp	6b
 7:	subq	%rcx, %rsp
 	xorl	%eax, %eax
-	movq	%rax, 512(%rsp)
-	movq	%rax, 520(%rsp)
-	movq	%rax, 528(%rsp)
-	movq	%rax, 536(%rsp)
-	movq	%rax, 544(%rsp)
-	movq	%rax, 552(%rsp)
-	movq	%rax, 560(%rsp)
-	movq	%rax, 568(%rsp)
+	.irp	at, 512, 520, 528, 536, 544, 552, 560, 568
+	movq	%rax, \at(%rsp)
+	.endr
 	movl	CONTEXT_EXTENDED_MASK(%rdi), %eax
 	movl	CONTEXT_EXTENDED_MASK + 4(%rdi), %edx
 	xsave64	(%rsp)
@@ -151,13 +142,9 @@ ch__arch_stub_entry:
 	.cfi_restore %rbp
 	movq	48(%r12), %rsi
 	movq	56(%r12), %rdi
-	movq	64(%r12), %r8
-	movq	72(%r12), %r9
-	movq	80(%r12), %r10
-	movq	88(%r12), %r11
-	movq	104(%r12), %r13
-	movq	112(%r12), %r14
-	movq	120(%r12), %r15
+	.irp	number, 8, 9, 10, 11, 13, 14, 15
+	movq	8 * \number(%r12), %r\number
+	.endr
 	movq	%rbx, %rsp
 	.cfi_def_cfa %rsp, FRAME_BYTES
 	popq	%r12
@@ -187,6 +174,14 @@ ch__arch_stub_entry:
 	.cfi_endproc
 	.size	ch__arch_stub_entry, . - ch__arch_stub_entry
 
+	.macro	save_to base
+	movq	%rbx, 0(\base)
+	movq	%rbp, 8(\base)
+	.irp	number, 12, 13, 14, 15
+	movq	%r\number, 8 * (\number - 10)(\base)
+	.endr
+	.endm
+
 /* void ch__arch_save_registers(struct ch__arch_saved *) */
 	.globl	ch__arch_save_registers
 	.hidden	ch__arch_save_registers
@@ -195,12 +190,7 @@ ch__arch_stub_entry:
 ch__arch_save_registers:
 	.cfi_startproc
 	endbr64
-	movq	%rbx, 0(%rdi)
-	movq	%rbp, 8(%rdi)
-	movq	%r12, 16(%rdi)
-	movq	%r13, 24(%rdi)
-	movq	%r14, 32(%rdi)
-	movq	%r15, 40(%rdi)
+	save_to	%rdi
 	leaq	8(%rsp), %rax	/* the caller's sp once this call has returned */
 	movq	%rax, 48(%rdi)
 	ret
@@ -224,12 +214,7 @@ ch__arch_call_with_registers:
 	endbr64
 	subq	$72, %rsp
 	.cfi_adjust_cfa_offset 72
-	movq	%rbx, 0(%rsp)
-	movq	%rbp, 8(%rsp)
-	movq	%r12, 16(%rsp)
-	movq	%r13, 24(%rsp)
-	movq	%r14, 32(%rsp)
-	movq	%r15, 40(%rsp)
+	save_to	%rsp
 	leaq	80(%rsp), %rax
 	movq	%rax, 48(%rsp)
 	movq	%rdi, %rax
