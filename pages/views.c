@@ -214,12 +214,9 @@ int ch__views_create(struct ch__views *v, const struct ch__pool_config *config)
 	if (config->backend != CH__BACKEND_AUTO)
 		return create_as(v, config, config->backend);
 	int error = create_as(v, config, CH__BACKEND_DUAL);
-	if (!error)
-		return error;
-	error = create_as(v, config, CH__BACKEND_MEMFD);
-	if (!error || create_as(v, config, CH__BACKEND_PROCMEM) != 0)
-		return error;
-	return 0;
+	if (error)
+		error = create_as(v, config, CH__BACKEND_MEMFD);
+	return error && create_as(v, config, CH__BACKEND_PROCMEM) != 0 ? error : 0;
 }
 
 static void leave(struct ch__views *v)

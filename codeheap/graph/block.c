@@ -45,18 +45,13 @@ static bool is_worn(const struct ch__block *block)
 	return ch__is_worn(atomic_load_explicit(&block->generation, memory_order_relaxed));
 }
 
-static void push_free(struct ch_heap *heap, const uint32_t *indices, uint32_t count)
+void ch__records_give_back(struct ch_heap *heap, const uint32_t *indices, uint32_t count)
 {
 	ch__records_lock(heap);
 	for (uint32_t i = 0; i < count; i++)
 		ch__table_give(&heap->blocks, indices[i],
 			       is_worn(ch__block_at(heap, indices[i])));
 	ch__records_unlock(heap);
-}
-
-void ch__record_give_back(struct ch_heap *heap, uint32_t index)
-{
-	push_free(heap, &index, 1);
 }
 
 void ch__record_give(struct ch_heap *heap, struct ch__thread *thread, uint32_t index)
@@ -68,7 +63,7 @@ void ch__record_give(struct ch_heap *heap, struct ch__thread *thread, uint32_t i
 
 void ch__records_flush(struct ch_heap *heap, struct ch__thread *thread)
 {
-	push_free(heap, thread->free_records, thread->free_count);
+	ch__records_give_back(heap, thread->free_records, thread->free_count);
 	thread->free_count = 0;
 }
 
@@ -77,7 +72,7 @@ void ch__block_recycle(struct ch_heap *heap, struct ch__block *block, uint32_t i
 	ch__block_set_state(heap, block, index, CH_BLOCK_FREE, CH__CAUSE_NONE, __func__);
 	/* A worn record rests in the table: from a stack a thread would take it at once. */
 	if (is_worn(block))
-		ch__record_give_back(heap, index);
+		ch__records_give_back(heap, &index, 1);
 	else
 		ch__record_give(heap, ch__thread_or_guest(heap), index);
 }

@@ -168,7 +168,7 @@ static void drop_side(struct request *r)
 	if (r->record && r->self)
 		ch__record_give(heap, r->self, r->record);
 	else if (r->record)
-		ch__record_give_back(heap, r->record);
+		ch__records_give_back(heap, &r->record, 1);
 	if (r->run)
 		ch__branches_free(heap, r->run);
 	if (r->side_list) {

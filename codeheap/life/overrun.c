@@ -29,14 +29,6 @@ static const char *name_of(const struct ch_heap *heap, const struct ch__block *b
 	return ch__name_text(heap, list && list->name ? list->name : owner);
 }
 
-static enum ch_status because_overrun(const struct ch_heap *heap, const struct ch__block *block,
-				      const char *part)
-{
-	return ch__because(CH_E_BROKEN,
-			   "the emitter of `%s` wrote behind the %s bytes of the block: what lies "
-			   "there is damaged", name_of(heap, block), part);
-}
-
 enum ch_status ch__overrun_in_front(const struct ch_heap *heap, const struct ch__block *block,
 				    const char *part)
 {
@@ -58,7 +50,9 @@ enum ch_status ch__overrun_judge(struct ch_heap *heap, const struct ch__block *b
 		bool is_damaged = !is_whole(heap, end);
 		ch__unfreeze(heap);
 		if (is_damaged)
-			status = because_overrun(heap, block, part);
+			status = ch__because(CH_E_BROKEN, "the emitter of `%s` wrote behind the %s "
+							  "bytes of the block: what lies there is "
+							  "damaged", name_of(heap, block), part);
 	}
 	ch__heap_unlock(heap);
 	return status;

@@ -65,14 +65,6 @@ static enum ch_status read_sinks(struct ch_config *config, unsigned *wanted)
 	return ch__because_user(CH_E_ARG, "CODEHEAP_SINKS must be none, or some of %s", names);
 }
 
-/* CODEHEAP_DEBUG changes no heap: a wrong value is told, but no heap refused. */
-static void look_at_debug(void)
-{
-	const char *value = wish("CODEHEAP_DEBUG");
-	if (value && strcmp(value, "0") != 0 && strcmp(value, "1") != 0)
-		(void)refuse("CODEHEAP_DEBUG", "0 or 1");
-}
-
 /* Tells which wanted sinks are off, each by name. For a wish in the environment stderr has a line.
  * For a wish of the program CODEHEAP_DEBUG=1 writes the line, and the program asks
  * ch_sink_status. */
@@ -93,11 +85,14 @@ void ch__wishes_tell_off(const struct ch_heap *heap, unsigned wanted)
 	}
 }
 
-/* Reads all variables before failing, so that one run tells of each mistake. */
+/* Reads all variables before failing, so that one run tells of each mistake. CODEHEAP_DEBUG changes
+ * no heap: a wrong value is told, but no heap refused. */
 enum ch_status ch__wishes_read(struct ch_config *config, unsigned *wanted)
 {
 	enum ch_status backend = read_backend(config), names = read_dead_names(config);
 	enum ch_status sinks = read_sinks(config, wanted);
-	look_at_debug();
+	const char *debug = wish("CODEHEAP_DEBUG");
+	if (debug && strcmp(debug, "0") != 0 && strcmp(debug, "1") != 0)
+		(void)refuse("CODEHEAP_DEBUG", "0 or 1");
 	return backend != CH_OK ? backend : names != CH_OK ? names : sinks;
 }
