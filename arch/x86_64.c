@@ -31,22 +31,7 @@ enum {
 	XSAVE_ALIGN = 64,
 };
 
-/* --- single accesses --- */
-
-/* A displacement inside one aligned 8 need not be 4-aligned. C has no unaligned atomic; the
- * processor has: a mov inside one aligned 8 is one access (Intel SDM 3A, 8.1.1). The asm makes sure
- * of one instruction. */
-static void store_displacement(uint8_t *at, int32_t value)
-{
-	__asm__ volatile("movl %1, %0" : "=m"(*(uint8_t(*)[4])at) : "r"(value) : "memory");
-}
-
-static int32_t load_displacement(const uint8_t *at)
-{
-	int32_t value;
-	__asm__ volatile("movl %1, %0" : "=r"(value) : "m"(*(const uint8_t(*)[4])at) : "memory");
-	return value;
-}
+/* --- displacements --- */
 
 static bool fits_displacement(uintptr_t next, uintptr_t target)
 {
@@ -116,22 +101,28 @@ bool ch__arch_site_reaches(enum ch__site kind, uintptr_t exec, uintptr_t target)
 	       fits_displacement(exec + ch__arch_site_bytes(kind), target);
 }
 
+/* A displacement inside one aligned 8 need not be 4-aligned. C has no unaligned atomic; the
+ * processor has: a mov inside one aligned 8 is one access (Intel SDM 3A, 8.1.1). The asm, here and
+ * in ch__arch_site_target, makes sure of one instruction. */
 void ch__arch_site_write(enum ch__site kind, uint8_t *write, uintptr_t exec, uintptr_t target)
 {
 	if (kind == CH__SITE_LITERAL) {
 		__atomic_store_n((uint64_t *)(void *)write, target, __ATOMIC_RELEASE);
 		return;
 	}
-	store_displacement(write + displacement_offset[kind],
-			   displacement(exec + ch__arch_site_bytes(kind), target));
+	int32_t value = displacement(exec + ch__arch_site_bytes(kind), target);
+	uint8_t *at = write + displacement_offset[kind];
+	__asm__ volatile("movl %1, %0" : "=m"(*(uint8_t(*)[4])at) : "r"(value) : "memory");
 }
 
 uintptr_t ch__arch_site_target(enum ch__site kind, const uint8_t *read, uintptr_t exec)
 {
 	if (kind == CH__SITE_LITERAL)
 		return __atomic_load_n((const uint64_t *)(const void *)read, __ATOMIC_ACQUIRE);
-	return exec + ch__arch_site_bytes(kind) +
-	       (uintptr_t)(intptr_t)load_displacement(read + displacement_offset[kind]);
+	int32_t value;
+	const uint8_t *at = read + displacement_offset[kind];
+	__asm__ volatile("movl %1, %0" : "=r"(value) : "m"(*(const uint8_t(*)[4])at) : "memory");
+	return exec + ch__arch_site_bytes(kind) + (uintptr_t)(intptr_t)value;
 }
 
 /* --- diverter: `test eax, imm32` whose immediate is already the displacement of the jump --- */
