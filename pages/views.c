@@ -122,9 +122,9 @@ static bool follows(struct ch__views *v)
 	return returns(v, SELF_TEST_SECOND);
 }
 
-/* Only a file can be mapped again at the same offset. Two views that follow each other do so for the
- * process's next heaps, too, so they are not asked again: the first run of a page costs a fault.
- * Writes by /proc may be refused later. */
+/* Only a file can be mapped again at the same offset. Two views that follow each other do so for
+ * the process's next heaps, too, so they are not asked again: the first run of a page costs a
+ * fault. Writes by /proc may be refused later. */
 static bool self_test(struct ch__views *v)
 {
 	static _Atomic(unsigned) passed; /* bits; relaxed: who misses one asks again */
