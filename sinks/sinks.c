@@ -79,6 +79,8 @@ static void set_frames(struct ch__sinks *s, uint32_t page, uint32_t pages, uint8
 {
 	CH_ASSERT(CH_CHECK < 2 || ch__lock_is_mine(&s->lock),
 		  "sinks: pages change without the lock");
+	CH_ASSERT(page < s->page_count && pages <= s->page_count - page,
+		  "sinks: pages outside the pool");
 	for (uint32_t end = page + pages; page < end; page++)
 		atomic_store_explicit(&s->frames[page], frame, memory_order_relaxed);
 }
@@ -463,8 +465,6 @@ bool ch__sinks_page_live(struct ch__sinks *s, uint32_t page, uint32_t pages, uin
 void ch__sinks_page_dead(struct ch__sinks *s, uint32_t page, uint32_t pages)
 {
 	ch__sinks_lock(s);
-	CH_ASSERT(page < s->page_count && pages <= s->page_count - page,
-		  "sinks: a dead page outside the pool");
 	kill_pages(s, page, pages);
 	ch__sinks_unlock(s);
 }
@@ -473,11 +473,8 @@ void ch__sinks_page_dead(struct ch__sinks *s, uint32_t page, uint32_t pages)
 void ch__sinks_chunk_gone(struct ch__sinks *s, uint32_t chunk)
 {
 	uint32_t pages = (uint32_t)(s->config.chunk_bytes / s->config.page_bytes);
-	uint32_t first = chunk * pages;
 	ch__sinks_lock(s);
-	CH_ASSERT(first < s->page_count && pages <= s->page_count - first,
-		  "sinks: a chunk outside the pool");
-	set_frames(s, first, pages, 0);
+	set_frames(s, chunk * pages, pages, 0);
 	for (unsigned i = 0; i < SINKS; i++) {
 		if (state_of(s, i) && table[i]->chunk_gone)
 			table[i]->chunk_gone(state_of(s, i), chunk);
@@ -598,19 +595,13 @@ void ch__sinks_own_live(struct ch__sinks *s, struct ch__own *own, const void *se
 	ch__sinks_unlock(s);
 }
 
-/* Whether the section lay in memory that a child of fork lacks. Unwinders read the end of a section
- * there, and cannot be told that the section is gone. */
-static bool is_lost(const struct ch__sinks *s, const struct ch__own *own)
-	CH_REQUIRES(ch__role_sinks)
-{
-	uintptr_t at = (uintptr_t)own->section - s->config.pool_exec;
-	return s->is_codeless && at < s->config.pool_bytes;
-}
-
 bool ch__sinks_own_dead(struct ch__sinks *s, struct ch__own *own)
 {
 	ch__sinks_lock(s);
-	bool is_kept = is_lost(s, own);
+	/* In memory that a child of fork lacks unwinders read the end of a section, and cannot be
+	 * told that the section is gone. */
+	uintptr_t at = (uintptr_t)own->section - s->config.pool_exec;
+	bool is_kept = s->is_codeless && at < s->config.pool_bytes;
 	s->keeps_tables |= is_kept;
 	if (own->section) {
 		EACH(s, i, state, own_dead)

@@ -54,13 +54,6 @@ void ch__records_give_back(struct ch_heap *heap, const uint32_t *indices, uint32
 	ch__records_unlock(heap);
 }
 
-void ch__record_give(struct ch_heap *heap, struct ch__thread *thread, uint32_t index)
-{
-	if (CH_UNLIKELY(thread->free_count == CH__THREAD_RECORDS))
-		ch__records_flush(heap, thread);
-	thread->free_records[thread->free_count++] = index;
-}
-
 void ch__records_flush(struct ch_heap *heap, struct ch__thread *thread)
 {
 	ch__records_give_back(heap, thread->free_records, thread->free_count);
@@ -71,10 +64,14 @@ void ch__block_recycle(struct ch_heap *heap, struct ch__block *block, uint32_t i
 {
 	ch__block_set_state(heap, block, index, CH_BLOCK_FREE, CH__CAUSE_NONE, __func__);
 	/* A worn record rests in the table: from a stack a thread would take it at once. */
-	if (is_worn(block))
+	if (is_worn(block)) {
 		ch__records_give_back(heap, &index, 1);
-	else
-		ch__record_give(heap, ch__thread_or_guest(heap), index);
+		return;
+	}
+	struct ch__thread *thread = ch__thread_or_guest(heap);
+	if (CH_UNLIKELY(thread->free_count == CH__THREAD_RECORDS))
+		ch__records_flush(heap, thread);
+	thread->free_records[thread->free_count++] = index;
 }
 
 /* --- places --- */

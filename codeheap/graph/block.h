@@ -166,7 +166,6 @@ void ch__page_retire(struct ch_heap *, uint32_t page); /* the caller's open page
 void ch__thread_use_page(struct ch__thread *self, uint32_t frame, uint32_t page);
 void ch__block_held(struct ch__block *);               /* sets HELD: an in-edge or entry came */
 uint32_t ch__record_take(struct ch_heap *, struct ch__thread *);
-void ch__record_give(struct ch_heap *, struct ch__thread *, uint32_t index);
 void ch__records_give_back(struct ch_heap *, const uint32_t *, uint32_t); /* to the heap's list */
 void ch__records_flush(struct ch_heap *, struct ch__thread *);
 

@@ -164,10 +164,7 @@ static bool reserve_side(struct request *r)
 static void drop_side(struct request *r)
 {
 	struct ch_heap *heap = r->heap;
-	/* self is NULL where a callback left the stack to a thread that is not attached. */
-	if (r->record && r->self)
-		ch__record_give(heap, r->self, r->record);
-	else if (r->record)
+	if (r->record)
 		ch__records_give_back(heap, &r->record, 1);
 	if (r->run)
 		ch__branches_free(heap, r->run);

@@ -252,12 +252,6 @@ static void check_owner(struct check *c, struct ch__owner *owner)
 
 /* --- slots: the unwinder knows each slot of published code, and no free slot --- */
 
-static bool is_used(const struct ch__pool *pool, uint32_t offset)
-{
-	uint32_t bit = offset / CH__GRANULE_BYTES;
-	return atomic_load_explicit(&pool->used[bit / 64], memory_order_relaxed) >> bit % 64 & 1;
-}
-
 static void check_slots_of(struct check *c, uint32_t p)
 {
 	struct ch_heap *heap = c->heap;
@@ -265,9 +259,10 @@ static void check_slots_of(struct check *c, uint32_t p)
 	uint32_t page_bytes = (uint32_t)1 << pool->page_log2;
 	look_at(c, "page", p);
 	for (uint32_t at = 0; at + CH__SLOT_BYTES <= page_bytes; at += CH__SLOT_BYTES) {
-		uint32_t offset = (p << pool->page_log2) + at;
+		uint32_t offset = (p << pool->page_log2) + at, bit = offset / CH__GRANULE_BYTES;
+		uint64_t used = atomic_load(&pool->used[bit / 64]);
 		bool is_known = ch__sinks_slot_is_live(heap->sinks, ch__exec(heap, offset));
-		if (is_known && !is_used(pool, offset))
+		if (is_known && !(used >> bit % 64 & 1))
 			say(c, "the unwinder knows the free slot at +%u", at);
 		if (!is_known && ch__page_has_start(pool, offset))
 			say(c, "the unwinder does not know the slot at +%u", at);
