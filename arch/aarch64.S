@@ -42,6 +42,21 @@
 	\op	q30, q31, [x1, #480]
 	.endm
 
+	.macro	general op
+	\op	x2, x3, [sp, #16]
+	\op	x4, x5, [sp, #32]
+	\op	x6, x7, [sp, #48]
+	\op	x8, x9, [sp, #64]
+	\op	x10, x11, [sp, #80]
+	\op	x12, x13, [sp, #96]
+	\op	x14, x15, [sp, #112]
+	\op	x18, x19, [sp, #144]
+	\op	x20, x21, [sp, #160]
+	\op	x22, x23, [sp, #176]
+	\op	x24, x25, [sp, #192]
+	\op	x26, x27, [sp, #208]
+	.endm
+
 /* ch__arch_stub_entry: entered from the trampoline by a jump.
  * in    [sp] context, [sp + 8] and x17 return address into the stub, sp + 16 = sp at the branch
  *       site. All registers and flags but x16 and x17 belong to the code at the site.
@@ -68,19 +83,8 @@ ch__arch_stub_entry:
 	sub	sp, sp, #FRAME_BYTES
 
 	stp	x0, x1, [sp]
-	stp	x2, x3, [sp, #16]
-	stp	x4, x5, [sp, #32]
-	stp	x6, x7, [sp, #48]
-	stp	x8, x9, [sp, #64]
-	stp	x10, x11, [sp, #80]
-	stp	x12, x13, [sp, #96]
-	stp	x14, x15, [sp, #112]
+	general	stp
 	stp	xzr, xzr, [sp, #128]
-	stp	x18, x19, [sp, #144]
-	stp	x20, x21, [sp, #160]
-	stp	x22, x23, [sp, #176]
-	stp	x24, x25, [sp, #192]
-	stp	x26, x27, [sp, #208]
 	ldr	x0, [x29]
 	stp	x28, x0, [sp, #224]
 	add	x1, x29, #16
@@ -115,18 +119,7 @@ ch__arch_stub_entry:
 	msr	nzcv, x4
 	ldr	x17, [sp, #REGS_PC]
 	ldr	x16, [sp, #128]
-	ldp	x2, x3, [sp, #16]
-	ldp	x4, x5, [sp, #32]
-	ldp	x6, x7, [sp, #48]
-	ldp	x8, x9, [sp, #64]
-	ldp	x10, x11, [sp, #80]
-	ldp	x12, x13, [sp, #96]
-	ldp	x14, x15, [sp, #112]
-	ldp	x18, x19, [sp, #144]
-	ldp	x20, x21, [sp, #160]
-	ldp	x22, x23, [sp, #176]
-	ldp	x24, x25, [sp, #192]
-	ldp	x26, x27, [sp, #208]
+	general	ldp
 	.cfi_def_cfa sp, CFA_FROM_SP
 	ldp	x28, x29, [sp, #224]
 	.cfi_restore x29
@@ -140,6 +133,19 @@ ch__arch_stub_entry:
 	.cfi_endproc
 	.size	ch__arch_stub_entry, . - ch__arch_stub_entry
 
+	.macro	save_to base, at
+	stp	x19, x20, [\base, #\at]
+	stp	x21, x22, [\base, #\at + 16]
+	stp	x23, x24, [\base, #\at + 32]
+	stp	x25, x26, [\base, #\at + 48]
+	stp	x27, x28, [\base, #\at + 64]
+	stp	x29, x30, [\base, #\at + 80]
+	stp	d8, d9, [\base, #\at + 96]
+	stp	d10, d11, [\base, #\at + 112]
+	stp	d12, d13, [\base, #\at + 128]
+	stp	d14, d15, [\base, #\at + 144]
+	.endm
+
 /* void ch__arch_save_registers(struct ch__arch_saved *) */
 	.globl	ch__arch_save_registers
 	.hidden	ch__arch_save_registers
@@ -148,16 +154,7 @@ ch__arch_stub_entry:
 ch__arch_save_registers:
 	.cfi_startproc
 	bti_c
-	stp	x19, x20, [x0]
-	stp	x21, x22, [x0, #16]
-	stp	x23, x24, [x0, #32]
-	stp	x25, x26, [x0, #48]
-	stp	x27, x28, [x0, #64]
-	stp	x29, x30, [x0, #80]
-	stp	d8, d9, [x0, #96]
-	stp	d10, d11, [x0, #112]
-	stp	d12, d13, [x0, #128]
-	stp	d14, d15, [x0, #144]
+	save_to	x0, 0
 	mov	x9, sp		/* a call does not move sp */
 	str	x9, [x0, #160]
 	ret
@@ -184,16 +181,7 @@ ch__arch_call_with_registers:
 	.cfi_def_cfa_offset SAVED_FRAME_BYTES
 	.cfi_offset x29, -SAVED_FRAME_BYTES
 	.cfi_offset x30, 8 - SAVED_FRAME_BYTES
-	stp	x19, x20, [sp, #16]
-	stp	x21, x22, [sp, #32]
-	stp	x23, x24, [sp, #48]
-	stp	x25, x26, [sp, #64]
-	stp	x27, x28, [sp, #80]
-	stp	x29, x30, [sp, #96]
-	stp	d8, d9, [sp, #112]
-	stp	d10, d11, [sp, #128]
-	stp	d12, d13, [sp, #144]
-	stp	d14, d15, [sp, #160]
+	save_to	sp, 16
 	add	x9, sp, #SAVED_FRAME_BYTES
 	str	x9, [sp, #176]
 	mov	x29, sp
