@@ -118,11 +118,12 @@ struct reading {
 	uint32_t count, room;
 };
 
-/* Adjacent mappings become one range. */
+/* Adjacent mappings become one range. The system's own code at the top of the address space is no
+ * range: its addresses would be words of code of a heap. */
 static bool read_mapping(void *arg, const struct ch__os_mapping *mapping)
 {
 	struct reading *r = arg;
-	if (!mapping->is_executable)
+	if (!mapping->is_executable || !ch__frame_is_native(mapping->low))
 		return true;
 	note(r->meta, r->seen, mapping);
 	if (r->count && r->count <= r->room && r->ranges->at[r->count - 1].high == mapping->low) {

@@ -70,18 +70,16 @@ static uint64_t word_of(struct ch__sampler *s, const struct ch__ranges *ranges, 
 	uint64_t word = code_at(s, address);
 	if (word)
 		return word;
-	if (is_executable(ranges, &s->last_range, address) && ch__frame_is_native(address))
+	if (is_executable(ranges, &s->last_range, address))
 		return address;
 	atomic_store_explicit(&s->profiler->maps_wanted, 1, memory_order_relaxed);
 	return CH__FRAME_WORD_UNKNOWN;
 }
 
 /* Turns addresses into words, in place. Returns how many frames remain. */
-static uint32_t name_frames(struct ch__sampler *s, uint64_t *frames, uint32_t count)
+static uint32_t name_frames(struct ch__sampler *s, const struct ch__ranges *ranges,
+			    uint64_t *frames, uint32_t count)
 {
-	/* Acquire: pairs with the release in ch__maps_read. */
-	const struct ch__ranges *ranges =
-		atomic_load_explicit(&s->profiler->ranges, memory_order_seq_cst);
 	for (uint32_t i = 0; i < count; i++) {
 		bool is_return = i != 0;
 		uint64_t word = word_of(s, ranges, (uintptr_t)frames[i] - is_return);
@@ -96,8 +94,8 @@ static uint32_t name_frames(struct ch__sampler *s, uint64_t *frames, uint32_t co
 
 /* Uses the VM's walk instead of a walk by frame pointers. Returns 0 if the VM has no frames.
  * Addresses outside the pool's code are left out, so a VM need not filter native frames. */
-static uint32_t take_from_vm(struct ch__sampler *s, const struct ch__sampler_stack *stack,
-			     uint64_t *frames, bool *is_cut)
+static uint32_t take_from_vm(struct ch__sampler *s, const struct ch__ranges *ranges,
+			     const struct ch__sampler_stack *stack, uint64_t *frames, bool *is_cut)
 {
 	const struct ch__profiler_config *config = &s->profiler->config;
 	size_t found = config->frames(config->frames_user, (const void *)stack->pc,
@@ -107,9 +105,6 @@ static uint32_t take_from_vm(struct ch__sampler *s, const struct ch__sampler_sta
 		return 0;
 	if (found > CH__PROFILE_FRAMES_MAX)
 		found = CH__PROFILE_FRAMES_MAX;
-	/* Acquire: pairs with the release in ch__maps_read. */
-	const struct ch__ranges *ranges =
-		atomic_load_explicit(&s->profiler->ranges, memory_order_seq_cst);
 	uint32_t kept = 1;
 	frames[0] = word_of(s, ranges, stack->pc);
 	for (size_t i = 1; i <= found && kept < CH__PROFILE_FRAMES_MAX; i++) {
@@ -126,25 +121,27 @@ static uint32_t take_from_vm(struct ch__sampler *s, const struct ch__sampler_sta
 
 /* The return address of heap code that has no frame record at the interrupted instruction, or 0.
  * The block lives, so its memory can be read. */
-static uintptr_t find_unrecorded(struct ch__sampler *s, const struct ch__sampler_stack *stack)
+static uintptr_t find_unrecorded(struct ch__sampler *s, const struct ch__ranges *ranges,
+				 const struct ch__sampler_stack *stack)
 {
 	enum { WORDS_READ = 2 * sizeof(uintptr_t) };
 	if (!stack->ucontext || stack->high - stack->sp < WORDS_READ ||
-	    !ch__frame_is_code(code_at(s, stack->pc)))
+	    !ch__frame_is_code(word_of(s, ranges, stack->pc)))
 		return 0;
 	return ch__arch_unrecorded_return(stack->ucontext);
 }
 
 /* Walks by frame pointers. */
-static uint32_t take_from_stack(struct ch__sampler *s, const struct ch__sampler_stack *stack,
-				uint64_t *frames, bool *is_cut)
+static uint32_t take_from_stack(struct ch__sampler *s, const struct ch__ranges *ranges,
+				const struct ch__sampler_stack *stack, uint64_t *frames,
+				bool *is_cut)
 {
 	enum { NOWHERE = 1 }; /* an address without code, for a pc of 0 */
 	uintptr_t pc = stack->pc ? stack->pc : NOWHERE;
 	uint32_t found = 1, count;
 	frames[0] = pc;
 	if (stack->high) {
-		uintptr_t caller = find_unrecorded(s, stack);
+		uintptr_t caller = find_unrecorded(s, ranges, stack);
 		if (caller)
 			frames[found++] = caller;
 		found += (uint32_t)ch__walk(0, stack->fp, stack->sp, stack->high,
@@ -152,7 +149,7 @@ static uint32_t take_from_stack(struct ch__sampler *s, const struct ch__sampler_
 					    CH__PROFILE_FRAMES_MAX + 1 - found);
 	}
 	count = found > CH__PROFILE_FRAMES_MAX ? CH__PROFILE_FRAMES_MAX : found;
-	count = name_frames(s, frames, count);
+	count = name_frames(s, ranges, frames, count);
 	*is_cut = count == CH__PROFILE_FRAMES_MAX && found > count;
 	return count;
 }
@@ -176,13 +173,16 @@ void ch__sampler_take(struct ch__sampler *s, const struct ch__sampler_stack *sta
 		return;
 	}
 	const struct ch__profiler_config *config = &s->profiler->config;
+	/* Acquire: pairs with the release in ch__maps_read. */
+	const struct ch__ranges *ranges =
+		atomic_load_explicit(&s->profiler->ranges, memory_order_seq_cst);
 	s->is_elsewhere = ch__look_is_elsewhere(config->heap);
 	bool is_cut = false;
 	uint32_t count = 0;
 	if (config->frames && stack->high)
-		count = take_from_vm(s, stack, frames, &is_cut);
+		count = take_from_vm(s, ranges, stack, frames, &is_cut);
 	if (!count)
-		count = take_from_stack(s, stack, frames, &is_cut);
+		count = take_from_stack(s, ranges, stack, frames, &is_cut);
 	at[0] = ch__sample_header(weight, count, is_cut);
 	/* Release: the sample is complete before head counts the words. */
 	atomic_store_explicit(&s->head, head + 1 + count, memory_order_release);

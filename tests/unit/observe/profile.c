@@ -50,6 +50,24 @@ TEST(stack_ends_at_an_address_that_is_no_code)
 	profile_end(&rig);
 }
 
+/* Linux on x86-64 shows [vsyscall] there as executable; other machines have nothing there. */
+TEST(code_of_the_system_at_the_top_of_the_address_space_is_no_frame)
+{
+	profile_skip_without_names();
+	profile_begin(&rig, STAGE_POLLS);
+	uintptr_t in_main = (uintptr_t)profile_burn_all + 8;
+	uintptr_t returns[] = {in_main, (uintptr_t)-0xa00000 + 8, in_main};
+	profile_start_still(&rig, 0);
+	struct ch__sampler_stack stack = make_stack(&made, (void *)in_main, returns, 3);
+	profile_take(&rig, &stack, 5);
+	profile_stop(&rig);
+	profile_read(&rig, 0);
+	CHECK_EQ(profile_weight(&rig, ";profile_burn_all;profile_burn_all;"), 5);
+	CHECK_EQ(profile_weight(&rig, ""), 5);
+	CHECK_EQ(profile_weight(&rig, "["), 0);
+	profile_end(&rig);
+}
+
 /* Waits until the worker has read the maps once more from the beginning. A reading under way ends
  * before the profile's lock is free. */
 static void wait_for_maps(void)
