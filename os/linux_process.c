@@ -329,7 +329,8 @@ static size_t write_all(int fd, const uint8_t *bytes, size_t n)
 }
 
 /* A write beyond RLIMIT_FSIZE raises SIGXFSZ in this thread, a write to a closed pipe SIGPIPE. Both
- * stay blocked and are taken back, except a signal of somebody else, pending before the write. */
+ * stay blocked and are taken back, except a signal of somebody else, pending before the write. Only
+ * a signal that was blocked can be pending, so most threads need not ask the system. */
 size_t ch__os_file_put(int fd, const void *bytes, size_t n)
 {
 	static const struct timespec at_once = {0, 0};
@@ -339,9 +340,11 @@ size_t ch__os_file_put(int fd, const void *bytes, size_t n)
 	sigemptyset(&ours);
 	sigaddset(&ours, SIGXFSZ);
 	sigaddset(&ours, SIGPIPE);
-	sigpending(&pending);
+	sigemptyset(&pending);
 	int cancel = ch__cancel_hold();
 	pthread_sigmask(SIG_BLOCK, &ours, &before);
+	if (sigismember(&before, SIGXFSZ) || sigismember(&before, SIGPIPE))
+		sigpending(&pending);
 	size_t done = write_all(fd, bytes, n);
 	int error = errno;
 	if (done < n && (error == EFBIG || error == EPIPE)) {

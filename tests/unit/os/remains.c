@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * remains.c: what calls of the gate to the OS leave behind: no mapping, no descriptor, and words
- * that name the error. */
+ * remains.c: what calls of the gate to the OS leave behind: no mapping, no descriptor, no signal, and
+ * words that name the error. */
 #define _GNU_SOURCE
 #include "os/files.h"
 #include "os/os.h"
@@ -11,6 +11,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -153,4 +154,25 @@ TEST(object_at_an_address_has_the_linkers_base)
 	CHECK(dladdr((void *)address, &info));
 	CHECK_EQ(object.at, (uintptr_t)info.dli_fbase);
 	CHECK_STR(object.path, info.dli_fname);
+}
+
+/* --- signals --- */
+
+TEST(failed_write_takes_back_its_own_signal_and_no_other)
+{
+	int ends[2];
+	sigset_t blocked, pending;
+	CHECK_EQ(pipe(ends), 0);
+	close(ends[0]);
+	sigemptyset(&blocked);
+	sigaddset(&blocked, SIGPIPE);
+	CHECK_EQ(sigprocmask(SIG_BLOCK, &blocked, NULL), 0);
+	for (int is_others = 0; is_others < 2; is_others++) {
+		if (is_others)
+			raise(SIGPIPE);
+		CHECK(!ch__os_file_write(ends[1], "", 1));
+		CHECK_EQ(sigpending(&pending), 0);
+		CHECK_EQ(sigismember(&pending, SIGPIPE), is_others);
+	}
+	close(ends[1]);
 }
