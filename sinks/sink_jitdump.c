@@ -98,8 +98,9 @@ struct code {
 static struct ch__tool tool = {
 	.rank = CH__RANK_JITDUMP, .stem = "jit", .extension = "dump", .fd = -1};
 static struct {
-	uint64_t now_ns; /* of records until the next take_time */
-	uint32_t process, thread;
+	uint64_t now_ns;  /* of records until the next take_time, as the thread */
+	uint32_t thread;
+	uint32_t process; /* that began the file */
 	CH_BY_FILE struct ch__sink_line *lines;
 	CH_BY_FILE void *marker;
 	uint64_t index; /* of the last load record; none is reused in the process */
@@ -128,7 +129,6 @@ static void put_traps(uintptr_t exec, size_t n)
 static void take_time(void)
 {
 	file.now_ns = ch__os_now_ns();
-	file.process = (uint32_t)ch__os_process_id();
 	file.thread = (uint32_t)ch__os_thread_id();
 }
 
@@ -289,6 +289,7 @@ static bool fail_file(int error) CH_REQUIRES(ch__role_file)
 static bool begin_file(void) CH_REQUIRES(ch__role_file)
 {
 	take_time();
+	file.process = (uint32_t)ch__os_process_id();
 	struct file_head head = {.magic = MAGIC,
 				 .version = VERSION,
 				 .bytes = sizeof head,
