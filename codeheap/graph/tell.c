@@ -18,11 +18,10 @@
 
 /* --- names for sinks --- */
 
-static size_t add_name(const char *name, size_t used, char *out, size_t out_bytes)
+static char *add_name(const char *name, char *at, const char *end)
 {
-	for (; *name && used + 1 < out_bytes; name++)
-		out[used++] = (char)(*name == '\n' ? ' ' : *name);
-	return used;
+	size_t n = strnlen(name, (size_t)(end - at));
+	return (char *)memcpy(at, name, n) + n;
 }
 
 size_t ch__tell_name(void *context, uint64_t key, char *out, size_t out_bytes)
@@ -32,9 +31,13 @@ size_t ch__tell_name(void *context, uint64_t key, char *out, size_t out_bytes)
 	const struct ch__side_list *list = block->side_list;
 	const char *own = list ? ch__name_text(heap, list->name) : "";
 	const char *owner = ch__name_text(heap, ch__owner_at(heap, block->owner)->name);
-	size_t used = add_name(owner, 0, out, out_bytes);
-	used = add_name(used && *own ? " " : "", used, out, out_bytes);
-	return add_name(own, used, out, out_bytes);
+	char *end = out + out_bytes - 1, *at = add_name(owner, out, end);
+	if (at != out && *own)
+		at = add_name(" ", at, end);
+	end = add_name(own, at, end);
+	for (at = out; (at = memchr(at, '\n', (size_t)(end - at)));)
+		*at = ' ';
+	return (size_t)(end - out);
 }
 
 /* Source lines of a block, rising by address. *file lives as long as the block is published. */
