@@ -313,17 +313,17 @@ static const uint8_t abbreviations[] = {
 
 static void put_line_header(struct part *p, const char *file)
 {
-	static const uint8_t operands[] = {0, 1, 1, 1, 1, 0, 0, 0, 1, 0, 0, 1};
+	static const uint8_t facts[] = {
+		1, /* bytes of the smallest instruction */
+		1, /* operations an instruction */
+		1, /* rows begin statements */
+		0xfb, 14, /* line base -5, range 14: of opcodes that are not used */
+		13, 0, 1, 1, 1, 1, 0, 0, 0, 1, 0, 0, 1, /* opcodes + 1, the operands of each */
+		0, /* no folders */
+	};
 	put_number(p, 4, 2); /* version */
 	size_t header = open_length(p);
-	put_number(p, 1, 1);    /* bytes of the smallest instruction */
-	put_number(p, 1, 1);    /* operations an instruction */
-	put_number(p, 1, 1);    /* rows begin statements */
-	put_number(p, 0xfb, 1); /* line base -5, range 14: of opcodes that are not used */
-	put_number(p, 14, 1);
-	put_number(p, sizeof operands + 1, 1);
-	put(p, operands, sizeof operands);
-	put_number(p, 0, 1); /* no folders */
+	put(p, facts, sizeof facts);
 	put_text(p, file);
 	put(p, "\0\0\0\0", 4); /* folder, time and bytes of the file; no more files */
 	close_length(p, header);
