@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * remains.c: what calls of the gate to the OS leave behind: no mapping, no descriptor, no signal, and
- * words that name the error. */
+ * remains.c: what calls of the gate to the OS leave behind: no mapping, no descriptor, no signal,
+ * and words that name the error. */
 #define _GNU_SOURCE
 #include "os/files.h"
 #include "os/os.h"
