@@ -46,7 +46,7 @@ struct ch__sinks {
 	CH_BY_SINKS struct ch__own *own; /* all live tables */
 	CH_BY_SINKS bool is_codeless;    /* a child of fork without code */
 	CH_BY_SINKS bool keeps_tables;   /* an unwinder has tables that it cannot give up */
-	_Atomic(uint8_t) frames[];       /* as the configuration says; stored under the lock */
+	_Atomic(uint8_t) frames[]; /* as the configuration says; stored under the lock, release */
 };
 
 CH__LOCK_FUNCTIONS(ch__sinks_lock, ch__sinks_unlock, struct ch__sinks *s, ch__lock_take, s->lock,
@@ -82,7 +82,7 @@ static void set_frames(struct ch__sinks *s, uint32_t page, uint32_t pages, uint8
 	CH_ASSERT(page < s->page_count && pages <= s->page_count - page,
 		  "sinks: pages outside the pool");
 	for (uint32_t end = page + pages; page < end; page++)
-		atomic_store_explicit(&s->frames[page], frame, memory_order_relaxed);
+		atomic_store_explicit(&s->frames[page], frame, memory_order_release);
 }
 
 /* Returns SINKS when there is no such sink. */
@@ -460,6 +460,11 @@ bool ch__sinks_page_live(struct ch__sinks *s, uint32_t page, uint32_t pages, uin
 	}
 	ch__sinks_unlock(s);
 	return ok;
+}
+
+bool ch__sinks_page_is_live(const struct ch__sinks *s, uint32_t page, uint8_t frame)
+{
+	return ch__sink_frame(&s->config, page) == frame + 1;
 }
 
 void ch__sinks_page_dead(struct ch__sinks *s, uint32_t page, uint32_t pages)

@@ -35,6 +35,8 @@ bool ch__sinks_page_live(struct ch__sinks *, uint32_t page, uint32_t pages, uint
 	CH_EXCLUDES(CH__STANDING);
 void ch__sinks_page_dead(struct ch__sinks *, uint32_t page, uint32_t pages)
 	CH_EXCLUDES(CH__STANDING);
+/* Whether page_live returned true for the page, with this frame shape. Takes no lock. */
+bool ch__sinks_page_is_live(const struct ch__sinks *, uint32_t page, uint8_t frame);
 /* Makes frame number CH__FRAME_SLOTS + kind a slot shape. A slot has a copy of the template from
  * code_at on, and the first slot lies at slots_at of a page. All slot shapes have the same places.
  * Returns 0, also for a registered shape; ENOENT when the process has no table for the template,

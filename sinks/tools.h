@@ -16,7 +16,7 @@ static inline size_t ch__sink_page(const struct ch__sinks_config *config, uintpt
 /* The frame shape of a page's code, + 1; 0 = the page has none. */
 static inline uint8_t ch__sink_frame(const struct ch__sinks_config *config, size_t page)
 {
-	return atomic_load_explicit(&config->frames[page], memory_order_relaxed);
+	return atomic_load_explicit(&config->frames[page], memory_order_acquire);
 }
 
 /* Whether the range has a byte and lies in the pool. */

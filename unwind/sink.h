@@ -61,8 +61,8 @@ struct ch__sinks_config {
 	size_t head_bytes; /* before each range: no code, and of no other range */
 	struct ch__meta *meta;
 	/* By page: the frame shape of its code, + 1; 0: the page is dead, or its code has unwind
-	 * tables of its own. Set by the table of sinks. Relaxed: a page keeps its shape while a
-	 * range of the page is told. */
+	 * tables of its own. The table of sinks sets a shape when each sink knows the page: a
+	 * release, which pairs with the acquire of ch__sink_frame. */
 	const _Atomic(uint8_t) *frames;
 	void *context;
 	/* Writes the name of a key, without newline; returns its length, 0 for none. Called under

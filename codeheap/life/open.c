@@ -187,7 +187,18 @@ static void move_to_align(struct request *r, uint32_t page_index) CH_REQUIRES(ch
 	ch__page_give_back(pool, page_index, from, front);
 }
 
-static inline bool reserve_in(struct request *r, uint32_t page_index, bool in_need)
+/* How far a try looks: the thread's own page; open pages of all threads; every hole in these. */
+enum look { LOOK_AT_OWN, LOOK_AT_OPEN, LOOK_IN_NEED };
+
+/* Another thread's page is open some time before unwinders know it. They are told nothing of data.
+ */
+static bool is_known(const struct request *r, uint32_t page_index)
+{
+	return r->frame >= CH__FRAME_OWN ||
+	       ch__sinks_page_is_live(r->heap->sinks, page_index, r->frame);
+}
+
+static inline bool reserve_in(struct request *r, uint32_t page_index, enum look look)
 {
 	struct ch__page *page = &r->heap->pool->pages[page_index];
 	ch__page_lock(page);
@@ -195,8 +206,9 @@ static inline bool reserve_in(struct request *r, uint32_t page_index, bool in_ne
 	/* The page may have been retired and taken for another shape since its index was read. */
 	bool fits = atomic_load_explicit(&page->state, memory_order_relaxed) == CH__PAGE_OPEN &&
 		    page->frame == r->frame &&
-		    (!in_need || ch__page_has_room(r->heap->pool, page_index, hot_bytes,
-						   r->cold_bytes)) &&
+		    (look == LOOK_AT_OWN || is_known(r, page_index)) &&
+		    (look != LOOK_IN_NEED || ch__page_has_room(r->heap->pool, page_index,
+							       hot_bytes, r->cold_bytes)) &&
 		    ch__page_reserve(r->heap->pool, page_index, hot_bytes, r->cold_bytes,
 				     &r->hot_offset, &r->cold_offset);
 	if (fits && r->slack)
@@ -254,13 +266,13 @@ static bool next_page(struct request *r, bool in_need)
 	return true;
 }
 
-static bool share_page(struct request *r, bool in_need)
+static bool share_page(struct request *r, enum look look)
 {
 	struct ch__pool *pool = r->heap->pool;
 	for (uint32_t i = 0; i < ch__pool_pages_end(pool); i++)
 		if (atomic_load_explicit(&pool->pages[i].state, memory_order_relaxed) ==
 			    CH__PAGE_OPEN &&
-		    reserve_in(r, i, in_need))
+		    reserve_in(r, i, look))
 			return true;
 	return false;
 }
@@ -344,8 +356,6 @@ static bool write_record(struct request *r) CH_REQUIRES(ch__role_region)
 
 /* STRANGER: a callback left its stack to a thread that is not attached. */
 enum placed { PLACED, NO_ROOM, OWNER_DEAD, STRANGER };
-/* How far a try looks: the thread's own page; open pages of all threads; every hole in these. */
-enum look { LOOK_AT_OWN, LOOK_AT_OPEN, LOOK_IN_NEED };
 
 /* Tries once, with the pages at hand. One region covers the reservation and the record, so that a
  * cycle sees both or none. */
@@ -356,8 +366,8 @@ static enum placed try_place(struct request *r, enum look look)
 	ch__region_enter_inline(r->self);
 	/* A block of CH__FRAME_OWN always has span_pages. */
 	uint32_t page = r->span_pages ? 0 : r->self->open_page[r->frame];
-	bool fits = r->span_pages || (page && reserve_in(r, page - 1, false)) ||
-		    (look != LOOK_AT_OWN && share_page(r, look == LOOK_IN_NEED));
+	bool fits = r->span_pages || (page && reserve_in(r, page - 1, LOOK_AT_OWN)) ||
+		    (look != LOOK_AT_OWN && share_page(r, look));
 	bool alive = fits && write_record(r);
 	/* In the region of the reservation, so that a child of fork has no place without a block. A
 	 * span goes back as a whole, and a child finds a lost span by its pages (fork.c). */

@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: MIT
+ * gap_steps_x86_64.c: a call stands still between two of its steps, which take different locks or
+ * none, while other threads make the calls that the gap lets in. The call is made with the trap
+ * flag set, and stands at the first instruction where the scene's question says so. */
+#define _GNU_SOURCE
+#include "codeheap/graph/block.h"
+#include "pages/inner.h"
+#include "sinks/sinks.h"
+#include "tests/support/heap_rig.h"
+#include "tests/support/trap_flag_x86_64.h"
+#include "tests/support/unwind_rig.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <ucontext.h>
+#include <unistd.h>
+
+struct play {
+	struct rig rig;
+	bool (*is_here)(struct play *); /* asked before each instruction of the call */
+	void (*call)(struct play *);
+	enum ch_status status;                 /* of the call */
+	_Atomic(int) is_there, may_go, is_over; /* the call stands; may go on; has returned */
+	/* A page */
+	struct ch_owner filler, owner;
+	struct ch_open open;
+	struct ch_code code;
+	bool fails, took_records;
+	_Atomic(int) may_open;
+	struct ch_code code_of_other;
+	enum ch_status status_of_other;
+};
+
+static struct play *stepped;
+
+static void on_trap(int signal, siginfo_t *info, void *context)
+{
+	int error = errno;
+	struct play *p = stepped;
+	ucontext_t *at = context;
+	(void)signal, (void)info;
+	if (!atomic_load(&p->is_there) && p->is_here(p)) {
+		atomic_store(&p->is_there, 1);
+		TEST_UNTIL(atomic_load(&p->may_go))
+			usleep(100);
+		at->uc_mcontext.gregs[REG_EFL] &= ~(greg_t)TRAP_FLAG;
+	}
+	errno = error;
+}
+
+static void *make_call(void *arg)
+{
+	struct play *p = arg;
+	CHECK_EQ(ch_thread_attach(p->rig.heap, NULL, NULL), CH_OK);
+	trap_flag_set();
+	p->call(p);
+	trap_flag_clear();
+	atomic_store(&p->is_over, 1);
+	CHECK_EQ(ch_thread_detach(p->rig.heap), CH_OK);
+	return NULL;
+}
+
+/* Returns when the call stands, or has returned. */
+static pthread_t start_call(struct play *p)
+{
+	struct sigaction action = {.sa_sigaction = on_trap, .sa_flags = SA_SIGINFO};
+	pthread_t thread;
+	stepped = p;
+	atomic_store(&p->is_there, 0);
+	atomic_store(&p->may_go, 0);
+	atomic_store(&p->is_over, 0);
+	CHECK_EQ(sigaction(SIGTRAP, &action, NULL), 0);
+	CHECK_EQ(pthread_create(&thread, NULL, make_call, p), 0);
+	TEST_UNTIL(atomic_load(&p->is_there) || atomic_load(&p->is_over))
+		usleep(100);
+	return thread;
+}
+
+/* --- an open page that no unwinder knows --- */
+
+static bool has_open_page(const struct play *p)
+{
+	const struct ch__pool *pool = p->rig.heap->pool;
+	for (uint32_t i = 0; i < pool->page_count; i++)
+		if (atomic_load(&pool->pages[i].state) == CH__PAGE_OPEN)
+			return true;
+	return false;
+}
+
+/* The open found no page for itself, and has not looked at the pages of others. */
+static bool found_no_page(struct play *p)
+{
+	struct ch_heap *heap = p->rig.heap;
+	bool has_records = atomic_load(&heap->records.word) != CH__LOCK_FREE;
+	if (!atomic_load(&heap->opens_in_need))
+		return false;
+	if (has_records && p->fails && has_open_page(p))
+		ch__os_fail_at(1, true);
+	p->took_records = p->took_records || has_records;
+	/* A page that cannot be told goes back after the records are let go. */
+	return p->took_records && !has_records && !(p->fails && has_open_page(p)) &&
+	       atomic_load(&heap->pool->inner->lock.word) == CH__LOCK_FREE;
+}
+
+static void open_block(struct play *p)
+{
+	p->status = ch_block_open(&p->open, &p->code);
+}
+
+static void *open_other(void *arg)
+{
+	struct play *p = arg;
+	struct ch_open warm = {.size = sizeof warm,
+			       .owner = p->owner,
+			       .hot_bytes = 16,
+			       .flags = CH_OPEN_OWN_FRAMES};
+	struct ch_code code;
+	CHECK_EQ(ch_thread_attach(p->rig.heap, NULL, NULL), CH_OK);
+	/* Then a record and a place in the list of young blocks need no memory. */
+	if (p->fails) {
+		CHECK_EQ(ch_block_open(&warm, &code), CH_OK);
+		CHECK_EQ(ch_block_abort(&code), CH_OK);
+	}
+	atomic_fetch_add(&p->may_open, 1);
+	TEST_UNTIL(atomic_load(&p->may_open) == 2)
+		usleep(100);
+	p->status_of_other = ch_block_open(&p->open, &p->code_of_other);
+	CHECK_EQ(ch_thread_detach(p->rig.heap), CH_OK);
+	return NULL;
+}
+
+static bool is_unwound(const struct ch_code *code)
+{
+	return libgcc_knows(code->exec + 1);
+}
+
+/* A thread takes a page, and stops before the page is told. Meanwhile the call goes on. */
+static void play_page(struct play *p)
+{
+	struct ch_heap *heap = p->rig.heap;
+	pthread_t caller, other;
+	p->is_here = found_no_page;
+	p->call = open_block;
+	CHECK_EQ(pthread_create(&other, NULL, open_other, p), 0);
+	TEST_UNTIL(atomic_load(&p->may_open))
+		usleep(100);
+	caller = start_call(p);
+	CHECK(atomic_load(&p->is_there));
+	ch__os_fail_at(0, false);
+	if (!p->fails)
+		CHECK_EQ(ch_owner_release(p->filler, CH_RELEASE_NOT_RUNNING), CH_OK);
+	CHECK(!has_open_page(p));
+	ch__sinks_lock(heap->sinks);
+	atomic_store(&p->may_open, 2);
+	TEST_UNTIL(has_open_page(p))
+		usleep(100);
+	if (p->fails)
+		ch__os_fail_at(1, true);
+	atomic_store(&p->may_go, 1);
+	TEST_UNTIL(atomic_load(&p->is_over) ||
+		   atomic_load(&heap->records.word) == CH__LOCK_AWAITED)
+		usleep(100);
+	bool was_over = atomic_load(&p->is_over);
+	bool is_hidden = was_over && p->status == CH_OK && !is_unwound(&p->code);
+	ch__sinks_unlock(heap->sinks);
+	CHECK_EQ(pthread_join(caller, NULL), 0);
+	CHECK_EQ(pthread_join(other, NULL), 0);
+	ch__os_fail_at(0, false);
+	if (is_hidden)
+		FAIL("a block lies in a page that the unwinder does not know");
+	CHECK_EQ(p->status, p->fails ? CH_E_MEMORY : CH_OK);
+	CHECK_EQ(p->status_of_other, p->status);
+	if (p->fails)
+		return;
+	CHECK(is_unwound(&p->code) && is_unwound(&p->code_of_other));
+	CHECK_EQ(ch_block_abort(&p->code), CH_OK);
+	CHECK_EQ(ch_block_abort(&p->code_of_other), CH_OK);
+}
+
+static void begin(struct play *p, size_t pool_bytes)
+{
+	struct ch_config config = rig_config(pool_bytes);
+	config.sinks = CH_SINK_UNWIND;
+	p->rig = rig_create(&config, NULL, NULL);
+	p->owner = rig_owner(&p->rig, "opener");
+	p->open = (struct ch_open){.size = sizeof p->open,
+				   .owner = p->owner,
+				   .hot_bytes = (uint32_t)rig_page_bytes() / 4 - 8};
+}
+
+/* On a thread that ends, and leaves no page open. */
+static void fill_pages(const struct rig *rig, void *arg)
+{
+	struct play *p = arg;
+	struct ch_open open = p->open;
+	struct emitter e;
+	p->filler = open.owner = rig_owner(rig, "filler");
+	while (emit_open_as(&e, &open) == CH_OK) {
+		emit_ret(&e);
+		CHECK_EQ(emit_commit(&e), CH_OK);
+	}
+}
+
+TEST(page_of_another_thread_is_shared_only_when_the_unwinder_knows_it)
+{
+	static struct play play;
+	begin(&play, 4 * rig_page_bytes());
+	rig_apart(&play.rig, fill_pages, &play);
+	play_page(&play);
+	rig_end(&play.rig);
+}
+
+/* The page's first chunk needs memory for unwind data, and there is none. */
+TEST(page_that_no_unwinder_can_know_is_never_shared)
+{
+	static struct play play = {.fails = true};
+	begin(&play, 4 << 20);
+	play_page(&play);
+	rig_end(&play.rig);
+}
