@@ -52,11 +52,17 @@ void ch__vm_told(struct ch_vm *vm)
 	ch__vm_owner_gone(vm);
 }
 
+/* While such a vm is attached, no collection comes unasked. */
+static bool decides_when(const struct ch_vm *vm)
+{
+	return vm->ops.collect_wanted || vm->ops.stop_world;
+}
+
 void ch__vm_leave(struct ch_vm *vm)
 {
 	CH_ASSERT(CH_CHECK < 2 || ch__lock_is_mine(&vm->heap->lock), "leaves without the lock");
 	vm->is_attached = false;
-	if (vm->ops.collect_wanted)
+	if (decides_when(vm))
 		atomic_fetch_sub_explicit(&vm->heap->vms_asked, 1, memory_order_relaxed);
 	if (!vm->owners_now)
 		free_vm(vm);
@@ -86,7 +92,7 @@ enum ch_status ch_vm_attach(struct ch_heap *heap, const struct ch_ops *ops, void
 		vm->user = user;
 		vm->wants_space = false;
 		vm->told = 0;
-		if (vm->ops.collect_wanted)
+		if (decides_when(vm))
 			atomic_fetch_add_explicit(&heap->vms_asked, 1, memory_order_relaxed);
 		if (vm->ops.stop_world)
 			atomic_store(&heap->stops_apart, true);

@@ -16,8 +16,7 @@ static bool is_asked(const struct ch_heap *heap)
 {
 	return heap->config.driver == CH_DRIVER_HOST || heap->driver.collect || heap->is_codeless ||
 	       !atomic_load_explicit(&heap->waits_unowned, memory_order_relaxed) ||
-	       atomic_load_explicit(&heap->vms_asked, memory_order_relaxed) ||
-	       atomic_load(&heap->stops_apart);
+	       atomic_load_explicit(&heap->vms_asked, memory_order_relaxed);
 }
 
 static bool collect_shortly(struct ch_heap *heap, uint64_t start_ns)

@@ -188,6 +188,8 @@ TEST(a_vm_that_stops_its_threads_itself_decides_when)
 	loop(heap, ENOUGH, CH_RELEASE_COLLECT);
 	CHECK_EQ(stats_of(heap).cycles, 0);
 	CHECK_EQ(ch_vm_detach(vm), CH_OK);
+	loop(heap, ENOUGH, CH_RELEASE_COLLECT);
+	CHECK(stats_of(heap).cycles > 0);
 	CHECK_EQ(ch_heap_destroy(heap), CH_OK);
 }
 
