@@ -27,9 +27,9 @@ enum ch_status ch_block_veneer(const struct ch_code *code, const void *target, c
 	struct ch__subject s;
 	enum ch_status status = ch__subject_open(code->block, &s);
 	if (status != CH_OK)
-		return status == CH_E_THREAD
-			       ? status
-			       : ch__because(CH_E_STATE, "ch_code.block is not OPEN");
+		return status == CH_E_STALE
+			       ? ch__because(CH_E_STATE, "ch_code.block is not OPEN")
+			       : status;
 	struct ch_heap *heap = s.heap;
 	struct ch__pool *pool = heap->pool;
 	ch__heap_lock(heap);

@@ -90,6 +90,26 @@ TEST(collection_that_was_not_begun_is_not_ended)
 	rig_end(&rig);
 }
 
+TEST(call_for_an_open_block_says_that_a_collection_is_open)
+{
+	struct ch_config config = rig_config(1 << 20);
+	config.driver = CH_DRIVER_HOST;
+	struct rig rig = rig_create(&config, NULL, NULL);
+	struct ch_open open = {.size = sizeof open, .heap = rig.heap, .hot_bytes = 16};
+	struct ch_code code;
+	struct ch_marker *marker;
+	const void *at;
+	CHECK_EQ(ch_block_open(&open, &code), CH_OK);
+	CHECK_EQ(ch_mark_begin(rig.heap, &marker), CH_OK);
+	REFUSED(ch_block_abort(&code), CH_E_STATE, "ch_mark_end");
+	REFUSED(ch_block_veneer(&code, &rig, &at), CH_E_STATE, "ch_mark_end");
+	CHECK_EQ(ch_mark_end(marker, false), CH_OK);
+	CHECK_EQ(ch_block_abort(&code), CH_OK);
+	REFUSED(ch_block_abort(&code), CH_E_STATE, "ch_code.block is not OPEN");
+	REFUSED(ch_block_veneer(&code, &rig, &at), CH_E_STATE, "ch_code.block is not OPEN");
+	rig_end(&rig);
+}
+
 static bool end_in_visit(void *arg, const struct ch_info *info)
 {
 	(void)info;
