@@ -105,7 +105,7 @@ static struct ch__stats_kind *owner_kind(struct ch__stats_walk *walk, const char
 		length++;
 	if (!length || length >= CH__STATS_NAME_BYTES || name[length] != ':')
 		return &walk->owners[0];
-	for (uint32_t i = 1; i < walk->owners_count; i++)
+	for (uint32_t i = 0; i < walk->owners_count; i++)
 		if (!memcmp(walk->owners[i].name, name, length) && !walk->owners[i].name[length])
 			return &walk->owners[i];
 	if (walk->owners_count == CH__STATS_OWNER_KINDS_MOST)

@@ -53,6 +53,7 @@ TEST(kind_of_an_owner_is_what_stands_before_two_colons)
 		{"one:colon", "other"},
 		{"a:b::c", "a:b"},
 		{"::nothing", "other"},
+		{"other::a", "other"},
 		{"one at its end:", "other"},
 		{"two at its end::", "two at its end"},
 		{"39 characters, the most that fit, to it::",
