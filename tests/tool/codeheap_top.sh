@@ -310,6 +310,16 @@ for seed in range(first, first + count):
         assert not any(b < 32 and b != 10 or b > 126 for b in done.stdout), (seed, form)
         refused += done.returncode
 assert 0 < refused < 3 * count, refused
+# A section of a later version is stepped over, whatever its entries are; one of a known kind has possible lengths.
+first, = struct.unpack_from("<I", whole, 64)
+for kind, entry, n, is_read in (99, 4, 6, True), (99, 0, 9, True), (99, 1, 3 << 20, True), (99, 8, 1 << 30, False), (first, 4, 6, False):
+    others = whole[heads[kind == first]:64 + size]
+    body = struct.pack("<IIII", kind, entry, n, 0) + bytes((entry * n + 7 & ~7) % (1 << 23)) + others
+    head = bytearray(whole[:64])
+    struct.pack_into("<QQ", head, 24, len(body), checksum(body))
+    open(out, "wb").write(head + body)
+    done = subprocess.run([top, "--json", out], capture_output=True, timeout=60)
+    assert (done.returncode == 0) == is_read, (kind, entry, n, done.stderr)
 PYTHON
   python3 "$work/spoil.py" "$top" "$work/file" "$work/bad" $spoilt 1 || fail 'a spoilt file'
   # The same, read by a program that watches its own memory.
@@ -449,6 +459,8 @@ top_broken_rules_are_noticed() {
   rule top_refuses_broken_files codeheap-top/reader.c 'head->sequence % 2' '0'
   rule top_refuses_broken_files codeheap-top/reader.c 'memcmp(head->magic, CH__STATS_FILE_MAGIC, sizeof head->magic) != 0' '0'
   rule top_refuses_broken_files codeheap-top/reader.c 'bytes > end - at ||' ''
+  rule top_refuses_broken_files codeheap-top/reader.c 'bytes > end - at ||' '& section.entry_bytes < 8 ||'
+  rule top_refuses_broken_files codeheap-top/reader.c 'section->entry_bytes < 8 ||' ''
   rule top_knows_how_a_process_ended codeheap-top/view.c 'return "ended"' 'return "running"'
   rule top_knows_how_a_process_ended codeheap-top/reader.c 'return lock.l_type != F_UNLCK' 'return true'
   rule top_shows_a_scheme_under_stress codeheap-top/reader.c 'return TAKE(samples)' 'return true'

@@ -87,9 +87,11 @@ static uint8_t *read_whole(int fd, struct ch__stats_head *head, const char **err
 
 /* --- sections --- */
 
-/* The entries, each as long as this program knows it; NULL: no memory. */
+/* The entries, each as long as this program knows it; NULL: impossible lengths, or no memory. */
 static void *copy(size_t own_bytes, const struct ch__stats_section *section, const uint8_t *entries)
 {
+	if (section->entry_bytes < 8 || section->count > COUNT_MOST)
+		return NULL;
 	size_t bytes = section->entry_bytes < own_bytes ? section->entry_bytes : own_bytes;
 	uint8_t *list = calloc(section->count + 1, own_bytes);
 	for (size_t i = 0; list && i < section->count; i++)
@@ -151,8 +153,7 @@ static bool take_sections(struct top_stats *stats, const uint8_t *body)
 		memcpy(&section, body + at, sizeof section);
 		at += sizeof section;
 		uint64_t bytes = (uint64_t)section.entry_bytes * section.count;
-		if (bytes > end - at || section.entry_bytes < 8 || section.count > COUNT_MOST ||
-		    !take_section(stats, &section, body + at))
+		if (bytes > end - at || !take_section(stats, &section, body + at))
 			return false;
 		at += ((size_t)bytes + 7) & ~(size_t)7;
 	}
