@@ -177,7 +177,7 @@ static void forget(struct ch__profile *profile) CH_REQUIRES(ch__role_heap)
 {
 	ch__profiler_destroy(profile->profiler);
 	ch__meta_free(profile->meta, profile->fallbacks, FALLBACKS_MAX * sizeof(uintptr_t));
-	profile->profiler = profile->hears = NULL;
+	profile->profiler = NULL;
 	profile->fallbacks = NULL;
 	profile->fallback_count = 0;
 }
@@ -250,7 +250,7 @@ static int begin(struct ch__profile *profile, unsigned rate,
 	}
 	ch__look_lock_blocks(profile->listener.heap);
 	forget(profile);
-	profile->profiler = profile->hears = p;
+	profile->profiler = p;
 	profile->fallbacks = fallbacks;
 	ch__look_unlock_blocks(profile->listener.heap);
 	return 0;
@@ -404,6 +404,7 @@ static void fork_child(struct ch__listener *listener) CH_REQUIRES(ch__role_heap)
 	if (!profile->profiler)
 		return;
 	ch__profiler_fork_child(profile->profiler);
+	profile->hears = NULL;
 	forget(profile);
 }
 

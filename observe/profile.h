@@ -27,7 +27,7 @@ struct ch__sampler_slot *ch__profile_slot(struct ch__profile *, struct ch__threa
 /* --- profile_handler.c --- */
 
 /* Installs the profiler's handler of SIGPROF. Returns false with errno. */
-bool ch__profile_install(void);
+bool ch__profile_install(void) CH_REQUIRES(ch__role_heaps);
 /* The value in the signals of the timers of a heap's threads. */
 void *ch__profile_tag(uint32_t heap_id);
 

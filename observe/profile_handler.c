@@ -14,9 +14,6 @@
 #include <signal.h>
 
 static struct ch__os_action before;
-/* 0: no, 1: under way (a futex then), 2: yes. Changed under the registry lock of some heap, so that
- * no child of fork finds 1. */
-static _Atomic(uint32_t) installed;
 static uint8_t tags[CH__LOOK_HEAPS_MAX + 1];
 
 void *ch__profile_tag(uint32_t heap_id)
@@ -70,17 +67,9 @@ static void handle(int signal, void *info, void *ucontext)
 
 bool ch__profile_install(void)
 {
-	/* A timer without the handler would kill: a second caller, for another heap, waits. */
-	for (uint32_t is = 0; !atomic_compare_exchange_strong(&installed, &is, 1); is = 0) {
-		if (is == 2)
-			return true;
-		ch__os_futex_wait(&installed, 1, 0);
-	}
+	static bool is_installed CH_GUARDED_BY(ch__role_heaps);
 	/* Every signal is blocked: no other handler may interrupt, and leave by a jump. */
-	bool is_done = ch__os_signal_install(SIGPROF, handle, &before, CH__OS_UNDISTURBED);
-	int error = errno;
-	atomic_store(&installed, is_done ? 2 : 0);
-	ch__os_futex_wake(&installed);
-	errno = error;
-	return is_done;
+	if (!is_installed)
+		is_installed = ch__os_signal_install(SIGPROF, handle, &before, CH__OS_UNDISTURBED);
+	return is_installed;
 }

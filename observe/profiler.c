@@ -160,7 +160,6 @@ int ch__profiler_create(const struct ch__profiler_config *config, struct ch__pro
 		free_profiler(p);
 		return error;
 	}
-	p->has_worker = true;
 	*out = p;
 	return 0;
 }
@@ -253,12 +252,10 @@ void ch__profiler_stop(struct ch__profiler *p)
 	struct ch__sampler_slot *slot;
 	while ((slot = any_slot(p)))
 		ch__profiler_remove(p, slot);
-	if (p->has_worker) {
-		/* Release: pairs with the acquire of work. */
-		atomic_store_explicit(&p->ending, 1, memory_order_release);
-		ch__os_futex_wake(&p->ending);
-		ch__os_thread_join(&p->worker);
-	}
+	/* Release: pairs with the acquire of work. */
+	atomic_store_explicit(&p->ending, 1, memory_order_release);
+	ch__os_futex_wake(&p->ending);
+	ch__os_thread_join(&p->worker);
 	ch__profile_lock(p);
 	merge_all(p);
 	/* What is mapped at the end is seen, too. */

@@ -106,7 +106,6 @@ struct ch__profiler {
 	struct ch__meta *meta; /* all memory of the profiler, its own too [const] */
 	struct ch__lock lock;
 	struct ch__os_thread worker;
-	bool has_worker;               /* false: no worker was started [const] */
 	_Atomic(uint32_t) ending;      /* futex of the worker */
 	_Atomic(uint32_t) maps_wanted; /* a handler met unknown memory; relaxed */
 	_Atomic(struct ch__ranges *) ranges; /* release; pairs with the acquire of handlers */

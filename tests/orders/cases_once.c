@@ -494,8 +494,7 @@ static void begin_ring(void)
 }
 static void end_ring(void)
 {
-	profiler->has_worker = false;
-	ch__profiler_stop(profiler);
+	ch__profiler_remove(profiler, slot);
 	ch__profiler_destroy(profiler);
 }
 static void merges(void)
