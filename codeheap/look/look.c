@@ -75,7 +75,8 @@ uint32_t ch__look_pauses(const struct ch_heap *heap, struct ch__look_pause out[C
 {
 	/* Acquire: pairs with the release of ch__stats_note_pause. */
 	uint32_t noted = atomic_load_explicit(&heap->pauses_noted, memory_order_acquire);
-	uint32_t count = noted < CH__PAUSES ? noted : CH__PAUSES;
+	/* The place of the oldest is the next pause's. */
+	uint32_t count = noted < CH__PAUSES ? noted : CH__PAUSES - 1;
 	for (uint32_t i = 0; i < count; i++) {
 		const struct ch__pause *pause = &heap->pauses[(noted - count + i) % CH__PAUSES];
 		out[i].at_ns = atomic_load_explicit(&pause->at_ns, memory_order_relaxed);
