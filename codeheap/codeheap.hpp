@@ -13,8 +13,9 @@
  *
  * Each call answers with a status, and is noexcept. check() makes a codeheap::error of every status
  * but CH_OK; programs without exceptions look at the status. Objects of the classes move, and are
- * not copied. An object that was moved from, or not made yet, is empty. A call that needs what an
- * empty object lacks fails, but the calls of code itself (operator()) have no status. Declare the
+ * not copied. An object that was moved from, or not made yet, is empty. A call that gives the
+ * thing back empties its object when the thing is gone then: CH_OK or CH_E_STALE. A call that needs
+ * what an empty object lacks fails, but calls of code itself (operator()) have no status. Declare the
  * heap before the objects that live in the heap: destructors run in reverse order. A code or
  * function that outlives its heap frees nothing. A call that makes code attaches its thread; a
  * thread that only runs code makes an `attached`. */
@@ -172,13 +173,12 @@ class vm
 			return CH_E_STATE;
 		return ch_vm_attach(heap.get(), &ops, user, &its_vm);
 	}
-	/* No thread runs code of the vm, or will. After CH_E_BUSY the vm is still attached. */
+	/* No thread runs code of the vm, or will. After a failure the object has the vm still. */
 	[[nodiscard]] ch_status detach() noexcept
 	{
-		ch_vm *ending = std::exchange(its_vm, nullptr);
-		ch_status status = ending ? ch_vm_detach(ending) : CH_E_STATE;
-		if (status == CH_E_BUSY)
-			its_vm = ending;
+		ch_status status = its_vm ? ch_vm_detach(its_vm) : CH_E_STATE;
+		if (status == CH_OK)
+			its_vm = nullptr;
 		return status;
 	}
 	ch_vm *get() const noexcept
@@ -285,8 +285,7 @@ class open_block
 		its_code.used_to += static_cast<std::uint32_t>(count);
 		return true;
 	}
-	/* Clears the addresses: on a stack the addresses would hold the block. After CH_E_STALE the
-	 * object is empty; after any other failure the block is still open. */
+	/* Clears the addresses: on a stack the addresses would hold the block. */
 	[[nodiscard]] ch_status commit(ch_block &made) noexcept
 	{
 		ch_block handle = its_code.block;
@@ -299,7 +298,11 @@ class open_block
 	[[nodiscard]] ch_status abort() noexcept
 	{
 		ch_status status = ch_block_abort(&its_code);
-		forget();
+		ch_info info = sized<ch_info>();
+		/* The block is gone, unless every call with a lock is refused (CH_E_STATE). */
+		if (status == CH_OK || (status == CH_E_STATE &&
+					ch_block_info(its_code.block, &info) != CH_E_STATE))
+			forget();
 		return status;
 	}
 	/* The fields that codeheap.h marks "in", and `write` and `exec`. */
@@ -394,11 +397,13 @@ template <class Result, class... Arguments> class code<Result(Arguments...)>
 	[[nodiscard]] __attribute__((noinline)) ch_status
 	free(ch_release how = CH_RELEASE_COLLECT) noexcept
 	{
-		const void *at = reinterpret_cast<const void *>(std::exchange(its_entry, nullptr));
+		const void *at = reinterpret_cast<const void *>(its_entry);
 		/* Another heap may have code there by now. */
-		if (!at || block_at(at).bits != its_block.bits)
-			return CH_E_STALE;
-		return ch_code_free(nullptr, at, how);
+		bool is_there = at && block_at(at).bits == its_block.bits;
+		ch_status status = is_there ? ch_code_free(nullptr, at, how) : CH_E_STALE;
+		if (status == CH_OK || status == CH_E_STALE)
+			its_entry = nullptr;
+		return status;
 	}
 	Result operator()(Arguments... arguments) const
 	{
@@ -500,8 +505,12 @@ template <class Result, class... Arguments> class function<Result(Arguments...)>
 	}
 	[[nodiscard]] ch_status release(ch_release how = CH_RELEASE_COLLECT) noexcept
 	{
-		its_cell = nullptr;
-		return ch_owner_release(std::exchange(its_owner, ch_owner()), how);
+		ch_status status = ch_owner_release(its_owner, how);
+		if (status == CH_OK || status == CH_E_STALE) {
+			its_owner = ch_owner();
+			its_cell = nullptr;
+		}
+		return status;
 	}
 	Result operator()(Arguments... arguments) const
 	{

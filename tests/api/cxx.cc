@@ -2,6 +2,7 @@
  * cxx.cc: codeheap.hpp: what is made is given back once, whichever object has it in the end, and
  * what fails leaves its object as it was. */
 #include "codeheap/codeheap.hpp"
+#include "codeheap/collector.h"
 #include "codeheap/look.h"
 #include "tests/support/frames_rig.h"
 
@@ -320,6 +321,64 @@ TEST(empty_objects_answer_with_a_status)
 	CHECK_EQ(f.compile("", 1), CH_E_ARG);
 	CHECK_EQ(f.set_entry(made), CH_E_STALE);
 	CHECK_EQ(f.release(), CH_E_STALE);
+}
+
+/* Between ch_mark_begin and ch_mark_end calls with a lock are refused. */
+TEST(what_was_refused_is_still_there)
+{
+	frames::bytes bytes = frames::plain_code(frames::FRAMED);
+	uint32_t count = static_cast<uint32_t>(bytes.size());
+	ch_config config;
+	ch_config_init(&config);
+	config.driver = CH_DRIVER_HOST;
+	codeheap::heap heap;
+	CHECK_EQ(heap.create(&config), CH_OK);
+	codeheap::vm vm;
+	CHECK_EQ(vm.attach(heap), CH_OK);
+	function<signature> f;
+	CHECK_EQ(f.create(vm, "f", interpret), CH_OK);
+	codeheap::code<signature> c;
+	CHECK_EQ(c.add(heap, bytes.at.data(), count, "c"), CH_OK);
+	CHECK_EQ(c.free(static_cast<ch_release>(7)), CH_E_ARG);
+	codeheap::open_block block;
+	CHECK_EQ(block.open(f.opens(count)), CH_OK);
+	ch_marker *marker;
+	CHECK_EQ(ch_mark_begin(heap.get(), &marker), CH_OK);
+	CHECK_EQ(vm.detach(), CH_E_STATE);
+	CHECK_EQ(f.release(CH_RELEASE_NOT_RUNNING), CH_E_STATE);
+	CHECK_EQ(c.free(), CH_E_STATE);
+	CHECK_EQ(block.abort(), CH_E_STATE);
+	CHECK(vm && f && c && block);
+	CHECK_EQ(ch_mark_end(marker, false), CH_OK);
+	CHECK_EQ(block.abort(), CH_OK);
+	CHECK_EQ(c.free(CH_RELEASE_NOT_RUNNING), CH_OK);
+	CHECK_EQ(f.release(CH_RELEASE_NOT_RUNNING), CH_OK);
+	CHECK_EQ(vm.detach(), CH_OK);
+	CHECK(!vm && !f && !c && !block);
+	CHECK_EQ(heap.destroy(), CH_OK);
+}
+
+TEST(what_was_given_back_by_another_name_is_gone)
+{
+	scene s;
+	frames::bytes bytes = frames::plain_code(frames::FRAMED);
+	function<signature> f = s.compiled("f");
+	codeheap::code<signature> c, d;
+	codeheap::open_block block;
+	CHECK_EQ(c.add(s.heap, bytes.at.data(), bytes.size(), "c"), CH_OK);
+	CHECK_EQ(d.add(s.heap, bytes.at.data(), bytes.size(), "d"), CH_OK);
+	CHECK_EQ(block.open(f.opens(8)), CH_OK);
+	CHECK_EQ(ch_block_abort(&block.code()), CH_OK);
+	CHECK_EQ(block.abort(), CH_E_STATE);
+	CHECK_EQ(ch_owner_release(f.get(), CH_RELEASE_COLLECT), CH_OK);
+	CHECK_EQ(f.release(), CH_E_STALE);
+	for (codeheap::code<signature> *code : {&c, &d}) {
+		const void *at = reinterpret_cast<const void *>(code->get());
+		ch_release how = code == &c ? CH_RELEASE_COLLECT : CH_RELEASE_NOT_RUNNING;
+		CHECK_EQ(ch_code_free(s.heap.get(), at, how), CH_OK);
+		CHECK_EQ(code->free(), CH_E_STALE);
+	}
+	CHECK(!block && !f && !c && !d);
 }
 
 TEST(attached_detaches_no_thread_that_was_attached_but_by_a_call)
