@@ -25,6 +25,12 @@ case_refs_are_not_attached() { breaks 's/ok(ch_ref_attach(.*));/(void)0;/'; }
 case_owners_are_not_marked() { breaks 's/ch_mark_owner(marker.*;/(void)marker;/'; }
 case_stacks_are_not_marked() { breaks 's/ch_mark_stacks(marker);//'; }
 
+# Without a heap the library's callers do without code: the numbers are right, and the program ends.
+case_library_without_a_heap() {
+  CODEHEAP_WX=nonsense "$build/examples/library" >"$work/said" 2>&1 || fail "it ends with $?"
+  grep -q '^wrong: 0; 10 collections .*, 0 late$' "$work/said" || fail "$(cat "$work/said")"
+}
+
 # profile_into FILE.folded: one run; it leaves $work/p.svg, too.
 profile_into() {
   "$build/examples/profile" "$work/p.svg" "$1" >"$work/said" || fail "it ends with $?"
@@ -70,12 +76,13 @@ if [ $# = 0 ]; then
   for c in examples/*.c; do
     case ${CODEHEAP_TEST_GC:-bdw}/$c in none/*boehm*) continue ;; esac
     case $c in */profile.c) printf '%s\n' 'example_profile 120 0 -' 'example_profile_shares 120 0 timed'; continue ;; esac
+    case $c in */library.c) echo "example_library_without_a_heap 60 0 -" ;; esac
     [ ! -f "$c" ] || echo "example_$(basename "$c" .c) 60 0 -"
   done
-  declare -F | sed -n '/case_profile/!s/^declare -f case_\(.*\)/moving_\1 120 0 -/p'
+  declare -F | sed -n '/case_\(profile\|library\)/!s/^declare -f case_\(.*\)/moving_\1 120 0 -/p'
   exit 0
 fi
-case $1 in example_profile | example_profile_shares) ;; example_*) exec "$build/examples/${1#example_}" ;; esac
+case $1 in example_profile | example_profile_shares | example_library_*) ;; example_*) exec "$build/examples/${1#example_}" ;; esac
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 name=${1#moving_}
