@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * codeheap.hpp: codeheap.h for C++17 and later, with a class for each thing to give back: its
- * destructor gives the thing back. A class has one pointer or one handle of codeheap.h, and get()
- * gives the pointer or handle for calls without a function here.
+ * destructor gives the thing back. For calls without a function here, get() of a heap, a vm or a
+ * function gives the pointer or handle of codeheap.h, get() of a code its address, and
+ * open_block::code() the ch_code.
  *
  *     codeheap::heap heap;
  *     codeheap::check(heap.create());
@@ -12,13 +13,13 @@
  * codeheap::function is for functions that a VM compiles, interprets and compiles again.
  *
  * Each call answers with a status, and is noexcept. check() makes a codeheap::error of every status
- * but CH_OK; programs without exceptions look at the status. Objects of the classes move, and are
- * not copied. An object that was moved from, or not made yet, is empty. A call that gives the
- * thing back empties its object when the thing is gone then: CH_OK or CH_E_STALE. A call that needs
- * what an empty object lacks fails, but calls of code itself (operator()) have no status. Declare the
- * heap before the objects that live in the heap: destructors run in reverse order. A code or
- * function that outlives its heap frees nothing. A call that makes code attaches its thread; a
- * thread that only runs code makes an `attached`. */
+ * but CH_OK; programs without exceptions look at the status. No object is copied. Objects move, but
+ * for `attached` and `parked`, which belong to one thread. An object that was moved from, or not
+ * made yet, is empty. A call that gives the thing back empties its object when the thing is gone
+ * then: CH_OK or CH_E_STALE. A call that needs what an empty object lacks fails; calls of code
+ * itself (operator()) have no status. Declare the heap before the objects that live in the heap:
+ * destructors run in reverse order. A code or function that outlives its heap frees nothing. A call
+ * that makes code attaches its thread; a thread that only runs code makes an `attached`. */
 #ifndef CODEHEAP_CODEHEAP_HPP
 #define CODEHEAP_CODEHEAP_HPP
 
@@ -41,8 +42,8 @@ namespace codeheap
 
 #ifdef __cpp_exceptions
 /* A status other than CH_OK, as a sentence: the text of the status, then the sentence of ch_why. A
- * sentence of ch_why about another status is left out: a class of this header refused the call, and
- * the sentence is of an earlier failure. */
+ * class of this header refuses some calls itself: ch_why has the sentence of an earlier failure
+ * then. The sentence of a failure with another status is left out. */
 class error : public std::runtime_error
 {
       public:
@@ -111,14 +112,14 @@ class heap
 	}
 	[[nodiscard]] ch_status destroy() noexcept
 	{
-		ch_status status = its_heap ? ch_heap_destroy(its_heap) : CH_E_STATE;
+		ch_status status = ch_heap_destroy(its_heap);
 		if (status == CH_OK)
 			its_heap = nullptr;
 		return status;
 	}
 	[[nodiscard]] ch_status collect() noexcept
 	{
-		return its_heap ? ch_heap_collect(its_heap) : CH_E_STATE;
+		return ch_heap_collect(its_heap);
 	}
 	/* The request that open_block::open takes for code that a `code` has in the end. */
 	ch_open opens(std::uint32_t hot_bytes, const char *name = nullptr) const noexcept
@@ -132,7 +133,7 @@ class heap
 	[[nodiscard]] ch_status stats(ch_stats &stats) const noexcept
 	{
 		stats = sized<ch_stats>();
-		return its_heap ? ch_heap_stats(its_heap, &stats) : CH_E_STATE;
+		return ch_heap_stats(its_heap, &stats);
 	}
 	ch_heap *get() const noexcept
 	{
@@ -165,18 +166,16 @@ class vm
 			continue;
 	}
 	/* in   ops  none: a vm without callbacks
-	 * ret  as ch_vm_attach | CH_E_STATE the vm is attached already, or the heap is empty */
+	 * ret  as ch_vm_attach | CH_E_STATE the vm is attached already */
 	[[nodiscard]] ch_status attach(const heap &heap, const ch_ops &ops = sized<ch_ops>(),
 				       void *user = nullptr) noexcept
 	{
-		if (its_vm || !heap)
-			return CH_E_STATE;
-		return ch_vm_attach(heap.get(), &ops, user, &its_vm);
+		return its_vm ? CH_E_STATE : ch_vm_attach(heap.get(), &ops, user, &its_vm);
 	}
 	/* No thread runs code of the vm, or will. After a failure the object has the vm still. */
 	[[nodiscard]] ch_status detach() noexcept
 	{
-		ch_status status = its_vm ? ch_vm_detach(its_vm) : CH_E_STATE;
+		ch_status status = ch_vm_detach(its_vm);
 		if (status == CH_OK)
 			its_vm = nullptr;
 		return status;
@@ -205,8 +204,7 @@ class attached
 {
       public:
 	explicit attached(const heap &heap) noexcept
-	    : its_heap(heap.get()),
-	      its_status(heap ? ch_thread_attach(heap.get(), nullptr, nullptr) : CH_E_STATE)
+	    : its_heap(heap.get()), its_status(ch_thread_attach(its_heap, nullptr, nullptr))
 	{
 	}
 	attached(const attached &) = delete;
@@ -215,7 +213,7 @@ class attached
 	{
 		(void)(its_status == CH_OK && ch_thread_detach(its_heap) == CH_OK);
 	}
-	/* ret  of ch_thread_attach; CH_E_THREAD: the thread stays attached | CH_E_STATE no heap */
+	/* ret  of ch_thread_attach; CH_E_THREAD: the thread stays attached */
 	[[nodiscard]] ch_status status() const noexcept
 	{
 		return its_status;
@@ -300,8 +298,9 @@ class open_block
 		ch_status status = ch_block_abort(&its_code);
 		ch_info info = sized<ch_info>();
 		/* The block is gone, unless every call with a lock is refused (CH_E_STATE). */
-		if (status == CH_OK || (status == CH_E_STATE &&
-					ch_block_info(its_code.block, &info) != CH_E_STATE))
+		bool is_gone =
+			status == CH_E_STATE && ch_block_info(its_code.block, &info) != CH_E_STATE;
+		if (status == CH_OK || is_gone)
 			forget();
 		return status;
 	}
@@ -365,11 +364,11 @@ template <class Result, class... Arguments> class code<Result(Arguments...)>
 		(void)(its_entry && free() == CH_OK);
 	}
 	/* in   bytes, count  run at any address
-	 * ret  as ch_code_add | CH_E_STATE the object has code already, or the heap is empty */
+	 * ret  as ch_code_add | CH_E_STATE the object has code already */
 	[[nodiscard]] ch_status add(const heap &heap, const void *bytes, std::size_t count,
 				    const char *name) noexcept
 	{
-		if (its_entry || !heap)
+		if (its_entry)
 			return CH_E_STATE;
 		ch_status status = ch_code_add(heap.get(), bytes, count, name, &its_entry);
 		if (status == CH_OK)
@@ -381,7 +380,7 @@ template <class Result, class... Arguments> class code<Result(Arguments...)>
 	 * ret  as ch_block_commit | CH_E_STATE it has code already, or the block is an owner's */
 	[[nodiscard]] ch_status commit(open_block &block) noexcept
 	{
-		if (its_entry || !block || !block.is_freed_by_address())
+		if (its_entry || (block && !block.is_freed_by_address()))
 			return CH_E_STATE;
 		const std::uint8_t *entry = block.code().exec + block.code().entry_offset;
 		ch_block made;
@@ -460,11 +459,11 @@ template <class Result, class... Arguments> class function<Result(Arguments...)>
 		(void)(its_cell && release() == CH_OK);
 	}
 	/* in   fallback  called while there is no code; nullptr: a trap that says so
-	 * ret  as ch_owner_create | CH_E_STATE the owner was created already, or the vm is empty */
+	 * ret  as ch_owner_create | CH_E_STATE the owner was created already */
 	[[nodiscard]] ch_status create(const vm &vm, const char *name, pointer fallback,
 				       void *user = nullptr) noexcept
 	{
-		if (its_cell || !vm)
+		if (its_cell)
 			return CH_E_STATE;
 		ch_status status = ch_owner_create(
 			vm.get(), name, reinterpret_cast<const void *>(fallback), user, &its_owner);

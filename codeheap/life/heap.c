@@ -22,7 +22,8 @@ enum {
 	LIMITED_POOL_BYTES = 64 << 20, /* of the default, by RLIMIT_AS */
 	PAGE_MIN_BYTES = 4096,
 	PAGE_MAX_BYTES = 65536,
-	ROOM_SHARE = 8, /* of the pool's size that is left to others */
+	ROOM_SHARE = 8, /* of the pool's size that is left to others, besides */
+	ALLOCATOR_BYTES = 2 << 20, /* which the allocator maps for its first cache */
 	STOP_WAIT_DEFAULT_MS = 1000,
 	TRIED_BYTES = 160,
 	FLUSH_PRIORITY = 60000, /* at exit: behind destructors that have none */
@@ -268,7 +269,7 @@ static bool has_room(const struct ch_heap *heap)
 {
 	if (!ch__os_space_is_limited())
 		return true;
-	size_t pool = heap->config.pool_bytes, bytes = pool / ROOM_SHARE;
+	size_t pool = heap->config.pool_bytes, bytes = pool / ROOM_SHARE + ALLOCATOR_BYTES;
 	bool is_dual = heap->pool->backend == CH__BACKEND_DUAL;
 	void *room = ch__os_private(bytes), *below = NULL;
 	if (room && is_dual)

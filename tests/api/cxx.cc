@@ -286,6 +286,12 @@ TEST(what_fails_says_so_and_changes_nothing)
 		CHECK(said.find("page_bytes") != std::string::npos);
 	}
 	try {
+		codeheap::check(codeheap::vm().detach());
+		FAIL("nothing was thrown");
+	} catch (const codeheap::error &error) {
+		CHECK(std::string(error.what()).find("NULL") != std::string::npos);
+	}
+	try {
 		codeheap::check(s.heap.create());
 		FAIL("nothing was thrown");
 	} catch (const codeheap::error &error) {
@@ -299,25 +305,25 @@ TEST(empty_objects_answer_with_a_status)
 	ch_stats stats;
 	ch_block made;
 	codeheap::heap heap, from = scene::made(), to(std::move(from));
-	CHECK_EQ(heap.destroy(), CH_E_STATE);
-	CHECK_EQ(from.destroy(), CH_E_STATE);
-	CHECK_EQ(heap.collect(), CH_E_STATE);
-	CHECK_EQ(heap.stats(stats), CH_E_STATE);
-	CHECK_EQ(codeheap::attached(heap).status(), CH_E_STATE);
+	CHECK_EQ(heap.destroy(), CH_E_ARG);
+	CHECK_EQ(from.destroy(), CH_E_ARG);
+	CHECK_EQ(heap.collect(), CH_E_ARG);
+	CHECK_EQ(heap.stats(stats), CH_E_ARG);
+	CHECK_EQ(codeheap::attached(heap).status(), CH_E_ARG);
 	codeheap::vm vm;
-	CHECK_EQ(vm.attach(heap), CH_E_STATE);
-	CHECK_EQ(vm.detach(), CH_E_STATE);
+	CHECK_EQ(vm.attach(heap), CH_E_ARG);
+	CHECK_EQ(vm.detach(), CH_E_ARG);
 	codeheap::open_block block;
 	CHECK_EQ(block.open(heap.opens(8)), CH_E_ARG);
 	CHECK(!block.append("", 1));
 	CHECK_EQ(block.commit(made), CH_E_STATE);
 	CHECK_EQ(block.abort(), CH_E_STATE);
 	codeheap::code<signature> code;
-	CHECK_EQ(code.add(heap, "", 1, "f"), CH_E_STATE);
+	CHECK_EQ(code.add(heap, "", 1, "f"), CH_E_ARG);
 	CHECK_EQ(code.commit(block), CH_E_STATE);
 	CHECK_EQ(code.free(), CH_E_STALE);
 	function<signature> f;
-	CHECK_EQ(f.create(vm, "f", interpret), CH_E_STATE);
+	CHECK_EQ(f.create(vm, "f", interpret), CH_E_ARG);
 	CHECK_EQ(f.compile("", 1), CH_E_ARG);
 	CHECK_EQ(f.set_entry(made), CH_E_STALE);
 	CHECK_EQ(f.release(), CH_E_STALE);
