@@ -22,7 +22,7 @@ enum {
 	LIMITED_POOL_BYTES = 64 << 20, /* of the default, by RLIMIT_AS */
 	PAGE_MIN_BYTES = 4096,
 	PAGE_MAX_BYTES = 65536,
-	ROOM_SHARE = 8, /* of the pool's size that is left to others, besides */
+	ROOM_SHARE = 8,            /* of the pool's size that is left to others, besides */
 	ALLOCATOR_BYTES = 2 << 20, /* which the allocator maps for its first cache */
 	STOP_WAIT_DEFAULT_MS = 1000,
 	TRIED_BYTES = 160,
