@@ -5,7 +5,7 @@
 #define CH_TESTS_UNIT_SINKS_GDB_H
 
 #include "tests/support/gdb_list.h"
-#include "tests/support/unwind_rig.h"
+#include "tests/unit/sinks/ranges.h"
 
 enum { HEAD = 8 };
 
@@ -19,24 +19,6 @@ static inline void open_gdb(struct bed *bed)
 {
 	use_heads(bed);
 	CHECK_EQ(ch__sinks_create(&bed->config, CH__SINK_GDB, &bed->sinks), 0);
-}
-
-static inline struct ch__sink_range range_at(const struct bed *bed, size_t offset, size_t bytes,
-					     uint64_t key)
-{
-	return (struct ch__sink_range){(uintptr_t)bed->pool + offset, bytes, key, false};
-}
-
-static inline void add(struct bed *bed, size_t offset, size_t bytes, uint64_t key)
-{
-	struct ch__sink_range range = range_at(bed, offset, bytes, key);
-	ch__sinks_add(bed->sinks, &range, 1);
-}
-
-static inline void discard(struct bed *bed, size_t offset, size_t bytes, uint64_t key)
-{
-	struct ch__sink_range range = range_at(bed, offset, bytes, key);
-	ch__sinks_remove(bed->sinks, &range, 1);
 }
 
 static inline void check_shown(const struct bed *bed, size_t offset, const char *name)

@@ -5,7 +5,7 @@
 #define CH_TESTS_UNIT_SINKS_JITDUMP_H
 
 #include "tests/support/jitdump_reader.h"
-#include "tests/support/unwind_rig.h"
+#include "tests/unit/sinks/ranges.h"
 
 static char folder[] = "/tmp/ch-jitdump-XXXXXX";
 
@@ -46,24 +46,6 @@ static inline void start(struct bed *bed)
 	bed_open(bed, CH__SINK_JITDUMP);
 	CHECK_EQ(ch__sinks_status(bed->sinks, CH__SINK_JITDUMP), 0);
 	pages_live(bed);
-}
-
-static inline struct ch__sink_range range_at(const struct bed *bed, size_t offset, size_t bytes,
-					     uint64_t key)
-{
-	return (struct ch__sink_range){(uintptr_t)bed->pool + offset, bytes, key, false};
-}
-
-static inline void add(struct bed *bed, size_t offset, size_t bytes, uint64_t key)
-{
-	struct ch__sink_range range = range_at(bed, offset, bytes, key);
-	ch__sinks_add(bed->sinks, &range, 1);
-}
-
-static inline void discard(struct bed *bed, size_t offset, size_t bytes, uint64_t key)
-{
-	struct ch__sink_range range = range_at(bed, offset, bytes, key);
-	ch__sinks_remove(bed->sinks, &range, 1);
 }
 
 static inline void flush(struct bed *bed)

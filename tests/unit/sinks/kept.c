@@ -2,7 +2,7 @@
  * kept.c: the perf map of a heap that keeps the names of dead code. No rewrite loses a name,
  * whoever causes the rewrite, until the heap needs the addresses. */
 #include "tests/support/perfmap_reader.h"
-#include "tests/support/unwind_rig.h"
+#include "tests/unit/sinks/ranges.h"
 
 static char path[128];
 
@@ -20,38 +20,21 @@ static void start(struct bed *keeping)
 	open_keeping(keeping, CH__SINK_PERF_MAP);
 }
 
-static struct ch__sink_range range_at(const struct bed *bed, size_t offset, uint64_t key)
-{
-	return (struct ch__sink_range){(uintptr_t)bed->pool + offset, 64, key, false};
-}
-
-static void add(struct bed *bed, size_t offset, uint64_t key)
-{
-	struct ch__sink_range range = range_at(bed, offset, key);
-	ch__sinks_add(bed->sinks, &range, 1);
-}
-
-static void discard(struct bed *bed, size_t offset, uint64_t key)
-{
-	struct ch__sink_range range = range_at(bed, offset, key);
-	ch__sinks_remove(bed->sinks, &range, 1);
-}
-
 /* Makes the next flush of any heap write the whole file. */
 static void want_rewrite(struct bed *other)
 {
-	add(other, 0, 100);
-	discard(other, 0, 100);
-	add(other, 0, 101);
+	add(other, 0, 64, 100);
+	discard(other, 0, 64, 100);
+	add(other, 0, 64, 101);
 }
 
 TEST(kept_names_outlive_every_flush)
 {
 	struct bed bed;
 	start(&bed);
-	add(&bed, 64, 1);
-	add(&bed, 128, 2);
-	discard(&bed, 64, 1); /* the line is still in the buffer */
+	add(&bed, 64, 64, 1);
+	add(&bed, 128, 64, 2);
+	discard(&bed, 64, 64, 1); /* the line is still in the buffer */
 	for (int how = CH__FLUSH_BUFFERED; how <= CH__FLUSH_EXACT; how++) {
 		ch__sinks_flush(bed.sinks, (enum ch__flush)how);
 		check_named(path, bed.pool + 64, "fn_1");
@@ -67,14 +50,14 @@ TEST(kept_names_outlive_a_rewrite_that_another_heap_wants)
 	struct bed bed, other;
 	start(&bed);
 	bed_open(&other, CH__SINK_PERF_MAP);
-	add(&bed, 64, 1);
+	add(&bed, 64, 64, 1);
 	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
-	discard(&bed, 64, 1);
-	add(&bed, 128, 2);
+	discard(&bed, 64, 64, 1);
+	add(&bed, 128, 64, 2);
 	want_rewrite(&other);
-	add(&bed, 192, 3); /* only a rewrite would write the line */
-	discard(&bed, 128, 2);
-	discard(&bed, 192, 3);
+	add(&bed, 192, 64, 3); /* only a rewrite would write the line */
+	discard(&bed, 128, 64, 2);
+	discard(&bed, 192, 64, 3);
 	ch__sinks_flush(other.sinks, CH__FLUSH_EXACT);
 	check_named(path, other.pool, "fn_101");
 	for (int round = 0; round < 2; round++) {
@@ -94,19 +77,19 @@ TEST(kept_names_go_when_their_heap_is_in_need)
 	struct bed bed, other;
 	start(&bed);
 	open_keeping(&other, CH__SINK_PERF_MAP);
-	add(&bed, 64, 1);
-	add(&bed, 128, 2);
-	add(&other, 64, 3);
-	discard(&bed, 64, 1);
-	discard(&other, 64, 3);
+	add(&bed, 64, 64, 1);
+	add(&bed, 128, 64, 2);
+	add(&other, 64, 64, 3);
+	discard(&bed, 64, 64, 1);
+	discard(&other, 64, 64, 3);
 	ch__sinks_flush(bed.sinks, CH__FLUSH_IN_NEED);
 	check_named(path, bed.pool + 64, NULL);
 	check_named(path, bed.pool + 128, "fn_2");
 	check_named(path, other.pool + 64, "fn_3"); /* the other heap is not in need */
-	add(&bed, 96, 4);
+	add(&bed, 96, 64, 4);
 	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
 	check_named(path, bed.pool + 96, "fn_4");
-	discard(&bed, 96, 4); /* the name is kept again, like any other */
+	discard(&bed, 96, 64, 4); /* the name is kept again, like any other */
 	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
 	check_named(path, bed.pool + 96, "fn_4");
 	bed_close(&other);
@@ -119,14 +102,14 @@ TEST(kept_name_yields_to_a_new_owner_of_its_address)
 {
 	struct bed bed;
 	start(&bed);
-	add(&bed, 64, 1);
-	add(&bed, 128, 2);
-	add(&bed, 256, 3);
+	add(&bed, 64, 64, 1);
+	add(&bed, 128, 64, 2);
+	add(&bed, 256, 64, 3);
 	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
-	discard(&bed, 64, 1);
-	discard(&bed, 128, 2);
-	add(&bed, 64, 4);  /* the same place */
-	add(&bed, 160, 5); /* overlaps part of the range */
+	discard(&bed, 64, 64, 1);
+	discard(&bed, 128, 64, 2);
+	add(&bed, 64, 64, 4);  /* the same place */
+	add(&bed, 160, 64, 5); /* overlaps part of the range */
 	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
 	check_named(path, bed.pool + 64, "fn_4");
 	check_named(path, bed.pool + 128, NULL);
@@ -143,9 +126,9 @@ TEST(kept_names_in_a_file_that_somebody_wrote_over_are_lost_and_nothing_else)
 	start(&bed);
 	bed_open(&other, CH__SINK_PERF_MAP);
 	for (size_t i = 1; i <= RANGES; i++)
-		add(&bed, i * 64, i);
+		add(&bed, i * 64, 64, i);
 	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
-	discard(&bed, 64, 1);
+	discard(&bed, 64, 64, 1);
 	FILE *file = fopen(path, "r+");
 	CHECK(file != NULL);
 	CHECK_EQ(fseek(file, 0, SEEK_END), 0);
@@ -204,7 +187,7 @@ static void take_places(struct storm *s, size_t wanted)
 			continue;
 		s->named[i] = ++s->keys;
 		s->live[i] = true;
-		add(&s->bed, i * PLACE_BYTES, s->keys);
+		add(&s->bed, i * PLACE_BYTES, 64, s->keys);
 		wanted--;
 	}
 	if (!wanted)
@@ -229,7 +212,7 @@ TEST(kept_storm_loses_no_name)
 		for (uint64_t n = test_random_below(&s->random, PLACES / 4); n > 0; n--) {
 			size_t i = test_random_below(&s->random, PLACES);
 			if (s->live[i])
-				discard(&s->bed, i * PLACE_BYTES, s->named[i]);
+				discard(&s->bed, i * PLACE_BYTES, 64, s->named[i]);
 			s->live[i] = false;
 		}
 		if (test_random_below(&s->random, 3) == 0)
@@ -249,13 +232,13 @@ TEST(kept_storm_loses_no_name)
 /* --- failures --- */
 static void live_and_die(struct bed *bed, struct bed *other)
 {
-	add(bed, 64, 1);
+	add(bed, 64, 64, 1);
 	ch__sinks_flush(bed->sinks, CH__FLUSH_BUFFERED);
-	discard(bed, 64, 1);
-	add(bed, 128, 2);
+	discard(bed, 64, 64, 1);
+	add(bed, 128, 64, 2);
 	want_rewrite(other);
 	ch__sinks_flush(other->sinks, CH__FLUSH_BUFFERED);
-	discard(bed, 128, 2);
+	discard(bed, 128, 64, 2);
 	ch__sinks_flush(bed->sinks, CH__FLUSH_EXACT);
 }
 

@@ -4,7 +4,7 @@
  * tests foreign files at the same name. */
 #include "os/ranks.h"
 #include "tests/support/perfmap_reader.h"
-#include "tests/support/unwind_rig.h"
+#include "tests/unit/sinks/ranges.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -14,24 +14,6 @@
 #include <unistd.h>
 
 enum { GRANULES = BED_POOL_BYTES / 8 };
-
-static struct ch__sink_range range_at(const struct bed *bed, size_t offset, size_t bytes,
-				      uint64_t key)
-{
-	return (struct ch__sink_range){(uintptr_t)bed->pool + offset, bytes, key, false};
-}
-
-static void add(struct bed *bed, size_t offset, size_t bytes, uint64_t key)
-{
-	struct ch__sink_range range = range_at(bed, offset, bytes, key);
-	ch__sinks_add(bed->sinks, &range, 1);
-}
-
-static void discard(struct bed *bed, size_t offset, size_t bytes, uint64_t key)
-{
-	struct ch__sink_range range = range_at(bed, offset, bytes, key);
-	ch__sinks_remove(bed->sinks, &range, 1);
-}
 
 TEST(map_names_ranges_after_flush)
 {

@@ -2,28 +2,10 @@
  * perfmap_lines.c: which lines of the perf map stay when their ranges die, and what the lines take
  * in memory. */
 #include "tests/support/perfmap_reader.h"
-#include "tests/support/unwind_rig.h"
+#include "tests/unit/sinks/ranges.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
-
-static struct ch__sink_range range_at(const struct bed *bed, size_t offset, size_t bytes,
-				      uint64_t key)
-{
-	return (struct ch__sink_range){(uintptr_t)bed->pool + offset, bytes, key, false};
-}
-
-static void add(struct bed *bed, size_t offset, size_t bytes, uint64_t key)
-{
-	struct ch__sink_range range = range_at(bed, offset, bytes, key);
-	ch__sinks_add(bed->sinks, &range, 1);
-}
-
-static void discard(struct bed *bed, size_t offset, size_t bytes, uint64_t key)
-{
-	struct ch__sink_range range = range_at(bed, offset, bytes, key);
-	ch__sinks_remove(bed->sinks, &range, 1);
-}
 
 TEST(map_names_the_last_owner_of_an_address)
 {

@@ -6,7 +6,7 @@
 #include "os/ranks.h"
 #include "sinks/tools.h"
 #include "tests/support/perfmap_reader.h"
-#include "tests/support/unwind_rig.h"
+#include "tests/unit/sinks/ranges.h"
 
 #include <pthread.h>
 #include <sys/resource.h>
@@ -19,19 +19,13 @@ struct teller {
 	_Atomic(int) tid;
 };
 
-static void add(struct bed *bed, size_t offset, uint64_t key)
-{
-	struct ch__sink_range range = {(uintptr_t)bed->pool + offset, RANGE_BYTES, key, false};
-	ch__sinks_add(bed->sinks, &range, 1);
-}
-
 /* Adds more lines than the file may hold. */
 static void *tell_too_much(void *arg)
 {
 	struct teller *teller = arg;
 	atomic_store(&teller->tid, (int)gettid());
 	for (size_t i = 0; i < RANGES; i++)
-		add(teller->bed, i * RANGE_BYTES, i);
+		add(teller->bed, i * RANGE_BYTES, RANGE_BYTES, i);
 	ch__sinks_flush(teller->bed->sinks, CH__FLUSH_BUFFERED);
 	return NULL;
 }
@@ -85,7 +79,7 @@ TEST(sink_that_is_turned_on_anew_while_it_fails_stays_on)
 	CHECK_EQ(pthread_join(thread, NULL), 0);
 	CHECK_EQ(ch__sinks_on(bed.sinks), CH__SINK_PERF_MAP);
 	CHECK_EQ(ch__sinks_status(bed.sinks, CH__SINK_PERF_MAP), 0);
-	add(&bed, 0, 7);
+	add(&bed, 0, RANGE_BYTES, 7);
 	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
 	check_named(path, bed.pool, "fn_7");
 	bed_close(&bed);
@@ -114,7 +108,7 @@ TEST(map_of_a_child_that_cannot_make_its_own_is_off)
 	struct bed bed;
 	use_own_folder();
 	bed_open(&bed, CH__SINK_PERF_MAP);
-	add(&bed, 0, 7);
+	add(&bed, 0, RANGE_BYTES, 7);
 	pid_t pid = fork_with(bed.sinks);
 	if (pid == 0) {
 		ch__os_fail_at(1, true);
@@ -122,7 +116,7 @@ TEST(map_of_a_child_that_cannot_make_its_own_is_off)
 		ch__os_fail_at(0, false);
 		ch__sinks_fork_child(bed.sinks, true);
 		CHECK(ch__sinks_status(bed.sinks, CH__SINK_PERF_MAP) != 0);
-		add(&bed, RANGE_BYTES, 8);
+		add(&bed, RANGE_BYTES, RANGE_BYTES, 8);
 		CHECK_EQ(ch__sinks_on(bed.sinks), 0);
 		_exit(0);
 	}
