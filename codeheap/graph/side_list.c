@@ -158,6 +158,12 @@ enum ch_status ch__subject_open(struct ch_block handle, struct ch__subject *s)
 	return status;
 }
 
+enum ch_status ch__subject_open_given(const struct ch_code *code, struct ch__subject *s)
+{
+	enum ch_status status = ch__subject_open(code->block, s);
+	return status == CH_E_STALE ? ch__because(CH_E_STATE, "ch_code.block is not OPEN") : status;
+}
+
 enum ch_status ch__subject_open_code(struct ch_block handle, bool writes, struct ch__subject *s)
 {
 	enum ch_status status = ch__subject_open(handle, s);

@@ -85,6 +85,8 @@ struct ch__subject {
 	enum ch_block_state state; /* as ch__subject_look saw it */
 };
 enum ch_status ch__subject_open(struct ch_block, struct ch__subject *);
+/* The same of what ch_block_open gave: a block that is gone is said to be no OPEN block. */
+enum ch_status ch__subject_open_given(const struct ch_code *, struct ch__subject *);
 /* The same for a block in any state but FREE. */
 enum ch_status ch__subject_look(struct ch_block, struct ch__subject *);
 /* The same for code only. `writes`: the library is to write among the VM's bytes, or to read there

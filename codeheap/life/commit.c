@@ -610,11 +610,9 @@ enum ch_status ch_block_commit(struct ch_code *codes, size_t count)
 enum ch_status ch_block_abort(struct ch_code *code)
 {
 	struct ch__subject s;
-	enum ch_status status = ch__subject_open(code->block, &s);
+	enum ch_status status = ch__subject_open_given(code, &s);
 	if (status != CH_OK)
-		return status == CH_E_STALE
-			       ? ch__because(CH_E_STATE, "ch_code.block is not OPEN")
-			       : status;
+		return status;
 	abort_open(s.heap, ch__handle_index(code->block.bits), CH__DEATH_ABORTED);
 	return CH_OK;
 }

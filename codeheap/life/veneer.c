@@ -25,11 +25,9 @@ enum ch_status ch_block_veneer(const struct ch_code *code, const void *target, c
 {
 	*at = NULL;
 	struct ch__subject s;
-	enum ch_status status = ch__subject_open(code->block, &s);
+	enum ch_status status = ch__subject_open_given(code, &s);
 	if (status != CH_OK)
-		return status == CH_E_STALE
-			       ? ch__because(CH_E_STATE, "ch_code.block is not OPEN")
-			       : status;
+		return status;
 	struct ch_heap *heap = s.heap;
 	struct ch__pool *pool = heap->pool;
 	ch__heap_lock(heap);
