@@ -435,12 +435,12 @@ static const char *open_code(struct jit_vm *jit)
 /* Waits for a commit of another VM's thread that the system or a debugger holds. */
 static void end_code(const struct jit_vm *jit)
 {
-	enum ch_status status = CH_OK;
+	enum ch_status status;
 
-	do
-		if (!jit->is_arena)
-			status = ch_vm_detach(jit->ch);
-	while (status == CH_E_BUSY);
+	if (jit->is_arena)
+		return;
+	while ((status = ch_vm_detach(jit->ch)) == CH_E_BUSY)
+		continue;
 	if (status != CH_OK)
 		abort();
 }
