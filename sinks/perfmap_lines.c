@@ -162,18 +162,13 @@ static bool resize_log(struct ch__perfmap_lines *p, size_t capacity)
 	return true;
 }
 
-/* The log keeps the order of the lines. Each line that stays is live. */
-static void drop_lines_without_bytes(struct ch__perfmap_lines *p)
+/* Keeps the log's lines from `from` on, in their order. */
+static void keep_lines(struct ch__perfmap_lines *p, size_t from)
 {
-	p->live = 0;
-	for (size_t i = 0; i < p->lines; i++) {
-		if (!p->log[i].bytes)
-			continue;
-		size_t granule = p->log[i].offset >> GRANULE_LOG2;
-		*word_of(p, granule, LIVE) |= bit_of(granule);
-		p->log[p->live++] = p->log[i];
-	}
-	p->lines = p->live;
+	p->lines -= from;
+	p->live = p->lines;
+	if (p->lines)
+		memmove(p->log, p->log + from, p->lines * sizeof *p->log);
 	if (p->capacity > LOG_LEAST && p->lines < p->capacity / 4)
 		(void)resize_log(p, p->capacity / 2);
 }
@@ -181,14 +176,21 @@ static void drop_lines_without_bytes(struct ch__perfmap_lines *p)
 /* A full log drops its dead lines first. So it takes memory for live lines, however many died. */
 static bool make_room(struct ch__perfmap_lines *p)
 {
+	size_t from = p->lines;
 	for (size_t i = p->lines; i-- > 0;) {
-		size_t granule = p->log[i].offset >> GRANULE_LOG2;
-		uint64_t *live = word_of(p, granule, LIVE);
-		if (!(*live & bit_of(granule)))
-			p->log[i].bytes = 0;
-		*live &= ~bit_of(granule); /* an older line of this granule is dead */
+		struct ch__perfmap_line line = p->log[i];
+		uint64_t *live = word_of(p, line.offset >> GRANULE_LOG2, LIVE);
+		uint64_t bit = bit_of(line.offset >> GRANULE_LOG2);
+		if (!(*live & bit))
+			continue;
+		*live &= ~bit; /* an older line of this granule is dead */
+		p->log[--from] = line;
 	}
-	drop_lines_without_bytes(p);
+	keep_lines(p, from);
+	for (size_t i = 0; i < p->lines; i++) {
+		size_t granule = p->log[i].offset >> GRANULE_LOG2;
+		*word_of(p, granule, LIVE) |= bit_of(granule);
+	}
 	return p->lines < p->capacity / 2 ||
 	       resize_log(p, p->capacity ? p->capacity * 2 : LOG_LEAST);
 }
@@ -243,17 +245,17 @@ void ch__perfmap_lines_each_live(struct ch__perfmap_lines *p,
 					     size_t bytes, uint64_t key))
 {
 	clear(p, COVERED);
+	size_t from = p->lines;
 	for (size_t i = p->lines; i-- > 0;) {
-		struct ch__perfmap_line *line = &p->log[i];
-		size_t granule = line->offset >> GRANULE_LOG2;
+		struct ch__perfmap_line line = p->log[i];
+		size_t granule = line.offset >> GRANULE_LOG2;
 		if (!(*word_of(p, granule, LIVE) & bit_of(granule)) ||
-		    test_covered(p, line->offset, line->bytes, false)) {
-			line->bytes = 0;
+		    test_covered(p, line.offset, line.bytes, false))
 			continue;
-		}
-		test_covered(p, line->offset, line->bytes, true);
-		put(p->config, p->config->pool_exec + line->offset, line->bytes, line->key);
+		test_covered(p, line.offset, line.bytes, true);
+		put(p->config, p->config->pool_exec + line.offset, line.bytes, line.key);
+		p->log[--from] = line;
 	}
-	drop_lines_without_bytes(p);
+	keep_lines(p, from);
 	p->dead = 0;
 }
