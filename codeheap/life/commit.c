@@ -487,8 +487,19 @@ static enum ch_status look_around(struct ch_heap *heap, const struct ch__block *
 
 /* Whether some blocks need more than the usual steps. */
 struct besides {
-	bool assumes, may_be_young, is_lent;
+	bool assumes, may_be_young, is_lent, has_tables;
 };
+
+/* A table is checked and told at its exec address, where procmem has no byte before a sync. */
+static void show_small_data(struct ch_heap *heap, const struct among *among)
+{
+	for (size_t i = 0; i < among->count; i++) {
+		const struct ch__block *block = block_of(heap, &among->codes[i]);
+		if (ch__block_use(heap, block) == CH__PAGE_RODATA)
+			ch__pool_publish(heap->pool, ch__exec(heap, block->hot_offset),
+					 ch__hot_bytes(block));
+	}
+}
 
 static enum ch_status check_codes(struct ch_heap *heap, struct ch__thread *self,
 				  const struct among *among, struct besides *besides)
@@ -505,6 +516,9 @@ static enum ch_status check_codes(struct ch_heap *heap, struct ch__thread *self,
 		enum ch__span_use use = ch__block_use(heap, block);
 		if (CH_LIKELY(status == CH_OK))
 			status = check_used(block, &codes[i], use, has_steps);
+		if (CH_UNLIKELY(codes[i].eh_frame != NULL) && !besides->has_tables)
+			show_small_data(heap, among);
+		besides->has_tables |= codes[i].eh_frame != NULL;
 		if (CH_LIKELY(status == CH_OK))
 			status = check_table(heap, block, &codes[i], has_steps);
 		if (CH_LIKELY(status == CH_OK) && (ch__block_run(block) || block->side_list))
