@@ -713,7 +713,7 @@ enum ch_status ch_bdw_owner_create(struct ch_vm *vm, const char *name, const voi
 	owner->bits = 0;
 	*out = NULL;
 	struct ch_heap *heap = vm ? vm->heap : NULL;
-	if (ch__heap_refuses(heap))
+	if (!vm || ch__heap_refuses(heap))
 		return ch__because_refused(heap);
 	if (!is_bdw(heap))
 		return ch__because(CH_E_ARG, "the heap is not Boehm's: ch_owner_create");

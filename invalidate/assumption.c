@@ -23,7 +23,7 @@ enum ch_status ch_assumption_create(struct ch_vm *vm, struct ch_assumption *out)
 {
 	struct ch_heap *heap = vm ? vm->heap : NULL;
 	out->bits = 0;
-	if (ch__heap_refuses(heap))
+	if (!vm || ch__heap_refuses(heap))
 		return ch__because_refused(heap);
 	ch__heap_lock(heap);
 	bool is_attached = vm->is_attached;

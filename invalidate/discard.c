@@ -141,7 +141,7 @@ static void tell_all(struct ch_heap *heap, struct ch_vm *vm) CH_EXCLUDES(CH__ANY
 enum ch_status ch_vm_detach(struct ch_vm *vm)
 {
 	struct ch_heap *heap = vm ? vm->heap : NULL;
-	if (ch__heap_refuses(heap))
+	if (!vm || ch__heap_refuses(heap))
 		return ch__because_refused(heap);
 	uint32_t blocks;
 	ch__heap_lock(heap);

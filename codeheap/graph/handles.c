@@ -95,7 +95,7 @@ static uint32_t generation_there(struct ch_heap *heap, const char *what, uint64_
 					    &heap->branches};
 	static const char *const names[] = {"block", "owner", "assumption"};
 	unsigned i = 0;
-	while (i < sizeof names / sizeof *names && strcmp(names[i], what))
+	while (i < sizeof names / sizeof *names && strcmp(names[i], what) != 0)
 		i++;
 	uint32_t index = ch__handle_index(bits);
 	if (!ch__table_has(tables[i], index))

@@ -146,7 +146,7 @@ enum ch_status ch_owner_create(struct ch_vm *vm, const char *name, const void *f
 {
 	out->bits = 0;
 	struct ch_heap *heap = vm ? vm->heap : NULL;
-	if (ch__heap_refuses(heap))
+	if (!vm || ch__heap_refuses(heap))
 		return ch__because_refused(heap);
 	if (heap->driver.collect)
 		return ch__because(CH_E_ARG, "the heap is Boehm's: ch_bdw_owner_create");
