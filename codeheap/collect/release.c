@@ -111,63 +111,82 @@ static struct ch_heap *heap_of(uintptr_t at)
 	return found;
 }
 
-static enum ch_status because_nothing(uintptr_t at)
-{
-	return ch__because(CH_E_ARG, "no code of the heap begins at %lx", at);
-}
+enum end { ENDED, NO_CODE, NOT_ALONE, NOT_THERE };
 
-static enum ch_status because_freed(uintptr_t at)
+/* Made outside of the region, since a sentence may be printed. */
+static enum ch_status because_of(enum end end, uintptr_t at)
 {
+	if (end == NO_CODE)
+		return ch__because(CH_E_ARG, "no code of the heap begins at %lx", at);
+	if (end == NOT_ALONE)
+		return ch__because(CH_E_STATE, "the code at %lx is immortal, or an owner's "
+					       "without CH_OPEN_KEPT", at);
 	return ch__because(CH_E_STALE, "nothing is at %lx, or not any more: freed already", at);
 }
 
 /* The code at `at` is no own root any more: the block's mark becomes the epoch. In the region no
  * cycle moves on between load and store: an old epoch would be stored otherwise. */
-static enum ch_status end_root(struct ch_heap *heap, uintptr_t at, uint32_t *index)
-	CH_REQUIRES(ch__role_region)
+static enum end end_block(struct ch_heap *heap, struct ch__block *block, uintptr_t at)
+	CH_REQUIRES(ch__role_region, ch__role_owner)
 {
-	*index = ch__find(heap, at, NULL);
-	if (!*index)
-		return ch__pool_has(heap->pool, at) ? because_freed(at) : because_nothing(at);
-	struct ch__block *block = ch__block_at(heap, *index);
 	enum ch__span_use use = ch__block_use(heap, block);
 	bool is_entry = use < CH__SPAN_RODATA && at == ch__block_entry(heap, block);
 	if (at != ch__exec(heap, block->hot_offset) + ch__head_bytes(use) && !is_entry)
-		return because_nothing(at);
+		return NO_CODE;
 	if ((block->owner && !ch__block_leads(block)) || (block->flags & CH__FLAG_IMMORTAL))
-		return ch__because(CH_E_STATE, "the code at %lx is immortal, or an owner's "
-					       "without CH_OPEN_KEPT", at);
-	uint32_t mark = atomic_load_explicit(&block->mark, memory_order_relaxed);
+		return NOT_ALONE;
+	if (!ch__block_is_own_root(heap, block))
+		return NOT_THERE;
 	uint32_t epoch = atomic_load_explicit(&heap->epoch, memory_order_relaxed);
-	/* Two threads may free the code: only one succeeds. */
-	bool is_ended = ch__is_ahead(heap, mark) &&
-			atomic_compare_exchange_strong(&block->mark, &mark, epoch);
-	return is_ended ? CH_OK : because_freed(at);
+	atomic_store_explicit(&block->mark, epoch, memory_order_relaxed);
+	return ENDED;
 }
 
 /* From here on only a cycle ends the block. If no vm is asked for one, ch__collect_unasked runs. */
-static void leave_to_cycles(struct ch_heap *heap, uint32_t index)
+static void leave_to_cycles(struct ch_heap *heap, uint32_t owner)
 {
-	if (!ch__block_at(heap, index)->owner)
+	if (!owner)
 		atomic_store_explicit(&heap->waits_unowned, true, memory_order_relaxed);
 }
 
-static enum ch_status free_locked(struct ch_heap *heap, uintptr_t at, enum ch_release how)
+/* Two threads may free the code, and the record be used again meanwhile. A block ends under the
+ * owner's busy, so under it the record stays that of the generation found. */
+static enum end end_root(struct ch_heap *heap, uintptr_t at, enum ch_release how, uint32_t *index)
+	CH_REQUIRES(ch__role_region)
+{
+	uint32_t generation;
+	*index = ch__find(heap, at, &generation);
+	if (!*index)
+		return ch__pool_has(heap->pool, at) ? NOT_THERE : NO_CODE;
+	struct ch__block *block = ch__block_at(heap, *index);
+	/* Acquire: the owner of the record's next block comes after the death of this one. */
+	uint32_t of = __atomic_load_n(&block->owner, __ATOMIC_ACQUIRE);
+	struct ch__owner *owner = ch__owner_at(heap, of);
+	enum end end = NOT_THERE;
+	ch__owner_lock(owner);
+	if (atomic_load_explicit(&block->generation, memory_order_relaxed) == generation)
+		end = end_block(heap, block, at);
+	ch__owner_unlock(owner);
+	if (end == ENDED && how == CH_RELEASE_COLLECT)
+		leave_to_cycles(heap, of);
+	return end;
+}
+
+static enum end free_locked(struct ch_heap *heap, uintptr_t at, enum ch_release how)
 	CH_REQUIRES(ch__role_heap)
 {
 	uint32_t index;
 	struct ch__thread *self = ch__thread_or_guest(heap);
 	ch__region_enter_inline(self);
-	enum ch_status status = end_root(heap, at, &index);
+	enum end end = end_root(heap, at, how, &index);
 	ch__region_leave(self);
-	if (status != CH_OK)
-		return status;
-	struct ch__block *block = ch__block_at(heap, index);
-	if (how == CH_RELEASE_NOT_RUNNING && ch__block_is_committed(heap, block))
-		ch__blocks_kill(heap, &index, 1, CH__DEATH_FREED_NOT_RUNNING);
-	if (how == CH_RELEASE_COLLECT || ch__block_is_committed(heap, block))
-		leave_to_cycles(heap, index);
-	return CH_OK;
+	const struct ch__block *block = ch__block_at(heap, index);
+	if (end != ENDED || how == CH_RELEASE_COLLECT || !ch__block_is_committed(heap, block))
+		return end;
+	ch__blocks_kill(heap, &index, 1, CH__DEATH_FREED_NOT_RUNNING);
+	if (ch__block_is_committed(heap, block))
+		leave_to_cycles(heap, block->owner);
+	return ENDED;
 }
 
 enum ch_status ch_code_free(struct ch_heap *heap, const void *address, enum ch_release how)
@@ -180,22 +199,21 @@ enum ch_status ch_code_free(struct ch_heap *heap, const void *address, enum ch_r
 	if (heap ? ch__heap_refuses(heap) : ch__is_marking())
 		return ch__because_refused(heap);
 	if (!heap && !(heap = heap_of(at)))
-		return because_nothing(at);
+		return because_of(NO_CODE, at);
+	enum end end;
 	struct ch__thread *self = ch__thread_self(heap);
 	if (how == CH_RELEASE_COLLECT && self) {
 		ch__region_enter_inline(self);
-		status = end_root(heap, at, &index);
-		if (status == CH_OK)
-			leave_to_cycles(heap, index);
+		end = end_root(heap, at, how, &index);
 		ch__region_leave(self);
 	} else {
 		ch__heap_lock(heap);
-		status = free_locked(heap, at, how);
+		end = free_locked(heap, at, how);
 		ch__heap_unlock(heap);
 	}
-	if (status == CH_OK && how == CH_RELEASE_COLLECT)
+	if (end == ENDED && how == CH_RELEASE_COLLECT)
 		ch__trigger_released(heap, 1);
 	else
 		ch__trigger_tell(heap);
-	return status;
+	return end == ENDED ? CH_OK : because_of(end, at);
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * handle_steps_x86_64.c: during a call that has an owner's handle, the owner goes and another owner
- * takes the record. A thread makes the call with the trap flag set, and stands still at a step (an
- * instruction) until the main thread has done the rest. Each scene stops at a later step, or some
- * steps later in a long call, until the call has no more steps. */
+ * takes the record; or code goes, and other code takes its record. A thread makes the call with the
+ * trap flag set, and stands still at a step (an instruction) until the main thread has done the
+ * rest. Each scene stops at a later step, or some steps later in a long call, until the call has no
+ * more steps. */
 #define _GNU_SOURCE
 #include "tests/support/heap_rig.h"
 #include "pages/granules.h"
@@ -45,7 +46,7 @@ struct play {
 	struct ch_block block;
 	struct ch_spot spot;
 	uint64_t word; /* of a look-up */
-	enum ch_status status;
+	enum ch_status status, meanwhile_status;
 	unsigned wanted, step; /* `wanted`: the step to stand still at */
 	_Atomic(int) is_there;
 	sem_t there, over; /* the call stands still or has ended; the rest is done */
@@ -62,7 +63,8 @@ static bool holds_anything(const struct play *p)
 	if (p->act->meanwhile == release_by_the_way)
 		return false;
 	if (atomic_load(&ch__owner_at(heap, ch__handle_index(p->owner.bits))->busy) ||
-	    atomic_load(&heap->lock.word) || atomic_load(&heap->records.word))
+	    atomic_load(&ch__owner_at(heap, 0)->busy) || atomic_load(&heap->lock.word) ||
+	    atomic_load(&heap->records.word))
 		return true;
 	for (uint32_t i = 0; i < heap->pool->page_count; i++)
 		if (atomic_load(&heap->pool->pages[i].busy))
@@ -549,6 +551,61 @@ TEST(second_release_of_an_owner_is_never_a_strangers)
 	static const struct act act = {false, 1, NULL, NULL, release_once_more, release_at_once,
 				       judge_release};
 	play_all(&act, NULL, 20);
+}
+
+/* --- code without an owner --- */
+
+/* Makes a run of pages. Smaller code in the same record lies elsewhere. */
+static void make_code(struct play *p)
+{
+	struct ch_open open = {.size = sizeof open,
+			       .heap = p->rig.heap,
+			       .hot_bytes = 2 * (uint32_t)rig_page_bytes()};
+	CHECK_EQ(ch_block_open(&open, &p->code), CH_OK);
+	p->code.used_to = open.hot_bytes;
+	CHECK_EQ(ch_block_commit(&p->code, 1), CH_OK);
+}
+
+static void free_code_to_cycles(struct play *p)
+{
+	p->status = ch_code_free(p->rig.heap, p->code.exec, CH_RELEASE_COLLECT);
+}
+
+/* The main thread frees the code, too, and makes other code in the same record. */
+static void free_code_and_make_other(struct play *p)
+{
+	struct ch_open open = {.size = sizeof open, .heap = p->rig.heap, .hot_bytes = 64};
+	struct ch_code code;
+	p->meanwhile_status =
+		ch_code_free(p->rig.heap, p->code.exec, CH_RELEASE_NOT_RUNNING);
+	p->block.bits = 0;
+	if (p->meanwhile_status != CH_OK)
+		return;
+	CHECK_EQ(ch_block_open(&open, &code), CH_OK);
+	CHECK_EQ(rig_record(code.block), rig_record(p->code.block));
+	CHECK(code.exec != p->code.exec);
+	code.used_to = open.hot_bytes;
+	CHECK_EQ(ch_block_commit(&code, 1), CH_OK);
+	p->block = code.block;
+}
+
+static void judge_free(struct play *p)
+{
+	if ((p->status == CH_OK) == (p->meanwhile_status == CH_OK))
+		FAIL("step %u: of two frees of the code, each or none is said to have freed it",
+		     p->wanted);
+	CHECK_EQ(p->status == CH_OK ? p->meanwhile_status : p->status, CH_E_STALE);
+	if (p->block.bits && ch_code_free(p->rig.heap, rig_info(p->block).exec,
+					  CH_RELEASE_NOT_RUNNING) != CH_OK)
+		FAIL("step %u: a free of code that was gone is of the code in its record",
+		     p->wanted);
+}
+
+TEST(free_of_code_that_goes_is_never_of_the_code_in_its_record)
+{
+	static const struct act act = {true, 1, NULL, NULL, free_code_to_cycles,
+				       free_code_and_make_other, judge_free};
+	play_all(&act, make_code, 50);
 }
 
 /* --- an owner's cell --- */
