@@ -97,8 +97,10 @@ enum ch_status ch_owner_release(struct ch_owner handle, enum ch_release how)
 	if (is_let_go)
 		free_blocks(heap, ch__handle_index(handle.bits));
 	ch__heap_unlock(heap);
+	if (!is_let_go)
+		return ch__because_stale("owner", handle.bits);
 	ch__trigger_tell(heap);
-	return is_let_go ? CH_OK : ch__because_stale("owner", handle.bits);
+	return CH_OK;
 }
 
 /* --- code without an owner --- */
@@ -211,9 +213,11 @@ enum ch_status ch_code_free(struct ch_heap *heap, const void *address, enum ch_r
 		end = free_locked(heap, at, how);
 		ch__heap_unlock(heap);
 	}
-	if (end == ENDED && how == CH_RELEASE_COLLECT)
+	if (end != ENDED)
+		return because_of(end, at);
+	if (how == CH_RELEASE_COLLECT)
 		ch__trigger_released(heap, 1);
 	else
 		ch__trigger_tell(heap);
-	return end == ENDED ? CH_OK : because_of(end, at);
+	return CH_OK;
 }

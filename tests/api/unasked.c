@@ -341,6 +341,49 @@ static void *hold_a_lock(void *arg)
 	return NULL;
 }
 
+/* Frees what is no code, and what was freed before; no free may find anything. */
+static void free_in_vain(struct ch_heap *heap, const void *freed, struct ch_owner released)
+{
+	char other;
+	enum ch_release both[] = {CH_RELEASE_COLLECT, CH_RELEASE_NOT_RUNNING};
+	for (int i = 0; i < (released.bits ? 2 : 1); i++) {
+		CHECK_EQ(ch_code_free(heap, freed, both[i]), CH_E_STALE);
+		CHECK_EQ(ch_code_free(heap, &other, both[i]), CH_E_ARG);
+		if (released.bits)
+			CHECK_EQ(ch_owner_release(released, both[i]), CH_E_STALE);
+	}
+}
+
+/* A collection is wanted, and the next call that succeeds asks the vm. */
+TEST(a_free_that_frees_nothing_asks_no_vm_and_waits_for_no_lock)
+{
+	unsigned asked = 0;
+	uint8_t bytes[64] = {0};
+	struct ch_ops ops = {.size = sizeof ops, .collect_wanted = rig_count_asked};
+	struct ch_config config = rig_config(POOL);
+	struct rig rig = rig_create(&config, &ops, &asked);
+	struct ch_owner owner = rig_owner(&rig, "owner");
+	struct holder h = {.heap = rig.heap};
+	pthread_t thread;
+	function f, last;
+	CHECK_EQ(ch_code_add(rig.heap, bytes, sizeof bytes, NULL, &f), CH_OK);
+	CHECK_EQ(ch_code_add(rig.heap, bytes, sizeof bytes, NULL, &last), CH_OK);
+	CHECK_EQ(ch_code_free(rig.heap, (const void *)(uintptr_t)f, CH_RELEASE_COLLECT), CH_OK);
+	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	atomic_store(&rig.heap->collect_wanted, true);
+	free_in_vain(rig.heap, (const void *)(uintptr_t)f, owner);
+	CHECK_EQ(asked, 0);
+	CHECK_EQ(pthread_create(&thread, NULL, hold_a_lock, &h), 0);
+	TEST_UNTIL(atomic_load(&h.step) == 1);
+	free_in_vain(rig.heap, (const void *)(uintptr_t)f, (struct ch_owner){0});
+	atomic_store(&h.step, 2);
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+	CHECK_EQ(ch_code_free(rig.heap, (const void *)(uintptr_t)last, CH_RELEASE_NOT_RUNNING),
+		 CH_OK);
+	CHECK_EQ(asked, 1);
+	rig_end(&rig);
+}
+
 TEST(a_try_beside_a_held_lock_says_how_long_it_waited)
 {
 	enum { WAIT_MS = 1000, PART = 50 };
