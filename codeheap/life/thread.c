@@ -42,8 +42,18 @@ static void set_stack(struct ch__thread *thread, const void *low, const void *hi
 	thread->stack_high = (uintptr_t)high;
 }
 
+static enum ch_status because_parked(void)
+{
+	return ch__because(CH_E_STATE, "thread %d is parked: ch_thread_unpark comes first",
+			   ch__thread_list->thread_id);
+}
+
 static enum ch_status attach(struct ch_heap *heap, const void *low, const void *high, bool by_call)
 {
+	/* A park is the thread's, in all its heaps: in a new one the thread would count as running,
+	 * and no unpark would undo a park there. */
+	if (ch__thread_list && ch__thread_list->park_depth)
+		return because_parked();
 	if (!ch__os_at_thread_end(leave_all))
 		return ch__because(CH_E_OS, "the end of threads cannot be heard of: %m");
 	ch__registry_lock(heap);
@@ -118,8 +128,7 @@ enum ch_status ch__thread_need_cold(struct ch_heap *heap, struct ch__thread **se
 {
 	const void *low, *high, *sp = __builtin_frame_address(0);
 	if (*self)
-		return ch__because(CH_E_STATE, "thread %d is parked: ch_thread_unpark comes first",
-				   (*self)->thread_id);
+		return because_parked();
 	if (heap->driver.knows_thread && !heap->driver.knows_thread())
 		return ch__because(CH_E_THREAD, "the thread is not attached, and not registered "
 						"with the collector");

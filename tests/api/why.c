@@ -197,6 +197,43 @@ TEST(code_is_not_made_while_the_thread_is_parked)
 	rig_end(&rig);
 }
 
+/* A park is the thread's, not a heap's. */
+TEST(code_of_no_other_heap_is_made_while_the_thread_is_parked)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_config config = rig_config(1 << 20);
+	struct ch_ops ops = {.size = sizeof ops};
+	struct ch_stats stats = {.size = sizeof stats};
+	struct ch_open open = {.size = sizeof open, .hot_bytes = 64};
+	struct ch_heap *heap;
+	struct ch_vm *vm;
+	struct ch_code code;
+	struct ch_block block;
+	void (*f)(void);
+	int id = (int)syscall(SYS_gettid);
+	CHECK_EQ(ch_heap_create(&config, &heap), CH_OK);
+	CHECK_EQ(ch_vm_attach(heap, &ops, NULL, &vm), CH_OK);
+	CHECK_EQ(ch_owner_create(vm, "owner", NULL, NULL, &open.owner), CH_OK);
+	ch_thread_park();
+	CHECK_EQ(ch_block_open(&open, &code), CH_E_STATE);
+	SAYS("CH_E_STATE: thread %d is parked: ch_thread_unpark comes first", id);
+	CHECK_EQ(ch_thread_attach(heap, NULL, NULL), CH_E_STATE);
+	SAYS("CH_E_STATE: thread %d is parked: ch_thread_unpark comes first", id);
+	CHECK_EQ(ch_code_add(heap, "\0\0\0", 4, "made", &f), CH_E_STATE);
+	CHECK_EQ(ch_trampoline_make(open.owner, CH_TRAMPOLINE_FRAMED, rig_start, 0, NULL, NULL,
+				    &block),
+		 CH_E_STATE);
+	CHECK_EQ(ch_heap_stats(heap, &stats), CH_OK);
+	CHECK_EQ(stats.threads_now, 0);
+	ch_thread_unpark();
+	CHECK_EQ(ch_block_open(&open, &code), CH_OK);
+	CHECK_EQ(ch_block_abort(&code), CH_OK);
+	CHECK_EQ(ch_thread_detach(heap), CH_OK);
+	CHECK_EQ(ch_vm_detach(vm), CH_OK);
+	CHECK_EQ(ch_heap_destroy(heap), CH_OK);
+	rig_end(&rig);
+}
+
 TEST(sentence_says_that_the_thread_ended_and_is_attached)
 {
 	struct ch_config config = rig_config(1 << 20);
