@@ -11,6 +11,12 @@
 #include "codeheap/graph/handles.h"
 #include "codeheap/graph/names.h"
 
+static uint32_t first_of(const struct ch__owner *owner)
+{
+	/* Acquire: pairs with the release of ch__owner_insert, which does not take heap. */
+	return atomic_load_explicit(&owner->first_block, memory_order_acquire);
+}
+
 /* Kills the owner's committed blocks. Returns true when a block is left, OPEN or in its commit. */
 static bool kill_committed(struct ch_heap *heap, const struct ch__owner *owner)
 	CH_REQUIRES(ch__role_heap)
@@ -18,14 +24,14 @@ static bool kill_committed(struct ch_heap *heap, const struct ch__owner *owner)
 	uint32_t batch[CH__KILLED_AT_ONCE], count = 0;
 	bool has_others = false;
 	const struct ch__block *block;
-	for (uint32_t at = owner->first_block, next; at; at = next) {
+	for (uint32_t at = first_of(owner), next; at; at = next) {
 		block = ch__block_at(heap, at);
 		if (count == CH__KILLED_AT_ONCE) {
 			struct ch_block here = ch__block_handle(heap, at);
 			ch__blocks_kill(heap, batch, count, CH__DEATH_NOT_RUNNING);
 			count = 0;
 			/* Killed blocks take data along: this record may be another block's. */
-			next = owner->first_block;
+			next = first_of(owner);
 			if (!ch__block_resolve(heap, here))
 				continue;
 		}

@@ -50,7 +50,8 @@ bool ch__owner_insert(struct ch_heap *heap, struct ch_owner handle, struct ch__b
 	block->owner_next = owner->first_block;
 	if (owner->first_block)
 		ch__block_at(heap, owner->first_block)->owner_prev = index;
-	atomic_store_explicit(&owner->first_block, index, memory_order_relaxed);
+	/* Release: a walk under heap, without busy, sees the record (release.c). */
+	atomic_store_explicit(&owner->first_block, index, memory_order_release);
 	count_blocks(owner, 1);
 	ch__owner_unlock(owner);
 	return true;

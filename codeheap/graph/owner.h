@@ -22,7 +22,7 @@ struct ch__owner {
 	_Atomic(uint32_t) generation; /* | enum ch__life; seq_cst against the cell */
 	_Atomic(uint32_t) mark;
 	uint32_t entry;                /* block index [busy]; so is the cell, but for a release */
-	_Atomic(uint32_t) first_block; /* stored under [busy], relaxed */
+	_Atomic(uint32_t) first_block; /* [busy]; a walk under heap acquires */
 	/* Records of blocks, not FREE yet, DEAD included; stored under busy, read without busy. */
 	_Atomic(uint32_t) blocks_now;
 	uint32_t name;
