@@ -331,7 +331,7 @@ CH_API CH_CHECKED enum ch_status ch_heap_create(const struct ch_config *config,
  * ret   CH_OK | CH_E_BUSY a vm, a fiber or another thread is attached, by a call or not
  * lock  registry, heap; then of the set of heaps
  * safe  any thread; every handle of the heap is stale afterwards, and its pointer leads to nothing
- * cost  O(memory of the heap)
+ * cost  O(memory of the heap, and samples of its profile); forks and creations wait meanwhile
  * note  sinks' files stay; memory that a handler read for 1 s stays until a heap comes or goes */
 CH_API CH_CHECKED enum ch_status ch_heap_destroy(struct ch_heap *heap);
 

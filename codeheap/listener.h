@@ -41,7 +41,7 @@ struct ch__listener_calls {
 	void (*fork_prepare)(struct ch__listener *);
 	void (*fork_parent)(struct ch__listener *);
 	void (*fork_child)(struct ch__listener *);
-	/* The last call. No thread is attached, no lock is held. */
+	/* The last call. No thread is attached. (heaps) */
 	void (*ends)(struct ch__listener *);
 	/* Answers ch_sink_status(CH_SINK_STATS_FILE): whether the listener's file is on. */
 	bool (*file)(struct ch__listener *, const char **path, int *failed);

@@ -40,7 +40,6 @@ struct ch__profile *ch__profile_of(const struct ch_heap *heap)
 	return &profiles[number_of(heap)];
 }
 
-/* An ending heap still has its listener, which hears nothing more. */
 static struct ch__profile *listen_to(struct ch_heap *heap) CH_REQUIRES(ch__role_heaps)
 {
 	struct ch__profile *profile = ch__profile_of(heap);
@@ -351,9 +350,10 @@ enum ch_status ch_profile_stop(struct ch_heap *heap, struct ch_profile_counts *c
 }
 
 /* Ends the heap's own profile. Other profiles take the names of the heap's code. */
-static void leave(struct ch__profile *profile) CH_REQUIRES(ch__role_heaps)
+static void heap_ends(struct ch__listener *listener) CH_REQUIRES(ch__role_heaps)
 {
-	struct ch_heap *heap = profile->listener.heap;
+	struct ch__profile *profile = (struct ch__profile *)listener;
+	struct ch_heap *heap = listener->heap;
 	ch__look_lock_threads(heap);
 	if (profile->hears)
 		end(profile);
@@ -367,18 +367,6 @@ static void leave(struct ch__profile *profile) CH_REQUIRES(ch__role_heaps)
 	if (profile->meta)
 		ch__meta_destroy(profile->meta);
 	*profile = (struct ch__profile){.listener = profile->listener};
-}
-
-/* A heap that did not become whole ends under its maker's lock, and has no profile. */
-static void heap_ends(struct ch__listener *listener) CH_UNANALYSED("the lock may be its caller's")
-{
-	struct ch__profile *profile = (struct ch__profile *)listener;
-	bool is_whole = ch__look_heap_of(number_of(listener->heap)) == listener->heap;
-	if (is_whole)
-		ch__look_lock_heaps();
-	leave(profile);
-	if (is_whole)
-		ch__look_unlock_heaps();
 }
 
 /* --- fork: the locks of all heaps are held, and so side memory of profiles is whole --- */

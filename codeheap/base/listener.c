@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * listener.c: the listeners of a heap. Each heap has a list, which only grows while the heap lives:
- * calls to listeners walk the list without a lock. An addition holds the lock of all heaps, the end
- * of a heap only its registry lock: an addition that meets the end begins a new list. */
+ * calls to listeners walk the list without a lock. An addition holds the lock of all heaps, and so
+ * does the end of a heap. */
 #include "codeheap/base/listeners.h"
 #include "codeheap/base/park.h"
 #include "codeheap/base/why.h"
@@ -160,14 +160,11 @@ void ch__listeners_fork_child(struct ch_heap *heap)
 	TELL(heap, fork_child, l_);
 }
 
-/* Under the registry lock: a fork's handler finds all listeners or none. One may free itself. */
 void ch__listeners_end(struct ch_heap *heap)
 {
-	ch__registry_lock(heap);
 	struct ch__listener *listener = atomic_exchange(&heap->listeners, NULL), *next;
-	ch__registry_unlock(heap);
 	for (; listener; listener = next) {
-		next = listener->next;
+		next = listener->next; /* a listener may free itself */
 		if (listener->calls->ends)
 			listener->calls->ends(listener);
 	}

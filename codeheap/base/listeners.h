@@ -4,12 +4,12 @@
 #ifndef CH_CODEHEAP_BASE_LISTENERS_H
 #define CH_CODEHEAP_BASE_LISTENERS_H
 
-#include "codeheap/base/heap.h"
+#include "codeheap/base/heaps.h"
 
 /* The heap has its id, and nobody else knows the heap. Returns CH_E_OS (ENOSYS) when the
  * configuration asks for a statistics file, and the process has no code to write one. When the
  * environment asks, ch_sink_status says so, and a line on stderr. */
-enum ch_status ch__listeners_begin(struct ch_heap *);
+enum ch_status ch__listeners_begin(struct ch_heap *) CH_REQUIRES(ch__heaps_lock);
 /* The thread is attached, or about to leave. */
 void ch__listeners_thread_comes(struct ch__thread *) CH_REQUIRES(ch__role_registry);
 void ch__listeners_thread_leaves(struct ch__thread *) CH_REQUIRES(ch__role_registry);
@@ -26,7 +26,7 @@ static inline void ch__listeners_use(struct ch_heap *heap)
 void ch__listeners_fork_prepare(struct ch_heap *);
 void ch__listeners_fork_parent(struct ch_heap *);
 void ch__listeners_fork_child(struct ch_heap *) CH_REQUIRES(ch__role_heap);
-void ch__listeners_end(struct ch_heap *) CH_EXCLUDES(CH__ANY);
+void ch__listeners_end(struct ch_heap *) CH_REQUIRES(ch__heaps_lock) CH_EXCLUDES(CH__ANY);
 void ch__listeners_names_wait(void) CH_EXCLUDES(CH__ANY); /* names wait for the perf map */
 bool ch__listeners_file(const struct ch_heap *, const char **path, int *failed);
 

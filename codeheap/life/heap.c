@@ -418,11 +418,11 @@ enum ch_status ch_heap_destroy(struct ch_heap *heap)
 	if (status != CH_OK)
 		return ch__because(CH_E_BUSY, "the calling thread could not be detached");
 	ch__event_note(heap, CH__EVENT_DESTROYED, heap->pool->pool_bytes);
-	ch__listeners_end(heap);
 	if (heap->driver.destroy)
 		heap->driver.destroy(heap);
-	/* A fork waits, as in create_heap. */
+	/* A fork waits, as in create_heap: a heap without its listeners is in no child's table. */
 	ch__lock_parking(&ch__heaps_lock, CH__RANK_HEAPS);
+	ch__listeners_end(heap);
 	ch__heaps_leave_id(heap);
 	ch__heaps_pool_goes(heap);
 	atomic_store(&ch__heaps[heap->id], NULL);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * heaps.c: a profile whose threads run code of other heaps, too. The profile names the other heaps'
  * code, whatever happens to the blocks and the heap before the profile is written. */
+#include "codeheap/base/heaps.h"
 #include "tests/support/profile_rig.h"
 
 #include <errno.h>
@@ -309,4 +310,52 @@ TEST(fork_waits_while_rings_are_emptied)
 	CHECK_EQ(pthread_join(thread, NULL), 0);
 	CHECK(atomic_load(&has_forked));
 	end();
+}
+
+struct ending {
+	struct ch__listener listener; /* first */
+	pthread_t forker;
+	_Atomic(bool) has_forked;
+};
+
+/* The child makes a heap and a profile: nothing of the ending heap's profile is in its way. */
+static void *fork_into_a_profile(void *arg)
+{
+	struct ending *ending = arg;
+	pid_t child = fork();
+	if (child == 0) {
+		struct ch_heap *heap;
+		CHECK_EQ(ch_heap_create(NULL, &heap), CH_OK);
+		CHECK_EQ(ch_profile_start(heap, 1, NULL), CH_OK);
+		CHECK_EQ(ch_profile_stop(heap, NULL), CH_OK);
+		CHECK_EQ(ch_heap_destroy(heap), CH_OK);
+		_exit(0);
+	}
+	atomic_store(&ending->has_forked, true);
+	expect_exit(child, 0);
+	return NULL;
+}
+
+/* Hears of the end before the profile does, as it was added later. */
+static void fork_in_the_middle(struct ch__listener *listener)
+{
+	struct ending *ending = (struct ending *)listener;
+	CHECK_EQ(pthread_create(&ending->forker, NULL, fork_into_a_profile, ending), 0);
+	TEST_UNTIL(atomic_load(&ch__heaps_lock.word) == CH__LOCK_AWAITED ||
+		   atomic_load(&ending->has_forked))
+		usleep(100);
+		CHECK(!atomic_load(&ending->has_forked));
+}
+
+TEST(child_of_fork_has_no_heap_whose_profile_is_ending)
+{
+	static const struct ch__listener_calls calls = {.ends = fork_in_the_middle};
+	struct ending ending = {.listener.calls = &calls};
+	struct ch_heap *heap;
+	profile_skip_if_signals_wait();
+	CHECK_EQ(ch_heap_create(NULL, &heap), CH_OK);
+	CHECK_EQ(ch_profile_start(heap, 1, NULL), CH_OK);
+	ch__listener_add(heap, &ending.listener);
+	CHECK_EQ(ch_heap_destroy(heap), CH_OK);
+	CHECK_EQ(pthread_join(ending.forker, NULL), 0);
 }
