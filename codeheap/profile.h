@@ -37,8 +37,9 @@ struct ch_profile_options {
  * lock  heaps, registry, heap
  * safe  any thread
  * cost  a thread of the library's and a timer for each sampled thread, until the stop
- * note  SIGPROF's handler is the library's from here on, and passes on other SIGPROFs. The samples
- *       of the last profile are gone */
+ * note  SIGPROF's handler is the library's from here on, and passes on other SIGPROFs; installed
+ *       anew where the program took it away. A later handler passes on the library's SIGPROFs: if
+ *       not, there are no samples. The samples of the last profile are gone */
 CH_API CH_CHECKED enum ch_status ch_profile_start(struct ch_heap *heap, unsigned rate,
 						  const struct ch_profile_options *options);
 
@@ -78,7 +79,7 @@ struct ch_profile_view {
  *       view  NULL = an SVG without a title
  * ret   CH_OK | CH_E_STATE no profile (also in a child of fork) | CH_E_ARG | CH_E_MEMORY | CH_E_OS
  * lock  heaps, heap; the dynamic linker's
- * safe  any thread
+ * safe  any thread; parked while the file is written
  * cost  O(samples, and symbols of the objects) */
 CH_API CH_CHECKED enum ch_status ch_profile_write(struct ch_heap *heap, const char *path,
 						  const struct ch_profile_view *view);

@@ -83,6 +83,12 @@ bool ch__os_timer_expired(const void *siginfo, void **value, uint32_t *times)
 
 /* --- the handler of SIGPROF --- */
 
+bool ch__os_profile_is_handled(void)
+{
+	struct sigaction now;
+	return sigaction(SIGPROF, NULL, &now) != 0 || ch__is_handler(&now);
+}
+
 void ch__os_profile_chain(void *info, void *ucontext, struct ch__os_action *old)
 {
 	sigset_t mask = ((const ucontext_t *)ucontext)->uc_sigmask;

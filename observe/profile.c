@@ -531,7 +531,10 @@ enum ch_status ch_profile_write(struct ch_heap *heap, const char *path,
 	ch__look_unlock_heaps();
 	if (!is_there)
 		return ch__because(CH_E_STATE, "there was no profile");
+	/* The file may take long, or be a pipe that nobody reads: no cycle waits for it. */
+	ch_thread_park();
 	int error = copy ? write_file(path, copy, &seen) : ENOMEM;
 	ch__profiler_copy_free(copy);
+	ch_thread_unpark();
 	return status_of(error);
 }

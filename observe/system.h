@@ -24,6 +24,8 @@ bool ch__os_thread_exists(int thread_id); /* in this process */
 /* Whether the signal is of a POSIX timer, the library's or not. *times: how often the timer expired
  * since its last signal. Async-signal-safe, and so is ch__os_profile_chain. */
 bool ch__os_timer_expired(const void *siginfo, void **value, uint32_t *times);
+/* Whether SIGPROF has a handler, the library's or not. */
+bool ch__os_profile_is_handled(void);
 /* For the end of a SIGPROF handler: unblocks the handler's signals, then ch__os_signal_chain. */
 void ch__os_profile_chain(void *info, void *ucontext, struct ch__os_action *);
 

@@ -551,6 +551,34 @@ TEST(sigprof_of_others_goes_to_their_handler)
 	profile_end(&rig);
 }
 
+static void (*handler_of_sigprof(void))(int)
+{
+	struct sigaction now;
+	CHECK_EQ(sigaction(SIGPROF, NULL, &now), 0);
+	return now.sa_handler;
+}
+
+TEST(start_installs_the_handler_that_was_taken_away_and_no_second_one)
+{
+	profile_begin(&rig, STAGE_POLLS);
+	profile_start_still(&rig, 0);
+	profile_stop(&rig);
+	void (*own)(int) = handler_of_sigprof();
+	void (*const taken_away[])(int) = {SIG_DFL, SIG_IGN};
+	for (int i = 0; i < 2; i++) {
+		CHECK(signal(SIGPROF, taken_away[i]) == own);
+		profile_start_still(&rig, 0);
+		CHECK(handler_of_sigprof() == own);
+		profile_stop(&rig);
+	}
+	raise(SIGPROF); /* is ignored, as the program said last */
+	CHECK(signal(SIGPROF, count_foreign) == own);
+	profile_start_still(&rig, 0);
+	CHECK(handler_of_sigprof() == count_foreign);
+	profile_stop(&rig);
+	profile_end(&rig);
+}
+
 /* The default action of SIGPROF would kill. */
 TEST_EXCLUSIVE(late_signals_do_no_harm, 60)
 {
@@ -575,6 +603,39 @@ TEST_EXCLUSIVE(late_signals_do_no_harm, 60)
 		if (how < 2)
 			profile_end(&rig);
 	}
+}
+
+/* --- a collection meanwhile --- */
+
+static _Atomic(int) writing_tid;
+
+static void write_to_a_pipe(struct stage *stage, void *arg)
+{
+	atomic_store(&writing_tid, (int)syscall(SYS_gettid));
+	CHECK_EQ(ch_profile_write(stage->heap, arg, NULL), CH_OK);
+}
+
+TEST(profile_is_written_while_the_heap_is_collected)
+{
+	struct stage_thread writer;
+	struct stage *stage = stage_new(STAGE_POLLS);
+	stage->config.stop_wait_ms = 5000;
+	profile_begin_in(&rig, stage);
+	profile_start_still(&rig, 0);
+	CHECK_EQ(mkfifo(rig.path, 0600), 0);
+	stage_spawn(rig.stage, &writer, write_to_a_pipe, rig.path);
+	TEST_UNTIL(atomic_load(&writing_tid) && thread_is_asleep(atomic_load(&writing_tid)))
+		stage_sleep(1);
+	CHECK_EQ(stage_try_collect(rig.stage), CH_OK);
+	/* The writer waits for a reader. */
+	FILE *reader = fopen(rig.path, "r");
+	CHECK(reader);
+	while (getc(reader) != EOF)
+		continue;
+	fclose(reader);
+	stage_join(&writer);
+	profile_stop(&rig);
+	profile_end(&rig);
 }
 
 /* --- fork --- */

@@ -106,12 +106,16 @@ static inline void profile_skip_without_names(void)
 		skip("functions have no names here");
 }
 
-static inline void profile_begin(struct profile_rig *rig, enum stage_driver driver)
+static inline void profile_begin_in(struct profile_rig *rig, struct stage *stage)
 {
-	rig->stage = stage_new(driver);
+	rig->stage = stage;
 	stage_start(rig->stage);
 	snprintf(rig->path, sizeof rig->path, "/tmp/codeheap-profile.%d", (int)getpid());
 	rig->text = NULL;
+}
+static inline void profile_begin(struct profile_rig *rig, enum stage_driver driver)
+{
+	profile_begin_in(rig, stage_new(driver));
 }
 
 static inline void profile_end(struct profile_rig *rig)
