@@ -6,9 +6,9 @@
  * back to the runner. `exit` elsewhere, in a library or in another thread, ends the process, as it
  * should; the handlers run before.
  *
- * A thread that runs a program's code must be attached. Programs make threads by pthread_create,
- * also through libstdc++, so the runner has a pthread_create of its own, which the dynamic linker
- * finds first. */
+ * A thread that runs a program's code must be attached; the end of a thread detaches it. Programs
+ * make threads by pthread_create, also through libstdc++, so the runner has a pthread_create of its
+ * own, which the dynamic linker finds first. */
 #include "program.h"
 
 #include <dlfcn.h>
@@ -105,27 +105,16 @@ struct start {
 	void *arg;
 };
 
-static void detach(void *heap)
-{
-	if (ch_thread_detach(heap) != CH_OK)
-		fprintf(stderr, "codeheap-lli: a thread could not be detached\n");
-}
-
 static void *run_thread(void *arg)
 {
 	struct start start = *(struct start *)arg;
-	void *result;
 	free(arg);
 	enum ch_status status = ch_thread_attach(program.heap, NULL, NULL);
 	if (status != CH_OK) {
 		fprintf(stderr, "codeheap-lli: a thread: %s\n", ch_status_text(status));
 		abort();
 	}
-	/* pthread_exit and pthread_cancel pass here, too. */
-	pthread_cleanup_push(detach, program.heap);
-	result = start.run(start.arg);
-	pthread_cleanup_pop(1);
-	return result;
+	return start.run(start.arg);
 }
 
 typedef int create_function(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
