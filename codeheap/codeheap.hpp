@@ -15,9 +15,10 @@
  * Each call answers with a status, and is noexcept. check() makes a codeheap::error of every status
  * but CH_OK; programs without exceptions look at the status. No object is copied. Objects move, but
  * for `attached` and `parked`, which belong to one thread. An object that was moved from, or not
- * made yet, is empty. A call that gives the thing back empties its object when the thing is gone
- * then: CH_OK or CH_E_STALE. A call that needs what an empty object lacks fails; calls of code
- * itself (operator()) have no status. Declare the heap before the objects that live in the heap:
+ * made yet, is empty. A call that gives the thing back empties its object on CH_OK; free(),
+ * release() and abort() do so, too, when the thing was gone before, and commit() when it aborted
+ * the block (CH_E_STALE). A call that needs what an empty object lacks fails; calls of code itself
+ * (operator()) have no status. Declare the heap before the objects that live in the heap:
  * destructors run in reverse order. A code or function that outlives its heap frees nothing. A call
  * that makes code attaches its thread; a thread that only runs code makes an `attached`. */
 #ifndef CODEHEAP_CODEHEAP_HPP

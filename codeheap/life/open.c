@@ -577,8 +577,7 @@ static enum ch_status no_room(const struct request *r)
 			   : r->open->heap ? "all of it for code that nobody freed"
 					   : "and CH_OPEN_MAY_COLLECT is not set",
 			   (uint64_t)used << pool->page_log2 < pool->pool_bytes
-				   ? ": what pages are free lie apart, or in a chunk (1 MiB) of "
-				     "another kind"
+				   ? ": free pages lie apart, or in a chunk of another kind"
 				   : "");
 }
 

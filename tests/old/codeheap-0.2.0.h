@@ -25,8 +25,7 @@
  *   assumption    a fact that blocks were compiled to rely on; breaking it invalidates the blocks
  *   exec, write   the address where a byte runs, and where it is written while its block is open
  *   world         the attached threads; cycle: one collection; fiber: a stack that may be suspended
- *   NOTENTRANT    invalidated: nothing enters the block any more; threads inside leave at the next
- *                 branch or patch point
+ *   NOTENTRANT    invalidated: no thread enters; threads inside leave at a branch or patch point
  *
  * The calls to start with, from examples/smallest.c. Code of an owner begins with examples/min.c.
  *
@@ -53,11 +52,15 @@
  * thread that is not attached gets CH_E_THREAD from a function for "an attached thread" or for "the
  * thread that opened" a block, and ends the process with a panic when it takes a stub. The thread
  * that opened a block may hand the OPEN block to another attached thread. Between ch_mark_begin and
- * ch_mark_end, and in `ref`, `roots` and `visit`, a function that takes a lock gives CH_E_STATE.
+ * ch_mark_end, and in `ref`, `roots` and `visit`, a function that may lock gives CH_E_STATE.
  *
  * Structures with a `size` grow at their end. The caller sets `size` to sizeof. A smaller size, of
- * an older header, is taken: missing fields are 0. A larger size is CH_E_ARG. Structures with
- * `spare` words grow there: a word that is not 0, a newer header's field, is CH_E_ARG. */
+ * an older header, is taken: missing fields are 0. Any other size is CH_E_ARG. Structures with
+ * `spare` words grow there: a word that is not 0, a newer header's field, is CH_E_ARG.
+ *
+ * Limits, and the status beyond: 16,777,214 blocks, owners, branches, assumptions and names each in
+ * a heap (CH_E_MEMORY); 512 branches, and 524,276 cold bytes with stubs, in a block (CH_E_ARG), and
+ * 65,535 other attachments, a patch point two (CH_E_MEMORY). A name may have any length. */
 #ifndef CODEHEAP_CODEHEAP_H
 #define CODEHEAP_CODEHEAP_H
 
@@ -147,8 +150,8 @@ struct ch_regs {
  *   OPEN -> LIVE                ch_block_commit, by the thread that opened it
  *   OPEN -> FREE                ch_block_abort; a commit that gives CH_E_STALE; in a child of fork
  *   LIVE -> NOTENTRANT          ch_blocks_invalidate, ch_assumption_break, ch_vm_discard, _detach
- *   LIVE | NOTENTRANT -> DEAD   the sweep, of blocks that a cycle did not reach;
- *                               ch_owner_release and ch_code_free (NOT_RUNNING)
+ *   LIVE | NOTENTRANT -> DEAD   the sweep, of blocks that a cycle did not reach; NOT_RUNNING, by
+ *                               ch_owner_release or ch_code_free; in a child of fork without code
  *   DEAD -> FREE                the sweep, after withdrawal, trap fill and a core sync */
 enum ch_block_state {
 	CH_BLOCK_FREE,
@@ -177,16 +180,17 @@ enum ch_driver { CH_DRIVER_BUILTIN, CH_DRIVER_HOST };
 enum ch_release { CH_RELEASE_COLLECT, CH_RELEASE_NOT_RUNNING };
 
 /* Kinds of blocks. RODATA and DATA never run: code reaches them by distance. All hot_bytes are the
- * VM's. From commit on RODATA is readable at exec, and DATA readable and writable. Data of at most
- * a fourth of a page shares pages with data of its kind, and costs its bytes and 8 bytes of the
- * heap's in between; a store behind a variable damages the next variable. Small RODATA is written
- * at write, apart from exec. Larger data, and data with CH_OPEN_IN_PLACE, has whole pages; write is
- * exec, a multiple of 64. Each kind has its own chunks (1 MiB) of the pool: a pool of one chunk has
- * code or data. Data with ch_open.heap or CH_OPEN_KEPT lives as such code does. Other data lives by
- * an edge from a live block, by a word on a stack, or as IMMORTAL; else data dies in the third
- * cycle, or in the cycle of its last user. Data whose last user is released or freed NOT_RUNNING
- * dies at once, whatever is on a stack. Data may have edges; every other attachment or entry is
- * CH_E_STATE. Invalidation passes data over, and no sink hears of data. */
+ * VM's. From commit on RODATA is readable at exec, and DATA readable and writable. Data is small if
+ * hot_bytes + align + 8 is at most a fourth of a page. Small data shares pages with data of its
+ * kind, and costs its bytes and 8; a store behind a variable damages the next variable. Small
+ * RODATA is written at write, apart from exec. Larger data, and data with CH_OPEN_IN_PLACE, has
+ * whole pages; write is exec, a multiple of 64. Data and code with OWN_FRAMES have chunks of the
+ * pool (1 MiB; COW: 2 MiB) without other code: a pool of one chunk has code or data. Data with
+ * ch_open.heap or CH_OPEN_KEPT lives as such code does. Other data lives by an edge from a live
+ * block, by a word on a stack, or as IMMORTAL; else data dies in the third cycle, or in the cycle
+ * of its last user. Data whose last user is released or freed NOT_RUNNING dies at once, whatever is
+ * on a stack. Data may have edges; every other attachment or entry is CH_E_STATE. Invalidation
+ * passes data over, and no sink hears of data. */
 enum ch_kind { CH_KIND_CODE, CH_KIND_RODATA, CH_KIND_DATA };
 
 /* Sinks: tables of the outside world. CH_SINK_DEFAULT in a configuration: the unwinder's. */
@@ -201,26 +205,24 @@ enum ch_sink {
 	CH_SINK_NONE = 1 << 30
 };
 
-/* Names of freed code in the perf map, which knows no time. REPLACED: a name leaves when the
- * address is used again, when such names are many, or at ch_sink_flush: an address has its last
- * owner's name. KEPT: names stay while the sink is on, and addresses of freed code are not used
- * again. When a block cannot be opened otherwise, all such names leave the file, and free them. */
+/* Names of freed code in the perf map. REPLACED: a name leaves when the address is used again, when
+ * such names are many, or at ch_sink_flush. KEPT: names stay while the sink is on, and addresses of
+ * freed code are not used again, until an open finds no other room: then all such names leave. */
 enum ch_dead_names { CH_DEAD_NAMES_REPLACED, CH_DEAD_NAMES_KEPT };
 
 enum ch_open_flags {
 	CH_OPEN_MAY_COLLECT =
-		1, /* the caller holds no lock. The open collects a full pool until a cycle frees
-		    * nothing and spares no new block, at most four times. Other opens with the
-		    * flag leave it what its cycles freed, but in a HOST heap or with stop_world.
+		1, /* the caller holds no lock. Except in a HOST heap, the open collects a full pool
+		    * until a cycle frees nothing and spares no new block, at most four times. Other
+		    * opens with the flag leave it what its cycles freed, but not with stop_world.
 		    * CH_E_FULL: live code, code made meanwhile and a page a thread leave no room */
 	CH_OPEN_IMMORTAL = 2, /* a root until the heap ends, or its owner by NOT_RUNNING: thunks */
 	CH_OPEN_OWN_FRAMES = 4, /* unwinders know the block by ch_code.eh_frame only; frame is 0.
-				 * Whole pages, apart from other code by 1 MiB */
-	/* write is exec, for emitters that know one address; the code runs only from commit on.
-	 * Whole pages, exec a multiple of 64, cold_bytes and branch_room 0, no PATCH (CH_E_ARG); no
-	 * refs, no patch points (CH_E_STATE). */
+				 * Whole pages, in chunks as data (enum ch_kind) */
+	/* write is exec, for emitters that know one address. Whole pages, exec a multiple of 64,
+	 * cold_bytes, branch_room 0, no PATCH (CH_E_ARG); no refs, patch points (CH_E_STATE). */
 	CH_OPEN_IN_PLACE = 8,
-	/* With an owner: the block lives until ch_code_free or the end of its owner, entry or not.
+	/* With an owner: the block lives, also invalidated, until ch_code_free or its owner's end.
 	 * The owner is a group: ch_owner_release ends all of it; its vm hears block_freed. */
 	CH_OPEN_KEPT = 16,
 };
@@ -247,16 +249,15 @@ struct ch_ops {
 	uintptr_t (*ref)(void *vm_user, uintptr_t word);
 	/* The stopped world: ch_mark_stack for VM stacks outside the C stacks. No other call. */
 	void (*roots)(void *vm_user, struct ch_marker *marker);
-	/* A block is gone from every table: once; in polls, collections, discards and opens. */
+	/* A block is gone from every table: once; in polls and calls that collect. */
 	void (*block_freed)(void *vm_user, void *block_user);
 	/* ch_vm_detach calls block_freed for each block that the vm has then, under no lock. */
 	bool tells_detached;
-	/* A collection pays. Comes from polls and calls that open, invalidate or end, save for
+	/* A collection pays. Comes from polls and calls that open, invalidate, collect or end, but
 	 * COLLECT. Set a flag, collect at a safe place; the callback may not call the library. */
 	void (*collect_wanted)(void *vm_user);
 	/* Space came free after a ch_block_open failed with CH_E_FULL: once for all opens that
-	 * failed before. Comes from the calls that block_freed comes from, but ch_vm_detach, in any
-	 * thread, maybe before the failed open returned in its own. */
+	 * failed before; in polls and calls that collect, maybe before the failed open returned. */
 	void (*space_free)(void *vm_user);
 	/* BUILTIN (HOST: CH_E_ARG): the VM's own way to stop its threads, before polls, parks and
 	 * the signal are used. Comes in the collecting thread, attached or not. Each thread that
@@ -336,7 +337,7 @@ CH_API CH_CHECKED enum ch_status ch_heap_create(const struct ch_config *config,
 CH_API CH_CHECKED enum ch_status ch_heap_destroy(struct ch_heap *heap);
 
 /* Counters are plural and only grow; gauges end in _now or _peak. branches_now: branch_room;
- * free_bytes_now: bytes of no block or page's header; largest_free_bytes_now: most in a row;
+ * free_bytes_now: bytes of no block; largest_free_bytes_now: most in a row;
  * cycles_abandoned leaves out collections that waited for a lock, or for memory, in vain. */
 /* clang-format off */
 #define CH_STATS_LIST(X)                                                                          \
@@ -398,12 +399,13 @@ CH_API CH_CHECKED enum ch_status ch_vm_attach(struct ch_heap *heap, const struct
  * lock  heap, until commits are through, for stop_wait_ms; none while block_freed runs
  * safe  any thread
  * cost  O(owners and blocks of the heap)
- * note  later cycles free blocks on stacks; user stays valid until polls, collections and opens of
- *       other threads have returned */
+ * note  later cycles free the blocks. user stays valid until polls, collections and opens of other
+ *       threads have returned */
 CH_API CH_CHECKED enum ch_status ch_vm_detach(struct ch_vm *vm);
 
 /* ch_vm_discard: invalidate all code of one vm, or of all; free at once the blocks that no stack
- * holds, and leave the rest to later cycles. Immortal blocks and OPEN blocks stay.
+ * and no edge holds, and leave the rest to later cycles. CH_OPEN_KEPT: a block is invalidated, and
+ * stays (enum ch_open_flags). Immortal blocks and OPEN blocks stay as they are.
  * in    vm     NULL = every vm of the heap; code without an owner belongs to no vm
  * out   freed  how many of the invalidated blocks, old ones included, were freed; may be NULL (host
  *              and Boehm driver: 0, the VM's next cycle frees them)
@@ -427,8 +429,7 @@ CH_API CH_CHECKED enum ch_status ch_vm_discard(struct ch_heap *heap, struct ch_v
  * safe  any thread, once a heap
  * cost  O(threads of the heap); some system calls
  * note  the thread's end takes the locks of ch_thread_detach: do not join the thread in `ref`,
- *       `roots` or `visit`, or between ch_mark_begin and ch_mark_end. A thread of a bare clone(),
- *       not of pthread_create, calls ch_thread_detach before its end */
+ *       `roots`, `visit` or before ch_mark_end. A bare clone() calls ch_thread_detach at its end */
 CH_API CH_CHECKED enum ch_status ch_thread_attach(struct ch_heap *heap, const void *low,
 						  const void *high);
 
@@ -450,8 +451,7 @@ CH_API void ch_thread_park(void);
  * note  release a lock taken while parked after the unpark only, and wait for no lock before */
 CH_API void ch_thread_unpark(void);
 
-/* ch_thread_poll: a safepoint: stop for a cycle, deliver notices, sweep a step, write names to the
- * perf map.
+/* ch_thread_poll: a safepoint: stop for a cycle, deliver notices, sweep a step, write perf's map.
  * lock  heap and the perf map's, shortly, when there is work; may collect: see ch_code_free
  * safe  an attached thread that holds no lock; its callbacks run here
  * cost  a load and a branch when there is nothing to do */
@@ -489,7 +489,7 @@ CH_API void ch_fiber_suspend(struct ch_fiber *fiber, const void *lowest_sp);
 CH_API void ch_fiber_resume(struct ch_fiber *fiber);
 
 /* ch_fiber_detach: the stack is gone; no frame on it will be returned to.
- * ret   CH_OK | CH_E_STATE not attached; the stack may be unmapped at once: no cycle scans it
+ * ret   CH_OK no cycle scans the stack, which may be unmapped at once | CH_E_STATE not attached
  * lock  registry, heap
  * safe  any thread
  * cost  O(threads of the heap) */
@@ -586,7 +586,7 @@ struct ch_code {
  * safe  any thread on its own stack that Boehm's collector, if any, knows (else CH_E_THREAD); the
  *       call attaches the thread, which goes on with the block, or hands it to another attached one
  * cost  some 50 ns; a page now and then
- * note  with `heap`, may collect: see ch_code_free; else `collect_wanted` may help CH_E_FULL */
+ * note  with `heap`, may collect: see ch_code_free. With `owner`: see collect_wanted, space_free */
 CH_API CH_CHECKED enum ch_status ch_block_open(const struct ch_open *open, struct ch_code *code);
 
 /* ch_block_veneer: an address in the block's reach (riscv64: auipc's) that jumps to a far function.
@@ -602,9 +602,9 @@ CH_API CH_CHECKED enum ch_status ch_block_veneer(const struct ch_code *code, con
 /* ch_block_commit: publish OPEN blocks: from then on the blocks may run.
  * in    codes  with the "in" fields set; after CH_OK write and cold_write of each are NULL
  *       count  how many blocks: all become LIVE, one by one with no cycle in between, or none
- * ret   CH_OK | CH_E_STATE a block is not open, or an edge names an OPEN block that is not among
- *       codes: nothing was done | CH_E_ARG a block comes twice; more bytes used than the room has
- *       (of data, all room is used); an eh_frame is malformed, covers other code, or was not
+ * ret   CH_OK | CH_E_STATE a block is not open, or of another heap, or an edge names an OPEN block
+ *       that is not among codes: nothing was done | CH_E_ARG a block comes twice; a field is out of
+ *       range (of data, all room is used); an eh_frame is malformed, covers other code, or was not
  *       announced at open | CH_E_SITE a site lies outside of the used bytes, was written over, or
  *       has the entry inside; an exit of the block leads to unused bytes | CH_E_MEMORY | CH_E_STALE
  *       the owner is dead, an assumption broke, or a block that an edge names was aborted: all the
@@ -845,7 +845,7 @@ enum ch_trampoline { CH_TRAMPOLINE_FRAMED, CH_TRAMPOLINE_TAIL };
  *       name, user  as in ch_open
  * out   block    LIVE, its code at ch_info.entry
  * ret   CH_OK | CH_E_ARG | CH_E_STALE the owner is dead | CH_E_FULL also where other code, or a
- *       thread that opened code, has a page in every 1 MiB of the pool: trampolines lie apart |
+ *       thread that opened code, has a page in every chunk of the pool: trampolines lie apart |
  *       CH_E_MEMORY | CH_E_THREAD | CH_E_STATE the thread is parked | CH_E_BROKEN as a commit |
  *       CH_E_OS no unwind table for the template (errno: linked without one, or an unknown form)
  * lock  heap
@@ -927,7 +927,7 @@ struct ch_spot {
  * in    heap       NULL = whichever has the address: O(heaps), and a word that all threads write
  *       is_return  pc is a return address: look at the call before pc
  * out   spot       as at one moment; the caller sets spot->size; the rest is 0 when false
- * ret   true when pc lies in a LIVE or NOTENTRANT block; false also for a size of no version
+ * ret   true when pc lies in a LIVE or NOTENTRANT block; false, and spot unchanged: a wrong size
  * safe  any thread, signal handlers, callbacks, while others allocate, free and collect
  * cost  some 25 ns, block alone some 20; is_return: O(what is attached to the block) */
 CH_API bool ch_code_at(const struct ch_heap *heap, const void *pc, bool is_return,
@@ -947,7 +947,7 @@ CH_API CH_CHECKED enum ch_status ch_block_each(struct ch_heap *heap, const char 
 /* ch_trap_describe: explain a fatal signal in code of the heap: "block `NAME` (#INDEX.GEN, owner
  * `NAME`), freed in collection N because ..., invalidated by ...; executed at +0x40 (...)".
  * in    siginfo, ucontext  the signal's siginfo_t and ucontext_t
- *       bytes  room at text; 600 are enough but for long paths
+ *       bytes  room at text; 1,024 are enough but for long paths
  * out   text      one line, 0-terminated unless bytes is 0; cut at a character
  * ret   the length without the 0; >= bytes when the text was cut; 0 = neither pc nor a readable
  *       faulting address is the heap's, or somebody sent the signal: chain to the next handler
