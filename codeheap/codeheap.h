@@ -333,7 +333,7 @@ CH_API CH_CHECKED enum ch_status ch_heap_create(const struct ch_config *config,
  * lock  registry, heap; then of the set of heaps
  * safe  any thread; every handle of the heap is stale afterwards, and its pointer leads to nothing
  * cost  O(memory of the heap, and samples of its profile); forks and creations wait meanwhile
- * note  sinks' files stay; memory that a handler read for 1 s stays until a heap comes or goes */
+ * note  sinks' files stay. What a handler reads for over 1 s goes as a heap is made or destroyed */
 CH_API CH_CHECKED enum ch_status ch_heap_destroy(struct ch_heap *heap);
 
 /* Counters are plural and only grow; gauges end in _now or _peak. branches_now: branch_room;
@@ -399,7 +399,7 @@ CH_API CH_CHECKED enum ch_status ch_vm_attach(struct ch_heap *heap, const struct
  * lock  heap, until commits are through, for stop_wait_ms; none while block_freed runs
  * safe  any thread
  * cost  O(owners and blocks of the heap)
- * note  later cycles free the blocks. user stays valid until polls, collections and opens of other
+ * note  later cycles free the blocks. Keep user valid until polls, collections and opens of other
  *       threads have returned */
 CH_API CH_CHECKED enum ch_status ch_vm_detach(struct ch_vm *vm);
 
@@ -684,7 +684,7 @@ struct ch_info {
 	struct ch_owner owner; /* none without one */
 	struct ch_vm *vm;      /* NULL without an owner */
 	void *user;
-	const char *name; /* the block's, else the owner's; valid while the block is alive */
+	const char *name; /* the block's, else the owner's, else ""; valid while the block lives */
 	enum ch_block_state state;
 	const uint8_t *exec;      /* hot bytes */
 	const uint8_t *cold_exec; /* cold bytes, stubs included */
@@ -708,7 +708,7 @@ struct ch_branch_site {
 	const void *at; /* exec address of the instruction, or of the literal */
 	enum ch_branch_kind kind;
 	void *user;       /* comes back in branch_hit, until block_freed of the block; ch_code_at */
-	const void *exit; /* way while unlinked; another block is the VM's to hold; NULL = a stub */
+	const void *exit; /* way while unlinked; the VM holds another block there; NULL = a stub */
 	uint64_t spare[2]; /* 0 */
 };
 
@@ -752,7 +752,7 @@ CH_API CH_CHECKED enum ch_status ch_edge_attach_owner(struct ch_block block, str
 
 /* ch_ref_attach: eight bytes of the block are a pointer into the VM's heap.
  * in    at  exec address of the word; any alignment on x86-64 and aarch64
- * ret   CH_OK | CH_E_STALE | CH_E_STATE also without an owner, whose vm has `ref` (not for Boehm) |
+ * ret   CH_OK | CH_E_STALE | CH_E_STATE also: no owner, so no vm with a `ref` (but for Boehm) |
  *       CH_E_ARG outside the block | CH_E_SITE shares a byte with a site, a stub or a patchable
  *       entry | CH_E_MEMORY
  * safe  the thread that opened the block
@@ -975,7 +975,7 @@ CH_API CH_CHECKED enum ch_status ch_trap_install(struct ch_heap *heap);
  * ret   CH_OK | CH_E_ARG | CH_E_BUSY a thread was held inside a call | CH_E_OS errno kept: a file
  *       could not be made, or the process has no libunwind; the sink is off
  * lock  heap, sinks
- * safe  any thread; the unwinder's sink goes off: no thread unwinds through a block of OWN_FRAMES
+ * safe  any thread. While the unwinder's sink goes off no thread unwinds through OWN_FRAMES blocks
  * cost  O(blocks of the heap) for each sink that comes on */
 CH_API CH_CHECKED enum ch_status ch_sink_set(struct ch_heap *heap, unsigned sinks);
 

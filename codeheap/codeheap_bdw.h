@@ -58,9 +58,10 @@ CH_API CH_CHECKED enum ch_status ch_bdw_heap_create(const struct ch_config *conf
  * in    user    any word; the collector does not see it
  * out   anchor  for the method object: the owner is alive while the collector reaches the anchor;
  *               afterwards the next full collection ends the owner
- * ret   CH_OK | CH_E_ARG | CH_E_MEMORY | CH_E_THREAD | CH_E_STATE the vm was detached
+ * ret   CH_OK | CH_E_ARG also: another heap's vm | CH_E_MEMORY | CH_E_THREAD | CH_E_STATE the vm
+ *       was detached
  * lock  the collector's, then heap
- * safe  any attached thread that holds no lock: the allocation may collect and run finalizers */
+ * safe  any registered thread that holds no lock: the allocation may collect and run finalizers */
 CH_API CH_CHECKED enum ch_status ch_bdw_owner_create(struct ch_vm *vm, const char *name,
 						     const void *fallback, void *user,
 						     struct ch_owner *owner, void **anchor);

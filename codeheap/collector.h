@@ -44,13 +44,14 @@ CH_API CH_CHECKED enum ch_status ch_mark_begin(struct ch_heap *heap, struct ch_m
 CH_API void ch_mark_owner(struct ch_marker *marker, struct ch_owner owner);
 
 /* ch_mark_stack: scan words conservatively for code addresses.
- * in    low, high  8-byte aligned range: a VM stack, or a stopped thread's registers
+ * in    low, high  a VM stack, or a stopped thread's registers; each aligned 8 bytes are a word
  * safe  the marking thread, and the `roots` callback
  * cost  O(words, and blocks newly reached) */
 CH_API void ch_mark_stack(struct ch_marker *marker, const void *low, const void *high);
 
-/* ch_mark_stacks: scan the stacks of parked threads and suspended fibers, open and newborn
- * blocks, `roots` of every vm.
+/* ch_mark_stacks: scan the stacks of attached threads and of suspended fibers, open and newborn
+ * blocks, `roots` of every vm. Of a thread that the VM stopped in its own way the whole stack is
+ * scanned; its registers are ch_mark_stack's.
  * safe  the marking thread, mutators stopped; before the VM last drains its own mark stack
  * cost  O(blocks of the heap, and words of the stacks) */
 CH_API void ch_mark_stacks(struct ch_marker *marker);

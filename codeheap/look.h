@@ -16,7 +16,7 @@ struct ch_owner_facts {
 	struct ch_vm *vm;
 	void *user;
 	bool is_released;
-	const char *name; /* valid while the owner is alive */
+	const char *name; /* "" without one; valid while the owner is alive */
 	struct ch_block entry;
 	uint64_t blocks_now, code_bytes_now, metadata_bytes_now;
 };
