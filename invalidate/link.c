@@ -198,12 +198,13 @@ enum ch_status ch_branch_attach(struct ch_block handle, const struct ch_branch_s
 
 /* --- link and unlink --- */
 
-/* Stores the index in the low bits of a field; the bits above stay. */
+/* Stores the index in the low bits of a field; the bits above stay. Release: a stub follows a
+ * target under no lock, and must not take the target's record for that of a block before. */
 static void set_index(_Atomic(uint32_t) *field, uint32_t index)
 {
 	uint32_t word = atomic_load_explicit(field, memory_order_relaxed);
 	atomic_store_explicit(field, (word & ~(uint32_t)CH__INDEX_MAX) | index,
-			      memory_order_relaxed);
+			      memory_order_release);
 }
 
 static void list_insert(struct ch_heap *heap, struct ch__block *target, struct ch__branch *branch,

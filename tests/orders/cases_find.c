@@ -5,6 +5,7 @@
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/handles.h"
 #include "codeheap/graph/tombstone.h"
+#include "invalidate/invalidate.h"
 #include "tests/orders/cases.h"
 #include "tests/support/code.h"
 
@@ -337,6 +338,101 @@ static void call_comes(void)
 	attach_call(&known, truth[0].number);
 }
 
+/* --- a stub whose branch another thread links --- */
+
+static struct ch_code caller, callee;
+static struct ch_owner callers, callees;
+static uintptr_t hit, entry;
+
+static struct ch_block answers_nothing(void *user, struct ch_branch branch, void *asked,
+				       struct ch_regs *regs)
+{
+	(void)user, (void)branch, (void)asked, (void)regs;
+	return (struct ch_block){0};
+}
+static void make_linked(void)
+{
+	struct ch_ops ops = {.size = sizeof ops, .branch_hit = answers_nothing};
+	scene_make();
+	HOLDS(ch_vm_attach(scene.heap, &ops, NULL, &scene.vm) == CH_OK);
+}
+static void open_one(struct ch_code *code, struct ch_owner *owner, size_t bytes)
+{
+	HOLDS(ch_owner_create(scene.vm, "owner", &serial, NULL, owner) == CH_OK);
+	struct ch_open open = {.size = sizeof open,
+			       .owner = *owner,
+			       .hot_bytes = bytes,
+			       .branch_room = 1,
+			       .entry = CH_ENTRY_NONE};
+	HOLDS(ch_block_open(&open, code) == CH_OK);
+	code->used_to = bytes;
+}
+static struct ch_branch branch;
+static void make_caller(void)
+{
+	open_one(&callee, &callees, SMALL_BYTES);
+	HOLDS(ch_block_commit(&callee, 1) == CH_OK);
+	open_one(&caller, &callers, SMALL_BYTES);
+	memcpy(caller.write + SMALL_BYTES - sizeof call, call, sizeof call);
+	struct ch_branch_site site = {.at = caller.exec + SMALL_BYTES - sizeof call,
+				      .kind = CH_CALL};
+	HOLDS(ch_branch_attach(caller.block, &site, &branch) == CH_OK);
+	HOLDS(ch_block_commit(&caller, 1) == CH_OK);
+	const struct ch__block *block =
+		ch__block_at(scene.heap, ch__handle_index(caller.block.bits));
+	uintptr_t stub = ch__stub_exec(scene.heap, block, ch__handle_index(branch.bits));
+	hit = ch__stub_hit_exec(scene.heap, stub) + CH_ARCH_STUB_CALL_BYTES;
+}
+static void begin_linked(void)
+{
+	entry = 0;
+	order_as(1, make_caller);
+}
+UNSEEN static void note_entry(void)
+{
+	entry = (uintptr_t)callee.exec;
+}
+/* The next callee has the record of the last one, and another place: the caller is behind it. */
+static void links_the_next(void)
+{
+	uint32_t index = ch__handle_index(callee.block.bits);
+	HOLDS(ch_owner_release(callees, CH_RELEASE_NOT_RUNNING) == CH_OK);
+	open_one(&callee, &callees, LARGE_BYTES);
+	HOLDS(ch__handle_index(callee.block.bits) == index);
+	HOLDS(ch_block_commit(&callee, 1) == CH_OK);
+	note_entry();
+	HOLDS(ch_branch_link(branch, callee.block) == CH_OK);
+}
+UNSEEN static bool is_right(uintptr_t pc)
+{
+	return pc == (uintptr_t)&serial || pc == entry;
+}
+UNSEEN static bool is_early(void)
+{
+	return !entry;
+}
+/* Takes the stub about when the branch is linked, and later. */
+static void takes_the_stub(void)
+{
+	while (is_early())
+		order_yield();
+	for (int i = 0; i < 3; i++) {
+		struct ch__arch_regs regs = {.pc = 0};
+		come_late();
+		scene.heap->stub.hit(&scene.heap->stub, &regs, hit);
+		HOLDS(is_right(regs.pc));
+	}
+}
+static void free_callers(void)
+{
+	HOLDS(ch_owner_release(callers, CH_RELEASE_NOT_RUNNING) == CH_OK);
+	HOLDS(ch_owner_release(callees, CH_RELEASE_NOT_RUNNING) == CH_OK);
+}
+static void end_linked(void)
+{
+	order_as(1, free_callers);
+}
+
 /* --- names --- */
 
 /* Readers may hold back all names of a run, so that each name has a record of its own. */
@@ -426,6 +522,7 @@ const struct order_case cases_find[] = {
 	{"bare", 40000, make, begin_bare, end_points, {is_replaced_by_its_like, looks_at_once}},
 	{"siteless", 24000, make, begin_siteless, end_points,
 	 {is_replaced_by_its_like, looks_at_once}},
+	{"linked", 3000, make_linked, begin_linked, end_linked, {links_the_next, takes_the_stub}},
 	{"names", 9000, scene_make, begin_names, end_names, {names_come_and_go, name_is_read}},
 	{NULL},
 };

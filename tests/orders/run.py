@@ -47,6 +47,7 @@ USES = {
     "locks": ["os/lock.c", "codeheap/base/park.c", "codeheap/graph/owner.c"],
     "heap": [],
     "action": [],
+    "linked": ["invalidate/stub.c", "invalidate/link.c"],
     "serialize": ["codeheap/base/park.c", "codeheap/base/region.c"],
     "reuse_asked": [],
     "points": ["codeheap/graph/side_list.c", "codeheap/life/open.c", "invalidate/patch_point.c"],
