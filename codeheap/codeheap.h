@@ -323,7 +323,7 @@ static inline void ch_config_init(struct ch_config *config)
  *       | CH_E_OS errno kept; EMFILE: the process has 255 heaps, and can have no more
  * lock  of the set of heaps
  * safe  any thread; attach threads and vms afterwards
- * cost  some 25 system calls; memory is committed as it is used, 64 KiB first */
+ * cost  25 to 40 system calls; memory is committed as it is used, 64 KiB first */
 CH_API CH_CHECKED enum ch_status ch_heap_create(const struct ch_config *config,
 						struct ch_heap **heap);
 
@@ -429,7 +429,7 @@ CH_API CH_CHECKED enum ch_status ch_vm_discard(struct ch_heap *heap, struct ch_v
  * safe  any thread, once a heap
  * cost  O(threads of the heap); some system calls
  * note  the thread's end takes the locks of ch_thread_detach: do not join the thread in `ref`,
- *       `roots`, `visit` or before ch_mark_end. A bare clone() calls ch_thread_detach at its end */
+ *       `roots`, `visit` or before ch_mark_end. A thread of a bare clone() detaches itself */
 CH_API CH_CHECKED enum ch_status ch_thread_attach(struct ch_heap *heap, const void *low,
 						  const void *high);
 
