@@ -139,6 +139,8 @@ static enum end end_block(struct ch_heap *heap, struct ch__block *block, uintptr
 {
 	enum ch__span_use use = ch__block_use(heap, block);
 	bool is_entry = use < CH__SPAN_RODATA && at == ch__block_entry(heap, block);
+	/* For the death that follows. */
+	__builtin_prefetch(block->side_list);
 	if (at != ch__exec(heap, block->hot_offset) + ch__head_bytes(use) && !is_entry)
 		return NO_CODE;
 	if ((block->owner && !ch__block_leads(block)) || (block->flags & CH__FLAG_IMMORTAL))
@@ -188,11 +190,14 @@ static enum end free_locked(struct ch_heap *heap, uintptr_t at, enum ch_release 
 	ch__region_enter_inline(self);
 	enum end end = end_root(heap, at, how, &index);
 	ch__region_leave(self);
-	const struct ch__block *block = ch__block_at(heap, index);
-	if (end != ENDED || how == CH_RELEASE_COLLECT || !ch__block_is_committed(heap, block))
+	if (end != ENDED || how == CH_RELEASE_COLLECT)
 		return end;
-	ch__blocks_kill(heap, &index, 1, CH__DEATH_FREED_NOT_RUNNING);
+	const struct ch__block *block = ch__block_at(heap, index);
+	uint32_t generation = atomic_load_explicit(&block->generation, memory_order_relaxed);
 	if (ch__block_is_committed(heap, block))
+		ch__blocks_kill(heap, &index, 1, CH__DEATH_FREED_NOT_RUNNING);
+	/* Other code has an edge to the block, or the block's commit is not through. */
+	if (atomic_load_explicit(&block->generation, memory_order_relaxed) == generation)
 		leave_to_cycles(heap, block->owner);
 	return ENDED;
 }
@@ -210,6 +215,8 @@ enum ch_status ch_code_free(struct ch_heap *heap, const void *address, enum ch_r
 		return because_of(NO_CODE, at);
 	enum end end;
 	struct ch__thread *self = ch__thread_self(heap);
+	/* The head of the code, which ch__find reads: on its way while the lock is taken. */
+	__builtin_prefetch(ch__pool_read(heap->pool, at - CH__HEAD_BYTES));
 	if (how == CH_RELEASE_COLLECT && self) {
 		ch__region_enter_inline(self);
 		end = end_root(heap, at, how, &index);
