@@ -162,12 +162,12 @@ static void kill(struct ch_heap *heap, struct ch__block *block, uint32_t index,
 	/* Sources of a block that no cycle reached are dead, too. Without a copy there are none. */
 	bool patch_sources = death != CH__DEATH_UNREACHED && death != CH__DEATH_NO_COPY;
 	uint32_t generation = atomic_load_explicit(&block->generation, memory_order_relaxed);
+	end->keys[end->count++] = ch__handle(heap->id, index, generation);
 	*dead = (struct dead){.block = block,
 			      .index = index,
 			      .must_wait = death == CH__DEATH_UNREACHED || dead_names_kept(heap) ||
 					   is_known(heap, block),
 			      .was_open = was_open};
-	end->keys[end->count++] = ch__handle(heap->id, index, generation);
 	leave_data(heap, block, is_by_hand(death));
 	if (ch__block_is_data(heap, block))
 		block->users = 0; /* its users die, too */
@@ -177,7 +177,8 @@ static void kill(struct ch_heap *heap, struct ch__block *block, uint32_t index,
 	if (owner->entry == index)
 		ch__owner_reset_cell(owner);
 	ch__owner_remove(heap, owner, block);
-	ch__assumption_leave(heap, block->side_list);
+	if (block->side_list && block->side_list->count)
+		ch__assumption_leave(heap, block->side_list);
 	ch__tombstone_write(heap, block, index, death);
 	/* Release: the block left every list before its generation says so. */
 	atomic_store_explicit(&block->generation, generation + 1, memory_order_release);

@@ -37,11 +37,16 @@ uint64_t ch__name_hash(const uint64_t key[2], const char *text, size_t bytes)
 			 key[1] ^ UINT64_C(0x646f72616e646f6d),
 			 key[0] ^ UINT64_C(0x6c7967656e657261),
 			 key[1] ^ UINT64_C(0x7465646279746573)};
-	/* Little-endian words; the last word has the low 8 bits of the length on top. */
+	/* Little-endian words; the last word has the low 8 bits of the length on top. The last word
+	 * is put together in a register: a load waits for smaller stores into its bytes. */
 	for (size_t at = 0; at <= bytes; at += 8) {
-		bool is_last = bytes - at < 8;
-		uint64_t word = is_last ? (uint64_t)bytes << 56 : 0;
-		memcpy(&word, text + at, is_last ? bytes - at : 8);
+		uint64_t word = 0;
+		if (bytes - at >= 8)
+			memcpy(&word, text + at, sizeof word);
+		for (size_t end = bytes; end > at && bytes - at < 8; end--)
+			word = word << 8 | (uint8_t)text[end - 1];
+		if (bytes - at < 8)
+			word |= (uint64_t)bytes << 56;
 		v[3] ^= word;
 		sip_round(v);
 		v[0] ^= word;
