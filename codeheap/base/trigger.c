@@ -213,10 +213,11 @@ static void tell_space(struct ch_heap *heap)
 void ch__trigger_tell(struct ch_heap *heap)
 {
 	ch__pool_trim_if_worth(heap->pool);
-	if (!atomic_load_explicit(&heap->collect_wanted, memory_order_relaxed))
+	/* Where no vm answers, the wish stands for long: no locked instruction then. */
+	if (!atomic_load_explicit(&heap->collect_wanted, memory_order_relaxed) ||
+	    atomic_load(&heap->collect_told) || atomic_exchange(&heap->collect_told, true))
 		return;
-	bool was_told = atomic_exchange(&heap->collect_told, true);
-	for (struct ch_vm *vm = heap->vms; !was_told && vm; vm = vm->next)
+	for (struct ch_vm *vm = heap->vms; vm; vm = vm->next)
 		tell(heap, vm, false);
 }
 

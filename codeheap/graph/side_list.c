@@ -103,9 +103,9 @@ static size_t lines_bytes(uint32_t count)
 	return sizeof(struct ch__lines) + count * sizeof((struct ch__lines *)0)->at[0];
 }
 
-void ch__side_drop(struct ch_heap *heap, struct ch__side_list *list)
+static void drop_items(struct ch_heap *heap, const struct ch__side_list *list)
+	CH_REQUIRES(ch__role_heap)
 {
-	ch__name_drop(heap, list->name);
 	struct ch__lines *lines = ch__side_pointer(list, CH__ITEM_LINES);
 	if (lines) {
 		ch__name_drop(heap, lines->file);
@@ -113,6 +113,13 @@ void ch__side_drop(struct ch_heap *heap, struct ch__side_list *list)
 	}
 	ch__meta_free(heap->meta, list->guard, sizeof *list->guard);
 	ch__sinks_own_destroy(heap->sinks, ch__side_pointer(list, CH__ITEM_OWN));
+}
+
+void ch__side_drop(struct ch_heap *heap, struct ch__side_list *list)
+{
+	ch__name_drop(heap, list->name);
+	if (list->count || list->guard)
+		drop_items(heap, list);
 	give_back(heap, list);
 }
 

@@ -521,7 +521,10 @@ static enum ch_status check_codes(struct ch_heap *heap, struct ch__thread *self,
 		besides->has_tables |= codes[i].eh_frame != NULL;
 		if (CH_LIKELY(status == CH_OK))
 			status = check_table(heap, block, &codes[i], has_steps);
-		if (CH_LIKELY(status == CH_OK) && (ch__block_run(block) || block->side_list))
+		const struct ch__side_list *list = block->side_list;
+		bool has_sites = ch__block_run(block) || (list && list->count) ||
+				 ch__block_entry_kind(block) == CH_ENTRY_PATCH;
+		if (CH_LIKELY(status == CH_OK) && has_sites)
 			status = ch__sites_check(heap, block, codes, i);
 		if (CH_UNLIKELY(status != CH_OK))
 			return status;
