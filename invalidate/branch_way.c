@@ -20,7 +20,17 @@ enum ch_status ch__because_not_entrant(const struct ch_heap *heap, uint32_t inde
 
 uint32_t ch__branch_source(const struct ch_heap *heap, const struct ch__branch *branch)
 {
-	return ch__find(heap, ch__exec(heap, branch->site), NULL);
+	/* Blocks die under the heap lock, so ch__find's looks at generation and state are left out:
+	 * the block has the start, unless the branch's block is OPEN behind that block's part, or
+	 * an emitter wrote over the index word. */
+	uint32_t site = branch->site, start = ch__page_find_start(heap->pool, site);
+	uint32_t index = start == UINT32_MAX ? 0 : ch__index_word_read(heap, start);
+	if (!ch__table_has(&heap->blocks, index))
+		return 0;
+	const struct ch__block *block = ch__block_at(heap, index);
+	bool is_there = site - block->hot_offset < ch__hot_bytes(block) ||
+			site - ch__cold_offset(heap, block) < ch__cold_bytes(block);
+	return is_there ? index : 0;
 }
 
 uintptr_t ch__branch_exit(const struct ch_heap *heap, const struct ch__block *source,

@@ -273,7 +273,7 @@ static enum ch_status link_locked(struct ch_heap *heap, uint32_t index, uint32_t
 		 ch__block_entry_kind(to) == CH_ENTRY_NONE)
 		status = ch__because(CH_E_STATE, "a CH_LEA to a block with CH_ENTRY_NONE");
 	/* With a new target one store leads the site there, from the old target. */
-	if (status == CH_OK)
+	if (status == CH_OK && ch__branch_target(branch))
 		unlink_branch(heap, index, true, to ? NULL : from);
 	if (status == CH_OK && to) {
 		CH_MOVE(ch__branch_moves, index, ch__branch_generation(branch),
