@@ -95,8 +95,8 @@ static void clear(struct ch__perfmap_lines *p, unsigned map)
 			       words_per_map(p) * sizeof(uint64_t));
 }
 
-/* Whether any granule of the range is covered. With `cover`, all granules are covered then. */
-static bool test_covered(struct ch__perfmap_lines *p, size_t offset, size_t bytes, bool cover)
+/* Covers all granules of the range. Returns whether one was covered before. */
+static bool cover(struct ch__perfmap_lines *p, size_t offset, size_t bytes)
 {
 	size_t at = offset >> GRANULE_LOG2;
 	size_t end = (offset + bytes + (1 << GRANULE_LOG2) - 1) >> GRANULE_LOG2;
@@ -106,8 +106,7 @@ static bool test_covered(struct ch__perfmap_lines *p, size_t offset, size_t byte
 		uint64_t mask = ~UINT64_C(0) >> (64 - n) << (at % 64);
 		uint64_t *word = word_of(p, at, COVERED);
 		seen |= *word & mask;
-		if (cover)
-			*word |= mask;
+		*word |= mask;
 		at += n;
 	}
 	return seen != 0;
@@ -135,7 +134,7 @@ bool ch__perfmap_lines_keeps(struct ch__perfmap_lines *p, uintptr_t exec, size_t
 	    !is_kept(p, offset >> GRANULE_LOG2))
 		return false;
 	/* The range was read from a file, whose text may be anything. */
-	if (bytes && has_bitmaps(p, offset, bytes) && !test_covered(p, offset, bytes, true))
+	if (bytes && has_bitmaps(p, offset, bytes) && !cover(p, offset, bytes))
 		return true;
 	set_kept(p, offset >> GRANULE_LOG2, false);
 	return false;
@@ -162,19 +161,7 @@ static bool resize_log(struct ch__perfmap_lines *p, size_t capacity)
 	return true;
 }
 
-/* Keeps the log's lines from `from` on, in their order. */
-static void keep_lines(struct ch__perfmap_lines *p, size_t from)
-{
-	p->lines -= from;
-	p->live = p->lines;
-	if (p->lines)
-		memmove(p->log, p->log + from, p->lines * sizeof *p->log);
-	if (p->capacity > LOG_LEAST && p->lines < p->capacity / 4)
-		(void)resize_log(p, p->capacity / 2);
-}
-
-/* A full log drops its dead lines first. So it takes memory for live lines, however many died. */
-static bool make_room(struct ch__perfmap_lines *p)
+static void drop_dead_lines(struct ch__perfmap_lines *p)
 {
 	size_t from = p->lines;
 	for (size_t i = p->lines; i-- > 0;) {
@@ -186,11 +173,22 @@ static bool make_room(struct ch__perfmap_lines *p)
 		*live &= ~bit; /* an older line of this granule is dead */
 		p->log[--from] = line;
 	}
-	keep_lines(p, from);
+	p->lines -= from;
+	p->live = p->lines;
+	if (p->lines)
+		memmove(p->log, p->log + from, p->lines * sizeof *p->log);
+	if (p->capacity > LOG_LEAST && p->lines < p->capacity / 4)
+		(void)resize_log(p, p->capacity / 2);
 	for (size_t i = 0; i < p->lines; i++) {
 		size_t granule = p->log[i].offset >> GRANULE_LOG2;
 		*word_of(p, granule, LIVE) |= bit_of(granule);
 	}
+}
+
+/* A full log drops its dead lines first. So it takes memory for live lines, however many died. */
+static bool make_room(struct ch__perfmap_lines *p)
+{
+	drop_dead_lines(p);
 	return p->lines < p->capacity / 2 ||
 	       resize_log(p, p->capacity ? p->capacity * 2 : LOG_LEAST);
 }
@@ -218,8 +216,7 @@ enum ch__perfmap_added ch__perfmap_lines_add(struct ch__perfmap_lines *p,
 		p->dead++;
 	else
 		p->live++;
-	bool overlaps = test_covered(p, offset, range->bytes, true);
-	return overlaps ? CH__PERFMAP_OVERLAPS : CH__PERFMAP_FITS;
+	return cover(p, offset, range->bytes) ? CH__PERFMAP_OVERLAPS : CH__PERFMAP_FITS;
 }
 
 void ch__perfmap_lines_remove(struct ch__perfmap_lines *p, const struct ch__sink_range *range)
@@ -244,18 +241,12 @@ void ch__perfmap_lines_each_live(struct ch__perfmap_lines *p,
 				 void (*put)(const struct ch__sinks_config *, uintptr_t exec,
 					     size_t bytes, uint64_t key))
 {
+	drop_dead_lines(p);
 	clear(p, COVERED);
-	size_t from = p->lines;
 	for (size_t i = p->lines; i-- > 0;) {
 		struct ch__perfmap_line line = p->log[i];
-		size_t granule = line.offset >> GRANULE_LOG2;
-		if (!(*word_of(p, granule, LIVE) & bit_of(granule)) ||
-		    test_covered(p, line.offset, line.bytes, false))
-			continue;
-		test_covered(p, line.offset, line.bytes, true);
-		put(p->config, p->config->pool_exec + line.offset, line.bytes, line.key);
-		p->log[--from] = line;
+		if (!cover(p, line.offset, line.bytes))
+			put(p->config, p->config->pool_exec + line.offset, line.bytes, line.key);
 	}
-	keep_lines(p, from);
 	p->dead = 0;
 }
