@@ -46,18 +46,9 @@ struct image {
 	size_t most_lines;
 };
 
-/* At the start of the strings, before the names of symbols. */
-static const char section_names[] = "\0.text\0.eh_frame\0.symtab\0.strtab\0.debug_line\0"
-				    ".debug_info\0.debug_abbrev";
-enum {
-	NAME_TEXT = 1,
-	NAME_EH_FRAME = 7,
-	NAME_SYMTAB = 17,
-	NAME_STRTAB = 25,
-	NAME_LINE = 33,
-	NAME_INFO = 45,
-	NAME_ABBREV = 57
-};
+/* The strings begin so, before the names of symbols and of the other sections. */
+static const char first_strings[] = "\0.text";
+enum { NAME_TEXT = 1 };
 
 /* --- ranges of the input --- */
 struct cursor {
@@ -443,7 +434,7 @@ static void put_ranges(struct image *m)
 	struct cursor c = {0};
 	const struct ch__elf_range *range;
 	Elf64_Shdr text = {0}; /* the null section, then one for each run */
-	put(&m->part[STRINGS], section_names, sizeof section_names);
+	put(&m->part[STRINGS], first_strings, sizeof first_strings);
 	put(&m->part[SYMBOLS], &no_symbol, sizeof no_symbol);
 	while ((range = next_range(m->in, &c))) {
 		uintptr_t low = m->in->base + range->offset;
@@ -470,12 +461,13 @@ static size_t round_up(size_t bytes)
 	return (bytes + 15) & ~(size_t)15;
 }
 
-static Elf64_Shdr section_of(const struct image *m, uint32_t name, uint32_t type,
-			     enum part_kind kind)
+static Elf64_Shdr section_of(struct image *m, const char *name, uint32_t type, enum part_kind kind)
 {
 	const struct part *p = &m->part[kind];
+	size_t name_at = m->part[STRINGS].used;
+	put_text(&m->part[STRINGS], name);
 	return (Elf64_Shdr){
-		.sh_name = name,
+		.sh_name = (uint32_t)name_at,
 		.sh_type = type,
 		.sh_offset = (uintptr_t)p->at - (uintptr_t)m->base,
 		.sh_size = p->room,
@@ -485,21 +477,21 @@ static Elf64_Shdr section_of(const struct image *m, uint32_t name, uint32_t type
 
 static void put_sections(struct image *m)
 {
-	Elf64_Shdr symbols = section_of(m, NAME_SYMTAB, SHT_SYMTAB, SYMBOLS);
-	put_section(m, section_of(m, NAME_EH_FRAME, SHT_PROGBITS, FRAMES));
+	Elf64_Shdr symbols = section_of(m, ".symtab", SHT_SYMTAB, SYMBOLS);
+	put_section(m, section_of(m, ".eh_frame", SHT_PROGBITS, FRAMES));
 	if (m->part[LINES].used)
-		put_section(m, section_of(m, NAME_LINE, SHT_PROGBITS, LINES));
+		put_section(m, section_of(m, ".debug_line", SHT_PROGBITS, LINES));
 	if (m->part[INFO].used) {
 		put(&m->part[ABBREVIATIONS], abbreviations, sizeof abbreviations);
-		put_section(m, section_of(m, NAME_INFO, SHT_PROGBITS, INFO));
-		put_section(m, section_of(m, NAME_ABBREV, SHT_PROGBITS, ABBREVIATIONS));
+		put_section(m, section_of(m, ".debug_info", SHT_PROGBITS, INFO));
+		put_section(m, section_of(m, ".debug_abbrev", SHT_PROGBITS, ABBREVIATIONS));
 	}
 	symbols.sh_link = sections_of(m) + 1; /* the section of strings, which is the last */
 	symbols.sh_info = 1; /* the first that is global */
 	symbols.sh_entsize = sizeof(Elf64_Sym);
 	symbols.sh_addralign = 8;
 	put_section(m, symbols);
-	put_section(m, section_of(m, NAME_STRTAB, SHT_STRTAB, STRINGS));
+	put_section(m, section_of(m, ".strtab", SHT_STRTAB, STRINGS));
 }
 
 static void put_header(const struct image *m)
