@@ -36,19 +36,17 @@ enum {
 	MAGIC = 0x4a695444, /* "JiTD", in the writer's byte order */
 	VERSION = 1,
 	HDR_BYTES = 20,
-	CIE_FIXED_BYTES = 17, /* length, id, version, "zR", alignments, return register, encoding */
-	FDE_FIXED_BYTES = 17, /* length, CIE, pc, range, no augmentation */
-	ENTRY_BYTES = 192,    /* of the longest CIE or FDE */
+	ENTRY_FIXED_BYTES = 17, /* of a CIE and of an FDE, before the program */
+	PROGRAM_BYTES = CH__STEPS_FDE_BYTES + 7, /* of the longest, with no-ops up to 8 bytes */
 	PCREL_SDATA4 = 0x1b,
 	OMIT = 0xff,
 	MOST_LINES = 4096, /* of one block */
 	LINES_BYTES = MOST_LINES * sizeof(struct ch__sink_line),
 	GONE_MOST = 16,
 };
-_Static_assert(CIE_FIXED_BYTES + CH__FRAME_CFI_BYTES + 7 <= ENTRY_BYTES &&
-		       FDE_FIXED_BYTES + CH__FRAME_FDE_BYTES + 7 <= ENTRY_BYTES &&
-		       FDE_FIXED_BYTES + CH__STEPS_FDE_BYTES + 7 <= ENTRY_BYTES,
-	       "room for an entry");
+_Static_assert(CH__FRAME_CFI_BYTES + 7 <= PROGRAM_BYTES &&
+		       CH__FRAME_FDE_BYTES + 7 <= PROGRAM_BYTES,
+	       "room for a program");
 
 enum record { LOAD = 0, DEBUG_INFO = 2, CLOSE = 3, UNWINDING_INFO = 4 };
 
@@ -78,9 +76,26 @@ struct unwinding_head {
 	struct prefix prefix;
 	uint64_t bytes, hdr_bytes, mapped;
 };
+struct cie {
+	uint32_t length, id;
+	uint8_t version;
+	char letters[3];
+	uint8_t code_align, data_align, return_register, data_bytes, encoding;
+	uint8_t program[PROGRAM_BYTES];
+};
+struct fde {
+	uint32_t length, cie, start, bytes; /* cie: from the field back to the CIE */
+	uint8_t data_bytes, program[PROGRAM_BYTES];
+};
+struct unwinding_hdr {
+	uint8_t version, section_encoding, count_encoding, table_encoding;
+	uint32_t section, rest[4];
+};
 _Static_assert(sizeof(struct file_head) == 40 && sizeof(struct prefix) == 16 &&
 		       sizeof(struct load_head) == 56 && sizeof(struct debug_head) == 32 &&
-		       sizeof(struct debug_entry) == 16 && sizeof(struct unwinding_head) == 40,
+		       sizeof(struct debug_entry) == 16 && sizeof(struct unwinding_head) == 40 &&
+		       offsetof(struct cie, program) == ENTRY_FIXED_BYTES &&
+		       offsetof(struct fde, program) == ENTRY_FIXED_BYTES,
 	       "they lie in the file as they lie in memory");
 
 struct user { /* one heap */
@@ -187,66 +202,40 @@ static void put_lines(const struct code *code, const char *source,
 }
 
 /* --- unwinding --- */
-static uint8_t *write32(uint8_t *at, uint32_t word)
+static uint32_t round_up(size_t bytes)
 {
-	memcpy(at, &word, sizeof word);
-	return at + sizeof word;
-}
-
-/* Ends an entry: writes the length, with no-ops up to 8 bytes. Returns all bytes of the entry. */
-static size_t end_entry(uint8_t *entry, const uint8_t *at)
-{
-	size_t bytes = ((size_t)(at - entry) + 7) & ~(size_t)7;
-	write32(entry, (uint32_t)bytes - 4);
-	return bytes;
-}
-
-/* For code without a shape the section is the end mark only. */
-static size_t write_cie(uint8_t entry[ENTRY_BYTES], const struct ch__frame_shape *shape)
-{
-	memset(entry, 0, ENTRY_BYTES);
-	if (!shape->bytes)
-		return 8;
-	uint8_t *at = entry + 8; /* length and id */
-	*at++ = 1;               /* version */
-	memcpy(at, "zR", 3);
-	at += 3;
-	*at++ = shape->code_align;
-	*at++ = (uint8_t)shape->data_align & 0x7f; /* SLEB128 of a small number */
-	*at++ = shape->return_register;
-	*at++ = 1; /* byte of augmentation */
-	*at++ = PCREL_SDATA4;
-	memcpy(at, shape->cfi, shape->bytes);
-	return end_entry(entry, at + shape->bytes);
-}
-
-/* Writes the FDE of the code, for `place` of the section. The code begins `start` bytes from the
- * section's start: in front of the section, so `start` is less than 0. */
-static size_t write_fde(uint8_t entry[ENTRY_BYTES], const struct ch__frame_shape *shape,
-			size_t place, int64_t start, const struct code *code)
-{
-	memset(entry, 0, ENTRY_BYTES);
-	uint8_t *at = write32(entry + 4, (uint32_t)place + 4); /* back to the CIE */
-	at = write32(at, (uint32_t)(int32_t)(start - (int64_t)place - 8));
-	at = write32(at, (uint32_t)code->bytes);
-	*at++ = 0; /* bytes of augmentation */
-	if (shape->steps)
-		return end_entry(entry, at + ch__steps_fde(shape->steps, code->exec, at));
-	memcpy(at, shape->fde, shape->fde_bytes);
-	return end_entry(entry, at + shape->fde_bytes);
+	return ((uint32_t)bytes + 7) & ~7u;
 }
 
 static void put_unwinding(const struct code *code, const struct ch__frame_shape *shape)
 {
-	uint8_t cie[ENTRY_BYTES], fde[ENTRY_BYTES];
-	uint8_t hdr[HDR_BYTES + 4] = {1, PCREL_SDATA4, OMIT /* count */, OMIT /* table */};
+	struct cie cie = {
+		.version = 1,
+		.letters = "zR",
+		.code_align = shape->code_align,
+		.data_align = (uint8_t)shape->data_align & 0x7f, /* SLEB128 of a small number */
+		.return_register = shape->return_register,
+		.data_bytes = 1,
+		.encoding = PCREL_SDATA4,
+	};
+	struct fde fde = {.bytes = (uint32_t)code->bytes};
+	size_t n = shape->fde_bytes;
 	if (code->bytes > INT32_MAX / 2)
 		return;
+	memcpy(cie.program, shape->cfi, shape->bytes);
+	memcpy(fde.program, shape->fde, n);
+	if (shape->steps)
+		n = ch__steps_fde(shape->steps, code->exec, fde.program);
+	/* For code without a shape the section is the end mark only. */
+	uint32_t cie_bytes = shape->bytes ? round_up(ENTRY_FIXED_BYTES + shape->bytes) : 8;
+	uint32_t fde_bytes = shape->bytes ? round_up(ENTRY_FIXED_BYTES + n) : 0;
+	uint32_t section_bytes = cie_bytes + fde_bytes;
+	cie.length = shape->bytes ? cie_bytes - sizeof cie.length : 0;
+	fde.length = fde_bytes - sizeof fde.length;
+	fde.cie = cie_bytes + offsetof(struct fde, cie);
 	/* The section begins behind the code, at the next 8 bytes. */
-	int64_t start = -(int64_t)((code->bytes + 7) & ~(size_t)7);
-	size_t cie_bytes = write_cie(cie, shape);
-	size_t fde_bytes = shape->bytes ? write_fde(fde, shape, cie_bytes, start, code) : 0;
-	size_t section_bytes = cie_bytes + fde_bytes;
+	fde.start = 0 - (round_up(code->bytes) + cie_bytes + offsetof(struct fde, start));
+	struct unwinding_hdr hdr = {1, PCREL_SDATA4, OMIT, OMIT, 0 - (section_bytes + 4), {0}};
 	struct unwinding_head head = {
 		prefix_of(UNWINDING_INFO, sizeof head + section_bytes + sizeof hdr),
 		section_bytes + HDR_BYTES,
@@ -254,10 +243,9 @@ static void put_unwinding(const struct code *code, const struct ch__frame_shape 
 		0,
 	};
 	put(&head, sizeof head);
-	put(cie, cie_bytes);
-	put(fde, fde_bytes);
-	write32(hdr + 4, (uint32_t) - (int32_t)(section_bytes + 4));
-	put(hdr, sizeof hdr);
+	put(&cie, cie_bytes);
+	put(&fde, fde_bytes);
+	put(&hdr, sizeof hdr);
 }
 
 /* --- the file --- */
