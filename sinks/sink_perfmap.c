@@ -15,6 +15,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <stdlib.h>
 
 enum {
 	LINE_BYTES = 64 + CH__TOOL_NAME_BYTES, /* two numbers, two spaces, a newline and a name */
@@ -124,23 +125,13 @@ static bool has_kept_lines(void) CH_REQUIRES(ch__role_file)
 	return false;
 }
 
-static const char *take_hex(const char *at, uint64_t *value)
+/* line: n bytes, newline included, which ends the text of the numbers. */
+static void copy_if_kept(char *line, size_t n) CH_REQUIRES(ch__role_file)
 {
-	*value = 0;
-	for (;; at++) {
-		unsigned digit = *at >= 'a' ? (unsigned)(*at - 'a') + 10 : (unsigned)(*at - '0');
-		if (digit > 15)
-			return at;
-		*value = *value << 4 | digit;
-	}
-}
-
-/* line: n bytes, newline included. */
-static void copy_if_kept(const char *line, size_t n) CH_REQUIRES(ch__role_file)
-{
-	uint64_t exec, bytes;
-	const char *at = take_hex(line, &exec);
-	take_hex(*at == ' ' ? at + 1 : at, &bytes);
+	char *at;
+	line[n - 1] = 0;
+	uint64_t exec = strtoull(line, &at, 16), bytes = strtoull(at, NULL, 16);
+	line[n - 1] = '\n';
 	EACH_USER(user) {
 		if (ch__perfmap_lines_keeps(user->lines, exec, bytes)) {
 			ch__tool_put(&tool, line, n);
