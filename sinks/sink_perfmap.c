@@ -11,6 +11,7 @@
  * starts the file anew. A failed write switches the sink off for every heap. Nothing is mapped: a
  * mapped file that somebody cuts is a SIGBUS in the VM. Lock: the tool's, in every function. */
 #include "sinks/perfmap_lines.h"
+#include "sinks/sinks.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -245,7 +246,7 @@ static bool write_waiting(void) CH_REQUIRES(ch__role_file)
 	return ch__tool_write(&tool) || fail_file(tool.error);
 }
 
-static bool catch_up_perfmap(void) CH_REQUIRES(ch__role_file)
+static bool catch_up(void) CH_REQUIRES(ch__role_file)
 {
 	if (!tool.users || (tool.used == 0 && !file.must_rewrite))
 		return true;
@@ -258,6 +259,15 @@ static bool catch_up_perfmap(void) CH_REQUIRES(ch__role_file)
 		file.next_ns = from - SAVED_NS;
 	file.next_ns += is_anew ? (ch__os_now_ns() - from) * WORK_SHARE : LINES_NS;
 	return true;
+}
+
+/* No other sink buffers what it was told. */
+bool ch__sinks_catch_up(void)
+{
+	ch__tool_lock(&tool);
+	bool is_done = catch_up();
+	ch__tool_unlock(&tool);
+	return is_done;
 }
 
 /* --- entries --- */
@@ -399,6 +409,5 @@ const struct ch__sink_ops ch__sink_perfmap = {
 	.add = add_ranges,
 	.remove = remove_ranges,
 	.flush = flush_perfmap,
-	.catch_up = catch_up_perfmap,
 	.fork_child = resume_child,
 };

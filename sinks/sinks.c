@@ -651,19 +651,6 @@ void ch__sinks_flush(struct ch__sinks *s, enum ch__flush how)
 	TELL(s, flush, how)
 }
 
-bool ch__sinks_catch_up(void)
-{
-	bool is_done = true;
-	for (unsigned i = 0; i < SINKS; i++) {
-		if (!table[i]->catch_up)
-			continue;
-		lock_tool(i);
-		is_done &= table[i]->catch_up();
-		unlock_tool(i);
-	}
-	return is_done;
-}
-
 /* A sink takes its own lock; the table is only read. */
 void ch__sinks_fatal(struct ch__sinks *s)
 {

@@ -71,8 +71,8 @@ void ch__sinks_add(struct ch__sinks *, const struct ch__sink_range *, size_t n)
 void ch__sinks_remove(struct ch__sinks *, const struct ch__sink_range *, size_t n)
 	CH_EXCLUDES(CH__STANDING);
 void ch__sinks_flush(struct ch__sinks *, enum ch__flush) CH_EXCLUDES(CH__STANDING);
-/* Called after adds: writes what all heaps told and is buffered. Returns false when a write would
- * take too much of the time; call again later then. The caller needs no lock. */
+/* Called after adds: writes what all heaps told and is buffered. Returns false, without a write,
+ * when a write would take too much of the time; call again later then. The caller needs no lock. */
 bool ch__sinks_catch_up(void) CH_EXCLUDES(CH__STANDING);
 /* For the handler of a signal that ends the process: a reader of the core finds live code. */
 void ch__sinks_fatal(struct ch__sinks *);

@@ -129,9 +129,9 @@ struct ch__frame_shape {
 
 /* Entries are NULL when a sink has no use for them. `state` is made by open and stays until
  * destroy, also while the sink is off: a caller that has just read the state may still call. A
- * tool's open, close, add, remove, flush, catch_up and fork_child are called under the tool's lock;
- * all with a state, save open, only while the sink is on. Pages, shapes and tables of blocks are
- * told under the sinks lock. */
+ * tool's open, close, add, remove, flush and fork_child are called under the tool's lock; all with
+ * a state, save open, only while the sink is on. Pages, shapes and tables of blocks are told under
+ * the sinks lock. */
 struct ch__sink_ops {
 	const char *name; /* in lists of sinks */
 	enum ch__sink bit;
@@ -148,9 +148,6 @@ struct ch__sink_ops {
 	bool (*add)(void *state, const struct ch__sink_range *, size_t n, bool may_be_known);
 	bool (*remove)(void *state, const struct ch__sink_range *, size_t n);
 	bool (*flush)(void *state, enum ch__flush how);
-	/* Writes what all heaps told and is buffered. Returns false, without a write, when writing
-	 * would take too much of the time. */
-	bool (*catch_up)(void);
 	/* The process is about to die: show what there is. In a signal handler: tries locks for a
 	 * short while, allocates nothing but mappings. */
 	void (*fatal)(void *state);
