@@ -462,7 +462,8 @@ static void note_own(void *state, struct ch__own *own)
 
 static void forget_own(void *state, struct ch__own *own)
 {
-	set_own(state, own, NULL);
+	if (own->section)
+		set_own(state, own, NULL);
 }
 
 static void forget_chunk(void *state, uint32_t chunk)

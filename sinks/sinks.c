@@ -603,15 +603,16 @@ void ch__sinks_own_live(struct ch__sinks *s, struct ch__own *own, const void *se
 bool ch__sinks_own_dead(struct ch__sinks *s, struct ch__own *own)
 {
 	ch__sinks_lock(s);
-	/* In memory that a child of fork lacks unwinders read the end of a section, and cannot be
-	 * told that the section is gone. */
+	/* In memory that a child of fork lacks libgcc would read the end of a section, and cannot
+	 * be told that the section is gone. */
 	uintptr_t at = (uintptr_t)own->section - s->config.pool_exec;
-	bool is_kept = s->is_codeless && at < s->config.pool_bytes;
+	bool is_kept = s->is_codeless && at < s->config.pool_bytes, was_live = own->section != NULL;
 	s->keeps_tables |= is_kept;
-	if (own->section) {
+	if (is_kept)
+		own->section = NULL;
+	if (was_live) {
 		EACH(s, i, state, own_dead)
-			if (!is_kept)
-				table[i]->own_dead(state, own);
+			table[i]->own_dead(state, own);
 		*(own->prev ? &own->prev->next : &s->own) = own->next;
 		if (own->next)
 			own->next->prev = own->prev;

@@ -19,7 +19,7 @@ struct ch__nongnu_object {
 	uintptr_t table_words;   /* of 8 bytes */
 	uintptr_t table;         /* struct ch__nongnu_entry, rising */
 	/* for the library */
-	struct ch__nongnu_object *next_free, *next_own;
+	struct ch__nongnu_object *next_free;
 	bool is_added; /* libunwind has the object, for good */
 };
 enum { CH__NONGNU_REMOTE_TABLE = 2 }; /* UNW_INFO_FORMAT_REMOTE_TABLE */

@@ -280,6 +280,8 @@ static void register_own(void *state, struct ch__own *own)
 static void deregister_own(void *state, struct ch__own *own)
 {
 	(void)state;
+	if (!own->section)
+		return;
 	each_fde(own->section, __unw_remove_dynamic_fde);
 	__deregister_frame_info(own->section);
 }

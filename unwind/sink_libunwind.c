@@ -20,7 +20,6 @@ struct libunwind {
 	uint32_t pages_per_chunk, chunk_count;
 	size_t part_bytes, memory_bytes;
 	uint8_t *memory;                     /* a part for each chunk, then for the runtime page */
-	struct ch__nongnu_object *owns, *free_owns; /* for blocks' tables: all; free */
 	struct ch__nongnu_object *objects[]; /* by part; covers code when end is not 0 */
 };
 
@@ -95,25 +94,6 @@ static int compare_starts(const void *a, const void *b)
 	return (one > other) - (one < other);
 }
 
-static struct ch__nongnu_object *take_own(struct libunwind *u)
-{
-	struct ch__nongnu_object *object = u->free_owns;
-	if (object) {
-		u->free_owns = object->next_free;
-	} else if (ch__nongnu_take(&object, 1)) {
-		object->next_own = u->owns;
-		u->owns = object;
-	}
-	return object;
-}
-
-static void empty_own(struct libunwind *u, struct ch__nongnu_object *object)
-{
-	ch__nongnu_empty(object);
-	ch__meta_free(u->config->meta, (void *)object->table,
-		      object->table_words * sizeof(uintptr_t));
-}
-
 /* Offsets count from the section. */
 static void tell_own_live(void *state, struct ch__own *own)
 {
@@ -124,8 +104,7 @@ static void tell_own_live(void *state, struct ch__own *own)
 		       (int64_t)(reach.high - segment) <= INT32_MAX;
 	size_t bytes = reach.entries * sizeof(struct ch__nongnu_entry);
 	struct ch__nongnu_entry *table = is_near ? ch__meta_alloc(u->config->meta, bytes) : NULL;
-	own->libunwind = table ? take_own(u) : NULL;
-	if (!own->libunwind) {
+	if (!table || !ch__nongnu_take(&own->libunwind, 1)) {
 		ch__meta_free(u->config->meta, table, bytes);
 		return;
 	}
@@ -139,9 +118,10 @@ static void tell_own_dead(void *state, struct ch__own *own)
 	struct libunwind *u = state;
 	struct ch__nongnu_object *object = own->libunwind;
 	if (object) {
-		empty_own(u, object);
-		object->next_free = u->free_owns;
-		u->free_owns = object;
+		ch__nongnu_empty(object);
+		ch__meta_free(u->config->meta, (void *)object->table,
+			      object->table_words * sizeof(uintptr_t));
+		ch__nongnu_give(&own->libunwind, 1);
 		own->libunwind = NULL;
 	}
 	ch__nongnu_flush();
@@ -243,13 +223,6 @@ static void destroy_libunwind(void *state)
 {
 	struct libunwind *u = state;
 	close_libunwind(u);
-	/* The child of a fork may have tables of lost blocks, which nobody withdraws. */
-	for (struct ch__nongnu_object *own = u->owns, *next; own; own = next) {
-		next = own->next_own;
-		if (own->end != 0)
-			empty_own(u, own);
-		ch__nongnu_give(&own, 1);
-	}
 	for (uint32_t part = 0; part <= u->chunk_count; part++)
 		ch__nongnu_empty(u->objects[part]);
 	free_state(u);
