@@ -10,7 +10,7 @@
  *
  * The log costs 16 bytes a line and is walked only when it is full or the file is written anew,
  * newest line first: when several lines began at a granule, `live` is about the newest line.
- * Bitmaps are made a chunk at a time, on first use. An add touches words next to the words of the
+ * A page of a bitmap takes memory on first use. An add touches words next to the words of the
  * neighbouring block, and so takes tens of ns where a hash table would miss the cache. */
 #include "sinks/perfmap_lines.h"
 
@@ -24,33 +24,24 @@ enum {
 	LOG_LEAST = 1 << 12, /* lines */
 };
 
-static size_t words_per_map(const struct ch__perfmap_lines *p)
+static size_t maps_bytes(const struct ch__perfmap_lines *p)
 {
-	return ((size_t)1 << p->chunk_log2) / 64;
-}
-
-static size_t bitmap_bytes(const struct ch__perfmap_lines *p)
-{
-	unsigned bitmaps = p->config->keeps_dead_names ? KEPT + 1 : COVERED + 1;
-	return bitmaps * words_per_map(p) * sizeof(uint64_t);
-}
-
-static size_t bytes_of(const struct ch__perfmap_lines *p)
-{
-	return sizeof *p + p->chunk_count * sizeof p->chunks[0];
+	return p->map_bytes * (p->config->keeps_dead_names ? KEPT + 1 : COVERED + 1);
 }
 
 struct ch__perfmap_lines *ch__perfmap_lines_create(const struct ch__sinks_config *config)
 {
-	size_t chunks = config->pool_bytes / config->chunk_bytes;
-	struct ch__perfmap_lines *p =
-		ch__meta_alloc(config->meta, sizeof *p + chunks * sizeof p->chunks[0]);
+	size_t page = ch__os_page_bytes(), bytes = config->pool_bytes >> GRANULE_LOG2 >> 3;
+	struct ch__perfmap_lines *p = ch__meta_alloc(config->meta, sizeof *p);
 	if (!p)
 		return NULL;
 	p->config = config;
-	p->chunk_log2 = (unsigned)__builtin_ctzll(config->chunk_bytes) - GRANULE_LOG2;
-	p->chunk_count = (uint32_t)chunks;
-	return p;
+	p->map_bytes = (bytes + page - 1) & ~(page - 1);
+	p->maps = ch__os_private(maps_bytes(p));
+	if (p->maps)
+		return p;
+	ch__perfmap_lines_destroy(p);
+	return NULL;
 }
 
 void ch__perfmap_lines_destroy(struct ch__perfmap_lines *p)
@@ -58,28 +49,15 @@ void ch__perfmap_lines_destroy(struct ch__perfmap_lines *p)
 	if (!p)
 		return;
 	ch__meta_free(p->config->meta, p->log, p->capacity * sizeof *p->log);
-	for (uint32_t i = 0; i < p->chunk_count; i++)
-		ch__meta_free(p->config->meta, p->chunks[i], bitmap_bytes(p));
-	ch__meta_free(p->config->meta, p, bytes_of(p));
+	if (p->maps)
+		ch__os_unmap(p->maps, maps_bytes(p));
+	ch__meta_free(p->config->meta, p, sizeof *p);
 }
 
 /* --- bitmaps --- */
-static bool has_bitmaps(struct ch__perfmap_lines *p, size_t offset, size_t bytes)
-{
-	size_t last = (offset + bytes - 1) >> (p->chunk_log2 + GRANULE_LOG2);
-	for (size_t i = offset >> (p->chunk_log2 + GRANULE_LOG2); i <= last; i++) {
-		if (!p->chunks[i])
-			p->chunks[i] = ch__meta_alloc(p->config->meta, bitmap_bytes(p));
-		if (!p->chunks[i])
-			return false;
-	}
-	return true;
-}
-
 static uint64_t *word_of(struct ch__perfmap_lines *p, size_t granule, unsigned map)
 {
-	size_t in_chunk = granule & (((size_t)1 << p->chunk_log2) - 1);
-	return p->chunks[granule >> p->chunk_log2] + map * words_per_map(p) + in_chunk / 64;
+	return (uint64_t *)(void *)(p->maps + map * p->map_bytes) + granule / 64;
 }
 
 static uint64_t bit_of(size_t granule)
@@ -89,10 +67,9 @@ static uint64_t bit_of(size_t granule)
 
 static void clear(struct ch__perfmap_lines *p, unsigned map)
 {
-	for (uint32_t i = 0; i < p->chunk_count; i++)
-		if (p->chunks[i])
-			memset(p->chunks[i] + map * words_per_map(p), 0,
-			       words_per_map(p) * sizeof(uint64_t));
+	uint8_t *at = p->maps + map * p->map_bytes;
+	if (!ch__os_advise(at, p->map_bytes, CH__OS_DROP))
+		memset(at, 0, p->map_bytes);
 }
 
 /* Covers all granules of the range. Returns whether one was covered before. */
@@ -115,8 +92,7 @@ static bool cover(struct ch__perfmap_lines *p, size_t offset, size_t bytes)
 /* --- kept lines --- */
 static bool is_kept(struct ch__perfmap_lines *p, size_t granule)
 {
-	return p->kept && p->chunks[granule >> p->chunk_log2] &&
-	       (*word_of(p, granule, KEPT) & bit_of(granule));
+	return p->kept && (*word_of(p, granule, KEPT) & bit_of(granule));
 }
 
 static void set_kept(struct ch__perfmap_lines *p, size_t granule, bool is_to_be)
@@ -134,7 +110,7 @@ bool ch__perfmap_lines_keeps(struct ch__perfmap_lines *p, uintptr_t exec, size_t
 	    !is_kept(p, offset >> GRANULE_LOG2))
 		return false;
 	/* The range was read from a file, whose text may be anything. */
-	if (bytes && has_bitmaps(p, offset, bytes) && !cover(p, offset, bytes))
+	if (bytes && !cover(p, offset, bytes))
 		return true;
 	set_kept(p, offset >> GRANULE_LOG2, false);
 	return false;
@@ -199,8 +175,6 @@ enum ch__perfmap_added ch__perfmap_lines_add(struct ch__perfmap_lines *p,
 	size_t offset = range->exec - p->config->pool_exec;
 	if (!ch__sink_is_in_pool(p->config, range))
 		return CH__PERFMAP_IGNORED;
-	if (!has_bitmaps(p, offset, range->bytes))
-		return CH__PERFMAP_NO_MEMORY;
 	size_t granule = offset >> GRANULE_LOG2;
 	uint64_t *live = word_of(p, granule, LIVE);
 	bool is_known = (*live & bit_of(granule)) != 0;
@@ -223,7 +197,7 @@ void ch__perfmap_lines_remove(struct ch__perfmap_lines *p, const struct ch__sink
 {
 	size_t offset = range->exec - p->config->pool_exec;
 	size_t granule = offset >> GRANULE_LOG2;
-	if (offset >= p->config->pool_bytes || !p->chunks[granule >> p->chunk_log2])
+	if (offset >= p->config->pool_bytes)
 		return;
 	uint64_t *live = word_of(p, granule, LIVE);
 	if (!(*live & bit_of(granule)))

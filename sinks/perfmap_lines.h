@@ -18,9 +18,8 @@ struct ch__perfmap_lines {
 	size_t lines, capacity; /* of the log */
 	/* Counts of lines: live, dead and dropped by the next rewrite, dead and kept. */
 	size_t live, dead, kept;
-	unsigned chunk_log2; /* granules of a chunk */
-	uint32_t chunk_count;
-	uint64_t *chunks[]; /* live words, then covered words, then kept words; NULL: all 0 */
+	size_t map_bytes; /* of a bitmap: whole pages */
+	uint8_t *maps;    /* live, then covered, then kept */
 };
 
 enum ch__perfmap_added {
