@@ -10,7 +10,6 @@
 #include <errno.h>
 #include <link.h>
 
-#if __GLIBC_PREREQ(2, 35)
 extern __typeof__(_dl_find_object) _dl_find_object __attribute__((weak));
 
 bool ch__os_object_of(uintptr_t address, struct ch__os_object *object)
@@ -24,11 +23,3 @@ bool ch__os_object_of(uintptr_t address, struct ch__os_object *object)
 	object->at = (uintptr_t)found.dlfo_map_start;
 	return true;
 }
-
-#else
-bool ch__os_object_of(uintptr_t address, struct ch__os_object *object)
-{
-	(void)address, (void)object;
-	return false;
-}
-#endif
