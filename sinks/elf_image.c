@@ -211,34 +211,15 @@ static void put_own(struct part *p, const uint8_t *section)
 	}
 }
 
-/* The section that a block brought is noted at the page of the section's first code, which may lie
- * behind the page where the block begins. NULL: the range has none. */
-static const uint8_t *own_of(const struct ch__elf_input *in, const struct ch__elf_page *page,
-			     const struct ch__elf_range *range)
-{
-	/* Pages with frames of a shape have no blocks with sections. */
-	if (range != page->ranges || page->frame)
-		return NULL;
-	size_t at = range->offset % in->config->page_bytes;
-	size_t pages = (at + range->bytes - 1) / in->config->page_bytes + 1;
-	size_t known = in->page_count - (size_t)(page - in->pages);
-	const struct ch__elf_page *end = page + (pages < known ? pages : known);
-	while (page < end && !page->own)
-		page++;
-	return page < end ? page->own : NULL;
-}
-
 static void put_frames(struct image *m)
 {
 	struct part *p = &m->part[FRAMES];
 	struct cursor c = {0};
 	const struct ch__elf_range *range;
-	const uint8_t *put_last = NULL; /* a cold part may begin in the section's page, too */
 	while ((range = next_range(m->in, &c))) {
-		const uint8_t *own = own_of(m->in, c.page, range);
-		if (own && own != put_last)
-			put_own(p, own);
-		put_last = own;
+		/* A cold part may begin in the same page. */
+		if (c.page->own && range == c.page->ranges)
+			put_own(p, c.page->own);
 		if (!c.page->frame)
 			continue;
 		const struct ch__frame_shape *shape = &m->in->shapes[c.page->frame - 1];

@@ -20,7 +20,7 @@ struct ch__elf_page {
 	struct ch__elf_range *ranges; /* rising by offset, disjoint */
 	uint32_t count, capacity;
 	uint8_t frame; /* shape of the page's frames, + 1; 0: none */
-	const uint8_t *own; /* a sound .eh_frame whose first code is here, or NULL */
+	const uint8_t *own; /* the sound .eh_frame of the block with the first range, or NULL */
 };
 
 /* An image shows the ranges of [pages, pages + page_count) whose `image` equals the input's. */

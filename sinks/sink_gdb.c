@@ -431,21 +431,11 @@ static void show_at_death(void *state)
 	ch__tool_unlock(&jit);
 }
 
-/* The index of the page in which the section's first code lies. */
-static uint32_t page_of_own(const struct gdb *g, const struct ch__own *own)
-{
-	struct ch__eh_frame_fde fde;
-	uint64_t low = UINT64_MAX;
-	for (size_t at = 0; ch__eh_frame_next(own->section, &at, &fde);)
-		low = fde.low < low ? fde.low : low;
-	return (uint32_t)ch__sink_page(g->user.config, low);
-}
-
 /* The section is copied when the block is shown, which comes after own_live and before the block's
  * death. */
 static void set_own(struct gdb *g, const struct ch__own *own, const uint8_t *section)
 {
-	uint32_t page = page_of_own(g, own);
+	uint32_t page = (uint32_t)ch__sink_page(g->user.config, own->exec);
 	ch__tool_lock(&jit);
 	struct chunk *chunk = g->user.is_on ? chunk_of(g, page) : NULL;
 	if (chunk)
@@ -462,8 +452,7 @@ static void note_own(void *state, struct ch__own *own)
 
 static void forget_own(void *state, struct ch__own *own)
 {
-	if (own->section)
-		set_own(state, own, NULL);
+	set_own(state, own, NULL);
 }
 
 static void forget_chunk(void *state, uint32_t chunk)

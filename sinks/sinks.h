@@ -54,8 +54,8 @@ void ch__sinks_chunk_gone(struct ch__sinks *, uint32_t chunk) CH_EXCLUDES(CH__ST
 /* Makes a dead table. Returns NULL when there is no memory. */
 struct ch__own *ch__sinks_own_create(struct ch__sinks *)
 	CH_EXCLUDES(CH__STANDING);
-/* Comes before the code is reachable. The section stays unchanged until own_dead. */
-void ch__sinks_own_live(struct ch__sinks *, struct ch__own *, const void *section)
+/* Comes before the code, from exec on, is reachable. The section stays unchanged until own_dead. */
+void ch__sinks_own_live(struct ch__sinks *, struct ch__own *, const void *section, uintptr_t exec)
 	CH_EXCLUDES(CH__STANDING);
 /* No stack holds the code. A dead table stays dead. Returns false when unwinders still know the
  * table, so that the record must stay. */

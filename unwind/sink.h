@@ -92,6 +92,7 @@ enum { CH__OBJECT_WORDS = 16 };
 struct ch__own {
 	struct ch__own *next, *prev; /* [sinks] live ones */
 	const uint8_t *section;      /* [sinks] NULL while dead */
+	uintptr_t exec;              /* [sinks] of the block's first range */
 	uintptr_t object[CH__OBJECT_WORDS];  /* libgcc's, so that telling cannot fail */
 	struct ch__nongnu_object *libunwind; /* libunwind's; NULL: libunwind was not told */
 };

@@ -456,7 +456,7 @@ TEST(table_of_a_block_is_known_to_libunwind_while_it_lives)
 	CHECK(own);
 	for (int round = 0; round < 3; round++) {
 		check_own(code, false);
-		ch__sinks_own_live(bed.sinks, own, section);
+		ch__sinks_own_live(bed.sinks, own, section, (uintptr_t)code);
 		check_own(code, true);
 		CHECK(passes(code, FRAMELESS_RETURN) >= 4);
 		/* Off and on again, while the block lives. */
@@ -474,9 +474,9 @@ TEST(table_of_a_block_is_known_to_libunwind_while_it_lives)
 	for (uint64_t nth = 1, calls = 1; nth <= calls; nth++) {
 		struct ch__own *other = ch__sinks_own_create(bed.sinks);
 		CHECK(other);
-		ch__sinks_own_live(bed.sinks, own, section);
+		ch__sinks_own_live(bed.sinks, own, section, (uintptr_t)code);
 		ch__os_fail_at(nth, false);
-		ch__sinks_own_live(bed.sinks, other, section);
+		ch__sinks_own_live(bed.sinks, other, section, (uintptr_t)code);
 		calls = ch__os_failable_calls();
 		ch__os_fail_at(0, false);
 		ch__sinks_own_destroy(bed.sinks, other);
@@ -490,7 +490,7 @@ TEST(table_of_a_block_is_known_to_libunwind_while_it_lives)
 		CHECK(is_known(code));
 		ch__sinks_page_dead(bed.sinks, 5, 1);
 		ch__sinks_chunk_gone(bed.sinks, 0);
-		ch__sinks_own_live(bed.sinks, own, section);
+		ch__sinks_own_live(bed.sinks, own, section, (uintptr_t)code);
 		check_own(code, true);
 		ch__sinks_own_dead(bed.sinks, own);
 		check_own(code, false);
@@ -533,7 +533,7 @@ static void live_with_tables(void)
 	}
 	for (int round = 0; round < 3; round++) {
 		for (int i = 0; i < OWNS; i++)
-			ch__sinks_own_live(bed.sinks, owns[i], &sections[i]);
+			ch__sinks_own_live(bed.sinks, owns[i], &sections[i], (uintptr_t)codes[i]);
 		for (int i = 0; i < OWNS; i++)
 			check_own(codes[i], true);
 		for (int i = 0; i < OWNS; i++)
@@ -568,7 +568,7 @@ TEST(table_of_a_block_that_is_too_far_is_not_told)
 	write_own(section, code);
 	struct ch__own *own = ch__sinks_own_create(bed.sinks);
 	CHECK(own);
-	ch__sinks_own_live(bed.sinks, own, section);
+	ch__sinks_own_live(bed.sinks, own, section, (uintptr_t)code);
 	check_own(code, false);
 	CHECK_EQ(passes(code, FRAMELESS_RETURN), 0);
 	ch__sinks_own_destroy(bed.sinks, own);

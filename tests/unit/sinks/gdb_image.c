@@ -285,8 +285,9 @@ TEST(block_with_frames_of_its_own_has_those)
 	CHECK(ch__eh_frame_is_sound((const void *)home, pool, pool + 200));
 	struct ch__own *own = ch__sinks_own_create(bed.sinks);
 	CHECK(own);
-	ch__sinks_own_live(bed.sinks, own, (const void *)home);
+	ch__sinks_own_live(bed.sinks, own, (const void *)home, pool + 64);
 	add(&bed, 64, 40, 7);
+	add(&bed, 128, 40, 7);            /* a cold part in the same page: shown no second time */
 	add(&bed, BED_PAGE_BYTES, 40, 8); /* no frames, page not live */
 	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
 	const struct gdb_entry *entry = gdb_entry_of(pool + 64);
@@ -300,9 +301,11 @@ TEST(block_with_frames_of_its_own_has_those)
 	/* Behind either program DW_CFA_nop fills the record; then the next record begins. */
 	static const uint8_t nops[8];
 	const uint8_t *cie = program_of(fde) - 13;
-	uint32_t cie_bytes, fde_bytes;
+	uint32_t cie_bytes, fde_bytes, behind;
 	memcpy(&cie_bytes, cie, 4);
 	memcpy(&fde_bytes, fde, 4);
+	memcpy(&behind, fde + 4 + fde_bytes, 4);
+	CHECK_EQ(behind, 0); /* the end */
 	CHECK_EQ(cie + 4 + cie_bytes, fde);
 	CHECK(cie_bytes + 4 == 24 && fde_bytes + 4 == 32);
 	CHECK(!memcmp(cie + 18, nops, 24 - 18) && !memcmp(fde + 27, nops, 32 - 27));
@@ -315,8 +318,7 @@ TEST(block_with_frames_of_its_own_has_those)
 	bed_close(&bed);
 }
 
-/* The cold part begins in the page of the section's first code, and shows the section no second
- * time. */
+/* The cold part begins in a page of the block, and shows the section no second time. */
 TEST(frames_of_its_own_may_begin_beyond_the_first_page_of_a_block)
 {
 	struct bed bed;
@@ -328,7 +330,7 @@ TEST(frames_of_its_own_may_begin_beyond_the_first_page_of_a_block)
 	bed_code(&bed, 2 * BED_CHUNK_BYTES, section, n);
 	struct ch__own *own = ch__sinks_own_create(bed.sinks);
 	CHECK(own);
-	ch__sinks_own_live(bed.sinks, own, (const void *)home);
+	ch__sinks_own_live(bed.sinks, own, (const void *)home, pool + 64);
 	add(&bed, 64, BED_PAGE_BYTES, 7);
 	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
 	CHECK(gdb_fde_at(gdb_entry_of(pool + 64), low));

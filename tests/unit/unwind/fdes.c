@@ -190,7 +190,8 @@ TEST(each_fde_of_a_table_is_told_once_and_taken_back_once)
 					    (uintptr_t)bed.pool + i * 4096 + FDES * 64));
 		own[i] = ch__sinks_own_create(bed.sinks);
 		CHECK(own[i] != NULL);
-		ch__sinks_own_live(bed.sinks, own[i], sections[i]);
+		ch__sinks_own_live(bed.sinks, own[i], sections[i],
+				   (uintptr_t)bed.pool + (size_t)i * 4096);
 		CHECK_EQ(told_n, 1 + (i + 1) * FDES);
 	}
 	for (unsigned on = 0; on < 2; on++) {
