@@ -40,8 +40,7 @@ struct ch__pool_inner {
 	size_t table_bytes;
 	uintptr_t *parts; /* Valgrind: the address of each part, by its first granule */
 #if CH_CHECK >= 2
-	/* Published bytes of the runtime page and of each chunk of the largest pool. */
-	uint8_t *notes[1 + 1024];
+	uint8_t *notes; /* published bytes, by offset; NULL: none */
 #endif
 	bool has_copy;         /* the child of a fork gets code */
 	struct ch__views copy; /* for the child, where memory is shared */

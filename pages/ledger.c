@@ -12,41 +12,22 @@
 
 #if CH_CHECK >= 2
 
-/* The runtime page, or a chunk. Notes are NULL before the first memory, or for want of memory. */
-struct part {
-	uint8_t **notes;
-	size_t from, end;
-};
-
-static struct part part_at(const struct ch__pool *pool, size_t offset)
-{
-	if (offset < pool->runtime_bytes)
-		return (struct part){&pool->inner->notes[0], 0, pool->runtime_bytes};
-	size_t chunk = (offset - pool->runtime_bytes) >> pool->chunk_log2;
-	size_t from = pool->runtime_bytes + (chunk << pool->chunk_log2);
-	return (struct part){&pool->inner->notes[1 + chunk], from,
-			     from + ch__pool_chunk_bytes(pool)};
-}
-
+/* The notes of the whole pool are one range, touched as the pool is; the runtime page comes first.
+ * Where address space is limited there are none: they would take what is left. */
 void ch__ledger_open(struct ch__pool *pool, size_t offset, size_t bytes)
 {
-	struct part part = part_at(pool, offset);
-	if (!*part.notes && !ch__views_are_private(&pool->inner->views))
-		*part.notes = ch__os_notes(part.end - part.from);
+	const struct ch__views *v = &pool->inner->views;
+	if (!offset && !ch__views_are_private(v) && !ch__os_space_is_limited())
+		pool->inner->notes = ch__os_notes(v->bytes);
 	/* The bytes are traps, and already published. */
-	if (*part.notes)
-		memcpy(*part.notes + (offset - part.from), pool->inner->views.write + offset,
-		       bytes);
+	if (pool->inner->notes)
+		memcpy(pool->inner->notes + offset, v->write + offset, bytes);
 }
 
 void ch__ledger_destroy(struct ch__pool *pool)
 {
-	struct part part = {.end = 0};
-	while (part.end < pool->inner->views.bytes) {
-		part = part_at(pool, part.end);
-		if (*part.notes)
-			ch__os_unmap(*part.notes, part.end - part.from);
-	}
+	if (pool->inner->notes)
+		ch__os_unmap(pool->inner->notes, pool->inner->views.bytes);
 }
 
 /* Notes the bytes, or returns the first byte that differs from its note, else the end. Threads may
@@ -55,20 +36,15 @@ __attribute__((no_sanitize("thread"))) static size_t go_over(const struct ch__po
 							     size_t end, bool notes_them)
 {
 	const struct ch__views *v = &pool->inner->views;
-	while (at < end) {
-		struct part part = part_at(pool, at);
-		size_t stop = end < part.end ? end : part.end;
-		volatile uint8_t *notes = *part.notes;
-		if (!notes_them && ch__views_are_private(v))
-			notes = v->exec + part.from;
-		for (; notes && at < stop; at++) {
-			uint8_t byte = ((const volatile uint8_t *)v->write)[at];
-			if (notes_them)
-				notes[at - part.from] = byte;
-			else if (notes[at - part.from] != byte)
-				return at;
-		}
-		at = stop;
+	volatile uint8_t *notes = pool->inner->notes;
+	if (!notes_them && ch__views_are_private(v))
+		notes = v->exec;
+	for (; notes && at < end; at++) {
+		uint8_t byte = ((const volatile uint8_t *)v->write)[at];
+		if (notes_them)
+			notes[at] = byte;
+		else if (notes[at] != byte)
+			return at;
 	}
 	return end;
 }
