@@ -32,26 +32,30 @@ static inline bool is_clear(const _Atomic(uint64_t) *words, uint32_t at, uint32_
 	return !(word << (64 - n));
 }
 
-/* The first set bit in [from, limit), or limit. */
-static uint32_t next_set(const _Atomic(uint64_t) *words, uint32_t from, uint32_t limit)
+/* What a search looks for: words are flipped by this, and then a bit that is set is found. */
+static const uint64_t used_bits = 0, unused_bits = ~UINT64_C(0);
+
+/* The first such bit in [from, limit), or limit. */
+static inline uint32_t next_of(const _Atomic(uint64_t) *words, uint32_t from, uint32_t limit,
+			       uint64_t flip)
 {
-	uint64_t word = load(words, from >> 6) >> (from & 63);
-	if (!word) {
+	while (from < limit) {
+		uint64_t word = (load(words, from >> 6) ^ flip) >> (from & 63);
+		if (word) {
+			from += (uint32_t)__builtin_ctzll(word);
+			break;
+		}
 		from = (from | 63) + 1;
-		while (from < limit && !(word = load(words, from >> 6)))
-			from += 64;
-		if (from >= limit)
-			return limit;
 	}
-	from += (uint32_t)__builtin_ctzll(word);
 	return from < limit ? from : limit;
 }
 
-/* One above the last set bit in [low, high), or low. */
-static uint32_t after_last_set(const _Atomic(uint64_t) *words, uint32_t low, uint32_t high)
+/* One above the last such bit in [low, high), or low. */
+static inline uint32_t after_last_of(const _Atomic(uint64_t) *words, uint32_t low, uint32_t high,
+				     uint64_t flip)
 {
 	while (high > low) {
-		uint64_t word = load(words, (high - 1) >> 6) << (63 - ((high - 1) & 63));
+		uint64_t word = (load(words, (high - 1) >> 6) ^ flip) << (63 - ((high - 1) & 63));
 		if (word) {
 			high -= (uint32_t)__builtin_clzll(word);
 			break;
@@ -64,19 +68,23 @@ static uint32_t after_last_set(const _Atomic(uint64_t) *words, uint32_t low, uin
 static uint32_t find_upward(const _Atomic(uint64_t) *words, uint32_t from, uint32_t limit,
 			    uint32_t n)
 {
-	while (from + n <= limit) {
-		uint64_t clear = ~load(words, from >> 6) >> (from & 63);
-		if (!clear) {
-			from = (from | 63) + 1;
-			continue;
-		}
-		from += (uint32_t)__builtin_ctzll(clear);
-		if (from + n > limit)
-			break;
-		uint32_t end = next_set(words, from, from + n);
+	while ((from = next_of(words, from, limit, unused_bits)) + n <= limit) {
+		uint32_t end = next_of(words, from, from + n, used_bits);
 		if (end == from + n)
 			return from;
 		from = end;
+	}
+	return NOT_FOUND;
+}
+
+static uint32_t find_downward(const _Atomic(uint64_t) *words, uint32_t low, uint32_t high,
+			      uint32_t n)
+{
+	while ((high = after_last_of(words, low, high, unused_bits)) >= low + n) {
+		uint32_t start = after_last_of(words, high - n, high, used_bits);
+		if (start == high - n)
+			return start;
+		high = start - 1;
 	}
 	return NOT_FOUND;
 }
@@ -85,28 +93,8 @@ static uint32_t find_upward(const _Atomic(uint64_t) *words, uint32_t from, uint3
 static bool next_hole(const _Atomic(uint64_t) *words, uint32_t *at, uint32_t limit, uint32_t *end)
 {
 	*at = find_upward(words, *at, limit, 1);
-	*end = *at == NOT_FOUND ? NOT_FOUND : next_set(words, *at, limit);
+	*end = *at == NOT_FOUND ? NOT_FOUND : next_of(words, *at, limit, used_bits);
 	return *at != NOT_FOUND;
-}
-
-static uint32_t find_downward(const _Atomic(uint64_t) *words, uint32_t low, uint32_t high,
-			      uint32_t n)
-{
-	while (high >= low + n) {
-		uint64_t clear = ~load(words, (high - 1) >> 6) << (63 - ((high - 1) & 63));
-		if (!clear) {
-			high = (high - 1) & ~UINT32_C(63);
-			continue;
-		}
-		high -= (uint32_t)__builtin_clzll(clear);
-		if (high < low + n)
-			break;
-		uint32_t start = after_last_set(words, high - n, high);
-		if (start == high - n)
-			return start;
-		high = start - 1;
-	}
-	return NOT_FOUND;
 }
 
 /* Finds the lowest place from `low` on for hot granules, and the highest place above the hot
