@@ -324,7 +324,7 @@ static uint32_t have_run(struct ch__pool *pool, uint32_t pages, enum ch__zone zo
 
 /* --- pages --- */
 
-static void open_page(struct ch__pool *pool, uint32_t index, const char *by)
+static void open_page(struct ch__pool *pool, uint32_t index)
 	CH_REQUIRES(ch__role_pages, ch__role_busy)
 {
 	struct ch__page *page = &pool->pages[index];
@@ -332,7 +332,7 @@ static void open_page(struct ch__pool *pool, uint32_t index, const char *by)
 	page->refused_hot = UINT16_MAX;
 	atomic_store_explicit(&page->freed_granules, 0, memory_order_relaxed);
 	ch__granules_reset_cursors(pool, index);
-	set_state(pool, index, CH__PAGE_OPEN, by);
+	set_state(pool, index, CH__PAGE_OPEN, __func__);
 }
 
 static uint32_t next_page(struct ch__pool *pool, uint8_t frame) CH_REQUIRES(ch__role_pages)
@@ -346,25 +346,23 @@ static uint32_t next_page(struct ch__pool *pool, uint8_t frame) CH_REQUIRES(ch__
 	return page != CH__PAGE_NONE ? page : have_run(pool, 1, zone);
 }
 
-static bool release_span(struct ch__pool *pool, uint32_t first, const char *by)
-	CH_REQUIRES(ch__role_pages);
+static bool release_span(struct ch__pool *pool, uint32_t first) CH_REQUIRES(ch__role_pages);
 
-static bool retry_retired(struct ch__pool *pool, const char *by) CH_REQUIRES(ch__role_pages)
+static bool retry_retired(struct ch__pool *pool) CH_REQUIRES(ch__role_pages)
 {
 	bool is_back = true;
 	for (uint32_t i = 0; pool->inner->spans_retired && is_back && i < ch__pool_pages_end(pool);
 	     i++)
 		if (ch__span_is_retired(pool, i))
-			is_back = release_span(pool, i, by);
+			is_back = release_span(pool, i);
 	return is_back;
 }
 
-static void make_span(struct ch__pool *pool, uint32_t index, const char *by)
-	CH_REQUIRES(ch__role_pages)
+static void make_span(struct ch__pool *pool, uint32_t index) CH_REQUIRES(ch__role_pages)
 {
 	pool->pages[index].span_pages = 1;
 	atomic_store_explicit(&pool->pages[index].span_first, index, memory_order_relaxed);
-	set_state(pool, index, CH__PAGE_SPAN, by);
+	set_state(pool, index, CH__PAGE_SPAN, __func__);
 }
 
 /* Takes execute access from a FREE page that is not for code. Returns false with errno. */
@@ -376,14 +374,14 @@ static bool has_access(struct ch__pool *pool, uint32_t index, uint8_t frame)
 	if (CH_LIKELY(use == CH__SPAN_CODE || !is_free))
 		return true;
 	/* At the limit of mappings, each further try would retire another page. */
-	if (!retry_retired(pool, __func__))
+	if (!retry_retired(pool))
 		return false;
 	if (CH_LIKELY(ch__span_lend(pool, index, use)))
 		return true;
 	/* A page of several mappings may have lost execute access in part. */
 	int error = errno;
-	make_span(pool, index, __func__);
-	(void)release_span(pool, index, __func__);
+	make_span(pool, index);
+	(void)release_span(pool, index);
 	errno = error;
 	return false;
 }
@@ -402,7 +400,7 @@ uint32_t ch__pool_take_page(struct ch__pool *pool, uint8_t frame)
 		 * number is not stored again. */
 		if (page->frame != frame)
 			page->frame = frame;
-		open_page(pool, index, __func__);
+		open_page(pool, index);
 		ch__page_unlock(page);
 	}
 	ch__pages_unlock(pool);
@@ -422,7 +420,7 @@ uint32_t ch__pool_take_page_in_need(struct ch__pool *pool, uint8_t frame, size_t
 		ch__page_lock(page);
 		if (ch__page_has_room(pool, i, hot_bytes, cold_bytes)) {
 			found = i;
-			open_page(pool, i, __func__);
+			open_page(pool, i);
 		}
 		ch__page_unlock(page);
 	}
@@ -432,8 +430,7 @@ uint32_t ch__pool_take_page_in_need(struct ch__pool *pool, uint8_t frame, size_t
 
 /* Puts a page that nobody has open in the state of its granules. An empty page of data becomes a
  * span of one page, to be released. Under busy. */
-static void settle(struct ch__pool *pool, uint32_t index, const char *by)
-	CH_REQUIRES(ch__role_pages)
+static void settle(struct ch__pool *pool, uint32_t index) CH_REQUIRES(ch__role_pages)
 {
 	struct ch__page *page = &pool->pages[index];
 	enum ch__page_state before = ch__page_state(page), to = CH__PAGE_FULL;
@@ -442,7 +439,7 @@ static void settle(struct ch__pool *pool, uint32_t index, const char *by)
 	uint32_t enough = ch__pool_granules(pool) >> LISTED_SHARE_LOG2;
 	uint32_t unused = ch__pool_granules(pool) - used;
 	if (used == 0 && CH_UNLIKELY(ch__pool_span_use(pool, index) != CH__SPAN_CODE)) {
-		make_span(pool, index, by);
+		make_span(pool, index);
 		return;
 	}
 	if (used == 0)
@@ -451,7 +448,7 @@ static void settle(struct ch__pool *pool, uint32_t index, const char *by)
 		 (unused >= enough &&
 		  (freed >= enough || (before == CH__PAGE_OPEN && !page->has_failed))))
 		to = CH__PAGE_PARTLY;
-	set_state(pool, index, to, by);
+	set_state(pool, index, to, __func__);
 }
 
 void ch__pool_retire_page(struct ch__pool *pool, uint32_t index)
@@ -462,10 +459,10 @@ void ch__pool_retire_page(struct ch__pool *pool, uint32_t index)
 	 * state. */
 	ch__page_lock(page);
 	CH_ASSERT(ch__page_state(page) == CH__PAGE_OPEN, "retired page is not open");
-	settle(pool, index, __func__);
+	settle(pool, index);
 	ch__page_unlock(page);
 	if (CH_UNLIKELY(ch__page_state(page) == CH__PAGE_SPAN))
-		(void)release_span(pool, index, __func__);
+		(void)release_span(pool, index);
 	ch__pages_unlock(pool);
 }
 
@@ -485,12 +482,12 @@ bool ch__pool_note_freed(struct ch__pool *pool, uint32_t index)
 	bool is_freed = false;
 	state = ch__page_state(page);
 	if (state == CH__PAGE_FULL || state == CH__PAGE_PARTLY) {
-		settle(pool, index, __func__);
+		settle(pool, index);
 		is_freed = ch__page_state(page) == CH__PAGE_FREE;
 	}
 	ch__page_unlock(page);
 	if (CH_UNLIKELY(state != CH__PAGE_SPAN && ch__page_state(page) == CH__PAGE_SPAN))
-		is_freed = release_span(pool, index, __func__);
+		is_freed = release_span(pool, index);
 	ch__pages_unlock(pool);
 	return is_freed;
 }
@@ -518,8 +515,7 @@ uint32_t ch__pool_take_span(struct ch__pool *pool, uint32_t pages, uint8_t frame
 }
 
 /* Returns false when the span is retired. */
-static bool release_span(struct ch__pool *pool, uint32_t first, const char *by)
-	CH_REQUIRES(ch__role_pages)
+static bool release_span(struct ch__pool *pool, uint32_t first)
 {
 	uint32_t pages = pool->pages[first].span_pages;
 	uintptr_t exec = ch__pool_page_exec(pool, first);
@@ -537,7 +533,7 @@ static bool release_span(struct ch__pool *pool, uint32_t first, const char *by)
 	ch__valgrind_revoke(pool, exec, bytes);
 	for (uint32_t i = first; i < first + pages; i++) {
 		pool->pages[i].span_pages = 0;
-		set_state(pool, i, CH__PAGE_FREE, by);
+		set_state(pool, i, CH__PAGE_FREE, __func__);
 	}
 	return true;
 }
@@ -545,7 +541,7 @@ static bool release_span(struct ch__pool *pool, uint32_t first, const char *by)
 void ch__pool_release_span(struct ch__pool *pool, uint32_t first)
 {
 	ch__pages_lock(pool);
-	(void)release_span(pool, first, __func__);
+	(void)release_span(pool, first);
 	ch__pages_unlock(pool);
 }
 
@@ -557,14 +553,14 @@ void ch__pool_cut_span(struct ch__pool *pool, uint32_t first, uint32_t kept)
 		  "a span keeps some of its pages, which run");
 	rest->span_pages = pages->span_pages - kept;
 	pages->span_pages = kept;
-	(void)release_span(pool, first + kept, __func__);
+	(void)release_span(pool, first + kept);
 	ch__pages_unlock(pool);
 }
 
 bool ch__pool_retry_retired(struct ch__pool *pool)
 {
 	ch__pages_lock(pool);
-	bool is_back = retry_retired(pool, __func__);
+	bool is_back = retry_retired(pool);
 	ch__pages_unlock(pool);
 	return is_back;
 }
