@@ -31,11 +31,6 @@ enum {
 
 /* --- configuration --- */
 
-static bool is_power_of_two(size_t n)
-{
-	return n && !(n & (n - 1));
-}
-
 /* The system protects whole pages only: a VM that names a smaller page gets the system's size. */
 static enum ch_status fit_to_system(struct ch_config *config)
 {
@@ -56,24 +51,29 @@ static enum ch_status check_ranges(const struct ch_config *config)
 	const struct {
 		const char *field;
 		uint64_t is, least, most;
+		bool is_power_of_two;
 	} ranges[] = {
-		{"page_bytes", config->page_bytes, PAGE_MIN_BYTES, PAGE_MAX_BYTES},
+		{"page_bytes", config->page_bytes, PAGE_MIN_BYTES, PAGE_MAX_BYTES, true},
 		{"pool_bytes", config->pool_bytes, config->page_bytes,
-		 (size_t)1 << CH_ARCH_POOL_LOG2_MAX},
-		{"driver", config->driver, 0, CH_DRIVER_HOST},
-		{"backend", config->backend, 0, CH_BACKEND_PROCMEM},
-		{"fork", config->fork, 0, CH_FORK_COW},
-		{"stop_signal", (unsigned)config->stop_signal, 0, 64},
-		{"dead_names", config->dead_names, 0, CH_DEAD_NAMES_KEPT},
-		{"step_blocks", config->step_blocks, 0, 64},
+		 (size_t)1 << CH_ARCH_POOL_LOG2_MAX, true},
+		{"driver", config->driver, 0, CH_DRIVER_HOST, false},
+		{"backend", config->backend, 0, CH_BACKEND_PROCMEM, false},
+		{"fork", config->fork, 0, CH_FORK_COW, false},
+		{"stop_signal", (unsigned)config->stop_signal, 0, 64, false},
+		{"dead_names", config->dead_names, 0, CH_DEAD_NAMES_KEPT, false},
+		{"step_blocks", config->step_blocks, 0, 64, false},
 		{"remembered_dead", config->remembered_dead, CH__KILLED_AT_ONCE,
-		 CH__TOMBSTONES_MOST},
+		 CH__TOMBSTONES_MOST, true},
 	};
-	for (unsigned i = 0; i < sizeof ranges / sizeof *ranges; i++)
+	for (unsigned i = 0; i < sizeof ranges / sizeof *ranges; i++) {
+		if (ranges[i].is_power_of_two && (ranges[i].is & (ranges[i].is - 1)))
+			return ch__because(CH_E_ARG, "ch_config.%s is %lu: not a power of two",
+					   ranges[i].field, ranges[i].is);
 		if (ranges[i].is < ranges[i].least || ranges[i].is > ranges[i].most)
 			return ch__because(CH_E_ARG, "ch_config.%s is %lu: not %lu to %lu",
 					   ranges[i].field, ranges[i].is, ranges[i].least,
 					   ranges[i].most);
+	}
 	return CH_OK;
 }
 
@@ -101,15 +101,6 @@ static enum ch_status read_config(const struct ch_config *in, struct ch_config *
 		config->step_blocks = 64;
 	if (!config->remembered_dead)
 		config->remembered_dead = 1u << CH__TOMBSTONES_LOG2;
-	if (!is_power_of_two(config->pool_bytes))
-		return ch__because(CH_E_ARG, "ch_config.pool_bytes is %zu: not a power of two",
-				   config->pool_bytes);
-	if (!is_power_of_two(config->page_bytes))
-		return ch__because(CH_E_ARG, "ch_config.page_bytes is %zu: not a power of two",
-				   config->page_bytes);
-	if (!is_power_of_two(config->remembered_dead))
-		return ch__because(CH_E_ARG, "ch_config.remembered_dead is %u: not a power of two",
-				   config->remembered_dead);
 	if (config->fork == CH_FORK_COW &&
 	    (config->backend == CH_BACKEND_DUAL || config->backend == CH_BACKEND_MEMFD))
 		return ch__because(CH_E_ARG, "ch_config.fork is CH_FORK_COW, and backend is %s: "
