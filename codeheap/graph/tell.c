@@ -198,24 +198,18 @@ enum ch_status ch_sink_flush(struct ch_heap *heap)
 
 bool ch_sink_status(struct ch_heap *heap, enum ch_sink sink, const char **path, int *failed)
 {
-	if (!ch__heap_is_listed(heap)) {
-		if (path)
-			*path = "";
-		if (failed)
-			*failed = EINVAL;
+	const char *no_path;
+	int no_error;
+	path = path ? path : &no_path;
+	failed = failed ? failed : &no_error;
+	*path = "";
+	*failed = EINVAL;
+	if (!ch__heap_is_listed(heap))
 		return false;
-	}
-	if (sink == CH_SINK_STATS_FILE) {
-		const char *no_path;
-		int no_error;
-		return ch__listeners_file(heap, path ? path : &no_path,
-					  failed ? failed : &no_error);
-	}
-	if (path)
-		*path = ch__sinks_path(heap->sinks, (enum ch__sink)sink);
-	if (failed)
-		*failed = ch__sinks_status(heap->sinks, (enum ch__sink)sink);
+	if (sink == CH_SINK_STATS_FILE)
+		return ch__listeners_file(heap, path, failed);
+	*path = ch__sinks_path(heap->sinks, (enum ch__sink)sink);
+	*failed = ch__sinks_status(heap->sinks, (enum ch__sink)sink);
 	/* EINVAL: `sink` is a set of sinks, or none. */
-	return ch__sinks_status(heap->sinks, (enum ch__sink)sink) != EINVAL &&
-	       (ch__sinks_on(heap->sinks) & (unsigned)sink) != 0;
+	return *failed != EINVAL && (ch__sinks_on(heap->sinks) & (unsigned)sink) != 0;
 }
