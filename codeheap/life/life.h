@@ -34,15 +34,10 @@ void ch__part_cut(struct ch_heap *, uint32_t offset, uint32_t bytes) CH_REQUIRES
 /* Finds the calling thread, and attaches it first where needed. Returns CH_E_STATE when the thread
  * is parked. The first function is the cold half. */
 enum ch_status ch__thread_need_cold(struct ch_heap *, struct ch__thread **self) CH_COLD;
-/* The same for a thread that was looked up already. */
-static inline enum ch_status ch__thread_need_self(struct ch_heap *heap, struct ch__thread **self)
-{
-	return CH_LIKELY(*self && !(*self)->park_depth) ? CH_OK : ch__thread_need_cold(heap, self);
-}
+/* The same; *self is what ch__thread_self said. */
 static inline enum ch_status ch__thread_need(struct ch_heap *heap, struct ch__thread **self)
 {
-	*self = ch__thread_self(heap);
-	return ch__thread_need_self(heap, self);
+	return CH_LIKELY(*self && !(*self)->park_depth) ? CH_OK : ch__thread_need_cold(heap, self);
 }
 bool ch__fork_register(void);
 /* Writes the runtime page of a heap unknown to other threads. */

@@ -115,7 +115,7 @@ static enum ch_status CH_COLD because_dead(const struct ch_open *open)
 static inline enum ch_status open_by(struct ch_heap *heap, struct ch__thread *self,
 				     const struct ch_open *open, struct ch_code *code)
 {
-	enum ch_status status = ch__thread_need_self(heap, &self);
+	enum ch_status status = ch__thread_need(heap, &self);
 	return CH_LIKELY(status == CH_OK) ? ch__block_open(heap, self, open, code) : status;
 }
 

@@ -50,7 +50,7 @@ enum ch_status ch_trampoline_make(struct ch_owner owner, enum ch_trampoline kind
 		return ch__because(CH_E_ARG, "target is NULL, or kind %d is not 0 to %d",
 				   (int)kind, CH__TEMPLATES - 1);
 	enum ch__template template = (enum ch__template)kind;
-	struct ch__thread *self;
+	struct ch__thread *self = ch__thread_self(heap);
 	enum ch_status status = ch__thread_need(heap, &self);
 	if (status == CH_OK)
 		status = need_template(heap, template);
