@@ -22,16 +22,6 @@ static _Atomic(uint64_t) *words_of(_Atomic(uint64_t) *all, const struct ch__pool
 
 /* --- runs of clear bits --- */
 
-/* Whether 1 to 64 bits from `at` on are clear: the common case, without a search. */
-static inline bool is_clear(const _Atomic(uint64_t) *words, uint32_t at, uint32_t n)
-{
-	uint32_t shift = at & 63;
-	uint64_t word = load(words, at >> 6) >> shift;
-	if (shift + n > 64)
-		word |= load(words, (at >> 6) + 1) << (-shift & 63);
-	return !(word << (64 - n));
-}
-
 /* What a search looks for: words are flipped by this, and then a bit that is set is found. */
 static const uint64_t used_bits = 0, unused_bits = ~UINT64_C(0);
 
@@ -99,20 +89,13 @@ static bool next_hole(const _Atomic(uint64_t) *words, uint32_t *at, uint32_t lim
 
 /* Finds the lowest place from `low` on for hot granules, and the highest place above the hot
  * granules and below `high` for cold granules. */
-__attribute__((always_inline)) static inline bool find_places(const _Atomic(uint64_t) *words,
-							      uint32_t low, uint32_t high,
-							      uint32_t hot_n, uint32_t cold_n,
-							      uint32_t *hot_at, uint32_t *cold_at)
+static bool find_places(const _Atomic(uint64_t) *words, uint32_t low, uint32_t high, uint32_t hot_n,
+			uint32_t cold_n, uint32_t *hot_at, uint32_t *cold_at)
 {
-	*hot_at = low;
-	if (hot_n && (hot_n > 64 || low + hot_n > high || !is_clear(words, low, hot_n)))
-		*hot_at = find_upward(words, low, high, hot_n);
+	*hot_at = hot_n ? find_upward(words, low, high, hot_n) : low;
 	if (*hot_at == NOT_FOUND)
 		return false;
-	low = *hot_at + hot_n;
-	*cold_at = high - cold_n;
-	if (cold_n && (cold_n > 64 || low + cold_n > high || !is_clear(words, *cold_at, cold_n)))
-		*cold_at = find_downward(words, low, high, cold_n);
+	*cold_at = cold_n ? find_downward(words, *hot_at + hot_n, high, cold_n) : high;
 	return *cold_at != NOT_FOUND;
 }
 
