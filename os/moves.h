@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * moves.h: tables of the legal moves of everything with states, and the assertion that no other
- * move is made. pages/moves.c has the tables of pages and chunks, codeheap/base/moves.c the tables
+ * move is made. pages/moves.c has the table of pages, codeheap/base/moves.c the tables
  * of blocks, owners, branches, gates, assumptions and threads. A row has the function that makes
  * the move, and the locks to be held.
  *

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * inner.h: shared and seen by the files of pages/ only: the pool's lists, the tables of legal
+ * inner.h: shared and seen by the files of pages/ only: the pool's lists, the table of legal
  * moves. */
 #ifndef CH_PAGES_INNER_H
 #define CH_PAGES_INNER_H
@@ -10,21 +10,14 @@
 #include "pages/views.h"
 
 #if CH_CHECK >= 2
-extern struct ch__moves ch__page_moves, ch__chunk_moves;
+extern struct ch__moves ch__page_moves;
 #endif
-
-enum ch__chunk_state {
-	CH__CHUNK_EMPTY,     /* no access, no memory */
-	CH__CHUNK_COMMITTED, /* the first `pages` pages have memory; FREE ones are on the free list
-			      * of the chunk's zone */
-	CH__CHUNK_LINGERING, /* given up, but the system refused the memory: it still traps */
-};
 
 struct ch__chunk {
 	uint32_t used;  /* pages that are not FREE */
-	uint32_t pages; /* COMMITTED: pages with memory, from the first on; else 0 */
-	uint8_t state; /* enum ch__chunk_state */
-	uint8_t zone;  /* COMMITTED: enum ch__zone; of a wholly free chunk the last zone */
+	uint32_t pages; /* with memory, from the first on; FREE ones are on the zone's free list */
+	uint8_t zone;   /* enum ch__zone, where there are pages; of a free chunk the last zone */
+	bool lingers;   /* given up, but the system refused the memory: it still traps */
 };
 
 struct ch__pool_inner {
@@ -103,20 +96,6 @@ static inline uintptr_t ch__pool_page_exec(const struct ch__pool *pool, uint32_t
 static inline enum ch__page_state ch__page_state(const struct ch__page *page)
 {
 	return (enum ch__page_state)atomic_load_explicit(&page->state, memory_order_relaxed);
-}
-
-static inline uint32_t ch__pages_held(const struct ch__pool *pool)
-{
-	return ch__lock_is_mine(&pool->inner->lock) ? CH__UNDER_PAGES : 0;
-}
-/* The only store of a chunk's state. Staying in a state is no move. */
-static inline void ch__chunk_set_state(struct ch__pool *pool, uint32_t chunk,
-				       enum ch__chunk_state to, const char *by)
-{
-	uint8_t *state = &pool->inner->chunks[chunk].state;
-	if (*state != to)
-		CH_MOVE(ch__chunk_moves, chunk, 0, *state, to, ch__pages_held(pool), by);
-	*state = (uint8_t)to;
 }
 
 #if CH_CHECK >= 2

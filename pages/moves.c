@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * moves.c: the pages lock, and the legal moves of pages and chunks under the lock, for checked
- * builds. */
+ * moves.c: the pages lock, and the legal moves of pages under the lock, for checked builds. */
 #include "pages/inner.h"
 
 CH__LOCK_FUNCTIONS(ch__pages_lock, ch__pages_unlock, struct ch__pool *pool, ch__lock_take,
@@ -32,24 +31,6 @@ struct ch__moves ch__page_moves = {
 			{"make_span", CH__PAGE_FREE, CH__PAGE_SPAN, CH__UNDER_PAGES},
 			{"ch__pool_take_span", CH__PAGE_FREE, CH__PAGE_SPAN, CH__UNDER_PAGES},
 			{"release_span", CH__PAGE_SPAN, CH__PAGE_FREE, CH__UNDER_PAGES},
-		},
-};
-
-/* A chunk that was given up may have lingered. In the child of a fork only COMMITTED chunks have
- * memory. */
-struct ch__moves ch__chunk_moves = {
-	.noun = "chunk",
-	.states = {"EMPTY", "COMMITTED", "LINGERING"},
-	.rows =
-		{
-			{"commit_chunk", CH__CHUNK_EMPTY, CH__CHUNK_COMMITTED, CH__UNDER_PAGES},
-			{"commit_chunk", CH__CHUNK_LINGERING, CH__CHUNK_COMMITTED, CH__UNDER_PAGES},
-			{"give_up_chunk", CH__CHUNK_COMMITTED, CH__CHUNK_EMPTY, CH__UNDER_PAGES},
-			{"give_up_chunk", CH__CHUNK_COMMITTED, CH__CHUNK_LINGERING,
-			 CH__UNDER_PAGES},
-			{"give_up_chunk", CH__CHUNK_LINGERING, CH__CHUNK_EMPTY, CH__UNDER_PAGES},
-			{"close_the_rest", CH__CHUNK_LINGERING, CH__CHUNK_EMPTY,
-			 CH__UNDER_PAGES},
 		},
 };
 

@@ -173,7 +173,9 @@ static void set_state(struct ch__pool *pool, uint32_t index, enum ch__page_state
 	if (from == to)
 		return;
 	CH_MOVE(ch__page_moves, index, 0, from, to,
-		ch__pages_held(pool) | (page->busy ? CH__UNDER_BUSY : 0), by);
+		(ch__lock_is_mine(&pool->inner->lock) ? CH__UNDER_PAGES : 0) |
+			(page->busy ? CH__UNDER_BUSY : 0),
+		by);
 	if (from == CH__PAGE_FREE || from == CH__PAGE_PARTLY)
 		unlist(pool, index);
 	if (to == CH__PAGE_FREE)
@@ -240,7 +242,7 @@ static bool commit_chunk(struct ch__pool *pool, uint32_t chunk, uint32_t least, 
 		return false;
 	ch__ledger_open(pool, offset, bytes);
 	ch__valgrind_revoke(pool, exec, bytes);
-	ch__chunk_set_state(pool, chunk, CH__CHUNK_COMMITTED, __func__);
+	c->lingers = false;
 	c->pages = step;
 	uint32_t end = chunk * all + step;
 	if (end > ch__pool_pages_end(pool))
@@ -601,17 +603,14 @@ void ch__pool_count_free(const struct ch__pool *pool, uint64_t *bytes, uint64_t 
  * traps stay, and the next trim asks again. */
 static void give_up_chunk(struct ch__pool *pool, uint32_t chunk) CH_REQUIRES(ch__role_pages)
 {
-	struct ch__pool_inner *inner = pool->inner;
-	if (inner->chunks[chunk].state == CH__CHUNK_COMMITTED) {
+	struct ch__chunk *c = &pool->inner->chunks[chunk];
+	if (c->pages) {
 		unlist_chunk(pool, chunk);
-		atomic_fetch_sub_explicit(&pool->pages_committed, inner->chunks[chunk].pages,
-					  memory_order_relaxed);
-		inner->chunks[chunk].pages = 0;
+		atomic_fetch_sub_explicit(&pool->pages_committed, c->pages, memory_order_relaxed);
+		c->pages = 0;
 	}
 	size_t offset = pool->runtime_bytes + ((size_t)chunk << pool->chunk_log2);
-	bool is_released = ch__views_decommit(&inner->views, offset, ch__pool_chunk_bytes(pool));
-	ch__chunk_set_state(pool, chunk, is_released ? CH__CHUNK_EMPTY : CH__CHUNK_LINGERING,
-			    __func__);
+	c->lingers = !ch__views_decommit(&pool->inner->views, offset, ch__pool_chunk_bytes(pool));
 }
 
 void ch__pool_trim(struct ch__pool *pool)
@@ -623,9 +622,9 @@ void ch__pool_trim(struct ch__pool *pool)
 	uint32_t chunks = inner->views.has_code ? pool->chunk_count : 0;
 	for (uint32_t chunk = 0; chunk < chunks; chunk++) {
 		const struct ch__chunk *c = &inner->chunks[chunk];
-		if (c->state == CH__CHUNK_EMPTY || c->used != 0)
+		if ((!c->pages && !c->lingers) || c->used != 0)
 			continue;
-		if (c->state == CH__CHUNK_COMMITTED && !has_spare)
+		if (c->pages && !has_spare)
 			has_spare = true; /* the next block need not wait for the system */
 		else
 			give_up_chunk(pool, chunk);

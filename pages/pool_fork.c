@@ -72,8 +72,7 @@ static bool close_the_rest(struct ch__pool *pool) CH_REQUIRES(ch__role_pages)
 {
 	uint8_t *exec = pool->inner->views.exec + pool->runtime_bytes;
 	for (uint32_t chunk = 0; chunk < pool->chunk_count; chunk++)
-		if (!pool->inner->chunks[chunk].pages)
-			ch__chunk_set_state(pool, chunk, CH__CHUNK_EMPTY, __func__);
+		pool->inner->chunks[chunk].lingers = false;
 	uint32_t had = ch__pool_pages_end(pool);
 	for (uint32_t page = 0, end; page < pool->page_count; page = end + 1) {
 		for (end = page; end < had && !ch__pool_page_is_backed(pool, end);)
