@@ -344,7 +344,7 @@ static void fork_in_the_middle(struct ch__listener *listener)
 	TEST_UNTIL(atomic_load(&ch__heaps_lock.word) == CH__LOCK_AWAITED ||
 		   atomic_load(&ending->has_forked))
 		usleep(100);
-		CHECK(!atomic_load(&ending->has_forked));
+	CHECK(!atomic_load(&ending->has_forked));
 }
 
 TEST(child_of_fork_has_no_heap_whose_profile_is_ending)
