@@ -44,6 +44,12 @@ static inline void ch__lock_note(struct ch__lock *lock, enum ch__rank rank, bool
 	ch__rank_note(rank, is_taken);
 }
 
+/* A guess: others take the lock, and let it go, meanwhile. */
+static inline bool ch__lock_is_free(const struct ch__lock *lock)
+{
+	return atomic_load_explicit(&lock->word, memory_order_relaxed) == CH__LOCK_FREE;
+}
+
 /* --- the parts: they take and let go of the word without a note --- */
 static inline bool ch__lock_seize(struct ch__lock *lock)
 {
@@ -53,8 +59,9 @@ static inline bool ch__lock_seize(struct ch__lock *lock)
 }
 /* Spins for some instructions; returns true with the lock taken. */
 bool ch__lock_spin(struct ch__lock *);
-/* Sleeps. Returns false when the lock was not free before until_ns (0: no limit). A thread would
- * sleep for ever on its own lock: false at once, or a panic when there is no limit. */
+/* Looks for a while, and sleeps. Returns false when the lock was not free before until_ns (0: no
+ * limit). A thread would sleep for ever on its own lock: false at once, or a panic when there is no
+ * limit. */
 bool ch__lock_sleep(struct ch__lock *, uint64_t until_ns) CH_EXCLUDES(CH__STANDING);
 
 void ch__lock_wake(struct ch__lock *) CH_COLD;
