@@ -47,8 +47,35 @@ bool ch__lock_wait_parked(struct ch__lock *lock, uint64_t until_ns)
 	CH__LOCK_FUNCTIONS(take, let_go, struct ch_heap *heap, ch__lock_parking, heap->lock, rank)
 HEAP_LOCK(ch__registry_lock, ch__registry_unlock, registry, CH__RANK_REGISTRY)
 HEAP_LOCK(ch__sweep_lock, ch__sweep_unlock, sweep, CH__RANK_SWEEP)
-HEAP_LOCK(ch__heap_lock, ch__heap_unlock, lock, CH__RANK_HEAP)
 HEAP_LOCK(ch__records_lock, ch__records_unlock, records, CH__RANK_RECORDS)
+
+void ch__heap_lock(struct ch_heap *heap) CH_UNANALYSED("it makes the role")
+{
+	ch__rank_check_for(CH__RANK_HEAP, NULL);
+	if (CH_UNLIKELY(!ch__lock_seize(&heap->lock))) {
+		atomic_fetch_add_explicit(&heap->lock_waits, 1, memory_order_relaxed);
+		(void)ch__lock_wait_parked(&heap->lock, 0);
+		atomic_fetch_sub_explicit(&heap->lock_waits, 1, memory_order_relaxed);
+	}
+	ch__lock_note(&heap->lock, CH__RANK_HEAP, true);
+}
+
+void ch__heap_unlock(struct ch_heap *heap) CH_UNANALYSED("it makes the role")
+{
+	ch__lock_release(&heap->lock, CH__RANK_HEAP);
+}
+
+bool ch__heap_pass(struct ch_heap *heap) CH_UNANALYSED("it takes the role back")
+{
+	enum { SPINS = 64 };
+	if (CH_LIKELY(!atomic_load_explicit(&heap->lock_waits, memory_order_relaxed)))
+		return false;
+	ch__heap_unlock(heap);
+	for (int spins = 0; spins < SPINS && ch__lock_is_free(&heap->lock); spins++)
+		ch__arch_pause();
+	ch__heap_lock_for_many(heap);
+	return true;
+}
 
 /* A lent lock has no rank: the thread may begin a cycle of another heap meanwhile, whose waits have
  * a limit. The locks of sinks, which ch_sink_status takes, stand right of the lent lock. */

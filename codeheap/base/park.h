@@ -85,6 +85,15 @@ static inline bool ch__heap_lock_until(struct ch_heap *heap, uint64_t until_ns)
 {
 	return ch__lock_parking_until(&heap->lock, CH__RANK_HEAP, until_ns);
 }
+/* For a caller that holds the lock for many steps, and lets threads in ch__heap_lock go first. Two
+ * such callers do not take turns, or both would end late. */
+static inline void ch__heap_lock_for_many(struct ch_heap *heap) CH_ACQUIRES(ch__role_heap)
+	CH_EXCLUDES(CH__RIGHT_OF_HEAP) CH_UNANALYSED("it makes the role")
+{
+	ch__lock_parking(&heap->lock, CH__RANK_HEAP);
+}
+/* Between two steps. Returns true where others may have had the lock meanwhile. */
+bool ch__heap_pass(struct ch_heap *) CH_REQUIRES(ch__role_heap);
 static inline bool ch__heap_try_lock(struct ch_heap *heap)
 	CH_TRY_ACQUIRES(true, ch__role_heap) CH_UNANALYSED("it makes the role")
 {

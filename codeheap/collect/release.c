@@ -17,8 +17,14 @@ static uint32_t first_of(const struct ch__owner *owner)
 	return atomic_load_explicit(&owner->first_block, memory_order_acquire);
 }
 
+/* Whether the record is still the released owner's: its last block may have died meanwhile. */
+static bool is_still(const struct ch__owner *owner, uint32_t generation)
+{
+	return atomic_load_explicit(&owner->generation, memory_order_relaxed) == generation;
+}
+
 /* Kills the owner's committed blocks. Returns true when a block is left, OPEN or in its commit. */
-static bool kill_committed(struct ch_heap *heap, const struct ch__owner *owner)
+static bool kill_committed(struct ch_heap *heap, const struct ch__owner *owner, uint32_t generation)
 	CH_REQUIRES(ch__role_heap)
 {
 	uint32_t batch[CH__KILLED_AT_ONCE], count = 0;
@@ -30,6 +36,8 @@ static bool kill_committed(struct ch_heap *heap, const struct ch__owner *owner)
 			struct ch_block here = ch__block_handle(heap, at);
 			ch__blocks_kill(heap, batch, count, CH__DEATH_NOT_RUNNING);
 			count = 0;
+			if (ch__heap_pass(heap) && !is_still(owner, generation))
+				return false;
 			/* Killed blocks take data along: this record may be another block's. */
 			next = first_of(owner);
 			if (!ch__block_resolve(heap, here))
@@ -50,14 +58,17 @@ static bool kill_committed(struct ch_heap *heap, const struct ch__owner *owner)
 static void free_blocks(struct ch_heap *heap, uint32_t index) CH_REQUIRES(ch__role_heap)
 {
 	struct ch__owner *owner = ch__owner_at(heap, index);
+	uint32_t generation = atomic_load_explicit(&owner->generation, memory_order_relaxed);
 	/* A commit looks at the owner and goes LIVE in a single region. After a freeze, commits
 	 * that saw the owner before the release are through, and later commits see the release. If
 	 * a thread stays in a region, cycles free its block. */
-	if (kill_committed(heap, owner) &&
+	if (kill_committed(heap, owner, generation) &&
 	    ch__freeze_until(heap, ch__stop_limit(heap, ch__os_now_ns()))) {
 		ch__unfreeze(heap);
-		(void)kill_committed(heap, owner);
+		(void)kill_committed(heap, owner, generation);
 	}
+	if (!is_still(owner, generation))
+		return;
 	struct ch__thread *self = ch__thread_or_guest(heap);
 	ch__region_enter_inline(self);
 	ch__owner_lock(owner);
@@ -98,7 +109,7 @@ enum ch_status ch_owner_release(struct ch_owner handle, enum ch_release how)
 		ch__trigger_released(heap, blocks);
 		return CH_OK;
 	}
-	ch__heap_lock(heap);
+	ch__heap_lock_for_many(heap);
 	bool is_let_go = ch__owner_let_go(heap, handle, &blocks);
 	if (is_let_go)
 		free_blocks(heap, ch__handle_index(handle.bits));

@@ -674,6 +674,62 @@ TEST(cell_that_a_release_resets_is_never_a_strangers)
 	play_all(&act, set_entry, 20);
 }
 
+/* --- a release of many --- */
+
+enum { MANY = 66 };
+
+/* The release believes that a thread waits for the heap's lock, and lets it go first. */
+static void make_many(struct play *p)
+{
+	for (unsigned i = 0; i < MANY; i++) {
+		struct ch_open open = {.size = sizeof open, .owner = p->owner, .hot_bytes = 16};
+		CHECK_EQ(ch_block_open(&open, &p->code), CH_OK);
+		p->code.used_to = 16;
+		CHECK_EQ(ch_block_commit(&p->code, 1), CH_OK);
+	}
+	atomic_store(&p->rig.heap->lock_waits, 1);
+}
+
+static void release_many(struct play *p)
+{
+	p->status = ch_owner_release(p->owner, CH_RELEASE_NOT_RUNNING);
+}
+
+static bool is_between_batches(const struct play *p)
+{
+	const struct ch__owner *owner =
+		ch__owner_at(p->rig.heap, ch__handle_index(p->owner.bits));
+	return atomic_load(&owner->generation) ==
+	       (ch__handle_generation(p->owner.bits) | CH__LIFE_RELEASED);
+}
+
+static void collect_and_enter(struct play *p)
+{
+	rig_collect(&p->rig, 4);
+	create_strangers(p);
+	if (p->stranger.bits)
+		rig_apart(&p->rig, enter_stranger, p);
+}
+
+static void judge_many(struct play *p)
+{
+	struct ch_owner_facts facts = {.size = sizeof facts};
+	CHECK_EQ(p->status, CH_OK);
+	CHECK_EQ(ch_owner_info(p->owner, &facts), CH_E_STALE);
+	if (atomic_load(&p->is_there))
+		CHECK(p->stranger.bits);
+	if (p->stranger.bits && !facts_of(p->stranger).entry.bits)
+		FAIL("step %u: a release has gone on in a stranger's blocks", p->wanted);
+}
+
+/* Between two batches of a release cycles free the other blocks and the owner. */
+TEST(release_that_lets_others_go_first_does_not_go_on_in_a_stranger)
+{
+	static const struct act act = {false, 23, is_between_batches, NULL, release_many,
+				       collect_and_enter, judge_many};
+	play_all(&act, make_many, 2);
+}
+
 /* The VM's collector reaches nothing: no root holds an owner whose release is not through. */
 static void reach_nothing(const struct rig *rig, void *arg)
 {
