@@ -20,17 +20,16 @@ enum ch_status ch__because_not_entrant(const struct ch_heap *heap, uint32_t inde
 
 uint32_t ch__branch_source(const struct ch_heap *heap, const struct ch__branch *branch)
 {
-	/* Blocks die under the heap lock, so ch__find's looks at generation and state are left out:
-	 * the block has the start, unless the branch's block is OPEN behind that block's part, or
-	 * an emitter wrote over the index word. */
-	uint32_t site = branch->site, start = ch__page_find_start(heap->pool, site);
+	/* Blocks die under the heap lock: a start nearby, and the place, tell as much as ch__find.
+	 * The part before an OPEN block is another's, and an emitter may have spoilt the word. */
+	uint32_t site = branch->site, start = ch__page_near_start(heap->pool, site);
 	uint32_t index = start == UINT32_MAX ? 0 : ch__index_word_read(heap, start);
-	if (!ch__table_has(&heap->blocks, index))
-		return 0;
-	const struct ch__block *block = ch__block_at(heap, index);
-	bool is_there = site - block->hot_offset < ch__hot_bytes(block) ||
-			site - ch__cold_offset(heap, block) < ch__cold_bytes(block);
-	return is_there ? index : 0;
+	if (ch__table_has(&heap->blocks, index)) {
+		const struct ch__block *block = ch__block_at(heap, index);
+		if (site - block->hot_offset < ch__hot_bytes(block))
+			return index;
+	}
+	return ch__find(heap, ch__exec(heap, site), NULL);
 }
 
 uintptr_t ch__branch_exit(const struct ch_heap *heap, const struct ch__block *source,

@@ -72,6 +72,14 @@ static inline uint32_t ch__page_find_start(const struct ch__pool *pool, uint32_t
 	}
 	return (top - (uint32_t)__builtin_clzll(word)) * CH__GRANULE_BYTES;
 }
+/* The same, but looks at one word only, up to 512 bytes below `offset`. */
+static inline uint32_t ch__page_near_start(const struct ch__pool *pool, uint32_t offset)
+{
+	uint32_t granule = offset / CH__GRANULE_BYTES;
+	uint64_t word = atomic_load_explicit(&pool->starts[granule >> 6], memory_order_acquire)
+			<< (63 - (granule & 63));
+	return word ? (granule - (uint32_t)__builtin_clzll(word)) * CH__GRANULE_BYTES : UINT32_MAX;
+}
 
 /* --- within pages/ --- */
 void ch__granules_reset_cursors(struct ch__pool *, uint32_t page) CH_REQUIRES(ch__role_busy);
