@@ -286,30 +286,19 @@ int64_t ch__os_file_bytes(int fd)
 	return fstat(fd, &found) == 0 ? (int64_t)found.st_size : -1;
 }
 
-static int64_t read_all(int fd, uint64_t offset, void *bytes, size_t n)
-{
-	size_t done = 0;
-	while (done < n) {
-		ssize_t got = pread(fd, (uint8_t *)bytes + done, n - done, (off_t)(offset + done));
-		if (got < 0 && errno == EINTR)
-			continue;
-		if (got < 0)
-			return -1;
-		if (got == 0)
-			break;
-		done += (size_t)got;
-	}
-	return (int64_t)done;
-}
-
 int64_t ch__os_file_read(int fd, uint64_t offset, void *bytes, size_t n)
 {
+	size_t done = 0;
+	ssize_t got;
 	if (ch__os_may_fail())
 		return -1;
 	int cancel = ch__cancel_hold();
-	int64_t done = read_all(fd, offset, bytes, n);
+	do {
+		got = pread(fd, (uint8_t *)bytes + done, n - done, (off_t)(offset + done));
+		done += got > 0 ? (size_t)got : 0;
+	} while (got < 0 ? errno == EINTR : got && done < n);
 	ch__cancel_allow(cancel);
-	return done;
+	return got < 0 ? -1 : (int64_t)done;
 }
 
 static size_t write_all(int fd, const uint8_t *bytes, size_t n)
