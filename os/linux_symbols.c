@@ -7,6 +7,7 @@
 #include "os/os.h"
 
 #include <dlfcn.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -55,10 +56,7 @@ bool ch__os_demangle(const char *symbol, char *text, size_t bytes)
 	char *name = demangle && bytes ? demangle(symbol, NULL, NULL, &status) : NULL;
 	if (!name)
 		return false;
-	size_t length = strlen(name);
-	length = length < bytes ? length : bytes - 1;
-	memcpy(text, name, length);
-	text[length] = 0;
+	snprintf(text, bytes, "%s", name);
 	free(name);
 	return true;
 }
