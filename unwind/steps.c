@@ -86,12 +86,6 @@ static void land(struct ch__steps *s, uint32_t jump)
 	s->program[jump - 2] = (uint8_t)(s->program_bytes - jump);
 }
 
-static void jump_back(struct ch__steps *s, uint32_t to)
-{
-	int16_t distance = (int16_t)(to - (s->program_bytes + 3));
-	PUT(s, OP_SKIP, (uint8_t)distance, (uint8_t)(distance >> 8));
-}
-
 /* Writes the length of the expression, in the two bytes before it. */
 static void end_expression(struct ch__steps *s, uint32_t from)
 {
@@ -128,7 +122,8 @@ static void put_walk(struct ch__steps *s)
 	PUT(s, OP_DUP, OP_PLUS_UCONST, 4, OP_DEREF_SIZE, 2, OP_PICK, 2, OP_GT);
 	uint32_t found = put_gap(s, OP_BRA);
 	PUT(s, OP_PLUS_UCONST, 4);
-	jump_back(s, again);
+	uint32_t back = again - (s->program_bytes + 3);
+	PUT(s, OP_SKIP, (uint8_t)back, (uint8_t)(back >> 8));
 	land(s, found);
 	PUT(s, OP_PLUS_UCONST, 2, OP_DEREF_SIZE, 2, OP_BREG0 + CH_ARCH_DWARF_SP, 0, OP_PLUS);
 }
