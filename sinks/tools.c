@@ -70,18 +70,12 @@ bool ch__tool_start(struct ch__tool *tool, const char *folder)
 	return tool->buffer ? ch__tool_create(tool) : fail_with(tool, ENOMEM);
 }
 
-/* A program may close every descriptor that it does not know, and open files of its own. */
-static bool is_ours(const struct ch__tool *tool) CH_REQUIRES(ch__role_file)
-{
-	return ch__os_file_is(tool->fd, tool->id);
-}
-
 static void write_through(struct ch__tool *tool, const void *bytes, size_t n)
 	CH_REQUIRES(ch__role_file)
 {
 	if (tool->error || !n)
 		return;
-	size_t done = is_ours(tool) ? ch__os_file_put(tool->fd, bytes, n) : 0;
+	size_t done = ch__os_file_is(tool->fd, tool->id) ? ch__os_file_put(tool->fd, bytes, n) : 0;
 	tool->written += done;
 	if (done < n)
 		fail_with(tool, errno);
@@ -114,7 +108,7 @@ void ch__tool_put(struct ch__tool *tool, const void *bytes, size_t n)
 
 void ch__tool_close(struct ch__tool *tool)
 {
-	if (is_ours(tool))
+	if (ch__os_file_is(tool->fd, tool->id))
 		ch__os_close(tool->fd);
 	tool->fd = -1;
 	tool->used = 0;
