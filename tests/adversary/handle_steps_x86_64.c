@@ -3,7 +3,8 @@
  * takes the record; or code goes, and other code takes its record. A thread makes the call with the
  * trap flag set, and stands still at a step (an instruction) until the main thread has done the
  * rest. Each scene stops at a later step, or some steps later in a long call, until the call has no
- * more steps. */
+ * more steps.
+ * length: all scenes share the thread that is stepped. */
 #define _GNU_SOURCE
 #include "tests/support/heap_rig.h"
 #include "pages/granules.h"
