@@ -38,6 +38,14 @@ static inline bool ch__page_has_start(const struct ch__pool *pool, uint32_t offs
 		       (granule & 63) &
 	       1;
 }
+/* Under the page's busy the answer stays true. */
+static inline bool ch__page_uses(const struct ch__pool *pool, uint32_t offset)
+{
+	uint32_t granule = offset / CH__GRANULE_BYTES;
+	return atomic_load_explicit(&pool->used[granule >> 6], memory_order_relaxed) >>
+		       (granule & 63) &
+	       1;
+}
 /* Clears the starts `mask` in a word of the bitmap; a word has 64 granules. */
 void ch__page_clear_starts(struct ch__pool *, uint32_t word, uint64_t mask);
 /* Returns the offset of the last start at or below `offset` in its page or span, or UINT32_MAX. No

@@ -630,6 +630,7 @@ enum ch_status ch_block_abort(struct ch_code *code)
 	enum ch_status status = ch__subject_open_given(code, &s);
 	if (status != CH_OK)
 		return status;
+	ch__overrun_mend(s.heap, s.self, s.block);
 	abort_open(s.heap, ch__handle_index(code->block.bits), CH__DEATH_ABORTED);
 	return CH_OK;
 }

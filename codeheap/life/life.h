@@ -29,6 +29,9 @@ enum ch_status ch__overrun_in_front(const struct ch_heap *, const struct ch__blo
  * freezes when the word looks wrong. */
 enum ch_status ch__overrun_judge(struct ch_heap *, const struct ch__block *, uint32_t end,
 				 const char *part) CH_COLD;
+/* Fills unused bytes behind the parts of a block with traps, where its emitter wrote there (P4). */
+void ch__overrun_mend(struct ch_heap *, struct ch__thread *, const struct ch__block *)
+	CH_EXCLUDES(ch__role_region);
 /* Fills bytes of a block with traps and gives them back to their page; bytes may be 0. */
 void ch__part_cut(struct ch_heap *, uint32_t offset, uint32_t bytes) CH_REQUIRES(ch__role_region);
 /* Finds the calling thread, and attaches it first where needed. Returns CH_E_STATE when the thread

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * overrun.c: judges at commit whether an emitter wrote outside of its block. In front of a part is
- * its head, the block's alone. The four bytes behind a part are an index word, or traps: of free
- * bytes, of a dead block, of a block opened a moment ago.
+ * overrun.c: judges at commit whether an emitter wrote outside of its block; an abort gives unused
+ * bytes their traps back (P4). In front of a part is its head, the block's alone. The four bytes
+ * behind a part are an index word, or traps: of free bytes, of a dead block, of a block opened a
+ * moment ago.
  *
  * Other threads open, commit and free blocks there meanwhile. A suspicious word is read again with
  * nobody at work: under the heap lock, where blocks die, and frozen, since regions do the rest. */
@@ -56,4 +57,31 @@ enum ch_status ch__overrun_judge(struct ch_heap *heap, const struct ch__block *b
 	}
 	ch__heap_unlock(heap);
 	return status;
+}
+
+/* Fills the unused granules from `at` on, when the first holds no traps. An unused granule that
+ * another thread reserves, or gives back, holds traps by then. */
+static void fill_unused(struct ch_heap *heap, struct ch__thread *self, uint32_t at)
+{
+	uint32_t in_page = ((uint32_t)1 << heap->pool->page_log2) - 1;
+	struct ch__page *page = &heap->pool->pages[at >> heap->pool->page_log2];
+	/* Behind the end of a page there may be no memory. */
+	if (!(at & in_page) || ch__index_word_read(heap, at) == (uint32_t)ch__arch_traps)
+		return;
+	ch__region_enter(self);
+	ch__page_lock(page);
+	for (; (at & in_page) && !ch__page_uses(heap->pool, at); at += CH__GRANULE_BYTES)
+		ch__pool_poison(heap->pool, ch__exec(heap, at), CH__GRANULE_BYTES);
+	ch__page_unlock(page);
+	ch__region_leave(self);
+}
+
+void ch__overrun_mend(struct ch_heap *heap, struct ch__thread *self, const struct ch__block *block)
+{
+	/* Under Valgrind, the bytes are nobody's to write. */
+	if (heap->pool->is_translated)
+		return;
+	fill_unused(heap, self, block->hot_offset + ch__hot_bytes(block));
+	if (block->cold_granules)
+		fill_unused(heap, self, ch__cold_offset(heap, block) + ch__cold_bytes(block));
 }

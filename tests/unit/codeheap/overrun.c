@@ -159,6 +159,46 @@ TEST(overrun_of_one_block_leaves_a_batch_open)
 	rig_end(&rig);
 }
 
+/* Bytes of a live block behind stay as the store left them, and are nobody's fault but its own. */
+TEST(abort_of_an_overrun_block_gives_the_room_behind_its_traps_back)
+{
+	struct emitter first, e, next, other;
+	char report[200];
+	start();
+	open_answer(&first, "first");
+	open_answer(&e, "loop-7");
+	memset(e.code.write, 0x90, e.code.hot_bytes + 200);
+	memset(e.code.cold_write, 0x90, e.code.cold_bytes);
+	CHECK_EQ(emit_commit(&e), CH_E_BROKEN);
+	CHECK_EQ(ch_heap_check(rig.heap, report, sizeof report), CH_E_BROKEN);
+	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	CHECK_EQ(ch_heap_check(rig.heap, report, sizeof report), CH_OK);
+	for (int i = 0; i < 8; i++) {
+		open_answer(&next, "next");
+		serves(&next);
+	}
+	/* Behind cold bytes: room of a block that was aborted. */
+	open_answer(&other, "other");
+	open_answer(&e, "loop-7");
+	CHECK_EQ(ch_block_abort(&other.code), CH_OK);
+	memset(e.code.cold_write, 0x90, e.code.cold_bytes + 8);
+	CHECK_EQ(emit_commit(&e), CH_E_BROKEN);
+	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	CHECK_EQ(ch_heap_check(rig.heap, report, sizeof report), CH_OK);
+	/* A block behind keeps its bytes. */
+	open_answer(&e, "loop-7");
+	open_answer(&other, "other");
+	uint8_t *behind = e.code.write + e.code.hot_bytes, was = *behind;
+	*behind = (uint8_t)(was ^ 0x5a);
+	CHECK_EQ(emit_commit(&e), CH_E_BROKEN);
+	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	CHECK_EQ(*behind, (uint8_t)(was ^ 0x5a));
+	*behind = was;
+	serves(&other);
+	serves(&first);
+	rig_end(&rig);
+}
+
 static _Atomic(bool) is_half_written;
 
 /* Acts like a thread filling the word with traps, stopped half way. */
@@ -220,15 +260,15 @@ TEST(trampoline_beside_damaged_bytes_is_refused_and_leaves_no_block)
 	uintptr_t slot = (uintptr_t)rig_info(first).exec - CH__HEAD_BYTES;
 	uint8_t *behind = ch__pool_write(rig.heap->pool, slot + 2 * (uintptr_t)CH__SLOT_BYTES);
 	uint8_t was = *behind;
-	*behind = (uint8_t)(was ^ 0x5a);
 	for (int i = 0; i < 3; i++) {
+		*behind = (uint8_t)(was ^ 0x5a);
 		CHECK_EQ(ch_trampoline_make(owner, CH_TRAMPOLINE_TAIL,
 					    (void *)(uintptr_t)rig_fallback, 0, NULL, NULL, &next),
 			 CH_E_BROKEN);
 		CHECK_EQ(next.bits, 0);
 		CHECK_EQ(rig_stats(&rig).blocks_open_now, 0);
+		CHECK_EQ(*behind, was);
 	}
-	*behind = was;
 	CHECK_EQ(ch_trampoline_make(owner, CH_TRAMPOLINE_TAIL, (void *)(uintptr_t)rig_fallback, 0,
 				    NULL, NULL, &next),
 		 CH_OK);
