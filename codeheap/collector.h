@@ -37,8 +37,10 @@ enum ch_refs { CH_REFS_ALL, CH_REFS_YOUNG };
  *       the owner: the unmarked owner dies. The VM blocks the signal from the call to the note */
 CH_API CH_CHECKED enum ch_status ch_mark_begin(struct ch_heap *heap, struct ch_marker **marker);
 
+/* A call of these four by another thread, or behind ch_mark_end, does nothing; ch_why says so. */
+
 /* ch_mark_owner: the VM's collector reached the owner. Calls `ref` for each ref of each
- * block newly reached.
+ * block newly reached. Passes over a dead owner, or another heap's; ch_why says so.
  * safe  the marking thread, mutators stopped
  * cost  O(blocks newly reached) */
 CH_API void ch_mark_owner(struct ch_marker *marker, struct ch_owner owner);
@@ -59,7 +61,7 @@ CH_API void ch_mark_stacks(struct ch_marker *marker);
 /* ch_refs_visit: rewrite or mark the refs in code, of a minor collection, or within a cycle.
  * in    which  YOUNG: only of blocks that may hold refs to young objects
  *       visit  returns the word, moved or not; *is_young true keeps the block on the young list
- * ret   CH_OK
+ * ret   CH_OK | CH_E_STATE not between the thread's ch_mark_begin and ch_mark_end
  * safe  the marking thread, mutators stopped
  * cost  O(blocks visited) */
 CH_API CH_CHECKED enum ch_status

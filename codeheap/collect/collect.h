@@ -26,8 +26,9 @@ void ch__cycle_give_up(struct ch_heap *);
 /* Ends a cycle that has worked since start_ns: completed = epoch, newborns age. */
 void ch__cycle_complete(struct ch_heap *, uint64_t start_ns) CH_REQUIRES(ch__role_frozen);
 
-/* Vouches for the caller of the interface: between ch_mark_begin, which took the heap lock and
- * froze, and ch_mark_end. */
+/* Whether the caller is between its ch_mark_begin and ch_mark_end; ch_why says so if not. */
+bool ch__host_may_mark(const struct ch_heap *);
+/* Vouches for such a caller: ch_mark_begin took the heap lock and froze. */
 static inline void ch__host_has_cycle(const struct ch_marker *marker)
 	CH_VOUCHES(ch__role_heap, ch__role_frozen) CH_UNANALYSED("the marker has them")
 {

@@ -242,6 +242,17 @@ static void unlock_host(struct ch_heap *heap)
 		ch__registry_unlock(heap);
 }
 
+/* A thread in a visit of ch_block_each is a marking thread, too. */
+bool ch__host_may_mark(const struct ch_heap *heap) CH_UNANALYSED("a marking thread has the lock")
+{
+	bool may = atomic_load_explicit(&heap->marker_is, memory_order_relaxed) ==
+			   ch__lock_self() && heap->cycle_start_ns;
+	if (CH_UNLIKELY(!may))
+		(void)ch__because(CH_E_STATE, "the calling thread is not between ch_mark_begin and "
+					      "ch_mark_end");
+	return may;
+}
+
 /* The first call that marks begins the cycle. A host that only visits refs has no cycle: marks stay
  * as they are, and nothing dies. */
 static void begin_to_mark(struct ch_marker *marker) CH_REQUIRES(ch__role_heap, ch__role_frozen)
@@ -315,17 +326,25 @@ __attribute__((noinline)) enum ch_status ch_mark_begin(struct ch_heap *heap, str
 
 void ch_mark_owner(struct ch_marker *marker, struct ch_owner handle)
 {
+	if (!ch__host_may_mark(marker->heap))
+		return;
 	ch__host_has_cycle(marker);
 	begin_to_mark(marker);
 	uint32_t index = ch__owner_resolve(marker->heap, handle);
-	if (!index)
+	if (CH_UNLIKELY(!index)) {
+		(void)ch__because_stale("owner", handle.bits);
 		return;
+	}
 	ch__mark_owner_index(marker, index);
 	ch__mark_drain(marker);
 }
 
 void ch_mark_stack(struct ch_marker *marker, const void *low, const void *high)
 {
+	/* `roots` of another driver has that driver's cycle. */
+	bool is_host = marker->heap->config.driver == CH_DRIVER_HOST;
+	if ((is_host || !marker->heap->cycle_has_begun) && !ch__host_may_mark(marker->heap))
+		return;
 	ch__host_has_cycle(marker);
 	host_has_stopped(marker);
 	begin_to_mark(marker);
@@ -338,6 +357,8 @@ void ch_mark_stack(struct ch_marker *marker, const void *low, const void *high)
 void ch_mark_stacks(struct ch_marker *marker)
 {
 	struct ch__thread *self = ch__thread_self(marker->heap);
+	if (!ch__host_may_mark(marker->heap))
+		return;
 	ch__host_has_cycle(marker);
 	host_has_stopped(marker);
 	begin_to_mark(marker);
@@ -370,18 +391,11 @@ static enum ch_status because_no_stacks(void)
 				       "ch_mark_stack came before: nothing dies");
 }
 
-/* A thread in a visit of ch_block_each is a marking thread, too. */
-static bool has_begun(const struct ch_heap *heap) CH_UNANALYSED("a marking thread has the lock")
-{
-	return atomic_load_explicit(&heap->marker_is, memory_order_relaxed) == ch__lock_self() &&
-	       heap->cycle_start_ns;
-}
-
 enum ch_status ch_mark_end(struct ch_marker *marker, bool is_complete)
 {
 	struct ch_heap *heap = marker->heap;
-	if (!has_begun(heap))
-		return ch__because(CH_E_STATE, "the calling thread has no ch_mark_begin to end");
+	if (!ch__host_may_mark(heap))
+		return ch__told(CH_E_STATE);
 	bool is_blind = marker->is_blind, lacks_stacks = is_complete && !marker->has_stacks;
 	take_cycle(marker);
 	uint64_t start = heap->cycle_start_ns;

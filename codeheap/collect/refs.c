@@ -4,6 +4,7 @@
  * block on the list, before the block is LIVE. Under the heap lock. A visit has lock and freeze
  * from ch_mark_begin and takes neither, since a stopped thread could hold either. */
 #include "codeheap/collector.h"
+#include "codeheap/base/why.h"
 #include "codeheap/collect/collect.h"
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/handles.h"
@@ -115,6 +116,8 @@ enum ch_status ch_refs_visit(struct ch_marker *marker, enum ch_refs which,
 			     void *arg)
 {
 	struct visit v = {marker->heap, visit, arg};
+	if (!ch__host_may_mark(v.heap))
+		return ch__told(CH_E_STATE);
 	ch__host_has_cycle(marker);
 	if (which == CH_REFS_ALL)
 		visit_all(&v, false);

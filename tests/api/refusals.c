@@ -7,6 +7,7 @@
 #include "tests/support/heap_rig.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
 #include <ucontext.h>
@@ -79,7 +80,7 @@ TEST(collection_that_was_not_begun_is_not_ended)
 	ch_mark_stacks(marker);
 	CHECK_EQ(ch_mark_end(marker, true), CH_OK);
 	for (int is_complete = 0; is_complete < 2; is_complete++)
-		REFUSED(ch_mark_end(marker, is_complete), CH_E_STATE, "no ch_mark_begin to end");
+		REFUSED(ch_mark_end(marker, is_complete), CH_E_STATE, "not between ch_mark_begin");
 	CHECK_EQ(rig_stats(&rig).cycles, 1);
 	/* The thread takes locks as before, and begins another collection. */
 	struct ch_owner owner = rig_owner(&rig, "owner");
@@ -88,6 +89,126 @@ TEST(collection_that_was_not_begun_is_not_ended)
 	CHECK_EQ(ch_mark_begin(rig.heap, &marker), CH_OK);
 	CHECK_EQ(ch_mark_end(marker, false), CH_OK);
 	rig_end(&rig);
+}
+
+/* --- marking out of turn --- */
+
+static unsigned refs_seen;
+
+static uintptr_t count_ref(void *user, uintptr_t word)
+{
+	(void)user;
+	refs_seen++;
+	return word;
+}
+
+static uintptr_t count_visit(void *arg, uintptr_t word, bool *is_young)
+{
+	*is_young = true;
+	return count_ref(arg, word);
+}
+
+struct marked {
+	struct rig rig;
+	struct ch_owner owner;
+	struct ch_marker *marker;
+};
+
+/* A heap of the host's driver with an owner, whose block has a ref. */
+static struct marked start_marked(void)
+{
+	struct ch_config config = rig_config(1 << 20);
+	struct ch_ops ops = {.size = sizeof ops, .ref = count_ref};
+	struct emitter e;
+	config.driver = CH_DRIVER_HOST;
+	struct marked m = {.rig = rig_create(&config, &ops, NULL)};
+	m.owner = rig_owner(&m.rig, "owner");
+	emit_open(&e, m.owner, 64, 0);
+	CHECK_EQ(ch_ref_attach(e.code.block, emit_ref_word(&e, 0x1000)), CH_OK);
+	emit_ret(&e);
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	CHECK_EQ(ch_owner_set_entry(m.owner, e.code.block), CH_OK);
+	return m;
+}
+
+static void collect_marked(struct marked *m)
+{
+	refs_seen = 0;
+	CHECK_EQ(ch_mark_begin(m->rig.heap, &m->marker), CH_OK);
+	ch_mark_owner(m->marker, m->owner);
+	ch_mark_stacks(m->marker);
+	CHECK_EQ(ch_mark_end(m->marker, true), CH_OK);
+	CHECK_EQ(refs_seen, 1);
+}
+
+#define OUT_OF_TURN "CH_E_STATE: the calling thread is not between ch_mark_begin and ch_mark_end"
+/* Another sentence, so that the words are the next call's. */
+static void forget_why(void)
+{
+	REFUSED(ch_heap_destroy(NULL), CH_E_ARG, "is NULL");
+}
+
+static void expect_out_of_turn(struct marked *m)
+{
+	REFUSED(ch_refs_visit(m->marker, CH_REFS_ALL, count_visit, NULL), CH_E_STATE, OUT_OF_TURN);
+	forget_why();
+	ch_mark_owner(m->marker, m->owner);
+	CHECK_STR(ch_why(), OUT_OF_TURN);
+	forget_why();
+	ch_mark_stack(m->marker, m, m + 1);
+	CHECK_STR(ch_why(), OUT_OF_TURN);
+	forget_why();
+	ch_mark_stacks(m->marker);
+	CHECK_STR(ch_why(), OUT_OF_TURN);
+}
+
+TEST(marking_outside_of_a_collection_is_told_and_leaves_the_next_collection_whole)
+{
+	struct marked m = start_marked();
+	collect_marked(&m);
+	for (int i = 0; i < 3; i++) {
+		refs_seen = 0;
+		expect_out_of_turn(&m);
+		CHECK_EQ(refs_seen, 0);
+		collect_marked(&m);
+	}
+	CHECK_EQ(rig_stats(&m.rig).cycles, 4);
+	rig_end(&m.rig);
+}
+
+static void *mark_as_another(void *arg)
+{
+	struct marked *m = arg;
+	expect_out_of_turn(m);
+	return NULL;
+}
+
+TEST(marking_by_another_thread_than_began_is_told)
+{
+	struct marked m = start_marked();
+	pthread_t thread;
+	CHECK_EQ(ch_mark_begin(m.rig.heap, &m.marker), CH_OK);
+	ch_mark_stacks(m.marker);
+	refs_seen = 0;
+	CHECK_EQ(pthread_create(&thread, NULL, mark_as_another, &m), 0);
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+	CHECK_EQ(refs_seen, 0);
+	CHECK_EQ(ch_mark_end(m.marker, false), CH_OK);
+	collect_marked(&m);
+	rig_end(&m.rig);
+}
+
+TEST(owner_of_another_heap_is_not_marked_in_silence)
+{
+	struct marked m = start_marked();
+	struct rig other = rig_start(1 << 20);
+	struct ch_owner stranger = rig_owner(&other, "stranger");
+	CHECK_EQ(ch_mark_begin(m.rig.heap, &m.marker), CH_OK);
+	ch_mark_owner(m.marker, stranger);
+	CHECK(strstr(ch_why(), "CH_E_STALE: owner #"));
+	CHECK_EQ(ch_mark_end(m.marker, false), CH_OK);
+	rig_end(&other);
+	rig_end(&m.rig);
 }
 
 TEST(call_for_an_open_block_says_that_a_collection_is_open)
@@ -113,7 +234,7 @@ TEST(call_for_an_open_block_says_that_a_collection_is_open)
 static bool end_in_visit(void *arg, const struct ch_info *info)
 {
 	(void)info;
-	REFUSED(ch_mark_end(arg, true), CH_E_STATE, "no ch_mark_begin to end");
+	REFUSED(ch_mark_end(arg, true), CH_E_STATE, "not between ch_mark_begin");
 	return true;
 }
 
