@@ -560,6 +560,7 @@ static enum ch_status no_room(const struct request *r)
 	if (r->lacks_memory)
 		return ch__because(CH_E_MEMORY, "no side memory for the block");
 	ch__event_note(r->heap, CH__EVENT_FULL, bytes);
+	bool is_host = r->heap->config.driver == CH_DRIVER_HOST;
 	bool may_collect = r->open->flags & CH_OPEN_MAY_COLLECT;
 	bool waits = r->open->heap &&
 		     atomic_load_explicit(&r->heap->waits_unowned, memory_order_relaxed);
@@ -571,7 +572,8 @@ static enum ch_status no_room(const struct request *r)
 				   "ch_config.stop_signal", bytes, pool->pool_bytes, thread);
 	return ch__because(CH_E_FULL, "no room for %u bytes in a pool of %zu, %s%s", bytes,
 			   pool->pool_bytes,
-			   r->is_in_vain ? "and a collection was given up"
+			   is_host	 ? "and a HOST heap is collected by ch_mark_begin"
+			   : r->is_in_vain ? "and a collection was given up"
 			   : may_collect ? "after a collection"
 			   : waits     ? "until a collection frees what ch_code_free gave to it"
 			   : r->open->heap ? "all of it for code that nobody freed"

@@ -187,6 +187,11 @@ TEST(full_pool_after_a_ch_mark_begin_that_met_a_lock_names_no_earlier_thread)
 	CHECK_EQ(pthread_join(thread, NULL), 0);
 	CHECK_EQ(try_open(f.owners[0], 60, CH_OPEN_MAY_COLLECT), CH_E_FULL);
 	CHECK(!strstr(ch_why(), "did not stop"));
+	/* The flag helps no open of such a heap. */
+	for (unsigned flags = 0; flags <= CH_OPEN_MAY_COLLECT; flags += CH_OPEN_MAY_COLLECT) {
+		CHECK_EQ(try_open(f.owners[0], 60, flags), CH_E_FULL);
+		CHECK(strstr(ch_why(), ", and a HOST heap is collected by ch_mark_begin"));
+	}
 	forget(&f);
 	rig_end(&rig);
 }
