@@ -121,6 +121,8 @@ static enum ch_status check_site(const struct ch__subject *s, const struct ch_br
 	if (!ch__sites_allow(s, at, bytes, (uintptr_t)site->exit, false))
 		return ch__because(CH_E_SITE, "ch_branch_site.at %lx shares bytes with what is "
 					      "attached, or an exit or entry leads inside", at);
+	if (site->exit && ch__pool_has(heap->pool, (uintptr_t)site->exit - heap->pool->delta))
+		return ch__because_outside(s, "ch_branch_site.exit", (uintptr_t)site->exit);
 	if (!exit_is_near(heap, s->block, site, *index))
 		return ch__because(CH_E_REACH, "ch_branch_site.exit %lx is too far from %lx",
 				   (uintptr_t)site->exit, at);

@@ -16,22 +16,22 @@ enum ch_status ch_patch_point_attach(struct ch_block block, const void *at, cons
 	uintptr_t point = (uintptr_t)at, leads_to = (uintptr_t)exit;
 	if (!ch__block_has(s.heap, s.block, point, CH_ARCH_DIVERTER_BYTES))
 		return ch__because_outside(&s, "the point", point);
-	if (!ch__pool_has(s.heap->pool, leads_to) || !ch__arch_diverter_reaches(point, leads_to))
-		return ch__because(CH_E_REACH, "the exit %lx is out of the point's reach",
-				   leads_to);
 	struct ch_block holder = {0};
 	if (!ch__block_has(s.heap, s.block, leads_to, 1)) {
 		uint32_t generation, other = ch__find(s.heap, leads_to, &generation);
 		const struct ch__block *there = ch__block_at(s.heap, other);
 		if (!other || ch__block_is_data(s.heap, there) ||
 		    !ch__block_has(s.heap, there, leads_to, 1))
-			return ch__because(CH_E_ARG, "the exit %lx is in no code", leads_to);
+			return ch__because_outside(&s, "in no code: the exit", leads_to);
 		holder.bits = ch__handle(s.heap->id, other, generation);
 	}
+	if (!ch__arch_diverter_reaches(point, leads_to))
+		return ch__because(CH_E_REACH, "the exit %lx is out of the point's reach",
+				   leads_to);
 	if (!ch__arch_diverter_is_there(ch__pool_read(s.heap->pool, point)) ||
 	    !ch__sites_allow(&s, point, CH_ARCH_DIVERTER_BYTES, leads_to, false))
-		return ch__because(CH_E_SITE, "at %lx are other bytes than of a patch point, or "
-					      "an attached site", point);
+		return ch__because(CH_E_SITE, "at %lx are other bytes than of a patch point, an "
+					      "attached site, or the exit", point);
 	/* Room for edge, point and user word comes first: a failure changes nothing (I15). */
 	if ((status = ch__side_need(&s, 3)) != CH_OK)
 		return status;

@@ -234,7 +234,7 @@ TEST(exit_is_refused_that_the_site_or_its_stub_cannot_reach)
 		CHECK_EQ(branch(&e, site, forms[f].kind, low + 65536), CH_OK);
 	}
 	const uint8_t *at = put_point(&e, 128);
-	REFUSED(&e, point(&e, at, far), CH_E_REACH);
+	REFUSED(&e, point(&e, at, far), CH_E_ARG);
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
 	rig_end(&rig);
 }

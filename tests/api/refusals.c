@@ -66,7 +66,7 @@ TEST(release_of_no_known_kind_frees_nothing)
 	CHECK(rig_is_there(e.code.block));
 	CHECK_EQ(ch_code_free(rig.heap, e.code.exec, CH_RELEASE_NOT_RUNNING), CH_OK);
 	REFUSED(ch_code_free(rig.heap, e.code.exec, CH_RELEASE_NOT_RUNNING), CH_E_STALE,
-		"not any more");
+		"freed already, or OPEN");
 	rig_end(&rig);
 }
 

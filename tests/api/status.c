@@ -574,11 +574,11 @@ TEST(attachments_give_each_status)
 	FAILS(ch_patch_point_attach(live, info.exec, info.exec, NULL), CH_E_STATE);
 	FAILS(ch_patch_point_attach(e.code.block, end, at, NULL), CH_E_ARG);
 	FAILS(ch_patch_point_attach(e.code.block, at, (const void *)((uintptr_t)1 << 62), NULL),
-	      CH_E_REACH);
+	      CH_E_ARG);
 	/* Near the pool, and before it: a pool of 1 MiB begins at a multiple of 1 MiB. */
 	CHECK_EQ(rig_stats(&rig).pool_bytes, 1 << 20);
 	uintptr_t pool = (uintptr_t)at & ~(uintptr_t)((1 << 20) - 1);
-	FAILS(ch_patch_point_attach(e.code.block, at, (const void *)(pool - 64), NULL), CH_E_REACH);
+	FAILS(ch_patch_point_attach(e.code.block, at, (const void *)(pool - 64), NULL), CH_E_ARG);
 	FAILS(ch_patch_point_attach(e.code.block, at, (const uint8_t *)end + 256, NULL), CH_E_ARG);
 	CHECK_EQ(ch_patch_point_attach(e.code.block, at, info.exec, NULL), CH_OK);
 	struct ch_assumption fact, no_fact = {0};

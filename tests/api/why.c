@@ -533,6 +533,35 @@ TEST(sentence_names_what_is_wrong_with_a_commit_or_a_site)
 	rig_end(&rig);
 }
 
+TEST(sentence_about_an_exit_leads_to_the_mistake)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct emitter e;
+	struct ch_branch branch;
+	emit_open(&e, rig_owner(&rig, "o"), 128, 1);
+	struct ch_branch_site site = {.at = emit_site_jmp(&e), .kind = CH_JMP};
+	const uint8_t *point = emit_point(&e), *exec = e.code.exec + 64, *write = e.code.write + 64;
+	site.exit = write;
+	CHECK_EQ(ch_branch_attach(e.code.block, &site, &branch), CH_E_ARG);
+	SAYS("CH_E_ARG: ch_branch_site.exit 0x%lx is an address of write: its exec is 0x%lx",
+	     (unsigned long)(uintptr_t)write, (unsigned long)(uintptr_t)exec);
+	CHECK_EQ(ch_patch_point_attach(e.code.block, point, write, NULL), CH_E_ARG);
+	SAYS("CH_E_ARG: in no code: the exit 0x%lx is an address of write: its exec is 0x%lx",
+	     (unsigned long)(uintptr_t)write, (unsigned long)(uintptr_t)exec);
+	CHECK_EQ(ch_patch_point_attach(e.code.block, point, &rig, NULL), CH_E_ARG);
+	SAYS("CH_E_ARG: in no code: the exit 0x%lx is not in the block",
+	     (unsigned long)(uintptr_t)&rig);
+	if (CH_ARCH_TRAP_UNIT_BYTES == 1) {
+		CHECK_EQ(ch_patch_point_attach(e.code.block, point, point + 2, NULL), CH_E_SITE);
+		SAYS("CH_E_SITE: at 0x%lx are other bytes than of a patch point, an attached "
+		     "site, or the exit", (unsigned long)(uintptr_t)point);
+	}
+	CHECK_EQ(ch_code_free(rig.heap, e.code.exec, CH_RELEASE_NOT_RUNNING), CH_E_STALE);
+	SAYS("freed already, or OPEN, and ch_block_abort's");
+	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	rig_end(&rig);
+}
+
 TEST(sentence_names_the_bad_site_of_a_commit)
 {
 	struct rig rig = rig_start(1 << 20);
@@ -621,4 +650,6 @@ TEST(sentence_names_what_a_handle_or_an_address_leads_to)
 	CHECK_EQ(ch_assumption_create(rig.vm, &fact), CH_E_STATE);
 	SAYS("CH_E_STATE: the vm was detached");
 	CHECK_EQ(ch_heap_destroy(rig.heap), CH_OK);
+	CHECK_EQ(ch_vm_detach(NULL), CH_E_ARG);
+	SAYS("CH_E_ARG: heap, or vm, is NULL, or of a destroyed heap");
 }
