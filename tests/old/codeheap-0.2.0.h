@@ -39,10 +39,10 @@
  * Every function says: in, out, ret, lock, safe, cost, note. "lock: heap" means that the function
  * takes the heap's lock inside; a function without a lock line takes none. A function without a
  * cost line is O(1), but for the length of a name, a list that doubles, and the wait for a lock. No
- * callback of the VM runs under a lock of the library, save `ref`, `roots` and `visit`. The heap,
- * vm or block that a call is about has no line of its own. A handle or pointer that a call gives is
- * none or NULL when the call fails; `bytes` or `max` behind an argument is the room there. A stale
- * handle gives CH_E_STALE; a heap that is NULL or was destroyed, or a vm that is NULL, CH_E_ARG.
+ * callback of the VM runs under a lock of the library, save `ref`, `roots` and `visit`. A handle or
+ * pointer that a call gives is none or NULL when it fails; `bytes` or `max` behind an argument is
+ * the room there. A stale handle gives CH_E_STALE; a heap that is NULL or was destroyed, or a vm
+ * that is NULL, CH_E_ARG. No other argument is NULL unless the function says so.
  *
  * Signals. A signal handler may call a function whose contract says so. A handler may call every
  * function when the signal interrupted code of the heap, or code of the heap raised the signal
@@ -288,8 +288,8 @@ struct ch_config {
 	/* HOST (else CH_E_ARG): ch_mark_begin stops the attached threads as a BUILTIN cycle does,
 	 * and ch_mark_end lets them go on; false: the VM does both. */
 	bool stops_world;
-	/* BUILTIN, stops_world: the signal that stops running threads, no fault's; 0 = none */
-	int stop_signal;
+	/* BUILTIN, stops_world: stops running threads; no fault's. Sleeps and polls end by EINTR */
+	int stop_signal; /* 0 = none */
 	unsigned stop_wait_ms; /* how long a cycle waits in all for threads and locks; 0 = 1000 */
 	unsigned sinks;        /* set of enum ch_sink; CODEHEAP_SINKS overrides */
 	enum ch_dead_names dead_names; /* CODEHEAP_DEAD_NAMES overrides: replaced, kept */
@@ -618,7 +618,7 @@ CH_API CH_CHECKED enum ch_status ch_block_veneer(const struct ch_code *code, con
  *       without end, be ready for CH_E_STALE and compile again */
 CH_API CH_CHECKED enum ch_status ch_block_commit(struct ch_code *codes, size_t count);
 
-/* ch_block_abort: forget an open block.
+/* ch_block_abort: forget an open block. Unused room that it wrote over gets its traps again.
  * ret   CH_OK | CH_E_STATE not open
  * lock  heap
  * safe  the thread that opened it
@@ -646,7 +646,7 @@ CH_API CH_CHECKED enum ch_status ch_code_add(struct ch_heap *heap, const void *b
  *       how   COLLECT: by a cycle, when no word on a stack, not even a stale pointer, and no edge
  *             or branch leads to it. NOT_RUNNING: now; by a cycle, where a block has an edge to it
  * ret   CH_OK | CH_E_ARG how, or no code begins there | CH_E_STATE an owner's, or immortal |
- *       CH_E_STALE nothing is there. Code made there since the first free would be freed instead
+ *       CH_E_STALE nothing is there, or OPEN code. Code that was made there since is freed
  * lock  COLLECT by an attached thread: none; else heap
  * safe  any thread; COLLECT also from finalizers, but from no other callback of a collector
  * cost  COLLECT: O(1); NOT_RUNNING: O(attachments of the code, and branches to the code)
