@@ -198,8 +198,8 @@ enum ch_status ch_sink_flush(struct ch_heap *heap)
 
 bool ch_sink_status(struct ch_heap *heap, enum ch_sink sink, const char **path, int *failed)
 {
-	const char *no_path;
-	int no_error;
+	const char *no_path = NULL;
+	int no_error = 0;
 	path = path ? path : &no_path;
 	failed = failed ? failed : &no_error;
 	*path = "";
