@@ -86,7 +86,7 @@ enum ch_status ch_block_assume(struct ch_block handle, struct ch_assumption assu
 
 void ch__assumption_leave(struct ch_heap *heap, struct ch__side_list *list)
 {
-	for (uint32_t i = 0; list && i < list->count; i++) {
+	for (uint32_t i = 0; i < list->count; i++) {
 		struct ch__item *item = &ch__side_items(list)[i];
 		if (list->kinds[i] != CH__ITEM_ASSUME || !item->at)
 			continue;

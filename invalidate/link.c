@@ -200,13 +200,15 @@ enum ch_status ch_branch_attach(struct ch_block handle, const struct ch_branch_s
 
 /* --- link and unlink --- */
 
-/* Stores the index in the low bits of a field; the bits above stay. Release: a stub follows a
- * target under no lock, and must not take the target's record for that of a block before. */
+/* The field with the index in the low bits; the bits above stay. */
+static uint32_t with_index(const _Atomic(uint32_t) *field, uint32_t index)
+{
+	return (atomic_load_explicit(field, memory_order_relaxed) & ~(uint32_t)CH__INDEX_MAX) |
+	       index;
+}
 static void set_index(_Atomic(uint32_t) *field, uint32_t index)
 {
-	uint32_t word = atomic_load_explicit(field, memory_order_relaxed);
-	atomic_store_explicit(field, (word & ~(uint32_t)CH__INDEX_MAX) | index,
-			      memory_order_release);
+	atomic_store_explicit(field, with_index(field, index), memory_order_relaxed);
 }
 
 static void list_insert(struct ch_heap *heap, struct ch__block *target, struct ch__branch *branch,
@@ -280,7 +282,10 @@ static enum ch_status link_locked(struct ch_heap *heap, uint32_t index, uint32_t
 	if (status == CH_OK && to) {
 		CH_MOVE(ch__branch_moves, index, ch__branch_generation(branch),
 			ch__branch_state(branch), CH__BRANCH_LINKED, ch__held(heap), __func__);
-		set_index(&branch->target_kind, target);
+		/* Release: a stub follows the target under no lock, and must not take its record
+		 * for that of a block before. */
+		uint32_t word = with_index(&branch->target_kind, target);
+		atomic_store_explicit(&branch->target_kind, word, memory_order_release);
 		list_insert(heap, to, branch, index);
 		ch__block_held(to);
 		heap->branches_linked++;

@@ -17,8 +17,8 @@ bool ch__lock_spin(struct ch__lock *lock)
 	return false;
 }
 
-/* No longer than a sleep and its wake take, some 50 us: a holder that runs lets go sooner. Reads
- * only, and so takes no line of the cache from the holder. */
+/* At most as long as a sleep and its wake take, some 50 us: a holder that runs lets go before. Only
+ * reads, and so takes no line of the cache from the holder. */
 static void linger(const struct ch__lock *lock)
 {
 	for (int spins = 0; spins < LINGERS && !ch__lock_is_free(lock); spins++)

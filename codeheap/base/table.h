@@ -62,12 +62,16 @@ static inline void *ch__table_at(const struct ch__table *table, uint32_t index)
 	return ch__table_at_bytes(table, index, table->record_bytes);
 }
 
+/* Whether an index of the table's has memory. */
+static inline bool ch__table_is_backed(const struct ch__table *table, uint32_t index)
+{
+	return atomic_load_explicit(&table->segments[index >> CH__SEGMENT_LOG2],
+				    memory_order_acquire) != NULL;
+}
 /* Whether the index, which may be anything, leads to a record, in use or not. */
 static inline bool ch__table_has(const struct ch__table *table, uint32_t index)
 {
-	return index && index < table->limit &&
-	       atomic_load_explicit(&table->segments[index >> CH__SEGMENT_LOG2],
-				    memory_order_acquire);
+	return index && index < table->limit && ch__table_is_backed(table, index);
 }
 
 /* Bytes of zeroed memory for the directory of a table of `limit` records; touched as it grows. */

@@ -31,22 +31,28 @@ static inline __attribute__((always_inline)) void sip_round(uint64_t v[4])
 	v[2] = rotate(v[2], 32);
 }
 
+/* The last word: less than 8 bytes, and the low 8 bits of the length on top. It is put together in
+ * a register: a load waits for smaller stores into its bytes. */
+static uint64_t last_word(const char *text, size_t n, size_t bytes)
+{
+	uint64_t word = 0;
+	while (n-- > 0)
+		word = word << 8 | (uint8_t)text[n];
+	return word | (uint64_t)bytes << 56;
+}
+
 uint64_t ch__name_hash(const uint64_t key[2], const char *text, size_t bytes)
 {
 	uint64_t v[4] = {key[0] ^ UINT64_C(0x736f6d6570736575),
 			 key[1] ^ UINT64_C(0x646f72616e646f6d),
 			 key[0] ^ UINT64_C(0x6c7967656e657261),
 			 key[1] ^ UINT64_C(0x7465646279746573)};
-	/* Little-endian words; the last word has the low 8 bits of the length on top. The last word
-	 * is put together in a register: a load waits for smaller stores into its bytes. */
 	for (size_t at = 0; at <= bytes; at += 8) {
-		uint64_t word = 0;
-		if (bytes - at >= 8)
-			memcpy(&word, text + at, sizeof word);
-		for (size_t end = bytes; end > at && bytes - at < 8; end--)
-			word = word << 8 | (uint8_t)text[end - 1];
+		uint64_t word; /* little-endian */
 		if (bytes - at < 8)
-			word |= (uint64_t)bytes << 56;
+			word = last_word(text + at, bytes - at, bytes);
+		else
+			memcpy(&word, text + at, sizeof word);
 		v[3] ^= word;
 		sip_round(v);
 		v[0] ^= word;

@@ -9,20 +9,13 @@ static uint32_t slot_of(const struct ch_heap *heap, uint64_t written)
 	return 1 + (uint32_t)(written & ((UINT64_C(1) << heap->tombstones_log2) - 1));
 }
 
-/* A slot is a record of the ring's tables; its segment may have no memory. */
-static inline bool is_backed(const struct ch__table *table, uint32_t slot)
-{
-	return atomic_load_explicit(&table->segments[slot >> CH__SEGMENT_LOG2],
-				    memory_order_relaxed) != NULL;
-}
-
 /* Backs the slots first to last, less than a segment. The ring's last may be alone in a segment. */
 static inline void back(struct ch_heap *heap, struct ch__table *table, uint32_t first,
 			uint32_t last)
 {
-	if (CH_UNLIKELY(!is_backed(table, first)))
+	if (CH_UNLIKELY(!ch__table_is_backed(table, first)))
 		ch__table_back(table, heap->meta, first);
-	if (CH_UNLIKELY(!is_backed(table, last)))
+	if (CH_UNLIKELY(!ch__table_is_backed(table, last)))
 		ch__table_back(table, heap->meta, last);
 	if (last < first)
 		ch__table_back(table, heap->meta, (uint32_t)1 << heap->tombstones_log2);
@@ -78,7 +71,7 @@ static void write_epitaph(struct ch_heap *heap, uint32_t slot, const struct ch__
 {
 	const struct ch__side_list *list = block->side_list;
 	const struct ch__item *by = ch__side_find(list, CH__ITEM_BROKEN);
-	if (!is_backed(&heap->epitaphs, slot))
+	if (!ch__table_is_backed(&heap->epitaphs, slot))
 		return;
 	struct ch__epitaph *epitaph =
 		ch__table_at_bytes(&heap->epitaphs, slot, sizeof(struct ch__epitaph));
@@ -103,7 +96,7 @@ void ch__tombstone_write(struct ch_heap *heap, const struct ch__block *block, ui
 	const struct ch__owner *owner = ch__owner_at(heap, block->owner);
 	uint64_t written = atomic_load_explicit(&heap->tombstones_written, memory_order_relaxed);
 	uint32_t slot = slot_of(heap, written);
-	if (!is_backed(&heap->tombstones, slot)) {
+	if (!ch__table_is_backed(&heap->tombstones, slot)) {
 		uint64_t lost = atomic_load_explicit(&heap->tombstones_lost, memory_order_relaxed);
 		atomic_store_explicit(&heap->tombstones_lost, lost + 1, memory_order_release);
 		return;

@@ -232,6 +232,11 @@ static enum ch_status gather(struct ch_heap *heap, struct among *among)
 		if (is_among(among, index, i))
 			return ch__because(CH_E_ARG, "ch_code %zu is there twice", i);
 		note_among(among, index);
+		/* Before any check: the table of code is read where procmem has no byte yet. */
+		const struct ch__block *block = ch__block_at(heap, index);
+		if (CH_UNLIKELY(ch__block_use(heap, block) == CH__PAGE_RODATA))
+			ch__pool_publish(heap->pool, ch__exec(heap, block->hot_offset),
+					 ch__hot_bytes(block));
 	}
 	return CH_OK;
 }
@@ -419,8 +424,6 @@ static void finish_bytes(struct ch_heap *heap, struct ch__thread *self, const st
 	enum ch__span_use use = ch__block_use(heap, block);
 	uint32_t hot = ch__hot_bytes(block), cold = ch__cold_bytes(block);
 	uint32_t used_to = code->used_to, pages_cut;
-	if (use == CH__PAGE_RODATA)
-		ch__pool_publish(heap->pool, ch__exec(heap, block->hot_offset), hot);
 	if (use >= CH__SPAN_RODATA)
 		return;
 	ch__region_enter_inline(self);
@@ -487,19 +490,8 @@ static enum ch_status look_around(struct ch_heap *heap, const struct ch__block *
 
 /* Whether some blocks need more than the usual steps. */
 struct besides {
-	bool assumes, may_be_young, is_lent, has_tables;
+	bool assumes, may_be_young, is_lent;
 };
-
-/* A table is checked and told at its exec address, where procmem has no byte before a sync. */
-static void show_small_data(struct ch_heap *heap, const struct among *among)
-{
-	for (size_t i = 0; i < among->count; i++) {
-		const struct ch__block *block = block_of(heap, &among->codes[i]);
-		if (ch__block_use(heap, block) == CH__PAGE_RODATA)
-			ch__pool_publish(heap->pool, ch__exec(heap, block->hot_offset),
-					 ch__hot_bytes(block));
-	}
-}
 
 static enum ch_status check_codes(struct ch_heap *heap, struct ch__thread *self,
 				  const struct among *among, struct besides *besides)
@@ -516,9 +508,6 @@ static enum ch_status check_codes(struct ch_heap *heap, struct ch__thread *self,
 		enum ch__span_use use = ch__block_use(heap, block);
 		if (CH_LIKELY(status == CH_OK))
 			status = check_used(block, &codes[i], use, has_steps);
-		if (CH_UNLIKELY(codes[i].eh_frame != NULL) && !besides->has_tables)
-			show_small_data(heap, among);
-		besides->has_tables |= codes[i].eh_frame != NULL;
 		if (CH_LIKELY(status == CH_OK))
 			status = check_table(heap, block, &codes[i], has_steps);
 		const struct ch__side_list *list = block->side_list;
