@@ -212,7 +212,8 @@ static const char *step_fault(const struct ch__frame *f, unsigned i, uint32_t co
 		return "not above that of the step before";
 	fault->field = "cfa";
 	fault->value = step->cfa;
-	if (step->cfa % 8 || step->cfa < CH_ARCH_STEPS_CFA || step->cfa > CFA_MOST)
+	/* Below the least, the difference is large. */
+	if (step->cfa % 8 || (uint32_t)step->cfa - CH_ARCH_STEPS_CFA > CFA_MOST - CH_ARCH_STEPS_CFA)
 		return "not a multiple of 8, from 8 to 32760";
 	return NULL;
 }
