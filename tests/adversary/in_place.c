@@ -193,8 +193,8 @@ TEST(child_without_copy_has_neither_code_nor_data)
 
 /* Lives a whole life of the owner, in which the nth call fails. Calls return statuses, and nothing
  * is lost. Returns false when the life has fewer than n calls. */
-static bool live_with_failure(const struct rig *rig, struct ch_owner owner, uint64_t n,
-			      bool is_persistent)
+static bool live_with_failure(const struct rig *rig, struct ch_owner owner, uint32_t bytes,
+			      uint64_t n, bool is_persistent)
 {
 	static const enum ch_kind kinds[] = {CH_KIND_RODATA, CH_KIND_DATA, CH_KIND_CODE};
 	struct emitter parts[3];
@@ -204,7 +204,7 @@ static bool live_with_failure(const struct rig *rig, struct ch_owner owner, uint
 	ch__os_fail_at(n, is_persistent);
 	for (int i = 0; i < 3 && status == CH_OK; i++) {
 		struct ch_open open = {.owner = owner,
-				       .hot_bytes = 5000,
+				       .hot_bytes = bytes,
 				       .kind = kinds[i],
 				       .flags = i == 2 ? CH_OPEN_IN_PLACE : 0};
 		status = emit_open_as(&parts[i], &open);
@@ -214,10 +214,10 @@ static bool live_with_failure(const struct rig *rig, struct ch_owner owner, uint
 	}
 	if (status == CH_OK) {
 		emit_count(&parts[2], parts[0].code.exec, parts[1].code.exec);
-		memset(parts[0].code.write, 0, 5000);
-		memset(parts[1].code.write, 0, 5000);
+		memset(parts[0].code.write, 0, bytes);
+		memset(parts[1].code.write, 0, bytes);
 		for (int i = 0; i < 3; i++) {
-			parts[i].code.used_to = 5000;
+			parts[i].code.used_to = bytes;
 			codes[i] = parts[i].code;
 		}
 		status = ch_block_commit(codes, 3);
@@ -244,11 +244,12 @@ static bool live_with_failure(const struct rig *rig, struct ch_owner owner, uint
 	return !is_over;
 }
 
-static void walk_failures(enum ch_backend backend, bool is_persistent)
+/* Data of so many bytes has pages of its own, or shares a page. */
+static void walk_with(enum ch_backend backend, uint32_t bytes, bool is_persistent)
 {
 	struct rig rig = start_on(backend, CH_FORK_COPY);
 	uint64_t n = 1;
-	for (; live_with_failure(&rig, rig_owner(&rig, "owner"), n, is_persistent); n++) {
+	for (; live_with_failure(&rig, rig_owner(&rig, "owner"), bytes, n, is_persistent); n++) {
 		CHECK(n < 200);
 		/* Pages that did not come back do so once the system allows. */
 		rig_collect(&rig, 1);
@@ -258,6 +259,12 @@ static void walk_failures(enum ch_backend backend, bool is_persistent)
 	CHECK(n > 6);
 	CHECK_EQ(code_call(rig_info(rig_block(rig_owner(&rig, "code"), 4)).entry), 4);
 	rig_end(&rig);
+}
+
+static void walk_failures(enum ch_backend backend, bool is_persistent)
+{
+	walk_with(backend, (uint32_t)rig_page_bytes(), is_persistent);
+	walk_with(backend, 500, is_persistent);
 }
 
 TEST(each_failing_call_of_an_image_is_a_status)
@@ -288,7 +295,7 @@ static void live_at_the_limit(long left)
 	CHECK_EQ(code_call(rig_info(rig_block(code, 4)).entry), 4);
 	uint64_t before = rig_stats(&rig).blocks_committed;
 	fill_maps(left);
-	live_with_failure(&rig, owner, UINT64_MAX, true);
+	live_with_failure(&rig, owner, (uint32_t)rig_page_bytes(), UINT64_MAX, true);
 	bool has_room = rig_stats(&rig).blocks_committed == before + 3;
 	CHECK_EQ(code_call_owner(image.owner), IMAGE_CONSTANT);
 	CHECK_EQ(code_call(rig_info(rig_block(code, 5)).entry), 5);
@@ -480,14 +487,16 @@ static struct ch__place place_of(const struct rig *rig, const uint8_t *exec)
 TEST(offsets_into_a_block_in_place_count_from_where_its_name_begins)
 {
 	struct rig rig = rig_start(4 << 20);
+	/* Less would share its page. */
+	const uint32_t bytes = (uint32_t)rig_page_bytes();
 	for (int kind = CH_KIND_CODE; kind <= CH_KIND_DATA; kind++) {
 		struct ch_owner owner = rig_owner(&rig, "named");
 		struct emitter e;
 		char text[100];
-		emit_open_in_place(&e, owner, (enum ch_kind)kind, 5000);
+		emit_open_in_place(&e, owner, (enum ch_kind)kind, bytes);
 		CHECK_EQ(place_of(&rig, e.code.exec + 16).kind, CH__PLACE_OPEN);
 		CHECK_EQ(place_of(&rig, e.code.exec + 16).at, 16);
-		e.code.used_to = 5000;
+		e.code.used_to = bytes;
 		CHECK_EQ(ch_block_commit(&e.code, 1), CH_OK);
 		ch_address_name(rig.heap, e.code.exec + 16, false, text, sizeof text);
 		CHECK_STR(text, "named+0x10");

@@ -180,14 +180,16 @@ static void lose_access_in_part(long left)
 	config.uses[DATA] = CH__PAGE_DATA;
 	unsetenv("CODEHEAP_WX");
 	struct pool_rig rig = rig_create(&config);
-	(void)rig_take(&rig);
+	/* The third: where pages are large, memory, and so a mapping, begins with the second. */
+	for (int i = 0; i < 2; i++)
+		(void)rig_take(&rig);
 	uint32_t page = rig_take(&rig);
 	uintptr_t at = ch__pool_page_exec(rig.pool, page) + system;
 	CHECK(ch__pool_store(rig.pool, at, 0));
 	ch__pool_poison(rig.pool, at, 8);
 	/* The page is the first that is taken, and another the next. */
 	uint32_t other = page;
-	for (uint32_t taken = 2; taken < rig.pool->pages_committed; taken++)
+	for (uint32_t taken = 3; taken < rig.pool->pages_committed; taken++)
 		other = rig_take(&rig);
 	ch__pool_retire_page(rig.pool, page);
 	ch__pool_retire_page(rig.pool, other);
@@ -218,8 +220,8 @@ TEST(page_that_kept_a_part_of_its_execute_access_gets_all_back_procmem)
 	skip_without_procmem();
 	if (TEST_SANITIZED)
 		skip("a sanitizer maps memory of its own");
-	if (ch__os_page_bytes() >= rig_config(0).page_bytes)
-		skip("a page of the pool is one page of the system");
+	if (3 * ch__os_page_bytes() > rig_config(0).page_bytes)
+		skip("a page of the pool has no place for three mappings");
 	bool is_refused = false;
 	for (long left = 0; left < 4; left++) {
 		int status;
