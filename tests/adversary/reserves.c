@@ -300,6 +300,9 @@ static void halve(enum ch_backend backend)
 	size_t page =
 		rig_page_bytes() > ch__os_page_bytes() ? rig_page_bytes() : ch__os_page_bytes();
 	size_t around = page + 2 * ch__os_page_bytes();
+	/* A place at a multiple of such a page is reserved for side memory, too. */
+	if (ch__os_pretended.page_bytes)
+		skip("the system's page is pretended");
 	unsetenv("CODEHEAP_WX");
 	config.backend = backend;
 	for (size_t bytes = WHOLE; bytes >= LEAST; bytes /= 2) {

@@ -168,8 +168,8 @@ static void build_for_deaf(struct stage *stage, void *arg)
 {
 	struct play *p = arg;
 	build_spinner(stage, &p->m[0], p->is_told);
-	/* Not last: while the worker opens a block behind the last code, its frames have the address
-	 * where that code ends, which may be a return address into the code. */
+	/* Not last: while the worker opens a block behind the last code, its frames have the
+	 * address where that code ends, which may be a return address into the code. */
 	method_constant(stage, &p->dropped, "dropped", 2);
 	method_constant(stage, &p->m[1], "live", 1);
 }

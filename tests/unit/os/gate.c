@@ -77,9 +77,9 @@ TEST(file_create_takes_no_bait)
 TEST(wish_for_large_pages_that_is_refused_leaves_errno_alone)
 {
 	size_t bytes = ch__os_page_bytes();
-	void *at = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	CHECK(at != MAP_FAILED);
-	CHECK_EQ(munmap(at, bytes), 0);
+	void *at = ch__os_reserve(bytes, bytes, 0, ch__os_anywhere);
+	CHECK(at);
+	ch__os_unreserve(at, bytes);
 	errno = E2BIG;
 	CHECK(madvise(at, bytes, MADV_HUGEPAGE) != 0 && errno != E2BIG);
 	errno = E2BIG;

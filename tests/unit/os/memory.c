@@ -150,8 +150,8 @@ TEST(view_that_would_be_executable_is_refused_where_the_personality_is_kept)
 	int before = personality((unsigned long)-1);
 	if (before == -1 || personality((unsigned long)before | READ_IMPLIES_EXEC) == -1)
 		skip("the system keeps the personality");
-	void *place = mmap(NULL, page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	CHECK(place != MAP_FAILED);
+	void *place = ch__os_reserve(page, page, 0, ch__os_anywhere);
+	CHECK(place);
 	ch__os_look_at_personality();
 	CHECK(ch__os_map_private(place, page, CH__OS_RW));
 	is_personality_kept = true;
