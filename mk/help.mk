@@ -4,11 +4,11 @@
 help:
 	@sed -n 's/^#help //p' mk/help.mk
 #help make                builds what is installed, in build/                                         10 s
-#help make check          every test; T=name runs one test, TIER=core the core tier              < 300 s
+#help make check          every test; T=name runs one test, TIER=core the core tier                7 min
 #help                     SLOWEST=10 prints the slowest; STRICT=1: no second try, and no skip that no list has
-#help make check-timed    the tests that hang on time or load, one at a time, the best of three    < 120 s
+#help make check-timed    the tests that depend on time or load, one at a time, the best of three  < 120 s
 #help make steady         `make check` RUNS=5 times beside LOAD=4 endless loops, what failed and what was unsteady
-#help make check TIER=core  unit, API and adversary cases                                            60 s
+#help make check TIER=core  unit, API and adversary cases                                            90 s
 #help make hostile        the core tier in processes that have something taken away; WITH=mdwe     < 1000 s
 #help make demo           each promise attacked; half a million procedures beside others; build/demo/index.html
 #help make stress         random API programs against a model, Scheme against its interpreter; SECONDS=60 SEED=1
