@@ -468,9 +468,10 @@ static inline bool has_head(const struct ch_heap *heap, uint32_t hot, uint32_t i
 }
 
 /* Whether the emitter kept to the room of its block. Under Valgrind, Valgrind tells. */
-static enum ch_status look_around(struct ch_heap *heap, const struct ch__block *block,
-				  uint32_t index)
+static enum ch_status look_around(struct ch_heap *heap, const struct ch__thread *self,
+				  const struct ch__block *block, struct ch_block handle)
 {
+	uint32_t index = ch__handle_index(handle.bits);
 	enum ch_status status = CH_OK;
 	if (CH_UNLIKELY(heap->pool->is_translated))
 		return CH_OK;
@@ -480,7 +481,8 @@ static enum ch_status look_around(struct ch_heap *heap, const struct ch__block *
 	    CH_UNLIKELY(ch__index_word_read(heap, ch__cold_offset(heap, block)) != index))
 		return ch__overrun_in_front(heap, block, "cold");
 	uint32_t hot = block->hot_offset + ch__hot_bytes(block);
-	if (CH_UNLIKELY(is_in_doubt(heap, hot)))
+	if (CH_UNLIKELY(is_in_doubt(heap, hot)) &&
+	    !(self->opened.bits == handle.bits && self->behind == ch__index_word_read(heap, hot)))
 		status = ch__overrun_judge(heap, block, hot, "hot");
 	if (CH_LIKELY(status != CH_OK || !block->cold_granules))
 		return status;
@@ -500,7 +502,7 @@ static enum ch_status check_codes(struct ch_heap *heap, struct ch__thread *self,
 	for (size_t i = 0; i < among->count; i++) {
 		struct ch__block *block = block_of(heap, &codes[i]);
 		enum ch_status status =
-			look_around(heap, block, ch__handle_index(codes[i].block.bits));
+			look_around(heap, self, block, codes[i].block);
 		if (CH_LIKELY(status == CH_OK))
 			status = ch__spare_check("ch_code", codes[i].spare, sizeof codes[i].spare);
 		/* Pages of data have another frame number. */

@@ -302,6 +302,17 @@ static bool take_span(struct request *r)
 	return true;
 }
 
+/* A commit that finds the index as it was here need not ask the record of the block behind, which
+ * is in no cache. */
+static void note_behind(const struct request *r)
+{
+	uint32_t in_page = ((uint32_t)1 << r->heap->pool->page_log2) - 1;
+	uint32_t end = r->hot_offset + r->hot_bytes;
+	uint32_t word = end & in_page ? ch__index_word_read(r->heap, end) : 0;
+	r->self->opened = r->handle;
+	r->self->behind = ch__table_has(&r->heap->blocks, word) ? word : 0;
+}
+
 /* Writes the record of a block whose place is reserved. Returns false when the owner died. */
 static bool write_record(struct request *r) CH_REQUIRES(ch__role_region)
 {
@@ -351,6 +362,7 @@ static bool write_record(struct request *r) CH_REQUIRES(ch__role_region)
 	uint32_t young = atomic_load_explicit(&r->self->young_count, memory_order_relaxed);
 	r->self->young[young] = r->handle;
 	atomic_store_explicit(&r->self->young_count, young + 1, memory_order_relaxed);
+	note_behind(r);
 	return true;
 }
 

@@ -2,7 +2,7 @@
  * overrun.c: judges at commit whether an emitter wrote outside of its block; an abort gives unused
  * bytes their traps back (P4). In front of a part is its head, the block's alone. The four bytes
  * behind a part are an index word, or traps: of free bytes, of a dead block, of a block opened a
- * moment ago.
+ * moment ago. An index that is there since the open was not written by the emitter.
  *
  * Other threads open, commit and free blocks there meanwhile. A suspicious word is read again with
  * nobody at work: under the heap lock, where blocks die, and frozen, since regions do the rest. */

@@ -139,6 +139,30 @@ TEST(index_of_another_block_behind_the_room_is_no_neighbour)
 	rig_end(&rig);
 }
 
+/* The thread knows the word behind the block that it opened last. */
+TEST(index_behind_another_block_says_nothing_of_this_one)
+{
+	struct emitter e, other, third;
+	start();
+	open_answer(&e, "loop-7");
+	open_answer(&other, "other");
+	open_answer(&third, "third");
+	struct ch__thread *self = ch__thread_self(rig.heap);
+	CHECK_EQ(self->opened.bits, third.code.block.bits);
+	CHECK_EQ(self->behind, 0);
+	self->behind = ch__handle_index(third.code.block.bits);
+	uint32_t *behind = (uint32_t *)(void *)(e.code.write + e.code.hot_bytes), was = *behind;
+	*behind = self->behind;
+	CHECK_EQ(emit_commit(&e), CH_E_BROKEN);
+	/* The same word behind the block that it was read for. */
+	self->opened = e.code.block;
+	serves(&e);
+	*behind = was;
+	serves(&other);
+	serves(&third);
+	rig_end(&rig);
+}
+
 TEST(overrun_of_one_block_leaves_a_batch_open)
 {
 	struct emitter e[2];
