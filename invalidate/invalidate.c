@@ -105,7 +105,7 @@ static enum ch_status find_heap(const struct ch_block *blocks, size_t n, struct 
 		enum ch_block_state state =
 			of ? ch__block_resolve_state(of, blocks[i], &index) : CH_BLOCK_FREE;
 		if (state == CH_BLOCK_OPEN)
-			return ch__because(CH_E_STATE, "a block is OPEN, n is %zu", n);
+			return ch__because(CH_E_STATE, "block %zu of %zu is OPEN", i, n);
 		if (state == CH_BLOCK_FREE || of == *heap)
 			continue;
 		if (*heap)

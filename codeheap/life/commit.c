@@ -606,8 +606,9 @@ enum ch_status ch_block_commit(struct ch_code *codes, size_t count)
 {
 	if (ch__is_marking())
 		return ch__because_marking();
-	if (!count)
-		return ch__because(CH_E_ARG, "count is 0");
+	/* With more blocks than there are, one would come twice. */
+	if (!count || count > CH__INDEX_MAX)
+		return ch__because(CH_E_ARG, "count is %zu: not 1 to %d", count, CH__INDEX_MAX);
 	struct ch_heap *heap = ch__handle_heap(codes[0].block.bits);
 	if (!heap)
 		return ch__because(CH_E_STATE, "ch_code.block is of no heap");

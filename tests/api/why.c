@@ -487,6 +487,10 @@ TEST(sentence_names_what_is_wrong_with_a_commit_or_a_site)
 	emit_value(&e, 5);
 	CHECK_EQ(ch_block_commit(&e.code, 0), CH_E_ARG);
 	SAYS("CH_E_ARG: count is 0");
+	CHECK_EQ(ch_block_commit(&e.code, SIZE_MAX), CH_E_ARG);
+	SAYS("CH_E_ARG: count is %zu", SIZE_MAX);
+	CHECK_EQ(ch_blocks_invalidate(&e.code.block, 1, NULL), CH_E_STATE);
+	SAYS("CH_E_STATE: block 0 of 1 is OPEN");
 	struct ch_code twice[2] = {e.code, e.code};
 	twice[0].used_to = twice[1].used_to = e.at;
 	CHECK_EQ(ch_block_commit(twice, 2), CH_E_ARG);
