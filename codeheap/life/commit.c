@@ -189,27 +189,23 @@ struct among {
 };
 enum { FEW = 16 };
 
-static bool is_among(const struct among *among, uint32_t index, size_t count)
+/* The slot that has the index, or the empty slot for it. */
+static uint32_t *slot_of(const struct among *among, uint32_t index)
 {
 	uint32_t at = index * UINT32_C(0x9e3779b1);
-	if (among->slots) {
-		while (among->slots[at & among->mask] && among->slots[at & among->mask] != index)
-			at++;
-		return among->slots[at & among->mask] != 0;
-	}
+	while (among->slots[at & among->mask] && among->slots[at & among->mask] != index)
+		at++;
+	return &among->slots[at & among->mask];
+}
+
+static bool is_among(const struct among *among, uint32_t index, size_t count)
+{
+	if (among->slots)
+		return *slot_of(among, index) != 0;
 	for (size_t i = 0; i < count; i++)
 		if (ch__handle_index(among->codes[i].block.bits) == index)
 			return true;
 	return false;
-}
-
-static void note_among(struct among *among, uint32_t index)
-{
-	uint32_t at = index * UINT32_C(0x9e3779b1);
-	while (among->slots && among->slots[at & among->mask])
-		at++;
-	if (among->slots)
-		among->slots[at & among->mask] = index;
 }
 
 /* Returns CH_E_STATE: a code is not an OPEN block of the heap. CH_E_ARG: a block comes twice. */
@@ -231,7 +227,8 @@ static enum ch_status gather(struct ch_heap *heap, struct among *among)
 					   among->count);
 		if (is_among(among, index, i))
 			return ch__because(CH_E_ARG, "ch_code %zu is there twice", i);
-		note_among(among, index);
+		if (among->slots)
+			*slot_of(among, index) = index;
 		/* Before any check: the table of code is read where procmem has no byte yet. */
 		const struct ch__block *block = ch__block_at(heap, index);
 		if (CH_UNLIKELY(ch__block_use(heap, block) == CH__PAGE_RODATA))
@@ -482,7 +479,8 @@ static enum ch_status look_around(struct ch_heap *heap, const struct ch__thread 
 		return ch__overrun_in_front(heap, block, "cold");
 	uint32_t hot = block->hot_offset + ch__hot_bytes(block);
 	if (CH_UNLIKELY(is_in_doubt(heap, hot)) &&
-	    !(self->opened.bits == handle.bits && self->behind == ch__index_word_read(heap, hot)))
+	    !(self->with_behind.bits == handle.bits &&
+	      self->behind == ch__index_word_read(heap, hot)))
 		status = ch__overrun_judge(heap, block, hot, "hot");
 	if (CH_LIKELY(status != CH_OK || !block->cold_granules))
 		return status;
@@ -492,7 +490,7 @@ static enum ch_status look_around(struct ch_heap *heap, const struct ch__thread 
 
 /* Whether some blocks need more than the usual steps. */
 struct besides {
-	bool assumes, may_be_young, is_lent;
+	bool assumes, may_be_young, is_lent, in_slots;
 };
 
 static enum ch_status check_codes(struct ch_heap *heap, struct ch__thread *self,
@@ -505,8 +503,9 @@ static enum ch_status check_codes(struct ch_heap *heap, struct ch__thread *self,
 			look_around(heap, self, block, codes[i].block);
 		if (CH_LIKELY(status == CH_OK))
 			status = ch__spare_check("ch_code", codes[i].spare, sizeof codes[i].spare);
-		/* Pages of data have another frame number. */
-		bool has_steps = ch__place_has_steps(heap, block->hot_offset);
+		/* Pages of data have other numbers. */
+		uint8_t frame = heap->pool->pages[block->hot_offset >> heap->pool->page_log2].frame;
+		bool has_steps = frame == CH__FRAME_STEPS;
 		enum ch__span_use use = ch__block_use(heap, block);
 		if (CH_LIKELY(status == CH_OK))
 			status = check_used(block, &codes[i], use, has_steps);
@@ -532,6 +531,7 @@ static enum ch_status check_codes(struct ch_heap *heap, struct ch__thread *self,
 		besides->may_be_young |= heap->config.driver == CH_DRIVER_HOST &&
 					 ch__side_find(block->side_list, CH__ITEM_REF);
 		besides->is_lent |= ch__use_is_in_place(use);
+		besides->in_slots |= ch__frame_has_slots(frame);
 	}
 	return CH_OK;
 }
@@ -548,13 +548,13 @@ static void tell_slots(struct ch_heap *heap, const struct ch_code *codes, size_t
 /* Under the heap lock an assumption cannot break, a rewrite of names sees all or none of a commit,
  * and an unwinder that is turned on meanwhile misses no slot. */
 static enum published publish_told(struct ch_heap *heap, struct ch__thread *self,
-				   struct ch_code *codes, size_t count, bool tell, bool in_slots,
-				   bool assumes)
+				   struct ch_code *codes, size_t count, bool tell,
+				   const struct besides *besides)
 {
-	if (!assumes && !tell && !in_slots)
+	if (!besides->assumes && !tell && !besides->in_slots)
 		return publish(heap, self, codes, count, false);
 	ch__heap_lock(heap);
-	if (in_slots)
+	if (besides->in_slots)
 		tell_slots(heap, codes, count);
 	if (tell)
 		tell_sinks(heap, codes, count, true);
@@ -567,8 +567,8 @@ static enum published publish_told(struct ch_heap *heap, struct ch__thread *self
 	return result;
 }
 
-enum ch_status ch__block_commit(struct ch_heap *heap, struct ch__thread *self,
-				struct ch_code *codes, size_t count, bool in_slots)
+static enum ch_status commit(struct ch_heap *heap, struct ch__thread *self, struct ch_code *codes,
+			     size_t count)
 {
 	struct besides besides = {0};
 	struct among among = {.codes = codes, .count = count};
@@ -591,7 +591,7 @@ enum ch_status ch__block_commit(struct ch_heap *heap, struct ch__thread *self,
 	enum published result;
 	do {
 		bool tell = sinks_want_ranges(heap);
-		result = publish_told(heap, self, codes, count, tell, in_slots, besides.assumes);
+		result = publish_told(heap, self, codes, count, tell, &besides);
 	} while (result == UNTOLD);
 	if (result == STALE) {
 		abort_all(heap, codes, count);
@@ -613,7 +613,7 @@ enum ch_status ch_block_commit(struct ch_code *codes, size_t count)
 	if (!heap)
 		return ch__because(CH_E_STATE, "ch_code.block is of no heap");
 	struct ch__thread *self = ch__thread_self(heap);
-	return self ? ch__block_commit(heap, self, codes, count, false) : ch__because_stranger();
+	return self ? commit(heap, self, codes, count) : ch__because_stranger();
 }
 
 enum ch_status ch_block_abort(struct ch_code *code)

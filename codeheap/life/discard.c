@@ -8,10 +8,10 @@
 
 enum ch_status ch_vm_discard(struct ch_heap *heap, struct ch_vm *vm, size_t *freed, size_t *kept)
 {
-	if (freed)
-		*freed = 0;
-	if (kept)
-		*kept = 0;
+	size_t unused;
+	freed = freed ? freed : &unused;
+	kept = kept ? kept : &unused;
+	*freed = *kept = 0;
 	if (ch__heap_refuses(heap))
 		return ch__because_refused(heap);
 	if (vm && vm->heap != heap)
@@ -19,7 +19,7 @@ enum ch_status ch_vm_discard(struct ch_heap *heap, struct ch_vm *vm, size_t *fre
 	/* A VM with a collector of its own runs the next cycle itself. */
 	bool collects = heap->config.driver == CH_DRIVER_BUILTIN && !heap->driver.collect;
 	struct ch__discard found;
-	ch__discard_begin(heap, vm, collects && (freed || kept), &found);
+	ch__discard_begin(heap, vm, collects, &found);
 	enum ch_status status = CH_OK;
 	size_t left = found.count;
 	if (collects) {
@@ -28,9 +28,7 @@ enum ch_status ch_vm_discard(struct ch_heap *heap, struct ch_vm *vm, size_t *fre
 	} else {
 		ch__trigger_tell(heap);
 	}
-	if (freed)
-		*freed = found.count - left;
-	if (kept)
-		*kept = left;
+	*freed = found.count - left;
+	*kept = left;
 	return status;
 }

@@ -36,8 +36,7 @@ static void prepare_heap(struct ch_heap *heap) CH_REQUIRES(ALL_OF_A_HEAP)
 {
 	ch__freeze(heap);
 	/* When this fails, the child has no code: a jump there faults, and nothing is shared. */
-	bool has_copy = ch__pool_fork_prepare(heap->pool, heap->config.fork != CH_FORK_NONE);
-	(void)has_copy;
+	(void)ch__pool_fork_prepare(heap->pool, heap->config.fork != CH_FORK_NONE);
 	ch__sinks_lock(heap->sinks);
 }
 

@@ -79,16 +79,14 @@ static enum ch_status check_ranges(const struct ch_config *config)
 
 static enum ch_status read_config(const struct ch_config *in, struct ch_config *config)
 {
-	enum ch_status status = CH_OK;
-	if (in)
-		status = ch__sized_check("ch_config", in, CH__UP_TO(struct ch_config, driver),
-					 sizeof *in);
+	struct ch_config defaults;
+	ch_config_init(&defaults);
+	in = in ? in : &defaults;
+	enum ch_status status = ch__sized_check(
+		"ch_config", in, CH__UP_TO(struct ch_config, driver), sizeof *in);
 	if (status != CH_OK)
 		return status;
-	if (in)
-		ch__sized_take(config, sizeof *config, in);
-	else
-		ch_config_init(config);
+	ch__sized_take(config, sizeof *config, in);
 	if (!config->pool_bytes)
 		config->pool_bytes = ch__os_space_is_limited()
 					     ? LIMITED_POOL_BYTES

@@ -19,9 +19,6 @@ static inline void ch__code_clear(struct ch_code *code)
 	memset(code, 0, 64);
 	memset((uint8_t *)code + 64, 0, sizeof *code - 64);
 }
-/* ch_block_commit. in_slots: the unwinder hears of each slot before its block can be reached. */
-enum ch_status ch__block_commit(struct ch_heap *, struct ch__thread *, struct ch_code *,
-				size_t count, bool in_slots);
 /* Returns CH_E_BROKEN: the head of a part was written over. */
 enum ch_status ch__overrun_in_front(const struct ch_heap *, const struct ch__block *,
 				    const char *part) CH_COLD;

@@ -309,8 +309,10 @@ static void note_behind(const struct request *r)
 	uint32_t in_page = ((uint32_t)1 << r->heap->pool->page_log2) - 1;
 	uint32_t end = r->hot_offset + r->hot_bytes;
 	uint32_t word = end & in_page ? ch__index_word_read(r->heap, end) : 0;
-	r->self->opened = r->handle;
-	r->self->behind = ch__table_has(&r->heap->blocks, word) ? word : 0;
+	if (CH_LIKELY(!ch__table_has(&r->heap->blocks, word)))
+		return;
+	r->self->with_behind = r->handle;
+	r->self->behind = word;
 }
 
 /* Writes the record of a block whose place is reserved. Returns false when the owner died. */

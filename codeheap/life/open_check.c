@@ -13,48 +13,42 @@ static enum ch_status CH_COLD because_open(const char *field, uint64_t value, co
 	return ch__because(CH_E_ARG, "ch_open.%s is %lu: %s", field, value, rule);
 }
 
-/* The library writes nothing among bytes written in place; data has nothing of code. */
-static enum ch_status check_kind(const struct ch_open *open)
+/* The library writes nothing among bytes written in place, nor in data. The note of CH_FRAME_STEPS
+ * lies behind all code of the block, and describes hot bytes only. */
+static enum ch_status check_plain(const struct ch_open *open)
 {
-	bool is_code = open->kind == CH_KIND_CODE;
-	static const char apart[] = "0 of data, or of what is written in place";
-	if ((unsigned)open->kind > CH_KIND_DATA)
-		return because_open("kind", (unsigned)open->kind, "not 0 to 2");
-	if (ch__open_is_in_place(open) && open->entry == CH_ENTRY_PATCH)
-		return because_open("entry", CH_ENTRY_PATCH,
-				    "not CH_ENTRY_PATCH of data, or of what is written in place");
-	if (ch__open_is_in_place(open) && open->branch_room)
-		return because_open("branch_room", open->branch_room, apart);
-	if (ch__open_is_in_place(open) && open->cold_bytes)
-		return because_open("cold_bytes", open->cold_bytes, apart);
-	if (!is_code && open->entry != CH_ENTRY_NONE)
-		return because_open("entry", open->entry, "data is not entered");
-	if (!is_code && open->frame)
-		return because_open("frame", open->frame, "data has no frames");
-	if (!is_code && (open->flags & CH_OPEN_OWN_FRAMES))
-		return because_open("flags", open->flags, "CH_OPEN_OWN_FRAMES: data has no frames");
-	return CH_OK;
-}
-
-/* The note of CH_FRAME_STEPS lies behind all code of the block, and describes hot bytes only. */
-static enum ch_status check_steps(const struct ch_open *open)
-{
-	if (open->frame != CH_FRAME_STEPS)
+	bool has_steps = open->frame == CH_FRAME_STEPS, is_in_place = ch__open_is_in_place(open);
+	const char *rule = has_steps ? "0 with CH_FRAME_STEPS"
+				     : "0 of data, or of what is written in place";
+	if (!has_steps && !is_in_place)
 		return CH_OK;
-	if (!CH_ARCH_HAS_STEPS || ch__open_is_in_place(open))
+	if (has_steps && (!CH_ARCH_HAS_STEPS || is_in_place))
 		return because_open("frame", CH_FRAME_STEPS,
 				    "CH_FRAME_STEPS is not for this machine, or for data and what "
 				    "is written in place");
-	if (open->cold_bytes)
-		return because_open("cold_bytes", open->cold_bytes, "0 with CH_FRAME_STEPS");
-	if (open->branch_room)
-		return because_open("branch_room", open->branch_room, "0 with CH_FRAME_STEPS");
-	if (open->entry == CH_ENTRY_PATCH)
-		return because_open("entry", CH_ENTRY_PATCH,
-				    "not CH_ENTRY_PATCH with CH_FRAME_STEPS");
-	if (open->hot_bytes > CH__STEPS_CODE_BYTES)
+	if (has_steps && open->hot_bytes > CH__STEPS_CODE_BYTES)
 		return because_open("hot_bytes", open->hot_bytes,
 				    "at most 65000 with CH_FRAME_STEPS");
+	if (open->entry == CH_ENTRY_PATCH)
+		return because_open("entry", CH_ENTRY_PATCH,
+				    has_steps ? "not CH_ENTRY_PATCH with CH_FRAME_STEPS"
+					      : "not CH_ENTRY_PATCH of data, or of what is "
+						"written in place");
+	if (open->branch_room)
+		return because_open("branch_room", open->branch_room, rule);
+	if (open->cold_bytes)
+		return because_open("cold_bytes", open->cold_bytes, rule);
+	return CH_OK;
+}
+
+static enum ch_status check_data(const struct ch_open *open)
+{
+	if (open->entry != CH_ENTRY_NONE)
+		return because_open("entry", open->entry, "data is not entered");
+	if (open->frame)
+		return because_open("frame", open->frame, "data has no frames");
+	if (open->flags & CH_OPEN_OWN_FRAMES)
+		return because_open("flags", open->flags, "CH_OPEN_OWN_FRAMES: data has no frames");
 	return CH_OK;
 }
 
@@ -74,6 +68,8 @@ static enum ch_status check_open(const struct ch_heap *heap, const struct ch_ope
 		return ch__because(CH_E_ARG, "ch_open: heap and owner are set: one of both");
 	if ((unsigned)open->entry > CH_ENTRY_GUARD)
 		return because_open("entry", (unsigned)open->entry, "not 0 to 2");
+	if ((unsigned)open->kind > CH_KIND_DATA)
+		return because_open("kind", (unsigned)open->kind, "not 0 to 2");
 	if (open->heap && open->entry != CH_ENTRY_NONE)
 		return because_open("entry", open->entry,
 				    "code without an owner is entered by its address");
@@ -88,8 +84,8 @@ static enum ch_status check_open(const struct ch_heap *heap, const struct ch_ope
 	if (open->branch_room > CH__RUN_MAX)
 		return because_open("branch_room", open->branch_room,
 				    "more than a block can have branches");
-	enum ch_status status = check_steps(open);
-	return status == CH_OK ? check_kind(open) : status;
+	enum ch_status status = check_plain(open);
+	return status == CH_OK && open->kind != CH_KIND_CODE ? check_data(open) : status;
 }
 
 static enum ch_status CH_COLD open_sized(const struct ch_open *open, struct ch_code *code)

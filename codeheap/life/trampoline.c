@@ -72,7 +72,7 @@ enum ch_status ch_trampoline_make(struct ch_owner owner, enum ch_trampoline kind
 	stamp(template, code.write, target, payload);
 	/* The block keeps the slot, to give it back whole. Behind the template are traps. */
 	code.used_to = code.hot_bytes;
-	status = ch__block_commit(heap, self, &code, 1, true);
+	status = ch_block_commit(&code, 1);
 	if (status == CH_OK)
 		*block = code.block;
 	else if (status != CH_E_STALE) /* aborted by the commit */

@@ -54,7 +54,7 @@ inline enter(side, t) {
 }
 #define LEAVE(side, t) inside[AT(side, t)] = 0 /* ch__region_leave */
 
-/* ch__block_open, the VM's emitter, ch__block_commit */
+/* ch__block_open, the VM's emitter, ch_block_commit */
 inline open_and_emit(side, t) {
 	enter(side, t);
 	if

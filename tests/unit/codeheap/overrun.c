@@ -139,7 +139,7 @@ TEST(index_of_another_block_behind_the_room_is_no_neighbour)
 	rig_end(&rig);
 }
 
-/* The thread knows the word behind the block that it opened last. */
+/* The thread knows the index behind a block that it opened in front of another. */
 TEST(index_behind_another_block_says_nothing_of_this_one)
 {
 	struct emitter e, other, third;
@@ -148,14 +148,14 @@ TEST(index_behind_another_block_says_nothing_of_this_one)
 	open_answer(&other, "other");
 	open_answer(&third, "third");
 	struct ch__thread *self = ch__thread_self(rig.heap);
-	CHECK_EQ(self->opened.bits, third.code.block.bits);
-	CHECK_EQ(self->behind, 0);
+	CHECK_EQ(self->with_behind.bits, 0);
+	self->with_behind = third.code.block;
 	self->behind = ch__handle_index(third.code.block.bits);
 	uint32_t *behind = (uint32_t *)(void *)(e.code.write + e.code.hot_bytes), was = *behind;
 	*behind = self->behind;
 	CHECK_EQ(emit_commit(&e), CH_E_BROKEN);
 	/* The same word behind the block that it was read for. */
-	self->opened = e.code.block;
+	self->with_behind = e.code.block;
 	serves(&e);
 	*behind = was;
 	serves(&other);
