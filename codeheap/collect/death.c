@@ -480,6 +480,8 @@ static void kill_some(struct ch_heap *heap, const uint32_t *blocks, uint32_t cou
 			if (!is_by_hand(death) || !(block->flags & CH__FLAG_EDGED) ||
 			    (are_orphans && was_left(heap, block)))
 				kill(heap, block, blocks[i], death, &end);
+			else /* immortal no more: its owner ends, and cycles free the block */
+				block->flags &= (uint8_t)~CH__FLAG_IMMORTAL;
 			block = ++i < count ? ch__block_at(heap, blocks[i]) : NULL;
 		} while (block && block->owner == of);
 		ch__owner_unlock(owner);

@@ -23,6 +23,7 @@ struct play {
 	_Atomic(int) stays; /* enum stays */
 	struct ch_stats before;
 	uint32_t hot_bytes;
+	unsigned flags; /* of the first leaf's open */
 };
 
 static struct play *new_play(struct stage *stage)
@@ -31,14 +32,20 @@ static struct play *new_play(struct stage *stage)
 	return stage_play(stage, sizeof(struct play));
 }
 
-static struct ch_block make_leaf(struct ch_owner owner)
+static struct ch_block make_leaf_as(struct ch_owner owner, unsigned flags)
 {
 	struct emitter e;
-	emit_open(&e, owner, 16, 0);
+	struct ch_open open = {.owner = owner, .hot_bytes = 16, .flags = flags};
+	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
 	emit_value(&e, 7);
 	emit_ret(&e);
 	CHECK_EQ(emit_commit(&e), CH_OK);
 	return e.code.block;
+}
+
+static struct ch_block make_leaf(struct ch_owner owner)
+{
+	return make_leaf_as(owner, 0);
 }
 
 static void attach_edge(struct stage *stage, void *arg)
@@ -81,7 +88,7 @@ static void build_holder(struct stage *stage, void *arg)
 	struct play *p = arg;
 	struct emitter e;
 	CHECK_EQ(ch_owner_create(stage->vm, "leaf", stage_fallback, NULL, &p->owner), CH_OK);
-	p->leaves[0] = make_leaf(p->owner);
+	p->leaves[0] = make_leaf_as(p->owner, p->flags);
 	p->leaves[1] = make_leaf(p->owner);
 	method_new(stage, &p->holder, "holder");
 	method_open(&e, &p->holder);
@@ -91,9 +98,10 @@ static void build_holder(struct stage *stage, void *arg)
 	method_commit(&e, &p->holder);
 }
 
-TEST(edge_holds_its_block_when_the_owner_is_released_at_once)
+static void release_under_an_edge(unsigned flags)
 {
 	struct play *p = new_play(stage_new(STAGE_POLLS));
+	p->flags = flags;
 	stage_apart(p->stage, build_holder, p);
 	CHECK_EQ(ch_owner_release(p->owner, CH_RELEASE_NOT_RUNNING), CH_OK);
 	CHECK(block_is_known(p->leaves[0]));
@@ -102,6 +110,18 @@ TEST(edge_holds_its_block_when_the_owner_is_released_at_once)
 	stage_collect(p->stage);
 	CHECK(!block_is_known(p->leaves[0]));
 	stage_end(p->stage);
+}
+
+TEST(edge_holds_its_block_when_the_owner_is_released_at_once)
+{
+	release_under_an_edge(0);
+	release_under_an_edge(CH_OPEN_KEPT);
+}
+
+/* The owner's end was the end of its immortal block as a root: cycles free the block. */
+TEST(edge_alone_holds_an_immortal_block_when_the_owner_is_released_at_once)
+{
+	release_under_an_edge(CH_OPEN_IMMORTAL);
 }
 
 /* --- places of opens that fail --- */
