@@ -9,7 +9,8 @@
 
 void ch__marker_init(struct ch_heap *, struct ch_marker *);
 void ch__mark_block(struct ch_marker *, uint32_t block) CH_REQUIRES(ch__role_frozen);
-void ch__mark_owner_index(struct ch_marker *, uint32_t owner) CH_REQUIRES(ch__role_frozen);
+/* Returns false, and marks nothing, when the owner is dead. */
+bool ch__mark_owner_index(struct ch_marker *, uint32_t owner) CH_REQUIRES(ch__role_frozen);
 void ch__mark_drain(struct ch_marker *) CH_REQUIRES(ch__role_frozen);
 /* Marks the blocks that need no edge to live: OPEN, newborn, immortal, own roots. */
 void ch__mark_roots(struct ch_marker *) CH_REQUIRES(ch__role_frozen);

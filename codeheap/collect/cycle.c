@@ -331,11 +331,10 @@ void ch_mark_owner(struct ch_marker *marker, struct ch_owner handle)
 	ch__host_has_cycle(marker);
 	begin_to_mark(marker);
 	uint32_t index = ch__owner_resolve(marker->heap, handle);
-	if (CH_UNLIKELY(!index)) {
+	if (CH_UNLIKELY(!index || !ch__mark_owner_index(marker, index))) {
 		(void)ch__because_stale("owner", handle.bits);
 		return;
 	}
-	ch__mark_owner_index(marker, index);
 	ch__mark_drain(marker);
 }
 

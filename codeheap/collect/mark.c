@@ -71,18 +71,19 @@ void ch__mark_block(struct ch_marker *marker, uint32_t index)
 	mark_record(marker, ch__block_at(heap, index), index, this_cycle(heap));
 }
 
-void ch__mark_owner_index(struct ch_marker *marker, uint32_t index)
+bool ch__mark_owner_index(struct ch_marker *marker, uint32_t index)
 {
 	struct ch_heap *heap = marker->heap;
 	struct ch__owner *owner = ch__owner_at(heap, index);
 	uint32_t mark = atomic_load_explicit(&owner->mark, memory_order_relaxed);
 	if (!ch__is_alive(heap, mark))
-		return;
+		return false;
 	atomic_store_explicit(&owner->mark,
 			      atomic_load_explicit(&heap->epoch, memory_order_relaxed),
 			      memory_order_relaxed);
 	if (owner->entry && ch__owner_enters(owner))
 		ch__mark_block(marker, owner->entry);
+	return true;
 }
 
 void ch__ref_move(struct ch_heap *heap, uintptr_t exec, uintptr_t moved)

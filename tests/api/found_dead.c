@@ -86,7 +86,12 @@ TEST(handle_of_an_owner_that_was_found_dead_is_stale)
 {
 	struct ch_block none = {0}, block;
 	struct ch_code code;
+	struct ch_marker *marker;
 	start();
+	CHECK_EQ(ch_mark_begin(rig.heap, &marker), CH_OK);
+	ch_mark_owner(marker, dead.owner);
+	CHECK(strstr(ch_why(), "CH_E_STALE: owner #"));
+	CHECK_EQ(ch_mark_end(marker, false), CH_OK);
 	struct ch_open open = {.size = sizeof open, .owner = dead.owner, .hot_bytes = 16};
 	CHECK_EQ(ch_owner_set_entry(dead.owner, dead.block), CH_E_STALE);
 	CHECK_EQ(ch_owner_set_entry(dead.owner, none), CH_E_STALE);
