@@ -337,8 +337,8 @@ CH_API CH_CHECKED enum ch_status ch_heap_create(const struct ch_config *config,
 CH_API CH_CHECKED enum ch_status ch_heap_destroy(struct ch_heap *heap);
 
 /* Counters are plural and only grow; gauges end in _now or _peak. branches_now: branch_room;
- * free_bytes_now: bytes of no block; largest_free_bytes_now: most in a row;
- * cycles_abandoned leaves out collections that waited for a lock, or for memory, in vain. */
+ * free_bytes_now: bytes of no block; largest_free_bytes_now: most in a row; owners_now: until the
+ * last block's place is free; cycles_abandoned: without waits for a lock or memory in vain. */
 /* clang-format off */
 #define CH_STATS_LIST(X)                                                                          \
 	X(pool_bytes) X(page_bytes) X(pages_now) X(free_bytes_now) X(largest_free_bytes_now)      \
