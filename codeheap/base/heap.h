@@ -114,7 +114,7 @@ struct ch_heap {
 	/* Free side lists, by capacity. */
 	CH_BY_HEAP struct ch__side_list *side_lists_free[CH__SIDE_CLASSES];
 	struct ch__lock registry, lock, records, sweep;
-	_Atomic(uint32_t) lock_waits; /* threads in ch__heap_lock that wait; relaxed */
+	_Atomic(uint32_t) lock_waits; /* threads that wait for `lock`; relaxed */
 	/* Taken by opens that may collect: one open at a time looks beyond its thread's page
 	 * (make_room.c). Code of the VM runs under this lock, so it has no rank: a thread that
 	 * waits for it holds nothing, and does not wait for ever. */

@@ -49,15 +49,23 @@ HEAP_LOCK(ch__registry_lock, ch__registry_unlock, registry, CH__RANK_REGISTRY)
 HEAP_LOCK(ch__sweep_lock, ch__sweep_unlock, sweep, CH__RANK_SWEEP)
 HEAP_LOCK(ch__records_lock, ch__records_unlock, records, CH__RANK_RECORDS)
 
-void ch__heap_lock(struct ch_heap *heap) CH_UNANALYSED("it makes the role")
+bool ch__heap_lock_until(struct ch_heap *heap, uint64_t until_ns) CH_UNANALYSED("it makes the role")
 {
 	ch__rank_check_for(CH__RANK_HEAP, NULL);
-	if (CH_UNLIKELY(!ch__lock_seize(&heap->lock))) {
+	bool is_taken = ch__lock_seize(&heap->lock);
+	if (CH_UNLIKELY(!is_taken)) {
 		atomic_fetch_add_explicit(&heap->lock_waits, 1, memory_order_relaxed);
-		(void)ch__lock_wait_parked(&heap->lock, 0);
+		is_taken = ch__lock_wait_parked(&heap->lock, until_ns);
 		atomic_fetch_sub_explicit(&heap->lock_waits, 1, memory_order_relaxed);
 	}
-	ch__lock_note(&heap->lock, CH__RANK_HEAP, true);
+	if (is_taken)
+		ch__lock_note(&heap->lock, CH__RANK_HEAP, true);
+	return is_taken;
+}
+
+void ch__heap_lock(struct ch_heap *heap) CH_UNANALYSED("it makes the role")
+{
+	(void)ch__heap_lock_until(heap, 0);
 }
 
 void ch__heap_unlock(struct ch_heap *heap) CH_UNANALYSED("it makes the role")

@@ -79,13 +79,10 @@ CH__HEAP_LOCK(ch__registry_lock, ch__registry_unlock, ch__role_registry, CH__RIG
 CH__HEAP_LOCK(ch__sweep_lock, ch__sweep_unlock, ch__role_sweep, CH__RIGHT_OF_SWEEP)
 CH__HEAP_LOCK(ch__heap_lock, ch__heap_unlock, ch__role_heap, CH__RIGHT_OF_HEAP)
 CH__HEAP_LOCK(ch__records_lock, ch__records_unlock, ch__role_records, CH__RIGHT_OF_RECORDS)
-static inline bool ch__heap_lock_until(struct ch_heap *heap, uint64_t until_ns)
-	CH_TRY_ACQUIRES(true, ch__role_heap)
-	CH_EXCLUDES(CH__RIGHT_OF_HEAP) CH_UNANALYSED("it makes the role")
-{
-	return ch__lock_parking_until(&heap->lock, CH__RANK_HEAP, until_ns);
-}
-/* For a caller that holds the lock for many steps, and lets threads in ch__heap_lock go first. Two
+/* Returns false when the lock was not free before until_ns; 0: no limit. */
+bool ch__heap_lock_until(struct ch_heap *, uint64_t until_ns)
+	CH_TRY_ACQUIRES(true, ch__role_heap) CH_EXCLUDES(CH__RIGHT_OF_HEAP);
+/* For a caller that holds the lock for many steps, and lets threads in these calls go first. Two
  * such callers do not take turns, or both would end late. */
 static inline void ch__heap_lock_for_many(struct ch_heap *heap) CH_ACQUIRES(ch__role_heap)
 	CH_EXCLUDES(CH__RIGHT_OF_HEAP) CH_UNANALYSED("it makes the role")

@@ -294,6 +294,36 @@ TEST(calls_wait_for_the_locks_of_what_they_change)
 }
 
 /* A cycle takes back an owner's record without blocks, but not while somebody holds the record. */
+/* --- a thread that waits is let go first --- */
+
+static _Atomic(bool) is_collected;
+
+static void *collect_apart(void *heap)
+{
+	CHECK_EQ(ch_heap_collect(heap), CH_OK);
+	atomic_store(&is_collected, true);
+	return NULL;
+}
+
+/* A release of many blocks asks for the number of these threads. */
+TEST(collection_that_waits_for_the_lock_is_counted)
+{
+	struct ch_config config = rig_config(1 << 20);
+	config.stop_wait_ms = 10000;
+	struct rig rig = rig_create(&config, NULL, NULL);
+	pthread_t thread;
+	ch__heap_lock(rig.heap);
+	CHECK_EQ(pthread_create(&thread, NULL, collect_apart, rig.heap), 0);
+	TEST_UNTIL(atomic_load(&rig.heap->lock_waits) == 1);
+	ch__heap_unlock(rig.heap);
+	ch_thread_park();
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+	ch_thread_unpark();
+	CHECK(atomic_load(&is_collected));
+	CHECK_EQ(atomic_load(&rig.heap->lock_waits), 0);
+	rig_end(&rig);
+}
+
 TEST(record_of_an_owner_is_taken_back_when_nobody_holds_it)
 {
 	struct rig rig = rig_start(1 << 20);
