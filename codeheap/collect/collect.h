@@ -29,9 +29,11 @@ void ch__cycle_complete(struct ch_heap *, uint64_t start_ns) CH_REQUIRES(ch__rol
 
 /* Whether the caller is between its ch_mark_begin and ch_mark_end; ch_why says so if not. */
 bool ch__host_may_mark(const struct ch_heap *);
-/* Vouches for such a caller: ch_mark_begin took the heap lock and froze. */
+/* Vouches for such a caller: ch_mark_begin took the heap lock and froze; the threads stand, stopped
+ * by ch_mark_begin or by the VM. */
 static inline void ch__host_has_cycle(const struct ch_marker *marker)
-	CH_VOUCHES(ch__role_heap, ch__role_frozen) CH_UNANALYSED("the marker has them")
+	CH_VOUCHES(ch__role_heap, ch__role_frozen, ch__role_stopped)
+	CH_UNANALYSED("the marker has them")
 {
 	(void)marker;
 }

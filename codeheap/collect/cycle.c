@@ -263,12 +263,6 @@ static void begin_to_mark(struct ch_marker *marker) CH_REQUIRES(ch__role_heap, c
 	ch__mark_roots(marker);
 }
 
-static void host_has_stopped(const struct ch_marker *marker)
-	CH_VOUCHES(ch__role_stopped) CH_UNANALYSED("the VM stopped them")
-{
-	(void)marker;
-}
-
 static enum ch_status begin_locked(struct ch_heap *heap, uint64_t start_ns, uint64_t until_ns,
 				   struct ch_marker **out) CH_RELEASES(ch__role_heap)
 	CH_UNANALYSED("the marker keeps the lock")
@@ -345,7 +339,6 @@ void ch_mark_stack(struct ch_marker *marker, const void *low, const void *high)
 	if ((is_host || !marker->heap->cycle_has_begun) && !ch__host_may_mark(marker->heap))
 		return;
 	ch__host_has_cycle(marker);
-	host_has_stopped(marker);
 	begin_to_mark(marker);
 	marker->has_stacks = true;
 	ch__scan_words(marker, (uintptr_t)low, (uintptr_t)high);
@@ -359,7 +352,6 @@ void ch_mark_stacks(struct ch_marker *marker)
 	if (!ch__host_may_mark(marker->heap))
 		return;
 	ch__host_has_cycle(marker);
-	host_has_stopped(marker);
 	begin_to_mark(marker);
 	marker->has_stacks = true;
 	/* What a park of the VM published stays, until the VM's unpark. */

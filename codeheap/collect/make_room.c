@@ -10,7 +10,7 @@
 
 /* The caller did not ask for a stop, and waits a 50th of stop_wait_ms for other threads. When a try
  * was in vain, no thread tries again for 50 times as long as the try took. */
-enum { UNASKED_PART = 50, NS_PER_MS = 1000000 };
+enum { UNASKED_PART = 50 };
 
 static bool is_asked(const struct ch_heap *heap)
 {
@@ -21,8 +21,8 @@ static bool is_asked(const struct ch_heap *heap)
 
 static bool collect_shortly(struct ch_heap *heap, uint64_t start_ns)
 {
-	uint64_t limit = (uint64_t)heap->config.stop_wait_ms * NS_PER_MS / UNASKED_PART;
-	if (ch__heap_collect_until(heap, start_ns + limit) == CH_OK)
+	uint64_t limit_ns = ch__stop_limit(heap, 0) / UNASKED_PART;
+	if (ch__heap_collect_until(heap, start_ns + limit_ns) == CH_OK)
 		return true;
 	uint64_t end = ch__os_now_ns();
 	heap->unasked_after_ns = end + (end - start_ns) * UNASKED_PART;
@@ -70,20 +70,16 @@ void ch__need_leave(struct ch_heap *heap, uintptr_t entered)
 
 bool ch__make_room(struct ch_heap *heap, enum ch__room_by by)
 {
-	bool has_freed = false;
-	switch (by) {
-	case CH__ROOM_BY_SWEEP:
+	if (by == CH__ROOM_BY_COLLECTION)
+		return ch_heap_collect(heap) == CH_OK;
+	if (by == CH__ROOM_BY_SWEEP) {
 		ch__sweep_all(heap);
 		return true;
-	case CH__ROOM_BY_CORE_SYNC:
-		if (!atomic_load(&heap->quarantine_bytes))
-			return false;
-		ch__heap_lock(heap);
-		has_freed = ch__quarantine_advance(heap, true);
-		ch__heap_unlock(heap);
-		return has_freed;
-	case CH__ROOM_BY_COLLECTION:
-		return ch_heap_collect(heap) == CH_OK;
 	}
-	return false;
+	if (!atomic_load(&heap->quarantine_bytes))
+		return false;
+	ch__heap_lock(heap);
+	bool has_freed = ch__quarantine_advance(heap, true);
+	ch__heap_unlock(heap);
+	return has_freed;
 }

@@ -144,11 +144,6 @@ struct lookahead {
 	} ring[EDGES_AHEAD];
 };
 
-static void start_lookahead(struct lookahead *look, const struct ch_heap *heap)
-{
-	*look = (struct lookahead){.cycle = this_cycle(heap)};
-}
-
 /* Marks the edge at a place of the ring, and puts another edge there. */
 static inline void exchange_edge(struct ch_marker *marker, struct lookahead *look, uint32_t place,
 				 struct edge edge)
@@ -201,8 +196,7 @@ static void rescan(struct ch_marker *marker) CH_REQUIRES(ch__role_frozen)
 {
 	struct ch_heap *heap = marker->heap;
 	uint32_t epoch = atomic_load_explicit(&heap->epoch, memory_order_relaxed);
-	struct lookahead look;
-	start_lookahead(&look, heap);
+	struct lookahead look = {.cycle = this_cycle(heap)};
 	marker->overflowed = false;
 	for (uint32_t i = 1; i < heap->blocks.used; i++) {
 		uint32_t mark =
@@ -227,8 +221,7 @@ static void prefetch_branches(const struct ch_marker *marker, uint32_t place)
 
 static void drain_queue(struct ch_marker *marker) CH_REQUIRES(ch__role_frozen)
 {
-	struct lookahead look;
-	start_lookahead(&look, marker->heap);
+	struct lookahead look = {.cycle = this_cycle(marker->heap)};
 	do {
 		uint32_t mask = marker->queue_mask, waiting, place;
 		while ((waiting = marker->tail - marker->head)) {

@@ -43,7 +43,7 @@ static void give_back(struct ch_heap *heap, struct ch__side_list *list) CH_REQUI
 	*free = list;
 }
 
-/* Replaces the block's list by a longer list. The caller frees the old list. */
+/* Replaces the block's list by a longer list. */
 static enum ch_status replace(const struct ch__subject *s, uint32_t more)
 	CH_REQUIRES(ch__role_heap)
 {
@@ -70,25 +70,26 @@ static enum ch_status replace(const struct ch__subject *s, uint32_t more)
 	/* Release: place.c reads the list's name. */
 	__atomic_store_n(&block->side_list, grown, __ATOMIC_RELEASE);
 	ch__region_leave(s->self);
+	/* The guard went over to the new list. */
+	if (old)
+		give_back(s->heap, old);
 	return CH_OK;
+}
+
+static bool has_room(const struct ch__subject *s, uint32_t more)
+{
+	const struct ch__side_list *list = s->block->side_list;
+	return list && list->count + more <= list->capacity;
 }
 
 enum ch_status ch__side_need_locked(const struct ch__subject *s, uint32_t more)
 {
-	struct ch__side_list *old = s->block->side_list;
-	if (old && old->count + more <= old->capacity)
-		return CH_OK;
-	enum ch_status status = replace(s, more);
-	/* The guard went over to the new list. */
-	if (status == CH_OK && old)
-		give_back(s->heap, old);
-	return status;
+	return has_room(s, more) ? CH_OK : replace(s, more);
 }
 
 enum ch_status ch__side_need(const struct ch__subject *s, uint32_t more)
 {
-	const struct ch__side_list *old = s->block->side_list;
-	if (old && old->count + more <= old->capacity)
+	if (has_room(s, more))
 		return CH_OK;
 	/* Other threads change ASSUME items under the heap lock. Without the lock, the copy would
 	 * lose such changes. */
