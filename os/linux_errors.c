@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: MIT
- * linux_errors.c: the last call that the system refused to the calling thread, and the names of
- * errors. For texts only: nothing depends on them. No lock; signal-safe. */
+ * linux_errors.c: the last call that the system refused to the calling thread, the names of errors,
+ * and lines on stderr. For texts only: nothing depends on them. No lock; signal-safe. */
 #define _GNU_SOURCE
 #include "os/os.h"
 #include "os/text.h"
+#include "os/threads.h"
 
 #include <errno.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 static _Thread_local struct {
 	const char *call;
@@ -33,4 +36,11 @@ void ch__os_put_error(struct ch__text *text, int error)
 	ch__text_put(text, name ? name : "errno ");
 	if (!name)
 		ch__text_put_number(text, (uint64_t)error, 10);
+}
+
+void ch__os_write_last(const char *text, size_t n)
+{
+	int error = errno;
+	syscall(SYS_write, STDERR_FILENO, text, n);
+	errno = error;
 }

@@ -288,13 +288,6 @@ bool ch__os_signal_is_handled(const struct ch__os_action *old)
 	return ch__is_handler(ch__replaced((const void *)old));
 }
 
-void ch__os_write_last(const char *text, size_t n)
-{
-	int error = errno;
-	syscall(SYS_write, STDERR_FILENO, text, n);
-	errno = error;
-}
-
 /* The kernel reads the new mask before looking at the operation, and this operation does not exist:
  * EINVAL means that the mask was readable. */
 bool ch__os_is_readable(const void *at)

@@ -2,9 +2,9 @@
  * panic.c: the end of a process whose code heap broke an invariant: the hook of the VM, the reason
  * and the last events on stderr, abort(). */
 #include "codeheap/base/event.h"
+#include "os/threads.h"
 
 #include <stdlib.h>
-#include <unistd.h>
 
 static void (*_Atomic panic_hook)(const char *);
 
@@ -15,9 +15,7 @@ void ch__panic_set_hook(void (*hook)(const char *))
 
 static void say(const char *text)
 {
-	size_t length = strlen(text);
-	ssize_t written = write(STDERR_FILENO, text, length);
-	(void)written;
+	ch__os_write_last(text, strlen(text));
 }
 
 /* Oldest first. */

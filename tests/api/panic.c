@@ -86,6 +86,28 @@ TEST(panic_hook_hears_the_reason_before_the_process_ends)
 		     "libcodeheap: broken invariant: broken on purpose\n");
 }
 
+/* The line on stderr is written where a cancellation that is due would end the thread. */
+static void *break_it_cancelled(void *arg)
+{
+	CHECK_EQ(pthread_cancel(pthread_self()), 0);
+	break_it(arg);
+	return NULL;
+}
+
+static void break_it_in_a_cancelled_thread(void *arg)
+{
+	pthread_t thread;
+	CHECK_EQ(pthread_create(&thread, NULL, break_it_cancelled, arg), 0);
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+}
+
+TEST(panic_of_a_thread_that_is_cancelled_ends_the_process)
+{
+	char text[8000];
+	expect_signal_text(break_it_in_a_cancelled_thread, NULL, SIGABRT, text, sizeof text);
+	CHECK(strstr(text, "libcodeheap: broken invariant: broken on purpose\n") == text);
+}
+
 TEST(panic_hook_that_panics_is_not_called_again)
 {
 	struct ch_heap *heap = heap_with(hook_that_panics);
