@@ -109,7 +109,7 @@ struct ch_fiber {
 };
 
 struct ch_vm {
-	struct ch_heap *heap;
+	struct ch_heap *heap; /* NULL: it was destroyed */
 	struct ch_ops ops;
 	void *user;
 	/* Stored under heap, release after the callbacks; Boehm's hooks read without heap. */
@@ -134,6 +134,8 @@ void ch__vm_owner_gone(struct ch_vm *) CH_REQUIRES(ch__role_heap);
 void ch__vm_told(struct ch_vm *) CH_REQUIRES(ch__role_heap);
 /* The vm is detached from here on. The caller has told of its blocks and set `told`. */
 void ch__vm_leave(struct ch_vm *) CH_REQUIRES(ch__role_heap);
+/* Of a heap that ends, and that nobody reads. */
+void ch__vms_leave(struct ch_heap *) CH_COLD;
 /* Whether refs of its code are reported: a detached vm's may dangle, and its code runs no more. */
 static inline bool ch__vm_is_told(const struct ch_vm *vm)
 {
