@@ -330,8 +330,7 @@ void *ch__os_notes(size_t bytes)
 void *ch__os_private_near(size_t bytes, uintptr_t hint)
 {
 	void *at = ch__os_reserve(bytes, ch__os_page_bytes(), 0, hint);
-	if (at && (ch__os_may_fail() || !is_of_pages(at, bytes) ||
-		   !ch__os_note(mprotect(at, bytes, PROT_READ | PROT_WRITE) == 0, "mprotect"))) {
+	if (at && !ch__os_protect(at, bytes, true)) {
 		give_back(at, bytes);
 		return NULL;
 	}
@@ -356,10 +355,7 @@ void *ch__os_file_marker(int fd)
 bool ch__os_map_shared_rx(void *at, size_t bytes)
 {
 	return !ch__os_may_fail() && is_of_pages(at, bytes) &&
-	       ch__os_note(mmap(at, bytes, exec_protection(),
-				MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1,
-				0) != MAP_FAILED,
-			   "mmap");
+	       map_view(at, bytes, CH__OS_RX, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 }
 
 /* With an old size of 0 mremap maps the same memory a second time, with the first mapping's
@@ -533,8 +529,7 @@ bool ch__os_map_again(const struct ch__os_held *file, size_t offset, void *at, s
 {
 	require_pages(at, bytes | offset);
 	for (unsigned i = 0; i < REMAP_TRIES && ch__os_holds(file); i++) {
-		if (mmap(at, bytes, exec_protection(), MAP_SHARED | MAP_FIXED, fd_of(file),
-			 (off_t)offset) != MAP_FAILED)
+		if (map_view(at, bytes, CH__OS_RX, MAP_SHARED, fd_of(file), (off_t)offset))
 			return madvise(at, bytes, MADV_DONTFORK) == 0;
 		sched_yield();
 	}
