@@ -774,7 +774,7 @@ CH_API CH_CHECKED enum ch_status ch_ref_attach(struct ch_block block, const void
 CH_API CH_CHECKED enum ch_status ch_patch_point_attach(struct ch_block block, const void *at,
 						       const void *exit, void *user);
 
-/* From `at` up to the next line's `at`, code comes from the line of the file; 0 = from no line. */
+/* Code from `at` to the next `at`, or the end of its hot or cold part, has the line; 0 = none. */
 struct ch_line {
 	const void *at; /* exec address */
 	uint32_t line;

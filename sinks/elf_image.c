@@ -25,10 +25,6 @@
 _Static_assert(sizeof(uintptr_t) == 8 && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 	       "the image is ELF64, little endian");
 
-enum {
-	NAME_BYTES = 512,
-};
-
 /* In the order of the file, behind the header. */
 enum part_kind { FRAMES, SYMBOLS, LINES, INFO, ABBREVIATIONS, STRINGS, SECTIONS, PARTS };
 
@@ -41,9 +37,9 @@ struct image {
 	const struct ch__elf_input *in;
 	uint8_t *base;
 	struct part part[PARTS];
-	size_t cies[CH__FRAMES];     /* of each shape in use, + 1; 0: not written */
-	struct ch__sink_line *lines; /* room for the range with most lines */
-	size_t most_lines;
+	size_t cies[CH__FRAMES]; /* of each shape in use, + 1; 0: not written */
+	struct ch__tool_lines lines;
+	bool lacks_memory; /* for lines */
 };
 
 /* The strings begin so, before the names of symbols and of the other sections. */
@@ -77,27 +73,6 @@ static void code_of(const struct ch__elf_input *in, const struct ch__elf_page *p
 	*high = *low + range->bytes;
 	if (page->frame && in->shapes[page->frame - 1].slot_bytes)
 		*high = *low + in->shapes[page->frame - 1].code_bytes;
-}
-
-/* Returns the length, less than `bytes`. */
-static size_t write_name(const struct ch__elf_input *in, const struct ch__elf_range *range,
-			 char *to, size_t bytes)
-{
-	static const char cold[] = " [cold]";
-	size_t room = bytes - 1 - (range->is_cold ? sizeof cold - 1 : 0);
-	size_t n = in->name ? strlen(in->name) : 0;
-	if (in->name)
-		memcpy(to, in->name, n);
-	else
-		n = in->config->name(in->config->context, range->key, to, room + 1);
-	if (n > room)
-		n = room;
-	if (range->is_cold) {
-		memcpy(to + n, cold, sizeof cold - 1);
-		n += sizeof cold - 1;
-	}
-	to[n] = 0;
-	return n;
 }
 
 /* GDB shows a symbol without a language as a decoded name of Ada where possible: in a name without
@@ -350,31 +325,21 @@ static void put_unit(struct image *m, const char *name, const char *file, size_t
 	close_length(p, unit);
 }
 
-/* How many lines a range's block has. */
-static size_t lines_of(const struct image *m, const struct ch__elf_range *range, const char **file)
-{
-	const struct ch__sinks_config *config = m->in->config;
-	return config->lines(config->context, range->key, file, m->lines, m->most_lines);
-}
-
-/* Puts the lines of the block that lie in the range. Returns false if there are none. */
+/* Returns false if the range has no lines. */
 static bool put_lines(struct image *m, const struct ch__elf_range *range, const char *name,
 		      uintptr_t low, uintptr_t high)
 {
 	struct part *p = &m->part[LINES];
-	const char *file = "";
-	size_t n = m->lines ? lines_of(m, range, &file) : 0, first = 0, last;
-	while (first < n && m->lines[first].exec < low)
-		first++;
-	for (last = first; last < n && m->lines[last].exec < high; last++)
-		continue;
-	if (first == last)
+	const struct ch__tool_lines *lines = &m->lines;
+	struct ch__sink_range code = {low, high - low, range->key, range->is_cold};
+	m->lacks_memory |= !ch__tool_lines(m->in->config, &code, &m->lines);
+	if (!lines->count)
 		return false;
 	size_t unit = p->used, length = open_length(p);
-	put_line_header(p, file);
-	put_rows(p, m->lines + first, last - first, high);
+	put_line_header(p, lines->file);
+	put_rows(p, lines->at, lines->count, high);
 	close_length(p, length);
-	put_unit(m, name, file, unit, low, high);
+	put_unit(m, name, lines->file, unit, low, high);
 	return true;
 }
 
@@ -387,10 +352,17 @@ static uint32_t sections_of(const struct image *m)
 static void put_range(struct image *m, const struct ch__elf_page *page,
 		      const struct ch__elf_range *range)
 {
-	char name[NAME_BYTES];
-	size_t n = write_name(m->in, range, name, sizeof name);
+	static const char cold[] = " [cold]";
+	char own[CH__TOOL_NAME_BYTES + sizeof cold];
+	const char *name = m->in->name;
 	uintptr_t low, high;
 	code_of(m->in, page, range, &low, &high);
+	if (!name) {
+		size_t n = ch__tool_name(m->in->config, low, range->key, own);
+		if (range->is_cold)
+			memcpy(own + n, cold, sizeof cold);
+		name = own;
+	}
 	Elf64_Sym symbol = {
 		.st_name = (Elf64_Word)m->part[STRINGS].used,
 		.st_info = ELF64_ST_INFO(STB_GLOBAL, STT_FUNC),
@@ -399,8 +371,8 @@ static void put_range(struct image *m, const struct ch__elf_page *page,
 		.st_size = high - low,
 	};
 	put(&m->part[SYMBOLS], &symbol, sizeof symbol);
-	put(&m->part[STRINGS], name, n + 1);
-	if (!put_lines(m, range, name, low, high) && !m->in->name && is_taken_apart(name))
+	put_text(&m->part[STRINGS], name);
+	if (!m->in->name && !put_lines(m, range, name, low, high) && is_taken_apart(name))
 		put_unit(m, name, NULL, 0, low, high);
 }
 
@@ -507,7 +479,8 @@ static struct ch__elf_memory take_memory(struct image *m, size_t head)
 	for (unsigned i = 0; i < PARTS; i++)
 		memory.image_bytes += round_up(m->part[i].used);
 	memory.bytes = head + memory.image_bytes;
-	if (sections_of(m) < SHN_LORESERVE) /* a section's number has 16 bits */
+	/* a section's number has 16 bits */
+	if (sections_of(m) < SHN_LORESERVE && !m->lacks_memory)
 		memory.at = ch__os_private(memory.bytes);
 	if (!memory.at)
 		return memory;
@@ -522,25 +495,13 @@ static struct ch__elf_memory take_memory(struct image *m, size_t head)
 
 struct ch__elf_memory ch__elf_image_make(const struct ch__elf_input *in, size_t head_bytes)
 {
-	struct ch__elf_memory memory = {0};
 	struct image m = {.in = in};
-	struct cursor c = {0};
-	const struct ch__elf_range *range;
-	const char *file;
-	size_t most_lines = 0, lines;
-	while (!in->name && in->config->lines && (range = next_range(in, &c)))
-		if ((lines = lines_of(&m, range, &file)) > most_lines)
-			most_lines = lines;
-	if (most_lines && !(m.lines = ch__os_private(most_lines * sizeof *m.lines)))
-		return memory;
-	m.most_lines = most_lines;
 	put_all(&m);
-	memory = take_memory(&m, round_up(head_bytes));
+	struct ch__elf_memory memory = take_memory(&m, round_up(head_bytes));
 	if (memory.at) {
 		put_all(&m);
 		put_header(&m);
 	}
-	if (m.lines)
-		ch__os_unmap(m.lines, most_lines * sizeof *m.lines);
+	ch__tool_lines_free(&m.lines);
 	return memory;
 }

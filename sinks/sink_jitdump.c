@@ -40,8 +40,6 @@ enum {
 	PROGRAM_BYTES = CH__STEPS_FDE_BYTES + 7, /* of the longest, with no-ops up to 8 bytes */
 	PCREL_SDATA4 = 0x1b,
 	OMIT = 0xff,
-	MOST_LINES = 4096, /* of one block */
-	LINES_BYTES = MOST_LINES * sizeof(struct ch__sink_line),
 	GONE_MOST = 16,
 };
 _Static_assert(CH__FRAME_CFI_BYTES + 7 <= PROGRAM_BYTES &&
@@ -116,7 +114,7 @@ static struct {
 	uint64_t now_ns;  /* of records until the next take_time, as the thread */
 	uint32_t thread;
 	uint32_t process; /* that began the file */
-	CH_BY_FILE struct ch__sink_line *lines;
+	CH_BY_FILE struct ch__tool_lines lines;
 	CH_BY_FILE void *marker;
 	uint64_t index; /* of the last load record; none is reused in the process */
 	CH_BY_FILE struct code gone[GONE_MOST];
@@ -180,25 +178,18 @@ static void put_line(uint64_t at, uint32_t line, const char *source)
 	put(source, strlen(source) + 1);
 }
 
-/* The first line may begin before the code. The last line holds to the end. */
-static void put_lines(const struct code *code, const char *source,
-		      const struct ch__sink_line *lines, size_t count)
+static void put_lines(const struct code *code, const struct ch__tool_lines *lines)
 {
-	size_t first = 0, end;
-	while (first + 1 < count && lines[first + 1].exec <= code->exec)
-		first++;
-	for (end = first; end < count && lines[end].exec < code->exec + code->bytes; end++)
-		continue;
-	if (first == end)
+	size_t n = lines->count;
+	if (!n)
 		return;
-	size_t entries = end - first + 1, each = sizeof(struct debug_entry) + strlen(source) + 1;
-	struct debug_head head = {prefix_of(DEBUG_INFO, sizeof head + entries * each), code->exec,
-				  entries};
+	size_t each = sizeof(struct debug_entry) + strlen(lines->file) + 1;
+	struct debug_head head = {prefix_of(DEBUG_INFO, sizeof head + (n + 1) * each), code->exec,
+				  n + 1};
 	put(&head, sizeof head);
-	for (size_t i = first; i < end; i++)
-		put_line(lines[i].exec > code->exec ? lines[i].exec : code->exec, lines[i].line,
-			 source);
-	put_line(code->exec + code->bytes, lines[end - 1].line, source);
+	for (size_t i = 0; i < n; i++)
+		put_line(lines->at[i].exec, lines->at[i].line, lines->file);
+	put_line(code->exec + code->bytes, lines->at[n - 1].line, lines->file);
 }
 
 /* --- unwinding --- */
@@ -262,9 +253,7 @@ static void forget_file(void) CH_REQUIRES(ch__role_file)
 {
 	close_file();
 	ch__tool_forget(&tool);
-	if (file.lines)
-		ch__os_unmap(file.lines, LINES_BYTES);
-	file.lines = NULL;
+	ch__tool_lines_free(&file.lines);
 }
 
 static bool fail_file(int error) CH_REQUIRES(ch__role_file)
@@ -297,9 +286,7 @@ static bool start_file(const struct ch__sinks_config *config) CH_REQUIRES(ch__ro
 	const char *folder = config->jitdump_dir;
 	if (!folder || !*folder)
 		folder = ch__os_environment("JITDUMPDIR");
-	if (!(file.lines = ch__os_private(LINES_BYTES)))
-		tool.error = ENOMEM;
-	else if (ch__tool_start(&tool, folder) && begin_file())
+	if (ch__tool_start(&tool, folder) && begin_file())
 		return true;
 	forget_file();
 	return false;
@@ -347,17 +334,13 @@ static void tell_block(const struct ch__tool_user *user, const struct ch__sink_r
 	CH_REQUIRES(ch__role_file)
 {
 	const struct ch__sinks_config *config = user->config;
-	char name[CH__TOOL_NAME_BYTES + 1];
+	char name[CH__TOOL_NAME_BYTES];
 	const struct ch__frame_shape *shape = shape_of(user, range);
 	struct code code = {.exec = range->exec, .bytes = range->bytes, .name = name};
 	ch__tool_name(config, range->exec, range->key, name);
-	const char *source = NULL;
-	size_t lines = config->lines ? config->lines(config->context, range->key, &source,
-						     file.lines, MOST_LINES)
-				     : 0;
-	if (lines)
-		put_lines(&code, source, file.lines,
-				  lines < MOST_LINES ? lines : MOST_LINES);
+	if (!ch__tool_lines(config, range, &file.lines))
+		tool.error = ENOMEM;
+	put_lines(&code, &file.lines);
 	put_unwinding(&code, shape);
 	put_load(&code);
 }

@@ -46,20 +46,12 @@ static struct {
 	for (struct user *user = (void *)tool.users; user; user = (void *)user->common.next)
 
 /* --- text --- */
-static char *put_hex(char *at, uint64_t value)
-{
-	unsigned digits = (unsigned)(67 - __builtin_clzll(value | 1)) / 4;
-	for (unsigned i = digits; i-- > 0; value >>= 4)
-		at[i] = "0123456789abcdef"[value & 15];
-	return at + digits;
-}
-
 /* Begins a line in the buffer; returns where the name goes. */
 static char *begin_line(uintptr_t exec, size_t bytes) CH_REQUIRES(ch__role_file)
 {
-	char *at = put_hex(ch__tool_room(&tool, LINE_BYTES), exec);
+	char *at = ch__tool_hex(ch__tool_room(&tool, LINE_BYTES), exec);
 	*at++ = ' ';
-	at = put_hex(at, bytes);
+	at = ch__tool_hex(at, bytes);
 	*at++ = ' ';
 	return at;
 }
@@ -331,8 +323,8 @@ static bool add_range(struct user *user, const struct ch__sink_range *range, boo
 {
 	enum ch__perfmap_added added = ch__perfmap_lines_add(user->lines, range, may_be_known);
 	if (added == CH__PERFMAP_NO_MEMORY) { /* of this heap; other heaps go on */
+		close_perfmap(user);
 		user->common.error = ENOMEM;
-		orphan_lines(user);
 		return false;
 	}
 	file.must_rewrite |= added == CH__PERFMAP_OVERLAPS;

@@ -27,15 +27,49 @@ size_t ch__tool_name(const struct ch__sinks_config *config, uintptr_t exec, uint
 		     char *name)
 {
 	size_t n = config->name(config->context, key, name, CH__TOOL_NAME_BYTES);
-	if (n == 0)
-		n = (size_t)snprintf(name, CH__TOOL_NAME_BYTES, "jit_%llx",
-				     (unsigned long long)exec);
-	if (n > CH__TOOL_NAME_BYTES)
-		n = CH__TOOL_NAME_BYTES;
+	if (n == 0) {
+		memcpy(name, "jit_", 4);
+		n = (size_t)(ch__tool_hex(name + 4, exec) - name);
+	}
+	if (n >= CH__TOOL_NAME_BYTES)
+		n = CH__TOOL_NAME_BYTES - 1;
 	name[n] = 0;
 	for (char *at = name; (at = strchr(at, '\n'));)
 		*at = ' '; /* a newline would end the line within the name */
 	return n;
+}
+
+void ch__tool_lines_free(struct ch__tool_lines *lines)
+{
+	if (lines->all)
+		ch__os_unmap(lines->all, lines->room * sizeof *lines->all);
+	*lines = (struct ch__tool_lines){0};
+}
+
+bool ch__tool_lines(const struct ch__sinks_config *config, const struct ch__sink_range *range,
+		    struct ch__tool_lines *lines)
+{
+	uintptr_t low = range->exec, high = low + range->bytes;
+	size_t n = 0, first = 0, end;
+	lines->count = 0;
+	while (config->lines && (n = config->lines(config->context, range->key, &lines->file,
+						   lines->all, lines->room)) > lines->room) {
+		ch__tool_lines_free(lines);
+		if (!(lines->all = ch__os_private(n * sizeof *lines->all)))
+			return false;
+		lines->room = n;
+	}
+	while (first < n && lines->all[first].exec < low)
+		first++;
+	for (end = first; end < n && lines->all[end].exec < high; end++)
+		continue;
+	/* The range begins behind a line where the first bytes of the hot part are not used; lines
+	 * before the cold part are of the hot part. */
+	if (first && !range->is_cold && (first == end || lines->all[first].exec > low))
+		lines->all[--first].exec = low;
+	lines->at = lines->all + first;
+	lines->count = end - first;
+	return true;
 }
 
 /* --- the file --- */

@@ -69,9 +69,31 @@ static inline bool ch__tool_try_lock(struct ch__tool *tool)
 void *ch__tool_state(const struct ch__sinks_config *, const struct ch__frame_shape *, void **state,
 		     size_t bytes) CH_REQUIRES(ch__role_file);
 
-/* Writes the name of a key, or a name made of exec. Returns the length without the 0 at the end, at
- * most CH__TOOL_NAME_BYTES. */
+/* Writes the name of a key, or a name made of exec. Returns the length, less than
+ * CH__TOOL_NAME_BYTES. */
 size_t ch__tool_name(const struct ch__sinks_config *, uintptr_t exec, uint64_t key, char *name);
+/* Returns the place behind the digits, 16 at most. */
+static inline char *ch__tool_hex(char *at, uint64_t value)
+{
+	unsigned digits = (unsigned)(67 - __builtin_clzll(value | 1)) / 4;
+	for (unsigned i = digits; i-- > 0; value >>= 4)
+		at[i] = "0123456789abcdef"[value & 15];
+	return at + digits;
+}
+
+/* The source lines of the range that was asked for last, and the memory for lines of keys. */
+struct ch__tool_lines {
+	const char *file;
+	const struct ch__sink_line *at;
+	size_t count;
+	struct ch__sink_line *all;
+	size_t room;
+};
+/* Finds the lines of a range. A line holds to the next one, or to the end of the hot or cold part
+ * with its address. Returns false when there is no memory; then the range has no line. */
+bool ch__tool_lines(const struct ch__sinks_config *, const struct ch__sink_range *,
+		    struct ch__tool_lines *);
+void ch__tool_lines_free(struct ch__tool_lines *);
 
 /* Begins a file in the folder, if one is given, else in /tmp. False: tool->error. */
 bool ch__tool_start(struct ch__tool *, const char *folder) CH_REQUIRES(ch__role_file);

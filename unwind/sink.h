@@ -47,7 +47,7 @@ struct ch__sink_range {
 	bool is_cold; /* the second range of the key */
 };
 
-/* Code from exec to the next entry's exec comes from the line of the file; 0: from no line. */
+/* As in the public header (struct ch_line). */
 struct ch__sink_line {
 	uintptr_t exec;
 	uint32_t line;

@@ -5,6 +5,8 @@
 #include "sinks/elf_image.h"
 #include "tests/unit/sinks/gdb.h"
 
+#include <errno.h>
+
 TEST(image_has_symbols_with_sizes_and_a_frame_for_each_range)
 {
 	struct bed bed;
@@ -71,9 +73,9 @@ static size_t name_without_end(void *context, uint64_t key, char *out, size_t ou
 	return 5000; /* the length without a cut */
 }
 
-TEST(long_name_is_cut_to_what_its_symbol_has_room_for)
+TEST(long_name_is_cut_as_in_other_tools)
 {
-	enum { MOST = 511, COLD = sizeof " [cold]" - 1 };
+	enum { MOST = CH__TOOL_NAME_BYTES - 1 };
 	struct bed bed;
 	use_heads(&bed);
 	bed.config.name = name_without_end;
@@ -90,9 +92,8 @@ TEST(long_name_is_cut_to_what_its_symbol_has_room_for)
 	CHECK_EQ(strlen(name), MOST);
 	CHECK_EQ(strspn(name, "n"), MOST);
 	CHECK(gdb_symbol_at(entry, pool + 8000, &name));
-	CHECK_EQ(strlen(name), MOST);
-	CHECK_EQ(strspn(name, "n"), MOST - COLD);
-	CHECK_STR(name + MOST - COLD, " [cold]");
+	CHECK_EQ(strspn(name, "n"), MOST);
+	CHECK_STR(name + MOST, " [cold]");
 	bed_close(&bed);
 }
 
@@ -389,6 +390,51 @@ TEST(image_has_the_lines_of_a_range)
 	bed_close(&bed);
 }
 
+TEST(line_reaches_no_further_than_the_part_of_its_block)
+{
+	struct bed bed;
+	const char *file = "";
+	use_heads(&bed);
+	bed.config.lines = lines_of_seven;
+	CHECK_EQ(ch__sinks_create(&bed.config, CH__SINK_GDB, &bed.sinks), 0);
+	uintptr_t pool = (uintptr_t)bed.pool;
+	struct ch__sink_range block[] = {range_at(&bed, 64, 40, 7), range_at(&bed, 8000, 40, 7)};
+	block[1].is_cold = true;
+	two_lines[0] = (struct ch__sink_line){pool + 56, 300}; /* in bytes that are not used */
+	two_lines[1] = (struct ch__sink_line){pool + 8010, 12};
+	ch__sinks_add(bed.sinks, block, 2);
+	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
+	CHECK_EQ(gdb_line_of(pool + 63, &file), 0);
+	CHECK_EQ(gdb_line_of(pool + 64, &file), 300);
+	CHECK_EQ(gdb_line_of(pool + 103, &file), 300);
+	CHECK_EQ(gdb_line_of(pool + 104, &file), 0);
+	CHECK_EQ(gdb_line_of(pool + 8009, &file), 0);
+	CHECK_EQ(gdb_line_of(pool + 8010, &file), 12);
+	bed_close(&bed);
+}
+
+TEST(image_is_not_made_without_memory_for_lines)
+{
+	struct bed bed;
+	const char *file = "";
+	use_heads(&bed);
+	bed.config.lines = lines_of_seven;
+	CHECK_EQ(ch__sinks_create(&bed.config, CH__SINK_GDB, &bed.sinks), 0);
+	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT); /* the runtime's image is there */
+	two_lines[0] = (struct ch__sink_line){(uintptr_t)bed.pool + 64, 300};
+	two_lines[1] = (struct ch__sink_line){(uintptr_t)bed.pool + 70, 12};
+	add(&bed, 64, 40, 7);
+	ch__os_fail_at(1, false);
+	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
+	ch__os_fail_at(0, false);
+	CHECK_EQ(ch__sinks_status(bed.sinks, CH__SINK_GDB), ENOMEM);
+	CHECK_EQ(ch__sinks_set(bed.sinks, CH__SINK_GDB), 0);
+	add(&bed, 64, 40, 7);
+	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
+	CHECK_EQ(gdb_line_of((uintptr_t)bed.pool + 70, &file), 12);
+	bed_close(&bed);
+}
+
 /* Two units in DWARF 4, written by hand, each with a file, a function and rows. */
 struct written {
 	uint8_t bytes[400];
@@ -548,6 +594,27 @@ static const char *named_by_unit(uintptr_t pc, unsigned *language)
 			return name;
 	}
 	return NULL;
+}
+
+static size_t no_name(void *context, uint64_t key, char *to, size_t room)
+{
+	(void)context, (void)key, (void)to, (void)room;
+	return 0;
+}
+
+/* A debugger passes over a symbol without a name. */
+TEST(code_without_a_name_is_named_by_its_address)
+{
+	struct bed bed;
+	char name[40];
+	use_heads(&bed);
+	bed.config.name = no_name;
+	CHECK_EQ(ch__sinks_create(&bed.config, CH__SINK_GDB, &bed.sinks), 0);
+	add(&bed, 64, 40, 1);
+	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
+	snprintf(name, sizeof name, "jit_%zx", (size_t)bed.pool + 64);
+	check_shown(&bed, 64, name);
+	bed_close(&bed);
 }
 
 TEST(image_says_the_language_of_names_that_would_be_changed)

@@ -4,6 +4,7 @@
  * file. */
 #include "tests/unit/sinks/jitdump.h"
 
+#include <errno.h>
 #include <pthread.h>
 
 /* --- records --- */
@@ -195,6 +196,10 @@ TEST(dump_has_lines_of_the_part_it_speaks_of)
 	add(&bed, 2048, 24, 2048); /* two parts of a block */
 	add(&bed, 2072, 8, 2048);
 	add(&bed, 512, 32, 7); /* without lines */
+	add(&bed, 3072 + 8, 24, 3072); /* its first bytes are not used */
+	struct ch__sink_range cold = range_at(&bed, 4096 + 18, 14, 4096);
+	cold.is_cold = true;
+	ch__sinks_add(bed.sinks, &cold, 1);
 	struct dump *dump = read_own();
 	const struct dump_record *lines = dump_owner(dump, pool + 1024, now_ns())->lines;
 	CHECK(lines && dump_u64(lines->body + 8) == 4);
@@ -210,7 +215,67 @@ TEST(dump_has_lines_of_the_part_it_speaks_of)
 	CHECK(lines && dump_u64(lines->body + 8) == 2);
 	check_line(lines, 0, pool + 2072, 30);
 	CHECK(!dump_owner(dump, pool + 512, now_ns())->lines);
+	lines = dump_owner(dump, pool + 3080, now_ns())->lines;
+	CHECK(lines && dump_u64(lines->body + 8) == 4);
+	check_line(lines, 0, pool + 3080, 10);
+	check_line(lines, 1, pool + 3088, 0);
+	/* The lines before it are of the hot part. */
+	lines = dump_owner(dump, cold.exec, now_ns())->lines;
+	CHECK(lines && dump_u64(lines->body + 8) == 2);
+	check_line(lines, 0, pool + 4096 + 24, 30);
 	dump_free(dump);
+	bed_close(&bed);
+	remove_own_folder();
+}
+
+enum { A_LINE_A_BYTE = 10000 };
+
+static size_t many_lines(void *context, uint64_t key, const char **source,
+			 struct ch__sink_line *out, size_t max)
+{
+	const struct bed *bed = context;
+	*source = "/src/some.scm";
+	for (size_t i = 0; i < A_LINE_A_BYTE && i < max; i++)
+		out[i] = (struct ch__sink_line){(uintptr_t)bed->pool + key + i, (uint32_t)i + 1};
+	return A_LINE_A_BYTE;
+}
+
+TEST(dump_has_all_lines_of_a_block_with_many)
+{
+	struct bed bed;
+	use_own_folder();
+	bed_map(&bed);
+	bed.config.context = &bed;
+	bed.config.lines = many_lines;
+	CHECK_EQ(ch__sinks_create(&bed.config, CH__SINK_JITDUMP, &bed.sinks), 0);
+	pages_live(&bed);
+	uintptr_t pool = (uintptr_t)bed.pool;
+	add(&bed, 64, A_LINE_A_BYTE, 64);
+	struct dump *dump = read_own();
+	const struct dump_record *lines = dump_owner(dump, pool + 64, now_ns())->lines;
+	CHECK(lines && dump_u64(lines->body + 8) == A_LINE_A_BYTE + 1);
+	check_line(lines, A_LINE_A_BYTE - 1, pool + 64 + A_LINE_A_BYTE - 1, A_LINE_A_BYTE);
+	check_line(lines, A_LINE_A_BYTE, pool + 64 + A_LINE_A_BYTE, A_LINE_A_BYTE);
+	dump_free(dump);
+	bed_close(&bed);
+	remove_own_folder();
+}
+
+TEST(dump_is_off_when_there_is_no_memory_for_lines)
+{
+	struct bed bed;
+	use_own_folder();
+	bed_map(&bed);
+	bed.config.context = &bed;
+	bed.config.lines = many_lines;
+	CHECK_EQ(ch__sinks_create(&bed.config, CH__SINK_JITDUMP, &bed.sinks), 0);
+	ch__os_fail_at(1, false);
+	add(&bed, 64, 64, 64);
+	ch__os_fail_at(0, false);
+	CHECK_EQ(ch__sinks_status(bed.sinks, CH__SINK_JITDUMP), ENOMEM);
+	CHECK_EQ(ch__sinks_set(bed.sinks, CH__SINK_JITDUMP), 0);
+	add(&bed, 64, 64, 64);
+	check_now(bed.pool + 64, "fn_64");
 	bed_close(&bed);
 	remove_own_folder();
 }

@@ -4,6 +4,7 @@
 #include "tests/support/perfmap_reader.h"
 #include "tests/unit/sinks/ranges.h"
 
+#include <errno.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -119,6 +120,33 @@ TEST(map_takes_memory_for_lines_that_live_only)
 		snprintf(name, sizeof name, "fn_%zu", 10 + i);
 		check_named(path, bed.pool + 4096 + i * 64, name);
 	}
+	bed_close(&bed);
+	remove_own_folder();
+}
+
+/* Without memory for one line more the heap leaves the map, which has the lines so far. */
+TEST(map_without_memory_for_a_line_has_the_lines_that_waited)
+{
+	enum { LOG = 4096 };
+	struct bed bed;
+	char path[128], name[32];
+	use_own_folder();
+	bed_open(&bed, CH__SINK_PERF_MAP);
+	path_of(getpid(), path);
+	for (size_t i = 0; i < LOG; i++)
+		add(&bed, i * 64, 64, i);
+	ch__os_fail_at(1, false);
+	add(&bed, LOG * 64, 64, LOG);
+	ch__os_fail_at(0, false);
+	CHECK_EQ(ch__sinks_status(bed.sinks, CH__SINK_PERF_MAP), ENOMEM);
+	CHECK_EQ(ch__sinks_on(bed.sinks), 0);
+	snprintf(name, sizeof name, "fn_%d", LOG - 1);
+	check_named(path, bed.pool + (LOG - 1) * 64, name);
+	CHECK_EQ(ch__sinks_set(bed.sinks, CH__SINK_PERF_MAP), 0);
+	add(&bed, LOG * 64, 64, LOG);
+	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
+	snprintf(name, sizeof name, "fn_%d", LOG);
+	check_named(path, bed.pool + LOG * 64, name);
 	bed_close(&bed);
 	remove_own_folder();
 }
