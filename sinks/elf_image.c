@@ -354,14 +354,13 @@ static void put_range(struct image *m, const struct ch__elf_page *page,
 {
 	static const char cold[] = " [cold]";
 	char own[CH__TOOL_NAME_BYTES + sizeof cold];
-	const char *name = m->in->name;
+	const char *name = m->in->name ? m->in->name : own;
 	uintptr_t low, high;
 	code_of(m->in, page, range, &low, &high);
-	if (!name) {
-		size_t n = ch__tool_name(m->in->config, low, range->key, own);
-		if (range->is_cold)
-			memcpy(own + n, cold, sizeof cold);
-		name = own;
+	size_t n = name == own ? ch__tool_name(m->in->config, low, range->key, own) : strlen(name);
+	if (range->is_cold) {
+		memcpy(own + n, cold, sizeof cold);
+		n += sizeof cold - 1;
 	}
 	Elf64_Sym symbol = {
 		.st_name = (Elf64_Word)m->part[STRINGS].used,
@@ -371,8 +370,10 @@ static void put_range(struct image *m, const struct ch__elf_page *page,
 		.st_size = high - low,
 	};
 	put(&m->part[SYMBOLS], &symbol, sizeof symbol);
-	put_text(&m->part[STRINGS], name);
-	if (!m->in->name && !put_lines(m, range, name, low, high) && is_taken_apart(name))
+	put(&m->part[STRINGS], name, n + 1);
+	if (name != own || (m->base && !m->part[INFO].room)) /* no unit was counted */
+		return;
+	if (!put_lines(m, range, name, low, high) && is_taken_apart(name))
 		put_unit(m, name, NULL, 0, low, high);
 }
 

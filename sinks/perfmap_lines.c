@@ -185,7 +185,6 @@ enum ch__perfmap_added ch__perfmap_lines_add(struct ch__perfmap_lines *p,
 	p->log[p->lines++] =
 		(struct ch__perfmap_line){range->key, (uint32_t)offset, (uint32_t)range->bytes};
 	*live |= bit_of(granule);
-	set_kept(p, granule, false);
 	if (is_known)
 		p->dead++;
 	else

@@ -267,9 +267,8 @@ bool ch__sinks_catch_up(void)
 static void orphan_lines(struct user *user) CH_REQUIRES(ch__role_file)
 {
 	const struct ch__sinks_config *config = user->common.config;
-	uintptr_t low = config->pool_exec, high = low + config->pool_bytes;
-	if (config->runtime_bytes && config->runtime_exec < low)
-		low = config->runtime_exec;
+	uintptr_t low = config->runtime_bytes ? config->runtime_exec : config->pool_exec;
+	uintptr_t high = config->pool_exec + config->pool_bytes;
 	if (!file.orphans_high || low < file.orphans_low)
 		file.orphans_low = low;
 	if (high > file.orphans_high)

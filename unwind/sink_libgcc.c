@@ -163,7 +163,7 @@ static int open_libgcc(const struct ch__sinks_config *config, const struct ch__f
 	return g && register_runtime(g) ? 0 : ENOMEM;
 }
 
-/* Sections stay registered, without a live FDE. */
+/* Sections stay registered, with the FDE of the runtime page alone. */
 static void close_libgcc(void *state)
 {
 	struct libgcc *g = state;

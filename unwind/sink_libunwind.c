@@ -222,7 +222,6 @@ static void close_libunwind(void *state)
 static void destroy_libunwind(void *state)
 {
 	struct libunwind *u = state;
-	close_libunwind(u);
 	for (uint32_t part = 0; part <= u->chunk_count; part++)
 		ch__nongnu_empty(u->objects[part]);
 	free_state(u);

@@ -44,6 +44,23 @@ TEST(image_has_symbols_with_sizes_and_a_frame_for_each_range)
 	bed_close(&bed);
 }
 
+TEST(range_keeps_its_frame_when_its_neighbour_goes)
+{
+	struct bed bed;
+	open_gdb(&bed);
+	uintptr_t pool = (uintptr_t)bed.pool;
+	CHECK(ch__sinks_page_live(bed.sinks, 0, 1, 0));
+	add(&bed, 64, 40, 1);
+	add(&bed, 128, 40, 2);
+	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
+	discard(&bed, 64, 40, 1);
+	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
+	const struct gdb_entry *entry = gdb_entry_of(pool + 128);
+	CHECK(entry && !gdb_entry_of(pool + 64));
+	CHECK(gdb_fde_at(entry, pool + 128) && !gdb_fde_at(entry, pool + 64));
+	bed_close(&bed);
+}
+
 /* Otherwise each range would have its own section, and an image has room for 65279 sections. */
 TEST(ranges_with_a_head_between_them_are_one_section)
 {
@@ -250,6 +267,22 @@ TEST(slots_have_frames_of_their_own)
 	CHECK(fde[24] == 0x41 && fde[25] == 0x0e);
 	CHECK(!gdb_fde_at(&entry, 0x10000 + 64 + 7) && !gdb_fde_at(&entry, 0x10000 + 64 + 38));
 	ch__os_unmap(memory.at, memory.bytes);
+}
+
+TEST(sink_without_memory_for_frames_of_a_block_is_off)
+{
+	struct bed bed;
+	open_gdb(&bed);
+	struct ch__own *own = ch__sinks_own_create(bed.sinks);
+	CHECK(own);
+	ch__os_fail_at(1, false);
+	ch__sinks_own_live(bed.sinks, own, "", (uintptr_t)bed.pool + 64);
+	ch__os_fail_at(0, false);
+	CHECK_EQ(ch__sinks_status(bed.sinks, CH__SINK_GDB), ENOMEM);
+	add(&bed, 64, 40, 1);
+	CHECK_EQ(ch__sinks_on(bed.sinks), 0);
+	ch__sinks_own_destroy(bed.sinks, own);
+	bed_close(&bed);
 }
 
 static void put(uint8_t **at, const void *bytes, size_t n)

@@ -151,6 +151,40 @@ TEST(map_without_memory_for_a_line_has_the_lines_that_waited)
 	remove_own_folder();
 }
 
+/* The lines of a heap that went stay until a heap has a place of theirs. */
+TEST(map_has_the_lines_of_a_heap_that_went_until_its_place_is_used)
+{
+	struct bed one, other, high, third;
+	char path[128];
+	use_own_folder();
+	bed_map(&one);
+	bed_map(&other);
+	bed_open(&third, CH__SINK_PERF_MAP);
+	high = one.pool > other.pool ? one : other;
+	struct bed low = one.pool > other.pool ? other : one;
+	path_of(getpid(), path);
+	CHECK_EQ(ch__sinks_create(&high.config, CH__SINK_PERF_MAP, &high.sinks), 0);
+	add(&high, 64, 64, 1);
+	CHECK(ch__sinks_destroy(high.sinks));
+	CHECK_EQ(ch__sinks_create(&low.config, CH__SINK_PERF_MAP, &low.sinks), 0);
+	ch__sinks_flush(low.sinks, CH__FLUSH_EXACT);
+	check_named(path, high.pool + 64, "fn_1");
+	check_named(path, high.runtime, "codeheap_runtime");
+	struct ch__sinks_config config = low.config;
+	config.pool_exec = (uintptr_t)high.runtime + BED_PAGE_BYTES - BED_POOL_BYTES;
+	config.runtime_bytes = 0;
+	high.sinks = NULL;
+	CHECK_EQ(ch__sinks_create(&config, CH__SINK_PERF_MAP, &high.sinks), 0);
+	check_named(path, high.runtime, NULL);
+	check_named(path, high.pool + 64, NULL);
+	CHECK(ch__sinks_destroy(high.sinks));
+	high.sinks = NULL;
+	bed_close(&low);
+	bed_close(&high);
+	bed_close(&third);
+	remove_own_folder();
+}
+
 /* A file without dead lines is not written anew. */
 TEST(map_stays_the_same_file_when_what_it_does_not_name_dies)
 {
