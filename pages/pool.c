@@ -382,7 +382,7 @@ static bool has_access(struct ch__pool *pool, uint32_t index, uint8_t frame)
 		return true;
 	/* A page of several mappings may have lost execute access in part. */
 	int error = errno;
-	pool->pages[index].frame = frame; /* the chunk's zone is that of the frame number */
+	pool->pages[index].frame = frame; /* of the chunk's zone, as of all pages in use */
 	make_span(pool, index);
 	(void)release_span(pool, index);
 	errno = error;

@@ -106,6 +106,28 @@ TEST(chunk_without_a_used_page_changes_its_zone_and_that_is_heard)
 	rig_destroy(&rig);
 }
 
+/* A chunk's first memory is used up: more of the chunk gets memory, though an unused chunk of
+ * another zone has some. */
+TEST(zone_widens_its_own_chunk_before_it_takes_an_unused_one)
+{
+	struct heard heard = {.count = 0};
+	struct pool_rig rig;
+	zone_rig(&rig, 8 * MIB, &heard);
+	uint32_t page = take(&rig, PAGES_FRAME), own = take(&rig, OWN_FRAME);
+	uint32_t chunk = chunk_of_page(&rig, own), had = rig.pool->inner->chunks[chunk].pages;
+	CHECK(had < chunk_pages(&rig));
+	ch__pool_retire_page(rig.pool, page);
+	for (uint32_t i = 1; i < chunk_pages(&rig); i++)
+		CHECK_EQ(chunk_of_page(&rig, take(&rig, OWN_FRAME)), chunk);
+	CHECK_EQ(heard.count, 0);
+	rig_check(&rig);
+	/* The chunk is full: now the unused one changes its zone. */
+	CHECK_EQ(chunk_of_page(&rig, take(&rig, OWN_FRAME)), chunk_of_page(&rig, page));
+	CHECK_EQ(heard.count, 1);
+	rig_check(&rig);
+	rig_destroy(&rig);
+}
+
 TEST(page_with_room_is_not_given_to_another_zone)
 {
 	struct heard heard = {.count = 0};
@@ -209,6 +231,27 @@ TEST(pages_of_code_in_place_are_for_any_use_afterwards)
 	CHECK(ch__pool_land_span(rig.pool, span));
 	ch__pool_release_span(rig.pool, span);
 	CHECK_EQ(ch__pool_span_use(rig.pool, span), CH__SPAN_CODE);
+	rig_check(&rig);
+	rig_destroy(&rig);
+}
+
+/* The system takes no execute access away and gives none back: the page waits, in the zone of the
+ * kind that asked for it. */
+TEST(page_that_waits_for_the_system_is_of_the_zone_that_took_it)
+{
+	struct heard heard = {.count = 0};
+	struct pool_rig rig;
+	zone_rig(&rig, 2 * MIB, &heard);
+	uint32_t page = take(&rig, PAGES_FRAME);
+	ch__pool_retire_page(rig.pool, page);
+	ch__os_fail_at(1, true);
+	CHECK_EQ(ch__pool_take_page(rig.pool, DATA_FRAME), CH__PAGE_NONE);
+	CHECK(errno != 0);
+	ch__os_fail_at(0, false);
+	CHECK_EQ(heard.count, 1); /* the chunk of code serves data */
+	CHECK_EQ(rig.pool->inner->spans_retired, 1);
+	rig_check(&rig);
+	CHECK(ch__pool_retry_retired(rig.pool));
 	rig_check(&rig);
 	rig_destroy(&rig);
 }
