@@ -23,10 +23,7 @@ struct ch__chunk {
 struct ch__pool_inner {
 	struct ch__lock lock; /* the pages lock */
 	struct ch__views views;
-	/* Copies of the configuration [const] */
-	uint8_t zones[CH__FRAME_NUMBERS], uses[CH__FRAME_NUMBERS];
-	void (*gone)(void *arg, uint32_t chunk);
-	void *gone_arg;
+	struct ch__pool_config config; /* [const]; but `tried` is the creation's */
 	CH_AT_PAGES struct ch__chunk *chunks;
 	CH_BY_PAGES uint32_t spans_retired; /* CH__SPAN_RETIRED */
 	void *tables; /* the pool itself, its records and bitmaps: one private mapping */

@@ -112,10 +112,7 @@ int ch__pool_create(const struct ch__pool_config *config, struct ch__meta *meta,
 		return errno;
 	struct ch__pool_inner *inner = pool->inner;
 	pool->meta = meta;
-	memcpy(inner->zones, config->zones, sizeof inner->zones);
-	memcpy(inner->uses, config->uses, sizeof inner->uses);
-	inner->gone = config->gone;
-	inner->gone_arg = config->gone_arg;
+	inner->config = *config;
 	int error = ch__views_create(&inner->views, config);
 	if (error) {
 		*out = NULL;
@@ -215,8 +212,9 @@ static void list_pages(struct ch__pool *pool, uint32_t chunk, uint32_t from, enu
 static void unlist_chunk(struct ch__pool *pool, uint32_t chunk) CH_REQUIRES(ch__role_pages)
 {
 	uint32_t first = chunk * ch__pool_chunk_pages(pool);
-	if (pool->inner->gone)
-		pool->inner->gone(pool->inner->gone_arg, chunk);
+	const struct ch__pool_config *config = &pool->inner->config;
+	if (config->gone)
+		config->gone(config->gone_arg, chunk);
 	for (uint32_t i = 0; i < pool->inner->chunks[chunk].pages; i++)
 		unlist(pool, first + i);
 }
@@ -339,7 +337,7 @@ static void open_page(struct ch__pool *pool, uint32_t index)
 
 static uint32_t next_page(struct ch__pool *pool, uint8_t frame) CH_REQUIRES(ch__role_pages)
 {
-	enum ch__zone zone = (enum ch__zone)pool->inner->zones[frame];
+	enum ch__zone zone = (enum ch__zone)pool->inner->config.zones[frame];
 	uint32_t page = first_of(pool, ch__partly_list(pool, frame));
 	if (page == CH__PAGE_NONE)
 		page = first_of(pool, ch__free_list(pool, zone));
@@ -348,7 +346,29 @@ static uint32_t next_page(struct ch__pool *pool, uint8_t frame) CH_REQUIRES(ch__
 	return page != CH__PAGE_NONE ? page : have_run(pool, 1, zone);
 }
 
-static bool release_span(struct ch__pool *pool, uint32_t first) CH_REQUIRES(ch__role_pages);
+/* Returns false when the span is retired. */
+static bool release_span(struct ch__pool *pool, uint32_t first) CH_REQUIRES(ch__role_pages)
+{
+	uint32_t pages = pool->pages[first].span_pages;
+	uintptr_t exec = ch__pool_page_exec(pool, first);
+	size_t bytes = (size_t)pages << pool->page_log2;
+	CH_ASSERT(ch__page_state(&pool->pages[first]) == CH__PAGE_SPAN && pages,
+		  "not a span's first page");
+	if (pool->inner->views.has_code) {
+		/* To Valgrind, dead parts are without access. */
+		ch__valgrind_grant(pool, exec, bytes);
+		if (!ch__span_take_back(pool, first))
+			return false;
+		ch__pool_poison(pool, exec, bytes);
+	}
+	CH_PUBLISHED(pool, exec, bytes, "poison of a span");
+	ch__valgrind_revoke(pool, exec, bytes);
+	for (uint32_t i = first; i < first + pages; i++) {
+		pool->pages[i].span_pages = 0;
+		set_state(pool, i, CH__PAGE_FREE, __func__);
+	}
+	return true;
+}
 
 static bool retry_retired(struct ch__pool *pool) CH_REQUIRES(ch__role_pages)
 {
@@ -371,7 +391,7 @@ static void make_span(struct ch__pool *pool, uint32_t index) CH_REQUIRES(ch__rol
 static bool has_access(struct ch__pool *pool, uint32_t index, uint8_t frame)
 	CH_REQUIRES(ch__role_pages)
 {
-	enum ch__span_use use = (enum ch__span_use)pool->inner->uses[frame];
+	enum ch__span_use use = (enum ch__span_use)pool->inner->config.uses[frame];
 	bool is_free = ch__page_state(&pool->pages[index]) == CH__PAGE_FREE;
 	if (CH_LIKELY(use == CH__SPAN_CODE || !is_free))
 		return true;
@@ -501,9 +521,8 @@ uint32_t ch__pool_take_span(struct ch__pool *pool, uint32_t pages, uint8_t frame
 {
 	CH_ASSERT(frame < CH__FRAME_NUMBERS && pages, "no such frame number, or no pages");
 	ch__pages_lock(pool);
-	uint32_t first = has_code(pool)
-				 ? have_run(pool, pages, (enum ch__zone)pool->inner->zones[frame])
-				 : CH__PAGE_NONE;
+	enum ch__zone zone = (enum ch__zone)pool->inner->config.zones[frame];
+	uint32_t first = has_code(pool) ? have_run(pool, pages, zone) : CH__PAGE_NONE;
 	for (uint32_t i = first; first != CH__PAGE_NONE && i < first + pages; i++) {
 		struct ch__page *page = &pool->pages[i];
 		ch__valgrind_grant(pool, ch__pool_page_exec(pool, i), (size_t)1 << pool->page_log2);
@@ -515,30 +534,6 @@ uint32_t ch__pool_take_span(struct ch__pool *pool, uint32_t pages, uint8_t frame
 	}
 	ch__pages_unlock(pool);
 	return first;
-}
-
-/* Returns false when the span is retired. */
-static bool release_span(struct ch__pool *pool, uint32_t first)
-{
-	uint32_t pages = pool->pages[first].span_pages;
-	uintptr_t exec = ch__pool_page_exec(pool, first);
-	size_t bytes = (size_t)pages << pool->page_log2;
-	CH_ASSERT(ch__page_state(&pool->pages[first]) == CH__PAGE_SPAN && pages,
-		  "not a span's first page");
-	if (pool->inner->views.has_code) {
-		/* To Valgrind, dead parts are without access. */
-		ch__valgrind_grant(pool, exec, bytes);
-		if (!ch__span_take_back(pool, first))
-			return false;
-		ch__pool_poison(pool, exec, bytes);
-	}
-	CH_PUBLISHED(pool, exec, bytes, "poison of a span");
-	ch__valgrind_revoke(pool, exec, bytes);
-	for (uint32_t i = first; i < first + pages; i++) {
-		pool->pages[i].span_pages = 0;
-		set_state(pool, i, CH__PAGE_FREE, __func__);
-	}
-	return true;
 }
 
 void ch__pool_release_span(struct ch__pool *pool, uint32_t first)

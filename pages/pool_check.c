@@ -71,15 +71,15 @@ static bool check_page(struct walk *walk, uint32_t index) CH_REQUIRES(ch__role_p
 	struct ch__page *page = &pool->pages[index];
 	enum ch__page_state state = ch__page_state(page);
 	bool is_backed = ch__pool_page_is_backed(pool, index);
-	unsigned use = state == CH__PAGE_FREE ? CH__SPAN_CODE : pool->inner->uses[page->frame];
+	const struct ch__pool_config *config = &pool->inner->config;
+	unsigned use = state == CH__PAGE_FREE ? CH__SPAN_CODE : config->uses[page->frame];
 	if (state != CH__PAGE_FREE)
 		walk->used++;
 	if (state == CH__PAGE_FREE || state == CH__PAGE_PARTLY)
 		walk->listed -= is_backed;
 	if (state != CH__PAGE_FREE && !is_backed)
 		return broken(walk, index, "in use without memory");
-	if (state != CH__PAGE_FREE &&
-	    ch__pool_zone_at(pool, index) != pool->inner->zones[page->frame])
+	if (state != CH__PAGE_FREE && ch__pool_zone_at(pool, index) != config->zones[page->frame])
 		return broken(walk, index, "in a chunk of another zone");
 	if (state == CH__PAGE_SPAN)
 		return check_span(walk, index);

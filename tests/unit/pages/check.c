@@ -130,7 +130,7 @@ static void empty_with_memory(void)
 }
 static void other_zone(void)
 {
-	POKE(rig.pool->inner->zones[0], CH__ZONE_OWN);
+	POKE(rig.pool->inner->config.zones[0], CH__ZONE_OWN);
 }
 static void no_trap(void)
 {

@@ -296,6 +296,42 @@ TEST(full_pool_says_so_and_serves_again)
 	rig_destroy(&rig);
 }
 
+/* A hole of less than 1/32 lists no page. */
+TEST(page_taken_in_need_is_of_the_frame_number_that_asks)
+{
+	struct ch__pool_config config = rig_config(MIB);
+	struct pool_rig rig = rig_create(&config);
+	uint32_t page = rig_take(&rig), parts = (1u << rig.pool->page_log2) / 8, hot, cold;
+	uintptr_t first = rig_reserve(&rig, page, 8);
+	for (uint32_t i = 1; i < parts; i++)
+		rig_reserve(&rig, page, 8);
+	CHECK(!ch__page_reserve(rig.pool, page, 8, 0, &hot, &cold));
+	ch__pool_retire_page(rig.pool, page);
+	rig_give_back(&rig, first, 8);
+	CHECK_EQ(rig.pool->pages[page].state, CH__PAGE_FULL);
+	CHECK_EQ(ch__pool_take_page_in_need(rig.pool, 1, 8, 0), CH__PAGE_NONE);
+	CHECK_EQ(ch__pool_take_page_in_need(rig.pool, 0, 8, 0), page);
+	CHECK_EQ(rig_reserve(&rig, page, 8), first);
+	rig_destroy(&rig);
+}
+
+/* A collection would help: as many pages in a row have memory. */
+TEST(memory_refused_beside_as_much_memory_is_a_full_pool)
+{
+	struct ch__pool_config config = rig_config(MIB);
+	struct pool_rig rig = rig_create(&config);
+	rig_take(&rig);
+	uint32_t had = rig.pool->inner->chunks[0].pages;
+	ch__os_pretended.commit_error = ENOSPC;
+	CHECK_EQ(ch__pool_take_span(rig.pool, had, 0), CH__PAGE_NONE);
+	CHECK_EQ(errno, 0);
+	CHECK_EQ(ch__pool_take_span(rig.pool, had + 1, 0), CH__PAGE_NONE);
+	CHECK_EQ(errno, ENOSPC);
+	ch__os_pretended.commit_error = 0;
+	CHECK_EQ(ch__pool_take_span(rig.pool, had + 1, 0), 1);
+	rig_destroy(&rig);
+}
+
 TEST(span_is_a_run_of_free_pages_and_comes_back)
 {
 	struct ch__pool_config config = rig_config(4 * MIB);
