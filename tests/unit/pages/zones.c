@@ -128,6 +128,26 @@ TEST(zone_widens_its_own_chunk_before_it_takes_an_unused_one)
 	rig_destroy(&rig);
 }
 
+TEST(memory_that_the_system_did_not_take_is_offered_again_by_the_next_trim)
+{
+	struct heard heard = {.count = 0};
+	struct pool_rig rig;
+	zone_rig(&rig, 4 * MIB, &heard);
+	const struct ch__chunk *chunks = rig.pool->inner->chunks;
+	ch__pool_release_span(rig.pool,
+			      ch__pool_take_span(rig.pool, 2 * chunk_pages(&rig), OWN_FRAME));
+	ch__os_fail_at(1, true);
+	ch__pool_trim(rig.pool);
+	ch__os_fail_at(0, false);
+	CHECK(chunks[1].lingers && !chunks[1].pages && !chunks[0].lingers);
+	rig_check(&rig);
+	ch__pool_trim(rig.pool);
+	CHECK(!chunks[1].lingers && chunks[0].pages);
+	CHECK_EQ(heard.count, 1); /* when the chunk was given up, whether its memory went or not */
+	rig_check(&rig);
+	rig_destroy(&rig);
+}
+
 TEST(page_with_room_is_not_given_to_another_zone)
 {
 	struct heard heard = {.count = 0};
