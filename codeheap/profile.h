@@ -22,7 +22,8 @@ struct ch_profile_options {
 	bool by_wall_clock; /* samples waiting threads, too; false = by CPU time */
 	size_t memory_bytes; /* for samples and stacks; 0 = 64 MiB */
 	/* NULL, or the VM's walk of the thread's stack [sp, end), in a signal handler: return
-	 * addresses, innermost first; only addresses in the heap count. 0: by frame pointers. */
+	 * addresses, innermost first; only addresses in the heap count. 0: by frame pointers. As
+	 * many as max: the walk may have more, so the sample counts as cut. */
 	size_t (*frames)(void *user, const void *pc, const void *sp, const void *end,
 			 const void **return_addresses, size_t max);
 	void *user;

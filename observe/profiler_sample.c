@@ -93,7 +93,8 @@ static uint32_t name_frames(struct ch__sampler *s, const struct ch__ranges *rang
 }
 
 /* Uses the VM's walk instead of a walk by frame pointers. Returns 0 if the VM has no frames.
- * Addresses outside the pool's code are left out, so a VM need not filter native frames. */
+ * Addresses outside the pool's code are left out, so a VM need not filter native frames. A walk
+ * that filled its room may have more frames. */
 static uint32_t take_from_vm(struct ch__sampler *s, const struct ch__ranges *ranges,
 			     const struct ch__sampler_stack *stack, uint64_t *frames, bool *is_cut)
 {
@@ -107,7 +108,7 @@ static uint32_t take_from_vm(struct ch__sampler *s, const struct ch__ranges *ran
 		found = CH__PROFILE_FRAMES_MAX;
 	uint32_t kept = 1;
 	frames[0] = word_of(s, ranges, stack->pc);
-	for (size_t i = 1; i <= found && kept < CH__PROFILE_FRAMES_MAX; i++) {
+	for (size_t i = 1; i <= found; i++) {
 		uintptr_t address = (uintptr_t)frames[i] - 1;
 		uint64_t key = 0;
 		if (address - config->pool_exec < config->pool_bytes)
@@ -131,14 +132,13 @@ static uintptr_t find_unrecorded(struct ch__sampler *s, const struct ch__ranges 
 	return ch__arch_unrecorded_return(stack->ucontext);
 }
 
-/* Walks by frame pointers. */
+/* Walks by frame pointers, to one frame more than a sample keeps. */
 static uint32_t take_from_stack(struct ch__sampler *s, const struct ch__ranges *ranges,
-				const struct ch__sampler_stack *stack, uint64_t *frames,
-				bool *is_cut)
+				const struct ch__sampler_stack *stack, uint64_t *frames)
 {
 	enum { NOWHERE = 1 }; /* an address without code, for a pc of 0 */
 	uintptr_t pc = stack->pc ? stack->pc : NOWHERE;
-	uint32_t found = 1, count;
+	uint32_t found = 1;
 	frames[0] = pc;
 	if (stack->high) {
 		uintptr_t caller = find_unrecorded(s, ranges, stack);
@@ -148,10 +148,7 @@ static uint32_t take_from_stack(struct ch__sampler *s, const struct ch__ranges *
 					    (uintptr_t *)(void *)(frames + found),
 					    CH__PROFILE_FRAMES_MAX + 1 - found);
 	}
-	count = found > CH__PROFILE_FRAMES_MAX ? CH__PROFILE_FRAMES_MAX : found;
-	count = name_frames(s, ranges, frames, count);
-	*is_cut = count == CH__PROFILE_FRAMES_MAX && found > count;
-	return count;
+	return name_frames(s, ranges, frames, found);
 }
 
 static void drop(struct ch__sampler *s, uint32_t weight)
@@ -182,7 +179,11 @@ void ch__sampler_take(struct ch__sampler *s, const struct ch__sampler_stack *sta
 	if (config->frames && stack->high)
 		count = take_from_vm(s, ranges, stack, frames, &is_cut);
 	if (!count)
-		count = take_from_stack(s, ranges, stack, frames, &is_cut);
+		count = take_from_stack(s, ranges, stack, frames);
+	if (count > CH__PROFILE_FRAMES_MAX) {
+		count = CH__PROFILE_FRAMES_MAX;
+		is_cut = true;
+	}
 	at[0] = ch__sample_header(weight, count, is_cut);
 	/* Release: the sample is complete before head counts the words. */
 	atomic_store_explicit(&s->head, head + 1 + count, memory_order_release);

@@ -123,3 +123,17 @@ TEST(more_frames_of_a_vm_than_are_kept_are_cut)
 	CHECK_EQ(profile_weight(&rig, ";outer;inner;inner;"), counts.samples);
 	profile_end(&rig);
 }
+
+/* Frames that are left out took the room of others. */
+TEST(a_walk_of_a_vm_that_filled_its_room_is_cut)
+{
+	struct method busy, inner, outer;
+	frames_begin(&busy, &inner, &outer);
+	for (told_count = 0; told_count < FRAMES_MOST; told_count++)
+		told[told_count] = told_count % 2 ? (const void *)(uintptr_t)profile_burn
+						  : place_in(&inner);
+	struct ch_profile_counts counts = profile_with_walk(&busy, "");
+	CHECK_EQ(counts.cut, counts.samples);
+	CHECK_EQ(profile_weight(&rig, ";[cut];inner;inner;"), counts.samples);
+	profile_end(&rig);
+}

@@ -267,12 +267,16 @@ TEST(deep_stack_keeps_its_innermost_frames)
 	stack = make_stack(&made, (void *)((uintptr_t)profile_burn_all + 8), returns,
 			   CH__PROFILE_FRAMES_MAX - 1);
 	profile_take(&rig, &stack, 4);
-	/* A stack that ends at an address without code is whole, whatever lies behind. */
+	/* A stack that ends at an address without code is whole, whatever lies behind: one of
+	 * exactly as many frames, too. */
+	returns[CH__PROFILE_FRAMES_MAX - 1] = (uintptr_t)&made;
+	stack = make_stack(&made, (void *)((uintptr_t)profile_burn_all + 8), returns, DEEP);
+	profile_take(&rig, &stack, 6);
 	returns[10] = (uintptr_t)&made;
 	stack = make_stack(&made, (void *)((uintptr_t)profile_burn_all + 8), returns, DEEP);
 	profile_take(&rig, &stack, 5);
 	struct ch_profile_counts counts = profile_stop(&rig);
-	CHECK_EQ(counts.samples, 12);
+	CHECK_EQ(counts.samples, 18);
 	CHECK_EQ(counts.cut, 3);
 	profile_read(&rig, 0);
 	CHECK_EQ(profile_weight(&rig, ";[cut];profile_burn_all;"), 3);
