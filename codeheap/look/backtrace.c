@@ -1,11 +1,105 @@
 /* SPDX-License-Identifier: MIT
  * backtrace.c: backtraces of the calling thread through code of all kinds. A walk by frame pointers
  * is signal-safe: the stack's bounds come from the thread's own record, and walk.c does the walk.
+ *
+ * The walk by tables goes through native code without frame pointers. nongnu libunwind walks where
+ * its sink is on, else the unwinder of exceptions; both know the heap's pages from their sinks. Not
+ * signal-safe: an unwinder may take locks and allocate. An unwinder ends at a frame without a
+ * table, and cannot be put into the middle of a stack. When the frame is code of the heap (a page
+ * whose sink is off), frame pointers go on from there to the end.
+ *
  * Nothing is named here. No lock. */
+#define _GNU_SOURCE
 #include "codeheap/look.h"
+#include "arch/registers.h"
 #include "codeheap/base/park.h"
-#include "codeheap/look/walk_tables.h"
+#include "sinks/sinks.h"
+#include "unwind/nongnu.h"
 #include "unwind/unwind.h"
+
+#include <ucontext.h>
+#include <unwind.h>
+
+struct walk {
+	const struct ch__sinks *sinks;
+	uintptr_t first, first_sp; /* of the first frame to hand out; sp 0: any */
+	uintptr_t pc, sp, fp;      /* of the last frame seen */
+	uintptr_t *out;
+	size_t n, max;
+};
+
+/* Returns false when there is no room for another frame. */
+static bool see_frame(struct walk *w, uintptr_t pc, uintptr_t sp, uintptr_t fp)
+{
+	/* The handler's frames come first, perhaps with a frame of the interrupted function. */
+	if (!w->n && (pc != w->first || (w->first_sp && sp != w->first_sp)))
+		return true;
+	w->pc = pc;
+	w->sp = sp;
+	w->fp = fp;
+	w->out[w->n++] = pc;
+	return w->n < w->max;
+}
+
+/* _Unwind_GetCFA gives the frame address of the frame below, which is this frame's sp. For the
+ * frame that a signal interrupted, libgcc on aarch64 gives the end of the signal's frame. */
+static _Unwind_Reason_Code see_context(struct _Unwind_Context *context, void *arg)
+{
+	const struct walk *w = arg;
+	int is_interrupted = 0;
+	uintptr_t pc = (uintptr_t)_Unwind_GetIPInfo(context, &is_interrupted);
+	uintptr_t sp = (uintptr_t)_Unwind_GetCFA(context);
+	if (pc <= 1)
+		return _URC_END_OF_STACK;
+	if (is_interrupted && pc == w->first && w->first_sp)
+		sp = w->first_sp;
+	bool goes_on = see_frame(arg, pc, sp,
+				 (uintptr_t)_Unwind_GetGR(context, CH_ARCH_DWARF_FP));
+	return goes_on ? _URC_NO_REASON : _URC_END_OF_STACK;
+}
+
+static void walk_nongnu(struct walk *w, void *ucontext)
+{
+	ucontext_t here;
+	struct ch__nongnu_cursor cursor;
+	if (!ucontext && getcontext(&here) != 0)
+		return;
+	if (ch__nongnu.start(&cursor, ucontext ? ucontext : &here,
+		       ucontext ? CH__NONGNU_SIGNAL_FRAME : 0) < 0)
+		return;
+	do {
+		uintptr_t pc, sp, fp;
+		if (ch__nongnu.get(&cursor, CH_ARCH_NONGNU_PC, &pc) < 0 || pc <= 1 ||
+		    ch__nongnu.get(&cursor, CH_ARCH_NONGNU_SP, &sp) < 0)
+			return;
+		/* libunwind may have lost fp in code that it guessed through. */
+		if (ch__nongnu.get(&cursor, CH_ARCH_NONGNU_FP, &fp) < 0)
+			fp = 0;
+		if (!see_frame(w, pc, sp, fp))
+			return;
+	} while (ch__nongnu.step(&cursor) > 0);
+}
+
+/* Returns 0 when the unwinder does not reach the first frame. An unwinder may end in a frame of the
+ * heap's code (libgcc), or in the frame called by that code (LLVM, which shows no frame without a
+ * table): then frame pointers go on. Not inlined: a handler that walks by frame pointers has no
+ * room for a cursor. */
+static CH_COLD size_t walk_tables(struct walk *w, void *ucontext, uintptr_t low, uintptr_t high)
+{
+	if (!w->max)
+		return 0;
+	if (ch__sinks_state(w->sinks, CH__SINK_LIBUNWIND))
+		walk_nongnu(w, ucontext);
+	else
+		_Unwind_Backtrace(see_context, w);
+	if (!w->n)
+		return 0;
+	uintptr_t *out = w->out + w->n;
+	size_t more = ch__walk(0, w->fp, w->sp > low ? w->sp : low, high, out, w->max - w->n);
+	bool is_ours =
+		ch__sinks_have(w->sinks, w->pc) || (more && ch__sinks_have(w->sinks, out[0] - 1));
+	return w->n + (is_ours ? more : 0);
+}
 
 size_t ch_backtrace(const struct ch_heap *heap, enum ch_backtrace how, const void *ucontext,
 		    const void **pcs, size_t max)
@@ -15,7 +109,7 @@ size_t ch_backtrace(const struct ch_heap *heap, enum ch_backtrace how, const voi
 	uintptr_t sp = fp + (uintptr_t)(intptr_t)CH_ARCH_RECORD_AT;
 	/* Before the walk: a tail call of the walk may write over this frame's record. */
 	ch__arch_frame_step(fp, &fp, &pc);
-	uintptr_t first = pc = ch__arch_strip(pc);
+	pc = ch__arch_strip(pc);
 	if (ucontext) {
 		pc = ch__arch_context_pc(ucontext);
 		fp = ch__arch_context_fp(ucontext);
@@ -31,9 +125,14 @@ size_t ch_backtrace(const struct ch_heap *heap, enum ch_backtrace how, const voi
 		ch__valgrind_reports(false);
 	size_t n = 0;
 	/* The unwinder needs no bounds; the walk by frame pointers after it does. */
-	if (how == CH_BACKTRACE_TABLES)
-		n = ch__walk_tables(heap->sinks, (void *)(uintptr_t)ucontext, first, low, high, out,
-				    max);
+	if (how == CH_BACKTRACE_TABLES) {
+		struct walk w = {.sinks = heap->sinks,
+				 .first = pc,
+				 .first_sp = ucontext ? sp : 0,
+				 .out = out,
+				 .max = max};
+		n = walk_tables(&w, (void *)(uintptr_t)ucontext, low, high);
+	}
 	if (!n && high)
 		n = ch__walk(pc, fp, sp, high, out, max);
 	if (is_judged) {
