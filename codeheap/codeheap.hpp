@@ -25,6 +25,7 @@
 #define CODEHEAP_CODEHEAP_HPP
 
 #include <codeheap/codeheap.h>
+#include <codeheap/look.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -196,23 +197,23 @@ class vm
 
 /* --- thread --- */
 
-/* The thread that makes the object is attached to the heap until the object ends. A thread that
- * ch_thread_attach or another `attached` had attached stays attached afterwards. A thread that only
- * a call that makes code had attached is detached: collections do not see its stack afterwards, and
- * may free code that it runs. Make the object where no caller runs code of the heap, and before the
- * thread's first call that makes code. */
+/* The thread that makes the object is attached to the heap until the object ends. A thread that was
+ * attached before, by ch_thread_attach, an `attached` or a call that makes code, stays attached
+ * afterwards. On a stack that the heap does not know the object sees no attachment by a call, and
+ * ends it: make the object on the thread's own stack, or on an attached fiber's. */
 class attached
 {
       public:
 	explicit attached(const heap &heap) noexcept
-	    : its_heap(heap.get()), its_status(ch_thread_attach(its_heap, nullptr, nullptr))
+	    : was_attached(has(heap.get())), its_heap(heap.get()),
+	      its_status(ch_thread_attach(its_heap, nullptr, nullptr))
 	{
 	}
 	attached(const attached &) = delete;
 	attached &operator=(const attached &) = delete;
 	~attached()
 	{
-		(void)(its_status == CH_OK && ch_thread_detach(its_heap) == CH_OK);
+		(void)(!was_attached && its_status == CH_OK && ch_thread_detach(its_heap) == CH_OK);
 	}
 	/* ret  of ch_thread_attach; CH_E_THREAD: the thread stays attached */
 	[[nodiscard]] ch_status status() const noexcept
@@ -221,6 +222,14 @@ class attached
 	}
 
       private:
+	/* Only in an attached thread a walk by frame pointers knows the stack. */
+	static bool has(ch_heap *heap) noexcept
+	{
+		const void *caller;
+		return ch_thread_poll_word(heap) &&
+		       ch_backtrace(heap, CH_BACKTRACE_FRAMES, nullptr, &caller, 1) > 0;
+	}
+	bool was_attached;
 	ch_heap *its_heap;
 	ch_status its_status;
 };

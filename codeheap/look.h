@@ -61,7 +61,8 @@ enum ch_backtrace { CH_BACKTRACE_FRAMES, CH_BACKTRACE_TABLES };
  * in    ucontext  the signal's, in a signal handler; or NULL = from the caller (by FRAMES not on an
  *                 alternate signal stack)
  * out   pcs       innermost first; a ucontext's pc comes first, and is no return address
- * ret   how many
+ * ret   how many; FRAMES: 0 in a thread that is not attached, or on a stack that the heap does not
+ *       know
  * lock  none of the library; TABLES: the unwinder's
  * safe  FRAMES: an attached thread, signal handlers in it. TABLES: any thread; in a handler only of
  *       a signal that cannot have interrupted an unwinder, a loader or an allocator

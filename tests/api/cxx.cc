@@ -390,17 +390,22 @@ TEST(what_was_given_back_by_another_name_is_gone)
 	CHECK(!block && !f && !c && !d);
 }
 
-TEST(attached_detaches_no_thread_that_was_attached_but_by_a_call)
+TEST(attached_detaches_no_thread_that_was_attached)
 {
 	codeheap::heap heap = scene::made();
-	frames::bytes bytes = frames::plain_code(frames::FRAMED);
-	codeheap::code<signature> f;
-	CHECK_EQ(f.add(heap, bytes.at.data(), bytes.size(), "f"), CH_OK);
 	{
 		codeheap::attached here(heap);
 		CHECK_EQ(here.status(), CH_OK);
 		CHECK_EQ(codeheap::attached(heap).status(), CH_E_THREAD);
 		CHECK_EQ(codeheap::attached(heap).status(), CH_E_THREAD);
 	}
+	CHECK_EQ(ch_thread_detach(heap.get()), CH_E_THREAD);
+	frames::bytes bytes = frames::plain_code(frames::FRAMED);
+	codeheap::code<signature> f;
+	/* The call attaches the thread, and collections see its stack until its end. */
+	CHECK_EQ(f.add(heap, bytes.at.data(), bytes.size(), "f"), CH_OK);
+	CHECK_EQ(codeheap::attached(heap).status(), CH_OK);
+	CHECK_EQ(ch_thread_detach(heap.get()), CH_OK);
+	CHECK_EQ(codeheap::attached(heap).status(), CH_OK);
 	CHECK_EQ(ch_thread_detach(heap.get()), CH_E_THREAD);
 }
