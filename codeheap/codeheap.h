@@ -481,7 +481,7 @@ CH_API CH_CHECKED enum ch_status ch_fiber_attach(struct ch_heap *heap, const voi
  *       lowest_sp  below every frame that is kept; scanned from 256 bytes below on. Outside of the
  *                  stack: the whole stack is scanned
  * safe  the thread that runs on it
- * note  from here to ch_fiber_resume both stacks are scanned */
+ * note  both stacks are scanned up to ch_fiber_resume. Both pass over a detached fiber: ch_why */
 CH_API void ch_fiber_suspend(struct ch_fiber *fiber, const void *lowest_sp);
 
 /* ch_fiber_resume: the caller runs on the fiber's stack again; after the switch.

@@ -212,9 +212,19 @@ enum ch_status ch_fiber_attach(struct ch_heap *heap, const void *low, const void
 	return CH_OK;
 }
 
+/* The record of a detached fiber waits for another stack. */
+static bool is_there(const struct ch_fiber *fiber)
+{
+	if (!fiber->is_attached)
+		(void)ch__because(CH_E_STATE, "the fiber is not attached");
+	return fiber->is_attached;
+}
+
 void ch_fiber_suspend(struct ch_fiber *fiber, const void *lowest_sp)
 {
 	uintptr_t sp = (uintptr_t)lowest_sp & ~(uintptr_t)7;
+	if (!is_there(fiber))
+		return;
 	/* sp is not on the fiber's stack: the whole stack is scanned, and no byte besides. */
 	if (sp - fiber->low > fiber->high - fiber->low)
 		sp = fiber->low;
@@ -225,6 +235,8 @@ void ch_fiber_suspend(struct ch_fiber *fiber, const void *lowest_sp)
 void ch_fiber_resume(struct ch_fiber *fiber)
 {
 	struct ch__thread *thread = ch__thread_self(fiber->heap);
+	if (!is_there(fiber))
+		return;
 	if (thread)
 		atomic_store_explicit(&thread->fiber, fiber, memory_order_release);
 	atomic_store_explicit(&fiber->suspended_sp, 0, memory_order_release);
@@ -248,9 +260,9 @@ enum ch_status ch_fiber_detach(struct ch_fiber *fiber)
 		return ch__because_marking();
 	struct ch_heap *heap = fiber->heap;
 	ch__registry_lock(heap);
-	if (!fiber->is_attached) {
+	if (!is_there(fiber)) {
 		ch__registry_unlock(heap);
-		return ch__because(CH_E_STATE, "the fiber is not attached");
+		return ch__told(CH_E_STATE);
 	}
 	ch__heap_lock(heap);
 	struct ch__thread *self = ch__thread_or_guest(heap);

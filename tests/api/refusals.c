@@ -280,6 +280,21 @@ TEST(fiber_that_is_left_with_a_foreign_stack_pointer_holds_what_is_on_its_stack)
 	rig_end(&rig);
 }
 
+TEST(fiber_that_was_detached_is_neither_left_nor_entered)
+{
+	struct rig rig = rig_start(1 << 20);
+	static uintptr_t stack[64];
+	struct ch_fiber *fiber;
+	CHECK_EQ(ch_fiber_attach(rig.heap, stack, stack + 64, &fiber), CH_OK);
+	CHECK_EQ(ch_fiber_detach(fiber), CH_OK);
+	REFUSED((ch_fiber_suspend(fiber, stack), CH_OK), CH_OK, "the fiber is not attached");
+	REFUSED(ch_vm_detach(NULL), CH_E_ARG, "vm, is NULL");
+	REFUSED((ch_fiber_resume(fiber), CH_OK), CH_OK, "the fiber is not attached");
+	REFUSED(ch_vm_detach(NULL), CH_E_ARG, "vm, is NULL");
+	REFUSED(ch_fiber_detach(fiber), CH_E_STATE, "the fiber is not attached");
+	rig_end(&rig);
+}
+
 TEST(branch_is_not_attached_to_data)
 {
 	struct rig rig = rig_start(4 << 20);
