@@ -121,6 +121,13 @@ static void no_start(void)
 	POKE(heap->pool->starts[granule / 64],
 	     heap->pool->starts[granule / 64] & ~(UINT64_C(1) << granule % 64));
 }
+static void start_inside(void)
+{
+	const struct ch__block *b = block(target);
+	uint32_t granule = (b->hot_offset + ch__hot_bytes(b)) / CH__GRANULE_BYTES - 1;
+	POKE(heap->pool->starts[granule / 64],
+	     heap->pool->starts[granule / 64] | UINT64_C(1) << granule % 64);
+}
 static void no_table(void)
 {
 	POKE(block(own)->side_list->kinds[0], CH__ITEM_ASSUME);
@@ -229,6 +236,10 @@ static void stolen_block(void)
 {
 	POKE(block(target)->owner, other_owner);
 }
+static void link_back(void)
+{
+	POKE(block(target)->owner_prev, slot);
+}
 
 static const struct way {
 	void (*breaks)(void);
@@ -238,6 +249,7 @@ static const struct way {
 	{index_word, &target, "the index word of its hot part says"},
 	{cold_index_word, &source, "the index word of its cold part says"},
 	{no_start, &target, "its hot part is not found by address"},
+	{start_inside, &target, "its hot part is not found by address"},
 	{no_table, &own, "disagree on whose unwind table it is"},
 	{no_site, &source, "no valid site at the attached branch"},
 	{no_stub, &source, "the stub of branch"},
@@ -259,6 +271,7 @@ static const struct way {
 	{cell, &owner, "its cell leads elsewhere than its entry"},
 	{cell_of_none, &bare_owner, "its cell is not its fallback"},
 	{stolen_block, &owner, "on its list is another's"},
+	{link_back, &owner, "or its links disagree"},
 };
 
 static void expect_report(const char *what, uint32_t number, const char *says)
@@ -317,28 +330,88 @@ static void bytes_that_wait(void)
 	POKE(heap->quarantine_bytes, heap->quarantine_bytes + 8);
 }
 
-TEST(heap_check_sees_each_sum_that_is_wrong)
+struct sum {
+	void (*breaks)(void);
+	const char *says; /* at the beginning, or behind the number of a block */
+};
+
+static void expect_each(const struct sum *sums, size_t n)
 {
-	static const struct {
-		void (*breaks)(void);
-		const char *says;
-	} sums[] = {{owners_now, "owners: "},
-		    {owners_of_vms, "owners of vms: "},
-		    {blocks_of_owners, "blocks of owners: "},
-		    {blocks_notentrant, "blocks not entrant: "},
-		    {bytes_notentrant, "bytes not entrant: "},
-		    {assumptions_now, "assumptions: "},
-		    {bytes_that_wait, "bytes on the quarantine: "}};
-	start();
-	for (unsigned i = 0; i < sizeof sums / sizeof *sums; i++) {
+	for (size_t i = 0; i < n; i++) {
 		char report[300];
 		sums[i].breaks();
 		enum ch_status status = ch_heap_check(heap, report, sizeof report);
 		poke_undo();
-		if (status != CH_E_BROKEN || strncmp(report, sums[i].says, strlen(sums[i].says)))
+		const char *said = strncmp(report, "block ", 6) ? report : strchr(report, ':') + 2;
+		if (status != CH_E_BROKEN || strncmp(said, sums[i].says, strlen(sums[i].says)))
 			FAIL("it should say \"%s\", and says \"%s\"", sums[i].says, report);
 	}
 	rig_check(&rig);
+}
+
+TEST(heap_check_sees_each_sum_that_is_wrong)
+{
+	static const struct sum sums[] = {{owners_now, "owners: "},
+					  {owners_of_vms, "owners of vms: "},
+					  {blocks_of_owners, "blocks of owners: "},
+					  {blocks_notentrant, "blocks not entrant: "},
+					  {bytes_notentrant, "bytes not entrant: "},
+					  {assumptions_now, "assumptions: "},
+					  {bytes_that_wait, "bytes on the quarantine: "}};
+	start();
+	expect_each(sums, sizeof sums / sizeof *sums);
+	rig_end(&rig);
+}
+
+static void quarantine_tail(void)
+{
+	POKE(heap->quarantine_tail, heap->quarantine_tail + 1);
+}
+static void notice_tail(void)
+{
+	POKE(heap->notice_tail, heap->notice_tail + 1);
+}
+static void alive_one_waits(void)
+{
+	POKE(heap->quarantine_waits, source);
+}
+static void notices_now(void)
+{
+	POKE(heap->notices_now, heap->notices_now + 1);
+}
+static void no_notice(void)
+{
+	struct ch__block *b = block(heap->notice_head);
+	POKE(b->flags, b->flags & ~(unsigned)CH__FLAG_NOTICE);
+}
+
+static void on_freed(void *vm_user, void *block_user)
+{
+	(void)vm_user, (void)block_user;
+}
+
+/* A block that a branch led to waits for a core sync, and for a poll that tells of its end. */
+TEST(heap_check_sees_lists_of_the_dead_that_are_wrong)
+{
+	static const struct sum lists[] = {
+		{quarantine_tail, "the list of the quarantine ends elsewhere"},
+		{notice_tail, "the list of notices ends elsewhere"},
+		{alive_one_waits, "waits for a core sync, but not on the quarantine"},
+		{notices_now, "notices: "},
+		{no_notice, "on the list of notices, but not dead or not due"}};
+	struct ch_ops ops = {.size = sizeof ops, .block_freed = on_freed};
+	struct ch_config config = rig_config(4 << 20);
+	struct ch_branch branches[2];
+	rig = rig_create(&config, &ops, NULL);
+	heap = rig.heap;
+	struct ch_owner leads = rig_owner(&rig, "leads"), ends = rig_owner(&rig, "ends");
+	struct ch_block dead = rig_block(ends, 1);
+	source = index_of(make_source(leads, branches, (struct ch_block){0}));
+	target = index_of(dead);
+	CHECK_EQ(ch_branch_link(branches[0], dead), CH_OK);
+	CHECK_EQ(ch_owner_release(ends, CH_RELEASE_NOT_RUNNING), CH_OK);
+	CHECK(heap->quarantine_head == target && heap->notice_head == target);
+	expect_each(lists, sizeof lists / sizeof *lists);
 	rig_end(&rig);
 }
 
