@@ -71,15 +71,11 @@ static inline uint32_t ch__look_generation(uint64_t word)
 }
 /* The word of ch__look_code for the handle of a block in blocks_die. */
 CH_GUEST uint64_t ch__look_key(uint64_t handle);
-/* Writes the name that sinks show for the code. Returns the length; 0: the name is gone. The code
- * must live, or be among the blocks of blocks_die (is_dying). The caller has the heap lock. */
-struct ch__look_name {
-	char *text;
-	size_t bytes; /* of text */
-	bool is_slot; /* set: the code is a trampoline */
-};
-CH_GUEST size_t ch__look_name(struct ch_heap *, uint64_t key, bool is_dying,
-	struct ch__look_name *);
+/* Writes the name that sinks show for the code; *is_slot: the code is a trampoline. Returns the
+ * length; 0: the name is gone. The code must live, or be among the blocks of blocks_die (is_dying).
+ * The caller has the heap lock. */
+CH_GUEST size_t ch__look_name(struct ch_heap *, uint64_t key, bool is_dying, char *text,
+	size_t bytes, bool *is_slot);
 /* Fills in the addresses where owners without code are entered, each once. Returns how many. */
 CH_GUEST size_t ch__look_fallbacks(struct ch_heap *, uintptr_t *fallbacks, size_t max)
 	CH_REQUIRES(ch__role_heap);

@@ -150,15 +150,13 @@ void ch__tree_take_name(struct ch__profiler *p, struct ch_heap *heap, struct ch_
 			bool is_dying)
 {
 	char text[CH__PROFILE_NAME_BYTES];
-	struct ch__look_name look = {.text = text, .bytes = sizeof text};
 	if (name->is_taken)
 		return;
 	name->is_taken = true;
 	p->used_bytes -= CH__PROFILE_NAME_BYTES;
-	size_t n = ch__look_name(heap, name->key, is_dying, &look);
+	size_t n = ch__look_name(heap, name->key, is_dying, text, sizeof text, &name->is_slot);
 	if (!n)
 		return;
-	name->is_slot = look.is_slot;
 	name->bytes = (uint32_t)n + 1;
 	name->text = ch__profile_alloc(p, name->bytes);
 	if (name->text)

@@ -23,7 +23,7 @@
 struct walk {
 	const struct ch__sinks *sinks;
 	uintptr_t first, first_sp; /* of the first frame to hand out; sp 0: any */
-	uintptr_t pc, sp, fp;      /* of the last frame seen */
+	uintptr_t sp, fp;          /* of the last frame seen */
 	uintptr_t *out;
 	size_t n, max;
 };
@@ -34,7 +34,6 @@ static bool see_frame(struct walk *w, uintptr_t pc, uintptr_t sp, uintptr_t fp)
 	/* The handler's frames come first, perhaps with a frame of the interrupted function. */
 	if (!w->n && (pc != w->first || (w->first_sp && sp != w->first_sp)))
 		return true;
-	w->pc = pc;
 	w->sp = sp;
 	w->fp = fp;
 	w->out[w->n++] = pc;
@@ -97,7 +96,7 @@ static CH_COLD size_t walk_tables(struct walk *w, void *ucontext, uintptr_t low,
 	uintptr_t *out = w->out + w->n;
 	size_t more = ch__walk(0, w->fp, w->sp > low ? w->sp : low, high, out, w->max - w->n);
 	bool is_ours =
-		ch__sinks_have(w->sinks, w->pc) || (more && ch__sinks_have(w->sinks, out[0] - 1));
+		ch__sinks_have(w->sinks, out[-1]) || (more && ch__sinks_have(w->sinks, out[0] - 1));
 	return w->n + (is_ours ? more : 0);
 }
 

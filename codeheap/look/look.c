@@ -118,7 +118,8 @@ uint64_t ch__look_key(uint64_t handle)
 			     ch__handle_generation(handle));
 }
 
-size_t ch__look_name(struct ch_heap *heap, uint64_t key, bool is_dying, struct ch__look_name *name)
+size_t ch__look_name(struct ch_heap *heap, uint64_t key, bool is_dying, char *text, size_t bytes,
+		     bool *is_slot)
 {
 	uint32_t index = (uint32_t)key & CH__INDEX_MAX, generation = ch__look_generation(key);
 	if (index >= heap->blocks.used)
@@ -128,9 +129,9 @@ size_t ch__look_name(struct ch_heap *heap, uint64_t key, bool is_dying, struct c
 	uint32_t is = atomic_load_explicit(&block->generation, memory_order_acquire);
 	if (is != generation + is_dying)
 		return 0;
-	name->is_slot = ch__place_is_slot(heap, block->hot_offset);
-	size_t n = ch__tell_name(heap, ch__block_handle(heap, index).bits, name->text, name->bytes);
-	return n ? n : (size_t)snprintf(name->text, name->bytes, "[code without a name]");
+	*is_slot = ch__place_is_slot(heap, block->hot_offset);
+	size_t n = ch__tell_name(heap, ch__block_handle(heap, index).bits, text, bytes);
+	return n ? n : (size_t)snprintf(text, bytes, "[code without a name]");
 }
 
 /* Owners may be many; functions that interpret are few, so a linear search does. */

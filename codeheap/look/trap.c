@@ -47,7 +47,6 @@ static const char *const kinds[] = {
 static void put_quoted(struct ch__text *line, const char *words, const char *name)
 {
 	ch__text_put(line, words);
-	ch__text_put(line, "`");
 	ch__text_put_name(line, name);
 	ch__text_put(line, "`");
 }
@@ -65,14 +64,14 @@ static void put_cause(struct ch__text *line, const struct ch__place *place)
 static void put_block(struct ch__text *line, const struct ch__place *place)
 {
 	put_quoted(line,
-		   place->is_slot   ? "trampoline "
-		   : place->is_data ? "data "
-				    : "block ",
+		   place->is_slot   ? "trampoline `"
+		   : place->is_data ? "data `"
+				    : "block `",
 		   place->name);
 	ch__text_put_with(line, " (#", place->block, 10);
 	ch__text_put_with(line, ".", place->generation, 10);
 	if (*place->owner)
-		put_quoted(line, ", owner ", place->owner);
+		put_quoted(line, ", owner `", place->owner);
 	ch__text_put(line, ")");
 }
 
@@ -131,8 +130,8 @@ static enum ch__place_kind put_place(struct ch__text *line, const struct ch_heap
 		put_cause(line, &place);
 	else if (place.kind == CH__PLACE_FREED)
 		put_end_of(line, heap, &place);
-	ch__text_put(line, "; executed at ");
-	ch__text_put_with(line, place.is_cold ? "cold +" : "+", place.at, 16);
+	ch__text_put_with(line, place.is_cold ? "; executed at cold +" : "; executed at +",
+			  place.at, 16);
 	if (!is_in_use(kind) || !ch__place_find_freed(heap, offset, &place))
 		return kind;
 	ch__text_put(line, ", where before it lay ");
@@ -149,8 +148,7 @@ static void put_origin(struct ch__text *line, const struct ch_heap *heap, const 
 	struct ch__os_object object;
 	struct ch__place place;
 	uintptr_t call = address - back; /* the last byte of a call */
-	ch__text_put(line, words);
-	ch__text_put_with(line, "", address, 16);
+	ch__text_put_with(line, words, address, 16);
 	if (ch__pool_has(heap->pool, call)) {
 		ch__place_find(heap, ch__offset(heap, call), &place);
 		if (place.kind == CH__PLACE_UNUSED) {
@@ -326,13 +324,10 @@ size_t ch_trap_describe(const struct ch_heap *heap, const void *siginfo, const v
 	if (info->si_signo == SIGTRAP && is_foreign(heap, address))
 		return 0;
 	ch__place_read_begin();
-	bool is_told = is_here;
 	if (put_store(&line, heap, info, address)) {
 		put_origin(&line, heap, "; by ", address, 0);
-		is_told = true;
 	} else if (is_written) {
 		put_written(&line, heap, address, ucontext);
-		is_told = true;
 	} else if (is_here) {
 		enum ch__place_kind kind = CH__PLACE_UNUSED;
 		if (is_nowhere)
@@ -348,6 +343,5 @@ size_t ch_trap_describe(const struct ch_heap *heap, const void *siginfo, const v
 			ch__text_put(&line, "; by a thread that is not attached");
 	}
 	ch__place_read_end();
-	ch__text_end(&line);
-	return is_told ? line.length : 0;
+	return ch__text_end(&line);
 }
