@@ -399,6 +399,27 @@ TEST(backtraces_start_in_code_that_a_signal_interrupted)
 	rig_end(&rig);
 }
 
+static void trace_here(int signal)
+{
+	(void)signal;
+	trace();
+}
+
+/* The heap does not know where the alternate stack ends. */
+TEST(frames_of_a_stack_that_the_heap_does_not_know_are_not_walked)
+{
+	start(CH_SINK_UNWIND);
+	on_sigtrap(SA_ONSTACK);
+	how = CH_BACKTRACE_FRAMES;
+	for (int flags = 0; flags <= SA_ONSTACK; flags += SA_ONSTACK) {
+		struct sigaction action = {.sa_handler = trace_here, .sa_flags = flags};
+		CHECK_EQ(sigaction(SIGUSR1, &action, NULL), 0);
+		CHECK_EQ(raise(SIGUSR1), 0);
+		CHECK_EQ(count > 0, flags == 0);
+	}
+	rig_end(&rig);
+}
+
 TEST(code_without_a_frame_that_a_signal_interrupted_has_its_caller)
 {
 	start(CH_SINK_UNWIND);

@@ -90,6 +90,9 @@ TEST(address_says_the_words_of_its_block_and_where_in_it_it_is)
 		CHECK(!spot.has_site && !spot.site_user);
 	}
 	/* The address behind a part is no code, but as a return address belongs to the part. */
+	struct ch_spot end = spot_at(rig.heap, info.exec + info.hot_bytes, true);
+	CHECK(end.exec == info.exec && !end.is_cold);
+	CHECK_EQ(end.offset, info.hot_bytes);
 	CHECK(!is_code(rig.heap, info.cold_exec + info.cold_bytes));
 	CHECK_EQ(spot_at(rig.heap, info.cold_exec + info.cold_bytes, true).offset, info.cold_bytes);
 	rig_end(&rig);
