@@ -8,7 +8,6 @@
 
 #include "codeheap/base/sized.h"
 #include "codeheap/base/why.h"
-#include "codeheap/profile.h"
 #include "observe/core.h"
 #include "observe/system.h"
 #include "os/files.h"
@@ -216,21 +215,16 @@ static int begin(struct ch__profile *profile, unsigned rate,
 		 const struct ch_profile_options *options)
 	CH_REQUIRES(ch__role_heaps, ch__role_registry)
 {
-	struct ch__look_heap heap;
-	ch__look_heap(profile->listener.heap, &heap);
 	struct ch__profiler_config config = {
 		.rate = rate,
 		.by_wall_clock = options && options->by_wall_clock,
 		.memory_bytes = options ? options->memory_bytes : 0,
-		.pool_exec = heap.pool_exec,
-		.pool_bytes = heap.pool_bytes,
-		.runtime_exec = heap.runtime_exec,
-		.runtime_bytes = heap.runtime_bytes,
 		.frames = options ? options->frames : NULL,
 		.frames_user = options ? options->user : NULL,
 		.heap = profile->listener.heap,
-		.timer_value = ch__profile_tag(heap.id),
+		.timer_value = ch__profile_tag(number_of(profile->listener.heap)),
 	};
+	ch__look_heap(profile->listener.heap, &config.look);
 	struct addition addition = {.profile = profile};
 	uintptr_t *fallbacks = ch__meta_alloc(profile->meta, FALLBACKS_MAX * sizeof *fallbacks);
 	addition.error = fallbacks ? ch__profiler_create(&config, &addition.profiler) : ENOMEM;
@@ -332,15 +326,9 @@ enum ch_status ch_profile_stop(struct ch_heap *heap, struct ch_profile_counts *c
 	struct ch__profile *profile = ch__profile_of(heap);
 	bool is_running = profile->hears;
 	if (is_running) {
-		struct ch__profiler_counts c;
+		struct ch_profile_counts all;
 		end(profile);
-		ch__profiler_count(profile->profiler, &c);
-		struct ch_profile_counts all = {.size = sizeof all,
-						.samples = c.samples,
-						.dropped = c.dropped,
-						.cut = c.cut,
-						.threads = c.threads,
-						.refused = c.refused};
+		ch__profiler_count(profile->profiler, &all);
 		if (counts)
 			ch__sized_give(counts, &all);
 	}

@@ -296,7 +296,7 @@ void ch__profiler_name_all(struct ch__profiler *p, struct ch_heap *heap, uint32_
 	ch__profile_unlock(p);
 }
 
-void ch__profiler_merge(struct ch__profiler *p, struct ch__profiler_counts *counts)
+void ch__profiler_merge(struct ch__profiler *p, struct ch_profile_counts *counts)
 {
 	merge_all(p);
 	*counts = p->counts;
@@ -304,7 +304,7 @@ void ch__profiler_merge(struct ch__profiler *p, struct ch__profiler_counts *coun
 		counts->dropped += atomic_load_explicit(&s->dropped, memory_order_relaxed);
 }
 
-void ch__profiler_count(struct ch__profiler *p, struct ch__profiler_counts *counts)
+void ch__profiler_count(struct ch__profiler *p, struct ch_profile_counts *counts)
 {
 	ch__profile_lock(p);
 	ch__profiler_merge(p, counts);

@@ -14,6 +14,7 @@
 #define CH_OBSERVE_PROFILER_H
 
 #include "codeheap/guest_look.h"
+#include "codeheap/profile.h"
 #include "os/meta.h"
 #include "os/os.h"
 
@@ -58,14 +59,13 @@ struct ch__profiler_config {
 	unsigned rate;
 	bool by_wall_clock;
 	size_t memory_bytes;
-	uintptr_t pool_exec, runtime_exec;
-	size_t pool_bytes, runtime_bytes;
 	/* The VM's own walk, or NULL. Stores at most max return addresses, and returns how many;
 	 * addresses outside the pool's code are ignored. 0: no frames. Signal-safe. */
 	size_t (*frames)(void *user, const void *pc, const void *sp, const void *end,
 			 const void **frames, size_t max);
 	void *frames_user;
 	struct ch_heap *heap;
+	struct ch__look_heap look; /* of the heap */
 	void *timer_value;    /* the value in each timer's signals */
 };
 
@@ -102,10 +102,8 @@ void ch__profiler_dying(struct ch__profiler *, struct ch_heap *, const uint64_t 
 void ch__profiler_name_all(struct ch__profiler *, struct ch_heap *, uint32_t heap_id)
 	CH_EXCLUDES(CH__STANDING);
 
-struct ch__profiler_counts {
-	uint64_t samples, dropped, cut, threads, refused; /* refused: unsampled threads */
-};
-void ch__profiler_count(struct ch__profiler *, struct ch__profiler_counts *);
+/* All but the size. */
+void ch__profiler_count(struct ch__profiler *, struct ch_profile_counts *);
 
 /* --- fork --- */
 void ch__profiler_fork_prepare(struct ch__profiler *);

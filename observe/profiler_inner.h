@@ -114,7 +114,7 @@ struct ch__profiler {
 	CH_BY_GUEST struct ch__tree tree;
 	CH_BY_GUEST struct ch__seen_list seen;
 	CH_BY_GUEST uint64_t maps_read_ns;
-	CH_BY_GUEST struct ch__profiler_counts counts; /* dropped: by the tree and freed samplers */
+	CH_BY_GUEST struct ch_profile_counts counts; /* dropped: by the tree and freed samplers */
 };
 
 static inline void ch__profile_lock(struct ch__profiler *p) CH_ACQUIRES(ch__role_guest)
@@ -134,7 +134,7 @@ void ch__profile_free(struct ch__profiler *, void *at, size_t bytes) CH_REQUIRES
 
 /* --- profiler.c --- */
 /* Merges all rings into the tree, and stores the counts. */
-void ch__profiler_merge(struct ch__profiler *, struct ch__profiler_counts *)
+void ch__profiler_merge(struct ch__profiler *, struct ch_profile_counts *)
 	CH_REQUIRES(ch__role_guest);
 
 /* --- profiler_tree.c --- */

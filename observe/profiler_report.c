@@ -25,7 +25,7 @@ struct ch__profiler_copy {
 	struct ch__meta *meta;
 	unsigned rate;
 	bool by_wall_clock;
-	struct ch__profiler_counts counts;
+	struct ch_profile_counts counts;
 	struct ch__node *nodes;
 	uint32_t node_count;
 	struct ch__tree names; /* names only; texts are copies */
@@ -286,7 +286,7 @@ static int add_frames(struct report *r)
 
 static bool write_all(const struct report *r, ch__flame_write *write, void *arg)
 {
-	const struct ch__profiler_counts *counts = &r->copy->counts;
+	const struct ch_profile_counts *counts = &r->copy->counts;
 	char subtitle[256], refused[64] = "";
 	if (r->view->is_folded)
 		return ch__flame_write_folded(r->flame, r->view->is_reversed, write, arg);

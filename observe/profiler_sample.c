@@ -56,11 +56,11 @@ static uint64_t word_elsewhere(const struct ch_heap *heap, uintptr_t pc)
 static uint64_t code_at(struct ch__sampler *s, uintptr_t address)
 {
 	const struct ch__profiler_config *config = &s->profiler->config;
-	if (address - config->pool_exec < config->pool_bytes) {
+	if (address - config->look.pool_exec < config->look.pool_bytes) {
 		uint64_t key = key_at(s, address);
 		return key ? key : CH__FRAME_WORD_NO_BLOCK;
 	}
-	if (address - config->runtime_exec < config->runtime_bytes)
+	if (address - config->look.runtime_exec < config->look.runtime_bytes)
 		return CH__FRAME_WORD_RUNTIME;
 	return CH_UNLIKELY(s->is_elsewhere) ? word_elsewhere(config->heap, address) : 0;
 }
@@ -111,7 +111,7 @@ static uint32_t take_from_vm(struct ch__sampler *s, const struct ch__ranges *ran
 	for (size_t i = 1; i <= found; i++) {
 		uintptr_t address = (uintptr_t)frames[i] - 1;
 		uint64_t key = 0;
-		if (address - config->pool_exec < config->pool_bytes)
+		if (address - config->look.pool_exec < config->look.pool_bytes)
 			key = key_at(s, address);
 		if (key)
 			frames[kept++] = key;

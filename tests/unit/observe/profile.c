@@ -308,7 +308,7 @@ static void take_many(size_t memory_bytes, bool waits, uint64_t takes)
 	}
 	CHECK_EQ(atomic_load(&sampler->dropped) == 0, waits);
 	/* The sum holds while the profile runs, too. */
-	struct ch__profiler_counts so_far;
+	struct ch_profile_counts so_far;
 	ch__profiler_count(profile_running(&rig), &so_far);
 	CHECK_EQ(so_far.samples + so_far.dropped, 2 * n);
 	struct ch_profile_counts counts = profile_stop(&rig);

@@ -185,7 +185,7 @@ TEST(picture_says_what_it_was_made_of)
 	p = ch__profile_of(rig.stage->heap)->profiler;
 	for (int refused = 0; refused <= 3; refused += 3) {
 		ch__profile_lock(p);
-		p->counts = (struct ch__profiler_counts){.samples = 11, .threads = refused ? 2 : 1,
+		p->counts = (struct ch_profile_counts){.samples = 11, .threads = refused ? 2 : 1,
 							 .dropped = 5,
 							 .cut = 4, .refused = (uint64_t)refused};
 		ch__profile_unlock(p);
