@@ -149,7 +149,7 @@ TEST(store_to_freed_code_is_told_whose_it_was)
 }
 
 /* Constants that share pages, and constants with pages of their own. */
-TEST(store_to_a_constant_says_that_it_is_data)
+TEST(store_to_a_constant_and_its_call_say_that_it_is_data)
 {
 	struct rig rig = rig_start(4 << 20);
 	catch_traps(rig.heap);
@@ -165,6 +165,10 @@ TEST(store_to_a_constant_says_that_it_is_data)
 		CHECK_EQ(ch_block_commit(&code, 1), CH_OK);
 		store_to(code.exec);
 		check_begins(caught.text, "a store to exec of live data `table` (#");
+		/* The fault's address is the pc: nobody stored. */
+		jump_to(code.exec);
+		check_begins(caught.text, "live data `table` (#");
+		check_has(caught.text, "; executed at +0x0 (");
 	}
 	rig_end(&rig);
 }
