@@ -572,3 +572,30 @@ TEST(signal_within_a_handler_takes_nothing)
 	CHECK_EQ(profile_stop(&rig).samples, 3);
 	profile_end(&rig);
 }
+
+static void send_here(int signal)
+{
+	(void)signal;
+	send(ch__profile_tag(rig.stage->heap->id), SI_TIMER);
+}
+
+/* Nobody says where the alternate stack ends: the words above it may be in no memory. */
+TEST(signal_on_a_stack_that_the_heap_does_not_know_takes_the_pc_alone)
+{
+	static uint8_t words[64 << 10];
+	stack_t alternate = {.ss_sp = words, .ss_size = sizeof words};
+	profile_skip_if_signals_wait();
+	profile_begin(&rig, STAGE_POLLS);
+	profile_start_still(&rig, 0);
+	struct ch__sampler_slot *slot = profile_slot(&rig);
+	CHECK_EQ(sigaltstack(&alternate, NULL), 0);
+	for (int flags = 0; flags <= SA_ONSTACK; flags += SA_ONSTACK) {
+		struct sigaction action = {.sa_handler = send_here, .sa_flags = flags};
+		CHECK_EQ(sigaction(SIGUSR1, &action, NULL), 0);
+		uint64_t before = words_taken(slot);
+		CHECK_EQ(raise(SIGUSR1), 0);
+		uint64_t taken = words_taken(slot) - before;
+		CHECK(flags ? taken == 2 : taken > 2); /* with the header */
+	}
+	profile_end(&rig);
+}
