@@ -41,10 +41,9 @@ CH_GUEST int ch__look_thread_id(const struct ch__thread *);
 CH_GUEST _Atomic(void *) *ch__look_thread_word(struct ch__thread *);
 /* Whether the calling thread is attached to another heap, too. Signal-safe. */
 CH_GUEST bool ch__look_is_elsewhere(const struct ch_heap *);
-/* Finds another heap that the calling thread is attached to and that has the address. *is_pool: it
- * is in the pool of blocks, not in the runtime page. Returns NULL if there is none. Signal-safe. */
-CH_GUEST const struct ch_heap *ch__look_elsewhere(const struct ch_heap *, uintptr_t pc,
-	bool *is_pool);
+/* Finds the heap that the calling thread is attached to and that has the address. *is_pool: it is
+ * in the pool of blocks, not in the runtime page. Returns NULL if there is none. Signal-safe. */
+CH_GUEST const struct ch_heap *ch__look_elsewhere(uintptr_t pc, bool *is_pool);
 /* The calling thread's record in the heap of this number; NULL: not attached. Signal-safe. */
 CH_GUEST struct ch__thread *ch__look_self(uint32_t heap_id);
 /* The upper end of the thread's stack in which sp lies; 0: not known. Signal-safe. */

@@ -42,10 +42,10 @@ static uint64_t key_at(struct ch__sampler *s, uintptr_t pc)
 
 /* The word of a pc in another heap of the thread, or 0 if no such heap has the pc. The other heap
  * stays, because the thread is attached to the heap. */
-static uint64_t word_elsewhere(const struct ch_heap *heap, uintptr_t pc)
+static uint64_t word_elsewhere(uintptr_t pc)
 {
 	bool is_pool;
-	const struct ch_heap *other = ch__look_elsewhere(heap, pc, &is_pool);
+	const struct ch_heap *other = ch__look_elsewhere(pc, &is_pool);
 	if (!other)
 		return 0;
 	uint64_t key = is_pool ? ch__look_code(other, pc, 0) : CH__FRAME_WORD_RUNTIME;
@@ -62,7 +62,7 @@ static uint64_t code_at(struct ch__sampler *s, uintptr_t address)
 	}
 	if (address - config->look.runtime_exec < config->look.runtime_bytes)
 		return CH__FRAME_WORD_RUNTIME;
-	return CH_UNLIKELY(s->is_elsewhere) ? word_elsewhere(config->heap, address) : 0;
+	return CH_UNLIKELY(s->is_elsewhere) ? word_elsewhere(address) : 0;
 }
 
 static uint64_t word_of(struct ch__sampler *s, const struct ch__ranges *ranges, uintptr_t address)

@@ -37,12 +37,12 @@ bool ch__look_is_elsewhere(const struct ch_heap *heap)
 	return t && (t->next_of_thread || t->heap != heap);
 }
 
-const struct ch_heap *ch__look_elsewhere(const struct ch_heap *heap, uintptr_t pc, bool *is_pool)
+const struct ch_heap *ch__look_elsewhere(uintptr_t pc, bool *is_pool)
 {
 	for (const struct ch__thread *t = ch__thread_list; t; t = t->next_of_thread) {
 		const struct ch__pool *pool = t->heap->pool;
 		*is_pool = ch__pool_has(pool, pc);
-		if (t->heap != heap && (*is_pool || pc - pool->runtime_exec < pool->runtime_bytes))
+		if (*is_pool || pc - pool->runtime_exec < pool->runtime_bytes)
 			return t->heap;
 	}
 	return NULL;
