@@ -243,3 +243,22 @@ TEST(first_byte_of_code_is_offset_zero_where_it_is_named)
 	rig_end(&rig);
 	remove_own_folder();
 }
+
+TEST(an_entry_may_lie_right_behind_a_patch_point_and_not_inside)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct emitter e;
+	emit_open(&e, rig_owner(&rig, "owner"), 64, 0);
+	const void *point = emit_point(&e);
+	uint32_t behind = e.at;
+	CHECK_EQ(ch_patch_point_attach(e.code.block, point, e.code.exec + behind, NULL), CH_OK);
+	emit_landing(&e);
+	emit_value(&e, 42);
+	emit_ret(&e);
+	e.code.entry_offset = behind - 1;
+	CHECK_EQ(emit_commit(&e), CH_E_SITE);
+	e.code.entry_offset = behind;
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	CHECK_EQ(code_call(rig_info(e.code.block).entry), 42);
+	rig_end(&rig);
+}

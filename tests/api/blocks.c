@@ -317,13 +317,15 @@ TEST(commit_with_an_edge_to_an_aborted_block_aborts)
 {
 	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "owner");
-	struct emitter target, e;
+	struct emitter target, e, of_record;
 	emit_open(&target, owner, 16, 0);
 	emit_open(&e, owner, 16, 0);
 	CHECK_EQ(ch_edge_attach(e.code.block, target.code.block), CH_OK);
 	emit_value(&e, 1);
 	emit_ret(&e);
 	CHECK_EQ(ch_block_abort(&target.code), CH_OK);
+	emit_open(&of_record, owner, 16, 0);
+	CHECK_EQ((uint32_t)of_record.code.block.bits, (uint32_t)target.code.block.bits);
 	CHECK_EQ(emit_commit(&e), CH_E_STALE);
 	rig_end(&rig);
 }

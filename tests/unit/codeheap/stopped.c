@@ -197,6 +197,20 @@ TEST(fiber_that_is_run_unsaid_is_found_by_its_bounds)
 	rig_end(&rig);
 }
 
+/* The record of a fiber that has gone is the next fiber's. */
+TEST(thread_runs_on_no_fiber_that_was_detached)
+{
+	static uint8_t stack[STACK_BYTES];
+	struct rig rig = rig_start(1 << 20);
+	struct ch_fiber *fiber;
+	CHECK_EQ(ch_fiber_attach(rig.heap, stack, stack + sizeof stack, &fiber), CH_OK);
+	ch_fiber_resume(fiber);
+	CHECK(atomic_load(&ch__thread_self(rig.heap)->fiber) == fiber);
+	CHECK_EQ(ch_fiber_detach(fiber), CH_OK);
+	CHECK(atomic_load(&ch__thread_self(rig.heap)->fiber) == NULL);
+	rig_end(&rig);
+}
+
 /* --- registers at a signal --- */
 
 TEST(each_register_that_a_signal_interrupted_is_shown)
