@@ -525,7 +525,8 @@ static void put_word(struct stage *stage, void *arg)
 	sp[1] = ~(uintptr_t)p->result;
 }
 
-/* A fiber whose lowest page is a guard holds a block by a word above, wherever it was left. */
+/* A fiber whose lowest pages are a guard holds a block by a word above, wherever it was left. The
+ * stack need not begin at a page. */
 static void suspend_above_guard(struct stage *stage, size_t sp_at)
 {
 	struct play *p = new_play(stage);
@@ -535,7 +536,7 @@ static void suspend_above_guard(struct stage *stage, size_t sp_at)
 	stage_apart(stage, put_word, p);
 	guard(p->stack, true);
 	char *low = p->stack;
-	CHECK_EQ(ch_fiber_attach(stage->heap, low, low + 2 * ZONE_BYTES, &fiber), CH_OK);
+	CHECK_EQ(ch_fiber_attach(stage->heap, low + 64, low + 2 * ZONE_BYTES, &fiber), CH_OK);
 	ch_fiber_suspend(fiber, sp_at ? low + sp_at : NULL);
 	method_drop(stage, &p->other);
 	for (int i = 0; i < 3; i++) {

@@ -312,6 +312,28 @@ TEST(data_of_several_users_dies_with_the_last_of_them)
 	rig_end(&rig);
 }
 
+TEST(data_that_is_a_root_outlives_its_last_user)
+{
+	struct rig rig = rig_start(4 << 20);
+	struct ch_owner owner = rig_owner(&rig, "data");
+	const struct ch_open roots[] = {{.heap = rig.heap},
+					{.owner = owner, .flags = CH_OPEN_KEPT},
+					{.owner = owner, .flags = CH_OPEN_IMMORTAL}};
+	for (size_t i = 0; i < sizeof roots / sizeof *roots; i++) {
+		struct ch_owner user = rig_owner(&rig, "user");
+		struct ch_open open = roots[i];
+		struct emitter e;
+		open.kind = CH_KIND_DATA;
+		open.hot_bytes = 64;
+		CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+		CHECK_EQ(ch_block_commit(&e.code, 1), CH_OK);
+		(void)user_of(user, e.code.block, true);
+		CHECK_EQ(ch_owner_release(user, CH_RELEASE_NOT_RUNNING), CH_OK);
+		CHECK(rig_is_there(e.code.block));
+	}
+	rig_end(&rig);
+}
+
 /* The release kills a full batch of blocks, and data dies together with the first blocks. */
 TEST(owner_of_many_blocks_ends_whole_where_data_goes_with_the_first_ones)
 {
