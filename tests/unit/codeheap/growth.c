@@ -279,6 +279,27 @@ TEST(long_name_is_found_again_where_its_short_form_made_the_buckets_more)
 	rig_end(&rig);
 }
 
+TEST(each_name_is_found_again_when_the_buckets_became_more)
+{
+	enum { COUNT = 1000 };
+	struct rig rig = rig_start(1 << 20);
+	struct ch_heap *heap = rig.heap;
+	uint32_t names[COUNT];
+	char text[32];
+	ch__heap_lock(heap);
+	for (int i = 0; i < COUNT; i++) {
+		snprintf(text, sizeof text, "name %d", i);
+		CHECK((names[i] = ch__name_intern(heap, text)));
+	}
+	CHECK(heap->name_hash_mask >= COUNT);
+	for (int i = 0; i < COUNT; i++) {
+		snprintf(text, sizeof text, "name %d", i);
+		CHECK_EQ(ch__name_intern(heap, text), names[i]);
+	}
+	ch__heap_unlock(heap);
+	rig_end(&rig);
+}
+
 struct hashed {
 	uint32_t hash, number;
 };
