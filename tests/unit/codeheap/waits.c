@@ -5,6 +5,7 @@
  * nothing. A heap waits for the handlers of forks. */
 #define _GNU_SOURCE
 #include "codeheap/base/heaps.h"
+#include "codeheap/base/park.h"
 #include "codeheap/graph/block.h"
 #include "pages/inner.h"
 #include "tests/support/heap_rig.h"
@@ -25,6 +26,43 @@ static void let_go(int signal)
 	(void)signal;
 	was_held = false;
 	atomic_store(held, 0);
+}
+
+/* --- who waits for the heap lock is counted, and let go first (ch__heap_pass) --- */
+
+static void *make_owner(void *of)
+{
+	(void)rig_owner(of, "waits");
+	return NULL;
+}
+
+TEST(thread_that_waits_for_the_heap_lock_is_counted_until_it_has_the_lock)
+{
+	struct rig rig = rig_start(1 << 20);
+	pthread_t thread;
+	ch__heap_lock(rig.heap);
+	CHECK_EQ(pthread_create(&thread, NULL, make_owner, &rig), 0);
+	TEST_UNTIL(atomic_load(&rig.heap->lock.word) == CH__LOCK_AWAITED)
+		usleep(1000);
+	CHECK_EQ(atomic_load(&rig.heap->lock_waits), 1);
+	ch__heap_unlock(rig.heap);
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+	CHECK_EQ(atomic_load(&rig.heap->lock_waits), 0);
+	rig_end(&rig);
+}
+
+TEST(child_of_a_fork_counts_no_thread_of_its_parent)
+{
+	struct rig rig = rig_start(1 << 20);
+	atomic_store(&rig.heap->lock_waits, 1);
+	pid_t child = fork();
+	CHECK(child >= 0);
+	if (child == 0)
+		_exit((int)atomic_load(&rig.heap->lock_waits));
+	expect_exit(child, 0);
+	CHECK_EQ(atomic_load(&rig.heap->lock_waits), 1);
+	atomic_store(&rig.heap->lock_waits, 0);
+	rig_end(&rig);
 }
 
 /* --- a heap with something of everything --- */
