@@ -74,6 +74,8 @@ static void load_destroyed(void *arg)
 	struct trap *t = arg;
 	CHECK_EQ(ch_trap_install(t->rig.heap), CH_OK);
 	rig_end(&t->rig);
+	struct rig later = rig_start(1 << 20);
+	rig_end(&later);
 	(void)*(const volatile uint8_t *)t->freed;
 }
 

@@ -190,6 +190,17 @@ TEST(panic_ends_with_what_happened_before)
 	rig_end(&rig);
 }
 
+TEST(panic_names_the_heap_of_each_event)
+{
+	char said[8000];
+	struct ch_heap *one = heap_with(NULL), *two = heap_with(NULL);
+	CHECK_EQ(ch_heap_destroy(one), CH_OK);
+	CHECK_EQ(ch_heap_destroy(two), CH_OK);
+	expect_signal_text(break_it, NULL, SIGABRT, said, sizeof said);
+	CHECK(strstr(said, " heap 1: destroyed, bytes reserved: 1048576\n"));
+	CHECK(strstr(said, " heap 2: destroyed, bytes reserved: 1048576\n"));
+}
+
 TEST(panic_knows_the_last_64_events)
 {
 	struct rig rig = rig_start(1 << 20);

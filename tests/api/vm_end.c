@@ -324,3 +324,19 @@ TEST(detach_that_a_child_ended_does_not_end_again)
 		_exit(42);
 	expect_exit(child, 42);
 }
+
+/* The record of a vm that detached rests, while others come and go. */
+TEST(second_detach_of_a_vm_does_not_end_the_vm_that_came_since)
+{
+	const struct ch_ops none = {.size = sizeof none};
+	struct ch_vm *gone, *since;
+	struct ch_owner owner;
+	rig = rig_start(1 << 20);
+	CHECK_EQ(ch_vm_attach(rig.heap, &none, NULL, &gone), CH_OK);
+	CHECK_EQ(ch_vm_detach(gone), CH_OK);
+	CHECK_EQ(ch_vm_attach(rig.heap, &none, NULL, &since), CH_OK);
+	CHECK_EQ(ch_vm_detach(gone), CH_E_STATE);
+	CHECK_EQ(ch_owner_create(gone, "owner", NULL, NULL, &owner), CH_E_STATE);
+	CHECK_EQ(ch_vm_detach(since), CH_OK);
+	rig_end(&rig);
+}
