@@ -5,7 +5,7 @@
  * nothing. A heap waits for the handlers of forks. */
 #define _GNU_SOURCE
 #include "codeheap/base/heaps.h"
-#include "codeheap/base/park.h"
+#include "codeheap/base/region.h"
 #include "codeheap/graph/block.h"
 #include "pages/inner.h"
 #include "tests/support/heap_rig.h"
@@ -62,6 +62,17 @@ TEST(child_of_a_fork_counts_no_thread_of_its_parent)
 	expect_exit(child, 0);
 	CHECK_EQ(atomic_load(&rig.heap->lock_waits), 1);
 	atomic_store(&rig.heap->lock_waits, 0);
+	rig_end(&rig);
+}
+
+/* Else the thread's next wait for another's freeze would be a panic (ch__region_wait). */
+TEST(thread_that_froze_a_heap_is_forgotten_when_the_freeze_ends)
+{
+	struct rig rig = rig_start(1 << 20);
+	ch__freeze(rig.heap);
+	CHECK(atomic_load(&rig.heap->freezer) == ch__lock_self());
+	ch__unfreeze(rig.heap);
+	CHECK(!atomic_load(&rig.heap->freezer));
 	rig_end(&rig);
 }
 
