@@ -5,6 +5,7 @@
 #include "tests/support/frames_code.h"
 #include "tests/support/unwind_rig.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <unwind.h>
@@ -118,6 +119,19 @@ TEST(page_without_metadata_is_refused)
 	CHECK(ch__sinks_page_live(bed.sinks, 63, 2, 0));
 	ch__sinks_page_dead(bed.sinks, 0, 1);
 	check_only_live(&bed, 63, 2);
+	bed_close(&bed);
+}
+
+TEST(error_of_an_unwinder_ends_when_nobody_wants_it)
+{
+	struct bed bed;
+	bed_open(&bed, 0);
+	ch__os_fail_at(1, true);
+	CHECK_EQ(ch__sinks_set(bed.sinks, CH__SINK_UNWIND), ENOMEM);
+	ch__os_fail_at(0, false);
+	CHECK_EQ(ch__sinks_status(bed.sinks, CH__SINK_UNWIND), ENOMEM);
+	CHECK_EQ(ch__sinks_set(bed.sinks, 0), 0);
+	CHECK_EQ(ch__sinks_status(bed.sinks, CH__SINK_UNWIND), 0);
 	bed_close(&bed);
 }
 
