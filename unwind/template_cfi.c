@@ -62,8 +62,9 @@ int ch__template_cfi(const struct ch__arch_template *template, struct ch__frame_
 		record = _Unwind_Find_FDE(template->begin + 1, &bases);
 	if (!record)
 		return ENOENT;
-	return ch__eh_frame_of_image(record, &fde) && take_cie(&fde, shape) &&
-			       take_fde(&fde, template, shape)
-		       ? 0
-		       : ENOTSUP;
+	bool is_copied = ch__eh_frame_of_image(record, &fde) && take_cie(&fde, shape) &&
+			 take_fde(&fde, template, shape);
+	if (!is_copied)
+		*shape = (struct ch__frame_shape){0};
+	return is_copied ? 0 : ENOTSUP;
 }
