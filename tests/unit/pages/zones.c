@@ -128,24 +128,36 @@ TEST(zone_widens_its_own_chunk_before_it_takes_an_unused_one)
 	rig_destroy(&rig);
 }
 
-TEST(memory_that_the_system_did_not_take_is_offered_again_by_the_next_trim)
+/* The system takes no access away, or no memory: until it takes both, the bytes are traps. */
+static void trim_in_vain(uint64_t failing_call)
 {
 	struct heard heard = {.count = 0};
 	struct pool_rig rig;
 	zone_rig(&rig, 4 * MIB, &heard);
 	const struct ch__chunk *chunks = rig.pool->inner->chunks;
+	uintptr_t second = ch__pool_page_exec(rig.pool, chunk_pages(&rig));
 	ch__pool_release_span(rig.pool,
 			      ch__pool_take_span(rig.pool, 2 * chunk_pages(&rig), OWN_FRAME));
-	ch__os_fail_at(1, true);
+	ch__os_fail_at(failing_call, false);
 	ch__pool_trim(rig.pool);
 	ch__os_fail_at(0, false);
 	CHECK(chunks[1].lingers && !chunks[1].pages && !chunks[0].lingers);
+	ch__valgrind_reports(false);
+	CHECK(ch__arch_are_traps(ch__pool_read(rig.pool, second), MIB));
+	ch__valgrind_reports(true);
 	rig_check(&rig);
 	ch__pool_trim(rig.pool);
 	CHECK(!chunks[1].lingers && chunks[0].pages);
 	CHECK_EQ(heard.count, 1); /* when the chunk was given up, whether its memory went or not */
 	rig_check(&rig);
 	rig_destroy(&rig);
+}
+
+TEST(memory_that_the_system_did_not_take_is_offered_again_by_the_next_trim)
+{
+	enum { ACCESS = 1, MEMORY };
+	trim_in_vain(ACCESS);
+	trim_in_vain(MEMORY);
 }
 
 TEST(page_with_room_is_not_given_to_another_zone)
@@ -271,6 +283,28 @@ TEST(page_that_waits_for_the_system_is_of_the_zone_that_took_it)
 	CHECK_EQ(heard.count, 1); /* the chunk of code serves data */
 	CHECK_EQ(rig.pool->inner->spans_retired, 1);
 	rig_check(&rig);
+	CHECK(ch__pool_retry_retired(rig.pool));
+	rig_check(&rig);
+	rig_destroy(&rig);
+}
+
+/* The pages run again from the moment that the system maps them: by then they are traps. */
+TEST(span_that_waits_for_the_system_holds_traps)
+{
+	struct heard heard = {.count = 0};
+	struct pool_rig rig;
+	zone_rig(&rig, 2 * MIB, &heard);
+	uint32_t span = ch__pool_take_span(rig.pool, 2, OWN_FRAME);
+	size_t bytes = (size_t)2 << rig.pool->page_log2;
+	uintptr_t exec = ch__pool_page_exec(rig.pool, span);
+	CHECK(ch__pool_lend_span(rig.pool, span, CH__SPAN_DATA));
+	memset((void *)exec, 0, bytes);
+	ch__pool_take_over(rig.pool, exec, bytes);
+	ch__os_fail_at(1, true);
+	ch__pool_release_span(rig.pool, span);
+	ch__os_fail_at(0, false);
+	CHECK_EQ(rig.pool->inner->spans_retired, 1);
+	CHECK(ch__arch_are_traps(ch__pool_read(rig.pool, exec), bytes));
 	CHECK(ch__pool_retry_retired(rig.pool));
 	rig_check(&rig);
 	rig_destroy(&rig);
