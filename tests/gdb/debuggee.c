@@ -332,6 +332,64 @@ static void reuse(void)
 	want("fresh", call(fresh, 0), 9);
 }
 
+/* --- frame shapes --- */
+
+static const void *make_shape(struct ch_owner *owner, const char *name, uint8_t shape,
+			      const char *text, uint32_t n, const struct ch_frame *frame)
+{
+	static struct ch_code code;
+	struct ch_open open = {.size = sizeof open, .hot_bytes = n, .frame = shape};
+	OK(ch_owner_create(vm, name, (const void *)not_compiled, NULL, owner));
+	open.owner = *owner;
+	OK(ch_block_open(&open, &code));
+	at = 0;
+	bytes(&code, text, n);
+	code.frame = frame;
+	commit(*owner, &code);
+	return code.exec;
+}
+
+/* Calls the code with a function that the code calls by way of another function. */
+static __attribute__((noinline)) long call_shapes(const void *code, const void *by_way_of,
+						  const void *function)
+{
+	long (*shape)(const void *, const void *);
+	memcpy(&shape, &code, sizeof shape);
+	return shape(by_way_of, function) + 1;
+}
+
+/* All code changes each register that it saves, so that a debugger must find it on the stack. */
+static void run_shapes(void)
+{
+	/* push rbp; mov rbp, rsp; push rbx, r12, r13, r14, r15, rax; mov rax, rdi; mov rdi, rsi;
+	 * xor ebx, ebx; mov r12, rbx; mov r13, rbx; mov r14, rbx; mov r15, rbx; call rax;
+	 * pop rcx, r15, r14, r13, r12, rbx, rbp; ret */
+	static const char saving[] =
+		"\x55\x48\x89\xe5\x53\x41\x54\x41\x55\x41\x56\x41\x57\x50\x48\x89\xf8\x48\x89\xf7"
+		"\x31\xdb\x49\x89\xdc\x49\x89\xdd\x49\x89\xde\x49\x89\xdf\xff\xd0"
+		"\x59\x41\x5f\x41\x5e\x41\x5d\x41\x5c\x5b\x5d\xc3";
+	/* push rbp; push rbx; push rax; mov rbx, rdi; xor ebp, ebp; mov edi, 6; call rbx;
+	 * pop rcx, rbx, rbp; ret */
+	static const char stepping[] = "\x55\x53\x50\x48\x89\xfb\x31\xed\xbf\x06\0\0\0\xff\xd3"
+				       "\x59\x5b\x5d\xc3";
+	static const struct ch_frame_step steps[] = {{1, 16}, {2, 24}, {3, 32},
+						     {16, 24}, {17, 16}, {18, 8}};
+	static const struct ch_frame_save saves[] = {{6, 2, 1}, {3, 3, 2}};
+	static const struct ch_frame frame = {
+		.steps = steps, .saves = saves, .steps_n = 6, .saves_n = 2};
+	static const char leaf[] = "\x89\xf8\xff\xc0\xc3"; /* mov eax, edi; inc eax; ret */
+	static struct ch_owner owners[3];
+	const void *saves_all = make_shape(&owners[0], "saving", CH_FRAME_KEEPS_ALL, saving,
+					   sizeof saving - 1, NULL);
+	const void *by_steps = make_shape(&owners[1], "stepping", CH_FRAME_STEPS, stepping,
+					  sizeof stepping - 1, &frame);
+	const void *is_leaf = make_shape(&owners[2], "leaf", CH_FRAME_LEAF, leaf, sizeof leaf - 1,
+					 NULL);
+	code_is_ready();
+	want("leaf", call_shapes(saves_all, by_steps, is_leaf), 8);
+	want("checkpoint", call_shapes(saves_all, by_steps, (const void *)checkpoint), 37);
+}
+
 static void end_heap(struct ch_heap *h, struct ch_vm *v)
 {
 	char report[200];
@@ -392,6 +450,8 @@ int main(int argc, char **argv)
 	make_sum(argv[0]);
 	make_outer();
 	make_trampolines();
+	if (getenv("DEBUGGEE_SHAPES"))
+		run_shapes();
 	code_is_ready();
 	run_threads(argc > 2 ? atoi(argv[2]) : 1);
 	if (getenv("DEBUGGEE_REUSE"))

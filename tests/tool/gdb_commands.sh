@@ -200,6 +200,47 @@ EOF
   said '^steps [0-9]+ inside [6-9][0-9] runtime [1-9] lost 0$'
 }
 
+# At each instruction of code of the other shapes: callers down to main, and registers of call_shapes as at the call.
+case_gdb_other_shapes_give_the_caller_and_its_registers() {
+  start
+  export CODEHEAP_SINKS=none DEBUGGEE_SHAPES=1
+  cat >"$work/steps.py" <<'EOF'
+import gdb
+from codeheap_gdb import heaps
+heap = heaps.all_heaps()[0]
+kept = ("rbx", "rbp", "rsp", "r12", "r13", "r14", "r15")
+wanted, inside, wrong = None, 0, 0
+for step in range(4000):
+    gdb.execute("stepi", to_string=True)
+    frame, names = gdb.newest_frame(), []
+    is_code, values = heap.has(frame.pc()), None
+    while frame:
+        names.append(frame.name())
+        if frame.name() == "call_shapes":
+            values = [int(frame.read_register(name)) for name in kept]
+        frame = frame.older()
+    if not is_code:
+        if inside and "checkpoint" not in names:
+            wanted = None
+        if "run_threads" in names:
+            break
+        continue
+    inside += 1
+    wanted = wanted or values
+    if not values or values != wanted or names[-1] != "main":
+        wrong += 1
+        print("wrong at", hex(gdb.newest_frame().pc()), names, values, wanted)
+print("inside", inside, "wrong", wrong)
+EOF
+  gdb_says "$work/debuggee" <<EOF
+break code_is_ready
+run 1 >$work/facts
+source $work/steps.py
+kill
+EOF
+  said '^inside (7[0-9]|8[0-9]) wrong 0$'
+}
+
 case_gdb_disassembly_shows_what_is_attached() {
   start
   gdb_says "$work/debuggee" <<EOF

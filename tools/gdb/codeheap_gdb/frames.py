@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Frames in code of a heap: an unwinder through them, and how `bt` shows them.
 
-The unwinder serves pages of the frame-pointer shape and trampolines, whatever was told to gdb:
-without it gdb takes code without symbols for code without a frame and loses the caller. Other
-shapes have call-frame information of the VM's own and are left to gdb.
+The unwinder serves the library's own shapes (enum ch_frame_shape) and trampolines, whatever was
+told to gdb: without it gdb takes code without symbols for code without a frame and loses the
+caller. Shapes that a VM registered have call-frame information of its own and are left to gdb.
 """
 import gdb
 from gdb.FrameDecorator import FrameDecorator
@@ -25,7 +25,7 @@ def word(value):
 
 
 class CodeUnwinder(Unwinder):
-    """Steps out of code of the heaps by the frame pointer."""
+    """Steps out of code of the heaps by the frame shape of its page."""
 
     def __init__(self):
         super().__init__("codeheap")
@@ -43,31 +43,31 @@ class CodeUnwinder(Unwinder):
         pc = int(pending.read_register(known.PC))
         for heap in heaps.all_heaps(False):
             if heap.has_runtime(pc):
-                offset = pc - heap.pool["runtime_exec"]
-                pushed = 8 if known.TRAMPOLINE_PUSHED <= offset < heap.record["veneers_from"] else 0
-                return self.out(pending, heap, heap.pool["runtime_exec"], pushed)
+                return self.out(pending, heap, heap.pool["runtime_exec"], known.out_of_runtime)
             if heap.has(pc):
-                shape = heap.frame_shape(pc)
-                if shape == "OTHER":
-                    return None
                 block = heap.find(pc)
-                start = block.hot_code[0] if block else pc
-                pushed = 0 if shape == "TAIL" else known.before_frame(heap, pc)
-                return self.out(pending, heap, start, pushed)
+                return self.out(pending, heap, block.hot_code[0] if block else pc, known.out_of)
         return None
 
-    def out(self, pending, heap, start, pushed):
-        """The caller's registers; pushed as before_frame says, None with a frame of its own.
+    def out(self, pending, heap, start, rule):
+        """The caller's registers, by the rule of the machine.
 
-        Nothing is said of other registers: code of a heap may have saved them anywhere."""
+        Nothing is said of registers that the rule leaves out: code may have saved them anywhere."""
         known = heap.machine
-        sp, fp = (int(pending.read_register(name)) for name in (known.SP, known.FP))
-        cfa = fp + 16 if pushed is None else sp + pushed + 8
-        saved = {known.PC: memory.read_int(cfa - 8), known.SP: cfa, known.FP: fp}
-        if pushed is None or heap.has(start) and pushed:
-            saved[known.FP] = memory.read_int(cfa - 16)
+        pc, sp, fp = (int(pending.read_register(name)) for name in (known.PC, known.SP, known.FP))
+        found = rule(heap, pc, sp, fp)
+        if found is None:
+            return None
+        cfa, places = found
+        values = {known.PC: memory.read_int(cfa - memory.WORD), known.SP: cfa}
+        for name, place in places.items():
+            try:
+                values[name] = (int(pending.read_register(name)) if place is None
+                                else memory.read_int(place))
+            except gdb.error:  # a frame further in has not said where it is
+                pass
         info = pending.create_unwind_info(FrameId(cfa, start))
-        for name, value in saved.items():
+        for name, value in values.items():
             info.add_saved_register(name, word(value).cast(pending.read_register(name).type))
         return info
 

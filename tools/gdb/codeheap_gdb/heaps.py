@@ -14,6 +14,7 @@ IN_PLACE_HEAD_BYTES = 64
 GRANULE_BYTES = 8
 INDEX_MASK = 0xffffff  # table.h: indices beside other bits have 24
 ALL_BITS = (1 << 64) - 1
+FIXED_SHAPES = ("POINTER", "KEEPS_ALL", "LEAF", "STEPS")
 STATE_MASK = 7  # of a block's state; its cause is above
 
 
@@ -274,14 +275,24 @@ class Heap:
         return names.get(self.page(number)["state"], "?")
 
     def frame_shape(self, address):
-        """What the code of a page does with frames: "POINTER", a template's name, or "OTHER"."""
+        """The frame shape of a page: as in enum ch_frame_shape, a template's name, or "OTHER"."""
         number = self.page((address - self.exec_base) >> self.page_log2)["frame"]
-        if number == 0:
-            return "POINTER"
         slots = self.library.constant("CH__FRAME_SLOTS")
-        templates = self.library.enum_names("ch__template", "CH__TEMPLATE_")
-        name = templates.get(number - slots, "OTHER") if number >= slots else "OTHER"
-        return name if name in ("FRAMED", "TAIL") else "OTHER"
+        if number >= slots:
+            names = self.library.enum_names("ch__template", "CH__TEMPLATE_")
+            return names.get(number - slots, "OTHER")
+        return next((shape for shape in FIXED_SHAPES
+                     if number == self.library.constant("CH__FRAME_" + shape)), "OTHER")
+
+    def frame_note(self, address):
+        """Address of the note of code with steps (unwind/steps.c), or None: as at the call."""
+        at = self.record["sinks"] + self.library.layout("ch__sinks").offset("steps")
+        steps = memory.read_int(at)
+        if not steps:
+            return None
+        notes = self.library.record("ch__steps", steps)["map"]
+        distance = memory.read_int(notes + (address - self.exec_base) // GRANULE_BYTES * 2, 2)
+        return (address & -GRANULE_BYTES) + GRANULE_BYTES * (distance - 1) if distance else None
 
     # --- blocks ---
 

@@ -20,6 +20,10 @@ SETS_FRAME = (b"\x48\x89\xe5", b"\x48\x8b\xec")  # mov rbp, rsp
 RETURNS = (0xc3, 0xc2)
 ENDBR64 = b"\xf3\x0f\x1e\xfa"
 PATCH_ENTRY = (0xa9, 0xe9)  # five bytes that the library writes at a patchable entry
+SAVED_BELOW_FRAME = ("rbx", "r12", "r13", "r14", "r15")  # CH_FRAME_KEEPS_ALL, from rbp downwards
+STEPS_KEPT = ("rbx", "rbp", "r12", "r13", "r14", "r15")  # unwind/steps.c: in the order of a note
+NOTE_SAVES = 4
+NOTE_STEPS = NOTE_SAVES + 4 * len(STEPS_KEPT)
 
 
 def before_frame(heap, pc):
@@ -36,3 +40,53 @@ def before_frame(heap, pc):
     while code.startswith(ENDBR64) or code[0] == 0x90 or code[0] in PATCH_ENTRY:
         code = code[4:] if code.startswith(ENDBR64) else code[1 if code[0] == 0x90 else 5:]
     return 0 if code[:1] == PUSH_RBP and code[1:4] in SETS_FRAME else None
+
+
+def out_of_runtime(heap, pc, sp, _):
+    """As out_of, of the runtime page."""
+    offset = pc - heap.pool["runtime_exec"]
+    pushed = 8 if TRAMPOLINE_PUSHED <= offset < heap.record["veneers_from"] else 0
+    return sp + pushed + 8, {FP: None}
+
+
+def out_of(heap, pc, sp, fp):
+    """The caller's sp, and where each register of the caller is: on the stack, or None where the
+    code left it. None for a shape that has no rule here."""
+    shape = heap.frame_shape(pc)
+    if shape == "STEPS":
+        return out_of_steps(heap, pc, sp)
+    if shape in ("TAIL", "LEAF"):
+        return sp + 8, dict.fromkeys(STEPS_KEPT)
+    if shape not in ("POINTER", "KEEPS_ALL", "FRAMED"):
+        return None
+    places = dict.fromkeys(STEPS_KEPT if shape == "KEEPS_ALL" else (FP,))
+    pushed = before_frame(heap, pc)
+    if pushed is not None:
+        if pushed:
+            places[FP] = sp
+        return sp + pushed + 8, places
+    places[FP] = fp
+    if shape == "KEEPS_ALL":  # above sp: not pushed yet, or popped
+        places.update((name, fp - 8 * nth) for nth, name in enumerate(SAVED_BELOW_FRAME, 1)
+                      if sp <= fp - 8 * nth)
+    return fp + 16, places
+
+
+def out_of_steps(heap, pc, sp):
+    """The same by the note behind the code."""
+    places = dict.fromkeys(STEPS_KEPT)
+    note = heap.frame_note(pc)
+    if note is None:
+        return sp + 8, places
+
+    def number(at, size=2):
+        return int.from_bytes(heap.code(note + at, size), "little")
+    offset = pc - note + number(0, 4)
+    step = NOTE_STEPS
+    while number(step + 4) <= offset:
+        step += 4
+    cfa = sp + number(step + 2)
+    for nth, name in enumerate(STEPS_KEPT):
+        if number(NOTE_SAVES + 4 * nth) <= offset:
+            places[name] = cfa - number(NOTE_SAVES + 4 * nth + 2)
+    return cfa, places
