@@ -17,6 +17,7 @@ static struct ch_heap *heap, *other_heap;
 static struct ch_vm *vm, *other_vm;
 static struct ch_owner square, sum, outer, framed, tail, gone, fresh, other;
 static struct ch_code square_code, sum_code;
+static int (*loose)(void);
 static int sums;
 
 static void ok(enum ch_status status, const char *what)
@@ -385,6 +386,7 @@ static void run_shapes(void)
 					  sizeof stepping - 1, &frame);
 	const void *is_leaf = make_shape(&owners[2], "leaf", CH_FRAME_LEAF, leaf, sizeof leaf - 1,
 					 NULL);
+	OK(ch_code_add(heap, "\x31\xc0\xff\xc0\xc3", 5, "loose code", &loose)); /* 1 */
 	code_is_ready();
 	want("leaf", call_shapes(saves_all, by_steps, is_leaf), 8);
 	want("checkpoint", call_shapes(saves_all, by_steps, (const void *)checkpoint), 37);
@@ -454,6 +456,8 @@ int main(int argc, char **argv)
 		run_shapes();
 	code_is_ready();
 	run_threads(argc > 2 ? atoi(argv[2]) : 1);
+	if (loose)
+		want("loose code", loose(), 1);
 	if (getenv("DEBUGGEE_REUSE"))
 		reuse();
 	if (other_heap)

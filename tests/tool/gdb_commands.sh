@@ -418,6 +418,36 @@ EOF
   result_right
 }
 
+# break and disassemble take the same names: of an owner, of a block, of code without an owner.
+case_gdb_blocks_are_named_alike_in_all_commands() {
+  start registers
+  export DEBUGGEE_SHAPES=1
+  gdb_says "$work/debuggee" <<EOF
+break code_is_ready
+run 1 >$work/facts
+codeheap disassemble sum
+codeheap disassemble by C
+codeheap disassemble square by C
+codeheap disassemble loose
+python
+for text in ("break -int3 by C", "break -int3 loose code", "disassemble dead", "disassemble fresh", "disassemble nosuch"):
+    attempt(text)
+end
+codeheap break
+$to_the_end
+EOF
+  said '^block [0-9]+ of sum, LIVE: '
+  said_times 2 '^block [0-9]+ of square by C, LIVE: '
+  said '^block [0-9]+ of loose code, LIVE: '
+  said '^codeheap 1 +INT3 .* of square by C \+0x0, hit 0 times$'
+  said '^codeheap 2 +INT3 .* of loose code \+0x0, hit 0 times$'
+  said_times 5 '^Codeheap breakpoint 1, '
+  said_times 1 '^Codeheap breakpoint 2, .* of loose code '
+  said '^sentence: fresh has no code at this moment\.$'
+  said '^sentence: .*"nosuch" in .* And no owner and no block has that name; .codeheap blocks. lists names\.$'
+  result_right
+}
+
 case_gdb_detach_leaves_no_breakpoint() {
   start registers
   gdb_says "$work/debuggee" <<EOF
@@ -586,10 +616,10 @@ EOF
   said_times 2 '^sentence: There is no heap 7\.$'
   said '^0 blocks$'
   said '^sentence: Heap 1 has no block 99999\.$'
-  said '^sentence: 0x[0-9a-f]+ <main> is not in any code heap\.$'
+  said '^sentence: 0x[0-9a-f]+ <main> is not in any code heap\. And no owner'
   said '^sentence: codeheap break knows -hw and -int3, not -soft\.$'
   said '^sentence: codeheap break needs an address, a block or an owner\.$'
-  said_times 3 '^sentence: .*no owner has that name'
+  said_times 3 '^sentence: .*no owner and no block has that name'
   said '^sentence: There is no codeheap breakpoint 5\.$'
   said '^sentence: codeheap stats takes no argument\.$'
 }

@@ -14,7 +14,6 @@ import gdb
 
 from codeheap_gdb import commands, disassemble, heaps, machine, memory
 
-MOST_ENTRIES = 16  # breakpoints that one command sets
 HARDWARE_TYPES = ("BP_HARDWARE_BREAKPOINT", "BP_HARDWARE_WATCHPOINT", "BP_READ_WATCHPOINT",
                   "BP_ACCESS_WATCHPOINT")
 
@@ -216,43 +215,6 @@ def is_rewritten(block, address):
     return address in points or address == block.patchable_entry
 
 
-def is_entered(block, owner):
-    """Whether others enter the owner here: by its cell, or by a branch of another owner's code."""
-    if owner["entry"] == block.index:
-        return True
-    sources = (block.heap.find(block.heap.exec_base + branch["site"])
-               for branch in block.incoming())
-    return any(source and source.record["owner"] != block.record["owner"] for source in sources)
-
-
-def entries_of(name, found):
-    """(block, address) of where owners with that name are entered; [] when no owner has it."""
-    blocks, is_known = [], False
-    for heap in found:
-        for owner in heap.owners_named(name):
-            is_known = True
-            own = [block for block in heap.blocks_of(owner) if block.is_published]
-            blocks += [block for block in own if is_entered(block, owner)] or own
-    if is_known and not blocks:
-        memory.fail(f"{name} has no code at this moment.")
-    if len(blocks) > MOST_ENTRIES:
-        memory.fail(f"{name} has {len(blocks)} places to enter: give one of its blocks, "
-                    f"`codeheap blocks` lists them.")
-    return [(block, block.entry) for block in blocks]
-
-
-def targets_of(text, found):
-    """(block, address) of each place that the argument names."""
-    if text:
-        entries = entries_of(text, found)
-        if entries:
-            return entries
-    try:
-        return [commands.block_named(text, found)]
-    except gdb.GdbError as error:
-        return memory.fail(f"{error} And no owner has that name; `codeheap blocks` lists names.")
-
-
 # --- which kind ---
 
 def registers_in_use():
@@ -310,9 +272,9 @@ def set_one(kind, block, address, wanted):
 class Break(commands.Command):
     """A breakpoint in code of a heap: codeheap break [-hw | -int3] PLACE [if CONDITION]
 
-PLACE is an ADDRESS, the number of a BLOCK, or the name of an OWNER.
-Without an argument: lists them. An OWNER (its name, or the name's first word) means its
-entry and where code of others branches to it; blocks that it gets later are not covered.
+PLACE is an ADDRESS, the number or name of a BLOCK, or the name of an OWNER; a name's first
+word does. Without an argument: lists them. An OWNER means its entry and where code of
+others branches to it; blocks that it gets later are not covered.
 A breakpoint ends with its block: code that is put there later is left alone.
 -hw    a hardware breakpoint of gdb's own: `if`, commands and `delete` work. Four exist.
        Used while fewer than three are taken, with a condition, and where the library
@@ -341,7 +303,7 @@ A breakpoint ends with its block: code that is put there later is left alone.
                 memory.fail(f"codeheap break knows -hw and -int3, not {kind}.")
         if not rest:
             memory.fail("codeheap break needs an address, a block or an owner.")
-        for block, address in targets_of(rest, heaps.all_heaps()):
+        for block, address in commands.places_of(rest, heaps.all_heaps()):
             set_one(kind, block, address, wanted)
 
 

@@ -6,6 +6,7 @@ import gdb
 
 from codeheap_gdb import heaps, memory
 
+MOST_PLACES = 16  # that one name means
 STATES = ("OPEN", "LIVE", "NOTENTRANT", "DEAD")
 
 
@@ -76,6 +77,57 @@ def block_named(text, found):
     """(block, address) of a block's number or of an address, `$pc` without a text."""
     block = block_numbered(text, found)
     return (block, block.entry) if block else block_at(address_of(text or "$pc"), found)
+
+
+def is_entered(block, owner):
+    """Whether others enter the owner here: by its cell, or by a branch of another owner's code."""
+    if owner["entry"] == block.index:
+        return True
+    sources = (block.heap.find(block.heap.exec_base + branch["site"])
+               for branch in block.incoming())
+    return any(source and source.record["owner"] != block.record["owner"] for source in sources)
+
+
+def entries_of(name, found):
+    """The blocks by which owners with that name are entered; None when no owner has it."""
+    blocks, is_known = [], False
+    for heap in found:
+        for owner in heap.owners_named(name):
+            is_known = True
+            own = [block for block in heap.blocks_of(owner) if block.is_published]
+            blocks += [block for block in own if is_entered(block, owner)] or own
+    return blocks if is_known else None
+
+
+def blocks_called(name, found):
+    """The published blocks with that name, or whose whole name it is; None when none has it."""
+    blocks = [block for heap in found for block in heap.each_block()
+              if block.is_published
+              and (heaps.is_name(block.own_name, name) or block.full_name == name)]
+    return blocks or None
+
+
+def places_of(text, found):
+    """(block, address) of each place that an argument names: a block's number, the name of an
+    owner or of a block, an address; `$pc` without a text."""
+    is_expression = re.match(r"$|\$|0x|[\d.]+$", text)
+    blocks = entries_of(text, found) if text else None
+    if blocks is None and not is_expression:  # which reads all records
+        blocks = blocks_called(text, found)
+    if blocks is None:
+        try:
+            return [block_named(text, found)]
+        except gdb.GdbError as error:
+            if is_expression:
+                raise
+            memory.fail(f"{error} And no owner and no block has that name; "
+                        "`codeheap blocks` lists names.")
+    if not blocks:
+        memory.fail(f"{text} has no code at this moment.")
+    if len(blocks) > MOST_PLACES:
+        memory.fail(f"{text} has {len(blocks)} places to enter: give one of its blocks, "
+                    f"`codeheap blocks` lists them.")
+    return [(block, block.entry) for block in blocks]
 
 
 # --- at ---

@@ -182,19 +182,18 @@ def print_block(block, shown):
 
 
 class Disassemble(commands.Command):
-    """The code of a block: codeheap disassemble [BLOCK | ADDRESS]
+    """The code of blocks: codeheap disassemble [PLACE]
 
-BLOCK is a number as `codeheap blocks` prints it, ADDRESS any expression ($pc without
-one). Beside the instructions: branches and what they are linked to, stubs, refs, patch
+PLACE is as for `codeheap break`: an ADDRESS ($pc without one), the number or name of a
+BLOCK as `codeheap blocks` prints it, or the name of an OWNER. Beside the instructions: branches and what they are linked to, stubs, refs, patch
 points; above them the source lines the VM gave. `=>` marks the address."""
 
     def __init__(self):
         super().__init__("codeheap disassemble", completer_class=gdb.COMPLETE_EXPRESSION)
 
     def run(self, argument):
-        found = heaps.all_heaps()
-        block, shown = commands.block_named(argument, found)
-        print_block(block, shown)
+        for block, shown in commands.places_of(argument, heaps.all_heaps()):
+            print_block(block, shown)
 
 
 def register():
