@@ -576,6 +576,70 @@ EOF
   said '^sentence: There are 2 heaps: write HEAP\.1'
 }
 
+# A second flavour is mapped beside the copy that all is bound to: its list is empty, and gdb takes the first for it.
+case_gdb_unused_copy_of_the_library_has_no_heaps() {
+  start
+  gdb_says "$work/debuggee" <<EOF
+break checkpoint
+set exec-wrapper env LD_PRELOAD=$(realpath "$build")/libcodeheap-dl.so
+run 1 >$work/facts
+info sharedlibrary
+codeheap blocks
+codeheap stats
+EOF
+  said '/libcodeheap-dl\.so$'
+  said '^ +[0-9]+ .* LIVE +1/2 sum$'
+  said_times 1 ' sum$'
+  said_times 1 '^heap 1 at 0x'
+  said '^  code      0x[0-9a-f]+ \.\. 0x[0-9a-f]+, written at 0x[0-9a-f]+ \(dual\)'
+}
+
+# Each of two copies has a heap 1, and a block of the same number.
+case_gdb_heaps_of_two_copies_are_told_apart() {
+  start
+  cat >"$work/plug.c" <<'EOF'
+#include <codeheap/codeheap.h>
+#include <stdlib.h>
+__attribute__((constructor)) static void begin(void)
+{
+	struct ch_heap *heap;
+	int (*code)(void);
+	if (ch_heap_create(NULL, &heap) || ch_code_add(heap, "\x31\xc0\xc3", 3, "in_plug", &code))
+		abort();
+}
+EOF
+  gcc -std=gnu11 -g -fPIC -shared -I. -o "$work/plug.so" "$work/plug.c" "$build/libcodeheap-dl.a" -Wl,--exclude-libs,ALL \
+    -lm -pthread || fail "the plug-in cannot be made"
+  gdb_says "$work/debuggee" <<EOF
+break checkpoint
+set exec-wrapper env LD_PRELOAD=$work/plug.so
+run 1 >$work/facts
+facts
+codeheap blocks
+python
+from codeheap_gdb import heaps
+found = {heap.library.object: heap for heap in heaps.all_heaps()}
+plug = next(found["plug.so"].each_block()).index
+attempt("disassemble 1.%d" % plug)
+attempt("disassemble 1.%d@plug.so" % plug)
+attempt("disassemble 1.%d@nosuch.so" % plug)
+attempt("disassemble %d" % plug)
+end
+codeheap blocks heap 1@debuggee
+codeheap stats
+codeheap at \$sum_entry
+EOF
+  said '^ *1\.[0-9]+@plug\.so +0x[0-9a-f]+ .* in_plug$'
+  said_times 2 '^ *1\.[0-9]+@debuggee +0x[0-9a-f]+ .* LIVE +1/2 sum$'
+  said_times 1 ' in_plug$'
+  said '^sentence: There are 2 heaps 1, one in each copy of the library: write 1\.[0-9]+@(plug\.so or 1.*@debuggee|debuggee or 1.*@plug\.so)\.$'
+  said '^block 1\.[0-9]+@plug\.so of in_plug, LIVE'
+  said '^sentence: There is no heap 1@nosuch\.so\.$'
+  said '^sentence: There are 2 heaps: write HEAP\.[0-9]+, e\.g\. 1\.'
+  said '^heap 1@plug\.so at 0x'
+  said "^$(fact sum_entry): block 1\.[0-9]+@debuggee of sum, LIVE"
+}
+
 # As gdb sees code of a machine that has no module: no command reads a stub there, none writes an INT3, and frames are gdb's.
 case_gdb_other_machine_is_refused() {
   start

@@ -27,7 +27,8 @@ class Prefix(gdb.Command):
     """Code heaps of libcodeheap: their blocks, what an address is, breakpoints in their code.
 
 Works on a process and on a core. Blocks are called by number (12, or 2.12 when the
-program has several heaps), addresses by any expression."""
+program has several heaps, or 2.12@plugin.so when two copies of the library have a heap 2),
+addresses by any expression."""
 
     def __init__(self):
         super().__init__("codeheap", gdb.COMMAND_DATA, gdb.COMPLETE_NONE, True)
@@ -46,20 +47,30 @@ def address_of(text):
         return memory.fail(f"`{text}` is no address: {error}")
 
 
+def heaps_called(number, of, found):
+    """The heaps with that number, all without one; of: "@OBJECT", or "" for any."""
+    those = [heap for heap in found if number in (None, str(heap.id))
+             and of in ("", "@" + heap.library.object)]
+    return those or memory.fail(f"There is no heap {number or ''}{of}.")
+
+
 def block_numbered(text, found):
-    """The block of "12" or "2.12"; None when the text is no such number."""
-    match = re.fullmatch(r"(?:(\d+)\.)?(\d+)", text)
+    """The block of "12", "2.12" or "2.12@plugin.so"; None when the text is no such number."""
+    match = re.fullmatch(r"(?:(\d+)\.)?(\d+)(@.+)?", text)
     if not match:
         return None
-    if match.group(1) is None and len(found) > 1:
-        memory.fail(f"There are {len(found)} heaps: write HEAP.{text}, e.g. {found[0].id}.{text}.")
-    for heap in found:
-        if match.group(1) is None or heap.id == int(match.group(1)):
-            block = heap.block(int(match.group(2)))
-            if block and block.state != "FREE":
-                return block
-            memory.fail(f"Heap {heap.id} has no block {match.group(2)}.")
-    return memory.fail(f"There is no heap {match.group(1)}.")
+    number, index, of = match.group(1), int(match.group(2)), match.group(3) or ""
+    if number is None and len(found) > 1:
+        memory.fail(f"There are {len(found)} heaps: write HEAP.{text}, e.g. "
+                    f"{found[0].number_of(index)}.")
+    those = heaps_called(number, of, found)
+    if len(those) > 1:
+        memory.fail(f"There are {len(those)} heaps {number}, one in each copy of the library: "
+                    f"write {' or '.join(heap.number_of(index) for heap in those)}.")
+    block = those[0].block(index)
+    if block and block.state != "FREE":
+        return block
+    return memory.fail(f"Heap {those[0].called} has no block {index}.")
 
 
 def block_at(address, found):
@@ -110,7 +121,7 @@ def blocks_called(name, found):
 def places_of(text, found):
     """(block, address) of each place that an argument names: a block's number, the name of an
     owner or of a block, an address; `$pc` without a text."""
-    is_expression = re.match(r"$|\$|0x|[\d.]+$", text)
+    is_expression = re.match(r"$|\$|0x|[\d.]+(@|$)", text)
     blocks = entries_of(text, found) if text else None
     if blocks is None and not is_expression:  # which reads all records
         blocks = blocks_called(text, found)
@@ -184,8 +195,9 @@ class Filter:
             word = words.pop(0)
             if word.upper() in STATES:
                 self.states.add(word.upper())
-            elif word == "heap" and words and words[0].isdigit():
-                self.heap = int(words.pop(0))
+            elif word == "heap" and words and re.match(r"\d+(@|$)", words[0]):
+                number, at, name = words.pop(0).partition("@")
+                self.heap = (number, at + name)
             else:
                 self.patterns.append(compile_pattern(word))
 
@@ -222,9 +234,7 @@ with their bytes, state, branches (linked/attached), owner's name and the block'
     def run(self, argument):
         wanted, found = Filter(argument), heaps.all_heaps()
         if wanted.heap is not None:
-            found = [heap for heap in found if heap.id == wanted.heap]
-            if not found:
-                memory.fail(f"There is no heap {wanted.heap}.")
+            found = heaps_called(*wanted.heap, found)
         self.print_table(found, wanted)
 
     def print_table(self, found, wanted):
@@ -265,9 +275,10 @@ def print_stats(heap):
     record, pool = heap.record, heap.pool
     backend = heap.library.enum_names("ch__backend", "CH__BACKEND_").get(pool["backend"], "?")
     base = heap.exec_base
-    print(f"heap {heap.id} at {record.address:#x}")
-    print(f"  code      {base:#x} .. {base + heap.pool_bytes:#x}, written at {heap.delta:+#x} "
-          f"({backend.lower()}), pages of {1 << heap.page_log2}")
+    print(f"heap {heap.called} at {record.address:#x}")
+    print(f"  code      {base:#x} .. {base + heap.pool_bytes:#x}, "
+          f"written at {heap.write_address(base):#x} ({backend.lower()}), "
+          f"pages of {1 << heap.page_log2}")
     print(f"  pages     {pool['pages_used']} used, {pool['pages_peak']} at most, "
           f"of {pool['page_count']}; {pool['pages_committed']} have memory")
     print(f"  blocks    {counts_text(heap)}")

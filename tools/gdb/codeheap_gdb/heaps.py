@@ -117,7 +117,7 @@ class Block:
 
     @property
     def number(self):
-        return f"{self.heap.id}.{self.index}" if self.heap.has_peers else str(self.index)
+        return self.heap.number_of(self.index)
 
     def has(self, address):
         return any(0 <= address - start < size for start, size in (self.hot, self.cold))
@@ -216,12 +216,21 @@ class Heap:
         self.record = library.record("ch_heap", address)
         self.has_peers = has_peers
         self.id = self.record["id"]
+        self.suffix = ""  # what tells it from the heap of another copy that has the same number
         self.pool = library.record("ch__pool", self.record["pool"])
         self.exec_base = self.pool["exec_base"]
         self.delta = self.pool["delta"]
         self.pool_bytes = self.pool["pool_bytes"]
         self.page_log2 = self.pool["page_log2"]
         self.blocks = library.table(self.record["blocks"], "ch__block")
+
+    @property
+    def called(self):
+        return f"{self.id}{self.suffix}"
+
+    def number_of(self, index):
+        """What a block is called: 12, 2.12 with several heaps, 2.12@plugin.so with two heaps 2."""
+        return f"{self.id}.{index}{self.suffix}" if self.has_peers else str(index)
 
     @property
     def branches(self):
@@ -413,7 +422,7 @@ class Heap:
             offset, how = address - self.exec_base, stone["block_how"]
             parts = self.parts_of(stone)
             index = how & 0xffffff
-            number = f"{self.id}.{index}" if self.has_peers else index
+            number = self.number_of(index)
             epitaphs = self.library.table(self.record["epitaphs"], "ch__epitaph")
             size = 1 << self.record["tombstones_log2"]
             epitaphs.used = size + 1
@@ -430,19 +439,19 @@ class Heap:
         page = (address - self.exec_base) >> self.page_log2
         state = self.page_state(page)
         if state == "FREE":
-            return f"free page {page} of heap {self.id}"
-        return (f"unused bytes of page {page} of heap {self.id} ({state}): no block, "
+            return f"free page {page} of heap {self.called}"
+        return (f"unused bytes of page {page} of heap {self.called} ({state}): no block, "
                 "and none freed there on record")
 
     def describe_runtime(self, address):
         """What lies at an address of the runtime page: the trampoline, veneers."""
         offset = address - self.pool["runtime_exec"]
         if offset < self.record["veneers_from"]:
-            return f"runtime page of heap {self.id}: the stubs' trampoline {offset:+#x}"
+            return f"runtime page of heap {self.called}: the stubs' trampoline {offset:+#x}"
         if offset < self.record["veneers_to"]:
-            return (f"runtime page of heap {self.id}: a veneer, jumps to "
+            return (f"runtime page of heap {self.called}: a veneer, jumps to "
                     + gdb_symbol(self.veneer_target(address - offset % self.machine.VENEER_BYTES)))
-        return f"runtime page of heap {self.id}: unused"
+        return f"runtime page of heap {self.called}: unused"
 
 
 def is_name(name, wanted):
@@ -464,14 +473,21 @@ def all_heaps(demand=True):
         machine.demand()
     elif not machine.find():
         return []
-    pointers = [(library, at) for library in libraries for at in library.heap_pointers()]
+    is_alone = len(libraries) == 1
+    pointers = {}  # copies that the dynamic linker bound together have one list
+    for library in libraries:
+        for at in library.heap_pointers(is_alone):
+            pointers.setdefault(at, library)
     heaps = []
-    for library, at in pointers:
+    for at, library in pointers.items():
         try:
             heaps.append(Heap(library, at, len(pointers) > 1))
         except gdb.MemoryError:
             if demand:
                 memory.fail(f"The heap at {at:#x} cannot be read: the core does not have it.")
+    for heap in heaps:
+        if sum(other.id == heap.id for other in heaps) > 1:
+            heap.suffix = "@" + heap.library.object
     if demand and not heaps:
         memory.fail("The program has no code heap at this moment.")
     return heaps

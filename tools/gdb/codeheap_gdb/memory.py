@@ -4,6 +4,9 @@
 It knows C types, not what they mean. Records are read whole and decoded here, since a gdb.Value for
 each field of a hundred thousand blocks would take minutes.
 """
+import os
+import re
+
 import gdb
 
 WORD = 8
@@ -136,6 +139,12 @@ class Library:
         self.block = symbol.symtab.static_block() if symbol.symtab else None
         self.layouts = {}
         self.constants = {}
+        self.own_list = (None, 0)  # what own_list_at has found, and for which place of the object
+
+    @property
+    def object(self):
+        """The name of the file that has this copy."""
+        return os.path.basename(self.symbol.symtab.objfile.filename)
 
     def find_type(self, name):
         try:
@@ -173,10 +182,25 @@ class Library:
     def table(self, record, struct):
         return Table(record, self.layout(struct), self.constant("CH__SEGMENT_LOG2"))
 
-    def heap_pointers(self):
-        """Addresses of the heaps that exist."""
-        array = self.symbol.value()
-        data = read(int(array.address), array.type.sizeof)
+    def own_list_at(self):
+        """The address of this copy's list of heaps, by the object's own symbol table.
+
+        gdb takes a variable of a name that several objects have for that of the first."""
+        objfile = self.symbol.symtab.objfile
+        create = objfile.lookup_global_symbol("ch_heap_create")
+        place = int(create.value().address) if create else 0
+        if self.own_list[0] != place:
+            text = gdb.execute(f'maint print msymbols -objfile "{objfile.filename}"',
+                               to_string=True)
+            found = re.search(r"^\[ *\d+\] [bBdD] (0x[0-9a-f]+) ch__heaps\b", text, re.M)
+            at = int(found.group(1), 16) if found else int(self.symbol.value().address)
+            self.own_list = (place, at)
+        return self.own_list[1]
+
+    def heap_pointers(self, is_alone):
+        """Addresses of the heaps that exist in this copy; is_alone: no other copy is known."""
+        at = int(self.symbol.value().address) if is_alone else self.own_list_at()
+        data = read(at, self.symbol.type.sizeof)
         words = (int.from_bytes(data[i:i + WORD], "little") for i in range(0, len(data), WORD))
         return [word for word in words if word]
 
