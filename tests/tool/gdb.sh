@@ -35,7 +35,7 @@ run
 hbreak $2
 continue
 END
-  grep -q "^Breakpoint 2, $2" "$work/said" || { echo 'skip: no hardware breakpoints'; exit 77; }
+  grep -qE "(^|hit )Breakpoint 2, $2" "$work/said" || { echo 'skip: no hardware breakpoints'; exit 77; }
 }
 said() { grep -qE -- "$1" "$work/said" || fail "gdb did not say '$1': $(tail -40 "$work/said")"; }
 said_not() { ! grep -qE -- "$1" "$work/said" || fail "gdb said '$1': $(tail -40 "$work/said")"; }
