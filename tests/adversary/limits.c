@@ -326,7 +326,9 @@ static void live_with(long left, bool heap_is_there)
 	fill_maps(left);
 	if (!heap_is_there) {
 		status = ch_heap_create(&config, &rig.heap);
-		if (status == CH_OK && ch_vm_attach(rig.heap, &ops, NULL, &rig.vm) == CH_OK)
+		if (status == CH_OK)
+			status = ch_vm_attach(rig.heap, &ops, NULL, &rig.vm);
+		if (status == CH_OK)
 			status = ch_thread_attach(rig.heap, NULL, NULL);
 		CHECK(status == CH_OK || status == CH_E_OS || status == CH_E_MEMORY);
 		if (status != CH_OK)
