@@ -4,6 +4,7 @@
  * C library except to read the environment, once. A signal handler that fails a call while it
  * interrupts another call mixes two sentences, and harms nothing. */
 #include "codeheap/base/why.h"
+#include "codeheap/base/table.h"
 #include "os/os.h"
 #include "os/text.h"
 #include "os/threads.h"
@@ -142,4 +143,12 @@ enum ch_status(ch__because_stranger)(void)
 enum ch_status(ch__because_memory)(const char *what)
 {
 	return ch__because(CH_E_MEMORY, "no side memory for %s", what);
+}
+
+enum ch_status(ch__because_no_record)(const struct ch__table *table, const char *records)
+{
+	if (atomic_load(&table->used) < table->limit)
+		return ch__because_memory(records);
+	return ch__because(CH_E_MEMORY, "the heap has %u %s, its limit: a collection frees those "
+					"released", table->limit - 1, records);
 }

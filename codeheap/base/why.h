@@ -26,6 +26,9 @@ enum ch_status ch__because_locked(unsigned waited_ms) CH_COLD;
 enum ch_status ch__because_stranger(void) CH_COLD;
 /* For missing memory of the heap's own records. */
 enum ch_status ch__because_memory(const char *what) CH_COLD;
+/* For no record in the table: its limit is reached, or memory is missing. */
+struct ch__table;
+enum ch_status ch__because_no_record(const struct ch__table *, const char *records) CH_COLD;
 /* Tells compilers and checkers, which read one file at a time, that none of these says CH_OK. */
 static inline enum ch_status ch__refusal(enum ch_status status)
 {
@@ -37,6 +40,7 @@ static inline enum ch_status ch__refusal(enum ch_status status)
 #define ch__because_marking() ch__refusal(ch__because_marking())
 #define ch__because_stranger() ch__refusal(ch__because_stranger())
 #define ch__because_memory(what) ch__refusal(ch__because_memory(what))
+#define ch__because_no_record(table, what) ch__refusal(ch__because_no_record(table, what))
 
 /* A status whose sentence was made where the fault was found. */
 static inline enum ch_status ch__told(enum ch_status status)

@@ -114,6 +114,9 @@ static const char *how_stale(const char *what, uint64_t bits)
 		return "is of a heap that was destroyed, or never was";
 	uint32_t there = generation_there(heap, what, bits);
 	int32_t lives = (int32_t)(there - ch__handle_generation(bits));
+	int32_t released = CH__LIFE_RELEASING | CH__LIFE_RELEASED;
+	if (there && lives && !(lives & ~released) && strcmp(what, "owner") == 0)
+		return "was released already";
 	return !there || lives < 0 ? "never was"
 	       : lives		   ? "is dead"
 				   : "is dead, or another heap's";

@@ -113,7 +113,8 @@ enum ch_status ch__owner_make(struct ch_vm *vm, const char *name, const void *fa
 	uint32_t fresh = text ? ch__table_take(&heap->owners, heap->meta) : 0;
 	if (!fresh) {
 		ch__name_drop(heap, text);
-		return ch__because(CH_E_MEMORY, "no side memory for an owner");
+		return ch__because_no_record(text ? &heap->owners : &heap->names,
+					     text ? "owners" : "names");
 	}
 	struct ch__owner *owner = ch__owner_at(heap, fresh);
 	struct ch__thread *self = ch__thread_or_guest(heap);

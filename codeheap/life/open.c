@@ -572,7 +572,7 @@ static enum ch_status no_room(const struct request *r)
 							      : "the system gives no page");
 	}
 	if (r->lacks_memory)
-		return ch__because(CH_E_MEMORY, "no side memory for the block");
+		return ch__because_memory("the block");
 	ch__event_note(r->heap, CH__EVENT_FULL, bytes);
 	bool is_host = r->heap->config.driver == CH_DRIVER_HOST;
 	bool may_collect = r->open->flags & CH_OPEN_MAY_COLLECT;
@@ -629,8 +629,10 @@ enum ch_status ch__block_open(struct ch_heap *heap, struct ch__thread *self,
 	if (status != CH_OK)
 		return status;
 	if (!reserve_side(&r)) {
+		bool has_record = r.record;
 		drop_side(&r);
-		return ch__because(CH_E_MEMORY, "no side memory for the block");
+		return has_record ? ch__because_memory("the block")
+				  : ch__because_no_record(&heap->blocks, "blocks");
 	}
 	enum placed placed = r.span_pages ? NO_ROOM : try_place(&r, LOOK_AT_OWN);
 	if (CH_UNLIKELY(placed == NO_ROOM))

@@ -3,6 +3,7 @@
  * that are gone, and pools full of one kind. Each call is refused with a sentence, and changes
  * nothing. */
 #define _GNU_SOURCE
+#include "codeheap/base/heap.h"
 #include "codeheap/collector.h"
 #include "tests/support/heap_rig.h"
 
@@ -473,6 +474,30 @@ TEST(heap_that_is_null_or_gone_is_refused)
 	REFUSED(ch_vm_detach(NULL), CH_E_ARG, "vm, is NULL");
 }
 
+/* The limits are lowered to what the heap has. */
+TEST(sentence_tells_a_limit_of_records_from_missing_memory)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_owner owner = rig_owner(&rig, "o"), more;
+	struct ch_code code;
+	struct ch_open open = {.size = sizeof open, .owner = owner, .hot_bytes = 16};
+	char says[80];
+	struct ch_owner last = rig_owner(&rig, "o");
+	rig.heap->owners.limit = rig.heap->owners.used;
+	snprintf(says, sizeof says, "the heap has %u owners, its limit: a collection frees those",
+		 rig.heap->owners.used - 1);
+	REFUSED(ch_owner_create(rig.vm, "o", NULL, NULL, &more), CH_E_MEMORY, says);
+	CHECK_EQ(ch_owner_release(last, CH_RELEASE_COLLECT), CH_OK);
+	CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
+	CHECK_EQ(ch_owner_create(rig.vm, "o", NULL, NULL, &more), CH_OK);
+	rig.heap->blocks.limit = rig.heap->blocks.used;
+	/* The thread has some records of its own left. */
+	while (ch_block_open(&open, &code) == CH_OK)
+		continue;
+	REFUSED(ch_block_open(&open, &code), CH_E_MEMORY, " blocks, its limit: ");
+	rig_end(&rig);
+}
+
 TEST(sentence_says_how_a_handle_is_stale)
 {
 	struct rig rig = rig_start(1 << 20), other = rig_start(1 << 20);
@@ -488,6 +513,10 @@ TEST(sentence_says_how_a_handle_is_stale)
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
 	REFUSED(ch_owner_set_entry(owner, none), CH_E_STALE, " is dead");
 	CHECK(!strstr(ch_why(), "another heap's"));
+	owner = rig_owner(&rig, "o");
+	block = rig_block(owner, 6);
+	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_COLLECT), CH_OK);
+	REFUSED(ch_owner_release(owner, CH_RELEASE_COLLECT), CH_E_STALE, " was released already");
 	rig_end(&other);
 	REFUSED(ch_owner_set_entry(foreign, none), CH_E_STALE, " is of a heap that was destroyed");
 	rig_end(&rig);
