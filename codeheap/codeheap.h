@@ -212,9 +212,9 @@ enum ch_dead_names { CH_DEAD_NAMES_REPLACED, CH_DEAD_NAMES_KEPT };
 
 enum ch_open_flags {
 	CH_OPEN_MAY_COLLECT =
-		1, /* the caller holds no lock. Except in a HOST heap, the open collects a full pool
-		    * until a cycle frees nothing and spares no new block, at most four times. Other
-		    * opens with the flag leave it what its cycles freed, but not with stop_world.
+		1, /* the caller holds no lock. Except in a HOST heap, the open collects as polls do
+		    * (ch_code_free), and a full pool until a cycle frees nothing and spares no new
+		    * block, at most four times: others leave it that room, but not with stop_world.
 		    * CH_E_FULL: live code, code made meanwhile and a page a thread leave no room */
 	CH_OPEN_IMMORTAL = 2, /* a root until the heap ends, or its owner by NOT_RUNNING: thunks */
 	CH_OPEN_OWN_FRAMES = 4, /* unwinders know the block by ch_code.eh_frame only; frame is 0.
@@ -253,8 +253,8 @@ struct ch_ops {
 	void (*block_freed)(void *vm_user, void *block_user);
 	/* ch_vm_detach calls block_freed for each block that the vm has then, under no lock. */
 	bool tells_detached;
-	/* A collection pays. Comes from polls and calls that open, invalidate, collect or end, but
-	 * COLLECT. Set a flag, collect at a safe place; the callback may not call the library. */
+	/* A collection pays; NULL: see ch_code_free. By polls and calls that open, invalidate, end
+	 * or collect, but COLLECT. Set a flag, collect at a safe place; do not call the library. */
 	void (*collect_wanted)(void *vm_user);
 	/* Space came free after a ch_block_open failed with CH_E_FULL: once for all opens that
 	 * failed before; in polls and calls that collect, maybe before the failed open returned. */
@@ -523,9 +523,9 @@ CH_API CH_CHECKED enum ch_status ch_owner_set_entry(struct ch_owner owner, struc
 CH_API const void *const *ch_owner_cell(struct ch_owner owner);
 
 /* ch_owner_release: the VM has no more use for the owner.
- * in    how  COLLECT: the code goes when no stack and no block holds the code. NOT_RUNNING: at
- *            once, and the caller vouches that no thread is inside the code or will be; cycles free
- *            each block that another block attached an edge to
+ * in    how  COLLECT: by a cycle (see ch_code_free), when no stack and no block holds the code.
+ *            NOT_RUNNING: at once, and the caller vouches that no thread is inside the code or
+ *            will be; cycles free each block that another block attached an edge to
  * ret   CH_OK | CH_E_ARG how | CH_E_STALE (also when released already)
  * lock  COLLECT: none; NOT_RUNNING: heap
  * safe  any thread; COLLECT also from finalizers and collectors' callbacks, in no stopped world
@@ -586,7 +586,7 @@ struct ch_code {
  * safe  any thread on its own stack that Boehm's collector, if any, knows (else CH_E_THREAD); the
  *       call attaches the thread, which goes on with the block, or hands it to another attached one
  * cost  some 50 ns; a page now and then
- * note  with `heap`, may collect: see ch_code_free. With `owner`: see collect_wanted, space_free */
+ * note  with `heap` or MAY_COLLECT, collects (ch_code_free). Else see collect_wanted, space_free */
 CH_API CH_CHECKED enum ch_status ch_block_open(const struct ch_open *open, struct ch_code *code);
 
 /* ch_block_veneer: an address in the block's reach (riscv64: auipc's) that jumps to a far function.
@@ -650,8 +650,8 @@ CH_API CH_CHECKED enum ch_status ch_code_add(struct ch_heap *heap, const void *b
  * lock  COLLECT by an attached thread: none; else heap
  * safe  any thread; COLLECT also from finalizers, but from no other callback of a collector
  * cost  COLLECT: O(1); NOT_RUNNING: O(attachments of the code, and branches to the code)
- * note  COLLECT, BUILTIN: while no vm has collect_wanted or stop_world, ch_code_add, ch_block_open
- *       with ch_open.heap, and ch_thread_poll collect by themselves when it is worth their while.
+ * note  COLLECT, also of owners, BUILTIN: while no vm has collect_wanted or stop_world, polls,
+ *       ch_code_add, and ch_block_open with `heap` or MAY_COLLECT collect when it is worth a cycle.
  *       They wait stop_wait_ms / 50 for other threads, then leave it until as much more is freed */
 CH_API CH_CHECKED enum ch_status ch_code_free(struct ch_heap *heap, const void *at,
 					      enum ch_release how);

@@ -463,7 +463,8 @@ template <class Result, class... Arguments> class function<Result(Arguments...)>
 		std::swap(its_cell, other.its_cell);
 		return *this;
 	}
-	/* The code goes when no thread runs the code any more. */
+	/* A collection frees the code when no thread runs the code any more. Where the vm has
+	 * collect_wanted or stop_world, the program makes it; else polls do, and opens that may. */
 	~function()
 	{
 		(void)(its_cell && release() == CH_OK);

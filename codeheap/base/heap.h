@@ -161,7 +161,7 @@ struct ch_heap {
 	 * that comes. */
 	_Atomic(bool) collect_told;
 	_Atomic(uint32_t) vms_asked; /* attached vms with collect_wanted or stop_world */
-	_Atomic(bool) waits_unowned; /* ch_code_free once left code without an owner to a cycle */
+	_Atomic(bool) waits_for_cycle; /* once, a release left code to a cycle */
 	_Atomic(bool) is_unasked;    /* a thread is in ch__collect_unasked */
 	uint64_t unasked_after_ns;   /* no such collection before then; of that thread */
 	_Atomic(bool) anyone_wants_space;

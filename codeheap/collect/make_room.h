@@ -5,9 +5,9 @@
 
 #include "codeheap/base/heap.h"
 
-/* Makes the wanted collection where no vm is asked: in a BUILTIN heap with code without an owner to
- * free, and no vm that hears collect_wanted or stops its threads itself. Only an attached thread
- * that is not parked collects, and never two at once. Returns whether a collection was tried. */
+/* Makes the wanted collection where no vm is asked: in a BUILTIN heap where a release left code to
+ * a cycle, and no vm hears collect_wanted or stops its threads itself. Only an attached thread that
+ * is not parked collects, and never two at once. Returns whether a collection was tried. */
 bool ch__collect_unasked(struct ch_heap *) CH_EXCLUDES(CH__ANY);
 
 /* One load where no collection is wanted. */

@@ -91,6 +91,14 @@ static enum ch_status check_how(enum ch_release how)
 	return ch__because(CH_E_ARG, "how is %d: not one of enum ch_release", (int)how);
 }
 
+/* From here on only a cycle ends the code. If no vm is asked for one, ch__collect_unasked runs. The
+ * load keeps releases of all threads from writing one line of the heap. */
+static void leave_to_cycles(struct ch_heap *heap)
+{
+	if (!atomic_load_explicit(&heap->waits_for_cycle, memory_order_relaxed))
+		atomic_store_explicit(&heap->waits_for_cycle, true, memory_order_relaxed);
+}
+
 enum ch_status ch_owner_release(struct ch_owner handle, enum ch_release how)
 {
 	enum ch_status status = check_how(how);
@@ -105,6 +113,7 @@ enum ch_status ch_owner_release(struct ch_owner handle, enum ch_release how)
 	if (how == CH_RELEASE_COLLECT) {
 		if (!ch__owner_let_go(heap, handle, &blocks))
 			return ch__because_stale("owner", handle.bits);
+		leave_to_cycles(heap);
 		/* An estimate: blocks may have come and gone meanwhile. */
 		ch__trigger_released(heap, blocks);
 		return CH_OK;
@@ -164,13 +173,6 @@ static enum end end_block(struct ch_heap *heap, struct ch__block *block, uintptr
 	return ENDED;
 }
 
-/* From here on only a cycle ends the block. If no vm is asked for one, ch__collect_unasked runs. */
-static void leave_to_cycles(struct ch_heap *heap, uint32_t owner)
-{
-	if (!owner)
-		atomic_store_explicit(&heap->waits_unowned, true, memory_order_relaxed);
-}
-
 /* Two threads may free the code, and the record be used again meanwhile. A block ends under the
  * owner's busy, so under it the record stays that of the generation found. */
 static enum end end_root(struct ch_heap *heap, uintptr_t at, enum ch_release how, uint32_t *index)
@@ -190,7 +192,7 @@ static enum end end_root(struct ch_heap *heap, uintptr_t at, enum ch_release how
 		end = end_block(heap, block, at);
 	ch__owner_unlock(owner);
 	if (end == ENDED && how == CH_RELEASE_COLLECT)
-		leave_to_cycles(heap, of);
+		leave_to_cycles(heap);
 	return end;
 }
 
@@ -210,7 +212,7 @@ static enum end free_locked(struct ch_heap *heap, uintptr_t at, enum ch_release 
 		ch__blocks_kill(heap, &index, 1, CH__DEATH_FREED_NOT_RUNNING);
 	/* Other code has an edge to the block, or the block's commit is not through. */
 	if (atomic_load_explicit(&block->generation, memory_order_relaxed) == generation)
-		leave_to_cycles(heap, block->owner);
+		leave_to_cycles(heap);
 	return ENDED;
 }
 

@@ -435,6 +435,10 @@ static enum placed place_slowly(struct request *r)
 	struct ch_heap *heap = r->heap;
 	uint64_t deaths = 0;
 	unsigned cycles = 0;
+	/* In the turn, so that what the cycle freed is this open's. */
+	if ((r->open->flags & CH_OPEN_MAY_COLLECT) && ch__collect_if_unasked(heap) &&
+	    !(r->self = ch__thread_now(heap)))
+		return STRANGER;
 	for (int attempt = 0;; attempt++) {
 		enum placed placed;
 		if (attempt)
@@ -577,7 +581,7 @@ static enum ch_status no_room(const struct request *r)
 	bool is_host = r->heap->config.driver == CH_DRIVER_HOST;
 	bool may_collect = r->open->flags & CH_OPEN_MAY_COLLECT;
 	bool waits = r->open->heap &&
-		     atomic_load_explicit(&r->heap->waits_unowned, memory_order_relaxed);
+		     atomic_load_explicit(&r->heap->waits_for_cycle, memory_order_relaxed);
 	int thread = atomic_load_explicit(&r->heap->held_up_by, memory_order_relaxed);
 	if (thread && (may_collect || waits))
 		return ch__because(CH_E_FULL,
@@ -589,7 +593,7 @@ static enum ch_status no_room(const struct request *r)
 			   is_host	 ? "and a HOST heap is collected by ch_mark_begin"
 			   : r->is_in_vain ? "and a collection was given up"
 			   : may_collect ? "after a collection"
-			   : waits     ? "until a collection frees what ch_code_free gave to it"
+			   : waits     ? "until a collection frees what was left to it"
 			   : r->open->heap ? "all of it for code that nobody freed"
 					   : "and CH_OPEN_MAY_COLLECT is not set",
 			   (uint64_t)used << pool->page_log2 < pool->pool_bytes

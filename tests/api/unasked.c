@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * unasked.c: ch_code_free may leave code to a collection. If no vm is asked to collect, a thread
+ * unasked.c: a release may leave code to a collection. If no vm is asked to collect, a thread
  * that makes code or polls collects. If a vm is asked, no such thread collects. */
 #include "codeheap/base/trigger.h"
 #include "codeheap/base/park.h"
@@ -128,6 +128,49 @@ TEST(a_poll_makes_the_collection_that_no_vm_is_asked_for)
 	ch_thread_poll();
 	CHECK_EQ(rig_stats(&rig).cycles, 1);
 	CHECK(rig_stats(&rig).blocks_freed > COUNT / 2);
+	rig_end(&rig);
+}
+
+/* Makes an owner with code and releases the owner, as a program that evaluates lines does. */
+static void evaluate(const struct rig *rig, unsigned flags)
+{
+	struct ch_owner owner = rig_owner(rig, "line");
+	struct ch_open open = {.owner = owner, .hot_bytes = 16, .flags = flags};
+	struct emitter e;
+	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+	emit_ret(&e);
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_COLLECT), CH_OK);
+}
+
+/* Such a loop does little else than to collect, so the distance between requests grows 16-fold. */
+TEST(owners_that_are_released_to_a_collection_do_not_pile_up)
+{
+	enum { COUNT = 200000 };
+	struct rig rig = rig_start(POOL);
+	uint64_t most = 0;
+	for (int i = 0; i < COUNT; i++) {
+		evaluate(&rig, 0);
+		ch_thread_poll();
+		if (i % 1000 == 0 && rig_stats(&rig).blocks_now > most)
+			most = rig_stats(&rig).blocks_now;
+	}
+	CHECK(most < COUNT / 2);
+	CHECK(rig_stats(&rig).owners_now < COUNT / 2);
+	rig_end(&rig);
+}
+
+/* Nobody polls. Without the flag, the caller may hold a lock. */
+TEST(only_an_open_that_may_collect_collects_released_owners)
+{
+	struct rig rig = rig_start(POOL);
+	for (int i = 0; i < ENOUGH; i++)
+		evaluate(&rig, 0);
+	CHECK_EQ(rig_stats(&rig).cycles, 0);
+	for (int i = 0; i < ENOUGH; i++)
+		evaluate(&rig, CH_OPEN_MAY_COLLECT);
+	CHECK(rig_stats(&rig).cycles > 0);
+	CHECK(rig_stats(&rig).blocks_freed > ENOUGH);
 	rig_end(&rig);
 }
 
@@ -295,7 +338,7 @@ TEST(a_full_heap_of_code_without_owners_names_no_flag_that_nobody_can_set)
 	CHECK(strstr(ch_why(), "all of it for code that nobody freed"));
 	CHECK_EQ(ch_code_free(heap, (const void *)(uintptr_t)first, CH_RELEASE_COLLECT), CH_OK);
 	CHECK_EQ(ch_code_add(heap, bytes, sizeof bytes, NULL, &f), CH_E_FULL);
-	CHECK(strstr(ch_why(), "until a collection frees what ch_code_free gave to it"));
+	CHECK(strstr(ch_why(), "until a collection frees what was left to it"));
 	CHECK_EQ(ch_heap_destroy(heap), CH_OK);
 }
 
