@@ -333,8 +333,8 @@ static bool make_room(struct ch__stats_file *file, struct ch_heap *heap)
  * that takes the file out has its memory. */
 static _Atomic(struct ch__stats_file *) files[CH__LOOK_HEAPS_MAX + 1];
 
-/* Returns false, with errno, if there is no file and the caller must hear of the failure. */
-static bool begin(struct ch__stats_file *file, struct ch_heap *heap, bool may_fail)
+/* Returns false, with errno, if there is no file. */
+static bool begin(struct ch__stats_file *file, struct ch_heap *heap)
 {
 	ch__listener_add(heap, &file->listener);
 	atomic_store(&files[file->heap.id], file);
@@ -344,11 +344,29 @@ static bool begin(struct ch__stats_file *file, struct ch_heap *heap, bool may_fa
 	error = error ? error : errno;
 	turn_off(file, error);
 	errno = error;
-	return may_fail;
+	return false;
+}
+
+/* Who asked in the environment sees no status, and would look for the file: stderr has a line. */
+static enum ch_status because_no_file(const char *path, bool may_fail)
+{
+	enum ch_status status = errno == ENOMEM ? CH_E_MEMORY : CH_E_OS;
+	bool is_other = errno == EEXIST;
+	if (!may_fail && is_other)
+		return ch__because(status, "the statistics file %s: no regular file of the user",
+				   path);
+	if (!may_fail)
+		return ch__because(status, "the statistics file %s: %m", path);
+	if (is_other)
+		(void)ch__because_user(
+			status, "CODEHEAP_STATS: %s is no regular file of the user", path);
+	else
+		(void)ch__because_user(status, "CODEHEAP_STATS: there is no %s: %m", path);
+	return CH_OK;
 }
 
 /* If only the environment asks (may_fail), a file that cannot be made is CH_OK: the record listens
- * and reports the reason. Without memory for the record the call fails. */
+ * and reports the reason, as stderr does. Without memory for the record the call fails. */
 static enum ch_status heap_begins(struct ch_heap *heap, const char **asked, bool may_fail)
 {
 	const char *pattern = *asked;
@@ -358,10 +376,7 @@ static enum ch_status heap_begins(struct ch_heap *heap, const char **asked, bool
 	struct ch__stats_file *file = create(heap, pattern);
 	if (!file)
 		return ch__because(CH_E_MEMORY, "no memory for the statistics file");
-	if (begin(file, heap, may_fail))
-		return CH_OK;
-	return ch__because(errno == ENOMEM ? CH_E_MEMORY : CH_E_OS, "the statistics file %s: %m",
-			   pattern);
+	return begin(file, heap) ? CH_OK : because_no_file(pattern, may_fail);
 }
 
 static void ask_to_end(struct ch__stats_file *file)

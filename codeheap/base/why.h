@@ -15,7 +15,7 @@
 CH_GUEST enum ch_status ch__because(enum ch_status, const char *format, ...)
 	__attribute__((format(printf, 2, 3))) CH_COLD;
 /* The same for faults of the program's user: the sentence goes to stderr in any case. */
-enum ch_status ch__because_user(enum ch_status, const char *format, ...)
+CH_GUEST enum ch_status ch__because_user(enum ch_status, const char *format, ...)
 	__attribute__((format(printf, 2, 3))) CH_COLD;
 
 /* For each call with a lock, between ch_mark_begin and ch_mark_end and in ref, roots and visit. */

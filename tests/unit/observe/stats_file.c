@@ -268,3 +268,28 @@ TEST(heap_ends_while_its_process_exits)
 	CHECK_EQ(unlink(path), 0);
 	CHECK_EQ(rmdir(folder), 0);
 }
+
+static void make_heap_with_stats_at(void *arg)
+{
+	struct ch_heap *heap;
+	CHECK_EQ(setenv("CODEHEAP_STATS", arg, 1), 0);
+	CHECK_EQ(ch_heap_create(NULL, &heap), CH_OK);
+	CHECK_EQ(ch_heap_destroy(heap), CH_OK);
+}
+
+TEST(wish_of_the_environment_that_fails_is_told)
+{
+	static char nowhere[] = "/nonexistent/x", device[] = "/dev/full";
+	char text[800];
+	struct ch_heap *heap;
+	expect_signal_text(make_heap_with_stats_at, nowhere, 0, text, sizeof text);
+	CHECK(strstr(text, "codeheap: CH_E_OS: CODEHEAP_STATS: there is no /nonexistent/x: "));
+	CHECK(strstr(text, "ENOENT"));
+	expect_signal_text(make_heap_with_stats_at, device, 0, text, sizeof text);
+	CHECK(strstr(text, "CODEHEAP_STATS: /dev/full is no regular file of the user\n"));
+	unsetenv("CODEHEAP_STATS");
+	struct ch_config config = rig_config(1 << 20);
+	config.stats_file = device;
+	CHECK_EQ(ch_heap_create(&config, &heap), CH_E_OS);
+	CHECK_STR(ch_why(), "CH_E_OS: the statistics file /dev/full: no regular file of the user");
+}
