@@ -20,7 +20,7 @@ extern "C" {
 struct ch_profile_options {
 	size_t size;        /* sizeof(struct ch_profile_options) */
 	bool by_wall_clock; /* samples waiting threads, too; false = by CPU time */
-	size_t memory_bytes; /* for samples and stacks; 0 = 64 MiB */
+	size_t memory_bytes; /* for samples and stacks; 0 = 64 MiB, least about 40 KiB */
 	/* NULL, or the VM's walk of the thread's stack [sp, end), in a signal handler: return
 	 * addresses, innermost first; only addresses in the heap count. 0: by frame pointers. As
 	 * many as max: the walk may have more, so the sample counts as cut. */
@@ -55,7 +55,8 @@ struct ch_profile_counts {
 
 /* ch_profile_stop: end sampling; the samples stay until the next start.
  * out   counts  counts->size is set by the caller; may be NULL
- * ret   CH_OK | CH_E_STATE none runs | CH_E_ARG
+ * ret   CH_OK | CH_E_STATE none runs | CH_E_ARG | CH_E_OS (ENOENT) it ended, but SIGPROF has no
+ *       handler any more: samples are missing
  * lock  heaps, registry, heap
  * safe  any thread
  * cost  O(blocks of the heap, and samples) */

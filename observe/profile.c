@@ -288,6 +288,11 @@ enum ch_status ch_profile_start(struct ch_heap *heap, unsigned rate,
 		ch__sized_take(&whole, sizeof whole, options);
 		options = &whole;
 	}
+	size_t least = ch__profiler_least_bytes();
+	if (options && options->memory_bytes && options->memory_bytes < least)
+		return ch__because(CH_E_ARG,
+				   "ch_profile_options.memory_bytes is %zu: neither 0 nor %zu or "
+				   "more", options->memory_bytes, least);
 	ch__look_lock_heaps();
 	ch__look_lock_threads(heap);
 	struct ch__profile *profile = listen_to(heap);
@@ -324,7 +329,7 @@ enum ch_status ch_profile_stop(struct ch_heap *heap, struct ch_profile_counts *c
 	ch__look_lock_heaps();
 	ch__look_lock_threads(heap);
 	struct ch__profile *profile = ch__profile_of(heap);
-	bool is_running = profile->hears;
+	bool is_running = profile->hears, is_handled = ch__os_profile_is_handled();
 	if (is_running) {
 		struct ch_profile_counts all;
 		end(profile);
@@ -334,7 +339,13 @@ enum ch_status ch_profile_stop(struct ch_heap *heap, struct ch_profile_counts *c
 	}
 	ch__look_unlock_threads(heap);
 	ch__look_unlock_heaps();
-	return is_running ? CH_OK : ch__because(CH_E_STATE, "no profile is running");
+	if (!is_running)
+		return ch__because(CH_E_STATE, "no profile is running");
+	if (is_handled)
+		return CH_OK;
+	errno = ENOENT;
+	return ch__because(CH_E_OS, "the profile ended, but SIGPROF has no handler any more: since "
+				    "it went there are no samples");
 }
 
 /* Ends the heap's own profile. Other profiles take the names of the heap's code. */

@@ -164,6 +164,12 @@ int ch__profiler_create(const struct ch__profiler_config *config, struct ch__pro
 	return 0;
 }
 
+size_t ch__profiler_least_bytes(void)
+{
+	return ch__tree_least_bytes() + sizeof(struct ch__sampler) +
+	       ring_bytes(UINT64_C(1) << CH__RING_WORDS_LOG2_MIN);
+}
+
 static struct ch__sampler *make_sampler(struct ch__profiler *p, struct ch__sampler_slot *slot)
 {
 	ch__profile_lock(p);

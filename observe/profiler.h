@@ -69,6 +69,8 @@ struct ch__profiler_config {
 	void *timer_value;    /* the value in each timer's signals */
 };
 
+/* The memory that a profile of one thread needs. */
+size_t ch__profiler_least_bytes(void);
 /* Returns 0 or errno. The worker runs then, and no thread is sampled. */
 int ch__profiler_create(const struct ch__profiler_config *, struct ch__profiler **)
 	CH_EXCLUDES(CH__STANDING);

@@ -138,6 +138,7 @@ void ch__profiler_merge(struct ch__profiler *, struct ch_profile_counts *)
 	CH_REQUIRES(ch__role_guest);
 
 /* --- profiler_tree.c --- */
+size_t ch__tree_least_bytes(void);
 bool ch__tree_create(struct ch__profiler *) CH_REQUIRES(ch__role_guest);
 /* Adds a stack; frames: innermost first. Returns false if there is no memory for the stack. */
 bool ch__tree_add(struct ch__profiler *, const uint64_t *frames, uint32_t count, bool is_cut,

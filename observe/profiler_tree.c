@@ -16,6 +16,12 @@ static uint32_t hash_of(uint64_t word, uint32_t parent)
 
 /* --- nodes --- */
 
+size_t ch__tree_least_bytes(void)
+{
+	const struct ch__tree *tree = NULL;
+	return BUCKETS_MIN * sizeof *tree->buckets + NAMES_MIN * sizeof *tree->names + PIECE_BYTES;
+}
+
 bool ch__tree_create(struct ch__profiler *p)
 {
 	struct ch__tree *tree = &p->tree;

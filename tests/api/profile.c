@@ -125,8 +125,14 @@ TEST(profiles_say_what_they_refuse)
 	CHECK_EQ(ch_profile_start(heap, 20001, NULL), CH_E_ARG);
 	CHECK_EQ(ch_profile_start(heap, 100, &options), CH_E_ARG);
 	options = (struct ch_profile_options){.size = sizeof options, .memory_bytes = 1000};
-	CHECK_EQ(ch_profile_start(heap, 100, &options), CH_E_MEMORY);
-	CHECK_EQ(ch_profile_write(heap, rig.path, NULL), CH_E_STATE);
+	CHECK_EQ(ch_profile_start(heap, 100, &options), CH_E_ARG);
+	const char *words = "CH_E_ARG: ch_profile_options.memory_bytes is 1000: neither 0 nor ";
+	CHECK(strstr(ch_why(), words) == ch_why());
+	options.memory_bytes = strtoul(ch_why() + strlen(words), NULL, 10);
+	CHECK_EQ(ch_profile_start(heap, 100, &options), CH_OK);
+	CHECK_EQ(ch_profile_stop(heap, NULL), CH_OK);
+	options.memory_bytes--;
+	CHECK_EQ(ch_profile_start(heap, 100, &options), CH_E_ARG);
 	CHECK_EQ(ch_profile_start(heap, 20000, NULL), CH_OK);
 	CHECK_EQ(ch_profile_start(heap, 100, NULL), CH_E_STATE);
 	CHECK_EQ(ch_profile_stop(heap, &counts), CH_E_ARG);
@@ -145,7 +151,7 @@ TEST(profiles_say_what_they_refuse)
 	CHECK_EQ(ch_profile_write(heap, rig.path, NULL), CH_OK);
 	/* A failed start leaves the earlier profile. */
 	options.memory_bytes = 1000;
-	CHECK_EQ(ch_profile_start(heap, 100, &options), CH_E_MEMORY);
+	CHECK_EQ(ch_profile_start(heap, 100, &options), CH_E_ARG);
 	CHECK_EQ(ch_profile_write(heap, rig.path, NULL), CH_OK);
 	profile_end(&rig);
 }
@@ -576,6 +582,24 @@ TEST(start_installs_the_handler_that_was_taken_away_and_no_second_one)
 	profile_start_still(&rig, 0);
 	CHECK(handler_of_sigprof() == count_foreign);
 	profile_stop(&rig);
+	profile_end(&rig);
+}
+
+TEST(stop_says_that_the_handler_was_taken_away)
+{
+	struct ch_profile_counts counts = {.size = sizeof counts, .threads = 77};
+	profile_begin(&rig, STAGE_POLLS);
+	struct ch_heap *heap = rig.stage->heap;
+	profile_start_still(&rig, 0);
+	CHECK(signal(SIGPROF, SIG_IGN) != SIG_ERR);
+	errno = 0;
+	CHECK_EQ(ch_profile_stop(heap, &counts), CH_E_OS);
+	CHECK_EQ(errno, ENOENT);
+	CHECK(strstr(ch_why(), "SIGPROF has no handler any more"));
+	CHECK(counts.threads != 77);
+	/* It ended all the same, and can be written. */
+	CHECK_EQ(ch_profile_stop(heap, &counts), CH_E_STATE);
+	CHECK_EQ(ch_profile_write(heap, rig.path, NULL), CH_OK);
 	profile_end(&rig);
 }
 
