@@ -422,9 +422,9 @@ CH_API CH_CHECKED enum ch_status ch_vm_discard(struct ch_heap *heap, struct ch_v
 
 /* ch_thread_attach: the calling thread may run and make code of the heap from here to its end. A
  * thread that only runs code calls this; a call that makes code attaches its thread.
- * in    low, high  bounds of its stack, NULL = ask the system
+ * in    low, high  bounds of the stack that the caller runs on, NULL = ask the system for its own
  * ret   CH_OK also where a call that makes code attached the thread | CH_E_THREAD called twice |
- *       CH_E_STATE parked | CH_E_ARG low >= high | CH_E_MEMORY | CH_E_OS no bounds or pthread key
+ *       CH_E_STATE parked | CH_E_ARG not around sp | CH_E_MEMORY | CH_E_OS no bounds or pthread key
  * lock  registry
  * safe  any thread, once a heap
  * cost  O(threads of the heap); some system calls

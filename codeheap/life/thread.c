@@ -112,6 +112,12 @@ enum ch_status ch_thread_attach(struct ch_heap *heap, const void *low, const voi
 		return because_bounds();
 	if (low >= high)
 		return because_stack(low, high);
+	/* Else every cycle would find the thread on a stack that is not its own, and end. */
+	const void *sp = __builtin_frame_address(0);
+	if (!asks && (sp < low || sp >= high))
+		return ch__because(CH_E_ARG, "low %lx to high %lx is not the caller's stack: sp "
+					     "is %lx", (uintptr_t)low, (uintptr_t)high,
+				   (uintptr_t)sp);
 	if (!thread)
 		return attach(heap, low, high, false);
 	ch__registry_lock(heap);

@@ -392,7 +392,12 @@ static void enter_on_no_known_stack(struct stage *stage, void *arg)
 {
 	struct play *p = arg;
 	CHECK_EQ(ch_thread_detach(stage->heap), CH_OK);
-	CHECK_EQ(ch_thread_attach(stage->heap, elsewhere, elsewhere + 8), CH_OK);
+	CHECK_EQ(ch_thread_attach(stage->heap, elsewhere, elsewhere + 8), CH_E_ARG);
+	CHECK(strstr(ch_why(), "is not the caller's stack: sp is 0x"));
+	CHECK_EQ(ch_thread_attach(stage->heap, NULL, NULL), CH_OK);
+	struct ch__thread *self = ch__thread_self(stage->heap);
+	self->stack_low = (uintptr_t)elsewhere;
+	self->stack_high = (uintptr_t)(elsewhere + 8);
 	p->result = method_call(&p->m, p);
 }
 

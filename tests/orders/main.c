@@ -12,9 +12,15 @@ struct scene scene;
 
 static void attach(void)
 {
+	enum { AROUND = 4096 };
 	const void *low, *high;
+	/* On the stack of order_as; from here on the thread is on its own. */
+	char here = 0;
+	HOLDS(ch_thread_attach(scene.heap, &here - AROUND, &here + AROUND) == CH_OK);
 	order_stack(order_self(), &low, &high);
-	HOLDS(ch_thread_attach(scene.heap, low, high) == CH_OK);
+	struct ch__thread *thread = ch__thread_self(scene.heap);
+	thread->stack_low = (uintptr_t)low;
+	thread->stack_high = (uintptr_t)high;
 }
 
 struct ch_heap *scene_heap(const char *stats_file)
