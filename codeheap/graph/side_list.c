@@ -275,9 +275,11 @@ enum ch_status ch_block_lines(struct ch_block block, const char *file, const str
 	enum ch_status status = ch__subject_open_code(block, false, &s);
 	if (status == CH_OK && ch__side_find(s.block->side_list, CH__ITEM_LINES))
 		status = ch__because(CH_E_STATE, "the block has lines already");
-	if (status == CH_OK && (!file || !lines || !lines_are_valid(&s, lines, n)))
-		status = ch__because(CH_E_ARG, "file is NULL, or the %zu lines do not rise "
-						"by address in the block", n);
+	if (status == CH_OK && (!file || !lines))
+		status = ch__because(CH_E_ARG, "%s is NULL", file ? "lines" : "file");
+	if (status == CH_OK && !lines_are_valid(&s, lines, n))
+		status = ch__because(CH_E_ARG, "n is %zu: not 1 or more lines that rise by "
+						"address in the block", n);
 	if (status == CH_OK)
 		status = ch__side_need(&s, 1);
 	if (status != CH_OK)

@@ -164,20 +164,24 @@ static uint32_t shrink(struct ch_heap *heap, struct ch__block *block, const stru
 	return 0;
 }
 
+/* Result of a commit. UNTOLD: sinks want ranges that were not told; nothing was changed. From
+ * OWNER_GONE on: a block may not become reachable. */
+enum published { PUBLISHED, UNTOLD, OWNER_GONE, FACT_BROKE, TARGET_ABORTED };
+
 /* Whether all assumptions of the block hold, and no block has been aborted that was OPEN when an
  * edge to it was attached. In a region. */
-static bool relies_on_living(struct ch_heap *heap, const struct ch__block *block)
+static enum published relies_on_living(struct ch_heap *heap, const struct ch__block *block)
 {
 	const struct ch__side_list *list = block->side_list;
 	for (uint32_t i = 0; list && i < list->count; i++) {
 		struct ch__item item = ch__side_items(list)[i];
 		if (list->kinds[i] == CH__ITEM_ASSUME && item.at == 0)
-			return false;
+			return FACT_BROKE;
 		if (list->kinds[i] == CH__ITEM_EDGE &&
 		    atomic_load(&ch__block_at(heap, item.value)->generation) != item.at)
-			return false;
+			return TARGET_ABORTED;
 	}
-	return true;
+	return PUBLISHED;
 }
 
 /* The blocks that are committed together. A few are compared one by one. For many, `slots` holds
@@ -341,9 +345,13 @@ static bool sinks_want_ranges(struct ch_heap *heap)
 	return ch__sinks_want_ranges(atomic_load_explicit(&heap->sinks_on, memory_order_relaxed));
 }
 
-/* Result of a commit. STALE: a block may not become reachable. UNTOLD: sinks want ranges that were
- * not told; nothing was changed. */
-enum published { PUBLISHED, STALE, UNTOLD };
+static enum ch_status CH_COLD because_stale(enum published result)
+{
+	return ch__because(CH_E_STALE, "%s, of one of the blocks",
+			   result == OWNER_GONE   ? "the owner died"
+			   : result == FACT_BROKE ? "an assumption broke"
+						  : "the block that an edge names was aborted");
+}
 
 /* Publishes all blocks in one region, so that a cycle finds all of them LIVE, or none. A sink that
  * comes on waits for the regions between its wish and its walk over live blocks (I19). */
@@ -357,9 +365,10 @@ static enum published publish(struct ch_heap *heap, struct ch__thread *self, str
 	for (size_t i = 0; i < count && result == PUBLISHED; i++) {
 		const struct ch__block *block = block_of(heap, &codes[i]);
 		const struct ch__owner *owner = ch__owner_at(heap, block->owner);
-		if (!ch__owner_is_alive(heap, owner) || ch__owner_is_released(owner) ||
-		    !relies_on_living(heap, block))
-			result = STALE;
+		if (!ch__owner_is_alive(heap, owner) || ch__owner_is_released(owner))
+			result = OWNER_GONE;
+		else
+			result = relies_on_living(heap, block);
 	}
 	for (size_t i = 0; i < count && result == PUBLISHED; i++) {
 		go_live(heap, ch__handle_index(codes[i].block.bits));
@@ -593,10 +602,9 @@ static enum ch_status commit(struct ch_heap *heap, struct ch__thread *self, stru
 		bool tell = sinks_want_ranges(heap);
 		result = publish_told(heap, self, codes, count, tell, &besides);
 	} while (result == UNTOLD);
-	if (result == STALE) {
+	if (result != PUBLISHED) {
 		abort_all(heap, codes, count);
-		return ch__because(CH_E_STALE, "the owner of a block died, an assumption broke, or "
-					       "a block that an edge names was aborted");
+		return because_stale(result);
 	}
 	CH__COUNT(self->counters.blocks_committed, count);
 	return CH_OK;

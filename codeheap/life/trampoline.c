@@ -46,9 +46,11 @@ enum ch_status ch_trampoline_make(struct ch_owner owner, enum ch_trampoline kind
 	struct ch_heap *heap = ch__handle_heap(owner.bits);
 	if (!heap || !ch__owner_is_live(heap, owner))
 		return ch__because_stale("owner", owner.bits);
-	if ((unsigned)kind >= CH__TEMPLATES || !target)
-		return ch__because(CH_E_ARG, "target is NULL, or kind %d is not 0 to %d",
-				   (int)kind, CH__TEMPLATES - 1);
+	if (!target)
+		return ch__because(CH_E_ARG, "target is NULL");
+	if ((unsigned)kind >= CH__TEMPLATES)
+		return ch__because(CH_E_ARG, "kind is %d: not 0 to %d", (int)kind,
+				   CH__TEMPLATES - 1);
 	enum ch__template template = (enum ch__template)kind;
 	struct ch__thread *self = ch__thread_self(heap);
 	enum ch_status status = ch__thread_need(heap, &self);

@@ -631,11 +631,17 @@ TEST(sentence_names_what_a_handle_or_an_address_leads_to)
 	CHECK_EQ(ch_block_assume(e.code.block, fact), CH_E_STALE);
 	SAYS("CH_E_STALE: assumption #");
 	CHECK_EQ(ch_block_lines(e.code.block, NULL, NULL, 0), CH_E_ARG);
-	SAYS("CH_E_ARG: file is NULL, or the 0 lines do not rise");
+	SAYS("CH_E_ARG: file is NULL");
+	struct ch_line line = {0};
+	CHECK_EQ(ch_block_lines(e.code.block, "file", &line, 0), CH_E_ARG);
+	SAYS("CH_E_ARG: n is 0: not 1 or more lines that rise");
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
 	CHECK_EQ(ch_trampoline_make(owner, CH_TRAMPOLINE_TAIL, NULL, 0, NULL, NULL, &trampoline),
 		 CH_E_ARG);
-	SAYS("CH_E_ARG: target is NULL, or kind 1 is not 0 to 1");
+	SAYS("CH_E_ARG: target is NULL");
+	CHECK_EQ(ch_trampoline_make(owner, (enum ch_trampoline)2, &rig, 0, NULL, NULL,
+				    &trampoline), CH_E_ARG);
+	SAYS("CH_E_ARG: kind is 2: not 0 to 1");
 	CHECK_EQ(ch_code_free(rig.heap, &rig, CH_RELEASE_COLLECT), CH_E_ARG);
 	SAYS("CH_E_ARG: no code of the heap begins at 0x%lx", (unsigned long)(uintptr_t)&rig);
 	CHECK_EQ(ch_sink_set(rig.heap, 1 << 9), CH_E_ARG);
