@@ -61,7 +61,11 @@ static void put_native(uintptr_t at, uintptr_t address, struct ch__text *t)
 	struct ch__os_place place;
 	char name[NAME_BYTES];
 	if (!ch__os_place_of(at, &place)) {
-		ch__text_put_with(t, "+", address, 16);
+		/* The other heap may end meanwhile, and with it its names. */
+		struct ch_spot spot = {.size = sizeof spot};
+		bool is_code = ch_code_at(NULL, (const void *)address, at != address, &spot);
+		ch__text_put(t, is_code ? "[code of another heap]" : "");
+		ch__text_put_with(t, "+", is_code ? spot.offset : address, 16);
 		return;
 	}
 	if (place.symbol) {

@@ -74,6 +74,26 @@ static void release(const struct rig *rig, void *arg)
 		 CH_E_STALE);
 }
 
+TEST(code_of_another_heap_is_called_so)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_heap *other;
+	char name[64], wanted[64];
+	CHECK_EQ(ch_heap_create(NULL, &other), CH_OK);
+	const uint8_t *at = address(add_value(other, "f", 42));
+	ch_address_name(rig.heap, at + 1, false, name, sizeof name);
+	CHECK_STR(name, "[code of another heap]+0x1");
+	ch_address_name(rig.heap, at + 1, true, name, sizeof name);
+	CHECK_STR(name, "[code of another heap]+0x1");
+	ch_address_name(other, at + 1, false, name, sizeof name);
+	CHECK_STR(name, "f+0x1");
+	CHECK_EQ(ch_heap_destroy(other), CH_OK);
+	ch_address_name(rig.heap, at, false, name, sizeof name);
+	snprintf(wanted, sizeof wanted, "+0x%lx", (unsigned long)(uintptr_t)at);
+	CHECK_STR(name, wanted);
+	rig_end(&rig);
+}
+
 TEST(code_is_made_of_bytes_called_and_freed_by_its_address)
 {
 	struct rig rig = rig_start(1 << 20);
