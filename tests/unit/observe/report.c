@@ -425,7 +425,7 @@ TEST(profile_without_room_for_a_ring_does_not_start)
 						     .memory_bytes = bytes};
 		enum ch_status status = ch_profile_start(rig.stage->heap, 1, &options);
 		if (status != CH_OK) {
-			CHECK_EQ(status, CH_E_MEMORY);
+			CHECK_EQ(status, CH_E_ARG);
 			CHECK_EQ(least, 0);
 			continue;
 		}
