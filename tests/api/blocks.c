@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * blocks.c: blocks through their life: bytes given from either end, batches that become reachable
- * together, entries of each kind, branches of each kind with stubs or with exits of the VM, and
- * refused commits. */
+ * blocks.c: blocks through their life: bytes given from either end, batches of a commit, entries
+ * and branches of each kind, commits that are refused. */
 #include "tests/support/heap_rig.h"
 #include "tests/support/stage_code.h"
 
@@ -318,15 +317,15 @@ TEST(commit_with_an_edge_to_an_aborted_block_aborts)
 {
 	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "owner");
-	struct emitter target, e, of_record;
+	struct emitter target, e, other;
 	emit_open(&target, owner, 16, 0);
 	emit_open(&e, owner, 16, 0);
 	CHECK_EQ(ch_edge_attach(e.code.block, target.code.block), CH_OK);
 	emit_value(&e, 1);
 	emit_ret(&e);
 	CHECK_EQ(ch_block_abort(&target.code), CH_OK);
-	emit_open(&of_record, owner, 16, 0);
-	CHECK_EQ((uint32_t)of_record.code.block.bits, (uint32_t)target.code.block.bits);
+	emit_open(&other, owner, 16, 0);
+	CHECK_EQ((uint32_t)other.code.block.bits, (uint32_t)target.code.block.bits);
 	CHECK_EQ(emit_commit(&e), CH_E_STALE);
 	CHECK(strstr(ch_why(), "the block that an edge names was aborted"));
 	rig_end(&rig);
