@@ -278,7 +278,7 @@ enum ch_status ch_block_lines(struct ch_block block, const char *file, const str
 	if (status == CH_OK && (!file || !lines))
 		status = ch__because(CH_E_ARG, "%s is NULL", file ? "lines" : "file");
 	if (status == CH_OK && !lines_are_valid(&s, lines, n))
-		status = ch__because(CH_E_ARG, "n is %zu: not 1 or more lines that rise by "
+		status = ch__because(CH_E_ARG, "n is %zu: not lines that rise by "
 						"address in the block", n);
 	if (status == CH_OK)
 		status = ch__side_need(&s, 1);

@@ -303,12 +303,14 @@ static bool take_span(struct request *r)
 }
 
 /* A commit that finds the index as it was here need not ask the record of the block behind, which
- * is in no cache. */
+ * is in no cache. Memcheck would report a read of free bytes. */
 static void note_behind(const struct request *r)
 {
 	uint32_t in_page = ((uint32_t)1 << r->heap->pool->page_log2) - 1;
 	uint32_t end = r->hot_offset + r->hot_bytes;
-	uint32_t word = end & in_page ? ch__index_word_read(r->heap, end) : 0;
+	if (!(end & in_page) || CH_UNLIKELY(r->heap->pool->is_translated))
+		return;
+	uint32_t word = ch__index_word_read(r->heap, end);
 	if (CH_LIKELY(!ch__table_has(&r->heap->blocks, word)))
 		return;
 	r->self->with_behind = r->handle;

@@ -321,7 +321,6 @@ TEST(commit_with_an_edge_to_an_aborted_block_aborts)
 	emit_open(&target, owner, 16, 0);
 	emit_open(&e, owner, 16, 0);
 	CHECK_EQ(ch_edge_attach(e.code.block, target.code.block), CH_OK);
-	emit_value(&e, 1);
 	emit_ret(&e);
 	CHECK_EQ(ch_block_abort(&target.code), CH_OK);
 	emit_open(&other, owner, 16, 0);

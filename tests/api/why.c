@@ -634,7 +634,7 @@ TEST(sentence_names_what_a_handle_or_an_address_leads_to)
 	SAYS("CH_E_ARG: file is NULL");
 	struct ch_line line = {0};
 	CHECK_EQ(ch_block_lines(e.code.block, "file", &line, 0), CH_E_ARG);
-	SAYS("CH_E_ARG: n is 0: not 1 or more lines that rise");
+	SAYS("CH_E_ARG: n is 0: not lines that rise");
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
 	CHECK_EQ(ch_trampoline_make(owner, CH_TRAMPOLINE_TAIL, NULL, 0, NULL, NULL, &trampoline),
 		 CH_E_ARG);
