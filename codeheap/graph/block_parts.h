@@ -144,14 +144,18 @@ static inline uintptr_t ch__stub_exec(const struct ch_heap *heap, const struct c
 	return ch__exec(heap, ch__cold_offset(heap, block) + CH__INDEX_WORD_BYTES +
 				      (branch - ch__block_run(block)) * ch__stub_bytes(heap));
 }
+static inline uint8_t ch__place_frame(const struct ch_heap *heap, uint32_t hot_offset)
+{
+	return heap->pool->pages[hot_offset >> heap->pool->page_log2].frame;
+}
 /* A block in a slot or with steps has its own unwind data, from before LIVE until after poison. */
 static inline bool ch__place_has_steps(const struct ch_heap *heap, uint32_t hot_offset)
 {
-	return heap->pool->pages[hot_offset >> heap->pool->page_log2].frame == CH__FRAME_STEPS;
+	return ch__place_frame(heap, hot_offset) == CH__FRAME_STEPS;
 }
 static inline bool ch__place_is_slot(const struct ch_heap *heap, uint32_t hot_offset)
 {
-	return ch__frame_has_slots(heap->pool->pages[hot_offset >> heap->pool->page_log2].frame);
+	return ch__frame_has_slots(ch__place_frame(heap, hot_offset));
 }
 /* Whether a block that is its own root leads nowhere and has no owner: no cycle need look at it. */
 static inline bool ch__block_is_alone(const struct ch__block *block)

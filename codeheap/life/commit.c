@@ -508,12 +508,11 @@ static enum ch_status check_codes(struct ch_heap *heap, struct ch__thread *self,
 	const struct ch_code *codes = among->codes;
 	for (size_t i = 0; i < among->count; i++) {
 		struct ch__block *block = block_of(heap, &codes[i]);
-		enum ch_status status =
-			look_around(heap, self, block, codes[i].block);
+		enum ch_status status = look_around(heap, self, block, codes[i].block);
 		if (CH_LIKELY(status == CH_OK))
 			status = ch__spare_check("ch_code", codes[i].spare, sizeof codes[i].spare);
 		/* Pages of data have other numbers. */
-		uint8_t frame = heap->pool->pages[block->hot_offset >> heap->pool->page_log2].frame;
+		uint8_t frame = ch__place_frame(heap, block->hot_offset);
 		bool has_steps = frame == CH__FRAME_STEPS;
 		enum ch__span_use use = ch__block_use(heap, block);
 		if (CH_LIKELY(status == CH_OK))
@@ -549,8 +548,8 @@ static void tell_slots(struct ch_heap *heap, const struct ch_code *codes, size_t
 {
 	for (size_t i = 0; i < count; i++) {
 		uint32_t offset = block_of(heap, &codes[i])->hot_offset;
-		uint8_t frame = heap->pool->pages[offset >> heap->pool->page_log2].frame;
-		ch__sinks_slot_live(heap->sinks, ch__exec(heap, offset), frame);
+		ch__sinks_slot_live(heap->sinks, ch__exec(heap, offset),
+				    ch__place_frame(heap, offset));
 	}
 }
 

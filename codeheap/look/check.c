@@ -201,7 +201,7 @@ static void check_block(struct check *c, const struct ch__block *block)
 		check_branches(c, block, false);
 	if (!ch__block_is_published(block))
 		return;
-	uint8_t frame = heap->pool->pages[block->hot_offset >> heap->pool->page_log2].frame;
+	uint8_t frame = ch__place_frame(heap, block->hot_offset);
 	bool has_own = ch__side_find(block->side_list, CH__ITEM_OWN) ||
 		       ch__block_is_data(heap, block);
 	if ((frame >= CH__FRAME_OWN) != has_own)

@@ -159,7 +159,7 @@ static enum ch__look_kind kind_of(const struct ch_heap *heap, const struct ch__b
 	if (ch__block_is_data(heap, block))
 		return ch__use_is_constant(ch__block_use(heap, block)) ? CH__LOOK_RODATA
 								       : CH__LOOK_DATA;
-	uint8_t frame = heap->pool->pages[block->hot_offset >> heap->pool->page_log2].frame;
+	uint8_t frame = ch__place_frame(heap, block->hot_offset);
 	if (ch__frame_has_slots(frame))
 		return CH__LOOK_TRAMPOLINE;
 	return frame == CH__FRAME_OWN ? CH__LOOK_OWN_FRAMES : CH__LOOK_CODE;
