@@ -69,6 +69,15 @@ gdb_says() {
     fail "a Python error instead of a sentence"
   fi
 }
+# Runs $work/steps.py where the program is about to call the code.
+gdb_steps() {
+  gdb_says "$work/debuggee" <<EOF
+break code_is_ready
+run 1 >$work/facts
+source $work/steps.py
+kill
+EOF
+}
 said() { grep -qE -- "$1" "$work/said" || fail "gdb did not say: $1"; }
 said_times() { # said_times N PATTERN
   local n
@@ -191,12 +200,7 @@ for step in range(4000):
         print("lost at", hex(pc), names)
 print("steps", step, "inside", inside, "runtime", runtime, "lost", lost)
 EOF
-  gdb_says "$work/debuggee" <<EOF
-break code_is_ready
-run 1 >$work/facts
-source $work/steps.py
-kill
-EOF
+  gdb_steps
   said '^steps [0-9]+ inside [6-9][0-9] runtime [1-9] lost 0$'
 }
 
@@ -232,12 +236,7 @@ for step in range(4000):
         print("wrong at", hex(gdb.newest_frame().pc()), names, values, wanted)
 print("inside", inside, "wrong", wrong)
 EOF
-  gdb_says "$work/debuggee" <<EOF
-break code_is_ready
-run 1 >$work/facts
-source $work/steps.py
-kill
-EOF
+  gdb_steps
   said '^inside (7[0-9]|8[0-9]) wrong 0$'
 }
 

@@ -397,14 +397,20 @@ static size_t lines_of_seven(void *context, uint64_t key, const char **file,
 	return 2;
 }
 
+/* Key 7 has the two lines. Returns the pool's address. */
+static uintptr_t begin_with_lines(struct bed *bed)
+{
+	use_heads(bed);
+	bed->config.lines = lines_of_seven;
+	CHECK_EQ(ch__sinks_create(&bed->config, CH__SINK_GDB, &bed->sinks), 0);
+	return (uintptr_t)bed->pool;
+}
+
 TEST(image_has_the_lines_of_a_range)
 {
 	struct bed bed;
 	const char *file = "";
-	use_heads(&bed);
-	bed.config.lines = lines_of_seven;
-	CHECK_EQ(ch__sinks_create(&bed.config, CH__SINK_GDB, &bed.sinks), 0);
-	uintptr_t pool = (uintptr_t)bed.pool;
+	uintptr_t pool = begin_with_lines(&bed);
 	two_lines[0] = (struct ch__sink_line){pool + 70, 300};
 	two_lines[1] = (struct ch__sink_line){pool + 90, 12};
 	add(&bed, 64, 40, 7);
@@ -427,10 +433,7 @@ TEST(line_reaches_no_further_than_the_part_of_its_block)
 {
 	struct bed bed;
 	const char *file = "";
-	use_heads(&bed);
-	bed.config.lines = lines_of_seven;
-	CHECK_EQ(ch__sinks_create(&bed.config, CH__SINK_GDB, &bed.sinks), 0);
-	uintptr_t pool = (uintptr_t)bed.pool;
+	uintptr_t pool = begin_with_lines(&bed);
 	struct ch__sink_range block[] = {range_at(&bed, 64, 40, 7), range_at(&bed, 8000, 40, 7)};
 	block[1].is_cold = true;
 	two_lines[0] = (struct ch__sink_line){pool + 56, 300}; /* in bytes that are not used */
@@ -450,12 +453,10 @@ TEST(image_is_not_made_without_memory_for_lines)
 {
 	struct bed bed;
 	const char *file = "";
-	use_heads(&bed);
-	bed.config.lines = lines_of_seven;
-	CHECK_EQ(ch__sinks_create(&bed.config, CH__SINK_GDB, &bed.sinks), 0);
+	uintptr_t pool = begin_with_lines(&bed);
 	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT); /* the runtime's image is there */
-	two_lines[0] = (struct ch__sink_line){(uintptr_t)bed.pool + 64, 300};
-	two_lines[1] = (struct ch__sink_line){(uintptr_t)bed.pool + 70, 12};
+	two_lines[0] = (struct ch__sink_line){pool + 64, 300};
+	two_lines[1] = (struct ch__sink_line){pool + 70, 12};
 	add(&bed, 64, 40, 7);
 	ch__os_fail_at(1, false);
 	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
@@ -464,7 +465,7 @@ TEST(image_is_not_made_without_memory_for_lines)
 	CHECK_EQ(ch__sinks_set(bed.sinks, CH__SINK_GDB), 0);
 	add(&bed, 64, 40, 7);
 	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
-	CHECK_EQ(gdb_line_of((uintptr_t)bed.pool + 70, &file), 12);
+	CHECK_EQ(gdb_line_of(pool + 70, &file), 12);
 	bed_close(&bed);
 }
 

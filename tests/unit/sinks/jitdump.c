@@ -182,14 +182,22 @@ static void check_line(const struct dump_record *lines, unsigned i, uintptr_t at
 	CHECK_STR((const char *)entry + 16, "/src/some.scm");
 }
 
+typedef size_t lines_of_key(void *context, uint64_t key, const char **source,
+			    struct ch__sink_line *out, size_t max);
+
+static void begin_with_lines(struct bed *bed, lines_of_key *lines)
+{
+	use_own_folder();
+	bed_map(bed);
+	bed->config.context = bed;
+	bed->config.lines = lines;
+	CHECK_EQ(ch__sinks_create(&bed->config, CH__SINK_JITDUMP, &bed->sinks), 0);
+}
+
 TEST(dump_has_lines_of_the_part_it_speaks_of)
 {
 	struct bed bed;
-	use_own_folder();
-	bed_map(&bed);
-	bed.config.context = &bed;
-	bed.config.lines = some_lines;
-	CHECK_EQ(ch__sinks_create(&bed.config, CH__SINK_JITDUMP, &bed.sinks), 0);
+	begin_with_lines(&bed, some_lines);
 	pages_live(&bed);
 	uintptr_t pool = (uintptr_t)bed.pool;
 	add(&bed, 1024, 32, 1024); /* all lines of the block */
@@ -243,11 +251,7 @@ static size_t many_lines(void *context, uint64_t key, const char **source,
 TEST(dump_has_all_lines_of_a_block_with_many)
 {
 	struct bed bed;
-	use_own_folder();
-	bed_map(&bed);
-	bed.config.context = &bed;
-	bed.config.lines = many_lines;
-	CHECK_EQ(ch__sinks_create(&bed.config, CH__SINK_JITDUMP, &bed.sinks), 0);
+	begin_with_lines(&bed, many_lines);
 	pages_live(&bed);
 	uintptr_t pool = (uintptr_t)bed.pool;
 	add(&bed, 64, A_LINE_A_BYTE, 64);
@@ -264,11 +268,7 @@ TEST(dump_has_all_lines_of_a_block_with_many)
 TEST(dump_is_off_when_there_is_no_memory_for_lines)
 {
 	struct bed bed;
-	use_own_folder();
-	bed_map(&bed);
-	bed.config.context = &bed;
-	bed.config.lines = many_lines;
-	CHECK_EQ(ch__sinks_create(&bed.config, CH__SINK_JITDUMP, &bed.sinks), 0);
+	begin_with_lines(&bed, many_lines);
 	ch__os_fail_at(1, false);
 	add(&bed, 64, 64, 64);
 	ch__os_fail_at(0, false);
