@@ -185,8 +185,9 @@ class Disassemble(commands.Command):
     """The code of blocks: codeheap disassemble [PLACE]
 
 PLACE is as for `codeheap break`: an ADDRESS ($pc without one), the number or name of a
-BLOCK as `codeheap blocks` prints it, or the name of an OWNER. Beside the instructions: branches and what they are linked to, stubs, refs, patch
-points; above them the source lines the VM gave. `=>` marks the address."""
+BLOCK as `codeheap blocks` prints it, or the name of an OWNER. Beside the instructions:
+branches and what they are linked to, stubs, refs, patch points; above them the source
+lines the VM gave. `=>` marks the address."""
 
     def __init__(self):
         super().__init__("codeheap disassemble", completer_class=gdb.COMPLETE_EXPRESSION)
