@@ -168,7 +168,8 @@ void ch__page_give_back(struct ch__pool *pool, uint32_t index, uint32_t offset, 
 	if (n == 0)
 		return;
 	CH_ASSERT(at + n <= ch__pool_granules(pool), "range outside its page");
-	CH_ASSERT(load(words, at >> 6) >> (at & 63) & 1, "granules given back twice");
+	CH_ASSERT(load(words, at >> 6) >> (at & 63) & 1, "granules given back twice, "
+							 "as by two commits of one block");
 	CH_PUBLISHED(pool, pool->exec_base + offset, bytes, "poison");
 	flip(words, at, n);
 	ch__valgrind_revoke(pool, pool->exec_base + offset, (size_t)n * CH__GRANULE_BYTES);

@@ -164,6 +164,7 @@ struct ch_heap {
 	_Atomic(bool) waits_for_cycle; /* once, a release left code to a cycle */
 	_Atomic(bool) is_unasked;    /* a thread is in ch__collect_unasked */
 	uint64_t unasked_after_ns;   /* no such collection before then; of that thread */
+	bool is_late_told;           /* that dead code piles up; likewise */
 	_Atomic(bool) anyone_wants_space;
 	_Atomic(uint64_t) space_events; /* blocks whose place became reusable, or will in need */
 	_Atomic(uint64_t) space_returns; /* places given back without a death, while an open asks */

@@ -11,6 +11,8 @@ enum {
 	COMMITTED_PART = 10, /* and a tenth of what is committed */
 	POOL_WANTED_QUARTERS = 3,
 	DOUBLINGS_MAX = 6,
+	PUT_OFF_DOUBLINGS_MAX = 3, /* dead bytes pass 8 tenths of what grows along with them */
+	LATE_BYTES = 4 << 20,
 	FLOOR_DOUBLINGS_MAX = 4,
 	/* A full pool asks again after changes in this part, or so many lengths of a cycle. */
 	WORTH_PART = 10,
@@ -146,19 +148,25 @@ void ch__trigger_cycle_ended(struct ch_heap *heap, uint64_t cycle_ns)
 }
 
 /* A cycle that found little doubles the threshold by which it was wanted. */
-static void back_off(_Atomic(uint32_t) *doublings, bool is_poor)
+static void back_off(_Atomic(uint32_t) *doublings, bool is_poor, uint32_t most)
 {
 	uint32_t now = atomic_load(doublings);
 	if (!is_poor)
 		atomic_store(doublings, 0);
-	else if (now < DOUBLINGS_MAX)
+	else if (now < most)
 		atomic_store(doublings, now + 1);
+}
+
+bool ch__trigger_is_late(const struct ch_heap *heap)
+{
+	return atomic_load(&heap->dead_doublings) >= PUT_OFF_DOUBLINGS_MAX &&
+	       atomic_load(&heap->dead_bytes) >= LATE_BYTES;
 }
 
 void ch__trigger_put_off(struct ch_heap *heap)
 {
-	back_off(&heap->opened_doublings, true);
-	back_off(&heap->dead_doublings, true);
+	back_off(&heap->opened_doublings, true, PUT_OFF_DOUBLINGS_MAX);
+	back_off(&heap->dead_doublings, true, PUT_OFF_DOUBLINGS_MAX);
 	atomic_store_explicit(&heap->bytes_since_cycle, 0, memory_order_relaxed);
 	atomic_store_explicit(&heap->dead_bytes, 0, memory_order_relaxed);
 	end_request(heap);
@@ -170,9 +178,10 @@ void ch__trigger_swept(struct ch_heap *heap)
 	uint64_t freed = heap->counters.blocks_freed - heap->blocks_at_cycle;
 	uint64_t bytes = heap->counters.bytes_freed - heap->bytes_at_cycle;
 	bool is_poor = freed * 20 < heap->marked_last;
-	back_off(&heap->opened_doublings, is_poor);
+	back_off(&heap->opened_doublings, is_poor, DOUBLINGS_MAX);
 	/* When code only grows, a poor cycle says nothing of released or invalidated code. */
-	back_off(&heap->dead_doublings, is_poor && heap->dead_at_cycle > DEAD_MIN_BYTES);
+	back_off(&heap->dead_doublings, is_poor && heap->dead_at_cycle > DEAD_MIN_BYTES,
+		 DOUBLINGS_MAX);
 	if (freed)
 		atomic_store_explicit(&heap->mean_dead_bytes, bytes / freed, memory_order_relaxed);
 }

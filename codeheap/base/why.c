@@ -49,11 +49,12 @@ static bool is_debugging(void)
 }
 
 /* One write, so that lines of two threads do not mix. */
-static void print(void)
+void ch__why_print(const char *before)
 {
-	char line[WHY_BYTES + 16];
+	char line[WHY_BYTES + 64];
 	struct ch__text text = {line, sizeof line, 0};
 	ch__text_put(&text, "codeheap: ");
+	ch__text_put(&text, before);
 	ch__text_put(&text, why);
 	ch__text_put_byte(&text, '\n');
 	ch__os_write_last(line, text.length);
@@ -108,7 +109,7 @@ enum ch_status(ch__because)(enum ch_status status, const char *format, ...)
 	make(status, format, &args);
 	va_end(args);
 	if (CH_UNLIKELY(is_debugging()))
-		print();
+		ch__why_print("");
 	return status;
 }
 
@@ -118,7 +119,7 @@ enum ch_status ch__because_user(enum ch_status status, const char *format, ...)
 	va_start(args, format);
 	make(status, format, &args);
 	va_end(args);
-	print();
+	ch__why_print("");
 	return status;
 }
 

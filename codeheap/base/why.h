@@ -18,6 +18,9 @@ CH_GUEST enum ch_status ch__because(enum ch_status, const char *format, ...)
 CH_GUEST enum ch_status ch__because_user(enum ch_status, const char *format, ...)
 	__attribute__((format(printf, 2, 3))) CH_COLD;
 
+/* Writes the thread's sentence to stderr, behind `before`, of 48 bytes at most. */
+void ch__why_print(const char *before) CH_COLD;
+
 /* For each call with a lock, between ch_mark_begin and ch_mark_end and in ref, roots and visit. */
 enum ch_status ch__because_marking(void) CH_COLD;
 /* For a call that waited in vain for a lock of the heap. */

@@ -2,6 +2,7 @@
  * make_room.c: how room is made for an open that found none, and how a wish for a collection is
  * served when no vm hears of the wish. The only way from opening to sweeping and collecting. */
 #include "codeheap/base/park.h"
+#include "codeheap/base/why.h"
 #include "codeheap/collect/collect.h"
 #include "codeheap/collect/make_room.h"
 
@@ -9,7 +10,8 @@
 #include "codeheap/base/trigger.h"
 
 /* The caller did not ask for a stop, and waits a 50th of stop_wait_ms for other threads. When a try
- * was in vain, no thread tries again for 50 times as long as the try took. */
+ * was in vain, no thread tries again for 50 times as long as the try took, save where much is
+ * dead. */
 enum { UNASKED_PART = 50 };
 
 static bool is_asked(const struct ch_heap *heap)
@@ -36,9 +38,15 @@ bool CH_COLD ch__collect_unasked(struct ch_heap *heap)
 	if (is_asked(heap) || !self || self->park_depth || atomic_exchange(&heap->is_unasked, true))
 		return false;
 	uint64_t now = ch__os_now_ns();
-	bool is_tried = now >= heap->unasked_after_ns;
-	if (!is_tried || !collect_shortly(heap, now))
+	bool is_late = ch__trigger_is_late(heap);
+	bool is_tried = is_late || now >= heap->unasked_after_ns;
+	if (!is_tried || !collect_shortly(heap, now)) {
+		/* No call fails meanwhile, so that nothing else would tell. */
+		if (is_late && !heap->is_late_told)
+			ch__why_print("dead code piles up: ");
+		heap->is_late_told |= is_late;
 		ch__trigger_put_off(heap);
+	}
 	atomic_store(&heap->is_unasked, false);
 	return is_tried;
 }

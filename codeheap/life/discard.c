@@ -8,7 +8,7 @@
 
 enum ch_status ch_vm_discard(struct ch_heap *heap, struct ch_vm *vm, size_t *freed, size_t *kept)
 {
-	size_t unused;
+	size_t unused = 0;
 	freed = freed ? freed : &unused;
 	kept = kept ? kept : &unused;
 	*freed = *kept = 0;

@@ -252,7 +252,7 @@ static void *run_without_a_poll(void *arg)
 	return NULL;
 }
 
-/* Each failed try doubles the distance to the next try, up to 64 times. */
+/* Each failed try doubles the distance to the next try, up to 8 times. */
 TEST(tries_are_few_beside_a_thread_that_does_not_stop)
 {
 	struct runner r = {.heap = heap_alone(POOL)};
@@ -269,19 +269,27 @@ TEST(tries_are_few_beside_a_thread_that_does_not_stop)
 	CHECK_EQ(ch_heap_destroy(r.heap), CH_OK);
 }
 
-static void put_off_with_debug(void *arg)
+struct put_off {
+	const char *debug;
+	unsigned stop_wait_ms;
+	uint32_t count, tries; /* of pieces of code, and to collect, at least */
+};
+
+static void put_off(void *arg)
 {
+	const struct put_off *wanted = arg;
 	struct runner r = {.heap = NULL};
 	pthread_t thread;
-	(void)arg;
-	CHECK_EQ(setenv("CODEHEAP_DEBUG", "1", 1), 0);
+	CHECK_EQ(setenv("CODEHEAP_DEBUG", wanted->debug, 1), 0);
 	struct ch_config config = rig_config(POOL);
-	config.stop_wait_ms = 1000;
+	config.stop_wait_ms = wanted->stop_wait_ms;
 	CHECK_EQ(ch_heap_create(&config, &r.heap), CH_OK);
 	CHECK_EQ(pthread_create(&thread, NULL, run_without_a_poll, &r), 0);
 	TEST_UNTIL(atomic_load(&r.is_there));
-	while (!stats_of(r.heap).cycles_abandoned)
-		loop(r.heap, 1000, CH_RELEASE_COLLECT);
+	do
+		loop(r.heap, wanted->count, CH_RELEASE_COLLECT);
+	while (!stats_of(r.heap).cycles_abandoned);
+	CHECK(stats_of(r.heap).cycles_abandoned >= wanted->tries);
 	atomic_store(&r.ends, true);
 	CHECK_EQ(pthread_join(thread, NULL), 0);
 	CHECK_EQ(ch_heap_destroy(r.heap), CH_OK);
@@ -290,10 +298,24 @@ static void put_off_with_debug(void *arg)
 /* No call fails meanwhile. */
 TEST(debug_names_the_thread_that_puts_a_collection_off)
 {
+	struct put_off once = {"1", 1000, 1000, 1};
 	char text[400];
-	expect_signal_text(put_off_with_debug, NULL, 0, text, sizeof text);
+	expect_signal_text(put_off, &once, 0, text, sizeof text);
 	if (!strstr(text, "codeheap: CH_E_BUSY: thread ") || !strstr(text, " did not stop in "))
 		FAIL("not told: %s", text);
+}
+
+/* The line comes once, and only when much is dead. */
+TEST(dead_code_that_piles_up_is_told_without_debug)
+{
+	static const char line[] = "codeheap: dead code piles up: CH_E_BUSY: thread ";
+	struct put_off once = {"0", 1000, 1000, 1}, often = {"0", 1000, ENOUGH * 3, 3};
+	char text[400];
+	expect_signal_text(put_off, &once, 0, text, sizeof text);
+	CHECK_EQ(text[0], 0);
+	expect_signal_text(put_off, &often, 0, text, sizeof text);
+	if (strncmp(text, line, strlen(line)) != 0 || strchr(text, '\n') != strrchr(text, '\n'))
+		FAIL("not told once: %s", text);
 }
 
 TEST(request_whose_ch_mark_begin_failed_is_told_again)
