@@ -650,9 +650,9 @@ CH_API CH_CHECKED enum ch_status ch_code_add(struct ch_heap *heap, const void *b
  * lock  COLLECT by an attached thread: none; else heap
  * safe  any thread; COLLECT also from finalizers, but from no other callback of a collector
  * cost  COLLECT: O(1); NOT_RUNNING: O(attachments of the code, and branches to the code)
- * note  COLLECT, also of owners, BUILTIN: while no vm has collect_wanted or stop_world, polls,
- *       ch_code_add, and ch_block_open with `heap` or MAY_COLLECT collect when it is worth a cycle.
- *       They wait stop_wait_ms / 50 for other threads, then leave it until as much more is freed */
+ * note  what this, ch_owner_release or an invalidation leaves to cycles, BUILTIN: while no vm has
+ *       collect_wanted or stop_world, polls, ch_code_add and ch_block_open with `heap` or
+ *       MAY_COLLECT collect. They wait stop_wait_ms / 50 for threads, or try after as much again */
 CH_API CH_CHECKED enum ch_status ch_code_free(struct ch_heap *heap, const void *at,
 					      enum ch_release how);
 

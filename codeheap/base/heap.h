@@ -161,7 +161,7 @@ struct ch_heap {
 	 * that comes. */
 	_Atomic(bool) collect_told;
 	_Atomic(uint32_t) vms_asked; /* attached vms with collect_wanted or stop_world */
-	_Atomic(bool) waits_for_cycle; /* once, a release left code to a cycle */
+	_Atomic(bool) waits_for_cycle; /* once, code was left to a cycle */
 	_Atomic(bool) is_unasked;    /* a thread is in ch__collect_unasked */
 	uint64_t unasked_after_ns;   /* no such collection before then; of that thread */
 	bool is_late_told;           /* that dead code piles up; likewise */

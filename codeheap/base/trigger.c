@@ -72,6 +72,8 @@ void ch__trigger_opened(struct ch_heap *heap, uint32_t bytes)
 
 void ch__trigger_dead(struct ch_heap *heap, uint64_t bytes)
 {
+	if (bytes)
+		atomic_store_explicit(&heap->waits_for_cycle, true, memory_order_relaxed);
 	uint64_t sum =
 		bytes + atomic_fetch_add_explicit(&heap->dead_bytes, bytes, memory_order_relaxed);
 	if (sum > scaled(heap, DEAD_MIN_BYTES, &heap->dead_doublings) ||

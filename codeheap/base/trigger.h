@@ -10,6 +10,7 @@ void ch__trigger_opened(struct ch_heap *, uint32_t bytes);
 /* An open of the vm found no room: a cycle is wanted, and space_free is due when room comes. */
 void ch__trigger_full(struct ch_heap *, struct ch_vm *, uint64_t space_seen)
 	CH_REQUIRES(ch__role_heap);
+/* So much code is left to a cycle. If no vm is asked for one, ch__collect_unasked runs. */
 void ch__trigger_dead(struct ch_heap *, uint64_t bytes);
 void ch__trigger_released(struct ch_heap *, uint32_t blocks); /* about so many, of unknown size */
 /* The world stands still: later counts and requests are not of this cycle. */

@@ -5,8 +5,8 @@
 
 #include "codeheap/base/heap.h"
 
-/* Makes the wanted collection where no vm is asked: in a BUILTIN heap where a release left code to
- * a cycle, and no vm hears collect_wanted or stops its threads itself. Only an attached thread that
+/* Makes the wanted collection where no vm is asked: in a BUILTIN heap where code was left to a
+ * cycle, and no vm hears collect_wanted or stops its threads itself. Only an attached thread that
  * is not parked collects, and never two at once. Returns whether a collection was tried. */
 bool ch__collect_unasked(struct ch_heap *) CH_EXCLUDES(CH__ANY);
 

@@ -81,6 +81,8 @@ static void free_blocks(struct ch_heap *heap, uint32_t index) CH_REQUIRES(ch__ro
 				      memory_order_relaxed);
 	ch__owner_unlock(owner);
 	ch__region_leave(self);
+	if (first_of(owner))
+		ch__trigger_released(heap, 1);
 	ch__owner_try_free(heap, index);
 }
 
@@ -89,14 +91,6 @@ static enum ch_status check_how(enum ch_release how)
 	if (how == CH_RELEASE_COLLECT || how == CH_RELEASE_NOT_RUNNING)
 		return CH_OK;
 	return ch__because(CH_E_ARG, "how is %d: not one of enum ch_release", (int)how);
-}
-
-/* From here on only a cycle ends the code. If no vm is asked for one, ch__collect_unasked runs. The
- * load keeps releases of all threads from writing one line of the heap. */
-static void leave_to_cycles(struct ch_heap *heap)
-{
-	if (!atomic_load_explicit(&heap->waits_for_cycle, memory_order_relaxed))
-		atomic_store_explicit(&heap->waits_for_cycle, true, memory_order_relaxed);
 }
 
 enum ch_status ch_owner_release(struct ch_owner handle, enum ch_release how)
@@ -113,7 +107,6 @@ enum ch_status ch_owner_release(struct ch_owner handle, enum ch_release how)
 	if (how == CH_RELEASE_COLLECT) {
 		if (!ch__owner_let_go(heap, handle, &blocks))
 			return ch__because_stale("owner", handle.bits);
-		leave_to_cycles(heap);
 		/* An estimate: blocks may have come and gone meanwhile. */
 		ch__trigger_released(heap, blocks);
 		return CH_OK;
@@ -175,7 +168,7 @@ static enum end end_block(struct ch_heap *heap, struct ch__block *block, uintptr
 
 /* Two threads may free the code, and the record be used again meanwhile. A block ends under the
  * owner's busy, so under it the record stays that of the generation found. */
-static enum end end_root(struct ch_heap *heap, uintptr_t at, enum ch_release how, uint32_t *index)
+static enum end end_root(struct ch_heap *heap, uintptr_t at, uint32_t *index)
 	CH_REQUIRES(ch__role_region)
 {
 	uint32_t generation;
@@ -191,8 +184,6 @@ static enum end end_root(struct ch_heap *heap, uintptr_t at, enum ch_release how
 	if (atomic_load_explicit(&block->generation, memory_order_relaxed) == generation)
 		end = end_block(heap, block, at);
 	ch__owner_unlock(owner);
-	if (end == ENDED && how == CH_RELEASE_COLLECT)
-		leave_to_cycles(heap);
 	return end;
 }
 
@@ -202,7 +193,7 @@ static enum end free_locked(struct ch_heap *heap, uintptr_t at, enum ch_release 
 	uint32_t index;
 	struct ch__thread *self = ch__thread_or_guest(heap);
 	ch__region_enter_inline(self);
-	enum end end = end_root(heap, at, how, &index);
+	enum end end = end_root(heap, at, &index);
 	ch__region_leave(self);
 	if (end != ENDED || how == CH_RELEASE_COLLECT)
 		return end;
@@ -212,7 +203,7 @@ static enum end free_locked(struct ch_heap *heap, uintptr_t at, enum ch_release 
 		ch__blocks_kill(heap, &index, 1, CH__DEATH_FREED_NOT_RUNNING);
 	/* Other code has an edge to the block, or the block's commit is not through. */
 	if (atomic_load_explicit(&block->generation, memory_order_relaxed) == generation)
-		leave_to_cycles(heap);
+		ch__trigger_released(heap, 1);
 	return ENDED;
 }
 
@@ -233,7 +224,7 @@ enum ch_status ch_code_free(struct ch_heap *heap, const void *address, enum ch_r
 	__builtin_prefetch(ch__pool_read(heap->pool, at - CH__HEAD_BYTES));
 	if (how == CH_RELEASE_COLLECT && self) {
 		ch__region_enter_inline(self);
-		end = end_root(heap, at, how, &index);
+		end = end_root(heap, at, &index);
 		ch__region_leave(self);
 	} else {
 		ch__heap_lock(heap);

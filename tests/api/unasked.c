@@ -160,6 +160,68 @@ TEST(owners_that_are_released_to_a_collection_do_not_pile_up)
 	rig_end(&rig);
 }
 
+/* The owner lives, and each version of its code makes the one before not entrant. */
+TEST(code_that_is_invalidated_does_not_pile_up)
+{
+	struct rig rig = rig_start(POOL);
+	struct ch_owner owner = rig_owner(&rig, "function");
+	struct ch_block last = {0};
+	for (int i = 0; i < ENOUGH; i++) {
+		struct emitter e;
+		emit_open(&e, owner, 16, 0);
+		emit_ret(&e);
+		CHECK_EQ(emit_commit(&e), CH_OK);
+		CHECK_EQ(ch_owner_set_entry(owner, e.code.block), CH_OK);
+		CHECK_EQ(ch_blocks_invalidate(&last, 1, NULL), CH_OK);
+		last = e.code.block;
+		ch_thread_poll();
+	}
+	CHECK(rig_stats(&rig).cycles > 0);
+	CHECK(rig_stats(&rig).blocks_freed > ENOUGH / 2);
+	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	rig_end(&rig);
+}
+
+/* The caller has an edge to the callee, which goes first. */
+static void leave_callees(bool has_owners)
+{
+	struct rig rig = rig_start(POOL);
+	for (int i = 0; i < ENOUGH; i++) {
+		struct emitter both[2];
+		struct ch_open open = {.hot_bytes = 16};
+		struct ch_owner owners[2];
+		open.heap = has_owners ? NULL : rig.heap;
+		for (int k = 0; k < 2; k++) {
+			if (has_owners)
+				open.owner = owners[k] = rig_owner(&rig, "function");
+			CHECK_EQ(emit_open_as(&both[k], &open), CH_OK);
+			emit_ret(&both[k]);
+		}
+		CHECK_EQ(ch_edge_attach(both[0].code.block, both[1].code.block), CH_OK);
+		CHECK_EQ(emit_commit(&both[1]), CH_OK);
+		CHECK_EQ(emit_commit(&both[0]), CH_OK);
+		for (int k = 2; k-- > 0;)
+			CHECK_EQ(has_owners ? ch_owner_release(owners[k], CH_RELEASE_NOT_RUNNING)
+					    : ch_code_free(rig.heap, both[k].code.exec,
+							   CH_RELEASE_NOT_RUNNING),
+				 CH_OK);
+		ch_thread_poll();
+	}
+	CHECK(rig_stats(&rig).cycles > 0);
+	CHECK(rig_stats(&rig).blocks_now < ENOUGH / 2);
+	rig_end(&rig);
+}
+
+TEST(code_that_was_left_by_a_free_at_once_is_collected)
+{
+	leave_callees(false);
+}
+
+TEST(code_that_was_left_by_a_release_at_once_is_collected)
+{
+	leave_callees(true);
+}
+
 /* Nobody polls. Without the flag, the caller may hold a lock. */
 TEST(only_an_open_that_may_collect_collects_released_owners)
 {

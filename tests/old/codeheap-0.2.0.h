@@ -212,9 +212,9 @@ enum ch_dead_names { CH_DEAD_NAMES_REPLACED, CH_DEAD_NAMES_KEPT };
 
 enum ch_open_flags {
 	CH_OPEN_MAY_COLLECT =
-		1, /* the caller holds no lock. Except in a HOST heap, the open collects a full pool
-		    * until a cycle frees nothing and spares no new block, at most four times. Other
-		    * opens with the flag leave it what its cycles freed, but not with stop_world.
+		1, /* the caller holds no lock. Except in a HOST heap, the open collects as polls do
+		    * (ch_code_free), and a full pool until a cycle frees nothing and spares no new
+		    * block, at most four times: others leave it that room, but not with stop_world.
 		    * CH_E_FULL: live code, code made meanwhile and a page a thread leave no room */
 	CH_OPEN_IMMORTAL = 2, /* a root until the heap ends, or its owner by NOT_RUNNING: thunks */
 	CH_OPEN_OWN_FRAMES = 4, /* unwinders know the block by ch_code.eh_frame only; frame is 0.
@@ -253,8 +253,8 @@ struct ch_ops {
 	void (*block_freed)(void *vm_user, void *block_user);
 	/* ch_vm_detach calls block_freed for each block that the vm has then, under no lock. */
 	bool tells_detached;
-	/* A collection pays. Comes from polls and calls that open, invalidate, collect or end, but
-	 * COLLECT. Set a flag, collect at a safe place; the callback may not call the library. */
+	/* A collection pays; NULL: see ch_code_free. By polls and calls that open, invalidate, end
+	 * or collect, but COLLECT. Set a flag, collect at a safe place; do not call the library. */
 	void (*collect_wanted)(void *vm_user);
 	/* Space came free after a ch_block_open failed with CH_E_FULL: once for all opens that
 	 * failed before; in polls and calls that collect, maybe before the failed open returned. */
@@ -337,8 +337,8 @@ CH_API CH_CHECKED enum ch_status ch_heap_create(const struct ch_config *config,
 CH_API CH_CHECKED enum ch_status ch_heap_destroy(struct ch_heap *heap);
 
 /* Counters are plural and only grow; gauges end in _now or _peak. branches_now: branch_room;
- * free_bytes_now: bytes of no block; largest_free_bytes_now: most in a row;
- * cycles_abandoned leaves out collections that waited for a lock, or for memory, in vain. */
+ * free_bytes_now: bytes of no block; largest_free_bytes_now: most in a row; owners_now: until the
+ * last block's place is free; cycles_abandoned: without waits for a lock or memory in vain. */
 /* clang-format off */
 #define CH_STATS_LIST(X)                                                                          \
 	X(pool_bytes) X(page_bytes) X(pages_now) X(free_bytes_now) X(largest_free_bytes_now)      \
@@ -422,9 +422,9 @@ CH_API CH_CHECKED enum ch_status ch_vm_discard(struct ch_heap *heap, struct ch_v
 
 /* ch_thread_attach: the calling thread may run and make code of the heap from here to its end. A
  * thread that only runs code calls this; a call that makes code attaches its thread.
- * in    low, high  bounds of its stack, NULL = ask the system
+ * in    low, high  bounds of the stack that the caller runs on, NULL = ask the system for its own
  * ret   CH_OK also where a call that makes code attached the thread | CH_E_THREAD called twice |
- *       CH_E_STATE parked | CH_E_ARG low >= high | CH_E_MEMORY | CH_E_OS no bounds or pthread key
+ *       CH_E_STATE parked | CH_E_ARG not around sp | CH_E_MEMORY | CH_E_OS no bounds or pthread key
  * lock  registry
  * safe  any thread, once a heap
  * cost  O(threads of the heap); some system calls
@@ -481,7 +481,7 @@ CH_API CH_CHECKED enum ch_status ch_fiber_attach(struct ch_heap *heap, const voi
  *       lowest_sp  below every frame that is kept; scanned from 256 bytes below on. Outside of the
  *                  stack: the whole stack is scanned
  * safe  the thread that runs on it
- * note  from here to ch_fiber_resume both stacks are scanned */
+ * note  both stacks are scanned up to ch_fiber_resume. Both pass over a detached fiber: ch_why */
 CH_API void ch_fiber_suspend(struct ch_fiber *fiber, const void *lowest_sp);
 
 /* ch_fiber_resume: the caller runs on the fiber's stack again; after the switch.
@@ -523,9 +523,9 @@ CH_API CH_CHECKED enum ch_status ch_owner_set_entry(struct ch_owner owner, struc
 CH_API const void *const *ch_owner_cell(struct ch_owner owner);
 
 /* ch_owner_release: the VM has no more use for the owner.
- * in    how  COLLECT: the code goes when no stack and no block holds the code. NOT_RUNNING: at
- *            once, and the caller vouches that no thread is inside the code or will be; cycles free
- *            each block that another block attached an edge to
+ * in    how  COLLECT: by a cycle (see ch_code_free), when no stack and no block holds the code.
+ *            NOT_RUNNING: at once, and the caller vouches that no thread is inside the code or
+ *            will be; cycles free each block that another block attached an edge to
  * ret   CH_OK | CH_E_ARG how | CH_E_STALE (also when released already)
  * lock  COLLECT: none; NOT_RUNNING: heap
  * safe  any thread; COLLECT also from finalizers and collectors' callbacks, in no stopped world
@@ -586,7 +586,7 @@ struct ch_code {
  * safe  any thread on its own stack that Boehm's collector, if any, knows (else CH_E_THREAD); the
  *       call attaches the thread, which goes on with the block, or hands it to another attached one
  * cost  some 50 ns; a page now and then
- * note  with `heap`, may collect: see ch_code_free. With `owner`: see collect_wanted, space_free */
+ * note  with `heap` or MAY_COLLECT, collects (ch_code_free). Else see collect_wanted, space_free */
 CH_API CH_CHECKED enum ch_status ch_block_open(const struct ch_open *open, struct ch_code *code);
 
 /* ch_block_veneer: an address in the block's reach (riscv64: auipc's) that jumps to a far function.
@@ -650,9 +650,9 @@ CH_API CH_CHECKED enum ch_status ch_code_add(struct ch_heap *heap, const void *b
  * lock  COLLECT by an attached thread: none; else heap
  * safe  any thread; COLLECT also from finalizers, but from no other callback of a collector
  * cost  COLLECT: O(1); NOT_RUNNING: O(attachments of the code, and branches to the code)
- * note  COLLECT, BUILTIN: while no vm has collect_wanted or stop_world, ch_code_add, ch_block_open
- *       with ch_open.heap, and ch_thread_poll collect by themselves when it is worth their while.
- *       They wait stop_wait_ms / 50 for other threads, then leave it until as much more is freed */
+ * note  what this, ch_owner_release or an invalidation leaves to cycles, BUILTIN: while no vm has
+ *       collect_wanted or stop_world, polls, ch_code_add and ch_block_open with `heap` or
+ *       MAY_COLLECT collect. They wait stop_wait_ms / 50 for threads, or try after as much again */
 CH_API CH_CHECKED enum ch_status ch_code_free(struct ch_heap *heap, const void *at,
 					      enum ch_release how);
 
@@ -774,7 +774,7 @@ CH_API CH_CHECKED enum ch_status ch_ref_attach(struct ch_block block, const void
 CH_API CH_CHECKED enum ch_status ch_patch_point_attach(struct ch_block block, const void *at,
 						       const void *exit, void *user);
 
-/* From `at` up to the next line's `at`, code comes from the line of the file; 0 = from no line. */
+/* Code from `at` to the next `at`, or the end of its hot or cold part, has the line; 0 = none. */
 struct ch_line {
 	const void *at; /* exec address */
 	uint32_t line;
