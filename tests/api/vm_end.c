@@ -211,6 +211,9 @@ static void *commit_slowly(void *arg)
 	ch__region_enter(self);
 	atomic_store(&step, 1);
 	TEST_UNTIL(atomic_load(&step) == 2);
+	if (rig.heap->pool->is_translated)
+		ch__valgrind_part_born(rig.heap->pool, ch__exec(rig.heap, block->hot_offset),
+				       ch__hot_bytes(block));
 	ch__block_set_state(rig.heap, block, index, CH_BLOCK_LIVE, CH__CAUSE_NONE, "go_live");
 	ch__page_set_start(rig.heap->pool, block->hot_offset);
 	ch__region_leave(self);

@@ -134,7 +134,7 @@ static void *run_without_a_poll(void *arg)
 static void expect_runner_is_named(bool by_call, const char *how)
 {
 	struct ch_config config = rig_config(1 << 20);
-	config.stop_wait_ms = 20;
+	config.stop_wait_ms = 200;
 	struct rig rig = rig_create(&config, NULL, NULL);
 	struct runner r = {.heap = rig.heap, .by_call = by_call};
 	pthread_t thread;
@@ -142,7 +142,7 @@ static void expect_runner_is_named(bool by_call, const char *how)
 	CHECK_EQ(pthread_create(&thread, NULL, run_without_a_poll, &r), 0);
 	pthread_barrier_wait(&r.barrier);
 	CHECK_EQ(ch_heap_collect(rig.heap), CH_E_BUSY);
-	SAYS("CH_E_BUSY: thread %d%s did not stop in 20 ms: it neither polled nor parked; "
+	SAYS("CH_E_BUSY: thread %d%s did not stop in 200 ms: it neither polled nor parked; "
 	     "ch_config.stop_signal stops such threads",
 	     r.thread_id, how);
 	CHECK_EQ(ch_vm_detach(rig.vm), CH_OK);
@@ -237,14 +237,14 @@ TEST(code_of_no_other_heap_is_made_while_the_thread_is_parked)
 TEST(sentence_says_that_the_thread_ended_and_is_attached)
 {
 	struct ch_config config = rig_config(1 << 20);
-	config.stop_wait_ms = 20;
+	config.stop_wait_ms = 200;
 	struct rig rig = rig_create(&config, NULL, NULL);
 	struct runner gone = {.heap = rig.heap}, there = {.heap = rig.heap};
 	pthread_t threads[2];
 	CHECK_EQ(pthread_create(&threads[0], NULL, end_unseen, &gone), 0);
 	CHECK_EQ(pthread_join(threads[0], NULL), 0);
 	CHECK_EQ(ch_heap_collect(rig.heap), CH_E_BUSY);
-	SAYS("CH_E_BUSY: thread %d (which ended and is attached) did not stop in 20 ms: "
+	SAYS("CH_E_BUSY: thread %d (which ended and is attached) did not stop in 200 ms: "
 	     "it neither polled nor parked",
 	     gone.thread_id);
 	/* The ended thread is named, not the running thread. */
