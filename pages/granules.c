@@ -240,7 +240,8 @@ static bool is_untrapped(const struct ch__pool *pool, uintptr_t exec)
 		!ch__arch_are_traps((const uint8_t *)exec, CH__GRANULE_BYTES));
 }
 
-const char *ch__granules_fault(const struct ch__pool *pool, uint32_t index, bool has_memory)
+const char *ch__granules_fault(const struct ch__pool *pool, uint32_t index, bool has_memory,
+			       uintptr_t *where)
 {
 	const _Atomic(uint64_t) *words = words_of(pool->used, pool, index),
 				*starts = words_of(pool->starts, pool, index);
@@ -253,10 +254,11 @@ const char *ch__granules_fault(const struct ch__pool *pool, uint32_t index, bool
 	if (used != atomic_load_explicit(&pool->pages[index].used_granules, memory_order_relaxed))
 		return "count and bitmap of used granules disagree";
 	for (uint32_t at = 0, next; next_hole(words, &at, end, &next); at = next)
-		for (; has_memory && at < next; at++)
-			if (is_untrapped(pool, ch__pool_page_exec(pool, index) +
-						       (size_t)at * CH__GRANULE_BYTES))
+		for (; has_memory && at < next; at++) {
+			*where = ch__pool_page_exec(pool, index) + (size_t)at * CH__GRANULE_BYTES;
+			if (is_untrapped(pool, *where))
 				return "unused granule without trap";
+		}
 	return NULL;
 }
 

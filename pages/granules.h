@@ -93,8 +93,10 @@ static inline uint32_t ch__page_near_start(const struct ch__pool *pool, uint32_t
 void ch__granules_reset_cursors(struct ch__pool *, uint32_t page) CH_REQUIRES(ch__role_busy);
 /* The longest run of unused granules. */
 uint32_t ch__granules_largest_hole(const struct ch__pool *, uint32_t page);
-/* Returns a fault of the page's bitmaps, or of traps where has_memory; NULL when there is none. */
-const char *ch__granules_fault(const struct ch__pool *, uint32_t page, bool has_memory);
+/* Returns a fault of the page's bitmaps, or of traps where has_memory; NULL when there is none. Of
+ * a missing trap, `where` gets the address. */
+const char *ch__granules_fault(const struct ch__pool *, uint32_t page, bool has_memory,
+			       uintptr_t *where);
 /* Takes Valgrind's access to the unused granules of a page away. */
 void ch__granules_revoke_unused(const struct ch__pool *, uint32_t page);
 

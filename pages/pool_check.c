@@ -55,9 +55,13 @@ static bool check_granules(struct walk *walk, uint32_t index, bool has_memory)
 {
 	struct ch__pool *pool = walk->pool;
 	struct ch__page *page = &pool->pages[index];
-	const char *fault = ch__granules_fault(pool, index, has_memory);
-	if (fault)
-		return broken(walk, index, fault);
+	uintptr_t where = ch__pool_page_exec(pool, index);
+	const char *fault = ch__granules_fault(pool, index, has_memory, &where);
+	if (fault) {
+		snprintf(walk->reason, walk->reason_bytes, "page %u: %s, at %p", index, fault,
+			 (const void *)where);
+		return false;
+	}
 	if (ch__page_state(page) == CH__PAGE_FREE)
 		return page->used_granules == 0 || broken(walk, index, "free and in use");
 	return (page->cold_cursor <= ch__pool_granules(pool) &&

@@ -198,3 +198,16 @@ TEST(check_walk_sees_each_invariant_of_a_pool_broken)
 	}
 	rig_destroy(&rig);
 }
+
+TEST(missing_trap_is_named_by_its_address)
+{
+	char reason[200], at[32];
+	start();
+	no_trap();
+	CHECK(!ch__pool_check(rig.pool, reason, sizeof reason));
+	poke_undo();
+	const char *end = (const char *)ch__pool_page_exec(rig.pool, unused + 1);
+	snprintf(at, sizeof at, ", at %p", (const void *)(end - CH__GRANULE_BYTES));
+	CHECK(strstr(reason, at));
+	rig_destroy(&rig);
+}
