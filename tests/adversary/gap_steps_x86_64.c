@@ -170,7 +170,7 @@ static void play_page(struct play *p)
 	if (is_hidden)
 		FAIL("a block lies in a page that the unwinder does not know");
 	CHECK_EQ(p->status_of_other, p->fails ? CH_E_MEMORY : CH_OK);
-	/* With large pages one page has memory at first. While it is the other's, the pool is full. */
+	/* With large pages one page has memory at first. If it is the other's, the pool is full. */
 	if (!p->fails || p->status != CH_E_FULL)
 		CHECK_EQ(p->status, p->status_of_other);
 	if (p->fails)
