@@ -18,7 +18,6 @@ void ch__counters_add(struct ch__counters *sum, const struct ch__counters *more)
 static struct ch__counters sum_counters(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
 {
 	struct ch__counters sum = heap->counters;
-	ch__counters_add(&sum, &heap->guest.counters);
 	for (struct ch__thread *t = heap->threads; t; t = t->next)
 		ch__counters_add(&sum, &t->counters);
 	return sum;
@@ -26,7 +25,7 @@ static struct ch__counters sum_counters(struct ch_heap *heap) CH_REQUIRES(ch__ro
 
 void ch__stats_note_peak(struct ch_heap *heap)
 {
-	int64_t bytes = heap->counters.code_bytes + heap->guest.counters.code_bytes;
+	int64_t bytes = heap->counters.code_bytes;
 	for (const struct ch__thread *t = heap->threads; t; t = t->next)
 		bytes += __atomic_load_n(&t->counters.code_bytes, __ATOMIC_RELAXED);
 	if (bytes > (int64_t)heap->code_bytes_peak)

@@ -369,7 +369,7 @@ EVERY_DRIVER(s31_child_reclaims_what_a_thread_had_in_its_hands)
 	stage_apart(stage, build, p);
 	struct ch__pool *pool = stage->heap->pool;
 	struct ch_stats before = stage_stats(stage);
-	struct ch__counters *counters = &stage->heap->guest.counters;
+	struct ch__counters *counters = &stage->heap->counters;
 	/* Imitates the moment before an open, a commit and a death are counted. */
 	counters->blocks_opened -= 1;
 	counters->blocks_committed -= 2;
