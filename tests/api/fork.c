@@ -310,6 +310,62 @@ TEST(a_child_keeps_an_open_block_that_a_thread_gave_it_before_it_ended)
 	end_other(&other);
 }
 
+static uint32_t given_blocks;
+
+static void make_and_release(const struct rig *r, void *arg)
+{
+	(void)arg;
+	struct ch_owner its = rig_owner(r, "earlier");
+	for (uint32_t i = 0; i < given_blocks; i++)
+		rig_block(its, i);
+	CHECK_EQ(ch_owner_release(its, CH_RELEASE_NOT_RUNNING), CH_OK);
+}
+
+enum { LATER = 200 };
+static struct ch_block later[LATER];
+
+static void *open_many_and_wait(void *self)
+{
+	struct emitter e;
+	CHECK_EQ(ch_thread_attach(rig.heap, NULL, NULL), CH_OK);
+	struct ch_owner its = rig_owner(&rig, "later");
+	for (int i = 0; i < LATER; i++) {
+		emit_open(&e, its, 32, 0);
+		later[i] = e.code.block;
+	}
+	wait_for_the_end(self);
+	CHECK_EQ(ch_thread_detach(rig.heap), CH_OK);
+	return NULL;
+}
+
+/* The earlier thread's blocks died, and left the list of the record: at a cycle, or when the list
+ * was full. */
+static void drop_of_a_later_thread(bool collects, uint32_t blocks)
+{
+	struct other other;
+	rig = rig_start(1 << 20);
+	given_blocks = blocks;
+	rig_apart(&rig, make_and_release, NULL);
+	if (collects)
+		CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
+	start_beside_rig(&other, open_many_and_wait);
+	pid_t child = fork();
+	CHECK(child >= 0);
+	if (!child) {
+		for (int i = 0; i < LATER; i++)
+			CHECK(!rig_is_there(later[i]));
+		_exit(0);
+	}
+	wait_for(child);
+	end_other(&other);
+}
+
+TEST(a_child_drops_the_open_blocks_of_a_thread_in_a_record_that_was_anothers)
+{
+	drop_of_a_later_thread(true, 10);
+	drop_of_a_later_thread(false, 100);
+}
+
 /* The first block that the collection frees forks; both processes go on with the open. */
 static pid_t forked;
 

@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include "codeheap/base/heap.h"
 #include "codeheap/collector.h"
+#include "os/os.h"
 #include "tests/support/heap_rig.h"
 
 #include <errno.h>
@@ -519,5 +520,35 @@ TEST(sentence_says_how_a_handle_is_stale)
 	REFUSED(ch_owner_release(owner, CH_RELEASE_COLLECT), CH_E_STALE, " was released already");
 	rig_end(&other);
 	REFUSED(ch_owner_set_entry(foreign, none), CH_E_STALE, " is of a heap that was destroyed");
+	rig_end(&rig);
+}
+
+/* Whatever was attached before: at some counts, the point has room and the edge none besides. */
+TEST(patch_point_without_memory_leaves_no_edge_to_its_exit)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_owner owner = rig_owner(&rig, "o");
+	struct ch_block other = rig_block(owner, 1);
+	unsigned refused = 0;
+	for (unsigned edges = 1; edges <= 16; edges++) {
+		struct ch_owner exits = rig_owner(&rig, "exits");
+		struct ch_block exit = rig_block(exits, 2);
+		struct emitter e;
+		emit_open(&e, owner, 64, 0);
+		const void *point = emit_point(&e);
+		emit_ret(&e);
+		for (unsigned i = 0; i < edges; i++)
+			CHECK_EQ(ch_edge_attach(e.code.block, other), CH_OK);
+		ch__os_fail_at(1, true);
+		enum ch_status status = ch_patch_point_attach(e.code.block, point,
+							      rig_info(exit).exec, NULL);
+		ch__os_fail_at(0, false);
+		CHECK(status == CH_OK || status == CH_E_MEMORY);
+		refused += status == CH_E_MEMORY;
+		CHECK_EQ(ch_owner_release(exits, CH_RELEASE_NOT_RUNNING), CH_OK);
+		CHECK_EQ(rig_is_there(exit), status == CH_OK);
+		CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	}
+	CHECK(refused > 0);
 	rig_end(&rig);
 }

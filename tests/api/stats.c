@@ -218,6 +218,23 @@ TEST(the_peak_of_code_bytes_is_seen_without_asking)
 	rig_end(&rig);
 }
 
+TEST(the_peak_of_code_bytes_is_the_most_at_one_time)
+{
+	rig = rig_start(4 << 20);
+	uint64_t peak = 0;
+	for (int round = 0; round < 4; round++) {
+		struct ch_owner owner = rig_owner(&rig, "owner");
+		for (int i = 0; i < 100; i++)
+			rig_block(owner, 1);
+		peak = peak ? peak : rig_stats(&rig).code_bytes_peak;
+		CHECK(peak && rig_stats(&rig).code_bytes_peak == peak);
+		CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+		rig_settle(&rig);
+		CHECK_EQ(rig_stats(&rig).code_bytes_now, 0);
+	}
+	rig_end(&rig);
+}
+
 /* --- strings --- */
 
 TEST(stats_say_what_the_heap_got)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * young_refs.c: a host visits refs that may be young, of many blocks. Each ref is visited however
  * long the list of young refs gets, even without memory for the list. */
+#include "codeheap/base/heap.h"
 #include "os/os.h"
 #include "tests/support/heap_rig.h"
 
@@ -100,6 +101,23 @@ TEST(young_refs_of_a_record_that_is_used_again_are_visited_once)
 	visit(CH_REFS_YOUNG, 2, 0, "the third block is open");
 	CHECK_EQ(emit_commit(&third), CH_OK);
 	visit(CH_REFS_YOUNG, 2, 0, "it is committed");
+	rig_end(&rig);
+}
+
+/* Else a host that makes minor collections rarely has a list of all code that there ever was. */
+TEST(list_of_young_refs_is_no_longer_than_the_table_of_blocks)
+{
+	start();
+	for (int i = 0; i < BLOCKS; i++) {
+		struct ch_owner passing = rig_owner(&rig, "passing");
+		struct emitter e;
+		open_with_ref(&e, passing);
+		CHECK_EQ(emit_commit(&e), CH_OK);
+		CHECK_EQ(ch_owner_release(passing, CH_RELEASE_NOT_RUNNING), CH_OK);
+		rig_settle(&rig);
+	}
+	CHECK(rig.heap->young_refs_count <= rig.heap->blocks.used + 1);
+	CHECK(rig.heap->blocks.used < BLOCKS / 2);
 	rig_end(&rig);
 }
 

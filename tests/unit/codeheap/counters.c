@@ -252,6 +252,30 @@ TEST(runs_of_branches_that_wore_out_serve_when_there_are_no_others)
 	rig_end(&rig);
 }
 
+TEST(run_of_branches_that_rested_longest_is_next)
+{
+	enum { RUNS = 3 };
+	struct rig rig = rig_start(1 << 20);
+	struct ch_owner owner = rig_owner(&rig, "owner");
+	struct emitter all[RUNS];
+	uint32_t runs[RUNS];
+	for (int i = 0; i < RUNS; i++) {
+		CHECK_EQ(open_block(owner, 12, &all[i]), CH_OK);
+		runs[i] = run_of(&rig, &all[i]);
+		wear(&rig, runs[i], 12);
+	}
+	rig.heap->branches.limit = rig.heap->branches.used;
+	for (int i = 0; i < RUNS; i++)
+		CHECK_EQ(ch_block_abort(&all[i].code), CH_OK);
+	for (int i = 0; i < RUNS; i++) {
+		CHECK_EQ(open_block(owner, 12, &all[i]), CH_OK);
+		CHECK_EQ(run_of(&rig, &all[i]), runs[i]);
+	}
+	for (int i = 0; i < RUNS; i++)
+		CHECK_EQ(ch_block_abort(&all[i].code), CH_OK);
+	rig_end(&rig);
+}
+
 TEST(next_heap_gives_no_handle_of_a_branch_whose_run_began_again)
 {
 	struct rig rig = rig_start(1 << 20);

@@ -518,6 +518,33 @@ TEST(own_root_leads_on_in_a_cycle_without_ch_mark_stacks)
 	rig_end(&rig);
 }
 
+/* The mark of an own root lies ahead of the marks of the cycle. */
+static void make_wide_root(const struct rig *rig, void *arg)
+{
+	struct scene *s = arg;
+	struct ch_owner owner = rig_owner(rig, "not marked");
+	struct emitter e;
+	struct ch_open open = {.heap = rig->heap, .hot_bytes = 16};
+	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+	emit_ret(&e);
+	for (unsigned i = 0; i < MANY; i++) {
+		s->blocks[i] = rig_block(owner, i);
+		CHECK_EQ(ch_edge_attach(e.code.block, s->blocks[i]), CH_OK);
+	}
+	CHECK_EQ(emit_commit(&e), CH_OK);
+}
+
+TEST(own_root_with_more_edges_than_the_queue_holds_leads_on)
+{
+	static struct scene s;
+	struct rig rig;
+	start_host(&rig, 1 << 20, NULL);
+	rig_apart(&rig, make_wide_root, &s);
+	rig_alone(&rig, mark_young_only, &s);
+	expect_blocks(s.blocks, MANY);
+	rig_end(&rig);
+}
+
 /* --- a thread that is parked --- */
 
 static __attribute__((noinline)) void collect_deeper(const struct rig *rig)

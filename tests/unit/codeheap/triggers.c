@@ -232,6 +232,25 @@ TEST(full_pool_asks_for_a_collection_where_that_is_worth_its_while)
 	end_with_pages(&rig);
 }
 
+/* The last try was in vain, and the next is not due yet: the wish must not make each poll slow. */
+TEST(wish_that_may_not_be_tried_yet_is_put_off)
+{
+	struct rig rig = start_with_pages(0);
+	rig.heap->unasked_after_ns = UINT64_MAX;
+	ch__trigger_dead(rig.heap, dead_least + 8);
+	CHECK(is_wanted(&rig));
+	ch_thread_poll();
+	CHECK(!is_wanted(&rig));
+	CHECK_EQ(rig_stats(&rig).cycles, 0);
+	expect_factors(&rig, 2, 2);
+	rig.heap->unasked_after_ns = 0;
+	ch__trigger_dead(rig.heap, 2 * dead_least + 8);
+	ch_thread_poll();
+	CHECK(!is_wanted(&rig));
+	CHECK_EQ(rig_stats(&rig).cycles, 1);
+	end_with_pages(&rig);
+}
+
 static _Atomic(uint64_t) time_ns;
 
 static uint64_t tell_time(uint64_t waited_ns)

@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include "codeheap/base/heaps.h"
 #include "codeheap/base/region.h"
+#include "codeheap/collect/make_room.h"
 #include "codeheap/graph/block.h"
 #include "pages/inner.h"
 #include "tests/support/heap_rig.h"
@@ -62,6 +63,27 @@ TEST(child_of_a_fork_counts_no_thread_of_its_parent)
 	expect_exit(child, 0);
 	CHECK_EQ(atomic_load(&rig.heap->lock_waits), 1);
 	atomic_store(&rig.heap->lock_waits, 0);
+	rig_end(&rig);
+}
+
+/* --- the turn of an open in need --- */
+
+TEST(turn_that_was_taken_over_is_ended_by_who_took_it)
+{
+	struct rig rig = rig_start(1 << 20);
+	const struct ch__thread *self = ch__thread_self(rig.heap);
+	static const struct ch__thread other;
+	rig.heap->config.stop_wait_ms = 1;
+	uintptr_t away = ch__need_enter(rig.heap, self);
+	CHECK_EQ(away, (uintptr_t)self);
+	uintptr_t later = ch__need_enter(rig.heap, &other);
+	CHECK_EQ(later, (uintptr_t)&other);
+	ch__need_leave(rig.heap, away);
+	CHECK_EQ(atomic_load(&rig.heap->need_is), later);
+	CHECK(!ch__lock_is_free(&rig.heap->need));
+	ch__need_leave(rig.heap, later);
+	CHECK_EQ(atomic_load(&rig.heap->need_is), 0);
+	CHECK(ch__lock_is_free(&rig.heap->need));
 	rig_end(&rig);
 }
 
