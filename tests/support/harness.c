@@ -316,6 +316,23 @@ size_t resident_bytes(void)
 	return statm_bytes(1);
 }
 
+bool mapping_has_flag(const void *at, const char *flag)
+{
+	char line[512];
+	unsigned long low, high;
+	bool is_it = false, has = false;
+	FILE *smaps = fopen("/proc/self/smaps", "r");
+	CHECK(smaps);
+	while (fgets(line, sizeof line, smaps)) {
+		if (sscanf(line, "%lx-%lx ", &low, &high) == 2)
+			is_it = low <= (uintptr_t)at && (uintptr_t)at < high;
+		else if (is_it && strncmp(line, "VmFlags:", 8) == 0)
+			has = strstr(line, flag) != NULL;
+	}
+	fclose(smaps);
+	return has;
+}
+
 size_t test_page_bytes(void)
 {
 	return (size_t)number_of_environment("CODEHEAP_TEST_PAGE", 0);

@@ -105,31 +105,15 @@ TEST(place_near_an_address_is_found_where_half_is_taken)
 	}
 }
 
-static bool has_flag(const void *at, const char *flag)
-{
-	char line[512];
-	unsigned long low, high;
-	bool is_it = false, has = false;
-	FILE *smaps = fopen("/proc/self/smaps", "r");
-	CHECK(smaps);
-	while (fgets(line, sizeof line, smaps)) {
-		if (sscanf(line, "%lx-%lx ", &low, &high) == 2)
-			is_it = low <= (uintptr_t)at && (uintptr_t)at < high;
-		else if (is_it && begins(line, "VmFlags:"))
-			has = strstr(line, flag) != NULL;
-	}
-	fclose(smaps);
-	return has;
-}
-
 TEST(memory_that_is_for_large_pages_is_known_to_the_system_as_such)
 {
 	uint8_t *at = mmap(NULL, 4 * MIB, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	CHECK(at != MAP_FAILED && !has_flag(at, " hg"));
-	if (madvise(at + 2 * MIB, 2 * MIB, MADV_HUGEPAGE) != 0 || !has_flag(at + 2 * MIB, " hg"))
+	CHECK(at != MAP_FAILED && !mapping_has_flag(at, " hg"));
+	if (madvise(at + 2 * MIB, 2 * MIB, MADV_HUGEPAGE) != 0 ||
+	    !mapping_has_flag(at + 2 * MIB, " hg"))
 		skip("the kernel has no large pages, or does not say so");
 	ch__os_large_pages(at, 2 * MIB);
-	CHECK(has_flag(at, " hg"));
+	CHECK(mapping_has_flag(at, " hg"));
 	munmap(at, 4 * MIB);
 }
 

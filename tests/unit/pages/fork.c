@@ -493,6 +493,36 @@ static void fail_in_child(void *arg)
 	rig_destroy(f->rig);
 }
 
+static void expect_one_in_a_core(const struct ch__pool *pool, uintptr_t code)
+{
+	CHECK(!mapping_has_flag((const void *)code, " dd"));
+	CHECK(mapping_has_flag((const void *)(code + (uintptr_t)pool->delta), " dd"));
+}
+
+/* A core has the code by the view that runs, and needs no second copy. */
+TEST(code_is_in_a_core_once)
+{
+	for (unsigned i = 0; i < BACKENDS; i++) {
+		if (!rig_may_have(backends[i]))
+			continue;
+		struct pool_rig rig = create_as(backends[i]);
+		uintptr_t code = rig_reserve(&rig, rig_take(&rig), 16);
+		rig_write(&rig, code, 6);
+		expect_one_in_a_core(rig.pool, code);
+		CHECK(ch__pool_fork_prepare(rig.pool, true));
+		pid_t pid = fork();
+		CHECK(pid >= 0);
+		if (pid == 0) {
+			CHECK(ch__pool_fork_child(rig.pool));
+			expect_one_in_a_core(rig.pool, code);
+			_exit(0);
+		}
+		ch__pool_fork_parent(rig.pool);
+		expect_success(pid);
+		rig_destroy(&rig);
+	}
+}
+
 /* A failing call of the copy leaves the parent whole. */
 TEST(each_failing_call_of_a_fork_is_survived)
 {

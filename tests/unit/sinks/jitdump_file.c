@@ -341,6 +341,36 @@ TEST(dump_of_a_child_is_its_own)
 	remove_own_folder();
 }
 
+/* What the parent has yet to write of its dead is nothing that the child's file ever had. */
+TEST(dump_of_a_child_has_nobody_who_died_before)
+{
+	struct bed bed;
+	char path[128];
+	use_own_folder();
+	start(&bed);
+	add(&bed, 64, 64, 1);
+	discard(&bed, 64, 64, 1);
+	ch__sinks_lock(bed.sinks);
+	ch__sinks_fork_files_prepare();
+	pid_t pid = fork();
+	ch__sinks_fork_files_done(pid == 0);
+	if (pid == 0) {
+		ch__sinks_fork_child(bed.sinks, true);
+		add(&bed, 256, 64, 3);
+		check_now(bed.pool + 256, "fn_3");
+		check_now(bed.pool + 64, "nobody");
+		path_of(getpid(), path);
+		unlink(path);
+		_exit(0);
+	}
+	ch__sinks_unlock(bed.sinks);
+	expect_exit(pid, 0);
+	flush(&bed);
+	check_now(bed.pool + 64, "[freed]");
+	bed_close(&bed);
+	remove_own_folder();
+}
+
 TEST(child_of_a_process_that_turned_its_dump_off_has_none)
 {
 	struct bed bed;
