@@ -5,15 +5,19 @@
 #define _GNU_SOURCE
 #include "arch/arch.h"
 #include "arch/registers.h"
+#include "codeheap/base/heap.h"
+#include "codeheap/graph/names.h"
 #include "os/os.h"
 #include "tests/support/gdb_list.h"
 #include "tests/support/heap_rig.h"
 #include "tests/support/stage_code.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 struct trap {
@@ -79,6 +83,18 @@ static void load_destroyed(void *arg)
 	(void)*(const volatile uint8_t *)t->freed;
 }
 
+/* The address is the sender's word. */
+static void send_address_of_destroyed(void *arg)
+{
+	struct trap *t = arg;
+	siginfo_t info = {.si_signo = SIGSEGV, .si_code = SI_QUEUE};
+	CHECK_EQ(ch_trap_install(t->rig.heap), CH_OK);
+	rig_end(&t->rig);
+	info.si_addr = (void *)(uintptr_t)t->freed;
+	syscall(SYS_rt_tgsigqueueinfo, getpid(), (int)syscall(SYS_gettid), SIGSEGV, &info);
+	_exit(3);
+}
+
 TEST(code_of_a_heap_that_was_destroyed_is_told)
 {
 	struct trap t;
@@ -90,6 +106,8 @@ TEST(code_of_a_heap_that_was_destroyed_is_told)
 	CHECK_STR(t.text, wanted);
 	expect_signal_text(load_destroyed, &t, SIGSEGV, t.text, sizeof t.text);
 	CHECK(strstr(t.text, "libcodeheap: a load or store at 0x"));
+	expect_signal_text(send_address_of_destroyed, &t, SIGSEGV, t.text, sizeof t.text);
+	CHECK_STR(t.text, "");
 	rig_end(&t.rig);
 }
 #endif
@@ -188,6 +206,68 @@ TEST(handler_before_may_leave_by_longjmp)
 	struct trap t;
 	trap_start(&t, 0);
 	expect_signal_text(fault_and_go_on, &t, SIGTRAP, t.text, sizeof t.text);
+	CHECK(strstr(t.text, "Rumpelstilzchen"));
+	rig_end(&t.rig);
+}
+
+/* --- a fault in the report --- */
+
+/* Whoever destroys a heap frees nothing that a report reads. */
+static void recover_from_report(int signal)
+{
+	if (atomic_load(&ch__place_readers) != 1)
+		_exit(4);
+	siglongjmp(recovery, signal);
+}
+
+static void fault_in_a_report(void *arg)
+{
+	struct trap *t = arg;
+	struct ch_heap *heap = t->rig.heap;
+	struct ch__sinks *sinks = heap->sinks;
+	struct sigaction action = {.sa_handler = recover_from_report};
+	CHECK_EQ(sigaction(SIGSEGV, &action, NULL), 0);
+	CHECK_EQ(ch_trap_install(heap), CH_OK);
+	if (!sigsetjmp(recovery, 1)) {
+		heap->sinks = (struct ch__sinks *)16; /* nothing is there */
+		code_call(t->freed);
+	}
+	heap->sinks = sinks;
+	code_call(t->freed);
+}
+
+TEST(fault_in_a_report_goes_on_and_the_next_trap_is_told)
+{
+	struct trap t;
+	trap_start(&t, 0);
+	expect_signal_text(fault_in_a_report, &t, SIGTRAP, t.text, sizeof t.text);
+	const char *first = strchr(t.text, '\n');
+	CHECK(first && strstr(first, "Rumpelstilzchen"));
+	rig_end(&t.rig);
+}
+
+static void leave_by_errno(int signal)
+{
+	(void)signal;
+	_exit(errno == EXDEV ? 0 : 6);
+}
+
+static void trap_without_memory(void *arg)
+{
+	struct trap *t = arg;
+	struct sigaction action = {.sa_handler = leave_by_errno};
+	CHECK_EQ(sigaction(SIGTRAP, &action, NULL), 0);
+	CHECK_EQ(ch_trap_install(t->rig.heap), CH_OK);
+	ch__os_fail_at(1, true);
+	errno = EXDEV;
+	code_call(t->freed);
+}
+
+TEST(report_that_lacks_memory_leaves_errno_alone)
+{
+	struct trap t;
+	trap_start(&t, CH_SINK_GDB);
+	expect_signal_text(trap_without_memory, &t, 0, t.text, sizeof t.text);
 	CHECK(strstr(t.text, "Rumpelstilzchen"));
 	rig_end(&t.rig);
 }

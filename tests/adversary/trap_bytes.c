@@ -435,6 +435,15 @@ static void build_pair(const struct rig *rig, void *arg)
 	}
 }
 
+/* Few have died: the record of no death has expired. */
+static void free_run_of_pages(const struct rig *rig)
+{
+	struct emitter e;
+	struct ch_owner owner = rig_owner(rig, "run");
+	emit_open(&e, owner, (uint32_t)rig_page_bytes() + 1, 0);
+	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+}
+
 TEST(bytes_that_no_block_has_are_told)
 {
 	struct rig rig = rig_start(1 << 20);
@@ -442,6 +451,7 @@ TEST(bytes_that_no_block_has_are_told)
 	const struct ch__pool *pool = rig.heap->pool;
 	const uint8_t *base = (const uint8_t *)pool->exec_base;
 	build_pair(&rig, &p);
+	free_run_of_pages(&rig);
 	catch_traps(rig.heap);
 	size_t page_bytes = (size_t)1 << pool->page_log2;
 	size_t page = (size_t)(p.at[0] - base) / page_bytes;
@@ -577,6 +587,25 @@ TEST(fault_in_an_invalidated_block_says_by_what)
 	snprintf(wanted, sizeof wanted,
 		 ", owner `o`), invalidated by ch_blocks_invalidate; executed at +0x%x (0x",
 		 code_faults[0].at);
+	check_has(caught.text, wanted);
+	CHECK(!strstr(caught.text, "its own trap"));
+	rig_end(&rig);
+}
+
+TEST(bus_error_of_live_code_says_at_which_address)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct made_up m;
+	static int word;
+	char wanted[60];
+	make_up(&m, rig_info(rig_block(rig_owner(&rig, "o"), 1)).exec, 1);
+	m.info.si_signo = SIGBUS;
+	m.info.si_code = BUS_ADRERR;
+	m.info.si_addr = &word;
+	ch_trap_describe(rig.heap, &m.info, &m.context, caught.text, sizeof caught.text);
+	check_begins(caught.text, "live block `o` (#");
+	snprintf(wanted, sizeof wanted, "; SIGBUS at address 0x%lx",
+		 (unsigned long)(uintptr_t)&word);
 	check_has(caught.text, wanted);
 	rig_end(&rig);
 }

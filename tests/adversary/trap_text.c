@@ -333,8 +333,10 @@ static void check_told(enum ch_release how, const char *because)
 
 TEST(freed_code_without_an_owner_has_its_name_and_how_it_was_freed)
 {
-	check_told(CH_RELEASE_NOT_RUNNING, " because of ch_code_free (NOT_RUNNING)");
-	check_told(CH_RELEASE_COLLECT, " because of ch_code_free (COLLECT), and nothing held it");
+	check_told(CH_RELEASE_NOT_RUNNING,
+		   ", freed after collection 0 because of ch_code_free (NOT_RUNNING)");
+	check_told(CH_RELEASE_COLLECT, ", freed in collection 1 because of ch_code_free (COLLECT), "
+				       "and nothing held it");
 }
 
 /* --- room --- */

@@ -482,7 +482,8 @@ TEST(tombstone_says_where_the_parts_were)
 	rig_end(&rig);
 }
 
-/* A child of fork counts the gauges anew, and gets the same numbers. */
+/* A child of fork counts the gauges anew, and gets the same numbers, whatever a lost thread had
+ * counted. */
 TEST(gauges_that_are_counted_anew_are_those_that_were)
 {
 	struct rig rig = rig_start(1 << 20);
@@ -492,8 +493,19 @@ TEST(gauges_that_are_counted_anew_are_those_that_were)
 	(void)rig_block(owner, 1);
 	(void)rig_jumper(owner, NULL, &branch);
 	emit_open(&open, owner, 100, 2);
+	CHECK_EQ(ch_block_abort(&open.code), CH_OK);
+	emit_open(&open, owner, 100, 2);
+	struct ch_owner gone = rig_owner(&rig, "gone");
+	(void)rig_block(gone, 2);
+	CHECK_EQ(ch_owner_release(gone, CH_RELEASE_NOT_RUNNING), CH_OK);
 	struct ch_stats before = rig_stats(&rig);
 	ch__heap_lock(rig.heap);
+	struct ch__counters *counters = &rig.heap->counters;
+	counters->blocks_opened += 5;
+	counters->blocks_committed += 3;
+	counters->code_bytes -= 64;
+	counters->cold_bytes += 32;
+	counters->stub_bytes -= 16;
 	ch__stats_recount(rig.heap);
 	ch__heap_unlock(rig.heap);
 	struct ch_stats after = rig_stats(&rig);
@@ -536,6 +548,21 @@ TEST(free_room_is_counted_in_rows)
 }
 
 /* The heap's tables grow by segments, which no allocator counts. */
+/* Two bits for each granule of the pages in use. */
+TEST(metadata_of_a_heap_has_the_bitmaps_of_its_pages)
+{
+	enum { PAGES = 4 };
+	struct rig rig = rig_start(PAGES * 65536);
+	struct ch_heap *heap = rig.heap;
+	uint64_t before = rig_stats(&rig).metadata_bytes_now - ch__meta_bytes(heap->meta);
+	uint32_t span = ch__pool_take_span(heap->pool, PAGES, 0);
+	CHECK(span != CH__PAGE_NONE);
+	uint64_t after = rig_stats(&rig).metadata_bytes_now - ch__meta_bytes(heap->meta);
+	CHECK_EQ(after - before, PAGES * rig_page_bytes() / CH__GRANULE_BYTES / 4);
+	ch__pool_release_span(heap->pool, span);
+	rig_end(&rig);
+}
+
 TEST(metadata_of_a_heap_has_the_segments_of_its_tables)
 {
 	enum { SEGMENTS = 5 };

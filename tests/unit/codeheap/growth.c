@@ -2,6 +2,7 @@
  * growth.c: the memory that a heap keeps of ended vms, fibers and names, and how slow a script can
  * make the heap by the choice of names. The test counts the records. counters.c tests counters that
  * run out. */
+#include "codeheap/base/heaps.h"
 #include "codeheap/graph/block.h"
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/names.h"
@@ -179,6 +180,7 @@ TEST(fiber_is_detached_once)
 	CHECK_EQ(ch_fiber_attach(rig.heap, stack, stack + sizeof stack, &fiber), CH_OK);
 	CHECK_EQ(ch_fiber_detach(fiber), CH_OK);
 	CHECK_EQ(ch_fiber_detach(fiber), CH_E_STATE);
+	CHECK_EQ(rig_stats(&rig).fibers_now, 0);
 	for (int i = 0; i < 2; i++)
 		CHECK_EQ(ch_fiber_attach(rig.heap, stack, stack + sizeof stack, &others[i]), CH_OK);
 	CHECK(others[0] != others[1]);
@@ -393,6 +395,25 @@ TEST(map_of_sites_is_of_all_of_the_open_block)
 }
 
 /* --- heaps --- */
+
+static void note_that_the_pool_goes(struct ch_heap *heap)
+{
+	ch__lock_take(&ch__heaps_lock, CH__RANK_HEAPS);
+	ch__heaps_pool_goes(heap);
+	ch__lock_release(&ch__heaps_lock, CH__RANK_HEAPS);
+}
+
+/* The first heap is still there, as another one would be that came to its place. */
+TEST(pool_that_went_is_known_from_its_first_byte_to_its_last)
+{
+	struct rig rig = rig_start(1 << 20);
+	uintptr_t from = rig.heap->pool->exec_base, bytes = rig.heap->pool->pool_bytes;
+	note_that_the_pool_goes(rig.heap);
+	CHECK(!ch__heaps_had(from) && !ch__heaps_had(from + bytes - 1));
+	rig_end(&rig);
+	CHECK(ch__heaps_had(from) && ch__heaps_had(from + bytes - 1));
+	CHECK(!ch__heaps_had(from - 1) && !ch__heaps_had(from + bytes));
+}
 
 TEST(process_has_255_heaps_and_the_next_is_a_status)
 {

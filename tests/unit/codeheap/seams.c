@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: MIT
- * seams.c: the time (ch__os_pretended.clock) and the collector (struct ch__driver): a heap takes
- * each from outside through a single place. Nobody sleeps here: hours pass by the pretended clock,
- * and a wait by the true clock would exceed the case's limit. failures.c makes each call of the
- * system and of side memory fail. */
+ * seams.c: the time (ch__os_pretended.clock), the collector (struct ch__driver) and listeners: a
+ * heap takes each from outside through a single place. Nobody sleeps here: hours pass by the
+ * pretended clock, and a wait by the true clock would exceed the case's limit. failures.c makes
+ * each call of the system and of side memory fail. */
+#include "codeheap/base/heaps.h"
+#include "codeheap/base/listeners.h"
 #include "codeheap/graph/block.h"
+#include "codeheap/listener.h"
 #include "tests/support/heap_rig.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <sched.h>
 #include <unistd.h>
@@ -211,4 +215,122 @@ TEST(collector_of_another_kind_is_asked_through_its_driver)
 	CHECK_EQ(ends, 0);
 	CHECK_EQ(ch_heap_destroy(heap), CH_OK);
 	CHECK_EQ(ends, 1);
+}
+
+/* --- listeners --- */
+
+static int used, named, over;
+
+static void change_errno_at_use(struct ch__listener *listener)
+{
+	(void)listener;
+	used++;
+	errno = EINTR;
+}
+
+static void change_errno_at_names(void)
+{
+	named++;
+	errno = EINTR;
+}
+
+static void change_errno_at_end(struct ch__listener *listener)
+{
+	(void)listener;
+	over++;
+	errno = EINTR;
+}
+
+static const struct ch__listener_calls calls = {.used = change_errno_at_use,
+						.ends = change_errno_at_end};
+static struct ch__listener listener = {.calls = &calls};
+
+/* Both calls come where the VM knows of no call of the system. */
+TEST(listeners_leave_errno_alone)
+{
+	struct rig rig = rig_start(1 << 20);
+	ch__listener_add(rig.heap, &listener);
+	ch__listener_await_use(rig.heap);
+	ch__listener_on_names(change_errno_at_names);
+	errno = EXDEV;
+	for (int i = 0; i < 2; i++) {
+		ch__listeners_used(rig.heap);
+		CHECK_EQ(errno, EXDEV);
+		CHECK_EQ(used, 1);
+	}
+	ch__listeners_names_wait();
+	CHECK_EQ(errno, EXDEV);
+	CHECK_EQ(named, 1);
+	ch__listener_on_names(NULL);
+	rig_end(&rig);
+	CHECK_EQ(over, 1);
+}
+
+/* What the listener waits for in the parent, the child's listener may not want. */
+TEST(child_of_fork_awaits_no_use_for_its_parent)
+{
+	struct rig rig = rig_start(1 << 20);
+	ch__listener_add(rig.heap, &listener);
+	ch__listener_await_use(rig.heap);
+	pid_t child = fork();
+	CHECK(child >= 0);
+	if (child == 0) {
+		ch__listeners_use(rig.heap);
+		_exit(used);
+	}
+	expect_exit(child, 0);
+	ch__listeners_use(rig.heap);
+	CHECK_EQ(used, 1);
+	rig_end(&rig);
+}
+
+static enum ch_status refuse(struct ch_heap *heap, const char **stats_file, bool may_fail)
+{
+	(void)stats_file, (void)may_fail;
+	ch__listener_add(heap, &listener);
+	errno = EXDEV;
+	return CH_E_OS;
+}
+
+/* The listener that refused ends, and errno says why it refused. */
+TEST(heap_that_a_listener_refuses_has_its_errno)
+{
+	static struct ch__greeter greeter = {.begins = refuse};
+	struct ch_config config = rig_config(1 << 20);
+	struct ch_heap *heap;
+	ch__listener_greet(&greeter);
+	CHECK_EQ(ch_heap_create(&config, &heap), CH_E_OS);
+	CHECK_EQ(errno, EXDEV);
+	CHECK(over > 0); /* once for each backend that is tried */
+}
+
+static void wish_twice(void *unused)
+{
+	struct ch_config config = rig_config(1 << 20);
+	struct ch_heap *heap;
+	(void)unused;
+	CHECK_EQ(setenv("CODEHEAP_STATS", "/nowhere", 1), 0);
+	for (int i = 0; i < 2; i++) {
+		int failed = 0;
+		CHECK_EQ(ch_heap_create(&config, &heap), CH_OK);
+		CHECK(!ch_sink_status(heap, CH_SINK_STATS_FILE, NULL, &failed));
+		CHECK_EQ(failed, ENOSYS);
+		CHECK_EQ(ch_heap_destroy(heap), CH_OK);
+	}
+}
+
+/* This program has no libcodeheap-profile. */
+TEST(statistics_file_that_nobody_can_write_is_refused_and_the_environments_told_once)
+{
+	struct ch_config config = rig_config(1 << 20);
+	struct ch_heap *heap;
+	char text[400];
+	unsetenv("CODEHEAP_STATS");
+	config.stats_file = "/nowhere";
+	errno = 0;
+	CHECK_EQ(ch_heap_create(&config, &heap), CH_E_OS);
+	CHECK_EQ(errno, ENOSYS);
+	expect_signal_text(wish_twice, NULL, 0, text, sizeof text);
+	CHECK_STR(text, "codeheap: CODEHEAP_STATS needs libcodeheap-profile, which this process "
+			"has not\n");
 }

@@ -211,6 +211,52 @@ TEST(thread_runs_on_no_fiber_that_was_detached)
 	rig_end(&rig);
 }
 
+/* --- a handler below its thread's stack --- */
+
+static struct ch_heap *heap_of_low;
+static uintptr_t low_before, low_after;
+
+static void park_in_handler(int signal)
+{
+	(void)signal;
+	ch_thread_park();
+	low_after = ch__thread_self(heap_of_low)->stack_low;
+	ch_thread_unpark();
+}
+
+static void *park_below(void *below)
+{
+	stack_t handlers = {.ss_sp = below, .ss_size = STACK_BYTES};
+	struct sigaction action = {.sa_handler = park_in_handler, .sa_flags = SA_ONSTACK};
+	CHECK_EQ(ch_thread_attach(heap_of_low, NULL, NULL), CH_OK);
+	low_before = ch__thread_self(heap_of_low)->stack_low;
+	CHECK_EQ(sigaltstack(&handlers, NULL), 0);
+	CHECK_EQ(sigaction(SIGUSR1, &action, NULL), 0);
+	CHECK_EQ(pthread_kill(pthread_self(), SIGUSR1), 0);
+	return NULL;
+}
+
+/* Only the stack that the process began on grows. */
+TEST(stack_of_a_thread_does_not_grow_into_what_lies_below)
+{
+	struct rig rig = rig_start(1 << 20);
+	pthread_attr_t attributes;
+	pthread_t thread;
+	uint8_t *both = mmap(NULL, 5 * STACK_BYTES, PROT_READ | PROT_WRITE,
+			     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(both != MAP_FAILED);
+	heap_of_low = rig.heap;
+	CHECK_EQ(pthread_attr_init(&attributes), 0);
+	CHECK_EQ(pthread_attr_setstack(&attributes, both + STACK_BYTES, 4 * STACK_BYTES), 0);
+	CHECK_EQ(pthread_create(&thread, &attributes, park_below, both), 0);
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+	CHECK_EQ(low_before, (uintptr_t)both + STACK_BYTES);
+	CHECK_EQ(low_after, low_before);
+	CHECK_EQ(pthread_attr_destroy(&attributes), 0);
+	CHECK_EQ(munmap(both, 5 * STACK_BYTES), 0);
+	rig_end(&rig);
+}
+
 /* --- registers at a signal --- */
 
 TEST(each_register_that_a_signal_interrupted_is_shown)

@@ -3,6 +3,7 @@
  * grow and come down, and the statistics. Nobody sleeps: time is the pretended clock's. */
 #include "codeheap/graph/block.h"
 #include "codeheap/graph/block_parts.h"
+#include "codeheap/graph/stats.h"
 #include "codeheap/collect/collect.h"
 #include "codeheap/base/trigger.h"
 #include "tests/support/heap_rig.h"
@@ -449,6 +450,23 @@ TEST(statistics_keep_the_most_pages_and_the_bytes_of_what_died)
 	CHECK_EQ(empty.pages_peak, full.pages_peak);
 	new_large(rig_owner(&rig, "small"), 1000);
 	CHECK_EQ(rig_stats(&rig).pages_peak, full.pages_peak);
+	rig_end(&rig);
+}
+
+/* The marking begins when the world stands. */
+TEST(statistics_keep_the_longest_pause_and_time_the_marking_alone)
+{
+	struct rig rig = rig_start(pool_bytes);
+	atomic_store(&time_ns, 1000000);
+	ch__os_pretended.clock = tell_time;
+	ch__stats_note_pause(rig.heap, 1000000 - 700, 1000000 - 400);
+	ch__stats_note_pause(rig.heap, 1000000 - 300, 1000000 - 200);
+	struct ch_stats stats = rig_stats(&rig);
+	CHECK_EQ(stats.pause_ns_max, 700);
+	CHECK_EQ(stats.pause_ns_last, 300);
+	CHECK_EQ(stats.mark_ns_last, 200);
+	CHECK_EQ(stats.mark_ns_total, 600);
+	ch__os_pretended.clock = NULL;
 	rig_end(&rig);
 }
 
