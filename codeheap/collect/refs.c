@@ -68,17 +68,36 @@ static bool visit_block(struct visit *v, uint32_t index)
 	return any_young;
 }
 
-/* Visits every block; `relist` makes the list anew as far as there is room. An OPEN block may come
- * to be on the list twice, since nobody knows whether its commit was here. */
-static void visit_all(struct visit *v, bool relist) CH_REQUIRES(ch__role_heap)
+static bool is_open(struct ch_heap *heap, uint32_t index)
+{
+	return ch__block_state(ch__block_at(heap, index)) == CH_BLOCK_OPEN;
+}
+
+/* Keeps OPEN blocks on the list, whose commits have begun, and blocks that a visit finds young. */
+static void visit_listed(struct visit *v, bool visits) CH_REQUIRES(ch__role_heap)
 {
 	struct ch_heap *heap = v->heap;
-	if (relist) {
-		heap->young_refs_count = 0;
-		heap->young_refs_lost = false;
+	uint32_t kept = 0;
+	for (uint32_t i = 0; i < heap->young_refs_count; i++) {
+		uint32_t index = ch__block_resolve(heap, heap->young_refs[i]);
+		if (index && (is_open(heap, index) || (visits && visit_block(v, index))))
+			heap->young_refs[kept++] = heap->young_refs[i];
 	}
+	heap->young_refs_count = kept;
+}
+
+/* Visits every block, and makes the list anew as far as there is room. After a loss an OPEN block
+ * may come to be on the list twice, since nobody knows whether its commit was here. */
+static void visit_all(struct visit *v) CH_REQUIRES(ch__role_heap)
+{
+	struct ch_heap *heap = v->heap;
+	bool was_lost = heap->young_refs_lost;
+	if (was_lost)
+		heap->young_refs_count = 0;
+	visit_listed(v, false);
+	heap->young_refs_lost = false;
 	for (uint32_t i = 1; i < heap->blocks.used; i++) {
-		if (!visit_block(v, i) || !relist)
+		if (!visit_block(v, i) || (is_open(heap, i) && !was_lost))
 			continue;
 		if (heap->young_refs_count < heap->young_refs_capacity)
 			heap->young_refs[heap->young_refs_count++] = ch__block_handle(heap, i);
@@ -87,21 +106,10 @@ static void visit_all(struct visit *v, bool relist) CH_REQUIRES(ch__role_heap)
 	}
 }
 
-static bool is_open(struct ch_heap *heap, uint32_t index)
-{
-	return ch__block_state(ch__block_at(heap, index)) == CH_BLOCK_OPEN;
-}
-
 static void visit_young(struct visit *v) CH_REQUIRES(ch__role_heap)
 {
 	struct ch_heap *heap = v->heap;
-	uint32_t kept = 0;
-	for (uint32_t i = 0; i < heap->young_refs_count; i++) {
-		uint32_t index = ch__block_resolve(heap, heap->young_refs[i]);
-		if (index && (is_open(heap, index) || visit_block(v, index)))
-			heap->young_refs[kept++] = heap->young_refs[i];
-	}
-	heap->young_refs_count = kept;
+	visit_listed(v, true);
 	/* OPEN blocks may hold refs, too. Their commits put them on the list. */
 	for (struct ch__thread *t = heap->threads; t; t = t->next)
 		for (uint32_t i = 0; i < t->young_count; i++) {
@@ -119,10 +127,8 @@ enum ch_status ch_refs_visit(struct ch_marker *marker, enum ch_refs which,
 	if (!ch__host_may_mark(v.heap))
 		return ch__told(CH_E_STATE);
 	ch__host_has_cycle(marker);
-	if (which == CH_REFS_ALL)
-		visit_all(&v, false);
-	else if (v.heap->young_refs_lost)
-		visit_all(&v, true);
+	if (which == CH_REFS_ALL || v.heap->young_refs_lost)
+		visit_all(&v);
 	else
 		visit_young(&v);
 	return CH_OK;

@@ -121,6 +121,24 @@ TEST(list_of_young_refs_is_no_longer_than_the_table_of_blocks)
 	rig_end(&rig);
 }
 
+/* A full collection that leaves objects young has all refs visited by the next minor one. */
+TEST(young_refs_that_a_visit_of_all_finds_are_visited_again)
+{
+	struct emitter open;
+	start();
+	make(20, false);
+	visit(CH_REFS_YOUNG, 0, UINT32_MAX, "none stays young");
+	visit(CH_REFS_ALL, 0, 10, "ten are young again");
+	visit(CH_REFS_YOUNG, 10, 15, "the ten");
+	open_with_ref(&open, owner);
+	visit(CH_REFS_ALL, 0, 18, "two of them stay so, and an OPEN block is young");
+	visit(CH_REFS_YOUNG, 18, 19, "the two, and the OPEN block");
+	CHECK_EQ(emit_commit(&open), CH_OK);
+	visit(CH_REFS_YOUNG, 19, UINT32_MAX, "one of them, and the new block");
+	visit(CH_REFS_YOUNG, UINT32_MAX, 0, "none");
+	rig_end(&rig);
+}
+
 /* Without a list every block counts as young. The same holds with a list that is too short, until
  * the young blocks fit. */
 TEST(young_refs_without_memory_for_their_list_are_visited_all_the_same)
@@ -133,7 +151,7 @@ TEST(young_refs_without_memory_for_their_list_are_visited_all_the_same)
 	make(200, false);
 	make(100, true); /* the list has room for 256 */
 	make(50, false);
-	visit(CH_REFS_ALL, 0, 0, "all, which makes no list");
+	visit(CH_REFS_ALL, 0, 0, "all, more than a list has room for");
 	visit(CH_REFS_YOUNG, 0, 300, "a list that is too short");
 	visit(CH_REFS_YOUNG, 0, 500, "those that stayed so are too many for it");
 	visit(CH_REFS_YOUNG, 500, 600, "those on the list");
