@@ -32,15 +32,15 @@ const char *ch__thread_how(const struct ch__thread *thread)
 
 /* --- locks --- */
 
+static bool unpark_with(struct ch__lock *lock, uint64_t until_ns);
+
 /* The holder may be a cycle, which waits until the thread stops (I9). */
 bool ch__lock_wait_parked(struct ch__lock *lock, uint64_t until_ns)
 {
 	if (ch__lock_spin(lock))
 		return true;
 	ch__thread_park_here();
-	bool is_taken = ch__lock_sleep(lock, until_ns);
-	ch_thread_unpark();
-	return is_taken;
+	return unpark_with(lock, until_ns);
 }
 
 #define HEAP_LOCK(take, let_go, lock, rank) \
@@ -198,13 +198,25 @@ static struct ch__thread *run_parked(void)
 	return NULL;
 }
 
-/* All or none: a cycle of another heap must not wait for a thread that waits for a heap (I9). */
-void ch_thread_unpark(void)
+/* All or none: a cycle of another heap must not wait for a thread that waits for a heap (I9). The
+ * thread takes the lock, if any, and lets it go while a heap is stopped: whoever stopped that heap
+ * may wait for the lock. Returns false when there is none, or it was not free in time. */
+static bool unpark_with(struct ch__lock *lock, uint64_t until_ns)
 {
+	bool is_taken;
 	struct ch__thread *stopped;
-	while ((stopped = run_parked()))
+	while (is_taken = lock && ch__lock_sleep(lock, until_ns), (stopped = run_parked())) {
+		if (is_taken)
+			ch__lock_let_go(lock);
 		ch__os_futex_wait(&stopped->heap->stopping, 1, 0);
+	}
 	for (struct ch__thread *t = ch__thread_list; t; t = t->next_of_thread)
 		if (t->park_depth && ch__park_close(t))
 			ch__thread_serialize(t);
+	return is_taken;
+}
+
+void ch_thread_unpark(void)
+{
+	(void)unpark_with(NULL, 0);
 }

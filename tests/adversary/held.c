@@ -500,6 +500,41 @@ TEST(marks_of_two_heaps_that_begin_in_the_other_order_end)
 	stage_end(stage);
 }
 
+static void want_lock(struct stage *stage, void *arg)
+{
+	struct both *b = arg;
+	struct ch_assumption fact;
+	CHECK_EQ(ch_thread_attach(b->heaps[1], NULL, NULL), CH_OK);
+	atomic_store(&b->first, 1);
+	while (!atomic_load(&stage->heap->lock.word))
+		continue;
+	CHECK_EQ(ch_assumption_create(stage->vm, &fact), CH_OK);
+	CHECK_EQ(ch_thread_detach(b->heaps[1]), CH_OK);
+}
+
+/* The thread waits for the lock of the first heap, and is parked to both. It gets the lock when the
+ * second heap is stopped, and must not keep the lock until the second heap's cycle is over. */
+TEST(thread_that_one_heap_stops_keeps_no_lock_of_another)
+{
+	struct stage *stage = stage_new_host(0);
+	stage->config.stop_wait_ms = 5000;
+	struct both *b = new_both(stage);
+	struct stage_thread thread;
+	struct ch_marker *first, *second;
+	stage_spawn(stage, &thread, want_lock, b);
+	stage_wait(&b->first, 1);
+	CHECK_EQ(ch_mark_begin(b->heaps[0], &first), CH_OK);
+	CHECK_EQ(ch_mark_begin(b->heaps[1], &second), CH_OK);
+	CHECK_EQ(ch_mark_end(first, false), CH_OK);
+	stage_sleep(100); /* the thread gets the lock */
+	CHECK_EQ(ch_mark_begin(b->heaps[0], &first), CH_OK);
+	CHECK_EQ(ch_mark_end(first, false), CH_OK);
+	CHECK_EQ(ch_mark_end(second, false), CH_OK);
+	stage_join(&thread);
+	CHECK_EQ(ch_heap_destroy(b->heaps[1]), CH_OK);
+	stage_end(stage);
+}
+
 /* The fork has the first heap's lock and waits for the second's, held by an open cycle. */
 TEST(mark_that_begins_beside_a_fork_is_given_up)
 {
