@@ -136,18 +136,18 @@ static bool any_bit(const uint8_t *bits, uint32_t from, uint32_t to)
 	return false;
 }
 
-static void set_bits(uint8_t *bits, uint32_t from, uint32_t to)
+/* Not inlined: it has three callers, and would be most of their text. */
+__attribute__((noinline)) static void note(struct ch__site_map *map, const struct place *p)
 {
-	for (; from < to; from = (from | 7) + 1)
-		bits[from / 8] |= mask_of(from, to);
-}
-
-static void note(struct ch__site_map *map, const struct place *p)
-{
-	set_bits(map->covered, p->at - map->base, p->end - map->base);
+	uint32_t from = p->at - map->base, end = p->end - map->base;
 	uint32_t bit = p->leads_to - map->base;
+	uint32_t first = 1u << from % 8;
+	for (; from < end; from = (from | 7) + 1, first = 0) {
+		map->covered[from / 8] |= mask_of(from, end);
+		map->inner[from / 8] |= (uint8_t)(mask_of(from, end) & ~first);
+	}
 	if (p->leads_to && bit < map->capacity)
-		set_bits(map->targets, bit, bit + 1);
+		map->targets[bit / 8] |= (uint8_t)(1u << bit % 8);
 }
 
 /* Notes what was attached since: by this thread, or by a thread that had the OPEN block in between.
@@ -171,6 +171,7 @@ static void clear_part(struct ch__site_map *map, uint32_t offset, uint32_t bytes
 	uint32_t at = (offset - map->base) / CH__GRANULE_BYTES;
 	memset(map->covered + at, 0, bytes / CH__GRANULE_BYTES);
 	memset(map->targets + at, 0, bytes / CH__GRANULE_BYTES);
+	memset(map->inner + at, 0, bytes / CH__GRANULE_BYTES);
 }
 _Static_assert(CH__GRANULE_BYTES == 8, "a granule has a byte of a site map");
 
@@ -201,12 +202,13 @@ static void make_map(struct ch_heap *heap, struct ch__site_map *map, const struc
 			       : base + page_bytes;
 	uint32_t bytes = (end - base) / CH__GRANULE_BYTES;
 	if (end - base > map->capacity) {
-		uint8_t *maps = ch__meta_alloc(heap->meta, (size_t)bytes * 2);
+		uint8_t *maps = ch__meta_alloc(heap->meta, (size_t)bytes * 3);
 		if (!maps)
 			return;
-		ch__meta_free(heap->meta, map->covered, (size_t)map->capacity / 8 * 2);
+		ch__meta_free(heap->meta, map->covered, (size_t)map->capacity / 8 * 3);
 		map->covered = maps;
 		map->targets = maps + bytes;
+		map->inner = map->targets + bytes;
 		map->capacity = end - base;
 	}
 	map->base = base;
@@ -292,7 +294,7 @@ static bool may_lead_to(const struct ch__subject *s, uintptr_t exec)
 	if (ch__block_has(heap, s->block, exec, 1)) {
 		const struct ch__site_map *map = map_of(s);
 		uint32_t bit = map ? offset - map->base : 0;
-		return (map && !any_bit(map->covered, bit, bit + 1)) ||
+		return (map && !any_bit(map->inner, bit, bit + 1)) ||
 		       !is_inside_a_place(heap, s->block, offset);
 	}
 	if (ch__block_state(s->block) != CH_BLOCK_OPEN)

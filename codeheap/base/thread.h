@@ -48,7 +48,8 @@ struct ch__site_map {
 	uint32_t branch, item;         /* the first records that the map may not have yet */
 	uint32_t base;                 /* pool offset of the first bit */
 	uint32_t capacity;             /* bits in each map */
-	uint8_t *covered, *targets;
+	/* Bytes of places, bytes that exits lead to, bytes of places but their first. */
+	uint8_t *covered, *targets, *inner;
 };
 
 /* Written by a thread before its state says that it stands still; read in the stopped world. */
