@@ -286,10 +286,11 @@ class open_block
 	/* Puts bytes behind the bytes of earlier calls. False: no room, and nothing was put. */
 	[[nodiscard]] bool append(const void *bytes, std::size_t count) noexcept
 	{
-		if (count > its_code.hot_bytes - its_code.used_to)
+		std::uint32_t room = its_code.hot_bytes, used = its_code.used_to;
+		if (used > room || count > room - used)
 			return false;
 		if (count)
-			std::memcpy(its_code.write + its_code.used_to, bytes, count);
+			std::memcpy(its_code.write + used, bytes, count);
 		its_code.used_to += static_cast<std::uint32_t>(count);
 		return true;
 	}
@@ -306,11 +307,7 @@ class open_block
 	[[nodiscard]] ch_status abort() noexcept
 	{
 		ch_status status = ch_block_abort(&its_code);
-		ch_info info = sized<ch_info>();
-		/* The block is gone, unless every call with a lock is refused (CH_E_STATE). */
-		bool is_gone =
-			status == CH_E_STATE && ch_block_info(its_code.block, &info) != CH_E_STATE;
-		if (status == CH_OK || is_gone)
+		if (status == CH_OK || !is_there())
 			forget();
 		return status;
 	}
@@ -330,6 +327,13 @@ class open_block
 	}
 
       private:
+	/* Whether the block is OPEN, or every call with a lock is refused (CH_E_STATE). */
+	bool is_there() const noexcept
+	{
+		ch_info info = sized<ch_info>();
+		ch_status status = ch_block_info(its_code.block, &info);
+		return status == CH_OK ? info.state == CH_BLOCK_OPEN : status == CH_E_STATE;
+	}
 	/* The compiler may not leave out the stores, though nobody reads the fields. */
 	void forget() noexcept
 	{

@@ -379,6 +379,11 @@ TEST(what_was_given_back_by_another_name_is_gone)
 	CHECK_EQ(block.open(f.opens(8)), CH_OK);
 	CHECK_EQ(ch_block_abort(&block.code()), CH_OK);
 	CHECK_EQ(block.abort(), CH_E_STATE);
+	CHECK_EQ(block.open(f.opens(8)), CH_OK);
+	CHECK(block.append(bytes.at.data(), 8));
+	CHECK_EQ(ch_block_commit(&block.code(), 1), CH_OK);
+	CHECK_EQ(block.abort(), CH_E_STATE);
+	CHECK(!block);
 	CHECK_EQ(ch_owner_release(f.get(), CH_RELEASE_COLLECT), CH_OK);
 	CHECK_EQ(f.release(), CH_E_STALE);
 	for (codeheap::code<signature> *code : {&c, &d}) {
@@ -388,6 +393,44 @@ TEST(what_was_given_back_by_another_name_is_gone)
 		CHECK_EQ(code->free(), CH_E_STALE);
 	}
 	CHECK(!block && !f && !c && !d);
+}
+
+/* The block goes on being another thread's, and ends there. */
+TEST(block_that_is_gone_is_given_up_by_a_thread_that_is_not_attached)
+{
+	codeheap::heap heap = scene::made();
+	codeheap::open_block block;
+	CHECK_EQ(block.open(heap.opens(8)), CH_OK);
+	CHECK_EQ(ch_thread_detach(heap.get()), CH_OK);
+	CHECK_EQ(block.abort(), CH_E_THREAD);
+	CHECK(block);
+	ch_code of_other = block.code();
+	{
+		codeheap::attached here(heap);
+		CHECK_EQ(ch_block_abort(&of_other), CH_OK);
+	}
+	CHECK_EQ(block.abort(), CH_E_THREAD);
+	CHECK(!block);
+	CHECK_EQ(block.open(heap.opens(8)), CH_OK);
+	CHECK_EQ(block.abort(), CH_OK);
+}
+
+/* An emitter that counts on where it has no room any more sets used_to above hot_bytes. */
+TEST(bytes_behind_a_count_beyond_the_room_are_refused)
+{
+	scene s;
+	codeheap::open_block block;
+	CHECK_EQ(block.open(s.heap.opens(8)), CH_OK);
+	uint32_t room = block.code().hot_bytes;
+	for (uint32_t beyond : {1u, 8u, 4096u}) {
+		block.code().used_to = room + beyond;
+		CHECK(!block.append("", 0) && !block.append("a", 1));
+		CHECK_EQ(block.code().used_to, room + beyond);
+	}
+	block.code().used_to = room - 1;
+	CHECK(!block.append("ab", 2) && block.append("a", 1) && block.append("", 0));
+	CHECK_EQ(block.code().used_to, room);
+	CHECK_EQ(block.abort(), CH_OK);
 }
 
 TEST(attached_detaches_no_thread_that_was_attached)
