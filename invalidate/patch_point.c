@@ -33,7 +33,7 @@ enum ch_status ch_patch_point_attach(struct ch_block block, const void *at, cons
 		return ch__because(CH_E_SITE, "at %lx are other bytes than of a patch point, an "
 					      "attached site, or the exit", point);
 	/* Room for edge, point and user word comes first: a failure changes nothing (I15). */
-	if ((status = ch__side_need(&s, 3)) != CH_OK)
+	if ((status = ch__side_need(&s, holder.bits ? 3 : 2)) != CH_OK)
 		return status;
 	if (holder.bits && (status = ch__edge_add(&s, holder)) != CH_OK)
 		return status;

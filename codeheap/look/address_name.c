@@ -83,11 +83,11 @@ size_t ch_address_name(struct ch_heap *heap, const void *address, bool is_return
 		       size_t bytes)
 {
 	struct ch__text t = {text, bytes, 0};
-	const struct ch__pool *pool = heap->pool;
+	const struct ch__pool *pool = ch__heap_lives(heap) ? heap->pool : NULL;
 	uintptr_t given = (uintptr_t)address;
 	/* A call may be the last instruction: then the return address is of the next code. */
 	uintptr_t at = given - (is_return && given);
-	if (ch__pool_has(pool, at) || at - pool->runtime_exec < pool->runtime_bytes)
+	if (pool && (ch__pool_has(pool, at) || at - pool->runtime_exec < pool->runtime_bytes))
 		put_code(heap, at, given, &t);
 	else
 		put_native(at, given, &t);

@@ -115,6 +115,9 @@ size_t ch_backtrace(const struct ch_heap *heap, enum ch_backtrace how, const voi
 		sp = ch__arch_context_sp(ucontext);
 	}
 	const struct ch__thread *self = ch__thread_self(heap);
+	/* The heap may be gone: of a heap that lives, the unwinder needs no thread. */
+	if (!self && (how != CH_BACKTRACE_TABLES || !ch__heap_is_listed(heap)))
+		return 0;
 	uintptr_t low = 0, high = 0; /* no known stack */
 	if (self && !ch__thread_stack(self, sp, &low, &high))
 		low = high = 0;

@@ -252,6 +252,39 @@ TEST(block_has_no_more_than_65535_attachments)
 	rig_end(&rig);
 }
 
+/* A patch point takes two, and one more where another block has the exit. */
+TEST(last_patch_point_has_the_room_that_it_takes)
+{
+	enum { MOST = 65535 };
+	struct rig rig = rig_start(1 << 20);
+	struct ch_owner owner = rig_owner(&rig, "owner");
+	struct ch_block target = rig_block(owner, 1);
+	for (uint32_t takes = 2; takes <= 3; takes++) {
+		struct emitter e;
+		emit_open(&e, owner, 64, 0);
+		const uint8_t *exit = takes == 3 ? rig_info(target).exec : e.code.exec;
+		const uint8_t *first = emit_point(&e), *last = emit_point(&e);
+		for (uint32_t i = 0; i < MOST - takes; i++)
+			CHECK_EQ(ch_edge_attach(e.code.block, target), CH_OK);
+		CHECK_EQ(ch_patch_point_attach(e.code.block, first, exit, NULL), CH_OK);
+		CHECK_EQ(ch_patch_point_attach(e.code.block, last, exit, NULL), CH_E_MEMORY);
+		CHECK_EQ(ch_edge_attach(e.code.block, target), CH_E_MEMORY);
+		CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+		emit_open(&e, owner, 64, 0);
+		exit = takes == 3 ? exit : e.code.exec;
+		first = emit_point(&e);
+		for (uint32_t i = 0; i <= MOST - takes; i++)
+			CHECK_EQ(ch_edge_attach(e.code.block, target), CH_OK);
+		CHECK_EQ(ch_patch_point_attach(e.code.block, first, exit, NULL), CH_E_MEMORY);
+		for (uint32_t left = takes - 1; left; left--)
+			CHECK_EQ(ch_edge_attach(e.code.block, target), CH_OK);
+		CHECK_EQ(ch_edge_attach(e.code.block, target), CH_E_MEMORY);
+		CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	}
+	rig_check(&rig);
+	rig_end(&rig);
+}
+
 /* --- the cold part of a block, and the runtime page --- */
 
 /* A cold part's granules are counted by 16 bits: a larger part is refused. */

@@ -448,7 +448,12 @@ static void expect_no_heap(struct ch_heap *heap, const char *words)
 		CHECK_EQ(failed, EINVAL);
 		CHECK(!*path);
 	}
+	const void *pcs[4];
+	CHECK_EQ(ch_backtrace(heap, CH_BACKTRACE_FRAMES, NULL, pcs, 4), 0);
+	CHECK_EQ(ch_backtrace(heap, CH_BACKTRACE_TABLES, NULL, pcs, 4), 0);
 	char text[8];
+	CHECK(ch_address_name(heap, NULL, false, text, sizeof text) > 0);
+	CHECK_STR(text, "+0x0");
 	siginfo_t info = {.si_signo = SIGTRAP, .si_code = 1};
 	static ucontext_t context;
 	CHECK_EQ(ch_trap_describe(heap, &info, &context, text, sizeof text), 0);
