@@ -41,8 +41,8 @@
  * cost line is O(1), but for the length of a name, a list that doubles, and the wait for a lock. No
  * callback of the VM runs under a lock of the library, save `ref`, `roots` and `visit`. A handle or
  * pointer that a call gives is none or NULL when it fails; `bytes` or `max` behind an argument is
- * the room there. A stale handle gives CH_E_STALE; a heap that is NULL or was destroyed, or a vm
- * that is NULL, CH_E_ARG. No other argument is NULL unless the function says so.
+ * the room there. A handle that is stale or another heap's gives CH_E_STALE; a heap that is NULL or
+ * was destroyed, or a vm that is NULL, CH_E_ARG. No other argument is NULL unless the call says so.
  *
  * Signals. A signal handler may call a function whose contract says so. A handler may call every
  * function when the signal interrupted code of the heap, or code of the heap raised the signal
@@ -59,8 +59,8 @@
  * `spare` words grow there: a word that is not 0, a newer header's field, is CH_E_ARG.
  *
  * Limits, and the status beyond: 16,777,214 blocks, owners, branches, assumptions and names each in
- * a heap (CH_E_MEMORY); 512 branches, and 524,276 cold bytes with stubs, in a block (CH_E_ARG), and
- * 65,535 other attachments, a patch point two (CH_E_MEMORY). A name may have any length. */
+ * a heap (CH_E_MEMORY); in a block 512 branches, 524,276 cold bytes with stubs, PATCH 24 fewer
+ * (CH_E_ARG), 65,535 other attachments, a point two or three (CH_E_MEMORY). Names: any length. */
 #ifndef CODEHEAP_CODEHEAP_H
 #define CODEHEAP_CODEHEAP_H
 
@@ -369,7 +369,7 @@ struct ch_stats {
  * ret   CH_OK | CH_E_ARG size
  * lock  heap, shortly; free bytes are counted without it
  * safe  any thread
- * cost  O(pages of the pool) */
+ * cost  O(pages of the pool, and threads, fibers and vms of the heap) */
 CH_API CH_CHECKED enum ch_status ch_heap_stats(struct ch_heap *heap, struct ch_stats *stats);
 
 /* ch_heap_check: walk every invariant; decode the bytes at every attached site.
@@ -613,7 +613,7 @@ CH_API CH_CHECKED enum ch_status ch_block_veneer(const struct ch_code *code, con
  *       block, or of the block before, wrote beyond its room and damaged bytes there; all are OPEN
  * lock  heap with assumptions, entry_offset, HOST refs, sinks beyond the unwinder; eh_frame: sinks
  * safe  the thread that opened the blocks
- * cost  some 30 ns a block; system calls for sinks, in place, on procmem and on riscv64
+ * cost  some 30 ns a block, O(attachments); system calls for sinks, in place, on procmem, riscv64
  * note  without an entry or a branch a block dies in the third cycle: where other threads collect
  *       without end, be ready for CH_E_STALE and compile again */
 CH_API CH_CHECKED enum ch_status ch_block_commit(struct ch_code *codes, size_t count);
@@ -722,7 +722,7 @@ struct ch_branch_site {
  *       exit is too far from site, stub | CH_E_ARG outside the block, or no exit and no branch_hit
  * lock  OPEN: none, or heap where the exit is another block's; LIVE: heap
  * safe  an attached thread
- * cost  O(branches of the block) */
+ * cost  O(branches of the block); LIVE, or as two blocks get theirs in turn: O(attachments) */
 CH_API CH_CHECKED enum ch_status ch_branch_attach(struct ch_block block,
 						  const struct ch_branch_site *site,
 						  struct ch_branch *branch);
@@ -737,7 +737,7 @@ CH_API CH_CHECKED enum ch_status ch_branch_attach(struct ch_block block,
 CH_API CH_CHECKED enum ch_status ch_branch_link(struct ch_branch branch, struct ch_block target);
 
 /* The calls from here to ch_block_lines want an OPEN block (CH_E_STATE). A call whose block's list
- * of attachments grows takes the heap's lock. */
+ * of attachments grows takes the heap's lock. In turn with another block's: O(attachments). */
 
 /* ch_edge_attach: the block needs another block (an address in a table, an exit in another block).
  * in    to  not dead; an OPEN one is committed before the block, or together with the block
@@ -847,7 +847,7 @@ enum ch_trampoline { CH_TRAMPOLINE_FRAMED, CH_TRAMPOLINE_TAIL };
  * ret   CH_OK | CH_E_ARG | CH_E_STALE the owner is dead | CH_E_FULL also where other code, or a
  *       thread that opened code, has a page in every chunk of the pool: trampolines lie apart |
  *       CH_E_MEMORY | CH_E_THREAD | CH_E_STATE the thread is parked | CH_E_BROKEN as a commit |
- *       CH_E_OS no unwind table for the template (errno: linked without one, or an unknown form)
+ *       CH_E_OS also no unwind table for the template (errno: linked without, or unknown form)
  * lock  heap
  * safe  as ch_block_open
  * cost  some 100 ns; a page now and then */
@@ -892,7 +892,7 @@ CH_API CH_CHECKED enum ch_status ch_assumption_break(struct ch_assumption assump
  * ret   CH_OK | CH_E_ARG of two heaps, CH_E_STATE a block is OPEN: nothing was changed
  * lock  heap
  * safe  any thread, also one that runs inside a block
- * cost  some 30 ns a block and an incoming branch; no memory; system calls on procmem, riscv64 */
+ * cost  some 30 ns a block, branch in or out, point; no memory; system calls on procmem, riscv64 */
 CH_API CH_CHECKED enum ch_status ch_blocks_invalidate(const struct ch_block *blocks, size_t n,
 						      size_t *count);
 
@@ -924,7 +924,7 @@ struct ch_spot {
 
 /* ch_code_at: the code or data at an address, and the VM's own words there: the start for stack
  * maps, exception tables, deoptimization and line tables.
- * in    heap       NULL = whichever has the address: O(heaps), and a word that all threads write
+ * in    heap       in use; NULL = the address's: O(heaps), and a word that all threads write
  *       is_return  pc is a return address: look at the call before pc
  * out   spot       as at one moment; the caller sets spot->size; the rest is 0 when false
  * ret   true when pc lies in a LIVE or NOTENTRANT block; false, and spot unchanged: a wrong size
@@ -950,7 +950,7 @@ CH_API CH_CHECKED enum ch_status ch_block_each(struct ch_heap *heap, const char 
  *       bytes  room at text; 1,024 are enough but for long paths
  * out   text      one line, 0-terminated unless bytes is 0; cut at a character
  * ret   the length without the 0; >= bytes when the text was cut; 0 = neither pc nor a readable
- *       faulting address is the heap's, or somebody sent the signal: chain to the next handler
+ *       faulting address is the heap's, or the signal is sent, or a tool's BRK: chain to the next
  * safe  signal handlers, in any thread, while others allocate and free
  * cost  O(blocks of the heap, and freed blocks that are remembered)
  * note  knows the last ch_config.remembered_dead freed blocks; names are cut to 63 bytes */

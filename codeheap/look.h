@@ -26,7 +26,7 @@ struct ch_owner_facts {
  * ret   CH_OK | CH_E_STALE | CH_E_ARG size
  * lock  heap
  * safe  any thread
- * cost  O(blocks of the owner) */
+ * cost  O(blocks of the owner, and their branches) */
 CH_API CH_CHECKED enum ch_status ch_owner_info(struct ch_owner owner, struct ch_owner_facts *info);
 
 enum ch_site_kind { CH_SITE_BRANCH, CH_SITE_STUB, CH_SITE_REF, CH_SITE_PATCH_POINT };
@@ -61,8 +61,8 @@ enum ch_backtrace { CH_BACKTRACE_FRAMES, CH_BACKTRACE_TABLES };
  * in    ucontext  the signal's, in a signal handler; or NULL = from the caller (by FRAMES not on an
  *                 alternate signal stack)
  * out   pcs       innermost first; a ucontext's pc comes first, and is no return address
- * ret   how many; FRAMES: 0 in a thread that is not attached, or on a stack that the heap does not
- *       know
+ * ret   how many; 0 with a heap that was destroyed; FRAMES: 0 in a thread that is not attached, or
+ *       on a stack that the heap does not know
  * lock  none of the library; TABLES: the unwinder's
  * safe  FRAMES: an attached thread, signal handlers in it. TABLES: any thread; in a handler only of
  *       a signal that cannot have interrupted an unwinder, a loader or an allocator
@@ -76,7 +76,8 @@ CH_API size_t ch_backtrace(const struct ch_heap *heap, enum ch_backtrace how, co
 /* ch_address_name: the code at an address: "OWNER BLOCK+0x1c" from the block's first byte, as perf
  * counts, "function(int)+0x8" with C++ names as written, "object+0x1234" where no symbol is
  * exported, "[code of another heap]+0x13" by the block there, "+0x7f..." where nothing is known.
- * in    is_return  the address is a return address: name the call before the address
+ * in    heap       NULL, or destroyed: only native code and other heaps' have names
+ *       is_return  the address is a return address: name the call before the address
  * out   text       0-terminated unless bytes is 0; control characters are '?'
  * ret   the length without the 0; >= bytes when the text was cut
  * lock  heap, shortly; the dynamic linker's
