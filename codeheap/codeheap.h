@@ -38,8 +38,8 @@
  *
  * Every function says: in, out, ret, lock, safe, cost, note. "lock: heap" means that the function
  * takes the heap's lock inside; a function without a lock line takes none. A function without a
- * cost line is O(1), but for the length of a name, a list that doubles, and the wait for a lock. No
- * callback of the VM runs under a lock of the library, save `ref`, `roots` and `visit`. A handle or
+ * cost line is O(1), but for the number of heaps, a name's length, a list that doubles, and waits.
+ * No callback runs under a lock of the library, save `ref`, `roots` and `visit`. A handle or
  * pointer that a call gives is none or NULL when it fails; `bytes` or `max` behind an argument is
  * the room there. A handle that is stale or another heap's gives CH_E_STALE; a heap that is NULL or
  * was destroyed, or a vm that is NULL, CH_E_ARG. No other argument is NULL unless the call says so.
@@ -454,7 +454,7 @@ CH_API void ch_thread_unpark(void);
 /* ch_thread_poll: a safepoint: stop for a cycle, deliver notices, sweep a step, write perf's map.
  * lock  heap and the perf map's, shortly, when there is work; may collect: see ch_code_free
  * safe  an attached thread that holds no lock; its callbacks run here
- * cost  a load and a branch when there is nothing to do */
+ * cost  a load and a branch for each heap of the thread when there is nothing to do */
 CH_API void ch_thread_poll(void);
 
 /* ch_thread_poll_word: the word for machine code to test: not 0 while ch_thread_poll has work.
