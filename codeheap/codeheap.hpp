@@ -396,13 +396,15 @@ template <class Result, class... Arguments> class code<Result(Arguments...)>
 	{
 		if (its_entry || (block && !block.is_freed_by_address()))
 			return CH_E_STATE;
-		const std::uint8_t *entry = block.code().exec + block.code().entry_offset;
+		/* An empty block has no exec to count from. */
+		auto entry = reinterpret_cast<std::uintptr_t>(block.code().exec) +
+			     block.code().entry_offset;
 		ch_block made;
 		ch_status status = block.commit(made);
 		if (status != CH_OK)
 			return status;
 		its_block = made;
-		its_entry = reinterpret_cast<pointer>(reinterpret_cast<std::uintptr_t>(entry));
+		its_entry = reinterpret_cast<pointer>(entry);
 		return status;
 	}
 	/* Not inlined: a copy of the address in the caller's frame would hold the block.

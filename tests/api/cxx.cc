@@ -324,6 +324,7 @@ TEST(empty_objects_answer_with_a_status)
 	CHECK_EQ(block.abort(), CH_E_STATE);
 	codeheap::code<signature> code;
 	CHECK_EQ(code.add(heap, "", 1, "f"), CH_E_ARG);
+	block.code().entry_offset = 8;
 	CHECK_EQ(code.commit(block), CH_E_STATE);
 	CHECK_EQ(code.free(), CH_E_STALE);
 	function<signature> f;
