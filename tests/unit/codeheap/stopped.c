@@ -239,21 +239,22 @@ static void *park_below(void *below)
 /* Only the stack that the process began on grows. */
 TEST(stack_of_a_thread_does_not_grow_into_what_lies_below)
 {
+	enum { OWN_BYTES = 32 * STACK_BYTES, BOTH_BYTES = OWN_BYTES + STACK_BYTES };
 	struct rig rig = rig_start(1 << 20);
 	pthread_attr_t attributes;
 	pthread_t thread;
-	uint8_t *both = mmap(NULL, 5 * STACK_BYTES, PROT_READ | PROT_WRITE,
+	uint8_t *both = mmap(NULL, BOTH_BYTES, PROT_READ | PROT_WRITE,
 			     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	CHECK(both != MAP_FAILED);
 	heap_of_low = rig.heap;
 	CHECK_EQ(pthread_attr_init(&attributes), 0);
-	CHECK_EQ(pthread_attr_setstack(&attributes, both + STACK_BYTES, 4 * STACK_BYTES), 0);
+	CHECK_EQ(pthread_attr_setstack(&attributes, both + STACK_BYTES, OWN_BYTES), 0);
 	CHECK_EQ(pthread_create(&thread, &attributes, park_below, both), 0);
 	CHECK_EQ(pthread_join(thread, NULL), 0);
 	CHECK_EQ(low_before, (uintptr_t)both + STACK_BYTES);
 	CHECK_EQ(low_after, low_before);
 	CHECK_EQ(pthread_attr_destroy(&attributes), 0);
-	CHECK_EQ(munmap(both, 5 * STACK_BYTES), 0);
+	CHECK_EQ(munmap(both, BOTH_BYTES), 0);
 	rig_end(&rig);
 }
 
