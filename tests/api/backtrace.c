@@ -599,6 +599,19 @@ TEST(frame_walk_ends_at_the_outermost_frame)
 	rig_end(&rig);
 }
 
+/* The register of the frame pointer has a number of the VM's. */
+TEST(interrupted_code_without_a_frame_pointer_is_in_its_backtrace)
+{
+	static ucontext_t context;
+	uintptr_t stack[2];
+	start(CH_SINK_UNWIND);
+	inner = make_framed("inner");
+	code_make_trap(&context, inner.entry, stack, 1);
+	CHECK_EQ(ch_backtrace(rig.heap, CH_BACKTRACE_FRAMES, &context, pcs, MOST), 1);
+	CHECK_BEGINS(name_of(pcs[0], false), "inner+0x");
+	rig_end(&rig);
+}
+
 /* --- names --- */
 TEST(address_in_code_has_the_names_of_owner_and_block)
 {
