@@ -328,7 +328,7 @@ CH_API CH_CHECKED enum ch_status ch_heap_create(const struct ch_config *config,
 						struct ch_heap **heap);
 
 /* ch_heap_destroy: end a heap; all its code and side memory go at once.
- * in    heap  no vm, fiber or other thread is attached; no thread runs its code
+ * in    heap  no vm, fiber or other thread is attached; no thread is in its code, or in a call
  * ret   CH_OK | CH_E_BUSY a vm, a fiber or another thread is attached, by a call or not
  * lock  registry, heap; then of the set of heaps
  * safe  any thread; every handle of the heap is stale afterwards, and its pointer leads to nothing
