@@ -21,8 +21,9 @@
  *   - has the suspend signal blocked in handlers that run on an alternate stack.
  *
  * The collector marks refs as an object's words: interior pointers only where the collector knows
- * such pointers; ops.ref is not called. Collections that the collector starts by itself collect
- * code, too.
+ * such pointers; ops.ref is not called. The collector stops the threads, and ops.stop_world and
+ * ops.resume_world are not called. Collections that the collector starts by itself collect code,
+ * too.
  *
  * ch_heap_collect is GC_gcollect and a sweep: finalizers may run in it; CH_E_THREAD in a thread
  * that is not registered; CH_E_BUSY where the collector is disabled or gave the collection up.
