@@ -74,7 +74,7 @@ static uint32_t find_downward(const _Atomic(uint64_t) *words, uint32_t low, uint
 		uint32_t start = after_last_of(words, high - n, high, used_bits);
 		if (start == high - n)
 			return start;
-		high = start - 1;
+		high = start;
 	}
 	return NOT_FOUND;
 }

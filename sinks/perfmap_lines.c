@@ -118,8 +118,7 @@ bool ch__perfmap_lines_keeps(struct ch__perfmap_lines *p, uintptr_t exec, size_t
 
 void ch__perfmap_lines_drop_kept(struct ch__perfmap_lines *p)
 {
-	if (p->kept)
-		clear(p, KEPT);
+	clear(p, KEPT);
 	p->kept = 0;
 }
 
@@ -185,10 +184,7 @@ enum ch__perfmap_added ch__perfmap_lines_add(struct ch__perfmap_lines *p,
 	p->log[p->lines++] =
 		(struct ch__perfmap_line){range->key, (uint32_t)offset, (uint32_t)range->bytes};
 	*live |= bit_of(granule);
-	if (is_known)
-		p->dead++;
-	else
-		p->live++;
+	p->live += !is_known;
 	return cover(p, offset, range->bytes) ? CH__PERFMAP_OVERLAPS : CH__PERFMAP_FITS;
 }
 

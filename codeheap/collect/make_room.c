@@ -84,8 +84,6 @@ bool ch__make_room(struct ch_heap *heap, enum ch__room_by by)
 		ch__sweep_all(heap);
 		return true;
 	}
-	if (!atomic_load(&heap->quarantine_bytes))
-		return false;
 	ch__heap_lock(heap);
 	bool has_freed = ch__quarantine_advance(heap, true);
 	ch__heap_unlock(heap);
