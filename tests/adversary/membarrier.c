@@ -321,6 +321,21 @@ TEST(frozen_heap_stands_still_when_membarrier_is_refused_later)
 	freeze_and_look(STAGE_REFUSE_EPERM, true);
 }
 
+/* Of a core that keeps a store back for long no case knows, so the wait itself is the fact. */
+TEST(freeze_whose_fence_is_refused_waits_for_stores)
+{
+	enum { LEAST_NS = 1000000 };
+	struct stage *stage = stage_new(STAGE_POLLS);
+	struct play *p = new_play(stage);
+	stage_refuse_membarrier(STAGE_REFUSE_EPERM);
+	uint64_t from = now_ns();
+	ch__freeze(stage->heap);
+	uint64_t waited_ns = now_ns() - from;
+	ch__unfreeze(stage->heap);
+	CHECK(waited_ns >= LEAST_NS);
+	end_play(p);
+}
+
 TEST(frozen_heap_stands_still_without_core_sync)
 {
 	freeze_and_look(STAGE_REFUSE_CORE_SYNC, false);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * stubs_x86_64.c: a site that cannot be patched by one store, or cannot reach a stub, is refused at
- * the attach. Accepted sites are tested in stubs.c. */
+ * the attach. Accepted sites are tested in stubs.c. What a stub keeps of vectors. */
 #define _GNU_SOURCE
 #include "tests/support/stage.h"
 
@@ -56,5 +56,38 @@ EVERY_DRIVER(s46_conditional_branch_out_of_reach_is_refused)
 	CHECK_EQ(attach_at(&e, shorty, CH_JCC, NULL), CH_E_SITE);
 	CHECK_EQ(attach_at(&e, near, CH_JCC, NULL), CH_OK);
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	stage_end(stage);
+}
+
+static struct ch_block clear_halves(struct stage *stage, struct ch_branch branch, void *user,
+				    struct ch_regs *regs)
+{
+	(void)branch, (void)user, (void)regs;
+	__asm__ volatile("vzeroupper");
+	return ((struct method *)stage->user)->block;
+}
+
+/* Code of compilers clears the upper halves before it returns, and nothing between these lines
+ * does but the callback. */
+EVERY_DRIVER(stub_of_a_heap_keeps_the_upper_halves_of_vectors)
+{
+	static uint8_t in[16], out[16];
+	struct method a, b;
+	if (!__builtin_cpu_supports("avx"))
+		skip("this processor has no AVX");
+	stage_start(stage);
+	stage->hit = clear_halves;
+	stage->user = &b;
+	method_jumper(stage, &a, "A");
+	method_constant(stage, &b, "B", 2);
+	memset(in, 0x5a, sizeof in);
+	__asm__ volatile("vinsertf128 $1, %0, %%ymm15, %%ymm15" ::"m"(in) : "xmm15");
+	uint64_t value = method_call(&a, NULL);
+	__asm__ volatile("vextractf128 $1, %%ymm15, %0\n"
+			 "vzeroupper"
+			 : "=m"(out));
+	CHECK_EQ(value, 2);
+	CHECK_EQ(stage->hits, 1);
+	CHECK(memcmp(in, out, sizeof in) == 0);
 	stage_end(stage);
 }

@@ -3,6 +3,7 @@
 #include "observe/stats_walk.h"
 
 #include "codeheap/base/heap.h"
+#include "codeheap/graph/block_parts.h"
 #include "os/meta.h"
 #include "tests/support/heap_rig.h"
 
@@ -180,6 +181,31 @@ TEST(run_of_pages_has_free_what_its_parts_leave)
 	CHECK(row->pages == 3 && row->blocks == 1);
 	CHECK(row->cold_bytes >= 40);
 	CHECK_EQ(row->hot_bytes + row->cold_bytes + row->free_bytes, 3 * page_bytes);
+	end();
+}
+
+/* The size of a part is in a word with its kind. A part that is longer than its bits say has their
+ * most, and its own kind. */
+TEST(part_that_is_too_long_for_its_word_has_its_own_kind)
+{
+	enum { MOST = (1 << CH__STATS_PART_SHIFT) - 1 };
+	begin();
+	const struct ch__pool *pool = rig.heap->pool;
+	struct ch_code code;
+	struct ch_open open = {.size = sizeof open,
+			       .owner = rig_owner(&rig, "scm::one"),
+			       .hot_bytes = 2u << pool->page_log2};
+	CHECK_EQ(ch_block_open(&open, &code), CH_OK);
+	code.used_to = code.hot_bytes;
+	memset(code.write, 0, code.hot_bytes);
+	struct ch__block *block = ch__block_at(rig.heap, rig_record(code.block));
+	CHECK_EQ(ch_block_commit(&code, 1), CH_OK);
+	uint16_t high = block->span_granules_high;
+	block->span_granules_high = (MOST + 1) / CH__GRANULE_BYTES >> 16;
+	take_walk();
+	block->span_granules_high = high;
+	CHECK_EQ(walk.parts_count, 1);
+	CHECK_EQ(walk.parts[0].bytes_kind, MOST | CH__STATS_PART_HOT << CH__STATS_PART_SHIFT);
 	end();
 }
 

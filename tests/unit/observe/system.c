@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -239,6 +240,22 @@ TEST(file_of_a_standard_stream_is_written_on)
 		CHECK_EQ(bytes_of_file(), is_kept ? 7 : 1);
 	}
 	remove_folder();
+}
+
+/* --- timers --- */
+
+TEST(timer_that_cannot_be_set_is_taken_back)
+{
+	enum { IDS = 16 }; /* the system numbers a process's timers from 0 on */
+	struct itimerspec left;
+	struct ch__os_timer timer;
+	ch__os_fail_at(2, false);
+	CHECK(!ch__os_timer_start(&timer, gettid(), false, 1000000, NULL));
+	ch__os_fail_at(0, false);
+	for (long id = 0; id < IDS; id++)
+		CHECK(syscall(SYS_timer_gettime, id, &left) != 0);
+	CHECK(ch__os_timer_start(&timer, gettid(), false, UINT64_C(3600000000000), NULL));
+	ch__os_timer_stop(&timer);
 }
 
 /* --- reading --- */

@@ -154,6 +154,13 @@ TEST(object_at_an_address_has_the_linkers_base)
 	CHECK(dladdr((void *)address, &info));
 	CHECK_EQ(object.at, (uintptr_t)info.dli_fbase);
 	CHECK_STR(object.path, info.dli_fname);
+	/* Of a return address behind the last call of the object, and before the first. */
+	struct dl_find_object found;
+	CHECK_EQ(_dl_find_object((void *)address, &found), 0);
+	CHECK(ch__os_object_of((uintptr_t)found.dlfo_map_end, &object));
+	CHECK_EQ(object.at, (uintptr_t)info.dli_fbase);
+	CHECK(!ch__os_object_of((uintptr_t)found.dlfo_map_start, &object) ||
+	      object.at != (uintptr_t)info.dli_fbase);
 }
 
 /* --- signals --- */

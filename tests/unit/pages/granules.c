@@ -95,6 +95,22 @@ TEST(give_back_twice_panics)
 	rig_destroy(&rig);
 }
 
+/* The page is empty, so that only what was noted can refuse. */
+TEST(page_is_not_searched_again_for_what_it_refused)
+{
+	enum { HOT = 4, COLD = 2 };
+	struct ch__pool_config config = rig_config(POOL_BYTES);
+	struct pool_rig rig = rig_create(&config);
+	uint32_t page = rig_take(&rig);
+	rig.pool->pages[page].refused_hot = HOT;
+	rig.pool->pages[page].refused_cold = COLD;
+	CHECK(!ch__page_has_room(rig.pool, page, HOT * 8, COLD * 8));
+	CHECK(!ch__page_has_room(rig.pool, page, HOT * 8 + 8, COLD * 8 + 8));
+	CHECK(ch__page_has_room(rig.pool, page, HOT * 8 - 8, COLD * 8));
+	CHECK(ch__page_has_room(rig.pool, page, HOT * 8, COLD * 8 - 8));
+	rig_destroy(&rig);
+}
+
 /* --- holes of the exact size --- */
 
 /* Does as listing the page and taking it again does. */

@@ -352,6 +352,38 @@ TEST(block_with_frames_of_its_own_has_those)
 	bed_close(&bed);
 }
 
+/* Addresses are absolute there, and the program of the CIE begins behind the return register. */
+TEST(frames_of_its_own_without_augmentation_keep_both_programs)
+{
+	static const uint8_t cie[20] = {16, 0, 0,    0,  0,    0, 0, 0,    1,
+					0,  1, 0x78, 16, 0x0c, 7, 8, 0x90, 1};
+	static const uint8_t program[] = {0x41, 0x0e, 0x10, 0};
+	struct bed bed;
+	uint8_t section[128] = {0}, *at = section;
+	open_gdb(&bed);
+	uintptr_t pool = (uintptr_t)bed.pool, home = pool + 2 * BED_CHUNK_BYTES;
+	const uint32_t head[] = {24, sizeof cie + 4};
+	const uint64_t range[] = {pool + 64, 30};
+	put(&at, cie, sizeof cie);
+	put(&at, head, sizeof head);
+	put(&at, range, sizeof range);
+	put(&at, program, sizeof program);
+	bed_code(&bed, 2 * BED_CHUNK_BYTES, section, (size_t)(at + 4 - section));
+	CHECK(ch__eh_frame_is_sound((const void *)home, pool, pool + 200));
+	struct ch__own *own = ch__sinks_own_create(bed.sinks);
+	CHECK(own);
+	ch__sinks_own_live(bed.sinks, own, (const void *)home, pool + 64);
+	add(&bed, 64, 40, 7);
+	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
+	const uint8_t *fde = gdb_fde_at(gdb_entry_of(pool + 64), pool + 64);
+	CHECK(fde);
+	CHECK(!memcmp(program_of(fde), "\x0c\x07\x08\x90\x01", 5));
+	CHECK(!memcmp(fde + 24, program, sizeof program));
+	discard(&bed, 64, 40, 7);
+	ch__sinks_own_destroy(bed.sinks, own);
+	bed_close(&bed);
+}
+
 /* The cold part begins in a page of the block, and shows the section no second time. */
 TEST(frames_of_its_own_may_begin_beyond_the_first_page_of_a_block)
 {

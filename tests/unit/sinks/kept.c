@@ -4,6 +4,8 @@
 #include "tests/support/perfmap_reader.h"
 #include "tests/unit/sinks/ranges.h"
 
+#include <sys/stat.h>
+
 static char path[128];
 
 static void open_keeping(struct bed *bed, unsigned wanted)
@@ -75,6 +77,7 @@ TEST(kept_names_outlive_a_rewrite_that_another_heap_wants)
 TEST(kept_names_go_when_their_heap_is_in_need)
 {
 	struct bed bed, other;
+	struct stat before, after;
 	start(&bed);
 	open_keeping(&other, CH__SINK_PERF_MAP);
 	add(&bed, 64, 64, 1);
@@ -86,6 +89,10 @@ TEST(kept_names_go_when_their_heap_is_in_need)
 	check_named(path, bed.pool + 64, NULL);
 	check_named(path, bed.pool + 128, "fn_2");
 	check_named(path, other.pool + 64, "fn_3"); /* the other heap is not in need */
+	/* Nothing of this heap is kept now, and a second need writes no file anew. */
+	CHECK_EQ(stat(path, &before), 0);
+	ch__sinks_flush(bed.sinks, CH__FLUSH_IN_NEED);
+	CHECK(stat(path, &after) == 0 && after.st_ino == before.st_ino);
 	add(&bed, 96, 64, 4);
 	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
 	check_named(path, bed.pool + 96, "fn_4");
