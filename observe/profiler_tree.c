@@ -25,7 +25,7 @@ size_t ch__tree_least_bytes(void)
 bool ch__tree_create(struct ch__profiler *p)
 {
 	struct ch__tree *tree = &p->tree;
-	size_t pieces = p->config.memory_bytes / PIECE_BYTES + 1;
+	size_t pieces = p->config.memory_bytes / PIECE_BYTES;
 	size_t most = UINT32_MAX >> CH__NODES_LOG2;
 	tree->pieces_max = (uint32_t)(pieces < most ? pieces : most);
 	/* Not counted as used memory: the size follows from the bound of the profile. */

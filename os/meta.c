@@ -172,6 +172,7 @@ static int new_tcache(void)
 static int tcache_of(struct shard *shard)
 {
 	enum { FEW = 16 };
+	CH_ASSERT(ch__lock_is_mine(&shard->lock), "a cache of metadata is used without its lock");
 	if (CH_UNLIKELY(!shard->tcache_flags)) {
 		if (shard->calls++ < FEW)
 			return MALLOCX_TCACHE_NONE;

@@ -231,6 +231,19 @@ static void find_pairs(char pairs[STAGES][2][CHUNK])
 	free(seen);
 }
 
+/* While anybody counts as a reader, no text that is taken away is freed. */
+TEST(look_at_code_is_a_reader_no_longer_than_it_lasts)
+{
+	struct rig rig = rig_start(1 << 20);
+	const void *entry = rig_info(rig_block(rig_owner(&rig, "read"), 7)).entry;
+	for (int is_given = 0; is_given < 2; is_given++) {
+		struct ch_spot spot = {.size = sizeof spot};
+		CHECK(ch_code_at(is_given ? rig.heap : NULL, entry, false, &spot));
+		CHECK(!ch__place_is_read());
+	}
+	rig_end(&rig);
+}
+
 TEST(names_that_were_chosen_to_share_a_bucket_do_not)
 {
 	struct rig rig = rig_start(1 << 20);
