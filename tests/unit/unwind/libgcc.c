@@ -5,6 +5,7 @@
 #include "tests/support/frames_code.h"
 #include "tests/support/unwind_rig.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -146,6 +147,51 @@ TEST(pool_is_unknown_after_destroy)
 	CHECK(!libgcc_knows(pool));
 	CHECK(!libgcc_knows(pool + BED_POOL_BYTES - 1));
 	CHECK(!libgcc_knows(runtime));
+}
+
+/* --- ranges of objects --- */
+
+enum { OBJECTS_MOST = 64 };
+static struct {
+	uintptr_t low, high;
+} objects[OBJECTS_MOST];
+static _Atomic(unsigned) objects_count;
+
+/* A libgcc from version 13 on finds an object by the range of its pcs when it is registered, those
+ * of a range of 0 bytes included. Earlier ones look at every object. */
+void __register_frame_info(const void *begin, void *object);
+void __register_frame_info(const void *begin, void *object)
+{
+	void (*real)(const void *, void *);
+	struct ch__eh_frame_fde fde;
+	unsigned n = atomic_fetch_add(&objects_count, 1);
+	if (n < OBJECTS_MOST)
+		objects[n].low = UINTPTR_MAX;
+	for (size_t at = 0; n < OBJECTS_MOST && ch__eh_frame_next(begin, &at, &fde);) {
+		uintptr_t end = fde.low + fde.bytes;
+		objects[n].low = fde.low < objects[n].low ? fde.low : objects[n].low;
+		objects[n].high = end > objects[n].high ? end : objects[n].high;
+	}
+	*(void **)&real = dlsym(RTLD_NEXT, "__register_frame_info");
+	CHECK(real);
+	real(begin, object);
+}
+
+TEST(ranges_of_registered_objects_overlap_nowhere)
+{
+	struct bed bed;
+	bed_open(&bed, CH__SINK_UNWIND);
+	for (uint32_t page = 0; page < BED_CHUNKS * BED_PAGES_PER_CHUNK; page++)
+		CHECK(ch__sinks_page_live(bed.sinks, page, 1, 0));
+	unsigned count = atomic_load(&objects_count);
+	CHECK(count > 1 && count <= OBJECTS_MOST);
+	for (unsigned i = 0; i < count; i++) {
+		CHECK(objects[i].low < objects[i].high);
+		for (unsigned j = 0; j < i; j++)
+			CHECK(objects[i].high <= objects[j].low ||
+			      objects[j].high <= objects[i].low);
+	}
+	bed_close(&bed);
 }
 
 /* --- real backtraces --- */
