@@ -250,11 +250,11 @@ TEST(timer_that_cannot_be_set_is_taken_back)
 	struct itimerspec left;
 	struct ch__os_timer timer;
 	ch__os_fail_at(2, false);
-	CHECK(!ch__os_timer_start(&timer, gettid(), false, 1000000, NULL));
+	CHECK(!ch__os_timer_start(&timer, gettid(), true, 1000000, NULL));
 	ch__os_fail_at(0, false);
 	for (long id = 0; id < IDS; id++)
 		CHECK(syscall(SYS_timer_gettime, id, &left) != 0);
-	CHECK(ch__os_timer_start(&timer, gettid(), false, UINT64_C(3600000000000), NULL));
+	CHECK(ch__os_timer_start(&timer, gettid(), true, UINT64_C(3600000000000), NULL));
 	ch__os_timer_stop(&timer);
 }
 
