@@ -211,8 +211,8 @@ $(BUILD)/%.a: $(OBJ)/%.o
 so_checks = $(if $(SAN)$(findstring -profile,$@),,-Wl,-z,defs)
 # A program is linked with libX.so, asks the loader for libX.so.BINARY, and gets libX.so.VERSION.
 so_version := $(shell sed -n 's/^.define CH_VERSION_BINARY \([0-9]*\).*/\1/p' codeheap/codeheap.h)
-# Code calls stubs, the kernel signal handlers and glibc fork handlers of the library: dlclose must not unmap it.
-so_stays := -Wl,-z,nodelete
+# Code calls stubs, the kernel handlers, glibc fork handlers of the library: dlclose must not unmap it. No handler binds late.
+so_stays = -Wl,-z,nodelete$(if $(findstring -profile,$@),,$(comma)-z$(comma)now)
 $(BUILD)/%.so: $(OBJ)/%.o tools/codeheap.map
 	@echo "link $@"
 	$(Q)$(CC) -shared $(LINK) $(so_checks) $(so_stays) -Wl,-soname,$(@F).$(so_version) -Wl,--version-script=tools/codeheap.map \

@@ -964,7 +964,7 @@ CH_API size_t ch_trap_describe(const struct ch_heap *heap, const void *siginfo,
  * in    heap  the handler knows the code of this heap, too
  * ret   CH_OK also when installed before | CH_E_OS errno kept; try again for the missing signals
  * lock  of the set of heaps; the handler tries the locks of sinks, for a tenth of a second
- * safe  any thread. The handler needs 8 KiB of the thread's signal stack, if there is one
+ * safe  any thread. The handler needs 8 KiB of the thread's signal stack, if any; in the archive 12
  * note  the process has one handler, also when the heap is gone. A VM that goes on after faults of
  *       its own installs its handler later, and chains every other fault to the action before */
 CH_API CH_CHECKED enum ch_status ch_trap_install(struct ch_heap *heap);
