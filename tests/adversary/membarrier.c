@@ -327,6 +327,8 @@ TEST(freeze_whose_fence_is_refused_waits_for_stores)
 	enum { LEAST_NS = 1000000 };
 	struct stage *stage = stage_new(STAGE_POLLS);
 	struct play *p = new_play(stage);
+	if (atomic_load(&stage->heap->fence_in_regions))
+		skip("membarrier is refused before, and regions have their fence");
 	stage_refuse_membarrier(STAGE_REFUSE_EPERM);
 	uint64_t from = now_ns();
 	ch__freeze(stage->heap);

@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static const char *words_of(int error)
@@ -128,6 +129,26 @@ TEST(file_that_was_let_go_is_not_held_by_its_number)
 	CHECK(fcntl(fd, F_GETFD) >= 0);
 	close(fd);
 	close(other);
+}
+
+/* The descriptor's number has two digits. */
+TEST(file_of_an_early_date_is_this_process_s_while_it_is_open)
+{
+	enum { NUMBER = 27 };
+	const struct timespec early[2] = {{0}};
+	const struct ch__os_file_id none = {0};
+	char path[] = "/tmp/codeheap-early-XXXXXX";
+	int fd = mkstemp(path);
+	CHECK(fd >= 0 && dup2(fd, NUMBER) == NUMBER);
+	close(fd);
+	CHECK_EQ(utimensat(AT_FDCWD, path, early, 0), 0);
+	CHECK_EQ(ch__os_file_create_known(path, none, 1), -1);
+	CHECK_EQ(errno, EBUSY);
+	close(NUMBER);
+	fd = ch__os_file_create_known(path, none, 1);
+	CHECK(fd >= 0);
+	close(fd);
+	ch__os_file_remove(path);
 }
 
 /* --- words and names --- */
