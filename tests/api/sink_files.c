@@ -425,6 +425,7 @@ static void check_names_of_a_storm(void (*meanwhile)(void))
 	rig_block(rig_owner(&rig, "name_of_the_hot_code"), 1);
 	TEST_UNTIL(file_names("name_of_the_hot_code"))
 		meanwhile();
+	rig_block(rig_owner(&rig, "name_behind"), 1); /* who wrote the names goes on */
 	rig_end(&rig);
 	leave_folder(&perf_map);
 }

@@ -129,3 +129,32 @@ TEST(note_has_what_the_frame_says_and_nothing_behind_it)
 		CHECK_EQ(note[bytes], 0xee);
 	}
 }
+
+/* The range of a block may begin before its code. */
+TEST(instructions_for_debuggers_are_those_of_the_note)
+{
+	enum { BEFORE = 8, CODE_BYTES = 48 };
+	skip_without_steps();
+	static uint8_t pool[512] __attribute__((aligned(16)));
+	const uint8_t reg = ch__arch_steps_kept[1];
+	const struct ch__step steps[] = {{1, 16}, {4, 32}};
+	const struct ch__save saves[] = {{reg, 3, 5}};
+	const struct ch__frame frame = {steps, saves, 2, 1};
+	/* DW_CFA_advance_loc2, def_cfa_offset, offset; a LEB128 of two or three bytes. */
+	const uint8_t wanted[] = {3,    8,    0,    0x0e, 0x88, 0x80, 0, /* at the call */
+				  3,    1,    0,    0x0e, 0x90, 0x80, 0, /* at 1 */
+				  3,    3,    0,    0x0e, 0xa0, 0x80, 0, /* at 4 */
+				  3,    1,    0,    (uint8_t)(0x80 | reg), 0x83, 0};
+	uint8_t out[CH__STEPS_FDE_BYTES];
+	struct ch__steps s;
+	uintptr_t exec = (uintptr_t)pool, note = exec + BEFORE + CODE_BYTES;
+	CHECK(ch__steps_begin(&s, exec, sizeof pool));
+	CHECK_EQ(ch__steps_fde(&s, exec, out), 0);
+	ch__frame_note(pool + BEFORE + CODE_BYTES, &frame, CODE_BYTES);
+	ch__steps_live(&s, exec, note);
+	CHECK_EQ(ch__steps_fde(&s, exec, out), sizeof wanted);
+	CHECK_EQ(memcmp(out, wanted, sizeof wanted), 0);
+	CHECK_EQ(ch__steps_fde(&s, exec + BEFORE, out), sizeof wanted - 3);
+	CHECK_EQ(memcmp(out, wanted + 3, sizeof wanted - 3), 0);
+	ch__steps_end(&s);
+}
