@@ -76,8 +76,11 @@ static uint32_t *link_of(const struct ch__table *table, uint32_t index)
 static uint32_t pop(const struct ch__table *table, uint32_t *head)
 {
 	uint32_t index = *head;
-	if (index)
-		*head = *link_of(table, index);
+	if (!index)
+		return 0;
+	*head = *link_of(table, index);
+	/* The next is the one given back longest ago, so no cache has it. */
+	__builtin_prefetch(link_of(table, *head));
 	return index;
 }
 

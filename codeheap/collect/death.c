@@ -356,6 +356,15 @@ static void quarantine(struct ch_heap *heap, const struct dead *dead) CH_REQUIRE
 	count_waiting(heap, (int64_t)ch__hot_bytes(dead->block) + ch__cold_bytes(dead->block));
 }
 
+/* Asked for while the block before is given back. */
+static void prefetch_return(const struct ch_heap *heap, const struct ch__block *block)
+{
+	uint32_t granule = block->hot_offset / CH__GRANULE_BYTES;
+	__builtin_prefetch(ch__block_at(heap, block->quarantine_next), 1);
+	__builtin_prefetch(ch__owner_at(heap, block->owner), 1);
+	__builtin_prefetch((const void *)(uintptr_t)&heap->pool->used[granule / 64], 1);
+}
+
 bool ch__quarantine_advance(struct ch_heap *heap, bool in_need)
 {
 	pass_syncs(heap);
@@ -377,6 +386,7 @@ bool ch__quarantine_advance(struct ch_heap *heap, bool in_need)
 	     index = next) {
 		struct ch__block *block = ch__block_at(heap, index);
 		next = block->quarantine_next;
+		prefetch_return(heap, block);
 		/* Data that died with its code may hold the code's unwind table, in use until the
 		 * sweep reaches the code. Blocks that died after such data do not wait. */
 		if (ch__block_is_data(heap, block) && atomic_load(&heap->sweep_pending)) {
