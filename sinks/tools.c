@@ -59,6 +59,8 @@ bool ch__tool_lines(const struct ch__sinks_config *config, const struct ch__sink
 			return false;
 		lines->room = n;
 	}
+	if (!n)
+		return true;
 	while (first < n && lines->all[first].exec < low)
 		first++;
 	for (end = first; end < n && lines->all[end].exec < high; end++)
