@@ -16,9 +16,10 @@ void ch__trigger_released(struct ch_heap *, uint32_t blocks); /* about so many, 
 /* The world stands still: later counts and requests are not of this cycle. */
 void ch__trigger_cycle_begins(struct ch_heap *) CH_REQUIRES(ch__role_frozen);
 void ch__trigger_cycle_abandoned(struct ch_heap *);
-/* A collection that no vm asked for was in vain: the next threshold is twice as far off, and after
- * some times in a row as far. Then, with much dead, it is late. */
+/* Whether much is dead, and several collections that no vm asked for were put off. */
 bool ch__trigger_is_late(const struct ch_heap *);
+/* A collection that no vm asked for was in vain: the next threshold is twice as far off, and 8
+ * times at most. */
 void ch__trigger_put_off(struct ch_heap *);
 void ch__trigger_cycle_ended(struct ch_heap *, uint64_t cycle_ns);
 void ch__trigger_swept(struct ch_heap *) CH_REQUIRES(ch__role_heap);

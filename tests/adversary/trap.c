@@ -53,6 +53,16 @@ static void run_freed(void *arg)
 	code_call(t->freed);
 }
 
+/* The process runs freed code, ends by the signal (0: exits), and says whose the code was. */
+static void expect_told(unsigned sinks, void (*run)(void *), int signal)
+{
+	struct trap t;
+	trap_start(&t, sinks);
+	expect_signal_text(run, &t, signal, t.text, sizeof t.text);
+	CHECK(strstr(t.text, "Rumpelstilzchen"));
+	rig_end(&t.rig);
+}
+
 TEST(trap_in_freed_code_is_described_and_kills)
 {
 	struct trap t;
@@ -172,11 +182,7 @@ static void trap_behind_handler(void *arg)
 /* The previous handler finds the signal unchanged, and the list filled. */
 TEST(code_is_shown_to_gdb_before_the_process_dies)
 {
-	struct trap t;
-	trap_start(&t, CH_SINK_GDB);
-	expect_signal_text(trap_behind_handler, &t, 0, t.text, sizeof t.text);
-	CHECK(strstr(t.text, "Rumpelstilzchen"));
-	rig_end(&t.rig);
+	expect_told(CH_SINK_GDB, trap_behind_handler, 0);
 }
 
 static sigjmp_buf recovery;
@@ -203,11 +209,7 @@ static void fault_and_go_on(void *arg)
 
 TEST(handler_before_may_leave_by_longjmp)
 {
-	struct trap t;
-	trap_start(&t, 0);
-	expect_signal_text(fault_and_go_on, &t, SIGTRAP, t.text, sizeof t.text);
-	CHECK(strstr(t.text, "Rumpelstilzchen"));
-	rig_end(&t.rig);
+	expect_told(0, fault_and_go_on, SIGTRAP);
 }
 
 /* --- a fault in the report --- */
@@ -265,11 +267,7 @@ static void trap_without_memory(void *arg)
 
 TEST(report_that_lacks_memory_leaves_errno_alone)
 {
-	struct trap t;
-	trap_start(&t, CH_SINK_GDB);
-	expect_signal_text(trap_without_memory, &t, 0, t.text, sizeof t.text);
-	CHECK(strstr(t.text, "Rumpelstilzchen"));
-	rig_end(&t.rig);
+	expect_told(CH_SINK_GDB, trap_without_memory, 0);
 }
 
 /* Sanitizers need a larger stack. */
@@ -284,11 +282,7 @@ static void trap_on_small_stack(void *arg)
 
 TEST(handler_fits_a_signal_stack_of_8_kib)
 {
-	struct trap t;
-	trap_start(&t, CH_SINK_GDB);
-	expect_signal_text(trap_on_small_stack, &t, SIGTRAP, t.text, sizeof t.text);
-	CHECK(strstr(t.text, "Rumpelstilzchen"));
-	rig_end(&t.rig);
+	expect_told(CH_SINK_GDB, trap_on_small_stack, SIGTRAP);
 }
 #endif
 

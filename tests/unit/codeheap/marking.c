@@ -72,13 +72,14 @@ static void make_young(const struct rig *rig, void *arg)
 		s->blocks[i] = rig_block(s->owners[0], i);
 }
 
-/* There are more young blocks than places in the queue; `mark` runs a cycle. */
-static void expect_young_are_marked(void (*mark)(const struct rig *, void *))
+/* `make` makes more blocks than places in the queue; `mark` runs a cycle. */
+static void expect_marked(void (*make)(const struct rig *, void *),
+			  void (*mark)(const struct rig *, void *))
 {
 	static struct scene s;
 	struct rig rig;
 	start_host(&rig, 1 << 20, NULL);
-	rig_apart(&rig, make_young, &s);
+	rig_apart(&rig, make, &s);
 	rig_alone(&rig, mark, &s);
 	expect_blocks(s.blocks, MANY);
 	rig_end(&rig);
@@ -95,7 +96,7 @@ static void mark_young_only(const struct rig *rig, void *arg)
 
 TEST(young_blocks_that_are_more_than_the_queue_holds_are_marked)
 {
-	expect_young_are_marked(mark_young_only);
+	expect_marked(make_young, mark_young_only);
 }
 
 static void mark_words_only(const struct rig *rig, void *arg)
@@ -536,13 +537,7 @@ static void make_wide_root(const struct rig *rig, void *arg)
 
 TEST(own_root_with_more_edges_than_the_queue_holds_leads_on)
 {
-	static struct scene s;
-	struct rig rig;
-	start_host(&rig, 1 << 20, NULL);
-	rig_apart(&rig, make_wide_root, &s);
-	rig_alone(&rig, mark_young_only, &s);
-	expect_blocks(s.blocks, MANY);
-	rig_end(&rig);
+	expect_marked(make_wide_root, mark_young_only);
 }
 
 /* --- a thread that is parked --- */

@@ -54,6 +54,14 @@ static struct pool_rig create_as(enum ch__backend backend)
 	return rig_create(&config);
 }
 
+static struct pool_rig create_with_code(enum ch__backend backend, uint32_t value, uintptr_t *code)
+{
+	struct pool_rig rig = create_as(backend);
+	*code = rig_reserve(&rig, rig_take(&rig), 16);
+	rig_write(&rig, *code, value);
+	return rig;
+}
+
 /* Runs through the whole life of the pool in the child. */
 static void live_on(const struct pool_rig *rig)
 {
@@ -226,9 +234,8 @@ TEST(grandchildren_have_their_own_copy_too)
 	for (unsigned i = 0; i < BACKENDS; i++) {
 		if (!rig_may_have(backends[i]))
 			continue;
-		struct pool_rig rig = create_as(backends[i]);
-		uintptr_t code = rig_reserve(&rig, rig_take(&rig), 16);
-		rig_write(&rig, code, 4);
+		uintptr_t code;
+		struct pool_rig rig = create_with_code(backends[i], 4, &code);
 		fork_generations(&rig, code, 4);
 		rig_destroy(&rig);
 	}
@@ -296,10 +303,9 @@ TEST(child_without_handlers_has_neither_view_of_shared_memory)
 	for (unsigned i = 0; i < BACKENDS; i++) {
 		if (backends[i] == CH__BACKEND_PROCMEM || !rig_may_have(backends[i]))
 			continue;
-		struct pool_rig rig = create_as(backends[i]);
-		uintptr_t code = rig_reserve(&rig, rig_take(&rig), 16);
+		uintptr_t code;
+		struct pool_rig rig = create_with_code(backends[i], 1, &code);
 		const void *write = ch__pool_write(rig.pool, code);
-		rig_write(&rig, code, 1);
 		CHECK(ch__os_is_readable((const void *)code) && ch__os_is_readable(write));
 		pid_t pid = _Fork();
 		CHECK(pid >= 0);
@@ -505,9 +511,8 @@ TEST(code_is_in_a_core_once)
 	for (unsigned i = 0; i < BACKENDS; i++) {
 		if (!rig_may_have(backends[i]))
 			continue;
-		struct pool_rig rig = create_as(backends[i]);
-		uintptr_t code = rig_reserve(&rig, rig_take(&rig), 16);
-		rig_write(&rig, code, 6);
+		uintptr_t code;
+		struct pool_rig rig = create_with_code(backends[i], 6, &code);
 		expect_one_in_a_core(rig.pool, code);
 		CHECK(ch__pool_fork_prepare(rig.pool, true));
 		pid_t pid = fork();
@@ -529,9 +534,8 @@ TEST(each_failing_call_of_a_fork_is_survived)
 	for (unsigned i = 0; i < BACKENDS; i++) {
 		if (!rig_may_have(backends[i]))
 			continue;
-		struct pool_rig rig = create_as(backends[i]);
-		uintptr_t code = rig_reserve(&rig, rig_take(&rig), 16);
-		rig_write(&rig, code, 6);
+		uintptr_t code;
+		struct pool_rig rig = create_with_code(backends[i], 6, &code);
 		bool is_copied = false;
 		for (uint64_t n = 1; !is_copied; n++) {
 			ch__os_fail_at(n, true);

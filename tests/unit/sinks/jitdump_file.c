@@ -341,6 +341,18 @@ TEST(dump_of_a_child_is_its_own)
 	remove_own_folder();
 }
 
+/* As fork does with a heap. The parent unlocks the sinks. */
+static pid_t fork_told(struct bed *bed)
+{
+	ch__sinks_lock(bed->sinks);
+	ch__sinks_fork_files_prepare();
+	pid_t pid = fork();
+	ch__sinks_fork_files_done(pid == 0);
+	if (pid == 0)
+		ch__sinks_fork_child(bed->sinks, true);
+	return pid;
+}
+
 /* What the parent has yet to write of its dead is nothing that the child's file ever had. */
 TEST(dump_of_a_child_has_nobody_who_died_before)
 {
@@ -350,12 +362,8 @@ TEST(dump_of_a_child_has_nobody_who_died_before)
 	start(&bed);
 	add(&bed, 64, 64, 1);
 	discard(&bed, 64, 64, 1);
-	ch__sinks_lock(bed.sinks);
-	ch__sinks_fork_files_prepare();
-	pid_t pid = fork();
-	ch__sinks_fork_files_done(pid == 0);
+	pid_t pid = fork_told(&bed);
 	if (pid == 0) {
-		ch__sinks_fork_child(bed.sinks, true);
 		add(&bed, 256, 64, 3);
 		check_now(bed.pool + 256, "fn_3");
 		check_now(bed.pool + 64, "nobody");
@@ -378,12 +386,8 @@ TEST(child_of_a_process_that_turned_its_dump_off_has_none)
 	use_own_folder();
 	start(&bed);
 	CHECK_EQ(ch__sinks_set(bed.sinks, 0), 0);
-	ch__sinks_lock(bed.sinks);
-	ch__sinks_fork_files_prepare();
-	pid_t pid = fork();
-	ch__sinks_fork_files_done(pid == 0);
+	pid_t pid = fork_told(&bed);
 	if (pid == 0) {
-		ch__sinks_fork_child(bed.sinks, true);
 		path_of(getpid(), path);
 		CHECK_EQ(access(path, F_OK), -1);
 		CHECK_EQ(ch__sinks_set(bed.sinks, CH__SINK_JITDUMP), 0);
