@@ -27,7 +27,7 @@ enum ch_status ch_assumption_create(struct ch_vm *vm, struct ch_assumption *out)
 		return ch__because_refused(heap);
 	ch__heap_lock(heap);
 	bool is_attached = vm->is_attached;
-	uint32_t index = is_attached ? ch__table_take(&heap->assumptions, heap->meta) : 0;
+	uint32_t index = is_attached ? ch__table_take(&heap->assumptions) : 0;
 	if (index) {
 		struct ch__assumption *fact = ch__assumption_at(heap, index);
 		CH_MOVE(ch__assumption_moves, index, fact->generation + 1, fact->generation & 1,

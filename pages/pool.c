@@ -82,7 +82,6 @@ static struct ch__pool *map_tables(const struct ch__pool_config *config)
 	size_t pages = take_table(&bytes, lists_end * sizeof *shape.pages);
 	size_t own = take_table(&bytes, sizeof shape);
 	size_t inners = take_table(&bytes, sizeof *inner);
-	size_t room = take_table(&bytes, config->room_bytes);
 	size_t used = take_table(&bytes, bitmap_bytes);
 	size_t starts = take_table(&bytes, bitmap_bytes);
 	size_t chunks = take_table(&bytes, shape.chunk_count * sizeof *inner->chunks);
@@ -92,7 +91,6 @@ static struct ch__pool *map_tables(const struct ch__pool_config *config)
 	struct ch__pool *pool = (struct ch__pool *)(void *)(at + own);
 	set_shape(pool, config);
 	pool->inner = inner = (struct ch__pool_inner *)(void *)(at + inners);
-	pool->room = at + room;
 	pool->pages = (struct ch__page *)(void *)(at + pages);
 	pool->used = (_Atomic(uint64_t) *)(void *)(at + used);
 	pool->starts = (_Atomic(uint64_t) *)(void *)(at + starts);

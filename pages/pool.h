@@ -98,7 +98,6 @@ struct ch__pool_config {
 	 * with all pages FREE; or NULL. */
 	void (*gone)(void *arg, uint32_t chunk);
 	void *gone_arg;
-	size_t room_bytes; /* of pool->room */
 	/* Gets "NAME: CALL ERROR; " of each backend that was refused, unless NULL. */
 	struct ch__text *tried;
 };
@@ -122,7 +121,6 @@ struct ch__pool {
 	struct ch__page *pages; /* pages, then the heads of lists [const pointer] */
 	_Atomic(uint64_t) *used;   /* 1 bit a granule; written under the page's busy */
 	_Atomic(uint64_t) *starts; /* 1 bit a granule: a part begins; release, lookup acquires */
-	void *room;             /* zeroed memory for the pool's owner, aligned to a line [const] */
 	struct ch__meta *meta;  /* [const] */
 	struct ch__pool_inner *inner; /* views, lists, chunk states, lock: pages/inner.h */
 	_Atomic(uint32_t) pages_used, pages_peak, pages_committed; /* gauges, relaxed */

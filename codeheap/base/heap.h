@@ -19,10 +19,10 @@
 
 enum {
 	CH__LIVES = 8, /* generations from one life of an owner's record to the next */
-	CH__RUN_MAX = CH__SEGMENT_RECORDS / 2, /* branches of a block */
+	CH__RUN_MAX = 512, /* branches of a block */
 	CH__SIDE_CLASSES = 15, /* capacities of side lists: 4 * 2^n, the last is 65,535 */
 	CH__BRANCHES_RESTING = 1 << 18,
-	CH__HEAPS_MAX = 255,
+	CH__HEAPS_MAX = 255, CH__TABLES = 7,
 	CH__QUEUE_MIN = 1 << 12,
 	CH__TOMBSTONES_LOG2 = 16, CH__TOMBSTONES_MOST = 1 << 20,
 	CH__COPY_WORDS = 4096,
@@ -104,7 +104,13 @@ struct ch_heap {
 	/* A trap of the runtime page: cells of owners without a fallback lead there [const] */
 	const void *no_fallback;
 	CH_BY_HEAP uint32_t veneers_from, veneers_to; /* offsets in the runtime page [heap] */
-	struct ch__table blocks, branches, owners, assumptions, names, tombstones, epitaphs;
+	union {
+		struct {
+			struct ch__table blocks, branches, owners, assumptions, names, tombstones,
+				epitaphs;
+		};
+		struct ch__table tables[CH__TABLES];
+	};
 	CH_BY_RECORDS uint32_t branch_generations; /* most generations of a run so far */
 	uint32_t branches_resting; /* so many worn records of a length rest [const] */
 	uint64_t name_key[2];               /* of the hash of names, secret [const] */

@@ -1,19 +1,62 @@
 /* SPDX-License-Identifier: MIT
- * table.c: type-stable tables of records. A directory leads to segments, and no segment is freed
- * before the heap: a reader without a lock may follow any index that was ever handed out. Directory
- * and segments are lazily touched memory. In tables with handles, the generation of a record is 0,
- * which no handle has, until the record is first handed out; then it is the heap's first
- * generation. */
+ * table.c: type-stable tables of records. A table has address space for all records that it may
+ * ever have, and memory for the first of them, which it keeps until the heap ends: a reader without
+ * a lock may follow any index that was ever handed out. In tables with handles, the generation of a
+ * record is 0, which no handle has, until the record is first handed out; then it is the heap's
+ * first generation. */
 #include "codeheap/base/table.h"
+#include "os/os.h"
 
-void ch__table_init(struct ch__table *table, void *directory, uint32_t record_bytes,
-		    uint32_t link_offset, uint32_t generation_offset, uint32_t limit)
+static size_t bytes_of(const struct ch__table *table, uint32_t records)
 {
-	table->segments = directory;
+	return ((size_t)records * table->record_bytes + CH__TABLE_STEP_BYTES - 1) &
+	       ~(size_t)(CH__TABLE_STEP_BYTES - 1);
+}
+
+void ch__table_init(struct ch__table *table, uint32_t record_bytes, uint32_t link_offset,
+		    uint32_t generation_offset, uint32_t limit)
+{
 	table->record_bytes = record_bytes;
 	table->link_offset = link_offset;
 	table->generation_offset = generation_offset;
 	table->limit = limit;
+}
+
+/* Tables that reserve nothing lie at a random place: other mappings get in their way by a most
+ * unlikely chance, and then they do not grow. */
+bool ch__tables_place(struct ch__table *tables, unsigned count, bool is_limited)
+{
+	size_t bytes = 0, page = ch__os_page_bytes();
+	for (unsigned i = 0; i < count; i++)
+		bytes += bytes_of(&tables[i], tables[i].limit);
+	char *at = is_limited ? NULL : ch__os_reserve(bytes, page, 0, ch__os_anywhere);
+	bool is_reserved = at != NULL;
+	if (!is_reserved) {
+		if (!(at = ch__os_reserve(CH__TABLE_STEP_BYTES, page, 0, 0)))
+			return false;
+		ch__os_unreserve(at, CH__TABLE_STEP_BYTES);
+	}
+	for (unsigned i = 0; i < count; i++) {
+		tables[i].base = at;
+		tables[i].is_reserved = is_reserved;
+		at += bytes_of(&tables[i], tables[i].limit);
+	}
+	return true;
+}
+
+void ch__tables_free(struct ch__table *tables, unsigned count)
+{
+	for (unsigned i = 0; i < count && tables->base; i++) {
+		const struct ch__table *table = &tables[i];
+		size_t bytes = bytes_of(table, table->is_reserved ? table->limit : table->backed);
+		if (bytes)
+			ch__os_unreserve(table->base, bytes);
+	}
+}
+
+size_t ch__table_backed_bytes(const struct ch__table *table)
+{
+	return bytes_of(table, table->backed);
 }
 
 static _Atomic(uint32_t) *generation_of(const struct ch__table *table, uint32_t index)
@@ -26,16 +69,22 @@ uint32_t ch__table_generation(const struct ch__table *table, uint32_t index)
 	return *generation_of(table, index);
 }
 
-bool ch__table_back(struct ch__table *table, struct ch__meta *meta, uint32_t index)
+bool ch__table_back(struct ch__table *table, uint32_t index)
 {
-	_Atomic(void *) *slot = &table->segments[index >> CH__SEGMENT_LOG2];
-	if (atomic_load_explicit(slot, memory_order_relaxed))
+	if (CH_LIKELY(index < atomic_load_explicit(&table->backed, memory_order_relaxed)))
 		return true;
-	char *segment = ch__meta_alloc(meta, (size_t)CH__SEGMENT_RECORDS * table->record_bytes);
-	if (!segment)
+	size_t has = ch__table_backed_bytes(table), needs = bytes_of(table, index + 1);
+	char *at = table->base + has;
+	if (!table->is_reserved && !ch__os_reserve_at(at, needs - has))
 		return false;
-	/* Pairs with the acquire load in ch__table_at. */
-	atomic_store_explicit(slot, segment, memory_order_release);
+	if (!ch__os_map_private(at, needs - has, CH__OS_RW)) {
+		if (!table->is_reserved)
+			ch__os_unreserve(at, needs - has);
+		return false;
+	}
+	/* Pairs with the acquire in ch__table_has. */
+	atomic_store_explicit(&table->backed, (uint32_t)(needs / table->record_bytes),
+			      memory_order_release);
 	return true;
 }
 
@@ -50,20 +99,17 @@ uint32_t ch__table_generations(const struct ch__table *table)
 	return most;
 }
 
-uint32_t ch__table_extend(struct ch__table *table, struct ch__meta *meta, uint32_t count)
+uint32_t ch__table_extend(struct ch__table *table, uint32_t count)
 {
 	uint32_t index = table->used ? table->used : 1;
-	uint32_t room = CH__SEGMENT_RECORDS - (index & (CH__SEGMENT_RECORDS - 1));
-	if (count > room)
-		index += room;
-	if (index + count > table->limit || !ch__table_back(table, meta, index))
+	if (index + count > table->limit || !ch__table_back(table, index + count - 1))
 		return 0;
 	/* Relaxed: no handle has the generation 0, nor yet the first generation. */
 	for (uint32_t i = index; table->first_generation && i < index + count; i++) {
 		_Atomic(uint32_t) *generation = generation_of(table, i);
 		atomic_store_explicit(generation, table->first_generation, memory_order_relaxed);
 	}
-	/* Release: a walk over the records finds a segment for each. */
+	/* Release: a walk over the records finds memory for each. */
 	atomic_store_explicit(&table->used, index + count, memory_order_release);
 	return index;
 }
@@ -84,11 +130,11 @@ static uint32_t pop(const struct ch__table *table, uint32_t *head)
 	return index;
 }
 
-uint32_t ch__table_take(struct ch__table *table, struct ch__meta *meta)
+uint32_t ch__table_take(struct ch__table *table)
 {
 	uint32_t index = pop(table, &table->free_head);
 	if (!index)
-		index = ch__table_extend(table, meta, 1);
+		index = ch__table_extend(table, 1);
 	return index ? index : pop(table, &table->worn_head);
 }
 

@@ -5,13 +5,11 @@
 #define CH_CODEHEAP_BASE_TABLE_H
 
 #include "codeheap/codeheap.h"
-#include "os/meta.h"
 
 #include <stdatomic.h>
 
 enum {
-	CH__SEGMENT_LOG2 = 10, /* of the records in a segment */
-	CH__SEGMENT_RECORDS = 1 << CH__SEGMENT_LOG2,
+	CH__TABLE_STEP_BYTES = 1 << 16, /* in which a table grows: whole pages of every system */
 	CH__INDEX_MAX = (1 << 24) - 1, /* a stub holds 24 bits of a branch index */
 };
 
@@ -35,13 +33,17 @@ static inline bool ch__is_worn(uint32_t generation)
 }
 
 struct ch__table {
-	_Atomic(void *) *segments; /* release of a new segment pairs with ch__table_at */
+	char *base;            /* [const] */
+	bool is_reserved;      /* the address space of all records is the table's [const] */
 	uint32_t record_bytes; /* [const] */
 	uint32_t link_offset;  /* of the field that chains free records [const] */
 	uint32_t limit;        /* records at most [const] */
-	_Atomic(uint32_t) used; /* records handed out at least once, record 0 included; stored under
-				 * [records], of tombstones under [heap], release after their
-				 * segment */
+	/* Records that have memory; stored under the lock of the lists. Its release after a step
+	 * got memory pairs with the acquire in ch__table_has. */
+	_Atomic(uint32_t) backed;
+	/* Records handed out at least once, record 0 included; stored under [records], a release
+	 * that a walk over the records acquires. */
+	_Atomic(uint32_t) used;
 	/* FIFO [records]; of names, owners and assumptions [heap] */
 	uint32_t free_head, free_tail;
 	/* Worn records rest until the table has no other record; likewise FIFO. */
@@ -53,47 +55,38 @@ struct ch__table {
 /* For callers that know a record's size as a constant. */
 static inline void *ch__table_at_bytes(const struct ch__table *table, uint32_t index, size_t bytes)
 {
-	char *segment = atomic_load_explicit(&table->segments[index >> CH__SEGMENT_LOG2],
-					     memory_order_acquire);
-	return segment + (index & (CH__SEGMENT_RECORDS - 1)) * bytes;
+	return table->base + index * bytes;
 }
 static inline void *ch__table_at(const struct ch__table *table, uint32_t index)
 {
 	return ch__table_at_bytes(table, index, table->record_bytes);
 }
 
-/* Whether an index of the table's has memory. */
-static inline bool ch__table_is_backed(const struct ch__table *table, uint32_t index)
-{
-	return atomic_load_explicit(&table->segments[index >> CH__SEGMENT_LOG2],
-				    memory_order_acquire) != NULL;
-}
 /* Whether the index, which may be anything, leads to a record, in use or not. */
 static inline bool ch__table_has(const struct ch__table *table, uint32_t index)
 {
-	return index && index < table->limit && ch__table_is_backed(table, index);
+	return index && index < atomic_load_explicit(&table->backed, memory_order_acquire);
 }
 
-/* Bytes of zeroed memory for the directory of a table of `limit` records; touched as it grows. */
-static inline size_t ch__table_directory_bytes(uint32_t limit)
-{
-	return (((size_t)limit >> CH__SEGMENT_LOG2) + 2) * sizeof(void *);
-}
-/* Sets up a zeroed table. first_generation may be set before. The directory outlives the table. */
-void ch__table_init(struct ch__table *, void *directory, uint32_t record_bytes,
-		    uint32_t link_offset, uint32_t generation_offset, uint32_t limit);
+/* Sets up a zeroed table. first_generation may be set before. */
+void ch__table_init(struct ch__table *, uint32_t record_bytes, uint32_t link_offset,
+		    uint32_t generation_offset, uint32_t limit);
+/* Tables take address space for all their records here; where it is limited, with each step. */
+bool ch__tables_place(struct ch__table *, unsigned count, bool is_limited);
+void ch__tables_free(struct ch__table *, unsigned count); /* zeroed tables, too */
+size_t ch__table_backed_bytes(const struct ch__table *); /* memory that a table has */
 /* Generation of a record of a table with generations; of an owner's record, with enum ch__life. */
 uint32_t ch__table_generation(const struct ch__table *, uint32_t index);
 /* Generations of the most used record, counted from the table's first generation. */
 uint32_t ch__table_generations(const struct ch__table *);
-/* Makes `count` fresh records in a row (one segment): the first, or 0: no memory. Under records. */
-uint32_t ch__table_extend(struct ch__table *, struct ch__meta *, uint32_t count);
+/* Makes `count` fresh records in a row: the first, or 0: no memory. Under records. */
+uint32_t ch__table_extend(struct ch__table *, uint32_t count);
 /* Takes a free, fresh or worn record; 0: no memory. Under records, and the lock of the lists. */
-uint32_t ch__table_take(struct ch__table *, struct ch__meta *);
+uint32_t ch__table_take(struct ch__table *);
 /* Gives back a record that nobody has. Likewise. */
 void ch__table_give(struct ch__table *, uint32_t index, bool is_worn);
-/* Gets memory for a record, where a table's indices come from elsewhere; likewise. */
-bool ch__table_back(struct ch__table *, struct ch__meta *, uint32_t index);
+/* Gets memory for all records up to one, where a table's indices come from elsewhere; likewise. */
+bool ch__table_back(struct ch__table *, uint32_t index);
 
 /* Free runs of branch records, all of one length (branch.c). */
 struct ch__runs {

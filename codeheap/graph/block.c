@@ -18,12 +18,12 @@ static bool refill(struct ch_heap *heap, struct ch__thread *thread)
 	uint32_t count = 0;
 	bool goes_on;
 	ch__records_lock(heap);
-	/* Free records; else fresh records, up to the end of a segment; else one worn record. */
+	/* Free records; else fresh records that have memory; else one worn record. */
 	do {
-		uint32_t used = table->used, index = ch__table_take(table, heap->meta);
+		uint32_t used = table->used, index = ch__table_take(table);
 		if (index)
 			thread->free_records[count++] = index;
-		bool may_make = table->used > used && table->used % CH__SEGMENT_RECORDS;
+		bool may_make = table->used > used && table->used < table->backed;
 		goes_on = table->free_head ? count < TAKEN_AT_ONCE
 					   : may_make && count < MADE_AT_ONCE;
 	} while (goes_on);

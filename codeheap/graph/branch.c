@@ -35,7 +35,7 @@ static uint32_t take_run(struct ch_heap *heap, uint32_t count) CH_REQUIRES(ch__r
 		return first;
 	}
 	if ((uint64_t)runs->worn_now * count <= heap->branches_resting)
-		first = ch__table_extend(&heap->branches, heap->meta, count);
+		first = ch__table_extend(&heap->branches, count);
 	if (!first && runs->worn) {
 		first = runs->worn;
 		runs->worn = chained(heap, first);

@@ -117,7 +117,7 @@ static uint32_t make(struct ch_heap *heap, const char *text, size_t bytes, uint3
 		     uint32_t short_name) CH_REQUIRES(ch__role_heap)
 {
 	char *copy = ch__meta_alloc(heap->meta, bytes);
-	uint32_t index = copy ? ch__table_take(&heap->names, heap->meta) : 0;
+	uint32_t index = copy ? ch__table_take(&heap->names) : 0;
 	if (!index) {
 		ch__meta_free(heap->meta, copy, bytes);
 		return 0;

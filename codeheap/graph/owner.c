@@ -95,7 +95,7 @@ void ch__owner_reset_cell(struct ch__owner *owner)
 
 bool ch__owner_of_none(struct ch_heap *heap)
 {
-	if (!ch__table_back(&heap->owners, heap->meta, 0))
+	if (!ch__table_back(&heap->owners, 0))
 		return false;
 	struct ch__owner *none = ch__owner_at(heap, 0);
 	none->vm = &heap->nobody;
@@ -110,7 +110,7 @@ enum ch_status ch__owner_make(struct ch_vm *vm, const char *name, const void *fa
 	if (!vm->is_attached)
 		return ch__because(CH_E_STATE, "the vm was detached");
 	uint32_t text = ch__name_intern(heap, name ? name : "");
-	uint32_t fresh = text ? ch__table_take(&heap->owners, heap->meta) : 0;
+	uint32_t fresh = text ? ch__table_take(&heap->owners) : 0;
 	if (!fresh) {
 		ch__name_drop(heap, text);
 		return ch__because_no_record(text ? &heap->owners : &heap->names,

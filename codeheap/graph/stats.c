@@ -77,11 +77,6 @@ void ch__stats_recount(struct ch_heap *heap)
 	mend->stub_bytes += is.stub_bytes - was.stub_bytes;
 }
 
-static uint64_t table_bytes(const struct ch__table *table)
-{
-	return ((uint64_t)table->used >> CH__SEGMENT_LOG2) * sizeof(void *);
-}
-
 static void fill_memory(struct ch_heap *heap, struct ch_stats *s) CH_REQUIRES(ch__role_heap)
 {
 	struct ch__pool *pool = heap->pool;
@@ -91,8 +86,9 @@ static void fill_memory(struct ch_heap *heap, struct ch_stats *s) CH_REQUIRES(ch
 	s->pages_peak = atomic_load(&pool->pages_peak);
 	s->committed_bytes_now = (uint64_t)atomic_load(&pool->pages_committed) << pool->page_log2;
 	uint64_t bitmaps = s->pages_now * s->page_bytes / CH__GRANULE_BYTES / 8 * 2;
-	s->metadata_bytes_now = ch__meta_bytes(heap->meta) + bitmaps + table_bytes(&heap->blocks) +
-				table_bytes(&heap->branches) + table_bytes(&heap->owners);
+	s->metadata_bytes_now = ch__meta_bytes(heap->meta) + bitmaps;
+	for (unsigned i = 0; i < CH__TABLES; i++)
+		s->metadata_bytes_now += ch__table_backed_bytes(&heap->tables[i]);
 	s->quarantine_bytes_now = atomic_load(&heap->quarantine_bytes);
 	s->notentrant_bytes_now = heap->notentrant_bytes;
 }

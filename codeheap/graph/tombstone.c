@@ -9,28 +9,17 @@ static uint32_t slot_of(const struct ch_heap *heap, uint64_t written)
 	return 1 + (uint32_t)(written & ((UINT64_C(1) << heap->tombstones_log2) - 1));
 }
 
-/* Backs the slots first to last, less than a segment. The ring's last may be alone in a segment. */
-static inline void back(struct ch_heap *heap, struct ch__table *table, uint32_t first,
-			uint32_t last)
-{
-	if (CH_UNLIKELY(!ch__table_is_backed(table, first)))
-		ch__table_back(table, heap->meta, first);
-	if (CH_UNLIKELY(!ch__table_is_backed(table, last)))
-		ch__table_back(table, heap->meta, last);
-	if (last < first)
-		ch__table_back(table, heap->meta, (uint32_t)1 << heap->tombstones_log2);
-}
-
 void ch__tombstones_reserve(struct ch_heap *heap, uint32_t n)
 {
 	uint64_t written = atomic_load_explicit(&heap->tombstones_written, memory_order_relaxed);
-	uint32_t first = slot_of(heap, written), last = slot_of(heap, written + n);
+	uint64_t size = UINT64_C(1) << heap->tombstones_log2, most = written + n;
+	uint32_t last = (uint32_t)(most < size ? most : size);
 	/* Names of tombstones that were written over since the last call. */
 	ch__names_free_parked(heap);
-	back(heap, &heap->tombstones, first, last);
+	ch__table_back(&heap->tombstones, last);
 	/* Without memory for an epitaph a dead block has the name of the owner. */
 	if (heap->wants_epitaphs)
-		back(heap, &heap->epitaphs, first, last);
+		ch__table_back(&heap->epitaphs, last);
 }
 
 /* A block that the sweep found dead may be dead because of the owner. */
@@ -71,7 +60,7 @@ static void write_epitaph(struct ch_heap *heap, uint32_t slot, const struct ch__
 {
 	const struct ch__side_list *list = block->side_list;
 	const struct ch__item *by = ch__side_find(list, CH__ITEM_BROKEN);
-	if (!ch__table_is_backed(&heap->epitaphs, slot))
+	if (!ch__table_has(&heap->epitaphs, slot))
 		return;
 	struct ch__epitaph *epitaph =
 		ch__table_at_bytes(&heap->epitaphs, slot, sizeof(struct ch__epitaph));
@@ -96,7 +85,7 @@ void ch__tombstone_write(struct ch_heap *heap, const struct ch__block *block, ui
 	const struct ch__owner *owner = ch__owner_at(heap, block->owner);
 	uint64_t written = atomic_load_explicit(&heap->tombstones_written, memory_order_relaxed);
 	uint32_t slot = slot_of(heap, written);
-	if (!ch__table_is_backed(&heap->tombstones, slot)) {
+	if (!ch__table_has(&heap->tombstones, slot)) {
 		uint64_t lost = atomic_load_explicit(&heap->tombstones_lost, memory_order_relaxed);
 		atomic_store_explicit(&heap->tombstones_lost, lost + 1, memory_order_release);
 		return;

@@ -123,19 +123,17 @@ static void chunk_gone(void *arg, uint32_t chunk)
 	ch__sinks_chunk_gone(heap->sinks, chunk);
 }
 
-/* Sets the heap's tables up, unless at is NULL. Returns the bytes of all directories. */
-static size_t place_tables(struct ch_heap *heap, uint8_t *at)
+static bool create_tables(struct ch_heap *heap)
 {
-	/* Threads keep free records. An unused segment costs 8 bytes, never touched. */
-	enum { KEPT = 1024 * CH__THREAD_RECORDS };
-	size_t blocks = heap->config.pool_bytes / CH__GRANULE_BYTES + KEPT, bytes = 0;
-	uint32_t most = blocks < CH__INDEX_MAX ? (uint32_t)blocks : CH__INDEX_MAX;
-	uint32_t deaths = heap->config.remembered_dead + 2;
-	/* Owners come first: a creation writes their directory, and the pool's records before. */
+	enum { KEPT = 1024 * CH__THREAD_RECORDS }; /* free records that threads keep */
+	size_t granules = heap->config.pool_bytes / CH__GRANULE_BYTES + KEPT;
+	uint32_t most = granules < CH__INDEX_MAX ? (uint32_t)granules : CH__INDEX_MAX;
+	uint32_t deaths = heap->config.remembered_dead + 1;
+	/* Valgrind has little address space for a process. */
+	bool is_limited = heap->pool->is_translated || ch__os_space_is_limited();
 	const struct {
 		struct ch__table *table;
-		size_t bytes, link, generation;
-		uint32_t limit;
+		uint32_t bytes, link, generation, limit;
 	} rows[] = {
 		{&heap->owners, sizeof(struct ch__owner), offsetof(struct ch__owner, next_free),
 		 offsetof(struct ch__owner, generation), CH__INDEX_MAX},
@@ -150,14 +148,10 @@ static size_t place_tables(struct ch_heap *heap, uint8_t *at)
 		{&heap->tombstones, sizeof(struct ch__tombstone), 0, 0, deaths},
 		{&heap->epitaphs, sizeof(struct ch__epitaph), 0, 0, deaths},
 	};
-	for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++) {
-		if (at)
-			ch__table_init(rows[i].table, at + bytes, (uint32_t)rows[i].bytes,
-				       (uint32_t)rows[i].link, (uint32_t)rows[i].generation,
-				       rows[i].limit);
-		bytes += ch__table_directory_bytes(rows[i].limit);
-	}
-	return bytes;
+	for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++)
+		ch__table_init(rows[i].table, rows[i].bytes, rows[i].link, rows[i].generation,
+			       rows[i].limit);
+	return ch__tables_place(heap->tables, CH__TABLES, is_limited);
 }
 
 static enum ch_status create_pool(struct ch_heap *heap)
@@ -177,7 +171,6 @@ static enum ch_status create_pool(struct ch_heap *heap)
 			 [CH__FRAME_DATA] = CH__PAGE_DATA},
 		.gone = chunk_gone,
 		.gone_arg = heap,
-		.room_bytes = place_tables(heap, NULL),
 	};
 	for (uint8_t frame = CH__FRAME_SLOTS; ch__frame_has_slots(frame); frame++)
 		pool.zones[frame] = CH__ZONE_SLOTS;
@@ -187,10 +180,8 @@ static enum ch_status create_pool(struct ch_heap *heap)
 	struct ch__text tried = {words, sizeof words, 0};
 	pool.tried = &tried;
 	int error = ch__pool_create(&pool, heap->meta, &heap->pool);
-	if (!error) {
-		place_tables(heap, heap->pool->room);
+	if (!error)
 		return CH_OK;
-	}
 	ch__text_end(&tried);
 	errno = error;
 	return ch__because(error == ENOMEM ? CH_E_MEMORY : CH_E_OS,
@@ -203,7 +194,7 @@ static enum ch_status fill_heap(struct ch_heap *heap, unsigned wanted)
 	enum ch_status status = create_pool(heap);
 	if (status != CH_OK)
 		return status;
-	if (!ch__mark_reserve(heap))
+	if (!create_tables(heap) || !ch__mark_reserve(heap))
 		return ch__because_memory("the heap");
 	bool fast_fence = false, core_sync = false;
 	ch__os_membarrier_register(&fast_fence, &core_sync);
@@ -239,6 +230,7 @@ static void free_heap(struct ch_heap *heap)
 	ch__vms_leave(heap);
 	if (heap->pool)
 		ch__pool_destroy(heap->pool);
+	ch__tables_free(heap->tables, CH__TABLES);
 	ch__meta_destroy(meta);
 }
 

@@ -561,13 +561,14 @@ static void names_of_one_release(unsigned ring_log2, int before)
 	rig_end(&rig);
 }
 
-/* The ring's last slot is alone in its segment. The release's tombstones go over the ring's end. */
+/* The last slot of a ring of this size is the first of a step. */
 TEST(names_of_blocks_that_die_over_the_end_of_the_ring)
 {
-	names_of_one_release(10, (1 << 10) - 24);
+	names_of_one_release(CH__TOMBSTONES_LOG2, (1 << CH__TOMBSTONES_LOG2) - 24);
 }
 
-TEST(names_of_blocks_that_die_over_the_end_of_a_segment)
+TEST(names_of_blocks_that_die_over_the_end_of_a_step)
 {
-	names_of_one_release(CH__SEGMENT_LOG2 + 2, CH__SEGMENT_RECORDS - 24);
+	int records = CH__TABLE_STEP_BYTES / (int)sizeof(struct ch__epitaph);
+	names_of_one_release(CH__TOMBSTONES_LOG2, records - 24);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * cases_data.c: data that is published once and read without a lock (segments of tables, lists of a
+ * cases_data.c: data that is published once and read without a lock (memory of tables, lists of a
  * heap, unwind data, samplers), an owner's cell against the owner's release, and locks. */
 #include "codeheap/graph/handles.h"
 #include "codeheap/base/region.h"
@@ -14,34 +14,36 @@
 
 static uint32_t shared;
 
-/* --- segments --- */
+/* --- tables --- */
 
-enum { TABLE_RECORDS = 4 * CH__SEGMENT_RECORDS };
+enum { RECORD_BYTES = 64, STEP_RECORDS = CH__TABLE_STEP_BYTES / RECORD_BYTES };
 static struct ch__table table;
-static void *directory[4 + 2];
 
 static void begin_table(void)
 {
 	table = (struct ch__table){.first_generation = 3};
-	HOLDS(sizeof directory == ch__table_directory_bytes(TABLE_RECORDS));
-	memset(directory, 0, sizeof directory);
-	ch__table_init(&table, directory, 64, 0, 8, TABLE_RECORDS);
+	ch__table_init(&table, RECORD_BYTES, 0, 8, 2 * STEP_RECORDS);
+	HOLDS(ch__tables_place(&table, 1, false));
+}
+static void end_table(void)
+{
+	ch__tables_free(&table, 1);
 }
 static void extends(void)
 {
 	for (int i = 0; i < 2; i++)
-		HOLDS(ch__table_extend(&table, scene.heap->meta, CH__SEGMENT_RECORDS - 1) != 0);
+		HOLDS(ch__table_extend(&table, STEP_RECORDS - 1) != 0);
 }
 /* Reads the last of all records, and a record whose index the caller got in another way. */
-static void reads_segments(void)
+static void reads_records(void)
 {
 	for (uint32_t n = 0; n < 4; n++) {
 		uint32_t used = table.used;
 		if (used) {
-			HOLDS(table.segments[(used - 1) >> CH__SEGMENT_LOG2]);
+			HOLDS(ch__table_has(&table, used - 1));
 			HOLDS(((uint32_t *)ch__table_at(&table, used - 1))[2] == 3);
 		}
-		uint32_t index = 1 + n % 2 * CH__SEGMENT_RECORDS;
+		uint32_t index = 1 + n % 2 * (STEP_RECORDS - 1);
 		uint64_t bits = ch__handle(scene.heap->id, index, 3);
 		if (ch__handle_is_known(scene.heap, &table, bits))
 			HOLDS(((_Atomic(uint32_t) *)ch__table_at(&table, index))[2] % 3 == 0);
@@ -278,7 +280,7 @@ static void make_locked(void)
 }
 
 const struct order_case cases_data[] = {
-	{"segment", 1000, scene_make, begin_table, NULL, {extends, reads_segments}},
+	{"table", 1000, scene_make, begin_table, end_table, {extends, reads_records}},
 	{"lists", 1000, scene_make, begin_lists, end_lists, {walks, idles, attaches}},
 	{"frames", 1000, make_section, begin_section, NULL, {frame_lives_once, unwinds}},
 	{"cell", 6000, scene_make, begin_cell, end_cell, {sets_entry, releases}},

@@ -16,6 +16,7 @@
 #include "tests/orders/memory.h"
 
 #include "os/meta.h"
+#include "os/os.h"
 #include "os/threads.h"
 
 #include <errno.h>
@@ -33,6 +34,7 @@ void *__real_memcpy(void *, const void *, size_t);
 void *__real_memset(void *, int, size_t);
 void *__real_ch__meta_alloc(struct ch__meta *, size_t);
 void __real_ch__meta_free(struct ch__meta *, void *, size_t);
+bool __real_ch__os_map_private(void *, size_t, enum ch__os_view);
 void __real_ch__os_futex_wait(_Atomic(uint32_t) *, uint32_t, uint64_t);
 void __real_ch__os_futex_wake(_Atomic(uint32_t) *);
 #define memcpy __real_memcpy
@@ -618,6 +620,13 @@ void *__wrap_ch__meta_alloc(struct ch__meta *meta, size_t bytes)
 	if (at && is_simulating)
 		note_born((uintptr_t)at, bytes);
 	return at;
+}
+bool __wrap_ch__os_map_private(void *at, size_t bytes, enum ch__os_view view)
+{
+	bool is_mapped = __real_ch__os_map_private(at, bytes, view);
+	if (is_mapped && is_simulating)
+		note_born((uintptr_t)at, bytes);
+	return is_mapped;
 }
 void __wrap_ch__meta_free(struct ch__meta *meta, void *at, size_t bytes)
 {

@@ -547,7 +547,6 @@ TEST(free_room_is_counted_in_rows)
 	rig_end(&rig);
 }
 
-/* The heap's tables grow by segments, which no allocator counts. */
 /* Two bits for each granule of the pages in use. */
 TEST(metadata_of_a_heap_has_the_bitmaps_of_its_pages)
 {
@@ -563,17 +562,20 @@ TEST(metadata_of_a_heap_has_the_bitmaps_of_its_pages)
 	rig_end(&rig);
 }
 
-TEST(metadata_of_a_heap_has_the_segments_of_its_tables)
+TEST(metadata_of_a_heap_has_the_memory_of_its_tables)
 {
-	enum { SEGMENTS = 5 };
 	struct rig rig = rig_start(1 << 20);
-	struct ch__table *tables[] = {&rig.heap->blocks, &rig.heap->branches, &rig.heap->owners};
-	uint64_t before = rig_stats(&rig).metadata_bytes_now;
+	struct ch_heap *heap = rig.heap;
+	struct ch__table *tables[] = {&heap->blocks, &heap->branches, &heap->owners,
+				      &heap->assumptions, &heap->names, &heap->tombstones,
+				      &heap->epitaphs};
 	for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
-		uint32_t used = tables[i]->used;
-		tables[i]->used = used + (SEGMENTS << CH__SEGMENT_LOG2);
-		CHECK_EQ(rig_stats(&rig).metadata_bytes_now, before + SEGMENTS * sizeof(void *));
-		tables[i]->used = used;
+		uint64_t before = rig_stats(&rig).metadata_bytes_now;
+		CHECK(ch__table_back(tables[i], tables[i]->backed));
+		CHECK_EQ(rig_stats(&rig).metadata_bytes_now, before + CH__TABLE_STEP_BYTES);
+		/* The memory is there up to the last record. */
+		uint32_t last = tables[i]->backed - 1;
+		memset(ch__table_at(tables[i], last), 0, tables[i]->record_bytes);
 	}
 	rig_end(&rig);
 }

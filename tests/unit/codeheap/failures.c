@@ -376,15 +376,15 @@ static enum ch_status call_owner_create(struct scene *s)
 				 (const void *)(uintptr_t)scene_fallback, NULL, &s->made,
 				 &s->made_anchor);
 }
-/* The next record begins a segment of its table. */
+/* The next record begins a step of its table. */
 static void prepare_last_owner(struct scene *s)
 {
-	while (s->heap->owners.used % CH__SEGMENT_RECORDS != 0)
+	while (s->heap->owners.used < s->heap->owners.backed)
 		s->made = scene_owner(s, "one of many", &s->made_anchor);
 }
 FAILS(failures_owner_create, "ch_owner_create", NULL, call_owner_create,
       ROW_ALL_SETTINGS | ROW_NOT_ON_BOEHM)
-FAILS(failures_owner_create_in_a_new_segment, "ch_owner_create", prepare_last_owner,
+FAILS(failures_owner_create_in_a_new_step, "ch_owner_create", prepare_last_owner,
       call_owner_create, ROW_NOT_ON_BOEHM)
 
 static enum ch_status call_set_entry(struct scene *s)
@@ -501,11 +501,11 @@ static enum ch_status call_open_many(struct scene *s)
 		CHECK_EQ(ch_block_abort(&codes[--made]), CH_OK);
 	return status;
 }
-/* The next record begins a segment of its table. */
+/* The next record begins a step of its table. */
 static void prepare_last_block(struct scene *s)
 {
 	const struct ch__thread *self = ch__thread_self(s->heap);
-	while (s->heap->blocks.used % CH__SEGMENT_RECORDS || self->free_count)
+	while (s->heap->blocks.used < s->heap->blocks.backed || self->free_count)
 		commit_one(s->spare, 16);
 }
 FAILS(failures_block_open, "ch_block_open", NULL, call_open, ROW_ALL_SETTINGS)
@@ -519,7 +519,7 @@ FAILS(failures_block_open_data, "ch_block_open", NULL, call_open_data, ROW_ALL_S
 FAILS(failures_block_open_that_collects, "ch_block_open", prepare_full, call_open_collecting,
       ROW_COLLECTS)
 FAILS(failures_block_open_many, "ch_block_open", NULL, call_open_many, 0)
-FAILS(failures_block_open_in_a_new_segment, "ch_block_open", prepare_last_block, call_open, 0)
+FAILS(failures_block_open_in_a_new_step, "ch_block_open", prepare_last_block, call_open, 0)
 
 static enum ch_status call_veneer(struct scene *s)
 {
@@ -779,7 +779,7 @@ static enum ch_status call_fact(struct scene *s)
 }
 static void prepare_last_fact(struct scene *s)
 {
-	while (s->heap->assumptions.used % CH__SEGMENT_RECORDS != 0)
+	while (s->heap->assumptions.used < s->heap->assumptions.backed)
 		CHECK_EQ(call_fact(s), CH_OK);
 }
 static enum ch_status call_assume(struct scene *s)
@@ -805,7 +805,7 @@ static enum ch_status call_invalidate(struct scene *s)
 	return status;
 }
 FAILS(failures_assumption_create, "ch_assumption_create", NULL, call_fact, ROW_ALL_SETTINGS)
-FAILS(failures_assumption_create_in_a_new_segment, "ch_assumption_create", prepare_last_fact,
+FAILS(failures_assumption_create_in_a_new_step, "ch_assumption_create", prepare_last_fact,
       call_fact, 0)
 FAILS(failures_block_assume, "ch_block_assume", NULL, call_assume, ROW_ALL_SETTINGS)
 FAILS(failures_block_assume_in_a_full_list, "ch_block_assume", prepare_assumed, call_assume, 0)
@@ -1021,7 +1021,7 @@ static enum ch_status call_blocking(struct scene *s)
 }
 FAILS(failures_bdw_heap_create, "ch_bdw_heap_create", NULL, create_other, ROW_ON_BOEHM)
 FAILS(failures_bdw_owner_create, "ch_bdw_owner_create", NULL, call_owner_create, ROW_ON_BOEHM)
-FAILS(failures_bdw_owner_create_in_a_new_segment, "ch_bdw_owner_create", prepare_last_owner,
+FAILS(failures_bdw_owner_create_in_a_new_step, "ch_bdw_owner_create", prepare_last_owner,
       call_owner_create, ROW_ON_BOEHM)
 FAILS(failures_bdw_do_blocking, "ch_bdw_do_blocking", NULL, call_blocking,
       ROW_ON_BOEHM | ROW_MAKES_NO_CALL)

@@ -358,10 +358,8 @@ class Heap:
         table = self.record["names"]
         if not 0 < index < table["used"]:
             return ""
-        log2 = self.library.constant("CH__SEGMENT_LOG2")
-        segment = memory.read_int(table["segments"] + (index >> log2) * memory.WORD)
-        inside = (index & ((1 << log2) - 1)) * table["record_bytes"]
-        return memory.read_text(memory.read_int(segment + inside)) if segment else ""
+        record = table["base"] + index * table["record_bytes"]
+        return memory.read_text(memory.read_int(record))
 
     def owner_name(self, index):
         owner = self.owners.at(index)

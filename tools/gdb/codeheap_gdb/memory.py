@@ -93,42 +93,31 @@ class Record:
 
 
 class Table:
-    """A table of records (codeheap/base/heap.h: struct ch__table): a directory of segments."""
+    """A table of records (codeheap/base/table.h: struct ch__table)."""
 
-    def __init__(self, record, layout, segment_log2):
+    def __init__(self, record, layout):
         if record["record_bytes"] != layout.size:
             fail("The debug information does not fit the process: a record has "
                  f"{record['record_bytes']} bytes there and {layout.size} in {layout}.")
         self.layout = layout
         self.used = record["used"]
-        self.log2 = segment_log2
-        self.segments = record["segments"]
-
-    def segment(self, number):
-        return read_int(self.segments + number * WORD)
+        self.base = record["base"]
 
     def at(self, index):
         """The record of an index, or None when there is none."""
         if not 0 < index < self.used:
             return None
-        segment = self.segment(index >> self.log2)
-        if not segment:
-            return None
-        inside = index & ((1 << self.log2) - 1)
-        return Record(self.layout, segment + inside * self.layout.size)
+        return Record(self.layout, self.base + index * self.layout.size)
 
     def each(self):
-        """(index, record) of every record that was handed out; a segment is read at once."""
-        size, count = self.layout.size, 1 << self.log2
-        for number in range((self.used + count - 1) >> self.log2):
-            segment = self.segment(number)
-            if not segment:
-                continue
-            here = min(count, self.used - number * count)
-            data = read(segment, here * size)
-            for i in range(1 if number == 0 else 0, here):
-                yield (number * count + i,
-                       Record(self.layout, segment + i * size, data[i * size:(i + 1) * size]))
+        """(index, record) of every record that was handed out; many are read at once."""
+        size, many = self.layout.size, 1024
+        for first in range(1, self.used, many):
+            at, count = self.base + first * size, min(many, self.used - first)
+            data = read(at, count * size)
+            for i in range(count):
+                yield (first + i,
+                       Record(self.layout, at + i * size, data[i * size:(i + 1) * size]))
 
 
 class Library:
@@ -180,7 +169,7 @@ class Library:
         return Record(self.layout(struct), address)
 
     def table(self, record, struct):
-        return Table(record, self.layout(struct), self.constant("CH__SEGMENT_LOG2"))
+        return Table(record, self.layout(struct))
 
     def own_list_at(self):
         """The address of this copy's list of heaps, by the object's own symbol table.
