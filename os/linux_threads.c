@@ -16,6 +16,9 @@
 #include <string.h>
 #include <sys/auxv.h>
 #include <sys/resource.h>
+#if __has_include(<sys/single_threaded.h>)
+#include <sys/single_threaded.h>
+#endif
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <time.h>
@@ -23,6 +26,12 @@
 #include <unistd.h>
 
 enum { NS_PER_S = 1000000000 };
+
+#if __has_include(<sys/single_threaded.h>)
+const char *const ch__os_is_only_thread = &__libc_single_threaded;
+#else
+const char *const ch__os_is_only_thread = "";
+#endif
 
 /* Locks and signal handlers wait and wake in the middle of other code: errno stays that of the
  * interrupted code. */

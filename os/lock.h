@@ -10,8 +10,24 @@
 
 #include "arch/arch.h"
 #include "os/ranks.h"
+#include "os/threads.h"
 
 #include <stdatomic.h>
+/* Whether the process has one thread. A load and a store do for a locked instruction then: no
+ * signal handler keeps a lock, or stores to what the interrupted code has locked. */
+static inline bool ch__is_only_thread(void)
+{
+	return *ch__os_is_only_thread;
+}
+
+/* Sets a flag that is 0 or 1 and excludes other threads for some instructions. Clear it by a store
+ * with release. */
+#define CH__TAKE_BUSY(busy) \
+	while (CH_UNLIKELY(ch__is_only_thread() \
+				   ? (atomic_store_explicit(busy, 1, memory_order_relaxed), 0) \
+				   : atomic_exchange_explicit(busy, 1, memory_order_acquire))) \
+		while (atomic_load_explicit(busy, memory_order_relaxed)) \
+			ch__arch_pause()
 
 enum { CH__LOCK_FREE, CH__LOCK_TAKEN, CH__LOCK_AWAITED };
 
@@ -54,6 +70,12 @@ static inline bool ch__lock_is_free(const struct ch__lock *lock)
 static inline bool ch__lock_seize(struct ch__lock *lock)
 {
 	uint32_t seen = CH__LOCK_FREE;
+	if (ch__is_only_thread()) {
+		seen = atomic_load_explicit(&lock->word, memory_order_relaxed);
+		if (seen == CH__LOCK_FREE)
+			atomic_store_explicit(&lock->word, CH__LOCK_TAKEN, memory_order_relaxed);
+		return seen == CH__LOCK_FREE;
+	}
 	return atomic_compare_exchange_strong_explicit(&lock->word, &seen, CH__LOCK_TAKEN,
 						       memory_order_acquire, memory_order_relaxed);
 }
@@ -68,8 +90,10 @@ void ch__lock_wake(struct ch__lock *) CH_COLD;
 /* One access: as soon as the lock is free, the heap with the lock may go. */
 static inline void ch__lock_let_go(struct ch__lock *lock)
 {
-	if (CH_UNLIKELY(atomic_exchange_explicit(&lock->word, CH__LOCK_FREE,
-						 memory_order_release) == CH__LOCK_AWAITED))
+	if (ch__is_only_thread())
+		atomic_store_explicit(&lock->word, CH__LOCK_FREE, memory_order_relaxed);
+	else if (CH_UNLIKELY(atomic_exchange_explicit(&lock->word, CH__LOCK_FREE,
+						      memory_order_release) == CH__LOCK_AWAITED))
 		ch__lock_wake(lock);
 }
 

@@ -13,6 +13,9 @@ bool ch__os_membarrier_fence(void);     /* PRIVATE_EXPEDITED */
 bool ch__os_membarrier_core_sync(void); /* PRIVATE_EXPEDITED_SYNC_CORE */
 
 /* --- threads --- */
+/* Not 0 while the process has one thread. The word turns 0 before another thread runs, and stays 0
+ * where the C library does not know. */
+extern const char *const ch__os_is_only_thread;
 /* Timeout 0 = for ever. */
 void ch__os_futex_wait(_Atomic(uint32_t) *word, uint32_t while_value, uint64_t timeout_ns);
 void ch__os_futex_wake(_Atomic(uint32_t) *word); /* wakes all */

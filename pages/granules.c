@@ -218,16 +218,28 @@ uint32_t ch__granules_largest_hole(const struct ch__pool *pool, uint32_t index)
 
 /* --- starts --- */
 
+static void put_starts(struct ch__pool *pool, uint32_t word, uint64_t bits)
+{
+	atomic_store_explicit(&pool->starts[word], bits, memory_order_release);
+}
+
 void ch__page_set_start(struct ch__pool *pool, uint32_t offset)
 {
 	uint32_t granule = offset / CH__GRANULE_BYTES;
-	atomic_fetch_or_explicit(&pool->starts[granule >> 6], UINT64_C(1) << (granule & 63),
-				 memory_order_release);
+	uint32_t word = granule >> 6;
+	uint64_t bit = UINT64_C(1) << (granule & 63);
+	if (ch__is_only_thread())
+		put_starts(pool, word, pool->starts[word] | bit);
+	else
+		atomic_fetch_or_explicit(&pool->starts[word], bit, memory_order_release);
 }
 
 void ch__page_clear_starts(struct ch__pool *pool, uint32_t word, uint64_t mask)
 {
-	atomic_fetch_and_explicit(&pool->starts[word], ~mask, memory_order_release);
+	if (ch__is_only_thread())
+		put_starts(pool, word, pool->starts[word] & ~mask);
+	else
+		atomic_fetch_and_explicit(&pool->starts[word], ~mask, memory_order_release);
 }
 
 /* --- checks --- */

@@ -3,14 +3,13 @@
 #ifndef CH_PAGES_GRANULES_H
 #define CH_PAGES_GRANULES_H
 
+#include "os/lock.h"
 #include "pages/pool.h"
 
 static inline void ch__page_lock(struct ch__page *page)
 	CH_ACQUIRES(ch__role_busy) CH_UNANALYSED("it makes the role")
 {
-	while (CH_UNLIKELY(atomic_exchange_explicit(&page->busy, 1, memory_order_acquire)))
-		while (atomic_load_explicit(&page->busy, memory_order_relaxed))
-			ch__arch_pause();
+	CH__TAKE_BUSY(&page->busy);
 }
 static inline void ch__page_unlock(struct ch__page *page)
 	CH_RELEASES(ch__role_busy) CH_UNANALYSED("it makes the role")

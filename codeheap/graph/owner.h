@@ -81,9 +81,7 @@ static inline bool ch__owner_is_released(const struct ch__owner *owner)
 static inline void ch__owner_lock(struct ch__owner *owner)
 	CH_ACQUIRES(ch__role_owner) CH_REQUIRES(ch__role_region) CH_UNANALYSED("it makes the role")
 {
-	while (CH_UNLIKELY(atomic_exchange_explicit(&owner->busy, 1, memory_order_acquire)))
-		while (atomic_load_explicit(&owner->busy, memory_order_relaxed))
-			ch__arch_pause();
+	CH__TAKE_BUSY(&owner->busy);
 }
 static inline void ch__owner_unlock(struct ch__owner *owner)
 	CH_RELEASES(ch__role_owner) CH_UNANALYSED("it makes the role")

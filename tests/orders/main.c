@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/personality.h>
+#include <sys/single_threaded.h>
 #include <unistd.h>
 
 struct scene scene;
@@ -71,6 +72,8 @@ int main(int argc, char **argv)
 		if (personality(ADDR_NO_RANDOMIZE) != -1)
 			execv("/proc/self/exe", argv);
 	}
+	/* The threads here are no threads of the C library. */
+	__libc_single_threaded = 0;
 	int n = 0;
 	for (size_t i = 0; i < sizeof rooms / sizeof *rooms; i++)
 		for (const struct order_case *c = rooms[i]; c->name; c++)

@@ -55,6 +55,23 @@ TEST(sleeper_is_woken_by_who_lets_the_lock_go)
 	CHECK_EQ(shared, ROUNDS);
 }
 
+static void *is_alone(void *arg)
+{
+	*(bool *)arg = ch__is_only_thread();
+	return NULL;
+}
+
+TEST(only_thread_is_known_as_such_until_there_is_another)
+{
+	pthread_t thread;
+	bool is_it = true;
+	CHECK(ch__is_only_thread());
+	CHECK_EQ(pthread_create(&thread, NULL, is_alone, &is_it), 0);
+	CHECK(!ch__is_only_thread());
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+	CHECK(!is_it);
+}
+
 /* Takes the lock and keeps it until may_go is set. */
 static _Atomic(uint32_t) has_it, may_go;
 
