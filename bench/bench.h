@@ -70,6 +70,7 @@ struct bench_heap {
 
 void bench_ok(enum ch_status, const char *what); /* exits the row's process on failure */
 void bench_die(const char *what);
+void bench_have_threads(void); /* from here on the process has not always had one thread */
 /* snprintf, but a text that does not fit ends the row. */
 void bench_format(char *text, size_t bytes, const char *format, ...)
 	__attribute__((format(printf, 3, 4)));

@@ -92,10 +92,9 @@ static double pairs(void *(*make)(void), void (*end)(void *), int alive)
 	return time / PAIRS;
 }
 
-static void row(int alive)
+static void row(const char *name, int alive, struct bench_goal goal)
 {
 	struct bench_runs runs = {0};
-	char name[40];
 	slots_open();
 	for (runs.count = 0; runs.count < RUNS; runs.count++) {
 		runs.ours[runs.count] = pairs(ours_make, ours_free, alive);
@@ -104,10 +103,8 @@ static void row(int alive)
 		runs.limit[runs.limit_count++] = pairs(slot_make, slot_free, alive);
 	}
 	munmap(slots, (size_t)(MOST + 1) * BYTES);
-	bench_format(name, sizeof name, "code_%d", alive);
 	bench_emit(name, "ns/pair", &runs, peer ? peer_asmjit_name(false) : NULL,
-		   (struct bench_goal){'<', 1, BENCH_OF_PEER},
-		   "192 B freed and made by address, named; limit: slots in RWX memory");
+		   goal, "192 B freed and made by address, named; limit: slots in RWX memory");
 }
 
 void bench_code(void)
@@ -115,9 +112,13 @@ void bench_code(void)
 	memset(pattern, 0xcc, sizeof pattern);
 	bench = bench_heap_open(NULL);
 	peer = peer_asmjit_open(false);
-	row(1);
-	row(5000);
-	row(MOST);
+	const struct bench_goal goal = {'<', 1, BENCH_OF_PEER}, none = {0};
+	row("code_1", 1, goal);
+	row("code_5000", 5000, goal);
+	row("code_20000", MOST, goal);
+	/* The peer's lock changes likewise. */
+	bench_have_threads();
+	row("code_1_threads", 1, none);
 	if (peer)
 		peer_asmjit_close(peer);
 	bench_heap_close(bench);

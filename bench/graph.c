@@ -433,54 +433,73 @@ static double toggle_ns(void)
 	return time;
 }
 
-void bench_patch(void)
+struct patches {
+	struct bench_runs link, unlink, invalidate, all;
+};
+
+static void patch_run(struct bench_heap *bench, struct patches *p)
 {
-	struct bench_runs link = {0}, unlink = {0}, invalidate = {0}, all = {0};
 	static struct pair pairs[PAIRS];
 	static struct ch_block targets[PAIRS];
 	struct ch_block none = {0};
+	struct ch_owner owner = bench_owner(bench, "patch");
+	double link_ns = 0, unlink_ns = 0;
+	for (int i = 0; i < PAIRS; i++) {
+		make_pair(owner, &pairs[i]);
+		targets[i] = pairs[i].to;
+	}
+	for (int k = 0; k < PATCH_LOOPS; k++) {
+		double start = bench_cpu_ns();
+		for (int i = 0; i < PAIRS; i++)
+			bench_ok(ch_branch_link(pairs[i].branch, pairs[i].to), "link");
+		double middle = bench_cpu_ns();
+		for (int i = 0; i < PAIRS && k + 1 < PATCH_LOOPS; i++)
+			bench_ok(ch_branch_link(pairs[i].branch, none), "unlink");
+		link_ns += middle - start;
+		unlink_ns += bench_cpu_ns() - middle;
+	}
+	double start = bench_cpu_ns();
+	bench_ok(ch_blocks_invalidate(targets, PAIRS, NULL), "invalidate");
+	double invalidate_ns = (bench_cpu_ns() - start) / PAIRS;
+	link_ns /= PAIRS * PATCH_LOOPS;
+	unlink_ns /= PAIRS * (PATCH_LOOPS - 1);
+	int r = p->all.count++;
+	p->link.ours[r] = link_ns;
+	p->unlink.ours[r] = unlink_ns;
+	p->invalidate.ours[r] = invalidate_ns;
+	p->all.ours[r] = fmax(invalidate_ns, fmax(link_ns, unlink_ns));
+	double peer = toggle_ns();
+	p->link.peer[r] = p->unlink.peer[r] = p->invalidate.peer[r] = p->all.peer[r] = peer;
+	bench_ok(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), "release");
+	bench_ok(ch_heap_collect(bench->heap), "collect");
+}
+
+void bench_patch(void)
+{
+	struct patches alone = {0}, beside = {0};
 	bench_pin(1);
 	struct bench_heap *bench = bench_heap_open(NULL);
-	for (int r = 0; r < RUNS; r++) {
-		struct ch_owner owner = bench_owner(bench, "patch");
-		double link_ns = 0, unlink_ns = 0;
-		for (int i = 0; i < PAIRS; i++) {
-			make_pair(owner, &pairs[i]);
-			targets[i] = pairs[i].to;
-		}
-		for (int k = 0; k < PATCH_LOOPS; k++) {
-			double start = bench_cpu_ns();
-			for (int i = 0; i < PAIRS; i++)
-				bench_ok(ch_branch_link(pairs[i].branch, pairs[i].to), "link");
-			double middle = bench_cpu_ns();
-			for (int i = 0; i < PAIRS && k + 1 < PATCH_LOOPS; i++)
-				bench_ok(ch_branch_link(pairs[i].branch, none), "unlink");
-			link_ns += middle - start;
-			unlink_ns += bench_cpu_ns() - middle;
-		}
-		double start = bench_cpu_ns();
-		bench_ok(ch_blocks_invalidate(targets, PAIRS, NULL), "invalidate");
-		invalidate.ours[r] = (bench_cpu_ns() - start) / PAIRS;
-		link.ours[r] = link_ns / (PAIRS * PATCH_LOOPS);
-		unlink.ours[r] = unlink_ns / (PAIRS * (PATCH_LOOPS - 1));
-		all.ours[r] = fmax(invalidate.ours[r], fmax(link.ours[r], unlink.ours[r]));
-		double peer = toggle_ns();
-		link.peer[r] = unlink.peer[r] = invalidate.peer[r] = all.peer[r] = peer;
-		bench_ok(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), "release");
-		bench_ok(ch_heap_collect(bench->heap), "collect");
-	}
+	for (int r = 0; r < RUNS; r++)
+		patch_run(bench, &alone);
+	bench_have_threads();
+	for (int r = 0; r < RUNS; r++)
+		patch_run(bench, &beside);
+	const struct bench_goal goal = {'<', 20, BENCH_OF_OURS}, none = {0};
 	struct {
 		const char *name, *note;
 		struct bench_runs *runs;
-	} rows[] = {
-		{"patch", "the slowest of the three", &all},
-		{"patch_link", "", &link},
-		{"patch_unlink", "", &unlink},
-		{"patch_invalidate", "with one incoming branch each, in one batch", &invalidate}};
+		const struct bench_goal *goal;
+	} rows[] = {{"patch", "the slowest of the three", &alone.all, &goal},
+		    {"patch_link", "", &alone.link, &goal},
+		    {"patch_unlink", "", &alone.unlink, &goal},
+		    {"patch_invalidate", "with one incoming branch each, in one batch",
+		     &alone.invalidate, &goal},
+		    {"patch_threads", "the slowest of the three, in a process that had two threads",
+		     &beside.all, &none}};
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
 		rows[i].runs->count = rows[i].runs->peer_count = RUNS;
 		bench_emit(rows[i].name, "ns", rows[i].runs, "mprotect RW, store, mprotect RX",
-			   (struct bench_goal){'<', 20, BENCH_OF_OURS}, rows[i].note);
+			   *rows[i].goal, rows[i].note);
 	}
 	bench_heap_close(bench);
 }

@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "bench/bench.h"
 
+#include <pthread.h>
 #include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -35,6 +36,18 @@ void bench_pin(int cpu)
 		if (cpu < 0 || cpu == i)
 			CPU_SET((size_t)i, &set);
 	sched_setaffinity(0, sizeof set, &set);
+}
+
+static void *end_at_once(void *arg)
+{
+	return arg;
+}
+
+void bench_have_threads(void)
+{
+	pthread_t thread;
+	if (pthread_create(&thread, NULL, end_at_once, NULL) || pthread_join(thread, NULL))
+		bench_die("pthread_create");
 }
 
 static int compare(const void *a, const void *b)
