@@ -130,28 +130,28 @@ static bool create_tables(struct ch_heap *heap)
 	uint32_t most = granules < CH__INDEX_MAX ? (uint32_t)granules : CH__INDEX_MAX;
 	uint32_t deaths = heap->config.remembered_dead + 1;
 	/* Valgrind has little address space for a process. */
-	bool is_limited = heap->pool->is_translated || ch__os_space_is_limited();
+	uint32_t others = heap->pool->is_translated ? most : CH__INDEX_MAX;
 	const struct {
 		struct ch__table *table;
 		uint32_t bytes, link, generation, limit;
 	} rows[] = {
 		{&heap->owners, sizeof(struct ch__owner), offsetof(struct ch__owner, next_free),
-		 offsetof(struct ch__owner, generation), CH__INDEX_MAX},
+		 offsetof(struct ch__owner, generation), others},
 		{&heap->blocks, sizeof(struct ch__block), offsetof(struct ch__block, free_next),
 		 offsetof(struct ch__block, generation), most},
-		{&heap->branches, sizeof(struct ch__branch), 0, 0, CH__INDEX_MAX},
+		{&heap->branches, sizeof(struct ch__branch), 0, 0, others},
 		{&heap->assumptions, sizeof(struct ch__assumption),
 		 offsetof(struct ch__assumption, next_free),
-		 offsetof(struct ch__assumption, generation), CH__INDEX_MAX},
+		 offsetof(struct ch__assumption, generation), others},
 		{&heap->names, sizeof(struct ch__name), offsetof(struct ch__name, next), 0,
-		 CH__INDEX_MAX},
+		 others},
 		{&heap->tombstones, sizeof(struct ch__tombstone), 0, 0, deaths},
 		{&heap->epitaphs, sizeof(struct ch__epitaph), 0, 0, deaths},
 	};
 	for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++)
 		ch__table_init(rows[i].table, rows[i].bytes, rows[i].link, rows[i].generation,
 			       rows[i].limit);
-	return ch__tables_place(heap->tables, CH__TABLES, is_limited);
+	return ch__tables_place(heap->tables, CH__TABLES, ch__os_space_is_limited());
 }
 
 static enum ch_status create_pool(struct ch_heap *heap)
