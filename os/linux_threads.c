@@ -16,9 +16,6 @@
 #include <string.h>
 #include <sys/auxv.h>
 #include <sys/resource.h>
-#if __has_include(<sys/single_threaded.h>)
-#include <sys/single_threaded.h>
-#endif
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <time.h>
@@ -28,6 +25,7 @@
 enum { NS_PER_S = 1000000000 };
 
 #if __has_include(<sys/single_threaded.h>)
+#include <sys/single_threaded.h>
 const char *const ch__os_is_only_thread = &__libc_single_threaded;
 #else
 const char *const ch__os_is_only_thread = "";

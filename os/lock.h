@@ -13,6 +13,7 @@
 #include "os/threads.h"
 
 #include <stdatomic.h>
+
 /* Whether the process has one thread. A load and a store do for a locked instruction then: no
  * signal handler keeps a lock, or stores to what the interrupted code has locked. */
 static inline bool ch__is_only_thread(void)

@@ -83,7 +83,7 @@ TEST(mapping_in_the_way_of_a_table_stays)
 	ch__tables_free(two, 2);
 }
 
-/* The first refused call is that for memory, or, with limited space, that for space. */
+/* In limited space a step asks for space, then for memory; else for memory alone. */
 TEST(step_that_is_refused_leaves_nothing_mapped)
 {
 	for (int nth = 1; nth <= 2; nth++) {

@@ -354,12 +354,9 @@ class Heap:
     # --- owners and names ---
 
     def name(self, index):
-        """An interned name (names.c: the text is the first field of its record)."""
-        table = self.record["names"]
-        if not 0 < index < table["used"]:
-            return ""
-        record = table["base"] + index * table["record_bytes"]
-        return memory.read_text(memory.read_int(record))
+        """An interned name."""
+        name = self.library.table(self.record["names"], "ch__name").at(index)
+        return memory.read_text(name["text"]) if name else ""
 
     def owner_name(self, index):
         owner = self.owners.at(index)
