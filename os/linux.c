@@ -110,7 +110,7 @@ static int protection_of(enum ch__os_view view)
 {
 	if (view == CH__OS_RX)
 		return exec_protection();
-	return view == CH__OS_RW  ? PROT_READ | PROT_WRITE
+	return view >= CH__OS_RW  ? PROT_READ | PROT_WRITE
 	       : view == CH__OS_R ? PROT_READ
 				  : PROT_NONE;
 }
@@ -520,7 +520,8 @@ bool ch__os_map_fd(const struct ch__os_held *file, size_t offset, void *at, size
 		   enum ch__os_view view)
 {
 	return !ch__os_may_fail() && is_of_pages(at, bytes | offset) && ch__os_holds(file) &&
-	       map_view(at, bytes, view, MAP_SHARED, fd_of(file), (off_t)offset);
+	       map_view(at, bytes, view, view == CH__OS_COPY ? MAP_PRIVATE : MAP_SHARED,
+			fd_of(file), (off_t)offset);
 }
 
 /* No injected failure: stores into code have no status. At the limit of mappings the kernel refuses

@@ -18,7 +18,8 @@ bool ch__os_note(bool is_done, const char *call);
 void ch__os_put_error(struct ch__text *, int error);
 
 /* --- views --- */
-enum ch__os_view { CH__OS_NONE, CH__OS_R, CH__OS_RX, CH__OS_RW };
+/* COPY: of a file, RW, and what is written is the mapping's own. */
+enum ch__os_view { CH__OS_NONE, CH__OS_R, CH__OS_RX, CH__OS_RW, CH__OS_COPY };
 size_t ch__os_page_bytes(void);
 /* If the calling thread's personality has READ_IMPLIES_EXEC, readable memory may run: from then on
  * views other than RX are made without the flag, or fail. Called before views are made, not for

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * in_place.c: spans that are not written through the other view: code emitted where it will run,
- * and data. While pages can be written at exec they cannot run, and data never runs. Execute access
+ * in_place.c: spans that are not RX from the first on: code emitted where it will run, data, and
+ * large rooms, which are written to private copies of traps until the commit. While pages can be written at exec they cannot run, and data never runs. Execute access
  * comes back by a fresh mapping, before the pages serve anybody else. If the system refuses the
  * mapping (its limit of mappings, no memory), the pages stay out of use.
  *
@@ -8,6 +8,7 @@
  *   IN_PLACE   RW      RX       RX
  *   RODATA     RW      R        RX, or RETIRED: as before
  *   DATA       RW      RW       RX, or RETIRED
+ *   ROOM       none    RX       none, or RETIRED
  *
  * Pages shared by small blocks of data are taken for one kind, R or RW, and released as a span of
  * one page.
@@ -45,7 +46,8 @@ static size_t bytes_of(const struct ch__pool *pool, uint32_t first)
 /* Whether pages with the word are RX. */
 static bool runs(unsigned word)
 {
-	return word == CH__SPAN_CODE || word == (CH__SPAN_IN_PLACE | CH__SPAN_LANDED);
+	return word == CH__SPAN_CODE || word == (CH__SPAN_IN_PLACE | CH__SPAN_LANDED) ||
+	       word == (CH__SPAN_ROOM | CH__SPAN_LANDED);
 }
 
 bool ch__pool_span_runs(const struct ch__pool *pool, uint32_t first)
@@ -100,6 +102,33 @@ bool ch__pool_land_span(struct ch__pool *pool, uint32_t first)
 	return is_landed;
 }
 
+bool ch__span_make_room(struct ch__pool *pool, uint32_t first)
+{
+	set_word(pool, first, CH__SPAN_ROOM);
+	return ch__views_room(&pool->inner->views, offset_of(pool, first), bytes_of(pool, first),
+			      ch__pool_chunk_bytes(pool));
+}
+
+bool ch__pool_land_room(struct ch__pool *pool, uint32_t first, size_t bytes)
+{
+	ch__pages_lock(pool);
+	size_t last = ch__pool_chunk_bytes(pool) - 1;
+	bool is_landed = ch__views_land_room(&pool->inner->views, offset_of(pool, first),
+					     (bytes + last) & ~last);
+	if (is_landed)
+		set_word(pool, first, CH__SPAN_ROOM | CH__SPAN_LANDED);
+	ch__pages_unlock(pool);
+	return is_landed;
+}
+
+void ch__span_split_room(struct ch__pool *pool, uint32_t first, uint32_t bare)
+{
+	set_word(pool, first, CH__SPAN_CODE);
+	set_word(pool, bare, CH__SPAN_ROOM);
+	for (uint32_t i = bare; i < bare + pool->pages[bare].span_pages; i++)
+		atomic_store_explicit(&pool->pages[i].span_first, bare, memory_order_relaxed);
+}
+
 bool ch__span_is_retired(const struct ch__pool *pool, uint32_t page)
 {
 	return pool->pages[page].span_pages && (word_of(pool, page) & CH__SPAN_RETIRED);
@@ -110,13 +139,16 @@ bool ch__span_take_back(struct ch__pool *pool, uint32_t first)
 	struct ch__pool_inner *inner = pool->inner;
 	unsigned word = word_of(pool, first);
 	size_t offset = offset_of(pool, first), bytes = bytes_of(pool, first);
-	if (runs(word)) {
+	bool is_room = ch__pool_span_is_room(pool, first);
+	if (runs(word) && !is_room) {
 		set_word(pool, first, CH__SPAN_CODE);
 		return true;
 	}
 	/* Bytes that were written in place must not run, not even for a moment. */
-	ch__arch_fill_traps(inner->views.write + offset, bytes);
-	bool is_back = ch__views_take_back(&inner->views, offset, bytes);
+	if (!is_room)
+		ch__arch_fill_traps(inner->views.write + offset, bytes);
+	bool is_back = is_room ? ch__views_unroom(&inner->views, offset, bytes)
+			       : ch__views_take_back(&inner->views, offset, bytes);
 	if (!is_back && !(word & CH__SPAN_RETIRED))
 		inner->spans_retired++;
 	if (is_back && (word & CH__SPAN_RETIRED))

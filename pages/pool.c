@@ -23,6 +23,7 @@ enum {
 	TRIMMED_SHARE = 4,     /* chunks go back when the unused chunks have more than 1/4 */
 	STEP_BYTES = 64 << 10, /* a chunk's first memory */
 	STEP_FACTOR_LOG2 = 2,  /* and then four times as much as before */
+	ROOM_CHUNKS = 2,       /* a span as long as that may be a room */
 };
 
 /* --- lists --- */
@@ -217,13 +218,39 @@ static void unlist_chunk(struct ch__pool *pool, uint32_t chunk) CH_REQUIRES(ch__
 		unlist(pool, first + i);
 }
 
+/* The chunk counts as given up in any case. Where the system refuses (its limit of mappings), the
+ * traps stay, and the next trim asks again. */
+static void give_up_chunk(struct ch__pool *pool, uint32_t chunk) CH_REQUIRES(ch__role_pages)
+{
+	struct ch__chunk *c = &pool->inner->chunks[chunk];
+	if (c->pages) {
+		unlist_chunk(pool, chunk);
+		atomic_fetch_sub_explicit(&pool->pages_committed, c->pages, memory_order_relaxed);
+		c->pages = 0;
+	}
+	size_t offset = pool->runtime_bytes + ((size_t)chunk << pool->chunk_log2);
+	c->lingers = !ch__views_decommit(&pool->inner->views, offset, ch__pool_chunk_bytes(pool));
+}
+
+/* The pages of a chunk from `from` to `to` have memory from here on. */
+static void add_pages(struct ch__pool *pool, uint32_t chunk, uint32_t from, uint32_t to,
+		      enum ch__zone zone) CH_REQUIRES(ch__role_pages)
+{
+	uint32_t end = chunk * ch__pool_chunk_pages(pool) + to;
+	pool->inner->chunks[chunk].lingers = false;
+	pool->inner->chunks[chunk].pages = to;
+	if (end > ch__pool_pages_end(pool))
+		atomic_store_explicit(&pool->pages_end, end, memory_order_relaxed);
+	list_pages(pool, chunk, from, zone);
+	atomic_fetch_add_explicit(&pool->pages_committed, to - from, memory_order_relaxed);
+}
+
 /* Gives memory to at least `least` pages of a chunk. A chunk that had none joins the zone. With
  * large pages of the system the whole chunk gets memory. */
 static bool commit_chunk(struct ch__pool *pool, uint32_t chunk, uint32_t least, enum ch__zone zone)
 	CH_REQUIRES(ch__role_pages)
 {
-	struct ch__chunk *c = &pool->inner->chunks[chunk];
-	uint32_t all = ch__pool_chunk_pages(pool), had = c->pages;
+	uint32_t all = ch__pool_chunk_pages(pool), had = pool->inner->chunks[chunk].pages;
 	uint32_t step = had ? had << STEP_FACTOR_LOG2 : (uint32_t)STEP_BYTES >> pool->page_log2;
 	if (step < least)
 		step = least;
@@ -238,13 +265,7 @@ static bool commit_chunk(struct ch__pool *pool, uint32_t chunk, uint32_t least, 
 		return false;
 	ch__ledger_open(pool, offset, bytes);
 	ch__valgrind_revoke(pool, exec, bytes);
-	c->lingers = false;
-	c->pages = step;
-	uint32_t end = chunk * all + step;
-	if (end > ch__pool_pages_end(pool))
-		atomic_store_explicit(&pool->pages_end, end, memory_order_relaxed);
-	list_pages(pool, chunk, had, zone);
-	atomic_fetch_add_explicit(&pool->pages_committed, step - had, memory_order_relaxed);
+	add_pages(pool, chunk, had, step, zone);
 	return true;
 }
 
@@ -350,21 +371,26 @@ static bool release_span(struct ch__pool *pool, uint32_t first) CH_REQUIRES(ch__
 	uint32_t pages = pool->pages[first].span_pages;
 	uintptr_t exec = ch__pool_page_exec(pool, first);
 	size_t bytes = (size_t)pages << pool->page_log2;
+	bool has_code = pool->inner->views.has_code;
+	bool is_room = has_code && ch__pool_span_is_room(pool, first);
 	CH_ASSERT(ch__page_state(&pool->pages[first]) == CH__PAGE_SPAN && pages,
 		  "not a span's first page");
-	if (pool->inner->views.has_code) {
-		/* To Valgrind, dead parts are without access. */
+	/* To Valgrind, dead parts are without access. */
+	if (has_code)
 		ch__valgrind_grant(pool, exec, bytes);
-		if (!ch__span_take_back(pool, first))
-			return false;
+	if (has_code && !ch__span_take_back(pool, first))
+		return false;
+	if (has_code && !is_room)
 		ch__pool_poison(pool, exec, bytes);
-	}
-	CH_PUBLISHED(pool, exec, bytes, "poison of a span");
+	if (!is_room)
+		CH_PUBLISHED(pool, exec, bytes, "poison of a span");
 	ch__valgrind_revoke(pool, exec, bytes);
 	for (uint32_t i = first; i < first + pages; i++) {
 		pool->pages[i].span_pages = 0;
 		set_state(pool, i, CH__PAGE_FREE, __func__);
 	}
+	for (uint32_t i = first; is_room && i < first + pages; i += ch__pool_chunk_pages(pool))
+		give_up_chunk(pool, ch__pool_chunk_of(pool, i));
 	return true;
 }
 
@@ -375,6 +401,15 @@ static bool retry_retired(struct ch__pool *pool) CH_REQUIRES(ch__role_pages)
 	     i++)
 		if (ch__span_is_retired(pool, i))
 			is_back = release_span(pool, i);
+	return is_back;
+}
+
+/* For a request without room. Keeps errno. */
+static bool have_retired_back(struct ch__pool *pool) CH_REQUIRES(ch__role_pages)
+{
+	int error = errno;
+	bool is_back = pool->inner->spans_retired && retry_retired(pool);
+	errno = error;
 	return is_back;
 }
 
@@ -412,6 +447,8 @@ uint32_t ch__pool_take_page(struct ch__pool *pool, uint8_t frame)
 	CH_ASSERT(frame < CH__FRAME_NUMBERS, "frame number out of range");
 	ch__pages_lock(pool);
 	uint32_t index = has_code(pool) ? next_page(pool, frame) : CH__PAGE_NONE;
+	if (index == CH__PAGE_NONE && have_retired_back(pool))
+		index = next_page(pool, frame);
 	if (index != CH__PAGE_NONE && !has_access(pool, index, frame))
 		index = CH__PAGE_NONE;
 	if (index != CH__PAGE_NONE) {
@@ -515,13 +552,10 @@ bool ch__pool_note_freed(struct ch__pool *pool, uint32_t index)
 
 /* --- spans --- */
 
-uint32_t ch__pool_take_span(struct ch__pool *pool, uint32_t pages, uint8_t frame)
+static void take_run(struct ch__pool *pool, uint32_t first, uint32_t pages, uint8_t frame)
+	CH_REQUIRES(ch__role_pages)
 {
-	CH_ASSERT(frame < CH__FRAME_NUMBERS && pages, "no such frame number, or no pages");
-	ch__pages_lock(pool);
-	enum ch__zone zone = (enum ch__zone)pool->inner->config.zones[frame];
-	uint32_t first = has_code(pool) ? have_run(pool, pages, zone) : CH__PAGE_NONE;
-	for (uint32_t i = first; first != CH__PAGE_NONE && i < first + pages; i++) {
+	for (uint32_t i = first; i < first + pages; i++) {
 		struct ch__page *page = &pool->pages[i];
 		ch__valgrind_grant(pool, ch__pool_page_exec(pool, i), (size_t)1 << pool->page_log2);
 		page->frame = frame;
@@ -529,6 +563,59 @@ uint32_t ch__pool_take_span(struct ch__pool *pool, uint32_t pages, uint8_t frame
 		atomic_store_explicit(&page->span_use, CH__SPAN_CODE, memory_order_relaxed);
 		atomic_store_explicit(&page->span_first, first, memory_order_relaxed);
 		set_state(pool, i, CH__PAGE_SPAN, __func__);
+	}
+}
+
+uint32_t ch__pool_take_span(struct ch__pool *pool, uint32_t pages, uint8_t frame)
+{
+	CH_ASSERT(frame < CH__FRAME_NUMBERS && pages, "no such frame number, or no pages");
+	ch__pages_lock(pool);
+	enum ch__zone zone = (enum ch__zone)pool->inner->config.zones[frame];
+	uint32_t first = has_code(pool) ? have_run(pool, pages, zone) : CH__PAGE_NONE;
+	if (first == CH__PAGE_NONE && have_retired_back(pool))
+		first = have_run(pool, pages, zone);
+	if (first != CH__PAGE_NONE)
+		take_run(pool, first, pages, frame);
+	ch__pages_unlock(pool);
+	return first;
+}
+
+/* Returns the first page of the lowest run of chunks without memory. */
+static uint32_t find_bare(const struct ch__pool *pool, uint32_t pages) CH_REQUIRES(ch__role_pages)
+{
+	uint32_t run = 0, all = ch__pool_chunk_pages(pool);
+	for (uint32_t chunk = 0; chunk < pool->chunk_count; chunk++) {
+		const struct ch__chunk *c = &pool->inner->chunks[chunk];
+		run = c->pages || c->lingers ? 0 : run + all;
+		if (run == pages)
+			return (chunk + 1) * all - pages;
+	}
+	return CH__PAGE_NONE;
+}
+
+/* Private memory has a copy as its write view already. A limit of address space has no room for the
+ * views of a room that lands. */
+uint32_t ch__pool_take_room(struct ch__pool *pool, uint32_t *pages, uint8_t frame)
+{
+	struct ch__pool_inner *inner = pool->inner;
+	uint32_t all = ch__pool_chunk_pages(pool), first = CH__PAGE_NONE;
+	uint32_t whole = (*pages + all - 1) & ~(all - 1);
+	if (*pages < ROOM_CHUNKS * all || ch__views_are_private(&inner->views) ||
+	    pool->is_translated || ch__os_space_is_limited())
+		return CH__PAGE_NONE;
+	ch__pages_lock(pool);
+	enum ch__zone zone = (enum ch__zone)inner->config.zones[frame];
+	if (has_code(pool) && find_run(pool, *pages, zone, true) == CH__PAGE_NONE)
+		first = find_bare(pool, whole);
+	for (uint32_t i = first; first != CH__PAGE_NONE && i < first + whole; i += all)
+		add_pages(pool, ch__pool_chunk_of(pool, i), 0, all, zone);
+	if (first != CH__PAGE_NONE) {
+		take_run(pool, first, whole, frame);
+		*pages = whole;
+		if (!ch__span_make_room(pool, first)) {
+			(void)release_span(pool, first);
+			first = CH__PAGE_NONE;
+		}
 	}
 	ch__pages_unlock(pool);
 	return first;
@@ -544,12 +631,23 @@ void ch__pool_release_span(struct ch__pool *pool, uint32_t first)
 void ch__pool_cut_span(struct ch__pool *pool, uint32_t first, uint32_t kept)
 {
 	ch__pages_lock(pool);
-	struct ch__page *pages = &pool->pages[first], *rest = &pages[kept];
-	CH_ASSERT(kept && kept < pages->span_pages && ch__pool_span_runs(pool, first),
+	struct ch__page *pages = pool->pages;
+	uint32_t all = ch__pool_chunk_pages(pool), end = first + pages[first].span_pages;
+	uint32_t rest = first + kept, bare = (rest + all - 1) & ~(all - 1);
+	CH_ASSERT(kept && rest < end && ch__pool_span_runs(pool, first),
 		  "a span keeps some of its pages, which run");
-	rest->span_pages = pages->span_pages - kept;
-	pages->span_pages = kept;
-	(void)release_span(pool, first + kept);
+	if (!ch__pool_span_is_room(pool, first) || bare > end)
+		bare = end;
+	pages[first].span_pages = kept;
+	if (bare < end) {
+		pages[bare].span_pages = end - bare;
+		ch__span_split_room(pool, first, bare);
+		(void)release_span(pool, bare);
+	}
+	if (rest < bare) {
+		pages[rest].span_pages = bare - rest;
+		(void)release_span(pool, rest);
+	}
 	ch__pages_unlock(pool);
 }
 
@@ -592,20 +690,6 @@ void ch__pool_count_free(const struct ch__pool *pool, uint64_t *bytes, uint64_t 
 }
 
 /* --- trim --- */
-
-/* The chunk counts as given up in any case. Where the system refuses (its limit of mappings), the
- * traps stay, and the next trim asks again. */
-static void give_up_chunk(struct ch__pool *pool, uint32_t chunk) CH_REQUIRES(ch__role_pages)
-{
-	struct ch__chunk *c = &pool->inner->chunks[chunk];
-	if (c->pages) {
-		unlist_chunk(pool, chunk);
-		atomic_fetch_sub_explicit(&pool->pages_committed, c->pages, memory_order_relaxed);
-		c->pages = 0;
-	}
-	size_t offset = pool->runtime_bytes + ((size_t)chunk << pool->chunk_log2);
-	c->lingers = !ch__views_decommit(&pool->inner->views, offset, ch__pool_chunk_bytes(pool));
-}
 
 void ch__pool_trim(struct ch__pool *pool)
 {

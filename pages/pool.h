@@ -61,6 +61,9 @@ enum ch__span_use {
 	/* Released, but the system refuses to make the pages executable again: they belong to
 	 * nobody, cannot run, and are full of traps in the write view. */
 	CH__SPAN_RETIRED = 16,
+	/* Of code, in whole chunks: not executable, and the write view has private copies of traps.
+	 * LANDED: pages from the first on run, up to the rest that is to be cut. */
+	CH__SPAN_ROOM = 32,
 };
 
 struct ch__page {

@@ -271,6 +271,58 @@ bool ch__views_decommit(struct ch__views *v, size_t offset, size_t bytes)
 	       ch__os_advise(v->write + offset, bytes, CH__OS_DISCARD);
 }
 
+/* --- large rooms --- */
+
+/* Maps a range RW at `to`. */
+static bool share(struct ch__views *v, size_t offset, size_t bytes, uint8_t *to)
+{
+	bool is_file = v->backend == CH__BACKEND_MEMFD;
+	return (is_file ? ch__os_map_fd(&v->file, offset, to, bytes, CH__OS_RW) &&
+				  ch__os_advise(to, bytes, CH__OS_DONT_FORK)
+			: ch__os_duplicate_rw(v->exec + offset, bytes, to)) &&
+	       ch__os_advise(to, bytes, CH__OS_DONT_DUMP);
+}
+
+bool ch__views_room(struct ch__views *v, size_t offset, size_t bytes, size_t chunk_bytes)
+{
+	struct ch__os_held traps;
+	uint8_t *write = v->write + offset;
+	bool is_made = ch__os_memfd(chunk_bytes, &traps) &&
+		       ch__os_fd_commit(&traps, 0, chunk_bytes) &&
+		       ch__os_map_fd(&traps, 0, write, chunk_bytes, CH__OS_RW);
+	if (is_made)
+		ch__arch_fill_traps(write, chunk_bytes);
+	for (size_t at = 0; is_made && at < bytes; at += chunk_bytes)
+		is_made = ch__os_map_fd(&traps, 0, write + at, chunk_bytes, CH__OS_COPY);
+	ch__os_let_go(&traps);
+	return is_made && ch__os_advise(write, bytes, CH__OS_DONT_FORK) &&
+	       ch__os_advise(write, bytes, CH__OS_DONT_DUMP);
+}
+
+bool ch__views_land_room(struct ch__views *v, size_t offset, size_t bytes)
+{
+	uint8_t *born = ch__os_reserve(bytes, v->guard_bytes, 0, ch__os_anywhere);
+	if (!born)
+		return false;
+	if (share(v, offset, bytes, born) &&
+	    (v->backend == CH__BACKEND_MEMFD ? ch__os_fd_commit(&v->file, offset, bytes)
+					     : ch__os_populate(born, bytes))) {
+		memcpy(born, v->write + offset, bytes);
+		if (ch__os_move_over(born, bytes, v->write + offset))
+			return ch__views_take_back(v, offset, bytes) &&
+			       ch__views_sync(v, v->exec + offset, bytes);
+	}
+	int error = errno;
+	ch__os_unreserve(born, bytes);
+	errno = error;
+	return false;
+}
+
+bool ch__views_unroom(struct ch__views *v, size_t offset, size_t bytes)
+{
+	return share(v, offset, bytes, v->write + offset);
+}
+
 /* --- in place --- */
 
 bool ch__views_take_back(struct ch__views *v, size_t offset, size_t bytes)

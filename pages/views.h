@@ -42,6 +42,14 @@ bool ch__views_commit(struct ch__views *, size_t offset, size_t bytes);
  * keeps its bytes, and the range may have lost access. */
 bool ch__views_decommit(struct ch__views *, size_t offset, size_t bytes);
 
+/* Gives the write view of a range without memory private copies of one chunk of traps, which take
+ * memory as they are written. False: the range has some copies; give it back by unroom. */
+bool ch__views_room(struct ch__views *, size_t offset, size_t bytes, size_t chunk_bytes);
+/* Commits a range with what the copies hold. Returns false with errno; all bytes are as before. */
+bool ch__views_land_room(struct ch__views *, size_t offset, size_t bytes);
+/* Ends the copies: the write view leads to the memory again. False: the system refused. */
+bool ch__views_unroom(struct ch__views *, size_t offset, size_t bytes);
+
 /* For a child of fork: a write view of the same kind of memory and, for DUAL, an exec view. The
  * copy has memory where ch__views_populate gives some. */
 bool ch__views_copy(const struct ch__views *, struct ch__views *copy);

@@ -62,6 +62,12 @@ static uint32_t kept_bytes(const struct ch_heap *heap, const struct ch__block *b
 	return ((end + in_page) & ~in_page) - block->hot_offset;
 }
 
+static bool is_room(const struct ch_heap *heap, const struct ch__block *block)
+{
+	return ch__block_is_span(heap, block) &&
+	       ch__pool_span_is_room(heap->pool, block->hot_offset >> heap->pool->page_log2);
+}
+
 /* Checks that code->frame and code->eh_frame are sound, wanted at open, and for this block only. */
 static enum ch_status check_table(const struct ch_heap *heap, const struct ch__block *block,
 				  const struct ch_code *code, bool has_steps)
@@ -386,14 +392,18 @@ static uint32_t entry_offset(const struct ch__block *block, const struct ch_code
 	return code->entry_offset - (stays_whole ? 0 : code->used_from);
 }
 
-/* Gives pages that were written in place their final access, before anything else is done. Returns
- * false when the system refused; all blocks are OPEN as before. By then the write view has all the
- * code, and traps in unused bytes. */
+/* Gives pages that were written in place, or to private copies, their final access, before anything
+ * else is done. Returns false when the system refused; all blocks are OPEN as before. By then the
+ * write view has all the code, and traps in unused bytes. */
 static bool land(struct ch_heap *heap, struct ch__thread *self, const struct ch_code *code)
 {
 	struct ch__block *block = block_of(heap, code);
 	enum ch__span_use use = ch__block_use(heap, block);
 	uint32_t page = block->hot_offset >> heap->pool->page_log2;
+	if (is_room(heap, block))
+		return ch__pool_land_room(heap->pool, page,
+					  block->hot_offset - (page << heap->pool->page_log2) +
+						  kept_bytes(heap, block, code->used_to));
 	if (!ch__use_is_in_place(use))
 		return true;
 	if (use == CH__SPAN_IN_PLACE) {
@@ -538,7 +548,7 @@ static enum ch_status check_codes(struct ch_heap *heap, struct ch__thread *self,
 		besides->assumes |= ch__side_find(block->side_list, CH__ITEM_ASSUME) != NULL;
 		besides->may_be_young |= heap->config.driver == CH_DRIVER_HOST &&
 					 ch__side_find(block->side_list, CH__ITEM_REF);
-		besides->is_lent |= ch__use_is_in_place(use);
+		besides->is_lent |= ch__use_is_in_place(use) || is_room(heap, block);
 		besides->in_slots |= ch__frame_has_slots(frame);
 	}
 	return CH_OK;
@@ -589,8 +599,8 @@ static enum ch_status commit(struct ch_heap *heap, struct ch__thread *self, stru
 		return status;
 	for (size_t i = 0; besides.is_lent && i < count; i++)
 		if (!land(heap, self, &codes[i]))
-			return ch__because(CH_E_OS, "ch_code %zu, written in place, does not get "
-						    "its access: %m", i);
+			return ch__because(CH_E_OS, "ch_code %zu, large or written in place, does "
+						    "not get its memory or access: %m", i);
 	for (size_t i = 0; i < count; i++)
 		finish_bytes(heap, self, &codes[i]);
 	/* While the blocks are OPEN, and so visited anyway: each wait may be a minor collection. */

@@ -225,6 +225,17 @@ static void note_moved(struct ch_heap *heap)
 		ch__space_returned(heap);
 }
 
+/* A room is for one part, of which the used bytes come first. */
+static uint32_t take_run(struct request *r)
+{
+	struct ch__pool *pool = r->heap->pool;
+	bool may_be_room = r->use == CH__SPAN_CODE && !r->cold_bytes && r->frame != CH__FRAME_STEPS;
+	uint32_t taken = may_be_room ? ch__pool_take_room(pool, &r->span_pages, r->frame)
+				     : CH__PAGE_NONE;
+	return taken != CH__PAGE_NONE ? taken
+				      : ch__pool_take_span(pool, r->span_pages, r->frame);
+}
+
 /* Returns a page, or the first of a span, known to the unwinders; CH__PAGE_NONE: there is none. */
 static uint32_t take_pages(struct request *r, bool in_need)
 {
@@ -232,7 +243,7 @@ static uint32_t take_pages(struct request *r, bool in_need)
 	struct ch__pool *pool = heap->pool;
 	/* Under this lock forget_page cannot tell a page dead after the page is told live here. */
 	ch__records_lock(heap);
-	uint32_t taken = r->span_pages ? ch__pool_take_span(pool, r->span_pages, r->frame)
+	uint32_t taken = r->span_pages ? take_run(r)
 			 : in_need     ? ch__pool_take_page_in_need(
 						 pool, r->frame, r->hot_bytes + r->slack,
 						 r->cold_bytes)

@@ -249,6 +249,32 @@ TEST(a_child_keeps_its_own_open_blocks_and_drops_those_of_others)
 	end_other(&other);
 }
 
+/* Until its commit the memory of a large room is private, and gaps hold traps. */
+TEST(a_child_and_its_parent_keep_an_open_room)
+{
+	enum { ROOM = 20 << 20, FAR = 9 << 20 };
+	struct emitter mine;
+	rig = rig_start(64 << 20);
+	emit_open(&mine, rig_owner(&rig, "room"), ROOM, 0);
+	emit_value(&mine, 4);
+	emit_ret(&mine);
+	memcpy(mine.code.write + FAR, mine.code.write, mine.at);
+	pid_t child = fork();
+	CHECK(child >= 0);
+	CHECK(!memcmp(mine.code.write + FAR, mine.code.write, mine.at));
+	CHECK(!memcmp(mine.code.write + FAR / 2, &ch__arch_traps, sizeof ch__arch_traps));
+	mine.at += FAR;
+	CHECK_EQ(emit_commit(&mine), CH_OK);
+	CHECK_EQ(code_call(mine.code.exec), 4);
+	CHECK_EQ(code_call(mine.code.exec + FAR), 4);
+	CHECK(!memcmp(mine.code.exec + FAR / 2, &ch__arch_traps, sizeof ch__arch_traps));
+	rig_check(&rig);
+	if (!child)
+		_exit(0);
+	wait_for(child);
+	rig_end(&rig);
+}
+
 static struct ch_owner given;
 static struct ch_block given_block;
 

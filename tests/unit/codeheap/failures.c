@@ -455,6 +455,10 @@ static enum ch_status call_open_span(struct scene *s)
 {
 	return open_as(s, (struct ch_open){.hot_bytes = SPAN_BYTES});
 }
+static enum ch_status call_open_room(struct scene *s)
+{
+	return open_as(s, (struct ch_open){.hot_bytes = MOST_BYTES});
+}
 static enum ch_status call_open_own(struct scene *s)
 {
 	return open_as(s, (struct ch_open){.hot_bytes = 64, .flags = CH_OPEN_OWN_FRAMES});
@@ -513,6 +517,7 @@ FAILS(failures_block_open_named, "ch_block_open", NULL, call_open_named, ROW_ALL
 FAILS(failures_block_open_patch, "ch_block_open", NULL, call_open_patch, 0)
 FAILS(failures_block_open_guard, "ch_block_open", NULL, call_open_guard, 0)
 FAILS(failures_block_open_span, "ch_block_open", NULL, call_open_span, ROW_ALL_SETTINGS)
+FAILS(failures_block_open_room, "ch_block_open", NULL, call_open_room, ROW_ALL_SETTINGS)
 FAILS(failures_block_open_own_frames, "ch_block_open", NULL, call_open_own, 0)
 FAILS(failures_block_open_in_place, "ch_block_open", NULL, call_open_in_place, ROW_ALL_SETTINGS)
 FAILS(failures_block_open_data, "ch_block_open", NULL, call_open_data, ROW_ALL_SETTINGS)
@@ -632,27 +637,35 @@ FAILS(failures_block_commit_of_everything, "ch_block_commit", prepare_full_block
       ROW_ALL_SETTINGS)
 FAILS(failures_block_commit_own_frames, "ch_block_commit", prepare_own_frames, call_commit, 0)
 
-static void open_in_place(struct scene *s, enum ch_kind kind)
+static void open_instead(struct scene *s, struct ch_open *open)
 {
-	struct ch_open open = {
-		.owner = s->owner, .hot_bytes = 100, .kind = kind, .flags = CH_OPEN_IN_PLACE};
 	CHECK_EQ(ch_block_abort(&s->open.code), CH_OK);
-	CHECK_EQ(emit_open_as(&s->open, &open), CH_OK);
+	CHECK_EQ(emit_open_as(&s->open, open), CH_OK);
 	emit_value(&s->open, 5);
 	emit_ret(&s->open);
 	s->open.code.used_to = s->open.at;
 }
 static void prepare_in_place(struct scene *s)
 {
-	open_in_place(s, CH_KIND_CODE);
+	open_instead(s, &(struct ch_open){
+				.owner = s->owner, .hot_bytes = 100, .flags = CH_OPEN_IN_PLACE});
 }
 static void prepare_constants(struct scene *s)
 {
-	open_in_place(s, CH_KIND_RODATA);
+	open_instead(s, &(struct ch_open){.owner = s->owner,
+					  .hot_bytes = 100,
+					  .kind = CH_KIND_RODATA,
+					  .flags = CH_OPEN_IN_PLACE});
+}
+static void prepare_room(struct scene *s)
+{
+	open_instead(s, &(struct ch_open){.owner = s->owner, .hot_bytes = MOST_BYTES});
 }
 FAILS(failures_block_commit_in_place, "ch_block_commit", prepare_in_place, call_commit,
       ROW_ALL_SETTINGS)
 FAILS(failures_block_commit_constants, "ch_block_commit", prepare_constants, call_commit,
+      ROW_ALL_SETTINGS)
+FAILS(failures_block_commit_of_a_room, "ch_block_commit", prepare_room, call_commit,
       ROW_ALL_SETTINGS)
 
 static enum ch_status call_abort(struct scene *s)
@@ -661,6 +674,7 @@ static enum ch_status call_abort(struct scene *s)
 }
 FAILS(failures_block_abort_in_place, "ch_block_abort", prepare_in_place, call_abort,
       ROW_ALL_SETTINGS)
+FAILS(failures_block_abort_of_a_room, "ch_block_abort", prepare_room, call_abort, ROW_ALL_SETTINGS)
 FAILS(failures_block_abort, "ch_block_abort", NULL, call_abort, ROW_ALL_SETTINGS)
 FAILS(failures_block_abort_of_everything, "ch_block_abort", prepare_full_block, call_abort,
       ROW_ALL_SETTINGS)

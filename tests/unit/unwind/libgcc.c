@@ -158,8 +158,9 @@ static struct {
 static _Atomic(unsigned) objects_count;
 
 /* A libgcc from version 13 on finds an object by the range of its pcs when it is registered, those
- * of a range of 0 bytes included. Earlier ones look at every object. */
-void __register_frame_info(const void *begin, void *object);
+ * of a range of 0 bytes included. Earlier ones look at every object. Weak: a static program has
+ * libgcc's own, and no other. */
+__attribute__((weak)) void __register_frame_info(const void *begin, void *object);
 void __register_frame_info(const void *begin, void *object)
 {
 	void (*real)(const void *, void *);
