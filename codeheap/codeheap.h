@@ -608,12 +608,12 @@ CH_API CH_CHECKED enum ch_status ch_block_veneer(const struct ch_code *code, con
  *       announced at open | CH_E_SITE a site lies outside of the used bytes, was written over, or
  *       has the entry inside; an exit of the block leads to unused bytes | CH_E_MEMORY | CH_E_STALE
  *       the owner is dead, an assumption broke, or a block that an edge names was aborted: all the
- *       blocks were aborted | CH_E_OS errno kept: code written in place does not get its access;
- *       all are OPEN, and not to be written: commit again, or abort | CH_E_BROKEN the emitter of a
- *       block, or of the block before, wrote beyond its room and damaged bytes there; all are OPEN
+ *       blocks were aborted | CH_E_OS errno kept: large code does not get its memory, or code in
+ *       place its access; all are OPEN, in place not to be written: commit again, or abort |
+ *       CH_E_BROKEN the emitter of a block, or of the block before, damaged bytes beyond its room
  * lock  heap with assumptions, entry_offset, HOST refs, sinks beyond the unwinder; eh_frame: sinks
  * safe  the thread that opened the blocks
- * cost  some 30 ns a block, O(attachments); system calls for sinks, in place, on procmem, riscv64
+ * cost  some 30 ns a block, O(attachments); system calls: sinks, in place, large, procmem, riscv64
  * note  without an entry or a branch a block dies in the third cycle: where other threads collect
  *       without end, be ready for CH_E_STALE and compile again */
 CH_API CH_CHECKED enum ch_status ch_block_commit(struct ch_code *codes, size_t count);

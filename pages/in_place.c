@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * in_place.c: spans that are not RX from the first on: code emitted where it will run, data, and
- * large rooms, which are written to private copies of traps until the commit. While pages can be written at exec they cannot run, and data never runs. Execute access
- * comes back by a fresh mapping, before the pages serve anybody else. If the system refuses the
- * mapping (its limit of mappings, no memory), the pages stay out of use.
+ * large rooms, which are written to private copies of traps until the commit. While pages can be
+ * written at exec they cannot run, and data never runs. Execute access comes back by a fresh
+ * mapping, before the pages serve anybody else. If the system refuses the mapping (its limit of
+ * mappings, no memory), the pages stay out of use.
  *
  *   use        taken   landed   released
  *   IN_PLACE   RW      RX       RX
