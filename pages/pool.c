@@ -446,9 +446,11 @@ uint32_t ch__pool_take_page(struct ch__pool *pool, uint8_t frame)
 {
 	CH_ASSERT(frame < CH__FRAME_NUMBERS, "frame number out of range");
 	ch__pages_lock(pool);
-	uint32_t index = has_code(pool) ? next_page(pool, frame) : CH__PAGE_NONE;
-	if (index == CH__PAGE_NONE && have_retired_back(pool))
-		index = next_page(pool, frame);
+	uint32_t index = CH__PAGE_NONE;
+	if (has_code(pool))
+		do
+			index = next_page(pool, frame);
+		while (index == CH__PAGE_NONE && have_retired_back(pool));
 	if (index != CH__PAGE_NONE && !has_access(pool, index, frame))
 		index = CH__PAGE_NONE;
 	if (index != CH__PAGE_NONE) {
@@ -571,9 +573,11 @@ uint32_t ch__pool_take_span(struct ch__pool *pool, uint32_t pages, uint8_t frame
 	CH_ASSERT(frame < CH__FRAME_NUMBERS && pages, "no such frame number, or no pages");
 	ch__pages_lock(pool);
 	enum ch__zone zone = (enum ch__zone)pool->inner->config.zones[frame];
-	uint32_t first = has_code(pool) ? have_run(pool, pages, zone) : CH__PAGE_NONE;
-	if (first == CH__PAGE_NONE && have_retired_back(pool))
-		first = have_run(pool, pages, zone);
+	uint32_t first = CH__PAGE_NONE;
+	if (has_code(pool))
+		do
+			first = have_run(pool, pages, zone);
+		while (first == CH__PAGE_NONE && have_retired_back(pool));
 	if (first != CH__PAGE_NONE)
 		take_run(pool, first, pages, frame);
 	ch__pages_unlock(pool);

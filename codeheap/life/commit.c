@@ -509,7 +509,7 @@ static enum ch_status look_around(struct ch_heap *heap, const struct ch__thread 
 
 /* Whether some blocks need more than the usual steps. */
 struct besides {
-	bool assumes, may_be_young, is_lent, in_slots;
+	bool assumes, may_be_young, are_apart, in_slots;
 };
 
 static enum ch_status check_codes(struct ch_heap *heap, struct ch__thread *self,
@@ -548,7 +548,7 @@ static enum ch_status check_codes(struct ch_heap *heap, struct ch__thread *self,
 		besides->assumes |= ch__side_find(block->side_list, CH__ITEM_ASSUME) != NULL;
 		besides->may_be_young |= heap->config.driver == CH_DRIVER_HOST &&
 					 ch__side_find(block->side_list, CH__ITEM_REF);
-		besides->is_lent |= ch__use_is_in_place(use) || is_room(heap, block);
+		besides->are_apart |= (block->flags & CH__FLAG_APART) != 0;
 		besides->in_slots |= ch__frame_has_slots(frame);
 	}
 	return CH_OK;
@@ -597,7 +597,7 @@ static enum ch_status commit(struct ch_heap *heap, struct ch__thread *self, stru
 		ch__meta_free(heap->meta, among.slots, (among.mask + 1) * sizeof *among.slots);
 	if (status != CH_OK)
 		return status;
-	for (size_t i = 0; besides.is_lent && i < count; i++)
+	for (size_t i = 0; besides.are_apart && i < count; i++)
 		if (!land(heap, self, &codes[i]))
 			return ch__because(CH_E_OS, "ch_code %zu, large or written in place, does "
 						    "not get its memory or access: %m", i);
