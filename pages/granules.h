@@ -68,9 +68,9 @@ static inline uint32_t ch__page_find_start(const struct ch__pool *pool, uint32_t
 	uint64_t below = 0;
 	if (CH_LIKELY(at > lowest))
 		below = atomic_load_explicit(&pool->starts[--at], memory_order_acquire);
-	uint32_t is_below = 0u - (uint32_t)(word == 0);
-	word |= below & (uint64_t)(int64_t)(int32_t)is_below;
-	uint32_t top = (granule & ~is_below) | ((at * 64 + 63) & is_below);
+	uint64_t is_below = 0u - (uint64_t)(word == 0);
+	word |= below & is_below;
+	uint32_t top = granule - (((granule & 63) + 1) & (uint32_t)is_below);
 	while (CH_UNLIKELY(!word)) {
 		if (at <= lowest)
 			return UINT32_MAX;

@@ -75,17 +75,6 @@ struct ch_branch ch__branch_handle(const struct ch_heap *heap, uint32_t index)
 	return (struct ch_branch){ch__handle(heap->id, index, generation)};
 }
 
-struct ch_owner ch__owner_handle(const struct ch_heap *heap, uint32_t index)
-{
-	if (!index)
-		return (struct ch_owner){0};
-	const struct ch__owner *owner = ch__owner_at(heap, index);
-	/* Acquire: code_at.c loads the block's generation afterwards. */
-	uint32_t generation = atomic_load_explicit(&owner->generation, memory_order_acquire);
-	generation &= ~(uint32_t)(CH__LIFE_RELEASING | CH__LIFE_RELEASED);
-	return (struct ch_owner){ch__handle(heap->id, index, generation)};
-}
-
 /* --- why a handle is stale --- */
 
 /* Returns the generation of the handle's record, or 0: no record has the index yet. */

@@ -65,8 +65,17 @@ static inline uint32_t ch__owner_resolve(struct ch_heap *heap, struct ch_owner h
 }
 uint32_t ch__branch_resolve(struct ch_heap *, struct ch_branch) CH_REQUIRES(ch__role_heap);
 struct ch_block ch__block_handle(const struct ch_heap *, uint32_t index);
-struct ch_owner ch__owner_handle(const struct ch_heap *, uint32_t index);
 struct ch_branch ch__branch_handle(const struct ch_heap *, uint32_t index);
+static inline struct ch_owner ch__owner_handle(const struct ch_heap *heap, uint32_t index)
+{
+	if (!index)
+		return (struct ch_owner){0};
+	const struct ch__owner *owner = ch__owner_at(heap, index);
+	/* Acquire: code_at.c loads the block's generation afterwards. */
+	uint32_t generation = atomic_load_explicit(&owner->generation, memory_order_acquire);
+	generation &= ~(uint32_t)(CH__LIFE_RELEASING | CH__LIFE_RELEASED);
+	return (struct ch_owner){ch__handle(heap->id, index, generation)};
+}
 
 /* Index of the block whose code holds pc, head included; 0 = none, or OPEN. Sets *generation to the
  * block's; pass NULL in the stopped world or under the heap lock. Signal-safe. */

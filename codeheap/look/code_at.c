@@ -7,8 +7,8 @@
 #include "codeheap/base/heaps.h"
 #include "arch/sites.h"
 #include "codeheap/base/sized.h"
-#include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/branch.h"
+#include "codeheap/graph/find.h"
 #include "codeheap/graph/handles.h"
 #include "codeheap/graph/names.h"
 
@@ -53,64 +53,75 @@ static bool read_point(const struct ch__block *block, uint32_t offset, struct ch
 /* The least size: a caller that wants the handle alone. */
 enum { BARE_BYTES = CH__UP_TO(struct ch_spot, block) };
 
+/* The calls of this and the next are the last steps of a look-up, which keeps nothing over them. */
+static __attribute__((noinline)) bool give_none(struct ch_spot *out)
+{
+	memset(&out->block, 0, out->size - offsetof(struct ch_spot, block));
+	return false;
+}
+
+/* Reads the VM's word at a return address. */
+static __attribute__((noinline)) bool read_site(const struct ch_heap *heap,
+						const struct ch__block *block, uint32_t generation,
+						uint32_t offset, struct ch_spot *spot)
+{
+	spot->has_site = read_branch(heap, block, offset, spot) || read_point(block, offset, spot);
+	return atomic_load_explicit(&block->generation, memory_order_relaxed) == generation ||
+	       give_none(spot);
+}
+
 /* Of a spot of the least size only the handle is written. */
 static bool read_spot(const struct ch_heap *heap, uintptr_t pc, bool is_return,
 		      struct ch_spot *spot)
 {
-	uint32_t generation = 0, index = ch__find(heap, pc - is_return, &generation);
-	if (!index)
-		return false;
-	const struct ch__block *block = ch__block_at(heap, index);
-	uint32_t part = atomic_load_explicit(&block->hot_offset, memory_order_acquire);
-	uint32_t head = ch__head_bytes(ch__block_use(heap, block));
-	uint32_t at = ch__offset(heap, pc - is_return);
-	bool is_cold = at - part >= ch__hot_bytes(block);
-	if (is_cold) {
-		part = ch__cold_offset(heap, block);
-		head = CH__INDEX_WORD_BYTES;
-	}
-	spot->block.bits = ch__handle(heap->id, index, generation);
+	struct ch__found found;
+	if (!ch__find_part(heap, pc - is_return, &found) || found.at < found.head)
+		return give_none(spot);
+	const struct ch__block *block = found.block;
+	spot->block.bits = ch__handle(heap->id, found.index, found.generation);
 	if (spot->size != BARE_BYTES) {
 		uint32_t owner = __atomic_load_n(&block->owner, __ATOMIC_ACQUIRE);
-		uint32_t offset = ch__offset(heap, pc);
 		spot->owner = ch__owner_handle(heap, owner);
 		spot->user = __atomic_load_n(&block->user, __ATOMIC_ACQUIRE);
-		spot->exec = (const uint8_t *)ch__exec(heap, part + head);
-		spot->offset = offset - part - head;
-		spot->is_cold = is_cold;
-		spot->state = ch__block_state(block);
+		spot->offset = found.at - found.head + is_return;
+		spot->exec = (const uint8_t *)pc - spot->offset;
+		spot->is_cold = found.is_cold;
+		spot->has_site = false;
+		spot->state = found.state;
 		spot->site_user = NULL;
-		spot->has_site = is_return && (read_branch(heap, block, offset, spot) ||
-					       read_point(block, offset, spot));
+		if (is_return)
+			return read_site(heap, block, found.generation, ch__offset(heap, pc), spot);
 	}
-	/* ch__find saw the block of this generation committed. */
-	return at - part >= head &&
-	       atomic_load_explicit(&block->generation, memory_order_relaxed) == generation;
+	return ch__found_is_there(&found) || give_none(spot);
+}
+
+static __attribute__((noinline)) bool find_anywhere(const void *pc, bool is_return,
+						    struct ch_spot *out)
+{
+	ch__place_read_begin();
+	const struct ch_heap *heap = ch__heap_at((uintptr_t)pc - is_return);
+	bool is_found = heap ? ch_code_at(heap, pc, is_return, out) : give_none(out);
+	ch__place_read_end();
+	return is_found;
+}
+
+static CH_COLD bool find_for_less(const struct ch_heap *heap, const void *pc, bool is_return,
+				  struct ch_spot *out)
+{
+	struct ch_spot whole = {.size = sizeof whole};
+	bool is_found = ch_code_at(heap, pc, is_return, &whole);
+	ch__sized_give(out, &whole);
+	return is_found;
 }
 
 bool ch_code_at(const struct ch_heap *heap, const void *pc, bool is_return, struct ch_spot *out)
 {
-	uintptr_t address = (uintptr_t)pc;
-	struct ch_spot whole;
-	/* No ch__because: making a sentence is not signal-safe. */
-	if (out->size < BARE_BYTES || out->size > sizeof whole)
-		return false;
 	/* A caller's struct with room for what is written is written to directly: this stack keeps
 	 * no address. */
-	bool is_direct = out->size == BARE_BYTES || out->size == sizeof whole;
-	struct ch_spot *spot = is_direct ? out : &whole;
-	bool is_counted = !heap;
-	if (is_counted) {
-		ch__place_read_begin();
-		heap = ch__heap_at(address - is_return);
-	}
-	spot->size = out->size;
-	bool is_found = heap && read_spot(heap, address, is_return, spot);
-	if (is_counted)
-		ch__place_read_end();
-	if (!is_found)
-		memset(&whole, 0, sizeof whole);
-	if (!is_found || !is_direct)
-		ch__sized_give(out, &whole);
-	return is_found;
+	if (CH_LIKELY(heap) && (CH_LIKELY(out->size == sizeof *out) || out->size == BARE_BYTES))
+		return read_spot(heap, (uintptr_t)pc, is_return, out);
+	/* No ch__because: making a sentence is not signal-safe. */
+	if (out->size < BARE_BYTES || out->size > sizeof *out)
+		return false;
+	return heap ? find_for_less(heap, pc, is_return, out) : find_anywhere(pc, is_return, out);
 }
