@@ -29,8 +29,10 @@ struct dead {
 	struct ch__block *block;
 	uint32_t index;
 	uint32_t run;   /* of branches, all unlinked */
+	uint32_t hot_bytes;
 	bool must_wait; /* goes on the quarantine: the place may not go back at once */
-	bool was_open;
+	bool is_data;
+	uint8_t was;    /* enum ch_block_state */
 };
 
 /* Blocks that end together. */
@@ -38,7 +40,7 @@ struct end {
 	uint32_t count;
 	uint32_t starts_word; /* start bits to clear: neighbours go by one store */
 	uint64_t starts_mask;
-	uint64_t keys[CH__KILLED_AT_ONCE]; /* handles */
+	bool must_wait; /* all do */
 	struct dead dead[CH__KILLED_AT_ONCE];
 };
 
@@ -51,20 +53,22 @@ static bool dead_names_kept(const struct ch_heap *heap)
 
 /* --- death --- */
 
-static void count_death(struct ch_heap *heap, const struct ch__block *block)
+static void count_death(struct ch_heap *heap, const struct dead *dead)
 	CH_REQUIRES(ch__role_heap)
 {
 	struct ch__counters *c = &heap->counters;
-	enum ch_block_state was = ch__block_state(block);
-	uint32_t hot = ch__hot_bytes(block), cold = ch__cold_bytes(block);
-	c->blocks_aborted += was == CH_BLOCK_OPEN;
-	c->blocks_freed += was != CH_BLOCK_OPEN;
-	c->bytes_freed += hot + cold;
-	c->code_bytes -= hot + cold;
+	uint32_t cold = ch__cold_bytes(dead->block);
+	int64_t bytes = (int64_t)dead->hot_bytes + cold;
+	if (dead->was == CH_BLOCK_OPEN)
+		c->blocks_aborted++;
+	else
+		c->blocks_freed++;
+	c->bytes_freed += (uint64_t)bytes;
+	c->code_bytes -= bytes;
 	c->cold_bytes -= cold;
-	if (was == CH_BLOCK_NOTENTRANT) {
+	if (dead->was == CH_BLOCK_NOTENTRANT) {
 		heap->blocks_notentrant--;
-		heap->notentrant_bytes -= hot + cold;
+		heap->notentrant_bytes -= (uint64_t)bytes;
 	}
 }
 
@@ -75,15 +79,6 @@ static void count_space(struct ch_heap *heap, uint32_t places)
 	/* Stored under heap only. */
 	uint64_t events = atomic_load_explicit(&heap->space_events, memory_order_relaxed);
 	atomic_store_explicit(&heap->space_events, events + places, memory_order_release);
-}
-
-/* For a DEAD block, under heap. A flag set by another thread at the same time (HELD) may be lost:
- * nobody asks for it any more. */
-static void change_flags(struct ch__block *block, uint8_t without, uint8_t with)
-{
-	uint8_t flags = atomic_load_explicit(&block->flags, memory_order_relaxed);
-	atomic_store_explicit(&block->flags, (uint8_t)((flags & ~without) | with),
-			      memory_order_relaxed);
 }
 
 static void clear_starts(struct ch_heap *heap, struct end *end)
@@ -104,13 +99,14 @@ static void clear_start(struct ch_heap *heap, struct end *end, uint32_t offset)
 
 /* Whether other cores may still jump to the block, by a stale jump of a branch that is or was
  * linked, or may run stale bytes at the block's place. */
-static bool is_known(const struct ch_heap *heap, const struct ch__block *block)
+static bool is_known(const struct ch__block *block, bool is_data, bool was_open)
 {
+	const uint8_t both = CH__FLAG_HELD | CH__FLAG_UNLINKED;
 	uint8_t flags = atomic_load_explicit(&block->flags, memory_order_relaxed);
-	bool was_linked = (flags & CH__FLAG_HELD) && (flags & CH__FLAG_UNLINKED);
-	bool is_data = ch__block_is_data(heap, block);
-	return (is_data ? block->users : block->in_head) != 0 || was_linked ||
-	       ((!CH_ARCH_FETCH_FOLLOWS || is_data) && ch__block_state(block) != CH_BLOCK_OPEN);
+	bool was_linked = (flags & both) == both;
+	/* The word of data is the users. */
+	return block->in_head != 0 || was_linked ||
+	       ((!CH_ARCH_FETCH_FOLLOWS || is_data) && !was_open);
 }
 
 static void push_orphan(struct ch_heap *heap, uint32_t index) CH_REQUIRES(ch__role_heap)
@@ -119,13 +115,12 @@ static void push_orphan(struct ch_heap *heap, uint32_t index) CH_REQUIRES(ch__ro
 		heap->orphans[heap->orphans_count++] = index;
 }
 
-/* Drops the block's edges to data. With `adopts` (the block does not run) data without a user left
+/* Drops a block's edges to data. With `adopts` (the block does not run) data without a user left
  * is an orphan: it dies when the unwind table of its last user has gone. Under heap. */
-static void leave_data(struct ch_heap *heap, const struct ch__block *block, bool adopts)
+static void leave_data(struct ch_heap *heap, const struct ch__side_list *list, bool adopts)
 	CH_REQUIRES(ch__role_heap)
 {
-	const struct ch__side_list *list = block->side_list;
-	for (uint32_t i = 0; list && i < list->count; i++) {
+	for (uint32_t i = 0; i < list->count; i++) {
 		struct ch__item item = ch__side_items(list)[i];
 		if (list->kinds[i] != CH__ITEM_EDGE)
 			continue;
@@ -150,36 +145,72 @@ static bool was_left(const struct ch_heap *heap, const struct ch__block *block)
 	       !__atomic_load_n(&block->users, __ATOMIC_RELAXED);
 }
 
+/* A released block with an edge from another block dies with the other. Attaching an edge takes the
+ * owner's lock: an orphan may have a user again. Data whose users have all left is an orphan. */
+static bool edged_ends(struct ch_heap *heap, struct ch__block *block, uint32_t index,
+		       bool is_orphan) CH_REQUIRES(ch__role_heap, ch__role_owner)
+{
+	bool is_left = was_left(heap, block);
+	if (is_left && is_orphan)
+		return true;
+	/* Immortal no more: its owner ends, and cycles free the block. */
+	block->flags &= (uint8_t)~CH__FLAG_IMMORTAL;
+	/* A user that ended just now may have put the block there. */
+	uint32_t i = 0;
+	while (i < heap->orphans_count && heap->orphans[i] != index)
+		i++;
+	if (is_left && i == heap->orphans_count)
+		push_orphan(heap, index);
+	return false;
+}
+
+/* Takes the block off its owner's list. */
+static void leave_owner(struct ch_heap *heap, struct ch__owner *owner, struct ch__block *block)
+	CH_REQUIRES(ch__role_owner)
+{
+	uint32_t next = block->owner_next, prev = block->owner_prev;
+	if (prev)
+		ch__block_at(heap, prev)->owner_next = next;
+	else
+		atomic_store_explicit(&owner->first_block, next, memory_order_relaxed);
+	if (next)
+		ch__block_at(heap, next)->owner_prev = prev;
+	block->owner_prev = block->owner_next = 0;
+}
+
 /* LIVE | NOTENTRANT | OPEN -> DEAD. In a region, under heap, with the list of the owner locked. The
  * caller clears the starts that are left. */
-static void kill(struct ch_heap *heap, struct ch__block *block, uint32_t index,
-		 enum ch__death death, struct end *end)
+static void kill(struct ch_heap *heap, struct ch__owner *owner, struct ch__block *block,
+		 uint32_t index, enum ch__death death, struct end *end)
 	CH_REQUIRES(ch__role_heap, ch__role_owner, ch__role_region)
 {
-	struct dead *dead = &end->dead[end->count];
-	struct ch__owner *owner = ch__owner_at(heap, block->owner);
-	bool was_open = ch__block_state(block) == CH_BLOCK_OPEN;
+	struct dead *dead = &end->dead[end->count++];
+	enum ch_block_state was = ch__block_state(block);
+	bool was_open = was == CH_BLOCK_OPEN, is_data = ch__block_is_data(heap, block);
 	/* Sources of a block that no cycle reached are dead, too. Without a copy there are none. */
 	bool patch_sources = death != CH__DEATH_UNREACHED && death != CH__DEATH_NO_COPY;
 	uint32_t generation = atomic_load_explicit(&block->generation, memory_order_relaxed);
-	end->keys[end->count++] = ch__handle(heap->id, index, generation);
-	*dead = (struct dead){.block = block,
-			      .index = index,
-			      .must_wait = death == CH__DEATH_UNREACHED || dead_names_kept(heap) ||
-					   is_known(heap, block),
-			      .was_open = was_open};
-	leave_data(heap, block, is_by_hand(death));
-	if (ch__block_is_data(heap, block))
-		block->users = 0; /* its users die, too */
-	else if (block->in_head || ch__block_run(block))
-		ch__block_unlink(heap, index, patch_sources, false);
+	struct ch__side_list *list = block->side_list;
+	dead->block = block;
+	dead->index = index;
 	dead->run = ch__block_run(block);
+	dead->hot_bytes = ch__hot_bytes(block);
+	dead->must_wait = end->must_wait || is_known(block, is_data, was_open);
+	dead->is_data = is_data;
+	dead->was = (uint8_t)was;
+	if (list && list->count) {
+		leave_data(heap, list, is_by_hand(death));
+		ch__assumption_leave(heap, list);
+	}
+	if (is_data)
+		block->users = 0; /* its users die, too */
+	else if (block->in_head || dead->run)
+		ch__block_unlink(heap, index, patch_sources, false);
 	if (owner->entry == index)
 		ch__owner_reset_cell(owner);
-	ch__owner_remove(heap, owner, block);
-	if (block->side_list && block->side_list->count)
-		ch__assumption_leave(heap, block->side_list);
-	ch__tombstone_write(heap, block, index, death);
+	if (block->owner)
+		leave_owner(heap, owner, block);
+	ch__tombstone_write(heap, owner, block, index, death);
 	/* Release: the block left every list before its generation says so. */
 	atomic_store_explicit(&block->generation, generation + 1, memory_order_release);
 	/* Release: a reader that finds no branches finds the block dead. */
@@ -189,10 +220,14 @@ static void kill(struct ch_heap *heap, struct ch__block *block, uint32_t index,
 		if (block->cold_granules)
 			clear_start(heap, end, ch__cold_offset(heap, block));
 	}
-	count_death(heap, block);
 	ch__block_set_state(heap, block, index, CH_BLOCK_DEAD, CH__CAUSE_NONE, __func__);
-	bool has_notice = !was_open && owner->vm->ops.block_freed;
-	change_flags(block, CH__FLAG_NOTICE, has_notice ? CH__FLAG_NOTICE : 0);
+	/* A flag set by another thread at the same time (HELD) may be lost: nobody asks for it any
+	 * more. */
+	uint8_t flags = atomic_load_explicit(&block->flags, memory_order_relaxed);
+	flags &= (uint8_t)~CH__FLAG_NOTICE;
+	if (!was_open && owner->vm->ops.block_freed)
+		flags |= CH__FLAG_NOTICE;
+	atomic_store_explicit(&block->flags, flags, memory_order_relaxed);
 }
 
 /* --- withdrawal: outside of regions; all names first, then traps --- */
@@ -203,16 +238,21 @@ _Static_assert((int)CH__KILLED_AT_ONCE <= (int)CH__LOOK_DEATHS_MOST, "listeners 
 static void withdraw_names(struct ch_heap *heap, const struct end *end) CH_REQUIRES(ch__role_heap)
 {
 	struct ch__sink_range ranges[2 * CH__KILLED_AT_ONCE];
+	uint64_t keys[CH__KILLED_AT_ONCE];
+	bool wants_ranges =
+		ch__sinks_want_ranges(atomic_load_explicit(&heap->sinks_on, memory_order_relaxed));
 	size_t n = 0;
-	if (end->count)
-		ch__listeners_blocks_die(heap, end->keys, end->count);
-	if (!ch__sinks_want_ranges(atomic_load_explicit(&heap->sinks_on, memory_order_relaxed)))
+	if (!wants_ranges && !atomic_load_explicit(&heap->listeners, memory_order_relaxed))
 		return;
 	for (uint32_t i = 0; i < end->count; i++) {
-		const struct ch__block *block = end->dead[i].block;
-		if (!end->dead[i].was_open && !ch__block_is_data(heap, block))
-			n += ch__block_ranges(heap, block, end->keys[i], &ranges[n]);
+		const struct dead *dead = &end->dead[i];
+		/* The handle's generation is the one before. */
+		keys[i] = ch__block_handle(heap, dead->index).bits - (UINT64_C(1) << 32);
+		if (wants_ranges && dead->was != CH_BLOCK_OPEN && !dead->is_data)
+			n += ch__block_ranges(heap, dead->block, keys[i], &ranges[n]);
 	}
+	if (end->count)
+		ch__listeners_blocks_die(heap, keys, end->count);
 	if (n)
 		ch__sinks_remove(heap->sinks, ranges, n);
 }
@@ -222,14 +262,13 @@ static void fill_with_traps(struct ch_heap *heap, const struct dead *dead)
 	const struct ch__block *block = dead->block;
 	uintptr_t hot = ch__exec(heap, block->hot_offset), cold = 0;
 	/* Data, and code written in place, get traps when their places go back. */
-	if (!ch__block_is_lent(heap, block) && !ch__block_is_data(heap, block))
-		ch__pool_poison(heap->pool, hot, ch__hot_bytes(block));
+	if (!dead->is_data && !ch__block_is_lent(heap, block))
+		ch__pool_poison(heap->pool, hot, dead->hot_bytes);
 	if (block->cold_granules) {
 		cold = ch__exec(heap, ch__cold_offset(heap, block));
 		ch__pool_poison(heap->pool, cold, ch__cold_bytes(block));
 	}
-	if (CH_LIKELY(!heap->pool->is_translated) || dead->was_open ||
-	    ch__block_is_data(heap, block))
+	if (CH_LIKELY(!heap->pool->is_translated) || dead->was == CH_BLOCK_OPEN || dead->is_data)
 		return;
 	ch__valgrind_part_dead(heap->pool, hot);
 	if (cold)
@@ -260,16 +299,17 @@ static void drop_side(struct ch_heap *heap, const struct dead *dead) CH_REQUIRES
 	}
 	/* Sinks could read the list until the names were withdrawn. */
 	struct ch__side_list *list = block->side_list;
-	__atomic_store_n(&block->side_list, NULL, __ATOMIC_RELEASE);
-	if (list)
+	if (list) {
+		__atomic_store_n(&block->side_list, NULL, __ATOMIC_RELEASE);
 		ch__side_drop(heap, list);
+	}
 	if (block->flags & CH__FLAG_NOTICE)
 		queue_notice(heap, dead->index);
 }
 
-static uint32_t page_of(const struct ch_heap *heap, const struct dead *dead)
+static uint32_t page_of(const struct ch_heap *heap, const struct ch__block *block)
 {
-	return dead->block->hot_offset >> heap->pool->page_log2;
+	return block->hot_offset >> heap->pool->page_log2;
 }
 
 /* Gives back places: of an owner's blocks in a page, or of a block with a span. DEAD -> FREE, the
@@ -279,30 +319,29 @@ static void free_places(struct ch_heap *heap, const struct dead *dead, uint32_t 
 {
 	struct ch__thread *self = ch__thread_or_guest(heap);
 	const struct ch__block *first = dead->block;
-	uint32_t hot_offset = first->hot_offset, page = hot_offset >> heap->pool->page_log2;
+	uint32_t hot_offset = first->hot_offset, page = page_of(heap, first);
 	uint32_t owner = first->owner, finished = 0;
 	bool is_span = ch__block_is_span(heap, first);
 	bool is_slot = ch__place_is_slot(heap, hot_offset);
 	bool has_steps = ch__place_has_steps(heap, hot_offset);
 	/* A child without code has no memory there. */
-	bool is_shared = !is_span && !heap->is_codeless && ch__block_is_data(heap, first);
+	bool is_shared = dead->is_data && !is_span && !heap->is_codeless;
 	for (uint32_t i = 0; i < count && is_shared; i++)
 		ch__pool_poison(heap->pool, ch__exec(heap, dead[i].block->hot_offset),
-				ch__hot_bytes(dead[i].block));
+				dead[i].hot_bytes);
 	/* The unwind data of slots goes last (I8), while nobody else can have the places. */
 	for (uint32_t i = 0; i < count && (is_slot || has_steps); i++) {
 		uintptr_t hot = ch__exec(heap, dead[i].block->hot_offset);
 		if (is_slot)
 			ch__sinks_slot_dead(heap->sinks, hot);
 		else
-			ch__steps_dead(ch__sinks_steps(heap->sinks), hot,
-				       ch__hot_bytes(dead[i].block));
+			ch__steps_dead(ch__sinks_steps(heap->sinks), hot, dead[i].hot_bytes);
 	}
 	ch__region_enter_inline(self);
 	ch__page_lock(&heap->pool->pages[page]);
-	for (uint32_t i = 0; i < count && !is_span; i++) {
+	for (uint32_t i = 0; !is_span && i < count; i++) {
 		const struct ch__block *block = dead[i].block;
-		ch__page_give_back(heap->pool, page, block->hot_offset, ch__hot_bytes(block));
+		ch__page_give_back(heap->pool, page, block->hot_offset, dead[i].hot_bytes);
 		if (block->cold_granules)
 			ch__page_give_back(heap->pool, page, ch__cold_offset(heap, block),
 					   ch__cold_bytes(block));
@@ -312,12 +351,16 @@ static void free_places(struct ch_heap *heap, const struct dead *dead, uint32_t 
 	ch__block_pages_freed(heap, hot_offset, is_span);
 	for (uint32_t i = 0; i < count; i++) {
 		struct ch__block *block = dead[i].block;
+		uint8_t flags = atomic_load_explicit(&block->flags, memory_order_relaxed);
 		ch__set16(&block->hot_granules, 0);
 		ch__set16(&block->cold_granules, 0);
-		change_flags(block, CH__FLAG_APART, 0);
-		if (block->flags & CH__FLAG_NOTICE)
-			continue;
-		ch__block_recycle(heap, block, dead[i].index);
+		if (CH_UNLIKELY(flags & (CH__FLAG_APART | CH__FLAG_NOTICE))) {
+			flags &= (uint8_t)~CH__FLAG_APART;
+			atomic_store_explicit(&block->flags, flags, memory_order_relaxed);
+			if (flags & CH__FLAG_NOTICE)
+				continue;
+		}
+		ch__block_recycle(heap, self, block, dead[i].index);
 		finished++;
 	}
 	if (finished)
@@ -340,20 +383,25 @@ static void count_waiting(struct ch_heap *heap, int64_t bytes) CH_REQUIRES(ch__r
 			      memory_order_relaxed);
 }
 
-static void quarantine(struct ch_heap *heap, const struct dead *dead) CH_REQUIRES(ch__role_heap)
+static void quarantine(struct ch_heap *heap, const struct dead *dead, uint32_t count)
+	CH_REQUIRES(ch__role_heap)
 {
-	dead->block->quarantine_next = 0;
-	if (heap->quarantine_head)
-		ch__block_at(heap, heap->quarantine_tail)->quarantine_next = dead->index;
-	else
-		heap->quarantine_head = dead->index;
-	heap->quarantine_tail = dead->index;
+	uint32_t *link = &heap->quarantine_head;
+	int64_t bytes = 0;
+	if (*link)
+		link = &ch__block_at(heap, heap->quarantine_tail)->quarantine_next;
 	pass_syncs(heap);
 	if (!heap->quarantine_waits)
 		heap->quarantine_waits = dead->index;
+	for (uint32_t i = 0; i < count; i++) {
+		*link = heap->quarantine_tail = dead[i].index;
+		link = &dead[i].block->quarantine_next;
+		bytes += dead[i].hot_bytes + ch__cold_bytes(dead[i].block);
+	}
+	*link = 0;
 	/* A sync under way counts as over here: Boehm's hook syncs without the heap lock. */
 	heap->quarantine_syncs = atomic_load(&heap->core_syncs_begun);
-	count_waiting(heap, (int64_t)ch__hot_bytes(dead->block) + ch__cold_bytes(dead->block));
+	count_waiting(heap, bytes);
 }
 
 /* Asked for while the block before is given back. */
@@ -381,36 +429,40 @@ bool ch__quarantine_advance(struct ch_heap *heap, bool in_need)
 		(void)ch__core_sync(heap);
 	pass_syncs(heap);
 	struct dead same[CH__KILLED_AT_ONCE];
-	uint32_t kept = 0, count = 0, next;
-	for (uint32_t index = heap->quarantine_head; index != heap->quarantine_waits;
-	     index = next) {
+	uint32_t kept = 0, count = 0, page = 0, owner = 0, index = heap->quarantine_head;
+	uint32_t *link = &heap->quarantine_head; /* where what is kept goes on */
+	int64_t bytes = 0;
+	for (uint32_t next; index != heap->quarantine_waits; index = next) {
 		struct ch__block *block = ch__block_at(heap, index);
+		bool is_data = ch__block_is_data(heap, block);
 		next = block->quarantine_next;
 		prefetch_return(heap, block);
 		/* Data that died with its code may hold the code's unwind table, in use until the
 		 * sweep reaches the code. Blocks that died after such data do not wait. */
-		if (ch__block_is_data(heap, block) && atomic_load(&heap->sweep_pending)) {
-			kept = index;
+		if (is_data && atomic_load(&heap->sweep_pending)) {
+			*link = kept = index;
+			link = &block->quarantine_next;
 			continue;
 		}
-		if (kept)
-			ch__block_at(heap, kept)->quarantine_next = next;
-		else
-			heap->quarantine_head = next;
-		if (!next)
-			heap->quarantine_tail = kept;
-		count_waiting(heap, -(int64_t)ch__hot_bytes(block) - ch__cold_bytes(block));
-		struct dead dead = {.block = block, .index = index};
 		if (count == CH__KILLED_AT_ONCE ||
-		    (count && (page_of(heap, same) != page_of(heap, &dead) ||
-			       same->block->owner != block->owner))) {
+		    (count && (page_of(heap, block) != page || block->owner != owner))) {
 			free_places(heap, same, count);
 			count = 0;
 		}
-		same[count++] = dead;
+		page = page_of(heap, block);
+		owner = block->owner;
+		same[count].block = block;
+		same[count].index = index;
+		same[count].hot_bytes = ch__hot_bytes(block);
+		same[count].is_data = is_data;
+		bytes += same[count++].hot_bytes + ch__cold_bytes(block);
 	}
+	*link = index;
+	if (!index)
+		heap->quarantine_tail = kept;
 	if (!count)
 		return false;
+	count_waiting(heap, -bytes);
 	free_places(heap, same, count);
 	/* The deaths were counted as space for an open in need. Without core syncs the space was
 	 * not there. And an open that looks just now finds the places neither free nor here. */
@@ -440,7 +492,7 @@ void ch__notices_deliver(struct ch_heap *heap)
 		block->flags &= (uint8_t)~CH__FLAG_NOTICE;
 		/* The place went back before: the record waited for this notice only. */
 		if (!ch__hot_bytes(block)) {
-			ch__block_recycle(heap, block, index);
+			ch__block_recycle(heap, ch__thread_or_guest(heap), block, index);
 			ch__owner_drop(heap, owner, 1);
 		}
 		ch__heap_unlock(heap);
@@ -453,19 +505,23 @@ void ch__notices_deliver(struct ch_heap *heap)
 /* --- the end of several --- */
 
 /* Places that need no core sync go back, page by page; the rest goes on the quarantine. */
-static void free_or_quarantine(struct ch_heap *heap, const struct dead *dead, uint32_t count)
+static void free_or_quarantine(struct ch_heap *heap, const struct end *end)
 	CH_REQUIRES(ch__role_heap)
 {
+	const struct dead *dead = end->dead;
+	uint32_t count = end->count;
+	unsigned page_log2 = heap->pool->page_log2;
 	for (uint32_t i = 0, to; i < count; i = to) {
-		to = i + 1;
-		if (dead[i].must_wait) {
-			quarantine(heap, &dead[i]);
-			continue;
-		}
-		uint32_t page = page_of(heap, &dead[i]);
-		while (to < count && !dead[to].must_wait && page_of(heap, &dead[to]) == page)
+		bool must_wait = dead[i].must_wait;
+		uint32_t hot = dead[i].block->hot_offset;
+		to = end->must_wait ? count : i + 1;
+		while (to < count && dead[to].must_wait == must_wait &&
+		       (must_wait || (dead[to].block->hot_offset ^ hot) >> page_log2 == 0))
 			to++;
-		free_places(heap, &dead[i], to - i);
+		if (must_wait)
+			quarantine(heap, &dead[i], to - i);
+		else
+			free_places(heap, &dead[i], to - i);
 	}
 }
 
@@ -473,9 +529,11 @@ static void kill_some(struct ch_heap *heap, const uint32_t *blocks, uint32_t cou
 		      enum ch__death death, bool are_orphans) CH_REQUIRES(ch__role_heap)
 {
 	struct ch__thread *self = ch__thread_or_guest(heap);
+	bool by_hand = is_by_hand(death);
 	struct end end;
 	end.count = end.starts_word = 0;
 	end.starts_mask = 0;
+	end.must_wait = death == CH__DEATH_UNREACHED || dead_names_kept(heap);
 	ch__stats_note_peak(heap);
 	ch__tombstones_reserve(heap, count);
 	ch__region_enter_inline(self);
@@ -485,15 +543,10 @@ static void kill_some(struct ch_heap *heap, const uint32_t *blocks, uint32_t cou
 		struct ch__owner *owner = ch__owner_at(heap, of);
 		ch__owner_lock(owner);
 		do {
-			/* A released block with an edge from another block dies with the other.
-			 * Attaching an edge takes this lock: an orphan may have a user again. */
-			if (!is_by_hand(death) || !(block->flags & CH__FLAG_EDGED) ||
-			    (are_orphans && was_left(heap, block)))
-				kill(heap, block, blocks[i], death, &end);
-			else /* immortal no more: its owner ends, and cycles free the block */
-				block->flags &= (uint8_t)~CH__FLAG_IMMORTAL;
-			block = ++i < count ? ch__block_at(heap, blocks[i]) : NULL;
-		} while (block && block->owner == of);
+			if (!by_hand || !(block->flags & CH__FLAG_EDGED) ||
+			    edged_ends(heap, block, blocks[i], are_orphans))
+				kill(heap, owner, block, blocks[i], death, &end);
+		} while (++i < count && (block = ch__block_at(heap, blocks[i]))->owner == of);
 		ch__owner_unlock(owner);
 	}
 	clear_starts(heap, &end);
@@ -502,12 +555,14 @@ static void kill_some(struct ch_heap *heap, const uint32_t *blocks, uint32_t cou
 	/* A child of fork without a copy has no byte touched. The places stay in use: unwinders
 	 * know the frames on its stack. */
 	bool is_here = death != CH__DEATH_NO_COPY;
-	for (uint32_t i = 0; is_here && i < end.count; i++)
-		fill_with_traps(heap, &end.dead[i]);
-	for (uint32_t i = 0; i < end.count; i++)
+	for (uint32_t i = 0; i < end.count; i++) {
+		count_death(heap, &end.dead[i]);
+		if (is_here)
+			fill_with_traps(heap, &end.dead[i]);
 		drop_side(heap, &end.dead[i]);
+	}
 	if (is_here) {
-		free_or_quarantine(heap, end.dead, end.count);
+		free_or_quarantine(heap, &end);
 		count_space(heap, end.count);
 	}
 }
@@ -516,12 +571,6 @@ void ch__blocks_kill(struct ch_heap *heap, const uint32_t *blocks, uint32_t coun
 		     enum ch__death death)
 {
 	uint32_t orphans[CH__KILLED_AT_ONCE];
-	/* Data whose users have all left, so that no user takes the data along. */
-	for (uint32_t i = 0; is_by_hand(death) && i < count; i++) {
-		const struct ch__block *block = ch__block_at(heap, blocks[i]);
-		if ((block->flags & CH__FLAG_EDGED) && was_left(heap, block))
-			push_orphan(heap, blocks[i]);
-	}
 	for (bool are_orphans = false; count || heap->orphans_count; are_orphans = true) {
 		kill_some(heap, blocks, count, death, are_orphans);
 		blocks = orphans;

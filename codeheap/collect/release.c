@@ -168,22 +168,26 @@ static enum end end_block(struct ch_heap *heap, struct ch__block *block, uintptr
 
 /* Two threads may free the code, and the record be used again meanwhile. A block ends under the
  * owner's busy, so under it the record stays that of the generation found. */
-static enum end end_root(struct ch_heap *heap, uintptr_t at, uint32_t *index)
-	CH_REQUIRES(ch__role_region)
+static enum end end_root(struct ch_heap *heap, struct ch__thread *self, uintptr_t at,
+			 uint32_t *index)
 {
 	uint32_t generation;
-	*index = ch__find(heap, at, &generation);
-	if (!*index)
-		return ch__pool_has(heap->pool, at) ? NOT_THERE : NO_CODE;
-	struct ch__block *block = ch__block_at(heap, *index);
-	/* Acquire: the owner of the record's next block comes after the death of this one. */
-	uint32_t of = __atomic_load_n(&block->owner, __ATOMIC_ACQUIRE);
-	struct ch__owner *owner = ch__owner_at(heap, of);
 	enum end end = NOT_THERE;
-	ch__owner_lock(owner);
-	if (atomic_load_explicit(&block->generation, memory_order_relaxed) == generation)
-		end = end_block(heap, block, at);
-	ch__owner_unlock(owner);
+	ch__region_enter_inline(self);
+	*index = ch__find(heap, at, &generation);
+	if (*index) {
+		struct ch__block *block = ch__block_at(heap, *index);
+		/* Acquire: the owner of the record's next block comes after this one's death. */
+		uint32_t of = __atomic_load_n(&block->owner, __ATOMIC_ACQUIRE);
+		struct ch__owner *owner = ch__owner_at(heap, of);
+		ch__owner_lock(owner);
+		if (atomic_load_explicit(&block->generation, memory_order_relaxed) == generation)
+			end = end_block(heap, block, at);
+		ch__owner_unlock(owner);
+	} else if (!ch__pool_has(heap->pool, at)) {
+		end = NO_CODE;
+	}
+	ch__region_leave(self);
 	return end;
 }
 
@@ -191,10 +195,7 @@ static enum end free_locked(struct ch_heap *heap, uintptr_t at, enum ch_release 
 	CH_REQUIRES(ch__role_heap)
 {
 	uint32_t index;
-	struct ch__thread *self = ch__thread_or_guest(heap);
-	ch__region_enter_inline(self);
-	enum end end = end_root(heap, at, &index);
-	ch__region_leave(self);
+	enum end end = end_root(heap, ch__thread_or_guest(heap), at, &index);
 	if (end != ENDED || how == CH_RELEASE_COLLECT)
 		return end;
 	const struct ch__block *block = ch__block_at(heap, index);
@@ -223,9 +224,7 @@ enum ch_status ch_code_free(struct ch_heap *heap, const void *address, enum ch_r
 	/* The head of the code, which ch__find reads: on its way while the lock is taken. */
 	__builtin_prefetch(ch__pool_read(heap->pool, at - CH__HEAD_BYTES));
 	if (how == CH_RELEASE_COLLECT && self) {
-		ch__region_enter_inline(self);
-		end = end_root(heap, at, &index);
-		ch__region_leave(self);
+		end = end_root(heap, self, at, &index);
 	} else {
 		ch__heap_lock(heap);
 		end = free_locked(heap, at, how);

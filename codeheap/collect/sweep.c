@@ -15,12 +15,13 @@ static void prefetch_death(const struct ch_heap *heap, const struct ch__block *b
 	const struct ch__pool *pool = heap->pool;
 	const uint8_t *code = ch__pool_read(pool, ch__exec(heap, block->hot_offset));
 	uint32_t bytes = ch__hot_bytes(block), word = block->hot_offset / CH__GRANULE_BYTES / 64;
+	const uint8_t *end =
+		code + (bytes < LINES_MOST * CH__LINE_BYTES ? bytes : LINES_MOST * CH__LINE_BYTES);
 	__builtin_prefetch(ch__owner_at(heap, block->owner), 1);
 	__builtin_prefetch((const void *)(uintptr_t)&pool->starts[word], 1);
 	__builtin_prefetch((const void *)(uintptr_t)&pool->used[word], 1);
-	for (uint32_t at = 0; at < bytes && at < LINES_MOST * CH__LINE_BYTES;
-	     at += CH__LINE_BYTES)
-		__builtin_prefetch(code + at, 1);
+	for (; code < end; code += CH__LINE_BYTES)
+		__builtin_prefetch(code, 1);
 }
 
 /* Finds blocks that no cycle reached. Returns true while there are more to look at. The blocks stay
@@ -30,18 +31,20 @@ static bool take_dead(struct ch_heap *heap, uint32_t found[CH__KILLED_AT_ONCE], 
 	CH_REQUIRES(ch__role_heap, ch__role_region)
 {
 	enum { LOOKED_AT_MOST = 8192 };
-	uint32_t used = heap->blocks.used, at = heap->sweep_cursor;
+	uint32_t used = heap->blocks.used, at = heap->sweep_cursor, n = 0;
 	uint32_t end = at + LOOKED_AT_MOST < used ? at + LOOKED_AT_MOST : used;
-	for (*count = 0; at < end && *count < heap->config.step_blocks; at++) {
-		struct ch__block *block = ch__block_at(heap, at);
+	uint32_t most = heap->config.step_blocks;
+	const struct ch__block *block = ch__block_at(heap, at);
+	for (; at < end && n < most; at++, block++) {
 		/* Generation, then mark: the mark was stored before the generation (R1). */
 		if (!(atomic_load_explicit(&block->generation, memory_order_acquire) & 1) ||
 		    ch__block_state(block) == CH_BLOCK_OPEN || (block->flags & CH__FLAG_IMMORTAL) ||
 		    ch__block_is_alive(heap, block))
 			continue;
-		found[(*count)++] = at;
+		found[n++] = at;
 		prefetch_death(heap, block);
 	}
+	*count = n;
 	heap->sweep_cursor = at;
 	if (at < used)
 		return true;

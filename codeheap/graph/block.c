@@ -60,20 +60,6 @@ void ch__records_flush(struct ch_heap *heap, struct ch__thread *thread)
 	thread->free_count = 0;
 }
 
-void ch__block_recycle(struct ch_heap *heap, struct ch__block *block, uint32_t index)
-{
-	ch__block_set_state(heap, block, index, CH_BLOCK_FREE, CH__CAUSE_NONE, __func__);
-	/* A worn record rests in the table: from a stack a thread would take it at once. */
-	if (is_worn(block)) {
-		ch__records_give_back(heap, &index, 1);
-		return;
-	}
-	struct ch__thread *thread = ch__thread_or_guest(heap);
-	if (CH_UNLIKELY(thread->free_count == CH__THREAD_RECORDS))
-		ch__records_flush(heap, thread);
-	thread->free_records[thread->free_count++] = index;
-}
-
 /* --- places --- */
 
 /* A page that became FREE may be another thread's already: open.c takes pages and tells the

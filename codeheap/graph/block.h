@@ -154,9 +154,6 @@ static inline uint8_t ch__age_stamp(const struct ch_heap *heap)
 	return (uint8_t)(heap->cycles * CH__FLAG_AGE_ONE & CH__FLAG_AGE);
 }
 
-/* Gives the record back; the place in the pool was given back before. Under heap. */
-void ch__block_recycle(struct ch_heap *, struct ch__block *, uint32_t index)
-	CH_REQUIRES(ch__role_heap);
 void ch__block_pages_freed(struct ch_heap *, uint32_t hot_offset, bool is_span);
 /* Gives back `pages` pages at the end of an OPEN block's span, which the block left before. */
 void ch__block_pages_cut(struct ch_heap *, uint32_t hot_offset, uint32_t pages);
@@ -168,5 +165,21 @@ void ch__block_held(struct ch__block *);               /* sets HELD: an in-edge 
 uint32_t ch__record_take(struct ch_heap *, struct ch__thread *);
 void ch__records_give_back(struct ch_heap *, const uint32_t *, uint32_t); /* to the heap's list */
 void ch__records_flush(struct ch_heap *, struct ch__thread *);
+/* Gives the record back; the place in the pool was given back before. Under heap. */
+static inline void ch__block_recycle(struct ch_heap *heap, struct ch__thread *thread,
+				     struct ch__block *block, uint32_t index)
+	CH_REQUIRES(ch__role_heap)
+{
+	ch__block_set_state(heap, block, index, CH_BLOCK_FREE, CH__CAUSE_NONE, __func__);
+	/* A worn record rests in the table: from a stack a thread would take it at once. */
+	if (CH_UNLIKELY(ch__is_worn(
+		    atomic_load_explicit(&block->generation, memory_order_relaxed)))) {
+		ch__records_give_back(heap, &index, 1);
+		return;
+	}
+	if (CH_UNLIKELY(thread->free_count == CH__THREAD_RECORDS))
+		ch__records_flush(heap, thread);
+	thread->free_records[thread->free_count++] = index;
+}
 
 #endif

@@ -173,8 +173,10 @@ static inline bool ch__block_is_young_root(const struct ch_heap *heap,
 		!ch__block_is_alone(block));
 }
 /* Whether the commit of the block is through: the last store of a commit is the last start bit. A
- * LIVE block without it must not die: the commit would set a start where no block is (I3). */
-static inline bool ch__block_is_committed(const struct ch_heap *heap, const struct ch__block *block)
+ * LIVE block without it must not die: the commit would set a start where no block is (I3). Always
+ * inline: a release looks at each of its blocks. */
+static inline __attribute__((always_inline)) bool
+ch__block_is_committed(const struct ch_heap *heap, const struct ch__block *block)
 {
 	return ch__block_state(block) != CH_BLOCK_OPEN &&
 	       ch__page_has_start(heap->pool, block->cold_granules ? ch__cold_offset(heap, block)

@@ -8,11 +8,6 @@
 
 _Atomic(uint32_t) ch__place_readers;
 
-static struct ch__name *name_at(const struct ch_heap *heap, uint32_t index)
-{
-	return ch__table_at_bytes(&heap->names, index, sizeof(struct ch__name));
-}
-
 /* --- hash: SipHash-1-3 (Aumasson and Bernstein, 2012), with a key of the heap's own --- */
 
 /* Names come from scripts. Without the secret key no script can choose names for one bucket. */
@@ -70,7 +65,8 @@ const char *ch__name_text(const struct ch_heap *heap, uint32_t index)
 	if (!index)
 		return "";
 	/* seq_cst against ch__name_park, and the look for readers after it. */
-	const char *text = atomic_load_explicit(&name_at(heap, index)->text, memory_order_seq_cst);
+	const struct ch__name *name = ch__name_at(heap, index);
+	const char *text = atomic_load_explicit(&name->text, memory_order_seq_cst);
 	return text ? text : "";
 }
 
@@ -95,7 +91,7 @@ static bool grow_hash(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
 		return heap->name_hash != NULL;
 	for (uint32_t i = 0; heap->name_hash && i <= heap->name_hash_mask; i++) {
 		for (uint32_t at = heap->name_hash[i], next; at; at = next) {
-			struct ch__name *name = name_at(heap, at);
+			struct ch__name *name = ch__name_at(heap, at);
 			next = name->next;
 			name->next = buckets[name->hash & mask];
 			buckets[name->hash & mask] = at;
@@ -105,12 +101,6 @@ static bool grow_hash(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
 	heap->name_hash = buckets;
 	heap->name_hash_mask = mask;
 	return true;
-}
-
-uint32_t ch__name_short(const struct ch_heap *heap, uint32_t index)
-{
-	uint32_t short_name = index ? name_at(heap, index)->short_name : 0;
-	return short_name ? short_name : index;
 }
 
 static uint32_t make(struct ch_heap *heap, const char *text, size_t bytes, uint32_t hash,
@@ -123,7 +113,7 @@ static uint32_t make(struct ch_heap *heap, const char *text, size_t bytes, uint3
 		return 0;
 	}
 	memcpy(copy, text, bytes);
-	struct ch__name *name = name_at(heap, index);
+	struct ch__name *name = ch__name_at(heap, index);
 	uint32_t *bucket = &heap->name_hash[hash & heap->name_hash_mask];
 	name->references = 1;
 	name->hash = hash;
@@ -144,7 +134,7 @@ uint32_t ch__name_intern(struct ch_heap *heap, const char *text)
 		return 0;
 	uint32_t at = heap->name_hash[hash & heap->name_hash_mask], short_name = 0;
 	for (struct ch__name *name; at; at = name->next) {
-		name = name_at(heap, at);
+		name = ch__name_at(heap, at);
 		if (name->hash == hash && !strcmp(name->text, text)) {
 			name->references++;
 			return at;
@@ -163,19 +153,13 @@ uint32_t ch__name_intern(struct ch_heap *heap, const char *text)
 	return index;
 }
 
-void ch__name_hold(struct ch_heap *heap, uint32_t index)
-{
-	if (index)
-		name_at(heap, index)->references++;
-}
-
 void ch__names_free_parked(struct ch_heap *heap)
 {
 	uint32_t index;
 	if (!heap->names_parked || ch__place_is_read())
 		return;
 	while ((index = heap->names_parked) != 0) {
-		struct ch__name *name = name_at(heap, index);
+		struct ch__name *name = ch__name_at(heap, index);
 		heap->names_parked = name->next;
 		ch__meta_free(heap->meta, name->parked, strlen(name->parked) + 1);
 		ch__table_give(&heap->names, index, false);
@@ -185,12 +169,12 @@ void ch__names_free_parked(struct ch_heap *heap)
 void ch__name_park(struct ch_heap *heap, uint32_t index)
 {
 	while (index) {
-		struct ch__name *name = name_at(heap, index);
+		struct ch__name *name = ch__name_at(heap, index);
 		if (--name->references)
 			return;
 		uint32_t *link = &heap->name_hash[name->hash & heap->name_hash_mask];
 		while (*link != index)
-			link = &name_at(heap, *link)->next;
+			link = &ch__name_at(heap, *link)->next;
 		*link = name->next;
 		name->parked = atomic_exchange(&name->text, NULL);
 		name->next = heap->names_parked;

@@ -16,10 +16,18 @@ struct ch__name {
 	uint32_t short_name; /* of a long name: its cut form, referenced; else 0 */
 };
 
+static inline struct ch__name *ch__name_at(const struct ch_heap *heap, uint32_t index)
+{
+	return ch__table_at_bytes(&heap->names, index, sizeof(struct ch__name));
+}
 uint64_t ch__name_hash(const uint64_t key[2], const char *text, size_t bytes);
 /* Returns the name, with one more reference that is the caller's; 0: no memory. */
 uint32_t ch__name_intern(struct ch_heap *, const char *text) CH_REQUIRES(ch__role_heap);
-void ch__name_hold(struct ch_heap *, uint32_t name) CH_REQUIRES(ch__role_heap);
+static inline void ch__name_hold(struct ch_heap *heap, uint32_t name) CH_REQUIRES(ch__role_heap)
+{
+	if (name)
+		ch__name_at(heap, name)->references++;
+}
 void ch__name_drop(struct ch_heap *, uint32_t name)
 	CH_REQUIRES(ch__role_heap) CH_EXCLUDES(CH__STANDING);
 /* The same in a region. The text is freed by the next ch__names_free_parked or ch__name_drop. */
@@ -30,7 +38,11 @@ const char *ch__name_text(const struct ch_heap *, uint32_t name); /* signal-safe
 /* Bytes of a name in a trap report, with the 0: longer names are cut at a character of UTF-8. */
 enum { CH__NAME_SHORT_BYTES = 64 };
 /* The name if short; else the cut form, which lives as long as the name. */
-uint32_t ch__name_short(const struct ch_heap *, uint32_t name);
+static inline uint32_t ch__name_short(const struct ch_heap *heap, uint32_t name)
+{
+	uint32_t short_name = name ? ch__name_at(heap, name)->short_name : 0;
+	return short_name ? short_name : name;
+}
 void ch__name_cut(char short_text[CH__NAME_SHORT_BYTES], const char *text); /* signal-safe */
 
 /* Readers of names and places in all heaps, signal handlers included. While there is a reader, a

@@ -72,19 +72,6 @@ void ch__owner_drop(struct ch_heap *heap, uint32_t owner_index, uint32_t records
 		ch__owner_try_free(heap, owner_index);
 }
 
-void ch__owner_remove(struct ch_heap *heap, struct ch__owner *owner, struct ch__block *block)
-{
-	if (!block->owner)
-		return;
-	if (block->owner_prev)
-		ch__block_at(heap, block->owner_prev)->owner_next = block->owner_next;
-	else
-		atomic_store_explicit(&owner->first_block, block->owner_next, memory_order_relaxed);
-	if (block->owner_next)
-		ch__block_at(heap, block->owner_next)->owner_prev = block->owner_prev;
-	block->owner_prev = block->owner_next = 0;
-}
-
 void ch__owner_reset_cell(struct ch__owner *owner)
 {
 	owner->entry = 0;

@@ -107,9 +107,6 @@ void ch__owner_drop(struct ch_heap *, uint32_t owner, uint32_t records) CH_REQUI
 /* Makes record 0, the owner of code that has none. Record 0 is never found, made, entered or
  * released, lists and counts no block, and hears nothing. Returns false when there is no memory. */
 bool ch__owner_of_none(struct ch_heap *);
-/* Takes the block off its owner's list. */
-void ch__owner_remove(struct ch_heap *, struct ch__owner *, struct ch__block *)
-	CH_REQUIRES(ch__role_owner);
 void ch__owner_try_free(struct ch_heap *, uint32_t owner) CH_REQUIRES(ch__role_heap);
 /* Makes an owner. The Boehm driver then writes the anchor, under the same hold of the lock. */
 enum ch_status ch__owner_make(struct ch_vm *, const char *name, const void *fallback, void *user,

@@ -44,7 +44,7 @@ static void put(_Atomic(uint32_t) *field, uint32_t value)
 	atomic_store_explicit(field, value, memory_order_release);
 }
 
-static void put_name(struct ch_heap *heap, _Atomic(uint32_t) *field, uint32_t name)
+static inline void put_name(struct ch_heap *heap, _Atomic(uint32_t) *field, uint32_t name)
 	CH_REQUIRES(ch__role_heap, ch__role_region)
 {
 	uint32_t old = atomic_load_explicit(field, memory_order_relaxed);
@@ -71,18 +71,18 @@ static void write_epitaph(struct ch_heap *heap, uint32_t slot, const struct ch__
 
 static uint32_t cold_word(const struct ch_heap *heap, const struct ch__block *block)
 {
-	bool is_apart = (block->flags & CH__FLAG_APART) != 0;
-	return (uint32_t)block->cold_granules |
-	       (is_apart ? 0 : (uint32_t)block->cold_granule << CH__TOMB_COLD_SHIFT) |
-	       (is_apart ? CH__TOMB_SPAN : 0) |
-	       (ch__use_is_in_place(ch__block_use(heap, block)) ? CH__TOMB_IN_PLACE : 0) |
-	       (ch__place_is_slot(heap, block->hot_offset) ? CH__TOMB_SLOT : 0);
+	uint32_t word = block->cold_granules;
+	if (ch__place_is_slot(heap, block->hot_offset))
+		word |= CH__TOMB_SLOT;
+	if (CH_LIKELY(!(block->flags & CH__FLAG_APART)))
+		return word | (uint32_t)block->cold_granule << CH__TOMB_COLD_SHIFT;
+	bool is_in_place = ch__use_is_in_place(ch__block_use(heap, block));
+	return word | CH__TOMB_SPAN | (is_in_place ? CH__TOMB_IN_PLACE : 0);
 }
 
-void ch__tombstone_write(struct ch_heap *heap, const struct ch__block *block, uint32_t index,
-			 enum ch__death death)
+void ch__tombstone_write(struct ch_heap *heap, const struct ch__owner *owner,
+			 const struct ch__block *block, uint32_t index, enum ch__death death)
 {
-	const struct ch__owner *owner = ch__owner_at(heap, block->owner);
 	uint64_t written = atomic_load_explicit(&heap->tombstones_written, memory_order_relaxed);
 	uint32_t slot = slot_of(heap, written);
 	if (!ch__table_has(&heap->tombstones, slot)) {
@@ -97,7 +97,6 @@ void ch__tombstone_write(struct ch_heap *heap, const struct ch__block *block, ui
 	atomic_store_explicit(&stone->number, 0, memory_order_relaxed);
 	if (CH_UNLIKELY(heap->wants_epitaphs))
 		write_epitaph(heap, slot, block);
-	put_name(heap, &stone->owner_name, ch__name_short(heap, owner->name));
 	put(&stone->hot_offset, block->hot_offset);
 	put(&stone->hot_granules, ch__hot_bytes(block) / CH__GRANULE_BYTES);
 	put(&stone->cold, cold_word(heap, block));
@@ -105,6 +104,7 @@ void ch__tombstone_write(struct ch_heap *heap, const struct ch__block *block, ui
 				       (uint32_t)ch__block_cause(block) << 28);
 	put(&stone->generation, atomic_load_explicit(&block->generation, memory_order_relaxed));
 	put(&stone->collection, heap->cycle_number);
+	put_name(heap, &stone->owner_name, ch__name_short(heap, owner->name));
 	put(&stone->number, ch__tombstone_number(written + 1));
 	/* Release: the tombstone before the count; pairs with the acquire in place.c. */
 	atomic_store_explicit(&heap->tombstones_written, written + 1, memory_order_release);

@@ -312,6 +312,23 @@ TEST(data_of_several_users_dies_with_the_last_of_them)
 	rig_end(&rig);
 }
 
+/* The release comes to the user, which leaves the data, and then to the data. */
+TEST(data_ends_once_with_its_user_of_the_same_owner)
+{
+	struct rig rig = rig_start(4 << 20);
+	struct ch_owner owner = rig_owner(&rig, "owner");
+	struct emitter e;
+	emit_open_in_place(&e, owner, CH_KIND_DATA, 64);
+	CHECK_EQ(ch_block_commit(&e.code, 1), CH_OK);
+	struct ch_block user = user_of(owner, e.code.block, true);
+	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	CHECK(!rig_is_there(user));
+	CHECK(!rig_is_there(e.code.block));
+	CHECK_EQ(rig_stats(&rig).blocks_freed, 2);
+	rig_check(&rig);
+	rig_end(&rig);
+}
+
 TEST(data_that_is_a_root_outlives_its_last_user)
 {
 	struct rig rig = rig_start(4 << 20);
