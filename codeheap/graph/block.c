@@ -47,10 +47,21 @@ static bool is_worn(const struct ch__block *block)
 
 void ch__records_give_back(struct ch_heap *heap, const uint32_t *indices, uint32_t count)
 {
+	struct ch__table *table = &heap->blocks;
 	ch__records_lock(heap);
-	for (uint32_t i = 0; i < count; i++)
-		ch__table_give(&heap->blocks, indices[i],
-			       is_worn(ch__block_at(heap, indices[i])));
+	/* ch__table_give for many: each record is the next link's place. */
+	uint32_t *link = table->free_head ? &ch__block_at(heap, table->free_tail)->free_next
+					  : &table->free_head;
+	for (uint32_t i = 0; i < count; i++) {
+		struct ch__block *block = ch__block_at(heap, indices[i]);
+		if (CH_UNLIKELY(is_worn(block))) {
+			ch__table_give(table, indices[i], true);
+			continue;
+		}
+		*link = table->free_tail = indices[i];
+		link = &block->free_next;
+	}
+	*link = 0;
 	ch__records_unlock(heap);
 }
 
