@@ -55,14 +55,15 @@ static inline uint32_t after_last_of(const _Atomic(uint64_t) *words, uint32_t lo
 	return high > low ? high : low;
 }
 
-static uint32_t find_upward(const _Atomic(uint64_t) *words, uint32_t from, uint32_t limit,
-			    uint32_t n)
+/* The lowest run of n unused granules in [from, limit). Mostly it begins at `from`, a cursor. */
+static inline uint32_t find_upward(const _Atomic(uint64_t) *words, uint32_t from, uint32_t limit,
+				   uint32_t n)
 {
-	while ((from = next_of(words, from, limit, unused_bits)) + n <= limit) {
+	while (from + n <= limit) {
 		uint32_t end = next_of(words, from, from + n, used_bits);
 		if (end == from + n)
 			return from;
-		from = end;
+		from = next_of(words, end, limit, unused_bits);
 	}
 	return NOT_FOUND;
 }
@@ -70,11 +71,11 @@ static uint32_t find_upward(const _Atomic(uint64_t) *words, uint32_t from, uint3
 static uint32_t find_downward(const _Atomic(uint64_t) *words, uint32_t low, uint32_t high,
 			      uint32_t n)
 {
-	while ((high = after_last_of(words, low, high, unused_bits)) >= low + n) {
+	while (high >= low + n) {
 		uint32_t start = after_last_of(words, high - n, high, used_bits);
 		if (start == high - n)
 			return start;
-		high = start;
+		high = after_last_of(words, low, start, unused_bits);
 	}
 	return NOT_FOUND;
 }
@@ -99,58 +100,60 @@ static bool find_places(const _Atomic(uint64_t) *words, uint32_t low, uint32_t h
 	return *cold_at != NOT_FOUND;
 }
 
+/* Flips n bits, 1 at least. */
 static inline void flip(_Atomic(uint64_t) *words, uint32_t from, uint32_t n)
 {
-	while (n) {
-		uint32_t shift = from & 63, take = n < 64 - shift ? n : 64 - shift;
-		uint64_t mask = ~UINT64_C(0) >> (64 - take) << shift;
-		atomic_store_explicit(&words[from >> 6], load(words, from >> 6) ^ mask,
-				      memory_order_relaxed);
-		from += take;
-		n -= take;
-	}
+	uint32_t last = from + n - 1, at = from >> 6;
+	uint64_t mask = ~UINT64_C(0) << (from & 63);
+	for (; at < last >> 6; at++, mask = ~UINT64_C(0))
+		atomic_store_explicit(&words[at], load(words, at) ^ mask, memory_order_relaxed);
+	mask &= ~UINT64_C(0) >> (~last & 63);
+	atomic_store_explicit(&words[at], load(words, at) ^ mask, memory_order_relaxed);
 }
 
-static void add(_Atomic(uint16_t) *counter, int n)
+static inline uint32_t granules_in(uint32_t bytes)
 {
-	int sum = atomic_load_explicit(counter, memory_order_relaxed) + n;
-	atomic_store_explicit(counter, (uint16_t)sum, memory_order_relaxed);
+	return (uint32_t)(((uint64_t)bytes + CH__GRANULE_BYTES - 1) / CH__GRANULE_BYTES);
+}
+
+static inline uint16_t add(_Atomic(uint16_t) *counter, uint32_t n)
+{
+	uint16_t sum = (uint16_t)(atomic_load_explicit(counter, memory_order_relaxed) + n);
+	atomic_store_explicit(counter, sum, memory_order_relaxed);
+	return sum;
 }
 
 /* --- reserve, give back --- */
 
-bool ch__page_reserve(struct ch__pool *pool, uint32_t index, size_t hot_bytes, size_t cold_bytes,
-		      uint32_t *hot, uint32_t *cold)
+bool ch__page_reserve(struct ch__pool *pool, uint32_t index, uint32_t hot_bytes,
+		      uint32_t cold_bytes, uint32_t *hot, uint32_t *cold)
 {
 	struct ch__page *page = &pool->pages[index];
 	_Atomic(uint64_t) *words = words_of(pool->used, pool, index);
-	uint32_t base = index << pool->page_log2, granules = ch__pool_granules(pool);
-	uint32_t hot_at = page->hot_cursor, cold_at = page->cold_cursor;
-	*hot = *cold = base;
-	if (hot_bytes > pool->pool_bytes || cold_bytes > pool->pool_bytes)
-		goto full;
-	uint32_t hot_n = (uint32_t)(hot_bytes + 7) / 8, cold_n = (uint32_t)(cold_bytes + 7) / 8;
-	if (hot_n + cold_n > granules ||
-	    !find_places(words, hot_at, cold_at, hot_n, cold_n, &hot_at, &cold_at))
-		goto full;
+	uint32_t base = index << pool->page_log2;
+	uint32_t hot_n = granules_in(hot_bytes), cold_n = granules_in(cold_bytes), hot_at, cold_at;
+	if (!find_places(words, page->hot_cursor, page->cold_cursor, hot_n, cold_n, &hot_at,
+			 &cold_at)) {
+		page->has_failed = 1;
+		atomic_store_explicit(&page->freed_granules, 0, memory_order_relaxed);
+		return false;
+	}
+	*cold = base;
 	if (cold_n) {
 		flip(words, cold_at, cold_n);
 		*cold = base + cold_at * CH__GRANULE_BYTES;
 		page->cold_cursor = (uint16_t)cold_at;
+		ch__valgrind_grant(pool, pool->exec_base + *cold, cold_n * CH__GRANULE_BYTES);
 	}
+	*hot = base;
 	if (hot_n) {
 		flip(words, hot_at, hot_n);
 		*hot = base + hot_at * CH__GRANULE_BYTES;
 		page->hot_cursor = (uint16_t)(hot_at + hot_n);
+		ch__valgrind_grant(pool, pool->exec_base + *hot, hot_n * CH__GRANULE_BYTES);
 	}
-	add(&page->used_granules, (int)(hot_n + cold_n));
-	ch__valgrind_grant(pool, pool->exec_base + *hot, (size_t)hot_n * CH__GRANULE_BYTES);
-	ch__valgrind_grant(pool, pool->exec_base + *cold, (size_t)cold_n * CH__GRANULE_BYTES);
+	add(&page->used_granules, hot_n + cold_n);
 	return true;
-full:
-	page->has_failed = 1;
-	atomic_store_explicit(&page->freed_granules, 0, memory_order_relaxed);
-	return false;
 }
 
 void ch__granules_reset_cursors(struct ch__pool *pool, uint32_t index)
@@ -173,28 +176,29 @@ void ch__page_give_back(struct ch__pool *pool, uint32_t index, uint32_t offset, 
 	CH_PUBLISHED(pool, pool->exec_base + offset, bytes, "poison");
 	flip(words, at, n);
 	ch__valgrind_revoke(pool, pool->exec_base + offset, (size_t)n * CH__GRANULE_BYTES);
-	add(&page->used_granules, -(int)n);
+	uint16_t used = add(&page->used_granules, -n);
 	/* While a thread keeps its page open, more granules may come back than the counter holds;
 	 * half of its range is enough. */
 	if (atomic_load_explicit(&page->freed_granules, memory_order_relaxed) < UINT16_MAX / 2)
-		add(&page->freed_granules, (int)n);
+		add(&page->freed_granules, n);
 	page->refused_hot = UINT16_MAX;
 	if (at + n == page->hot_cursor)
 		page->hot_cursor = (uint16_t)at;
 	if (at == page->cold_cursor)
 		page->cold_cursor = (uint16_t)(at + n);
-	if (atomic_load_explicit(&page->used_granules, memory_order_relaxed) == 0)
+	if (used == 0)
 		ch__granules_reset_cursors(pool, index);
 }
 
-bool ch__page_has_room(struct ch__pool *pool, uint32_t index, size_t hot_bytes, size_t cold_bytes)
+bool ch__page_has_room(struct ch__pool *pool, uint32_t index, uint32_t hot_bytes,
+		       uint32_t cold_bytes)
 {
 	struct ch__page *page = &pool->pages[index];
 	const _Atomic(uint64_t) *words = words_of(pool->used, pool, index);
 	uint32_t granules = ch__pool_granules(pool), hot_at, cold_at;
-	if (hot_bytes + cold_bytes > (size_t)granules * CH__GRANULE_BYTES)
+	uint32_t hot_n = granules_in(hot_bytes), cold_n = granules_in(cold_bytes);
+	if (hot_n + cold_n > granules)
 		return false;
-	uint32_t hot_n = (uint32_t)(hot_bytes + 7) / 8, cold_n = (uint32_t)(cold_bytes + 7) / 8;
 	if (hot_n >= page->refused_hot && cold_n >= page->refused_cold)
 		return false;
 	bool fits = find_places(words, 0, granules, hot_n, cold_n, &hot_at, &cold_at);

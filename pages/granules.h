@@ -20,10 +20,10 @@ static inline void ch__page_unlock(struct ch__page *page)
 /* --- granules of a page, under its busy --- */
 /* Reserves hot bytes upwards and cold bytes (may be 0) downwards; writes offsets from the pool's
  * base. Returns false when there is no room for both. */
-bool ch__page_reserve(struct ch__pool *, uint32_t page, size_t hot_bytes, size_t cold_bytes,
+bool ch__page_reserve(struct ch__pool *, uint32_t page, uint32_t hot_bytes, uint32_t cold_bytes,
 		       uint32_t *hot, uint32_t *cold) CH_REQUIRES(ch__role_busy);
 /* Whether both would fit with the cursors at the page's ends; if so, puts the cursors there. */
-bool ch__page_has_room(struct ch__pool *, uint32_t page, size_t hot_bytes, size_t cold_bytes)
+bool ch__page_has_room(struct ch__pool *, uint32_t page, uint32_t hot_bytes, uint32_t cold_bytes)
 	CH_REQUIRES(ch__role_busy);
 /* Gives a range of used granules back, which holds traps already. Moves a cursor back when the
  * range lies at the cursor. */

@@ -41,8 +41,8 @@ TEST(reserve_puts_hot_up_and_cold_down_until_they_meet)
 	}
 	CHECK(!ch__page_reserve(rig.pool, page, 1, 0, &hot, &cold));
 	CHECK(!ch__page_reserve(rig.pool, page, 0, 1, &hot, &cold));
-	CHECK(!ch__page_reserve(rig.pool, page, SIZE_MAX, 0, &hot, &cold));
-	CHECK(!ch__page_reserve(rig.pool, page, 0, SIZE_MAX - 6, &hot, &cold));
+	CHECK(!ch__page_reserve(rig.pool, page, UINT32_MAX, 0, &hot, &cold));
+	CHECK(!ch__page_reserve(rig.pool, page, 0, UINT32_MAX - 6, &hot, &cold));
 	rig_destroy(&rig);
 }
 
