@@ -11,7 +11,7 @@
 
 /* --- free records: a stack of each thread before the heap's FIFO --- */
 
-static bool refill(struct ch_heap *heap, struct ch__thread *thread)
+static bool CH_COLD refill(struct ch_heap *heap, struct ch__thread *thread)
 {
 	enum { TAKEN_AT_ONCE = 32, MADE_AT_ONCE = 16 };
 	struct ch__table *table = &heap->blocks;

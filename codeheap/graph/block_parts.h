@@ -167,8 +167,10 @@ static inline bool ch__block_is_alone(const struct ch__block *block)
 static inline bool ch__block_is_young_root(const struct ch_heap *heap,
 					   const struct ch__block *block)
 {
-	return ch__block_state(block) == CH_BLOCK_OPEN || (block->flags & CH__FLAG_IMMORTAL) ||
-	       ch__block_is_newborn(block) ||
+	enum ch_block_state state = ch__block_state(block);
+	uint8_t flags = atomic_load_explicit(&block->flags, memory_order_relaxed);
+	return state == CH_BLOCK_OPEN || (flags & CH__FLAG_IMMORTAL) ||
+	       (state == CH_BLOCK_LIVE && !(flags & CH__FLAG_HELD)) ||
 	       (ch__block_leads(block) && ch__block_is_own_root(heap, block) &&
 		!ch__block_is_alone(block));
 }

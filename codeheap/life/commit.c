@@ -28,8 +28,9 @@ static enum ch_status check_used(const struct ch__block *block, const struct ch_
 	uint32_t from = code->used_from, to = code->used_to, entry = code->entry_offset;
 	if (use >= CH__SPAN_RODATA)
 		return CH_OK; /* all room of data is used */
-	uint32_t note = has_steps ? CH__NOTE_MOST_BYTES + CH__GRANULE_BYTES : 0;
-	uint32_t room = ch__hot_bytes(block) - ch__head_bytes(use) - note;
+	uint32_t room = ch__hot_bytes(block) - ch__head_bytes(use);
+	if (CH_UNLIKELY(has_steps))
+		room -= CH__NOTE_MOST_BYTES + CH__GRANULE_BYTES;
 	if (!to)
 		return ch__because(CH_E_ARG, "ch_code.used_to is 0: the caller sets it to the hot "
 					     "bytes that were emitted");
@@ -116,8 +117,8 @@ static void fill_gap(struct ch_heap *heap, uint32_t from, uint32_t to)
 		ch__arch_fill_traps(ch__pool_lend(heap->pool, ch__exec(heap, from)), to - from);
 }
 
-/* Returns how many pages of the run are nobody's from here on. Pages written in place all stay
- * until they run: the rest becomes traps before. */
+/* Returns the bytes of the pages of the run that are nobody's from here on. Pages written in place
+ * all stay until they run: the rest becomes traps before. */
 static uint32_t CH_COLD shrink_span(struct ch_heap *heap, struct ch__block *block,
 				    const struct ch_code *code, uint32_t used_to)
 	CH_REQUIRES(ch__role_region)
@@ -130,23 +131,23 @@ static uint32_t CH_COLD shrink_span(struct ch_heap *heap, struct ch__block *bloc
 	fill_gap(heap, room + used_to, hot + kept);
 	ch__set16(&block->span_granules_low, kept / CH__GRANULE_BYTES);
 	ch__set16(&block->span_granules_high, kept / CH__GRANULE_BYTES >> 16);
-	return (bytes - kept) >> heap->pool->page_log2;
+	return bytes - kept;
 }
 
-/* Shrinks the block's parts to the used bytes, the hot part to used_to. Returns how many pages of a
- * run go. */
-static uint32_t shrink(struct ch_heap *heap, struct ch__block *block, const struct ch_code *code,
-		       uint32_t used_to) CH_REQUIRES(ch__role_region)
+/* Shrinks the parts of a block in a page to the used bytes, the hot part to used_to. Returns the
+ * bytes that went back. */
+static inline uint32_t shrink(struct ch_heap *heap, struct ch__thread *self,
+			      struct ch__block *block, const struct ch_code *code, uint32_t used_to)
+	CH_REQUIRES(ch__role_region)
 {
-	if (CH_UNLIKELY(block->flags & CH__FLAG_APART))
-		return shrink_span(heap, block, code, used_to);
-	uint32_t hot = block->hot_offset, hot_bytes = ch__hot_bytes(block);
-	uint32_t hot_end = hot + ch__head_bytes(CH__SPAN_CODE) + used_to;
-	uint32_t keep = ch__round_up(hot_end - hot);
+	uint32_t hot = block->hot_offset, hot_bytes = block->hot_granules * CH__GRANULE_BYTES;
+	uint32_t hot_end = hot + CH__HEAD_BYTES + used_to;
+	uint32_t keep = ch__round_up(hot_end - hot), cut = code->used_from;
 	fill_gap(heap, hot_end, hot + keep);
 	if (keep < hot_bytes) {
 		ch__set16(&block->hot_granules, keep / CH__GRANULE_BYTES);
 		ch__part_cut(heap, hot + keep, hot_bytes - keep);
+		cut += hot_bytes - keep;
 	}
 	if (code->used_from) {
 		/* The head moves to just before the first used byte. */
@@ -161,24 +162,28 @@ static uint32_t shrink(struct ch_heap *heap, struct ch__block *block, const stru
 	}
 	uint32_t cold_bytes = ch__cold_bytes(block);
 	uint32_t cold_end = cold_bytes - (code->cold_bytes - code->cold_used);
-	if (!cold_bytes || cold_end >= cold_bytes)
-		return 0;
+	if (cold_end >= cold_bytes)
+		return cut;
 	uint32_t cold = ch__cold_offset(heap, block), cold_keep = ch__round_up(cold_end);
 	fill_gap(heap, cold + cold_end, cold + cold_keep);
 	ch__set16(&block->cold_granules, cold_keep / CH__GRANULE_BYTES);
 	ch__part_cut(heap, cold + cold_keep, cold_bytes - cold_keep);
-	return 0;
+	CH__COUNT(self->counters.cold_bytes, -(int64_t)(cold_bytes - cold_keep));
+	return cut + cold_bytes - cold_keep;
 }
 
 /* Result of a commit. UNTOLD: sinks want ranges that were not told; nothing was changed. From
  * OWNER_GONE on: a block may not become reachable. */
 enum published { PUBLISHED, UNTOLD, OWNER_GONE, FACT_BROKE, TARGET_ABORTED };
 
-/* Whether all assumptions of the block hold, and no block has been aborted that was OPEN when an
- * edge to it was attached. In a region. */
-static enum published relies_on_living(struct ch_heap *heap, const struct ch__block *block)
+/* Whether the owner lives, all assumptions of the block hold, and no block has been aborted that
+ * was OPEN when an edge to it was attached. In a region. */
+static inline enum published may_go_live(struct ch_heap *heap, const struct ch__block *block)
 {
+	const struct ch__owner *owner = ch__owner_at(heap, block->owner);
 	const struct ch__side_list *list = block->side_list;
+	if (!ch__owner_is_alive(heap, owner) || ch__owner_is_released(owner))
+		return OWNER_GONE;
 	for (uint32_t i = 0; list && i < list->count; i++) {
 		struct ch__item item = ch__side_items(list)[i];
 		if (list->kinds[i] == CH__ITEM_ASSUME && item.at == 0)
@@ -208,7 +213,7 @@ static uint32_t *slot_of(const struct among *among, uint32_t index)
 	return &among->slots[at & among->mask];
 }
 
-static bool is_among(const struct among *among, uint32_t index, size_t count)
+static inline bool is_among(const struct among *among, uint32_t index, size_t count)
 {
 	if (among->slots)
 		return *slot_of(among, index) != 0;
@@ -221,14 +226,14 @@ static bool is_among(const struct among *among, uint32_t index, size_t count)
 /* Returns CH_E_STATE: a code is not an OPEN block of the heap. CH_E_ARG: a block comes twice. */
 static enum ch_status gather(struct ch_heap *heap, struct among *among)
 {
-	uint32_t slots = 4 * FEW;
-	while (slots < 2 * among->count)
-		slots *= 2;
-	among->mask = slots - 1;
-	if (among->count > FEW &&
-	    !(among->slots = ch__meta_alloc(heap->meta, slots * sizeof *among->slots)))
-		return ch__because(CH_E_MEMORY, "no side memory for a commit of %zu blocks",
-				   among->count);
+	if (among->count > FEW) {
+		uint32_t slots = UINT32_C(4) << (31 - __builtin_clz((uint32_t)among->count));
+		among->mask = slots - 1;
+		among->slots = ch__meta_alloc(heap->meta, slots * sizeof *among->slots);
+		if (!among->slots)
+			return ch__because(CH_E_MEMORY, "no side memory for a commit of %zu blocks",
+					   among->count);
+	}
 	for (size_t i = 0; i < among->count; i++) {
 		uint32_t index;
 		if (ch__block_resolve_state(heap, among->codes[i].block, &index) != CH_BLOCK_OPEN)
@@ -241,7 +246,8 @@ static enum ch_status gather(struct ch_heap *heap, struct among *among)
 			*slot_of(among, index) = index;
 		/* Before any check: the table of code is read where procmem has no byte yet. */
 		const struct ch__block *block = ch__block_at(heap, index);
-		if (CH_UNLIKELY(ch__block_use(heap, block) == CH__PAGE_RODATA))
+		if (CH_UNLIKELY(heap->pool->sync_steps) &&
+		    ch__block_use(heap, block) == CH__PAGE_RODATA)
 			ch__pool_publish(heap->pool, ch__exec(heap, block->hot_offset),
 					 ch__hot_bytes(block));
 	}
@@ -307,15 +313,14 @@ static void renew_age(struct ch_heap *heap, struct ch__block *block)
 }
 
 /* In a region, with the owner alive. */
-static void go_live(struct ch_heap *heap, uint32_t index)
+static inline void go_live(struct ch_heap *heap, struct ch__block *block, uint32_t index)
 {
-	struct ch__block *block = ch__block_at(heap, index);
+	uint32_t cold = block->cold_granules ? ch__cold_offset(heap, block) : 0;
 	/* Not for data: an unwinder may read data until the last of its code is gone. */
 	if (!ch__block_is_data(heap, block))
 		show_part(heap->pool, ch__exec(heap, block->hot_offset), ch__hot_bytes(block));
-	if (block->cold_granules)
-		show_part(heap->pool, ch__exec(heap, ch__cold_offset(heap, block)),
-			  ch__cold_bytes(block));
+	if (cold)
+		show_part(heap->pool, ch__exec(heap, cold), ch__cold_bytes(block));
 	renew_age(heap, block);
 	bool is_own_root = ch__block_leads(block) && !(block->flags & CH__FLAG_IMMORTAL);
 	uint32_t epoch = atomic_load_explicit(&heap->epoch, memory_order_relaxed);
@@ -323,8 +328,8 @@ static void go_live(struct ch_heap *heap, uint32_t index)
 			      memory_order_relaxed);
 	ch__block_set_state(heap, block, index, CH_BLOCK_LIVE, CH__CAUSE_NONE, __func__);
 	ch__page_set_start(heap->pool, block->hot_offset);
-	if (block->cold_granules)
-		ch__page_set_start(heap->pool, ch__cold_offset(heap, block));
+	if (cold)
+		ch__page_set_start(heap->pool, cold);
 }
 
 static void abort_open(struct ch_heap *heap, uint32_t index, enum ch__death death)
@@ -361,25 +366,18 @@ static enum ch_status CH_COLD because_stale(enum published result)
 
 /* Publishes all blocks in one region, so that a cycle finds all of them LIVE, or none. A sink that
  * comes on waits for the regions between its wish and its walk over live blocks (I19). */
-static enum published publish(struct ch_heap *heap, struct ch__thread *self, struct ch_code *codes,
-			      size_t count, bool is_told)
+static inline enum published publish(struct ch_heap *heap, struct ch__thread *self,
+				     struct ch_code *codes, size_t count, bool is_told)
 {
-	enum published result = PUBLISHED;
+	const struct ch_code *end = codes + count;
 	ch__region_enter_inline(self);
-	if (!is_told && sinks_want_ranges(heap))
-		result = UNTOLD;
-	for (size_t i = 0; i < count && result == PUBLISHED; i++) {
-		const struct ch__block *block = block_of(heap, &codes[i]);
-		const struct ch__owner *owner = ch__owner_at(heap, block->owner);
-		if (!ch__owner_is_alive(heap, owner) || ch__owner_is_released(owner))
-			result = OWNER_GONE;
-		else
-			result = relies_on_living(heap, block);
-	}
-	for (size_t i = 0; i < count && result == PUBLISHED; i++) {
-		go_live(heap, ch__handle_index(codes[i].block.bits));
+	enum published result = !is_told && sinks_want_ranges(heap) ? UNTOLD : PUBLISHED;
+	for (struct ch_code *code = codes; code < end && result == PUBLISHED; code++)
+		result = may_go_live(heap, block_of(heap, code));
+	for (struct ch_code *code = codes; code < end && result == PUBLISHED; code++) {
+		go_live(heap, block_of(heap, code), ch__handle_index(code->block.bits));
 		/* A late store faults; in silence it would be lost, or damage another block. */
-		codes[i].write = codes[i].cold_write = NULL;
+		code->write = code->cold_write = NULL;
 	}
 	ch__region_leave(self);
 	return result;
@@ -411,7 +409,7 @@ static bool land(struct ch_heap *heap, struct ch__thread *self, const struct ch_
 				   ch__exec(heap, block->hot_offset + ch__head_bytes(use)),
 				   code->used_to);
 		ch__region_enter_inline(self);
-		(void)shrink(heap, block, code, code->used_to);
+		(void)shrink_span(heap, block, code, code->used_to);
 		ch__region_leave(self);
 	}
 	return ch__pool_land_span(heap->pool, page);
@@ -438,26 +436,24 @@ static void finish_bytes(struct ch_heap *heap, struct ch__thread *self, const st
 {
 	struct ch__block *block = block_of(heap, code);
 	enum ch__span_use use = ch__block_use(heap, block);
-	uint32_t hot = ch__hot_bytes(block), cold = ch__cold_bytes(block);
-	uint32_t used_to = code->used_to, pages_cut;
+	bool is_apart = (block->flags & CH__FLAG_APART) != 0;
+	uint32_t used_to = code->used_to;
 	if (use >= CH__SPAN_RODATA)
 		return;
 	ch__region_enter_inline(self);
-	if (ch__place_has_steps(heap, block->hot_offset))
+	if (code->frame)
 		used_to = write_note(heap, block, code);
-	pages_cut = shrink(heap, block, code, used_to);
+	uint32_t cut = CH_UNLIKELY(is_apart) ? shrink_span(heap, block, code, used_to)
+					     : shrink(heap, self, block, code, used_to);
 	if (block->side_list)
 		block->side_list->entry_offset =
 			entry_offset(block, code) + ch__head_bytes(use) - CH__HEAD_BYTES;
 	ch__region_leave(self);
-	if (CH_UNLIKELY(pages_cut))
-		ch__block_pages_cut(heap, block->hot_offset, pages_cut);
-	hot -= ch__hot_bytes(block);
-	cold -= ch__cold_bytes(block);
-	if (hot + cold) {
+	if (cut) {
+		if (is_apart)
+			ch__block_pages_cut(heap, block->hot_offset, cut >> heap->pool->page_log2);
 		ch__space_returned(heap);
-		CH__COUNT(self->counters.code_bytes, -(int64_t)(hot + cold));
-		CH__COUNT(self->counters.cold_bytes, -(int64_t)cold);
+		CH__COUNT(self->counters.code_bytes, -(int64_t)cut);
 	}
 	ch__pool_publish(heap->pool, ch__exec(heap, block->hot_offset), ch__hot_bytes(block));
 	if (block->cold_granules)
@@ -507,51 +503,59 @@ static enum ch_status look_around(struct ch_heap *heap, const struct ch__thread 
 	return is_in_doubt(heap, cold) ? ch__overrun_judge(heap, block, cold, "cold") : CH_OK;
 }
 
-/* Whether some blocks need more than the usual steps. */
-struct besides {
-	bool assumes, may_be_young, are_apart, in_slots;
-};
+/* What some blocks need besides the usual steps. */
+enum { ASSUMES = 1, MAY_BE_YOUNG = 2, IS_APART = 4, IN_SLOTS = 8 };
 
-static enum ch_status check_codes(struct ch_heap *heap, struct ch__thread *self,
-				  const struct among *among, struct besides *besides)
+/* Of a block with branches, an entry of its own, or items on its side list, or that lies in other
+ * pages than plain code. */
+__attribute__((noinline)) static enum ch_status
+check_besides(struct ch_heap *heap, const struct ch__block *block, const struct among *among,
+	      size_t i, unsigned *besides)
 {
-	const struct ch_code *codes = among->codes;
-	for (size_t i = 0; i < among->count; i++) {
-		struct ch__block *block = block_of(heap, &codes[i]);
-		enum ch_status status = look_around(heap, self, block, codes[i].block);
-		if (CH_LIKELY(status == CH_OK))
-			status = ch__spare_check("ch_code", codes[i].spare, sizeof codes[i].spare);
-		/* Pages of data have other numbers. */
-		uint8_t frame = ch__place_frame(heap, block->hot_offset);
-		bool has_steps = frame == CH__FRAME_STEPS;
-		enum ch__span_use use = ch__block_use(heap, block);
-		if (CH_LIKELY(status == CH_OK))
-			status = check_used(block, &codes[i], use, has_steps);
-		if (CH_LIKELY(status == CH_OK))
-			status = check_table(heap, block, &codes[i], has_steps);
-		const struct ch__side_list *list = block->side_list;
-		bool has_sites = ch__block_run(block) || (list && list->count) ||
-				 ch__block_entry_kind(block) == CH_ENTRY_PATCH;
-		if (CH_LIKELY(status == CH_OK) && has_sites)
-			status = ch__sites_check(heap, block, codes, i);
-		if (CH_UNLIKELY(status != CH_OK))
-			return status;
-		if (waits_for_others(heap, block, among))
-			return ch__because(CH_E_STATE, "ch_code %zu has an edge to an OPEN block "
-						       "that is not committed with it", i);
-		if (entry_offset(block, &codes[i]) && !block->side_list) {
-			struct ch__subject s = {heap, self, block, CH_BLOCK_OPEN};
-			status = ch__side_need(&s, 1);
-			if (status != CH_OK)
-				return status;
-		}
-		besides->assumes |= ch__side_find(block->side_list, CH__ITEM_ASSUME) != NULL;
-		besides->may_be_young |= heap->config.driver == CH_DRIVER_HOST &&
-					 ch__side_find(block->side_list, CH__ITEM_REF);
-		besides->are_apart |= (block->flags & CH__FLAG_APART) != 0;
-		besides->in_slots |= ch__frame_has_slots(frame);
+	const struct ch__side_list *list = block->side_list;
+	bool has_sites = list || ch__block_run(block);
+	enum ch_status status =
+		has_sites ? ch__sites_check(heap, block, among->codes, i) : CH_OK;
+	if (status == CH_OK && waits_for_others(heap, block, among))
+		return ch__because(CH_E_STATE, "ch_code %zu has an edge to an OPEN block "
+					       "that is not committed with it", i);
+	if (ch__side_find(list, CH__ITEM_ASSUME))
+		*besides |= ASSUMES;
+	if (heap->config.driver == CH_DRIVER_HOST && ch__side_find(list, CH__ITEM_REF))
+		*besides |= MAY_BE_YOUNG;
+	if (block->flags & CH__FLAG_APART)
+		*besides |= IS_APART;
+	if (ch__place_is_slot(heap, block->hot_offset))
+		*besides |= IN_SLOTS;
+	return status;
+}
+
+static inline enum ch_status check_code(struct ch_heap *heap, struct ch__thread *self,
+					const struct among *among, size_t i, unsigned *besides)
+{
+	const struct ch_code *code = &among->codes[i];
+	struct ch__block *block = block_of(heap, code);
+	const struct ch__side_list *list = block->side_list;
+	/* Pages of data have other numbers. */
+	uint8_t frame = ch__place_frame(heap, block->hot_offset);
+	bool has_steps = frame == CH__FRAME_STEPS;
+	enum ch_status status = look_around(heap, self, block, code->block);
+	if (CH_LIKELY(status == CH_OK))
+		status = ch__spare_check("ch_code", code->spare, sizeof code->spare);
+	if (CH_LIKELY(status == CH_OK))
+		status = check_used(block, code, ch__block_use(heap, block), has_steps);
+	if (CH_LIKELY(status == CH_OK))
+		status = check_table(heap, block, code, has_steps);
+	if (CH_LIKELY(status == CH_OK) &&
+	    (ch__block_run(block) || (list && list->count) || frame >= CH__FRAME_SLOTS ||
+	     (block->flags & (CH__FLAG_ENTRY | CH__FLAG_APART))))
+		status = check_besides(heap, block, among, i, besides);
+	if (CH_LIKELY(status == CH_OK) && code->entry_offset && !list &&
+	    entry_offset(block, code)) {
+		struct ch__subject s = {heap, self, block, CH_BLOCK_OPEN};
+		status = ch__side_need(&s, 1);
 	}
-	return CH_OK;
+	return status;
 }
 
 static void tell_slots(struct ch_heap *heap, const struct ch_code *codes, size_t count)
@@ -565,21 +569,23 @@ static void tell_slots(struct ch_heap *heap, const struct ch_code *codes, size_t
 
 /* Under the heap lock an assumption cannot break, a rewrite of names sees all or none of a commit,
  * and an unwinder that is turned on meanwhile misses no slot. */
-static enum published publish_told(struct ch_heap *heap, struct ch__thread *self,
-				   struct ch_code *codes, size_t count, bool tell,
-				   const struct besides *besides)
+static inline enum published publish_told(struct ch_heap *heap, struct ch__thread *self,
+					  struct ch_code *codes, size_t count, bool tell,
+					  unsigned besides)
+	CH_UNANALYSED("it takes the lock where the lock is needed")
 {
-	if (!besides->assumes && !tell && !besides->in_slots)
-		return publish(heap, self, codes, count, false);
-	ch__heap_lock(heap);
-	if (besides->in_slots)
+	bool is_locked = tell || (besides & (ASSUMES | IN_SLOTS));
+	if (is_locked)
+		ch__heap_lock(heap);
+	if (besides & IN_SLOTS)
 		tell_slots(heap, codes, count);
 	if (tell)
 		tell_sinks(heap, codes, count, true);
 	enum published result = publish(heap, self, codes, count, tell);
 	if (tell && result != PUBLISHED)
 		tell_sinks(heap, codes, count, false);
-	ch__heap_unlock(heap);
+	if (is_locked)
+		ch__heap_unlock(heap);
 	if (tell)
 		ch__tell_catch_up(heap);
 	return result;
@@ -588,28 +594,28 @@ static enum published publish_told(struct ch_heap *heap, struct ch__thread *self
 static enum ch_status commit(struct ch_heap *heap, struct ch__thread *self, struct ch_code *codes,
 			     size_t count)
 {
-	struct besides besides = {0};
+	unsigned besides = 0;
 	struct among among = {.codes = codes, .count = count};
 	enum ch_status status = gather(heap, &among);
-	if (status == CH_OK)
-		status = check_codes(heap, self, &among, &besides);
+	for (size_t i = 0; i < count && status == CH_OK; i++)
+		status = check_code(heap, self, &among, i, &besides);
 	if (among.slots)
 		ch__meta_free(heap->meta, among.slots, (among.mask + 1) * sizeof *among.slots);
 	if (status != CH_OK)
 		return status;
-	for (size_t i = 0; besides.are_apart && i < count; i++)
+	for (size_t i = 0; (besides & IS_APART) && i < count; i++)
 		if (!land(heap, self, &codes[i]))
 			return ch__because(CH_E_OS, "ch_code %zu, large or written in place, does "
 						    "not get its memory or access: %m", i);
 	for (size_t i = 0; i < count; i++)
 		finish_bytes(heap, self, &codes[i]);
 	/* While the blocks are OPEN, and so visited anyway: each wait may be a minor collection. */
-	if (besides.may_be_young)
+	if (besides & MAY_BE_YOUNG)
 		ch__young_refs_add(heap, codes, count);
 	enum published result;
 	do {
 		bool tell = sinks_want_ranges(heap);
-		result = publish_told(heap, self, codes, count, tell, &besides);
+		result = publish_told(heap, self, codes, count, tell, besides);
 	} while (result == UNTOLD);
 	if (result != PUBLISHED) {
 		abort_all(heap, codes, count);

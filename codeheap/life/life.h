@@ -5,11 +5,6 @@
 
 #include "codeheap/graph/block.h"
 
-/* Whether the VM writes at exec: data, or code with CH_OPEN_IN_PLACE. */
-static inline bool ch__open_is_in_place(const struct ch_open *open)
-{
-	return open->kind != CH_KIND_CODE || (open->flags & CH_OPEN_IN_PLACE);
-}
 /* ch_block_open once the heap and the thread are known and `open` is valid; any frame number. */
 enum ch_status ch__block_open(struct ch_heap *, struct ch__thread *, const struct ch_open *,
 			      struct ch_code *);
@@ -48,9 +43,9 @@ enum ch_status ch__wishes_read(struct ch_config *, unsigned *wanted);
 /* Tells which of the wanted sinks a finished heap does not have, and why. */
 void ch__wishes_tell_off(const struct ch_heap *, unsigned wanted);
 
-static inline uint32_t ch__round_up(uint64_t bytes)
+static inline uint64_t ch__round_up(uint64_t bytes)
 {
-	return (uint32_t)((bytes + CH__GRANULE_BYTES - 1) & ~(uint64_t)(CH__GRANULE_BYTES - 1));
+	return (bytes + CH__GRANULE_BYTES - 1) & ~(uint64_t)(CH__GRANULE_BYTES - 1);
 }
 
 #endif

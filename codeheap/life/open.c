@@ -27,12 +27,13 @@ struct request {
 	const struct ch_open *open;
 	uint32_t hot_bytes,
 		cold_bytes; /* whole parts, heads and stubs included, granule multiples */
+	uint32_t head;  /* hot bytes before the VM's */
 	uint32_t slack; /* hot bytes reserved besides, to move the part for `align` */
 	uint32_t record, run;
 	struct ch_block handle; /* of the record, once it is written */
 	struct ch__side_list *side_list;
 	uint32_t hot_offset, cold_offset;
-	uint32_t span_pages;   /* 0 = within a page */
+	uint32_t span_pages;   /* 0 = within a page; 1 at least where whole pages are asked for */
 	uint8_t frame;         /* frame number of the pages */
 	enum ch__span_use use; /* of the span */
 	int os_error;          /* errno of the last try, which had room */
@@ -45,9 +46,8 @@ struct request {
 static enum ch_status size_request(struct request *r)
 {
 	const struct ch_open *open = r->open;
-	struct ch__pool *pool = r->heap->pool;
-	uint32_t head = ch__head_bytes(r->use);
-	uint64_t hot = (uint64_t)open->hot_bytes + head;
+	const struct ch__pool *pool = r->heap->pool;
+	uint64_t hot = (uint64_t)open->hot_bytes + r->head;
 	uint64_t cold = (uint64_t)open->cold_bytes +
 			(uint64_t)open->branch_room * ch__stub_bytes(r->heap);
 	if (r->frame == CH__FRAME_STEPS)
@@ -58,19 +58,21 @@ static enum ch_status size_request(struct request *r)
 	}
 	if (cold)
 		cold += CH__INDEX_WORD_BYTES;
+	hot = ch__round_up(hot);
+	cold = ch__round_up(cold);
+	r->hot_bytes = (uint32_t)hot;
+	r->cold_bytes = (uint32_t)cold;
+	r->slack = open->align > r->head ? (uint32_t)open->align - r->head : 0;
+	uint64_t whole = hot + r->slack + cold, page_bytes = (uint64_t)1 << pool->page_log2;
+	if (CH_LIKELY(!r->span_pages && whole <= page_bytes))
+		return CH_OK;
 	if (hot + cold > pool->pool_bytes || cold > UINT16_MAX * CH__GRANULE_BYTES)
 		return ch__because(CH_E_ARG, "%lu hot and %lu cold bytes of the block, heads and "
 					     "all: the pool has %zu, a cold part at most %d",
 				   hot, cold, pool->pool_bytes, UINT16_MAX * CH__GRANULE_BYTES);
-	r->hot_bytes = ch__round_up(hot);
-	r->cold_bytes = ch__round_up(cold);
-	r->slack = open->align > head ? (uint32_t)open->align - head : 0;
-	size_t page_bytes = (size_t)1 << pool->page_log2;
-	uint64_t whole = (uint64_t)r->hot_bytes + r->slack + r->cold_bytes;
-	if (whole > page_bytes || r->frame == CH__FRAME_OWN || ch__use_is_in_place(r->use))
-		r->span_pages = (uint32_t)((whole + page_bytes - 1) >> pool->page_log2);
+	r->span_pages = (uint32_t)((whole + page_bytes - 1) >> pool->page_log2);
 	/* A closed entry jumps to its veneer, which lies behind all hot bytes. */
-	if (open->entry == CH_ENTRY_PATCH && r->span_pages &&
+	if (open->entry == CH_ENTRY_PATCH &&
 	    !ch__arch_diverter_reaches(0, (uintptr_t)r->span_pages << pool->page_log2))
 		return ch__because(CH_E_REACH, "the entry of %u bytes does not reach their end",
 				   r->hot_bytes);
@@ -121,12 +123,6 @@ static bool reserve_young(struct request *r)
 	return r->self->young_count < r->self->young_capacity || make_young(r);
 }
 
-static bool needs_side_list(const struct ch_open *open)
-{
-	return open->entry != CH_ENTRY_NONE || open->name ||
-	       (open->flags & (CH_OPEN_OWN_FRAMES | CH_OPEN_IN_PLACE));
-}
-
 static bool reserve_side(struct request *r)
 {
 	struct ch_heap *heap = r->heap;
@@ -137,9 +133,10 @@ static bool reserve_side(struct request *r)
 		return false;
 	if (r->open->branch_room && !(r->run = ch__branches_take(heap, r->open->branch_room)))
 		return false;
-	if (!needs_side_list(r->open))
-		return true;
 	const char *name = r->open->name;
+	if (!name && r->open->entry == CH_ENTRY_NONE &&
+	    !(r->open->flags & (CH_OPEN_OWN_FRAMES | CH_OPEN_IN_PLACE)))
+		return true;
 	ch__heap_lock(heap);
 	r->side_list = ch__side_make(heap, CH__SIDE_FIRST);
 	if (r->side_list && name) {
@@ -198,7 +195,8 @@ static bool is_known(const struct request *r, uint32_t page_index)
 	       ch__sinks_page_is_live(r->heap->sinks, page_index, r->frame);
 }
 
-static inline bool reserve_in(struct request *r, uint32_t page_index, enum look look)
+static inline __attribute__((always_inline)) bool reserve_in(struct request *r, uint32_t page_index,
+							     enum look look)
 {
 	struct ch__page *page = &r->heap->pool->pages[page_index];
 	ch__page_lock(page);
@@ -277,7 +275,7 @@ static bool next_page(struct request *r, bool in_need)
 	return true;
 }
 
-static bool share_page(struct request *r, enum look look)
+static bool CH_COLD share_page(struct request *r, enum look look)
 {
 	struct ch__pool *pool = r->heap->pool;
 	for (uint32_t i = 0; i < ch__pool_pages_end(pool); i++)
@@ -335,7 +333,7 @@ static bool write_record(struct request *r) CH_REQUIRES(ch__role_region)
 	const struct ch_open *open = r->open;
 	struct ch__block *block = ch__block_at(heap, r->record);
 	uint32_t page_mask = ((uint32_t)1 << heap->pool->page_log2) - 1;
-	bool is_apart = r->span_pages || r->use != CH__SPAN_CODE;
+	bool is_apart = (r->span_pages | (unsigned)r->use) != 0;
 	uint32_t hot = r->hot_bytes / CH__GRANULE_BYTES;
 	ch__set_hot_offset(block, r->hot_offset);
 	/* place.c and code_at.c may be reading this record for its last block. Release, as for all
@@ -517,17 +515,15 @@ static enum placed place_in_need(struct request *r)
 static void fill_code(struct request *r, struct ch_code *code)
 {
 	struct ch_heap *heap = r->heap;
-	uint32_t head = ch__head_bytes(r->use);
-	uintptr_t hot = ch__exec(heap, r->hot_offset) + head;
-	uint32_t stubs = r->open->branch_room * ch__stub_bytes(heap);
+	uintptr_t hot = ch__exec(heap, r->hot_offset) + r->head;
 	code->block = r->handle;
 	code->exec = (uint8_t *)hot;
 	bool is_apart = r->use == CH__SPAN_CODE || r->use == CH__PAGE_RODATA;
 	code->write = is_apart ? ch__pool_lend(heap->pool, hot) : code->exec;
-	code->hot_bytes = r->hot_bytes - head;
-	if (r->frame == CH__FRAME_STEPS)
-		code->hot_bytes = r->open->hot_bytes;
+	code->hot_bytes = r->frame == CH__FRAME_STEPS ? r->open->hot_bytes
+						      : r->hot_bytes - r->head;
 	if (r->cold_bytes) {
+		uint32_t stubs = r->open->branch_room * ch__stub_bytes(heap);
 		uintptr_t cold = ch__exec(heap, r->cold_offset) + CH__INDEX_WORD_BYTES + stubs;
 		code->cold_exec = (uint8_t *)cold;
 		code->cold_write = ch__pool_lend(heap->pool, cold);
@@ -556,14 +552,15 @@ static void fill_code(struct request *r, struct ch_code *code)
 static void count_open(struct request *r)
 {
 	struct ch__counters *c = &r->self->counters;
+	uint32_t bytes = r->hot_bytes + r->cold_bytes;
 	CH__COUNT(c->blocks_opened, 1);
-	CH__COUNT(c->bytes_opened, r->hot_bytes + r->cold_bytes);
-	CH__COUNT(c->code_bytes, r->hot_bytes + r->cold_bytes);
+	CH__COUNT(c->bytes_opened, bytes);
+	CH__COUNT(c->code_bytes, bytes);
 	if (r->cold_bytes) {
 		CH__COUNT(c->cold_bytes, r->cold_bytes);
 		CH__COUNT(c->stub_bytes, (long)r->open->branch_room * ch__stub_bytes(r->heap));
 	}
-	r->self->unreported_bytes += r->hot_bytes + r->cold_bytes;
+	r->self->unreported_bytes += bytes;
 	if (CH_UNLIKELY(r->self->unreported_bytes >= 8192)) {
 		ch__trigger_opened(r->heap, r->self->unreported_bytes);
 		r->self->unreported_bytes = 0;
@@ -614,32 +611,39 @@ static enum ch_status no_room(const struct request *r)
 				   : "");
 }
 
-/* Data of at most a fourth of a page shares pages, unless the writer knows one address only. */
-static void choose_use(struct request *r)
+/* Chooses the pages of a block that is not written as plain code. Unwinders are told nothing of
+ * data. Data of at most a fourth of a page shares pages, unless the writer knows one address only.
+ */
+static void choose_pages(struct request *r)
 {
 	const struct ch_open *open = r->open;
 	bool is_data = open->kind != CH_KIND_CODE, is_constant = open->kind == CH_KIND_RODATA;
+	bool is_in_place = (open->flags & CH_OPEN_IN_PLACE) != 0;
 	uint64_t bytes = CH__HEAD_BYTES + (uint64_t)open->hot_bytes + open->align;
-	if (is_data && !(open->flags & CH_OPEN_IN_PLACE) &&
-	    bytes <= UINT64_C(1) << (r->heap->pool->page_log2 - 2)) {
+	if (is_data && !is_in_place && bytes <= UINT64_C(1) << (r->heap->pool->page_log2 - 2)) {
 		r->frame = is_constant ? CH__FRAME_RODATA : CH__FRAME_DATA;
 		r->use = is_constant ? CH__PAGE_RODATA : CH__PAGE_DATA;
 		return;
 	}
-	r->use = !is_data      ? CH__SPAN_IN_PLACE
-		 : is_constant ? CH__SPAN_RODATA
-			       : CH__SPAN_DATA;
+	if (is_data || (open->flags & CH_OPEN_OWN_FRAMES))
+		r->frame = CH__FRAME_OWN;
+	r->use = is_constant   ? CH__SPAN_RODATA
+		 : is_data     ? CH__SPAN_DATA
+		 : is_in_place ? CH__SPAN_IN_PLACE
+			       : CH__SPAN_CODE;
+	r->head = ch__head_bytes(r->use);
+	r->span_pages = 1;
 }
 
 enum ch_status ch__block_open(struct ch_heap *heap, struct ch__thread *self,
 			      const struct ch_open *open, struct ch_code *code)
 {
-	struct request r = {.heap = heap, .self = self, .open = open, .frame = open->frame};
-	/* Unwinders are told nothing of data. */
-	if ((open->flags & CH_OPEN_OWN_FRAMES) || open->kind != CH_KIND_CODE)
-		r.frame = CH__FRAME_OWN;
-	if (ch__open_is_in_place(open))
-		choose_use(&r);
+	struct request r = {.heap = heap, .self = self, .open = open};
+	r.frame = open->frame;
+	r.head = CH__HEAD_BYTES;
+	if (CH_UNLIKELY((open->flags & (CH_OPEN_OWN_FRAMES | CH_OPEN_IN_PLACE)) ||
+			open->kind != CH_KIND_CODE))
+		choose_pages(&r);
 	if (r.frame == CH__FRAME_STEPS && !ch__sinks_steps_begin(heap->sinks))
 		return ch__because_memory("the frames of CH_FRAME_STEPS");
 	enum ch_status status = size_request(&r);

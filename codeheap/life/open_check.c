@@ -17,7 +17,8 @@ static enum ch_status CH_COLD because_open(const char *field, uint64_t value, co
  * lies behind all code of the block, and describes hot bytes only. */
 static enum ch_status check_plain(const struct ch_open *open)
 {
-	bool has_steps = open->frame == CH_FRAME_STEPS, is_in_place = ch__open_is_in_place(open);
+	bool has_steps = open->frame == CH_FRAME_STEPS;
+	bool is_in_place = open->kind != CH_KIND_CODE || (open->flags & CH_OPEN_IN_PLACE);
 	const char *rule = has_steps ? "0 with CH_FRAME_STEPS"
 				     : "0 of data, or of what is written in place";
 	if (!has_steps && !is_in_place)
@@ -66,6 +67,12 @@ static enum ch_status check_open(const struct ch_heap *heap, const struct ch_ope
 		return because_open("align", open->align, "not a power of two up to 4096");
 	if (open->heap && open->owner.bits)
 		return ch__because(CH_E_ARG, "ch_open: heap and owner are set: one of both");
+	if (open->branch_room > CH__RUN_MAX)
+		return because_open("branch_room", open->branch_room,
+				    "more than a block can have branches");
+	/* Most opens ask for plain code. */
+	if (!((unsigned)open->entry | (unsigned)open->kind | open->flags | open->frame))
+		return CH_OK;
 	if ((unsigned)open->entry > CH_ENTRY_GUARD)
 		return because_open("entry", (unsigned)open->entry, "not 0 to 2");
 	if ((unsigned)open->kind > CH_KIND_DATA)
@@ -81,9 +88,6 @@ static enum ch_status check_open(const struct ch_heap *heap, const struct ch_ope
 					     "enum ch_open_flags", open->flags);
 	if ((open->flags & CH_OPEN_OWN_FRAMES) && open->frame)
 		return because_open("frame", open->frame, "0 beside CH_OPEN_OWN_FRAMES");
-	if (open->branch_room > CH__RUN_MAX)
-		return because_open("branch_room", open->branch_room,
-				    "more than a block can have branches");
 	enum ch_status status = check_plain(open);
 	return status == CH_OK && open->kind != CH_KIND_CODE ? check_data(open) : status;
 }
@@ -117,18 +121,6 @@ static inline enum ch_status open_by(struct ch_heap *heap, struct ch__thread *se
 
 /* Without an owner, the thread makes the collections that no vm is asked for. Behind a collection
  * the caller may be another thread (I14). */
-__attribute__((noinline)) static enum ch_status open_unowned(const struct ch_open *open,
-							    struct ch_code *code)
-{
-	struct ch_heap *heap = open->heap;
-	(void)ch__collect_if_unasked(heap);
-	enum ch_status status = open_by(heap, ch__thread_now(heap), open, code);
-	if (CH_UNLIKELY(status == CH_E_FULL) && !(open->flags & CH_OPEN_MAY_COLLECT) &&
-	    ch__collect_if_unasked(heap))
-		status = open_by(heap, ch__thread_now(heap), open, code);
-	return status;
-}
-
 enum ch_status ch_block_open(const struct ch_open *open, struct ch_code *code)
 {
 	ch__code_clear(code);
@@ -137,14 +129,20 @@ enum ch_status ch_block_open(const struct ch_open *open, struct ch_code *code)
 	if (CH_UNLIKELY(open->size != sizeof *open))
 		return open_sized(open, code);
 	struct ch_heap *heap = open->heap ? open->heap : ch__handle_heap(open->owner.bits);
-	if (CH_UNLIKELY(open->heap ? !ch__heap_lives(heap)
+	struct ch__thread *self = ch__thread_self(heap);
+	if (CH_UNLIKELY(open->heap ? !self && !ch__heap_is_listed(heap)
 				   : !heap || !ch__owner_is_live(heap, open->owner)))
 		return because_dead(open);
 	enum ch_status status = check_open(heap, open);
 	if (CH_UNLIKELY(status != CH_OK))
 		return status;
-	return open->heap ? open_unowned(open, code)
-			  : open_by(heap, ch__thread_self(heap), open, code);
+	if (open->heap && ch__collect_if_unasked(heap))
+		self = ch__thread_now(heap);
+	status = open_by(heap, self, open, code);
+	if (CH_UNLIKELY(status == CH_E_FULL) && open->heap &&
+	    !(open->flags & CH_OPEN_MAY_COLLECT) && ch__collect_if_unasked(heap))
+		status = open_by(heap, ch__thread_now(heap), open, code);
+	return status;
 }
 
 enum ch_status ch_frame_register(struct ch_heap *heap, const void *cfi, size_t bytes,
