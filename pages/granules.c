@@ -56,8 +56,8 @@ static inline uint32_t after_last_of(const _Atomic(uint64_t) *words, uint32_t lo
 }
 
 /* The lowest run of n unused granules in [from, limit). Mostly it begins at `from`, a cursor. */
-static inline uint32_t find_upward(const _Atomic(uint64_t) *words, uint32_t from, uint32_t limit,
-				   uint32_t n)
+static uint32_t find_upward(const _Atomic(uint64_t) *words, uint32_t from, uint32_t limit,
+			    uint32_t n)
 {
 	while (from + n <= limit) {
 		uint32_t end = next_of(words, from, from + n, used_bits);

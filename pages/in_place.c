@@ -85,14 +85,18 @@ void ch__pool_take_over(const struct ch__pool *pool, uintptr_t exec, size_t byte
 		memcpy(ch__pool_lend(pool, exec), (const void *)exec, bytes);
 }
 
-bool ch__pool_land_span(struct ch__pool *pool, uint32_t first)
+bool ch__pool_land_span(struct ch__pool *pool, uint32_t first, size_t room_bytes)
 {
 	ch__pages_lock(pool);
 	unsigned word = word_of(pool, first);
 	CH_ASSERT(word != CH__SPAN_CODE && !(word & CH__SPAN_RETIRED),
 		  "not a span that is written in place");
+	size_t last = ch__pool_chunk_bytes(pool) - 1;
 	bool is_landed = true;
-	if (word == CH__SPAN_IN_PLACE)
+	if (word & CH__SPAN_ROOM)
+		is_landed = ch__views_land_room(&pool->inner->views, offset_of(pool, first),
+						(room_bytes + last) & ~last);
+	else if (word == CH__SPAN_IN_PLACE)
 		is_landed = ch__views_take_back(&pool->inner->views, offset_of(pool, first),
 						bytes_of(pool, first));
 	else if (word == CH__SPAN_RODATA)
@@ -101,33 +105,6 @@ bool ch__pool_land_span(struct ch__pool *pool, uint32_t first)
 		set_word(pool, first, word | CH__SPAN_LANDED);
 	ch__pages_unlock(pool);
 	return is_landed;
-}
-
-bool ch__span_make_room(struct ch__pool *pool, uint32_t first)
-{
-	set_word(pool, first, CH__SPAN_ROOM);
-	return ch__views_room(&pool->inner->views, offset_of(pool, first), bytes_of(pool, first),
-			      ch__pool_chunk_bytes(pool));
-}
-
-bool ch__pool_land_room(struct ch__pool *pool, uint32_t first, size_t bytes)
-{
-	ch__pages_lock(pool);
-	size_t last = ch__pool_chunk_bytes(pool) - 1;
-	bool is_landed = ch__views_land_room(&pool->inner->views, offset_of(pool, first),
-					     (bytes + last) & ~last);
-	if (is_landed)
-		set_word(pool, first, CH__SPAN_ROOM | CH__SPAN_LANDED);
-	ch__pages_unlock(pool);
-	return is_landed;
-}
-
-void ch__span_split_room(struct ch__pool *pool, uint32_t first, uint32_t bare)
-{
-	set_word(pool, first, CH__SPAN_CODE);
-	set_word(pool, bare, CH__SPAN_ROOM);
-	for (uint32_t i = bare; i < bare + pool->pages[bare].span_pages; i++)
-		atomic_store_explicit(&pool->pages[i].span_first, bare, memory_order_relaxed);
 }
 
 bool ch__span_is_retired(const struct ch__pool *pool, uint32_t page)
@@ -148,7 +125,8 @@ bool ch__span_take_back(struct ch__pool *pool, uint32_t first)
 	/* Bytes that were written in place must not run, not even for a moment. */
 	if (!is_room)
 		ch__arch_fill_traps(inner->views.write + offset, bytes);
-	bool is_back = is_room ? ch__views_unroom(&inner->views, offset, bytes)
+	bool is_back = is_room ? ch__views_share(&inner->views, offset, bytes,
+						 inner->views.write + offset)
 			       : ch__views_take_back(&inner->views, offset, bytes);
 	if (!is_back && !(word & CH__SPAN_RETIRED))
 		inner->spans_retired++;

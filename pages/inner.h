@@ -112,11 +112,6 @@ bool ch__span_lend(struct ch__pool *, uint32_t first, enum ch__span_use)
 /* Makes the span's pages RX like ordinary pages, with traps in pages that were not RX; those of a
  * room have no access and no copies. Returns false when the system refused: the span is retired. */
 bool ch__span_take_back(struct ch__pool *, uint32_t first) CH_REQUIRES(ch__role_pages);
-/* For a span that was just taken, of whole chunks. Returns false with errno: release the span. */
-bool ch__span_make_room(struct ch__pool *, uint32_t first) CH_REQUIRES(ch__role_pages);
-/* The landed part of a room is code like other code; from `bare` on it is a room of its own. */
-void ch__span_split_room(struct ch__pool *, uint32_t first, uint32_t bare)
-	CH_REQUIRES(ch__role_pages);
 bool ch__span_is_retired(const struct ch__pool *, uint32_t page) CH_REQUIRES(ch__role_pages);
 /* In a child of fork without code: makes constants read as zero. */
 void ch__spans_leave_zeros(struct ch__pool *) CH_REQUIRES(ch__role_pages);

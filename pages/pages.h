@@ -24,12 +24,9 @@ bool ch__pool_note_freed(struct ch__pool *, uint32_t page) CH_TAKES_PAGES;
  * above. A run may cross chunks: all of them are then of the frame number's zone. */
 uint32_t ch__pool_take_span(struct ch__pool *, uint32_t pages, uint8_t frame) CH_TAKES_PAGES;
 /* The same for a large span of code, in chunks without memory, and so mostly longer: *pages is how
- * long. An emitter's memory is private until ch__pool_land_room. Returns CH__PAGE_NONE where
+ * long. An emitter's memory is private until ch__pool_land_span. Returns CH__PAGE_NONE where
  * ch__pool_take_span does better, or the system refuses. */
 uint32_t ch__pool_take_room(struct ch__pool *, uint32_t *pages, uint8_t frame) CH_TAKES_PAGES;
-/* Gives the room's first `bytes` memory and execute access; then the rest is to be cut. Returns
- * false with errno; all bytes are as before: try again, or release. */
-bool ch__pool_land_room(struct ch__pool *, uint32_t first, size_t bytes) CH_TAKES_PAGES;
 void ch__pool_release_span(struct ch__pool *, uint32_t first) CH_TAKES_PAGES;
 /* Keeps the first `kept` pages of a span of code; the rest becomes FREE. */
 void ch__pool_cut_span(struct ch__pool *, uint32_t first, uint32_t kept) CH_TAKES_PAGES;
@@ -41,8 +38,9 @@ bool ch__pool_lend_span(struct ch__pool *, uint32_t first, enum ch__span_use) CH
 /* Private backends: copies bytes that were written in place into the write view. */
 void ch__pool_take_over(const struct ch__pool *, uintptr_t exec, size_t bytes);
 /* The span is complete: gives its pages the access of their use, unless they have it. Code is not
- * yet published. Returns false with errno; some pages may have changed: try again, or release. */
-bool ch__pool_land_span(struct ch__pool *, uint32_t first) CH_TAKES_PAGES;
+ * yet published. Of a room, the first room_bytes get memory, too, and the rest is to be cut. Returns
+ * false with errno; some pages may have changed, but no byte: try again, or release. */
+bool ch__pool_land_span(struct ch__pool *, uint32_t first, size_t room_bytes) CH_TAKES_PAGES;
 static inline enum ch__span_use ch__pool_span_use(const struct ch__pool *pool, uint32_t first)
 {
 	return (enum ch__span_use)(

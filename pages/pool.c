@@ -554,6 +554,11 @@ bool ch__pool_note_freed(struct ch__pool *pool, uint32_t index)
 
 /* --- spans --- */
 
+static void set_use(struct ch__page *page, enum ch__span_use use)
+{
+	atomic_store_explicit(&page->span_use, (uint8_t)use, memory_order_relaxed);
+}
+
 static void take_run(struct ch__pool *pool, uint32_t first, uint32_t pages, uint8_t frame)
 	CH_REQUIRES(ch__role_pages)
 {
@@ -562,7 +567,7 @@ static void take_run(struct ch__pool *pool, uint32_t first, uint32_t pages, uint
 		ch__valgrind_grant(pool, ch__pool_page_exec(pool, i), (size_t)1 << pool->page_log2);
 		page->frame = frame;
 		page->span_pages = i == first ? pages : 0;
-		atomic_store_explicit(&page->span_use, CH__SPAN_CODE, memory_order_relaxed);
+		set_use(page, CH__SPAN_CODE);
 		atomic_store_explicit(&page->span_first, first, memory_order_relaxed);
 		set_state(pool, i, CH__PAGE_SPAN, __func__);
 	}
@@ -611,12 +616,16 @@ uint32_t ch__pool_take_room(struct ch__pool *pool, uint32_t *pages, uint8_t fram
 	enum ch__zone zone = (enum ch__zone)inner->config.zones[frame];
 	if (has_code(pool) && find_run(pool, *pages, zone, true) == CH__PAGE_NONE)
 		first = find_bare(pool, whole);
-	for (uint32_t i = first; first != CH__PAGE_NONE && i < first + whole; i += all)
-		add_pages(pool, ch__pool_chunk_of(pool, i), 0, all, zone);
 	if (first != CH__PAGE_NONE) {
+		for (uint32_t i = first; i < first + whole; i += all)
+			add_pages(pool, ch__pool_chunk_of(pool, i), 0, all, zone);
 		take_run(pool, first, whole, frame);
-		*pages = whole;
-		if (!ch__span_make_room(pool, first)) {
+		set_use(&pool->pages[first], CH__SPAN_ROOM);
+		if (ch__views_room(&inner->views,
+				   pool->runtime_bytes + ((size_t)first << pool->page_log2),
+				   (size_t)whole << pool->page_log2, ch__pool_chunk_bytes(pool))) {
+			*pages = whole;
+		} else {
 			(void)release_span(pool, first);
 			first = CH__PAGE_NONE;
 		}
@@ -644,8 +653,12 @@ void ch__pool_cut_span(struct ch__pool *pool, uint32_t first, uint32_t kept)
 		bare = end;
 	pages[first].span_pages = kept;
 	if (bare < end) {
+		/* The part that landed is code like other code, the rest a room of its own. */
+		set_use(&pages[first], CH__SPAN_CODE);
+		set_use(&pages[bare], CH__SPAN_ROOM);
 		pages[bare].span_pages = end - bare;
-		ch__span_split_room(pool, first, bare);
+		for (uint32_t i = bare; i < end; i++)
+			atomic_store_explicit(&pages[i].span_first, bare, memory_order_relaxed);
 		(void)release_span(pool, bare);
 	}
 	if (rest < bare) {

@@ -273,8 +273,7 @@ bool ch__views_decommit(struct ch__views *v, size_t offset, size_t bytes)
 
 /* --- large rooms --- */
 
-/* Maps a range RW at `to`. */
-static bool share(struct ch__views *v, size_t offset, size_t bytes, uint8_t *to)
+bool ch__views_share(struct ch__views *v, size_t offset, size_t bytes, uint8_t *to)
 {
 	bool is_file = v->backend == CH__BACKEND_MEMFD;
 	return (is_file ? ch__os_map_fd(&v->file, offset, to, bytes, CH__OS_RW) &&
@@ -304,7 +303,7 @@ bool ch__views_land_room(struct ch__views *v, size_t offset, size_t bytes)
 	uint8_t *born = ch__os_reserve(bytes, v->guard_bytes, 0, ch__os_anywhere);
 	if (!born)
 		return false;
-	if (share(v, offset, bytes, born) &&
+	if (ch__views_share(v, offset, bytes, born) &&
 	    (v->backend == CH__BACKEND_MEMFD ? ch__os_fd_commit(&v->file, offset, bytes)
 					     : ch__os_populate(born, bytes))) {
 		memcpy(born, v->write + offset, bytes);
@@ -316,11 +315,6 @@ bool ch__views_land_room(struct ch__views *v, size_t offset, size_t bytes)
 	ch__os_unreserve(born, bytes);
 	errno = error;
 	return false;
-}
-
-bool ch__views_unroom(struct ch__views *v, size_t offset, size_t bytes)
-{
-	return share(v, offset, bytes, v->write + offset);
 }
 
 /* --- in place --- */

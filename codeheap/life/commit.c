@@ -63,12 +63,6 @@ static uint32_t kept_bytes(const struct ch_heap *heap, const struct ch__block *b
 	return ((end + in_page) & ~in_page) - block->hot_offset;
 }
 
-static bool is_room(const struct ch_heap *heap, const struct ch__block *block)
-{
-	return ch__block_is_span(heap, block) &&
-	       ch__pool_span_is_room(heap->pool, block->hot_offset >> heap->pool->page_log2);
-}
-
 /* Checks that code->frame and code->eh_frame are sound, wanted at open, and for this block only. */
 static enum ch_status check_table(const struct ch_heap *heap, const struct ch__block *block,
 				  const struct ch_code *code, bool has_steps)
@@ -398,11 +392,8 @@ static bool land(struct ch_heap *heap, struct ch__thread *self, const struct ch_
 	struct ch__block *block = block_of(heap, code);
 	enum ch__span_use use = ch__block_use(heap, block);
 	uint32_t page = block->hot_offset >> heap->pool->page_log2;
-	if (is_room(heap, block))
-		return ch__pool_land_room(heap->pool, page,
-					  block->hot_offset - (page << heap->pool->page_log2) +
-						  kept_bytes(heap, block, code->used_to));
-	if (!ch__use_is_in_place(use))
+	bool is_room = ch__pool_span_is_room(heap->pool, page);
+	if (!is_room && !ch__use_is_in_place(use))
 		return true;
 	if (use == CH__SPAN_IN_PLACE) {
 		ch__pool_take_over(heap->pool,
@@ -412,7 +403,9 @@ static bool land(struct ch_heap *heap, struct ch__thread *self, const struct ch_
 		(void)shrink_span(heap, block, code, code->used_to);
 		ch__region_leave(self);
 	}
-	return ch__pool_land_span(heap->pool, page);
+	return ch__pool_land_span(heap->pool, page,
+				  block->hot_offset - (page << heap->pool->page_log2) +
+					  kept_bytes(heap, block, code->used_to));
 }
 
 /* Writes a CH_FRAME_STEPS note behind the block's code. Returns where the used bytes end then. */

@@ -260,7 +260,7 @@ TEST(pages_of_code_in_place_are_for_any_use_afterwards)
 	uint32_t span = ch__pool_take_span(rig.pool, 2, PAGES_FRAME);
 	CHECK(span != CH__PAGE_NONE);
 	CHECK(ch__pool_lend_span(rig.pool, span, CH__SPAN_IN_PLACE));
-	CHECK(ch__pool_land_span(rig.pool, span));
+	CHECK(ch__pool_land_span(rig.pool, span, 0));
 	ch__pool_release_span(rig.pool, span);
 	CHECK_EQ(ch__pool_span_use(rig.pool, span), CH__SPAN_CODE);
 	rig_check(&rig);
