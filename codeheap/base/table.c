@@ -77,7 +77,9 @@ bool ch__table_back(struct ch__table *table, uint32_t index)
 	char *at = table->base + has;
 	if (!table->is_reserved && !ch__os_reserve_at(at, needs - has))
 		return false;
-	if (!ch__os_map_private(at, needs - has, CH__OS_RW)) {
+	/* Not by a new mapping: before Linux 6.12 one that is refused leaves a hole where it was to
+	 * be. Another thread's mapping may come there, and would be lost to the next step. */
+	if (!ch__os_protect(at, needs - has, true)) {
 		if (!table->is_reserved)
 			ch__os_unreserve(at, needs - has);
 		return false;
