@@ -125,7 +125,10 @@ static void chunk_gone(void *arg, uint32_t chunk)
 
 static bool create_tables(struct ch_heap *heap)
 {
-	enum { KEPT = 1024 * CH__THREAD_RECORDS }; /* free records that threads keep */
+	enum {
+		KEPT = 1024 * CH__THREAD_RECORDS, /* free records that threads keep */
+		RESERVING_HEAPS = 32, /* user space may have no more than 256 GiB (Sv39) */
+	};
 	size_t granules = heap->config.pool_bytes / CH__GRANULE_BYTES + KEPT;
 	uint32_t most = granules < CH__INDEX_MAX ? (uint32_t)granules : CH__INDEX_MAX;
 	uint32_t deaths = heap->config.remembered_dead + 1;
@@ -151,7 +154,11 @@ static bool create_tables(struct ch_heap *heap)
 	for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++)
 		ch__table_init(rows[i].table, rows[i].bytes, rows[i].link, rows[i].generation,
 			       rows[i].limit);
-	return ch__tables_place(heap->tables, CH__TABLES, ch__os_space_is_limited());
+	/* ThreadSanitizer has no random places, and Valgrind few. */
+	bool is_one_of_many =
+		heap->id > RESERVING_HEAPS && !heap->pool->is_translated && !CH_TSAN;
+	return ch__tables_place(heap->tables, CH__TABLES,
+				is_one_of_many || ch__os_space_is_limited());
 }
 
 static enum ch_status create_pool(struct ch_heap *heap)

@@ -428,6 +428,23 @@ TEST(pool_that_went_is_known_from_its_first_byte_to_its_last)
 	CHECK(!ch__heaps_had(from - 1) && !ch__heaps_had(from + bytes));
 }
 
+/* A heap reserves some 3 GiB for its tables, and riscv64 has 256 GiB for a process. */
+TEST(many_heaps_leave_address_space_to_others)
+{
+	enum { HEAPS = 40, MOST = 32 };
+	struct ch_heap *heaps[HEAPS];
+	struct ch_config config = rig_config(rig_page_bytes());
+	int reserving = 0;
+	for (int i = 0; i < HEAPS; i++) {
+		CHECK_EQ(ch_heap_create(&config, &heaps[i]), CH_OK);
+		reserving += heaps[i]->tables->is_reserved;
+	}
+	bool has_random_places = !CH_TSAN && !heaps[0]->pool->is_translated;
+	CHECK(reserving <= MOST || !has_random_places);
+	for (int i = 0; i < HEAPS; i++)
+		CHECK_EQ(ch_heap_destroy(heaps[i]), CH_OK);
+}
+
 TEST(process_has_255_heaps_and_the_next_is_a_status)
 {
 	struct ch_heap *heaps[CH__HEAPS_MAX], *more;
