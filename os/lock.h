@@ -75,6 +75,8 @@ static inline bool ch__lock_seize(struct ch__lock *lock)
 		seen = atomic_load_explicit(&lock->word, memory_order_relaxed);
 		if (seen == CH__LOCK_FREE)
 			atomic_store_explicit(&lock->word, CH__LOCK_TAKEN, memory_order_relaxed);
+		/* A signal handler that finds the lock free finds nothing half done. */
+		atomic_signal_fence(memory_order_seq_cst);
 		return seen == CH__LOCK_FREE;
 	}
 	return atomic_compare_exchange_strong_explicit(&lock->word, &seen, CH__LOCK_TAKEN,
@@ -92,7 +94,7 @@ void ch__lock_wake(struct ch__lock *) CH_COLD;
 static inline void ch__lock_let_go(struct ch__lock *lock)
 {
 	if (ch__is_only_thread())
-		atomic_store_explicit(&lock->word, CH__LOCK_FREE, memory_order_relaxed);
+		atomic_store_explicit(&lock->word, CH__LOCK_FREE, memory_order_release);
 	else if (CH_UNLIKELY(atomic_exchange_explicit(&lock->word, CH__LOCK_FREE,
 						      memory_order_release) == CH__LOCK_AWAITED))
 		ch__lock_wake(lock);
