@@ -186,6 +186,22 @@ TEST(s50_limit_of_the_address_space_takes_size_from_the_pool_before_the_backend)
 	CHECK_EQ(last, EXIT_MIB + __builtin_ctz(WHOLE / MIB));
 }
 
+static void leave_most_of(size_t more)
+{
+	struct ch_config config = rig_config(LEAST);
+	struct ch_heap *heap;
+	limit_space(more);
+	CHECK_EQ(ch_heap_create(&config, &heap), CH_OK);
+	CHECK(ch__os_reserve(more / 4 * 3, ch__os_page_bytes(), 0, ch__os_anywhere) != NULL);
+}
+
+/* Where there is no limit, tables reserve some 3 GiB. */
+TEST(s50_limit_of_the_address_space_is_left_to_others_however_high)
+{
+	if (has_no_shadow())
+		CHECK_EQ(in_child(leave_most_of, (size_t)8192 * MIB), 0);
+}
+
 /* --- by the gate --- */
 
 static unsigned collections_wanted;

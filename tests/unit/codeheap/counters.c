@@ -295,6 +295,35 @@ TEST(next_heap_gives_no_handle_of_a_branch_whose_run_began_again)
 	rig_end(&rig);
 }
 
+/* Record 0 of owners stands for the missing owner, and its generation is 0. */
+TEST(handle_of_record_0_leads_to_nothing)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_owner none = {ch__handle(rig.heap->id, 0, 0)};
+	struct emitter e;
+	CHECK_EQ(open_block(none, 0, &e), CH_E_STALE);
+	CHECK_EQ(ch_owner_cell(none), NULL);
+	CHECK_EQ(open_block(rig_owner(&rig, "owner"), 0, &e), CH_OK);
+	CHECK_EQ(ch_edge_attach_owner(e.code.block, none), CH_E_STALE);
+	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	rig_end(&rig);
+}
+
+TEST(heaps_in_one_place_use_no_more_generations_than_their_records)
+{
+	enum { HEAPS = 4 };
+	uint32_t firsts[HEAPS];
+	for (int i = 0; i < HEAPS; i++) {
+		struct rig rig = rig_start(1 << 20);
+		firsts[i] = rig.heap->first_generation;
+		open_and_abort(rig_owner(&rig, "owner"), 10);
+		rig_end(&rig);
+	}
+	CHECK(firsts[1] != firsts[0]);
+	for (int i = 2; i < HEAPS; i++)
+		CHECK_EQ(firsts[i] - firsts[i - 1], firsts[1] - firsts[0]);
+}
+
 /* --- core syncs --- */
 
 static enum ch_status make_block(struct ch_owner owner)

@@ -428,6 +428,15 @@ TEST(pool_that_went_is_known_from_its_first_byte_to_its_last)
 	CHECK(!ch__heaps_had(from - 1) && !ch__heaps_had(from + bytes));
 }
 
+/* Owners need no code. */
+TEST(heap_of_a_small_pool_may_have_as_many_owners_as_any)
+{
+	struct rig rig = rig_start(rig_page_bytes());
+	if (!rig.heap->pool->is_translated)
+		CHECK_EQ(rig.heap->owners.limit, CH__INDEX_MAX);
+	rig_end(&rig);
+}
+
 /* A heap reserves some 3 GiB for its tables, and riscv64 has 256 GiB for a process. */
 TEST(many_heaps_leave_address_space_to_others)
 {

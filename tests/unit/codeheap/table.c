@@ -80,7 +80,12 @@ TEST(mapping_in_the_way_of_a_table_stays)
 	CHECK_EQ(other[0], 7);
 	ch__os_unreserve(other, CH__TABLE_STEP_BYTES);
 	take_a_step(&two[0]);
+	/* Nor does it go with the table. */
+	other += CH__TABLE_STEP_BYTES;
+	CHECK(ch__os_reserve_at(other, CH__TABLE_STEP_BYTES));
 	ch__tables_free(two, 2);
+	CHECK(!is_mapped(&two[0], 1) && is_mapped(&two[0], 2));
+	ch__os_unreserve(other, CH__TABLE_STEP_BYTES);
 }
 
 /* In limited space a step asks for space, then for memory; else for memory alone. */
