@@ -34,7 +34,7 @@ void *__real_memcpy(void *, const void *, size_t);
 void *__real_memset(void *, int, size_t);
 void *__real_ch__meta_alloc(struct ch__meta *, size_t);
 void __real_ch__meta_free(struct ch__meta *, void *, size_t);
-bool __real_ch__os_map_private(void *, size_t, enum ch__os_view);
+bool __real_ch__os_protect(void *, size_t, bool);
 void __real_ch__os_futex_wait(_Atomic(uint32_t) *, uint32_t, uint64_t);
 void __real_ch__os_futex_wake(_Atomic(uint32_t) *);
 #define memcpy __real_memcpy
@@ -621,12 +621,12 @@ void *__wrap_ch__meta_alloc(struct ch__meta *meta, size_t bytes)
 		note_born((uintptr_t)at, bytes);
 	return at;
 }
-bool __wrap_ch__os_map_private(void *at, size_t bytes, enum ch__os_view view)
+bool __wrap_ch__os_protect(void *at, size_t bytes, bool is_writable)
 {
-	bool is_mapped = __real_ch__os_map_private(at, bytes, view);
-	if (is_mapped && is_simulating)
+	bool is_there = __real_ch__os_protect(at, bytes, is_writable);
+	if (is_there && is_writable && is_simulating)
 		note_born((uintptr_t)at, bytes);
-	return is_mapped;
+	return is_there;
 }
 void __wrap_ch__meta_free(struct ch__meta *meta, void *at, size_t bytes)
 {

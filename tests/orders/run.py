@@ -28,7 +28,7 @@ CC = "gcc"
 FLAGS = ("-std=gnu11 -O1 -g -fno-omit-frame-pointer -fno-pie -ftls-model=initial-exec -pthread -Wall -Wextra -Wshadow -Werror "
          "-DCH_TESTING=1 -DCH_TEST_BDW=0 -DCH_ALLOC_MALLOC=1").split()
 FLAGS.append(f'-DCH_TEST_CODE="tests/support/code_{platform.machine()}.h"')
-WRAPPED = ("memcpy memset ch__meta_alloc ch__meta_free ch__os_map_private ch__os_futex_wait ch__os_futex_wake ch__os_membarrier_fence "
+WRAPPED = ("memcpy memset ch__meta_alloc ch__meta_free ch__os_protect ch__os_futex_wait ch__os_futex_wake ch__os_membarrier_fence "
            "ch__os_membarrier_core_sync ch__os_thread_start ch__os_timer_start ch__os_timer_stop ch__os_unmap "
            "ch__arch_serialize ch__lock_self ch__os_signal_install ch__os_signal_sender ch__os_thread_signal ch__os_timer_expired sigaction").split()
 # What a case runs of a header's functions, besides its own file.

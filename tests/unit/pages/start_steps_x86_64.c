@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: MIT
+ * start_steps_x86_64.c: a start is set or cleared, and between two of its instructions another
+ * thread sets its own start in the same word of the bitmap. A signal handler stands for the other
+ * thread; the trap flag brings the handler to each instruction in turn. */
+#define _GNU_SOURCE
+#include "tests/support/pool_rig.h"
+#include "tests/support/trap_flag_x86_64.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+static struct ch__pool *pool;
+static uint32_t own, others; /* offsets of starts */
+static int left = -1; /* instructions before the other thread's; below 0: it came */
+
+static void on_trap(int signal)
+{
+	(void)signal;
+	uint32_t granule = others / CH__GRANULE_BYTES;
+	if (left-- == 0)
+		atomic_fetch_or(&pool->starts[granule >> 6], UINT64_C(1) << (granule & 63));
+}
+
+static void clear(uint32_t offset)
+{
+	uint32_t granule = offset / CH__GRANULE_BYTES;
+	ch__page_clear_starts(pool, granule >> 6, UINT64_C(1) << (granule & 63));
+}
+
+static void *wait_for_the_end(void *arg)
+{
+	pthread_barrier_wait(arg);
+	return NULL;
+}
+
+/* Another thread sets its start after each instruction of a call in turn. */
+static void step_through(void (*call)(void), bool is_set)
+{
+	for (int n = 0; left < 0; n++) {
+		left = n;
+		trap_flag_set();
+		call();
+		trap_flag_clear();
+		CHECK_EQ(ch__page_has_start(pool, own), is_set);
+		CHECK(left >= 0 || ch__page_has_start(pool, others));
+		clear(others);
+	}
+	left = -1;
+}
+
+static void set_own(void)
+{
+	ch__page_set_start(pool, own);
+}
+
+static void clear_own(void)
+{
+	clear(own);
+}
+
+TEST(start_of_one_thread_is_not_lost_to_a_neighbour_of_another)
+{
+	struct ch__pool_config config = rig_config(1 << 20);
+	struct pool_rig rig = rig_create(&config);
+	pthread_barrier_t end;
+	pthread_t thread;
+	pool = rig.pool;
+	own = rig_take(&rig) << pool->page_log2;
+	others = own + CH__GRANULE_BYTES;
+	CHECK(signal(SIGTRAP, on_trap) != SIG_ERR);
+	CHECK_EQ(pthread_barrier_init(&end, NULL, 2), 0);
+	CHECK_EQ(pthread_create(&thread, NULL, wait_for_the_end, &end), 0);
+	step_through(set_own, true);
+	step_through(clear_own, false);
+	pthread_barrier_wait(&end);
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+	rig_destroy(&rig);
+}
