@@ -38,7 +38,7 @@ bool ch__pool_lend_span(struct ch__pool *, uint32_t first, enum ch__span_use) CH
 /* Private backends: copies bytes that were written in place into the write view. */
 void ch__pool_take_over(const struct ch__pool *, uintptr_t exec, size_t bytes);
 /* The span is complete: gives its pages the access of their use, unless they have it. Code is not
- * yet published. Of a room, the first room_bytes get memory, too, and the rest is to be cut. Returns
+ * yet published. The first room_bytes of a room get memory, too, and the rest is to be cut. Returns
  * false with errno; some pages may have changed, but no byte: try again, or release. */
 bool ch__pool_land_span(struct ch__pool *, uint32_t first, size_t room_bytes) CH_TAKES_PAGES;
 static inline enum ch__span_use ch__pool_span_use(const struct ch__pool *pool, uint32_t first)

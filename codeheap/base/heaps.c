@@ -14,6 +14,9 @@ struct ch_heap *ch__heaps_left;
  * leads to a record of a later heap. */
 static uint32_t first_generations[CH__HEAPS_MAX + 1] CH_GUARDED_BY(ch__heaps_lock);
 
+CH__LOCK_FUNCTIONS(ch__heaps_take, ch__heaps_let_go, void, ch__lock_parking, ch__heaps_lock,
+		   CH__RANK_HEAPS)
+
 bool ch__heaps_choose_id(struct ch_heap *heap)
 {
 	uint32_t id = 1;

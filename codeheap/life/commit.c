@@ -399,7 +399,7 @@ static bool land(struct ch_heap *heap, struct ch__thread *self, const struct ch_
 		ch__pool_take_over(heap->pool,
 				   ch__exec(heap, block->hot_offset + ch__head_bytes(use)),
 				   code->used_to);
-		ch__region_enter_inline(self);
+		ch__region_enter(self);
 		(void)shrink_span(heap, block, code, code->used_to);
 		ch__region_leave(self);
 	}

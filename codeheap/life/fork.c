@@ -51,7 +51,7 @@ static void prepare(void) CH_UNANALYSED("the locks of all heaps, in a loop")
 	if (ch__is_marking())
 		ch__panic("a fork between ch_mark_begin and ch_mark_end, or in a visit");
 	ch__ranks_rest(true);
-	ch__lock_parking(&ch__heaps_lock, CH__RANK_HEAPS);
+	ch__heaps_take();
 	for (int id = 1; id <= CH__HEAPS_MAX; id++)
 		if (ch__heaps[id])
 			lock_all(ch__heaps[id]);
@@ -85,7 +85,7 @@ static void parent(void) CH_UNANALYSED("the locks of all heaps, in a loop")
 		ch__pool_fork_parent(heap->pool);
 		unlock_all(heap);
 	}
-	ch__lock_release(&ch__heaps_lock, CH__RANK_HEAPS);
+	ch__heaps_let_go();
 	ch__ranks_rest(false);
 }
 
@@ -229,7 +229,7 @@ static void child(void) CH_UNANALYSED("the locks of all heaps, in a loop")
 		if (heap->driver.fork_child)
 			heap->driver.fork_child(heap);
 	}
-	ch__lock_release(&ch__heaps_lock, CH__RANK_HEAPS);
+	ch__heaps_let_go();
 	ch__ranks_rest(false);
 }
 

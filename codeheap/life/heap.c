@@ -290,7 +290,7 @@ static enum ch_status create_heap(const struct ch_config *config, unsigned wante
 		heap->driver = *driver;
 	enum ch_status status =
 		ch__fork_register() ? CH_OK : ch__because(CH_E_OS, "no fork handlers: %m");
-	ch__lock_parking(&ch__heaps_lock, CH__RANK_HEAPS);
+	ch__heaps_take();
 	if (!ch__place_is_read())
 		free_left_heaps();
 	/* CH_E_OS, as a smaller pool would not help. */
@@ -317,7 +317,7 @@ static enum ch_status create_heap(const struct ch_config *config, unsigned wante
 		free_heap(heap);
 		errno = error;
 	}
-	ch__lock_release(&ch__heaps_lock, CH__RANK_HEAPS);
+	ch__heaps_let_go();
 	return status;
 }
 
@@ -410,7 +410,7 @@ enum ch_status ch_heap_destroy(struct ch_heap *heap)
 	if (heap->driver.destroy)
 		heap->driver.destroy(heap);
 	/* A fork waits, as in create_heap: a heap without its listeners is in no child's table. */
-	ch__lock_parking(&ch__heaps_lock, CH__RANK_HEAPS);
+	ch__heaps_take();
 	ch__listeners_end(heap);
 	ch__heaps_leave_id(heap);
 	ch__heaps_pool_goes(heap);
@@ -419,7 +419,7 @@ enum ch_status ch_heap_destroy(struct ch_heap *heap)
 	ch__heaps_left = heap;
 	if (wait_for_readers())
 		free_left_heaps();
-	ch__lock_release(&ch__heaps_lock, CH__RANK_HEAPS);
+	ch__heaps_let_go();
 	return CH_OK;
 }
 

@@ -87,7 +87,7 @@ static bool CH_COLD make_young(struct request *r)
 {
 	struct ch__thread *self = r->self;
 	uint32_t capacity = self->young_capacity, kept = 0, of_others = 0;
-	ch__region_enter_inline(self);
+	ch__region_enter(self);
 	for (uint32_t i = 0; i < self->young_count; i++) {
 		struct ch_block handle = self->young[i];
 		const struct ch__block *block =
@@ -108,7 +108,7 @@ static bool CH_COLD make_young(struct request *r)
 	struct ch_block *grown = ch__meta_alloc(r->heap->meta, longer * sizeof *grown);
 	if (!grown)
 		return false;
-	ch__region_enter_inline(self);
+	ch__region_enter(self);
 	if (old)
 		memcpy(grown, old, capacity * sizeof *old);
 	self->young = grown;

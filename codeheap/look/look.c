@@ -17,12 +17,12 @@ _Static_assert((int)CH__LOOK_PAUSES == (int)CH__PAUSES, "an observer has room fo
 
 void ch__look_lock_heaps(void) CH_UNANALYSED("it makes the role")
 {
-	ch__lock_parking(&ch__heaps_lock, CH__RANK_HEAPS);
+	ch__heaps_take();
 }
 
 void ch__look_unlock_heaps(void) CH_UNANALYSED("it makes the role")
 {
-	ch__lock_release(&ch__heaps_lock, CH__RANK_HEAPS);
+	ch__heaps_let_go();
 }
 
 struct ch_heap *ch__look_heap_of(uint32_t id)

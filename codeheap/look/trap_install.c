@@ -98,9 +98,9 @@ enum ch_status ch_trap_install(struct ch_heap *heap)
 {
 	if (ch__heap_refuses(heap))
 		return ch__because_refused(heap);
-	ch__lock_parking(&ch__heaps_lock, CH__RANK_HEAPS);
+	ch__heaps_take();
 	enum ch_status status = install();
-	ch__lock_release(&ch__heaps_lock, CH__RANK_HEAPS);
+	ch__heaps_let_go();
 	if (status == CH_OK)
 		atomic_store(&heap->reports_traps, true);
 	return status;
