@@ -17,7 +17,6 @@ enum { UNASKED_PART = 50 };
 static bool is_asked(const struct ch_heap *heap)
 {
 	return heap->config.driver == CH_DRIVER_HOST || heap->driver.collect || heap->is_codeless ||
-	       !atomic_load_explicit(&heap->waits_for_cycle, memory_order_relaxed) ||
 	       atomic_load_explicit(&heap->vms_asked, memory_order_relaxed);
 }
 

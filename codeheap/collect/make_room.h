@@ -10,10 +10,11 @@
  * is not parked collects, and never two at once. Returns whether a collection was tried. */
 bool ch__collect_unasked(struct ch_heap *) CH_EXCLUDES(CH__ANY);
 
-/* One load where no collection is wanted. */
+/* One load where no collection is wanted, two where no code was left to one. */
 static inline bool ch__collect_if_unasked(struct ch_heap *heap) CH_EXCLUDES(CH__ANY)
 {
 	return CH_UNLIKELY(atomic_load_explicit(&heap->collect_wanted, memory_order_relaxed)) &&
+	       CH_UNLIKELY(atomic_load_explicit(&heap->waits_for_cycle, memory_order_relaxed)) &&
 	       ch__collect_unasked(heap);
 }
 
