@@ -28,7 +28,7 @@ uint32_t ch__pool_take_span(struct ch__pool *, uint32_t pages, uint8_t frame) CH
  * ch__pool_take_span does better, or the system refuses. */
 uint32_t ch__pool_take_room(struct ch__pool *, uint32_t *pages, uint8_t frame) CH_TAKES_PAGES;
 void ch__pool_release_span(struct ch__pool *, uint32_t first) CH_TAKES_PAGES;
-/* Keeps the first `kept` pages of a span of code; the rest becomes FREE. */
+/* Keeps the first `kept` pages of a span of code; the rest becomes FREE, and a room a span. */
 void ch__pool_cut_span(struct ch__pool *, uint32_t first, uint32_t kept) CH_TAKES_PAGES;
 /* Releases retired spans. Returns false with errno at the first refusal of the system: another span
  * would be refused too. */

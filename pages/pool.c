@@ -646,15 +646,18 @@ void ch__pool_cut_span(struct ch__pool *pool, uint32_t first, uint32_t kept)
 	ch__pages_lock(pool);
 	struct ch__page *pages = pool->pages;
 	uint32_t all = ch__pool_chunk_pages(pool), end = first + pages[first].span_pages;
-	uint32_t rest = first + kept, bare = (rest + all - 1) & ~(all - 1);
-	CH_ASSERT(kept && rest < end && ch__pool_span_runs(pool, first),
+	uint32_t rest = first + kept, bare = end;
+	CH_ASSERT(kept && rest <= end && ch__pool_span_runs(pool, first),
 		  "a span keeps some of its pages, which run");
-	if (!ch__pool_span_is_room(pool, first) || bare > end)
-		bare = end;
 	pages[first].span_pages = kept;
-	if (bare < end) {
-		/* The part that landed is code like other code, the rest a room of its own. */
+	if (ch__pool_span_is_room(pool, first)) {
+		/* The part that landed is code like other code, also where nothing is cut: others
+		 * may lie in its last chunk. */
 		set_use(&pages[first], CH__SPAN_CODE);
+		bare = (rest + all - 1) & ~(all - 1);
+	}
+	if (bare < end) {
+		/* The rest is a room of its own. */
 		set_use(&pages[bare], CH__SPAN_ROOM);
 		pages[bare].span_pages = end - bare;
 		for (uint32_t i = bare; i < end; i++)

@@ -99,7 +99,8 @@ void ch__block_pages_cut(struct ch_heap *heap, uint32_t hot_offset, uint32_t pag
 {
 	uint32_t first = hot_offset >> heap->pool->page_log2;
 	uint32_t kept = heap->pool->pages[first].span_pages - pages;
-	ch__sinks_page_dead(heap->sinks, first + kept, pages);
+	if (pages)
+		ch__sinks_page_dead(heap->sinks, first + kept, pages);
 	ch__pool_cut_span(heap->pool, first, kept);
 	ch__pool_trim_if_worth(heap->pool);
 }

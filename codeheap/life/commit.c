@@ -442,9 +442,9 @@ static void finish_bytes(struct ch_heap *heap, struct ch__thread *self, const st
 		block->side_list->entry_offset =
 			entry_offset(block, code) + ch__head_bytes(use) - CH__HEAD_BYTES;
 	ch__region_leave(self);
+	if (is_apart)
+		ch__block_pages_cut(heap, block->hot_offset, cut >> heap->pool->page_log2);
 	if (cut) {
-		if (is_apart)
-			ch__block_pages_cut(heap, block->hot_offset, cut >> heap->pool->page_log2);
 		ch__space_returned(heap);
 		CH__COUNT(self->counters.code_bytes, -(int64_t)cut);
 	}

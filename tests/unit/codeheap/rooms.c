@@ -157,3 +157,34 @@ TEST(rooms_come_and_go)
 	}
 	rig_end(&rig);
 }
+
+/* A room used up to its last chunk shares that chunk with others, who stay when it goes. */
+TEST(others_in_the_last_chunk_of_a_room_stay_when_it_goes)
+{
+	struct rig rig = rig_start(4 * CHUNK);
+	struct emitter e = open_room(&rig, 4 * CHUNK - CHUNK / 2, 1);
+	CHECK(e.code.hot_bytes > FAR + e.at);
+	write_far(&e);
+	CHECK_EQ(ch_block_commit(&e.code, 1), CH_OK);
+	CHECK(!is_room(&rig, e.code.block));
+	rig_check(&rig);
+	struct emitter small = open_room(&rig, 9, 2);
+	rig_collect(&rig, 3);
+	CHECK(!rig_is_there(e.code.block));
+	rig_check(&rig);
+	CHECK_EQ(ch_block_commit(&small.code, 1), CH_OK);
+	CHECK_EQ(code_call(small.code.exec), 2);
+	rig_end(&rig);
+}
+
+/* Code that was committed dies as traps, whatever the system refuses then. */
+TEST(room_used_to_its_end_is_a_room_no_more)
+{
+	struct rig rig = rig_start(4 * CHUNK);
+	struct emitter e = open_room(&rig, 4 * CHUNK - CHUNK / 2, 1);
+	e.code.used_to = e.code.hot_bytes;
+	CHECK_EQ(ch_block_commit(&e.code, 1), CH_OK);
+	CHECK(!is_room(&rig, e.code.block));
+	CHECK_EQ(code_call(e.code.exec), 1);
+	rig_end(&rig);
+}
