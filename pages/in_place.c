@@ -125,8 +125,7 @@ bool ch__span_take_back(struct ch__pool *pool, uint32_t first)
 	/* Bytes that were written in place must not run, not even for a moment. */
 	if (!is_room)
 		ch__arch_fill_traps(inner->views.write + offset, bytes);
-	bool is_back = is_room ? ch__views_share(&inner->views, offset, bytes,
-						 inner->views.write + offset)
+	bool is_back = is_room ? ch__views_leave_room(&inner->views, offset, bytes)
 			       : ch__views_take_back(&inner->views, offset, bytes);
 	if (!is_back && !(word & CH__SPAN_RETIRED))
 		inner->spans_retired++;

@@ -31,6 +31,16 @@ static bool copy_range(struct ch__pool_inner *inner, size_t offset, size_t bytes
 	return true;
 }
 
+/* A room that the system did not take back has no bytes, and its write view may have no access. */
+static bool waits(const struct ch__pool *pool, uint32_t page) CH_REQUIRES(ch__role_pages)
+{
+	const struct ch__page *p = &pool->pages[page];
+	uint32_t first = atomic_load_explicit(&p->span_first, memory_order_relaxed);
+	unsigned both = CH__SPAN_ROOM | CH__SPAN_RETIRED;
+	unsigned use = atomic_load_explicit(&pool->pages[first].span_use, memory_order_relaxed);
+	return ch__page_state(p) == CH__PAGE_SPAN && (use & both) == both;
+}
+
 /* Copies the runtime page and the pages with memory, their traps included. */
 static bool copy_pool(struct ch__pool *pool) CH_REQUIRES(ch__role_pages)
 {
@@ -40,7 +50,8 @@ static bool copy_pool(struct ch__pool *pool) CH_REQUIRES(ch__role_pages)
 	CH_ASSERT(inner->copy.write, "a copy without memory");
 	bool is_copied = copy_range(inner, 0, pool->runtime_bytes);
 	for (uint32_t chunk = 0; is_copied && chunk < pool->chunk_count; chunk++)
-		if (inner->chunks[chunk].pages)
+		if (inner->chunks[chunk].pages &&
+		    !waits(pool, chunk * ch__pool_chunk_pages(pool)))
 			is_copied = copy_range(
 				inner, pool->runtime_bytes + ((size_t)chunk << pool->chunk_log2),
 				(size_t)inner->chunks[chunk].pages << pool->page_log2);

@@ -273,7 +273,8 @@ bool ch__views_decommit(struct ch__views *v, size_t offset, size_t bytes)
 
 /* --- large rooms --- */
 
-bool ch__views_share(struct ch__views *v, size_t offset, size_t bytes, uint8_t *to)
+/* Maps the range RW at `to`. */
+static bool share(const struct ch__views *v, size_t offset, size_t bytes, uint8_t *to)
 {
 	bool is_file = v->backend == CH__BACKEND_MEMFD;
 	return (is_file ? ch__os_map_fd(&v->file, offset, to, bytes, CH__OS_RW) &&
@@ -282,18 +283,36 @@ bool ch__views_share(struct ch__views *v, size_t offset, size_t bytes, uint8_t *
 	       ch__os_advise(to, bytes, CH__OS_DONT_DUMP);
 }
 
+/* At the limit of mappings, the system refuses to move one mapping over many, before it would
+ * refuse to map one over many. */
+bool ch__views_leave_room(struct ch__views *v, size_t offset, size_t bytes)
+{
+	uint8_t *write = v->write + offset;
+	bool is_one = ch__os_map_private(write, bytes, CH__OS_R);
+	(void)is_one;
+	bool is_left = share(v, offset, bytes, write);
+	v->is_part_inherited |= !is_left;
+	return is_left;
+}
+
+/* The traps are written at a place of their own. At the limit of mappings this place is the one
+ * mapping that can go without a gap in the view, and the next call then has one. */
 bool ch__views_room(struct ch__views *v, size_t offset, size_t bytes, size_t chunk_bytes)
 {
 	struct ch__os_held traps;
 	uint8_t *write = v->write + offset;
+	uint8_t *spare = ch__os_reserve(chunk_bytes, v->guard_bytes, 0, ch__os_anywhere);
+	if (!spare)
+		return false;
 	bool is_made = ch__os_memfd(chunk_bytes, &traps) &&
 		       ch__os_fd_commit(&traps, 0, chunk_bytes) &&
-		       ch__os_map_fd(&traps, 0, write, chunk_bytes, CH__OS_RW);
+		       ch__os_map_fd(&traps, 0, spare, chunk_bytes, CH__OS_RW);
 	if (is_made)
-		ch__arch_fill_traps(write, chunk_bytes);
+		ch__arch_fill_traps(spare, chunk_bytes);
 	for (size_t at = 0; is_made && at < bytes; at += chunk_bytes)
 		is_made = ch__os_map_fd(&traps, 0, write + at, chunk_bytes, CH__OS_COPY);
 	ch__os_let_go(&traps);
+	ch__os_unreserve(spare, chunk_bytes);
 	return is_made && ch__os_advise(write, bytes, CH__OS_DONT_FORK) &&
 	       ch__os_advise(write, bytes, CH__OS_DONT_DUMP);
 }
@@ -303,7 +322,7 @@ bool ch__views_land_room(struct ch__views *v, size_t offset, size_t bytes)
 	uint8_t *born = ch__os_reserve(bytes, v->guard_bytes, 0, ch__os_anywhere);
 	if (!born)
 		return false;
-	if (ch__views_share(v, offset, bytes, born) &&
+	if (share(v, offset, bytes, born) &&
 	    (v->backend == CH__BACKEND_MEMFD ? ch__os_fd_commit(&v->file, offset, bytes)
 					     : ch__os_populate(born, bytes))) {
 		memcpy(born, v->write + offset, bytes);

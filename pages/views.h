@@ -43,12 +43,13 @@ bool ch__views_commit(struct ch__views *, size_t offset, size_t bytes);
 bool ch__views_decommit(struct ch__views *, size_t offset, size_t bytes);
 
 /* Gives the write view of a range without memory private copies of one chunk of traps, which take
- * memory as they are written. False: the range has some copies; end them by ch__views_share. */
+ * memory as they are written. False: the range has some copies; ch__views_leave_room ends them. */
 bool ch__views_room(struct ch__views *, size_t offset, size_t bytes, size_t chunk_bytes);
 /* Commits a range with what the copies hold. Returns false with errno; all bytes are as before. */
 bool ch__views_land_room(struct ch__views *, size_t offset, size_t bytes);
-/* Maps the range RW at `to`: in place of the copies where `to` is the write view. */
-bool ch__views_share(struct ch__views *, size_t offset, size_t bytes, uint8_t *to);
+/* Maps the range's memory in place of the copies. False: the write view of the range may have no
+ * access. */
+bool ch__views_leave_room(struct ch__views *, size_t offset, size_t bytes);
 
 /* For a child of fork: a write view of the same kind of memory and, for DUAL, an exec view. The
  * copy has memory where ch__views_populate gives some. */

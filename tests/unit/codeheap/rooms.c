@@ -7,6 +7,7 @@
 #include "tests/support/heap_rig.h"
 
 #include <errno.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { CHUNK = 1 << 20, ROOM = 5 * CHUNK, FAR = 3 * CHUNK + 100, POOL = 32 * CHUNK };
@@ -187,4 +188,78 @@ TEST(room_used_to_its_end_is_a_room_no_more)
 	CHECK(!is_room(&rig, e.code.block));
 	CHECK_EQ(code_call(e.code.exec), 1);
 	rig_end(&rig);
+}
+
+static void fork_and_call(struct emitter *e)
+{
+	pid_t child = fork();
+	CHECK(child >= 0);
+	CHECK_EQ(ch_block_commit(&e->code, 1), CH_OK);
+	CHECK_EQ(code_call(e->code.exec), 3);
+	if (!child)
+		_exit(0);
+	int status;
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
+/* Whatever call fails: a child of fork has code as before, also where the pages of a room wait. */
+TEST(room_that_waits_for_the_system_is_copied_for_a_child)
+{
+	for (unsigned later = 0; later < 2; later++)
+		for (uint64_t nth = 1; nth < 20; nth++) {
+			struct rig rig = rig_start(POOL);
+			struct emitter small = open_room(&rig, 9, 3);
+			struct emitter e = open_room(&rig, ROOM, 1);
+			ch__os_fail_at(nth, later);
+			CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+			ch__os_fail_at(0, false);
+			rig_check(&rig);
+			fork_and_call(&small);
+			rig_end(&rig);
+		}
+}
+
+/* The same for an open whose room is refused. */
+TEST(refused_room_does_not_take_a_child_its_code)
+{
+	for (unsigned later = 0; later < 2; later++)
+		for (uint64_t nth = 1; nth < 40; nth++) {
+			struct rig rig = rig_start(POOL);
+			struct emitter small = open_room(&rig, 9, 3);
+			struct ch_open open = {.owner = rig_owner(&rig, "room"), .hot_bytes = ROOM};
+			struct emitter e;
+			ch__os_fail_at(nth, later);
+			enum ch_status status = emit_open_as(&e, &open);
+			ch__os_fail_at(0, false);
+			rig_check(&rig);
+			fork_and_call(&small);
+			if (status == CH_OK)
+				CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+			rig_end(&rig);
+		}
+}
+
+/* A room is a mapping a chunk. At the limit of mappings, a room that is refused half made, and a
+ * room that is given up, keep none of them. */
+TEST(room_at_the_limit_of_mappings_gives_its_mappings_back)
+{
+	if (TEST_SANITIZED)
+		skip("a sanitizer maps memory of its own");
+	struct rig rig = rig_start(POOL);
+	struct emitter e, kept = open_room(&rig, ROOM * 2, 1);
+	struct ch_open open = {.owner = rig_owner(&rig, "room"), .hot_bytes = ROOM * 4};
+	unsigned maps = 0;
+	fill_maps(18);
+	enum ch_status status = emit_open_as(&e, &open);
+	bool is_one = map_one();
+	CHECK(status != CH_OK || !is_room(&rig, e.code.block));
+	CHECK(is_one);
+	fill_maps(2);
+	CHECK_EQ(ch_block_abort(&kept.code), CH_OK);
+	while (map_one())
+		maps++;
+	CHECK(maps >= 5);
+	if (status == CH_OK)
+		CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	rig_check(&rig);
 }
