@@ -403,9 +403,8 @@ static bool land(struct ch_heap *heap, struct ch__thread *self, const struct ch_
 		(void)shrink_span(heap, block, code, code->used_to);
 		ch__region_leave(self);
 	}
-	return ch__pool_land_span(heap->pool, page,
-				  block->hot_offset - (page << heap->pool->page_log2) +
-					  kept_bytes(heap, block, code->used_to));
+	/* What an align takes in front is less than a page: the chunks are the same. */
+	return ch__pool_land_span(heap->pool, page, kept_bytes(heap, block, code->used_to));
 }
 
 /* Writes a CH_FRAME_STEPS note behind the block's code. Returns where the used bytes end then. */

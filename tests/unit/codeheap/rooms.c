@@ -7,6 +7,7 @@
 #include "tests/support/heap_rig.h"
 
 #include <errno.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -262,4 +263,163 @@ TEST(room_at_the_limit_of_mappings_gives_its_mappings_back)
 	if (status == CH_OK)
 		CHECK_EQ(ch_block_abort(&e.code), CH_OK);
 	rig_check(&rig);
+}
+
+/* Bytes of the emitter that are not used become traps, also those before used_from. All of the
+ * room's pages behind the used ones go back. */
+TEST(room_keeps_what_is_used_of_it)
+{
+	enum { FROM = 64 };
+	struct rig rig = rig_start(POOL);
+	struct emitter e;
+	struct ch_open open = {.owner = rig_owner(&rig, "room"), .hot_bytes = ROOM - CHUNK / 2,
+			       .align = 4096};
+	uint32_t used = rig.heap->pool->pages_used, page = (uint32_t)rig_page_bytes();
+	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+	memset(e.code.write, 0, FROM);
+	e.at = FROM;
+	emit_value(&e, 6);
+	emit_ret(&e);
+	memcpy(e.code.write + FAR, e.code.write + FROM, e.at - FROM);
+	e.code.used_from = e.code.entry_offset = FROM;
+	e.code.used_to = FAR + e.at - FROM;
+	memset(e.code.write + e.code.used_to, 0, 4096);
+	CHECK_EQ(ch_block_commit(&e.code, 1), CH_OK);
+	CHECK_EQ(code_call(e.code.exec + FROM), 6);
+	CHECK_EQ(code_call(e.code.exec + FAR), 6);
+	for (uint32_t at = 0; at < FROM; at += 8)
+		CHECK(!memcmp(e.code.exec + at, &ch__arch_traps, 8));
+	CHECK(!memcmp(e.code.exec + FAR - CHUNK, &ch__arch_traps, 8));
+	CHECK(!memcmp(e.code.exec + (e.code.used_to + 15) / 8 * 8, &ch__arch_traps, 8));
+	CHECK_EQ(rig.heap->pool->pages_used - used, (4096 + e.code.used_to + page - 1) / page);
+	rig_check(&rig);
+	rig_end(&rig);
+}
+
+/* A limit of address space leaves none for the second view of a room that lands. */
+TEST(large_block_is_no_room_where_address_space_is_limited)
+{
+	struct rig rig = rig_start(POOL);
+	struct rlimit limit;
+	CHECK_EQ(getrlimit(RLIMIT_AS, &limit), 0);
+	limit.rlim_cur = (rlim_t)1 << 47;
+	CHECK_EQ(setrlimit(RLIMIT_AS, &limit), 0);
+	struct emitter e = open_room(&rig, ROOM, 5);
+	CHECK(!is_room(&rig, e.code.block));
+	CHECK_EQ(ch_block_commit(&e.code, 1), CH_OK);
+	CHECK_EQ(code_call(e.code.exec), 5);
+	rig_end(&rig);
+}
+
+static bool is_executable(const uint8_t *at)
+{
+	char line[300], access[5];
+	bool is_found = false;
+	unsigned long low, high;
+	FILE *maps = fopen("/proc/self/maps", "re");
+	CHECK(maps);
+	while (!is_found && fgets(line, sizeof line, maps))
+		is_found = sscanf(line, "%lx-%lx %4s", &low, &high, access) == 3 &&
+			   (uintptr_t)at >= low && (uintptr_t)at < high;
+	fclose(maps);
+	CHECK(is_found);
+	return access[2] == 'x';
+}
+
+TEST(room_does_not_run_in_a_child_before_its_commit)
+{
+	struct rig rig = rig_start(POOL);
+	struct emitter e = open_room(&rig, ROOM, 3);
+	bool runs = !is_room(&rig, e.code.block);
+	pid_t child = fork();
+	CHECK(child >= 0);
+	CHECK_EQ(is_executable(e.code.exec), runs);
+	if (!child)
+		_exit(0);
+	int status;
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
+	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	rig_end(&rig);
+}
+
+/* Returns a room that landed, while the commit was refused for the sake of another. */
+static struct emitter open_landed_room(struct rig *rig)
+{
+	for (uint64_t nth = 1;; nth++) {
+		struct emitter one = open_room(rig, ROOM, 1), two = open_room(rig, ROOM, 2);
+		struct ch_code codes[] = {one.code, two.code};
+		uint32_t page_log2 = rig->heap->pool->page_log2;
+		const struct ch__block *block =
+			ch__block_at(rig->heap, ch__handle_index(one.code.block.bits));
+		ch__os_fail_at(nth, false);
+		enum ch_status status = ch_block_commit(codes, 2);
+		ch__os_fail_at(0, false);
+		bool runs = ch__pool_span_runs(rig->heap->pool, block->hot_offset >> page_log2);
+		CHECK(status != CH_OK);
+		CHECK_EQ(ch_block_abort(&codes[1]), CH_OK);
+		if (runs)
+			return one;
+		CHECK_EQ(ch_block_abort(&codes[0]), CH_OK);
+	}
+}
+
+/* Where the system refuses to take access away, the chunks are not for a room. */
+TEST(room_does_not_run_where_another_landed)
+{
+	for (uint64_t nth = 1; nth < 20; nth++) {
+		struct rig rig = rig_start(2 * POOL);
+		if (rig.heap->pool->backend == CH__BACKEND_PROCMEM) {
+			rig_end(&rig);
+			continue;
+		}
+		struct emitter landed = open_landed_room(&rig);
+		ch__os_fail_at(nth, true);
+		CHECK_EQ(ch_block_abort(&landed.code), CH_OK);
+		ch__os_fail_at(0, false);
+		struct emitter e = open_room(&rig, ROOM, 3);
+		CHECK_EQ(is_executable(e.code.exec), !is_room(&rig, e.code.block));
+		CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+		rig_end(&rig);
+	}
+}
+
+/* A commit asks for memory, and not for more than is used. An open asks for the traps' memory, and
+ * keeps no file. */
+static void room_asks_for_memory(enum ch_backend backend)
+{
+	enum { LARGE = 120 * CHUNK, MOST_KIB = 60 << 10 };
+	struct ch_config config = rig_config((size_t)256 << 20);
+	config.backend = backend;
+	struct rig rig = rig_create(&config, NULL, NULL);
+	struct ch_open open = {.owner = rig_owner(&rig, "room"), .hot_bytes = LARGE};
+	struct emitter e;
+	ch__os_pretended.commit_error = ENOMEM;
+	CHECK(emit_open_as(&e, &open) != CH_OK);
+	ch__os_pretended.commit_error = 0;
+	int file = dup(STDERR_FILENO);
+	close(file);
+	e = open_room(&rig, LARGE, 5);
+	CHECK_EQ(dup(STDERR_FILENO), file);
+	struct rusage before, after;
+	bool was_room = is_room(&rig, e.code.block);
+	ch__os_pretended.commit_error = ENOMEM;
+	enum ch_status status = ch_block_commit(&e.code, 1);
+	ch__os_pretended.commit_error = 0;
+	CHECK_EQ(status, was_room ? CH_E_OS : CH_OK);
+	CHECK_EQ(getrusage(RUSAGE_SELF, &before), 0);
+	if (was_room)
+		CHECK_EQ(ch_block_commit(&e.code, 1), CH_OK);
+	CHECK_EQ(getrusage(RUSAGE_SELF, &after), 0);
+	CHECK(after.ru_maxrss - before.ru_maxrss < MOST_KIB);
+	CHECK_EQ(code_call(e.code.exec), 5);
+	rig_end(&rig);
+}
+
+TEST(room_asks_for_memory_of_what_is_used_dual)
+{
+	room_asks_for_memory(CH_BACKEND_DUAL);
+}
+TEST(room_asks_for_memory_of_what_is_used_memfd)
+{
+	room_asks_for_memory(CH_BACKEND_MEMFD);
 }
