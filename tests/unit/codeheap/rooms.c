@@ -302,7 +302,7 @@ TEST(large_block_is_no_room_where_address_space_is_limited)
 	struct rig rig = rig_start(POOL);
 	struct rlimit limit;
 	CHECK_EQ(getrlimit(RLIMIT_AS, &limit), 0);
-	limit.rlim_cur = (rlim_t)1 << 47;
+	limit.rlim_cur = limit.rlim_max - 1; /* not RLIM_INFINITY */
 	CHECK_EQ(setrlimit(RLIMIT_AS, &limit), 0);
 	struct emitter e = open_room(&rig, ROOM, 5);
 	CHECK(!is_room(&rig, e.code.block));
@@ -410,7 +410,7 @@ static void room_asks_for_memory(enum ch_backend backend)
 	if (was_room)
 		CHECK_EQ(ch_block_commit(&e.code, 1), CH_OK);
 	CHECK_EQ(getrusage(RUSAGE_SELF, &after), 0);
-	CHECK(after.ru_maxrss - before.ru_maxrss < MOST_KIB);
+	CHECK(TEST_SANITIZED || after.ru_maxrss - before.ru_maxrss < MOST_KIB);
 	CHECK_EQ(code_call(e.code.exec), 5);
 	rig_end(&rig);
 }
