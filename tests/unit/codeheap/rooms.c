@@ -85,7 +85,7 @@ TEST(rooms_whose_commit_was_refused_are_written_again)
 			CHECK_EQ(ch_block_commit(codes, 2), CH_OK);
 			CHECK_EQ(code_call(codes[0].exec + FAR), 1);
 			CHECK_EQ(code_call(codes[1].exec + FAR), 2);
-			CHECK(!memcmp(codes[0].exec + FAR / 4 * 2, &ch__arch_traps,
+			CHECK(!memcmp(codes[0].exec + FAR / 8 * 4, &ch__arch_traps,
 				      sizeof ch__arch_traps));
 		}
 		CHECK_EQ(code_call(codes[0].exec), 1);
