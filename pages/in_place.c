@@ -56,6 +56,12 @@ bool ch__pool_span_runs(const struct ch__pool *pool, uint32_t first)
 	return runs(word_of(pool, first));
 }
 
+bool ch__pool_span_waits_for_traps(const struct ch__pool *pool, uint32_t first)
+{
+	unsigned word = word_of(pool, first);
+	return word != CH__SPAN_CODE && word != (CH__SPAN_IN_PLACE | CH__SPAN_LANDED);
+}
+
 /* Takes execute access away from the pages. Returns false when the system refused; some pages may
  * have lost execute access. */
 static bool lend(const struct ch__pool *pool, uint32_t first, unsigned word)

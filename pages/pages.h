@@ -54,6 +54,8 @@ static inline bool ch__pool_span_is_room(const struct ch__pool *pool, uint32_t f
 }
 /* Whether the span's pages are RX, and so hold the same bytes as the write view. */
 bool ch__pool_span_runs(const struct ch__pool *, uint32_t first);
+/* Whether only a release may write traps there: pages that are not RX, and all of a room. */
+bool ch__pool_span_waits_for_traps(const struct ch__pool *, uint32_t first);
 /* Gives wholly FREE chunks back to the OS, save one. */
 void ch__pool_trim(struct ch__pool *) CH_TAKES_PAGES;
 /* Trims when several chunks are wholly FREE and have more than a quarter of the memory. For callers

@@ -257,12 +257,19 @@ static void withdraw_names(struct ch_heap *heap, const struct end *end) CH_REQUI
 		ch__sinks_remove(heap->sinks, ranges, n);
 }
 
+static uint32_t page_of(const struct ch_heap *heap, const struct ch__block *block)
+{
+	return block->hot_offset >> heap->pool->page_log2;
+}
+
 static void fill_with_traps(struct ch_heap *heap, const struct dead *dead)
 {
 	const struct ch__block *block = dead->block;
 	uintptr_t hot = ch__exec(heap, block->hot_offset), cold = 0;
-	/* Data, and code written in place, get traps when their places go back. */
-	if (!dead->is_data && !ch__block_is_lent(heap, block))
+	/* Data, code written in place and rooms get traps, or lose their memory, when their places
+	 * go back. */
+	if (!dead->is_data && !(ch__block_is_span(heap, block) &&
+				ch__pool_span_waits_for_traps(heap->pool, page_of(heap, block))))
 		ch__pool_poison(heap->pool, hot, dead->hot_bytes);
 	if (block->cold_granules) {
 		cold = ch__exec(heap, ch__cold_offset(heap, block));
@@ -305,11 +312,6 @@ static void drop_side(struct ch_heap *heap, const struct dead *dead) CH_REQUIRES
 	}
 	if (block->flags & CH__FLAG_NOTICE)
 		queue_notice(heap, dead->index);
-}
-
-static uint32_t page_of(const struct ch_heap *heap, const struct ch__block *block)
-{
-	return block->hot_offset >> heap->pool->page_log2;
 }
 
 /* Gives back places: of an owner's blocks in a page, or of a block with a span. DEAD -> FREE, the

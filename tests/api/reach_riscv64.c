@@ -45,8 +45,8 @@ static bool is_far(uintptr_t from, uintptr_t to)
 	return distance >= MIB || distance < -MIB;
 }
 
-/* Makes a block of the given size, in pages of its own. The code returns the value. With a cold part
- * a large block is no room, which would begin a chunk and leave the chunk before to others. */
+/* Makes a block of the given size, in pages of its own. The code returns the value. With a cold
+ * part a large block is no room, which would leave the chunk before to others. */
 static struct ch_block make_large(struct bed *bed, uint32_t bytes, uint32_t value)
 {
 	struct emitter e;
