@@ -22,16 +22,6 @@
 #include <errno.h>
 #include <string.h>
 
-static unsigned word_of(const struct ch__pool *pool, uint32_t first)
-{
-	return atomic_load_explicit(&pool->pages[first].span_use, memory_order_relaxed);
-}
-
-static void set_word(struct ch__pool *pool, uint32_t first, unsigned word)
-{
-	atomic_store_explicit(&pool->pages[first].span_use, (uint8_t)word, memory_order_relaxed);
-}
-
 static size_t offset_of(const struct ch__pool *pool, uint32_t first)
 {
 	return pool->runtime_bytes + ((size_t)first << pool->page_log2);
@@ -53,13 +43,13 @@ static bool runs(unsigned word)
 
 bool ch__pool_span_runs(const struct ch__pool *pool, uint32_t first)
 {
-	return runs(word_of(pool, first));
+	return runs(ch__pool_span_word(pool, first));
 }
 
 bool ch__pool_span_waits_for_traps(const struct ch__pool *pool, uint32_t first)
 {
-	unsigned word = word_of(pool, first);
-	return word != CH__SPAN_CODE && word != (CH__SPAN_IN_PLACE | CH__SPAN_LANDED);
+	unsigned word = ch__pool_span_word(pool, first);
+	return !runs(word) || (word & CH__SPAN_ROOM);
 }
 
 /* Takes execute access away from the pages. Returns false when the system refused; some pages may
@@ -73,7 +63,7 @@ static bool lend(const struct ch__pool *pool, uint32_t first, unsigned word)
 
 bool ch__span_lend(struct ch__pool *pool, uint32_t first, enum ch__span_use use)
 {
-	set_word(pool, first, use);
+	ch__span_set_word(pool, first, use);
 	return lend(pool, first, use);
 }
 
@@ -94,7 +84,7 @@ void ch__pool_take_over(const struct ch__pool *pool, uintptr_t exec, size_t byte
 bool ch__pool_land_span(struct ch__pool *pool, uint32_t first, size_t room_bytes)
 {
 	ch__pages_lock(pool);
-	unsigned word = word_of(pool, first);
+	unsigned word = ch__pool_span_word(pool, first);
 	CH_ASSERT(word != CH__SPAN_CODE && !(word & CH__SPAN_RETIRED),
 		  "not a span that is written in place");
 	size_t last = ch__pool_chunk_bytes(pool) - 1;
@@ -108,24 +98,24 @@ bool ch__pool_land_span(struct ch__pool *pool, uint32_t first, size_t room_bytes
 	else if (word == CH__SPAN_RODATA)
 		is_landed = lend(pool, first, word | CH__SPAN_LANDED);
 	if (is_landed)
-		set_word(pool, first, word | CH__SPAN_LANDED);
+		ch__span_set_word(pool, first, word | CH__SPAN_LANDED);
 	ch__pages_unlock(pool);
 	return is_landed;
 }
 
 bool ch__span_is_retired(const struct ch__pool *pool, uint32_t page)
 {
-	return pool->pages[page].span_pages && (word_of(pool, page) & CH__SPAN_RETIRED);
+	return pool->pages[page].span_pages && (ch__pool_span_word(pool, page) & CH__SPAN_RETIRED);
 }
 
 bool ch__span_take_back(struct ch__pool *pool, uint32_t first)
 {
 	struct ch__pool_inner *inner = pool->inner;
-	unsigned word = word_of(pool, first);
+	unsigned word = ch__pool_span_word(pool, first);
 	size_t offset = offset_of(pool, first), bytes = bytes_of(pool, first);
-	bool is_room = ch__pool_span_is_room(pool, first);
+	bool is_room = word & CH__SPAN_ROOM;
 	if (runs(word) && !is_room) {
-		set_word(pool, first, CH__SPAN_CODE);
+		ch__span_set_word(pool, first, CH__SPAN_CODE);
 		return true;
 	}
 	/* Bytes that were written in place must not run, not even for a moment. */
@@ -137,7 +127,7 @@ bool ch__span_take_back(struct ch__pool *pool, uint32_t first)
 		inner->spans_retired++;
 	if (is_back && (word & CH__SPAN_RETIRED))
 		inner->spans_retired--;
-	set_word(pool, first, is_back ? CH__SPAN_CODE : word | CH__SPAN_RETIRED);
+	ch__span_set_word(pool, first, is_back ? CH__SPAN_CODE : word | CH__SPAN_RETIRED);
 	return is_back;
 }
 
@@ -145,7 +135,7 @@ bool ch__span_take_back(struct ch__pool *pool, uint32_t first)
 bool ch__spans_lend_again(struct ch__pool *pool)
 {
 	for (uint32_t i = 0; i < ch__pool_pages_end(pool); i++) {
-		unsigned word = word_of(pool, i);
+		unsigned word = ch__pool_span_word(pool, i);
 		if (!runs(word) && !lend(pool, i, word))
 			return false;
 	}

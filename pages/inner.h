@@ -104,6 +104,11 @@ void ch__ledger_destroy(struct ch__pool *);
 #define ch__ledger_destroy(pool) ((void)0)
 #endif
 
+static inline void ch__span_set_word(struct ch__pool *pool, uint32_t first, unsigned word)
+	CH_REQUIRES(ch__role_pages)
+{
+	atomic_store_explicit(&pool->pages[first].span_use, (uint8_t)word, memory_order_relaxed);
+}
 /* Takes execute access from a span or a page, for the use. Returns false with errno when the system
  * refused: the use is noted all the same, and some pages may have lost execute access. A page that
  * is one mapping keeps execute access. */

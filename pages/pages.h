@@ -23,10 +23,10 @@ bool ch__pool_note_freed(struct ch__pool *, uint32_t page) CH_TAKES_PAGES;
 /* Takes a run of whole FREE pages. Returns the first page's index, or CH__PAGE_NONE with errno as
  * above. A run may cross chunks: all of them are then of the frame number's zone. */
 uint32_t ch__pool_take_span(struct ch__pool *, uint32_t pages, uint8_t frame) CH_TAKES_PAGES;
-/* The same for a large span of code, in chunks without memory, and so mostly longer: *pages is how
- * long. An emitter's memory is private until ch__pool_land_span. Returns CH__PAGE_NONE where
+/* The same for a large span of code, in whole chunks without memory, and so mostly longer. An
+ * emitter's memory is private until ch__pool_land_span. Returns CH__PAGE_NONE where
  * ch__pool_take_span does better, or the system refuses. */
-uint32_t ch__pool_take_room(struct ch__pool *, uint32_t *pages, uint8_t frame) CH_TAKES_PAGES;
+uint32_t ch__pool_take_room(struct ch__pool *, uint32_t pages, uint8_t frame) CH_TAKES_PAGES;
 void ch__pool_release_span(struct ch__pool *, uint32_t first) CH_TAKES_PAGES;
 /* Keeps the first `kept` pages of a span of code; the rest becomes FREE, and a room a span. */
 void ch__pool_cut_span(struct ch__pool *, uint32_t first, uint32_t kept) CH_TAKES_PAGES;
@@ -41,16 +41,18 @@ void ch__pool_take_over(const struct ch__pool *, uintptr_t exec, size_t bytes);
  * yet published. The first room_bytes of a room get memory, too, and the rest is to be cut. Returns
  * false with errno; some pages may have changed, but no byte: try again, or release. */
 bool ch__pool_land_span(struct ch__pool *, uint32_t first, size_t room_bytes) CH_TAKES_PAGES;
+/* A set of enum ch__span_use. */
+static inline unsigned ch__pool_span_word(const struct ch__pool *pool, uint32_t first)
+{
+	return atomic_load_explicit(&pool->pages[first].span_use, memory_order_relaxed);
+}
 static inline enum ch__span_use ch__pool_span_use(const struct ch__pool *pool, uint32_t first)
 {
-	return (enum ch__span_use)(
-		atomic_load_explicit(&pool->pages[first].span_use, memory_order_relaxed) &
-		CH__SPAN_USE);
+	return (enum ch__span_use)(ch__pool_span_word(pool, first) & CH__SPAN_USE);
 }
 static inline bool ch__pool_span_is_room(const struct ch__pool *pool, uint32_t first)
 {
-	return atomic_load_explicit(&pool->pages[first].span_use, memory_order_relaxed) &
-	       CH__SPAN_ROOM;
+	return ch__pool_span_word(pool, first) & CH__SPAN_ROOM;
 }
 /* Whether the span's pages are RX, and so hold the same bytes as the write view. */
 bool ch__pool_span_runs(const struct ch__pool *, uint32_t first);

@@ -317,7 +317,7 @@ static uint32_t find_run(const struct ch__pool *pool, uint32_t pages, enum ch__z
 
 /* Returns the first of a run of FREE pages in the zone, and commits memory where the run lacks
  * some. Prefers a run with memory. CH__PAGE_NONE: errno as of ch__pool_take_page. */
-static uint32_t have_run(struct ch__pool *pool, uint32_t pages, enum ch__zone zone)
+static uint32_t try_run(struct ch__pool *pool, uint32_t pages, enum ch__zone zone)
 	CH_REQUIRES(ch__role_pages)
 {
 	uint32_t first = find_run(pool, pages, zone, true);
@@ -354,17 +354,6 @@ static void open_page(struct ch__pool *pool, uint32_t index)
 	set_state(pool, index, CH__PAGE_OPEN, __func__);
 }
 
-static uint32_t next_page(struct ch__pool *pool, uint8_t frame) CH_REQUIRES(ch__role_pages)
-{
-	enum ch__zone zone = (enum ch__zone)pool->inner->config.zones[frame];
-	uint32_t page = first_of(pool, ch__partly_list(pool, frame));
-	if (page == CH__PAGE_NONE)
-		page = first_of(pool, ch__free_list(pool, zone));
-	if (page == CH__PAGE_NONE && widen_zone(pool, zone))
-		page = first_of(pool, ch__free_list(pool, zone));
-	return page != CH__PAGE_NONE ? page : have_run(pool, 1, zone);
-}
-
 /* Returns false when the span is retired. */
 static bool release_span(struct ch__pool *pool, uint32_t first) CH_REQUIRES(ch__role_pages)
 {
@@ -375,13 +364,14 @@ static bool release_span(struct ch__pool *pool, uint32_t first) CH_REQUIRES(ch__
 	bool is_room = has_code && ch__pool_span_is_room(pool, first);
 	CH_ASSERT(ch__page_state(&pool->pages[first]) == CH__PAGE_SPAN && pages,
 		  "not a span's first page");
-	/* To Valgrind, dead parts are without access. */
-	if (has_code)
+	if (has_code) {
+		/* To Valgrind, dead parts are without access. */
 		ch__valgrind_grant(pool, exec, bytes);
-	if (has_code && !ch__span_take_back(pool, first))
-		return false;
-	if (has_code && !is_room)
-		ch__pool_poison(pool, exec, bytes);
+		if (!ch__span_take_back(pool, first))
+			return false;
+		if (!is_room)
+			ch__pool_poison(pool, exec, bytes);
+	}
 	if (!is_room)
 		CH_PUBLISHED(pool, exec, bytes, "poison of a span");
 	ch__valgrind_revoke(pool, exec, bytes);
@@ -411,6 +401,28 @@ static bool have_retired_back(struct ch__pool *pool) CH_REQUIRES(ch__role_pages)
 	bool is_back = pool->inner->spans_retired && retry_retired(pool);
 	errno = error;
 	return is_back;
+}
+
+/* Retired spans may be what the pool lacks. */
+static uint32_t have_run(struct ch__pool *pool, uint32_t pages, enum ch__zone zone)
+	CH_REQUIRES(ch__role_pages)
+{
+	uint32_t first;
+	do
+		first = try_run(pool, pages, zone);
+	while (first == CH__PAGE_NONE && have_retired_back(pool));
+	return first;
+}
+
+static uint32_t next_page(struct ch__pool *pool, uint8_t frame) CH_REQUIRES(ch__role_pages)
+{
+	enum ch__zone zone = (enum ch__zone)pool->inner->config.zones[frame];
+	uint32_t page = first_of(pool, ch__partly_list(pool, frame));
+	if (page == CH__PAGE_NONE)
+		page = first_of(pool, ch__free_list(pool, zone));
+	if (page == CH__PAGE_NONE && widen_zone(pool, zone))
+		page = first_of(pool, ch__free_list(pool, zone));
+	return page != CH__PAGE_NONE ? page : have_run(pool, 1, zone);
 }
 
 static void make_span(struct ch__pool *pool, uint32_t index) CH_REQUIRES(ch__role_pages)
@@ -446,11 +458,7 @@ uint32_t ch__pool_take_page(struct ch__pool *pool, uint8_t frame)
 {
 	CH_ASSERT(frame < CH__FRAME_NUMBERS, "frame number out of range");
 	ch__pages_lock(pool);
-	uint32_t index = CH__PAGE_NONE;
-	if (has_code(pool))
-		do
-			index = next_page(pool, frame);
-		while (index == CH__PAGE_NONE && have_retired_back(pool));
+	uint32_t index = has_code(pool) ? next_page(pool, frame) : CH__PAGE_NONE;
 	if (index != CH__PAGE_NONE && !has_access(pool, index, frame))
 		index = CH__PAGE_NONE;
 	if (index != CH__PAGE_NONE) {
@@ -554,11 +562,6 @@ bool ch__pool_note_freed(struct ch__pool *pool, uint32_t index)
 
 /* --- spans --- */
 
-static void set_use(struct ch__page *page, enum ch__span_use use)
-{
-	atomic_store_explicit(&page->span_use, (uint8_t)use, memory_order_relaxed);
-}
-
 static void take_run(struct ch__pool *pool, uint32_t first, uint32_t pages, uint8_t frame)
 	CH_REQUIRES(ch__role_pages)
 {
@@ -567,7 +570,7 @@ static void take_run(struct ch__pool *pool, uint32_t first, uint32_t pages, uint
 		ch__valgrind_grant(pool, ch__pool_page_exec(pool, i), (size_t)1 << pool->page_log2);
 		page->frame = frame;
 		page->span_pages = i == first ? pages : 0;
-		set_use(page, CH__SPAN_CODE);
+		ch__span_set_word(pool, i, CH__SPAN_CODE);
 		atomic_store_explicit(&page->span_first, first, memory_order_relaxed);
 		set_state(pool, i, CH__PAGE_SPAN, __func__);
 	}
@@ -578,15 +581,18 @@ uint32_t ch__pool_take_span(struct ch__pool *pool, uint32_t pages, uint8_t frame
 	CH_ASSERT(frame < CH__FRAME_NUMBERS && pages, "no such frame number, or no pages");
 	ch__pages_lock(pool);
 	enum ch__zone zone = (enum ch__zone)pool->inner->config.zones[frame];
-	uint32_t first = CH__PAGE_NONE;
-	if (has_code(pool))
-		do
-			first = have_run(pool, pages, zone);
-		while (first == CH__PAGE_NONE && have_retired_back(pool));
+	uint32_t first = has_code(pool) ? have_run(pool, pages, zone) : CH__PAGE_NONE;
 	if (first != CH__PAGE_NONE)
 		take_run(pool, first, pages, frame);
 	ch__pages_unlock(pool);
 	return first;
+}
+
+/* Rounds up to whole chunks. */
+static uint32_t in_chunks(const struct ch__pool *pool, uint32_t pages)
+{
+	uint32_t last = ch__pool_chunk_pages(pool) - 1;
+	return (pages + last) & ~last;
 }
 
 /* Returns the first page of the lowest run of chunks without memory. */
@@ -604,28 +610,26 @@ static uint32_t find_bare(const struct ch__pool *pool, uint32_t pages) CH_REQUIR
 
 /* Private memory has a copy as its write view already. A limit of address space has no room for the
  * views of a room that lands. */
-uint32_t ch__pool_take_room(struct ch__pool *pool, uint32_t *pages, uint8_t frame)
+uint32_t ch__pool_take_room(struct ch__pool *pool, uint32_t pages, uint8_t frame)
 {
 	struct ch__pool_inner *inner = pool->inner;
 	uint32_t all = ch__pool_chunk_pages(pool), first = CH__PAGE_NONE;
-	uint32_t whole = (*pages + all - 1) & ~(all - 1);
-	if (*pages < ROOM_CHUNKS * all || ch__views_are_private(&inner->views) ||
+	uint32_t whole = in_chunks(pool, pages);
+	if (pages < ROOM_CHUNKS * all || ch__views_are_private(&inner->views) ||
 	    pool->is_translated || ch__os_space_is_limited())
 		return CH__PAGE_NONE;
 	ch__pages_lock(pool);
 	enum ch__zone zone = (enum ch__zone)inner->config.zones[frame];
-	if (has_code(pool) && find_run(pool, *pages, zone, true) == CH__PAGE_NONE)
+	if (has_code(pool) && find_run(pool, pages, zone, true) == CH__PAGE_NONE)
 		first = find_bare(pool, whole);
 	if (first != CH__PAGE_NONE) {
 		for (uint32_t i = first; i < first + whole; i += all)
 			add_pages(pool, ch__pool_chunk_of(pool, i), 0, all, zone);
 		take_run(pool, first, whole, frame);
-		set_use(&pool->pages[first], CH__SPAN_ROOM);
-		if (ch__views_room(&inner->views,
-				   pool->runtime_bytes + ((size_t)first << pool->page_log2),
-				   (size_t)whole << pool->page_log2, ch__pool_chunk_bytes(pool))) {
-			*pages = whole;
-		} else {
+		ch__span_set_word(pool, first, CH__SPAN_ROOM);
+		if (!ch__views_room(&inner->views,
+				    pool->runtime_bytes + ((size_t)first << pool->page_log2),
+				    (size_t)whole << pool->page_log2, ch__pool_chunk_bytes(pool))) {
 			(void)release_span(pool, first);
 			first = CH__PAGE_NONE;
 		}
@@ -645,20 +649,19 @@ void ch__pool_cut_span(struct ch__pool *pool, uint32_t first, uint32_t kept)
 {
 	ch__pages_lock(pool);
 	struct ch__page *pages = pool->pages;
-	uint32_t all = ch__pool_chunk_pages(pool), end = first + pages[first].span_pages;
-	uint32_t rest = first + kept, bare = end;
+	uint32_t end = first + pages[first].span_pages, rest = first + kept, bare = end;
 	CH_ASSERT(kept && rest <= end && ch__pool_span_runs(pool, first),
 		  "a span keeps some of its pages, which run");
 	pages[first].span_pages = kept;
 	if (ch__pool_span_is_room(pool, first)) {
 		/* The part that landed is code like other code, also where nothing is cut: others
 		 * may lie in its last chunk. */
-		set_use(&pages[first], CH__SPAN_CODE);
-		bare = (rest + all - 1) & ~(all - 1);
+		ch__span_set_word(pool, first, CH__SPAN_CODE);
+		bare = in_chunks(pool, rest);
 	}
 	if (bare < end) {
 		/* The rest is a room of its own. */
-		set_use(&pages[bare], CH__SPAN_ROOM);
+		ch__span_set_word(pool, bare, CH__SPAN_ROOM);
 		pages[bare].span_pages = end - bare;
 		for (uint32_t i = bare; i < end; i++)
 			atomic_store_explicit(&pages[i].span_first, bare, memory_order_relaxed);

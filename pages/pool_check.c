@@ -87,7 +87,7 @@ static bool check_page(struct walk *walk, uint32_t index) CH_REQUIRES(ch__role_p
 		return broken(walk, index, "in a chunk of another zone");
 	if (state == CH__PAGE_SPAN)
 		return check_span(walk, index);
-	if (atomic_load_explicit(&page->span_use, memory_order_relaxed) != use)
+	if (ch__pool_span_word(pool, index) != use)
 		return broken(walk, index, "mapped for another use");
 	ch__page_lock(page);
 	bool is_sound = check_granules(walk, index, is_backed);

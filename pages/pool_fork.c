@@ -37,8 +37,8 @@ static bool waits(const struct ch__pool *pool, uint32_t page) CH_REQUIRES(ch__ro
 	const struct ch__page *p = &pool->pages[page];
 	uint32_t first = atomic_load_explicit(&p->span_first, memory_order_relaxed);
 	unsigned both = CH__SPAN_ROOM | CH__SPAN_RETIRED;
-	unsigned use = atomic_load_explicit(&pool->pages[first].span_use, memory_order_relaxed);
-	return ch__page_state(p) == CH__PAGE_SPAN && (use & both) == both;
+	return ch__page_state(p) == CH__PAGE_SPAN &&
+	       (ch__pool_span_word(pool, first) & both) == both;
 }
 
 /* Copies the runtime page and the pages with memory, their traps included. */

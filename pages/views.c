@@ -238,11 +238,17 @@ void ch__views_destroy(struct ch__views *v)
 
 /* --- commit --- */
 
-bool ch__views_populate(const struct ch__views *v, size_t offset, size_t bytes)
+/* Gives memory to a range that is mapped RW at `to`. */
+static bool populate(const struct ch__views *v, size_t offset, size_t bytes, uint8_t *to)
 {
 	if (v->backend == CH__BACKEND_MEMFD)
 		return ch__os_fd_commit(&v->file, offset, bytes);
-	return ch__os_populate(v->write + offset, bytes);
+	return ch__os_populate(to, bytes);
+}
+
+bool ch__views_populate(const struct ch__views *v, size_t offset, size_t bytes)
+{
+	return populate(v, offset, bytes, v->write + offset);
 }
 
 bool ch__views_commit(struct ch__views *v, size_t offset, size_t bytes)
@@ -322,9 +328,7 @@ bool ch__views_land_room(struct ch__views *v, size_t offset, size_t bytes)
 	uint8_t *born = ch__os_reserve(bytes, v->guard_bytes, 0, ch__os_anywhere);
 	if (!born)
 		return false;
-	if (share(v, offset, bytes, born) &&
-	    (v->backend == CH__BACKEND_MEMFD ? ch__os_fd_commit(&v->file, offset, bytes)
-					     : ch__os_populate(born, bytes))) {
+	if (share(v, offset, bytes, born) && populate(v, offset, bytes, born)) {
 		memcpy(born, v->write + offset, bytes);
 		if (ch__os_move_over(born, bytes, v->write + offset))
 			return ch__views_take_back(v, offset, bytes) &&

@@ -164,20 +164,6 @@ static bool edged_ends(struct ch_heap *heap, struct ch__block *block, uint32_t i
 	return false;
 }
 
-/* Takes the block off its owner's list. */
-static void leave_owner(struct ch_heap *heap, struct ch__owner *owner, struct ch__block *block)
-	CH_REQUIRES(ch__role_owner)
-{
-	uint32_t next = block->owner_next, prev = block->owner_prev;
-	if (prev)
-		ch__block_at(heap, prev)->owner_next = next;
-	else
-		atomic_store_explicit(&owner->first_block, next, memory_order_relaxed);
-	if (next)
-		ch__block_at(heap, next)->owner_prev = prev;
-	block->owner_prev = block->owner_next = 0;
-}
-
 /* LIVE | NOTENTRANT | OPEN -> DEAD. In a region, under heap, with the list of the owner locked. The
  * caller clears the starts that are left. */
 static void kill(struct ch_heap *heap, struct ch__owner *owner, struct ch__block *block,
@@ -209,7 +195,7 @@ static void kill(struct ch_heap *heap, struct ch__owner *owner, struct ch__block
 	if (owner->entry == index)
 		ch__owner_reset_cell(owner);
 	if (block->owner)
-		leave_owner(heap, owner, block);
+		ch__owner_remove(heap, owner, block);
 	ch__tombstone_write(heap, owner, block, index, death);
 	/* Release: the block left every list before its generation says so. */
 	atomic_store_explicit(&block->generation, generation + 1, memory_order_release);

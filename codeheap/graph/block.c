@@ -40,28 +40,12 @@ uint32_t ch__record_take(struct ch_heap *heap, struct ch__thread *thread)
 	return thread->free_records[--thread->free_count];
 }
 
-static bool is_worn(const struct ch__block *block)
-{
-	return ch__is_worn(atomic_load_explicit(&block->generation, memory_order_relaxed));
-}
-
 void ch__records_give_back(struct ch_heap *heap, const uint32_t *indices, uint32_t count)
 {
-	struct ch__table *table = &heap->blocks;
 	ch__records_lock(heap);
-	/* ch__table_give for many: each record is the next link's place. */
-	uint32_t *link = table->free_head ? &ch__block_at(heap, table->free_tail)->free_next
-					  : &table->free_head;
-	for (uint32_t i = 0; i < count; i++) {
-		struct ch__block *block = ch__block_at(heap, indices[i]);
-		if (CH_UNLIKELY(is_worn(block))) {
-			ch__table_give(table, indices[i], true);
-			continue;
-		}
-		*link = table->free_tail = indices[i];
-		link = &block->free_next;
-	}
-	*link = 0;
+	for (uint32_t i = 0; i < count; i++)
+		ch__table_give(&heap->blocks, indices[i],
+			       ch__block_is_worn(ch__block_at(heap, indices[i])));
 	ch__records_unlock(heap);
 }
 

@@ -154,6 +154,20 @@ static inline uint8_t ch__age_stamp(const struct ch_heap *heap)
 	return (uint8_t)(heap->cycles * CH__FLAG_AGE_ONE & CH__FLAG_AGE);
 }
 
+/* Takes the block off its owner's list; ch__owner_insert puts it there. */
+static inline void ch__owner_remove(struct ch_heap *heap, struct ch__owner *owner,
+				    struct ch__block *block) CH_REQUIRES(ch__role_owner)
+{
+	uint32_t next = block->owner_next, prev = block->owner_prev;
+	if (prev)
+		ch__block_at(heap, prev)->owner_next = next;
+	else
+		atomic_store_explicit(&owner->first_block, next, memory_order_relaxed);
+	if (next)
+		ch__block_at(heap, next)->owner_prev = prev;
+	block->owner_prev = block->owner_next = 0;
+}
+
 void ch__block_pages_freed(struct ch_heap *, uint32_t hot_offset, bool is_span);
 /* Gives back `pages` pages at the end of an OPEN block's span, which the block left before. A room
  * is a room no more, also if `pages` is 0. */
@@ -166,6 +180,10 @@ void ch__block_held(struct ch__block *);               /* sets HELD: an in-edge 
 uint32_t ch__record_take(struct ch_heap *, struct ch__thread *);
 void ch__records_give_back(struct ch_heap *, const uint32_t *, uint32_t); /* to the heap's list */
 void ch__records_flush(struct ch_heap *, struct ch__thread *);
+static inline bool ch__block_is_worn(const struct ch__block *block)
+{
+	return ch__is_worn(atomic_load_explicit(&block->generation, memory_order_relaxed));
+}
 /* Gives the record back; the place in the pool was given back before. Under heap. */
 static inline void ch__block_recycle(struct ch_heap *heap, struct ch__thread *thread,
 				     struct ch__block *block, uint32_t index)
@@ -173,8 +191,7 @@ static inline void ch__block_recycle(struct ch_heap *heap, struct ch__thread *th
 {
 	ch__block_set_state(heap, block, index, CH_BLOCK_FREE, CH__CAUSE_NONE, __func__);
 	/* A worn record rests in the table: from a stack a thread would take it at once. */
-	if (CH_UNLIKELY(ch__is_worn(
-		    atomic_load_explicit(&block->generation, memory_order_relaxed)))) {
+	if (CH_UNLIKELY(ch__block_is_worn(block))) {
 		ch__records_give_back(heap, &index, 1);
 		return;
 	}

@@ -119,12 +119,6 @@ static inline uint32_t ch__head_bytes(enum ch__span_use use)
 {
 	return ch__use_is_in_place(use) ? CH__IN_PLACE_HEAD_BYTES : CH__HEAD_BYTES;
 }
-/* Whether the block's whole pages are not RX: data, or code that is being written in place. */
-static inline bool ch__block_is_lent(const struct ch_heap *heap, const struct ch__block *block)
-{
-	return ch__block_is_span(heap, block) &&
-	       !ch__pool_span_runs(heap->pool, block->hot_offset >> heap->pool->page_log2);
-}
 static inline uintptr_t ch__block_entry(const struct ch_heap *heap, const struct ch__block *block)
 {
 	uint32_t skip = block->side_list ? block->side_list->entry_offset : 0;

@@ -119,8 +119,8 @@ static uint32_t CH_COLD shrink_span(struct ch_heap *heap, struct ch__block *bloc
 {
 	uint32_t hot = block->hot_offset, bytes = ch__hot_bytes(block);
 	uint32_t room = hot + ch__head_bytes(ch__block_use(heap, block));
-	uint32_t kept =
-		ch__block_is_lent(heap, block) ? bytes : kept_bytes(heap, block, used_to);
+	bool runs = ch__pool_span_runs(heap->pool, hot >> heap->pool->page_log2);
+	uint32_t kept = runs ? kept_bytes(heap, block, used_to) : bytes;
 	fill_gap(heap, room, room + code->used_from);
 	fill_gap(heap, room + used_to, hot + kept);
 	ch__set16(&block->span_granules_low, kept / CH__GRANULE_BYTES);

@@ -228,7 +228,7 @@ static uint32_t take_run(struct request *r)
 {
 	struct ch__pool *pool = r->heap->pool;
 	bool may_be_room = r->use == CH__SPAN_CODE && !r->cold_bytes && r->frame != CH__FRAME_STEPS;
-	uint32_t taken = may_be_room ? ch__pool_take_room(pool, &r->span_pages, r->frame)
+	uint32_t taken = may_be_room ? ch__pool_take_room(pool, r->span_pages, r->frame)
 				     : CH__PAGE_NONE;
 	return taken != CH__PAGE_NONE ? taken
 				      : ch__pool_take_span(pool, r->span_pages, r->frame);
@@ -249,7 +249,8 @@ static uint32_t take_pages(struct request *r, bool in_need)
 	if (!in_need)
 		r->refused = taken == CH__PAGE_NONE ? errno : 0;
 	bool is_told = taken == CH__PAGE_NONE || r->frame >= CH__FRAME_OWN ||
-		       ch__sinks_page_live(heap->sinks, taken, r->span_pages ? r->span_pages : 1,
+		       ch__sinks_page_live(heap->sinks, taken,
+					   r->span_pages ? pool->pages[taken].span_pages : 1,
 					   r->frame);
 	ch__records_unlock(heap);
 	if (is_told)
@@ -304,8 +305,9 @@ static bool take_span(struct request *r)
 		note_moved(heap);
 		return false;
 	}
+	uint32_t end = first + heap->pool->pages[first].span_pages;
 	r->hot_offset = (first << heap->pool->page_log2) + r->slack;
-	r->cold_offset = ((first + r->span_pages) << heap->pool->page_log2) - r->cold_bytes;
+	r->cold_offset = (end << heap->pool->page_log2) - r->cold_bytes;
 	/* Hot reaches to the cold part, so that every address behind the head has a block. */
 	r->hot_bytes = r->cold_offset - r->hot_offset;
 	return true;

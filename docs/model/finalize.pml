@@ -158,7 +158,7 @@ inline run_finalizer(t) {
 	fi
 }
 
-/* kill, leave_owner, ch__owner_reset_cell */
+/* kill, ch__owner_remove, ch__owner_reset_cell */
 inline kill() {
 	atomic {
 		if :: has_entry && block_of == ogen -> has_entry = 0; cell = 0 :: else fi;
