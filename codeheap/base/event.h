@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * event.h: the latest events of the heaps of this process, for the text of a panic. Events are
- * rare: opening, linking or freeing a block is none. */
+ * rare: the opening, linking or freeing of a block is no event. */
 #ifndef CH_CODEHEAP_BASE_EVENT_H
 #define CH_CODEHEAP_BASE_EVENT_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * heap.h: the heap, with all its fields. Each file minds some of them. Internal to codeheap/ and
- * invalidate/.
+ * heap.h: the heap, with all its fields, and for each field its lock or rule (tags below). Internal
+ * to codeheap/ and invalidate/.
  *
  * The order of locks is in os/ranks.h. A wait for a lock of the heap, or for a lock left of these,
  * is a park (I9). Other locks are held for a bounded time, and never by a thread that a poll

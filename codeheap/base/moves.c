@@ -2,8 +2,8 @@
  * moves.c: the legal moves of blocks, owners, branches, gates, assumptions and threads (I20). Empty
  * in a build without these checks.
  *
- * The function of a row holds what the row says; no other move exists. A dead owner keeps its state
- * until its last block is free. A record on a free list is FREE or NONE. */
+ * A row's function makes the move, under the row's locks; no other move exists. A dead owner keeps
+ * its state until its last block is free. A record on a free list is FREE or NONE. */
 #include "codeheap/base/heap.h"
 
 #if CH_CHECK >= 2

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * park.c: the records of the calling thread, parks, and the locks with a park as their wait. Does
- * not stop threads (world.c) and does not scan stacks (stacks.c). */
+ * park.c: the records of the calling thread, parks, and the locks whose wait is a park. Does not
+ * stop threads (world.c) and does not scan stacks (stacks.c). */
 #include "codeheap/base/region.h"
 #include "os/threads.h"
 

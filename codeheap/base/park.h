@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * park.h: the records of the calling thread, the locks of a heap, with a park as their wait, parks,
- * and the words that a thread shows of itself meanwhile (park.c). */
+ * park.h: the records of the calling thread, parks, the words that a parked thread publishes, and
+ * the locks of a heap: a thread that waits for one is parked (park.c). */
 #ifndef CH_CODEHEAP_BASE_PARK_H
 #define CH_CODEHEAP_BASE_PARK_H
 

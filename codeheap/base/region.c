@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * region.c: waits of and for regions (I1), and synchronizations of the processors' cores. */
+ * region.c: waits before a region and for regions to end (I1), and core synchronizations. */
 #include "codeheap/base/region.h"
 
 #include "codeheap/base/why.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * tombstone.c: the record that a dying block leaves for traps (P4): the last 65,536, in a ring of
- * bounded memory, short names included. Written under the heap lock, read by place.c without. */
+ * tombstone.c: the records that dying blocks leave for traps (P4). A ring of bounded memory has the
+ * last ones, with short names. Written under the heap lock, read by place.c without the lock. */
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/names.h"
 

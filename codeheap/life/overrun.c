@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  * overrun.c: judges at commit whether an emitter wrote outside of its block; an abort gives unused
- * bytes their traps back (P4). In front of a part is its head, the block's alone. The four bytes
- * behind a part are an index word, or traps: of free bytes, of a dead block, of a block opened a
- * moment ago. An index that is there since the open was not written by the emitter.
+ * bytes their traps back (P4). The head before a part is the block's own. The four bytes behind a
+ * part are an index word, or traps: of free bytes, of a dead block, or of a block opened a moment
+ * ago. An index that is there since the open was not written by the emitter.
  *
- * Other threads open, commit and free blocks there meanwhile. A suspicious word is read again with
- * nobody at work: under the heap lock, where blocks die, and frozen, since regions do the rest. */
+ * Other threads open, commit and free blocks there meanwhile. A suspicious word is read again under
+ * the heap lock, so that no block dies, and frozen, so that no thread opens or commits. */
 #include "codeheap/base/region.h"
 #include "codeheap/base/why.h"
 #include "codeheap/graph/block_parts.h"
