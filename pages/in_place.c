@@ -87,12 +87,15 @@ bool ch__pool_land_span(struct ch__pool *pool, uint32_t first, size_t room_bytes
 	unsigned word = ch__pool_span_word(pool, first);
 	CH_ASSERT(word != CH__SPAN_CODE && !(word & CH__SPAN_RETIRED),
 		  "not a span that is written in place");
-	size_t last = ch__pool_chunk_bytes(pool) - 1;
+	struct ch__page *page = &pool->pages[first];
+	size_t last = ch__pool_chunk_bytes(pool) - 1, landed = (room_bytes + last) & ~last;
 	bool is_landed = true;
-	if (word & CH__SPAN_ROOM)
+	if (word & CH__SPAN_ROOM) {
 		is_landed = ch__views_land_room(&pool->inner->views, offset_of(pool, first),
-						(room_bytes + last) & ~last);
-	else if (word == CH__SPAN_IN_PLACE)
+						landed);
+		if (is_landed && landed > page->landed_bytes)
+			page->landed_bytes = landed;
+	} else if (word == CH__SPAN_IN_PLACE)
 		is_landed = ch__views_take_back(&pool->inner->views, offset_of(pool, first),
 						bytes_of(pool, first));
 	else if (word == CH__SPAN_RODATA)
@@ -123,10 +126,7 @@ bool ch__span_take_back(struct ch__pool *pool, uint32_t first)
 		ch__arch_fill_traps(inner->views.write + offset, bytes);
 	bool is_back = is_room ? ch__views_leave_room(&inner->views, offset, bytes)
 			       : ch__views_take_back(&inner->views, offset, bytes);
-	if (!is_back && !(word & CH__SPAN_RETIRED))
-		inner->spans_retired++;
-	if (is_back && (word & CH__SPAN_RETIRED))
-		inner->spans_retired--;
+	inner->spans_retired += !is_back - !!(word & CH__SPAN_RETIRED);
 	ch__span_set_word(pool, first, is_back ? CH__SPAN_CODE : word | CH__SPAN_RETIRED);
 	return is_back;
 }
@@ -136,7 +136,7 @@ bool ch__spans_lend_again(struct ch__pool *pool)
 {
 	for (uint32_t i = 0; i < ch__pool_pages_end(pool); i++) {
 		unsigned word = ch__pool_span_word(pool, i);
-		if (!runs(word) && !lend(pool, i, word))
+		if (ch__pool_span_waits_for_traps(pool, i) && !lend(pool, i, word))
 			return false;
 	}
 	return true;

@@ -367,6 +367,12 @@ static bool release_span(struct ch__pool *pool, uint32_t first) CH_REQUIRES(ch__
 	if (has_code) {
 		/* To Valgrind, dead parts are without access. */
 		ch__valgrind_grant(pool, exec, bytes);
+		/* What landed and was not published becomes traps while it has both views: the
+		 * system may refuse to take execute access away. */
+		if (is_room) {
+			ch__pool_poison(pool, exec, pool->pages[first].landed_bytes);
+			pool->pages[first].landed_bytes = 0;
+		}
 		if (!ch__span_take_back(pool, first))
 			return false;
 		if (!is_room)
@@ -569,6 +575,7 @@ static void take_run(struct ch__pool *pool, uint32_t first, uint32_t pages, uint
 		struct ch__page *page = &pool->pages[i];
 		ch__valgrind_grant(pool, ch__pool_page_exec(pool, i), (size_t)1 << pool->page_log2);
 		page->frame = frame;
+		page->landed_bytes = 0;
 		page->span_pages = i == first ? pages : 0;
 		ch__span_set_word(pool, i, CH__SPAN_CODE);
 		atomic_store_explicit(&page->span_first, first, memory_order_relaxed);
@@ -663,6 +670,8 @@ void ch__pool_cut_span(struct ch__pool *pool, uint32_t first, uint32_t kept)
 		/* The rest is a room of its own. */
 		ch__span_set_word(pool, bare, CH__SPAN_ROOM);
 		pages[bare].span_pages = end - bare;
+		pages[bare].landed_bytes =
+			pages[first].landed_bytes - ((size_t)(bare - first) << pool->page_log2);
 		for (uint32_t i = bare; i < end; i++)
 			atomic_store_explicit(&pages[i].span_first, bare, memory_order_relaxed);
 		(void)release_span(pool, bare);

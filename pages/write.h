@@ -51,7 +51,8 @@ void ch__ledger_check(const struct ch__pool *, size_t offset, size_t bytes, cons
 /* Publishes lent bytes: execution at the RX address follows. */
 static inline void ch__pool_publish(const struct ch__pool *pool, uintptr_t exec, size_t bytes)
 {
-	if (CH_UNLIKELY(pool->sync_steps))
+	/* Checked builds look whether the range has access. */
+	if (CH_UNLIKELY(pool->sync_steps || CH_CHECK >= 2))
 		ch__pool_sync_steps(pool, exec, bytes);
 	else
 		ch__arch_sync((const uint8_t *)exec, bytes);

@@ -342,11 +342,12 @@ TEST(room_does_not_run_in_a_child_before_its_commit)
 	rig_end(&rig);
 }
 
-/* Returns a room that landed, while the commit was refused for the sake of another. */
+/* Returns a room that landed up to FAR, while the commit was refused for the sake of another. */
 static struct emitter open_landed_room(struct rig *rig)
 {
 	for (uint64_t nth = 1;; nth++) {
 		struct emitter one = open_room(rig, ROOM, 1), two = open_room(rig, ROOM, 2);
+		write_far(&one);
 		struct ch_code codes[] = {one.code, two.code};
 		uint32_t page_log2 = rig->heap->pool->page_log2;
 		const struct ch__block *block =
@@ -363,7 +364,12 @@ static struct emitter open_landed_room(struct rig *rig)
 	}
 }
 
-/* Where the system refuses to take access away, the chunks are not for a room. */
+static void check_trapped(const uint8_t *exec)
+{
+	CHECK(!is_executable(exec) || !memcmp(exec, &ch__arch_traps, sizeof ch__arch_traps));
+}
+
+/* Where the system refuses to take access away, traps stay, and the chunks are not for a room. */
 TEST(room_does_not_run_where_another_landed)
 {
 	for (uint64_t nth = 1; nth < 20; nth++) {
@@ -376,11 +382,55 @@ TEST(room_does_not_run_where_another_landed)
 		ch__os_fail_at(nth, true);
 		CHECK_EQ(ch_block_abort(&landed.code), CH_OK);
 		ch__os_fail_at(0, false);
+		check_trapped(landed.code.exec);
+		check_trapped(landed.code.exec + FAR / 8 * 8);
 		struct emitter e = open_room(&rig, ROOM, 3);
 		CHECK_EQ(is_executable(e.code.exec), !is_room(&rig, e.code.block));
 		CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+		rig_collect(&rig, 1);
+		rig_check(&rig);
 		rig_end(&rig);
 	}
+}
+
+/* The commit that is not refused keeps less than the one before. */
+TEST(room_leaves_traps_where_it_landed_in_vain)
+{
+	enum ch_status status = CH_E_OS;
+	for (uint64_t nth = 1; status != CH_OK || nth < 30; nth++) {
+		struct rig rig = rig_start(2 * POOL);
+		if (rig.heap->pool->backend == CH__BACKEND_PROCMEM)
+			skip("private memory has no rooms");
+		struct emitter e = open_landed_room(&rig);
+		e.code.used_to = e.at;
+		ch__os_fail_at(nth, true);
+		status = ch_block_commit(&e.code, 1);
+		ch__os_fail_at(0, false);
+		if (status == CH_OK)
+			check_trapped(e.code.exec + FAR / 8 * 8);
+		rig_check(&rig);
+		CHECK(status == CH_OK || ch_block_abort(&e.code) == CH_OK);
+		rig_end(&rig);
+	}
+}
+
+TEST(room_that_landed_does_not_run_in_a_child_before_its_commit)
+{
+	struct rig rig = rig_start(2 * POOL);
+	if (rig.heap->pool->backend == CH__BACKEND_PROCMEM)
+		skip("private memory has no rooms");
+	struct emitter e = open_landed_room(&rig);
+	pid_t child = fork();
+	CHECK(child >= 0);
+	CHECK_EQ(is_executable(e.code.exec), child != 0);
+	rig_check(&rig);
+	CHECK_EQ(ch_block_commit(&e.code, 1), CH_OK);
+	CHECK_EQ(code_call(e.code.exec + FAR), 1);
+	if (!child)
+		_exit(0);
+	int status;
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
+	rig_end(&rig);
 }
 
 /* A commit asks for memory, and not for more than is used. An open asks for the traps' memory, and
