@@ -4,6 +4,7 @@
  * flag set, and stands at the first instruction where the scene's question says so. */
 #define _GNU_SOURCE
 #include "codeheap/graph/block.h"
+#include "codeheap/life/life.h"
 #include "pages/inner.h"
 #include "sinks/sinks.h"
 #include "tests/support/heap_rig.h"
@@ -26,7 +27,7 @@ struct play {
 	struct ch_owner filler, owner;
 	struct ch_open open;
 	struct ch_code code;
-	bool fails, took_records;
+	bool fails, took_records, took_place;
 	_Atomic(int) may_open;
 	struct ch_code code_of_other;
 	enum ch_status status_of_other;
@@ -219,5 +220,40 @@ TEST(page_that_no_unwinder_can_know_is_never_shared)
 	static struct play play = {.fails = true};
 	begin(&play, 4 << 20);
 	play_page(&play);
+	rig_end(&play.rig);
+}
+
+/* --- a place without a block --- */
+
+/* Outside of its region the open has a place, and no block: a fork would leave it to nobody. */
+static bool has_lost_place(struct play *p)
+{
+	const struct ch__pool *pool = p->rig.heap->pool;
+	uint32_t used = 0;
+	for (uint32_t i = 0; i < ch__pool_pages_end(pool); i++)
+		used += atomic_load(&pool->pages[i].used_granules);
+	p->took_place = p->took_place || used;
+	return used && !atomic_load(&ch__thread_self(p->rig.heap)->inside);
+}
+
+/* As when the owner dies between the look at the owner and the place. */
+static void open_for_dead_owner(struct play *p)
+{
+	struct ch__thread *self = ch__thread_self(p->rig.heap);
+	p->status = ch__block_open(p->rig.heap, self, &p->open, &p->code);
+}
+
+TEST(open_that_fails_has_its_place_in_one_region)
+{
+	static struct play play = {.is_here = has_lost_place, .call = open_for_dead_owner};
+	begin(&play, 4 << 20);
+	CHECK_EQ(ch_owner_release(play.owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	play.open.cold_bytes = 40;
+	pthread_t caller = start_call(&play);
+	bool is_lost = atomic_load(&play.is_there);
+	atomic_store(&play.may_go, 1);
+	CHECK_EQ(pthread_join(caller, NULL), 0);
+	CHECK_EQ(play.status, CH_E_STALE);
+	CHECK(play.took_place && !is_lost);
 	rig_end(&play.rig);
 }

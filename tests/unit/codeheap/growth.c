@@ -9,8 +9,10 @@
 #include "tests/support/heap_rig.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 /* --- vms --- */
 
@@ -434,6 +436,47 @@ TEST(heap_of_a_small_pool_may_have_as_many_owners_as_any)
 	struct rig rig = rig_start(rig_page_bytes());
 	if (!rig.heap->pool->is_translated)
 		CHECK_EQ(rig.heap->owners.limit, CH__INDEX_MAX);
+	rig_end(&rig);
+}
+
+enum { KEPT_BY_EACH = 500 };
+static _Atomic(unsigned) keepers;
+static _Atomic(int) may_end;
+
+static void *keep_records(void *arg)
+{
+	const struct rig *rig = arg;
+	struct ch_open open = {.size = sizeof open, .heap = rig->heap, .hot_bytes = 8};
+	struct ch_code codes[KEPT_BY_EACH];
+	CHECK_EQ(ch_thread_attach(rig->heap, NULL, NULL), CH_OK);
+	for (int i = 0; i < KEPT_BY_EACH; i++)
+		CHECK_EQ(ch_block_open(&open, &codes[i]), CH_OK);
+	for (int i = 0; i < KEPT_BY_EACH; i++)
+		CHECK_EQ(ch_block_abort(&codes[i]), CH_OK);
+	atomic_fetch_add(&keepers, 1);
+	TEST_UNTIL(atomic_load(&may_end))
+		usleep(100);
+	CHECK_EQ(ch_thread_detach(rig->heap), CH_OK);
+	return NULL;
+}
+
+/* Free records that threads keep for themselves are no blocks that others lack. */
+TEST(threads_that_keep_records_leave_as_many_blocks_to_others)
+{
+	enum { THREADS_MOST = 65536 / CH__GRANULE_BYTES / KEPT_BY_EACH + 1 };
+	struct rig rig = rig_start(rig_page_bytes());
+	pthread_t threads[THREADS_MOST];
+	unsigned n = (unsigned)(rig_page_bytes() / CH__GRANULE_BYTES / KEPT_BY_EACH) + 1;
+	ch_thread_park();
+	for (unsigned i = 0; i < n; i++) {
+		CHECK_EQ(pthread_create(&threads[i], NULL, keep_records, &rig), 0);
+		TEST_UNTIL(atomic_load(&keepers) == i + 1)
+			usleep(100);
+	}
+	atomic_store(&may_end, 1);
+	for (unsigned i = 0; i < n; i++)
+		CHECK_EQ(pthread_join(threads[i], NULL), 0);
+	ch_thread_unpark();
 	rig_end(&rig);
 }
 
