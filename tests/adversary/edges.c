@@ -197,13 +197,13 @@ static void fork_and_compare(struct play *p)
 	expect_exit(pid, 0);
 }
 
-static void fork_beside_opens(bool is_span)
+TEST(s31_child_has_no_span_of_an_open_that_failed)
 {
-	enum { FORKS = 30, FORKS_WITH_A_SPAN = 5, A_SPAN = 100000 };
+	enum { FORKS = 5, A_SPAN = 100000 };
 	skip_if_allocator_forgets_forks();
 	struct play *p = new_play(stage_new(STAGE_POLLS));
 	struct stage_thread t;
-	p->hot_bytes = is_span ? A_SPAN : 100;
+	p->hot_bytes = A_SPAN;
 	CHECK_EQ(ch_owner_create(p->stage->vm, "dead", stage_fallback, NULL, &p->owner), CH_OK);
 	/* The owner's record stays while the owner has a block. */
 	struct emitter e;
@@ -213,11 +213,10 @@ static void fork_beside_opens(bool is_span)
 	watched = p;
 	signal(SIGUSR1, stay_with_a_span);
 	stage_spawn(p->stage, &t, open_for_a_dead_owner, p);
-	for (int i = 0; i < (is_span ? FORKS_WITH_A_SPAN : FORKS); i++) {
+	for (int i = 0; i < FORKS; i++) {
 		for (unsigned seen = atomic_load(&p->opened); atomic_load(&p->opened) == seen;)
 			stage_pause();
-		if (is_span)
-			await_a_span(p, &t);
+		await_a_span(p, &t);
 		fork_and_compare(p);
 		atomic_store(&p->stays, WENT_ON);
 	}
@@ -225,14 +224,4 @@ static void fork_beside_opens(bool is_span)
 	stage_join(&t);
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
 	stage_end(p->stage);
-}
-
-TEST(s31_child_has_no_place_of_an_open_that_failed)
-{
-	fork_beside_opens(false);
-}
-
-TEST(s31_child_has_no_span_of_an_open_that_failed)
-{
-	fork_beside_opens(true);
 }
