@@ -386,6 +386,40 @@ TEST(sentence_names_what_is_wrong_with_a_request_for_a_block)
 	open_refuses(ok, CH_E_STALE, "CH_E_STALE: owner #");
 }
 
+/* In the order of the structure. */
+static const char *const fields[] = {"hot_bytes", "branch_room", "entry", "frame", "flags",
+				     "kind", "align"};
+
+static void spoil(struct ch_open *open, unsigned field)
+{
+	switch (field) {
+	case 0: open->hot_bytes = 0; break;
+	case 1: open->branch_room = UINT32_MAX; break;
+	case 2: open->entry = (enum ch_entry)5; break;
+	case 3: open->frame = 200; break;
+	case 4: open->flags = 0x4000; break;
+	case 5: open->kind = (enum ch_kind)7; break;
+	default: open->align = 3;
+	}
+}
+
+TEST(sentence_names_the_first_of_two_wrong_fields)
+{
+	enum { FIELDS = sizeof fields / sizeof *fields };
+	struct rig rig = rig_start(1 << 20);
+	char says[80];
+	for (unsigned first = 0; first < FIELDS; first++)
+		for (unsigned second = first; second < FIELDS; second++) {
+			struct ch_open open = {.size = sizeof open, .hot_bytes = 64};
+			open.owner = rig_owner(&rig, "owner");
+			spoil(&open, second);
+			spoil(&open, first);
+			snprintf(says, sizeof says, "CH_E_ARG: ch_open.%s is ", fields[first]);
+			open_refuses(open, CH_E_ARG, says);
+		}
+	rig_end(&rig);
+}
+
 static void commit_refuses(struct ch_code ok, struct ch_code wrong, const char *words)
 {
 	ok.used_from = wrong.used_from;
