@@ -338,7 +338,8 @@ CH_API CH_CHECKED enum ch_status ch_heap_destroy(struct ch_heap *heap);
 
 /* Counters are plural and only grow; gauges end in _now or _peak. branches_now: branch_room;
  * free_bytes_now: bytes of no block; largest_free_bytes_now: most in a row; owners_now: until the
- * last block's place is free; cycles_abandoned: without waits for a lock or memory in vain. */
+ * last block's place is free; committed_bytes_now: with all that an OPEN block may write;
+ * cycles_abandoned: without waits for a lock or memory in vain. */
 /* clang-format off */
 #define CH_STATS_LIST(X)                                                                          \
 	X(pool_bytes) X(page_bytes) X(pages_now) X(free_bytes_now) X(largest_free_bytes_now)      \
@@ -801,10 +802,9 @@ CH_API CH_CHECKED enum ch_status ch_block_lines(struct ch_block block, const cha
 enum ch_frame_shape { CH_FRAME_POINTER, CH_FRAME_KEEPS_ALL, CH_FRAME_LEAF, CH_FRAME_STEPS };
 
 /* STEPS (x86-64): ch_code.frame says where the caller's frame is at each instruction, for calls and
- * for signals; copied behind the code, as its end. Code of at most 65,000 bytes, ENTRY_NONE or
- * GUARD, no cold_bytes, branch_room or IN_PLACE (else CH_E_ARG). Before the first step the frame is
- * as at the call: cfa 8. No step lies where a call returns to. A child of fork without a copy sees
- * LEAF. */
+ * signals; copied behind the code, as its end. Code of at most 65,000 bytes, ENTRY_NONE or GUARD,
+ * no cold_bytes, branch_room or IN_PLACE (else CH_E_ARG). Before the first step the frame is as at
+ * the call: cfa 8. No step lies where a call returns to. A child of fork without copy sees LEAF. */
 struct ch_frame_step {
 	uint16_t at;  /* exec offset; rising */
 	uint16_t cfa; /* from `at` on, bytes from sp up to the caller's sp: a multiple of 8 */

@@ -242,6 +242,20 @@ TEST(memory_in_use_again_at_once_is_not_given_back)
 	rig_end(&rig);
 }
 
+/* Memory that a large OPEN block has not written yet counts, on each backend. */
+TEST(committed_bytes_are_those_that_an_open_block_may_write)
+{
+	enum { LARGE = 5 << 20 };
+	struct rig rig = rig_start(32 << 20);
+	struct ch_open open = {.owner = rig_owner(&rig, "large"), .hot_bytes = LARGE};
+	struct emitter e;
+	uint64_t before = rig_stats(&rig).committed_bytes_now;
+	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+	CHECK(rig_stats(&rig).committed_bytes_now >= before + LARGE);
+	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	rig_end(&rig);
+}
+
 /* --- a heap --- */
 
 /* A pool without a given size grows with its code. Statistics skip the unused rest. */
