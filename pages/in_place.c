@@ -34,22 +34,21 @@ static size_t bytes_of(const struct ch__pool *pool, uint32_t first)
 	return (pages ? pages : 1) << pool->page_log2;
 }
 
-/* Whether pages with the word are RX. */
-static bool runs(unsigned word)
+/* Of a room that landed, only a part is RX. */
+static bool is_all_rx(unsigned word)
 {
-	return word == CH__SPAN_CODE || word == (CH__SPAN_IN_PLACE | CH__SPAN_LANDED) ||
-	       word == (CH__SPAN_ROOM | CH__SPAN_LANDED);
+	return word == CH__SPAN_CODE || word == (CH__SPAN_IN_PLACE | CH__SPAN_LANDED);
 }
 
 bool ch__pool_span_runs(const struct ch__pool *pool, uint32_t first)
 {
-	return runs(ch__pool_span_word(pool, first));
+	unsigned word = ch__pool_span_word(pool, first);
+	return is_all_rx(word) || word == (CH__SPAN_ROOM | CH__SPAN_LANDED);
 }
 
 bool ch__pool_span_waits_for_traps(const struct ch__pool *pool, uint32_t first)
 {
-	unsigned word = ch__pool_span_word(pool, first);
-	return !runs(word) || (word & CH__SPAN_ROOM);
+	return !is_all_rx(ch__pool_span_word(pool, first));
 }
 
 /* Takes execute access away from the pages. Returns false when the system refused; some pages may
@@ -117,7 +116,7 @@ bool ch__span_take_back(struct ch__pool *pool, uint32_t first)
 	unsigned word = ch__pool_span_word(pool, first);
 	size_t offset = offset_of(pool, first), bytes = bytes_of(pool, first);
 	bool is_room = word & CH__SPAN_ROOM;
-	if (runs(word) && !is_room) {
+	if (is_all_rx(word)) {
 		ch__span_set_word(pool, first, CH__SPAN_CODE);
 		return true;
 	}
@@ -136,7 +135,7 @@ bool ch__spans_lend_again(struct ch__pool *pool)
 {
 	for (uint32_t i = 0; i < ch__pool_pages_end(pool); i++) {
 		unsigned word = ch__pool_span_word(pool, i);
-		if (ch__pool_span_waits_for_traps(pool, i) && !lend(pool, i, word))
+		if (!is_all_rx(word) && !lend(pool, i, word))
 			return false;
 	}
 	return true;

@@ -281,12 +281,16 @@ static bool widen_zone(struct ch__pool *pool, enum ch__zone zone) CH_REQUIRES(ch
 }
 
 /* The system refused memory (errno) for a run of pages. Sets errno to 0 when the pages with memory
- * could hold such a run if their code were gone. */
+ * could hold such a run if their code were gone. A room leaves no memory behind. */
 static void judge_refusal(const struct ch__pool *pool, uint32_t pages) CH_REQUIRES(ch__role_pages)
 {
 	uint32_t run = 0;
 	for (uint32_t page = 0; page < ch__pool_pages_end(pool); page++) {
 		run = ch__pool_page_is_backed(pool, page) ? run + 1 : 0;
+		if (ch__pool_span_is_room(pool, page)) {
+			page += pool->pages[page].span_pages - 1;
+			run = 0;
+		}
 		if (run >= pages)
 			errno = 0;
 	}
@@ -616,7 +620,7 @@ static uint32_t find_bare(const struct ch__pool *pool, uint32_t pages) CH_REQUIR
 }
 
 /* Private memory has a copy as its write view already. A limit of address space has no room for the
- * views of a room that lands. */
+ * views of a room that lands. Where a span waits for the system, a room could be the next. */
 uint32_t ch__pool_take_room(struct ch__pool *pool, uint32_t pages, uint8_t frame)
 {
 	struct ch__pool_inner *inner = pool->inner;
@@ -627,7 +631,8 @@ uint32_t ch__pool_take_room(struct ch__pool *pool, uint32_t pages, uint8_t frame
 		return CH__PAGE_NONE;
 	ch__pages_lock(pool);
 	enum ch__zone zone = (enum ch__zone)inner->config.zones[frame];
-	if (has_code(pool) && find_run(pool, pages, zone, true) == CH__PAGE_NONE)
+	if (has_code(pool) && retry_retired(pool) &&
+	    find_run(pool, pages, zone, true) == CH__PAGE_NONE)
 		first = find_bare(pool, whole);
 	if (first != CH__PAGE_NONE) {
 		for (uint32_t i = first; i < first + whole; i += all)

@@ -3,7 +3,7 @@
  * not run. A commit that the system refuses leaves all as it was, whatever came before. */
 #include "codeheap/graph/block.h"
 #include "os/os.h"
-#include "pages/pages.h"
+#include "pages/inner.h"
 #include "tests/support/heap_rig.h"
 
 #include <errno.h>
@@ -238,6 +238,48 @@ TEST(refused_room_does_not_take_a_child_its_code)
 				CHECK_EQ(ch_block_abort(&e.code), CH_OK);
 			rig_end(&rig);
 		}
+}
+
+/* Whatever call fails: while a room waits for the system, no other room comes to wait. */
+TEST(refused_rooms_keep_the_pages_of_one)
+{
+	for (uint64_t nth = 1; nth < 40; nth++) {
+		struct rig rig = rig_start(POOL);
+		struct emitter e = open_room(&rig, ROOM, 1);
+		const struct ch__pool_inner *inner = rig.heap->pool->inner;
+		struct ch_open open = {.owner = rig_owner(&rig, "room"), .hot_bytes = ROOM};
+		bool was_room = is_room(&rig, e.code.block);
+		ch__os_fail_at(1, true);
+		CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+		ch__os_fail_at(nth, true);
+		CHECK_EQ(inner->spans_retired, was_room);
+		enum ch_status status = emit_open_as(&e, &open);
+		CHECK(inner->spans_retired <= 1);
+		ch__os_fail_at(0, false);
+		CHECK(status != CH_OK || ch_block_abort(&e.code) == CH_OK);
+		rig_check(&rig);
+		rig_end(&rig);
+	}
+}
+
+/* A room that dies leaves no memory: where the system has none, no collection would help. */
+TEST(room_is_no_memory_that_a_collection_brings_back)
+{
+	struct rig rig = rig_start(POOL);
+	struct emitter small, e = open_room(&rig, ROOM, 1);
+	struct ch_open open = {.owner = rig_owner(&rig, "small"), .hot_bytes = 9};
+	bool was_room = is_room(&rig, e.code.block);
+	ch__os_pretended.commit_error = ENOMEM;
+	if (was_room)
+		CHECK_EQ(emit_open_as(&small, &open), CH_E_MEMORY);
+	ch__os_fail_at(1, true);
+	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	ch__os_fail_at(0, false);
+	if (was_room)
+		CHECK_EQ(emit_open_as(&small, &open), CH_E_MEMORY);
+	ch__os_pretended.commit_error = 0;
+	rig_check(&rig);
+	rig_end(&rig);
 }
 
 /* A room is a mapping a chunk. At the limit of mappings, a room that is refused half made, and a
