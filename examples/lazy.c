@@ -54,9 +54,9 @@ static void compile(struct function *f)
 	struct ch_branch_site site = {.at = code.exec + at, .kind = CH_CALL, .user = f->callee};
 	OK(ch_branch_attach(code.block, &site, &branch)); /* writes the displacement */
 	OK(ch_block_commit(&code, 1));
-	OK(ch_owner_set_entry(f->owner, code.block));
 	f->block = code.block;
 	memset(&code, 0, sizeof code); // addresses on a stack would hold the block
+	OK(ch_owner_set_entry(f->owner, f->block));
 	f->compiled++;
 }
 
