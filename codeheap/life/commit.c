@@ -352,10 +352,10 @@ static bool sinks_want_ranges(struct ch_heap *heap)
 
 static enum ch_status CH_COLD because_stale(enum published result)
 {
-	return ch__because(CH_E_STALE, "%s, of one of the blocks",
-			   result == OWNER_GONE   ? "the owner died"
-			   : result == FACT_BROKE ? "an assumption broke"
-						  : "the block that an edge names was aborted");
+	return ch__because(CH_E_STALE, "%s: the blocks were aborted",
+			   result == OWNER_GONE   ? "the owner of a block died"
+			   : result == FACT_BROKE ? "an assumption of a block broke"
+						  : "a block that an edge names was aborted");
 }
 
 /* Publishes all blocks in one region, so that a cycle finds all of them LIVE, or none. A sink that

@@ -437,7 +437,7 @@ EVERY_DRIVER(commit_for_a_released_owner_is_stale)
 	emit_ret(&e);
 	CHECK_EQ(ch_owner_release(g->a.owner, CH_RELEASE_COLLECT), CH_OK);
 	CHECK_EQ(emit_commit(&e), CH_E_STALE);
-	CHECK(strstr(ch_why(), "the owner died"));
+	CHECK(strstr(ch_why(), "the owner of a block died"));
 	CHECK(!block_is_known(e.code.block));
 	if (stage->driver == STAGE_BOEHM || stage->driver == STAGE_HOST)
 		method_drop(stage, &g->a);

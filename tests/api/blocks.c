@@ -237,7 +237,7 @@ TEST(commit_after_a_broken_assumption_aborts)
 	CHECK_EQ(rig_info(live.code.block).state, CH_BLOCK_NOTENTRANT);
 	CHECK_EQ(code_call_owner(owner), RIG_FALLBACK);
 	CHECK_EQ(emit_commit(&open), CH_E_STALE);
-	CHECK_STR(ch_why(), "CH_E_STALE: an assumption broke, of one of the blocks");
+	CHECK_STR(ch_why(), "CH_E_STALE: an assumption of a block broke: the blocks were aborted");
 	CHECK(!rig_is_there(open.code.block));
 	CHECK_EQ(rig_stats(&rig).assumptions_now, 1);
 	CHECK_EQ(ch_assumption_break(other, &count), CH_OK);
@@ -326,7 +326,7 @@ TEST(commit_with_an_edge_to_an_aborted_block_aborts)
 	emit_open(&other, owner, 16, 0);
 	CHECK_EQ((uint32_t)other.code.block.bits, (uint32_t)target.code.block.bits);
 	CHECK_EQ(emit_commit(&e), CH_E_STALE);
-	CHECK(strstr(ch_why(), "the block that an edge names was aborted"));
+	CHECK(strstr(ch_why(), "a block that an edge names was aborted"));
 	rig_end(&rig);
 }
 
