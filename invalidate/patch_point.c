@@ -28,10 +28,12 @@ enum ch_status ch_patch_point_attach(struct ch_block block, const void *at, cons
 	if (!ch__arch_diverter_reaches(point, leads_to))
 		return ch__because(CH_E_REACH, "the exit %lx is out of the point's reach",
 				   leads_to);
-	if (!ch__arch_diverter_is_there(ch__pool_read(s.heap->pool, point)) ||
-	    !ch__sites_allow(&s, point, CH_ARCH_DIVERTER_BYTES, leads_to, false))
-		return ch__because(CH_E_SITE, "at %lx are other bytes than of a patch point, an "
-					      "attached site, or the exit", point);
+	bool is_there = ch__arch_diverter_is_there(ch__pool_read(s.heap->pool, point));
+	if (!is_there || !ch__sites_allow(&s, point, CH_ARCH_DIVERTER_BYTES, leads_to, false))
+		return ch__because(CH_E_SITE, "the point %lx %s", point,
+				   is_there ? "shares bytes with what is attached, or the exit "
+					      "leads inside"
+					    : "has other bytes than a patch point");
 	/* Room for edge, point and user word comes first: a failure changes nothing (I15). */
 	if ((status = ch__side_need(&s, holder.bits ? 3 : 2)) != CH_OK)
 		return status;

@@ -535,5 +535,9 @@ enum ch_status ch_profile_write(struct ch_heap *heap, const char *path,
 	int error = copy ? write_file(path, copy, &seen) : ENOMEM;
 	ch__profiler_copy_free(copy);
 	ch_thread_unpark();
+	if (error && error != ENOMEM) {
+		errno = error;
+		return ch__because(CH_E_OS, "path %s: %m", path);
+	}
 	return status_of(error);
 }

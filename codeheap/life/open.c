@@ -607,7 +607,8 @@ static enum ch_status no_room(const struct request *r)
 			   : may_collect ? "after a collection"
 			   : waits     ? "until a collection frees what was left to it"
 			   : r->open->heap ? "all of it for code that nobody freed"
-					   : "and CH_OPEN_MAY_COLLECT is not set",
+					   : "and no collection: ch_heap_collect, or "
+					     "CH_OPEN_MAY_COLLECT of an open",
 			   (uint64_t)used << pool->page_log2 < pool->pool_bytes
 				   ? ": free pages lie apart, or in a chunk of another kind"
 				   : "");

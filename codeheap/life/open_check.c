@@ -56,31 +56,38 @@ static enum ch_status check_data(const struct ch_open *open)
 /* A page is at least as large, and begins at a multiple of this. */
 enum { ALIGN_MOST = 4096 };
 
-/* Fields that have no value by themselves come first, in the order of the structure; then fields
- * that do not go together. */
-static enum ch_status check_open(const struct ch_heap *heap, const struct ch_open *open)
+/* Fields that most opens leave 0. */
+static enum ch_status check_rare_fields(const struct ch_heap *heap, const struct ch_open *open)
 {
 	const unsigned known = CH_OPEN_MAY_COLLECT | CH_OPEN_IMMORTAL | CH_OPEN_OWN_FRAMES |
 			       CH_OPEN_IN_PLACE | CH_OPEN_KEPT;
-	/* Most opens ask for plain code. */
+	uint32_t last_frame = atomic_load_explicit(&heap->last_frame, memory_order_relaxed);
+	if ((unsigned)open->entry > CH_ENTRY_GUARD)
+		return because_open("entry", (unsigned)open->entry, "not 0 to 2");
+	if (open->frame > last_frame)
+		return ch__because(CH_E_ARG, "ch_open.frame is %u: not 0 to %u, the last that is "
+					     "registered", open->frame, last_frame);
+	if (open->flags & ~known)
+		return ch__because(CH_E_ARG, "ch_open.flags is %x: it has bits that are none of "
+					     "enum ch_open_flags", open->flags);
+	if ((unsigned)open->kind > CH_KIND_DATA)
+		return because_open("kind", (unsigned)open->kind, "not 0 to 2");
+	return CH_OK;
+}
+
+/* Each field by itself comes first, in the order of the structure; then fields that do not go
+ * together. */
+static enum ch_status check_open(const struct ch_heap *heap, const struct ch_open *open)
+{
 	bool is_plain =
 		!((unsigned)open->entry | (unsigned)open->kind | open->flags | open->frame);
-	uint32_t last_frame = atomic_load_explicit(&heap->last_frame, memory_order_relaxed);
 	if (!open->hot_bytes)
 		return because_open("hot_bytes", 0, "1 at least");
 	if (open->branch_room > CH__RUN_MAX)
-		return because_open("branch_room", open->branch_room,
-				    "more than a block can have branches");
-	if (!is_plain && (unsigned)open->entry > CH_ENTRY_GUARD)
-		return because_open("entry", (unsigned)open->entry, "not 0 to 2");
-	if (!is_plain && open->frame > last_frame)
-		return ch__because(CH_E_ARG, "ch_open.frame is %u: not 0 to %u, the last that is "
-					     "registered", open->frame, last_frame);
-	if (!is_plain && (open->flags & ~known))
-		return ch__because(CH_E_ARG, "ch_open.flags is %x: it has bits that are none of "
-					     "enum ch_open_flags", open->flags);
-	if (!is_plain && (unsigned)open->kind > CH_KIND_DATA)
-		return because_open("kind", (unsigned)open->kind, "not 0 to 2");
+		return because_open("branch_room", open->branch_room, "not 0 to 512");
+	enum ch_status status = is_plain ? CH_OK : check_rare_fields(heap, open);
+	if (status != CH_OK)
+		return status;
 	if (open->align > ALIGN_MOST || (open->align & (open->align - 1)))
 		return because_open("align", open->align, "not a power of two up to 4096");
 	if (open->heap && open->owner.bits)
@@ -92,7 +99,7 @@ static enum ch_status check_open(const struct ch_heap *heap, const struct ch_ope
 				    "code without an owner is entered by its address");
 	if ((open->flags & CH_OPEN_OWN_FRAMES) && open->frame)
 		return because_open("frame", open->frame, "0 beside CH_OPEN_OWN_FRAMES");
-	enum ch_status status = check_plain(open);
+	status = check_plain(open);
 	return status == CH_OK && open->kind != CH_KIND_CODE ? check_data(open) : status;
 }
 

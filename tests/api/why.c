@@ -352,7 +352,7 @@ TEST(sentence_names_what_is_wrong_with_a_request_for_a_block)
 	o = ok, o.frame = 200, open_refuses(o, CH_E_ARG, "ch_open.frame is 200: not 0 to 3, the ");
 	o = ok, o.flags = 0x4000, open_refuses(o, CH_E_ARG, "ch_open.flags is 0x4000: it has ");
 	o = ok, o.branch_room = UINT32_MAX;
-	open_refuses(o, CH_E_ARG, "ch_open.branch_room is 4294967295: more than a block can");
+	open_refuses(o, CH_E_ARG, "ch_open.branch_room is 4294967295: not 0 to 512");
 	o = ok, o.entry = (enum ch_entry)5, open_refuses(o, CH_E_ARG, "ch_open.entry is 5: not 0");
 	o = ok, o.kind = (enum ch_kind)7, open_refuses(o, CH_E_ARG, "ch_open.kind is 7: not 0");
 	o = ok, o.kind = CH_KIND_DATA, o.frame = 1;
@@ -381,7 +381,7 @@ TEST(sentence_names_what_is_wrong_with_a_request_for_a_block)
 	while ((status = ch_block_open(&ok, &code)) == CH_OK)
 		continue;
 	CHECK_EQ(status, CH_E_FULL);
-	SAYS("bytes in a pool of 1048576, and CH_OPEN_MAY_COLLECT is not set");
+	SAYS("bytes in a pool of 1048576, and no collection: ch_heap_collect, or CH_OPEN_MAY_COL");
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_COLLECT), CH_OK);
 	open_refuses(ok, CH_E_STALE, "CH_E_STALE: owner #");
 }
@@ -591,9 +591,12 @@ TEST(sentence_about_an_exit_leads_to_the_mistake)
 	     (unsigned long)(uintptr_t)&rig);
 	if (CH_ARCH_TRAP_UNIT_BYTES == 1) {
 		CHECK_EQ(ch_patch_point_attach(e.code.block, point, point + 2, NULL), CH_E_SITE);
-		SAYS("CH_E_SITE: at 0x%lx are other bytes than of a patch point, an attached "
-		     "site, or the exit", (unsigned long)(uintptr_t)point);
+		SAYS("CH_E_SITE: the point 0x%lx shares bytes with what is attached, or the exit "
+		     "leads inside", (unsigned long)(uintptr_t)point);
 	}
+	CHECK_EQ(ch_patch_point_attach(e.code.block, site.at, exec, NULL), CH_E_SITE);
+	SAYS("CH_E_SITE: the point 0x%lx has other bytes than a patch point",
+	     (unsigned long)(uintptr_t)site.at);
 	CHECK_EQ(ch_code_free(rig.heap, e.code.exec, CH_RELEASE_NOT_RUNNING), CH_E_STALE);
 	SAYS("freed already, or OPEN, and ch_block_abort's");
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
