@@ -202,7 +202,7 @@ enum ch_sink {
 	CH_SINK_GDB = 8,        /* GDB's JIT interface: made when a debugger listens */
 	CH_SINK_LIBUNWIND = 16, /* nongnu libunwind 1.6 or later; ENOSYS without it */
 	CH_SINK_STATS_FILE = 32, /* ch_sink_status only: of ch_config.stats_file */
-	CH_SINK_NONE = 1 << 30
+	CH_SINK_NONE = 1 << 30 /* alone; beside others it says nothing */
 };
 
 /* Names of freed code in the perf map. REPLACED: a name leaves when the address is used again, when
@@ -518,7 +518,7 @@ CH_API CH_CHECKED enum ch_status ch_owner_create(struct ch_vm *vm, const char *n
 CH_API CH_CHECKED enum ch_status ch_owner_set_entry(struct ch_owner owner, struct ch_block block);
 
 /* ch_owner_cell: the word to call through; constant for the owner's life.
- * ret   NULL on a stale owner
+ * ret   NULL on a stale owner: released, and its last block is free
  * safe  any thread
  * note  code that calls through another owner's cell attaches an edge to that owner */
 CH_API const void *const *ch_owner_cell(struct ch_owner owner);
@@ -541,7 +541,7 @@ struct ch_open {
 	struct ch_heap *heap;  /* for code that lives until ch_code_free; or */
 	struct ch_owner owner; /* for code that lives by an owner: set heap or owner, not both */
 	uint32_t hot_bytes;    /* the most to be emitted; unused room goes back */
-	uint32_t cold_bytes;   /* the same for side exits; stubs are not counted */
+	uint32_t cold_bytes;   /* the same for side exits; stubs are not counted, nor go back */
 	uint32_t branch_room;  /* to come; 8 cold bytes each (procmem 32, aarch64 16, riscv64 24) */
 	enum ch_entry entry;     /* NONE without an owner */
 	uint8_t frame;           /* enum ch_frame_shape, or ch_frame_register's */
@@ -564,7 +564,7 @@ struct ch_code {
 	uint32_t hot_bytes, cold_bytes;  /* room */
 	uint32_t entry_bytes;            /* PATCH: the library's bytes at exec, before the VM's */
 	uint32_t used_from, used_to; /* in: hot bytes in use; from: 0, a multiple of 8; PATCH: 0 */
-	uint32_t cold_used;    /* in */
+	uint32_t cold_used;    /* in; of data used_from, used_to and cold_used are not read */
 	uint32_t entry_offset; /* in: from exec; PATCH: 0 */
 	const uint32_t *guard; /* GUARD: 0 while entrant; the VM's entry tests it */
 	/* in: OWN_FRAMES: an .eh_frame section of at most 1 MiB, 4-aligned, ended by a length of 0:
@@ -822,7 +822,7 @@ struct ch_frame {
 
 /* ch_frame_register: a frame shape of the VM's own; examples/frames.c has one.
  * in    cfi, bytes  1 to 64 bytes of DWARF call-frame instructions that hold at each instruction of
- *                   every block of the shape: the whole rule, from the CFA on
+ *                   every block of the shape: the whole rule, from the CFA on; not checked
  * out   frame   for ch_open.frame
  * ret   CH_OK | CH_E_ARG | CH_E_FULL 12 shapes are registered
  * lock  sinks
