@@ -586,7 +586,7 @@ struct ch_code {
  * lock  none on the fast path without a name or entry; else pages, heap; see CH_OPEN_MAY_COLLECT
  * safe  any thread on its own stack that Boehm's collector, if any, knows (else CH_E_THREAD); the
  *       call attaches the thread, which goes on with the block, or hands it to another attached one
- * cost  some 50 ns; a page now and then
+ * cost  some 50 ns; a page now and then; large: system calls, on procmem O(bytes)
  * note  with `heap` or MAY_COLLECT, collects (ch_code_free). Else see collect_wanted, space_free */
 CH_API CH_CHECKED enum ch_status ch_block_open(const struct ch_open *open, struct ch_code *code);
 
@@ -614,9 +614,9 @@ CH_API CH_CHECKED enum ch_status ch_block_veneer(const struct ch_code *code, con
  *       CH_E_BROKEN the emitter of a block, or of the block before, damaged bytes beyond its room
  * lock  heap with assumptions, entry_offset, HOST refs, sinks beyond the unwinder; eh_frame: sinks
  * safe  the thread that opened the blocks
- * cost  some 30 ns a block, O(attachments); system calls: sinks, in place, large, procmem, riscv64
- * note  without an entry or a branch a block dies in the third cycle: where other threads collect
- *       without end, be ready for CH_E_STALE and compile again */
+ * cost  some 30 ns a block, O(attachments); large (2 MiB on): a copy of the used bytes, 1 to 2 ms
+ *       a MiB; system calls: sinks, in place, large, procmem, riscv64
+ * note  without an entry or a branch a block dies in the third cycle: CH_E_STALE, compile again */
 CH_API CH_CHECKED enum ch_status ch_block_commit(struct ch_code *codes, size_t count);
 
 /* ch_block_abort: forget an open block. Unused room that it wrote over gets its traps again.
