@@ -400,8 +400,8 @@ CH_API CH_CHECKED enum ch_status ch_vm_attach(struct ch_heap *heap, const struct
  * lock  heap, until commits are through, for stop_wait_ms; none while block_freed runs
  * safe  any thread
  * cost  O(owners and blocks of the heap)
- * note  later cycles free the blocks. Keep user valid until polls, collections and opens of other
- *       threads have returned */
+ * note  later cycles free the blocks; assumptions end by ch_assumption_break only, later too. Keep
+ *       user valid until polls, collections and opens of other threads have returned */
 CH_API CH_CHECKED enum ch_status ch_vm_detach(struct ch_vm *vm);
 
 /* ch_vm_discard: invalidate all code of one vm, or of all; free at once the blocks that no stack
