@@ -297,7 +297,7 @@ struct ch_config {
 	const char *jitdump_dir;
 	/* Copied; NULL = none. For codeheap-top; %p is the process's number, the second heap adds
 	 * ".2"; a child of fork has a file only with %p. CODEHEAP_STATS overrides, may fail.
-	 * libcodeheap-profile writes the file: without that library CH_E_OS, ENOSYS. */
+	 * Needs libcodeheap-profile in the process (ch_stats_file_enable): else CH_E_OS, ENOSYS. */
 	const char *stats_file;
 	unsigned step_blocks;    /* freed by one step of the sweep at most; 0 = 64, at most 64 */
 	/* Freed blocks that traps can name: a power of two, 64 to 1,048,576; 0 = 65,536. 32 bytes

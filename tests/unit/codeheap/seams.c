@@ -330,6 +330,8 @@ TEST(statistics_file_that_nobody_can_write_is_refused_and_the_environments_told_
 	errno = 0;
 	CHECK_EQ(ch_heap_create(&config, &heap), CH_E_OS);
 	CHECK_EQ(errno, ENOSYS);
+	CHECK_STR(ch_why(), "CH_E_OS: ch_config.stats_file needs ch_stats_file_enable of "
+			    "libcodeheap-profile: ENOSYS");
 	expect_signal_text(wish_twice, NULL, 0, text, sizeof text);
 	CHECK_STR(text, "codeheap: CODEHEAP_STATS needs libcodeheap-profile, which this process "
 			"has not\n");
