@@ -403,7 +403,7 @@ enum ch_status ch__because_outside(const struct ch__subject *s, const char *what
 	if (ch__pool_has(s->heap->pool, exec))
 		return ch__because(CH_E_ARG, "%s %lx is an address of write: its exec is %lx", what,
 				   at, exec);
-	return ch__because(CH_E_ARG, "%s %lx is not in the block", what, at);
+	return ch__because(CH_E_ARG, "%s %lx is not in the block, or not all of it", what, at);
 }
 
 enum ch_status ch_ref_attach(struct ch_block block, const void *at)

@@ -559,6 +559,8 @@ TEST(sentence_names_what_is_wrong_with_a_commit_or_a_site)
 	SAYS("CH_E_ARG: the point ");
 	CHECK_EQ(ch_ref_attach(e.code.block, e.code.exec + 4096), CH_E_ARG);
 	SAYS("CH_E_ARG: the ref ");
+	CHECK_EQ(ch_ref_attach(e.code.block, e.code.exec + e.code.hot_bytes - 4), CH_E_ARG);
+	SAYS("is not in the block, or not all of it");
 	emit_ret(&e);
 	CHECK_EQ(emit_commit(&e), CH_OK);
 	CHECK_EQ(ch_block_commit(&e.code, 1), CH_E_STATE);
