@@ -506,7 +506,8 @@ template <class Result, class... Arguments> class function<Result(Arguments...)>
 		status = block.commit(made);
 		return status == CH_OK ? set_entry(made) : status;
 	}
-	/* The request that open_block::open takes for code of the function. */
+	/* The request that open_block::open takes for code of the function. Calls enter the code
+	 * after open_block::commit and set_entry. */
 	ch_open opens(std::uint32_t hot_bytes) const noexcept
 	{
 		ch_open request = sized<ch_open>();
