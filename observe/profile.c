@@ -537,7 +537,7 @@ enum ch_status ch_profile_write(struct ch_heap *heap, const char *path,
 	ch_thread_unpark();
 	if (error && error != ENOMEM) {
 		errno = error;
-		return ch__because(CH_E_OS, "path %s: %m", path);
+		return ch__because(CH_E_OS, "the profile: %m: %s", path);
 	}
 	return status_of(error);
 }

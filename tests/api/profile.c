@@ -144,7 +144,7 @@ TEST(profiles_say_what_they_refuse)
 	errno = 0;
 	CHECK_EQ(ch_profile_write(heap, "/nowhere/at/all", NULL), CH_E_OS);
 	CHECK_EQ(errno, ENOENT);
-	says("CH_E_OS: path /nowhere/at/all: ENOENT");
+	says("CH_E_OS: the profile: ENOENT: /nowhere/at/all");
 	counts.size = sizeof counts;
 	CHECK_EQ(ch_profile_stop(heap, &counts), CH_OK);
 	CHECK_EQ(ch_profile_stop(heap, &counts), CH_E_STATE);
