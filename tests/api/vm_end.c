@@ -119,6 +119,22 @@ TEST(callback_of_a_vm_that_detaches_may_collect)
 	check_told(1, BLOCKS, 1);
 }
 
+/* The heap, and its other vms, may outlive the vm that made the assumption. */
+TEST(assumption_of_a_detached_vm_stays_until_it_breaks)
+{
+	struct ch_assumption fact;
+	start(false);
+	CHECK_EQ(ch_assumption_create(ending, &fact), CH_OK);
+	CHECK_EQ(ch_vm_detach(ending), CH_OK);
+	rig_collect(&rig, 3);
+	CHECK_EQ(rig_stats(&rig).assumptions_now, 1);
+	size_t count = 99;
+	CHECK_EQ(ch_assumption_break(fact, &count), CH_OK);
+	CHECK_EQ(count, 0);
+	CHECK_EQ(rig_stats(&rig).assumptions_now, 0);
+	end_all();
+}
+
 TEST(blocks_of_a_vm_that_detaches_are_not_told_unasked)
 {
 	start(false);

@@ -559,8 +559,6 @@ TEST(sentence_names_what_is_wrong_with_a_commit_or_a_site)
 	SAYS("CH_E_ARG: the point ");
 	CHECK_EQ(ch_ref_attach(e.code.block, e.code.exec + 4096), CH_E_ARG);
 	SAYS("CH_E_ARG: the ref ");
-	CHECK_EQ(ch_ref_attach(e.code.block, e.code.exec + e.code.hot_bytes - 4), CH_E_ARG);
-	SAYS("is not in the block, or not all of it");
 	emit_ret(&e);
 	CHECK_EQ(emit_commit(&e), CH_OK);
 	CHECK_EQ(ch_block_commit(&e.code, 1), CH_E_STATE);
@@ -599,6 +597,8 @@ TEST(sentence_about_an_exit_leads_to_the_mistake)
 	CHECK_EQ(ch_patch_point_attach(e.code.block, site.at, exec, NULL), CH_E_SITE);
 	SAYS("CH_E_SITE: the point 0x%lx has other bytes than a patch point",
 	     (unsigned long)(uintptr_t)site.at);
+	CHECK_EQ(ch_ref_attach(e.code.block, e.code.exec + e.code.hot_bytes - 4), CH_E_ARG);
+	SAYS("is not in the block, or not all of it");
 	CHECK_EQ(ch_code_free(rig.heap, e.code.exec, CH_RELEASE_NOT_RUNNING), CH_E_STALE);
 	SAYS("freed already, or OPEN, and ch_block_abort's");
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
