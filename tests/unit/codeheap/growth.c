@@ -439,7 +439,7 @@ TEST(heap_of_a_small_pool_may_have_as_many_owners_as_any)
 	rig_end(&rig);
 }
 
-enum { KEPT_BY_EACH = 500 };
+enum { KEPT_BY_EACH = 200 };
 static _Atomic(unsigned) keepers;
 static _Atomic(int) may_end;
 
