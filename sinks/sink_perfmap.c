@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * sink_perfmap.c: the text file by which perf and its kin name addresses: /tmp/perf-PID.map, lines
  * of "start size name" in hexadecimal. Readers, other writers and costs: docs/unwinders.md, section
- * 5. The tables of what the file says are in perfmap_lines.c.
+ * 5.
  *
  * When a range overlaps a line of the file, live or dead, the next write makes the whole file anew
  * under another name and moves the new file into place. Kept lines of dead ranges are copied from
@@ -9,9 +9,21 @@
  *
  * The file belongs to the process and stays after all heaps. A heap made after all others have gone
  * starts the file anew. A failed write switches the sink off for every heap. Nothing is mapped: a
- * mapped file that somebody cuts is a SIGBUS in the VM. Lock: the tool's, in every function. */
-#include "sinks/perfmap_lines.h"
+ * mapped file that somebody cuts is a SIGBUS in the VM. Lock: the tool's, in every function.
+ *
+ * Each heap has a log of its lines, and bitmaps of its pool, one bit a granule of 8 bytes:
+ *
+ *   live      a range that starts in the granule was added and not removed
+ *   covered   a line in the file or its buffer, live or dead, covers the granule
+ *   kept      a range that starts in the granule was removed, and the line stays; only of a heap
+ *             that keeps dead names
+ *
+ * The log costs 16 bytes a line and is walked only when it is full or the file is written anew,
+ * newest line first: when several lines began at a granule, `live` is about the newest line.
+ * A page of a bitmap takes memory on first use. An add touches words next to the words of the
+ * neighbouring block, and so takes tens of ns where a hash table would miss the cache. */
 #include "sinks/sinks.h"
+#include "sinks/tools.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -26,11 +38,27 @@ enum {
 	LINES_NS = 1000000,
 	WORK_SHARE = 40,
 	SAVED_NS = 8000000,
+	GRANULE_LOG2 = 3,
+	LIVE = 0,
+	COVERED,
+	KEPT,
+	LOG_LEAST = 1 << 12, /* lines */
 };
 
-struct user { /* one heap */
+struct line {
+	uint64_t key;
+	uint32_t offset; /* from the pool's base */
+	uint32_t bytes;
+};
+
+struct user { /* one heap; [file lock], and while the sink is off all but common is 0 */
 	struct ch__tool_user common;
-	struct ch__perfmap_lines *lines; /* [file lock] NULL while the sink is off */
+	struct line *log;
+	size_t lines, capacity; /* of the log */
+	/* Counts of lines: live, dead and dropped by the next rewrite, dead and kept. */
+	size_t live, dead, kept;
+	size_t map_bytes; /* of a bitmap: whole pages */
+	uint8_t *maps;    /* live, then covered, then kept */
 };
 
 static struct ch__tool tool = {
@@ -79,13 +107,139 @@ static void put_runtime_line(const struct ch__sinks_config *config) CH_REQUIRES(
 	end_line(at + sizeof name - 1);
 }
 
-/* --- the file --- */
-static void drop_lines(struct user *user)
+/* --- the tables --- */
+static size_t maps_bytes(const struct user *user)
 {
-	ch__perfmap_lines_destroy(user->lines);
-	user->lines = NULL;
+	return user->map_bytes *
+	       (user->common.config->keeps_dead_names ? KEPT + 1 : COVERED + 1);
 }
 
+/* Returns false when there is no memory. */
+static bool make_maps(struct user *user)
+{
+	size_t page = ch__os_page_bytes();
+	size_t bytes = user->common.config->pool_bytes >> GRANULE_LOG2 >> 3;
+	user->map_bytes = (bytes + page - 1) & ~(page - 1);
+	user->maps = ch__os_private(maps_bytes(user));
+	return user->maps != NULL;
+}
+
+static void drop_lines(struct user *user)
+{
+	ch__meta_free(user->common.config->meta, user->log, user->capacity * sizeof *user->log);
+	if (user->maps)
+		ch__os_unmap(user->maps, maps_bytes(user));
+	*user = (struct user){.common = user->common};
+}
+
+static uint64_t *word_of(struct user *user, size_t granule, unsigned map)
+{
+	return (uint64_t *)(void *)(user->maps + map * user->map_bytes) + granule / 64;
+}
+
+static uint64_t bit_of(size_t granule)
+{
+	return UINT64_C(1) << (granule % 64);
+}
+
+static void clear(struct user *user, unsigned map)
+{
+	uint8_t *at = user->maps + map * user->map_bytes;
+	if (!ch__os_advise(at, user->map_bytes, CH__OS_DROP))
+		memset(at, 0, user->map_bytes);
+}
+
+/* Covers all granules of the range. Returns whether one was covered before. */
+static bool cover(struct user *user, size_t offset, size_t bytes)
+{
+	size_t at = offset >> GRANULE_LOG2;
+	size_t end = (offset + bytes + (1 << GRANULE_LOG2) - 1) >> GRANULE_LOG2;
+	uint64_t seen = 0;
+	while (at < end) {
+		size_t n = 64 - at % 64 < end - at ? 64 - at % 64 : end - at;
+		uint64_t mask = ~UINT64_C(0) >> (64 - n) << (at % 64);
+		uint64_t *word = word_of(user, at, COVERED);
+		seen |= *word & mask;
+		*word |= mask;
+		at += n;
+	}
+	return seen != 0;
+}
+
+static bool is_kept(struct user *user, size_t granule)
+{
+	return user->kept && (*word_of(user, granule, KEPT) & bit_of(granule));
+}
+
+static void set_kept(struct user *user, size_t granule, bool is_to_be)
+{
+	if (is_kept(user, granule) == is_to_be)
+		return;
+	*word_of(user, granule, KEPT) ^= bit_of(granule);
+	user->kept += is_to_be ? 1 : SIZE_MAX;
+}
+
+/* Whether the file keeps the line of a range: the range is dead, and no part of it is reused. The
+ * range was read from a file, whose text may be anything. */
+static bool keeps_line(struct user *user, const struct ch__sink_range *range)
+{
+	size_t offset = range->exec - user->common.config->pool_exec;
+	if (!ch__sink_is_in_pool(user->common.config, range) ||
+	    !is_kept(user, offset >> GRANULE_LOG2))
+		return false;
+	if (!cover(user, offset, range->bytes))
+		return true;
+	set_kept(user, offset >> GRANULE_LOG2, false);
+	return false;
+}
+
+/* --- the log --- */
+static bool resize_log(struct user *user, size_t capacity)
+{
+	struct line *log = ch__meta_alloc(user->common.config->meta, capacity * sizeof *log);
+	if (!log)
+		return false;
+	if (user->lines)
+		memcpy(log, user->log, user->lines * sizeof *log);
+	ch__meta_free(user->common.config->meta, user->log, user->capacity * sizeof *log);
+	user->log = log;
+	user->capacity = capacity;
+	return true;
+}
+
+static void drop_dead_lines(struct user *user)
+{
+	size_t from = user->lines;
+	for (size_t i = user->lines; i-- > 0;) {
+		struct line line = user->log[i];
+		uint64_t *live = word_of(user, line.offset >> GRANULE_LOG2, LIVE);
+		uint64_t bit = bit_of(line.offset >> GRANULE_LOG2);
+		if (!(*live & bit))
+			continue;
+		*live &= ~bit; /* an older line of this granule is dead */
+		user->log[--from] = line;
+	}
+	user->lines -= from;
+	user->live = user->lines;
+	if (user->lines)
+		memmove(user->log, user->log + from, user->lines * sizeof *user->log);
+	if (user->capacity > LOG_LEAST && user->lines < user->capacity / 4)
+		(void)resize_log(user, user->capacity / 2);
+	for (size_t i = 0; i < user->lines; i++) {
+		size_t granule = user->log[i].offset >> GRANULE_LOG2;
+		*word_of(user, granule, LIVE) |= bit_of(granule);
+	}
+}
+
+/* A full log drops its dead lines first. So it takes memory for live lines, however many died. */
+static bool make_room(struct user *user)
+{
+	drop_dead_lines(user);
+	return user->lines < user->capacity / 2 ||
+	       resize_log(user, user->capacity ? user->capacity * 2 : LOG_LEAST);
+}
+
+/* --- the file --- */
 static void forget_file(void) CH_REQUIRES(ch__role_file)
 {
 	ch__tool_forget(&tool);
@@ -104,8 +258,17 @@ static bool fail_file(int error) CH_REQUIRES(ch__role_file)
 static void put_live_lines(void) CH_REQUIRES(ch__role_file)
 {
 	EACH_USER(user) {
-		put_runtime_line(user->common.config);
-		ch__perfmap_lines_each_live(user->lines, put_line);
+		const struct ch__sinks_config *config = user->common.config;
+		put_runtime_line(config);
+		drop_dead_lines(user);
+		clear(user, COVERED);
+		for (size_t i = user->lines; i-- > 0;) {
+			struct line line = user->log[i];
+			if (!cover(user, line.offset, line.bytes))
+				put_line(config, config->pool_exec + line.offset, line.bytes,
+					 line.key);
+		}
+		user->dead = 0;
 	}
 }
 
@@ -113,7 +276,7 @@ static void put_live_lines(void) CH_REQUIRES(ch__role_file)
 static bool has_kept_lines(void) CH_REQUIRES(ch__role_file)
 {
 	EACH_USER(user)
-		if (user->lines->kept)
+		if (user->kept)
 			return true;
 	return false;
 }
@@ -123,10 +286,11 @@ static void copy_if_kept(char *line, size_t n) CH_REQUIRES(ch__role_file)
 {
 	char *at;
 	line[n - 1] = 0;
-	uint64_t exec = strtoull(line, &at, 16), bytes = strtoull(at, NULL, 16);
+	struct ch__sink_range range = {.exec = strtoull(line, &at, 16)};
+	range.bytes = strtoull(at, NULL, 16);
 	line[n - 1] = '\n';
 	EACH_USER(user) {
-		if (ch__perfmap_lines_keeps(user->lines, exec, bytes)) {
+		if (keeps_line(user, &range)) {
 			ch__tool_put(&tool, line, n);
 			return;
 		}
@@ -296,8 +460,7 @@ static int open_perfmap(const struct ch__sinks_config *config, const struct ch__
 	struct user *user = ch__tool_state(config, shapes, state, sizeof *user);
 	if (!user)
 		return ENOMEM;
-	user->lines = ch__perfmap_lines_create(config);
-	int error = !user->lines ? ENOMEM : tool.users ? 0 : start_file();
+	int error = !make_maps(user) ? ENOMEM : tool.users ? 0 : start_file();
 	if (error) {
 		drop_lines(user);
 		return user->common.error = error;
@@ -320,15 +483,26 @@ static void close_perfmap(void *state) CH_REQUIRES(ch__role_file)
 static bool add_range(struct user *user, const struct ch__sink_range *range, bool may_be_known)
 	CH_REQUIRES(ch__role_file)
 {
-	enum ch__perfmap_added added = ch__perfmap_lines_add(user->lines, range, may_be_known);
-	if (added == CH__PERFMAP_NO_MEMORY) { /* of this heap; other heaps go on */
+	const struct ch__sinks_config *config = user->common.config;
+	if (!ch__sink_is_in_pool(config, range))
+		return true;
+	size_t offset = range->exec - config->pool_exec, granule = offset >> GRANULE_LOG2;
+	uint64_t *live = word_of(user, granule, LIVE);
+	bool is_known = (*live & bit_of(granule)) != 0;
+	if (is_known && may_be_known)
+		return true;
+	if (user->lines == user->capacity && !make_room(user)) { /* other heaps go on */
 		close_perfmap(user);
 		user->common.error = ENOMEM;
 		return false;
 	}
-	file.must_rewrite |= added == CH__PERFMAP_OVERLAPS;
-	if (added == CH__PERFMAP_FITS && !file.must_rewrite) /* else the rewrite puts this line */
-		put_line(user->common.config, range->exec, range->bytes, range->key);
+	user->log[user->lines++] =
+		(struct line){range->key, (uint32_t)offset, (uint32_t)range->bytes};
+	*live |= bit_of(granule);
+	user->live += !is_known;
+	file.must_rewrite |= cover(user, offset, range->bytes);
+	if (!file.must_rewrite) /* else the rewrite puts this line */
+		put_line(config, range->exec, range->bytes, range->key);
 	return true;
 }
 
@@ -341,6 +515,23 @@ static bool add_ranges(void *state, const struct ch__sink_range *ranges, size_t 
 	return !tool.error || fail_file(tool.error);
 }
 
+static void remove_range(struct user *user, const struct ch__sink_range *range)
+{
+	size_t offset = range->exec - user->common.config->pool_exec;
+	size_t granule = offset >> GRANULE_LOG2;
+	if (offset >= user->common.config->pool_bytes)
+		return;
+	uint64_t *live = word_of(user, granule, LIVE);
+	if (!(*live & bit_of(granule)))
+		return;
+	*live &= ~bit_of(granule);
+	user->live -= user->live > 0;
+	if (user->common.config->keeps_dead_names)
+		set_kept(user, granule, true);
+	else
+		user->dead++;
+}
+
 static bool remove_ranges(void *state, const struct ch__sink_range *ranges, size_t n)
 	CH_REQUIRES(ch__role_file)
 {
@@ -349,7 +540,7 @@ static bool remove_ranges(void *state, const struct ch__sink_range *ranges, size
 	if (user->common.config->keeps_dead_names && file.must_rewrite && !rewrite_file())
 		return false;
 	for (size_t i = 0; i < n; i++)
-		ch__perfmap_lines_remove(user->lines, &ranges[i]);
+		remove_range(user, &ranges[i]);
 	return true;
 }
 
@@ -357,8 +548,8 @@ static bool wants_rewrite(enum ch__flush how) CH_REQUIRES(ch__role_file)
 {
 	size_t live = 0, dead = 0;
 	EACH_USER(user) {
-		live += user->lines->live;
-		dead += user->lines->dead;
+		live += user->live;
+		dead += user->dead;
 	}
 	if (how >= CH__FLUSH_EXACT)
 		return dead > 0;
@@ -368,8 +559,9 @@ static bool wants_rewrite(enum ch__flush how) CH_REQUIRES(ch__role_file)
 static bool flush_perfmap(void *state, enum ch__flush how) CH_REQUIRES(ch__role_file)
 {
 	struct user *user = state;
-	if (how == CH__FLUSH_IN_NEED && user->lines->kept) {
-		ch__perfmap_lines_drop_kept(user->lines);
+	if (how == CH__FLUSH_IN_NEED && user->kept) {
+		clear(user, KEPT);
+		user->kept = 0;
 		file.must_rewrite = true;
 	}
 	file.must_rewrite |= wants_rewrite(how);
