@@ -12,21 +12,15 @@ enum { CH__OS_PATH_BYTES = 4096 }; /* the system's longest path, with the 0 at i
 /* Makes a regular file, open for both, which only the owner may read and write. Follows no link,
  * and replaces only a regular file of the same user. Returns -1 and errno on failure. */
 int ch__os_file_create(const char *path) CH_EXCLUDES(CH__STANDING);
-/* Identifies a file while the file exists; all 0: no file. */
-struct ch__os_file_id {
-	uint64_t device, inode;
-};
-struct ch__os_file_id ch__os_file_identify(int fd);
-/* Whether the descriptor leads to the file. Returns false and EBADF when the program closed the
- * descriptor, also when another file has the number. */
-bool ch__os_file_is(int fd, struct ch__os_file_id);
 /* Like ch__os_file_create, for a name that others in the process may write, too. Returns -1, EBUSY
- * when the file there is open in this process or was written since the process began. `own` is
- * replaced all the same, unless somebody else changed its own_bytes. */
-int ch__os_file_create_known(const char *path, struct ch__os_file_id own, uint64_t own_bytes)
+ * when the file there is open in this process or was written since the process began. `own`, held
+ * or let go, is replaced all the same, unless somebody else changed its own_bytes. */
+struct ch__os_held;
+int ch__os_file_create_known(const char *path, const struct ch__os_held *own, uint64_t own_bytes)
 	CH_EXCLUDES(CH__STANDING);
-/* From here on writes append, whoever else writes to the file. Returns false and errno. */
-bool ch__os_file_append(int fd) CH_EXCLUDES(CH__STANDING);
+/* Holds the file. From here on writes append, whoever else writes to the file. Returns false and
+ * errno. */
+bool ch__os_file_hold(int fd, struct ch__os_held *) CH_EXCLUDES(CH__STANDING);
 int64_t ch__os_file_bytes(int fd); /* -1: errno */
 /* Returns the number of bytes read at the offset, fewer than n at the file's end; -1 and errno. */
 int64_t ch__os_file_read(int fd, uint64_t offset, void *bytes, size_t n) CH_EXCLUDES(CH__STANDING);

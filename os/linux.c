@@ -395,7 +395,7 @@ bool ch__os_revive_from(void *from, void *at, size_t bytes)
 	return true;
 }
 
-/* --- files of code --- */
+/* --- files that stay open --- */
 
 static int fd_of(const struct ch__os_held *file)
 {
@@ -414,16 +414,17 @@ bool ch__os_holds(const struct ch__os_held *file)
 	return false;
 }
 
-/* Returns false when there is no such file. Keeps errno. */
-static bool hold(struct ch__os_held *file, int fd)
+bool ch__os_hold(struct ch__os_held *file, int fd)
 {
 	struct stat found;
 	if (fd >= 0 && fstat(fd, &found) != 0) {
 		ch__os_close(fd);
 		fd = -1;
 	}
-	atomic_store_explicit(&file->device, fd < 0 ? 0 : found.st_dev, memory_order_relaxed);
-	atomic_store_explicit(&file->inode, fd < 0 ? 0 : found.st_ino, memory_order_relaxed);
+	if (fd >= 0) {
+		atomic_store_explicit(&file->device, found.st_dev, memory_order_relaxed);
+		atomic_store_explicit(&file->inode, found.st_ino, memory_order_relaxed);
+	}
 	atomic_store_explicit(&file->fd, fd, memory_order_relaxed);
 	return fd >= 0;
 }
@@ -433,7 +434,7 @@ void ch__os_let_go(struct ch__os_held *file)
 	int error = errno;
 	if (ch__os_holds(file))
 		ch__os_close(fd_of(file));
-	hold(file, -1);
+	ch__os_hold(file, -1);
 	errno = error;
 }
 
@@ -495,7 +496,7 @@ static int new_nameless_file(const char *folder)
 bool ch__os_memfd(size_t bytes, struct ch__os_held *file)
 {
 	static const char *const folders[] = {"/dev/shm", "/tmp"};
-	hold(file, -1);
+	ch__os_hold(file, -1);
 	if (!fits_file_limit(bytes))
 		return false;
 	int fd = new_memfd();
@@ -513,7 +514,7 @@ bool ch__os_memfd(size_t bytes, struct ch__os_held *file)
 		errno = error;
 		return false;
 	}
-	return hold(file, fd);
+	return ch__os_hold(file, fd);
 }
 
 bool ch__os_map_fd(const struct ch__os_held *file, size_t offset, void *at, size_t bytes,
@@ -576,7 +577,7 @@ void ch__os_large_pages(void *at, size_t bytes)
 bool ch__os_self_memory(struct ch__os_held *file)
 {
 	if (ch__os_may_fail())
-		return hold(file, -1);
+		return ch__os_hold(file, -1);
 	int cancel = ch__cancel_hold();
 	/* The folder of the process is its first thread's, which has no memory after its end. A
 	 * sandbox may allow that folder alone. */
@@ -585,7 +586,7 @@ bool ch__os_self_memory(struct ch__os_held *file)
 		fd = open("/proc/self/mem", O_RDWR | O_CLOEXEC);
 	ch__cancel_allow(cancel);
 	ch__os_note(fd >= 0, "open of /proc/self/mem");
-	return hold(file, ch__os_fd_apart(fd));
+	return ch__os_hold(file, ch__os_fd_apart(fd));
 }
 
 _Atomic(uint32_t) *ch__os_words_wiped_by_fork(void)

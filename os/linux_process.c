@@ -171,37 +171,15 @@ int ch__os_file_create(const char *path)
 
 /* --- files that another part of the process may be writing --- */
 
-static struct ch__os_file_id id_of(const struct stat *found)
+static bool is_same(const struct stat *one, const struct stat *other)
 {
-	return (struct ch__os_file_id){found->st_dev, found->st_ino};
-}
-
-struct ch__os_file_id ch__os_file_identify(int fd)
-{
-	struct stat found;
-	if (fd < 0 || fstat(fd, &found) != 0)
-		return (struct ch__os_file_id){0};
-	return id_of(&found);
-}
-
-static bool is_same(struct ch__os_file_id one, struct ch__os_file_id other)
-{
-	return one.device == other.device && one.inode == other.inode;
-}
-
-bool ch__os_file_is(int fd, struct ch__os_file_id file)
-{
-	struct stat found;
-	if (fstat(fd, &found) == 0 && is_same(id_of(&found), file))
-		return true;
-	errno = EBADF;
-	return false;
+	return one->st_dev == other->st_dev && one->st_ino == other->st_ino;
 }
 
 /* A name in the folder is a descriptor's number; the entries "." and ".." are skipped. If the
  * folder cannot be read, the answer is true. /proc/self/fd is the first thread's, and cannot be
  * read after its end. */
-static bool is_open_here(struct ch__os_file_id file)
+static bool is_open_here(const struct stat *file)
 {
 	enum { NAME_AT = 19, LENGTH_AT = 16 }; /* of the kernel's struct linux_dirent64 */
 	char entries[2048] __attribute__((aligned(8)));
@@ -215,7 +193,8 @@ static bool is_open_here(struct ch__os_file_id file)
 			memcpy(&length, entries + at + LENGTH_AT, sizeof length);
 			const char *name = entries + at + NAME_AT;
 			int fd = (int)strtol(name, NULL, 10);
-			is_open = *name != '.' && is_same(ch__os_file_identify(fd), file);
+			struct stat found;
+			is_open = *name != '.' && fstat(fd, &found) == 0 && is_same(&found, file);
 			at += length;
 		}
 	}
@@ -256,16 +235,17 @@ static int64_t birth_ns(void)
 static bool is_of_this_process(const struct stat *found)
 {
 	int64_t changed = (int64_t)found->st_mtim.tv_sec * 1000000000 + found->st_mtim.tv_nsec;
-	return changed >= birth_ns() || is_open_here(id_of(found));
+	return changed >= birth_ns() || is_open_here(found);
 }
 
-int ch__os_file_create_known(const char *path, struct ch__os_file_id own, uint64_t own_bytes)
+int ch__os_file_create_known(const char *path, const struct ch__os_held *own, uint64_t own_bytes)
 {
 	struct stat found;
 	int cancel = ch__cancel_hold();
 	bool is_anothers =
 		lstat(path, &found) == 0 && is_own(&found) &&
-		!(is_same(id_of(&found), own) && (uint64_t)found.st_size == own_bytes) &&
+		!(found.st_dev == own->device && found.st_ino == own->inode &&
+		  (uint64_t)found.st_size == own_bytes) &&
 		is_of_this_process(&found);
 	ch__cancel_allow(cancel);
 	if (is_anothers) {
@@ -275,9 +255,9 @@ int ch__os_file_create_known(const char *path, struct ch__os_file_id own, uint64
 	return ch__os_file_create(path);
 }
 
-bool ch__os_file_append(int fd)
+bool ch__os_file_hold(int fd, struct ch__os_held *file)
 {
-	return !ch__os_may_fail() && fcntl(fd, F_SETFL, O_APPEND) == 0;
+	return ch__os_hold(file, fd) && !ch__os_may_fail() && fcntl(fd, F_SETFL, O_APPEND) == 0;
 }
 
 int64_t ch__os_file_bytes(int fd)
@@ -355,7 +335,7 @@ bool ch__os_file_is_at(int fd, const char *path)
 	struct stat ours, found;
 	if (ch__os_may_fail() || fstat(fd, &ours) != 0 || lstat(path, &found) != 0)
 		return false;
-	if (is_same(id_of(&ours), id_of(&found)))
+	if (is_same(&ours, &found))
 		return true;
 	errno = EEXIST;
 	return false;

@@ -42,16 +42,19 @@ bool ch__os_map_shared_rx(void *at, size_t bytes) CH_EXCLUDES(CH__STANDING);
 bool ch__os_duplicate_rw(void *from, size_t bytes, void *to) CH_EXCLUDES(CH__STANDING);
 /* Makes `at` RX again from the mapped RX address `from` below, without gaining X by mprotect. */
 bool ch__os_revive_from(void *from, void *at, size_t bytes) CH_EXCLUDES(CH__STANDING);
-/* --- files of code (memfd, procmem) ---
+/* --- files that stay open: of sinks, and of code (memfd, procmem) ---
  * A program that closes a descriptor of the library by mistake may get the number for its own file.
- * So each call below first looks whether the number leads to the file that was opened; if not, the
+ * So each use below first looks whether the number leads to the file that was opened; if not, the
  * call fails with EBADF and leaves the other file alone. A close after the look is not noticed. */
 struct ch__os_held {
 	_Atomic(int) fd;                 /* -1: none. All three are relaxed: a mixture */
 	_Atomic(uint64_t) device, inode; /* of two files matches no file */
 };
+/* Takes a descriptor, or -1 for none. Returns false when there is no such file. Keeps errno. */
+bool ch__os_hold(struct ch__os_held *, int fd);
+/* Returns false and EBADF when the file is not held any more. */
 bool ch__os_holds(const struct ch__os_held *);
-/* Closes the file, if still held. */
+/* Closes the file, if still held; device and inode stay. */
 void ch__os_let_go(struct ch__os_held *) CH_EXCLUDES(CH__STANDING);
 /* memfd backend. If memfd_create is refused: a file without a name in /dev/shm or /tmp. */
 bool ch__os_memfd(size_t bytes, struct ch__os_held *) CH_EXCLUDES(CH__STANDING);

@@ -76,7 +76,7 @@ struct gdb { /* one heap; [gdb lock] where not const */
 	struct chunk *chunks[]; /* NULL: nothing was told of the chunk */
 };
 
-static struct ch__tool jit = {.rank = CH__RANK_GDB, .fd = -1};
+static struct ch__tool jit = {.rank = CH__RANK_GDB, .file.fd = -1};
 
 static size_t chunk_bytes(const struct gdb *g)
 {

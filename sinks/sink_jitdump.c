@@ -109,7 +109,7 @@ struct code {
 };
 
 static struct ch__tool tool = {
-	.rank = CH__RANK_JITDUMP, .stem = "jit", .extension = "dump", .fd = -1};
+	.rank = CH__RANK_JITDUMP, .stem = "jit", .extension = "dump", .file.fd = -1};
 static struct {
 	uint64_t now_ns;  /* of records until the next take_time, as the thread */
 	uint32_t thread;
@@ -274,7 +274,7 @@ static bool begin_file(void) CH_REQUIRES(ch__role_file)
 				 .process = file.process,
 				 .now_ns = file.now_ns};
 	put(&head, sizeof head);
-	if (ch__tool_flush(&tool) && !(file.marker = ch__os_file_marker(tool.fd)))
+	if (ch__tool_flush(&tool) && !(file.marker = ch__os_file_marker(tool.file.fd)))
 		tool.error = errno ? errno : EIO;
 	if (tool.error)
 		ch__os_file_remove(tool.path);
@@ -365,9 +365,9 @@ static int open_jitdump(const struct ch__sinks_config *config, const struct ch__
 	struct user *user = ch__tool_state(config, shapes, state, sizeof *user);
 	if (!user)
 		return ENOMEM;
-	if (tool.fd >= 0 && !ch__os_file_is_at(tool.fd, tool.path))
+	if (tool.file.fd >= 0 && !ch__os_file_is_at(tool.file.fd, tool.path))
 		fail_file(errno);
-	if (tool.fd < 0 && !start_file(config))
+	if (tool.file.fd < 0 && !start_file(config))
 		return user->common.error = tool.error;
 	ch__tool_join(&tool, &user->common);
 	take_time();
@@ -442,7 +442,7 @@ __attribute__((destructor)) static void close_at_exit(void)
 {
 	if (!ch__tool_try_lock(&tool))
 		return;
-	if (tool.fd >= 0 && file.process == (uint32_t)ch__os_process_id()) {
+	if (tool.file.fd >= 0 && file.process == (uint32_t)ch__os_process_id()) {
 		tell_gone();
 		struct prefix close = prefix_of(CLOSE, sizeof close);
 		put(&close, sizeof close);

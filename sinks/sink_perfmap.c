@@ -62,7 +62,7 @@ struct user { /* one heap; [file lock], and while the sink is off all but common
 };
 
 static struct ch__tool tool = {
-	.rank = CH__RANK_PERF_MAP, .stem = "perf", .extension = "map", .fd = -1};
+	.rank = CH__RANK_PERF_MAP, .stem = "perf", .extension = "map", .file.fd = -1};
 static struct {
 	CH_BY_FILE bool must_rewrite;
 	CH_BY_FILE uint64_t next_ns; /* the earliest time of the next catch_up */
@@ -368,24 +368,20 @@ static bool rewrite_file(void) CH_REQUIRES(ch__role_file)
 	/* Kept lines are read from the old file, so the buffer goes there first. */
 	if (has_kept_lines() && !ch__tool_flush(&tool))
 		return fail_file(tool.error);
-	int old = tool.fd;
-	struct ch__os_file_id old_id = tool.id;
+	struct ch__os_held old = tool.file;
 	uint64_t written = tool.written;
-	int fd = is_untouched(old, tool.path, written) ? ch__os_file_create(path) : -1;
+	int fd = is_untouched(old.fd, tool.path, written) ? ch__os_file_create(path) : -1;
 	if (fd < 0)
 		return fail_file(errno);
-	tool.fd = fd;
-	tool.id = ch__os_file_identify(fd);
-	bool ok = ch__os_file_append(fd) && fill_new_file(path, old, written);
+	bool ok = ch__os_file_hold(fd, &tool.file) && fill_new_file(path, old.fd, written);
 	int error = tool.error ? tool.error : errno;
-	if (ch__os_file_is(old, old_id))
-		ch__os_close(old);
+	ch__os_let_go(&old);
 	if (!ok) {
 		/* Somebody else's file may lie here, if the way back failed. */
 		if (ch__os_file_is_at(fd, path))
 			ch__os_file_remove(path);
 		fail_file(error);
-		tool.id = old_id;
+		tool.file = old;
 		tool.written = written;
 		return false;
 	}
@@ -446,12 +442,10 @@ static void orphan_lines(struct user *user) CH_REQUIRES(ch__role_file)
 static int start_file(void) CH_REQUIRES(ch__role_file)
 {
 	/* perf looks in /tmp only; the variable is for tests. */
-	if (ch__tool_start(&tool, ch__os_environment("CODEHEAP_PERF_MAP_DIR")) &&
-	    ch__os_file_append(tool.fd))
+	if (ch__tool_start(&tool, ch__os_environment("CODEHEAP_PERF_MAP_DIR")))
 		return 0;
-	int error = tool.error ? tool.error : errno;
 	forget_file();
-	return error;
+	return tool.error;
 }
 
 static int open_perfmap(const struct ch__sinks_config *config, const struct ch__frame_shape *shapes,
@@ -576,11 +570,10 @@ static void resume_child(void) CH_REQUIRES(ch__role_file)
 	file.orphans_low = file.orphans_high = 0;
 	if (!tool.users)
 		return;
-	bool is_made = ch__tool_create(&tool) && ch__os_file_append(tool.fd);
-	if (is_made)
-		put_live_lines();
-	if (!is_made || !ch__tool_flush(&tool))
-		fail_file(tool.error ? tool.error : errno);
+	(void)ch__tool_create(&tool);
+	put_live_lines();
+	if (!ch__tool_flush(&tool))
+		fail_file(tool.error);
 }
 
 const struct ch__sink_ops ch__sink_perfmap = {

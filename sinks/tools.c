@@ -86,12 +86,11 @@ bool ch__tool_create(struct ch__tool *tool)
 	tool->error = 0;
 	snprintf(tool->path + tool->folder_bytes, NAME_ROOM, "/%s-%d.%s", tool->stem,
 		 ch__os_process_id(), tool->extension);
-	tool->fd = ch__os_file_create_known(tool->path, tool->id, tool->written);
-	if (tool->fd < 0)
+	int fd = ch__os_file_create_known(tool->path, &tool->file, tool->written);
+	if (fd < 0)
 		return fail_with(tool, errno);
 	tool->written = 0;
-	tool->id = ch__os_file_identify(tool->fd);
-	return true;
+	return ch__os_file_hold(fd, &tool->file) || fail_with(tool, errno);
 }
 
 bool ch__tool_start(struct ch__tool *tool, const char *folder)
@@ -111,7 +110,7 @@ static void write_through(struct ch__tool *tool, const void *bytes, size_t n)
 {
 	if (tool->error || !n)
 		return;
-	size_t done = ch__os_file_is(tool->fd, tool->id) ? ch__os_file_put(tool->fd, bytes, n) : 0;
+	size_t done = ch__os_holds(&tool->file) ? ch__os_file_put(tool->file.fd, bytes, n) : 0;
 	tool->written += done;
 	if (done < n)
 		fail_with(tool, errno);
@@ -126,7 +125,7 @@ bool ch__tool_flush(struct ch__tool *tool)
 
 bool ch__tool_write(struct ch__tool *tool)
 {
-	if (!tool->error && !ch__os_file_is_at(tool->fd, tool->path))
+	if (!tool->error && !ch__os_file_is_at(tool->file.fd, tool->path))
 		fail_with(tool, errno);
 	return ch__tool_flush(tool);
 }
@@ -144,9 +143,7 @@ void ch__tool_put(struct ch__tool *tool, const void *bytes, size_t n)
 
 void ch__tool_close(struct ch__tool *tool)
 {
-	if (ch__os_file_is(tool->fd, tool->id))
-		ch__os_close(tool->fd);
-	tool->fd = -1;
+	ch__os_let_go(&tool->file);
 	tool->used = 0;
 }
 

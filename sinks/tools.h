@@ -45,12 +45,11 @@ struct ch__tool {
 	enum ch__rank rank;           /* [const] */
 	const char *stem, *extension; /* [const] the file is stem-PID.extension */
 	CH_BY_FILE struct ch__tool_user *users; /* of the file; all users are on */
-	CH_BY_FILE int fd;                      /* -1: there is no file */
 	CH_BY_FILE int error;                   /* of the file, which is not written again */
 	CH_BY_FILE char *buffer;                /* NULL: the file was not begun */
 	CH_BY_FILE size_t used;
-	CH_BY_FILE struct ch__os_file_id id; /* of the file at the path, also when closed */
-	CH_BY_FILE uint64_t written;         /* bytes that the library wrote to that file */
+	CH_BY_FILE struct ch__os_held file; /* at the path; also says which it was when closed */
+	CH_BY_FILE uint64_t written;        /* bytes that the library wrote to that file */
 	CH_BY_FILE size_t folder_bytes;
 	CH_BY_FILE char path[512];
 };

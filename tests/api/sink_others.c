@@ -42,7 +42,7 @@ TEST(jitdump_that_failed_fails_no_flush_when_nobody_wants_it)
 /* --- descriptors --- */
 static int number_of(const struct sink_file *sink)
 {
-	return (sink == &jitdump ? &ch__sink_jitdump : &ch__sink_perfmap)->tool->fd;
+	return (sink == &jitdump ? &ch__sink_jitdump : &ch__sink_perfmap)->tool->file.fd;
 }
 
 /* Somebody's file gets the number of the sink's file. */

@@ -168,16 +168,16 @@ TEST(file_is_an_earlier_process_s_until_this_one_began)
 		pid_t pid = fork();
 		CHECK(pid >= 0);
 		if (pid == 0) {
-			struct ch__os_file_id none = {0};
+			const struct ch__os_held none = {.fd = -1};
 			int fd = ch__os_file_create(path_of("file"));
 			CHECK(fd >= 0);
 			close(fd);
-			CHECK_EQ(ch__os_file_create_known(path_of("file"), none, 0), -1);
+			CHECK_EQ(ch__os_file_create_known(path_of("file"), &none, 0), -1);
 			CHECK_EQ(errno, EBUSY);
 			CHECK_EQ(dup(STDERR_FILENO), fd); /* looking left no descriptor */
 			close(fd);
 			date_file(path_of("file"), &began, -BEFORE_NS);
-			fd = ch__os_file_create_known(path_of("file"), none, 0);
+			fd = ch__os_file_create_known(path_of("file"), &none, 0);
 			CHECK(fd >= 0);
 			close(fd);
 			ch__os_file_remove(path_of("file"));

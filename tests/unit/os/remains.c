@@ -136,16 +136,16 @@ TEST(file_of_an_early_date_is_this_process_s_while_it_is_open)
 {
 	enum { NUMBER = 27 };
 	const struct timespec early[2] = {{0}};
-	const struct ch__os_file_id none = {0};
+	const struct ch__os_held none = {.fd = -1};
 	char path[] = "/tmp/codeheap-early-XXXXXX";
 	int fd = mkstemp(path);
 	CHECK(fd >= 0 && dup2(fd, NUMBER) == NUMBER);
 	close(fd);
 	CHECK_EQ(utimensat(AT_FDCWD, path, early, 0), 0);
-	CHECK_EQ(ch__os_file_create_known(path, none, 1), -1);
+	CHECK_EQ(ch__os_file_create_known(path, &none, 1), -1);
 	CHECK_EQ(errno, EBUSY);
 	close(NUMBER);
-	fd = ch__os_file_create_known(path, none, 1);
+	fd = ch__os_file_create_known(path, &none, 1);
 	CHECK(fd >= 0);
 	close(fd);
 	ch__os_file_remove(path);
