@@ -55,12 +55,7 @@ static const uint8_t ch__arch_cfi_leaf[] = {0x0c, 31, 0};
 enum { CH_ARCH_HAS_STEPS = 0, CH_ARCH_STEPS_CFA = 0, CH_ARCH_STEPS_KEPT = 1 };
 static const uint8_t ch__arch_steps_kept[] = {30};
 #define CH_ARCH_NONGNU_NAME "aarch64"
-enum {
-	CH_ARCH_NONGNU_PC = 32,
-	CH_ARCH_NONGNU_SP = 31,
-	CH_ARCH_NONGNU_FP = 29,
-	CH_ARCH_NONGNU_CURSOR_WORDS = 250
-};
+enum { CH_ARCH_NONGNU_PC = 32, CH_ARCH_NONGNU_CURSOR_WORDS = 250 };
 
 /* By exec, not by write: data caches work by physical address, instruction caches may not. */
 static inline void ch__arch_sync(const uint8_t *exec, size_t bytes)

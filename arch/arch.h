@@ -61,7 +61,7 @@
  *   CH_ARCH_POOL_LOG2_MAX      log2 of the bytes of the largest pool
  *   CH_ARCH_FETCH_FOLLOWS      1: after a sync other cores run the new bytes, not the old ones
  *   CH_ARCH_NONGNU_...         nongnu libunwind: the machine in the names of its functions, its
- *                              numbers of pc, sp and frame pointer, and the words of a cursor */
+ *                              number of the pc, and the words of a cursor */
 
 /* Kinds of sites, with the values of the public header. The machine's header has the encodings. */
 enum ch__site {

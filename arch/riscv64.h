@@ -54,12 +54,7 @@ static const uint8_t ch__arch_cfi_leaf[] = {0x0c, 2, 0};
 enum { CH_ARCH_HAS_STEPS = 0, CH_ARCH_STEPS_CFA = 0, CH_ARCH_STEPS_KEPT = 1 };
 static const uint8_t ch__arch_steps_kept[] = {1};
 #define CH_ARCH_NONGNU_NAME "riscv"
-enum {
-	CH_ARCH_NONGNU_PC = 64,
-	CH_ARCH_NONGNU_SP = 2,
-	CH_ARCH_NONGNU_FP = 8,
-	CH_ARCH_NONGNU_CURSOR_WORDS = 4096
-};
+enum { CH_ARCH_NONGNU_PC = 64, CH_ARCH_NONGNU_CURSOR_WORDS = 4096 };
 
 /* fence.i is for one core, and a thread may move: the kernel reaches all cores. Not by
  * __builtin___clear_cache, which clang makes a call of libgcc's empty function. */

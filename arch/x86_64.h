@@ -51,12 +51,7 @@ static const uint8_t ch__arch_cfi_leaf[] = {0x0c, 7, 8, 0x80 | CH_ARCH_DWARF_RET
 enum { CH_ARCH_HAS_STEPS = 1, CH_ARCH_STEPS_CFA = 8, CH_ARCH_STEPS_KEPT = 6 };
 static const uint8_t ch__arch_steps_kept[] = {3, 6, 12, 13, 14, 15};
 #define CH_ARCH_NONGNU_NAME "x86_64"
-enum {
-	CH_ARCH_NONGNU_PC = 16,
-	CH_ARCH_NONGNU_SP = 7,
-	CH_ARCH_NONGNU_FP = 6,
-	CH_ARCH_NONGNU_CURSOR_WORDS = 127
-};
+enum { CH_ARCH_NONGNU_PC = 16, CH_ARCH_NONGNU_CURSOR_WORDS = 127 };
 
 /* Caches snoop stores by physical address: only the compiler must not move the stores. */
 static inline void ch__arch_sync(const uint8_t *exec, size_t bytes)

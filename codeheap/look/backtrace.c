@@ -69,10 +69,10 @@ static void walk_nongnu(struct walk *w, void *ucontext)
 	do {
 		uintptr_t pc, sp, fp;
 		if (ch__nongnu.get(&cursor, CH_ARCH_NONGNU_PC, &pc) < 0 || pc <= 1 ||
-		    ch__nongnu.get(&cursor, CH_ARCH_NONGNU_SP, &sp) < 0)
+		    ch__nongnu.get(&cursor, CH_ARCH_DWARF_SP, &sp) < 0)
 			return;
 		/* libunwind may have lost fp in code that it guessed through. */
-		if (ch__nongnu.get(&cursor, CH_ARCH_NONGNU_FP, &fp) < 0)
+		if (ch__nongnu.get(&cursor, CH_ARCH_DWARF_FP, &fp) < 0)
 			fp = 0;
 		if (!see_frame(w, pc, sp, fp))
 			return;

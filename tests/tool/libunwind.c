@@ -44,8 +44,8 @@ _Static_assert((int)CH__NONGNU_REMOTE_TABLE == (int)UNW_INFO_FORMAT_REMOTE_TABLE
 _Static_assert((int)CH__NONGNU_SIGNAL_FRAME == (int)UNW_INIT_SIGNAL_FRAME, "flag");
 _Static_assert((int)CH__NONGNU_NO_INFO == -(int)UNW_ENOINFO, "error");
 _Static_assert((int)CH_ARCH_NONGNU_PC == (int)UNW_REG_IP, "pc");
-_Static_assert((int)CH_ARCH_NONGNU_SP == (int)UNW_REG_SP, "sp");
-_Static_assert((int)CH_ARCH_NONGNU_FP == (int)UNW_TDEP_BP, "fp");
+_Static_assert((int)CH_ARCH_DWARF_SP == (int)UNW_REG_SP, "sp");
+_Static_assert((int)CH_ARCH_DWARF_FP == (int)UNW_TDEP_BP, "fp");
 
 /* --- the knowledge of libunwind --- */
 /* The registered object that covers an address. */
