@@ -302,14 +302,11 @@ bool ch__os_is_readable(const void *at)
 	enum { NOTHING_THAT_EXISTS = -1, MASK_BYTES = 8 };
 	int error = errno;
 	/* The word may lie below sp, where memcheck would report the read. */
-	bool is_judged = ch__valgrind_runs();
-	if (is_judged)
-		ch__valgrind_reports(false);
+	ch__valgrind_reports(false);
 	bool is_readable = syscall(SYS_rt_sigprocmask, NOTHING_THAT_EXISTS, at, NULL,
 				   MASK_BYTES) == -1 &&
 			   errno == EINVAL;
-	if (is_judged)
-		ch__valgrind_reports(true);
+	ch__valgrind_reports(true);
 	errno = error;
 	return is_readable;
 }
