@@ -77,12 +77,6 @@ bool ch__os_at_thread_end(void (*call)(void *))
 	return !error;
 }
 
-bool ch__os_signal_is_fault(int signal)
-{
-	return signal == SIGSEGV || signal == SIGBUS || signal == SIGILL || signal == SIGTRAP ||
-	       signal == SIGFPE || signal == SIGABRT;
-}
-
 bool ch__os_signal_install(int signal, void (*handler)(int, void *, void *),
 			   struct ch__os_action *old_action, enum ch__os_manner manner)
 {

@@ -215,11 +215,10 @@ uint64_t ch__os_now_ns(void)
 	return (uint64_t)now.tv_sec * NS_PER_S + (uint64_t)now.tv_nsec;
 }
 
-/* The kernel does not let a program ignore a fault of its own. */
-static bool is_own_fault(int signal, const siginfo_t *info)
+bool ch__os_signal_is_fault(int signal)
 {
-	return info->si_code > 0 && (signal == SIGTRAP || signal == SIGSEGV || signal == SIGBUS ||
-				     signal == SIGILL || signal == SIGFPE);
+	return signal == SIGSEGV || signal == SIGBUS || signal == SIGILL || signal == SIGTRAP ||
+	       signal == SIGFPE || signal == SIGABRT;
 }
 
 /* The signal is queued while blocked, and delivered before another instruction of the interrupted
@@ -281,12 +280,14 @@ void ch__os_signal_chain(int signal, void *info, void *ucontext, struct ch__os_a
 {
 	struct ch__old_action *old = (void *)old_action;
 	const struct sigaction *action = ch__replaced(old);
+	/* The kernel does not let a program ignore a fault of its own. */
+	bool is_own_fault =
+		((const siginfo_t *)info)->si_code > 0 && ch__os_signal_is_fault(signal);
 	if (ch__is_handler(action) &&
 	    !((action->sa_flags & SA_RESETHAND) &&
 	      atomic_exchange_explicit(&old->is_reset, true, memory_order_relaxed)))
 		call(action, signal, info, ucontext);
-	else if (ch__is_handler(action) || action->sa_handler == SIG_DFL ||
-		 is_own_fault(signal, info))
+	else if (ch__is_handler(action) || action->sa_handler == SIG_DFL || is_own_fault)
 		act_by_default(signal, info, is_last ? ucontext : NULL);
 }
 
