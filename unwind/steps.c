@@ -184,9 +184,7 @@ bool ch__steps_begin(struct ch__steps *s, uintptr_t pool_exec, size_t pool_bytes
 
 void ch__steps_end(struct ch__steps *s)
 {
-	if (s->map)
-		ch__os_unmap(s->map, s->map_bytes);
-	s->map = NULL;
+	ch__os_unmap(s->map, s->map_bytes);
 }
 
 /* --- notes --- */
@@ -313,20 +311,16 @@ static uint16_t word_at(const uint8_t *at)
 }
 
 /* DW_CFA_advance_loc2, in units of code. */
-static uint8_t *put_advance(uint8_t *out, int32_t *from, int32_t to)
+static uint8_t *put_advance(uint8_t *out, int32_t bytes)
 {
-	uint16_t distance = (uint16_t)((to - *from) / CH_ARCH_DWARF_CODE_ALIGN);
-	if (distance) {
-		*out++ = 0x03;
-		memcpy(out, &distance, sizeof distance);
-		out += sizeof distance;
-	}
-	*from = to;
-	return out;
+	uint16_t distance = (uint16_t)(bytes / CH_ARCH_DWARF_CODE_ALIGN);
+	*out++ = 0x03;
+	memcpy(out, &distance, sizeof distance);
+	return out + sizeof distance;
 }
 
 /* DW_CFA_def_cfa_offset; DW_CFA_offset of the registers that are saved from here on. */
-static uint8_t *put_state(uint8_t *out, const uint8_t *note, uint32_t at, const uint8_t *step)
+static uint8_t *put_state(uint8_t *out, const uint8_t *note, int32_t at, const uint8_t *step)
 {
 	if (word_at(step) == at) {
 		uint16_t cfa = word_at(step + 2);
@@ -347,13 +341,13 @@ static uint8_t *put_state(uint8_t *out, const uint8_t *note, uint32_t at, const 
 	return out;
 }
 
-/* The next offset with a change; NEVER when there is none. */
-static uint16_t next_change(const uint8_t *note, const uint8_t *step, uint32_t at, bool is_first)
+/* The next offset with a change behind `at`; NEVER when there is none. */
+static uint16_t next_change(const uint8_t *note, const uint8_t *step, int32_t at)
 {
 	uint16_t next = word_at(step);
 	for (unsigned i = 0; i < CH_ARCH_STEPS_KEPT; i++) {
 		uint16_t save = word_at(note + save_at(i));
-		if (save < next && (is_first || save > at))
+		if (save < next && save > at)
 			next = save;
 	}
 	return next;
@@ -366,14 +360,15 @@ size_t ch__steps_fde(const struct ch__steps *s, uintptr_t exec, uint8_t *out)
 		return 0;
 	const uint8_t *step = note + CH__NOTE_STEPS_AT;
 	uint8_t *to = out;
-	uint32_t back, at = 0;
+	uint32_t back;
 	memcpy(&back, note, sizeof back);
 	/* The FDE begins at exec, maybe before the code. */
 	int32_t from = (int32_t)(exec - ((uintptr_t)note - back));
-	for (bool is_first = true; (at = next_change(note, step, at, is_first)) != NEVER;
-	     is_first = false) {
-		if ((int32_t)at > from)
-			to = put_advance(to, &from, (int32_t)at);
+	for (int32_t at = -1; (at = next_change(note, step, at)) != NEVER;) {
+		if (at > from) {
+			to = put_advance(to, at - from);
+			from = at;
+		}
 		to = put_state(to, note, at, step);
 		step += word_at(step) == at ? 4 : 0;
 	}

@@ -49,11 +49,9 @@ TEST(map_goes_with_its_heap)
 	CHECK_EQ(msync(map, s.map_bytes, MS_ASYNC), 0);
 	ch__steps_end(&s);
 	CHECK(msync(map, 1, MS_ASYNC) != 0 && errno == ENOMEM);
-	ch__steps_end(&s);
 	ch__os_fail_at(1, false);
 	CHECK(!ch__steps_begin(&s, POOL_AT, POOL_BYTES));
 	ch__os_fail_at(0, false);
-	ch__steps_end(&s);
 }
 
 /* Checks the last accepted and the first refused value of each bound. */
