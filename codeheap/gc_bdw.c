@@ -87,7 +87,6 @@ enum { TAG_FIRST = 0x43480000 }; /* no plausible half of a link or a small numbe
 static struct bdw *heaps;     /* [GC] */
 static struct ch__lock setup; /* outermost, and not held over a fork */
 static bool is_begun, is_set_up; /* [setup] */
-static bool is_half_set_up; /* in a child of fork: the parent was setting up [setup] */
 static _Atomic(uint32_t) last_tag = TAG_FIRST;
 static unsigned anchor_kind; /* [const] */
 static void *sentinel;       /* [const] */
@@ -529,11 +528,8 @@ static void exclude_tables(void)
 		GC_exclude_static_roots(__start_ch_alloc_tables, __stop_ch_alloc_tables);
 }
 
-/* In a child of fork. A setup that is done in part cannot be repeated: a hook of this file,
- * installed already, would be taken for another library's hook and lead on to itself. */
 static void leave_setup(void)
 {
-	is_half_set_up = is_begun && !is_set_up;
 	(void)ch__lock_set_free(&setup);
 }
 
@@ -547,10 +543,12 @@ static bool hear_of_forks(void)
 	return true;
 }
 
+/* In a child of fork a setup may be begun with nobody at it. It cannot be repeated: a hook of this
+ * file, installed already, would be taken for another library's hook and lead on to itself. */
 static bool set_up_once(void *object, bool *is_first)
 {
 	ch__lock_parking(&setup, CH__RANK_SETUP);
-	bool is_ready = !is_half_set_up;
+	bool is_ready = is_set_up || !is_begun;
 	if (!is_ready)
 		errno = ENOTRECOVERABLE;
 	if (is_ready && !is_set_up) {
