@@ -188,7 +188,7 @@ static void drop_images(struct gdb *g, struct chunk *chunk, bool all)
 /* The runtime page is one range that never changes. */
 static bool show_runtime(struct gdb *g)
 {
-	if (g->runtime || !g->user.config->runtime_bytes)
+	if (g->runtime)
 		return true;
 	struct ch__elf_range range = {.bytes = (uint32_t)g->user.config->runtime_bytes};
 	struct ch__elf_page page = {.ranges = &range, .count = 1, .frame = 1};

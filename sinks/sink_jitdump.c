@@ -351,7 +351,7 @@ static void tell_runtime(struct user *user) CH_REQUIRES(ch__role_file)
 	struct code code = {.exec = user->common.config->runtime_exec,
 					.bytes = user->common.config->runtime_bytes,
 					.name = "codeheap_runtime"};
-	if (code.bytes && !user->is_runtime_told) {
+	if (!user->is_runtime_told) {
 		put_unwinding(&code, &user->common.shapes[0]);
 		put_load(&code);
 	}
@@ -390,8 +390,7 @@ static void close_jitdump(void *state) CH_REQUIRES(ch__role_file)
 {
 	struct user *user = state;
 	const struct ch__sinks_config *config = user->common.config;
-	if (config->runtime_bytes)
-		note_gone(config, config->runtime_exec, config->runtime_bytes);
+	note_gone(config, config->runtime_exec, config->runtime_bytes);
 	if (flush_jitdump(user, CH__FLUSH_BUFFERED))
 		ch__tool_leave(&tool, &user->common);
 }

@@ -100,8 +100,6 @@ static void put_line(const struct ch__sinks_config *config, uintptr_t exec, size
 static void put_runtime_line(const struct ch__sinks_config *config) CH_REQUIRES(ch__role_file)
 {
 	static const char name[] = "codeheap_runtime";
-	if (!config->runtime_bytes)
-		return;
 	char *at = begin_line(config->runtime_exec, config->runtime_bytes);
 	memcpy(at, name, sizeof name - 1);
 	end_line(at + sizeof name - 1);
@@ -427,7 +425,7 @@ bool ch__sinks_catch_up(void)
 static void orphan_lines(struct user *user) CH_REQUIRES(ch__role_file)
 {
 	const struct ch__sinks_config *config = user->common.config;
-	uintptr_t low = config->runtime_bytes ? config->runtime_exec : config->pool_exec;
+	uintptr_t low = config->runtime_exec;
 	uintptr_t high = config->pool_exec + config->pool_bytes;
 	if (!file.orphans_high || low < file.orphans_low)
 		file.orphans_low = low;

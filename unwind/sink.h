@@ -56,7 +56,7 @@ struct ch__sink_line {
 struct ch__sinks_config {
 	uintptr_t pool_exec;
 	size_t pool_bytes, page_bytes, chunk_bytes; /* a chunk is the pool at most */
-	uintptr_t runtime_exec; /* the runtime page: trampoline and veneers */
+	uintptr_t runtime_exec; /* the runtime page, before the pool: trampoline and veneers */
 	size_t runtime_bytes;
 	size_t head_bytes; /* before each range: no code, and of no other range */
 	struct ch__meta *meta;

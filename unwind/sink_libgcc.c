@@ -148,10 +148,10 @@ static bool register_runtime(struct libgcc *g)
 	size_t bytes = g->config->runtime_bytes;
 	struct ch__eh_place place = {
 		.exec = g->config->runtime_exec, .page_bytes = bytes, .pages = 1};
-	struct part *part = bytes ? register_part(g, RUNTIME, &place) : NULL;
+	struct part *part = register_part(g, RUNTIME, &place);
 	if (part)
 		set_live(part, 0, bytes, 0);
-	return part || !bytes;
+	return part != NULL;
 }
 
 static int open_libgcc(const struct ch__sinks_config *config, const struct ch__frame_shape *shapes,

@@ -134,8 +134,6 @@ static void tell_runtime(struct libunwind *u)
 {
 	uint32_t part = u->chunk_count;
 	size_t bytes = u->config->runtime_bytes;
-	if (!bytes)
-		return;
 	if (!covers(u, part))
 		cover(u, part, u->config->runtime_exec, 1, bytes);
 	ch__eh_frame_live(section_of(u, part), 0, bytes, 0);

@@ -172,7 +172,7 @@ TEST(map_has_the_lines_of_a_heap_that_went_until_its_place_is_used)
 	check_named(path, high.runtime, "codeheap_runtime");
 	struct ch__sinks_config config = low.config;
 	config.pool_exec = (uintptr_t)high.runtime + BED_PAGE_BYTES - BED_POOL_BYTES;
-	config.runtime_bytes = 0;
+	config.runtime_exec = config.pool_exec - BED_PAGE_BYTES;
 	high.sinks = NULL;
 	CHECK_EQ(ch__sinks_create(&config, CH__SINK_PERF_MAP, &high.sinks), 0);
 	check_named(path, high.runtime, NULL);
