@@ -34,8 +34,6 @@ size_t ch__tool_name(const struct ch__sinks_config *config, uintptr_t exec, uint
 	if (n >= CH__TOOL_NAME_BYTES)
 		n = CH__TOOL_NAME_BYTES - 1;
 	name[n] = 0;
-	for (char *at = name; (at = strchr(at, '\n'));)
-		*at = ' '; /* a newline would end the line within the name */
 	return n;
 }
 

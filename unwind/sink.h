@@ -65,8 +65,9 @@ struct ch__sinks_config {
 	 * release, which pairs with the acquire of ch__sink_frame. */
 	const _Atomic(uint8_t) *frames;
 	void *context;
-	/* Writes the name of a key, without newline; returns its length, 0 for none. Called under
-	 * the file lock, from the add of a range until its remove returns; takes no lock. */
+	/* Writes the name of a key, without newline, which would end the line of a file; returns
+	 * its length, 0 for none. Called under the file lock, from the add of a range until its
+	 * remove returns; takes no lock. */
 	size_t (*name)(void *context, uint64_t key, char *out, size_t out_bytes);
 	/* Writes at most max source lines of a key, rising by address. Returns how many there are;
 	 * for 0 *file is not written. Called when name may be. */
