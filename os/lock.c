@@ -53,11 +53,6 @@ void ch__lock_wait(struct ch__lock *lock)
 		(void)ch__lock_sleep(lock, 0);
 }
 
-void ch__lock_wake(struct ch__lock *lock)
-{
-	ch__os_futex_wake(&lock->word);
-}
-
 bool ch__lock_set_free(struct ch__lock *lock)
 {
 	/* A new thread may get the memory, and so the value, of the thread that is gone. */

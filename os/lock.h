@@ -89,7 +89,6 @@ bool ch__lock_spin(struct ch__lock *);
  * limit. */
 bool ch__lock_sleep(struct ch__lock *, uint64_t until_ns) CH_EXCLUDES(CH__STANDING);
 
-void ch__lock_wake(struct ch__lock *) CH_COLD;
 /* One access: as soon as the lock is free, the heap with the lock may go. */
 static inline void ch__lock_let_go(struct ch__lock *lock)
 {
@@ -97,7 +96,7 @@ static inline void ch__lock_let_go(struct ch__lock *lock)
 		atomic_store_explicit(&lock->word, CH__LOCK_FREE, memory_order_release);
 	else if (CH_UNLIKELY(atomic_exchange_explicit(&lock->word, CH__LOCK_FREE,
 						      memory_order_release) == CH__LOCK_AWAITED))
-		ch__lock_wake(lock);
+		ch__os_futex_wake(&lock->word);
 }
 
 /* --- take and release --- */
