@@ -351,11 +351,10 @@ static bool put_in_place(const char *path, int old, uint64_t written) CH_REQUIRE
 
 static bool fill_new_file(const char *path, int old, uint64_t written) CH_REQUIRES(ch__role_file)
 {
-	bool has_kept = has_kept_lines();
 	tool.used = 0;
 	tool.written = 0;
 	put_live_lines();
-	return (!has_kept || copy_kept_lines(old)) && ch__tool_flush(&tool) &&
+	return (!has_kept_lines() || copy_kept_lines(old)) && ch__tool_flush(&tool) &&
 	       put_in_place(path, old, written);
 }
 
@@ -364,8 +363,8 @@ static bool rewrite_file(void) CH_REQUIRES(ch__role_file)
 	char path[sizeof tool.path + 8];
 	snprintf(path, sizeof path, "%s.new", tool.path);
 	/* Kept lines are read from the old file, so the buffer goes there first. */
-	if (has_kept_lines() && !ch__tool_flush(&tool))
-		return fail_file(tool.error);
+	if (has_kept_lines())
+		ch__tool_flush(&tool);
 	struct ch__os_held old = tool.file;
 	uint64_t written = tool.written;
 	int fd = is_untouched(old.fd, tool.path, written) ? ch__os_file_create(path) : -1;

@@ -36,7 +36,7 @@ struct ch__nongnu_procedure {
 struct ch__nongnu_cursor {
 	_Alignas(16) uintptr_t words[CH_ARCH_NONGNU_CURSOR_WORDS];
 };
-enum { CH__NONGNU_SIGNAL_FRAME = 1 /* UNW_INIT_SIGNAL_FRAME */, CH__NONGNU_NO_INFO = -10 };
+enum { CH__NONGNU_SIGNAL_FRAME = 1 }; /* UNW_INIT_SIGNAL_FRAME */
 
 /* A context is a ucontext_t, as getcontext and signals give it. */
 struct ch__nongnu {

@@ -42,7 +42,6 @@ _Static_assert(sizeof(struct ch__nongnu_cursor) >= sizeof(unw_cursor_t), "cursor
 _Static_assert(sizeof(unw_context_t) == sizeof(ucontext_t), "a context is a ucontext");
 _Static_assert((int)CH__NONGNU_REMOTE_TABLE == (int)UNW_INFO_FORMAT_REMOTE_TABLE, "format");
 _Static_assert((int)CH__NONGNU_SIGNAL_FRAME == (int)UNW_INIT_SIGNAL_FRAME, "flag");
-_Static_assert((int)CH__NONGNU_NO_INFO == -(int)UNW_ENOINFO, "error");
 _Static_assert((int)CH_ARCH_NONGNU_PC == (int)UNW_REG_IP, "pc");
 _Static_assert((int)CH_ARCH_DWARF_SP == (int)UNW_REG_SP, "sp");
 _Static_assert((int)CH_ARCH_DWARF_FP == (int)UNW_TDEP_BP, "fp");
