@@ -74,35 +74,23 @@ static struct {
 	for (struct user *user = (void *)tool.users; user; user = (void *)user->common.next)
 
 /* --- text --- */
-/* Begins a line in the buffer; returns where the name goes. */
-static char *begin_line(uintptr_t exec, size_t bytes) CH_REQUIRES(ch__role_file)
+static void put_line(const struct ch__sinks_config *config, uintptr_t exec, size_t bytes,
+		     uint64_t key) CH_REQUIRES(ch__role_file)
 {
 	char *at = ch__tool_hex(ch__tool_room(&tool, LINE_BYTES), exec);
 	*at++ = ' ';
 	at = ch__tool_hex(at, bytes);
 	*at++ = ' ';
-	return at;
-}
-
-static void end_line(char *at) CH_REQUIRES(ch__role_file)
-{
+	at += ch__tool_name(config, exec, key, at);
 	*at++ = '\n';
 	tool.used = (size_t)(at - tool.buffer);
 }
 
-static void put_line(const struct ch__sinks_config *config, uintptr_t exec, size_t bytes,
-		     uint64_t key) CH_REQUIRES(ch__role_file)
-{
-	char *at = begin_line(exec, bytes);
-	end_line(at + ch__tool_name(config, exec, key, at));
-}
-
 static void put_runtime_line(const struct ch__sinks_config *config) CH_REQUIRES(ch__role_file)
 {
-	static const char name[] = "codeheap_runtime";
-	char *at = begin_line(config->runtime_exec, config->runtime_bytes);
-	memcpy(at, name, sizeof name - 1);
-	end_line(at + sizeof name - 1);
+	char *at = ch__tool_room(&tool, LINE_BYTES);
+	tool.used += (size_t)snprintf(at, LINE_BYTES, "%zx %zx codeheap_runtime\n",
+				      (size_t)config->runtime_exec, config->runtime_bytes);
 }
 
 /* --- the tables --- */
