@@ -533,21 +533,19 @@ bool ch__sinks_steps_begin(struct ch__sinks *s)
 	return steps != NULL;
 }
 
-int ch__sinks_slots_register(struct ch__sinks *s, enum ch__template kind, uint16_t slots_at,
-			     uint16_t slot_bytes, uint8_t code_at)
+int ch__sinks_slots_register(struct ch__sinks *s, enum ch__template kind, uint16_t slot_bytes)
 {
 	struct ch__arch_template template = ch__arch_templates[kind];
 	uint8_t frame = (uint8_t)(CH__FRAME_SLOTS + kind);
 	int error = 0;
-	CH_ASSERT(code_at + template.bytes <= slot_bytes, "sinks: a template longer than a slot");
+	CH_ASSERT(s->config.head_bytes + template.bytes <= slot_bytes,
+		  "sinks: a template longer than a slot");
 	ch__sinks_lock(s);
 	if (!is_shape(s, frame)) {
 		struct ch__frame_shape shape;
 		error = ch__template_cfi(&template, &shape);
 		if (!error) {
-			shape.slots_at = slots_at;
 			shape.slot_bytes = slot_bytes;
-			shape.code_at = code_at;
 			s->shapes[frame] = shape;
 			tell_shape(s, frame);
 		}

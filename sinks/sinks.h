@@ -37,12 +37,10 @@ void ch__sinks_page_dead(struct ch__sinks *, uint32_t page, uint32_t pages)
 	CH_EXCLUDES(CH__STANDING);
 /* Whether page_live returned true for the page, with this frame shape. Takes no lock. */
 bool ch__sinks_page_is_live(const struct ch__sinks *, uint32_t page, uint8_t frame);
-/* Makes frame number CH__FRAME_SLOTS + kind a slot shape. A slot has a copy of the template from
- * code_at on, and the first slot lies at slots_at of a page. All slot shapes have the same places.
- * Returns 0, also for a registered shape; ENOENT when the process has no table for the template,
- * ENOTSUP when the table cannot be copied. */
-int ch__sinks_slots_register(struct ch__sinks *, enum ch__template kind, uint16_t slots_at,
-			     uint16_t slot_bytes, uint8_t code_at);
+/* Makes frame number CH__FRAME_SLOTS + kind a slot shape. A slot has a head, then a copy of the
+ * template; all slots are of one size. Returns 0, also for a registered shape; ENOENT when the
+ * process has no table for the template, ENOTSUP when the table cannot be copied. */
+int ch__sinks_slots_register(struct ch__sinks *, enum ch__template kind, uint16_t slot_bytes);
 /* From here on a slot of a live page holds code, or no code. slot_live comes before the code is
  * reachable, slot_dead after poison. Takes no lock of this room; no call overlaps ch__sinks_set. */
 void ch__sinks_slot_live(struct ch__sinks *, uintptr_t exec, uint8_t frame)

@@ -55,9 +55,7 @@ static uint32_t fde_bytes(const struct ch__eh_place *place)
 
 static uint32_t fdes_of_page(const struct ch__eh_place *place)
 {
-	return place->slot_bytes
-		       ? (uint32_t)((place->page_bytes - place->slots_at) / place->slot_bytes)
-		       : 1;
+	return place->slot_bytes ? (uint32_t)(place->page_bytes / place->slot_bytes) : 1;
 }
 
 uint32_t ch__eh_frame_count(const struct ch__eh_place *place)
@@ -138,10 +136,9 @@ void ch__eh_frame_write(uint8_t *section, const struct ch__eh_place *place,
 	for (unsigned i = 0; i < CH__FRAMES; i++)
 		ch__eh_frame_shape(section, (uint8_t)i, &shapes[i]);
 	for (uint32_t page = 0; page < place->pages; page++) {
-		uintptr_t exec = place->exec + page * place->page_bytes + place->slots_at;
+		uintptr_t exec = place->exec + page * place->page_bytes + place->code_at;
 		for (uint32_t i = 0; i < fdes_of_page(place); i++)
-			fde = write_fde(section, fde, bytes,
-					exec + (size_t)i * place->slot_bytes + place->code_at);
+			fde = write_fde(section, fde, bytes, exec + i * place->slot_bytes);
 	}
 	/* the sentinel */
 	write_fde(section, fde, bytes, place->exec + place->pages * place->page_bytes);
@@ -172,11 +169,11 @@ void ch__eh_frame_dead(uint8_t *section, uint32_t index)
 uint32_t ch__eh_slot_index(const struct ch__eh_place *place, uintptr_t exec)
 {
 	uint32_t page = (uint32_t)((exec - place->exec) / place->page_bytes);
-	uint32_t at = (uint32_t)((exec - place->exec) % place->page_bytes) - place->slots_at;
+	size_t at = (exec - place->exec) % place->page_bytes;
 	CH_ASSERT(page < place->pages && at % place->slot_bytes == 0 &&
 			  at / place->slot_bytes < fdes_of_page(place),
 		  "not the address of a slot");
-	return page * fdes_of_page(place) + at / place->slot_bytes;
+	return page * fdes_of_page(place) + (uint32_t)(at / place->slot_bytes);
 }
 
 void ch__eh_slots_page(uint8_t *section, const struct ch__eh_place *place, uint32_t page,

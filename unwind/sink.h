@@ -108,9 +108,8 @@ enum { CH__FRAME_CFI_BYTES = 96, CH__FRAME_FDE_BYTES = 24 };
  * 0 and return_register == 0 is not registered.
  *
  * An ordinary shape's program holds at every pc of its pages. A page of a slot shape is a row of
- * slots of one size, the first at slots_at of the page. Each live slot runs the same code,
- * code_bytes long from code_at of the slot on, with an FDE of its own: the program `fde` has
- * locations from the first byte of the code on. A range that is told of such a page is a whole slot
+ * slots of one size. Each live slot runs the same code, code_bytes long behind the head, with an
+ * FDE of its own: the program `fde` has locations from the first byte of the code on. A range that is told of such a page is a whole slot
  * from its code on.
  *
  * For the shape of steps, `cfi` is right for code at its call. Unwinders are told the program of
@@ -122,8 +121,7 @@ struct ch__frame_shape {
 	uint8_t code_align;
 	int8_t data_align;
 	uint16_t slot_bytes; /* 0: an ordinary shape, and the rest is 0 too */
-	uint16_t slots_at;
-	uint8_t code_at, code_bytes;
+	uint8_t code_bytes;
 	uint8_t fde_bytes;
 	uint8_t fde[CH__FRAME_FDE_BYTES]; /* behind fde_bytes: 0, DW_CFA_nop */
 	const struct ch__steps *steps;

@@ -192,9 +192,8 @@ static struct part *part_for(struct libgcc *g, uint32_t page, uint8_t frame, uin
 		.exec = g->config->pool_exec + i * bytes,
 		.page_bytes = page_bytes,
 		.pages = (uint32_t)(bytes / page_bytes),
-		.slots_at = shape->slots_at,
 		.slot_bytes = shape->slot_bytes,
-		.code_at = shape->code_at,
+		.code_at = shape->slot_bytes ? g->config->head_bytes : 0,
 	};
 	*index = (uint32_t)(at % bytes / page_bytes);
 	i = shape->slot_bytes ? index_of_row(g, i) : index_of_chunk(g, i);

@@ -14,7 +14,7 @@ struct ch__eh_place {
 	uintptr_t exec;
 	size_t page_bytes;
 	uint32_t pages;
-	uint16_t slots_at, slot_bytes, code_at; /* as in struct ch__frame_shape; 0 for pages */
+	size_t slot_bytes, code_at; /* the code's first byte in a slot; 0 for pages */
 };
 void ch__eh_frame_cie(uint8_t *cie, const struct ch__frame_shape *); /* into zeroed bytes */
 size_t ch__eh_frame_bytes(const struct ch__eh_place *);

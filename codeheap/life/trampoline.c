@@ -17,8 +17,7 @@ static enum ch_status need_template(struct ch_heap *heap, enum ch__template kind
 	uint32_t ready = atomic_load_explicit(&heap->templates_ready, memory_order_acquire);
 	if (CH_LIKELY(ready >> kind & 1))
 		return CH_OK;
-	int error = ch__sinks_slots_register(heap->sinks, kind, 0, CH__SLOT_BYTES,
-					     CH__HEAD_BYTES);
+	int error = ch__sinks_slots_register(heap->sinks, kind, CH__SLOT_BYTES);
 	if (error) {
 		errno = error;
 		return ch__because(CH_E_OS, "no unwind table of the trampolines: %m");

@@ -163,12 +163,11 @@ static void make_sinks(void)
 		.pool_bytes = FAKE_PAGES * FAKE_PAGE_BYTES,
 		.page_bytes = FAKE_PAGE_BYTES,
 		.chunk_bytes = FAKE_PAGE_BYTES,
+		.head_bytes = 8,
 		.meta = scene.heap->meta,
 	};
 	HOLDS(ch__template_cfi(&ch__arch_templates[0], shape) == 0);
-	shape->slots_at = 256;
 	shape->slot_bytes = 128;
-	shape->code_at = 8;
 }
 static void begin_sinks(void)
 {

@@ -250,7 +250,6 @@ TEST(slots_have_frames_of_their_own)
 		.base = 0x10000,
 	};
 	shapes[CH__FRAME_SLOTS] = (struct ch__frame_shape){.slot_bytes = 64,
-							   .code_at = 8,
 							   .code_bytes = 30,
 							   .fde_bytes = 2,
 							   .fde = {0x41, 0x0e}};

@@ -325,7 +325,7 @@ TEST(dump_has_unwind_rules_of_the_pages_shape)
 }
 
 /* --- trampolines --- */
-enum { SLOTS_AT = 64, SLOT_BYTES = 80 };
+enum { SLOT_BYTES = 80 };
 
 /* Each slot is a record with its own name, code and FDE, like a block of any other shape. */
 TEST(dump_has_a_record_of_each_trampoline)
@@ -334,14 +334,13 @@ TEST(dump_has_a_record_of_each_trampoline)
 	use_own_folder();
 	bed_open(&bed, CH__SINK_JITDUMP);
 	uint8_t frame = CH__FRAME_SLOTS + CH__TEMPLATE_FRAMED;
-	CHECK_EQ(ch__sinks_slots_register(bed.sinks, CH__TEMPLATE_FRAMED, SLOTS_AT, SLOT_BYTES, 4),
-		 0);
+	CHECK_EQ(ch__sinks_slots_register(bed.sinks, CH__TEMPLATE_FRAMED, SLOT_BYTES), 0);
 	CHECK(ch__sinks_page_live(bed.sinks, 1, 1, frame));
 	CHECK(ch__sinks_page_live(bed.sinks, 0, 1, 0));
 	static const uint8_t code[] = {1, 2, 3, 4, 5, 6, 7, 8};
-	const uint8_t *slots = bed_code(&bed, BED_PAGE_BYTES + SLOTS_AT, code, sizeof code);
+	const uint8_t *slots = bed_code(&bed, BED_PAGE_BYTES, code, sizeof code);
 	for (size_t i = 0; i < 10; i++)
-		add(&bed, BED_PAGE_BYTES + SLOTS_AT + i * SLOT_BYTES + 4, SLOT_BYTES - 4, i);
+		add(&bed, BED_PAGE_BYTES + i * SLOT_BYTES + 4, SLOT_BYTES - 4, i);
 	flush(&bed);
 	struct dump *dump = read_own();
 	for (size_t i = 0; i < 10; i++) {
@@ -359,22 +358,22 @@ TEST(dump_has_a_record_of_each_trampoline)
 	}
 	dump_free(dump);
 	/* The fourth slot dies, and a new block takes its place; then the whole page dies. */
-	discard(&bed, BED_PAGE_BYTES + SLOTS_AT + 3 * SLOT_BYTES, SLOT_BYTES, 3);
+	discard(&bed, BED_PAGE_BYTES + 3 * SLOT_BYTES, SLOT_BYTES, 3);
 	flush(&bed);
 	check_now(slots + 2 * SLOT_BYTES + 4, "fn_2");
 	check_now(slots + 3 * SLOT_BYTES + 4, "[freed]");
 	check_now(slots + 4 * SLOT_BYTES + 4, "fn_4");
-	add(&bed, BED_PAGE_BYTES + SLOTS_AT + 3 * SLOT_BYTES, SLOT_BYTES, 33);
+	add(&bed, BED_PAGE_BYTES + 3 * SLOT_BYTES, SLOT_BYTES, 33);
 	check_now(slots + 3 * SLOT_BYTES + 4, "fn_33");
 	for (size_t i = 0; i < 10; i++)
-		discard(&bed, BED_PAGE_BYTES + SLOTS_AT + i * SLOT_BYTES, SLOT_BYTES,
+		discard(&bed, BED_PAGE_BYTES + i * SLOT_BYTES, SLOT_BYTES,
 			i == 3 ? 33 : i);
 	ch__sinks_page_dead(bed.sinks, 1, 1);
 	flush(&bed);
 	check_now(slots + 9 * SLOT_BYTES + 4, "[freed]");
 	CHECK(ch__sinks_page_live(bed.sinks, 1, 1, 0));
 	add(&bed, BED_PAGE_BYTES + 128, 64, 77);
-	check_now(slots - SLOTS_AT + 128, "fn_77");
+	check_now(slots + 128, "fn_77");
 	bed_close(&bed);
 	remove_own_folder();
 }

@@ -5,7 +5,7 @@
 #define _GNU_SOURCE
 #include "tests/support/unwind_rig.h"
 
-enum { MOST = 1024, SLOTS_AT = 32, CODE_AT = 8 };
+enum { MOST = 1024, CODE_AT = 8 };
 enum { SLOT_BYTES = (CODE_AT + CH_ARCH_TEMPLATE_BYTES + 7) & ~7 };
 
 /* --- the stand-in --- */
@@ -110,7 +110,7 @@ TEST(each_page_is_told_once_and_taken_back_once)
 
 static uintptr_t slot_at(const struct bed *bed, uint32_t page, uint32_t slot)
 {
-	return (uintptr_t)bed->pool + page * BED_PAGE_BYTES + SLOTS_AT + slot * SLOT_BYTES;
+	return (uintptr_t)bed->pool + page * BED_PAGE_BYTES + slot * SLOT_BYTES;
 }
 
 static void expect_slots(const struct bed *bed, uint32_t page, uint64_t live)
@@ -130,10 +130,10 @@ TEST(each_slot_is_told_once_and_taken_back_once)
 	enum { PAGE = 70 };
 	const uint8_t frame = CH__FRAME_SLOTS + CH__TEMPLATE_TAIL;
 	struct bed bed;
-	bed_open(&bed, CH__SINK_UNWIND);
-	CHECK_EQ(ch__sinks_slots_register(bed.sinks, CH__TEMPLATE_TAIL, SLOTS_AT, SLOT_BYTES,
-					  CODE_AT),
-		 0);
+	bed_map(&bed);
+	bed.config.head_bytes = CODE_AT;
+	CHECK_EQ(ch__sinks_create(&bed.config, CH__SINK_UNWIND, &bed.sinks), 0);
+	CHECK_EQ(ch__sinks_slots_register(bed.sinks, CH__TEMPLATE_TAIL, SLOT_BYTES), 0);
 	for (int round = 0; round < 2; round++) {
 		CHECK(ch__sinks_page_live(bed.sinks, PAGE, 1, frame));
 		expect_slots(&bed, PAGE, 0);

@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { SLOTS_AT = 32, CODE_AT = 8, SLOT_BYTES = (CODE_AT + CH_ARCH_TEMPLATE_BYTES + 7) & ~7 };
+enum { CODE_AT = 8, SLOT_BYTES = (CODE_AT + CH_ARCH_TEMPLATE_BYTES + 7) & ~7 };
 
 extern void __register_frame_info(const void *begin, void *object);
 extern void *__deregister_frame_info(const void *begin);
@@ -24,20 +24,22 @@ static uint8_t frame_of(enum ch__template kind)
 
 static void open_slots(struct bed *bed, unsigned wanted)
 {
-	bed_open(bed, wanted);
+	bed_map(bed);
+	bed->config.head_bytes = CODE_AT;
+	CHECK_EQ(ch__sinks_create(&bed->config, wanted, &bed->sinks), 0);
 	for (unsigned kind = 0; kind < CH__TEMPLATES; kind++)
 		for (int twice = 0; twice < 2; twice++)
 			CHECK_EQ(ch__sinks_slots_register(bed->sinks, (enum ch__template)kind,
-							  SLOTS_AT, SLOT_BYTES, CODE_AT),
+							  SLOT_BYTES),
 				 0);
 }
 
 static size_t slot_offset(uint32_t page, uint32_t slot)
 {
-	return (size_t)page * BED_PAGE_BYTES + SLOTS_AT + (size_t)slot * SLOT_BYTES;
+	return (size_t)page * BED_PAGE_BYTES + (size_t)slot * SLOT_BYTES;
 }
 
-static const uint32_t slots_in_page = (BED_PAGE_BYTES - SLOTS_AT) / SLOT_BYTES;
+static const uint32_t slots_in_page = BED_PAGE_BYTES / SLOT_BYTES;
 
 /* Writes a trampoline to probe_target into a slot. Returns the trampoline's code. */
 static const uint8_t *put_trampoline(struct bed *bed, enum ch__template kind, size_t offset,
@@ -128,7 +130,7 @@ static bool is_noticed(struct dropped *d)
 		uintptr_t object[16] = {0};
 		uint8_t frame = CH__FRAME_SLOTS + CH__TEMPLATE_FRAMED;
 		struct ch__eh_place place = {
-			(uintptr_t)d->bed->pool, BED_PAGE_BYTES, 4, SLOTS_AT, SLOT_BYTES, CODE_AT};
+			(uintptr_t)d->bed->pool, BED_PAGE_BYTES, 4, SLOT_BYTES, CODE_AT};
 		size_t bytes = (ch__eh_frame_bytes(&place) + 15) & ~15UL;
 		uint8_t *section = aligned_alloc(16, bytes);
 		CHECK(section);
@@ -279,7 +281,7 @@ static void check_slots(const struct bed *bed, uint32_t page, const bool *live)
 		CHECK_EQ(libgcc_knows(slot + CODE_AT + t.bytes - 1), live[i]);
 		CHECK(!libgcc_knows(slot) && !libgcc_knows(slot + CODE_AT - 1));
 	}
-	CHECK(!libgcc_knows(bed->pool + (size_t)page * BED_PAGE_BYTES + SLOTS_AT - 1));
+	CHECK(!libgcc_knows(bed->pool + (size_t)page * BED_PAGE_BYTES - 1));
 }
 
 TEST(slots_come_and_go_one_by_one)
@@ -377,9 +379,7 @@ TEST(unwind_turned_on_late_knows_live_slots)
 	bed.config.each = each_published;
 	CHECK_EQ(ch__sinks_create(&bed.config, 0, &bed.sinks), 0);
 	uint8_t frame = frame_of(CH__TEMPLATE_TAIL);
-	CHECK_EQ(ch__sinks_slots_register(bed.sinks, CH__TEMPLATE_TAIL, SLOTS_AT, SLOT_BYTES,
-					  CODE_AT),
-		 0);
+	CHECK_EQ(ch__sinks_slots_register(bed.sinks, CH__TEMPLATE_TAIL, SLOT_BYTES), 0);
 	CHECK(ch__sinks_page_live(bed.sinks, 3, 1, frame));
 	CHECK(ch__sinks_page_live(bed.sinks, 100, 1, 0));
 	published[0] = (uintptr_t)bed.pool + slot_offset(3, 30);
