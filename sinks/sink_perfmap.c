@@ -408,38 +408,19 @@ bool ch__sinks_catch_up(void)
 }
 
 /* --- entries --- */
-/* The user leaves; the lines stay in the file, for samples that were taken. */
-static void orphan_lines(struct user *user) CH_REQUIRES(ch__role_file)
-{
-	const struct ch__sinks_config *config = user->common.config;
-	uintptr_t low = config->runtime_exec;
-	uintptr_t high = config->pool_exec + config->pool_bytes;
-	if (!file.orphans_high || low < file.orphans_low)
-		file.orphans_low = low;
-	if (high > file.orphans_high)
-		file.orphans_high = high;
-	drop_lines(user);
-	ch__tool_leave(&tool, &user->common);
-	if (!tool.users)
-		forget_file();
-}
-
-static int start_file(void) CH_REQUIRES(ch__role_file)
-{
-	/* perf looks in /tmp only; the variable is for tests. */
-	if (ch__tool_start(&tool, ch__os_environment("CODEHEAP_PERF_MAP_DIR")))
-		return 0;
-	forget_file();
-	return tool.error;
-}
-
 static int open_perfmap(const struct ch__sinks_config *config, const struct ch__frame_shape *shapes,
 			void **state) CH_REQUIRES(ch__role_file)
 {
 	struct user *user = ch__tool_state(config, shapes, state, sizeof *user);
 	if (!user)
 		return ENOMEM;
-	int error = !make_maps(user) ? ENOMEM : tool.users ? 0 : start_file();
+	int error = make_maps(user) ? 0 : ENOMEM;
+	/* perf looks in /tmp only; the variable is for tests. */
+	if (!error && !tool.users &&
+	    !ch__tool_start(&tool, ch__os_environment("CODEHEAP_PERF_MAP_DIR"))) {
+		error = tool.error;
+		forget_file();
+	}
 	if (error) {
 		drop_lines(user);
 		return user->common.error = error;
@@ -453,10 +434,22 @@ static int open_perfmap(const struct ch__sinks_config *config, const struct ch__
 	return user->common.error;
 }
 
+/* The user leaves; the lines stay in the file, for samples that were taken. */
 static void close_perfmap(void *state) CH_REQUIRES(ch__role_file)
 {
-	if (write_waiting())
-		orphan_lines(state);
+	struct user *user = state;
+	const struct ch__sinks_config *config = user->common.config;
+	uintptr_t low = config->runtime_exec, high = config->pool_exec + config->pool_bytes;
+	if (!write_waiting())
+		return;
+	if (!file.orphans_high || low < file.orphans_low)
+		file.orphans_low = low;
+	if (high > file.orphans_high)
+		file.orphans_high = high;
+	drop_lines(user);
+	ch__tool_leave(&tool, &user->common);
+	if (!tool.users)
+		forget_file();
 }
 
 static bool add_range(struct user *user, const struct ch__sink_range *range, bool may_be_known)
