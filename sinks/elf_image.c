@@ -71,8 +71,8 @@ static void code_of(const struct ch__elf_input *in, const struct ch__elf_page *p
 {
 	*low = in->base + range->offset;
 	*high = *low + range->bytes;
-	if (page->frame && in->shapes[page->frame - 1].slot_bytes)
-		*high = *low + in->shapes[page->frame - 1].code_bytes;
+	if (page->frame && in->config->shapes[page->frame - 1].slot_bytes)
+		*high = *low + in->config->shapes[page->frame - 1].code_bytes;
 }
 
 /* GDB shows a symbol without a language as a decoded name of Ada where possible: in a name without
@@ -150,7 +150,7 @@ static size_t cie_of(struct image *m, unsigned frame)
 	if (!m->cies[frame]) {
 		uint8_t cie[CH__CIE_BYTES] = {0};
 		m->cies[frame] = p->used + 1;
-		ch__eh_frame_cie(cie, &m->in->shapes[frame]);
+		ch__eh_frame_cie(cie, &m->in->config->shapes[frame]);
 		put(p, cie, sizeof cie);
 	}
 	return m->cies[frame] - 1;
@@ -197,7 +197,7 @@ static void put_frames(struct image *m)
 			put_own(p, c.page->own);
 		if (!c.page->frame)
 			continue;
-		const struct ch__frame_shape *shape = &m->in->shapes[c.page->frame - 1];
+		const struct ch__frame_shape *shape = &m->in->config->shapes[c.page->frame - 1];
 		uintptr_t low, high;
 		code_of(m->in, c.page, range, &low, &high);
 		uint8_t steps[CH__STEPS_FDE_BYTES];

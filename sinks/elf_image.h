@@ -26,7 +26,6 @@ struct ch__elf_page {
 /* An image shows the ranges of [pages, pages + page_count) whose `image` equals the input's. */
 struct ch__elf_input {
 	const struct ch__sinks_config *config;
-	const struct ch__frame_shape *shapes;
 	const struct ch__elf_page *pages;
 	uint32_t page_count;
 	const void *image;

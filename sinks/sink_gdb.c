@@ -151,7 +151,6 @@ static bool show_waiting(struct gdb *g, struct chunk *chunk, const void *why)
 {
 	struct ch__elf_input in = {
 		.config = g->user.config,
-		.shapes = g->user.shapes,
 		.pages = chunk->pages,
 		.page_count = g->pages_per_chunk,
 		.image = why,
@@ -194,7 +193,6 @@ static bool show_runtime(struct gdb *g)
 	struct ch__elf_page page = {.ranges = &range, .count = 1, .frame = 1};
 	struct ch__elf_input in = {
 		.config = g->user.config,
-		.shapes = g->user.shapes,
 		.pages = &page,
 		.page_count = 1,
 		.image = range.image,
@@ -369,12 +367,11 @@ static bool fail(struct gdb *g) CH_REQUIRES(ch__role_file)
 	return false;
 }
 
-static int open_gdb(const struct ch__sinks_config *config, const struct ch__frame_shape *shapes,
-		    void **state) CH_REQUIRES(ch__role_file)
+static int open_gdb(const struct ch__sinks_config *config, void **state)
+	CH_REQUIRES(ch__role_file)
 {
 	uint32_t chunks = (uint32_t)(config->pool_bytes / config->chunk_bytes);
-	struct gdb *g = ch__tool_state(config, shapes, state,
-				       sizeof *g + chunks * sizeof g->chunks[0]);
+	struct gdb *g = ch__tool_state(config, state, sizeof *g + chunks * sizeof g->chunks[0]);
 	if (!g)
 		return ENOMEM;
 	g->pages_per_chunk = (uint32_t)(config->chunk_bytes / config->page_bytes);

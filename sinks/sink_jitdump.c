@@ -327,7 +327,7 @@ static const struct ch__frame_shape *shape_of(const struct ch__tool_user *user,
 {
 	static const struct ch__frame_shape none;
 	uint8_t frame = ch__sink_frame(user->config, ch__sink_page(user->config, range->exec));
-	return frame ? &user->shapes[frame - 1] : &none;
+	return frame ? &user->config->shapes[frame - 1] : &none;
 }
 
 static void tell_block(const struct ch__tool_user *user, const struct ch__sink_range *range)
@@ -352,17 +352,17 @@ static void tell_runtime(struct user *user) CH_REQUIRES(ch__role_file)
 					.bytes = user->common.config->runtime_bytes,
 					.name = "codeheap_runtime"};
 	if (!user->is_runtime_told) {
-		put_unwinding(&code, &user->common.shapes[0]);
+		put_unwinding(&code, &user->common.config->shapes[0]);
 		put_load(&code);
 	}
 	user->is_runtime_told = true;
 }
 
 /* --- entries --- */
-static int open_jitdump(const struct ch__sinks_config *config, const struct ch__frame_shape *shapes,
-			void **state) CH_REQUIRES(ch__role_file)
+static int open_jitdump(const struct ch__sinks_config *config, void **state)
+	CH_REQUIRES(ch__role_file)
 {
-	struct user *user = ch__tool_state(config, shapes, state, sizeof *user);
+	struct user *user = ch__tool_state(config, state, sizeof *user);
 	if (!user)
 		return ENOMEM;
 	if (tool.file.fd >= 0 && !ch__os_file_is_at(tool.file.fd, tool.path))

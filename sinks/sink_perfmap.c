@@ -408,10 +408,10 @@ bool ch__sinks_catch_up(void)
 }
 
 /* --- entries --- */
-static int open_perfmap(const struct ch__sinks_config *config, const struct ch__frame_shape *shapes,
-			void **state) CH_REQUIRES(ch__role_file)
+static int open_perfmap(const struct ch__sinks_config *config, void **state)
+	CH_REQUIRES(ch__role_file)
 {
-	struct user *user = ch__tool_state(config, shapes, state, sizeof *user);
+	struct user *user = ch__tool_state(config, state, sizeof *user);
 	if (!user)
 		return ENOMEM;
 	int error = make_maps(user) ? 0 : ENOMEM;

@@ -191,6 +191,7 @@ int ch__sinks_create(const struct ch__sinks_config *config, unsigned wanted, str
 	if (config->chunk_bytes > config->pool_bytes)
 		s->config.chunk_bytes = config->pool_bytes;
 	s->config.frames = s->frames;
+	s->config.shapes = s->shapes;
 	s->config.each = NULL; /* nothing is published yet */
 	s->page_count = page_count;
 	nobody_else_knows(s);
@@ -305,7 +306,7 @@ static int turn_on(struct ch__sinks *s, unsigned i)
 	ch__sinks_lock(s);
 	void *state = state_of(s, i);
 	lock_tool(i);
-	int error = ops->open(&s->config, s->shapes, &state);
+	int error = ops->open(&s->config, &state);
 	unlock_tool(i);
 	atomic_store_explicit(&s->state[i], state, memory_order_release);
 	if (!error && !tell_live_pages(s, ops, state)) {

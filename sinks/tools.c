@@ -13,13 +13,11 @@ enum { NAME_ROOM = 64 }; /* behind the folder */
 CH__LOCK_FUNCTIONS(ch__tool_lock, ch__tool_unlock, struct ch__tool *tool, ch__lock_take, tool->lock,
 		   tool->rank)
 
-void *ch__tool_state(const struct ch__sinks_config *config, const struct ch__frame_shape *shapes,
-		     void **state, size_t bytes)
+void *ch__tool_state(const struct ch__sinks_config *config, void **state, size_t bytes)
 {
 	struct ch__tool_user *user = *state;
 	if (!user && (user = *state = ch__meta_alloc(config->meta, bytes)))
-		*user = (struct ch__tool_user){
-			.config = config, .shapes = shapes, .bytes = bytes};
+		*user = (struct ch__tool_user){.config = config, .bytes = bytes};
 	return user;
 }
 

@@ -31,7 +31,6 @@ static inline bool ch__sink_is_in_pool(const struct ch__sinks_config *config,
 /* One heap, and the first field of the sink's state. [file lock] where not const */
 struct ch__tool_user {
 	const struct ch__sinks_config *config; /* [const] */
-	const struct ch__frame_shape *shapes;  /* [const] */
 	size_t bytes;                          /* of the state [const] */
 	struct ch__tool_user *next;
 	bool is_on;
@@ -65,8 +64,8 @@ static inline bool ch__tool_try_lock(struct ch__tool *tool)
 }
 
 /* Returns *state, or makes a state of so many bytes if NULL. Returns NULL without memory. */
-void *ch__tool_state(const struct ch__sinks_config *, const struct ch__frame_shape *, void **state,
-		     size_t bytes) CH_REQUIRES(ch__role_file);
+void *ch__tool_state(const struct ch__sinks_config *, void **state, size_t bytes)
+	CH_REQUIRES(ch__role_file);
 
 /* Writes the name of a key, or a name made of exec. Returns the length, less than
  * CH__TOOL_NAME_BYTES. */

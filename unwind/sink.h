@@ -53,6 +53,7 @@ struct ch__sink_line {
 	uint32_t line;
 };
 
+struct ch__frame_shape;
 struct ch__sinks_config {
 	uintptr_t pool_exec;
 	size_t pool_bytes, page_bytes, chunk_bytes; /* a chunk is the pool at most */
@@ -64,6 +65,7 @@ struct ch__sinks_config {
 	 * tables of its own. The table of sinks sets a shape when each sink knows the page: a
 	 * release, which pairs with the acquire of ch__sink_frame. */
 	const _Atomic(uint8_t) *frames;
+	const struct ch__frame_shape *shapes; /* the table of sinks has them */
 	void *context;
 	/* Writes the name of a key, without newline, which would end the line of a file; returns
 	 * its length, 0 for none. Called under the file lock, from the add of a range until its
@@ -141,7 +143,7 @@ struct ch__sink_ops {
 	struct ch__tool *tool; /* sinks/tools.h; NULL: an unwinder */
 	/* Returns 0 or errno. *state is NULL the first time, and the old state when the sink was on
 	 * before. */
-	int (*open)(const struct ch__sinks_config *, const struct ch__frame_shape *, void **state);
+	int (*open)(const struct ch__sinks_config *, void **state);
 	void (*close)(void *state);
 	void (*destroy)(void *state); /* after close; for unwinders */
 	/* Returns false when the sink failed: it hears nothing more; the errno is in its state. */

@@ -33,7 +33,6 @@ struct part {
 
 struct libgcc {
 	const struct ch__sinks_config *config;
-	const struct ch__frame_shape *shapes;
 	size_t row_bytes; /* what a section of slots covers */
 	uint32_t rows; /* of slots, in a chunk */
 	uint32_t end;  /* parts from here on never were: no walk reads them [sinks] */
@@ -73,7 +72,7 @@ static struct part *register_part(struct libgcc *g, uint32_t i, const struct ch_
 	if (part || !(part = ch__meta_alloc(g->config->meta, bytes)))
 		return part;
 	part->place = *place;
-	ch__eh_frame_write(part->section, place, g->shapes);
+	ch__eh_frame_write(part->section, place, g->config->shapes);
 	__register_frame_info(part->section, part->object);
 	atomic_store_explicit(&g->parts[i], part, memory_order_release);
 	g->end = i < g->end ? g->end : i + 1;
@@ -127,15 +126,13 @@ static size_t state_bytes(const struct ch__sinks_config *config, size_t row_byte
 	return bytes > FRESH_BYTES ? bytes : FRESH_BYTES;
 }
 
-static struct libgcc *make_state(const struct ch__sinks_config *config,
-				 const struct ch__frame_shape *shapes)
+static struct libgcc *make_state(const struct ch__sinks_config *config)
 {
 	size_t row = config->chunk_bytes < ROW_BYTES ? config->chunk_bytes : ROW_BYTES;
 	struct libgcc *g = ch__meta_alloc(config->meta, state_bytes(config, row));
 	if (!g)
 		return NULL;
 	g->config = config;
-	g->shapes = shapes;
 	g->row_bytes = row;
 	g->rows = (uint32_t)(config->chunk_bytes / row);
 	return g;
@@ -154,12 +151,11 @@ static bool register_runtime(struct libgcc *g)
 	return part != NULL;
 }
 
-static int open_libgcc(const struct ch__sinks_config *config, const struct ch__frame_shape *shapes,
-		       void **state)
+static int open_libgcc(const struct ch__sinks_config *config, void **state)
 {
 	struct libgcc *g = *state;
 	if (!g)
-		g = *state = make_state(config, shapes);
+		g = *state = make_state(config);
 	return g && register_runtime(g) ? 0 : ENOMEM;
 }
 
@@ -184,7 +180,7 @@ static void destroy_libgcc(void *state)
 /* The section for a page of the frame shape, and the page's index there; NULL: no memory. */
 static struct part *part_for(struct libgcc *g, uint32_t page, uint8_t frame, uint32_t *index)
 {
-	const struct ch__frame_shape *shape = &g->shapes[frame];
+	const struct ch__frame_shape *shape = &g->config->shapes[frame];
 	size_t page_bytes = g->config->page_bytes, at = page * page_bytes;
 	size_t bytes = shape->slot_bytes ? g->row_bytes : g->config->chunk_bytes;
 	uint32_t i = (uint32_t)(at / bytes);
@@ -210,7 +206,7 @@ static bool tell_pages_live(void *state, uint32_t page, uint32_t pages, uint8_t 
 	for (; page < end; page++) {
 		struct part *part = part_for(g, page, frame, &index);
 		if (part->place.slot_bytes)
-			ch__eh_slots_page(part->section, &part->place, index, &g->shapes[frame]);
+			ch__eh_slots_page(part->section, &part->place, index, &g->config->shapes[frame]);
 		else
 			set_live(part, index, part->place.page_bytes, frame);
 	}
@@ -240,8 +236,8 @@ static void tell_slot_live(void *state, uintptr_t exec, uint8_t frame)
 	struct libgcc *g = state;
 	struct part *part = part_of_slot(g, exec);
 	if (part)
-		set_live(part, ch__eh_slot_index(&part->place, exec), g->shapes[frame].code_bytes,
-			 frame);
+		set_live(part, ch__eh_slot_index(&part->place, exec),
+			 g->config->shapes[frame].code_bytes, frame);
 }
 
 static void tell_slot_dead(void *state, uintptr_t exec)
@@ -290,7 +286,7 @@ static void write_shape(void *state, uint8_t frame)
 	struct libgcc *g = state;
 	for (uint32_t i = 0; i < g->end; i++)
 		if (part_at(g, i))
-			ch__eh_frame_shape(part_at(g, i)->section, frame, &g->shapes[frame]);
+			ch__eh_frame_shape(part_at(g, i)->section, frame, &g->config->shapes[frame]);
 }
 
 const struct ch__sink_ops ch__sink_libgcc = {

@@ -16,7 +16,6 @@
 
 struct libunwind {
 	const struct ch__sinks_config *config;
-	const struct ch__frame_shape *shapes;
 	uint32_t pages_per_chunk, chunk_count;
 	size_t part_bytes, memory_bytes;
 	uint8_t *memory;                     /* a part for each chunk, then for the runtime page */
@@ -43,7 +42,7 @@ static void cover(struct libunwind *u, uint32_t part, uintptr_t exec, uint32_t p
 	struct ch__nongnu_entry *table = (void *)(u->memory + part * u->part_bytes);
 	uintptr_t segment = (uintptr_t)u->memory;
 	struct ch__eh_place place = {.exec = exec, .page_bytes = page_bytes, .pages = pages};
-	ch__eh_frame_write(section, &place, u->shapes);
+	ch__eh_frame_write(section, &place, u->config->shapes);
 	for (uint32_t i = 0; i < pages; i++) {
 		uintptr_t fde = (uintptr_t)ch__eh_frame_fde(section, i);
 		table[i] = (struct ch__nongnu_entry){
@@ -169,8 +168,7 @@ static void free_state(struct libunwind *u)
 	ch__meta_free(u->config->meta, u, state_bytes(u->chunk_count));
 }
 
-static int make_state(const struct ch__sinks_config *config, const struct ch__frame_shape *shapes,
-		      void **state)
+static int make_state(const struct ch__sinks_config *config, void **state)
 {
 	if (!ch__nongnu_find())
 		return ENOSYS;
@@ -179,7 +177,6 @@ static int make_state(const struct ch__sinks_config *config, const struct ch__fr
 	if (!u)
 		return ENOMEM;
 	u->config = config;
-	u->shapes = shapes;
 	u->pages_per_chunk = (uint32_t)(config->chunk_bytes / config->page_bytes);
 	u->chunk_count = chunks;
 	u->part_bytes = (u->pages_per_chunk * sizeof(struct ch__nongnu_entry) +
@@ -198,10 +195,9 @@ static int make_state(const struct ch__sinks_config *config, const struct ch__fr
 	return error;
 }
 
-static int open_libunwind(const struct ch__sinks_config *config,
-			  const struct ch__frame_shape *shapes, void **state)
+static int open_libunwind(const struct ch__sinks_config *config, void **state)
 {
-	int error = *state ? 0 : make_state(config, shapes, state);
+	int error = *state ? 0 : make_state(config, state);
 	if (!error)
 		tell_runtime(*state);
 	return error;
@@ -264,7 +260,7 @@ static void write_shape(void *state, uint8_t frame)
 	struct libunwind *u = state;
 	for (uint32_t part = 0; part <= u->chunk_count; part++)
 		if (covers(u, part) && !ch__frame_has_slots(frame))
-			ch__eh_frame_shape(section_of(u, part), frame, &u->shapes[frame]);
+			ch__eh_frame_shape(section_of(u, part), frame, &u->config->shapes[frame]);
 }
 
 const struct ch__sink_ops ch__sink_libunwind = {

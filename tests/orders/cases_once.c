@@ -164,6 +164,7 @@ static void make_sinks(void)
 		.page_bytes = FAKE_PAGE_BYTES,
 		.chunk_bytes = FAKE_PAGE_BYTES,
 		.head_bytes = 8,
+		.shapes = shapes,
 		.meta = scene.heap->meta,
 	};
 	HOLDS(ch__template_cfi(&ch__arch_templates[0], shape) == 0);
@@ -202,7 +203,7 @@ static void looks_for_notes(void)
 static void begin_parts(void)
 {
 	state = NULL;
-	HOLDS(ch__sink_libgcc.open(&sinks_config, shapes, &state) == 0);
+	HOLDS(ch__sink_libgcc.open(&sinks_config, &state) == 0);
 }
 static void end_parts(void)
 {

@@ -240,10 +240,10 @@ TEST(slots_have_frames_of_their_own)
 	struct ch__elf_range ranges[] = {{.key = 1, .offset = 72, .bytes = 56},
 					 {.key = 2, .offset = 200, .bytes = 56}};
 	struct ch__elf_page page = {.ranges = ranges, .count = 2, .frame = CH__FRAME_SLOTS + 1};
-	struct ch__sinks_config config = {.name = bed_name, .head_bytes = HEAD};
+	struct ch__sinks_config config = {
+		.name = bed_name, .head_bytes = HEAD, .shapes = shapes};
 	struct ch__elf_input in = {
 		.config = &config,
-		.shapes = shapes,
 		.pages = &page,
 		.page_count = 1,
 		.image = ranges[0].image,

@@ -49,9 +49,8 @@ static int error_of(const struct ch__tool_user *user)
 /* Opens the failed sink anew under the same locks as ch__sinks_set. */
 static void turn_on_anew(struct bed *bed, void *state)
 {
-	static struct ch__frame_shape shapes[CH__FRAMES];
 	ch__tool_lock(ch__sink_perfmap.tool);
-	CHECK_EQ(ch__sink_perfmap.open(&bed->config, shapes, &state), 0);
+	CHECK_EQ(ch__sink_perfmap.open(&bed->config, &state), 0);
 	ch__tool_unlock(ch__sink_perfmap.tool);
 	CHECK_EQ(error_of(state), 0);
 }
