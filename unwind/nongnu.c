@@ -125,10 +125,7 @@ void ch__nongnu_fill(struct ch__nongnu_object *object, uintptr_t start, uintptr_
 {
 	/* Release: a walk that reads the start sees the object emptied, and no earlier end. */
 	__atomic_store_n(&object->start, start, __ATOMIC_RELEASE);
-	object->global_pointer = 0;
 	object->format = CH__NONGNU_REMOTE_TABLE;
-	object->load_offset = 0;
-	object->name = 0;
 	object->segment = segment;
 	object->table_words = entries * sizeof *table / sizeof(uintptr_t);
 	object->table = (uintptr_t)table;

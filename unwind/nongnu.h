@@ -12,7 +12,7 @@
 struct ch__nongnu_object {
 	struct ch__nongnu_object *next, *prev; /* libunwind's */
 	uintptr_t start, end; /* of the code; read by walks at any time, also when cancelled */
-	uintptr_t global_pointer;
+	uintptr_t global_pointer; /* 0, like load_offset and name */
 	int32_t format, pad;
 	uintptr_t load_offset;
 	uintptr_t name, segment; /* all offsets are from segment */
