@@ -111,8 +111,8 @@ enum { CH__FRAME_CFI_BYTES = 96, CH__FRAME_FDE_BYTES = 24 };
  *
  * An ordinary shape's program holds at every pc of its pages. A page of a slot shape is a row of
  * slots of one size. Each live slot runs the same code, code_bytes long behind the head, with an
- * FDE of its own: the program `fde` has locations from the first byte of the code on. A range that is told of such a page is a whole slot
- * from its code on.
+ * FDE of its own: the program `fde` has locations from the first byte of the code on. A range that
+ * is told of such a page is a whole slot from its code on.
  *
  * For the shape of steps, `cfi` is right for code at its call. Unwinders are told the program of
  * `steps` (steps.h), which also serves a block's own FDE. NULL: nobody has used the shape. */

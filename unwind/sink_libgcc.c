@@ -206,7 +206,8 @@ static bool tell_pages_live(void *state, uint32_t page, uint32_t pages, uint8_t 
 	for (; page < end; page++) {
 		struct part *part = part_for(g, page, frame, &index);
 		if (part->place.slot_bytes)
-			ch__eh_slots_page(part->section, &part->place, index, &g->config->shapes[frame]);
+			ch__eh_slots_page(part->section, &part->place, index,
+					  &g->config->shapes[frame]);
 		else
 			set_live(part, index, part->place.page_bytes, frame);
 	}
@@ -284,9 +285,10 @@ static void deregister_own(void *state, struct ch__own *own)
 static void write_shape(void *state, uint8_t frame)
 {
 	struct libgcc *g = state;
+	const struct ch__frame_shape *shape = &g->config->shapes[frame];
 	for (uint32_t i = 0; i < g->end; i++)
 		if (part_at(g, i))
-			ch__eh_frame_shape(part_at(g, i)->section, frame, &g->config->shapes[frame]);
+			ch__eh_frame_shape(part_at(g, i)->section, frame, shape);
 }
 
 const struct ch__sink_ops ch__sink_libgcc = {
