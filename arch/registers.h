@@ -10,9 +10,9 @@
 void ch__arch_save_registers(struct ch__arch_saved *);
 /* Calls fn with them. If this call is a function's whole body, fn gets that function's caller's. */
 void ch__arch_with_registers(void (*fn)(const struct ch__arch_saved *));
-/* The same with two more arguments for fn; returns the value of fn. */
+/* The same function with two more arguments for fn; returns the value of fn. */
 uint32_t ch__arch_call_with_registers(uint32_t (*fn)(const struct ch__arch_saved *, void *, void *),
-				       void *, void *);
+				      void *, void *) __asm__("ch__arch_with_registers");
 /* A general register, or the pc, of a signal's ucontext; i is below CH_ARCH_CONTEXT_WORDS. */
 static inline uintptr_t ch__arch_context_word(const void *ucontext, unsigned i)
 {

@@ -172,19 +172,13 @@ ch__arch_save_registers:
 	.cfi_endproc
 	.size	ch__arch_save_registers, . - ch__arch_save_registers
 
-/* void ch__arch_with_registers(void (*fn)(const struct ch__arch_saved *))
- * uint32_t ch__arch_call_with_registers(uint32_t (*fn)(const struct ch__arch_saved *, void *,
- *                                                        void *), void *, void *)
- * One body: the arguments behind fn stay where they are. */
+/* void ch__arch_with_registers(void (*fn)(const struct ch__arch_saved *)), and
+ * ch__arch_call_with_registers: the arguments behind fn stay where they are. */
 	.globl	ch__arch_with_registers
 	.hidden	ch__arch_with_registers
 	.type	ch__arch_with_registers, @function
-	.globl	ch__arch_call_with_registers
-	.hidden	ch__arch_call_with_registers
-	.type	ch__arch_call_with_registers, @function
 	.p2align 4
 ch__arch_with_registers:
-ch__arch_call_with_registers:
 	.cfi_startproc
 	addi	sp, sp, -224
 	.cfi_def_cfa_offset 224
@@ -203,7 +197,6 @@ ch__arch_call_with_registers:
 	ret
 	.cfi_endproc
 	.size	ch__arch_with_registers, . - ch__arch_with_registers
-	.size	ch__arch_call_with_registers, . - ch__arch_call_with_registers
 
 /* Templates of trampolines (stubs.h): a template never runs in place, it is copied and the literals
  * filled in. The code lies at a multiple of 8, in the image as in a block. All argument registers
