@@ -157,25 +157,18 @@ static bool is_kept(struct user *user, size_t granule)
 	return user->kept && (*word_of(user, granule, KEPT) & bit_of(granule));
 }
 
-static void set_kept(struct user *user, size_t granule, bool is_to_be)
-{
-	if (is_kept(user, granule) == is_to_be)
-		return;
-	*word_of(user, granule, KEPT) ^= bit_of(granule);
-	user->kept += is_to_be ? 1 : SIZE_MAX;
-}
-
 /* Whether the file keeps the line of a range: the range is dead, and no part of it is reused. The
  * range was read from a file, whose text may be anything. */
 static bool keeps_line(struct user *user, const struct ch__sink_range *range)
 {
 	size_t offset = range->exec - user->common.config->pool_exec;
-	if (!ch__sink_is_in_pool(user->common.config, range) ||
-	    !is_kept(user, offset >> GRANULE_LOG2))
+	size_t granule = offset >> GRANULE_LOG2;
+	if (!ch__sink_is_in_pool(user->common.config, range) || !is_kept(user, granule))
 		return false;
 	if (!cover(user, offset, range->bytes))
 		return true;
-	set_kept(user, offset >> GRANULE_LOG2, false);
+	*word_of(user, granule, KEPT) &= ~bit_of(granule);
+	user->kept--;
 	return false;
 }
 
@@ -498,10 +491,12 @@ static void remove_range(struct user *user, const struct ch__sink_range *range)
 		return;
 	*live &= ~bit_of(granule);
 	user->live -= user->live > 0;
-	if (user->common.config->keeps_dead_names)
-		set_kept(user, granule, true);
-	else
+	if (user->common.config->keeps_dead_names) {
+		user->kept += !is_kept(user, granule);
+		*word_of(user, granule, KEPT) |= bit_of(granule);
+	} else {
 		user->dead++;
+	}
 }
 
 static bool remove_ranges(void *state, const struct ch__sink_range *ranges, size_t n)
