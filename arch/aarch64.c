@@ -240,10 +240,7 @@ void ch__arch_stub_write(uint8_t *write, uintptr_t exec, uintptr_t trampoline, u
 
 /* The thread has just run the stub. The stub was published to the thread through code, where the
  * thread sanitizer sees nothing. */
-#if CH_TSAN
-__attribute__((no_sanitize("thread")))
-#endif
-uint32_t
+__attribute__((no_sanitize("thread"))) uint32_t
 ch__arch_stub_index(const uint8_t *read_return_address)
 {
 	return load_word(read_return_address);

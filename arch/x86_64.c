@@ -172,10 +172,8 @@ void ch__arch_stub_write(uint8_t *write, uintptr_t exec, uintptr_t trampoline, u
 /* Reads the last byte of the call too: four bytes at the return address may end beyond the pool.
  * The thread has just run these bytes, so code published them, which the thread sanitizer does not
  * see. */
-#if CH_TSAN
-__attribute__((no_sanitize("thread")))
-#endif
-uint32_t ch__arch_stub_index(const uint8_t *read_return_address)
+__attribute__((no_sanitize("thread"))) uint32_t
+ch__arch_stub_index(const uint8_t *read_return_address)
 {
 	uint32_t word;
 	memcpy(&word, read_return_address - 1, 4);

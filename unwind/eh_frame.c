@@ -37,11 +37,9 @@ enum {
 };
 _Static_assert(CIE_FIXED_BYTES + CH__FRAME_CFI_BYTES <= CH__CIE_BYTES,
 	       "a CIE has room for a program");
-_Static_assert(CIE_FIXED_BYTES + CH__STEPS_PROGRAM_BYTES <= STEPS_BYTES, "and a longer one");
 _Static_assert(FDES_AT % 8 == 0 && FDE_RANGE_AT % 8 == 0 && FDE_CFA_AT % 8 == 0 &&
 		       CH__FRAME_FDE_BYTES % 8 == 0,
 	       "the range is one aligned word");
-_Static_assert(sizeof(uintptr_t) == 8, "pcs are 8 bytes");
 
 static void put32(uint8_t *at, uint32_t word)
 {
