@@ -21,7 +21,8 @@
  * The file belongs to the process and stays open until exit, in the folder of the heap that opened
  * it. A failed write switches the sink off for every heap; the next heap that turns the sink on
  * starts the file anew. An add writes loads at once. The load named "[freed]" of freed code is
- * written by the next add or flush. Lock: the tool's.
+ * written by the next add or flush, also at exit. No reader asks for a close record. Lock: the
+ * tool's.
  * Sources: Linux, tools/perf/Documentation/jitdump-specification.txt; LSB Core 5.0, 10.6. */
 #include "sinks/tools.h"
 
@@ -46,7 +47,7 @@ _Static_assert(CH__FRAME_CFI_BYTES + 7 <= PROGRAM_BYTES &&
 		       CH__FRAME_FDE_BYTES + 7 <= PROGRAM_BYTES,
 	       "room for a program");
 
-enum record { LOAD = 0, DEBUG_INFO = 2, CLOSE = 3, UNWINDING_INFO = 4 };
+enum record { LOAD = 0, DEBUG_INFO = 2, UNWINDING_INFO = 4 };
 
 /* The fixed parts of the file and of records. */
 struct file_head {
@@ -418,7 +419,7 @@ static bool remove_ranges(void *state, const struct ch__sink_range *ranges, size
 	return true;
 }
 
-/* --- fork and exit --- */
+/* --- fork --- */
 /* The old file and the bytes in the buffer belong to the parent. Each heap of the child tells of
  * live code when its code is back. */
 static void resume_child(void) CH_REQUIRES(ch__role_file)
@@ -433,24 +434,6 @@ static void resume_child(void) CH_REQUIRES(ch__role_file)
 		user->is_runtime_told = false;
 	if (!ch__tool_create(&tool) || !begin_file())
 		fail_file(tool.error);
-}
-
-/* While another thread holds the lock, nothing is done: the file ends without a close record, which
- * no reader asks for. A child that ran no fork handler has its parent's file. */
-__attribute__((destructor)) static void close_at_exit(void)
-{
-	if (!ch__tool_try_lock(&tool))
-		return;
-	if (tool.file.fd >= 0 && file.process == (uint32_t)ch__os_process_id()) {
-		tell_gone();
-		struct prefix close = prefix_of(CLOSE, sizeof close);
-		put(&close, sizeof close);
-		ch__tool_flush(&tool);
-		close_file();
-		while (tool.users)
-			ch__tool_leave(&tool, tool.users);
-	}
-	ch__tool_unlock(&tool);
 }
 
 const struct ch__sink_ops ch__sink_jitdump = {

@@ -351,6 +351,7 @@ static void run_and_exit(const struct sink_file *sink)
 {
 	struct rig rig = start(sink);
 	rig_block(rig_owner(&rig, "name_for_whoever_comes_later"), 1);
+	live_and_die(&rig, 1);
 	exit(0); /* no flush, no destroy */
 }
 
@@ -644,6 +645,8 @@ EVERY_FILE(stays_after_exit)
 	ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
 	if (n <= 0 || !memmem(text, (size_t)n, "name_for_whoever_comes_later", 28))
 		FAIL_SINK("the file of a process that has exited does not name its code");
+	if (sink == &jitdump && !memmem(text, (size_t)n, "[freed]", 7)) /* it waited in memory */
+		FAIL_SINK("the file of a process that has exited does not name what it freed");
 	CHECK_EQ(close(fd), 0);
 	leave_folder(sink);
 }

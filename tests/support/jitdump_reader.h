@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum dump_kind { DUMP_LOAD = 0, DUMP_LINES = 2, DUMP_CLOSE = 3, DUMP_UNWINDING = 4 };
+enum dump_kind { DUMP_LOAD = 0, DUMP_LINES = 2, DUMP_UNWINDING = 4 };
 enum { DUMP_MOST = 1 << 17 };
 
 struct dump_record {
@@ -173,8 +173,6 @@ static inline void dump_read_records(struct dump *dump, size_t at)
 			lines = r;
 		} else if (r->kind == DUMP_UNWINDING) {
 			unwinding = r;
-		} else if (r->kind == DUMP_CLOSE) {
-			CHECK_EQ(at, dump->size);
 		} else {
 			CHECK_EQ(r->kind, DUMP_LOAD);
 			dump_read_load(dump, r);

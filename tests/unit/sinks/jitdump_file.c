@@ -400,27 +400,3 @@ TEST(child_of_a_process_that_turned_its_dump_off_has_none)
 	bed_close(&bed);
 	remove_own_folder();
 }
-
-TEST(dump_is_closed_at_exit)
-{
-	char path[128];
-	use_own_folder();
-	pid_t pid = fork();
-	if (pid == 0) {
-		struct bed bed;
-		start(&bed);
-		add(&bed, 64, 64, 1);
-		add(&bed, 128, 64, 2);
-		discard(&bed, 64, 64, 1);
-		exit(0);
-	}
-	expect_exit(pid, 0);
-	path_of(pid, path);
-	struct dump *dump = dump_read(path);
-	CHECK_EQ(dump->records[dump->count - 1].kind, DUMP_CLOSE);
-	CHECK_EQ(count_loads(dump, "[freed]"), 1); /* the record waited in memory */
-	CHECK_EQ(count_loads(dump, "fn_2"), 1);
-	dump_free(dump);
-	unlink(path);
-	remove_own_folder();
-}
