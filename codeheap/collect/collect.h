@@ -4,7 +4,7 @@
 #ifndef CH_CODEHEAP_COLLECT_COLLECT_H
 #define CH_CODEHEAP_COLLECT_COLLECT_H
 
-#include "codeheap/base/heap.h"
+#include "codeheap/base/heaps.h"
 #include "codeheap/graph/tombstone.h"
 
 void ch__marker_init(struct ch_heap *, struct ch_marker *);
@@ -56,7 +56,8 @@ bool ch__world_stop(struct ch_heap *, uint64_t until_ns)
 void ch__world_resume(struct ch_heap *) CH_RELEASES(ch__role_stopped);
 /* How long a wait in vain was, for a sentence: stop_wait_ms, or much less. */
 unsigned ch__world_waited_ms(const struct ch_heap *, uint64_t from_ns, uint64_t until_ns);
-bool ch__world_install_signal(int signal);
+/* For ch_config.stop_signal, which is sound. A child of fork knows whether the handler is there. */
+bool ch__world_install_signal(int signal) CH_REQUIRES(ch__heaps_lock);
 /* Sends the stop signal of the thread's heap, tagged as the library's. Signal-safe. */
 bool ch__world_signal(const struct ch__thread *);
 

@@ -15,8 +15,7 @@
 
 enum { SIGNALS = 65 }; /* 1 to 64 */
 static struct ch__os_action previous_action[SIGNALS];
-enum { ABSENT, IN_WORK, INSTALLED };
-static _Atomic(uint32_t) handler_is[SIGNALS];
+static bool is_installed[SIGNALS] CH_GUARDED_BY(ch__heaps_lock);
 /* The address tags the signals of this copy of the library; a process may have several copies. */
 static const char tag;
 
@@ -104,21 +103,10 @@ static void handle_stop(int signal, void *info, void *ucontext)
 
 bool ch__world_install_signal(int signal)
 {
-	if (signal <= 0 || signal >= SIGNALS)
-		return false;
-	uint32_t seen = ABSENT;
-	/* The second caller waits for the first, since the signal may be sent after the return. */
-	while (!atomic_compare_exchange_strong(&handler_is[signal], &seen, IN_WORK)) {
-		if (seen == INSTALLED)
-			return true;
-		ch__os_futex_wait(&handler_is[signal], IN_WORK, 1000000);
-		seen = ABSENT;
-	}
-	bool done =
+	is_installed[signal] =
+		is_installed[signal] ||
 		ch__os_signal_install(signal, handle_stop, &previous_action[signal], CH__OS_PLAIN);
-	atomic_store(&handler_is[signal], done ? INSTALLED : ABSENT);
-	ch__os_futex_wake(&handler_is[signal]);
-	return done;
+	return is_installed[signal];
 }
 
 bool ch__world_signal(const struct ch__thread *thread)
