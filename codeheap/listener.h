@@ -54,7 +54,7 @@ struct ch__listener {
 };
 
 /* Adds a listener, until `ends` is called: the memory must stay as long. The listener added last
- * hears first. */
+ * hears first. (heaps) */
 CH_GUEST void ch__listener_add(struct ch_heap *, struct ch__listener *);
 #if CH_TESTING
 /* The heap's listener with this table of functions; NULL: none. */

@@ -32,12 +32,9 @@ const char *ch__listener_release(void)
 
 void ch__listener_add(struct ch_heap *heap, struct ch__listener *listener)
 {
-	struct ch__listener *first = atomic_load(&heap->listeners);
 	listener->heap = heap;
-	do
-		listener->next = first;
-	while (!atomic_compare_exchange_weak_explicit(&heap->listeners, &first, listener,
-						      memory_order_release, memory_order_relaxed));
+	listener->next = atomic_load_explicit(&heap->listeners, memory_order_relaxed);
+	atomic_store_explicit(&heap->listeners, listener, memory_order_release);
 }
 
 #if CH_TESTING
