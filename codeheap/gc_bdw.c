@@ -596,10 +596,10 @@ static enum ch_status prepare_collector(void)
 
 /* --- heaps --- */
 
-/* Under heap. The queue grows with the number of blocks, outside of hooks: a hook may not allocate,
+/* The queue grows with the number of blocks, outside of hooks: a hook may not allocate,
  * since a forking thread can hold the allocator's locks and wait for the collector's. The swap is
  * in a region, and engines run while frozen. */
-static bool grow_queue(struct ch_heap *heap, struct ch_marker *marker)
+static bool grow_queue(struct ch_heap *heap, struct ch_marker *marker) CH_REQUIRES(ch__role_heap)
 {
 	enum { BLOCKS_AN_ENTRY = 4, ENTRIES_MAX = 1 << 20 };
 	uint32_t *old = marker->queue, entries = old ? marker->queue_mask + 1 : 0;
@@ -609,8 +609,7 @@ static bool grow_queue(struct ch_heap *heap, struct ch_marker *marker)
 	uint32_t *fresh = ch__meta_alloc(heap->meta, wanted * sizeof *fresh);
 	if (!fresh)
 		return entries != 0;
-	struct ch__thread *self = ch__thread_or_guest(heap);
-	ch__region_enter(self);
+	struct ch__thread *self = ch__region_enter_for(heap);
 	marker->queue = fresh;
 	marker->queue_mask = wanted - 1;
 	ch__region_leave(self);
@@ -618,7 +617,7 @@ static bool grow_queue(struct ch_heap *heap, struct ch_marker *marker)
 	return true;
 }
 
-static bool grow_queues(struct bdw *bdw)
+static bool grow_queues(struct bdw *bdw) CH_REQUIRES(ch__role_heap)
 {
 	for (int i = 0; i < ENGINES; i++)
 		if (!grow_queue(bdw->heap, &bdw->engines[i].marker))
@@ -681,14 +680,13 @@ enum ch_status ch_bdw_heap_create(const struct ch_config *config, struct ch_heap
 
 /* --- owners --- */
 
-/* Writes the anchor, under heap. Returns false if a full cycle ended since the record's birth. */
+/* Writes the anchor. Returns false if a full cycle ended since the record's birth. */
 static bool write_anchor(struct bdw *bdw, uint32_t index, struct anchor *anchor,
-			 struct ch_owner *handle)
+			 struct ch_owner *handle) CH_REQUIRES(ch__role_heap)
 {
 	struct ch_heap *heap = bdw->heap;
 	struct ch__owner *owner = ch__owner_at(heap, index);
-	struct ch__thread *self = ch__thread_or_guest(heap);
-	ch__region_enter(self);
+	struct ch__thread *self = ch__region_enter_for(heap);
 	bool is_alive =
 		ch__owner_is_alive(heap, owner);
 	if (is_alive) {

@@ -140,10 +140,9 @@ enum ch_status ch_assumption_break(struct ch_assumption handle, size_t *invalida
 	uint32_t index = resolve(heap, handle);
 	if (index) {
 		struct ch__assumption *fact = ch__assumption_at(heap, index);
-		struct ch__thread *self = ch__thread_or_guest(heap);
 		uint64_t bytes_before = heap->notentrant_bytes;
 		for (uint32_t i = 0; i < fact->count; i++) {
-			ch__region_enter(self);
+			struct ch__thread *self = ch__region_enter_for(heap);
 			*invalidated +=
 				break_for(heap, fact->dependents[i], index, fact->generation);
 			ch__region_leave(self);

@@ -76,12 +76,11 @@ bool ch__invalidate_block(struct ch_heap *heap, uint32_t index, enum ch__cause c
 static size_t invalidate_handles(struct ch_heap *heap, const struct ch_block *blocks, size_t n)
 	CH_REQUIRES(ch__role_heap)
 {
-	struct ch__thread *self = ch__thread_or_guest(heap);
 	uint64_t bytes_before = heap->notentrant_bytes;
 	size_t count = 0;
 	for (size_t from = 0; from < n; from += BLOCKS_OF_A_REGION) {
 		size_t to = n - from > BLOCKS_OF_A_REGION ? from + BLOCKS_OF_A_REGION : n;
-		ch__region_enter(self);
+		struct ch__thread *self = ch__region_enter_for(heap);
 		for (size_t i = from; i < to; i++) {
 			uint32_t index = ch__block_resolve(heap, blocks[i]);
 			count += index && ch__invalidate_block(heap, index, CH__CAUSE_INVALIDATED);

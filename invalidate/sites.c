@@ -483,8 +483,7 @@ enum ch_status ch_block_sites(struct ch_block handle,
 	struct ch_heap *heap = ch__handle_lock("block", handle.bits, &status);
 	if (!heap)
 		return status;
-	struct ch__thread *self = ch__thread_or_guest(heap);
-	ch__region_enter(self);
+	struct ch__thread *self = ch__region_enter_for(heap);
 	/* The refs of a block that was found dead may lead to what the VM has freed. */
 	uint32_t index = ch__block_resolve_alive(heap, handle);
 	const struct ch__block *block = ch__block_at(heap, index);

@@ -10,6 +10,13 @@ void ch__region_enter(struct ch__thread *thread) CH_UNANALYSED("it makes the rol
 	ch__region_enter_inline(thread);
 }
 
+struct ch__thread *ch__region_enter_for(struct ch_heap *heap) CH_UNANALYSED("it makes the role")
+{
+	struct ch__thread *self = ch__thread_or_guest(heap);
+	ch__region_enter_inline(self);
+	return self;
+}
+
 void ch__region_wait(struct ch__thread *thread) CH_UNANALYSED("it makes the role")
 {
 	struct ch_heap *heap = thread->heap;

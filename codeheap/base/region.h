@@ -35,6 +35,9 @@ static inline void ch__region_enter_inline(struct ch__thread *thread) CH_ACQUIRE
 		ch__region_wait(thread);
 	}
 }
+/* For a caller with the heap lock, attached or not. Returns the record that leaves the region. */
+struct ch__thread *ch__region_enter_for(struct ch_heap *)
+	CH_ACQUIRES(ch__role_region) CH_REQUIRES(ch__role_heap);
 static inline void ch__region_leave(struct ch__thread *thread)
 	CH_RELEASES(ch__role_region) CH_UNANALYSED("it makes the role")
 {

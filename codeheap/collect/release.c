@@ -69,8 +69,7 @@ static void free_blocks(struct ch_heap *heap, uint32_t index) CH_REQUIRES(ch__ro
 	}
 	if (!is_still(owner, generation))
 		return;
-	struct ch__thread *self = ch__thread_or_guest(heap);
-	ch__region_enter(self);
+	struct ch__thread *self = ch__region_enter_for(heap);
 	ch__owner_lock(owner);
 	ch__owner_reset_cell(owner);
 	/* The owner is dead from here on for every driver, unless a block may call by its cell. */

@@ -57,8 +57,7 @@ static bool step(struct ch_heap *heap)
 	uint32_t found[CH__KILLED_AT_ONCE], count;
 	uint64_t start = ch__os_now_ns();
 	ch__heap_lock(heap);
-	struct ch__thread *self = ch__thread_or_guest(heap);
-	ch__region_enter(self);
+	struct ch__thread *self = ch__region_enter_for(heap);
 	bool more = take_dead(heap, found, &count);
 	ch__region_leave(self);
 	ch__blocks_kill(heap, found, count, CH__DEATH_UNREACHED);

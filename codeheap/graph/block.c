@@ -171,9 +171,8 @@ enum ch_status ch_block_info(struct ch_block handle, struct ch_info *out)
 	struct ch_heap *heap = ch__handle_lock("block", handle.bits, &status);
 	if (!heap)
 		return status;
-	struct ch__thread *self = ch__thread_or_guest(heap);
 	/* The region ends when *out has the addresses: a scan of the caller's stack sees them. */
-	ch__region_enter(self);
+	struct ch__thread *self = ch__region_enter_for(heap);
 	uint32_t index = ch__block_resolve_alive(heap, handle);
 	if (index)
 		fill_sized(heap, index, out);
@@ -193,9 +192,8 @@ enum ch_status ch_block_each(struct ch_heap *heap, const char *name,
 	ch__heap_lend(heap);
 	uint32_t used = heap->blocks.used;
 	for (uint32_t i = 1; i < used; i++) {
-		struct ch__thread *self = ch__thread_or_guest(heap);
 		struct ch_info info;
-		ch__region_enter(self);
+		struct ch__thread *self = ch__region_enter_for(heap);
 		bool is_asked_for = ch__block_in_use(heap, i);
 		if (is_asked_for) {
 			fill_info(heap, i, &info);

@@ -62,8 +62,7 @@ void ch__owner_drop(struct ch_heap *heap, uint32_t owner_index, uint32_t records
 	if (!owner_index)
 		return;
 	struct ch__owner *owner = ch__owner_at(heap, owner_index);
-	struct ch__thread *self = ch__thread_or_guest(heap);
-	ch__region_enter(self);
+	struct ch__thread *self = ch__region_enter_for(heap);
 	ch__owner_lock(owner);
 	bool was_last = count_blocks(owner, -(int32_t)records) == 0;
 	ch__owner_unlock(owner);
@@ -104,8 +103,7 @@ enum ch_status ch__owner_make(struct ch_vm *vm, const char *name, const void *fa
 					     text ? "owners" : "names");
 	}
 	struct ch__owner *owner = ch__owner_at(heap, fresh);
-	struct ch__thread *self = ch__thread_or_guest(heap);
-	ch__region_enter(self);
+	struct ch__thread *self = ch__region_enter_for(heap);
 	owner->fallback = fallback ? fallback : heap->no_fallback;
 	owner->user = user;
 	owner->vm = vm;
@@ -157,8 +155,7 @@ void ch__owner_try_free(struct ch_heap *heap, uint32_t index)
 	if ((generation & CH__LIFE_RELEASING) || !(generation & CH__LIFE_IN_USE) ||
 	    owner->blocks_now || ch__owner_is_alive(heap, owner))
 		return;
-	struct ch__thread *self = ch__thread_or_guest(heap);
-	ch__region_enter(self);
+	struct ch__thread *self = ch__region_enter_for(heap);
 	/* One atomic step, since a release takes no lock. Under busy, so that a thread in
 	 * ch__owner_hold keeps the record of its handle. */
 	ch__owner_lock(owner);
@@ -244,8 +241,7 @@ enum ch_status ch_owner_info(struct ch_owner handle, struct ch_owner_facts *out)
 	struct ch_heap *heap = ch__handle_lock("owner", handle.bits, &status);
 	if (!heap)
 		return status;
-	struct ch__thread *self = ch__thread_or_guest(heap);
-	ch__region_enter(self);
+	struct ch__thread *self = ch__region_enter_for(heap);
 	uint32_t index = ch__owner_resolve(heap, handle);
 	if (index) {
 		struct ch__owner *owner = ch__owner_at(heap, index);

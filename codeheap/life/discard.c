@@ -37,10 +37,9 @@ static uint8_t stamp_of(const struct ch_heap *heap, uint32_t index)
 static void invalidate_all(struct ch_heap *heap, struct ch_vm *vm, enum ch__cause cause,
 			   struct found *found) CH_REQUIRES(ch__role_heap)
 {
-	struct ch__thread *self = ch__thread_or_guest(heap);
 	uint64_t bytes_before = heap->notentrant_bytes;
 	for (uint32_t i = 1; i < found->records; i++) {
-		ch__region_enter(self);
+		struct ch__thread *self = ch__region_enter_for(heap);
 		const struct ch__block *block = ch__block_at(heap, i);
 		if (is_of(heap, i, vm) && !(block->flags & CH__FLAG_IMMORTAL)) {
 			(void)ch__invalidate_block(heap, i, cause);

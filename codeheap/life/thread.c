@@ -271,8 +271,7 @@ enum ch_status ch_fiber_detach(struct ch_fiber *fiber)
 		return ch__told(CH_E_STATE);
 	}
 	ch__heap_lock(heap);
-	struct ch__thread *self = ch__thread_or_guest(heap);
-	ch__region_enter(self);
+	struct ch__thread *self = ch__region_enter_for(heap);
 	forget_stack(fiber);
 	ch__region_leave(self);
 	ch__heap_unlock(heap);
