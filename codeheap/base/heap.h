@@ -81,7 +81,6 @@ struct ch_heap {
 	bool is_codeless; /* a child of fork without a copy: no block lives [const] */
 	int process;      /* the process with this memory [const] */
 	uint32_t id;                 /* the heap's number in handles [const] */
-	uint32_t first_generation; /* a multiple of CH__LIVES (ch__heaps_leave_id) [const] */
 	uint64_t cycles; /* completed cycles, read by every open and commit [frozen] */
 	_Atomic(uint32_t) epoch;     /* mark of blocks that the cycle reached [frozen] */
 	_Atomic(uint32_t) completed; /* R2: epoch of the last full cycle [frozen] */

@@ -10,8 +10,8 @@ _Atomic(struct ch_heap *) ch__heaps[CH__HEAPS_MAX + 1];
 struct ch__lock ch__heaps_lock;
 struct ch_heap *ch__heaps_left;
 
-/* First generations of records of the next heap with each id. So no handle of a destroyed heap
- * leads to a record of a later heap. */
+/* First generations of records of the next heap with each id, multiples of CH__LIVES. So no handle
+ * of a destroyed heap leads to a record of a later heap. */
 static uint32_t first_generations[CH__HEAPS_MAX + 1] CH_GUARDED_BY(ch__heaps_lock);
 
 CH__LOCK_FUNCTIONS(ch__heaps_take, ch__heaps_let_go, void, ch__lock_parking, ch__heaps_lock,
@@ -25,10 +25,9 @@ bool ch__heaps_choose_id(struct ch_heap *heap)
 	if (id > CH__HEAPS_MAX)
 		return false;
 	heap->id = id;
-	heap->first_generation = first_generations[id];
-	heap->blocks.first_generation = heap->first_generation;
-	heap->owners.first_generation = heap->first_generation;
-	heap->assumptions.first_generation = heap->first_generation;
+	heap->blocks.first_generation = first_generations[id];
+	heap->owners.first_generation = first_generations[id];
+	heap->assumptions.first_generation = first_generations[id];
 	return true;
 }
 
@@ -74,7 +73,7 @@ void ch__heaps_leave_id(const struct ch_heap *heap) CH_UNANALYSED("nobody has a 
 		most = had > most ? had : most;
 	}
 	first_generations[heap->id] =
-		heap->first_generation + most / CH__LIVES * CH__LIVES + CH__LIVES;
+		heap->blocks.first_generation + most / CH__LIVES * CH__LIVES + CH__LIVES;
 }
 
 /* --- pools of destroyed heaps --- */

@@ -49,7 +49,7 @@ enum ch_block_state ch__block_resolve_state(struct ch_heap *heap, struct ch_bloc
 /* A branch has 16 bits of a generation, counted from the heap's first generation. */
 static uint32_t generation_of(const struct ch_heap *heap, const struct ch__branch *branch)
 {
-	return heap->first_generation + ch__branch_generation(branch);
+	return heap->blocks.first_generation + ch__branch_generation(branch);
 }
 
 uint32_t ch__branch_resolve(struct ch_heap *heap, struct ch_branch handle)

@@ -290,7 +290,7 @@ TEST(next_heap_gives_no_handle_of_a_branch_whose_run_began_again)
 	rig = rig_start(1 << 20);
 	CHECK_EQ(rig.heap->id, id);
 	/* A run has 2^16 generations, from the heap's first generation on. */
-	uint32_t first = rig.heap->first_generation;
+	uint32_t first = rig.heap->blocks.first_generation;
 	CHECK(ch__handle_generation(last.bits) - first > UINT16_MAX);
 	rig_end(&rig);
 }
@@ -315,7 +315,7 @@ TEST(heaps_in_one_place_use_no_more_generations_than_their_records)
 	uint32_t firsts[HEAPS];
 	for (int i = 0; i < HEAPS; i++) {
 		struct rig rig = rig_start(1 << 20);
-		firsts[i] = rig.heap->first_generation;
+		firsts[i] = rig.heap->blocks.first_generation;
 		open_and_abort(rig_owner(&rig, "owner"), 10);
 		rig_end(&rig);
 	}
