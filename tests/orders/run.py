@@ -50,7 +50,7 @@ USES = {
     "linked": ["invalidate/stub.c", "invalidate/link.c"],
     "serialize": ["codeheap/base/park.c", "codeheap/base/region.c"],
     "reuse_asked": [],
-    "points": ["codeheap/graph/side_list.c", "codeheap/life/open.c", "invalidate/patch_point.c"],
+    "points": ["codeheap/graph/side_list.c", "codeheap/life/open.c", "invalidate/sites.c"],
     "late_site": ["codeheap/look/code_at.c", "invalidate/link.c"],
     "reuse": ["codeheap/life/open.c", "codeheap/life/commit.c", "codeheap/collect/death.c", "codeheap/graph/find.c", "codeheap/graph/handles.c",
               "codeheap/graph/branch.c", "codeheap/look/code_at.c", "invalidate/link.c"],
