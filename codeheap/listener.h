@@ -56,10 +56,6 @@ struct ch__listener {
 /* Adds a listener, until `ends` is called: the memory must stay as long. The listener added last
  * hears first. (heaps) */
 CH_GUEST void ch__listener_add(struct ch_heap *, struct ch__listener *);
-#if CH_TESTING
-/* The heap's listener with this table of functions; NULL: none. */
-struct ch__listener *ch__listener_find(const struct ch_heap *, const struct ch__listener_calls *);
-#endif
 /* The next use of the heap calls `used` of each listener, once. */
 CH_GUEST void ch__listener_await_use(struct ch_heap *);
 

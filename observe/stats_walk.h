@@ -37,8 +37,8 @@ bool ch__stats_walk_create(struct ch__stats_walk *, struct ch_heap *, const stru
 uint64_t ch__stats_walk_run(struct ch__stats_walk *, _Atomic(uint32_t) *is_hurried);
 
 #if CH_TESTING
-/* The ns between two writes of the heap's file; 0: no pause. NULL: the heap has no file. */
-_Atomic(uint64_t) *ch__stats_file_period(const struct ch_heap *);
+/* The ns between two writes of the listener's file; 0: no pause. */
+_Atomic(uint64_t) *ch__stats_file_period(struct ch__listener *);
 #endif
 
 #endif

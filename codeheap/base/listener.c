@@ -37,17 +37,6 @@ void ch__listener_add(struct ch_heap *heap, struct ch__listener *listener)
 	atomic_store_explicit(&heap->listeners, listener, memory_order_release);
 }
 
-#if CH_TESTING
-struct ch__listener *ch__listener_find(const struct ch_heap *heap,
-				       const struct ch__listener_calls *calls)
-{
-	struct ch__listener *listener = first_of(heap);
-	while (listener && listener->calls != calls)
-		listener = listener->next;
-	return listener;
-}
-#endif
-
 void ch__listener_await_use(struct ch_heap *heap)
 {
 	atomic_store(&heap->use_is_awaited, 1);

@@ -88,7 +88,7 @@ static void expect_no_writing_threads(void)
  * least a hundred times the work of a write, which takes long on a busy machine. */
 static void hurry(struct ch_heap *heap)
 {
-	atomic_store(ch__stats_file_period(heap), 0);
+	atomic_store(ch__stats_file_period(heap->listeners), 0);
 }
 
 /* --- contents --- */
@@ -487,7 +487,7 @@ TEST(heaps_come_and_go_with_their_files)
 		if (i % 2)
 			rig_block(rig_owner(&rig, "scm::x"), 1);
 		if (i % 3)
-			atomic_store(ch__stats_file_period(rig.heap), 0);
+			atomic_store(ch__stats_file_period(rig.heap->listeners), 0);
 		rig_end(&rig);
 		struct stats_image *image = stats_read(path, 0);
 		CHECK_EQ(image->head.state, CH__STATS_ENDED);

@@ -46,7 +46,8 @@ TEST(pause_between_two_writes_is_short_where_work_is_little)
 	CHECK(mkdtemp(folder));
 	snprintf(path, sizeof path, "%s/file", folder);
 	struct rig rig = start_with(path);
-	CHECK_EQ(atomic_exchange(ch__stats_file_period(rig.heap), NS_PER_MS), 250 * NS_PER_MS);
+	CHECK_EQ(atomic_exchange(ch__stats_file_period(rig.heap->listeners), NS_PER_MS),
+		 250 * NS_PER_MS);
 	struct stats_image *image = stats_read(path, WRITES);
 	struct ch__stats_section section;
 	for (uint32_t kind = CH__STATS_TEXTS; kind <= CH__STATS_PARTS; kind++) {
@@ -93,7 +94,7 @@ TEST(file_that_was_turned_off_is_closed)
 	CHECK(mkdtemp(folder));
 	snprintf(path, sizeof path, "%s/file", folder);
 	struct rig rig = start_with(path);
-	atomic_store(ch__stats_file_period(rig.heap), 1);
+	atomic_store(ch__stats_file_period(rig.heap->listeners), 1);
 	free(stats_read(path, 1));
 	int fd = descriptor_of(path);
 	CHECK(fd >= 0);
@@ -113,7 +114,7 @@ TEST(child_of_fork_makes_no_file_where_its_parent_has_lost_it)
 	char own[sizeof folder + 20];
 	skip_without_threads_in_children();
 	struct rig rig = start_numbered(own, sizeof own);
-	atomic_store(ch__stats_file_period(rig.heap), 1);
+	atomic_store(ch__stats_file_period(rig.heap->listeners), 1);
 	free(stats_read(own, 1));
 	CHECK_EQ(unlink(own), 0);
 	TEST_UNTIL(!ch_sink_status(rig.heap, CH_SINK_STATS_FILE, NULL, NULL))
