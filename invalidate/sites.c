@@ -42,12 +42,6 @@ static uint32_t first_byte(const struct ch__block *block)
 	return block->hot_offset + CH__HEAD_BYTES;
 }
 
-/* Returns 0 when the address is not in the pool. */
-static uint32_t offset_in_pool(const struct ch_heap *heap, uintptr_t exec)
-{
-	return ch__pool_has(heap->pool, exec) ? ch__offset(heap, exec) : 0;
-}
-
 static bool next_branch(struct walk *w, struct place *p)
 {
 	while (w->branch) {
@@ -64,7 +58,8 @@ static bool next_branch(struct walk *w, struct place *p)
 			.kind = BRANCH,
 			.at = at,
 			.end = at + (uint32_t)ch__arch_site_bytes(ch__branch_kind(branch)),
-			.leads_to = offset_in_pool(w->heap, exit),
+			.leads_to = ch__pool_has(w->heap->pool, exit)
+					    ? ch__offset(w->heap, exit) : 0,
 			.index = index};
 		return true;
 	}

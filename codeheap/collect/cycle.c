@@ -375,13 +375,6 @@ static void end_host(struct ch_heap *heap)
 		ch_thread_unpark();
 }
 
-/* Without a scan of stacks the code that the caller returns to would die. */
-static enum ch_status because_no_stacks(void)
-{
-	return ch__because(CH_E_STATE, "is_complete is true, and neither ch_mark_stacks nor "
-				       "ch_mark_stack came before: nothing dies");
-}
-
 enum ch_status ch_mark_end(struct ch_marker *marker, bool is_complete)
 {
 	struct ch_heap *heap = marker->heap;
@@ -403,5 +396,9 @@ enum ch_status ch_mark_end(struct ch_marker *marker, bool is_complete)
 		ch__cycle_give_up(heap);
 	}
 	end_host(heap);
-	return lacks_stacks ? because_no_stacks() : is_blind ? because_blind() : CH_OK;
+	/* The code that the caller returns to would have died. */
+	if (lacks_stacks)
+		return ch__because(CH_E_STATE, "is_complete is true, and neither ch_mark_stacks "
+					       "nor ch_mark_stack came before: nothing dies");
+	return is_blind ? because_blind() : CH_OK;
 }

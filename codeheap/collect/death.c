@@ -139,18 +139,13 @@ static bool is_by_hand(enum ch__death death)
 	return death == CH__DEATH_NOT_RUNNING || death == CH__DEATH_FREED_NOT_RUNNING;
 }
 
-static bool was_left(const struct ch_heap *heap, const struct ch__block *block)
-{
-	return ch__block_is_data(heap, block) &&
-	       !__atomic_load_n(&block->users, __ATOMIC_RELAXED);
-}
-
 /* A released block with an edge from another block dies with the other. Attaching an edge takes the
  * owner's lock: an orphan may have a user again. Data whose users have all left is an orphan. */
 static bool edged_ends(struct ch_heap *heap, struct ch__block *block, uint32_t index,
 		       bool is_orphan) CH_REQUIRES(ch__role_heap, ch__role_owner)
 {
-	bool is_left = was_left(heap, block);
+	bool is_left = ch__block_is_data(heap, block) &&
+		       !__atomic_load_n(&block->users, __ATOMIC_RELAXED);
 	if (is_left && is_orphan)
 		return true;
 	/* Immortal no more: its owner ends, and cycles free the block. */

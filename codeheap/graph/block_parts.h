@@ -151,13 +151,8 @@ static inline bool ch__place_is_slot(const struct ch_heap *heap, uint32_t hot_of
 {
 	return ch__frame_has_slots(ch__place_frame(heap, hot_offset));
 }
-/* Whether a block that is its own root leads nowhere and has no owner: no cycle need look at it. */
-static inline bool ch__block_is_alone(const struct ch__block *block)
-{
-	return !block->owner && !ch__block_run(block) &&
-	       !(block->side_list && block->side_list->count);
-}
-/* Whether the young list of a thread must have the block: a root that is traced, or that ages. */
+/* Whether the young list of a thread must have the block: a root that is traced, or that ages. No
+ * cycle need look at an own root that leads nowhere and has no owner. */
 static inline bool ch__block_is_young_root(const struct ch_heap *heap,
 					   const struct ch__block *block)
 {
@@ -166,7 +161,8 @@ static inline bool ch__block_is_young_root(const struct ch_heap *heap,
 	return state == CH_BLOCK_OPEN || (flags & CH__FLAG_IMMORTAL) ||
 	       (state == CH_BLOCK_LIVE && !(flags & CH__FLAG_HELD)) ||
 	       (ch__block_leads(block) && ch__block_is_own_root(heap, block) &&
-		!ch__block_is_alone(block));
+		(block->owner || ch__block_run(block) ||
+		 (block->side_list && block->side_list->count)));
 }
 /* Whether the commit of the block is through: the last store of a commit is the last start bit. A
  * LIVE block without it must not die: the commit would set a start where no block is (I3). Always

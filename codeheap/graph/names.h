@@ -23,11 +23,6 @@ static inline struct ch__name *ch__name_at(const struct ch_heap *heap, uint32_t 
 uint64_t ch__name_hash(const uint64_t key[2], const char *text, size_t bytes);
 /* Returns the name, with one more reference that is the caller's; 0: no memory. */
 uint32_t ch__name_intern(struct ch_heap *, const char *text) CH_REQUIRES(ch__role_heap);
-static inline void ch__name_hold(struct ch_heap *heap, uint32_t name) CH_REQUIRES(ch__role_heap)
-{
-	if (name)
-		ch__name_at(heap, name)->references++;
-}
 void ch__name_drop(struct ch_heap *, uint32_t name)
 	CH_REQUIRES(ch__role_heap) CH_EXCLUDES(CH__STANDING);
 /* The same in a region. The text is freed by the next ch__names_free_parked or ch__name_drop. */

@@ -50,7 +50,8 @@ static inline void put_name(struct ch_heap *heap, _Atomic(uint32_t) *field, uint
 	uint32_t old = atomic_load_explicit(field, memory_order_relaxed);
 	if (old == name)
 		return;
-	ch__name_hold(heap, name);
+	if (name)
+		ch__name_at(heap, name)->references++;
 	put(field, name);
 	ch__name_park(heap, old);
 }

@@ -113,17 +113,6 @@ static void forget_tables(struct ch_heap *heap, const struct ch_vm *vm) CH_REQUI
 	}
 }
 
-/* A commit tests the owner and makes the block LIVE in one region. So after a freeze every commit
- * that saw the owner before the release is through. Returns false when a thread was held in its
- * region: a block that goes LIVE later is told to nobody. */
-static bool await_commits(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
-{
-	if (!ch__freeze_until(heap, ch__stop_limit(heap, ch__os_now_ns())))
-		return false;
-	ch__unfreeze(heap);
-	return true;
-}
-
 /* Takes the user words of the next blocks whose end was not told, and moves vm->told behind them. A
  * waiting notice counts, too: delivery skips records below vm->told. */
 static uint32_t gather_users(struct ch_heap *heap, struct ch_vm *vm, void **users, uint32_t most)
@@ -187,7 +176,12 @@ enum ch_status ch_vm_detach(struct ch_vm *vm)
 			ch__trigger_released(heap, 0);
 	}
 	bool is_told = vm->ops.tells_detached && vm->ops.block_freed;
-	if (!await_commits(heap) && is_told) {
+	/* A commit tests the owner and makes the block LIVE in one region. So after a freeze every
+	 * commit that saw the owner before the release is through. Where a thread is held in its
+	 * region, a block that goes LIVE later would be told to nobody. */
+	if (ch__freeze_until(heap, ch__stop_limit(heap, ch__os_now_ns()))) {
+		ch__unfreeze(heap);
+	} else if (is_told) {
 		/* The next call finds the blocks that are left, and goes on. */
 		ch__heap_unlock(heap);
 		return ch__told(CH_E_BUSY);

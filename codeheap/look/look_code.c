@@ -6,23 +6,19 @@
 #include "codeheap/graph/handles.h"
 #include "codeheap/guest_look.h"
 
-static bool is_generation(const struct ch_heap *heap, uint32_t index, uint32_t generation)
-{
-	return atomic_load_explicit(&ch__block_at(heap, index)->generation, memory_order_relaxed) ==
-	       generation;
-}
-
 /* Returns 0 also when the block goes meanwhile (I4). */
 uint64_t ch__look_code(const struct ch_heap *heap, uintptr_t pc, uint64_t known)
 {
+	uint32_t generation = ch__look_generation(known), index = (uint32_t)known & CH__INDEX_MAX;
+	const struct ch__block *block = ch__block_at(heap, index);
 	/* A block of this generation was published, and stays where it is (I3). */
 	if (known &&
-	    is_generation(heap, (uint32_t)known & CH__INDEX_MAX, ch__look_generation(known)))
+	    atomic_load_explicit(&block->generation, memory_order_relaxed) == generation)
 		return known;
-	uint32_t generation = 0, index = ch__find(heap, pc, &generation);
+	index = ch__find(heap, pc, &generation);
 	if (!index)
 		return 0;
-	const struct ch__block *block = ch__block_at(heap, index);
+	block = ch__block_at(heap, index);
 	uint32_t hot = atomic_load_explicit(&block->hot_offset, memory_order_acquire);
 	bool is_cold =
 		!ch__place_is_slot(heap, hot) && ch__offset(heap, pc) - hot >= ch__hot_bytes(block);

@@ -48,7 +48,7 @@ void takes_them_out_of_order(struct ch_heap *heap)
 void interns_without_it(struct ch_heap *heap);
 void interns_without_it(struct ch_heap *heap)
 {
-	ch__name_hold(heap, 1); /* expected-warning {{requires holding role 'ch__role_heap'}} */
+	ch__name_drop(heap, 1); /* expected-warning {{requires holding role 'ch__role_heap'}} */
 }
 
 void lets_go_what_it_has_not(struct ch_heap *heap);
