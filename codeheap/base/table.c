@@ -13,15 +13,6 @@ static size_t bytes_of(const struct ch__table *table, uint32_t records)
 	       ~(size_t)(CH__TABLE_STEP_BYTES - 1);
 }
 
-void ch__table_init(struct ch__table *table, uint32_t record_bytes, uint32_t link_offset,
-		    uint32_t generation_offset, uint32_t limit)
-{
-	table->record_bytes = record_bytes;
-	table->link_offset = link_offset;
-	table->generation_offset = generation_offset;
-	table->limit = limit;
-}
-
 /* Tables that reserve nothing lie at a random place: other mappings get in their way by a most
  * unlikely chance, and then they do not grow. */
 bool ch__tables_place(struct ch__table *tables, unsigned count, bool is_limited)

@@ -68,9 +68,6 @@ static inline bool ch__table_has(const struct ch__table *table, uint32_t index)
 	return index && index < atomic_load_explicit(&table->backed, memory_order_acquire);
 }
 
-/* Sets up a zeroed table. first_generation may be set before. */
-void ch__table_init(struct ch__table *, uint32_t record_bytes, uint32_t link_offset,
-		    uint32_t generation_offset, uint32_t limit);
 /* Tables take address space for all their records here; where it is limited, with each step. */
 bool ch__tables_place(struct ch__table *, unsigned count, bool is_limited);
 void ch__tables_free(struct ch__table *, unsigned count); /* zeroed tables, too */

@@ -151,9 +151,12 @@ static bool create_tables(struct ch_heap *heap)
 		{&heap->tombstones, sizeof(struct ch__tombstone), 0, 0, deaths},
 		{&heap->epitaphs, sizeof(struct ch__epitaph), 0, 0, deaths},
 	};
-	for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++)
-		ch__table_init(rows[i].table, rows[i].bytes, rows[i].link, rows[i].generation,
-			       rows[i].limit);
+	for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++) {
+		rows[i].table->record_bytes = rows[i].bytes;
+		rows[i].table->link_offset = rows[i].link;
+		rows[i].table->generation_offset = rows[i].generation;
+		rows[i].table->limit = rows[i].limit;
+	}
 	/* ThreadSanitizer has no random places, and Valgrind few. */
 	bool is_one_of_many =
 		heap->id > RESERVING_HEAPS && !heap->pool->is_translated && !CH_TSAN;

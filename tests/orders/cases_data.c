@@ -21,8 +21,10 @@ static struct ch__table table;
 
 static void begin_table(void)
 {
-	table = (struct ch__table){.first_generation = 3};
-	ch__table_init(&table, RECORD_BYTES, 0, 8, 2 * STEP_RECORDS);
+	table = (struct ch__table){.first_generation = 3,
+				   .record_bytes = RECORD_BYTES,
+				   .generation_offset = 8,
+				   .limit = 2 * STEP_RECORDS};
 	HOLDS(ch__tables_place(&table, 1, false));
 }
 static void end_table(void)

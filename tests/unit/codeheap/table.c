@@ -10,10 +10,9 @@ static struct ch__table two[2];
 
 static void place(bool is_limited)
 {
-	for (int i = 0; i < 2; i++) {
-		two[i] = (struct ch__table){0};
-		ch__table_init(&two[i], RECORD_BYTES, 0, 0, STEPS * STEP_RECORDS);
-	}
+	for (int i = 0; i < 2; i++)
+		two[i] = (struct ch__table){.record_bytes = RECORD_BYTES,
+					    .limit = STEPS * STEP_RECORDS};
 	CHECK(ch__tables_place(two, 2, is_limited));
 }
 
