@@ -39,8 +39,6 @@ CH_GUEST int ch__look_thread_id(const struct ch__thread *);
 /* A word in the thread's record for the profiler. The record stays as long as the heap, and another
  * thread gets it later. Signal-safe. */
 CH_GUEST _Atomic(void *) *ch__look_thread_word(struct ch__thread *);
-/* Whether the calling thread is attached to another heap, too. Signal-safe. */
-CH_GUEST bool ch__look_is_elsewhere(const struct ch_heap *);
 /* Finds the heap that the calling thread is attached to and that has the address. *is_pool: it is
  * in the pool of blocks, not in the runtime page. Returns NULL if there is none. Signal-safe. */
 CH_GUEST const struct ch_heap *ch__look_elsewhere(uintptr_t pc, bool *is_pool);

@@ -47,7 +47,6 @@ struct ch__sampler {
 	_Atomic(uint64_t) tail;    /* [profile] release; pairs with the acquire of the handler */
 	_Atomic(uint64_t) dropped; /* weights [own], read relaxed */
 	uint32_t last_range;       /* of the last hit [own] */
-	bool is_elsewhere;         /* the sampled thread has other heaps [own] */
 	struct ch__known_code {
 		uintptr_t pc;
 		uint64_t key;

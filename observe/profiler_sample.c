@@ -62,7 +62,7 @@ static uint64_t code_at(struct ch__sampler *s, uintptr_t address)
 	}
 	if (address - config->look.runtime_exec < config->look.runtime_bytes)
 		return CH__FRAME_WORD_RUNTIME;
-	return CH_UNLIKELY(s->is_elsewhere) ? word_elsewhere(address) : 0;
+	return word_elsewhere(address);
 }
 
 static uint64_t word_of(struct ch__sampler *s, const struct ch__ranges *ranges, uintptr_t address)
@@ -173,7 +173,6 @@ void ch__sampler_take(struct ch__sampler *s, const struct ch__sampler_stack *sta
 	/* Acquire: pairs with the release in ch__maps_read. */
 	const struct ch__ranges *ranges =
 		atomic_load_explicit(&s->profiler->ranges, memory_order_seq_cst);
-	s->is_elsewhere = ch__look_is_elsewhere(config->heap);
 	bool is_cut = false;
 	uint32_t count = 0;
 	if (config->frames && stack->high)

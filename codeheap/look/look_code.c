@@ -27,12 +27,6 @@ uint64_t ch__look_code(const struct ch_heap *heap, uintptr_t pc, uint64_t known)
 	return ch__look_word(heap->id, index, generation) | (is_cold ? CH__LOOK_COLD : 0);
 }
 
-bool ch__look_is_elsewhere(const struct ch_heap *heap)
-{
-	const struct ch__thread *t = ch__thread_list;
-	return t && (t->next_of_thread || t->heap != heap);
-}
-
 const struct ch_heap *ch__look_elsewhere(uintptr_t pc, bool *is_pool)
 {
 	for (const struct ch__thread *t = ch__thread_list; t; t = t->next_of_thread) {
