@@ -103,9 +103,8 @@ struct ch__look_page {
 	uint32_t span_first;  /* the first page of the span */
 	uint32_t taken_bytes;
 };
-CH_GUEST void ch__look_page(const struct ch_heap *, uint32_t page, struct ch__look_page *);
-/* Pages from here on were never in use. Grows while others look. */
-CH_GUEST uint32_t ch__look_pages_end(const struct ch_heap *);
+/* Returns false when the page and all behind were never in use. */
+CH_GUEST bool ch__look_page(const struct ch_heap *, uint32_t page, struct ch__look_page *);
 /* Copies the last pauses, the oldest first. Returns how many. */
 enum { CH__LOOK_PAUSES = 32 };
 struct ch__look_pause {

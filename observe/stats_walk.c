@@ -47,11 +47,9 @@ static struct ch__stats_page *row_at(struct ch__stats_walk *walk, uint32_t page)
 }
 
 /* A span has one row, of its first page. */
-static void list_page(struct ch__stats_walk *walk, uint32_t page)
+static void list_page(struct ch__stats_walk *walk, uint32_t page, struct ch__look_page seen)
 {
-	struct ch__look_page seen;
 	uint32_t page_bytes = (uint32_t)walk->look->page_bytes;
-	ch__look_page(walk->heap, page, &seen);
 	walk->row_of[page] = 0;
 	if (!seen.is_used)
 		return;
@@ -88,9 +86,9 @@ static void begin(struct ch__stats_walk *walk)
 	walk->pages_count = walk->pages_left_out = 0;
 	walk->parts_count = walk->parts_left_out = 0;
 	walk->map_rows = CH__STATS_MAP_PAGES;
-	uint32_t end = ch__look_pages_end(walk->heap);
-	for (uint32_t page = 0; page < end; page++)
-		list_page(walk, page);
+	struct ch__look_page seen;
+	for (uint32_t page = 0; ch__look_page(walk->heap, page, &seen); page++)
+		list_page(walk, page, seen);
 }
 
 /* --- blocks --- */

@@ -200,13 +200,10 @@ bool ch__look_blocks(struct ch_heap *heap, uint32_t *next, uint32_t records,
 	return end < used;
 }
 
-uint32_t ch__look_pages_end(const struct ch_heap *heap)
+bool ch__look_page(const struct ch_heap *heap, uint32_t page, struct ch__look_page *out)
 {
-	return ch__pool_pages_end(heap->pool);
-}
-
-void ch__look_page(const struct ch_heap *heap, uint32_t page, struct ch__look_page *out)
-{
+	if (page >= ch__pool_pages_end(heap->pool))
+		return false;
 	const struct ch__page *record = &heap->pool->pages[page];
 	uint8_t state = atomic_load_explicit(&record->state, memory_order_relaxed);
 	uint32_t used = atomic_load_explicit(&record->used_granules, memory_order_relaxed);
@@ -219,4 +216,5 @@ void ch__look_page(const struct ch_heap *heap, uint32_t page, struct ch__look_pa
 	if (out->is_span)
 		out->span_first =
 			atomic_load_explicit(&record->span_first, memory_order_relaxed);
+	return true;
 }

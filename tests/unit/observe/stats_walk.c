@@ -217,11 +217,11 @@ TEST(records_of_pages_that_were_never_used_are_not_read)
 	rig_block(rig_owner(&rig, "scm::one"), 1);
 	struct ch__pool *pool = rig.heap->pool;
 	struct ch__page *last = &pool->pages[pool->page_count - 1];
-	CHECK(ch__look_pages_end(rig.heap) < pool->page_count);
+	CHECK(ch__pool_pages_end(pool) < pool->page_count);
 	uint8_t state = atomic_exchange(&last->state, CH__PAGE_FULL);
 	take_walk();
 	atomic_store(&last->state, state);
 	CHECK(walk.pages_count > 0);
-	CHECK(walk.pages[walk.pages_count - 1].page < ch__look_pages_end(rig.heap));
+	CHECK(walk.pages[walk.pages_count - 1].page < ch__pool_pages_end(pool));
 	end();
 }
