@@ -6,7 +6,7 @@
 
 #include "os/lock.h"
 #include "os/moves.h"
-#include "pages/pages.h"
+#include "pages/pool.h"
 #include "pages/views.h"
 
 #if CH_CHECK >= 2

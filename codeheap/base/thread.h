@@ -7,7 +7,7 @@
 
 #include "codeheap/codeheap.h"
 #include "os/lock.h"
-#include "pages/pages.h"
+#include "pages/pool.h"
 #include "sinks/sinks.h"
 
 #include <stdatomic.h>

@@ -5,7 +5,7 @@
 #include "codeheap/base/heaps.h"
 #include "codeheap/base/region.h"
 #include "tests/support/stage.h"
-#include "pages/pages.h"
+#include "pages/pool.h"
 
 #include <errno.h>
 #include <spawn.h>
