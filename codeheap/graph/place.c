@@ -53,10 +53,7 @@ static bool read_block(const struct ch_heap *heap, uint32_t index, uint32_t gene
 	    !covers(offset, ch__cold_offset(heap, block), ch__cold_bytes(block),
 		    CH__INDEX_WORD_BYTES, place))
 		return false;
-	enum ch_block_state state = ch__block_state(block);
-	place->kind = state == CH_BLOCK_OPEN         ? CH__PLACE_OPEN
-		      : state == CH_BLOCK_NOTENTRANT ? CH__PLACE_NOTENTRANT
-						     : CH__PLACE_LIVE;
+	place->state = ch__block_state(block);
 	place->cause = ch__block_cause(block);
 	place->is_slot = ch__place_is_slot(heap, hot);
 	place->is_data = ch__block_is_data(heap, block);
@@ -122,7 +119,7 @@ static bool read_stone(const struct ch_heap *heap, uint32_t slot, uint32_t numbe
 		return false;
 	uint32_t how = load(&stone->block_how);
 	*place = (struct ch__place){
-		.kind = CH__PLACE_FREED,
+		.state = CH_BLOCK_DEAD,
 		.at = place->at,
 		.is_cold = place->is_cold,
 		.is_slot = (cold & CH__TOMB_SLOT) != 0,
@@ -163,5 +160,5 @@ void ch__place_find(const struct ch_heap *heap, uint32_t offset, struct ch__plac
 			return;
 	}
 	if (!find_open(heap, offset, place) && !ch__place_find_freed(heap, offset, place))
-		place->kind = CH__PLACE_UNUSED;
+		place->state = CH_BLOCK_FREE;
 }

@@ -76,22 +76,15 @@ void ch__tombstone_write(struct ch_heap *, const struct ch__owner *, const struc
 			 uint32_t index, enum ch__death)
 	CH_REQUIRES(ch__role_heap, ch__role_region);
 
-enum ch__place_kind {
-	CH__PLACE_UNUSED, /* no block is here, and no freed one is on record */
-	CH__PLACE_OPEN,
-	CH__PLACE_LIVE,
-	CH__PLACE_NOTENTRANT,
-	CH__PLACE_FREED,
-};
-
 /* The block at an address, copied from records that other threads may change meanwhile. */
 struct ch__place {
-	enum ch__place_kind kind;
+	/* DEAD: freed. FREE: no block is here, and no freed one is on record. */
+	enum ch_block_state state;
 	uint32_t block, generation;
 	uint32_t at; /* bytes from the end of the part's head */
-	bool is_cold, is_slot, is_data; /* is_data: never set for FREED */
+	bool is_cold, is_slot, is_data; /* is_data: never set for DEAD */
 	enum ch__cause cause;
-	enum ch__death death; /* death to by_generation: FREED only */
+	enum ch__death death; /* death to by_generation: DEAD only */
 	uint32_t collection;
 	uint32_t by, by_generation; /* the assumption that broke; 0: not known */
 	char name[CH__NAME_SHORT_BYTES], owner[CH__NAME_SHORT_BYTES];

@@ -38,10 +38,10 @@ static const char *const causes[] = {
 };
 
 static const char *const kinds[] = {
-	[CH__PLACE_OPEN] = "open ",
-	[CH__PLACE_LIVE] = "live ",
-	[CH__PLACE_NOTENTRANT] = "not yet freed ",
-	[CH__PLACE_FREED] = "",
+	[CH_BLOCK_OPEN] = "open ",
+	[CH_BLOCK_LIVE] = "live ",
+	[CH_BLOCK_NOTENTRANT] = "not yet freed ",
+	[CH_BLOCK_DEAD] = "",
 };
 
 static void put_quoted(struct ch__text *line, const char *words, const char *name)
@@ -107,37 +107,37 @@ static void put_unused(struct ch__text *line, const struct ch_heap *heap, uint32
 	put_lost(line, heap);
 }
 
-static bool is_in_use(enum ch__place_kind kind)
+static bool is_in_use(enum ch_block_state state)
 {
-	return kind != CH__PLACE_UNUSED && kind != CH__PLACE_FREED;
+	return state != CH_BLOCK_FREE && state != CH_BLOCK_DEAD;
 }
 
-static enum ch__place_kind put_place(struct ch__text *line, const struct ch_heap *heap,
+static enum ch_block_state put_place(struct ch__text *line, const struct ch_heap *heap,
 				     uint32_t offset)
 {
 	struct ch__place place;
 	ch__place_find(heap, offset, &place);
-	enum ch__place_kind kind = place.kind;
-	if (place.kind == CH__PLACE_UNUSED) {
+	enum ch_block_state state = place.state;
+	if (place.state == CH_BLOCK_FREE) {
 		put_unused(line, heap, offset);
-		return kind;
+		return state;
 	}
-	ch__text_put(line, kinds[place.kind]);
+	ch__text_put(line, kinds[place.state]);
 	put_block(line, &place);
-	if (place.kind == CH__PLACE_OPEN)
+	if (place.state == CH_BLOCK_OPEN)
 		ch__text_put(line, ", not committed");
-	else if (place.kind == CH__PLACE_NOTENTRANT)
+	else if (place.state == CH_BLOCK_NOTENTRANT)
 		put_cause(line, &place);
-	else if (place.kind == CH__PLACE_FREED)
+	else if (place.state == CH_BLOCK_DEAD)
 		put_end_of(line, heap, &place);
 	ch__text_put_with(line, place.is_cold ? "; executed at cold +" : "; executed at +",
 			  place.at, 16);
-	if (!is_in_use(kind) || !ch__place_find_freed(heap, offset, &place))
-		return kind;
+	if (!is_in_use(state) || !ch__place_find_freed(heap, offset, &place))
+		return state;
 	ch__text_put(line, ", where before it lay ");
 	put_block(line, &place);
 	put_end_of(line, heap, &place);
-	return kind;
+	return state;
 }
 
 /* --- where it came from --- */
@@ -151,11 +151,11 @@ static void put_origin(struct ch__text *line, const struct ch_heap *heap, const 
 	ch__text_put_with(line, words, address, 16);
 	if (ch__pool_has(heap->pool, call)) {
 		ch__place_find(heap, ch__offset(heap, call), &place);
-		if (place.kind == CH__PLACE_UNUSED) {
+		if (place.state == CH_BLOCK_FREE) {
 			ch__text_put(line, " in no block");
 			return;
 		}
-		ch__text_put(line, place.kind == CH__PLACE_FREED ? " in freed " : " in ");
+		ch__text_put(line, place.state == CH_BLOCK_DEAD ? " in freed " : " in ");
 		put_block(line, &place);
 		ch__text_put_with(line, place.is_cold ? " cold +" : " +", place.at + back, 16);
 	} else if (call - heap->pool->runtime_exec < heap->pool->runtime_bytes) {
@@ -216,7 +216,7 @@ static bool has_data_address(const siginfo_t *info)
 }
 
 /* A trap in live code is the VM's own, or a trap of the fill behind the VM's bytes. */
-static void put_signal(struct ch__text *line, const siginfo_t *info, enum ch__place_kind kind)
+static void put_signal(struct ch__text *line, const siginfo_t *info, enum ch_block_state state)
 {
 	const char *name = info->si_signo == SIGSEGV   ? "SIGSEGV"
 			   : info->si_signo == SIGBUS  ? "SIGBUS"
@@ -228,7 +228,7 @@ static void put_signal(struct ch__text *line, const siginfo_t *info, enum ch__pl
 	ch__text_put(line, name);
 	if (has_data_address(info))
 		ch__text_put_with(line, " at address ", (uintptr_t)info->si_addr, 16);
-	if (info->si_signo == SIGTRAP && kind == CH__PLACE_LIVE)
+	if (info->si_signo == SIGTRAP && state == CH_BLOCK_LIVE)
 		ch__text_put(line, ": its own trap, or it ran on behind its end");
 }
 
@@ -244,17 +244,17 @@ static bool put_mistaken(struct ch__text *line, const struct ch_heap *heap, uint
 {
 	struct ch__place place;
 	ch__place_find(heap, offset, &place);
-	if (place.kind == CH__PLACE_UNUSED) {
+	if (place.state == CH_BLOCK_FREE) {
 		ch__text_put(line, " in no block");
 	} else {
 		ch__text_put(line, " of ");
-		ch__text_put(line, place.kind == CH__PLACE_FREED ? "freed " : kinds[place.kind]);
+		ch__text_put(line, place.state == CH_BLOCK_DEAD ? "freed " : kinds[place.state]);
 		put_block(line, &place);
 		ch__text_put_with(line, place.is_cold ? ", cold +" : ", +", place.at, 16);
 	}
 	ch__text_put_with(line, " (", at, 16);
 	ch__text_put(line, ")");
-	return place.kind == CH__PLACE_OPEN;
+	return place.state == CH_BLOCK_OPEN;
 }
 
 /* A store to an address that can be read raised the signal. Returns false where the address is not
@@ -329,16 +329,16 @@ size_t ch_trap_describe(const struct ch_heap *heap, const void *siginfo, const v
 	} else if (is_written) {
 		put_written(&line, heap, address, ucontext);
 	} else if (is_here) {
-		enum ch__place_kind kind = CH__PLACE_UNUSED;
+		enum ch_block_state state = CH_BLOCK_FREE;
 		if (is_nowhere)
 			ch__text_put(&line, "the cell of an owner without an entry and a fallback");
 		else
-			kind = put_place(&line, heap, ch__offset(heap, address));
+			state = put_place(&line, heap, ch__offset(heap, address));
 		ch__text_put_with(&line, " (", address, 16);
 		ch__text_put(&line, ")");
 		put_return(&line, heap, ucontext);
-		if (is_in_use(kind))
-			put_signal(&line, info, kind);
+		if (is_in_use(state))
+			put_signal(&line, info, state);
 		else if (!ch__thread_self(heap))
 			ch__text_put(&line, "; by a thread that is not attached");
 	}

@@ -499,20 +499,20 @@ TEST(offsets_into_a_block_in_place_count_from_where_its_name_begins)
 		struct emitter e;
 		char text[100];
 		emit_open_in_place(&e, owner, (enum ch_kind)kind, bytes);
-		CHECK_EQ(place_of(&rig, e.code.exec + 16).kind, CH__PLACE_OPEN);
+		CHECK_EQ(place_of(&rig, e.code.exec + 16).state, CH_BLOCK_OPEN);
 		CHECK_EQ(place_of(&rig, e.code.exec + 16).at, 16);
 		e.code.used_to = bytes;
 		CHECK_EQ(ch_block_commit(&e.code, 1), CH_OK);
 		ch_address_name(rig.heap, e.code.exec + 16, false, text, sizeof text);
 		CHECK_STR(text, "named+0x10");
-		CHECK_EQ(place_of(&rig, e.code.exec + 16).kind, CH__PLACE_LIVE);
+		CHECK_EQ(place_of(&rig, e.code.exec + 16).state, CH_BLOCK_LIVE);
 		CHECK_EQ(place_of(&rig, e.code.exec + 16).at, 16);
 		/* The bytes before the block in its page belong to no block. */
 		ch_address_name(rig.heap, e.code.exec - 16, false, text, sizeof text);
 		CHECK_STR(text, "named+0x0");
 		CHECK_EQ(place_of(&rig, e.code.exec - 16).at, 0);
 		CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
-		CHECK_EQ(place_of(&rig, e.code.exec + 16).kind, CH__PLACE_FREED);
+		CHECK_EQ(place_of(&rig, e.code.exec + 16).state, CH_BLOCK_DEAD);
 		CHECK_EQ(place_of(&rig, e.code.exec + 16).at, 16);
 		CHECK_EQ(place_of(&rig, e.code.exec - 16).at, 0);
 	}
@@ -533,7 +533,7 @@ TEST(offsets_into_a_long_block_are_those_of_code_when_it_is_dead)
 	uint32_t at = place_of(&rig, e.code.exec + AT).at;
 	CHECK_EQ(at, AT);
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
-	CHECK_EQ(place_of(&rig, e.code.exec + AT).kind, CH__PLACE_FREED);
+	CHECK_EQ(place_of(&rig, e.code.exec + AT).state, CH_BLOCK_DEAD);
 	CHECK_EQ(place_of(&rig, e.code.exec + AT).at, at);
 	rig_end(&rig);
 }

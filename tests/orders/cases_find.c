@@ -199,21 +199,21 @@ static void looks_up(void)
 UNSEEN static void seen(const struct ch__place *p)
 {
 	const struct truth *t;
-	switch (p->kind) {
-	case CH__PLACE_OPEN:
-	case CH__PLACE_LIVE:
-	case CH__PLACE_NOTENTRANT:
-	case CH__PLACE_FREED:
+	switch (p->state) {
+	case CH_BLOCK_OPEN:
+	case CH_BLOCK_LIVE:
+	case CH_BLOCK_NOTENTRANT:
+	case CH_BLOCK_DEAD:
 		/* The block was freed before this run. */
 		t = truth_of(p->block, p->generation);
-		if (!t && p->kind == CH__PLACE_FREED)
+		if (!t && p->state == CH_BLOCK_DEAD)
 			return;
 		/* A block that was OPEN when the place was read may be LIVE and smaller here. */
-		HOLDS(p->kind == CH__PLACE_OPEN || t);
-		HOLDS(p->kind != CH__PLACE_FREED || t->is_large);
+		HOLDS(p->state == CH_BLOCK_OPEN || t);
+		HOLDS(p->state != CH_BLOCK_DEAD || t->is_large);
 		if (t && (strcmp(p->name, t->name) || strcmp(p->owner, t->owner)))
-			order_failed("%s of %s is told as %s of %s, kind %d", t->name, t->owner,
-				     p->name, p->owner, (int)p->kind);
+			order_failed("%s of %s is told as %s of %s, state %d", t->name, t->owner,
+				     p->name, p->owner, (int)p->state);
 		break;
 	default:
 		break;

@@ -457,7 +457,7 @@ TEST(tombstone_of_the_death_2_to_the_32_is_not_read_while_it_is_written)
 		(void)rig_block(owner, 2);
 		CHECK_EQ(ch_owner_release(gone, CH_RELEASE_NOT_RUNNING), CH_OK);
 		ch__place_find(rig.heap, offsets[i], &place);
-		CHECK_EQ(place.kind, CH__PLACE_FREED);
+		CHECK_EQ(place.state, CH_BLOCK_DEAD);
 	}
 	struct ch__tombstone *stone = NULL;
 	for (uint32_t slot = 1; slot <= (uint32_t)1 << rig.heap->tombstones_log2; slot++) {
