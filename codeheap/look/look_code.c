@@ -20,8 +20,7 @@ uint64_t ch__look_code(const struct ch_heap *heap, uintptr_t pc, uint64_t known)
 		return 0;
 	block = ch__block_at(heap, index);
 	uint32_t hot = atomic_load_explicit(&block->hot_offset, memory_order_acquire);
-	bool is_cold =
-		!ch__place_is_slot(heap, hot) && ch__offset(heap, pc) - hot >= ch__hot_bytes(block);
+	bool is_cold = ch__offset(heap, pc) - hot >= ch__hot_bytes(block);
 	if (atomic_load_explicit(&block->generation, memory_order_relaxed) != generation)
 		return 0;
 	return ch__look_word(heap->id, index, generation) | (is_cold ? CH__LOOK_COLD : 0);
