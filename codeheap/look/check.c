@@ -259,10 +259,9 @@ static void check_slots_of(struct check *c, uint32_t p)
 	uint32_t page_bytes = (uint32_t)1 << pool->page_log2;
 	look_at(c, "page", p);
 	for (uint32_t at = 0; at + CH__SLOT_BYTES <= page_bytes; at += CH__SLOT_BYTES) {
-		uint32_t offset = (p << pool->page_log2) + at, bit = offset / CH__GRANULE_BYTES;
-		uint64_t used = atomic_load(&pool->used[bit / 64]);
+		uint32_t offset = (p << pool->page_log2) + at;
 		bool is_known = ch__sinks_slot_is_live(heap->sinks, ch__exec(heap, offset));
-		if (is_known && !(used >> bit % 64 & 1))
+		if (is_known && !ch__page_uses(pool, offset))
 			say(c, "the unwinder knows the free slot at +%u", at);
 		if (!is_known && ch__page_has_start(pool, offset))
 			say(c, "the unwinder does not know the slot at +%u", at);
