@@ -343,7 +343,7 @@ static bool end_infancy(struct ch_heap *heap, struct ch_block handle)
 	struct ch__block *block = ch__block_at(heap, index);
 	/* The stamp alone: flags in lower bits would borrow from the age. */
 	uint8_t age = (uint8_t)(ch__age_stamp(heap) - (block->flags & CH__FLAG_AGE)) & CH__FLAG_AGE;
-	if (!ch__block_is_newborn(block))
+	if (ch__block_state(block) != CH_BLOCK_LIVE || (block->flags & CH__FLAG_HELD))
 		return false;
 	if (age >= 2 * CH__FLAG_AGE_ONE)
 		ch__block_held(block);

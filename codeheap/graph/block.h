@@ -126,10 +126,6 @@ static inline enum ch_entry ch__block_entry_kind(const struct ch__block *block)
 {
 	return (enum ch_entry)(block->flags & CH__FLAG_ENTRY);
 }
-static inline bool ch__block_is_newborn(const struct ch__block *block)
-{
-	return ch__block_state(block) == CH_BLOCK_LIVE && !(block->flags & CH__FLAG_HELD);
-}
 /* Whether the block was opened without an owner or to be kept: its own root from commit on. */
 static inline bool ch__block_leads(const struct ch__block *block)
 {
