@@ -38,8 +38,7 @@ struct ch__counters {
 	__atomic_store_n(&(counter), __atomic_load_n(&(counter), __ATOMIC_RELAXED) + (n),     \
 			 __ATOMIC_RELAXED)
 
-/* Two bitmaps of the block that the thread works on: attached bytes, and targets of exits. An index
- * of the records, rebuilt from the records for another block (sites.c). */
+/* Bitmaps of the block that the thread works on, rebuilt from the records for another (sites.c). */
 struct ch__site_map {
 	const struct ch__block *block; /* NULL: of no block */
 	uint32_t generation;           /* of the block */

@@ -65,9 +65,8 @@ static enum ch_status read_sinks(struct ch_config *config, unsigned *wanted)
 	return ch__because_user(CH_E_ARG, "CODEHEAP_SINKS must be none, or some of %s", names);
 }
 
-/* Tells which wanted sinks are off, each by name. For a wish in the environment stderr has a line.
- * For a wish of the program CODEHEAP_DEBUG=1 writes the line, and the program asks
- * ch_sink_status. */
+/* For a wish in the environment stderr has a line. For a wish of the program CODEHEAP_DEBUG=1
+ * writes the line, and the program asks ch_sink_status. */
 void ch__wishes_tell_off(const struct ch_heap *heap, unsigned wanted)
 {
 	bool is_users = wish("CODEHEAP_SINKS") != NULL;
@@ -86,7 +85,7 @@ void ch__wishes_tell_off(const struct ch_heap *heap, unsigned wanted)
 }
 
 /* Reads all variables before failing, so that one run tells of each mistake. CODEHEAP_DEBUG changes
- * no heap: a wrong value is told, but no heap refused. */
+ * no heap: a wrong value has the line only. */
 enum ch_status ch__wishes_read(struct ch_config *config, unsigned *wanted)
 {
 	enum ch_status backend = read_backend(config), names = read_dead_names(config);

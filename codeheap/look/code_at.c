@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * code_at.c: ch_code_at: from an address to the block there, the offset in the block, and the VM's
- * word at a call. Signal-safe: no lock, no allocation.
- *
- * I4: all fields are read between two reads of the generation, by loads that acquire, from memory
- * that keeps its type for as long as the heap is there. */
+ * word at a call, read as find.h says (I4). Signal-safe: no lock, no allocation. */
 #include "codeheap/base/heaps.h"
 #include "arch/sites.h"
 #include "codeheap/base/sized.h"
