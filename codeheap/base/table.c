@@ -13,26 +13,49 @@ static size_t bytes_of(const struct ch__table *table, uint32_t records)
 	       ~(size_t)(CH__TABLE_STEP_BYTES - 1);
 }
 
-/* Tables that reserve nothing lie at a random place: other mappings get in their way by a most
- * unlikely chance, and then they do not grow. */
-bool ch__tables_place(struct ch__table *tables, unsigned count, bool is_limited)
+/* Whether no other mapping is where the first step of a table is to come. */
+static bool are_free(const struct ch__table *tables, unsigned count)
 {
-	size_t bytes = 0, page = ch__os_page_bytes();
-	for (unsigned i = 0; i < count; i++)
-		bytes += bytes_of(&tables[i], tables[i].limit);
-	char *at = is_limited ? NULL : ch__os_reserve(bytes, page, 0, ch__os_anywhere);
-	bool is_reserved = at != NULL;
-	if (!is_reserved) {
-		if (!(at = ch__os_reserve(CH__TABLE_STEP_BYTES, page, 0, 0)))
+	for (unsigned i = 0; i < count; i++) {
+		if (!ch__os_reserve_at(tables[i].base, CH__TABLE_STEP_BYTES))
 			return false;
-		ch__os_unreserve(at, CH__TABLE_STEP_BYTES);
+		ch__os_unreserve(tables[i].base, CH__TABLE_STEP_BYTES);
 	}
+	return true;
+}
+
+static void place(struct ch__table *tables, unsigned count, char *at, bool is_reserved)
+{
 	for (unsigned i = 0; i < count; i++) {
 		tables[i].base = at;
 		tables[i].is_reserved = is_reserved;
 		at += bytes_of(&tables[i], tables[i].limit);
 	}
-	return true;
+}
+
+/* Tables that reserve nothing lie at a random place. Where many heaps share little address space,
+ * other mappings may be in the way of a first step: then another place is tried. Where they are in
+ * the way of a later step, the table does not grow. */
+bool ch__tables_place(struct ch__table *tables, unsigned count, bool is_limited)
+{
+	enum { TRIES = 8 };
+	size_t bytes = 0, page = ch__os_page_bytes();
+	for (unsigned i = 0; i < count; i++)
+		bytes += bytes_of(&tables[i], tables[i].limit);
+	char *at = is_limited ? NULL : ch__os_reserve(bytes, page, 0, ch__os_anywhere);
+	if (at) {
+		place(tables, count, at, true);
+		return true;
+	}
+	for (int i = 0; i < TRIES; i++) {
+		if (!(at = ch__os_reserve(CH__TABLE_STEP_BYTES, page, 0, 0)))
+			return false;
+		ch__os_unreserve(at, CH__TABLE_STEP_BYTES);
+		place(tables, count, at, false);
+		if (are_free(tables, count))
+			return true;
+	}
+	return false;
 }
 
 void ch__tables_free(struct ch__table *tables, unsigned count)

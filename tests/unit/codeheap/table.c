@@ -66,6 +66,19 @@ TEST(table_in_limited_address_space_takes_it_with_each_step)
 	CHECK(!is_mapped(&two[0], 0) && !is_mapped(&two[0], 1) && !is_mapped(&two[1], 0));
 }
 
+/* The second and third call look at the tables' first steps; the first step of a table asks next. */
+TEST(tables_are_not_put_where_another_mapping_is)
+{
+	for (uint64_t nth = 2; nth <= 3; nth++) {
+		ch__os_fail_at(nth, false);
+		place(true);
+		take_a_step(&two[0]);
+		take_a_step(&two[1]);
+		ch__os_fail_at(0, false);
+		ch__tables_free(two, 2);
+	}
+}
+
 TEST(mapping_in_the_way_of_a_table_stays)
 {
 	place(true);
