@@ -61,6 +61,15 @@ TEST(room_does_not_run_before_its_commit)
 	rig_end(&rig);
 }
 
+/* Private memory has no rooms, nor has a process under Valgrind. */
+static bool has_rooms(const struct rig *rig)
+{
+	struct emitter e = open_room(rig, ROOM, 1);
+	bool is = is_room(rig, e.code.block);
+	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	return is;
+}
+
 /* Of two rooms that are committed together, the second does not get its memory. The first may be
  * written again, and be longer. */
 TEST(rooms_whose_commit_was_refused_are_written_again)
@@ -94,7 +103,7 @@ TEST(rooms_whose_commit_was_refused_are_written_again)
 		rig_collect(&rig, 3);
 		CHECK(!rig_is_there(codes[0].block));
 	}
-	CHECK(refused > 0 || rig.heap->pool->backend == CH__BACKEND_PROCMEM);
+	CHECK(refused > 0 || !has_rooms(&rig));
 	rig_end(&rig);
 }
 
@@ -382,15 +391,6 @@ TEST(room_does_not_run_in_a_child_before_its_commit)
 	CHECK(waitpid(child, &status, 0) == child && status == 0);
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
 	rig_end(&rig);
-}
-
-/* Private memory has no rooms, nor has a process under Valgrind. */
-static bool has_rooms(const struct rig *rig)
-{
-	struct emitter e = open_room(rig, ROOM, 1);
-	bool is = is_room(rig, e.code.block);
-	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
-	return is;
 }
 
 /* Returns a room that landed up to FAR, while the commit was refused for the sake of another. */
