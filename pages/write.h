@@ -10,6 +10,11 @@ static inline bool ch__pool_has(const struct ch__pool *pool, uintptr_t exec)
 {
 	return exec - pool->exec_base < pool->pool_bytes;
 }
+/* Whether the address is in the pool, or in the runtime page before it. */
+static inline bool ch__pool_knows(const struct ch__pool *pool, uintptr_t exec)
+{
+	return exec - pool->runtime_exec < pool->runtime_bytes + pool->pool_bytes;
+}
 /* Opens a write window; ch__pool_sync of the written bytes ends it, in the same function. */
 static inline uint8_t *ch__pool_write(const struct ch__pool *pool, uintptr_t exec)
 	CH_ACQUIRES(ch__role_window) CH_UNANALYSED("it makes the role")

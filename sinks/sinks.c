@@ -167,12 +167,6 @@ const void *ch__sinks_state(const struct ch__sinks *s, enum ch__sink sink)
 	return ch__sinks_on(s) & (unsigned)sink ? state_of(s, slot_of(sink)) : NULL;
 }
 
-bool ch__sinks_have(const struct ch__sinks *s, uintptr_t pc)
-{
-	return pc - s->config.pool_exec < s->config.pool_bytes ||
-	       pc - s->config.runtime_exec < s->config.runtime_bytes;
-}
-
 /* --- life, on and off --- */
 static void nobody_else_knows(const struct ch__sinks *s)
 	CH_VOUCHES(ch__role_sinks) CH_UNANALYSED("before its heap is known, or after")

@@ -103,6 +103,5 @@ struct ch__steps *ch__sinks_steps(const struct ch__sinks *); /* NULL before step
 
 /* Returns NULL while the sink is off. A state stays until the sinks are destroyed. */
 const void *ch__sinks_state(const struct ch__sinks *, enum ch__sink);
-bool ch__sinks_have(const struct ch__sinks *, uintptr_t pc); /* in the pool or the runtime page */
 
 #endif

@@ -87,7 +87,7 @@ size_t ch_address_name(struct ch_heap *heap, const void *address, bool is_return
 	uintptr_t given = (uintptr_t)address;
 	/* A call may be the last instruction: then the return address is of the next code. */
 	uintptr_t at = given - (is_return && given);
-	if (pool && (ch__pool_has(pool, at) || at - pool->runtime_exec < pool->runtime_bytes))
+	if (pool && ch__pool_knows(pool, at))
 		put_code(heap, at, given, &t);
 	else
 		put_native(at, given, &t);

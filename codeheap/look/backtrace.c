@@ -13,6 +13,7 @@
 #include "codeheap/look.h"
 #include "arch/registers.h"
 #include "codeheap/base/park.h"
+#include "pages/write.h"
 #include "sinks/sinks.h"
 #include "unwind/nongnu.h"
 #include "unwind/unwind.h"
@@ -21,7 +22,7 @@
 #include <unwind.h>
 
 struct walk {
-	const struct ch__sinks *sinks;
+	const struct ch_heap *heap;
 	uintptr_t first, first_sp; /* of the first frame to hand out; sp 0: any */
 	uintptr_t sp, fp;          /* of the last frame seen */
 	uintptr_t *out;
@@ -87,7 +88,7 @@ static CH_COLD size_t walk_tables(struct walk *w, void *ucontext, uintptr_t low,
 {
 	if (!w->max)
 		return 0;
-	if (ch__sinks_state(w->sinks, CH__SINK_LIBUNWIND))
+	if (ch__sinks_state(w->heap->sinks, CH__SINK_LIBUNWIND))
 		walk_nongnu(w, ucontext);
 	else
 		_Unwind_Backtrace(see_context, w);
@@ -95,8 +96,8 @@ static CH_COLD size_t walk_tables(struct walk *w, void *ucontext, uintptr_t low,
 		return 0;
 	uintptr_t *out = w->out + w->n;
 	size_t more = ch__walk(0, w->fp, w->sp > low ? w->sp : low, high, out, w->max - w->n);
-	bool is_ours =
-		ch__sinks_have(w->sinks, out[-1]) || (more && ch__sinks_have(w->sinks, out[0] - 1));
+	bool is_ours = ch__pool_knows(w->heap->pool, out[-1]) ||
+		       (more && ch__pool_knows(w->heap->pool, out[0] - 1));
 	return w->n + (is_ours ? more : 0);
 }
 
@@ -128,7 +129,7 @@ size_t ch_backtrace(const struct ch_heap *heap, enum ch_backtrace how, const voi
 	size_t n = 0;
 	/* The unwinder needs no bounds; the walk by frame pointers after it does. */
 	if (how == CH_BACKTRACE_TABLES) {
-		struct walk w = {.sinks = heap->sinks,
+		struct walk w = {.heap = heap,
 				 .first = pc,
 				 .first_sp = ucontext ? sp : 0,
 				 .out = out,

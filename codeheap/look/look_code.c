@@ -31,7 +31,7 @@ const struct ch_heap *ch__look_elsewhere(uintptr_t pc, bool *is_pool)
 	for (const struct ch__thread *t = ch__thread_list; t; t = t->next_of_thread) {
 		const struct ch__pool *pool = t->heap->pool;
 		*is_pool = ch__pool_has(pool, pc);
-		if (*is_pool || pc - pool->runtime_exec < pool->runtime_bytes)
+		if (ch__pool_knows(pool, pc))
 			return t->heap;
 	}
 	return NULL;

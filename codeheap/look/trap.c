@@ -174,9 +174,7 @@ static void put_origin(struct ch__text *line, const struct ch_heap *heap, const 
 static bool is_in_code(const struct ch_heap *heap, uintptr_t address)
 {
 	struct ch__os_object object;
-	return ch__pool_has(heap->pool, address - 1) ||
-	       address - 1 - heap->pool->runtime_exec < heap->pool->runtime_bytes ||
-	       ch__os_object_of(address, &object);
+	return ch__pool_knows(heap->pool, address - 1) || ch__os_object_of(address, &object);
 }
 
 /* Returns the return address in the frame record where that leads to code, else the guess. */
