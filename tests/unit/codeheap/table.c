@@ -66,7 +66,7 @@ TEST(table_in_limited_address_space_takes_it_with_each_step)
 	CHECK(!is_mapped(&two[0], 0) && !is_mapped(&two[0], 1) && !is_mapped(&two[1], 0));
 }
 
-/* The second and third call look at the tables' first steps; the first step of a table asks next. */
+/* The second and third call look at the tables' first steps; a table's first step asks next. */
 TEST(tables_are_not_put_where_another_mapping_is)
 {
 	for (uint64_t nth = 2; nth <= 3; nth++) {
