@@ -376,7 +376,7 @@ static bool is_blind(const struct bdw *bdw)
 {
 	bool is_blind = false;
 	for (int i = 0; i < ENGINES; i++)
-		is_blind |= bdw->engines[i].marker.is_blind;
+		is_blind |= bdw->engines[i].marker.blind_to != 0;
 	return is_blind;
 }
 

@@ -56,7 +56,7 @@ struct ch_marker { /* of an open cycle */
 	uint32_t head, tail;
 	bool overflowed; /* a block did not fit: scan marked blocks again */
 	bool has_stacks; /* a host named stacks, or had the library find them */
-	bool is_blind; /* a thread stands on an unknown stack */
+	int blind_to; /* a thread that stands on an unknown stack; 0: none does */
 	uint64_t marked, stack_roots;
 };
 

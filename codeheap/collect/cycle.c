@@ -52,10 +52,10 @@ static bool freeze_and_stop(struct ch_heap *heap, uint64_t until_ns)
 
 /* --- built-in --- */
 
-static enum ch_status because_blind(void)
+static enum ch_status because_blind(int thread_id)
 {
-	return ch__because(CH_E_BUSY, "a thread stood on a stack that is neither its own nor an "
-				      "attached fiber's: ch_fiber_attach it");
+	return ch__because(CH_E_BUSY, "thread %d stood on a stack that is neither its own nor an "
+				      "attached fiber's: ch_fiber_attach it", thread_id);
 }
 
 /* Returns false when a thread stands on no known stack: nothing may die then. */
@@ -72,8 +72,8 @@ static bool mark_all(struct ch_heap *heap, uint64_t start_ns)
 	mark_owners(marker);
 	ch__scan_stacks(marker);
 	ch__marking--;
-	if (marker->is_blind) {
-		because_blind();
+	if (marker->blind_to) {
+		because_blind(marker->blind_to);
 		return false;
 	}
 	ch__cycle_complete(heap, start_ns);
@@ -380,11 +380,12 @@ enum ch_status ch_mark_end(struct ch_marker *marker, bool is_complete)
 	struct ch_heap *heap = marker->heap;
 	if (!ch__host_may_mark(heap))
 		return ch__told(CH_E_STATE);
-	bool is_blind = marker->is_blind, lacks_stacks = is_complete && !marker->has_stacks;
+	bool lacks_stacks = is_complete && !marker->has_stacks;
+	int blind_to = marker->blind_to;
 	take_cycle(marker);
 	uint64_t start = heap->cycle_start_ns;
 	heap->cycle_start_ns = 0;
-	if (is_complete && !is_blind && !lacks_stacks) {
+	if (is_complete && !blind_to && !lacks_stacks) {
 		begin_to_mark(marker);
 		ch__mark_drain(marker);
 		ch__cycle_complete(heap, start);
@@ -400,5 +401,5 @@ enum ch_status ch_mark_end(struct ch_marker *marker, bool is_complete)
 	if (lacks_stacks)
 		return ch__because(CH_E_STATE, "is_complete is true, and neither ch_mark_stacks "
 					       "nor ch_mark_stack came before: nothing dies");
-	return is_blind ? because_blind() : CH_OK;
+	return blind_to ? because_blind(blind_to) : CH_OK;
 }

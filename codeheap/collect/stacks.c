@@ -194,7 +194,7 @@ static void scan_thread(struct ch_marker *marker, struct ch__thread *thread)
 	if (scan_frames(marker, thread))
 		return;
 	scan_whole_stack(marker, thread);
-	marker->is_blind = true;
+	marker->blind_to = thread->thread_id;
 }
 
 static void scan_fibers(struct ch_marker *marker) CH_REQUIRES(ch__role_frozen, ch__role_stopped)
@@ -222,7 +222,7 @@ void ch__scan_stacks(struct ch_marker *marker)
 	for (struct ch_vm *vm = heap->vms; vm; vm = vm->next)
 		if (vm->is_attached && vm->ops.roots)
 			vm->ops.roots(vm->user, marker);
-	if (CH_UNLIKELY(marker->is_blind))
+	if (CH_UNLIKELY(marker->blind_to))
 		ch__mark_all(marker);
 	ch__mark_drain(marker);
 }

@@ -246,13 +246,20 @@ enum ch_status ch_edge_attach_owner(struct ch_block block, struct ch_owner to)
 
 /* --- lines --- */
 
-static bool lines_are_valid(const struct ch__subject *s, const struct ch_line *lines, size_t n)
+static enum ch_status check_lines(const struct ch__subject *s, const struct ch_line *lines,
+				  size_t n)
 {
-	for (size_t i = 0; i < n; i++)
-		if (!ch__block_has(s->heap, s->block, (uintptr_t)lines[i].at, 1) ||
-		    (i && (uintptr_t)lines[i].at <= (uintptr_t)lines[i - 1].at))
-			return false;
-	return n > 0 && n <= UINT32_MAX / sizeof *lines;
+	const size_t most = UINT32_MAX / sizeof *lines;
+	if (!n || n > most)
+		return ch__because(CH_E_ARG, "n is %zu: not 1 to %zu", n, most);
+	for (size_t i = 0; i < n; i++) {
+		uintptr_t at = (uintptr_t)lines[i].at;
+		bool is_inside = ch__block_has(s->heap, s->block, at, 1);
+		if (!is_inside || (i && at <= (uintptr_t)lines[i - 1].at))
+			return ch__because(CH_E_ARG, "lines[%zu].at is %lx: not %s", i, at,
+					   is_inside ? "above the one before" : "in the block");
+	}
+	return CH_OK;
 }
 
 static struct ch__lines *make_lines(struct ch_heap *heap, const struct ch_line *from, size_t n)
@@ -277,9 +284,8 @@ enum ch_status ch_block_lines(struct ch_block block, const char *file, const str
 		status = ch__because(CH_E_STATE, "the block has lines already");
 	if (status == CH_OK && (!file || !lines))
 		status = ch__because(CH_E_ARG, "%s is NULL", file ? "lines" : "file");
-	if (status == CH_OK && !lines_are_valid(&s, lines, n))
-		status = ch__because(CH_E_ARG, "n is %zu: not lines that rise by "
-						"address in the block", n);
+	if (status == CH_OK)
+		status = check_lines(&s, lines, n);
 	if (status == CH_OK)
 		status = ch__side_need(&s, 1);
 	if (status != CH_OK)

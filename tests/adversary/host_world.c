@@ -9,6 +9,7 @@
 #include "os/threads.h"
 #include "tests/support/stage.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -274,6 +275,7 @@ static struct play *playing;
 static void poll_on_unknown_stack(void *arg)
 {
 	struct play *p = arg;
+	atomic_store(&p->number, ch__os_thread_id());
 	atomic_store(&p->ready, 1);
 	call_and_poll(p->stage, p);
 	stage_switch(&away, back);
@@ -305,6 +307,10 @@ TEST(mark_end_that_says_busy_lets_threads_go_on)
 		CHECK_EQ(ch_mark_end(marker, true), CH_E_BUSY);
 		CHECK_EQ(ch__thread_self(p->stage->heap)->park_depth, 0);
 	}
+	char start[64];
+	snprintf(start, sizeof start, "CH_E_BUSY: thread %d stood on a stack that is neither",
+		 atomic_load(&p->number));
+	CHECK(!strncmp(ch_why(), start, strlen(start)));
 	expect_run(p);
 	atomic_store(&p->step, 1);
 	stage_join(&lost);
