@@ -149,7 +149,7 @@ FORCE:
 # do, is built to be small: a quarter of such a file is loops unrolled and calls made inline.
 seldom_c := $(wildcard os/linux*.c observe/linux*.c codeheap/look/trap*.c sinks/*.c) os/text.c \
             $(addprefix pages/,in_place.c pool.c pool_check.c pool_fork.c valgrind.c views.c views_private.c) \
-            $(filter-out unwind/walk.c,$(wildcard unwind/*.c)) $(addprefix invalidate/,assumption.c sites.c) \
+            $(filter-out unwind/walk.c,$(wildcard unwind/*.c)) $(addprefix invalidate/,assumption.c discard.c sites.c) \
             $(addprefix codeheap/base/,event.c heaps.c listener.c panic.c park.c trigger.c vm.c why.c) \
             $(addprefix codeheap/collect/,cycle.c make_room.c world.c) $(addprefix codeheap/graph/,place.c stats.c) \
             $(addprefix codeheap/life/,discard.c fork.c heap.c overrun.c thread.c veneer.c wishes.c write.c) \

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * vm.c: the records of vms: attached, detached, used again. The rest of a vm's end is in
- * life/discard.c. Lock: heap. */
+ * invalidate/. Lock: heap. */
 #include "codeheap/base/park.h"
 #include "codeheap/base/sized.h"
 #include "codeheap/base/trigger.h"

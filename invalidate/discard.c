@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: MIT
+ * discard.c: invalidates all code of one vm, or of all vms, under one hold of the heap lock; and
+ * ends a vm. codeheap/life/discard.c begins the cycle that frees the blocks that no stack holds. */
+#include "codeheap/base/why.h"
+#include "codeheap/base/event.h"
+#include "codeheap/base/region.h"
+#include "codeheap/base/trigger.h"
+#include "codeheap/graph/side_list.h"
+#include "codeheap/graph/handles.h"
+#include "invalidate/invalidate.h"
+
+/* Whether a block of the vm, or of any vm if NULL, uses the record. Code without an owner
+ * belongs to no vm. */
+static bool is_of(struct ch_heap *heap, uint32_t index, const struct ch_vm *vm)
+	CH_REQUIRES(ch__role_heap)
+{
+	return ch__block_in_use(heap, index) && ch__block_at(heap, index)->owner &&
+	       (!vm || ch__owner_at(heap, ch__block_at(heap, index)->owner)->vm == vm);
+}
+
+/* Never 0. A reused record has another generation; 128 reuses give the same stamp again. */
+static uint8_t stamp_of(const struct ch_heap *heap, uint32_t index)
+{
+	uint32_t generation = atomic_load_explicit(&ch__block_at(heap, index)->generation,
+						   memory_order_relaxed);
+	return (uint8_t)(generation >> 1 | 0x80);
+}
+
+/* The blocks to get rid of, in *found, are all blocks that are NOTENTRANT afterwards. */
+static void invalidate_all(struct ch_heap *heap, struct ch_vm *vm, enum ch__cause cause,
+			   struct ch__discard *found) CH_REQUIRES(ch__role_heap)
+{
+	struct ch__thread *self = ch__thread_or_guest(heap);
+	uint64_t bytes_before = heap->notentrant_bytes;
+	for (uint32_t i = 1; i < found->records; i++) {
+		ch__region_enter(self);
+		const struct ch__block *block = ch__block_at(heap, i);
+		if (is_of(heap, i, vm) && !(block->flags & CH__FLAG_IMMORTAL)) {
+			(void)ch__invalidate_block(heap, i, cause);
+			bool is_invalid = ch__block_state(block) == CH_BLOCK_NOTENTRANT;
+			found->count += is_invalid;
+			if (is_invalid && found->stamps)
+				found->stamps[i] = stamp_of(heap, i);
+		}
+		ch__region_leave(self);
+	}
+	ch__trigger_dead(heap, heap->notentrant_bytes - bytes_before);
+	ch__event_note(heap, CH__EVENT_DISCARDED, found->count);
+}
+
+void ch__discard_begin(struct ch_heap *heap, struct ch_vm *vm, bool is_counted,
+		       struct ch__discard *found)
+{
+	ch__heap_lock(heap);
+	*found = (struct ch__discard){.records = heap->blocks.used};
+	if (is_counted)
+		found->stamps = ch__meta_alloc(heap->meta, found->records);
+	invalidate_all(heap, vm, CH__CAUSE_DISCARDED, found);
+	ch__heap_unlock(heap);
+}
+
+/* Without stamps blocks of later invalidations are counted, too, up to the number found. */
+size_t ch__discard_end(struct ch_heap *heap, struct ch_vm *vm, const struct ch__discard *found)
+{
+	size_t count = 0;
+	ch__heap_lock(heap);
+	for (uint32_t i = 1; i < found->records; i++)
+		if (is_of(heap, i, vm) && (!found->stamps || found->stamps[i] == stamp_of(heap, i)))
+			count += ch__block_state(ch__block_at(heap, i)) == CH_BLOCK_NOTENTRANT;
+	ch__heap_unlock(heap);
+	ch__meta_free(heap->meta, found->stamps, found->records);
+	return count < found->count ? count : found->count;
+}
+
+/* After the detach no callback says when the VM may free the unwind tables of its blocks. Nothing
+ * of the VM runs, so unwinders need no table from here on. An OPEN block has a table when its
+ * commit is under way, and will be refused. */
+static void forget_tables(struct ch_heap *heap, const struct ch_vm *vm) CH_REQUIRES(ch__role_heap)
+{
+	for (uint32_t i = 1; i < heap->blocks.used; i++) {
+		const struct ch__block *block = ch__block_at(heap, i);
+		struct ch__own *own = is_of(heap, i, vm)
+					      ? ch__side_pointer(block->side_list, CH__ITEM_OWN)
+					      : NULL;
+		if (own)
+			ch__sinks_own_dead(heap->sinks, own);
+	}
+}
+
+/* A commit tests the owner and makes the block LIVE in one region. So after a freeze every commit
+ * that saw the owner before the release is through. Returns false when a thread was held in its
+ * region: a block that goes LIVE later is told to nobody. */
+static bool await_commits(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
+{
+	if (!ch__freeze_until(heap, ch__stop_limit(heap, ch__os_now_ns())))
+		return false;
+	ch__unfreeze(heap);
+	return true;
+}
+
+/* Takes the user words of the next blocks whose end was not told, and moves vm->told behind them. A
+ * waiting notice counts, too: delivery skips records below vm->told. */
+static uint32_t gather_users(struct ch_heap *heap, struct ch_vm *vm, void **users, uint32_t most)
+	CH_REQUIRES(ch__role_heap)
+{
+	uint32_t n = 0, i = vm->told;
+	for (; n < most && i < heap->blocks.used; i++) {
+		const struct ch__block *block = ch__block_at(heap, i);
+		enum ch_block_state state = ch__block_state(block);
+		bool is_due = state == CH_BLOCK_DEAD ? (block->flags & CH__FLAG_NOTICE) != 0
+						     : ch__block_is_published(block);
+		if (is_due && ch__owner_at(heap, block->owner)->vm == vm)
+			users[n++] = block->user;
+	}
+	vm->told = i;
+	return n;
+}
+
+/* From vm->told on, the delivery of notices tells of blocks that die meanwhile. */
+static void tell_all(struct ch_heap *heap, struct ch_vm *vm) CH_EXCLUDES(CH__ANY)
+{
+	enum { AT_ONCE = 64 };
+	void *users[AT_ONCE];
+	void (*freed)(void *, void *) = vm->ops.block_freed;
+	void *vm_user = vm->user;
+	uint32_t n;
+	do {
+		ch__heap_lock(heap);
+		n = gather_users(heap, vm, users, AT_ONCE);
+		vm->teller = ch__lock_self();
+		/* A child of fork may have ended this detach in a callback. */
+		if (!n && vm->told != UINT32_MAX)
+			ch__vm_told(vm);
+		ch__heap_unlock(heap);
+		ch__holds_nothing();
+		for (uint32_t i = 0; i < n; i++)
+			freed(vm_user, users[i]);
+	} while (n);
+}
+
+enum ch_status ch_vm_detach(struct ch_vm *vm)
+{
+	struct ch_heap *heap = vm ? vm->heap : NULL;
+	if (!vm || ch__heap_refuses(heap))
+		return ch__because_refused(heap);
+	uint32_t blocks;
+	ch__heap_lock(heap);
+	if (!vm->is_attached) {
+		ch__heap_unlock(heap);
+		return ch__because(CH_E_STATE, "the vm was detached before");
+	}
+	struct ch__discard all = {.records = heap->blocks.used};
+	invalidate_all(heap, vm, CH__CAUSE_DETACHED, &all);
+	for (uint32_t i = 1; i < heap->owners.used; i++) {
+		struct ch__owner *owner = ch__owner_at(heap, i);
+		if (!(atomic_load(&owner->generation) & 1) || owner->vm != vm)
+			continue;
+		/* When a thread has begun a release of this owner, the thread leads the cell back.
+		 * The record waits for a collection, and the vm's record for the owner's. */
+		if (ch__owner_let_go(heap, ch__owner_handle(heap, i), &blocks))
+			ch__trigger_released(heap, 0);
+	}
+	bool is_told = vm->ops.tells_detached && vm->ops.block_freed;
+	if (!await_commits(heap) && is_told) {
+		/* The next call finds the blocks that are left, and goes on. */
+		ch__heap_unlock(heap);
+		return ch__told(CH_E_BUSY);
+	}
+	forget_tables(heap, vm);
+	/* The record and the heap stay until the other vms and this vm are told. */
+	vm->owners_now++;
+	vm->teller = ch__lock_self();
+	if (!is_told)
+		vm->told = UINT32_MAX - 1; /* above all records */
+	ch__vm_leave(vm);
+	ch__heap_unlock(heap);
+	ch__trigger_tell(heap);
+	tell_all(heap, vm);
+	return CH_OK;
+}
