@@ -88,11 +88,11 @@ bool ch__pool_land_span(struct ch__pool *pool, uint32_t first, size_t room_bytes
 		  "not a span that is written in place");
 	struct ch__page *page = &pool->pages[first];
 	size_t last = ch__pool_chunk_bytes(pool) - 1, landed = (room_bytes + last) & ~last;
-	bool is_landed = true;
+	bool is_landed = true, runs;
 	if (word & CH__SPAN_ROOM) {
 		is_landed = ch__views_land_room(&pool->inner->views, offset_of(pool, first),
-						landed);
-		if (is_landed && landed > page->landed_bytes)
+						landed, &runs);
+		if (runs && landed > page->landed_bytes)
 			page->landed_bytes = landed;
 	} else if (word == CH__SPAN_IN_PLACE)
 		is_landed = ch__views_take_back(&pool->inner->views, offset_of(pool, first),

@@ -48,8 +48,9 @@ bool ch__views_decommit(struct ch__views *, size_t offset, size_t bytes);
 /* Gives the write view of a range without memory private copies of one chunk of traps, which take
  * memory as they are written. False: the range has some copies; ch__views_leave_room ends them. */
 bool ch__views_room(struct ch__views *, size_t offset, size_t bytes, size_t chunk_bytes);
-/* Commits a range with what the copies hold. Returns false with errno; all bytes are as before. */
-bool ch__views_land_room(struct ch__views *, size_t offset, size_t bytes);
+/* Commits a range with what the copies hold. Returns false with errno; all bytes are as before, but
+ * the range may run (*runs). */
+bool ch__views_land_room(struct ch__views *, size_t offset, size_t bytes, bool *runs);
 /* Maps the range's memory in place of the copies. False: the write view of the range may have no
  * access. */
 bool ch__views_leave_room(struct ch__views *, size_t offset, size_t bytes);

@@ -85,7 +85,7 @@ struct ch__page {
 	uint32_t span_pages;    /* SPAN: pages in the run; 0 except in the first page [pages] */
 	_Atomic(uint32_t) span_first; /* SPAN: the run's first page [pages]; relaxed in lookup */
 	uint32_t next, prev;    /* list links [pages] */
-	size_t landed_bytes;    /* first page of a room: bytes that run, though OPEN [pages] */
+	size_t landed_bytes;    /* first page of a room: have memory, and may run [pages] */
 };
 
 struct ch__pool_config {

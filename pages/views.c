@@ -323,16 +323,36 @@ bool ch__views_room(struct ch__views *v, size_t offset, size_t bytes, size_t chu
 	       ch__os_advise(write, bytes, CH__OS_DONT_DUMP);
 }
 
-bool ch__views_land_room(struct ch__views *v, size_t offset, size_t bytes)
+static bool map_back(const struct ch__views *v, size_t offset, size_t bytes)
 {
+	return v->backend == CH__BACKEND_MEMFD
+		       ? ch__os_map_fd(&v->file, offset, v->exec + offset, bytes, CH__OS_RX)
+		       : ch__os_revive_from(v->exec, v->exec + offset, bytes);
+}
+
+/* A mapping over the reservation loses the DONTFORK of the reservation; a duplicate inherits it. */
+static bool keep_from_children(struct ch__views *v, size_t offset, size_t bytes)
+{
+	if (v->backend != CH__BACKEND_MEMFD || (v->sync_steps & CH__SYNC_VALGRIND) ||
+	    ch__os_advise(v->exec + offset, bytes, CH__OS_DONT_FORK))
+		return true;
+	v->is_part_inherited = true;
+	return false;
+}
+
+bool ch__views_land_room(struct ch__views *v, size_t offset, size_t bytes, bool *runs)
+{
+	*runs = false;
 	uint8_t *born = ch__os_reserve(bytes, v->guard_bytes, 0, ch__os_anywhere);
 	if (!born)
 		return false;
 	if (share(v, offset, bytes, born) && populate(v, offset, bytes, born)) {
 		memcpy(born, v->write + offset, bytes);
-		if (ch__os_move_over(born, bytes, v->write + offset))
-			return ch__views_take_back(v, offset, bytes) &&
+		if (ch__os_move_over(born, bytes, v->write + offset)) {
+			*runs = map_back(v, offset, bytes);
+			return *runs && keep_from_children(v, offset, bytes) &&
 			       ch__views_sync(v, v->exec + offset, bytes);
+		}
 	}
 	int error = errno;
 	ch__os_unreserve(born, bytes);
@@ -346,18 +366,7 @@ bool ch__views_take_back(struct ch__views *v, size_t offset, size_t bytes)
 {
 	if (ch__views_are_private(v))
 		return ch__private_take_back(v, offset, bytes);
-	/* A mapping over the reservation loses the DONTFORK of the reservation; a duplicate
-	 * inherits it. */
-	if (v->backend == CH__BACKEND_MEMFD) {
-		if (!ch__os_map_fd(&v->file, offset, v->exec + offset, bytes, CH__OS_RX))
-			return false;
-		if ((v->sync_steps & CH__SYNC_VALGRIND) ||
-		    ch__os_advise(v->exec + offset, bytes, CH__OS_DONT_FORK))
-			return true;
-		v->is_part_inherited = true;
-		return false;
-	}
-	return ch__os_revive_from(v->exec, v->exec + offset, bytes);
+	return map_back(v, offset, bytes) && keep_from_children(v, offset, bytes);
 }
 
 /* --- fork --- */

@@ -21,8 +21,8 @@
  * The file belongs to the process and stays open until exit, in the folder of the heap that opened
  * it. A failed write switches the sink off for every heap; the next heap that turns the sink on
  * starts the file anew. An add writes loads at once. The load named "[freed]" of freed code is
- * written by the next add or flush, also at exit. No reader asks for a close record. Lock: the
- * tool's.
+ * written by the next add or flush, also at exit, unless the heap's lock is held then. No reader
+ * asks for a close record. Lock: the tool's.
  * Sources: Linux, tools/perf/Documentation/jitdump-specification.txt; LSB Core 5.0, 10.6. */
 #include "sinks/tools.h"
 

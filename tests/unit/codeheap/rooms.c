@@ -463,6 +463,37 @@ TEST(room_leaves_traps_where_it_landed_in_vain)
 	}
 }
 
+/* The system refuses the commit from some call on, and then the abort. */
+static void refuse_late(enum ch_backend backend)
+{
+	enum ch_status status = CH_E_OS;
+	for (uint64_t nth = 1; status != CH_OK; nth++) {
+		struct ch_config config = rig_config(POOL);
+		config.backend = backend;
+		struct rig rig = rig_create(&config, NULL, NULL);
+		struct emitter e = open_room(&rig, ROOM, 1);
+		write_far(&e);
+		const uint8_t *exec = e.code.exec;
+		ch__os_fail_at(nth, true);
+		status = ch_block_commit(&e.code, 1);
+		CHECK(status == CH_OK || ch_block_abort(&e.code) == CH_OK);
+		ch__os_fail_at(0, false);
+		CHECK(status == CH_OK || !is_executable(exec) ||
+		      !memcmp(exec, &ch__arch_traps, sizeof ch__arch_traps));
+		rig_check(&rig);
+		rig_end(&rig);
+	}
+}
+
+TEST(room_that_is_refused_late_leaves_no_code_dual)
+{
+	refuse_late(CH_BACKEND_DUAL);
+}
+TEST(room_that_is_refused_late_leaves_no_code_memfd)
+{
+	refuse_late(CH_BACKEND_MEMFD);
+}
+
 TEST(room_that_landed_does_not_run_in_a_child_before_its_commit)
 {
 	struct rig rig = rig_start(2 * POOL);
