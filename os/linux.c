@@ -402,13 +402,17 @@ static int fd_of(const struct ch__os_held *file)
 	return atomic_load_explicit(&file->fd, memory_order_relaxed);
 }
 
+bool ch__is_held(const struct stat *found, const struct ch__os_held *file)
+{
+	return found->st_dev == atomic_load_explicit(&file->device, memory_order_relaxed) &&
+	       found->st_ino == atomic_load_explicit(&file->inode, memory_order_relaxed);
+}
+
 bool ch__os_holds(const struct ch__os_held *file)
 {
 	struct stat found;
 	int fd = fd_of(file);
-	if (fd >= 0 && fstat(fd, &found) == 0 &&
-	    found.st_dev == atomic_load_explicit(&file->device, memory_order_relaxed) &&
-	    found.st_ino == atomic_load_explicit(&file->inode, memory_order_relaxed))
+	if (fd >= 0 && fstat(fd, &found) == 0 && ch__is_held(&found, file))
 		return true;
 	errno = EBADF;
 	return false;

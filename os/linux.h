@@ -27,6 +27,11 @@ static inline bool ch__is_handler(const struct sigaction *action)
 	return action->sa_handler != SIG_DFL && action->sa_handler != SIG_IGN;
 }
 
+/* Whether the file that was found is the one that is held, or was let go. */
+struct stat;
+struct ch__os_held;
+bool ch__is_held(const struct stat *found, const struct ch__os_held *);
+
 /* Moves a file to a number above the standard streams; -1 stays -1. A process that closed its
  * streams would print into code, or into a tool's file. Returns -1 and errno on failure. */
 int ch__os_fd_apart(int fd);

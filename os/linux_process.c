@@ -238,8 +238,7 @@ int ch__os_file_create_known(const char *path, const struct ch__os_held *own, ui
 	int cancel = ch__cancel_hold();
 	bool is_anothers =
 		lstat(path, &found) == 0 && is_own(&found) &&
-		!(found.st_dev == own->device && found.st_ino == own->inode &&
-		  (uint64_t)found.st_size == own_bytes) &&
+		!(ch__is_held(&found, own) && (uint64_t)found.st_size == own_bytes) &&
 		is_of_this_process(&found);
 	ch__cancel_allow(cancel);
 	if (is_anothers) {

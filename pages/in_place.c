@@ -80,21 +80,31 @@ void ch__pool_take_over(const struct ch__pool *pool, uintptr_t exec, size_t byte
 		memcpy(ch__pool_lend(pool, exec), (const void *)exec, bytes);
 }
 
+/* Bytes that run already, though the landing was refused, count as landed: an abort makes traps of
+ * them. */
+static bool land_room(struct ch__pool *pool, uint32_t first, size_t bytes)
+	CH_REQUIRES(ch__role_pages)
+{
+	struct ch__page *page = &pool->pages[first];
+	size_t last = ch__pool_chunk_bytes(pool) - 1, landed = (bytes + last) & ~last;
+	bool runs;
+	bool is_landed = ch__views_land_room(&pool->inner->views, offset_of(pool, first), landed,
+					     &runs);
+	if (runs && landed > page->landed_bytes)
+		page->landed_bytes = landed;
+	return is_landed;
+}
+
 bool ch__pool_land_span(struct ch__pool *pool, uint32_t first, size_t room_bytes)
 {
 	ch__pages_lock(pool);
 	unsigned word = ch__pool_span_word(pool, first);
 	CH_ASSERT(word != CH__SPAN_CODE && !(word & CH__SPAN_RETIRED),
 		  "not a span that is written in place");
-	struct ch__page *page = &pool->pages[first];
-	size_t last = ch__pool_chunk_bytes(pool) - 1, landed = (room_bytes + last) & ~last;
-	bool is_landed = true, runs;
-	if (word & CH__SPAN_ROOM) {
-		is_landed = ch__views_land_room(&pool->inner->views, offset_of(pool, first),
-						landed, &runs);
-		if (runs && landed > page->landed_bytes)
-			page->landed_bytes = landed;
-	} else if (word == CH__SPAN_IN_PLACE)
+	bool is_landed = true;
+	if (word & CH__SPAN_ROOM)
+		is_landed = land_room(pool, first, room_bytes);
+	else if (word == CH__SPAN_IN_PLACE)
 		is_landed = ch__views_take_back(&pool->inner->views, offset_of(pool, first),
 						bytes_of(pool, first));
 	else if (word == CH__SPAN_RODATA)

@@ -463,14 +463,19 @@ TEST(room_leaves_traps_where_it_landed_in_vain)
 	}
 }
 
+static struct rig start_on(enum ch_backend backend, size_t pool_bytes)
+{
+	struct ch_config config = rig_config(pool_bytes);
+	config.backend = backend;
+	return rig_create(&config, NULL, NULL);
+}
+
 /* The system refuses the commit from some call on, and then the abort. */
 static void refuse_late(enum ch_backend backend)
 {
 	enum ch_status status = CH_E_OS;
 	for (uint64_t nth = 1; status != CH_OK; nth++) {
-		struct ch_config config = rig_config(POOL);
-		config.backend = backend;
-		struct rig rig = rig_create(&config, NULL, NULL);
+		struct rig rig = start_on(backend, POOL);
 		struct emitter e = open_room(&rig, ROOM, 1);
 		write_far(&e);
 		const uint8_t *exec = e.code.exec;
@@ -518,9 +523,7 @@ TEST(room_that_landed_does_not_run_in_a_child_before_its_commit)
 static void room_asks_for_memory(enum ch_backend backend)
 {
 	enum { LARGE = 120 * CHUNK, MOST_KIB = 60 << 10 };
-	struct ch_config config = rig_config((size_t)256 << 20);
-	config.backend = backend;
-	struct rig rig = rig_create(&config, NULL, NULL);
+	struct rig rig = start_on(backend, (size_t)256 << 20);
 	struct ch_open open = {.owner = rig_owner(&rig, "room"), .hot_bytes = LARGE};
 	struct emitter e;
 	ch__os_pretended.commit_error = ENOMEM;
@@ -564,9 +567,7 @@ static void check_views(const uint8_t *write, const uint8_t *exec)
 
 static void room_is_in_no_core_file(enum ch_backend backend)
 {
-	struct ch_config config = rig_config(POOL);
-	config.backend = backend;
-	struct rig rig = rig_create(&config, NULL, NULL);
+	struct rig rig = start_on(backend, POOL);
 	for (int is_aborted = 0; is_aborted < 2; is_aborted++) {
 		struct emitter e = open_room(&rig, ROOM, 5);
 		const uint8_t *write = e.code.write, *exec = e.code.exec;
