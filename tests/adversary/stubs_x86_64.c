@@ -72,7 +72,7 @@ static struct ch_block clear_halves(struct stage *stage, struct ch_branch branch
 EVERY_DRIVER(stub_of_a_heap_keeps_the_upper_halves_of_vectors)
 {
 	static uint8_t in[16], out[16];
-	struct method a, b;
+	static struct method a, b;
 	if (!__builtin_cpu_supports("avx"))
 		skip("this processor has no AVX");
 	stage_start(stage);
