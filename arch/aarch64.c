@@ -7,7 +7,8 @@
  * old and the new word are B, BL, NOP, BRK, ISB, SVC, HVC or SMC (Arm ARM, B2.6.5). So B and BL
  * change their target, NOP becomes B, and anything else that changes is an aligned literal of 8
  * bytes, which is read as data. Conditional branches and ADR never change: a site has a B behind
- * the condition, or a literal instead.
+ * the condition, or a literal instead. Where a site's B does not reach the target, the stub leads
+ * on by a literal.
  *
  * Every place that an indirect branch may reach has a landing pad (BTI), also where no page is
  * guarded. x16 and x17 are free at a call and at a branch (AAPCS64, 6.1.1: a linker's veneer may
@@ -43,7 +44,6 @@ enum {
 	JCC_BRANCH_AT = 4,  /* the B behind the condition */
 	LEA_LITERAL_AT = 8, /* behind LDR and B */
 	LEA_BYTES = 16,
-	STUB_WORDS = CH_ARCH_STUB_BYTES / 4,
 };
 
 /* --- single accesses --- */
@@ -219,23 +219,35 @@ bool ch__arch_diverter_is_armed(const uint8_t *read)
 
 /* --- stubs, trampoline, veneers --- */
 
-/* A stub leaves x30, which may hold a caller's return address, alone, and has its own address in
- * x17. x17 leads to the index, which is no instruction: no word below 2^25 is one. */
-static void encode_stub(uint32_t words[STUB_WORDS], uintptr_t exec, uintptr_t trampoline,
-			uint32_t index)
+/* A stub leaves x30, which may hold a caller's return address, alone, and has an address of its own
+ * in x17. */
+static void put_stub_code(uint32_t code[4], uintptr_t address)
 {
-	words[0] = insn_bti_jc;
-	words[1] = insn_adr_x17 | 2u << 5;
-	words[2] = encode_branch(insn_b, exec + 8, trampoline);
-	words[3] = index;
+	code[0] = insn_bti_jc;
+	code[1] = insn_ldr_x16 | (address & 4 ? 4u : 3u) << 5;
+	code[2] = insn_adr_x17 | 2u << 5;
+	code[3] = insn_br_x16;
+}
+
+/* From the stub at the address to its last word: the branch index, or the distance of a jump. */
+static size_t last_word_at(uintptr_t address)
+{
+	return CH_ARCH_STUB_CALL_BYTES + (address & 4 ? 0 : 8);
+}
+
+static void put_slot(uint8_t *write, uintptr_t leads_to, uint32_t last)
+{
+	uint32_t code[4];
+	put_stub_code(code, (uintptr_t)write);
+	memcpy(write, code, sizeof code);
+	ch__arch_stub_lead(write, leads_to);
+	memcpy(write + last_word_at((uintptr_t)write), &last, sizeof last);
 }
 
 void ch__arch_stub_write(uint8_t *write, uintptr_t exec, uintptr_t trampoline, uint32_t index)
 {
-	uint32_t words[STUB_WORDS];
-	CH_ASSERT(index < UINT32_C(1) << 24, "branch index too large for a stub");
-	encode_stub(words, exec, trampoline, index);
-	memcpy(write, words, sizeof words);
+	(void)exec;
+	put_slot(write, trampoline, index);
 }
 
 /* The thread has just run the stub. The stub was published to the thread through code, where the
@@ -243,28 +255,30 @@ void ch__arch_stub_write(uint8_t *write, uintptr_t exec, uintptr_t trampoline, u
 __attribute__((no_sanitize("thread"))) uint32_t
 ch__arch_stub_index(const uint8_t *read_return_address)
 {
-	return load_word(read_return_address);
+	const uint8_t *read = read_return_address - CH_ARCH_STUB_CALL_BYTES;
+	return load_word(read + last_word_at((uintptr_t)read));
 }
 
 bool ch__arch_stub_is_valid(const uint8_t *read, uintptr_t exec, uintptr_t trampoline,
 			    uint32_t index)
 {
-	uint32_t words[STUB_WORDS];
-	if (!branch_reaches(exec + 8, trampoline))
-		return false;
-	encode_stub(words, exec, trampoline, index);
-	return memcmp(read, words, sizeof words) == 0;
+	uint32_t code[4];
+	put_stub_code(code, exec);
+	return memcmp(read, code, sizeof code) == 0 && ch__arch_stub_leads_to(read) == trampoline &&
+	       load_word(read + last_word_at(exec)) == index;
 }
 
 void ch__arch_stub_entry(void);
 
 size_t ch__arch_trampoline_write(uint8_t *write, struct ch__arch_stub_context *context)
 {
-	const uint32_t code[4] = {
-		insn_ldr_x16 | 4u << 5, /* the context, at +16 */
+	const uint32_t code[6] = {
+		ch__arch_landing,
+		insn_ldr_x16 | 5u << 5, /* the context, at +24 */
 		insn_stp_x16_x17,
-		insn_ldr_x16 | 4u << 5, /* the stub entry, at +24 */
+		insn_ldr_x16 | 5u << 5, /* the stub entry, at +32 */
 		insn_br_x16,
+		(uint32_t)ch__arch_traps,
 	};
 	uintptr_t literals[2] = {(uintptr_t)context, (uintptr_t)ch__arch_stub_entry};
 	memcpy(write, code, sizeof code);
@@ -272,20 +286,22 @@ size_t ch__arch_trampoline_write(uint8_t *write, struct ch__arch_stub_context *c
 	return sizeof code + sizeof literals;
 }
 
+/* The last word keeps the target's distance while the slot leads elsewhere. */
 bool ch__arch_jump_reaches(uintptr_t exec, uintptr_t target)
 {
-	return ch__arch_site_reaches(CH__SITE_JMP, exec, target);
+	int64_t distance = (int64_t)(target - exec);
+	return distance == (int32_t)distance;
 }
 
 uintptr_t ch__arch_jump_target(const uint8_t *read, uintptr_t exec)
 {
-	return ch__arch_site_target(CH__SITE_JMP, read, exec);
+	return exec + (uintptr_t)(intptr_t)(int32_t)load_word(read + last_word_at(exec));
 }
 
 void ch__arch_jump_write(uint8_t *write, uintptr_t exec, uintptr_t target)
 {
-	uint32_t word = encode_branch(insn_b, exec, target);
-	memcpy(write, &word, sizeof word);
+	CH_ASSERT(ch__arch_jump_reaches(exec, target), "jump out of reach");
+	put_slot(write, target, (uint32_t)(target - exec));
 }
 
 /* The literal is aligned to 8 wherever the veneer begins. */

@@ -13,13 +13,14 @@
 
 enum {
 	CH_ARCH_TRAP_UNIT_BYTES = 4,  /* BRK; a jump between two is an alignment fault */
-	CH_ARCH_STUB_BYTES = 16,      /* bti jc; adr x17, index; b trampoline; index */
-	CH_ARCH_STUB_CALL_BYTES = 12, /* a return address into a stub, x17, is stub + 12 */
-	CH_ARCH_STUB_LEADS_FAR = 0,
+	CH_ARCH_STUB_BYTES = 28,      /* bti jc, ldr x16, adr x17, br x16, literal, branch index */
+	CH_ARCH_STUB_CALL_BYTES = 16, /* a return address into a stub, x17, is stub + 16 */
+	CH_ARCH_STUB_LEADS_FAR = 1,   /* B reaches 128 MiB; the stub's literal leads on */
 	CH_ARCH_LEAD_BYTES = 0,
-	CH_ARCH_STUB_LITERAL = 0,   /* a stub has no literal */
+	CH_ARCH_STUB_LITERAL = 16,  /* the index comes first where that aligns the literal */
 	CH_ARCH_DIVERTER_BYTES = 4, /* nop <-> b */
 	CH_ARCH_VENEER_BYTES = 24,  /* bti c; ldr x16, literal; br x16; the aligned literal */
+	CH_ARCH_VENEER_REACH_LOG2 = 27, /* of BL */
 	CH_ARCH_RED_ZONE_BYTES = 0,
 	CH_ARCH_HAS_LINK_REGISTER = 1, /* a call leaves its return address in x30 */
 	CH_ARCH_RECORD_AT = 0,
@@ -37,7 +38,8 @@ enum {
 	CH_ARCH_DWARF_CODE_ALIGN = 4,
 	CH_ARCH_LANDING_BYTES = 4, /* bti c, which may not change */
 	CH_ARCH_SITE_LEAST_BYTES = 4,
-	CH_ARCH_POOL_LOG2_MAX = 26, /* B reaches 128 MiB, and the runtime lies before the pool */
+	CH_ARCH_POOL_LOG2 = 26,     /* B reaches all of such a pool and its runtime */
+	CH_ARCH_POOL_LOG2_MAX = 30, /* stubs lead anywhere */
 	CH_ARCH_FETCH_FOLLOWS = 0,  /* only after each core has synchronized its context */
 };
 static const uint32_t ch__arch_landing = 0xd503245f; /* for a call, and a jump by x16 or x17 */

@@ -32,9 +32,11 @@
  *   CH_ARCH_STUB_CALL_BYTES    a stub's return address, or a substitute, from the stub's start
  *   CH_ARCH_STUB_LEADS_FAR     1: a site may not reach all of the pool, and the stub leads on
  *   CH_ARCH_LEAD_BYTES         the length of a lead before a stub; 0: no procmem backend
- *   CH_ARCH_STUB_LITERAL       where the stub, or its lead, has the target's literal; aligned to 8
+ *   CH_ARCH_STUB_LITERAL       from here on the first multiple of 8 in the stub, or in its lead, is
+ *                              the target's literal
  *   CH_ARCH_DIVERTER_BYTES     the length of a diverter
  *   CH_ARCH_VENEER_BYTES       the length of a veneer with its literal
+ *   CH_ARCH_VENEER_REACH_LOG2  log2 of the distance from which code calls a veneer
  *   CH_ARCH_RED_ZONE_BYTES     the bytes below sp that a function may use
  *   CH_ARCH_HAS_LINK_REGISTER  1: a call leaves its return address in a register
  *   CH_ARCH_RECORD_AT          where a frame's record begins, from its frame pointer: the caller's
@@ -58,6 +60,7 @@
  *   ch__arch_steps_kept        the CH_ARCH_STEPS_KEPT registers that code with steps may save
  *   ch__arch_traps             the bytes of traps at a multiple of 8
  *   CH_ARCH_SITE_LEAST_BYTES   the length of the shortest site
+ *   CH_ARCH_POOL_LOG2          log2 of the bytes of a pool whose size the VM does not name
  *   CH_ARCH_POOL_LOG2_MAX      log2 of the bytes of the largest pool
  *   CH_ARCH_FETCH_FOLLOWS      1: after a sync other cores run the new bytes, not the old ones
  *   CH_ARCH_NONGNU_...         nongnu libunwind: the machine in the names of its functions, its

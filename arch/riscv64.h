@@ -21,6 +21,7 @@ enum {
 	CH_ARCH_STUB_LITERAL = 12,
 	CH_ARCH_DIVERTER_BYTES = 4, /* lui x0, imm20 <-> jal x0, imm20 */
 	CH_ARCH_VENEER_BYTES = 24,  /* auipc, ld, jr, pad, literal */
+	CH_ARCH_VENEER_REACH_LOG2 = 31, /* of auipc and jalr */
 	CH_ARCH_RED_ZONE_BYTES = 0,
 	CH_ARCH_HAS_LINK_REGISTER = 1, /* ra */
 	CH_ARCH_RECORD_AT = -16,       /* the record ends where s0 points */
@@ -38,6 +39,7 @@ enum {
 	CH_ARCH_DWARF_CODE_ALIGN = 1,
 	CH_ARCH_LANDING_BYTES = 0, /* an indirect jump lands anywhere */
 	CH_ARCH_SITE_LEAST_BYTES = 4,
+	CH_ARCH_POOL_LOG2 = 28,
 	CH_ARCH_POOL_LOG2_MAX = 30, /* stubs lead anywhere */
 	CH_ARCH_FETCH_FOLLOWS = 1,  /* publishing has each hart execute fence.i, and waits */
 };

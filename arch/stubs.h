@@ -17,13 +17,13 @@ bool ch__arch_stub_is_valid(const uint8_t *read, uintptr_t exec, uintptr_t tramp
  * the stub. */
 static inline void ch__arch_stub_lead(uint8_t *write, uintptr_t target)
 {
-	uint64_t *at = (uint64_t *)(void *)(write + CH_ARCH_STUB_LITERAL);
-	__atomic_store_n(at, target, __ATOMIC_RELEASE);
+	uintptr_t at = ((uintptr_t)write + CH_ARCH_STUB_LITERAL + 7) & ~(uintptr_t)7;
+	__atomic_store_n((uint64_t *)at, target, __ATOMIC_RELEASE);
 }
 static inline uintptr_t ch__arch_stub_leads_to(const uint8_t *read)
 {
-	const uint64_t *at = (const uint64_t *)(const void *)(read + CH_ARCH_STUB_LITERAL);
-	return __atomic_load_n(at, __ATOMIC_ACQUIRE);
+	uintptr_t at = ((uintptr_t)read + CH_ARCH_STUB_LITERAL + 7) & ~(uintptr_t)7;
+	return __atomic_load_n((const uint64_t *)at, __ATOMIC_ACQUIRE);
 }
 /* A lead stands before a stub where running code is not patched (procmem). The lead jumps by the
  * literal in the write view, delta bytes away. A lead begins 4 above a multiple of 8. If

@@ -21,6 +21,7 @@ enum {
 	CH_ARCH_STUB_LITERAL = 12,
 	CH_ARCH_DIVERTER_BYTES = 5, /* test eax, imm32 <-> jmp rel32 */
 	CH_ARCH_VENEER_BYTES = 16,  /* jmp [rip + 2], pad, literal */
+	CH_ARCH_VENEER_REACH_LOG2 = 31,
 	CH_ARCH_RED_ZONE_BYTES = 128,
 	CH_ARCH_HAS_LINK_REGISTER = 0, /* a call leaves its return address on the stack */
 	CH_ARCH_RECORD_AT = 0,
@@ -38,6 +39,7 @@ enum {
 	CH_ARCH_DWARF_CODE_ALIGN = 1,
 	CH_ARCH_LANDING_BYTES = 0, /* indirect-branch tracking is not in force for a VM's code */
 	CH_ARCH_SITE_LEAST_BYTES = 5,
+	CH_ARCH_POOL_LOG2 = 28,
 	CH_ARCH_POOL_LOG2_MAX = 30, /* a jump reaches all of the pool and its runtime */
 	CH_ARCH_FETCH_FOLLOWS = 1,
 };

@@ -169,8 +169,8 @@ enum ch_entry { CH_ENTRY_NONE, CH_ENTRY_PATCH, CH_ENTRY_GUARD };
  * one aligned 8 bytes. aarch64: B; B.cond, CBZ or TBZ over the next B; BL; LDR x, +8, then B +12
  * and the aligned 8 bytes to load. riscv64: jal x0; a branch over the next jal x0; jal ra; auipc
  * rd, 0, ld rd, 12(rd), jal x0, 12 and the literal to load, an aligned 8 bytes; all 4-aligned, none
- * compressed. Beyond the reach of a jal (1 MiB) the stub leads on, by t1 and t3, as veneers and
- * closed entries do: t1 and t3 hold nothing at sites and entries.
+ * compressed. Beyond the reach of B (128 MiB) or jal (1 MiB) the stub leads on, by x16 and x17, or
+ * t1 and t3, as veneers and closed entries do: they hold nothing at sites and entries.
  * LITERAL: an aligned 8-byte word that holds the absolute address. */
 enum ch_branch_kind { CH_JMP, CH_JCC, CH_CALL, CH_LEA, CH_LITERAL };
 
@@ -271,9 +271,9 @@ struct ch_ops {
 /* Zero is the default of every field. Fill it with ch_config_init. */
 struct ch_config {
 	size_t size;       /* sizeof(struct ch_config) */
-	/* The most that the pool may grow to: a power of two, one page to 1 GiB (aarch64: 64 MiB).
-	 * 0 = 256 MiB; 64 MiB on aarch64 and under a limit of address space. Halved, to 1 MiB at
-	 * least, until the pool fits in the address space left; ch_stats has the size taken. */
+	/* The most that the pool may grow to: a power of two, one page to 1 GiB. 0 = 256 MiB; 64
+	 * MiB, which a BL reaches, on aarch64 and under a limit of address space. Halved, to 1 MiB
+	 * at least, until the pool fits in the address space left; ch_stats has the size taken. */
 	size_t pool_bytes;
 	size_t page_bytes; /* power of two, 4096 to 65536; 0 = 16384; the system's if larger */
 	const void *near_address; /* the pool lies in its reach, given room; NULL: the library's */
@@ -582,7 +582,7 @@ struct ch_code {
  * out   code  all zero on failure
  * ret   CH_OK | CH_E_ARG also if larger than the pool | CH_E_STALE the owner is dead | CH_E_FULL |
  *       CH_E_MEMORY | CH_E_THREAD | CH_E_STATE the thread is parked | CH_E_OS errno kept |
- *       CH_E_REACH riscv64: PATCH, 1 MiB or more
+ *       CH_E_REACH PATCH, 1 MiB or more on riscv64, 128 MiB on aarch64
  * lock  none on the fast path without a name or entry; else pages, heap; see CH_OPEN_MAY_COLLECT
  * safe  any thread on its own stack that Boehm's collector, if any, knows (else CH_E_THREAD); the
  *       call attaches the thread, which goes on with the block, or hands it to another attached one
@@ -593,7 +593,7 @@ CH_API CH_CHECKED enum ch_status ch_block_open(const struct ch_open *open, struc
 /* ch_block_veneer: an address in the block's reach (riscv64: auipc's) that jumps to a far function.
  * in    target  e.g. a C function
  * out   at      exec address of the jump; immortal, shared by all callers of the target
- * ret   CH_OK | CH_E_STATE | CH_E_FULL the veneers' page is full
+ * ret   CH_OK | CH_E_STATE | CH_E_FULL the page is full | CH_E_REACH of BL: pools of over 64 MiB
  * lock  heap
  * safe  the thread that opened it
  * cost  O(veneers of the heap) */

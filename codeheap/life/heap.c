@@ -18,7 +18,6 @@
 
 enum {
 	POOL_LEAST_BYTES = 1 << 20, /* of a pool that is made smaller than was asked for */
-	DEFAULT_POOL_LOG2 = CH_ARCH_POOL_LOG2_MAX < 28 ? CH_ARCH_POOL_LOG2_MAX : 28,
 	LIMITED_POOL_BYTES = 64 << 20, /* of the default, by RLIMIT_AS */
 	PAGE_MIN_BYTES = 4096,
 	PAGE_MAX_BYTES = 65536,
@@ -90,7 +89,7 @@ static enum ch_status read_config(const struct ch_config *in, struct ch_config *
 	if (!config->pool_bytes)
 		config->pool_bytes = ch__os_space_is_limited()
 					     ? LIMITED_POOL_BYTES
-					     : (size_t)1 << DEFAULT_POOL_LOG2;
+					     : (size_t)1 << CH_ARCH_POOL_LOG2;
 	if (!config->page_bytes)
 		config->page_bytes = 16384;
 	if (!config->stop_wait_ms)

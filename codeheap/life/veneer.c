@@ -30,6 +30,12 @@ enum ch_status ch_block_veneer(const struct ch_code *code, const void *target, c
 		return status;
 	struct ch_heap *heap = s.heap;
 	struct ch__pool *pool = heap->pool;
+	uintptr_t end = (uintptr_t)code->exec + code->hot_bytes;
+	if (code->cold_bytes)
+		end = (uintptr_t)code->cold_exec + code->cold_bytes;
+	if (end - pool->runtime_exec > UINT64_C(1) << CH_ARCH_VENEER_REACH_LOG2)
+		return ch__because(CH_E_REACH, "the block ends %lu bytes behind the veneers",
+				   end - pool->runtime_exec);
 	ch__heap_lock(heap);
 	uint32_t offset = heap->veneers_from;
 	for (; offset < heap->veneers_to; offset += CH_ARCH_VENEER_BYTES)

@@ -89,7 +89,7 @@ TEST(heap_create_takes_no_configuration_at_all)
 	struct ch_stats stats = {.size = sizeof stats};
 	struct rlimit space;
 	CHECK_EQ(getrlimit(RLIMIT_AS, &space), 0);
-	bool is_small = space.rlim_cur != RLIM_INFINITY || CH_ARCH_POOL_LOG2_MAX < 28;
+	bool is_small = space.rlim_cur != RLIM_INFINITY || CH_ARCH_POOL_LOG2 < 28;
 	CHECK_EQ(ch_heap_stats(heap, &stats), CH_OK);
 	CHECK_EQ(stats.pool_bytes, is_small ? 64 << 20 : 256 << 20);
 	CHECK_EQ(stats.page_bytes, ch__os_page_bytes() > 16384 ? ch__os_page_bytes() : 16384);

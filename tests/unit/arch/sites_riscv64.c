@@ -7,7 +7,7 @@
 #include "arch/registers.h"
 #include "arch/sites.h"
 #include "arch/stubs.h"
-#include "tests/support/two_views.h"
+#include "tests/support/far_stubs.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -248,15 +248,11 @@ TEST(site_reaches_exactly_one_mib)
 	CHECK(!ch__arch_diverter_reaches(exec, exec + 0x100000));
 	CHECK(ch__arch_diverter_reaches(exec, exec - 0x100000));
 	CHECK(!ch__arch_diverter_reaches(exec, exec - 0x100002));
-	CHECK(ch__arch_jump_reaches(exec, exec + 0x7fffffff));
-	CHECK(!ch__arch_jump_reaches(exec, exec + 0x80000000));
-	CHECK(ch__arch_jump_reaches(exec, exec - 0x80000000));
-	CHECK(!ch__arch_jump_reaches(exec, exec - 0x80000001));
 }
 
-TEST(jumps_of_stubs_and_diverters_lead_to_the_ends_of_their_reach)
+TEST(diverters_lead_to_the_ends_of_their_reach)
 {
-	static const int64_t near[] = {0xffffe, -0x100000}, far[] = {0x7fffffff, -0x80000000ll};
+	static const int64_t near[] = {0xffffe, -0x100000};
 	uintptr_t exec = 0x3f00000004;
 	for (unsigned i = 0; i < 2; i++) {
 		_Alignas(8) uint8_t bytes[CH_ARCH_STUB_BYTES + 4];
@@ -267,9 +263,6 @@ TEST(jumps_of_stubs_and_diverters_lead_to_the_ends_of_their_reach)
 		CHECK(ch__arch_diverter_is_valid(write, exec, target));
 		ch__arch_diverter_arm(write, exec, target);
 		CHECK_EQ(ch__arch_diverter_target(write, exec), target);
-		target = exec + (uintptr_t)far[i];
-		ch__arch_jump_write(write, exec, target);
-		CHECK_EQ(ch__arch_jump_target(write, exec), target);
 	}
 }
 
@@ -429,56 +422,21 @@ TEST(stub_index_is_read_at_the_very_end_of_a_mapping)
 	enum { END = CODE_BYTES - 4096 - 4 };
 	/* The page behind the stub is unmapped: a read far past the stub would fault. */
 	CHECK_EQ(munmap(v.write + CODE_BYTES - 4096, 4096), 0);
-	uint8_t *write = v.write + END - CH_ARCH_STUB_BYTES;
-	uintptr_t exec = (uintptr_t)v.exec + END - CH_ARCH_STUB_BYTES;
-	uintptr_t trampoline = (uintptr_t)v.exec;
-	static const uint32_t indexes[] = {0, 1, 0x123456, 0xffffff};
-	for (unsigned i = 0; i < 4; i++) {
-		ch__arch_stub_write(write, exec, trampoline, indexes[i]);
-		CHECK_EQ(ch__arch_stub_index(write + CH_ARCH_STUB_CALL_BYTES), indexes[i]);
-		CHECK_EQ(ch__arch_stub_leads_to(write), trampoline);
-		CHECK(ch__arch_stub_is_valid(write, exec, trampoline, indexes[i]));
-		CHECK(!ch__arch_stub_is_valid(write, exec, trampoline, indexes[i] ^ 1));
-		CHECK(!ch__arch_stub_is_valid(write, exec, trampoline + 1, indexes[i]));
-		for (unsigned b = 0; b < CH_ARCH_STUB_BYTES; b++) {
-			write[b] ^= 0x10;
-			CHECK(!ch__arch_stub_is_valid(write, exec, trampoline, indexes[i]));
-			write[b] ^= 0x10;
-		}
-	}
+	expect_stub_is_judged(v.write + END - CH_ARCH_STUB_BYTES,
+			      (uintptr_t)v.exec + END - CH_ARCH_STUB_BYTES, (uintptr_t)v.exec);
 }
 
 TEST(stub_leads_on_to_any_address_and_home_again)
 {
 	struct views v = map_views();
-	enum { STUB = 0x1004, HOME = 0x2000 };
-	uint8_t *write = v.write + STUB;
-	uintptr_t exec = (uintptr_t)v.exec + STUB, home = (uintptr_t)v.exec + HOME;
-	put_value(v, HOME, 7);
-	ch__arch_stub_write(write, exec, home, 0x123456);
-	ch__arch_sync((uint8_t *)exec, CH_ARCH_STUB_BYTES);
-	CHECK_EQ(call((uint8_t *)exec, 0), 7);
-	ch__arch_stub_lead(write, (uintptr_t)answer);
-	CHECK_EQ(ch__arch_stub_leads_to(write), (uintptr_t)answer);
-	CHECK_EQ(call((uint8_t *)exec, 0), 42);
-	CHECK(ch__arch_stub_is_valid(write, exec, (uintptr_t)answer, 0x123456));
-	ch__arch_stub_lead(write, home);
-	CHECK_EQ(call((uint8_t *)exec, 0), 7);
-	CHECK(ch__arch_stub_is_valid(write, exec, home, 0x123456));
-	/* A jump in the slot keeps its target while the slot leads elsewhere. */
-	ch__arch_jump_write(write, exec, home);
-	ch__arch_sync((uint8_t *)exec, CH_ARCH_STUB_BYTES);
-	CHECK_EQ(call((uint8_t *)exec, 0), 7);
-	ch__arch_stub_lead(write, (uintptr_t)answer);
-	CHECK_EQ(call((uint8_t *)exec, 0), 42);
-	CHECK_EQ(ch__arch_jump_target(write, exec), home);
+	expect_stub_leads_on(v.exec, v.write, 0x1004, 0x2000);
 }
 
 /* --- storms: one thread patches, the other must reach one of the targets every time --- */
 
 struct storm {
 	struct views v;
-	enum { STORM_SITES, STORM_DIVERTER, STORM_STUB } kind;
+	enum { STORM_SITES, STORM_DIVERTER } kind;
 	enum ch__site site;
 	size_t at;
 	_Atomic(bool) stop;
@@ -490,9 +448,7 @@ static void patch_once(struct storm *s, bool is_high)
 	uint8_t *write = s->v.write + s->at;
 	uintptr_t exec = (uintptr_t)s->v.exec + s->at;
 	uintptr_t target = (uintptr_t)s->v.exec + (is_high ? STORM_HIGH : STORM_LOW);
-	if (s->kind == STORM_STUB)
-		ch__arch_stub_lead(write, target);
-	else if (s->kind == STORM_SITES)
+	if (s->kind == STORM_SITES)
 		ch__arch_site_write(s->site, write, exec, target);
 	else if (is_high)
 		ch__arch_diverter_arm(write, exec, (uintptr_t)s->v.exec + STORM_HIGH);
@@ -598,14 +554,8 @@ TEST(storm_of_diverters_never_tears_at_any_word)
 
 TEST(storm_of_stubs_that_lead_on_never_tears)
 {
-	struct storm s = {.v = map_views(), .kind = STORM_STUB};
-	uint64_t executed = 0, bad = 0, start = now_ns(), total = (uint64_t)storm_ms() * 500000;
-	prepare_storm(&s, 4);
-	ch__arch_stub_write(s.v.write + s.at, (uintptr_t)s.v.exec + s.at,
-			    (uintptr_t)s.v.exec + STORM_LOW, 1);
-	ch__arch_sync(s.v.exec, CODE_BYTES);
-	bad += execute_under_patches(&s, start + total, &executed);
-	check_storm(&s, executed, bad);
+	struct views v = map_views();
+	expect_leads_never_tear(v.exec, v.write, 0x4004);
 }
 
 TEST(request_to_valgrind_has_no_effect_without_it)

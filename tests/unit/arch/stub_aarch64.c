@@ -140,6 +140,7 @@ static void map_rig(struct rig *rig,
 	rig->context.hit = hit;
 	size_t bytes = ch__arch_trampoline_write(rig->write + TRAMPOLINE_AT, &rig->context);
 	CHECK(bytes > 0 && bytes <= 64);
+	CHECK_EQ(memcmp(rig->write + TRAMPOLINE_AT, &ch__arch_landing, CH_ARCH_LANDING_BYTES), 0);
 	rig->stub = (uintptr_t)rig->exec + CODE_BYTES - CH_ARCH_STUB_BYTES;
 	ch__arch_stub_write(rig->write + CODE_BYTES - CH_ARCH_STUB_BYTES, rig->stub,
 			    (uintptr_t)rig->exec + TRAMPOLINE_AT, STUB_INDEX);

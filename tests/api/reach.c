@@ -1,18 +1,22 @@
 /* SPDX-License-Identifier: MIT
- * reach_riscv64.c: branches, exits and patch points with targets farther than a jal reaches. Sites
- * lead there through their stubs, come back, leave no address of dead code behind, and are patched
- * under execution. A site without a stub to lead on is refused. */
+ * reach.c: branches, exits, patch points and veneers with targets farther than a jump reaches.
+ * Sites lead there through their stubs, come back, leave no address of dead code behind, and are
+ * patched under execution. A site without a stub to lead on is refused. Between near and far lies a
+ * block that is open, and takes no memory. */
+#include "arch/sites.h"
 #include "tests/support/heap_rig.h"
+#include "tests/support/stage_code.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 
-enum { MIB = 1 << 20, POOL_BYTES = 8 * MIB, NEAR = 11, FAR = 22, ASKED = 33, EXIT = 44 };
+enum { MIB = 1 << 20, NEAR = 11, FAR = 22, ASKED = 33, EXIT = 44 };
 
 struct bed {
 	struct rig rig;
 	struct ch_owner owner;
-	struct ch_block near, far, filler;
+	struct emitter filler;
+	struct ch_block near, far;
 	struct ch_branch branch;
 	struct ch_block source;
 	unsigned hits;
@@ -41,33 +45,46 @@ static uintptr_t entry_of(struct ch_block block)
 
 static bool is_far(uintptr_t from, uintptr_t to)
 {
-	int64_t distance = (int64_t)(to - from);
-	return distance >= MIB || distance < -MIB;
+	return !ch__arch_site_reaches(CH__SITE_JMP, from, to);
 }
 
-/* Makes a block of the given size, in pages of its own. The code returns the value. With a cold
- * part a large block is no room, which would leave the chunk before to others. */
-static struct ch_block make_large(struct bed *bed, uint32_t bytes, uint32_t value)
+/* 1 MiB on riscv64, 128 MiB on aarch64 */
+static uint32_t reach(void)
 {
+	uint32_t bytes = MIB;
+	if (!CH_ARCH_STUB_LEADS_FAR)
+		skip("a jump reaches all of a pool");
+	while (!is_far(0, bytes))
+		bytes *= 2;
+	return bytes;
+}
+
+/* The code returns the value. The block lies behind the filler, since at its open it has whole
+ * chunks without memory; the commit gives the most of them back. */
+static struct ch_block make_far(struct bed *bed, uint32_t value)
+{
+	struct ch_open open = {
+		.owner = bed->owner, .hot_bytes = 2 * MIB, .entry = CH_ENTRY_GUARD};
 	struct emitter e;
-	emit_open(&e, bed->owner, bytes, 1);
+	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
 	emit_value(&e, value);
 	emit_ret(&e);
-	e.at = bytes - 16;
 	CHECK_EQ(emit_commit(&e), CH_OK);
 	return e.code.block;
 }
 
-/* A block with nothing but the branch. After a CH_CALL the block returns the target's result. */
-static void make_source(struct bed *bed, enum ch_branch_kind kind, const void *exit)
+/* A block with nothing but the branch. After a CH_CALL the block returns the target's result. The
+ * chunk of the near target has no room for a far source, whose branch is near its stub. */
+static void make_source(struct bed *bed, enum ch_branch_kind kind, const void *exit, bool lies_far)
 {
+	const uint32_t hot = lies_far ? MIB - 8192 : 128;
 	struct emitter e;
 	const void *at;
 	struct ch_branch_site site = {.kind = kind, .exit = exit};
-	emit_open(&e, bed->owner, 128, 1);
+	emit_open(&e, bed->owner, hot, 1);
 	switch (kind) {
 	case CH_JCC:
-		emit_value(&e, 0);
+		emit_condition_e(&e);
 		at = emit_site_jcc(&e, EMIT_CC_E);
 		break;
 	case CH_CALL:
@@ -75,27 +92,52 @@ static void make_source(struct bed *bed, enum ch_branch_kind kind, const void *e
 		at = emit_site_call(&e);
 		emit_leave(&e);
 		break;
+	case CH_LEA:
+		at = emit_site_lea(&e);
+		emit_jump_address(&e);
+		break;
+	case CH_LITERAL:
+		at = emit_jump_literal(&e);
+		break;
 	default:
 		at = emit_site_jmp(&e);
 	}
 	site.at = at;
 	CHECK_EQ(ch_branch_attach(e.code.block, &site, &bed->branch), CH_OK);
+	if (lies_far)
+		e.at = hot - 16; /* the commit would move the cold part */
 	CHECK_EQ(emit_commit(&e), CH_OK);
 	bed->source = e.code.block;
+	CHECK_EQ(is_far(entry_of(bed->source), entry_of(bed->near)), lies_far);
 	CHECK_EQ(ch_owner_set_entry(bed->owner, bed->source), CH_OK);
 }
 
-/* Lays out a near target, a filler of 2 MiB, and a far target. */
+/* Lays out a near target, the filler, and a far target. */
 static void lay_out(struct bed *bed)
 {
-	struct ch_config config = rig_config(POOL_BYTES);
+	size_t pool_bytes = (size_t)8 * reach();
+	struct ch_config config = rig_config(pool_bytes);
 	struct ch_ops ops = {.size = sizeof ops, .branch_hit = hit};
 	memset(bed, 0, sizeof *bed);
 	bed->rig = rig_create(&config, &ops, bed);
+	CHECK_EQ(rig_stats(&bed->rig).pool_bytes, pool_bytes);
 	bed->owner = rig_owner(&bed->rig, "far");
-	bed->near = rig_block(bed->owner, NEAR);
-	bed->filler = make_large(bed, 2 * MIB, 1);
-	bed->far = make_large(bed, 100000, FAR);
+	struct ch_open open = {.owner = bed->owner, .hot_bytes = 16, .entry = CH_ENTRY_GUARD};
+	struct emitter e;
+	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+	emit_value(&e, NEAR);
+	emit_ret(&e);
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	bed->near = e.code.block;
+	emit_open(&bed->filler, bed->owner, 2 * reach(), 0);
+	bed->far = make_far(bed, FAR);
+	CHECK(is_far(entry_of(bed->near), entry_of(bed->far)));
+}
+
+static void finish(struct bed *bed)
+{
+	CHECK_EQ(ch_block_abort(&bed->filler.code), CH_OK);
+	rig_end(&bed->rig);
 }
 
 static uint32_t run(struct bed *bed)
@@ -150,17 +192,12 @@ static const uint8_t *find_word(struct ch_block block, const uint8_t *low, const
 	return NULL;
 }
 
-static const enum ch_branch_kind kinds[] = {CH_JMP, CH_JCC, CH_CALL};
-enum { KINDS = sizeof kinds / sizeof *kinds };
-
 TEST(branch_leads_far_and_near_and_back_to_its_stub)
 {
-	for (unsigned k = 0; k < KINDS; k++) {
+	for (enum ch_branch_kind kind = CH_JMP; kind <= CH_LITERAL; kind++) {
 		struct bed bed;
 		lay_out(&bed);
-		make_source(&bed, kinds[k], NULL);
-		CHECK(is_far(entry_of(bed.source), entry_of(bed.far)));
-		CHECK(!is_far(entry_of(bed.source), entry_of(bed.near)));
+		make_source(&bed, kind, NULL, false);
 		CHECK_EQ(run(&bed), ASKED);
 		link_to(&bed, bed.far, FAR);
 		CHECK_EQ(tell(&bed).leads_to, entry_of(bed.far));
@@ -176,7 +213,27 @@ TEST(branch_leads_far_and_near_and_back_to_its_stub)
 		CHECK_EQ(run(&bed), FAR); /* linked by the stub */
 		CHECK_EQ(run(&bed), FAR);
 		CHECK_EQ(bed.hits, 3);
-		rig_end(&bed.rig);
+		finish(&bed);
+	}
+}
+
+/* The trampoline, which lies before the pool, is far, too. */
+TEST(stub_far_from_the_trampoline_asks_and_leads_on)
+{
+	for (enum ch_branch_kind kind = CH_JMP; kind <= CH_LITERAL; kind++) {
+		struct bed bed;
+		lay_out(&bed);
+		make_source(&bed, kind, NULL, true);
+		CHECK_EQ(run(&bed), ASKED);
+		link_to(&bed, bed.near, NEAR);
+		CHECK_EQ(tell(&bed).leads_to, entry_of(bed.near));
+		CHECK_EQ(ch_branch_link(bed.branch, (struct ch_block){0}), CH_OK);
+		CHECK_EQ(run(&bed), ASKED);
+		bed.answer = bed.near;
+		CHECK_EQ(run(&bed), NEAR);
+		CHECK_EQ(run(&bed), NEAR);
+		CHECK_EQ(bed.hits, 3);
+		finish(&bed);
 	}
 }
 
@@ -184,19 +241,19 @@ TEST(invalidated_far_target_is_left_for_the_stub)
 {
 	struct bed bed;
 	lay_out(&bed);
-	make_source(&bed, CH_JMP, NULL);
+	make_source(&bed, CH_JMP, NULL, false);
 	link_to(&bed, bed.far, FAR);
 	CHECK_EQ(ch_blocks_invalidate(&bed.far, 1, NULL), CH_OK);
 	CHECK(!tell(&bed).is_linked);
 	CHECK_EQ(run(&bed), ASKED);
 	rig_check(&bed.rig);
 	/* An invalidated source leaves by the stub, too. */
-	bed.far = make_large(&bed, 100000, FAR);
+	bed.far = make_far(&bed, FAR);
 	link_to(&bed, bed.far, FAR);
 	uintptr_t entry = entry_of(bed.source);
 	CHECK_EQ(ch_blocks_invalidate(&bed.source, 1, NULL), CH_OK);
 	CHECK_EQ(code_call((const void *)entry), ASKED);
-	rig_end(&bed.rig);
+	finish(&bed);
 }
 
 /* No live code has the address of dead code, wherever the branch leads. */
@@ -204,7 +261,7 @@ static void check_nothing_is_left(bool goes_near)
 {
 	struct bed bed;
 	lay_out(&bed);
-	make_source(&bed, CH_JMP, NULL);
+	make_source(&bed, CH_JMP, NULL, false);
 	struct ch_info far = rig_info(bed.far);
 	link_to(&bed, bed.far, FAR);
 	CHECK(find_word(bed.source, far.exec, far.exec + far.hot_bytes));
@@ -216,7 +273,7 @@ static void check_nothing_is_left(bool goes_near)
 	if (find_word(bed.source, far.exec, far.exec + far.hot_bytes))
 		FAIL("a stub still leads to the code of a block that is dead");
 	CHECK_EQ(run(&bed), goes_near ? NEAR : ASKED);
-	rig_end(&bed.rig);
+	finish(&bed);
 }
 
 TEST(dead_far_target_leaves_no_address_behind)
@@ -236,8 +293,8 @@ TEST(exit_of_the_vms_own_is_led_to_from_near_and_far)
 		struct bed bed;
 		lay_out(&bed);
 		struct ch_block exit =
-			is_far_exit ? make_large(&bed, 50000, EXIT) : rig_block(bed.owner, EXIT);
-		make_source(&bed, CH_JMP, (const void *)entry_of(exit));
+			is_far_exit ? make_far(&bed, EXIT) : rig_block(bed.owner, EXIT);
+		make_source(&bed, CH_JMP, (const void *)entry_of(exit), false);
 		CHECK_EQ(is_far(entry_of(bed.source), entry_of(exit)), is_far_exit);
 		CHECK_EQ(run(&bed), EXIT);
 		CHECK_EQ(tell(&bed).leads_to, entry_of(exit));
@@ -249,17 +306,60 @@ TEST(exit_of_the_vms_own_is_led_to_from_near_and_far)
 		CHECK_EQ(run(&bed), EXIT);
 		CHECK_EQ(tell(&bed).leads_to, entry_of(exit));
 		CHECK_EQ(bed.hits, 0);
-		rig_end(&bed.rig);
+		finish(&bed);
 	}
 }
 
-TEST(what_no_stub_can_lead_on_is_refused)
+TEST(point_and_entry_that_do_not_reach_are_refused)
 {
 	struct bed bed;
 	lay_out(&bed);
 	struct emitter e;
+	const void *far = (const void *)entry_of(bed.far), *near = (const void *)entry_of(bed.near);
+	emit_open(&e, bed.owner, 128, 0);
+	const void *point = emit_point(&e);
+	CHECK_EQ(ch_patch_point_attach(e.code.block, point, far, NULL), CH_E_REACH);
+	CHECK_EQ(ch_patch_point_attach(e.code.block, point, near, NULL), CH_OK);
+	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	/* A patchable entry would close by a single jump over the whole block. */
+	struct ch_open open = {.owner = bed.owner, .hot_bytes = reach(), .entry = CH_ENTRY_PATCH};
+	CHECK_EQ(emit_open_as(&e, &open), CH_E_REACH);
+	open.hot_bytes = MIB / 2;
+	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	finish(&bed);
+}
+
+/* A veneer lies before the pool, as the trampoline does. */
+TEST(veneer_that_a_block_does_not_reach_is_refused)
+{
+	struct bed bed;
+	lay_out(&bed);
+	struct emitter near, far;
+	struct ch_open open = {.owner = bed.owner, .hot_bytes = 2 * MIB};
+	const void *veneer, *other, *target = (const void *)(uintptr_t)asked;
+	emit_open(&near, bed.owner, 128, 0);
+	CHECK_EQ(ch_block_veneer(&near.code, target, &veneer), CH_OK);
+	CHECK_EQ(code_call(veneer), ASKED);
+	CHECK_EQ(emit_open_as(&far, &open), CH_OK);
+	uintptr_t distance = (uintptr_t)far.code.exec - (uintptr_t)veneer;
+	bool has_reach = distance >> CH_ARCH_VENEER_REACH_LOG2 == 0;
+	CHECK_EQ(ch_block_veneer(&far.code, target, &other), has_reach ? CH_OK : CH_E_REACH);
+	CHECK_EQ(other, has_reach ? veneer : NULL);
+	CHECK_EQ(ch_block_abort(&far.code), CH_OK);
+	CHECK_EQ(ch_block_abort(&near.code), CH_OK);
+	finish(&bed);
+}
+
+/* In a block larger than a jump reaches, a site's own stub is too far. */
+TEST(what_no_stub_can_lead_on_is_refused)
+{
+	struct bed bed;
+	if (reach() > MIB)
+		skip("a block of more than 128 MiB with a stub has its memory from its open on");
+	lay_out(&bed);
+	struct emitter e;
 	struct ch_branch branch;
-	/* In a block larger than a jal reaches, a site's own stub is too far. */
 	emit_open(&e, bed.owner, 2 * MIB, 2);
 	const void *early = emit_site_jmp(&e);
 	const void *point = emit_point(&e);
@@ -276,13 +376,7 @@ TEST(what_no_stub_can_lead_on_is_refused)
 	site = (struct ch_branch_site){.at = late, .kind = CH_JMP};
 	CHECK_EQ(ch_branch_attach(e.code.block, &site, &branch), CH_OK);
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
-	/* A patchable entry would close by a single jump over the whole block. */
-	struct ch_open open = {.owner = bed.owner, .hot_bytes = MIB, .entry = CH_ENTRY_PATCH};
-	CHECK_EQ(emit_open_as(&e, &open), CH_E_REACH);
-	open.hot_bytes = MIB / 2;
-	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
-	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
-	rig_end(&bed.rig);
+	finish(&bed);
 }
 
 TEST(patchable_entry_closes_to_its_far_veneer)
@@ -303,7 +397,7 @@ TEST(patchable_entry_closes_to_its_far_veneer)
 	CHECK_EQ(code_call(entry), 5);
 	CHECK_EQ(ch_blocks_invalidate(&e.code.block, 1, NULL), CH_OK);
 	CHECK_EQ(code_call(entry), ASKED);
-	rig_end(&bed.rig);
+	finish(&bed);
 }
 
 /* --- patches under execution --- */
@@ -323,7 +417,7 @@ TEST(storm_of_links_near_and_far_reaches_one_of_them)
 {
 	struct bed bed;
 	lay_out(&bed);
-	make_source(&bed, CH_JMP, NULL);
+	make_source(&bed, CH_JMP, NULL, false);
 	CHECK_EQ(ch_owner_set_entry(bed.owner, bed.source), CH_OK);
 	const void *entry = (const void *)entry_of(bed.source);
 	pthread_t patcher;
@@ -340,5 +434,5 @@ TEST(storm_of_links_near_and_far_reaches_one_of_them)
 	atomic_store(&stop, true);
 	pthread_join(patcher, NULL);
 	printf("near %u, far %u, asked %u\n", seen[0], seen[1], seen[2]);
-	rig_end(&bed.rig);
+	finish(&bed);
 }
