@@ -40,12 +40,12 @@ def machine_of(program):
 
 
 def cross_build_of(machine):
-    """The folder of a foreign build, and what make is told. Where Debian has no libraries there is no libgc."""
+    """The folder of a foreign build, and what make is told. Where Debian has no libraries there is no libgc and no jemalloc."""
     with open(f"tools/machines/{machine}.list", encoding="utf-8") as file:
         has_libraries = any(line.startswith("debian ") for line in file)
     prefix = f"{machine}-linux-gnu-"
     folder, settings = f"cross-{machine}-linux-gnu", [f"CROSS={prefix}", f"CC={prefix}gcc"]
-    return (folder, settings) if has_libraries else (folder + "-gc-none", settings + ["GC=none"])
+    return (folder, settings) if has_libraries else (folder + "-gc-none", settings + ["GC=none", "ALLOC=malloc"])
 
 
 class Runner:
