@@ -10,8 +10,6 @@
 #include "codeheap/graph/handles.h"
 #include "invalidate/invalidate.h"
 
-/* --- sites and stubs --- */
-
 static void lead_stub(struct ch_heap *heap, uintptr_t stub, uintptr_t target)
 {
 	ch__arch_stub_lead(ch__pool_lend(heap->pool, stub), target);
@@ -51,8 +49,6 @@ static void write_site(struct ch_heap *heap, const struct ch__block *source, uin
 		     CH_ARCH_STUB_BYTES, "stub");
 	CH_PUBLISHED(heap->pool, exec, bytes, "branch");
 }
-
-/* --- attach --- */
 
 /* Whether the site reaches the stub, the jump in the stub reaches the exit, and the site reaches
  * the exit by itself, if stubs do not lead on. */
@@ -198,8 +194,6 @@ enum ch_status ch_branch_attach(struct ch_block handle, const struct ch_branch_s
 	return status;
 }
 
-/* --- link and unlink --- */
-
 /* The field with the index in the low bits; the bits above stay. */
 static uint32_t with_index(const _Atomic(uint32_t) *field, uint32_t index)
 {
@@ -314,8 +308,6 @@ enum ch_status ch_branch_link(struct ch_branch handle, struct ch_block target_ha
 	ch__heap_unlock(heap);
 	return status;
 }
-
-/* --- when a block stops being entrant, or ends --- */
 
 void ch__block_unlink(struct ch_heap *heap, uint32_t index, bool patch_incoming,
 		      bool patch_outgoing)

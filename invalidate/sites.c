@@ -113,8 +113,7 @@ static bool next_place(struct walk *w, struct place *p)
 	return next_branch(w, p) || next_item(w, p);
 }
 
-/* --- a thread's map of the block at work: without a map each attach would read all earlier
- * records --- */
+/* Without a thread's map of the block at work, each attach would read all earlier records. */
 
 /* The bits of [from, to) that lie in the byte of `from`. */
 static uint8_t mask_of(uint32_t from, uint32_t to)
@@ -234,8 +233,6 @@ void ch__sites_note(const struct ch__subject *s)
 		make_map(s->heap, map, s->block);
 }
 
-/* --- when a site is attached --- */
-
 FLAT static bool has_room(const struct ch__subject *s, uint32_t at, uint32_t end, bool is_ref)
 {
 	/* While the block is OPEN, this is the first byte, which lies inside of no site. */
@@ -325,8 +322,6 @@ const char *ch__sites_among(const struct ch_heap *heap, const struct ch__block *
 			return names[p.kind];
 	return NULL;
 }
-
-/* --- when a block is committed --- */
 
 static bool is_used(const struct ch_heap *heap, const struct ch__block *block,
 		    const struct ch_code *code, uint32_t from, uint32_t to)
@@ -466,8 +461,6 @@ enum ch_status ch_ref_attach(struct ch_block block, const void *at)
 		ch__sites_note(&s);
 	return status;
 }
-
-/* --- sites, for disassemblers --- */
 
 static struct ch_site site_of(const struct ch_heap *heap, const struct ch__block *block,
 			      const struct place *p)

@@ -8,7 +8,6 @@
 
 enum { CH__OS_PATH_BYTES = 4096 }; /* the system's longest path, with the 0 at its end */
 
-/* --- files of sinks --- */
 /* Makes a regular file, open for both, which only the owner may read and write. Follows no link,
  * and replaces only a regular file of the same user. Returns -1 and errno on failure. */
 int ch__os_file_create(const char *path) CH_EXCLUDES(CH__STANDING);
@@ -40,7 +39,7 @@ void ch__os_file_remove(const char *path) CH_EXCLUDES(CH__STANDING);
 /* The file's first page, mapped readable and executable so that profilers note the file's name.
  * Never touched; EPERM where the folder's file system is mounted noexec. */
 void *ch__os_file_marker(int fd) CH_EXCLUDES(CH__STANDING);
-/* --- symbols of the process --- */
+
 /* The address of a symbol that the process has loaded, also where `library` was opened for its user
  * alone (RTLD_LOCAL). The symbol's object is never unloaded from then on. NULL: not found. */
 void *ch__os_symbol(const char *library, const char *name) CH_EXCLUDES(CH__STANDING);

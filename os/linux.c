@@ -37,8 +37,6 @@ enum { PLACE_TRIES = 48, POPULATE_TRIES = 100, REMAP_TRIES = 1000 };
 static const uintptr_t near_bytes = UINT64_C(1) << 30;
 static const uintptr_t lowest_place = UINT64_C(1) << 20; /* above every vm.mmap_min_addr in use */
 
-/* --- pages of the system --- */
-
 size_t ch__os_page_bytes(void)
 {
 	size_t pretended = ch__os_pretended.page_bytes;
@@ -92,8 +90,6 @@ static void require_pages(const void *at, size_t bytes)
 	if (CH_UNLIKELY(!is_of_pages(at, bytes)))
 		ch__panic("pages: a range that is not of whole pages of the system");
 }
-
-/* --- address space --- */
 
 /* If the compiler marks where an indirect branch may land, code pages are guarded, too: a branch to
  * any other place traps (arm64: Documentation/arch/arm64/elf_hwcaps.rst, HWCAP2_BTI). */
@@ -350,8 +346,6 @@ void *ch__os_file_marker(int fd)
 						MAP_PRIVATE, fd);
 }
 
-/* --- views of shared anonymous memory --- */
-
 bool ch__os_map_shared_rx(void *at, size_t bytes)
 {
 	return !ch__os_may_fail() && is_of_pages(at, bytes) &&
@@ -394,8 +388,6 @@ bool ch__os_revive_from(void *from, void *at, size_t bytes)
 	munmap(copy, skip);
 	return true;
 }
-
-/* --- files that stay open --- */
 
 static int fd_of(const struct ch__os_held *file)
 {
@@ -441,8 +433,6 @@ void ch__os_let_go(struct ch__os_held *file)
 	ch__os_hold(file, -1);
 	errno = error;
 }
-
-/* --- views of a memfd --- */
 
 /* A file operation beyond RLIMIT_FSIZE raises SIGXFSZ, which kills. */
 static bool fits_file_limit(size_t bytes)
@@ -562,8 +552,6 @@ void ch__os_close(int fd)
 	ch__cancel_allow(cancel);
 }
 
-/* --- private memory --- */
-
 bool ch__os_map_private(void *at, size_t bytes, enum ch__os_view view)
 {
 	return !ch__os_may_fail() && is_of_pages(at, bytes) &&
@@ -623,8 +611,6 @@ bool ch__os_self_write(const struct ch__os_held *file, void *to, const void *fro
 	return true;
 }
 
-/* --- contents --- */
-
 bool ch__os_protect(void *at, size_t bytes, bool is_writable)
 {
 	return !ch__os_may_fail() && is_of_pages(at, bytes) && protect_view(at, bytes, is_writable);
@@ -658,8 +644,6 @@ bool ch__os_advise(void *at, size_t bytes, enum ch__os_advice advice)
 	return !ch__os_may_fail() && is_of_pages(at, bytes) &&
 	       ch__os_note(madvise(at, bytes, advices[advice]) == 0, "madvise");
 }
-
-/* --- cross-core synchronization --- */
 
 static bool membarrier(int command)
 {

@@ -21,8 +21,6 @@
 
 _Static_assert(sizeof(struct ch__old_action) <= sizeof(struct ch__os_action), "room for it");
 
-/* --- threads and signals --- */
-
 bool ch__os_stack_bounds(const void **low, const void **high)
 {
 	/* Bounds of the process's first stack, which the C library looks up in /proc/self/maps:
@@ -127,8 +125,6 @@ const char *ch__os_environment(const char *name)
 	return secure_getenv(name);
 }
 
-/* --- files of sinks --- */
-
 /* Names of perf's files can be guessed and lie in a folder that everyone may write: a file there
  * may be somebody's trap, or the leftover of an earlier process with the same number. Only a
  * leftover is replaced. */
@@ -162,8 +158,6 @@ int ch__os_file_create(const char *path)
 	ch__cancel_allow(cancel);
 	return fd;
 }
-
-/* --- files that another part of the process may be writing --- */
 
 static bool is_same(const struct stat *one, const struct stat *other)
 {

@@ -67,7 +67,7 @@ static inline bool ch__lock_is_free(const struct ch__lock *lock)
 	return atomic_load_explicit(&lock->word, memory_order_relaxed) == CH__LOCK_FREE;
 }
 
-/* --- the parts: they take and let go of the word without a note --- */
+/* The parts take and let go of the word without a note. */
 static inline bool ch__lock_seize(struct ch__lock *lock)
 {
 	uint32_t seen = CH__LOCK_FREE;
@@ -99,7 +99,6 @@ static inline void ch__lock_let_go(struct ch__lock *lock)
 		ch__os_futex_wake(&lock->word);
 }
 
-/* --- take and release --- */
 void ch__lock_wait(struct ch__lock *) CH_COLD;
 
 static inline void ch__lock_take(struct ch__lock *lock, enum ch__rank rank)

@@ -8,7 +8,6 @@
 
 #include "arch/base.h"
 
-/* --- errors --- */
 struct ch__text;
 /* Returns is_done. If false, notes with errno that the system refused the caller's thread the
  * call. */
@@ -17,7 +16,6 @@ bool ch__os_note(bool is_done, const char *call);
  * this error: "mremap EPERM". Forgets the noted call. */
 void ch__os_put_error(struct ch__text *, int error);
 
-/* --- views --- */
 /* COPY: of a file, RW, and what is written is the mapping's own. */
 enum ch__os_view { CH__OS_NONE, CH__OS_R, CH__OS_RX, CH__OS_RW, CH__OS_COPY };
 size_t ch__os_page_bytes(void);
@@ -42,10 +40,10 @@ bool ch__os_map_shared_rx(void *at, size_t bytes) CH_EXCLUDES(CH__STANDING);
 bool ch__os_duplicate_rw(void *from, size_t bytes, void *to) CH_EXCLUDES(CH__STANDING);
 /* Makes `at` RX again from the mapped RX address `from` below, without gaining X by mprotect. */
 bool ch__os_revive_from(void *from, void *at, size_t bytes) CH_EXCLUDES(CH__STANDING);
-/* --- files that stay open: of sinks, and of code (memfd, procmem) ---
- * A program that closes a descriptor of the library by mistake may get the number for its own file.
- * So each use below first looks whether the number leads to the file that was opened; if not, the
- * call fails with EBADF and leaves the other file alone. A close after the look is not noticed. */
+/* Files that stay open: of sinks, and of code (memfd, procmem). A program that closes a descriptor
+ * of the library by mistake may get the number for its own file. So each use below first looks
+ * whether the number leads to the file that was opened; if not, the call fails with EBADF and
+ * leaves the other file alone. A close after the look is not noticed. */
 struct ch__os_held {
 	_Atomic(int) fd;                 /* -1: none. All three are relaxed: a mixture */
 	_Atomic(uint64_t) device, inode; /* of two files matches no file */
@@ -66,7 +64,7 @@ bool ch__os_map_again(const struct ch__os_held *, size_t offset, void *at, size_
 bool ch__os_fd_commit(const struct ch__os_held *, size_t offset, size_t bytes)
 	CH_EXCLUDES(CH__STANDING);
 void ch__os_close(int fd) CH_EXCLUDES(CH__STANDING);
-/* --- private memory (procmem) --- */
+
 /* Private zeroed memory over a reservation, or over old memory, which is given back. */
 bool ch__os_map_private(void *at, size_t bytes, enum ch__os_view) CH_EXCLUDES(CH__STANDING);
 /* Asks for larger pages, so that a fork copies fewer entries. May do nothing. */
@@ -105,13 +103,11 @@ void *ch__os_notes(size_t bytes) CH_EXCLUDES(CH__STANDING);
 #endif
 void ch__os_unmap(void *at, size_t bytes) CH_EXCLUDES(CH__STANDING);
 
-/* --- the process --- */
 int ch__os_process_id(void);
 const char *ch__os_environment(const char *name); /* NULL when unset, or in a set-uid program */
 void ch__os_random(void *bytes, size_t n);
 uint64_t ch__os_now_ns(void);
 
-/* --- what only tests do --- */
 /* The machine that a test pretends; nothing in a library, where reading a field is no code. */
 struct ch__os_pretence {
 	/* Larger system pages: calls refuse a range that is not whole pages. */

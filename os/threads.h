@@ -6,13 +6,11 @@
 
 #include "arch/base.h"
 
-/* --- cross-core synchronization --- */
 /* Stores whether the system grants each of the two; returns true when both are granted. */
 bool ch__os_membarrier_register(bool *fast_fence, bool *core_sync) CH_EXCLUDES(CH__STANDING);
 bool ch__os_membarrier_fence(void);     /* PRIVATE_EXPEDITED */
 bool ch__os_membarrier_core_sync(void); /* PRIVATE_EXPEDITED_SYNC_CORE */
 
-/* --- threads --- */
 /* Not 0 while the process has one thread. The word turns 0 before another thread runs, and stays 0
  * where the C library does not know. */
 extern const char *const ch__os_is_only_thread;

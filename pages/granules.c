@@ -20,8 +20,6 @@ static _Atomic(uint64_t) *words_of(_Atomic(uint64_t) *all, const struct ch__pool
 	return all + ((size_t)page << (pool->page_log2 - 9));
 }
 
-/* --- runs of clear bits --- */
-
 /* What a search looks for: words are flipped by this, and then a bit that is set is found. */
 static const uint64_t used_bits = 0, unused_bits = ~UINT64_C(0);
 
@@ -123,8 +121,6 @@ static inline uint16_t add(_Atomic(uint16_t) *counter, uint32_t n)
 	return sum;
 }
 
-/* --- reserve, give back --- */
-
 bool ch__page_reserve(struct ch__pool *pool, uint32_t index, uint32_t hot_bytes,
 		      uint32_t cold_bytes, uint32_t *hot, uint32_t *cold)
 {
@@ -222,8 +218,6 @@ uint32_t ch__granules_largest_hole(const struct ch__pool *pool, uint32_t index)
 	return largest;
 }
 
-/* --- starts --- */
-
 static void put_starts(struct ch__pool *pool, uint32_t word, uint64_t bits)
 {
 	atomic_store_explicit(&pool->starts[word], bits, memory_order_release);
@@ -247,8 +241,6 @@ void ch__page_clear_starts(struct ch__pool *pool, uint32_t word, uint64_t mask)
 	else
 		atomic_fetch_and_explicit(&pool->starts[word], ~mask, memory_order_release);
 }
-
-/* --- checks --- */
 
 /* In private memory the write view is a copy: the code that would run is looked at, too. */
 static bool is_untrapped(const struct ch__pool *pool, uintptr_t exec)

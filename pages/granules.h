@@ -17,7 +17,6 @@ static inline void ch__page_unlock(struct ch__page *page)
 	atomic_store_explicit(&page->busy, 0, memory_order_release);
 }
 
-/* --- granules of a page, under its busy --- */
 /* Reserves hot bytes upwards and cold bytes (may be 0) downwards; writes offsets from the pool's
  * base. Returns false when there is no room for both. */
 bool ch__page_reserve(struct ch__pool *, uint32_t page, uint32_t hot_bytes, uint32_t cold_bytes,
@@ -88,7 +87,7 @@ static inline uint32_t ch__page_near_start(const struct ch__pool *pool, uint32_t
 	return word ? (granule - (uint32_t)__builtin_clzll(word)) * CH__GRANULE_BYTES : UINT32_MAX;
 }
 
-/* --- within pages/ --- */
+/* The rest is for files of pages/ only. */
 void ch__granules_reset_cursors(struct ch__pool *, uint32_t page) CH_REQUIRES(ch__role_busy);
 /* The longest run of unused granules. */
 uint32_t ch__granules_largest_hole(const struct ch__pool *, uint32_t page);

@@ -8,7 +8,7 @@
 #include "os/moves.h"
 #include "pages/pool.h"
 
-/* --- the two views of a pool's memory, by each backend --- */
+/* The two views of a pool's memory, by each backend. */
 struct ch__views {
 	enum ch__backend backend; /* not AUTO */
 	struct ch__os_held file;  /* MEMFD: the memory, open for the life of the views; PROCMEM: the
@@ -80,8 +80,6 @@ bool ch__private_write(struct ch__views *, size_t from, size_t to);
 bool ch__private_exchange(struct ch__views *, size_t offset);
 /* Makes file lead to the calling process's memory; a child of fork inherits the parent's. */
 bool ch__private_open(struct ch__views *);
-
-/* --- the pool --- */
 
 #if CH_CHECK >= 2
 extern struct ch__moves ch__page_moves;

@@ -26,8 +26,6 @@ enum {
 	ROOM_CHUNKS = 2,       /* a span as long as that may be a room */
 };
 
-/* --- lists --- */
-
 static void append(struct ch__pool *pool, uint32_t list, uint32_t page) CH_REQUIRES(ch__role_pages)
 {
 	uint32_t last = pool->pages[list].prev;
@@ -49,8 +47,6 @@ static uint32_t first_of(const struct ch__pool *pool, uint32_t list) CH_REQUIRES
 	uint32_t first = pool->pages[list].next;
 	return first != list ? first : CH__PAGE_NONE;
 }
-
-/* --- life --- */
 
 static size_t take_table(size_t *used, size_t bytes)
 {
@@ -141,8 +137,6 @@ void ch__pool_destroy(struct ch__pool *pool)
 	ch__views_destroy(&inner->views);
 	ch__os_unmap(inner->tables, inner->table_bytes); /* the records of the pool, too */
 }
-
-/* --- states --- */
 
 /* A chunk became unused. Asks for a trim when several chunks and more than a quarter of the memory
  * are unused; less stays, because less comes and goes. */
@@ -344,8 +338,6 @@ static uint32_t try_run(struct ch__pool *pool, uint32_t pages, enum ch__zone zon
 	}
 	return first;
 }
-
-/* --- pages --- */
 
 static void open_page(struct ch__pool *pool, uint32_t index)
 	CH_REQUIRES(ch__role_pages, ch__role_busy)
@@ -570,8 +562,6 @@ bool ch__pool_note_freed(struct ch__pool *pool, uint32_t index)
 	return is_freed;
 }
 
-/* --- spans --- */
-
 static void take_run(struct ch__pool *pool, uint32_t first, uint32_t pages, uint8_t frame)
 	CH_REQUIRES(ch__role_pages)
 {
@@ -696,8 +686,6 @@ bool ch__pool_retry_retired(struct ch__pool *pool)
 	return is_back;
 }
 
-/* --- room --- */
-
 void ch__pool_count_free(const struct ch__pool *pool, uint64_t *bytes, uint64_t *largest)
 {
 	bool has_code = pool->inner->views.has_code;
@@ -725,8 +713,6 @@ void ch__pool_count_free(const struct ch__pool *pool, uint64_t *bytes, uint64_t 
 		*largest = row > *largest ? row : *largest;
 	}
 }
-
-/* --- trim --- */
 
 void ch__pool_trim(struct ch__pool *pool)
 {

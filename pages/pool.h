@@ -135,7 +135,6 @@ struct ch__pool {
 	_Atomic(bool) wants_trim; /* stored under [pages]; relaxed: the next free sees it, too */
 };
 
-/* --- life --- */
 /* Returns 0, or errno of the call that failed. The configuration is sound: heap.c judges it. The
  * runtime page is committed and trap-filled. */
 int ch__pool_create(const struct ch__pool_config *, struct ch__meta *, struct ch__pool **);
@@ -149,7 +148,6 @@ static inline uint32_t ch__pool_pages_end(const struct ch__pool *pool)
 	return atomic_load_explicit(&pool->pages_end, memory_order_relaxed);
 }
 
-/* --- taking, lending and giving back --- */
 /* Makes a PARTLY page of the frame number OPEN, else a FREE page; its free bytes hold traps. A page
  * of data loses execute access until it is FREE again, or retired like a span. Returns
  * CH__PAGE_NONE with errno 0 when the pool is full, or has room only in other zones. Returns
@@ -213,11 +211,10 @@ static inline void ch__pool_trim_if_worth(struct ch__pool *pool) CH_TAKES_PAGES
 		ch__pool_trim(pool);
 }
 
-/* --- room: a snapshot, without a lock --- */
-/* Bytes without a block, and the most of them in a row: whole pages, or a hole within a page. */
+/* A snapshot, without a lock: bytes without a block, and the most of them in a row: whole pages, or
+ * a hole within a page. */
 void ch__pool_count_free(const struct ch__pool *, uint64_t *bytes, uint64_t *largest);
 
-/* --- fork --- */
 /* Takes the pages lock, also when the result is false: there is no memory for the copy, and the
  * child's views will have no access. */
 bool ch__pool_fork_prepare(struct ch__pool *, bool has_child_code) CH_ACQUIRES(ch__role_pages);

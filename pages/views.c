@@ -22,8 +22,6 @@
 
 enum { SELF_TEST_FIRST = 0x5eed1, SELF_TEST_SECOND = 0x5eed2 };
 
-/* --- backends --- */
-
 /* Alignment of the pool: chunks, and large pages of the system, begin at their multiples. For a
  * large pool, multiples of its size would leave few places near an address. */
 static size_t place_align(const struct ch__pool_config *config)
@@ -236,8 +234,6 @@ void ch__views_destroy(struct ch__views *v)
 	ch__private_destroy(v);
 }
 
-/* --- commit --- */
-
 /* Gives memory to a range that is mapped RW at `to`. */
 static bool populate(const struct ch__views *v, size_t offset, size_t bytes, uint8_t *to)
 {
@@ -276,8 +272,6 @@ bool ch__views_decommit(struct ch__views *v, size_t offset, size_t bytes)
 	return ch__os_protect_none(v->exec + offset, bytes) &&
 	       ch__os_advise(v->write + offset, bytes, CH__OS_DISCARD);
 }
-
-/* --- large rooms --- */
 
 /* Maps the range RW at `to`. */
 static bool share(const struct ch__views *v, size_t offset, size_t bytes, uint8_t *to)
@@ -360,16 +354,12 @@ bool ch__views_land_room(struct ch__views *v, size_t offset, size_t bytes, bool 
 	return false;
 }
 
-/* --- in place --- */
-
 bool ch__views_take_back(struct ch__views *v, size_t offset, size_t bytes)
 {
 	if (ch__views_are_private(v))
 		return ch__private_take_back(v, offset, bytes);
 	return map_back(v, offset, bytes) && keep_from_children(v, offset, bytes);
 }
-
-/* --- fork --- */
 
 bool ch__views_copy(const struct ch__views *v, struct ch__views *copy)
 {

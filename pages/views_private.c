@@ -15,8 +15,6 @@
 
 enum { UNIT = 8, LARGE_PAGE_BYTES = 2 << 20 };
 
-/* --- writing --- */
-
 /* Several threads may miss the file at once. A file of the calling process stays: another thread
  * may be writing by its number. */
 bool ch__private_open(struct ch__views *v)
@@ -95,8 +93,6 @@ bool ch__private_write(struct ch__views *v, size_t from, size_t to)
 	return carry_over(v, v->exec + from, v->write + from, to - from);
 }
 
-/* --- memory --- */
-
 /* The memory is born executable at another place, where nothing jumps to: its own place holds the
  * write view's bytes from the first moment. */
 bool ch__private_take_back(struct ch__views *v, size_t offset, size_t bytes)
@@ -138,8 +134,6 @@ bool ch__private_decommit(struct ch__views *v, size_t offset, size_t bytes)
 	return ch__os_map_private(v->exec + offset, bytes, CH__OS_NONE) &&
 	       ch__os_advise(v->write + offset, bytes, CH__OS_DROP);
 }
-
-/* --- life --- */
 
 bool ch__private_map(struct ch__views *v)
 {

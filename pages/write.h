@@ -33,7 +33,6 @@ static inline const uint8_t *ch__pool_read(const struct ch__pool *pool, uintptr_
 	return (const uint8_t *)(exec + (uintptr_t)pool->delta);
 }
 
-/* --- the end of the one write path --- */
 /* Steps beside the instruction cache until execution follows a store. */
 enum ch__sync_step {
 	CH__SYNC_VALGRIND = 1, /* Valgrind's translations are discarded */
@@ -75,7 +74,7 @@ bool ch__pool_store(const struct ch__pool *, uintptr_t exec, uint64_t word);
 /* Fills with traps, then syncs. */
 void ch__pool_poison(const struct ch__pool *, uintptr_t exec, size_t bytes);
 
-/* --- what Valgrind is told (valgrind.c), where pool->is_translated --- */
+/* What Valgrind is told (valgrind.c), where pool->is_translated. */
 /* A part of a block has its final place; a part was withdrawn and holds traps. */
 void ch__valgrind_part_born(const struct ch__pool *, uintptr_t exec, size_t bytes) CH_COLD;
 void ch__valgrind_part_dead(const struct ch__pool *, uintptr_t exec) CH_COLD;

@@ -46,7 +46,6 @@ struct image {
 static const char first_strings[] = "\0.text";
 enum { NAME_TEXT = 1 };
 
-/* --- ranges of the input --- */
 struct cursor {
 	const struct ch__elf_page *page; /* of the range that came last */
 	uint32_t page_at, range_at;
@@ -86,7 +85,6 @@ static bool is_taken_apart(const char *name)
 	return !*name;
 }
 
-/* --- bytes --- */
 static void put(struct part *p, const void *bytes, size_t n)
 {
 	if (p->at && n <= p->room && p->used <= p->room - n)
@@ -136,7 +134,6 @@ static void close_length(struct part *p, size_t from)
 	p->used = used;
 }
 
-/* --- call frames --- */
 static void close_record(struct part *p, size_t from)
 {
 	while ((p->used - from) % 8 != 4)
@@ -209,7 +206,6 @@ static void put_frames(struct image *m)
 	put_number(p, 0, 4);
 }
 
-/* --- source lines --- */
 enum { /* DWARF 4: figures 34 and 37, section 7.5 */
        LNS_COPY = 1,
        LNS_ADVANCE_PC = 2,
@@ -343,7 +339,6 @@ static bool put_lines(struct image *m, const struct ch__elf_range *range, const 
 	return true;
 }
 
-/* --- symbols --- */
 static uint32_t sections_of(const struct image *m)
 {
 	return (uint32_t)(m->part[SECTIONS].used / sizeof(Elf64_Shdr));
@@ -409,7 +404,6 @@ static void put_ranges(struct image *m)
 	put_section(m, text);
 }
 
-/* --- the file --- */
 static size_t round_up(size_t bytes)
 {
 	return (bytes + 15) & ~(size_t)15;

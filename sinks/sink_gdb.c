@@ -20,7 +20,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* --- GDB's interface ("JIT Compilation Interface" in its manual): layouts and values bind --- */
+/* GDB's interface ("JIT Compilation Interface" in its manual): layouts and values bind. */
 enum { JIT_NOTHING, JIT_REGISTER, JIT_UNREGISTER, JIT_VERSION = 1 };
 
 struct jit_entry {
@@ -44,7 +44,6 @@ void __jit_debug_register_code(void)
 	__asm__ volatile("" ::: "memory");
 }
 
-/* --- images and their ranges --- */
 enum {
 	MOST = 512,        /* images of a heap, beside one a chunk */
 	TABLE_LEAST = 16,  /* ranges of a page's first table */
@@ -83,7 +82,6 @@ static size_t chunk_bytes(const struct gdb *g)
 	return sizeof(struct chunk) + g->pages_per_chunk * sizeof(struct ch__elf_page);
 }
 
-/* --- the list --- */
 static bool somebody_looks(void)
 {
 	return ch__arch_has_breakpoint((const void *)(uintptr_t)__jit_debug_register_code);
@@ -131,7 +129,6 @@ static struct image *make_image(const struct ch__elf_input *in)
 	return image;
 }
 
-/* --- what an image shows --- */
 /* Sets `image` to `to` in the ranges of a chunk where `image` is `from`; both are images or reasons
  * to wait. Returns false if there are no such ranges. */
 static bool hand_over(struct gdb *g, struct chunk *chunk, const void *from, const void *to)
@@ -227,7 +224,6 @@ static bool show_all(struct gdb *g, bool somebody_listens)
 	return ok;
 }
 
-/* --- ranges --- */
 static struct chunk *chunk_of(struct gdb *g, uint32_t page)
 {
 	uint32_t index = page / g->pages_per_chunk;
@@ -335,7 +331,6 @@ static void remove_range(struct gdb *g, const struct ch__sink_range *range)
 	chunk->has_changed = true;
 }
 
-/* --- life --- */
 static void free_chunk(struct gdb *g, uint32_t index)
 {
 	struct chunk *chunk = g->chunks[index];
@@ -380,7 +375,6 @@ static int open_gdb(const struct ch__sinks_config *config, void **state)
 	return 0;
 }
 
-/* --- entries --- */
 static bool add_ranges(void *state, const struct ch__sink_range *ranges, size_t n,
 		       bool may_be_known) CH_REQUIRES(ch__role_file)
 {

@@ -122,7 +122,6 @@ static struct {
 	CH_BY_FILE size_t gone_count;
 } file;
 
-/* --- bytes --- */
 static void put(const void *bytes, size_t n) CH_UNANALYSED("records are put under the file lock")
 {
 	ch__tool_put(&tool, bytes, n);
@@ -151,7 +150,6 @@ static struct prefix prefix_of(enum record id, size_t bytes)
 	return (struct prefix){id, (uint32_t)bytes, file.now_ns};
 }
 
-/* --- records --- */
 static void put_load(const struct code *code)
 {
 	size_t name_bytes = strlen(code->name) + 1;
@@ -193,7 +191,6 @@ static void put_lines(const struct code *code, const struct ch__tool_lines *line
 	put_line(code->exec + code->bytes, lines->at[n - 1].line, lines->file);
 }
 
-/* --- unwinding --- */
 static uint32_t round_up(size_t bytes)
 {
 	return ((uint32_t)bytes + 7) & ~7u;
@@ -240,7 +237,6 @@ static void put_unwinding(const struct code *code, const struct ch__frame_shape 
 	put(&hdr, sizeof hdr);
 }
 
-/* --- the file --- */
 static void close_file(void) CH_REQUIRES(ch__role_file)
 {
 	if (file.marker)
@@ -293,7 +289,6 @@ static bool start_file(const struct ch__sinks_config *config) CH_REQUIRES(ch__ro
 	return false;
 }
 
-/* --- what is told --- */
 /* Also takes the time of the records that follow. */
 static void tell_gone(void) CH_REQUIRES(ch__role_file)
 {
@@ -359,7 +354,6 @@ static void tell_runtime(struct user *user) CH_REQUIRES(ch__role_file)
 	user->is_runtime_told = true;
 }
 
-/* --- entries --- */
 static int open_jitdump(const struct ch__sinks_config *config, void **state)
 	CH_REQUIRES(ch__role_file)
 {
@@ -419,7 +413,6 @@ static bool remove_ranges(void *state, const struct ch__sink_range *ranges, size
 	return true;
 }
 
-/* --- fork --- */
 /* The old file and the bytes in the buffer belong to the parent. Each heap of the child tells of
  * live code when its code is back. */
 static void resume_child(void) CH_REQUIRES(ch__role_file)

@@ -73,7 +73,6 @@ static struct {
 #define EACH_USER(user) \
 	for (struct user *user = (void *)tool.users; user; user = (void *)user->common.next)
 
-/* --- text --- */
 static void put_line(const struct ch__sinks_config *config, uintptr_t exec, size_t bytes,
 		     uint64_t key) CH_REQUIRES(ch__role_file)
 {
@@ -93,7 +92,6 @@ static void put_runtime_line(const struct ch__sinks_config *config) CH_REQUIRES(
 				      (size_t)config->runtime_exec, config->runtime_bytes);
 }
 
-/* --- the tables --- */
 static size_t maps_bytes(const struct user *user)
 {
 	return user->map_bytes *
@@ -172,7 +170,6 @@ static bool keeps_line(struct user *user, const struct ch__sink_range *range)
 	return false;
 }
 
-/* --- the log --- */
 static bool resize_log(struct user *user, size_t capacity)
 {
 	struct line *log = ch__meta_alloc(user->common.config->meta, capacity * sizeof *log);
@@ -218,7 +215,6 @@ static bool make_room(struct user *user)
 	       resize_log(user, user->capacity ? user->capacity * 2 : LOG_LEAST);
 }
 
-/* --- the file --- */
 static void forget_file(void) CH_REQUIRES(ch__role_file)
 {
 	ch__tool_forget(&tool);
@@ -251,7 +247,6 @@ static void put_live_lines(void) CH_REQUIRES(ch__role_file)
 	}
 }
 
-/* --- kept lines --- */
 static bool has_kept_lines(void) CH_REQUIRES(ch__role_file)
 {
 	EACH_USER(user)
@@ -302,7 +297,6 @@ static bool copy_kept_lines(int from) CH_REQUIRES(ch__role_file)
 	return ok;
 }
 
-/* --- the whole file anew: a reader sees the old file or the new file, never a half --- */
 /* A file that somebody else put at the path, or wrote to, is not replaced. */
 static bool is_untouched(int fd, const char *path, uint64_t written)
 {
@@ -312,8 +306,9 @@ static bool is_untouched(int fd, const char *path, uint64_t written)
 	return ch__os_file_bytes(fd) == (int64_t)written;
 }
 
-/* Somebody may have changed the old file while the new file was written. So both files change
- * places, and the old file is checked where nobody looks for it; a changed file goes back. */
+/* A reader sees the old file or the new file, never a half. Somebody may have changed the old file
+ * while the new file was written. So both files change places, and the old file is checked where
+ * nobody looks for it; a changed file goes back. */
 static bool put_in_place(const char *path, int old, uint64_t written) CH_REQUIRES(ch__role_file)
 {
 	if (!ch__os_file_exchange(path, tool.path))
@@ -368,7 +363,6 @@ static bool rewrite_file(void) CH_REQUIRES(ch__role_file)
 	return true;
 }
 
-/* --- writing what waits --- */
 static bool write_waiting(void) CH_REQUIRES(ch__role_file)
 {
 	if (file.must_rewrite)
@@ -400,7 +394,6 @@ bool ch__sinks_catch_up(void)
 	return is_done;
 }
 
-/* --- entries --- */
 static int open_perfmap(const struct ch__sinks_config *config, void **state)
 	CH_REQUIRES(ch__role_file)
 {

@@ -167,7 +167,6 @@ const void *ch__sinks_state(const struct ch__sinks *s, enum ch__sink sink)
 	return ch__sinks_on(s) & (unsigned)sink ? state_of(s, slot_of(sink)) : NULL;
 }
 
-/* --- life, on and off --- */
 static void nobody_else_knows(const struct ch__sinks *s)
 	CH_VOUCHES(ch__role_sinks) CH_UNANALYSED("before its heap is known, or after")
 {
@@ -203,7 +202,6 @@ int ch__sinks_create(const struct ch__sinks_config *config, unsigned wanted, str
 	return 0;
 }
 
-/* --- lists of names --- */
 bool ch__sinks_parse(const char *list, unsigned *wanted)
 {
 	*wanted = 0;
@@ -424,7 +422,6 @@ bool ch__sinks_destroy(struct ch__sinks *s)
 	return is_all;
 }
 
-/* --- pages and shapes --- */
 static bool is_shape(const struct ch__sinks *s, uint8_t frame) CH_REQUIRES(ch__role_sinks)
 {
 	return ch__frame_has_slots(frame) ? s->shapes[frame].slot_bytes != 0
@@ -504,8 +501,6 @@ uint8_t ch__sinks_frame_register(struct ch__sinks *s, const uint8_t *cfi, size_t
 	return frame;
 }
 
-/* --- code with steps --- */
-
 bool ch__sinks_steps_begin(struct ch__sinks *s)
 {
 	if (CH_LIKELY(ch__sinks_steps(s) != NULL))
@@ -572,7 +567,6 @@ void ch__sinks_slot_dead(struct ch__sinks *s, uintptr_t exec)
 		table[i]->slot_dead(state, exec);
 }
 
-/* --- tables of blocks --- */
 struct ch__own *ch__sinks_own_create(struct ch__sinks *s)
 {
 	return ch__meta_alloc(s->config.meta, sizeof(struct ch__own));
@@ -623,7 +617,6 @@ void ch__sinks_own_destroy(struct ch__sinks *s, struct ch__own *own)
 		ch__meta_free(s->config.meta, own, sizeof *own);
 }
 
-/* --- ranges --- */
 #define TELL(s, entry, ...)                                                            \
 	EACH(s, i, state, entry) {                                                     \
 		bool ok = enter(i, state) && table[i]->entry(state, __VA_ARGS__);      \
@@ -654,7 +647,6 @@ void ch__sinks_fatal(struct ch__sinks *s)
 		table[i]->fatal(state);
 }
 
-/* --- fork --- */
 /* In a child without code a file has nothing to name, so the sink is closed. */
 static void tell_child(struct ch__sinks *s, unsigned i, bool has_code) CH_REQUIRES(ch__role_sinks)
 {

@@ -70,7 +70,6 @@ bool ch__tool_lines(const struct ch__sinks_config *config, const struct ch__sink
 	return true;
 }
 
-/* --- the file --- */
 static bool fail_with(struct ch__tool *tool, int error) CH_REQUIRES(ch__role_file)
 {
 	tool->error = error ? error : EIO;
@@ -151,7 +150,6 @@ void ch__tool_forget(struct ch__tool *tool)
 	tool->buffer = NULL;
 }
 
-/* --- users --- */
 void ch__tool_join(struct ch__tool *tool, struct ch__tool_user *user)
 {
 	user->next = tool->users;

@@ -162,8 +162,6 @@ void ch__eh_frame_dead(uint8_t *section, uint32_t index)
 	atomic_store_explicit(range_of(ch__eh_frame_fde(section, index)), 0, memory_order_release);
 }
 
-/* --- slots --- */
-
 uint32_t ch__eh_slot_index(const struct ch__eh_place *place, uintptr_t exec)
 {
 	uint32_t page = (uint32_t)((exec - place->exec) / place->page_bytes);

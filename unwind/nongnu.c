@@ -21,8 +21,6 @@ struct ch__nongnu ch__nongnu; /* written once, under the lock */
 CH__LOCK_FUNCTIONS(ch__nongnu_lock, ch__nongnu_unlock, void, ch__lock_take, process.lock,
 		   CH__RANK_UNWINDER)
 
-/* --- finding it --- */
-
 /* The functions for walks in the own process have the architecture's name and an L, the flush has
  * the name alone, the call that registers has neither. */
 #define LOCAL(name) "_UL" CH_ARCH_NONGNU_NAME "_" name
@@ -78,8 +76,6 @@ bool ch__nongnu_find(void)
 	ch__nongnu_unlock();
 	return true;
 }
-
-/* --- objects --- */
 
 bool ch__nongnu_take(struct ch__nongnu_object **out, uint32_t count)
 {
@@ -145,8 +141,6 @@ void ch__nongnu_flush(void)
 		ch__nongnu.flush(*ch__nongnu.general_space, 0, 0);
 	ch__nongnu_unlock();
 }
-
-/* --- the proof --- */
 
 /* libunwind before 1.6 has the same name and no load_offset: it takes the segment for the length of
  * the table. So the proof is an object with segment 0. For the old layout a length of 0 finds

@@ -41,8 +41,6 @@ struct libgcc {
 	_Atomic(struct part *) parts[];
 };
 
-/* --- sections --- */
-
 static struct part *part_at(const struct libgcc *g, uint32_t i)
 {
 	return atomic_load_explicit(&g->parts[i], memory_order_acquire);
@@ -114,8 +112,6 @@ static void deregister_part(struct libgcc *g, uint32_t i)
 	ch__meta_free(g->config->meta, part, sizeof *part + ch__eh_frame_bytes(&part->place));
 }
 
-/* --- the sink --- */
-
 static size_t state_bytes(const struct ch__sinks_config *config, size_t row_bytes)
 {
 	/* Larger side memory comes as fresh pages, and a new heap touches the first alone. */
@@ -174,8 +170,6 @@ static void destroy_libgcc(void *state)
 		deregister_part(g, i);
 	ch__meta_free(g->config->meta, g, state_bytes(g->config, g->row_bytes));
 }
-
-/* --- pages --- */
 
 /* The section for a page of the frame shape, and the page's index there; NULL: no memory. */
 static struct part *part_for(struct libgcc *g, uint32_t page, uint8_t frame, uint32_t *index)
@@ -255,8 +249,6 @@ static bool ask_slot(void *state, uintptr_t exec)
 	       ch__eh_frame_is_live(part->section, ch__eh_slot_index(&part->place, exec));
 }
 
-/* --- tables of blocks: each is an object of its own, in chunks that have no section here --- */
-
 /* LLVM's libunwind has a call for sections, too, but version 14 does not end at a section's end. */
 static void each_fde(const uint8_t *section, void (*tell)(uintptr_t fde))
 {
@@ -265,6 +257,7 @@ static void each_fde(const uint8_t *section, void (*tell)(uintptr_t fde))
 		tell((uintptr_t)fde.record);
 }
 
+/* A table is an object of its own, in chunks that have no section here. */
 static void register_own(void *state, struct ch__own *own)
 {
 	(void)state;

@@ -22,8 +22,7 @@ struct libunwind {
 	struct ch__nongnu_object *objects[]; /* by part; covers code when end is not 0 */
 };
 
-/* --- parts: the table of a chunk and its section --- */
-
+/* A part is the table of a chunk, then its section. */
 static uint8_t *section_of(const struct libunwind *u, uint32_t part)
 {
 	return u->memory + part * u->part_bytes +
@@ -59,8 +58,6 @@ static void kill_pages(struct libunwind *u, uint32_t part, uint32_t first, uint3
 	for (uint32_t i = first; i < first + pages; i++)
 		ch__eh_frame_dead(section_of(u, part), i);
 }
-
-/* --- tables of blocks --- */
 
 struct reach {
 	uintptr_t low, high; /* of the code */
@@ -125,8 +122,6 @@ static void tell_own_dead(void *state, struct ch__own *own)
 	}
 	ch__nongnu_flush();
 }
-
-/* --- the sink --- */
 
 /* As in sink_libgcc.c. */
 static void tell_runtime(struct libunwind *u)

@@ -57,8 +57,6 @@ static const struct {
 	.steps = {{0, CH_ARCH_STEPS_CFA}, {NEVER, 0}},
 };
 
-/* --- the program --- */
-
 #define PUT(s, ...) put((s), (const uint8_t[]){__VA_ARGS__}, sizeof((const uint8_t[]){__VA_ARGS__}))
 static void put(struct ch__steps *s, const uint8_t *bytes, size_t n)
 {
@@ -187,8 +185,6 @@ void ch__steps_end(struct ch__steps *s)
 	ch__os_unmap(s->map, s->map_bytes);
 }
 
-/* --- notes --- */
-
 static unsigned kept_index(uint8_t reg)
 {
 	unsigned i = 0;
@@ -275,8 +271,6 @@ uint32_t ch__frame_note(uint8_t *write, const struct ch__frame *f, uint32_t behi
 	return (uint32_t)(at - write);
 }
 
-/* --- the map --- */
-
 static _Atomic(uint16_t) *map_at(const struct ch__steps *s, uintptr_t exec)
 {
 	return &s->map[(exec - s->pool_exec) / 8];
@@ -300,8 +294,6 @@ void ch__steps_dead(struct ch__steps *s, uintptr_t exec, size_t bytes)
 	for (uintptr_t at = exec & ~(uintptr_t)7; at < exec + bytes; at += 8)
 		atomic_store_explicit(map_at(s, at), 0, memory_order_relaxed);
 }
-
-/* --- for debuggers: the same as an FDE's instructions --- */
 
 static uint16_t word_at(const uint8_t *at)
 {

@@ -76,8 +76,6 @@ void ch__heaps_leave_id(const struct ch_heap *heap) CH_UNANALYSED("nobody has a 
 		heap->blocks.first_generation + most / CH__LIVES * CH__LIVES + CH__LIVES;
 }
 
-/* --- pools of destroyed heaps --- */
-
 enum { GONE = 16 };
 static struct {
 	_Atomic(uintptr_t) from;

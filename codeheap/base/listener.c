@@ -23,8 +23,6 @@ static struct ch__listener *first_of(const struct ch_heap *heap)
 		if (l_->calls->call)                                                          \
 	l_->calls->call(__VA_ARGS__)
 
-/* --- additions --- */
-
 const char *ch__listener_release(void)
 {
 	return CH_VERSION_TEXT;
@@ -59,8 +57,6 @@ void ch__listener_on_names(ch__listener_names_wait *call)
 {
 	atomic_store(&who_hears_of_names, call);
 }
-
-/* --- calls to listeners --- */
 
 /* Told once: a user who asked in the environment sees no status, and would look for the file. */
 static void tell_of_no_file(void)

@@ -30,8 +30,6 @@ const char *ch__thread_how(const struct ch__thread *thread)
 		       : "";
 }
 
-/* --- locks --- */
-
 static bool unpark_with(struct ch__lock *lock, uint64_t until_ns);
 
 /* The holder may be a cycle, which waits until the thread stops (I9). */
@@ -100,8 +98,6 @@ void ch__heap_take_back(struct ch_heap *heap)
 	ch__marking--;
 	atomic_store_explicit(&heap->marker_is, 0, memory_order_relaxed);
 }
-
-/* --- parks --- */
 
 /* A handler may run on an alternate stack: the interrupted registers lie there, and the interrupted
  * frames anywhere. The system is asked in any case, since an alternate stack may be an array in a

@@ -50,8 +50,6 @@ static bool freeze_and_stop(struct ch_heap *heap, uint64_t until_ns)
 	return false;
 }
 
-/* --- built-in --- */
-
 static enum ch_status because_blind(int thread_id)
 {
 	return ch__because(CH_E_BUSY, "thread %d stood on a stack that is neither its own nor an "
@@ -206,8 +204,6 @@ enum ch_status ch_heap_collect(struct ch_heap *heap)
 		return ch__because(CH_E_STATE, "a HOST heap is collected by ch_mark_begin");
 	return ch__heap_collect_until(heap, ch__stop_limit(heap, ch__os_now_ns()));
 }
-
-/* --- host --- */
 
 /* From ch_mark_begin to ch_mark_end the marker holds the heap lock and the freeze. With
  * ch_config.stops_world it holds the registry, too, left of both: coming and going threads wait. */

@@ -9,8 +9,7 @@
 #include "codeheap/graph/handles.h"
 #include "codeheap/graph/names.h"
 
-/* --- free records: a stack of each thread before the heap's FIFO --- */
-
+/* Each thread has a stack of free records, before the heap's FIFO. */
 static bool CH_COLD refill(struct ch_heap *heap, struct ch__thread *thread)
 {
 	enum { TAKEN_AT_ONCE = 32, MADE_AT_ONCE = 16 };
@@ -54,8 +53,6 @@ void ch__records_flush(struct ch_heap *heap, struct ch__thread *thread)
 	ch__records_give_back(heap, thread->free_records, thread->free_count);
 	thread->free_count = 0;
 }
-
-/* --- places --- */
 
 /* A page that became FREE may be another thread's already: open.c takes pages and tells the
  * unwinder under the same lock. */
@@ -117,8 +114,6 @@ void ch__block_held(struct ch__block *block)
 					     (uint8_t)((flags & ~CH__FLAG_AGE) | CH__FLAG_HELD)))
 		continue;
 }
-
-/* --- information --- */
 
 static void fill_info(struct ch_heap *heap, uint32_t index, struct ch_info *info)
 {

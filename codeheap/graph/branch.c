@@ -8,8 +8,6 @@ static void store(_Atomic(uint32_t) *field, uint32_t value)
 	atomic_store_explicit(field, value, memory_order_relaxed);
 }
 
-/* --- runs: free lists of each length --- */
-
 /* The generation of a run has 16 bits, and the free list is LIFO. After 65,536 uses a run rests
  * until more than CH__BRANCHES_RESTING records of that length, 2^18, rest: the same generation
  * comes again after 2^34 / length uses of that length, or sooner if the table has no other. */

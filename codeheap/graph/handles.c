@@ -75,8 +75,6 @@ struct ch_branch ch__branch_handle(const struct ch_heap *heap, uint32_t index)
 	return (struct ch_branch){ch__handle(heap->id, index, generation)};
 }
 
-/* --- why a handle is stale --- */
-
 /* Returns the generation of the handle's record, or 0: no record has the index yet. */
 static uint32_t generation_there(struct ch_heap *heap, const char *what, uint64_t bits)
 {

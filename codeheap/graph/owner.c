@@ -10,8 +10,6 @@
 #include "codeheap/graph/handles.h"
 #include "codeheap/graph/names.h"
 
-/* --- list of blocks --- */
-
 static uint32_t count_blocks(struct ch__owner *owner, int32_t more)
 {
 	uint32_t now = atomic_load_explicit(&owner->blocks_now, memory_order_relaxed) +
@@ -76,8 +74,6 @@ void ch__owner_reset_cell(struct ch__owner *owner)
 	owner->entry = 0;
 	atomic_store_explicit(&owner->cell, owner->fallback, memory_order_seq_cst);
 }
-
-/* --- life --- */
 
 bool ch__owner_of_none(struct ch_heap *heap)
 {

@@ -9,8 +9,6 @@
 #include "codeheap/graph/handles.h"
 #include "codeheap/graph/tombstone.h"
 
-/* --- names --- */
-
 static void copy_name(const struct ch_heap *heap, uint32_t name,
 		      char short_text[CH__NAME_SHORT_BYTES])
 {
@@ -25,8 +23,6 @@ static void copy_names(const struct ch_heap *heap, uint32_t name, uint32_t owner
 	copy_name(heap, owner, place->owner);
 	copy_name(heap, name ? name : owner, place->name);
 }
-
-/* --- blocks that are there --- */
 
 static uint32_t load(const _Atomic(uint32_t) *field)
 {
@@ -80,8 +76,6 @@ static bool find_open(const struct ch_heap *heap, uint32_t offset, struct ch__pl
 	}
 	return false;
 }
-
-/* --- blocks that were --- */
 
 /* Copies the names, and the assumption that broke. */
 static void read_texts(const struct ch_heap *heap, uint32_t slot, uint32_t owner_name,
@@ -147,8 +141,6 @@ bool ch__place_find_freed(const struct ch_heap *heap, uint32_t offset, struct ch
 	}
 	return false;
 }
-
-/* --- all --- */
 
 void ch__place_find(const struct ch_heap *heap, uint32_t offset, struct ch__place *place)
 {

@@ -138,8 +138,6 @@ enum ch_status ch__side_add(const struct ch__subject *s, enum ch__item_kind kind
 	return CH_OK;
 }
 
-/* --- the calls of the public header --- */
-
 enum ch_status ch__subject_look(struct ch_block handle, struct ch__subject *s)
 {
 	if (ch__is_marking())
@@ -243,8 +241,6 @@ enum ch_status ch_edge_attach_owner(struct ch_block block, struct ch_owner to)
 	ch__region_leave(s.self);
 	return is_there ? CH_OK : ch__because_stale("owner", to.bits);
 }
-
-/* --- lines --- */
 
 static enum ch_status check_lines(const struct ch__subject *s, const struct ch_line *lines,
 				  size_t n)

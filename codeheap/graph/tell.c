@@ -16,8 +16,6 @@
 
 #include <errno.h>
 
-/* --- names for sinks --- */
-
 static char *add_name(const char *name, char *at, const char *end)
 {
 	size_t n = strnlen(name, (size_t)(end - at));
@@ -107,8 +105,6 @@ enum ch_status ch__tell_create(struct ch_heap *heap, unsigned wanted)
 	atomic_store(&heap->sinks_on, ch__sinks_on(heap->sinks));
 	return CH_OK;
 }
-
-/* --- sinks --- */
 
 /* Asks the sinks always: sinks_wait says only that lines waited once, and another heap or an
  * observer may have written them. seq_cst: a thread that stores 0 sees all lines told before the

@@ -28,8 +28,6 @@ enum {
 	FLUSH_PRIORITY = 60000, /* at exit: behind destructors that have none */
 };
 
-/* --- configuration --- */
-
 /* The system protects whole pages only: a VM that names a smaller page gets the system's size. */
 static enum ch_status fit_to_system(struct ch_config *config)
 {
@@ -113,8 +111,6 @@ static enum ch_status read_config(const struct ch_config *in, struct ch_config *
 	status = check_ranges(config);
 	return status == CH_OK ? fit_to_system(config) : status;
 }
-
-/* --- creation --- */
 
 static void chunk_gone(void *arg, uint32_t chunk)
 {

@@ -181,8 +181,6 @@ enum ch_status ch_thread_detach(struct ch_heap *heap)
 	return CH_OK;
 }
 
-/* --- fibers --- */
-
 enum ch_status ch_fiber_attach(struct ch_heap *heap, const void *low, const void *high,
 			       struct ch_fiber **out)
 {

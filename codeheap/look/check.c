@@ -54,8 +54,6 @@ static void look_at(struct check *c, const char *noun, uint32_t number)
 	c->number = number;
 }
 
-/* --- places --- */
-
 static void check_part(struct check *c, uint32_t offset, uint32_t bytes, const char *part)
 {
 	const struct ch_heap *heap = c->heap;
@@ -67,8 +65,6 @@ static void check_part(struct check *c, uint32_t offset, uint32_t bytes, const c
 	    ch__find(heap, exec + bytes - 1, NULL) != c->number)
 		say(c, "its %s part is not found by address", part);
 }
-
-/* --- branches --- */
 
 static void check_branch(struct check *c, const struct ch__block *block, uint32_t at)
 {
@@ -219,8 +215,6 @@ static void check_block(struct check *c, const struct ch__block *block)
 		check_points(c, block, is_dead_end);
 }
 
-/* --- owners --- */
-
 static void check_owner(struct check *c, struct ch__owner *owner)
 {
 	struct ch_heap *heap = c->heap;
@@ -250,8 +244,7 @@ static void check_owner(struct check *c, struct ch__owner *owner)
 	c->is.blocks_of_owners += atomic_load(&owner->blocks_now);
 }
 
-/* --- slots: the unwinder knows each slot of published code, and no free slot --- */
-
+/* The unwinder knows each slot of published code, and no free slot. */
 static void check_slots_of(struct check *c, uint32_t p)
 {
 	struct ch_heap *heap = c->heap;
@@ -268,8 +261,7 @@ static void check_slots_of(struct check *c, uint32_t p)
 	}
 }
 
-/* --- assumptions: a dependent names its item, and the item names the dependent --- */
-
+/* A dependent names its item, and the item names the dependent. */
 static void check_assumption(struct check *c, const struct ch__assumption *fact)
 {
 	if (!(atomic_load(&fact->generation) & 1))
@@ -285,8 +277,6 @@ static void check_assumption(struct check *c, const struct ch__assumption *fact)
 			say(c, "block %u does not know that it relies on it", by.block);
 	}
 }
-
-/* --- sums: records, lists and gauges agree --- */
 
 static void compare(struct check *c, const char *what, uint64_t said, uint64_t is)
 {

@@ -13,8 +13,6 @@
 _Static_assert((int)CH__LOOK_HEAPS_MAX == (int)CH__HEAPS_MAX, "observers number heaps alike");
 _Static_assert((int)CH__LOOK_PAUSES == (int)CH__PAUSES, "an observer has room for each pause");
 
-/* --- locks --- */
-
 void ch__look_lock_heaps(void) CH_UNANALYSED("it makes the role")
 {
 	ch__heaps_take();
@@ -55,8 +53,6 @@ enum ch_status ch__look_refuses(const struct ch_heap *heap)
 	return ch__heap_refuses(heap) ? ch__because_refused(heap) : CH_OK;
 }
 
-/* --- the heap --- */
-
 void ch__look_heap(const struct ch_heap *heap, struct ch__look_heap *out)
 {
 	const struct ch__pool *pool = heap->pool;
@@ -95,8 +91,6 @@ void ch__look_sinks(unsigned sinks, char *text, size_t bytes)
 	ch__sinks_print(sinks, text, bytes);
 }
 
-/* --- threads --- */
-
 void ch__look_threads(struct ch_heap *heap, bool (*visit)(void *arg, struct ch__thread *),
 		      void *arg)
 {
@@ -109,8 +103,6 @@ int ch__look_thread_id(const struct ch__thread *thread)
 {
 	return thread->thread_id;
 }
-
-/* --- names --- */
 
 uint64_t ch__look_key(uint64_t handle)
 {
@@ -151,8 +143,6 @@ size_t ch__look_fallbacks(struct ch_heap *heap, uintptr_t *fallbacks, size_t max
 	}
 	return count;
 }
-
-/* --- blocks and pages --- */
 
 static enum ch__look_kind kind_of(const struct ch_heap *heap, const struct ch__block *block)
 {

@@ -11,8 +11,6 @@
 
 #include <signal.h>
 
-/* --- words --- */
-
 static const char *const deaths[] = {
 	[CH__DEATH_UNREACHED] = "nothing reached it",
 	[CH__DEATH_OWNER_RELEASED] = "its owner was released (COLLECT) and nothing held it",
@@ -140,8 +138,6 @@ static enum ch_block_state put_place(struct ch__text *line, const struct ch_heap
 	return state;
 }
 
-/* --- where it came from --- */
-
 static void put_origin(struct ch__text *line, const struct ch_heap *heap, const char *words,
 		       uintptr_t address, uint32_t back)
 {
@@ -205,8 +201,6 @@ static void put_return(struct ch__text *line, const struct ch_heap *heap, const 
 		guess = recorded_return(heap, ucontext, guess);
 	put_origin(line, heap, "; return address (a guess) ", guess, 1);
 }
-
-/* --- what it was, beside the place --- */
 
 static bool has_data_address(const siginfo_t *info)
 {
