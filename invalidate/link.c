@@ -95,8 +95,7 @@ static enum ch_status check_site(const struct ch__subject *s, const struct ch_br
 	enum ch__site kind = (enum ch__site)site->kind;
 	if (ch__block_is_data(heap, s->block))
 		return ch__because(CH_E_STATE, "the block is data");
-	enum ch_status status =
-		ch__spare_check("ch_branch_site", site->spare, sizeof site->spare);
+	enum ch_status status = ch__spare_check("ch_branch_site", site->spare, sizeof site->spare);
 	if (status != CH_OK)
 		return status;
 	if ((unsigned)site->kind > CH_LITERAL)
@@ -316,8 +315,7 @@ void ch__block_unlink(struct ch_heap *heap, uint32_t index, bool patch_incoming,
 	for (uint32_t at; (at = block->in_head) != 0;) {
 		const struct ch__branch *branch = ch__branch_at(heap, at);
 		uint32_t source = patch_incoming ? ch__branch_source(heap, branch) : 0;
-		unlink_branch(heap, at, patch_incoming,
-			      source ? ch__block_at(heap, source) : NULL);
+		unlink_branch(heap, at, patch_incoming, source ? ch__block_at(heap, source) : NULL);
 	}
 	for (uint32_t at = ch__block_run(block); at; at = ch__branch_after(heap, at))
 		unlink_branch(heap, at, patch_outgoing, patch_outgoing ? block : NULL);

@@ -274,9 +274,8 @@ static bool has_way_to(const struct ch_heap *heap, uintptr_t exec, uint32_t offs
 {
 	uint32_t other = ch__find(heap, exec, NULL);
 	const struct ch__block *block = ch__block_at(heap, other);
-	return !other ||
-	       (ch__block_has(heap, block, exec, 1) && !ch__block_is_data(heap, block) &&
-		!is_inside_a_place(heap, block, offset));
+	return !other || (ch__block_has(heap, block, exec, 1) && !ch__block_is_data(heap, block) &&
+			  !is_inside_a_place(heap, block, offset));
 }
 
 static bool may_lead_to(const struct ch__subject *s, uintptr_t exec)
@@ -348,10 +347,9 @@ static bool bytes_are_kept(const struct ch_heap *heap, const struct ch__block *b
 	}
 	if (p->kind == POINT)
 		return ch__arch_diverter_is_valid(read, exec, ch__exec(heap, p->leads_to));
-	return p->kind == REF ||
-	       (ch__arch_landing_is_there(read) &&
-		ch__arch_diverter_is_valid(read + CH_ARCH_LANDING_BYTES, gate,
-					   ch__block_veneer_exec(heap, block)));
+	return p->kind == REF || (ch__arch_landing_is_there(read) &&
+				  ch__arch_diverter_is_valid(read + CH_ARCH_LANDING_BYTES, gate,
+							     ch__block_veneer_exec(heap, block)));
 }
 
 /* Returns what is wrong with a place of a block that is committed, or NULL. */

@@ -230,10 +230,9 @@ int ch__os_file_create_known(const char *path, const struct ch__os_held *own, ui
 {
 	struct stat found;
 	int cancel = ch__cancel_hold();
-	bool is_anothers =
-		lstat(path, &found) == 0 && is_own(&found) &&
-		!(ch__is_held(&found, own) && (uint64_t)found.st_size == own_bytes) &&
-		is_of_this_process(&found);
+	bool is_anothers = lstat(path, &found) == 0 && is_own(&found) &&
+			   !(ch__is_held(&found, own) && (uint64_t)found.st_size == own_bytes) &&
+			   is_of_this_process(&found);
 	ch__cancel_allow(cancel);
 	if (is_anothers) {
 		errno = EBUSY;

@@ -14,9 +14,8 @@ CH_GUEST void ch__meta_destroy(struct ch__meta *) CH_EXCLUDES(CH__STANDING);
 /* Zeroed, 16-byte aligned; NULL when memory is short. */
 CH_GUEST void *ch__meta_alloc(struct ch__meta *, size_t bytes) CH_EXCLUDES(CH__STANDING);
 /* at may be NULL */
-CH_GUEST void ch__meta_free(struct ch__meta *, void *at, size_t bytes)
-	CH_EXCLUDES(CH__STANDING);
-size_t ch__meta_bytes(struct ch__meta *);                      /* handed out and not freed */
+CH_GUEST void ch__meta_free(struct ch__meta *, void *at, size_t bytes) CH_EXCLUDES(CH__STANDING);
+size_t ch__meta_bytes(struct ch__meta *); /* handed out and not freed */
 /* In the child: locks of vanished threads are free again. */
 void ch__meta_fork_child(struct ch__meta *);
 

@@ -147,8 +147,7 @@ bool ch__page_reserve(struct ch__pool *pool, uint32_t index, uint32_t hot_bytes,
 		flip(words, hot_at, hot_n);
 		*hot = base + hot_at * CH__GRANULE_BYTES;
 		page->hot_cursor = (uint16_t)(hot_at + hot_n);
-		ch__valgrind_grant(pool, pool->exec_base + *hot,
-				   (size_t)hot_n * CH__GRANULE_BYTES);
+		ch__valgrind_grant(pool, pool->exec_base + *hot, (size_t)hot_n * CH__GRANULE_BYTES);
 	}
 	add(&page->used_granules, hot_n + cold_n);
 	return true;

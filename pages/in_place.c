@@ -19,7 +19,6 @@
 #include "pages/inner.h"
 #include "pages/write.h"
 
-#include <errno.h>
 #include <string.h>
 
 static size_t offset_of(const struct ch__pool *pool, uint32_t first)

@@ -15,7 +15,6 @@
 #include "pages/write.h"
 
 #include <errno.h>
-#include <string.h>
 
 enum {
 	TABLE_ALIGN = CH__LINE_BYTES,

@@ -50,8 +50,7 @@ static bool copy_pool(struct ch__pool *pool) CH_REQUIRES(ch__role_pages)
 	CH_ASSERT(inner->copy.write, "a copy without memory");
 	bool is_copied = copy_range(inner, 0, pool->runtime_bytes);
 	for (uint32_t chunk = 0; is_copied && chunk < pool->chunk_count; chunk++)
-		if (inner->chunks[chunk].pages &&
-		    !waits(pool, chunk * ch__pool_chunk_pages(pool)))
+		if (inner->chunks[chunk].pages && !waits(pool, chunk * ch__pool_chunk_pages(pool)))
 			is_copied = copy_range(
 				inner, pool->runtime_bytes + ((size_t)chunk << pool->chunk_log2),
 				(size_t)inner->chunks[chunk].pages << pool->page_log2);

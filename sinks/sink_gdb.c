@@ -362,8 +362,7 @@ static bool fail(struct gdb *g) CH_REQUIRES(ch__role_file)
 	return false;
 }
 
-static int open_gdb(const struct ch__sinks_config *config, void **state)
-	CH_REQUIRES(ch__role_file)
+static int open_gdb(const struct ch__sinks_config *config, void **state) CH_REQUIRES(ch__role_file)
 {
 	uint32_t chunks = (uint32_t)(config->pool_bytes / config->chunk_bytes);
 	struct gdb *g = ch__tool_state(config, state, sizeof *g + chunks * sizeof g->chunks[0]);

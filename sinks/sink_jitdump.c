@@ -43,8 +43,7 @@ enum {
 	OMIT = 0xff,
 	GONE_MOST = 16,
 };
-_Static_assert(CH__FRAME_CFI_BYTES + 7 <= PROGRAM_BYTES &&
-		       CH__FRAME_FDE_BYTES + 7 <= PROGRAM_BYTES,
+_Static_assert(CH__FRAME_CFI_BYTES + 7 <= PROGRAM_BYTES && CH__FRAME_FDE_BYTES + 7 <= PROGRAM_BYTES,
 	       "room for a program");
 
 enum record { LOAD = 0, DEBUG_INFO = 2, UNWINDING_INFO = 4 };

@@ -94,8 +94,7 @@ static void put_runtime_line(const struct ch__sinks_config *config) CH_REQUIRES(
 
 static size_t maps_bytes(const struct user *user)
 {
-	return user->map_bytes *
-	       (user->common.config->keeps_dead_names ? KEPT + 1 : COVERED + 1);
+	return user->map_bytes * (user->common.config->keeps_dead_names ? KEPT + 1 : COVERED + 1);
 }
 
 /* Returns false when there is no memory. */
@@ -313,8 +312,7 @@ static bool put_in_place(const char *path, int old, uint64_t written) CH_REQUIRE
 {
 	if (!ch__os_file_exchange(path, tool.path))
 		return (errno == EINVAL || errno == ENOSYS) && /* no such call, or not there */
-		       is_untouched(old, tool.path, written) &&
-		       ch__os_file_rename(path, tool.path);
+		       is_untouched(old, tool.path, written) && ch__os_file_rename(path, tool.path);
 	bool is_replaced = is_untouched(old, path, written);
 	int error = errno;
 	if (is_replaced)

@@ -23,8 +23,7 @@ unsigned ch__sinks_on(const struct ch__sinks *);
  * overlap, and meanwhile no range is removed; ranges may be added. */
 int ch__sinks_set(struct ch__sinks *, unsigned wanted) CH_EXCLUDES(CH__STANDING);
 /* Returns 0, or the errno that switched the sink off. */
-int ch__sinks_status(struct ch__sinks *, enum ch__sink)
-	CH_EXCLUDES(CH__STANDING);
+int ch__sinks_status(struct ch__sinks *, enum ch__sink) CH_EXCLUDES(CH__STANDING);
 const char *ch__sinks_path(const struct ch__sinks *, enum ch__sink); /* of the file, or "" */
 
 /* From here on the pages hold code of the frame shape (0 = frame pointer), or no code. The first
@@ -50,8 +49,7 @@ bool ch__sinks_slot_is_live(struct ch__sinks *, uintptr_t exec); /* for an unwin
 /* Comes before a chunk goes back to the OS or to another zone. All pages of the chunk are dead. */
 void ch__sinks_chunk_gone(struct ch__sinks *, uint32_t chunk) CH_EXCLUDES(CH__STANDING);
 /* Makes a dead table. Returns NULL when there is no memory. */
-struct ch__own *ch__sinks_own_create(struct ch__sinks *)
-	CH_EXCLUDES(CH__STANDING);
+struct ch__own *ch__sinks_own_create(struct ch__sinks *) CH_EXCLUDES(CH__STANDING);
 /* Comes before the code, from exec on, is reachable. The section stays unchanged until own_dead. */
 void ch__sinks_own_live(struct ch__sinks *, struct ch__own *, const void *section, uintptr_t exec)
 	CH_EXCLUDES(CH__STANDING);
@@ -59,8 +57,7 @@ void ch__sinks_own_live(struct ch__sinks *, struct ch__own *, const void *sectio
  * table, so that the record must stay. */
 bool ch__sinks_own_dead(struct ch__sinks *, struct ch__own *) CH_EXCLUDES(CH__STANDING);
 /* Calls own_dead first. NULL is allowed. */
-void ch__sinks_own_destroy(struct ch__sinks *, struct ch__own *)
-	CH_EXCLUDES(CH__STANDING);
+void ch__sinks_own_destroy(struct ch__sinks *, struct ch__own *) CH_EXCLUDES(CH__STANDING);
 
 /* Ranges of the pool. A range is added after the removal of each range that it overlaps. flush
  * makes files agree. */
@@ -79,12 +76,10 @@ static inline bool ch__sinks_want_ranges(unsigned on)
 	return (on & ~(unsigned)(CH__SINK_UNWIND | CH__SINK_LIBUNWIND)) != 0;
 }
 
-void ch__sinks_lock(struct ch__sinks *) CH_ACQUIRES(ch__role_sinks)
-	CH_EXCLUDES(CH__RIGHT_OF_SINKS);
+void ch__sinks_lock(struct ch__sinks *) CH_ACQUIRES(ch__role_sinks) CH_EXCLUDES(CH__RIGHT_OF_SINKS);
 void ch__sinks_unlock(struct ch__sinks *) CH_RELEASES(ch__role_sinks);
 /* In a child of fork, which has a pool of its own and holds the lock. */
-void ch__sinks_fork_child(struct ch__sinks *, bool has_code)
-	CH_RELEASES(ch__role_sinks);
+void ch__sinks_fork_child(struct ch__sinks *, bool has_code) CH_RELEASES(ch__role_sinks);
 /* Files and file locks belong to the process. prepare comes once, after every heap's prepare, since
  * threads that hold locks of a heap may wait for a file lock. done comes once, before any heap's.
  * The child opens files under its own pid, and asks for the names of all live ranges. */

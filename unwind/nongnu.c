@@ -174,9 +174,8 @@ bool ch__nongnu_understands(struct ch__nongnu_object *object)
 		/* The first cursor sets up libunwind's spaces. */
 		if (getcontext(&context) == 0)
 			ch__nongnu.start(&cursor, &context, 0);
-		is_understood =
-			ch__nongnu.procedure(*ch__nongnu.space, at, &found, NULL) == 0 &&
-			found.start == at && found.end == at + RANGE;
+		is_understood = ch__nongnu.procedure(*ch__nongnu.space, at, &found, NULL) == 0 &&
+				found.start == at && found.end == at + RANGE;
 		ch__nongnu_empty(object);
 	}
 	ch__os_unmap(low, bytes);

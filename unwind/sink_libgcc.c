@@ -245,8 +245,7 @@ static void tell_slot_dead(void *state, uintptr_t exec)
 static bool ask_slot(void *state, uintptr_t exec)
 {
 	struct part *part = part_of_slot(state, exec);
-	return part &&
-	       ch__eh_frame_is_live(part->section, ch__eh_slot_index(&part->place, exec));
+	return part && ch__eh_frame_is_live(part->section, ch__eh_slot_index(&part->place, exec));
 }
 
 /* LLVM's libunwind has a call for sections, too, but version 14 does not end at a section's end. */

@@ -38,9 +38,8 @@ static uint64_t scaled(struct ch_heap *heap, uint64_t least, const _Atomic(uint3
  * reason, too. The less the last cycles found, the longer the time. */
 static bool is_worth(struct ch_heap *heap)
 {
-	uint64_t changed =
-		atomic_load_explicit(&heap->bytes_since_cycle, memory_order_relaxed) +
-		atomic_load_explicit(&heap->dead_bytes, memory_order_relaxed);
+	uint64_t changed = atomic_load_explicit(&heap->bytes_since_cycle, memory_order_relaxed) +
+			   atomic_load_explicit(&heap->dead_bytes, memory_order_relaxed);
 	uint64_t pauses = WORTH_PAUSES
 			  << atomic_load_explicit(&heap->opened_doublings, memory_order_relaxed);
 	/* When only stops synchronize, the next stop frees the places of dead blocks. */
@@ -138,8 +137,7 @@ void ch__trigger_cycle_ended(struct ch_heap *heap, uint64_t cycle_ns)
 	__atomic_store_n(&heap->last_cycle_end_ns, now, __ATOMIC_RELAXED);
 	__atomic_store_n(&heap->cycle_ns, collecting, __ATOMIC_RELAXED);
 	heap->sweep_ns_at_cycle = swept;
-	heap->blocks_at_cycle =
-		__atomic_load_n(&heap->counters.blocks_freed, __ATOMIC_RELAXED);
+	heap->blocks_at_cycle = __atomic_load_n(&heap->counters.blocks_freed, __ATOMIC_RELAXED);
 	heap->bytes_at_cycle = __atomic_load_n(&heap->counters.bytes_freed, __ATOMIC_RELAXED);
 	/* More than a tenth of the time in collections: ask half as often. Only the least values
 	 * back off. The tenth of the committed bytes stays: each dead block costs the same then. */

@@ -43,15 +43,13 @@ void ch__scan_words(struct ch_marker *, uintptr_t low, uintptr_t high)
 /* Scans threads from their published sp, fibers, and the stacks that vms report, then traces from
  * the blocks found. If a thread stands on no known stack, the marker is blind: every block is
  * marked, and the cycle must not complete. */
-void ch__scan_stacks(struct ch_marker *)
-	CH_REQUIRES(ch__role_frozen, ch__role_stopped);
+void ch__scan_stacks(struct ch_marker *) CH_REQUIRES(ch__role_frozen, ch__role_stopped);
 
 /* Takes registry and heap, or neither. A holder may be held up, as within a region (I10). */
 bool ch__world_lock(struct ch_heap *, uint64_t until_ns)
 	CH_TRY_ACQUIRES(true, ch__role_registry, ch__role_heap) CH_EXCLUDES(CH__RIGHT_OF_REGISTRY);
 void ch__world_unlock(struct ch_heap *) CH_RELEASES(ch__role_registry, ch__role_heap);
-bool ch__world_stop(struct ch_heap *, uint64_t until_ns)
-	CH_TRY_ACQUIRES(true, ch__role_stopped)
+bool ch__world_stop(struct ch_heap *, uint64_t until_ns) CH_TRY_ACQUIRES(true, ch__role_stopped)
 	CH_REQUIRES(ch__role_registry, ch__role_heap, ch__role_frozen);
 void ch__world_resume(struct ch_heap *) CH_RELEASES(ch__role_stopped);
 /* How long a wait in vain was, for a sentence: stop_wait_ms, or much less. */

@@ -101,9 +101,8 @@ static enum ch_status because_no_queue(void)
 
 /* The caller is parked to its other heaps meanwhile (I9, I10). Otherwise two threads, attached to
  * the same two heaps and collecting a heap each, would wait for each other. */
-__attribute__((noinline)) static enum ch_status collect_builtin(struct ch_heap *heap,
-							       const struct ch__arch_saved *saved,
-							       uint64_t until_ns)
+__attribute__((noinline)) static enum ch_status
+collect_builtin(struct ch_heap *heap, const struct ch__arch_saved *saved, uint64_t until_ns)
 {
 	enum ch_status status = ch__told(CH_E_BUSY);
 	uint64_t start = ch__os_now_ns();

@@ -192,8 +192,7 @@ void ch__world_resume(struct ch_heap *heap) CH_UNANALYSED("it makes the role")
 	ch__os_futex_wake(&heap->stopping);
 }
 
-bool ch__world_lock(struct ch_heap *heap, uint64_t until_ns)
-	CH_UNANALYSED("it makes the roles")
+bool ch__world_lock(struct ch_heap *heap, uint64_t until_ns) CH_UNANALYSED("it makes the roles")
 {
 	if (!ch__lock_parking_until(&heap->registry, CH__RANK_REGISTRY, until_ns))
 		return false;

@@ -45,9 +45,8 @@ static bool read_block(const struct ch_heap *heap, uint32_t index, uint32_t gene
 	const struct ch__block *block = ch__block_at(heap, index);
 	uint32_t hot = load(&block->hot_offset), head = ch__head_bytes(ch__block_use(heap, block));
 	place->is_cold = !covers(offset, hot, ch__hot_bytes(block), head, place);
-	if (place->is_cold &&
-	    !covers(offset, ch__cold_offset(heap, block), ch__cold_bytes(block),
-		    CH__INDEX_WORD_BYTES, place))
+	if (place->is_cold && !covers(offset, ch__cold_offset(heap, block), ch__cold_bytes(block),
+				      CH__INDEX_WORD_BYTES, place))
 		return false;
 	place->state = ch__block_state(block);
 	place->cause = ch__block_cause(block);

@@ -97,8 +97,7 @@ enum ch_status ch__edge_add(struct ch__subject *, struct ch_block to);
 
 /* An empty list that no block has; NULL: no memory. Capacities are doublings of the first. */
 enum { CH__SIDE_FIRST = 4 };
-struct ch__side_list *ch__side_make(struct ch_heap *, uint32_t capacity)
-	CH_REQUIRES(ch__role_heap);
+struct ch__side_list *ch__side_make(struct ch_heap *, uint32_t capacity) CH_REQUIRES(ch__role_heap);
 /* Stores an item in the place `at`. */
 static inline void ch__side_set(struct ch__side_list *list, uint32_t at, enum ch__item_kind kind,
 				struct ch__item item)

@@ -85,9 +85,8 @@ static enum ch_status read_config(const struct ch_config *in, struct ch_config *
 		return status;
 	ch__sized_take(config, sizeof *config, in);
 	if (!config->pool_bytes)
-		config->pool_bytes = ch__os_space_is_limited()
-					     ? LIMITED_POOL_BYTES
-					     : (size_t)1 << CH_ARCH_POOL_LOG2;
+		config->pool_bytes = ch__os_space_is_limited() ? LIMITED_POOL_BYTES
+							       : (size_t)1 << CH_ARCH_POOL_LOG2;
 	if (!config->page_bytes)
 		config->page_bytes = 16384;
 	if (!config->stop_wait_ms)
@@ -141,8 +140,7 @@ static bool create_tables(struct ch_heap *heap)
 		{&heap->assumptions, sizeof(struct ch__assumption),
 		 offsetof(struct ch__assumption, next_free),
 		 offsetof(struct ch__assumption, generation), others},
-		{&heap->names, sizeof(struct ch__name), offsetof(struct ch__name, next), 0,
-		 others},
+		{&heap->names, sizeof(struct ch__name), offsetof(struct ch__name, next), 0, others},
 		{&heap->tombstones, sizeof(struct ch__tombstone), 0, 0, deaths},
 		{&heap->epitaphs, sizeof(struct ch__epitaph), 0, 0, deaths},
 	};
@@ -153,8 +151,7 @@ static bool create_tables(struct ch_heap *heap)
 		rows[i].table->limit = rows[i].limit;
 	}
 	/* ThreadSanitizer has no random places, and Valgrind few. */
-	bool is_one_of_many =
-		heap->id > RESERVING_HEAPS && !heap->pool->is_translated && !CH_TSAN;
+	bool is_one_of_many = heap->id > RESERVING_HEAPS && !heap->pool->is_translated && !CH_TSAN;
 	return ch__tables_place(heap->tables, CH__TABLES,
 				is_one_of_many || ch__os_space_is_limited());
 }
@@ -172,8 +169,7 @@ static enum ch_status create_pool(struct ch_heap *heap)
 		.zones = {[CH__FRAME_OWN] = CH__ZONE_OWN,
 			  [CH__FRAME_RODATA] = CH__ZONE_OWN,
 			  [CH__FRAME_DATA] = CH__ZONE_OWN},
-		.uses = {[CH__FRAME_RODATA] = CH__PAGE_RODATA,
-			 [CH__FRAME_DATA] = CH__PAGE_DATA},
+		.uses = {[CH__FRAME_RODATA] = CH__PAGE_RODATA, [CH__FRAME_DATA] = CH__PAGE_DATA},
 		.gone = chunk_gone,
 		.gone_arg = heap,
 	};

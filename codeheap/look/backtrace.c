@@ -53,8 +53,7 @@ static _Unwind_Reason_Code see_context(struct _Unwind_Context *context, void *ar
 		return _URC_END_OF_STACK;
 	if (is_interrupted && pc == w->first && w->first_sp)
 		sp = w->first_sp;
-	bool goes_on = see_frame(arg, pc, sp,
-				 (uintptr_t)_Unwind_GetGR(context, CH_ARCH_DWARF_FP));
+	bool goes_on = see_frame(arg, pc, sp, (uintptr_t)_Unwind_GetGR(context, CH_ARCH_DWARF_FP));
 	return goes_on ? _URC_NO_REASON : _URC_END_OF_STACK;
 }
 

@@ -83,8 +83,7 @@ static void check_branch(struct check *c, const struct ch__block *block, uint32_
 	if (!ch__branch_stub_is_valid(heap, block, at))
 		say(c, "the stub of branch %u is overwritten", at);
 	if (!target) {
-		if (leads_to != ch__branch_exit(heap, block, at) &&
-		    ch__block_is_published(block))
+		if (leads_to != ch__branch_exit(heap, block, at) && ch__block_is_published(block))
 			say(c, "unlinked branch %u does not lead to its stub", at);
 		return;
 	}

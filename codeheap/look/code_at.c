@@ -32,8 +32,7 @@ static bool read_branch(const struct ch_heap *heap, const struct ch__block *bloc
 static bool read_point(const struct ch__block *block, uint32_t offset, struct ch_spot *spot)
 {
 	const struct ch__side_list *list = __atomic_load_n(&block->side_list, __ATOMIC_ACQUIRE);
-	uint32_t count =
-		list ? atomic_load_explicit(&list->count, memory_order_acquire) : 0;
+	uint32_t count = list ? atomic_load_explicit(&list->count, memory_order_acquire) : 0;
 	for (uint32_t i = 1; i < count; i++) {
 		const struct ch__item *user = &ch__side_items(list)[i];
 		if (__atomic_load_n(&list->kinds[i], __ATOMIC_ACQUIRE) != CH__ITEM_POINT_USER ||

@@ -204,7 +204,6 @@ bool ch__look_page(const struct ch_heap *heap, uint32_t page, struct ch__look_pa
 		.taken_bytes = used * CH__GRANULE_BYTES,
 	};
 	if (out->is_span)
-		out->span_first =
-			atomic_load_explicit(&record->span_first, memory_order_relaxed);
+		out->span_first = atomic_load_explicit(&record->span_first, memory_order_relaxed);
 	return true;
 }
