@@ -43,20 +43,11 @@ enum ch_status ch_assumption_create(struct ch_vm *vm, struct ch_assumption *out)
 	return index ? CH_OK : ch__because_memory("an assumption");
 }
 
-static bool grow(struct ch_heap *heap, struct ch__assumption *fact)
+static bool has_room(struct ch_heap *heap, struct ch__assumption *fact)
 {
-	if (fact->count < fact->capacity)
-		return true;
-	uint32_t capacity = fact->capacity ? fact->capacity * 2 : 4;
-	struct ch__dependent *grown = ch__meta_alloc(heap->meta, capacity * sizeof *grown);
-	if (!grown)
-		return false;
-	if (fact->count)
-		memcpy(grown, fact->dependents, fact->count * sizeof *grown);
-	ch__meta_free(heap->meta, fact->dependents, fact->capacity * sizeof *grown);
-	fact->dependents = grown;
-	fact->capacity = capacity;
-	return true;
+	return fact->count < fact->capacity ||
+	       ch__meta_grow(heap->meta, &fact->dependents, &fact->capacity, 4,
+			     sizeof *fact->dependents);
 }
 
 enum ch_status ch_block_assume(struct ch_block handle, struct ch_assumption assumption)
@@ -70,7 +61,7 @@ enum ch_status ch_block_assume(struct ch_block handle, struct ch_assumption assu
 	struct ch__assumption *fact = index ? ch__assumption_at(s.heap, index) : NULL;
 	if (!fact)
 		status = ch__because_stale("assumption", assumption.bits);
-	else if (!grow(s.heap, fact))
+	else if (!has_room(s.heap, fact))
 		status = ch__because_memory("a dependent of the assumption");
 	else
 		status = ch__side_need_locked(&s, 1);

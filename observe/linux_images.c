@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * linux_images.c: the object files of the process, for reports: the object around an address, the
  * first bytes of its file, and libraries to load. The calls take the dynamic linker's lock, so
- * signal handlers cannot use them (os/linux_objects.c serves handlers). */
+ * signal handlers cannot use them (os/linux_threads.c serves handlers). */
 #define _GNU_SOURCE
 #include "observe/system.h"
 

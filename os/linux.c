@@ -278,14 +278,8 @@ void *ch__os_reserve(size_t bytes, size_t align, size_t offset, uintptr_t hint)
 
 void ch__os_unreserve(void *at, size_t bytes)
 {
-	require_pages(at, bytes);
-	munmap(at, bytes);
-}
-
-/* For cleaning up after a failure: keeps errno. */
-static void give_back(void *at, size_t bytes)
-{
 	int error = errno;
+	require_pages(at, bytes);
 	munmap(at, bytes);
 	errno = error;
 }
@@ -301,7 +295,7 @@ static void *map_anywhere(size_t bytes, int protection, int flags, int fd)
 	if (ch__os_note(got != MAP_FAILED, "mmap"))
 		return got;
 	if (at)
-		give_back(at, mapped);
+		ch__os_unreserve(at, mapped);
 	return NULL;
 }
 
@@ -327,7 +321,7 @@ void *ch__os_private_near(size_t bytes, uintptr_t hint)
 {
 	void *at = ch__os_reserve(bytes, ch__os_page_bytes(), 0, hint);
 	if (at && !ch__os_protect(at, bytes, true)) {
-		give_back(at, bytes);
+		ch__os_unreserve(at, bytes);
 		return NULL;
 	}
 	return at;
@@ -335,8 +329,7 @@ void *ch__os_private_near(size_t bytes, uintptr_t hint)
 
 void ch__os_unmap(void *at, size_t bytes)
 {
-	require_pages(at, 0);
-	munmap(at, whole_pages(bytes));
+	ch__os_unreserve(at, whole_pages(bytes));
 }
 
 void *ch__os_file_marker(int fd)
@@ -382,7 +375,7 @@ bool ch__os_revive_from(void *from, void *at, size_t bytes)
 	if (!ch__os_note(copy != MAP_FAILED, "mremap"))
 		return false;
 	if (!ch__os_move_over(copy + skip, bytes, at)) {
-		give_back(copy, skip + bytes);
+		ch__os_unreserve(copy, skip + bytes);
 		return false;
 	}
 	munmap(copy, skip);
@@ -449,9 +442,8 @@ int ch__os_fd_apart(int fd)
 {
 	if (fd < 0 || fd > STDERR_FILENO)
 		return fd;
-	int apart = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1), error = errno;
+	int apart = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
 	ch__os_close(fd);
-	errno = error;
 	return apart;
 }
 
@@ -503,9 +495,7 @@ bool ch__os_memfd(size_t bytes, struct ch__os_held *file)
 	 * SIGBUS. Other files have no seals. */
 	if (ch__os_may_fail() || !ch__os_note(ftruncate(fd, (off_t)bytes) == 0, "ftruncate") ||
 	    (is_memfd && fcntl(fd, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK) != 0)) {
-		int error = errno;
 		ch__os_close(fd);
-		errno = error;
 		return false;
 	}
 	return ch__os_hold(file, fd);
@@ -547,9 +537,10 @@ bool ch__os_fd_commit(const struct ch__os_held *file, size_t offset, size_t byte
 
 void ch__os_close(int fd)
 {
-	int cancel = ch__cancel_hold();
+	int error = errno, cancel = ch__cancel_hold();
 	close(fd);
 	ch__cancel_allow(cancel);
+	errno = error;
 }
 
 bool ch__os_map_private(void *at, size_t bytes, enum ch__os_view view)
@@ -586,7 +577,7 @@ _Atomic(uint32_t) *ch__os_words_wiped_by_fork(void)
 	size_t bytes = ch__os_page_bytes();
 	void *at = ch__os_private(bytes);
 	if (at && !ch__os_note(madvise(at, bytes, MADV_WIPEONFORK) == 0, "madvise")) {
-		give_back(at, bytes);
+		ch__os_unreserve(at, bytes);
 		return NULL;
 	}
 	return at;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * linux_threads.c: futex, thread signals, time and the chaining of signal handlers. Everything here
- * is async-signal-safe; nothing allocates or takes a lock. */
+ * linux_threads.c: futex, thread signals, time, the chaining of signal handlers, and the object at
+ * an address. Everything here is async-signal-safe; nothing allocates or takes a lock. */
 #define _GNU_SOURCE
 #include "arch/arch.h"
 #include "os/linux.h"
@@ -8,8 +8,10 @@
 #include "os/threads.h"
 #include "os/valgrind.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>
+#include <link.h>
 #include <linux/futex.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -310,4 +312,21 @@ bool ch__os_is_readable(const void *at)
 	ch__valgrind_reports(true);
 	errno = error;
 	return is_readable;
+}
+
+extern __typeof__(_dl_find_object) _dl_find_object __attribute__((weak));
+
+/* By the C library's lookup without a lock. No function is named: addr2line names functions, from
+ * object and offset, also without an exported symbol. linux_symbols.c knows more, outside of
+ * handlers. */
+bool ch__os_object_of(uintptr_t address, struct ch__os_object *object)
+{
+	struct dl_find_object found;
+	/* A return address is behind its call. */
+	if (!_dl_find_object || _dl_find_object((void *)(address - 1), &found) != 0)
+		return false;
+	const char *path = found.dlfo_link_map->l_name;
+	object->path = path && *path ? path : program_invocation_name;
+	object->at = (uintptr_t)found.dlfo_map_start;
+	return true;
 }

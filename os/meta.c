@@ -21,6 +21,23 @@ static size_t rounded(size_t bytes)
 	return bytes ? (bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1) : ALIGN;
 }
 
+bool ch__meta_grow(struct ch__meta *meta, void *array, uint32_t *capacity, uint32_t least,
+		   size_t item_bytes)
+{
+	size_t had = *capacity * item_bytes;
+	uint32_t longer = *capacity ? *capacity * 2 : least;
+	void *old, *grown = ch__meta_alloc(meta, longer * item_bytes);
+	if (!grown)
+		return false;
+	memcpy(&old, array, sizeof old);
+	if (had)
+		memcpy(grown, old, had);
+	ch__meta_free(meta, old, had);
+	memcpy(array, &grown, sizeof grown);
+	*capacity = longer;
+	return true;
+}
+
 #if CH_ALLOC_MALLOC
 
 #include <stdlib.h>

@@ -33,7 +33,7 @@ void *ch__os_reserve(size_t bytes, size_t align, size_t offset, uintptr_t hint)
 bool ch__os_space_is_limited(void);
 /* exactly at `at`; EEXIST when something is mapped there */
 bool ch__os_reserve_at(void *at, size_t bytes) CH_EXCLUDES(CH__STANDING);
-void ch__os_unreserve(void *at, size_t bytes) CH_EXCLUDES(CH__STANDING);
+void ch__os_unreserve(void *at, size_t bytes) CH_EXCLUDES(CH__STANDING); /* keeps errno */
 /* Shared anonymous memory mapped RX over a reservation (dual backend). */
 bool ch__os_map_shared_rx(void *at, size_t bytes) CH_EXCLUDES(CH__STANDING);
 /* A second view of the shared mapping at `from`, moved onto the reservation `to`, then made RW. */
@@ -63,7 +63,7 @@ bool ch__os_map_fd(const struct ch__os_held *, size_t offset, void *at, size_t b
 bool ch__os_map_again(const struct ch__os_held *, size_t offset, void *at, size_t bytes);
 bool ch__os_fd_commit(const struct ch__os_held *, size_t offset, size_t bytes)
 	CH_EXCLUDES(CH__STANDING);
-void ch__os_close(int fd) CH_EXCLUDES(CH__STANDING);
+void ch__os_close(int fd) CH_EXCLUDES(CH__STANDING); /* keeps errno */
 
 /* Private zeroed memory over a reservation, or over old memory, which is given back. */
 bool ch__os_map_private(void *at, size_t bytes, enum ch__os_view) CH_EXCLUDES(CH__STANDING);
@@ -101,7 +101,7 @@ void *ch__os_private_near(size_t bytes, uintptr_t hint) CH_EXCLUDES(CH__STANDING
 /* The same for notes of checked builds, which can do without: no injected failure. */
 void *ch__os_notes(size_t bytes) CH_EXCLUDES(CH__STANDING);
 #endif
-void ch__os_unmap(void *at, size_t bytes) CH_EXCLUDES(CH__STANDING);
+void ch__os_unmap(void *at, size_t bytes) CH_EXCLUDES(CH__STANDING); /* keeps errno */
 
 int ch__os_process_id(void);
 const char *ch__os_environment(const char *name); /* NULL when unset, or in a set-uid program */

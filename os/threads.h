@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * threads.h: threads, signals, stacks, futexes and membarriers (linux_threads.c, linux_objects.c).
+ * threads.h: threads, signals, stacks, futexes and membarriers (linux_threads.c).
  * Async-signal-safe up to and with ch__os_object_of. */
 #ifndef CH_OS_THREADS_H
 #define CH_OS_THREADS_H

@@ -38,7 +38,7 @@ static inline bool ch__views_are_private(const struct ch__views *v)
 bool ch__views_sync(struct ch__views *, const uint8_t *exec, size_t bytes);
 /* Returns 0 or errno. The runtime page is committed and trap-filled, the rest not executable. */
 int ch__views_create(struct ch__views *, const struct ch__pool_config *);
-void ch__views_destroy(struct ch__views *);
+void ch__views_destroy(struct ch__views *); /* keeps errno */
 /* Memory, then traps, then execute access. Returns false with errno: the range is as before. */
 bool ch__views_commit(struct ch__views *, size_t offset, size_t bytes);
 /* Takes access, then memory. Returns false when the system refused one of both: the write view

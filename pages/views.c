@@ -348,9 +348,7 @@ bool ch__views_land_room(struct ch__views *v, size_t offset, size_t bytes, bool 
 			       ch__views_sync(v, v->exec + offset, bytes);
 		}
 	}
-	int error = errno;
 	ch__os_unreserve(born, bytes);
-	errno = error;
 	return false;
 }
 
@@ -373,9 +371,7 @@ bool ch__views_copy(const struct ch__views *v, struct ch__views *copy)
 	if (copy->has_write && (copy->has_exec || v->backend == CH__BACKEND_MEMFD) &&
 	    map_shared(copy))
 		return true;
-	int error = errno;
 	ch__views_destroy(copy);
-	errno = error;
 	return false;
 }
 

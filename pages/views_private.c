@@ -112,9 +112,7 @@ bool ch__private_take_back(struct ch__views *v, size_t offset, size_t bytes)
 		if (is_full && ch__os_move_over(born, bytes, v->exec + offset))
 			return true;
 	}
-	int error = errno;
 	ch__os_unreserve(born, bytes);
-	errno = error;
 	return false;
 }
 

@@ -254,21 +254,6 @@ static bool has_range(const struct gdb *g, const struct ch__elf_page *page,
 	return low < page->count && page->ranges[low].offset == offset;
 }
 
-static bool grow_table(struct gdb *g, struct ch__elf_page *page)
-{
-	uint32_t capacity = page->capacity ? page->capacity * 2 : TABLE_LEAST;
-	struct ch__elf_range *grown =
-		ch__meta_alloc(g->user.config->meta, capacity * sizeof *page->ranges);
-	if (!grown)
-		return false;
-	if (page->count)
-		memcpy(grown, page->ranges, page->count * sizeof *grown);
-	ch__meta_free(g->user.config->meta, page->ranges, page->capacity * sizeof *grown);
-	page->ranges = grown;
-	page->capacity = capacity;
-	return true;
-}
-
 /* Marks the image of the range, if any: the range changes or goes. */
 static void outdate(const struct ch__elf_range *range)
 {
@@ -278,7 +263,9 @@ static void outdate(const struct ch__elf_range *range)
 
 static bool insert(struct gdb *g, struct ch__elf_page *page, uint32_t at)
 {
-	if (page->count == page->capacity && !grow_table(g, page))
+	if (page->count == page->capacity &&
+	    !ch__meta_grow(g->user.config->meta, &page->ranges, &page->capacity, TABLE_LEAST,
+			   sizeof *page->ranges))
 		return false;
 	memmove(page->ranges + at + 1, page->ranges + at,
 		(page->count - at) * sizeof *page->ranges);

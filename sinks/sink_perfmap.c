@@ -289,10 +289,8 @@ static bool copy_kept_lines(int from) CH_REQUIRES(ch__role_file)
 		is_end = done == 0; /* also before a rest without a newline */
 		offset += done;
 	}
-	int error = errno;
 	if (text)
 		ch__os_unmap(text, CH__TOOL_BUFFER_BYTES);
-	errno = error;
 	return ok;
 }
 

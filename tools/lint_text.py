@@ -37,7 +37,7 @@ MAKEFILE_LINES = 250  # what is not the library's is in mk/
 DEPENDENCIES = [
     (r"sys/mman\.h", "os/linux.c"), (r"jemalloc/.*", "os/meta.c"), (r"gc(/.*)?\.h|gc/.*", "codeheap/gc_bdw.c"),
     (r"libunwind.*\.h", None), (r"(elf|libelf|gelf)\.h", None), (r"valgrind/.*", None),
-    (r"link\.h", ("os/linux_objects.c", "observe/linux_images.c")),
+    (r"link\.h", ("os/linux_threads.c", "observe/linux_images.c")),
 ]
 # Macros of compilers, C++ and sanitizers; each other one that a compiler makes says which machine or system it is for.
 PLATFORM = re.compile(r"^\s*#\s*(?:if|ifdef|ifndef|elif)\b.*\b"

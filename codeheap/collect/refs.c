@@ -11,18 +11,9 @@
 
 static bool has_room(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
 {
-	if (heap->young_refs_count < heap->young_refs_capacity)
-		return true;
-	uint32_t capacity = heap->young_refs_capacity ? heap->young_refs_capacity * 2 : 256;
-	struct ch_block *grown = ch__meta_alloc(heap->meta, capacity * sizeof *grown);
-	if (!grown)
-		return false;
-	if (heap->young_refs_count)
-		memcpy(grown, heap->young_refs, heap->young_refs_count * sizeof *grown);
-	ch__meta_free(heap->meta, heap->young_refs, heap->young_refs_capacity * sizeof *grown);
-	heap->young_refs = grown;
-	heap->young_refs_capacity = capacity;
-	return true;
+	return heap->young_refs_count < heap->young_refs_capacity ||
+	       ch__meta_grow(heap->meta, &heap->young_refs, &heap->young_refs_capacity, 256,
+			     sizeof *heap->young_refs);
 }
 
 /* Without room on the list every block counts as young: slower, never wrong. When the list has more

@@ -155,7 +155,7 @@ enum ch_status ch__subject_look(struct ch_block handle, struct ch__subject *s)
 	return CH_OK;
 }
 
-enum ch_status ch__subject_open(struct ch_block handle, struct ch__subject *s)
+static enum ch_status subject_open(struct ch_block handle, struct ch__subject *s)
 {
 	enum ch_status status = ch__subject_look(handle, s);
 	if (status == CH_OK && s->state != CH_BLOCK_OPEN)
@@ -165,13 +165,13 @@ enum ch_status ch__subject_open(struct ch_block handle, struct ch__subject *s)
 
 enum ch_status ch__subject_open_given(const struct ch_code *code, struct ch__subject *s)
 {
-	enum ch_status status = ch__subject_open(code->block, s);
+	enum ch_status status = subject_open(code->block, s);
 	return status == CH_E_STALE ? ch__because(CH_E_STATE, "ch_code.block is not OPEN") : status;
 }
 
 enum ch_status ch__subject_open_code(struct ch_block handle, bool writes, struct ch__subject *s)
 {
-	enum ch_status status = ch__subject_open(handle, s);
+	enum ch_status status = subject_open(handle, s);
 	if (status != CH_OK)
 		return status;
 	enum ch__span_use use = ch__block_use(s->heap, s->block);
@@ -211,7 +211,7 @@ enum ch_status ch__edge_add(struct ch__subject *s, struct ch_block to)
 enum ch_status ch_edge_attach(struct ch_block block, struct ch_block to)
 {
 	struct ch__subject s;
-	enum ch_status status = ch__subject_open(block, &s);
+	enum ch_status status = subject_open(block, &s);
 	if (status == CH_OK && !ch__block_resolve(s.heap, to))
 		status = ch__because_stale("block", to.bits);
 	if (status == CH_OK)
@@ -222,7 +222,7 @@ enum ch_status ch_edge_attach(struct ch_block block, struct ch_block to)
 enum ch_status ch_edge_attach_owner(struct ch_block block, struct ch_owner to)
 {
 	struct ch__subject s;
-	enum ch_status status = ch__subject_open(block, &s);
+	enum ch_status status = subject_open(block, &s);
 	if (status == CH_OK)
 		status = ch__side_need(&s, 1);
 	if (status != CH_OK)

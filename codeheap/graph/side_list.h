@@ -75,22 +75,20 @@ static inline void *ch__side_pointer(const struct ch__side_list *list, enum ch__
 	return item ? (void *)(uintptr_t)(item->at | (uint64_t)item->value << 32) : NULL;
 }
 
-/* The block of a public call, by a thread that has no cycle or visit open. ch__subject_open
- * succeeds only when the block is OPEN and the calling thread is attached. The block may be another
- * thread's: the VM vouches. */
+/* The block of a public call, by an attached thread that has no cycle or visit open. The block may
+ * be another thread's: the VM vouches. */
 struct ch__subject {
 	struct ch_heap *heap;
 	struct ch__thread *self;
 	struct ch__block *block;
 	enum ch_block_state state; /* as ch__subject_look saw it */
 };
-enum ch_status ch__subject_open(struct ch_block, struct ch__subject *);
-/* The same of what ch_block_open gave: a block that is gone is said to be no OPEN block. */
-enum ch_status ch__subject_open_given(const struct ch_code *, struct ch__subject *);
-/* The same for a block in any state but FREE. */
+/* For a block in any state but FREE. */
 enum ch_status ch__subject_look(struct ch_block, struct ch__subject *);
-/* The same for code only. `writes`: the library is to write among the VM's bytes, or to read there
- * while the block is OPEN, so code that is written in place is refused, too. */
+/* For an OPEN block that ch_block_open gave: a block that is gone is said to be no OPEN block. */
+enum ch_status ch__subject_open_given(const struct ch_code *, struct ch__subject *);
+/* For an OPEN block of code. `writes`: the library is to write among the VM's bytes, or to read
+ * there while the block is OPEN, so code that is written in place is refused, too. */
 enum ch_status ch__subject_open_code(struct ch_block, bool writes, struct ch__subject *);
 /* Appends an edge: resolves, tests alive and acts in one region (I5). The list has room. */
 enum ch_status ch__edge_add(struct ch__subject *, struct ch_block to);

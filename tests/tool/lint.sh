@@ -102,7 +102,7 @@ case_elf_has_one_file() {
   printf '%s\n' "$spdx" '#include <elf.h>' >unwind/gdb.c
   offend unwind/walk.c '#include <elf.h>' 'one dependency, one file'
 }
-case_link_has_one_file() { offend unwind/walk.c '#include <link.h>' 'os/linux_objects.c and observe/linux_images.c only'; }
+case_link_has_one_file() { offend unwind/walk.c '#include <link.h>' 'os/linux_threads.c and observe/linux_images.c only'; }
 case_platform_conditional() { offend codeheap/mark.c '#if defined(__loongarch__)\n#endif' '#if on __loongarch__'; }
 case_place_of_a_port_that_no_table_names() {
   mkdir -p arch; touch arch/x86_64.S arch/aarch64.S
