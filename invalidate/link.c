@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * link.c: attaches, links and unlinks branches. The stub of a branch, a few bytes in the cold part
- * of the block, is reserved when the block is opened, so unlinking needs no memory (P8). A site
- * changes by one store that the architecture allows while other threads execute the site (I12).
- * Lock: heap for the lists of incoming branches, and a region, too, for what marking reads. */
+ * link.c: attaches, links and unlinks branches. The stub of a branch is reserved when its block is
+ * opened, so unlinking needs no memory (P8). A site changes by one store (I12). Lock: heap for the
+ * lists of incoming branches, and a region, too, for what marking reads. */
 #include "codeheap/base/why.h"
 #include "arch/sites.h"
 #include "codeheap/base/region.h"

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * sites.c: the places of a block that may change after commit: branches, patch points, refs, a
- * patchable entry, stubs (I12). A place changes as a whole, so no two places share a byte, save
- * two refs, and no exit of the block and no entry leads between two bytes of a place. The file
- * judges places only. The architecture judges the bytes, and the VM answers for jumps of the VM
- * within a block.
+ * patchable entry, stubs (I12). Two refs alone may share bytes. The architecture judges the bytes
+ * of a place, and the VM answers for jumps of the VM within a block.
  *
  * Lock: none for an OPEN block, whose records belong to its thread; heap for other blocks. */
 #include "codeheap/base/why.h"

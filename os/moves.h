@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * moves.h: tables of the legal moves of everything with states, and the assertion that no other
- * move is made. pages/moves.c has the table of pages, codeheap/base/moves.c the tables
- * of blocks, owners, branches, gates, assumptions and threads. A row has the function that makes
- * the move, and the locks to be held.
+ * move is made. The tables are in pages/moves.c and codeheap/base/moves.c (I20). A row has the
+ * function that makes the move, and the locks to be held.
  *
  * Only checked builds have tables (CH_CHECK of at least 2: every object of the tests, and make
  * DEBUG=1); elsewhere CH_MOVE is nothing. An illegal move is a broken invariant: the process ends

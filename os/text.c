@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * text.c: names in a text of os/text.h, and the end of a text. Signal-safe: no lock, no allocation,
- * no call of the C library. Source: Unicode 15, 3.9 (UTF-8). */
+ * text.c: names in a text of os/text.h, and the end of a text. Source: Unicode 15, 3.9 (UTF-8). */
 #include "os/text.h"
 
 static size_t control_bytes(const char *at)

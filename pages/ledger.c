@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * ledger.c: the ledger of published bytes, in checked builds (CH_CHECK >= 2). No x86-64 and no
- * emulator shows that a flush of the instruction cache was left out. So each sync notes the bytes
- * of its range, and when code becomes reachable, or is given back as traps, the written bytes must
- * be the noted bytes. Private views need no notes: the code there is what a sync carried over. No
- * lock is taken: callers keep the bytes from changing. */
+ * ledger.c: the ledger of published bytes, in checked builds (CH_CHECK >= 2; docs/design.md,
+ * section 4): each sync notes the bytes of its range. Private views need no notes: the code there
+ * is what a sync carried over. No lock is taken: callers keep the bytes from changing. */
 #include "pages/inner.h"
 #include "pages/write.h"
 

@@ -2,14 +2,12 @@
  * pool.c: a pool's life, its page and chunk lists, commit and trim. Granules are placed by
  * granules.c, memory is mapped by views.c.
  *
- * Lock rank: the pages lock, below heap and above sinks. A page's busy is taken under the pages
- * lock, never the other way round. FREE pages of committed chunks are on the free list of their
- * chunk's zone, PARTLY pages on the list of their frame number, other pages on no list. Lists are
+ * A page's busy is taken under the pages lock, never the other way round. Lists (inner.h) are
  * circles through a head, and first in, first out: a freed page rests longest, and under pressure
  * every page gets a turn.
  *
- * I18: a wholly free chunk stays on the list of its last zone, which finds the pages as if there
- * were no other zone. The chunk changes its zone only when another zone has no free page. */
+ * A wholly free chunk stays on the list of its last zone, until another zone has no free page
+ * (I18). */
 #include "pages/granules.h"
 #include "pages/inner.h"
 #include "pages/write.h"

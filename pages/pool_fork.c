@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * pool_fork.c: a pool over a fork. Shared memory would let either process change the other's code.
- * So both views are left out of the child (DONTFORK), and the child gets a copy. The copy is made
- * before the fork: in the child, copying would race with the parent. A child whose handler does not
- * run, or fails, has no code at all. Private memory needs no copy: the system copies each page that
- * either process writes, also where no handler runs. Lock: pages. */
+ * pool_fork.c: a pool over a fork (I16). Shared memory would let either process change the other's
+ * code. So both views are left out of the child (DONTFORK), and the child gets a copy, made before
+ * the fork. Private memory needs no copy: the system copies each page that either process writes,
+ * also where no handler runs. Lock: pages. */
 #include "pages/granules.h"
 #include "pages/inner.h"
 

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * valgrind.c: tells Valgrind of code memory. Valgrind translates code once and does not see stores
- * through another view: changed bytes are discarded at the RX address. Memcheck judges each view
- * apart. Unused bytes are without access in both views. The parts of blocks are chunks of a memory
- * pool at RX addresses: so a read of freed code is reported with the calls that committed and freed
- * the code.
+ * valgrind.c: tells Valgrind of code memory (docs/unwinders.md, section 7). Memcheck judges each
+ * view apart.
  *
  * A byte of a part has a value from its reservation on, since free bytes hold traps: a VM that
  * reads gaps between its instructions reads traps, and memcheck reports nothing.

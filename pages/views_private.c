@@ -1,13 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * views_private.c: the backend PROCMEM. The code is private memory, and no other mapping leads
  * there. Writes at exec + delta go to a copy, and each sync carries the copy over. A child of fork
- * shares the memory until either process writes. Lock: `opening` alone.
- *
- * The code is mapped RX for its whole life, and written as the file /proc/self/mem: the process has
- * no address at which code can be written. A write is one call for the aligned 8 bytes that change,
- * from the first to the last. The kernel may store the bytes singly (`rep movsb`; seen): where a
- * thread may be running the bytes, only one byte changes. So a branch leads by data in the copy,
- * near enough for a lead (stubs.h). */
+ * shares the memory until either process writes. Lock: `opening` alone. docs/design.md, section 4,
+ * says how the memory is written, and why running code changes by one byte at most. */
 #include "os/threads.h"
 #include "pages/inner.h"
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * sink.h: the shape of a sink, which is told of code: an unwinder (unwind/) or a tool (sinks/).
  * Sinks know address ranges and opaque 64-bit keys, never blocks; names come through a function
- * that codeheap/ sets. A new sink is a file that defines a struct ch__sink_ops, and a line in the
- * table of sinks/sinks.c. */
+ * that codeheap/ sets. */
 #ifndef CH_UNWIND_SINK_H
 #define CH_UNWIND_SINK_H
 

@@ -33,9 +33,8 @@ static void mark_owners(struct ch_marker *marker) CH_REQUIRES(ch__role_frozen)
 	}
 }
 
-/* No thread is stopped inside a region (I1). All waits share one limit (I10): for threads with
- * locks or in regions, and for running threads. Returns false when nothing is frozen or stopped.
- * Threads of a host with a stop of its own count as stopped. */
+/* No thread is stopped inside a region (I1). All waits share one limit (I10). Returns false when
+ * nothing is frozen or stopped. Threads of a host with a stop of its own count as stopped. */
 static bool freeze_and_stop(struct ch_heap *heap, uint64_t until_ns)
 	CH_TRY_ACQUIRES(true, ch__role_frozen, ch__role_stopped)
 	CH_REQUIRES(ch__role_heap) CH_UNANALYSED("some stop, some do not")

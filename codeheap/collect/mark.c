@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * mark.c: the one engine of the three drivers (P2): a breadth-first walk of blocks, branches, edges
  * and refs over the side records. Runs while regions are frozen; takes no lock, allocates nothing,
- * dirties no code page. A block that is not alive is never marked (I5). A block that did not fit
- * into the queue stays unmarked, and a rescan of the marked blocks finds it again (I6). */
+ * dirties no code page (I5, I6). */
 #include "codeheap/base/event.h"
 #include "codeheap/base/trigger.h"
 #include "codeheap/collect/collect.h"

@@ -178,10 +178,9 @@ static void scan_thread(struct ch_marker *marker, struct ch__thread *thread)
 {
 	const struct ch__shown *shown = &thread->shown;
 	/* Acquire: pairs with the release of PARKED, behind sp and registers. In a stop by the
-	 * library (`stopping`) each thread has shown both: a thread in state RUNNING looks at
-	 * `stopping` at that moment, and goes back. In any other stop a running thread has shown
-	 * nothing: a host stopped the thread in a way of its own, or under Boehm the thread is in a
-	 * GC_do_blocking that did not go through ch_bdw_do_blocking. */
+	 * library (`stopping`) each thread has shown both (I7). In any other stop a running thread
+	 * has shown nothing: a host stopped the thread in a way of its own, or under Boehm the
+	 * thread is in a GC_do_blocking that did not go through ch_bdw_do_blocking. */
 	bool runs = atomic_load_explicit(&thread->state, memory_order_acquire) == CH__RUNNING;
 	if (runs && thread != ch__thread_self(marker->heap) &&
 	    !atomic_load_explicit(&marker->heap->stopping, memory_order_relaxed)) {

@@ -2,10 +2,7 @@
  * find.h: the one look-up of an address, for callers that read more of the block (code_at.c) and
  * for ch__find. Signal-safe.
  *
- * I4: a start bit leads to an index word in the code, and the index to a record. The fields of a
- * record belong together if the generation was the same before and after the fields were read, by
- * loads that acquire.
- * After a mismatch the answer is none, without a retry: a block on the caller's own stack cannot
+ * Reads as I4 says, by loads that acquire. Without a retry: a block on the caller's own stack cannot
  * change. Code is read through the RW view, which is never without access. */
 #ifndef CH_CODEHEAP_GRAPH_FIND_H
 #define CH_CODEHEAP_GRAPH_FIND_H

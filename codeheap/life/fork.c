@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * fork.c: fork() isolates (P9, I16). The prepare handler takes every heap's locks in order, freezes
- * each heap and copies the heap's code memory; the child maps the copy at the same addresses, drops
- * other threads with their OPEN blocks, and starts with free locks. vfork and posix_spawn run no
- * handlers, and shared views are not inherited: code of such a child faults. */
+ * fork.c: fork() isolates (P9, I16; docs/design.md, section 9, has the steps). vfork and
+ * posix_spawn run no handlers, and shared views are not inherited: code of such a child faults. */
 #include "codeheap/base/event.h"
 #include "codeheap/base/heaps.h"
 #include "codeheap/base/listeners.h"
