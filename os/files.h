@@ -17,8 +17,7 @@ int ch__os_file_create(const char *path) CH_EXCLUDES(CH__STANDING);
 struct ch__os_held;
 int ch__os_file_create_known(const char *path, const struct ch__os_held *own, uint64_t own_bytes)
 	CH_EXCLUDES(CH__STANDING);
-/* Holds the file. From here on writes append, whoever else writes to the file. Returns false and
- * errno. */
+/* Holds the file. From here on writes append, whoever else writes. Returns false and errno. */
 bool ch__os_file_hold(int fd, struct ch__os_held *) CH_EXCLUDES(CH__STANDING);
 int64_t ch__os_file_bytes(int fd); /* -1: errno */
 /* Returns the number of bytes read at the offset, fewer than n at the file's end; -1 and errno. */

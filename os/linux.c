@@ -364,8 +364,7 @@ bool ch__os_move_over(void *from, size_t bytes, void *to)
 			   "mremap");
 }
 
-/* Duplicates from..at + bytes somewhere, since mremap takes no offset into the memory, and moves
- * the tail onto `at`. */
+/* Duplicates from..at + bytes somewhere, since mremap takes no offset. Moves the tail onto `at`. */
 bool ch__os_revive_from(void *from, void *at, size_t bytes)
 {
 	size_t skip = (size_t)((uint8_t *)at - (uint8_t *)from);
@@ -460,8 +459,7 @@ static int new_memfd(void)
 	return fd;
 }
 
-/* Makes a file that never has a name. A file system that is mounted noexec is refused: no mapping
- * of the file could run. */
+/* Makes a file without a name. A file system mounted noexec is refused: no mapping could run. */
 static int new_nameless_file(const char *folder)
 {
 	struct statvfs system;

@@ -165,8 +165,7 @@ static bool is_same(const struct stat *one, const struct stat *other)
 }
 
 /* A name in the folder is a descriptor's number; the entries "." and ".." are skipped. If the
- * folder cannot be read, the answer is true. /proc/self/fd is the first thread's, and cannot be
- * read after its end. */
+ * folder cannot be read, the answer is true. /proc/self/fd ends with the first thread. */
 static bool is_open_here(const struct stat *file)
 {
 	enum { NAME_AT = 19, LENGTH_AT = 16 }; /* of the kernel's struct linux_dirent64 */

@@ -33,8 +33,7 @@ const char *const ch__os_is_only_thread = &__libc_single_threaded;
 const char *const ch__os_is_only_thread = "";
 #endif
 
-/* Locks and signal handlers wait and wake in the middle of other code: errno stays that of the
- * interrupted code. */
+/* Locks and signal handlers wait and wake in the middle of other code: errno stays. */
 void ch__os_futex_wait(_Atomic(uint32_t) *word, uint32_t while_value, uint64_t timeout_ns)
 {
 	int error = errno;
@@ -132,8 +131,7 @@ static uintptr_t mapped_from(uintptr_t low, uintptr_t high)
 	return at > low ? at : low;
 }
 
-/* The kernel's random bytes lie above the first frame, and names of programs and the environment
- * follow. */
+/* The kernel's random bytes lie above the first frame, before program names and the environment. */
 bool ch__os_is_first_stack(const void *low, const void *high)
 {
 	enum { ARGUMENTS_BYTES_MAX = 16 << 20 };
@@ -196,8 +194,7 @@ bool ch__os_thread_signal(int thread_id, int signal, const void *tag)
 	       syscall(SYS_rt_tgsigqueueinfo, getpid(), thread_id, signal, &info) == 0;
 }
 
-/* For a signal that could not be queued, and for senders in a namespace outside the process's, the
- * kernel says SI_USER and process 0. */
+/* A signal that could not be queued, or is from an outer namespace, has SI_USER and process 0. */
 enum ch__os_sender ch__os_signal_sender(const void *siginfo, const void *tag)
 {
 	const siginfo_t *info = siginfo;
@@ -244,8 +241,7 @@ static void die_by_default(int signal, siginfo_t *info, ucontext_t *return_to)
 		pthread_sigmask(SIG_UNBLOCK, &blocked, NULL);
 }
 
-/* Calls a handler as the kernel does: with its mask blocked, and its own signal too unless
- * SA_NODEFER is set. */
+/* Calls a handler as the kernel does: with its mask and, without SA_NODEFER, its signal blocked. */
 static void call(const struct sigaction *old, int signal, siginfo_t *info, void *ucontext)
 {
 	sigset_t before = {0}, blocked = old->sa_mask, own;
@@ -263,8 +259,7 @@ static void call(const struct sigaction *old, int signal, siginfo_t *info, void 
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-/* The kernel's defaults (signal(7), standard signals). The library's handler stays where the
- * process goes on. */
+/* The kernel's defaults (signal(7)). The library's handler stays where the process goes on. */
 static void act_by_default(int signal, siginfo_t *info, ucontext_t *return_to)
 {
 	bool is_ignored = signal == SIGCHLD || signal == SIGCONT || signal == SIGURG ||

@@ -85,8 +85,7 @@ static inline bool ch__lock_seize(struct ch__lock *lock)
 /* Spins for some instructions; returns true with the lock taken. */
 bool ch__lock_spin(struct ch__lock *);
 /* Looks for a while, and sleeps. Returns false when the lock was not free before until_ns (0: no
- * limit). A thread would sleep for ever on its own lock: false at once, or a panic when there is no
- * limit. */
+ * limit). On the thread's own lock: false at once, or a panic without a limit. */
 bool ch__lock_sleep(struct ch__lock *, uint64_t until_ns) CH_EXCLUDES(CH__STANDING);
 
 /* One access: as soon as the lock is free, the heap with the lock may go. */

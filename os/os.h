@@ -9,8 +9,7 @@
 #include "arch/base.h"
 
 struct ch__text;
-/* Returns is_done. If false, notes with errno that the system refused the caller's thread the
- * call. */
+/* Returns is_done. If false, notes with errno that the system refused this thread the call. */
 bool ch__os_note(bool is_done, const char *call);
 /* Appends the name of an error, with the last noted call in front if that call was refused with
  * this error: "mremap EPERM". Forgets the noted call. */
@@ -72,8 +71,7 @@ void ch__os_large_pages(void *at, size_t bytes) CH_EXCLUDES(CH__STANDING);
 /* The calling process's memory as a file, to write where no mapping may be written. A child that
  * inherits the file would write to its parent. */
 bool ch__os_self_memory(struct ch__os_held *) CH_EXCLUDES(CH__STANDING);
-/* A page of words that are 0 at first, and in each child of fork whatever was stored. NULL:
- * errno. */
+/* A page of words that are 0 at first, and again in each child of fork. NULL: errno. */
 _Atomic(uint32_t) *ch__os_words_wiped_by_fork(void);
 /* No injected failure: stores into code have no status. */
 bool ch__os_self_write(const struct ch__os_held *, void *to, const void *from, size_t bytes);

@@ -13,8 +13,7 @@
 #include "arch/base.h"
 
 /* Left before right: a thread waits for a lock only while holding none of the same or a later rank.
- * A thread in a region only tries the last lock, around opening the file for writes to code
- * (procmem). */
+ * A thread in a region only tries the last lock, to open procmem's file. */
 #define CH__RANK_LIST(X)                                                                        \
 	X(SETUP, "setup")                                                                       \
 	X(HEAPS, "heaps")                                                                       \

@@ -174,8 +174,7 @@ void ch__page_give_back(struct ch__pool *pool, uint32_t index, uint32_t offset, 
 	flip(words, at, n);
 	ch__valgrind_revoke(pool, pool->exec_base + offset, (size_t)n * CH__GRANULE_BYTES);
 	uint16_t used = add(&page->used_granules, -n);
-	/* While a thread keeps its page open, more granules may come back than the counter holds;
-	 * half of its range is enough. */
+	/* More may come back to an open page than the counter holds; half of its range will do. */
 	if (atomic_load_explicit(&page->freed_granules, memory_order_relaxed) < UINT16_MAX / 2)
 		add(&page->freed_granules, n);
 	page->refused_hot = UINT16_MAX;

@@ -24,8 +24,7 @@ bool ch__page_reserve(struct ch__pool *, uint32_t page, uint32_t hot_bytes, uint
 /* Whether both would fit with the cursors at the page's ends; if so, puts the cursors there. */
 bool ch__page_has_room(struct ch__pool *, uint32_t page, uint32_t hot_bytes, uint32_t cold_bytes)
 	CH_REQUIRES(ch__role_busy);
-/* Gives a range of used granules back, which holds traps already. Moves a cursor back when the
- * range lies at the cursor. */
+/* Gives back a range of used granules, which holds traps. A cursor at the range moves back. */
 void ch__page_give_back(struct ch__pool *, uint32_t page, uint32_t offset, size_t bytes)
 	CH_REQUIRES(ch__role_busy);
 void ch__page_set_start(struct ch__pool *, uint32_t offset);   /* atomic; release */

@@ -79,8 +79,7 @@ void ch__pool_take_over(const struct ch__pool *pool, uintptr_t exec, size_t byte
 		memcpy(ch__pool_lend(pool, exec), (const void *)exec, bytes);
 }
 
-/* Bytes that run already, though the landing was refused, count as landed: an abort makes traps of
- * them. */
+/* Bytes that run, though the landing was refused, count as landed: an abort makes traps of them. */
 static bool land_room(struct ch__pool *pool, uint32_t first, size_t bytes)
 	CH_REQUIRES(ch__role_pages)
 {

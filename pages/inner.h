@@ -51,8 +51,7 @@ bool ch__views_room(struct ch__views *, size_t offset, size_t bytes, size_t chun
 /* Commits a range with what the copies hold. Returns false with errno; all bytes are as before, but
  * the range may run (*runs). */
 bool ch__views_land_room(struct ch__views *, size_t offset, size_t bytes, bool *runs);
-/* Maps the range's memory in place of the copies. False: the write view of the range may have no
- * access. */
+/* Maps the range's memory in place of the copies. False: its write view may have no access. */
 bool ch__views_leave_room(struct ch__views *, size_t offset, size_t bytes);
 
 /* For a child of fork: a write view of the same kind of memory and, for DUAL, an exec view. The

@@ -150,8 +150,7 @@ static void judge_unused(struct ch__pool *pool) CH_REQUIRES(ch__role_pages)
 		atomic_store_explicit(&pool->wants_trim, true, memory_order_relaxed);
 }
 
-/* The only store of a page's state; the page's list and the counters follow. Staying in a state is
- * no move. */
+/* The only store of a page's state; list and counters follow. Staying in a state is no move. */
 static void set_state(struct ch__pool *pool, uint32_t index, enum ch__page_state to, const char *by)
 	CH_REQUIRES(ch__role_pages)
 {
@@ -463,8 +462,7 @@ uint32_t ch__pool_take_page(struct ch__pool *pool, uint8_t frame)
 	if (index != CH__PAGE_NONE) {
 		struct ch__page *page = &pool->pages[index];
 		ch__page_lock(page);
-		/* A thread that frees a block reads the frame number without a lock: an equal
-		 * number is not stored again. */
+		/* Frees read the frame number without a lock: an equal number is not stored. */
 		if (page->frame != frame)
 			page->frame = frame;
 		open_page(pool, index);
@@ -522,8 +520,7 @@ void ch__pool_retire_page(struct ch__pool *pool, uint32_t index)
 {
 	struct ch__page *page = &pool->pages[index];
 	ch__pages_lock(pool);
-	/* Under busy: a granule given back before is counted here, and a later free sees the
-	 * state. */
+	/* Under busy: earlier frees are counted here, and a later free sees the state. */
 	ch__page_lock(page);
 	CH_ASSERT(ch__page_state(page) == CH__PAGE_OPEN, "retired page is not open");
 	settle(pool, index);

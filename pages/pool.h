@@ -36,8 +36,7 @@ enum {
 
 enum ch__page_state { CH__PAGE_FREE, CH__PAGE_OPEN, CH__PAGE_PARTLY, CH__PAGE_FULL, CH__PAGE_SPAN };
 
-/* How unwinders are told of a chunk: an FDE for each page, an FDE for each slot of a page, or the
- * table of each block. */
+/* How unwinders are told of a chunk: an FDE a page, an FDE a slot, or the table of each block. */
 enum ch__zone { CH__ZONE_PAGES, CH__ZONE_SLOTS, CH__ZONE_OWN, CH__ZONES };
 
 enum ch__backend {

@@ -407,8 +407,7 @@ bool ch__views_adopt(struct ch__views *v, struct ch__views *copy)
 
 void ch__views_forget(struct ch__views *v)
 {
-	/* A fresh reservation cannot leave a part of the range accessible, as calls that fail
-	 * could. */
+	/* A fresh reservation leaves no part of the range accessible, as a failed call could. */
 	leave(v);
 	v->has_code = false;
 	ch__views_reserve_again(v);

@@ -26,8 +26,7 @@ static inline uint8_t *ch__pool_lend(const struct ch__pool *pool, uintptr_t exec
 {
 	return (uint8_t *)(exec + (uintptr_t)pool->delta);
 }
-/* Code bytes are read through the RW view too. The RW view always has access, so a signal handler
- * may read there. */
+/* Code is read through the RW view, too, which always has access, also for a signal handler. */
 static inline const uint8_t *ch__pool_read(const struct ch__pool *pool, uintptr_t exec)
 {
 	return (const uint8_t *)(exec + (uintptr_t)pool->delta);

@@ -166,8 +166,7 @@ static void put_fde(struct part *p, size_t cie, uint64_t low, uint64_t bytes,
 	close_record(p, record);
 }
 
-/* A block's own frames, but with absolute pcs, and without personality and LSDA, for which a
- * debugger has no use. */
+/* A block's own frames, with absolute pcs, and no personality and LSDA, of no use to a debugger. */
 static void put_own(struct part *p, const uint8_t *section)
 {
 	struct ch__eh_frame_fde fde;

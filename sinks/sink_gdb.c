@@ -233,8 +233,7 @@ static struct chunk *chunk_of(struct gdb *g, uint32_t page)
 	return chunk;
 }
 
-/* Whether the page has a range with the same start. *at: the index of the known range, or the index
- * for the new range. */
+/* Whether the page has a range with the same start. *at: its index, or that of a new range. */
 static bool has_range(const struct gdb *g, const struct ch__elf_page *page,
 		      const struct ch__sink_range *range, uint32_t *at)
 {
@@ -408,8 +407,7 @@ static void show_at_death(void *state)
 	ch__tool_unlock(&jit);
 }
 
-/* The section is copied when the block is shown, which comes after own_live and before the block's
- * death. */
+/* The section is copied when the block is shown, between own_live and the block's death. */
 static void set_own(struct gdb *g, const struct ch__own *own, const uint8_t *section)
 {
 	uint32_t page = (uint32_t)ch__sink_page(g->user.config, own->exec);

@@ -67,8 +67,7 @@ static inline bool ch__tool_try_lock(struct ch__tool *tool)
 void *ch__tool_state(const struct ch__sinks_config *, void **state, size_t bytes)
 	CH_REQUIRES(ch__role_file);
 
-/* Writes the name of a key, or a name made of exec. Returns the length, less than
- * CH__TOOL_NAME_BYTES. */
+/* Writes the name of a key, or one made of exec. Returns the length, below CH__TOOL_NAME_BYTES. */
 size_t ch__tool_name(const struct ch__sinks_config *, uintptr_t exec, uint64_t key, char *name);
 /* Returns the place behind the digits, 16 at most. */
 static inline char *ch__tool_hex(char *at, uint64_t value)
@@ -100,8 +99,7 @@ bool ch__tool_start(struct ch__tool *, const char *folder) CH_REQUIRES(ch__role_
 bool ch__tool_create(struct ch__tool *) CH_REQUIRES(ch__role_file);
 /* Writes the buffer. Returns false with tool->error, also after an earlier failure. */
 bool ch__tool_flush(struct ch__tool *) CH_REQUIRES(ch__role_file);
-/* Returns room in the buffer, for at most CH__TOOL_BUFFER_BYTES. The caller adds the bytes written
- * there to tool->used. */
+/* Returns room for at most CH__TOOL_BUFFER_BYTES. The caller adds what is written to tool->used. */
 static inline char *ch__tool_room(struct ch__tool *tool, size_t bytes) CH_REQUIRES(ch__role_file)
 {
 	if (CH_UNLIKELY(bytes > CH__TOOL_BUFFER_BYTES - tool->used))

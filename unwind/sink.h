@@ -13,8 +13,7 @@
 
 #include <stdatomic.h>
 
-/* Frame numbers: ordinary shapes, first the fixed shapes of each heap, as in the public header,
- * then the slot shapes. */
+/* Frame numbers: each heap's fixed shapes, as in the public header, further shapes, slot shapes. */
 enum {
 	CH__FRAME_POINTER,
 	CH__FRAME_KEEPS_ALL,
@@ -140,8 +139,7 @@ struct ch__sink_ops {
 	 * where the file begins empty. */
 	bool knows_time;
 	struct ch__tool *tool; /* sinks/tools.h; NULL: an unwinder */
-	/* Returns 0 or errno. *state is NULL the first time, and the old state when the sink was on
-	 * before. */
+	/* Returns 0 or errno. *state is NULL at first, later the old state. */
 	int (*open)(const struct ch__sinks_config *, void **state);
 	void (*close)(void *state);
 	void (*destroy)(void *state); /* after close; for unwinders */

@@ -16,8 +16,7 @@
 
 enum { FIBER_SLACK_BYTES = 256 };
 
-/* The pool's first address is no root: frames of the library have it, and only the head of a block
- * begins there. */
+/* The pool's first address is no root: frames of the library have it, and no code begins there. */
 static void root(struct ch_marker *marker, uintptr_t word) CH_REQUIRES(ch__role_frozen)
 {
 	const struct ch_heap *heap = marker->heap;

@@ -137,8 +137,7 @@ static inline bool ch__block_is_own_root(const struct ch_heap *heap, const struc
 {
 	return ch__is_ahead(heap, atomic_load_explicit(&block->mark, memory_order_relaxed));
 }
-/* The age of a newborn block is the distance of a stamp, not a count, so that a block on several
- * lists ages once a cycle. */
+/* The age of a newborn block is the distance of a stamp: a block on two lists ages once a cycle. */
 static inline uint8_t ch__age_stamp(const struct ch_heap *heap)
 {
 	return (uint8_t)(heap->cycles * CH__FLAG_AGE_ONE & CH__FLAG_AGE);

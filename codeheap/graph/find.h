@@ -2,7 +2,7 @@
  * find.h: the one look-up of an address, for callers that read more of the block (code_at.c) and
  * for ch__find. Signal-safe.
  *
- * Reads as I4 says, by loads that acquire. Without a retry: a block on the caller's own stack cannot
+ * Reads as I4 says, by loads that acquire. No retry: a block on the caller's own stack cannot
  * change. Code is read through the RW view, which is never without access. */
 #ifndef CH_CODEHEAP_GRAPH_FIND_H
 #define CH_CODEHEAP_GRAPH_FIND_H
@@ -40,8 +40,7 @@ ch__find_part(const struct ch_heap *heap, uintptr_t pc, struct ch__found *found)
 	found->generation = atomic_load_explicit(&block->generation, memory_order_acquire);
 	if (!(found->generation & 1))
 		return false;
-	/* The record may be OPEN again since the start bit was read, and the place of an open block
-	 * still moves. */
+	/* The record may be OPEN again by now, and the place of an open block still moves. */
 	found->state = ch__block_state(block);
 	if (found->state == CH_BLOCK_OPEN)
 		return false;

@@ -75,8 +75,7 @@ static enum ch_status check_rare_fields(const struct ch_heap *heap, const struct
 	return CH_OK;
 }
 
-/* Each field by itself comes first, in the order of the structure; then fields that do not go
- * together. */
+/* Each field by itself, in the order of the structure; then fields that do not go together. */
 static enum ch_status check_open(const struct ch_heap *heap, const struct ch_open *open)
 {
 	bool is_plain =

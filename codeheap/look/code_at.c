@@ -112,8 +112,7 @@ static CH_COLD bool find_for_less(const struct ch_heap *heap, const void *pc, bo
 
 bool ch_code_at(const struct ch_heap *heap, const void *pc, bool is_return, struct ch_spot *out)
 {
-	/* A caller's struct with room for what is written is written to directly: this stack keeps
-	 * no address. */
+	/* A caller's struct with enough room is written directly: this stack keeps no address. */
 	if (CH_LIKELY(heap) && (CH_LIKELY(out->size == sizeof *out) || out->size == BARE_BYTES))
 		return read_spot(heap, (uintptr_t)pc, is_return, out);
 	/* No ch__because: making a sentence is not signal-safe. */
