@@ -6,7 +6,6 @@
 #include "codeheap/graph/handles.h"
 #include "invalidate/invalidate.h"
 
-/* Notes that the block, if any, was replaced as the entry. */
 static void note_replaced(struct ch_heap *heap, uint32_t index)
 {
 	struct ch__block *block = index ? ch__block_at(heap, index) : NULL;

@@ -38,7 +38,6 @@ static void unlist(struct ch__pool *pool, uint32_t page) CH_REQUIRES(ch__role_pa
 	pool->pages[p->next].prev = p->prev;
 }
 
-/* Returns CH__PAGE_NONE when the list is empty. */
 static uint32_t first_of(const struct ch__pool *pool, uint32_t list) CH_REQUIRES(ch__role_pages)
 {
 	uint32_t first = pool->pages[list].next;
@@ -583,7 +582,6 @@ uint32_t ch__pool_take_span(struct ch__pool *pool, uint32_t pages, uint8_t frame
 	return first;
 }
 
-/* Rounds up to whole chunks. */
 static uint32_t in_chunks(const struct ch__pool *pool, uint32_t pages)
 {
 	uint32_t last = ch__pool_chunk_pages(pool) - 1;

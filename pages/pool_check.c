@@ -95,7 +95,6 @@ static bool check_page(struct walk *walk, uint32_t index) CH_REQUIRES(ch__role_p
 	return is_sound;
 }
 
-/* Checks all pages of the chunk, then the chunk's counts. */
 static bool check_chunk(struct walk *walk, uint32_t chunk) CH_REQUIRES(ch__role_pages)
 {
 	const struct ch__pool *pool = walk->pool;

@@ -320,7 +320,6 @@ static void put_unit(struct image *m, const char *name, const char *file, size_t
 	close_length(p, unit);
 }
 
-/* Returns false if the range has no lines. */
 static bool put_lines(struct image *m, const struct ch__elf_range *range, const char *name,
 		      uintptr_t low, uintptr_t high)
 {
@@ -466,7 +465,6 @@ static void put_all(struct image *m)
 	put_sections(m);
 }
 
-/* Maps memory for the counted bytes. */
 static struct ch__elf_memory take_memory(struct image *m, size_t head)
 {
 	struct ch__elf_memory memory = {.image_bytes = round_up(sizeof(Elf64_Ehdr))};

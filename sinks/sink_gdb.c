@@ -110,7 +110,6 @@ static void drop_image(struct image *image)
 	ch__os_unmap(image, image->bytes);
 }
 
-/* Returns NULL when there is no memory. */
 static struct image *make_image(const struct ch__elf_input *in)
 {
 	struct ch__elf_memory memory = ch__elf_image_make(in, sizeof(struct image));

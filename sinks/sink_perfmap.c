@@ -97,7 +97,6 @@ static size_t maps_bytes(const struct user *user)
 	return user->map_bytes * (user->common.config->keeps_dead_names ? KEPT + 1 : COVERED + 1);
 }
 
-/* Returns false when there is no memory. */
 static bool make_maps(struct user *user)
 {
 	size_t page = ch__os_page_bytes();

@@ -85,7 +85,6 @@ static void set_frames(struct ch__sinks *s, uint32_t page, uint32_t pages, uint8
 		atomic_store_explicit(&s->frames[page], frame, memory_order_release);
 }
 
-/* Returns SINKS when there is no such sink. */
 static unsigned slot_of(enum ch__sink sink)
 {
 	unsigned i = 0;

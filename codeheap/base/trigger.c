@@ -172,7 +172,6 @@ void ch__trigger_put_off(struct ch_heap *heap)
 	end_request(heap);
 }
 
-/* Under heap, at the end of a sweep. */
 void ch__trigger_swept(struct ch_heap *heap)
 {
 	uint64_t freed = heap->counters.blocks_freed - heap->blocks_at_cycle;

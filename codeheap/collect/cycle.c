@@ -182,7 +182,6 @@ enum ch_status ch__heap_collect_until(struct ch_heap *heap, uint64_t until_ns)
 					? heap->driver.collect(heap)
 					: collect_apart(heap, heap->vms, &saved, until_ns);
 	if (status != CH_OK) {
-		/* The request still stands, so the vms are told again. */
 		ch__trigger_tell_again(heap);
 		return status;
 	}
@@ -301,7 +300,6 @@ static uint32_t begin_host(const struct ch__arch_saved *saved, void *of, void *a
 		return status;
 	if (heap->config.stops_world)
 		ch_thread_unpark();
-	/* The request still stands, so the vms are told again. */
 	ch__trigger_tell_again(heap);
 	return status;
 }

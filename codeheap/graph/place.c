@@ -76,7 +76,6 @@ static bool find_open(const struct ch_heap *heap, uint32_t offset, struct ch__pl
 	return false;
 }
 
-/* Copies the names, and the assumption that broke. */
 static void read_texts(const struct ch_heap *heap, uint32_t slot, uint32_t owner_name,
 		       struct ch__place *place)
 {

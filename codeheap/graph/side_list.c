@@ -43,7 +43,6 @@ static void give_back(struct ch_heap *heap, struct ch__side_list *list) CH_REQUI
 	*free = list;
 }
 
-/* Replaces the block's list by a longer list. */
 static enum ch_status replace(const struct ch__subject *s, uint32_t more) CH_REQUIRES(ch__role_heap)
 {
 	struct ch__block *block = s->block;

@@ -48,7 +48,6 @@ void ch__stats_note_pause(struct ch_heap *heap, uint64_t start_ns, uint64_t mark
 	heap->mark_ns_total += heap->mark_ns_last;
 }
 
-/* Adds the share of a block to each gauge. */
 static void add_block(const struct ch_heap *heap, const struct ch__block *block,
 		      struct ch__counters *sum)
 {

@@ -28,7 +28,6 @@ static bool read_branch(const struct ch_heap *heap, const struct ch__block *bloc
 	return false;
 }
 
-/* Reads the VM's word of the patch point at the offset. */
 static bool read_point(const struct ch__block *block, uint32_t offset, struct ch_spot *spot)
 {
 	const struct ch__side_list *list = __atomic_load_n(&block->side_list, __ATOMIC_ACQUIRE);
@@ -56,7 +55,6 @@ static __attribute__((noinline)) bool give_none(struct ch_spot *out)
 	return false;
 }
 
-/* Reads the VM's word at a return address. */
 static __attribute__((noinline)) bool read_site(const struct ch_heap *heap,
 						const struct ch__block *block, uint32_t generation,
 						uint32_t offset, struct ch_spot *spot)
