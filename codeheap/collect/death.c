@@ -51,8 +51,6 @@ static bool dead_names_kept(const struct ch_heap *heap)
 	       (ch__sinks_on(heap->sinks) & CH__SINK_PERF_MAP) != 0;
 }
 
-/* --- death --- */
-
 static void count_death(struct ch_heap *heap, const struct dead *dead)
 	CH_REQUIRES(ch__role_heap)
 {
@@ -211,10 +209,8 @@ static void kill(struct ch_heap *heap, struct ch__owner *owner, struct ch__block
 	atomic_store_explicit(&block->flags, flags, memory_order_relaxed);
 }
 
-/* --- withdrawal: outside of regions; all names first, then traps --- */
-
-/* Observers may take the names. A sink takes its lock once. An OPEN block was never told to
- * sinks. */
+/* Outside of regions: all names are withdrawn first, then traps are written. Observers may take the
+ * names. A sink takes its lock once. An OPEN block was never told to sinks. */
 _Static_assert((int)CH__KILLED_AT_ONCE <= (int)CH__LOOK_DEATHS_MOST, "listeners have room");
 static void withdraw_names(struct ch_heap *heap, const struct end *end) CH_REQUIRES(ch__role_heap)
 {
@@ -262,8 +258,6 @@ static void fill_with_traps(struct ch_heap *heap, const struct dead *dead)
 	if (cold)
 		ch__valgrind_part_dead(heap->pool, cold);
 }
-
-/* --- notices and quarantine: a DEAD record is on either list, or on both --- */
 
 static void queue_notice(struct ch_heap *heap, uint32_t index) CH_REQUIRES(ch__role_heap)
 {
@@ -484,8 +478,6 @@ void ch__notices_deliver(struct ch_heap *heap)
 			freed(vm_user, user);
 	}
 }
-
-/* --- the end of several --- */
 
 /* Places that need no core sync go back, page by page; the rest goes on the quarantine. */
 static void free_or_quarantine(struct ch_heap *heap, const struct end *end)

@@ -121,8 +121,6 @@ enum ch_status ch_owner_release(struct ch_owner handle, enum ch_release how)
 	return CH_OK;
 }
 
-/* --- code without an owner --- */
-
 static struct ch_heap *heap_of(uintptr_t at)
 {
 	ch__place_read_begin();

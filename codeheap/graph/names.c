@@ -8,9 +8,8 @@
 
 _Atomic(uint32_t) ch__place_readers;
 
-/* --- hash: SipHash-1-3 (Aumasson and Bernstein, 2012), with a key of the heap's own --- */
-
-/* Names come from scripts. Without the secret key no script can choose names for one bucket. */
+/* The hash is SipHash-1-3 (Aumasson and Bernstein, 2012). Names come from scripts. Without the
+ * heap's secret key no script can choose names for one bucket. */
 static uint64_t rotate(uint64_t word, int bits)
 {
 	return word << bits | word >> (64 - bits);
@@ -58,8 +57,6 @@ uint64_t ch__name_hash(const uint64_t key[2], const char *text, size_t bytes)
 	return v[0] ^ v[1] ^ v[2] ^ v[3];
 }
 
-/* --- texts: signal-safe --- */
-
 const char *ch__name_text(const struct ch_heap *heap, uint32_t index)
 {
 	if (!index)
@@ -80,8 +77,6 @@ void ch__name_cut(char short_text[CH__NAME_SHORT_BYTES], const char *text)
 		memcpy(short_text + whole, dots, sizeof dots);
 	}
 }
-
-/* --- records --- */
 
 static bool grow_hash(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
 {
