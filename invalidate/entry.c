@@ -54,7 +54,7 @@ static enum ch_status set_entry(struct ch_heap *heap, struct ch_owner owner_hand
 		return ch__because_stale("block", handle.bits);
 	/* Invalidation and death of a block reset only the cell of the block's own owner. */
 	if (of != ch__handle_index(owner_handle.bits))
-		return ch__because(CH_E_ARG, "the block is another owner's");
+		return ch__because(CH_E_ARG, "block #%u is of no owner, or of another", index);
 	if (!ch__block_may_run(heap, block))
 		return ch__because_not_entrant(heap, index);
 	lead_cell(heap, owner, index);
@@ -100,5 +100,8 @@ const void *const *ch_owner_cell(struct ch_owner handle)
 {
 	struct ch_heap *heap = ch__handle_heap(handle.bits);
 	uint32_t index = heap ? ch__owner_look_up(heap, handle) : 0;
-	return index ? (const void *const *)(uintptr_t)&ch__owner_at(heap, index)->cell : NULL;
+	if (index)
+		return (const void *const *)(uintptr_t)&ch__owner_at(heap, index)->cell;
+	(void)ch__because_stale("owner", handle.bits);
+	return NULL;
 }

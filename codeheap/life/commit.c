@@ -23,7 +23,7 @@ static struct ch__block *block_of(const struct ch_heap *heap, const struct ch_co
 }
 
 static enum ch_status check_used(const struct ch__block *block, const struct ch_code *code,
-				 enum ch__span_use use, bool has_steps)
+				 size_t i, enum ch__span_use use, bool has_steps)
 {
 	uint32_t from = code->used_from, to = code->used_to, entry = code->entry_offset;
 	if (use >= CH__SPAN_RODATA)
@@ -32,22 +32,23 @@ static enum ch_status check_used(const struct ch__block *block, const struct ch_
 	if (CH_UNLIKELY(has_steps))
 		room -= CH__NOTE_MOST_BYTES + CH__GRANULE_BYTES;
 	if (!to)
-		return ch__because(CH_E_ARG, "ch_code.used_to is 0: the caller sets it to the hot "
-					     "bytes that were emitted");
+		return ch__because(CH_E_ARG, "ch_code[%zu].used_to is 0: the caller sets it to the "
+					     "hot bytes that were emitted", i);
 	if (to > room)
-		return ch__because(CH_E_ARG, "ch_code.used_to is %u: of %u hot bytes", to, room);
+		return ch__because(CH_E_ARG, "ch_code[%zu].used_to is %u: of %u hot bytes", i, to,
+				   room);
 	if (from >= to || from % 8)
-		return ch__because(CH_E_ARG, "ch_code.used_from is %u: not a multiple of 8 below "
-					     "used_to, %u", from, to);
+		return ch__because(CH_E_ARG, "ch_code[%zu].used_from is %u: not a multiple of 8 "
+					     "below used_to, %u", i, from, to);
 	if (code->cold_used > code->cold_bytes)
-		return ch__because(CH_E_ARG, "ch_code.cold_used is %u: of %u cold bytes",
+		return ch__because(CH_E_ARG, "ch_code[%zu].cold_used is %u: of %u cold bytes", i,
 				   code->cold_used, code->cold_bytes);
 	if (ch__block_entry_kind(block) == CH_ENTRY_PATCH && (from || entry))
-		return ch__because(CH_E_ARG, "ch_code.%s is %u: 0 with CH_ENTRY_PATCH",
+		return ch__because(CH_E_ARG, "ch_code[%zu].%s is %u: 0 with CH_ENTRY_PATCH", i,
 				   from ? "used_from" : "entry_offset", from ? from : entry);
 	if (entry < from || entry >= to)
-		return ch__because(CH_E_ARG, "ch_code.entry_offset is %u: not from used_from, %u, "
-					     "to below used_to, %u", entry, from, to);
+		return ch__because(CH_E_ARG, "ch_code[%zu].entry_offset is %u: not from used_from, "
+					     "%u, to below used_to, %u", i, entry, from, to);
 	return CH_OK;
 }
 
@@ -231,9 +232,9 @@ static enum ch_status gather(struct ch_heap *heap, struct among *among)
 	for (size_t i = 0; i < among->count; i++) {
 		uint32_t index;
 		if (ch__block_resolve_state(heap, among->codes[i].block, &index) != CH_BLOCK_OPEN)
-			return ch__because(CH_E_STATE, "ch_code %zu of %zu is not OPEN, or of "
-						       "another heap than the first", i,
-					   among->count);
+			return ch__because(CH_E_STATE, "ch_code %zu of %zu is not OPEN%s", i,
+					   among->count,
+					   i ? ", or of another heap than the first" : "");
 		if (is_among(among, index, i))
 			return ch__because(CH_E_ARG, "ch_code %zu is there twice", i);
 		if (among->slots)
@@ -342,6 +343,8 @@ static void abort_all(struct ch_heap *heap, struct ch_code *codes, size_t count)
 			uint32_t index = ch__block_resolve(heap, codes[i].block);
 			if (index && ch__block_is_data(heap, ch__block_at(heap, index)) == is_data)
 				abort_open(heap, index, CH__DEATH_COMMIT_FAILED);
+			/* As in a block that went live. */
+			codes[i].write = codes[i].cold_write = NULL;
 		}
 }
 
@@ -535,7 +538,7 @@ static inline enum ch_status check_code(struct ch_heap *heap, struct ch__thread 
 	if (CH_LIKELY(status == CH_OK))
 		status = ch__spare_check("ch_code", code->spare, sizeof code->spare);
 	if (CH_LIKELY(status == CH_OK))
-		status = check_used(block, code, ch__block_use(heap, block), has_steps);
+		status = check_used(block, code, i, ch__block_use(heap, block), has_steps);
 	if (CH_LIKELY(status == CH_OK))
 		status = check_table(heap, block, code, has_steps);
 	if (CH_LIKELY(status == CH_OK) &&
@@ -639,5 +642,6 @@ enum ch_status ch_block_abort(struct ch_code *code)
 		return status;
 	ch__overrun_mend(s.heap, s.self, s.block);
 	abort_open(s.heap, ch__handle_index(code->block.bits), CH__DEATH_ABORTED);
+	code->write = code->cold_write = NULL;
 	return CH_OK;
 }

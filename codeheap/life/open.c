@@ -606,7 +606,7 @@ static enum ch_status no_room(const struct request *r)
 			   : r->is_in_vain ? "and a collection was given up"
 			   : may_collect ? "after a collection"
 			   : waits     ? "until a collection frees what was left to it"
-			   : r->open->heap ? "all of it for code that nobody freed"
+			   : r->open->heap ? "and no freed code waits for a collection"
 					   : "and no collection: ch_heap_collect, or "
 					     "CH_OPEN_MAY_COLLECT of an open",
 			   (uint64_t)used << pool->page_log2 < pool->pool_bytes

@@ -102,7 +102,7 @@ enum ch_status ch_thread_attach(struct ch_heap *heap, const void *low, const voi
 	struct ch__thread *thread = ch__thread_self(heap);
 	if (thread && !thread->is_by_call)
 		return ch__because(CH_E_THREAD, "thread %d is attached already", thread->thread_id);
-	bool asks = !low || !high;
+	bool asks = !low && !high;
 	/* A call that attached the thread asked the system. */
 	if (thread && asks) {
 		thread->is_by_call = false;
@@ -114,7 +114,7 @@ enum ch_status ch_thread_attach(struct ch_heap *heap, const void *low, const voi
 		return because_stack(low, high);
 	/* Else every cycle would find the thread on a stack that is not its own, and end. */
 	const void *sp = __builtin_frame_address(0);
-	if (!asks && (sp < low || sp >= high))
+	if (!low || (!asks && (sp < low || sp >= high)))
 		return ch__because(CH_E_ARG, "low %lx to high %lx is not the caller's stack: sp "
 					     "is %lx", (uintptr_t)low, (uintptr_t)high,
 				   (uintptr_t)sp);

@@ -19,10 +19,11 @@ static const char *wish(const char *variable)
 	return value && *value ? value : NULL;
 }
 
-/* The value may be anything, so the message does not repeat it. */
-static enum ch_status refuse(const char *variable, const char *values)
+/* The value may be anything: its control characters are taken out, and its end may be cut off. */
+static enum ch_status refuse(const char *variable, const char *set, const char *values)
 {
-	return ch__because_user(CH_E_ARG, "%s must be %s", variable, values);
+	return ch__because_user(CH_E_ARG, "%s must be %s%s, and is `%s`", variable, set, values,
+				wish(variable));
 }
 
 static enum ch_status read_backend(struct ch_config *config)
@@ -32,7 +33,7 @@ static enum ch_status read_backend(struct ch_config *config)
 	if (!name)
 		return CH_OK;
 	if (!ch__backend_of_name(name, &backend))
-		return refuse("CODEHEAP_WX", "dual, memfd or procmem");
+		return refuse("CODEHEAP_WX", "", "dual, memfd or procmem");
 	config->backend = (enum ch_backend)backend;
 	return CH_OK;
 }
@@ -43,7 +44,7 @@ static enum ch_status read_dead_names(struct ch_config *config)
 	if (!name)
 		return CH_OK;
 	if (strcmp(name, "kept") != 0 && strcmp(name, "replaced") != 0)
-		return refuse("CODEHEAP_DEAD_NAMES", "replaced or kept");
+		return refuse("CODEHEAP_DEAD_NAMES", "", "replaced or kept");
 	config->dead_names = *name == 'k' ? CH_DEAD_NAMES_KEPT : CH_DEAD_NAMES_REPLACED;
 	return CH_OK;
 }
@@ -62,7 +63,7 @@ static enum ch_status read_sinks(struct ch_config *config, unsigned *wanted)
 	if (!list)
 		return ch__because(CH_E_ARG, "ch_config.sinks is %x: not a set of %s",
 				   config->sinks, names);
-	return ch__because_user(CH_E_ARG, "CODEHEAP_SINKS must be none, or some of %s", names);
+	return refuse("CODEHEAP_SINKS", "none, or some of ", names);
 }
 
 /* For a wish in the environment stderr has a line. For a wish of the program CODEHEAP_DEBUG=1
@@ -92,6 +93,6 @@ enum ch_status ch__wishes_read(struct ch_config *config, unsigned *wanted)
 	enum ch_status sinks = read_sinks(config, wanted);
 	const char *debug = wish("CODEHEAP_DEBUG");
 	if (debug && strcmp(debug, "0") != 0 && strcmp(debug, "1") != 0)
-		(void)refuse("CODEHEAP_DEBUG", "0 or 1");
+		(void)refuse("CODEHEAP_DEBUG", "", "0 or 1");
 	return backend != CH_OK ? backend : names != CH_OK ? names : sinks;
 }

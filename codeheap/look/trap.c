@@ -110,11 +110,26 @@ static bool is_in_use(enum ch_block_state state)
 	return state != CH_BLOCK_FREE && state != CH_BLOCK_DEAD;
 }
 
+/* A head is no code: where code lies in front of a head, that code ran on behind its end. */
+static bool find_in_front(const struct ch_heap *heap, uint32_t offset, struct ch__place *place)
+{
+	struct ch__place front;
+	uint32_t back = place->into_head;
+	if (back && back <= offset)
+		ch__place_find(heap, offset - back, &front);
+	if (!back || back > offset || !is_in_use(front.state))
+		return false;
+	*place = front;
+	place->at += back;
+	return true;
+}
+
 static enum ch_block_state put_place(struct ch__text *line, const struct ch_heap *heap,
 				     uint32_t offset)
 {
 	struct ch__place place;
 	ch__place_find(heap, offset, &place);
+	bool is_behind = find_in_front(heap, offset, &place);
 	enum ch_block_state state = place.state;
 	if (place.state == CH_BLOCK_FREE) {
 		put_unused(line, heap, offset);
@@ -130,6 +145,8 @@ static enum ch_block_state put_place(struct ch__text *line, const struct ch_heap
 		put_end_of(line, heap, &place);
 	ch__text_put_with(line, place.is_cold ? "; executed at cold +" : "; executed at +",
 			  place.at, 16);
+	if (is_behind)
+		ch__text_put(line, ", behind its end");
 	if (!is_in_use(state) || !ch__place_find_freed(heap, offset, &place))
 		return state;
 	ch__text_put(line, ", where before it lay ");
@@ -218,7 +235,9 @@ static void put_signal(struct ch__text *line, const siginfo_t *info, enum ch_blo
 						       : "a signal";
 	ch__text_put(line, "; ");
 	ch__text_put(line, name);
-	if (has_data_address(info))
+	if (has_data_address(info) && info->si_code == SI_KERNEL)
+		ch__text_put(line, " without an address: misaligned or not canonical");
+	else if (has_data_address(info))
 		ch__text_put_with(line, " at address ", (uintptr_t)info->si_addr, 16);
 	if (info->si_signo == SIGTRAP && state == CH_BLOCK_LIVE)
 		ch__text_put(line, ": its own trap, or it ran on behind its end");
@@ -230,23 +249,19 @@ static uintptr_t exec_of(const struct ch_heap *heap, uintptr_t write)
 	return write - (uintptr_t)heap->pool->delta;
 }
 
-/* Names the block at the mistaken exec or write address. Returns whether the block is OPEN. */
-static bool put_mistaken(struct ch__text *line, const struct ch_heap *heap, uint32_t offset,
-			 uintptr_t at)
+/* Names the block at the mistaken exec or write address. */
+static void put_mistaken(struct ch__text *line, const struct ch__place *place, uintptr_t at)
 {
-	struct ch__place place;
-	ch__place_find(heap, offset, &place);
-	if (place.state == CH_BLOCK_FREE) {
+	if (place->state == CH_BLOCK_FREE) {
 		ch__text_put(line, " in no block");
 	} else {
 		ch__text_put(line, " of ");
-		ch__text_put(line, place.state == CH_BLOCK_DEAD ? "freed " : kinds[place.state]);
-		put_block(line, &place);
-		ch__text_put_with(line, place.is_cold ? ", cold +" : ", +", place.at, 16);
+		ch__text_put(line, place->state == CH_BLOCK_DEAD ? "freed " : kinds[place->state]);
+		put_block(line, place);
+		ch__text_put_with(line, place->is_cold ? ", cold +" : ", +", place->at, 16);
 	}
 	ch__text_put_with(line, " (", at, 16);
 	ch__text_put(line, ")");
-	return place.state == CH_BLOCK_OPEN;
 }
 
 /* A store to an address that can be read raised the signal. Returns false where the address is not
@@ -258,10 +273,15 @@ static bool put_store(struct ch__text *line, const struct ch_heap *heap, const s
 	if (!has_data_address(info) || at == pc || !ch__pool_has(heap->pool, at) ||
 	    !ch__os_is_readable((const void *)(at & ~(uintptr_t)7)))
 		return false;
+	struct ch__place place;
+	ch__place_find(heap, ch__offset(heap, at), &place);
 	ch__text_put(line, "a store to exec");
-	bool is_open = put_mistaken(line, heap, ch__offset(heap, at), at);
-	ch__text_put(line, is_open ? ": exec is never writable, emit at ch_code.write"
-				   : ": exec is never writable");
+	put_mistaken(line, &place, at);
+	ch__text_put(line, ": exec is never writable");
+	if (place.state == CH_BLOCK_OPEN)
+		ch__text_put(line, ", emit at ch_code.write");
+	else if (place.state == CH_BLOCK_LIVE && !place.is_data)
+		ch__text_put(line, ", use ch_code_write");
 	return true;
 }
 
@@ -270,9 +290,12 @@ static void put_written(struct ch__text *line, const struct ch_heap *heap, uintp
 			const void *ucontext)
 {
 	ch__text_put(line, "executed at the write address");
-	bool is_open = put_mistaken(line, heap, ch__offset(heap, exec_of(heap, write)), write);
-	ch__text_put(line, is_open ? ": code runs at ch_code.exec, from its commit on"
-				   : ": code runs at ch_code.exec");
+	struct ch__place place;
+	ch__place_find(heap, ch__offset(heap, exec_of(heap, write)), &place);
+	put_mistaken(line, &place, write);
+	ch__text_put(line, ": code runs at ch_code.exec");
+	if (place.state == CH_BLOCK_OPEN)
+		ch__text_put(line, ", from its commit on");
 	put_return(line, heap, ucontext);
 }
 
@@ -287,6 +310,13 @@ static bool is_foreign(const struct ch_heap *heap, uintptr_t address)
 	return ch__arch_trap_is_foreign(ch__pool_read(heap->pool, address));
 }
 
+/* A cell is a word of its owner's record: data, so a call of the cell itself faults there. */
+static bool is_record(const struct ch_heap *heap, uintptr_t address)
+{
+	uint64_t used = atomic_load_explicit(&heap->owners.used, memory_order_relaxed);
+	return address - (uintptr_t)heap->owners.base < used * sizeof(struct ch__owner);
+}
+
 size_t ch_trap_describe(const struct ch_heap *heap, const void *siginfo, const void *ucontext,
 			char *text, size_t bytes)
 {
@@ -298,7 +328,8 @@ size_t ch_trap_describe(const struct ch_heap *heap, const void *siginfo, const v
 	if (!ch__heap_lives(heap))
 		return 0;
 	bool is_nowhere = address == (uintptr_t)heap->no_fallback;
-	bool is_here = is_nowhere || ch__pool_has(heap->pool, address);
+	bool is_cell = is_record(heap, address);
+	bool is_here = is_nowhere || is_cell || ch__pool_has(heap->pool, address);
 	bool is_written = ch__pool_has(heap->pool, exec_of(heap, address));
 	bool is_ours =
 		is_here || is_written ||
@@ -324,6 +355,8 @@ size_t ch_trap_describe(const struct ch_heap *heap, const void *siginfo, const v
 		enum ch_block_state state = CH_BLOCK_FREE;
 		if (is_nowhere)
 			ch__text_put(&line, "the cell of an owner without an entry and a fallback");
+		else if (is_cell)
+			ch__text_put(&line, "executed at an owner's cell: call what it holds");
 		else
 			state = put_place(&line, heap, ch__offset(heap, address));
 		ch__text_put_with(&line, " (", address, 16);

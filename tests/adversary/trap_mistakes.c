@@ -54,7 +54,7 @@ TEST(store_to_exec_of_an_open_block_is_told_to_use_write)
 	CHECK_EQ(code_call(e.code.exec), 7);
 	store_to(e.code.exec);
 	check_begins(caught.text, "a store to exec of live block `b` (#");
-	check_has(caught.text, "): exec is never writable; by 0x");
+	check_has(caught.text, "): exec is never writable, use ch_code_write; by 0x");
 	CHECK_EQ(code_call(e.code.exec), 7);
 	rig_end(&rig);
 }
@@ -144,6 +144,7 @@ TEST(store_to_freed_code_is_told_whose_it_was)
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
 	store_to(at);
 	check_begins(caught.text, "a store to exec of freed block `gone` (#");
+	check_has(caught.text, "): exec is never writable; by 0x");
 	check_is_own(caught.text);
 	rig_end(&rig);
 }
@@ -165,6 +166,7 @@ TEST(store_to_a_constant_and_its_call_say_that_it_is_data)
 		CHECK_EQ(ch_block_commit(&code, 1), CH_OK);
 		store_to(code.exec);
 		check_begins(caught.text, "a store to exec of live data `table` (#");
+		check_has(caught.text, "): exec is never writable; by 0x");
 		/* The fault's address is the pc: nobody stored. */
 		jump_to(code.exec);
 		check_begins(caught.text, "live data `table` (#");
@@ -194,6 +196,78 @@ TEST(fault_inside_live_code_says_its_signal_and_address)
 				       : signal == SIGTRAP ? "; SIGTRAP: its own trap, or"
 							   : "no such signal");
 	}
+	rig_end(&rig);
+}
+
+/* Opens a block without a return, whose bytes reach up to the head of the next block. */
+static void open_endless(struct emitter *e, struct ch_owner owner, const char *name)
+{
+	enum { BYTES = 64 };
+	struct ch_open open = {.owner = owner, .hot_bytes = BYTES, .name = name};
+	CHECK_EQ(emit_open_as(e, &open), CH_OK);
+	emit_value(e, 7);
+	while (e->at < BYTES)
+		emit_nops(e, 1);
+}
+
+TEST(code_that_runs_on_into_the_next_head_is_named)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct emitter e, next;
+	catch_traps(rig.heap);
+	struct ch_owner owner = rig_owner(&rig, "o");
+	open_endless(&e, owner, "endless");
+	open_endless(&next, rig_owner(&rig, "p"), "next");
+	CHECK_EQ((uintptr_t)next.code.exec - (uintptr_t)e.code.exec, e.at + CH__HEAD_BYTES);
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	CHECK_EQ(emit_commit(&next), CH_OK);
+	/* The bytes of a head are no code: some machines run the first of them. */
+	jump_to(e.code.exec);
+	CHECK(caught.signal != 0);
+	check_begins(caught.text, "live block `endless` (#");
+	check_has(caught.text, ", behind its end (0x");
+	/* A head behind unused bytes has no code in front. */
+	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	jump_to(next.code.exec - CH__HEAD_BYTES);
+	check_begins(caught.text, "live block `next` (#");
+	check_has(caught.text, "; executed at +0x0 (0x");
+	rig_end(&rig);
+}
+
+/* On x86-64 a misaligned operand and an address that is not canonical have no address: the system
+ * says 0, which is no store to NULL. */
+TEST(fault_without_an_address_says_so)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct made_up m;
+	const uint8_t *at = rig_info(rig_block(rig_owner(&rig, "o"), 3)).exec;
+	make_up(&m, at, 1);
+	m.info.si_signo = SIGSEGV;
+	ch_trap_describe(rig.heap, &m.info, &m.context, caught.text, sizeof caught.text);
+	check_has(caught.text, "; SIGSEGV without an address: misaligned or not canonical");
+	m.info.si_code = SEGV_MAPERR;
+	ch_trap_describe(rig.heap, &m.info, &m.context, caught.text, sizeof caught.text);
+	check_has(caught.text, "; SIGSEGV at address 0x0");
+	rig_end(&rig);
+}
+
+TEST(call_of_a_cell_is_told_to_call_what_the_cell_holds)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_owner owner = rig_owner(&rig, "o");
+	catch_traps(rig.heap);
+	const void *cell = ch_owner_cell(owner);
+	jump_to(cell);
+	CHECK(caught.signal == SIGSEGV || caught.signal == SIGBUS);
+	check_begins(caught.text, "executed at an owner's cell: call what it holds (0x");
+	check_has(caught.text, "adversary_trap_mistakes +0x");
+	/* Records that nobody had are no cells, nor is what lies in front of the first. */
+	const char *records = rig.heap->owners.base;
+	struct made_up m;
+	make_up(&m, records - 8, 1);
+	CHECK_EQ(ch_trap_describe(rig.heap, &m.info, &m.context, caught.text, 8), 0);
+	make_up(&m, records + rig.heap->owners.used * sizeof(struct ch__owner), 1);
+	CHECK_EQ(ch_trap_describe(rig.heap, &m.info, &m.context, caught.text, 8), 0);
 	rig_end(&rig);
 }
 

@@ -557,3 +557,17 @@ TEST(patch_point_without_memory_leaves_no_edge_to_its_exit)
 	CHECK(refused > 0);
 	rig_end(&rig);
 }
+
+TEST(half_of_the_bounds_of_a_stack_is_refused)
+{
+	struct rig rig = rig_start(1 << 20);
+	char here[64];
+	const void *above = (const void *)((uintptr_t)here + 4096);
+	CHECK_EQ(ch_thread_detach(rig.heap), CH_OK);
+	CHECK_EQ(ch_thread_attach(rig.heap, here, NULL), CH_E_ARG);
+	CHECK(strstr(ch_why(), " is not below high 0x0"));
+	CHECK_EQ(ch_thread_attach(rig.heap, NULL, above), CH_E_ARG);
+	CHECK(strstr(ch_why(), "low 0x0 to high 0x"));
+	CHECK_EQ(ch_thread_attach(rig.heap, NULL, NULL), CH_OK);
+	rig_end(&rig);
+}

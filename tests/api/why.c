@@ -290,7 +290,8 @@ static void make_heap_with_debug(void *arg)
 
 TEST(value_of_debug_that_is_none_is_told)
 {
-	static const char line[] = "codeheap: CH_E_ARG: CODEHEAP_DEBUG must be 0 or 1\n";
+	static const char line[] =
+		"codeheap: CH_E_ARG: CODEHEAP_DEBUG must be 0 or 1, and is `yes`\n";
 	static const char *const values[] = {"yes", "", "0", "1"};
 	char text[400];
 	for (unsigned i = 0; i < 4; i++) {
@@ -428,7 +429,7 @@ static void commit_refuses(struct ch_code ok, struct ch_code wrong, const char *
 	ok.frame = wrong.frame;
 	ok.eh_frame = wrong.eh_frame;
 	CHECK_EQ(ch_block_commit(&ok, 1), CH_E_ARG);
-	SAYS("CH_E_ARG: ch_code.%s", words);
+	SAYS("CH_E_ARG: ch_code%s", words);
 }
 
 TEST(sentence_names_the_argument_of_code_that_is_ready)
@@ -497,15 +498,15 @@ TEST(sentence_names_the_field_of_code_that_is_committed)
 	emit_value(&e, 5);
 	struct ch_code ok = e.code;
 	ok.used_to = e.at;
-	commit_refuses(ok, (struct ch_code){.used_from = 4}, "used_from is 4: not a ");
-	commit_refuses(ok, (struct ch_code){.used_from = 64}, "used_from is 64: not a ");
-	commit_refuses(ok, (struct ch_code){.cold_used = 80}, "cold_used is 80: of 4 cold ");
+	commit_refuses(ok, (struct ch_code){.used_from = 4}, "[0].used_from is 4: not a ");
+	commit_refuses(ok, (struct ch_code){.used_from = 64}, "[0].used_from is 64: not a ");
+	commit_refuses(ok, (struct ch_code){.cold_used = 80}, "[0].cold_used is 80: of 4 cold ");
 	commit_refuses(ok, (struct ch_code){.entry_offset = 60},
-		       "entry_offset is 60: not from used_from, 0, to below used_to, ");
+		       "[0].entry_offset is 60: not from used_from, 0, to below used_to, ");
 	commit_refuses(ok, (struct ch_code){.frame = (const void *)&open},
-		       "frame is set: the block was opened without CH_FRAME_STEPS");
+		       ".frame is set: the block was opened without CH_FRAME_STEPS");
 	commit_refuses(ok, (struct ch_code){.eh_frame = &open},
-		       "eh_frame is set: the block was opened without CH_OPEN_OWN_FRAMES");
+		       ".eh_frame is set: the block was opened without CH_OPEN_OWN_FRAMES");
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
 	rig_end(&rig);
 }
@@ -531,11 +532,11 @@ TEST(sentence_names_what_is_wrong_with_a_commit_or_a_site)
 	SAYS("CH_E_ARG: ch_code 1 is there twice");
 	twice[0].used_to = e.code.hot_bytes + 1;
 	CHECK_EQ(ch_block_commit(twice, 1), CH_E_ARG);
-	SAYS("CH_E_ARG: ch_code.used_to is %u: of %u hot bytes", e.code.hot_bytes + 1,
+	SAYS("CH_E_ARG: ch_code[0].used_to is %u: of %u hot bytes", e.code.hot_bytes + 1,
 	     e.code.hot_bytes);
 	twice[0].used_to = 0;
 	CHECK_EQ(ch_block_commit(twice, 1), CH_E_ARG);
-	SAYS("CH_E_ARG: ch_code.used_to is 0: ");
+	SAYS("CH_E_ARG: ch_code[0].used_to is 0: ");
 	site.at = e.code.exec + 4096;
 	CHECK_EQ(ch_branch_attach(e.code.block, &site, &branch), CH_E_ARG);
 	SAYS("CH_E_ARG: ch_branch_site.at 0x%lx is not in the block",
@@ -568,6 +569,29 @@ TEST(sentence_names_what_is_wrong_with_a_commit_or_a_site)
 	uint8_t frame;
 	CHECK_EQ(ch_frame_register(rig.heap, e.code.exec, 65, &frame), CH_E_ARG);
 	SAYS("CH_E_ARG: bytes is 65: not 1 to 64");
+	rig_end(&rig);
+}
+
+TEST(sentence_names_which_block_of_a_commit_is_wrong)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_owner owner = rig_owner(&rig, "o");
+	struct ch_code codes[2];
+	for (int i = 0; i < 2; i++) {
+		struct emitter e;
+		emit_open(&e, owner, 64, 0);
+		emit_value(&e, 5);
+		e.code.used_to = e.at;
+		codes[i] = e.code;
+	}
+	codes[1].used_to = codes[1].hot_bytes + 1;
+	CHECK_EQ(ch_block_commit(codes, 2), CH_E_ARG);
+	SAYS("CH_E_ARG: ch_code[1].used_to is %u: of ", codes[1].used_to);
+	CHECK_EQ(ch_block_abort(&codes[0]), CH_OK);
+	CHECK_EQ(ch_block_commit(codes, 1), CH_E_STATE);
+	SAYS("CH_E_STATE: ch_code 0 of 1 is not OPEN");
+	CHECK(!strstr(ch_why(), "another heap"));
+	CHECK_EQ(ch_block_abort(&codes[1]), CH_OK);
 	rig_end(&rig);
 }
 
@@ -651,7 +675,9 @@ TEST(sentence_names_what_a_handle_or_an_address_leads_to)
 	struct ch_assumption fact;
 	struct emitter e;
 	CHECK_EQ(ch_owner_set_entry(other, block), CH_E_ARG);
-	SAYS("CH_E_ARG: the block is another owner's");
+	SAYS("CH_E_ARG: block #%u is of no owner, or of another", rig_record(block));
+	CHECK_EQ((uintptr_t)ch_owner_cell((struct ch_owner){0}), 0);
+	SAYS("CH_E_STALE: the handle of the owner is none");
 	CHECK_EQ(ch_blocks_invalidate(&block, 1, NULL), CH_OK);
 	CHECK_EQ(ch_owner_set_entry(owner, block), CH_E_STATE);
 	SAYS("CH_E_STATE: block #%u is NOTENTRANT", rig_record(block));

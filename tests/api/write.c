@@ -380,3 +380,22 @@ TEST(write_ends_with_the_commit_that_succeeds)
 	}
 	rig_end(&rig);
 }
+
+TEST(write_ends_with_the_end_of_its_block)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_assumption fact;
+	struct emitter e;
+	emit_open(&e, rig_owner(&rig, "o"), 64, 64);
+	CHECK(e.code.write && e.code.cold_write);
+	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	CHECK(!e.code.write && !e.code.cold_write);
+	CHECK_EQ(ch_assumption_create(rig.vm, &fact), CH_OK);
+	emit_open(&e, rig_owner(&rig, "o"), 64, 64);
+	emit_value(&e, 5);
+	CHECK_EQ(ch_block_assume(e.code.block, fact), CH_OK);
+	CHECK_EQ(ch_assumption_break(fact, NULL), CH_OK);
+	CHECK_EQ(emit_commit(&e), CH_E_STALE);
+	CHECK(!e.code.write && !e.code.cold_write);
+	rig_end(&rig);
+}

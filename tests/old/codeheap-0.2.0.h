@@ -423,7 +423,7 @@ CH_API CH_CHECKED enum ch_status ch_vm_discard(struct ch_heap *heap, struct ch_v
 
 /* ch_thread_attach: the calling thread may run and make code of the heap from here to its end. A
  * thread that only runs code calls this; a call that makes code attaches its thread.
- * in    low, high  bounds of the stack that the caller runs on, NULL = ask the system for its own
+ * in    low, high  bounds of the stack that the caller runs on; both NULL = ask the system
  * ret   CH_OK also where a call that makes code attached the thread | CH_E_THREAD called twice |
  *       CH_E_STATE parked | CH_E_ARG not around sp | CH_E_MEMORY | CH_E_OS no bounds or pthread key
  * lock  registry
@@ -518,7 +518,7 @@ CH_API CH_CHECKED enum ch_status ch_owner_create(struct ch_vm *vm, const char *n
 CH_API CH_CHECKED enum ch_status ch_owner_set_entry(struct ch_owner owner, struct ch_block block);
 
 /* ch_owner_cell: the word to call through; constant for the owner's life.
- * ret   NULL on a stale owner: released, and its last block is free
+ * ret   NULL on a stale owner: released, and its last block is free; or none: ch_why
  * safe  any thread
  * note  code that calls through another owner's cell attaches an edge to that owner */
 CH_API const void *const *ch_owner_cell(struct ch_owner owner);
@@ -601,7 +601,7 @@ CH_API CH_CHECKED enum ch_status ch_block_veneer(const struct ch_code *code, con
 						 const void **at);
 
 /* ch_block_commit: publish OPEN blocks: from then on the blocks may run.
- * in    codes  with the "in" fields set; after CH_OK write and cold_write of each are NULL
+ * in    codes  "in" fields set; after CH_OK and CH_E_STALE write and cold_write of each are NULL
  *       count  how many blocks: all become LIVE, one by one with no cycle in between, or none
  * ret   CH_OK | CH_E_STATE a block is not open, or of another heap, or an edge names an OPEN block
  *       that is not among codes: nothing was done | CH_E_ARG a block comes twice; a field is out of
@@ -619,7 +619,7 @@ CH_API CH_CHECKED enum ch_status ch_block_veneer(const struct ch_code *code, con
  * note  without an entry or a branch a block dies in the third cycle: CH_E_STALE, compile again */
 CH_API CH_CHECKED enum ch_status ch_block_commit(struct ch_code *codes, size_t count);
 
-/* ch_block_abort: forget an open block. Unused room that it wrote over gets its traps again.
+/* ch_block_abort: forget an open block. Its write addresses become NULL, unused room traps again.
  * ret   CH_OK | CH_E_STATE not open
  * lock  heap
  * safe  the thread that opened it
@@ -651,9 +651,9 @@ CH_API CH_CHECKED enum ch_status ch_code_add(struct ch_heap *heap, const void *b
  * lock  COLLECT by an attached thread: none; else heap
  * safe  any thread; COLLECT also from finalizers, but from no other callback of a collector
  * cost  COLLECT: O(1); NOT_RUNNING: O(attachments of the code, and branches to the code)
- * note  what this, ch_owner_release or an invalidation leaves to cycles, BUILTIN: while no vm has
- *       collect_wanted or stop_world, polls, ch_code_add and ch_block_open with `heap` or
- *       MAY_COLLECT collect. They wait stop_wait_ms / 50 for threads, or try after as much again */
+ * note  BUILTIN, while no vm has collect_wanted or stop_world: polls, ch_code_add, ch_block_open
+ *       with `heap` or MAY_COLLECT collect what this, ch_owner_release and invalidations leave to
+ *       cycles. Each waits stop_wait_ms / 50 for threads; in vain, the next comes much later */
 CH_API CH_CHECKED enum ch_status ch_code_free(struct ch_heap *heap, const void *at,
 					      enum ch_release how);
 
@@ -885,8 +885,8 @@ CH_API CH_CHECKED enum ch_status ch_assumption_break(struct ch_assumption assump
 
 /* --- invalidate --- */
 
-/* ch_blocks_invalidate: nothing enters the blocks any more; a thread inside leaves at its next
- * branch or patch point.
+/* ch_blocks_invalidate: nothing enters the blocks any more, but by an address that the VM keeps
+ * (code without an owner); a thread inside leaves at its next branch or patch point.
  * in    blocks  any; dead and NOTENTRANT blocks, and data, are passed over
  * out   count   blocks that became NOTENTRANT, may be NULL
  * ret   CH_OK | CH_E_ARG of two heaps, CH_E_STATE a block is OPEN: nothing was changed
