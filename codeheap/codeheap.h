@@ -212,10 +212,10 @@ enum ch_dead_names { CH_DEAD_NAMES_REPLACED, CH_DEAD_NAMES_KEPT };
 
 enum ch_open_flags {
 	CH_OPEN_MAY_COLLECT =
-		1, /* the caller holds no lock. Except in a HOST heap, the open collects as polls do
-		    * (ch_code_free), and a full pool until a cycle frees nothing and spares no new
-		    * block, at most four times: others leave it that room, but not with stop_world.
-		    * CH_E_FULL: live code, code made meanwhile and a page a thread leave no room */
+		1, /* the caller holds no lock. The open collects as polls do (ch_code_free), and a
+		    * full pool up to four times, while that helps. The freed room is kept for this
+		    * open, but where a vm has stop_world. HOST: collects nothing. CH_E_FULL: live
+		    * code, code made meanwhile, and a page for each thread leave no room */
 	CH_OPEN_IMMORTAL = 2, /* a root until the heap ends, or its owner by NOT_RUNNING: thunks */
 	CH_OPEN_OWN_FRAMES = 4, /* unwinders know the block by ch_code.eh_frame only; frame is 0.
 				 * Whole pages, in chunks as data (enum ch_kind) */
@@ -288,7 +288,7 @@ struct ch_config {
 	/* HOST (else CH_E_ARG): ch_mark_begin stops the attached threads as a BUILTIN cycle does,
 	 * and ch_mark_end lets them go on; false: the VM does both. */
 	bool stops_world;
-	/* BUILTIN, stops_world: stops running threads; no fault's. Sleeps and polls end by EINTR */
+	/* BUILTIN, stops_world: stops running threads; not SIGSEGV and its like. Waits get EINTR */
 	int stop_signal; /* 0 = none */
 	unsigned stop_wait_ms; /* how long a cycle waits in all for threads and locks; 0 = 1000 */
 	unsigned sinks;        /* set of enum ch_sink; CODEHEAP_SINKS overrides */
@@ -301,7 +301,7 @@ struct ch_config {
 	const char *stats_file;
 	unsigned step_blocks;    /* freed by one step of the sweep at most; 0 = 64, at most 64 */
 	/* Freed blocks that traps can name: a power of two, 64 to 1,048,576; 0 = 65,536. 32 bytes
-	 * each, some 80 more with a name of its own, taken as blocks die: 2 to 7 MB of 65,536. */
+	 * each, some 80 more with a name of its own, taken as blocks die: 2 to 7 MB for 65,536. */
 	unsigned remembered_dead;
 	/* Called on a broken invariant, before the reason and the last 64 events (cycles,
 	 * invalidations, threads, forks) go to stderr, and abort(). Process-wide: the last. */
@@ -333,7 +333,7 @@ CH_API CH_CHECKED enum ch_status ch_heap_create(const struct ch_config *config,
  * lock  registry, heap; then of the set of heaps
  * safe  any thread; every handle of the heap is stale afterwards, and its pointer leads to nothing
  * cost  O(memory of the heap, and samples of its profile); forks and creations wait meanwhile
- * note  sinks' files stay. What a handler reads for over 1 s goes as a heap is made or destroyed */
+ * note  sinks' files stay. What a handler reads for over 1 s is freed when a heap comes or goes */
 CH_API CH_CHECKED enum ch_status ch_heap_destroy(struct ch_heap *heap);
 
 /* Counters are plural and only grow; gauges end in _now or _peak. branches_now: branch_room;
@@ -477,12 +477,11 @@ CH_API CH_CHECKED enum ch_status ch_fiber_attach(struct ch_heap *heap, const voi
 						 const void *high, struct ch_fiber **fiber);
 
 /* ch_fiber_suspend: the caller is about to leave the stack of the fiber; before the switch.
- * in    fiber      the fiber whose stack the caller runs on; a thread's own stack is attached as
- *                  a fiber for this, too
+ * in    fiber      the caller runs on its stack; a thread's own stack is attached as a fiber, too
  *       lowest_sp  below every frame that is kept; scanned from 256 bytes below on. Outside of the
  *                  stack: the whole stack is scanned
  * safe  the thread that runs on it
- * note  both stacks are scanned up to ch_fiber_resume. Both pass over a detached fiber: ch_why */
+ * note  both stacks are scanned up to ch_fiber_resume. A detached fiber is passed over: ch_why */
 CH_API void ch_fiber_suspend(struct ch_fiber *fiber, const void *lowest_sp);
 
 /* ch_fiber_resume: the caller runs on the fiber's stack again; after the switch.
@@ -563,7 +562,7 @@ struct ch_code {
 	uint8_t *cold_write, *cold_exec; /* cold bytes */
 	uint32_t hot_bytes, cold_bytes;  /* room */
 	uint32_t entry_bytes;            /* PATCH: the library's bytes at exec, before the VM's */
-	uint32_t used_from, used_to; /* in: hot bytes in use; from: 0, a multiple of 8; PATCH: 0 */
+	uint32_t used_from, used_to; /* in: hot bytes in use; from: a multiple of 8; PATCH: 0 */
 	uint32_t cold_used;    /* in; of data used_from, used_to and cold_used are not read */
 	uint32_t entry_offset; /* in: from exec; PATCH: 0 */
 	const uint32_t *guard; /* GUARD: 0 while entrant; the VM's entry tests it */
@@ -616,7 +615,8 @@ CH_API CH_CHECKED enum ch_status ch_block_veneer(const struct ch_code *code, con
  * safe  the thread that opened the blocks
  * cost  some 30 ns a block, O(attachments); large (2 MiB on): a copy of the used bytes, 1 to 2 ms
  *       a MiB; system calls: sinks, in place, large, procmem, riscv64
- * note  without an entry or a branch a block dies in the third cycle: CH_E_STALE, compile again */
+ * note  an owner's block that no entry, branch or edge leads to dies in the third cycle: then its
+ *       handle gets CH_E_STALE, and the VM compiles again */
 CH_API CH_CHECKED enum ch_status ch_block_commit(struct ch_code *codes, size_t count);
 
 /* ch_block_abort: forget an open block. Its write addresses become NULL, unused room traps again.
@@ -647,7 +647,7 @@ CH_API CH_CHECKED enum ch_status ch_code_add(struct ch_heap *heap, const void *b
  *       how   COLLECT: by a cycle, when no word on a stack, not even a stale pointer, and no edge
  *             or branch leads to it. NOT_RUNNING: now; by a cycle, where a block has an edge to it
  * ret   CH_OK | CH_E_ARG how, or no code begins there | CH_E_STATE an owner's, or immortal |
- *       CH_E_STALE nothing is there, or OPEN code. Code that was made there since is freed
+ *       CH_E_STALE nothing is there, or OPEN code. Other code made there since is freed instead
  * lock  COLLECT by an attached thread: none; else heap
  * safe  any thread; COLLECT also from finalizers, but from no other callback of a collector
  * cost  COLLECT: O(1); NOT_RUNNING: O(attachments of the code, and branches to the code)
@@ -737,8 +737,8 @@ CH_API CH_CHECKED enum ch_status ch_branch_attach(struct ch_block block,
  * cost  one store into the code, on procmem into data */
 CH_API CH_CHECKED enum ch_status ch_branch_link(struct ch_branch branch, struct ch_block target);
 
-/* The calls from here to ch_block_lines want an OPEN block (CH_E_STATE). A call whose block's list
- * of attachments grows takes the heap's lock. In turn with another block's: O(attachments). */
+/* The calls from here to ch_block_lines want an OPEN block (CH_E_STATE). A call that makes the
+ * block's list of attachments longer takes the heap's lock. Two blocks in turn: O(attachments). */
 
 /* ch_edge_attach: the block needs another block (an address in a table, an exit in another block).
  * in    to  not dead; an OPEN one is committed before the block, or together with the block
