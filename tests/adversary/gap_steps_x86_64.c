@@ -4,6 +4,7 @@
  * flag set, and stands at the first instruction where the scene's question says so. */
 #define _GNU_SOURCE
 #include "codeheap/graph/block.h"
+#include "codeheap/graph/names.h"
 #include "codeheap/life/life.h"
 #include "pages/inner.h"
 #include "sinks/sinks.h"
@@ -31,6 +32,9 @@ struct play {
 	_Atomic(int) may_open;
 	struct ch_code code_of_other;
 	enum ch_status status_of_other;
+	/* A look-up */
+	const void *pc;
+	unsigned steps_as_reader;
 };
 
 static struct play *stepped;
@@ -255,5 +259,35 @@ TEST(open_that_fails_has_its_place_in_one_region)
 	CHECK_EQ(pthread_join(caller, NULL), 0);
 	CHECK_EQ(play.status, CH_E_STALE);
 	CHECK(play.took_place && !is_lost);
+	rig_end(&play.rig);
+}
+
+/* --- a look-up that is given no heap --- */
+
+static bool counts_steps_as_reader(struct play *p)
+{
+	p->steps_as_reader += ch__place_is_read();
+	return false;
+}
+
+static void look_up_anywhere(struct play *p)
+{
+	struct ch_spot spot = {.size = sizeof spot};
+	p->status = ch_code_at(NULL, p->pc, false, &spot) ? CH_OK : CH_E_STALE;
+}
+
+/* A heap that is destroyed stays while there is a reader. The look-up is a reader of the heap that
+ * it found for most of its instructions. */
+TEST(look_up_that_is_given_no_heap_is_a_reader_of_the_heap_it_found)
+{
+	enum { STEPS_LEAST = 50 };
+	static struct play play = {.is_here = counts_steps_as_reader, .call = look_up_anywhere};
+	begin(&play, 4 << 20);
+	play.pc = rig_info(rig_block(play.owner, 1)).entry;
+	pthread_t caller = start_call(&play);
+	CHECK_EQ(pthread_join(caller, NULL), 0);
+	CHECK_EQ(play.status, CH_OK);
+	CHECK(play.steps_as_reader >= STEPS_LEAST);
+	CHECK(!ch__place_is_read());
 	rig_end(&play.rig);
 }

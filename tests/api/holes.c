@@ -131,6 +131,36 @@ TEST(holes_are_counted_and_the_largest_one_is_served)
 	rig_end(&rig);
 }
 
+/* The next hole is large enough for the bytes, and too small for bytes at a multiple of `align`. A
+ * hole of another page serves them. No hole is large enough to list its page. */
+TEST(aligned_block_is_put_where_it_fits_though_a_hole_before_is_too_small)
+{
+	enum { HOT_BYTES = 56, ALIGN = 256, SMALL = 2, LARGE = 6 };
+	struct rig rig = start_pages(2);
+	struct filled f = fill_pool(&rig, 2, HOT_BYTES);
+	uint32_t second = 0, in_page = (uint32_t)rig_page_bytes() / (HOT_BYTES + HEAD_BYTES);
+	uintptr_t first_exec = (uintptr_t)rig_info(f.blocks[0]).exec, page = rig_page_bytes();
+	while ((uintptr_t)rig_info(f.blocks[second]).exec / page == first_exec / page)
+		second++;
+	CHECK(second > SMALL + 8 && second <= in_page && f.count > second + LARGE + 8);
+	bool is_second_above = (uintptr_t)rig_info(f.blocks[second]).exec > first_exec;
+	uint32_t small = is_second_above ? 5 : second + 5, large = is_second_above ? second + 5 : 5;
+	for (uint32_t i = 0; i < SMALL; i++)
+		CHECK_EQ(ch_owner_release(f.owners[small + i], CH_RELEASE_NOT_RUNNING), CH_OK);
+	for (uint32_t i = 0; i < LARGE; i++)
+		CHECK_EQ(ch_owner_release(f.owners[large + i], CH_RELEASE_NOT_RUNNING), CH_OK);
+	struct ch_open open = {.size = sizeof open,
+			       .heap = rig.heap,
+			       .hot_bytes = HOT_BYTES,
+			       .align = ALIGN};
+	struct ch_code code;
+	CHECK_EQ(ch_block_open(&open, &code), CH_OK);
+	CHECK_EQ((uintptr_t)code.exec % ALIGN, 0);
+	CHECK_EQ(ch_block_abort(&code), CH_OK);
+	forget(&f);
+	rig_end(&rig);
+}
+
 /* Long-lived blocks pin every page. No span fits, however much is free; the rest is served. */
 TEST(long_lived_blocks_in_every_page_leave_room_for_blocks_and_none_for_spans)
 {

@@ -361,6 +361,53 @@ TEST(pool_of_one_chunk_says_that_it_has_one_kind)
 	}
 }
 
+/* The first values that are none. */
+TEST(open_of_no_known_entry_and_no_registered_frame_is_refused)
+{
+	static const uint8_t rule[] = {0x0c, 7, 8}; /* DW_CFA_def_cfa */
+	struct rig rig = rig_start(1 << 20);
+	struct ch_open open = {.size = sizeof open, .owner = rig_owner(&rig, "o"), .hot_bytes = 64};
+	struct ch_code code;
+	open.entry = (enum ch_entry)(CH_ENTRY_GUARD + 1);
+	REFUSED(ch_block_open(&open, &code), CH_E_ARG, "ch_open.entry is 3: not 0 to 2");
+	open.entry = CH_ENTRY_NONE;
+	for (unsigned last = CH_FRAME_STEPS; last < CH_FRAME_STEPS + 2; last++) {
+		open.frame = (uint8_t)(last + 1);
+		REFUSED(ch_block_open(&open, &code), CH_E_ARG, "the last that is registered");
+		uint8_t frame;
+		CHECK_EQ(ch_frame_register(rig.heap, rule, sizeof rule, &frame), CH_OK);
+		CHECK_EQ(frame, last + 1);
+	}
+	rig_end(&rig);
+}
+
+TEST(patch_point_of_other_bytes_or_to_data_is_refused)
+{
+	struct rig rig = rig_start(4 << 20);
+	struct ch_owner owner = rig_owner(&rig, "o");
+	struct ch_open as = {.size = sizeof as, .owner = owner, .hot_bytes = 64,
+			     .kind = CH_KIND_RODATA};
+	struct ch_code data;
+	CHECK_EQ(ch_block_open(&as, &data), CH_OK);
+	memset(data.write, 0, data.hot_bytes);
+	CHECK_EQ(ch_block_commit(&data, 1), CH_OK);
+	struct emitter e;
+	emit_open(&e, owner, 96, 0);
+	const void *other = emit_here(&e);
+	emit_value(&e, 1);
+	const void *point = emit_point(&e);
+	emit_ret(&e);
+	REFUSED(ch_patch_point_attach(e.code.block, other, e.code.exec, NULL), CH_E_SITE,
+		"has other bytes than a patch point");
+	REFUSED(ch_patch_point_attach(e.code.block, point, data.exec, NULL), CH_E_ARG,
+		"in no code: the exit");
+	CHECK_EQ(ch_patch_point_attach(e.code.block, point, e.code.exec, NULL), CH_OK);
+	REFUSED(ch_patch_point_attach(e.code.block, point, e.code.exec, NULL), CH_E_SITE,
+		"shares bytes with what is attached");
+	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	rig_end(&rig);
+}
+
 TEST(patchable_entry_that_was_written_over_is_named)
 {
 	struct rig rig = rig_start(1 << 20);

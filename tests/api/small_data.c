@@ -156,6 +156,31 @@ TEST(small_data_keeps_its_access_where_code_is_mapped_again)
 }
 
 /* On procmem the written memory is a private copy, not the memory of the readers. */
+/* The first page of a freed run of pages becomes a page of data: the pages behind stay as they are. */
+TEST(small_data_takes_one_page_of_a_run_that_was_freed)
+{
+	struct rig rig = rig_start(POOL);
+	uint32_t bytes = (uint32_t)rig_page_bytes() * 4;
+	struct ch_open open = {.size = sizeof open,
+			       .heap = rig.heap,
+			       .hot_bytes = bytes - 64,
+			       .flags = CH_OPEN_OWN_FRAMES};
+	struct ch_code run, other;
+	CHECK_EQ(ch_block_open(&open, &run), CH_OK);
+	CHECK_EQ(ch_block_abort(&run), CH_OK);
+	struct ch_code data = data_open(&rig, CH_KIND_DATA, 100);
+	CHECK_EQ((uintptr_t)data.exec / rig_page_bytes(), (uintptr_t)run.exec / rig_page_bytes());
+	expect_access(data.exec, 100, "rw-");
+	expect_access(data.exec + rig_page_bytes(), 100, "r-x");
+	open.hot_bytes = bytes / 2;
+	CHECK_EQ(ch_block_open(&open, &other), CH_OK);
+	expect_access(other.exec, 100, "r-x");
+	CHECK_EQ(ch_block_abort(&other), CH_OK);
+	CHECK_EQ(ch_block_abort(&data), CH_OK);
+	rig_check(&rig);
+	rig_end(&rig);
+}
+
 TEST(small_constants_are_carried_over_to_where_they_are_read)
 {
 	skip_without_procmem();

@@ -98,6 +98,23 @@ TEST(address_says_the_words_of_its_block_and_where_in_it_it_is)
 	rig_end(&rig);
 }
 
+/* Behind the cold part lies a hole: that of a block whose cold part lay there before. */
+TEST(address_behind_a_cold_part_is_no_code)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct calls c[2];
+	for (int i = 0; i < 2; i++) {
+		open_calls(&rig, &c[i]);
+		CHECK_EQ(emit_commit(&c[i].e), CH_OK);
+	}
+	struct ch_info info = rig_info(c[1].e.code.block);
+	const uint8_t *end = info.cold_exec + info.cold_bytes;
+	CHECK(end == rig_info(c[0].e.code.block).cold_exec - 4);
+	CHECK_EQ(ch_owner_release(c[0].owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	CHECK(is_code(rig.heap, end - 1) && !is_code(rig.heap, end));
+	rig_end(&rig);
+}
+
 TEST(return_address_behind_a_call_has_the_word_of_its_branch)
 {
 	struct rig rig = rig_start(1 << 20);
@@ -272,6 +289,23 @@ TEST(spot_of_an_older_header_is_filled_as_far_as_it_goes)
 	CHECK(!ch_code_at(rig.heap, info.entry, false, &spot));
 	spot.size = sizeof spot.size;
 	CHECK(!ch_code_at(rig.heap, info.entry, false, &spot));
+	rig_end(&rig);
+}
+
+/* A struct that ends before the word of the call says that there is a word. */
+TEST(spot_of_an_older_header_says_which_call_a_return_is_of)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct calls c;
+	open_calls(&rig, &c);
+	emit_attach(&c.e, c.site[0], CH_CALL, &c.words[0]);
+	CHECK_EQ(emit_commit(&c.e), CH_OK);
+	for (int is_given = 0; is_given < 2; is_given++) {
+		struct ch_spot spot = {.size = offsetof(struct ch_spot, site_user)};
+		CHECK(ch_code_at(is_given ? rig.heap : NULL, c.returns[0], true, &spot));
+		CHECK(spot.has_site && !spot.site_user);
+		CHECK_EQ(spot.offset, (const uint8_t *)c.returns[0] - c.e.code.exec);
+	}
 	rig_end(&rig);
 }
 

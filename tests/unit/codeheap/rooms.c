@@ -80,12 +80,14 @@ TEST(rooms_whose_commit_was_refused_are_written_again)
 	for (uint64_t nth = 1; status != CH_OK; nth++) {
 		struct emitter one = open_room(&rig, ROOM, 1), two = open_room(&rig, ROOM, 2);
 		struct ch_code codes[] = {one.code, two.code};
-		ch__os_fail_at(nth, false);
+		ch__os_fail_as(nth, false, EXDEV);
 		status = ch_block_commit(codes, 2);
+		int error = errno;
 		ch__os_fail_at(0, false);
 		if (status != CH_OK) {
 			refused++;
 			CHECK_EQ(status, CH_E_OS);
+			CHECK_EQ(error, EXDEV);
 			rig_check(&rig);
 			write_far(&one);
 			write_far(&two);
@@ -128,6 +130,43 @@ TEST(room_whose_commit_was_refused_is_given_up_or_ends_before)
 		rig_check(&rig);
 		rig_collect(&rig, 3);
 	}
+	rig_end(&rig);
+}
+
+/* Whatever call fails: a room that is refused at its commit, and given up, leaves no mapping. */
+TEST(room_whose_commit_was_refused_leaves_no_mapping)
+{
+	struct rig rig = rig_start(POOL);
+	enum ch_status status = CH_E_OS;
+	for (uint64_t nth = 1; status != CH_OK; nth++) {
+		struct emitter e = open_room(&rig, ROOM, 1);
+		size_t before = mapped_bytes();
+		ch__os_fail_at(nth, false);
+		status = ch_block_commit(&e.code, 1);
+		ch__os_fail_at(0, false);
+		CHECK(mapped_bytes() - before < CHUNK || mapped_bytes() < before);
+		if (status != CH_OK)
+			CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	}
+	rig_end(&rig);
+}
+
+/* The chunks of a room are of the kind that the room's frames ask for. */
+TEST(room_of_code_with_frames_of_its_own_lies_in_chunks_of_their_kind)
+{
+	struct rig rig = rig_start(POOL);
+	struct ch_open open = {.owner = rig_owner(&rig, "room"),
+			       .hot_bytes = ROOM,
+			       .flags = CH_OPEN_OWN_FRAMES};
+	struct emitter e;
+	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+	CHECK_EQ(is_room(&rig, e.code.block), has_rooms(&rig));
+	rig_check(&rig);
+	emit_value(&e, 5);
+	emit_ret(&e);
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	rig_check(&rig);
+	CHECK_EQ(code_call(e.code.exec), 5);
 	rig_end(&rig);
 }
 
@@ -188,7 +227,8 @@ TEST(others_in_the_last_chunk_of_a_room_stay_when_it_goes)
 	rig_end(&rig);
 }
 
-/* Code that was committed dies as traps, whatever the system refuses then. */
+/* Code that was committed dies as traps, whatever the system refuses then. Unwinders know all its
+ * pages, also those behind the bytes that were asked for. */
 TEST(room_used_to_its_end_is_a_room_no_more)
 {
 	struct rig rig = rig_start(4 * CHUNK);
@@ -197,6 +237,13 @@ TEST(room_used_to_its_end_is_a_room_no_more)
 	CHECK_EQ(ch_block_commit(&e.code, 1), CH_OK);
 	CHECK(!is_room(&rig, e.code.block));
 	CHECK_EQ(code_call(e.code.exec), 1);
+	const struct ch__pool *pool = rig.heap->pool;
+	for (uint32_t at = 0; at < e.code.hot_bytes; at += (uint32_t)rig_page_bytes())
+		CHECK(ch__sinks_page_is_live(
+			rig.heap->sinks,
+			(uint32_t)((uintptr_t)e.code.exec + at - pool->exec_base) >>
+				pool->page_log2,
+			CH_FRAME_POINTER));
 	rig_end(&rig);
 }
 

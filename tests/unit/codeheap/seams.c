@@ -284,6 +284,60 @@ TEST(child_of_fork_awaits_no_use_for_its_parent)
 	rig_end(&rig);
 }
 
+static uint64_t dead_handles[8];
+static size_t dead_count;
+
+static void note_deaths(struct ch__listener *of, const uint64_t *handles, size_t n)
+{
+	(void)of;
+	CHECK(n <= 8 - dead_count);
+	memcpy(dead_handles + dead_count, handles, n * sizeof *handles);
+	dead_count += n;
+}
+
+static bool was_told_dead(struct ch_block block)
+{
+	for (size_t i = 0; i < dead_count; i++)
+		if (dead_handles[i] == block.bits)
+			return true;
+	return false;
+}
+
+/* The blocks of a released owner end together, and the listener hears of them in one call. */
+TEST(listener_hears_of_each_block_that_dies_by_its_handle)
+{
+	static const struct ch__listener_calls deaths = {.blocks_die = note_deaths};
+	enum { BLOCKS = 3 };
+	struct rig rig = rig_start(1 << 20);
+	struct ch_owner owner = rig_owner(&rig, "owner");
+	struct ch_block blocks[BLOCKS];
+	listener.calls = &deaths;
+	ch__listener_add(rig.heap, &listener);
+	for (uint32_t i = 0; i < BLOCKS; i++)
+		blocks[i] = rig_block(owner, i);
+	CHECK_EQ(dead_count, 0);
+	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	CHECK_EQ(dead_count, BLOCKS);
+	for (uint32_t i = 0; i < BLOCKS; i++)
+		CHECK(was_told_dead(blocks[i]));
+	rig_end(&rig);
+}
+
+/* A profile and a statistics file listen to the same heap. */
+TEST(each_listener_of_a_heap_hears_of_a_death)
+{
+	static const struct ch__listener_calls deaths = {.blocks_die = note_deaths};
+	static struct ch__listener two[2] = {{.calls = &deaths}, {.calls = &deaths}};
+	struct rig rig = rig_start(1 << 20);
+	struct ch_owner owner = rig_owner(&rig, "owner");
+	for (int i = 0; i < 2; i++)
+		ch__listener_add(rig.heap, &two[i]);
+	(void)rig_block(owner, 1);
+	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	CHECK_EQ(dead_count, 2);
+	rig_end(&rig);
+}
+
 static enum ch_status refuse(struct ch_heap *heap, const char **stats_file, bool may_fail)
 {
 	(void)stats_file, (void)may_fail;

@@ -97,6 +97,27 @@ TEST(place_that_is_freed_while_cores_are_told_waits_for_the_next_time)
 	rig_end(&rig);
 }
 
+/* One step of the sweep ends several blocks. None of their places is free before cores are told. */
+TEST(places_of_blocks_that_die_together_all_wait)
+{
+	enum { BLOCKS = 3, CYCLES_MOST = 4 };
+	struct rig rig = start();
+	struct ch_owner owner = rig_owner(&rig, "owner");
+	for (uint32_t i = 0; i < BLOCKS; i++)
+		(void)rig_block(owner, i);
+	struct ch_stats before = rig_stats(&rig), after = before;
+	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_COLLECT), CH_OK);
+	for (int i = 0; i < CYCLES_MOST && after.code_bytes_now == before.code_bytes_now; i++) {
+		rig_collect(&rig, 1);
+		after = rig_stats(&rig);
+	}
+	CHECK_EQ(after.blocks_freed - before.blocks_freed, BLOCKS);
+	CHECK_EQ(after.quarantine_bytes_now, before.code_bytes_now - after.code_bytes_now);
+	rig_collect(&rig, 1);
+	CHECK_EQ(rig_stats(&rig).quarantine_bytes_now, 0);
+	rig_end(&rig);
+}
+
 static void count_serialized(const struct rig *rig, void *arg)
 {
 	*(uint32_t *)arg = atomic_load(&ch__thread_self(rig->heap)->serialized);

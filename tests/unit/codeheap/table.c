@@ -72,6 +72,8 @@ TEST(tables_are_not_put_where_another_mapping_is)
 	for (uint64_t nth = 2; nth <= 3; nth++) {
 		ch__os_fail_at(nth, false);
 		place(true);
+		/* The next place, and a look at both tables there. */
+		CHECK_EQ(ch__os_failable_calls(), nth + 3);
 		take_a_step(&two[0]);
 		take_a_step(&two[1]);
 		ch__os_fail_at(0, false);

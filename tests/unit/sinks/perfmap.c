@@ -227,6 +227,26 @@ TEST(map_written_anew_drops_no_line_that_another_compiler_wrote_meanwhile)
 	write_anew_when_another_comes(false, EBUSY);
 }
 
+/* The file before is open no longer than it takes to make the next one. */
+TEST(map_written_anew_keeps_one_file_open)
+{
+	struct bed bed;
+	use_own_folder();
+	bed_open(&bed, CH__SINK_PERF_MAP);
+	int before = open("/dev/null", O_RDONLY);
+	CHECK(before >= 0 && close(before) == 0);
+	for (uint64_t i = 0; i < 20; i++) {
+		add(&bed, 64, 64, i);
+		discard(&bed, 64, 64, i);
+		ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
+	}
+	int after = open("/dev/null", O_RDONLY);
+	CHECK(after >= 0 && close(after) == 0);
+	CHECK(after <= before + 1);
+	bed_close(&bed);
+	remove_own_folder();
+}
+
 static bool is_theirs(const char *path)
 {
 	char line[64] = "";
