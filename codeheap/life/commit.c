@@ -29,8 +29,11 @@ static enum ch_status check_used(const struct ch__block *block, const struct ch_
 	if (use >= CH__SPAN_RODATA)
 		return CH_OK; /* all room of data is used */
 	uint32_t room = ch__hot_bytes(block) - ch__head_bytes(use);
-	if (CH_UNLIKELY(has_steps))
+	if (CH_UNLIKELY(has_steps)) {
 		room -= CH__NOTE_MOST_BYTES + CH__GRANULE_BYTES;
+		/* Whole pages have more room than a note's 16 bits describe. */
+		room = room < CH__STEPS_CODE_BYTES ? room : CH__STEPS_CODE_BYTES;
+	}
 	if (!to)
 		return ch__because(CH_E_ARG, "ch_code[%zu].used_to is 0: the caller sets it to the "
 					     "hot bytes that were emitted", i);

@@ -308,3 +308,28 @@ TEST(frame_that_is_malformed_is_refused)
 	CHECK_EQ(ch_block_open(&open, &code), CH_E_ARG);
 	end(r);
 }
+
+/* A block of whole pages has room behind the bytes that were asked for. A walk from there would
+ * look for its frame behind the note. */
+TEST(more_bytes_than_a_note_describes_are_refused)
+{
+	rig r = start(8 * MIB);
+	described d;
+	ch_open open = {};
+	ch_code code;
+	open.size = sizeof open;
+	open.owner = new_owner(r, "steps");
+	open.hot_bytes = 65000;
+	open.frame = CH_FRAME_STEPS;
+	CHECK_EQ(ch_block_open(&open, &code), CH_OK);
+	bytes b = code_of(48);
+	describe(&d, 48);
+	std::memset(code.write, 0x90, 65000);
+	std::memcpy(code.write, b.at.data(), b.size());
+	code.frame = &d.frame;
+	code.used_to = 65001;
+	CHECK_EQ(ch_block_commit(&code, 1), CH_E_ARG);
+	code.used_to = 65000;
+	CHECK_EQ(ch_block_commit(&code, 1), CH_OK);
+	end(r);
+}
