@@ -167,9 +167,9 @@ struct ch_heap {
 	_Atomic(bool) collect_told;
 	_Atomic(uint32_t) vms_asked; /* attached vms with collect_wanted or stop_world */
 	_Atomic(bool) waits_for_cycle; /* once, code was left to a cycle */
-	_Atomic(bool) is_unasked;    /* a thread is in ch__collect_unasked */
-	uint64_t unasked_after_ns;   /* no such collection before then; of that thread */
-	bool is_late_told;           /* a line said that dead code piles up; of that thread */
+	_Atomic(uint64_t) unasked_ns; /* since then a thread is in ch__collect_unasked; 0: none */
+	_Atomic(uint64_t) unasked_after_ns; /* no such collection before then */
+	_Atomic(bool) is_late_told;  /* a line said that dead code piles up */
 	_Atomic(bool) anyone_wants_space;
 	_Atomic(uint64_t) space_events; /* blocks whose place became reusable, or will in need */
 	_Atomic(uint64_t) space_returns; /* places given back without a death, while an open asks */

@@ -30,13 +30,16 @@ static bool collect_shortly(struct ch_heap *heap, uint64_t start_ns)
 	return false;
 }
 
-/* A notice of the collection may call this function again. */
+/* A notice of the collection may call this function again. It may also stay away: after the limit
+ * the next thread collects. */
 bool CH_COLD ch__collect_unasked(struct ch_heap *heap)
 {
 	const struct ch__thread *self = ch__thread_self(heap);
-	if (is_asked(heap) || !self || self->park_depth || atomic_exchange(&heap->is_unasked, true))
+	uint64_t now = ch__os_now_ns(), since = atomic_load(&heap->unasked_ns);
+	if (is_asked(heap) || !self || self->park_depth ||
+	    (since && now < ch__stop_limit(heap, since)) ||
+	    !atomic_compare_exchange_strong(&heap->unasked_ns, &since, now))
 		return false;
-	uint64_t now = ch__os_now_ns();
 	bool is_late = ch__trigger_is_late(heap);
 	bool is_tried = is_late || now >= heap->unasked_after_ns;
 	if (!is_tried || !collect_shortly(heap, now)) {
@@ -46,7 +49,7 @@ bool CH_COLD ch__collect_unasked(struct ch_heap *heap)
 		heap->is_late_told |= is_late;
 		ch__trigger_put_off(heap);
 	}
-	atomic_store(&heap->is_unasked, false);
+	atomic_compare_exchange_strong(&heap->unasked_ns, &now, 0);
 	return is_tried;
 }
 

@@ -7,7 +7,8 @@
 
 /* Makes the wanted collection where no vm is asked: in a BUILTIN heap where code was left to a
  * cycle, and no vm hears collect_wanted or stops its threads itself. Only an attached thread that
- * is not parked collects, and never two at once. Returns whether a collection was tried. */
+ * is not parked collects, and never two at once, save beside a callback that stays away for longer
+ * than stop_wait_ms. Returns whether a collection was tried. */
 bool ch__collect_unasked(struct ch_heap *) CH_EXCLUDES(CH__ANY);
 
 /* One load where no collection is wanted, two where no code was left to one. */

@@ -181,7 +181,7 @@ static void wake_heap(struct ch_heap *heap)
 	atomic_store(&heap->lock_waits, 0);
 	(void)ch__lock_set_free(&heap->need);
 	atomic_store(&heap->need_is, 0);
-	atomic_store(&heap->is_unasked, false);
+	atomic_store(&heap->unasked_ns, 0);
 	/* A lost thread may have been about to tell the vms. */
 	ch__trigger_tell_again(heap);
 	atomic_store(&heap->guest.inside, 0);

@@ -534,3 +534,57 @@ TEST(a_try_beside_a_held_lock_says_how_long_it_waited)
 		CHECK_EQ(ch_heap_destroy(h.heap), CH_OK);
 	}
 }
+
+/* --- a callback that stays away --- */
+
+/* The first notice waits, as one that does input and output. Later notices do not. */
+struct away {
+	_Atomic(int) notices;
+	_Atomic(bool) may_return;
+	struct rig rig;
+};
+
+static void stay_away(void *vm_user, void *block_user)
+{
+	struct away *a = vm_user;
+	(void)block_user;
+	if (atomic_fetch_add(&a->notices, 1))
+		return;
+	ch_thread_park();
+	TEST_UNTIL(atomic_load(&a->may_return));
+	ch_thread_unpark();
+}
+
+static void *evaluate_until_away(void *arg)
+{
+	struct away *a = arg;
+	while (!atomic_load(&a->notices)) {
+		evaluate(&a->rig, 0);
+		ch_thread_poll();
+	}
+	return NULL;
+}
+
+TEST(collections_go_on_while_a_callback_of_one_stays_away)
+{
+	struct away a = {.notices = 0};
+	struct ch_config config = rig_config(1 << 20);
+	struct ch_ops ops = {.size = sizeof ops, .block_freed = stay_away};
+	uint8_t bytes[64] = {0};
+	pthread_t thread;
+	config.stop_wait_ms = 10;
+	CHECK_EQ(ch_heap_create(&config, &a.rig.heap), CH_OK);
+	CHECK_EQ(ch_vm_attach(a.rig.heap, &ops, &a, &a.rig.vm), CH_OK);
+	CHECK_EQ(pthread_create(&thread, NULL, evaluate_until_away, &a), 0);
+	TEST_UNTIL(atomic_load(&a.notices));
+	uint64_t cycles = stats_of(a.rig.heap).cycles;
+	while (stats_of(a.rig.heap).cycles < cycles + 2) {
+		enum ch_status status =
+			make_and_free(a.rig.heap, bytes, sizeof bytes, CH_RELEASE_COLLECT);
+		CHECK(status == CH_OK || status == CH_E_FULL);
+	}
+	atomic_store(&a.may_return, true);
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+	CHECK_EQ(ch_vm_detach(a.rig.vm), CH_OK);
+	CHECK_EQ(ch_heap_destroy(a.rig.heap), CH_OK);
+}
