@@ -184,16 +184,19 @@ static const struct ch__site_map *map_of(const struct ch__subject *s)
 	return map;
 }
 
-/* Makes a map of stubs and entry; map_of adds what is attached. Without memory there is none. */
+/* Makes a map of stubs and entry; map_of adds what is attached. Without memory there is none. A
+ * large map serves once: fresh memory is zero, and takes no page where no site is. */
 static void make_map(struct ch_heap *heap, struct ch__site_map *map, const struct ch__block *block)
 {
+	enum { REUSED_MOST = 1 << 20 };
 	uint32_t page_bytes = (uint32_t)1 << heap->pool->page_log2;
 	uint32_t base = block->hot_offset & ~(page_bytes - 1);
 	uint32_t end = block->flags & CH__FLAG_APART
 			       ? ch__cold_offset(heap, block) + ch__cold_bytes(block)
 			       : base + page_bytes;
 	uint32_t bytes = (end - base) / CH__GRANULE_BYTES;
-	if (end - base > map->capacity) {
+	bool is_fresh = end - base > map->capacity || map->capacity > REUSED_MOST;
+	if (is_fresh) {
 		uint8_t *maps = ch__meta_alloc(heap->meta, (size_t)bytes * 3);
 		if (!maps)
 			return;
@@ -204,8 +207,9 @@ static void make_map(struct ch_heap *heap, struct ch__site_map *map, const struc
 		map->capacity = end - base;
 	}
 	map->base = base;
-	clear_part(map, block->hot_offset, ch__hot_bytes(block));
-	if (block->cold_granules)
+	if (!is_fresh)
+		clear_part(map, block->hot_offset, ch__hot_bytes(block));
+	if (!is_fresh && block->cold_granules)
 		clear_part(map, ch__cold_offset(heap, block), ch__cold_bytes(block));
 	struct walk w = walk_from(STUBS, heap, block);
 	for (struct place p; w.next != BRANCH && next_place(&w, &p);)

@@ -167,6 +167,24 @@ TEST(open_of_a_large_room_touches_only_what_is_written_memfd)
 	room_takes_what_is_written(CH_BACKEND_MEMFD);
 }
 
+/* The map of a block's sites has three bits for each byte of the block. */
+TEST(sites_of_large_rooms_take_memory_where_they_are)
+{
+	enum { ROOM = 48 << 20, SITES = 20, MOST_KIB = 3 << 10 };
+	struct rig rig = rig_on(CH_BACKEND_AUTO);
+	for (int i = 0; i < 2; i++) {
+		struct emitter e = open_room(&rig, ROOM);
+		unsigned long before = resident();
+		for (uint32_t at = 0; at < SITES; at++)
+			CHECK_EQ(ch_ref_attach(e.code.block, e.code.exec + 64 + 8 * at), CH_OK);
+		if (!TEST_SANITIZED && resident() > before + MOST_KIB)
+			FAIL("sites of block %d take %lu KiB", i, resident() - before);
+		CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	}
+	rig_check(&rig);
+	rig_end(&rig);
+}
+
 /* --- freed by hand --- */
 
 enum { MANY = 20000, MANY_BYTES = 600, LEFT_BYTES = 3 << 20 };
