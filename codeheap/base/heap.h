@@ -184,6 +184,8 @@ struct ch_heap {
 	CH_BY_HEAP uint64_t blocks_invalidated, branches_linked, branches_unlinked;
 	CH_BY_HEAP uint64_t patch_points_armed, code_bytes_peak, notentrant_bytes;
 	CH_BY_HEAP uint64_t blocks_notentrant, owners_now, assumptions_now;
+	/* Of the last sum over threads for code_bytes_peak, and bytes that died since. */
+	CH_BY_HEAP uint32_t peak_threads, peak_dead_bytes;
 	/* of cycles, stored as `cycles` is; Boehm's hooks store them in the stopped world, without
 	 * the lock */
 	uint64_t cycles_abandoned, freezes, mark_ns_last, mark_ns_total, pause_ns_last;

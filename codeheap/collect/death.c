@@ -509,7 +509,7 @@ static void kill_some(struct ch_heap *heap, const uint32_t *blocks, uint32_t cou
 	end.count = end.starts_word = 0;
 	end.starts_mask = 0;
 	end.must_wait = death == CH__DEATH_UNREACHED || dead_names_kept(heap);
-	ch__stats_note_peak(heap);
+	ch__stats_note_peak(heap, blocks, count);
 	ch__tombstones_reserve(heap, count);
 	ch__region_enter_inline(self);
 	for (uint32_t i = 0; i < count;) {

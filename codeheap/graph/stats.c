@@ -23,11 +23,22 @@ static struct ch__counters sum_counters(struct ch_heap *heap) CH_REQUIRES(ch__ro
 	return sum;
 }
 
-void ch__stats_note_peak(struct ch_heap *heap)
+void ch__stats_note_peak(struct ch_heap *heap, const uint32_t *blocks, uint32_t count)
 {
+	enum { FEW_THREADS = 16, MOST_DEAD_BYTES = 64 << 10 };
 	int64_t bytes = heap->counters.code_bytes;
-	for (const struct ch__thread *t = heap->threads; t; t = t->next)
+	uint32_t threads = 0, dead = heap->peak_dead_bytes;
+	for (uint32_t i = 0; i < count && dead < MOST_DEAD_BYTES; i++) {
+		const struct ch__block *block = ch__block_at(heap, blocks[i]);
+		dead += ch__hot_bytes(block) + ch__cold_bytes(block);
+	}
+	heap->peak_dead_bytes = dead;
+	if (count && heap->peak_threads > FEW_THREADS && dead < MOST_DEAD_BYTES)
+		return;
+	for (const struct ch__thread *t = heap->threads; t; t = t->next, threads++)
 		bytes += __atomic_load_n(&t->counters.code_bytes, __ATOMIC_RELAXED);
+	heap->peak_threads = threads;
+	heap->peak_dead_bytes = 0;
 	if (bytes > (int64_t)heap->code_bytes_peak)
 		heap->code_bytes_peak = (uint64_t)bytes;
 }
@@ -165,7 +176,7 @@ enum ch_status ch_heap_stats(struct ch_heap *heap, struct ch_stats *out)
 	fill_memory(heap, stats);
 	fill_lists(heap, stats);
 	fill_cycles(heap, stats);
-	ch__stats_note_peak(heap);
+	ch__stats_note_peak(heap, NULL, 0);
 	stats->code_bytes_peak = heap->code_bytes_peak;
 	ch__heap_unlock(heap);
 	ch__sized_give(out, stats);

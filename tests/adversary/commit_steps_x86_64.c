@@ -1,16 +1,19 @@
 /* SPDX-License-Identifier: MIT
- * commit_steps_x86_64.c: the cost of a commit of many blocks, in instructions counted by the trap
- * flag. The counted commit is refused for its last block, when all blocks are judged. */
+ * commit_steps_x86_64.c: the cost of a commit of many blocks, and of a block's end in a heap that
+ * had many threads, in instructions counted by the trap flag. The counted commit is refused for its
+ * last block, when all blocks are judged. */
 #define _GNU_SOURCE
 #include "os/os.h"
 #include "tests/support/heap_rig.h"
 #include "tests/support/trap_flag_x86_64.h"
 
+#include <pthread.h>
 #include <signal.h>
 
 enum { FEW = 60, TIMES = 8, MANY = TIMES * FEW };
 
 static volatile unsigned long steps;
+static struct rig rig_of_all;
 
 static void count_step(int signal)
 {
@@ -86,4 +89,61 @@ TEST(commit_of_many_blocks_is_refused_as_a_small_one_is)
 	CHECK_EQ(rig_stats(&rig).blocks_open_now, 0);
 	rig_check(&rig);
 	rig_end(&rig);
+}
+
+/* --- the end of a block --- */
+
+enum { THREADS = 256 };
+
+static void *come(void *arg)
+{
+	pthread_barrier_t *all = arg;
+	CHECK_EQ(ch_thread_attach(rig_of_all.heap, NULL, NULL), CH_OK);
+	pthread_barrier_wait(all);
+	return NULL;
+}
+
+/* All are attached at once, so each has a record of its own, which stays. */
+static void have_many_threads(void)
+{
+	static pthread_t threads[THREADS];
+	pthread_barrier_t all;
+	CHECK_EQ(pthread_barrier_init(&all, NULL, THREADS), 0);
+	for (int i = 0; i < THREADS; i++)
+		CHECK_EQ(pthread_create(&threads[i], NULL, come, &all), 0);
+	for (int i = 0; i < THREADS; i++)
+		CHECK_EQ(pthread_join(threads[i], NULL), 0);
+}
+
+static unsigned long steps_of_an_end(void)
+{
+	struct ch_owner owner = rig_owner(&rig_of_all, "short");
+	rig_block(owner, 1);
+	steps = 0;
+	trap_flag_set();
+	enum ch_status status = ch_owner_release(owner, CH_RELEASE_NOT_RUNNING);
+	trap_flag_clear();
+	CHECK_EQ(status, CH_OK);
+	return steps;
+}
+
+/* The peak of the bytes of code is a sum over threads. */
+TEST(end_of_a_block_costs_the_same_in_a_heap_that_had_many_threads)
+{
+	rig_of_all = rig_start(8 << 20);
+	struct sigaction action = {.sa_handler = count_step};
+	CHECK_EQ(sigaction(SIGTRAP, &action, NULL), 0);
+	(void)steps_of_an_end();
+	unsigned long few = steps_of_an_end(), many;
+	have_many_threads();
+	(void)steps_of_an_end();
+	many = steps_of_an_end();
+	if (many > few + THREADS)
+		FAIL("%lu instructions, and beside records of threads %lu", few, many);
+	uint64_t peak = rig_stats(&rig_of_all).code_bytes_peak;
+	struct emitter e;
+	emit_open(&e, rig_owner(&rig_of_all, "large"), 100 << 10, 0);
+	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	CHECK(rig_stats(&rig_of_all).code_bytes_peak >= peak + (100 << 10));
+	rig_end(&rig_of_all);
 }
