@@ -151,6 +151,7 @@ struct ch_heap {
 	_Atomic(uint64_t) quarantine_bytes;
 	CH_BY_HEAP uint32_t notice_head, notice_tail; /* DEAD blocks whose block_freed is due */
 	_Atomic(uint32_t) notices_now;
+	_Atomic(uint32_t) deliveries; /* calls that deliver notices just now */
 	_Atomic(uint64_t) tombstones_written; /* release after the entry; place.c acquires */
 	_Atomic(uint64_t) tombstones_lost;    /* for want of memory; likewise */
 	uint32_t tombstones_log2;             /* log2 of how many there are [const] */

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: MIT
+ * notices.c: block_freed may call every function. A callback that polls or collects delivers other
+ * notices, whose callbacks do the same: no stack overflows, and each notice comes once. */
+#include "codeheap/base/heap.h"
+#include "tests/support/heap_rig.h"
+
+#include <unistd.h>
+
+enum { BLOCKS = 2000, DEPTH_MOST = 64 };
+
+static struct rig rig;
+static unsigned notices, depth, most;
+static void (*in_notice)(void);
+static pid_t child;
+
+static void note(void *vm_user, void *block_user)
+{
+	(void)vm_user, (void)block_user;
+	notices++;
+	most = ++depth > most ? depth : most;
+	in_notice();
+	depth--;
+}
+
+/* The blocks are freed, and nobody is told yet. */
+static void free_blocks(void)
+{
+	notices = 0;
+	for (int i = 0; i < BLOCKS; i++) {
+		struct ch_owner owner = rig_owner(&rig, "freed");
+		rig_block(owner, 1);
+		CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	}
+	CHECK_EQ(notices, 0);
+}
+
+static void start(void (*call)(void))
+{
+	struct ch_ops ops = {.size = sizeof ops, .block_freed = note};
+	struct ch_config config = rig_config(1 << 20);
+	in_notice = call;
+	rig = rig_create(&config, &ops, NULL);
+	free_blocks();
+}
+
+static void end(void)
+{
+	CHECK_EQ(notices, BLOCKS);
+	CHECK(most <= DEPTH_MOST);
+	rig_end(&rig);
+}
+
+TEST(notice_that_polls_goes_no_deeper_for_more_notices)
+{
+	start(ch_thread_poll);
+	ch_thread_poll();
+	end();
+}
+
+static void collect(void)
+{
+	if (notices % 100 < 20)
+		CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
+}
+
+TEST(notice_that_collects_goes_no_deeper_for_more_notices)
+{
+	start(collect);
+	CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
+	end();
+}
+
+/* As if notices ran in other threads, too, which are not in the child. */
+static void poll_or_fork(void)
+{
+	enum { OTHERS = 100 };
+	static bool has_forked;
+	if (has_forked || depth < 3) {
+		ch_thread_poll();
+		return;
+	}
+	has_forked = true;
+	atomic_fetch_add(&rig.heap->deliveries, OTHERS);
+	child = fork();
+	CHECK(child >= 0);
+	if (child)
+		atomic_fetch_sub(&rig.heap->deliveries, OTHERS);
+}
+
+TEST(child_that_a_notice_forked_hears_of_the_rest)
+{
+	start(poll_or_fork);
+	ch_thread_poll();
+	CHECK_EQ(notices, BLOCKS);
+	free_blocks();
+	ch_thread_poll();
+	end();
+	if (!child)
+		_exit(42);
+	expect_exit(child, 42);
+}
