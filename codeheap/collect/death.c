@@ -447,47 +447,46 @@ bool ch__quarantine_advance(struct ch_heap *heap, bool in_need)
 	return true;
 }
 
-/* Delivers the first notice. Returns false when there is none. */
-static bool deliver_one(struct ch_heap *heap) CH_EXCLUDES(CH__ANY)
+/* A notice may leave this stack to a thread outside of this heap: the rest stay queued then. */
+static void deliver(struct ch_heap *heap) CH_EXCLUDES(CH__ANY)
 {
-	ch__heap_lock(heap);
-	uint32_t index = heap->notice_head;
-	if (!index) {
+	bool is_ours = ch__thread_self(heap) != NULL;
+	while (!is_ours || ch__thread_now(heap)) {
+		ch__heap_lock(heap);
+		uint32_t index = heap->notice_head;
+		if (!index) {
+			ch__heap_unlock(heap);
+			return;
+		}
+		struct ch__block *block = ch__block_at(heap, index);
+		uint32_t owner = block->owner;
+		struct ch_vm *vm = ch__owner_at(heap, owner)->vm;
+		void *user = block->user;
+		heap->notice_head = block->notice_next;
+		atomic_fetch_sub_explicit(&heap->notices_now, 1, memory_order_relaxed);
+		void (*freed)(void *, void *) = index >= vm->told ? vm->ops.block_freed : NULL;
+		void *vm_user = vm->user;
+		block->flags &= (uint8_t)~CH__FLAG_NOTICE;
+		/* The place went back before: the record waited for this notice only. */
+		if (!ch__hot_bytes(block)) {
+			ch__block_recycle(heap, ch__thread_or_guest(heap), block, index);
+			ch__owner_drop(heap, owner, 1);
+		}
 		ch__heap_unlock(heap);
-		return false;
+		ch__holds_nothing();
+		if (freed)
+			freed(vm_user, user);
 	}
-	struct ch__block *block = ch__block_at(heap, index);
-	uint32_t owner = block->owner;
-	struct ch_vm *vm = ch__owner_at(heap, owner)->vm;
-	void *user = block->user;
-	heap->notice_head = block->notice_next;
-	atomic_fetch_sub_explicit(&heap->notices_now, 1, memory_order_relaxed);
-	void (*freed)(void *, void *) = index >= vm->told ? vm->ops.block_freed : NULL;
-	void *vm_user = vm->user;
-	block->flags &= (uint8_t)~CH__FLAG_NOTICE;
-	/* The place went back before: the record waited for this notice only. */
-	if (!ch__hot_bytes(block)) {
-		ch__block_recycle(heap, ch__thread_or_guest(heap), block, index);
-		ch__owner_drop(heap, owner, 1);
-	}
-	ch__heap_unlock(heap);
-	ch__holds_nothing();
-	if (freed)
-		freed(vm_user, user);
-	return true;
 }
 
-/* A notice may leave this stack to a thread outside of this heap: the rest stay queued then. A
- * notice that polls or collects comes here again: a stack has room for some such calls, and not for
- * one for each notice that waits. */
+/* A notice that polls or collects comes here again: a stack has room for some such calls, and not
+ * for one for each notice that waits. */
 void ch__notices_deliver(struct ch_heap *heap)
 {
 	enum { AT_ONCE = 16 };
-	bool is_ours = ch__thread_self(heap) != NULL;
 	int process = heap->process;
-	bool goes_on = atomic_fetch_add(&heap->deliveries, 1) < AT_ONCE;
-	while (goes_on && (!is_ours || ch__thread_now(heap)))
-		goes_on = deliver_one(heap);
+	if (atomic_fetch_add(&heap->deliveries, 1) < AT_ONCE)
+		deliver(heap);
 	/* In a child that a notice forked, the count began again at 0. */
 	if (heap->process == process)
 		atomic_fetch_sub(&heap->deliveries, 1);
