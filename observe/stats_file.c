@@ -45,7 +45,7 @@ struct ch__stats_file {
 	struct ch__look_heap heap;    /* [const] */
 	const char *pattern;          /* [const]; %p is the process's number */
 	char path[CH__OS_PATH_BYTES]; /* [const] from start to fork */
-	int fd;                /* -1: none */
+	struct ch__os_held held; /* fd -1: none */
 	bool is_locked;
 	/* the errno that turned the file off; relaxed: no other data depends on the value */
 	_Atomic(int) failed;
@@ -183,6 +183,12 @@ static uint64_t gather(struct ch__stats_file *file)
 
 /* --- the file --- */
 
+/* Returns -1 with EBADF when the program closed the descriptor: its number may lead elsewhere. */
+static int fd_of(const struct ch__stats_file *file)
+{
+	return ch__os_holds(&file->held) ? file->held.fd : -1;
+}
+
 static bool write_file(struct ch__stats_file *file, enum ch__stats_state state)
 {
 	struct ch__stats_head head = {
@@ -198,11 +204,13 @@ static bool write_file(struct ch__stats_file *file, enum ch__stats_state state)
 		.state = state,
 		.flags = file->is_locked ? CH__STATS_FILE_LOCKED : 0,
 	};
-	if (!ch__os_file_rewind(file->fd) || !ch__os_file_write(file->fd, &head, sizeof head) ||
-	    !ch__os_file_write(file->fd, file->body, file->body_bytes))
+	if (!ch__os_file_rewind(fd_of(file)) ||
+	    !ch__os_file_write(fd_of(file), &head, sizeof head) ||
+	    !ch__os_file_write(fd_of(file), file->body, file->body_bytes))
 		return false;
 	head.sequence = file->sequence += 2;
-	return ch__os_file_rewind(file->fd) && ch__os_file_write(file->fd, &head, sizeof head);
+	return ch__os_file_rewind(fd_of(file)) &&
+	       ch__os_file_write(fd_of(file), &head, sizeof head);
 }
 
 /* A partly written file stays: its odd sequence tells readers that the file is not whole. */
@@ -210,9 +218,7 @@ static void turn_off(struct ch__stats_file *file, int error)
 {
 	atomic_store_explicit(&file->failed, error, memory_order_relaxed);
 	atomic_store_explicit(&file->is_on, 0, memory_order_release);
-	if (file->fd >= 0)
-		ch__os_close(file->fd);
-	file->fd = -1;
+	ch__os_let_go(&file->held);
 }
 
 static void write_on(void *arg)
@@ -220,7 +226,7 @@ static void write_on(void *arg)
 	struct ch__stats_file *file = arg;
 	while (atomic_load_explicit(&file->wish, memory_order_acquire) == WISH_NONE) {
 		uint64_t worked = gather(file), from = ch__os_now_ns();
-		if (!ch__os_file_has_name(file->fd) || !write_file(file, CH__STATS_RUNNING)) {
+		if (!ch__os_file_has_name(fd_of(file)) || !write_file(file, CH__STATS_RUNNING)) {
 			turn_off(file, errno);
 			return;
 		}
@@ -281,8 +287,7 @@ static bool open_and_start(struct ch__stats_file *file)
 {
 	if (!print_path(file))
 		return false;
-	file->fd = ch__os_file_create_locked(file->path, &file->is_locked);
-	if (file->fd < 0)
+	if (!ch__os_hold(&file->held, ch__os_file_create_locked(file->path, &file->is_locked)))
 		return false;
 	file->sequence = file->samples_count = 0;
 	atomic_store(&file->wish, WISH_NONE);
@@ -314,7 +319,7 @@ static struct ch__stats_file *create(struct ch_heap *heap, const char *pattern)
 	file->pattern = (const char *)(file + 1);
 	file->listener.calls = &calls;
 	file->meta = meta;
-	file->fd = -1;
+	ch__os_hold(&file->held, -1);
 	atomic_store(&file->period_ns, (uint64_t)PERIOD_MS * NS_PER_MS);
 	ch__look_heap(heap, &file->heap);
 	return file;
@@ -394,8 +399,7 @@ static void heap_ends(struct ch__listener *listener)
 		ask_to_end(file);
 		ch__os_thread_join(&file->thread);
 	}
-	if (file->fd >= 0)
-		ch__os_close(file->fd);
+	ch__os_let_go(&file->held);
 	if (atomic_exchange(&files[file->heap.id], NULL) == file)
 		ch__meta_destroy(file->meta);
 }
@@ -421,9 +425,7 @@ __attribute__((destructor)) static void end_all_at_exit(void)
 static void fork_child(struct ch__listener *listener)
 {
 	struct ch__stats_file *file = (struct ch__stats_file *)listener;
-	if (file->fd >= 0)
-		ch__os_close(file->fd);
-	file->fd = -1;
+	ch__os_let_go(&file->held);
 	bool was_on = atomic_exchange(&file->is_on, 0) || atomic_load(&file->is_due);
 	atomic_store(&file->has_thread, 0);
 	if (was_on && has_number(file->pattern)) {

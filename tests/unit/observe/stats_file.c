@@ -7,6 +7,7 @@
 #include "tests/support/heap_rig.h"
 #include "tests/support/stats_reader.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/stat.h>
@@ -105,6 +106,59 @@ TEST(file_that_was_turned_off_is_closed)
 	CHECK_EQ(dup2(STDERR_FILENO, fd), fd);
 	rig_end(&rig);
 	CHECK(fcntl(fd, F_GETFD) >= 0);
+	CHECK_EQ(rmdir(folder), 0);
+}
+
+static void expect_untouched(const char *other, int fd)
+{
+	char text[8] = "";
+	struct stat named, open_file;
+	CHECK_EQ(stat(other, &named), 0);
+	if (fstat(fd, &open_file) != 0 || open_file.st_ino != named.st_ino)
+		FAIL("it closed somebody's descriptor");
+	CHECK_EQ(pread(fd, text, sizeof text, 0), 5);
+	CHECK_STR(text, "other");
+}
+
+/* The program closes all descriptors, and gets the number for a file of its own. */
+static void lose_number(bool is_written_on)
+{
+	char path[sizeof folder + 5], other[sizeof folder + 6];
+	int failed = 0;
+	snprintf(path, sizeof path, "%s/file", folder);
+	snprintf(other, sizeof other, "%s/other", folder);
+	struct rig rig = start_with(path);
+	free(stats_read(path, 1));
+	int fd = descriptor_of(path), others = open(other, O_RDWR | O_CREAT | O_TRUNC, 0600);
+	CHECK(fd >= 0 && others >= 0);
+	CHECK_EQ(write(others, "other", 5), 5);
+	CHECK_EQ(dup2(others, fd), fd);
+	if (is_written_on) {
+		atomic_store(ch__stats_file_period(rig.heap->listeners), 1);
+		TEST_UNTIL(!ch_sink_status(rig.heap, CH_SINK_STATS_FILE, NULL, &failed))
+			expect_untouched(other, fd);
+		CHECK_EQ(failed, EBADF);
+	}
+	pid_t pid = fork();
+	CHECK(pid >= 0);
+	if (pid == 0) {
+		expect_untouched(other, fd);
+		_exit(0);
+	}
+	expect_exit(pid, 0);
+	rig_end(&rig);
+	expect_untouched(other, fd);
+	CHECK_EQ(close(fd), 0);
+	CHECK_EQ(close(others), 0);
+	CHECK_EQ(unlink(path), 0);
+	CHECK_EQ(unlink(other), 0);
+}
+
+TEST(file_whose_number_another_file_got_leaves_that_file_alone)
+{
+	CHECK(mkdtemp(folder));
+	lose_number(true);
+	lose_number(false);
 	CHECK_EQ(rmdir(folder), 0);
 }
 
