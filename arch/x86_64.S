@@ -104,6 +104,8 @@ ch__arch_stub_entry:
 	.cfi_offset %rbp, SLOT_CONTEXT - FRAME_BYTES
 	leaq	SLOT_CONTEXT(%rbx), %rbp
 
+	/* The callback is called as the ABI says, with DF clear and the x87 stack empty. */
+	emms
 	cld
 	movq	%r12, %rsi
 	movq	SLOT_RETURN(%rbx), %rdx

@@ -220,6 +220,47 @@ TEST(stub_hit_keeps_the_upper_halves_of_vectors)
 	CHECK(memcmp(in, out, sizeof in) == 0);
 }
 
+/* Kept across the stub: eight numbers of the x87, which a callback may use, too. */
+static long double sum_of_callback;
+
+static void hit_and_add(struct ch__arch_stub_context *context, struct ch__arch_regs *regs,
+			uintptr_t return_address)
+{
+	volatile long double sum = 0;
+	for (int i = 1; i <= 100; i++)
+		sum = sum + i;
+	sum_of_callback = sum;
+	hit_and_land(context, regs, return_address);
+}
+
+static void probe_x87(struct rig *rig)
+{
+	static const uint8_t numbers[8] = {1, 2, 3, 5, 8, 13, 21, 34};
+	static long double in[8], out[8];
+	fill_probe(0x202);
+	sum_of_callback = 0;
+	for (unsigned i = 0; i < 8; i++) {
+		in[i] = numbers[i];
+		__asm__ volatile("fldt %0" ::"m"(in[i]));
+	}
+	probe(rig->stub, 0);
+	for (unsigned i = 8; i-- > 0;)
+		__asm__ volatile("fstpt %0" : "=m"(out[i]));
+	check_probe(rig);
+	for (unsigned i = 0; i < 8; i++)
+		CHECK_EQ((unsigned)out[i], numbers[i]);
+	CHECK_EQ((unsigned)sum_of_callback, 5050);
+}
+
+TEST(callback_of_a_stub_may_use_the_x87_while_the_site_does)
+{
+	static struct rig rig;
+	map_rig(&rig, hit_and_add);
+	probe_x87(&rig);
+	rig.context.extended_bytes = 0;
+	probe_x87(&rig);
+}
+
 static void hit_and_jump_out(struct ch__arch_stub_context *context, struct ch__arch_regs *regs,
 			     uintptr_t return_address)
 {
