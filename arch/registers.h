@@ -33,6 +33,12 @@ static inline uintptr_t ch__arch_context_fp(const void *ucontext)
 {
 	return ch__arch_context_word(ucontext, CH_ARCH_CONTEXT_FP);
 }
+/* The return of the signal's handler goes on at this pc. */
+static inline void ch__arch_context_go_to(void *ucontext, uintptr_t pc)
+{
+	uint8_t *words = (uint8_t *)ucontext + CH_ARCH_CONTEXT_AT;
+	memcpy(words + CH_ARCH_CONTEXT_PC * sizeof pc, &pc, sizeof pc);
+}
 /* Where a signal's frame has all other registers: floating point, vectors, extensions. Returns the
  * first address and stores the end; both are equal when the frame has none. */
 uintptr_t ch__arch_context_vectors(const void *ucontext, uintptr_t *end);

@@ -2,7 +2,7 @@
  * linux_threads.c: futex, thread signals, time, the chaining of signal handlers, and the object at
  * an address. Everything here is async-signal-safe; nothing allocates or takes a lock. */
 #define _GNU_SOURCE
-#include "arch/arch.h"
+#include "arch/registers.h"
 #include "os/linux.h"
 #include "os/os.h"
 #include "os/threads.h"
@@ -220,6 +220,19 @@ bool ch__os_signal_is_fault(int signal)
 	       signal == SIGFPE || signal == SIGABRT;
 }
 
+/* Of signals sent to the first process of a namespace, such as a container's, the kernel drops all
+ * that have no handler. */
+static bool is_first_process(void)
+{
+	return getpid() == 1;
+}
+
+/* The kernel does not let a program ignore a fault of its own. */
+static bool is_own_fault(int signal, const siginfo_t *info)
+{
+	return info->si_code > 0 && ch__os_signal_is_fault(signal);
+}
+
 /* The signal is queued while blocked, and delivered before another instruction of the interrupted
  * code runs: a trap whose pc is already behind the INT3 would otherwise be lost. With return_to the
  * return of the handler delivers the signal. */
@@ -235,6 +248,10 @@ static void die_by_default(int signal, siginfo_t *info, ucontext_t *return_to)
 	if (ch__valgrind_runs() ||
 	    syscall(SYS_rt_tgsigqueueinfo, getpid(), ch__os_thread_id(), signal, info) != 0)
 		syscall(SYS_tgkill, getpid(), ch__os_thread_id(), signal);
+	/* Where the kernel drops the sent signal, the trap runs again: a fault kills. */
+	if (return_to && is_first_process())
+		ch__arch_context_go_to(return_to, ch__arch_trap_address(signal, info->si_code,
+									return_to));
 	if (return_to)
 		sigdelset(&return_to->uc_sigmask, signal);
 	else
@@ -263,7 +280,8 @@ static void call(const struct sigaction *old, int signal, siginfo_t *info, void 
 static void act_by_default(int signal, siginfo_t *info, ucontext_t *return_to)
 {
 	bool is_ignored = signal == SIGCHLD || signal == SIGCONT || signal == SIGURG ||
-			  signal == SIGWINCH;
+			  signal == SIGWINCH ||
+			  (is_first_process() && !is_own_fault(signal, info));
 	if (is_ignored)
 		return;
 	if (signal == SIGTSTP || signal == SIGTTIN || signal == SIGTTOU)
@@ -277,14 +295,12 @@ void ch__os_signal_chain(int signal, void *info, void *ucontext, struct ch__os_a
 {
 	struct ch__old_action *old = (void *)old_action;
 	const struct sigaction *action = ch__replaced(old);
-	/* The kernel does not let a program ignore a fault of its own. */
-	bool is_own_fault =
-		((const siginfo_t *)info)->si_code > 0 && ch__os_signal_is_fault(signal);
 	if (ch__is_handler(action) &&
 	    !((action->sa_flags & SA_RESETHAND) &&
 	      atomic_exchange_explicit(&old->is_reset, true, memory_order_relaxed)))
 		call(action, signal, info, ucontext);
-	else if (ch__is_handler(action) || action->sa_handler == SIG_DFL || is_own_fault)
+	else if (ch__is_handler(action) || action->sa_handler == SIG_DFL ||
+		 is_own_fault(signal, info))
 		act_by_default(signal, info, is_last ? ucontext : NULL);
 }
 

@@ -7,10 +7,12 @@
 #include "os/text.h"
 #include "os/threads.h"
 #include "tests/support/harness.h"
+#include "tests/support/stage_code.h"
 
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -203,4 +205,34 @@ TEST(failed_write_takes_back_its_own_signal_and_no_other)
 		CHECK_EQ(sigismember(&pending, SIGPIPE), is_others);
 	}
 	close(ends[1]);
+}
+
+static struct ch__os_action before;
+
+static unsigned chained;
+
+static void chain_at_last(int signal, void *info, void *ucontext)
+{
+	chained++;
+	ch__os_signal_chain(signal, info, ucontext, &before, true);
+}
+
+static void trap_behind_the_last_handler(void *arg)
+{
+	(void)arg;
+	if (getpid() != 1 || !ch__os_signal_install(SIGTRAP, chain_at_last, &before, CH__OS_PLAIN))
+		_exit(2);
+	/* The kernel lets the first process live, and the handler stays. */
+	raise(SIGTRAP);
+	raise(SIGTRAP);
+	if (chained == 2)
+		code_raise(SIGTRAP);
+	_exit(3); /* the handler or the trap was lost */
+}
+
+TEST(trap_of_the_first_process_of_a_namespace_kills)
+{
+	if (unshare(CLONE_NEWPID) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWPID) != 0)
+		skip("the system gives no namespace of processes");
+	expect_signal(trap_behind_the_last_handler, NULL, SIGTRAP);
 }
