@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT
  * memory.c: memory from the gate to the OS: the kind of file behind, the address when much address
- * space is taken, the advice about large pages. */
+ * space is taken, the advice about large pages, signals that come meanwhile. */
 #define _GNU_SOURCE
 #include "os/os.h"
 #include "tests/support/harness.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -115,6 +117,35 @@ TEST(memory_that_is_for_large_pages_is_known_to_the_system_as_such)
 	ch__os_large_pages(at, 2 * MIB);
 	CHECK(mapping_has_flag(at, " hg"));
 	munmap(at, 4 * MIB);
+}
+
+/* Replaces fallocate in the whole program. Like the tmpfs of older kernels under a timer: the call
+ * ends at any signal, and a try takes longer than the time between two. */
+static unsigned interrupted;
+int fallocate(int fd, int mode, off_t offset, off_t bytes)
+{
+	enum { TRIES = 100 };
+	sigset_t blocked;
+	pthread_sigmask(SIG_BLOCK, NULL, &blocked);
+	if (sigismember(&blocked, SIGALRM))
+		return (int)syscall(SYS_fallocate, fd, mode, offset, bytes);
+	if (interrupted++ == TRIES)
+		FAIL("the signals never let it end");
+	errno = EINTR;
+	return -1;
+}
+
+TEST(memory_of_a_file_comes_though_signals_keep_coming)
+{
+	size_t page = ch__os_page_bytes();
+	struct ch__os_held file;
+	sigset_t blocked;
+	CHECK(ch__os_memfd(2 * page, &file));
+	CHECK(ch__os_fd_commit(&file, 0, 2 * page));
+	CHECK(interrupted > 0);
+	pthread_sigmask(SIG_BLOCK, NULL, &blocked);
+	CHECK_EQ(sigismember(&blocked, SIGALRM), 0);
+	ch__os_let_go(&file);
 }
 
 /* Replaces personality in the whole program: a filter of system calls may refuse each change. */
