@@ -115,6 +115,7 @@ struct ch_heap {
 	uint64_t name_key[2];               /* of the hash of names, secret [const] */
 	CH_BY_HEAP uint32_t *name_hash;     /* [heap] */
 	CH_BY_HEAP uint32_t name_hash_mask, names_count;
+	CH_BY_HEAP uint32_t name_last;              /* the last interned; 0: it went [heap] */
 	CH_BY_HEAP uint32_t names_parked;           /* names that somebody may be reading [heap] */
 	/* Free side lists, by capacity. */
 	CH_BY_HEAP struct ch__side_list *side_lists_free[CH__SIDE_CLASSES];

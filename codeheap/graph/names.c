@@ -123,6 +123,12 @@ static uint32_t make(struct ch_heap *heap, const char *text, size_t bytes, uint3
 
 uint32_t ch__name_intern(struct ch_heap *heap, const char *text)
 {
+	/* Many owners, or pieces of code, of one name come one after the other: no hash then. */
+	uint32_t last = heap->name_last;
+	if (last && !strcmp(ch__name_at(heap, last)->text, text)) {
+		ch__name_at(heap, last)->references++;
+		return last;
+	}
 	size_t bytes = strlen(text) + 1;
 	uint32_t hash = (uint32_t)ch__name_hash(heap->name_key, text, bytes - 1);
 	if (heap->names_count >= heap->name_hash_mask && !grow_hash(heap))
@@ -132,7 +138,7 @@ uint32_t ch__name_intern(struct ch_heap *heap, const char *text)
 		name = ch__name_at(heap, at);
 		if (name->hash == hash && !strcmp(name->text, text)) {
 			name->references++;
-			return at;
+			return heap->name_last = at;
 		}
 	}
 	if (bytes > CH__NAME_SHORT_BYTES) {
@@ -145,7 +151,7 @@ uint32_t ch__name_intern(struct ch_heap *heap, const char *text)
 	uint32_t index = make(heap, text, bytes, hash, short_name);
 	if (!index)
 		ch__name_drop(heap, short_name);
-	return index;
+	return heap->name_last = index;
 }
 
 void ch__names_free_parked(struct ch_heap *heap)
@@ -171,6 +177,8 @@ void ch__name_park(struct ch_heap *heap, uint32_t index)
 		while (*link != index)
 			link = &ch__name_at(heap, *link)->next;
 		*link = name->next;
+		if (heap->name_last == index)
+			heap->name_last = 0;
 		name->parked = atomic_exchange(&name->text, NULL);
 		name->next = heap->names_parked;
 		heap->names_parked = index;
