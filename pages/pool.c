@@ -4,7 +4,7 @@
  *
  * A page's busy is taken under the pages lock, never the other way round. Lists (inner.h) are
  * circles through a head, and first in, first out: a freed page rests longest, and under pressure
- * every page gets a turn.
+ * every page gets a turn. A thread takes pages that it took before, as far as there are any.
  *
  * A wholly free chunk stays on the list of its last zone, until another zone has no free page
  * (I18). */
@@ -21,6 +21,7 @@ enum {
 	STEP_BYTES = 64 << 10, /* a chunk's first memory */
 	STEP_FACTOR_LOG2 = 2,  /* and then four times as much as before */
 	ROOM_CHUNKS = 2,       /* a span as long as that may be a room */
+	FAMILIAR_TRIES = 32,   /* pages of a list that a thread looks at for one of its own */
 };
 
 static void append(struct ch__pool *pool, uint32_t list, uint32_t page) CH_REQUIRES(ch__role_pages)
@@ -411,12 +412,32 @@ static uint32_t have_run(struct ch__pool *pool, uint32_t pages, enum ch__zone zo
 	return first;
 }
 
+/* Returns a page that no other thread took since the pool was made, or CH__PAGE_NONE. The lines of
+ * another thread's page are in the cache of that thread's core, and while the thread frees blocks
+ * there, two cores would pass the page to and fro. */
+static uint32_t first_familiar(const struct ch__pool *pool, uint32_t list)
+	CH_REQUIRES(ch__role_pages)
+{
+	uintptr_t self = ch__lock_self();
+	uint32_t page = pool->pages[list].next;
+	for (int i = 0; i < FAMILIAR_TRIES && page != list; i++, page = pool->pages[page].next)
+		if (!pool->pages[page].taker || pool->pages[page].taker == self)
+			return page;
+	return CH__PAGE_NONE;
+}
+
+/* A page with memory, of other threads as well, comes before more memory. */
 static uint32_t next_page(struct ch__pool *pool, uint8_t frame) CH_REQUIRES(ch__role_pages)
 {
 	enum ch__zone zone = (enum ch__zone)pool->inner->config.zones[frame];
-	uint32_t page = first_of(pool, ch__partly_list(pool, frame));
+	uint32_t partly = ch__partly_list(pool, frame), free = ch__free_list(pool, zone);
+	uint32_t page = first_familiar(pool, partly);
 	if (page == CH__PAGE_NONE)
-		page = first_of(pool, ch__free_list(pool, zone));
+		page = first_familiar(pool, free);
+	if (page == CH__PAGE_NONE)
+		page = first_of(pool, free);
+	if (page == CH__PAGE_NONE)
+		page = first_of(pool, partly);
 	if (page == CH__PAGE_NONE && widen_zone(pool, zone))
 		page = first_of(pool, ch__free_list(pool, zone));
 	return page != CH__PAGE_NONE ? page : have_run(pool, 1, zone);
@@ -464,6 +485,7 @@ uint32_t ch__pool_take_page(struct ch__pool *pool, uint8_t frame)
 		/* Frees read the frame number without a lock: an equal number is not stored. */
 		if (page->frame != frame)
 			page->frame = frame;
+		page->taker = ch__lock_self();
 		open_page(pool, index);
 		ch__page_unlock(page);
 	}

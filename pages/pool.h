@@ -84,6 +84,7 @@ struct ch__page {
 	uint32_t span_pages;    /* SPAN: pages in the run; 0 except in the first page [pages] */
 	_Atomic(uint32_t) span_first; /* SPAN: the run's first page [pages]; relaxed in lookup */
 	uint32_t next, prev;    /* list links [pages] */
+	uintptr_t taker;        /* ch__lock_self of the last thread that took it; 0: none [pages] */
 	size_t landed_bytes;    /* first page of a room: have memory, and may run [pages] */
 };
 
@@ -126,7 +127,9 @@ struct ch__pool {
 	_Atomic(uint64_t) *starts; /* 1 bit a granule: a part begins; release, lookup acquires */
 	struct ch__meta *meta;  /* [const] */
 	struct ch__pool_inner *inner; /* views, lists, chunk states, lock: pages/inner.h */
-	_Atomic(uint32_t) pages_used, pages_peak, pages_committed; /* gauges, relaxed */
+	/* Apart from the fields above, which every open, commit and death reads. */
+	_Alignas(CH__LINE_BYTES) _Atomic(uint32_t) pages_used; /* gauges, relaxed */
+	_Atomic(uint32_t) pages_peak, pages_committed;
 	/* Pages from here on never had memory: all are FREE, and no walk reads their records. Grows
 	 * under [pages]; relaxed: a thread that is told of a page later has its record from
 	 * there. */

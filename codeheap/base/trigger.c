@@ -64,8 +64,13 @@ void ch__trigger_opened(struct ch_heap *heap, uint32_t bytes)
 	bool is_crowded =
 		committed_bytes(heap) * 4 > (uint64_t)heap->pool->pool_bytes * POOL_WANTED_QUARTERS;
 	/* A crowded pool asks again after opens of a sixteenth, whatever the last cycle left. */
-	if (sum > scaled(heap, OPENED_MIN_BYTES, &heap->opened_doublings) ||
-	    (is_crowded && sum > heap->pool->pool_bytes / 16))
+	bool is_due = sum > scaled(heap, OPENED_MIN_BYTES, &heap->opened_doublings) ||
+		      (is_crowded && sum > heap->pool->pool_bytes / 16);
+	/* Where nobody answers, the wish stands for long, and so does the word of polls: no store
+	 * then to lines that every open reads. The thread that wished first has set, or will set,
+	 * the word behind the wish. */
+	if (is_due && !(atomic_load_explicit(&heap->collect_wanted, memory_order_relaxed) &&
+			atomic_load_explicit(&heap->poll_due, memory_order_relaxed)))
 		want(heap);
 }
 

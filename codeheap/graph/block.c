@@ -12,19 +12,20 @@
 /* Each thread has a stack of free records, before the heap's FIFO. */
 static bool CH_COLD refill(struct ch_heap *heap, struct ch__thread *thread)
 {
-	enum { TAKEN_AT_ONCE = 32, MADE_AT_ONCE = 16 };
+	enum { TAKEN_AT_ONCE = 32, MADE_AT_ONCE = 16 }; /* 16 records are 14 lines */
 	struct ch__table *table = &heap->blocks;
 	uint32_t count = 0;
 	bool goes_on;
 	ch__records_lock(heap);
-	/* Free records; else fresh records that have memory; else one worn record. */
+	/* Free records; else fresh records that have memory, up to one that begins a line: two
+	 * threads share no line of fresh records. Else one worn record. */
 	do {
 		uint32_t used = table->used, index = ch__table_take(table);
 		if (index)
 			thread->free_records[count++] = index;
 		bool may_make = table->used > used && table->used < table->backed;
 		goes_on = table->free_head ? count < TAKEN_AT_ONCE
-					   : may_make && count < MADE_AT_ONCE;
+					   : may_make && table->used % MADE_AT_ONCE;
 	} while (goes_on);
 	/* Under the lock: a child of fork gives back the records of the threads that are lost. */
 	thread->free_count = count;

@@ -56,6 +56,17 @@ TEST(poll_word_is_set_by_a_request_for_a_collection)
 	rig_end(&rig);
 }
 
+TEST(poll_word_is_set_again_by_code_opened_while_a_request_stands)
+{
+	start(CH_DRIVER_BUILTIN);
+	ch__trigger_opened(rig.heap, 1 << 30);
+	expect_due();
+	ch__trigger_opened(rig.heap, 8);
+	expect_due();
+	CHECK_EQ(asked, 1);
+	rig_end(&rig);
+}
+
 TEST(poll_word_is_set_by_a_block_whose_end_is_to_be_told)
 {
 	start(CH_DRIVER_BUILTIN);

@@ -317,6 +317,29 @@ TEST(each_name_is_found_again_when_the_buckets_became_more)
 	rig_end(&rig);
 }
 
+/* The name of the last call is found without its hash. */
+TEST(name_that_came_last_and_went_is_made_anew)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_heap *heap = rig.heap;
+	ch__heap_lock(heap);
+	uint32_t count = heap->names_count, one = ch__name_intern(heap, "one");
+	CHECK_EQ(ch__name_intern(heap, "one"), one);
+	ch__name_drop(heap, one);
+	CHECK_EQ(heap->names_count, count + 1);
+	ch__name_drop(heap, one);
+	CHECK_EQ(heap->names_count, count);
+	one = ch__name_intern(heap, "one");
+	CHECK_EQ(heap->names_count, count + 1);
+	CHECK_STR(ch__name_text(heap, one), "one");
+	uint32_t other = ch__name_intern(heap, "other");
+	CHECK_STR(ch__name_text(heap, other), "other");
+	CHECK_EQ(ch__name_intern(heap, "one"), one);
+	CHECK_EQ(ch__name_intern(heap, "other"), other);
+	ch__heap_unlock(heap);
+	rig_end(&rig);
+}
+
 struct hashed {
 	uint32_t hash, number;
 };
@@ -356,6 +379,45 @@ TEST(names_of_one_hash_are_two_names)
 	}
 	ch__heap_unlock(heap);
 	CHECK(found > 0);
+	rig_end(&rig);
+}
+
+/* --- records of threads --- */
+
+enum { RECORDS = 40, IN_WHOLE_LINES = CH__LINE_BYTES / 8 };
+_Static_assert(sizeof(struct ch__block) % 8 == 0, "so many records end with a line");
+
+static void take_records(struct ch_heap *heap, uint32_t *records, int count)
+{
+	for (int i = 0; i < count; i++)
+		CHECK((records[i] = ch__record_take(heap, ch__thread_self(heap))));
+}
+
+static uint32_t of_other[RECORDS];
+
+static void *take_apart(void *arg)
+{
+	struct ch_heap *heap = arg;
+	CHECK_EQ(ch_thread_attach(heap, NULL, NULL), CH_OK);
+	take_records(heap, of_other, RECORDS);
+	ch__records_give_back(heap, of_other, RECORDS);
+	CHECK_EQ(ch_thread_detach(heap), CH_OK);
+	return NULL;
+}
+
+TEST(fresh_records_of_two_threads_lie_in_lines_of_their_own)
+{
+	struct rig rig = rig_start(1 << 20);
+	uint32_t own[RECORDS];
+	pthread_t thread;
+	take_records(rig.heap, own, 1);
+	CHECK_EQ(pthread_create(&thread, NULL, take_apart, rig.heap), 0);
+	pthread_join(thread, NULL);
+	take_records(rig.heap, own + 1, 8);
+	for (int i = 0; i < 9; i++)
+		for (int k = 0; k < RECORDS; k++)
+			CHECK(own[i] / IN_WHOLE_LINES != of_other[k] / IN_WHOLE_LINES);
+	ch__records_give_back(rig.heap, own, 9);
 	rig_end(&rig);
 }
 
