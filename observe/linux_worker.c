@@ -68,6 +68,16 @@ void ch__os_thread_join(struct ch__os_thread *thread)
 	ch__cancel_allow(cancel);
 }
 
+int ch__os_cancel_hold(void)
+{
+	return ch__cancel_hold();
+}
+
+void ch__os_cancel_allow(int before)
+{
+	ch__cancel_allow(before);
+}
+
 bool ch__os_thread_ends(struct ch__os_thread *thread, uint64_t until_ns)
 {
 	enum { NS_PER_MS = 1000000 };

@@ -532,7 +532,10 @@ enum ch_status ch_profile_write(struct ch_heap *heap, const char *path,
 		return ch__because(CH_E_STATE, "there was no profile");
 	/* The file may take long, or be a pipe that nobody reads: no cycle waits for it. */
 	ch_thread_park();
+	/* libdw opens files. A thread that ended there would leave the copy and the file beside. */
+	int cancel = ch__os_cancel_hold();
 	int error = copy ? write_file(path, copy, &seen) : ENOMEM;
+	ch__os_cancel_allow(cancel);
 	ch__profiler_copy_free(copy);
 	ch_thread_unpark();
 	if (error && error != ENOMEM) {

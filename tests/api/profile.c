@@ -280,6 +280,32 @@ TEST(file_may_have_the_longest_name)
 	profile_end(&rig);
 }
 
+static _Atomic(bool) has_returned;
+
+static void *write_cancelled(void *arg)
+{
+	(void)arg;
+	CHECK_EQ(pthread_cancel(pthread_self()), 0);
+	CHECK_EQ(ch_profile_write(rig.stage->heap, rig.path, NULL), CH_OK);
+	has_returned = true;
+	return NULL;
+}
+
+/* Names of native code are looked for in files. */
+TEST(cancellation_comes_after_the_file_is_written)
+{
+	pthread_t thread;
+	begin_to_split();
+	CHECK_EQ(ch_profile_start(rig.stage->heap, 1000, NULL), CH_OK);
+	profile_call_until(&rig, &most, ";three;", 1);
+	profile_stop(&rig);
+	CHECK_EQ(pthread_create(&thread, NULL, write_cancelled, NULL), 0);
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+	CHECK(has_returned);
+	CHECK_EQ(files_like(rig.path), 1);
+	profile_end(&rig);
+}
+
 static unsigned mode_of(const char *path)
 {
 	struct stat found;
