@@ -70,7 +70,9 @@ static void report(int signal, void *info, void *ucontext)
 			if (!heap || !atomic_load(&heap->reports_traps))
 				continue;
 			say(heap, info, ucontext);
-			ch__sinks_fatal(heap->sinks);
+			/* Frames are read from code, which a child of a raw clone lacks. */
+			if (heap->process == ch__os_process_id())
+				ch__sinks_fatal(heap->sinks);
 		}
 		say_gone(signal, info, ucontext);
 		ch__place_read_end();
