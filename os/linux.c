@@ -374,7 +374,10 @@ bool ch__os_revive_from(void *from, void *at, size_t bytes)
 	if (!ch__os_note(copy != MAP_FAILED, "mremap"))
 		return false;
 	if (!ch__os_move_over(copy + skip, bytes, at)) {
-		ch__os_unreserve(copy, skip + bytes);
+		/* Not ch__os_unreserve: the system chose the place, by no pages of a test. */
+		int error = errno;
+		munmap(copy, skip + bytes);
+		errno = error;
 		return false;
 	}
 	munmap(copy, skip);
