@@ -155,8 +155,8 @@ TEST(small_data_keeps_its_access_where_code_is_mapped_again)
 	(void)first, (void)second;
 }
 
-/* On procmem the written memory is a private copy, not the memory of the readers. */
-/* The first page of a freed run of pages becomes a page of data: the pages behind stay as they are. */
+/* The first page of a freed run of pages becomes a page of data: the pages behind stay as they are.
+ */
 TEST(small_data_takes_one_page_of_a_run_that_was_freed)
 {
 	struct rig rig = rig_start(POOL);
@@ -181,6 +181,7 @@ TEST(small_data_takes_one_page_of_a_run_that_was_freed)
 	rig_end(&rig);
 }
 
+/* On procmem the written memory is a private copy, not the memory of the readers. */
 TEST(small_constants_are_carried_over_to_where_they_are_read)
 {
 	skip_without_procmem();
