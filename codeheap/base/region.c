@@ -57,8 +57,9 @@ static bool await_region(struct ch__thread *thread, uint64_t until_ns)
 		}
 		if (until_ns && ch__os_now_ns() >= until_ns) {
 			(void)ch__because(CH_E_BUSY, "thread %d%s is held inside a call of the "
-						     "library (0: one that is not attached)",
-					  thread->thread_id, ch__thread_how(thread));
+						     "library", thread->thread_id,
+					  thread->thread_id ? ch__thread_how(thread)
+							    : " (not attached)");
 			return false;
 		}
 		ch__os_futex_wait(&thread->inside, 1, NAP_NS);

@@ -35,8 +35,8 @@ static enum ch_status check_used(const struct ch__block *block, const struct ch_
 		room = room < CH__STEPS_CODE_BYTES ? room : CH__STEPS_CODE_BYTES;
 	}
 	if (!to)
-		return ch__because(CH_E_ARG, "ch_code[%zu].used_to is 0: the caller sets it to the "
-					     "hot bytes that were emitted", i);
+		return ch__because(CH_E_ARG, "ch_code[%zu].used_to is 0: set it to the hot bytes "
+					     "that were emitted", i);
 	if (to > room)
 		return ch__because(CH_E_ARG, "ch_code[%zu].used_to is %u: of %u hot bytes", i, to,
 				   room);

@@ -30,13 +30,19 @@ static const char *name_of(const struct ch_heap *heap, const struct ch__block *b
 	return ch__name_text(heap, list && list->name ? list->name : owner);
 }
 
+/* A block may have no name. */
+static uint32_t number_of(const struct ch_heap *heap, const struct ch__block *block)
+{
+	return (uint32_t)(block - ch__block_at(heap, 0));
+}
+
 enum ch_status ch__overrun_in_front(const struct ch_heap *heap, const struct ch__block *block,
 				    const char *part)
 {
 	return ch__because(CH_E_BROKEN,
-			   "what lies in front of the %s bytes of `%s` was written over: by its "
-			   "emitter, or by that of the block before it", part,
-			   name_of(heap, block));
+			   "what lies in front of the %s bytes of block #%u `%s` was written over: "
+			   "by its emitter, or that of the block before", part,
+			   number_of(heap, block), name_of(heap, block));
 }
 
 enum ch_status ch__overrun_judge(struct ch_heap *heap, const struct ch__block *block, uint32_t end,
@@ -51,9 +57,10 @@ enum ch_status ch__overrun_judge(struct ch_heap *heap, const struct ch__block *b
 		bool is_damaged = !is_whole(heap, end);
 		ch__unfreeze(heap);
 		if (is_damaged)
-			status = ch__because(CH_E_BROKEN, "the emitter of `%s` wrote behind the %s "
-							  "bytes of the block: what lies there is "
-							  "damaged", name_of(heap, block), part);
+			status = ch__because(CH_E_BROKEN, "the emitter of block #%u `%s` wrote "
+							  "behind its %s bytes: what lies there is "
+							  "damaged", number_of(heap, block),
+					     name_of(heap, block), part);
 	}
 	ch__heap_unlock(heap);
 	return status;

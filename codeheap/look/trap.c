@@ -113,15 +113,16 @@ static bool is_in_use(enum ch_block_state state)
 /* A head is no code: where code lies in front of a head, that code ran on behind its end. */
 static bool find_in_front(const struct ch_heap *heap, uint32_t offset, struct ch__place *place)
 {
-	struct ch__place front;
 	uint32_t back = place->into_head;
-	if (back && back <= offset)
-		ch__place_find(heap, offset - back, &front);
-	if (!back || back > offset || !is_in_use(front.state))
+	if (!back || back > offset)
 		return false;
-	*place = front;
-	place->at += back;
-	return true;
+	ch__place_find(heap, offset - back, place);
+	bool is_behind = is_in_use(place->state);
+	if (is_behind)
+		place->at += back;
+	else
+		ch__place_find(heap, offset, place);
+	return is_behind;
 }
 
 static enum ch_block_state put_place(struct ch__text *line, const struct ch_heap *heap,

@@ -42,6 +42,9 @@ static void refuse_with(struct emitter *e, uint8_t *behind, const char *says)
 	CHECK_EQ(emit_commit(e), CH_E_BROKEN);
 	if (!strstr(ch_why(), says))
 		FAIL("\"%s\" does not say \"%s\"", ch_why(), says);
+	char number[32];
+	snprintf(number, sizeof number, "block #%u `", rig_record(e->code.block));
+	CHECK(strstr(ch_why(), number));
 	CHECK_EQ(rig_info(e->code.block).state, CH_BLOCK_OPEN);
 	*behind = was;
 }
@@ -60,7 +63,7 @@ TEST(store_behind_hot_bytes_into_free_room_is_told_at_commit)
 	open_answer(&e, "loop-7");
 	for (uint32_t i = 0; i < 4; i++)
 		refuse_with(&e, e.code.write + e.code.hot_bytes + i,
-			    "the emitter of `loop-7` wrote behind the hot bytes");
+			    "`loop-7` wrote behind its hot bytes");
 	serves(&e);
 	rig_end(&rig);
 }
@@ -74,7 +77,7 @@ TEST(store_behind_cold_bytes_is_told_at_commit)
 	open_answer(&e, NULL);
 	for (uint32_t i = 0; i < 4; i++)
 		refuse_with(&e, e.code.cold_write + e.code.cold_bytes + i,
-			    "the emitter of `owner` wrote behind the cold bytes");
+			    "`owner` wrote behind its cold bytes");
 	serves(&first);
 	refuse_with(&e, e.code.cold_write + e.code.cold_bytes, "cold");
 	serves(&e);
@@ -90,9 +93,9 @@ TEST(store_in_front_of_a_part_is_told_at_its_commit)
 	open_answer(&e, "loop-7");
 	CHECK_EQ(e.code.write, before.code.write + before.code.hot_bytes + 8);
 	for (uint32_t i = 1; i <= 8; i++)
-		refuse_with(&e, e.code.write - i, "in front of the hot bytes of `loop-7`");
+		refuse_with(&e, e.code.write - i, "in front of the hot bytes of block #");
 	for (uint32_t i = 1; i <= 4; i++)
-		refuse_with(&e, e.code.cold_write - i, "in front of the cold bytes of `loop-7`");
+		refuse_with(&e, e.code.cold_write - i, "in front of the cold bytes of block #");
 	serves(&e);
 	serves(&before);
 	rig_end(&rig);

@@ -99,6 +99,17 @@ TEST(thread_that_froze_a_heap_is_forgotten_when_the_freeze_ends)
 	rig_end(&rig);
 }
 
+/* All threads that are not attached have one record, without a number. */
+TEST(stranger_that_is_held_inside_a_call_is_told_as_not_attached)
+{
+	struct rig rig = rig_start(1 << 20);
+	atomic_store(&rig.heap->guest.inside, 1);
+	CHECK(!ch__freeze_until(rig.heap, 1));
+	CHECK(strstr(ch_why(), "thread 0 (not attached) is held inside a call of the library"));
+	atomic_store(&rig.heap->guest.inside, 0);
+	rig_end(&rig);
+}
+
 /* --- a heap with something of everything --- */
 
 struct scene {
