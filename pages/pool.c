@@ -412,9 +412,9 @@ static uint32_t have_run(struct ch__pool *pool, uint32_t pages, enum ch__zone zo
 	return first;
 }
 
-/* Returns a page that no other thread took since the pool was made, or CH__PAGE_NONE. The lines of
- * another thread's page are in the cache of that thread's core, and while the thread frees blocks
- * there, two cores would pass the page to and fro. */
+/* Returns a page that no other thread was the last to take, or CH__PAGE_NONE. The lines of another
+ * thread's page are in the cache of that thread's core, and while that thread frees blocks there,
+ * two cores would pass the page to and fro. */
 static uint32_t first_familiar(const struct ch__pool *pool, uint32_t list)
 	CH_REQUIRES(ch__role_pages)
 {
@@ -426,7 +426,7 @@ static uint32_t first_familiar(const struct ch__pool *pool, uint32_t list)
 	return CH__PAGE_NONE;
 }
 
-/* A page with memory, of other threads as well, comes before more memory. */
+/* A page of other threads comes before more memory. */
 static uint32_t next_page(struct ch__pool *pool, uint8_t frame) CH_REQUIRES(ch__role_pages)
 {
 	enum ch__zone zone = (enum ch__zone)pool->inner->config.zones[frame];
@@ -435,11 +435,11 @@ static uint32_t next_page(struct ch__pool *pool, uint8_t frame) CH_REQUIRES(ch__
 	if (page == CH__PAGE_NONE)
 		page = first_familiar(pool, free);
 	if (page == CH__PAGE_NONE)
-		page = first_of(pool, free);
-	if (page == CH__PAGE_NONE)
 		page = first_of(pool, partly);
+	if (page == CH__PAGE_NONE)
+		page = first_of(pool, free);
 	if (page == CH__PAGE_NONE && widen_zone(pool, zone))
-		page = first_of(pool, ch__free_list(pool, zone));
+		page = first_of(pool, free);
 	return page != CH__PAGE_NONE ? page : have_run(pool, 1, zone);
 }
 
