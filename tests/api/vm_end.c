@@ -144,16 +144,17 @@ TEST(blocks_of_a_vm_that_detaches_are_not_told_unasked)
 	check_told(2, BLOCKS, 0);
 }
 
-/* The call gathers the words of AT_ONCE blocks on its stack at a time. */
+/* The call gathers the words of AT_ONCE blocks on its stack at a time. Between the records of the
+ * blocks lie those that the thread has in store. */
 static void count_gathered(void *vm_user, void *block_user)
 {
-	enum { AT_ONCE = 64 };
+	enum { AT_ONCE = 64, IN_STORE = 16 };
 	(void)vm_user, (void)block_user;
 	if (!is_ending)
 		return;
 	told[0]++;
 	uint32_t batches = (told[0] + AT_ONCE - 1) / AT_ONCE;
-	if (ending->told != UINT32_MAX && ending->told > 1 + batches * AT_ONCE)
+	if (ending->told != UINT32_MAX && ending->told > 1 + batches * AT_ONCE + IN_STORE)
 		FAIL("block %u is told, and %u records were gone through", told[0], ending->told);
 }
 
