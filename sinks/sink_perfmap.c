@@ -194,7 +194,6 @@ static void drop_dead_lines(struct user *user)
 		user->log[--from] = line;
 	}
 	user->lines -= from;
-	user->live = user->lines;
 	if (user->lines)
 		memmove(user->log, user->log + from, user->lines * sizeof *user->log);
 	if (user->capacity > LOG_LEAST && user->lines < user->capacity / 4)

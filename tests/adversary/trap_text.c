@@ -443,6 +443,25 @@ TEST(tombstones_are_65536_in_bounded_memory)
 	rig_end(&rig);
 }
 
+/* Such code has a longer head. */
+TEST(freed_code_that_was_written_in_place_says_its_offset)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_owner owner = rig_owner(&rig, "placed");
+	struct ch_open open = {.size = sizeof open,
+			       .owner = owner,
+			       .hot_bytes = 128,
+			       .flags = CH_OPEN_IN_PLACE};
+	struct ch_code code;
+	CHECK_EQ(ch_block_open(&open, &code), CH_OK);
+	ch__arch_fill_traps(code.write, 128);
+	code.used_to = 128;
+	CHECK_EQ(ch_block_commit(&code, 1), CH_OK);
+	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	check_has(describe_at(rig.heap, code.exec + 16), "; executed at +0x10 ");
+	rig_end(&rig);
+}
+
 TEST(as_many_dead_are_remembered_as_the_configuration_says)
 {
 	struct ch_config config = rig_config(1 << 20);
@@ -452,8 +471,14 @@ TEST(as_many_dead_are_remembered_as_the_configuration_says)
 	struct ch_owner owner = rig_owner(&rig, "others");
 	die(owner, NULL); /* gives the thread a page, and lists */
 	free_spans(&rig, at);
-	for (int i = 0; i < 62; i++)
+	const uint8_t *unused = (const uint8_t *)rig.heap->pool->exec_base;
+	unused += rig.heap->pool->pool_bytes - CH_ARCH_TRAP_UNIT_BYTES;
+	for (int i = 0; i < 61; i++)
 		die(owner, NULL);
+	/* 64 have died. */
+	CHECK(!strstr(describe_at(rig.heap, unused), "expired"));
+	die(owner, NULL);
+	check_has(describe_at(rig.heap, unused), "record expired");
 	check_begins(describe_at(rig.heap, at[0]), "block `eldest` (#");
 	die(owner, NULL);
 	check_has(describe_at(rig.heap, at[0]), "record expired");

@@ -45,6 +45,25 @@ static const void *exec_of(uintptr_t place)
 	return (const void *)~place;
 }
 
+/* The sinks hear of the block before the commit sees that the fact is none any more. */
+TEST(commit_that_comes_too_late_leaves_no_name)
+{
+	struct rig rig = start(0, CH_DEAD_NAMES_REPLACED);
+	struct ch_assumption fact;
+	struct emitter e;
+	size_t broken;
+	(void)rig_block(rig_owner(&rig, "first"), 1);
+	emit_open(&e, rig_owner(&rig, "late"), 16, 0);
+	emit_ret(&e);
+	CHECK_EQ(ch_assumption_create(rig.vm, &fact), CH_OK);
+	CHECK_EQ(ch_block_assume(e.code.block, fact), CH_OK);
+	CHECK_EQ(ch_assumption_break(fact, &broken), CH_OK);
+	const void *exec = e.code.exec;
+	CHECK_EQ(emit_commit(&e), CH_E_STALE);
+	check_name_at(&rig, exec, NULL);
+	end(&rig);
+}
+
 TEST(replaced_name_of_released_code_goes_and_its_place_is_used_again)
 {
 	struct rig rig = start(0, CH_DEAD_NAMES_REPLACED);

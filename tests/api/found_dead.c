@@ -154,3 +154,21 @@ TEST(refs_of_what_was_found_dead_are_not_visited)
 	CHECK_EQ(visits, 2);
 	end();
 }
+
+/* The block was OPEN when its owner was found dead: it never lives. */
+TEST(block_of_an_owner_that_was_found_dead_is_not_committed)
+{
+	struct ch_config config = rig_config(4 << 20);
+	struct emitter e;
+	config.driver = CH_DRIVER_HOST;
+	rig = rig_create(&config, NULL, NULL);
+	make(&live, "live", LIVE_WORD);
+	emit_open(&e, rig_owner(&rig, "dead"), 16, 0);
+	emit_ret(&e);
+	rig_alone(&rig, decide, NULL);
+	CHECK_EQ(emit_commit(&e), CH_E_STALE);
+	CHECK(strstr(ch_why(), "the owner of a block died"));
+	ch_thread_poll();
+	CHECK(rig_is_there(live.block) && !rig_is_there(e.code.block));
+	rig_end(&rig);
+}

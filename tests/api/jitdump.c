@@ -56,6 +56,24 @@ TEST(jitdump_says_where_it_is)
 	end(&rig);
 }
 
+/* Nobody was told of the code. */
+TEST(jitdump_has_nothing_of_code_that_was_given_up)
+{
+	struct rig rig = start();
+	struct dump *dump = read_of(getpid());
+	size_t before = dump->count;
+	dump_free(dump);
+	struct emitter e;
+	emit_open(&e, rig_owner(&rig, "given up"), 64, 0);
+	emit_ret(&e);
+	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	CHECK_EQ(ch_sink_flush(rig.heap), CH_OK);
+	dump = read_of(getpid());
+	CHECK_EQ(dump->count, before);
+	dump_free(dump);
+	end(&rig);
+}
+
 TEST(jitdump_has_the_code_that_runs)
 {
 	struct rig rig = start();

@@ -536,6 +536,11 @@ TEST(sentence_tells_a_limit_of_records_from_missing_memory)
 	struct ch_open open = {.size = sizeof open, .owner = owner, .hot_bytes = 16};
 	char says[80];
 	struct ch_owner last = rig_owner(&rig, "o");
+	rig.heap->names.limit = rig.heap->names.used;
+	uint64_t side_bytes = rig_stats(&rig).metadata_bytes_now;
+	REFUSED(ch_owner_create(rig.vm, "p", NULL, NULL, &more), CH_E_MEMORY, " names, its limit");
+	CHECK_EQ(rig_stats(&rig).metadata_bytes_now, side_bytes);
+	rig.heap->names.limit = CH__INDEX_MAX;
 	rig.heap->owners.limit = rig.heap->owners.used;
 	snprintf(says, sizeof says, "the heap has %u owners, its limit: a collection frees those",
 		 rig.heap->owners.used - 1);

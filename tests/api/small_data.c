@@ -155,8 +155,7 @@ TEST(small_data_keeps_its_access_where_code_is_mapped_again)
 	(void)first, (void)second;
 }
 
-/* The first page of a freed run of pages becomes a page of data: the pages behind stay as they are.
- */
+/* The first page of a freed run becomes a page of data: the pages behind stay as they are. */
 TEST(small_data_takes_one_page_of_a_run_that_was_freed)
 {
 	struct rig rig = rig_start(POOL);
@@ -178,6 +177,53 @@ TEST(small_data_takes_one_page_of_a_run_that_was_freed)
 	CHECK_EQ(ch_block_abort(&other), CH_OK);
 	CHECK_EQ(ch_block_abort(&data), CH_OK);
 	rig_check(&rig);
+	rig_end(&rig);
+}
+
+struct pair {
+	struct ch_block code;
+	const uint8_t *data; /* on the stack of the case */
+	struct ch_block handle;
+};
+
+static void make_pair(const struct rig *rig, void *arg)
+{
+	struct pair *pair = arg;
+	struct ch_open open = {.size = sizeof open,
+			       .owner = rig_owner(rig, "data"),
+			       .hot_bytes = 16,
+			       .kind = CH_KIND_RODATA};
+	struct ch_owner owner = rig_owner(rig, "code");
+	struct ch_code data;
+	struct emitter e;
+	CHECK_EQ(ch_block_open(&open, &data), CH_OK);
+	memset(data.write, 0x77, data.hot_bytes);
+	CHECK_EQ(ch_block_commit(&data, 1), CH_OK);
+	emit_open(&e, owner, 16, 0);
+	emit_ret(&e);
+	CHECK_EQ(ch_edge_attach(e.code.block, data.block), CH_OK);
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_COLLECT), CH_OK);
+	pair->code = e.code.block;
+	pair->data = data.exec;
+	pair->handle = data.block;
+}
+
+/* The last code with an edge to data dies in a cycle, and a word on a stack leads to the data. */
+TEST(data_that_a_word_holds_outlives_its_code)
+{
+	struct rig rig = rig_start(POOL);
+	struct pair pair;
+	rig_apart(&rig, make_pair, &pair);
+	/* A question for the code would leave its address on this stack. */
+	for (int i = 0; i < 4 && !rig_stats(&rig).blocks_freed; i++)
+		CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
+	CHECK(!rig_is_there(pair.code));
+	CHECK(rig_is_there(pair.handle));
+	CHECK_EQ(pair.data[3], 0x77);
+	pair.data = NULL;
+	rig_collect(&rig, 2);
+	CHECK(!rig_is_there(pair.handle));
 	rig_end(&rig);
 }
 

@@ -98,8 +98,9 @@ TEST(address_says_the_words_of_its_block_and_where_in_it_it_is)
 	rig_end(&rig);
 }
 
-/* Behind the cold part lies a hole: that of a block whose cold part lay there before. */
-TEST(address_behind_a_cold_part_is_no_code)
+/* Behind the cold part lies a hole: that of a block whose cold part lay there before. Behind the
+ * hot part no block was. */
+TEST(address_behind_a_part_is_no_code)
 {
 	struct rig rig = rig_start(1 << 20);
 	struct calls c[2];
@@ -111,6 +112,8 @@ TEST(address_behind_a_cold_part_is_no_code)
 	const uint8_t *end = info.cold_exec + info.cold_bytes;
 	CHECK(end == rig_info(c[0].e.code.block).cold_exec - 4);
 	CHECK_EQ(ch_owner_release(c[0].owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	CHECK(is_code(rig.heap, end - 1) && !is_code(rig.heap, end));
+	end = info.exec + info.hot_bytes;
 	CHECK(is_code(rig.heap, end - 1) && !is_code(rig.heap, end));
 	rig_end(&rig);
 }

@@ -237,6 +237,26 @@ TEST(the_peak_of_code_bytes_is_the_most_at_one_time)
 
 /* --- strings --- */
 
+TEST(cold_bytes_are_freed_bytes)
+{
+	rig = rig_start(1 << 20);
+	struct ch_owner owner = rig_owner(&rig, "cold");
+	struct emitter e;
+	struct ch_open open = {.owner = owner, .hot_bytes = 16, .cold_bytes = 400};
+	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+	emit_ret(&e);
+	memset(e.code.cold_write, 0, 400);
+	e.code.cold_used = 400;
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	struct ch_stats before = rig_stats(&rig);
+	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	struct ch_stats after = rig_stats(&rig);
+	CHECK(before.code_bytes_now >= 400);
+	CHECK_EQ(after.code_bytes_now, 0);
+	CHECK_EQ(after.bytes_freed - before.bytes_freed, before.code_bytes_now);
+	rig_end(&rig);
+}
+
 TEST(stats_say_what_the_heap_got)
 {
 	static const char *const backends[] = {"dual", "memfd", "procmem"};

@@ -236,6 +236,29 @@ TEST(only_an_open_that_may_collect_collects_released_owners)
 	rig_end(&rig);
 }
 
+/* A full pool is no reason either. */
+TEST(open_that_may_not_collect_finds_the_pool_full_of_released_owners)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_open open = {.size = sizeof open, .hot_bytes = 2000};
+	enum ch_status status = CH_OK;
+	while (status == CH_OK) {
+		struct ch_owner owner = open.owner = rig_owner(&rig, "owner");
+		struct emitter e;
+		status = emit_open_as(&e, &open);
+		if (status == CH_OK) {
+			emit_ret(&e);
+			e.at = open.hot_bytes;
+			CHECK_EQ(emit_commit(&e), CH_OK);
+		}
+		CHECK_EQ(ch_owner_release(owner, CH_RELEASE_COLLECT), CH_OK);
+	}
+	CHECK_EQ(status, CH_E_FULL);
+	CHECK(atomic_load(&rig.heap->collect_wanted));
+	CHECK_EQ(rig_stats(&rig).cycles, 0);
+	rig_end(&rig);
+}
+
 TEST(a_vm_that_is_asked_collects_itself)
 {
 	unsigned asked = 0;

@@ -109,6 +109,28 @@ TEST(blocks_of_a_vm_that_detaches_are_told_once_if_it_asked)
 	check_told(1, BLOCKS, 1);
 }
 
+/* Only a block that was committed has an end to tell. */
+TEST(block_that_is_given_up_is_not_told)
+{
+	start(false);
+	struct ch_owner owner = own(ending);
+	struct ch_open open = {
+		.size = sizeof open, .owner = owner, .hot_bytes = 16, .user = (void *)1};
+	struct ch_code code;
+	CHECK_EQ(ch_block_open(&open, &code), CH_OK);
+	CHECK_EQ(ch_block_abort(&code), CH_OK);
+	CHECK_EQ(ch_block_open(&open, &code), CH_OK);
+	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	code.used_to = 8;
+	CHECK_EQ(ch_block_commit(&code, 1), CH_E_STALE);
+	ch_thread_poll();
+	rig_collect(&rig, 3);
+	ch_thread_poll();
+	check_told(1, BLOCKS, 0);
+	CHECK_EQ(ch_vm_detach(ending), CH_OK);
+	end_all();
+}
+
 TEST(callback_of_a_vm_that_detaches_may_collect)
 {
 	start(true);

@@ -184,6 +184,25 @@ TEST(large_block_between_used_chunks_is_no_room)
 	rig_end(&rig);
 }
 
+/* A cold part lies at the end: such a block has its memory from the open on, so that its commit
+ * needs none. */
+TEST(large_block_with_a_cold_part_is_no_room)
+{
+	struct rig rig = rig_start(POOL);
+	struct ch_open open = {
+		.owner = rig_owner(&rig, "parts"), .hot_bytes = ROOM, .cold_bytes = 64};
+	struct emitter e;
+	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+	CHECK(!is_room(&rig, e.code.block));
+	emit_value(&e, 5);
+	emit_ret(&e);
+	ch__os_pretended.commit_error = ENOMEM;
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	ch__os_pretended.commit_error = 0;
+	CHECK_EQ(code_call(e.code.exec), 5);
+	rig_end(&rig);
+}
+
 /* The memory of a room that came and went serves pages, spans and rooms as before. */
 TEST(rooms_come_and_go)
 {
@@ -289,6 +308,9 @@ TEST(refused_room_does_not_take_a_child_its_code)
 			enum ch_status status = emit_open_as(&e, &open);
 			ch__os_fail_at(0, false);
 			rig_check(&rig);
+			/* A room has traps in each of its chunks, or is none. */
+			for (uint32_t at = CHUNK / 2; status == CH_OK && at < ROOM; at += CHUNK)
+				CHECK(ch__arch_are_traps(e.code.write + at, 8));
 			fork_and_call(&small);
 			if (status == CH_OK)
 				CHECK_EQ(ch_block_abort(&e.code), CH_OK);

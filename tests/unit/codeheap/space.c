@@ -8,6 +8,7 @@
 #include "pages/inner.h"
 #include "pages/write.h"
 #include "tests/support/full_rig.h"
+#include "unwind/steps.h"
 
 static _Atomic(int) told;
 
@@ -115,6 +116,115 @@ TEST(places_of_blocks_that_die_together_all_wait)
 	CHECK_EQ(after.quarantine_bytes_now, before.code_bytes_now - after.code_bytes_now);
 	rig_collect(&rig, 1);
 	CHECK_EQ(rig_stats(&rig).quarantine_bytes_now, 0);
+	rig_end(&rig);
+}
+
+static struct ch_code open_data(const struct rig *rig)
+{
+	struct ch_open open = {.size = sizeof open,
+			       .owner = rig_owner(rig, "data"),
+			       .hot_bytes = 16,
+			       .kind = CH_KIND_RODATA};
+	struct ch_code code;
+	CHECK_EQ(ch_block_open(&open, &code), CH_OK);
+	memset(code.write, 7, code.hot_bytes);
+	CHECK_EQ(ch_block_commit(&code, 1), CH_OK);
+	return code;
+}
+
+static void open_user(const struct rig *rig, struct emitter *e, struct ch_owner *owner)
+{
+	*owner = rig_owner(rig, "user");
+	emit_open(e, *owner, 16, 0);
+	emit_ret(e);
+}
+
+/* Code, data, code die in one cycle. The data may hold the code's unwind table, and its place waits
+ * for the end of the sweep. The places of the code do not, on both sides of the data. */
+TEST(place_of_data_waits_for_the_sweep_and_no_other)
+{
+	struct ch_config config = rig_config(4 << 20);
+	struct rig rig = rig_create(&config, NULL, NULL);
+	struct ch_heap *heap = rig.heap;
+	struct emitter e[2];
+	struct ch_owner owners[2];
+	open_user(&rig, &e[0], &owners[0]);
+	struct ch_code data = open_data(&rig);
+	open_user(&rig, &e[1], &owners[1]);
+	for (int i = 0; i < 2; i++) {
+		CHECK_EQ(ch_edge_attach(e[i].code.block, data.block), CH_OK);
+		CHECK_EQ(emit_commit(&e[i]), CH_OK);
+		CHECK_EQ(ch_owner_release(owners[i], CH_RELEASE_COLLECT), CH_OK);
+	}
+	uint32_t its_record = rig_record(data.block);
+	for (int i = 0; i < 4 && !heap->quarantine_head; i++)
+		rig_collect(&rig, 1);
+	CHECK(heap->quarantine_head);
+	ch__heap_lock(heap);
+	atomic_store(&heap->sweep_pending, 1);
+	bool has_freed = ch__quarantine_advance(heap, true);
+	if (atomic_load(&heap->has_core_sync)) {
+		CHECK(has_freed);
+		CHECK_EQ(heap->quarantine_head, its_record);
+		CHECK_EQ(heap->quarantine_tail, its_record);
+		CHECK_EQ(ch__block_at(heap, its_record)->quarantine_next, 0);
+	}
+	atomic_store(&heap->sweep_pending, 0);
+	(void)ch__quarantine_advance(heap, true);
+	ch__heap_unlock(heap);
+	rig_collect(&rig, 1);
+	CHECK_EQ(heap->quarantine_head, 0);
+	CHECK_EQ(atomic_load(&heap->quarantine_bytes), 0);
+	rig_end(&rig);
+}
+
+/* Blocks whose frames are told by notes die together, the longest last. */
+TEST(no_address_of_a_dead_block_leads_to_its_note)
+{
+	static const struct ch_frame frame = {.steps_n = 0};
+	if (!CH_ARCH_HAS_STEPS)
+		skip("no CH_FRAME_STEPS on this machine");
+	struct ch_config config = rig_config(4 << 20);
+	struct rig rig = rig_create(&config, NULL, NULL);
+	struct ch_heap *heap = rig.heap;
+	struct ch_owner owner = rig_owner(&rig, "steps");
+	uintptr_t exec[3];
+	for (int i = 0; i < 3; i++) {
+		struct ch_open open = {.owner = owner,
+				       .hot_bytes = i ? 16 : 256,
+				       .frame = CH_FRAME_STEPS};
+		struct emitter e;
+		CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+		emit_ret(&e);
+		e.at = open.hot_bytes;
+		e.code.frame = &frame;
+		CHECK_EQ(emit_commit(&e), CH_OK);
+		exec[i] = (uintptr_t)e.code.exec;
+	}
+	const struct ch__steps *steps = ch__sinks_steps(heap->sinks);
+	CHECK(ch__steps_note(steps, exec[2]) && ch__steps_note(steps, exec[0] + 200));
+	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	for (int i = 0; i < 3; i++)
+		for (uintptr_t at = exec[i]; at < exec[i] + (i ? 16 : 256); at += 8)
+			CHECK_EQ(ch__steps_note(steps, at), 0);
+	rig_end(&rig);
+}
+
+/* The vm has no block_freed. A block with an edge to it has a flag that dead blocks have for a
+ * notice that is due. */
+TEST(nobody_is_told_of_a_block_whose_vm_does_not_ask)
+{
+	struct ch_config config = rig_config(4 << 20);
+	struct rig rig = rig_create(&config, NULL, NULL);
+	struct ch_owner owner;
+	struct emitter e;
+	open_user(&rig, &e, &owner);
+	CHECK_EQ(ch_edge_attach(e.code.block, open_data(&rig).block), CH_OK);
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	uint64_t before = rig_stats(&rig).blocks_freed;
+	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	CHECK_EQ(rig_stats(&rig).blocks_freed - before, 2);
+	CHECK_EQ(atomic_load(&rig.heap->notices_now), 0);
 	rig_end(&rig);
 }
 

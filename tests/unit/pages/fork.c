@@ -478,6 +478,30 @@ TEST(child_without_copy_has_no_code)
 		}
 }
 
+/* A thread of the parent had taken the pages, and is not in the child. */
+TEST(child_without_copy_gives_pages_back_and_touches_no_byte)
+{
+	for (unsigned i = 0; i < BACKENDS; i++) {
+		if (!rig_may_have(backends[i]))
+			continue;
+		struct pool_rig rig = create_as(backends[i]);
+		uint32_t span = ch__pool_take_span(rig.pool, 2, 0);
+		CHECK(span != CH__PAGE_NONE);
+		CHECK(ch__pool_fork_prepare(rig.pool, false));
+		pid_t pid = fork();
+		CHECK(pid >= 0);
+		if (pid == 0) {
+			CHECK(!ch__pool_fork_child(rig.pool));
+			ch__pool_release_span(rig.pool, span);
+			_exit(ch__page_state(&rig.pool->pages[span]) != CH__PAGE_FREE);
+		}
+		ch__pool_fork_parent(rig.pool);
+		expect_success(pid);
+		ch__pool_release_span(rig.pool, span);
+		rig_destroy(&rig);
+	}
+}
+
 /* A failing child has no access; a surviving child has all that it asked the system for. */
 struct failing {
 	struct pool_rig *rig;

@@ -227,6 +227,45 @@ TEST(map_written_anew_drops_no_line_that_another_compiler_wrote_meanwhile)
 	write_anew_when_another_comes(false, EBUSY);
 }
 
+/* The new line is longer than the dead one at its beginning, by far. */
+TEST(map_has_one_name_where_a_long_range_follows_a_short_one)
+{
+	struct bed bed;
+	char path[128];
+	use_own_folder();
+	path_of(getpid(), path);
+	bed_open(&bed, CH__SINK_PERF_MAP);
+	add(&bed, 64, 64, 1);
+	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
+	discard(&bed, 64, 64, 1);
+	add(&bed, 64, 4000, 2);
+	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
+	check_named(path, bed.pool + 70, "fn_2");
+	check_named(path, bed.pool + 4000, "fn_2");
+	bed_close(&bed);
+	remove_own_folder();
+}
+
+/* The log of lines becomes shorter when few of many lines are live. */
+TEST(map_keeps_the_one_line_of_many_that_is_live)
+{
+	enum { LINES = 5000, LAST = LINES - 1 };
+	struct bed bed;
+	char path[128];
+	use_own_folder();
+	path_of(getpid(), path);
+	bed_open(&bed, CH__SINK_PERF_MAP);
+	for (uint32_t i = 0; i < LINES; i++)
+		add(&bed, i * 16, 16, i);
+	for (uint32_t i = 0; i < LAST; i++)
+		discard(&bed, i * 16, 16, i);
+	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
+	check_named(path, bed.pool + LAST * 16, "fn_4999");
+	check_named(path, bed.pool + 16, NULL);
+	bed_close(&bed);
+	remove_own_folder();
+}
+
 /* The file before is open no longer than it takes to make the next one. */
 TEST(map_written_anew_keeps_one_file_open)
 {

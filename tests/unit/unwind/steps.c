@@ -131,18 +131,19 @@ TEST(note_has_what_the_frame_says_and_nothing_behind_it)
 /* The range of a block may begin before its code. */
 TEST(instructions_for_debuggers_are_those_of_the_note)
 {
-	enum { BEFORE = 8, CODE_BYTES = 48 };
+	enum { BEFORE = 8, CODE_BYTES = 480 };
 	skip_without_steps();
-	static uint8_t pool[512] __attribute__((aligned(16)));
+	static uint8_t pool[1024] __attribute__((aligned(16)));
 	const uint8_t reg = ch__arch_steps_kept[1];
-	const struct ch__step steps[] = {{1, 16}, {4, 32}};
+	const struct ch__step steps[] = {{1, 16}, {4, 32}, {5 + 0x123, 8}};
 	const struct ch__save saves[] = {{reg, 3, 5}};
-	const struct ch__frame frame = {steps, saves, 2, 1};
+	const struct ch__frame frame = {steps, saves, 3, 1};
 	/* DW_CFA_advance_loc2, def_cfa_offset, offset; a LEB128 of two or three bytes. */
 	const uint8_t wanted[] = {3,    8,    0,    0x0e, 0x88, 0x80, 0, /* at the call */
 				  3,    1,    0,    0x0e, 0x90, 0x80, 0, /* at 1 */
 				  3,    3,    0,    0x0e, 0xa0, 0x80, 0, /* at 4 */
-				  3,    1,    0,    (uint8_t)(0x80 | reg), 0x83, 0};
+				  3,    1,    0,    (uint8_t)(0x80 | reg), 0x83, 0,
+				  3,    0x23, 1,    0x0e, 0x88, 0x80, 0};
 	uint8_t out[CH__STEPS_FDE_BYTES];
 	struct ch__steps s;
 	uintptr_t exec = (uintptr_t)pool, note = exec + BEFORE + CODE_BYTES;
