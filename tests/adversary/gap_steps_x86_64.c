@@ -35,6 +35,13 @@ struct play {
 	/* A look-up */
 	const void *pc;
 	unsigned steps_as_reader;
+	/* A fact that breaks */
+	struct ch_assumption fact;
+	bool commits, was_inside;
+	unsigned regions, steps, wanted;
+	_Atomic(int) is_broken;
+	/* Data that loses its last user */
+	struct ch_owner user;
 };
 
 static struct play *stepped;
@@ -289,5 +296,122 @@ TEST(look_up_that_is_given_no_heap_is_a_reader_of_the_heap_it_found)
 	CHECK_EQ(play.status, CH_OK);
 	CHECK(play.steps_as_reader >= STEPS_LEAST);
 	CHECK(!ch__place_is_read());
+	rig_end(&play.rig);
+}
+
+/* --- a fact that breaks in the middle of a commit --- */
+
+/* At a step of the second region, in which the commit judges the fact and the block goes LIVE. */
+static bool is_going_live(struct play *p)
+{
+	bool is_inside =
+		p->commits && atomic_load(&ch__thread_self(p->rig.heap)->inside) != 0;
+	p->regions += is_inside && !p->was_inside;
+	p->was_inside = is_inside;
+	return is_inside && p->regions == 2 && ++p->steps == p->wanted;
+}
+
+static void commit_on_a_fact(struct play *p)
+{
+	struct emitter e;
+	trap_flag_clear();
+	p->commits = p->was_inside = false;
+	p->regions = p->steps = 0;
+	emit_open(&e, p->owner, 16, 0);
+	emit_ret(&e);
+	CHECK_EQ(ch_block_assume(e.code.block, p->fact), CH_OK);
+	e.code.used_to = e.at;
+	p->commits = true;
+	trap_flag_set();
+	p->status = ch_block_commit(&e.code, 1);
+	trap_flag_clear();
+	p->commits = false;
+	p->code = e.code;
+}
+
+static void *break_the_fact(void *arg)
+{
+	struct play *p = arg;
+	size_t blocks;
+	p->status_of_other = ch_assumption_break(p->fact, &blocks);
+	atomic_store(&p->is_broken, 1);
+	return NULL;
+}
+
+/* Whichever comes first: no LIVE block is left that depends on the fact. */
+TEST(fact_that_breaks_while_a_block_goes_live_leaves_it_dead_or_not_entrant)
+{
+	enum { STRIDE = 13, SCENES_LEAST = 4 };
+	static struct play play = {.is_here = is_going_live, .call = commit_on_a_fact};
+	unsigned scenes = 0;
+	begin(&play, 4 << 20);
+	for (play.wanted = 1;; play.wanted += STRIDE, scenes++) {
+		pthread_t other;
+		CHECK_EQ(ch_assumption_create(play.rig.vm, &play.fact), CH_OK);
+		atomic_store(&play.is_broken, 0);
+		pthread_t caller = start_call(&play);
+		bool is_there = atomic_load(&play.is_there);
+		CHECK_EQ(pthread_create(&other, NULL, break_the_fact, &play), 0);
+		TEST_UNTIL(atomic_load(&play.is_broken) ||
+			   atomic_load(&play.rig.heap->lock_waits))
+			usleep(100);
+		atomic_store(&play.may_go, 1);
+		CHECK_EQ(pthread_join(caller, NULL), 0);
+		CHECK_EQ(pthread_join(other, NULL), 0);
+		CHECK_EQ(play.status_of_other, CH_OK);
+		if (play.status == CH_OK)
+			CHECK_EQ(rig_info(play.code.block).state, CH_BLOCK_NOTENTRANT);
+		else
+			CHECK_EQ(play.status, CH_E_STALE);
+		if (!is_there)
+			break;
+	}
+	CHECK(scenes >= SCENES_LEAST);
+	rig_end(&play.rig);
+}
+
+/* --- data that gets a user when its last user has ended --- */
+
+static bool has_orphan(struct play *p)
+{
+	struct ch_heap *heap = p->rig.heap;
+	return heap->orphans_count && !atomic_load(&ch__thread_self(heap)->inside);
+}
+
+static void release_the_user(struct play *p)
+{
+	p->status = ch_owner_release(p->user, CH_RELEASE_NOT_RUNNING);
+}
+
+TEST(data_that_gets_a_user_while_its_last_user_ends_stays)
+{
+	static struct play play = {.is_here = has_orphan, .call = release_the_user};
+	begin(&play, 4 << 20);
+	struct ch_open open = {.size = sizeof open,
+			       .owner = play.owner,
+			       .hot_bytes = 16,
+			       .kind = CH_KIND_RODATA};
+	struct ch_code data;
+	struct emitter user, late;
+	CHECK_EQ(ch_block_open(&open, &data), CH_OK);
+	memset(data.write, 0, data.hot_bytes);
+	CHECK_EQ(ch_block_commit(&data, 1), CH_OK);
+	play.user = rig_owner(&play.rig, "user");
+	emit_open(&user, play.user, 16, 0);
+	emit_ret(&user);
+	CHECK_EQ(ch_edge_attach(user.code.block, data.block), CH_OK);
+	CHECK_EQ(emit_commit(&user), CH_OK);
+	/* With a name the block has a list already, and the attach takes no lock. */
+	struct ch_open named = {.owner = play.owner, .hot_bytes = 16, .name = "late"};
+	CHECK_EQ(emit_open_as(&late, &named), CH_OK);
+	emit_ret(&late);
+	pthread_t caller = start_call(&play);
+	CHECK(atomic_load(&play.is_there));
+	CHECK_EQ(ch_edge_attach(late.code.block, data.block), CH_OK);
+	atomic_store(&play.may_go, 1);
+	CHECK_EQ(pthread_join(caller, NULL), 0);
+	CHECK_EQ(play.status, CH_OK);
+	CHECK(rig_is_there(data.block) && !rig_is_there(user.code.block));
+	CHECK_EQ(emit_commit(&late), CH_OK);
 	rig_end(&play.rig);
 }

@@ -430,6 +430,12 @@ static void look_at_call(struct play *p)
 	(void)!ch_code_at(p->rig.heap, p->code.exec + RETURNS_AT, true, &p->spot);
 }
 
+static void look_at_instruction(struct play *p)
+{
+	p->spot.size = sizeof p->spot;
+	(void)!ch_code_at(p->rig.heap, p->code.exec + SITE_AT, false, &p->spot);
+}
+
 /* The main thread has another such block LIVE in the same place and the same records. */
 static void replace_call(struct play *p)
 {
@@ -454,8 +460,9 @@ static void judge_call(struct play *p)
 		return;
 	if (!is_old && spot->block.bits != p->block.bits)
 		FAIL("step %u: a look-up has found a block that never was", p->wanted);
+	bool is_return = p->act->call == look_at_call;
 	if (spot->owner.bits != (is_old ? p->owner : p->stranger).bits || spot->user != &words[0] ||
-	    !spot->has_site || spot->site_user != &words[1])
+	    spot->has_site != is_return || spot->site_user != (is_return ? &words[1] : NULL))
 		FAIL("step %u: a look-up says of one block what another one has", p->wanted);
 }
 
@@ -464,6 +471,13 @@ TEST(look_up_never_says_of_a_block_what_the_next_one_has)
 	static const struct act act = {false, 1, NULL, NULL, look_at_call, replace_call,
 				       judge_call};
 	play_all(&act, make_call, 60);
+}
+
+TEST(look_up_of_an_instruction_is_of_one_block)
+{
+	static const struct act act = {false, 1, NULL, NULL, look_at_instruction, replace_call,
+				       judge_call};
+	play_all(&act, make_call, 40);
 }
 
 /* --- refs --- */

@@ -2,6 +2,7 @@
  * growth.c: the memory that a heap keeps of ended vms, fibers and names, and how slow a script can
  * make the heap by the choice of names. The test counts the records. counters.c tests counters that
  * run out. */
+#include "codeheap/guest_look.h"
 #include "codeheap/base/heaps.h"
 #include "codeheap/graph/block.h"
 #include "codeheap/graph/block_parts.h"
@@ -243,6 +244,38 @@ TEST(look_at_code_is_a_reader_no_longer_than_it_lasts)
 		CHECK(ch_code_at(is_given ? rig.heap : NULL, entry, false, &spot));
 		CHECK(!ch__place_is_read());
 	}
+	rig_end(&rig);
+}
+
+/* Record 0 of each kind stands for none. Valgrind has less address space. */
+TEST(heap_has_as_many_records_of_each_kind_as_the_header_says)
+{
+	struct rig rig = rig_start(0);
+	const struct ch_heap *heap = rig.heap;
+	const struct ch__table *tables[] = {&heap->blocks, &heap->owners, &heap->branches,
+					    &heap->assumptions, &heap->names};
+	bool is_large = heap->pool->pool_bytes >= 256 << 20;
+	for (int i = !is_large; i < 5 && !heap->pool->is_translated; i++)
+		CHECK_EQ(tables[i]->limit - 1, 16777214);
+	rig_end(&rig);
+}
+
+/* A sampler asks again with the answer for the same address. */
+TEST(look_at_cold_code_says_so_each_time)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_open open = {
+		.owner = rig_owner(&rig, "cold"), .hot_bytes = 16, .cold_bytes = 64};
+	struct emitter e;
+	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+	emit_ret(&e);
+	memset(e.code.cold_write, 0, 64);
+	e.code.cold_used = 64;
+	uintptr_t cold = (uintptr_t)e.code.cold_exec + 8;
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	uint64_t word = ch__look_code(rig.heap, cold, 0);
+	CHECK(word & CH__LOOK_COLD);
+	CHECK_EQ(ch__look_code(rig.heap, cold, word), word);
 	rig_end(&rig);
 }
 

@@ -252,10 +252,13 @@ TEST(room_used_to_its_end_is_a_room_no_more)
 {
 	struct rig rig = rig_start(4 * CHUNK);
 	struct emitter e = open_room(&rig, 4 * CHUNK - CHUNK / 2, 1);
+	uint32_t last = e.code.hot_bytes - e.at;
+	memcpy(e.code.write + last, e.code.write, e.at);
 	e.code.used_to = e.code.hot_bytes;
 	CHECK_EQ(ch_block_commit(&e.code, 1), CH_OK);
 	CHECK(!is_room(&rig, e.code.block));
 	CHECK_EQ(code_call(e.code.exec), 1);
+	CHECK_EQ(code_call(e.code.exec + last), 1);
 	const struct ch__pool *pool = rig.heap->pool;
 	for (uint32_t at = 0; at < e.code.hot_bytes; at += (uint32_t)rig_page_bytes())
 		CHECK(ch__sinks_page_is_live(

@@ -341,6 +341,8 @@ TEST(each_listener_of_a_heap_hears_of_a_death)
 static enum ch_status refuse(struct ch_heap *heap, const char **stats_file, bool may_fail)
 {
 	(void)stats_file, (void)may_fail;
+	/* A fork waits for the heap. */
+	CHECK(ch__lock_is_mine(&ch__heaps_lock));
 	ch__listener_add(heap, &listener);
 	errno = EXDEV;
 	return CH_E_OS;

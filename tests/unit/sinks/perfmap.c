@@ -227,6 +227,24 @@ TEST(map_written_anew_drops_no_line_that_another_compiler_wrote_meanwhile)
 	write_anew_when_another_comes(false, EBUSY);
 }
 
+/* A file that no heap uses is open no longer. */
+TEST(map_of_heaps_that_have_gone_is_closed)
+{
+	use_own_folder();
+	int before = open("/dev/null", O_RDONLY);
+	CHECK(before >= 0 && close(before) == 0);
+	for (int i = 0; i < 5; i++) {
+		struct bed bed;
+		bed_open(&bed, CH__SINK_PERF_MAP);
+		add(&bed, 64, 64, 1);
+		bed_close(&bed);
+	}
+	int after = open("/dev/null", O_RDONLY);
+	CHECK(after >= 0 && close(after) == 0);
+	CHECK_EQ(after, before);
+	remove_own_folder();
+}
+
 /* The new line is longer than the dead one at its beginning, by far. */
 TEST(map_has_one_name_where_a_long_range_follows_a_short_one)
 {
