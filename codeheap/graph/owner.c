@@ -213,6 +213,8 @@ void ch__owners_end_releases(struct ch_heap *heap)
 	}
 }
 
+/* Not under busy, for which other threads spin: a long list would hold them up. No block leaves the
+ * list under heap, and a block that comes is whole before the list leads there. */
 static void count_bytes(const struct ch_heap *heap, const struct ch__owner *owner,
 			struct ch_owner_facts *info)
 {
@@ -237,10 +239,10 @@ enum ch_status ch_owner_info(struct ch_owner handle, struct ch_owner_facts *out)
 	struct ch_heap *heap = ch__handle_lock("owner", handle.bits, &status);
 	if (!heap)
 		return status;
-	struct ch__thread *self = ch__region_enter_for(heap);
 	uint32_t index = ch__owner_resolve(heap, handle);
 	if (index) {
 		struct ch__owner *owner = ch__owner_at(heap, index);
+		struct ch__thread *self = ch__region_enter_for(heap);
 		ch__owner_lock(owner);
 		struct ch_owner_facts info = {
 			.vm = owner->vm,
@@ -249,15 +251,15 @@ enum ch_status ch_owner_info(struct ch_owner handle, struct ch_owner_facts *out)
 			.blocks_now = owner->blocks_now,
 			.is_released = ch__owner_is_released(owner),
 		};
-		count_bytes(heap, owner, &info);
 		if (owner->entry)
 			info.entry = ch__block_handle(heap, owner->entry);
 		ch__owner_unlock(owner);
+		ch__region_leave(self);
+		count_bytes(heap, owner, &info);
 		ch__sized_give(out, &info);
 	} else {
 		status = ch__because_stale("owner", handle.bits);
 	}
-	ch__region_leave(self);
 	ch__heap_unlock(heap);
 	return status;
 }

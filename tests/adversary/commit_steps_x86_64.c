@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT
  * commit_steps_x86_64.c: the cost of a commit of many blocks, and of a block's end in a heap that
- * had many threads, in instructions counted by the trap flag. The counted commit is refused for its
- * last block, when all blocks are judged. */
+ * had many threads, in instructions counted by the trap flag; and how long a look at an owner holds
+ * the owner. The counted commit is refused for its last block, when all blocks are judged. */
 #define _GNU_SOURCE
+#include "codeheap/graph/owner.h"
+#include "codeheap/look.h"
 #include "os/os.h"
 #include "tests/support/heap_rig.h"
 #include "tests/support/trap_flag_x86_64.h"
@@ -145,5 +147,47 @@ TEST(end_of_a_block_costs_the_same_in_a_heap_that_had_many_threads)
 	emit_open(&e, rig_owner(&rig_of_all, "large"), 100 << 10, 0);
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
 	CHECK(rig_stats(&rig_of_all).code_bytes_peak >= peak + (100 << 10));
+	rig_end(&rig_of_all);
+}
+
+/* --- a look at an owner --- */
+
+static const struct ch__owner *watched;
+static volatile unsigned long held;
+
+static void count_held(int signal)
+{
+	count_step(signal);
+	held += watched->busy;
+}
+
+/* Instructions while threads that enter or make code of the owner would spin. */
+static unsigned long held_by_a_look(struct ch_owner owner)
+{
+	struct ch_owner_facts facts = {.size = sizeof facts};
+	watched = ch__owner_at(rig_of_all.heap, (uint32_t)owner.bits & CH__INDEX_MAX);
+	held = 0;
+	trap_flag_set();
+	enum ch_status status = ch_owner_info(owner, &facts);
+	trap_flag_clear();
+	CHECK_EQ(status, CH_OK);
+	return held;
+}
+
+TEST(look_at_an_owner_holds_up_nobody_for_its_many_blocks)
+{
+	rig_of_all = rig_start(8 << 20);
+	struct ch_owner owner = rig_owner(&rig_of_all, "large");
+	struct sigaction action = {.sa_handler = count_held};
+	CHECK_EQ(sigaction(SIGTRAP, &action, NULL), 0);
+	rig_block(owner, 1);
+	unsigned long few = held_by_a_look(owner);
+	for (int i = 0; i < MANY; i++)
+		rig_block(owner, 1);
+	unsigned long many = held_by_a_look(owner);
+	CHECK(few > 0);
+	if (many > few + MANY)
+		FAIL("the owner is held for %lu instructions, and with many blocks for %lu", few,
+		     many);
 	rig_end(&rig_of_all);
 }
