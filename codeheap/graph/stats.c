@@ -28,13 +28,15 @@ void ch__stats_note_peak(struct ch_heap *heap, const uint32_t *blocks, uint32_t 
 	enum { FEW_THREADS = 16, MOST_DEAD_BYTES = 64 << 10 };
 	int64_t bytes = heap->counters.code_bytes;
 	uint32_t threads = 0, dead = heap->peak_dead_bytes;
-	for (uint32_t i = 0; i < count && dead < MOST_DEAD_BYTES; i++) {
-		const struct ch__block *block = ch__block_at(heap, blocks[i]);
-		dead += ch__hot_bytes(block) + ch__cold_bytes(block);
+	if (count && CH_UNLIKELY(heap->peak_threads > FEW_THREADS)) {
+		for (uint32_t i = 0; i < count && dead < MOST_DEAD_BYTES; i++) {
+			const struct ch__block *block = ch__block_at(heap, blocks[i]);
+			dead += ch__hot_bytes(block) + ch__cold_bytes(block);
+		}
+		heap->peak_dead_bytes = dead;
+		if (dead < MOST_DEAD_BYTES)
+			return;
 	}
-	heap->peak_dead_bytes = dead;
-	if (count && heap->peak_threads > FEW_THREADS && dead < MOST_DEAD_BYTES)
-		return;
 	for (const struct ch__thread *t = heap->threads; t; t = t->next, threads++)
 		bytes += __atomic_load_n(&t->counters.code_bytes, __ATOMIC_RELAXED);
 	heap->peak_threads = threads;
