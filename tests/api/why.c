@@ -500,7 +500,7 @@ TEST(sentence_names_the_field_of_code_that_is_committed)
 	ok.used_to = e.at;
 	commit_refuses(ok, (struct ch_code){.used_from = 4}, "[0].used_from is 4: not a ");
 	commit_refuses(ok, (struct ch_code){.used_from = 64}, "[0].used_from is 64: not a ");
-	commit_refuses(ok, (struct ch_code){.cold_used = 80}, "[0].cold_used is 80: of 4 cold ");
+	commit_refuses(ok, (struct ch_code){.cold_used = 80}, "[0].cold_used is 80: of ");
 	commit_refuses(ok, (struct ch_code){.entry_offset = 60},
 		       "[0].entry_offset is 60: not from used_from, 0, to below used_to, ");
 	commit_refuses(ok, (struct ch_code){.frame = (const void *)&open},
