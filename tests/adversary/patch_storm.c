@@ -64,7 +64,7 @@ static enum ch_status open_in(struct play *p, struct emitter *e, struct ch_owner
 {
 	struct ch_open open = {.owner = owner,
 			       .hot_bytes = 96,
-			       .cold_bytes = 16,
+			       .cold_bytes = 20,
 			       .branch_room = branches,
 			       .entry = entry};
 	enum ch_status status = emit_open_as(e, &open);
