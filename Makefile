@@ -153,7 +153,7 @@ seldom_c := $(wildcard os/linux*.c observe/linux*.c codeheap/look/trap*.c sinks/
             $(addprefix codeheap/base/,event.c heaps.c listener.c panic.c park.c trigger.c vm.c why.c) \
             $(addprefix codeheap/collect/,cycle.c make_room.c world.c) $(addprefix codeheap/graph/,place.c stats.c) \
             $(addprefix codeheap/life/,discard.c fork.c heap.c overrun.c thread.c veneer.c wishes.c write.c) \
-            $(addprefix codeheap/look/,address_name.c check.c look.c)
+            $(addprefix codeheap/look/,address_name.c backtrace.c check.c look.c look_code.c)
 $(foreach c,$(seldom_c),$(if $(wildcard $(c)),,$(error seldom_c: there is no $(c))))
 seldom_o := $(seldom_c:%.c=$(OBJ)/%.o) $(seldom_c:%.c=$(TOBJ)/%.o)
 $(seldom_o): BASE := $(patsubst -O2,-Os,$(BASE))

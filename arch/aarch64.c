@@ -219,12 +219,12 @@ bool ch__arch_diverter_is_armed(const uint8_t *read)
 
 /* --- stubs, trampoline, veneers --- */
 
-/* A stub leaves x30, which may hold a caller's return address, alone, and has an address of its own
- * in x17. */
+/* A stub leaves x30, which may hold a caller's return address, alone. x17 has the address behind
+ * the stub's code, which serves as a return address does (CH_ARCH_STUB_CALL_BYTES). */
 static void put_stub_code(uint32_t code[4], uintptr_t address)
 {
 	code[0] = insn_bti_jc;
-	code[1] = insn_ldr_x16 | (address & 4 ? 4u : 3u) << 5;
+	code[1] = insn_ldr_x16 | (address & 4 ? 4u : 3u) << 5; /* words to the literal */
 	code[2] = insn_adr_x17 | 2u << 5;
 	code[3] = insn_br_x16;
 }

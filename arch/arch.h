@@ -28,7 +28,7 @@
 
 /* Constants of a machine's header:
  *   CH_ARCH_TRAP_UNIT_BYTES    a trap's length, and the distance between two traps
- *   CH_ARCH_STUB_BYTES         the length of a stub with the branch index at the end
+ *   CH_ARCH_STUB_BYTES         the length of a stub with its branch index
  *   CH_ARCH_STUB_CALL_BYTES    a stub's return address, or a substitute, from the stub's start
  *   CH_ARCH_STUB_LEADS_FAR     1: a site may not reach all of the pool, and the stub leads on
  *   CH_ARCH_LEAD_BYTES         the length of a lead before a stub; 0: no procmem backend

@@ -124,8 +124,8 @@ static enum ch_status check_site(const struct ch__subject *s, const struct ch_br
 	bool has_way = site->exit || ch__owner_at(heap, s->block->owner)->vm->ops.branch_hit;
 	if (has_way)
 		return CH_OK;
-	return ch__because(CH_E_ARG, "ch_branch_site.exit is NULL, and no vm has a branch_hit for "
-				     "it");
+	return ch__because(CH_E_ARG, "ch_branch_site.exit is NULL, and its owner's vm has no "
+				     "branch_hit; code without an owner has no vm");
 }
 
 static void write_stub(struct ch_heap *heap, const struct ch__block *block, uint32_t index,

@@ -197,11 +197,12 @@ static void make_map(struct ch_heap *heap, struct ch__site_map *map, const struc
 	uint32_t bytes = (end - base) / CH__GRANULE_BYTES;
 	bool is_fresh = end - base > map->capacity || map->capacity > REUSED_MOST;
 	if (is_fresh) {
-		uint8_t *maps = ch__meta_alloc(heap->meta, (size_t)bytes * 3);
+		/* Freed first: under a limit of address space there may be no room for two. */
+		ch__meta_free(heap->meta, map->covered, (size_t)map->capacity / 8 * 3);
+		map->capacity = 0;
+		uint8_t *maps = map->covered = ch__meta_alloc(heap->meta, (size_t)bytes * 3);
 		if (!maps)
 			return;
-		ch__meta_free(heap->meta, map->covered, (size_t)map->capacity / 8 * 3);
-		map->covered = maps;
 		map->targets = maps + bytes;
 		map->inner = map->targets + bytes;
 		map->capacity = end - base;

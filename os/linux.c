@@ -529,15 +529,18 @@ bool ch__os_fd_commit(const struct ch__os_held *file, size_t offset, size_t byte
 		return false;
 	/* The file has its full size already: RLIMIT_FSIZE, a limit of growth, does not matter. */
 	int result, cancel = ch__cancel_hold();
+	bool is_masked = false;
 	sigset_t all, before;
 	sigfillset(&all);
-	pthread_sigmask(SIG_BLOCK, NULL, &before);
 	/* Some kernels end the call at any signal, and take the memory back. Under a timer of the
 	 * program's no try of a large range would end: the next tries have no signals. */
 	while ((result = fallocate(fd_of(file), 0, (off_t)offset, (off_t)bytes)) != 0 &&
-	       errno == EINTR)
-		pthread_sigmask(SIG_SETMASK, &all, NULL);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	       errno == EINTR) {
+		pthread_sigmask(SIG_SETMASK, &all, is_masked ? NULL : &before);
+		is_masked = true;
+	}
+	if (is_masked)
+		pthread_sigmask(SIG_SETMASK, &before, NULL);
 	ch__cancel_allow(cancel);
 	return ch__os_note(result == 0, "fallocate");
 }

@@ -164,8 +164,8 @@ static bool is_same(const struct stat *one, const struct stat *other)
 	return one->st_dev == other->st_dev && one->st_ino == other->st_ino;
 }
 
-/* A name in the folder is a descriptor's number; "." and ".." read as 0, a number like others. If
- * the folder cannot be read, the answer is true. /proc/self/fd ends with the first thread. */
+/* A name in the folder is a descriptor's number; the entries "." and ".." are skipped. If the
+ * folder cannot be read, the answer is true. /proc/self/fd ends with the first thread. */
 static bool is_open_here(const struct stat *file)
 {
 	enum { NAME_AT = 19, LENGTH_AT = 16 }; /* of the kernel's struct linux_dirent64 */
@@ -181,7 +181,7 @@ static bool is_open_here(const struct stat *file)
 			const char *name = entries + at + NAME_AT;
 			int fd = (int)strtol(name, NULL, 10);
 			struct stat found;
-			is_open = fstat(fd, &found) == 0 && is_same(&found, file);
+			is_open = *name != '.' && fstat(fd, &found) == 0 && is_same(&found, file);
 			at += length;
 		}
 	}

@@ -339,6 +339,7 @@ static void open_page(struct ch__pool *pool, uint32_t index)
 	CH_REQUIRES(ch__role_pages, ch__role_busy)
 {
 	struct ch__page *page = &pool->pages[index];
+	page->taker = ch__lock_self();
 	page->has_failed = 0;
 	page->refused_hot = UINT16_MAX;
 	atomic_store_explicit(&page->freed_granules, 0, memory_order_relaxed);
@@ -485,7 +486,6 @@ uint32_t ch__pool_take_page(struct ch__pool *pool, uint8_t frame)
 		/* Frees read the frame number without a lock: an equal number is not stored. */
 		if (page->frame != frame)
 			page->frame = frame;
-		page->taker = ch__lock_self();
 		open_page(pool, index);
 		ch__page_unlock(page);
 	}

@@ -140,7 +140,7 @@ struct ch_heap {
 	CH_BY_HEAP uint64_t cycle_start_ns; /* HOST: from ch_mark_begin to its end, or 0 [heap] */
 	CH_BY_HEAP bool young_refs_lost;            /* a block found no room on young_refs [heap] */
 	_Atomic(uint32_t) sweep_pending; /* a cycle ended and was not swept */
-	uint32_t sweep_cursor;           /* next block to look at [sweep] */
+	uint32_t sweep_cursor, sweep_owner; /* next block and owner to look at [sweep] */
 	uint32_t cycle_number;           /* [frozen] */
 	_Atomic(uint64_t) core_syncs; /* completed */
 	/* Counted before each: an earlier sync may have passed a core before later stores. */
@@ -152,7 +152,6 @@ struct ch_heap {
 	_Atomic(uint64_t) quarantine_bytes;
 	CH_BY_HEAP uint32_t notice_head, notice_tail; /* DEAD blocks whose block_freed is due */
 	_Atomic(uint32_t) notices_now;
-	_Atomic(uint32_t) deliveries; /* calls that deliver notices just now */
 	_Atomic(uint64_t) tombstones_written; /* release after the entry; place.c acquires */
 	_Atomic(uint64_t) tombstones_lost;    /* for want of memory; likewise */
 	uint32_t tombstones_log2;             /* log2 of how many there are [const] */

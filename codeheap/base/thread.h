@@ -72,6 +72,7 @@ struct ch__thread {
 	_Atomic(bool) is_by_call;
 	int thread_id;           /* [registry] */
 	uint32_t park_depth;     /* [own]; read by the thread's handlers */
+	uint32_t deliveries;     /* calls on its own stack that deliver notices [own] */
 	/* [registry]; as its stack grows, the thread lowers stack_low before it shows sp */
 	uintptr_t stack_low, stack_high;
 	bool stack_grows; /* the stack is the process's first [registry] */
@@ -104,6 +105,7 @@ struct ch_fiber {
 	_Atomic(uintptr_t) suspended_sp; /* 0 = running; release store pairs with the scan */
 	_Atomic(bool) is_attached;       /* [registry]; statistics read it without the lock */
 	uintptr_t stack;                 /* Valgrind's number of the stack [registry] */
+	uint32_t deliveries; /* as the thread's, of calls on the fiber [the thread that runs it] */
 	struct ch_fiber *next;           /* all fibers of the heap, records are reused [registry] */
 	struct ch_fiber *next_free;      /* next fiber that is not attached [registry] */
 };

@@ -479,17 +479,30 @@ static void deliver(struct ch_heap *heap) CH_EXCLUDES(CH__ANY)
 	}
 }
 
+/* How many calls on this stack deliver notices. */
+static uint32_t *deliveries_here(const struct ch_heap *heap)
+{
+	static _Thread_local uint32_t of_stranger;
+	struct ch__thread *self = ch__thread_self(heap);
+	if (!self)
+		return &of_stranger;
+	struct ch_fiber *fiber = atomic_load_explicit(&self->fiber, memory_order_relaxed);
+	return fiber ? &fiber->deliveries : &self->deliveries;
+}
+
 /* A notice that polls or collects comes here again: a stack has room for some such calls, and not
  * for one for each notice that waits. */
 void ch__notices_deliver(struct ch_heap *heap)
 {
-	enum { AT_ONCE = 16 };
-	int process = heap->process;
-	if (atomic_fetch_add(&heap->deliveries, 1) < AT_ONCE)
-		deliver(heap);
-	/* In a child that a notice forked, the count began again at 0. */
-	if (heap->process == process)
-		atomic_fetch_sub(&heap->deliveries, 1);
+	enum { DEEPEST = 16 };
+	uint32_t *here = deliveries_here(heap), before = *here;
+	if (before >= DEEPEST)
+		return;
+	*here = before + 1;
+	deliver(heap);
+	/* A notice may have left the stack to a stranger, and the thread's record to another. */
+	if (deliveries_here(heap) == here)
+		*here = before;
 }
 
 /* Places that need no core sync go back, page by page; the rest goes on the quarantine. */

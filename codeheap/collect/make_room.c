@@ -31,18 +31,23 @@ static bool collect_shortly(struct ch_heap *heap, uint64_t start_ns)
 }
 
 /* A notice of the collection may call this function again. It may also stay away: after the limit
- * the next thread collects. */
+ * the next thread collects. The thread before may as well be in a long cycle: then the next finds
+ * nothing stuck, and the one after the limit comes. */
 bool CH_COLD ch__collect_unasked(struct ch_heap *heap)
 {
 	const struct ch__thread *self = ch__thread_self(heap);
+	if (is_asked(heap) || !self || self->park_depth)
+		return false;
 	uint64_t now = ch__os_now_ns(), since = atomic_load(&heap->unasked_ns);
-	if (is_asked(heap) || !self || self->park_depth ||
-	    (since && now < ch__stop_limit(heap, since)) ||
+	if ((since && now < ch__stop_limit(heap, since)) ||
 	    !atomic_compare_exchange_strong(&heap->unasked_ns, &since, now))
 		return false;
 	bool is_late = ch__trigger_is_late(heap);
 	bool is_tried = is_late || now >= heap->unasked_after_ns;
-	if (!is_tried || !collect_shortly(heap, now)) {
+	bool has_collected = is_tried && collect_shortly(heap, now);
+	if (!has_collected && since)
+		return is_tried;
+	if (!has_collected) {
 		/* No call fails meanwhile, so that nothing else would tell. */
 		if (is_late && !heap->is_late_told)
 			ch__why_print("dead code piles up: ");

@@ -362,7 +362,7 @@ void ch__cycle_complete(struct ch_heap *heap, uint64_t start_ns)
 	atomic_store_explicit(&heap->completed,
 			      atomic_load_explicit(&heap->epoch, memory_order_relaxed),
 			      memory_order_relaxed);
-	heap->sweep_cursor = 1;
+	heap->sweep_cursor = heap->sweep_owner = 1;
 	atomic_store_explicit(&heap->sweep_pending, 1, memory_order_release);
 	ch__poll_want(heap);
 	ch__trigger_cycle_ended(heap, ch__os_now_ns() - start_ns);

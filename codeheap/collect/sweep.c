@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * sweep.c: finds blocks that no cycle reached, and ends them (death.c). Runs with the world
- * running, a single sweeper at a time, in steps of at most 64 dead blocks. Lock: sweep before heap;
- * pages and sinks inside. */
+ * sweep.c: finds blocks that no cycle reached, and ends them (death.c); then owners that
+ * died. Runs with the world running, a single sweeper at a time, in steps of at most 64 dead blocks
+ * or 2,048 owners. Lock: sweep before heap; pages and sinks inside. */
 #include "codeheap/base/event.h"
 #include "codeheap/base/region.h"
 #include "codeheap/base/trigger.h"
@@ -24,10 +24,16 @@ static void prefetch_death(const struct ch_heap *heap, const struct ch__block *b
 		__builtin_prefetch(code, 1);
 }
 
+/* What a step ends: blocks that no cycle reached, and owners, from one index to below another. */
+struct found {
+	uint32_t blocks[CH__KILLED_AT_ONCE], count;
+	uint32_t owner, owners_end;
+};
+
 /* Finds blocks that no cycle reached. Returns true while there are more to look at. The blocks stay
- * dead (I5), and the heap lock keeps them. In a region: a cycle of Boehm's takes no lock, may end
- * after the region, and begins the sweep anew. */
-static bool take_dead(struct ch_heap *heap, uint32_t found[CH__KILLED_AT_ONCE], uint32_t *count)
+ * dead (I5), and the heap lock keeps them. In a region, as take_owners: a cycle of Boehm's takes no
+ * lock, may end after the region, and begins the sweep anew. */
+static bool take_dead(struct ch_heap *heap, struct found *found)
 	CH_REQUIRES(ch__role_heap, ch__role_region)
 {
 	enum { LOOKED_AT_MOST = 8192 };
@@ -41,12 +47,24 @@ static bool take_dead(struct ch_heap *heap, uint32_t found[CH__KILLED_AT_ONCE], 
 		    ch__block_state(block) == CH_BLOCK_OPEN || (block->flags & CH__FLAG_IMMORTAL) ||
 		    ch__block_is_alive(heap, block))
 			continue;
-		found[n++] = at;
+		found->blocks[n++] = at;
 		prefetch_death(heap, block);
 	}
-	*count = n;
+	found->count = n;
 	heap->sweep_cursor = at;
-	if (at < used)
+	return at < used;
+}
+
+/* Takes the next owners, once all dead blocks are found. Returns true while there are more. */
+static bool take_owners(struct ch_heap *heap, struct found *found)
+	CH_REQUIRES(ch__role_heap, ch__role_region)
+{
+	enum { OWNERS_AT_ONCE = 2048 };
+	uint32_t used = heap->owners.used, at = heap->sweep_owner;
+	uint32_t end = at + OWNERS_AT_ONCE < used ? at + OWNERS_AT_ONCE : used;
+	found->owner = at;
+	found->owners_end = heap->sweep_owner = end;
+	if (end < used)
 		return true;
 	atomic_store_explicit(&heap->sweep_pending, 0, memory_order_relaxed);
 	return false;
@@ -54,16 +72,16 @@ static bool take_dead(struct ch_heap *heap, uint32_t found[CH__KILLED_AT_ONCE], 
 
 static bool step(struct ch_heap *heap)
 {
-	uint32_t found[CH__KILLED_AT_ONCE], count;
+	struct found found = {.count = 0};
 	uint64_t start = ch__os_now_ns();
 	ch__heap_lock(heap);
 	struct ch__thread *self = ch__region_enter_for(heap);
-	bool more = take_dead(heap, found, &count);
+	bool more = take_dead(heap, &found) || take_owners(heap, &found);
 	ch__region_leave(self);
-	ch__blocks_kill(heap, found, count, CH__DEATH_UNREACHED);
+	ch__blocks_kill(heap, found.blocks, found.count, CH__DEATH_UNREACHED);
+	for (uint32_t i = found.owner; i < found.owners_end; i++)
+		ch__owner_try_free(heap, i);
 	if (!more) {
-		for (uint32_t i = 1; i < heap->owners.used; i++)
-			ch__owner_try_free(heap, i);
 		/* A vm waits for word of space, and only this cycle's stop synchronizes. */
 		bool is_need = !heap->has_core_sync && atomic_load(&heap->anyone_wants_space);
 		/* Blocks of the cycle before have seen this cycle's core sync. */

@@ -178,7 +178,6 @@ static void wake_heap(struct ch_heap *heap)
 	atomic_store(&heap->freeze, 1);
 	atomic_store(&heap->stopping, 0);
 	atomic_store(&heap->opens_in_need, 0);
-	atomic_store(&heap->deliveries, 0);
 	atomic_store(&heap->lock_waits, 0);
 	(void)ch__lock_set_free(&heap->need);
 	atomic_store(&heap->need_is, 0);

@@ -65,7 +65,7 @@ static enum ch_status attach(struct ch_heap *heap, const void *low, const void *
 	set_stack(thread, low, high);
 	thread->thread_id = ch__os_thread_id();
 	thread->is_by_call = by_call;
-	thread->park_depth = 0;
+	thread->park_depth = thread->deliveries = 0;
 	atomic_store(&thread->fiber, NULL);
 	ch__thread_set_state(thread, CH__RUNNING, memory_order_seq_cst, __func__);
 	thread->is_attached = true;
@@ -206,6 +206,7 @@ enum ch_status ch_fiber_attach(struct ch_heap *heap, const void *low, const void
 	}
 	fiber->low = (uintptr_t)low;
 	fiber->high = (uintptr_t)high;
+	fiber->deliveries = 0;
 	if (CH_UNLIKELY(heap->pool->is_translated))
 		fiber->stack =
 			ch__valgrind_ask(CH__ASK_STACK_REGISTER, fiber->low, fiber->high - 1, 0, 0);

@@ -237,7 +237,7 @@ static void put_signal(struct ch__text *line, const siginfo_t *info, enum ch_blo
 	ch__text_put(line, "; ");
 	ch__text_put(line, name);
 	if (has_data_address(info) && info->si_code == SI_KERNEL)
-		ch__text_put(line, " without an address: misaligned or not canonical");
+		ch__text_put(line, " without an address: misaligned, not canonical or privileged");
 	else if (has_data_address(info))
 		ch__text_put_with(line, " at address ", (uintptr_t)info->si_addr, 16);
 	if (info->si_signo == SIGTRAP && state == CH_BLOCK_LIVE)

@@ -244,7 +244,8 @@ TEST(fault_without_an_address_says_so)
 	make_up(&m, at, 1);
 	m.info.si_signo = SIGSEGV;
 	ch_trap_describe(rig.heap, &m.info, &m.context, caught.text, sizeof caught.text);
-	check_has(caught.text, "; SIGSEGV without an address: misaligned or not canonical");
+	check_has(caught.text,
+		  "; SIGSEGV without an address: misaligned, not canonical or privileged");
 	m.info.si_code = SEGV_MAPERR;
 	ch_trap_describe(rig.heap, &m.info, &m.context, caught.text, sizeof caught.text);
 	check_has(caught.text, "; SIGSEGV at address 0x0");

@@ -4,6 +4,8 @@
 #include "codeheap/base/heap.h"
 #include "tests/support/heap_rig.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <unistd.h>
 
 enum { BLOCKS = 2000, DEPTH_MOST = 64 };
@@ -70,21 +72,16 @@ TEST(notice_that_collects_goes_no_deeper_for_more_notices)
 	end();
 }
 
-/* As if notices ran in other threads, too, which are not in the child. */
 static void poll_or_fork(void)
 {
-	enum { OTHERS = 100 };
 	static bool has_forked;
 	if (has_forked || depth < 3) {
 		ch_thread_poll();
 		return;
 	}
 	has_forked = true;
-	atomic_fetch_add(&rig.heap->deliveries, OTHERS);
 	child = fork();
 	CHECK(child >= 0);
-	if (child)
-		atomic_fetch_sub(&rig.heap->deliveries, OTHERS);
 }
 
 TEST(child_that_a_notice_forked_hears_of_the_rest)
@@ -98,4 +95,57 @@ TEST(child_that_a_notice_forked_hears_of_the_rest)
 	if (!child)
 		_exit(42);
 	expect_exit(child, 42);
+}
+
+enum { WAITERS = 20 };
+static _Atomic(unsigned) waiting, told_here;
+static _Atomic(bool) may_go;
+static pthread_t first;
+
+static void wait_in_notice(void *vm_user, void *block_user)
+{
+	(void)vm_user, (void)block_user;
+	if (pthread_equal(pthread_self(), first)) {
+		told_here++;
+		return;
+	}
+	waiting++;
+	while (!may_go)
+		usleep(100);
+}
+
+static void free_one(void)
+{
+	struct ch_owner owner = rig_owner(&rig, "freed");
+	rig_block(owner, 1);
+	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	ch_thread_poll();
+}
+
+static void *hear_and_wait(void *unused)
+{
+	CHECK_EQ(ch_thread_attach(rig.heap, NULL, NULL), CH_OK);
+	free_one();
+	CHECK_EQ(ch_thread_detach(rig.heap), CH_OK);
+	return unused;
+}
+
+TEST(notices_that_wait_in_many_threads_hold_up_no_other)
+{
+	struct ch_ops ops = {.size = sizeof ops, .block_freed = wait_in_notice};
+	struct ch_config config = rig_config(1 << 20);
+	pthread_t threads[WAITERS];
+	first = pthread_self();
+	rig = rig_create(&config, &ops, NULL);
+	for (unsigned i = 0; i < WAITERS; i++) {
+		CHECK(!pthread_create(&threads[i], NULL, hear_and_wait, NULL));
+		while (waiting <= i)
+			usleep(100);
+	}
+	free_one();
+	CHECK_EQ(told_here, 1);
+	may_go = true;
+	for (unsigned i = 0; i < WAITERS; i++)
+		CHECK(!pthread_join(threads[i], NULL));
+	rig_end(&rig);
 }

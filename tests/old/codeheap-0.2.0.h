@@ -339,7 +339,7 @@ CH_API CH_CHECKED enum ch_status ch_heap_destroy(struct ch_heap *heap);
 /* Counters are plural and only grow; gauges end in _now or _peak. branches_now: branch_room;
  * free_bytes_now: bytes of no block; largest_free_bytes_now: most in a row; owners_now: until the
  * last block's place is free; committed_bytes_now: with all that an OPEN block may write;
- * cycles_abandoned: without waits for a lock or memory in vain. */
+ * cycles_abandoned: without waits for a lock or memory in vain; code_bytes_peak: to 64 KiB. */
 /* clang-format off */
 #define CH_STATS_LIST(X)                                                                          \
 	X(pool_bytes) X(page_bytes) X(pages_now) X(free_bytes_now) X(largest_free_bytes_now)      \
@@ -541,7 +541,7 @@ struct ch_open {
 	struct ch_owner owner; /* for code that lives by an owner: set heap or owner, not both */
 	uint32_t hot_bytes;    /* the most to be emitted; unused room goes back */
 	uint32_t cold_bytes;   /* the same for side exits; stubs are not counted, nor go back */
-	uint32_t branch_room;  /* to come; 8 cold bytes each (procmem 32, aarch64 16, riscv64 24) */
+	uint32_t branch_room;  /* to come; 8 cold bytes each (procmem 32, aarch64 28, riscv64 24) */
 	enum ch_entry entry;     /* NONE without an owner */
 	uint8_t frame;           /* enum ch_frame_shape, or ch_frame_register's */
 	unsigned flags;          /* set of enum ch_open_flags */

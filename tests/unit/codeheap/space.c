@@ -426,3 +426,26 @@ TEST(owners_end_whose_places_leave_the_quarantine_together)
 	CHECK_EQ(rig_stats(&rig).owners_now, 0);
 	rig_end(&rig);
 }
+
+/* Other calls wait for the heap lock during one step, and not for the end of all owners. */
+TEST(owners_that_died_end_in_steps)
+{
+	enum { OWNERS = 5000, STEP = 2048 };
+	struct ch_config config = rig_config(1 << 20);
+	config.driver = CH_DRIVER_HOST;
+	struct rig rig = rig_create(&config, NULL, NULL);
+	struct ch_marker *marker;
+	for (int i = 0; i < OWNERS; i++)
+		(void)rig_owner(&rig, "owner");
+	CHECK_EQ(ch_mark_begin(rig.heap, &marker), CH_OK);
+	CHECK_EQ(ch_mark_end(marker, true), CH_OK);
+	uint64_t left = OWNERS, is;
+	while (atomic_load(&rig.heap->sweep_pending)) {
+		(void)ch__sweep_step(rig.heap);
+		is = rig_stats(&rig).owners_now;
+		CHECK(left - is <= STEP);
+		left = is;
+	}
+	CHECK_EQ(left, 0);
+	rig_end(&rig);
+}
