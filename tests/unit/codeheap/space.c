@@ -438,6 +438,7 @@ TEST(owners_that_died_end_in_steps)
 	for (int i = 0; i < OWNERS; i++)
 		(void)rig_owner(&rig, "owner");
 	CHECK_EQ(ch_mark_begin(rig.heap, &marker), CH_OK);
+	ch_mark_stack(marker, &rig, &rig); /* no stack has code */
 	CHECK_EQ(ch_mark_end(marker, true), CH_OK);
 	uint64_t left = OWNERS, is;
 	while (atomic_load(&rig.heap->sweep_pending)) {
