@@ -339,7 +339,7 @@ CH_API CH_CHECKED enum ch_status ch_heap_destroy(struct ch_heap *heap);
 /* Counters are plural and only grow; gauges end in _now or _peak. branches_now: branch_room;
  * free_bytes_now: bytes of no block; largest_free_bytes_now: most in a row; owners_now: until the
  * last block's place is free; committed_bytes_now: with all that an OPEN block may write;
- * cycles_abandoned: without waits for a lock or memory in vain; code_bytes_peak: to 64 KiB. */
+ * cycles_abandoned: without waits for a lock or memory in vain; code_bytes_peak: within 64 KiB. */
 /* clang-format off */
 #define CH_STATS_LIST(X)                                                                          \
 	X(pool_bytes) X(page_bytes) X(pages_now) X(free_bytes_now) X(largest_free_bytes_now)      \
