@@ -253,7 +253,7 @@ static void put_slot(uint8_t *write, uintptr_t exec, uintptr_t leads_to, uint32_
 	CH_ASSERT(exec % 8 == 4, "a stub's literal is not aligned");
 	put_far_jump(code, STUB_LITERAL);
 	memcpy(write, code, sizeof code);
-	store_literal(write + STUB_LITERAL, leads_to);
+	ch__arch_stub_lead(write, leads_to);
 	memcpy(write + STUB_INDEX, &last, sizeof last);
 }
 
@@ -281,7 +281,7 @@ bool ch__arch_stub_is_valid(const uint8_t *read, uintptr_t exec, uintptr_t tramp
 	(void)exec;
 	put_far_jump(code, STUB_LITERAL);
 	return memcmp(read, code, sizeof code) == 0 &&
-	       load_literal(read + STUB_LITERAL) == trampoline && last_word(read) == index;
+	       ch__arch_stub_leads_to(read) == trampoline && last_word(read) == index;
 }
 
 void ch__arch_stub_entry(void);

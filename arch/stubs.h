@@ -11,19 +11,21 @@ void ch__arch_stub_write(uint8_t *write, uintptr_t exec, uintptr_t trampoline, u
 uint32_t ch__arch_stub_index(const uint8_t *read_return_address);
 bool ch__arch_stub_is_valid(const uint8_t *read, uintptr_t exec, uintptr_t trampoline,
 			    uint32_t index);
+static inline uint64_t *ch__arch_stub_literal(const uint8_t *stub)
+{
+	return (uint64_t *)(((uintptr_t)stub + CH_ARCH_STUB_LITERAL + 7) & ~(uintptr_t)7);
+}
 /* Stores the target of the stub's jump (if CH_ARCH_STUB_LEADS_FAR) or of the lead's jump (if a stub
  * has a lead; the literal is data then). The first target of a stub is the trampoline; with any
  * other target the stub is a veneer of the branch. One aligned store, legal while other threads run
  * the stub. */
 static inline void ch__arch_stub_lead(uint8_t *write, uintptr_t target)
 {
-	uintptr_t at = ((uintptr_t)write + CH_ARCH_STUB_LITERAL + 7) & ~(uintptr_t)7;
-	__atomic_store_n((uint64_t *)at, target, __ATOMIC_RELEASE);
+	__atomic_store_n(ch__arch_stub_literal(write), target, __ATOMIC_RELEASE);
 }
 static inline uintptr_t ch__arch_stub_leads_to(const uint8_t *read)
 {
-	uintptr_t at = ((uintptr_t)read + CH_ARCH_STUB_LITERAL + 7) & ~(uintptr_t)7;
-	return __atomic_load_n((const uint64_t *)at, __ATOMIC_ACQUIRE);
+	return __atomic_load_n(ch__arch_stub_literal(read), __ATOMIC_ACQUIRE);
 }
 /* A lead stands before a stub where running code is not patched (procmem). The lead jumps by the
  * literal in the write view, delta bytes away. A lead begins 4 above a multiple of 8. If

@@ -31,8 +31,8 @@ static bool collect_shortly(struct ch_heap *heap, uint64_t start_ns)
 }
 
 /* A notice of the collection may call this function again. It may also stay away: after the limit
- * the next thread collects. The thread before may as well be in a long cycle: then the next finds
- * nothing stuck, and the one after the limit comes. */
+ * the next thread takes over. Where the thread before is in a long cycle instead, the next collects
+ * in vain: the collection is not put off for that, and may be taken over once more. */
 bool CH_COLD ch__collect_unasked(struct ch_heap *heap)
 {
 	const struct ch__thread *self = ch__thread_self(heap);

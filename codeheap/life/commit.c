@@ -338,6 +338,12 @@ static void abort_open(struct ch_heap *heap, uint32_t index, enum ch__death deat
 	ch__trigger_tell(heap);
 }
 
+/* A late store faults; in silence it would be lost, or damage another block. */
+static inline void end_writing(struct ch_code *code)
+{
+	code->write = code->cold_write = NULL;
+}
+
 /* Code dies first: an unwind table of the code may lie in the data. */
 static void abort_all(struct ch_heap *heap, struct ch_code *codes, size_t count)
 {
@@ -346,8 +352,7 @@ static void abort_all(struct ch_heap *heap, struct ch_code *codes, size_t count)
 			uint32_t index = ch__block_resolve(heap, codes[i].block);
 			if (index && ch__block_is_data(heap, ch__block_at(heap, index)) == is_data)
 				abort_open(heap, index, CH__DEATH_COMMIT_FAILED);
-			/* As in a block that went live. */
-			codes[i].write = codes[i].cold_write = NULL;
+			end_writing(&codes[i]);
 		}
 }
 
@@ -376,8 +381,7 @@ static inline enum published publish(struct ch_heap *heap, struct ch__thread *se
 		result = may_go_live(heap, block_of(heap, code));
 	for (struct ch_code *code = codes; code < end && result == PUBLISHED; code++) {
 		go_live(heap, block_of(heap, code), ch__handle_index(code->block.bits));
-		/* A late store faults; in silence it would be lost, or damage another block. */
-		code->write = code->cold_write = NULL;
+		end_writing(code);
 	}
 	ch__region_leave(self);
 	return result;
@@ -645,6 +649,6 @@ enum ch_status ch_block_abort(struct ch_code *code)
 		return status;
 	ch__overrun_mend(s.heap, s.self, s.block);
 	abort_open(s.heap, ch__handle_index(code->block.bits), CH__DEATH_ABORTED);
-	code->write = code->cold_write = NULL;
+	end_writing(code);
 	return CH_OK;
 }

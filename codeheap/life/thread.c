@@ -114,7 +114,7 @@ enum ch_status ch_thread_attach(struct ch_heap *heap, const void *low, const voi
 		return because_stack(low, high);
 	/* Else every cycle would find the thread on a stack that is not its own, and end. */
 	const void *sp = __builtin_frame_address(0);
-	if (!low || (!asks && (sp < low || sp >= high)))
+	if (!asks && (!low || sp < low || sp >= high))
 		return ch__because(CH_E_ARG, "low %lx to high %lx is not the caller's stack: sp "
 					     "is %lx", (uintptr_t)low, (uintptr_t)high,
 				   (uintptr_t)sp);

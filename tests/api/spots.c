@@ -118,13 +118,20 @@ TEST(address_behind_a_part_is_no_code)
 	rig_end(&rig);
 }
 
-TEST(return_address_behind_a_call_has_the_word_of_its_branch)
+/* The first call is a branch. */
+static struct rig start_with_a_call(struct calls *c)
 {
 	struct rig rig = rig_start(1 << 20);
+	open_calls(&rig, c);
+	emit_attach(&c->e, c->site[0], CH_CALL, &c->words[0]);
+	CHECK_EQ(emit_commit(&c->e), CH_OK);
+	return rig;
+}
+
+TEST(return_address_behind_a_call_has_the_word_of_its_branch)
+{
 	struct calls c;
-	open_calls(&rig, &c);
-	emit_attach(&c.e, c.site[0], CH_CALL, &c.words[0]);
-	CHECK_EQ(emit_commit(&c.e), CH_OK);
+	struct rig rig = start_with_a_call(&c);
 	check_site(rig.heap, &c, 0);
 	CHECK(!spot_at(rig.heap, c.returns[1], true).has_site);
 	/* The block is LIVE. */
@@ -298,11 +305,8 @@ TEST(spot_of_an_older_header_is_filled_as_far_as_it_goes)
 /* A struct that ends before the word of the call says that there is a word. */
 TEST(spot_of_an_older_header_says_which_call_a_return_is_of)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct calls c;
-	open_calls(&rig, &c);
-	emit_attach(&c.e, c.site[0], CH_CALL, &c.words[0]);
-	CHECK_EQ(emit_commit(&c.e), CH_OK);
+	struct rig rig = start_with_a_call(&c);
 	for (int is_given = 0; is_given < 2; is_given++) {
 		struct ch_spot spot = {.size = offsetof(struct ch_spot, site_user)};
 		CHECK(ch_code_at(is_given ? rig.heap : NULL, c.returns[0], true, &spot));
