@@ -36,9 +36,9 @@ enum {
 	BRANCH = 0x63,
 	T1 = 6,
 	T3 = 28,
-	/* In a stub, from the first byte, which lies 4 above a multiple of 8. */
+	/* In a stub, from the first byte, which lies at a multiple of 8. */
+	STUB_INDEX = 12,
 	STUB_LITERAL = CH_ARCH_STUB_LITERAL,
-	STUB_INDEX = 20,
 	/* In an address-load site, likewise: auipc, ld, a jump over the literal. */
 	LEA_LITERAL = 12,
 	LEA_BYTES = 20,
@@ -250,7 +250,7 @@ bool ch__arch_diverter_is_armed(const uint8_t *read)
 static void put_slot(uint8_t *write, uintptr_t exec, uintptr_t leads_to, uint32_t last)
 {
 	uint32_t code[3];
-	CH_ASSERT(exec % 8 == 4, "a stub's literal is not aligned");
+	CH_ASSERT(exec % 8 == 0, "a stub's literal is not aligned");
 	put_far_jump(code, STUB_LITERAL);
 	memcpy(write, code, sizeof code);
 	ch__arch_stub_lead(write, leads_to);

@@ -28,7 +28,7 @@ static inline uintptr_t ch__arch_stub_leads_to(const uint8_t *read)
 	return __atomic_load_n(ch__arch_stub_literal(read), __ATOMIC_ACQUIRE);
 }
 /* A lead stands before a stub where running code is not patched (procmem). The lead jumps by the
- * literal in the write view, delta bytes away. A lead begins 4 above a multiple of 8. If
+ * literal in the write view, delta bytes away. A lead begins at a multiple of 8. If
  * CH_ARCH_LEAD_BYTES is 0, no delta is reached. */
 static inline bool ch__arch_lead_reaches(ptrdiff_t delta);
 static inline void ch__arch_lead_write(uint8_t *write, ptrdiff_t delta, uintptr_t target);

@@ -17,8 +17,8 @@ enum {
 	CH_ARCH_STUB_BYTES = 8,      /* call rel32 + 24-bit branch index */
 	CH_ARCH_STUB_CALL_BYTES = 5, /* a return address into a stub is stub + 5 */
 	CH_ARCH_STUB_LEADS_FAR = 0,  /* a site reaches the whole pool by itself */
-	CH_ARCH_LEAD_BYTES = 24,     /* jmp [literal of the write view], pad, literal, pad */
-	CH_ARCH_STUB_LITERAL = 12,
+	CH_ARCH_LEAD_BYTES = 16,     /* jmp [literal of the write view], traps, literal */
+	CH_ARCH_STUB_LITERAL = 8,
 	CH_ARCH_DIVERTER_BYTES = 5, /* test eax, imm32 <-> jmp rel32 */
 	CH_ARCH_VENEER_BYTES = 16,  /* jmp [rip + 2], pad, literal */
 	CH_ARCH_VENEER_REACH_LOG2 = 31,
@@ -92,8 +92,7 @@ static inline uint64_t ch__arch_lead_code(ptrdiff_t delta)
 static inline void ch__arch_lead_write(uint8_t *write, ptrdiff_t delta, uintptr_t target)
 {
 	uint64_t code = ch__arch_lead_code(delta);
-	CH_ASSERT((uintptr_t)write % 8 == 4, "a lead's literal is not aligned");
-	memset(write, 0xcc, CH_ARCH_LEAD_BYTES);
+	CH_ASSERT((uintptr_t)write % 8 == 0, "a lead's literal is not aligned");
 	memcpy(write, &code, sizeof code);
 	write += CH_ARCH_STUB_LITERAL;
 	__atomic_store_n((uint64_t *)(void *)write, target, __ATOMIC_RELEASE);

@@ -23,7 +23,7 @@ uint32_t ch__branch_source(const struct ch_heap *heap, const struct ch__branch *
 	/* Blocks die under the heap lock: a start nearby, and the place, tell as much as ch__find.
 	 * The part before an OPEN block is another's, and an emitter may have spoilt the word. */
 	uint32_t site = branch->site, start = ch__page_near_start(heap->pool, site);
-	uint32_t index = start == UINT32_MAX ? 0 : ch__index_word_read(heap, start);
+	uint32_t index = start == UINT32_MAX ? 0 : ch__head_index(heap, start);
 	if (ch__table_has(&heap->blocks, index)) {
 		const struct ch__block *block = ch__block_at(heap, index);
 		if (site - block->hot_offset < ch__hot_bytes(block))
@@ -94,6 +94,6 @@ bool ch__branch_stub_is_valid(const struct ch_heap *heap, const struct ch__block
 uintptr_t ch__block_veneer_exec(const struct ch_heap *heap, const struct ch__block *block)
 {
 	uint32_t branches = ch__branches_count(heap, ch__block_run(block));
-	return ch__exec(heap, ch__cold_offset(heap, block) + CH__INDEX_WORD_BYTES +
+	return ch__exec(heap, ch__cold_offset(heap, block) + CH__HEAD_BYTES +
 				      branches * ch__stub_bytes(heap));
 }

@@ -92,7 +92,7 @@ static bool next_place(struct walk *w, struct place *p)
 	if (w->next == STUBS) {
 		w->next = ENTRY;
 		if (is_patched || w->branch) {
-			uint32_t at = ch__cold_offset(w->heap, block) + CH__INDEX_WORD_BYTES;
+			uint32_t at = ch__cold_offset(w->heap, block) + CH__HEAD_BYTES;
 			uint32_t end = ch__offset(w->heap, ch__block_veneer_exec(w->heap, block));
 			end += is_patched ? CH_ARCH_VENEER_BYTES : 0;
 			*p = (struct place){.kind = STUBS, .at = at, .end = end};
@@ -332,7 +332,7 @@ static bool is_used(const struct ch_heap *heap, const struct ch__block *block,
 	if (from >= hot + code->used_from && to <= hot + code->used_to)
 		return true;
 	uint32_t cold = ch__cold_offset(heap, block), unused = code->cold_bytes - code->cold_used;
-	return block->cold_granules && from >= cold + CH__INDEX_WORD_BYTES &&
+	return block->cold_granules && from >= cold + CH__HEAD_BYTES &&
 	       to <= cold + ch__cold_bytes(block) - unused;
 }
 

@@ -86,8 +86,6 @@ struct ch__thread {
 	struct ch_block *young;
 	_Atomic(uint32_t) young_count;  /* stored in regions or frozen, relaxed */
 	uint32_t young_capacity;        /* [region] */
-	uint32_t behind; /* the index behind the hot bytes of a block when it was opened [own] */
-	struct ch_block with_behind; /* this block, or none [own] */
 	uint32_t young_of_others; /* the first of `young`, opened by earlier threads [region] */
 	uint32_t unreported_bytes;            /* opened, not yet in heap->bytes_since_cycle [own] */
 	struct ch__counters counters;         /* [own], read relaxed */

@@ -138,8 +138,8 @@ static void fill_info(struct ch_heap *heap, uint32_t index, struct ch_info *info
 		info->kind = ch__use_is_constant(use) ? CH_KIND_RODATA : CH_KIND_DATA;
 	if (block->cold_granules) {
 		info->cold_exec = (const uint8_t *)ch__exec(heap, ch__cold_offset(heap, block)) +
-				  CH__INDEX_WORD_BYTES;
-		info->cold_bytes = ch__cold_bytes(block) - CH__INDEX_WORD_BYTES;
+				  CH__HEAD_BYTES;
+		info->cold_bytes = ch__cold_bytes(block) - CH__HEAD_BYTES;
 	}
 	if (state == CH_BLOCK_LIVE && use < CH__SPAN_RODATA)
 		info->entry = (const uint8_t *)ch__block_entry(heap, block);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  * block_parts.h: where the parts of a block lie, and what is in front of the VM's bytes.
  *
- *   hot part of a block    +0 record index (4 bytes) | +4 traps | +8 the VM's bytes ... | trap fill
- *                          to the granule
- *   in place, data         +0 record index | traps to +64 | the VM's bytes, 64-aligned ...
- *   cold part              +0 record index (4 bytes) | +4 stubs, ch__stub_bytes each | VM's cold
- *                          bytes | trap fill
+ *   hot part of a block    head | +8 the VM's bytes ... | trap fill to the granule
+ *   in place, data         head | traps to +64 | the VM's bytes, 64-aligned ...
+ *   cold part              head | +8 stubs, ch__stub_bytes each | VM's cold bytes | trap fill
+ *   head                   +0 traps (4 bytes) | +4 record index (4 bytes)
  *
- * So hot bytes are 8-aligned. A call at the end of a part has the index word of the next part as
- * its return address, never code of that part. */
+ * So hot bytes are 8-aligned, and traps lie behind each part: what runs on behind its end traps at
+ * once. A call at the end of a part has these traps as its return address, never code of the next
+ * part. */
 #ifndef CH_CODEHEAP_GRAPH_BLOCK_PARTS_H
 #define CH_CODEHEAP_GRAPH_BLOCK_PARTS_H
 
@@ -17,9 +17,9 @@
 #include "pages/granules.h"
 #include "pages/write.h"
 
-/* The head of a hot part is 8 bytes, the head of a cold part its index word. In a block that is
- * written in place the VM's bytes begin at a multiple of 64, behind a head of 64 bytes. */
-enum { CH__INDEX_WORD_BYTES = 4, CH__HEAD_BYTES = 8, CH__IN_PLACE_HEAD_BYTES = 64 };
+/* In a block that is written in place the VM's bytes begin at a multiple of 64, behind a head of 64
+ * bytes. */
+enum { CH__HEAD_BYTES = 8, CH__IN_PLACE_HEAD_BYTES = 64 };
 _Static_assert(CH__HEAD_BYTES % CH__GRANULE_BYTES == 0, "hot bytes begin at a granule");
 /* Slots of trampolines lie side by side without a gap, so that a page is bump-allocated and its
  * holes are slots. Slots of all kinds have this size. */
@@ -38,22 +38,37 @@ static inline void ch__set_hot_offset(struct ch__block *block, uint32_t offset)
 {
 	atomic_store_explicit(&block->hot_offset, offset, memory_order_release);
 }
-/* Writes the index word at the beginning of a part: aligned, written and looked up as a whole. The
- * rest of the head holds traps already, unless the VM's bytes were there before. */
-static inline void ch__index_word_write(const struct ch_heap *heap, uint32_t offset, uint32_t index)
+static inline uint64_t ch__head_of(uint32_t index)
+{
+	return (uint32_t)ch__arch_traps | (uint64_t)index << 32;
+}
+/* Writes the head of a part: aligned, written and looked up as a whole. */
+static inline void ch__head_write(const struct ch_heap *heap, uint32_t offset, uint32_t index)
 {
 	uint8_t *write = ch__pool_lend(heap->pool, heap->pool->exec_base + offset);
-	__atomic_store_n((uint32_t *)(void *)write, index, __ATOMIC_RELAXED);
+	__atomic_store_n((uint64_t *)(void *)write, ch__head_of(index), __ATOMIC_RELAXED);
 }
-/* Reads the word where a part begins, or would begin. Other threads may write there by any stores:
- * the caller judges the word by the record, and the thread sanitizer must not judge. */
+/* Reads 8 bytes where a part begins, or would begin. Other threads may write there by any stores:
+ * the caller judges the bytes, by the record if an index is expected, and the thread sanitizer must
+ * not judge. */
 #if CH_TSAN
 __attribute__((no_sanitize("thread")))
 #endif
-static inline uint32_t ch__index_word_read(const struct ch_heap *heap, uint32_t offset)
+static inline uint64_t ch__head_read(const struct ch_heap *heap, uint32_t offset)
 {
 	const uint8_t *read = ch__pool_read(heap->pool, heap->pool->exec_base + offset);
-	return *(const volatile uint32_t *)(const volatile void *)read;
+	return *(const volatile uint64_t *)(const volatile void *)read;
+}
+static inline uint32_t ch__head_index(const struct ch_heap *heap, uint32_t offset)
+{
+	return (uint32_t)(ch__head_read(heap, offset) >> 32);
+}
+/* Whether the first 4 bytes behind a part are traps, as they are whoever has them: of a head, of
+ * free bytes, of a dead block. Behind the end of a page there may be no memory. */
+static inline bool ch__is_trap_behind(const struct ch_heap *heap, uint32_t end)
+{
+	return !(end & (((uint32_t)1 << heap->pool->page_log2) - 1)) ||
+	       (uint32_t)ch__head_read(heap, end) == (uint32_t)ch__arch_traps;
 }
 static inline uint32_t ch__hot_bytes(const struct ch__block *block)
 {
@@ -135,7 +150,7 @@ static inline uint32_t ch__stub_bytes(const struct ch_heap *heap)
 static inline uintptr_t ch__stub_exec(const struct ch_heap *heap, const struct ch__block *block,
 				      uint32_t branch)
 {
-	return ch__exec(heap, ch__cold_offset(heap, block) + CH__INDEX_WORD_BYTES +
+	return ch__exec(heap, ch__cold_offset(heap, block) + CH__HEAD_BYTES +
 				      (branch - ch__block_run(block)) * ch__stub_bytes(heap));
 }
 static inline uint8_t ch__place_frame(const struct ch_heap *heap, uint32_t hot_offset)

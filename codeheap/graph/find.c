@@ -12,7 +12,7 @@ bool ch__block_has(const struct ch_heap *heap, const struct ch__block *block, ui
 	size_t hot_bytes = ch__hot_bytes(block), cold_bytes = ch__cold_bytes(block);
 	return (in_hot >= ch__head_bytes(ch__block_use(heap, block)) && in_hot <= hot_bytes &&
 		bytes <= hot_bytes - in_hot) ||
-	       (in_cold >= CH__INDEX_WORD_BYTES && in_cold <= cold_bytes &&
+	       (in_cold >= CH__HEAD_BYTES && in_cold <= cold_bytes &&
 		bytes <= cold_bytes - in_cold);
 }
 

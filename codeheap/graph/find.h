@@ -31,7 +31,7 @@ ch__find_part(const struct ch_heap *heap, uintptr_t pc, struct ch__found *found)
 	uint32_t start = ch__page_find_start(pool, offset);
 	if (start == UINT32_MAX)
 		return false;
-	found->index = ch__index_word_read(heap, start);
+	found->index = ch__head_index(heap, start);
 	/* A start bit that was cleared meanwhile may leave any bytes here. */
 	if (!ch__table_has(&heap->blocks, found->index))
 		return false;
@@ -54,7 +54,7 @@ ch__find_part(const struct ch_heap *heap, uintptr_t pc, struct ch__found *found)
 	if (CH_LIKELY(found->at < hot_bytes))
 		return true;
 	found->at = offset - ch__cold_offset(heap, block);
-	found->head = CH__INDEX_WORD_BYTES;
+	found->head = CH__HEAD_BYTES;
 	found->is_cold = true;
 	return found->at < ch__cold_bytes(block);
 }

@@ -47,7 +47,7 @@ static bool read_block(const struct ch_heap *heap, uint32_t index, uint32_t gene
 	uint32_t hot = load(&block->hot_offset), head = ch__head_bytes(ch__block_use(heap, block));
 	place->is_cold = !covers(offset, hot, ch__hot_bytes(block), head, place);
 	if (place->is_cold && !covers(offset, ch__cold_offset(heap, block), ch__cold_bytes(block),
-				      CH__INDEX_WORD_BYTES, place))
+				      CH__HEAD_BYTES, place))
 		return false;
 	place->state = ch__block_state(block);
 	place->cause = ch__block_cause(block);
@@ -108,7 +108,7 @@ static bool read_stone(const struct ch_heap *heap, uint32_t slot, uint32_t numbe
 	bool is_in_place = (cold & CH__TOMB_SPAN) && (cold & CH__TOMB_IN_PLACE);
 	uint32_t head = ch__head_bytes(is_in_place ? CH__SPAN_IN_PLACE : CH__SPAN_CODE);
 	place->is_cold = !covers(offset, hot, hot_bytes, head, place);
-	if (place->is_cold && !covers(offset, cold_at, cold_bytes, CH__INDEX_WORD_BYTES, place))
+	if (place->is_cold && !covers(offset, cold_at, cold_bytes, CH__HEAD_BYTES, place))
 		return false;
 	uint32_t how = load(&stone->block_how);
 	*place = (struct ch__place){

@@ -22,8 +22,8 @@ static inline size_t ch__block_ranges(const struct ch_heap *heap, const struct c
 	if (!block->cold_granules)
 		return 1;
 	out[1] = (struct ch__sink_range){
-		ch__exec(heap, ch__cold_offset(heap, block) + CH__INDEX_WORD_BYTES),
-		ch__cold_bytes(block) - CH__INDEX_WORD_BYTES, key, true};
+		ch__exec(heap, ch__cold_offset(heap, block) + CH__HEAD_BYTES),
+		ch__cold_bytes(block) - CH__HEAD_BYTES, key, true};
 	return 2;
 }
 /* Writes the name of a block for sinks: the owner's name, then the block's own. Returns the length.

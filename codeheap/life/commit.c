@@ -149,10 +149,8 @@ static inline uint32_t shrink(struct ch_heap *heap, struct ch__thread *self,
 	}
 	if (code->used_from) {
 		/* The head moves to just before the first used byte. */
-		uint32_t index = ch__handle_index(code->block.bits);
 		uint32_t start = hot + code->used_from;
-		ch__index_word_write(heap, start, index);
-		fill_gap(heap, start + CH__INDEX_WORD_BYTES, start + CH__HEAD_BYTES);
+		ch__head_write(heap, start, ch__handle_index(code->block.bits));
 		ch__set_hot_offset(block, start);
 		ch__set16(&block->hot_granules,
 			  block->hot_granules - code->used_from / CH__GRANULE_BYTES);
@@ -466,43 +464,28 @@ static void finish_bytes(struct ch_heap *heap, struct ch__thread *self, const st
 				   code->eh_frame, ch__exec(heap, block->hot_offset));
 }
 
-/* Mostly traps lie at `end`. Behind the end of a page there may be no memory. */
-static inline bool is_in_doubt(const struct ch_heap *heap, uint32_t end)
+static inline enum ch_status look_around_part(const struct ch_heap *heap, uint32_t index,
+					      uint32_t offset, uint32_t bytes, const char *part)
 {
-	return (end & (((uint32_t)1 << heap->pool->page_log2) - 1)) &&
-	       ch__index_word_read(heap, end) != (uint32_t)ch__arch_traps;
-}
-
-/* Whether the head of a hot part is as open wrote it. Other threads only read heads. */
-static inline bool has_head(const struct ch_heap *heap, uint32_t hot, uint32_t index)
-{
-	return ch__index_word_read(heap, hot) == index &&
-	       ch__index_word_read(heap, hot + CH__INDEX_WORD_BYTES) ==
-		       (uint32_t)(ch__arch_traps >> 32);
+	bool is_in_front = ch__head_read(heap, offset) != ch__head_of(index);
+	if (CH_UNLIKELY(is_in_front || !ch__is_trap_behind(heap, offset + bytes)))
+		return ch__overrun_told(heap, index, part, is_in_front);
+	return CH_OK;
 }
 
 /* Whether the emitter kept to the room of its block. Under Valgrind, Valgrind tells. */
-static enum ch_status look_around(struct ch_heap *heap, const struct ch__thread *self,
-				  const struct ch__block *block, struct ch_block handle)
+static inline enum ch_status look_around(const struct ch_heap *heap, const struct ch__block *block,
+					 struct ch_block handle)
 {
 	uint32_t index = ch__handle_index(handle.bits);
-	enum ch_status status = CH_OK;
 	if (CH_UNLIKELY(heap->pool->is_translated))
 		return CH_OK;
-	if (CH_UNLIKELY(!has_head(heap, block->hot_offset, index)))
-		return ch__overrun_in_front(heap, block, "hot");
-	if (block->cold_granules &&
-	    CH_UNLIKELY(ch__index_word_read(heap, ch__cold_offset(heap, block)) != index))
-		return ch__overrun_in_front(heap, block, "cold");
-	uint32_t hot = block->hot_offset + ch__hot_bytes(block);
-	if (CH_UNLIKELY(is_in_doubt(heap, hot)) &&
-	    !(self->with_behind.bits == handle.bits &&
-	      self->behind == ch__index_word_read(heap, hot)))
-		status = ch__overrun_judge(heap, block, hot, "hot");
+	enum ch_status status = look_around_part(heap, index, block->hot_offset,
+						 ch__hot_bytes(block), "hot");
 	if (CH_LIKELY(status != CH_OK || !block->cold_granules))
 		return status;
-	uint32_t cold = ch__cold_offset(heap, block) + ch__cold_bytes(block);
-	return is_in_doubt(heap, cold) ? ch__overrun_judge(heap, block, cold, "cold") : CH_OK;
+	return look_around_part(heap, index, ch__cold_offset(heap, block), ch__cold_bytes(block),
+				"cold");
 }
 
 /* What some blocks need besides the usual steps. */
@@ -541,7 +524,7 @@ static inline enum ch_status check_code(struct ch_heap *heap, struct ch__thread 
 	/* Pages of data have other numbers. */
 	uint8_t frame = ch__place_frame(heap, block->hot_offset);
 	bool has_steps = frame == CH__FRAME_STEPS;
-	enum ch_status status = look_around(heap, self, block, code->block);
+	enum ch_status status = look_around(heap, block, code->block);
 	if (CH_LIKELY(status == CH_OK))
 		status = ch__spare_check("ch_code", code->spare, sizeof code->spare);
 	if (CH_LIKELY(status == CH_OK))

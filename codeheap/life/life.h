@@ -14,14 +14,11 @@ static inline void ch__code_clear(struct ch_code *code)
 	memset(code, 0, 64);
 	memset((uint8_t *)code + 64, 0, sizeof *code - 64);
 }
-/* Returns CH_E_BROKEN: the head of a part was written over. */
-enum ch_status ch__overrun_in_front(const struct ch_heap *, const struct ch__block *,
-				    const char *part) CH_COLD;
-/* Returns CH_E_BROKEN when the word at `end`, behind a part, is damaged. Takes the heap lock and
- * freezes when the word looks wrong. */
-enum ch_status ch__overrun_judge(struct ch_heap *, const struct ch__block *, uint32_t end,
-				 const char *part) CH_COLD;
-/* Fills unused bytes behind the parts of a block with traps, where its emitter wrote there (P4). */
+/* Returns CH_E_BROKEN: the head of a part of the block was written over, or the traps behind. */
+enum ch_status ch__overrun_told(const struct ch_heap *, uint32_t index, const char *part,
+				bool is_in_front) CH_COLD;
+/* Fills the traps behind the parts of a block, and unused bytes there, where its emitter wrote
+ * (P4). */
 void ch__overrun_mend(struct ch_heap *, struct ch__thread *, const struct ch__block *)
 	CH_EXCLUDES(ch__role_region);
 /* Fills bytes of a block with traps and gives them back to their page; bytes may be 0. */

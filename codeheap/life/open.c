@@ -57,7 +57,7 @@ static enum ch_status size_request(struct request *r)
 		cold += CH_ARCH_VENEER_BYTES;
 	}
 	if (cold)
-		cold += CH__INDEX_WORD_BYTES;
+		cold += CH__HEAD_BYTES;
 	hot = ch__round_up(hot);
 	cold = ch__round_up(cold);
 	r->hot_bytes = (uint32_t)hot;
@@ -313,21 +313,6 @@ static bool take_span(struct request *r)
 	return true;
 }
 
-/* A commit that finds the index as it was here need not ask the record of the block behind, which
- * is in no cache. Memcheck would report a read of free bytes. */
-static void note_behind(const struct request *r)
-{
-	uint32_t in_page = ((uint32_t)1 << r->heap->pool->page_log2) - 1;
-	uint32_t end = r->hot_offset + r->hot_bytes;
-	if (!(end & in_page) || CH_UNLIKELY(r->heap->pool->is_translated))
-		return;
-	uint32_t word = ch__index_word_read(r->heap, end);
-	if (CH_LIKELY(!ch__table_has(&r->heap->blocks, word)))
-		return;
-	r->self->with_behind = r->handle;
-	r->self->behind = word;
-}
-
 /* Writes the record of a block whose place is reserved. Returns false when the owner died. */
 static bool write_record(struct request *r) CH_REQUIRES(ch__role_region)
 {
@@ -358,9 +343,9 @@ static bool write_record(struct request *r) CH_REQUIRES(ch__role_region)
 	block->in_head = block->owner_next = block->owner_prev = 0;
 	__atomic_store_n(&block->user, open->user, __ATOMIC_RELEASE);
 	__atomic_store_n(&block->side_list, r->side_list, __ATOMIC_RELEASE);
-	ch__index_word_write(heap, r->hot_offset, r->record);
+	ch__head_write(heap, r->hot_offset, r->record);
 	if (r->cold_bytes)
-		ch__index_word_write(heap, r->cold_offset, r->record);
+		ch__head_write(heap, r->cold_offset, r->record);
 	atomic_store_explicit(&block->mark,
 			      atomic_load_explicit(&heap->epoch, memory_order_relaxed),
 			      memory_order_relaxed);
@@ -377,7 +362,6 @@ static bool write_record(struct request *r) CH_REQUIRES(ch__role_region)
 	uint32_t young = atomic_load_explicit(&r->self->young_count, memory_order_relaxed);
 	r->self->young[young] = r->handle;
 	atomic_store_explicit(&r->self->young_count, young + 1, memory_order_relaxed);
-	note_behind(r);
 	return true;
 }
 
@@ -526,10 +510,10 @@ static void fill_code(struct request *r, struct ch_code *code)
 						      : r->hot_bytes - r->head;
 	if (r->cold_bytes) {
 		uint32_t stubs = r->open->branch_room * ch__stub_bytes(heap);
-		uintptr_t cold = ch__exec(heap, r->cold_offset) + CH__INDEX_WORD_BYTES + stubs;
+		uintptr_t cold = ch__exec(heap, r->cold_offset) + CH__HEAD_BYTES + stubs;
 		code->cold_exec = (uint8_t *)cold;
 		code->cold_write = ch__pool_lend(heap->pool, cold);
-		code->cold_bytes = r->cold_bytes - CH__INDEX_WORD_BYTES - stubs;
+		code->cold_bytes = r->cold_bytes - CH__HEAD_BYTES - stubs;
 	}
 	if (r->open->entry == CH_ENTRY_PATCH) {
 		/* The veneer to the not-entrant target is the first of the VM's cold bytes. */

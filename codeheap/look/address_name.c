@@ -26,7 +26,7 @@ static bool put_block(struct ch_heap *heap, uintptr_t at, uintptr_t address, str
 	ch__text_put_name(t, own);
 	uintptr_t start = ch__hot_range(heap, block, 0).exec;
 	if (at - ch__exec(heap, block->hot_offset) >= ch__hot_bytes(block)) {
-		start = ch__exec(heap, ch__cold_offset(heap, block)) + CH__INDEX_WORD_BYTES;
+		start = ch__exec(heap, ch__cold_offset(heap, block)) + CH__HEAD_BYTES;
 		ch__text_put(t, " (cold)");
 	}
 	/* Before the VM's bytes there is a head. */

@@ -58,9 +58,8 @@ static void check_part(struct check *c, uint32_t offset, uint32_t bytes, const c
 {
 	const struct ch_heap *heap = c->heap;
 	uintptr_t exec = ch__exec(heap, offset);
-	uint32_t word = ch__index_word_read(heap, offset);
-	if (word != c->number)
-		say(c, "the index word of its %s part says %u", part, word);
+	if (ch__head_read(heap, offset) != ch__head_of(c->number))
+		say(c, "the head of its %s part was written over", part);
 	if (ch__find(heap, exec, NULL) != c->number ||
 	    ch__find(heap, exec + bytes - 1, NULL) != c->number)
 		say(c, "its %s part is not found by address", part);

@@ -21,7 +21,7 @@
 
 byte gen[2], number[2], place[2], state[2]; /* records: generation, two fields, state */
 bool start[2];           /* by place: bit of block starts */
-byte word[2] = NO_INDEX; /* by place: index word in the code */
+byte word[2] = NO_INDEX; /* by place: the index in the head */
 bool trap[2] = 1;        /* by place: the bytes are traps */
 byte tombstone[2];       /* by place: number of the block last freed there */
 bool taken[2];           /* by place: granules in use */
@@ -58,7 +58,7 @@ active proctype Mutator()
 		:: atomic { !taken[1] -> taken[1] = 1; p = 1 }
 		fi;
 		made++;
-		/* write_record, ch__index_word_write: fields and index word, then the generation */
+		/* write_record, ch__head_write: fields and head, then the generation */
 #ifdef GENERATION_BEFORE_FIELDS
 		next_generation();
 #endif

@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-enum { HOT_HEAD_BYTES = 8, COLD_HEAD_BYTES = 4, PANELS_MOST = 8 };
+enum { HEAD_BYTES = 8, PANELS_MOST = 8 };
 
 struct heap_map_panel {
 	char title[80];
@@ -42,10 +42,10 @@ static bool add_block(void *arg, const struct ch_info *info)
 		return true;
 	bool is_live = info->state == CH_BLOCK_LIVE;
 	panel->blocks++;
-	return add_part(panel, info->exec, info->hot_bytes, HOT_HEAD_BYTES,
+	return add_part(panel, info->exec, info->hot_bytes, HEAD_BYTES,
 			is_live ? DRAWN_HOT : DRAWN_NOTENTRANT) &&
 	       (!info->cold_exec ||
-		add_part(panel, info->cold_exec, info->cold_bytes, COLD_HEAD_BYTES,
+		add_part(panel, info->cold_exec, info->cold_bytes, HEAD_BYTES,
 			 is_live ? DRAWN_COLD : DRAWN_NOTENTRANT));
 }
 

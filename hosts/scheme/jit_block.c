@@ -245,21 +245,21 @@ uint64_t arena_bytes(void)
 }
 
 /* Head bytes as in a code heap, so that the emitter works the same for both. */
-enum { HOT_HEAD = 8 };
+enum { HEAD_BYTES = 8 };
 
 static int arena_take(struct image *image, uint32_t hot_bytes, uint32_t cold_bytes)
 {
-	uint32_t hot = (hot_bytes + HOT_HEAD + 7) & ~7u,
-		 cold = (cold_bytes + COLD_SKEW + 7) & ~7u;
+	uint32_t hot = (hot_bytes + HEAD_BYTES + 7) & ~7u,
+		 cold = (cold_bytes + HEAD_BYTES + 7) & ~7u;
 
 	if (arena.hot + hot + cold > arena.cold &&
 	    (!next_piece() || arena.hot + hot + cold > arena.cold))
 		return 0;
-	image->exec[HOT] = image->write[HOT] = arena.hot + HOT_HEAD;
+	image->exec[HOT] = image->write[HOT] = arena.hot + HEAD_BYTES;
 	arena.hot += hot;
 	arena.cold -= cold;
 	arena.bytes += hot + cold;
-	image->exec[COLD] = image->write[COLD] = arena.cold + COLD_SKEW;
+	image->exec[COLD] = image->write[COLD] = arena.cold + HEAD_BYTES;
 	return 1;
 }
 

@@ -23,7 +23,6 @@ enum {
 	MAX_LITERALS = 80,
 	MAX_POINTS = 16,
 	MAX_LINES = 128,
-	COLD_SKEW = 4, /* start of the cold section modulo 8; the hot section starts at 0 */
 };
 
 enum emit_reg { R0, R1, R2, R3, ARG0, ARG1, ARG2, ARG3, CTX, FPTR, FRAME, SP };

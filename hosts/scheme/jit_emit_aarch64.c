@@ -71,7 +71,7 @@ static void load_literal(struct emitter *e, enum emit_reg to, int kind, uint64_t
 void emit_end(struct emitter *e)
 {
 	emit_in(e, COLD);
-	while (e->literal_count && (e->used[COLD] + COLD_SKEW) & 7)
+	while (e->literal_count && e->used[COLD] & 7)
 		word(e, NOP);
 	for (int i = 0; i < e->literal_count; i++) {
 		const struct emit_literal *literal = &e->literals[i];

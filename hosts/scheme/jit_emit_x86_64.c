@@ -364,8 +364,7 @@ uint32_t emit_site_field(enum emit_site kind)
 
 void emit_site(struct emitter *e, enum emit_site kind, enum emit_cond cond, int record, int exit)
 {
-	uint32_t skew = e->section == COLD ? COLD_SKEW : 0;
-	uint32_t field = e->used[e->section] + skew + emit_site_field(kind);
+	uint32_t field = e->used[e->section] + emit_site_field(kind);
 	unsigned pad = (field & 7) <= 4 ? 0 : 8 - (field & 7);
 
 	/* Prefixes without a meaning: a nop would be one more instruction between a comparison and

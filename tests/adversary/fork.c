@@ -442,7 +442,7 @@ TEST(s31_child_frees_the_span_of_a_dead_block_once)
 	struct rig rig = rig_start(1 << 22);
 	struct wide dead = {.open = {.hot_bytes = 2 * page}};
 	struct wide live = {.open = {.hot_bytes = (1 << 19) - 8,
-				     .cold_bytes = page - 4,
+				     .cold_bytes = page - 8,
 				     .flags = CH_OPEN_IMMORTAL}};
 	rig_apart(&rig, make_wide, &live);
 	rig_apart(&rig, make_wide, &dead);

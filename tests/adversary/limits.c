@@ -290,7 +290,7 @@ TEST(last_patch_point_has_the_room_that_it_takes)
 /* A cold part's granules are counted by 16 bits: a larger part is refused. */
 TEST(cold_part_has_no_more_than_65535_granules)
 {
-	enum { MOST = 65535 * CH__GRANULE_BYTES - CH__INDEX_WORD_BYTES };
+	enum { MOST = 65535 * CH__GRANULE_BYTES - CH__HEAD_BYTES };
 	struct rig rig = rig_start(1 << 20);
 	struct ch_open open = {.hot_bytes = 64};
 	struct ch_block found;

@@ -112,7 +112,7 @@ TEST(head_of_another_block_is_no_exit)
 	emit_ret(&other);
 	other.code.cold_used = 16;
 	const uint8_t *heads[] = {other.code.exec - CH__HEAD_BYTES,
-				  other.code.cold_exec - CH__INDEX_WORD_BYTES};
+				  other.code.cold_exec - CH__HEAD_BYTES};
 	const uint8_t *exec = other.code.exec;
 	CHECK_EQ(emit_commit(&other), CH_OK);
 	const void *point = emit_point(&e);

@@ -131,7 +131,7 @@ static void check_byte(const struct dying *d, uintptr_t part, uint32_t at, bool 
 {
 	char wanted[400];
 	const struct shape *shape = d->shape;
-	uint32_t head = is_cold ? CH__INDEX_WORD_BYTES : CH__HEAD_BYTES;
+	const uint32_t head = CH__HEAD_BYTES;
 	snprintf(wanted, sizeof wanted,
 		 "%s `%s` (#%u.%u, owner `%s`), %s; executed at %s+0x%x (0x%lx); return address "
 		 "(a guess) 0x",

@@ -199,38 +199,70 @@ TEST(fault_inside_live_code_says_its_signal_and_address)
 	rig_end(&rig);
 }
 
-/* Opens a block without a return, whose bytes reach up to the head of the next block. */
-static void open_endless(struct emitter *e, struct ch_owner owner, const char *name)
+/* Fills both parts of a block without a return, each up to the head of the next part. */
+static void open_endless(struct emitter *e, struct ch_owner owner)
 {
-	enum { BYTES = 64 };
-	struct ch_open open = {.owner = owner, .hot_bytes = BYTES, .name = name};
+	enum { HOT_BYTES = 64, COLD_BYTES = 8 };
+	struct ch_open open = {.owner = owner,
+			       .hot_bytes = HOT_BYTES,
+			       .cold_bytes = COLD_BYTES,
+			       .name = "endless"};
+	struct emitter cold = {.code = {.hot_bytes = COLD_BYTES}};
 	CHECK_EQ(emit_open_as(e, &open), CH_OK);
 	emit_value(e, 7);
-	while (e->at < BYTES)
+	while (e->at < HOT_BYTES)
 		emit_nops(e, 1);
+	cold.code.write = e->code.cold_write;
+	while (cold.at < COLD_BYTES)
+		emit_nops(&cold, 1);
+	e->code.cold_used = COLD_BYTES;
 }
 
-TEST(code_that_runs_on_into_the_next_head_is_named)
+/* The code runs into the head of the next part. */
+static void check_runs_on(const uint8_t *from, const uint8_t *head, const char *part)
 {
+	char wanted[100];
+	jump_to(from);
+	CHECK_EQ(caught.signal, SIGTRAP);
+	check_begins(caught.text, "live block `endless` (#");
+	snprintf(wanted, sizeof wanted, "; executed at %s+0x%x, behind its end (0x%lx)", part,
+		 (unsigned)(head - from), (unsigned long)(uintptr_t)head);
+	check_has(caught.text, wanted);
+}
+
+/* A head traps at its first byte whatever record it belongs to: no byte of an index runs. */
+TEST(code_that_runs_on_into_the_next_head_traps_there_and_is_named)
+{
+	enum { COUNT = 300 };
 	struct rig rig = rig_start(1 << 20);
 	struct emitter e, next;
 	catch_traps(rig.heap);
-	struct ch_owner owner = rig_owner(&rig, "o");
-	open_endless(&e, owner, "endless");
-	open_endless(&next, rig_owner(&rig, "p"), "next");
-	CHECK_EQ((uintptr_t)next.code.exec - (uintptr_t)e.code.exec, e.at + CH__HEAD_BYTES);
-	CHECK_EQ(emit_commit(&e), CH_OK);
-	CHECK_EQ(emit_commit(&next), CH_OK);
-	/* The bytes of a head are no code: some machines run the first of them. */
-	jump_to(e.code.exec);
-	CHECK(caught.signal != 0);
-	check_begins(caught.text, "live block `endless` (#");
-	check_has(caught.text, ", behind its end (0x");
+	struct ch_owner owner = rig_owner(&rig, "o"), last = rig_owner(&rig, "p");
+	open_endless(&e, owner);
+	for (int i = 0; i < COUNT; i++) {
+		open_endless(&next, i + 1 < COUNT ? owner : last);
+		const uint8_t *exec = e.code.exec, *cold = next.code.cold_exec;
+		const uint8_t *head = next.code.exec - CH__HEAD_BYTES,
+			      *cold_head = e.code.cold_exec - CH__HEAD_BYTES;
+		bool is_next = exec + e.at == head, is_cold_next = cold + 8 == cold_head;
+		/* A page may end between the two. */
+		CHECK(is_next || head - exec > 1000 || exec > head);
+		CHECK_EQ(emit_commit(&e), CH_OK);
+		CHECK_EQ(emit_commit(&next), CH_OK);
+		if (is_next)
+			check_runs_on(exec, head, "");
+		if (is_cold_next)
+			check_runs_on(cold, cold_head, "cold ");
+		CHECK(i || (is_next && is_cold_next));
+		if (i + 1 == COUNT)
+			break;
+		open_endless(&e, owner);
+	}
 	/* A head behind unused bytes has no code in front. */
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
 	jump_to(next.code.exec - CH__HEAD_BYTES);
-	check_begins(caught.text, "live block `next` (#");
-	check_has(caught.text, "; executed at +0x0 (0x");
+	check_begins(caught.text, "live block `endless` (#");
+	check_has(caught.text, ", owner `p`); executed at +0x0 (0x");
 	rig_end(&rig);
 }
 

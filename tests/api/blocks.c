@@ -21,15 +21,15 @@ TEST(commit_gives_unused_bytes_back_to_the_page)
 		CHECK_EQ(emit_open_as(&e, &open), CH_OK);
 		emit_value(&e, i);
 		emit_ret(&e);
-		memset(e.code.cold_write, 0x90, 11);
-		e.code.cold_used = 11;
+		memset(e.code.cold_write, 0x90, 7);
+		e.code.cold_used = 7;
 		CHECK_EQ(emit_commit(&e), CH_OK);
 		CHECK_EQ(code_call(e.code.exec), i);
-		CHECK(e.code.cold_exec[10] == 0x90 && ch__arch_are_traps(e.code.cold_exec + 11, 1));
-		used += e.at + 11;
+		CHECK(e.code.cold_exec[6] == 0x90 && ch__arch_are_traps(e.code.cold_exec + 7, 1));
+		used += e.at + 7;
 	}
 	struct ch_stats stats = rig_stats(&rig);
-	/* An answer and 11 bytes, each with a head. */
+	/* An answer and 7 bytes, each with a head. */
 	CHECK_EQ(stats.code_bytes_now, COUNT * (ANSWER_BLOCK_BYTES + 16));
 	CHECK_EQ(stats.hot_bytes_now, COUNT * ANSWER_BLOCK_BYTES);
 	CHECK_EQ(stats.cold_bytes_now, COUNT * 16);
@@ -80,7 +80,7 @@ TEST(hot_bytes_may_be_given_from_the_end)
 		CHECK_EQ(info.entry, e.code.exec + entry);
 		CHECK_EQ((uintptr_t)info.exec % 8, 0);
 		CHECK_EQ(code_call(info.entry), room);
-		CHECK(ch__arch_are_traps(start - 4, 4)); /* where the emitter had written */
+		CHECK(ch__arch_are_traps(start - 8, 4)); /* where the emitter had written */
 		struct ch_block found;
 		CHECK(from == 0 || !block_at(rig.heap, start - 8, &found) ||
 		      found.bits != e.code.block.bits);

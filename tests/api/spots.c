@@ -110,7 +110,7 @@ TEST(address_behind_a_part_is_no_code)
 	}
 	struct ch_info info = rig_info(c[1].e.code.block);
 	const uint8_t *end = info.cold_exec + info.cold_bytes;
-	CHECK(end == rig_info(c[0].e.code.block).cold_exec - 4);
+	CHECK(end == rig_info(c[0].e.code.block).cold_exec - 8);
 	CHECK_EQ(ch_owner_release(c[0].owner, CH_RELEASE_NOT_RUNNING), CH_OK);
 	CHECK(is_code(rig.heap, end - 1) && !is_code(rig.heap, end));
 	end = info.exec + info.hot_bytes;

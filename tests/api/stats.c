@@ -44,7 +44,7 @@ static void open_slot(struct slot *s)
 	s->state = CH_BLOCK_OPEN;
 	s->hot = round8(open.hot_bytes + CODE_LANDING_BYTES + 8);
 	uint32_t stubs = ch__stub_bytes(rig.heap) * s->branches;
-	s->cold = cold + s->branches ? round8(4 + stubs + cold) : 0;
+	s->cold = cold + s->branches ? round8(8 + stubs + cold) : 0;
 	s->linked_to = 0;
 	model.opened++;
 	model.owners++;
@@ -61,7 +61,7 @@ static void commit_slot(struct slot *s)
 	s->e.code.cold_used = s->e.code.cold_bytes / 2;
 	s->hot = round8(8 + s->e.at);
 	if (s->cold)
-		s->cold = round8(4 + ch__stub_bytes(rig.heap) * s->branches + s->e.code.cold_used);
+		s->cold = round8(8 + ch__stub_bytes(rig.heap) * s->branches + s->e.code.cold_used);
 	CHECK_EQ(emit_commit(&s->e), CH_OK);
 	s->state = CH_BLOCK_LIVE;
 	model.committed++;

@@ -255,8 +255,7 @@ TEST(diverters_lead_to_the_ends_of_their_reach)
 	static const int64_t near[] = {0xffffe, -0x100000};
 	uintptr_t exec = 0x3f00000004;
 	for (unsigned i = 0; i < 2; i++) {
-		_Alignas(8) uint8_t bytes[CH_ARCH_STUB_BYTES + 4];
-		uint8_t *write = bytes + 4; /* behind an index word */
+		_Alignas(8) uint8_t write[CH_ARCH_DIVERTER_BYTES];
 		uintptr_t target = exec + (uintptr_t)near[i];
 		ch__arch_diverter_write(write, exec, target);
 		CHECK_EQ(ch__arch_diverter_target(write, exec), target);

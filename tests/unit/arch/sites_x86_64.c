@@ -196,16 +196,16 @@ TEST(jumps_of_stubs_and_diverters_reach_exactly_two_gib)
 
 static void check_lead(ptrdiff_t delta, int32_t displacement)
 {
-	_Alignas(8) uint8_t bytes[4 + CH_ARCH_LEAD_BYTES];
+	_Alignas(8) uint8_t bytes[CH_ARCH_LEAD_BYTES];
 	int32_t written;
 	CHECK(ch__arch_lead_reaches(delta));
 	CHECK_EQ(ch__arch_lead_displacement(delta), displacement);
-	ch__arch_lead_write(bytes + 4, delta, 0x7f0011223344);
-	memcpy(&written, bytes + 4 + 2, sizeof written); /* behind FF 25 */
+	ch__arch_lead_write(bytes, delta, 0x7f0011223344);
+	memcpy(&written, bytes + 2, sizeof written); /* behind FF 25 */
 	CHECK_EQ(written, displacement);
-	CHECK(ch__arch_lead_is_valid(bytes + 4, delta));
-	CHECK(!ch__arch_lead_is_valid(bytes + 4, delta + 1));
-	CHECK(!ch__arch_lead_is_valid(bytes + 4, delta - 1));
+	CHECK(ch__arch_lead_is_valid(bytes, delta));
+	CHECK(!ch__arch_lead_is_valid(bytes, delta + 1));
+	CHECK(!ch__arch_lead_is_valid(bytes, delta - 1));
 }
 
 TEST(lead_reaches_exactly_two_gib)

@@ -107,13 +107,17 @@ static void start(void)
 
 /* --- ways to break the heap --- */
 
-static void index_word(void)
+static void index_in_head(void)
+{
+	POKE(write_at(ch__exec(heap, block(target)->hot_offset))[7], 0x77);
+}
+static void traps_in_head(void)
 {
 	POKE(*write_at(ch__exec(heap, block(target)->hot_offset)), 0x77);
 }
-static void cold_index_word(void)
+static void index_in_cold_head(void)
 {
-	POKE(*write_at(ch__exec(heap, ch__cold_offset(heap, block(source)))), 0x77);
+	POKE(write_at(ch__exec(heap, ch__cold_offset(heap, block(source))))[7], 0x77);
 }
 static void no_start(void)
 {
@@ -246,8 +250,9 @@ static const struct way {
 	uint32_t *which; /* the number in the report */
 	const char *says;
 } ways[] = {
-	{index_word, &target, "the index word of its hot part says"},
-	{cold_index_word, &source, "the index word of its cold part says"},
+	{index_in_head, &target, "the head of its hot part was written over"},
+	{traps_in_head, &target, "the head of its hot part was written over"},
+	{index_in_cold_head, &source, "the head of its cold part was written over"},
 	{no_start, &target, "its hot part is not found by address"},
 	{start_inside, &target, "its hot part is not found by address"},
 	{no_table, &own, "disagree on whose unwind table it is"},

@@ -493,13 +493,13 @@ TEST(tombstone_says_where_the_parts_were)
 	struct ch_branch branch;
 	owner = rig_owner(&rig, "with stubs");
 	struct ch_info info = rig_info(rig_jumper(owner, NULL, &branch));
-	uint32_t at = ch__offset(rig.heap, (uintptr_t)info.cold_exec);
+	uint32_t at = ch__offset(rig.heap, (uintptr_t)info.cold_exec - CH__HEAD_BYTES);
 	uint32_t in_page = at % (uint32_t)rig_page_bytes() / CH__GRANULE_BYTES;
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
 	uint32_t cold = last_stone(&rig)->cold;
 	CHECK_EQ(cold >> CH__TOMB_COLD_SHIFT, in_page);
 	CHECK_EQ(cold & CH__TOMB_COLD_GRANULES,
-		 (info.cold_bytes + CH__INDEX_WORD_BYTES + CH__GRANULE_BYTES - 1) /
+		 (info.cold_bytes + CH__HEAD_BYTES + CH__GRANULE_BYTES - 1) /
 			 CH__GRANULE_BYTES);
 	struct ch_block slot;
 	owner = rig_owner(&rig, "slot");

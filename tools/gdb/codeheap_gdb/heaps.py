@@ -8,8 +8,8 @@ import gdb
 
 from codeheap_gdb import machine, memory
 
-INDEX_WORD_BYTES = 4  # that a part begins with; all of the head of a cold one
-HEAD_BYTES = 8
+HEAD_BYTES = 8  # that a part begins with: traps, then the index of its record
+INDEX_AT = 4
 IN_PLACE_HEAD_BYTES = 64
 GRANULE_BYTES = 8
 INDEX_MASK = 0xffffff  # table.h: indices beside other bits have 24
@@ -76,7 +76,7 @@ class Block:
     def cold_code(self):
         """The same of the cold part, stubs included; no bytes when there is none."""
         start, size = self.cold
-        return (start + INDEX_WORD_BYTES, size - INDEX_WORD_BYTES) if size else (0, 0)
+        return (start + HEAD_BYTES, size - HEAD_BYTES) if size else (0, 0)
 
     @property
     def side_list(self):
@@ -127,12 +127,12 @@ class Block:
         start, size = self.hot
         if 0 <= address - start < size:
             return f"{address - start - self.head_bytes:+#x}"
-        return f"cold {address - self.cold[0] - INDEX_WORD_BYTES:+#x}"
+        return f"cold {address - self.cold[0] - HEAD_BYTES:+#x}"
 
     def branches(self):
         """(index, record, address of the stub) of each branch that is attached."""
         index, found = self.record["first_branch"], []
-        stub = self.cold[0] + INDEX_WORD_BYTES
+        stub = self.cold[0] + HEAD_BYTES
         while index:
             record = self.heap.branches.at(index)
             if record is None:
@@ -161,7 +161,7 @@ class Block:
             record = self.heap.branches.at(index + count - 1)
             if record is None or record["target_kind"] & last:
                 break
-        return self.cold[0] + INDEX_WORD_BYTES + count * self.heap.machine.STUB_BYTES
+        return self.cold[0] + HEAD_BYTES + count * self.heap.machine.STUB_BYTES
 
     def items(self):
         """(kind, at, value) of its side list, kinds without their prefix: EDGE, REF, POINT, ..."""
@@ -338,7 +338,8 @@ class Heap:
         if start is None:
             return None
         try:
-            index = int.from_bytes(self.code(self.exec_base + start, INDEX_WORD_BYTES), "little")
+            head = self.code(self.exec_base + start, HEAD_BYTES)
+            index = int.from_bytes(head[INDEX_AT:], "little")
         except gdb.MemoryError:
             return self.search(address)
         block = self.block(index)
@@ -405,7 +406,7 @@ class Heap:
         return ((hot, size, IN_PLACE_HEAD_BYTES if is_in_place else HEAD_BYTES),
                 (hot + size if is_span else page + granule * GRANULE_BYTES,
                  (cold & self.library.constant("CH__TOMB_COLD_GRANULES")) * GRANULE_BYTES,
-                 INDEX_WORD_BYTES))
+                 HEAD_BYTES))
 
     def stone_has(self, stone, offset):
         return any(0 <= offset - low < size for low, size, _ in self.parts_of(stone))
