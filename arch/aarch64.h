@@ -6,8 +6,7 @@
  * B.cond, CBZ or TBZ over the next instruction, a B, which changes; CALL BL; LEA LDR of a literal,
  * then a B over the literal. ch__arch_regs.gpr: x0 to x30, sp; extended is q0 to q31, fpsr, fpcr.
  * Payload of a trampoline: x15. */
-#ifndef CH_ARCH_AARCH64_H
-#define CH_ARCH_AARCH64_H
+#pragma once
 
 #include "arch/base.h"
 
@@ -106,5 +105,3 @@ static inline void ch__arch_pause(void)
 {
 	__asm__ volatile("yield" ::: "memory");
 }
-
-#endif

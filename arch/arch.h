@@ -8,8 +8,7 @@
  *
  * The machine's header, chosen below, has the constants, the functions that are inline because
  * callers need them very often, and the machine's rules for sites. */
-#ifndef CH_ARCH_ARCH_H
-#define CH_ARCH_ARCH_H
+#pragma once
 
 #include "arch/base.h"
 
@@ -169,5 +168,3 @@ static const uint8_t ch__arch_cfi_frame_pointer[] = {
 	0x80 | CH_ARCH_DWARF_RETURN, 1,                 /* DW_CFA_offset: at cfa - 8 */
 	0x80 | CH_ARCH_DWARF_FP, 2,                     /* at cfa - 16 */
 };
-
-#endif

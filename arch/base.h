@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * base.h: what every room of the library shares: attributes, thread-safety annotations, check
  * levels and the branch-prediction hints. Nothing here depends on code, pages or architectures. */
-#ifndef CH_ARCH_BASE_H
-#define CH_ARCH_BASE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -112,6 +111,4 @@ _Noreturn CH_GUEST void ch__panic(const char *reason) CH_COLD;
 #define CH_ASSERT(cond, reason) (CH_LIKELY(cond) ? (void)0 : ch__panic(reason))
 #else
 #define CH_ASSERT(cond, reason) ((void)sizeof(cond))
-#endif
-
 #endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * registers.h: the contract of an architecture for registers: callee-saved registers, the registers
  * of a signal's context, the address of a trap, steps of a frame-pointer walk. */
-#ifndef CH_ARCH_REGISTERS_H
-#define CH_ARCH_REGISTERS_H
+#pragma once
 
 #include "arch/arch.h"
 
@@ -66,5 +65,3 @@ ch__arch_frame_step(uintptr_t fp, uintptr_t *caller_fp, uintptr_t *return_addres
 	*caller_fp = record[0];
 	*return_address = record[1];
 }
-
-#endif

@@ -5,8 +5,7 @@
  * literal of 8 bytes changes. Kinds of sites: JMP jal x0; JCC a branch over the next instruction, a
  * jal x0, which changes; CALL jal ra; LEA auipc, ld of a literal, then a jal x0 over the literal.
  * ch__arch_regs.gpr: x0 to x31; extended is f0 to f31, fcsr. Payload of a trampoline: t2. */
-#ifndef CH_ARCH_RISCV64_H
-#define CH_ARCH_RISCV64_H
+#pragma once
 
 #include "arch/base.h"
 
@@ -108,5 +107,3 @@ static inline void ch__arch_pause(void)
 {
 	__asm__ volatile(".word 0x0100000f"); /* pause, which older processors take for a fence */
 }
-
-#endif

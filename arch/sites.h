@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * sites.h: the contract of an architecture for bytes of the VM's code that are patched: sites of
  * branches, instructions, diverters. arch.h explains `write` and `exec`. */
-#ifndef CH_ARCH_SITES_H
-#define CH_ARCH_SITES_H
+#pragma once
 
 #include "arch/arch.h"
 
@@ -46,5 +45,3 @@ static inline bool ch__arch_landing_is_there(const uint8_t *read)
 {
 	return memcmp(read, &ch__arch_landing, CH_ARCH_LANDING_BYTES) == 0;
 }
-
-#endif

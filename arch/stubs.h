@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * stubs.h: the contract of an architecture for the code that the library writes: stubs and their
  * leads, the trampoline that stubs call, jumps, veneers, and the templates of trampolines. */
-#ifndef CH_ARCH_STUBS_H
-#define CH_ARCH_STUBS_H
+#pragma once
 
 #include "arch/arch.h"
 
@@ -61,5 +60,3 @@ _Static_assert(sizeof(struct ch__arch_template) == 16, "each .S writes the table
 _Static_assert(offsetof(struct ch__arch_template, target_at) == 10, "each .S writes it");
 _Static_assert(offsetof(struct ch__arch_template, payload_at) == 12, "each .S writes it");
 extern const struct ch__arch_template ch__arch_templates[CH__TEMPLATES]; /* by kind; in the .S */
-
-#endif

@@ -5,8 +5,7 @@
  * 2, 7.6.1). Kinds of sites: JMP E9 rel32; JCC 0F 8x rel32; CALL E8 rel32; LEA lea reg, [rip +
  * disp32]. ch__arch_regs.gpr: rax rcx rdx rbx rsp rbp rsi rdi r8 to r15, in encoding order;
  * extended is an xsave or fxsave image. Payload of a trampoline: r10. */
-#ifndef CH_ARCH_X86_64_H
-#define CH_ARCH_X86_64_H
+#pragma once
 
 #include "arch/base.h"
 
@@ -125,5 +124,3 @@ static inline void ch__arch_pause(void)
 {
 	__builtin_ia32_pause();
 }
-
-#endif

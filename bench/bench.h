@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * bench.h: shared by the measuring programs of bench/: the row, the clocks, a heap to measure in,
  * and the peers behind C interfaces. Rows see the public headers only. */
-#ifndef CH_BENCH_H
-#define CH_BENCH_H
+#pragma once
 
 #include <codeheap/codeheap.h>
 #include <codeheap/collector.h>
@@ -146,5 +145,3 @@ double bench_throw_ns(int throws);
 void bench_descent_make(struct bench_heap *);
 /* Calls bottom with so many frames of code below, and as many of C. */
 void bench_descend(int frames, void (*bottom)(void));
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * guest_look.h: what an observer sees of a heap (look/look.c, look/look_code.c). For what an
  * observer hears see listener.h. */
-#ifndef CH_CODEHEAP_GUEST_LOOK_H
-#define CH_CODEHEAP_GUEST_LOOK_H
+#pragma once
 
 #include "codeheap/listener.h"
 
@@ -115,5 +114,3 @@ CH_GUEST uint32_t ch__look_pauses(const struct ch_heap *, struct ch__look_pause[
 CH_GUEST bool ch__look_write_names(void) CH_EXCLUDES(CH__ANY);
 /* The names of a set of sinks, as in CODEHEAP_SINKS. */
 CH_GUEST void ch__look_sinks(unsigned sinks, char *text, size_t bytes);
-
-#endif

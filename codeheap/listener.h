@@ -7,8 +7,7 @@
  * The words in parentheses at each function name the locks that are held: heaps (no heap comes or
  * goes), and of the heap registry (no thread comes or goes) or heap (no block dies). The function
  * may take locks right of the held lock only, and may not call the public interface. */
-#ifndef CH_CODEHEAP_LISTENER_H
-#define CH_CODEHEAP_LISTENER_H
+#pragma once
 
 #include "arch/base.h"
 #include "codeheap/codeheap.h"
@@ -74,5 +73,3 @@ CH_GUEST void ch__listener_greet(struct ch__greeter *);
  * may come. The process has one such function; another or NULL replaces it. */
 typedef void ch__listener_names_wait(void);
 CH_GUEST void ch__listener_on_names(ch__listener_names_wait *);
-
-#endif

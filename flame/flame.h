@@ -5,8 +5,7 @@
  *
  * One thread at a time uses a tree, and no signal handler. Without memory a call returns 0 or
  * false, and the tree is as before. */
-#ifndef CH_FLAME_FLAME_H
-#define CH_FLAME_FLAME_H
+#pragma once
 
 #include "os/meta.h"
 
@@ -51,5 +50,3 @@ struct ch__flame_view {
 };
 bool ch__flame_write_svg(struct ch__flame *, const struct ch__flame_view *, ch__flame_write *,
 			 void *arg);
-
-#endif

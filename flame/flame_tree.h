@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * flame_tree.h: private to the writers, flame*.c: the tree, a walk over the tree in the order of
  * drawing, and a buffer for the text. */
-#ifndef CH_FLAME_FLAME_TREE_H
-#define CH_FLAME_FLAME_TREE_H
+#pragma once
 
 #include "flame/flame.h"
 
@@ -108,5 +107,3 @@ void ch__flame_put_character(struct ch__flame_text *, uint32_t code_point);
 
 /* The text of template.svg, the same in each picture. */
 extern const char ch__flame_template[];
-
-#endif

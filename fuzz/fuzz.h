@@ -8,8 +8,7 @@
  *   code.c        emits blocks, runs them; the model of a run
  *   model.c       which block holds which; the blocks that a cycle may free, and must free
  *   replay.c      main of a program that runs files, without libFuzzer */
-#ifndef CH_FUZZ_FUZZ_H
-#define CH_FUZZ_FUZZ_H
+#pragma once
 
 #include "codeheap/look.h"
 #include "tests/support/code.h"
@@ -152,5 +151,3 @@ bool fuzz_is_running(int block);
 
 void fuzz_operation(void);
 const void *fuzz_fallback(void);
-
-#endif

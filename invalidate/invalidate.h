@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * invalidate.h: what the files of invalidate/ offer each other and codeheap/. */
-#ifndef CH_INVALIDATE_INVALIDATE_H
-#define CH_INVALIDATE_INVALIDATE_H
+#pragma once
 
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/branch.h"
@@ -97,5 +96,3 @@ struct ch__discard {
 void ch__discard_begin(struct ch_heap *, struct ch_vm *, bool is_counted, struct ch__discard *);
 /* Returns how many of the found blocks are left, and frees the stamps. */
 size_t ch__discard_end(struct ch_heap *, struct ch_vm *, const struct ch__discard *);
-
-#endif

@@ -2,8 +2,7 @@
  * elfutils.h: the part of elfutils' libdw that the library needs, declared here because neither
  * building nor linking needs libdw. An installed libdw is loaded when names are wanted; tests run
  * on a real one. Source: libdwfl.h and gelf.h of elfutils 0.158 and later (one interface). */
-#ifndef CH_OBSERVE_ELFUTILS_H
-#define CH_OBSERVE_ELFUTILS_H
+#pragma once
 
 #include "arch/base.h"
 
@@ -51,5 +50,3 @@ struct ch__elfutils {
 	/* Finds the debug file with the module's build ID on the machine. */
 	ch__elfutils_find_debug *find_by_build_id;
 };
-
-#endif

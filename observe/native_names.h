@@ -3,8 +3,7 @@
  * there, static functions and functions of separate debug files have names; else only the names of
  * the dynamic linker are known. The first question for an address decides which object counts. Not
  * in signal handlers; one thread at a time. Asks no network and writes nothing. */
-#ifndef CH_OBSERVE_NATIVE_NAMES_H
-#define CH_OBSERVE_NATIVE_NAMES_H
+#pragma once
 
 #include "os/meta.h"
 
@@ -20,5 +19,3 @@ void ch__native_names_close(struct ch__native_names *)
  * known, or bytes is 0. */
 bool ch__native_name(struct ch__native_names *names, uintptr_t pc, char *text, size_t bytes,
 		     uintptr_t *start) CH_EXCLUDES(CH__STANDING);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * profile.h: the profile of a heap, as profile.c and profile_handler.c share it. */
-#ifndef CH_OBSERVE_PROFILE_H
-#define CH_OBSERVE_PROFILE_H
+#pragma once
 
 #include "observe/profiler.h"
 
@@ -30,5 +29,3 @@ struct ch__sampler_slot *ch__profile_slot(struct ch__profile *, struct ch__threa
 bool ch__profile_install(void) CH_REQUIRES(ch__role_heaps);
 /* The value in the signals of the timers of a heap's threads. */
 void *ch__profile_tag(uint32_t heap_id);
-
-#endif

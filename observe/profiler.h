@@ -10,8 +10,7 @@
  * Lock: the profile lock ("profile" below), right of the locks of a heap (os/ranks.h). Under the
  * lock only side memory and the OS are called. A handler takes no lock: the sampler is the
  * thread's, and a thread that removes the sampler waits for the handler. */
-#ifndef CH_OBSERVE_PROFILER_H
-#define CH_OBSERVE_PROFILER_H
+#pragma once
 
 #include "codeheap/guest_look.h"
 #include "codeheap/profile.h"
@@ -133,5 +132,3 @@ void ch__profiler_copy_free(struct ch__profiler_copy *);
 int ch__profiler_report(struct ch__profiler_copy *, const struct ch__profiler_view *,
 			bool (*write)(void *arg, const char *text, size_t n), void *arg)
 	CH_EXCLUDES(CH__STANDING);
-
-#endif

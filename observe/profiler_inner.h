@@ -3,8 +3,7 @@
  *
  * Field tags: [const] set at create, [profile] under the profile lock, [own] only the handler of
  * the thread, [atomic: ...] with the pair. */
-#ifndef CH_OBSERVE_PROFILER_INNER_H
-#define CH_OBSERVE_PROFILER_INNER_H
+#pragma once
 
 #include "arch/arch.h"
 #include "observe/profiler.h"
@@ -168,5 +167,3 @@ bool ch__seen_is_same(const struct ch__seen *, const struct ch__seen *);
  * from before the call. Returns false if a handler is inside after a second. */
 bool ch__handler_left(struct ch__sampler_slot *);
 bool ch__handlers_left(struct ch__profiler *) CH_REQUIRES(ch__role_guest);
-
-#endif

@@ -13,8 +13,7 @@
  * head; again if the sequence was odd or has changed, or if the checksum is wrong. The writer holds
  * a lock (F_OFD_SETLK) on the whole file while alive. CH__STATS_FILE_LOCKED in head.flags says that
  * the file system has such locks. */
-#ifndef CH_OBSERVE_STATS_FILE_H
-#define CH_OBSERVE_STATS_FILE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -145,5 +144,3 @@ static inline uint64_t ch__stats_checksum(const void *body, size_t bytes)
 	}
 	return sum;
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * stats_walk.h: what a walk over the blocks finds for the statistics file. */
-#ifndef CH_OBSERVE_STATS_WALK_H
-#define CH_OBSERVE_STATS_WALK_H
+#pragma once
 
 #include "codeheap/guest_look.h"
 #include "observe/stats_file.h"
@@ -39,6 +38,4 @@ uint64_t ch__stats_walk_run(struct ch__stats_walk *, _Atomic(uint32_t) *is_hurri
 #if CH_TESTING
 /* The ns between two writes of the listener's file; 0: no pause. */
 _Atomic(uint64_t) *ch__stats_file_period(struct ch__listener *);
-#endif
-
 #endif

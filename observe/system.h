@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * system.h: calls of the operating system that only observers need: timers, threads, files,
  * mappings, and the object files of the process. os/os.h has the rules for all such calls. */
-#ifndef CH_OBSERVE_SYSTEM_H
-#define CH_OBSERVE_SYSTEM_H
+#pragma once
 
 #include "os/os.h"
 #include "os/threads.h"
@@ -101,5 +100,3 @@ bool ch__os_image_of(uintptr_t address, struct ch__os_image *) CH_EXCLUDES(CH__S
 /* Opens the object's file to read, or returns -1 with errno. The file may have been replaced:
  * compare its beginning with `head`. */
 int ch__os_image_open(const struct ch__os_image *) CH_EXCLUDES(CH__STANDING);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * files.h: files of sinks, and the dynamic linker's knowledge (linux_process.c, linux_symbols.c).
  * Functions of linux_symbols.c must not run in a signal handler. */
-#ifndef CH_OS_FILES_H
-#define CH_OS_FILES_H
+#pragma once
 
 #include "arch/base.h"
 
@@ -53,5 +52,3 @@ bool ch__os_place_of(uintptr_t address, struct ch__os_place *) CH_EXCLUDES(CH__S
 /* Stores the C++ name of a symbol, cut to bytes. Returns false when the symbol has none, or the
  * process has no C++ runtime. */
 bool ch__os_demangle(const char *symbol, char *text, size_t bytes) CH_EXCLUDES(CH__STANDING);
-
-#endif

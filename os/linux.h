@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * linux.h: shared by the files of the gate to Linux only. */
-#ifndef CH_OS_LINUX_H
-#define CH_OS_LINUX_H
+#pragma once
 
 #include <pthread.h>
 #include <signal.h>
@@ -48,5 +47,3 @@ static inline void ch__cancel_allow(int before)
 {
 	pthread_setcancelstate(before, NULL);
 }
-
-#endif

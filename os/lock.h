@@ -5,8 +5,7 @@
  * A thread names each lock's rank, which checked builds watch (os/ranks.h). ch__lock_take is for
  * locks held for a bounded time. Where the holder may wait for the thread that wants the lock, that
  * thread parks first: ch__lock_parking (codeheap/) does so, by the two parts of a wait. */
-#ifndef CH_OS_LOCK_H
-#define CH_OS_LOCK_H
+#pragma once
 
 #include "arch/arch.h"
 #include "os/ranks.h"
@@ -139,5 +138,3 @@ static inline void ch__lock_release(struct ch__lock *lock, enum ch__rank rank)
 /* In the child of a fork: sets the lock free. Returns true when a thread that is gone had the lock;
  * the caller then repairs whatever that thread left half done. */
 bool ch__lock_set_free(struct ch__lock *);
-
-#endif

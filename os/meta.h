@@ -2,8 +2,7 @@
  * meta.h: side memory of a heap: records, names, edges, bitmaps. Each heap has one arena;
  * destroying the arena frees all. Side memory holds no pointer that a tracing collector must see.
  * Any thread may call; never in a stopped world or a signal handler. */
-#ifndef CH_OS_META_H
-#define CH_OS_META_H
+#pragma once
 
 #include "arch/base.h"
 
@@ -22,5 +21,3 @@ bool ch__meta_grow(struct ch__meta *, void *array, uint32_t *capacity, uint32_t 
 size_t ch__meta_bytes(struct ch__meta *); /* handed out and not freed */
 /* In the child: locks of vanished threads are free again. */
 void ch__meta_fork_child(struct ch__meta *);
-
-#endif

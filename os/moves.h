@@ -9,8 +9,7 @@
  *
  * A region and a lock count only when the caller has them. A busy counts, of a page or of an
  * owner's list, when any thread has it. */
-#ifndef CH_OS_MOVES_H
-#define CH_OS_MOVES_H
+#pragma once
 
 #include "arch/base.h"
 
@@ -54,6 +53,4 @@ void ch__move(struct ch__moves *, uint32_t index, uint32_t generation, uint32_t 
 #define CH_MOVE(table, index, generation, from, to, held, by)                                 \
 	((void)sizeof(index), (void)sizeof(generation), (void)sizeof(from), (void)sizeof(to), \
 	 (void)sizeof(held), (void)sizeof(by))
-#endif
-
 #endif

@@ -3,8 +3,7 @@
  * that a test can make the Nth call fail. Nothing here takes a library lock. A port to another
  * system is another set of files beside linux*.c. All functions that return bool or a pointer
  * report failure by false or NULL, with errno from the OS. */
-#ifndef CH_OS_OS_H
-#define CH_OS_OS_H
+#pragma once
 
 #include "arch/base.h"
 
@@ -136,6 +135,4 @@ static inline bool ch__os_may_fail(void)
 {
 	return false;
 }
-#endif
-
 #endif

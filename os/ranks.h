@@ -7,8 +7,7 @@
  * Each thread notes its own locks, after taking and before letting go. A signal handler in between
  * finds a lock held and not noted, never a lock noted and free. Handlers only try to take locks,
  * which has no order. */
-#ifndef CH_OS_RANKS_H
-#define CH_OS_RANKS_H
+#pragma once
 
 #include "arch/base.h"
 
@@ -66,6 +65,4 @@ static inline void ch__ranks_rest(bool rests)
 {
 	(void)rests;
 }
-#endif
-
 #endif

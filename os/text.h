@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * text.h: a text made in a signal handler, or before a panic: no lock, no allocation, no call of
  * the C library. */
-#ifndef CH_OS_TEXT_H
-#define CH_OS_TEXT_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -52,5 +51,3 @@ void ch__text_put_name(struct ch__text *, const char *name);
 size_t ch__text_whole(const char *text, size_t bytes);
 /* Ends the kept part with a 0, after a whole character. Returns the length of the whole text. */
 size_t ch__text_end(struct ch__text *);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * threads.h: threads, signals, stacks, futexes and membarriers (linux_threads.c).
  * Async-signal-safe up to and with ch__os_object_of. */
-#ifndef CH_OS_THREADS_H
-#define CH_OS_THREADS_H
+#pragma once
 
 #include "arch/base.h"
 
@@ -72,5 +71,3 @@ enum ch__os_manner { CH__OS_PLAIN, CH__OS_LIKE_OLD, CH__OS_UNDISTURBED };
 bool ch__os_signal_install(int signal, void (*handler)(int, void *, void *),
 			   struct ch__os_action *old, enum ch__os_manner);
 bool ch__os_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void));
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * valgrind.h: requests to Valgrind. Without Valgrind a request is some instructions that do
  * nothing. No lock, no system call. */
-#ifndef CH_OS_VALGRIND_H
-#define CH_OS_VALGRIND_H
+#pragma once
 
 #include "arch/base.h"
 
@@ -29,5 +28,3 @@ bool ch__valgrind_runs(void);
 void ch__valgrind_copy(uintptr_t *to, uintptr_t from, size_t words) CH_COLD;
 /* For the calling thread; calls nest. */
 void ch__valgrind_reports(bool are_wanted) CH_COLD;
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * granules.h: the bitmaps of used granules and of block starts, and a page's busy (granules.c). */
-#ifndef CH_PAGES_GRANULES_H
-#define CH_PAGES_GRANULES_H
+#pragma once
 
 #include "os/lock.h"
 #include "pages/pool.h"
@@ -96,5 +95,3 @@ const char *ch__granules_fault(const struct ch__pool *, uint32_t page, bool has_
 			       uintptr_t *where);
 /* Takes Valgrind's access to the unused granules of a page away. */
 void ch__granules_revoke_unused(const struct ch__pool *, uint32_t page);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * inner.h: shared and seen by the files of pages/ only: the views of the pool's memory, its lists,
  * the table of legal moves. */
-#ifndef CH_PAGES_INNER_H
-#define CH_PAGES_INNER_H
+#pragma once
 
 #include "os/lock.h"
 #include "os/moves.h"
@@ -209,5 +208,3 @@ static inline void ch__valgrind_revoke(const struct ch__pool *pool, uintptr_t ex
 	if (CH_UNLIKELY(pool->is_translated))
 		ch__valgrind_access(pool, exec, bytes, false);
 }
-
-#endif

@@ -14,8 +14,7 @@
  * Locks: the pages lock (in the pool) guards lists, states (legal moves: moves.c) and commit. A
  * page's `busy` guards its cursors and used bits; busy is held for some instructions, inside a
  * region or under the pages lock. */
-#ifndef CH_PAGES_POOL_H
-#define CH_PAGES_POOL_H
+#pragma once
 
 #include "arch/arch.h"
 #include "os/meta.h"
@@ -228,5 +227,3 @@ bool ch__pool_fork_child(struct ch__pool *) CH_RELEASES(ch__role_pages);
 
 /* Returns false and writes a reason when an invariant of the pages is broken. */
 bool ch__pool_check(struct ch__pool *, char *reason, size_t reason_bytes) CH_TAKES_PAGES;
-
-#endif

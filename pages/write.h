@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * write.h: the one write path: from an exec address to the place for writing, and back to execution
  * (sync.c); traps. */
-#ifndef CH_PAGES_WRITE_H
-#define CH_PAGES_WRITE_H
+#pragma once
 
 #include "pages/pool.h"
 
@@ -77,5 +76,3 @@ void ch__pool_poison(const struct ch__pool *, uintptr_t exec, size_t bytes);
 /* A part of a block has its final place; a part was withdrawn and holds traps. */
 void ch__valgrind_part_born(const struct ch__pool *, uintptr_t exec, size_t bytes) CH_COLD;
 void ch__valgrind_part_dead(const struct ch__pool *, uintptr_t exec) CH_COLD;
-
-#endif

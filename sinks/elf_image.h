@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * elf_image.h: makes an ELF image in memory of ranges of code, private to sinks/. */
-#ifndef CH_SINKS_ELF_IMAGE_H
-#define CH_SINKS_ELF_IMAGE_H
+#pragma once
 
 #include "sinks/tools.h"
 #include "unwind/unwinders.h"
@@ -42,5 +41,3 @@ struct ch__elf_memory {
 
 /* Signal-safe if `name` and `lines` of the configuration are. */
 struct ch__elf_memory ch__elf_image_make(const struct ch__elf_input *, size_t head_bytes);
-
-#endif

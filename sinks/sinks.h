@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * sinks.h: the table of a heap's sinks, through which the outside world hears of code. Lock: the
  * functions take the sinks lock, which nobody takes in a stopped world. */
-#ifndef CH_SINKS_SINKS_H
-#define CH_SINKS_SINKS_H
+#pragma once
 
 #include "unwind/sink.h"
 
@@ -98,5 +97,3 @@ struct ch__steps *ch__sinks_steps(const struct ch__sinks *); /* NULL before step
 
 /* Returns NULL while the sink is off. A state stays until the sinks are destroyed. */
 const void *ch__sinks_state(const struct ch__sinks *, enum ch__sink);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * tools.h: the sinks that are tools, by which debuggers and profilers find names. Private to
  * sinks/. */
-#ifndef CH_SINKS_TOOLS_H
-#define CH_SINKS_TOOLS_H
+#pragma once
 
 #include "os/files.h"
 #include "unwind/sink.h"
@@ -120,5 +119,3 @@ void ch__tool_leave(struct ch__tool *, struct ch__tool_user *) CH_REQUIRES(ch__r
 bool ch__tool_fail(struct ch__tool *, int error) CH_REQUIRES(ch__role_file);
 
 extern const struct ch__sink_ops ch__sink_gdb, ch__sink_perfmap, ch__sink_jitdump;
-
-#endif

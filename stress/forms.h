@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * forms.h: a Scheme program as a list of parts that can be left out one by one. */
-#ifndef STRESS_FORMS_H
-#define STRESS_FORMS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -20,5 +19,3 @@ bool forms_split(struct forms *forms, const char *text, size_t length, bool is_d
 /* Returns the text with the kept forms only, to be freed. NULL without memory. */
 char *forms_join(const struct forms *forms, const bool *keep, size_t *length);
 void forms_free(struct forms *forms);
-
-#endif

@@ -2,8 +2,7 @@
  * generate.h: random Scheme programs with the same output under any VM: a change of a procedure on
  * a stack, in a fiber or in another thread keeps the meaning, or changes the meaning at one point
  * of a thread. */
-#ifndef STRESS_GENERATE_H
-#define STRESS_GENERATE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -17,5 +16,3 @@ struct program {
 
 /* Writes the next program over the last one. Advances the random state. */
 void program_generate(struct program *program);
-
-#endif

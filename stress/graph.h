@@ -2,8 +2,7 @@
  * graph.h: the graph level of the stress, as main.c sees the level: random programs of API calls on
  * real blocks of machine code, one process each, against a model of life and death of blocks.
  */
-#ifndef STRESS_GRAPH_H
-#define STRESS_GRAPH_H
+#pragma once
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -52,5 +51,3 @@ const struct graph_shared *graph_level_counts(const struct graph_level *level);
 bool graph_level_has_enough(const struct graph_level *level, uint64_t seconds);
 /* Runs the program of a file some times. Returns 0, 1 for a failure, 2 for an unreadable file. */
 int graph_level_replay(const char *folder, const char *path);
-
-#endif

@@ -4,8 +4,7 @@
  *
  * A block keeps a frame pointer and, once graph_emit_locals ran, a word that says whether the block
  * goes on: 0 until the first graph_emit_step. */
-#ifndef STRESS_GRAPH_EMIT_H
-#define STRESS_GRAPH_EMIT_H
+#pragma once
 
 #include "codeheap/codeheap.h"
 
@@ -79,5 +78,3 @@ static inline const uint8_t *graph_emit_here(const struct graph_emitter *e)
 {
 	return e->exec + e->at;
 }
-
-#endif

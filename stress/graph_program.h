@@ -6,8 +6,7 @@
  * Operands name slots: of owners, of facts, of fibers. An operation on empty slots does nothing, so
  * any part of a program is a program. `enter` and `take` go into code; the entered block calls
  * back, and the thread goes on with the list inside the callback until `leave`, or `take`. */
-#ifndef STRESS_GRAPH_PROGRAM_H
-#define STRESS_GRAPH_PROGRAM_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -125,5 +124,3 @@ char *graph_program_print(const struct graph_program *program, const bool *keep,
 /* Returns false when the text is no program, and says why on stderr. */
 bool graph_program_read(struct graph_program *program, const char *text);
 void graph_program_free(struct graph_program *program);
-
-#endif

@@ -6,8 +6,7 @@
  * Words that several threads change are atomic; no lock of the harness is held over a call of the
  * library. An address of code lies in these tables only, unseen by scans, and in no lasting frame
  * of the harness. */
-#ifndef STRESS_GRAPH_WORLD_H
-#define STRESS_GRAPH_WORLD_H
+#pragma once
 
 #include "codeheap/codeheap.h"
 #include "codeheap/collector.h"
@@ -288,5 +287,3 @@ void graph_fork_end(void); /* ends the child */
 void graph_model_round(bool is_last);
 /* Checks only that nothing is lost; in a child, attached. */
 void graph_model_child(void);
-
-#endif

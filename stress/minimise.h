@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * minimise.h: the treatment of a failed program by both levels: run the program again in child
  * processes, shorten the list of items while the program still fails, and keep both lists. */
-#ifndef STRESS_MINIMISE_H
-#define STRESS_MINIMISE_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -54,5 +53,3 @@ void failure_keep(const char *folder, const char *name, const char *what, const 
 		  size_t length);
 /* Reads a whole file and adds a 0 that is not counted. Returns NULL when the file is unreadable. */
 char *failure_read(const char *path, size_t *length);
-
-#endif

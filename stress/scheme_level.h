@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * scheme_level.h: the Scheme level of the stress: workers one after the other, each with different
  * habits of the VM, and the treatment of a failed program. */
-#ifndef STRESS_SCHEME_LEVEL_H
-#define STRESS_SCHEME_LEVEL_H
+#pragma once
 
 #include "worker.h"
 
@@ -21,5 +20,3 @@ const struct counters *scheme_level_counts(const struct scheme_level *level);
 bool scheme_level_has_enough(const struct scheme_level *level, uint64_t seconds);
 /* Runs a kept program several times. Returns true when the program still fails. */
 bool scheme_level_replay(const char *path);
-
-#endif

@@ -2,8 +2,7 @@
  * worker.h: one process of the Scheme level: random programs in an interpreter and in a JIT, side
  * by side.
  */
-#ifndef STRESS_WORKER_H
-#define STRESS_WORKER_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -61,5 +60,3 @@ bool work_agrees(const struct habits *habits, const char *text, size_t length);
 /* Writes habits as a comment in front of a program, and reads them back. */
 void habits_write(const struct habits *habits, char *text, size_t bytes);
 void habits_read(struct habits *habits, const char *text);
-
-#endif

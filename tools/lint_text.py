@@ -451,10 +451,8 @@ def main():
                     if m:
                         find(path, n, f"#if on {m.group(1)}: such a choice belongs to arch/arch.h or os/linux*.c")
             check_lengths(path, lines)
-            guard = "CH_" + re.sub(r"\W", "_", path).upper()
-            if path.endswith(".h") and path.split("/")[0] in ROOMS and path not in PUBLIC and \
-                    f"#ifndef {guard}\n#define {guard}\n" not in text:
-                find(path, 1, f"has no guard {guard}, which is its path")
+            if path.endswith(".h") and path.split("/")[0] in ROOMS and path not in PUBLIC and "\n#pragma once\n" not in text:
+                find(path, 1, "has no #pragma once")
         if path in PUBLIC:
             check_public(path, text)
         if path == "Makefile" and len(lines) > MAKEFILE_LINES:

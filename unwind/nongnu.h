@@ -3,8 +3,7 @@
  * linking the library asks for libunwind. The layouts are of libunwind 1.6 and later. A test
  * compares them with the real header; ch__nongnu_understands proves that the process has them.
  * Source: libunwind-dynamic.h, libunwind-common.h of libunwind 1.6. */
-#ifndef CH_UNWIND_NONGNU_H
-#define CH_UNWIND_NONGNU_H
+#pragma once
 
 #include "arch/arch.h"
 
@@ -70,5 +69,3 @@ void ch__nongnu_unlock(void) CH_RELEASES(ch__role_file);
 void ch__nongnu_fill(struct ch__nongnu_object *, uintptr_t start, uintptr_t end, uintptr_t segment,
 		     const struct ch__nongnu_entry *table, size_t entries);
 void ch__nongnu_empty(struct ch__nongnu_object *);
-
-#endif

@@ -2,8 +2,7 @@
  * sink.h: the shape of a sink, which is told of code: an unwinder (unwind/) or a tool (sinks/).
  * Sinks know address ranges and opaque 64-bit keys, never blocks; names come through a function
  * that codeheap/ sets. */
-#ifndef CH_UNWIND_SINK_H
-#define CH_UNWIND_SINK_H
+#pragma once
 
 #include "arch/arch.h"
 #include "arch/stubs.h"
@@ -165,5 +164,3 @@ struct ch__sink_ops {
 	void (*fork_parent)(void);
 	void (*fork_child)(void);
 };
-
-#endif

@@ -2,8 +2,7 @@
  * steps.h: frames that are right at each instruction. A page of such code has one FDE, with a rule
  * that finds the block by itself. A DWARF expression may read memory: by the frame's pc, it finds
  * the note behind the block's code. */
-#ifndef CH_UNWIND_STEPS_H
-#define CH_UNWIND_STEPS_H
+#pragma once
 
 #include "unwind/sink.h"
 
@@ -66,5 +65,3 @@ void ch__steps_dead(struct ch__steps *, uintptr_t exec, size_t bytes);
  * CH__STEPS_FDE_BYTES. Returns the bytes written; 0 without a note. */
 enum { CH__STEPS_FDE_BYTES = 160 };
 size_t ch__steps_fde(const struct ch__steps *, uintptr_t exec, uint8_t *out);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * unwind.h: for callers without a sink: whether an unwind table is well-formed, and walks by frame
  * pointers. */
-#ifndef CH_UNWIND_UNWIND_H
-#define CH_UNWIND_UNWIND_H
+#pragma once
 
 #include "arch/base.h"
 
@@ -28,5 +27,3 @@ bool ch__eh_frame_next(const uint8_t *section, size_t *at, struct ch__eh_frame_f
  * first, while records lie in [low, high). Returns how many words were written. */
 size_t ch__walk(uintptr_t pc, uintptr_t fp, uintptr_t low, uintptr_t high, uintptr_t *out,
 		size_t max);
-
-#endif

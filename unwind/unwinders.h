@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * unwinders.h: the sinks that are unwinders, and their parts. */
-#ifndef CH_UNWIND_UNWINDERS_H
-#define CH_UNWIND_UNWINDERS_H
+#pragma once
 
 #include "unwind/sink.h"
 #include "unwind/unwind.h"
@@ -37,5 +36,3 @@ void ch__eh_slots_page(uint8_t *section, const struct ch__eh_place *, uint32_t p
 /* Fills in the facts of the template's CIE and FDE, and code_bytes. Returns 0; ENOENT when the
  * process has no table for the template; ENOTSUP when the table's form cannot be copied. */
 int ch__template_cfi(const struct ch__arch_template *, struct ch__frame_shape *);
-
-#endif

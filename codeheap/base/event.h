@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * event.h: the latest events of the heaps of this process, for the text of a panic. Events are
  * rare: the opening, linking or freeing of a block is no event. */
-#ifndef CH_CODEHEAP_BASE_EVENT_H
-#define CH_CODEHEAP_BASE_EVENT_H
+#pragma once
 
 #include "codeheap/base/heap.h"
 
@@ -39,5 +38,3 @@ size_t ch__event_text(unsigned age, char text[CH__EVENT_TEXT_BYTES]);
 
 /* The VM's hook of a panic (panic.c). */
 void ch__panic_set_hook(void (*hook)(const char *));
-
-#endif

@@ -10,8 +10,7 @@
  * Field tags: [const] set at create, [heap] [registry] [records] under that lock, [own] by its
  * thread only, [region] changed in a region only and read by marking, [atomic: ...] with the
  * pair. */
-#ifndef CH_CODEHEAP_BASE_HEAP_H
-#define CH_CODEHEAP_BASE_HEAP_H
+#pragma once
 
 #include "codeheap/base/table.h"
 #include "codeheap/base/thread.h"
@@ -208,5 +207,3 @@ struct ch_heap {
 
 enum ch_status ch__heap_create(const struct ch_config *, const struct ch__driver *,
 			       struct ch_heap **);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * heaps.h: the heaps of the process, by the id in handles (heaps.c). */
-#ifndef CH_CODEHEAP_BASE_HEAPS_H
-#define CH_CODEHEAP_BASE_HEAPS_H
+#pragma once
 
 #include "codeheap/base/heap.h"
 
@@ -31,5 +30,3 @@ static inline struct ch_heap *ch__handle_heap(uint64_t bits)
 {
 	return atomic_load_explicit(&ch__heaps[(bits >> 24) & 0xff], memory_order_acquire);
 }
-
-#endif

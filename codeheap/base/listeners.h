@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * listeners.h: the core's calls to its observers (listener.c). Observers look at a heap through
  * guest_look.h. Most heaps have no listener. */
-#ifndef CH_CODEHEAP_BASE_LISTENERS_H
-#define CH_CODEHEAP_BASE_LISTENERS_H
+#pragma once
 
 #include "codeheap/base/heaps.h"
 
@@ -29,5 +28,3 @@ void ch__listeners_fork_child(struct ch_heap *) CH_REQUIRES(ch__role_heap);
 void ch__listeners_end(struct ch_heap *) CH_REQUIRES(ch__heaps_lock) CH_EXCLUDES(CH__ANY);
 void ch__listeners_names_wait(void) CH_EXCLUDES(CH__ANY); /* names wait for the perf map */
 bool ch__listeners_file(const struct ch_heap *, const char **path, int *failed);
-
-#endif

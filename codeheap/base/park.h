@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * park.h: the records of the calling thread, parks, the words that a parked thread publishes, and
  * the locks of a heap: a thread that waits for one is parked (park.c). */
-#ifndef CH_CODEHEAP_BASE_PARK_H
-#define CH_CODEHEAP_BASE_PARK_H
+#pragma once
 
 #include "arch/registers.h"
 #include "codeheap/base/heap.h"
@@ -173,5 +172,3 @@ static inline void ch__thread_set_state(struct ch__thread *thread, enum ch__thre
 	else
 		atomic_store_explicit(&thread->state, (uint32_t)to, memory_order_release);
 }
-
-#endif

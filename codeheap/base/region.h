@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * region.h: regions, the freeze that keeps threads out of them, and core syncs (region.c, I1). */
-#ifndef CH_CODEHEAP_BASE_REGION_H
-#define CH_CODEHEAP_BASE_REGION_H
+#pragma once
 
 #include "codeheap/base/park.h"
 
@@ -71,5 +70,3 @@ static inline void ch__thread_serialize(struct ch__thread *thread)
 	ch__arch_serialize();
 	atomic_fetch_add_explicit(&thread->serialized, 1, memory_order_relaxed);
 }
-
-#endif

@@ -11,8 +11,7 @@
  *
  * Each struct with a size has a least size: the first fields, present in every version. Nobody can
  * have meant a smaller struct. */
-#ifndef CH_CODEHEAP_BASE_SIZED_H
-#define CH_CODEHEAP_BASE_SIZED_H
+#pragma once
 
 #include "codeheap/base/why.h"
 
@@ -61,5 +60,3 @@ static inline void ch__sized_give(void *to, const void *from)
 	memcpy(&size, to, sizeof size);
 	memcpy((char *)to + sizeof size, (const char *)from + sizeof size, size - sizeof size);
 }
-
-#endif

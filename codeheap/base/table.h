@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * table.h: type-stable records in tables, by index; and handles, which name a record by index and
  * generation (table.c). Index 0 is none. */
-#ifndef CH_CODEHEAP_BASE_TABLE_H
-#define CH_CODEHEAP_BASE_TABLE_H
+#pragma once
 
 #include "codeheap/codeheap.h"
 
@@ -90,5 +89,3 @@ struct ch__runs {
 	uint32_t free; /* LIFO */
 	uint32_t worn, worn_last, worn_now; /* FIFO: resting runs */
 };
-
-#endif

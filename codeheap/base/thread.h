@@ -2,8 +2,7 @@
  * thread.h: a heap's records of threads, fibers and vms (thread.c, vm.c).
  *
  * Field tags: see heap.h. */
-#ifndef CH_CODEHEAP_BASE_THREAD_H
-#define CH_CODEHEAP_BASE_THREAD_H
+#pragma once
 
 #include "codeheap/codeheap.h"
 #include "os/lock.h"
@@ -141,5 +140,3 @@ static inline bool ch__vm_is_told(const struct ch_vm *vm)
 {
 	return atomic_load_explicit(&vm->is_attached, memory_order_relaxed);
 }
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * trigger.h: when a collection is wanted, and how the vms hear of it (trigger.c). Also counts of
  * space that came free, for opens without room: an unchanged count means that no space came. */
-#ifndef CH_CODEHEAP_BASE_TRIGGER_H
-#define CH_CODEHEAP_BASE_TRIGGER_H
+#pragma once
 
 #include "codeheap/base/heap.h"
 
@@ -56,5 +55,3 @@ static inline void ch__space_returned(struct ch_heap *heap)
 			atomic_load(&heap->opens_in_need)))
 		atomic_fetch_add(&heap->space_returns, 1);
 }
-
-#endif

@@ -4,8 +4,7 @@
  *
  *     return ch__because(CH_E_ARG, "ch_open.hot_bytes is %u: the pool has %zu", bytes, pool);
  */
-#ifndef CH_CODEHEAP_BASE_WHY_H
-#define CH_CODEHEAP_BASE_WHY_H
+#pragma once
 
 #include "arch/base.h"
 #include "codeheap/codeheap.h"
@@ -50,5 +49,3 @@ static inline enum ch_status ch__told(enum ch_status status)
 {
 	return status;
 }
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * collect.h: the functions of collect/, for its files and for callers. An open that finds no room
  * knows make_room.h only. */
-#ifndef CH_CODEHEAP_COLLECT_COLLECT_H
-#define CH_CODEHEAP_COLLECT_COLLECT_H
+#pragma once
 
 #include "codeheap/base/heaps.h"
 #include "codeheap/graph/tombstone.h"
@@ -79,5 +78,3 @@ void ch__blocks_kill(struct ch_heap *, const uint32_t *blocks, uint32_t count, e
 
 /* HOST: a minor collection visits these blocks, some with refs (refs.c). */
 void ch__young_refs_add(struct ch_heap *, const struct ch_code *, size_t count);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * make_room.h: how an open that found no room has some made (make_room.c). */
-#ifndef CH_CODEHEAP_COLLECT_MAKE_ROOM_H
-#define CH_CODEHEAP_COLLECT_MAKE_ROOM_H
+#pragma once
 
 #include "codeheap/base/heap.h"
 
@@ -35,5 +34,3 @@ void ch__need_leave(struct ch_heap *, uintptr_t entered);
 
 /* Returns whether a new look is worth while: something may have come free. */
 bool ch__make_room(struct ch_heap *, enum ch__room_by) CH_EXCLUDES(CH__ANY);
-
-#endif

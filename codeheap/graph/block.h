@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * block.h: the record of a block, its states and the way back to the free list (block.c). For the
  * parts of a block see block_parts.h. States change by the moves of moves.c only (I20). */
-#ifndef CH_CODEHEAP_GRAPH_BLOCK_H
-#define CH_CODEHEAP_GRAPH_BLOCK_H
+#pragma once
 
 #include "codeheap/base/park.h"
 #include "codeheap/graph/owner.h"
@@ -188,5 +187,3 @@ static inline void ch__block_recycle(struct ch_heap *heap, struct ch__thread *th
 		ch__records_flush(heap, thread);
 	thread->free_records[thread->free_count++] = index;
 }
-
-#endif

@@ -9,8 +9,7 @@
  * So hot bytes are 8-aligned, and traps lie behind each part: what runs on behind its end traps at
  * once. A call at the end of a part has these traps as its return address, never code of the next
  * part. */
-#ifndef CH_CODEHEAP_GRAPH_BLOCK_PARTS_H
-#define CH_CODEHEAP_GRAPH_BLOCK_PARTS_H
+#pragma once
 
 #include "codeheap/graph/block.h"
 #include "codeheap/graph/side_list.h"
@@ -189,5 +188,3 @@ ch__block_is_committed(const struct ch_heap *heap, const struct ch__block *block
 	       ch__page_has_start(heap->pool, block->cold_granules ? ch__cold_offset(heap, block)
 								    : block->hot_offset);
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * branch.h: branches between blocks: records, and runs of them (branch.c). */
-#ifndef CH_CODEHEAP_GRAPH_BRANCH_H
-#define CH_CODEHEAP_GRAPH_BRANCH_H
+#pragma once
 
 #include "codeheap/base/heap.h"
 
@@ -89,4 +88,3 @@ static inline enum ch__branch_state ch__branch_state(const struct ch__branch *br
 
 uint32_t ch__branches_take(struct ch_heap *, uint32_t count); /* a run, 0: no memory */
 uint32_t ch__branches_free(struct ch_heap *, uint32_t first); /* all unlinked; returns the length */
-#endif

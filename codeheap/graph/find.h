@@ -4,8 +4,7 @@
  *
  * Reads as I4 says, by loads that acquire. No retry: a block on the caller's own stack cannot
  * change. Code is read through the RW view, which is never without access. */
-#ifndef CH_CODEHEAP_GRAPH_FIND_H
-#define CH_CODEHEAP_GRAPH_FIND_H
+#pragma once
 
 #include "codeheap/graph/block_parts.h"
 
@@ -65,5 +64,3 @@ static inline bool ch__found_is_there(const struct ch__found *found)
 	return atomic_load_explicit(&found->block->generation, memory_order_relaxed) ==
 	       found->generation;
 }
-
-#endif

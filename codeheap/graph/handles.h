@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * handles.h: from handles to records and back (handles.c), from addresses to blocks (find.c). */
-#ifndef CH_CODEHEAP_GRAPH_HANDLES_H
-#define CH_CODEHEAP_GRAPH_HANDLES_H
+#pragma once
 
 #include "codeheap/base/why.h"
 #include "codeheap/graph/block.h"
@@ -80,5 +79,3 @@ static inline struct ch_owner ch__owner_handle(const struct ch_heap *heap, uint3
 /* Index of the block whose code holds pc, head included; 0 = none, or OPEN. Sets *generation to the
  * block's; pass NULL in the stopped world or under the heap lock. Signal-safe. */
 uint32_t ch__find(const struct ch_heap *, uintptr_t pc, uint32_t *generation);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * names.h: interned names with counted references (names.c). Lock: heap, except to read a text. */
-#ifndef CH_CODEHEAP_GRAPH_NAMES_H
-#define CH_CODEHEAP_GRAPH_NAMES_H
+#pragma once
 
 #include "codeheap/base/heap.h"
 
@@ -57,5 +56,3 @@ static inline void ch__place_read_end(void)
 {
 	atomic_fetch_sub_explicit(&ch__place_readers, 1, memory_order_seq_cst);
 }
-
-#endif

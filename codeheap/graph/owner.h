@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * owner.h: owners, such as methods and traces: record, cell, list of blocks (owner.c). */
-#ifndef CH_CODEHEAP_GRAPH_OWNER_H
-#define CH_CODEHEAP_GRAPH_OWNER_H
+#pragma once
 
 #include "codeheap/base/heap.h"
 
@@ -112,5 +111,3 @@ void ch__owner_try_free(struct ch_heap *, uint32_t owner) CH_REQUIRES(ch__role_h
 enum ch_status ch__owner_make(struct ch_vm *, const char *name, const void *fallback, void *user,
 			      uint32_t *index) CH_REQUIRES(ch__role_heap);
 void ch__owner_reset_cell(struct ch__owner *) CH_REQUIRES(ch__role_owner);
-
-#endif

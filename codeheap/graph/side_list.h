@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * side_list.h: the side list of a block (side_list.c). */
-#ifndef CH_CODEHEAP_GRAPH_SIDE_LIST_H
-#define CH_CODEHEAP_GRAPH_SIDE_LIST_H
+#pragma once
 
 #include "codeheap/base/heap.h"
 
@@ -126,5 +125,3 @@ enum ch_status ch__side_need(const struct ch__subject *, uint32_t more);
 /* Frees the list, with names and table for unwinders. Nothing of the block is on a stack and the
  * bytes are traps, or no other thread ever saw the block. */
 void ch__side_drop(struct ch_heap *, struct ch__side_list *) CH_REQUIRES(ch__role_heap);
-
-#endif

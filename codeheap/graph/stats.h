@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * stats.h: sums that the statistics keep (stats.c). */
-#ifndef CH_CODEHEAP_GRAPH_STATS_H
-#define CH_CODEHEAP_GRAPH_STATS_H
+#pragma once
 
 #include "codeheap/base/heap.h"
 
@@ -14,5 +13,3 @@ void ch__stats_note_peak(struct ch_heap *, const uint32_t *blocks, uint32_t coun
 	CH_REQUIRES(ch__role_heap);
 /* Notes a pause that began at start_ns, with the marking from marked_from_ns on. */
 void ch__stats_note_pause(struct ch_heap *, uint64_t start_ns, uint64_t marked_from_ns);
-
-#endif

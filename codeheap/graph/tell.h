@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * tell.h: names and ranges of blocks for sinks (tell.c). */
-#ifndef CH_CODEHEAP_GRAPH_TELL_H
-#define CH_CODEHEAP_GRAPH_TELL_H
+#pragma once
 
 #include "codeheap/graph/block_parts.h"
 
@@ -33,5 +32,3 @@ size_t ch__tell_name(void *heap, uint64_t handle, char *out, size_t out_bytes);
 void ch__tell_catch_up(struct ch_heap *) CH_EXCLUDES(CH__ANY);
 void ch__tell_poll(struct ch_heap *) CH_EXCLUDES(CH__ANY); /* while sinks_wait is not 0 */
 enum ch_status ch__tell_create(struct ch_heap *, unsigned wanted);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * tombstone.h: records of freed blocks, for traps (tombstone.c), and the block at an address of the
  * pool, alive or freed (place.c). */
-#ifndef CH_CODEHEAP_GRAPH_TOMBSTONE_H
-#define CH_CODEHEAP_GRAPH_TOMBSTONE_H
+#pragma once
 
 #include "codeheap/graph/names.h"
 
@@ -95,5 +94,3 @@ struct ch__place {
 void ch__place_find(const struct ch_heap *, uint32_t offset, struct ch__place *);
 /* Finds the block that was freed there last. Returns false when none is on record. */
 bool ch__place_find_freed(const struct ch_heap *, uint32_t offset, struct ch__place *);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * life.h: the declarations that the files of life/ share. */
-#ifndef CH_CODEHEAP_LIFE_LIFE_H
-#define CH_CODEHEAP_LIFE_LIFE_H
+#pragma once
 
 #include "codeheap/graph/block.h"
 
@@ -44,5 +43,3 @@ static inline uint64_t ch__round_up(uint64_t bytes)
 {
 	return (bytes + CH__GRANULE_BYTES - 1) & ~(uint64_t)(CH__GRANULE_BYTES - 1);
 }
-
-#endif

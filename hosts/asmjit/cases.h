@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * cases.h: shared by the cases of the AsmJit runtime: checks, heaps, small functions made with
  * AsmJit's compiler. */
-#ifndef HOSTS_ASMJIT_CASES_H
-#define HOSTS_ASMJIT_CASES_H
+#pragma once
 
 #include "codeheap_asmjit.h"
 
@@ -190,5 +189,3 @@ template <class Function> inline const void *address_of(Function *function)
 {
 	return reinterpret_cast<const void *>(function);
 }
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * bytes.h: the machine code of the demo's short programs; bytes_<arch>.c has it.
  */
-#ifndef DEMO_BYTES_H
-#define DEMO_BYTES_H
+#pragma once
 
 #include <stdint.h>
 
@@ -14,5 +13,3 @@ uint32_t demo_return_number(uint8_t *write, uint8_t number);
 uint32_t demo_number_and_jump(uint8_t *write, uint8_t number, uint32_t *jump_at);
 /* A function that calls an address without telling the library: at most DEMO_CALL_BYTES. */
 uint32_t demo_call(uint8_t *write, const void *address);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * cases.h: shared by the cases of closures: checks, a heap with closures, words on the stack. */
-#ifndef HOSTS_LIBFFI_CASES_H
-#define HOSTS_LIBFFI_CASES_H
+#pragma once
 
 #include "codeheap_ffi.h"
 
@@ -54,5 +53,4 @@ void each_instruction_is_unwound(void);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

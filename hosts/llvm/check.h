@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * check.h: shared by the checks of both memory managers: cases by name, and how a failure is said.
  * A case that returns has passed. */
-#ifndef CODEHEAP_LLVM_CHECK_H
-#define CODEHEAP_LLVM_CHECK_H
+#pragma once
 
 #include <codeheap/codeheap.h>
 
@@ -138,4 +137,3 @@ template <std::size_t N> int run(const named_case (&cases)[N], int argc, char **
 }
 
 } // namespace check
-#endif

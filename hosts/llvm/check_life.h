@@ -9,8 +9,7 @@
  *   links()              false when the heap lacks room for the module
  *   drop()               may be called once; the destructor drops the rest
  *   constants            the access rights of the constants */
-#ifndef CODEHEAP_LLVM_CHECK_LIFE_H
-#define CODEHEAP_LLVM_CHECK_LIFE_H
+#pragma once
 
 #include <codeheap/look.h>
 
@@ -206,4 +205,3 @@ template <typename World, typename Module> struct life {
 };
 
 } // namespace check
-#endif

@@ -3,8 +3,7 @@
  * The heap wants a table for the frames of a single block, unchanged until the block is free. The
  * compiler's section has the frames of a whole module and dies with the module, so each range gets
  * a copy of its own frames. A copy may lie anywhere: all pointers are absolute. */
-#ifndef CODEHEAP_LLVM_FRAMES_H
-#define CODEHEAP_LLVM_FRAMES_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -37,5 +36,4 @@ void frames_free(struct frames_range *ranges, size_t count);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

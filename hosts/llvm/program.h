@@ -2,8 +2,7 @@
  * program.h: the runner gives a program, beside its code, an end of its own (exit, atexit,
  * destructors of globals), so that many programs run in one process, and threads known to the
  * heap. */
-#ifndef CODEHEAP_LLI_PROGRAM_H
-#define CODEHEAP_LLI_PROGRAM_H
+#pragma once
 
 #include <codeheap/codeheap.h>
 #include <llvm-c/ExecutionEngine.h>
@@ -18,5 +17,3 @@ void program_map(LLVMExecutionEngineRef engine, LLVMModuleRef module);
  * exit handlers have run, in reverse order of registration.
  * ret   the exit status, 0 to 255 */
 int program_run(int (*start)(void *arg), void *arg);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * tables.h: unwind tables that live as long as their block. A table is the `user` of a block of
  * code; the vm's block_freed hands the table back, at ch_vm_detach too (ch_ops.tells_detached). */
-#ifndef CODEHEAP_LLVM_TABLES_H
-#define CODEHEAP_LLVM_TABLES_H
+#pragma once
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -23,5 +22,3 @@ static inline void table_free(struct table *table)
 		free(table->bytes);
 	free(table);
 }
-
-#endif

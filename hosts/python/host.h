@@ -7,8 +7,7 @@
  * says otherwise: the lock guards all data of this extension, and stops the world. Only the holder
  * enters, leaves and looks for a trampoline. All other threads wait in C code, above evaluators
  * whose addresses CPython itself keeps (threads.c). */
-#ifndef CODEHEAP_PYTHON_HOST_H
-#define CODEHEAP_PYTHON_HOST_H
+#pragma once
 
 #define PY_SSIZE_T_CLEAN
 #define Py_BUILD_CORE
@@ -168,5 +167,3 @@ bool profile_write(const char *path, unsigned flags, const char *title);
 void profile_forget_of_parent(void);
 /* Ends the profile that the interpreter started. */
 void profile_end_of(const struct interpreter *interpreter);
-
-#endif

@@ -2,8 +2,7 @@
  * ast.h: the tree between the passes of the compiler. expand.c resolves names and derived forms,
  * loops.c finds loops and captures, codegen.c emits bytecode.
  */
-#ifndef SCHEME_AST_H
-#define SCHEME_AST_H
+#pragma once
 
 #include "vm.h"
 
@@ -127,5 +126,3 @@ void init_forms(void);
 void decide_loops(struct node *letrec);
 void find_captures(struct node *node, void *home);
 value generate_code(struct expander *e, struct node *lambda);
-
-#endif

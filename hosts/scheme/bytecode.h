@@ -13,8 +13,7 @@
  *   J     bc is a jump      AJ     a, bc is a jump     ABJ   a, b, c is a jump
  *   AIJ   b an immediate, c a jump                     ATJ   b a type, c a jump
  */
-#ifndef SCHEME_BYTECODE_H
-#define SCHEME_BYTECODE_H
+#pragma once
 
 #include "value.h"
 
@@ -118,5 +117,3 @@ static inline const struct insn *insn_jump(const struct insn *at)
 		return NULL;
 	}
 }
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * codegen.h: the state of one procedure during code generation, shared by codegen.c and open.c.
  */
-#ifndef SCHEME_CODEGEN_H
-#define SCHEME_CODEGEN_H
+#pragma once
 
 #include "ast.h"
 
@@ -53,5 +52,3 @@ void bind_label(struct fn *fn, struct label *label);
 void jump_to(struct fn *fn, int from, int target);
 int new_slot(struct fn *fn);
 int is_plain_local(struct fn *fn, struct node *node);
-
-#endif

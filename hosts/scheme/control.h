@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * control.h: escapes, as apply.c sees them; control.c has the rest.
  */
-#ifndef SCHEME_CONTROL_H
-#define SCHEME_CONTROL_H
+#pragma once
 
 #include "vm.h"
 
@@ -33,5 +32,3 @@ int is_call_cc(value v);
  * args[-1] is call/cc and the continuation already has an escape, turns the call into a call of the
  * receiver: args[-1] is then another procedure. Returns 1 after such a change, else 0. */
 int64_t escape_in_place(struct context *ctx, const value *fp, value *args, int64_t argc);
-
-#endif

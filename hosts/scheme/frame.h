@@ -33,8 +33,7 @@
  * machine register to its slot, unless the C ABI preserves or spills the register: such registers
  * are on the scanned C stack.
  */
-#ifndef SCHEME_FRAME_H
-#define SCHEME_FRAME_H
+#pragma once
 
 #include "vm.h"
 
@@ -79,5 +78,3 @@ static inline value *stack_top(struct context *ctx)
 
 /* apply_frame: the address at which `apply`, called now, builds its frame. */
 static inline value *apply_frame(struct context *ctx) { return stack_top(ctx) + FRAME_HEADER; }
-
-#endif

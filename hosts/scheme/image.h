@@ -25,8 +25,7 @@
  * Bound cells are loaded into cells of the VM. A cell that still holds its built-in is in the file
  * only if a saved object refers to the cell.
  */
-#ifndef SCHEME_IMAGE_H
-#define SCHEME_IMAGE_H
+#pragma once
 
 #include "vm.h"
 
@@ -119,5 +118,3 @@ int image_save(struct context *ctx, const char *path, char *why);
 /* The VM must have its primitives and nothing else. After a failure only vm_destroy is allowed. */
 int image_load(struct context *ctx, const char *path, char *why);
 void init_images(struct context *ctx);
-
-#endif

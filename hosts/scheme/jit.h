@@ -5,8 +5,7 @@
  * Each basic block of bytecode becomes one block of the code heap for each set of operand types
  * found at its start. Slots of the frame hold all values between blocks, so every exit is a pc.
  */
-#ifndef SCHEME_JIT_H
-#define SCHEME_JIT_H
+#pragma once
 
 #include <codeheap/codeheap.h>
 #include <codeheap/codeheap_bdw.h>
@@ -284,5 +283,3 @@ extern const void *const jit_unowned_cell;
 
 /* ---- jit_primitives.c, jit_disassemble.c ---- */
 value jit_disassemble(struct context *ctx, value *args, int64_t argc);
-
-#endif

@@ -8,8 +8,7 @@
  * to ARG3 hold arguments as in the C ABI (ARG2 also carries argc into a procedure). R0 and ARG0 may
  * be one register, and R1 and R2 may be ARG registers.
  */
-#ifndef SCHEME_JIT_EMIT_H
-#define SCHEME_JIT_EMIT_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -197,5 +196,3 @@ uint64_t *emit_site_frame(const struct ch_regs *regs);
 /* Go on at a fixed piece of code with ARG2 = arg2, or with ARG2 unchanged. */
 void emit_site_go_on(struct ch_regs *regs, const void *at, uint64_t arg2);
 void emit_site_go_on_as_is(struct ch_regs *regs, const void *at);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * profile.h: profiles of programs, as flame graphs: --profile and with-flame-profile.
  */
-#ifndef SCHEME_PROFILE_H
-#define SCHEME_PROFILE_H
+#pragma once
 
 #include "vm.h"
 
@@ -43,5 +42,3 @@ int profile_finish(struct context *ctx);
 
 /* profile_describe: a line about the last ended profile: counts of taken and lost samples. */
 void profile_describe(char *text, size_t bytes);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * switch.h: the switch from one C stack to another. switch_<isa>.c implements it.
  */
-#ifndef SCHEME_SWITCH_H
-#define SCHEME_SWITCH_H
+#pragma once
 
 #include "vm.h"
 
@@ -12,5 +11,3 @@ void switch_stacks(struct context *ctx, void **save, void *load);
 
 /* Returns the stack pointer for a new stack; the switch starts entry(ctx of the switch) there. */
 void *switch_prepare(char *high, void (*entry)(struct context *ctx));
-
-#endif

@@ -7,8 +7,7 @@
  *
  * A header holds the type and nothing else, so that a guard is one compare of one word.
  */
-#ifndef SCHEME_VALUE_H
-#define SCHEME_VALUE_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -174,5 +173,3 @@ static inline int is_procedure(value v)
 	return is_pointer(v) && (*(uint64_t *)v == T_CLOSURE || *(uint64_t *)v == T_PRIM ||
 				 *(uint64_t *)v == T_ESCAPE);
 }
-
-#endif

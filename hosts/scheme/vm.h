@@ -4,8 +4,7 @@
  * (symbols.c), the collector's list of contexts (stacks.c), the code heap (jit.c) and its profile
  * (profile.c).
  */
-#ifndef SCHEME_VM_H
-#define SCHEME_VM_H
+#pragma once
 
 #include <pthread.h>
 #include <setjmp.h>
@@ -326,5 +325,3 @@ extern const char prelude_source[];
 
 /* Writes the parts of an error object, for the printer. */
 void write_condition(struct context *ctx, struct port *port, value condition);
-
-#endif

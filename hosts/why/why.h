@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * why.h: the ways to have code memory that README compares. Each way makes the same functions, and
  * frees them; the runs in why.cc treat all ways alike. */
-#ifndef CODEHEAP_WHY_H
-#define CODEHEAP_WHY_H
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -26,5 +25,3 @@ extern const peer plain_mmap, own_cache, asmjit_runtime, llvm_orc, code_heap;
 /* x86-64 code that runs at any address and keeps the frame pointer. */
 enum { MOST_BYTES = 16 };
 std::size_t emit(kind kind, int number, std::uint8_t *bytes);
-
-#endif

@@ -9,8 +9,7 @@
  *
  * A method's code takes the address of a sum, adds the constant's value to the sum, calls `callee`,
  * and goes on in the linked method's code, or returns. */
-#ifndef CH_TESTS_BDW_SUPPORT_H
-#define CH_TESTS_BDW_SUPPORT_H
+#pragma once
 
 #define GC_THREADS 1
 #define GC_NO_THREAD_REDIRECTS 1
@@ -282,5 +281,3 @@ static inline bool is_known(struct ch_block block)
 	run_on_ended_thread(ask, &asked);
 	return asked.is_known;
 }
-
-#endif

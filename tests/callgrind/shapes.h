@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 /* Shared by the shapes: functions that stay functions, and code that is inlined from here. */
-#ifndef CH_TESTS_CALLGRIND_SHAPES_H
-#define CH_TESTS_CALLGRIND_SHAPES_H
+#pragma once
 
 #define FUNCTION __attribute__((noipa)) static
 
@@ -23,5 +22,3 @@ static inline __attribute__((always_inline)) int inlined_hop(int x)
 {
 	return header_leaf(x * 3) + 1;
 }
-
-#endif

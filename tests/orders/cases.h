@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * cases.h: shared by the cases of `make orders`: a heap to which threads 1 and 2 are attached. */
-#ifndef CH_TESTS_ORDERS_CASES_H
-#define CH_TESTS_ORDERS_CASES_H
+#pragma once
 
 #include "codeheap/graph/block.h"
 #include "tests/orders/memory.h"
@@ -21,5 +20,3 @@ extern const struct order_case cases_stop[];
 extern const struct order_case cases_find[];
 extern const struct order_case cases_data[];
 extern const struct order_case cases_once[];
-
-#endif

@@ -9,8 +9,7 @@
  * one is plain and one writes, must be ordered: else the run has failed. A run also fails when an
  * assertion of the case does not hold. Each run has a seed of its own, and all runs of a case are
  * the same each time. */
-#ifndef CH_TESTS_ORDERS_MEMORY_H
-#define CH_TESTS_ORDERS_MEMORY_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -55,5 +54,3 @@ extern void *order_profile_tag;
 extern void (*order_stop_handler)(int, void *, void *);
 /* Marks functions of a case whose accesses are not simulated. */
 #define UNSEEN __attribute__((no_sanitize("thread"), noinline))
-
-#endif

@@ -3,8 +3,7 @@
  * how long a case has run, runner_lists.c reads the lists of skipped and left-out cases,
  * runner_verdict.c judges, counts and prints.
  */
-#ifndef CH_TESTS_RUNNER_H
-#define CH_TESTS_RUNNER_H
+#pragma once
 
 #include <stdbool.h>
 #include <sys/types.h>
@@ -77,5 +76,3 @@ bool begins_again(void);
 void print_slowest(int count);
 /* Prints the closing lines; returns the exit code. */
 int print_sums(void);
-
-#endif

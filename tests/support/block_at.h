@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * block_at.h: the block that an address lies in, for tests that ask no more. */
-#ifndef CH_TESTS_SUPPORT_BLOCK_AT_H
-#define CH_TESTS_SUPPORT_BLOCK_AT_H
+#pragma once
 
 #include "codeheap/codeheap.h"
 
@@ -13,5 +12,3 @@ static inline bool block_at(const struct ch_heap *heap, const void *pc, struct c
 	*block = spot.block;
 	return is_found;
 }
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * catch_code_riscv64.h: the instructions of tests/support/frames_rig.h for riscv64, with the unwind
  * rules that describe them. catch_code_<arch>.h has the same for the others. */
-#ifndef CH_TESTS_CATCH_CODE_RISCV64_H
-#define CH_TESTS_CATCH_CODE_RISCV64_H
+#pragma once
 
 namespace frames
 {
@@ -242,5 +241,3 @@ frames_keeps_registers:
 	.cfi_endproc
 	.size frames_keeps_registers, . - frames_keeps_registers
 )");
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * catch_code_x86_64.h: the instructions of tests/support/frames_rig.h for x86-64, with the unwind
  * rules that describe them. catch_code_<arch>.h has the same for the others. */
-#ifndef CH_TESTS_CATCH_CODE_X86_64_H
-#define CH_TESTS_CATCH_CODE_X86_64_H
+#pragma once
 
 namespace frames
 {
@@ -150,5 +149,3 @@ frames_keeps_registers:
 	.cfi_endproc
 	.size frames_keeps_registers, . - frames_keeps_registers
 )");
-
-#endif

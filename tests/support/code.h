@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * code.h: the emitters of the architecture that the tests are built for, and helpers for every
  * architecture. Each code_<arch>.h has the same functions; mk/hosts.mk names the header. */
-#ifndef CH_TESTS_CODE_H
-#define CH_TESTS_CODE_H
+#pragma once
 
 #include "arch/arch.h"
 #include "arch/sites.h"
@@ -68,5 +67,3 @@ static inline uint32_t code_call_owner(struct ch_owner owner)
 	CHECK(cell);
 	return code_call(__atomic_load_n(cell, __ATOMIC_ACQUIRE));
 }
-
-#endif

@@ -4,8 +4,7 @@
  *
  * Each emitter appends whole words to the hot part at e->at. A block's argument and result are in
  * x0; x9, x16 and x17 change freely. Patch sites return their exec address. */
-#ifndef CH_TESTS_CODE_AARCH64_H
-#define CH_TESTS_CODE_AARCH64_H
+#pragma once
 
 #include "codeheap/codeheap.h"
 #include "tests/support/harness.h"
@@ -241,5 +240,3 @@ static inline void emit_count(struct emitter *e, const void *from, const void *t
 	emit_u32(e, 0xb900014b); /* str w11, [x10] */
 	emit_ret(e);
 }
-
-#endif

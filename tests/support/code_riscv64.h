@@ -5,8 +5,7 @@
  * Each emitter appends to the hot part at e->at and returns the exec address of a patch site.
  * Compressed instructions come in pairs, so that sites, which are never compressed, are aligned. t1
  * and t3 belong to the library at sites; t0 is the scratch register of this file. */
-#ifndef CH_TESTS_CODE_RISCV64_H
-#define CH_TESTS_CODE_RISCV64_H
+#pragma once
 
 #include "codeheap/codeheap.h"
 #include "tests/support/harness.h"
@@ -288,5 +287,3 @@ static inline void emit_count(struct emitter *e, const void *from, const void *t
 			    (distance & 0x1f) << 7 | 0x23); /* sw t2, (t1) */
 	emit_ret(e);
 }
-
-#endif

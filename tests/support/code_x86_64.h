@@ -4,8 +4,7 @@
  *
  * Each emitter appends to the hot part at e->at. Patch sites are padded with single-byte NOPs, so
  * that the changing bytes lie in an aligned 8, and return their exec address. */
-#ifndef CH_TESTS_CODE_X86_64_H
-#define CH_TESTS_CODE_X86_64_H
+#pragma once
 
 #include "codeheap/codeheap.h"
 #include "tests/support/harness.h"
@@ -211,5 +210,3 @@ static inline void emit_count(struct emitter *e, const void *from, const void *t
 	emit_u32(e, (uint32_t)((uintptr_t)to - (uintptr_t)emit_here(e) - 4));
 	emit_ret(e);
 }
-
-#endif

@@ -2,8 +2,7 @@
  * emitter_rig.h: shared by the tests of the Scheme JIT's emitter: a heap, code placed as by the
  * JIT, as a function of a state that C looks at, and operands around the limits of encodings.
  */
-#ifndef CH_TESTS_EMITTER_RIG_H
-#define CH_TESTS_EMITTER_RIG_H
+#pragma once
 
 #include "codeheap/codeheap.h"
 #include "hosts/scheme/jit_emit.h"
@@ -254,5 +253,3 @@ static inline void store_conditions(int from)
 	for (size_t i = 0; i < COUNT(all_conditions); i++)
 		store_condition(all_conditions[i], from + (int)i);
 }
-
-#endif

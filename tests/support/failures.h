@@ -3,8 +3,7 @@
  * fails, N = 1, 2, .. until none fails any more. Each step has a fresh heap with one of everything
  * (the scene, failures_scene.c). failures.c has the walk and the checks after each failure;
  * tests/unit/codeheap/failures.c has the calls, a row or more for each function. */
-#ifndef CH_TESTS_FAILURES_H
-#define CH_TESTS_FAILURES_H
+#pragma once
 
 #include "codeheap/codeheap.h"
 #include "tests/support/code.h"
@@ -88,5 +87,3 @@ void scene_still_works(struct scene *);
 struct ch_owner scene_owner(struct scene *, const char *name, void **anchor);
 /* A full cycle and its sweep, by the heap's driver. */
 enum ch_status scene_collect(struct scene *);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * far_stubs.h: what holds of stubs that lead on by a literal, on each machine that has such stubs
  * (CH_ARCH_STUB_LEADS_FAR). The header has no tests. */
-#ifndef CH_TESTS_FAR_STUBS_H
-#define CH_TESTS_FAR_STUBS_H
+#pragma once
 
 #include "arch/arch.h"
 #include "arch/stubs.h"
@@ -116,5 +115,3 @@ static inline void expect_leads_never_tear(uint8_t *exec_base, uint8_t *write_ba
 	       (unsigned long long)seen[1], (unsigned long long)seen[2]);
 	CHECK_EQ(seen[0], 0);
 }
-
-#endif

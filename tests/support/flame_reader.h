@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * flame_reader.h: reads a flame graph's SVG as a strict reader of XML does: SVG that is not well
  * formed fails the case. The reader keeps the boxes and the attributes of the root. */
-#ifndef CH_TESTS_FLAME_READER_H
-#define CH_TESTS_FLAME_READER_H
+#pragma once
 
 #include "tests/support/flame_rig.h"
 
@@ -232,5 +231,3 @@ static inline const struct flame_box *flame_find(const struct flame_svg *svg, co
 		FAIL("no box %s at depth %llu", name, (unsigned long long)depth);
 	return found;
 }
-
-#endif

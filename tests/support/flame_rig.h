@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * flame_rig.h: shared by the tests of flame graphs: a tree made from folded lines, and writers into
  * memory. */
-#ifndef CH_TESTS_FLAME_RIG_H
-#define CH_TESTS_FLAME_RIG_H
+#pragma once
 
 #include "os/os.h"
 #include "tests/support/harness.h"
@@ -64,5 +63,3 @@ static inline void check_folded(struct ch__flame *flame, bool is_reversed, const
 	CHECK_STR(folded, wanted);
 	free(folded);
 }
-
-#endif

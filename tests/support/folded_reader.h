@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * folded_reader.h: reads folded stacks, `outer;inner COUNT` a line, and fails on any other text. */
-#ifndef CH_TESTS_FOLDED_READER_H
-#define CH_TESTS_FOLDED_READER_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -19,5 +18,3 @@ uint64_t folded_read(const char *path, void (*visit)(void *arg, const struct fol
 		     void *arg);
 /* The weight of the lines that have a frame of the name. */
 uint64_t folded_weight_of(const char *path, const char *frame);
-
-#endif

@@ -6,8 +6,7 @@
  * code_framed has the frame of the default shape. code_frameless has a shape of its own, given by
  * code_frameless_cfi; there the register of frame pointers is 0. The calls return at the bytes
  * CODE_..._RETURNS_AT. */
-#ifndef CH_TESTS_FRAMES_CODE_H
-#define CH_TESTS_FRAMES_CODE_H
+#pragma once
 
 #include <stdint.h>
 #include <ucontext.h>
@@ -20,5 +19,3 @@ typedef void callee(void);
 void without_frame_pointer(callee *);
 /* The frame record of the callee leads to `fp`. */
 void with_frame_pointer(const void *fp, callee *);
-
-#endif

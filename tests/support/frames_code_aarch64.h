@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * frames_code_aarch64.h: tests/support/frames_code.h for aarch64. */
-#ifndef CH_TESTS_FRAMES_CODE_AARCH64_H
-#define CH_TESTS_FRAMES_CODE_AARCH64_H
+#pragma once
 
 #include <stdint.h>
 #include <ucontext.h>
@@ -49,5 +48,3 @@ static inline void code_leave_at_trap(void *ucontext)
 	mcontext_t *registers = &((ucontext_t *)ucontext)->uc_mcontext;
 	registers->pc = registers->regs[30];
 }
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * frames_code_riscv64.h: tests/support/frames_code.h for riscv64. */
-#ifndef CH_TESTS_FRAMES_CODE_RISCV64_H
-#define CH_TESTS_FRAMES_CODE_RISCV64_H
+#pragma once
 
 #include <stdint.h>
 #include <ucontext.h>
@@ -57,5 +56,3 @@ static inline void code_leave_at_trap(void *ucontext)
 	unsigned long *registers = ((ucontext_t *)ucontext)->uc_mcontext.__gregs;
 	registers[REG_PC] = registers[REG_RA];
 }
-
-#endif

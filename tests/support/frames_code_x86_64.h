@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * frames_code_x86_64.h: tests/support/frames_code.h for x86-64. */
-#ifndef CH_TESTS_FRAMES_CODE_X86_64_H
-#define CH_TESTS_FRAMES_CODE_X86_64_H
+#pragma once
 
 #include <stdint.h>
 #include <ucontext.h>
@@ -36,5 +35,3 @@ static inline void code_leave_at_trap(void *ucontext)
 	registers[REG_RIP] = *(greg_t *)registers[REG_RSP];
 	registers[REG_RSP] += 8;
 }
-
-#endif

@@ -2,8 +2,7 @@
  * frames_rig.h: shared by the C++ tests of unwinding: a heap with a vm, code with frames of several
  * shapes that calls a C function, blocks that catch exceptions themselves, and the unwind sections
  * of these blocks, written byte by byte. */
-#ifndef CH_TESTS_FRAMES_RIG_H
-#define CH_TESTS_FRAMES_RIG_H
+#pragma once
 
 #include "codeheap/codeheap.h"
 #include "tests/support/block_at.h"
@@ -371,5 +370,3 @@ inline int catch_from(const block &b, callee *fn, int number)
 }
 
 } // namespace frames
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * full_rig.h: shared by tests of full pools: a pool filled with blocks of one size by a thread that
  * has ended, and an open that is undone at once. */
-#ifndef CH_TESTS_FULL_RIG_H
-#define CH_TESTS_FULL_RIG_H
+#pragma once
 
 #include "tests/support/heap_rig.h"
 
@@ -66,5 +65,3 @@ static inline enum ch_status try_open(struct ch_owner owner, uint32_t hot_bytes,
 		CHECK_EQ(ch_block_abort(&code), CH_OK);
 	return status;
 }
-
-#endif

@@ -2,8 +2,7 @@
  * gdb_list.h: reads GDB's JIT interface in this process as a debugger would: the list, the ELF
  * images, symbols, call frames and source lines. The reader trusts nothing, and fails the case on
  * data no debugger could take. */
-#ifndef CH_TESTS_GDB_LIST_H
-#define CH_TESTS_GDB_LIST_H
+#pragma once
 
 #include "tests/support/harness.h"
 
@@ -283,5 +282,3 @@ static inline unsigned gdb_line_of(uintptr_t pc, const char **file)
 	}
 	return 0;
 }
-
-#endif

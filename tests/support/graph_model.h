@@ -7,8 +7,7 @@
  *   block -> branch, plain edge, exit of a patch point -> block      block -> owner edge -> owner
  *   block -> ref -> constant object -> method object
  *   suspended fiber -> block;   OPEN, newborn and ownerless blocks are roots */
-#ifndef CH_TESTS_GRAPH_MODEL_H
-#define CH_TESTS_GRAPH_MODEL_H
+#pragma once
 
 #include "codeheap/graph/handles.h"
 #include "tests/support/heap_rig.h"
@@ -354,5 +353,3 @@ static inline void graph_run(struct graph *g)
 	for (int f = 0; f < GRAPH_FIBERS; f++)
 		free(g->stacks[f]);
 }
-
-#endif

@@ -6,8 +6,7 @@
  * and exits 0 (passed), 77 (skipped, reason printed) or 1 (failed); a TEST_TRAPS case passes when
  * the named signal kills the process.
  */
-#ifndef CH_TESTS_HARNESS_H
-#define CH_TESTS_HARNESS_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -163,5 +162,4 @@ size_t test_page_bytes(void);
 
 #ifdef __cplusplus
 }
-#endif
 #endif

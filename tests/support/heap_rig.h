@@ -2,8 +2,7 @@
  * heap_rig.h: shared by tests of the public header: a heap of the run's page size and backend with
  * a vm and the calling thread attached, owners, blocks that return a number, and calls that leave
  * no trace on a stack that a conservative scan would see. */
-#ifndef CH_TESTS_HEAP_RIG_H
-#define CH_TESTS_HEAP_RIG_H
+#pragma once
 
 #include "codeheap/codeheap.h"
 #include "codeheap/collector.h"
@@ -229,5 +228,3 @@ static inline void rig_collect(const struct rig *rig, int cycles)
 	while (cycles--)
 		rig_alone(rig, rig_collect_here, NULL);
 }
-
-#endif

@@ -2,8 +2,7 @@
  * in_place_rig.h: shared by the tests of blocks in place and of data: the access that the system
  * reports for a range, and an image of code, a constant and a variable that reach each other by
  * distance. */
-#ifndef CH_TESTS_IN_PLACE_RIG_H
-#define CH_TESTS_IN_PLACE_RIG_H
+#pragma once
 
 #include "codeheap/graph/block.h"
 #include "tests/support/heap_rig.h"
@@ -158,5 +157,3 @@ static inline struct image image_make(const struct rig *rig, unsigned flags)
 	CHECK_EQ(ch_owner_set_entry(image.owner, image.blocks[IMAGE_CODE]), CH_OK);
 	return image;
 }
-
-#endif

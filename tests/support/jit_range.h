@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * jit_range.h: tells libgcc's unwinder of a range of code by a CIE and an FDE that the test builds,
  * for tests that have no heap. A single range at a time. */
-#ifndef CH_TESTS_JIT_RANGE_H
-#define CH_TESTS_JIT_RANGE_H
+#pragma once
 
 #include "arch/arch.h"
 #include "tests/support/harness.h"
@@ -51,5 +50,3 @@ static inline void jit_range_forget(void)
 {
 	__deregister_frame(jit_eh_frame);
 }
-
-#endif

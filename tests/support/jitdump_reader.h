@@ -2,8 +2,7 @@
  * jitdump_reader.h: a reader of jitdump files for tests, written from the description of the format
  * and sharing nothing with the writer. The reader checks the rules that every reader relies on, and
  * says who owned an address at a time. */
-#ifndef CH_TESTS_JITDUMP_READER_H
-#define CH_TESTS_JITDUMP_READER_H
+#pragma once
 
 #include "arch/arch.h"
 #include "tests/support/harness.h"
@@ -238,5 +237,3 @@ static inline void dump_check_owner(const struct dump *dump, const void *pc, uin
 	if (strcmp(is, name) != 0)
 		FAIL("jitdump: %p is said to be of \"%s\", and is of \"%s\"", pc, is, name);
 }
-
-#endif

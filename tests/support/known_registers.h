@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * known_registers.h: makes a call with known registers, for tests of registers that are saved and
  * passed on. The test of each architecture has the assembly. This header has no tests. */
-#ifndef CH_TESTS_KNOWN_REGISTERS_H
-#define CH_TESTS_KNOWN_REGISTERS_H
+#pragma once
 
 #include "arch/arch.h"
 #include "arch/registers.h"
@@ -43,5 +42,3 @@ static inline void expect_known_are_passed_on(unsigned caller)
 	call_with_known((void (*)(void *))(uintptr_t)ch__arch_with_registers,
 			(void *)(uintptr_t)expect_known);
 }
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * own_mounts.h: mounts that no other process sees. Linux only; the including file defines
  * _GNU_SOURCE. */
-#ifndef CH_TEST_OWN_MOUNTS_H
-#define CH_TEST_OWN_MOUNTS_H
+#pragma once
 
 #include <fcntl.h>
 #include <sched.h>
@@ -37,5 +36,3 @@ static inline bool own_mounts(void)
 		return false;
 	return mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0;
 }
-
-#endif

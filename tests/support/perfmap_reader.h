@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * perfmap_reader.h: the perf map as a test reads it, in a folder of the case's own: whole lines,
  * none overlapping another. */
-#ifndef CH_TESTS_PERFMAP_READER_H
-#define CH_TESTS_PERFMAP_READER_H
+#pragma once
 
 #include "tests/support/harness.h"
 
@@ -98,5 +97,3 @@ static inline void check_named(const char *path, const void *pc, const char *nam
 		FAIL("perf map: %p is named \"%s\" and should be \"%s\"", pc, line->name, name);
 	free(map);
 }
-
-#endif

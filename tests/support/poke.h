@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * poke.h: changes bytes of a record, and puts the old back, for tests of checks of a state. */
-#ifndef CH_TESTS_POKE_H
-#define CH_TESTS_POKE_H
+#pragma once
 
 #include "tests/support/harness.h"
 
@@ -39,5 +38,3 @@ static inline void poke_undo(void)
 		memcpy(pokes[poke_count].at, pokes[poke_count].old, pokes[poke_count].bytes);
 	}
 }
-
-#endif

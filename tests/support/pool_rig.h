@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * pool_rig.h: shared by the unit tests of pages/: a pool of the run's page size and backend,
  * functions written into the pool, fork handlers. */
-#ifndef CH_TESTS_POOL_RIG_H
-#define CH_TESTS_POOL_RIG_H
+#pragma once
 
 #include "pages/inner.h"
 #include "os/threads.h"
@@ -144,5 +143,3 @@ static inline uint32_t rig_call(uintptr_t exec)
 {
 	return ((uint32_t(*)(void))exec)();
 }
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * profile_rig.h: shared by tests of the profiler: work of a known length, and the folded file of a
  * profile as lines to ask. */
-#ifndef CH_TESTS_PROFILE_RIG_H
-#define CH_TESTS_PROFILE_RIG_H
+#pragma once
 
 #include "codeheap/base/park.h"
 #include "codeheap/profile.h"
@@ -256,5 +255,3 @@ static inline void *profile_map_file(const struct profile_rig *rig, const char *
 	unlink(path);
 	return mapped;
 }
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * published.h: words that a thread published of its stack and registers stay, whatever signals come
  * before the words are read. This header has no tests. */
-#ifndef CH_TESTS_PUBLISHED_H
-#define CH_TESTS_PUBLISHED_H
+#pragma once
 
 #include "codeheap/graph/block.h"
 #include "tests/support/harness.h"
@@ -27,5 +26,3 @@ static inline void publish_and_keep(const struct ch_heap *heap, const struct ch_
 	CHECK_EQ(self->shown.words_count, before.words_count);
 	CHECK_EQ(memcmp(self->shown.words, before.words, sizeof before.words), 0);
 }
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * sink_file.h: shared by tests of sinks with a file: a folder of the case's own, a heap whose sink
  * writes there, and the sink's state. The including file defines _GNU_SOURCE. */
-#ifndef CH_TESTS_SINK_FILE_H
-#define CH_TESTS_SINK_FILE_H
+#pragma once
 
 #include "tests/support/heap_rig.h"
 
@@ -144,5 +143,3 @@ static inline void live_and_write(const struct rig *rig)
 	live_and_die(rig, 10);
 	CHECK_EQ(ch_sink_flush(rig->heap), CH_OK);
 }
-
-#endif

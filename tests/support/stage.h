@@ -5,8 +5,7 @@
  *
  * A case that counts deaths builds code by stage_apart: the addresses that building left on a stack
  * are gone with the building thread. */
-#ifndef CH_TESTS_STAGE_H
-#define CH_TESTS_STAGE_H
+#pragma once
 
 #include "codeheap/graph/block.h"
 #include "tests/support/block_at.h"
@@ -246,5 +245,3 @@ uint64_t stage_call_holding(const void *const *cell, void (*fn)(void *), void *a
 	STAGE_CASE(name, _signals, STAGE_SIGNALS, body_##name) \
 	STAGE_BOEHM_CASE(name, body_##name)                    \
 	static void body_##name(struct stage *stage)
-
-#endif

@@ -3,8 +3,7 @@
  * driver, beside tests/support/code.h: code that waits, faults and hides addresses, traps of the
  * test's own, contexts of signals. Each stage_code_<arch>.h has the same functions; mk/hosts.mk
  * names the header. */
-#ifndef CH_TESTS_STAGE_CODE_H
-#define CH_TESTS_STAGE_CODE_H
+#pragma once
 
 #include "tests/support/code.h"
 
@@ -25,5 +24,3 @@ static inline void emit_filler(struct emitter *e, uint32_t end)
 void code_make_trap(void *ucontext, const void *at, uintptr_t *stack, uintptr_t return_to);
 /* In a handler of a trap of the test's own: the program goes on behind the trap. */
 void code_step_over_trap(void *ucontext);
-
-#endif

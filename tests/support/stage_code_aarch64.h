@@ -2,8 +2,7 @@
  * stage_code_aarch64.h: tests/support/stage_code.h for aarch64. A block's argument and result are
  * in x0. x16 and x17 change freely, and jumps go through x16 or x17: BTI lets such jumps land on an
  * entry. */
-#ifndef CH_TESTS_STAGE_CODE_AARCH64_H
-#define CH_TESTS_STAGE_CODE_AARCH64_H
+#pragma once
 
 #include "tests/support/code.h"
 
@@ -208,5 +207,3 @@ static inline uintptr_t code_sp(void)
 	__asm__ volatile("mov %0, sp" : "=r"(sp));
 	return sp;
 }
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * stage_code_riscv64.h: tests/support/stage_code.h for riscv64. A block's argument and result are
  * in a0; t0, t2 and t4 change freely, and jumps go through t1. */
-#ifndef CH_TESTS_STAGE_CODE_RISCV64_H
-#define CH_TESTS_STAGE_CODE_RISCV64_H
+#pragma once
 
 #include "tests/support/code.h"
 
@@ -213,5 +212,3 @@ static inline uintptr_t code_sp(void)
 	__asm__ volatile("mv %0, sp" : "=r"(sp));
 	return sp;
 }
-
-#endif

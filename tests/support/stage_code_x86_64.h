@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * stage_code_x86_64.h: tests/support/stage_code.h for x86-64. A block's argument is in rdi, its
  * result in rax; emitters change only the registers in their comments. */
-#ifndef CH_TESTS_STAGE_CODE_X86_64_H
-#define CH_TESTS_STAGE_CODE_X86_64_H
+#pragma once
 
 #include "tests/support/code.h"
 
@@ -221,5 +220,3 @@ static inline uintptr_t code_sp(void)
 	__asm__ volatile("movq %%rsp, %0" : "=r"(sp));
 	return sp;
 }
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * stats_reader.h: reads a statistics file for tests, as observe/stats_file.h says, and shares no
  * code with tools/codeheap-top. */
-#ifndef CH_TESTS_STATS_READER_H
-#define CH_TESTS_STATS_READER_H
+#pragma once
 
 #include "observe/stats_file.h"
 #include "tests/support/harness.h"
@@ -134,5 +133,3 @@ static inline const struct ch__stats_kind *stats_kind(const struct stats_image *
 			return &kind[i];
 	return NULL;
 }
-
-#endif

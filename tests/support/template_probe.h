@@ -4,8 +4,7 @@
  * the same step by step, asking the unwinder of the process for the caller at each instruction.
  * template_probe_<arch>.h, named by mk/hosts.mk, has the registers. A program includes the header
  * once. */
-#ifndef CH_TESTS_TEMPLATE_PROBE_H
-#define CH_TESTS_TEMPLATE_PROBE_H
+#pragma once
 
 #include CH_TEST_PROBE
 
@@ -112,5 +111,3 @@ static inline void probe_step(const uint8_t *code, size_t code_bytes, bool has_f
 	_Unwind_Backtrace(probe_frame, &(struct probe_walk){0});
 	probe_run_steps(code);
 }
-
-#endif

@@ -6,8 +6,7 @@
  * instruction of the trampoline and does the same to the registers of its signal. The target runs
  * by itself and stops before the return. An instruction that the handler does not know fails the
  * test. */
-#ifndef CH_TESTS_TEMPLATE_PROBE_AARCH64_H
-#define CH_TESTS_TEMPLATE_PROBE_AARCH64_H
+#pragma once
 
 #include "tests/support/harness.h"
 
@@ -247,5 +246,3 @@ static inline void probe_run_steps(const uint8_t *code)
 	CHECK_EQ(sigaction(SIGTRAP, &old, NULL), 0);
 	CHECK_EQ(sigaltstack(&before, NULL), 0);
 }
-
-#endif

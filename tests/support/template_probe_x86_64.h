@@ -2,8 +2,7 @@
  * template_probe_x86_64.h: the part of template_probe.h that knows registers: calls a trampoline
  * from a frame whose callee-saved registers hold known words, and steps through a trampoline by the
  * trap flag. */
-#ifndef CH_TESTS_TEMPLATE_PROBE_X86_64_H
-#define CH_TESTS_TEMPLATE_PROBE_X86_64_H
+#pragma once
 
 #include "tests/support/harness.h"
 
@@ -141,5 +140,3 @@ static inline void probe_run_steps(const uint8_t *code)
 	probe_enter(code, TRAP_FLAG);
 	CHECK_EQ(sigaction(SIGTRAP, &old, NULL), 0);
 }
-
-#endif

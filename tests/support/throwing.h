@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * throwing.h: C++ exceptions for tests in C. */
-#ifndef CH_TESTS_THROWING_H
-#define CH_TESTS_THROWING_H
+#pragma once
 
 #include <stdint.h>
 
@@ -19,5 +18,4 @@ void throwing_guard(uint64_t (*fn)(void *), void *arg, void (*leave)(void *));
 
 #ifdef __cplusplus
 }
-#endif
 #endif

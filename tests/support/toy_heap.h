@@ -2,8 +2,7 @@
  * toy_heap.h: a small mark-sweep heap of objects, the collector of HOST heaps in the tests. Objects
  * are methods, each with an owner, and constants, each naming a method. Marking is precise, from
  * the heap's roots and from the refs that the code heap reports. */
-#ifndef CH_TESTS_TOY_HEAP_H
-#define CH_TESTS_TOY_HEAP_H
+#pragma once
 
 #include "codeheap/codeheap.h"
 #include "codeheap/collector.h"
@@ -98,5 +97,3 @@ static inline void toy_destroy(struct toy_heap *toy)
 {
 	toy_sweep(toy);
 }
-
-#endif

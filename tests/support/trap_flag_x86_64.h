@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * trap_flag_x86_64.h: a thread takes SIGTRAP behind each instruction from trap_flag_set on. */
-#ifndef CH_TESTS_TRAP_FLAG_X86_64_H
-#define CH_TESTS_TRAP_FLAG_X86_64_H
+#pragma once
 
 enum { TRAP_FLAG = 0x100 };
 
@@ -15,5 +14,3 @@ __attribute__((noinline, unused)) static void trap_flag_clear(void)
 {
 	__asm__ volatile("pushfq; andl %0, (%%rsp); popfq" ::"i"(~TRAP_FLAG) : "memory", "cc");
 }
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * trap_rig.h: shared by the tests of traps: a handler that has the library describe a signal and
  * jumps back, jumps to a byte, and made-up signals. */
-#ifndef CH_TESTS_TRAP_RIG_H
-#define CH_TESTS_TRAP_RIG_H
+#pragma once
 
 #include "codeheap/graph/block.h"
 #include "tests/support/heap_rig.h"
@@ -79,5 +78,3 @@ static inline void check_has(const char *text, const char *wanted)
 	if (!strstr(text, wanted))
 		FAIL("trap: said:   %s\nwithout: %s", text, wanted);
 }
-
-#endif

@@ -2,8 +2,7 @@
  * two_views.h: executable memory for tests without a pool: a view that runs, and a view for
  * writing. Like the library this header asks for nothing that hostile processes refuse: no mprotect
  * to executable, no file. The header has no tests. */
-#ifndef CH_TESTS_TWO_VIEWS_H
-#define CH_TESTS_TWO_VIEWS_H
+#pragma once
 
 #include "arch/arch.h"
 #include "tests/support/harness.h"
@@ -34,5 +33,3 @@ static inline void two_views_unmap(uint8_t *exec, uint8_t *write, size_t bytes)
 	CHECK_EQ(munmap(exec, bytes), 0);
 	CHECK(write == exec || munmap(write, bytes) == 0);
 }
-
-#endif

@@ -2,8 +2,7 @@
  * unwind_rig.h: the bed of the tests of unwind/: a pool of executable memory without a heap, sinks
  * on the pool, and names.
  */
-#ifndef CH_TESTS_UNIT_UNWIND_H
-#define CH_TESTS_UNIT_UNWIND_H
+#pragma once
 
 #include "tests/support/harness.h"
 #include "tests/support/two_views.h"
@@ -129,5 +128,3 @@ static inline void *flip_other_pages(void *arg)
 	}
 	return NULL;
 }
-
-#endif

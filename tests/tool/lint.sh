@@ -66,8 +66,8 @@ case_invalidation_knows_no_collection() {
   mkdir -p codeheap/collect invalidate && echo "$spdx" >codeheap/collect/mark.h
   offend invalidate/link.c '#include "codeheap/collect/mark.h"' 'invalidate/ must not know codeheap/collect/'
 }
-case_guard_is_the_path() {
-  offend pages/pool.h '#ifndef CH_POOL_H\n#define CH_POOL_H\n#endif' 'has no guard CH_PAGES_POOL_H, which is its path'
+case_header_is_read_once() {
+  offend pages/pool.h '#ifndef CH_PAGES_POOL_H\n#define CH_PAGES_POOL_H\n#endif' 'has no #pragma once'
 }
 case_host_sees_public_headers_only() {
   echo "$spdx" >codeheap/block.h
@@ -83,7 +83,7 @@ case_tool_sees_what_its_row_says() {
   local name
   mkdir -p flame tools/callgrind
   for name in flame tree; do
-    printf '%s\n' "$spdx" "#ifndef CH_FLAME_${name^^}_H" "#define CH_FLAME_${name^^}_H" '#endif' >"flame/$name.h"
+    printf '%s\n' "$spdx" '#pragma once' >"flame/$name.h"
   done
   offend tools/callgrind/stacks.h '#include "flame/tree.h"' 'public headers only'
   found tools/callgrind/stacks.h 'includes no flame/flame.h'

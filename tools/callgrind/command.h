@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 /* What a command line asks for, and the parts of the program that do it. */
-#ifndef CALLGRIND_COMMAND_H
-#define CALLGRIND_COMMAND_H
+#pragma once
 #include "tools/callgrind/names.h"
 #include "tools/callgrind/output.h"
 
@@ -44,5 +43,3 @@ int cg_command_elf(const struct cg_command *command);
 bool cg_command_name(struct cg_naming *naming, const struct cg_command *command,
 		     const struct cg_input *inputs, size_t count);
 bool cg_command_save(const struct cg_command *command, const struct cg_output *output);
-
-#endif

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 /* An ELF file for each block of a jitdump: what objdump, nm and gdb read. */
-#ifndef CALLGRIND_ELF_BLOCKS_H
-#define CALLGRIND_ELF_BLOCKS_H
+#pragma once
 #include "tools/callgrind/jitdump.h"
 #include "tools/callgrind/output.h"
 
@@ -17,5 +16,3 @@ struct cg_elf_blocks {
 /* False with `error`; the files that were written by then are whole. */
 bool cg_elf_blocks_run(struct cg_elf_blocks *blocks, const char *text, size_t length);
 void cg_elf_blocks_end(struct cg_elf_blocks *blocks);
-
-#endif

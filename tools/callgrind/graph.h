@@ -5,8 +5,7 @@
  * read one after another, are added up; their events may differ, and one that a profile has not is
  * 0 there. What callgrind puts behind a name, the depth of recursion or the callers, is part of the
  * name: cg_graph_base takes it away. */
-#ifndef CALLGRIND_GRAPH_H
-#define CALLGRIND_GRAPH_H
+#pragma once
 #include "tools/callgrind/reader.h"
 
 /* Texts belong to the graph. What the profile does not say is empty; callgrind's own word for what
@@ -63,5 +62,3 @@ int cg_node_compare(const struct cg_node *left, const struct cg_node *right);
 /* The function without what callgrind put behind its name. *level: how deep in its recursion, from
  * 1, or 0 where that is not told apart. */
 struct cg_text cg_graph_base(const struct cg_node *node, uint64_t *level);
-
-#endif

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 /* What two call graphs have not in common. */
-#ifndef CALLGRIND_GRAPH_DIFF_H
-#define CALLGRIND_GRAPH_DIFF_H
+#pragma once
 #include "tools/callgrind/graph.h"
 #include "tools/callgrind/output.h"
 
@@ -30,5 +29,3 @@ bool cg_diff_find(struct cg_diff *diff, const struct cg_graph *before, const str
 bool cg_diff_write_text(const struct cg_diff *diff, struct cg_output *output);
 bool cg_diff_write_json(const struct cg_diff *diff, struct cg_output *output);
 void cg_diff_end(struct cg_diff *diff);
-
-#endif

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 /* The call graph as a JSON text that is the same for the same program on another machine. */
-#ifndef CALLGRIND_GRAPH_JSON_H
-#define CALLGRIND_GRAPH_JSON_H
+#pragma once
 #include "tools/callgrind/graph.h"
 #include "tools/callgrind/output.h"
 
@@ -14,5 +13,3 @@ bool cg_graph_redact(struct cg_graph *redacted, const struct cg_graph *graph, bo
 bool cg_graph_write_json(const struct cg_graph *graph, bool has_costs, struct cg_output *output);
 /* Reads what was written so; the graph has no events when it has no costs. False with `error`. */
 bool cg_graph_read_json(struct cg_graph *graph, const char *text, size_t length);
-
-#endif

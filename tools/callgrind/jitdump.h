@@ -2,8 +2,7 @@
 /* Reads a jitdump file, jit-PID.dump: the code that a process made, with names, source lines and
  * the time from which it was there. Nothing in the file is relied upon. Source: Linux,
  * tools/perf/Documentation/jitdump-specification.txt. */
-#ifndef CALLGRIND_JITDUMP_H
-#define CALLGRIND_JITDUMP_H
+#pragma once
 #include "tools/callgrind/table.h"
 #include "unwind/sink.h"
 
@@ -40,5 +39,3 @@ bool cg_jitdump_begin(struct cg_jitdump *dump, const char *text, size_t length);
 /* The next block, which holds until the next call. False at the end, or with `error`: no memory. */
 bool cg_jitdump_next(struct cg_jitdump *dump, struct cg_block *block);
 void cg_jitdump_end(struct cg_jitdump *dump);
-
-#endif

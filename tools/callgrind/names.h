@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 /* Gives the anonymous functions of a profile the names that perf maps have for them. */
-#ifndef CALLGRIND_NAMES_H
-#define CALLGRIND_NAMES_H
+#pragma once
 #include "tools/callgrind/perf_map.h"
 #include "tools/callgrind/reader.h"
 
@@ -44,5 +43,3 @@ struct cg_naming {
  * with names, as parts one behind the other. False with `error`. */
 bool cg_naming_run(struct cg_naming *naming, const struct cg_input *inputs, size_t count);
 void cg_naming_end(struct cg_naming *naming);
-
-#endif

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 /* A text that is made in memory, and the file that it becomes: whole or not at all. */
-#ifndef CALLGRIND_OUTPUT_H
-#define CALLGRIND_OUTPUT_H
+#pragma once
 #include "tools/callgrind/table.h"
 
 /* What is put behind a failure is dropped: it is enough to look at `failed` at the end. */
@@ -28,5 +27,3 @@ bool cg_output_save(const struct cg_output *output, const char *path);
 
 /* The bytes of the character at the beginning, 1 to 4; 0 when they are no UTF-8. */
 unsigned cg_character(struct cg_text text);
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 /* The names that a process gave to its code in /tmp/perf-PID.map: lines of start, size (both
  * hexadecimal) and name. */
-#ifndef CALLGRIND_PERF_MAP_H
-#define CALLGRIND_PERF_MAP_H
+#pragma once
 #include "tools/callgrind/table.h"
 
 struct cg_range {
@@ -29,5 +28,3 @@ bool cg_perf_map_read(struct cg_perf_map *map, const char *path, bool is_asked_f
 /* The range with this address, or NULL. Where several have it, the line that was written last. */
 struct cg_range *cg_perf_map_find(const struct cg_perf_map *map, uint64_t address);
 void cg_perf_map_end(struct cg_perf_map *map);
-
-#endif

@@ -3,8 +3,7 @@
  * after name compression, the position and costs that it means after subposition compression, and
  * where in the call graph it is. Knows nothing of output. cachegrind's files are a subset. Source:
  * Valgrind's "Callgrind Format Specification" and what callgrind 3.19 writes. */
-#ifndef CALLGRIND_READER_H
-#define CALLGRIND_READER_H
+#pragma once
 #include "tools/callgrind/table.h"
 
 enum cg_limit { CG_POSITIONS_MAX = 3, CG_EVENTS_MAX = 64 };
@@ -74,5 +73,3 @@ void cg_reader_end(struct cg_reader *reader);
 bool cg_take_number(struct cg_text *text, uint64_t *number);
 /* The next word of a line, between spaces; false when there is none. */
 bool cg_next_word(struct cg_text *text, struct cg_text *word);
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 /* Names without what differs from machine to machine and from run to run: addresses, folders, the
  * versions of libraries. */
-#ifndef CALLGRIND_REDACT_H
-#define CALLGRIND_REDACT_H
+#pragma once
 #include "tools/callgrind/output.h"
 
 /* Paths by the least of their ends that tells them apart: mostly the name of the file. */
@@ -20,5 +19,3 @@ void cg_paths_end(struct cg_paths *paths);
 bool cg_redact_bytes(struct cg_output *output, struct cg_text text);
 /* Appends the name. Of code in no object file, a name is whatever the program has said. */
 bool cg_redact_function(struct cg_output *output, struct cg_text name, bool is_in_no_object);
-
-#endif

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 /* Stacks from a call graph, which knows callers but not their callers. */
-#ifndef CALLGRIND_STACKS_H
-#define CALLGRIND_STACKS_H
+#pragma once
 #include "tools/callgrind/graph.h"
 #include "flame/flame.h"
 
@@ -24,5 +23,3 @@ void cg_ways_end(struct cg_ways *ways);
 /* ---- stacks.c */
 /* Adds the graph's costs of this event; false: no memory. */
 bool cg_stacks_add(struct ch__flame *flame, const struct cg_graph *graph, unsigned event);
-
-#endif

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 /* A table from bytes to a value that the table holds: names and ids of a profile. What it holds
  * stays where it is. */
-#ifndef CALLGRIND_TABLE_H
-#define CALLGRIND_TABLE_H
+#pragma once
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -41,5 +40,3 @@ struct cg_table {
 struct cg_entry *cg_table_find(const struct cg_table *table, const void *key, size_t length);
 struct cg_entry *cg_table_make(struct cg_table *table, const void *key, size_t length);
 void cg_table_end(struct cg_table *table);
-
-#endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * reader.h: a statistics file in memory, judged before anything is believed. */
-#ifndef CODEHEAP_TOP_READER_H
-#define CODEHEAP_TOP_READER_H
+#pragma once
 
 #include "observe/stats_file.h"
 
@@ -39,5 +38,3 @@ struct top_stats *top_read(const char *path, const char **error);
 void top_free(struct top_stats *);
 uint64_t top_number(const struct top_stats *, const char *name);  /* 0 when it is not there */
 const char *top_text(const struct top_stats *, const char *name); /* "" likewise */
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * view.h: what codeheap-top shows of a statistics file: as lines for a terminal, as JSON, as a
  * picture. */
-#ifndef CODEHEAP_TOP_VIEW_H
-#define CODEHEAP_TOP_VIEW_H
+#pragma once
 
 #include "tools/codeheap-top/reader.h"
 
@@ -20,5 +19,3 @@ void view_print_json(FILE *file, const struct top_stats *stats);
 bool view_draw(FILE *file, const struct top_stats *stats);
 /* "running", "ended", "gone" */
 const char *view_state(const struct top_stats *stats);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * draw_heap.h: a picture of code heaps: their pages, and in each the hot, cold, not-entrant, dead
  * and free bytes. It knows neither a heap nor a file: who has the numbers calls it. */
-#ifndef DRAW_HEAP_H
-#define DRAW_HEAP_H
+#pragma once
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -35,5 +34,3 @@ struct drawn_heap {
 /* The heaps side by side as one SVG; false when a write failed or there is no memory. The numbers
  * stand as text and as data attributes, so that a program can read them. */
 bool draw_heaps(FILE *file, const struct drawn_heap *heaps, int count);
-
-#endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * gdb.h: a bed with the debugger's sink. Tests add and remove blocks in the bed, and check the
  * blocks that the sink shows. */
-#ifndef CH_TESTS_UNIT_SINKS_GDB_H
-#define CH_TESTS_UNIT_SINKS_GDB_H
+#pragma once
 
 #include "tests/support/gdb_list.h"
 #include "tests/unit/sinks/ranges.h"
@@ -31,5 +30,3 @@ static inline void check_shown(const struct bed *bed, size_t offset, const char 
 	if (name)
 		CHECK_STR(shown, name);
 }
-
-#endif

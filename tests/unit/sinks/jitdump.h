@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * jitdump.h: helpers of the jitdump tests: a folder for the file, a bed with live pages, and the
  * check of an address's owner. */
-#ifndef CH_TESTS_UNIT_SINKS_JITDUMP_H
-#define CH_TESTS_UNIT_SINKS_JITDUMP_H
+#pragma once
 
 #include "tests/support/jitdump_reader.h"
 #include "tests/unit/sinks/ranges.h"
@@ -67,5 +66,3 @@ static inline size_t count_loads(const struct dump *dump, const char *name)
 		n += dump->records[i].kind == DUMP_LOAD && !strcmp(dump->records[i].name, name);
 	return n;
 }
-
-#endif

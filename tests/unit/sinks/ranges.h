@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * ranges.h: ranges of the bed's pool, told to its sinks. */
-#ifndef CH_TESTS_UNIT_SINKS_RANGES_H
-#define CH_TESTS_UNIT_SINKS_RANGES_H
+#pragma once
 
 #include "tests/support/unwind_rig.h"
 
@@ -22,5 +21,3 @@ static inline void discard(struct bed *bed, size_t offset, size_t bytes, uint64_
 	struct ch__sink_range range = range_at(bed, offset, bytes, key);
 	ch__sinks_remove(bed->sinks, &range, 1);
 }
-
-#endif
