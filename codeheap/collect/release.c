@@ -8,6 +8,7 @@
 #include "codeheap/base/trigger.h"
 #include "codeheap/collect/collect.h"
 #include "codeheap/graph/block_parts.h"
+#include "codeheap/graph/find.h"
 #include "codeheap/graph/handles.h"
 #include "codeheap/graph/names.h"
 

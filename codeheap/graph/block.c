@@ -9,6 +9,18 @@
 #include "codeheap/graph/handles.h"
 #include "codeheap/graph/names.h"
 
+bool ch__block_has(const struct ch_heap *heap, const struct ch__block *block, uintptr_t exec,
+		   size_t bytes)
+{
+	uintptr_t in_hot = exec - ch__exec(heap, block->hot_offset);
+	uintptr_t in_cold = exec - ch__exec(heap, ch__cold_offset(heap, block));
+	size_t hot_bytes = ch__hot_bytes(block), cold_bytes = ch__cold_bytes(block);
+	return (in_hot >= ch__head_bytes(ch__block_use(heap, block)) && in_hot <= hot_bytes &&
+		bytes <= hot_bytes - in_hot) ||
+	       (in_cold >= CH__HEAD_BYTES && in_cold <= cold_bytes &&
+		bytes <= cold_bytes - in_cold);
+}
+
 /* Each thread has a stack of free records, before the heap's FIFO. */
 static bool CH_COLD refill(struct ch_heap *heap, struct ch__thread *thread)
 {

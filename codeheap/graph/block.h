@@ -5,7 +5,6 @@
 
 #include "codeheap/base/park.h"
 #include "codeheap/graph/owner.h"
-#include "codeheap/graph/tombstone.h"
 
 /* Publication (I3): fields, side list -> mark -> generation (release) -> start bit -> in-edge,
  * entry. Withdrawal: in-edges -> tombstone -> generation even -> start bit -> reuse. Readers
@@ -47,6 +46,16 @@ struct ch__block {
 	struct ch__side_list *side_list; /* NULL while nothing is attached [region] */
 };
 _Static_assert(sizeof(struct ch__block) == 56, "a block record has no gap");
+
+/* Why a block went out of use first; stored above the state bits of the block. */
+enum ch__cause {
+	CH__CAUSE_NONE,
+	CH__CAUSE_REPLACED, /* still LIVE, but the owner's entry is another block */
+	CH__CAUSE_INVALIDATED,
+	CH__CAUSE_ASSUMPTION,
+	CH__CAUSE_DISCARDED,
+	CH__CAUSE_DETACHED,
+};
 
 enum { CH__STATE_MASK = 7, CH__CAUSE_SHIFT = 3 }; /* of ch__block.state */
 

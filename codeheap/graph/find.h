@@ -64,3 +64,7 @@ static inline bool ch__found_is_there(const struct ch__found *found)
 	return atomic_load_explicit(&found->block->generation, memory_order_relaxed) ==
 	       found->generation;
 }
+
+/* Index of the block whose code holds pc, head included; 0 = none, or OPEN. Sets *generation to the
+ * block's; pass NULL in the stopped world or under the heap lock. Signal-safe. */
+uint32_t ch__find(const struct ch_heap *, uintptr_t pc, uint32_t *generation);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * handles.h: from handles to records and back (handles.c), from addresses to blocks (find.c). */
+ * handles.h: from handles to records and back (handles.c). */
 #pragma once
 
 #include "codeheap/base/why.h"
@@ -75,7 +75,3 @@ static inline struct ch_owner ch__owner_handle(const struct ch_heap *heap, uint3
 	generation &= ~(uint32_t)(CH__LIFE_RELEASING | CH__LIFE_RELEASED);
 	return (struct ch_owner){ch__handle(heap->id, index, generation)};
 }
-
-/* Index of the block whose code holds pc, head included; 0 = none, or OPEN. Sets *generation to the
- * block's; pass NULL in the stopped world or under the heap lock. Signal-safe. */
-uint32_t ch__find(const struct ch_heap *, uintptr_t pc, uint32_t *generation);

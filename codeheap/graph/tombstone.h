@@ -3,17 +3,8 @@
  * pool, alive or freed (place.c). */
 #pragma once
 
+#include "codeheap/graph/block.h"
 #include "codeheap/graph/names.h"
-
-/* Why a block went out of use first; stored above the state bits of the block. */
-enum ch__cause {
-	CH__CAUSE_NONE,
-	CH__CAUSE_REPLACED, /* still LIVE, but the owner's entry is another block */
-	CH__CAUSE_INVALIDATED,
-	CH__CAUSE_ASSUMPTION,
-	CH__CAUSE_DISCARDED,
-	CH__CAUSE_DETACHED,
-};
 
 /* Why the bytes of a block were given back. */
 enum ch__death {

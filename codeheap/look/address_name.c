@@ -3,7 +3,7 @@
  * dynamic linker. Not signal-safe. Lock: heap, for names of blocks. */
 #include "codeheap/look.h"
 #include "codeheap/graph/block_parts.h"
-#include "codeheap/graph/handles.h"
+#include "codeheap/graph/find.h"
 #include "codeheap/graph/tell.h"
 #include "codeheap/graph/names.h"
 #include "os/files.h"

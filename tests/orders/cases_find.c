@@ -3,6 +3,7 @@
  * without a lock (I3, I4). The look finds the present block or an earlier block, never a
  * mixture. */
 #include "codeheap/graph/block_parts.h"
+#include "codeheap/graph/find.h"
 #include "codeheap/graph/handles.h"
 #include "codeheap/graph/tombstone.h"
 #include "invalidate/invalidate.h"
