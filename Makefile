@@ -118,7 +118,7 @@ whole = && mv -f $(new) $@
 compiled = -MT $@ -MF $(@:.o=.d) -c -o $(new) $< $(whole)
 
 # ---- sources -------------------------------------------------------------------------------------------------------
-lib_c := $(wildcard arch/$(ARCH).c os/*.c pages/*.c unwind/*.c sinks/*.c invalidate/*.c flame/*.c observe/*.c) \
+lib_c := $(wildcard arch/$(ARCH).c os/*.c os/locks/*.c pages/*.c unwind/*.c sinks/*.c invalidate/*.c flame/*.c observe/*.c) \
          $(filter-out codeheap/gc_bdw.c,$(wildcard codeheap/*.c codeheap/*/*.c))
 lib_s := $(wildcard arch/$(ARCH).S)
 lib_o := $(lib_c:%.c=$(OBJ)/%.o) $(lib_s:%.S=$(OBJ)/%.S.o)
@@ -133,7 +133,7 @@ test_lib_o := $(lib_o:$(OBJ)/%=$(TOBJ)/%)
 test_bdw_o := $(bdw_o:$(OBJ)/%=$(TOBJ)/%)
 jemalloc_o := $(if $(filter jemalloc,$(ALLOC)),$(OBJ)/jemalloc.o)
 public_headers := $(wildcard codeheap/codeheap.h codeheap/collector.h codeheap/look.h codeheap/codeheap_bdw.h)
-guest_headers := codeheap/guest_look.h codeheap/listener.h codeheap/base/why.h arch/base.h os/meta.h os/ranks.h
+guest_headers := codeheap/guest_look.h codeheap/listener.h codeheap/base/why.h arch/base.h os/meta.h os/locks/ranks.h
 libs := $(foreach name,codeheap codeheap-dl codeheap-profile,$(BUILD)/lib$(name).a $(BUILD)/lib$(name).so)
 bdw_libs := $(if $(bdw_o),$(BUILD)/libcodeheap-bdw.a $(BUILD)/libcodeheap-bdw.so)
 
@@ -150,8 +150,8 @@ FORCE:
 seldom_c := $(wildcard os/linux*.c observe/linux*.c codeheap/look/trap*.c sinks/*.c) os/text.c \
             $(addprefix pages/,in_place.c pool.c pool_check.c pool_fork.c valgrind.c views.c views_private.c) \
             $(filter-out unwind/walk.c,$(wildcard unwind/*.c)) $(addprefix invalidate/,assumption.c discard.c sites.c) \
-            $(addprefix codeheap/base/,event.c heaps.c listener.c panic.c park.c trigger.c vm.c why.c) \
-            $(addprefix codeheap/collect/,cycle.c make_room.c world.c) $(addprefix codeheap/graph/,place.c stats.c) \
+            $(wildcard codeheap/events/*.c) $(addprefix codeheap/base/,heaps.c park.c why.c) \
+            $(addprefix codeheap/collect/,cycle.c make_room.c world.c) codeheap/graph/stats.c codeheap/places/place.c \
             $(addprefix codeheap/life/,discard.c fork.c heap.c overrun.c thread.c veneer.c wishes.c write.c) \
             $(addprefix codeheap/look/,address_name.c backtrace.c check.c look.c look_code.c)
 $(foreach c,$(seldom_c),$(if $(wildcard $(c)),,$(error seldom_c: there is no $(c))))

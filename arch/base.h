@@ -12,8 +12,8 @@
 #ifndef CH_TESTING
 #define CH_TESTING 0
 #endif
-/* 0 off, 1 cheap assertions, 2 also the legal moves of states (os/moves.h). Tests link a build with
- * 2, and make DEBUG=1 makes one. */
+/* 0 off, 1 cheap assertions, 2 also the legal moves of states (os/locks/moves.h). Tests link a
+ * build with 2, and make DEBUG=1 makes one. */
 #ifndef CH_CHECK
 #define CH_CHECK (CH_TESTING ? 2 : 1)
 #endif
@@ -103,7 +103,7 @@ extern struct ch__role ch__role_window;  /* code bytes were written and not yet 
 /* None of them is held where code of the VM may run. */
 #define CH__ANY ch__role_registry, ch__role_frozen, CH__RIGHT_OF_REGISTRY
 
-/* The broken-invariant exit of every room; codeheap/base/panic.c sets the hook of the heap's
+/* The broken-invariant exit of every room; codeheap/events/panic.c sets the hook of the heap's
  * configuration. */
 _Noreturn CH_GUEST void ch__panic(const char *reason) CH_COLD;
 

@@ -2,9 +2,9 @@
  * assumption.c: facts on which blocks rely. An assumption has a vector of dependents (block, item),
  * and the item knows its slot there, so a dying block leaves in O(1). Lock: heap. */
 #include "codeheap/base/why.h"
-#include "codeheap/base/event.h"
+#include "codeheap/events/event.h"
 #include "codeheap/base/region.h"
-#include "codeheap/base/trigger.h"
+#include "codeheap/events/trigger.h"
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/handles.h"
 #include "invalidate/invalidate.h"

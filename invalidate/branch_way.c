@@ -4,7 +4,7 @@
  * Reads only; link.c attaches and changes. */
 #include "codeheap/base/why.h"
 #include "arch/sites.h"
-#include "codeheap/graph/find.h"
+#include "codeheap/places/find.h"
 #include "codeheap/graph/handles.h"
 #include "invalidate/invalidate.h"
 

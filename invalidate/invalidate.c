@@ -4,10 +4,10 @@
  * and regions of a bounded number of blocks. */
 #include "codeheap/base/why.h"
 #include "arch/sites.h"
-#include "codeheap/base/event.h"
+#include "codeheap/events/event.h"
 #include "codeheap/base/heaps.h"
 #include "codeheap/base/region.h"
-#include "codeheap/base/trigger.h"
+#include "codeheap/events/trigger.h"
 #include "codeheap/graph/handles.h"
 #include "invalidate/invalidate.h"
 

@@ -8,7 +8,7 @@
 #include "arch/sites.h"
 #include "codeheap/look.h"
 #include "codeheap/base/region.h"
-#include "codeheap/graph/find.h"
+#include "codeheap/places/find.h"
 #include "codeheap/graph/handles.h"
 #include "invalidate/invalidate.h"
 

@@ -4,7 +4,7 @@
  * lock; the stub's return address on the stack is the root that holds the source block meanwhile.
  * Then the branch is linked if both ends live. */
 #include "codeheap/base/region.h"
-#include "codeheap/graph/find.h"
+#include "codeheap/places/find.h"
 #include "codeheap/graph/handles.h"
 #include "invalidate/invalidate.h"
 

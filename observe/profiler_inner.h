@@ -8,7 +8,7 @@
 #include "arch/arch.h"
 #include "observe/profiler.h"
 #include "observe/system.h"
-#include "os/lock.h"
+#include "os/locks/lock.h"
 
 enum {
 	CH__RING_WORDS_LOG2 = 14, /* of a thread; fewer if memory is short */

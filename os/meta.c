@@ -7,7 +7,7 @@
  * threads. So there are some tcaches, each with a lock; the address of a thread's thread-local
  * storage selects the thread's tcache. */
 #include "os/meta.h"
-#include "os/lock.h"
+#include "os/locks/lock.h"
 #include "os/os.h"
 
 #include <errno.h>

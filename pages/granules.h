@@ -2,7 +2,7 @@
  * granules.h: the bitmaps of used granules and of block starts, and a page's busy (granules.c). */
 #pragma once
 
-#include "os/lock.h"
+#include "os/locks/lock.h"
 #include "pages/pool.h"
 
 static inline void ch__page_lock(struct ch__page *page)

@@ -3,8 +3,8 @@
  * the table of legal moves. */
 #pragma once
 
-#include "os/lock.h"
-#include "os/moves.h"
+#include "os/locks/lock.h"
+#include "os/locks/moves.h"
 #include "pages/pool.h"
 
 /* The two views of a pool's memory, by each backend. */

@@ -5,8 +5,8 @@ import os
 
 # Each may know those before it. codeheap/ has parts, and invalidate/ stands between two of them; "codeheap" is the headers that
 # are seen from outside, which know no part.
-ORDER = ("arch", "os", "pages", "unwind", "sinks", "codeheap", "codeheap/base", "codeheap/graph", "invalidate", "codeheap/collect",
-         "codeheap/life", "codeheap/look", "codeheap/gc_bdw.c", "flame", "observe")
+ORDER = ("arch", "os", "pages", "unwind", "sinks", "codeheap", "codeheap/base", "codeheap/events", "codeheap/graph", "codeheap/places",
+         "invalidate", "codeheap/collect", "codeheap/life", "codeheap/look", "codeheap/gc_bdw.c", "flame", "observe")
 ROOMS = tuple(dict.fromkeys(part.split("/")[0] for part in ORDER))
 # Rooms that the core does not know: clients of a heap, and what these draw with.
 GUESTS = ("flame", "observe")

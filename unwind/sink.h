@@ -6,7 +6,7 @@
 
 #include "arch/arch.h"
 #include "arch/stubs.h"
-#include "os/lock.h"
+#include "os/locks/lock.h"
 #include "os/meta.h"
 #include "os/os.h"
 

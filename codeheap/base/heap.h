@@ -2,8 +2,8 @@
  * heap.h: the heap, with all its fields, and for each field its lock or rule (tags below). Internal
  * to codeheap/ and invalidate/.
  *
- * The order of locks is in os/ranks.h. A wait for a lock of the heap, or for a lock left of these,
- * is a park (I9). Other locks are held for a bounded time, and never by a thread that a poll
+ * The order of locks is in os/locks/ranks.h. A wait for a lock of the heap, or for a lock left of
+ * these, is a park (I9). Other locks are held for a bounded time, and never by a thread that a poll
  * stopped. A cycle of a host holds the heap lock while code of the VM runs, and with stops_world
  * the registry too: threads that attach, detach or fork wait for the end of the cycle, parked.
  *
@@ -14,7 +14,7 @@
 
 #include "codeheap/base/table.h"
 #include "codeheap/base/thread.h"
-#include "os/moves.h"
+#include "os/locks/moves.h"
 
 enum {
 	CH__LIVES = 8, /* generations from one life of an owner's record to the next */

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "codeheap/codeheap.h"
-#include "os/lock.h"
+#include "os/locks/lock.h"
 #include "pages/pool.h"
 #include "sinks/sinks.h"
 

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "codeheap/base/heaps.h"
-#include "codeheap/graph/tombstone.h"
+#include "codeheap/places/tombstone.h"
 
 void ch__marker_init(struct ch_heap *, struct ch_marker *);
 void ch__mark_block(struct ch_marker *, uint32_t block) CH_REQUIRES(ch__role_frozen);

@@ -4,7 +4,7 @@
  * moves, the world goes on, sweep. */
 #include "codeheap/collector.h"
 #include "codeheap/base/region.h"
-#include "codeheap/base/trigger.h"
+#include "codeheap/events/trigger.h"
 #include "codeheap/base/why.h"
 #include "codeheap/collect/collect.h"
 #include "codeheap/graph/handles.h"

@@ -8,15 +8,15 @@
  * sync the granules, the page's unwind range and the record go back. If dead names are kept, the
  * place of a named block stays on the quarantine until the pool is full otherwise.
  * Lock: heap; pages and sinks inside. */
-#include "codeheap/base/listeners.h"
+#include "codeheap/events/listeners.h"
 #include "codeheap/base/region.h"
-#include "codeheap/base/trigger.h"
+#include "codeheap/events/trigger.h"
 #include "codeheap/collect/collect.h"
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/branch.h"
 #include "codeheap/graph/handles.h"
 #include "codeheap/graph/stats.h"
-#include "codeheap/graph/tell.h"
+#include "codeheap/places/tell.h"
 #include "codeheap/listener.h"
 #include "invalidate/invalidate.h"
 #include "unwind/steps.h"

@@ -7,7 +7,7 @@
 #include "codeheap/collect/make_room.h"
 
 #include "codeheap/base/region.h"
-#include "codeheap/base/trigger.h"
+#include "codeheap/events/trigger.h"
 
 /* The caller did not ask for a stop, and waits a 50th of stop_wait_ms for other threads. When a try
  * was in vain, no thread tries again for 50 times as long as the try took, save where much is

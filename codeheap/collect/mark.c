@@ -2,8 +2,8 @@
  * mark.c: the one engine of the three drivers (P2): a breadth-first walk of blocks, branches, edges
  * and refs over the side records. Runs while regions are frozen; takes no lock, allocates nothing,
  * dirties no code page (I5, I6). */
-#include "codeheap/base/event.h"
-#include "codeheap/base/trigger.h"
+#include "codeheap/events/event.h"
+#include "codeheap/events/trigger.h"
 #include "codeheap/collect/collect.h"
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/branch.h"

@@ -3,10 +3,10 @@
  * work that is due: a step of the sweep, waiting names, notices, requests for a collection. A word
  * of the heap says whether work is due. */
 #include "codeheap/base/park.h"
-#include "codeheap/base/trigger.h"
+#include "codeheap/events/trigger.h"
 #include "codeheap/collect/collect.h"
 #include "codeheap/collect/make_room.h"
-#include "codeheap/graph/tell.h"
+#include "codeheap/places/tell.h"
 
 /* Returns false when a callback left this stack to another thread, or the thread left the heap.
  * Then the caller's list is not the running thread's. */

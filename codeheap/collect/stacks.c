@@ -9,7 +9,7 @@
  * other threads, so sanitizers must not judge the reads. */
 #include "codeheap/base/park.h"
 #include "codeheap/collect/collect.h"
-#include "codeheap/graph/find.h"
+#include "codeheap/places/find.h"
 #include "os/threads.h"
 
 #define NO_SANITIZE __attribute__((no_sanitize("address", "thread", "undefined")))

@@ -6,7 +6,7 @@
  * The handler is signal-safe: it publishes the interrupted registers in the thread's record and
  * waits on a futex. */
 #include "codeheap/base/region.h"
-#include "codeheap/base/trigger.h"
+#include "codeheap/events/trigger.h"
 #include "codeheap/base/why.h"
 #include "codeheap/collect/collect.h"
 #include "os/threads.h"

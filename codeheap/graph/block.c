@@ -3,7 +3,7 @@
  * open.c, for publication commit.c. Lock: records for the free list. */
 #include "codeheap/base/sized.h"
 #include "codeheap/base/region.h"
-#include "codeheap/base/trigger.h"
+#include "codeheap/events/trigger.h"
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/branch.h"
 #include "codeheap/graph/handles.h"

@@ -3,7 +3,7 @@
  * cycle frees all but the blocks that stacks hold. */
 #include "codeheap/base/why.h"
 #include "codeheap/base/park.h"
-#include "codeheap/base/trigger.h"
+#include "codeheap/events/trigger.h"
 #include "invalidate/invalidate.h"
 
 enum ch_status ch_vm_discard(struct ch_heap *heap, struct ch_vm *vm, size_t *freed, size_t *kept)

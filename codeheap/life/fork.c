@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  * fork.c: fork() isolates (P9, I16; docs/design.md, section 9, has the steps). vfork and
  * posix_spawn run no handlers, and shared views are not inherited: code of such a child faults. */
-#include "codeheap/base/event.h"
+#include "codeheap/events/event.h"
 #include "codeheap/base/heaps.h"
-#include "codeheap/base/listeners.h"
+#include "codeheap/events/listeners.h"
 #include "codeheap/base/region.h"
-#include "codeheap/base/trigger.h"
+#include "codeheap/events/trigger.h"
 #include "codeheap/collect/collect.h"
 #include "codeheap/graph/handles.h"
 #include "codeheap/graph/names.h"

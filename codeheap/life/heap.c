@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  * heap.c: the life of a heap, from its configuration to its end. Locks: heaps, registry, heap. */
-#include "codeheap/base/event.h"
+#include "codeheap/events/event.h"
 #include "codeheap/base/heaps.h"
-#include "codeheap/base/listeners.h"
+#include "codeheap/events/listeners.h"
 #include "codeheap/base/sized.h"
 #include "codeheap/collect/collect.h"
 #include "codeheap/graph/branch.h"
 #include "codeheap/graph/handles.h"
 #include "codeheap/graph/names.h"
-#include "codeheap/graph/tell.h"
+#include "codeheap/places/tell.h"
 #include "codeheap/life/life.h"
 #include "invalidate/invalidate.h"
 #include "os/text.h"

@@ -6,11 +6,11 @@
  * Order when the thread's page does not fit: another page, an open page of another thread, both
  * again after a sweep, the quarantine after an extra core sync, holes that were passed over,
  * collections if the caller allows, CH_E_FULL (P8). */
-#include "codeheap/base/event.h"
+#include "codeheap/events/event.h"
 #include "arch/sites.h"
-#include "codeheap/base/listeners.h"
+#include "codeheap/events/listeners.h"
 #include "codeheap/base/region.h"
-#include "codeheap/base/trigger.h"
+#include "codeheap/events/trigger.h"
 #include "codeheap/collect/make_room.h"
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/branch.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * thread.c: attachments of threads to heaps, and fibers. Parks and locks are in park.c, regions in
  * region.c. Lock: registry for the lists. */
-#include "codeheap/base/event.h"
-#include "codeheap/base/listeners.h"
+#include "codeheap/events/event.h"
+#include "codeheap/events/listeners.h"
 #include "codeheap/base/region.h"
 #include "codeheap/base/why.h"
 #include "codeheap/graph/stats.h"

@@ -6,7 +6,7 @@
 #include "arch/sites.h"
 #include "codeheap/base/region.h"
 #include "codeheap/base/why.h"
-#include "codeheap/graph/find.h"
+#include "codeheap/places/find.h"
 #include "codeheap/graph/names.h"
 #include "invalidate/invalidate.h"
 #include "sinks/sinks.h"

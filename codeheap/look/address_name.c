@@ -3,8 +3,8 @@
  * dynamic linker. Not signal-safe. Lock: heap, for names of blocks. */
 #include "codeheap/look.h"
 #include "codeheap/graph/block_parts.h"
-#include "codeheap/graph/find.h"
-#include "codeheap/graph/tell.h"
+#include "codeheap/places/find.h"
+#include "codeheap/places/tell.h"
 #include "codeheap/graph/names.h"
 #include "os/files.h"
 #include "os/text.h"

@@ -6,7 +6,7 @@
 #include "arch/sites.h"
 #include "invalidate/invalidate.h"
 #include "codeheap/graph/block_parts.h"
-#include "codeheap/graph/find.h"
+#include "codeheap/places/find.h"
 #include "codeheap/graph/handles.h"
 #include "codeheap/base/region.h"
 #include "codeheap/collect/collect.h"

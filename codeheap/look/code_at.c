@@ -5,7 +5,7 @@
 #include "arch/sites.h"
 #include "codeheap/base/sized.h"
 #include "codeheap/graph/branch.h"
-#include "codeheap/graph/find.h"
+#include "codeheap/places/find.h"
 #include "codeheap/graph/handles.h"
 #include "codeheap/graph/names.h"
 

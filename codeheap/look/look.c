@@ -6,7 +6,7 @@
 #include "codeheap/graph/handles.h"
 #include "codeheap/guest_look.h"
 #include "codeheap/graph/names.h"
-#include "codeheap/graph/tell.h"
+#include "codeheap/places/tell.h"
 
 #include <stdio.h>
 

@@ -3,7 +3,7 @@
  * that it runs in. Signal-safe: no lock, no allocation. */
 #include "codeheap/base/park.h"
 #include "codeheap/graph/block_parts.h"
-#include "codeheap/graph/find.h"
+#include "codeheap/places/find.h"
 #include "codeheap/guest_look.h"
 
 /* Returns 0 also when the block goes meanwhile (I4). */

@@ -5,7 +5,7 @@
  * block at an address. */
 #include "codeheap/base/park.h"
 #include "codeheap/graph/block_parts.h"
-#include "codeheap/graph/tombstone.h"
+#include "codeheap/places/tombstone.h"
 #include "os/text.h"
 #include "os/threads.h"
 

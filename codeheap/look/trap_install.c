@@ -9,7 +9,7 @@
 #include "codeheap/base/why.h"
 #include "codeheap/base/heaps.h"
 #include "codeheap/base/park.h"
-#include "codeheap/graph/tombstone.h"
+#include "codeheap/places/tombstone.h"
 #include "os/text.h"
 #include "os/threads.h"
 

@@ -4,8 +4,8 @@
  * says that it is off and why, and can be switched on again. Each case runs for each sink with a
  * file. */
 #define _GNU_SOURCE
-#include "codeheap/base/listeners.h"
-#include "codeheap/base/trigger.h"
+#include "codeheap/events/listeners.h"
+#include "codeheap/events/trigger.h"
 #include "codeheap/listener.h"
 #include "observe/late_names.h"
 #include "observe/system.h"

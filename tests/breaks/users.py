@@ -3,7 +3,7 @@
 that does, and so on. A header that all include so costs the compilation of few.
 
     users = Users(build)
-    users.of("os/lock.h", "ch__lock_take")  # objects
+    users.of("os/locks/lock.h", "ch__lock_take")  # objects
 """
 import functools
 import glob

@@ -35,7 +35,7 @@ WRAPPED = ("memcpy memset ch__meta_alloc ch__meta_free ch__os_protect ch__os_fut
 USES = {
     "regions": ["codeheap/base/region.c"],
     "regions_fenced": ["codeheap/base/region.c"],
-    "poll_word": ["codeheap/base/trigger.c", "codeheap/collect/poll.c"],
+    "poll_word": ["codeheap/events/trigger.c", "codeheap/collect/poll.c"],
     "stop": ["codeheap/base/park.c", "codeheap/base/region.c", "codeheap/collect/world.c"],
     "signalled": ["codeheap/base/park.c", "codeheap/collect/world.c"],
     "table": ["codeheap/graph/handles.c", "codeheap/base/table.c"],
@@ -44,7 +44,7 @@ USES = {
     "cell": ["codeheap/graph/owner.c", "invalidate/entry.c", "codeheap/graph/handles.c"],
     "owner": ["codeheap/graph/owner.c", "invalidate/entry.c", "codeheap/graph/handles.c"],
     "sampler": [],
-    "locks": ["os/lock.c", "codeheap/base/park.c", "codeheap/graph/owner.c"],
+    "locks": ["os/locks/lock.c", "codeheap/base/park.c", "codeheap/graph/owner.c"],
     "heap": [],
     "action": [],
     "linked": ["invalidate/stub.c", "invalidate/link.c"],
@@ -52,14 +52,14 @@ USES = {
     "reuse_asked": [],
     "points": ["codeheap/graph/side_list.c", "codeheap/life/open.c", "invalidate/sites.c"],
     "late_site": ["codeheap/look/code_at.c", "invalidate/link.c"],
-    "reuse": ["codeheap/life/open.c", "codeheap/life/commit.c", "codeheap/collect/death.c", "codeheap/graph/find.c", "codeheap/graph/handles.c",
+    "reuse": ["codeheap/life/open.c", "codeheap/life/commit.c", "codeheap/collect/death.c", "codeheap/places/find.c", "codeheap/graph/handles.c",
               "codeheap/graph/branch.c", "codeheap/look/code_at.c", "invalidate/link.c"],
     "steps": [],
-    "names": ["codeheap/graph/place.c", "codeheap/graph/names.c"],
+    "names": ["codeheap/places/place.c", "codeheap/graph/names.c"],
     "tombstone": [],
     "death": [],
-    "place": ["codeheap/life/open.c", "codeheap/life/commit.c", "codeheap/collect/death.c", "codeheap/graph/place.c", "codeheap/graph/side_list.c",
-              "codeheap/graph/names.c", "codeheap/graph/tombstone.c"],
+    "place": ["codeheap/life/open.c", "codeheap/life/commit.c", "codeheap/collect/death.c", "codeheap/places/place.c", "codeheap/graph/side_list.c",
+              "codeheap/graph/names.c", "codeheap/places/tombstone.c"],
 }
 LIMIT_S = 400
 

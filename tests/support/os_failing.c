@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * os_failing.c: the gate to the OS as tests have it: a chosen call fails, or the system is believed
  * to be another (os/os.h). Linked with the objects of os/ that tests link. */
-#include "os/lock.h"
+#include "os/locks/lock.h"
 #include "os/os.h"
 
 #include <errno.h>

@@ -6,7 +6,7 @@
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/branch.h"
 #include "codeheap/graph/stats.h"
-#include "codeheap/graph/tombstone.h"
+#include "codeheap/places/tombstone.h"
 #include "codeheap/collect/collect.h"
 #include "tests/support/heap_rig.h"
 #include "tests/support/perfmap_reader.h"

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
- * ranks.c: the order in which a thread takes locks (os/ranks.h): each pair of ranks, locks without
- * a holder, threads that do not hear of each other, a heap with locks taken out of order, and calls
- * left with a lock or a region. */
+ * ranks.c: the order in which a thread takes locks (os/locks/ranks.h): each pair of ranks, locks
+ * without a holder, threads that do not hear of each other, a heap with locks taken out of order,
+ * and calls left with a lock or a region. */
 #include "codeheap/graph/block.h"
-#include "codeheap/base/event.h"
+#include "codeheap/events/event.h"
 #include "codeheap/base/region.h"
-#include "os/ranks.h"
+#include "os/locks/ranks.h"
 #include "tests/support/heap_rig.h"
 
 #include <pthread.h>

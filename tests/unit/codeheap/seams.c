@@ -4,7 +4,7 @@
  * pretended clock, and a wait by the true clock would exceed the case's limit. failures.c makes
  * each call of the system and of side memory fail. */
 #include "codeheap/base/heaps.h"
-#include "codeheap/base/listeners.h"
+#include "codeheap/events/listeners.h"
 #include "codeheap/graph/block.h"
 #include "codeheap/listener.h"
 #include "tests/support/heap_rig.h"

@@ -5,7 +5,7 @@
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/stats.h"
 #include "codeheap/collect/collect.h"
-#include "codeheap/base/trigger.h"
+#include "codeheap/events/trigger.h"
 #include "tests/support/heap_rig.h"
 
 #define KIB UINT64_C(1024)

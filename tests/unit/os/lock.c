@@ -2,7 +2,7 @@
  * lock.c: the lock of the library: one holder at a time, and the holder is known; a wait that
  * sleeps and ends in time; a child of fork frees a lock that another thread held at the fork. */
 #define _GNU_SOURCE
-#include "os/lock.h"
+#include "os/locks/lock.h"
 #include "os/os.h"
 #include "os/threads.h"
 #include "tests/support/harness.h"

@@ -2,7 +2,7 @@
  * perfmap.c: the perf map as readers see it. After every flush the map names each live range once,
  * and no address twice. The map survives forks, other heaps and full disks. tests/api/sink_files.c
  * tests foreign files at the same name. */
-#include "os/ranks.h"
+#include "os/locks/ranks.h"
 #include "tests/support/perfmap_reader.h"
 #include "tests/unit/sinks/ranges.h"
 

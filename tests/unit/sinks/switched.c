@@ -3,7 +3,7 @@
  * reopened sink has not failed. Then children of fork: a child that cannot make a file turns the
  * sink off, and a child of a process without a map makes no file. */
 #define _GNU_SOURCE
-#include "os/ranks.h"
+#include "os/locks/ranks.h"
 #include "sinks/tools.h"
 #include "tests/support/perfmap_reader.h"
 #include "tests/unit/sinks/ranges.h"

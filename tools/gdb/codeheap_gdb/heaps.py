@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """What a heap's records mean: blocks, owners, branches, freed blocks, pages; addresses to blocks.
 
-Mirrors codeheap/graph/find.c, names.c, side_list.c and trap.c, with memory.py's records and no call into the
+Mirrors codeheap/places/find.c, names.c, side_list.c and trap.c, with memory.py's records and no call into the
 program. The process may have stopped anywhere, so whatever is followed is checked.
 """
 import gdb

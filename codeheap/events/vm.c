@@ -3,7 +3,7 @@
  * invalidate/. Lock: heap. */
 #include "codeheap/base/park.h"
 #include "codeheap/base/sized.h"
-#include "codeheap/base/trigger.h"
+#include "codeheap/events/trigger.h"
 #include "os/os.h"
 
 /* So many records rest before the longest resting record is used again. A second detach of a vm, or

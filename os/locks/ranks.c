@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * ranks.c: the locks that the calling thread holds, by rank, and the panic for locks out of order.
  * Empty in a build without these checks. */
-#include "os/ranks.h"
+#include "os/locks/ranks.h"
 
 #include "os/text.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * event.c: the last events of all heaps, and their texts. Every thread writes the ring without a
  * lock. Signal-safe. */
-#include "codeheap/base/event.h"
+#include "codeheap/events/event.h"
 
 #include "os/text.h"
 

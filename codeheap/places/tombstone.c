@@ -2,7 +2,7 @@
  * tombstone.c: the records that dying blocks leave for traps (P4). A ring of bounded memory has the
  * last ones, with short names. Written under the heap lock, read by place.c without the lock. */
 #include "codeheap/graph/block_parts.h"
-#include "codeheap/graph/tombstone.h"
+#include "codeheap/places/tombstone.h"
 
 static uint32_t slot_of(const struct ch_heap *heap, uint64_t written)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * panic.c: the end of a process whose code heap broke an invariant: the hook of the VM, the reason
  * and the last events on stderr, abort(). */
-#include "codeheap/base/event.h"
+#include "codeheap/events/event.h"
 #include "os/threads.h"
 
 #include <stdlib.h>

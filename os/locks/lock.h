@@ -2,13 +2,13 @@
  * lock.h: the lock of the library: a word. A thread that waits for the lock sleeps in the kernel.
  * Unlike a pthread mutex a lock can be set free in the child of a fork, in any state.
  *
- * A thread names each lock's rank, which checked builds watch (os/ranks.h). ch__lock_take is for
- * locks held for a bounded time. Where the holder may wait for the thread that wants the lock, that
- * thread parks first: ch__lock_parking (codeheap/) does so, by the two parts of a wait. */
+ * A thread names each lock's rank, which checked builds watch (os/locks/ranks.h). ch__lock_take is
+ * for locks held for a bounded time. Where the holder may wait for the thread that wants the lock,
+ * that thread parks first: ch__lock_parking (codeheap/) does so, by the two parts of a wait. */
 #pragma once
 
 #include "arch/arch.h"
-#include "os/ranks.h"
+#include "os/locks/ranks.h"
 #include "os/threads.h"
 
 #include <stdatomic.h>

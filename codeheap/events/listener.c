@@ -2,7 +2,7 @@
  * listener.c: the listeners of a heap. Each heap has a list, which only grows while the heap lives:
  * calls to listeners walk the list without a lock. An addition holds the lock of all heaps, and so
  * does the end of a heap. */
-#include "codeheap/base/listeners.h"
+#include "codeheap/events/listeners.h"
 #include "codeheap/base/park.h"
 #include "codeheap/base/why.h"
 #include "codeheap/listener.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * lock.c: waiting for a lock: some spins, then a while of looks at the word, then sleep. */
-#include "os/lock.h"
+#include "os/locks/lock.h"
 
 #include "os/os.h"
 #include "os/threads.h"

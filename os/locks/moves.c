@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * moves.c: the assertion behind CH_MOVE. Empty in a build without these checks. Takes no lock and
  * allocates nothing: threads make moves in signal handlers, too. */
-#include "os/moves.h"
+#include "os/locks/moves.h"
 
 #include "os/text.h"
 

@@ -6,8 +6,8 @@
  * be the same as before. Memory behind a pointer may be taken away meanwhile, but is not freed: a
  * thread that frees looks for readers first (names.h). */
 #include "codeheap/graph/block_parts.h"
-#include "codeheap/graph/find.h"
-#include "codeheap/graph/tombstone.h"
+#include "codeheap/places/find.h"
+#include "codeheap/places/tombstone.h"
 
 static void copy_name(const struct ch_heap *heap, uint32_t name,
 		      char short_text[CH__NAME_SHORT_BYTES])
