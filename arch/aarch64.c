@@ -46,8 +46,6 @@ enum {
 	LEA_BYTES = 16,
 };
 
-/* --- single accesses --- */
-
 static uint32_t load_word(const uint8_t *at)
 {
 	uint32_t word;
@@ -89,14 +87,10 @@ static bool is_branch(uint32_t word, uint32_t insn)
 	return (word & ~((1u << BRANCH_BITS) - 1)) == insn;
 }
 
-/* --- caches --- */
-
 void ch__arch_serialize(void)
 {
 	__asm__ volatile("isb" ::: "memory");
 }
-
-/* --- sites --- */
 
 static bool may_be_exchanged(uint32_t word)
 {
@@ -217,8 +211,6 @@ bool ch__arch_diverter_is_armed(const uint8_t *read)
 	return is_branch(load_published(read), insn_b);
 }
 
-/* --- stubs, trampoline, veneers --- */
-
 /* A stub leaves x30, which may hold a caller's return address, alone. x17 has the address behind
  * the stub's code, which serves as a return address does (CH_ARCH_STUB_CALL_BYTES). */
 static void put_stub_code(uint32_t code[4], uintptr_t address)
@@ -334,8 +326,6 @@ void ch__arch_stub_context_init(struct ch__arch_stub_context *context)
 	context->extended_mask = 0;
 }
 
-/* --- register images --- */
-
 /* Records follow each other. One kind of record has the address and the size of further records,
  * which lie later in the same frame (Linux, asm/sigcontext.h). */
 uintptr_t ch__arch_context_vectors(const void *ucontext, uintptr_t *end)
@@ -416,8 +406,6 @@ bool ch__arch_trap_is_foreign(const uint8_t *read)
 	return (word & 0xffe0001f) == insn_brk && word != (uint32_t)ch__arch_traps;
 }
 
-/* --- self-test --- */
-
 size_t ch__arch_constant_function_write(uint8_t *write, uint32_t value)
 {
 	const uint32_t code[4] = {ch__arch_landing, insn_movz_w0 | (value & 0xffff) << 5,
@@ -425,8 +413,6 @@ size_t ch__arch_constant_function_write(uint8_t *write, uint32_t value)
 	memcpy(write, code, sizeof code);
 	return sizeof code;
 }
-
-/* --- Valgrind --- */
 
 /* Rotations of x12 by 128 bits in all: Valgrind reads them as a request. x4 points to the words of
  * the request, x3 gets the answer. */

@@ -103,7 +103,6 @@ struct ch__arch_saved {
 	uintptr_t sp;
 };
 
-/* --- traps --- */
 static inline uint8_t ch__arch_trap_byte(const uint8_t *at)
 {
 	return (uint8_t)(ch__arch_traps >> (uintptr_t)at % sizeof ch__arch_traps * 8);
@@ -135,7 +134,6 @@ static inline bool ch__arch_are_traps(const uint8_t *read, size_t bytes)
 	return memcmp(read + first, read, bytes - first) == 0;
 }
 
-/* --- caches --- */
 /* Publishes bytes written through another view. Makes a system call only where nothing but the
  * kernel reaches the instruction caches of all cores. */
 static inline void ch__arch_sync(const uint8_t *exec, size_t bytes);
@@ -144,7 +142,6 @@ static inline void ch__arch_sync(const uint8_t *exec, size_t bytes);
  * core's stores to code are visible to the thread, the thread runs the new bytes. */
 void ch__arch_serialize(void);
 
-/* --- cores and pages --- */
 /* For the body of a loop that waits for another core. */
 static inline void ch__arch_pause(void);
 /* Differs between all threads that live; never 0. Each call reads the register anew: a compiler may

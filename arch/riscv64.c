@@ -44,8 +44,6 @@ enum {
 	LEA_BYTES = 20,
 };
 
-/* --- single accesses --- */
-
 static uint32_t load_word(const uint8_t *at)
 {
 	return __atomic_load_n((const uint32_t *)(const void *)at, __ATOMIC_ACQUIRE);
@@ -66,8 +64,6 @@ static void store_literal(uint8_t *at, uint64_t literal)
 {
 	__atomic_store_n((uint64_t *)(void *)at, literal, __ATOMIC_RELEASE);
 }
-
-/* --- encodings --- */
 
 static bool jal_reaches(uintptr_t exec, uintptr_t target)
 {
@@ -114,16 +110,12 @@ static void put_far_jump(uint32_t code[3], unsigned literal)
 	code[2] = encode_jr(T3);
 }
 
-/* --- caches --- */
-
 /* Not by fence.i, which works on one hart: the thread may be on another hart afterwards. */
 void ch__arch_serialize(void)
 {
 	enum { LOCAL = 1 }; /* SYS_RISCV_FLUSH_ICACHE_LOCAL of the kernel */
 	__riscv_flush_icache(NULL, NULL, LOCAL);
 }
-
-/* --- sites --- */
 
 /* Neither the old nor the new 4 bytes are two compressed instructions. */
 bool ch__arch_may_change(uintptr_t exec, const uint8_t *from, const uint8_t *to, size_t bytes)
@@ -245,8 +237,6 @@ bool ch__arch_diverter_is_armed(const uint8_t *read)
 	return (load_word(read) & LOW_12) == JAL_X0;
 }
 
-/* --- stubs, trampoline, veneers --- */
-
 static void put_slot(uint8_t *write, uintptr_t exec, uintptr_t leads_to, uint32_t last)
 {
 	uint32_t code[3];
@@ -355,8 +345,6 @@ uintptr_t ch__arch_veneer_target(const uint8_t *read)
 	memcpy(&literal, read + (load >> 20), sizeof literal);
 	return literal;
 }
-
-/* --- register images --- */
 
 enum { FLOATS_BYTES = 32 * 8, VECTORS_BYTES_MAX = 1 << 20 };
 
@@ -471,8 +459,6 @@ bool ch__arch_trap_is_foreign(const uint8_t *read)
 	return halves[0] == 0x0073 && halves[1] == 0x0010;
 }
 
-/* --- self-test --- */
-
 size_t ch__arch_constant_function_write(uint8_t *write, uint32_t value)
 {
 	uint32_t low = value & LOW_12, high = (value + 0x800) & ~(uint32_t)LOW_12;
@@ -484,8 +470,6 @@ size_t ch__arch_constant_function_write(uint8_t *write, uint32_t value)
 	memcpy(write, code, sizeof code);
 	return sizeof code;
 }
-
-/* --- Valgrind --- */
 
 /* Shifts into x0, which are hints: Valgrind (3.25 and later) reads them as a request. a4 points to
  * the words of the request, a3 gets the answer. */

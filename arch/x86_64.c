@@ -31,8 +31,6 @@ enum {
 	XSAVE_ALIGN = 64,
 };
 
-/* --- displacements --- */
-
 static bool fits_displacement(uintptr_t next, uintptr_t target)
 {
 	int64_t distance = (int64_t)(target - next);
@@ -45,15 +43,11 @@ static int32_t displacement(uintptr_t next, uintptr_t target)
 	return (int32_t)(target - next);
 }
 
-/* --- caches --- */
-
 void ch__arch_serialize(void)
 {
 	unsigned a = 0, b, c = 0, d;
 	__asm__ volatile("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(d) : : "memory");
 }
-
-/* --- sites --- */
 
 static const uint8_t displacement_offset[] = {
 	[CH__SITE_JMP] = 1, [CH__SITE_JCC] = 2, [CH__SITE_CALL] = 1, [CH__SITE_LEA] = 3};
@@ -153,8 +147,6 @@ bool ch__arch_diverter_is_armed(const uint8_t *read)
 {
 	return __atomic_load_n(read, __ATOMIC_ACQUIRE) == JMP;
 }
-
-/* --- stubs, trampoline, veneers --- */
 
 static uint64_t encode_stub(uintptr_t exec, uintptr_t trampoline, uint32_t index)
 {
@@ -257,8 +249,6 @@ void ch__arch_stub_context_init(struct ch__arch_stub_context *context)
 	}
 }
 
-/* --- register images --- */
-
 /* An fxsave image. The rest of xsave follows (upper halves of vectors, masks, further registers) if
  * two words that fxsave reserves have a magic number and the whole length (Linux, asm/sigcontext.h,
  * struct _fpx_sw_bytes). */
@@ -333,8 +323,6 @@ bool ch__arch_trap_is_foreign(const uint8_t *read)
 	return false;
 }
 
-/* --- self-test --- */
-
 size_t ch__arch_constant_function_write(uint8_t *write, uint32_t value)
 {
 	write[0] = 0xb8; /* mov eax, imm32 */
@@ -342,8 +330,6 @@ size_t ch__arch_constant_function_write(uint8_t *write, uint32_t value)
 	write[5] = 0xc3; /* ret */
 	return 6;
 }
-
-/* --- Valgrind --- */
 
 /* Rotations of rdi by 128 bits in all: Valgrind reads them as a request. rax points to the words of
  * the request, rdx gets the answer. */
