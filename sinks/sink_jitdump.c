@@ -179,11 +179,12 @@ static void put_line(uint64_t at, uint32_t line, const char *source)
 static void put_lines(const struct code *code, const struct ch__tool_lines *lines)
 {
 	size_t n = lines->count;
-	if (!n)
+	size_t name_bytes = n ? strlen(lines->file) + 1 : 0;
+	struct debug_head head;
+	size_t bytes = sizeof head + (n + 1) * (sizeof(struct debug_entry) + name_bytes);
+	if (!n || bytes > UINT32_MAX) /* a record's length has 32 bits */
 		return;
-	size_t each = sizeof(struct debug_entry) + strlen(lines->file) + 1;
-	struct debug_head head = {prefix_of(DEBUG_INFO, sizeof head + (n + 1) * each), code->exec,
-				  n + 1};
+	head = (struct debug_head){prefix_of(DEBUG_INFO, bytes), code->exec, n + 1};
 	put(&head, sizeof head);
 	for (size_t i = 0; i < n; i++)
 		put_line(lines->at[i].exec, lines->at[i].line, lines->file);

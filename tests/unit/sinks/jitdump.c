@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <sys/resource.h>
 
 /* --- records --- */
 TEST(dump_has_names_bytes_and_times)
@@ -246,6 +247,39 @@ static size_t many_lines(void *context, uint64_t key, const char **source,
 	for (size_t i = 0; i < A_LINE_A_BYTE && i < max; i++)
 		out[i] = (struct ch__sink_line){(uintptr_t)bed->pool + key + i, (uint32_t)i + 1};
 	return A_LINE_A_BYTE;
+}
+
+/* As many lines as make a record of over 4 GiB, by the name of their file alone. */
+enum { LONG_NAME_BYTES = 1 << 20, LINES_TOO_MANY = 4200 };
+
+static size_t lines_of_a_long_name(void *context, uint64_t key, const char **source,
+				   struct ch__sink_line *out, size_t max)
+{
+	static char name[LONG_NAME_BYTES];
+	const struct bed *bed = context;
+	memset(name, 'f', sizeof name - 1);
+	*source = name;
+	for (size_t i = 0; i < LINES_TOO_MANY && i < max; i++)
+		out[i] = (struct ch__sink_line){(uintptr_t)bed->pool + key + i, (uint32_t)i + 1};
+	return LINES_TOO_MANY;
+}
+
+/* A record's length has 32 bits. Without the lines the file keeps the code, and what comes later. */
+TEST(dump_leaves_out_lines_that_are_too_long_for_a_record)
+{
+	struct bed bed;
+	struct rlimit limit = {1 << 20, 1 << 20};
+	begin_with_lines(&bed, lines_of_a_long_name);
+	pages_live(&bed);
+	CHECK_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+	add(&bed, 64, LINES_TOO_MANY, 64);
+	CHECK_EQ(ch__sinks_status(bed.sinks, CH__SINK_JITDUMP), 0);
+	struct dump *dump = read_own();
+	dump_check_owner(dump, bed.pool + 64, now_ns(), "fn_64");
+	CHECK(!dump_owner(dump, (uintptr_t)bed.pool + 64, now_ns())->lines);
+	dump_free(dump);
+	bed_close(&bed);
+	remove_own_folder();
 }
 
 TEST(dump_has_all_lines_of_a_block_with_many)
