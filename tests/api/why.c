@@ -665,6 +665,29 @@ TEST(sentence_names_the_sink_that_failed)
 	CHECK_EQ(ch_heap_destroy(heap), CH_OK);
 }
 
+/* Each call that a creation can do without is refused once, with the error of a later call. */
+TEST(sentence_does_not_blame_a_call_that_was_refused_earlier)
+{
+	struct ch_config config = rig_config(1 << 20);
+	struct ch_heap *heap;
+	unsigned survived = 0;
+	unsetenv("CODEHEAP_WX");
+	config.jitdump_dir = "/dev/null/none";
+	for (uint64_t nth = 1, is_through = 0; !is_through; nth++) {
+		ch__os_fail_as(nth, false, ENOTDIR);
+		enum ch_status status = ch_heap_create(&config, &heap);
+		is_through = ch__os_failable_calls() < nth;
+		ch__os_fail_at(0, false);
+		if (status != CH_OK)
+			continue;
+		survived += !is_through;
+		CHECK_EQ(ch_sink_set(heap, CH_SINK_JITDUMP | CH_SINK_UNWIND), CH_E_OS);
+		SAYS("CH_E_OS: failed and off: jitdump, with ENOTDIR");
+		CHECK_EQ(ch_heap_destroy(heap), CH_OK);
+	}
+	CHECK(survived > 0);
+}
+
 TEST(sentence_names_what_a_handle_or_an_address_leads_to)
 {
 	struct rig rig = rig_start(1 << 20);
