@@ -133,32 +133,6 @@ static bool is_own(const struct stat *found)
 	return S_ISREG(found->st_mode) && found->st_uid == geteuid();
 }
 
-static bool remove_own_leftover(const char *path)
-{
-	struct stat found;
-	if (lstat(path, &found) != 0)
-		return errno == ENOENT;
-	if (!is_own(&found)) {
-		errno = EEXIST;
-		return false;
-	}
-	return unlink(path) == 0;
-}
-
-int ch__os_file_create(const char *path)
-{
-	enum { FLAGS = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, MODE = 0600 };
-	if (ch__os_may_fail())
-		return -1;
-	int cancel = ch__cancel_hold();
-	int fd = open(path, FLAGS, MODE);
-	if (fd < 0 && errno == EEXIST && remove_own_leftover(path))
-		fd = open(path, FLAGS, MODE);
-	fd = ch__os_fd_apart(fd);
-	ch__cancel_allow(cancel);
-	return fd;
-}
-
 static bool is_same(const struct stat *one, const struct stat *other)
 {
 	return one->st_dev == other->st_dev && one->st_ino == other->st_ino;
@@ -225,19 +199,39 @@ static bool is_of_this_process(const struct stat *found)
 	return changed >= birth_ns() || is_open_here(found);
 }
 
-int ch__os_file_create_known(const char *path, const struct ch__os_held *own, uint64_t own_bytes)
+/* Of files in the process, `own` alone is replaced. Without `own`, each leftover is. */
+static bool remove_leftover(const char *path, const struct ch__os_held *own, uint64_t own_bytes)
 {
 	struct stat found;
-	int cancel = ch__cancel_hold();
-	bool is_anothers = lstat(path, &found) == 0 && is_own(&found) &&
-			   !(ch__is_held(&found, own) && (uint64_t)found.st_size == own_bytes) &&
-			   is_of_this_process(&found);
-	ch__cancel_allow(cancel);
-	if (is_anothers) {
-		errno = EBUSY;
+	if (lstat(path, &found) != 0)
+		return errno == ENOENT;
+	bool is_ours = is_own(&found);
+	if (is_ours && (!own || (ch__is_held(&found, own) && (uint64_t)found.st_size == own_bytes) ||
+			!is_of_this_process(&found)))
+		return unlink(path) == 0;
+	errno = is_ours ? EBUSY : EEXIST;
+	return false;
+}
+
+/* The look comes behind the first open: a look at no file would say nothing of a file that somebody
+ * makes before the open. */
+int ch__os_file_create_known(const char *path, const struct ch__os_held *own, uint64_t own_bytes)
+{
+	enum { FLAGS = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, MODE = 0600 };
+	if (ch__os_may_fail())
 		return -1;
-	}
-	return ch__os_file_create(path);
+	int cancel = ch__cancel_hold();
+	int fd = open(path, FLAGS, MODE);
+	if (fd < 0 && errno == EEXIST && remove_leftover(path, own, own_bytes))
+		fd = open(path, FLAGS, MODE);
+	fd = ch__os_fd_apart(fd);
+	ch__cancel_allow(cancel);
+	return fd;
+}
+
+int ch__os_file_create(const char *path)
+{
+	return ch__os_file_create_known(path, NULL, 0);
 }
 
 bool ch__os_file_hold(int fd, struct ch__os_held *file)

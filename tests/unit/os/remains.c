@@ -117,6 +117,40 @@ TEST(file_that_begins_as_descriptor_0_is_made_once)
 	ch__os_file_remove(path);
 }
 
+/* Somebody else in the process makes the file right behind a look that finds none. */
+static const char *comes_between;
+
+int __real_lstat(const char *path, struct stat *found);
+int __wrap_lstat(const char *path, struct stat *found);
+int __wrap_lstat(const char *path, struct stat *found)
+{
+	int result = __real_lstat(path, found), error = errno;
+	if (result != 0 && comes_between) {
+		int fd = open(comes_between, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+		CHECK(fd >= 0 && write(fd, "keep", 4) == 4);
+		close(fd);
+		comes_between = NULL;
+	}
+	errno = error;
+	return result;
+}
+
+TEST(file_that_comes_between_a_look_and_the_open_is_not_replaced)
+{
+	const struct ch__os_held none = {.fd = -1};
+	struct stat found;
+	char path[] = "/tmp/codeheap-remains-XXXXXX";
+	CHECK(mkdtemp(path) && rmdir(path) == 0);
+	comes_between = path;
+	int fd = ch__os_file_create_known(path, &none, 0);
+	CHECK(__real_lstat(path, &found) == 0);
+	CHECK_EQ(found.st_size, comes_between ? 0 : 4);
+	CHECK(comes_between ? fd >= 0 : fd < 0);
+	if (fd >= 0)
+		close(fd);
+	ch__os_file_remove(path);
+}
+
 /* Another descriptor of the same file may take the number. */
 TEST(file_that_was_let_go_is_not_held_by_its_number)
 {
