@@ -36,7 +36,6 @@ enum {
 	CH_ARCH_DWARF_RETURN = 30,
 	CH_ARCH_DWARF_CODE_ALIGN = 4,
 	CH_ARCH_LANDING_BYTES = 4, /* bti c, which may not change */
-	CH_ARCH_SITE_LEAST_BYTES = 4,
 	CH_ARCH_POOL_LOG2 = 26,     /* B reaches all of such a pool and its runtime */
 	CH_ARCH_POOL_LOG2_MAX = 30, /* stubs lead anywhere */
 	CH_ARCH_FETCH_FOLLOWS = 0,  /* only after each core has synchronized its context */

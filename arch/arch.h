@@ -58,7 +58,6 @@
  *   CH_ARCH_STEPS_CFA          bytes from sp at a function's first instruction to the caller's sp
  *   ch__arch_steps_kept        the CH_ARCH_STEPS_KEPT registers that code with steps may save
  *   ch__arch_traps             the bytes of traps at a multiple of 8
- *   CH_ARCH_SITE_LEAST_BYTES   the length of the shortest site
  *   CH_ARCH_POOL_LOG2          log2 of the bytes of a pool whose size the VM does not name
  *   CH_ARCH_POOL_LOG2_MAX      log2 of the bytes of the largest pool
  *   CH_ARCH_FETCH_FOLLOWS      1: after a sync other cores run the new bytes, not the old ones

@@ -37,7 +37,6 @@ enum {
 	CH_ARCH_DWARF_RETURN = 16,
 	CH_ARCH_DWARF_CODE_ALIGN = 1,
 	CH_ARCH_LANDING_BYTES = 0, /* indirect-branch tracking is not in force for a VM's code */
-	CH_ARCH_SITE_LEAST_BYTES = 5,
 	CH_ARCH_POOL_LOG2 = 28,
 	CH_ARCH_POOL_LOG2_MAX = 30, /* a jump reaches all of the pool and its runtime */
 	CH_ARCH_FETCH_FOLLOWS = 1,

@@ -71,8 +71,9 @@ ch_refs_visit(struct ch_marker *marker, enum ch_refs which,
 /* ch_mark_end: marking is complete: unmarked code is dead from here on.
  * in    is_complete  false: nothing dies (an abandoned cycle, or a minor collection)
  * ret   CH_OK | CH_E_BUSY a thread is on no attached stack: all code was marked, nothing dies |
- *       CH_E_STATE the calling thread has begun none, or ended it; or is_complete is true, and
- *       neither ch_mark_stacks nor ch_mark_stack came before: the cycle ends, and nothing dies
+ *       CH_E_STATE the calling thread has begun none, or ended it, or is in `ref`, `roots` or
+ *       `visit`; or is_complete is true, and neither ch_mark_stacks nor ch_mark_stack came before:
+ *       the cycle ends, and nothing dies
  * lock  gives heap back; the sweep comes later. stops_world: registry, too, and the threads go on,
  *       whatever the call returns
  * safe  the thread of ch_mark_begin, before its mutators run

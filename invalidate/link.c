@@ -100,13 +100,10 @@ static enum ch_status check_site(const struct ch__subject *s, const struct ch_br
 	if ((unsigned)site->kind > CH_LITERAL)
 		return ch__because(CH_E_ARG, "ch_branch_site.kind is %d: not one of enum "
 					     "ch_branch_kind", (int)site->kind);
-	if (!ch__block_has(heap, s->block, at, CH_ARCH_SITE_LEAST_BYTES))
-		return ch__because_outside(s, "ch_branch_site.at", at);
 	const uint8_t *read = ch__pool_read(heap->pool, at);
 	size_t bytes = ch__arch_site_bytes(kind);
 	if (!ch__block_has(heap, s->block, at, bytes))
-		return ch__because(CH_E_ARG, "ch_branch_site.at %lx: %zu bytes are not in the "
-					     "block", at, bytes);
+		return ch__because_outside(s, "ch_branch_site.at", at);
 	if (!ch__arch_site_is_valid(kind, read, at))
 		return because_bytes(kind, read, at);
 	*index = free_slot(heap, s->block);

@@ -55,6 +55,7 @@ struct ch_marker { /* of an open cycle */
 	uint32_t head, tail;
 	bool overflowed; /* a block did not fit: scan marked blocks again */
 	bool has_stacks; /* a host named stacks, or had the library find them */
+	uint32_t callbacks; /* of the VM, nested: no cycle ends in its middle */
 	int blind_to; /* a thread that stands on an unknown stack; 0: none does */
 	uint64_t marked, stack_roots;
 };

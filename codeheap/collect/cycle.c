@@ -372,6 +372,8 @@ enum ch_status ch_mark_end(struct ch_marker *marker, bool is_complete)
 	struct ch_heap *heap = marker->heap;
 	if (!ch__host_may_mark(heap))
 		return ch__told(CH_E_STATE);
+	if (marker->callbacks)
+		return ch__because_marking();
 	bool lacks_stacks = is_complete && !marker->has_stacks;
 	int blind_to = marker->blind_to;
 	take_cycle(marker);

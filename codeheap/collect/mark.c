@@ -100,7 +100,9 @@ static void report_ref(struct ch_marker *marker, const struct ch__block *block, 
 	if (marker->ref) {
 		marker->ref(marker, vm, word);
 	} else if (ch__vm_is_told(vm) && vm->ops.ref) {
+		marker->callbacks++;
 		uintptr_t moved = vm->ops.ref(vm->user, word);
+		marker->callbacks--;
 		if (moved != word)
 			ch__ref_move(heap, exec, moved);
 	}

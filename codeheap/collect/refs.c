@@ -118,9 +118,11 @@ enum ch_status ch_refs_visit(struct ch_marker *marker, enum ch_refs which,
 	if (!ch__host_may_mark(v.heap))
 		return ch__told(CH_E_STATE);
 	ch__host_has_cycle(marker);
+	marker->callbacks++;
 	if (which == CH_REFS_ALL || v.heap->young_refs_lost)
 		visit_all(&v);
 	else
 		visit_young(&v);
+	marker->callbacks--;
 	return CH_OK;
 }

@@ -217,9 +217,11 @@ void ch__scan_stacks(struct ch_marker *marker)
 		if (t->is_attached)
 			scan_thread(marker, t);
 	scan_fibers(marker);
+	marker->callbacks++;
 	for (struct ch_vm *vm = heap->vms; vm; vm = vm->next)
 		if (vm->is_attached && vm->ops.roots)
 			vm->ops.roots(vm->user, marker);
+	marker->callbacks--;
 	if (CH_UNLIKELY(marker->blind_to))
 		ch__mark_all(marker);
 	ch__mark_drain(marker);

@@ -161,3 +161,54 @@ TEST(young_refs_without_memory_for_their_list_are_visited_all_the_same)
 	visit(CH_REFS_YOUNG, UINT32_MAX, 0, "none");
 	rig_end(&rig);
 }
+
+/* --- the end of a collection, in its own callbacks --- */
+
+static struct ch_marker *marker_now;
+static unsigned refused;
+
+static void refuse_the_end(void)
+{
+	CHECK_EQ(ch_mark_end(marker_now, false), CH_E_STATE);
+	refused++;
+}
+
+static uintptr_t end_in_a_visit(void *arg, uintptr_t word, bool *is_young)
+{
+	(void)arg, (void)is_young;
+	refuse_the_end();
+	return word;
+}
+
+static uintptr_t end_in_a_ref(void *user, uintptr_t word)
+{
+	(void)user;
+	refuse_the_end();
+	return word;
+}
+
+static void end_in_roots(void *user, struct ch_marker *marker)
+{
+	(void)user, (void)marker;
+	refuse_the_end();
+}
+
+TEST(collection_does_not_end_in_its_own_callbacks)
+{
+	struct ch_ops ops = {.size = sizeof ops, .ref = end_in_a_ref, .roots = end_in_roots};
+	struct ch_config config = rig_config(4 << 20);
+	config.driver = CH_DRIVER_HOST;
+	rig = rig_create(&config, &ops, NULL);
+	owner = rig_owner(&rig, "owner");
+	made = 0;
+	make(3, false);
+	CHECK_EQ(ch_mark_begin(rig.heap, &marker_now), CH_OK);
+	CHECK_EQ(ch_refs_visit(marker_now, CH_REFS_ALL, end_in_a_visit, NULL), CH_OK);
+	CHECK_EQ(refused, 3);
+	ch_mark_owner(marker_now, owner);
+	CHECK_EQ(refused, 6);
+	ch_mark_stacks(marker_now);
+	CHECK_EQ(refused, 7);
+	CHECK_EQ(ch_mark_end(marker_now, true), CH_OK);
+	rig_end(&rig);
+}

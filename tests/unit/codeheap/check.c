@@ -139,9 +139,9 @@ static void no_table(void)
 static void no_site(void)
 {
 	uintptr_t at = ch__exec(heap, ch__branch_at(heap, linked)->site);
-	uint8_t other[CH_ARCH_SITE_LEAST_BYTES];
+	uint8_t other[8];
 	ch__arch_fill_traps(other, sizeof other);
-	poke_bytes(write_at(at), other, sizeof other);
+	poke_bytes(write_at(at), other, ch__arch_site_bytes(CH__SITE_JMP));
 }
 static void no_stub(void)
 {
