@@ -528,6 +528,29 @@ TEST(tombstone_without_memory_is_missed)
 	rig_end(&rig);
 }
 
+/* The first death has a place among the tombstones, and nobody wants epitaphs yet. */
+TEST(assumption_without_memory_for_an_epitaph_has_no_number)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_owner owner = rig_owner(&rig, "gone");
+	struct ch_assumption fact;
+	struct ch_block block;
+	struct emitter e;
+	freed_block(&rig, "before", &block);
+	CHECK_EQ(ch_assumption_create(rig.vm, &fact), CH_OK);
+	emit_open(&e, owner, 64, 0);
+	CHECK_EQ(ch_block_assume(e.code.block, fact), CH_OK);
+	emit_ret(&e);
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	CHECK_EQ(ch_assumption_break(fact, NULL), CH_OK);
+	ch__os_fail_at(1, true);
+	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	ch__os_fail_at(0, false);
+	check_begins(describe_at(rig.heap, e.code.exec), "block `gone` (#");
+	check_has(caught.text, "(NOT_RUNNING), invalidated by a broken assumption; executed at +0x0");
+	rig_end(&rig);
+}
+
 /* --- names under a reader --- */
 
 TEST(what_a_reader_may_look_at_is_not_freed)
