@@ -16,6 +16,7 @@ struct play {
 	enum ch_status status;
 	struct ch_block opened;
 	bool has_left; /* the callback yields once */
+	bool attaches; /* the second thread, to `first` */
 	struct ch_fiber *in_first; /* the fiber, as known to `first` */
 	_Atomic(unsigned) told, strangers, other_told;
 };
@@ -37,6 +38,8 @@ static void resume_here(struct stage *stage, void *arg)
 {
 	struct play *p = arg;
 	(void)stage;
+	if (p->attaches)
+		CHECK_EQ(ch_thread_attach(p->first.heap, NULL, NULL), CH_OK);
 	fiber_resume(&p->fiber);
 }
 
@@ -407,4 +410,51 @@ TEST(open_in_a_thread_that_is_not_attached_any_more_says_so)
 	CHECK_EQ(rig_stats(&p->first).opens_full, before.opens_full);
 	rig_end(&p->first);
 	stage_end(p->stage);
+}
+
+/* --- code without an owner --- */
+
+static void open_without_an_owner(struct fiber *f, void *arg)
+{
+	struct play *p = arg;
+	struct emitter e;
+	struct ch_open open = {.heap = p->first.heap, .hot_bytes = 1000};
+	(void)f;
+	p->status = emit_open_as(&e, &open);
+	if (p->status != CH_OK)
+		return;
+	emit_value(&e, 19);
+	emit_ret(&e);
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	p->opened = e.code.block;
+}
+
+/* The pool was full: the open makes the collection that no vm is asked for. */
+static void open_in_need(bool attaches, enum ch_status status)
+{
+	struct play *p = new_play(stage_new(STAGE_POLLS));
+	struct ch_config config = rig_config(rig_page_bytes());
+	struct ch_ops ops = {.size = sizeof ops, .block_freed = gone_in_first};
+	size_t count = 0;
+	noted = 0;
+	p->first = rig_create(&config, &ops, p);
+	p->attaches = attaches;
+	rig_apart(&p->first, fill_first, NULL);
+	CHECK_EQ(ch_block_each(p->first.heap, NULL, invalidate_later, NULL), CH_OK);
+	CHECK_EQ(ch_blocks_invalidate(notes, noted, &count), CH_OK);
+	run_in_two_threads(p, open_without_an_owner);
+	CHECK_EQ(p->status, status);
+	CHECK_EQ(rig_stats(&p->first).blocks_open_now, 0);
+	rig_end(&p->first);
+	stage_end(p->stage);
+}
+
+TEST(open_without_an_owner_is_finished_by_the_thread_that_a_notice_returns_in)
+{
+	open_in_need(true, CH_OK);
+}
+
+TEST(open_without_an_owner_in_a_thread_that_is_not_attached_any_more_says_so)
+{
+	open_in_need(false, CH_E_THREAD);
 }
