@@ -49,16 +49,11 @@ static void write_site(struct ch_heap *heap, const struct ch__block *source, uin
 	CH_PUBLISHED(heap->pool, exec, bytes, "branch");
 }
 
-/* Whether the site reaches the stub, the jump in the stub reaches the exit, and the site reaches
- * the exit by itself, if stubs do not lead on. */
-static bool exit_is_near(const struct ch_heap *heap, const struct ch__block *block,
-			 const struct ch_branch_site *site, uint32_t index)
+/* Whether the jump in the stub reaches the exit, and the site reaches the exit by itself, if stubs
+ * do not lead on. */
+static bool exit_is_near(const struct ch_heap *heap, enum ch__site kind, uintptr_t at,
+			 uintptr_t stub, uintptr_t exit)
 {
-	uintptr_t exit = (uintptr_t)site->exit, stub = ch__stub_exec(heap, block, index);
-	uintptr_t at = (uintptr_t)site->at;
-	enum ch__site kind = (enum ch__site)site->kind;
-	if (!ch__arch_site_reaches(kind, at, stub))
-		return false;
 	return !exit || (ch__arch_jump_reaches(ch__stub_hit_exec(heap, stub), exit) &&
 			 (ch__stubs_lead_on(heap) || ch__arch_site_reaches(kind, at, exit)));
 }
@@ -90,7 +85,7 @@ static enum ch_status check_site(const struct ch__subject *s, const struct ch_br
 				 uint32_t *index)
 {
 	const struct ch_heap *heap = s->heap;
-	uintptr_t at = (uintptr_t)site->at;
+	uintptr_t at = (uintptr_t)site->at, exit = (uintptr_t)site->exit;
 	enum ch__site kind = (enum ch__site)site->kind;
 	if (ch__block_is_data(heap, s->block))
 		return ch__because(CH_E_STATE, "the block is data");
@@ -109,16 +104,18 @@ static enum ch_status check_site(const struct ch__subject *s, const struct ch_br
 	*index = free_slot(heap, s->block);
 	if (!*index)
 		return ch__because(CH_E_FULL, "ch_open.branch_room of the block is used up");
-	if (!ch__sites_allow(s, at, bytes, (uintptr_t)site->exit, false))
+	if (!ch__sites_allow(s, at, bytes, exit, false))
 		return ch__because(CH_E_SITE, "ch_branch_site.at %lx shares bytes with what is "
 					      "attached, or an exit or entry leads inside", at);
-	if (site->exit && ch__pool_has(heap->pool, (uintptr_t)site->exit - heap->pool->delta))
-		return ch__because_outside(s, "ch_branch_site.exit", (uintptr_t)site->exit);
-	if (!exit_is_near(heap, s->block, site, *index))
-		return ch__because(CH_E_REACH, "ch_branch_site.exit %lx is too far from %lx",
-				   (uintptr_t)site->exit, at);
+	if (exit && ch__pool_has(heap->pool, exit - heap->pool->delta))
+		return ch__because_outside(s, "ch_branch_site.exit", exit);
+	uintptr_t stub = ch__stub_exec(heap, s->block, *index);
+	bool has_stub = ch__arch_site_reaches(kind, at, stub);
+	if (!has_stub || !exit_is_near(heap, kind, at, stub, exit))
+		return ch__because(CH_E_REACH, "ch_branch_site.%s %lx is too far from %lx",
+				   has_stub ? "exit" : "at's stub", has_stub ? exit : stub, at);
 	/* Without an exit the stub asks branch_hit. */
-	bool has_way = site->exit || ch__owner_at(heap, s->block->owner)->vm->ops.branch_hit;
+	bool has_way = exit || ch__owner_at(heap, s->block->owner)->vm->ops.branch_hit;
 	if (has_way)
 		return CH_OK;
 	return ch__because(CH_E_ARG, "ch_branch_site.exit is NULL, and its owner's vm has no "

@@ -366,6 +366,10 @@ TEST(what_no_stub_can_lead_on_is_refused)
 	const void *literal = emit_site_literal(&e);
 	struct ch_branch_site site = {.at = early, .kind = CH_JMP};
 	CHECK_EQ(ch_branch_attach(e.code.block, &site, &branch), CH_E_REACH);
+	CHECK(strstr(ch_why(), "ch_branch_site.at's stub 0x"));
+	site.exit = e.code.exec + 64;
+	CHECK_EQ(ch_branch_attach(e.code.block, &site, &branch), CH_E_REACH);
+	CHECK(strstr(ch_why(), "ch_branch_site.at's stub 0x"));
 	e.at = 2 * MIB - 32;
 	const void *late = emit_site_jmp(&e);
 	CHECK_EQ(ch_patch_point_attach(e.code.block, point, late, NULL), CH_E_REACH);
