@@ -21,6 +21,7 @@ enum {
 	ENCODING_FORMAT = 0x0f,
 	ENCODING_BASE = 0x70,
 	ENCODING_PC_RELATIVE = 0x10,
+	ENCODING_ALIGNED = 0x50, /* libgcc skips bytes before the pointer */
 	ENCODING_INDIRECT = 0x80,
 	ENCODING_NONE = 0xff,
 };
@@ -130,10 +131,13 @@ static bool read_cie(const uint8_t *record, uint32_t bytes, struct ch__eh_frame_
 			take(&c, 1);
 		} else if (*letter == 'P') {
 			uint8_t personality = *take(&c, 1);
-			if (personality != ENCODING_NONE && !encoded_bytes(personality))
+			bool is_none = personality == ENCODING_NONE;
+			if (!is_none && (!encoded_bytes(personality) ||
+					 (personality & ENCODING_BASE) == ENCODING_ALIGNED))
 				return false;
-			take(&c, personality == ENCODING_NONE ? 0 : encoded_bytes(personality));
-		} else if (*letter != 'S' && *letter != 'B') {
+			take(&c, is_none ? 0 : encoded_bytes(personality));
+		} else if ((*letter != 'S' && *letter != 'B') || strchr(letter, 'R')) {
+			/* libgcc looks for R up to the first of the other letters. */
 			return false;
 		}
 	}
