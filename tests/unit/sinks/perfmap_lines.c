@@ -32,6 +32,31 @@ TEST(map_names_the_last_owner_of_an_address)
 	remove_own_folder();
 }
 
+/* A heap has gone while another stays, and the next one's runtime page lies where it had code. */
+TEST(map_has_one_line_where_a_runtime_page_replaces_code_of_a_heap_that_has_gone)
+{
+	enum { HALF = BED_POOL_BYTES / 2, AT = HALF - 128 };
+	struct bed stays, gone, next;
+	char path[128];
+	use_own_folder();
+	bed_open(&stays, CH__SINK_PERF_MAP);
+	path_of(getpid(), path);
+	bed_map(&gone);
+	gone.config.pool_bytes = HALF;
+	CHECK_EQ(ch__sinks_create(&gone.config, CH__SINK_PERF_MAP, &gone.sinks), 0);
+	add(&gone, AT, 64, 1);
+	ch__sinks_destroy(gone.sinks);
+	check_named(path, gone.pool + AT, "fn_1");
+	next = gone;
+	next.config.runtime_exec += HALF;
+	next.config.pool_exec += HALF;
+	CHECK_EQ(ch__sinks_create(&next.config, CH__SINK_PERF_MAP, &next.sinks), 0);
+	check_named(path, gone.pool + AT, "codeheap_runtime");
+	bed_close(&next);
+	bed_close(&stays);
+	remove_own_folder();
+}
+
 /* A dead line stays until another name takes a byte of the dead range, even the last byte. */
 TEST(map_drops_a_dead_line_whose_last_bytes_have_another_name)
 {
