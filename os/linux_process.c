@@ -206,8 +206,8 @@ static bool remove_leftover(const char *path, const struct ch__os_held *own, uin
 	if (lstat(path, &found) != 0)
 		return errno == ENOENT;
 	bool is_ours = is_own(&found);
-	if (is_ours && (!own || (ch__is_held(&found, own) && (uint64_t)found.st_size == own_bytes) ||
-			!is_of_this_process(&found)))
+	if (is_ours && (!own || !is_of_this_process(&found) ||
+			(ch__is_held(&found, own) && (uint64_t)found.st_size == own_bytes)))
 		return unlink(path) == 0;
 	errno = is_ours ? EBUSY : EEXIST;
 	return false;

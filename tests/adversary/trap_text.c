@@ -547,7 +547,7 @@ TEST(assumption_without_memory_for_an_epitaph_has_no_number)
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
 	ch__os_fail_at(0, false);
 	check_begins(describe_at(rig.heap, e.code.exec), "block `gone` (#");
-	check_has(caught.text, "(NOT_RUNNING), invalidated by a broken assumption; executed at +0x0");
+	check_has(caught.text, "NOT_RUNNING), invalidated by a broken assumption; executed at +0");
 	rig_end(&rig);
 }
 

@@ -264,7 +264,7 @@ static size_t lines_of_a_long_name(void *context, uint64_t key, const char **sou
 	return LINES_TOO_MANY;
 }
 
-/* A record's length has 32 bits. Without the lines the file keeps the code, and what comes later. */
+/* A record's length has 32 bits. Without the lines the file keeps the code and what comes later. */
 TEST(dump_leaves_out_lines_that_are_too_long_for_a_record)
 {
 	struct bed bed;
