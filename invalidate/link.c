@@ -115,8 +115,7 @@ static enum ch_status check_site(const struct ch__subject *s, const struct ch_br
 		return ch__because(CH_E_REACH, "ch_branch_site.%s %lx is too far from %lx",
 				   has_stub ? "exit" : "at's stub", has_stub ? exit : stub, at);
 	/* Without an exit the stub asks branch_hit. */
-	bool has_way = exit || ch__owner_at(heap, s->block->owner)->vm->ops.branch_hit;
-	if (has_way)
+	if (exit || ch__owner_at(heap, s->block->owner)->vm->ops.branch_hit)
 		return CH_OK;
 	return ch__because(CH_E_ARG, "ch_branch_site.exit is NULL, and its owner's vm has no "
 				     "branch_hit; code without an owner has no vm");

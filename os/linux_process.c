@@ -200,21 +200,20 @@ static bool is_of_this_process(const struct stat *found)
 }
 
 /* Of files in the process, `own` alone is replaced. Without `own`, each leftover is. */
-static bool remove_leftover(const char *path, const struct ch__os_held *own, uint64_t own_bytes)
+static bool remove_leftover(const char *path, const struct ch__os_held *own, uint64_t bytes)
 {
 	struct stat found;
 	if (lstat(path, &found) != 0)
 		return errno == ENOENT;
 	bool is_ours = is_own(&found);
-	if (is_ours && (!own || !is_of_this_process(&found) ||
-			(ch__is_held(&found, own) && (uint64_t)found.st_size == own_bytes)))
+	if (is_ours && (!own || (ch__is_held(&found, own) && (uint64_t)found.st_size == bytes) ||
+			!is_of_this_process(&found)))
 		return unlink(path) == 0;
 	errno = is_ours ? EBUSY : EEXIST;
 	return false;
 }
 
-/* The look comes behind the first open: a look at no file would say nothing of a file that somebody
- * makes before the open. */
+/* Looks only when the open found a file: behind a look that finds none, somebody may make one. */
 int ch__os_file_create_known(const char *path, const struct ch__os_held *own, uint64_t own_bytes)
 {
 	enum { FLAGS = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, MODE = 0600 };

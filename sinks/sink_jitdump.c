@@ -178,8 +178,7 @@ static void put_line(uint64_t at, uint32_t line, const char *source)
 
 static void put_lines(const struct code *code, const struct ch__tool_lines *lines)
 {
-	size_t n = lines->count;
-	size_t name_bytes = n ? strlen(lines->file) + 1 : 0;
+	size_t n = lines->count, name_bytes = n ? strlen(lines->file) + 1 : 0;
 	struct debug_head head;
 	size_t bytes = sizeof head + (n + 1) * (sizeof(struct debug_entry) + name_bytes);
 	if (!n || bytes > UINT32_MAX) /* a record's length has 32 bits */
