@@ -232,6 +232,30 @@ void ch__page_set_start(struct ch__pool *pool, uint32_t offset)
 		atomic_fetch_or_explicit(&pool->starts[word], bit, memory_order_release);
 }
 
+/* A span has a start in its first page, and perhaps that of a cold part, at most COLD_WORDS before
+ * the span's end. No word between is looked at: a large span has thousands. */
+uint32_t ch__page_find_far_start(const struct ch__pool *pool, uint32_t first, uint32_t at)
+{
+	enum { COLD_WORDS = UINT16_MAX / 64 + 1 };
+	uint32_t page_log2 = pool->page_log2 - 9, lowest = first << page_log2;
+	uint32_t behind = (first + 1) << page_log2, further = (at + COLD_WORDS) >> page_log2;
+	const struct ch__page *page = &pool->pages[further];
+	uint32_t least = at > COLD_WORDS ? at - COLD_WORDS : 0;
+	/* If the span goes on for so long, no cold part begins below. */
+	if (further < pool->page_count && ch__page_state(page) == CH__PAGE_SPAN &&
+	    atomic_load_explicit(&page->span_first, memory_order_relaxed) == first)
+		least = at;
+	while (at > lowest) {
+		if (at <= least && at > behind)
+			at = behind;
+		uint64_t word = atomic_load_explicit(&pool->starts[--at], memory_order_acquire);
+		if (word)
+			return (at * 64 + 63 - (uint32_t)__builtin_clzll(word)) *
+			       CH__GRANULE_BYTES;
+	}
+	return UINT32_MAX;
+}
+
 void ch__page_clear_starts(struct ch__pool *pool, uint32_t word, uint64_t mask)
 {
 	if (ch__is_only_thread())

@@ -44,6 +44,8 @@ static inline bool ch__page_uses(const struct ch__pool *pool, uint32_t offset)
 }
 /* Clears the starts `mask` in a word of the bitmap; a word has 64 granules. */
 void ch__page_clear_starts(struct ch__pool *, uint32_t word, uint64_t mask);
+/* The same as the next function, behind the first looks, for words of the bitmap below `at`. */
+uint32_t ch__page_find_far_start(const struct ch__pool *, uint32_t first, uint32_t at);
 /* Returns the offset of the last start at or below `offset` in its page or span, or UINT32_MAX. No
  * lock; signal-safe. Every lookup comes here, and no branch predictor knows where blocks begin: so
  * two words of the bitmap (1 KiB of code) are looked at without a branch between them. */
@@ -68,12 +70,8 @@ static inline uint32_t ch__page_find_start(const struct ch__pool *pool, uint32_t
 	uint64_t is_below = 0u - (uint64_t)(word == 0);
 	word |= below & is_below;
 	uint32_t top = granule - (((granule & 63) + 1) & (uint32_t)is_below);
-	while (CH_UNLIKELY(!word)) {
-		if (at <= lowest)
-			return UINT32_MAX;
-		word = atomic_load_explicit(&pool->starts[--at], memory_order_acquire);
-		top = at * 64 + 63;
-	}
+	if (CH_UNLIKELY(!word))
+		return ch__page_find_far_start(pool, first, at);
 	return (top - (uint32_t)__builtin_clzll(word)) * CH__GRANULE_BYTES;
 }
 /* The same, but looks at one word only, up to 512 bytes below `offset`. */

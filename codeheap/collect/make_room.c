@@ -32,7 +32,8 @@ static bool collect_shortly(struct ch_heap *heap, uint64_t start_ns)
 
 /* A notice of the collection may call this function again. It may also stay away: after the limit
  * the next thread takes over. Where the thread before is in a long cycle instead, the next collects
- * in vain: the collection is not put off for that, and may be taken over once more. */
+ * in vain: unless a thread did not stop, the collection is not put off for that, and may be taken
+ * over once more. */
 bool CH_COLD ch__collect_unasked(struct ch_heap *heap)
 {
 	const struct ch__thread *self = ch__thread_self(heap);
@@ -45,7 +46,7 @@ bool CH_COLD ch__collect_unasked(struct ch_heap *heap)
 	bool is_late = ch__trigger_is_late(heap);
 	bool is_tried = is_late || now >= heap->unasked_after_ns;
 	bool has_collected = is_tried && collect_shortly(heap, now);
-	if (!has_collected && since)
+	if (!has_collected && since && !atomic_load(&heap->held_up_by))
 		return is_tried;
 	if (!has_collected) {
 		/* No call fails meanwhile, so that nothing else would tell. */

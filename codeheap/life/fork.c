@@ -110,6 +110,8 @@ static void drop_other_threads(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
 		abort_open(heap, t);
 		ch__records_flush(heap, t);
 		memset(t->open_page, 0, sizeof t->open_page);
+		/* The thread may just have freed the memory of its map. */
+		memset(&t->sites, 0, sizeof t->sites);
 		t->is_attached = false;
 	}
 	if (self)

@@ -227,7 +227,7 @@ static void note_moved(struct ch_heap *heap)
 static uint32_t take_run(struct request *r)
 {
 	struct ch__pool *pool = r->heap->pool;
-	bool may_be_room = r->use == CH__SPAN_CODE && !r->cold_bytes && r->frame != CH__FRAME_STEPS;
+	bool may_be_room = r->use == CH__SPAN_CODE && !r->cold_bytes;
 	uint32_t taken = may_be_room ? ch__pool_take_room(pool, r->span_pages, r->frame)
 				     : CH__PAGE_NONE;
 	return taken != CH__PAGE_NONE ? taken
@@ -646,9 +646,7 @@ enum ch_status ch__block_open(struct ch_heap *heap, struct ch__thread *self,
 	if (CH_UNLIKELY(placed == NO_ROOM))
 		placed = place_in_need(&r);
 	if (CH_UNLIKELY(placed != PLACED)) {
-		int error = errno;
 		drop_side(&r);
-		errno = error;
 		return placed == NO_ROOM    ? no_room(&r)
 		       : placed == STRANGER ? ch__because_stranger()
 					    : ch__because_stale("owner", open->owner.bits);

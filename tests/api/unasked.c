@@ -611,3 +611,32 @@ TEST(collections_go_on_while_a_callback_of_one_stays_away)
 	CHECK_EQ(ch_vm_detach(a.rig.vm), CH_OK);
 	CHECK_EQ(ch_heap_destroy(a.rig.heap), CH_OK);
 }
+
+/* Both threads stay for good: the first in a callback, the second without a poll. */
+static void pile_up_behind_an_absent_thread(void *arg)
+{
+	struct away *a = arg;
+	struct ch_config config = rig_config(POOL);
+	struct ch_ops ops = {.size = sizeof ops, .block_freed = stay_away};
+	pthread_t thread, other;
+	config.stop_wait_ms = 10;
+	CHECK_EQ(ch_heap_create(&config, &a->rig.heap), CH_OK);
+	CHECK_EQ(ch_vm_attach(a->rig.heap, &ops, a, &a->rig.vm), CH_OK);
+	CHECK_EQ(pthread_create(&thread, NULL, evaluate_until_away, a), 0);
+	TEST_UNTIL(atomic_load(&a->notices));
+	struct runner r = {.heap = a->rig.heap};
+	CHECK_EQ(pthread_create(&other, NULL, run_without_a_poll, &r), 0);
+	TEST_UNTIL(atomic_load(&r.is_there));
+	while (!a->rig.heap->is_late_told)
+		loop(a->rig.heap, 1000, CH_RELEASE_COLLECT);
+	_exit(0);
+}
+
+TEST(dead_code_behind_a_callback_that_stays_away_is_told)
+{
+	struct away a = {.notices = 0};
+	char text[400];
+	expect_signal_text(pile_up_behind_an_absent_thread, &a, 0, text, sizeof text);
+	if (strncmp(text, "codeheap: dead code piles up: CH_E_BUSY: thread ", 48) != 0)
+		FAIL("not told: %s", text);
+}

@@ -504,6 +504,76 @@ TEST(map_of_sites_is_of_all_of_the_open_block)
 	rig_end(&rig);
 }
 
+struct emitting {
+	struct ch_owner owner;
+	_Atomic(int) step; /* 1: the thread has made a map; 2: the thread may end */
+};
+
+static void make_a_map(const struct rig *rig, void *arg)
+{
+	enum { SITES = 12 };
+	struct emitting *own = arg;
+	struct emitter e;
+	emit_open(&e, own->owner, rig_page_bytes() / 4, SITES);
+	for (int i = 0; i < SITES; i++)
+		(void)emit_attach(&e, emit_site_jmp(&e), CH_JMP, NULL);
+	CHECK(ch__thread_self(rig->heap)->sites.is_made);
+	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	atomic_store(&own->step, 1);
+}
+
+static void make_a_map_and_stay(const struct rig *rig, void *arg)
+{
+	struct emitting *own = arg;
+	make_a_map(rig, arg);
+	TEST_UNTIL(atomic_load(&own->step) == 2);
+}
+
+static struct emitting emitting;
+static struct rig emitting_rig;
+
+static void *emit_beside(void *unused)
+{
+	struct rig_call call = {&emitting_rig, make_a_map_and_stay, &emitting};
+	rig_call_attached(&call);
+	return unused;
+}
+
+/* The fork comes when the thread has freed its map and has no other yet. The memory is another's
+ * since, here the case's. In the child a new thread has the record of the lost thread. */
+TEST(s31_child_does_not_free_what_a_lost_thread_had_just_freed)
+{
+	enum { BYTES = 512, ALLOCATIONS = 64 };
+	uint8_t others[BYTES];
+	pthread_t thread;
+	skip_if_allocator_forgets_forks();
+	emitting_rig = rig_start(1 << 20);
+	struct ch_heap *heap = emitting_rig.heap;
+	emitting.owner = rig_owner(&emitting_rig, "owner");
+	CHECK_EQ(pthread_create(&thread, NULL, emit_beside, NULL), 0);
+	TEST_UNTIL(atomic_load(&emitting.step) == 1);
+	struct ch__thread *lost = heap->threads;
+	lost = lost == ch__thread_self(heap) ? lost->next : lost;
+	struct ch__site_map before = lost->sites;
+	CHECK(before.capacity / 8 >= BYTES);
+	memset(others, 0x5a, sizeof others);
+	memcpy(before.covered, others, sizeof others);
+	lost->sites.capacity = 0;
+	pid_t child = fork();
+	if (!child) {
+		rig_apart(&emitting_rig, make_a_map, &emitting);
+		CHECK(lost->sites.is_made);
+		for (int i = 0; i < ALLOCATIONS; i++)
+			CHECK(ch__meta_alloc(heap->meta, 16));
+		_exit(memcmp(before.covered, others, sizeof others) != 0);
+	}
+	expect_exit(child, 0);
+	lost->sites = before;
+	atomic_store(&emitting.step, 2);
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+	rig_end(&emitting_rig);
+}
+
 /* --- heaps --- */
 
 static void note_that_the_pool_goes(struct ch_heap *heap)

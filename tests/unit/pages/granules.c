@@ -323,3 +323,36 @@ TEST(find_start_crosses_the_pages_of_a_span)
 	rig_check(&rig);
 	rig_destroy(&rig);
 }
+
+/* The longest cold part has 65,535 granules. In between no part begins, and no word is looked at:
+ * starts that the case plants there are not seen. */
+TEST(find_start_passes_over_the_middle_of_a_large_span)
+{
+	enum { SPAN = 4 << 20, COLD = 65535 * CH__GRANULE_BYTES };
+	struct ch__pool_config config = rig_config(2 * SPAN);
+	struct pool_rig rig = rig_create(&config);
+	uint32_t page_log2 = rig.pool->page_log2;
+	uint32_t first = ch__pool_take_span(rig.pool, SPAN >> page_log2, 1);
+	CHECK(first != CH__PAGE_NONE);
+	uint32_t start = (first << page_log2) + 64, end = (first << page_log2) + SPAN;
+	uint32_t planted = start + SPAN / 2, near = end - COLD - 65536;
+	ch__page_set_start(rig.pool, start);
+	ch__page_set_start(rig.pool, planted);
+	CHECK_EQ(ch__page_find_start(rig.pool, planted + 100), planted);
+	CHECK_EQ(ch__page_find_start(rig.pool, planted + 4096), start);
+	CHECK_EQ(ch__page_find_start(rig.pool, near), start);
+	CHECK_EQ(ch__page_find_start(rig.pool, end - 1), start);
+	CHECK_EQ(ch__page_find_start(rig.pool, end), UINT32_MAX);
+	ch__page_set_start(rig.pool, end - COLD);
+	for (uint32_t at = end - COLD; at < end; at += 1000)
+		CHECK_EQ(ch__page_find_start(rig.pool, at), end - COLD);
+	CHECK_EQ(ch__page_find_start(rig.pool, end - 1), end - COLD);
+	CHECK_EQ(ch__page_find_start(rig.pool, end - COLD - 1), start);
+	clear_start(rig.pool, start);
+	CHECK_EQ(ch__page_find_start(rig.pool, near), UINT32_MAX);
+	clear_start(rig.pool, planted);
+	clear_start(rig.pool, end - COLD);
+	ch__pool_release_span(rig.pool, first);
+	rig_check(&rig);
+	rig_destroy(&rig);
+}
