@@ -30,9 +30,8 @@ static bool kill_committed(struct ch_heap *heap, const struct ch__owner *owner, 
 {
 	uint32_t batch[CH__KILLED_AT_ONCE], count = 0;
 	bool has_others = false;
-	const struct ch__block *block;
 	for (uint32_t at = first_of(owner), next; at; at = next) {
-		block = ch__block_at(heap, at);
+		struct ch__block *block = ch__block_at(heap, at);
 		if (count == CH__KILLED_AT_ONCE) {
 			struct ch_block here = ch__block_handle(heap, at);
 			ch__blocks_kill(heap, batch, count, CH__DEATH_NOT_RUNNING);
@@ -45,11 +44,14 @@ static bool kill_committed(struct ch_heap *heap, const struct ch__owner *owner, 
 				continue;
 		}
 		next = block->owner_next;
-		/* An OPEN block belongs to a thread, whose commit will return CH_E_STALE. */
-		if (ch__block_is_committed(heap, block))
+		/* An OPEN block belongs to a thread, whose commit will return CH_E_STALE, or goes on
+		 * for long: then cycles free the block. */
+		if (ch__block_is_committed(heap, block)) {
 			batch[count++] = at;
-		else
+		} else {
 			has_others = true;
+			block->flags &= (uint8_t)~CH__FLAG_IMMORTAL;
+		}
 	}
 	ch__blocks_kill(heap, batch, count, CH__DEATH_NOT_RUNNING);
 	return has_others;

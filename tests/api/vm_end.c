@@ -285,6 +285,33 @@ TEST(block_whose_commit_is_held_during_the_detach_is_told)
 	check_told(1, 1, 1);
 }
 
+TEST(immortal_block_whose_commit_is_held_during_its_owners_release_dies)
+{
+	pthread_t thread;
+	struct ch_code code;
+	start(false);
+	struct ch_owner owner = own(ending);
+	struct ch_open open = {.size = sizeof open, .owner = owner, .hot_bytes = 16,
+			       .user = (void *)1, .flags = CH_OPEN_IMMORTAL};
+	CHECK_EQ(ch_block_open(&open, &code), CH_OK);
+	atomic_store(&step, 0);
+	CHECK_EQ(pthread_create(&thread, NULL, commit_slowly, &code), 0);
+	TEST_UNTIL(atomic_load(&step) == 1);
+	uint32_t patience_ms = rig.heap->config.stop_wait_ms;
+	rig.heap->config.stop_wait_ms = LIMIT_MS;
+	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	rig.heap->config.stop_wait_ms = patience_ms;
+	atomic_store(&step, 2);
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+	struct ch_block block = code.block;
+	memset(&code, 0, sizeof code);
+	rig_collect(&rig, 3);
+	CHECK(!rig_is_there(block));
+	check_told(1, 1, 1);
+	CHECK_EQ(ch_vm_detach(ending), CH_OK);
+	end_all();
+}
+
 /* --- fork --- */
 
 static pid_t child;
