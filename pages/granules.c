@@ -192,7 +192,7 @@ bool ch__page_has_room(struct ch__pool *pool, uint32_t index, uint32_t hot_bytes
 	struct ch__page *page = &pool->pages[index];
 	const _Atomic(uint64_t) *words = words_of(pool->used, pool, index);
 	uint32_t granules = ch__pool_granules(pool), hot_at, cold_at;
-	uint32_t hot_n = granules_in(hot_bytes), cold_n = granules_in(cold_bytes);
+	uint32_t hot_n = hot_bytes / CH__GRANULE_BYTES, cold_n = cold_bytes / CH__GRANULE_BYTES;
 	if (hot_n + cold_n > granules)
 		return false;
 	if (hot_n >= page->refused_hot && cold_n >= page->refused_cold)
@@ -237,21 +237,18 @@ void ch__page_set_start(struct ch__pool *pool, uint32_t offset)
 uint32_t ch__page_find_far_start(const struct ch__pool *pool, uint32_t first, uint32_t at)
 {
 	enum { COLD_WORDS = UINT16_MAX / 64 + 1 };
-	uint32_t page_log2 = pool->page_log2 - 9, lowest = first << page_log2;
-	uint32_t behind = (first + 1) << page_log2, further = (at + COLD_WORDS) >> page_log2;
-	const struct ch__page *page = &pool->pages[further];
-	uint32_t least = at > COLD_WORDS ? at - COLD_WORDS : 0;
+	uint32_t log2 = pool->page_log2 - 9, further = (at + COLD_WORDS) >> log2;
+	int32_t least = (int32_t)at - COLD_WORDS;
 	/* If the span goes on for so long, no cold part begins below. */
-	if (further < pool->page_count && ch__page_state(page) == CH__PAGE_SPAN &&
-	    atomic_load_explicit(&page->span_first, memory_order_relaxed) == first)
-		least = at;
-	while (at > lowest) {
-		if (at <= least && at > behind)
-			at = behind;
+	if (further < pool->page_count && ch__page_state(&pool->pages[further]) == CH__PAGE_SPAN &&
+	    atomic_load_explicit(&pool->pages[further].span_first, memory_order_relaxed) == first)
+		least = (int32_t)at;
+	while (at > first << log2) {
+		if ((int32_t)at <= least && at > (first + 1) << log2)
+			at = (first + 1) << log2;
 		uint64_t word = atomic_load_explicit(&pool->starts[--at], memory_order_acquire);
 		if (word)
-			return (at * 64 + 63 - (uint32_t)__builtin_clzll(word)) *
-			       CH__GRANULE_BYTES;
+			return (at * 64 + 63 - (uint32_t)__builtin_clzll(word)) * CH__GRANULE_BYTES;
 	}
 	return UINT32_MAX;
 }

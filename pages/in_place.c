@@ -3,13 +3,8 @@
  * large rooms, which are written to private copies of traps until the commit. While pages can be
  * written at exec they cannot run, and data never runs. Execute access comes back by a fresh
  * mapping, before the pages serve anybody else. If the system refuses the mapping (its limit of
- * mappings, no memory), the pages stay out of use.
- *
- *   use        taken   landed   released
- *   IN_PLACE   RW      RX       RX
- *   RODATA     RW      R        RX, or RETIRED: as before
- *   DATA       RW      RW       RX, or RETIRED
- *   ROOM       none    RX       none, or RETIRED
+ * mappings, no memory), the pages stay out of use. docs/design.md, section 4, has the access of
+ * each use; a room has none until it lands.
  *
  * Pages shared by small blocks of data are taken for one kind, R or RW, and released as a span of
  * one page.

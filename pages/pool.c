@@ -6,8 +6,7 @@
  * circles through a head, and first in, first out: a freed page rests longest, and under pressure
  * every page gets a turn. A thread takes pages that it took before, as far as there are any.
  *
- * A wholly free chunk stays on the list of its last zone, until another zone has no free page
- * (I18). */
+ * A wholly free chunk stays on its last zone's list, until another zone has no free page (I18). */
 #include "pages/granules.h"
 #include "pages/inner.h"
 #include "pages/write.h"

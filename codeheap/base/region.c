@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * region.c: waits before a region and for regions to end (I1), and core synchronizations. */
 #include "codeheap/base/region.h"
-
 #include "codeheap/base/why.h"
 #include "os/threads.h"
 

@@ -93,11 +93,6 @@ static bool run_cycle(struct ch_heap *heap, uint64_t until)
 	return is_done;
 }
 
-static enum ch_status because_no_queue(void)
-{
-	return ch__because(CH_E_MEMORY, "no side memory for what a cycle marks");
-}
-
 /* The caller is parked to its other heaps meanwhile (I9, I10). Otherwise two threads, attached to
  * the same two heaps and collecting a heap each, would wait for each other. */
 __attribute__((noinline)) static enum ch_status
@@ -110,7 +105,7 @@ collect_builtin(struct ch_heap *heap, const struct ch__arch_saved *saved, uint64
 		status = ch__because_locked(ch__world_waited_ms(heap, start, until_ns));
 	} else {
 		if (!ch__mark_reserve(heap))
-			status = because_no_queue();
+			status = ch__because_memory("what a cycle marks");
 		else if (run_cycle(heap, until_ns))
 			status = CH_OK;
 		ch__world_unlock(heap);
@@ -265,7 +260,7 @@ static enum ch_status begin_locked(struct ch_heap *heap, uint64_t start_ns, uint
 		if (has_memory)
 			ch__cycle_give_up(heap);
 		unlock_host(heap);
-		return has_memory ? ch__told(CH_E_BUSY) : because_no_queue();
+		return has_memory ? ch__told(CH_E_BUSY) : ch__because_memory("what a cycle marks");
 	}
 	heap->cycle_start_ns = start_ns;
 	ch__marker_init(heap, &heap->marker);

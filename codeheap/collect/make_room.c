@@ -5,7 +5,6 @@
 #include "codeheap/base/why.h"
 #include "codeheap/collect/collect.h"
 #include "codeheap/collect/make_room.h"
-
 #include "codeheap/base/region.h"
 #include "codeheap/events/trigger.h"
 
@@ -32,8 +31,7 @@ static bool collect_shortly(struct ch_heap *heap, uint64_t start_ns)
 
 /* A notice of the collection may call this function again. It may also stay away: after the limit
  * the next thread takes over. Where the thread before is in a long cycle instead, the next collects
- * in vain: unless a thread did not stop, the collection is not put off for that, and may be taken
- * over once more. */
+ * in vain: unless a thread did not stop, nothing is put off, and the next may take over. */
 bool CH_COLD ch__collect_unasked(struct ch_heap *heap)
 {
 	const struct ch__thread *self = ch__thread_self(heap);

@@ -191,7 +191,7 @@ static inline void trace(struct ch_marker *marker, struct lookahead *look, uint3
 }
 
 /* After an overflow: traces every marked block again, without its refs. */
-static void rescan(struct ch_marker *marker) CH_REQUIRES(ch__role_frozen)
+static void CH_COLD rescan(struct ch_marker *marker) CH_REQUIRES(ch__role_frozen)
 {
 	struct ch_heap *heap = marker->heap;
 	uint32_t epoch = atomic_load_explicit(&heap->epoch, memory_order_relaxed);

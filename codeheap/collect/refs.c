@@ -9,20 +9,16 @@
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/handles.h"
 
-static bool has_room(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
-{
-	return heap->young_refs_count < heap->young_refs_capacity ||
-	       ch__meta_grow(heap->meta, &heap->young_refs, &heap->young_refs_capacity, 256,
-			     sizeof *heap->young_refs);
-}
-
 /* Without room on the list every block counts as young: slower, never wrong. When the list has more
  * entries than there are blocks, nobody visits, and the list must not grow for ever. */
 void ch__young_refs_add(struct ch_heap *heap, const struct ch_code *codes, size_t count)
 {
 	ch__heap_lock(heap);
 	for (size_t i = 0; i < count && !heap->young_refs_lost; i++)
-		if (heap->young_refs_count <= heap->blocks.used && has_room(heap))
+		if (heap->young_refs_count <= heap->blocks.used &&
+		    (heap->young_refs_count < heap->young_refs_capacity ||
+		     ch__meta_grow(heap->meta, &heap->young_refs, &heap->young_refs_capacity, 256,
+				   sizeof *heap->young_refs)))
 			heap->young_refs[heap->young_refs_count++] = codes[i].block;
 		else
 			heap->young_refs_lost = true;

@@ -44,14 +44,11 @@ static bool kill_committed(struct ch_heap *heap, const struct ch__owner *owner, 
 				continue;
 		}
 		next = block->owner_next;
-		/* An OPEN block belongs to a thread, whose commit will return CH_E_STALE, or goes on
-		 * for long: then cycles free the block. */
-		if (ch__block_is_committed(heap, block)) {
+		/* The commit of an OPEN block will return CH_E_STALE, or cycles free the block. */
+		if (ch__block_is_committed(heap, block))
 			batch[count++] = at;
-		} else {
-			has_others = true;
-			block->flags &= (uint8_t)~CH__FLAG_IMMORTAL;
-		}
+		else
+			has_others = true, block->flags &= (uint8_t)~CH__FLAG_IMMORTAL;
 	}
 	ch__blocks_kill(heap, batch, count, CH__DEATH_NOT_RUNNING);
 	return has_others;

@@ -143,5 +143,5 @@ enum ch_status ch_vm_attach(struct ch_heap *heap, const struct ch_ops *ops, void
 		*out = vm;
 	}
 	ch__heap_unlock(heap);
-	return vm ? CH_OK : ch__because(CH_E_MEMORY, "no side memory for a vm");
+	return vm ? CH_OK : ch__because_memory("a vm");
 }

@@ -275,7 +275,7 @@ static enum ch_status create_heap(const struct ch_config *config, unsigned wante
 	if (!heap) {
 		if (meta)
 			ch__meta_destroy(meta);
-		return ch__because(CH_E_MEMORY, "no side memory for a heap");
+		return ch__because_memory("a heap");
 	}
 	heap->meta = meta;
 	heap->config = *config;
@@ -397,8 +397,7 @@ enum ch_status ch_heap_destroy(struct ch_heap *heap)
 		return ch__told(CH_E_BUSY);
 	if (vms || fibers)
 		return ch__because(CH_E_BUSY, "attached vms: %u, fibers: %u", vms, fibers);
-	enum ch_status status = self ? ch_thread_detach(heap) : CH_OK;
-	if (status != CH_OK)
+	if (self && ch_thread_detach(heap) != CH_OK)
 		return ch__because(CH_E_BUSY, "the calling thread could not be detached");
 	ch__event_note(heap, CH__EVENT_DESTROYED, heap->pool->pool_bytes);
 	if (heap->driver.destroy)
