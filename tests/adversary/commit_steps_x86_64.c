@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include "codeheap/graph/owner.h"
 #include "codeheap/look.h"
+#include "os/meta.h"
 #include "os/os.h"
 #include "tests/support/heap_rig.h"
 #include "tests/support/trap_flag_x86_64.h"
@@ -77,11 +78,13 @@ TEST(commit_of_many_blocks_is_refused_as_a_small_one_is)
 	struct rig rig = rig_start(8 << 20);
 	open_all(&rig, codes, FEW);
 	struct ch_code last = codes[FEW - 1];
+	size_t side_bytes = ch__meta_bytes(rig.heap->meta);
 	codes[FEW - 1] = codes[3];
 	CHECK_EQ(ch_block_commit(codes, FEW), CH_E_ARG);
 	codes[FEW - 1] = last;
 	/* codes[0] is left out, and codes[1] has an edge to codes[0]. */
 	CHECK_EQ(ch_block_commit(codes + 1, FEW - 1), CH_E_STATE);
+	CHECK_EQ(ch__meta_bytes(rig.heap->meta), side_bytes);
 	ch__os_fail_at(1, false);
 	enum ch_status status = ch_block_commit(codes, FEW);
 	ch__os_fail_at(0, false);

@@ -105,6 +105,23 @@ TEST(young_refs_of_a_record_that_is_used_again_are_visited_once)
 	rig_end(&rig);
 }
 
+/* The word that stays young is the first one, and the last one asked for is old. */
+TEST(block_of_which_one_ref_stays_young_is_visited_again)
+{
+	struct emitter e;
+	start();
+	emit_open(&e, owner, 64, 0);
+	made = 2;
+	for (uint32_t i = made; i-- > 0;)
+		CHECK_EQ(ch_ref_attach(e.code.block, emit_ref_word(&e, WORDS + i)), CH_OK);
+	emit_ret(&e);
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	visit(CH_REFS_YOUNG, 0, 1, "the block is new");
+	visit(CH_REFS_YOUNG, 0, UINT32_MAX, "one ref stayed young");
+	visit(CH_REFS_YOUNG, UINT32_MAX, 0, "none did");
+	rig_end(&rig);
+}
+
 /* Else a host that makes minor collections rarely has a list of all code that there ever was. */
 TEST(list_of_young_refs_is_no_longer_than_the_table_of_blocks)
 {

@@ -123,6 +123,20 @@ TEST(step_that_is_refused_leaves_nothing_mapped)
 	ch__tables_free(two, 2);
 }
 
+TEST(step_that_is_refused_leaves_the_mapping_behind_it)
+{
+	place(true);
+	take_a_step(&two[0]);
+	char *other = two[0].base + 2 * CH__TABLE_STEP_BYTES;
+	CHECK(ch__os_reserve_at(other, CH__TABLE_STEP_BYTES));
+	ch__os_fail_at(2, false);
+	CHECK_EQ(ch__table_take(&two[0]), 0);
+	ch__os_fail_at(0, false);
+	CHECK(!is_mapped(&two[0], 1) && is_mapped(&two[0], 2));
+	ch__os_unreserve(other, CH__TABLE_STEP_BYTES);
+	ch__tables_free(two, 2);
+}
+
 TEST(tables_that_find_no_space_for_all_records_take_it_with_each_step)
 {
 	ch__os_pretended.reserve_bytes = CH__TABLE_STEP_BYTES;

@@ -212,6 +212,8 @@ TEST(sections_with_one_thing_wrong_are_refused)
 		{.what = "an FDE whose CIE is none", .cie_id = 4},
 		{.what = "an FDE whose CIE reaches into it", .distance = -4},
 		{.what = "an FDE without room for pcs", .fde_length = -12},
+		{.what = "an FDE with room for one pc", .fde_length = -8},
+		{.what = "an FDE of an odd length", .fde_length = -2},
 		{.what = "an FDE whose data reach behind it", .fde_data = 100},
 		{.what = "code before the block", .first = (uint64_t)-8},
 		{.what = "code behind the block", .first = CODE_BYTES},
