@@ -12,7 +12,6 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -527,25 +526,6 @@ TEST(stack_bounds_enclose_the_frame_of_every_thread)
 {
 	check_bounds(NULL);
 	run_on_ended_thread(check_bounds, NULL);
-}
-
-static void nothing(void *arg)
-{
-	(void)arg;
-}
-
-TEST(call_at_a_thread_s_end_for_which_no_key_is_left_is_refused_for_that)
-{
-	pthread_key_t keys[PTHREAD_KEYS_MAX];
-	int count = 0, error;
-	while ((error = pthread_key_create(&keys[count], NULL)) == 0)
-		count++;
-	errno = 0;
-	CHECK(!ch__os_at_thread_end(nothing));
-	CHECK_EQ(errno, error);
-	while (count > 0)
-		CHECK_EQ(pthread_key_delete(keys[--count]), 0);
-	CHECK(ch__os_at_thread_end(nothing));
 }
 
 TEST(membarrier_works_once_registered_or_says_no)

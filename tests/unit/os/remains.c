@@ -12,6 +12,8 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -269,4 +271,23 @@ TEST(trap_of_the_first_process_of_a_namespace_kills)
 	if (unshare(CLONE_NEWPID) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWPID) != 0)
 		skip("the system gives no namespace of processes");
 	expect_signal(trap_behind_the_last_handler, NULL, SIGTRAP);
+}
+
+static void nothing(void *arg)
+{
+	(void)arg;
+}
+
+TEST(call_at_a_thread_s_end_for_which_no_key_is_left_is_refused_for_that)
+{
+	pthread_key_t keys[PTHREAD_KEYS_MAX];
+	int count = 0, error;
+	while ((error = pthread_key_create(&keys[count], NULL)) == 0)
+		count++;
+	errno = 0;
+	CHECK(!ch__os_at_thread_end(nothing));
+	CHECK_EQ(errno, error);
+	while (count > 0)
+		CHECK_EQ(pthread_key_delete(keys[--count]), 0);
+	CHECK(ch__os_at_thread_end(nothing));
 }
