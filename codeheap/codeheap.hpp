@@ -390,8 +390,8 @@ template <class Result, class... Arguments> class code<Result(Arguments...)>
 		return status;
 	}
 	/* in   block  opened with heap::opens, or with CH_OPEN_KEPT; the code is entered where
-	 *             entry_offset says. It is empty afterwards, as after open_block::commit
-	 * ret  as ch_block_commit | CH_E_STATE it has code already, or the block is an owner's */
+	 *             entry_offset says. On CH_OK the open_block is empty afterwards
+	 * ret  as ch_block_commit | CH_E_STATE the object has code, or the block is an owner's */
 	[[nodiscard]] ch_status commit(open_block &block) noexcept
 	{
 		if (its_entry || (block && !block.is_freed_by_address()))
@@ -408,7 +408,7 @@ template <class Result, class... Arguments> class code<Result(Arguments...)>
 		return status;
 	}
 	/* Not inlined: a copy of the address in the caller's frame would hold the block.
-	 * ret  as ch_code_free | CH_E_STALE it is not there any more, and maybe its heap neither */
+	 * ret  as ch_code_free | CH_E_STALE the code is gone, and maybe the heap, too */
 	[[nodiscard]] __attribute__((noinline)) ch_status
 	free(ch_release how = CH_RELEASE_COLLECT) noexcept
 	{
@@ -470,7 +470,7 @@ template <class Result, class... Arguments> class function<Result(Arguments...)>
 		return *this;
 	}
 	/* A collection frees the code when no thread runs the code any more. Where the vm has
-	 * collect_wanted or stop_world, the program makes it; else polls do, and opens that may. */
+	 * collect_wanted or stop_world, the program collects; else polls and some opens do. */
 	~function()
 	{
 		(void)(its_cell && release() == CH_OK);

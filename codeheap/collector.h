@@ -27,17 +27,17 @@ enum ch_refs { CH_REFS_ALL, CH_REFS_YOUNG };
  * ret   CH_OK | CH_E_STATE not a HOST heap, or begun | CH_E_MEMORY | CH_E_BUSY for stop_wait_ms the
  *       heap was in use, or a thread was held inside a call or did not stop: nobody is stopped; end
  *       the collections of other heaps then, and begin again
- * lock  takes heap and keeps it to ch_mark_end; freezes regions; of several heaps in any order.
- *       stops_world: takes registry before it, and keeps both
- * safe  the thread that calls ch_mark_end, too, attached or not. In between the thread does not
- *       fork, run code of a heap, or wait for a thread that attaches, detaches, ends or forks: such
- *       a thread waits for ch_mark_end
+ * lock  heap, of several heaps in any order; with stops_world registry, then heap; kept until
+ *       ch_mark_end. Freezes (ch_heap_check)
+ * safe  any thread, attached or not; the same thread calls ch_mark_end. Until then the thread does
+ *       not fork, run code of a heap, or wait for a thread that attaches, detaches, ends or forks:
+ *       such a thread waits for ch_mark_end
  * cost  O(threads of the heap); waits for regions, and with stops_world for threads
  * note  a thread that a stop_signal stopped may stand between ch_owner_create and the VM's note of
  *       the owner: the unmarked owner dies. The VM blocks the signal from the call to the note */
 CH_API CH_CHECKED enum ch_status ch_mark_begin(struct ch_heap *heap, struct ch_marker **marker);
 
-/* A call of these four by another thread, or behind ch_mark_end, does nothing; ch_why says so. */
+/* The next four do nothing in another thread, or behind ch_mark_end; ch_why says so. */
 
 /* ch_mark_owner: the VM's collector reached the owner. Calls `ref` for each ref of each
  * block newly reached. Passes over a dead owner, or another heap's; ch_why says so.
@@ -51,9 +51,9 @@ CH_API void ch_mark_owner(struct ch_marker *marker, struct ch_owner owner);
  * cost  O(words, and blocks newly reached) */
 CH_API void ch_mark_stack(struct ch_marker *marker, const void *low, const void *high);
 
-/* ch_mark_stacks: scan the stacks of attached threads and of suspended fibers, open and newborn
- * blocks, `roots` of every vm. Of a thread that the VM stopped in its own way the whole stack is
- * scanned; its registers are ch_mark_stack's.
+/* ch_mark_stacks: mark from the stacks of attached threads and of suspended fibers, from OPEN
+ * blocks and blocks that nothing led to yet, and by `roots` of every vm. Of a thread that the VM
+ * stopped in its own way the whole stack is scanned; give its registers to ch_mark_stack.
  * safe  the marking thread, mutators stopped; before the VM last drains its own mark stack
  * cost  O(blocks of the heap, and words of the stacks) */
 CH_API void ch_mark_stacks(struct ch_marker *marker);

@@ -21,9 +21,9 @@ struct ch_profile_options {
 	size_t size;        /* sizeof(struct ch_profile_options) */
 	bool by_wall_clock; /* samples waiting threads, too; false = by CPU time */
 	size_t memory_bytes; /* for samples and stacks; 0 = 64 MiB, least about 40 KiB */
-	/* NULL, or the VM's walk of the thread's stack [sp, end), in a signal handler: return
-	 * addresses, innermost first; only addresses in the heap count. 0: by frame pointers. As
-	 * many as max: the walk may have more, so the sample counts as cut. */
+	/* NULL, or the VM's walk of the thread's stack [sp, end), in a signal handler. Returns how
+	 * many return addresses there are, innermost first; only those in the heap count. 0: walk
+	 * by frame pointers. max: the sample counts as cut. */
 	size_t (*frames)(void *user, const void *pc, const void *sp, const void *end,
 			 const void **return_addresses, size_t max);
 	void *user;
@@ -31,16 +31,17 @@ struct ch_profile_options {
 
 /* ch_profile_start: sample the stacks of attached threads, later ones included. Code of other heaps
  * of such a thread has its names, too.
- * in    rate     samples a second and thread, to 20,000; the kernel's tick bounds CPU time
+ * in    rate     samples a second and thread, 1 to 20,000; by CPU time at most the kernel's ticks
  *       options  NULL = by CPU time, 64 MiB, frame pointers
  * ret   CH_OK | CH_E_ARG | CH_E_STATE a profile runs | CH_E_MEMORY | CH_E_OS errno kept; ELIBBAD:
  *       libcodeheap is of another release
  * lock  heaps, registry, heap
  * safe  any thread
  * cost  a thread of the library's and a timer for each sampled thread, until the stop
- * note  SIGPROF's handler is the library's from here on, and passes on other SIGPROFs; installed
- *       anew where the program took it away. A later handler passes on the library's SIGPROFs: if
- *       not, there are no samples. The samples of the last profile are gone */
+ * note  the library's handler of SIGPROF stays from here on, and passes on other SIGPROFs; a start
+ *       installs the handler anew where the program took it away. A handler of the program's that
+ *       comes later passes on the library's SIGPROFs: if not, there are no samples. The samples of
+ *       the last profile are gone */
 CH_API CH_CHECKED enum ch_status ch_profile_start(struct ch_heap *heap, unsigned rate,
 						  const struct ch_profile_options *options);
 
@@ -76,8 +77,7 @@ struct ch_profile_view {
 };
 
 /* ch_profile_write: write the samples so far, also while a profile runs.
- * in    path  a regular file keeps its bytes until the new file is whole; another kind is written
- *             to
+ * in    path  a regular file keeps its bytes until the new file is whole; others are written to
  *       view  NULL = an SVG without a title
  * ret   CH_OK | CH_E_STATE no profile (also in a child of fork) | CH_E_ARG | CH_E_MEMORY | CH_E_OS
  * lock  heaps, heap; the dynamic linker's

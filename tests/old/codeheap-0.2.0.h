@@ -58,9 +58,10 @@
  * an older header, is taken: missing fields are 0. Any other size is CH_E_ARG. Structures with
  * `spare` words grow there: a word that is not 0, a newer header's field, is CH_E_ARG.
  *
- * Limits, and the status beyond: 16,777,214 blocks, owners, branches, assumptions and names each in
- * a heap (CH_E_MEMORY); in a block 512 branches, 524,276 cold bytes with stubs, PATCH 24 fewer
- * (CH_E_ARG), 65,535 other attachments, a point two or three (CH_E_MEMORY). Names: any length. */
+ * Limits, and the status beyond. Of a heap: 16,777,214 blocks, owners, branches, assumptions and
+ * names each (CH_E_MEMORY). Of a block: 512 branches, 524,276 cold bytes with stubs, with PATCH 16
+ * fewer (aarch64, riscv64: 24; CH_E_ARG); 65,535 other attachments, of which a patch point is two
+ * or three (CH_E_MEMORY). Names have any length. */
 #ifndef CODEHEAP_CODEHEAP_H
 #define CODEHEAP_CODEHEAP_H
 
@@ -111,10 +112,10 @@ CH_API const char *ch_status_text(enum ch_status status);
 
 /* ch_why: why the last call failed: the status, and the argument with its value and range; or each
  * backend and the call that the system refused; or the thread that did not stop.
- * ret   at most 239 bytes, in the thread's own memory, until the thread's next call; "" before the
- *       first failure. A call that succeeds may change the sentence, too
+ * ret   at most 239 bytes, in the thread's own memory, until the thread's next call, also one that
+ *       succeeds; "" before the first failure
  * safe  any thread; signal handlers: an interrupted call may have written half of the sentence, and
- *       a call that fails in the handler changes the sentence of the interrupted one
+ *       a call that fails in the handler changes it
  * note  CODEHEAP_DEBUG=1 writes each sentence to stderr, too */
 CH_API const char *ch_why(void);
 
@@ -174,6 +175,7 @@ enum ch_entry { CH_ENTRY_NONE, CH_ENTRY_PATCH, CH_ENTRY_GUARD };
  * LITERAL: an aligned 8-byte word that holds the absolute address. */
 enum ch_branch_kind { CH_JMP, CH_JCC, CH_CALL, CH_LEA, CH_LITERAL };
 
+/* Code is written by a second mapping (DUAL, MEMFD), or by a system call (PROCMEM: x86-64). */
 enum ch_backend { CH_BACKEND_AUTO, CH_BACKEND_DUAL, CH_BACKEND_MEMFD, CH_BACKEND_PROCMEM };
 enum ch_fork { CH_FORK_COPY, CH_FORK_NONE, CH_FORK_COW };
 enum ch_driver { CH_DRIVER_BUILTIN, CH_DRIVER_HOST };
@@ -182,15 +184,14 @@ enum ch_release { CH_RELEASE_COLLECT, CH_RELEASE_NOT_RUNNING };
 /* Kinds of blocks. RODATA and DATA never run: code reaches them by distance. All hot_bytes are the
  * VM's. From commit on RODATA is readable at exec, and DATA readable and writable. Data is small if
  * hot_bytes + align + 8 is at most a fourth of a page. Small data shares pages with data of its
- * kind, and costs its bytes and 8; a store behind a variable damages the next variable. Small
- * RODATA is written at write, apart from exec. Larger data, and data with CH_OPEN_IN_PLACE, has
- * whole pages; write is exec, a multiple of 64. Data and code with OWN_FRAMES have chunks of the
- * pool (1 MiB; COW: 2 MiB) without other code: a pool of one chunk has code or data. Data with
- * ch_open.heap or CH_OPEN_KEPT lives as such code does. Other data lives by an edge from a live
- * block, by a word on a stack, or as IMMORTAL; else data dies in the third cycle, or in the cycle
- * of its last user. Data whose last user is released or freed NOT_RUNNING dies at once, whatever is
- * on a stack. Data may have edges; every other attachment or entry is CH_E_STATE. Invalidation
- * passes data over, and no sink hears of data. */
+ * kind, and costs its bytes and 8. Small RODATA is written at write, apart from exec. Larger data,
+ * and data with CH_OPEN_IN_PLACE, has whole pages; write is exec, a multiple of 64. Data and code
+ * with OWN_FRAMES have chunks of the pool (1 MiB; COW: 2 MiB) without other code: a pool of one
+ * chunk has code or data. Data with ch_open.heap or CH_OPEN_KEPT lives as such code does. Other
+ * data lives by an edge from a live block, by a word on a stack, or as IMMORTAL; else data dies in
+ * the third cycle, or in the cycle of its last user. Data whose last user is released or freed
+ * NOT_RUNNING dies at once, whatever is on a stack. Data may have edges; every other attachment or
+ * entry is CH_E_STATE. Invalidation passes data over, and no sink hears of data. */
 enum ch_kind { CH_KIND_CODE, CH_KIND_RODATA, CH_KIND_DATA };
 
 /* Sinks: tables of the outside world. CH_SINK_DEFAULT in a configuration: the unwinder's. */
@@ -291,7 +292,7 @@ struct ch_config {
 	/* BUILTIN, stops_world: stops running threads; not SIGSEGV and its like. Waits get EINTR */
 	int stop_signal; /* 0 = none */
 	unsigned stop_wait_ms; /* how long a cycle waits in all for threads and locks; 0 = 1000 */
-	unsigned sinks;        /* set of enum ch_sink; CODEHEAP_SINKS overrides */
+	unsigned sinks;        /* set of enum ch_sink (off if it fails); CODEHEAP_SINKS overrides */
 	enum ch_dead_names dead_names; /* CODEHEAP_DEAD_NAMES overrides: replaced, kept */
 	/* Copied; NULL = environment's JITDUMPDIR, else /tmp. One file: the first heap's. */
 	const char *jitdump_dir;
@@ -336,10 +337,10 @@ CH_API CH_CHECKED enum ch_status ch_heap_create(const struct ch_config *config,
  * note  sinks' files stay. What a handler reads for over 1 s is freed when a heap comes or goes */
 CH_API CH_CHECKED enum ch_status ch_heap_destroy(struct ch_heap *heap);
 
-/* Counters are plural and only grow; gauges end in _now or _peak. branches_now: branch_room;
+/* Counters are plural and only grow; gauges end in _now or _peak. branches_now: all branch_room;
  * free_bytes_now: bytes of no block; largest_free_bytes_now: most in a row; owners_now: until the
  * last block's place is free; committed_bytes_now: with all that an OPEN block may write;
- * cycles_abandoned: without waits for a lock or memory in vain; code_bytes_peak: within 64 KiB. */
+ * cycles_abandoned: not cycles that got no lock or memory; code_bytes_peak: within 64 KiB. */
 /* clang-format off */
 #define CH_STATS_LIST(X)                                                                          \
 	X(pool_bytes) X(page_bytes) X(pages_now) X(free_bytes_now) X(largest_free_bytes_now)      \
@@ -375,8 +376,8 @@ CH_API CH_CHECKED enum ch_status ch_heap_stats(struct ch_heap *heap, struct ch_s
 
 /* ch_heap_check: walk every invariant; decode the bytes at every attached site.
  * out   report  what is broken, "" when nothing is; may be NULL with bytes 0
- * ret   CH_OK | CH_E_BROKEN | CH_E_BUSY a thread was held inside a call
- * lock  registry, heap, pages; freezes
+ * ret   CH_OK | CH_E_BROKEN | CH_E_BUSY a thread was held inside a call, by a debugger or scheduler
+ * lock  registry, heap, pages; freezes: waits until no thread is inside a call
  * safe  any attached or foreign thread
  * cost  O(heap) */
 CH_API CH_CHECKED enum ch_status ch_heap_check(struct ch_heap *heap, char *report, size_t bytes);
@@ -430,7 +431,7 @@ CH_API CH_CHECKED enum ch_status ch_vm_discard(struct ch_heap *heap, struct ch_v
  * safe  any thread, once a heap
  * cost  O(threads of the heap); some system calls
  * note  the thread's end takes the locks of ch_thread_detach: do not join the thread in `ref`,
- *       `roots`, `visit` or before ch_mark_end. A thread of a bare clone() detaches itself */
+ *       `roots`, `visit` or before ch_mark_end. A thread of a bare clone() calls nothing here */
 CH_API CH_CHECKED enum ch_status ch_thread_attach(struct ch_heap *heap, const void *low,
 						  const void *high);
 
@@ -452,7 +453,7 @@ CH_API void ch_thread_park(void);
  * note  release a lock taken while parked after the unpark only, and wait for no lock before */
 CH_API void ch_thread_unpark(void);
 
-/* ch_thread_poll: a safepoint: stop for a cycle, deliver notices, sweep a step, write perf's map.
+/* ch_thread_poll: a safepoint: stop for a cycle, sweep a step, make callbacks, write perf's map.
  * lock  heap and the perf map's, shortly, when there is work; may collect: see ch_code_free
  * safe  an attached thread that holds no lock; its callbacks run here
  * cost  a load and a branch for each heap of the thread when there is nothing to do */
@@ -489,7 +490,7 @@ CH_API void ch_fiber_suspend(struct ch_fiber *fiber, const void *lowest_sp);
 CH_API void ch_fiber_resume(struct ch_fiber *fiber);
 
 /* ch_fiber_detach: the stack is gone; no frame on it will be returned to.
- * ret   CH_OK no cycle scans the stack, which may be unmapped at once | CH_E_STATE not attached
+ * ret   CH_OK: the stack may be unmapped at once | CH_E_STATE not attached
  * lock  registry, heap
  * safe  any thread
  * cost  O(threads of the heap) */
@@ -517,7 +518,7 @@ CH_API CH_CHECKED enum ch_status ch_owner_create(struct ch_vm *vm, const char *n
 CH_API CH_CHECKED enum ch_status ch_owner_set_entry(struct ch_owner owner, struct ch_block block);
 
 /* ch_owner_cell: the word to call through; constant for the owner's life.
- * ret   NULL on a stale owner: released, and its last block is free; or none: ch_why
+ * ret   NULL: the handle is none, or stale (released, and the last block is free): ch_why
  * safe  any thread
  * note  code that calls through another owner's cell attaches an edge to that owner */
 CH_API const void *const *ch_owner_cell(struct ch_owner owner);
@@ -540,8 +541,8 @@ struct ch_open {
 	struct ch_heap *heap;  /* for code that lives until ch_code_free; or */
 	struct ch_owner owner; /* for code that lives by an owner: set heap or owner, not both */
 	uint32_t hot_bytes;    /* the most to be emitted; unused room goes back */
-	uint32_t cold_bytes;   /* the same for side exits; stubs are not counted, nor go back */
-	uint32_t branch_room;  /* to come; 8 cold bytes each (procmem 32, aarch64 28, riscv64 24) */
+	uint32_t cold_bytes;   /* the same for side exits, without stubs, whose room stays */
+	uint32_t branch_room;  /* branches, 8 cold bytes each; procmem 32, aarch64 28, riscv64 24 */
 	enum ch_entry entry;     /* NONE without an owner */
 	uint8_t frame;           /* enum ch_frame_shape, or ch_frame_register's */
 	unsigned flags;          /* set of enum ch_open_flags */
@@ -586,7 +587,7 @@ struct ch_code {
  * safe  any thread on its own stack that Boehm's collector, if any, knows (else CH_E_THREAD); the
  *       call attaches the thread, which goes on with the block, or hands it to another attached one
  * cost  some 50 ns; a page now and then; large: system calls, on procmem O(bytes)
- * note  with `heap` or MAY_COLLECT, collects (ch_code_free). Else see collect_wanted, space_free */
+ * note  with `heap` or MAY_COLLECT, may collect (ch_code_free); else: collect_wanted, space_free */
 CH_API CH_CHECKED enum ch_status ch_block_open(const struct ch_open *open, struct ch_code *code);
 
 /* ch_block_veneer: an address in the block's reach (riscv64: auipc's) that jumps to a far function.
@@ -627,14 +628,13 @@ CH_API CH_CHECKED enum ch_status ch_block_commit(struct ch_code *codes, size_t c
 CH_API CH_CHECKED enum ch_status ch_block_abort(struct ch_code *code);
 
 /* ch_code_add: make code of bytes that are ready and do not depend on where they lie.
- * in    bytes, n  the code. It lets no exception pass, or keeps the frame pointer (else unwinders
- *                 crash) and saves no other register that a callee keeps (x86-64: rbx, r12 to r15;
- *                 else the catcher finds wrong values). Other code: CH_FRAME_KEEPS_ALL
+ * in    bytes, n  the code. Code that an exception passes keeps the frame pointer (else unwinders
+ *                 crash) and changes no other register that a callee keeps (x86-64: rbx, r12 to
+ *                 r15; else the catcher finds wrong values). Other code: CH_FRAME_KEEPS_ALL
  *       name      copied; perf, gdb and traps say it
  * out   to        the address of a pointer to a function of any type: the code's; NULL on failure
- * ret   CH_OK | CH_E_ARG | CH_E_FULL | CH_E_MEMORY | CH_E_OS errno kept | CH_E_THREAD the thread's
- *       stack is none that the system knows (a fiber's, a signal's), or Boehm: the collector does
- *       not know the thread | CH_E_STATE the thread is parked | CH_E_BROKEN as ch_block_commit
+ * ret   CH_OK | CH_E_ARG | CH_E_FULL | CH_E_MEMORY | CH_E_OS errno kept | CH_E_THREAD on a stack
+ *       of a fiber or signal; Boehm: not registered | CH_E_STATE parked | CH_E_BROKEN as a commit
  * lock  heap; the caller holds none of its own where ch_code_free says that it may collect
  * safe  any thread, as ch_block_open
  * cost  some 100 ns, and a copy of the bytes */
@@ -709,7 +709,7 @@ struct ch_branch_site {
 	const void *at; /* exec address of the instruction, or of the literal */
 	enum ch_branch_kind kind;
 	void *user;       /* comes back in branch_hit, until block_freed of the block; ch_code_at */
-	const void *exit; /* way while unlinked; the VM holds another block there; NULL = a stub */
+	const void *exit; /* leads here while unlinked; the VM holds its block; NULL = a stub */
 	uint64_t spare[2]; /* 0 */
 };
 
@@ -719,8 +719,8 @@ struct ch_branch_site {
  * ret   CH_OK | CH_E_STALE | CH_E_STATE | CH_E_FULL branch_room is used up | CH_E_SITE another
  *       instruction, or its displacement is not in one aligned 8; the site shares a byte with
  *       another site, a ref, a patchable entry or a stub; an exit of the block or an entry leads
- *       between its bytes, or its exit between a site's bytes or before a block's | CH_E_REACH the
- *       exit is too far from site, stub | CH_E_ARG outside the block, or no exit and no branch_hit
+ *       between its bytes, or its exit between a site's bytes or before a block's | CH_E_REACH site
+ *       or stub is too far from the exit | CH_E_ARG outside the block; no exit and no branch_hit
  * lock  OPEN: none, or heap where the exit is another block's; LIVE: heap
  * safe  an attached thread
  * cost  O(branches of the block); LIVE, or as two blocks get theirs in turn: O(attachments) */
@@ -771,7 +771,7 @@ CH_API CH_CHECKED enum ch_status ch_ref_attach(struct ch_block block, const void
  * lock  heap, when the exit is another block's, too
  * safe  the thread that opened the block
  * cost  O(1); O(attachments of the other block) when the exit lies there
- * note  needed behind every call that may invalidate, and on each back edge inside a block */
+ * note  needed behind each call that may invalidate, and on each back edge inside a block */
 CH_API CH_CHECKED enum ch_status ch_patch_point_attach(struct ch_block block, const void *at,
 						       const void *exit, void *user);
 
