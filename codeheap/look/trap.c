@@ -265,8 +265,8 @@ static void put_mistaken(struct ch__text *line, const struct ch__place *place, u
 	ch__text_put(line, ")");
 }
 
-/* A store to an address that can be read raised the signal. Returns false where the address is not
- * the heap's, or the page has no access at all. */
+/* A store to an address that can be read raised SIGSEGV, or a misaligned access SIGBUS. Returns false
+ * where the address is not the heap's, or the page has no access at all. */
 static bool put_store(struct ch__text *line, const struct ch_heap *heap, const siginfo_t *info,
 		      uintptr_t pc)
 {
@@ -276,8 +276,11 @@ static bool put_store(struct ch__text *line, const struct ch_heap *heap, const s
 		return false;
 	struct ch__place place;
 	ch__place_find(heap, ch__offset(heap, at), &place);
-	ch__text_put(line, "a store to exec");
+	bool is_store = info->si_signo == SIGSEGV;
+	ch__text_put(line, is_store ? "a store to exec" : "SIGBUS at exec");
 	put_mistaken(line, &place, at);
+	if (!is_store)
+		return true;
 	ch__text_put(line, ": exec is never writable");
 	if (place.state == CH_BLOCK_OPEN)
 		ch__text_put(line, ", emit at ch_code.write");

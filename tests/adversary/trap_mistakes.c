@@ -175,6 +175,30 @@ TEST(store_to_a_constant_and_its_call_say_that_it_is_data)
 	rig_end(&rig);
 }
 
+/* On aarch64 and riscv64 a misaligned atomic access has this signal: a load, or a store to data. */
+TEST(misaligned_access_of_data_is_no_store_to_exec)
+{
+	struct rig rig = rig_start(4 << 20);
+	struct ch_code code;
+	struct made_up m;
+	struct ch_open open = {.size = sizeof open,
+			       .heap = rig.heap,
+			       .hot_bytes = 64,
+			       .kind = CH_KIND_DATA,
+			       .name = "variable"};
+	CHECK_EQ(ch_block_open(&open, &code), CH_OK);
+	CHECK_EQ(ch_block_commit(&code, 1), CH_OK);
+	make_up(&m, rig_info(rig_block(rig_owner(&rig, "o"), 1)).exec, 1);
+	m.info.si_signo = SIGBUS;
+	m.info.si_code = BUS_ADRALN;
+	m.info.si_addr = code.exec + 1;
+	ch_trap_describe(rig.heap, &m.info, &m.context, caught.text, sizeof caught.text);
+	check_begins(caught.text, "SIGBUS at exec of live data `variable` (#");
+	CHECK(!strstr(caught.text, "never writable"));
+	check_has(caught.text, "; by 0x");
+	rig_end(&rig);
+}
+
 TEST(fault_inside_live_code_says_its_signal_and_address)
 {
 	struct rig rig = rig_start(1 << 20);
