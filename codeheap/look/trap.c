@@ -265,8 +265,8 @@ static void put_mistaken(struct ch__text *line, const struct ch__place *place, u
 	ch__text_put(line, ")");
 }
 
-/* A store to an address that can be read raised SIGSEGV, or a misaligned access SIGBUS. Returns false
- * where the address is not the heap's, or the page has no access at all. */
+/* A store to an address that can be read raised SIGSEGV, or a misaligned access SIGBUS. Returns
+ * false where the address is not the heap's, or the page has no access at all. */
 static bool put_store(struct ch__text *line, const struct ch_heap *heap, const siginfo_t *info,
 		      uintptr_t pc)
 {
