@@ -49,6 +49,11 @@ void ch__valgrind_access(const struct ch__pool *pool, uintptr_t exec, size_t byt
 	ch__valgrind_ask(request, (uintptr_t)ch__pool_read(pool, exec), bytes, 0, 0);
 }
 
+void ch__valgrind_part_open(uintptr_t exec, size_t bytes)
+{
+	ch__valgrind_ask(CH__ASK_MAKE_NOACCESS, exec, bytes, 0, 0);
+}
+
 void ch__valgrind_part_born(const struct ch__pool *pool, uintptr_t exec, size_t bytes)
 {
 	ch__valgrind_ask(CH__ASK_MEMPOOL_ALLOC, pool->exec_base, exec, bytes, 0);

@@ -142,6 +142,34 @@ static void read_freed_code(void)
 	rig_end(&rig);
 }
 
+/* Each part, also of a block that an abort ends. */
+static void read_open_code(void)
+{
+	struct rig rig = rig_start(MIB);
+	struct emitter e;
+	for (int i = 0; i < 3; i++) {
+		struct ch_open open = {
+			.owner = rig_owner(&rig, "open"), .hot_bytes = 64, .cold_bytes = 16};
+		CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+		emit_value(&e, 5);
+		emit_ret(&e);
+		e.code.cold_used = 16;
+		const volatile uint8_t *exec = e.code.exec, *cold = e.code.cold_exec;
+		if (i == 0)
+			printf("%u\n", *exec); /* reported */
+		if (i == 1)
+			printf("%u\n", cold[15]); /* reported */
+		if (i == 2) {
+			CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+			break;
+		}
+		CHECK_EQ(emit_commit(&e), CH_OK);
+		printf("%u\n", exec[0] + cold[15]);
+		CHECK_EQ(code_call((const uint8_t *)exec), 5);
+	}
+	rig_end(&rig);
+}
+
 static void write_given_back_code(void)
 {
 	struct rig rig = rig_start(MIB);
@@ -425,5 +453,20 @@ TEST_LIMIT(memcheck_reports_a_write_behind_the_end_of_code, LIMIT_S)
 	int status = run_case(name);
 	expect_said(name, "Invalid write of size 1");
 	expect_said(name, "Invalid read of size 1");
+	CHECK_EQ(status, REPORTED);
+}
+
+TEST_LIMIT(memcheck_reports_a_read_of_code_before_its_commit, LIMIT_S)
+{
+	static const char name[] = "memcheck_reports_a_read_of_code_before_its_commit";
+	static const char report[] = "Invalid read of size 1";
+	if (is_under_valgrind()) {
+		read_open_code();
+		return;
+	}
+	int status = run_case(name), reports = 0;
+	for (const char *at = said; (at = strstr(at, report)); at += sizeof report)
+		reports++;
+	CHECK_EQ(reports, 2);
 	CHECK_EQ(status, REPORTED);
 }
