@@ -18,9 +18,10 @@ static _Thread_local struct {
 
 bool ch__os_note(bool is_done, const char *call)
 {
-	/* A later call that is done makes up for the refused call. */
-	refused.call = is_done ? NULL : call;
-	refused.error = errno;
+	if (CH_UNLIKELY(!is_done)) {
+		refused.call = call;
+		refused.error = errno;
+	}
 	return is_done;
 }
 

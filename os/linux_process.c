@@ -225,6 +225,7 @@ int ch__os_file_create_known(const char *path, const struct ch__os_held *own, ui
 		fd = open(path, FLAGS, MODE);
 	fd = ch__os_fd_apart(fd);
 	ch__cancel_allow(cancel);
+	ch__os_note(fd >= 0, NULL); /* not the call that was refused before */
 	return fd;
 }
 

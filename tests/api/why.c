@@ -688,6 +688,34 @@ TEST(sentence_does_not_blame_a_call_that_was_refused_earlier)
 	CHECK(survived > 0);
 }
 
+/* What a refused creation gives back does not take the name of the refused call. */
+TEST(sentence_names_the_call_that_a_creation_was_refused)
+{
+	struct ch_config config = rig_config(1 << 20);
+	struct ch_heap *heap;
+	unsigned refused = 0;
+	unsetenv("CODEHEAP_WX");
+	for (int backend = CH_BACKEND_DUAL; backend <= CH_BACKEND_PROCMEM; backend++) {
+		config.backend = (enum ch_backend)backend;
+		bool is_through = ch_heap_create(&config, &heap) != CH_OK;
+		if (!is_through)
+			CHECK_EQ(ch_heap_destroy(heap), CH_OK);
+		for (uint64_t nth = 1; !is_through; nth++) {
+			ch__os_fail_as(nth, false, EPIPE);
+			enum ch_status status = ch_heap_create(&config, &heap);
+			is_through = ch__os_failable_calls() < nth;
+			ch__os_fail_at(0, false);
+			if (status == CH_OK) {
+				CHECK_EQ(ch_heap_destroy(heap), CH_OK);
+			} else if (status == CH_E_OS) {
+				CHECK(strstr(ch_why(), "a call that a test fails EPIPE"));
+				refused++;
+			}
+		}
+	}
+	CHECK(refused > 0);
+}
+
 TEST(sentence_names_what_a_handle_or_an_address_leads_to)
 {
 	struct rig rig = rig_start(1 << 20);
