@@ -296,6 +296,9 @@ TEST(cold_part_has_no_more_than_65535_granules)
 	struct ch_block found;
 	struct emitter e;
 	uint32_t each = ch__stub_bytes(rig.heap);
+	/* The numbers of codeheap.h. */
+	CHECK_EQ(MOST, 524272);
+	CHECK_EQ(each, rig.heap->pool->stub_lead_bytes ? 24 : CH_ARCH_STUB_BYTES);
 	for (uint32_t stubs = 0; stubs <= 3 * each; stubs += each) {
 		open.owner = rig_owner(&rig, "owner");
 		open.branch_room = stubs / each;
