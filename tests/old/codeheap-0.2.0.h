@@ -59,7 +59,7 @@
  * `spare` words grow there: a word that is not 0, a newer header's field, is CH_E_ARG.
  *
  * Limits, and the status beyond. Of a heap: 16,777,214 blocks, owners, branches, assumptions and
- * names each (CH_E_MEMORY). Of a block: 512 branches, 524,276 cold bytes with stubs, with PATCH 16
+ * names each (CH_E_MEMORY). Of a block: 512 branches, 524,272 cold bytes with stubs, with PATCH 16
  * fewer (aarch64, riscv64: 24; CH_E_ARG); 65,535 other attachments, of which a patch point is two
  * or three (CH_E_MEMORY). Names have any length. */
 #ifndef CODEHEAP_CODEHEAP_H
@@ -542,7 +542,7 @@ struct ch_open {
 	struct ch_owner owner; /* for code that lives by an owner: set heap or owner, not both */
 	uint32_t hot_bytes;    /* the most to be emitted; unused room goes back */
 	uint32_t cold_bytes;   /* the same for side exits, without stubs, whose room stays */
-	uint32_t branch_room;  /* branches, 8 cold bytes each; procmem 32, aarch64 28, riscv64 24 */
+	uint32_t branch_room;  /* branches, 8 cold bytes each; procmem 24, aarch64 28, riscv64 24 */
 	enum ch_entry entry;     /* NONE without an owner */
 	uint8_t frame;           /* enum ch_frame_shape, or ch_frame_register's */
 	unsigned flags;          /* set of enum ch_open_flags */
