@@ -67,8 +67,8 @@ static void judge(uintptr_t pc, struct ch_block block)
 	struct ch_info info = {.size = sizeof info};
 	if (ch_block_info(block, &info) != CH_OK)
 		return;
-	bool in_hot = pc - (uintptr_t)info.exec + 8 < info.hot_bytes + 8;
-	bool in_cold = info.cold_exec && pc - (uintptr_t)info.cold_exec + 4 < info.cold_bytes + 4;
+	bool in_hot = pc - (uintptr_t)info.exec < info.hot_bytes;
+	bool in_cold = info.cold_exec && pc - (uintptr_t)info.cold_exec < info.cold_bytes;
 	if (!in_hot && !in_cold)
 		FAIL("%p was found in a block at %p of %u bytes", (void *)pc,
 		     (const void *)info.exec, info.hot_bytes);
