@@ -418,7 +418,7 @@ TEST(veneer_reaches_any_address_and_its_literal_is_aligned)
 TEST(stub_index_is_read_at_the_very_end_of_a_mapping)
 {
 	struct views v = map_views();
-	enum { END = CODE_BYTES - 4096 - 4 };
+	enum { END = CODE_BYTES - 4096 };
 	/* The page behind the stub is unmapped: a read far past the stub would fault. */
 	CHECK_EQ(munmap(v.write + CODE_BYTES - 4096, 4096), 0);
 	expect_stub_is_judged(v.write + END - CH_ARCH_STUB_BYTES,
@@ -428,7 +428,7 @@ TEST(stub_index_is_read_at_the_very_end_of_a_mapping)
 TEST(stub_leads_on_to_any_address_and_home_again)
 {
 	struct views v = map_views();
-	expect_stub_leads_on(v.exec, v.write, 0x1004, 0x2000);
+	expect_stub_leads_on(v.exec, v.write, 0x1000, 0x2000);
 }
 
 /* --- storms: one thread patches, the other must reach one of the targets every time --- */
@@ -554,7 +554,7 @@ TEST(storm_of_diverters_never_tears_at_any_word)
 TEST(storm_of_stubs_that_lead_on_never_tears)
 {
 	struct views v = map_views();
-	expect_leads_never_tear(v.exec, v.write, 0x4004);
+	expect_leads_never_tear(v.exec, v.write, 0x4000);
 }
 
 TEST(request_to_valgrind_has_no_effect_without_it)

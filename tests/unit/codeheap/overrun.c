@@ -6,7 +6,6 @@
 #include "tests/support/heap_rig.h"
 #include "tests/support/stage_code.h"
 
-
 static struct rig rig;
 static struct ch_owner owner;
 
