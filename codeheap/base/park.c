@@ -120,7 +120,6 @@ void ch__thread_publish_saved(struct ch__thread *thread, const struct ch__arch_s
 	struct ch__shown *shown = &thread->shown;
 	memcpy(shown->words, saved->words, sizeof saved->words);
 	shown->words_count = CH_ARCH_SAVED_WORDS;
-	shown->vectors_low = shown->vectors_high = 0;
 	shown->may_end = thread->park_depth > 0;
 	publish_sp(thread, saved->sp);
 }

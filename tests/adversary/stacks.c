@@ -480,6 +480,38 @@ EVERY_DRIVER(guard_within_a_stack_that_is_scanned_whole_is_passed_over)
 	stage_end(stage);
 }
 
+#if !CH_TSAN
+static void be_stopped_and_park(struct stage *stage, void *arg)
+{
+	struct play *p = arg;
+	handle_by(spin_in_handler, p->stack, SIGNAL_STACK_BYTES);
+	stage_signal_stack(stage, p->stack, SIGNAL_STACK_BYTES);
+	CHECK_EQ(raise(SIGUSR1), 0);
+	stage_signal_stack(stage, NULL, 0);
+	no_signal_stack();
+	CHECK_EQ(mprotect(p->stack, SIGNAL_STACK_BYTES, PROT_NONE), 0);
+	park_until_told(p);
+}
+
+/* The registers that an earlier stop found lie where nobody may read any more. */
+STOPPING_DRIVER(s19_thread_parks_whose_last_stop_was_on_a_stack_that_is_gone)
+{
+	struct play *p = new_play(stage);
+	p->stack = map_bytes(SIGNAL_STACK_BYTES);
+	struct stage_thread t;
+	stage_spawn(stage, &t, be_stopped_and_park, p);
+	for (int i = 0; i < 2; i++) {
+		stage_wait(&p->step, 1);
+		stage_collect(stage);
+		atomic_store(&p->step, 2);
+	}
+	stage_join(&t);
+	CHECK_EQ(stage_stats(stage).cycles_abandoned, 0);
+	CHECK_EQ(munmap(p->stack, SIGNAL_STACK_BYTES), 0);
+	stage_end(stage);
+}
+#endif
+
 static void run_in_fiber(struct fiber *f, void *arg)
 {
 	struct play *p = arg;
