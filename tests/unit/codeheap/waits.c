@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include "codeheap/base/heaps.h"
 #include "codeheap/base/region.h"
+#include "codeheap/collect/collect.h"
 #include "codeheap/collect/make_room.h"
 #include "codeheap/graph/block.h"
 #include "pages/inner.h"
@@ -50,6 +51,22 @@ TEST(thread_that_waits_for_the_heap_lock_is_counted_until_it_has_the_lock)
 	ch__heap_unlock(rig.heap);
 	CHECK_EQ(pthread_join(thread, NULL), 0);
 	CHECK_EQ(atomic_load(&rig.heap->lock_waits), 0);
+	rig_end(&rig);
+}
+
+/* The release believes that another thread waits. */
+TEST(release_that_lets_others_go_first_goes_on_when_nobody_came)
+{
+	enum { MANY = 2 * CH__KILLED_AT_ONCE + 2 };
+	struct rig rig = rig_start(1 << 20);
+	struct ch_owner owner = rig_owner(&rig, "many");
+	struct ch_owner_facts facts = {.size = sizeof facts};
+	for (unsigned i = 0; i < MANY; i++)
+		(void)rig_block(owner, 1);
+	atomic_store(&rig.heap->lock_waits, 1);
+	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	atomic_store(&rig.heap->lock_waits, 0);
+	CHECK_EQ(ch_owner_info(owner, &facts), CH_E_STALE);
 	rig_end(&rig);
 }
 
