@@ -286,6 +286,46 @@ TEST(each_failing_call_of_an_image_in_private_memory_is_a_status)
 	walk_failures(CH_BACKEND_PROCMEM, true);
 }
 
+static struct emitter open_full_of_zeros(struct ch_owner owner)
+{
+	struct emitter e;
+	emit_open_in_place(&e, owner, CH_KIND_CODE, rig_page_bytes());
+	memset(e.code.write, 0, e.code.hot_bytes);
+	emit_value(&e, 5);
+	emit_ret(&e);
+	e.code.used_to = e.at;
+	return e;
+}
+
+/* The commit of the second block is refused. Pages that run have traps behind the used bytes. */
+TEST(code_in_place_that_landed_in_vain_has_traps_behind_what_is_used)
+{
+	enum ch_status status = CH_E_OS;
+	bool has_landed = ch__valgrind_runs() || getenv("CODEHEAP_TEST_EMULATOR");
+	for (uint64_t n = 1; status != CH_OK; n++) {
+		struct rig rig = rig_start(2 << 20);
+		struct ch_owner owner = rig_owner(&rig, "owner");
+		struct emitter first = open_full_of_zeros(owner);
+		struct emitter second = open_full_of_zeros(owner);
+		struct ch_code codes[] = {first.code, second.code};
+		char access[8] = "";
+		ch__os_fail_at(n, true);
+		status = ch_block_commit(codes, 2);
+		ch__os_fail_at(0, false);
+		walk_maps((uintptr_t)first.code.exec, (uintptr_t)first.code.exec + 1, note_access,
+			  access);
+		if (status != CH_OK && access[2] == 'x') {
+			has_landed = true;
+			CHECK(ch__arch_are_traps(first.code.exec + first.at,
+						 first.code.hot_bytes - first.at));
+		}
+		CHECK(status == CH_OK || ch_block_commit(codes, 2) == CH_OK);
+		CHECK_EQ(code_call(first.code.exec), 5);
+		rig_end(&rig);
+	}
+	CHECK(has_landed);
+}
+
 /* Runs in a child, for a fresh limit. Exits with 3 when there was room enough, else 4. */
 static void live_at_the_limit(long left)
 {

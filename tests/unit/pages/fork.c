@@ -318,10 +318,18 @@ TEST(child_without_handlers_has_neither_view_of_shared_memory)
 	}
 }
 
-/* A mapping that came to a view's place before the handler ran belongs to somebody, and stays. */
+static bool is_mapped(uint8_t *at)
+{
+	return msync(at, ch__os_page_bytes(), MS_ASYNC) == 0;
+}
+
+/* A mapping that came to a view's place before the handler ran belongs to somebody, and stays. The
+ * copy goes. */
 static void have_place_taken(const struct pool_rig *rig)
 {
 	const struct ch__views *v = &rig->pool->inner->views;
+	struct ch__views copy = rig->pool->inner->copy;
+	CHECK(is_mapped(copy.write));
 	for (unsigned i = 0; i < 2; i++) {
 		uint8_t *place = i ? v->write : v->exec, *taken = place + v->runtime_bytes;
 		pid_t pid = fork();
@@ -332,6 +340,8 @@ static void have_place_taken(const struct pool_rig *rig)
 				   0) == taken);
 			memset(taken, 0x5a, v->guard_bytes);
 			CHECK(!ch__pool_fork_child(rig->pool));
+			CHECK(!is_mapped(copy.write));
+			CHECK(!copy.has_exec || !is_mapped(copy.exec));
 			/* The child's child has none either; inherited views go first there. */
 			CHECK(!ch__pool_fork_prepare(rig->pool, true));
 			CHECK(!ch__pool_fork_child(rig->pool));
