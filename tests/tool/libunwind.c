@@ -146,6 +146,7 @@ TEST(libunwind_turned_on_late_knows_live_pages)
 	check_only_live(&bed, 15, 55);
 	CHECK_EQ(ch__sinks_set(bed.sinks, 0), 0);
 	check_only_live(&bed, 0, 0);
+	CHECK(!is_known(bed.runtime));
 	ch__sinks_page_dead(bed.sinks, 15, 54);
 	CHECK_EQ(ch__sinks_set(bed.sinks, CH__SINK_LIBUNWIND), 0);
 	check_only_live(&bed, 69, 1);

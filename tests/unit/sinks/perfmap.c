@@ -523,6 +523,21 @@ TEST(map_is_switched_off_when_the_file_may_not_grow)
 	remove_own_folder();
 }
 
+/* The folder of the map is missing, and each try would need memory of its own. */
+TEST(map_that_cannot_be_opened_keeps_no_memory)
+{
+	enum { TRIES = 64, TRY_BYTES = GRANULES / 8 };
+	struct bed bed;
+	CHECK_EQ(setenv("CODEHEAP_PERF_MAP_DIR", "/nonexistent", 1), 0);
+	bed_open(&bed, 0);
+	CHECK_EQ(ch__sinks_set(bed.sinks, CH__SINK_PERF_MAP), ENOENT);
+	size_t before = mapped_bytes();
+	for (int i = 0; i < TRIES; i++)
+		CHECK_EQ(ch__sinks_set(bed.sinks, CH__SINK_PERF_MAP), ENOENT);
+	CHECK(mapped_bytes() < before + TRIES / 2 * TRY_BYTES);
+	bed_close(&bed);
+}
+
 /* Fails each system or metadata call of a life in turn: the map is right, or off with a reason. */
 TEST(map_is_right_or_off_when_any_call_fails)
 {

@@ -217,3 +217,21 @@ TEST(each_fde_of_a_table_is_told_once_and_taken_back_once)
 	bed_close(&bed);
 	CHECK_EQ(told_n, 0);
 }
+
+/* A heap may go with blocks that were never freed. */
+TEST(tables_that_are_left_go_with_the_sinks)
+{
+	static _Alignas(16) uint8_t sections[2][160];
+	struct bed bed;
+	bed_open(&bed, CH__SINK_UNWIND);
+	for (unsigned i = 0; i < 2; i++) {
+		uint8_t *code = bed.pool + (size_t)i * 4096;
+		struct ch__own *own = ch__sinks_own_create(bed.sinks);
+		CHECK(own != NULL);
+		put_table(sections[i], code, 1);
+		ch__sinks_own_live(bed.sinks, own, sections[i], (uintptr_t)code);
+	}
+	CHECK_EQ(told_n, 3);
+	bed_close(&bed);
+	CHECK_EQ(told_n, 0);
+}

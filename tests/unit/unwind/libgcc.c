@@ -136,6 +136,24 @@ TEST(error_of_an_unwinder_ends_when_nobody_wants_it)
 	bed_close(&bed);
 }
 
+/* A call fails after some of the live pages have been told. */
+TEST(unwind_that_cannot_be_turned_on_knows_no_page)
+{
+	enum { PAGES = BED_CHUNKS * BED_PAGES_PER_CHUNK };
+	struct bed bed;
+	int error = ENOMEM;
+	bed_open(&bed, 0);
+	CHECK(ch__sinks_page_live(bed.sinks, 0, PAGES, 0));
+	for (uint64_t n = 1; error; n++) {
+		ch__os_fail_at(n, true);
+		error = ch__sinks_set(bed.sinks, CH__SINK_UNWIND);
+		ch__os_fail_at(0, false);
+		check_only_live(&bed, 0, error ? 0 : PAGES);
+		CHECK_EQ(libgcc_knows(bed.runtime), !error);
+	}
+	bed_close(&bed);
+}
+
 TEST(pool_is_unknown_after_destroy)
 {
 	struct bed bed;
