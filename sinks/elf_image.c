@@ -380,13 +380,13 @@ static void put_ranges(struct image *m)
 	static const Elf64_Sym no_symbol;
 	struct cursor c = {0};
 	const struct ch__elf_range *range;
-	Elf64_Shdr text = {0}; /* the null section, then one for each run */
+	Elf64_Shdr text = {0}; /* the null section, far from any code, then one for each run */
 	put(&m->part[STRINGS], first_strings, sizeof first_strings);
 	put(&m->part[SYMBOLS], &no_symbol, sizeof no_symbol);
 	while ((range = next_range(m->in, &c))) {
 		uintptr_t low = m->in->base + range->offset;
 		uintptr_t gap = low - (text.sh_addr + text.sh_size);
-		if (!text.sh_size || gap > m->in->config->head_bytes) {
+		if (gap > m->in->config->head_bytes) {
 			put_section(m, text);
 			text = (Elf64_Shdr){
 				.sh_name = NAME_TEXT,
