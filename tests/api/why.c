@@ -500,7 +500,14 @@ TEST(sentence_names_the_field_of_code_that_is_committed)
 	ok.used_to = e.at;
 	commit_refuses(ok, (struct ch_code){.used_from = 4}, "[0].used_from is 4: not a ");
 	commit_refuses(ok, (struct ch_code){.used_from = 64}, "[0].used_from is 64: not a ");
+	struct ch_code whole = ok;
+	whole.used_to = 16;
+	commit_refuses(whole, (struct ch_code){.used_from = 16}, "[0].used_from is 16: not a ");
 	commit_refuses(ok, (struct ch_code){.cold_used = 80}, "[0].cold_used is 80: of ");
+	char words[64];
+	(void)snprintf(words, sizeof words, "[0].cold_used is %u: of %u cold bytes",
+		       ok.cold_bytes + 1, ok.cold_bytes);
+	commit_refuses(ok, (struct ch_code){.cold_used = ok.cold_bytes + 1}, words);
 	commit_refuses(ok, (struct ch_code){.entry_offset = 60},
 		       "[0].entry_offset is 60: not from used_from, 0, to below used_to, ");
 	commit_refuses(ok, (struct ch_code){.frame = (const void *)&open},

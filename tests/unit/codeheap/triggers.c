@@ -453,6 +453,22 @@ TEST(statistics_keep_the_most_pages_and_the_bytes_of_what_died)
 	rig_end(&rig);
 }
 
+/* Entries hold the blocks. The stack has few words that lead to them. */
+TEST(statistics_tell_roots_on_stacks_from_what_was_marked)
+{
+	enum { BLOCKS = 1000 };
+	struct rig rig = rig_start(pool_bytes);
+	for (int i = 0; i < BLOCKS; i++) {
+		struct ch_owner owner = rig_owner(&rig, "entered");
+		CHECK_EQ(ch_owner_set_entry(owner, rig_block(owner, 1)), CH_OK);
+	}
+	CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
+	struct ch_stats stats = rig_stats(&rig);
+	CHECK_EQ(stats.blocks_now, BLOCKS);
+	CHECK(stats.stack_roots_last < BLOCKS / 2);
+	rig_end(&rig);
+}
+
 /* The marking begins when the world stands. */
 TEST(statistics_keep_the_longest_pause_and_time_the_marking_alone)
 {
@@ -491,4 +507,22 @@ TEST(statistics_sum_the_time_of_sweeps)
 	}
 	ch__os_pretended.clock = NULL;
 	rig_end(&rig);
+}
+
+/* --- a poll --- */
+
+/* A thread polls for all its heaps, whichever of them has nothing to do. */
+TEST(poll_serves_each_heap_of_the_thread)
+{
+	struct rig rigs[] = {rig_start(1 << 20), rig_start(1 << 20)};
+	for (int due = 0; due < 2; due++) {
+		struct ch_heap *heap = rigs[due].heap;
+		CHECK(!atomic_load(&rigs[!due].heap->poll_due));
+		ch__poll_want(heap);
+		CHECK(atomic_load(&heap->poll_due));
+		ch_thread_poll();
+		CHECK(!atomic_load(&heap->poll_due));
+	}
+	for (int i = 0; i < 2; i++)
+		rig_end(&rigs[i]);
 }

@@ -10,6 +10,7 @@
 #include "codeheap/collect/make_room.h"
 #include "codeheap/graph/block.h"
 #include "pages/inner.h"
+#include "sinks/tools.h"
 #include "tests/support/heap_rig.h"
 
 #include <pthread.h>
@@ -446,7 +447,7 @@ TEST(record_of_an_owner_is_taken_back_when_nobody_holds_it)
 
 /* --- the handlers of forks --- */
 
-static _Atomic(bool) is_registering, may_register, is_slow;
+static _Atomic(bool) is_registering, may_register, is_slow, is_refused;
 
 bool __real_ch__os_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void));
 bool __wrap_ch__os_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void));
@@ -455,7 +456,7 @@ bool __wrap_ch__os_atfork(void (*prepare)(void), void (*parent)(void), void (*ch
 	atomic_store(&is_registering, true);
 	TEST_UNTIL(!atomic_load(&is_slow) || atomic_load(&may_register))
 		usleep(1000);
-	return __real_ch__os_atfork(prepare, parent, child);
+	return !atomic_load(&is_refused) && __real_ch__os_atfork(prepare, parent, child);
 }
 
 static void *make_heap(void *tid)
@@ -508,4 +509,32 @@ TEST(child_of_a_process_that_made_its_first_heap_makes_heaps)
 	expect_exit(pid, 0);
 	atomic_store(&may_register, true);
 	CHECK_EQ(pthread_join(thread, NULL), 0);
+}
+
+TEST(heap_that_comes_after_handlers_were_refused_has_them_registered)
+{
+	struct ch_config config = rig_config(1 << 20);
+	struct ch_heap *heap;
+	atomic_store(&is_refused, true);
+	CHECK_EQ(ch_heap_create(&config, &heap), CH_E_OS);
+	atomic_store(&is_refused, false);
+	atomic_store(&is_registering, false);
+	struct rig rig = rig_start(1 << 20);
+	CHECK(atomic_load(&is_registering));
+	rig_end(&rig);
+}
+
+/* Otherwise the child would have the lock, and no thread that gives it back. */
+TEST(fork_waits_for_who_writes_a_file_of_names)
+{
+	struct rig rig = rig_start(1 << 20);
+	signal(SIGALRM, let_go);
+	hold(&ch__sink_perfmap.tool->lock.word);
+	pid_t pid = fork();
+	CHECK(pid >= 0);
+	if (pid == 0)
+		_exit(was_held);
+	CHECK(!was_held);
+	expect_exit(pid, 0);
+	rig_end(&rig);
 }

@@ -7,6 +7,7 @@
 #include "sinks/tools.h"
 #include "tests/support/perfmap_reader.h"
 #include "tests/unit/sinks/ranges.h"
+#include "unwind/steps.h"
 
 #include <pthread.h>
 #include <sys/resource.h>
@@ -140,4 +141,24 @@ TEST(child_of_a_process_without_a_map_makes_none)
 	}
 	expect_exit(pid, 0);
 	remove_own_folder();
+}
+
+/* Notes of frames lie in the code. */
+TEST(child_has_the_notes_of_its_parent_if_it_has_the_code)
+{
+	struct bed bed;
+	bed_open(&bed, 0);
+	CHECK(ch__sinks_steps_begin(bed.sinks));
+	struct ch__steps *steps = ch__sinks_steps(bed.sinks);
+	uintptr_t exec = (uintptr_t)bed.pool + 64, note = exec + 64;
+	CHECK(ch__sinks_page_live(bed.sinks, 0, 1, 0));
+	ch__steps_live(steps, exec, note);
+	for (int has_code = 1; has_code >= 0; has_code--) {
+		ch__sinks_lock(bed.sinks);
+		ch__sinks_fork_files_prepare();
+		ch__sinks_fork_files_done(true);
+		ch__sinks_fork_child(bed.sinks, has_code);
+		CHECK_EQ(ch__steps_note(steps, exec), has_code ? note : 0);
+	}
+	bed_close(&bed);
 }
