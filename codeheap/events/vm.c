@@ -70,7 +70,6 @@ static struct ch_vm *take_vm(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
 static void free_vm(struct ch_vm *vm) CH_REQUIRES(ch__role_heap)
 {
 	struct ch_heap *heap = vm->heap;
-	vm->next_free = NULL;
 	if (heap->free_vms_now++)
 		heap->free_vms_last->next_free = vm;
 	else

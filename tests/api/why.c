@@ -515,6 +515,15 @@ TEST(sentence_names_the_field_of_code_that_is_committed)
 	commit_refuses(ok, (struct ch_code){.eh_frame = &open},
 		       ".eh_frame is set: the block was opened without CH_OPEN_OWN_FRAMES");
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	open.entry = CH_ENTRY_PATCH;
+	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+	ok = e.code;
+	ok.used_to = 64;
+	commit_refuses(ok, (struct ch_code){.entry_offset = 8},
+		       "[0].entry_offset is 8: 0 with CH_ENTRY_PATCH");
+	commit_refuses(ok, (struct ch_code){.used_from = 8},
+		       "[0].used_from is 8: 0 with CH_ENTRY_PATCH");
+	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
 	rig_end(&rig);
 }
 

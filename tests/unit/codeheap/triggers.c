@@ -509,6 +509,47 @@ TEST(statistics_sum_the_time_of_sweeps)
 	rig_end(&rig);
 }
 
+/* --- releases --- */
+
+/* The block is OPEN, and stays. */
+TEST(release_at_once_tells_of_the_wish_before_it_returns)
+{
+	unsigned asked = 0;
+	struct ch_ops ops = {.size = sizeof ops, .collect_wanted = rig_count_asked};
+	struct ch_config config = rig_config(pool_bytes);
+	struct rig rig = rig_create(&config, &ops, &asked);
+	struct ch_owner owner = rig_owner(&rig, "released");
+	struct emitter e;
+	emit_open(&e, owner, 16, 0);
+	forget(&rig);
+	atomic_store(&rig.heap->dead_bytes, pool_bytes);
+	CHECK_EQ(asked, 0);
+	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	CHECK(is_wanted(&rig));
+	CHECK_EQ(asked, 1);
+	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	rig_end(&rig);
+}
+
+TEST(release_counts_each_block_of_the_owner_as_dead)
+{
+	enum { BLOCKS = 100, BYTES = 64 };
+	struct rig rig = rig_start(pool_bytes);
+	uint64_t dead[2];
+	for (int many = 0; many < 2; many++) {
+		struct ch_owner owner = rig_owner(&rig, "released");
+		for (int i = 0; i < (many ? BLOCKS : 1); i++)
+			(void)rig_block(owner, 1);
+		forget(&rig);
+		CHECK_EQ(ch_owner_release(owner, CH_RELEASE_COLLECT), CH_OK);
+		dead[many] = atomic_load(&rig.heap->dead_bytes);
+	}
+	CHECK(dead[0] > BYTES && dead[0] < dead_least / 2);
+	CHECK(dead[1] - BYTES > (BLOCKS - 10) * (dead[0] - BYTES));
+	CHECK(dead[1] - BYTES < (BLOCKS + 10) * (dead[0] - BYTES));
+	rig_end(&rig);
+}
+
 /* --- a poll --- */
 
 /* A thread polls for all its heaps, whichever of them has nothing to do. */
