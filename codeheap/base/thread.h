@@ -55,7 +55,7 @@ struct ch__shown {
 	uintptr_t sp;
 	bool may_end; /* parked by the VM: the thread and its stack may end during the scan */
 	uintptr_t signal_stack_end; /* end of the alternate stack around sp, or 0 */
-	uintptr_t vectors_low, vectors_high; /* other registers, in the frame of a stop's signal */
+	uintptr_t vectors_low, vectors_high; /* other registers, in a stop by signal; else 0 */
 	uint32_t words_count;
 	uintptr_t words[CH_ARCH_CONTEXT_WORDS]; /* registers */
 };
