@@ -458,6 +458,7 @@ static int new_memfd(void)
 	int fd = memfd_create("codeheap", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
 	if (fd < 0 && errno == EINVAL)
 		fd = memfd_create("codeheap", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	ch__os_note(fd >= 0, "memfd_create");
 	return fd;
 }
 
