@@ -7,6 +7,7 @@
 #include "codeheap/graph/block.h"
 #include "codeheap/graph/block_parts.h"
 #include "tests/support/heap_rig.h"
+#include "tests/support/own_mounts.h"
 #include "tests/support/stage_code.h"
 
 #include <errno.h>
@@ -162,6 +163,19 @@ TEST(s50_memfd_that_is_forbidden_is_a_file_without_a_name)
 TEST(s50_memfd_that_is_unknown_is_a_file_without_a_name)
 {
 	use_nameless_file(ENOSYS);
+}
+
+TEST(s50_forbidden_memfd_is_named_where_no_folder_may_run_files)
+{
+	struct ch_config config = plain_config(CH_BACKEND_MEMFD);
+	struct ch_heap *heap;
+	if (!own_mounts() || mount("none", "/dev/shm", "tmpfs", MS_NOEXEC, NULL) != 0 ||
+	    mount("none", "/tmp", "tmpfs", MS_NOEXEC, NULL) != 0)
+		skip("the kernel allows no mounts");
+	refuse_call(SYS_memfd_create, EPERM);
+	CHECK(ch_heap_create(&config, &heap) != CH_OK);
+	if (!strstr(ch_why(), "memfd_create EPERM"))
+		FAIL("the sentence is: %s", ch_why());
 }
 
 TEST(s50_default_needs_no_memfd)
