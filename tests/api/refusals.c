@@ -623,3 +623,36 @@ TEST(half_of_the_bounds_of_a_stack_is_refused)
 	CHECK_EQ(ch_thread_attach(rig.heap, NULL, NULL), CH_OK);
 	rig_end(&rig);
 }
+
+/* Each value is the first that is wrong. */
+TEST(commit_is_refused_at_the_first_byte_beyond_a_bound)
+{
+	static const struct {
+		enum ch_entry entry;
+		uint32_t from, entry_offset, cold;
+		const char *words;
+	} rows[] = {
+		{CH_ENTRY_NONE, 16, 0, 0, "[0].used_from is 16: not a multiple of 8 below"},
+		{CH_ENTRY_NONE, 0, 0, 1, "[0].cold_used is 1: of 0 cold bytes"},
+		{CH_ENTRY_PATCH, 0, 8, 0, "[0].entry_offset is 8: 0 with CH_ENTRY_PATCH"},
+		{CH_ENTRY_PATCH, 8, 0, 0, "[0].used_from is 8: 0 with CH_ENTRY_PATCH"},
+	};
+	struct rig rig = rig_start(1 << 20);
+	for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++) {
+		struct emitter e;
+		struct ch_open open = {.owner = rig_owner(&rig, "owner"), .hot_bytes = 64,
+				       .entry = rows[i].entry};
+		CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+		CHECK_EQ(e.code.cold_bytes, 0);
+		struct ch_code code = e.code;
+		code.used_to = 16;
+		code.used_from = rows[i].from;
+		code.entry_offset = rows[i].entry_offset;
+		code.cold_used = rows[i].cold;
+		CHECK_EQ(ch_block_commit(&code, 1), CH_E_ARG);
+		if (!strstr(ch_why(), rows[i].words))
+			FAIL("row %u: the sentence is: %s", i, ch_why());
+		CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	}
+	rig_end(&rig);
+}

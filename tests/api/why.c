@@ -500,29 +500,13 @@ TEST(sentence_names_the_field_of_code_that_is_committed)
 	ok.used_to = e.at;
 	commit_refuses(ok, (struct ch_code){.used_from = 4}, "[0].used_from is 4: not a ");
 	commit_refuses(ok, (struct ch_code){.used_from = 64}, "[0].used_from is 64: not a ");
-	struct ch_code whole = ok;
-	whole.used_to = 16;
-	commit_refuses(whole, (struct ch_code){.used_from = 16}, "[0].used_from is 16: not a ");
 	commit_refuses(ok, (struct ch_code){.cold_used = 80}, "[0].cold_used is 80: of ");
-	char words[64];
-	(void)snprintf(words, sizeof words, "[0].cold_used is %u: of %u cold bytes",
-		       ok.cold_bytes + 1, ok.cold_bytes);
-	commit_refuses(ok, (struct ch_code){.cold_used = ok.cold_bytes + 1}, words);
 	commit_refuses(ok, (struct ch_code){.entry_offset = 60},
 		       "[0].entry_offset is 60: not from used_from, 0, to below used_to, ");
 	commit_refuses(ok, (struct ch_code){.frame = (const void *)&open},
 		       ".frame is set: the block was opened without CH_FRAME_STEPS");
 	commit_refuses(ok, (struct ch_code){.eh_frame = &open},
 		       ".eh_frame is set: the block was opened without CH_OPEN_OWN_FRAMES");
-	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
-	open.entry = CH_ENTRY_PATCH;
-	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
-	ok = e.code;
-	ok.used_to = 64;
-	commit_refuses(ok, (struct ch_code){.entry_offset = 8},
-		       "[0].entry_offset is 8: 0 with CH_ENTRY_PATCH");
-	commit_refuses(ok, (struct ch_code){.used_from = 8},
-		       "[0].used_from is 8: 0 with CH_ENTRY_PATCH");
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
 	rig_end(&rig);
 }
