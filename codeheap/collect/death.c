@@ -188,7 +188,7 @@ static void kill(struct ch_heap *heap, struct ch__owner *owner, struct ch__block
 	if (owner->entry == index)
 		ch__owner_reset_cell(owner);
 	if (block->owner)
-		ch__owner_remove(heap, owner, block);
+		ch__owner_remove(heap, owner, block, index);
 	ch__tombstone_write(heap, owner, block, index, death);
 	/* Release: the block left every list before its generation says so. */
 	atomic_store_explicit(&block->generation, generation + 1, memory_order_release);

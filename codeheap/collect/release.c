@@ -24,31 +24,30 @@ static bool is_still(const struct ch__owner *owner, uint32_t generation)
 	return atomic_load_explicit(&owner->generation, memory_order_relaxed) == generation;
 }
 
-/* Kills the owner's committed blocks. Returns true when a block is left, OPEN or in its commit. */
-static bool kill_committed(struct ch_heap *heap, const struct ch__owner *owner, uint32_t generation)
+/* Kills the owner's committed blocks. Returns true when a block is left, OPEN or in its commit. The
+ * walk passes each block once: a block that dies moves owner->release_at on, also where it is data
+ * that a killed block takes along. */
+static bool kill_committed(struct ch_heap *heap, struct ch__owner *owner, uint32_t generation)
 	CH_REQUIRES(ch__role_heap)
 {
 	uint32_t batch[CH__KILLED_AT_ONCE], count = 0;
 	bool has_others = false;
-	for (uint32_t at = first_of(owner), next; at; at = next) {
+	owner->release_at = first_of(owner);
+	for (uint32_t at; (at = owner->release_at) != 0;) {
 		struct ch__block *block = ch__block_at(heap, at);
-		if (count == CH__KILLED_AT_ONCE) {
-			struct ch_block here = ch__block_handle(heap, at);
-			ch__blocks_kill(heap, batch, count, CH__DEATH_NOT_RUNNING);
-			count = 0;
-			if (ch__heap_pass(heap) && !is_still(owner, generation))
-				return false;
-			/* Killed blocks take data along: this record may be another block's. */
-			next = first_of(owner);
-			if (!ch__block_resolve(heap, here))
-				continue;
-		}
-		next = block->owner_next;
+		owner->release_at = block->owner_next;
 		/* The commit of an OPEN block will return CH_E_STALE, or cycles free the block. */
 		if (ch__block_is_committed(heap, block))
 			batch[count++] = at;
 		else
 			has_others = true, block->flags &= (uint8_t)~CH__FLAG_IMMORTAL;
+		if (count < CH__KILLED_AT_ONCE)
+			continue;
+		ch__blocks_kill(heap, batch, count, CH__DEATH_NOT_RUNNING);
+		count = 0;
+		(void)ch__heap_pass(heap);
+		if (!is_still(owner, generation))
+			return false;
 	}
 	ch__blocks_kill(heap, batch, count, CH__DEATH_NOT_RUNNING);
 	return has_others;

@@ -153,9 +153,12 @@ static inline uint8_t ch__age_stamp(const struct ch_heap *heap)
 
 /* Takes the block off its owner's list; ch__owner_insert puts it there. */
 static inline void ch__owner_remove(struct ch_heap *heap, struct ch__owner *owner,
-				    struct ch__block *block) CH_REQUIRES(ch__role_owner)
+				    struct ch__block *block, uint32_t index)
+	CH_REQUIRES(ch__role_owner)
 {
 	uint32_t next = block->owner_next, prev = block->owner_prev;
+	if (owner->release_at == index)
+		owner->release_at = next;
 	if (prev)
 		ch__block_at(heap, prev)->owner_next = next;
 	else

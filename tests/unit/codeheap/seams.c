@@ -338,6 +338,53 @@ TEST(each_listener_of_a_heap_hears_of_a_death)
 	rig_end(&rig);
 }
 
+static struct ch__block *edged;
+static unsigned walks;
+
+/* A release that comes to the block takes the flag away. */
+static void count_walks(struct ch__listener *of, const uint64_t *handles, size_t n)
+{
+	(void)of, (void)handles, (void)n;
+	walks += !(edged->flags & CH__FLAG_IMMORTAL);
+	edged->flags |= CH__FLAG_IMMORTAL;
+}
+
+static struct ch_block make(struct ch_owner owner, enum ch_kind kind, struct ch_block edge_to)
+{
+	struct ch_open open = {.size = sizeof open, .owner = owner, .hot_bytes = 16, .kind = kind};
+	struct ch_code code;
+	CHECK_EQ(ch_block_open(&open, &code), CH_OK);
+	memset(code.write, 0, 16);
+	code.used_to = 16;
+	if (edge_to.bits)
+		CHECK_EQ(ch_edge_attach(code.block, edge_to), CH_OK);
+	CHECK_EQ(ch_block_commit(&code, 1), CH_OK);
+	return code.block;
+}
+
+/* The first 64 blocks of the walk end with code, and the block that comes next is the code's data:
+ * data goes with the code, so the walk goes on behind a block that died meanwhile. */
+TEST(release_passes_a_block_once_that_other_code_has_an_edge_to)
+{
+	static const struct ch__listener_calls deaths = {.blocks_die = count_walks};
+	struct rig rig = rig_start(4 << 20);
+	struct ch_owner owner = rig_owner(&rig, "owner"), other = rig_owner(&rig, "other");
+	struct ch_block none = {0}, to;
+	for (int i = 0; i < 200; i++)
+		(void)make(owner, CH_KIND_CODE, make(owner, CH_KIND_DATA, none));
+	to = make(owner, CH_KIND_CODE, none);
+	(void)make(other, CH_KIND_CODE, to);
+	edged = ch__block_at(rig.heap, rig_record(to));
+	edged->flags |= CH__FLAG_IMMORTAL;
+	listener.calls = &deaths;
+	ch__listener_add(rig.heap, &listener);
+	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	CHECK_EQ(walks, 1);
+	CHECK_EQ(rig_stats(&rig).blocks_now, 2);
+	edged->flags &= (uint8_t)~CH__FLAG_IMMORTAL;
+	rig_end(&rig);
+}
+
 static enum ch_status refuse(struct ch_heap *heap, const char **stats_file, bool may_fail)
 {
 	(void)stats_file, (void)may_fail;
