@@ -726,8 +726,12 @@ static void collect_and_enter(struct play *p)
 {
 	rig_collect(&p->rig, 4);
 	create_strangers(p);
-	if (p->stranger.bits)
-		rig_apart(&p->rig, enter_stranger, p);
+	if (!p->stranger.bits)
+		return;
+	rig_apart(&p->rig, enter_stranger, p);
+	/* The list of free records may have left any number there. */
+	ch__owner_at(p->rig.heap, ch__handle_index(p->stranger.bits))->release_at =
+		rig_record(facts_of(p->stranger).entry);
 }
 
 static void judge_many(struct play *p)
