@@ -18,7 +18,6 @@
 
 enum {
 	CH__LIVES = 8, /* generations from one life of an owner's record to the next */
-	CH__RUN_MAX = 512, /* branches of a block */
 	CH__SIDE_CLASSES = 15, /* capacities of side lists: 4 * 2^n, the last is 65,535 */
 	CH__BRANCHES_RESTING = 1 << 18,
 	CH__HEAPS_MAX = 255, CH__TABLES = 7,

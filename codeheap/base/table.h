@@ -10,6 +10,7 @@
 enum {
 	CH__TABLE_STEP_BYTES = 1 << 16, /* in which a table grows: whole pages of every system */
 	CH__INDEX_MAX = (1 << 24) - 1, /* a stub holds 24 bits of a branch index */
+	CH__RUN_MAX = 512, /* branches of a block */
 };
 
 static inline uint64_t ch__handle(uint32_t heap_id, uint32_t index, uint32_t generation)

@@ -148,7 +148,8 @@ enum ch_status(ch__because_memory)(const char *what)
 
 enum ch_status(ch__because_no_record)(const struct ch__table *table, const char *records)
 {
-	if (atomic_load(&table->used) < table->limit)
+	/* A run of branches finds no place where fewer records are left. */
+	if (atomic_load(&table->used) + CH__RUN_MAX <= table->limit)
 		return ch__because_memory(records);
 	return ch__because(CH_E_MEMORY, "the heap has %u %s, its limit: a collection frees those "
 					"released", table->limit - 1, records);

@@ -23,24 +23,6 @@ static void chain(const struct ch_heap *heap, uint32_t first, uint32_t next)
 	atomic_store_explicit(&ch__branch_at(heap, first)->next_free, next, memory_order_release);
 }
 
-static uint32_t take_run(struct ch_heap *heap, uint32_t count) CH_REQUIRES(ch__role_records)
-{
-	struct ch__runs *runs = &heap->branch_runs[count];
-	uint32_t first = runs->free;
-	if (first) {
-		runs->free = chained(heap, first);
-		return first;
-	}
-	if ((uint64_t)runs->worn_now * count <= heap->branches_resting)
-		first = ch__table_extend(&heap->branches, count);
-	if (!first && runs->worn) {
-		first = runs->worn;
-		runs->worn = chained(heap, first);
-		runs->worn_now--;
-	}
-	return first;
-}
-
 static void give_run(struct ch_heap *heap, uint32_t first, uint32_t count, bool is_worn)
 	CH_REQUIRES(ch__role_records)
 {
@@ -56,6 +38,38 @@ static void give_run(struct ch_heap *heap, uint32_t first, uint32_t count, bool 
 	else
 		runs->worn = first;
 	runs->worn_last = first;
+}
+
+/* Takes a free run, or the beginning of a longer one, whose rest is a run then. */
+static __attribute__((noinline)) uint32_t take_free(struct ch_heap *heap, uint32_t count,
+						    uint32_t longest)
+	CH_REQUIRES(ch__role_records)
+{
+	for (uint32_t length = count; length <= longest; length++) {
+		uint32_t *free = &heap->branch_runs[length].free, first = *free;
+		if (!first)
+			continue;
+		*free = chained(heap, first);
+		if (length > count)
+			give_run(heap, first + count, length - count, false);
+		return first;
+	}
+	return 0;
+}
+
+static uint32_t take_run(struct ch_heap *heap, uint32_t count) CH_REQUIRES(ch__role_records)
+{
+	struct ch__runs *runs = &heap->branch_runs[count];
+	uint32_t first = take_free(heap, count, count);
+	if (!first && (uint64_t)runs->worn_now * count <= heap->branches_resting &&
+	    !(first = ch__table_extend(&heap->branches, count)))
+		first = take_free(heap, count, CH__RUN_MAX);
+	if (!first && runs->worn) {
+		first = runs->worn;
+		runs->worn = chained(heap, first);
+		runs->worn_now--;
+	}
+	return first;
 }
 
 uint32_t ch__branches_take(struct ch_heap *heap, uint32_t count)

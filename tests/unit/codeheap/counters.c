@@ -276,6 +276,32 @@ TEST(run_of_branches_that_rested_longest_is_next)
 	rig_end(&rig);
 }
 
+/* Opens blocks with so many branches each until the heap refuses, then aborts all. */
+static int serve(struct ch_owner owner, uint16_t length)
+{
+	enum { MOST = 70 };
+	static struct emitter all[MOST + 1];
+	int count = 0;
+	while (open_block(owner, length, &all[count]) == CH_OK)
+		CHECK(++count <= MOST);
+	CHECK(strstr(ch_why(), "its limit"));
+	for (int i = 0; i < count; i++)
+		CHECK_EQ(ch_block_abort(&all[i].code), CH_OK);
+	return count;
+}
+
+TEST(branches_of_dead_blocks_serve_blocks_with_fewer_of_them)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_owner owner = rig_owner(&rig, "owner");
+	rig.heap->branches.limit = 1 + 64 + 3;
+	CHECK_EQ(serve(owner, 16), 4);
+	CHECK_EQ(serve(owner, 15), 4);
+	CHECK_EQ(serve(owner, 7), 8);
+	CHECK_EQ(serve(owner, 1), 64 + 3);
+	rig_end(&rig);
+}
+
 TEST(next_heap_gives_no_handle_of_a_branch_whose_run_began_again)
 {
 	struct rig rig = rig_start(1 << 20);
