@@ -61,7 +61,7 @@
  * Limits, and the status beyond. Of a heap: 16,777,214 blocks, owners, branches, assumptions and
  * names each (CH_E_MEMORY). Of a block: 512 branches, 524,272 cold bytes with stubs, with PATCH 16
  * fewer (aarch64, riscv64: 24; CH_E_ARG); 65,535 other attachments, of which a patch point is two
- * or three (CH_E_MEMORY). Names have any length. */
+ * or three (CH_E_MEMORY). Names have any length. At the limit freed branch_rooms are not joined. */
 #ifndef CODEHEAP_CODEHEAP_H
 #define CODEHEAP_CODEHEAP_H
 

@@ -146,9 +146,9 @@ enum ch_status(ch__because_memory)(const char *what)
 	return ch__because(CH_E_MEMORY, "no side memory for %s", what);
 }
 
+/* A block's branches find no place where fewer than CH__RUN_MAX records are left. */
 enum ch_status(ch__because_no_record)(const struct ch__table *table, const char *records)
 {
-	/* A run of branches finds no place where fewer records are left. */
 	if (atomic_load(&table->used) + CH__RUN_MAX <= table->limit)
 		return ch__because_memory(records);
 	return ch__because(CH_E_MEMORY, "the heap has %u %s, its limit: a collection frees those "

@@ -41,20 +41,17 @@ static void give_run(struct ch_heap *heap, uint32_t first, uint32_t count, bool 
 }
 
 /* Takes a free run, or the beginning of a longer one, whose rest is a run then. */
-static __attribute__((noinline)) uint32_t take_free(struct ch_heap *heap, uint32_t count,
-						    uint32_t longest)
-	CH_REQUIRES(ch__role_records)
+static __attribute__((noinline)) uint32_t
+take_free(struct ch_heap *heap, uint32_t count, uint32_t longest) CH_REQUIRES(ch__role_records)
 {
-	for (uint32_t length = count; length <= longest; length++) {
-		uint32_t *free = &heap->branch_runs[length].free, first = *free;
-		if (!first)
-			continue;
-		*free = chained(heap, first);
-		if (length > count)
-			give_run(heap, first + count, length - count, false);
-		return first;
-	}
-	return 0;
+	uint32_t length = count, first;
+	while (!(first = heap->branch_runs[length].free) && length < longest)
+		length++;
+	if (first)
+		heap->branch_runs[length].free = chained(heap, first);
+	if (first && length > count)
+		give_run(heap, first + count, length - count, false);
+	return first;
 }
 
 static uint32_t take_run(struct ch_heap *heap, uint32_t count) CH_REQUIRES(ch__role_records)

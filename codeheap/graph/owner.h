@@ -29,10 +29,8 @@ struct ch__owner {
 	/* 1 while the list of blocks or the entry changes, or the owner ends. The thread that
 	 * stored 1 is in a region, and a fork waits for regions: no child inherits a 1 (I16). */
 	_Atomic(uint8_t) busy;
-	union {
-		uint32_t next_free;
-		uint32_t release_at; /* of an owner: where kill_committed goes on [heap] */
-	};
+	/* Of a free record; or where kill_committed goes on [heap]. */
+	union { uint32_t next_free, release_at; };
 };
 _Static_assert(sizeof(struct ch__owner) == CH__LINE_BYTES, "no two share a line");
 

@@ -128,8 +128,7 @@ static bool reserve_side(struct request *r)
 	struct ch_heap *heap = r->heap;
 	if (!reserve_young(r))
 		return false;
-	r->record = ch__record_take(heap, r->self);
-	if (!r->record)
+	if (!(r->record = ch__record_take(heap, r->self)))
 		return false;
 	if (r->open->branch_room && !(r->run = ch__branches_take(heap, r->open->branch_room)))
 		return false;
@@ -187,8 +186,7 @@ static void move_to_align(struct request *r, uint32_t page_index) CH_REQUIRES(ch
 /* How far a try looks: the thread's own page; open pages of all threads; every hole in these. */
 enum look { LOOK_AT_OWN, LOOK_AT_OPEN, LOOK_IN_NEED };
 
-/* Another thread's page is open some time before unwinders know it. They are told nothing of data.
- */
+/* Another thread's page is open before unwinders know it. They are told nothing of data. */
 static bool is_known(const struct request *r, uint32_t page_index)
 {
 	return r->frame >= CH__FRAME_OWN ||
@@ -603,9 +601,8 @@ static enum ch_status no_room(const struct request *r)
 				   : "");
 }
 
-/* Chooses the pages of a block that is not written as plain code. Unwinders are told nothing of
- * data. Data of at most a fourth of a page shares pages, unless the writer knows one address only.
- */
+/* Chooses the pages of a block that is not written as plain code. Data of at most a fourth of a
+ * page shares pages, unless the writer knows one address only. */
 static void choose_pages(struct request *r)
 {
 	const struct ch_open *open = r->open;
@@ -630,9 +627,8 @@ static void choose_pages(struct request *r)
 enum ch_status ch__block_open(struct ch_heap *heap, struct ch__thread *self,
 			      const struct ch_open *open, struct ch_code *code)
 {
-	struct request r = {.heap = heap, .self = self, .open = open};
-	r.frame = open->frame;
-	r.head = CH__HEAD_BYTES;
+	struct request r = {.heap = heap, .self = self, .open = open, .frame = open->frame,
+			    .head = CH__HEAD_BYTES};
 	if (CH_UNLIKELY((open->flags & (CH_OPEN_OWN_FRAMES | CH_OPEN_IN_PLACE)) ||
 			open->kind != CH_KIND_CODE))
 		choose_pages(&r);
