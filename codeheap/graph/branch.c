@@ -23,7 +23,7 @@ static void chain(const struct ch_heap *heap, uint32_t first, uint32_t next)
 	atomic_store_explicit(&ch__branch_at(heap, first)->next_free, next, memory_order_release);
 }
 
-static void give_run(struct ch_heap *heap, uint32_t first, uint32_t count, bool is_worn)
+static __attribute__((noinline)) void give_run(struct ch_heap *heap, uint32_t first, uint32_t count, bool is_worn)
 	CH_REQUIRES(ch__role_records)
 {
 	struct ch__runs *runs = &heap->branch_runs[count];
@@ -40,27 +40,31 @@ static void give_run(struct ch_heap *heap, uint32_t first, uint32_t count, bool 
 	runs->worn_last = first;
 }
 
-/* Takes a free run, or the beginning of a longer one, whose rest is a run then. */
-static __attribute__((noinline)) uint32_t
-take_free(struct ch_heap *heap, uint32_t count, uint32_t longest) CH_REQUIRES(ch__role_records)
+/* Takes the beginning of a longer free run. The rest is a run then. */
+static uint32_t CH_COLD take_longer(struct ch_heap *heap, uint32_t count)
+	CH_REQUIRES(ch__role_records)
 {
-	uint32_t length = count, first;
-	while (!(first = heap->branch_runs[length].free) && length < longest)
-		length++;
-	if (first)
+	for (uint32_t length = count + 1, first; length <= CH__RUN_MAX; length++) {
+		if (!(first = heap->branch_runs[length].free))
+			continue;
 		heap->branch_runs[length].free = chained(heap, first);
-	if (first && length > count)
 		give_run(heap, first + count, length - count, false);
-	return first;
+		return first;
+	}
+	return 0;
 }
 
 static uint32_t take_run(struct ch_heap *heap, uint32_t count) CH_REQUIRES(ch__role_records)
 {
 	struct ch__runs *runs = &heap->branch_runs[count];
-	uint32_t first = take_free(heap, count, count);
-	if (!first && (uint64_t)runs->worn_now * count <= heap->branches_resting &&
+	uint32_t first = runs->free;
+	if (first) {
+		runs->free = chained(heap, first);
+		return first;
+	}
+	if ((uint64_t)runs->worn_now * count <= heap->branches_resting &&
 	    !(first = ch__table_extend(&heap->branches, count)))
-		first = take_free(heap, count, CH__RUN_MAX);
+		first = take_longer(heap, count);
 	if (!first && runs->worn) {
 		first = runs->worn;
 		runs->worn = chained(heap, first);
