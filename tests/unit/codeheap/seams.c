@@ -284,6 +284,28 @@ TEST(child_of_fork_awaits_no_use_for_its_parent)
 	rig_end(&rig);
 }
 
+/* A thread of the parent that did not stop holds up nothing in the child. */
+TEST(child_of_fork_blames_no_thread_of_its_parent)
+{
+	struct rig rig = rig_start(1 << 20);
+	atomic_store(&rig.heap->held_up_by, 1);
+	atomic_store(&rig.heap->waits_for_cycle, true);
+	/* After a collection in vain the next is put off. */
+	atomic_store(&rig.heap->unasked_after_ns, UINT64_MAX);
+	pid_t child = fork();
+	CHECK(child >= 0);
+	if (child == 0) {
+		struct ch_open open = {.size = sizeof open, .heap = rig.heap, .hot_bytes = 64000};
+		struct ch_code code;
+		enum ch_status status;
+		while ((status = ch_block_open(&open, &code)) == CH_OK)
+			;
+		_exit(status != CH_E_FULL || strstr(ch_why(), "did not stop"));
+	}
+	expect_exit(child, 0);
+	rig_end(&rig);
+}
+
 static uint64_t dead_handles[8];
 static size_t dead_count;
 
