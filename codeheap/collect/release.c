@@ -24,9 +24,8 @@ static bool is_still(const struct ch__owner *owner, uint32_t generation)
 	return atomic_load_explicit(&owner->generation, memory_order_relaxed) == generation;
 }
 
-/* Kills the owner's committed blocks. Returns true when a block is left, OPEN or in its commit. The
- * walk passes each block once: a block that dies moves owner->release_at on, also where it is data
- * that a killed block takes along. */
+/* Kills the owner's committed blocks. Returns true when a block is left, OPEN or in its commit. A
+ * block that dies, also data that a killed block takes along, moves owner->release_at on. */
 static bool kill_committed(struct ch_heap *heap, struct ch__owner *owner, uint32_t generation)
 	CH_REQUIRES(ch__role_heap)
 {
