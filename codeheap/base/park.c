@@ -71,16 +71,15 @@ void ch__heap_unlock(struct ch_heap *heap) CH_UNANALYSED("it makes the role")
 	ch__lock_release(&heap->lock, CH__RANK_HEAP);
 }
 
-bool ch__heap_pass(struct ch_heap *heap) CH_UNANALYSED("it takes the role back")
+void ch__heap_pass(struct ch_heap *heap) CH_UNANALYSED("it takes the role back")
 {
 	enum { SPINS = 64 };
 	if (CH_LIKELY(!atomic_load_explicit(&heap->lock_waits, memory_order_relaxed)))
-		return false;
+		return;
 	ch__heap_unlock(heap);
 	for (int spins = 0; spins < SPINS && ch__lock_is_free(&heap->lock); spins++)
 		ch__arch_pause();
 	ch__heap_lock_for_many(heap);
-	return true;
 }
 
 /* A lent lock has no rank: the thread may begin a cycle of another heap meanwhile, whose waits have

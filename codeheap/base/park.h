@@ -88,8 +88,8 @@ static inline void ch__heap_lock_for_many(struct ch_heap *heap) CH_ACQUIRES(ch__
 {
 	ch__lock_parking(&heap->lock, CH__RANK_HEAP);
 }
-/* Between two steps. Returns true where others may have had the lock meanwhile. */
-bool ch__heap_pass(struct ch_heap *) CH_REQUIRES(ch__role_heap);
+/* Between two steps: others may have the lock meanwhile. */
+void ch__heap_pass(struct ch_heap *) CH_REQUIRES(ch__role_heap);
 static inline bool ch__heap_try_lock(struct ch_heap *heap)
 	CH_TRY_ACQUIRES(true, ch__role_heap) CH_UNANALYSED("it makes the role")
 {

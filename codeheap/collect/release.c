@@ -44,7 +44,7 @@ static bool kill_committed(struct ch_heap *heap, struct ch__owner *owner, uint32
 			continue;
 		ch__blocks_kill(heap, batch, count, CH__DEATH_NOT_RUNNING);
 		count = 0;
-		(void)ch__heap_pass(heap);
+		ch__heap_pass(heap);
 		if (!is_still(owner, generation))
 			return false;
 	}
