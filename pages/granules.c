@@ -139,15 +139,15 @@ bool ch__page_reserve(struct ch__pool *pool, uint32_t index, uint32_t hot_bytes,
 		flip(words, cold_at, cold_n);
 		*cold = base + cold_at * CH__GRANULE_BYTES;
 		page->cold_cursor = (uint16_t)cold_at;
-		ch__valgrind_grant(pool, pool->exec_base + *cold,
-				   (size_t)cold_n * CH__GRANULE_BYTES);
+		ch__valgrind_open(pool, pool->exec_base + *cold,
+				  (size_t)cold_n * CH__GRANULE_BYTES);
 	}
 	*hot = base;
 	if (hot_n) {
 		flip(words, hot_at, hot_n);
 		*hot = base + hot_at * CH__GRANULE_BYTES;
 		page->hot_cursor = (uint16_t)(hot_at + hot_n);
-		ch__valgrind_grant(pool, pool->exec_base + *hot, (size_t)hot_n * CH__GRANULE_BYTES);
+		ch__valgrind_open(pool, pool->exec_base + *hot, (size_t)hot_n * CH__GRANULE_BYTES);
 	}
 	add(&page->used_granules, hot_n + cold_n);
 	return true;

@@ -197,11 +197,17 @@ void ch__valgrind_pool_born(const struct ch__pool *) CH_COLD;
 void ch__valgrind_pool_dead(const struct ch__pool *) CH_COLD;
 void ch__valgrind_access(const struct ch__pool *, uintptr_t exec, size_t bytes,
 			 bool has_access) CH_COLD;
+void ch__valgrind_part_open(const struct ch__pool *, uintptr_t exec, size_t bytes) CH_COLD;
 /* Memcheck reports reads and writes of bytes without access, in both views. */
 static inline void ch__valgrind_grant(const struct ch__pool *pool, uintptr_t exec, size_t bytes)
 {
 	if (CH_UNLIKELY(pool->is_translated))
 		ch__valgrind_access(pool, exec, bytes, true);
+}
+static inline void ch__valgrind_open(const struct ch__pool *pool, uintptr_t exec, size_t bytes)
+{
+	if (CH_UNLIKELY(pool->is_translated))
+		ch__valgrind_part_open(pool, exec, bytes);
 }
 static inline void ch__valgrind_revoke(const struct ch__pool *pool, uintptr_t exec, size_t bytes)
 {

@@ -49,9 +49,13 @@ void ch__valgrind_access(const struct ch__pool *pool, uintptr_t exec, size_t byt
 	ch__valgrind_ask(request, (uintptr_t)ch__pool_read(pool, exec), bytes, 0, 0);
 }
 
-void ch__valgrind_part_open(uintptr_t exec, size_t bytes)
+/* Nothing at exec may be read before the commit, but for data, which the VM writes at exec. */
+void ch__valgrind_part_open(const struct ch__pool *pool, uintptr_t exec, size_t bytes)
 {
-	ch__valgrind_ask(CH__ASK_MAKE_NOACCESS, exec, bytes, 0, 0);
+	uint32_t page = (uint32_t)((exec - pool->exec_base) >> pool->page_log2);
+	ch__valgrind_access(pool, exec, bytes, true);
+	if (ch__pool_span_use(pool, page) == CH__SPAN_CODE)
+		ch__valgrind_ask(CH__ASK_MAKE_NOACCESS, exec, bytes, 0, 0);
 }
 
 void ch__valgrind_part_born(const struct ch__pool *pool, uintptr_t exec, size_t bytes)

@@ -73,8 +73,6 @@ bool ch__pool_store(const struct ch__pool *, uintptr_t exec, uint64_t word);
 void ch__pool_poison(const struct ch__pool *, uintptr_t exec, size_t bytes);
 
 /* What Valgrind is told (valgrind.c), where pool->is_translated. */
-/* A part was opened, and nothing at exec may be read before the commit; a part of a block has its
- * final place; a part was withdrawn and holds traps. */
-void ch__valgrind_part_open(uintptr_t exec, size_t bytes) CH_COLD;
+/* A part of a block has its final place; a part was withdrawn and holds traps. */
 void ch__valgrind_part_born(const struct ch__pool *, uintptr_t exec, size_t bytes) CH_COLD;
 void ch__valgrind_part_dead(const struct ch__pool *, uintptr_t exec) CH_COLD;

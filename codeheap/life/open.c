@@ -360,11 +360,6 @@ static bool write_record(struct request *r) CH_REQUIRES(ch__role_region)
 	uint32_t young = atomic_load_explicit(&r->self->young_count, memory_order_relaxed);
 	r->self->young[young] = r->handle;
 	atomic_store_explicit(&r->self->young_count, young + 1, memory_order_relaxed);
-	/* A VM may read where it writes at exec. */
-	if (CH_UNLIKELY(heap->pool->is_translated) && r->use == CH__SPAN_CODE) {
-		ch__valgrind_part_open(ch__exec(heap, r->hot_offset), r->hot_bytes);
-		ch__valgrind_part_open(ch__exec(heap, r->cold_offset), r->cold_bytes);
-	}
 	return true;
 }
 
