@@ -17,7 +17,7 @@
 #include "arch/arch.h"
 #include "arch/registers.h"
 #include "arch/sites.h"
-#include "arch/stubs.h"
+#include "arch/slots.h"
 
 #include <signal.h>
 #include <string.h>
@@ -213,51 +213,12 @@ bool ch__arch_diverter_is_armed(const uint8_t *read)
 
 /* A stub leaves x30, which may hold a caller's return address, alone. x17 has the address behind
  * the stub's code, which serves as a return address does (CH_ARCH_STUB_CALL_BYTES). */
-static void put_stub_code(uint32_t code[4], uintptr_t address)
+static void put_slot_code(uint32_t code[SLOT_CODE_WORDS], uintptr_t address)
 {
 	code[0] = insn_bti_jc;
-	code[1] = insn_ldr_x16 | (address & 4 ? 4u : 3u) << 5; /* words to the literal */
+	code[1] = insn_ldr_x16 | (literal_at(address) / 4 - 1) << 5; /* words to the literal */
 	code[2] = insn_adr_x17 | 2u << 5;
 	code[3] = insn_br_x16;
-}
-
-/* From the stub at the address to its last word: the branch index, or the distance of a jump. */
-static size_t last_word_at(uintptr_t address)
-{
-	return CH_ARCH_STUB_CALL_BYTES + (address & 4 ? 0 : 8);
-}
-
-static void put_slot(uint8_t *write, uintptr_t leads_to, uint32_t last)
-{
-	uint32_t code[4];
-	put_stub_code(code, (uintptr_t)write);
-	memcpy(write, code, sizeof code);
-	ch__arch_stub_lead(write, leads_to);
-	memcpy(write + last_word_at((uintptr_t)write), &last, sizeof last);
-}
-
-void ch__arch_stub_write(uint8_t *write, uintptr_t exec, uintptr_t trampoline, uint32_t index)
-{
-	(void)exec;
-	put_slot(write, trampoline, index);
-}
-
-/* The thread has just run the stub. The stub was published to the thread through code, where the
- * thread sanitizer sees nothing. */
-__attribute__((no_sanitize("thread"))) uint32_t
-ch__arch_stub_index(const uint8_t *read_return_address)
-{
-	const uint8_t *read = read_return_address - CH_ARCH_STUB_CALL_BYTES;
-	return load_word(read + last_word_at((uintptr_t)read));
-}
-
-bool ch__arch_stub_is_valid(const uint8_t *read, uintptr_t exec, uintptr_t trampoline,
-			    uint32_t index)
-{
-	uint32_t code[4];
-	put_stub_code(code, exec);
-	return memcmp(read, code, sizeof code) == 0 && ch__arch_stub_leads_to(read) == trampoline &&
-	       load_word(read + last_word_at(exec)) == index;
 }
 
 void ch__arch_stub_entry(void);
@@ -276,24 +237,6 @@ size_t ch__arch_trampoline_write(uint8_t *write, struct ch__arch_stub_context *c
 	memcpy(write, code, sizeof code);
 	memcpy(write + sizeof code, literals, sizeof literals);
 	return sizeof code + sizeof literals;
-}
-
-/* The last word keeps the target's distance while the slot leads elsewhere. */
-bool ch__arch_jump_reaches(uintptr_t exec, uintptr_t target)
-{
-	int64_t distance = (int64_t)(target - exec);
-	return distance == (int32_t)distance;
-}
-
-uintptr_t ch__arch_jump_target(const uint8_t *read, uintptr_t exec)
-{
-	return exec + (uintptr_t)(intptr_t)(int32_t)load_word(read + last_word_at(exec));
-}
-
-void ch__arch_jump_write(uint8_t *write, uintptr_t exec, uintptr_t target)
-{
-	CH_ASSERT(ch__arch_jump_reaches(exec, target), "jump out of reach");
-	put_slot(write, target, (uint32_t)(target - exec));
 }
 
 /* The literal is aligned to 8 wherever the veneer begins. */

@@ -12,7 +12,7 @@
 #include "arch/arch.h"
 #include "arch/registers.h"
 #include "arch/sites.h"
-#include "arch/stubs.h"
+#include "arch/slots.h"
 
 #include <signal.h>
 #include <string.h>
@@ -36,10 +36,7 @@ enum {
 	BRANCH = 0x63,
 	T1 = 6,
 	T3 = 28,
-	/* In a stub, from the first byte, which lies at a multiple of 8. */
-	STUB_INDEX = 12,
-	STUB_LITERAL = CH_ARCH_STUB_LITERAL,
-	/* In an address-load site, likewise: auipc, ld, a jump over the literal. */
+	/* In an address-load site, from the first byte: auipc, ld, a jump over the literal. */
 	LEA_LITERAL = 12,
 	LEA_BYTES = 20,
 };
@@ -103,10 +100,10 @@ static uint32_t encode_jr(unsigned base)
 }
 
 /* auipc t1, 0; ld t3, literal(t1); jr t3. The target finds the jump's own address in t1. */
-static void put_far_jump(uint32_t code[3], unsigned literal)
+static void put_slot_code(uint32_t code[SLOT_CODE_WORDS], uintptr_t address)
 {
 	code[0] = AUIPC | T1 << 7;
-	code[1] = encode_ld(T3, T1, literal);
+	code[1] = encode_ld(T3, T1, literal_at(address));
 	code[2] = encode_jr(T3);
 }
 
@@ -237,43 +234,6 @@ bool ch__arch_diverter_is_armed(const uint8_t *read)
 	return (load_word(read) & LOW_12) == JAL_X0;
 }
 
-static void put_slot(uint8_t *write, uintptr_t exec, uintptr_t leads_to, uint32_t last)
-{
-	uint32_t code[3];
-	CH_ASSERT(exec % 8 == 0, "a stub's literal is not aligned");
-	put_far_jump(code, STUB_LITERAL);
-	memcpy(write, code, sizeof code);
-	ch__arch_stub_lead(write, leads_to);
-	memcpy(write + STUB_INDEX, &last, sizeof last);
-}
-
-static uint32_t last_word(const uint8_t *read)
-{
-	uint32_t last;
-	memcpy(&last, read + STUB_INDEX, sizeof last);
-	return last;
-}
-
-void ch__arch_stub_write(uint8_t *write, uintptr_t exec, uintptr_t trampoline, uint32_t index)
-{
-	put_slot(write, exec, trampoline, index);
-}
-
-uint32_t ch__arch_stub_index(const uint8_t *read_return_address)
-{
-	return last_word(read_return_address - CH_ARCH_STUB_CALL_BYTES);
-}
-
-bool ch__arch_stub_is_valid(const uint8_t *read, uintptr_t exec, uintptr_t trampoline,
-			    uint32_t index)
-{
-	uint32_t code[3];
-	(void)exec;
-	put_far_jump(code, STUB_LITERAL);
-	return memcmp(read, code, sizeof code) == 0 &&
-	       ch__arch_stub_leads_to(read) == trampoline && last_word(read) == index;
-}
-
 void ch__arch_stub_entry(void);
 
 /* On entry t1 is the stub and t3 the trampoline's own address. */
@@ -307,34 +267,14 @@ void ch__arch_stub_context_init(struct ch__arch_stub_context *context)
 	context->extended_mask = 0;
 }
 
-/* The last word holds the target's distance, also when the slot leads elsewhere. A stub has the
- * branch index there. */
-bool ch__arch_jump_reaches(uintptr_t exec, uintptr_t target)
-{
-	int64_t distance = (int64_t)(target - exec);
-	return distance == (int32_t)distance;
-}
-
-void ch__arch_jump_write(uint8_t *write, uintptr_t exec, uintptr_t target)
-{
-	CH_ASSERT(ch__arch_jump_reaches(exec, target), "jump out of reach");
-	put_slot(write, exec, target, (uint32_t)(target - exec));
-}
-
-uintptr_t ch__arch_jump_target(const uint8_t *read, uintptr_t exec)
-{
-	return exec + (uintptr_t)(intptr_t)(int32_t)last_word(read);
-}
-
 /* The literal is aligned wherever the veneer lies. */
 void ch__arch_veneer_write(uint8_t *write, uintptr_t exec, uintptr_t target)
 {
-	unsigned literal = exec % 8 ? 12 : 16;
-	uint32_t code[3];
-	put_far_jump(code, literal);
+	uint32_t code[SLOT_CODE_WORDS];
+	put_slot_code(code, exec);
 	ch__arch_fill_traps(write, CH_ARCH_VENEER_BYTES);
 	memcpy(write, code, sizeof code);
-	store_literal(write + literal, target);
+	ch__arch_stub_lead(write, target);
 }
 
 uintptr_t ch__arch_veneer_target(const uint8_t *read)

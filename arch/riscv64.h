@@ -17,7 +17,7 @@ enum {
 	CH_ARCH_STUB_CALL_BYTES = 12, /* t1 in place of a return address: stub + 12 */
 	CH_ARCH_STUB_LEADS_FAR = 1,   /* jal reaches 1 MiB; the stub's literal leads on */
 	CH_ARCH_LEAD_BYTES = 0,
-	CH_ARCH_STUB_LITERAL = 16,
+	CH_ARCH_STUB_LITERAL = 12,
 	CH_ARCH_DIVERTER_BYTES = 4, /* lui x0, imm20 <-> jal x0, imm20 */
 	CH_ARCH_VENEER_BYTES = 24,  /* auipc, ld, jr, pad, literal */
 	CH_ARCH_VENEER_REACH_LOG2 = 31, /* of auipc and jalr */
