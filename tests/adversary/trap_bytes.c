@@ -602,7 +602,7 @@ TEST(bus_error_of_live_code_says_at_which_address)
 	m.info.si_signo = SIGBUS;
 	m.info.si_code = BUS_ADRERR;
 	m.info.si_addr = &word;
-	ch_trap_describe(rig.heap, &m.info, &m.context, caught.text, sizeof caught.text);
+	describe_made_up(rig.heap, &m);
 	check_begins(caught.text, "live block `o` (#");
 	snprintf(wanted, sizeof wanted, "; SIGBUS at address 0x%lx",
 		 (unsigned long)(uintptr_t)&word);
@@ -622,7 +622,7 @@ TEST(traps_of_debuggers_are_at_the_pc)
 	for (int i = 0; i < 2; i++) {
 		make_up(&m, p.at[0] + 8, 1);
 		m.info.si_code = codes[i];
-		ch_trap_describe(rig.heap, &m.info, &m.context, caught.text, sizeof caught.text);
+		describe_made_up(rig.heap, &m);
 		snprintf(wanted, sizeof wanted, "executed at +0x%x (", CODE_TRAP_BEHIND_BYTES);
 		check_has(caught.text, wanted);
 	}
@@ -640,8 +640,7 @@ TEST(signals_that_were_sent_are_not_described)
 	for (int i = 0; i < 4; i++) {
 		make_up(&m, p.at[0] + 8, 1);
 		m.info.si_code = codes[i];
-		CHECK_EQ(ch_trap_describe(rig.heap, &m.info, &m.context, caught.text,
-					  sizeof caught.text),
+		CHECK_EQ(describe_made_up(rig.heap, &m),
 			 0);
 		CHECK_STR(caught.text, "");
 	}

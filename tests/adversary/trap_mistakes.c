@@ -192,7 +192,7 @@ TEST(misaligned_access_of_data_is_no_store_to_exec)
 	m.info.si_signo = SIGBUS;
 	m.info.si_code = BUS_ADRALN;
 	m.info.si_addr = code.exec + 1;
-	ch_trap_describe(rig.heap, &m.info, &m.context, caught.text, sizeof caught.text);
+	describe_made_up(rig.heap, &m);
 	check_begins(caught.text, "SIGBUS at exec of live data `variable` (#");
 	CHECK(!strstr(caught.text, "never writable"));
 	check_has(caught.text, "; by 0x");
@@ -299,11 +299,11 @@ TEST(fault_without_an_address_says_so)
 	const uint8_t *at = rig_info(rig_block(rig_owner(&rig, "o"), 3)).exec;
 	make_up(&m, at, 1);
 	m.info.si_signo = SIGSEGV;
-	ch_trap_describe(rig.heap, &m.info, &m.context, caught.text, sizeof caught.text);
+	describe_made_up(rig.heap, &m);
 	check_has(caught.text,
 		  "; SIGSEGV without an address: misaligned, not canonical or privileged");
 	m.info.si_code = SEGV_MAPERR;
-	ch_trap_describe(rig.heap, &m.info, &m.context, caught.text, sizeof caught.text);
+	describe_made_up(rig.heap, &m);
 	check_has(caught.text, "; SIGSEGV at address 0x0");
 	rig_end(&rig);
 }

@@ -72,7 +72,7 @@ static void describe_with_record(const struct rig *rig, const void *at, const vo
 	memcpy((uint8_t *)&m.context + CH_ARCH_CONTEXT_AT + CH_ARCH_CONTEXT_FP * sizeof fp, &fp,
 	       sizeof fp);
 	caught.length =
-		ch_trap_describe(rig->heap, &m.info, &m.context, caught.text, sizeof caught.text);
+		describe_made_up(rig->heap, &m);
 }
 
 TEST(frame_record_says_who_called_where_the_stack_does_not)
@@ -120,7 +120,7 @@ static const char *said_of_return(const struct rig *rig, const void *at, uintptr
 {
 	struct made_up m;
 	make_up(&m, at, return_to);
-	CHECK(ch_trap_describe(rig->heap, &m.info, &m.context, caught.text, sizeof caught.text));
+	CHECK(describe_made_up(rig->heap, &m));
 	const char *said = strstr(caught.text, "; return");
 	CHECK(said);
 	return said;
@@ -324,7 +324,7 @@ static void check_told(enum ch_release how, const char *because)
 	rig_apart(&rig, free_code, &inverted);
 	rig_collect(&rig, 1);
 	make_up(&m, (const void *)~inverted, 1);
-	CHECK(ch_trap_describe(rig.heap, &m.info, &m.context, caught.text, sizeof caught.text));
+	CHECK(describe_made_up(rig.heap, &m));
 	check_begins(caught.text, "block `alone` (#");
 	check_has(caught.text, because);
 	CHECK(!strstr(caught.text, "owner"));

@@ -59,12 +59,17 @@ static inline void make_up(struct made_up *m, const void *at, uintptr_t return_t
 	m->info.si_code = SI_KERNEL;
 	code_make_trap(&m->context, at, m->stack, return_to);
 }
+static inline size_t describe_made_up(const struct ch_heap *heap, struct made_up *m)
+{
+	caught.length =
+		ch_trap_describe(heap, &m->info, &m->context, caught.text, sizeof caught.text);
+	return caught.length;
+}
 static inline const char *describe_at(const struct ch_heap *heap, const void *at)
 {
 	struct made_up m;
 	make_up(&m, at, 1);
-	caught.length =
-		ch_trap_describe(heap, &m.info, &m.context, caught.text, sizeof caught.text);
+	describe_made_up(heap, &m);
 	return caught.text;
 }
 
