@@ -18,8 +18,10 @@ static _Thread_local struct {
 
 bool ch__os_note(bool is_done, const char *call)
 {
-	if (CH_UNLIKELY(!is_done))
-		refused.call = call, refused.error = errno;
+	if (CH_UNLIKELY(!is_done)) {
+		refused.call = call;
+		refused.error = errno;
+	}
 	return is_done;
 }
 

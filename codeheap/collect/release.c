@@ -36,10 +36,12 @@ static bool kill_committed(struct ch_heap *heap, struct ch__owner *owner, uint32
 		struct ch__block *block = ch__block_at(heap, at);
 		owner->release_at = block->owner_next;
 		/* The commit of an OPEN block will return CH_E_STALE, or cycles free the block. */
-		if (ch__block_is_committed(heap, block))
+		if (ch__block_is_committed(heap, block)) {
 			batch[count++] = at;
-		else
-			has_others = true, block->flags &= (uint8_t)~CH__FLAG_IMMORTAL;
+		} else {
+			has_others = true;
+			block->flags &= (uint8_t)~CH__FLAG_IMMORTAL;
+		}
 		if (count < CH__KILLED_AT_ONCE)
 			continue;
 		ch__blocks_kill(heap, batch, count, CH__DEATH_NOT_RUNNING);

@@ -635,10 +635,10 @@ enum ch_status ch__block_open(struct ch_heap *heap, struct ch__thread *self,
 	if (!reserve_side(&r)) {
 		bool has_record = r.record, has_run = !open->branch_room || r.run;
 		drop_side(&r);
-		return has_record && has_run
-			       ? ch__because_memory("the block")
-			       : ch__because_no_record(has_record ? &heap->branches : &heap->blocks,
-						       has_record ? "branches" : "blocks");
+		if (!has_record)
+			return ch__because_no_record(&heap->blocks, "blocks");
+		return has_run ? ch__because_memory("the block")
+			       : ch__because_no_record(&heap->branches, "branches");
 	}
 	enum placed placed = r.span_pages ? NO_ROOM : try_place(&r, LOOK_AT_OWN);
 	if (CH_UNLIKELY(placed == NO_ROOM))

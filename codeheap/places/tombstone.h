@@ -61,7 +61,6 @@ struct ch__epitaph {
 void ch__tombstones_reserve(struct ch_heap *, uint32_t n)
 	CH_REQUIRES(ch__role_heap) CH_EXCLUDES(CH__STANDING);
 /* Writes the tombstone of a dying block; in a region, allocates nothing. */
-struct ch__owner;
 void ch__tombstone_write(struct ch_heap *, const struct ch__owner *, const struct ch__block *,
 			 uint32_t index, enum ch__death)
 	CH_REQUIRES(ch__role_heap, ch__role_region);
