@@ -227,7 +227,7 @@ TEST(map_written_anew_drops_no_line_that_another_compiler_wrote_meanwhile)
 	write_anew_when_another_comes(false, EBUSY);
 }
 
-/* A file that no heap uses is open no longer. */
+/* A file that no heap uses is closed. */
 TEST(map_of_heaps_that_have_gone_is_closed)
 {
 	use_own_folder();
