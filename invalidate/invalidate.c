@@ -55,7 +55,7 @@ static void divert_points(struct ch_heap *heap, const struct ch__block *block)
 bool ch__invalidate_block(struct ch_heap *heap, uint32_t index, enum ch__cause cause)
 {
 	struct ch__block *block = ch__block_at(heap, index);
-	if (ch__block_state(block) != CH_BLOCK_LIVE || ch__block_is_data(heap, block))
+	if (!ch__block_may_run(heap, block))
 		return false;
 	struct ch__owner *owner = ch__owner_at(heap, block->owner);
 	/* Held until the block is NOTENTRANT: nobody makes the block the entry again. */

@@ -11,8 +11,10 @@
 
 void ch__marker_init(struct ch_heap *heap, struct ch_marker *marker)
 {
-	*marker = (struct ch_marker){
-		.heap = heap, .queue = marker->queue, .queue_mask = marker->queue_mask};
+	/* A cycle may begin in `visit` of ch_refs_visit. */
+	*marker = (struct ch_marker){.heap = heap, .queue = marker->queue,
+				     .queue_mask = marker->queue_mask,
+				     .callbacks = marker->callbacks};
 }
 
 bool ch__mark_reserve(struct ch_heap *heap)

@@ -82,6 +82,17 @@ TEST(handle_of_a_block_that_was_found_dead_is_stale)
 	end();
 }
 
+TEST(invalidation_passes_over_what_was_found_dead)
+{
+	size_t count = 1;
+	start();
+	CHECK_EQ(ch_blocks_invalidate(&dead.block, 1, &count), CH_OK);
+	CHECK_EQ(count, 0);
+	CHECK_EQ(ch_blocks_invalidate(&live.block, 1, &count), CH_OK);
+	CHECK_EQ(count, 1);
+	end();
+}
+
 TEST(handle_of_an_owner_that_was_found_dead_is_stale)
 {
 	struct ch_block none = {0}, block;

@@ -229,3 +229,25 @@ TEST(collection_does_not_end_in_its_own_callbacks)
 	CHECK_EQ(ch_mark_end(marker_now, true), CH_OK);
 	rig_end(&rig);
 }
+
+static uintptr_t mark_in_a_visit(void *arg, uintptr_t word, bool *is_young)
+{
+	(void)is_young;
+	ch_mark_owner(marker_now, *(const struct ch_owner *)arg);
+	CHECK_EQ(ch_mark_end(marker_now, false), CH_E_STATE);
+	return word;
+}
+
+/* The first mark of a collection may come from a ref that a visit names. */
+TEST(collection_that_begins_to_mark_in_a_visit_ends)
+{
+	struct ch_marker *marker;
+	start();
+	make(3, false);
+	CHECK_EQ(ch_mark_begin(rig.heap, &marker), CH_OK);
+	marker_now = marker;
+	CHECK_EQ(ch_refs_visit(marker, CH_REFS_ALL, mark_in_a_visit, &owner), CH_OK);
+	ch_mark_stacks(marker);
+	CHECK_EQ(ch_mark_end(marker, true), CH_OK);
+	rig_end(&rig);
+}
