@@ -268,7 +268,7 @@ static void attach_edge(void)
 	else if (t->state == CH_BLOCK_FREE)
 		expected = CH_E_STALE;
 	CHECK_EQ(ch_edge_attach(b->handle, t->handle), expected);
-	if (expected != CH_OK)
+	if (expected != CH_OK || from == to)
 		return;
 	b->edge = to;
 	b->edge_life = t->life;

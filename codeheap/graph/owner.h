@@ -25,7 +25,7 @@ struct ch__owner {
 	/* Records of blocks, not FREE yet, DEAD included; stored under busy, read without busy. */
 	_Atomic(uint32_t) blocks_now;
 	uint32_t name;
-	bool has_edges;        /* a block attached an edge to the owner [busy] */
+	bool has_edges;        /* another owner's block attached an edge to it [busy] */
 	/* 1 while the list of blocks or the entry changes, or the owner ends. The thread that
 	 * stored 1 is in a region, and a fork waits for regions: no child inherits a 1 (I16). */
 	_Atomic(uint8_t) busy;

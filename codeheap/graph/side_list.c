@@ -211,10 +211,12 @@ enum ch_status ch_edge_attach(struct ch_block block, struct ch_block to)
 {
 	struct ch__subject s;
 	enum ch_status status = subject_open(block, &s);
-	if (status == CH_OK && !ch__block_resolve(s.heap, to))
-		status = ch__because_stale("block", to.bits);
-	if (status == CH_OK)
-		status = ch__side_need(&s, 1);
+	/* With an edge to itself, no release would free the block at once. */
+	if (status != CH_OK || to.bits == block.bits)
+		return status;
+	if (!ch__block_resolve(s.heap, to))
+		return ch__because_stale("block", to.bits);
+	status = ch__side_need(&s, 1);
 	return status == CH_OK ? ch__edge_add(&s, to) : status;
 }
 
@@ -233,7 +235,7 @@ enum ch_status ch_edge_attach_owner(struct ch_block block, struct ch_owner to)
 	if (is_there) {
 		struct ch__item item = {ch__handle_generation(to.bits), ch__handle_index(to.bits)};
 		ch__side_append(s.block->side_list, CH__ITEM_OWNER_EDGE, item);
-		owner->has_edges = true;
+		owner->has_edges |= item.value != s.block->owner;
 		ch__owner_unlock(owner);
 	}
 	ch__region_leave(s.self);

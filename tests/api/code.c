@@ -290,6 +290,23 @@ TEST(more_roots_with_edges_than_the_queue_holds_keep_all_of_theirs)
 	free(targets);
 }
 
+TEST(block_that_leads_to_itself_and_its_owner_goes_with_its_release)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_owner owner = rig_owner(&rig, "owner");
+	struct emitter e;
+	emit_open(&e, owner, 16, 0);
+	CHECK_EQ(ch_edge_attach(e.code.block, e.code.block), CH_OK);
+	CHECK_EQ(ch_edge_attach_owner(e.code.block, owner), CH_OK);
+	emit_ret(&e);
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	CHECK(!rig_is_there(e.code.block));
+	/* Elsewhere the place waits for a core synchronization. */
+	CHECK(!CH_ARCH_FETCH_FOLLOWS || !rig_stats(&rig).owners_now);
+	rig_end(&rig);
+}
+
 TEST(code_that_another_block_has_an_edge_to_goes_with_that_one)
 {
 	struct rig rig = rig_start(1 << 20);
