@@ -11,10 +11,9 @@
 
 void ch__marker_init(struct ch_heap *heap, struct ch_marker *marker)
 {
-	/* A cycle may begin in `visit` of ch_refs_visit. */
 	*marker = (struct ch_marker){.heap = heap, .queue = marker->queue,
 				     .queue_mask = marker->queue_mask,
-				     .callbacks = marker->callbacks};
+				     .callbacks = marker->callbacks}; /* in a visit's first mark */
 }
 
 bool ch__mark_reserve(struct ch_heap *heap)
