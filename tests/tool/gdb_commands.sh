@@ -127,16 +127,19 @@ EOF
   said '<checkpoint> is not in any code heap\.$'
 }
 
-# What a terminal would obey is a question mark.
+# What a terminal would obey is a question mark, and in a frame what the locale cannot write: gdb prints an error there.
 case_gdb_texts_have_no_control_characters() {
   start
-  gdb_says "$work/debuggee" $'red\033[31m\n\302\2332J \303\251' <<EOF
+  LC_ALL=C gdb_says "$work/debuggee" $'red\033[31m\n\302\2332J \303\251' <<EOF
 break main
 run
 python from codeheap_gdb import memory
 python print(ascii(memory.read_text(int(gdb.parse_and_eval("argv[1]")))))
+python from codeheap_gdb import frames
+python print(frames.CodeFrame(None, "caf\351", ("", 0)).function())
 EOF
   said "^'red\\?\\[31m\\?\\?2J .xe9'$"
+  said '^caf\?$'
 }
 
 case_gdb_frames_show_owner_state_and_line() {

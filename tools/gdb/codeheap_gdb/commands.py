@@ -256,7 +256,7 @@ with their bytes, state, branches (linked/attached), owner's name and the block'
 
 def sinks_text(heap):
     names = heap.library.enum_names("ch__sink", "CH__SINK_")
-    on = [name.lower() for bit, name in sorted(names.items())
+    on = [name.lower().replace("_", "") for bit, name in sorted(names.items())
           if bit & (bit - 1) == 0 and heap.record["sinks_on"] & bit]
     return ",".join(on) or "none"
 

@@ -72,13 +72,18 @@ class CodeUnwinder(Unwinder):
         return info
 
 
+def printable(text):
+    """With question marks for what the host's charset lacks: gdb would print an error for the frame."""
+    return text.encode(gdb.host_charset(), "replace").decode(gdb.host_charset())
+
+
 class CodeFrame(FrameDecorator):
     """A frame in code of a heap: owner, state, and the line that the VM gave."""
 
     def __init__(self, frame, name, line):
         super().__init__(frame)
-        self.name = name
-        self.place = line
+        self.name = printable(name)
+        self.place = printable(line[0]), line[1]
 
     def function(self):
         return self.name
