@@ -206,6 +206,6 @@ bool ch_sink_status(struct ch_heap *heap, enum ch_sink sink, const char **path, 
 		return ch__listeners_file(heap, path, failed);
 	*path = ch__sinks_path(heap->sinks, (enum ch__sink)sink);
 	*failed = ch__sinks_status(heap->sinks, (enum ch__sink)sink);
-	/* EINVAL: `sink` is a set of sinks, or none. */
-	return *failed != EINVAL && (ch__sinks_on(heap->sinks) & (unsigned)sink) != 0;
+	/* A file that failed for another heap is off here, too, before this heap hears of it. */
+	return !*failed && (ch__sinks_on(heap->sinks) & (unsigned)sink) != 0;
 }

@@ -295,6 +295,41 @@ EVERY_FILE(beyond_the_limit_of_files_is_off)
 	leave_folder(sink);
 }
 
+/* The call that turns the sink on says that the names of live code found no room. */
+EVERY_FILE(without_room_for_live_code_is_not_turned_on)
+{
+	enum { FEW_BYTES = 20000, ALIVE = 1000 };
+	struct rlimit limit = {FEW_BYTES, RLIM_INFINITY};
+	use_folder(sink);
+	struct rig rig = start(sink);
+	CHECK_EQ(ch_sink_set(rig.heap, CH_SINK_UNWIND), CH_OK);
+	struct ch_owner owner = rig_owner(&rig, "one_owner_of_everything_that_is_alive_here");
+	for (int i = 0; i < ALIVE; i++)
+		rig_block(owner, 1);
+	CHECK_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+	CHECK_EQ(ch_sink_set(rig.heap, CH_SINK_UNWIND | (unsigned)sink->bit), CH_E_OS);
+	CHECK_EQ(errno, EFBIG);
+	check_off(&rig, sink, EFBIG);
+	rig_end(&rig);
+	leave_folder(sink);
+}
+
+/* The heap beside has told nothing since. */
+EVERY_FILE(that_failed_for_another_heap_comes_back)
+{
+	struct rlimit limit = {LIMIT_BYTES, RLIM_INFINITY}, none = {RLIM_INFINITY, RLIM_INFINITY};
+	use_folder(sink);
+	struct rig rig = start(sink), beside = start(sink);
+	CHECK_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+	write_until_off(&rig, sink);
+	CHECK_EQ(setrlimit(RLIMIT_FSIZE, &none), 0);
+	check_off(&beside, sink, EFBIG);
+	check_comes_back(&beside, sink);
+	rig_end(&beside);
+	rig_end(&rig);
+	leave_folder(sink);
+}
+
 /* A small disk over the folder, in mounts of the test's own. */
 static bool mount_small_disk(const char *at)
 {
