@@ -55,8 +55,8 @@ struct user { /* one heap; [file lock], and while the sink is off all but common
 	struct ch__tool_user common;
 	struct line *log;
 	size_t lines, capacity; /* of the log */
-	/* Counts of lines: live, dead and dropped by the next rewrite, dead and kept. */
-	size_t live, dead, kept;
+	size_t live, dead; /* counts of lines: dead ones that the next rewrite drops */
+	bool keeps; /* dead lines, by `kept` */
 	size_t map_bytes; /* of a bitmap: whole pages */
 	uint8_t *maps;    /* live, then covered, then kept */
 };
@@ -150,7 +150,7 @@ static bool cover(struct user *user, size_t offset, size_t bytes)
 
 static bool is_kept(struct user *user, size_t granule)
 {
-	return user->kept && (*word_of(user, granule, KEPT) & bit_of(granule));
+	return user->keeps && (*word_of(user, granule, KEPT) & bit_of(granule));
 }
 
 /* Whether the file keeps the line of a range: the range is dead, and no part of it is reused. The
@@ -164,7 +164,6 @@ static bool keeps_line(struct user *user, const struct ch__sink_range *range)
 	if (!cover(user, offset, range->bytes))
 		return true;
 	*word_of(user, granule, KEPT) &= ~bit_of(granule);
-	user->kept--;
 	return false;
 }
 
@@ -247,7 +246,7 @@ static void put_live_lines(void) CH_REQUIRES(ch__role_file)
 static bool has_kept_lines(void) CH_REQUIRES(ch__role_file)
 {
 	EACH_USER(user)
-		if (user->kept)
+		if (user->keeps)
 			return true;
 	return false;
 }
@@ -310,12 +309,10 @@ static bool put_in_place(const char *path, int old, uint64_t written) CH_REQUIRE
 		return (errno == EINVAL || errno == ENOSYS) && /* no such call, or not there */
 		       is_untouched(old, tool.path, written) && ch__os_file_rename(path, tool.path);
 	bool is_replaced = is_untouched(old, path, written);
-	int error = errno;
 	if (is_replaced)
 		ch__os_file_remove(path);
 	else
 		(void)ch__os_file_rename(path, tool.path);
-	errno = error;
 	return is_replaced;
 }
 
@@ -479,7 +476,7 @@ static void remove_range(struct user *user, const struct ch__sink_range *range)
 	*live &= ~bit_of(granule);
 	user->live -= user->live > 0;
 	if (user->common.config->keeps_dead_names) {
-		user->kept += !is_kept(user, granule);
+		user->keeps = true;
 		*word_of(user, granule, KEPT) |= bit_of(granule);
 	} else {
 		user->dead++;
@@ -513,9 +510,9 @@ static bool wants_rewrite(enum ch__flush how) CH_REQUIRES(ch__role_file)
 static bool flush_perfmap(void *state, enum ch__flush how) CH_REQUIRES(ch__role_file)
 {
 	struct user *user = state;
-	if (how == CH__FLUSH_IN_NEED && user->kept) {
+	if (how == CH__FLUSH_IN_NEED && user->keeps) {
 		clear(user, KEPT);
-		user->kept = 0;
+		user->keeps = false;
 		file.must_rewrite = true;
 	}
 	file.must_rewrite |= wants_rewrite(how);

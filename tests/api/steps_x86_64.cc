@@ -195,6 +195,16 @@ TEST(exception_passes_code_with_steps)
 	end(r);
 }
 
+/* The table of the chunk is older than the notes. */
+TEST(exception_passes_code_with_steps_beside_older_code_without)
+{
+	rig r = start(8 * MIB);
+	block plain = new_block(r, FRAMED, "plain");
+	CHECK_EQ(catch_from(plain, throw_it, 1), -1);
+	CHECK_EQ(catch_from(new_steps(r, 48), throw_it, 2), -2);
+	end(r);
+}
+
 TEST(place_that_serves_again_has_the_frame_of_what_is_there)
 {
 	rig r = start(8 * MIB);

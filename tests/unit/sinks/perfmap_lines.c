@@ -210,6 +210,34 @@ TEST(map_has_the_lines_of_a_heap_that_went_until_its_place_is_used)
 	remove_own_folder();
 }
 
+/* Whichever of two heaps goes first, and wherever of both the next heap comes. */
+TEST(map_has_no_line_of_two_heaps_that_went_where_another_comes)
+{
+	struct bed third;
+	char path[128];
+	use_own_folder();
+	bed_open(&third, CH__SINK_PERF_MAP);
+	path_of(getpid(), path);
+	for (unsigned i = 0; i < 4; i++) {
+		struct bed beds[2], *next = &beds[i / 2];
+		for (int k = 0; k < 2; k++) {
+			bed_map(&beds[k]);
+			CHECK_EQ(ch__sinks_create(&beds[k].config, CH__SINK_PERF_MAP,
+						  &beds[k].sinks), 0);
+			add(&beds[k], 64, 64, 1);
+		}
+		CHECK(ch__sinks_destroy(beds[i % 2].sinks));
+		CHECK(ch__sinks_destroy(beds[1 - i % 2].sinks));
+		beds[0].sinks = beds[1].sinks = NULL;
+		CHECK_EQ(ch__sinks_create(&next->config, CH__SINK_PERF_MAP, &next->sinks), 0);
+		check_named(path, next->pool + 64, NULL);
+		bed_close(&beds[0]);
+		bed_close(&beds[1]);
+	}
+	bed_close(&third);
+	remove_own_folder();
+}
+
 /* A file without dead lines is not written anew. */
 TEST(map_stays_the_same_file_when_what_it_does_not_name_dies)
 {
