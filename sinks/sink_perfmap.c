@@ -474,7 +474,7 @@ static void remove_range(struct user *user, const struct ch__sink_range *range)
 	if (!(*live & bit_of(granule)))
 		return;
 	*live &= ~bit_of(granule);
-	user->live -= user->live > 0;
+	user->live--;
 	if (user->common.config->keeps_dead_names) {
 		user->keeps = true;
 		*word_of(user, granule, KEPT) |= bit_of(granule);
@@ -523,8 +523,6 @@ static bool flush_perfmap(void *state, enum ch__flush how) CH_REQUIRES(ch__role_
 static void resume_child(void) CH_REQUIRES(ch__role_file)
 {
 	ch__tool_close(&tool);
-	file.must_rewrite = false;
-	file.orphans_low = file.orphans_high = 0;
 	if (!tool.users)
 		return;
 	(void)ch__tool_create(&tool);
