@@ -385,7 +385,7 @@ static bool flush_gdb(void *state, enum ch__flush how) CH_REQUIRES(ch__role_file
 	bool somebody_listens = somebody_looks();
 	if (how == CH__FLUSH_EXACT || somebody_listens)
 		return show_all(g, somebody_listens) || fail(g);
-	for (uint32_t i = 0; how != CH__FLUSH_BUFFERED && i < g->chunk_count; i++)
+	for (uint32_t i = 0; i < g->chunk_count; i++)
 		if (g->chunks[i] && g->chunks[i]->has_changed)
 			drop_images(g, g->chunks[i], false);
 	return true;

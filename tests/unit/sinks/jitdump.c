@@ -206,6 +206,7 @@ TEST(dump_has_lines_of_the_part_it_speaks_of)
 	add(&bed, 2072, 8, 2048);
 	add(&bed, 512, 32, 7); /* without lines */
 	add(&bed, 3072 + 8, 24, 3072); /* its first bytes are not used */
+	add(&bed, 5120 + 28, 4, 5120); /* nor those with the beginnings of all lines */
 	struct ch__sink_range cold = range_at(&bed, 4096 + 18, 14, 4096);
 	cold.is_cold = true;
 	ch__sinks_add(bed.sinks, &cold, 1);
@@ -228,6 +229,9 @@ TEST(dump_has_lines_of_the_part_it_speaks_of)
 	CHECK(lines && dump_u64(lines->body + 8) == 4);
 	check_line(lines, 0, pool + 3080, 10);
 	check_line(lines, 1, pool + 3088, 0);
+	lines = dump_owner(dump, pool + 5148, now_ns())->lines;
+	CHECK(lines && dump_u64(lines->body + 8) == 2);
+	check_line(lines, 0, pool + 5148, 30);
 	/* The lines before it are of the hot part. */
 	lines = dump_owner(dump, cold.exec, now_ns())->lines;
 	CHECK(lines && dump_u64(lines->body + 8) == 2);

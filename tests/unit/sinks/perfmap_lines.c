@@ -122,7 +122,7 @@ TEST(map_forgets_many_dead_lines_when_a_collection_ends)
 /* Nobody asks for the file meanwhile, so each of the many lines waits until the file is written. */
 TEST(map_takes_memory_for_lines_that_live_only)
 {
-	enum { LIVING = 100, DEAD = 100000 };
+	enum { LIVING = 100, DEAD = 100000, ONCE = 10000 };
 	struct bed bed;
 	char path[128], name[32];
 	use_own_folder();
@@ -133,6 +133,10 @@ TEST(map_takes_memory_for_lines_that_live_only)
 	for (size_t i = 0; i < LIVING; i++)
 		add(&bed, 4096 + i * 64, 64, 10 + i);
 	size_t before = ch__meta_bytes(bed.config.meta);
+	for (size_t i = 0; i < ONCE; i++) /* many live at once, and die */
+		add(&bed, 16384 + i * 8, 8, 200000 + i);
+	for (size_t i = 0; i < ONCE; i++)
+		discard(&bed, 16384 + i * 8, 8, 200000 + i);
 	for (size_t i = 0; i < DEAD; i++) {
 		add(&bed, 1024, 64, 1000 + i);
 		discard(&bed, 1024, 64, 1000 + i);
