@@ -294,6 +294,7 @@ static void push_other_roots(void)
 	if (!world_stopped)
 		return;
 	publish_collector(true);
+	ch__marking++; /* `roots` may call nothing that locks */
 	for (struct bdw *bdw = heaps; bdw; bdw = bdw->next) {
 		has_stopped(bdw);
 		if (bdw->is_full)
@@ -301,6 +302,7 @@ static void push_other_roots(void)
 		else
 			push_all_refs(bdw->heap);
 	}
+	ch__marking--;
 	publish_collector(false);
 }
 

@@ -289,7 +289,7 @@ static bool open_and_start(struct ch__stats_file *file)
 		return false;
 	if (!ch__os_hold(&file->held, ch__os_file_create_locked(file->path, &file->is_locked)))
 		return false;
-	file->sequence = file->samples_count = 0;
+	file->samples_count = 0;
 	atomic_store(&file->wish, WISH_NONE);
 	atomic_store_explicit(&file->is_on, 1, memory_order_release);
 	atomic_store(&writing_process, ch__os_process_id());
@@ -394,7 +394,6 @@ static void ask_to_end(struct ch__stats_file *file)
 static void heap_ends(struct ch__listener *listener)
 {
 	struct ch__stats_file *file = (struct ch__stats_file *)listener;
-	atomic_store(&file->is_due, 0);
 	if (atomic_exchange_explicit(&file->has_thread, 0, memory_order_acquire)) {
 		ask_to_end(file);
 		ch__os_thread_join(&file->thread);

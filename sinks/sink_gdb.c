@@ -4,7 +4,7 @@
  * ranges, and when (docs/unwinders.md, section 4); elf_image.c writes the images.
  *
  * Until a debugger looks, an add is an entry in the table of a page. When a range of an image was
- * removed, the next show or a flush COLLECTION takes the image from the list, before the successor
+ * removed, the next show or flush takes the image from the list, before the successor
  * is registered: GDB sets breakpoints anew only when code appears. A range is in one image at most:
  * sections of two files must not overlap.
  *

@@ -296,7 +296,7 @@ EVERY_FILE(beyond_the_limit_of_files_is_off)
 }
 
 /* The call that turns the sink on says that the names of live code found no room. */
-EVERY_FILE(without_room_for_live_code_is_not_turned_on)
+static void fill_while_turned_on(const struct sink_file *sink)
 {
 	enum { FEW_BYTES = 20000, ALIVE = 1000 };
 	struct rlimit limit = {FEW_BYTES, RLIM_INFINITY};
@@ -314,8 +314,18 @@ EVERY_FILE(without_room_for_live_code_is_not_turned_on)
 	leave_folder(sink);
 }
 
+TEST(perf_map_without_room_for_live_code_is_not_turned_on)
+{
+	fill_while_turned_on(&perf_map);
+}
+
+TEST(jitdump_without_room_for_live_code_is_not_turned_on)
+{
+	fill_while_turned_on(&jitdump);
+}
+
 /* The heap beside has told nothing since. */
-EVERY_FILE(that_failed_for_another_heap_comes_back)
+static void fail_beside(const struct sink_file *sink)
 {
 	struct rlimit limit = {LIMIT_BYTES, RLIM_INFINITY}, none = {RLIM_INFINITY, RLIM_INFINITY};
 	use_folder(sink);
@@ -329,6 +339,16 @@ EVERY_FILE(that_failed_for_another_heap_comes_back)
 	rig_end(&beside);
 	rig_end(&rig);
 	leave_folder(sink);
+}
+
+TEST(perf_map_that_failed_for_another_heap_comes_back)
+{
+	fail_beside(&perf_map);
+}
+
+TEST(jitdump_that_failed_for_another_heap_comes_back)
+{
+	fail_beside(&jitdump);
 }
 
 /* A small disk over the folder, in mounts of the test's own. */

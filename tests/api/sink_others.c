@@ -39,6 +39,21 @@ TEST(jitdump_that_failed_fails_no_flush_when_nobody_wants_it)
 	fail_unwanted(&jitdump);
 }
 
+TEST(jitdump_that_was_removed_is_begun_anew_by_the_next_heap)
+{
+	use_folder(&jitdump);
+	struct rig first = start(&jitdump);
+	live_and_write(&first);
+	CHECK_EQ(unlink(path), 0);
+	struct rig second = start(&jitdump);
+	check_on(&second, &jitdump);
+	CHECK_EQ(ch_sink_flush(second.heap), CH_OK);
+	check_off(&first, &jitdump, ENOENT);
+	rig_end(&second);
+	rig_end(&first);
+	leave_folder(&jitdump);
+}
+
 /* --- descriptors --- */
 static int number_of(const struct sink_file *sink)
 {

@@ -82,9 +82,14 @@ TEST(bdw_collection_given_up_frees_nothing)
 TEST(first_heap_starts_the_collector)
 {
 	struct ch_heap *heap;
+	struct ch_config config;
+	struct sigaction action;
+	ch_config_init(&config);
+	config.stop_signal = SIGUSR1; /* not used */
 	CHECK(!GC_is_init_called());
-	CHECK_EQ(ch_bdw_heap_create(NULL, &heap), CH_OK);
+	CHECK_EQ(ch_bdw_heap_create(&config, &heap), CH_OK);
 	CHECK(GC_is_init_called());
+	CHECK(sigaction(SIGUSR1, NULL, &action) == 0 && action.sa_handler == SIG_DFL);
 	CHECK_EQ(ch_heap_destroy(heap), CH_OK);
 }
 
@@ -369,9 +374,15 @@ TEST(bdw_hooks_of_the_vm_are_chained)
 
 static uintptr_t vm_stack[4]; /* code addresses outside of every C stack */
 
+static struct ch_heap *flushed;
+
+/* Called under the collector's lock, with the world stopped: no call may wait for a lock. */
 static void report_vm_stack(void *user, struct ch_marker *marker)
 {
+	struct ch_heap *heap;
 	(void)user;
+	CHECK_EQ(ch_sink_flush(flushed), CH_E_STATE);
+	CHECK_EQ(ch_bdw_heap_create(NULL, &heap), CH_E_STATE);
 	ch_mark_stack(marker, vm_stack, vm_stack + 4);
 }
 
@@ -387,6 +398,7 @@ TEST(bdw_roots_of_the_vm_hold_code)
 {
 	struct rig rig = start_rig(0);
 	struct ch_ops ops = {.size = sizeof ops, .branch_hit = never_hit, .roots = report_vm_stack};
+	flushed = rig.heap;
 	CHECK_EQ(ch_vm_detach(rig.vm), CH_OK);
 	CHECK_EQ(ch_vm_attach(rig.heap, &ops, NULL, &rig.vm), CH_OK);
 	struct ch_block block;

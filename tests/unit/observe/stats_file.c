@@ -294,6 +294,30 @@ static void *leave_process(void *unused)
 	exit(0);
 }
 
+/* The call says so, and nobody finds an empty file. */
+TEST(heap_that_cannot_be_made_leaves_no_file)
+{
+	char own[sizeof folder + 10];
+	bool has_failed = true;
+	struct rig rig = start_numbered(own, sizeof own);
+	rig_end(&rig);
+	struct ch_config config = rig_config(1 << 20);
+	config.stats_file = own;
+	for (uint64_t nth = 1; has_failed; nth++) {
+		struct ch_heap *heap;
+		unlink(own);
+		ch__os_fail_at(nth, false);
+		enum ch_status status = ch_heap_create(&config, &heap);
+		has_failed = ch__os_failable_calls() >= nth;
+		ch__os_fail_at(0, false);
+		CHECK(status == CH_OK || !is_there(own));
+		if (status == CH_OK)
+			CHECK_EQ(ch_heap_destroy(heap), CH_OK);
+	}
+	CHECK_EQ(unlink(own), 0);
+	CHECK_EQ(rmdir(folder), 0);
+}
+
 /* The memory of the file's record is there while the exit looks at the record. The next heap would
  * have the same memory for its record. */
 TEST(heap_ends_while_its_process_exits)
