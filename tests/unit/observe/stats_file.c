@@ -297,7 +297,7 @@ static void *leave_process(void *unused)
 /* The call says so, and nobody finds an empty file. */
 TEST(heap_that_cannot_be_made_leaves_no_file)
 {
-	char own[sizeof folder + 10];
+	char own[sizeof folder + 20];
 	bool has_failed = true;
 	struct rig rig = start_numbered(own, sizeof own);
 	rig_end(&rig);
