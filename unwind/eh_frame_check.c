@@ -21,9 +21,7 @@ enum {
 	ENCODING_FORMAT = 0x0f,
 	ENCODING_BASE = 0x70,
 	ENCODING_PC_RELATIVE = 0x10,
-	ENCODING_ALIGNED = 0x50, /* libgcc skips bytes before the pointer */
 	ENCODING_INDIRECT = 0x80,
-	ENCODING_NONE = 0xff,
 };
 
 struct cursor {
@@ -130,12 +128,11 @@ static bool read_cie(const uint8_t *record, uint32_t bytes, struct ch__eh_frame_
 		} else if (*letter == 'L') {
 			take(&c, 1);
 		} else if (*letter == 'P') {
-			uint8_t personality = *take(&c, 1);
-			bool is_none = personality == ENCODING_NONE;
-			if (!is_none && (!encoded_bytes(personality) ||
-					 (personality & ENCODING_BASE) == ENCODING_ALIGNED))
+			/* At any other form, also at none, libgcc ends the process. */
+			uint8_t personality = *take(&c, 1) & (uint8_t)~ENCODING_INDIRECT;
+			if (!is_judged(personality))
 				return false;
-			take(&c, is_none ? 0 : encoded_bytes(personality));
+			take(&c, encoded_bytes(personality));
 		} else if ((*letter != 'S' && *letter != 'B') || strchr(letter, 'R')) {
 			/* libgcc looks for R up to the first of the other letters. */
 			return false;

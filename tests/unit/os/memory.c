@@ -3,6 +3,7 @@
  * space is taken, the advice about large pages, signals that come meanwhile. */
 #define _GNU_SOURCE
 #include "os/os.h"
+#include "os/threads.h"
 #include "tests/support/harness.h"
 
 #include <errno.h>
@@ -175,4 +176,19 @@ TEST(view_that_would_be_executable_is_refused_where_the_personality_is_kept)
 	CHECK_EQ(errno, EPERM);
 	CHECK(ch__os_map_private(place, page, CH__OS_RX));
 	is_personality_kept = false;
+}
+
+static uint64_t copied_from[2048], copied_to[2048];
+static size_t copied;
+
+static void copy_alone(void)
+{
+	CHECK_EQ(ch__os_copy(copied_to, (uintptr_t)copied_from, sizeof copied_to), copied);
+}
+
+/* Without the kernel a copy ends with a page, and faults where the page goes meanwhile. */
+TEST(kernel_copies_memory_behind_the_end_of_the_first_thread)
+{
+	copied = ch__os_copy(copied_to, (uintptr_t)copied_from, sizeof copied_to);
+	run_behind_first_thread(copy_alone);
 }

@@ -110,8 +110,7 @@ static void put_cie(const struct form *f)
 				put(SDATA4, 1);
 			} else if (*c == 'P') {
 				put(f->personality, 1);
-				fill(0,
-				     f->personality == NO_POINTER ? 0 : bytes_of(f->personality));
+				fill(0, bytes_of(f->personality));
 			}
 		}
 		section[length_at] = (uint8_t)((int)(used - length_at - 1) + f->data);
@@ -177,7 +176,9 @@ TEST(sections_of_every_form_are_sound)
 		{.what = "no letters", .letters = ""},
 		{.what = "language data", .letters = "zLR"},
 		{.what = "personality", .letters = "zPLR", .personality = PC_RELATIVE | SDATA4},
-		{.what = "no personality", .letters = "zPR", .personality = NO_POINTER},
+		{.what = "a personality by way of a word",
+		 .letters = "zPR",
+		 .personality = INDIRECT | PC_RELATIVE | SDATA4},
 		{.what = "signal frame, signed pcs", .letters = "zRSB"},
 		{.what = "no encoding", .letters = "z"},
 		{.what = "a long factor", .factor_bytes = 12},
@@ -203,6 +204,8 @@ TEST(sections_with_one_thing_wrong_are_refused)
 		{.what = "pcs relative to a base", .encoding = TEXT_RELATIVE | SDATA4},
 		{.what = "a personality of no fixed length", .letters = "zPR", .personality = ULEB},
 		{.what = "a personality that is aligned", .letters = "zPR", .personality = 0x50},
+		{.what = "a personality of no base", .letters = "zPR", .personality = 0x60},
+		{.what = "no personality", .letters = "zPR", .personality = NO_POINTER},
 		{.what = "an encoding behind the letter S", .letters = "zSR"},
 		{.what = "an encoding behind the letter B", .letters = "zLBR"},
 		{.what = "a CIE that is cut in its factors", .letters = "", .cie_length = -4},
