@@ -267,8 +267,7 @@ static void call(const struct sigaction *old, int signal, siginfo_t *info, void 
 	sigemptyset(&own);
 	sigaddset(&own, signal);
 	pthread_sigmask(SIG_BLOCK, &blocked, &before);
-	if ((old->sa_flags & SA_NODEFER) && !sigismember(&old->sa_mask, signal) &&
-	    !sigismember(&((ucontext_t *)ucontext)->uc_sigmask, signal))
+	if ((old->sa_flags & SA_NODEFER) && !sigismember(&old->sa_mask, signal))
 		pthread_sigmask(SIG_UNBLOCK, &own, NULL);
 	if (old->sa_flags & SA_SIGINFO)
 		old->sa_sigaction(signal, info, ucontext);

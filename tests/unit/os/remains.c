@@ -273,6 +273,56 @@ TEST(trap_of_the_first_process_of_a_namespace_kills)
 	expect_signal(trap_behind_the_last_handler, NULL, SIGTRAP);
 }
 
+/* A wait lets a signal through that the waiting thread blocks, before and after. */
+static void wait_for(int signal)
+{
+	sigset_t blocked, none;
+	sigemptyset(&none);
+	sigemptyset(&blocked);
+	sigaddset(&blocked, signal);
+	CHECK_EQ(sigprocmask(SIG_BLOCK, &blocked, NULL), 0);
+	CHECK_EQ(raise(signal), 0);
+	CHECK_EQ(sigsuspend(&none), -1);
+}
+
+static void note_mask(int signal)
+{
+	sigset_t blocked;
+	pthread_sigmask(SIG_BLOCK, NULL, &blocked);
+	chained += sigismember(&blocked, signal) ? 100 : 1;
+}
+
+TEST(handler_of_a_signal_that_only_a_wait_lets_through_has_the_mask_of_the_wait)
+{
+	struct sigaction action = {.sa_handler = note_mask, .sa_flags = SA_NODEFER};
+	CHECK_EQ(sigaction(SIGUSR1, &action, NULL), 0);
+	wait_for(SIGUSR1);
+	CHECK_EQ(chained, 1);
+	CHECK(ch__os_signal_install(SIGUSR1, chain_at_last, &before, CH__OS_PLAIN));
+	wait_for(SIGUSR1);
+	CHECK_EQ(chained, 3); /* the last handler, and the handler before */
+}
+
+static void chain(int signal, void *info, void *ucontext)
+{
+	ch__os_signal_chain(signal, info, ucontext, &before, false);
+}
+
+static void wait_behind_a_handler(void *is_last)
+{
+	if (!ch__os_signal_install(SIGTRAP, is_last ? chain_at_last : chain, &before,
+				   CH__OS_PLAIN))
+		_exit(2);
+	wait_for(SIGTRAP);
+	_exit(3); /* the process outlived the signal */
+}
+
+TEST(signal_that_only_a_wait_lets_through_kills_by_default)
+{
+	expect_signal(wait_behind_a_handler, NULL, SIGTRAP);
+	expect_signal(wait_behind_a_handler, "", SIGTRAP);
+}
+
 static void nothing(void *arg)
 {
 	(void)arg;
