@@ -109,8 +109,9 @@ uintptr_t ch__os_signal_stack_end(uintptr_t sp, bool may_be_disarmed)
 }
 
 /* No injected failure: the function reports none, and its result decides what is scanned. ENOMEM
- * means that a page is not mapped; when the call is refused, all pages count as mapped. */
-static uintptr_t mapped_from(uintptr_t low, uintptr_t high)
+ * means that a page is not mapped. When the call is refused, all pages count as mapped; without a
+ * limit those of the stack as the caller knows it. */
+static uintptr_t mapped_from(uintptr_t low, uintptr_t high, uintptr_t known)
 {
 	enum { PAGES_AT_ONCE = 512 };
 	unsigned char resident[PAGES_AT_ONCE];
@@ -123,7 +124,7 @@ static uintptr_t mapped_from(uintptr_t low, uintptr_t high)
 		if (syscall(SYS_mincore, at - bytes, bytes, resident) == 0)
 			at -= bytes;
 		else if (errno != ENOMEM)
-			at = end;
+			at = end = low ? end : known;
 		else
 			step = bytes / 2 & ~mask;
 	}
@@ -142,12 +143,13 @@ bool ch__os_is_first_stack(const void *low, const void *high)
 uintptr_t ch__os_first_stack_low(uintptr_t low, uintptr_t high)
 {
 	struct rlimit limit;
+	uintptr_t known = low;
 	int error = errno;
 	if (syscall(SYS_prlimit64, 0, RLIMIT_STACK, NULL, &limit) == 0 &&
 	    high - low < limit.rlim_cur)
 		low = limit.rlim_cur < high ? high - limit.rlim_cur : 0;
 	errno = error;
-	return mapped_from(low, high);
+	return mapped_from(low, high, known);
 }
 
 /* For a system that refuses process_vm_readv or has none: reads words that were readable a moment

@@ -8,11 +8,14 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/personality.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -28,6 +31,18 @@ static const char *path_of(const struct ch__os_held *file)
 	return path;
 }
 
+/* Replaces memfd_create in the whole program: by one of Linux before 6.3, which knows less. */
+static bool is_kernel_old;
+int memfd_create(const char *name, unsigned flags)
+{
+	const unsigned known = MFD_CLOEXEC | MFD_ALLOW_SEALING;
+	if (is_kernel_old && (flags & ~known)) {
+		errno = EINVAL;
+		return -1;
+	}
+	return (int)syscall(SYS_memfd_create, name, flags);
+}
+
 static bool begins(const char *text, const char *with)
 {
 	return strncmp(text, with, strlen(with)) == 0;
@@ -41,6 +56,10 @@ TEST(memory_of_a_file_is_a_memfd_and_only_where_that_is_refused_another)
 	if (given < 0)
 		skip("the system gives none");
 	close(given);
+	CHECK(ch__os_memfd(page, &file));
+	CHECK(begins(path_of(&file), "/memfd:codeheap"));
+	ch__os_let_go(&file);
+	is_kernel_old = true;
 	CHECK(ch__os_memfd(page, &file));
 	CHECK(begins(path_of(&file), "/memfd:codeheap"));
 	ch__os_let_go(&file);
@@ -191,4 +210,35 @@ TEST(kernel_copies_memory_behind_the_end_of_the_first_thread)
 {
 	copied = ch__os_copy(copied_to, (uintptr_t)copied_from, sizeof copied_to);
 	run_behind_first_thread(copy_alone);
+}
+
+/* From then on the kernel does not say whether pages are mapped. */
+static void refuse_mincore(uint32_t error)
+{
+	struct sock_filter code[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mincore, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	struct sock_fprog program = {sizeof code / sizeof *code, code};
+	CHECK_EQ(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+	CHECK_EQ(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
+}
+
+TEST(first_stack_without_a_limit_begins_where_memory_is_mapped)
+{
+	const void *low, *high;
+	struct rlimit limit;
+	CHECK(ch__os_stack_bounds(&low, &high));
+	CHECK_EQ(getrlimit(RLIMIT_STACK, &limit), 0);
+	if (limit.rlim_max != RLIM_INFINITY)
+		skip("the stack has a limit that stays");
+	limit.rlim_cur = RLIM_INFINITY;
+	CHECK_EQ(setrlimit(RLIMIT_STACK, &limit), 0);
+	uintptr_t here = (uintptr_t)__builtin_frame_address(0);
+	uintptr_t from = ch__os_first_stack_low(here, (uintptr_t)high);
+	CHECK(from <= here && ch__os_is_readable((const void *)from));
+	refuse_mincore(EPERM);
+	CHECK_EQ(ch__os_first_stack_low(here, (uintptr_t)high), here);
 }

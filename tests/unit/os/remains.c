@@ -106,6 +106,17 @@ TEST(file_without_a_name_that_begins_as_descriptor_0_was_not_refused)
 	make_at_0(EINVAL, "EINVAL");
 }
 
+TEST(file_without_a_name_that_gets_no_bytes_leaves_no_descriptor)
+{
+	struct ch__os_held file;
+	int next = dup(STDERR_FILENO);
+	close(next);
+	ch__os_fail_at(2, true);
+	CHECK(!ch__os_memfd(ch__os_page_bytes(), &file));
+	ch__os_fail_at(0, false);
+	CHECK_EQ(dup(STDERR_FILENO), next);
+}
+
 TEST(file_that_begins_as_descriptor_0_is_made_once)
 {
 	char path[] = "/tmp/codeheap-remains-XXXXXX";
