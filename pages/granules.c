@@ -193,8 +193,6 @@ bool ch__page_has_room(struct ch__pool *pool, uint32_t index, uint32_t hot_bytes
 	const _Atomic(uint64_t) *words = words_of(pool->used, pool, index);
 	uint32_t granules = ch__pool_granules(pool), hot_at, cold_at;
 	uint32_t hot_n = hot_bytes / CH__GRANULE_BYTES, cold_n = cold_bytes / CH__GRANULE_BYTES;
-	if (hot_n + cold_n > granules)
-		return false;
 	if (hot_n >= page->refused_hot && cold_n >= page->refused_cold)
 		return false;
 	bool fits = find_places(words, 0, granules, hot_n, cold_n, &hot_at, &cold_at);

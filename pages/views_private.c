@@ -41,11 +41,9 @@ static bool carry_over_alone(uint8_t *to, const uint8_t *from, size_t bytes)
  * other file. A host that closes unknown files may have a file of its own at the number. */
 static bool carry_over(struct ch__views *v, uint8_t *to, const uint8_t *from, size_t bytes)
 {
-	bool is_own = atomic_load_explicit(v->is_own, memory_order_relaxed);
-	if (CH_LIKELY(is_own) && ch__os_self_write(&v->file, to, from, bytes))
+	if (CH_LIKELY(atomic_load_explicit(v->is_own, memory_order_relaxed)) &&
+	    ch__os_self_write(&v->file, to, from, bytes))
 		return true;
-	if (is_own && !v->has_code)
-		return false;
 	return ch__private_open(v) ? ch__os_self_write(&v->file, to, from, bytes)
 				   : carry_over_alone(to, from, bytes);
 }

@@ -323,8 +323,8 @@ static bool is_mapped(uint8_t *at)
 	return msync(at, ch__os_page_bytes(), MS_ASYNC) == 0;
 }
 
-/* A mapping that came to a view's place before the handler ran belongs to somebody, and stays. The
- * copy goes. */
+/* A mapping that came to a view's place before the handler ran belongs to somebody, and stays, also
+ * in the place of constants, which would read as zero. The copy goes. */
 static void have_place_taken(const struct pool_rig *rig)
 {
 	const struct ch__views *v = &rig->pool->inner->views;
@@ -359,6 +359,8 @@ TEST(child_whose_place_is_taken_has_no_code_and_takes_nothing)
 		if (backends[i] == CH__BACKEND_PROCMEM || !rig_may_have(backends[i]))
 			continue;
 		struct pool_rig rig = create_as(backends[i]);
+		CHECK_EQ(ch__pool_take_span(rig.pool, 1, 0), 0);
+		CHECK(ch__pool_lend_span(rig.pool, 0, CH__SPAN_RODATA));
 		CHECK(ch__pool_fork_prepare(rig.pool, true));
 		have_place_taken(&rig);
 		ch__pool_fork_parent(rig.pool);

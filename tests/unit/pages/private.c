@@ -236,6 +236,24 @@ TEST(page_that_kept_a_part_of_its_execute_access_gets_all_back_procmem)
 	CHECK(is_refused);
 }
 
+TEST(code_that_is_refused_its_place_leaves_no_mapping_procmem)
+{
+	enum { TIMES = 64, BYTES = 1 << 20, THE_MOVE = 3 };
+	skip_without_procmem();
+	struct pool_rig rig = create_as(CH__BACKEND_PROCMEM);
+	uint32_t first = ch__pool_take_span(rig.pool, BYTES >> rig.pool->page_log2, 0);
+	CHECK(first != CH__PAGE_NONE && ch__pool_lend_span(rig.pool, first, CH__SPAN_IN_PLACE));
+	size_t before = mapped_bytes();
+	for (int i = 0; i < TIMES; i++) {
+		ch__os_fail_at(THE_MOVE, true);
+		CHECK(!ch__pool_land_span(rig.pool, first, 0));
+		ch__os_fail_at(0, false);
+	}
+	CHECK(mapped_bytes() < before + TIMES / 4 * BYTES);
+	CHECK(ch__pool_land_span(rig.pool, first, 0));
+	rig_destroy(&rig);
+}
+
 /* --- extent of a write --- */
 
 enum { WORDS = 8 };
