@@ -15,7 +15,6 @@
 
 #include <errno.h>
 #include <stdatomic.h>
-#include <string.h>
 
 enum { ROW_BYTES = 256 << 10, RUNTIME = 0, FIRST_CHUNK };
 
@@ -260,7 +259,6 @@ static void each_fde(const uint8_t *section, void (*tell)(uintptr_t fde))
 static void register_own(void *state, struct ch__own *own)
 {
 	(void)state;
-	memset(own->object, 0, sizeof own->object);
 	__register_frame_info(own->section, own->object);
 	each_fde(own->section, __unw_add_dynamic_fde);
 }

@@ -488,6 +488,19 @@ static void note_trap(int signal, siginfo_t *info, void *ucontext)
 		trapped_words[i] = ch__arch_context_word(ucontext, i);
 }
 
+/* A step and a debug register stop before the instruction, as a fault does. */
+TEST(pc_is_behind_an_int3_only)
+{
+	const uintptr_t pc = 0x10000;
+	ucontext_t context;
+	memset(&context, 0, sizeof context);
+	ch__arch_context_go_to(&context, pc);
+	CHECK_EQ(ch__arch_trap_address(SIGTRAP, SI_KERNEL, &context), pc - 1);
+	CHECK_EQ(ch__arch_trap_address(SIGTRAP, TRAP_TRACE, &context), pc);
+	CHECK_EQ(ch__arch_trap_address(SIGTRAP, TRAP_HWBKPT, &context), pc);
+	CHECK_EQ(ch__arch_trap_address(SIGSEGV, SI_KERNEL, &context), pc);
+}
+
 TEST(signal_context_gives_every_register_and_the_trapping_address)
 {
 	struct sigaction action = {.sa_sigaction = note_trap, .sa_flags = SA_SIGINFO};
