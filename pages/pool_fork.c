@@ -80,6 +80,8 @@ void ch__pool_fork_parent(struct ch__pool *pool)
 static bool close_the_rest(struct ch__pool *pool) CH_REQUIRES(ch__role_pages)
 {
 	uint8_t *exec = pool->inner->views.exec + pool->runtime_bytes;
+	for (uint32_t chunk = 0; chunk < pool->chunk_count; chunk++)
+		pool->inner->chunks[chunk].lingers = false;
 	uint32_t had = ch__pool_pages_end(pool);
 	for (uint32_t page = 0, end; page < pool->page_count; page = end + 1) {
 		for (end = page; end < had && !ch__pool_page_is_backed(pool, end);)
