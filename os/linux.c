@@ -375,7 +375,8 @@ static bool duplicate(void *from, size_t skip, size_t bytes, void *to)
 
 bool ch__os_duplicate_rw(void *from, size_t bytes, void *to)
 {
-	return duplicate(from, 0, bytes, to) && !ch__os_may_fail() && protect_view(to, bytes, true);
+	return duplicate(from, 0, bytes, to) && !ch__os_may_fail() &&
+	       protect_view(to, bytes, true);
 }
 
 bool ch__os_revive_from(void *from, void *at, size_t bytes)
