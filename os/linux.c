@@ -355,8 +355,8 @@ bool ch__os_move_over(void *from, size_t bytes, void *to)
 
 /* With an old size of 0 mremap maps the same memory a second time, with the first mapping's
  * protection: from..from + skip + bytes somewhere, since mremap takes no offset. The tail moves
- * onto `to`. A duplicate onto `to` at once leaves nothing there if Linux before 6.17 refuses it, and
- * somebody else gets the place. */
+ * onto `to`. A duplicate onto `to` at once leaves nothing there if Linux before 6.17 refuses the
+ * duplicate, and somebody else gets the place. */
 static bool duplicate(void *from, size_t skip, size_t bytes, void *to)
 {
 	if (ch__os_may_fail() || !is_of_pages(from, skip) || !is_of_pages(to, bytes))
