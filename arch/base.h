@@ -103,7 +103,7 @@ extern struct ch__role ch__role_window;  /* code bytes were written and not yet 
 /* None of them is held where code of the VM may run. */
 #define CH__ANY ch__role_registry, ch__role_frozen, CH__RIGHT_OF_REGISTRY
 
-/* The broken-invariant exit of every room; codeheap/events/panic.c sets the hook of the heap's
+/* The broken-invariant exit of every room; codeheap/events/event.c sets the hook of the heap's
  * configuration. */
 _Noreturn CH_GUEST void ch__panic(const char *reason) CH_COLD;
 

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT
- * event.c: the last events of all heaps, and their texts. Every thread writes the ring without a
- * lock. Signal-safe. */
+ * event.c: the last events of all heaps, in a ring that every thread writes without a lock; and the
+ * panic that ends with them. Signal-safe, save for the hook of the VM. */
 #include "codeheap/events/event.h"
 
 #include "os/text.h"
+
+#include <stdlib.h>
 
 /* An event is one word, so no reader sees half of it. From the low bits up: the number's low 16
  * bits, heap, kind, value. 0: no event yet. Relaxed: an event publishes no other memory. */
@@ -48,4 +50,43 @@ size_t ch__event_text(unsigned age, char text[CH__EVENT_TEXT_BYTES])
 	ch__text_put(&line, "\n");
 	ch__text_end(&line);
 	return line.length;
+}
+
+static void (*_Atomic panic_hook)(const char *);
+
+void ch__panic_set_hook(void (*hook)(const char *))
+{
+	atomic_store(&panic_hook, hook);
+}
+
+static void say(const char *text)
+{
+	ch__os_write_last(text, strlen(text));
+}
+
+/* Oldest first. */
+static void say_events(void)
+{
+	char text[CH__EVENT_TEXT_BYTES];
+	bool is_first = true;
+	for (unsigned age = CH__EVENTS_KEPT; age-- > 0;) {
+		if (!ch__event_text(age, text))
+			continue;
+		if (is_first)
+			say("libcodeheap: what happened last:\n");
+		is_first = false;
+		say(text);
+	}
+}
+
+_Noreturn void ch__panic(const char *reason)
+{
+	void (*hook)(const char *) = atomic_exchange(&panic_hook, NULL);
+	if (hook)
+		hook(reason);
+	say("libcodeheap: broken invariant: ");
+	say(reason);
+	say("\n");
+	say_events();
+	abort();
 }

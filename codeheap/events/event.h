@@ -36,5 +36,5 @@ void ch__event_note(const struct ch_heap *, enum ch__event, uint64_t value); /* 
 enum { CH__EVENT_TEXT_BYTES = 128 };
 size_t ch__event_text(unsigned age, char text[CH__EVENT_TEXT_BYTES]);
 
-/* The VM's hook of a panic (panic.c). */
+/* The VM's hook of a panic. */
 void ch__panic_set_hook(void (*hook)(const char *));
