@@ -9,6 +9,7 @@
 #include "codeheap/collect/collect.h"
 #include "codeheap/graph/handles.h"
 #include "codeheap/graph/stats.h"
+#include "invalidate/invalidate.h"
 
 /* Owners are adjacent in memory, the blocks of their entries are not. */
 enum { ENTRIES_AHEAD = 16 };
@@ -195,6 +196,33 @@ enum ch_status ch_heap_collect(struct ch_heap *heap)
 	if (heap->config.driver == CH_DRIVER_HOST)
 		return ch__because(CH_E_STATE, "a HOST heap is collected by ch_mark_begin");
 	return ch__heap_collect_until(heap, ch__stop_limit(heap, ch__os_now_ns()));
+}
+
+enum ch_status ch_vm_discard(struct ch_heap *heap, struct ch_vm *vm, size_t *freed, size_t *kept)
+{
+	size_t unused = 0;
+	freed = freed ? freed : &unused;
+	kept = kept ? kept : &unused;
+	*freed = *kept = 0;
+	if (ch__heap_refuses(heap))
+		return ch__because_refused(heap);
+	if (vm && vm->heap != heap)
+		return ch__because(CH_E_ARG, "the vm is another heap's");
+	/* A VM with a collector of its own runs the next cycle itself. */
+	bool collects = heap->config.driver == CH_DRIVER_BUILTIN && !heap->driver.collect;
+	struct ch__discard found;
+	ch__discard_begin(heap, vm, collects, &found);
+	enum ch_status status = CH_OK;
+	size_t left = found.count;
+	if (collects) {
+		status = ch_heap_collect(heap);
+		left = ch__discard_end(heap, vm, &found);
+	} else {
+		ch__trigger_tell(heap);
+	}
+	*freed = found.count - left;
+	*kept = left;
+	return status;
 }
 
 /* From ch_mark_begin to ch_mark_end the marker holds the heap lock and the freeze. With

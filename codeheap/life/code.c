@@ -1,6 +1,23 @@
 /* SPDX-License-Identifier: MIT
- * code.c: ch_code_add: makes code of finished bytes in one call. */
-#include "codeheap/base/why.h"
+ * code.c: code that one call opens, fills and commits: of finished bytes, or a trampoline. A
+ * trampoline lies in a page of slots of its template, and each slot has unwind data of its own.
+ * Nothing else sets a trampoline apart from a block. No instruction is written: the template is
+ * copied, and the literals are filled. Lock: heap, in the commit. */
+#include "codeheap/base/heaps.h"
+#include "codeheap/graph/block_parts.h"
+#include "codeheap/graph/handles.h"
+#include "codeheap/life/life.h"
+
+#include <errno.h>
+
+static enum ch_status commit_or_abort(struct ch_code *code)
+{
+	enum ch_status status = ch_block_commit(code, 1);
+	/* A block whose commit is stale was aborted by the commit. */
+	if (status != CH_OK && status != CH_E_STALE)
+		(void)!ch_block_abort(code);
+	return status;
+}
 
 enum ch_status ch_code_add(struct ch_heap *heap, const void *bytes, size_t n, const char *name,
 			   void *to)
@@ -20,10 +37,76 @@ enum ch_status ch_code_add(struct ch_heap *heap, const void *bytes, size_t n, co
 		return status;
 	memcpy(code.write, bytes, n);
 	code.used_to = (uint32_t)n;
-	status = ch_block_commit(&code, 1);
+	status = commit_or_abort(&code);
 	if (status == CH_OK)
 		memcpy(to, &code.exec, sizeof code.exec);
-	else
-		(void)!ch_block_abort(&code);
+	return status;
+}
+
+/* Registers the unwind data of a kind at the first use. */
+static enum ch_status need_template(struct ch_heap *heap, enum ch__template kind)
+{
+	uint32_t ready = atomic_load_explicit(&heap->templates_ready, memory_order_acquire);
+	if (CH_LIKELY(ready >> kind & 1))
+		return CH_OK;
+	int error = ch__sinks_slots_register(heap->sinks, kind, CH__SLOT_BYTES);
+	if (error) {
+		errno = error;
+		return ch__because(CH_E_OS, "no unwind table of the trampolines: %m");
+	}
+	atomic_fetch_or_explicit(&heap->templates_ready, UINT32_C(1) << kind, memory_order_release);
+	return CH_OK;
+}
+
+static void stamp(enum ch__template kind, uint8_t *write, const void *target, uint64_t payload)
+{
+	struct ch__arch_template template = ch__arch_templates[kind];
+	uint64_t to = (uintptr_t)target;
+	memcpy(write, template.begin, template.bytes);
+	memcpy(write + template.target_at, &to, sizeof to);
+	memcpy(write + template.payload_at, &payload, sizeof payload);
+}
+
+enum ch_status ch_trampoline_make(struct ch_owner owner, enum ch_trampoline kind,
+				  const void *target, uint64_t payload, const char *name,
+				  void *user, struct ch_block *block)
+{
+	*block = (struct ch_block){0};
+	if (ch__is_marking())
+		return ch__because_marking();
+	struct ch_heap *heap = ch__handle_heap(owner.bits);
+	if (!heap || !ch__owner_is_live(heap, owner))
+		return ch__because_stale("owner", owner.bits);
+	if (!target)
+		return ch__because(CH_E_ARG, "target is NULL");
+	if ((unsigned)kind >= CH__TEMPLATES)
+		return ch__because(CH_E_ARG, "kind is %d: not 0 to %d", (int)kind,
+				   CH__TEMPLATES - 1);
+	enum ch__template template = (enum ch__template)kind;
+	struct ch__thread *self = ch__thread_self(heap);
+	enum ch_status status = ch__thread_need(heap, &self);
+	if (status == CH_OK)
+		status = need_template(heap, template);
+	if (status != CH_OK)
+		return status;
+	struct ch_open open = {
+		.size = sizeof open,
+		.owner = owner,
+		.hot_bytes = CH__SLOT_BYTES - CH__HEAD_BYTES,
+		.frame = (uint8_t)(CH__FRAME_SLOTS + kind),
+		.name = name,
+		.user = user,
+	};
+	struct ch_code code;
+	ch__code_clear(&code);
+	status = ch__block_open(heap, self, &open, &code);
+	if (status != CH_OK)
+		return status;
+	stamp(template, code.write, target, payload);
+	/* The block keeps the slot, to give it back whole. Behind the template are traps. */
+	code.used_to = code.hot_bytes;
+	status = commit_or_abort(&code);
+	if (status == CH_OK)
+		*block = code.block;
 	return status;
 }

@@ -13,13 +13,6 @@ static inline void ch__code_clear(struct ch_code *code)
 	memset(code, 0, 64);
 	memset((uint8_t *)code + 64, 0, sizeof *code - 64);
 }
-/* Returns CH_E_BROKEN: the head of a part of the block was written over, or the traps behind. */
-enum ch_status ch__overrun_told(const struct ch_heap *, uint32_t index, const char *part,
-				bool is_in_front) CH_COLD;
-/* Fills the traps behind the parts of a block, and unused bytes there, where its emitter wrote
- * (P4). */
-void ch__overrun_mend(struct ch_heap *, struct ch__thread *, const struct ch__block *)
-	CH_EXCLUDES(ch__role_region);
 /* Fills bytes of a block with traps and gives them back to their page; bytes may be 0. */
 void ch__part_cut(struct ch_heap *, uint32_t offset, uint32_t bytes) CH_REQUIRES(ch__role_region);
 /* Finds the calling thread, and attaches it first where needed. Returns CH_E_STATE when the thread
