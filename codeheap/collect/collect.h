@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * collect.h: the functions of collect/, for its files and for callers. An open that finds no room
- * knows make_room.h only. */
+ * collect.h: the functions of collect/, for its files and for callers. */
 #pragma once
 
 #include "codeheap/base/heaps.h"
@@ -68,6 +67,8 @@ void ch__sweep_all(struct ch_heap *) CH_EXCLUDES(CH__ANY);
  * wait. Blocks with kept names: in need only. Returns whether any was freed. Under heap. */
 bool ch__quarantine_advance(struct ch_heap *, bool in_need)
 	CH_REQUIRES(ch__role_heap) CH_EXCLUDES(CH__STANDING);
+/* The same, with the heap lock, for an open in need: a new look is worth while if any was freed. */
+bool ch__quarantine_hurry(struct ch_heap *) CH_EXCLUDES(CH__ANY);
 void ch__notices_deliver(struct ch_heap *) CH_EXCLUDES(CH__ANY);
 enum { CH__KILLED_AT_ONCE = 64 };
 /* OPEN|LIVE|NOTENTRANT -> DEAD, for CH__KILLED_AT_ONCE blocks at most. Records go on the quarantine
@@ -78,3 +79,24 @@ void ch__blocks_kill(struct ch_heap *, const uint32_t *blocks, uint32_t count, e
 
 /* HOST: a minor collection visits these blocks, some with refs (refs.c). */
 void ch__young_refs_add(struct ch_heap *, const struct ch_code *, size_t count);
+
+/* Makes the wanted collection where no vm is asked: in a BUILTIN heap where code was left to a
+ * cycle, and no vm hears collect_wanted or stops its threads itself. Only an attached thread that
+ * is not parked collects, and never two at once, save beside a callback that stays away for longer
+ * than stop_wait_ms. Returns whether a collection was tried. */
+bool ch__collect_unasked(struct ch_heap *) CH_EXCLUDES(CH__ANY);
+/* One load where no collection is wanted, two where no code was left to one. */
+static inline bool ch__collect_if_unasked(struct ch_heap *heap) CH_EXCLUDES(CH__ANY)
+{
+	return CH_UNLIKELY(atomic_load_explicit(&heap->collect_wanted, memory_order_relaxed)) &&
+	       CH_UNLIKELY(atomic_load_explicit(&heap->waits_for_cycle, memory_order_relaxed)) &&
+	       ch__collect_unasked(heap);
+}
+
+/* From enter to leave, no second open that may collect takes space freed by a cycle. Some opens go
+ * along without a turn: an open inside a callback of another open, every open of a HOST heap, and
+ * every open where a vm stops its threads itself, since that stop waits for threads outside of the
+ * library. An open that waited longer than a cycle may take has the turn of a holder that stays
+ * away, or goes along. Returns the argument of leave: 0 without a turn. */
+uintptr_t ch__need_enter(struct ch_heap *, const struct ch__thread *self) CH_EXCLUDES(CH__ANY);
+void ch__need_leave(struct ch_heap *, uintptr_t entered);

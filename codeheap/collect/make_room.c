@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * make_room.c: how room is made for an open that found none, and how a wish for a collection is
- * served when no vm hears of the wish. The only way from opening to sweeping and collecting. */
+ * make_room.c: the turns of opens that may collect, and how a wish for a collection is served when
+ * no vm hears of the wish. */
 #include "codeheap/base/park.h"
 #include "codeheap/base/why.h"
 #include "codeheap/collect/collect.h"
-#include "codeheap/collect/make_room.h"
 #include "codeheap/base/region.h"
 #include "codeheap/events/trigger.h"
 
@@ -80,18 +79,4 @@ void ch__need_leave(struct ch_heap *heap, uintptr_t entered)
 {
 	if (entered && atomic_compare_exchange_strong(&heap->need_is, &entered, 0))
 		ch__lock_let_go(&heap->need);
-}
-
-bool ch__make_room(struct ch_heap *heap, enum ch__room_by by)
-{
-	if (by == CH__ROOM_BY_COLLECTION)
-		return ch_heap_collect(heap) == CH_OK;
-	if (by == CH__ROOM_BY_SWEEP) {
-		ch__sweep_all(heap);
-		return true;
-	}
-	ch__heap_lock(heap);
-	bool has_freed = ch__quarantine_advance(heap, true);
-	ch__heap_unlock(heap);
-	return has_freed;
 }

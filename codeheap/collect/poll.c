@@ -5,7 +5,6 @@
 #include "codeheap/base/park.h"
 #include "codeheap/events/trigger.h"
 #include "codeheap/collect/collect.h"
-#include "codeheap/collect/make_room.h"
 #include "codeheap/places/tell.h"
 
 /* Returns false when a callback left this stack to another thread, or the thread left the heap.

@@ -11,11 +11,10 @@
 #include "codeheap/events/listeners.h"
 #include "codeheap/base/region.h"
 #include "codeheap/events/trigger.h"
-#include "codeheap/collect/make_room.h"
+#include "codeheap/collect/collect.h"
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/branch.h"
 #include "codeheap/graph/handles.h"
-#include "codeheap/graph/names.h"
 #include "codeheap/life/life.h"
 #include "unwind/steps.h"
 
@@ -437,7 +436,7 @@ static enum placed place_slowly(struct request *r)
 	for (int attempt = 0;; attempt++) {
 		enum placed placed;
 		if (attempt)
-			(void)ch__make_room(heap, CH__ROOM_BY_SWEEP);
+			ch__sweep_all(heap);
 		/* Callbacks of the sweep and of a collection may have opened blocks. */
 		r->lacks_memory = !reserve_young(r);
 		if (r->lacks_memory)
@@ -451,14 +450,14 @@ static enum placed place_slowly(struct request *r)
 		retire_own_pages(r);
 		if (attempt == 0)
 			continue;
-		if (ch__make_room(heap, CH__ROOM_BY_CORE_SYNC))
+		if (ch__quarantine_hurry(heap))
 			continue;
 		if ((placed = place_in_holes(r)) != NO_ROOM)
 			return placed;
 		if (!is_worth_a_cycle(r, cycles++, deaths))
 			return NO_ROOM;
 		deaths = atomic_load(&heap->space_events);
-		r->is_in_vain = !ch__make_room(heap, CH__ROOM_BY_COLLECTION);
+		r->is_in_vain = ch_heap_collect(heap) != CH_OK;
 		if (r->is_in_vain)
 			return NO_ROOM;
 		r->self = ch__thread_now(heap);

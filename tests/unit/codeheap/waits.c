@@ -7,7 +7,6 @@
 #include "codeheap/base/heaps.h"
 #include "codeheap/base/region.h"
 #include "codeheap/collect/collect.h"
-#include "codeheap/collect/make_room.h"
 #include "codeheap/graph/block.h"
 #include "pages/inner.h"
 #include "sinks/tools.h"
