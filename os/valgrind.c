@@ -5,16 +5,15 @@
 
 #include "arch/arch.h"
 
-uintptr_t ch__valgrind_ask(enum ch__valgrind_request request, uintptr_t a, uintptr_t b, uintptr_t c,
-			   uintptr_t d)
+uintptr_t ch__valgrind_ask(enum ch__valgrind_request request, uintptr_t a, uintptr_t b, uintptr_t c)
 {
-	const uintptr_t words[6] = {request, a, b, c, d, 0};
+	const uintptr_t words[6] = {request, a, b, c};
 	return ch__arch_valgrind_ask(words);
 }
 
 bool ch__valgrind_runs(void)
 {
-	return ch__valgrind_ask(CH__ASK_RUNS, 0, 0, 0, 0) != 0;
+	return ch__valgrind_ask(CH__ASK_RUNS, 0, 0, 0) != 0;
 }
 
 void ch__valgrind_copy(uintptr_t *to, uintptr_t from, size_t words)
@@ -23,10 +22,10 @@ void ch__valgrind_copy(uintptr_t *to, uintptr_t from, size_t words)
 	for (size_t i = 0; i < words; i++)
 		to[i] = ((const volatile uintptr_t *)from)[i];
 	ch__valgrind_reports(true);
-	ch__valgrind_ask(CH__ASK_MAKE_DEFINED, (uintptr_t)to, words * sizeof *to, 0, 0);
+	ch__valgrind_ask(CH__ASK_MAKE_DEFINED, (uintptr_t)to, words * sizeof *to, 0);
 }
 
 void ch__valgrind_reports(bool are_wanted)
 {
-	ch__valgrind_ask(CH__ASK_CHANGE_REPORTS, are_wanted ? (uintptr_t)-1 : 1, 0, 0, 0);
+	ch__valgrind_ask(CH__ASK_CHANGE_REPORTS, are_wanted ? (uintptr_t)-1 : 1, 0, 0);
 }

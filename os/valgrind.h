@@ -21,8 +21,7 @@ enum ch__valgrind_request {
 	CH__ASK_MAKE_DEFINED = CH__ASK_MEMCHECK + 2,
 };
 
-uintptr_t ch__valgrind_ask(enum ch__valgrind_request, uintptr_t a, uintptr_t b, uintptr_t c,
-			   uintptr_t d);
+uintptr_t ch__valgrind_ask(enum ch__valgrind_request, uintptr_t a, uintptr_t b, uintptr_t c);
 bool ch__valgrind_runs(void);
 /* Copies words. memcheck reports no undefined or inaccessible word. The copy is defined. */
 void ch__valgrind_copy(uintptr_t *to, uintptr_t from, size_t words) CH_COLD;

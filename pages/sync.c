@@ -32,7 +32,7 @@ bool ch__views_sync(struct ch__views *v, const uint8_t *exec, size_t bytes)
 		return false;
 	ch__arch_sync(exec, bytes);
 	if (v->sync_steps & CH__SYNC_VALGRIND)
-		ch__valgrind_ask(CH__ASK_DISCARD, (uintptr_t)exec, bytes, 0, 0);
+		ch__valgrind_ask(CH__ASK_DISCARD, (uintptr_t)exec, bytes, 0);
 	return true;
 }
 

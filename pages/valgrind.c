@@ -13,17 +13,17 @@
 void ch__valgrind_pool_born(const struct ch__pool *pool)
 {
 	enum { RED_ZONE_BYTES = 0, IS_DEFINED = 1 };
-	ch__valgrind_ask(CH__ASK_CREATE_MEMPOOL, pool->exec_base, RED_ZONE_BYTES, IS_DEFINED, 0);
+	ch__valgrind_ask(CH__ASK_CREATE_MEMPOOL, pool->exec_base, RED_ZONE_BYTES, IS_DEFINED);
 	/* Without this memory, live parts are reported as leaks. */
 	pool->inner->parts = (uintptr_t *)(void *)ch__os_private(pool->pool_bytes);
 	if (pool->inner->parts)
 		ch__valgrind_ask(CH__ASK_MAKE_NOACCESS, (uintptr_t)pool->inner->parts,
-				 pool->pool_bytes, 0, 0);
+				 pool->pool_bytes, 0);
 }
 
 void ch__valgrind_pool_dead(const struct ch__pool *pool)
 {
-	ch__valgrind_ask(CH__ASK_DESTROY_MEMPOOL, pool->exec_base, 0, 0, 0);
+	ch__valgrind_ask(CH__ASK_DESTROY_MEMPOOL, pool->exec_base, 0, 0);
 	if (pool->inner->parts)
 		ch__os_unmap(pool->inner->parts, pool->pool_bytes);
 }
@@ -35,18 +35,18 @@ static void hold(const struct ch__pool *pool, uintptr_t exec, bool is_held)
 	if (!pool->inner->parts)
 		return;
 	uintptr_t *word = &pool->inner->parts[(exec - pool->exec_base) / CH__GRANULE_BYTES];
-	ch__valgrind_ask(CH__ASK_MAKE_DEFINED, (uintptr_t)word, sizeof *word, 0, 0);
+	ch__valgrind_ask(CH__ASK_MAKE_DEFINED, (uintptr_t)word, sizeof *word, 0);
 	*word = is_held ? exec : 0;
 	if (!is_held)
-		ch__valgrind_ask(CH__ASK_MAKE_NOACCESS, (uintptr_t)word, sizeof *word, 0, 0);
+		ch__valgrind_ask(CH__ASK_MAKE_NOACCESS, (uintptr_t)word, sizeof *word, 0);
 }
 
 void ch__valgrind_access(const struct ch__pool *pool, uintptr_t exec, size_t bytes, bool has_access)
 {
 	enum ch__valgrind_request request =
 		has_access ? CH__ASK_MAKE_DEFINED : CH__ASK_MAKE_NOACCESS;
-	ch__valgrind_ask(request, exec, bytes, 0, 0);
-	ch__valgrind_ask(request, (uintptr_t)ch__pool_read(pool, exec), bytes, 0, 0);
+	ch__valgrind_ask(request, exec, bytes, 0);
+	ch__valgrind_ask(request, (uintptr_t)ch__pool_read(pool, exec), bytes, 0);
 }
 
 /* Nothing at exec may be read before the commit, but for data, which the VM writes at exec. */
@@ -55,17 +55,17 @@ void ch__valgrind_part_open(const struct ch__pool *pool, uintptr_t exec, size_t 
 	uint32_t page = (uint32_t)((exec - pool->exec_base) >> pool->page_log2);
 	ch__valgrind_access(pool, exec, bytes, true);
 	if (ch__pool_span_use(pool, page) == CH__SPAN_CODE)
-		ch__valgrind_ask(CH__ASK_MAKE_NOACCESS, exec, bytes, 0, 0);
+		ch__valgrind_ask(CH__ASK_MAKE_NOACCESS, exec, bytes, 0);
 }
 
 void ch__valgrind_part_born(const struct ch__pool *pool, uintptr_t exec, size_t bytes)
 {
-	ch__valgrind_ask(CH__ASK_MEMPOOL_ALLOC, pool->exec_base, exec, bytes, 0);
+	ch__valgrind_ask(CH__ASK_MEMPOOL_ALLOC, pool->exec_base, exec, bytes);
 	hold(pool, exec, true);
 }
 
 void ch__valgrind_part_dead(const struct ch__pool *pool, uintptr_t exec)
 {
-	ch__valgrind_ask(CH__ASK_MEMPOOL_FREE, pool->exec_base, exec, 0, 0);
+	ch__valgrind_ask(CH__ASK_MEMPOOL_FREE, pool->exec_base, exec, 0);
 	hold(pool, exec, false);
 }

@@ -160,14 +160,6 @@ static void put_saved(struct ch__steps *s, unsigned nth)
 	end_expression(s, from);
 }
 
-static void make_program(struct ch__steps *s)
-{
-	put_cfa(s);
-	PUT(s, CFA_OFFSET | CH_ARCH_DWARF_RETURN, 1);
-	for (unsigned i = 0; i < CH_ARCH_STEPS_KEPT; i++)
-		put_saved(s, i);
-}
-
 bool ch__steps_begin(struct ch__steps *s, uintptr_t pool_exec, size_t pool_bytes)
 {
 	memset(s, 0, sizeof *s);
@@ -176,7 +168,10 @@ bool ch__steps_begin(struct ch__steps *s, uintptr_t pool_exec, size_t pool_bytes
 	s->map = ch__os_private(s->map_bytes);
 	if (!s->map)
 		return false;
-	make_program(s);
+	put_cfa(s);
+	PUT(s, CFA_OFFSET | CH_ARCH_DWARF_RETURN, 1);
+	for (unsigned i = 0; i < CH_ARCH_STEPS_KEPT; i++)
+		put_saved(s, i);
 	return true;
 }
 

@@ -113,7 +113,6 @@ static void end_request(struct ch_heap *heap)
 	atomic_store(&heap->collect_told, false);
 }
 
-/* Frozen: a request that comes while the cycle runs is not served by the cycle, and stays. */
 void ch__trigger_cycle_begins(struct ch_heap *heap)
 {
 	heap->dead_at_cycle = atomic_exchange(&heap->dead_bytes, 0);

@@ -209,7 +209,7 @@ enum ch_status ch_fiber_attach(struct ch_heap *heap, const void *low, const void
 	fiber->deliveries = 0;
 	if (CH_UNLIKELY(heap->pool->is_translated))
 		fiber->stack =
-			ch__valgrind_ask(CH__ASK_STACK_REGISTER, fiber->low, fiber->high - 1, 0, 0);
+			ch__valgrind_ask(CH__ASK_STACK_REGISTER, fiber->low, fiber->high - 1, 0);
 	atomic_store(&fiber->suspended_sp, 0);
 	fiber->is_attached = true;
 	ch__registry_unlock(heap);
@@ -275,7 +275,7 @@ enum ch_status ch_fiber_detach(struct ch_fiber *fiber)
 	ch__region_leave(self);
 	ch__heap_unlock(heap);
 	if (CH_UNLIKELY(heap->pool->is_translated))
-		ch__valgrind_ask(CH__ASK_STACK_DEREGISTER, fiber->stack, 0, 0, 0);
+		ch__valgrind_ask(CH__ASK_STACK_DEREGISTER, fiber->stack, 0, 0);
 	fiber->next_free = heap->free_fibers;
 	heap->free_fibers = fiber;
 	ch__registry_unlock(heap);
