@@ -236,11 +236,11 @@ void ch__arch_stub_context_init(struct ch__arch_stub_context *context)
 {
 	static _Atomic(uint32_t) known; /* no order needed: every thread finds the same */
 	unsigned a, b, c, d;
-	uint32_t bytes = atomic_load_explicit(&known, memory_order_relaxed);
+	uint32_t bytes = CH_LOAD_RELAXED(&known);
 	if (!bytes && __get_cpuid(1, &a, &b, &c, &d) && (c & bit_OSXSAVE)) {
 		__cpuid_count(0xd, 0, a, b, c, d);
 		bytes = (b + XSAVE_ALIGN - 1) & ~(unsigned)(XSAVE_ALIGN - 1);
-		atomic_store_explicit(&known, bytes, memory_order_relaxed);
+		CH_STORE_RELAXED(&known, bytes);
 	}
 	context->extended_bytes = bytes;
 	if (bytes) {

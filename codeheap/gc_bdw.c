@@ -150,12 +150,11 @@ static void note_owner(const struct ch_heap *heap, struct ch_owner handle)
 	if (!index)
 		return;
 	_Atomic(uint32_t) *mark = &ch__owner_at(heap, index)->mark;
-	uint32_t seen = atomic_load_explicit(mark, memory_order_relaxed);
+	uint32_t seen = CH_LOAD_RELAXED(mark);
 	/* One atomic step: a release may mark the owner dead meanwhile, which is final. */
 	if (ch__is_alive(heap, seen))
-		atomic_compare_exchange_strong_explicit(
-			mark, &seen, atomic_load_explicit(&heap->epoch, memory_order_relaxed),
-			memory_order_relaxed, memory_order_relaxed);
+		atomic_compare_exchange_strong_explicit(mark, &seen, CH_LOAD_RELAXED(&heap->epoch),
+							memory_order_relaxed, memory_order_relaxed);
 }
 
 /* The mark procedure. Runs in the stopped world; or in GC_finalize, with the world running and
@@ -218,8 +217,8 @@ static void mark_noted_owners(struct bdw *bdw, struct ch_marker *marker)
 	struct ch_heap *heap = bdw->heap;
 	for (uint32_t i = 1; i < heap->owners.used; i++) {
 		const struct ch__owner *owner = ch__owner_at(heap, i);
-		uint32_t mark = atomic_load_explicit(&owner->mark, memory_order_relaxed);
-		if (!(atomic_load_explicit(&owner->generation, memory_order_relaxed) & 1) ||
+		uint32_t mark = CH_LOAD_RELAXED(&owner->mark);
+		if (!(CH_LOAD_RELAXED(&owner->generation) & 1) ||
 		    (int32_t)(mark - bdw->first_epoch) < 0)
 			continue;
 		ch__mark_owner_index(marker, i);
@@ -268,8 +267,7 @@ static void publish_collector(bool is_stopped)
 {
 	uint32_t from = is_stopped ? CH__RUNNING : CH__SIGNALLED;
 	for (struct ch__thread *t = ch__thread_list; t; t = t->next_of_thread) {
-		if (!is_bdw(t->heap) ||
-		    atomic_load_explicit(&t->state, memory_order_relaxed) != from)
+		if (!is_bdw(t->heap) || CH_LOAD_RELAXED(&t->state) != from)
 			continue;
 		if (is_stopped) {
 			ch__thread_publish_self(t);
@@ -313,9 +311,7 @@ static void push_other_roots(void)
  * a park, between two stores of the same fields. */
 static void stop_with(struct ch__thread *thread, int signal, void *info, void *ucontext)
 {
-	while (thread &&
-	       (!is_bdw(thread->heap) ||
-		atomic_load_explicit(&thread->state, memory_order_relaxed) != CH__RUNNING))
+	while (thread && (!is_bdw(thread->heap) || CH_LOAD_RELAXED(&thread->state) != CH__RUNNING))
 		thread = thread->next_of_thread;
 	if (!thread) {
 		ch__os_signal_chain(signal, info, ucontext, &previous_suspend, false);
@@ -361,7 +357,7 @@ static void before_stop(void) CH_UNANALYSED("a freeze of each heap, in a loop")
 		for (int i = 0; i < ENGINES; i++)
 			ch__marker_init(heap, &bdw->engines[i].marker);
 		if (is_cleared)
-			bdw->first_epoch = atomic_load_explicit(&heap->epoch, memory_order_relaxed);
+			bdw->first_epoch = CH_LOAD_RELAXED(&heap->epoch);
 	}
 }
 
@@ -695,9 +691,7 @@ static bool write_anchor(struct bdw *bdw, uint32_t index, struct anchor *anchor,
 		*handle = ch__owner_handle(heap, index);
 		anchor->place = (uint32_t)handle->bits;
 		anchor->generation = (uint32_t)(handle->bits >> 32);
-		atomic_store_explicit(&owner->mark,
-				      atomic_load_explicit(&heap->epoch, memory_order_relaxed),
-				      memory_order_relaxed);
+		CH_STORE_RELAXED(&owner->mark, CH_LOAD_RELAXED(&heap->epoch));
 		/* Release: handle before tag; pairs with mark_anchor. */
 		atomic_store_explicit(&anchor->tag, bdw->tag, memory_order_release);
 	}

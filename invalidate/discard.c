@@ -21,8 +21,7 @@ static bool is_of(struct ch_heap *heap, uint32_t index, const struct ch_vm *vm)
 /* Never 0. A reused record has another generation; 128 reuses give the same stamp again. */
 static uint8_t stamp_of(const struct ch_heap *heap, uint32_t index)
 {
-	uint32_t generation = atomic_load_explicit(&ch__block_at(heap, index)->generation,
-						   memory_order_relaxed);
+	uint32_t generation = CH_LOAD_RELAXED(&ch__block_at(heap, index)->generation);
 	return (uint8_t)(generation >> 1 | 0x80);
 }
 

@@ -148,11 +148,11 @@ static enum ch_status attach(const struct ch__subject *s, const struct ch_branch
 	ch__region_enter_inline(s->self);
 	CH_MOVE(ch__branch_moves, index, ch__branch_generation(branch), ch__branch_state(branch),
 		CH__BRANCH_UNLINKED, ch__held(heap), __func__);
-	uint32_t word = atomic_load_explicit(&branch->target_kind, memory_order_relaxed);
+	uint32_t word = CH_LOAD_RELAXED(&branch->target_kind);
 	word = (word & CH__BRANCH_LAST) | (uint32_t)site->kind << CH__BRANCH_KIND_SHIFT;
 	if (site->exit)
 		word |= CH__BRANCH_OWN_EXIT;
-	atomic_store_explicit(&branch->target_kind, word, memory_order_relaxed);
+	CH_STORE_RELAXED(&branch->target_kind, word);
 	ch__branch_set_user(branch, site->user);
 	ch__branch_set_site(branch, ch__offset(heap, (uintptr_t)site->at));
 	ch__region_leave(s->self);
@@ -189,12 +189,11 @@ enum ch_status ch_branch_attach(struct ch_block handle, const struct ch_branch_s
 /* The field with the index in the low bits; the bits above stay. */
 static uint32_t with_index(const _Atomic(uint32_t) *field, uint32_t index)
 {
-	return (atomic_load_explicit(field, memory_order_relaxed) & ~(uint32_t)CH__INDEX_MAX) |
-	       index;
+	return (CH_LOAD_RELAXED(field) & ~(uint32_t)CH__INDEX_MAX) | index;
 }
 static void set_index(_Atomic(uint32_t) *field, uint32_t index)
 {
-	atomic_store_explicit(field, with_index(field, index), memory_order_relaxed);
+	CH_STORE_RELAXED(field, with_index(field, index));
 }
 
 static void list_insert(struct ch_heap *heap, struct ch__block *target, struct ch__branch *branch,

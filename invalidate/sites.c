@@ -170,8 +170,7 @@ _Static_assert(CH__GRANULE_BYTES == 8, "a granule has a byte of a site map");
 
 static bool is_of(const struct ch__site_map *map, const struct ch__block *block)
 {
-	return map->block == block &&
-	       map->generation == atomic_load_explicit(&block->generation, memory_order_relaxed);
+	return map->block == block && map->generation == CH_LOAD_RELAXED(&block->generation);
 }
 
 /* Returns NULL when the thread has no map of the block, and the records have to be read. A map
@@ -229,7 +228,7 @@ void ch__sites_note(const struct ch__subject *s)
 		return;
 	if (!is_of(map, s->block)) {
 		map->block = s->block;
-		map->generation = atomic_load_explicit(&s->block->generation, memory_order_relaxed);
+		map->generation = CH_LOAD_RELAXED(&s->block->generation);
 		map->noted = 0;
 		map->is_made = false;
 	}

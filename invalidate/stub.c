@@ -17,7 +17,7 @@ static uintptr_t entry_of(const struct ch__thread *self, uint32_t index)
 {
 	const struct ch_heap *heap = self->heap;
 	const struct ch__block *block = ch__block_at(heap, index);
-	CH_ASSERT(CH_CHECK < 2 || atomic_load_explicit(&self->inside, memory_order_relaxed),
+	CH_ASSERT(CH_CHECK < 2 || CH_LOAD_RELAXED(&self->inside),
 		  "a stub's way is looked for outside of a region");
 	return index && ch__block_may_run(heap, block) ? ch__block_entry(heap, block) : 0;
 }

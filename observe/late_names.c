@@ -44,11 +44,9 @@ static void write_late(void *arg)
 
 static void names_wait(void)
 {
-	if (atomic_load_explicit(&late.wish, memory_order_relaxed) != WISH_NONE ||
-	    !change_wish(WISH_NONE, WISH_WRITE))
+	if (CH_LOAD_RELAXED(&late.wish) != WISH_NONE || !change_wish(WISH_NONE, WISH_WRITE))
 		return;
-	if (atomic_load_explicit(&late.has_thread, memory_order_relaxed) ||
-	    atomic_exchange(&late.has_thread, 1))
+	if (CH_LOAD_RELAXED(&late.has_thread) || atomic_exchange(&late.has_thread, 1))
 		ch__os_futex_wake(&late.wish);
 	else if (ch__os_thread_start(&late.thread, write_late, NULL)) {
 		late.process = ch__os_process_id();

@@ -92,8 +92,7 @@ static _Atomic(ch__elfutils_find_debug *) find_by_build_id;
 static int find_debug(struct ch__elfutils_module *module, void **user, const char *name,
 		      uint64_t base, const char *file, const char *link, uint32_t crc, char **path)
 {
-	ch__elfutils_find_debug *by_build_id =
-		atomic_load_explicit(&find_by_build_id, memory_order_relaxed);
+	ch__elfutils_find_debug *by_build_id = CH_LOAD_RELAXED(&find_by_build_id);
 	int fd = by_build_id ? by_build_id(module, user, name, base, file, link, crc, path) : -1;
 	if (fd < 0)
 		fd = find_linked(file, link, crc);
@@ -243,8 +242,7 @@ struct ch__native_names *ch__native_names_open(struct ch__meta *meta)
 		return NULL;
 	names->meta = meta;
 	if (find_elfutils(&names->elfutils)) {
-		atomic_store_explicit(&find_by_build_id, names->elfutils.find_by_build_id,
-				      memory_order_relaxed);
+		CH_STORE_RELAXED(&find_by_build_id, names->elfutils.find_by_build_id);
 		names->session = names->elfutils.begin(&callbacks);
 	}
 	return names;

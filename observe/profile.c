@@ -119,7 +119,7 @@ static enum ch_status heap_begins(struct ch_heap *heap, const char **stats_file,
 struct ch__sampler_slot *ch__profile_slot(struct ch__profile *profile, struct ch__thread *thread)
 {
 	_Atomic(void *) *word = ch__look_thread_word(thread);
-	struct ch__sampler_slot *slot = atomic_load_explicit(word, memory_order_relaxed);
+	struct ch__sampler_slot *slot = CH_LOAD_RELAXED(word);
 	if (!slot) {
 		slot = ch__meta_alloc(profile->meta, sizeof *slot);
 		/* Release: pairs with the acquire of the handler. */
@@ -150,7 +150,7 @@ static void thread_leaves(struct ch__listener *listener, struct ch__thread *thre
 {
 	struct ch__profile *profile = (struct ch__profile *)listener;
 	_Atomic(void *) *word = ch__look_thread_word(thread);
-	struct ch__sampler_slot *slot = atomic_load_explicit(word, memory_order_relaxed);
+	struct ch__sampler_slot *slot = CH_LOAD_RELAXED(word);
 	if (profile->hears && slot)
 		ch__profiler_remove(profile->hears, slot);
 }

@@ -49,7 +49,7 @@ static void merge(struct ch__profiler *p, struct ch__sampler *s) CH_REQUIRES(ch_
 {
 	/* Acquire: pairs with the release of the handler. */
 	uint64_t head = atomic_load_explicit(&s->head, memory_order_acquire);
-	uint64_t tail = atomic_load_explicit(&s->tail, memory_order_relaxed);
+	uint64_t tail = CH_LOAD_RELAXED(&s->tail);
 	while (tail != head) {
 		const uint64_t *at = s->ring + (tail & (s->words - 1));
 		uint32_t count = (uint32_t)(*at & (CH__SAMPLE_CUT - 1));
@@ -85,7 +85,7 @@ static void merge_all(struct ch__profiler *p) CH_REQUIRES(ch__role_guest)
 			link = &s->next;
 			continue;
 		}
-		p->counts.dropped += atomic_load_explicit(&s->dropped, memory_order_relaxed);
+		p->counts.dropped += CH_LOAD_RELAXED(&s->dropped);
 		*link = s->next;
 		free_sampler(p, s);
 	}
@@ -98,9 +98,9 @@ static void work_once(struct ch__profiler *p)
 	ch__profile_lock(p);
 	merge_all(p);
 	uint64_t passed = ch__os_now_ns() - p->maps_read_ns;
-	bool is_wanted = atomic_load_explicit(&p->maps_wanted, memory_order_relaxed) != 0;
+	bool is_wanted = CH_LOAD_RELAXED(&p->maps_wanted) != 0;
 	if ((is_wanted && passed > MAPS_WANTED_NS) || passed > MAPS_NS) {
-		atomic_store_explicit(&p->maps_wanted, 0, memory_order_relaxed);
+		CH_STORE_RELAXED(&p->maps_wanted, 0);
 		/* Refused for once: what handlers have stays. */
 		(void)ch__maps_read(p);
 	}
@@ -229,7 +229,7 @@ int ch__profiler_add(struct ch__profiler *p, struct ch__sampler_slot *slot, int 
 
 void ch__profiler_remove(struct ch__profiler *p, struct ch__sampler_slot *slot)
 {
-	struct ch__sampler *s = atomic_load_explicit(&slot->sampler, memory_order_relaxed);
+	struct ch__sampler *s = CH_LOAD_RELAXED(&slot->sampler);
 	if (!s)
 		return;
 	ch__os_timer_stop(&s->timer);
@@ -307,7 +307,7 @@ void ch__profiler_merge(struct ch__profiler *p, struct ch_profile_counts *counts
 	merge_all(p);
 	*counts = p->counts;
 	for (struct ch__sampler *s = p->samplers; s; s = s->next)
-		counts->dropped += atomic_load_explicit(&s->dropped, memory_order_relaxed);
+		counts->dropped += CH_LOAD_RELAXED(&s->dropped);
 }
 
 void ch__profiler_count(struct ch__profiler *p, struct ch_profile_counts *counts)

@@ -72,7 +72,7 @@ static uint64_t word_of(struct ch__sampler *s, const struct ch__ranges *ranges, 
 		return word;
 	if (is_executable(ranges, &s->last_range, address))
 		return address;
-	atomic_store_explicit(&s->profiler->maps_wanted, 1, memory_order_relaxed);
+	CH_STORE_RELAXED(&s->profiler->maps_wanted, 1);
 	return CH__FRAME_WORD_UNKNOWN;
 }
 
@@ -153,14 +153,14 @@ static uint32_t take_from_stack(struct ch__sampler *s, const struct ch__ranges *
 
 static void drop(struct ch__sampler *s, uint32_t weight)
 {
-	uint64_t dropped = atomic_load_explicit(&s->dropped, memory_order_relaxed);
-	atomic_store_explicit(&s->dropped, dropped + weight, memory_order_relaxed);
+	uint64_t dropped = CH_LOAD_RELAXED(&s->dropped);
+	CH_STORE_RELAXED(&s->dropped, dropped + weight);
 }
 
 void ch__sampler_take(struct ch__sampler *s, const struct ch__sampler_stack *stack, uint32_t weight)
 {
 	_Static_assert(sizeof(uintptr_t) == sizeof(uint64_t), "frames are walked into the ring");
-	uint64_t head = atomic_load_explicit(&s->head, memory_order_relaxed);
+	uint64_t head = CH_LOAD_RELAXED(&s->head);
 	/* Acquire: the worker has read a sample before the handler overwrites the words. */
 	uint64_t tail = atomic_load_explicit(&s->tail, memory_order_acquire);
 	uint64_t room = s->words - (head - tail);

@@ -216,7 +216,7 @@ static bool write_file(struct ch__stats_file *file, enum ch__stats_state state)
 /* A partly written file stays: its odd sequence tells readers that the file is not whole. */
 static void turn_off(struct ch__stats_file *file, int error)
 {
-	atomic_store_explicit(&file->failed, error, memory_order_relaxed);
+	CH_STORE_RELAXED(&file->failed, error);
 	atomic_store_explicit(&file->is_on, 0, memory_order_release);
 	ch__os_let_go(&file->held);
 }
@@ -449,7 +449,7 @@ static bool status(struct ch__listener *listener, const char **path, int *failed
 	const struct ch__stats_file *file = (const struct ch__stats_file *)listener;
 	bool is_on = atomic_load_explicit(&file->is_on, memory_order_acquire);
 	*path = is_on ? file->path : "";
-	*failed = atomic_load_explicit(&file->failed, memory_order_relaxed);
+	*failed = CH_LOAD_RELAXED(&file->failed);
 	return is_on;
 }
 

@@ -119,7 +119,7 @@ void ch__os_look_at_personality(void)
 {
 	int found = personality((unsigned long)ASK_PERSONALITY);
 	if (found != -1 && (found & READ_IMPLIES_EXEC))
-		atomic_store_explicit(&read_implies_exec, true, memory_order_relaxed);
+		CH_STORE_RELAXED(&read_implies_exec, true);
 }
 
 /* Around a call that makes a view. *before is for restore_implied; -1: nothing to restore. Returns
@@ -127,8 +127,7 @@ void ch__os_look_at_personality(void)
 static bool withhold_implied(enum ch__os_view view, int *before)
 {
 	*before = -1;
-	if (CH_LIKELY(!atomic_load_explicit(&read_implies_exec, memory_order_relaxed)) ||
-	    view == CH__OS_RX)
+	if (CH_LIKELY(!CH_LOAD_RELAXED(&read_implies_exec)) || view == CH__OS_RX)
 		return true;
 	int found = personality((unsigned long)ASK_PERSONALITY);
 	if (found == -1 || !(found & READ_IMPLIES_EXEC))
@@ -386,13 +385,13 @@ bool ch__os_revive_from(void *from, void *at, size_t bytes)
 
 static int fd_of(const struct ch__os_held *file)
 {
-	return atomic_load_explicit(&file->fd, memory_order_relaxed);
+	return CH_LOAD_RELAXED(&file->fd);
 }
 
 bool ch__is_held(const struct stat *found, const struct ch__os_held *file)
 {
-	return found->st_dev == atomic_load_explicit(&file->device, memory_order_relaxed) &&
-	       found->st_ino == atomic_load_explicit(&file->inode, memory_order_relaxed);
+	return found->st_dev == CH_LOAD_RELAXED(&file->device) &&
+	       found->st_ino == CH_LOAD_RELAXED(&file->inode);
 }
 
 bool ch__os_holds(const struct ch__os_held *file)
@@ -413,10 +412,10 @@ bool ch__os_hold(struct ch__os_held *file, int fd)
 		fd = -1;
 	}
 	if (fd >= 0) {
-		atomic_store_explicit(&file->device, found.st_dev, memory_order_relaxed);
-		atomic_store_explicit(&file->inode, found.st_ino, memory_order_relaxed);
+		CH_STORE_RELAXED(&file->device, found.st_dev);
+		CH_STORE_RELAXED(&file->inode, found.st_ino);
 	}
-	atomic_store_explicit(&file->fd, fd, memory_order_relaxed);
+	CH_STORE_RELAXED(&file->fd, fd);
 	return fd >= 0;
 }
 

@@ -32,8 +32,8 @@ bool ch__os_stack_bounds(const void **low, const void **high)
 	if (ch__os_may_fail())
 		return false;
 	uintptr_t here = (uintptr_t)__builtin_frame_address(0);
-	*low = atomic_load_explicit(&first_low, memory_order_relaxed);
-	*high = atomic_load_explicit(&first_high, memory_order_relaxed);
+	*low = CH_LOAD_RELAXED(&first_low);
+	*high = CH_LOAD_RELAXED(&first_high);
 	if (here >= (uintptr_t)*low && here < (uintptr_t)*high)
 		return true;
 	int error = pthread_getattr_np(pthread_self(), &attributes);
@@ -48,8 +48,8 @@ bool ch__os_stack_bounds(const void **low, const void **high)
 	*low = base;
 	*high = (uint8_t *)base + bytes;
 	if (ch__os_is_first_stack(*low, *high)) {
-		atomic_store_explicit(&first_low, *low, memory_order_relaxed);
-		atomic_store_explicit(&first_high, *high, memory_order_relaxed);
+		CH_STORE_RELAXED(&first_low, *low);
+		CH_STORE_RELAXED(&first_high, *high);
 	}
 	return true;
 }

@@ -274,7 +274,7 @@ struct ch__meta *ch__meta_create(void)
 void ch__meta_destroy(struct ch__meta *meta)
 {
 	unsigned arena = meta->arena;
-	bool was_large = atomic_load_explicit(&meta->was_large, memory_order_relaxed);
+	bool was_large = CH_LOAD_RELAXED(&meta->was_large);
 	for (unsigned i = 0; i < SHARDS; i++)
 		destroy_tcache(meta->shards[i].tcache_flags);
 	drop_arena(arena, was_large); /* and with it meta itself */
@@ -284,11 +284,11 @@ void ch__meta_destroy(struct ch__meta *meta)
  * passes a MiB, so an arena may be SHARDS MiB beyond the limit before it counts as large. */
 static void count(struct ch__meta *meta, struct shard *shard, int64_t bytes)
 {
-	int64_t before = atomic_load_explicit(&shard->bytes, memory_order_relaxed);
+	int64_t before = CH_LOAD_RELAXED(&shard->bytes);
 	int64_t sum = before + bytes;
-	atomic_store_explicit(&shard->bytes, sum, memory_order_relaxed);
+	CH_STORE_RELAXED(&shard->bytes, sum);
 	if (CH_UNLIKELY(sum >> 20 > before >> 20) && ch__meta_bytes(meta) > IDLE_BYTES_MOST)
-		atomic_store_explicit(&meta->was_large, true, memory_order_relaxed);
+		CH_STORE_RELAXED(&meta->was_large, true);
 }
 
 void *ch__meta_alloc(struct ch__meta *meta, size_t bytes)
@@ -325,7 +325,7 @@ size_t ch__meta_bytes(struct ch__meta *meta)
 {
 	int64_t sum = 0;
 	for (unsigned i = 0; i < SHARDS; i++)
-		sum += atomic_load_explicit(&meta->shards[i].bytes, memory_order_relaxed);
+		sum += CH_LOAD_RELAXED(&meta->shards[i].bytes);
 	return sum > 0 ? (size_t)sum : 0;
 }
 

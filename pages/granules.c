@@ -10,7 +10,7 @@ enum { NOT_FOUND = 0xffffffff };
 
 static uint64_t load(const _Atomic(uint64_t) *words, uint32_t index)
 {
-	return atomic_load_explicit(&words[index], memory_order_relaxed);
+	return CH_LOAD_RELAXED(&words[index]);
 }
 
 static _Atomic(uint64_t) *words_of(_Atomic(uint64_t) *all, const struct ch__pool *pool,
@@ -104,9 +104,9 @@ static inline void flip(_Atomic(uint64_t) *words, uint32_t from, uint32_t n)
 	uint32_t last = from + n - 1, at = from >> 6;
 	uint64_t mask = ~UINT64_C(0) << (from & 63);
 	for (; at < last >> 6; at++, mask = ~UINT64_C(0))
-		atomic_store_explicit(&words[at], load(words, at) ^ mask, memory_order_relaxed);
+		CH_STORE_RELAXED(&words[at], load(words, at) ^ mask);
 	mask &= ~UINT64_C(0) >> (~last & 63);
-	atomic_store_explicit(&words[at], load(words, at) ^ mask, memory_order_relaxed);
+	CH_STORE_RELAXED(&words[at], load(words, at) ^ mask);
 }
 
 static inline uint32_t granules_in(uint32_t bytes)
@@ -116,8 +116,8 @@ static inline uint32_t granules_in(uint32_t bytes)
 
 static inline uint16_t add(_Atomic(uint16_t) *counter, uint32_t n)
 {
-	uint16_t sum = (uint16_t)(atomic_load_explicit(counter, memory_order_relaxed) + n);
-	atomic_store_explicit(counter, sum, memory_order_relaxed);
+	uint16_t sum = (uint16_t)(CH_LOAD_RELAXED(counter) + n);
+	CH_STORE_RELAXED(counter, sum);
 	return sum;
 }
 
@@ -131,7 +131,7 @@ bool ch__page_reserve(struct ch__pool *pool, uint32_t index, uint32_t hot_bytes,
 	if (!find_places(words, page->hot_cursor, page->cold_cursor, hot_n, cold_n, &hot_at,
 			 &cold_at)) {
 		page->has_failed = 1;
-		atomic_store_explicit(&page->freed_granules, 0, memory_order_relaxed);
+		CH_STORE_RELAXED(&page->freed_granules, 0);
 		return false;
 	}
 	*cold = base;
@@ -175,7 +175,7 @@ void ch__page_give_back(struct ch__pool *pool, uint32_t index, uint32_t offset, 
 	ch__valgrind_revoke(pool, pool->exec_base + offset, (size_t)n * CH__GRANULE_BYTES);
 	uint16_t used = add(&page->used_granules, -n);
 	/* More may come back to an open page than the counter holds; half of its range will do. */
-	if (atomic_load_explicit(&page->freed_granules, memory_order_relaxed) < UINT16_MAX / 2)
+	if (CH_LOAD_RELAXED(&page->freed_granules) < UINT16_MAX / 2)
 		add(&page->freed_granules, n);
 	page->refused_hot = UINT16_MAX;
 	if (at + n == page->hot_cursor)
@@ -239,7 +239,7 @@ uint32_t ch__page_find_far_start(const struct ch__pool *pool, uint32_t first, ui
 	int32_t least = (int32_t)at - COLD_WORDS;
 	/* If the span goes on for so long, no cold part begins below. */
 	if (further < pool->page_count && ch__page_state(&pool->pages[further]) == CH__PAGE_SPAN &&
-	    atomic_load_explicit(&pool->pages[further].span_first, memory_order_relaxed) == first)
+	    CH_LOAD_RELAXED(&pool->pages[further].span_first) == first)
 		least = (int32_t)at;
 	while (at > first << log2) {
 		if ((int32_t)at <= least && at > (first + 1) << log2)
@@ -278,7 +278,7 @@ const char *ch__granules_fault(const struct ch__pool *pool, uint32_t index, bool
 		if (load(starts, i) & ~load(words, i))
 			return "start in an unused granule";
 	}
-	if (used != atomic_load_explicit(&pool->pages[index].used_granules, memory_order_relaxed))
+	if (used != CH_LOAD_RELAXED(&pool->pages[index].used_granules))
 		return "count and bitmap of used granules disagree";
 	for (uint32_t at = 0, next; next_hole(words, &at, end, &next); at = next)
 		for (; has_memory && at < next; at++) {

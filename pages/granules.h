@@ -38,9 +38,7 @@ static inline bool ch__page_has_start(const struct ch__pool *pool, uint32_t offs
 static inline bool ch__page_uses(const struct ch__pool *pool, uint32_t offset)
 {
 	uint32_t granule = offset / CH__GRANULE_BYTES;
-	return atomic_load_explicit(&pool->used[granule >> 6], memory_order_relaxed) >>
-		       (granule & 63) &
-	       1;
+	return CH_LOAD_RELAXED(&pool->used[granule >> 6]) >> (granule & 63) & 1;
 }
 /* Clears the starts `mask` in a word of the bitmap; a word has 64 granules. */
 void ch__page_clear_starts(struct ch__pool *, uint32_t word, uint64_t mask);
@@ -53,10 +51,9 @@ static inline uint32_t ch__page_find_start(const struct ch__pool *pool, uint32_t
 {
 	uint32_t granule = offset / CH__GRANULE_BYTES, first = offset >> pool->page_log2;
 	const struct ch__page *page = &pool->pages[first];
-	if (CH_UNLIKELY(atomic_load_explicit(&page->state, memory_order_relaxed) ==
-			CH__PAGE_SPAN)) {
+	if (CH_UNLIKELY(CH_LOAD_RELAXED(&page->state) == CH__PAGE_SPAN)) {
 		uint32_t index = first;
-		first = atomic_load_explicit(&page->span_first, memory_order_relaxed);
+		first = CH_LOAD_RELAXED(&page->span_first);
 		/* While a page becomes a span, span_first may be of an earlier span. */
 		if (CH_UNLIKELY(first > index))
 			return UINT32_MAX;

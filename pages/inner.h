@@ -162,7 +162,7 @@ static inline uintptr_t ch__pool_page_exec(const struct ch__pool *pool, uint32_t
 
 static inline enum ch__page_state ch__page_state(const struct ch__page *page)
 {
-	return (enum ch__page_state)atomic_load_explicit(&page->state, memory_order_relaxed);
+	return (enum ch__page_state)CH_LOAD_RELAXED(&page->state);
 }
 
 #if CH_CHECK >= 2
@@ -177,7 +177,7 @@ void ch__ledger_destroy(struct ch__pool *);
 static inline void ch__span_set_word(struct ch__pool *pool, uint32_t first, unsigned word)
 	CH_REQUIRES(ch__role_pages)
 {
-	atomic_store_explicit(&pool->pages[first].span_use, (uint8_t)word, memory_order_relaxed);
+	CH_STORE_RELAXED(&pool->pages[first].span_use, (uint8_t)word);
 }
 /* Takes execute access from a span or a page, for the use. Returns false with errno when the system
  * refused: the use is noted all the same, and some pages may have lost execute access. A page that

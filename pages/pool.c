@@ -144,9 +144,9 @@ static void judge_unused(struct ch__pool *pool) CH_REQUIRES(ch__role_pages)
 		chunks += c->pages && !c->used;
 		pages += c->used ? 0 : c->pages;
 	}
-	uint32_t all = atomic_load_explicit(&pool->pages_committed, memory_order_relaxed);
+	uint32_t all = CH_LOAD_RELAXED(&pool->pages_committed);
 	if (chunks > 1 && pages > all / TRIMMED_SHARE)
-		atomic_store_explicit(&pool->wants_trim, true, memory_order_relaxed);
+		CH_STORE_RELAXED(&pool->wants_trim, true);
 }
 
 /* The only store of a page's state; list and counters follow. Staying in a state is no move. */
@@ -168,10 +168,10 @@ static void set_state(struct ch__pool *pool, uint32_t index, enum ch__page_state
 	else if (to == CH__PAGE_PARTLY)
 		append(pool, ch__partly_list(pool, page->frame), index);
 	uint32_t more = (uint32_t)((to != CH__PAGE_FREE) - (from != CH__PAGE_FREE));
-	uint32_t used = atomic_load_explicit(&pool->pages_used, memory_order_relaxed) + more;
-	atomic_store_explicit(&pool->pages_used, used, memory_order_relaxed);
-	if (used > atomic_load_explicit(&pool->pages_peak, memory_order_relaxed))
-		atomic_store_explicit(&pool->pages_peak, used, memory_order_relaxed);
+	uint32_t used = CH_LOAD_RELAXED(&pool->pages_used) + more;
+	CH_STORE_RELAXED(&pool->pages_used, used);
+	if (used > CH_LOAD_RELAXED(&pool->pages_peak))
+		CH_STORE_RELAXED(&pool->pages_peak, used);
 	struct ch__chunk *chunk = &pool->inner->chunks[ch__pool_chunk_of(pool, index)];
 	chunk->used += more;
 	if (to == CH__PAGE_FREE && !chunk->used)
@@ -229,7 +229,7 @@ static void add_pages(struct ch__pool *pool, uint32_t chunk, uint32_t from, uint
 	pool->inner->chunks[chunk].lingers = false;
 	pool->inner->chunks[chunk].pages = to;
 	if (end > ch__pool_pages_end(pool))
-		atomic_store_explicit(&pool->pages_end, end, memory_order_relaxed);
+		CH_STORE_RELAXED(&pool->pages_end, end);
 	list_pages(pool, chunk, from, zone);
 	atomic_fetch_add_explicit(&pool->pages_committed, to - from, memory_order_relaxed);
 }
@@ -341,7 +341,7 @@ static void open_page(struct ch__pool *pool, uint32_t index)
 	page->taker = ch__lock_self();
 	page->has_failed = 0;
 	page->refused_hot = UINT16_MAX;
-	atomic_store_explicit(&page->freed_granules, 0, memory_order_relaxed);
+	CH_STORE_RELAXED(&page->freed_granules, 0);
 	ch__granules_reset_cursors(pool, index);
 	set_state(pool, index, CH__PAGE_OPEN, __func__);
 }
@@ -446,7 +446,7 @@ static uint32_t next_page(struct ch__pool *pool, uint8_t frame) CH_REQUIRES(ch__
 static void make_span(struct ch__pool *pool, uint32_t index) CH_REQUIRES(ch__role_pages)
 {
 	pool->pages[index].span_pages = 1;
-	atomic_store_explicit(&pool->pages[index].span_first, index, memory_order_relaxed);
+	CH_STORE_RELAXED(&pool->pages[index].span_first, index);
 	set_state(pool, index, CH__PAGE_SPAN, __func__);
 }
 
@@ -519,8 +519,8 @@ static void settle(struct ch__pool *pool, uint32_t index) CH_REQUIRES(ch__role_p
 {
 	struct ch__page *page = &pool->pages[index];
 	enum ch__page_state before = ch__page_state(page), to = CH__PAGE_FULL;
-	uint32_t used = atomic_load_explicit(&page->used_granules, memory_order_relaxed);
-	uint32_t freed = atomic_load_explicit(&page->freed_granules, memory_order_relaxed);
+	uint32_t used = CH_LOAD_RELAXED(&page->used_granules);
+	uint32_t freed = CH_LOAD_RELAXED(&page->freed_granules);
 	uint32_t enough = ch__pool_granules(pool) >> LISTED_SHARE_LOG2;
 	uint32_t unused = ch__pool_granules(pool) - used;
 	if (used == 0 && CH_UNLIKELY(ch__pool_span_use(pool, index) != CH__SPAN_CODE)) {
@@ -557,9 +557,8 @@ bool ch__pool_note_freed(struct ch__pool *pool, uint32_t index)
 	uint32_t enough = ch__pool_granules(pool) >> LISTED_SHARE_LOG2;
 	if (state != CH__PAGE_FULL && state != CH__PAGE_PARTLY)
 		return false;
-	if (atomic_load_explicit(&page->used_granules, memory_order_relaxed) != 0 &&
-	    (state == CH__PAGE_PARTLY ||
-	     atomic_load_explicit(&page->freed_granules, memory_order_relaxed) < enough))
+	if (CH_LOAD_RELAXED(&page->used_granules) != 0 &&
+	    (state == CH__PAGE_PARTLY || CH_LOAD_RELAXED(&page->freed_granules) < enough))
 		return false;
 	ch__pages_lock(pool);
 	ch__page_lock(page);
@@ -586,7 +585,7 @@ static void take_run(struct ch__pool *pool, uint32_t first, uint32_t pages, uint
 		page->landed_bytes = 0;
 		page->span_pages = i == first ? pages : 0;
 		ch__span_set_word(pool, i, CH__SPAN_CODE);
-		atomic_store_explicit(&page->span_first, first, memory_order_relaxed);
+		CH_STORE_RELAXED(&page->span_first, first);
 		set_state(pool, i, CH__PAGE_SPAN, __func__);
 	}
 }
@@ -681,7 +680,7 @@ void ch__pool_cut_span(struct ch__pool *pool, uint32_t first, uint32_t kept)
 		pages[bare].landed_bytes =
 			pages[first].landed_bytes - ((size_t)(bare - first) << pool->page_log2);
 		for (uint32_t i = bare; i < end; i++)
-			atomic_store_explicit(&pages[i].span_first, bare, memory_order_relaxed);
+			CH_STORE_RELAXED(&pages[i].span_first, bare);
 		(void)release_span(pool, bare);
 	}
 	if (rest < bare) {
@@ -711,7 +710,7 @@ void ch__pool_count_free(const struct ch__pool *pool, uint64_t *bytes, uint64_t 
 	for (uint32_t i = has_code ? end : 0; i-- > 0;) {
 		const struct ch__page *page = &pool->pages[i];
 		enum ch__page_state state = ch__page_state(page);
-		uint64_t used = atomic_load_explicit(&page->used_granules, memory_order_relaxed);
+		uint64_t used = CH_LOAD_RELAXED(&page->used_granules);
 		uint64_t unused = page_bytes, row = run += page_bytes;
 		if (state != CH__PAGE_FREE) {
 			row = run = 0;
@@ -732,7 +731,7 @@ void ch__pool_trim(struct ch__pool *pool)
 	struct ch__pool_inner *inner = pool->inner;
 	bool has_spare = false;
 	ch__pages_lock(pool);
-	atomic_store_explicit(&pool->wants_trim, false, memory_order_relaxed);
+	CH_STORE_RELAXED(&pool->wants_trim, false);
 	uint32_t chunks = inner->views.has_code ? pool->chunk_count : 0;
 	for (uint32_t chunk = 0; chunk < chunks; chunk++) {
 		const struct ch__chunk *c = &inner->chunks[chunk];

@@ -146,7 +146,7 @@ bool ch__backend_of_name(const char *name, enum ch__backend *);
 
 static inline uint32_t ch__pool_pages_end(const struct ch__pool *pool)
 {
-	return atomic_load_explicit(&pool->pages_end, memory_order_relaxed);
+	return CH_LOAD_RELAXED(&pool->pages_end);
 }
 
 /* Makes a PARTLY page of the frame number OPEN, else a FREE page; its free bytes hold traps. A page
@@ -188,7 +188,7 @@ bool ch__pool_land_span(struct ch__pool *, uint32_t first, size_t room_bytes) CH
 /* A set of enum ch__span_use. */
 static inline unsigned ch__pool_span_word(const struct ch__pool *pool, uint32_t first)
 {
-	return atomic_load_explicit(&pool->pages[first].span_use, memory_order_relaxed);
+	return CH_LOAD_RELAXED(&pool->pages[first].span_use);
 }
 static inline enum ch__span_use ch__pool_span_use(const struct ch__pool *pool, uint32_t first)
 {
@@ -208,7 +208,7 @@ void ch__pool_trim(struct ch__pool *) CH_TAKES_PAGES;
  * behind a free, with no lock held. */
 static inline void ch__pool_trim_if_worth(struct ch__pool *pool) CH_TAKES_PAGES
 {
-	if (CH_UNLIKELY(atomic_load_explicit(&pool->wants_trim, memory_order_relaxed)))
+	if (CH_UNLIKELY(CH_LOAD_RELAXED(&pool->wants_trim)))
 		ch__pool_trim(pool);
 }
 

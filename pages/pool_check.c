@@ -42,7 +42,7 @@ static bool check_list(struct walk *walk, uint32_t list, enum ch__page_state sta
 static bool check_span(struct walk *walk, uint32_t index) CH_REQUIRES(ch__role_pages)
 {
 	const struct ch__page *page = &walk->pool->pages[index];
-	uint32_t first = atomic_load_explicit(&page->span_first, memory_order_relaxed);
+	uint32_t first = CH_LOAD_RELAXED(&page->span_first);
 	if (first > index || index - first >= walk->pool->pages[first].span_pages)
 		return broken(walk, index, "span does not reach it");
 	if (first != index)
@@ -113,11 +113,11 @@ static bool check_chunk(struct walk *walk, uint32_t chunk) CH_REQUIRES(ch__role_
 static bool check_gauges(struct walk *walk)
 {
 	const struct ch__pool *pool = walk->pool;
-	if (walk->committed != atomic_load_explicit(&pool->pages_committed, memory_order_relaxed))
+	if (walk->committed != CH_LOAD_RELAXED(&pool->pages_committed))
 		return broken(walk, walk->committed, "have memory, but the gauge differs");
-	if (walk->used > atomic_load_explicit(&pool->pages_peak, memory_order_relaxed))
+	if (walk->used > CH_LOAD_RELAXED(&pool->pages_peak))
 		return broken(walk, walk->used, "in use, more than the most");
-	return walk->used == atomic_load_explicit(&pool->pages_used, memory_order_relaxed) ||
+	return walk->used == CH_LOAD_RELAXED(&pool->pages_used) ||
 	       broken(walk, walk->used, "in use, but the gauge differs");
 }
 

@@ -34,7 +34,7 @@ static bool copy_range(struct ch__pool_inner *inner, size_t offset, size_t bytes
 static bool waits(const struct ch__pool *pool, uint32_t page) CH_REQUIRES(ch__role_pages)
 {
 	const struct ch__page *p = &pool->pages[page];
-	uint32_t first = atomic_load_explicit(&p->span_first, memory_order_relaxed);
+	uint32_t first = CH_LOAD_RELAXED(&p->span_first);
 	unsigned both = CH__SPAN_ROOM | CH__SPAN_RETIRED;
 	return ch__page_state(p) == CH__PAGE_SPAN &&
 	       (ch__pool_span_word(pool, first) & both) == both;

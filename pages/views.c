@@ -127,7 +127,7 @@ static bool self_test(struct ch__views *v)
 {
 	static _Atomic(unsigned) passed; /* bits; relaxed: who misses one asks again */
 	unsigned bit = 1u << v->backend;
-	bool is_known = atomic_load_explicit(&passed, memory_order_relaxed) & bit;
+	bool is_known = CH_LOAD_RELAXED(&passed) & bit;
 	if (is_known && v->backend != CH__BACKEND_PROCMEM && !ch__os_pretended.between_runs)
 		return true;
 	if (follows(v)) {

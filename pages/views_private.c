@@ -16,12 +16,11 @@ bool ch__private_open(struct ch__views *v)
 {
 	if (!ch__lock_try(v->opening, CH__RANK_OPENING))
 		return false;
-	bool is_open = atomic_load_explicit(v->is_own, memory_order_relaxed) &&
-		       ch__os_holds(&v->file);
+	bool is_open = CH_LOAD_RELAXED(v->is_own) && ch__os_holds(&v->file);
 	if (!is_open) {
 		ch__os_let_go(&v->file);
 		is_open = ch__os_self_memory(&v->file);
-		atomic_store_explicit(v->is_own, is_open, memory_order_relaxed);
+		CH_STORE_RELAXED(v->is_own, is_open);
 	}
 	ch__lock_release(v->opening, CH__RANK_OPENING);
 	return is_open;
@@ -41,8 +40,7 @@ static bool carry_over_alone(uint8_t *to, const uint8_t *from, size_t bytes)
  * other file. A host that closes unknown files may have a file of its own at the number. */
 static bool carry_over(struct ch__views *v, uint8_t *to, const uint8_t *from, size_t bytes)
 {
-	if (CH_LIKELY(atomic_load_explicit(v->is_own, memory_order_relaxed)) &&
-	    ch__os_self_write(&v->file, to, from, bytes))
+	if (CH_LIKELY(CH_LOAD_RELAXED(v->is_own)) && ch__os_self_write(&v->file, to, from, bytes))
 		return true;
 	return ch__private_open(v) ? ch__os_self_write(&v->file, to, from, bytes)
 				   : carry_over_alone(to, from, bytes);

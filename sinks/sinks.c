@@ -108,7 +108,7 @@ struct ch__steps *ch__sinks_steps(const struct ch__sinks *s)
 static inline __attribute__((always_inline)) void *state_if_on(const struct ch__sinks *s,
 							       unsigned i)
 {
-	unsigned on = atomic_load_explicit(&s->on, memory_order_relaxed);
+	unsigned on = CH_LOAD_RELAXED(&s->on);
 	return on & (unsigned)table[i]->bit ? state_of(s, i) : NULL;
 }
 
@@ -234,7 +234,7 @@ void ch__sinks_print(unsigned on, char *list, size_t bytes)
 
 unsigned ch__sinks_on(const struct ch__sinks *s)
 {
-	return atomic_load_explicit(&s->on, memory_order_relaxed);
+	return CH_LOAD_RELAXED(&s->on);
 }
 
 /* Tells one sink of the ranges of published blocks. */

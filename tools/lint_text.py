@@ -354,13 +354,16 @@ def arguments(text, at):
 
 def atomic_operations(text):
     """Those with an explicit order: offset, last name of the atomic, operation and order."""
-    for m in re.finditer(r"\b(?:__)?atomic_(\w+?)(?:_strong|_weak)?(?:_explicit|_n)?\s*\(", text):
+    for m in re.finditer(r"\b(?:(?:__)?atomic_(\w+?)(?:_strong|_weak)?(?:_explicit|_n)?|CH_(LOAD|STORE)_RELAXED)\s*\(", text):
         found = arguments(text, m.end() - 1)
-        is_fence = m.group(1).endswith("fence")
+        operation = m.group(1) or m.group(2).lower()
+        is_fence = operation.endswith("fence")
         orders = re.findall(r"(?:memory_order_|__ATOMIC_)(\w+)", " ".join(found if is_fence else found[1:]))
-        name = m.group(1) if is_fence else re.sub(r"\[(?:[^\[\]]|\[[^\[\]]*\])*\]", "", found[0])
+        name = operation if is_fence else re.sub(r"\[(?:[^\[\]]|\[[^\[\]]*\])*\]", "", found[0])
+        if m.group(2):
+            orders = ["relaxed"]
         if orders:
-            yield m.start(), re.findall(r"\w+", name)[-1], f"{m.group(1)} {'/'.join(dict.fromkeys(orders)).lower()}"
+            yield m.start(), re.findall(r"\w+", name)[-1], f"{operation} {'/'.join(dict.fromkeys(orders)).lower()}"
 
 
 def check_orders():

@@ -144,8 +144,7 @@ void ch__eh_frame_write(uint8_t *section, const struct ch__eh_place *place,
 
 bool ch__eh_frame_is_live(uint8_t *section, uint32_t index)
 {
-	return atomic_load_explicit(range_of(ch__eh_frame_fde(section, index)),
-				    memory_order_relaxed) != 0;
+	return CH_LOAD_RELAXED(range_of(ch__eh_frame_fde(section, index))) != 0;
 }
 
 void ch__eh_frame_live(uint8_t *section, uint32_t index, size_t bytes, uint8_t frame)

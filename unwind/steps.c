@@ -274,20 +274,19 @@ static _Atomic(uint16_t) *map_at(const struct ch__steps *s, uintptr_t exec)
 void ch__steps_live(struct ch__steps *s, uintptr_t exec, uintptr_t note)
 {
 	for (uintptr_t at = exec & ~(uintptr_t)7; at <= note; at += 8)
-		atomic_store_explicit(map_at(s, at), (uint16_t)((note - at) / 8 + 1),
-				      memory_order_relaxed);
+		CH_STORE_RELAXED(map_at(s, at), (uint16_t)((note - at) / 8 + 1));
 }
 
 uintptr_t ch__steps_note(const struct ch__steps *s, uintptr_t exec)
 {
-	uint16_t distance = atomic_load_explicit(map_at(s, exec), memory_order_relaxed);
+	uint16_t distance = CH_LOAD_RELAXED(map_at(s, exec));
 	return distance ? (exec & ~(uintptr_t)7) + (uintptr_t)8 * (distance - 1) : 0;
 }
 
 void ch__steps_dead(struct ch__steps *s, uintptr_t exec, size_t bytes)
 {
 	for (uintptr_t at = exec & ~(uintptr_t)7; at < exec + bytes; at += 8)
-		atomic_store_explicit(map_at(s, at), 0, memory_order_relaxed);
+		CH_STORE_RELAXED(map_at(s, at), 0);
 }
 
 static uint16_t word_at(const uint8_t *at)

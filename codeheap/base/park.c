@@ -24,10 +24,9 @@ bool ch__thread_is_gone(const struct ch__thread *thread)
 
 const char *ch__thread_how(const struct ch__thread *thread)
 {
-	return ch__thread_is_gone(thread) ? " (which ended and is attached)"
-	       : atomic_load_explicit(&thread->is_by_call, memory_order_relaxed)
-		       ? " (which a call that made code attached)"
-		       : "";
+	return ch__thread_is_gone(thread)             ? " (which ended and is attached)"
+	       : CH_LOAD_RELAXED(&thread->is_by_call) ? " (which a call that made code attached)"
+						      : "";
 }
 
 static bool unpark_with(struct ch__lock *lock, uint64_t until_ns);
@@ -74,7 +73,7 @@ void ch__heap_unlock(struct ch_heap *heap) CH_UNANALYSED("it makes the role")
 void ch__heap_pass(struct ch_heap *heap) CH_UNANALYSED("it takes the role back")
 {
 	enum { SPINS = 64 };
-	if (CH_LIKELY(!atomic_load_explicit(&heap->lock_waits, memory_order_relaxed)))
+	if (CH_LIKELY(!CH_LOAD_RELAXED(&heap->lock_waits)))
 		return;
 	ch__heap_unlock(heap);
 	for (int spins = 0; spins < SPINS && ch__lock_is_free(&heap->lock); spins++)
@@ -86,7 +85,7 @@ void ch__heap_pass(struct ch_heap *heap) CH_UNANALYSED("it takes the role back")
  * a limit. The locks of sinks, which ch_sink_status takes, stand right of the lent lock. */
 void ch__heap_lend(struct ch_heap *heap)
 {
-	atomic_store_explicit(&heap->marker_is, ch__lock_self(), memory_order_relaxed);
+	CH_STORE_RELAXED(&heap->marker_is, ch__lock_self());
 	ch__marking++;
 	ch__rank_note(CH__RANK_HEAP, false);
 }
@@ -95,7 +94,7 @@ void ch__heap_take_back(struct ch_heap *heap)
 {
 	ch__rank_note(CH__RANK_HEAP, true);
 	ch__marking--;
-	atomic_store_explicit(&heap->marker_is, 0, memory_order_relaxed);
+	CH_STORE_RELAXED(&heap->marker_is, 0);
 }
 
 /* A handler may run on an alternate stack: the interrupted registers lie there, and the interrupted

@@ -152,7 +152,7 @@ void ch__threads_park_away(const struct ch__arch_saved *saved);
 static inline uint32_t ch__held(struct ch_heap *heap)
 {
 	uint32_t held = 0;
-	if (atomic_load_explicit(&ch__thread_or_guest(heap)->inside, memory_order_relaxed))
+	if (CH_LOAD_RELAXED(&ch__thread_or_guest(heap)->inside))
 		held |= CH__IN_REGION;
 	if (ch__lock_is_mine(&heap->lock))
 		held |= CH__UNDER_HEAP;
@@ -163,7 +163,7 @@ static inline uint32_t ch__held(struct ch_heap *heap)
 static inline void ch__thread_set_state(struct ch__thread *thread, enum ch__thread_state to,
 					memory_order order, const char *by)
 {
-	uint32_t from = atomic_load_explicit(&thread->state, memory_order_relaxed);
+	uint32_t from = CH_LOAD_RELAXED(&thread->state);
 	if (from != (uint32_t)to)
 		CH_MOVE(ch__thread_moves, thread->thread_id, 0, from, to, ch__held(thread->heap),
 			by);

@@ -20,10 +20,9 @@ void ch__region_wait(struct ch__thread *thread) CH_UNANALYSED("it makes the role
 {
 	struct ch_heap *heap = thread->heap;
 	ch__region_leave(thread);
-	if (CH_UNLIKELY(atomic_load_explicit(&heap->freezer, memory_order_relaxed) ==
-			ch__lock_self()))
-		ch__panic("a region is wanted by the thread that froze the heap: "
-			  CH__MISPLACED_CALL);
+	if (CH_UNLIKELY(CH_LOAD_RELAXED(&heap->freezer) == ch__lock_self()))
+		ch__panic("a region is wanted by the thread that froze the "
+			  "heap: " CH__MISPLACED_CALL);
 	ch__thread_park_here();
 	uint32_t value;
 	while ((value = atomic_load_explicit(&heap->freeze, memory_order_acquire)) != 0)
@@ -77,11 +76,10 @@ static bool regions_end(struct ch_heap *heap, uint64_t until_ns)
 bool ch__freeze_until(struct ch_heap *heap, uint64_t until_ns) CH_UNANALYSED("it makes the role")
 {
 	atomic_fetch_add_explicit(&heap->freeze, 1, memory_order_seq_cst);
-	atomic_store_explicit(&heap->freezer, ch__lock_self(), memory_order_relaxed);
+	CH_STORE_RELAXED(&heap->freezer, ch__lock_self());
 	/* Two may freeze at once: who sees the second word of fence_late sees the first. */
 	bool has_fence = atomic_load_explicit(&heap->fence_in_regions, memory_order_acquire);
-	if (atomic_load_explicit(&heap->fence_came_late, memory_order_relaxed) ||
-	    (!has_fence && !ch__os_membarrier_fence()))
+	if (CH_LOAD_RELAXED(&heap->fence_came_late) || (!has_fence && !ch__os_membarrier_fence()))
 		fence_late(heap);
 	if (regions_end(heap, until_ns))
 		return true;
@@ -97,20 +95,20 @@ void ch__freeze(struct ch_heap *heap) CH_UNANALYSED("it makes the role")
 void ch__unfreeze(struct ch_heap *heap) CH_UNANALYSED("it makes the role")
 {
 	/* With two freezers, the remaining freezer is forgotten: no thread is taken for it. */
-	atomic_store_explicit(&heap->freezer, 0, memory_order_relaxed);
+	CH_STORE_RELAXED(&heap->freezer, 0);
 	if (atomic_fetch_sub_explicit(&heap->freeze, 1, memory_order_release) == 1)
 		ch__os_futex_wake(&heap->freeze);
 }
 
 bool ch__core_sync(struct ch_heap *heap)
 {
-	if (!atomic_load_explicit(&heap->has_core_sync, memory_order_relaxed))
+	if (!CH_LOAD_RELAXED(&heap->has_core_sync))
 		return false;
 	/* seq_cst: who sees the old count made its stores before the barrier. */
 	atomic_fetch_add_explicit(&heap->core_syncs_begun, 1, memory_order_seq_cst);
 	/* What was granted may be refused later: by a filter, or for want of memory. */
 	if (!ch__os_membarrier_core_sync()) {
-		atomic_store_explicit(&heap->has_core_sync, false, memory_order_relaxed);
+		CH_STORE_RELAXED(&heap->has_core_sync, false);
 		atomic_fetch_sub_explicit(&heap->core_syncs_begun, 1, memory_order_seq_cst);
 		return false;
 	}

@@ -14,7 +14,7 @@ static inline void ch__region_enter_inline(struct ch__thread *thread) CH_ACQUIRE
 {
 	struct ch_heap *heap = thread->heap;
 	/* Regions do not nest: an inner region would end the outer, or spin on its own busy. */
-	CH_ASSERT(!atomic_load_explicit(&thread->inside, memory_order_relaxed),
+	CH_ASSERT(!CH_LOAD_RELAXED(&thread->inside),
 		  "a region within a region: " CH__MISPLACED_CALL);
 	CH_ASSERT(CH_CHECK < 2 || thread == &heap->guest || thread == ch__thread_now(heap),
 		  "a region of another thread: a callback left its stack to this one");
@@ -22,11 +22,10 @@ static inline void ch__region_enter_inline(struct ch__thread *thread) CH_ACQUIRE
 		ch__rank_note(CH__RANK_REGION, true);
 		/* seq_cst against ch__freeze; or a plain store, with the membarrier in ch__freeze
 		 * as the fence of both sides. */
-		if (CH_UNLIKELY(atomic_load_explicit(&heap->fence_in_regions,
-						     memory_order_relaxed))) {
+		if (CH_UNLIKELY(CH_LOAD_RELAXED(&heap->fence_in_regions))) {
 			atomic_store_explicit(&thread->inside, 1, memory_order_seq_cst);
 		} else {
-			atomic_store_explicit(&thread->inside, 1, memory_order_relaxed);
+			CH_STORE_RELAXED(&thread->inside, 1);
 			atomic_signal_fence(memory_order_seq_cst);
 		}
 		if (CH_LIKELY(!atomic_load_explicit(&heap->freeze, memory_order_seq_cst)))

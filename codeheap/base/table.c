@@ -85,7 +85,7 @@ uint32_t ch__table_generation(const struct ch__table *table, uint32_t index)
 
 bool ch__table_back(struct ch__table *table, uint32_t index)
 {
-	if (CH_LIKELY(index < atomic_load_explicit(&table->backed, memory_order_relaxed)))
+	if (CH_LIKELY(index < CH_LOAD_RELAXED(&table->backed)))
 		return true;
 	size_t has = ch__table_backed_bytes(table), needs = bytes_of(table, index + 1);
 	char *at = table->base + has;
@@ -123,7 +123,7 @@ uint32_t ch__table_extend(struct ch__table *table, uint32_t count)
 	/* Relaxed: no handle has the generation 0, nor yet the first generation. */
 	for (uint32_t i = index; table->first_generation && i < index + count; i++) {
 		_Atomic(uint32_t) *generation = generation_of(table, i);
-		atomic_store_explicit(generation, table->first_generation, memory_order_relaxed);
+		CH_STORE_RELAXED(generation, table->first_generation);
 	}
 	/* Release: a walk over the records finds memory for each. */
 	atomic_store_explicit(&table->used, index + count, memory_order_release);

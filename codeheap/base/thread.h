@@ -138,5 +138,5 @@ void ch__vms_leave(struct ch_heap *) CH_COLD;
 /* Whether refs of its code are reported: a detached vm's may dangle, and its code runs no more. */
 static inline bool ch__vm_is_told(const struct ch_vm *vm)
 {
-	return atomic_load_explicit(&vm->is_attached, memory_order_relaxed);
+	return CH_LOAD_RELAXED(&vm->is_attached);
 }

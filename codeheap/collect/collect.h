@@ -88,9 +88,8 @@ bool ch__collect_unasked(struct ch_heap *) CH_EXCLUDES(CH__ANY);
 /* One load where no collection is wanted, two where no code was left to one. */
 static inline bool ch__collect_if_unasked(struct ch_heap *heap) CH_EXCLUDES(CH__ANY)
 {
-	return CH_UNLIKELY(atomic_load_explicit(&heap->collect_wanted, memory_order_relaxed)) &&
-	       CH_UNLIKELY(atomic_load_explicit(&heap->waits_for_cycle, memory_order_relaxed)) &&
-	       ch__collect_unasked(heap);
+	return CH_UNLIKELY(CH_LOAD_RELAXED(&heap->collect_wanted)) &&
+	       CH_UNLIKELY(CH_LOAD_RELAXED(&heap->waits_for_cycle)) && ch__collect_unasked(heap);
 }
 
 /* From enter to leave, no second open that may collect takes space freed by a cycle. Some opens go

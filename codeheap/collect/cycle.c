@@ -25,8 +25,7 @@ static void mark_owners(struct ch_marker *marker) CH_REQUIRES(ch__role_frozen)
 	for (uint32_t i = 1; i < heap->owners.used; i++) {
 		const struct ch__owner *owner = ch__owner_at(heap, i);
 		prefetch_entry(heap, i + ENTRIES_AHEAD);
-		if (!(atomic_load_explicit(&owner->generation, memory_order_relaxed) & 1) ||
-		    !ch__owner_enters(owner))
+		if (!(CH_LOAD_RELAXED(&owner->generation) & 1) || !ch__owner_enters(owner))
 			continue;
 		ch__mark_owner_index(marker, i);
 		if (marker->tail - marker->head > marker->queue_mask / 2)
@@ -173,7 +172,7 @@ enum ch_status ch__heap_collect_until(struct ch_heap *heap, uint64_t until_ns)
 	ch__arch_save_registers(&saved);
 	if (self && !self->park_depth)
 		ch__thread_publish_saved(self, &saved);
-	atomic_store_explicit(&heap->held_up_by, 0, memory_order_relaxed);
+	CH_STORE_RELAXED(&heap->held_up_by, 0);
 	enum ch_status status = heap->driver.collect
 					? heap->driver.collect(heap)
 					: collect_apart(heap, heap->vms, &saved, until_ns);
@@ -261,8 +260,7 @@ static void unlock_host(struct ch_heap *heap)
 /* A thread in a visit of ch_block_each is a marking thread, too. */
 bool ch__host_may_mark(const struct ch_heap *heap) CH_UNANALYSED("a marking thread has the lock")
 {
-	bool may = atomic_load_explicit(&heap->marker_is, memory_order_relaxed) ==
-			   ch__lock_self() && heap->cycle_start_ns;
+	bool may = CH_LOAD_RELAXED(&heap->marker_is) == ch__lock_self() && heap->cycle_start_ns;
 	if (CH_UNLIKELY(!may))
 		(void)ch__because(CH_E_STATE, "the calling thread is not between ch_mark_begin and "
 					      "ch_mark_end");
@@ -308,12 +306,12 @@ static uint32_t begin_host(const struct ch__arch_saved *saved, void *of, void *a
 		return ch__because_refused(heap);
 	if (heap->config.driver != CH_DRIVER_HOST)
 		return ch__because(CH_E_STATE, "ch_config.driver is not CH_DRIVER_HOST");
-	if (atomic_load_explicit(&heap->marker_is, memory_order_relaxed) == ch__lock_self())
+	if (CH_LOAD_RELAXED(&heap->marker_is) == ch__lock_self())
 		return ch__because_marking();
 	uint64_t start = ch__os_now_ns(), until = ch__stop_limit(heap, start);
 	if (heap->config.stops_world)
 		ch__threads_park_away(saved);
-	atomic_store_explicit(&heap->held_up_by, 0, memory_order_relaxed);
+	CH_STORE_RELAXED(&heap->held_up_by, 0);
 	enum ch_status status;
 	if (lock_host(heap, until))
 		status = begin_locked(heap, start, until, out);

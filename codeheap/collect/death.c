@@ -75,7 +75,7 @@ static void count_death(struct ch_heap *heap, const struct dead *dead)
 static void count_space(struct ch_heap *heap, uint32_t places)
 {
 	/* Stored under heap only. */
-	uint64_t events = atomic_load_explicit(&heap->space_events, memory_order_relaxed);
+	uint64_t events = CH_LOAD_RELAXED(&heap->space_events);
 	atomic_store_explicit(&heap->space_events, events + places, memory_order_release);
 }
 
@@ -100,7 +100,7 @@ static void clear_start(struct ch_heap *heap, struct end *end, uint32_t offset)
 static bool is_known(const struct ch__block *block, bool is_data, bool was_open)
 {
 	const uint8_t both = CH__FLAG_HELD | CH__FLAG_UNLINKED;
-	uint8_t flags = atomic_load_explicit(&block->flags, memory_order_relaxed);
+	uint8_t flags = CH_LOAD_RELAXED(&block->flags);
 	bool was_linked = (flags & both) == both;
 	/* The word of data is the users. */
 	return block->in_head != 0 || was_linked ||
@@ -123,8 +123,7 @@ static void leave_data(struct ch_heap *heap, const struct ch__side_list *list, b
 		if (list->kinds[i] != CH__ITEM_EDGE)
 			continue;
 		struct ch__block *to = ch__block_at(heap, item.value);
-		if (atomic_load_explicit(&to->generation, memory_order_relaxed) != item.at ||
-		    !ch__block_is_data(heap, to) ||
+		if (CH_LOAD_RELAXED(&to->generation) != item.at || !ch__block_is_data(heap, to) ||
 		    __atomic_sub_fetch(&to->users, 1, __ATOMIC_RELAXED) || !adopts ||
 		    (to->flags & CH__FLAG_IMMORTAL) || ch__block_is_own_root(heap, to))
 			continue;
@@ -168,7 +167,7 @@ static void kill(struct ch_heap *heap, struct ch__owner *owner, struct ch__block
 	bool was_open = was == CH_BLOCK_OPEN, is_data = ch__block_is_data(heap, block);
 	/* Sources of a block that no cycle reached are dead, too. Without a copy there are none. */
 	bool patch_sources = death != CH__DEATH_UNREACHED && death != CH__DEATH_NO_COPY;
-	uint32_t generation = atomic_load_explicit(&block->generation, memory_order_relaxed);
+	uint32_t generation = CH_LOAD_RELAXED(&block->generation);
 	struct ch__side_list *list = block->side_list;
 	dead->block = block;
 	dead->index = index;
@@ -202,11 +201,11 @@ static void kill(struct ch_heap *heap, struct ch__owner *owner, struct ch__block
 	ch__block_set_state(heap, block, index, CH_BLOCK_DEAD, CH__CAUSE_NONE, __func__);
 	/* A flag set by another thread at the same time (HELD) may be lost: nobody asks for it any
 	 * more. */
-	uint8_t flags = atomic_load_explicit(&block->flags, memory_order_relaxed);
+	uint8_t flags = CH_LOAD_RELAXED(&block->flags);
 	flags &= (uint8_t)~CH__FLAG_NOTICE;
 	if (!was_open && owner->vm->ops.block_freed)
 		flags |= CH__FLAG_NOTICE;
-	atomic_store_explicit(&block->flags, flags, memory_order_relaxed);
+	CH_STORE_RELAXED(&block->flags, flags);
 }
 
 /* Outside of regions: all names are withdrawn first, then traps are written. Observers may take the
@@ -216,10 +215,9 @@ static void withdraw_names(struct ch_heap *heap, const struct end *end) CH_REQUI
 {
 	struct ch__sink_range ranges[2 * CH__KILLED_AT_ONCE];
 	uint64_t keys[CH__KILLED_AT_ONCE];
-	bool wants_ranges =
-		ch__sinks_want_ranges(atomic_load_explicit(&heap->sinks_on, memory_order_relaxed));
+	bool wants_ranges = ch__sinks_want_ranges(CH_LOAD_RELAXED(&heap->sinks_on));
 	size_t n = 0;
-	if (!wants_ranges && !atomic_load_explicit(&heap->listeners, memory_order_relaxed))
+	if (!wants_ranges && !CH_LOAD_RELAXED(&heap->listeners))
 		return;
 	for (uint32_t i = 0; i < end->count; i++) {
 		const struct dead *dead = &end->dead[i];
@@ -328,12 +326,12 @@ static void free_places(struct ch_heap *heap, const struct dead *dead, uint32_t 
 	ch__block_pages_freed(heap, hot_offset, is_span);
 	for (uint32_t i = 0; i < count; i++) {
 		struct ch__block *block = dead[i].block;
-		uint8_t flags = atomic_load_explicit(&block->flags, memory_order_relaxed);
+		uint8_t flags = CH_LOAD_RELAXED(&block->flags);
 		ch__set16(&block->hot_granules, 0);
 		ch__set16(&block->cold_granules, 0);
 		if (CH_UNLIKELY(flags & (CH__FLAG_APART | CH__FLAG_NOTICE))) {
 			flags &= (uint8_t)~CH__FLAG_APART;
-			atomic_store_explicit(&block->flags, flags, memory_order_relaxed);
+			CH_STORE_RELAXED(&block->flags, flags);
 			if (flags & CH__FLAG_NOTICE)
 				continue;
 		}
@@ -355,9 +353,8 @@ static void pass_syncs(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
 /* Stored under heap only. */
 static void count_waiting(struct ch_heap *heap, int64_t bytes) CH_REQUIRES(ch__role_heap)
 {
-	uint64_t now = atomic_load_explicit(&heap->quarantine_bytes, memory_order_relaxed);
-	atomic_store_explicit(&heap->quarantine_bytes, now + (uint64_t)bytes,
-			      memory_order_relaxed);
+	uint64_t now = CH_LOAD_RELAXED(&heap->quarantine_bytes);
+	CH_STORE_RELAXED(&heap->quarantine_bytes, now + (uint64_t)bytes);
 }
 
 static void quarantine(struct ch_heap *heap, const struct dead *dead, uint32_t count)
@@ -401,8 +398,7 @@ bool ch__quarantine_advance(struct ch_heap *heap, bool in_need)
 		/* Old names leave before their addresses get new names. */
 		ch__sinks_flush(heap->sinks, CH__FLUSH_IN_NEED);
 	}
-	if (in_need || atomic_load_explicit(&heap->quarantine_bytes, memory_order_relaxed) >
-			       QUARANTINE_MANY_BYTES)
+	if (in_need || CH_LOAD_RELAXED(&heap->quarantine_bytes) > QUARANTINE_MANY_BYTES)
 		(void)ch__core_sync(heap);
 	pass_syncs(heap);
 	struct dead same[CH__KILLED_AT_ONCE];
@@ -494,7 +490,7 @@ static uint32_t *deliveries_here(const struct ch_heap *heap)
 	struct ch__thread *self = ch__thread_self(heap);
 	if (!self)
 		return &of_stranger;
-	struct ch_fiber *fiber = atomic_load_explicit(&self->fiber, memory_order_relaxed);
+	struct ch_fiber *fiber = CH_LOAD_RELAXED(&self->fiber);
 	return fiber ? &fiber->deliveries : &self->deliveries;
 }
 
@@ -592,7 +588,6 @@ void ch__blocks_kill(struct ch_heap *heap, const uint32_t *blocks, uint32_t coun
 	}
 	/* A VM that frees by hand never collects, so the quarantine advances here. */
 	if (is_by_hand(death) && !atomic_load(&heap->sweep_pending) &&
-	    atomic_load_explicit(&heap->quarantine_bytes, memory_order_relaxed) >
-		    QUARANTINE_MANY_BYTES)
+	    CH_LOAD_RELAXED(&heap->quarantine_bytes) > QUARANTINE_MANY_BYTES)
 		(void)ch__quarantine_advance(heap, false);
 }

@@ -15,7 +15,7 @@ enum { UNASKED_PART = 50 };
 static bool is_asked(const struct ch_heap *heap)
 {
 	return heap->config.driver == CH_DRIVER_HOST || heap->driver.collect || heap->is_codeless ||
-	       atomic_load_explicit(&heap->vms_asked, memory_order_relaxed);
+	       CH_LOAD_RELAXED(&heap->vms_asked);
 }
 
 static bool collect_shortly(struct ch_heap *heap, uint64_t start_ns)
@@ -60,7 +60,7 @@ bool CH_COLD ch__collect_unasked(struct ch_heap *heap)
  * fiber may also stay away: after the limit the next open takes the turn over. */
 uintptr_t ch__need_enter(struct ch_heap *heap, const struct ch__thread *self)
 {
-	struct ch_fiber *fiber = atomic_load_explicit(&self->fiber, memory_order_relaxed);
+	struct ch_fiber *fiber = CH_LOAD_RELAXED(&self->fiber);
 	uintptr_t me = fiber ? (uintptr_t)fiber : (uintptr_t)self;
 	ch__holds_nothing();
 	if (heap->config.driver == CH_DRIVER_HOST || atomic_load(&heap->stops_apart) ||

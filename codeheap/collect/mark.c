@@ -41,15 +41,15 @@ struct cycle {
 
 static inline struct cycle this_cycle(const struct ch_heap *heap)
 {
-	uint32_t completed = atomic_load_explicit(&heap->completed, memory_order_relaxed);
-	uint32_t epoch = atomic_load_explicit(&heap->epoch, memory_order_relaxed);
+	uint32_t completed = CH_LOAD_RELAXED(&heap->completed);
+	uint32_t epoch = CH_LOAD_RELAXED(&heap->epoch);
 	return (struct cycle){completed, epoch - completed};
 }
 
 static inline void mark_record(struct ch_marker *marker, struct ch__block *block, uint32_t index,
 			       struct cycle cycle)
 {
-	uint32_t mark = atomic_load_explicit(&block->mark, memory_order_relaxed);
+	uint32_t mark = CH_LOAD_RELAXED(&block->mark);
 	/* The distance tells three cases: dead (older than completed), marked in this cycle, or
 	 * ahead. ch__mark_roots comes to the blocks ahead that lead on. */
 	if (mark - cycle.completed >= cycle.cycles)
@@ -58,7 +58,7 @@ static inline void mark_record(struct ch_marker *marker, struct ch__block *block
 		marker->overflowed = true;
 		return;
 	}
-	atomic_store_explicit(&block->mark, cycle.completed + cycle.cycles, memory_order_relaxed);
+	CH_STORE_RELAXED(&block->mark, cycle.completed + cycle.cycles);
 	marker->queue[marker->tail++ & marker->queue_mask] = index;
 	marker->marked++;
 }
@@ -73,12 +73,10 @@ bool ch__mark_owner_index(struct ch_marker *marker, uint32_t index)
 {
 	struct ch_heap *heap = marker->heap;
 	struct ch__owner *owner = ch__owner_at(heap, index);
-	uint32_t mark = atomic_load_explicit(&owner->mark, memory_order_relaxed);
+	uint32_t mark = CH_LOAD_RELAXED(&owner->mark);
 	if (!ch__is_alive(heap, mark))
 		return false;
-	atomic_store_explicit(&owner->mark,
-			      atomic_load_explicit(&heap->epoch, memory_order_relaxed),
-			      memory_order_relaxed);
+	CH_STORE_RELAXED(&owner->mark, CH_LOAD_RELAXED(&heap->epoch));
 	if (owner->entry && ch__owner_enters(owner))
 		ch__mark_block(marker, owner->entry);
 	return true;
@@ -181,7 +179,7 @@ static inline void trace(struct ch_marker *marker, struct lookahead *look, uint3
 	/* A run lies in a single segment: the records are adjacent. */
 	const struct ch__branch *branch = first ? ch__branch_at(heap, first) : NULL;
 	for (uint32_t word = first ? 0 : CH__BRANCH_LAST; !(word & CH__BRANCH_LAST); branch++) {
-		word = atomic_load_explicit(&branch->target_kind, memory_order_relaxed);
+		word = CH_LOAD_RELAXED(&branch->target_kind);
 		uint32_t target = word & CH__INDEX_MAX;
 		if (!target)
 			continue;
@@ -195,12 +193,11 @@ static inline void trace(struct ch_marker *marker, struct lookahead *look, uint3
 static void CH_COLD rescan(struct ch_marker *marker) CH_REQUIRES(ch__role_frozen)
 {
 	struct ch_heap *heap = marker->heap;
-	uint32_t epoch = atomic_load_explicit(&heap->epoch, memory_order_relaxed);
+	uint32_t epoch = CH_LOAD_RELAXED(&heap->epoch);
 	struct lookahead look = {.cycle = this_cycle(heap)};
 	marker->overflowed = false;
 	for (uint32_t i = 1; i < heap->blocks.used; i++) {
-		uint32_t mark =
-			atomic_load_explicit(&ch__block_at(heap, i)->mark, memory_order_relaxed);
+		uint32_t mark = CH_LOAD_RELAXED(&ch__block_at(heap, i)->mark);
 		if (ch__block_in_use(heap, i) && (int32_t)(mark - epoch) >= 0)
 			trace(marker, &look, i, false);
 	}
@@ -250,7 +247,7 @@ static bool ends_with_owner(struct ch_heap *heap, struct ch__block *block)
 	if (!ch__block_is_own_root(heap, block) ||
 	    (ch__owner_is_alive(heap, owner) && !ch__owner_is_released(owner)))
 		return false;
-	atomic_store_explicit(&block->mark, heap->epoch - 1, memory_order_relaxed);
+	CH_STORE_RELAXED(&block->mark, heap->epoch - 1);
 	return true;
 }
 
@@ -283,7 +280,7 @@ void ch__mark_roots(struct ch_marker *marker)
 				ch__mark_drain(marker);
 		}
 		t->young_of_others = of_others;
-		atomic_store_explicit(&t->young_count, kept, memory_order_relaxed);
+		CH_STORE_RELAXED(&t->young_count, kept);
 	}
 }
 
@@ -324,10 +321,10 @@ void ch__mark_all(struct ch_marker *marker)
 void ch__cycle_begin(struct ch_heap *heap)
 {
 	ch__marker_init(heap, &heap->marker);
-	uint32_t epoch = atomic_load_explicit(&heap->epoch, memory_order_relaxed);
+	uint32_t epoch = CH_LOAD_RELAXED(&heap->epoch);
 	if (CH_UNLIKELY(epoch - heap->marks_renewed >= CH__MARKS_LAST))
 		renew_marks(heap, epoch);
-	atomic_store_explicit(&heap->epoch, epoch + 1, memory_order_relaxed);
+	CH_STORE_RELAXED(&heap->epoch, epoch + 1);
 	heap->cycle_has_begun = true;
 	ch__trigger_cycle_begins(heap);
 	ch__event_note(heap, CH__EVENT_CYCLE_BEGINS, ++heap->cycle_number);
@@ -359,12 +356,10 @@ void ch__cycle_complete(struct ch_heap *heap, uint64_t start_ns)
 	for (struct ch__thread *t = heap->threads; t; t = t->next)
 		for (uint32_t i = 0; i < t->young_count; i++)
 			newborns += end_infancy(heap, t->young[i]);
-	atomic_store_explicit(&heap->newborns, newborns, memory_order_relaxed);
+	CH_STORE_RELAXED(&heap->newborns, newborns);
 	heap->marked_last = heap->marker.marked;
 	heap->stack_roots_last = heap->marker.stack_roots;
-	atomic_store_explicit(&heap->completed,
-			      atomic_load_explicit(&heap->epoch, memory_order_relaxed),
-			      memory_order_relaxed);
+	CH_STORE_RELAXED(&heap->completed, CH_LOAD_RELAXED(&heap->epoch));
 	heap->sweep_cursor = heap->sweep_owner = 1;
 	atomic_store_explicit(&heap->sweep_pending, 1, memory_order_release);
 	ch__poll_want(heap);

@@ -11,17 +11,17 @@
  * Then the caller's list is not the running thread's. */
 static bool serve(const struct ch__thread *thread, struct ch_heap *heap)
 {
-	if (CH_UNLIKELY(atomic_load_explicit(&heap->sweep_pending, memory_order_relaxed)))
+	if (CH_UNLIKELY(CH_LOAD_RELAXED(&heap->sweep_pending)))
 		ch__sweep_step(heap);
-	if (CH_UNLIKELY(atomic_load_explicit(&heap->sinks_wait, memory_order_relaxed)))
+	if (CH_UNLIKELY(CH_LOAD_RELAXED(&heap->sinks_wait)))
 		ch__tell_poll(heap);
-	if (CH_UNLIKELY(atomic_load_explicit(&heap->notices_now, memory_order_relaxed))) {
+	if (CH_UNLIKELY(CH_LOAD_RELAXED(&heap->notices_now))) {
 		ch__notices_deliver(heap);
 		if (ch__thread_now(heap) != thread)
 			return false;
 	}
-	if (CH_UNLIKELY(atomic_load_explicit(&heap->collect_wanted, memory_order_relaxed) ||
-			atomic_load_explicit(&heap->anyone_wants_space, memory_order_relaxed))) {
+	if (CH_UNLIKELY(CH_LOAD_RELAXED(&heap->collect_wanted) ||
+			CH_LOAD_RELAXED(&heap->anyone_wants_space))) {
 		ch__trigger_poll(heap);
 		if (ch__thread_now(heap) == thread)
 			(void)ch__collect_if_unasked(heap);
@@ -33,13 +33,10 @@ static bool serve(const struct ch__thread *thread, struct ch_heap *heap)
 /* Whether there is work for serve, or a stop. A request that the vms were told of is not due. */
 static bool is_due(const struct ch_heap *heap)
 {
-	return atomic_load_explicit(&heap->stopping, memory_order_relaxed) ||
-	       atomic_load_explicit(&heap->sweep_pending, memory_order_relaxed) ||
-	       atomic_load_explicit(&heap->sinks_wait, memory_order_relaxed) ||
-	       atomic_load_explicit(&heap->notices_now, memory_order_relaxed) ||
-	       atomic_load_explicit(&heap->anyone_wants_space, memory_order_relaxed) ||
-	       (atomic_load_explicit(&heap->collect_wanted, memory_order_relaxed) &&
-		!atomic_load_explicit(&heap->collect_told, memory_order_relaxed));
+	return CH_LOAD_RELAXED(&heap->stopping) || CH_LOAD_RELAXED(&heap->sweep_pending) ||
+	       CH_LOAD_RELAXED(&heap->sinks_wait) || CH_LOAD_RELAXED(&heap->notices_now) ||
+	       CH_LOAD_RELAXED(&heap->anyone_wants_space) ||
+	       (CH_LOAD_RELAXED(&heap->collect_wanted) && !CH_LOAD_RELAXED(&heap->collect_told));
 }
 
 /* The word is set while a reason stands, and taken back by the poll that finds none. The second
@@ -59,9 +56,9 @@ void ch_thread_poll(void)
 		return;
 	for (struct ch__thread *t = ch__thread_list; t; t = t->next_of_thread) {
 		struct ch_heap *heap = t->heap;
-		if (CH_LIKELY(!atomic_load_explicit(&heap->poll_due, memory_order_relaxed)))
+		if (CH_LIKELY(!CH_LOAD_RELAXED(&heap->poll_due)))
 			continue;
-		if (atomic_load_explicit(&heap->stopping, memory_order_relaxed)) {
+		if (CH_LOAD_RELAXED(&heap->stopping)) {
 			ch__thread_park_here();
 			ch_thread_unpark();
 		}

@@ -21,7 +21,7 @@ static uint32_t first_of(const struct ch__owner *owner)
 /* Whether the record is still the released owner's: its last block may have died meanwhile. */
 static bool is_still(const struct ch__owner *owner, uint32_t generation)
 {
-	return atomic_load_explicit(&owner->generation, memory_order_relaxed) == generation;
+	return CH_LOAD_RELAXED(&owner->generation) == generation;
 }
 
 /* Kills the owner's committed blocks. Returns true when a block is left, OPEN or in its commit. A
@@ -58,7 +58,7 @@ static bool kill_committed(struct ch_heap *heap, struct ch__owner *owner, uint32
 static void free_blocks(struct ch_heap *heap, uint32_t index) CH_REQUIRES(ch__role_heap)
 {
 	struct ch__owner *owner = ch__owner_at(heap, index);
-	uint32_t generation = atomic_load_explicit(&owner->generation, memory_order_relaxed);
+	uint32_t generation = CH_LOAD_RELAXED(&owner->generation);
 	/* A commit looks at the owner and goes LIVE in a single region. After a freeze, commits
 	 * that saw the owner before the release are through, and later commits see the release. If
 	 * a thread stays in a region, cycles free its block. */
@@ -74,10 +74,7 @@ static void free_blocks(struct ch_heap *heap, uint32_t index) CH_REQUIRES(ch__ro
 	ch__owner_reset_cell(owner);
 	/* The owner is dead from here on for every driver, unless a block may call by its cell. */
 	if (!owner->has_edges)
-		atomic_store_explicit(&owner->mark,
-				      atomic_load_explicit(&heap->completed, memory_order_relaxed) -
-					      1,
-				      memory_order_relaxed);
+		CH_STORE_RELAXED(&owner->mark, CH_LOAD_RELAXED(&heap->completed) - 1);
 	ch__owner_unlock(owner);
 	ch__region_leave(self);
 	if (first_of(owner))
@@ -158,8 +155,8 @@ static enum end end_block(struct ch_heap *heap, struct ch__block *block, uintptr
 		return NOT_ALONE;
 	if (!ch__block_is_own_root(heap, block))
 		return NOT_THERE;
-	uint32_t epoch = atomic_load_explicit(&heap->epoch, memory_order_relaxed);
-	atomic_store_explicit(&block->mark, epoch, memory_order_relaxed);
+	uint32_t epoch = CH_LOAD_RELAXED(&heap->epoch);
+	CH_STORE_RELAXED(&block->mark, epoch);
 	return ENDED;
 }
 
@@ -178,7 +175,7 @@ static enum end end_root(struct ch_heap *heap, struct ch__thread *self, uintptr_
 		uint32_t of = __atomic_load_n(&block->owner, __ATOMIC_ACQUIRE);
 		struct ch__owner *owner = ch__owner_at(heap, of);
 		ch__owner_lock(owner);
-		if (atomic_load_explicit(&block->generation, memory_order_relaxed) == generation)
+		if (CH_LOAD_RELAXED(&block->generation) == generation)
 			end = end_block(heap, block, at);
 		ch__owner_unlock(owner);
 	} else if (!ch__pool_has(heap->pool, at)) {
@@ -196,11 +193,11 @@ static enum end free_locked(struct ch_heap *heap, uintptr_t at, enum ch_release 
 	if (end != ENDED || how == CH_RELEASE_COLLECT)
 		return end;
 	const struct ch__block *block = ch__block_at(heap, index);
-	uint32_t generation = atomic_load_explicit(&block->generation, memory_order_relaxed);
+	uint32_t generation = CH_LOAD_RELAXED(&block->generation);
 	if (ch__block_is_committed(heap, block))
 		ch__blocks_kill(heap, &index, 1, CH__DEATH_FREED_NOT_RUNNING);
 	/* Other code has an edge to the block, or the block's commit is not through. */
-	if (atomic_load_explicit(&block->generation, memory_order_relaxed) == generation)
+	if (CH_LOAD_RELAXED(&block->generation) == generation)
 		ch__trigger_released(heap, 1);
 	return ENDED;
 }

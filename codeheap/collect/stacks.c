@@ -182,7 +182,7 @@ static void scan_thread(struct ch_marker *marker, struct ch__thread *thread)
 	 * thread is in a GC_do_blocking that did not go through ch_bdw_do_blocking. */
 	bool runs = atomic_load_explicit(&thread->state, memory_order_acquire) == CH__RUNNING;
 	if (runs && thread != ch__thread_self(marker->heap) &&
-	    !atomic_load_explicit(&marker->heap->stopping, memory_order_relaxed)) {
+	    !CH_LOAD_RELAXED(&marker->heap->stopping)) {
 		scan_whole_stack(marker, thread);
 		return;
 	}

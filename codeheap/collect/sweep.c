@@ -66,7 +66,7 @@ static bool take_owners(struct ch_heap *heap, struct found *found)
 	found->owners_end = heap->sweep_owner = end;
 	if (end < used)
 		return true;
-	atomic_store_explicit(&heap->sweep_pending, 0, memory_order_relaxed);
+	CH_STORE_RELAXED(&heap->sweep_pending, 0);
 	return false;
 }
 
@@ -113,7 +113,7 @@ bool ch__sweep_step(struct ch_heap *heap)
 static bool is_awaited(void)
 {
 	const struct ch__thread *t = ch__thread_list;
-	while (t && !atomic_load_explicit(&t->heap->stopping, memory_order_relaxed))
+	while (t && !CH_LOAD_RELAXED(&t->heap->stopping))
 		t = t->next_of_thread;
 	return t != NULL;
 }

@@ -25,7 +25,7 @@ static struct ch__thread *run_signalled(void)
 {
 	struct ch__thread *stopped = NULL;
 	for (struct ch__thread *t = ch__thread_list; t && !stopped; t = t->next_of_thread) {
-		if (atomic_load_explicit(&t->state, memory_order_relaxed) != CH__SIGNALLED)
+		if (CH_LOAD_RELAXED(&t->state) != CH__SIGNALLED)
 			continue;
 		(void)ch__park_open(t);
 		/* seq_cst as in ch_thread_unpark. */
@@ -34,8 +34,7 @@ static struct ch__thread *run_signalled(void)
 			stopped = t;
 	}
 	for (struct ch__thread *t = ch__thread_list; t; t = t->next_of_thread) {
-		if (!t->park_depth ||
-		    atomic_load_explicit(&t->state, memory_order_relaxed) != CH__RUNNING)
+		if (!t->park_depth || CH_LOAD_RELAXED(&t->state) != CH__RUNNING)
 			continue;
 		if (stopped)
 			ch__thread_set_state(t, CH__SIGNALLED, memory_order_release, __func__);
@@ -49,7 +48,7 @@ static struct ch__thread *run_signalled(void)
  * record, since the signal may interrupt a thread in a collection. */
 static void stop_from(struct ch__thread *thread, const void *ucontext)
 {
-	while (thread && atomic_load_explicit(&thread->state, memory_order_relaxed) != CH__RUNNING)
+	while (thread && CH_LOAD_RELAXED(&thread->state) != CH__RUNNING)
 		thread = thread->next_of_thread;
 	if (!thread) {
 		struct ch__thread *stopped;
@@ -73,7 +72,7 @@ static bool is_wanted(int signal)
 {
 	bool is_wanted = false;
 	for (struct ch__thread *t = ch__thread_list; t; t = t->next_of_thread) {
-		if (atomic_load_explicit(&t->state, memory_order_relaxed) != CH__RUNNING)
+		if (CH_LOAD_RELAXED(&t->state) != CH__RUNNING)
 			continue;
 		if (t->park_depth)
 			return false;
@@ -177,8 +176,7 @@ bool ch__world_stop(struct ch_heap *heap, uint64_t until_ns) CH_UNANALYSED("it m
 		else
 			ch__arch_pause();
 	}
-	atomic_store_explicit(&heap->held_up_by, thread ? thread->thread_id : 0,
-			      memory_order_relaxed);
+	CH_STORE_RELAXED(&heap->held_up_by, thread ? thread->thread_id : 0);
 	if (!thread)
 		return true;
 	because_running(thread, ch__world_waited_ms(heap, start, until_ns));

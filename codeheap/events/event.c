@@ -21,7 +21,7 @@ void ch__event_note(const struct ch_heap *heap, enum ch__event what, uint64_t va
 	word = word << WHAT_BITS | (uint64_t)what;
 	word = word << HEAP_BITS | heap->id;
 	word = word << NUMBER_BITS | (uint16_t)number;
-	atomic_store_explicit(&ring[number % CH__EVENTS_KEPT], word, memory_order_relaxed);
+	CH_STORE_RELAXED(&ring[number % CH__EVENTS_KEPT], word);
 }
 
 size_t ch__event_text(unsigned age, char text[CH__EVENT_TEXT_BYTES])
@@ -31,11 +31,11 @@ size_t ch__event_text(unsigned age, char text[CH__EVENT_TEXT_BYTES])
 		CH__EVENT_LIST(X)
 #undef X
 	};
-	uint64_t last = atomic_load_explicit(&noted, memory_order_relaxed);
+	uint64_t last = CH_LOAD_RELAXED(&noted);
 	if (age >= CH__EVENTS_KEPT || age >= last)
 		return 0;
 	uint64_t number = last - age;
-	uint64_t word = atomic_load_explicit(&ring[number % CH__EVENTS_KEPT], memory_order_relaxed);
+	uint64_t word = CH_LOAD_RELAXED(&ring[number % CH__EVENTS_KEPT]);
 	uint64_t heap = word >> NUMBER_BITS & ((1 << HEAP_BITS) - 1);
 	uint64_t what = word >> (NUMBER_BITS + HEAP_BITS) & ((1 << WHAT_BITS) - 1);
 	uint64_t value = word >> (NUMBER_BITS + HEAP_BITS + WHAT_BITS);

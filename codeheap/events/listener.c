@@ -31,7 +31,7 @@ const char *ch__listener_release(void)
 void ch__listener_add(struct ch_heap *heap, struct ch__listener *listener)
 {
 	listener->heap = heap;
-	listener->next = atomic_load_explicit(&heap->listeners, memory_order_relaxed);
+	listener->next = CH_LOAD_RELAXED(&heap->listeners);
 	atomic_store_explicit(&heap->listeners, listener, memory_order_release);
 }
 

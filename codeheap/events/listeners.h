@@ -19,7 +19,7 @@ void ch__listeners_used(struct ch_heap *) CH_COLD;
 /* Called where a child of fork compiles or collects; not in a region. */
 static inline void ch__listeners_use(struct ch_heap *heap)
 {
-	if (CH_UNLIKELY(atomic_load_explicit(&heap->use_is_awaited, memory_order_relaxed)))
+	if (CH_UNLIKELY(CH_LOAD_RELAXED(&heap->use_is_awaited)))
 		ch__listeners_used(heap);
 }
 void ch__listeners_fork_prepare(struct ch_heap *);

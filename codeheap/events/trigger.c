@@ -21,16 +21,14 @@ enum {
 
 static uint64_t committed_bytes(const struct ch_heap *heap)
 {
-	return (uint64_t)atomic_load_explicit(&heap->pool->pages_used, memory_order_relaxed)
-	       << heap->pool->page_log2;
+	return (uint64_t)CH_LOAD_RELAXED(&heap->pool->pages_used) << heap->pool->page_log2;
 }
 
 static uint64_t scaled(struct ch_heap *heap, uint64_t least, const _Atomic(uint32_t) *doublings)
 {
 	uint64_t part = committed_bytes(heap) / COMMITTED_PART;
-	least <<= atomic_load_explicit(&heap->floor_doublings, memory_order_relaxed);
-	return (part > least ? part : least)
-	       << atomic_load_explicit(doublings, memory_order_relaxed);
+	least <<= CH_LOAD_RELAXED(&heap->floor_doublings);
+	return (part > least ? part : least) << CH_LOAD_RELAXED(doublings);
 }
 
 /* Whether a cycle may find something: a full pool would ask for cycles without end otherwise.
@@ -38,10 +36,9 @@ static uint64_t scaled(struct ch_heap *heap, uint64_t least, const _Atomic(uint3
  * reason, too. The less the last cycles found, the longer the time. */
 static bool is_worth(struct ch_heap *heap)
 {
-	uint64_t changed = atomic_load_explicit(&heap->bytes_since_cycle, memory_order_relaxed) +
-			   atomic_load_explicit(&heap->dead_bytes, memory_order_relaxed);
-	uint64_t pauses = WORTH_PAUSES
-			  << atomic_load_explicit(&heap->opened_doublings, memory_order_relaxed);
+	uint64_t changed =
+		CH_LOAD_RELAXED(&heap->bytes_since_cycle) + CH_LOAD_RELAXED(&heap->dead_bytes);
+	uint64_t pauses = WORTH_PAUSES << CH_LOAD_RELAXED(&heap->opened_doublings);
 	/* When only stops synchronize, the next stop frees the places of dead blocks. */
 	bool awaits_stop = !heap->has_core_sync && atomic_load(&heap->quarantine_bytes);
 	return awaits_stop || changed >= heap->pool->pool_bytes / WORTH_PART ||
@@ -69,26 +66,24 @@ void ch__trigger_opened(struct ch_heap *heap, uint32_t bytes)
 	/* Where nobody answers, the wish stands for long, and so does the word of polls: no store
 	 * then to lines that every open reads. The thread that wished first has set, or will set,
 	 * the word behind the wish. */
-	if (is_due && !(atomic_load_explicit(&heap->collect_wanted, memory_order_relaxed) &&
-			atomic_load_explicit(&heap->poll_due, memory_order_relaxed)))
+	if (is_due && !(CH_LOAD_RELAXED(&heap->collect_wanted) && CH_LOAD_RELAXED(&heap->poll_due)))
 		want(heap);
 }
 
 void ch__trigger_dead(struct ch_heap *heap, uint64_t bytes)
 {
 	if (bytes)
-		atomic_store_explicit(&heap->waits_for_cycle, true, memory_order_relaxed);
+		CH_STORE_RELAXED(&heap->waits_for_cycle, true);
 	uint64_t sum =
 		bytes + atomic_fetch_add_explicit(&heap->dead_bytes, bytes, memory_order_relaxed);
 	if (sum > scaled(heap, DEAD_MIN_BYTES, &heap->dead_doublings) ||
-	    (CH_UNLIKELY(atomic_load_explicit(&heap->anyone_wants_space, memory_order_relaxed)) &&
-	     is_worth(heap)))
+	    (CH_UNLIKELY(CH_LOAD_RELAXED(&heap->anyone_wants_space)) && is_worth(heap)))
 		want(heap);
 }
 
 void ch__trigger_released(struct ch_heap *heap, uint32_t blocks)
 {
-	uint64_t mean = atomic_load_explicit(&heap->mean_dead_bytes, memory_order_relaxed);
+	uint64_t mean = CH_LOAD_RELAXED(&heap->mean_dead_bytes);
 	const struct ch__thread *self = mean ? NULL : ch__thread_self(heap);
 	if (self && self->counters.blocks_opened)
 		mean = self->counters.bytes_opened / self->counters.blocks_opened;
@@ -171,8 +166,8 @@ void ch__trigger_put_off(struct ch_heap *heap)
 {
 	back_off(&heap->opened_doublings, true, PUT_OFF_DOUBLINGS_MAX);
 	back_off(&heap->dead_doublings, true, PUT_OFF_DOUBLINGS_MAX);
-	atomic_store_explicit(&heap->bytes_since_cycle, 0, memory_order_relaxed);
-	atomic_store_explicit(&heap->dead_bytes, 0, memory_order_relaxed);
+	CH_STORE_RELAXED(&heap->bytes_since_cycle, 0);
+	CH_STORE_RELAXED(&heap->dead_bytes, 0);
 	end_request(heap);
 }
 
@@ -186,7 +181,7 @@ void ch__trigger_swept(struct ch_heap *heap)
 	back_off(&heap->dead_doublings, is_poor && heap->dead_at_cycle > DEAD_MIN_BYTES,
 		 DOUBLINGS_MAX);
 	if (freed)
-		atomic_store_explicit(&heap->mean_dead_bytes, bytes / freed, memory_order_relaxed);
+		CH_STORE_RELAXED(&heap->mean_dead_bytes, bytes / freed);
 }
 
 /* Makes a callback of the vm, if the vm is attached. The vm hears of space once, and only if some
@@ -226,8 +221,8 @@ void ch__trigger_tell(struct ch_heap *heap)
 {
 	ch__pool_trim_if_worth(heap->pool);
 	/* Where no vm answers, the wish stands for long: no locked instruction then. */
-	if (!atomic_load_explicit(&heap->collect_wanted, memory_order_relaxed) ||
-	    atomic_load(&heap->collect_told) || atomic_exchange(&heap->collect_told, true))
+	if (!CH_LOAD_RELAXED(&heap->collect_wanted) || atomic_load(&heap->collect_told) ||
+	    atomic_exchange(&heap->collect_told, true))
 		return;
 	for (struct ch_vm *vm = heap->vms; vm; vm = vm->next)
 		tell(heap, vm, false);
@@ -241,8 +236,7 @@ void ch__trigger_poll(struct ch_heap *heap)
 		tell_space(heap);
 		/* Since the open failed, a collection may have become worth while. */
 		if (atomic_load(&heap->anyone_wants_space) &&
-		    !atomic_load_explicit(&heap->collect_wanted, memory_order_relaxed) &&
-		    is_worth(heap))
+		    !CH_LOAD_RELAXED(&heap->collect_wanted) && is_worth(heap))
 			want(heap);
 	}
 	if (!is_ours || ch__thread_now(heap))

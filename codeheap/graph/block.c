@@ -121,7 +121,7 @@ void ch__thread_use_page(struct ch__thread *self, uint32_t frame, uint32_t page)
 void ch__block_held(struct ch__block *block)
 {
 	/* Mostly the flag is set already: no locked instruction then. */
-	uint8_t flags = atomic_load_explicit(&block->flags, memory_order_relaxed);
+	uint8_t flags = CH_LOAD_RELAXED(&block->flags);
 	while (!(flags & CH__FLAG_HELD) &&
 	       !atomic_compare_exchange_weak(&block->flags, &flags,
 					     (uint8_t)((flags & ~CH__FLAG_AGE) | CH__FLAG_HELD)))

@@ -80,7 +80,7 @@ static inline struct ch__block *ch__block_at(const struct ch_heap *heap, uint32_
 
 static inline bool ch__block_is_alive(const struct ch_heap *heap, const struct ch__block *block)
 {
-	return ch__is_alive(heap, atomic_load_explicit(&block->mark, memory_order_relaxed));
+	return ch__is_alive(heap, CH_LOAD_RELAXED(&block->mark));
 }
 static inline enum ch_block_state ch__block_state(const struct ch__block *block)
 {
@@ -90,8 +90,7 @@ static inline enum ch_block_state ch__block_state(const struct ch__block *block)
 }
 static inline enum ch__cause ch__block_cause(const struct ch__block *block)
 {
-	return (enum ch__cause)(atomic_load_explicit(&block->state, memory_order_relaxed) >>
-				CH__CAUSE_SHIFT);
+	return (enum ch__cause)(CH_LOAD_RELAXED(&block->state) >> CH__CAUSE_SHIFT);
 }
 /* Release: who sees LIVE may invalidate the block at once. Later states keep go_live's release. */
 static inline void ch__block_store(struct ch__block *block, enum ch_block_state state,
@@ -128,7 +127,7 @@ static inline bool ch__block_is_published(const struct ch__block *block)
 /* The first branch; 0: none. */
 static inline uint32_t ch__block_run(const struct ch__block *block)
 {
-	return atomic_load_explicit(&block->first_branch, memory_order_relaxed);
+	return CH_LOAD_RELAXED(&block->first_branch);
 }
 static inline enum ch_entry ch__block_entry_kind(const struct ch__block *block)
 {
@@ -138,12 +137,12 @@ static inline enum ch_entry ch__block_entry_kind(const struct ch__block *block)
 static inline bool ch__block_leads(const struct ch__block *block)
 {
 	uint8_t both = CH__FLAG_HELD | CH__FLAG_LEADS;
-	return (atomic_load_explicit(&block->flags, memory_order_relaxed) & both) == both;
+	return (CH_LOAD_RELAXED(&block->flags) & both) == both;
 }
 /* Whether the block is a root: from its commit until it is freed the mark lies ahead. */
 static inline bool ch__block_is_own_root(const struct ch_heap *heap, const struct ch__block *block)
 {
-	return ch__is_ahead(heap, atomic_load_explicit(&block->mark, memory_order_relaxed));
+	return ch__is_ahead(heap, CH_LOAD_RELAXED(&block->mark));
 }
 /* The age of a newborn block is the distance of a stamp: a block on two lists ages once a cycle. */
 static inline uint8_t ch__age_stamp(const struct ch_heap *heap)
@@ -162,7 +161,7 @@ static inline void ch__owner_remove(struct ch_heap *heap, struct ch__owner *owne
 	if (prev)
 		ch__block_at(heap, prev)->owner_next = next;
 	else
-		atomic_store_explicit(&owner->first_block, next, memory_order_relaxed);
+		CH_STORE_RELAXED(&owner->first_block, next);
 	if (next)
 		ch__block_at(heap, next)->owner_prev = prev;
 	block->owner_prev = block->owner_next = 0;
@@ -182,7 +181,7 @@ void ch__records_give_back(struct ch_heap *, const uint32_t *, uint32_t); /* to 
 void ch__records_flush(struct ch_heap *, struct ch__thread *);
 static inline bool ch__block_is_worn(const struct ch__block *block)
 {
-	return ch__is_worn(atomic_load_explicit(&block->generation, memory_order_relaxed));
+	return ch__is_worn(CH_LOAD_RELAXED(&block->generation));
 }
 /* Gives the record back; the place in the pool was given back before. Under heap. */
 static inline void ch__block_recycle(struct ch_heap *heap, struct ch__thread *thread,

@@ -171,7 +171,7 @@ static inline bool ch__block_is_young_root(const struct ch_heap *heap,
 					   const struct ch__block *block)
 {
 	enum ch_block_state state = ch__block_state(block);
-	uint8_t flags = atomic_load_explicit(&block->flags, memory_order_relaxed);
+	uint8_t flags = CH_LOAD_RELAXED(&block->flags);
 	return state == CH_BLOCK_OPEN || (flags & CH__FLAG_IMMORTAL) ||
 	       (state == CH_BLOCK_LIVE && !(flags & CH__FLAG_HELD)) ||
 	       (ch__block_leads(block) && ch__block_is_own_root(heap, block) &&

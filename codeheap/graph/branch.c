@@ -5,7 +5,7 @@
 
 static void store(_Atomic(uint32_t) *field, uint32_t value)
 {
-	atomic_store_explicit(field, value, memory_order_relaxed);
+	CH_STORE_RELAXED(field, value);
 }
 
 /* The generation of a run has 16 bits, and the free list is LIFO. After 65,536 uses a run rests

@@ -36,13 +36,12 @@ static inline uint32_t ch__branch_target(const struct ch__branch *branch)
 }
 static inline enum ch__site ch__branch_kind(const struct ch__branch *branch)
 {
-	return (enum ch__site)((atomic_load_explicit(&branch->target_kind, memory_order_relaxed) &
-				CH__BRANCH_KIND) >>
+	return (enum ch__site)((CH_LOAD_RELAXED(&branch->target_kind) & CH__BRANCH_KIND) >>
 			       CH__BRANCH_KIND_SHIFT);
 }
 static inline bool ch__branch_has(const struct ch__branch *branch, uint32_t flag)
 {
-	return (atomic_load_explicit(&branch->target_kind, memory_order_relaxed) & flag) != 0;
+	return (CH_LOAD_RELAXED(&branch->target_kind) & flag) != 0;
 }
 static inline void ch__branch_set_user(struct ch__branch *branch, void *user)
 {
@@ -81,7 +80,7 @@ static inline uint32_t ch__branch_prev(const struct ch__branch *branch)
 /* State of a branch whose record a block has, for CH_MOVE. */
 static inline enum ch__branch_state ch__branch_state(const struct ch__branch *branch)
 {
-	if (!atomic_load_explicit(&branch->site, memory_order_relaxed))
+	if (!CH_LOAD_RELAXED(&branch->site))
 		return CH__BRANCH_NONE;
 	return ch__branch_target(branch) ? CH__BRANCH_LINKED : CH__BRANCH_UNLINKED;
 }

@@ -65,7 +65,7 @@ uint32_t ch__branch_resolve(struct ch_heap *heap, struct ch_branch handle)
 struct ch_block ch__block_handle(const struct ch_heap *heap, uint32_t index)
 {
 	const struct ch__block *block = ch__block_at(heap, index);
-	uint32_t generation = atomic_load_explicit(&block->generation, memory_order_relaxed);
+	uint32_t generation = CH_LOAD_RELAXED(&block->generation);
 	return (struct ch_block){ch__handle(heap->id, index, generation)};
 }
 

@@ -12,9 +12,8 @@
 
 static uint32_t count_blocks(struct ch__owner *owner, int32_t more)
 {
-	uint32_t now = atomic_load_explicit(&owner->blocks_now, memory_order_relaxed) +
-		       (uint32_t)more;
-	atomic_store_explicit(&owner->blocks_now, now, memory_order_relaxed);
+	uint32_t now = CH_LOAD_RELAXED(&owner->blocks_now) + (uint32_t)more;
+	CH_STORE_RELAXED(&owner->blocks_now, now);
 	return now;
 }
 
@@ -108,11 +107,9 @@ enum ch_status ch__owner_make(struct ch_vm *vm, const char *name, const void *fa
 	__atomic_store_n(&owner->name, text, __ATOMIC_RELEASE);
 	owner->has_edges = false;
 	/* The last owner of the record left no block and no entry. */
-	atomic_store_explicit(&owner->cell, owner->fallback, memory_order_relaxed);
-	atomic_store_explicit(&owner->mark,
-			      atomic_load_explicit(&heap->epoch, memory_order_relaxed),
-			      memory_order_relaxed);
-	uint32_t generation = atomic_load_explicit(&owner->generation, memory_order_relaxed);
+	CH_STORE_RELAXED(&owner->cell, owner->fallback);
+	CH_STORE_RELAXED(&owner->mark, CH_LOAD_RELAXED(&heap->epoch));
+	uint32_t generation = CH_LOAD_RELAXED(&owner->generation);
 	CH_MOVE(ch__owner_moves, fresh, generation, ch__owner_state(generation), CH__OWNER_LIVE,
 		ch__held(heap), __func__);
 	/* Release: fields before the generation (I3). */
@@ -145,7 +142,7 @@ enum ch_status ch_owner_create(struct ch_vm *vm, const char *name, const void *f
 void ch__owner_try_free(struct ch_heap *heap, uint32_t index)
 {
 	struct ch__owner *owner = ch__owner_at(heap, index);
-	uint32_t generation = atomic_load_explicit(&owner->generation, memory_order_relaxed);
+	uint32_t generation = CH_LOAD_RELAXED(&owner->generation);
 	uint32_t next = (generation | CH__LIFE) + 1;
 	/* A release that has begun holds the record, too. */
 	if ((generation & CH__LIFE_RELEASING) || !(generation & CH__LIFE_IN_USE) ||
@@ -176,7 +173,7 @@ void ch__owner_try_free(struct ch_heap *heap, uint32_t index)
 
 static void end_release(struct ch__owner *owner, uint32_t index)
 {
-	uint32_t generation = atomic_load_explicit(&owner->generation, memory_order_relaxed);
+	uint32_t generation = CH_LOAD_RELAXED(&owner->generation);
 	CH_MOVE(ch__owner_moves, index, generation, CH__OWNER_RELEASING, CH__OWNER_RELEASED, 0,
 		__func__);
 	atomic_store(&owner->generation, generation ^ CH__LIFE_RELEASING ^ CH__LIFE_RELEASED);
@@ -197,7 +194,7 @@ bool ch__owner_let_go(struct ch_heap *heap, struct ch_owner handle, uint32_t *bl
 		return false;
 	CH_MOVE(ch__owner_moves, index, live, CH__OWNER_LIVE, CH__OWNER_RELEASING, 0, __func__);
 	atomic_store_explicit(&owner->cell, owner->fallback, memory_order_seq_cst);
-	*blocks = atomic_load_explicit(&owner->blocks_now, memory_order_relaxed);
+	*blocks = CH_LOAD_RELAXED(&owner->blocks_now);
 	end_release(owner, index);
 	return true;
 }

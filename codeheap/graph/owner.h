@@ -44,23 +44,22 @@ static inline struct ch__owner *ch__owner_at(const struct ch_heap *heap, uint32_
 enum { CH__MARKS_LAST = 1 << 29, CH__MARK_AHEAD = CH__MARKS_LAST + 64 };
 static inline bool ch__is_ahead(const struct ch_heap *heap, uint32_t mark)
 {
-	return (int32_t)(mark - atomic_load_explicit(&heap->epoch, memory_order_relaxed)) > 0;
+	return (int32_t)(mark - CH_LOAD_RELAXED(&heap->epoch)) > 0;
 }
 
 static inline bool ch__is_alive(const struct ch_heap *heap, uint32_t mark)
 {
-	return (int32_t)(mark - atomic_load_explicit(&heap->completed, memory_order_relaxed)) >= 0;
+	return (int32_t)(mark - CH_LOAD_RELAXED(&heap->completed)) >= 0;
 }
 static inline bool ch__owner_is_alive(const struct ch_heap *heap, const struct ch__owner *owner)
 {
-	return ch__is_alive(heap, atomic_load_explicit(&owner->mark, memory_order_relaxed));
+	return ch__is_alive(heap, CH_LOAD_RELAXED(&owner->mark));
 }
 /* Whether calls through the cell may still enter a block. A release begins, stores the cell and
  * ends, outside of regions: before its end a thread may still come in through the old cell. */
 static inline bool ch__owner_enters(const struct ch__owner *owner)
 {
-	return !(atomic_load_explicit(&owner->generation, memory_order_relaxed) &
-		 CH__LIFE_RELEASED);
+	return !(CH_LOAD_RELAXED(&owner->generation) & CH__LIFE_RELEASED);
 }
 /* For CH_MOVE. */
 static inline enum ch__owner_state ch__owner_state(uint32_t generation)

@@ -108,7 +108,7 @@ static inline void ch__side_set(struct ch__side_list *list, uint32_t at, enum ch
 static inline void ch__side_append(struct ch__side_list *list, enum ch__item_kind kind,
 				   struct ch__item item)
 {
-	uint16_t count = atomic_load_explicit(&list->count, memory_order_relaxed);
+	uint16_t count = CH_LOAD_RELAXED(&list->count);
 	ch__side_set(list, count, kind, item);
 	atomic_store_explicit(&list->count, (uint16_t)(count + 1), memory_order_release);
 }

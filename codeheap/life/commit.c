@@ -301,7 +301,7 @@ static void show_part(const struct ch__pool *pool, uintptr_t exec, uint32_t byte
 static void renew_age(struct ch_heap *heap, struct ch__block *block)
 {
 	uint8_t stamp = ch__age_stamp(heap);
-	uint8_t flags = atomic_load_explicit(&block->flags, memory_order_relaxed);
+	uint8_t flags = CH_LOAD_RELAXED(&block->flags);
 	while (!(flags & CH__FLAG_HELD) && (flags & CH__FLAG_AGE) != stamp &&
 	       !atomic_compare_exchange_weak(&block->flags, &flags,
 					     (uint8_t)((flags & ~CH__FLAG_AGE) | stamp)))
@@ -319,9 +319,8 @@ static inline void go_live(struct ch_heap *heap, struct ch__block *block, uint32
 		show_part(heap->pool, ch__exec(heap, cold), ch__cold_bytes(block));
 	renew_age(heap, block);
 	bool is_own_root = ch__block_leads(block) && !(block->flags & CH__FLAG_IMMORTAL);
-	uint32_t epoch = atomic_load_explicit(&heap->epoch, memory_order_relaxed);
-	atomic_store_explicit(&block->mark, epoch + (is_own_root ? CH__MARK_AHEAD : 0),
-			      memory_order_relaxed);
+	uint32_t epoch = CH_LOAD_RELAXED(&heap->epoch);
+	CH_STORE_RELAXED(&block->mark, epoch + (is_own_root ? CH__MARK_AHEAD : 0));
 	ch__block_set_state(heap, block, index, CH_BLOCK_LIVE, CH__CAUSE_NONE, __func__);
 	ch__page_set_start(heap->pool, block->hot_offset);
 	if (cold)
@@ -356,7 +355,7 @@ static void abort_all(struct ch_heap *heap, struct ch_code *codes, size_t count)
 
 static bool sinks_want_ranges(struct ch_heap *heap)
 {
-	return ch__sinks_want_ranges(atomic_load_explicit(&heap->sinks_on, memory_order_relaxed));
+	return ch__sinks_want_ranges(CH_LOAD_RELAXED(&heap->sinks_on));
 }
 
 static enum ch_status CH_COLD because_stale(enum published result)

@@ -114,7 +114,7 @@ static void drop_other_threads(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
 		memset(&t->sites, 0, sizeof t->sites);
 		t->is_attached = false;
 	}
-	atomic_store_explicit(&heap->held_up_by, 0, memory_order_relaxed);
+	CH_STORE_RELAXED(&heap->held_up_by, 0);
 	if (self)
 		self->thread_id = ch__os_thread_id();
 }

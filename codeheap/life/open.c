@@ -97,7 +97,7 @@ static bool CH_COLD make_young(struct request *r)
 		self->young[kept++] = handle;
 	}
 	self->young_of_others = of_others;
-	atomic_store_explicit(&self->young_count, kept, memory_order_relaxed);
+	CH_STORE_RELAXED(&self->young_count, kept);
 	ch__region_leave(self);
 	/* Most opened blocks have an entry or an in-edge since: then the old size is enough. */
 	if (kept < capacity / 2)
@@ -199,11 +199,10 @@ static inline __attribute__((always_inline)) bool reserve_in(struct request *r, 
 	ch__page_lock(page);
 	uint32_t hot_bytes = r->hot_bytes + r->slack;
 	/* The page may have been retired and taken for another shape since its index was read. */
-	bool fits = atomic_load_explicit(&page->state, memory_order_relaxed) == CH__PAGE_OPEN &&
-		    page->frame == r->frame &&
+	bool fits = CH_LOAD_RELAXED(&page->state) == CH__PAGE_OPEN && page->frame == r->frame &&
 		    (look == LOOK_AT_OWN || is_known(r, page_index)) &&
-		    (look != LOOK_IN_NEED || ch__page_has_room(r->heap->pool, page_index,
-							       hot_bytes, r->cold_bytes)) &&
+		    (look != LOOK_IN_NEED ||
+		     ch__page_has_room(r->heap->pool, page_index, hot_bytes, r->cold_bytes)) &&
 		    ch__page_reserve(r->heap->pool, page_index, hot_bytes, r->cold_bytes,
 				     &r->hot_offset, &r->cold_offset);
 	if (fits && r->slack)
@@ -277,8 +276,7 @@ static bool CH_COLD share_page(struct request *r, enum look look)
 {
 	struct ch__pool *pool = r->heap->pool;
 	for (uint32_t i = 0; i < ch__pool_pages_end(pool); i++)
-		if (atomic_load_explicit(&pool->pages[i].state, memory_order_relaxed) ==
-			    CH__PAGE_OPEN &&
+		if (CH_LOAD_RELAXED(&pool->pages[i].state) == CH__PAGE_OPEN &&
 		    reserve_in(r, i, look))
 			return true;
 	return false;
@@ -335,7 +333,7 @@ static bool write_record(struct request *r) CH_REQUIRES(ch__role_region)
 	unsigned flags = open->entry | (is_apart ? CH__FLAG_APART : 0) |
 			 (open->flags & CH_OPEN_IMMORTAL ? CH__FLAG_IMMORTAL : 0) |
 			 (is_own_root ? CH__FLAG_HELD | CH__FLAG_LEADS : ch__age_stamp(heap));
-	atomic_store_explicit(&block->flags, (uint8_t)flags, memory_order_relaxed);
+	CH_STORE_RELAXED(&block->flags, (uint8_t)flags);
 	atomic_store_explicit(&block->first_branch, r->run, memory_order_release);
 	block->in_head = block->owner_next = block->owner_prev = 0;
 	__atomic_store_n(&block->user, open->user, __ATOMIC_RELEASE);
@@ -343,12 +341,10 @@ static bool write_record(struct request *r) CH_REQUIRES(ch__role_region)
 	ch__head_write(heap, r->hot_offset, r->record);
 	if (r->cold_bytes)
 		ch__head_write(heap, r->cold_offset, r->record);
-	atomic_store_explicit(&block->mark,
-			      atomic_load_explicit(&heap->epoch, memory_order_relaxed),
-			      memory_order_relaxed);
+	CH_STORE_RELAXED(&block->mark, CH_LOAD_RELAXED(&heap->epoch));
 	ch__block_set_state(heap, block, r->record, CH_BLOCK_OPEN, CH__CAUSE_NONE, __func__);
 	/* Release: fields before the generation (I3); pairs with ch__find and handles. */
-	uint32_t generation = atomic_load_explicit(&block->generation, memory_order_relaxed);
+	uint32_t generation = CH_LOAD_RELAXED(&block->generation);
 	if (!open->heap && !ch__owner_insert(heap, open->owner, block, r->record)) {
 		ch__block_set_state(heap, block, r->record, CH_BLOCK_FREE, CH__CAUSE_NONE,
 				    __func__);
@@ -356,9 +352,9 @@ static bool write_record(struct request *r) CH_REQUIRES(ch__role_region)
 	}
 	atomic_store_explicit(&block->generation, generation + 1, memory_order_release);
 	r->handle.bits = ch__handle(heap->id, r->record, generation + 1);
-	uint32_t young = atomic_load_explicit(&r->self->young_count, memory_order_relaxed);
+	uint32_t young = CH_LOAD_RELAXED(&r->self->young_count);
 	r->self->young[young] = r->handle;
-	atomic_store_explicit(&r->self->young_count, young + 1, memory_order_relaxed);
+	CH_STORE_RELAXED(&r->self->young_count, young + 1);
 	return true;
 }
 
@@ -421,7 +417,7 @@ static bool is_worth_a_cycle(struct request *r, unsigned cycles, uint64_t deaths
 	if (!(r->open->flags & CH_OPEN_MAY_COLLECT) || r->refused || cycles == most)
 		return false;
 	return cycles == 0 || atomic_load(&heap->space_events) != deaths ||
-	       atomic_load_explicit(&heap->newborns, memory_order_relaxed) > 0;
+	       CH_LOAD_RELAXED(&heap->newborns) > 0;
 }
 
 static enum placed place_slowly(struct request *r)
@@ -556,7 +552,7 @@ static enum ch_status no_room(const struct request *r)
 {
 	const struct ch__pool *pool = r->heap->pool;
 	uint32_t bytes = r->hot_bytes + r->cold_bytes;
-	uint32_t used = atomic_load_explicit(&pool->pages_used, memory_order_relaxed);
+	uint32_t used = CH_LOAD_RELAXED(&pool->pages_used);
 	if (r->refused) {
 		errno = r->refused;
 		return ch__because(r->refused == ENOMEM ? CH_E_MEMORY : CH_E_OS,
@@ -573,9 +569,8 @@ static enum ch_status no_room(const struct request *r)
 	ch__event_note(r->heap, CH__EVENT_FULL, bytes);
 	bool is_host = r->heap->config.driver == CH_DRIVER_HOST;
 	bool may_collect = r->open->flags & CH_OPEN_MAY_COLLECT;
-	bool waits = r->open->heap &&
-		     atomic_load_explicit(&r->heap->waits_for_cycle, memory_order_relaxed);
-	int thread = atomic_load_explicit(&r->heap->held_up_by, memory_order_relaxed);
+	bool waits = r->open->heap && CH_LOAD_RELAXED(&r->heap->waits_for_cycle);
+	int thread = CH_LOAD_RELAXED(&r->heap->held_up_by);
 	if (thread && (may_collect || waits))
 		return ch__because(CH_E_FULL,
 				   "no room for %u bytes in a pool of %zu: no collection, since "

@@ -60,7 +60,7 @@ static enum ch_status check_rare_fields(const struct ch_heap *heap, const struct
 {
 	const unsigned known = CH_OPEN_MAY_COLLECT | CH_OPEN_IMMORTAL | CH_OPEN_OWN_FRAMES |
 			       CH_OPEN_IN_PLACE | CH_OPEN_KEPT;
-	uint32_t last_frame = atomic_load_explicit(&heap->last_frame, memory_order_relaxed);
+	uint32_t last_frame = CH_LOAD_RELAXED(&heap->last_frame);
 	if ((unsigned)open->entry > CH_ENTRY_GUARD)
 		return because_open("entry", (unsigned)open->entry, "not 0 to 2");
 	if (open->frame > last_frame)

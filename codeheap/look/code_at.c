@@ -60,8 +60,7 @@ static __attribute__((noinline)) bool read_site(const struct ch_heap *heap,
 						uint32_t offset, struct ch_spot *spot)
 {
 	spot->has_site = read_branch(heap, block, offset, spot) || read_point(block, offset, spot);
-	return atomic_load_explicit(&block->generation, memory_order_relaxed) == generation ||
-	       give_none(spot);
+	return CH_LOAD_RELAXED(&block->generation) == generation || give_none(spot);
 }
 
 /* Of a spot of the least size only the handle is written. */

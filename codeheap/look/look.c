@@ -75,8 +75,8 @@ uint32_t ch__look_pauses(const struct ch_heap *heap, struct ch__look_pause out[C
 	uint32_t count = noted < CH__PAUSES ? noted : CH__PAUSES - 1;
 	for (uint32_t i = 0; i < count; i++) {
 		const struct ch__pause *pause = &heap->pauses[(noted - count + i) % CH__PAUSES];
-		out[i].at_ns = atomic_load_explicit(&pause->at_ns, memory_order_relaxed);
-		out[i].ns = atomic_load_explicit(&pause->ns, memory_order_relaxed);
+		out[i].at_ns = CH_LOAD_RELAXED(&pause->at_ns);
+		out[i].ns = CH_LOAD_RELAXED(&pause->ns);
 	}
 	return count;
 }
@@ -195,8 +195,8 @@ bool ch__look_page(const struct ch_heap *heap, uint32_t page, struct ch__look_pa
 	if (page >= ch__pool_pages_end(heap->pool))
 		return false;
 	const struct ch__page *record = &heap->pool->pages[page];
-	uint8_t state = atomic_load_explicit(&record->state, memory_order_relaxed);
-	uint32_t used = atomic_load_explicit(&record->used_granules, memory_order_relaxed);
+	uint8_t state = CH_LOAD_RELAXED(&record->state);
+	uint32_t used = CH_LOAD_RELAXED(&record->used_granules);
 	*out = (struct ch__look_page){
 		.is_used = state != CH__PAGE_FREE,
 		.is_span = state == CH__PAGE_SPAN,
@@ -204,6 +204,6 @@ bool ch__look_page(const struct ch_heap *heap, uint32_t page, struct ch__look_pa
 		.taken_bytes = used * CH__GRANULE_BYTES,
 	};
 	if (out->is_span)
-		out->span_first = atomic_load_explicit(&record->span_first, memory_order_relaxed);
+		out->span_first = CH_LOAD_RELAXED(&record->span_first);
 	return true;
 }

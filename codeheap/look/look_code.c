@@ -12,7 +12,7 @@ uint64_t ch__look_code(const struct ch_heap *heap, uintptr_t pc, uint64_t known)
 	uint32_t generation = ch__look_generation(known), index = (uint32_t)known & CH__INDEX_MAX;
 	const struct ch__block *block = ch__block_at(heap, index);
 	/* A block of this generation was published, and stays where it is (I3). */
-	if (known && atomic_load_explicit(&block->generation, memory_order_relaxed) == generation)
+	if (known && CH_LOAD_RELAXED(&block->generation) == generation)
 		return known;
 	index = ch__find(heap, pc, &generation);
 	if (!index)
@@ -20,7 +20,7 @@ uint64_t ch__look_code(const struct ch_heap *heap, uintptr_t pc, uint64_t known)
 	block = ch__block_at(heap, index);
 	uint32_t hot = atomic_load_explicit(&block->hot_offset, memory_order_acquire);
 	bool is_cold = ch__offset(heap, pc) - hot >= ch__hot_bytes(block);
-	if (atomic_load_explicit(&block->generation, memory_order_relaxed) != generation)
+	if (CH_LOAD_RELAXED(&block->generation) != generation)
 		return 0;
 	return ch__look_word(heap->id, index, generation) | (is_cold ? CH__LOOK_COLD : 0);
 }

@@ -317,7 +317,7 @@ static bool is_foreign(const struct ch_heap *heap, uintptr_t address)
 /* A cell is a word of its owner's record: data, so a call of the cell itself faults there. */
 static bool is_record(const struct ch_heap *heap, uintptr_t address)
 {
-	uint64_t used = atomic_load_explicit(&heap->owners.used, memory_order_relaxed);
+	uint64_t used = CH_LOAD_RELAXED(&heap->owners.used);
 	return address - (uintptr_t)heap->owners.base < used * sizeof(struct ch__owner);
 }
 

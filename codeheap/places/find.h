@@ -61,8 +61,7 @@ ch__find_part(const struct ch_heap *heap, uintptr_t pc, struct ch__found *found)
 /* The second look at the generation. The loads before acquire, so that this one comes last. */
 static inline bool ch__found_is_there(const struct ch__found *found)
 {
-	return atomic_load_explicit(&found->block->generation, memory_order_relaxed) ==
-	       found->generation;
+	return CH_LOAD_RELAXED(&found->block->generation) == found->generation;
 }
 
 /* Index of the block whose code holds pc, head included; 0 = none, or OPEN. Sets *generation to the

@@ -123,7 +123,7 @@ static bool read_stone(const struct ch_heap *heap, uint32_t slot, uint32_t numbe
 		.collection = load(&stone->collection),
 	};
 	read_texts(heap, slot, load(&stone->owner_name), place);
-	return atomic_load_explicit(&stone->number, memory_order_relaxed) == number;
+	return CH_LOAD_RELAXED(&stone->number) == number;
 }
 
 bool ch__place_find_freed(const struct ch_heap *heap, uint32_t offset, struct ch__place *place)

@@ -124,9 +124,9 @@ void ch__tell_catch_up(struct ch_heap *heap)
  * The thread parks for the write, so a stop waits neither for the write nor for the file's lock. */
 void ch__tell_poll(struct ch_heap *heap)
 {
-	uint32_t polls = atomic_load_explicit(&heap->sinks_wait, memory_order_relaxed);
+	uint32_t polls = CH_LOAD_RELAXED(&heap->sinks_wait);
 	if (polls > 1) {
-		atomic_store_explicit(&heap->sinks_wait, polls - 1, memory_order_relaxed);
+		CH_STORE_RELAXED(&heap->sinks_wait, polls - 1);
 		return;
 	}
 	ch__thread_park_here();

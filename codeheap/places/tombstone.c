@@ -11,7 +11,7 @@ static uint32_t slot_of(const struct ch_heap *heap, uint64_t written)
 
 void ch__tombstones_reserve(struct ch_heap *heap, uint32_t n)
 {
-	uint64_t written = atomic_load_explicit(&heap->tombstones_written, memory_order_relaxed);
+	uint64_t written = CH_LOAD_RELAXED(&heap->tombstones_written);
 	uint64_t size = UINT64_C(1) << heap->tombstones_log2, most = written + n;
 	uint32_t last = (uint32_t)(most < size ? most : size);
 	/* Names of tombstones that were written over since the last call. */
@@ -47,7 +47,7 @@ static void put(_Atomic(uint32_t) *field, uint32_t value)
 static inline void put_name(struct ch_heap *heap, _Atomic(uint32_t) *field, uint32_t name)
 	CH_REQUIRES(ch__role_heap, ch__role_region)
 {
-	uint32_t old = atomic_load_explicit(field, memory_order_relaxed);
+	uint32_t old = CH_LOAD_RELAXED(field);
 	if (old == name)
 		return;
 	if (name)
@@ -84,10 +84,10 @@ static uint32_t cold_word(const struct ch_heap *heap, const struct ch__block *bl
 void ch__tombstone_write(struct ch_heap *heap, const struct ch__owner *owner,
 			 const struct ch__block *block, uint32_t index, enum ch__death death)
 {
-	uint64_t written = atomic_load_explicit(&heap->tombstones_written, memory_order_relaxed);
+	uint64_t written = CH_LOAD_RELAXED(&heap->tombstones_written);
 	uint32_t slot = slot_of(heap, written);
 	if (!ch__table_has(&heap->tombstones, slot)) {
-		uint64_t lost = atomic_load_explicit(&heap->tombstones_lost, memory_order_relaxed);
+		uint64_t lost = CH_LOAD_RELAXED(&heap->tombstones_lost);
 		atomic_store_explicit(&heap->tombstones_lost, lost + 1, memory_order_release);
 		return;
 	}
@@ -95,7 +95,7 @@ void ch__tombstone_write(struct ch_heap *heap, const struct ch__owner *owner,
 		ch__table_at_bytes(&heap->tombstones, slot, sizeof(struct ch__tombstone));
 	__builtin_prefetch(stone + 8, 1);
 	/* Relaxed: the stores of the fields are releases. */
-	atomic_store_explicit(&stone->number, 0, memory_order_relaxed);
+	CH_STORE_RELAXED(&stone->number, 0);
 	if (CH_UNLIKELY(heap->wants_epitaphs))
 		write_epitaph(heap, slot, block);
 	put(&stone->hot_offset, block->hot_offset);
@@ -103,7 +103,7 @@ void ch__tombstone_write(struct ch_heap *heap, const struct ch__owner *owner,
 	put(&stone->cold, cold_word(heap, block));
 	put(&stone->block_how, index | (uint32_t)death_of(heap, owner, death) << 24 |
 				       (uint32_t)ch__block_cause(block) << 28);
-	put(&stone->generation, atomic_load_explicit(&block->generation, memory_order_relaxed));
+	put(&stone->generation, CH_LOAD_RELAXED(&block->generation));
 	put(&stone->collection, heap->cycle_number);
 	put_name(heap, &stone->owner_name, ch__name_short(heap, owner->name));
 	put(&stone->number, ch__tombstone_number(written + 1));

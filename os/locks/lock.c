@@ -56,6 +56,6 @@ void ch__lock_wait(struct ch__lock *lock)
 bool ch__lock_set_free(struct ch__lock *lock)
 {
 	/* A new thread may get the memory, and so the value, of the thread that is gone. */
-	atomic_store_explicit(&lock->holder, 0, memory_order_relaxed);
+	CH_STORE_RELAXED(&lock->holder, 0);
 	return atomic_exchange(&lock->word, CH__LOCK_FREE) != CH__LOCK_FREE;
 }

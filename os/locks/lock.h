@@ -24,9 +24,9 @@ static inline bool ch__is_only_thread(void)
  * with release. */
 #define CH__TAKE_BUSY(busy) \
 	while (CH_UNLIKELY(ch__is_only_thread() \
-				   ? (atomic_store_explicit(busy, 1, memory_order_relaxed), 0) \
+				   ? (CH_STORE_RELAXED(busy, 1), 0) \
 				   : atomic_exchange_explicit(busy, 1, memory_order_acquire))) \
-		while (atomic_load_explicit(busy, memory_order_relaxed)) \
+		while (CH_LOAD_RELAXED(busy)) \
 			ch__arch_pause()
 
 enum { CH__LOCK_FREE, CH__LOCK_TAKEN, CH__LOCK_AWAITED };
@@ -52,18 +52,18 @@ static inline uintptr_t ch__lock_self(void)
 /* For moves of states in checked builds (I20), and for a thread about to wait in all builds. */
 static inline bool ch__lock_is_mine(const struct ch__lock *lock)
 {
-	return atomic_load_explicit(&lock->holder, memory_order_relaxed) == ch__lock_self();
+	return CH_LOAD_RELAXED(&lock->holder) == ch__lock_self();
 }
 static inline void ch__lock_note(struct ch__lock *lock, enum ch__rank rank, bool is_taken)
 {
-	atomic_store_explicit(&lock->holder, is_taken ? ch__lock_self() : 0, memory_order_relaxed);
+	CH_STORE_RELAXED(&lock->holder, is_taken ? ch__lock_self() : 0);
 	ch__rank_note(rank, is_taken);
 }
 
 /* A guess: others take the lock, and let it go, meanwhile. */
 static inline bool ch__lock_is_free(const struct ch__lock *lock)
 {
-	return atomic_load_explicit(&lock->word, memory_order_relaxed) == CH__LOCK_FREE;
+	return CH_LOAD_RELAXED(&lock->word) == CH__LOCK_FREE;
 }
 
 /* The parts take and let go of the word without a note. */
@@ -71,9 +71,9 @@ static inline bool ch__lock_seize(struct ch__lock *lock)
 {
 	uint32_t seen = CH__LOCK_FREE;
 	if (ch__is_only_thread()) {
-		seen = atomic_load_explicit(&lock->word, memory_order_relaxed);
+		seen = CH_LOAD_RELAXED(&lock->word);
 		if (seen == CH__LOCK_FREE)
-			atomic_store_explicit(&lock->word, CH__LOCK_TAKEN, memory_order_relaxed);
+			CH_STORE_RELAXED(&lock->word, CH__LOCK_TAKEN);
 		/* A signal handler that finds the lock free finds nothing half done. */
 		atomic_signal_fence(memory_order_seq_cst);
 		return seen == CH__LOCK_FREE;

@@ -62,7 +62,7 @@ void ch__move(struct ch__moves *table, uint32_t index, uint32_t generation, uint
 		if (missing)
 			refuse(table, index, generation, from, to, by, missing_name(missing));
 		uint32_t bit = UINT32_C(1) << row;
-		if (!(atomic_load_explicit(&table->made, memory_order_relaxed) & bit))
+		if (!(CH_LOAD_RELAXED(&table->made) & bit))
 			atomic_fetch_or_explicit(&table->made, bit, memory_order_relaxed);
 		return;
 	}

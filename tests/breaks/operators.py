@@ -299,7 +299,7 @@ def dropped(source, name, statement):
         depth_one.add(tokens[n].text)
         n = tokens[n].partner if tokens[n].text in ("(", "[", "{") else n
         n += 1
-    if depth_one & ASSIGNS or {"++", "--"} & depth_one or tokens[first].text.startswith("atomic_"):
+    if depth_one & ASSIGNS or {"++", "--"} & depth_one or tokens[first].text.startswith(("atomic_", "CH_STORE_RELAXED")):
         return Break("store-dropped", name, part, about)
     return Break("call-dropped", name, part, about)
 
