@@ -32,7 +32,7 @@
 
 enum { CH__LINE_BYTES = 64 }; /* a cache line on each machine with a port */
 
-/* Of an atomic, where nothing needs an order: the access is whole, and that is all. */
+/* Of an atomic: the access is whole. An order, if needed, comes from what stands beside it. */
 #define CH_LOAD_RELAXED(at) atomic_load_explicit((at), memory_order_relaxed)
 #define CH_STORE_RELAXED(at, value) atomic_store_explicit((at), (value), memory_order_relaxed)
 

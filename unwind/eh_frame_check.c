@@ -128,7 +128,7 @@ static bool read_cie(const uint8_t *record, uint32_t bytes, struct ch__eh_frame_
 		} else if (*letter == 'L') {
 			take(&c, 1);
 		} else if (*letter == 'P') {
-			/* At any other form, also at none, libgcc ends the process. */
+			/* The forms of compilers. At none (0xff) libgcc ends the process. */
 			uint8_t personality = *take(&c, 1) & (uint8_t)~ENCODING_INDIRECT;
 			if (!is_judged(personality))
 				return false;
