@@ -297,7 +297,7 @@ static int turn_on(struct ch__sinks *s, unsigned i)
 	ch__sinks_lock(s);
 	void *state = state_of(s, i);
 	lock_tool(i);
-	int error = ops->open(&s->config, &state);
+	int error = s->is_codeless && ops->knows_time ? EFAULT : ops->open(&s->config, &state);
 	unlock_tool(i);
 	atomic_store_explicit(&s->state[i], state, memory_order_release);
 	if (!error && !tell_live_pages(s, ops, state)) {

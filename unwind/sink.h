@@ -134,8 +134,8 @@ struct ch__frame_shape {
 struct ch__sink_ops {
 	const char *name; /* in lists of sinks */
 	enum ch__sink bit;
-	/* Records have a time: ranges are removed before close, and told again in a child of fork,
-	 * where the file begins empty. */
+	/* Records have a time, and bytes: ranges are removed before close, and told again in a child
+	 * of fork, where the file begins empty. A child without code has no bytes: the sink is off. */
 	bool knows_time;
 	struct ch__tool *tool; /* sinks/tools.h; NULL: an unwinder */
 	/* Returns 0 or errno. *state is NULL at first, later the old state. */
