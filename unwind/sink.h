@@ -134,8 +134,8 @@ struct ch__frame_shape {
 struct ch__sink_ops {
 	const char *name; /* in lists of sinks */
 	enum ch__sink bit;
-	/* Records have a time, and bytes: ranges are removed before close, and told again in a child
-	 * of fork, where the file begins empty. A child without code has no bytes: the sink is off. */
+	/* Records have a time, and bytes: ranges are removed before close. In a child of fork the
+	 * file begins empty, and ranges are told again; without code there the sink stays off. */
 	bool knows_time;
 	struct ch__tool *tool; /* sinks/tools.h; NULL: an unwinder */
 	/* Returns 0 or errno. *state is NULL at first, later the old state. */
