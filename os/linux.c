@@ -344,6 +344,18 @@ bool ch__os_map_shared_rx(void *at, size_t bytes)
 	       map_view(at, bytes, CH__OS_RX, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 }
 
+/* With an old size of 0 mremap maps the same memory a second time, with the first mapping's
+ * protection. Linux before 6.17 leaves nothing at `to` where the limit of address space refuses.
+ * What is at `to` counts already, so only a limit that another thread has just lowered refuses. */
+bool ch__os_duplicate_rw(void *from, size_t bytes, void *to)
+{
+	if (ch__os_may_fail() || !is_of_pages(from, bytes) || !is_of_pages(to, bytes) ||
+	    !ch__os_note(mremap(from, 0, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, to) != MAP_FAILED,
+			 "mremap"))
+		return false;
+	return !ch__os_may_fail() && protect_view(to, bytes, true);
+}
+
 bool ch__os_move_over(void *from, size_t bytes, void *to)
 {
 	return !ch__os_may_fail() && is_of_pages(to, bytes) &&
@@ -352,35 +364,24 @@ bool ch__os_move_over(void *from, size_t bytes, void *to)
 			   "mremap");
 }
 
-/* With an old size of 0 mremap maps the same memory a second time, with the first mapping's
- * protection: from..from + skip + bytes somewhere, since mremap takes no offset. The tail moves
- * onto `to`. A duplicate onto `to` at once leaves nothing there if Linux before 6.17 refuses the
- * duplicate, and somebody else gets the place. */
-static bool duplicate(void *from, size_t skip, size_t bytes, void *to)
+/* Duplicates from..at + bytes somewhere, since mremap takes no offset. Moves the tail onto `at`. */
+bool ch__os_revive_from(void *from, void *at, size_t bytes)
 {
-	if (ch__os_may_fail() || !is_of_pages(from, skip) || !is_of_pages(to, bytes))
+	size_t skip = (size_t)((uint8_t *)at - (uint8_t *)from);
+	if (ch__os_may_fail() || !is_of_pages(from, skip) || !is_of_pages(at, bytes))
 		return false;
 	uint8_t *copy = mremap(from, 0, skip + bytes, MREMAP_MAYMOVE);
 	if (!ch__os_note(copy != MAP_FAILED, "mremap"))
 		return false;
-	bool is_there = ch__os_move_over(copy + skip, bytes, to);
-	int error = errno;
-	/* Not ch__os_unreserve: the system chose the place, by no pages of a test. */
-	if (skip || !is_there)
-		munmap(copy, is_there ? skip : skip + bytes);
-	errno = error;
-	return is_there;
-}
-
-bool ch__os_duplicate_rw(void *from, size_t bytes, void *to)
-{
-	return duplicate(from, 0, bytes, to) && !ch__os_may_fail() &&
-	       protect_view(to, bytes, true);
-}
-
-bool ch__os_revive_from(void *from, void *at, size_t bytes)
-{
-	return duplicate(from, (size_t)((uint8_t *)at - (uint8_t *)from), bytes, at);
+	if (!ch__os_move_over(copy + skip, bytes, at)) {
+		/* Not ch__os_unreserve: the system chose the place, by no pages of a test. */
+		int error = errno;
+		munmap(copy, skip + bytes);
+		errno = error;
+		return false;
+	}
+	munmap(copy, skip);
+	return true;
 }
 
 static int fd_of(const struct ch__os_held *file)

@@ -16,13 +16,11 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 static const char *words_of(int error)
@@ -82,38 +80,6 @@ TEST(tail_that_is_revived_leaves_no_copy_of_what_is_before)
 	CHECK(!ch__os_revive_from(at, at + BYTES, BYTES));
 	CHECK_EQ(errno, EFAULT);
 	ch__os_unreserve(at + BYTES, BYTES);
-}
-
-/* Replaces mremap in the whole program: by one of Linux before 6.17 at a limit of address space. */
-static bool is_space_spent;
-void *mremap(void *from, size_t had, size_t wanted, int flags, ...)
-{
-	va_list more;
-	va_start(more, flags);
-	void *to = flags & MREMAP_FIXED ? va_arg(more, void *) : NULL;
-	va_end(more);
-	if (is_space_spent && to)
-		CHECK_EQ(munmap(to, wanted), 0);
-	if (is_space_spent && wanted > had) {
-		errno = ENOMEM;
-		return MAP_FAILED;
-	}
-	return (void *)syscall(SYS_mremap, from, had, wanted, flags, to);
-}
-
-TEST(duplicate_that_is_refused_leaves_its_place_reserved)
-{
-	uint8_t *from = ch__os_reserve(BYTES, BYTES, 0, ch__os_anywhere);
-	uint8_t *to = ch__os_reserve(BYTES, BYTES, 0, ch__os_anywhere);
-	CHECK(from && to && ch__os_map_shared_rx(from, BYTES));
-	is_space_spent = true;
-	CHECK(!ch__os_duplicate_rw(from, BYTES, to));
-	CHECK_EQ(errno, ENOMEM);
-	is_space_spent = false;
-	CHECK_EQ(msync(to, BYTES, MS_ASYNC), 0);
-	CHECK(ch__os_duplicate_rw(from, BYTES, to));
-	ch__os_unreserve(from, BYTES);
-	ch__os_unreserve(to, BYTES);
 }
 
 /* --- descriptors --- */
