@@ -292,7 +292,6 @@ static void push_other_roots(void)
 	if (!world_stopped)
 		return;
 	publish_collector(true);
-	ch__marking++; /* `roots` may call nothing that locks */
 	for (struct bdw *bdw = heaps; bdw; bdw = bdw->next) {
 		has_stopped(bdw);
 		if (bdw->is_full)
@@ -300,7 +299,6 @@ static void push_other_roots(void)
 		else
 			push_all_refs(bdw->heap);
 	}
-	ch__marking--;
 	publish_collector(false);
 }
 

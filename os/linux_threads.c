@@ -109,9 +109,9 @@ uintptr_t ch__os_signal_stack_end(uintptr_t sp, bool may_be_disarmed)
 }
 
 /* No injected failure: the function reports none, and its result decides what is scanned. ENOMEM
- * means that a page is not mapped. When the call is refused, all pages count as mapped; without a
- * limit those of the stack as the caller knows it. */
-static uintptr_t mapped_from(uintptr_t low, uintptr_t high, uintptr_t known)
+ * means that a page is not mapped. When the call is refused, pages from `if_refused` on count as
+ * mapped. */
+static uintptr_t mapped_from(uintptr_t low, uintptr_t high, uintptr_t if_refused)
 {
 	enum { PAGES_AT_ONCE = 512 };
 	unsigned char resident[PAGES_AT_ONCE];
@@ -124,7 +124,7 @@ static uintptr_t mapped_from(uintptr_t low, uintptr_t high, uintptr_t known)
 		if (syscall(SYS_mincore, at - bytes, bytes, resident) == 0)
 			at -= bytes;
 		else if (errno != ENOMEM)
-			at = end = low ? end : known;
+			at = end = if_refused;
 		else
 			step = bytes / 2 & ~mask;
 	}
@@ -149,7 +149,8 @@ uintptr_t ch__os_first_stack_low(uintptr_t low, uintptr_t high)
 	    high - low < limit.rlim_cur)
 		low = limit.rlim_cur < high ? high - limit.rlim_cur : 0;
 	errno = error;
-	return mapped_from(low, high, known);
+	/* A stack without a limit would begin at address 0. */
+	return mapped_from(low, high, low ? low : known);
 }
 
 /* For a system that refuses process_vm_readv or has none: reads words that were readable a moment

@@ -21,8 +21,8 @@ void ch__region_wait(struct ch__thread *thread) CH_UNANALYSED("it makes the role
 	struct ch_heap *heap = thread->heap;
 	ch__region_leave(thread);
 	if (CH_UNLIKELY(CH_LOAD_RELAXED(&heap->freezer) == ch__lock_self()))
-		ch__panic("a region is wanted by the thread that froze the "
-			  "heap: " CH__MISPLACED_CALL);
+		ch__panic("a region is wanted by the thread that froze the heap: "
+			  CH__MISPLACED_CALL);
 	ch__thread_park_here();
 	uint32_t value;
 	while ((value = atomic_load_explicit(&heap->freeze, memory_order_acquire)) != 0)

@@ -218,9 +218,11 @@ void ch__scan_stacks(struct ch_marker *marker)
 			scan_thread(marker, t);
 	scan_fibers(marker);
 	marker->callbacks++;
+	ch__marking++; /* `roots` may call nothing that locks */
 	for (struct ch_vm *vm = heap->vms; vm; vm = vm->next)
 		if (vm->is_attached && vm->ops.roots)
 			vm->ops.roots(vm->user, marker);
+	ch__marking--;
 	marker->callbacks--;
 	if (CH_UNLIKELY(marker->blind_to))
 		ch__mark_all(marker);

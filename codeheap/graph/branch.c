@@ -23,8 +23,7 @@ static void chain(const struct ch_heap *heap, uint32_t first, uint32_t next)
 	atomic_store_explicit(&ch__branch_at(heap, first)->next_free, next, memory_order_release);
 }
 
-static __attribute__((noinline)) void give_run(struct ch_heap *heap, uint32_t first,
-					       uint32_t count, bool is_worn)
+static void give_run(struct ch_heap *heap, uint32_t first, uint32_t count, bool is_worn)
 	CH_REQUIRES(ch__role_records)
 {
 	struct ch__runs *runs = &heap->branch_runs[count];

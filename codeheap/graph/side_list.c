@@ -224,7 +224,9 @@ enum ch_status ch_edge_attach_owner(struct ch_block block, struct ch_owner to)
 {
 	struct ch__subject s;
 	enum ch_status status = subject_open(block, &s);
-	if (status != CH_OK || (status = ch__side_need(&s, 1)) != CH_OK)
+	if (status == CH_OK)
+		status = ch__side_need(&s, 1);
+	if (status != CH_OK)
 		return status;
 	struct ch__owner *owner;
 	ch__region_enter(s.self);
@@ -280,7 +282,9 @@ enum ch_status ch_block_lines(struct ch_block block, const char *file, const str
 		status = ch__because(CH_E_ARG, "%s is NULL", file ? "lines" : "file");
 	if (status == CH_OK)
 		status = check_lines(&s, lines, n);
-	if (status != CH_OK || (status = ch__side_need(&s, 1)) != CH_OK)
+	if (status == CH_OK)
+		status = ch__side_need(&s, 1);
+	if (status != CH_OK)
 		return status;
 	struct ch__lines *made = make_lines(s.heap, lines, n);
 	if (!made)

@@ -469,9 +469,9 @@ static enum ch_status CH_COLD because_overrun(const struct ch_heap *heap, uint32
 {
 	const struct ch__block *block = ch__block_at(heap, index);
 	const struct ch__side_list *list = block->side_list;
+	/* A block may have no name. */
 	uint32_t owner = ch__owner_at(heap, block->owner)->name;
 	const char *name = ch__name_text(heap, list && list->name ? list->name : owner);
-	/* A block may have no name. */
 	if (is_in_front)
 		return ch__because(CH_E_BROKEN,
 				   "what lies in front of the %s bytes of block #%u `%s` was "
