@@ -5,12 +5,10 @@
 #define _GNU_SOURCE
 #include "codeheap/look.h"
 #include "pages/write.h"
+#include "tests/support/refuse_call.h"
 #include "tests/support/stage.h"
 
 #include <errno.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <stddef.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -265,20 +263,6 @@ SHARED_DRIVER(s39_profiler_walks_while_code_is_freed)
 }
 
 /* --- 49, 50 --- */
-
-static void refuse_call(long number, int error)
-{
-	struct sock_filter filter[] = {
-		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)number, 0, 1),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (uint32_t)error),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-	};
-	struct sock_fprog program = {sizeof filter / sizeof filter[0], filter};
-	CHECK_EQ(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
-	CHECK_EQ(syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &program),
-		 0);
-}
 
 static void run_some_cycles(struct stage *stage)
 {

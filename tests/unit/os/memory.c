@@ -4,18 +4,15 @@
 #define _GNU_SOURCE
 #include "os/os.h"
 #include "os/threads.h"
-#include "tests/support/harness.h"
+#include "tests/support/refuse_call.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/personality.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -212,20 +209,6 @@ TEST(kernel_copies_memory_behind_the_end_of_the_first_thread)
 	run_behind_first_thread(copy_alone);
 }
 
-/* From then on the kernel does not say whether pages are mapped. */
-static void refuse_mincore(uint32_t error)
-{
-	struct sock_filter code[] = {
-		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_mincore, 0, 1),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | error),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-	};
-	struct sock_fprog program = {sizeof code / sizeof *code, code};
-	CHECK_EQ(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
-	CHECK_EQ(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
-}
-
 TEST(first_stack_without_a_limit_begins_where_memory_is_mapped)
 {
 	const void *low, *high;
@@ -239,6 +222,7 @@ TEST(first_stack_without_a_limit_begins_where_memory_is_mapped)
 	uintptr_t here = (uintptr_t)__builtin_frame_address(0);
 	uintptr_t from = ch__os_first_stack_low(here, (uintptr_t)high);
 	CHECK(from <= here && ch__os_is_readable((const void *)from));
-	refuse_mincore(EPERM);
+	/* From then on the kernel does not say whether pages are mapped. */
+	refuse_call(SYS_mincore, EPERM);
 	CHECK_EQ(ch__os_first_stack_low(here, (uintptr_t)high), here);
 }

@@ -3,8 +3,7 @@
  * and no address twice. The map survives forks, other heaps and full disks. tests/api/sink_files.c
  * tests foreign files at the same name. */
 #include "os/locks/ranks.h"
-#include "tests/support/perfmap_reader.h"
-#include "tests/unit/sinks/ranges.h"
+#include "tests/unit/sinks/perfmap.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -19,9 +18,7 @@ TEST(map_names_ranges_after_flush)
 {
 	struct bed bed;
 	char path[128];
-	use_own_folder();
-	bed_open(&bed, CH__SINK_PERF_MAP);
-	path_of(getpid(), path);
+	start(&bed, path);
 	CHECK_STR(ch__sinks_path(bed.sinks, CH__SINK_PERF_MAP), path);
 	add(&bed, 64, 40, 7);
 	add(&bed, BED_CHUNK_BYTES - 64, 128, 8); /* crosses chunks */
@@ -64,9 +61,7 @@ TEST(map_names_ranges_without_a_flush)
 {
 	struct bed bed;
 	char path[128];
-	use_own_folder();
-	bed_open(&bed, CH__SINK_PERF_MAP);
-	path_of(getpid(), path);
+	start(&bed, path);
 	add(&bed, 64, 64, 1);
 	check_name(&bed, path, bed.pool + 64, "fn_1");
 	add(&bed, 512, 64, 2);
@@ -77,8 +72,7 @@ TEST(map_names_ranges_without_a_flush)
 	check_name(&bed, path, bed.pool + 96, "fn_3");
 	check_name(&bed, path, bed.pool + 1024, "fn_4");
 	check_named(path, bed.pool + 64, NULL);
-	bed_close(&bed);
-	remove_own_folder();
+	end(&bed);
 }
 
 /* Writes without end get only a share of the time; the waiting lines are written afterwards. */
@@ -88,9 +82,7 @@ TEST(map_is_written_at_once_until_commits_come_thick)
 	struct bed bed;
 	char path[128];
 	size_t at_once = 0;
-	use_own_folder();
-	bed_open(&bed, CH__SINK_PERF_MAP);
-	path_of(getpid(), path);
+	start(&bed, path);
 	do
 		add(&bed, at_once * 64, 64, at_once);
 	while (ch__sinks_catch_up() && ++at_once < MOST);
@@ -98,8 +90,7 @@ TEST(map_is_written_at_once_until_commits_come_thick)
 	char name[32];
 	snprintf(name, sizeof name, "fn_%zu", at_once);
 	check_name(&bed, path, bed.pool + at_once * 64, name);
-	bed_close(&bed);
-	remove_own_folder();
+	end(&bed);
 }
 
 /* A failing call may turn the file off, with a reason. */
@@ -138,8 +129,7 @@ TEST(map_that_another_compiler_has_open_is_left_alone)
 	CHECK_EQ(ch__sinks_status(bed.sinks, CH__SINK_PERF_MAP), EBUSY);
 	check_named(path, (void *)0x1000, "theirs");
 	CHECK_EQ(close(other), 0);
-	bed_close(&bed);
-	remove_own_folder();
+	end(&bed);
 }
 
 /* Appending keeps the lines of both compilers; writing the file anew would lose the other's. */
@@ -147,9 +137,7 @@ TEST(map_that_another_compiler_writes_to_keeps_its_lines)
 {
 	struct bed bed;
 	char path[128];
-	use_own_folder();
-	bed_open(&bed, CH__SINK_PERF_MAP);
-	path_of(getpid(), path);
+	start(&bed, path);
 	int other = open(path, O_WRONLY | O_APPEND);
 	for (size_t i = 1; i <= 3; i++) {
 		add(&bed, i * 64, 64, i);
@@ -166,8 +154,7 @@ TEST(map_that_another_compiler_writes_to_keeps_its_lines)
 	check_named(path, (void *)0x3000, "theirs");
 	check_named(path, bed.pool + 192, "fn_3");
 	CHECK_EQ(close(other), 0);
-	bed_close(&bed);
-	remove_own_folder();
+	end(&bed);
 }
 
 /* Another compiler comes while the rewrite asks for a name, after the look at the old file. */
@@ -250,9 +237,7 @@ TEST(map_has_one_name_where_a_long_range_follows_a_short_one)
 {
 	struct bed bed;
 	char path[128];
-	use_own_folder();
-	path_of(getpid(), path);
-	bed_open(&bed, CH__SINK_PERF_MAP);
+	start(&bed, path);
 	add(&bed, 64, 64, 1);
 	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
 	discard(&bed, 64, 64, 1);
@@ -260,8 +245,7 @@ TEST(map_has_one_name_where_a_long_range_follows_a_short_one)
 	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
 	check_named(path, bed.pool + 70, "fn_2");
 	check_named(path, bed.pool + 4000, "fn_2");
-	bed_close(&bed);
-	remove_own_folder();
+	end(&bed);
 }
 
 /* The log of lines becomes shorter when few of many lines are live. */
@@ -270,9 +254,7 @@ TEST(map_keeps_the_one_line_of_many_that_is_live)
 	enum { LINES = 5000, LAST = LINES - 1 };
 	struct bed bed;
 	char path[128];
-	use_own_folder();
-	path_of(getpid(), path);
-	bed_open(&bed, CH__SINK_PERF_MAP);
+	start(&bed, path);
 	for (uint32_t i = 0; i < LINES; i++)
 		add(&bed, i * 16, 16, i);
 	for (uint32_t i = 0; i < LAST; i++)
@@ -280,8 +262,7 @@ TEST(map_keeps_the_one_line_of_many_that_is_live)
 	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
 	check_named(path, bed.pool + LAST * 16, "fn_4999");
 	check_named(path, bed.pool + 16, NULL);
-	bed_close(&bed);
-	remove_own_folder();
+	end(&bed);
 }
 
 /* The file before is open no longer than it takes to make the next one. */
@@ -300,8 +281,7 @@ TEST(map_written_anew_keeps_one_file_open)
 	int after = open("/dev/null", O_RDONLY);
 	CHECK(after >= 0 && close(after) == 0);
 	CHECK(after <= before + 1);
-	bed_close(&bed);
-	remove_own_folder();
+	end(&bed);
 }
 
 static bool is_theirs(const char *path)
@@ -413,15 +393,13 @@ TEST(map_storm_never_overlaps)
 	struct model *m = calloc(1, sizeof *m);
 	char path[128];
 	CHECK(m != NULL);
-	use_own_folder();
-	bed_open(&m->bed, CH__SINK_PERF_MAP);
-	path_of(getpid(), path);
+	start(&m->bed, path);
 	m->random = test_random_new();
 	m->used = BED_CHUNK_BYTES / 8 + 4096; /* over a chunk's edge */
 	m->keys = 1;
-	uint64_t end = now_ns() + storm_ms() * UINT64_C(1000000);
+	uint64_t until_ns = now_ns() + storm_ms() * UINT64_C(1000000);
 	unsigned rounds = 0;
-	for (; (rounds < 2 || now_ns() < end) && m->keys < (1 << 16) - 2000; rounds++) {
+	for (; (rounds < 2 || now_ns() < until_ns) && m->keys < (1 << 16) - 2000; rounds++) {
 		uint32_t before = m->keys;
 		for (uint64_t n = test_random_below(&m->random, 400); n > 0; n--)
 			model_add(m);
@@ -474,12 +452,10 @@ TEST(map_told_by_threads_is_whole)
 	struct bed bed;
 	char path[128];
 	pthread_t threads[THREADS];
-	use_own_folder();
-	bed_open(&bed, CH__SINK_PERF_MAP);
-	path_of(getpid(), path);
-	uint64_t end = now_ns() + storm_ms() * UINT64_C(500000);
+	start(&bed, path);
+	uint64_t until_ns = now_ns() + storm_ms() * UINT64_C(500000);
 	for (size_t i = 0; i < THREADS; i++) {
-		areas[i] = (struct area){.bed = &bed, .first = i * AREA_BYTES, .end_ns = end};
+		areas[i] = (struct area){.bed = &bed, .first = i * AREA_BYTES, .end_ns = until_ns};
 		CHECK_EQ(pthread_create(&threads[i], NULL, churn, &areas[i]), 0);
 	}
 	for (size_t i = 0; i < THREADS; i++)
@@ -492,8 +468,7 @@ TEST(map_told_by_threads_is_whole)
 			CHECK(line_of(map, (uintptr_t)bed.pool + i * 64) != NULL);
 	}
 	free(map);
-	bed_close(&bed);
-	remove_own_folder();
+	end(&bed);
 }
 
 /* --- failures --- */
@@ -519,8 +494,7 @@ TEST(map_is_switched_off_when_the_file_may_not_grow)
 	CHECK_EQ(ch__sinks_on(bed.sinks), CH__SINK_PERF_MAP);
 	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
 	check_switched_off(&bed, EFBIG);
-	bed_close(&bed);
-	remove_own_folder();
+	end(&bed);
 }
 
 /* The folder of the map is missing, and each try would need memory of its own. */
@@ -597,8 +571,7 @@ static void replace_an_earlier_map(void)
 	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
 	check_named(path, (void *)0x1000, NULL);
 	check_named(path, bed.pool + 64, "fn_1");
-	bed_close(&bed);
-	remove_own_folder();
+	end(&bed);
 }
 
 TEST(map_of_an_earlier_process_of_the_same_number_is_replaced)
@@ -619,9 +592,7 @@ TEST(map_is_shared_by_heaps)
 {
 	struct bed a, b;
 	char path[128];
-	use_own_folder();
-	path_of(getpid(), path);
-	bed_open(&a, CH__SINK_PERF_MAP);
+	start(&a, path);
 	bed_open(&b, CH__SINK_PERF_MAP);
 	add(&a, 64, 64, 1);
 	add(&b, 64, 64, 2);
@@ -643,8 +614,7 @@ TEST(map_is_shared_by_heaps)
 	check_named(path, a.pool + 80, "fn_4");
 	check_named(path, b.pool + 64, "fn_3");
 	bed_close(&b);
-	bed_close(&a);
-	remove_own_folder();
+	end(&a);
 }
 
 static void visit_two(void *context, void (*visit)(void *, const struct ch__sink_range *),
@@ -675,8 +645,7 @@ TEST(map_turned_on_late_names_live_ranges)
 		CHECK_EQ(ch__sinks_set(bed.sinks, 0), 0);
 		CHECK_STR(ch__sinks_path(bed.sinks, CH__SINK_PERF_MAP), "");
 	}
-	bed_close(&bed);
-	remove_own_folder();
+	end(&bed);
 }
 
 static void child_works(struct bed *a, struct bed *b)
@@ -701,9 +670,7 @@ TEST(map_of_a_child_is_its_own)
 {
 	struct bed a, b;
 	char path[128];
-	use_own_folder();
-	path_of(getpid(), path);
-	bed_open(&a, CH__SINK_PERF_MAP);
+	start(&a, path);
 	bed_open(&b, CH__SINK_PERF_MAP);
 	add(&a, 512, 64, 5);
 	ch__sinks_flush(a.sinks, CH__FLUSH_BUFFERED);
@@ -726,8 +693,7 @@ TEST(map_of_a_child_is_its_own)
 	check_named(path, a.pool + 64, "fn_1");
 	check_named(path, b.pool + 64, "fn_2");
 	bed_close(&a);
-	bed_close(&b);
-	remove_own_folder();
+	end(&b);
 }
 
 /* --- names --- */
@@ -758,6 +724,5 @@ TEST(map_lines_stay_whole_with_odd_names)
 	snprintf(nameless, sizeof nameless, "jit_%lx", (unsigned long)(bed.pool + 64));
 	CHECK_STR(line_of(map, (uintptr_t)bed.pool + 64)->name, nameless);
 	free(map);
-	bed_close(&bed);
-	remove_own_folder();
+	end(&bed);
 }

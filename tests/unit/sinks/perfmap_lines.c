@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * perfmap_lines.c: which lines of the perf map stay when their ranges die, and what the lines take
  * in memory. */
-#include "tests/support/perfmap_reader.h"
-#include "tests/unit/sinks/ranges.h"
+#include "tests/unit/sinks/perfmap.h"
 
 #include <errno.h>
 #include <sys/stat.h>
@@ -12,9 +11,7 @@ TEST(map_names_the_last_owner_of_an_address)
 {
 	struct bed bed;
 	char path[128];
-	use_own_folder();
-	bed_open(&bed, CH__SINK_PERF_MAP);
-	path_of(getpid(), path);
+	start(&bed, path);
 	add(&bed, 64, 64, 1);
 	add(&bed, 512, 64, 2);
 	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
@@ -28,8 +25,7 @@ TEST(map_names_the_last_owner_of_an_address)
 	check_named(path, bed.pool + 96, "fn_3");
 	check_named(path, bed.pool + 512, "fn_2");
 	check_named(path, bed.pool + 1024, "fn_4");
-	bed_close(&bed);
-	remove_own_folder();
+	end(&bed);
 }
 
 /* A heap has gone while another stays, and the next one's runtime page lies where it had code. */
@@ -38,9 +34,7 @@ TEST(map_has_one_line_where_a_runtime_page_replaces_code_of_a_heap_that_has_gone
 	enum { HALF = BED_POOL_BYTES / 2, AT = HALF - 128 };
 	struct bed stays, gone, next;
 	char path[128];
-	use_own_folder();
-	bed_open(&stays, CH__SINK_PERF_MAP);
-	path_of(getpid(), path);
+	start(&stays, path);
 	bed_map(&gone);
 	gone.config.pool_bytes = HALF;
 	CHECK_EQ(ch__sinks_create(&gone.config, CH__SINK_PERF_MAP, &gone.sinks), 0);
@@ -53,8 +47,7 @@ TEST(map_has_one_line_where_a_runtime_page_replaces_code_of_a_heap_that_has_gone
 	CHECK_EQ(ch__sinks_create(&next.config, CH__SINK_PERF_MAP, &next.sinks), 0);
 	check_named(path, gone.pool + AT, "codeheap_runtime");
 	bed_close(&next);
-	bed_close(&stays);
-	remove_own_folder();
+	end(&stays);
 }
 
 /* A dead line stays until another name takes a byte of the dead range, even the last byte. */
@@ -69,9 +62,7 @@ TEST(map_drops_a_dead_line_whose_last_bytes_have_another_name)
 		    {448, 512, false}};
 	struct bed bed;
 	char path[128], name[32];
-	use_own_folder();
-	bed_open(&bed, CH__SINK_PERF_MAP);
-	path_of(getpid(), path);
+	start(&bed, path);
 	for (size_t key = 100; key < 120; key++)
 		add(&bed, LIVE_FROM + 64 * key, 64, key);
 	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -84,8 +75,7 @@ TEST(map_drops_a_dead_line_whose_last_bytes_have_another_name)
 		ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
 		check_named(path, bed.pool + page + BEGIN, rows[i].is_dropped ? NULL : name);
 	}
-	bed_close(&bed);
-	remove_own_folder();
+	end(&bed);
 }
 
 TEST(map_forgets_many_dead_lines_when_a_collection_ends)
@@ -93,9 +83,7 @@ TEST(map_forgets_many_dead_lines_when_a_collection_ends)
 	enum { LINES = 1000 };
 	struct bed bed;
 	char path[128];
-	use_own_folder();
-	bed_open(&bed, CH__SINK_PERF_MAP);
-	path_of(getpid(), path);
+	start(&bed, path);
 	for (size_t i = 0; i < LINES; i++)
 		add(&bed, i * 64, 64, i);
 	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
@@ -115,8 +103,7 @@ TEST(map_forgets_many_dead_lines_when_a_collection_ends)
 	map = read_map(path);
 	CHECK_EQ(map->count, 101);
 	free(map);
-	bed_close(&bed);
-	remove_own_folder();
+	end(&bed);
 }
 
 /* Nobody asks for the file meanwhile, so each of the many lines waits until the file is written. */
@@ -125,9 +112,7 @@ TEST(map_takes_memory_for_lines_that_live_only)
 	enum { LIVING = 100, DEAD = 100000, ONCE = 10000 };
 	struct bed bed;
 	char path[128], name[32];
-	use_own_folder();
-	bed_open(&bed, CH__SINK_PERF_MAP);
-	path_of(getpid(), path);
+	start(&bed, path);
 	add(&bed, 64, 64, 1);
 	add(&bed, 64, 64, 2); /* takes the place of a name that nobody withdrew */
 	for (size_t i = 0; i < LIVING; i++)
@@ -149,8 +134,7 @@ TEST(map_takes_memory_for_lines_that_live_only)
 		snprintf(name, sizeof name, "fn_%zu", 10 + i);
 		check_named(path, bed.pool + 4096 + i * 64, name);
 	}
-	bed_close(&bed);
-	remove_own_folder();
+	end(&bed);
 }
 
 /* Without memory for one line more the heap leaves the map, which has the lines so far. */
@@ -159,9 +143,7 @@ TEST(map_without_memory_for_a_line_has_the_lines_that_waited)
 	enum { LOG = 4096 };
 	struct bed bed;
 	char path[128], name[32];
-	use_own_folder();
-	bed_open(&bed, CH__SINK_PERF_MAP);
-	path_of(getpid(), path);
+	start(&bed, path);
 	for (size_t i = 0; i < LOG; i++)
 		add(&bed, i * 64, 64, i);
 	ch__os_fail_at(1, false);
@@ -176,8 +158,7 @@ TEST(map_without_memory_for_a_line_has_the_lines_that_waited)
 	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
 	snprintf(name, sizeof name, "fn_%d", LOG);
 	check_named(path, bed.pool + LOG * 64, name);
-	bed_close(&bed);
-	remove_own_folder();
+	end(&bed);
 }
 
 /* The lines of a heap that went stay until a heap has a place of theirs. */
@@ -210,8 +191,7 @@ TEST(map_has_the_lines_of_a_heap_that_went_until_its_place_is_used)
 	high.sinks = NULL;
 	bed_close(&low);
 	bed_close(&high);
-	bed_close(&third);
-	remove_own_folder();
+	end(&third);
 }
 
 /* Whichever of two heaps goes first, and wherever of both the next heap comes. */
@@ -219,15 +199,11 @@ TEST(map_has_no_line_of_two_heaps_that_went_where_another_comes)
 {
 	struct bed third;
 	char path[128];
-	use_own_folder();
-	bed_open(&third, CH__SINK_PERF_MAP);
-	path_of(getpid(), path);
+	start(&third, path);
 	for (unsigned i = 0; i < 4; i++) {
 		struct bed beds[2], *next = &beds[i / 2];
 		for (int k = 0; k < 2; k++) {
-			bed_map(&beds[k]);
-			CHECK_EQ(ch__sinks_create(&beds[k].config, CH__SINK_PERF_MAP,
-						  &beds[k].sinks), 0);
+			bed_open(&beds[k], CH__SINK_PERF_MAP);
 			add(&beds[k], 64, 64, 1);
 		}
 		CHECK(ch__sinks_destroy(beds[i % 2].sinks));
@@ -238,8 +214,7 @@ TEST(map_has_no_line_of_two_heaps_that_went_where_another_comes)
 		bed_close(&beds[0]);
 		bed_close(&beds[1]);
 	}
-	bed_close(&third);
-	remove_own_folder();
+	end(&third);
 }
 
 /* A file without dead lines is not written anew. */
@@ -248,9 +223,7 @@ TEST(map_stays_the_same_file_when_what_it_does_not_name_dies)
 	struct bed bed;
 	struct stat before, after;
 	char path[128];
-	use_own_folder();
-	bed_open(&bed, CH__SINK_PERF_MAP);
-	path_of(getpid(), path);
+	start(&bed, path);
 	add(&bed, 64, 64, 1);
 	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
 	CHECK_EQ(stat(path, &before), 0);
@@ -259,6 +232,5 @@ TEST(map_stays_the_same_file_when_what_it_does_not_name_dies)
 	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
 	CHECK(stat(path, &after) == 0 && after.st_ino == before.st_ino);
 	check_named(path, bed.pool + 64, "fn_1");
-	bed_close(&bed);
-	remove_own_folder();
+	end(&bed);
 }
