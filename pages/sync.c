@@ -21,6 +21,8 @@ bool ch__views_sync(struct ch__views *v, const uint8_t *exec, size_t bytes)
 	size_t from = (size_t)(exec - v->exec);
 	if (!bytes)
 		return true;
+	if (v->sync_steps & CH__SYNC_VALGRIND)
+		ch__valgrind_ask(CH__ASK_MAKE_DEFINED, (uintptr_t)exec, bytes, 0);
 	/* arm64 faults in a sync without access, emulators do not: checked builds load. */
 	if (CH_CHECK >= 2) {
 		(void)*(const volatile uint8_t *)exec;

@@ -49,7 +49,7 @@ void ch__valgrind_access(const struct ch__pool *pool, uintptr_t exec, size_t byt
 	ch__valgrind_ask(request, (uintptr_t)ch__pool_read(pool, exec), bytes, 0);
 }
 
-/* Nothing at exec may be read before the commit, but for data, which the VM writes at exec. */
+/* Nothing at exec may be read before it is published, but for data, which the VM writes at exec. */
 void ch__valgrind_part_open(const struct ch__pool *pool, uintptr_t exec, size_t bytes)
 {
 	uint32_t page = (uint32_t)((exec - pool->exec_base) >> pool->page_log2);

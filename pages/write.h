@@ -33,7 +33,7 @@ static inline const uint8_t *ch__pool_read(const struct ch__pool *pool, uintptr_
 
 /* Steps beside the instruction cache until execution follows a store. */
 enum ch__sync_step {
-	CH__SYNC_VALGRIND = 1, /* Valgrind's translations are discarded */
+	CH__SYNC_VALGRIND = 1, /* for Valgrind: exec gets access, translations are discarded */
 	CH__SYNC_REMAP = 2,    /* the page is mapped again: emulators forget their translations */
 	CH__SYNC_COPY = 4,     /* the bytes were written to a copy, and are carried over */
 };

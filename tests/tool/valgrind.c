@@ -295,8 +295,31 @@ static void use_chunks(struct rig *rig)
 	}
 }
 
+/* The dump has the bytes of code that is being committed. */
+static void use_jitdump(void)
+{
+	char folder[] = "/tmp/ch-valgrind-XXXXXX";
+	struct ch_config config = rig_config(MIB);
+	const char *path;
+	int failed;
+	CHECK(mkdtemp(folder));
+	config.sinks = CH_SINK_JITDUMP;
+	config.jitdump_dir = folder;
+	struct rig rig = rig_create(&config, NULL, NULL);
+	CHECK(ch_sink_status(rig.heap, CH_SINK_JITDUMP, &path, &failed));
+	struct ch_owner owner = rig_owner(&rig, "dumped");
+	struct ch_branch branch;
+	CHECK_EQ(code_call(rig_info(rig_block(owner, 3)).entry), 3);
+	(void)rig_jumper(owner, NULL, &branch);
+	drop_and_collect(&rig, owner);
+	CHECK_EQ(unlink(path), 0);
+	CHECK_EQ(rmdir(folder), 0);
+	rig_end(&rig);
+}
+
 static void use_cleanly(void)
 {
+	use_jitdump();
 	struct rig rig = rig_start(8 * MIB);
 	use_graph(&rig);
 	use_fiber(&rig);
