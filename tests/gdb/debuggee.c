@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 enum { SUM_TO = 5, SUM_OF_SQUARES = 55, REF_WORD = 0x1234, MOST_THREADS = 8 };
 
@@ -386,7 +387,11 @@ static void run_shapes(void)
 					  sizeof stepping - 1, &frame);
 	const void *is_leaf = make_shape(&owners[2], "leaf", CH_FRAME_LEAF, leaf, sizeof leaf - 1,
 					 NULL);
-	OK(ch_code_add(heap, "\x31\xc0\xff\xc0\xc3", 5, "loose code", &loose)); /* 1 */
+	/* 1, behind more nops than a debugger reads at once */
+	static const char nops_first[] =
+		"\x90\x90\x90\x90\x90\x90\x90\x90\x90\x90\x90\x90\x90\x90\x90\x90"
+		"\x31\xc0\xff\xc0\xc3";
+	OK(ch_code_add(heap, nops_first, sizeof nops_first - 1, "loose code", &loose));
 	code_is_ready();
 	want("leaf", call_shapes(saves_all, by_steps, is_leaf), 8);
 	want("checkpoint", call_shapes(saves_all, by_steps, (const void *)checkpoint), 37);
@@ -455,6 +460,8 @@ int main(int argc, char **argv)
 	if (getenv("DEBUGGEE_SHAPES"))
 		run_shapes();
 	code_is_ready();
+	if (getenv("DEBUGGEE_FORKS") && fork() == 0)
+		_exit(0);
 	run_threads(argc > 2 ? atoi(argv[2]) : 1);
 	if (loose)
 		want("loose code", loose(), 1);

@@ -450,6 +450,27 @@ EOF
   result_right
 }
 
+case_gdb_backtrace_begins_among_many_nops() {
+  start registers
+  export DEBUGGEE_SHAPES=1
+  gdb_says "$work/debuggee" <<EOF
+break code_is_ready
+run 1 >$work/facts
+codeheap break -int3 loose code
+continue
+continue
+bt
+EOF
+  said '^#0 .* in loose code \[LIVE\]'
+}
+
+# Of a user's own script, which has set what Python calls __file__.
+case_gdb_commands_are_loaded_by_another_script() {
+  echo "gdb.execute('source $PWD/tools/gdb/codeheap.py')" >"$work/outer.py"
+  gdb -nx -batch -x "$work/outer.py" -ex 'codeheap stats' >"$work/said" 2>&1 </dev/null
+  said 'There is no process and no core to look at'
+}
+
 case_gdb_detach_leaves_no_breakpoint() {
   start registers
   gdb_says "$work/debuggee" <<EOF
@@ -466,6 +487,49 @@ EOF
     [ $SECONDS -lt $end ] || fail "the program did not go on rightly after detach"
     sleep 0.1
   done
+}
+
+# gdb goes with the child, and leaves the parent, which runs on with what is in its code.
+case_gdb_int3_is_taken_out_of_a_parent_that_is_left_at_a_fork() {
+  start
+  export DEBUGGEE_FORKS=1
+  gdb_says "$work/debuggee" <<EOF
+set follow-fork-mode child
+break code_is_ready
+run 1 >$work/facts
+codeheap break -int3 square
+continue
+EOF
+  local end=$((SECONDS + 100))
+  until grep -q '^result right$' "$work/facts"; do
+    [ $SECONDS -lt $end ] || fail "the parent did not go on rightly"
+    sleep 0.1
+  done
+}
+
+# A child that gdb keeps has no code when it begins, and ends before its parent runs on.
+case_gdb_int3_is_of_the_process_that_it_was_set_in() {
+  start registers
+  export DEBUGGEE_FORKS=1
+  gdb_says "$work/debuggee" <<EOF
+set detach-on-fork off
+break code_is_ready
+run 1 >$work/facts
+codeheap break -int3 square
+catch fork
+continue
+next
+inferior 2
+continue
+inferior 1
+set \$_exitcode = \$_none
+codeheap break
+$to_the_end
+EOF
+  said '^.Inferior 2 .*exited normally'
+  said '^codeheap 1 +INT3 .* hit 0 times$'
+  said_times 5 '^Codeheap breakpoint 1, '
+  result_right
 }
 
 # Attached to a process that is busy in code, named at once, and left while it runs: no INT3 stays behind.

@@ -78,6 +78,7 @@ class Trap:
     def __init__(self, number, place):
         self.number = number
         self.place = place
+        self.inferior = gdb.selected_inferior().num  # as gdb calls a process
         self.hits = 0
         self.original = None  # the byte under the INT3 while it is in place
         self.stand_in = None
@@ -131,6 +132,7 @@ class Traps:
         gdb.events.cont.connect(self.on_continue)
         gdb.events.stop.connect(self.on_stop)
         gdb.events.exited.connect(self.on_exit)
+        gdb.events.new_inferior.connect(self.on_fork)
         gdb.events.gdb_exiting.connect(self.on_gdb_exit)
 
     def add(self, place):
@@ -141,23 +143,27 @@ class Traps:
             trap.stand(True)
         return trap
 
+    def here(self):
+        """Those of the selected process: gdb reads and writes no other's memory."""
+        return [trap for trap in self.list if trap.inferior == gdb.selected_inferior().num]
+
     def drop_freed(self):
-        for trap in [trap for trap in self.list if not trap.place.is_there()]:
+        for trap in [trap for trap in self.here() if not trap.place.is_there()]:
             print(f"Codeheap breakpoint {trap.number} is deleted: {trap.place.text} was freed.")
             self.list.remove(trap)
             trap.end()
 
     def on_continue(self, _):
         """gdb sends it before any thread runs, and again for each further thread."""
-        for trap in self.list:
+        for trap in self.here():
             if trap.original is None and not trap.stands_in() and trap.place.is_there():
                 trap.put()
 
     def on_stop(self, event):
-        if not self.list:
+        if not self.here():
             return
         hit = self.hit_by(event)
-        for trap in self.list:
+        for trap in self.here():
             if not trap.take_out() and trap is hit:
                 hit = None  # a trap of freed code, not ours
         if isinstance(event, gdb.BreakpointEvent):
@@ -168,7 +174,7 @@ class Traps:
             gdb.execute(f"set $pc = {hit.place.address:#x}", to_string=True)
             hit.report()
         pc = gdb.selected_frame().pc()
-        for trap in self.list:
+        for trap in self.here():
             trap.stand(trap.place.address == pc)
         self.drop_freed()
 
@@ -177,21 +183,26 @@ class Traps:
         if isinstance(event, gdb.BreakpointEvent) or not is_trap_signal():
             return None
         pc = gdb.selected_frame().pc()
-        for trap in self.list:
+        for trap in self.here():
             if trap.original is not None and trap.place.address == pc - trap.place.machine.TRAP_PC:
                 return trap
         return None
 
     def on_gdb_exit(self, _):
         """gdb may leave a process that it had not started, while it runs."""
-        for trap in self.list:
+        for trap in self.here():
             trap.take_out()
 
-    def on_exit(self, _):
-        for trap in self.list:
+    def on_fork(self, _):
+        """gdb goes with the child, and may leave the parent to run on by itself."""
+        if gdb.parameter("follow-fork-mode") == "child":
+            self.on_gdb_exit(None)
+
+    def on_exit(self, event):
+        for trap in [trap for trap in self.list if trap.inferior == event.inferior.num]:
             trap.original = None
             trap.end()
-        self.list.clear()
+            self.list.remove(trap)
 
 
 def is_trap_signal():
@@ -258,7 +269,7 @@ def set_one(kind, block, address, wanted):
     if not disassemble.is_instruction(block, address):
         memory.fail(f"{address:#x} is within an instruction or a literal of {block.label}; "
                     f"`codeheap disassemble {block.number}` shows where they begin.")
-    if any(trap.place.address == address for trap in _traps.list):
+    if any(trap.place.address == address for trap in _traps.here()):
         memory.fail(f"There is a codeheap breakpoint at {address:#x} already.")
     place = Place(block, address)
     if is_hardware(kind, block, address, wanted):

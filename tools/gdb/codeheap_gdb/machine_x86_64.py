@@ -17,9 +17,10 @@ TRAMPOLINE_PUSHED = 6      # from here on the trampoline's context lies above th
 
 PUSH_RBP = b"\x55"
 SETS_FRAME = (b"\x48\x89\xe5", b"\x48\x8b\xec")  # mov rbp, rsp
-RETURNS = (0xc3, 0xc2)
+RETURNS = (b"\xc3", b"\xc2")
 ENDBR64 = b"\xf3\x0f\x1e\xfa"
-PATCH_ENTRY = (0xa9, 0xe9)  # five bytes that the library writes at a patchable entry
+NOP = b"\x90"
+PATCH_ENTRY = (b"\xa9", b"\xe9")  # five bytes that the library writes at a patchable entry
 SAVED_BELOW_FRAME = ("rbx", "r12", "r13", "r14", "r15")  # CH_FRAME_KEEPS_ALL, from rbp downwards
 STEPS_KEPT = ("rbx", "rbp", "r12", "r13", "r14", "r15")  # unwind/steps.c: in the order of a note
 NOTE_SAVES = 4
@@ -33,12 +34,12 @@ def before_frame(heap, pc):
     except gdb.MemoryError:
         return None
     before, code = code[:1], code[1:]
-    if code[0] in RETURNS:
+    if code.startswith(RETURNS):
         return 0
     if before == PUSH_RBP and code[:3] in SETS_FRAME:
         return 8
-    while code.startswith(ENDBR64) or code[0] == 0x90 or code[0] in PATCH_ENTRY:
-        code = code[4:] if code.startswith(ENDBR64) else code[1 if code[0] == 0x90 else 5:]
+    while code.startswith((ENDBR64, NOP, *PATCH_ENTRY)):
+        code = code[4 if code.startswith(ENDBR64) else 1 if code.startswith(NOP) else 5:]
     return 0 if code[:1] == PUSH_RBP and code[1:4] in SETS_FRAME else None
 
 
