@@ -213,6 +213,18 @@ assert status == 0 and len(looks) >= 2, "another size of the window is a reason 
 assert max(map(len, looks[-1].split("\033[J")[0].replace("\033[K", "").split("\r\n"))) <= 50
 text, status = look([top, "-d", "300", file], 24, 80, [(seen(1), lambda pid, fd: os.kill(pid, signal.SIGTERM))])
 assert status == 0 and text.rstrip().endswith("\033[?1049l"), "a signal is no reason to leave the terminal as it is"
+text, status = look([top, "-d", "300", file], 24, 80, [(seen(1), lambda pid, fd: os.write(fd, b"\x1c"))])
+assert status == 0 and text.rstrip().endswith("\033[?1049l"), "SIGQUIT leaves the terminal as it is"
+def stop(pid, fd):
+    os.write(fd, b"\x1a")
+    until = time.monotonic() + 100
+    while os.waitpid(pid, os.WUNTRACED | os.WNOHANG) == (0, 0):
+        assert time.monotonic() < until, "it does not stop"
+        time.sleep(0.05)
+    assert termios.tcgetattr(fd)[3] & termios.ECHO, "the shell's terminal shows nothing that is typed"
+    os.kill(pid, signal.SIGCONT)
+text, status = look([top, "-d", "300", file], 24, 80, [(seen(1), stop), (seen(1), quit)])
+assert status == 0 and text.count("\033[?1049l") == text.count("\033[?1049h") == 2, (status, text)
 # The program ends, another one makes the file anew: the view stays.
 text, status = look([top, "-d", "0.2", file], 24, 80, [
     (seen(1), lambda pid, fd: os.rename(file, file + ".away")), (lost, lambda pid, fd: os.rename(file + ".away", file)), (found, quit)])
@@ -465,6 +477,9 @@ top_broken_rules_are_noticed() {
   rule top_knows_how_a_process_ended codeheap-top/reader.c 'return lock.l_type != F_UNLCK' 'return true'
   rule top_shows_a_scheme_under_stress codeheap-top/reader.c 'return TAKE(samples)' 'return true'
   rule top_knows_how_a_process_ended codeheap-top/reader.c 'stats->numbers.at\[i\].value' '0'
+  rule top_refreshes_in_a_terminal codeheap-top/main.c '{SIGQUIT, note_end}, ' ''
+  rule top_refreshes_in_a_terminal codeheap-top/main.c '{SIGTSTP, note_stop}, ' ''
+  rule top_refreshes_in_a_terminal codeheap-top/main.c '		stop();' '		raise(SIGSTOP);'
   rule top_draws_whole_pages draw/draw_heap.c 'more pages' 'more of them'
   rule top_draws_no_names_of_a_hostile_file draw/draw_heap.c 'if (is_attribute(heap->numbers\[i\].name))' 'if (1)'
 }

@@ -42,12 +42,18 @@ struct options {
 	bool is_once;
 };
 
-static volatile sig_atomic_t is_over;
+static volatile sig_atomic_t is_over, is_stopped;
 
 static void note_end(int signal)
 {
 	(void)signal;
 	is_over = 1;
+}
+
+static void note_stop(int signal)
+{
+	(void)signal;
+	is_stopped = 1;
 }
 
 static void note_size(int signal)
@@ -117,18 +123,6 @@ static bool has_input, has_keys, has_window;
 /* Keys come one by one and are not shown; the screen that was there comes back at the end. */
 static void open_window(void)
 {
-	struct sigaction end = {.sa_handler = note_end}, size = {.sa_handler = note_size};
-	static const int ours[] = {SIGINT, SIGTERM, SIGHUP, SIGWINCH};
-	sigset_t held;
-	sigemptyset(&held);
-	for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
-		sigaddset(&held, ours[i]);
-	/* They come while it waits: one that came just before would not end the wait. */
-	sigprocmask(SIG_BLOCK, &held, &signals_before);
-	sigaction(SIGINT, &end, NULL);
-	sigaction(SIGTERM, &end, NULL);
-	sigaction(SIGHUP, &end, NULL);
-	sigaction(SIGWINCH, &size, NULL); /* it ends the wait, so that the view fits again */
 	has_keys = has_input = isatty(0) && tcgetattr(0, &before) == 0;
 	if (has_input) {
 		struct termios raw = before;
@@ -148,6 +142,33 @@ static void close_window(void)
 	fputs("\033[?25h\033[?1049l", stdout);
 	if (has_input)
 		tcsetattr(0, TCSANOW, &before);
+}
+
+/* The signals come while it waits: one that came just before would not end the wait. */
+static void hold_signals(void)
+{
+	static const struct {
+		int signal;
+		void (*note)(int);
+	} ours[] = {{SIGINT, note_end}, {SIGQUIT, note_end}, {SIGTERM, note_end},
+		    {SIGHUP, note_end}, {SIGTSTP, note_stop}, {SIGWINCH, note_size}};
+	sigset_t held;
+	sigemptyset(&held);
+	for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
+		sigaddset(&held, ours[i].signal);
+	sigprocmask(SIG_BLOCK, &held, &signals_before);
+	for (size_t i = 0; i < sizeof ours / sizeof *ours; i++)
+		sigaction(ours[i].signal, &(struct sigaction){.sa_handler = ours[i].note}, NULL);
+}
+
+/* The shell gets its terminal as it was. */
+static void stop(void)
+{
+	is_stopped = 0;
+	close_window();
+	fflush(stdout);
+	raise(SIGSTOP);
+	open_window();
 }
 
 static struct view window_size(void)
@@ -209,11 +230,15 @@ int main(int argc, char **argv)
 	struct options options = read_options(argc, argv);
 	const char *error = NULL;
 	bool is_shown = true;
-	if (options.form == FORM_VIEW && isatty(1) && !options.is_once)
+	if (options.form == FORM_VIEW && isatty(1) && !options.is_once) {
+		hold_signals();
 		open_window();
+	}
 	for (long look = 0; !is_over && (!options.looks || look < options.looks); look++) {
 		if (look)
 			wait_for_key(options.seconds);
+		if (is_stopped)
+			stop();
 		if (is_over)
 			break;
 		struct top_stats *stats = top_read(options.path, &error);
