@@ -248,7 +248,10 @@ callgrind_failure_leaves_no_file() {
   "$names" --perf-map="$work/map" --output="$work/new" "$work/good" 2>"$work/err" || fail "$(cat "$work/err")"
   printf 'events: Ir\nfn=(1) one\n1 5\n' | cmp - "$work/new" || fail 'not what was wanted'
   [ "$(stat -c %a "$work/new")" = "$(printf %o $((0666 & ~$(umask))))" ] || fail "the file's mode is $(stat -c %a "$work/new")"
+  # As callgrind makes its profiles: for nobody else to read.
+  chmod 600 "$work/good"
   "$names" --perf-map="$work/map" --output="$work/good" "$work/good" 2>"$work/err" || fail 'over itself'
+  [ "$(stat -c %a "$work/good")" = 600 ] || fail "over itself its mode is $(stat -c %a "$work/good")"
   cmp "$work/good" "$work/new" || fail 'over itself it is another'
   [ -z "$(find "$work" -mindepth 1 -name '*.??????')" ] || fail 'a file is left over'
   # Two parts of two processes, which no machine has: process ids have 22 bits.
@@ -293,7 +296,8 @@ rule() {
   (cd "$work/broken" && "$cc" -O0 -w ${CODEHEAP_TEST_SAN:+"-fsanitize=$CODEHEAP_TEST_SAN"} -I. -I"$here" -o names \
     tools/callgrind/*.c "$here/$build/obj/rooms.a" -lm -ldl -pthread) 2>"$work/err" || fail "$2: $(cat "$work/err")"
   [ $count != 0 ] || (callgrind_rules_of_the_format && callgrind_refuses_what_is_no_profile) || fail 'the rules themselves'
-  (names=$work/broken/names; callgrind_rules_of_the_format && callgrind_refuses_what_is_no_profile && callgrind_believes_no_map_of_others) >/dev/null 2>&1 &&
+  (names=$work/broken/names; callgrind_rules_of_the_format && callgrind_refuses_what_is_no_profile && callgrind_believes_no_map_of_others &&
+    callgrind_failure_leaves_no_file) >/dev/null 2>&1 &&
     fail "nobody notices when '$2' is '$3'"
   count=$((count + 1))
 }
@@ -338,6 +342,7 @@ callgrind_broken_rules_are_noticed() {
   rule perf_map.c 'ranges\[low - 1\].reach > address' 'ranges[low - 1].start == address'
   rule perf_map.c '!S_ISREG(found.st_mode) ||' ''
   rule perf_map.c 'O_NOFOLLOW |' ''
+  rule output.c 'is_there ? there.st_mode & 0777 : ' ''
   [ "$(id -u)" != 0 ] || rule perf_map.c 'found.st_uid != geteuid()' '0'
   echo "$count broken rules"
 }

@@ -123,15 +123,13 @@ static bool write_and_close(FILE *file, const struct cg_output *output)
 	return is_written;
 }
 
-static bool replace(const struct cg_output *output, const char *path, char *beside)
+static bool replace(const struct cg_output *output, const char *path, char *beside, mode_t mode)
 {
 	int fd = mkstemp(beside);
 	if (fd < 0)
 		return false;
 	FILE *file = fdopen(fd, "wb");
-	mode_t mask = umask(0);
-	umask(mask);
-	bool is_written = write_and_close(file, output) && !chmod(beside, 0666 & ~mask) &&
+	bool is_written = write_and_close(file, output) && !chmod(beside, mode) &&
 			  !rename(beside, path);
 	int why = errno;
 	if (!file)
@@ -140,6 +138,13 @@ static bool replace(const struct cg_output *output, const char *path, char *besi
 		unlink(beside);
 	errno = why;
 	return is_written;
+}
+
+static mode_t mode_of_new(void)
+{
+	mode_t mask = umask(0);
+	umask(mask);
+	return 0666 & ~mask;
 }
 
 /* The standard stream that leads to this file, or NULL. */
@@ -175,7 +180,8 @@ bool cg_output_save(const struct cg_output *output, const char *path)
 	char *beside = target ? malloc(room) : NULL;
 	if (beside)
 		snprintf(beside, room, "%s.XXXXXX", target);
-	bool is_written = beside && replace(output, target, beside);
+	mode_t mode = is_there ? there.st_mode & 0777 : mode_of_new();
+	bool is_written = beside && replace(output, target, beside, mode);
 	int why = errno;
 	free(target);
 	free(beside);
