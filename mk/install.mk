@@ -17,7 +17,7 @@ install_environment = CODEHEAP_BUILD='$(BUILD)' CODEHEAP_GC='$(GC)' CODEHEAP_VER
 man_pages := $(BUILD)/man/stamp
 $(man_pages): $(public_headers) codeheap/profile.h tools/man_pages.py tools/man_functions.py tools/rooms.py docs/man/codeheap.3
 	@mkdir -p $(@D); if type python3 >/dev/null 2>&1; then tools/man_pages.py $(call quoted,$(@D)); \
-	  else echo 'install: without python3 there is no manual page for each function' >&2; fi; touch $@
+	  else echo 'install: without python3 there is no manual page for each function' >&2; fi && touch $@
 install: $(libs) $(bdw_libs) $(user_tools) $(man_pages)
 	@$(install_environment) tools/install.sh install
 uninstall:

@@ -416,6 +416,15 @@ case_install_under_a_name_with_blank_and_quote_and_moved() {
   must env LD_LIBRARY_PATH="$work/moved/lib" "$work/program" >/dev/null
 }
 
+# Else all later installs would lack the pages, without a word.
+case_install_ends_when_the_manual_pages_cannot_be_made() {
+  mkdir "$work/bin"
+  printf '#!/bin/sh\nexit 1\n' >"$work/bin/python3"
+  chmod +x "$work/bin/python3"
+  PATH=$work/bin:$PATH make --no-print-directory SETUP=no BUILD="$work/build" "$work/build/man/stamp" >"$work/log" 2>&1 && fail "it goes on"
+  [ ! -e "$work/build/man/stamp" ] || fail "the pages count as made"
+}
+
 case_install_of_a_relative_prefix_is_refused() {
   make --no-print-directory GC="$gc" BUILD="$build" install PREFIX=somewhere DESTDIR="$work" >"$work/log" 2>&1 && fail "it was taken"
   grep -q 'PREFIX must begin with a slash' "$work/log" || fail "it said: $(cat "$work/log")"
