@@ -42,6 +42,12 @@ int ch__os_file_create_locked(const char *path, bool *is_locked)
 	return fd;
 }
 
+void ch__os_file_unlock(int fd)
+{
+	struct flock lock = {.l_type = F_UNLCK, .l_whence = SEEK_SET};
+	(void)fcntl(fd, F_OFD_SETLK, &lock);
+}
+
 bool ch__os_file_has_name(int fd)
 {
 	struct stat ours;

@@ -218,6 +218,7 @@ static void turn_off(struct ch__stats_file *file, int error)
 {
 	CH_STORE_RELAXED(&file->failed, error);
 	atomic_store_explicit(&file->is_on, 0, memory_order_release);
+	ch__os_file_unlock(fd_of(file));
 	ch__os_let_go(&file->held);
 }
 
@@ -242,6 +243,7 @@ static void write_on(void *arg)
 	gather(file);
 	/* A failure here is reported nowhere: readers see whether the file is whole. */
 	(void)write_file(file, CH__STATS_ENDED);
+	ch__os_file_unlock(fd_of(file));
 }
 
 /* --- its name --- */

@@ -53,9 +53,11 @@ bool ch__os_thread_ends(struct ch__os_thread *, uint64_t until_ns) CH_EXCLUDES(C
 
 /* --- files (linux_files.c); not in a signal handler --- */
 /* As ch__os_file_create, but EBUSY if a living process has locked the file by this call. The lock
- * lasts until the file is closed, also by each child of fork. *is_locked is false if the file
- * system has no such locks. */
+ * lasts until ch__os_file_unlock, or until the file is closed, also by each child of fork.
+ * *is_locked is false if the file system has no such locks. */
 int ch__os_file_create_locked(const char *path, bool *is_locked) CH_EXCLUDES(CH__STANDING);
+/* A child that another thread has just forked may have the file open: closing would not do. */
+void ch__os_file_unlock(int fd);
 /* Whether the open file has a name. Returns false with ENOENT if nobody can open the file. */
 bool ch__os_file_has_name(int fd) CH_EXCLUDES(CH__STANDING);
 bool ch__os_file_rewind(int fd); /* the next write is at the beginning */
