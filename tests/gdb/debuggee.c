@@ -391,7 +391,7 @@ static void run_shapes(void)
 	static const char nops_first[] =
 		"\x90\x90\x90\x90\x90\x90\x90\x90\x90\x90\x90\x90\x90\x90\x90\x90"
 		"\x31\xc0\xff\xc0\xc3";
-	OK(ch_code_add(heap, nops_first, sizeof nops_first - 1, "loose code", &loose));
+	OK(ch_code_add(heap, nops_first, sizeof nops_first - 1, "loose-if code", &loose));
 	code_is_ready();
 	want("leaf", call_shapes(saves_all, by_steps, is_leaf), 8);
 	want("checkpoint", call_shapes(saves_all, by_steps, (const void *)checkpoint), 37);

@@ -430,9 +430,9 @@ run 1 >$work/facts
 codeheap disassemble sum
 codeheap disassemble by C
 codeheap disassemble square by C
-codeheap disassemble loose
+codeheap disassemble loose-if
 python
-for text in ("break -int3 by C", "break -int3 loose code", "disassemble dead", "disassemble fresh", "disassemble nosuch"):
+for text in ("break -int3 by C", "break -int3 loose-if code", "disassemble dead", "disassemble fresh", "disassemble nosuch"):
     attempt(text)
 end
 codeheap break
@@ -440,11 +440,11 @@ $to_the_end
 EOF
   said '^block [0-9]+ of sum, LIVE: '
   said_times 2 '^block [0-9]+ of square by C, LIVE: '
-  said '^block [0-9]+ of loose code, LIVE: '
+  said '^block [0-9]+ of loose-if code, LIVE: '
   said '^codeheap 1 +INT3 .* of square by C \+0x0, hit 0 times$'
-  said '^codeheap 2 +INT3 .* of loose code \+0x0, hit 0 times$'
+  said '^codeheap 2 +INT3 .* of loose-if code \+0x0, hit 0 times$'
   said_times 5 '^Codeheap breakpoint 1, '
-  said_times 1 '^Codeheap breakpoint 2, .* of loose code '
+  said_times 1 '^Codeheap breakpoint 2, .* of loose-if code '
   said '^sentence: fresh has no code at this moment\.$'
   said '^sentence: .*"nosuch" in .* And no owner and no block has that name; .codeheap blocks. lists names\.$'
   result_right
@@ -456,12 +456,12 @@ case_gdb_backtrace_begins_among_many_nops() {
   gdb_says "$work/debuggee" <<EOF
 break code_is_ready
 run 1 >$work/facts
-codeheap break -int3 loose code
+codeheap break -int3 loose-if code
 continue
 continue
 bt
 EOF
-  said '^#0 .* in loose code \[LIVE\]'
+  said '^#0 .* in loose-if code \[LIVE\]'
 }
 
 # Of a user's own script, which has set what Python calls __file__.

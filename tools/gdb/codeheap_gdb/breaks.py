@@ -305,7 +305,9 @@ A breakpoint ends with its block: code that is put there later is left alone.
         if not argument:
             print_list()
             return
-        rest, _, wanted = (part.strip() for part in re.split(r"(\bif\b|$)", argument, maxsplit=1))
+        # A name may have the word: delete-if.
+        rest, *condition = re.split(r"\sif(?=[\s(]|$)", argument, maxsplit=1)
+        rest, wanted = rest.strip(), "".join(condition).strip()
         kind = ""
         while rest.startswith("-"):
             kind, _, rest = rest.partition(" ")
