@@ -85,8 +85,10 @@ static void compile(struct object *function)
 	code.used_to = BYTES;
 	struct ch_block block = code.block;
 	bool is_made = ch_block_commit(&code, 1) == CH_OK;
+	if (!is_made) /* the assumption broke, or memory is short */
+		(void)!ch_block_abort(&code);
 	memset(&code, 0, sizeof code); /* addresses on a stack would hold the block */
-	if (is_made)                   /* else the assumption broke */
+	if (is_made)
 		OK(ch_owner_set_entry(function->owner, block));
 }
 

@@ -52,6 +52,8 @@ static int library_twice(int number)
 		code.used_to = sizeof twice;
 		if (ch_block_commit(&code, 1) == CH_OK)
 			(void)!ch_owner_set_entry(owner, code.block);
+		else
+			(void)!ch_block_abort(&code);
 	}
 	int result = (*(int (*const *)(int))ch_owner_cell(owner))(number);
 	(void)!ch_owner_release(owner, CH_RELEASE_COLLECT);

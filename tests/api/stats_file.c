@@ -14,7 +14,6 @@
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 
 static char folder[] = "/tmp/ch-stats-XXXXXX";
@@ -606,40 +605,6 @@ TEST(full_disk_turns_the_file_off_and_the_vm_runs_on)
 	rig_block(rig_owner(&rig, "scm::x"), 1);
 	CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
 	rig_end(&rig);
-	remove_folder();
-}
-
-/* As every child is for a moment, before its fork handlers or its exec close the files. */
-static pid_t child_without_handlers(void)
-{
-	pid_t child = (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
-	CHECK(child >= 0);
-	while (child == 0)
-		syscall(SYS_ppoll, NULL, 0, NULL, NULL, 0);
-	return child;
-}
-
-/* Another thread may just have forked, or be about to start a program. */
-TEST(file_is_nobody_s_when_its_heap_has_ended_or_turned_it_off)
-{
-	for (int is_off = 0; is_off < 2; is_off++) {
-		struct rig rig = start_with(1 << 20, in_folder("file"));
-		struct rlimit limit;
-		free(stats_read(path, 1));
-		pid_t child = child_without_handlers();
-		getrlimit(RLIMIT_FSIZE, &limit);
-		if (is_off) {
-			hurry(rig.heap);
-			CHECK_EQ(setrlimit(RLIMIT_FSIZE, &(struct rlimit){100, limit.rlim_max}), 0);
-			wait_until_off(rig.heap, EFBIG);
-			CHECK_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
-		}
-		rig_end(&rig);
-		rig = start_with(1 << 20, path);
-		rig_end(&rig);
-		CHECK_EQ(kill(child, SIGKILL), 0);
-		CHECK_EQ(waitpid(child, NULL, 0), child);
-	}
 	remove_folder();
 }
 

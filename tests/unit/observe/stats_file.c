@@ -10,7 +10,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 
 static char folder[] = "/tmp/codeheap.XXXXXX";
 
@@ -159,6 +163,49 @@ TEST(file_whose_number_another_file_got_leaves_that_file_alone)
 	CHECK(mkdtemp(folder));
 	lose_number(true);
 	lose_number(false);
+	CHECK_EQ(rmdir(folder), 0);
+}
+
+/* As every child is for a moment, before its fork handlers or its exec close the files. */
+static pid_t child_without_handlers(void)
+{
+	pid_t child = (pid_t)syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+	CHECK(child >= 0);
+	while (child == 0)
+		syscall(SYS_ppoll, NULL, 0, NULL, NULL, 0);
+	return child;
+}
+
+static void turn_off(struct ch_heap *heap)
+{
+	struct rlimit limit;
+	CHECK_EQ(getrlimit(RLIMIT_FSIZE, &limit), 0);
+	atomic_store(ch__stats_file_period(heap->listeners), 1);
+	CHECK_EQ(setrlimit(RLIMIT_FSIZE, &(struct rlimit){100, limit.rlim_max}), 0);
+	TEST_UNTIL(!ch_sink_status(heap, CH_SINK_STATS_FILE, NULL, NULL))
+		usleep(1000);
+	CHECK_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+}
+
+/* Another thread may just have forked, or be about to start a program. */
+TEST(file_is_nobody_s_when_its_heap_has_ended_or_turned_it_off)
+{
+	char path[sizeof folder + 5];
+	CHECK(mkdtemp(folder));
+	snprintf(path, sizeof path, "%s/file", folder);
+	for (int is_off = 0; is_off < 2; is_off++) {
+		struct rig rig = start_with(path);
+		free(stats_read(path, 1));
+		pid_t child = child_without_handlers();
+		if (is_off)
+			turn_off(rig.heap);
+		rig_end(&rig);
+		rig = start_with(path);
+		rig_end(&rig);
+		CHECK_EQ(kill(child, SIGKILL), 0);
+		CHECK_EQ(waitpid(child, NULL, 0), child);
+	}
+	CHECK_EQ(unlink(path), 0);
 	CHECK_EQ(rmdir(folder), 0);
 }
 
