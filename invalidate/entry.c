@@ -32,33 +32,34 @@ static void lead_cell(struct ch_heap *heap, struct ch__owner *owner, uint32_t in
 		atomic_store_explicit(&owner->cell, owner->fallback, memory_order_seq_cst);
 }
 
-static enum ch_status set_entry(struct ch_heap *heap, struct ch_owner owner_handle,
-				struct ch__owner *owner, struct ch_block handle)
-	CH_REQUIRES(ch__role_owner, ch__role_region)
+enum entry { SET, NO_OWNER, NO_BLOCK, NOT_ITS, SHUT };
+
+static enum entry set_entry(struct ch_heap *heap, uint32_t owner_index, struct ch__owner *owner,
+			    struct ch_block handle) CH_REQUIRES(ch__role_owner, ch__role_region)
 {
 	if (ch__owner_is_released(owner))
-		return ch__because_stale("owner", owner_handle.bits);
+		return NO_OWNER;
 	if (!handle.bits) {
 		note_replaced(heap, owner->entry);
 		ch__owner_reset_cell(owner);
-		return CH_OK;
+		return SET;
 	}
 	uint32_t index = ch__block_resolve(heap, handle);
 	if (!index)
-		return ch__because_stale("block", handle.bits);
+		return NO_BLOCK;
 	const struct ch__block *block = ch__block_at(heap, index);
 	uint32_t of = __atomic_load_n(&block->owner, __ATOMIC_ACQUIRE);
 	/* A block of another owner may end at any time, and a block of this owner may get its
 	 * record: the second look at the generation finds that. */
 	if (!ch__block_is(block, handle))
-		return ch__because_stale("block", handle.bits);
+		return NO_BLOCK;
 	/* Invalidation and death of a block reset only the cell of the block's own owner. */
-	if (of != ch__handle_index(owner_handle.bits))
-		return ch__because(CH_E_ARG, "block #%u is of no owner, or of another", index);
+	if (of != owner_index)
+		return NOT_ITS;
 	if (!ch__block_may_run(heap, block))
-		return ch__because_not_entrant(heap, index);
+		return SHUT;
 	lead_cell(heap, owner, index);
-	return CH_OK;
+	return SET;
 }
 
 /* Entry and cell change while the owner is held; blocks end and are invalidated likewise. */
@@ -67,16 +68,20 @@ static enum ch_status set_entry_by(struct ch__thread *self, struct ch_owner hand
 {
 	struct ch_heap *heap = self->heap;
 	struct ch__owner *owner;
-	enum ch_status status;
+	uint32_t index = ch__handle_index(block.bits);
+	enum entry entry = NO_OWNER;
 	ch__region_enter(self);
 	if (ch__owner_hold(heap, handle, &owner)) {
-		status = set_entry(heap, handle, owner, block);
+		entry = set_entry(heap, ch__handle_index(handle.bits), owner, block);
 		ch__owner_unlock(owner);
-	} else {
-		status = ch__because_stale("owner", handle.bits);
 	}
 	ch__region_leave(self);
-	return status;
+	return entry == SET	   ? CH_OK
+	       : entry == NO_OWNER ? ch__because_stale("owner", handle.bits)
+	       : entry == NO_BLOCK ? ch__because_stale("block", block.bits)
+	       : entry == NOT_ITS  ? ch__because(CH_E_ARG,
+						 "block #%u is of no owner, or of another", index)
+				   : ch__because_not_entrant(heap, index);
 }
 
 enum ch_status ch_owner_set_entry(struct ch_owner handle, struct ch_block block)

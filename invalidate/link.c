@@ -240,30 +240,28 @@ static void unlink_branch(struct ch_heap *heap, uint32_t index, bool runs_on,
 		write_site(heap, source, index, ch__branch_exit(heap, source, index));
 }
 
-/* Tests alive and acts in one region (I5). The heap lock keeps both ends valid meanwhile. */
+/* Tests alive and acts in one region (I5), and says behind it why not. The heap lock keeps both
+ * ends valid meanwhile. */
 static enum ch_status link_locked(struct ch_heap *heap, uint32_t index, uint32_t target)
 	CH_REQUIRES(ch__role_heap)
 {
 	struct ch__branch *branch = ch__branch_at(heap, index);
 	struct ch__thread *self = ch__thread_or_guest(heap);
-	ch__region_enter_inline(self);
 	uint32_t source = ch__branch_source(heap, branch);
 	const struct ch__block *from = ch__block_at(heap, source);
 	struct ch__block *to = target ? ch__block_at(heap, target) : NULL;
-	enum ch_status status = CH_OK;
-	if (!source)
-		status = ch__because(CH_E_STATE, "the branch's block is OPEN: link after commit");
-	else if (!ch__block_may_run(heap, from))
-		status = ch__because_not_entrant(heap, source);
-	else if (to && !ch__block_may_run(heap, to))
-		status = ch__because_not_entrant(heap, target);
-	else if (to && ch__branch_kind(branch) == CH__SITE_LEA &&
-		 ch__block_entry_kind(to) == CH_ENTRY_NONE)
-		status = ch__because(CH_E_STATE, "a CH_LEA to a block with CH_ENTRY_NONE");
+	bool is_lea_to_none = to && ch__branch_kind(branch) == CH__SITE_LEA &&
+			      ch__block_entry_kind(to) == CH_ENTRY_NONE;
+	if (!source || is_lea_to_none)
+		return ch__because(CH_E_STATE, source ? "a CH_LEA to a block with CH_ENTRY_NONE"
+				   : "the branch's block is OPEN: link after commit");
+	ch__region_enter_inline(self);
+	bool from_runs = ch__block_may_run(heap, from);
+	bool links = from_runs && (!to || ch__block_may_run(heap, to));
 	/* With a new target one store leads the site there, from the old target. */
-	if (status == CH_OK && ch__branch_target(branch))
+	if (links && ch__branch_target(branch))
 		unlink_branch(heap, index, true, to ? NULL : from);
-	if (status == CH_OK && to) {
+	if (links && to) {
 		CH_MOVE(ch__branch_moves, index, ch__branch_generation(branch),
 			ch__branch_state(branch), CH__BRANCH_LINKED, ch__held(heap), __func__);
 		/* Release: a stub follows the target under no lock, and must not take its record
@@ -278,7 +276,7 @@ static enum ch_status link_locked(struct ch_heap *heap, uint32_t index, uint32_t
 		write_site(heap, from, index, ch__block_entry(heap, to));
 	}
 	ch__region_leave(self);
-	return status;
+	return links ? CH_OK : ch__because_not_entrant(heap, from_runs ? target : source);
 }
 
 enum ch_status ch_branch_link(struct ch_branch handle, struct ch_block target_handle)

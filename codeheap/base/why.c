@@ -5,6 +5,7 @@
  * interrupts another call mixes two sentences, and harms nothing. */
 #include "codeheap/base/why.h"
 #include "codeheap/base/table.h"
+#include "os/locks/ranks.h"
 #include "os/os.h"
 #include "os/text.h"
 #include "os/threads.h"
@@ -88,7 +89,8 @@ static void put_format(struct ch__text *text, const char *format, va_list *args)
 	}
 }
 
-static void make(enum ch_status status, const char *format, va_list *args)
+/* Behind a region, not inside (I1): a thread waits where nobody reads stderr. */
+static void say(enum ch_status status, const char *format, va_list *args, bool prints)
 {
 	static const char *const names[] = {
 #define X(name, text) #name,
@@ -98,18 +100,19 @@ static void make(enum ch_status status, const char *format, va_list *args)
 	struct ch__text text = {why, sizeof why, 0};
 	ch__text_put(&text, names[status]);
 	ch__text_put(&text, ": ");
+	ch__rank_check_for(CH__RANK_REGION, "a sentence");
 	put_format(&text, format, args);
 	ch__text_end(&text);
+	if (CH_UNLIKELY(prints))
+		ch__why_print("");
 }
 
 enum ch_status(ch__because)(enum ch_status status, const char *format, ...)
 {
 	va_list args;
 	va_start(args, format);
-	make(status, format, &args);
+	say(status, format, &args, is_debugging());
 	va_end(args);
-	if (CH_UNLIKELY(is_debugging()))
-		ch__why_print("");
 	return status;
 }
 
@@ -117,9 +120,8 @@ enum ch_status ch__because_user(enum ch_status status, const char *format, ...)
 {
 	va_list args;
 	va_start(args, format);
-	make(status, format, &args);
+	say(status, format, &args, true);
 	va_end(args);
-	ch__why_print("");
 	return status;
 }
 

@@ -184,11 +184,9 @@ enum ch_status ch_block_info(struct ch_block handle, struct ch_info *out)
 	uint32_t index = ch__block_resolve_alive(heap, handle);
 	if (index)
 		fill_sized(heap, index, out);
-	else
-		status = ch__because_stale("block", handle.bits);
 	ch__region_leave(self);
 	ch__heap_unlock(heap);
-	return status;
+	return index ? CH_OK : ch__because_stale("block", handle.bits);
 }
 
 enum ch_status ch_block_each(struct ch_heap *heap, const char *name,

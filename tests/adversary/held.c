@@ -5,8 +5,11 @@
 #define _GNU_SOURCE
 #include "codeheap/collector.h"
 #include "codeheap/base/region.h"
+#include "codeheap/events/event.h"
 #include "tests/support/stage.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -343,6 +346,84 @@ TEST(fork_waits_for_a_thread_that_is_held_in_a_region)
 	stage_join(&forks);
 	CHECK_EQ(atomic_load(&p->done), 1);
 	stage_join(&held);
+	stage_end(stage);
+}
+
+/* --- a thread whose sentence nobody reads --- */
+
+static void fill_pipe(int end)
+{
+	CHECK_EQ(fcntl(end, F_SETFL, O_NONBLOCK), 0);
+	while (write(end, "x", 1) == 1)
+		continue;
+	CHECK_EQ(errno, EAGAIN);
+	CHECK_EQ(fcntl(end, F_SETFL, 0), 0);
+}
+
+static void end_now(const char *reason)
+{
+	(void)reason; /* stderr is full */
+	_exit(1);
+}
+
+/* Added to a handle: the same record at a later use, which never was. */
+static const uint64_t later = UINT64_C(8) << 32;
+
+static enum ch_status set_no_entry(const struct play *p)
+{
+	return ch_owner_set_entry(p->m.owner, (struct ch_block){p->m.block.bits + later});
+}
+
+static enum ch_status set_entry_of_nobody(const struct play *p)
+{
+	return ch_owner_set_entry((struct ch_owner){p->m.owner.bits + later}, p->m.block);
+}
+
+static enum ch_status ask_about_nothing(const struct play *p)
+{
+	struct ch_info info = {.size = sizeof info};
+	return ch_block_info((struct ch_block){p->m.block.bits + later}, &info);
+}
+
+static enum ch_status (*const failing[])(const struct play *) = {set_no_entry, set_entry_of_nobody,
+								 ask_about_nothing};
+
+static void fail_unread(struct stage *stage, void *arg)
+{
+	struct play *p = arg;
+	(void)stage;
+	atomic_store(&p->collector, (int)syscall(SYS_gettid));
+	CHECK_EQ(failing[p->step](p), CH_E_STALE);
+}
+
+/* With CODEHEAP_DEBUG=1 the call waits for who reads stderr, in no region and under no lock. */
+TEST(sentence_that_nobody_reads_holds_up_no_freeze)
+{
+	int ends[2], saved = dup(STDERR_FILENO);
+	static char read_text[1 << 20];
+	CHECK_EQ(setenv("CODEHEAP_DEBUG", "1", 1), 0);
+	CHECK_EQ(pipe(ends), 0);
+	struct stage *stage = stage_new(STAGE_POLLS);
+	struct play *p = stage_play(stage, sizeof *p);
+	method_constant(stage, &p->m, "m", 1);
+	ch__panic_set_hook(end_now);
+	for (int i = 0; i < 3; i++) {
+		struct stage_thread held;
+		fill_pipe(ends[1]);
+		CHECK_EQ(dup2(ends[1], STDERR_FILENO), STDERR_FILENO);
+		atomic_store(&p->step, i);
+		atomic_store(&p->collector, 0);
+		stage_spawn(stage, &held, fail_unread, p);
+		TEST_UNTIL(atomic_load(&p->collector) &&
+			   thread_is_asleep(atomic_load(&p->collector)))
+			continue;
+		enum ch_status status = ch_heap_check(stage->heap, NULL, 0);
+		CHECK_EQ(dup2(saved, STDERR_FILENO), STDERR_FILENO);
+		CHECK(read(ends[0], read_text, sizeof read_text) > 1);
+		stage_join(&held);
+		CHECK_EQ(status, CH_OK);
+	}
+	ch__panic_set_hook(NULL);
 	stage_end(stage);
 }
 
