@@ -71,7 +71,7 @@ struct ch__thread {
 	_Atomic(bool) is_by_call;
 	int thread_id;           /* [registry] */
 	uint32_t park_depth;     /* [own]; read by the thread's handlers */
-	uint32_t deliveries;     /* calls on its own stack that deliver notices [own] */
+	uint32_t deliveries;     /* calls on its own stack that make callbacks [own] */
 	/* [registry]; as its stack grows, the thread lowers stack_low before it shows sp */
 	uintptr_t stack_low, stack_high;
 	bool stack_grows; /* the stack is the process's first [registry] */

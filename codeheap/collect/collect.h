@@ -69,7 +69,8 @@ bool ch__quarantine_advance(struct ch_heap *, bool in_need)
 	CH_REQUIRES(ch__role_heap) CH_EXCLUDES(CH__STANDING);
 /* The same, with the heap lock, for an open in need: a new look is worth while if any was freed. */
 bool ch__quarantine_hurry(struct ch_heap *) CH_EXCLUDES(CH__ANY);
-void ch__notices_deliver(struct ch_heap *) CH_EXCLUDES(CH__ANY);
+/* Makes the VM's callbacks that are due. Inside of 16 such calls on the stack they stay due. */
+void ch__vms_tell(struct ch_heap *) CH_EXCLUDES(CH__ANY);
 enum { CH__KILLED_AT_ONCE = 64 };
 /* OPEN|LIVE|NOTENTRANT -> DEAD, for CH__KILLED_AT_ONCE blocks at most. Records go on the quarantine
  * or become free. A release leaves blocks with an edge from another block. Live in-edges are

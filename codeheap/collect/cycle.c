@@ -181,10 +181,7 @@ enum ch_status ch__heap_collect_until(struct ch_heap *heap, uint64_t until_ns)
 		return status;
 	}
 	ch__sweep_all(heap);
-	ch__notices_deliver(heap);
-	/* A notice may have left this stack to a thread that is not of this heap. */
-	if (!self || ch__thread_now(heap))
-		ch__trigger_poll(heap);
+	ch__vms_tell(heap);
 	return CH_OK;
 }
 

@@ -452,7 +452,7 @@ bool ch__quarantine_hurry(struct ch_heap *heap)
 }
 
 /* A notice may leave this stack to a thread outside of this heap: the rest stay queued then. */
-static void deliver(struct ch_heap *heap) CH_EXCLUDES(CH__ANY)
+static bool deliver(struct ch_heap *heap) CH_EXCLUDES(CH__ANY)
 {
 	bool is_ours = ch__thread_self(heap) != NULL;
 	while (!is_ours || ch__thread_now(heap)) {
@@ -460,7 +460,7 @@ static void deliver(struct ch_heap *heap) CH_EXCLUDES(CH__ANY)
 		uint32_t index = heap->notice_head;
 		if (!index) {
 			ch__heap_unlock(heap);
-			return;
+			return true;
 		}
 		struct ch__block *block = ch__block_at(heap, index);
 		uint32_t owner = block->owner;
@@ -481,9 +481,10 @@ static void deliver(struct ch_heap *heap) CH_EXCLUDES(CH__ANY)
 		if (freed)
 			freed(vm_user, user);
 	}
+	return false;
 }
 
-/* How many calls on this stack deliver notices. */
+/* How many calls on this stack make callbacks. */
 static uint32_t *deliveries_here(const struct ch_heap *heap)
 {
 	static _Thread_local uint32_t of_stranger;
@@ -494,17 +495,18 @@ static uint32_t *deliveries_here(const struct ch_heap *heap)
 	return fiber ? &fiber->deliveries : &self->deliveries;
 }
 
-/* A notice that polls or collects comes here again: a stack has room for some such calls, and not
- * for one for each notice that waits. */
-void ch__notices_deliver(struct ch_heap *heap)
+/* A callback that polls or collects comes here again: a stack has room for some such calls, and not
+ * for one for each notice that waits, or each time that an open in space_free fails. */
+void ch__vms_tell(struct ch_heap *heap)
 {
 	enum { DEEPEST = 16 };
 	uint32_t *here = deliveries_here(heap), before = *here;
 	if (before >= DEEPEST)
 		return;
 	*here = before + 1;
-	deliver(heap);
-	/* A notice may have left the stack to a stranger, and the thread's record to another. */
+	if (!CH_LOAD_RELAXED(&heap->notices_now) || deliver(heap))
+		ch__trigger_poll(heap);
+	/* A callback may leave the stack to a stranger, and the thread's record to another. */
 	if (deliveries_here(heap) == here)
 		*here = before;
 }

@@ -15,19 +15,14 @@ static bool serve(const struct ch__thread *thread, struct ch_heap *heap)
 		ch__sweep_step(heap);
 	if (CH_UNLIKELY(CH_LOAD_RELAXED(&heap->sinks_wait)))
 		ch__tell_poll(heap);
-	if (CH_UNLIKELY(CH_LOAD_RELAXED(&heap->notices_now))) {
-		ch__notices_deliver(heap);
-		if (ch__thread_now(heap) != thread)
-			return false;
-	}
-	if (CH_UNLIKELY(CH_LOAD_RELAXED(&heap->collect_wanted) ||
-			CH_LOAD_RELAXED(&heap->anyone_wants_space))) {
-		ch__trigger_poll(heap);
-		if (ch__thread_now(heap) == thread)
-			(void)ch__collect_if_unasked(heap);
-		return ch__thread_now(heap) == thread;
-	}
-	return true;
+	if (CH_LIKELY(!CH_LOAD_RELAXED(&heap->notices_now) &&
+		      !CH_LOAD_RELAXED(&heap->collect_wanted) &&
+		      !CH_LOAD_RELAXED(&heap->anyone_wants_space)))
+		return true;
+	ch__vms_tell(heap);
+	if (ch__thread_now(heap) == thread)
+		(void)ch__collect_if_unasked(heap);
+	return ch__thread_now(heap) == thread;
 }
 
 /* Whether there is work for serve, or a stop. A request that the vms were told of is not due. */

@@ -23,7 +23,7 @@ void ch__trigger_cycle_ended(struct ch_heap *, uint64_t cycle_ns);
 void ch__trigger_swept(struct ch_heap *) CH_REQUIRES(ch__role_heap);
 /* Tells the vms that a collection is wanted, and trims unused memory; no lock held. */
 void ch__trigger_tell(struct ch_heap *) CH_EXCLUDES(CH__ANY);
-/* The same, and tells vms of space. For calls that deliver notices; no lock held. */
+/* The same, and tells vms of space. For ch__vms_tell; no lock held. */
 void ch__trigger_poll(struct ch_heap *) CH_EXCLUDES(CH__ANY);
 
 /* Called after a reason for ch_thread_poll was stored. Each change of the word is a

@@ -173,7 +173,7 @@ inline finish() {
 #ifndef OWNER_FREED_FIRST
 	atomic {
 		st = FREE;
-		/* ch__notices_deliver: once a block, and its owner is still there to ask for the vm */
+		/* ch__vms_tell: once a block, and its owner is still there to ask for the vm */
 		if :: notices_due > 0 -> assert(ogen == block_of); notices_due-- :: else fi;
 		blocks_now--
 	};

@@ -202,3 +202,54 @@ TEST(page_of_a_thread_that_leaves_is_told_as_space)
 	CHECK_EQ(try_open(owner, both, 0), CH_OK);
 	end_hearers(&h, 1, heap);
 }
+
+struct nester {
+	struct rig rig;
+	struct filled f;
+	uint32_t released, depth, most;
+};
+
+static void release_one(struct nester *n)
+{
+	if (n->released + 1 < n->f.count)
+		CHECK_EQ(ch_owner_release(n->f.owners[++n->released], CH_RELEASE_NOT_RUNNING),
+			 CH_OK);
+}
+
+/* Fills the room that came, and makes room: the next word is due before this callback ends. */
+static void fill_and_release(void *user)
+{
+	struct nester *n = user;
+	struct ch_open open = {.owner = n->f.owners[0], .hot_bytes = n->f.hot_bytes};
+	struct emitter e;
+	n->most = ++n->depth > n->most ? n->depth : n->most;
+	while (emit_open_as(&e, &open) == CH_OK) {
+		emit_value(&e, 1);
+		emit_ret(&e);
+		e.at = open.hot_bytes;
+		CHECK_EQ(emit_commit(&e), CH_OK);
+	}
+	release_one(n);
+	if (n->released % 2)
+		ch_thread_poll();
+	else
+		CHECK_EQ(ch_heap_collect(n->rig.heap), CH_OK);
+	n->depth--;
+}
+
+TEST(space_free_that_opens_and_polls_goes_no_deeper_each_time)
+{
+	struct ch_config config = rig_config(2 * rig_page_bytes());
+	struct ch_ops ops = {.size = sizeof ops, .space_free = fill_and_release};
+	struct nester n = {.released = 0};
+	CHECK_EQ(ch_heap_create(&config, &n.rig.heap), CH_OK);
+	CHECK_EQ(ch_vm_attach(n.rig.heap, &ops, &n, &n.rig.vm), CH_OK);
+	n.f = fill_pool(&n.rig, 2, 60);
+	CHECK_EQ(try_open(n.f.owners[0], 60, 0), CH_E_FULL);
+	release_one(&n);
+	while (n.released + 1 < n.f.count)
+		ch_thread_poll();
+	CHECK(n.most > 1 && n.most <= 64);
+	forget(&n.f);
+	rig_end(&n.rig);
+}

@@ -61,7 +61,7 @@ void tells_the_vm_under_a_lock(struct ch_heap *heap);
 void tells_the_vm_under_a_lock(struct ch_heap *heap)
 {
 	ch__heap_lock(heap);
-	ch__notices_deliver(heap); /* expected-warning {{while role 'ch__role_heap' is held}} */
+	ch__vms_tell(heap); /* expected-warning {{while role 'ch__role_heap' is held}} */
 	ch__heap_unlock(heap);
 }
 
