@@ -61,7 +61,7 @@ CH_API void ch_mark_stacks(struct ch_marker *marker);
 /* ch_refs_visit: rewrite or mark the refs in code, of a minor collection, or within a cycle.
  * in    which  YOUNG: only of blocks that may hold refs to young objects
  *       visit  returns the word, moved or not; *is_young true puts the block on the young list
- * ret   CH_OK | CH_E_STATE not between the thread's ch_mark_begin and ch_mark_end
+ * ret   CH_OK | CH_E_STATE not between the thread's ch_mark_begin and ch_mark_end, or in a callback
  * safe  the marking thread, mutators stopped
  * cost  O(blocks visited) */
 CH_API CH_CHECKED enum ch_status

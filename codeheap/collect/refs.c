@@ -113,6 +113,8 @@ enum ch_status ch_refs_visit(struct ch_marker *marker, enum ch_refs which,
 	struct visit v = {marker->heap, visit, arg};
 	if (!ch__host_may_mark(v.heap))
 		return ch__told(CH_E_STATE);
+	if (marker->callbacks)
+		return ch__because_marking();
 	ch__host_has_cycle(marker);
 	marker->callbacks++;
 	if (which == CH_REFS_ALL || v.heap->young_refs_lost)

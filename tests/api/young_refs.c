@@ -251,3 +251,28 @@ TEST(collection_that_begins_to_mark_in_a_visit_ends)
 	CHECK_EQ(ch_mark_end(marker, true), CH_OK);
 	rig_end(&rig);
 }
+
+static uintptr_t visit_in_a_visit(void *arg, uintptr_t word, bool *is_young)
+{
+	++*(int *)arg;
+	*is_young = true;
+	CHECK_EQ(ch_refs_visit(marker_now, CH_REFS_YOUNG, visit_in_a_visit, arg), CH_E_STATE);
+	CHECK(strstr(ch_why(), "in ref, roots or visit"));
+	return word;
+}
+
+TEST(visit_does_not_begin_in_another_visit)
+{
+	static const enum ch_refs each[] = {CH_REFS_YOUNG, CH_REFS_ALL};
+	start();
+	make(3, false);
+	for (int i = 0; i < 2; i++) {
+		int visits = 0;
+		CHECK_EQ(ch_mark_begin(rig.heap, &marker_now), CH_OK);
+		CHECK_EQ(ch_refs_visit(marker_now, each[i], visit_in_a_visit, &visits), CH_OK);
+		CHECK_EQ(ch_mark_end(marker_now, false), CH_OK);
+		CHECK_EQ(visits, 3);
+	}
+	visit(CH_REFS_YOUNG, 0, 0, "all are young");
+	rig_end(&rig);
+}

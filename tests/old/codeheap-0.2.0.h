@@ -37,12 +37,12 @@
  *     return ch_code_free(heap, (void *)(uintptr_t)f, CH_RELEASE_NOT_RUNNING);
  *
  * Every function says: in, out, ret, lock, safe, cost, note. "lock: heap" means that the function
- * takes the heap's lock inside; a function without a lock line takes none. A function without a
- * cost line is O(1), but for the number of heaps, a name's length, a list that doubles, and waits.
- * No callback runs under a lock of the library, save `ref`, `roots` and `visit`. A handle or
- * pointer that a call gives is none or NULL when it fails; `bytes` or `max` behind an argument is
- * the room there. A handle that is stale or another heap's gives CH_E_STALE; a heap that is NULL or
- * was destroyed, or a vm that is NULL, CH_E_ARG. No other argument is NULL unless the call says so.
+ * takes the heap's lock; a function without a lock line takes none. A function without a cost line
+ * is O(1), but for the number of heaps, a name's length, a list that doubles, and waits. No
+ * callback runs under a lock, save `ref`, `roots` and `visit`, which no longjmp may leave. A handle
+ * or pointer that a call gives is none or NULL when it fails; `bytes` or `max` behind an argument
+ * is the room there. A handle that is stale or another heap's gives CH_E_STALE; a heap that is NULL
+ * or destroyed, or a vm that is NULL, CH_E_ARG. No other argument is NULL unless the call says so.
  *
  * Signals. A signal handler may call a function whose contract says so. A handler may call every
  * function when the signal interrupted code of the heap, or code of the heap raised the signal
