@@ -218,7 +218,7 @@ static void *reserve_between(uintptr_t low, uintptr_t high, size_t bytes, size_t
 	if (low < lowest_place)
 		low = lowest_place;
 	uintptr_t first = (low + offset + align - 1) & ~(uintptr_t)(align - 1), at;
-	if (high < bytes || high - bytes + offset < first)
+	if (high < bytes || first < low || high - bytes + offset < first)
 		return NULL;
 	uintptr_t places = (high - bytes + offset - first) / align + 1;
 	uintptr_t tries = places < PLACE_TRIES ? places : PLACE_TRIES;

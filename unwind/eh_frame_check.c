@@ -48,19 +48,19 @@ static uint32_t read32(const uint8_t *at)
 	return word;
 }
 
-/* Serves SLEB128, too, when only the length matters. */
+/* Serves SLEB128, too, when only the length matters. A number of more than 10 bytes ends the
+ * reading: unwinders shift its last bits by more than 63, and may find any value. */
 static uint64_t take_leb128(struct cursor *c)
 {
 	uint64_t value = 0;
-	unsigned shift = 0;
-	uint8_t byte;
-	do {
-		byte = *take(c, 1);
-		if (shift < 64)
-			value |= (uint64_t)(byte & 0x7f) << shift;
-		shift += 7;
-	} while ((byte & 0x80) && !c->is_over);
-	return value;
+	for (unsigned shift = 0; shift < 64; shift += 7) {
+		uint8_t byte = *take(c, 1);
+		value |= (uint64_t)(byte & 0x7f) << shift;
+		if (!(byte & 0x80))
+			return value;
+	}
+	c->is_over = true;
+	return 0;
 }
 
 /* Bytes of a pointer of the encoding; 0: of no fixed length. */

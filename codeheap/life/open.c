@@ -106,7 +106,7 @@ static bool CH_COLD make_young(struct request *r)
 	struct ch_block *old = self->young;
 	struct ch_block *grown = ch__meta_alloc(r->heap->meta, longer * sizeof *grown);
 	if (!grown)
-		return false;
+		return kept < capacity;
 	ch__region_enter(self);
 	if (old)
 		memcpy(grown, old, capacity * sizeof *old);

@@ -427,6 +427,26 @@ TEST(owners_end_whose_places_leave_the_quarantine_together)
 	rig_end(&rig);
 }
 
+/* A fourth of the listed blocks have an entry since: the list has room, and need not be longer. */
+TEST(open_does_without_memory_where_the_list_of_newborns_has_room)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_owner owner = rig_owner(&rig, "newborns");
+	struct ch__thread *self = ch__thread_self(rig.heap);
+	do
+		rig_block(owner, 1);
+	while (self->young_count < self->young_capacity);
+	for (uint32_t i = 0; i < self->young_count / 4; i++)
+		CHECK_EQ(ch_owner_set_entry(owner, self->young[i]), CH_OK);
+	uint32_t capacity = self->young_capacity;
+	ch__os_fail_at(1, false);
+	enum ch_status status = try_open(owner, 16, 0);
+	ch__os_fail_at(0, false);
+	CHECK_EQ(status, CH_OK);
+	CHECK_EQ(self->young_capacity, capacity);
+	rig_end(&rig);
+}
+
 /* Other calls wait for the heap lock during one step, and not for the end of all owners. */
 TEST(owners_that_died_end_in_steps)
 {

@@ -111,6 +111,16 @@ TEST(place_near_an_address_is_below_it_while_there_is_one)
 	}
 }
 
+/* No place near the end of the address space is the program's, and none is near the beginning. */
+TEST(place_near_the_end_of_the_address_space_is_not_at_its_beginning)
+{
+	for (uintptr_t below = 1; below < 64 * MIB; below = 2 * below + 1) {
+		uintptr_t at = (uintptr_t)ch__os_reserve(MIB, 64ul * MIB, 0, UINTPTR_MAX - below);
+		CHECK(at >= (uintptr_t)2 << 30 && at % (64ul * MIB) == 0);
+		ch__os_unreserve((void *)at, MIB);
+	}
+}
+
 /* When a place is taken, another place is tried. */
 TEST(place_near_an_address_is_found_where_half_is_taken)
 {

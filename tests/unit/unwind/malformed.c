@@ -181,7 +181,7 @@ TEST(sections_of_every_form_are_sound)
 		 .personality = INDIRECT | PC_RELATIVE | SDATA4},
 		{.what = "signal frame, signed pcs", .letters = "zRSB"},
 		{.what = "no encoding", .letters = "z"},
-		{.what = "a long factor", .factor_bytes = 12},
+		{.what = "a long factor", .factor_bytes = 10},
 		{.what = "programs", .cfi_bytes = 40, .fde_cfi_bytes = 40},
 		{.what = "some of the code", .first = 8, .bytes = 8},
 	};
@@ -210,6 +210,7 @@ TEST(sections_with_one_thing_wrong_are_refused)
 		{.what = "an encoding behind the letter B", .letters = "zLBR"},
 		{.what = "a CIE that is cut in its factors", .letters = "", .cie_length = -4},
 		{.what = "a factor that does not end", .factor_bytes = 30, .cie_length = -24},
+		{.what = "a factor of more than 64 bits", .factor_bytes = 11},
 		{.what = "an FDE whose CIE lies before the section", .distance = 4096},
 		{.what = "an FDE whose CIE is not aligned", .distance = -2},
 		{.what = "an FDE whose CIE is none", .cie_id = 4},
