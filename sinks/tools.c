@@ -29,8 +29,6 @@ size_t ch__tool_name(const struct ch__sinks_config *config, uintptr_t exec, uint
 		memcpy(name, "jit_", 4);
 		n = (size_t)(ch__tool_hex(name + 4, exec) - name);
 	}
-	if (n >= CH__TOOL_NAME_BYTES)
-		n = CH__TOOL_NAME_BYTES - 1;
 	name[n] = 0;
 	return n;
 }

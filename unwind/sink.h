@@ -65,8 +65,8 @@ struct ch__sinks_config {
 	const struct ch__frame_shape *shapes; /* the table of sinks has them */
 	void *context;
 	/* Writes the name of a key, without newline, which would end the line of a file; returns
-	 * its length, 0 for none. Called under the file lock, from the add of a range until its
-	 * remove returns; takes no lock. */
+	 * its length, below out_bytes, 0 for none. Called under the file lock, from the add of a
+	 * range until its remove returns; takes no lock. */
 	size_t (*name)(void *context, uint64_t key, char *out, size_t out_bytes);
 	/* Writes at most max source lines of a key, rising by address. Returns how many there are;
 	 * for 0 *file is not written. Called when name may be. */

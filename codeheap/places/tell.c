@@ -13,6 +13,7 @@
 #include "codeheap/graph/handles.h"
 #include "codeheap/graph/names.h"
 #include "codeheap/places/tell.h"
+#include "os/text.h"
 
 #include <errno.h>
 
@@ -35,7 +36,8 @@ size_t ch__tell_name(void *context, uint64_t key, char *out, size_t out_bytes)
 	end = add_name(own, at, end);
 	for (at = out; (at = memchr(at, '\n', (size_t)(end - at)));)
 		*at = ' ';
-	return (size_t)(end - out);
+	size_t n = (size_t)(end - out);
+	return n == out_bytes - 1 ? ch__text_whole(out, n) : n;
 }
 
 /* Source lines of a block, rising by address. *file lives as long as the block is published. */

@@ -7,6 +7,7 @@
 #include "codeheap/graph/block.h"
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/names.h"
+#include "codeheap/places/tell.h"
 #include "tests/support/heap_rig.h"
 
 #include <errno.h>
@@ -351,6 +352,24 @@ TEST(each_name_is_found_again_when_the_buckets_became_more)
 }
 
 /* The name of the last call is found without its hash. */
+/* Of two characters of two and three bytes; files of names have whole characters only. */
+TEST(name_that_a_sink_has_no_room_for_ends_with_a_character)
+{
+	static const char name[] = "\xc3\xa9 \xe2\x82\xac";
+	static const size_t whole[] = {0, 0, 2, 3, 3, 3, 6, 6};
+	struct rig rig = rig_start(1 << 20);
+	uint64_t key = rig_block(rig_owner(&rig, name), 7).bits;
+	char text[sizeof name + 1];
+	for (size_t most = 0; most < sizeof whole / sizeof *whole; most++) {
+		CHECK_EQ(ch__tell_name(rig.heap, key, text, most + 1), whole[most]);
+		CHECK_EQ(memcmp(text, name, whole[most]), 0);
+	}
+	/* Bytes that are no UTF-8 stay where there is room. */
+	key = rig_block(rig_owner(&rig, "caf\xe9"), 7).bits;
+	CHECK_EQ(ch__tell_name(rig.heap, key, text, 6), 4);
+	rig_end(&rig);
+}
+
 TEST(name_that_came_last_and_went_is_made_anew)
 {
 	struct rig rig = rig_start(1 << 20);
