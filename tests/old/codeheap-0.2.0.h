@@ -360,7 +360,7 @@ struct ch_stats {
 	size_t size;         /* in: sizeof(struct ch_stats) */
 	const char *version; /* of the loaded library; constant, as the next */
 	const char *backend; /* "dual", "memfd", "procmem" */
-	unsigned sinks_on;   /* set of enum ch_sink */
+	unsigned sinks_on;   /* set of enum ch_sink; ch_sink_status hears of failures first */
 #define X(name) uint64_t name;
 	CH_STATS_LIST(X)
 #undef X

@@ -660,6 +660,21 @@ EOF
   said '^  code      0x[0-9a-f]+ \.\. 0x[0-9a-f]+, written at 0x[0-9a-f]+ \(dual\)'
 }
 
+# A sink that failed is off for the library at once, and leaves the copy that commits read with the next ch_sink_flush.
+case_gdb_stats_name_no_sink_that_failed() {
+  start
+  gdb_says "$work/debuggee" <<EOF
+set environment CODEHEAP_SINKS unwind,gdb
+break checkpoint
+run 1 >$work/facts
+codeheap stats
+set var *(unsigned *)&ch__heaps[1]->sinks->on = CH__SINK_UNWIND
+codeheap stats
+EOF
+  said '^  sinks     unwind,gdb$'
+  said '^  sinks     unwind$'
+}
+
 # Each of two copies has a heap 1, and a block of the same number.
 case_gdb_heaps_of_two_copies_are_told_apart() {
   start
