@@ -74,9 +74,8 @@ static enum ch_status because_bytes(enum ch__site kind, const uint8_t *read, uin
 	memcpy(bytes, read, ch__arch_site_bytes(kind));
 	for (unsigned further = 1; further < 8; further++)
 		if (ch__arch_site_is_valid(kind, bytes, at + further))
-			return ch__because(CH_E_SITE, "ch_branch_site.at %lx: this %s is unaligned:"
-						      " %u bytes further on it is not", at,
-					   kinds[kind], further);
+			return ch__because(CH_E_SITE, "ch_branch_site.at %lx: this %s is "
+					   "unaligned: pad by %u bytes", at, kinds[kind], further);
 	return ch__because(CH_E_SITE, "ch_branch_site.at %lx: another instruction than %s has", at,
 			   kinds[kind]);
 }

@@ -146,7 +146,7 @@ static void because_running(const struct ch__thread *thread, unsigned waited_ms)
 	bool would_take_one = !config->stop_signal && !ch__thread_is_gone(thread);
 	(void)ch__because(CH_E_BUSY, "thread %d%s did not stop in %u ms: %s%s", thread->thread_id,
 			  ch__thread_how(thread), waited_ms,
-			  config->stop_signal ? "it takes no stop_signal"
+			  config->stop_signal ? "it blocks stop_signal, or had no processor"
 					      : "it neither polled nor parked",
 			  would_take_one ? "; ch_config.stop_signal stops such threads" : "");
 }

@@ -560,9 +560,9 @@ static enum ch_status no_room(const struct request *r)
 	}
 	if (r->heap->is_codeless || r->os_error) {
 		errno = r->heap->is_codeless ? EACCES : r->os_error;
-		return ch__because(CH_E_OS, "%s: %m", r->heap->is_codeless
-							      ? "this child of a fork has no code"
-							      : "the system gives no page");
+		return ch__because(CH_E_OS, r->heap->is_codeless
+			? "this child of a fork has no code (CH_FORK_NONE, or no memory): %m"
+			: "the system gives no page: %m");
 	}
 	if (r->lacks_memory)
 		return ch__because_memory("the block");
@@ -572,10 +572,11 @@ static enum ch_status no_room(const struct request *r)
 	bool waits = r->open->heap && CH_LOAD_RELAXED(&r->heap->waits_for_cycle);
 	int thread = CH_LOAD_RELAXED(&r->heap->held_up_by);
 	if (thread && (may_collect || waits))
-		return ch__because(CH_E_FULL,
-				   "no room for %u bytes in a pool of %zu: no collection, since "
-				   "thread %d did not stop; ch_thread_park helps, or "
-				   "ch_config.stop_signal", bytes, pool->pool_bytes, thread);
+		return ch__because(CH_E_FULL, "no room for %u bytes in a pool of %zu: no "
+				   "collection, since thread %d did not stop; %s", bytes,
+				   pool->pool_bytes, thread, r->heap->config.stop_signal
+				   ? "it blocks stop_signal, or had no processor"
+				   : "ch_thread_park helps, or ch_config.stop_signal");
 	return ch__because(CH_E_FULL, "no room for %u bytes in a pool of %zu, %s%s", bytes,
 			   pool->pool_bytes,
 			   is_host	 ? "and a HOST heap is collected by ch_mark_begin"

@@ -67,6 +67,7 @@ static void use_every_call(struct play *p)
 	open.flags = stage->driver == STAGE_POLLS ? CH_OPEN_MAY_COLLECT : 0;
 	CHECK_EQ(ch_block_open(&open, &code), CH_E_OS);
 	CHECK_EQ(errno, EACCES);
+	CHECK(strstr(ch_why(), "no code (CH_FORK_NONE, or no memory)"));
 	open.hot_bytes = 100000;
 	CHECK_EQ(ch_block_open(&open, &code), CH_E_OS);
 	stage_check(stage);

@@ -6,6 +6,7 @@
 #include "tests/support/stage_code.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <unistd.h>
 
 static int wanted_calls, space_calls;
@@ -162,6 +163,38 @@ TEST(open_whose_collection_was_given_up_speaks_of_no_collection_that_was_made)
 	CHECK_EQ(try_open(f.owners[0], 60, CH_OPEN_MAY_COLLECT), CH_E_FULL);
 	CHECK(strstr(ch_why(), ", and a collection was given up"));
 	rig.heap->config.stop_wait_ms = patience_ms;
+	atomic_store(&step, 2);
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+	forget(&f);
+	rig_end(&rig);
+}
+
+static void *block_the_signal(void *arg)
+{
+	sigset_t signals;
+	sigemptyset(&signals);
+	sigaddset(&signals, SIGUSR2);
+	pthread_sigmask(SIG_BLOCK, &signals, NULL);
+	CHECK_EQ(ch_thread_attach(arg, NULL, NULL), CH_OK);
+	atomic_store(&step, 1);
+	TEST_UNTIL(atomic_load(&step) == 2);
+	return NULL;
+}
+
+TEST(full_pool_beside_a_thread_that_blocks_the_signal_advises_no_signal)
+{
+	struct ch_config config = rig_config(2 * rig_page_bytes());
+	config.stop_signal = SIGUSR2;
+	config.stop_wait_ms = 20;
+	struct rig rig = rig_create(&config, NULL, NULL);
+	struct filled f = fill_pool(&rig, 2, 60);
+	pthread_t thread;
+	CHECK_EQ(pthread_create(&thread, NULL, block_the_signal, rig.heap), 0);
+	TEST_UNTIL(atomic_load(&step) == 1);
+	CHECK_EQ(ch_heap_collect(rig.heap), CH_E_BUSY);
+	CHECK(strstr(ch_why(), "it blocks stop_signal, or had no processor"));
+	CHECK_EQ(try_open(f.owners[0], 60, CH_OPEN_MAY_COLLECT), CH_E_FULL);
+	CHECK(strstr(ch_why(), "did not stop; it blocks stop_signal, or had no processor"));
 	atomic_store(&step, 2);
 	CHECK_EQ(pthread_join(thread, NULL), 0);
 	forget(&f);

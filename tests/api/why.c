@@ -547,7 +547,7 @@ TEST(sentence_names_what_is_wrong_with_a_commit_or_a_site)
 	     (unsigned long)(uintptr_t)e.code.exec);
 	site.kind = CH_LITERAL, site.at = e.code.exec + 3;
 	CHECK_EQ(ch_branch_attach(e.code.block, &site, &branch), CH_E_SITE);
-	SAYS("CH_E_SITE: ch_branch_site.at 0x%lx: this CH_LITERAL is unaligned: 5 bytes further",
+	SAYS("CH_E_SITE: ch_branch_site.at 0x%lx: this CH_LITERAL is unaligned: pad by 5 bytes",
 	     (unsigned long)(uintptr_t)site.at);
 	site.kind = CH_LITERAL + 1;
 	CHECK_EQ(ch_branch_attach(e.code.block, &site, &branch), CH_E_ARG);

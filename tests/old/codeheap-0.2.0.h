@@ -213,10 +213,10 @@ enum ch_dead_names { CH_DEAD_NAMES_REPLACED, CH_DEAD_NAMES_KEPT };
 
 enum ch_open_flags {
 	CH_OPEN_MAY_COLLECT =
-		1, /* the caller holds no lock. The open collects as polls do (ch_code_free), and a
-		    * full pool up to four times, while that helps. The freed room is kept for this
-		    * open, but where a vm has stop_world. HOST: collects nothing. CH_E_FULL: live
-		    * code, code made meanwhile, and a page for each thread leave no room */
+		1, /* the caller holds no lock. The open collects as polls do (ch_code_free); if the
+		    * pool is full, up to four times, while that helps. What is freed then is kept
+		    * for this open, unless a vm has stop_world. HOST: collects nothing. CH_E_FULL:
+		    * live code, code made meanwhile and a page for each thread leave no room */
 	CH_OPEN_IMMORTAL = 2, /* a root until the heap ends, or its owner by NOT_RUNNING: thunks */
 	CH_OPEN_OWN_FRAMES = 4, /* unwinders know the block by ch_code.eh_frame only; frame is 0.
 				 * Whole pages, in chunks as data (enum ch_kind) */
@@ -254,8 +254,8 @@ struct ch_ops {
 	void (*block_freed)(void *vm_user, void *block_user);
 	/* ch_vm_detach calls block_freed for each block that the vm has then, under no lock. */
 	bool tells_detached;
-	/* A collection pays; NULL: see ch_code_free. By polls and calls that open, invalidate, end
-	 * or collect, but COLLECT. Set a flag, collect at a safe place; do not call the library. */
+	/* A collection pays. Comes in polls, and in calls that open, invalidate, collect or end
+	 * (not COLLECT). Sets a flag, calls nothing of the library. NULL: see ch_code_free. */
 	void (*collect_wanted)(void *vm_user);
 	/* Space came free after a ch_block_open failed with CH_E_FULL: once for all opens that
 	 * failed before; in polls and calls that collect, maybe before the failed open returned. */
@@ -397,7 +397,7 @@ CH_API CH_CHECKED enum ch_status ch_vm_attach(struct ch_heap *heap, const struct
  * afterwards, except a callback that another thread was about to make inside the library. With
  * `tells_detached` the call waits for commits, and makes block_freed for each block that is left.
  * in    vm  no thread runs code of the vm, or will
- * ret   CH_OK | CH_E_STATE detached before | CH_E_BUSY such a commit was held: call again
+ * ret   CH_OK | CH_E_STATE detached before | CH_E_BUSY a thread is held in a commit: call again
  * lock  heap, until commits are through, for stop_wait_ms; none while block_freed runs
  * safe  any thread
  * cost  O(owners and blocks of the heap)
@@ -428,7 +428,7 @@ CH_API CH_CHECKED enum ch_status ch_vm_discard(struct ch_heap *heap, struct ch_v
  * ret   CH_OK also where a call that makes code attached the thread | CH_E_THREAD called twice |
  *       CH_E_STATE parked | CH_E_ARG not around sp | CH_E_MEMORY | CH_E_OS no bounds or pthread key
  * lock  registry
- * safe  any thread, once a heap
+ * safe  any thread, once for each heap
  * cost  O(threads of the heap); some system calls
  * note  the thread's end takes the locks of ch_thread_detach: do not join the thread in `ref`,
  *       `roots`, `visit` or before ch_mark_end. A thread of a bare clone() calls nothing here */
@@ -586,7 +586,7 @@ struct ch_code {
  * lock  none on the fast path without a name or entry; else pages, heap; see CH_OPEN_MAY_COLLECT
  * safe  any thread on its own stack that Boehm's collector, if any, knows (else CH_E_THREAD); the
  *       call attaches the thread, which goes on with the block, or hands it to another attached one
- * cost  some 50 ns; a page now and then; large: system calls, on procmem O(bytes)
+ * cost  some 50 ns; a page now and then; large: system calls, on procmem O(bytes); full: O(pages)
  * note  with `heap` or MAY_COLLECT, may collect (ch_code_free); else: collect_wanted, space_free */
 CH_API CH_CHECKED enum ch_status ch_block_open(const struct ch_open *open, struct ch_code *code);
 

@@ -252,6 +252,7 @@ facts
 codeheap disassemble \$sum_return
 up
 codeheap disassemble
+codeheap disassemble square by C
 codeheap disassemble \$outer_entry
 codeheap disassemble \$tail_entry
 codeheap disassemble \$framed_entry
@@ -263,7 +264,7 @@ EOF
   said 'movabs \$0x1234,%rcx +; ref 0x1234$'
   said_times 4 "^$work/debuggee:1[1-4]"
   said_times 2 '; stub of branch [0-9]+$'
-  said "^=> $(fact square_return): +pop "
+  said_times 2 "^=> $(fact square_return): +pop "
   said '^   needs owner sum$'
   said '; patchable entry$'
   said 'jmp +0x[0-9a-f]+ <not_compiled> +; veneer$'

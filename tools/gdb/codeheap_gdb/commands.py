@@ -90,6 +90,13 @@ def block_named(text, found):
     return (block, block.entry) if block else block_at(address_of(text or "$pc"), found)
 
 
+def pc_in(block):
+    """The pc of the selected frame where it is in the block, else the block's entry."""
+    pc = address_of("$pc")
+    found = block.heap.find(pc)
+    return pc if found and found.index == block.index else block.entry
+
+
 def is_entered(block, owner):
     """Whether others enter the owner here: by its cell, or by a branch of another owner's code."""
     if owner["entry"] == block.index:

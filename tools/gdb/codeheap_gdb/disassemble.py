@@ -187,14 +187,14 @@ class Disassemble(commands.Command):
 PLACE is as for `codeheap break`: an ADDRESS ($pc without one), the number or name of a
 BLOCK as `codeheap blocks` prints it, or the name of an OWNER. Beside the instructions:
 branches and what they are linked to, stubs, refs, patch points; above them the source
-lines the VM gave. `=>` marks the address."""
+lines the VM gave. `=>` marks the address; where a name or a number is given, $pc."""
 
     def __init__(self):
         super().__init__("codeheap disassemble", completer_class=gdb.COMPLETE_EXPRESSION)
 
     def run(self, argument):
         for block, shown in commands.places_of(argument, heaps.all_heaps()):
-            print_block(block, shown)
+            print_block(block, commands.pc_in(block) if shown == block.entry else shown)
 
 
 def register():
