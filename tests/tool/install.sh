@@ -191,7 +191,8 @@ case_install_lines_of_the_readme_run() {
   grep -q pkg-config "$work/lines" && grep -q rpath "$work/lines" || fail "README has no such lines: $(cat "$work/lines")"
   make() { command make --no-print-directory SETUP=no GC="$gc" BUILD="$build" "$@" >"$work/log" 2>&1; }
   # The program is put where it is out of the tree's way.
-  (set -e; HOME=$work/home; . <(sed "s,-o ,-o $work/,; s,\\./,$work/," "$work/lines")) >"$work/said" 2>&1 ||
+  (set -e; HOME=$work/home; . <(sed "s,-o ,-o $work/,; s,\\./,$work/," "$work/lines")
+    [ "$(command -v codeheap-top)" = "$HOME/codeheap/bin/codeheap-top" ]) >"$work/said" 2>&1 ||
     { cat "$work/lines" "$work/said" "$work/log" >&2; fail "the lines of README"; }
   grep -qx 42 "$work/said" || fail "they said $(cat "$work/said")"
 }
