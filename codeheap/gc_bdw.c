@@ -490,26 +490,14 @@ static void destroy(struct ch_heap *heap)
 	GC_alloc_unlock();
 }
 
-/* If the collector handles forks, its lock is held across a fork and no stop is under way.
- * Otherwise the child may have lost a stop, with incomplete marks. */
-static void fork_child(struct ch_heap *heap)
-{
-	struct bdw *bdw = heap->driver_data;
-	world_stopped = false;
-	if (!bdw)
-		return;
-	for (int i = 0; i < ENGINES; i++)
-		ch__lock_set_free(&bdw->engines[i].lock);
-	if (bdw->is_frozen)
-		bdw->is_frozen = bdw->is_full = heap->cycle_has_begun = false;
-}
-
 static bool knows_thread(void)
 {
 	return GC_thread_is_registered();
 }
 
-static const struct ch__driver driver = {collect, destroy, fork_child, knows_thread};
+/* A child of fork has nothing to mend. If the collector handles forks, its lock is held across the
+ * fork, and no stop is under way. Otherwise a child that lost a stop lost the lock with it. */
+static const struct ch__driver driver = {collect, destroy, knows_thread};
 
 /* The static tables of the allocator inside the library: 2 MiB of words that lead to side memory
  * only. A scan at each collection would cost more than all other roots, and hold objects by chance.

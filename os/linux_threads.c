@@ -70,8 +70,7 @@ end_of_disarmed(const volatile stack_t *stack, uintptr_t sp)
 	uintptr_t low = (uintptr_t)stack->ss_sp, bytes = stack->ss_size, end = low + bytes;
 	unsigned flags = (unsigned)stack->ss_flags;
 	return (flags == disarmed || flags == (disarmed | SS_ONSTACK)) && bytes < STACK_BYTES_MAX &&
-			       sp - low < bytes && (uintptr_t)stack < end &&
-			       end - (uintptr_t)stack < FRAME_BYTES_MAX &&
+			       sp - low < bytes && end - (uintptr_t)(stack + 1) < FRAME_BYTES_MAX &&
 			       ch__os_is_readable((const void *)(end - sizeof end))
 		       ? end
 		       : 0;

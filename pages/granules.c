@@ -130,7 +130,6 @@ bool ch__page_reserve(struct ch__pool *pool, uint32_t index, uint32_t hot_bytes,
 	uint32_t hot_n = granules_in(hot_bytes), cold_n = granules_in(cold_bytes), hot_at, cold_at;
 	if (!find_places(words, page->hot_cursor, page->cold_cursor, hot_n, cold_n, &hot_at,
 			 &cold_at)) {
-		page->has_failed = 1;
 		CH_STORE_RELAXED(&page->freed_granules, 0);
 		return false;
 	}
@@ -175,7 +174,7 @@ void ch__page_give_back(struct ch__pool *pool, uint32_t index, uint32_t offset, 
 	ch__valgrind_revoke(pool, pool->exec_base + offset, (size_t)n * CH__GRANULE_BYTES);
 	uint16_t used = add(&page->used_granules, -n);
 	/* More may come back to an open page than the counter holds; half of its range will do. */
-	if (CH_LOAD_RELAXED(&page->freed_granules) < UINT16_MAX / 2)
+	if (CH_LOAD_RELAXED(&page->freed_granules) < CH__FREED_MANY)
 		add(&page->freed_granules, n);
 	page->refused_hot = UINT16_MAX;
 	if (at + n == page->hot_cursor)

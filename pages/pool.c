@@ -339,9 +339,8 @@ static void open_page(struct ch__pool *pool, uint32_t index)
 {
 	struct ch__page *page = &pool->pages[index];
 	page->taker = ch__lock_self();
-	page->has_failed = 0;
 	page->refused_hot = UINT16_MAX;
-	CH_STORE_RELAXED(&page->freed_granules, 0);
+	CH_STORE_RELAXED(&page->freed_granules, CH__FREED_MANY);
 	ch__granules_reset_cursors(pool, index);
 	set_state(pool, index, CH__PAGE_OPEN, __func__);
 }
@@ -529,9 +528,7 @@ static void settle(struct ch__pool *pool, uint32_t index) CH_REQUIRES(ch__role_p
 	}
 	if (used == 0)
 		to = CH__PAGE_FREE;
-	else if (before == CH__PAGE_PARTLY ||
-		 (unused >= enough &&
-		  (freed >= enough || (before == CH__PAGE_OPEN && !page->has_failed))))
+	else if (before == CH__PAGE_PARTLY || (unused >= enough && freed >= enough))
 		to = CH__PAGE_PARTLY;
 	set_state(pool, index, to, __func__);
 }

@@ -64,19 +64,21 @@ enum ch__span_use {
 	CH__SPAN_ROOM = 32,
 };
 
+enum { CH__FREED_MANY = UINT16_MAX / 2 }; /* beyond any page */
+
 struct ch__page {
 	/* 1 while cursors or used bits change; acq/rel. Each record has a cache line of its own,
 	 * because threads change several at once. */
 	_Alignas(CH__LINE_BYTES) _Atomic(uint32_t) busy;
 	_Atomic(uint8_t) state; /* enum ch__page_state [pages]; relaxed reads by lookup of spans */
 	uint8_t frame;          /* frame number of its blocks [pages]; constant while it has some */
-	uint8_t has_failed;     /* an allocation did not fit since the page became OPEN [busy] */
 	/* enum ch__span_use [pages]; relaxed. SPAN: in the first page; else of a shared page */
 	_Atomic(uint8_t) span_use;
 	uint16_t hot_cursor;       /* granule in page: next place to try for hot [busy] */
 	uint16_t cold_cursor;      /* granule in page: cold is placed below [busy] */
 	_Atomic(uint16_t) used_granules;  /* stored under busy */
-	_Atomic(uint16_t) freed_granules; /* given back since taken or has_failed; likewise */
+	/* Given back since an allocation did not fit; CH__FREED_MANY when the page is taken. */
+	_Atomic(uint16_t) freed_granules;
 	/* In granules: a request that found no room in the whole page, until a free [busy] */
 	uint16_t refused_hot, refused_cold;
 	bool is_lost;           /* SPAN, while a child of fork looks for spans without a block */

@@ -247,7 +247,6 @@ static void drop_chunk(void *state, uint32_t chunk)
 	struct libunwind *u = state;
 	/* The object would hide a block's own table there, with an object later in the list. */
 	ch__nongnu_empty(u->objects[chunk]);
-	ch__nongnu_flush();
 }
 
 static void write_shape(void *state, uint8_t frame)

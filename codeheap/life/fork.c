@@ -224,11 +224,8 @@ static void child(void) CH_UNANALYSED("the locks of all heaps, in a loop")
 	ch__sinks_fork_files_done(true);
 	for (int id = CH__HEAPS_MAX; id > 0; id--) {
 		struct ch_heap *heap = atomic_load(&ch__heaps[id]);
-		if (!heap)
-			continue;
-		wake_heap(heap);
-		if (heap->driver.fork_child)
-			heap->driver.fork_child(heap);
+		if (heap)
+			wake_heap(heap);
 	}
 	ch__heaps_let_go();
 	ch__ranks_rest(false);

@@ -167,7 +167,7 @@ TEST(clock_says_how_much_of_the_time_collections_take)
 
 /* --- the collector --- */
 
-static int collections, ends, children;
+static int collections, ends;
 static enum ch_status answer;
 
 static enum ch_status collect(struct ch_heap *heap)
@@ -181,16 +181,10 @@ static void end(struct ch_heap *heap)
 	(void)heap;
 	ends++;
 }
-static void wake_in_child(struct ch_heap *heap)
-{
-	(void)heap;
-	children++;
-}
 
 TEST(collector_of_another_kind_is_asked_through_its_driver)
 {
-	static const struct ch__driver driver = {
-		.collect = collect, .destroy = end, .fork_child = wake_in_child};
+	static const struct ch__driver driver = {.collect = collect, .destroy = end};
 	struct ch_config config = rig_config(1 << 20);
 	struct ch_ops none = {.size = sizeof none};
 	struct ch_heap *heap;
@@ -206,11 +200,6 @@ TEST(collector_of_another_kind_is_asked_through_its_driver)
 	answer = CH_E_BUSY;
 	CHECK_EQ(ch_heap_collect(heap), CH_E_BUSY);
 	CHECK_EQ(collections, 2);
-	pid_t child = fork();
-	if (child == 0)
-		_exit(children == 1 ? 42 : 1);
-	expect_exit(child, 42);
-	CHECK_EQ(children, 0);
 	CHECK_EQ(ch_vm_detach(vm), CH_OK);
 	CHECK_EQ(ends, 0);
 	CHECK_EQ(ch_heap_destroy(heap), CH_OK);

@@ -115,6 +115,25 @@ TEST(code_of_no_file_is_anonymous)
 	profile_end(&rig);
 }
 
+/* Both have the start 0. */
+TEST(code_without_a_symbol_is_no_fallback_without_one)
+{
+	struct ch_owner owner;
+	profile_begin(&rig, STAGE_POLLS);
+	uint8_t *at = mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(at != MAP_FAILED);
+	CHECK_EQ(ch_owner_create(rig.stage->vm, "raw", at, NULL, &owner), CH_OK);
+	profile_start_still(&rig, 0);
+	add(&(uint64_t){(uintptr_t)at + 8}, 1, false, 3);
+	CHECK_EQ(ch_profile_write(rig.stage->heap, rig.path, NULL), CH_OK);
+	char *svg = profile_file(rig.path);
+	CHECK(strstr(svg, "class=\"kind native\" data-self=\"3\""));
+	free(svg);
+	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_COLLECT), CH_OK);
+	CHECK_EQ(munmap(at, 4096), 0);
+	profile_end(&rig);
+}
+
 TEST(name_that_is_too_long_is_cut)
 {
 	enum { LONG = CH__PROFILE_NAME_BYTES + 88, MOST = CH__PROFILE_NAME_BYTES - 1 };

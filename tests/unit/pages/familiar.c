@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * familiar.c: which page a thread takes where other threads took pages before: one of its own, else
- * any with memory, and more memory last. */
+ * any with memory, and more memory last. A span is where memory is, too. */
 #define _GNU_SOURCE
 #include "tests/support/pool_rig.h"
 
@@ -83,6 +83,25 @@ TEST(pages_of_other_threads_come_before_more_memory)
 	CHECK_EQ(committed(), had);
 	rig_take(&rig);
 	CHECK(committed() > had);
+	rig_check(&rig);
+	rig_destroy(&rig);
+}
+
+TEST(span_is_where_memory_is_before_it_is_where_none_is)
+{
+	enum { CHUNKS = 3 };
+	struct ch__pool_config config = rig_config(CHUNKS << 20);
+	rig = rig_create(&config);
+	uint32_t all = rig.pool->page_count, a_chunk = all / rig.pool->chunk_count;
+	for (uint32_t i = 0; i < all; i++)
+		CHECK_EQ(rig_take(&rig), i);
+	for (uint32_t i = 0; i < all - 1; i++)
+		ch__pool_retire_page(rig.pool, i);
+	ch__pool_trim(rig.pool); /* the first chunk stays */
+	CHECK_EQ(committed(), 2 * a_chunk);
+	CHECK_EQ(ch__pool_take_span(rig.pool, a_chunk, 0), 0);
+	CHECK_EQ(ch__pool_take_span(rig.pool, a_chunk / 2, 0), all - a_chunk);
+	CHECK_EQ(committed(), 2 * a_chunk);
 	rig_check(&rig);
 	rig_destroy(&rig);
 }

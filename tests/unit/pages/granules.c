@@ -33,7 +33,7 @@ TEST(reserve_puts_hot_up_and_cold_down_until_they_meet)
 		high -= 8;
 	}
 	CHECK(!ch__page_reserve(rig.pool, page, 16, 8, &hot, &cold));
-	CHECK_EQ(rig.pool->pages[page].has_failed, 1);
+	CHECK_EQ(rig.pool->pages[page].freed_granules, 0);
 	CHECK_EQ(rig.pool->pages[page].used_granules, granules_of(&rig) - (high - low) / 8);
 	if (high > low) {
 		CHECK(ch__page_reserve(rig.pool, page, high - low, 0, &hot, &cold));

@@ -85,6 +85,16 @@ TEST(procmem_has_no_other_address_of_its_code)
 	rig_destroy(&rig);
 }
 
+TEST(words_beside_a_pool_of_procmem_go_with_it)
+{
+	skip_without_procmem();
+	struct pool_rig rig = create_as(CH__BACKEND_PROCMEM);
+	const void *words = (const void *)rig.pool->inner->views.is_own;
+	CHECK(ch__os_is_readable(words));
+	rig_destroy(&rig);
+	CHECK(!ch__os_is_readable(words));
+}
+
 /* A branch leads by a word in the copy. */
 TEST(views_of_procmem_are_within_reach_of_a_lead)
 {

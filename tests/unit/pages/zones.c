@@ -136,8 +136,10 @@ static void trim_in_vain(uint64_t failing_call)
 	zone_rig(&rig, 4 * MIB, &heard);
 	const struct ch__chunk *chunks = rig.pool->inner->chunks;
 	uintptr_t second = ch__pool_page_exec(rig.pool, chunk_pages(&rig));
-	ch__pool_release_span(rig.pool,
-			      ch__pool_take_span(rig.pool, 2 * chunk_pages(&rig), OWN_FRAME));
+	uint32_t span = ch__pool_take_span(rig.pool, 2 * chunk_pages(&rig), OWN_FRAME);
+	uint32_t third = take(&rig, SLOTS_FRAME);
+	CHECK_EQ(chunk_of_page(&rig, third), 2);
+	ch__pool_release_span(rig.pool, span);
 	ch__os_fail_at(failing_call, false);
 	ch__pool_trim(rig.pool);
 	ch__os_fail_at(0, false);
@@ -146,9 +148,16 @@ static void trim_in_vain(uint64_t failing_call)
 	CHECK(ch__arch_are_traps(ch__pool_read(rig.pool, second), MIB));
 	ch__valgrind_reports(true);
 	rig_check(&rig);
+	/* The chunk that stays for the next block has pages with memory. */
+	CHECK_EQ(chunk_of_page(&rig, take(&rig, OWN_FRAME)), 0);
+	ch__pool_retire_page(rig.pool, third);
 	ch__pool_trim(rig.pool);
-	CHECK(!chunks[1].lingers && chunks[0].pages);
+	CHECK(!chunks[1].lingers && chunks[2].pages);
 	CHECK_EQ(heard.count, 1); /* when the chunk was given up, whether its memory went or not */
+	ch__os_fail_at(1, false);
+	ch__pool_trim(rig.pool);
+	CHECK_EQ(ch__os_failable_calls(), 0); /* what has gone is not asked for again */
+	ch__os_fail_at(0, false);
 	rig_check(&rig);
 	rig_destroy(&rig);
 }
