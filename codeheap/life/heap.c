@@ -195,7 +195,11 @@ static enum ch_status fill_heap(struct ch_heap *heap, unsigned wanted)
 	enum ch_status status = create_pool(heap);
 	if (status != CH_OK)
 		return status;
-	if (!create_tables(heap) || !ch__mark_reserve(heap))
+	/* Epochs start above 0, so that a mark of 0 is dead. */
+	atomic_store(&heap->epoch, 1);
+	atomic_store(&heap->completed, 1);
+	heap->nobody.heap = heap;
+	if (!create_tables(heap) || !ch__mark_reserve(heap) || !ch__owner_of_none(heap))
 		return ch__because_memory("the heap");
 	bool fast_fence = false, core_sync = false;
 	ch__os_membarrier_register(&fast_fence, &core_sync);
@@ -206,12 +210,6 @@ static enum ch_status fill_heap(struct ch_heap *heap, unsigned wanted)
 	heap->branches_resting = CH__BRANCHES_RESTING;
 	ch__os_random(heap->name_key, sizeof heap->name_key);
 	heap->process = ch__os_process_id();
-	/* Epochs start above 0, so that a mark of 0 is dead. */
-	atomic_store(&heap->epoch, 1);
-	atomic_store(&heap->completed, 1);
-	heap->nobody.heap = heap;
-	if (!ch__owner_of_none(heap))
-		return ch__because_memory("the heap");
 	ch__stub_init(heap);
 	ch__runtime_begin(heap);
 	if (heap->config.stops_world && heap->config.stop_signal &&

@@ -172,6 +172,7 @@ TEST(marking_outside_of_a_collection_is_told_and_leaves_the_next_collection_whol
 		refs_seen = 0;
 		expect_out_of_turn(&m);
 		CHECK_EQ(refs_seen, 0);
+		CHECK(!m.rig.heap->cycle_has_begun);
 		collect_marked(&m);
 	}
 	CHECK_EQ(rig_stats(&m.rig).cycles, 4);

@@ -340,15 +340,19 @@ static void *run_without_a_poll(void *arg)
 /* Each failed try doubles the distance to the next try, up to 8 times. */
 TEST(tries_are_few_beside_a_thread_that_does_not_stop)
 {
+	enum { PART = 50 };
 	struct runner r = {.heap = heap_alone(POOL)};
 	pthread_t thread;
 	CHECK_EQ(pthread_create(&thread, NULL, run_without_a_poll, &r), 0);
 	TEST_UNTIL(atomic_load(&r.is_there));
+	uint64_t began = now_ns();
 	loop(r.heap, ENOUGH, CH_RELEASE_COLLECT);
 	struct ch_stats stats = stats_of(r.heap);
 	CHECK_EQ(stats.cycles, 0);
 	CHECK(stats.cycles_abandoned > 0);
 	CHECK(stats.cycles_abandoned < 30);
+	uint64_t now = now_ns();
+	CHECK(r.heap->unasked_after_ns <= now + (now - began) * PART);
 	atomic_store(&r.ends, true);
 	CHECK_EQ(pthread_join(thread, NULL), 0);
 	CHECK_EQ(ch_heap_destroy(r.heap), CH_OK);
@@ -546,6 +550,7 @@ TEST(a_try_beside_a_held_lock_says_how_long_it_waited)
 		CHECK_EQ(pthread_create(&thread, NULL, hold_a_lock, &h), 0);
 		TEST_UNTIL(atomic_load(&h.step) == 1);
 		atomic_store(&h.heap->collect_wanted, true);
+		CHECK(!ch_owner_cell((struct ch_owner){0})); /* has a sentence of its own */
 		ch__poll_want(h.heap);
 		ch_thread_poll();
 		CHECK_EQ(strncmp(ch_why(), says, sizeof says - 1), 0);

@@ -160,6 +160,19 @@ TEST(young_refs_that_a_visit_of_all_finds_are_visited_again)
 
 /* Without a list every block counts as young. The same holds with a list that is too short, until
  * the young blocks fit. */
+/* A commit puts its block on the list before the block is LIVE. */
+TEST(block_whose_commit_has_begun_stays_on_the_list_in_a_visit_of_all)
+{
+	struct emitter open;
+	start();
+	open_with_ref(&open, owner);
+	ch__young_refs_add(rig.heap, &open.code, 1);
+	visit(CH_REFS_ALL, 0, 0, "an OPEN block is on the list");
+	CHECK_EQ(rig.heap->young_refs_count, 1);
+	CHECK_EQ(ch_block_abort(&open.code), CH_OK);
+	rig_end(&rig);
+}
+
 TEST(young_refs_without_memory_for_their_list_are_visited_all_the_same)
 {
 	start();

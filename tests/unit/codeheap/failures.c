@@ -174,6 +174,8 @@ static enum ch_status create_other(struct scene *s)
 	s->other = (struct ch_heap *)(uintptr_t)8;
 	enum ch_status status = s->setting->create(&config, &s->other);
 	CHECK((status == CH_OK) == (s->other != NULL));
+	/* Code without an owner is the record's. */
+	CHECK(status != CH_OK || ch__table_backed_bytes(&s->other->owners));
 	return status;
 }
 static void drop_heap(struct scene *s)

@@ -395,7 +395,25 @@ TEST(calls_wait_for_the_locks_of_what_they_change)
 	}
 }
 
-/* A cycle takes back an owner's record without blocks, but not while somebody holds the record. */
+static void release_later(struct scene *s)
+{
+	CHECK_EQ(ch_owner_release(s->owner, CH_RELEASE_COLLECT), CH_OK);
+}
+
+/* Nobody lets the lock go: a call that takes it does not end. */
+TEST(calls_of_an_attached_thread_that_say_so_take_no_lock_of_the_heap)
+{
+	static void (*const calls[])(struct scene *) = {set_entry, release_later};
+	struct scene s;
+	make_scene(&s);
+	__libc_single_threaded = 0; /* as if another thread had it */
+	for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+		CHECK_EQ(atomic_exchange(&s.rig.heap->lock.word, 1), 0);
+		calls[i](&s);
+		CHECK_EQ(atomic_exchange(&s.rig.heap->lock.word, 0), 1);
+	}
+}
+
 /* --- a thread that waits is let go first --- */
 
 static _Atomic(bool) is_collected;
@@ -426,6 +444,7 @@ TEST(collection_that_waits_for_the_lock_is_counted)
 	rig_end(&rig);
 }
 
+/* A cycle takes back an owner's record without blocks, but not while somebody holds the record. */
 TEST(record_of_an_owner_is_taken_back_when_nobody_holds_it)
 {
 	struct rig rig = rig_start(1 << 20);
