@@ -141,6 +141,27 @@ TEST(clock_lets_a_thread_come_to_its_poll_half_an_hour_later)
 	end_runner(&rig, thread);
 }
 
+static bool stop_slowly(void *user)
+{
+	(void)user;
+	atomic_fetch_add(&time_ns, 2 * NS_OF_AN_HOUR);
+	return true;
+}
+
+TEST(time_that_a_vm_takes_to_stop_its_world_is_none_of_the_wait)
+{
+	struct ch_ops ops = {.size = sizeof ops, .stop_world = stop_slowly};
+	struct ch_vm *vm;
+	pthread_t thread;
+	struct rig rig = start_with_runner(3600 * 1000, &thread);
+	CHECK_EQ(ch_vm_attach(rig.heap, &ops, NULL, &vm), CH_OK);
+	begin_time();
+	atomic_store(&polls_from_ns, get(&time_ns) + 2 * NS_OF_AN_HOUR + NS_OF_AN_HOUR / 2);
+	CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
+	CHECK_EQ(ch_vm_detach(vm), CH_OK);
+	end_runner(&rig, thread);
+}
+
 /* The least values of the triggers double while collections take more than a tenth of the time, and
  * come down when collections take less than a fortieth. */
 TEST(clock_says_how_much_of_the_time_collections_take)
