@@ -106,6 +106,16 @@ static struct ch_config plain_config(enum ch_backend backend)
 	return config;
 }
 
+/* The first backend is tried with smaller and smaller pools. */
+TEST(backend_that_comes_next_has_a_pool_of_the_size_that_was_asked_for)
+{
+	struct ch_config config = plain_config(CH_BACKEND_AUTO);
+	refuse_call(SYS_mremap, ENOMEM);
+	struct rig rig = rig_create(&config, NULL, NULL);
+	CHECK_EQ(rig_stats(&rig).pool_bytes, config.pool_bytes);
+	rig_end(&rig);
+}
+
 static bool may_run_files_of(const char *folder)
 {
 	int fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);

@@ -95,7 +95,8 @@ TEST(exec_is_aligned_as_the_open_asks)
 	rig_end(&rig);
 }
 
-/* The note of a block with steps lies behind the code, and moves with the code. */
+/* The note of a block with steps lies behind the code, and moves with the code. What is behind the
+ * note goes back. */
 TEST(exec_of_a_block_with_steps_is_aligned)
 {
 	if (!CH_ARCH_HAS_STEPS)
@@ -103,6 +104,7 @@ TEST(exec_of_a_block_with_steps_is_aligned)
 	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	static const struct ch_frame frame = {.steps_n = 0};
+	uint32_t bytes = 0;
 	for (size_t align = 16; align <= 256; align *= 2) {
 		struct emitter e;
 		struct ch_open open = {.owner = owner,
@@ -117,6 +119,9 @@ TEST(exec_of_a_block_with_steps_is_aligned)
 		CHECK_EQ(emit_commit(&e), CH_OK);
 		check_place(rig.heap, &e.code, e.code.exec);
 		CHECK_EQ(code_call(e.code.exec), 7);
+		if (!bytes)
+			bytes = rig_info(e.code.block).hot_bytes;
+		CHECK_EQ(rig_info(e.code.block).hot_bytes, bytes);
 	}
 	rig_check(&rig);
 	rig_end(&rig);
