@@ -171,7 +171,7 @@ static void drop_side(struct request *r)
 }
 
 /* Moves the hot part to where its code is aligned. The slack before and behind goes back, and holds
- * traps still. The tail goes first: giving it back moves the page's cursor back. */
+ * traps still. The tail moves the page's cursor back. */
 static void move_to_align(struct request *r, uint32_t page_index) CH_REQUIRES(ch__role_busy)
 {
 	struct ch__pool *pool = r->heap->pool;
