@@ -62,7 +62,9 @@ bool ch__heap_lock_until(struct ch_heap *heap, uint64_t until_ns) CH_UNANALYSED(
 
 void ch__heap_lock(struct ch_heap *heap) CH_UNANALYSED("it makes the role")
 {
-	(void)ch__heap_lock_until(heap, 0);
+	ch__rank_check_for(CH__RANK_HEAP, NULL);
+	if (CH_UNLIKELY(!ch__heap_try_lock(heap)))
+		(void)ch__heap_lock_until(heap, 0);
 }
 
 void ch__heap_unlock(struct ch_heap *heap) CH_UNANALYSED("it makes the role")

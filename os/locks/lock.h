@@ -67,7 +67,7 @@ static inline bool ch__lock_is_free(const struct ch__lock *lock)
 }
 
 /* The parts take and let go of the word without a note. */
-static inline bool ch__lock_seize(struct ch__lock *lock)
+static inline __attribute__((always_inline)) bool ch__lock_seize(struct ch__lock *lock)
 {
 	uint32_t seen = CH__LOCK_FREE;
 	if (ch__is_only_thread()) {
