@@ -169,13 +169,10 @@ static void kill(struct ch_heap *heap, struct ch__owner *owner, struct ch__block
 	bool patch_sources = death != CH__DEATH_UNREACHED && death != CH__DEATH_NO_COPY;
 	uint32_t generation = CH_LOAD_RELAXED(&block->generation);
 	struct ch__side_list *list = block->side_list;
-	dead->block = block;
-	dead->index = index;
-	dead->run = ch__block_run(block);
-	dead->hot_bytes = ch__hot_bytes(block);
-	dead->must_wait = end->must_wait || is_known(block, is_data, was_open);
-	dead->is_data = is_data;
-	dead->was = (uint8_t)was;
+	*dead = (struct dead){.block = block, .index = index, .run = ch__block_run(block),
+			      .hot_bytes = ch__hot_bytes(block), .is_data = is_data,
+			      .must_wait = end->must_wait || is_known(block, is_data, was_open),
+			      .was = (uint8_t)was};
 	if (list && list->count) {
 		leave_data(heap, list, is_by_hand(death));
 		ch__assumption_leave(heap, list);
@@ -201,8 +198,7 @@ static void kill(struct ch_heap *heap, struct ch__owner *owner, struct ch__block
 	ch__block_set_state(heap, block, index, CH_BLOCK_DEAD, CH__CAUSE_NONE, __func__);
 	/* A flag set by another thread at the same time (HELD) may be lost: nobody asks for it any
 	 * more. */
-	uint8_t flags = CH_LOAD_RELAXED(&block->flags);
-	flags &= (uint8_t)~CH__FLAG_NOTICE;
+	uint8_t flags = CH_LOAD_RELAXED(&block->flags) & (uint8_t)~CH__FLAG_NOTICE;
 	if (!was_open && owner->vm->ops.block_freed)
 		flags |= CH__FLAG_NOTICE;
 	CH_STORE_RELAXED(&block->flags, flags);
@@ -323,7 +319,9 @@ static void free_places(struct ch_heap *heap, const struct dead *dead, uint32_t 
 	}
 	ch__page_unlock(&heap->pool->pages[page]);
 	ch__region_leave(self);
-	ch__block_pages_freed(heap, hot_offset, is_span);
+	/* A page that a thread has open stays as it is until the thread lets it go. */
+	if (CH_LOAD_RELAXED(&heap->pool->pages[page].state) != CH__PAGE_OPEN)
+		ch__block_pages_freed(heap, hot_offset, is_span);
 	for (uint32_t i = 0; i < count; i++) {
 		struct ch__block *block = dead[i].block;
 		uint8_t flags = CH_LOAD_RELAXED(&block->flags);
@@ -424,10 +422,8 @@ bool ch__quarantine_advance(struct ch_heap *heap, bool in_need)
 		}
 		page = page_of(heap, block);
 		owner = block->owner;
-		same[count].block = block;
-		same[count].index = index;
-		same[count].hot_bytes = ch__hot_bytes(block);
-		same[count].is_data = is_data;
+		same[count] = (struct dead){.block = block, .index = index,
+					    .hot_bytes = ch__hot_bytes(block), .is_data = is_data};
 		bytes += same[count++].hot_bytes + ch__cold_bytes(block);
 	}
 	*link = index;
@@ -538,8 +534,7 @@ static void kill_some(struct ch_heap *heap, const uint32_t *blocks, uint32_t cou
 	struct ch__thread *self = ch__thread_or_guest(heap);
 	bool by_hand = is_by_hand(death);
 	struct end end;
-	end.count = end.starts_word = 0;
-	end.starts_mask = 0;
+	end.starts_mask = end.count = end.starts_word = 0;
 	end.must_wait = death == CH__DEATH_UNREACHED || dead_names_kept(heap);
 	ch__stats_note_peak(heap, blocks, count);
 	ch__tombstones_reserve(heap, count);

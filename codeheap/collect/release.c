@@ -185,11 +185,11 @@ static enum end end_root(struct ch_heap *heap, struct ch__thread *self, uintptr_
 	return end;
 }
 
-static enum end free_locked(struct ch_heap *heap, uintptr_t at, enum ch_release how)
-	CH_REQUIRES(ch__role_heap)
+static enum end free_locked(struct ch_heap *heap, struct ch__thread *self, uintptr_t at,
+			    enum ch_release how) CH_REQUIRES(ch__role_heap)
 {
 	uint32_t index;
-	enum end end = end_root(heap, ch__thread_or_guest(heap), at, &index);
+	enum end end = end_root(heap, self ? self : &heap->guest, at, &index);
 	if (end != ENDED || how == CH_RELEASE_COLLECT)
 		return end;
 	const struct ch__block *block = ch__block_at(heap, index);
@@ -209,7 +209,7 @@ enum ch_status ch_code_free(struct ch_heap *heap, const void *address, enum ch_r
 	enum ch_status status = check_how(how);
 	if (status != CH_OK)
 		return status;
-	if (heap ? ch__heap_refuses(heap) : ch__is_marking())
+	if (ch__is_marking() || (heap && !ch__heap_lives(heap)))
 		return ch__because_refused(heap);
 	if (!heap && !(heap = heap_of(at)))
 		return because_of(NO_CODE, at);
@@ -221,7 +221,7 @@ enum ch_status ch_code_free(struct ch_heap *heap, const void *address, enum ch_r
 		end = end_root(heap, self, at, &index);
 	} else {
 		ch__heap_lock(heap);
-		end = free_locked(heap, at, how);
+		end = free_locked(heap, self, at, how);
 		ch__heap_unlock(heap);
 	}
 	if (end != ENDED)
