@@ -89,14 +89,9 @@ enum ch_status ch_trampoline_make(struct ch_owner owner, enum ch_trampoline kind
 		status = need_template(heap, template);
 	if (status != CH_OK)
 		return status;
-	struct ch_open open = {
-		.size = sizeof open,
-		.owner = owner,
-		.hot_bytes = CH__SLOT_BYTES - CH__HEAD_BYTES,
-		.frame = (uint8_t)(CH__FRAME_SLOTS + kind),
-		.name = name,
-		.user = user,
-	};
+	struct ch_open open = {.size = sizeof open, .owner = owner, .name = name, .user = user,
+			       .hot_bytes = CH__SLOT_BYTES - CH__HEAD_BYTES,
+			       .frame = (uint8_t)(CH__FRAME_SLOTS + kind)};
 	struct ch_code code;
 	ch__code_clear(&code);
 	status = ch__block_open(heap, self, &open, &code);

@@ -335,12 +335,6 @@ static void abort_open(struct ch_heap *heap, uint32_t index, enum ch__death deat
 	ch__trigger_tell(heap);
 }
 
-/* A late store faults; in silence it would be lost, or damage another block. */
-static inline void end_writing(struct ch_code *code)
-{
-	code->write = code->cold_write = NULL;
-}
-
 /* Code dies first: an unwind table of the code may lie in the data. */
 static void abort_all(struct ch_heap *heap, struct ch_code *codes, size_t count)
 {
@@ -349,21 +343,8 @@ static void abort_all(struct ch_heap *heap, struct ch_code *codes, size_t count)
 			uint32_t index = ch__block_resolve(heap, codes[i].block);
 			if (index && ch__block_is_data(heap, ch__block_at(heap, index)) == is_data)
 				abort_open(heap, index, CH__DEATH_COMMIT_FAILED);
-			end_writing(&codes[i]);
+			codes[i].write = codes[i].cold_write = NULL;
 		}
-}
-
-static bool sinks_want_ranges(struct ch_heap *heap)
-{
-	return ch__sinks_want_ranges(CH_LOAD_RELAXED(&heap->sinks_on));
-}
-
-static enum ch_status CH_COLD because_stale(enum published result)
-{
-	return ch__because(CH_E_STALE, "%s: the blocks were aborted",
-			   result == OWNER_GONE   ? "the owner of a block died"
-			   : result == FACT_BROKE ? "an assumption of a block broke"
-						  : "a block that an edge names was aborted");
 }
 
 /* Publishes all blocks in one region, so that a cycle finds all of them LIVE, or none. A sink that
@@ -373,12 +354,14 @@ static inline enum published publish(struct ch_heap *heap, struct ch__thread *se
 {
 	const struct ch_code *end = codes + count;
 	ch__region_enter_inline(self);
-	enum published result = !is_told && sinks_want_ranges(heap) ? UNTOLD : PUBLISHED;
+	bool wants_ranges = ch__sinks_want_ranges(CH_LOAD_RELAXED(&heap->sinks_on));
+	enum published result = !is_told && wants_ranges ? UNTOLD : PUBLISHED;
 	for (struct ch_code *code = codes; code < end && result == PUBLISHED; code++)
 		result = may_go_live(heap, block_of(heap, code));
 	for (struct ch_code *code = codes; code < end && result == PUBLISHED; code++) {
 		go_live(heap, block_of(heap, code), ch__handle_index(code->block.bits));
-		end_writing(code);
+		/* A late store faults; in silence it would be lost, or damage another block. */
+		code->write = code->cold_write = NULL;
 	}
 	ch__region_leave(self);
 	return result;
@@ -469,7 +452,6 @@ static enum ch_status CH_COLD because_overrun(const struct ch_heap *heap, uint32
 {
 	const struct ch__block *block = ch__block_at(heap, index);
 	const struct ch__side_list *list = block->side_list;
-	/* A block may have no name. */
 	uint32_t owner = ch__owner_at(heap, block->owner)->name;
 	const char *name = ch__name_text(heap, list && list->name ? list->name : owner);
 	if (is_in_front)
@@ -482,22 +464,22 @@ static enum ch_status CH_COLD because_overrun(const struct ch_heap *heap, uint32
 			   "there is damaged", index, name, part);
 }
 
+/* Whether the emitter kept to the room of its block. Under Valgrind, Valgrind tells. */
 static inline enum ch_status look_around_part(const struct ch_heap *heap, uint32_t index,
 					      uint32_t offset, uint32_t bytes, const char *part)
 {
+	if (CH_UNLIKELY(heap->pool->is_translated))
+		return CH_OK;
 	bool is_in_front = ch__head_read(heap, offset) != ch__head_of(index);
 	if (CH_UNLIKELY(is_in_front || !ch__is_trap_behind(heap, offset + bytes)))
 		return because_overrun(heap, index, part, is_in_front);
 	return CH_OK;
 }
 
-/* Whether the emitter kept to the room of its block. Under Valgrind, Valgrind tells. */
 static inline enum ch_status look_around(const struct ch_heap *heap, const struct ch__block *block,
 					 struct ch_block handle)
 {
 	uint32_t index = ch__handle_index(handle.bits);
-	if (CH_UNLIKELY(heap->pool->is_translated))
-		return CH_OK;
 	enum ch_status status = look_around_part(heap, index, block->hot_offset,
 						 ch__hot_bytes(block), "hot");
 	if (CH_LIKELY(status != CH_OK || !block->cold_granules))
@@ -561,15 +543,6 @@ static inline enum ch_status check_code(struct ch_heap *heap, struct ch__thread 
 	return status;
 }
 
-static void tell_slots(struct ch_heap *heap, const struct ch_code *codes, size_t count)
-{
-	for (size_t i = 0; i < count; i++) {
-		uint32_t offset = block_of(heap, &codes[i])->hot_offset;
-		ch__sinks_slot_live(heap->sinks, ch__exec(heap, offset),
-				    ch__place_frame(heap, offset));
-	}
-}
-
 /* Under the heap lock an assumption cannot break, a rewrite of names sees all or none of a commit,
  * and an unwinder that is turned on meanwhile misses no slot. */
 static inline enum published publish_told(struct ch_heap *heap, struct ch__thread *self,
@@ -580,8 +553,11 @@ static inline enum published publish_told(struct ch_heap *heap, struct ch__threa
 	bool is_locked = tell || (besides & (ASSUMES | IN_SLOTS));
 	if (is_locked)
 		ch__heap_lock(heap);
-	if (besides & IN_SLOTS)
-		tell_slots(heap, codes, count);
+	for (size_t i = 0; (besides & IN_SLOTS) && i < count; i++) {
+		uint32_t offset = block_of(heap, &codes[i])->hot_offset;
+		ch__sinks_slot_live(heap->sinks, ch__exec(heap, offset),
+				    ch__place_frame(heap, offset));
+	}
 	if (tell)
 		tell_sinks(heap, codes, count, true);
 	enum published result = publish(heap, self, codes, count, tell);
@@ -594,13 +570,38 @@ static inline enum published publish_told(struct ch_heap *heap, struct ch__threa
 	return result;
 }
 
+/* Makes a block ready that is as most are: code that fills its room, with nothing attached. Returns
+ * false, and has changed nothing, when the block is another, or is to be refused. */
+static inline bool finish_plain(struct ch_heap *heap, const struct ch_code *code,
+				unsigned *besides)
+{
+	uint32_t index, used = CH__HEAD_BYTES + code->used_to;
+	uint64_t rare = code->used_from | code->entry_offset | (uintptr_t)code->cold_exec |
+			(uintptr_t)code->frame | (uintptr_t)code->eh_frame | code->spare[0] |
+			code->spare[1] | code->spare[2] | code->spare[3];
+	if (rare || ch__block_resolve_state(heap, code->block, &index) != CH_BLOCK_OPEN)
+		return false;
+	const struct ch__block *block = ch__block_at(heap, index);
+	uint32_t hot = block->hot_offset, bytes = block->hot_granules * CH__GRANULE_BYTES;
+	if ((block->flags & (CH__FLAG_APART | CH__FLAG_ENTRY)) || block->cold_granules ||
+	    (block->side_list && block->side_list->count) || bytes - used >= CH__GRANULE_BYTES ||
+	    ch__place_has_steps(heap, hot) ||
+	    look_around_part(heap, index, hot, bytes, "hot") != CH_OK)
+		return false;
+	*besides = ch__place_is_slot(heap, hot) ? IN_SLOTS : 0;
+	fill_gap(heap, hot + used, hot + bytes);
+	ch__pool_publish(heap->pool, ch__exec(heap, hot), bytes);
+	return true;
+}
+
 static enum ch_status commit(struct ch_heap *heap, struct ch__thread *self, struct ch_code *codes,
 			     size_t count)
 {
 	unsigned besides = 0;
 	struct among among = {.codes = codes, .count = count};
-	enum ch_status status = gather(heap, &among);
-	for (size_t i = 0; i < count && status == CH_OK; i++)
+	bool is_ready = count == 1 && finish_plain(heap, codes, &besides);
+	enum ch_status status = is_ready ? CH_OK : gather(heap, &among);
+	for (size_t i = 0; !is_ready && i < count && status == CH_OK; i++)
 		status = check_code(heap, self, &among, i, &besides);
 	if (among.slots)
 		ch__meta_free(heap->meta, among.slots, (among.mask + 1) * sizeof *among.slots);
@@ -610,19 +611,23 @@ static enum ch_status commit(struct ch_heap *heap, struct ch__thread *self, stru
 		if (!land(heap, self, &codes[i]))
 			return ch__because(CH_E_OS, "ch_code %zu, large or written in place, does "
 						    "not get its memory or access: %m", i);
-	for (size_t i = 0; i < count; i++)
+	for (size_t i = 0; !is_ready && i < count; i++)
 		finish_bytes(heap, self, &codes[i]);
 	/* While the blocks are OPEN, and so visited anyway: each wait may be a minor collection. */
 	if (besides & MAY_BE_YOUNG)
 		ch__young_refs_add(heap, codes, count);
 	enum published result;
 	do {
-		bool tell = sinks_want_ranges(heap);
+		bool tell = ch__sinks_want_ranges(CH_LOAD_RELAXED(&heap->sinks_on));
 		result = publish_told(heap, self, codes, count, tell, besides);
 	} while (result == UNTOLD);
 	if (result != PUBLISHED) {
 		abort_all(heap, codes, count);
-		return because_stale(result);
+		return ch__because(CH_E_STALE, "%s: the blocks were aborted",
+				   result == OWNER_GONE   ? "the owner of a block died"
+				   : result == FACT_BROKE ? "an assumption of a block broke"
+							  : "a block that an edge names was "
+							    "aborted");
 	}
 	CH__COUNT(self->counters.blocks_committed, count);
 	return CH_OK;
@@ -679,6 +684,6 @@ enum ch_status ch_block_abort(struct ch_code *code)
 		return status;
 	mend_overrun(s.heap, s.self, s.block);
 	abort_open(s.heap, ch__handle_index(code->block.bits), CH__DEATH_ABORTED);
-	end_writing(code);
+	code->write = code->cold_write = NULL;
 	return CH_OK;
 }

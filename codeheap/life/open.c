@@ -156,7 +156,7 @@ static bool reserve_side(struct request *r)
 	return !name || r->side_list->name;
 }
 
-static void drop_side(struct request *r)
+static void CH_COLD drop_side(struct request *r)
 {
 	struct ch_heap *heap = r->heap;
 	if (r->record)
@@ -463,7 +463,7 @@ static enum placed place_slowly(struct request *r)
 }
 
 /* Space that comes free from the last look for room until the vm is known to wait is counted. */
-static enum placed place_in_need(struct request *r)
+static enum placed CH_COLD place_in_need(struct request *r)
 {
 	struct ch_heap *heap = r->heap;
 	if (heap->is_codeless)

@@ -702,8 +702,8 @@ TEST(an_edge_to_an_open_block_is_committed_with_it)
 {
 	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "pair");
-	struct emitter first, second;
-	emit_open(&first, owner, 16, 0);
+	struct emitter first, second; /* the first fills its room */
+	emit_open(&first, owner, ANSWER_BLOCK_BYTES - 8, 0);
 	emit_open(&second, owner, 16, 0);
 	emit_value(&first, 1);
 	emit_ret(&first);
@@ -717,7 +717,6 @@ TEST(an_edge_to_an_open_block_is_committed_with_it)
 	struct ch_code both[2] = {first.code, second.code};
 	CHECK_EQ(ch_block_commit(both, 2), CH_OK);
 	CHECK_EQ(code_call(rig_info(second.code.block).entry), 2);
-
 	/* A block is committed alone when its target was committed before. */
 	struct emitter third, fourth;
 	emit_open(&third, owner, 16, 0);
@@ -765,7 +764,7 @@ static void check_part(const uint8_t *exec, uint32_t from, uint32_t to, uint32_t
 static void use_part(struct ch_owner owner, uint32_t hot, uint32_t from, uint32_t to)
 {
 	struct ch_open open = {.size = sizeof open, .owner = owner, .hot_bytes = hot,
-			       .cold_bytes = hot < 4096 ? 64 : 0};
+			       .cold_bytes = hot == 64 ? 64 : 0};
 	struct ch_code code;
 	CHECK_EQ(ch_block_open(&open, &code), CH_OK);
 	memset(code.write, 0x5a, code.hot_bytes);
@@ -792,6 +791,7 @@ TEST(bytes_of_a_block_that_are_not_used_are_traps)
 		for (uint32_t from = 0; from <= 16; from += 8)
 			use_part(owner, 64, from, from + used);
 		use_part(owner, span, 0, used);
+		use_part(owner, used, 0, used);
 		use_part(owner, span, 4096, 4096 + used);
 		CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
 	}

@@ -64,6 +64,22 @@ TEST(store_behind_hot_bytes_into_free_room_is_told_at_commit)
 	rig_end(&rig);
 }
 
+TEST(store_around_code_that_fills_its_room_is_told_at_commit)
+{
+	struct emitter e;
+	start();
+	struct ch_open open = {.owner = owner, .hot_bytes = 40, .name = "full"};
+	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+	emit_landing(&e);
+	emit_value(&e, 42);
+	emit_ret(&e);
+	e.at = e.code.hot_bytes;
+	refuse_with(&e, e.code.write + e.code.hot_bytes, "`full` wrote behind its hot bytes");
+	refuse_with(&e, e.code.write - 1, "in front of the hot bytes");
+	serves(&e);
+	rig_end(&rig);
+}
+
 /* Cold parts grow down: behind the first cold part is the end of the page. */
 TEST(store_behind_cold_bytes_is_told_at_commit)
 {
