@@ -195,9 +195,10 @@ static void expect_busy(struct play *p, unsigned wait_ms)
 	CHECK_EQ(after.blocks_freed, before.blocks_freed);
 	CHECK(method_is_known(&p->dropped));
 	/* The check waits as long as a stop, and the worker may be held up with a lock. */
+	uint32_t stop_wait_ms = stage->heap->config.stop_wait_ms;
 	stage->heap->config.stop_wait_ms = TEST_PATIENCE_MS;
 	stage_check(stage);
-	stage->heap->config.stop_wait_ms = wait_ms;
+	stage->heap->config.stop_wait_ms = stop_wait_ms;
 	/* Other threads go on: no region is frozen, no thread is held in a poll. */
 	while (atomic_load(&p->calls) < calls + 3)
 		stage_pause();
