@@ -53,24 +53,19 @@ static bool await_region(struct ch__thread *thread, uint64_t until_ns)
 			ch__arch_pause();
 			continue;
 		}
-		if (until_ns && ch__os_now_ns() >= until_ns) {
-			(void)ch__because(CH_E_BUSY, "thread %d%s is held inside a call of the "
-						     "library", thread->thread_id,
-					  thread->thread_id ? ch__thread_how(thread)
-							    : " (not attached)");
+		if (until_ns && ch__os_now_ns() >= until_ns)
 			return false;
-		}
 		ch__os_futex_wait(&thread->inside, 1, NAP_NS);
 	}
 	return true;
 }
 
-static bool regions_end(struct ch_heap *heap, uint64_t until_ns)
+static const struct ch__thread *held_in_region(struct ch_heap *heap, uint64_t until_ns)
 {
 	for (struct ch__thread *t = heap->threads; t; t = t->next)
 		if (!await_region(t, until_ns))
-			return false;
-	return await_region(&heap->guest, until_ns);
+			return t;
+	return await_region(&heap->guest, until_ns) ? NULL : &heap->guest;
 }
 
 bool ch__freeze_until(struct ch_heap *heap, uint64_t until_ns) CH_UNANALYSED("it makes the role")
@@ -81,9 +76,14 @@ bool ch__freeze_until(struct ch_heap *heap, uint64_t until_ns) CH_UNANALYSED("it
 	bool has_fence = atomic_load_explicit(&heap->fence_in_regions, memory_order_acquire);
 	if (CH_LOAD_RELAXED(&heap->fence_came_late) || (!has_fence && !ch__os_membarrier_fence()))
 		fence_late(heap);
-	if (regions_end(heap, until_ns))
+	const struct ch__thread *held = held_in_region(heap, until_ns);
+	if (!held)
 		return true;
+	/* Before the sentence: others would stand still where nobody reads stderr. */
 	ch__unfreeze(heap);
+	(void)ch__because(CH_E_BUSY, "thread %d%s is held inside a call of the library",
+			  held->thread_id,
+			  held->thread_id ? ch__thread_how(held) : " (not attached)");
 	return false;
 }
 

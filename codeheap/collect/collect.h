@@ -47,6 +47,7 @@ void ch__scan_stacks(struct ch_marker *) CH_REQUIRES(ch__role_frozen, ch__role_s
 bool ch__world_lock(struct ch_heap *, uint64_t until_ns)
 	CH_TRY_ACQUIRES(true, ch__role_registry, ch__role_heap) CH_EXCLUDES(CH__RIGHT_OF_REGISTRY);
 void ch__world_unlock(struct ch_heap *) CH_RELEASES(ch__role_registry, ch__role_heap);
+/* Returns false, with no thread stopped and the freeze ended, when a thread did not stop. */
 bool ch__world_stop(struct ch_heap *, uint64_t until_ns) CH_TRY_ACQUIRES(true, ch__role_stopped)
 	CH_REQUIRES(ch__role_registry, ch__role_heap, ch__role_frozen);
 void ch__world_resume(struct ch_heap *) CH_RELEASES(ch__role_stopped);

@@ -43,10 +43,7 @@ static bool freeze_and_stop(struct ch_heap *heap, uint64_t until_ns)
 		return false;
 	heap->freezes++;
 	heap->cycle_is_synced = ch__core_sync(heap);
-	if (!heap->config.stops_world || ch__world_stop(heap, until_ns))
-		return true;
-	ch__unfreeze(heap);
-	return false;
+	return !heap->config.stops_world || ch__world_stop(heap, until_ns);
 }
 
 static enum ch_status because_blind(int thread_id)
@@ -69,10 +66,8 @@ static bool mark_all(struct ch_heap *heap, uint64_t start_ns)
 	mark_owners(marker);
 	ch__scan_stacks(marker);
 	ch__marking--;
-	if (marker->blind_to) {
-		because_blind(marker->blind_to);
+	if (marker->blind_to)
 		return false;
-	}
 	ch__cycle_complete(heap, start_ns);
 	ch__stats_note_pause(heap, start_ns, marked_from);
 	return true;
@@ -87,6 +82,8 @@ static bool run_cycle(struct ch_heap *heap, uint64_t until)
 		is_done = mark_all(heap, start);
 		ch__world_resume(heap);
 		ch__unfreeze(heap);
+		if (!is_done)
+			because_blind(heap->marker.blind_to);
 	}
 	if (!is_done)
 		ch__cycle_give_up(heap);

@@ -179,8 +179,10 @@ bool ch__world_stop(struct ch_heap *heap, uint64_t until_ns) CH_UNANALYSED("it m
 	CH_STORE_RELAXED(&heap->held_up_by, thread ? thread->thread_id : 0);
 	if (!thread)
 		return true;
-	because_running(thread, ch__world_waited_ms(heap, start, until_ns));
+	/* Before the sentence, as in ch__freeze_until. */
 	ch__world_resume(heap);
+	ch__unfreeze(heap);
+	because_running(thread, ch__world_waited_ms(heap, start, until_ns));
 	return false;
 }
 

@@ -427,6 +427,70 @@ TEST(sentence_that_nobody_reads_holds_up_no_freeze)
 	stage_end(stage);
 }
 
+static void run_on(struct stage *stage, void *arg)
+{
+	struct play *p = arg;
+	(void)stage;
+	atomic_store(&p->step, 1);
+	TEST_UNTIL(atomic_load(&p->step) == 3)
+		usleep(100);
+}
+
+static void collect_unread(struct stage *stage, void *arg)
+{
+	struct play *p = arg;
+	CHECK_EQ(begin_and_end(stage), CH_E_BUSY);
+	atomic_store(&p->done, 1);
+}
+
+static bool stands(const struct stage *stage)
+{
+	return atomic_load(&stage->heap->freeze) || atomic_load(&stage->heap->stopping);
+}
+
+static void leave_unread(void (*hold)(struct stage *, void *))
+{
+	enum { NAPS = 10000 };
+	int ends[2], saved = dup(STDERR_FILENO);
+	static char read_text[1 << 20];
+	CHECK_EQ(setenv("CODEHEAP_DEBUG", "1", 1), 0);
+	CHECK_EQ(pipe(ends), 0);
+	struct stage *stage = stage_new(STAGE_POLLS);
+	struct play *p = stage_play(stage, sizeof *p);
+	struct stage_thread held, collector;
+	stage->heap->config.stop_wait_ms = 100;
+	stage_spawn(stage, &held, hold, p);
+	stage_wait(&p->step, 1);
+	ch_thread_park(); /* the collection waits for the other thread */
+	fill_pipe(ends[1]);
+	CHECK_EQ(dup2(ends[1], STDERR_FILENO), STDERR_FILENO);
+	stage_spawn(stage, &collector, collect_unread, p);
+	while (!stands(stage))
+		continue;
+	for (int i = 0; i < NAPS && stands(stage); i++)
+		usleep(1000);
+	bool is_over = !stands(stage), is_written = atomic_load(&p->done);
+	CHECK_EQ(dup2(saved, STDERR_FILENO), STDERR_FILENO);
+	CHECK(read(ends[0], read_text, sizeof read_text) > 1);
+	ch_thread_unpark();
+	stage_join(&collector);
+	CHECK(is_over && !is_written);
+	atomic_store(&p->step, 3);
+	stage_join(&held);
+	stage_end(stage);
+}
+
+/* The sentence names the thread that was waited for. */
+TEST(sentence_that_nobody_reads_is_made_behind_the_freeze)
+{
+	leave_unread(stay_in_a_region);
+}
+
+TEST(sentence_that_nobody_reads_is_made_behind_the_stop)
+{
+	leave_unread(run_on);
+}
+
 /* --- a HOST that stops mutators by a signal of its own --- */
 
 #if !CH_TSAN /* TSan holds signals back */
