@@ -158,8 +158,6 @@ TEST(young_refs_that_a_visit_of_all_finds_are_visited_again)
 	rig_end(&rig);
 }
 
-/* Without a list every block counts as young. The same holds with a list that is too short, until
- * the young blocks fit. */
 /* A commit puts its block on the list before the block is LIVE. */
 TEST(block_whose_commit_has_begun_stays_on_the_list_in_a_visit_of_all)
 {
@@ -173,6 +171,8 @@ TEST(block_whose_commit_has_begun_stays_on_the_list_in_a_visit_of_all)
 	rig_end(&rig);
 }
 
+/* Without a list every block counts as young. The same holds with a list that is too short, until
+ * the young blocks fit. */
 TEST(young_refs_without_memory_for_their_list_are_visited_all_the_same)
 {
 	start();
