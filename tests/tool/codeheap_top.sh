@@ -144,12 +144,26 @@ top_refreshes_in_a_terminal() {
   python3 - "$top" "$work/file" "$work/ended" <<'PYTHON' || fail "the terminal view is wrong"
 import fcntl, os, pty, select, signal, struct, sys, termios, time
 
-def look(args, rows, columns, acts):
+def be_shell(args):
+    """The program is a job of this process. Without one, nobody could continue it."""
+    ready, go = os.pipe()
+    job = os.fork()
+    if job == 0:
+        os.read(ready, 1)
+        os.execv(args[0], args)
+    os.setpgid(job, job)
+    os.tcsetpgrp(0, job)
+    os.write(go, b"x")
+    os._exit(os.waitstatus_to_exitcode(os.waitpid(job, 0)[1]))
+
+def look(args, rows, columns, acts, has_shell=False):
     """What the program wrote to a terminal of this size, and its status. Of acts, each happens once its condition holds of the
     whole looks since the one before, none of which needs to be read in time."""
     pid, fd = pty.fork()
     if pid == 0:
         fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        if has_shell:
+            be_shell(args)
         os.execv(args[0], args)
     start, text, acts, mark = time.monotonic(), b"", list(acts), 0
     while time.monotonic() - start < 170:
@@ -215,15 +229,26 @@ text, status = look([top, "-d", "300", file], 24, 80, [(seen(1), lambda pid, fd:
 assert status == 0 and text.rstrip().endswith("\033[?1049l"), "a signal is no reason to leave the terminal as it is"
 text, status = look([top, "-d", "300", file], 24, 80, [(seen(1), lambda pid, fd: os.write(fd, b"\x1c"))])
 assert status == 0 and text.rstrip().endswith("\033[?1049l"), "SIGQUIT leaves the terminal as it is"
+def is_stopped(pid):
+    return open(f"/proc/{pid}/stat").read().rsplit(")")[-1].split()[0] == "T"
+
 def stop(pid, fd):
     os.write(fd, b"\x1a")
     until = time.monotonic() + 100
-    while os.waitpid(pid, os.WUNTRACED | os.WNOHANG) == (0, 0):
+    job = os.tcgetpgrp(fd)
+    while not is_stopped(job):
         assert time.monotonic() < until, "it does not stop"
         time.sleep(0.05)
     assert termios.tcgetattr(fd)[3] & termios.ECHO, "the shell's terminal shows nothing that is typed"
-    os.kill(pid, signal.SIGCONT)
-text, status = look([top, "-d", "300", file], 24, 80, [(seen(1), stop), (seen(1), quit)])
+    os.kill(job, signal.SIGCONT)
+text, status = look([top, "-d", "300", file], 24, 80, [(seen(1), stop), (seen(1), quit)], has_shell=True)
+assert status == 0 and text.count("\033[?1049l") == text.count("\033[?1049h") == 2, (status, text)
+# Without a shell nobody could continue the program.
+def go_on(pid, fd):
+    os.write(fd, b"\x1a")
+    time.sleep(1)
+    assert not is_stopped(pid), "nobody continues it"
+text, status = look([top, "-d", "300", file], 24, 80, [(seen(1), go_on), (seen(1), quit)])
 assert status == 0 and text.count("\033[?1049l") == text.count("\033[?1049h") == 2, (status, text)
 # The program ends, another one makes the file anew: the view stays.
 text, status = look([top, "-d", "0.2", file], 24, 80, [
@@ -480,6 +505,7 @@ top_broken_rules_are_noticed() {
   rule top_refreshes_in_a_terminal codeheap-top/main.c '{SIGQUIT, note_end}, ' ''
   rule top_refreshes_in_a_terminal codeheap-top/main.c '{SIGTSTP, note_stop}, ' ''
   rule top_refreshes_in_a_terminal codeheap-top/main.c '		stop();' '		raise(SIGSTOP);'
+  rule top_refreshes_in_a_terminal codeheap-top/main.c 'raise(SIGTSTP)' 'raise(SIGSTOP)'
   rule top_draws_whole_pages draw/draw_heap.c 'more pages' 'more of them'
   rule top_draws_no_names_of_a_hostile_file draw/draw_heap.c 'if (is_attribute(heap->numbers\[i\].name))' 'if (1)'
 }

@@ -161,13 +161,22 @@ static void hold_signals(void)
 		sigaction(ours[i].signal, &(struct sigaction){.sa_handler = ours[i].note}, NULL);
 }
 
-/* The shell gets its terminal as it was. */
+/* The shell gets its terminal as it was. Where no shell could continue the process (ssh -t), the
+ * signal's own action does nothing; SIGSTOP would stop the process there, too. */
 static void stop(void)
 {
+	struct sigaction ours;
+	sigset_t only;
 	is_stopped = 0;
 	close_window();
 	fflush(stdout);
-	raise(SIGSTOP);
+	sigaction(SIGTSTP, &(struct sigaction){.sa_handler = SIG_DFL}, &ours);
+	raise(SIGTSTP);
+	sigemptyset(&only);
+	sigaddset(&only, SIGTSTP);
+	sigprocmask(SIG_UNBLOCK, &only, NULL);
+	sigprocmask(SIG_BLOCK, &only, NULL);
+	sigaction(SIGTSTP, &ours, NULL);
 	open_window();
 }
 
