@@ -306,7 +306,7 @@ A breakpoint ends with its block: code that is put there later is left alone.
             print_list()
             return
         # A name may have the word: delete-if.
-        rest, *condition = re.split(r"\sif(?=[\s(]|$)", argument, maxsplit=1)
+        rest, *condition = re.split(r"(?:^|\s)if(?=[\s(]|$)", argument, maxsplit=1)
         rest, wanted = rest.strip(), "".join(condition).strip()
         kind = ""
         while rest.startswith("-"):
