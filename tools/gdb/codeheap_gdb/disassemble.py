@@ -187,7 +187,8 @@ class Disassemble(commands.Command):
 PLACE is as for `codeheap break`: an ADDRESS ($pc without one), the number or name of a
 BLOCK as `codeheap blocks` prints it, or the name of an OWNER. Beside the instructions:
 branches and what they are linked to, stubs, refs, patch points; above them the source
-lines the VM gave. `=>` marks the address; where a name or a number is given, $pc."""
+lines the VM gave. `=>` marks the address. Where PLACE is a name, a number or
+an entry, it marks $pc if that is in the block."""
 
     def __init__(self):
         super().__init__("codeheap disassemble", completer_class=gdb.COMPLETE_EXPRESSION)
