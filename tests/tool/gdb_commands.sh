@@ -751,7 +751,7 @@ run 1 >$work/facts
 python
 for text in ('at', 'at nosuch', 'at 1 +', 'at "abc"', 'at 0', 'at -1', 'blocks [', 'blocks heap 7', 'blocks no_such_name',
              'disassemble 99999', 'disassemble 7.1', 'disassemble main', 'disassemble', 'break nosuch', 'break -soft sum',
-             'break -int3', 'break main', 'break 99999', 'delete x', 'delete 5', 'stats all'):
+             'break -int3', 'break if 1', 'break main', 'break 99999', 'delete x', 'delete 5', 'stats all'):
     print("asked:", text)
     attempt(text)
 end
@@ -764,7 +764,7 @@ EOF
   said '^sentence: Heap 1 has no block 99999\.$'
   said '^sentence: 0x[0-9a-f]+ <main> is not in any code heap\. And no owner'
   said '^sentence: codeheap break knows -hw and -int3, not -soft\.$'
-  said '^sentence: codeheap break needs an address, a block or an owner\.$'
+  said_times 2 '^sentence: codeheap break needs an address, a block or an owner\.$'
   said_times 3 '^sentence: .*no owner and no block has that name'
   said '^sentence: There is no codeheap breakpoint 5\.$'
   said '^sentence: codeheap stats takes no argument\.$'
