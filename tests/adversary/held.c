@@ -465,8 +465,9 @@ static void leave_unread(void (*hold)(struct stage *, void *))
 	fill_pipe(ends[1]);
 	CHECK_EQ(dup2(ends[1], STDERR_FILENO), STDERR_FILENO);
 	stage_spawn(stage, &collector, collect_unread, p);
-	while (!stands(stage))
-		continue;
+	/* On a busy machine this thread may miss when they stand. */
+	for (int i = 0; i < NAPS && !stands(stage); i++)
+		usleep(1000);
 	for (int i = 0; i < NAPS && stands(stage); i++)
 		usleep(1000);
 	bool is_over = !stands(stage), is_written = atomic_load(&p->done);
