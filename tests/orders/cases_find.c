@@ -523,7 +523,7 @@ const struct order_case cases_find[] = {
 	{"bare", 40000, make, begin_bare, end_points, {is_replaced_by_its_like, looks_at_once}},
 	{"siteless", 24000, make, begin_siteless, end_points,
 	 {is_replaced_by_its_like, looks_at_once}},
-	{"linked", 12000, make_linked, begin_linked, end_linked, {links_the_next, takes_the_stub}},
+	{"linked", 60000, make_linked, begin_linked, end_linked, {links_the_next, takes_the_stub}},
 	{"names", 9000, scene_make, begin_names, end_names, {names_come_and_go, name_is_read}},
 	{NULL},
 };
