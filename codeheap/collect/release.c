@@ -209,7 +209,7 @@ enum ch_status ch_code_free(struct ch_heap *heap, const void *address, enum ch_r
 	enum ch_status status = check_how(how);
 	if (status != CH_OK)
 		return status;
-	if (ch__is_marking() || (heap && !ch__heap_lives(heap)))
+	if (heap ? ch__heap_refuses(heap) : ch__is_marking())
 		return ch__because_refused(heap);
 	if (!heap && !(heap = heap_of(at)))
 		return because_of(NO_CODE, at);

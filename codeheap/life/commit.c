@@ -335,6 +335,12 @@ static void abort_open(struct ch_heap *heap, uint32_t index, enum ch__death deat
 	ch__trigger_tell(heap);
 }
 
+/* A late store faults; in silence it would be lost, or damage another block. */
+static inline void end_writing(struct ch_code *code)
+{
+	code->write = code->cold_write = NULL;
+}
+
 /* Code dies first: an unwind table of the code may lie in the data. */
 static void abort_all(struct ch_heap *heap, struct ch_code *codes, size_t count)
 {
@@ -343,8 +349,21 @@ static void abort_all(struct ch_heap *heap, struct ch_code *codes, size_t count)
 			uint32_t index = ch__block_resolve(heap, codes[i].block);
 			if (index && ch__block_is_data(heap, ch__block_at(heap, index)) == is_data)
 				abort_open(heap, index, CH__DEATH_COMMIT_FAILED);
-			codes[i].write = codes[i].cold_write = NULL;
+			end_writing(&codes[i]);
 		}
+}
+
+static bool sinks_want_ranges(const struct ch_heap *heap)
+{
+	return ch__sinks_want_ranges(CH_LOAD_RELAXED(&heap->sinks_on));
+}
+
+static enum ch_status CH_COLD because_stale(enum published result)
+{
+	return ch__because(CH_E_STALE, "%s: the blocks were aborted",
+			   result == OWNER_GONE   ? "the owner of a block died"
+			   : result == FACT_BROKE ? "an assumption of a block broke"
+						  : "a block that an edge names was aborted");
 }
 
 /* Publishes all blocks in one region, so that a cycle finds all of them LIVE, or none. A sink that
@@ -354,14 +373,12 @@ static inline enum published publish(struct ch_heap *heap, struct ch__thread *se
 {
 	const struct ch_code *end = codes + count;
 	ch__region_enter_inline(self);
-	bool wants_ranges = ch__sinks_want_ranges(CH_LOAD_RELAXED(&heap->sinks_on));
-	enum published result = !is_told && wants_ranges ? UNTOLD : PUBLISHED;
+	enum published result = !is_told && sinks_want_ranges(heap) ? UNTOLD : PUBLISHED;
 	for (struct ch_code *code = codes; code < end && result == PUBLISHED; code++)
 		result = may_go_live(heap, block_of(heap, code));
 	for (struct ch_code *code = codes; code < end && result == PUBLISHED; code++) {
 		go_live(heap, block_of(heap, code), ch__handle_index(code->block.bits));
-		/* A late store faults; in silence it would be lost, or damage another block. */
-		code->write = code->cold_write = NULL;
+		end_writing(code);
 	}
 	ch__region_leave(self);
 	return result;
@@ -594,40 +611,46 @@ static inline bool finish_plain(struct ch_heap *heap, const struct ch_code *code
 	return true;
 }
 
-static enum ch_status commit(struct ch_heap *heap, struct ch__thread *self, struct ch_code *codes,
-			     size_t count)
+/* The same for any blocks. When it refuses, they stay OPEN. */
+static enum ch_status finish(struct ch_heap *heap, struct ch__thread *self, struct ch_code *codes,
+			     size_t count, unsigned *besides)
 {
-	unsigned besides = 0;
 	struct among among = {.codes = codes, .count = count};
-	bool is_ready = count == 1 && finish_plain(heap, codes, &besides);
-	enum ch_status status = is_ready ? CH_OK : gather(heap, &among);
-	for (size_t i = 0; !is_ready && i < count && status == CH_OK; i++)
-		status = check_code(heap, self, &among, i, &besides);
+	enum ch_status status = gather(heap, &among);
+	for (size_t i = 0; i < count && status == CH_OK; i++)
+		status = check_code(heap, self, &among, i, besides);
 	if (among.slots)
 		ch__meta_free(heap->meta, among.slots, (among.mask + 1) * sizeof *among.slots);
 	if (status != CH_OK)
 		return status;
-	for (size_t i = 0; (besides & IS_APART) && i < count; i++)
+	for (size_t i = 0; (*besides & IS_APART) && i < count; i++)
 		if (!land(heap, self, &codes[i]))
 			return ch__because(CH_E_OS, "ch_code %zu, large or written in place, does "
 						    "not get its memory or access: %m", i);
-	for (size_t i = 0; !is_ready && i < count; i++)
+	for (size_t i = 0; i < count; i++)
 		finish_bytes(heap, self, &codes[i]);
 	/* While the blocks are OPEN, and so visited anyway: each wait may be a minor collection. */
-	if (besides & MAY_BE_YOUNG)
+	if (*besides & MAY_BE_YOUNG)
 		ch__young_refs_add(heap, codes, count);
+	return CH_OK;
+}
+
+static enum ch_status commit(struct ch_heap *heap, struct ch__thread *self, struct ch_code *codes,
+			     size_t count)
+{
+	unsigned besides = 0;
+	enum ch_status status = count == 1 && finish_plain(heap, codes, &besides)
+					? CH_OK : finish(heap, self, codes, count, &besides);
+	if (status != CH_OK)
+		return status;
 	enum published result;
 	do {
-		bool tell = ch__sinks_want_ranges(CH_LOAD_RELAXED(&heap->sinks_on));
+		bool tell = sinks_want_ranges(heap);
 		result = publish_told(heap, self, codes, count, tell, besides);
 	} while (result == UNTOLD);
 	if (result != PUBLISHED) {
 		abort_all(heap, codes, count);
-		return ch__because(CH_E_STALE, "%s: the blocks were aborted",
-				   result == OWNER_GONE   ? "the owner of a block died"
-				   : result == FACT_BROKE ? "an assumption of a block broke"
-							  : "a block that an edge names was "
-							    "aborted");
+		return because_stale(result);
 	}
 	CH__COUNT(self->counters.blocks_committed, count);
 	return CH_OK;
@@ -684,6 +707,6 @@ enum ch_status ch_block_abort(struct ch_code *code)
 		return status;
 	mend_overrun(s.heap, s.self, s.block);
 	abort_open(s.heap, ch__handle_index(code->block.bits), CH__DEATH_ABORTED);
-	code->write = code->cold_write = NULL;
+	end_writing(code);
 	return CH_OK;
 }
