@@ -351,13 +351,32 @@ TEST(fork_waits_for_a_thread_that_is_held_in_a_region)
 
 /* --- a thread whose sentence nobody reads --- */
 
-static void fill_pipe(int end)
+static int ends[2], own_stderr;
+
+static struct stage *start_with_a_pipe(void)
 {
-	CHECK_EQ(fcntl(end, F_SETFL, O_NONBLOCK), 0);
-	while (write(end, "x", 1) == 1)
+	own_stderr = dup(STDERR_FILENO);
+	CHECK_EQ(setenv("CODEHEAP_DEBUG", "1", 1), 0);
+	CHECK_EQ(pipe(ends), 0);
+	return stage_new(STAGE_POLLS);
+}
+
+/* From here on whoever writes to stderr waits. */
+static void fill_stderr(void)
+{
+	CHECK_EQ(fcntl(ends[1], F_SETFL, O_NONBLOCK), 0);
+	while (write(ends[1], "x", 1) == 1)
 		continue;
 	CHECK_EQ(errno, EAGAIN);
-	CHECK_EQ(fcntl(end, F_SETFL, 0), 0);
+	CHECK_EQ(fcntl(ends[1], F_SETFL, 0), 0);
+	CHECK_EQ(dup2(ends[1], STDERR_FILENO), STDERR_FILENO);
+}
+
+static void read_stderr(void)
+{
+	static char text[1 << 20];
+	CHECK_EQ(dup2(own_stderr, STDERR_FILENO), STDERR_FILENO);
+	CHECK(read(ends[0], text, sizeof text) > 1);
 }
 
 static void end_now(const char *reason)
@@ -399,18 +418,13 @@ static void fail_unread(struct stage *stage, void *arg)
 /* With CODEHEAP_DEBUG=1 the call waits for who reads stderr, in no region and under no lock. */
 TEST(sentence_that_nobody_reads_holds_up_no_freeze)
 {
-	int ends[2], saved = dup(STDERR_FILENO);
-	static char read_text[1 << 20];
-	CHECK_EQ(setenv("CODEHEAP_DEBUG", "1", 1), 0);
-	CHECK_EQ(pipe(ends), 0);
-	struct stage *stage = stage_new(STAGE_POLLS);
+	struct stage *stage = start_with_a_pipe();
 	struct play *p = stage_play(stage, sizeof *p);
 	method_constant(stage, &p->m, "m", 1);
 	ch__panic_set_hook(end_now);
 	for (int i = 0; i < 3; i++) {
 		struct stage_thread held;
-		fill_pipe(ends[1]);
-		CHECK_EQ(dup2(ends[1], STDERR_FILENO), STDERR_FILENO);
+		fill_stderr();
 		atomic_store(&p->step, i);
 		atomic_store(&p->collector, 0);
 		stage_spawn(stage, &held, fail_unread, p);
@@ -418,8 +432,7 @@ TEST(sentence_that_nobody_reads_holds_up_no_freeze)
 			   thread_is_asleep(atomic_load(&p->collector)))
 			continue;
 		enum ch_status status = ch_heap_check(stage->heap, NULL, 0);
-		CHECK_EQ(dup2(saved, STDERR_FILENO), STDERR_FILENO);
-		CHECK(read(ends[0], read_text, sizeof read_text) > 1);
+		read_stderr();
 		stage_join(&held);
 		CHECK_EQ(status, CH_OK);
 	}
@@ -451,19 +464,14 @@ static bool stands(const struct stage *stage)
 static void leave_unread(void (*hold)(struct stage *, void *))
 {
 	enum { NAPS = 10000 };
-	int ends[2], saved = dup(STDERR_FILENO);
-	static char read_text[1 << 20];
-	CHECK_EQ(setenv("CODEHEAP_DEBUG", "1", 1), 0);
-	CHECK_EQ(pipe(ends), 0);
-	struct stage *stage = stage_new(STAGE_POLLS);
+	struct stage *stage = start_with_a_pipe();
 	struct play *p = stage_play(stage, sizeof *p);
 	struct stage_thread held, collector;
 	stage->heap->config.stop_wait_ms = 100;
 	stage_spawn(stage, &held, hold, p);
 	stage_wait(&p->step, 1);
 	ch_thread_park(); /* the collection waits for the other thread */
-	fill_pipe(ends[1]);
-	CHECK_EQ(dup2(ends[1], STDERR_FILENO), STDERR_FILENO);
+	fill_stderr();
 	stage_spawn(stage, &collector, collect_unread, p);
 	/* On a busy machine this thread may miss when they stand. */
 	for (int i = 0; i < NAPS && !stands(stage); i++)
@@ -471,8 +479,7 @@ static void leave_unread(void (*hold)(struct stage *, void *))
 	for (int i = 0; i < NAPS && stands(stage); i++)
 		usleep(1000);
 	bool is_over = !stands(stage), is_written = atomic_load(&p->done);
-	CHECK_EQ(dup2(saved, STDERR_FILENO), STDERR_FILENO);
-	CHECK(read(ends[0], read_text, sizeof read_text) > 1);
+	read_stderr();
 	ch_thread_unpark();
 	stage_join(&collector);
 	CHECK(is_over && !is_written);

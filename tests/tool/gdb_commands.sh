@@ -88,6 +88,14 @@ fact() { sed -n "s/^fact $1 //p" "$work/facts"; }
 before_fact() { printf '%#x' $(($(fact "$1") - $2)); }
 # The program ran to its end, and its own checks held.
 result_right() { grep -q '^result right$' "$work/facts" || fail "the program did not end with the right result"; }
+# The same, in a program that gdb has left.
+goes_on_rightly() {
+  local end=$((SECONDS + 100))
+  until grep -q '^result right$' "$work/facts"; do
+    [ $SECONDS -lt $end ] || fail "the program did not go on rightly without gdb"
+    sleep 0.1
+  done
+}
 to_the_end='while $_isvoid($_exitcode)
 continue
 end'
@@ -483,11 +491,7 @@ continue
 continue
 detach
 EOF
-  local end=$((SECONDS + 100))
-  until grep -q '^result right$' "$work/facts"; do
-    [ $SECONDS -lt $end ] || fail "the program did not go on rightly after detach"
-    sleep 0.1
-  done
+  goes_on_rightly
 }
 
 # gdb goes with the child, and leaves the parent, which runs on with what is in its code.
@@ -501,11 +505,7 @@ run 1 >$work/facts
 codeheap break -int3 square
 continue
 EOF
-  local end=$((SECONDS + 100))
-  until grep -q '^result right$' "$work/facts"; do
-    [ $SECONDS -lt $end ] || fail "the parent did not go on rightly"
-    sleep 0.1
-  done
+  goes_on_rightly
 }
 
 # A child that gdb keeps has no code when it begins, and ends before its parent runs on.

@@ -351,7 +351,6 @@ TEST(each_name_is_found_again_when_the_buckets_became_more)
 	rig_end(&rig);
 }
 
-/* The name of the last call is found without its hash. */
 /* Of two characters of two and three bytes; files of names have whole characters only. */
 TEST(name_that_a_sink_has_no_room_for_ends_with_a_character)
 {
@@ -370,6 +369,7 @@ TEST(name_that_a_sink_has_no_room_for_ends_with_a_character)
 	rig_end(&rig);
 }
 
+/* The name of the last call is found without its hash. */
 TEST(name_that_came_last_and_went_is_made_anew)
 {
 	struct rig rig = rig_start(1 << 20);
