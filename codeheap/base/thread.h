@@ -69,7 +69,7 @@ struct ch__thread {
 	/* A call that made code attached the thread, not the VM. Stored by the thread, true under
 	 * registry; read relaxed for sentences about a thread. */
 	_Atomic(bool) is_by_call;
-	int thread_id;           /* [registry] */
+	_Atomic(int) thread_id;  /* [registry], read anywhere */
 	uint32_t park_depth;     /* [own]; read by the thread's handlers */
 	uint32_t deliveries;     /* calls on its own stack that make callbacks [own] */
 	/* [registry]; as its stack grows, the thread lowers stack_low before it shows sp */

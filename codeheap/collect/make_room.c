@@ -9,13 +9,24 @@
 
 /* The caller did not ask for a stop, and waits a 50th of stop_wait_ms for other threads. When a try
  * was in vain, no thread tries again for 50 times as long as the try took, save where much is
- * dead. */
+ * dead, or the thread that held the try up stands still or left. */
 enum { UNASKED_PART = 50 };
 
 static bool is_asked(const struct ch_heap *heap)
 {
 	return heap->config.driver == CH_DRIVER_HOST || heap->driver.collect || heap->is_codeless ||
 	       CH_LOAD_RELAXED(&heap->vms_asked);
+}
+
+/* Whether a thread held up the last collection, and stands still since, or left. */
+static bool is_let_go(const struct ch_heap *heap)
+{
+	int held_up_by = CH_LOAD_RELAXED(&heap->held_up_by);
+	const struct ch__thread *t = heap->threads;
+	while (t && !(CH_LOAD_RELAXED(&t->thread_id) == held_up_by && t->is_attached &&
+		      CH_LOAD_RELAXED(&t->state) == CH__RUNNING))
+		t = t->next;
+	return held_up_by && !t;
 }
 
 static bool collect_shortly(struct ch_heap *heap, uint64_t start_ns)
@@ -41,7 +52,7 @@ bool CH_COLD ch__collect_unasked(struct ch_heap *heap)
 	    !atomic_compare_exchange_strong(&heap->unasked_ns, &since, now))
 		return false;
 	bool is_late = ch__trigger_is_late(heap);
-	bool is_tried = is_late || now >= heap->unasked_after_ns;
+	bool is_tried = is_late || now >= heap->unasked_after_ns || is_let_go(heap);
 	bool has_collected = is_tried && collect_shortly(heap, now);
 	if (!has_collected && since && !atomic_load(&heap->held_up_by))
 		return is_tried;

@@ -324,7 +324,7 @@ TEST(a_vm_that_stops_its_threads_itself_decides_when)
 struct runner {
 	struct ch_heap *heap;
 	_Atomic(int) is_there; /* the number of the thread */
-	_Atomic(bool) ends;
+	_Atomic(bool) ends, parks;
 };
 
 static void *run_without_a_poll(void *arg)
@@ -332,8 +332,13 @@ static void *run_without_a_poll(void *arg)
 	struct runner *r = arg;
 	CHECK_EQ(ch_thread_attach(r->heap, NULL, NULL), CH_OK);
 	atomic_store(&r->is_there, (int)syscall(SYS_gettid));
+	while (!atomic_load(&r->ends) && !atomic_load(&r->parks))
+		continue;
+	ch_thread_park();
+	atomic_store(&r->parks, false);
 	while (!atomic_load(&r->ends))
 		continue;
+	ch_thread_unpark();
 	return NULL;
 }
 
@@ -356,6 +361,45 @@ TEST(tries_are_few_beside_a_thread_that_does_not_stop)
 	atomic_store(&r.ends, true);
 	CHECK_EQ(pthread_join(thread, NULL), 0);
 	CHECK_EQ(ch_heap_destroy(r.heap), CH_OK);
+}
+
+static enum ch_status fill(struct ch_heap *heap)
+{
+	uint8_t bytes[2000] = {0};
+	enum ch_status status = CH_OK;
+	while (status == CH_OK)
+		status = make_and_free(heap, bytes, sizeof bytes, CH_RELEASE_COLLECT);
+	return status;
+}
+
+/* The pause behind a try in vain ends with its cause. */
+TEST(full_pool_serves_again_once_the_thread_that_held_a_try_up_parks_or_leaves)
+{
+	static const uint8_t bytes[2000];
+	for (int leaves = 0; leaves < 2; leaves++) {
+		struct runner r = {.heap = heap_alone(1 << 20)};
+		pthread_t thread;
+		function f;
+		CHECK_EQ(pthread_create(&thread, NULL, run_without_a_poll, &r), 0);
+		TEST_UNTIL(atomic_load(&r.is_there));
+		CHECK_EQ(fill(r.heap), CH_E_FULL);
+		uint64_t tries = stats_of(r.heap).cycles_abandoned;
+		CHECK(tries > 0);
+		atomic_store(&r.heap->unasked_after_ns, UINT64_MAX);
+		CHECK_EQ(fill(r.heap), CH_E_FULL);
+		CHECK_EQ(stats_of(r.heap).cycles_abandoned, tries);
+		atomic_store(leaves ? &r.ends : &r.parks, true);
+		if (leaves)
+			CHECK_EQ(pthread_join(thread, NULL), 0);
+		else
+			TEST_UNTIL(!atomic_load(&r.parks));
+		CHECK_EQ(ch_code_add(r.heap, bytes, sizeof bytes, "f", &f), CH_OK);
+		CHECK_EQ(stats_of(r.heap).cycles, 1);
+		atomic_store(&r.ends, true);
+		if (!leaves)
+			CHECK_EQ(pthread_join(thread, NULL), 0);
+		CHECK_EQ(ch_heap_destroy(r.heap), CH_OK);
+	}
 }
 
 struct put_off {
