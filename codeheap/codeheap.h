@@ -949,8 +949,8 @@ CH_API CH_CHECKED enum ch_status ch_block_each(struct ch_heap *heap, const char 
  * in    siginfo, ucontext  the signal's siginfo_t and ucontext_t
  *       bytes  room at text; 1,024 are enough but for long paths
  * out   text      one line, 0-terminated unless bytes is 0; cut at a character
- * ret   the length without the 0; >= bytes when the text was cut; 0 = neither pc nor a readable
- *       faulting address is the heap's, or the signal is sent, or a tool's BRK: chain to the next
+ * ret   the length without the 0; >= bytes when the text was cut; 0 = chain to the next: the signal
+ *       is not of code or data of the heap, nor of its code's call of NULL; or sent, or a tool's
  * safe  signal handlers, in any thread, while others allocate and free
  * cost  O(blocks of the heap, and freed blocks that are remembered)
  * note  knows the last ch_config.remembered_dead freed blocks; names are cut to 63 bytes */

@@ -203,18 +203,26 @@ static uintptr_t recorded_return(const struct ch_heap *heap, const void *ucontex
 	return is_in_code(heap, address) ? address : guess;
 }
 
-/* After a call, the word on top of the stack, or the link register, is the return address. After a
- * jump, the word returns to the caller of the code that jumped. If the word leads to no code, the
- * code that trapped has a frame, whose record has the return address. */
-static void put_return(struct ch__text *line, const struct ch_heap *heap, const void *ucontext)
+/* After a call, the word on top of the stack, or the link register, is the return address. Returns
+ * false where the stack cannot be read. */
+static bool top_return(const void *ucontext, uintptr_t *address)
 {
 	const void *sp = (const void *)ch__arch_context_sp(ucontext);
-	if (!CH_ARCH_HAS_LINK_REGISTER &&
-	    ((uintptr_t)sp % sizeof(uintptr_t) || !ch__os_is_readable(sp))) {
+	bool is_there = CH_ARCH_HAS_LINK_REGISTER ||
+			((uintptr_t)sp % sizeof(uintptr_t) == 0 && ch__os_is_readable(sp));
+	*address = is_there ? ch__arch_context_return(ucontext) : 0;
+	return is_there;
+}
+
+/* After a jump, the word on top returns to the caller of the code that jumped. If the word leads to
+ * no code, the code that trapped has a frame, whose record has the return address. */
+static void put_return(struct ch__text *line, const struct ch_heap *heap, const void *ucontext)
+{
+	uintptr_t guess;
+	if (!top_return(ucontext, &guess)) {
 		ch__text_put(line, "; no return address: its stack cannot be read");
 		return;
 	}
-	uintptr_t guess = ch__arch_context_return(ucontext);
 	if (!is_in_code(heap, guess))
 		guess = recorded_return(heap, ucontext, guess);
 	put_origin(line, heap, "; return address (a guess) ", guess, 1);
@@ -321,6 +329,14 @@ static bool is_record(const struct ch_heap *heap, uintptr_t address)
 	return address - (uintptr_t)heap->owners.base < used * sizeof(struct ch__owner);
 }
 
+/* Whether code of the pool called an address without code, say NULL. */
+static bool is_lost(const struct ch_heap *heap, const siginfo_t *info, const void *ucontext)
+{
+	uintptr_t back;
+	return has_data_address(info) && (uintptr_t)info->si_addr == ch__arch_context_pc(ucontext) &&
+	       top_return(ucontext, &back) && ch__pool_has(heap->pool, back - 1);
+}
+
 size_t ch_trap_describe(const struct ch_heap *heap, const void *siginfo, const void *ucontext,
 			char *text, size_t bytes)
 {
@@ -333,7 +349,8 @@ size_t ch_trap_describe(const struct ch_heap *heap, const void *siginfo, const v
 		return 0;
 	bool is_nowhere = address == (uintptr_t)heap->no_fallback;
 	bool is_cell = is_record(heap, address);
-	bool is_here = is_nowhere || is_cell || ch__pool_has(heap->pool, address);
+	bool is_in_pool = ch__pool_has(heap->pool, address);
+	bool is_here = is_nowhere || is_cell || is_in_pool || is_lost(heap, info, ucontext);
 	bool is_written = ch__pool_has(heap->pool, exec_of(heap, address));
 	bool is_ours =
 		is_here || is_written ||
@@ -361,6 +378,8 @@ size_t ch_trap_describe(const struct ch_heap *heap, const void *siginfo, const v
 			ch__text_put(&line, "the cell of an owner without an entry and a fallback");
 		else if (is_cell)
 			ch__text_put(&line, "executed at an owner's cell: call what it holds");
+		else if (!is_in_pool)
+			ch__text_put(&line, "executed where no code is");
 		else
 			state = put_place(&line, heap, ch__offset(heap, address));
 		ch__text_put_with(&line, " (", address, 16);

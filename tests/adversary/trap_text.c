@@ -145,6 +145,39 @@ TEST(code_of_a_group_without_a_name_is_known_by_its_own)
 	rig_end(&rig);
 }
 
+TEST(call_of_an_address_without_code_names_its_caller)
+{
+	const void *targets[] = {NULL, &call_end};
+	struct rig rig = rig_start(1 << 20);
+	struct made_up m;
+	const uint8_t *exec = NULL;
+	char wanted[200];
+	catch_traps(rig.heap);
+	for (size_t i = 0; i < 2; i++) {
+		(void)calling_block(&rig, "caller", targets[i], &exec);
+		jump_to(exec);
+		CHECK(caught.signal == SIGSEGV || caught.signal == SIGBUS);
+		snprintf(wanted, sizeof wanted,
+			 "executed where no code is (0x%lx); return address (a guess) 0x%lx in "
+			 "block `caller` (#", (unsigned long)(uintptr_t)targets[i],
+			 (unsigned long)(uintptr_t)exec + call_end);
+		check_begins(caught.text, wanted);
+	}
+	/* A fault of data in a function that code called, and a call by others. */
+	make_up(&m, NULL, (uintptr_t)exec + call_end);
+	m.info.si_signo = SIGSEGV;
+	m.info.si_code = SEGV_MAPERR;
+	m.info.si_addr = (void *)ch__arch_context_pc(&m.context);
+	CHECK(describe_made_up(rig.heap, &m) > 0);
+	m.info.si_addr = wanted;
+	CHECK_EQ(describe_made_up(rig.heap, &m), 0);
+	make_up(&m, NULL, (uintptr_t)targets[1]);
+	m.info.si_signo = SIGSEGV;
+	m.info.si_addr = (void *)ch__arch_context_pc(&m.context);
+	CHECK_EQ(describe_made_up(rig.heap, &m), 0);
+	rig_end(&rig);
+}
+
 TEST(caller_elsewhere_is_named)
 {
 	struct rig rig = rig_start(1 << 20);
