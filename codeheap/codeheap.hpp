@@ -30,6 +30,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
+#include <string_view>
 #include <utility>
 
 #ifdef __cpp_exceptions
@@ -42,10 +44,25 @@ namespace codeheap
 
 /* --- status --- */
 
+/* A call that a class of this header refused by itself: the library has no sentence of the call. */
+struct refusal {
+	const char *sentence;
+	std::size_t earlier; /* the hash of ch_why, which has the sentence of an earlier failure */
+};
+inline thread_local refusal last_refusal = {};
+inline std::size_t hash_of_why() noexcept
+{
+	return std::hash<std::string_view>()(ch_why());
+}
+inline ch_status refuse(ch_status status, const char *sentence) noexcept
+{
+	last_refusal = {sentence, hash_of_why()};
+	return status;
+}
+
 #ifdef __cpp_exceptions
-/* A status other than CH_OK, as a sentence: the text of the status, then the sentence of ch_why. A
- * class of this header refuses some calls itself: ch_why has the sentence of an earlier failure
- * then. The sentence of a failure with another status is left out. */
+/* A status other than CH_OK, as a sentence: the text of the status, then the sentence of ch_why, or
+ * of the class that refused the call. The sentence of another failure is left out. */
 class error : public std::runtime_error
 {
       public:
@@ -65,7 +82,10 @@ class error : public std::runtime_error
 			CH_STATUS_LIST(X)
 #undef X
 		};
+		refusal last = std::exchange(last_refusal, refusal());
 		std::string said = ch_status_text(status), why = ch_why();
+		if (last.sentence && last.earlier == hash_of_why())
+			return said + ": " + last.sentence;
 		bool is_known = static_cast<std::size_t>(status) < sizeof names / sizeof *names;
 		return is_known && why.rfind(names[status], 0) == 0 ? said + ": " + why : said;
 	}
@@ -110,7 +130,8 @@ class heap
 	/* ret  as ch_heap_create | CH_E_STATE the object has a heap already */
 	[[nodiscard]] ch_status create(const ch_config *config = nullptr) noexcept
 	{
-		return its_heap ? CH_E_STATE : ch_heap_create(config, &its_heap);
+		return its_heap ? refuse(CH_E_STATE, "the object has a heap already")
+				: ch_heap_create(config, &its_heap);
 	}
 	[[nodiscard]] ch_status destroy() noexcept
 	{
@@ -172,7 +193,8 @@ class vm
 	[[nodiscard]] ch_status attach(const heap &heap, const ch_ops &ops = sized<ch_ops>(),
 				       void *user = nullptr) noexcept
 	{
-		return its_vm ? CH_E_STATE : ch_vm_attach(heap.get(), &ops, user, &its_vm);
+		return its_vm ? refuse(CH_E_STATE, "the object has a vm already")
+			      : ch_vm_attach(heap.get(), &ops, user, &its_vm);
 	}
 	/* No thread runs code of the vm, or will. After a failure the object has the vm still. */
 	[[nodiscard]] ch_status detach() noexcept
@@ -200,7 +222,8 @@ class vm
 /* The thread that makes the object is attached to the heap until the object ends. A thread that was
  * attached before, by ch_thread_attach, an `attached` or a call that makes code, stays attached
  * afterwards. On a stack that the heap does not know the object sees no attachment by a call, and
- * ends it: make the object on the thread's own stack, or on an attached fiber's. */
+ * ends it: make the object on the thread's own stack, or on an attached fiber's.
+ * A function that makes code, and shall leave its thread as it was, makes the object first. */
 class attached
 {
       public:
@@ -215,7 +238,8 @@ class attached
 	{
 		(void)(!was_attached && its_status == CH_OK && ch_thread_detach(its_heap) == CH_OK);
 	}
-	/* ret  of ch_thread_attach; CH_E_THREAD: the thread stays attached */
+	/* ret  as ch_thread_attach. CH_E_THREAD is no failure: the thread was attached before, by
+	 *      ch_thread_attach or an `attached`, and stays attached */
 	[[nodiscard]] ch_status status() const noexcept
 	{
 		return its_status;
@@ -277,7 +301,7 @@ class open_block
 	[[nodiscard]] ch_status open(const ch_open &request) noexcept
 	{
 		if (is_open)
-			return CH_E_STATE;
+			return refuse(CH_E_STATE, "the object has an open block already");
 		ch_status status = ch_block_open(&request, &its_code);
 		is_open = status == CH_OK;
 		can_be_freed = request.heap || (request.flags & CH_OPEN_KEPT);
@@ -383,7 +407,7 @@ template <class Result, class... Arguments> class code<Result(Arguments...)>
 				    const char *name) noexcept
 	{
 		if (its_entry)
-			return CH_E_STATE;
+			return refuse(CH_E_STATE, "the object has code already");
 		ch_status status = ch_code_add(heap.get(), bytes, count, name, &its_entry);
 		if (status == CH_OK)
 			its_block = block_at(reinterpret_cast<const void *>(its_entry));
@@ -394,8 +418,10 @@ template <class Result, class... Arguments> class code<Result(Arguments...)>
 	 * ret  as ch_block_commit | CH_E_STATE the object has code, or the block is an owner's */
 	[[nodiscard]] ch_status commit(open_block &block) noexcept
 	{
-		if (its_entry || (block && !block.is_freed_by_address()))
-			return CH_E_STATE;
+		if (its_entry)
+			return refuse(CH_E_STATE, "the object has code already");
+		if (block && !block.is_freed_by_address())
+			return refuse(CH_E_STATE, "the block is an owner's: function::set_entry");
 		/* An empty block has no exec to count from. */
 		auto entry = reinterpret_cast<std::uintptr_t>(block.code().exec) +
 			     block.code().entry_offset;
@@ -415,7 +441,8 @@ template <class Result, class... Arguments> class code<Result(Arguments...)>
 		const void *at = reinterpret_cast<const void *>(its_entry);
 		/* Another heap may have code there by now. */
 		bool is_there = at && block_at(at).bits == its_block.bits;
-		ch_status status = is_there ? ch_code_free(nullptr, at, how) : CH_E_STALE;
+		ch_status status = is_there ? ch_code_free(nullptr, at, how)
+					    : refuse(CH_E_STALE, "the code is gone");
 		if (status == CH_OK || status == CH_E_STALE)
 			its_entry = nullptr;
 		return status;
@@ -469,8 +496,9 @@ template <class Result, class... Arguments> class function<Result(Arguments...)>
 		std::swap(its_cell, other.its_cell);
 		return *this;
 	}
-	/* A collection frees the code when no thread runs the code any more. Where the vm has
-	 * collect_wanted or stop_world, the program collects; else polls and some opens do. */
+	/* A collection frees the code when no thread runs the code any more. The program collects
+	 * where a vm has collect_wanted or stop_world. Else ch_thread_poll collects, as compile
+	 * does with the flag CH_OPEN_MAY_COLLECT: a program that never does either frees none. */
 	~function()
 	{
 		(void)(its_cell && release() == CH_OK);
@@ -481,7 +509,7 @@ template <class Result, class... Arguments> class function<Result(Arguments...)>
 				       void *user = nullptr) noexcept
 	{
 		if (its_cell)
-			return CH_E_STATE;
+			return refuse(CH_E_STATE, "the object has an owner already");
 		ch_status status = ch_owner_create(
 			vm.get(), name, reinterpret_cast<const void *>(fallback), user, &its_owner);
 		its_cell = status == CH_OK ? ch_owner_cell(its_owner) : nullptr;
@@ -493,7 +521,7 @@ template <class Result, class... Arguments> class function<Result(Arguments...)>
 					unsigned flags = 0) noexcept
 	{
 		if (count > UINT32_MAX)
-			return CH_E_ARG;
+			return refuse(CH_E_ARG, "count is beyond 4294967295");
 		ch_open request = opens(static_cast<std::uint32_t>(count));
 		request.flags = flags;
 		open_block block;
@@ -502,7 +530,7 @@ template <class Result, class... Arguments> class function<Result(Arguments...)>
 		if (status != CH_OK)
 			return status;
 		if (!block.append(bytes, count))
-			return CH_E_ARG;
+			return refuse(CH_E_ARG, "the block has no room for the bytes");
 		status = block.commit(made);
 		return status == CH_OK ? set_entry(made) : status;
 	}
