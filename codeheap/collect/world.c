@@ -139,16 +139,19 @@ unsigned ch__world_waited_ms(const struct ch_heap *heap, uint64_t from_ns, uint6
 	return ms > heap->config.stop_wait_ms / 2 ? heap->config.stop_wait_ms : (unsigned)ms;
 }
 
-/* A HOST heap with a stop of its own never comes here: the remedy is right for every heap here. */
+const char *ch__world_reason(const struct ch_config *config, bool is_gone)
+{
+	return config->stop_signal ? "it blocks stop_signal, or had no processor"
+	       : is_gone	   ? "it neither polled nor parked"
+				   : "it neither polled nor parked; ch_config.stop_signal stops "
+				     "such threads";
+}
+
 static void because_running(const struct ch__thread *thread, unsigned waited_ms)
 {
-	const struct ch_config *config = &thread->heap->config;
-	bool would_take_one = !config->stop_signal && !ch__thread_is_gone(thread);
-	(void)ch__because(CH_E_BUSY, "thread %d%s did not stop in %u ms: %s%s", thread->thread_id,
+	(void)ch__because(CH_E_BUSY, "thread %d%s did not stop in %u ms: %s", thread->thread_id,
 			  ch__thread_how(thread), waited_ms,
-			  config->stop_signal ? "it blocks stop_signal, or had no processor"
-					      : "it neither polled nor parked",
-			  would_take_one ? "; ch_config.stop_signal stops such threads" : "");
+			  ch__world_reason(&thread->heap->config, ch__thread_is_gone(thread)));
 }
 
 bool ch__world_stop(struct ch_heap *heap, uint64_t until_ns) CH_UNANALYSED("it makes the role")

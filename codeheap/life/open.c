@@ -573,10 +573,9 @@ static enum ch_status no_room(const struct request *r)
 	int thread = CH_LOAD_RELAXED(&r->heap->held_up_by);
 	if (thread && (may_collect || waits))
 		return ch__because(CH_E_FULL, "no room for %u bytes in a pool of %zu: no "
-				   "collection, since thread %d did not stop; %s", bytes,
-				   pool->pool_bytes, thread, r->heap->config.stop_signal
-				   ? "it blocks stop_signal, or had no processor"
-				   : "ch_thread_park helps, or ch_config.stop_signal");
+				   "collection, since thread %d did not stop: %s", bytes,
+				   pool->pool_bytes, thread,
+				   ch__world_reason(&r->heap->config, false));
 	return ch__because(CH_E_FULL, "no room for %u bytes in a pool of %zu, %s%s", bytes,
 			   pool->pool_bytes,
 			   is_host	 ? "and a HOST heap is collected by ch_mark_begin"
