@@ -7,9 +7,9 @@
 #include "codeheap/base/region.h"
 #include "codeheap/events/trigger.h"
 
-/* The caller did not ask for a stop, and waits a 50th of stop_wait_ms for other threads. When a try
- * was in vain, no thread tries again for 50 times as long as the try took, save where much is
- * dead, or the thread that held the try up stands still or left. */
+/* The caller asked for no stop, and waits a 50th of stop_wait_ms for other threads. After a try in
+ * vain no thread tries for 50 times as long as that try took, save where much is dead, or the
+ * thread that held the try up stands still or left. */
 enum { UNASKED_PART = 50 };
 
 static bool is_asked(const struct ch_heap *heap)

@@ -3,8 +3,7 @@
  * and a signal. Under registry and heap, after the freeze, so that no thread is stopped inside a
  * region (I1). The wait is bounded (I10).
  *
- * The handler is signal-safe: it publishes the interrupted registers in the thread's record and
- * waits on a futex. */
+ * The handler publishes the registers in the thread's record, and waits on a futex: signal-safe. */
 #include "codeheap/base/region.h"
 #include "codeheap/events/trigger.h"
 #include "codeheap/base/why.h"
@@ -113,8 +112,7 @@ bool ch__world_signal(const struct ch__thread *thread)
 	return ch__os_thread_signal(thread->thread_id, thread->heap->config.stop_signal, &tag);
 }
 
-/* Signals each running thread, if asked to. Returns a running thread, or NULL when all are
- * stopped. */
+/* Signals each running thread, if asked to. Returns a running thread; NULL: all are stopped. */
 static const struct ch__thread *running(struct ch_heap *heap, bool signal)
 {
 	const struct ch__thread *found = NULL;
@@ -165,8 +163,7 @@ bool ch__world_stop(struct ch_heap *heap, uint64_t until_ns) CH_UNANALYSED("it m
 	const struct ch__thread *thread;
 	for (;;) {
 		uint64_t now = ch__os_now_ns();
-		/* A signal may be lost to a thread that is just leaving the handler: sent again
-		 * each millisecond. */
+		/* Each millisecond: a thread that leaves the handler may lose the signal. */
 		bool signal = heap->config.stop_signal && now >= next_signal;
 		if (!(thread = running(heap, signal)))
 			break;

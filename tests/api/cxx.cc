@@ -299,7 +299,8 @@ TEST(what_fails_says_so_and_changes_nothing)
 		codeheap::check(s.heap.create());
 		FAIL("nothing was thrown");
 	} catch (const codeheap::error &error) {
-		CHECK_STR(error.what(), "not legal in the object's state: the object has a heap already");
+		CHECK_STR(error.what(),
+			  "not legal in the object's state: the object has a heap already");
 	}
 	codeheap::error no_call(CH_E_FULL);
 	CHECK_STR(no_call.what(), ch_status_text(CH_E_FULL));
@@ -321,7 +322,8 @@ TEST(error_tells_of_the_refused_call_and_of_no_call_before)
 	}
 	/* The sentence of the library has the same status. */
 	CHECK_EQ(s.vm.attach(s.heap), CH_E_STATE);
-	CHECK(sentence(CH_E_STATE) == "not legal in the object's state: the object has a vm already");
+	CHECK(sentence(CH_E_STATE) ==
+	      "not legal in the object's state: the object has a vm already");
 	CHECK(sentence(CH_E_STATE).find("parked") != std::string::npos);
 	/* Nobody asks about this refusal; the next failure has a sentence of its own. */
 	CHECK_EQ(f.create(s.vm, "again", interpret), CH_E_STATE);

@@ -181,17 +181,17 @@ enum ch_fork { CH_FORK_COPY, CH_FORK_NONE, CH_FORK_COW };
 enum ch_driver { CH_DRIVER_BUILTIN, CH_DRIVER_HOST };
 enum ch_release { CH_RELEASE_COLLECT, CH_RELEASE_NOT_RUNNING };
 
-/* Kinds of blocks. RODATA and DATA never run: code reaches them by distance. All hot_bytes are the
- * VM's. From commit on RODATA is readable at exec, and DATA readable and writable. Data is small if
- * hot_bytes + align + 8 is at most a fourth of a page. Small data shares pages with data of its
- * kind, and costs its bytes and 8. Small RODATA is written at write, apart from exec. Larger data,
- * and data with CH_OPEN_IN_PLACE, has whole pages; write is exec, a multiple of 64. Data and code
- * with OWN_FRAMES have chunks of the pool (1 MiB; COW: 2 MiB) without other code: a pool of one
- * chunk has code or data. Data with ch_open.heap or CH_OPEN_KEPT lives as such code does. Other
- * data lives by an edge from a live block, by a word on a stack, or as IMMORTAL; else data dies in
- * the third cycle, or in the cycle of its last user. Data whose last user is released or freed
- * NOT_RUNNING dies at once, whatever is on a stack. Data may have edges; every other attachment or
- * entry is CH_E_STATE. Invalidation passes data over, and no sink hears of data. */
+/* Kinds of blocks. RODATA and DATA never run; code reaches them by distance. All hot_bytes of data
+ * are the VM's. From commit on DATA is writable at exec, RODATA is not. Invalidation passes data
+ * over; no sink hears of data. Data may have edges; other attachments and entries: CH_E_STATE.
+ *   small   hot_bytes + align + 8 are at most a fourth of a page: shares pages with data of its
+ *           kind, and costs its bytes and 8. Small RODATA is written at write, apart from exec
+ *   large   larger, or with CH_OPEN_IN_PLACE: has whole pages; write is exec, a multiple of 64
+ *   chunks  of the pool (1 MiB; COW: 2 MiB) with data, or with code of OWN_FRAMES, have no other
+ *           code: a pool of one chunk has code or data
+ *   life    with ch_open.heap, CH_OPEN_KEPT: as such code. Else IMMORTAL, or while a live block's
+ *           edge or a word on a stack leads there. Without either it dies in the third cycle, or in
+ *           that of its last user; at once, if the user ends NOT_RUNNING, whatever stacks have */
 enum ch_kind { CH_KIND_CODE, CH_KIND_RODATA, CH_KIND_DATA };
 
 /* Sinks: tables of the outside world. CH_SINK_DEFAULT in a configuration: the unwinder's. */
@@ -337,10 +337,12 @@ CH_API CH_CHECKED enum ch_status ch_heap_create(const struct ch_config *config,
  * note  sinks' files stay. What a handler reads for over 1 s is freed when a heap comes or goes */
 CH_API CH_CHECKED enum ch_status ch_heap_destroy(struct ch_heap *heap);
 
-/* Counters are plural and only grow; gauges end in _now or _peak. branches_now: all branch_room;
- * free_bytes_now: bytes of no block; largest_free_bytes_now: most in a row; owners_now: until the
- * last block's place is free; committed_bytes_now: with all that an OPEN block may write;
- * cycles_abandoned: not cycles that got no lock or memory; code_bytes_peak: within 64 KiB. */
+/* Names in the plural count events, and only grow; names in _now and _peak are gauges.
+ *   free_bytes_now       bytes of no block; largest_free_bytes_now: the most of them in a row
+ *   committed_bytes_now  memory taken from the system, with all that an OPEN block may write
+ *   branches_now         all branch_room, with a branch or not
+ *   owners_now           an owner counts until the place of its last block is free
+ *   cycles_abandoned     not cycles that got no lock or memory. code_bytes_peak: within 64 KiB */
 /* clang-format off */
 #define CH_STATS_LIST(X)                                                                          \
 	X(pool_bytes) X(page_bytes) X(pages_now) X(free_bytes_now) X(largest_free_bytes_now)      \
@@ -355,7 +357,6 @@ CH_API CH_CHECKED enum ch_status ch_heap_destroy(struct ch_heap *heap);
 	X(stack_roots_last) X(mark_ns_last) X(mark_ns_total) X(pause_ns_last) X(pause_ns_max)     \
 	X(sweep_ns_total) X(freezes)
 /* clang-format on */
-
 struct ch_stats {
 	size_t size;         /* in: sizeof(struct ch_stats) */
 	const char *version; /* of the loaded library; constant, as the next */
@@ -455,7 +456,7 @@ CH_API void ch_thread_unpark(void);
 
 /* ch_thread_poll: a safepoint: stop for a cycle, sweep a step, make callbacks, write perf's map.
  * lock  heap and the perf map's, shortly, when there is work; may collect: see ch_code_free
- * safe  an attached thread that holds no lock; its callbacks run here
+ * safe  an attached thread that holds no lock; callbacks run here; no effect in another thread
  * cost  a load and a branch for each heap of the thread when there is nothing to do */
 CH_API void ch_thread_poll(void);
 
@@ -754,8 +755,7 @@ CH_API CH_CHECKED enum ch_status ch_edge_attach_owner(struct ch_block block, str
 /* ch_ref_attach: eight bytes of the block are a pointer into the VM's heap.
  * in    at  exec address of the word; any alignment on x86-64 and aarch64
  * ret   CH_OK | CH_E_STALE | CH_E_STATE also: no owner, so no vm with a `ref` (but for Boehm) |
- *       CH_E_ARG outside the block | CH_E_SITE shares a byte with a site, a stub or a patchable
- *       entry | CH_E_MEMORY
+ *       CH_E_ARG outside the block | CH_E_MEMORY | CH_E_SITE a byte of a site, stub or entry
  * safe  the thread that opened the block
  * note  store the word and attach the ref with no cycle in between, which would miss the object. If
  *       other threads may collect, attach first, with a word of 0 */
