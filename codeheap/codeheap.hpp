@@ -30,7 +30,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <functional>
 #include <string_view>
 #include <utility>
 
@@ -44,21 +43,27 @@ namespace codeheap
 
 /* --- status --- */
 
+namespace inner
+{
+
 /* A call that a class of this header refused by itself: the library has no sentence of the call. */
 struct refusal {
 	const char *sentence;
 	std::size_t earlier; /* the hash of ch_why, which has the sentence of an earlier failure */
 };
-inline thread_local refusal last_refusal = {};
+inline thread_local refusal last = {};
+
 inline std::size_t hash_of_why() noexcept
 {
 	return std::hash<std::string_view>()(ch_why());
 }
 inline ch_status refuse(ch_status status, const char *sentence) noexcept
 {
-	last_refusal = {sentence, hash_of_why()};
+	last = {sentence, hash_of_why()};
 	return status;
 }
+
+} // namespace inner
 
 #ifdef __cpp_exceptions
 /* A status other than CH_OK, as a sentence: the text of the status, then the sentence of ch_why, or
@@ -82,9 +87,9 @@ class error : public std::runtime_error
 			CH_STATUS_LIST(X)
 #undef X
 		};
-		refusal last = std::exchange(last_refusal, refusal());
+		inner::refusal last = std::exchange(inner::last, inner::refusal());
 		std::string said = ch_status_text(status), why = ch_why();
-		if (last.sentence && last.earlier == hash_of_why())
+		if (last.sentence && last.earlier == inner::hash_of_why())
 			return said + ": " + last.sentence;
 		bool is_known = static_cast<std::size_t>(status) < sizeof names / sizeof *names;
 		return is_known && why.rfind(names[status], 0) == 0 ? said + ": " + why : said;
@@ -130,7 +135,7 @@ class heap
 	/* ret  as ch_heap_create | CH_E_STATE the object has a heap already */
 	[[nodiscard]] ch_status create(const ch_config *config = nullptr) noexcept
 	{
-		return its_heap ? refuse(CH_E_STATE, "the object has a heap already")
+		return its_heap ? inner::refuse(CH_E_STATE, "the object has a heap already")
 				: ch_heap_create(config, &its_heap);
 	}
 	[[nodiscard]] ch_status destroy() noexcept
@@ -193,7 +198,7 @@ class vm
 	[[nodiscard]] ch_status attach(const heap &heap, const ch_ops &ops = sized<ch_ops>(),
 				       void *user = nullptr) noexcept
 	{
-		return its_vm ? refuse(CH_E_STATE, "the object has a vm already")
+		return its_vm ? inner::refuse(CH_E_STATE, "the object has a vm already")
 			      : ch_vm_attach(heap.get(), &ops, user, &its_vm);
 	}
 	/* No thread runs code of the vm, or will. After a failure the object has the vm still. */
@@ -221,9 +226,9 @@ class vm
 
 /* The thread that makes the object is attached to the heap until the object ends. A thread that was
  * attached before, by ch_thread_attach, an `attached` or a call that makes code, stays attached
- * afterwards. On a stack that the heap does not know the object sees no attachment by a call, and
- * ends it: make the object on the thread's own stack, or on an attached fiber's.
- * A function that makes code, and shall leave its thread as it was, makes the object first. */
+ * afterwards. So a function that leaves its thread as it was makes the object first. Make the
+ * object on the thread's own stack, or on an attached fiber's: on another stack the object does not
+ * see that a call attached the thread, and detaches the thread. */
 class attached
 {
       public:
@@ -301,7 +306,7 @@ class open_block
 	[[nodiscard]] ch_status open(const ch_open &request) noexcept
 	{
 		if (is_open)
-			return refuse(CH_E_STATE, "the object has an open block already");
+			return inner::refuse(CH_E_STATE, "the object has an open block already");
 		ch_status status = ch_block_open(&request, &its_code);
 		is_open = status == CH_OK;
 		can_be_freed = request.heap || (request.flags & CH_OPEN_KEPT);
@@ -407,7 +412,7 @@ template <class Result, class... Arguments> class code<Result(Arguments...)>
 				    const char *name) noexcept
 	{
 		if (its_entry)
-			return refuse(CH_E_STATE, "the object has code already");
+			return inner::refuse(CH_E_STATE, "the object has code already");
 		ch_status status = ch_code_add(heap.get(), bytes, count, name, &its_entry);
 		if (status == CH_OK)
 			its_block = block_at(reinterpret_cast<const void *>(its_entry));
@@ -419,9 +424,9 @@ template <class Result, class... Arguments> class code<Result(Arguments...)>
 	[[nodiscard]] ch_status commit(open_block &block) noexcept
 	{
 		if (its_entry)
-			return refuse(CH_E_STATE, "the object has code already");
+			return inner::refuse(CH_E_STATE, "the object has code already");
 		if (block && !block.is_freed_by_address())
-			return refuse(CH_E_STATE, "the block is an owner's: function::set_entry");
+			return inner::refuse(CH_E_STATE, "an owner's block: function::set_entry");
 		/* An empty block has no exec to count from. */
 		auto entry = reinterpret_cast<std::uintptr_t>(block.code().exec) +
 			     block.code().entry_offset;
@@ -442,7 +447,7 @@ template <class Result, class... Arguments> class code<Result(Arguments...)>
 		/* Another heap may have code there by now. */
 		bool is_there = at && block_at(at).bits == its_block.bits;
 		ch_status status = is_there ? ch_code_free(nullptr, at, how)
-					    : refuse(CH_E_STALE, "the code is gone");
+					    : inner::refuse(CH_E_STALE, "the code is gone");
 		if (status == CH_OK || status == CH_E_STALE)
 			its_entry = nullptr;
 		return status;
@@ -509,7 +514,7 @@ template <class Result, class... Arguments> class function<Result(Arguments...)>
 				       void *user = nullptr) noexcept
 	{
 		if (its_cell)
-			return refuse(CH_E_STATE, "the object has an owner already");
+			return inner::refuse(CH_E_STATE, "the object has an owner already");
 		ch_status status = ch_owner_create(
 			vm.get(), name, reinterpret_cast<const void *>(fallback), user, &its_owner);
 		its_cell = status == CH_OK ? ch_owner_cell(its_owner) : nullptr;
@@ -521,7 +526,7 @@ template <class Result, class... Arguments> class function<Result(Arguments...)>
 					unsigned flags = 0) noexcept
 	{
 		if (count > UINT32_MAX)
-			return refuse(CH_E_ARG, "count is beyond 4294967295");
+			return inner::refuse(CH_E_ARG, "count is beyond 4294967295");
 		ch_open request = opens(static_cast<std::uint32_t>(count));
 		request.flags = flags;
 		open_block block;
@@ -530,7 +535,7 @@ template <class Result, class... Arguments> class function<Result(Arguments...)>
 		if (status != CH_OK)
 			return status;
 		if (!block.append(bytes, count))
-			return refuse(CH_E_ARG, "the block has no room for the bytes");
+			return inner::refuse(CH_E_ARG, "the block has no room for the bytes");
 		status = block.commit(made);
 		return status == CH_OK ? set_entry(made) : status;
 	}
