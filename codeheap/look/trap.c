@@ -332,8 +332,8 @@ static bool is_record(const struct ch_heap *heap, uintptr_t address)
 /* Whether code of the pool called an address without code, say NULL. */
 static bool is_lost(const struct ch_heap *heap, const siginfo_t *info, const void *ucontext)
 {
-	uintptr_t back;
-	return has_data_address(info) && (uintptr_t)info->si_addr == ch__arch_context_pc(ucontext) &&
+	uintptr_t back, at = (uintptr_t)info->si_addr;
+	return has_data_address(info) && at == ch__arch_context_pc(ucontext) &&
 	       top_return(ucontext, &back) && ch__pool_has(heap->pool, back - 1);
 }
 
