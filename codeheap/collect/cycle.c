@@ -395,8 +395,6 @@ enum ch_status ch_mark_end(struct ch_marker *marker, bool is_complete)
 	uint64_t start = heap->cycle_start_ns;
 	heap->cycle_start_ns = 0;
 	if (is_complete && !blind_to && !lacks_stacks) {
-		begin_to_mark(marker);
-		ch__mark_drain(marker);
 		ch__cycle_complete(heap, start);
 		/* A host says complete only while the threads are stopped. */
 		if (!heap->cycle_is_synced)
