@@ -15,12 +15,11 @@ enum { WRITE_AFTER_NS = 5000000, EXIT_WAIT_NS = 2000000000 };
 enum wish { WISH_NONE, WISH_WRITE, WISH_END };
 
 static struct {
-	struct ch__os_thread thread; /* of the thread that exchanged has_thread, as process is */
-	int process;
+	struct ch__os_thread thread; /* of the thread that exchanged has_thread */
 	/* enum wish, futex. Release pairs with the thread's acquire. */
 	_Atomic(uint32_t) wish;
 	_Atomic(uint32_t) has_thread; /* 1 also when no thread could start; then the wish stays */
-	_Atomic(uint32_t) is_started; /* release at start; pairs with acquire in end_at_exit */
+	_Atomic(int) process; /* has the thread; release, pairs with acquire in end_at_exit */
 } late;
 
 static bool change_wish(uint32_t from, enum wish to)
@@ -48,17 +47,15 @@ static void names_wait(void)
 		return;
 	if (CH_LOAD_RELAXED(&late.has_thread) || atomic_exchange(&late.has_thread, 1))
 		ch__os_futex_wake(&late.wish);
-	else if (ch__os_thread_start(&late.thread, write_late, NULL)) {
-		late.process = ch__os_process_id();
-		atomic_store_explicit(&late.is_started, 1, memory_order_release);
-	}
+	else if (ch__os_thread_start(&late.thread, write_late, NULL))
+		atomic_store_explicit(&late.process, ch__os_process_id(), memory_order_release);
 }
 
 /* In a child of fork: the thread is the parent's. */
 static void forget_thread(void)
 {
 	bool may_start = ch__os_child_may_start_threads();
-	atomic_store(&late.is_started, 0);
+	atomic_store(&late.process, 0);
 	atomic_store(&late.has_thread, !may_start);
 	atomic_store(&late.wish, may_start ? WISH_NONE : WISH_WRITE);
 }
@@ -67,14 +64,10 @@ static void forget_thread(void)
  * child that ran no fork handler has no thread to wait for. */
 __attribute__((destructor)) static void end_at_exit(void)
 {
-	if (ch__core_is_ours())
-		ch__listener_on_names(NULL);
-	if (!atomic_load_explicit(&late.is_started, memory_order_acquire) ||
-	    late.process != ch__os_process_id())
-		return;
 	atomic_store_explicit(&late.wish, WISH_END, memory_order_release);
 	ch__os_futex_wake(&late.wish);
-	if (ch__os_thread_ends(&late.thread, ch__os_now_ns() + EXIT_WAIT_NS))
+	if (atomic_load_explicit(&late.process, memory_order_acquire) == ch__os_process_id() &&
+	    ch__os_thread_ends(&late.thread, ch__os_now_ns() + EXIT_WAIT_NS))
 		ch__os_thread_join(&late.thread);
 }
 

@@ -362,6 +362,42 @@ TEST(mappings_that_were_seen_are_no_news)
 	profile_end(&rig);
 }
 
+static void check_has_page(const struct ch__ranges *ranges, const uint8_t *page)
+{
+	unsigned found = 0;
+	for (uint32_t i = 0; i < ranges->count; i++)
+		found += (uintptr_t)page >= ranges->at[i].low &&
+			 (uintptr_t)page + 4096 <= ranges->at[i].high;
+	CHECK_EQ(found, 1);
+}
+
+/* More than the first reading has room for. Neighbours in the memory are one range. */
+TEST(ranges_are_those_of_all_memory_however_many)
+{
+	enum { PAGES = 200, PAGE = 4096 };
+	profile_begin(&rig, STAGE_POLLS);
+	profile_start_still(&rig, 0);
+	uint8_t *at = mmap(NULL, (PAGES + 1) * PAGE, PROT_NONE,
+			   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	CHECK(at != MAP_FAILED);
+	for (int i = 1; i < PAGES; i += i == 1 ? 1 : 2)
+		CHECK(mmap(at + i * PAGE, PAGE, i == 2 ? PROT_EXEC : PROT_READ | PROT_EXEC,
+			   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != MAP_FAILED);
+	struct ch__profiler *p = profile_running(&rig);
+	ch__profile_lock(p);
+	CHECK_EQ(ch__maps_read(p), 0);
+	const struct ch__ranges *ranges = atomic_load(&p->ranges);
+	CHECK(ranges->count >= PAGES / 2);
+	CHECK(ranges->bytes >= sizeof *ranges + ranges->count * sizeof ranges->at[0]);
+	for (uint32_t i = 1; i < ranges->count; i++)
+		CHECK(ranges->at[i - 1].high < ranges->at[i].low);
+	for (int i = 1; i < PAGES; i += i == 1 ? 1 : 2)
+		check_has_page(ranges, at + i * PAGE);
+	ch__profile_unlock(p);
+	CHECK_EQ(munmap(at, (PAGES + 1) * PAGE), 0);
+	profile_end(&rig);
+}
+
 TEST(map_that_cannot_be_read_leaves_the_one_that_was)
 {
 	profile_begin(&rig, STAGE_POLLS);

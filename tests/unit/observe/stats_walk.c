@@ -158,6 +158,48 @@ TEST(block_that_died_is_counted_apart_while_its_place_is_kept)
 	end();
 }
 
+static struct ch_block block_with_cold_bytes(struct ch_owner owner)
+{
+	struct ch_code code;
+	struct ch_open open = {
+		.size = sizeof open, .owner = owner, .hot_bytes = 64, .cold_bytes = 40};
+	CHECK_EQ(ch_block_open(&open, &code), CH_OK);
+	memset(code.write, 0, code.hot_bytes);
+	memset(code.cold_write, 0, code.cold_bytes);
+	code.used_to = 64;
+	code.cold_used = 40;
+	struct ch_block block = code.block;
+	CHECK_EQ(ch_block_commit(&code, 1), CH_OK);
+	return block;
+}
+
+/* A block that is not live counts with its cold bytes, too, in its page. */
+TEST(page_counts_the_cold_bytes_of_each_state)
+{
+	struct ch_config config = rig_config(16 << 20);
+	config.sinks = CH_SINK_PERF_MAP;
+	config.dead_names = CH_DEAD_NAMES_KEPT;
+	rig = rig_create(&config, NULL, NULL);
+	meta = ch__meta_create();
+	CHECK(meta);
+	struct ch_owner gone = rig_owner(&rig, "scm::two");
+	block_with_cold_bytes(gone);
+	struct ch_block left = block_with_cold_bytes(rig_owner(&rig, "scm::one"));
+	CHECK_EQ(ch_blocks_invalidate(&left, 1, NULL), CH_OK);
+	CHECK_EQ(ch_owner_release(gone, CH_RELEASE_NOT_RUNNING), CH_OK);
+	take_walk();
+	const struct ch__stats_kind *kind = kind_called(walk.owners, walk.owners_count, "scm");
+	CHECK(kind->dead_bytes > 64 + 40 && kind->notentrant_bytes > 64 + 40);
+	uint64_t dead_bytes = 0, notentrant_bytes = 0;
+	for (uint32_t i = 0; i < walk.pages_count; i++) {
+		dead_bytes += walk.pages[i].dead_bytes;
+		notentrant_bytes += walk.pages[i].notentrant_bytes;
+	}
+	CHECK_EQ(dead_bytes, kind->dead_bytes);
+	CHECK_EQ(notentrant_bytes, kind->notentrant_bytes);
+	end();
+}
+
 /* Hot bytes lie at the run's beginning, cold bytes at the end; all bytes add up to the run. */
 TEST(run_of_pages_has_free_what_its_parts_leave)
 {

@@ -13,6 +13,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/inotify.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -270,6 +271,21 @@ TEST(what_is_no_file_is_not_opened_and_says_so)
 	CHECK_EQ(ch__os_file_open("/nowhere"), -1);
 	CHECK_EQ(errno, ENOENT);
 	CHECK_EQ(dup(STDERR_FILENO), next);
+}
+
+/* To open a pipe would let its writer go on, and to open a device may do anything. */
+TEST(what_lies_where_a_locked_file_shall_be_is_not_opened)
+{
+	char pipe_path[64], event[256];
+	bool is_locked;
+	snprintf(pipe_path, sizeof pipe_path, "/tmp/codeheap-system-%d.pipe", (int)getpid());
+	CHECK_EQ(mkfifo(pipe_path, 0600), 0);
+	int watch = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+	CHECK(watch >= 0 && inotify_add_watch(watch, pipe_path, IN_OPEN) >= 0);
+	CHECK_EQ(ch__os_file_create_locked(pipe_path, &is_locked), -1);
+	CHECK_EQ(errno, EEXIST);
+	CHECK_EQ(read(watch, event, sizeof event), -1);
+	CHECK_EQ(unlink(pipe_path), 0);
 }
 
 /* A program without standard input gets descriptor 0 for the next file. */

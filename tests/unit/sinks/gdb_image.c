@@ -6,6 +6,9 @@
 #include "tests/unit/sinks/gdb.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
 
 TEST(image_has_symbols_with_sizes_and_a_frame_for_each_range)
 {
@@ -457,6 +460,33 @@ TEST(image_has_the_lines_of_a_range)
 	CHECK_EQ(gdb_line_of(pool + 140, &file), 0);
 	CHECK(gdb_section(gdb_entry_of(pool + 70), ".debug_info"));
 	CHECK(gdb_section(gdb_entry_of(pool + 70), ".debug_abbrev"));
+	bed_close(&bed);
+}
+
+static unsigned long mapped_pages(void)
+{
+	char text[64] = "";
+	int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+	CHECK(fd >= 0 && read(fd, text, sizeof text - 1) > 0);
+	CHECK_EQ(close(fd), 0);
+	return strtoul(text, NULL, 10);
+}
+
+TEST(memory_for_lines_goes_when_the_image_is_made)
+{
+	struct bed bed;
+	unsigned long pages = 0;
+	uintptr_t pool = begin_with_lines(&bed);
+	two_lines[0] = (struct ch__sink_line){pool + 70, 300};
+	two_lines[1] = (struct ch__sink_line){pool + 90, 12};
+	for (int i = 0; i < 16; i++) {
+		pages = i == 2 ? mapped_pages() : pages;
+		add(&bed, 64, 40, 7);
+		ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
+		discard(&bed, 64, 40, 7);
+		ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
+	}
+	CHECK_EQ(mapped_pages(), pages);
 	bed_close(&bed);
 }
 
