@@ -73,6 +73,7 @@ struct bdw {
 	bool must_retrace;    /* is_full, and code ran since its first stop [GC] */
 	bool is_done;         /* this stop reached the end of marking [GC] */
 	uint64_t stop_ns;     /* [GC] */
+	_Atomic(int) blind_to; /* the thread whose stack the last scan did not know; 0: none */
 	struct engine engines[ENGINES];
 };
 
@@ -237,6 +238,7 @@ static void push_roots_of(struct bdw *bdw) CH_REQUIRES(ch__role_frozen, ch__role
 		mark_noted_owners(bdw, marker);
 	ch__mark_roots(marker);
 	ch__scan_stacks(marker);
+	CH_STORE_RELAXED(&bdw->blind_to, marker->blind_to);
 	give_engine(engine);
 }
 
@@ -367,15 +369,6 @@ static void thaw(struct bdw *bdw) CH_UNANALYSED("a freeze that lasts from event 
 	ch__unfreeze(bdw->heap);
 }
 
-/* A collection is blind if the last stop was: each stop scans anew. */
-static bool is_blind(const struct bdw *bdw)
-{
-	bool is_blind = false;
-	for (int i = 0; i < ENGINES; i++)
-		is_blind |= bdw->engines[i].marker.blind_to != 0;
-	return is_blind;
-}
-
 static void after_start(void)
 {
 	for (struct bdw *bdw = heaps; bdw; bdw = bdw->next) {
@@ -405,7 +398,7 @@ static void after_reclaim(void)
 		if (!bdw->is_frozen)
 			continue;
 		has_frozen(bdw);
-		if (bdw->is_full && is_blind(bdw)) {
+		if (bdw->is_full && CH_LOAD_RELAXED(&bdw->blind_to)) {
 			ch__cycle_give_up(bdw->heap);
 			bdw->is_full = false;
 		} else if (bdw->is_full) {
@@ -470,11 +463,16 @@ static enum ch_status collect(struct ch_heap *heap)
 {
 	if (!GC_thread_is_registered())
 		return because_unregistered();
+	const struct bdw *bdw = heap->driver_data;
 	uint32_t before = completed_of(heap);
 	GC_gcollect();
-	return completed_of(heap) != before
-		       ? CH_OK
-		       : ch__because(CH_E_BUSY, "the collector of Boehm did not end a cycle");
+	if (completed_of(heap) != before)
+		return CH_OK;
+	if (GC_is_disabled())
+		return ch__because(CH_E_BUSY, "the collector of Boehm is disabled");
+	int blind_to = CH_LOAD_RELAXED(&bdw->blind_to);
+	return blind_to ? ch__because_blind(blind_to)
+			: ch__because(CH_E_BUSY, "the collector of Boehm gave up");
 }
 
 static void destroy(struct ch_heap *heap)

@@ -42,6 +42,7 @@ void ch__scan_words(struct ch_marker *, uintptr_t low, uintptr_t high)
  * the blocks found. If a thread stands on no known stack, the marker is blind: every block is
  * marked, and the cycle must not complete. */
 void ch__scan_stacks(struct ch_marker *) CH_REQUIRES(ch__role_frozen, ch__role_stopped);
+enum ch_status ch__because_blind(int thread_id); /* CH_E_BUSY: the marker was blind */
 
 /* Takes registry and heap, or neither. A holder may be held up, as within a region (I10). */
 bool ch__world_lock(struct ch_heap *, uint64_t until_ns)

@@ -46,7 +46,7 @@ static bool freeze_and_stop(struct ch_heap *heap, uint64_t until_ns)
 	return !heap->config.stops_world || ch__world_stop(heap, until_ns);
 }
 
-static enum ch_status because_blind(int thread_id)
+enum ch_status ch__because_blind(int thread_id)
 {
 	return ch__because(CH_E_BUSY, "thread %d stood on a stack that is neither its own nor an "
 				      "attached fiber's: ch_fiber_attach it", thread_id);
@@ -83,7 +83,7 @@ static bool run_cycle(struct ch_heap *heap, uint64_t until)
 		ch__world_resume(heap);
 		ch__unfreeze(heap);
 		if (!is_done)
-			because_blind(heap->marker.blind_to);
+			(void)ch__because_blind(heap->marker.blind_to);
 	}
 	if (!is_done)
 		ch__cycle_give_up(heap);
@@ -408,5 +408,5 @@ enum ch_status ch_mark_end(struct ch_marker *marker, bool is_complete)
 	if (lacks_stacks)
 		return ch__because(CH_E_STATE, "is_complete is true, and neither ch_mark_stacks "
 					       "nor ch_mark_stack came before: nothing dies");
-	return blind_to ? because_blind(blind_to) : CH_OK;
+	return blind_to ? ch__because_blind(blind_to) : CH_OK;
 }

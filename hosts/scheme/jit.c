@@ -257,7 +257,7 @@ static const char *attach_thread(struct context *ctx)
 		status = attach_stack();
 	if (status != CH_OK) {
 		unlist_context(jit, ctx);
-		return ch_status_text(status);
+		return ch_why();
 	}
 	attached_count += !jit->is_arena;
 	if (jit->keeps_interrupt)
@@ -353,7 +353,8 @@ static int wants_lines(struct ch_heap *heap)
 	       ch_sink_status(heap, CH_SINK_GDB, NULL, NULL);
 }
 
-static enum ch_status share_heap(const struct vm_options *options)
+/* Returns NULL, or the reason for a failure. */
+static const char *share_heap(const struct vm_options *options)
 {
 	struct ch_config config;
 	enum ch_status status = CH_OK;
@@ -362,7 +363,7 @@ static enum ch_status share_heap(const struct vm_options *options)
 	config.pool_bytes = (size_t)options->pool_bytes;
 	config.page_bytes = (size_t)options->page_bytes;
 	if (!parse_sinks(options->sinks, &config.sinks))
-		return CH_E_ARG;
+		return "--sinks: none, or some of unwind,libunwind,jitdump,perfmap,gdb";
 	config.near_address = (const void *)jit_enter;
 	pthread_mutex_lock(&shared.lock);
 	if (!shared.heap)
@@ -370,7 +371,7 @@ static enum ch_status share_heap(const struct vm_options *options)
 	if (status == CH_OK)
 		shared.shows_lines = options->lines || options->dump_ir || wants_lines(shared.heap);
 	pthread_mutex_unlock(&shared.lock);
-	return status;
+	return status == CH_OK ? NULL : ch_why();
 }
 
 static const struct vm_hooks hooks = {
@@ -426,10 +427,10 @@ static const char *open_code(struct jit_vm *jit)
 				       "executable";
 	if (folder && !(jit->listings = jit_listing_folder(folder)))
 		return "--dump-ir: no folder to write in";
-	enum ch_status status = share_heap(&jit->vm->options);
-	if (status == CH_OK)
-		status = ch_vm_attach(shared.heap, &ops, jit, &jit->ch);
-	return status == CH_OK ? NULL : ch_status_text(status);
+	const char *refusal = share_heap(&jit->vm->options);
+	if (!refusal && ch_vm_attach(shared.heap, &ops, jit, &jit->ch) != CH_OK)
+		refusal = ch_why();
+	return refusal;
 }
 
 /* Waits for a commit of another VM's thread that the system or a debugger holds. */

@@ -93,7 +93,7 @@ static int write_report(char *why)
 	int error = errno;
 	if (status != CH_OK)
 		snprintf(why, PROFILE_WHY_BYTES, "%.200s cannot be written: %s", profile.path,
-			 status == CH_E_OS ? strerror(error) : ch_status_text(status));
+			 status == CH_E_OS ? strerror(error) : ch_why());
 	return status == CH_OK;
 }
 
@@ -114,7 +114,7 @@ static int stop_and_write(char *why)
 	int is_written = status == CH_OK && write_report(why);
 
 	if (status != CH_OK)
-		snprintf(why, PROFILE_WHY_BYTES, "%s", ch_status_text(status));
+		snprintf(why, PROFILE_WHY_BYTES, "%s", ch_why());
 	forget();
 	return is_written;
 }
@@ -288,7 +288,7 @@ static int start(const struct profile_request *request, char *why)
 		stop_watcher();
 		pthread_mutex_lock(&profile.lock);
 		snprintf(why, PROFILE_WHY_BYTES, "%s",
-			 status == CH_E_OS ? strerror(error) : ch_status_text(status));
+			 status == CH_E_OS ? strerror(error) : ch_why());
 		return 0;
 	}
 	profile.flags = (request->is_folded ? CH_PROFILE_FOLDED : 0) |

@@ -415,6 +415,7 @@ EVERY_DRIVER(cycle_with_a_thread_on_no_known_stack_is_abandoned)
 	for (unsigned i = 1; i <= 3; i++) {
 		unsigned wanted = stage->wanted;
 		CHECK_EQ(stage_try_collect(stage), CH_E_BUSY);
+		CHECK(strstr(ch_why(), "ch_fiber_attach it"));
 		ch_thread_poll();
 		CHECK_EQ(block_state(p->m.block), CH_BLOCK_NOTENTRANT);
 		CHECK(method_is_known(&p->other));

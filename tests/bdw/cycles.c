@@ -186,6 +186,7 @@ TEST(bdw_collection_that_cannot_run_is_busy)
 	struct rig rig = start_rig(0);
 	GC_disable();
 	CHECK_EQ(ch_heap_collect(rig.heap), CH_E_BUSY);
+	CHECK(strstr(ch_why(), "is disabled"));
 	GC_enable();
 	CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
 	end_rig(&rig);

@@ -317,8 +317,9 @@ wrong_use() {
   "${scheme[@]}" --pool=x > /dev/null 2>&1
   [ $? = 2 ] || fail '--pool=x'
   "${scheme[@]}" --sinks=perfmap,nonsense -e 1 > "$work/out" 2>&1 && fail '--sinks=perfmap,nonsense'
+  grep -q -- '--sinks: none' "$work/out" || fail "$(cat "$work/out")"
   "${scheme[@]}" --pool=12345 -e 1 > "$work/out" 2>&1 && fail '--pool=12345'
-  grep -q 'out of its range' "$work/out" || fail "$(cat "$work/out")"
+  grep -q 'pool_bytes is 12345' "$work/out" || fail "$(cat "$work/out")"
   "${scheme[@]}" --dump-ir=/nowhere/at/all -e 1 > "$work/out" 2>&1 && fail '--dump-ir=/nowhere/at/all'
   grep -q 'no folder' "$work/out" || fail "$(cat "$work/out")"
 }
