@@ -286,6 +286,7 @@ value make_string(struct context *ctx, int64_t length, uint32_t fill)
 static size_t decode(const unsigned char *at, size_t left, uint32_t *out)
 {
 	static const uint8_t masks[] = {0, 0, 0x1f, 0x0f, 0x07};
+	static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
 	size_t count = at[0] < 0xc2   ? 1
 		       : at[0] < 0xe0 ? 2
 		       : at[0] < 0xf0 ? 3
@@ -301,6 +302,8 @@ static size_t decode(const unsigned char *at, size_t left, uint32_t *out)
 			return 1;
 		c = c << 6 | (at[i] & 0x3f);
 	}
+	if (c < least[count] || c > 0x10ffff || (c >= 0xd800 && c < 0xe000))
+		return 1;
 	*out = c;
 	return count;
 }

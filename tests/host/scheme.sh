@@ -12,7 +12,7 @@ trap 'rm -rf "$work"' EXIT
 cases="interp:120 jit:120 arena:120 gc_every_stub:300 pool_of_4_pages:120 discard_every:900
 pages_of_64k:120 memfd:120 nothing_interpreted:120 errors_name_lines:60 deep_recursion:60 mdwe:60
 two_vms:180 trace_fires_once:60 disassembly:60 redefinition:60 loops_hear_of_redefinitions:120 eval_stays_flat:120
-full_pool_serves:120 exits_stay_flat:60 mixed_types:60 wrong_use:60 code_checks_out:120
+full_pool_serves:120 exits_stay_flat:60 mixed_types:60 wrong_use:60 malformed_text:60 code_checks_out:120
 repl:60 listings_of_bytecode:120 trampolines:180 trampolines_keep_tail_calls_flat:60
 trampolines_name_what_is_interpreted:60 trampolines_in_perf:300 trampolines_in_gdb:120 most_trampolines_in_perf:300:timed
 code_is_named:60 lines_on_request:120 lines_of_the_source:120"
@@ -309,6 +309,17 @@ END
     grep -q 'stdin:6: car: not a pair: 4' "$work/err" || fail "$mode: $(cat "$work/err")"
     grep -q 'stdin:9: .*undefined-here' "$work/err" || fail "$mode: $(cat "$work/err")"
   done
+}
+
+# Too long a form, a surrogate and what is behind the last character stand for their bytes; the ends of each length do not.
+malformed_text() {
+  printf '(write (map char->integer (string->list "%b")))' '\xe0\x80\xaf\xed\xa0\x80\xf4\x90\x80\x80' > "$work/wrong.scm"
+  printf '(write (map char->integer (string->list "%b")))' \
+    '\xc2\x80\xe0\xa0\x80\xed\x9f\xbf\xee\x80\x80\xf0\x90\x80\x80\xf4\x8f\xbf\xbf' > "$work/right.scm"
+  got=$("${scheme[@]}" --interp "$work/wrong.scm") || fail "exit $?"
+  [ "$got" = '(224 128 175 237 160 128 244 144 128 128)' ] || fail "$got"
+  got=$("${scheme[@]}" --interp "$work/right.scm") || fail "exit $?"
+  [ "$got" = '(128 2048 55295 57344 65536 1114111)' ] || fail "$got"
 }
 
 wrong_use() {
