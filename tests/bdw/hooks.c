@@ -172,6 +172,16 @@ static void build_code_that_names_nothing(struct rig *rig, void *arg)
 	CHECK_EQ(ch_owner_set_entry(owner, block), CH_OK);
 }
 
+/* Several engines mark; the statistics have what all of them found. */
+TEST(bdw_collection_counts_what_it_marked)
+{
+	struct rig rig = start_rig(0);
+	run_apart(&rig, build, NULL);
+	collect(&rig);
+	CHECK(stats_of(rig.heap).marked_blocks_last >= METHODS);
+	check_all_freed(&rig);
+}
+
 /* Constants are young, and only code names them. Other code has no list of refs. */
 TEST(bdw_partial_collections_keep_what_code_names)
 {

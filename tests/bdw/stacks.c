@@ -71,6 +71,7 @@ static void check_survives(struct rig *rig, void *(*body)(void *), void *arg)
 	for (int i = 0; i < CYCLES; i++) {
 		collect(rig);
 		CHECK(is_known(block));
+		CHECK(stats_of(rig->heap).stack_roots_last > 0);
 		check_heap(rig->heap);
 	}
 	stage = GO_ON;
