@@ -35,6 +35,24 @@ TEST(map_names_ranges_after_flush)
 	remove_own_folder();
 }
 
+/* perf looks in /tmp. A shell that gives no folder may give an empty word. */
+TEST(map_lies_in_tmp_where_no_folder_is_given)
+{
+	char path[128];
+	snprintf(path, sizeof path, "/tmp/perf-%d.map", (int)getpid());
+	for (int is_empty = 0; is_empty < 2; is_empty++) {
+		struct bed bed;
+		CHECK_EQ(unsetenv("CODEHEAP_PERF_MAP_DIR"), 0);
+		CHECK_EQ(is_empty ? setenv("CODEHEAP_PERF_MAP_DIR", "", 1) : 0, 0);
+		bed_open(&bed, CH__SINK_PERF_MAP);
+		const char *at = ch__sinks_path(bed.sinks, CH__SINK_PERF_MAP);
+		check_named(at, bed.runtime, "codeheap_runtime");
+		CHECK_EQ(unlink(at), 0);
+		CHECK_STR(at, path);
+		bed_close(&bed);
+	}
+}
+
 /* Commits and polls only ask the sinks to catch up; there is no flush. */
 static void catch_up(void)
 {
