@@ -93,6 +93,35 @@ TEST(map_names_ranges_without_a_flush)
 	end(&bed);
 }
 
+static uint64_t told_ns;
+
+static uint64_t tell_time(uint64_t waited_ns)
+{
+	return told_ns += waited_ns;
+}
+
+/* The whole file costs its duration many times over, no more. */
+TEST(map_that_was_written_anew_is_soon_written_again)
+{
+	struct bed bed;
+	char path[128];
+	start(&bed, path);
+	told_ns = UINT64_C(1) << 40;
+	ch__os_pretended.clock = tell_time;
+	add(&bed, 64, 40, 7);
+	CHECK(ch__sinks_catch_up());
+	discard(&bed, 64, 40, 7);
+	add(&bed, 64, 40, 8);
+	CHECK(ch__sinks_catch_up());
+	check_named(path, bed.pool + 64, "fn_8");
+	add(&bed, 128, 40, 9);
+	told_ns += UINT64_C(1000000000);
+	CHECK(ch__sinks_catch_up());
+	check_named(path, bed.pool + 128, "fn_9");
+	ch__os_pretended.clock = NULL;
+	end(&bed);
+}
+
 /* Writes without end get only a share of the time; the waiting lines are written afterwards. */
 TEST(map_is_written_at_once_until_commits_come_thick)
 {
