@@ -295,6 +295,21 @@ TEST(file_that_gets_the_first_number_is_opened)
 	CHECK_EQ(ch__os_file_open("/proc/self/exe"), STDIN_FILENO);
 }
 
+TEST(lock_is_seen_by_a_descriptor_of_the_first_number)
+{
+	bool is_locked;
+	char locked[64];
+	snprintf(locked, sizeof locked, "/tmp/codeheap-system-%d.locked", (int)getpid());
+	CHECK(ch__os_file_create_locked(locked, &is_locked) > STDIN_FILENO);
+	if (!is_locked)
+		skip("the file system of /tmp has no locks of open files");
+	CHECK_EQ(close(STDIN_FILENO), 0);
+	CHECK_EQ(ch__os_file_create_locked(locked, &is_locked), -1);
+	CHECK_EQ(errno, EBUSY);
+	CHECK_EQ(fcntl(STDIN_FILENO, F_GETFD), -1);
+	CHECK_EQ(unlink(locked), 0);
+}
+
 /* --- mappings --- */
 
 static bool find_code(void *is_found, const struct ch__os_mapping *mapping)
