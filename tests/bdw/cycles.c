@@ -192,6 +192,32 @@ TEST(bdw_collection_that_cannot_run_is_busy)
 	end_rig(&rig);
 }
 
+static void *volatile anchors[1 << 13];
+
+/* The collector's heap is full, and no object of the kind of anchors is free. */
+TEST(bdw_owner_without_memory_of_the_collector_is_refused)
+{
+	struct rig rig = start_rig(0);
+	enum ch_status status = CH_OK;
+	struct ch_owner owner;
+	void *anchor, **volatile all = NULL, **next;
+	GC_set_warn_proc(GC_ignore_warn_proc);
+	GC_set_max_heap_size(GC_get_heap_size());
+	while ((next = GC_MALLOC(1024))) {
+		*next = all;
+		all = next;
+	}
+	for (unsigned i = 0; status == CH_OK && i < sizeof anchors / sizeof *anchors; i++) {
+		status = ch_bdw_owner_create(rig.vm, "x", (const void *)no_code, NULL, &owner,
+					     &anchor);
+		anchors[i] = anchor;
+	}
+	CHECK_EQ(status, CH_E_MEMORY);
+	CHECK(!anchor && !owner.bits);
+	CHECK(strstr(ch_why(), "an owner"));
+	end_rig(&rig);
+}
+
 /* Call number `nth` to the OS or for memory fails, and so do all later calls. The creation returns
  * a status and makes no heap, and a later try succeeds. */
 TEST(bdw_heap_whose_creation_fails_is_none)

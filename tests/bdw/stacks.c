@@ -229,6 +229,25 @@ TEST(bdw_parked_thread_holds_code)
 	end_rig(&rig);
 }
 
+static void *expect_parked(void *arg)
+{
+	struct rig *rig = arg;
+	void (*f)(void);
+	CHECK_EQ(ch_code_add(rig->heap, "\0\0\0", 4, "parked", &f), CH_E_STATE);
+	CHECK(strstr(ch_why(), "is parked"));
+	return rig;
+}
+
+TEST(bdw_thread_that_blocks_is_parked_until_it_returns)
+{
+	struct rig rig = start_rig(0);
+	void (*f)(void);
+	CHECK(ch_bdw_do_blocking(expect_parked, &rig) == &rig);
+	CHECK_EQ(ch_code_add(rig.heap, "\0\0\0", 4, "running", &f), CH_OK);
+	CHECK_EQ(ch_code_free(rig.heap, (void *)(uintptr_t)f, CH_RELEASE_NOT_RUNNING), CH_OK);
+	end_rig(&rig);
+}
+
 static uint64_t *do_blocking_unparked(uint64_t *sum)
 {
 	GC_do_blocking(block_quietly, NULL);
