@@ -243,11 +243,10 @@ class attached
 	{
 		(void)(!was_attached && its_status == CH_OK && ch_thread_detach(its_heap) == CH_OK);
 	}
-	/* ret  as ch_thread_attach. CH_E_THREAD is no failure: the thread was attached before, by
-	 *      ch_thread_attach or an `attached`, and stays attached */
+	/* ret  as ch_thread_attach; CH_OK also where the thread was attached before */
 	[[nodiscard]] ch_status status() const noexcept
 	{
-		return its_status;
+		return its_status == CH_E_THREAD ? CH_OK : its_status;
 	}
 
       private:
