@@ -29,7 +29,7 @@ static void ok(enum ch_status status)
 {
 	if (status == CH_OK)
 		return;
-	fprintf(stderr, "chain: %s\n", ch_status_text(status));
+	fprintf(stderr, "chain: %s\n", ch_why());
 	exit(1);
 }
 

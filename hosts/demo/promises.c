@@ -31,7 +31,7 @@ static void ok(enum ch_status status)
 {
 	if (status == CH_OK)
 		return;
-	fprintf(stderr, "promises: %s\n", ch_status_text(status));
+	fprintf(stderr, "promises: %s\n", ch_why());
 	exit(1);
 }
 

@@ -111,7 +111,7 @@ static void *run_thread(void *arg)
 	free(arg);
 	enum ch_status status = ch_thread_attach(program.heap, NULL, NULL);
 	if (status != CH_OK) {
-		fprintf(stderr, "codeheap-lli: a thread: %s\n", ch_status_text(status));
+		fprintf(stderr, "codeheap-lli: a thread: %s\n", ch_why());
 		abort();
 	}
 	return start.run(start.arg);

@@ -14,8 +14,7 @@ PyObject *process_raise(enum ch_status status, const char *what)
 	int error = errno;
 	PyObject *type = PyExc_RuntimeError;
 	if (status == CH_E_OS && error) {
-		PyObject *text = PyUnicode_FromFormat("%s: %s: %s", what, ch_status_text(status),
-						      strerror(error));
+		PyObject *text = PyUnicode_FromFormat("%s: %s (%s)", what, strerror(error), ch_why());
 		PyObject *both = text ? Py_BuildValue("(iN)", error, text) : NULL;
 		if (both)
 			PyErr_SetObject(PyExc_OSError, both);
@@ -26,7 +25,7 @@ PyObject *process_raise(enum ch_status status, const char *what)
 		type = PyExc_ValueError;
 	if (status == CH_E_MEMORY)
 		type = PyExc_MemoryError;
-	return PyErr_Format(type, "%s: %s", what, ch_status_text(status));
+	return PyErr_Format(type, "%s: %s", what, ch_why());
 }
 
 static void ask_collection(void *user)
