@@ -212,11 +212,11 @@ enum ch_sink {
 enum ch_dead_names { CH_DEAD_NAMES_REPLACED, CH_DEAD_NAMES_KEPT };
 
 enum ch_open_flags {
-	CH_OPEN_MAY_COLLECT =
-		1, /* the caller holds no lock. The open collects as polls do (ch_code_free); if the
-		    * pool is full, up to four times, while that helps. What is freed then is kept
-		    * for this open, unless a vm has stop_world. HOST: collects nothing. CH_E_FULL:
-		    * live code, code made meanwhile and a page for each thread leave no room */
+	/* The caller holds no lock, and the open may collect, as a poll does (ch_code_free). In a
+	 * full pool the open collects up to four times, while that helps. What comes free is kept
+	 * for this open, unless a vm has stop_world. CH_E_FULL after that: live code, code made
+	 * meanwhile and a page for each thread leave no room. No effect in a HOST heap. */
+	CH_OPEN_MAY_COLLECT = 1,
 	CH_OPEN_IMMORTAL = 2, /* a root until the heap ends, or its owner by NOT_RUNNING: thunks */
 	CH_OPEN_OWN_FRAMES = 4, /* unwinders know the block by ch_code.eh_frame only; frame is 0.
 				 * Whole pages, in chunks as data (enum ch_kind) */

@@ -14,7 +14,8 @@ PyObject *process_raise(enum ch_status status, const char *what)
 	int error = errno;
 	PyObject *type = PyExc_RuntimeError;
 	if (status == CH_E_OS && error) {
-		PyObject *text = PyUnicode_FromFormat("%s: %s (%s)", what, strerror(error), ch_why());
+		PyObject *text =
+			PyUnicode_FromFormat("%s: %s (%s)", what, strerror(error), ch_why());
 		PyObject *both = text ? Py_BuildValue("(iN)", error, text) : NULL;
 		if (both)
 			PyErr_SetObject(PyExc_OSError, both);
