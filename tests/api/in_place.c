@@ -389,6 +389,28 @@ TEST(data_with_an_edge_of_code_that_is_being_made_stays)
 	rig_end(&rig);
 }
 
+/* Code that is given up had an edge to data that was given up before it. */
+TEST(data_with_the_record_of_data_that_was_given_up_keeps_its_user)
+{
+	struct rig rig = rig_start(4 << 20);
+	struct ch_owner old = rig_owner(&rig, "old"), next = rig_owner(&rig, "next");
+	struct emitter gone, code, e;
+	emit_open_in_place(&gone, old, CH_KIND_DATA, 64);
+	emit_open_in_place(&code, old, CH_KIND_CODE, 64);
+	CHECK_EQ(ch_edge_attach(code.code.block, gone.code.block), CH_OK);
+	struct ch_block before = gone.code.block;
+	CHECK_EQ(ch_block_abort(&gone.code), CH_OK);
+	CHECK_EQ(ch_heap_collect(rig.heap), CH_OK); /* gives the record back */
+	emit_open_in_place(&e, next, CH_KIND_DATA, 64);
+	CHECK_EQ(ch_block_commit(&e.code, 1), CH_OK);
+	CHECK_EQ((uint32_t)e.code.block.bits, (uint32_t)before.bits);
+	(void)user_of(old, e.code.block, true);
+	CHECK_EQ(ch_block_abort(&code.code), CH_OK);
+	CHECK_EQ(ch_owner_release(next, CH_RELEASE_NOT_RUNNING), CH_OK);
+	CHECK(rig_is_there(e.code.block));
+	rig_end(&rig);
+}
+
 TEST(images_that_are_released_by_hand_never_fill_the_pool)
 {
 	struct rig rig = rig_start(4 << 20);
