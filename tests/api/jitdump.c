@@ -56,21 +56,39 @@ TEST(jitdump_says_where_it_is)
 	end(&rig);
 }
 
+static size_t records_now(void)
+{
+	struct dump *dump = read_of(getpid());
+	size_t count = dump->count;
+	dump_free(dump);
+	return count;
+}
+
 /* Nobody was told of the code. */
 TEST(jitdump_has_nothing_of_code_that_was_given_up)
 {
 	struct rig rig = start();
-	struct dump *dump = read_of(getpid());
-	size_t before = dump->count;
-	dump_free(dump);
+	size_t before = records_now();
 	struct emitter e;
 	emit_open(&e, rig_owner(&rig, "given up"), 64, 0);
 	emit_ret(&e);
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
 	CHECK_EQ(ch_sink_flush(rig.heap), CH_OK);
-	dump = read_of(getpid());
-	CHECK_EQ(dump->count, before);
-	dump_free(dump);
+	CHECK_EQ(records_now(), before);
+	end(&rig);
+}
+
+TEST(jitdump_has_nothing_of_data_that_ends)
+{
+	struct rig rig = start();
+	size_t before = records_now();
+	struct ch_open open = {.heap = rig.heap, .hot_bytes = 64, .kind = CH_KIND_DATA};
+	struct emitter e;
+	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+	CHECK_EQ(ch_block_commit(&e.code, 1), CH_OK);
+	CHECK_EQ(ch_code_free(rig.heap, e.code.exec, CH_RELEASE_NOT_RUNNING), CH_OK);
+	CHECK_EQ(ch_sink_flush(rig.heap), CH_OK);
+	CHECK_EQ(records_now(), before);
 	end(&rig);
 }
 
