@@ -6,6 +6,7 @@
 #include "codeheap/graph/block.h"
 #include "codeheap/graph/names.h"
 #include "codeheap/life/life.h"
+#include "pages/granules.h"
 #include "pages/inner.h"
 #include "sinks/sinks.h"
 #include "tests/support/heap_rig.h"
@@ -42,6 +43,7 @@ struct play {
 	_Atomic(int) is_broken;
 	/* Data that loses its last user */
 	struct ch_owner user;
+	struct ch_code both[2]; /* the user and its data */
 };
 
 static struct play *stepped;
@@ -413,5 +415,54 @@ TEST(data_that_gets_a_user_while_its_last_user_ends_stays)
 	CHECK_EQ(play.status, CH_OK);
 	CHECK(rig_is_there(data.block) && !rig_is_there(user.code.block));
 	CHECK_EQ(emit_commit(&late), CH_OK);
+	rig_end(&play.rig);
+}
+
+/* The commit has published the user, and not yet the data. */
+static bool has_user_alone(struct play *p)
+{
+	struct ch_heap *heap = p->rig.heap;
+	const struct ch__block *user, *data;
+	if (!p->commits)
+		return false;
+	user = ch__block_at(heap, ch__handle_index(p->both[0].block.bits));
+	data = ch__block_at(heap, ch__handle_index(p->both[1].block.bits));
+	return ch__page_has_start(heap->pool, user->hot_offset) &&
+	       ch__block_state(data) == CH_BLOCK_OPEN;
+}
+
+static void commit_both(struct play *p)
+{
+	struct ch_open open = {.size = sizeof open,
+			       .owner = p->owner,
+			       .hot_bytes = 16,
+			       .kind = CH_KIND_RODATA};
+	struct emitter user;
+	trap_flag_clear();
+	emit_open(&user, p->user, 16, 0);
+	emit_ret(&user);
+	user.code.used_to = user.at;
+	CHECK_EQ(ch_block_open(&open, &p->both[1]), CH_OK);
+	memset(p->both[1].write, 0, p->both[1].hot_bytes);
+	CHECK_EQ(ch_edge_attach(user.code.block, p->both[1].block), CH_OK);
+	p->both[0] = user.code;
+	p->commits = true;
+	trap_flag_set();
+	p->status = ch_block_commit(p->both, 2);
+}
+
+TEST(data_whose_user_ends_in_the_middle_of_their_commit_goes_live)
+{
+	static struct play play = {.is_here = has_user_alone, .call = commit_both};
+	begin(&play, 4 << 20);
+	play.user = rig_owner(&play.rig, "user");
+	pthread_t caller = start_call(&play);
+	CHECK(atomic_load(&play.is_there));
+	CHECK_EQ(ch_owner_release(play.user, CH_RELEASE_NOT_RUNNING), CH_OK);
+	atomic_store(&play.may_go, 1);
+	CHECK_EQ(pthread_join(caller, NULL), 0);
+	CHECK_EQ(play.status, CH_OK);
+	CHECK(!rig_is_there(play.both[0].block));
+	CHECK_EQ(rig_info(play.both[1].block).state, CH_BLOCK_LIVE);
 	rig_end(&play.rig);
 }
