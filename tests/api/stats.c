@@ -235,6 +235,22 @@ TEST(the_peak_of_code_bytes_is_the_most_at_one_time)
 	rig_end(&rig);
 }
 
+/* What a commit gives back in front of the code and behind it. */
+TEST(bytes_that_the_code_did_not_need_are_no_code_bytes)
+{
+	rig = rig_start(1 << 20);
+	struct ch_owner owner = rig_owner(&rig, "late entry");
+	struct emitter e;
+	emit_open(&e, owner, 64, 0);
+	emit_filler(&e, e.at + 24);
+	emit_ret(&e);
+	e.code.used_from = e.code.entry_offset = 24;
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	CHECK_EQ(rig_stats(&rig).code_bytes_now, 0);
+	rig_end(&rig);
+}
+
 /* --- strings --- */
 
 TEST(cold_bytes_are_freed_bytes)

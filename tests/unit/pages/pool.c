@@ -215,7 +215,11 @@ TEST(mappings_are_never_writable_and_executable_and_trimmed_chunks_have_no_acces
 	for (unsigned i = 0; i < 3; i++)
 		check_protection(chunk[i], runs);
 	rig_check(&rig);
+	uintptr_t notes = (uintptr_t)pool->inner->notes;
 	rig_destroy(&rig);
+	check_protection(chunk[0], "none");
+	if (notes)
+		check_protection(notes, "none");
 }
 
 /* --- lists --- */
