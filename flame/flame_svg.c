@@ -328,19 +328,19 @@ static const char *put_place(struct picture *picture, const char *name)
 	const struct {
 		const char *name; /* with the @ behind it */
 		void (*put)(struct picture *);
-		uint64_t number; /* where put is NULL */
+		uint64_t number;
 	} places[] = {
-		{"width@", NULL, WIDTH},
-		{"height@", NULL, end_of_rows(picture) + BOTTOM},
-		{"total@", NULL, picture->flame->weight},
-		{"left-out@", NULL, picture->left_out},
-		{"icicle@", NULL, picture->view->is_icicle},
-		{"reversed@", NULL, picture->view->is_reversed},
-		{"unit@", put_unit, 0},
-		{"title@", put_title, 0},
-		{"above@", put_above, 0},
-		{"frames@", put_frames, 0},
-		{"below@", put_below, 0},
+		{"width@", .number = WIDTH},
+		{"height@", .number = end_of_rows(picture) + BOTTOM},
+		{"total@", .number = picture->flame->weight},
+		{"left-out@", .number = picture->left_out},
+		{"icicle@", .number = picture->view->is_icicle},
+		{"reversed@", .number = picture->view->is_reversed},
+		{"unit@", .put = put_unit},
+		{"title@", .put = put_title},
+		{"above@", .put = put_above},
+		{"frames@", .put = put_frames},
+		{"below@", .put = put_below},
 	};
 	for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
 		size_t length = strlen(places[i].name);

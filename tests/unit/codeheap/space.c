@@ -470,3 +470,34 @@ TEST(owners_that_died_end_in_steps)
 	CHECK_EQ(left, 0);
 	rig_end(&rig);
 }
+
+static void make_with_lines(struct ch_owner owner)
+{
+	enum { LINES = 50 };
+	struct ch_line lines[LINES];
+	struct emitter e;
+	emit_open(&e, owner, 64, 0);
+	emit_ret(&e);
+	for (uint32_t i = 0; i < LINES; i++)
+		lines[i] = (struct ch_line){e.code.exec + i, i};
+	CHECK_EQ(ch_block_lines(e.code.block, "source", lines, LINES), CH_OK);
+	CHECK_EQ(emit_commit(&e), CH_OK);
+}
+
+/* The first turn makes what the heap keeps. */
+TEST(side_memory_of_what_has_ended_goes_back)
+{
+	struct rig rig = rig_start(1 << 20);
+	size_t freed, kept, bytes = 0;
+	for (int turn = 0; turn < 3; turn++) {
+		struct ch_owner owner = rig_owner(&rig, "owner");
+		make_with_lines(owner);
+		CHECK_EQ(ch_vm_discard(rig.heap, NULL, &freed, &kept), CH_OK);
+		CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+		size_t before = bytes;
+		bytes = ch__meta_bytes(rig.heap->meta);
+		if (turn > 1)
+			CHECK_EQ(bytes, before);
+	}
+	rig_end(&rig);
+}
