@@ -2,13 +2,17 @@
  * nongnu.c: the objects for pages in libunwind's list. A process never frees objects, so the next
  * heap takes the objects of an ended heap. tests/tool/libunwind.c shows that libunwind reads the
  * objects. */
+#include "os/locks/ranks.h"
 #include "os/os.h"
 #include "tests/support/harness.h"
 #include "unwind/nongnu.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static int by_address(const void *a, const void *b)
 {
@@ -53,4 +57,37 @@ TEST(objects_that_are_given_back_are_those_that_are_taken)
 	ch__nongnu_give(first, count);
 	free(first);
 	free(second);
+}
+
+static void take_none(void)
+{
+	struct ch__nongnu_object *none[1] = {NULL};
+	(void)ch__nongnu_take(none, 0);
+}
+
+static void give_none(void)
+{
+	struct ch__nongnu_object *none[1] = {NULL};
+	ch__nongnu_give(none, 1);
+}
+
+/* Checked builds refuse a second lock of a rank, and so show that a call takes the lock. */
+static bool takes_the_lock(void (*call)(void))
+{
+	int status;
+	pid_t child = fork();
+	CHECK(child >= 0);
+	if (child == 0) {
+		ch__rank_note(CH__RANK_UNWINDER, true);
+		call();
+		_exit(0);
+	}
+	CHECK_EQ(waitpid(child, &status, 0), child);
+	return WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT;
+}
+
+TEST(objects_are_taken_and_given_under_their_lock)
+{
+	CHECK(takes_the_lock(take_none));
+	CHECK(takes_the_lock(give_none));
 }
