@@ -23,11 +23,19 @@
 
 /* --- only stops sync --- */
 
-/* Code freed by a collection waits for the next stop: an open that may collect makes both stops. */
+static void decline(void *user)
+{
+	(void)user;
+}
+
+/* Code freed by a collection waits for the next stop: an open that may collect makes both stops. A
+ * vm is asked, so that no other collection comes unasked. */
 TEST(full_pool_is_served_by_a_second_stop_where_only_stops_sync)
 {
+	struct ch_ops ops = {.size = sizeof ops, .collect_wanted = decline};
+	struct ch_config config = rig_config(rig_page_bytes());
 	refuse_call(SYS_membarrier, EPERM);
-	struct rig rig = rig_start(rig_page_bytes());
+	struct rig rig = rig_create(&config, &ops, NULL);
 	struct ch_owner rest = rig_owner(&rig, "rest"), large = rig_owner(&rig, "large");
 	struct emitter e;
 	emit_open(&e, large, 3000, 0);
