@@ -251,19 +251,14 @@ static void drop_arena(unsigned arena, bool was_large)
 struct ch__meta *ch__meta_create(void)
 {
 	unsigned arena;
-	int error;
-	if (ch__os_may_fail())
+	errno = ENOMEM; /* the allocator says why nowhere */
+	if (ch__os_may_fail() || take_arena(&arena) != 0)
 		return NULL;
-	if ((error = take_arena(&arena)) != 0) {
-		errno = error == EAGAIN ? ENOMEM : error;
-		return NULL;
-	}
 	int flags = (int)MALLOCX_ARENA(arena);
 	struct ch__meta *meta = mallocx(sizeof *meta, flags | MALLOCX_TCACHE_NONE | MALLOCX_ZERO |
 							      MALLOCX_ALIGN(64));
 	if (!meta) {
 		drop_arena(arena, false);
-		errno = ENOMEM;
 		return NULL;
 	}
 	meta->arena = arena;

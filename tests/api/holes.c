@@ -431,3 +431,16 @@ TEST(span_of_just_half_a_mebibyte_is_freed_once)
 	}
 	rig_end(&rig);
 }
+
+/* The thread has the page open, and no block in it. */
+TEST(span_gets_the_page_that_its_thread_left_empty)
+{
+	struct rig rig = start_pages(2);
+	struct ch_owner owner = rig_owner(&rig, "owner");
+	struct emitter e;
+	emit_open(&e, owner, 16, 0);
+	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	struct ch_open open = {.owner = owner, .hot_bytes = (uint32_t)rig_page_bytes() + 16};
+	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+	rig_end(&rig);
+}

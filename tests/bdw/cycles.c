@@ -48,6 +48,7 @@ static void check_rings(void)
 	collect(&rig);
 	stats = stats_of(rig.heap);
 	CHECK_EQ(stats.blocks_freed, RINGS / 2 * RING_METHODS);
+	CHECK(stats.marked_blocks_last >= RINGS / 2 * RING_METHODS);
 	CHECK_EQ(stats.owners_now, RINGS / 2 * RING_METHODS);
 	memset(kept, 0, sizeof kept);
 	collect(&rig);

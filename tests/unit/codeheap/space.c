@@ -8,6 +8,7 @@
 #include "pages/inner.h"
 #include "pages/write.h"
 #include "tests/support/full_rig.h"
+#include "tests/support/stage_code.h"
 #include "unwind/steps.h"
 
 static _Atomic(int) told;
@@ -499,5 +500,30 @@ TEST(side_memory_of_what_has_ended_goes_back)
 		if (turn > 1)
 			CHECK_EQ(bytes, before);
 	}
+	rig_end(&rig);
+}
+
+/* Two of ten chunks are unused: too few for a trim beside a release. */
+TEST(collection_leaves_one_unused_chunk)
+{
+	enum { CHUNKS = 10, UNUSED = 2 };
+	struct rig rig = rig_start(16 << 20);
+	const struct ch__pool *pool = rig.heap->pool;
+	uint32_t bytes = (uint32_t)ch__pool_chunk_bytes(pool) - HEAD_BYTES;
+	struct ch_owner owners[CHUNKS];
+	for (unsigned i = 0; i < CHUNKS; i++) {
+		struct emitter e;
+		owners[i] = rig_owner(&rig, "chunk");
+		emit_open(&e, owners[i], bytes, 0);
+		emit_filler(&e, bytes - CODE_RETURN_BYTES);
+		emit_ret(&e);
+		CHECK_EQ(emit_commit(&e), CH_OK);
+	}
+	uint32_t before = pool->pages_committed;
+	for (unsigned i = 0; i < UNUSED; i++)
+		CHECK_EQ(ch_owner_release(owners[i], CH_RELEASE_NOT_RUNNING), CH_OK);
+	CHECK_EQ(pool->pages_committed, before);
+	CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
+	CHECK_EQ(pool->pages_committed, before - (UNUSED - 1) * ch__pool_chunk_pages(pool));
 	rig_end(&rig);
 }

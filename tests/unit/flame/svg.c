@@ -135,6 +135,7 @@ TEST(icicle_and_reversed_turn_the_picture)
 		draw(flame, &view, &svg);
 		CHECK_EQ(check_boxes(&svg, view.is_icicle), 40);
 		CHECK_EQ(flame_whole(svg.root, "data-icicle"), view.is_icicle);
+		CHECK(strstr(svg.root, "data-unit=\"Ir\""));
 		CHECK_EQ(flame_whole(svg.root, "data-reversed"), view.is_reversed);
 		if (view.is_reversed) {
 			CHECK_EQ(flame_find(&svg, "x", 1)->count, 20);

@@ -84,6 +84,17 @@ TEST(file_that_was_refused_is_held_by_nobody)
 	CHECK_EQ(close(fd), 0);
 }
 
+/* A process that closed its standard input opens files with the number 0. */
+TEST(file_with_the_number_0_is_held)
+{
+	struct ch__os_held file;
+	CHECK_EQ(close(0), 0);
+	CHECK_EQ(open("/dev/zero", O_RDONLY | O_CLOEXEC), 0);
+	CHECK(ch__os_hold(&file, 0) && ch__os_holds(&file));
+	ch__os_let_go(&file);
+	CHECK_EQ(fcntl(0, F_GETFD), -1);
+}
+
 enum { MIB = 1 << 20, ROUNDS = 16 };
 static const uintptr_t hint = UINT64_C(0x200000000000);
 

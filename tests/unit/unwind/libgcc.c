@@ -290,6 +290,22 @@ TEST(backtrace_passes_code_of_another_shape)
 	bed_close(&bed);
 }
 
+/* The section of the chunk stays registered while the sink is off. */
+TEST(backtrace_passes_code_of_a_shape_that_came_while_the_sink_was_off)
+{
+	struct bed bed;
+	bed_open(&bed, CH__SINK_UNWIND);
+	void *code = bed_code(&bed, 5 * BED_PAGE_BYTES + 64, code_frameless, sizeof code_frameless);
+	CHECK(ch__sinks_page_live(bed.sinks, 6, 1, 0));
+	CHECK_EQ(ch__sinks_set(bed.sinks, 0), 0);
+	uint8_t shape =
+		ch__sinks_frame_register(bed.sinks, code_frameless_cfi, sizeof code_frameless_cfi);
+	CHECK_EQ(ch__sinks_set(bed.sinks, CH__SINK_UNWIND), 0);
+	CHECK(ch__sinks_page_live(bed.sinks, 5, 1, shape));
+	CHECK(passes(code, CODE_FRAMELESS_RETURNS_AT));
+	bed_close(&bed);
+}
+
 /* A freed page may serve code of another shape before the sinks hear of the page's end. */
 TEST(page_taken_for_another_shape_has_that_shape)
 {
