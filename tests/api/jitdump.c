@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 static char folder[] = "/tmp/ch-jitdump-XXXXXX";
@@ -54,6 +55,20 @@ TEST(jitdump_says_where_it_is)
 	CHECK_STR(path, wanted);
 	CHECK_EQ(failed, 0);
 	end(&rig);
+}
+
+/* The bytes behind the name of the folder are not the library's to read. */
+TEST(jitdump_dir_is_read_to_its_end_only)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE), bytes = sizeof "/tmp";
+	char *low = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
+			 0);
+	CHECK(low != MAP_FAILED && mprotect(low + page, page, PROT_NONE) == 0);
+	struct ch_config config = rig_config(1 << 20);
+	config.jitdump_dir = memcpy(low + page - bytes, "/tmp", bytes);
+	struct rig rig = rig_create(&config, NULL, NULL);
+	rig_end(&rig);
+	CHECK_EQ(munmap(low, 2 * page), 0);
 }
 
 static size_t records_now(void)
