@@ -266,8 +266,8 @@ TEST(file_may_have_the_longest_name)
 	enum { CHARACTERS = 127, KEPT = 31 };
 	char path[300] = "/tmp/a", beside[NEW_NAME] = "a", found[NEW_NAME];
 	for (int i = 0; i < CHARACTERS; i++) {
-		strcat(path, "\xc3\xa4");
-		strcat(beside, i < KEPT ? "\xc3\xa4" : "");
+		strcat(path, "\xc3\xa9");
+		strcat(beside, i < KEPT ? "\xc3\xa9" : "");
 	}
 	strcat(beside, ".");
 	profile_begin(&rig, STAGE_POLLS);
