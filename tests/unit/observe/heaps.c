@@ -75,10 +75,9 @@ TEST(codes_of_two_heaps_are_not_one)
 	end();
 }
 
-TEST(code_that_died_in_another_heap_has_its_name)
+static void expect_the_dead_named(void)
 {
 	struct method first, again;
-	begin();
 	const void *at = make_code(other, &first, "first");
 	profile_take_pc(&rig, at, 3);
 	CHECK_EQ(ch_owner_release(first.owner, CH_RELEASE_NOT_RUNNING), CH_OK);
@@ -89,6 +88,26 @@ TEST(code_that_died_in_another_heap_has_its_name)
 	profile_stop(&rig);
 	expect_lines(";first;", 3, ";again;", 5);
 	end();
+}
+
+TEST(code_that_died_in_another_heap_has_its_name)
+{
+	begin();
+	expect_the_dead_named();
+}
+
+/* While the profiled heap is made, the other heap has all numbers but the last. */
+TEST(profile_of_the_heap_with_the_last_number_has_names_of_the_dead)
+{
+	make_other();
+	for (int id = 2; id < CH__HEAPS_MAX; id++)
+		atomic_store(&ch__heaps[id], other->heap);
+	profile_begin(&rig, STAGE_POLLS);
+	for (int id = 2; id < CH__HEAPS_MAX; id++)
+		atomic_store(&ch__heaps[id], NULL);
+	CHECK_EQ(rig.stage->heap->id, CH__HEAPS_MAX);
+	profile_start_still(&rig, 0);
+	expect_the_dead_named();
 }
 
 /* A later heap gets the number, and most likely the memory, of the ended heap. */
