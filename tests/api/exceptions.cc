@@ -4,6 +4,10 @@
  * table. */
 #include "tests/support/frames_rig.h"
 
+extern "C" {
+#include "tests/support/gdb_list.h"
+}
+
 #include <string>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -121,6 +125,21 @@ TEST(exception_is_caught_inside_a_block_that_was_invalidated_meanwhile)
 	for (int i = 1; i < SPOILED; i++)
 		CHECK_EQ(tables[i][0], 0xff); /* its notice came, and only now */
 	check(r);
+	end(r);
+}
+
+TEST(debugger_has_the_table_of_a_block)
+{
+	rig r = start(8 * MIB);
+	CHECK_EQ(ch_sink_set(r.heap, CH_SINK_UNWIND | CH_SINK_GDB), CH_OK);
+	new_block(r, FRAMED, "before");
+	block catcher = new_catcher(r, "catcher", tables[0], nullptr);
+	CHECK_EQ(ch_sink_flush(r.heap), CH_OK);
+	ch_info info = {};
+	info.size = sizeof info;
+	CHECK_EQ(ch_block_info(catcher.handle, &info), CH_OK);
+	uintptr_t at = (uintptr_t)info.entry;
+	CHECK(gdb_fde_at(gdb_entry_of(at), at) != nullptr);
 	end(r);
 }
 
