@@ -513,6 +513,40 @@ STOPPING_DRIVER(s19_thread_parks_whose_last_stop_was_on_a_stack_that_is_gone)
 }
 #endif
 
+#if !CH_TSAN
+static uintptr_t at_home, away;
+
+static void run_away(void *arg)
+{
+	struct play *p = arg;
+	enter_over_array(p->stage, p, collect_in_handler);
+	stage_switch(&away, at_home);
+}
+
+static void go_away(struct stage *stage, void *arg)
+{
+	enum { STACK_BYTES = 1 << 20 };
+	struct ch_fiber *fiber;
+	char *low = map_bytes(STACK_BYTES);
+	CHECK_EQ(ch_fiber_attach(stage->heap, low, low + STACK_BYTES, &fiber), CH_OK);
+	stage_switch(&at_home, stage_new_stack(low + STACK_BYTES, run_away, arg));
+	CHECK_EQ(ch_fiber_detach(fiber), CH_OK);
+	CHECK_EQ(munmap(low, STACK_BYTES), 0);
+}
+
+/* Nobody said that the thread runs on the fiber's stack. */
+OWN_DRIVER(frame_below_a_handler_on_an_array_of_a_fiber_that_was_not_resumed)
+{
+	struct play *p = new_play(stage);
+	stage_apart(stage, build_raiser, p);
+	stage_apart(stage, go_away, p);
+	CHECK_EQ(p->result, 19);
+	stage_collect(stage);
+	CHECK_EQ(p->m.freed, 1);
+	stage_end(stage);
+}
+#endif
+
 static void run_in_fiber(struct fiber *f, void *arg)
 {
 	struct play *p = arg;
