@@ -189,10 +189,8 @@ static void scan_thread(struct ch_marker *marker, struct ch__thread *thread)
 	ch__scan_words(marker, (uintptr_t)shown->words,
 		       (uintptr_t)(shown->words + shown->words_count));
 	ch__scan_words(marker, shown->vectors_low, shown->vectors_high);
-	if (scan_frames(marker, thread))
-		return;
-	scan_whole_stack(marker, thread);
-	marker->blind_to = thread->thread_id;
+	if (!scan_frames(marker, thread))
+		marker->blind_to = thread->thread_id;
 }
 
 static void scan_fibers(struct ch_marker *marker) CH_REQUIRES(ch__role_frozen, ch__role_stopped)
