@@ -411,8 +411,7 @@ TEST(a_patchable_entry_may_not_be_moved)
 	struct ch_open open = {
 		.owner = rig_owner(&rig, "owner"), .hot_bytes = 32, .entry = CH_ENTRY_PATCH};
 	struct emitter e;
-	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
-	CHECK(e.code.entry_bytes && e.code.used_to == e.code.entry_bytes);
+	CHECK(emit_open_as(&e, &open) == CH_OK && e.code.used_to == e.code.entry_bytes);
 	emit_filler(&e, e.at + 16);
 	e.code.entry_offset = 8;
 	CHECK_EQ(emit_commit(&e), CH_E_ARG);
