@@ -251,7 +251,7 @@ static void drop_arena(unsigned arena, bool was_large)
 struct ch__meta *ch__meta_create(void)
 {
 	unsigned arena;
-	errno = ENOMEM; /* the allocator says why nowhere */
+	errno = ENOMEM; /* jemalloc sets none, and lacks memory or numbers of arenas */
 	if (ch__os_may_fail() || take_arena(&arena) != 0)
 		return NULL;
 	int flags = (int)MALLOCX_ARENA(arena);
