@@ -23,19 +23,15 @@
 
 /* --- only stops sync --- */
 
-static void decline(void *user)
-{
-	(void)user;
-}
-
 /* Code freed by a collection waits for the next stop: an open that may collect makes both stops. A
  * vm is asked, so that no other collection comes unasked. */
 TEST(full_pool_is_served_by_a_second_stop_where_only_stops_sync)
 {
-	struct ch_ops ops = {.size = sizeof ops, .collect_wanted = decline};
+	unsigned asked = 0;
+	struct ch_ops ops = {.size = sizeof ops, .collect_wanted = rig_count_asked};
 	struct ch_config config = rig_config(rig_page_bytes());
 	refuse_call(SYS_membarrier, EPERM);
-	struct rig rig = rig_create(&config, &ops, NULL);
+	struct rig rig = rig_create(&config, &ops, &asked);
 	struct ch_owner rest = rig_owner(&rig, "rest"), large = rig_owner(&rig, "large");
 	struct emitter e;
 	emit_open(&e, large, 3000, 0);

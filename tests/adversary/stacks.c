@@ -250,6 +250,16 @@ static void collect_in_handler(int signal)
 	expect_m_held(p);
 }
 
+/* The raiser's code is held while the stacks of enter lead to it, and no longer. */
+static void raise_apart(struct play *p, void (*enter)(struct stage *, void *))
+{
+	stage_apart(p->stage, build_raiser, p);
+	stage_apart(p->stage, enter, p);
+	CHECK_EQ(p->result, 19);
+	stage_collect(p->stage);
+	CHECK_EQ(p->m.freed, 1);
+}
+
 static void enter_and_collect(struct stage *stage, void *arg)
 {
 	enter_over_array(stage, arg, collect_in_handler);
@@ -258,11 +268,7 @@ static void enter_and_collect(struct stage *stage, void *arg)
 OWN_DRIVER(s19_collections_in_a_handler_on_an_array_of_its_own_stack)
 {
 	struct play *p = new_play(stage);
-	stage_apart(stage, build_raiser, p);
-	stage_apart(stage, enter_and_collect, p);
-	CHECK_EQ(p->result, 19);
-	stage_collect(stage);
-	CHECK_EQ(p->m.freed, 1);
+	raise_apart(p, enter_and_collect);
 	stage_end(stage);
 }
 
@@ -538,11 +544,7 @@ static void go_away(struct stage *stage, void *arg)
 OWN_DRIVER(frame_below_a_handler_on_an_array_of_a_fiber_that_was_not_resumed)
 {
 	struct play *p = new_play(stage);
-	stage_apart(stage, build_raiser, p);
-	stage_apart(stage, go_away, p);
-	CHECK_EQ(p->result, 19);
-	stage_collect(stage);
-	CHECK_EQ(p->m.freed, 1);
+	raise_apart(p, go_away);
 	stage_end(stage);
 }
 #endif
@@ -571,12 +573,8 @@ static void raise_on_fiber(struct stage *stage, void *arg)
 OWN_DRIVER(guard_within_a_fiber_that_is_scanned_whole_is_passed_over)
 {
 	struct play *p = new_play(stage);
-	stage_apart(stage, build_raiser, p);
 	p->stack = map_bytes(SIGNAL_STACK_BYTES);
-	stage_apart(stage, raise_on_fiber, p);
-	CHECK_EQ(p->result, 19);
-	stage_collect(stage);
-	CHECK_EQ(p->m.freed, 1);
+	raise_apart(p, raise_on_fiber);
 	stage_end(stage);
 }
 

@@ -11,12 +11,26 @@ static struct rig rig;
 static struct ch__meta *meta;
 static struct ch__stats_walk walk;
 
+static void begin_as(const struct ch_config *config)
+{
+	rig = rig_create(config, NULL, NULL);
+	meta = ch__meta_create();
+	CHECK(meta);
+}
+
 static void begin(void)
 {
 	struct ch_config config = rig_config(16 << 20);
-	rig = rig_create(&config, NULL, NULL);
-	meta = ch__meta_create();
-	CHECK(meta);
+	begin_as(&config);
+}
+
+/* The places of dead blocks are kept, like their names. */
+static void begin_with_dead_names(void)
+{
+	struct ch_config config = rig_config(16 << 20);
+	config.sinks = CH_SINK_PERF_MAP;
+	config.dead_names = CH_DEAD_NAMES_KEPT;
+	begin_as(&config);
 }
 
 static void take_walk(void)
@@ -135,15 +149,9 @@ TEST(page_says_what_its_blocks_are)
 	end();
 }
 
-/* The place of the dead block is kept, like the block's name. */
 TEST(block_that_died_is_counted_apart_while_its_place_is_kept)
 {
-	struct ch_config config = rig_config(16 << 20);
-	config.sinks = CH_SINK_PERF_MAP;
-	config.dead_names = CH_DEAD_NAMES_KEPT;
-	rig = rig_create(&config, NULL, NULL);
-	meta = ch__meta_create();
-	CHECK(meta);
+	begin_with_dead_names();
 	struct ch_owner owner = rig_owner(&rig, "scm::one"), gone = rig_owner(&rig, "scm::two");
 	rig_block(owner, 1);
 	struct ch_block dead = rig_block(gone, 2);
@@ -176,12 +184,7 @@ static struct ch_block block_with_cold_bytes(struct ch_owner owner)
 /* A block that is not live counts with its cold bytes, too, in its page. */
 TEST(page_counts_the_cold_bytes_of_each_state)
 {
-	struct ch_config config = rig_config(16 << 20);
-	config.sinks = CH_SINK_PERF_MAP;
-	config.dead_names = CH_DEAD_NAMES_KEPT;
-	rig = rig_create(&config, NULL, NULL);
-	meta = ch__meta_create();
-	CHECK(meta);
+	begin_with_dead_names();
 	struct ch_owner gone = rig_owner(&rig, "scm::two");
 	block_with_cold_bytes(gone);
 	struct ch_block left = block_with_cold_bytes(rig_owner(&rig, "scm::one"));
