@@ -385,10 +385,12 @@ size_t ch_trap_describe(const struct ch_heap *heap, const void *siginfo, const v
 		ch__text_put_with(&line, " (", address, 16);
 		ch__text_put(&line, ")");
 		put_return(&line, heap, ucontext);
+		const struct ch__thread *self = ch__thread_self(heap);
 		if (is_in_use(state))
 			put_signal(&line, info, state);
-		else if (!ch__thread_self(heap))
-			ch__text_put(&line, "; by a thread that is not attached");
+		else if (!self || self->park_depth)
+			ch__text_put(&line, self ? "; by a thread that is parked"
+						 : "; by a thread that is not attached");
 	}
 	ch__place_read_end();
 	return ch__text_end(&line);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * trap_mistakes.c: first mistakes with the library, told by name: a store to exec instead of write,
  * a call of write instead of exec, a fault inside live code, a jump into freed code by a thread
- * that is not attached. */
+ * that is not attached, or parked. */
 #define _GNU_SOURCE
 #include "codeheap/graph/block_parts.h"
 #include "tests/support/trap_rig.h"
@@ -349,6 +349,22 @@ TEST(jump_into_freed_code_by_a_thread_that_is_not_attached_says_so)
 	check_has(caught.text, words);
 	jump_to(at);
 	check_begins(caught.text, "block `gone` (#");
-	CHECK(!strstr(caught.text, words));
+	CHECK(!strstr(caught.text, "; by a thread"));
+	rig_end(&rig);
+}
+
+/* A parked thread counts as stopped, and nothing below its park keeps code alive. */
+TEST(jump_into_freed_code_by_a_thread_that_is_parked_says_so)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_owner owner = rig_owner(&rig, "gone");
+	const uint8_t *at = rig_info(rig_block(owner, 3)).exec;
+	catch_traps(rig.heap);
+	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	ch_thread_park();
+	jump_to(at);
+	ch_thread_unpark();
+	check_begins(caught.text, "block `gone` (#");
+	check_has(caught.text, "; by a thread that is parked");
 	rig_end(&rig);
 }
