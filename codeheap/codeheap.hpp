@@ -334,8 +334,9 @@ class open_block
 	}
 	[[nodiscard]] ch_status abort() noexcept
 	{
+		bool was_there = is_there(); /* asked first: ch_why is of the abort */
 		ch_status status = ch_block_abort(&its_code);
-		if (status == CH_OK || !is_there())
+		if (status == CH_OK || !was_there)
 			forget();
 		return status;
 	}

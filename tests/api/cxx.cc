@@ -405,7 +405,8 @@ TEST(what_was_given_back_by_another_name_is_gone)
 	CHECK_EQ(d.add(s.heap, bytes.at.data(), bytes.size(), "d"), CH_OK);
 	CHECK_EQ(block.open(f.opens(8)), CH_OK);
 	CHECK_EQ(ch_block_abort(&block.code()), CH_OK);
-	CHECK_EQ(block.abort(), CH_E_STATE);
+	CHECK(sentence(block.abort()) ==
+	      "not legal in the object's state: CH_E_STATE: ch_code.block is not OPEN");
 	CHECK_EQ(block.open(f.opens(8)), CH_OK);
 	CHECK(block.append(bytes.at.data(), 8));
 	CHECK_EQ(ch_block_commit(&block.code(), 1), CH_OK);
