@@ -16,7 +16,7 @@ LIBRARIES = {"codeheap/codeheap_bdw.h": "codeheap-bdw", "codeheap/profile.h": "c
 FUNCTION = re.compile(r"/\* (ch_\w+): ((?:(?!\*/).)*)\*/\s*(?:CH_API|static inline)\s+([^;{]*?)\b\1\(((?:[^;{])*?)\)\s*[;{]", re.S)
 # A comment that speaks of several functions: up to the last of them it belongs to each.
 SHARED = re.compile(r"/\* The calls from here to (ch_\w+) ((?:(?!\*/).)*)\*/", re.S)
-TYPE = re.compile(r"^(?:/\*(?:(?!\*/).)*\*/\n)?(?:struct|enum) (ch_\w+) \{\n.*?^\};\n", re.M | re.S)
+TYPE = re.compile(r"^(?:/\*(?:(?!\*/).)*\*/\n)?(?:struct|enum) (ch_\w+) \{(?:\n.*?^|[^\n]*)\};\n", re.M | re.S)
 MACRO = re.compile(r"^#define (\w+_LIST)\(X\).*?[^\\]\n", re.M | re.S)
 
 
@@ -77,6 +77,15 @@ def definitions(texts):
     return out
 
 
+def named(text, types):
+    """The types that a text names, and those that their texts name."""
+    found = []
+    for name in re.findall(r"\b(?:struct|enum) (ch_\w+)", text):
+        if name in types and name != "ch_status":
+            found += [name, *named(types[name], {other: types[other] for other in types if other != name})]
+    return list(dict.fromkeys(found))
+
+
 def returned(parts, general):
     text = " ".join(line.strip() for line in parts.get("ret", []))
     pairs = []
@@ -105,11 +114,7 @@ def page(path, name, comment, kind, args, shared, types, general, date):
                 out += [".Pp", "It takes" if key == "in" else "It gives", *listed("Ds", [("Fa", n, t) for n, t in pairs])]
     for text in (shared, " ".join(parts.get("note", []))):
         out += [".Pp", *told(text)] if text else []
-    wanted = []
-    for found in re.findall(r"\b(?:struct|enum) (ch_\w+)", args):
-        if found in types and found not in wanted and found != "ch_status":
-            wanted.append(found)
-    for found in wanted:
+    for found in named(args, types):
         out += literal(types[found])
     out += [".Sh RETURN VALUES", *returned(parts, general)]
     rows = [("Sy", word, " ".join(parts[key])) for key, word in (("safe", "Callers"), ("lock", "Locks"), ("cost", "Cost")) if key in parts]

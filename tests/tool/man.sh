@@ -92,7 +92,8 @@ case_man_page_of_the_library_is_the_headers() {
   done
 }
 
-# Each function has a page, which formatters take and which says every status and argument of the contract in the header.
+# Each function has a page, which formatters take and which says every status and argument of the contract in the header, and
+# the constants to give.
 case_man_page_of_each_function_is_its_contract() {
   local page name file
   tools/man_pages.py "$work/pages" || fail "tools/man_pages.py"
@@ -112,6 +113,12 @@ for header in glob.glob("codeheap/*.h"):
             line = re.sub(r"^ \* *(?:(?:in|out|ret|lock|safe|cost|note) +)?", "", line).replace("`", "")
             for word in line.split():
                 assert word.strip("|.,:;").lower() in said.lower(), f"{name}: its page does not say {word}"
+# An argument's constants stand in the page of a function that takes them.
+said = "".join(open(page).read() for page in glob.glob(f"{sys.argv[1]}/*.3.text"))
+for header in glob.glob("codeheap/*.h"):
+    for constants in re.findall(r"^enum ch_\w+ \{(.*?)\};", re.sub(r"/\*.*?\*/", "", open(header).read(), flags=re.S), re.M | re.S):
+        for constant in re.findall(r"\bCH_[A-Z][A-Z_]*\b", re.sub(r"#.*|CH_STATUS_LIST", "", constants)):
+            assert re.search(rf"\b{constant}\b", said), f"no page says {constant}"
 PYTHON
 }
 
