@@ -102,7 +102,7 @@ static enum ch_status check_site(const struct ch__subject *s, const struct ch_br
 		return because_bytes(kind, read, at);
 	*index = free_slot(heap, s->block);
 	if (!*index)
-		return ch__because(CH_E_FULL, "ch_open.branch_room of the block is used up");
+		return ch__because(CH_E_FULL, "ch_open.branch_room is 0 or used up");
 	if (!ch__sites_allow(s, at, bytes, exit, false))
 		return ch__because(CH_E_SITE, "ch_branch_site.at %lx shares bytes with what is "
 					      "attached, or an exit or entry leads inside", at);

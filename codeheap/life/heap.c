@@ -200,7 +200,7 @@ static enum ch_status fill_heap(struct ch_heap *heap, unsigned wanted)
 	atomic_store(&heap->completed, 1);
 	heap->nobody.heap = heap;
 	if (!create_tables(heap) || !ch__mark_reserve(heap) || !ch__owner_of_none(heap))
-		return ch__because_memory("the heap");
+		return ch__because(CH_E_MEMORY, "no side memory for the heap: %m");
 	bool fast_fence = false, core_sync = false;
 	ch__os_membarrier_register(&fast_fence, &core_sync);
 	atomic_store(&heap->fence_in_regions, !fast_fence);
@@ -273,7 +273,7 @@ static enum ch_status create_heap(const struct ch_config *config, unsigned wante
 	if (!heap) {
 		if (meta)
 			ch__meta_destroy(meta);
-		return ch__because_memory("a heap");
+		return ch__because(CH_E_MEMORY, "no side memory for the heap: %m");
 	}
 	heap->meta = meta;
 	heap->config = *config;

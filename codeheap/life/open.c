@@ -551,7 +551,8 @@ static void count_open(struct request *r)
 static enum ch_status no_room(const struct request *r)
 {
 	const struct ch__pool *pool = r->heap->pool;
-	uint32_t bytes = r->hot_bytes + r->cold_bytes;
+	uint32_t bytes = r->span_pages ? r->span_pages << pool->page_log2
+				       : r->hot_bytes + r->cold_bytes;
 	uint32_t used = CH_LOAD_RELAXED(&pool->pages_used);
 	if (r->refused) {
 		errno = r->refused;

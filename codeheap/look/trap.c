@@ -293,7 +293,7 @@ static bool put_store(struct ch__text *line, const struct ch_heap *heap, const s
 	if (place.state == CH_BLOCK_OPEN)
 		ch__text_put(line, ", emit at ch_code.write");
 	else if (place.state == CH_BLOCK_LIVE && !place.is_data)
-		ch__text_put(line, ", use ch_code_write");
+		ch__text_put(line, ", use ch_code_write; variables are CH_KIND_DATA");
 	return true;
 }
 

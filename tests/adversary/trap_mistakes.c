@@ -54,7 +54,8 @@ TEST(store_to_exec_of_an_open_block_is_told_to_use_write)
 	CHECK_EQ(code_call(e.code.exec), 7);
 	store_to(e.code.exec);
 	check_begins(caught.text, "a store to exec of live block `b` (#");
-	check_has(caught.text, "): exec is never writable, use ch_code_write; by 0x");
+	check_has(caught.text, "): exec is never writable, use ch_code_write; "
+			       "variables are CH_KIND_DATA; by 0x");
 	CHECK_EQ(code_call(e.code.exec), 7);
 	rig_end(&rig);
 }

@@ -298,6 +298,19 @@ TEST(fiber_that_was_detached_is_neither_left_nor_entered)
 	rig_end(&rig);
 }
 
+TEST(branch_that_no_room_was_asked_for_is_not_attached)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_open open = {.size = sizeof open, .heap = rig.heap, .hot_bytes = 64};
+	struct ch_code code;
+	struct ch_branch branch;
+	CHECK_EQ(ch_block_open(&open, &code), CH_OK);
+	struct ch_branch_site site = {.at = code.exec, .kind = CH_LITERAL};
+	REFUSED(ch_branch_attach(code.block, &site, &branch), CH_E_FULL, "branch_room is 0 or");
+	CHECK_EQ(ch_block_abort(&code), CH_OK);
+	rig_end(&rig);
+}
+
 TEST(branch_is_not_attached_to_data)
 {
 	struct rig rig = rig_start(4 << 20);
@@ -360,6 +373,21 @@ TEST(pool_of_one_chunk_says_that_it_has_one_kind)
 		}
 		rig_end(&rig);
 	}
+}
+
+TEST(full_pool_tells_of_the_pages_that_a_block_in_place_takes)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_open open = {.size = sizeof open, .heap = rig.heap, .hot_bytes = 64};
+	struct ch_code code;
+	enum ch_status status;
+	char words[64];
+	open.flags = CH_OPEN_IN_PLACE;
+	while ((status = ch_block_open(&open, &code)) == CH_OK)
+		continue;
+	snprintf(words, sizeof words, "no room for %zu bytes in", rig_page_bytes());
+	REFUSED(status, CH_E_FULL, words);
+	rig_end(&rig);
 }
 
 /* The first values that are none. */

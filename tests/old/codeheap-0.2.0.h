@@ -112,8 +112,8 @@ CH_API const char *ch_status_text(enum ch_status status);
 
 /* ch_why: why the last call failed: the status, and the argument with its value and range; or each
  * backend and the call that the system refused; or the thread that did not stop.
- * ret   at most 239 bytes, in the thread's own memory, until the thread's next call, also one that
- *       succeeds; "" before the first failure
+ * ret   at most 239 bytes, in the thread's own memory; "" before the first failure. Read it right
+ *       after a status: a later call may change it or, as one that succeeds, leave it as it is
  * safe  any thread; signal handlers: an interrupted call may have written half of the sentence, and
  *       a call that fails in the handler changes it
  * note  CODEHEAP_DEBUG=1 writes each sentence to stderr, too */
@@ -189,9 +189,9 @@ enum ch_release { CH_RELEASE_COLLECT, CH_RELEASE_NOT_RUNNING };
  *   large   larger, or with CH_OPEN_IN_PLACE: has whole pages; write is exec, a multiple of 64
  *   chunks  of the pool (1 MiB; COW: 2 MiB) with data, or with code of OWN_FRAMES, have no other
  *           code: a pool of one chunk has code or data
- *   life    with ch_open.heap, CH_OPEN_KEPT: as such code. Else IMMORTAL, or while a live block's
- *           edge or a word on a stack leads there. Without either it dies in the third cycle, or in
- *           that of its last user; at once, if the user ends NOT_RUNNING, whatever stacks have */
+ *   life    with ch_open.heap, KEPT, IMMORTAL: as such code. Else while an edge of a live block or
+ *           a word on a stack leads there. Unused data dies in the third cycle; used data in that
+ *           of its last user, or at once with a user that ends NOT_RUNNING, whatever stacks have */
 enum ch_kind { CH_KIND_CODE, CH_KIND_RODATA, CH_KIND_DATA };
 
 /* Sinks: tables of the outside world. CH_SINK_DEFAULT in a configuration: the unwinder's. */
@@ -223,8 +223,8 @@ enum ch_open_flags {
 	/* write is exec, for emitters that know one address. Whole pages, exec a multiple of 64,
 	 * cold_bytes, branch_room 0, no PATCH (CH_E_ARG); no refs, patch points (CH_E_STATE). */
 	CH_OPEN_IN_PLACE = 8,
-	/* With an owner: the block lives, also invalidated, until ch_code_free or its owner's end.
-	 * The owner is a group: ch_owner_release ends all of it; its vm hears block_freed. */
+	/* With an owner: the block lives, also invalidated, until ch_code_free or its owner's end:
+	 * by COLLECT each block goes by itself, if no edge holds it. Its vm hears block_freed. */
 	CH_OPEN_KEPT = 16,
 };
 
@@ -631,7 +631,7 @@ CH_API CH_CHECKED enum ch_status ch_block_abort(struct ch_code *code);
 /* ch_code_add: make code of bytes that are ready and do not depend on where they lie.
  * in    bytes, n  the code. Code that an exception passes keeps the frame pointer (else unwinders
  *                 crash) and changes no other register that a callee keeps (x86-64: rbx, r12 to
- *                 r15; else the catcher finds wrong values). Other code: CH_FRAME_KEEPS_ALL
+ *                 r15; else the catcher finds wrong values). Other code: ch_open.frame
  *       name      copied; perf, gdb and traps say it
  * out   to        the address of a pointer to a function of any type: the code's; NULL on failure
  * ret   CH_OK | CH_E_ARG | CH_E_FULL | CH_E_MEMORY | CH_E_OS errno kept | CH_E_THREAD on a stack
