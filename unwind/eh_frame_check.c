@@ -34,7 +34,6 @@ static const uint8_t *take(struct cursor *c, size_t bytes)
 	static const uint8_t zeros[8];
 	if ((size_t)(c->end - c->at) < bytes) {
 		c->is_over = true;
-		c->at = c->end;
 		return zeros;
 	}
 	c->at += bytes;

@@ -153,11 +153,9 @@ void ch__owner_try_free(struct ch_heap *heap, uint32_t index)
 	 * ch__owner_hold keeps the record of its handle. */
 	ch__owner_lock(owner);
 	bool is_taken = atomic_compare_exchange_strong(&owner->generation, &generation, next);
-	if (is_taken) {
-		ch__owner_reset_cell(owner);
+	if (is_taken)
 		CH_MOVE(ch__owner_moves, index, generation, ch__owner_state(generation),
 			CH__OWNER_NONE, ch__held(heap), __func__);
-	}
 	ch__owner_unlock(owner);
 	ch__region_leave(self);
 	/* A release came just now: the next sweep finds the owner. */

@@ -193,6 +193,23 @@ TEST(bdw_collection_that_cannot_run_is_busy)
 	end_rig(&rig);
 }
 
+/* The next owner lets each of the driver's queues grow once, from 16 KiB to 32 KiB. */
+TEST(bdw_queue_that_grows_takes_the_place_of_the_shorter_one)
+{
+	enum { BLOCKS = 17000, QUEUES = 4, GROWTH = 16 << 10 };
+	static const uint8_t zeros[8];
+	struct rig rig = start_rig(0);
+	void *code;
+	new_method(&rig, 1);
+	for (int i = 0; i < BLOCKS; i++)
+		CHECK_EQ(ch_code_add(rig.heap, zeros, sizeof zeros, "", &code), CH_OK);
+	uint64_t before = stats_of(rig.heap).metadata_bytes_now;
+	new_method(&rig, 2);
+	uint64_t taken = stats_of(rig.heap).metadata_bytes_now - before;
+	CHECK(taken >= QUEUES * GROWTH && taken < (QUEUES + 1) * GROWTH);
+	end_rig(&rig);
+}
+
 static void *volatile anchors[1 << 13];
 
 /* The collector's heap is full, and no object of the kind of anchors is free. */

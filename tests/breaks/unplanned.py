@@ -34,6 +34,7 @@ import operators  # noqa: E402
 import reached  # noqa: E402
 import rows  # noqa: E402
 from build import Broken, Build, BuildFailed, settings_of_make  # noqa: E402
+from rooms import ORDER  # noqa: E402
 from users import Users  # noqa: E402
 
 EQUIVALENT = "tests/breaks/equivalent.list"
@@ -152,11 +153,11 @@ class Picker:
         self.rooms = rooms
         self.lines = {room: [] for room in rooms}
         for file in sorted(index.files):
-            room = file.split("/")[0]
+            room = next((room for room in rooms if file.startswith(room + "/")), None)
             # What is behind pool->is_translated runs under Valgrind, as tests/tool/valgrind.sh has it run.
             if os.path.basename(file) == "valgrind.c":
                 continue
-            if room in self.lines and os.path.exists(file):
+            if room and os.path.exists(file):
                 of = candidates_of(index, file)
                 self.lines[room] += [of[line] for line in sorted(of)]
         self.turn, self.seen = 0, set()
@@ -403,7 +404,7 @@ def main():
     parser.add_argument("--again", default="")
     parser.add_argument("programs", nargs="+")
     options = parser.parse_args()
-    if options.room and options.room not in reached.ROOMS:
+    if options.room and options.room not in ORDER:
         sys.exit(f"breaks: no room {options.room}")
     cases.alone()
     cases.protect()

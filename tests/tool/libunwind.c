@@ -459,9 +459,11 @@ static struct own_section *map_own_sections(const struct bed *bed)
 
 TEST(table_of_a_block_is_known_to_libunwind_while_it_lives)
 {
+	/* The object of a later chunk than the first comes behind the table's. */
+	enum { PAGE = BED_PAGES_PER_CHUNK + 5 };
 	struct bed bed;
 	bed_open(&bed, CH__SINK_LIBUNWIND);
-	uint8_t *code = bed_code(&bed, 5 * BED_PAGE_BYTES + 64, frameless, sizeof frameless);
+	uint8_t *code = bed_code(&bed, PAGE * BED_PAGE_BYTES + 64, frameless, sizeof frameless);
 	struct own_section *section = map_own_sections(&bed);
 	write_own(section, code);
 	CHECK(ch__eh_frame_is_sound(section, (uintptr_t)code, (uintptr_t)code + 512));
@@ -499,10 +501,12 @@ TEST(table_of_a_block_is_known_to_libunwind_while_it_lives)
 	check_own(code, false);
 	/* The chunk serves ordinary pages between two lives of the table. */
 	for (int round = 0; round < 3; round++) {
-		CHECK(ch__sinks_page_live(bed.sinks, 5, 1, 0));
+		CHECK(ch__sinks_page_live(bed.sinks, PAGE, 1, 0));
 		CHECK(is_known(code));
-		ch__sinks_page_dead(bed.sinks, 5, 1);
-		ch__sinks_chunk_gone(bed.sinks, 0);
+		ch__sinks_page_dead(bed.sinks, PAGE, 1);
+		CHECK_EQ(ch__sinks_set(bed.sinks, round == 2 ? 0 : CH__SINK_LIBUNWIND), 0);
+		ch__sinks_chunk_gone(bed.sinks, 1);
+		CHECK_EQ(ch__sinks_set(bed.sinks, CH__SINK_LIBUNWIND), 0);
 		ch__sinks_own_live(bed.sinks, own, section, (uintptr_t)code);
 		check_own(code, true);
 		ch__sinks_own_dead(bed.sinks, own);

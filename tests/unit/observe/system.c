@@ -10,12 +10,14 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/inotify.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -330,4 +332,50 @@ static void look_alone(void)
 TEST(mappings_are_read_after_the_end_of_the_first_thread)
 {
 	run_behind_first_thread(look_alone);
+}
+
+/* Replaces open in the whole program: the mappings may be read from a pipe. */
+static int mappings_pipe = -1;
+int open(const char *name, int flags, ...)
+{
+	va_list more;
+	va_start(more, flags);
+	mode_t mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(more, mode_t) : 0;
+	va_end(more);
+	return mappings_pipe >= 0 && !strcmp(name, "/proc/self/maps")
+		       ? dup(mappings_pipe)
+		       : (int)syscall(SYS_openat, AT_FDCWD, name, flags, mode);
+}
+
+static bool check_in_turn(void *seen, const struct ch__os_mapping *mapping)
+{
+	uintptr_t low = (uintptr_t)++*(int *)seen << 12;
+	CHECK(mapping->low == low && mapping->high == low + 4096 && mapping->is_executable);
+	CHECK(mapping->offset == 0x1a000 && mapping->inode == 12 &&
+	      mapping->device == makedev(8, 0x1b));
+	CHECK_STR(mapping->path, "/lib/a b");
+	return true;
+}
+
+/* Kernels with pages of 64 KiB give lines in pieces, and a path may be of any length. */
+TEST(lines_of_mappings_are_put_together_and_other_text_is_passed_over)
+{
+	enum { LINES = 400, LONG = 20000 };
+	static const char *const wrong[] = {"", "x", "1000", "1000-2000r-xp", "1000-2000 r-x 0 8:1 2",
+					    "1000-2000 r-xp - 8:1 2", "1000-2000 r-xp 0 8-1 2",
+					    "1000-2000 r-xp 0 8:1 /", "-2000 r-xp 0 8:1 2"};
+	static char longest[LONG];
+	int ends[2], seen = 0;
+	CHECK_EQ(pipe(ends), 0);
+	memset(longest, 'a', LONG);
+	for (int i = 1; i <= LINES; i++) {
+		CHECK(dprintf(ends[1], "%x-%x r-xp 0001a000 08:1b 12      /lib/a b\n%s\n", i << 12,
+			      (i + 1) << 12, wrong[i % (sizeof wrong / sizeof *wrong)]) > 0);
+		if (i == LINES / 2)
+			CHECK(dprintf(ends[1], "%.*s\n", LONG, longest) == LONG + 1);
+	}
+	close(ends[1]);
+	mappings_pipe = ends[0];
+	CHECK(ch__os_each_mapping(check_in_turn, &seen));
+	CHECK_EQ(seen, LINES);
 }

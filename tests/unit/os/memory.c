@@ -6,8 +6,10 @@
 #include "os/threads.h"
 #include "tests/support/refuse_call.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -286,4 +288,58 @@ TEST(record_of_a_disarmed_stack_has_the_stack_around_it)
 		*record = (stack_t){.ss_size = 0};
 	}
 	CHECK_EQ(munmap(low, BYTES + page), 0);
+}
+
+TEST(call_that_is_refused_leaves_errno_alone)
+{
+	const void *low, *high;
+	CHECK(ch__os_stack_bounds(&low, &high));
+	refuse_call(SYS_close, EIO);
+	refuse_call(SYS_prlimit64, EPERM);
+	errno = E2BIG;
+	ch__os_close(STDIN_FILENO);
+	CHECK_EQ(errno, E2BIG);
+	ch__os_first_stack_low((uintptr_t)low, (uintptr_t)high);
+	CHECK_EQ(errno, E2BIG);
+}
+
+/* Number 0 is what a sender has that does not say who it is. */
+TEST(signal_to_a_thread_says_who_sent_it)
+{
+	sigset_t set;
+	siginfo_t info;
+	sigemptyset(&set);
+	sigaddset(&set, SIGUSR1);
+	CHECK_EQ(pthread_sigmask(SIG_BLOCK, &set, NULL), 0);
+	CHECK(getuid() || setuid(1) == 0);
+	CHECK(ch__os_thread_signal(ch__os_thread_id(), SIGUSR1, &set));
+	CHECK_EQ(sigwaitinfo(&set, &info), SIGUSR1);
+	CHECK(info.si_pid == getpid() && info.si_uid == getuid());
+}
+
+/* Replaces the C library's, which may set no errno. */
+static int bounds_error;
+extern __typeof__(pthread_getattr_np) __pthread_getattr_np __attribute__((weak));
+int pthread_getattr_np(pthread_t thread, pthread_attr_t *attributes)
+{
+	int (*real)(pthread_t, pthread_attr_t *);
+	*(void **)&real = dlsym(RTLD_NEXT, "pthread_getattr_np");
+	if (!real) /* a static program */
+		real = __pthread_getattr_np;
+	return bounds_error ? bounds_error : real(thread, attributes);
+}
+
+static void ask_for_bounds(void *arg)
+{
+	const void *low, *high;
+	(void)arg;
+	errno = 0;
+	CHECK(!ch__os_stack_bounds(&low, &high));
+	CHECK_EQ(errno, EAGAIN);
+}
+
+TEST(bounds_of_a_stack_that_are_not_known_have_an_errno)
+{
+	bounds_error = EAGAIN;
+	run_on_ended_thread(ask_for_bounds, NULL);
 }

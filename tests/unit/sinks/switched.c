@@ -10,6 +10,7 @@
 #include "unwind/steps.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -82,6 +83,25 @@ TEST(sink_that_is_turned_on_anew_while_it_fails_stays_on)
 	add(&bed, 0, RANGE_BYTES, 7);
 	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
 	check_named(path, bed.pool, "fn_7");
+	bed_close(&bed);
+	remove_own_folder();
+}
+
+static void turn_on_under_the_lock(void *bed)
+{
+	ch__rank_note(CH__RANK_SINKS, true);
+	(void)!ch__sinks_set(((struct bed *)bed)->sinks, (unsigned)CH__SINKS_ALL);
+}
+
+/* Checked builds refuse a second lock of a rank, and so show that the call takes the lock. */
+TEST(sink_is_turned_on_under_the_lock_of_sinks)
+{
+	struct bed bed;
+	char text[400] = "";
+	use_own_folder();
+	bed_open(&bed, 0);
+	expect_signal_text(turn_on_under_the_lock, &bed, SIGABRT, text, sizeof text);
+	CHECK(strstr(text, "sinks is wanted by who holds sinks"));
 	bed_close(&bed);
 	remove_own_folder();
 }
