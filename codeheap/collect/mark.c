@@ -11,6 +11,7 @@
 
 void ch__marker_init(struct ch_heap *heap, struct ch_marker *marker)
 {
+	CH_ASSERT(CH_CHECK < 2 || marker->queue, "a marker without a queue");
 	*marker = (struct ch_marker){.heap = heap, .queue = marker->queue,
 				     .queue_mask = marker->queue_mask,
 				     .callbacks = marker->callbacks}; /* in a visit's first mark */

@@ -361,9 +361,9 @@ static bool check_in_turn(void *seen, const struct ch__os_mapping *mapping)
 TEST(lines_of_mappings_are_put_together_and_other_text_is_passed_over)
 {
 	enum { LINES = 400, LONG = 20000 };
-	static const char *const wrong[] = {"", "x", "1000", "1000-2000r-xp", "1000-2000 r-x 0 8:1 2",
-					    "1000-2000 r-xp - 8:1 2", "1000-2000 r-xp 0 8-1 2",
-					    "1000-2000 r-xp 0 8:1 /", "-2000 r-xp 0 8:1 2"};
+	static const char *const wrong[] = {
+		"", "x", "1000", "1000-2000r-xp", "1000-2000 r-x 0 8:1 2", "1000-2000 r-xp - 8:1 2",
+		"1000-2000 r-xp 0 8-1 2", "1000-2000 r-xp 0 8:1 /", "-2000 r-xp 0 8:1 2"};
 	static char longest[LONG];
 	int ends[2], seen = 0;
 	CHECK_EQ(pipe(ends), 0);

@@ -311,7 +311,8 @@ TEST(signal_to_a_thread_says_who_sent_it)
 	sigemptyset(&set);
 	sigaddset(&set, SIGUSR1);
 	CHECK_EQ(pthread_sigmask(SIG_BLOCK, &set, NULL), 0);
-	CHECK(getuid() || setuid(1) == 0);
+	if (!getuid() && setuid(1) != 0)
+		skip("the process has number 0, and keeps it");
 	CHECK(ch__os_thread_signal(ch__os_thread_id(), SIGUSR1, &set));
 	CHECK_EQ(sigwaitinfo(&set, &info), SIGUSR1);
 	CHECK(info.si_pid == getpid() && info.si_uid == getuid());

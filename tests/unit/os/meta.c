@@ -294,6 +294,16 @@ TEST(memory_that_comes_again_needs_no_more_arenas)
 	CHECK_EQ(told("arenas.narenas"), arenas);
 }
 
+/* The system is not asked: the allocator has 4,094 numbers. */
+TEST(memory_that_gets_no_arena_says_so)
+{
+	(void)told("arenas.narenas"); /* skips */
+	errno = 0;
+	while (ch__meta_create())
+		continue;
+	CHECK_EQ(errno, ENOMEM);
+}
+
 /* A destroyed arena does not wait for reuse: the allocator gives its number again. */
 TEST(two_heaps_never_have_one_arena)
 {
