@@ -99,25 +99,22 @@ enum ch_status ch__tell_create(struct ch_heap *heap, unsigned wanted)
 		.jitdump_dir = heap->config.jitdump_dir,
 		.each = each_range,
 	};
-	int error = ch__sinks_create(&sinks, wanted, &heap->sinks);
-	if (error) {
-		errno = error;
-		return ch__because(error == ENOMEM ? CH_E_MEMORY : CH_E_OS, "the sinks: %m");
-	}
+	if (ch__sinks_create(&sinks, wanted, &heap->sinks))
+		return ch__because_memory("the sinks");
 	atomic_store(&heap->sinks_on, ch__sinks_on(heap->sinks));
 	return CH_OK;
 }
 
 /* Asks the sinks always: sinks_wait says only that lines waited once, and another heap or an
- * observer may have written them. seq_cst: a thread that stores 0 sees all lines told before the
- * stores of others. */
+ * observer may have written them. Relaxed: the file's lock orders who stores 0 and then asks
+ * behind who asked and then stores POLLS. */
 void ch__tell_catch_up(struct ch_heap *heap)
 {
 	enum { POLLS = 16 };
-	atomic_store(&heap->sinks_wait, 0);
+	CH_STORE_RELAXED(&heap->sinks_wait, 0);
 	if (ch__sinks_catch_up())
 		return;
-	atomic_store(&heap->sinks_wait, POLLS);
+	CH_STORE_RELAXED(&heap->sinks_wait, POLLS);
 	ch__poll_want(heap);
 	ch__listeners_names_wait();
 }

@@ -540,6 +540,7 @@ static void *poll_names(void *arg)
 	ch__poll_want(p->named.heap);
 	atomic_store(&p->tid, (int)gettid());
 	ch_thread_poll();
+	CHECK_EQ(*ch_thread_poll_word(p->named.heap), 0);
 	CHECK_EQ(ch_thread_detach(p->other.heap), CH_OK);
 	CHECK_EQ(ch_thread_detach(p->named.heap), CH_OK);
 	return NULL;

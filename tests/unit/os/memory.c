@@ -318,16 +318,13 @@ TEST(signal_to_a_thread_says_who_sent_it)
 	CHECK(info.si_pid == getpid() && info.si_uid == getuid());
 }
 
-/* Replaces the C library's, which may set no errno. */
-static int bounds_error;
-extern __typeof__(pthread_getattr_np) __pthread_getattr_np __attribute__((weak));
+/* Replaces the C library's, which may set no errno. A static program has the replacement alone. */
+static bool are_bounds_refused;
 int pthread_getattr_np(pthread_t thread, pthread_attr_t *attributes)
 {
 	int (*real)(pthread_t, pthread_attr_t *);
 	*(void **)&real = dlsym(RTLD_NEXT, "pthread_getattr_np");
-	if (!real) /* a static program */
-		real = __pthread_getattr_np;
-	return bounds_error ? bounds_error : real(thread, attributes);
+	return are_bounds_refused ? EAGAIN : real ? real(thread, attributes) : ENOSYS;
 }
 
 static void ask_for_bounds(void *arg)
@@ -341,6 +338,6 @@ static void ask_for_bounds(void *arg)
 
 TEST(bounds_of_a_stack_that_are_not_known_have_an_errno)
 {
-	bounds_error = EAGAIN;
+	are_bounds_refused = true;
 	run_on_ended_thread(ask_for_bounds, NULL);
 }
