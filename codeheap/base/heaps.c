@@ -96,7 +96,8 @@ bool ch__heaps_had(uintptr_t address)
 	bool had = false;
 	for (unsigned i = 0; i < GONE; i++) {
 		size_t bytes = atomic_load(&gone[i].bytes);
-		had = had || address - atomic_load(&gone[i].from) < bytes;
+		had = had || (address - atomic_load(&gone[i].from) < bytes &&
+			      atomic_load(&gone[i].bytes) == bytes);
 	}
 	return had && !ch__heap_at(address);
 }

@@ -2,6 +2,7 @@
  * cases_find.c: blocks are made and freed in a place while another thread looks at the place
  * without a lock (I3, I4). The look finds the present block or an earlier block, never a
  * mixture. */
+#include "codeheap/base/heaps.h"
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/places/find.h"
 #include "codeheap/graph/handles.h"
@@ -511,6 +512,35 @@ static void asks_who_died(void)
 	}
 }
 
+/* --- pools that went --- */
+
+enum { POOLS = 16, SHORT_BYTES = 1 << 20, LONG_BYTES = 1 << 21, ANEW_AT = 1 << 30 };
+
+static void pool_went(uintptr_t from, size_t bytes)
+{
+	static struct ch__pool pool;
+	static struct ch_heap heap = {.pool = &pool};
+	pool.exec_base = from;
+	pool.pool_bytes = bytes;
+	ch__heaps_pool_goes(&heap);
+}
+static void begin_gone(void)
+{
+	for (int i = 0; i < POOLS; i++)
+		pool_went(LONG_BYTES, LONG_BYTES);
+}
+static void shorter_pool_goes(void)
+{
+	pool_went(ANEW_AT, SHORT_BYTES);
+}
+static void asks_behind_it(void)
+{
+	for (int i = 0; i < 4; i++) {
+		come_late();
+		HOLDS(!ch__heaps_had(ANEW_AT + SHORT_BYTES));
+	}
+}
+
 const struct order_case cases_find[] = {
 	{"lookup", 1500, make, begin, NULL, {make_and_free, looks_up}},
 	{"place", 12000, make, begin, NULL, {make_and_free, asks}},
@@ -525,5 +555,6 @@ const struct order_case cases_find[] = {
 	 {is_replaced_by_its_like, looks_at_once}},
 	{"linked", 60000, make_linked, begin_linked, end_linked, {links_the_next, takes_the_stub}},
 	{"names", 9000, scene_make, begin_names, end_names, {names_come_and_go, name_is_read}},
+	{"gone", 60000, scene_make, begin_gone, NULL, {shorter_pool_goes, asks_behind_it}},
 	{NULL},
 };

@@ -57,6 +57,7 @@ USES = {
     "steps": [],
     "names": ["codeheap/places/place.c", "codeheap/graph/names.c"],
     "tombstone": [],
+    "gone": [],
     "death": [],
     "place": ["codeheap/life/open.c", "codeheap/life/commit.c", "codeheap/collect/death.c", "codeheap/places/place.c", "codeheap/graph/side_list.c",
               "codeheap/graph/names.c", "codeheap/places/tombstone.c"],

@@ -160,6 +160,18 @@ TEST(free_lock_that_is_taken_out_of_order_ends_the_process)
 	expect_panic(take_registry_under_heap, "registry is wanted by who holds heap");
 }
 
+static void wait_for_heap_under_pages(void *arg)
+{
+	struct rig *rig = arg;
+	ch__rank_note(CH__RANK_PAGES, true);
+	(void)!ch_sink_set(rig->heap, CH_SINK_NONE);
+}
+
+TEST(lock_that_is_waited_for_until_a_time_out_of_order_ends_the_process)
+{
+	expect_panic(wait_for_heap_under_pages, "heap is wanted by who holds pages");
+}
+
 TEST(lock_that_is_taken_in_a_region_ends_the_process)
 {
 	expect_panic(take_heap_in_a_region, "heap is wanted by who holds region");
