@@ -5,6 +5,9 @@
 #include "tests/support/poke.h"
 #include "tests/support/pool_rig.h"
 
+#include <pthread.h>
+#include <unistd.h>
+
 enum { MIB = 1 << 20, SPAN = 3 };
 
 /* A pool with a page of each state. */
@@ -209,5 +212,29 @@ TEST(missing_trap_is_named_by_its_address)
 	const char *end = (const char *)ch__pool_page_exec(rig.pool, unused + 1);
 	snprintf(at, sizeof at, ", at %p", (const void *)(end - CH__GRANULE_BYTES));
 	CHECK(strstr(reason, at));
+	rig_destroy(&rig);
+}
+
+static void *check_pool(void *is_sound)
+{
+	char reason[200];
+	*(bool *)is_sound = ch__pool_check(rig.pool, reason, sizeof reason);
+	return NULL;
+}
+
+/* Who takes granules changes the bitmap, then the count. */
+TEST(check_walk_waits_for_who_changes_a_page)
+{
+	bool is_sound = false;
+	pthread_t thread;
+	start();
+	ch__page_lock(at(partly));
+	count();
+	CHECK_EQ(pthread_create(&thread, NULL, check_pool, &is_sound), 0);
+	usleep(100000); /* a walk that does not wait is at the page */
+	poke_undo();
+	ch__page_unlock(at(partly));
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+	CHECK(is_sound);
 	rig_destroy(&rig);
 }

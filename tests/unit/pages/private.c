@@ -670,3 +670,18 @@ TEST(write_that_the_system_refuses_ends_the_process)
 	CHECK_EQ(rig_call(code), 1);
 	rig_destroy(&rig);
 }
+
+static void sync_two_pages(void *at)
+{
+	static struct ch__views views;
+	(void)!ch__views_sync(&views, at, 2 * (size_t)sysconf(_SC_PAGESIZE));
+}
+
+/* On arm64, and in checked builds. */
+TEST(sync_of_bytes_without_access_faults)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	uint8_t *at = mmap(NULL, 2 * page, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(at != MAP_FAILED && mprotect(at + page, page, PROT_NONE) == 0);
+	expect_signal(sync_two_pages, at, SIGSEGV);
+}
