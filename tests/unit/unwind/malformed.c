@@ -261,6 +261,19 @@ TEST(section_that_is_not_aligned_or_does_not_end_is_refused)
 	CHECK(!ch__eh_frame_is_sound(section, low, low + CODE_BYTES));
 }
 
+/* Debuggers read it, too. */
+TEST(cie_that_no_fde_names_is_judged)
+{
+	struct form f = {.what = "plain", .no_end = true};
+	for (uint8_t version = 1; version <= 2; version++) {
+		build(&f);
+		put_cie(&(struct form){.version = version});
+		put(0, 4);
+		CHECK_EQ(ch__eh_frame_is_sound(section, (uintptr_t)code,
+					       (uintptr_t)code + CODE_BYTES), version == 1);
+	}
+}
+
 /* --- the image's table of a template --- */
 
 static const void *found;
