@@ -475,12 +475,15 @@ static enum ch_status commit_as(struct emitter *e, uint32_t from, uint32_t to, u
 TEST(site_of_a_live_block_obeys_the_same_rules)
 {
 	start();
-	struct emitter e;
+	struct emitter other, e;
+	open_nops(&other, 64, 0, 0, CH_ENTRY_NONE);
+	CHECK_EQ(emit_commit(&other), CH_OK);
 	open_nops(&e, 256, 0, 4, CH_ENTRY_NONE);
 	uint32_t entry = aligned(&e, 64, &forms[0]);
 	const uint8_t *first = put_form(&e, entry - 24, &forms[0]);
 	const uint8_t *around = put_form(&e, entry - 8, &forms[0]);
 	const uint8_t *over = put_form(&e, entry + 16, &forms[0]);
+	const uint8_t *away = put_form(&e, entry + 32, &forms[0]);
 	CHECK_EQ(branch(&e, first, CH_JMP, NULL), CH_OK);
 	CHECK_EQ(commit_as(&e, 0, 256, entry - 6, 0), CH_OK);
 	REFUSED(&e, branch(&e, first, CH_JMP, NULL), CH_E_SITE);
@@ -490,6 +493,7 @@ TEST(site_of_a_live_block_obeys_the_same_rules)
 	REFUSED(&e, branch(&e, over, CH_JMP, over + 2), CH_E_SITE);
 	REFUSED(&e, branch(&e, over, CH_JMP, over + (UINT64_C(3) << 30)), CH_E_REACH);
 	CHECK_EQ(branch(&e, over, CH_JMP, first), CH_OK);
+	CHECK_EQ(branch(&e, away, CH_JMP, other.code.exec), CH_OK);
 	rig_check(&rig);
 	rig_end(&rig);
 }
