@@ -376,6 +376,32 @@ TEST(child_is_told_of_the_blocks_whose_end_its_thread_was_told)
 	expect_exit(child, 42);
 }
 
+static void count(void *vm_user, void *block_user)
+{
+	(void)vm_user, (void)block_user;
+	told[0]++;
+}
+
+static void fork_for_a_collection(void *vm_user)
+{
+	(void)vm_user;
+	child = fork();
+}
+
+TEST(child_of_another_vm_s_callback_in_a_detach_is_told_of_the_blocks)
+{
+	struct ch_ops ops = {.size = sizeof ops, .collect_wanted = fork_for_a_collection};
+	struct ch_vm *other;
+	start_telling(count, BLOCKS);
+	CHECK_EQ(ch_vm_attach(rig.heap, &ops, NULL, &other), CH_OK);
+	atomic_store(&rig.heap->collect_wanted, true);
+	CHECK_EQ(ch_vm_detach(ending), CH_OK);
+	CHECK_EQ(told[0], BLOCKS);
+	if (!child)
+		_exit(42);
+	expect_exit(child, 42);
+}
+
 /* As if the callback had left its stack to the thread that forks. */
 static void fork_in_callback_elsewhere(void *vm_user, void *block_user)
 {
