@@ -751,14 +751,17 @@ run 1 >$work/facts
 python
 for text in ('at', 'at nosuch', 'at 1 +', 'at "abc"', 'at 0', 'at -1', 'blocks [', 'blocks heap 7', 'blocks no_such_name',
              'disassemble 99999', 'disassemble 7.1', 'disassemble main', 'disassemble', 'break nosuch', 'break -soft sum',
-             'break -int3', 'break if 1', 'break main', 'break 99999', 'delete x', 'delete 5', 'stats all'):
+             'break -int3', 'break if 1', 'break main', 'break 99999', 'delete x', 'delete 5', 'stats all',
+             'break -int3 square', 'delete \u00b2', 'disassemble ' + 5000 * '9', 'blocks a{99999999999}',
+             'blocks ' + 3000 * '(', 'blocks heap ' + 5000 * '9'):
     print("asked:", text)
     attempt(text)
 end
 EOF
   said '^sentence: codeheap at needs an address'
   said '^sentence: .nosuch. is no address: No symbol "nosuch"'
-  said '^sentence: .\[. is no state and no regular expression'
+  said_times 3 '^sentence: .* is no state and no regular expression'
+  said '^sentence: .9+. is no address: Numeric constant too large'
   said_times 2 '^sentence: There is no heap 7\.$'
   said '^0 blocks$'
   said '^sentence: Heap 1 has no block 99999\.$'
@@ -766,8 +769,73 @@ EOF
   said '^sentence: codeheap break knows -hw and -int3, not -soft\.$'
   said_times 2 '^sentence: codeheap break needs an address, a block or an owner\.$'
   said_times 3 '^sentence: .*no owner and no block has that name'
-  said '^sentence: There is no codeheap breakpoint 5\.$'
+  said_times 3 '^sentence: There is no codeheap breakpoint (x|5|²)\.$'
   said '^sentence: codeheap stats takes no argument\.$'
+}
+
+# Fields of records as a wild store leaves them: each command is a sentence, and gdb's own backtrace goes on.
+case_gdb_damaged_records_are_sentences() {
+  start registers
+  gdb_says "$work/debuggee" <<EOF
+break code_is_ready
+break checkpoint
+run 1 >$work/facts
+facts
+continue
+codeheap break -int3 square
+codeheap break -hw sum
+python
+def ask(field, value):
+    at = "ch__heaps[1]" + field.replace(".", "->", 1)
+    before = int(gdb.parse_and_eval(at))
+    gdb.execute("set var %s = %dUL" % (at, value))
+    for text in ("blocks", "at \$sum_return", "at \$freed_entry", "stats", "disassemble sum", "break"):
+        try:
+            gdb.execute("codeheap " + text, to_string=True)
+        except gdb.error as error:
+            print("sentence:", error)
+    gdb.execute("bt 3")
+    gdb.execute("set var %s = %dUL" % (at, before))
+for field, value in ((".pool->page_log2", 3), (".pool->page_log2", 255), (".pool->pages", 8), (".pool->starts", 2**64 - 8),
+                     (".pool", 2**64 - 8), ("", 8), (".blocks.record_bytes", 1), (".blocks.base", 8), (".names.record_bytes", 0)):
+    ask(field, value)
+end
+codeheap at \$sum_return
+set var ch__heaps[1]->blocks.record_bytes = 1
+continue
+EOF
+  said_times 9 '^#0 .*checkpoint'
+  said_times 9 '^#2 '
+  [ "$(grep -c "^sentence: The heap's records cannot be followed: " "$work/said")" -gt 9 ] || fail "hardly a sentence"
+  said "^$(fact sum_return): block [0-9]+ of sum, LIVE"
+  said_times 1 '^Codeheap breakpoint 1 is deleted: .* or its record is damaged\.$'
+}
+
+# Neither has registers, and gdb knows no frame of it.
+case_gdb_threads_that_run_or_have_ended_are_sentences() {
+  start
+  gdb_says "$work/debuggee" <<EOF
+break checkpoint
+run 1 2 >$work/facts
+thread 2
+set scheduler-locking on
+delete
+python
+def ask():
+    for text in ("disassemble square", "at \$pc", "disassemble", "break -int3 square", "break"):
+        attempt(text)
+gdb.execute("continue")
+ask()
+gdb.execute("thread 1")
+gdb.execute("continue &")
+ask()
+end
+EOF
+  said_times 2 '^block [0-9]+ of square by C, LIVE: '
+  said_times 2 '^sentence: .\$pc. is no address: The current thread has terminated'
+  said_times 2 '^sentence: .\$pc. is no address: Selected thread is running'
+  said_times 2 '^sentence: The selected thread runs or has ended'
+  said_times 2 '^0 breakpoints in code of heaps$'
 }
 
 # Not the start of an instruction, a patch point, code that nothing runs, a place that has one.

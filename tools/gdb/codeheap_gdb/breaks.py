@@ -32,12 +32,13 @@ class Place:
 
     def is_there(self):
         """The generation of a record changes before its block's bytes are given back."""
-        for heap in heaps.all_heaps(False):
-            if heap.record.address == self.heap_address:
-                block = heap.block(self.index)
-                return (block is not None and block.generation == self.generation
-                        and block.is_published and block.has(self.address))
-        return False
+        try:
+            block = next(heap.block(self.index) for heap in heaps.all_heaps(False)
+                         if heap.record.address == self.heap_address)
+            return (block is not None and block.generation == self.generation
+                    and block.is_published and block.has(self.address))
+        except Exception:  # the heap is gone, or its records are damaged
+            return False
 
 
 class HardwareBreak(gdb.Breakpoint):
@@ -50,7 +51,8 @@ class HardwareBreak(gdb.Breakpoint):
 
     def stop(self):
         if not self.place.is_there():
-            print(f"Breakpoint {self.number} is deleted: {self.place.text} was freed.")
+            print(f"Breakpoint {self.number} is deleted: {self.place.text} was freed, "
+                  "or its record is damaged.")
             gdb.post_event(lambda: self.delete() if self.is_valid() else None)
             return False
         try:
@@ -149,7 +151,8 @@ class Traps:
 
     def drop_freed(self):
         for trap in [trap for trap in self.here() if not trap.place.is_there()]:
-            print(f"Codeheap breakpoint {trap.number} is deleted: {trap.place.text} was freed.")
+            print(f"Codeheap breakpoint {trap.number} is deleted: {trap.place.text} was freed, "
+                  "or its record is damaged.")
             self.list.remove(trap)
             trap.end()
 
@@ -249,6 +252,10 @@ def is_hardware(kind, block, address, wanted):
 
 def demand_int3():
     """The sentence when gdb would not stop at an INT3 as this module needs it."""
+    try:
+        gdb.selected_frame()
+    except gdb.error:
+        memory.fail("The selected thread runs or has ended: select a stopped one, or use -hw.")
     if str(gdb.parameter("non-stop")) in ("True", "on"):
         memory.fail("In non-stop mode only hardware breakpoints work: use -hw.")
     row = gdb.execute("info signals SIGTRAP", to_string=True).splitlines()[-1].split()
@@ -338,9 +345,7 @@ All of them without a number. Hardware breakpoints are gdb's: `delete N`."""
         super().__init__("codeheap delete", completer_class=gdb.COMPLETE_NONE)
 
     def run(self, argument):
-        if argument and not argument.isdigit():
-            memory.fail("codeheap delete takes the number of a codeheap breakpoint.")
-        gone = [trap for trap in _traps.list if not argument or trap.number == int(argument)]
+        gone = [trap for trap in _traps.list if argument in ("", str(trap.number))]
         if argument and not gone:
             memory.fail(f"There is no codeheap breakpoint {argument}.")
         for trap in gone:

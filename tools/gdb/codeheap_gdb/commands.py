@@ -19,7 +19,9 @@ class Command(gdb.Command):
     def invoke(self, argument, from_tty):
         try:
             self.run(argument.strip())
-        except gdb.MemoryError as error:
+        except gdb.GdbError:
+            raise
+        except Exception as error:  # damaged records lead to errors of every kind
             memory.fail(f"The heap's records cannot be followed: {error}")
 
 
@@ -56,7 +58,7 @@ def heaps_called(number, of, found):
 
 def block_numbered(text, found):
     """The block of "12", "2.12" or "2.12@plugin.so"; None when the text is no such number."""
-    match = re.fullmatch(r"(?:(\d+)\.)?(\d+)(@.+)?", text)
+    match = re.fullmatch(r"(?:(\d+)\.)?(\d{1,18})(@.+)?", text)
     if not match:
         return None
     number, index, of = match.group(1), int(match.group(2)), match.group(3) or ""
@@ -92,7 +94,10 @@ def block_named(text, found):
 
 def pc_in(block):
     """The pc of the selected frame where it is in the block, else the block's entry."""
-    pc = address_of("$pc")
+    try:
+        pc = address_of("$pc")
+    except gdb.GdbError:  # the thread runs, or has ended
+        return block.entry
     found = block.heap.find(pc)
     return pc if found and found.index == block.index else block.entry
 
@@ -218,7 +223,7 @@ class Filter:
 def compile_pattern(word):
     try:
         return re.compile(word)
-    except re.error as error:
+    except (re.error, OverflowError, RecursionError) as error:
         return memory.fail(f"`{word}` is no state and no regular expression: {error}")
 
 

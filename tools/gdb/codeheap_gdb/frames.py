@@ -33,7 +33,7 @@ class CodeUnwinder(Unwinder):
     def __call__(self, pending):
         try:
             return self.step(pending)
-        except (gdb.error, gdb.GdbError, RuntimeError):  # gdb's own unwinders may know better
+        except Exception:  # damaged records; gdb's own unwinders may know better
             return None
 
     def step(self, pending):
@@ -104,7 +104,7 @@ class CodeFrame(FrameDecorator):
 def call_address(frame):
     """The pc of a frame, or for one that waits for a call the address of that call."""
     newer = frame.newer()
-    if newer is None or newer.type() == gdb.SIGTRAMP_FRAME:
+    if newer is None or newer.type() in (gdb.SIGTRAMP_FRAME, gdb.DUMMY_FRAME):
         return frame.pc()
     return frame.pc() - 1
 
@@ -124,6 +124,14 @@ def decorate(decorator, found):
     return decorator
 
 
+def decorate_safely(decorator, found):
+    """gdb's own frame where damaged records cannot be followed: an error would end the backtrace."""
+    try:
+        return decorate(decorator, found)
+    except Exception:
+        return decorator
+
+
 class CodeFilter:
     """The frame filter `codeheap`; `disable frame-filter global codeheap` shows plain frames."""
 
@@ -136,9 +144,9 @@ class CodeFilter:
     def filter(self, frames):
         try:
             found = heaps.all_heaps(False)
-        except gdb.error:
+        except Exception:
             return frames
-        return map(lambda frame: decorate(frame, found), frames) if found else frames
+        return map(lambda frame: decorate_safely(frame, found), frames) if found else frames
 
 
 def register():

@@ -98,7 +98,7 @@ class Table:
     def __init__(self, record, layout):
         if record["record_bytes"] != layout.size:
             fail("The debug information does not fit the process: a record has "
-                 f"{record['record_bytes']} bytes there and {layout.size} in {layout}.")
+                 f"{record['record_bytes']} bytes there and {layout.size} here.")
         self.layout = layout
         self.used = record["used"]
         self.base = record["base"]
