@@ -812,30 +812,36 @@ EOF
 }
 
 # Neither has registers, and gdb knows no frame of it.
+thread_is_asked() { # thread_is_asked WHY <commands that leave such a thread selected
+  {
+    cat
+    cat <<'EOF'
+python
+for text in ("disassemble square", "at $pc", "disassemble", "break -int3 square", "break"):
+    attempt(text)
+end
+EOF
+  } | gdb_says "$work/debuggee"
+  said '^block [0-9]+ of square by C, LIVE: '
+  said_times 2 "^sentence: .\\\$pc. is no address: $1"
+  said '^sentence: The selected thread runs or has ended'
+  said '^0 breakpoints in code of heaps$'
+}
 case_gdb_threads_that_run_or_have_ended_are_sentences() {
   start
-  gdb_says "$work/debuggee" <<EOF
+  thread_is_asked 'The current thread has terminated' <<EOF
 break checkpoint
 run 1 2 >$work/facts
 thread 2
 set scheduler-locking on
 delete
-python
-def ask():
-    for text in ("disassemble square", "at \$pc", "disassemble", "break -int3 square", "break"):
-        attempt(text)
-gdb.execute("continue")
-ask()
-gdb.execute("thread 1")
-gdb.execute("continue &")
-ask()
-end
+continue
 EOF
-  said_times 2 '^block [0-9]+ of square by C, LIVE: '
-  said_times 2 '^sentence: .\$pc. is no address: The current thread has terminated'
-  said_times 2 '^sentence: .\$pc. is no address: Selected thread is running'
-  said_times 2 '^sentence: The selected thread runs or has ended'
-  said_times 2 '^0 breakpoints in code of heaps$'
+  thread_is_asked 'Selected thread is running' <<EOF
+break code_is_ready
+run 2000000000 >$work/facts
+continue &
+EOF
 }
 
 # Not the start of an instruction, a patch point, code that nothing runs, a place that has one.
