@@ -8,6 +8,7 @@
 #include <llvm/ExecutionEngine/Orc/LLJIT.h>
 #include <llvm/ExecutionEngine/Orc/ObjectLinkingLayer.h>
 #include <llvm/Support/TargetSelect.h>
+#include <thread>
 
 #include "codeheap_jitlink.h"
 
@@ -165,6 +166,109 @@ void segments_of_all_kinds(const char *)
 	check::sound(w.heap);
 }
 
+// What the actions of a graph see.
+struct {
+	world *w;
+	bool fails;
+	int finalized, undone;
+	std::uint64_t freed_inside;
+} acted;
+
+using action = shared::WrapperFunction<shared::SPSError()>;
+
+Error collect_inside()
+{
+	check::freed freed(acted.w->heap);
+	check::collect(acted.w->heap);
+	acted.freed_inside += freed.now();
+	return ++acted.finalized == 2 && acted.fails
+		       ? errorCodeToError(make_error_code(std::errc::io_error))
+		       : Error::success();
+}
+
+Error count_undone()
+{
+	acted.undone++;
+	return Error::success();
+}
+
+shared::CWrapperFunctionResult on_finalize(const char *data, std::size_t bytes)
+{
+	return action::handle(data, bytes, collect_inside).release();
+}
+
+shared::CWrapperFunctionResult on_deallocate(const char *data, std::size_t bytes)
+{
+	return action::handle(data, bytes, count_undone).release();
+}
+
+// A graph with a segment for each kind of access, to last and for the finalization, and two actions.
+[[gnu::noinline]] Expected<jitlink::JITLinkMemoryManager::FinalizedAlloc>
+finalize_all_kinds(world &w)
+{
+	using jitlink::MemProt;
+	jitlink::LinkGraph g("all kinds", Triple("x86_64-unknown-linux-gnu"), 8, support::little,
+			     jitlink::getGenericEdgeKindName);
+	static const char *const names[] = {"a", "b", "c", "d", "e", "f",
+					    "g", "h", "i", "j", "k", "l"};
+	static const char content[16] = "content";
+	for (int i = 0; i < 12; i++) {
+		static const MemProt kinds[] = {MemProt::None,  MemProt::Read,
+						MemProt::Write, MemProt::Read | MemProt::Write,
+						MemProt::Exec,  MemProt::Read | MemProt::Exec};
+		auto &section = g.createSection(names[i], kinds[i / 2]);
+		section.setMemDeallocPolicy(i % 2 ? jitlink::MemDeallocPolicy::Standard
+						  : jitlink::MemDeallocPolicy::Finalize);
+		g.createContentBlock(section, content, ExecutorAddr(), 16, 0);
+	}
+	for (int i = 0; i < 2; i++)
+		g.allocActions().push_back(
+			{shared::WrapperFunctionCall(ExecutorAddr::fromPtr(on_finalize), {}),
+			 shared::WrapperFunctionCall(ExecutorAddr::fromPtr(on_deallocate), {})});
+	return must(w.manager->allocate(nullptr, g))->finalize();
+}
+
+void actions_run_while_all_segments_stay(const char *)
+{
+	world w;
+	acted = {&w, false, 0, 0, 0};
+	check::freed freed(w.heap);
+	auto finalized = must(finalize_all_kinds(w));
+	CHECK(acted.finalized == 2 && !acted.freed_inside && !acted.undone);
+	check::collect(w.heap);
+	CHECK(freed.now() == 6);
+	must(w.manager->deallocate(std::move(finalized)));
+	CHECK(acted.undone == 2);
+	check::collect(w.heap);
+	CHECK(freed.now() == 12);
+	acted = {&w, true, 0, 0, 0};
+	auto failed = finalize_all_kinds(w);
+	CHECK(!failed && toString(failed.takeError()) == "Input/output error");
+	CHECK(acted.finalized == 2 && acted.undone == 1);
+	check::collect(w.heap);
+	CHECK(freed.now() == 24 && check::statistics(w.heap).owners_now == 0);
+}
+
+// As LLJIT with compile threads does.
+void a_graph_finalized_elsewhere_leaves_nothing(const char *)
+{
+	using jitlink::MemProt;
+	world w;
+	auto graph = must(allocate(
+		w, {{MemProt::Read | MemProt::Write, 5000}, {MemProt::Read | MemProt::Exec, 300}}));
+	ch_thread_park();
+	std::thread([&] {
+		auto finalized = graph.finalize();
+		CHECK(!finalized && toString(finalized.takeError()).find("the calling thread") !=
+					    std::string::npos);
+	}).join();
+	ch_thread_unpark();
+	check::collect(w.heap);
+	auto stats = check::statistics(w.heap);
+	CHECK(stats.blocks_open_now == 0 && stats.blocks_now == 0 && stats.owners_now == 0);
+	check::sound(w.heap);
+}
+
 using life = check::life<world, loaded>;
 
 const check::named_case cases[] = {
@@ -175,6 +279,8 @@ const check::named_case cases[] = {
 	{"access_is_never_write_and_execute", life::access_is_never_write_and_execute},
 	{"full_pool_is_an_error", life::full_pool_is_an_error},
 	{"segments_of_all_kinds", segments_of_all_kinds},
+	{"actions_run_while_all_segments_stay", actions_run_while_all_segments_stay},
+	{"a_graph_finalized_elsewhere_leaves_nothing", a_graph_finalized_elsewhere_leaves_nothing},
 };
 
 } // namespace

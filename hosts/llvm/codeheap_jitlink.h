@@ -42,9 +42,12 @@ class JITLinkMemoryManager final : public llvm::jitlink::JITLinkMemoryManager
       private:
 	class InFlight;
 	struct Module;
-	JITLinkMemoryManager() = default;
+	explicit JITLinkMemoryManager(ch_heap *H) : Heap(H)
+	{
+	}
 	static void OnBlockFreed(void *, void *);
 
+	ch_heap *Heap;
 	ch_vm *Vm = nullptr;
 };
 

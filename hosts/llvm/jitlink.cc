@@ -27,7 +27,8 @@ namespace codeheap
 namespace
 {
 
-constexpr size_t HolderBytes = 8, TableMostBytes = 1 << 20, SegmentsMost = 8;
+// 6 kinds of access, each to last or for the finalization only. Where a holder comes no code lasts.
+constexpr size_t HolderBytes = 8, TableMostBytes = 1 << 20, SegmentsMost = 12;
 
 void noEntry()
 {
@@ -277,6 +278,8 @@ void JITLinkMemoryManager::InFlight::forget()
 	if (!IsOpen)
 		return;
 	IsOpen = false;
+	// A thread that is not attached cannot abort what another thread opened.
+	bool IsGuest = ch_thread_attach(Manager.Heap, nullptr, nullptr) == CH_OK;
 	for (Segment &S : Segments) {
 		if (!S.Code.block.bits)
 			continue;
@@ -288,6 +291,8 @@ void JITLinkMemoryManager::InFlight::forget()
 	Segments.clear();
 	if (ch_owner_release(Owner, CH_RELEASE_COLLECT) != CH_OK)
 		report_fatal_error("codeheap: a graph's owner was released already");
+	if (IsGuest && ch_thread_detach(Manager.Heap) != CH_OK)
+		report_fatal_error("codeheap: a thread could not be detached");
 }
 
 // --- the manager ---
@@ -299,7 +304,7 @@ void JITLinkMemoryManager::OnBlockFreed(void *, void *Table)
 
 Expected<std::unique_ptr<JITLinkMemoryManager>> JITLinkMemoryManager::Create(ch_heap *Heap)
 {
-	std::unique_ptr<JITLinkMemoryManager> M(new JITLinkMemoryManager());
+	std::unique_ptr<JITLinkMemoryManager> M(new JITLinkMemoryManager(Heap));
 	ch_ops Ops = {};
 	Ops.size = sizeof Ops;
 	Ops.block_freed = OnBlockFreed;
