@@ -12,7 +12,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { SUM_TO = 5, SUM_OF_SQUARES = 55, REF_WORD = 0x1234, MOST_THREADS = 8 };
+enum { SUM_TO = 5, SUM_OF_SQUARES = 55, REF_WORD = 0x1234, MOST_THREADS = 8, LARGE_BYTES = 40000,
+       MANY = 3000 };
 
 static struct ch_heap *heap, *other_heap;
 static struct ch_vm *vm, *other_vm;
@@ -417,6 +418,44 @@ static void make_freed(void)
 	OK(ch_heap_collect(heap));
 }
 
+/* Blocks with pages of their own: code with a stub, which lies at the end, data that is written in
+ * place, and code that was freed; and more records than a debugger reads at once. */
+static void make_apart(void)
+{
+	static struct ch_owner owner;
+	static struct ch_code large, data, dead;
+	OK(ch_owner_create(vm, "apart", (const void *)not_compiled, NULL, &owner));
+	open_block(owner, "large", LARGE_BYTES, 1, &large);
+	for (int i = 0; i < LARGE_BYTES; i++)
+		EMIT(&large, "\xc3");
+	large.entry_offset = 16;
+	commit(owner, &large);
+	fact("large", large.exec);
+	fact("large_cold", large.cold_exec);
+	struct ch_open open = {.size = sizeof open,
+			       .owner = owner,
+			       .kind = CH_KIND_DATA,
+			       .hot_bytes = 100,
+			       .flags = CH_OPEN_IN_PLACE,
+			       .name = "data"};
+	OK(ch_block_open(&open, &data));
+	data.used_to = data.hot_bytes;
+	OK(ch_block_commit(&data, 1));
+	fact("data", data.exec);
+	open_block(owner, "dead", LARGE_BYTES, 1, &dead);
+	dead.used_to = LARGE_BYTES;
+	OK(ch_block_commit(&dead, 1));
+	fact("dead", dead.exec);
+	fact("dead_cold", dead.cold_exec);
+	OK(ch_blocks_invalidate(&dead.block, 1, NULL));
+	memset(&dead, 0, sizeof dead);
+	for (int i = 0; i < MANY; i++)
+		OK(ch_code_add(heap, "\xc3", 1, "many", &loose));
+	loose = NULL;
+	wipe_stack();
+	OK(ch_heap_collect(heap));
+}
+
 static void make_heap(struct ch_heap **h, struct ch_vm **v)
 {
 	struct ch_ops ops = {.size = sizeof ops, .branch_hit = branch_hit};
@@ -459,6 +498,8 @@ int main(int argc, char **argv)
 	make_trampolines();
 	if (getenv("DEBUGGEE_SHAPES"))
 		run_shapes();
+	if (getenv("DEBUGGEE_APART"))
+		make_apart();
 	code_is_ready();
 	if (getenv("DEBUGGEE_FORKS") && fork() == 0)
 		_exit(0);

@@ -18,6 +18,10 @@ FIXED_SHAPES = ("POINTER", "KEEPS_ALL", "LEAF", "STEPS")
 STATE_MASK = 7  # of a block's state; its cause is above
 
 
+def joined(owner_name, own_name):
+    return " ".join(filter(None, (owner_name, own_name))) or "an owner without a name"
+
+
 class Block:
     """A block's record, and what follows from it."""
 
@@ -108,7 +112,7 @@ class Block:
 
     @property
     def full_name(self):
-        return " ".join(filter(None, (self.owner_name, self.own_name))) or "an owner without a name"
+        return joined(self.owner_name, self.own_name)
 
     @property
     def label(self):
@@ -145,9 +149,9 @@ class Block:
         return found
 
     def incoming(self):
-        """Records of the branches that are linked to it."""
+        """Records of the branches that are linked to it, which is published."""
         index, found = self.record["in_head"], []
-        while index and self.is_published and len(found) < self.heap.branches.used:
+        while index and len(found) < self.heap.branches.used:
             found.append(self.heap.branches.at(index))
             index = found[-1]["next_gen"] & INDEX_MASK if found[-1] else 0
         return [record for record in found if record]
@@ -382,7 +386,7 @@ class Heap:
     # --- what is not a block ---
 
     def tombstone(self, address):
-        """The newest record of a block that was freed where the address is, or None."""
+        """(slot, newest record) of a block that was freed where the address is, or None."""
         offset = address - self.exec_base
         stones = self.library.table(self.record["tombstones"], "ch__tombstone")
         size = 1 << self.record["tombstones_log2"]
@@ -392,8 +396,15 @@ class Heap:
         for slot, stone in stones.each():
             younger = (written - slot) % size  # 0 = the one written last
             if slot <= written and (age is None or younger < age) and self.stone_has(stone, offset):
-                found, age = stone, younger
+                found, age = (slot, stone), younger
         return found
+
+    def stone_name(self, slot, stone):
+        """As a block's full name; the own name is in the epitaph of the slot, if that has memory."""
+        epitaphs = self.library.table(self.record["epitaphs"], "ch__epitaph")
+        epitaphs.used = self.record["epitaphs"]["backed"]
+        epitaph = epitaphs.at(slot)
+        return joined(self.name(stone["owner_name"]), self.name(epitaph["name"]) if epitaph else "")
 
     def parts_of(self, stone):
         """(offset, bytes, bytes of the head) of the hot and of the cold part."""
@@ -413,24 +424,20 @@ class Heap:
 
     def describe_gap(self, address):
         """What lies at an address of the pool that no block covers."""
-        stone = self.tombstone(address)
-        if stone:
+        found = self.tombstone(address)
+        if found:
+            slot, stone = found
             offset, how = address - self.exec_base, stone["block_how"]
             parts = self.parts_of(stone)
             index = how & 0xffffff
             number = self.number_of(index)
-            epitaphs = self.library.table(self.record["epitaphs"], "ch__epitaph")
-            size = 1 << self.record["tombstones_log2"]
-            epitaphs.used = size + 1
-            own = epitaphs.at((stone["number"] - 1) % size + 1)
-            name = own["name"] if own and own["name"] else stone["owner_name"]
             deaths = self.library.enum_names("ch__death", "CH__DEATH_")
             is_invalidated = how >> 28 >= self.library.constant("CH__CAUSE_INVALIDATED")
             cause = ("invalidated" if is_invalidated
                      else deaths.get(how >> 24 & 15, "?").lower().replace("_", " "))
             at = next(max(offset - low - head, 0) for low, size, head in parts
                       if 0 <= offset - low < size)
-            return (f"freed code: block {number} of {self.name(name)}, "
+            return (f"freed code: block {number} of {self.stone_name(slot, stone)}, "
                     f"freed at collection {stone['collection']} ({cause}), at +{at:#x}")
         page = (address - self.exec_base) >> self.page_log2
         state = self.page_state(page)

@@ -39,7 +39,7 @@ def read_text(address):
     What a terminal would obey, such as an escape sequence in a name, is a question mark.
     """
     text = b""
-    while address and b"\0" not in text:
+    while b"\0" not in text:
         try:
             text += read(address, 64 - address % 64)  # up to a boundary, never into a further page
         except gdb.MemoryError:
