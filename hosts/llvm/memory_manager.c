@@ -200,8 +200,6 @@ static uint8_t *stray(struct codeheap_llvm_module *module, size_t bytes, size_t 
 static uint8_t *allocate(struct codeheap_llvm_module *module, enum ch_kind kind, size_t bytes,
 			 size_t alignment)
 {
-	if (bytes == 0)
-		bytes = 1;
 	if (alignment == 0)
 		alignment = 16;
 	for (size_t i = module->rooms_used; !module->failed && i-- > 0;) {

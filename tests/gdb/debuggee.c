@@ -206,8 +206,10 @@ static void make_sum(const char *source)
 	fact("sum_exit", here(code));
 	EMIT(code, "\x4c\x89\xe0\x41\x5c\x5b\x5d\xc3"); /* mov rax, r12; pop r12, rbx, rbp; ret */
 	OK(ch_block_lines(code->block, source, lines, 4));
+	const uint8_t *stubs_end = code->cold_exec;
 	commit(sum, code);
 	fact("sum_entry", code->exec);
+	fact("sum_stubs_end", stubs_end);
 }
 
 /* mov eax, value; ret */

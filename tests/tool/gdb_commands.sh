@@ -118,6 +118,8 @@ codeheap at \$sum_entry + 0x2000
 codeheap at (\$sum_entry & ~0xfff) - 0x4000
 codeheap at \$sum_entry + 0x8000
 codeheap at (long)\$sum_entry + ch__heaps[1]->pool->delta
+codeheap at (long)\$veneer + ch__heaps[1]->pool->delta
+codeheap at \$sum_stubs_end - 20
 codeheap at checkpoint
 EOF
   said "^ +[0-9]+ +$(fact sum_entry) .* LIVE +1/2 sum$"
@@ -132,6 +134,8 @@ EOF
   said ": runtime page of heap 1: the stubs' trampoline"
   said ': free page 2 of heap 1'
   said " is the write view of $(fact sum_entry): block [0-9]+ of sum"
+  said " is the write view of $(fact veneer): runtime page of heap 1: a veneer"
+  said ': block [0-9]+ of sum, LIVE, at cold -0x4$'
   said '<checkpoint> is not in any code heap\.$'
 }
 
@@ -703,7 +707,7 @@ EOF
   said '^  sinks     unwind$'
 }
 
-# Each of two copies has a heap 1, and a block of the same number.
+# Each of two copies has a heap 1, and a block of the same number. The second run lies elsewhere than the first.
 case_gdb_heaps_of_two_copies_are_told_apart() {
   start
   cat >"$work/plug.c" <<'EOF'
@@ -722,6 +726,9 @@ EOF
   gdb_says "$work/debuggee" <<EOF
 break checkpoint
 set exec-wrapper env LD_PRELOAD=$work/plug.so
+set disable-randomization off
+run 1 >$work/facts
+codeheap at 0
 run 1 >$work/facts
 facts
 codeheap blocks
