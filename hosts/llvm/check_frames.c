@@ -113,10 +113,46 @@ static uint32_t next_random(void)
 	return (uint32_t)(state >> 32);
 }
 
+/* The table of a frame of 16 bytes at 0x1000, by a section at 0x3000. Returns the status, and the
+ * pointer to the LSDA in the table. */
+static enum frames_status add_written(uint8_t lsda_encoding, uint8_t pc_encoding, uint8_t bytes,
+				      uint8_t lsda, uint64_t *found)
+{
+	enum { IN_TABLE = 24 + 25 }; /* behind the CIE's 24 bytes, and the FDE's up to the LSDA */
+	const uint8_t section[] = {
+		16, 0, 0, 0, 0, 0, 0, 0, 1, 'z', 'L', 'R', 0, 1, 0x78, 16, 2, lsda_encoding,
+		pc_encoding, 0,
+		/* the FDE: length, distance to the CIE, pc, bytes of pc, bytes of data, LSDA */
+		28, 0, 0, 0, 24, 0, 0, 0, 0, 0x10, 0, 0, 0, 0, 0, 0, bytes, 0, 0, 0, 0, 0, 0, 0, 4,
+		lsda, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+	struct frames_range range = {.low = 0x1000, .high = 0x1010};
+	enum frames_status status = frames_add(section, sizeof section, 0x3000, &range, 1);
+	if (status == FRAMES_OK)
+		memcpy(found, range.table + IN_TABLE, sizeof *found);
+	frames_free(&range, 1);
+	return status;
+}
+
+/* 0x1b: in 4 bytes, from here; 0x80: by way of a word in memory. */
+static void read_written(void)
+{
+	uint64_t lsda;
+	if (add_written(0x1b, 0, 16, 1, &lsda) != FRAMES_OK || lsda != 0x3000 + 45 + 1)
+		fail("an LSDA is elsewhere");
+	if (add_written(0x1b, 0, 16, 0, &lsda) != FRAMES_OK || lsda != 0)
+		fail("no LSDA became one");
+	if (add_written(0x9b, 0, 16, 1, &lsda) != FRAMES_MALFORMED ||
+	    add_written(0x1b, 0x80, 16, 1, &lsda) != FRAMES_MALFORMED)
+		fail("a pointer by way of memory is taken for the address");
+	if (add_written(0x1b, 0, 17, 1, &lsda) != FRAMES_MALFORMED)
+		fail("a frame reaches out of its range");
+}
+
 int main(void)
 {
 	struct own own = {0};
 	size_t frames, malformed = 0, fewer = 0;
+	read_written();
 	dl_iterate_phdr(find_own, &own);
 	if (!own.section || !own.low)
 		fail("no unwind table of the program");

@@ -269,7 +269,8 @@ static bool read_fde(const struct reader *section, const uint8_t *record, uint32
 {
 	struct reader r = {section->section, record + 8, record + 4 + length, section->address,
 			   false};
-	if (cie->pc_encoding & INDIRECT)
+	bool has_lsda = cie->lsda_encoding != OMITTED;
+	if ((cie->pc_encoding | (has_lsda ? cie->lsda_encoding : 0)) & INDIRECT)
 		return false;
 	*fde = (struct fde){.low = take_pointer(&r, cie->pc_encoding)};
 	fde->bytes = take_pointer(&r, cie->pc_encoding & 0x07);
@@ -279,7 +280,7 @@ static bool read_fde(const struct reader *section, const uint8_t *record, uint32
 		if (r.is_over || data > (size_t)(r.end - r.at))
 			return false;
 		fde->program = r.at + data;
-		if (cie->lsda_encoding != OMITTED && data)
+		if (has_lsda && data)
 			fde->lsda = take_pointer(&r, cie->lsda_encoding);
 	}
 	fde->program_bytes = (size_t)(record + 4 + length - fde->program);

@@ -163,9 +163,8 @@ Error JITLinkMemoryManager::InFlight::makeTables()
 	std::vector<frames_range> Ranges(Segments.size());
 	for (size_t I = 0; I < Segments.size(); I++) {
 		uintptr_t Exec = reinterpret_cast<uintptr_t>(Segments[I].Code.exec);
-		bool IsCode = Segments[I].Table != nullptr;
 		Ranges[I].low = Exec;
-		Ranges[I].high = IsCode ? Exec + Segments[I].Start + Segments[I].Bytes : Exec;
+		Ranges[I].high = Exec + Segments[I].Start + Segments[I].Bytes;
 	}
 	frames_status Status = FRAMES_OK;
 	if (Section *Frames = G.findSectionByName(".eh_frame")) {

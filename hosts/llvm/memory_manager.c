@@ -233,7 +233,7 @@ static uint8_t *on_data_section(void *opaque, uintptr_t bytes, unsigned alignmen
 	uint8_t *at =
 		allocate(module, is_read_only ? CH_KIND_RODATA : CH_KIND_DATA, bytes, alignment);
 	(void)id;
-	if (!at || !name || strcmp(name, ".eh_frame") != 0)
+	if (strcmp(name, ".eh_frame") != 0)
 		return at;
 	if (!grow((void **)&module->frames, module->frames_used, &module->frames_room,
 		  sizeof *module->frames)) {
@@ -255,7 +255,7 @@ static void make_tables(struct codeheap_llvm_module *module)
 	for (size_t i = 0; ranges && i < count; i++) {
 		const struct room *room = &module->rooms[i];
 		ranges[i].low = (uintptr_t)room->code.exec;
-		ranges[i].high = ranges[i].low + (room->table ? room->used : 0);
+		ranges[i].high = ranges[i].low + room->used;
 	}
 	for (size_t i = 0; i < module->frames_used && status == FRAMES_OK; i++)
 		status = frames_add(module->frames[i].at, module->frames[i].bytes,

@@ -8,7 +8,7 @@
 enum { ZEROS = 6 << 20, CONSTANTS = 1 << 16 };
 
 static uint8_t zeros[ZEROS];
-static _Alignas(4096) uint32_t page[1024] = {1, 2, 3};
+static _Alignas(1 << 16) uint32_t page[1024] = {1, 2, 3}; /* above the heap's page */
 static _Alignas(256) const uint64_t aligned[4] = {10, 20, 30, 40};
 
 #define FOUR(x) (x), (x)*3 + 1, (x)*5 + 2, (x)*7 + 3
@@ -41,6 +41,6 @@ int main(void)
 	printf("%llx\n", (unsigned long long)digest(zeros, sizeof zeros));
 	printf("%llx %d\n", (unsigned long long)digest(variables, sizeof variables),
 	       common_name[4999]);
-	printf("%d %d\n", (int)((uintptr_t)page % 4096), (int)((uintptr_t)aligned % 256));
+	printf("%d %d\n", (int)((uintptr_t)page % (1 << 16)), (int)((uintptr_t)aligned % 256));
 	return 0;
 }

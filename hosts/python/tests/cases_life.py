@@ -154,12 +154,18 @@ def dies():
 
 
 def case_suspended_generators_and_coroutines():
-    codeheap.activate()
-
     def numbers():
         n = 0
         while True:
             n += (yield n) or 1
+
+    # The exception is on its way while the function gets its record.
+    before = numbers()
+    codeheap.activate()
+    try:
+        before.throw(KeyError("early"))
+    except KeyError as error:
+        must(error.args == ("early",))
 
     async def tick(n):
         for _ in range(n):
