@@ -440,6 +440,18 @@ static void make_apart(void)
 	commit(owner, &large);
 	fact("large", large.exec);
 	fact("large_cold", large.cold_exec);
+	for (int i = 0; i < 2; i++) {
+		open_block(owner, i ? "dead" : "dead before", LARGE_BYTES, 1, &dead);
+		dead.used_to = LARGE_BYTES;
+		OK(ch_block_commit(&dead, 1));
+		fact("dead", dead.exec);
+		fact("dead_cold", dead.cold_exec);
+		OK(ch_blocks_invalidate(&dead.block, 1, NULL));
+		memset(&dead, 0, sizeof dead);
+		wipe_stack();
+		OK(ch_heap_collect(heap)); /* the second cycle gives the place back */
+		OK(ch_heap_collect(heap));
+	}
 	struct ch_open open = {.size = sizeof open,
 			       .owner = owner,
 			       .kind = CH_KIND_DATA,
@@ -450,18 +462,9 @@ static void make_apart(void)
 	data.used_to = data.hot_bytes;
 	OK(ch_block_commit(&data, 1));
 	fact("data", data.exec);
-	open_block(owner, "dead", LARGE_BYTES, 1, &dead);
-	dead.used_to = LARGE_BYTES;
-	OK(ch_block_commit(&dead, 1));
-	fact("dead", dead.exec);
-	fact("dead_cold", dead.cold_exec);
-	OK(ch_blocks_invalidate(&dead.block, 1, NULL));
-	memset(&dead, 0, sizeof dead);
 	for (int i = 0; i < MANY; i++)
 		OK(ch_code_add(heap, "\xc3", 1, "many", &loose));
 	loose = NULL;
-	wipe_stack();
-	OK(ch_heap_collect(heap));
 }
 
 static void make_heap(struct ch_heap **h, struct ch_vm **v)
