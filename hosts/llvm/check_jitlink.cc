@@ -120,7 +120,7 @@ Expected<SimpleSegmentAlloc> allocate(world &w,
 {
 	SimpleSegmentAlloc::SegmentMap segments;
 	for (auto &[group, bytes] : wanted)
-		segments[group] = {static_cast<std::size_t>(bytes), Align(256)};
+		segments[group] = {static_cast<std::size_t>(bytes), Align(1 << 16)};
 	return SimpleSegmentAlloc::Create(*w.manager, nullptr, std::move(segments));
 }
 
@@ -137,7 +137,7 @@ fill(world &w, AllocGroup data, AllocGroup once, std::uintptr_t *hidden)
 [[gnu::noinline]] void look(std::uintptr_t hidden)
 {
 	auto *at = reinterpret_cast<volatile char *>(~hidden);
-	CHECK(at[4999] == 7 && ~hidden % 256 == 0);
+	CHECK(at[4999] == 7 && ~hidden % (1 << 16) == 0);
 	at[4999] = 8;
 	CHECK(check::rights_at(const_cast<char *>(at)).substr(0, 3) == "rw-");
 }

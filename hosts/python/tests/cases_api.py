@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """What the package answers: options, errors, sinks, profiling a stretch."""
 
+import ctypes
 import errno
 import os
 import subprocess
@@ -94,6 +95,27 @@ def case_another_evaluator_is_left_alone():
     codeheap.deactivate()
     _testinternalcapi.set_eval_frame_default()
     must(work(5) == 0)
+
+
+def case_dead_functions_leave_nothing_to_others():
+    def run_some(count):
+        for i in range(count):
+            names = {}
+            exec("def some%d(): return 1" % i, names)
+            must(names["some%d" % i]() == 1)
+    codeheap.activate()
+    # Another extension has a later slot of code objects: its free function is called for none that it never saw.
+    told = []
+    free = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(told.append)
+    must(ctypes.pythonapi._PyEval_RequestCodeExtraIndex(free) > 0)
+    run_some(300)
+    must(not told, len(told))
+    # Records that wait for a function of their name end with the activation.
+    owners = codeheap.stats()["owners_now"]
+    codeheap.deactivate()
+    codeheap.collect()
+    codeheap.collect()
+    must(codeheap.stats()["owners_now"] < owners - 150, owners, codeheap.stats()["owners_now"])
 
 
 def case_sinks_are_chosen_and_say_what_failed():

@@ -42,8 +42,6 @@ def address_of(text):
     """The value of an expression as an address."""
     try:
         value = gdb.parse_and_eval(text)
-        if value.type.strip_typedefs().code == gdb.TYPE_CODE_FUNC:
-            value = value.address
         return int(value.cast(gdb.lookup_type("unsigned long"))) & heaps.ALL_BITS
     except (gdb.error, OverflowError, ValueError) as error:
         return memory.fail(f"`{text}` is no address: {error}")
