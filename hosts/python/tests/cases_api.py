@@ -6,6 +6,7 @@ import errno
 import os
 import subprocess
 import sys
+import types
 
 import codeheap
 from rig import must, named, no_perf_map, perf_map_path, refuses, run
@@ -121,8 +122,10 @@ def case_dead_functions_leave_nothing_to_others():
 def case_sinks_are_chosen_and_say_what_failed():
     codeheap.activate(sinks="unwind,perfmap")
     work(3)
+    types.FunctionType(work.__code__.replace(co_qualname="odd\nname\0end"), globals())(0)
     codeheap.flush()
     must("py::work:" + __file__ in perf_map(), perf_map()[:300])
+    must("py::odd?name?end:" + __file__ in perf_map(), perf_map()[-300:])
     must(codeheap.sinks()["perfmap"] == (True, perf_map_path(), 0))
     codeheap.set_sinks("none")
     must(not any(sink.is_on for sink in codeheap.sinks().values()), codeheap.sinks())
