@@ -202,7 +202,7 @@ shared::CWrapperFunctionResult on_deallocate(const char *data, std::size_t bytes
 	return action::handle(data, bytes, count_undone).release();
 }
 
-// A graph with a segment for each kind of access, to last and for the finalization, and two actions.
+// A graph with a segment for each kind of access, to last and for the finalization; two actions.
 [[gnu::noinline]] Expected<jitlink::JITLinkMemoryManager::FinalizedAlloc>
 finalize_all_kinds(world &w)
 {
