@@ -117,6 +117,12 @@ static void chunk_gone(void *arg, uint32_t chunk)
 	ch__sinks_chunk_gone(heap->sinks, chunk);
 }
 
+/* By a call of the system, or an allocator: errno. */
+static enum ch_status because_records(void)
+{
+	return ch__because(CH_E_MEMORY, "no side memory for the heap: %m");
+}
+
 static bool create_tables(struct ch_heap *heap)
 {
 	enum {
@@ -200,7 +206,7 @@ static enum ch_status fill_heap(struct ch_heap *heap, unsigned wanted)
 	atomic_store(&heap->completed, 1);
 	heap->nobody.heap = heap;
 	if (!create_tables(heap) || !ch__mark_reserve(heap) || !ch__owner_of_none(heap))
-		return ch__because(CH_E_MEMORY, "no side memory for the heap: %m");
+		return because_records();
 	bool fast_fence = false, core_sync = false;
 	ch__os_membarrier_register(&fast_fence, &core_sync);
 	atomic_store(&heap->fence_in_regions, !fast_fence);
@@ -273,7 +279,7 @@ static enum ch_status create_heap(const struct ch_config *config, unsigned wante
 	if (!heap) {
 		if (meta)
 			ch__meta_destroy(meta);
-		return ch__because(CH_E_MEMORY, "no side memory for the heap: %m");
+		return because_records();
 	}
 	heap->meta = meta;
 	heap->config = *config;
