@@ -177,7 +177,7 @@ void ch__ledger_destroy(struct ch__pool *);
 static inline void ch__span_set_word(struct ch__pool *pool, uint32_t first, unsigned word)
 	CH_REQUIRES(ch__role_pages)
 {
-	CH_STORE_RELAXED(&pool->pages[first].span_use, (uint8_t)word);
+	atomic_store_explicit(&pool->pages[first].span_use, (uint8_t)word, memory_order_release);
 }
 /* Takes execute access from a span or a page, for the use. Returns false with errno when the system
  * refused: the use is noted all the same, and some pages may have lost execute access. A page that

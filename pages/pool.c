@@ -464,7 +464,8 @@ static bool has_access(struct ch__pool *pool, uint32_t index, uint8_t frame)
 		return true;
 	/* A page of several mappings may have lost execute access in part. */
 	int error = errno;
-	pool->pages[index].frame = frame; /* of the chunk's zone, as of all pages in use */
+	/* Of the chunk's zone, as of all pages in use. */
+	atomic_store_explicit(&pool->pages[index].frame, frame, memory_order_release);
 	make_span(pool, index);
 	(void)release_span(pool, index);
 	errno = error;
@@ -483,7 +484,7 @@ uint32_t ch__pool_take_page(struct ch__pool *pool, uint8_t frame)
 		ch__page_lock(page);
 		/* Frees read the frame number without a lock: an equal number is not stored. */
 		if (page->frame != frame)
-			page->frame = frame;
+			atomic_store_explicit(&page->frame, frame, memory_order_release);
 		open_page(pool, index);
 		ch__page_unlock(page);
 	}
@@ -578,7 +579,7 @@ static void take_run(struct ch__pool *pool, uint32_t first, uint32_t pages, uint
 	for (uint32_t i = first; i < first + pages; i++) {
 		struct ch__page *page = &pool->pages[i];
 		ch__valgrind_grant(pool, ch__pool_page_exec(pool, i), (size_t)1 << pool->page_log2);
-		page->frame = frame;
+		atomic_store_explicit(&page->frame, frame, memory_order_release);
 		page->landed_bytes = 0;
 		page->span_pages = i == first ? pages : 0;
 		ch__span_set_word(pool, i, CH__SPAN_CODE);

@@ -71,8 +71,8 @@ struct ch__page {
 	 * because threads change several at once. */
 	_Alignas(CH__LINE_BYTES) _Atomic(uint32_t) busy;
 	_Atomic(uint8_t) state; /* enum ch__page_state [pages]; relaxed reads by lookup of spans */
-	uint8_t frame;          /* frame number of its blocks [pages]; constant while it has some */
-	/* enum ch__span_use [pages]; relaxed. SPAN: in the first page; else of a shared page */
+	_Atomic(uint8_t) frame; /* number of its blocks [pages]; constant while it has some */
+	/* enum ch__span_use [pages]. SPAN: in the first page; else of a shared page */
 	_Atomic(uint8_t) span_use;
 	uint16_t hot_cursor;       /* granule in page: next place to try for hot [busy] */
 	uint16_t cold_cursor;      /* granule in page: cold is placed below [busy] */
@@ -190,7 +190,7 @@ bool ch__pool_land_span(struct ch__pool *, uint32_t first, size_t room_bytes) CH
 /* A set of enum ch__span_use. */
 static inline unsigned ch__pool_span_word(const struct ch__pool *pool, uint32_t first)
 {
-	return CH_LOAD_RELAXED(&pool->pages[first].span_use);
+	return atomic_load_explicit(&pool->pages[first].span_use, memory_order_acquire);
 }
 static inline enum ch__span_use ch__pool_span_use(const struct ch__pool *pool, uint32_t first)
 {

@@ -61,7 +61,7 @@ struct ch_marker { /* of an open cycle */
 struct ch__listener;
 
 struct ch__pause {
-	_Atomic(uint64_t) at_ns, ns; /* relaxed */
+	_Atomic(uint64_t) at_ns, ns; /* release; look.c acquires, and looks for later pauses */
 };
 
 struct ch_heap {

@@ -76,28 +76,24 @@ void ch__heaps_leave_id(const struct ch_heap *heap) CH_UNANALYSED("nobody has a 
 		heap->blocks.first_generation + most / CH__LIVES * CH__LIVES + CH__LIVES;
 }
 
-enum { GONE = 16 };
-static struct {
-	_Atomic(uintptr_t) from;
-	_Atomic(size_t) bytes; /* 0 while the entry changes */
-} gone[GONE];
+/* First address of a pool, in whole pages, with the log2 of its bytes; 0: none. One word: a reader
+ * never gets the address of one pool and the length of another. */
+enum { GONE = 16, GONE_LOG2 = 63 };
+static _Atomic(uintptr_t) gone[GONE];
 
 void ch__heaps_pool_goes(const struct ch_heap *heap)
 {
 	static unsigned next;
-	unsigned i = next++ % GONE;
-	atomic_store(&gone[i].bytes, 0);
-	atomic_store(&gone[i].from, heap->pool->exec_base);
-	atomic_store(&gone[i].bytes, heap->pool->pool_bytes);
+	atomic_store(&gone[next++ % GONE],
+		     heap->pool->exec_base | (unsigned)__builtin_ctzl(heap->pool->pool_bytes));
 }
 
 bool ch__heaps_had(uintptr_t address)
 {
 	bool had = false;
 	for (unsigned i = 0; i < GONE; i++) {
-		size_t bytes = atomic_load(&gone[i].bytes);
-		had = had || (address - atomic_load(&gone[i].from) < bytes &&
-			      atomic_load(&gone[i].bytes) == bytes);
+		uintptr_t pool = atomic_load(&gone[i]);
+		had |= pool && !((address - (pool & ~(uintptr_t)GONE_LOG2)) >> (pool & GONE_LOG2));
 	}
 	return had && !ch__heap_at(address);
 }

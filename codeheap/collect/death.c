@@ -329,7 +329,7 @@ static void free_places(struct ch_heap *heap, const struct dead *dead, uint32_t 
 		ch__set16(&block->cold_granules, 0);
 		if (CH_UNLIKELY(flags & (CH__FLAG_APART | CH__FLAG_NOTICE))) {
 			flags &= (uint8_t)~CH__FLAG_APART;
-			CH_STORE_RELAXED(&block->flags, flags);
+			atomic_store_explicit(&block->flags, flags, memory_order_release);
 			if (flags & CH__FLAG_NOTICE)
 				continue;
 		}

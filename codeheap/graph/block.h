@@ -90,7 +90,8 @@ static inline enum ch_block_state ch__block_state(const struct ch__block *block)
 }
 static inline enum ch__cause ch__block_cause(const struct ch__block *block)
 {
-	return (enum ch__cause)(CH_LOAD_RELAXED(&block->state) >> CH__CAUSE_SHIFT);
+	/* Not relaxed: place.c judges the value by the generation, which it reads afterwards. */
+	return (enum ch__cause)(block->state >> CH__CAUSE_SHIFT);
 }
 /* Release: who sees LIVE may invalidate the block at once. Later states keep go_live's release. */
 static inline void ch__block_store(struct ch__block *block, enum ch_block_state state,

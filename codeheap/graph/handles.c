@@ -78,31 +78,28 @@ struct ch_branch ch__branch_handle(const struct ch_heap *heap, uint32_t index)
 /* Returns the generation of the handle's record, or 0: no record has the index yet. */
 static uint32_t generation_there(struct ch_heap *heap, const char *what, uint64_t bits)
 {
-	const struct ch__table *tables[] = {&heap->blocks, &heap->owners, &heap->assumptions,
-					    &heap->branches};
-	static const char *const names[] = {"block", "owner", "assumption"};
-	unsigned i = 0;
-	while (i < sizeof names / sizeof *names && strcmp(names[i], what) != 0)
-		i++;
+	const struct ch__table *table = !strcmp(what, "block")	 ? &heap->blocks
+					: !strcmp(what, "owner") ? &heap->owners
+					: !strcmp(what, "branch") ? &heap->branches
+								  : &heap->assumptions;
 	uint32_t index = ch__handle_index(bits);
-	if (!ch__table_has(tables[i], index))
+	if (!ch__table_has(table, index))
 		return 0;
-	if (tables[i] == &heap->branches)
-		return generation_of(heap, ch__branch_at(heap, index));
-	return ch__table_generation(tables[i], index);
+	return table == &heap->branches ? generation_of(heap, ch__branch_at(heap, index))
+					: ch__table_generation(table, index);
 }
 
 /* Generations begin again, so their difference is compared. The record of a handle whose generation
  * is still there may have a block that a cycle found dead. */
 static const char *how_stale(const char *what, uint64_t bits)
 {
-	struct ch_heap *heap = ch__handle_heap(bits);
+	/* seq_cst: either this finds the heap gone, or the heap's end finds the reader. */
+	struct ch_heap *heap = atomic_load(&ch__heaps[bits >> 24 & 0xff]);
 	if (!heap)
 		return "is of a heap that was destroyed, or never was";
 	uint32_t there = generation_there(heap, what, bits);
 	int32_t lives = (int32_t)(there - ch__handle_generation(bits));
-	int32_t released = CH__LIFE_RELEASING | CH__LIFE_RELEASED;
-	if (there && lives && !(lives & ~released) && strcmp(what, "owner") == 0)
+	if (there && lives && !(lives & ~CH__LIFE_ENDS) && strcmp(what, "owner") == 0)
 		return "was released already";
 	return !there || lives < 0 ? "never was"
 	       : lives		   ? "is dead"

@@ -40,8 +40,7 @@ enum ch_block_state ch__block_resolve_state(struct ch_heap *, struct ch_block, u
 static inline bool ch__owner_is(const struct ch__owner *owner, struct ch_owner handle)
 {
 	uint32_t generation = atomic_load_explicit(&owner->generation, memory_order_acquire);
-	uint32_t released = CH__LIFE_RELEASING | CH__LIFE_RELEASED;
-	return (generation & ~released) == ch__handle_generation(handle.bits);
+	return (generation & ~(uint32_t)CH__LIFE_ENDS) == ch__handle_generation(handle.bits);
 }
 /* Index of the handle's owner, 0 when stale. Call to look only, or while regions are frozen. */
 static inline uint32_t ch__owner_look_up(const struct ch_heap *heap, struct ch_owner handle)
@@ -72,6 +71,6 @@ static inline struct ch_owner ch__owner_handle(const struct ch_heap *heap, uint3
 	const struct ch__owner *owner = ch__owner_at(heap, index);
 	/* Acquire: code_at.c loads the block's generation afterwards. */
 	uint32_t generation = atomic_load_explicit(&owner->generation, memory_order_acquire);
-	generation &= ~(uint32_t)(CH__LIFE_RELEASING | CH__LIFE_RELEASED);
+	generation &= ~(uint32_t)CH__LIFE_ENDS;
 	return (struct ch_owner){ch__handle(heap->id, index, generation)};
 }

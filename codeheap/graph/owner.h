@@ -10,6 +10,7 @@ enum ch__life {
 	CH__LIFE_IN_USE = 1,    /* part of the generation in handles; the bits below are not */
 	CH__LIFE_RELEASING = 2, /* a thread, in no region, resets the cell: the record stays */
 	CH__LIFE_RELEASED = 4,
+	CH__LIFE_ENDS = CH__LIFE_RELEASING | CH__LIFE_RELEASED,
 	CH__LIFE = CH__LIVES - 1, /* all three; 0: no owner has the record */
 };
 

@@ -187,8 +187,8 @@ enum ch_status ch__edge_add(struct ch__subject *s, struct ch_block to)
 	uint32_t target = ch__block_resolve(s->heap, to);
 	if (target) {
 		struct ch__block *block = ch__block_at(s->heap, target);
-		/* place.c reads so, too: the next use of a record has another generation. */
-		uint32_t index = __atomic_load_n(&block->owner, __ATOMIC_RELAXED);
+		/* Acquire: the owner of the record's next block comes after this one's death. */
+		uint32_t index = __atomic_load_n(&block->owner, __ATOMIC_ACQUIRE);
 		struct ch__owner *owner = ch__owner_at(s->heap, index);
 		/* A NOT_RUNNING release kills blocks without edges under this lock. */
 		ch__owner_lock(owner);

@@ -51,8 +51,8 @@ void ch__stats_note_pause(struct ch_heap *heap, uint64_t start_ns, uint64_t mark
 	uint64_t at_ns = ch__os_now_ns(), ns = at_ns - start_ns;
 	uint32_t noted = CH_LOAD_RELAXED(&heap->pauses_noted);
 	struct ch__pause *pause = &heap->pauses[noted % CH__PAUSES];
-	CH_STORE_RELAXED(&pause->at_ns, at_ns);
-	CH_STORE_RELAXED(&pause->ns, ns);
+	atomic_store_explicit(&pause->at_ns, at_ns, memory_order_release);
+	atomic_store_explicit(&pause->ns, ns, memory_order_release);
 	atomic_store_explicit(&heap->pauses_noted, noted + 1, memory_order_release);
 	heap->pause_ns_last = ns;
 	if (ns > heap->pause_ns_max)

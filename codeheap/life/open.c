@@ -333,7 +333,7 @@ static bool write_record(struct request *r) CH_REQUIRES(ch__role_region)
 	unsigned flags = open->entry | (is_apart ? CH__FLAG_APART : 0) |
 			 (open->flags & CH_OPEN_IMMORTAL ? CH__FLAG_IMMORTAL : 0) |
 			 (is_own_root ? CH__FLAG_HELD | CH__FLAG_LEADS : ch__age_stamp(heap));
-	CH_STORE_RELAXED(&block->flags, (uint8_t)flags);
+	atomic_store_explicit(&block->flags, (uint8_t)flags, memory_order_release);
 	atomic_store_explicit(&block->first_branch, r->run, memory_order_release);
 	block->in_head = block->owner_next = block->owner_prev = 0;
 	__atomic_store_n(&block->user, open->user, __ATOMIC_RELEASE);

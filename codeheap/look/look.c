@@ -70,15 +70,15 @@ void ch__look_heap(const struct ch_heap *heap, struct ch__look_heap *out)
 uint32_t ch__look_pauses(const struct ch_heap *heap, struct ch__look_pause out[CH__LOOK_PAUSES])
 {
 	/* Acquire: pairs with the release of ch__stats_note_pause. */
-	uint32_t noted = atomic_load_explicit(&heap->pauses_noted, memory_order_acquire);
-	/* The place of the oldest is the next pause's. */
-	uint32_t count = noted < CH__PAUSES ? noted : CH__PAUSES - 1;
-	for (uint32_t i = 0; i < count; i++) {
-		const struct ch__pause *pause = &heap->pauses[(noted - count + i) % CH__PAUSES];
-		out[i].at_ns = CH_LOAD_RELAXED(&pause->at_ns);
-		out[i].ns = CH_LOAD_RELAXED(&pause->ns);
+	uint32_t noted = atomic_load_explicit(&heap->pauses_noted, memory_order_acquire), kept = 0;
+	for (uint32_t n = noted < CH__PAUSES ? 0 : noted - CH__PAUSES; n != noted; n++) {
+		const struct ch__pause *pause = &heap->pauses[n % CH__PAUSES];
+		out[kept].at_ns = atomic_load_explicit(&pause->at_ns, memory_order_acquire);
+		out[kept].ns = atomic_load_explicit(&pause->ns, memory_order_acquire);
+		/* Else the place is the next pause's, or a later pause's already. */
+		kept = CH_LOAD_RELAXED(&heap->pauses_noted) - n < CH__PAUSES ? kept + 1 : 0;
 	}
-	return count;
+	return kept;
 }
 
 bool ch__look_write_names(void)

@@ -258,6 +258,12 @@ static uintptr_t exec_of(const struct ch_heap *heap, uintptr_t write)
 	return write - (uintptr_t)heap->pool->delta;
 }
 
+static void put_address(struct ch__text *line, uintptr_t at)
+{
+	ch__text_put_with(line, " (", at, 16);
+	ch__text_put(line, ")");
+}
+
 /* Names the block at the mistaken exec or write address. */
 static void put_mistaken(struct ch__text *line, const struct ch__place *place, uintptr_t at)
 {
@@ -269,8 +275,7 @@ static void put_mistaken(struct ch__text *line, const struct ch__place *place, u
 		put_block(line, place);
 		ch__text_put_with(line, place->is_cold ? ", cold +" : ", +", place->at, 16);
 	}
-	ch__text_put_with(line, " (", at, 16);
-	ch__text_put(line, ")");
+	put_address(line, at);
 }
 
 /* A store to an address that can be read raised SIGSEGV, or a misaligned access SIGBUS. Returns
@@ -337,61 +342,60 @@ static bool is_lost(const struct ch_heap *heap, const siginfo_t *info, const voi
 	       top_return(ucontext, &back) && ch__pool_has(heap->pool, back - 1);
 }
 
-size_t ch_trap_describe(const struct ch_heap *heap, const void *siginfo, const void *ucontext,
-			char *text, size_t bytes)
+static void describe(struct ch__text *line, const struct ch_heap *heap, const siginfo_t *info,
+		     const void *ucontext)
 {
-	const siginfo_t *info = siginfo;
-	struct ch__text line = {text, bytes, 0};
 	uintptr_t address = ch__arch_trap_address(info->si_signo, info->si_code, ucontext);
-	if (bytes)
-		text[0] = 0;
-	if (!ch__heap_lives(heap))
-		return 0;
 	bool is_nowhere = address == (uintptr_t)heap->no_fallback;
 	bool is_cell = is_record(heap, address);
 	bool is_in_pool = ch__pool_has(heap->pool, address);
 	bool is_here = is_nowhere || is_cell || is_in_pool || is_lost(heap, info, ucontext);
 	bool is_written = ch__pool_has(heap->pool, exec_of(heap, address));
-	bool is_ours =
-		is_here || is_written ||
-		(has_data_address(info) && ch__pool_has(heap->pool, (uintptr_t)info->si_addr));
+	bool is_ours = is_here || is_written;
+	is_ours |= has_data_address(info) && ch__pool_has(heap->pool, (uintptr_t)info->si_addr);
 	/* Somebody sent the signal: wherever the thread stood, it did nothing. */
 	if (info->si_code <= 0 || !is_ours)
-		return 0;
-	if (heap->process != ch__os_process_id()) {
-		/* No fork handler ran: not even the library may look at code. */
-		ch__text_put_with(&line, "code that a child of a raw clone has no copy of (",
-				  address, 16);
-		ch__text_put(&line, ")");
-		return ch__text_end(&line);
-	}
-	if (info->si_signo == SIGTRAP && is_foreign(heap, address))
-		return 0;
-	ch__place_read_begin();
-	if (put_store(&line, heap, info, address)) {
-		put_origin(&line, heap, "; by ", address, 0);
+		return;
+	/* Else no fork handler ran: not even the library may look at code. */
+	bool has_code = heap->process == ch__os_process_id();
+	if (has_code && info->si_signo == SIGTRAP && is_foreign(heap, address))
+		return;
+	if (!has_code) {
+		ch__text_put(line, "code that a child of a raw clone has no copy of");
+		put_address(line, address);
+	} else if (put_store(line, heap, info, address)) {
+		put_origin(line, heap, "; by ", address, 0);
 	} else if (is_written) {
-		put_written(&line, heap, address, ucontext);
+		put_written(line, heap, address, ucontext);
 	} else if (is_here) {
 		enum ch_block_state state = CH_BLOCK_FREE;
 		if (is_nowhere)
-			ch__text_put(&line, "the cell of an owner without an entry and a fallback");
+			ch__text_put(line, "the cell of an owner without an entry and a fallback");
 		else if (is_cell)
-			ch__text_put(&line, "executed at an owner's cell: call what it holds");
+			ch__text_put(line, "executed at an owner's cell: call what it holds");
 		else if (!is_in_pool)
-			ch__text_put(&line, "executed where no code is");
+			ch__text_put(line, "executed where no code is");
 		else
-			state = put_place(&line, heap, ch__offset(heap, address));
-		ch__text_put_with(&line, " (", address, 16);
-		ch__text_put(&line, ")");
-		put_return(&line, heap, ucontext);
+			state = put_place(line, heap, ch__offset(heap, address));
+		put_address(line, address);
+		put_return(line, heap, ucontext);
 		const struct ch__thread *self = ch__thread_self(heap);
 		if (is_in_use(state))
-			put_signal(&line, info, state);
+			put_signal(line, info, state);
 		else if (!self || self->park_depth)
-			ch__text_put(&line, self ? "; by a thread that is parked"
+			ch__text_put(line, self ? "; by a thread that is parked"
 						 : "; by a thread that is not attached");
 	}
+}
+
+size_t ch_trap_describe(const struct ch_heap *heap, const void *siginfo, const void *ucontext,
+			char *text, size_t bytes)
+{
+	struct ch__text line = {text, bytes, 0};
+	/* First: a heap that is found from here on is not freed before the end. */
+	ch__place_read_begin();
+	if (ch__heap_lives(heap))
+		describe(&line, heap, siginfo, ucontext);
 	ch__place_read_end();
 	return ch__text_end(&line);
 }

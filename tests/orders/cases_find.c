@@ -2,7 +2,6 @@
  * cases_find.c: blocks are made and freed in a place while another thread looks at the place
  * without a lock (I3, I4). The look finds the present block or an earlier block, never a
  * mixture. */
-#include "codeheap/base/heaps.h"
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/places/find.h"
 #include "codeheap/graph/handles.h"
@@ -435,6 +434,168 @@ static void end_linked(void)
 	order_as(1, free_callers);
 }
 
+/* --- a record of a span, used again by a small block --- */
+
+/* The VM's bytes of a block that is written in place begin further behind the head. */
+static struct ch_code in_place;
+
+static void make_in_place(void)
+{
+	HOLDS(ch_owner_create(scene.vm, "in place", &serial, NULL, &dying) == CH_OK);
+	struct ch_open open = {.size = sizeof open,
+			       .owner = dying,
+			       .hot_bytes = SMALL_BYTES,
+			       .flags = CH_OPEN_IN_PLACE};
+	HOLDS(ch_block_open(&open, &in_place) == CH_OK);
+	in_place.used_to = SMALL_BYTES;
+	HOLDS(ch_block_commit(&in_place, 1) == CH_OK);
+}
+static void begin_apart(void)
+{
+	order_as(1, make_in_place);
+}
+static void is_replaced_by_a_small_one(void)
+{
+	uint32_t index = ch__handle_index(in_place.block.bits);
+	dies();
+	open_one(&callee, &dying, SMALL_BYTES);
+	HOLDS(ch__handle_index(callee.block.bits) == index);
+	HOLDS(ch_block_commit(&callee, 1) == CH_OK);
+}
+static void looks_in_place(void)
+{
+	for (int i = 0; i < 3; i++) {
+		struct ch_spot spot = {.size = sizeof spot};
+		if (ch_code_at(scene.heap, in_place.exec + SMALL_BYTES / 2, false, &spot))
+			HOLDS(spot.block.bits == in_place.block.bits && spot.exec == in_place.exec);
+	}
+}
+
+/* --- an edge to a block whose record is used again --- */
+
+static struct ch_owner next_owner;
+static struct ch_code source;
+
+static void make_source(void)
+{
+	open_one(&callee, &callees, SMALL_BYTES);
+	HOLDS(ch_block_commit(&callee, 1) == CH_OK);
+	HOLDS(ch_owner_create(scene.vm, "next", &serial, NULL, &next_owner) == CH_OK);
+}
+/* With a name, and so with room for the edge: the attach takes no lock before the look. */
+static void open_source(void)
+{
+	HOLDS(ch_owner_create(scene.vm, "source", &serial, NULL, &callers) == CH_OK);
+	struct ch_open open = {.size = sizeof open,
+			       .owner = callers,
+			       .hot_bytes = SMALL_BYTES,
+			       .name = "source"};
+	HOLDS(ch_block_open(&open, &source) == CH_OK);
+}
+static bool is_known_dead;
+UNSEEN static void note_death(bool is)
+{
+	is_known_dead = is;
+}
+UNSEEN static bool is_dead(void)
+{
+	return is_known_dead;
+}
+static void begin_edge(void)
+{
+	note_death(false);
+	order_as(1, make_source);
+	order_as(2, open_source);
+}
+static void target_is_replaced(void)
+{
+	struct ch_open open = {.size = sizeof open, .owner = next_owner, .hot_bytes = SMALL_BYTES};
+	struct ch_code next;
+	HOLDS(ch_owner_release(callees, CH_RELEASE_NOT_RUNNING) == CH_OK);
+	note_death(true);
+	HOLDS(ch_block_open(&open, &next) == CH_OK);
+}
+static void attaches_an_edge(void)
+{
+	while (!is_dead())
+		order_yield();
+	for (uint32_t n = order_chance(20); n; n--)
+		order_yield();
+	enum ch_status status = ch_edge_attach(source.block, callee.block);
+	HOLDS(status == CH_OK || status == CH_E_STALE);
+}
+static void release_both(void)
+{
+	HOLDS(ch_owner_release(callers, CH_RELEASE_NOT_RUNNING) == CH_OK);
+	HOLDS(ch_owner_release(next_owner, CH_RELEASE_NOT_RUNNING) == CH_OK);
+}
+static void abort_source(void)
+{
+	HOLDS(ch_block_abort(&source) == CH_OK);
+}
+/* No edge leads to the next block: the attach was of the block before, or was refused. */
+static void end_edge(void)
+{
+	const struct ch__block *block =
+		ch__block_at(scene.heap, ch__handle_index(callee.block.bits));
+	HOLDS(!(block->flags & CH__FLAG_EDGED) || ch__block_is(block, callee.block));
+	order_as(2, abort_source);
+	order_as(1, release_both);
+}
+
+/* --- what a record and a page say of a block that dies --- */
+
+static void make_invalid(void)
+{
+	size_t count;
+	make_dying();
+	struct ch_block block = {ch__handle(scene.heap->id, truth[0].index, truth[0].generation)};
+	HOLDS(ch_blocks_invalidate(&block, 1, &count) == CH_OK && count == 1);
+}
+static void begin_invalid(void)
+{
+	truths = 0;
+	is_large_first = true;
+	order_as(1, make_invalid);
+}
+static void asks_the_cause(void)
+{
+	for (int i = 0; i < 3; i++) {
+		struct ch__place p;
+		ch__place_find(scene.heap, ch__offset(scene.heap, (uintptr_t)place), &p);
+		HOLDS(p.state != CH_BLOCK_NOTENTRANT || p.cause == CH__CAUSE_INVALIDATED);
+	}
+}
+
+/* The page of the block gets blocks of another frame shape. */
+static void begin_frame(void)
+{
+	order_as(1, make_source);
+}
+static void page_is_taken_again(void)
+{
+	enum { TAKEN = 8 };
+	uint32_t taken[TAKEN], n = 0, page = ch__offset(scene.heap, (uintptr_t)callee.exec) >> 14;
+	struct ch__thread *self = ch__thread_self(scene.heap);
+	HOLDS(ch_owner_release(callees, CH_RELEASE_NOT_RUNNING) == CH_OK);
+	ch__thread_use_page(self, CH__FRAME_POINTER, 0);
+	do
+		taken[n] = ch__pool_take_page(scene.heap->pool, CH__FRAME_LEAF);
+	while (taken[n++] != page && n < TAKEN);
+	HOLDS(taken[n - 1] == page);
+	while (n-- > 0)
+		ch__page_retire(scene.heap, taken[n]);
+	HOLDS(ch_owner_release(next_owner, CH_RELEASE_NOT_RUNNING) == CH_OK);
+}
+static void asks_the_frame(void)
+{
+	for (int i = 0; i < 3; i++) {
+		struct ch__place p;
+		come_late();
+		ch__place_find(scene.heap, ch__offset(scene.heap, (uintptr_t)callee.exec), &p);
+	}
+}
+
 /* --- names --- */
 
 /* Readers may hold back all names of a run, so that each name has a record of its own. */
@@ -512,35 +673,6 @@ static void asks_who_died(void)
 	}
 }
 
-/* --- pools that went --- */
-
-enum { POOLS = 16, SHORT_BYTES = 1 << 20, LONG_BYTES = 1 << 21, ANEW_AT = 1 << 30 };
-
-static void pool_went(uintptr_t from, size_t bytes)
-{
-	static struct ch__pool pool;
-	static struct ch_heap heap = {.pool = &pool};
-	pool.exec_base = from;
-	pool.pool_bytes = bytes;
-	ch__heaps_pool_goes(&heap);
-}
-static void begin_gone(void)
-{
-	for (int i = 0; i < POOLS; i++)
-		pool_went(LONG_BYTES, LONG_BYTES);
-}
-static void shorter_pool_goes(void)
-{
-	pool_went(ANEW_AT, SHORT_BYTES);
-}
-static void asks_behind_it(void)
-{
-	for (int i = 0; i < 4; i++) {
-		come_late();
-		HOLDS(!ch__heaps_had(ANEW_AT + SHORT_BYTES));
-	}
-}
-
 const struct order_case cases_find[] = {
 	{"lookup", 1500, make, begin, NULL, {make_and_free, looks_up}},
 	{"place", 12000, make, begin, NULL, {make_and_free, asks}},
@@ -554,7 +686,11 @@ const struct order_case cases_find[] = {
 	{"siteless", 24000, make, begin_siteless, end_points,
 	 {is_replaced_by_its_like, looks_at_once}},
 	{"linked", 60000, make_linked, begin_linked, end_linked, {links_the_next, takes_the_stub}},
+	{"cause", 9000, make, begin_invalid, NULL, {dies, asks_the_cause}},
+	{"frame", 1000, make_linked, begin_frame, NULL, {page_is_taken_again, asks_the_frame}},
+	{"apart", 20000, make_linked, begin_apart, end_reuse,
+	 {is_replaced_by_a_small_one, looks_in_place}},
+	{"edge", 2700, make_linked, begin_edge, end_edge, {target_is_replaced, attaches_an_edge}},
 	{"names", 9000, scene_make, begin_names, end_names, {names_come_and_go, name_is_read}},
-	{"gone", 60000, scene_make, begin_gone, NULL, {shorter_pool_goes, asks_behind_it}},
 	{NULL},
 };

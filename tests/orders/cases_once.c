@@ -4,6 +4,8 @@
 #include "codeheap/base/heaps.h"
 #include "codeheap/events/listeners.h"
 #include "codeheap/base/region.h"
+#include "codeheap/graph/handles.h"
+#include "codeheap/graph/names.h"
 #include "codeheap/graph/stats.h"
 #include "codeheap/events/trigger.h"
 #include "observe/profile.h"
@@ -42,6 +44,58 @@ static void resolves_handles(void)
 static void end_heap(void)
 {
 	HOLDS(ch_heap_destroy(second) == CH_OK);
+}
+
+/* A stale handle is looked at by a thread that nothing keeps out of a heap that goes. */
+static void make_two_heaps(void)
+{
+	scene_make();
+	creates_heap();
+	HOLDS(ch__table_back(&second->blocks, 1));
+}
+static void takes_heap_away(void)
+{
+	atomic_store(&ch__heaps[second->id], NULL);
+	if (!ch__place_is_read())
+		second->blocks.base += data; /* as if the memory went */
+}
+static void asks_of_stale_handle(void)
+{
+	(void)ch__because_stale("block", ch__handle(second->id, 1, 1));
+}
+static void put_heap_back(void)
+{
+	atomic_store(&ch__heaps[second->id], second);
+}
+
+/* --- pools of destroyed heaps --- */
+
+static struct ch__pool gone_pool;
+static struct ch_heap gone_heap = {.pool = &gone_pool};
+enum { LARGE_POOL = 1 << 28, SMALL_POOL = 1 << 20, PLACES_OF_GONE = 16 };
+
+static void pool_goes(uintptr_t at, size_t bytes)
+{
+	gone_pool.exec_base = at;
+	gone_pool.pool_bytes = bytes;
+	ch__heaps_pool_goes(&gone_heap);
+}
+static void begin_gone(void)
+{
+	for (uintptr_t i = 0; i < PLACES_OF_GONE; i++)
+		pool_goes((i + 1) * LARGE_POOL, LARGE_POOL);
+}
+static void a_small_pool_goes(void)
+{
+	pool_goes((uintptr_t)(PLACES_OF_GONE + 1) * LARGE_POOL, SMALL_POOL);
+}
+/* The address lies behind the small pool, and in no large one. */
+static void asks_who_had(void)
+{
+	for (int i = 0; i < 3; i++) {
+		HOLDS(!ch__heaps_had((uintptr_t)(PLACES_OF_GONE + 1) * LARGE_POOL + SMALL_POOL));
+		order_yield();
+	}
 }
 
 /* --- vms --- */
@@ -358,9 +412,10 @@ static void begin_pauses(void)
 	}
 	scene.heap->pauses_noted = CH__PAUSES;
 }
-static void notes_a_pause(void)
+static void notes_pauses(void)
 {
-	ch__stats_note_pause(scene.heap, CH__PAUSES, CH__PAUSES);
+	for (uint32_t i = 0; i < 3; i++)
+		ch__stats_note_pause(scene.heap, CH__PAUSES + i, CH__PAUSES);
 }
 static void looks_at_pauses(void)
 {
@@ -576,6 +631,9 @@ static void chains(void)
 
 const struct order_case cases_once[] = {
 	{"heap", 300, scene_make, NULL, end_heap, {creates_heap, resolves_handles}},
+	{"left_heap", 2000, make_two_heaps, NULL, put_heap_back,
+	 {takes_heap_away, asks_of_stale_handle}},
+	{"gone", 1000, NULL, begin_gone, NULL, {a_small_pool_goes, asks_who_had}},
 	{"vms", 1000, scene_make, begin_vms, end_vms, {attaches_vm, walks_vms}},
 	{"fibers", 1000, make_fibers, begin_fibers, end_fibers, {changes_fibers, looks_at_fibers}},
 	{"sinks", 1000, make_sinks, begin_sinks, end_sinks, {turns_on, tells_slots}},
@@ -585,7 +643,7 @@ const struct order_case cases_once[] = {
 	{"listeners", GREETERS, scene_make, begin_listeners, end_listeners,
 	 {comes_to_listen, finds_listeners, greets}},
 	{"file", 500, make_file, begin_file, end_file, {opens_file, asks_path}},
-	{"pauses", 1000, scene_make, begin_pauses, NULL, {notes_a_pause, looks_at_pauses}},
+	{"pauses", 1000, scene_make, begin_pauses, NULL, {notes_pauses, looks_at_pauses}},
 	{"guard", 1000, scene_make, begin_guard, end_guard, {invalidates, tests_guard}},
 	{"core_sync", 1000, scene_make, begin_core_sync, end_core_sync, {poisons, syncs_cores}},
 	{"slot", 1000, make_slots_of_threads, begin_word, end_word, {gives_slot, is_sampled}},

@@ -8,9 +8,11 @@
 #include "codeheap/base/region.h"
 #include "codeheap/collect/collect.h"
 #include "codeheap/graph/block.h"
+#include "codeheap/graph/names.h"
 #include "pages/inner.h"
 #include "sinks/tools.h"
 #include "tests/support/heap_rig.h"
+#include "tests/support/trap_rig.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -462,6 +464,51 @@ TEST(record_of_an_owner_is_taken_back_when_nobody_holds_it)
 			ch__arch_pause();
 	}
 	rig_end(&rig);
+}
+
+/* --- a heap that ends while a handler looks for it --- */
+
+static struct ch_heap *ending; /* by another thread, as soon as a look has found it */
+static pthread_t ender;
+static _Atomic(bool) has_ended;
+
+static void *end_heap(void *heap)
+{
+	CHECK_EQ(ch_heap_destroy(heap), CH_OK);
+	atomic_store(&has_ended, true);
+	return NULL;
+}
+
+bool __real_ch__heap_is_listed(const struct ch_heap *heap);
+bool __wrap_ch__heap_is_listed(const struct ch_heap *heap);
+bool __wrap_ch__heap_is_listed(const struct ch_heap *heap)
+{
+	bool is_listed = __real_ch__heap_is_listed(heap);
+	if (is_listed && heap == ending) {
+		uint32_t id = heap->id;
+		struct ch_heap *ends = ending;
+		ending = NULL;
+		CHECK_EQ(pthread_create(&ender, NULL, end_heap, ends), 0);
+		/* The end is through, or has left the table and waits for readers. */
+		TEST_UNTIL(atomic_load(&has_ended) ||
+			   (!atomic_load(&ch__heaps[id]) && ch__place_is_read()))
+			usleep(1000);
+	}
+	return is_listed;
+}
+
+TEST(heap_that_a_trap_is_described_for_is_not_freed_meanwhile)
+{
+	struct rig rig = rig_start(1 << 20);
+	static struct made_up trap;
+	char text[1024];
+	make_up(&trap, (const void *)rig.heap->pool->exec_base, 0);
+	CHECK_EQ(ch_vm_detach(rig.vm), CH_OK);
+	CHECK_EQ(ch_thread_detach(rig.heap), CH_OK);
+	ending = rig.heap;
+	CHECK(ch_trap_describe(rig.heap, &trap.info, &trap.context, text, sizeof text) > 0);
+	CHECK_EQ(pthread_join(ender, NULL), 0);
+	CHECK_EQ(ch_trap_describe(rig.heap, &trap.info, &trap.context, text, sizeof text), 0);
 }
 
 /* --- the handlers of forks --- */
