@@ -511,3 +511,44 @@ TEST_LIMIT(s31_thousand_forks_while_threads_work, 120)
 	}
 	end_work(p, threads);
 }
+
+/* --- a signal in the child before the code is there --- */
+
+static struct rig asked;
+static const void *asked_at;
+static volatile sig_atomic_t is_found;
+
+static void ask_code(int signal)
+{
+	struct ch_spot spot = {.size = sizeof spot};
+	(void)signal;
+	is_found = ch_code_at(asked.heap, asked_at, false, &spot);
+}
+
+static void raise_in_child(void)
+{
+	CHECK_EQ(raise(SIGUSR1), 0);
+}
+
+TEST(signal_that_is_held_back_over_a_fork_finds_code_in_the_child)
+{
+	/* Registered before the first heap: so it runs in the child before the library's handler. */
+	CHECK_EQ(pthread_atfork(NULL, NULL, raise_in_child), 0);
+	sigset_t held, before;
+	sigemptyset(&held);
+	sigaddset(&held, SIGUSR1);
+	asked = rig_start(1 << 20);
+	struct ch_info info = {.size = sizeof info};
+	CHECK_EQ(ch_block_info(rig_block(rig_owner(&asked, "asked"), 1), &info), CH_OK);
+	asked_at = info.exec;
+	signal(SIGUSR1, ask_code);
+	CHECK_EQ(pthread_sigmask(SIG_BLOCK, &held, &before), 0);
+	pid_t pid = fork();
+	CHECK_EQ(pthread_sigmask(SIG_SETMASK, &before, NULL), 0);
+	CHECK(pid >= 0);
+	if (pid == 0)
+		_exit(is_found != 1);
+	expect_exit(pid, 0);
+	CHECK_EQ(is_found, 0);
+	rig_end(&asked);
+}
