@@ -532,7 +532,7 @@ static void raise_in_child(void)
 
 TEST(signal_that_is_held_back_over_a_fork_finds_code_in_the_child)
 {
-	/* Registered before the first heap: so it runs in the child before the library's handler. */
+	/* Registered before the first heap: runs in the child before the library's handler. */
 	CHECK_EQ(pthread_atfork(NULL, NULL, raise_in_child), 0);
 	sigset_t held, before;
 	sigemptyset(&held);
