@@ -268,7 +268,7 @@ static void adds_under_locks(void)
 	}
 	for (int i = 0; i < 3; i++) {
 		ch__page_lock(page);
-		page->frame++;
+		page->taker++;
 		ch__page_unlock(page);
 		ch__owner_lock(busy);
 		busy->has_edges = !busy->has_edges;
