@@ -121,10 +121,11 @@ static inline const uint8_t *gdb_fde_at(const struct gdb_entry *entry, uintptr_t
 		memcpy(&length, at, 4);
 		if (length == 0)
 			break;
-		CHECK(length >= 20 && at + 4 + length <= end);
+		CHECK(length >= 4 && at + 4 + length <= end);
 		memcpy(&id, at + 4, 4);
 		if (id == 0)
 			continue;
+		CHECK(length >= 20);
 		/* The distance must lead back to a CIE. */
 		CHECK(id <= (size_t)(at + 4 - entry->file) &&
 		      !memcmp(at + 4 - id + 4, "\0\0\0\0", 4));
