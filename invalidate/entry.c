@@ -48,7 +48,7 @@ static enum entry set_entry(struct ch_heap *heap, uint32_t owner_index, struct c
 	if (!index)
 		return NO_BLOCK;
 	const struct ch__block *block = ch__block_at(heap, index);
-	uint32_t of = __atomic_load_n(&block->owner, __ATOMIC_ACQUIRE);
+	uint32_t of = ch__block_owner(block);
 	/* A block of another owner may end at any time, and a block of this owner may get its
 	 * record: the second look at the generation finds that. */
 	if (!ch__block_is(block, handle))

@@ -79,11 +79,13 @@ def definitions(texts):
 
 def named(text, types):
     """The types that a text names, and those that their texts name."""
-    found = []
-    for name in re.findall(r"\b(?:struct|enum) (ch_\w+)", text):
-        if name in types and name != "ch_status":
-            found += [name, *named(types[name], {other: types[other] for other in types if other != name})]
-    return list(dict.fromkeys(found))
+    found, texts = [], [text]
+    for text in texts:
+        new = [name for name in dict.fromkeys(re.findall(r"\b(?:struct|enum) (ch_\w+)", text)) if name in types]
+        new = [name for name in new if name != "ch_status" and name not in found]
+        found += new
+        texts += [types[name] for name in new]
+    return found
 
 
 def returned(parts, general):

@@ -28,5 +28,5 @@ bool ch__heaps_had(uintptr_t address);
 
 static inline struct ch_heap *ch__handle_heap(uint64_t bits)
 {
-	return atomic_load_explicit(&ch__heaps[(bits >> 24) & 0xff], memory_order_acquire);
+	return atomic_load_explicit(&ch__heaps[ch__handle_heap_id(bits)], memory_order_acquire);
 }

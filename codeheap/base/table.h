@@ -21,6 +21,10 @@ static inline uint32_t ch__handle_index(uint64_t bits)
 {
 	return (uint32_t)bits & CH__INDEX_MAX;
 }
+static inline uint32_t ch__handle_heap_id(uint64_t bits)
+{
+	return (uint32_t)bits >> 24;
+}
 static inline uint32_t ch__handle_generation(uint64_t bits)
 {
 	return (uint32_t)(bits >> 32);

@@ -171,9 +171,7 @@ static enum end end_root(struct ch_heap *heap, struct ch__thread *self, uintptr_
 	*index = ch__find(heap, at, &generation);
 	if (*index) {
 		struct ch__block *block = ch__block_at(heap, *index);
-		/* Acquire: the owner of the record's next block comes after this one's death. */
-		uint32_t of = __atomic_load_n(&block->owner, __ATOMIC_ACQUIRE);
-		struct ch__owner *owner = ch__owner_at(heap, of);
+		struct ch__owner *owner = ch__owner_at(heap, ch__block_owner(block));
 		ch__owner_lock(owner);
 		if (CH_LOAD_RELAXED(&block->generation) == generation)
 			end = end_block(heap, block, at);

@@ -94,7 +94,7 @@ static uint32_t generation_there(struct ch_heap *heap, const char *what, uint64_
 static const char *how_stale(const char *what, uint64_t bits)
 {
 	/* seq_cst: either this finds the heap gone, or the heap's end finds the reader. */
-	struct ch_heap *heap = atomic_load(&ch__heaps[bits >> 24 & 0xff]);
+	struct ch_heap *heap = atomic_load(&ch__heaps[ch__handle_heap_id(bits)]);
 	if (!heap)
 		return "is of a heap that was destroyed, or never was";
 	uint32_t there = generation_there(heap, what, bits);

@@ -21,7 +21,7 @@ enum ch_status ch__because_stale(const char *what, uint64_t bits) CH_COLD;
 static inline bool ch__handle_is_known(const struct ch_heap *heap, const struct ch__table *table,
 				       uint64_t bits)
 {
-	return (bits >> 24 & 0xff) == heap->id && ch__table_has(table, ch__handle_index(bits));
+	return ch__handle_heap_id(bits) == heap->id && ch__table_has(table, ch__handle_index(bits));
 }
 /* Whether the record is in use by the handle's block. */
 static inline bool ch__block_is(const struct ch__block *block, struct ch_block handle)

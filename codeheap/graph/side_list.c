@@ -187,9 +187,7 @@ enum ch_status ch__edge_add(struct ch__subject *s, struct ch_block to)
 	uint32_t target = ch__block_resolve(s->heap, to);
 	if (target) {
 		struct ch__block *block = ch__block_at(s->heap, target);
-		/* Acquire: the owner of the record's next block comes after this one's death. */
-		uint32_t index = __atomic_load_n(&block->owner, __ATOMIC_ACQUIRE);
-		struct ch__owner *owner = ch__owner_at(s->heap, index);
+		struct ch__owner *owner = ch__owner_at(s->heap, ch__block_owner(block));
 		/* A NOT_RUNNING release kills blocks without edges under this lock. */
 		ch__owner_lock(owner);
 		if (ch__block_resolve_alive(s->heap, to) == target) {

@@ -117,7 +117,7 @@ static void chunk_gone(void *arg, uint32_t chunk)
 	ch__sinks_chunk_gone(heap->sinks, chunk);
 }
 
-/* By a call of the system, or an allocator: errno. */
+/* errno is of the refused call, or of the allocator. */
 static enum ch_status because_records(void)
 {
 	return ch__because(CH_E_MEMORY, "no side memory for the heap: %m");

@@ -73,8 +73,7 @@ static bool read_spot(const struct ch_heap *heap, uintptr_t pc, bool is_return,
 	const struct ch__block *block = found.block;
 	spot->block.bits = ch__handle(heap->id, found.index, found.generation);
 	if (spot->size != BARE_BYTES) {
-		uint32_t owner = __atomic_load_n(&block->owner, __ATOMIC_ACQUIRE);
-		spot->owner = ch__owner_handle(heap, owner);
+		spot->owner = ch__owner_handle(heap, ch__block_owner(block));
 		spot->user = __atomic_load_n(&block->user, __ATOMIC_ACQUIRE);
 		spot->offset = found.at - found.head + is_return;
 		spot->exec = (const uint8_t *)pc - spot->offset;

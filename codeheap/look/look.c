@@ -71,7 +71,7 @@ uint32_t ch__look_pauses(const struct ch_heap *heap, struct ch__look_pause out[C
 {
 	/* Acquire: pairs with the release of ch__stats_note_pause. */
 	uint32_t noted = atomic_load_explicit(&heap->pauses_noted, memory_order_acquire), kept = 0;
-	for (uint32_t n = noted < CH__PAUSES ? 0 : noted - CH__PAUSES; n != noted; n++) {
+	for (uint32_t n = noted < CH__PAUSES ? 0 : noted - CH__PAUSES + 1; n != noted; n++) {
 		const struct ch__pause *pause = &heap->pauses[n % CH__PAUSES];
 		out[kept].at_ns = atomic_load_explicit(&pause->at_ns, memory_order_acquire);
 		out[kept].ns = atomic_load_explicit(&pause->ns, memory_order_acquire);
@@ -106,7 +106,7 @@ int ch__look_thread_id(const struct ch__thread *thread)
 
 uint64_t ch__look_key(uint64_t handle)
 {
-	return ch__look_word((uint32_t)handle >> 24, ch__handle_index(handle),
+	return ch__look_word(ch__handle_heap_id(handle), ch__handle_index(handle),
 			     ch__handle_generation(handle));
 }
 

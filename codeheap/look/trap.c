@@ -356,14 +356,15 @@ static void describe(struct ch__text *line, const struct ch_heap *heap, const si
 	/* Somebody sent the signal: wherever the thread stood, it did nothing. */
 	if (info->si_code <= 0 || !is_ours)
 		return;
-	/* Else no fork handler ran: not even the library may look at code. */
-	bool has_code = heap->process == ch__os_process_id();
-	if (has_code && info->si_signo == SIGTRAP && is_foreign(heap, address))
-		return;
-	if (!has_code) {
+	if (heap->process != ch__os_process_id()) {
+		/* No fork handler ran: not even the library may look at code. */
 		ch__text_put(line, "code that a child of a raw clone has no copy of");
 		put_address(line, address);
-	} else if (put_store(line, heap, info, address)) {
+		return;
+	}
+	if (info->si_signo == SIGTRAP && is_foreign(heap, address))
+		return;
+	if (put_store(line, heap, info, address)) {
 		put_origin(line, heap, "; by ", address, 0);
 	} else if (is_written) {
 		put_written(line, heap, address, ucontext);

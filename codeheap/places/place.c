@@ -56,7 +56,7 @@ static bool read_block(const struct ch_heap *heap, uint32_t index, uint32_t gene
 	place->block = index;
 	place->generation = generation;
 	const struct ch__side_list *list = __atomic_load_n(&block->side_list, __ATOMIC_ACQUIRE);
-	uint32_t owner = __atomic_load_n(&block->owner, __ATOMIC_ACQUIRE);
+	uint32_t owner = ch__block_owner(block);
 	uint32_t owner_name = __atomic_load_n(&ch__owner_at(heap, owner)->name, __ATOMIC_ACQUIRE);
 	uint32_t name = list ? __atomic_load_n(&list->name, __ATOMIC_ACQUIRE) : 0;
 	copy_names(heap, name, owner_name, place);

@@ -250,7 +250,7 @@ static void collect_in_handler(int signal)
 	expect_m_held(p);
 }
 
-/* The raiser's code is held while the stacks of enter lead to it, and no longer. */
+/* The raiser's code is held just while the stacks of enter lead to it. */
 static void raise_apart(struct play *p, void (*enter)(struct stage *, void *))
 {
 	stage_apart(p->stage, build_raiser, p);

@@ -383,7 +383,7 @@ static void run_shapes(void)
 	 * pop rcx, rbx, rbp; ret */
 	static const char stepping[] = "\x55\x53\x50\x48\x89\xfb\x31\xed\xbf\x06\0\0\0\xff\xd3"
 				       "\x59\x5b\x5d\xc3";
-	static const struct ch_frame_step steps[] = {{1, 16},  {2, 24},  {3, 32},
+	static const struct ch_frame_step steps[] = {{1, 16}, {2, 24}, {3, 32},
 						     {16, 24}, {17, 16}, {18, 8}};
 	static const struct ch_frame_save saves[] = {{6, 2, 1}, {3, 3, 2}};
 	static const struct ch_frame frame = {
@@ -394,8 +394,8 @@ static void run_shapes(void)
 					   sizeof saving - 1, NULL);
 	const void *by_steps = make_shape(&owners[1], "stepping", CH_FRAME_STEPS, stepping,
 					  sizeof stepping - 1, &frame);
-	const void *is_leaf =
-		make_shape(&owners[2], "leaf", CH_FRAME_LEAF, leaf, sizeof leaf - 1, NULL);
+	const void *is_leaf = make_shape(&owners[2], "leaf", CH_FRAME_LEAF, leaf, sizeof leaf - 1,
+					 NULL);
 	/* 1, behind more nops than a debugger reads at once */
 	static const char nops_first[] =
 		"\x90\x90\x90\x90\x90\x90\x90\x90\x90\x90\x90\x90\x90\x90\x90\x90"

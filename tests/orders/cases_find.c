@@ -575,7 +575,8 @@ static void begin_frame(void)
 static void page_is_taken_again(void)
 {
 	enum { TAKEN = 8 };
-	uint32_t taken[TAKEN], n = 0, page = ch__offset(scene.heap, (uintptr_t)callee.exec) >> 14;
+	uint32_t taken[TAKEN], n = 0, offset = ch__offset(scene.heap, (uintptr_t)callee.exec);
+	uint32_t page = offset >> scene.heap->pool->page_log2;
 	struct ch__thread *self = ch__thread_self(scene.heap);
 	HOLDS(ch_owner_release(callees, CH_RELEASE_NOT_RUNNING) == CH_OK);
 	ch__thread_use_page(self, CH__FRAME_POINTER, 0);

@@ -52,6 +52,7 @@ USES = {
     "reuse_asked": [],
     "apart": ["pages/pool.c", "pages/in_place.c", "codeheap/places/find.c", "codeheap/look/code_at.c", "codeheap/life/open.c"],
     "cause": ["codeheap/places/place.c"],
+    "edge": ["codeheap/graph/side_list.c"],
     "frame": [],
     "points": ["codeheap/graph/side_list.c", "codeheap/life/open.c", "invalidate/sites.c"],
     "late_site": ["codeheap/look/code_at.c", "invalidate/link.c"],
