@@ -35,7 +35,7 @@ def distance(row):
 
 def line(row):
     far = distance(row)
-    goal = row["goal"] + (" x" if row["goal_is_of_ratio"] else "")
+    goal = row["goal"] + (" x" if row["goal"] and row["goal_is_of_ratio"] else "")
     what = "; ".join(text for text in (row["peer_name"], row["note"]) if text)
     cells = [f"`{row['name']}`", row["unit"], number(row["ours"]), number(row["peer"]), number(row["limit"]),
              number(row["ratio"]), goal, f"{far:.2f}" if far else "", str(row["runs"]), f"{row['spread'] * 100:.0f} %", what]
