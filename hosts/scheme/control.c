@@ -166,6 +166,14 @@ static value error_irritants(struct context *ctx, value *args, int64_t argc)
 	return condition_arg(ctx, args[0])->irritants;
 }
 
+static value report_string(struct context *ctx, value *args, int64_t argc)
+{
+	(void)argc;
+	struct port *port = port_open_buffer();
+	write_condition(ctx, port, (value)condition_arg(ctx, args[0]));
+	return string_from_bytes(ctx, port->bytes, (size_t)port->length);
+}
+
 static value error_kind(struct context *ctx, value *args, int64_t argc)
 {
 	(void)argc;
@@ -185,7 +193,7 @@ void init_control(struct context *ctx)
 		{"error-object?", error_object_p, 1, 1},
 		{"error-object-message", error_message, 1, 1},
 		{"error-object-irritants", error_irritants, 1, 1}, {"error-kind", error_kind, 1, 1},
-		{"condition/report-string", error_message, 1, 1},
+		{"condition/report-string", report_string, 1, 1},
 	};
 
 	DEFINE_PRIMS(ctx, defs);

@@ -117,7 +117,8 @@ _Noreturn void raise_type(struct context *ctx, const char *who, const char *want
 {
 	char text[160];
 
-	snprintf(text, sizeof text, "%s: not a %s:", who, wanted);
+	snprintf(text, sizeof text, "%s: not %s %s:", who, strchr("aeiou", *wanted) ? "an" : "a",
+		 wanted);
 	raise_error(ctx, "type", text, 1, got);
 }
 

@@ -10,7 +10,7 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/host-scheme.XXXXXX") || exit 1
 trap 'rm -rf "$work"' EXIT
 
 cases="interp:120 jit:120 arena:120 gc_every_stub:300 pool_of_4_pages:120 discard_every:900
-pages_of_64k:120 memfd:120 nothing_interpreted:120 errors_name_lines:60 deep_recursion:60 mdwe:60
+pages_of_64k:120 memfd:120 nothing_interpreted:120 errors_name_lines:60 errors_name_what_they_met:60 deep_recursion:60 mdwe:60
 two_vms:180 trace_fires_once:60 disassembly:60 redefinition:60 loops_hear_of_redefinitions:120 eval_stays_flat:120
 full_pool_serves:120 exits_stay_flat:60 mixed_types:60 wrong_use:60 malformed_text:60 code_checks_out:120
 repl:60 listings_of_bytecode:120 trampolines:180 trampolines_keep_tail_calls_flat:60
@@ -114,6 +114,13 @@ errors_name_lines() {
     [ $? = 1 ] || fail "$mode: the exit code"
     grep -q 'e.scm:2: car: not a pair: 5' "$work/out" || fail "$mode: $(cat "$work/out")"
   done
+}
+
+errors_name_what_they_met() {
+  says '"odd?: not an integer: 1.5""bad 1 \"x\""' --jit << 'END'
+(write (guard (e (#t (condition/report-string e))) (odd? 1.5)))
+(write (guard (e (#t (condition/report-string e))) (error "bad" 1 "x")))
+END
 }
 
 deep_recursion() {
