@@ -48,6 +48,7 @@ namespace inner
 
 /* A call that a class of this header refused by itself: the library has no sentence of the call. */
 struct refusal {
+	ch_status status;
 	const char *sentence;
 	std::size_t earlier; /* the hash of ch_why, which has the sentence of an earlier failure */
 };
@@ -59,7 +60,7 @@ inline std::size_t hash_of_why() noexcept
 }
 inline ch_status refuse(ch_status status, const char *sentence) noexcept
 {
-	last = {sentence, hash_of_why()};
+	last = {status, sentence, hash_of_why()};
 	return status;
 }
 
@@ -89,7 +90,8 @@ class error : public std::runtime_error
 		};
 		inner::refusal last = std::exchange(inner::last, inner::refusal());
 		std::string said = ch_status_text(status), why = ch_why();
-		if (last.sentence && last.earlier == inner::hash_of_why())
+		if (last.sentence && last.status == status &&
+		    last.earlier == inner::hash_of_why())
 			return said + ": " + last.sentence;
 		bool is_known = static_cast<std::size_t>(status) < sizeof names / sizeof *names;
 		return is_known && why.rfind(names[status], 0) == 0 ? said + ": " + why : said;
@@ -280,7 +282,8 @@ class parked
 
 /* --- block --- */
 
-/* A block that is being written. The destructor aborts a block that was not committed. */
+/* A block that is being written. The destructor aborts a block that was not committed, but in a
+ * thread that is not attached: there the block stays OPEN until its heap ends. */
 class open_block
 {
       public:
@@ -525,6 +528,8 @@ template <class Result, class... Arguments> class function<Result(Arguments...)>
 	[[nodiscard]] ch_status compile(const void *bytes, std::size_t count,
 					unsigned flags = 0) noexcept
 	{
+		if (!bytes)
+			return inner::refuse(CH_E_ARG, "bytes is NULL");
 		if (count > UINT32_MAX)
 			return inner::refuse(CH_E_ARG, "count is beyond 4294967295");
 		ch_open request = opens(static_cast<std::uint32_t>(count));

@@ -265,6 +265,11 @@ TEST(block_that_was_committed_leaves_no_address_behind)
 	CHECK_EQ(f(plus_one, 3), 4);
 }
 
+static std::string sentence(ch_status status)
+{
+	return codeheap::error(status).what();
+}
+
 TEST(what_fails_says_so_and_changes_nothing)
 {
 	scene s;
@@ -273,6 +278,8 @@ TEST(what_fails_says_so_and_changes_nothing)
 	CHECK_EQ(s.vm.attach(s.heap), CH_E_STATE);
 	CHECK_EQ(s.heap.create(), CH_E_STATE);
 	CHECK_EQ(f.compile("", 0), CH_E_ARG);
+	CHECK_EQ(f.compile(nullptr, 4), CH_E_ARG);
+	CHECK(sentence(CH_E_ARG) == "an argument is out of its range: bytes is NULL");
 	CHECK_EQ(f(plus_one, 1), 2);
 	codeheap::heap other;
 	ch_config config;
@@ -304,11 +311,6 @@ TEST(what_fails_says_so_and_changes_nothing)
 	CHECK_STR(no_call.what(), ch_status_text(CH_E_FULL));
 }
 
-static std::string sentence(ch_status status)
-{
-	return codeheap::error(status).what();
-}
-
 TEST(error_tells_of_the_refused_call_and_of_no_call_before)
 {
 	scene s;
@@ -324,6 +326,10 @@ TEST(error_tells_of_the_refused_call_and_of_no_call_before)
 	      "not legal in the object's state: the object has a vm already");
 	CHECK(sentence(CH_E_STATE).find("parked") != std::string::npos);
 	/* Nobody asks about this refusal; the next failure has a sentence of its own. */
+	CHECK_EQ(f.create(s.vm, "again", interpret), CH_E_STATE);
+	CHECK_EQ(s.heap.destroy(), CH_E_BUSY);
+	CHECK(sentence(CH_E_BUSY).find("vms") != std::string::npos);
+	/* Nor about this one; the next failure has the sentence of the failure before it. */
 	CHECK_EQ(f.create(s.vm, "again", interpret), CH_E_STATE);
 	CHECK_EQ(s.heap.destroy(), CH_E_BUSY);
 	CHECK(sentence(CH_E_BUSY).find("vms") != std::string::npos);
