@@ -231,17 +231,17 @@ enum ch_open_flags {
 /* --- callbacks of a VM --- */
 
 /* Each callback may be NULL, but branch_hit where a branch without an exit of its own is attached.
- * A callback runs in the thread whose call or branch it comes from, attached or not, under no lock,
- * and may call any function of this header, unless its field says otherwise. A fiber may return
- * from branch_hit, block_freed and space_free in another thread. If that thread is not attached,
- * ch_block_open ends with CH_E_THREAD, and a stub with a panic. */
+ * A callback runs in the thread whose call or branch it comes from, attached or not, and may call
+ * any function of this header, unless its field says otherwise. No longjmp and no exception leaves
+ * a callback but branch_hit. A fiber may return from branch_hit, block_freed and space_free in
+ * another thread: in one that is not attached ch_block_open gives CH_E_THREAD, a stub panics. */
 struct ch_ops {
 	size_t size; /* sizeof(struct ch_ops) */
 	/* A thread took an unlinked branch. Returns the block to link the branch to and to go on
 	 * in; or none: go on at regs->pc. May change regs, take the VM's locks, compile, collect,
 	 * invalidate. May be left by longjmp, or, where the block's frame shape holds at the site,
-	 * by an exception or a cancellation: the library holds no lock, and the branch stays as it
-	 * was, for other threads in the stub too. When the block died or was invalidated meanwhile,
+	 * by an exception or a cancellation, but not out of OWN_FRAMES: the library holds no lock,
+	 * and the branch stays as it was. When the returned block died or was invalidated meanwhile,
 	 * branch_hit is called again, 8 times in all: so set regs->pc beside a block, too, unless
 	 * the fallback may be entered with the registers of the site. */
 	struct ch_block (*branch_hit)(void *vm_user, struct ch_branch branch, void *branch_user,

@@ -482,7 +482,7 @@ case_trampoline_without_tables_is_refused() {
 }
 
 # Thrown in the target, caught in the caller; destructors between run, callee-saved registers are the caller's.
-case_exception_passes_trampolines() {
+link_throw() { # link_throw library flags...
   cat >"$work/throw.cc" <<'C'
 #include <cstdio>
 #include "codeheap/codeheap.h"
@@ -522,9 +522,19 @@ int main() {
   return ch_vm_detach(vm) || ch_heap_destroy(heap) ? 5 : 0;
 }
 C
-  must "${CXX:-g++}" -std=c++17 -O2 -fomit-frame-pointer -I. -o "$work/throw" "$work/throw.cc" "$build/libcodeheap.a" \
-    -lm -pthread
+  must "${CXX:-g++}" -std=c++17 -O2 -fomit-frame-pointer -I. -o "$work/throw" "$work/throw.cc" "$@" -lm -pthread
+}
+case_exception_passes_trampolines() {
+  link_throw "$build/libcodeheap.a"
   must "$work/throw"
+}
+# docs/operating.md, section 10: the throw asks the unwinder of libstdc++, and the library told its own.
+case_exception_passes_code_by_the_unwinder_that_the_library_told() {
+  link_throw -static-libgcc -static-libstdc++ "$build/libcodeheap.a"
+  must "$work/throw"
+  link_throw -static-libgcc -static-libstdc++ -L"$build" -lcodeheap -Wl,-rpath,"$(realpath "$build")"
+  ( ulimit -c 0; "$work/throw" ) 2>"$work/said" && fail "an unwinder that was told of no code passed code"
+  grep -q 'terminate called' "$work/said" || fail "$(cat "$work/said")"
 }
 
 # The tables of legal moves are the tests' and those of DEBUG=1: a release library has neither them nor their texts.
