@@ -325,11 +325,18 @@ TEST(error_tells_of_the_refused_call_and_of_no_call_before)
 	CHECK(sentence(CH_E_STATE) ==
 	      "not legal in the object's state: the object has a vm already");
 	CHECK(sentence(CH_E_STATE).find("parked") != std::string::npos);
-	/* Nobody asks about this refusal; the next failure has a sentence of its own. */
+	/* Nobody asks about a refusal; the next failure has another sentence, another status, or
+	 * the sentence of the failure before the refusal. */
+	CHECK_EQ(s.heap.destroy(), CH_E_BUSY);
+	CHECK_EQ(f.create(s.vm, "again", interpret), CH_E_STATE);
+	{
+		codeheap::parked parked;
+		CHECK_EQ(block.open(f.opens(64)), CH_E_STATE);
+	}
+	CHECK(sentence(CH_E_STATE).find("parked") != std::string::npos);
 	CHECK_EQ(f.create(s.vm, "again", interpret), CH_E_STATE);
 	CHECK_EQ(s.heap.destroy(), CH_E_BUSY);
 	CHECK(sentence(CH_E_BUSY).find("vms") != std::string::npos);
-	/* Nor about this one; the next failure has the sentence of the failure before it. */
 	CHECK_EQ(f.create(s.vm, "again", interpret), CH_E_STATE);
 	CHECK_EQ(s.heap.destroy(), CH_E_BUSY);
 	CHECK(sentence(CH_E_BUSY).find("vms") != std::string::npos);

@@ -241,7 +241,7 @@ struct ch_ops {
 	 * in; or none: go on at regs->pc. May change regs, take the VM's locks, compile, collect,
 	 * invalidate. May be left by longjmp, or, where the block's frame shape holds at the site,
 	 * by an exception or a cancellation, but not out of OWN_FRAMES: the library holds no lock,
-	 * and the branch stays as it was. When the returned block died or was invalidated meanwhile,
+	 * and the branch stays as it was. When the block died or was invalidated meanwhile,
 	 * branch_hit is called again, 8 times in all: so set regs->pc beside a block, too, unless
 	 * the fallback may be entered with the registers of the site. */
 	struct ch_block (*branch_hit)(void *vm_user, struct ch_branch branch, void *branch_user,
