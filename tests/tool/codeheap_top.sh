@@ -400,6 +400,27 @@ PYTHON
   cp "$work/file" "$work/bad"
   printf 'X' | dd of="$work/bad" bs=1 seek=300 conv=notrunc 2>/dev/null
   "$top" "$work/bad" 2>/dev/null && fail 'a wrong checksum'
+  # The largest body that it reads, whose checksum is wrong, of this process: few tries, not one for each millisecond.
+  python3 - "$work/bad" $$ <<'PYTHON' || fail 'no large file'
+import os, struct, sys
+with open(sys.argv[1], "wb") as bad:
+    bad.write(b"CHSTATS\0" + struct.pack("<IIQQQQIIII", 0x01020304, 1, 2, 64 << 20, 1, 0, int(sys.argv[2]), 1, 0, 0))
+    bad.truncate(64 + (64 << 20))
+PYTHON
+  (ulimit -t 60; exec "$top" "$work/bad") 2>"$work/err" && fail 'a large state that is none'
+  grep -q 'not whole: its writer stands still' "$work/err" || fail "a large file: $(cat "$work/err")"
+  # Rates that no integer holds: 2^60 bytes in a nanosecond.
+  python3 - "$work/bad" $$ <<'PYTHON' || fail 'no file with rates'
+import struct, sys
+body = struct.pack("<IIII", 5, 64, 2, 0) + struct.pack("<8Q", *[1] * 8) + struct.pack("<8Q", 2, 2, 1 + (1 << 60), *[1] * 5)
+s = 0x9e3779b97f4a7c15 ^ len(body)
+for (word,) in struct.iter_unpack("<Q", body):
+    s = ((s ^ word) * 0xff51afd7ed558ccd) & ((1 << 64) - 1)
+    s ^= s >> 32
+head = struct.pack("<IIQQQQIIII", 0x01020304, 1, 2, len(body), s, 0, int(sys.argv[2]), 1, 0, 0)
+open(sys.argv[1], "wb").write(b"CHSTATS\0" + head + body)
+PYTHON
+  "$top" "$work/bad" >"$work/view" && grep -q 'opened [0-9]* blocks, 10485[67][0-9]*\.[0-9] TiB;' "$work/view" || fail "$(cat "$work/view")"
   "$top" "$work/file" >/dev/full 2>/dev/null && fail 'an output that cannot be written'
   "$top" "$work/file" >/dev/null || fail 'the file as it was'
 }
@@ -494,6 +515,8 @@ rule() {
 top_broken_rules_are_noticed() {
   rule top_refuses_broken_files codeheap-top/reader.c 'ch__stats_checksum(body, head->body_bytes) == head->checksum' '1'
   rule top_refuses_broken_files codeheap-top/reader.c 'head->sequence % 2' '0'
+  rule top_refuses_broken_files codeheap-top/reader.c 'i += 1 + (head->body_bytes >> 20)' 'i++'
+  rule top_refuses_broken_files codeheap-top/view.c 'BYTES(RATE(bytes_opened))' 'BYTES((uint64_t)RATE(bytes_opened))'
   rule top_refuses_broken_files codeheap-top/reader.c 'memcmp(head->magic, CH__STATS_FILE_MAGIC, sizeof head->magic) != 0' '0'
   rule top_refuses_broken_files codeheap-top/reader.c 'bytes > end - at ||' ''
   rule top_refuses_broken_files codeheap-top/reader.c 'bytes > end - at ||' '& section.entry_bytes < 8 ||'

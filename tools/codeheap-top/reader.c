@@ -67,11 +67,12 @@ static uint8_t *try_to_read(int fd, struct ch__stats_head *head, const char **er
 	return NULL;
 }
 
-/* A writer may be kept off its processor for long while it writes. */
+/* A writer may be kept off its processor for long while it writes. Each MiB of a body counts as one
+ * more try: reading the largest body takes longer than the pause. */
 static uint8_t *read_whole(int fd, struct ch__stats_head *head, const char **error)
 {
 	const struct timespec pause = {0, BETWEEN_TRIES_NS};
-	for (int i = 0; i < TRIES_WHILE_ALIVE; i++) {
+	for (uint64_t i = 0; i < TRIES_WHILE_ALIVE; i += 1 + (head->body_bytes >> 20)) {
 		uint8_t *body = try_to_read(fd, head, error);
 		if (body || *error)
 			return body;

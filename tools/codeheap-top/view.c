@@ -47,17 +47,16 @@ static void put_line(struct page *page, const char *format, ...)
 		fputs("\033[K", page->file);
 }
 
-static const char *bytes_text(uint64_t bytes, char *text, size_t room)
+static const char *bytes_text(double value, char *text, size_t room)
 {
 	static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-	double value = (double)bytes;
 	unsigned unit = 0;
 	for (; value >= 1024 && unit < 4; unit++)
 		value /= 1024;
 	snprintf(text, room, unit ? "%.1f %s" : "%.0f %s", value, units[unit]);
 	return text;
 }
-#define BYTES(n) bytes_text(n, (char[24]){0}, 24)
+#define BYTES(n) bytes_text((double)(n), (char[24]){0}, 24)
 
 static const char *time_text(uint64_t ns, char *text, size_t room)
 {
@@ -167,8 +166,8 @@ static void put_rates(struct page *page, const struct top_stats *stats)
 	s = s > 0 ? s : 1;
 #define RATE(field) ((double)(at[last].field - at[first].field) / s)
 	put_line(page, "%-*sopened %.0f blocks, %s; freed %.0f, %s; invalidated %.0f; cycles %.1f",
-		 NAME_WIDTH, "a second", RATE(blocks_opened), BYTES((uint64_t)RATE(bytes_opened)),
-		 RATE(blocks_freed), BYTES((uint64_t)RATE(bytes_freed)), RATE(blocks_invalidated),
+		 NAME_WIDTH, "a second", RATE(blocks_opened), BYTES(RATE(bytes_opened)),
+		 RATE(blocks_freed), BYTES(RATE(bytes_freed)), RATE(blocks_invalidated),
 		 RATE(cycles));
 #undef RATE
 }
