@@ -111,7 +111,6 @@ static char *parse_number(char *from, int base, char behind, uint64_t *value)
 static bool parse(char *line, struct ch__os_mapping *mapping)
 {
 	uint64_t low, high, device_major, device_minor;
-	*mapping = (struct ch__os_mapping){0};
 	char *access = parse_number(line, 16, '-', &low);
 	if (!access || !(access = parse_number(access, 16, ' ', &high)))
 		return false;

@@ -44,7 +44,7 @@ bool ch__os_thread_start(struct ch__os_thread *thread, void (*fn)(void *arg), vo
 		return false;
 	thread->run = fn;
 	thread->arg = arg;
-	atomic_store(&thread->is_done, 0);
+	CH_STORE_RELAXED(&thread->is_done, 0);
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	int error = create(thread);

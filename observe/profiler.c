@@ -138,7 +138,6 @@ static void free_profiler(struct ch__profiler *p) CH_REQUIRES(ch__role_guest)
 
 int ch__profiler_create(const struct ch__profiler_config *config, struct ch__profiler **out)
 {
-	*out = NULL;
 	struct ch__meta *meta = ch__meta_create();
 	if (!meta)
 		return ENOMEM;

@@ -45,7 +45,7 @@ struct ch__stats_file {
 	struct ch__look_heap heap;    /* [const] */
 	const char *pattern;          /* [const]; %p is the process's number */
 	char path[CH__OS_PATH_BYTES]; /* [const] from start to fork */
-	struct ch__os_held held; /* fd -1: none */
+	struct ch__os_held held;
 	bool is_locked;
 	/* the errno that turned the file off; relaxed: no other data depends on the value */
 	_Atomic(int) failed;
@@ -321,7 +321,6 @@ static struct ch__stats_file *create(struct ch_heap *heap, const char *pattern)
 	file->pattern = (const char *)(file + 1);
 	file->listener.calls = &calls;
 	file->meta = meta;
-	ch__os_hold(&file->held, -1);
 	atomic_store(&file->period_ns, (uint64_t)PERIOD_MS * NS_PER_MS);
 	ch__look_heap(heap, &file->heap);
 	return file;
@@ -396,7 +395,7 @@ static void ask_to_end(struct ch__stats_file *file)
 static void heap_ends(struct ch__listener *listener)
 {
 	struct ch__stats_file *file = (struct ch__stats_file *)listener;
-	if (atomic_exchange_explicit(&file->has_thread, 0, memory_order_acquire)) {
+	if (atomic_load_explicit(&file->has_thread, memory_order_acquire)) {
 		ask_to_end(file);
 		ch__os_thread_join(&file->thread);
 	}

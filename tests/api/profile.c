@@ -330,6 +330,27 @@ TEST(file_is_its_owner_s_alone_unless_it_was_there)
 	profile_end(&rig);
 }
 
+TEST(picture_is_turned_as_the_view_says)
+{
+	static const struct {
+		unsigned flags;
+		const char *said;
+	} rows[] = {{0, " data-icicle=\"0\" data-reversed=\"0\">"},
+		    {CH_PROFILE_ICICLE, " data-icicle=\"1\" data-reversed=\"0\">"},
+		    {CH_PROFILE_REVERSED, " data-icicle=\"0\" data-reversed=\"1\">"}};
+	profile_begin(&rig, STAGE_POLLS);
+	profile_start_still(&rig, 0);
+	profile_stop(&rig);
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+		struct ch_profile_view view = {.size = sizeof view, .flags = rows[i].flags};
+		CHECK_EQ(ch_profile_write(rig.stage->heap, rig.path, &view), CH_OK);
+		char *text = profile_file(rig.path);
+		CHECK(strstr(text, rows[i].said));
+		free(text);
+	}
+	profile_end(&rig);
+}
+
 /* --- threads --- */
 
 static uint64_t late_ticks_most, held_ms;

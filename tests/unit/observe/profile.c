@@ -438,7 +438,7 @@ static size_t bytes_of(const struct ch__profiler *p)
 		if (tree->names[i].key && !tree->names[i].is_taken)
 			bytes += CH__PROFILE_NAME_BYTES;
 		else if (tree->names[i].text)
-			bytes += tree->names[i].bytes;
+			bytes += strlen(tree->names[i].text) + 1;
 	return bytes;
 }
 

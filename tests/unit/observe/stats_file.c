@@ -282,6 +282,8 @@ static void *fork_meanwhile(void *heap)
 	return NULL;
 }
 
+static bool has_no_locks;
+
 int __real_ch__os_file_create_locked(const char *path, bool *is_locked);
 int __wrap_ch__os_file_create_locked(const char *path, bool *is_locked);
 int __wrap_ch__os_file_create_locked(const char *path, bool *is_locked)
@@ -293,7 +295,59 @@ int __wrap_ch__os_file_create_locked(const char *path, bool *is_locked)
 		CHECK_EQ(pthread_create(&thread, NULL, fork_meanwhile, heap), 0);
 		CHECK_EQ(pthread_join(thread, NULL), 0);
 	}
-	return __real_ch__os_file_create_locked(path, is_locked);
+	int fd = __real_ch__os_file_create_locked(path, is_locked);
+	*is_locked = *is_locked && !has_no_locks;
+	return fd;
+}
+
+/* A reader asks for the lock, or, on a file system without locks, for the process. */
+TEST(file_says_whether_its_file_system_has_locks)
+{
+	char path[sizeof folder + 5];
+	CHECK(mkdtemp(folder));
+	snprintf(path, sizeof path, "%s/file", folder);
+	for (int i = 0; i < 2; i++) {
+		has_no_locks = i != 0;
+		struct rig rig = start_with(path);
+		struct stats_image *image = stats_read(path, 1);
+		CHECK_EQ(image->head.flags, has_no_locks ? 0 : CH__STATS_FILE_LOCKED);
+		free(image);
+		rig_end(&rig);
+	}
+	CHECK_EQ(unlink(path), 0);
+	CHECK_EQ(rmdir(folder), 0);
+}
+
+/* The body is too long for the process's limit, and the head is not. */
+TEST(file_that_is_not_written_whole_says_so)
+{
+	char path[sizeof folder + 5];
+	struct ch__stats_head head;
+	CHECK(mkdtemp(folder));
+	snprintf(path, sizeof path, "%s/file", folder);
+	struct rig rig = start_with(path);
+	free(stats_read(path, 1));
+	struct rlimit limit = {sizeof head, RLIM_INFINITY};
+	CHECK_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+	TEST_UNTIL(!ch_sink_status(rig.heap, CH_SINK_STATS_FILE, NULL, NULL))
+		usleep(1000);
+	limit.rlim_cur = RLIM_INFINITY;
+	CHECK_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	CHECK(fd >= 0 && read(fd, &head, sizeof head) == sizeof head);
+	CHECK_EQ(close(fd), 0);
+	CHECK_EQ(head.sequence % 2, 1);
+	rig_end(&rig);
+	CHECK_EQ(unlink(path), 0);
+	CHECK_EQ(rmdir(folder), 0);
+}
+
+/* Computed by another program: a reader of another release computes the same. */
+TEST(checksum_is_the_same_in_every_release)
+{
+	static const uint64_t words[][2] = {{1, 2}, {2, 1}};
+	CHECK_EQ(ch__stats_checksum(words[0], sizeof words[0]), UINT64_C(0x4fa2308dce7dd455));
+	CHECK_EQ(ch__stats_checksum(words[1], sizeof words[1]), UINT64_C(0xe02ec8e69f34b87a));
 }
 
 TEST(child_of_a_child_that_makes_its_file_makes_one_of_its_own)

@@ -254,6 +254,23 @@ TEST(part_that_is_too_long_for_its_word_has_its_own_kind)
 	end();
 }
 
+/* The file's thread sleeps by what the walk says. */
+TEST(walk_says_how_long_it_worked_without_its_pauses)
+{
+	enum { BLOCKS = 1200, PAUSES_NS = 2 * 50000 };
+	static _Atomic(uint32_t) is_hurried;
+	struct ch__look_heap look;
+	begin();
+	struct ch_owner owner = rig_owner(&rig, "scm::one");
+	for (int i = 0; i < BLOCKS; i++)
+		rig_block(owner, 1);
+	ch__look_heap(rig.heap, &look);
+	CHECK(ch__stats_walk_create(&walk, rig.heap, &look, meta));
+	uint64_t from = ch__os_now_ns(), worked = ch__stats_walk_run(&walk, &is_hurried);
+	CHECK(worked > 0 && worked + PAUSES_NS <= ch__os_now_ns() - from);
+	end();
+}
+
 /* The pool is far larger than its code. The last record says that its page is in use, though the
  * page never was: nobody looks. */
 TEST(records_of_pages_that_were_never_used_are_not_read)
