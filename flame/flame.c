@@ -30,12 +30,6 @@ bool ch__flame_reserve(struct ch__meta *meta, void *pointer, size_t *room, size_
 	return true;
 }
 
-static bool reserve_frame(struct ch__flame *flame)
-{
-	return ch__flame_reserve(flame->meta, &flame->frames, &flame->frames_room,
-				 flame->frames_used + 1, sizeof *flame->frames);
-}
-
 static bool reserve_node(struct ch__flame *flame)
 {
 	return ch__flame_reserve(flame->meta, &flame->nodes, &flame->nodes_room,
@@ -95,14 +89,15 @@ static bool add_frame(struct ch__flame *flame, const char *name, enum ch__flame_
 		      uint32_t hash)
 {
 	size_t bytes = strlen(name) + 1;
-	if (!reserve_frame(flame) ||
+	if (!ch__flame_reserve(flame->meta, &flame->frames, &flame->frames_room,
+			       flame->frames_used + 1, sizeof *flame->frames) ||
 	    !grow_table(flame, &flame->by_name, true, flame->frames_used + 1))
 		return false;
 	char *copy = ch__meta_alloc(flame->meta, bytes);
 	if (!copy)
 		return false;
 	memcpy(copy, name, bytes);
-	flame->frames[flame->frames_used++] = (struct ch__flame_frame){copy, bytes, hash, kind};
+	flame->frames[flame->frames_used++] = (struct ch__flame_frame){copy, hash, kind};
 	return true;
 }
 

@@ -92,22 +92,10 @@ static void put_share(struct picture *picture, uint64_t weight)
 
 static void put_escaped_character(struct picture *picture, uint32_t character)
 {
-	switch (character) {
-	case '<':
-		put(picture, "&lt;");
-		break;
-	case '>':
-		put(picture, "&gt;");
-		break;
-	case '&':
-		put(picture, "&amp;");
-		break;
-	case '"':
-		put(picture, "&quot;");
-		break;
-	default:
+	if (character == '<' || character == '>' || character == '&' || character == '"')
+		put_format(picture, "&#%" PRIu32 ";", character);
+	else
 		ch__flame_put_character(&picture->out, character);
-	}
 }
 
 static void put_escaped(struct picture *picture, const char *text)

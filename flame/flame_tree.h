@@ -9,7 +9,6 @@
 
 struct ch__flame_frame {
 	char *name;
-	size_t bytes; /* of the name, with the final 0 */
 	uint32_t hash;
 	enum ch__flame_kind kind;
 };

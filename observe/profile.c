@@ -157,13 +157,6 @@ static void thread_leaves(struct ch__listener *listener, struct ch__thread *thre
 
 /* --- start and stop --- */
 
-/* Functions of another release may differ: none is called. */
-static enum ch_status refused_core(void)
-{
-	errno = ELIBBAD;
-	return CH_E_OS;
-}
-
 static enum ch_status status_of(int error)
 {
 	errno = error;
@@ -271,8 +264,10 @@ static int start(struct ch__profile *profile, unsigned rate,
 enum ch_status ch_profile_start(struct ch_heap *heap, unsigned rate,
 				const struct ch_profile_options *options)
 {
-	if (!ch__core_is_ours())
-		return refused_core();
+	if (!ch__core_is_ours()) {
+		errno = ELIBBAD;
+		return CH_E_OS;
+	}
 	enum ch_status status = ch__look_refuses(heap);
 	if (CH_UNLIKELY(status != CH_OK))
 		return status;

@@ -69,7 +69,6 @@ struct ch__node {
 struct ch__code_name {
 	uint64_t key;   /* without CH__LOOK_COLD; 0: a free place */
 	char *text;     /* NULL: not taken yet, or lost */
-	uint32_t bytes; /* of text */
 	bool is_taken, is_slot;
 };
 
@@ -156,6 +155,8 @@ void ch__tree_take_name(struct ch__profiler *, struct ch_heap *, struct ch__code
 int ch__maps_read(struct ch__profiler *) CH_REQUIRES(ch__role_guest);
 /* Lists the mappings, in side memory that no bound counts. Returns false with errno. */
 bool ch__seen_now(struct ch__meta *, struct ch__seen_list *);
+/* Copies the text; NULL: no memory. */
+char *ch__text_copy(struct ch__meta *, const char *text);
 bool ch__seen_copy(struct ch__meta *, const struct ch__seen_list *, struct ch__seen_list *copy);
 /* Finds the mapping of an address; NULL: none was seen, or several were (*is_several). */
 const struct ch__seen *ch__seen_find(const struct ch__seen_list *, uintptr_t address,

@@ -16,7 +16,7 @@ bool ch__seen_is_same(const struct ch__seen *a, const struct ch__seen *b)
 	return a->device == b->device && a->inode == b->inode && a->base == b->base;
 }
 
-static char *copy_text(struct ch__meta *meta, const char *text)
+char *ch__text_copy(struct ch__meta *meta, const char *text)
 {
 	size_t bytes = strlen(text) + 1;
 	char *copy = ch__meta_alloc(meta, bytes);
@@ -40,7 +40,7 @@ static bool append(struct ch__meta *meta, struct ch__seen_list *list, const stru
 	}
 	struct ch__seen *entry = &list->at[list->count];
 	*entry = *seen;
-	entry->path = copy_text(meta, seen->path);
+	entry->path = ch__text_copy(meta, seen->path);
 	list->count += entry->path != NULL;
 	return entry->path != NULL;
 }

@@ -60,12 +60,8 @@ static bool copy_names(const struct ch__profiler *p, struct ch__profiler_copy *c
 	for (size_t i = 0; i < count; i++) {
 		struct ch__code_name *name = &c->names.names[i];
 		*name = from->names[i];
-		if (!name->text)
-			continue;
-		name->text = ch__meta_alloc(c->meta, name->bytes);
-		if (!name->text)
+		if (name->text && !(name->text = ch__text_copy(c->meta, name->text)))
 			return false;
-		memcpy(name->text, from->names[i].text, name->bytes);
 	}
 	return true;
 }
@@ -118,21 +114,16 @@ static int by_address(const void *a, const void *b)
 /* Each native address of the tree once. */
 static bool gather(struct ch__profiler_copy *c)
 {
-	uint32_t n = 0;
-	for (uint32_t i = 1; i < c->node_count; i++)
-		n += ch__frame_is_native(c->nodes[i].word);
-	if (!n)
-		return true;
-	c->natives = ch__meta_alloc(c->meta, n * sizeof *c->natives);
+	uint32_t n = 0, kept = 0;
+	c->natives = ch__meta_alloc(c->meta, c->node_count * sizeof *c->natives);
 	if (!c->natives)
 		return false;
 	for (uint32_t i = 1; i < c->node_count; i++)
 		if (ch__frame_is_native(c->nodes[i].word))
-			c->natives[c->native_count++].pc = (uintptr_t)c->nodes[i].word;
+			c->natives[n++].pc = (uintptr_t)c->nodes[i].word;
 	qsort(c->natives, n, sizeof *c->natives, by_address);
-	uint32_t kept = 1;
-	for (uint32_t i = 1; i < n; i++)
-		if (c->natives[i].pc != c->natives[kept - 1].pc)
+	for (uint32_t i = 0; i < n; i++)
+		if (!kept || c->natives[i].pc != c->natives[kept - 1].pc)
 			c->natives[kept++].pc = c->natives[i].pc;
 	c->native_count = kept;
 	return true;
@@ -176,11 +167,8 @@ static int name_natives(struct ch__profiler_copy *c, struct ch__native_names *sy
 	int error = ch__seen_now(c->meta, &maps.now) ? 0 : errno;
 	for (uint32_t i = 0; i < c->native_count && !error; i++) {
 		write_name(&maps, &c->natives[i], text, sizeof text);
-		size_t n = strlen(text) + 1;
-		c->natives[i].name = ch__meta_alloc(c->meta, n);
-		if (c->natives[i].name)
-			memcpy(c->natives[i].name, text, n);
-		else
+		c->natives[i].name = ch__text_copy(c->meta, text);
+		if (!c->natives[i].name)
 			error = ENOMEM;
 	}
 	return error;

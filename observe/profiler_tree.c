@@ -32,10 +32,8 @@ bool ch__tree_create(struct ch__profiler *p)
 	tree->pieces = ch__meta_alloc(p->meta, tree->pieces_max * sizeof *tree->pieces);
 	tree->buckets = ch__profile_alloc(p, BUCKETS_MIN * sizeof *tree->buckets);
 	tree->names = ch__profile_alloc(p, NAMES_MIN * sizeof *tree->names);
-	if (tree->buckets)
-		tree->buckets_mask = BUCKETS_MIN - 1;
-	if (tree->names)
-		tree->names_mask = NAMES_MIN - 1;
+	tree->buckets_mask = BUCKETS_MIN - 1;
+	tree->names_mask = NAMES_MIN - 1;
 	if (!tree->pieces || !tree->buckets || !tree->names)
 		return false;
 	tree->pieces[0] = ch__profile_alloc(p, PIECE_BYTES);
@@ -163,8 +161,7 @@ void ch__tree_take_name(struct ch__profiler *p, struct ch_heap *heap, struct ch_
 	size_t n = ch__look_name(heap, name->key, is_dying, text, sizeof text, &name->is_slot);
 	if (!n)
 		return;
-	name->bytes = (uint32_t)n + 1;
-	name->text = ch__profile_alloc(p, name->bytes);
+	name->text = ch__profile_alloc(p, n + 1);
 	if (name->text)
 		memcpy(name->text, text, n);
 }

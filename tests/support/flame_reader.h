@@ -77,7 +77,7 @@ static inline void check_characters(const char *text)
 static inline const char *flame_text_of(const char *at, char *to, size_t room)
 {
 	static const char *const entities[][2] = {
-		{"&lt;", "<"}, {"&gt;", ">"}, {"&amp;", "&"}, {"&quot;", "\""}};
+		{"&#60;", "<"}, {"&#62;", ">"}, {"&#38;", "&"}, {"&#34;", "\""}};
 	size_t used = 0;
 	while (*at && *at != '<') {
 		CHECK(strncmp(at, "]]>", 3) != 0);
