@@ -181,7 +181,6 @@ enum ch__flame_step ch__flame_walk_next(struct ch__flame_walk *walk, struct ch__
 	if (walk->group < walk->group_end &&
 	    !(walk->is_reversed ? look_into_stacks(walk) : look_into_nodes(walk)))
 		return CH__FLAME_NO_MEMORY;
-	ch__flame_walk_skip(walk);
 	struct ch__flame_level *level = NULL;
 	while (walk->levels_used) {
 		level = &walk->levels[walk->levels_used - 1];

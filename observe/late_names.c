@@ -64,8 +64,7 @@ static void forget_thread(void)
  * child that ran no fork handler has no thread to wait for. */
 __attribute__((destructor)) static void end_at_exit(void)
 {
-	atomic_store_explicit(&late.wish, WISH_END, memory_order_release);
-	ch__os_futex_wake(&late.wish);
+	ch__os_thread_tell(&late.wish, WISH_END);
 	if (atomic_load_explicit(&late.process, memory_order_acquire) == ch__os_process_id() &&
 	    ch__os_thread_ends(&late.thread, ch__os_now_ns() + EXIT_WAIT_NS))
 		ch__os_thread_join(&late.thread);

@@ -17,8 +17,7 @@ static void *run(void *arg)
 	struct ch__os_thread *thread = arg;
 	pthread_setname_np(pthread_self(), "codeheap");
 	thread->run(thread->arg);
-	atomic_store_explicit(&thread->is_done, 1, memory_order_release);
-	ch__os_futex_wake(&thread->is_done);
+	ch__os_thread_tell(&thread->is_done, 1);
 	return NULL;
 }
 

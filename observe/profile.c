@@ -210,10 +210,7 @@ static int begin(struct ch__profile *profile, unsigned rate,
 {
 	struct ch__profiler_config config = {
 		.rate = rate,
-		.by_wall_clock = options && options->by_wall_clock,
-		.memory_bytes = options ? options->memory_bytes : 0,
-		.frames = options ? options->frames : NULL,
-		.frames_user = options ? options->user : NULL,
+		.asked = *options,
 		.heap = profile->listener.heap,
 		.timer_value = ch__profile_tag(number_of(profile->listener.heap)),
 	};
@@ -273,7 +270,7 @@ enum ch_status ch_profile_start(struct ch_heap *heap, unsigned rate,
 		return status;
 	if (!rate || rate > CH__PROFILE_RATE_MAX)
 		return ch__because(CH_E_ARG, "rate is %u: not 1 to %d", rate, CH__PROFILE_RATE_MAX);
-	struct ch_profile_options whole;
+	struct ch_profile_options whole = {.size = sizeof whole};
 	if (options) {
 		status = ch__sized_check("ch_profile_options", options,
 					 CH__UP_TO(struct ch_profile_options, by_wall_clock),
@@ -281,18 +278,17 @@ enum ch_status ch_profile_start(struct ch_heap *heap, unsigned rate,
 		if (status != CH_OK)
 			return status;
 		ch__sized_take(&whole, sizeof whole, options);
-		options = &whole;
 	}
 	size_t least = ch__profiler_least_bytes();
-	if (options && options->memory_bytes && options->memory_bytes < least)
+	if (whole.memory_bytes && whole.memory_bytes < least)
 		return ch__because(CH_E_ARG,
 				   "ch_profile_options.memory_bytes is %zu: neither 0 nor %zu or "
-				   "more", options->memory_bytes, least);
+				   "more", whole.memory_bytes, least);
 	ch__look_lock_heaps();
 	ch__look_lock_threads(heap);
 	struct ch__profile *profile = listen_to(heap);
 	bool is_running = profile->hears;
-	int error = is_running ? 0 : start(profile, rate, options);
+	int error = is_running ? 0 : start(profile, rate, &whole);
 	ch__look_unlock_threads(heap);
 	ch__look_unlock_heaps();
 	return is_running ? ch__because(CH_E_STATE, "a profile is running") : status_of(error);

@@ -31,13 +31,13 @@ static size_t ring_bytes(uint64_t words)
 /* A large ring is cheap: pages never written take no memory. */
 static bool make_ring(struct ch__profiler *p, struct ch__sampler *s) CH_REQUIRES(ch__role_guest)
 {
-	size_t left = (p->config.memory_bytes - p->used_bytes) / RINGS_SHARE;
+	size_t left = (p->config.asked.memory_bytes - p->used_bytes) / RINGS_SHARE;
 	uint64_t words = UINT64_C(1) << CH__RING_WORDS_LOG2;
 	while (ring_bytes(words) > left && words > UINT64_C(1) << CH__RING_WORDS_LOG2_MIN)
 		words /= 2;
 	s->words = words;
 	s->ring_bytes = ring_bytes(words);
-	if (s->ring_bytes > p->config.memory_bytes - p->used_bytes)
+	if (s->ring_bytes > p->config.asked.memory_bytes - p->used_bytes)
 		return false;
 	s->ring = ch__os_private(s->ring_bytes);
 	if (s->ring)
@@ -110,7 +110,7 @@ static void work_once(struct ch__profiler *p)
 static void work(void *arg)
 {
 	struct ch__profiler *p = arg;
-	/* Acquire: pairs with the release of stop. */
+	/* Acquire: pairs with the release of ch__profiler_stop. */
 	while (!atomic_load_explicit(&p->ending, memory_order_acquire)) {
 		ch__os_futex_wait(&p->ending, 0, WORKER_NS);
 		work_once(p);
@@ -148,8 +148,8 @@ int ch__profiler_create(const struct ch__profiler_config *config, struct ch__pro
 	}
 	p->meta = meta;
 	p->config = *config;
-	if (!p->config.memory_bytes)
-		p->config.memory_bytes = MEMORY_DEFAULT_BYTES;
+	if (!p->config.asked.memory_bytes)
+		p->config.asked.memory_bytes = MEMORY_DEFAULT_BYTES;
 	nobody_else_knows(p);
 	p->seen.is_whole = true;
 	int error = ch__tree_create(p) ? ch__maps_read(p) : ENOMEM;
@@ -213,7 +213,7 @@ int ch__profiler_add(struct ch__profiler *p, struct ch__sampler_slot *slot, int 
 	}
 	/* Release: pairs with the load of the handler. */
 	atomic_store_explicit(&slot->sampler, s, memory_order_seq_cst);
-	if (ch__os_timer_start(&s->timer, thread_id, p->config.by_wall_clock,
+	if (ch__os_timer_start(&s->timer, thread_id, p->config.asked.by_wall_clock,
 			       NS_PER_S / p->config.rate, p->config.timer_value))
 		return 0;
 	int error = errno;
@@ -257,9 +257,7 @@ void ch__profiler_stop(struct ch__profiler *p)
 	struct ch__sampler_slot *slot;
 	while ((slot = any_slot(p)))
 		ch__profiler_remove(p, slot);
-	/* Release: pairs with the acquire of work. */
-	atomic_store_explicit(&p->ending, 1, memory_order_release);
-	ch__os_futex_wake(&p->ending);
+	ch__os_thread_tell(&p->ending, 1);
 	ch__os_thread_join(&p->worker);
 	ch__profile_lock(p);
 	merge_all(p);

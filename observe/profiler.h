@@ -56,13 +56,7 @@ struct ch__sampler_slot {
 
 struct ch__profiler_config {
 	unsigned rate;
-	bool by_wall_clock;
-	size_t memory_bytes;
-	/* The VM's own walk, or NULL. Stores at most max return addresses, and returns how many;
-	 * addresses outside the pool's code are ignored. 0: no frames. Signal-safe. */
-	size_t (*frames)(void *user, const void *pc, const void *sp, const void *end,
-			 const void **frames, size_t max);
-	void *frames_user;
+	struct ch_profile_options asked;
 	struct ch_heap *heap;
 	struct ch__look_heap look; /* of the heap */
 	void *timer_value;    /* the value in each timer's signals */

@@ -7,7 +7,7 @@ enum { NS_PER_MS = 1000000 };
 
 void *ch__profile_alloc(struct ch__profiler *p, size_t bytes)
 {
-	if (bytes > p->config.memory_bytes - p->used_bytes)
+	if (bytes > p->config.asked.memory_bytes - p->used_bytes)
 		return NULL;
 	void *at = ch__meta_alloc(p->meta, bytes);
 	if (at)

@@ -23,8 +23,7 @@ struct native {
 
 struct ch__profiler_copy {
 	struct ch__meta *meta;
-	unsigned rate;
-	bool by_wall_clock;
+	struct ch__profiler_config config;
 	struct ch_profile_counts counts;
 	struct ch__node *nodes;
 	uint32_t node_count;
@@ -76,8 +75,7 @@ struct ch__profiler_copy *ch__profiler_copy(struct ch__profiler *p)
 		return NULL;
 	}
 	c->meta = meta;
-	c->rate = p->config.rate;
-	c->by_wall_clock = p->config.by_wall_clock;
+	c->config = p->config;
 	ch__profile_lock(p);
 	ch__profiler_merge(p, &c->counts);
 	bool is_copied = copy_nodes(p, c) && ch__seen_copy(meta, &p->seen, &c->seen);
@@ -284,7 +282,8 @@ static bool write_all(const struct report *r, ch__flame_write *write, void *arg)
 	snprintf(subtitle, sizeof subtitle,
 		 "%u Hz of %s; %" PRIu64 " samples of %" PRIu64 " thread%s%s, %" PRIu64
 		 " dropped, %" PRIu64 " cut at %d frames",
-		 r->copy->rate, r->copy->by_wall_clock ? "wall-clock time" : "CPU time",
+		 r->copy->config.rate,
+		 r->copy->config.asked.by_wall_clock ? "wall-clock time" : "CPU time",
 		 counts->samples, counts->threads, counts->threads == 1 ? "" : "s", refused,
 		 counts->dropped, counts->cut, CH__PROFILE_FRAMES_MAX);
 	struct ch__flame_view view = {.title = r->view->title,

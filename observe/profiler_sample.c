@@ -99,9 +99,10 @@ static uint32_t take_from_vm(struct ch__sampler *s, const struct ch__ranges *ran
 			     const struct ch__sampler_stack *stack, uint64_t *frames, bool *is_cut)
 {
 	const struct ch__profiler_config *config = &s->profiler->config;
-	size_t found = config->frames(config->frames_user, (const void *)stack->pc,
-				      (const void *)stack->sp, (const void *)stack->high,
-				      (const void **)(void *)(frames + 1), CH__PROFILE_FRAMES_MAX);
+	size_t found = config->asked.frames(config->asked.user, (const void *)stack->pc,
+					    (const void *)stack->sp, (const void *)stack->high,
+					    (const void **)(void *)(frames + 1),
+					    CH__PROFILE_FRAMES_MAX);
 	if (!found)
 		return 0;
 	if (found > CH__PROFILE_FRAMES_MAX)
@@ -169,13 +170,12 @@ void ch__sampler_take(struct ch__sampler *s, const struct ch__sampler_stack *sta
 		drop(s, weight);
 		return;
 	}
-	const struct ch__profiler_config *config = &s->profiler->config;
 	/* Acquire: pairs with the release in ch__maps_read. */
 	const struct ch__ranges *ranges =
 		atomic_load_explicit(&s->profiler->ranges, memory_order_seq_cst);
 	bool is_cut = false;
 	uint32_t count = 0;
-	if (config->frames && stack->high)
+	if (s->profiler->config.asked.frames && stack->high)
 		count = take_from_vm(s, ranges, stack, frames, &is_cut);
 	if (!count)
 		count = take_from_stack(s, ranges, stack, frames);

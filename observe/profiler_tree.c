@@ -25,7 +25,7 @@ size_t ch__tree_least_bytes(void)
 bool ch__tree_create(struct ch__profiler *p)
 {
 	struct ch__tree *tree = &p->tree;
-	size_t pieces = p->config.memory_bytes / PIECE_BYTES;
+	size_t pieces = p->config.asked.memory_bytes / PIECE_BYTES;
 	size_t most = UINT32_MAX >> CH__NODES_LOG2;
 	tree->pieces_max = (uint32_t)(pieces < most ? pieces : most);
 	/* Not counted as used memory: the size follows from the bound of the profile. */
@@ -142,7 +142,7 @@ static bool note_code(struct ch__profiler *p, uint64_t word)
 	if (tree->names_count >= tree->names_mask / 2 && !widen_names(p))
 		return false;
 	/* A profile that is full can still say what it has: the name's room is kept until then. */
-	if (CH__PROFILE_NAME_BYTES > p->config.memory_bytes - p->used_bytes)
+	if (CH__PROFILE_NAME_BYTES > p->config.asked.memory_bytes - p->used_bytes)
 		return false;
 	p->used_bytes += CH__PROFILE_NAME_BYTES;
 	place_of(tree, key)->key = key;

@@ -385,18 +385,12 @@ static enum ch_status heap_begins(struct ch_heap *heap, const char **asked, bool
 	return begin(file, heap) ? CH_OK : because_no_file(pattern, may_fail);
 }
 
-static void ask_to_end(struct ch__stats_file *file)
-{
-	atomic_store_explicit(&file->wish, WISH_END, memory_order_release);
-	ch__os_futex_wake(&file->wish);
-}
-
 /* Waits for the thread, which looks at the heap. A file that the exit took out stays in memory. */
 static void heap_ends(struct ch__listener *listener)
 {
 	struct ch__stats_file *file = (struct ch__stats_file *)listener;
 	if (atomic_load_explicit(&file->has_thread, memory_order_acquire)) {
-		ask_to_end(file);
+		ch__os_thread_tell(&file->wish, WISH_END);
 		ch__os_thread_join(&file->thread);
 	}
 	ch__os_let_go(&file->held);
@@ -417,7 +411,7 @@ __attribute__((destructor)) static void end_all_at_exit(void)
 		struct ch__stats_file *file = atomic_exchange(&files[id], NULL);
 		if (!file || !atomic_load_explicit(&file->has_thread, memory_order_acquire))
 			continue;
-		ask_to_end(file);
+		ch__os_thread_tell(&file->wish, WISH_END);
 		(void)ch__os_thread_ends(&file->thread, until_ns);
 	}
 }

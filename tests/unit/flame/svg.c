@@ -255,6 +255,33 @@ TEST(nothing_at_all_and_huge_weights_are_drawn)
 	flame_forget(&svg);
 }
 
+TEST(shares_are_rounded_and_thousands_are_apart)
+{
+	struct ch__flame *flame = new_flame();
+	struct flame_svg svg;
+	CHECK(flame_add(flame, "f", CH__FLAME_CODE, 1000));
+	CHECK(flame_add(flame, "g", CH__FLAME_CODE, 6000));
+	draw(flame, &plain, &svg);
+	CHECK(strstr(flame_find(&svg, "f", 1)->title, "1,000 samples, 14.29 %"));
+	CHECK(strstr(flame_find(&svg, "g", 1)->title, "6,000 samples, 85.71 %"));
+	flame_forget(&svg);
+}
+
+TEST(names_have_all_shades)
+{
+	struct ch__flame *flame = new_flame();
+	struct flame_svg svg;
+	unsigned seen = 0;
+	char name[2] = "a";
+	for (; *name <= 'z'; ++*name)
+		CHECK(flame_add(flame, name, CH__FLAME_CODE, 1));
+	draw(flame, &plain, &svg);
+	for (*name = 'a'; *name <= 'z'; ++*name)
+		seen |= 1u << strstr(flame_find(&svg, name, 1)->class, " s")[2] - '0';
+	CHECK_EQ(seen, 7);
+	flame_forget(&svg);
+}
+
 /* 590 samples on 1180 pixels: one sample has two pixels, the narrowest box with a line around. */
 TEST(box_of_two_pixels_has_a_line_around_it_and_a_thinner_one_has_none)
 {

@@ -421,7 +421,7 @@ static bool is_added(struct ch__profiler *p, uint64_t word, size_t bytes_left)
 {
 	uint32_t count = p->tree.count, names = p->tree.names_count;
 	ch__profile_lock(p);
-	p->config.memory_bytes = p->used_bytes + bytes_left;
+	p->config.asked.memory_bytes = p->used_bytes + bytes_left;
 	bool is_added = ch__tree_add(p, &word, 1, false, 1);
 	ch__profile_unlock(p);
 	CHECK_EQ(p->tree.count, count + is_added);
