@@ -236,6 +236,11 @@ TEST(narrow_frames_are_left_out_and_counted)
 	CHECK(strstr(svg.text, "2 frames narrower than a tenth of a pixel left out"));
 	check_boxes(&svg, false);
 	flame_forget(&svg);
+	/* The line stands below three rows of boxes, which end at 155. */
+	struct flame_text out = {0};
+	CHECK(ch__flame_write_svg(flame, &plain, flame_take, &out));
+	CHECK(strstr(out.text, "class=\"note\" x=\"10\" y=\"170\""));
+	free(out.text);
 }
 
 TEST(nothing_at_all_and_huge_weights_are_drawn)
@@ -277,7 +282,7 @@ TEST(names_have_all_shades)
 		CHECK(flame_add(flame, name, CH__FLAME_CODE, 1));
 	draw(flame, &plain, &svg);
 	for (*name = 'a'; *name <= 'z'; ++*name)
-		seen |= 1u << strstr(flame_find(&svg, name, 1)->class, " s")[2] - '0';
+		seen |= 1u << (strstr(flame_find(&svg, name, 1)->class, " s")[2] - '0');
 	CHECK_EQ(seen, 7);
 	flame_forget(&svg);
 }
