@@ -107,10 +107,12 @@ bool ch__os_image_of(uintptr_t address, struct ch__os_image *image)
 	return true;
 }
 
+/* The kernel's object has a name without a folder. A file of that name in the working folder may be
+ * anybody's. */
 int ch__os_image_open(const struct ch__os_image *image)
 {
 	if (!image->is_program)
-		return ch__os_file_open(image->path);
+		return strchr(image->path, '/') ? ch__os_file_open(image->path) : -1;
 	int fd = ch__os_file_open(program_files[0]);
 	return fd >= 0 ? fd : ch__os_file_open(program_files[1]);
 }

@@ -105,6 +105,6 @@ struct ch__os_image {
 	uint8_t head[CH__OS_HEAD_BYTES]; /* the file as it was loaded */
 };
 bool ch__os_image_of(uintptr_t address, struct ch__os_image *) CH_EXCLUDES(CH__STANDING);
-/* Opens the object's file to read, or returns -1 with errno. The file may have been replaced:
+/* Opens the object's file to read, or returns -1. The file may have been replaced:
  * compare its beginning with `head`. */
 int ch__os_image_open(const struct ch__os_image *) CH_EXCLUDES(CH__STANDING);

@@ -18,6 +18,7 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -203,7 +204,7 @@ TEST(what_is_no_function_has_no_name)
 }
 
 /* The kernel's object has no file; each architecture names the functions in another way. */
-TEST(function_of_the_vdso_has_its_name)
+static void check_vdso(void)
 {
 	void *vdso = dlopen("linux-vdso.so.1", RTLD_LAZY | RTLD_NOLOAD);
 	void *at = vdso ? dlsym(vdso, "__vdso_clock_gettime") : NULL;
@@ -218,6 +219,54 @@ TEST(function_of_the_vdso_has_its_name)
 	CHECK(strstr(text, "clock_gettime") != NULL);
 	CHECK_EQ(start, (uintptr_t)at);
 	close_names();
+}
+
+TEST(function_of_the_vdso_has_its_name)
+{
+	check_vdso();
+}
+
+/* Writes a file that begins as the vdso does, and has other names. */
+static void write_other_vdso(int fd)
+{
+	const uint8_t *vdso = (const uint8_t *)getauxval(AT_SYSINFO_EHDR);
+	const ElfW(Ehdr) *head = (const void *)vdso;
+	size_t bytes = head->e_shoff + head->e_shnum * sizeof(ElfW(Shdr));
+	const ElfW(Shdr) *sections = (const void *)(vdso + head->e_shoff);
+	for (unsigned i = 0; i < head->e_shnum; i++) {
+		if (sections[i].sh_type != SHT_DYNSYM)
+			continue;
+		ElfW(Shdr) strings = sections[sections[i].sh_link];
+		char *others = malloc(strings.sh_size);
+		CHECK(others);
+		memcpy(others, vdso + strings.sh_offset, strings.sh_size);
+		for (size_t c = 0; c < strings.sh_size; c++)
+			others[c] = others[c] == 'k' ? 'K' : others[c];
+		strings.sh_offset = bytes;
+		CHECK_EQ(pwrite(fd, vdso, bytes, 0), (ssize_t)bytes);
+		CHECK_EQ(pwrite(fd, others, strings.sh_size, (off_t)bytes),
+			 (ssize_t)strings.sh_size);
+		CHECK_EQ(pwrite(fd, &strings, sizeof strings,
+				(off_t)(head->e_shoff + sections[i].sh_link * sizeof strings)),
+			 (ssize_t)sizeof strings);
+		free(others);
+	}
+}
+
+/* Whoever may write there would choose what libdw reads. */
+TEST(file_of_the_working_folder_is_not_the_vdso)
+{
+	char place[] = "/tmp/codeheap.XXXXXX";
+	if (!getauxval(AT_SYSINFO_EHDR))
+		skip("the process has no vdso");
+	CHECK(mkdtemp(place) && chdir(place) == 0);
+	int fd = open("linux-vdso.so.1", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	CHECK(fd >= 0);
+	write_other_vdso(fd);
+	close(fd);
+	check_vdso();
+	CHECK_EQ(unlink("linux-vdso.so.1"), 0);
+	CHECK_EQ(rmdir(place), 0);
 }
 
 /* --- objects --- */
