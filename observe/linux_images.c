@@ -7,6 +7,7 @@
 
 #include <dlfcn.h>
 #include <link.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -92,6 +93,15 @@ static int seek(struct dl_phdr_info *info, size_t bytes, void *arg)
  * end of the first thread. Emulators show the guest's program by the first link alone. */
 static const char *const program_files[] = {"/proc/self/exe", "/proc/thread-self/exe"};
 
+static bool take_path(void *arg, const struct ch__os_mapping *mapping)
+{
+	struct ch__os_image *image = arg;
+	bool is_here = image->low >= mapping->low && image->low < mapping->high;
+	if (is_here)
+		snprintf(image->path, sizeof image->path, "%s", mapping->path);
+	return !is_here;
+}
+
 bool ch__os_image_of(uintptr_t address, struct ch__os_image *image)
 {
 	struct seeker s = {address, image, true};
@@ -103,16 +113,19 @@ bool ch__os_image_of(uintptr_t address, struct ch__os_image *image)
 		if (length < 0)
 			length = readlink(program_files[1], image->path, most);
 		image->path[length > 0 ? length : 0] = 0;
+	} else if (*image->path != '/') {
+		/* The process may have left the folder from which the path leads. */
+		(void)ch__os_each_mapping(take_path, image);
 	}
 	return true;
 }
 
-/* The kernel's object has a name without a folder. A file of that name in the working folder may be
+/* The kernel's object has no path from the root. A file of its name in the working folder may be
  * anybody's. */
 int ch__os_image_open(const struct ch__os_image *image)
 {
 	if (!image->is_program)
-		return strchr(image->path, '/') ? ch__os_file_open(image->path) : -1;
+		return *image->path == '/' ? ch__os_file_open(image->path) : -1;
 	int fd = ch__os_file_open(program_files[0]);
 	return fd >= 0 ? fd : ch__os_file_open(program_files[1]);
 }

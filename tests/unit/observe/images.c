@@ -105,7 +105,7 @@ TEST(head_is_of_the_files_first_bytes_as_far_as_they_can_be_read)
 TEST(path_ends_where_the_name_or_the_room_does)
 {
 	make_objects();
-	memset(name, 'x', sizeof name - 1);
+	memset(name, '/', sizeof name - 1);
 	CHECK(is_found_at(0));
 	CHECK_EQ(strlen(image.path), sizeof image.path - 1);
 	made_up[1].dlpi_name = NULL;

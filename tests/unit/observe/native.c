@@ -333,6 +333,21 @@ TEST(object_without_symbols_is_named_by_what_it_exports)
 	close_names();
 }
 
+/* The folder is left, and the loader's path leads to another file, or to none. */
+TEST(object_of_a_path_without_a_root_has_its_names_in_another_folder)
+{
+	skip_without_libdw();
+	char path[500];
+	path_of(path, "whole.so");
+	*strrchr(path, '/') = 0;
+	CHECK_EQ(chdir(path), 0);
+	void *handle = load("./whole.so");
+	CHECK_EQ(chdir("/"), 0);
+	open_names();
+	check_name(hidden_of(handle), hidden_of(handle), "hidden_step");
+	close_names();
+}
+
 TEST(objects_come_and_go)
 {
 	skip_without_libdw();
