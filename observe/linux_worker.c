@@ -12,6 +12,12 @@
  * the stack, too. */
 enum { STACK_BYTES = 256 << 10 };
 
+void ch__os_thread_tell(_Atomic(uint32_t) *word, uint32_t value)
+{
+	atomic_store_explicit(word, value, memory_order_release);
+	ch__os_futex_wake(word);
+}
+
 static void *run(void *arg)
 {
 	struct ch__os_thread *thread = arg;

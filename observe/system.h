@@ -38,11 +38,7 @@ struct ch__os_thread {
 	_Atomic(uint32_t) is_done; /* run returned; futex: release pairs with ch__os_thread_ends */
 };
 /* Stores a word that a thread of the library waits for (release), and wakes the thread. */
-static inline void ch__os_thread_tell(_Atomic(uint32_t) *word, uint32_t value)
-{
-	atomic_store_explicit(word, value, memory_order_release);
-	ch__os_futex_wake(word);
-}
+void ch__os_thread_tell(_Atomic(uint32_t) *word, uint32_t value);
 /* The record stays in place until the thread is joined. Returns false with errno. */
 bool ch__os_thread_start(struct ch__os_thread *, void (*run)(void *arg), void *arg)
 	CH_EXCLUDES(CH__STANDING);
