@@ -45,7 +45,7 @@ struct ch__stats_file {
 	struct ch__look_heap heap;    /* [const] */
 	const char *pattern;          /* [const]; %p is the process's number */
 	char path[CH__OS_PATH_BYTES]; /* [const] from start to fork */
-	struct ch__os_held held;
+	struct ch__os_held held; /* zeros match no file */
 	bool is_locked;
 	/* the errno that turned the file off; relaxed: no other data depends on the value */
 	_Atomic(int) failed;
