@@ -74,15 +74,14 @@ static void code_of(const struct ch__elf_input *in, const struct ch__elf_page *p
 		*high = *low + in->config->shapes[page->frame - 1].code_bytes;
 }
 
-/* GDB shows a symbol without a language as a decoded name of Ada where possible: in a name without
- * capitals and spaces, dots and double underlines become something else. */
+/* GDB shows a symbol without a language as a decoded name of Ada or Objective-C where possible. A
+ * space, or a capital that no encoding has, keeps GDB from Ada: so _Z and _R stay for GDB. */
 static bool is_taken_apart(const char *name)
 {
-	if (!strchr(name, '.') && !strstr(name, "__"))
-		return false;
-	while (*name && *name != ' ' && !(*name >= 'A' && *name <= 'Z'))
-		name++;
-	return !*name;
+	if (name[0] == '_' && name[1] >= 'a') /* _ada_, _i_ */
+		return true;
+	return !strpbrk(name, " ACDFGHIJLMPQRSVYZ") &&
+	       (strpbrk(name, ".$BENOUWX") || strstr(name, "__"));
 }
 
 static void put(struct part *p, const void *bytes, size_t n)
@@ -172,9 +171,7 @@ static void put_own(struct part *p, const uint8_t *section)
 	struct ch__eh_frame_fde fde;
 	for (size_t at = 0; ch__eh_frame_next(section, &at, &fde);) {
 		size_t cie = p->used, record = open_length(p);
-		put_number(p, 0, 4);
-		put_number(p, fde.version, 1);
-		put_number(p, 0, 1);
+		put_number(p, (uint64_t)fde.version << 32, 6); /* id, version, no letters */
 		put(p, fde.facts, fde.facts_bytes);
 		put(p, fde.initial, fde.initial_bytes);
 		close_record(p, record);
@@ -275,9 +272,7 @@ static void put_rows(struct part *p, const struct ch__sink_line *lines, size_t n
 {
 	uintptr_t pc = lines[0].exec;
 	int64_t line = 1;
-	put_number(p, 0, 1);
-	put_unsigned(p, 9);
-	put_number(p, LNE_SET_ADDRESS, 1);
+	put(p, ((const uint8_t[]){0, 9, LNE_SET_ADDRESS}), 3);
 	put_number(p, pc, 8);
 	for (size_t i = 0; i < n; i++) {
 		if (lines[i].exec != pc) {
@@ -301,8 +296,7 @@ static void put_unit(struct image *m, const char *name, const char *file, size_t
 {
 	struct part *p = &m->part[INFO];
 	size_t unit = open_length(p);
-	put_number(p, 4, 2); /* version */
-	put_number(p, 0, 4); /* the abbreviations */
+	put_number(p, 4, 6); /* version, 2 bytes; then the abbreviations, at 0 */
 	put_number(p, sizeof(uintptr_t), 1);
 	put_number(p, file ? UNIT_OF_LINES : UNIT_OF_A_NAME, 1);
 	put_number(p, LANG_C99, 1);

@@ -80,7 +80,10 @@ static void put_line(const struct ch__sinks_config *config, uintptr_t exec, size
 	*at++ = ' ';
 	at = ch__tool_hex(at, bytes);
 	*at++ = ' ';
+	const char *least = at + 3; /* perf passes over a line with a shorter name */
 	at += ch__tool_name(config, exec, key, at);
+	while (at < least)
+		*at++ = ' ';
 	*at++ = '\n';
 	tool.used = (size_t)(at - tool.buffer);
 }

@@ -6,6 +6,7 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { NAME_ROOM = 64 }; /* behind the folder */
@@ -88,12 +89,13 @@ bool ch__tool_create(struct ch__tool *tool)
 
 bool ch__tool_start(struct ch__tool *tool, const char *folder)
 {
-	if (!folder || !*folder)
-		folder = "/tmp";
-	tool->folder_bytes = strlen(folder);
+	char whole[CH__OS_PATH_BYTES]; /* holds when the process changes its folder */
+	if (!realpath(folder && *folder ? folder : "/tmp", whole))
+		return fail_with(tool, errno);
+	tool->folder_bytes = strlen(whole);
 	if (tool->folder_bytes >= sizeof tool->path - NAME_ROOM)
 		return fail_with(tool, ENAMETOOLONG);
-	memcpy(tool->path, folder, tool->folder_bytes);
+	memcpy(tool->path, whole, tool->folder_bytes);
 	tool->buffer = ch__os_private(CH__TOOL_BUFFER_BYTES);
 	return tool->buffer ? ch__tool_create(tool) : fail_with(tool, ENOMEM);
 }

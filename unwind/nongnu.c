@@ -146,10 +146,9 @@ void ch__nongnu_flush(void)
  * the table. So the proof is an object with segment 0. For the old layout a length of 0 finds
  * nothing and does no harm; with the right layout the range is found. Offsets from 0 have 32 bits:
  * so table, section and the range, where no code is, lie in a page of the lowest 2 GiB. */
-bool ch__nongnu_understands(struct ch__nongnu_object *object)
+bool ch__nongnu_understands(struct ch__nongnu_object *object, const struct ch__frame_shape *shapes)
 {
 	enum { PLACE = 1 << 30, RANGE = 16 };
-	static const struct ch__frame_shape shapes[CH__FRAMES];
 	struct ch__eh_place place = {.page_bytes = RANGE, .pages = 1};
 	size_t bytes = ch__os_page_bytes();
 	CH_ASSERT(sizeof(struct ch__nongnu_entry) + ch__eh_frame_bytes(&place) <= bytes,

@@ -5,7 +5,7 @@
  * Source: libunwind-dynamic.h, libunwind-common.h of libunwind 1.6. */
 #pragma once
 
-#include "arch/arch.h"
+#include "unwind/sink.h"
 
 /* unw_dyn_info_t with the member rti of its union. */
 struct ch__nongnu_object {
@@ -54,7 +54,7 @@ extern struct ch__nongnu ch__nongnu;
 /* Returns false when the process has no libunwind, or not all of it. */
 bool ch__nongnu_find(void);
 /* Whether libunwind reads objects as laid out here, by an object over no code; else errno. */
-bool ch__nongnu_understands(struct ch__nongnu_object *);
+bool ch__nongnu_understands(struct ch__nongnu_object *, const struct ch__frame_shape *);
 /* Empties libunwind's caches of frames, so that tables are read anew. */
 void ch__nongnu_flush(void);
 

@@ -179,7 +179,7 @@ static int make_state(const struct ch__sinks_config *config, void **state)
 			 15) &
 			~(size_t)15;
 	int error = ch__nongnu_take(u->objects, chunks + 1) ? 0 : ENOMEM;
-	if (!error && !ch__nongnu_understands(u->objects[0]))
+	if (!error && !ch__nongnu_understands(u->objects[0], config->shapes))
 		error = errno;
 	if (!error)
 		error = take_memory(u);

@@ -84,6 +84,8 @@ static bool read_range(const char *at, const char *end, struct cg_range *range)
 {
 	if (!take_hex(&at, end, &range->start) || !take_hex(&at, end, &range->size))
 		return false;
+	while (end - at > 1 && end[-1] == ' ') /* behind a name too short for perf */
+		end--;
 	range->name = cg_text(at, (size_t)(end - at));
 	return range->size && range->size <= UINT64_MAX - range->start && range->name.length;
 }

@@ -659,8 +659,10 @@ TEST(debug_sections_are_those_of_the_standard_byte_for_byte)
 /* --- names that a debugger would take for names of another language --- */
 static size_t name_of_language(void *context, uint64_t key, char *to, size_t room)
 {
-	static const char *const names[] = {"py::f:/a.py", "my__func", "plain", "Capital__.py",
-					    "with a space__.py"};
+	static const char *const names[] = {
+		"py::f:/a.py", "my__func", "plain", "Capital__.py", "with a space__.py",
+		"run$1",       "workB",	   "onE_E1s", "runN",	      "Oadd",
+		"boxX",	       "_ada_main", "_i_a_b_", "fUaa",	      "fWaa12"};
 	(void)context;
 	return (size_t)snprintf(to, room, "%s", names[key]);
 }
@@ -726,15 +728,16 @@ TEST(image_says_the_language_of_names_that_would_be_changed)
 	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
 	check_shown(&bed, 64 + 64 * 2, "plain");
 	CHECK(!gdb_section(gdb_entry_of(pool + 200), ".debug_info"));
-	for (uint64_t key = 0; key < 2; key++)
-		add(&bed, 64 + 64 * key, 40, key);
+	for (uint64_t key = 0; key < 15; key++)
+		if (key < 2 || key > 4)
+			add(&bed, 64 + 64 * key, 40, key);
 	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
 	CHECK_STR(named_by_unit(pool + 64, &language), "py::f:/a.py");
 	CHECK_EQ(language, C99);
 	CHECK(!gdb_entry_of(pool + 64 - 1));
 	CHECK_STR(named_by_unit(pool + 128 + 39, &language), "my__func");
-	for (uint64_t key = 2; key < 5; key++)
-		CHECK(!named_by_unit(pool + 64 + 64 * key, &language));
+	for (uint64_t key = 2; key < 15; key++)
+		CHECK_EQ(named_by_unit(pool + 64 + 64 * key, &language) != NULL, key > 4);
 	CHECK(gdb_section(gdb_entry_of(pool + 70), ".debug_abbrev"));
 	CHECK(!gdb_section(gdb_entry_of(pool + 70), ".debug_line"));
 	bed_close(&bed);

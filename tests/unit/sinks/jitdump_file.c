@@ -121,6 +121,26 @@ TEST(dump_is_off_where_its_folder_is_not)
 	remove_own_folder();
 }
 
+/* A daemon goes to /, after its start. */
+TEST(dump_in_a_folder_named_from_here_goes_on_when_the_process_goes_elsewhere)
+{
+	struct bed bed;
+	char path[128];
+	use_own_folder();
+	path_of(getpid(), path);
+	CHECK_EQ(chdir(folder), 0);
+	CHECK_EQ(setenv("JITDUMPDIR", ".", 1), 0);
+	start(&bed);
+	CHECK_EQ(chdir("/"), 0);
+	CHECK_STR(ch__sinks_path(bed.sinks, CH__SINK_JITDUMP), path);
+	add(&bed, 64, 64, 1);
+	flush(&bed);
+	CHECK_EQ(ch__sinks_status(bed.sinks, CH__SINK_JITDUMP), 0);
+	check_now(bed.pool + 64, "fn_1");
+	bed_close(&bed);
+	remove_own_folder();
+}
+
 /* perf finds the file by an executable mapping of a page of the file. */
 TEST(dump_is_off_where_nothing_may_be_mapped_executable)
 {

@@ -28,6 +28,32 @@ TEST(map_names_the_last_owner_of_an_address)
 	end(&bed);
 }
 
+static size_t name_of_length(void *context, uint64_t key, char *to, size_t room)
+{
+	(void)context;
+	return (size_t)snprintf(to, room, "%.*s", (int)key, "fgh4");
+}
+
+/* perf passes over a line whose name has fewer than three bytes. */
+TEST(map_has_no_name_too_short_for_perf)
+{
+	struct bed bed;
+	char path[128];
+	use_own_folder();
+	bed_map(&bed);
+	bed.config.name = name_of_length;
+	CHECK_EQ(ch__sinks_create(&bed.config, CH__SINK_PERF_MAP, &bed.sinks), 0);
+	path_of(getpid(), path);
+	for (size_t key = 1; key < 5; key++)
+		add(&bed, 64 * key, 64, key);
+	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
+	check_named(path, bed.pool + 64, "f  ");
+	check_named(path, bed.pool + 128, "fg ");
+	check_named(path, bed.pool + 192, "fgh");
+	check_named(path, bed.pool + 256, "fgh4");
+	end(&bed);
+}
+
 /* A heap has gone while another stays, and the next one's runtime page lies where it had code. */
 TEST(map_has_one_line_where_a_runtime_page_replaces_code_of_a_heap_that_has_gone)
 {
