@@ -54,7 +54,7 @@ bool ch__tool_lines(const struct ch__sinks_config *config, const struct ch__sink
 			return false;
 		lines->room = n;
 	}
-	if (!n)
+	if (!n || !*lines->file) /* an empty name ends DWARF's table of files */
 		return true;
 	while (first < n && lines->all[first].exec < low)
 		first++;

@@ -418,6 +418,7 @@ TEST(frames_of_its_own_may_begin_beyond_the_first_page_of_a_block)
 
 /* --- lines --- */
 static struct ch__sink_line two_lines[2];
+static const char *their_file = "/src/prog.scm";
 
 static size_t lines_of_seven(void *context, uint64_t key, const char **file,
 			     struct ch__sink_line *out, size_t max)
@@ -425,7 +426,7 @@ static size_t lines_of_seven(void *context, uint64_t key, const char **file,
 	(void)context;
 	if (key != 7)
 		return 0;
-	*file = "/src/prog.scm";
+	*file = their_file;
 	for (size_t i = 0; i < 2 && i < max; i++)
 		out[i] = two_lines[i];
 	return 2;
@@ -460,6 +461,20 @@ TEST(image_has_the_lines_of_a_range)
 	CHECK_EQ(gdb_line_of(pool + 140, &file), 0);
 	CHECK(gdb_section(gdb_entry_of(pool + 70), ".debug_info"));
 	CHECK(gdb_section(gdb_entry_of(pool + 70), ".debug_abbrev"));
+	bed_close(&bed);
+}
+
+TEST(image_has_no_lines_of_a_file_without_a_name)
+{
+	struct bed bed;
+	uintptr_t pool = begin_with_lines(&bed);
+	two_lines[0] = (struct ch__sink_line){pool + 64, 1};
+	two_lines[1] = (struct ch__sink_line){pool + 70, 2};
+	their_file = "";
+	add(&bed, 64, 40, 7);
+	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
+	check_shown(&bed, 64, "fn_7");
+	CHECK(!gdb_section(gdb_entry_of(pool + 64), ".debug_line"));
 	bed_close(&bed);
 }
 
@@ -619,7 +634,7 @@ static size_t lines_of_both(void *context, uint64_t key, const char **file,
 			    struct ch__sink_line *out, size_t max)
 {
 	(void)context;
-	*file = "/src/prog.scm";
+	*file = their_file;
 	for (size_t i = 0; i < 2 && i < max; i++) {
 		out[i] = two_lines[i];
 		out[i].exec += key * 64;
