@@ -179,6 +179,23 @@ END
   whole_stack
 }
 
+# The library inside a program takes no other JIT's entries: each has a lock of its own.
+case_list_in_a_program_is_not_that_of_another_jits_library() {
+  cat >"$work/other.c" <<'C'
+struct { unsigned version, action; void *relevant, *first; } __jit_debug_descriptor = {1, 0, 0, 0};
+__attribute__((noinline)) void __jit_debug_register_code(void) { __asm__ volatile("" ::: "memory"); }
+C
+  must "$cc" -shared -fPIC -o "$work/libother.so" "$work/other.c"
+  program "$build/libcodeheap.a" -L"$work" -Wl,--no-as-needed -lother -Wl,-rpath,"$work"
+  if nm -D --defined-only "$work/victim" | grep __jit_debug; then fail "the program gives its list away"; fi
+  session --args "$work/victim" <<'END'
+break leaf
+run
+bt
+END
+  whole_stack
+}
+
 # Two in one program share the list of the one whose names are not weak.
 case_static_link_with_another_jit_works() {
   cat >"$work/other.c" <<'C'
