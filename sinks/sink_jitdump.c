@@ -113,7 +113,6 @@ static struct ch__tool tool = {
 static struct {
 	uint64_t now_ns;  /* of records until the next take_time, as the thread */
 	uint32_t thread;
-	uint32_t process; /* that began the file */
 	CH_BY_FILE struct ch__tool_lines lines;
 	CH_BY_FILE void *marker;
 	uint64_t index; /* of the last load record; none is reused in the process */
@@ -154,7 +153,7 @@ static void put_load(const struct code *code)
 	size_t name_bytes = strlen(code->name) + 1;
 	struct load_head head = {
 		prefix_of(LOAD, sizeof head + name_bytes + code->bytes),
-		file.process,
+		(uint32_t)tool.process,
 		file.thread,
 		code->exec,
 		code->exec,
@@ -262,12 +261,11 @@ static bool fail_file(int error) CH_REQUIRES(ch__role_file)
 static bool begin_file(void) CH_REQUIRES(ch__role_file)
 {
 	take_time();
-	file.process = (uint32_t)ch__os_process_id();
 	struct file_head head = {.magic = MAGIC,
 				 .version = VERSION,
 				 .bytes = sizeof head,
 				 .machine = CH_ARCH_ELF_MACHINE,
-				 .process = file.process,
+				 .process = (uint32_t)tool.process,
 				 .now_ns = file.now_ns};
 	put(&head, sizeof head);
 	if (ch__tool_flush(&tool) && !(file.marker = ch__os_file_marker(tool.file.fd)))

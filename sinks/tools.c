@@ -78,8 +78,9 @@ static bool fail_with(struct ch__tool *tool, int error) CH_REQUIRES(ch__role_fil
 bool ch__tool_create(struct ch__tool *tool)
 {
 	tool->error = 0;
+	tool->process = ch__os_process_id();
 	snprintf(tool->path + tool->folder_bytes, NAME_ROOM, "/%s-%d.%s", tool->stem,
-		 ch__os_process_id(), tool->extension);
+		 tool->process, tool->extension);
 	int fd = ch__os_file_create_known(tool->path, &tool->file, tool->written);
 	if (fd < 0)
 		return fail_with(tool, errno);
@@ -105,7 +106,9 @@ static void write_through(struct ch__tool *tool, const void *bytes, size_t n)
 {
 	if (tool->error || !n)
 		return;
-	size_t done = ch__os_holds(&tool->file) ? ch__os_file_put(tool->file.fd, bytes, n) : 0;
+	errno = EFAULT; /* a child of a raw clone has the parent's file and no code */
+	bool is_ours = tool->process == ch__os_process_id() && ch__os_holds(&tool->file);
+	size_t done = is_ours ? ch__os_file_put(tool->file.fd, bytes, n) : 0;
 	tool->written += done;
 	if (done < n)
 		fail_with(tool, errno);

@@ -48,6 +48,7 @@ struct ch__tool {
 	CH_BY_FILE size_t used;
 	CH_BY_FILE struct ch__os_held file; /* at the path; also says which it was when closed */
 	CH_BY_FILE uint64_t written;        /* bytes that the library wrote to that file */
+	int process;                        /* that made the file [file lock] */
 	CH_BY_FILE size_t folder_bytes;
 	CH_BY_FILE char path[512];
 };

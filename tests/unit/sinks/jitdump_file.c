@@ -11,6 +11,7 @@
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 
 /* --- failures --- */
 static void check_switched_off(struct bed *bed, int error)
@@ -118,6 +119,36 @@ TEST(dump_is_off_where_its_folder_is_not)
 	far[sizeof far - 1] = 0;
 	CHECK_EQ(setenv("JITDUMPDIR", far, 1), 0);
 	check_refused(ENAMETOOLONG);
+	remove_own_folder();
+}
+
+/* fork's handlers, by which a child begins a file of its own, do not run. */
+TEST(dump_is_not_written_by_a_child_of_a_raw_clone)
+{
+	struct bed bed;
+	struct stat before, after;
+	char path[128];
+	int status;
+	use_own_folder();
+	path_of(getpid(), path);
+	start(&bed);
+	add(&bed, 64, 64, 1);
+	CHECK_EQ(stat(path, &before), 0);
+	pid_t child = _Fork();
+	if (child == 0) {
+		flush(&bed);
+		add(&bed, 128, 64, 2);
+		CHECK_EQ(ch__sinks_status(bed.sinks, CH__SINK_JITDUMP), EFAULT);
+		ch__sinks_destroy(bed.sinks);
+		_exit(0);
+	}
+	CHECK_EQ(waitpid(child, &status, 0), child);
+	CHECK_EQ(status, 0);
+	CHECK_EQ(stat(path, &after), 0);
+	CHECK_EQ(after.st_size, before.st_size);
+	add(&bed, 192, 64, 3);
+	check_now(bed.pool + 192, "fn_3");
+	bed_close(&bed);
 	remove_own_folder();
 }
 

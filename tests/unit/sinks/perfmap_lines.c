@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT
  * perfmap_lines.c: which lines of the perf map stay when their ranges die, and what the lines take
  * in memory. */
+#define _GNU_SOURCE /* _Fork */
 #include "tests/unit/sinks/perfmap.h"
 
 #include <errno.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 TEST(map_names_the_last_owner_of_an_address)
@@ -25,6 +27,37 @@ TEST(map_names_the_last_owner_of_an_address)
 	check_named(path, bed.pool + 96, "fn_3");
 	check_named(path, bed.pool + 512, "fn_2");
 	check_named(path, bed.pool + 1024, "fn_4");
+	end(&bed);
+}
+
+/* fork's handlers, by which a child begins a file of its own, do not run. Lines wait, or the file
+ * waits to be written anew. */
+TEST(map_is_not_written_by_a_child_of_a_raw_clone)
+{
+	struct bed bed;
+	struct stat before, after;
+	char path[128];
+	int status;
+	start(&bed, path);
+	add(&bed, 64, 64, 1);
+	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
+	CHECK_EQ(stat(path, &before), 0);
+	for (int is_anew = 0; is_anew < 2; is_anew++) {
+		pid_t child = _Fork();
+		if (child == 0) {
+			if (is_anew)
+				discard(&bed, 64, 64, 1);
+			add(&bed, is_anew ? 96 : 128, 64, 2);
+			ch__sinks_destroy(bed.sinks);
+			_exit(0);
+		}
+		CHECK_EQ(waitpid(child, &status, 0), child);
+		CHECK_EQ(status, 0);
+		CHECK_EQ(stat(path, &after), 0);
+		CHECK_EQ(after.st_size, before.st_size);
+		CHECK_EQ(after.st_ino, before.st_ino);
+	}
+	check_named(path, bed.pool + 64, "fn_1");
 	end(&bed);
 }
 
