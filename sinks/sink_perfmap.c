@@ -294,13 +294,13 @@ static bool copy_kept_lines(int from) CH_REQUIRES(ch__role_file)
 	return ok;
 }
 
-/* A file that somebody else put at the path, or wrote to, is not replaced. */
+/* A file that somebody else put at the path, made or wrote to, is not replaced. */
 static bool is_untouched(int fd, const char *path, uint64_t written)
 {
 	if (!ch__os_file_is_at(fd, path))
 		return false;
 	errno = EBUSY;
-	return ch__os_file_bytes(fd) == (int64_t)written;
+	return tool.process == ch__os_process_id() && ch__os_file_bytes(fd) == (int64_t)written;
 }
 
 /* A reader sees the old file or the new file, never a half. Somebody may have changed the old file

@@ -179,6 +179,33 @@ END
   whole_stack
 }
 
+# gdb takes a bare symbol for a name of Ada or Objective-C where it can.
+case_names_of_any_letters_stay_whole() {
+  local name n=0 names='run$1 workB _ada_main onN Oadd boxX f_E1s fUaa _i_a_b_ my__f.x plain Z.B'
+  cat >"$work/victim.c" <<'C'
+#include "codeheap/codeheap.h"
+void *at[32];
+__attribute__((noinline)) void made(void) { __asm__ volatile("" ::: "memory"); }
+int main(int argc, char **argv) {
+  struct ch_heap *heap;
+  struct ch_config config;
+  ch_config_init(&config);
+  config.sinks = CH_SINK_UNWIND | CH_SINK_GDB;
+  if (ch_heap_create(&config, &heap)) return 1;
+  for (int i = 1; i < argc; i++)
+    if (ch_code_add(heap, "\x90\xc3", 2, argv[i], &at[i])) return 1;
+  made();
+  return 0;
+}
+C
+  must "$cc" -g -std=gnu11 -I. -o "$work/victim" "$work/victim.c" "$build/libcodeheap.a" -lm -lpthread
+  { printf 'break made\nrun\n'; for name in $names; do printf 'set $pc = at[%d]\nframe 0\n' $((++n)); done; } |
+    session --args "$work/victim" $names
+  for name in $names; do
+    grep -qF " in $name ()" "$work/said" || fail "gdb has another name for $name: $(tail -40 "$work/said")"
+  done
+}
+
 # The library inside a program takes no other JIT's entries: each has a lock of its own.
 case_list_in_a_program_is_not_that_of_another_jits_library() {
   cat >"$work/other.c" <<'C'

@@ -6,7 +6,7 @@ set -u
 scheme=${CODEHEAP_BUILD:-build}/scheme
 # What `most_` stands before asks for a share of the samples, of the others for some.
 cases='perf_map_names_samples:300 perf_map_names_samples_of_freed_code:300 perf_frame_pointers_reach_main:300
-perf_report_shows_procedures:300 perf_report_names_the_loop_of_a_killed_program:300
+perf_report_shows_procedures:300 perf_report_shows_short_names:300 perf_report_names_the_loop_of_a_killed_program:300
 perf_report_names_the_loop_of_an_interrupted_record:300 most_perf_map_names_samples:300:timed most_perf_map_names_samples_of_freed_code:300:timed
 most_perf_frame_pointers_reach_main:300:timed'
 
@@ -139,6 +139,37 @@ perf_report_shows_procedures() {
   for name in 'scm::fib work.scm:1' 'scm::tak work.scm:2'; do
     grep -qE "^ +[0-9.]+% .* $name( |\$)" "$work/report" || fail "perf report does not show $name"
   done
+}
+
+# perf passes over a line of the map whose name has fewer than three bytes.
+perf_report_shows_short_names() {
+  [ "$(uname -m)" = x86_64 ] || { echo 'skip: the code is for x86-64'; exit 77; }
+  cat > "$work/short.c" << 'END'
+#include "codeheap/codeheap.h"
+/* push rbp; mov rbp, rsp; mov ecx, 200000000; again: dec ecx; jnz again; pop rbp; ret */
+static const char code[] = "\x55\x48\x89\xe5\xb9\x00\xc2\xeb\x0b\xff\xc9\x75\xfc\x5d\xc3";
+int main(void) {
+  struct ch_heap *heap;
+  struct ch_config config;
+  void (*f)(void), (*gh)(void);
+  ch_config_init(&config);
+  config.sinks = CH_SINK_UNWIND | CH_SINK_PERF_MAP;
+  if (ch_heap_create(&config, &heap) || ch_code_add(heap, code, 15, "f", &f) || ch_code_add(heap, code, 15, "gh", &gh)) return 1;
+  f();
+  gh();
+  return 0;
+}
+END
+  "${CC:-gcc}" -std=gnu11 -I. -o "$work/short" "$work/short.c" "${CODEHEAP_BUILD:-build}/libcodeheap.a" -lm -lpthread > "$work/err" 2>&1 ||
+    fail "not built: $(tail -3 "$work/err")"
+  probe
+  perf record -q --no-bpf-event -e cpu-clock -F 999 -o "$work/data" "$work/short" > "$work/out" 2>&1 ||
+    fail "perf record: $(tail -3 "$work/out")"
+  pid=$(perf script -i "$work/data" -F pid,comm 2> "$work/err" | awk '$1 == "short" { print $2; exit }')
+  trap 'rm -rf "$work" "/tmp/perf-$pid.map"' EXIT
+  perf script -i "$work/data" -F ip,sym > "$work/script" 2> "$work/err"
+  grep -qE "^ +[0-9a-f]+ f *\$" "$work/script" && grep -qE "^ +[0-9a-f]+ gh *\$" "$work/script" ||
+    fail "perf has no sample in f or in gh: $(sort "$work/script" | uniq -c | sort -rn | head -3)"
 }
 
 # A program in its steady state: it compiles nothing more, and never ends.
