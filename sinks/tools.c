@@ -91,7 +91,7 @@ bool ch__tool_create(struct ch__tool *tool)
 bool ch__tool_start(struct ch__tool *tool, const char *folder)
 {
 	char whole[CH__OS_PATH_BYTES]; /* holds when the process changes its folder */
-	if (!realpath(folder && *folder ? folder : "/tmp", whole))
+	if (!ch__os_note(realpath(folder && *folder ? folder : "/tmp", whole) != NULL, NULL))
 		return fail_with(tool, errno);
 	tool->folder_bytes = strlen(whole);
 	if (tool->folder_bytes >= sizeof tool->path - NAME_ROOM)
