@@ -206,6 +206,10 @@ TEST(sections_with_one_thing_wrong_are_refused)
 		{.what = "a personality that is aligned", .letters = "zPR", .personality = 0x50},
 		{.what = "a personality of no base", .letters = "zPR", .personality = 0x60},
 		{.what = "no personality", .letters = "zPR", .personality = NO_POINTER},
+		{.what = "no personality behind an encoding",
+		 .letters = "zRP",
+		 .personality = NO_POINTER,
+		 .cfi_bytes = 12},
 		{.what = "an encoding behind the letter S", .letters = "zSR"},
 		{.what = "an encoding behind the letter B", .letters = "zLBR"},
 		{.what = "a CIE that is cut in its factors", .letters = "", .cie_length = -4},
@@ -272,6 +276,18 @@ TEST(cie_that_no_fde_names_is_judged)
 		CHECK_EQ(ch__eh_frame_is_sound(section, (uintptr_t)code,
 					       (uintptr_t)code + CODE_BYTES), version == 1);
 	}
+	/* The CIE lacks its last byte. Behind the CIE the section ends. */
+	build(&f);
+	put_cie(&(struct form){.letters = "", .cie_length = -4});
+	memset(section + used - 4, 0, 4);
+	CHECK(!ch__eh_frame_is_sound(section, (uintptr_t)code, (uintptr_t)code + CODE_BYTES));
+}
+
+TEST(fde_whose_sound_cie_lies_before_the_section_is_refused)
+{
+	struct form f = {.what = "plain"};
+	build(&f);
+	CHECK(!ch__eh_frame_is_sound(fde_at, (uintptr_t)code, (uintptr_t)code + CODE_BYTES));
 }
 
 /* --- the image's table of a template --- */
