@@ -189,9 +189,8 @@ $(OBJ)/jemalloc.o: $(OBJ)/flags
 	 rm -rf $(OBJ)/jemalloc $(whole)
 
 # ---- libraries -----------------------------------------------------------------------------------------------------
-# Each library is one object whose only global symbols are the public names, and those that a debugger looks for;
-# archive and shared object hold the same one. In an archive the debugger's names are hidden: a program that had them
-# would give its list to each shared object with a JIT of its own, as to LLVM's.
+# Each library is one object whose only global symbols are the public names, and those that a debugger looks for, which
+# are hidden in an archive (tools/hidden.s); archive and shared object hold the same one.
 debugger_names := __jit_debug_descriptor __jit_debug_register_code
 $(OBJ)/public.names: tools/public_names.sh $(public_headers) $(guest_headers)
 	@mkdir -p $(@D); { tools/public_names.sh $(public_headers); tools/public_names.sh --guests $(guest_headers); printf '%s\n' $(debugger_names); } > $(new) $(whole)
@@ -206,12 +205,9 @@ $(addprefix $(OBJ)/libcodeheap,.o -dl.o -bdw.o -profile.o):
 	@$(OBJCOPY) --keep-global-symbols=$(filter %.names,$^) $(new) $(whole)
 $(OBJ)/copied.a: $(copied_o)
 	@rm -f $(new); $(AR) rcs $(new) $^ $(whole)
-$(OBJ)/hidden.o: $(OBJ)/flags
-	@{ printf '.hidden %s\n.reloc ., BFD_RELOC_NONE, %s\n' $(foreach n,$(debugger_names),$n $n); \
-	  echo '.section .note.GNU-stack, "", %progbits'; } | $(CC) -x assembler -c -o $(new) - $(whole)
-$(BUILD)/%.a: $(OBJ)/%.o $(OBJ)/hidden.o
-	@rm -f $(new); mkdir -p $(OBJ)/archive && $(LD_R) -o $(OBJ)/archive/$*.o $(if $(findstring -profile,$@),$<,$^) && \
-	 $(AR) rcs $(new) $(OBJ)/archive/$*.o $(whole)
+$(BUILD)/%.a: $(OBJ)/%.o tools/hidden.s
+	@rm -f $(new); mkdir -p $(OBJ)/archive && $(CC) -c -o $(OBJ)/archive/$*.hidden.o tools/hidden.s && \
+	 $(LD_R) -o $(OBJ)/archive/$*.o $< $(if $(findstring -profile,$@),,$(OBJ)/archive/$*.hidden.o) && $(AR) rcs $(new) $(OBJ)/archive/$*.o $(whole)
 # Guests take the core's functions from whichever library of it the process has.
 so_checks = $(if $(SAN)$(findstring -profile,$@),,-Wl,-z,defs)
 # A program is linked with libX.so, asks the loader for libX.so.BINARY, and gets libX.so.VERSION.
