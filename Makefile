@@ -203,8 +203,7 @@ $(OBJ)/libcodeheap-profile.o: $(guest_o) $(OBJ)/copied.a $(OBJ)/profile.names
 $(addprefix $(OBJ)/libcodeheap,.o -dl.o -bdw.o -profile.o):
 	@$(LD_R) -o $(new) $(filter %.o %.a,$^)
 	@$(OBJCOPY) --keep-global-symbols=$(filter %.names,$^) $(new) $(whole)
-$(OBJ)/copied.a: $(copied_o)
-	@rm -f $(new); $(AR) rcs $(new) $^ $(whole)
+$(OBJ)/copied.a: $(copied_o); @rm -f $(new); $(AR) rcs $(new) $^ $(whole)
 $(BUILD)/%.a: $(OBJ)/%.o tools/hidden.s
 	@rm -f $(new); mkdir -p $(OBJ)/archive && $(CC) -c -o $(OBJ)/archive/$*.hidden.o tools/hidden.s && \
 	 $(LD_R) -o $(OBJ)/archive/$*.o $< $(if $(findstring -profile,$@),,$(OBJ)/archive/$*.hidden.o) && $(AR) rcs $(new) $(OBJ)/archive/$*.o $(whole)
