@@ -95,14 +95,12 @@ static struct ch__pool *map_tables(const struct ch__pool_config *config)
 	return pool;
 }
 
-int ch__pool_create(const struct ch__pool_config *config, struct ch__meta *meta,
-		    struct ch__pool **out)
+int ch__pool_create(const struct ch__pool_config *config, struct ch__pool **out)
 {
 	struct ch__pool *pool = *out = map_tables(config);
 	if (!pool)
 		return errno;
 	struct ch__pool_inner *inner = pool->inner;
-	pool->meta = meta;
 	inner->config = *config;
 	int error = ch__views_create(&inner->views, config);
 	if (error) {

@@ -17,7 +17,6 @@
 #pragma once
 
 #include "arch/arch.h"
-#include "os/meta.h"
 #include "os/os.h"
 #include "os/valgrind.h"
 
@@ -126,7 +125,6 @@ struct ch__pool {
 	struct ch__page *pages; /* pages, then the heads of lists [const pointer] */
 	_Atomic(uint64_t) *used;   /* 1 bit a granule; written under the page's busy */
 	_Atomic(uint64_t) *starts; /* 1 bit a granule: a part begins; release, lookup acquires */
-	struct ch__meta *meta;  /* [const] */
 	struct ch__pool_inner *inner; /* views, lists, chunk states, lock: pages/inner.h */
 	/* Apart from the fields above, which every open, commit and death reads. */
 	_Alignas(CH__LINE_BYTES) _Atomic(uint32_t) pages_used; /* gauges, relaxed */
@@ -140,7 +138,7 @@ struct ch__pool {
 
 /* Returns 0, or errno of the call that failed. The configuration is sound: heap.c judges it. The
  * runtime page is committed and trap-filled. */
-int ch__pool_create(const struct ch__pool_config *, struct ch__meta *, struct ch__pool **);
+int ch__pool_create(const struct ch__pool_config *, struct ch__pool **);
 void ch__pool_destroy(struct ch__pool *);
 extern const char *const ch__backend_names[]; /* by enum ch__backend; none for AUTO */
 /* Returns false when no backend has the name. */

@@ -186,7 +186,7 @@ static enum ch_status create_pool(struct ch_heap *heap)
 	char words[TRIED_BYTES] = "";
 	struct ch__text tried = {words, sizeof words, 0};
 	pool.tried = &tried;
-	int error = ch__pool_create(&pool, heap->meta, &heap->pool);
+	int error = ch__pool_create(&pool, &heap->pool);
 	if (!error)
 		return CH_OK;
 	ch__text_end(&tried);

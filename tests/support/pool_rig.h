@@ -15,7 +15,6 @@
 #include <string.h>
 
 struct pool_rig {
-	struct ch__meta *meta;
 	struct ch__pool *pool;
 };
 
@@ -52,10 +51,9 @@ static inline struct ch__pool_config rig_wished(struct ch__pool_config config)
 
 static inline struct pool_rig rig_create(const struct ch__pool_config *config)
 {
-	struct pool_rig rig = {.meta = ch__meta_create()};
-	CHECK(rig.meta);
+	struct pool_rig rig;
 	struct ch__pool_config wished = rig_wished(*config);
-	int error = ch__pool_create(&wished, rig.meta, &rig.pool);
+	int error = ch__pool_create(&wished, &rig.pool);
 	if (error)
 		FAIL("pool: %s", strerror(error));
 	return rig;
@@ -101,8 +99,6 @@ static inline uint32_t rig_chunks(const struct pool_rig *rig)
 static inline void rig_destroy(struct pool_rig *rig)
 {
 	ch__pool_destroy(rig->pool);
-	CH_ASSERT(ch__meta_bytes(rig->meta) == 0, "the pool leaked side memory");
-	ch__meta_destroy(rig->meta);
 }
 
 static inline uint32_t rig_take(const struct pool_rig *rig)

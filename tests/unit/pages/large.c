@@ -153,19 +153,17 @@ static struct ch__pool_config large_config(enum ch__backend backend)
 TEST(pool_refuses_pages_that_are_a_part_of_the_systems)
 {
 	pretend();
-	struct ch__meta *meta = ch__meta_create();
 	struct ch__pool_config config = large_config(CH__BACKEND_AUTO);
 	for (config.page_bytes = SMALL; config.page_bytes < LARGE; config.page_bytes *= 2) {
 		struct ch__pool *pool;
-		CHECK_EQ(ch__pool_create(&config, meta, &pool), EINVAL);
+		CHECK_EQ(ch__pool_create(&config, &pool), EINVAL);
 	}
-	ch__meta_destroy(meta);
 }
 
 static void call_child(void *arg)
 {
 	CHECK_EQ(rig_call(*(uintptr_t *)arg), 64);
-	rig_check(&(struct pool_rig){.meta = rig_forked->meta, .pool = rig_forked});
+	rig_check(&(struct pool_rig){.pool = rig_forked});
 }
 
 /* Takes pages in every chunk, gives back pages and then chunks, all twice; forks in between. */

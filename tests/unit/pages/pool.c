@@ -20,16 +20,12 @@ enum { MIB = 1 << 20 };
 
 static int create_error(struct ch__pool_config config)
 {
-	struct ch__meta *meta = ch__meta_create();
 	struct ch__pool *pool = NULL;
-	CHECK(meta);
 	config = rig_wished(config);
-	int error = ch__pool_create(&config, meta, &pool);
+	int error = ch__pool_create(&config, &pool);
 	CHECK((error == 0) == (pool != NULL));
 	if (pool)
 		ch__pool_destroy(pool);
-	CHECK_EQ(ch__meta_bytes(meta), 0);
-	ch__meta_destroy(meta);
 	return error;
 }
 
@@ -481,15 +477,10 @@ static void run_span(const struct pool_rig *rig, uint32_t first, uint32_t pages)
  * Valgrind a pool may lack the list for Valgrind. Returns true when no step failed. */
 static bool live(const struct ch__pool_config *config, uint64_t nth)
 {
-	struct ch__meta *meta = ch__meta_create();
-	struct pool_rig rig = {.meta = meta};
+	struct pool_rig rig = {0};
 	bool is_whole = true;
-	if (!meta)
-		return false;
-	if (ch__pool_create(config, meta, &rig.pool) != 0) {
+	if (ch__pool_create(config, &rig.pool) != 0) {
 		CHECK(errno != 0);
-		CHECK_EQ(ch__meta_bytes(meta), 0);
-		ch__meta_destroy(meta);
 		return false;
 	}
 	CHECK(config->backend == CH__BACKEND_MEMFD || ch__os_failable_calls() < nth ||
