@@ -17,7 +17,6 @@
 #include "codeheap/graph/handles.h"
 #include "codeheap/graph/stats.h"
 #include "codeheap/places/tell.h"
-#include "codeheap/listener.h"
 #include "invalidate/invalidate.h"
 #include "unwind/steps.h"
 
@@ -207,7 +206,8 @@ static void kill(struct ch_heap *heap, struct ch__owner *owner, struct ch__block
 /* Outside of regions: all names are withdrawn first, then traps are written. Observers may take the
  * names. A sink takes its lock once. An OPEN block was never told to sinks. */
 _Static_assert((int)CH__KILLED_AT_ONCE <= (int)CH__LOOK_DEATHS_MOST, "listeners have room");
-static void withdraw_names(struct ch_heap *heap, const struct end *end) CH_REQUIRES(ch__role_heap)
+static void withdraw_names(struct ch_heap *heap, const struct end *end)
+	CH_REQUIRES(ch__role_heap)
 {
 	struct ch__sink_range ranges[2 * CH__KILLED_AT_ONCE];
 	uint64_t keys[CH__KILLED_AT_ONCE];
@@ -223,7 +223,7 @@ static void withdraw_names(struct ch_heap *heap, const struct end *end) CH_REQUI
 			n += ch__block_ranges(heap, dead->block, keys[i], &ranges[n]);
 	}
 	if (end->count)
-		ch__listeners_blocks_die(heap, keys, end->count);
+		CH__TELL(heap, blocks_die, keys, end->count);
 	if (n)
 		ch__sinks_remove(heap->sinks, ranges, n);
 }
@@ -448,7 +448,7 @@ bool ch__quarantine_hurry(struct ch_heap *heap)
 }
 
 /* A notice may leave this stack to a thread outside of this heap: the rest stay queued then. */
-static bool deliver(struct ch_heap *heap) CH_EXCLUDES(CH__ANY)
+static CH_COLD bool deliver(struct ch_heap *heap) CH_EXCLUDES(CH__ANY)
 {
 	bool is_ours = ch__thread_self(heap) != NULL;
 	while (!is_ours || ch__thread_now(heap)) {

@@ -5,23 +5,10 @@
 #include "codeheap/events/listeners.h"
 #include "codeheap/base/park.h"
 #include "codeheap/base/why.h"
-#include "codeheap/listener.h"
 #include "os/os.h"
 #include "os/threads.h"
 
 #include <errno.h>
-
-static struct ch__listener *first_of(const struct ch_heap *heap)
-{
-	/* Acquire: pairs with the release of ch__listener_add. */
-	return atomic_load_explicit(&heap->listeners, memory_order_acquire);
-}
-
-/* Calls one function of each listener, where the listener has the function. */
-#define TELL(heap, call, ...)                                                                \
-	for (struct ch__listener *l_ = first_of(heap); l_; l_ = l_->next)                     \
-		if (l_->calls->call)                                                          \
-	l_->calls->call(__VA_ARGS__)
 
 const char *ch__listener_release(void)
 {
@@ -94,26 +81,11 @@ enum ch_status ch__listeners_begin(struct ch_heap *heap)
 	return status;
 }
 
-void ch__listeners_thread_comes(struct ch__thread *thread)
-{
-	TELL(thread->heap, thread_comes, l_, thread);
-}
-
-void ch__listeners_thread_leaves(struct ch__thread *thread)
-{
-	TELL(thread->heap, thread_leaves, l_, thread);
-}
-
-void ch__listeners_blocks_die(struct ch_heap *heap, const uint64_t *handles, size_t n)
-{
-	TELL(heap, blocks_die, l_, handles, n);
-}
-
 void ch__listeners_used(struct ch_heap *heap)
 {
 	int error = errno;
 	if (atomic_exchange(&heap->use_is_awaited, 0))
-		TELL(heap, used, l_);
+		CH__TELL(heap, used);
 	errno = error;
 }
 
@@ -126,20 +98,10 @@ void ch__listeners_names_wait(void)
 	errno = error;
 }
 
-void ch__listeners_fork_prepare(struct ch_heap *heap)
-{
-	TELL(heap, fork_prepare, l_);
-}
-
-void ch__listeners_fork_parent(struct ch_heap *heap)
-{
-	TELL(heap, fork_parent, l_);
-}
-
 void ch__listeners_fork_child(struct ch_heap *heap)
 {
 	atomic_store(&heap->use_is_awaited, 0);
-	TELL(heap, fork_child, l_);
+	CH__TELL(heap, fork_child);
 }
 
 void ch__listeners_end(struct ch_heap *heap)
@@ -156,7 +118,7 @@ bool ch__listeners_file(const struct ch_heap *heap, const char **path, int *fail
 {
 	*path = "";
 	*failed = heap->no_file;
-	for (struct ch__listener *l = first_of(heap); l; l = l->next)
+	for (struct ch__listener *l = ch__listeners_first(heap); l; l = l->next)
 		if (l->calls->file)
 			return l->calls->file(l, path, failed);
 	return false;

@@ -59,7 +59,7 @@ static void prepare(void) CH_UNANALYSED("the locks of all heaps, in a loop")
 	ch__sinks_fork_files_prepare();
 	for (int id = 1; id <= CH__HEAPS_MAX; id++)
 		if (ch__heaps[id])
-			ch__listeners_fork_prepare(ch__heaps[id]);
+			CH__TELL(ch__heaps[id], fork_prepare);
 }
 
 static void unlock_all(struct ch_heap *heap) CH_RELEASES(ALL_OF_A_HEAP, ch__role_frozen)
@@ -78,7 +78,7 @@ static void parent(void) CH_UNANALYSED("the locks of all heaps, in a loop")
 		struct ch_heap *heap = atomic_load(&ch__heaps[id]);
 		if (!heap)
 			continue;
-		ch__listeners_fork_parent(heap);
+		CH__TELL(heap, fork_parent);
 		ch__sinks_unlock(heap->sinks);
 		ch__pool_fork_parent(heap->pool);
 		unlock_all(heap);

@@ -78,7 +78,7 @@ static enum ch_status attach(struct ch_heap *heap, const void *low, const void *
 	 * Earlier threads of this record serialized other cores. */
 	thread->stops_served = 0;
 	ch__thread_serialize(thread);
-	ch__listeners_thread_comes(thread);
+	CH__TELL(heap, thread_comes, thread);
 	ch__registry_unlock(heap);
 	return CH_OK;
 }
@@ -157,7 +157,7 @@ enum ch_status ch_thread_detach(struct ch_heap *heap)
 	if (!thread)
 		return ch__because_stranger();
 	ch__registry_lock(heap);
-	ch__listeners_thread_leaves(thread);
+	CH__TELL(heap, thread_leaves, thread);
 	ch__heap_lock(heap);
 	ch__records_flush(heap, thread);
 	for (uint32_t frame = 0; frame < CH__PAGE_FRAMES; frame++)
