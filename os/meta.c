@@ -213,7 +213,7 @@ static void destroy_tcache(int flags)
 enum { IDLE_ARENAS = 16, IDLE_BYTES_MOST = 32 << 20 };
 static _Atomic(unsigned) idle_arenas[IDLE_ARENAS];
 
-static void tell_arena(unsigned arena, const char *what)
+static CH_COLD void tell_arena(unsigned arena, const char *what)
 {
 	char name[40];
 	snprintf(name, sizeof name, "arena.%u.%s", arena, what);
@@ -232,7 +232,7 @@ static int take_arena(unsigned *arena)
 	return mallctl("arenas.create", arena, &size, NULL, 0);
 }
 
-static void drop_arena(unsigned arena, bool was_large)
+static CH_COLD void drop_arena(unsigned arena, bool was_large)
 {
 	if (was_large) {
 		tell_arena(arena, "destroy");

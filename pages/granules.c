@@ -79,7 +79,8 @@ static uint32_t find_downward(const _Atomic(uint64_t) *words, uint32_t low, uint
 }
 
 /* Moves *at to the first hole at or behind *at, and *end to the hole's end. */
-static bool next_hole(const _Atomic(uint64_t) *words, uint32_t *at, uint32_t limit, uint32_t *end)
+static CH_COLD bool next_hole(const _Atomic(uint64_t) *words, uint32_t *at, uint32_t limit,
+			      uint32_t *end)
 {
 	*at = find_upward(words, *at, limit, 1);
 	*end = *at == NOT_FOUND ? NOT_FOUND : next_of(words, *at, limit, used_bits);

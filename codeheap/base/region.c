@@ -45,7 +45,7 @@ static void fence_late(struct ch_heap *heap)
 }
 
 /* Sleeps, so that a thread of a lower priority can run and leave the region. */
-static bool await_region(struct ch__thread *thread, uint64_t until_ns)
+static CH_COLD bool await_region(struct ch__thread *thread, uint64_t until_ns)
 {
 	enum { SPINS = 1000, NAP_NS = 50000 };
 	for (int spins = 0; atomic_load_explicit(&thread->inside, memory_order_seq_cst); spins++) {

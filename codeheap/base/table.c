@@ -24,7 +24,7 @@ static bool are_free(const struct ch__table *tables, unsigned count)
 	return true;
 }
 
-static void place(struct ch__table *tables, unsigned count, char *at, bool is_reserved)
+static CH_COLD void place(struct ch__table *tables, unsigned count, char *at, bool is_reserved)
 {
 	for (unsigned i = 0; i < count; i++) {
 		tables[i].base = at;

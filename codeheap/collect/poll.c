@@ -36,7 +36,7 @@ static bool is_due(const struct ch_heap *heap)
 
 /* The word is set while a reason stands, and taken back by the poll that finds none. The second
  * look sees a reason stored since: the acquire of the exchange pairs with ch__poll_want. */
-static void take_back(struct ch_heap *heap)
+static CH_COLD void take_back(struct ch_heap *heap)
 {
 	if (is_due(heap))
 		return;

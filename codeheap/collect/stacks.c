@@ -118,7 +118,7 @@ static void scan_whole_stack(struct ch_marker *marker, const struct ch__thread *
 }
 
 /* Where to begin a scan that includes `bytes` below sp. The page below may be a guard. */
-static uintptr_t below(uintptr_t sp, size_t bytes, uintptr_t low)
+static CH_COLD uintptr_t below(uintptr_t sp, size_t bytes, uintptr_t low)
 {
 	const uintptr_t page = CH_ARCH_SMALLEST_PAGE;
 	uintptr_t at = sp - low > bytes ? sp - bytes : low;

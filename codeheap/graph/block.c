@@ -128,7 +128,7 @@ void ch__block_held(struct ch__block *block)
 		continue;
 }
 
-static void fill_info(struct ch_heap *heap, uint32_t index, struct ch_info *info)
+static CH_COLD void fill_info(struct ch_heap *heap, uint32_t index, struct ch_info *info)
 {
 	const struct ch__block *block = ch__block_at(heap, index);
 	const struct ch__owner *owner = ch__owner_at(heap, block->owner);

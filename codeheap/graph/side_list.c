@@ -43,7 +43,8 @@ static void give_back(struct ch_heap *heap, struct ch__side_list *list) CH_REQUI
 	*free = list;
 }
 
-static enum ch_status replace(const struct ch__subject *s, uint32_t more) CH_REQUIRES(ch__role_heap)
+static CH_COLD enum ch_status replace(const struct ch__subject *s, uint32_t more)
+	CH_REQUIRES(ch__role_heap)
 {
 	struct ch__block *block = s->block;
 	struct ch__side_list *old = block->side_list;

@@ -231,7 +231,7 @@ static uint32_t take_run(struct request *r)
 }
 
 /* Returns a page, or the first of a span, known to the unwinders; CH__PAGE_NONE: there is none. */
-static uint32_t take_pages(struct request *r, bool in_need)
+static CH_COLD uint32_t take_pages(struct request *r, bool in_need)
 {
 	struct ch_heap *heap = r->heap;
 	struct ch__pool *pool = heap->pool;

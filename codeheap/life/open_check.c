@@ -14,7 +14,7 @@ static enum ch_status CH_COLD because_open(const char *field, uint64_t value, co
 
 /* The library writes nothing among bytes written in place, nor in data. The note of CH_FRAME_STEPS
  * lies behind all code of the block, and describes hot bytes only. */
-static enum ch_status check_plain(const struct ch_open *open)
+static CH_COLD enum ch_status check_plain(const struct ch_open *open)
 {
 	bool has_steps = open->frame == CH_FRAME_STEPS;
 	bool is_in_place = open->kind != CH_KIND_CODE || (open->flags & CH_OPEN_IN_PLACE);
@@ -56,7 +56,7 @@ static enum ch_status check_data(const struct ch_open *open)
 enum { ALIGN_MOST = 4096 };
 
 /* Fields that most opens leave 0. */
-static enum ch_status check_rare_fields(const struct ch_heap *heap, const struct ch_open *open)
+static CH_COLD enum ch_status check_rare_fields(const struct ch_heap *heap, const struct ch_open *open)
 {
 	const unsigned known = CH_OPEN_MAY_COLLECT | CH_OPEN_IMMORTAL | CH_OPEN_OWN_FRAMES |
 			       CH_OPEN_IN_PLACE | CH_OPEN_KEPT;
