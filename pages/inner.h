@@ -68,8 +68,6 @@ void ch__views_forget(struct ch__views *);  /* all access away, memory unreferen
 bool ch__views_exclude(struct ch__views *); /* from fork, and the RW view from core dumps */
 
 bool ch__private_map(struct ch__views *);
-void ch__private_destroy(struct ch__views *);
-bool ch__private_decommit(struct ch__views *, size_t offset, size_t bytes);
 bool ch__private_take_back(struct ch__views *, size_t offset, size_t bytes);
 /* Carries the copy to exec. Where threads run, at most 1 byte of each aligned 8 may differ. */
 bool ch__private_write(struct ch__views *, size_t from, size_t to);

@@ -231,7 +231,8 @@ static void leave(struct ch__views *v)
 void ch__views_destroy(struct ch__views *v)
 {
 	leave(v);
-	ch__private_destroy(v);
+	if (v->is_own)
+		ch__os_unmap((void *)v->is_own, ch__os_page_bytes());
 }
 
 /* Gives memory to a range that is mapped RW at `to`. */
@@ -267,10 +268,10 @@ bool ch__views_commit(struct ch__views *v, size_t offset, size_t bytes)
 
 bool ch__views_decommit(struct ch__views *v, size_t offset, size_t bytes)
 {
-	if (ch__views_are_private(v))
-		return ch__private_decommit(v, offset, bytes);
-	return ch__os_protect_none(v->exec + offset, bytes) &&
-	       ch__os_advise(v->write + offset, bytes, CH__OS_DISCARD);
+	bool is_private = ch__views_are_private(v);
+	return (is_private ? ch__os_map_private(v->exec + offset, bytes, CH__OS_NONE)
+			   : ch__os_protect_none(v->exec + offset, bytes)) &&
+	       ch__os_advise(v->write + offset, bytes, is_private ? CH__OS_DROP : CH__OS_DISCARD);
 }
 
 /* Maps the range RW at `to`. */

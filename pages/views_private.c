@@ -122,12 +122,6 @@ bool ch__private_exchange(struct ch__views *v, size_t offset)
 	return is_there;
 }
 
-bool ch__private_decommit(struct ch__views *v, size_t offset, size_t bytes)
-{
-	return ch__os_map_private(v->exec + offset, bytes, CH__OS_NONE) &&
-	       ch__os_advise(v->write + offset, bytes, CH__OS_DROP);
-}
-
 bool ch__private_map(struct ch__views *v)
 {
 	v->is_own = ch__os_words_wiped_by_fork();
@@ -143,10 +137,4 @@ bool ch__private_map(struct ch__views *v)
 	if (v->has_large_pages)
 		ch__os_large_pages(v->write, v->bytes);
 	return true;
-}
-
-void ch__private_destroy(struct ch__views *v)
-{
-	if (v->is_own)
-		ch__os_unmap((void *)v->is_own, ch__os_page_bytes());
 }
