@@ -71,8 +71,6 @@ void ch__sweep_all(struct ch_heap *) CH_EXCLUDES(CH__ANY);
  * wait. Blocks with kept names: in need only. Returns whether any was freed. Under heap. */
 bool ch__quarantine_advance(struct ch_heap *, bool in_need)
 	CH_REQUIRES(ch__role_heap) CH_EXCLUDES(CH__STANDING);
-/* The same, with the heap lock, for an open in need: a new look is worth while if any was freed. */
-bool ch__quarantine_hurry(struct ch_heap *) CH_EXCLUDES(CH__ANY);
 /* Makes the VM's callbacks that are due. Inside of 16 such calls on the stack they stay due. */
 void ch__vms_tell(struct ch_heap *) CH_EXCLUDES(CH__ANY);
 enum { CH__KILLED_AT_ONCE = 64 };

@@ -439,14 +439,6 @@ bool ch__quarantine_advance(struct ch_heap *heap, bool in_need)
 	return true;
 }
 
-bool ch__quarantine_hurry(struct ch_heap *heap)
-{
-	ch__heap_lock(heap);
-	bool has_freed = ch__quarantine_advance(heap, true);
-	ch__heap_unlock(heap);
-	return has_freed;
-}
-
 /* A notice may leave this stack to a thread outside of this heap: the rest stay queued then. */
 static CH_COLD bool deliver(struct ch_heap *heap) CH_EXCLUDES(CH__ANY)
 {

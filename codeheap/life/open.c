@@ -446,7 +446,10 @@ static enum placed place_slowly(struct request *r)
 		retire_own_pages(r);
 		if (attempt == 0)
 			continue;
-		if (ch__quarantine_hurry(heap))
+		ch__heap_lock(heap);
+		bool has_freed = ch__quarantine_advance(heap, true);
+		ch__heap_unlock(heap);
+		if (has_freed)
 			continue;
 		if ((placed = place_in_holes(r)) != NO_ROOM)
 			return placed;
