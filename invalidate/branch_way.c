@@ -95,6 +95,5 @@ bool ch__branch_stub_is_valid(const struct ch_heap *heap, const struct ch__block
 uintptr_t ch__block_veneer_exec(const struct ch_heap *heap, const struct ch__block *block)
 {
 	uint32_t branches = ch__branches_count(heap, ch__block_run(block));
-	return ch__exec(heap, ch__cold_offset(heap, block) + CH__HEAD_BYTES +
-				      branches * ch__stub_bytes(heap));
+	return ch__stub_exec(heap, block, ch__block_run(block) + branches);
 }

@@ -73,14 +73,9 @@ size_t ch__table_backed_bytes(const struct ch__table *table)
 	return bytes_of(table, table->backed);
 }
 
-static _Atomic(uint32_t) *generation_of(const struct ch__table *table, uint32_t index)
+_Atomic(uint32_t) *ch__table_generation(const struct ch__table *table, uint32_t index)
 {
 	return (void *)((char *)ch__table_at(table, index) + table->generation_offset);
-}
-
-uint32_t ch__table_generation(const struct ch__table *table, uint32_t index)
-{
-	return *generation_of(table, index);
 }
 
 bool ch__table_back(struct ch__table *table, uint32_t index)
@@ -108,7 +103,7 @@ uint32_t ch__table_generations(const struct ch__table *table)
 {
 	uint32_t most = 0;
 	for (uint32_t i = 1; i < table->used; i++) {
-		uint32_t generation = *generation_of(table, i) - table->first_generation;
+		uint32_t generation = *ch__table_generation(table, i) - table->first_generation;
 		if (generation > most)
 			most = generation;
 	}
@@ -122,7 +117,7 @@ uint32_t ch__table_extend(struct ch__table *table, uint32_t count)
 		return 0;
 	/* Relaxed: no handle has the generation 0, nor yet the first generation. */
 	for (uint32_t i = index; table->first_generation && i < index + count; i++) {
-		_Atomic(uint32_t) *generation = generation_of(table, i);
+		_Atomic(uint32_t) *generation = ch__table_generation(table, i);
 		CH_STORE_RELAXED(generation, table->first_generation);
 	}
 	/* Release: a walk over the records finds memory for each. */

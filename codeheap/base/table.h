@@ -77,7 +77,7 @@ bool ch__tables_place(struct ch__table *, unsigned count, bool is_limited);
 void ch__tables_free(struct ch__table *, unsigned count); /* zeroed tables, too */
 size_t ch__table_backed_bytes(const struct ch__table *); /* memory that a table has */
 /* Generation of a record of a table with generations; of an owner's record, with enum ch__life. */
-uint32_t ch__table_generation(const struct ch__table *, uint32_t index);
+_Atomic(uint32_t) *ch__table_generation(const struct ch__table *, uint32_t index);
 /* Generations of the most used record, counted from the table's first generation. */
 uint32_t ch__table_generations(const struct ch__table *);
 /* Makes `count` fresh records in a row: the first, or 0: no memory. Under records. */

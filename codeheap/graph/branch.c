@@ -3,11 +3,6 @@
 #include "codeheap/base/park.h"
 #include "codeheap/graph/branch.h"
 
-static void store(_Atomic(uint32_t) *field, uint32_t value)
-{
-	CH_STORE_RELAXED(field, value);
-}
-
 /* The generation of a run has 16 bits, and the free list is LIFO. After 65,536 uses a run rests
  * until more than CH__BRANCHES_RESTING records of that length, 2^18, rest: the same generation
  * comes again after 2^34 / length uses of that length, or sooner if the table has no other. */
@@ -81,7 +76,7 @@ uint32_t ch__branches_take(struct ch_heap *heap, uint32_t count)
 	for (uint32_t i = 0; first && i < count; i++) {
 		struct ch__branch *branch = ch__branch_at(heap, first + i);
 		ch__branch_set_user(branch, NULL);
-		store(&branch->target_kind, i + 1 == count ? CH__BRANCH_LAST : 0);
+		CH_STORE_RELAXED(&branch->target_kind, i + 1 == count ? CH__BRANCH_LAST : 0);
 	}
 	return first;
 }
@@ -98,8 +93,8 @@ uint32_t ch__branches_free(struct ch_heap *heap, uint32_t first)
 				ch__branch_state(branch), CH__BRANCH_NONE, ch__held(heap),
 				__func__);
 		ch__branch_set_site(branch, 0);
-		store(&branch->next_gen, ch__branch_next(branch) | (generation & 0xff) << 24);
-		store(&branch->prev_gen, ch__branch_prev(branch) | (generation >> 8) << 24);
+		CH_STORE_RELAXED(&branch->next_gen, ch__branch_next(branch) | (generation & 0xff) << 24);
+		CH_STORE_RELAXED(&branch->prev_gen, ch__branch_prev(branch) | (generation >> 8) << 24);
 	}
 	/* 0: the generations began again. The next heap with this id begins behind the highest. */
 	uint32_t had = generation ? generation : 1u << 16;

@@ -86,7 +86,7 @@ static uint32_t generation_there(struct ch_heap *heap, const char *what, uint64_
 	if (!ch__table_has(table, index))
 		return 0;
 	return table == &heap->branches ? generation_of(heap, ch__branch_at(heap, index))
-					: ch__table_generation(table, index);
+					: *ch__table_generation(table, index);
 }
 
 /* Generations begin again, so their difference is compared. The record of a handle whose generation
