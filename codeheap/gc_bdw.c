@@ -344,7 +344,7 @@ static void before_stop(void) CH_UNANALYSED("a freeze of each heap, in a loop")
 		bdw->stop_ns = ch__os_now_ns();
 		bdw->is_done = false;
 		ch__freeze(heap);
-		heap->freezes++;
+		heap->stats.freezes++;
 		bdw->is_frozen = true;
 		/* Refused: the collector stops all threads before any enters a region. */
 		if (!ch__core_sync(heap))

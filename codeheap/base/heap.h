@@ -80,7 +80,6 @@ struct ch_heap {
 	bool is_codeless; /* a child of fork without a copy: no block lives [const] */
 	int process;      /* the process with this memory [const] */
 	uint32_t id;                 /* the heap's number in handles [const] */
-	uint64_t cycles; /* completed cycles, read by every open and commit [frozen] */
 	_Atomic(uint32_t) epoch;     /* mark of blocks that the cycle reached [frozen] */
 	_Atomic(uint32_t) completed; /* R2: epoch of the last full cycle [frozen] */
 	uint32_t marks_renewed;      /* epoch when marks were last made young [frozen] */
@@ -186,11 +185,10 @@ struct ch_heap {
 	CH_BY_HEAP uint64_t blocks_notentrant, owners_now, assumptions_now;
 	/* Of the last sum over threads for code_bytes_peak, and bytes that died since. */
 	CH_BY_HEAP uint32_t peak_threads, peak_dead_bytes;
-	/* of cycles, stored as `cycles` is; Boehm's hooks store them in the stopped world, without
-	 * the lock */
-	uint64_t cycles_abandoned, freezes, mark_ns_last, mark_ns_total, pause_ns_last;
-	uint64_t pause_ns_max, marked_last, stack_roots_last;
-	uint64_t sweep_ns_total; /* stored under heap, relaxed */
+	/* Of cycles only: marks, pauses, freezes, sweeps; the rest is 0. Boehm's hooks store them in
+	 * the stopped world, without the lock; sweep_ns_total under heap, relaxed. Every open and
+	 * commit reads `cycles` [frozen]. */
+	struct ch_stats stats;
 	_Atomic(uint32_t) pauses_noted; /* release after a pause; pairs with look.c */
 	_Atomic(struct ch__listener *) listeners; /* push-only: release; pairs with listener.c */
 	struct ch_heap *left_next;   /* destroyed, but still read (heaps.c) [ch__heaps_lock] */

@@ -41,7 +41,7 @@ static bool freeze_and_stop(struct ch_heap *heap, uint64_t until_ns)
 {
 	if (!ch__freeze_until(heap, until_ns))
 		return false;
-	heap->freezes++;
+	heap->stats.freezes++;
 	heap->cycle_is_synced = ch__core_sync(heap);
 	return !heap->config.stops_world || ch__world_stop(heap, until_ns);
 }

@@ -350,7 +350,7 @@ static bool end_infancy(struct ch_heap *heap, struct ch_block handle)
 
 void ch__cycle_complete(struct ch_heap *heap, uint64_t start_ns)
 {
-	heap->cycles++;
+	heap->stats.cycles++;
 	heap->cycle_has_begun = false;
 	ch__event_note(heap, CH__EVENT_CYCLE_ENDS, heap->marker.marked);
 	uint32_t newborns = 0;
@@ -358,8 +358,8 @@ void ch__cycle_complete(struct ch_heap *heap, uint64_t start_ns)
 		for (uint32_t i = 0; i < t->young_count; i++)
 			newborns += end_infancy(heap, t->young[i]);
 	CH_STORE_RELAXED(&heap->newborns, newborns);
-	heap->marked_last = heap->marker.marked;
-	heap->stack_roots_last = heap->marker.stack_roots;
+	heap->stats.marked_blocks_last = heap->marker.marked;
+	heap->stats.stack_roots_last = heap->marker.stack_roots;
 	CH_STORE_RELAXED(&heap->completed, CH_LOAD_RELAXED(&heap->epoch));
 	heap->sweep_cursor = heap->sweep_owner = 1;
 	atomic_store_explicit(&heap->sweep_pending, 1, memory_order_release);
@@ -369,7 +369,7 @@ void ch__cycle_complete(struct ch_heap *heap, uint64_t start_ns)
 
 void ch__cycle_give_up(struct ch_heap *heap)
 {
-	ch__event_note(heap, CH__EVENT_CYCLE_GIVEN_UP, ++heap->cycles_abandoned);
+	ch__event_note(heap, CH__EVENT_CYCLE_GIVEN_UP, ++heap->stats.cycles_abandoned);
 	if (heap->cycle_has_begun)
 		ch__trigger_cycle_abandoned(heap);
 	heap->cycle_has_begun = false;

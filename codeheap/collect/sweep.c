@@ -89,7 +89,7 @@ static bool step(struct ch_heap *heap)
 		ch__trigger_swept(heap);
 		ch__event_note(heap, CH__EVENT_SWEPT, heap->counters.blocks_freed);
 	}
-	CH__COUNT(heap->sweep_ns_total, ch__os_now_ns() - start);
+	CH__COUNT(heap->stats.sweep_ns_total, ch__os_now_ns() - start);
 	ch__heap_unlock(heap);
 	return more;
 }

@@ -131,7 +131,7 @@ void ch__trigger_cycle_ended(struct ch_heap *heap, uint64_t cycle_ns)
 	uint64_t between = now - heap->last_cycle_end_ns;
 	uint32_t doublings = atomic_load(&heap->floor_doublings);
 	/* Boehm's hooks come here without the lock, while another thread may end a sweep. */
-	uint64_t swept = __atomic_load_n(&heap->sweep_ns_total, __ATOMIC_RELAXED);
+	uint64_t swept = __atomic_load_n(&heap->stats.sweep_ns_total, __ATOMIC_RELAXED);
 	uint64_t collecting = cycle_ns + swept - heap->sweep_ns_at_cycle;
 	__atomic_store_n(&heap->last_cycle_end_ns, now, __ATOMIC_RELAXED);
 	__atomic_store_n(&heap->cycle_ns, collecting, __ATOMIC_RELAXED);
@@ -175,7 +175,7 @@ void ch__trigger_swept(struct ch_heap *heap)
 {
 	uint64_t freed = heap->counters.blocks_freed - heap->blocks_at_cycle;
 	uint64_t bytes = heap->counters.bytes_freed - heap->bytes_at_cycle;
-	bool is_poor = freed * 20 < heap->marked_last;
+	bool is_poor = freed * 20 < heap->stats.marked_blocks_last;
 	back_off(&heap->opened_doublings, is_poor, DOUBLINGS_MAX);
 	/* When code only grows, a poor cycle says nothing of released or invalidated code. */
 	back_off(&heap->dead_doublings, is_poor && heap->dead_at_cycle > DEAD_MIN_BYTES,

@@ -63,7 +63,7 @@ enum ch__block_flag {
 	CH__FLAG_ENTRY = 3, /* enum ch_entry */
 	CH__FLAG_APART = 4,
 	CH__FLAG_IMMORTAL = 8,
-	CH__FLAG_AGE = 0x30, /* heap->cycles at the commit, modulo 4; only without HELD */
+	CH__FLAG_AGE = 0x30, /* heap->stats.cycles at the commit, modulo 4; only without HELD */
 	CH__FLAG_AGE_ONE = 0x10,
 	CH__FLAG_LEADS = 0x10, /* with HELD: opened to be its own root */
 	CH__FLAG_UNLINKED = 0x20, /* with HELD: a branch to it was unlinked, and may run */
@@ -154,7 +154,7 @@ static inline bool ch__block_is_own_root(const struct ch_heap *heap, const struc
 /* The age of a newborn block is the distance of a stamp: a block on two lists ages once a cycle. */
 static inline uint8_t ch__age_stamp(const struct ch_heap *heap)
 {
-	return (uint8_t)(heap->cycles * CH__FLAG_AGE_ONE & CH__FLAG_AGE);
+	return (uint8_t)(heap->stats.cycles * CH__FLAG_AGE_ONE & CH__FLAG_AGE);
 }
 
 /* Takes the block off its owner's list; ch__owner_insert puts it there. */

@@ -54,11 +54,11 @@ void ch__stats_note_pause(struct ch_heap *heap, uint64_t start_ns, uint64_t mark
 	atomic_store_explicit(&pause->at_ns, at_ns, memory_order_release);
 	atomic_store_explicit(&pause->ns, ns, memory_order_release);
 	atomic_store_explicit(&heap->pauses_noted, noted + 1, memory_order_release);
-	heap->pause_ns_last = ns;
-	if (ns > heap->pause_ns_max)
-		heap->pause_ns_max = ns;
-	heap->mark_ns_last = at_ns - marked_from_ns;
-	heap->mark_ns_total += heap->mark_ns_last;
+	heap->stats.pause_ns_last = ns;
+	if (ns > heap->stats.pause_ns_max)
+		heap->stats.pause_ns_max = ns;
+	heap->stats.mark_ns_last = at_ns - marked_from_ns;
+	heap->stats.mark_ns_total += heap->stats.mark_ns_last;
 }
 
 static void add_block(const struct ch_heap *heap, const struct ch__block *block,
@@ -144,17 +144,7 @@ static void fill_cycles(struct ch_heap *heap, struct ch_stats *s) CH_REQUIRES(ch
 	s->branches_linked = heap->branches_linked;
 	s->branches_unlinked = heap->branches_unlinked;
 	s->patch_points_armed = heap->patch_points_armed;
-	s->cycles = heap->cycles;
-	s->cycles_abandoned = heap->cycles_abandoned;
 	s->core_syncs = atomic_load(&heap->core_syncs);
-	s->marked_blocks_last = heap->marked_last;
-	s->stack_roots_last = heap->stack_roots_last;
-	s->mark_ns_last = heap->mark_ns_last;
-	s->mark_ns_total = heap->mark_ns_total;
-	s->pause_ns_last = heap->pause_ns_last;
-	s->pause_ns_max = heap->pause_ns_max;
-	s->sweep_ns_total = heap->sweep_ns_total;
-	s->freezes = heap->freezes;
 }
 
 enum ch_status ch_heap_stats(struct ch_heap *heap, struct ch_stats *out)
@@ -165,15 +155,13 @@ enum ch_status ch_heap_stats(struct ch_heap *heap, struct ch_stats *out)
 		"ch_stats", out, CH__UP_TO(struct ch_stats, backend), sizeof *out);
 	if (status != CH_OK)
 		return status;
-	struct ch_stats whole = {0}, *stats = &whole;
+	ch__heap_lock(heap);
+	struct ch__counters sum = sum_counters(heap);
+	struct ch_stats whole = heap->stats, *stats = &whole;
 	/* The version of the library: the program's headers may have another. */
 	stats->version = CH_VERSION_TEXT;
 	stats->backend = ch__backend_names[heap->pool->backend];
 	stats->sinks_on = ch__sinks_on(heap->sinks);
-	/* The walk over all pages is long, and needs no lock. */
-	ch__pool_count_free(heap->pool, &stats->free_bytes_now, &stats->largest_free_bytes_now);
-	ch__heap_lock(heap);
-	struct ch__counters sum = sum_counters(heap);
 	fill_counters(&sum, stats);
 	fill_memory(heap, stats);
 	fill_lists(heap, stats);
@@ -181,6 +169,8 @@ enum ch_status ch_heap_stats(struct ch_heap *heap, struct ch_stats *out)
 	ch__stats_note_peak(heap, NULL, 0);
 	stats->code_bytes_peak = heap->code_bytes_peak;
 	ch__heap_unlock(heap);
+	/* The walk over all pages is long, and needs no lock. */
+	ch__pool_count_free(heap->pool, &stats->free_bytes_now, &stats->largest_free_bytes_now);
 	ch__sized_give(out, stats);
 	return CH_OK;
 }

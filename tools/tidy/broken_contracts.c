@@ -163,7 +163,7 @@ void leaves_the_world_stopped(struct ch_heap *heap)
 {
 	ch__freeze(heap);
 	if (ch__world_stop(heap, 0)) /* expected-note {{acquired here}} */
-		heap->freezes++;
+		heap->stats.freezes++;
 	ch__unfreeze(heap); /* expected-warning {{'ch__role_stopped' is not held on every path}} */
 }
 

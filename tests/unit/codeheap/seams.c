@@ -121,7 +121,7 @@ TEST(cycle_that_cannot_begin_has_no_marker)
 	CHECK_EQ(rig_stats(&rig).freezes, 0);
 	atomic_store(&inside->inside, 0);
 	CHECK_EQ(ch_mark_begin(rig.heap, &marker), CH_OK);
-	CHECK_EQ(rig.heap->freezes, 1);
+	CHECK_EQ(rig.heap->stats.freezes, 1);
 	CHECK_EQ(ch_mark_end(marker, false), CH_OK);
 	end_runner(&rig, thread);
 }

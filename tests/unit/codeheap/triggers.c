@@ -132,7 +132,7 @@ static void sweep_ends(const struct rig *rig, uint64_t marked, uint64_t freed)
 {
 	struct ch_heap *heap = rig->heap;
 	ch__heap_lock(heap);
-	heap->marked_last = marked;
+	heap->stats.marked_blocks_last = marked;
 	heap->blocks_at_cycle = heap->counters.blocks_freed - freed;
 	heap->bytes_at_cycle = heap->counters.bytes_freed - 128 * freed;
 	ch__trigger_swept(heap);

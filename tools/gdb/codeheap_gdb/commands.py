@@ -295,7 +295,7 @@ def print_stats(heap):
           f"of {pool['page_count']}; {pool['pages_committed']} have memory")
     print(f"  blocks    {counts_text(heap)}")
     print(f"  owners    {record['owners_now']}; assumptions {record['assumptions_now']}")
-    print(f"  cycles    {record['cycles']}, {record['cycles_abandoned']} abandoned; "
+    print(f"  cycles    {record['stats']['cycles']}, {record['stats']['cycles_abandoned']} abandoned; "
           f"freed {record['tombstones_written']} blocks")
     print(f"  branches  {record['branches_linked']} times linked, "
           f"{record['branches_unlinked']} times unlinked")
