@@ -4,8 +4,7 @@
  *
  * The order of locks is in os/locks/ranks.h. A wait for a lock of the heap, or for a lock left of
  * these, is a park (I9). Other locks are held for a bounded time, and never by a thread that a poll
- * stopped. A cycle of a host holds the heap lock while code of the VM runs, and with stops_world
- * the registry too: threads that attach, detach or fork wait for the end of the cycle, parked.
+ * stopped.
  *
  * Field tags: [const] set at create, [heap] [registry] [records] under that lock, [own] by its
  * thread only, [region] changed in a region only and read by marking, [atomic: ...] with the
@@ -152,7 +151,6 @@ struct ch_heap {
 	_Atomic(uint32_t) notices_now;
 	_Atomic(uint64_t) tombstones_written; /* release after the entry; place.c acquires */
 	_Atomic(uint64_t) tombstones_lost;    /* for want of memory; likewise */
-	uint32_t tombstones_log2;             /* log2 of how many there are [const] */
 	CH_BY_HEAP bool wants_epitaphs; /* blocks have names of their own, or assumptions [heap] */
 	CH_BY_HEAP uint32_t young_refs_count, young_refs_capacity;
 	CH_BY_HEAP struct ch_block *young_refs; /* blocks whose refs a minor collection visits */

@@ -6,7 +6,6 @@
 #include "codeheap/base/sized.h"
 #include "codeheap/collect/collect.h"
 #include "codeheap/graph/branch.h"
-#include "codeheap/graph/handles.h"
 #include "codeheap/graph/names.h"
 #include "codeheap/places/tell.h"
 #include "codeheap/life/life.h"
@@ -212,7 +211,6 @@ static enum ch_status fill_heap(struct ch_heap *heap, unsigned wanted)
 	atomic_store(&heap->fence_in_regions, !fast_fence);
 	atomic_store(&heap->has_core_sync, core_sync);
 	heap->guest.heap = heap;
-	heap->tombstones_log2 = (uint32_t)__builtin_ctz(heap->config.remembered_dead);
 	heap->branches_resting = CH__BRANCHES_RESTING;
 	ch__os_random(heap->name_key, sizeof heap->name_key);
 	heap->process = ch__os_process_id();
@@ -249,9 +247,7 @@ static void free_left_heaps(void) CH_REQUIRES(ch__heaps_lock)
 	}
 }
 
-/* Whether address space is left, where the system limits it. The code will need side memory, and
- * the process other things. On dual, making a chunk executable takes as much as lies below the
- * chunk. A heap that took the last address space could not be used. */
+/* Whether as much address space is left as code and process will need (docs/design.md, section 4). */
 static bool has_room(const struct ch_heap *heap)
 {
 	if (!ch__os_space_is_limited())
@@ -332,9 +328,8 @@ enum ch_status ch__heap_create(const struct ch_config *in, const struct ch__driv
 		status = ch__wishes_read(&config, &wanted);
 	if (status != CH_OK)
 		return status;
-	/* Each size of the first backend comes before any size of the next. The next backends need
-	 * less space in some steps and more in others: a limit would choose the backend by chance,
-	 * and with the backend what tools see of the code. */
+	/* Each size of the first backend comes before any size of the next: a limit costs size, not
+	 * the backend, and with the backend what tools see of the code. */
 	size_t asked = config.pool_bytes;
 	bool is_first = config.backend == CH_BACKEND_AUTO && config.fork != CH_FORK_COW;
 	if (is_first)

@@ -3,6 +3,7 @@
  * by which collection, why, and what had taken the block out of use; what a live block did; a store
  * to exec, or a jump to the write view. Signal-safe: no lock, no allocation. place.c finds the
  * block at an address. */
+#define _GNU_SOURCE
 #include "codeheap/base/park.h"
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/places/tombstone.h"
@@ -10,6 +11,7 @@
 #include "os/threads.h"
 
 #include <signal.h>
+#include <string.h>
 
 static const char *const deaths[] = {
 	[CH__DEATH_UNREACHED] = "nothing reached it",
@@ -100,7 +102,7 @@ static void put_unused(struct ch__text *line, const struct ch_heap *heap, uint32
 	uint64_t written = atomic_load_explicit(&heap->tombstones_written, memory_order_acquire);
 	ch__text_put_with(line, "no block: a byte of page ", offset >> heap->pool->page_log2, 10);
 	ch__text_put(line, " that never had one");
-	if (written > UINT64_C(1) << heap->tombstones_log2)
+	if (written > heap->config.remembered_dead)
 		ch__text_put(line, ", or freed code, record expired");
 	put_lost(line, heap);
 }
@@ -236,14 +238,9 @@ static bool has_data_address(const siginfo_t *info)
 /* A trap in live code is the VM's own, or a trap of the fill behind the VM's bytes. */
 static void put_signal(struct ch__text *line, const siginfo_t *info, enum ch_block_state state)
 {
-	const char *name = info->si_signo == SIGSEGV   ? "SIGSEGV"
-			   : info->si_signo == SIGBUS  ? "SIGBUS"
-			   : info->si_signo == SIGILL  ? "SIGILL"
-			   : info->si_signo == SIGFPE  ? "SIGFPE"
-			   : info->si_signo == SIGTRAP ? "SIGTRAP"
-						       : "a signal";
-	ch__text_put(line, "; ");
-	ch__text_put(line, name);
+	const char *name = sigabbrev_np(info->si_signo);
+	ch__text_put(line, name ? "; SIG" : "; a signal");
+	ch__text_put(line, name ? name : "");
 	if (has_data_address(info) && info->si_code == SI_KERNEL)
 		ch__text_put(line, " without an address: misaligned, not canonical or privileged");
 	else if (has_data_address(info))

@@ -6,13 +6,13 @@
 
 static uint32_t slot_of(const struct ch_heap *heap, uint64_t written)
 {
-	return 1 + (uint32_t)(written & ((UINT64_C(1) << heap->tombstones_log2) - 1));
+	return 1 + (uint32_t)(written & (heap->config.remembered_dead - 1));
 }
 
 void ch__tombstones_reserve(struct ch_heap *heap, uint32_t n)
 {
 	uint64_t written = CH_LOAD_RELAXED(&heap->tombstones_written);
-	uint64_t size = UINT64_C(1) << heap->tombstones_log2, most = written + n;
+	uint64_t size = heap->config.remembered_dead, most = written + n;
 	uint32_t last = (uint32_t)(most < size ? most : size);
 	/* Names of tombstones that were written over since the last call. */
 	ch__names_free_parked(heap);

@@ -99,7 +99,7 @@ static void storm(unsigned tombstones_log2, bool wants_all)
 	struct churner churners[CHURNERS];
 	struct made_up m;
 	uint64_t end = now_ns() + storm_ms_of(600) * UINT64_C(1000000);
-	s.rig.heap->tombstones_log2 = tombstones_log2;
+	s.rig.heap->config.remembered_dead = 1u << tombstones_log2;
 	for (int i = 0; i < CHURNERS; i++) {
 		churners[i] = (struct churner){&s, i % 2 == 0, 0};
 		CHECK_EQ(pthread_create(&churners[i].thread, NULL, churn, &churners[i]), 0);

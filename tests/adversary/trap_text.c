@@ -597,7 +597,7 @@ TEST(what_a_reader_may_look_at_is_not_freed)
 	const struct ch__block *block = ch__block_at(rig.heap, ch__handle_index(e.code.block.bits));
 	uint32_t index = block->side_list->name;
 	const char *text = ch__name_text(rig.heap, index);
-	rig.heap->tombstones_log2 = 0; /* the next death overwrites this tombstone */
+	rig.heap->config.remembered_dead = 1; /* the next death overwrites this tombstone */
 	ch__place_read_begin();
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
 	for (int i = 0; i < 50; i++) {
@@ -622,7 +622,7 @@ static void names_of_one_release(unsigned ring_log2, int before)
 	char name[16], wanted[40];
 	struct rig rig = rig_start(1 << 20);
 	struct ch_owner others = rig_owner(&rig, "others"), owner = rig_owner(&rig, "owner");
-	rig.heap->tombstones_log2 = ring_log2;
+	rig.heap->config.remembered_dead = 1u << ring_log2;
 	for (int i = 0; i < BLOCKS; i++) {
 		struct emitter e;
 		struct ch_open open = {.owner = owner, .hot_bytes = 16, .name = name};

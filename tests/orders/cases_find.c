@@ -140,7 +140,7 @@ static void make(void)
 {
 	scene_make();
 	/* Few tombstones: new deaths overwrite old tombstones, and names in old tombstones go. */
-	scene.heap->tombstones_log2 = 2;
+	scene.heap->config.remembered_dead = 4;
 	for (int i = 0; i < 3; i++) {
 		truths = 0;
 		order_as(1, one_block);
@@ -657,7 +657,7 @@ static void name_is_read(void)
 static void one_tombstone(void)
 {
 	make();
-	scene.heap->tombstones_log2 = 0;
+	scene.heap->config.remembered_dead = 1;
 }
 static void asks_who_died(void)
 {

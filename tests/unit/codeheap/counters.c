@@ -486,7 +486,7 @@ TEST(tombstone_of_the_death_2_to_the_32_is_not_read_while_it_is_written)
 		CHECK_EQ(place.state, CH_BLOCK_DEAD);
 	}
 	struct ch__tombstone *stone = NULL;
-	for (uint32_t slot = 1; slot <= (uint32_t)1 << rig.heap->tombstones_log2; slot++) {
+	for (uint32_t slot = 1; slot <= rig.heap->config.remembered_dead; slot++) {
 		if (!ch__table_has(&rig.heap->tombstones, slot))
 			continue;
 		struct ch__tombstone *at = ch__table_at(&rig.heap->tombstones, slot);

@@ -389,7 +389,7 @@ class Heap:
         """(slot, newest record) of a block that was freed where the address is, or None."""
         offset = address - self.exec_base
         stones = self.library.table(self.record["tombstones"], "ch__tombstone")
-        size = 1 << self.record["tombstones_log2"]
+        size = int(self.record["config"]["remembered_dead"])
         written = self.record["tombstones_written"]
         stones.used = min(written, size) + 1  # slots are numbered by deaths, not handed out
         found, age = None, None
