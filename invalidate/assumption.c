@@ -5,7 +5,6 @@
 #include "codeheap/events/event.h"
 #include "codeheap/base/region.h"
 #include "codeheap/events/trigger.h"
-#include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/handles.h"
 #include "invalidate/invalidate.h"
 

@@ -18,9 +18,8 @@ static void lead_stub(struct ch_heap *heap, uintptr_t stub, uintptr_t target)
 }
 
 /* Site and stub may both change, one after the other. A thread that runs the branch meanwhile goes
- * to the old target, to the new target or to the stub's home, which is right at any time. Where
- * stubs have a lead, the site leads to the lead for good: only the literal changes, which is data,
- * and nothing can fail (P7). */
+ * to the old target, to the new target or to the stub's home, which is right at any time.
+ * With leads, only data changes, and nothing can fail (P7). */
 static void write_site(struct ch_heap *heap, const struct ch__block *source, uint32_t index,
 		       uintptr_t target)
 {

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * linux.c: memory, membarrier and random bytes of Linux. The one user of sys/mman.h. views.c
- * decides what is mapped where. No lock.
- *
- * PR_SET_MDWE and systemd's MemoryDenyWriteExecute refuse every mprotect that adds PROT_EXEC. So
- * executable memory is mapped executable at birth, and reaches its place by mremap or by mmap of a
- * file, never by mprotect. */
+ * linux.c: memory, membarrier and random bytes of Linux. The one user of sys/mman.h. Executable memory
+ * is mapped executable at birth (P3). views.c decides what is mapped where. No lock. */
 #define _GNU_SOURCE
 #include "os/linux.h"
 #include "os/files.h"

@@ -1,16 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * in_place.c: spans that are not RX from the first on: code emitted where it will run, data, and
- * large rooms, which are written to private copies of traps until the commit. While pages can be
- * written at exec they cannot run, and data never runs. Execute access comes back by a fresh
- * mapping, before the pages serve anybody else. If the system refuses the mapping (its limit of
- * mappings, no memory), the pages stay out of use. docs/design.md, section 4, has the access of
- * each use; a room has none until it lands.
- *
- * Pages shared by small blocks of data are taken for one kind, R or RW, and released as a span of
- * one page.
- *
- * Private backends: the bytes at exec and in the write view are two copies, until
- * ch__pool_take_over. Lock: pages. */
+ * in_place.c: spans that are not RX from the first on (I21; docs/design.md, section 4): code emitted
+ * where it will run, data, and large rooms. Pages shared by small blocks of data are taken for one
+ * kind, R or RW, and released as a span of one page. Private backends: the bytes at exec and in the
+ * write view are two copies, until ch__pool_take_over. Lock: pages. */
 #include "pages/inner.h"
 #include "pages/write.h"
 

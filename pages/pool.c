@@ -5,8 +5,7 @@
  * A page's busy is taken under the pages lock, never the other way round. Lists (inner.h) are
  * circles through a head, and first in, first out: a freed page rests longest, and under pressure
  * every page gets a turn. A thread takes pages that it took before, as far as there are any.
- *
- * A wholly free chunk stays on its last zone's list, until another zone has no free page (I18). */
+ * Zones: I18. */
 #include "pages/granules.h"
 #include "pages/inner.h"
 #include "pages/write.h"

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * pool_fork.c: a pool over a fork (I16). Shared memory would let either process change the other's
- * code. So both views are left out of the child (DONTFORK), and the child gets a copy, made before
- * the fork. Private memory needs no copy: the system copies each page that either process writes,
- * also where no handler runs. Lock: pages. */
+ * pool_fork.c: a pool over a fork (I16): both views are left out of the child (DONTFORK), and the
+ * child gets a copy, made before the fork. Private memory needs none. Lock: pages. */
 #include "pages/granules.h"
 #include "pages/inner.h"
 

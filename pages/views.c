@@ -1,17 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * views.c: the two views of the code memory, RX and RW, and their backends. Write and execute
- * access are never asked for together, and execute access is never gained by mprotect. No pages are
- * known here and no lock is taken.
- *
- * DUAL   shared anonymous memory, mapped RX over its whole range first, so that perf sees one
- *        executable mapping and PR_SET_MDWE is content; then duplicated, and the copy made RW.
- *        Uncommitted ranges lose access. Access comes back by duplicating the RX mapping from the
- *        runtime page on and moving the tail in place.
- * MEMFD  a sealed memfd, or if memfds are refused a file without a name, mapped RX range by
- *        range. For systems that refuse the duplication (Valgrind, emulators). If execution
- *        misses stores, as on an emulator after translation, each sync maps its pages again.
- *
- * The third backend, PROCMEM, has private memory (views_private.c). */
+ * views.c: the two views of the code memory, RX and RW, and their backends DUAL and MEMFD (I2, P3;
+ * docs/design.md, section 4). PROCMEM has private memory (views_private.c). No pages are known here,
+ * and no lock is taken. */
 #include "os/text.h"
 #include "arch/stubs.h"
 #include "pages/inner.h"

@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * views_private.c: the backend PROCMEM. The code is private memory, and no other mapping leads
- * there. Writes at exec + delta go to a copy, and each sync carries the copy over. A child of fork
- * shares the memory until either process writes. Lock: `opening` alone. docs/design.md, section 4,
- * says how the memory is written, and why running code changes by one byte at most. */
+ * views_private.c: the backend PROCMEM: private memory, and as its write view a copy that each sync
+ * carries over (docs/design.md, section 4). Lock: `opening` alone. */
 #include "os/threads.h"
 #include "pages/inner.h"
 
-#include <errno.h>
 
 enum { UNIT = 8, LARGE_PAGE_BYTES = 2 << 20 };
 

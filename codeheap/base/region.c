@@ -30,10 +30,9 @@ void ch__region_wait(struct ch__thread *thread) CH_UNANALYSED("it makes the role
 	ch_thread_unpark();
 }
 
-/* The system refuses the fence, though granted when the heap was made: a filter came since, or the
- * kernel has no memory. Regions have a fence of their own from here on, but a thread may be between
- * the loads of fence_in_regions and freeze, with the store to inside in no cache yet. Stores leave
- * a core within microseconds, at a preemption at once: after a wait all can be seen. */
+/* The system refuses the fence that it granted. Regions have one of their own from here on, but a
+ * thread may be between the loads of fence_in_regions and freeze, with the store to inside in no
+ * cache yet: stores leave a core within microseconds, so after a wait all can be seen. */
 static void fence_late(struct ch_heap *heap)
 {
 	enum { DRAINED_NS = 1000000 };

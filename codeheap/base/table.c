@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * table.c: type-stable tables of records. A table has address space for all records that it may
- * ever have, and memory for the first of them, which it keeps until the heap ends: a reader without
- * a lock may follow any index that was ever handed out. In tables with handles, the generation of a
- * record is 0, which no handle has, until the record is first handed out; then it is the heap's
- * first generation. */
+ * table.c: type-stable tables of records (docs/design.md, section 4): a reader without a lock may
+ * follow any index that was ever handed out. In tables with handles, the generation of a record is
+ * 0, which no handle has, until the record is first handed out. */
 #include "codeheap/base/table.h"
 #include "os/os.h"
 
@@ -33,9 +31,8 @@ static CH_COLD void place(struct ch__table *tables, unsigned count, char *at, bo
 	}
 }
 
-/* Tables that reserve nothing lie at a random place. Where many heaps share little address space,
- * other mappings may be in the way of a first step: then another place is tried. Where they are in
- * the way of a later step, the table does not grow. */
+/* Where many heaps share little address space, other mappings may be in the way of the first step of
+ * a table that reserved nothing: then another place is tried. */
 bool ch__tables_place(struct ch__table *tables, unsigned count, bool is_limited)
 {
 	enum { TRIES = 8 };

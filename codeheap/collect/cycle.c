@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * cycle.c: full cycles of the built-in and the host driver. Order: the VM's own stop, registry and
- * heap locks, freeze, wait for regions, one core sync, stop of the world, scan, trace, `completed`
- * moves, the world goes on, sweep. */
+ * cycle.c: full cycles of the built-in and the host driver (docs/design.md, section 6). */
 #include "codeheap/collector.h"
 #include "codeheap/base/region.h"
 #include "codeheap/events/trigger.h"

@@ -5,8 +5,7 @@
  *
  * Order (I8): in a region and under heap: unlink, tombstone, generation even, start bits, DEAD.
  * Then names are withdrawn and traps written. Then the block goes on the quarantine. After a core
- * sync the granules, the page's unwind range and the record go back. If dead names are kept, the
- * place of a named block stays on the quarantine until the pool is full otherwise.
+ * sync the granules, the page's unwind range and the record go back.
  * Lock: heap; pages and sinks inside. */
 #include "codeheap/events/listeners.h"
 #include "codeheap/base/region.h"

@@ -6,9 +6,7 @@
 #include "codeheap/base/park.h"
 #include "codeheap/graph/owner.h"
 
-/* Publication (I3): fields, side list -> mark -> generation (release) -> start bit -> in-edge,
- * entry. Withdrawal: in-edges -> tombstone -> generation even -> start bit -> reuse. Readers
- * outside of regions load generation, fields, generation. */
+/* Published and withdrawn in the order of I3, read outside of regions as I4 says. */
 struct ch__block {
 	_Atomic(uint32_t) generation;    /* odd = in use, even = none */
 	_Atomic(uint32_t) mark;          /* epoch of the last cycle that reached the block (R2) */

@@ -3,9 +3,7 @@
 #include "codeheap/base/park.h"
 #include "codeheap/graph/branch.h"
 
-/* The generation of a run has 16 bits, and the free list is LIFO. After 65,536 uses a run rests
- * until more than CH__BRANCHES_RESTING records of that length, 2^18, rest: the same generation
- * comes again after 2^34 / length uses of that length, or sooner if the table has no other. */
+/* A run whose generations begin again rests (docs/design.md, section 5, has the counters). */
 
 static uint32_t chained(const struct ch_heap *heap, uint32_t first)
 {

@@ -366,8 +366,8 @@ static enum ch_status CH_COLD because_stale(enum published result)
 						  : "a block that an edge names was aborted");
 }
 
-/* Publishes all blocks in one region, so that a cycle finds all of them LIVE, or none. A sink that
- * comes on waits for the regions between its wish and its walk over live blocks (I19). */
+/* Publishes all blocks in one region, so that a cycle finds all of them LIVE, or none,
+ * and a sink that comes on misses none (I19). */
 static inline enum published publish(struct ch_heap *heap, struct ch__thread *self,
 				     struct ch_code *codes, size_t count, bool is_told)
 {

@@ -1,14 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * backtrace.c: backtraces of the calling thread through code of all kinds. A walk by frame pointers
- * is signal-safe: the stack's bounds come from the thread's own record, and walk.c does the walk.
- *
- * The walk by tables goes through native code without frame pointers. nongnu libunwind walks where
- * its sink is on, else the unwinder of exceptions; both know the heap's pages from their sinks. Not
- * signal-safe: an unwinder may take locks and allocate. An unwinder ends at a frame without a
- * table, and cannot be put into the middle of a stack. When the frame is code of the heap (a page
- * whose sink is off), frame pointers go on from there to the end.
- *
- * Nothing is named here. No lock. */
+ * backtrace.c: backtraces of the calling thread through code of all kinds (docs/design.md, section
+ * 8). A walk by frame pointers is signal-safe, a walk by tables is not: unwinders may take locks and
+ * allocate. An unwinder ends at a frame without a table, and cannot be put into the middle of a
+ * stack: in code of the heap (a page whose sink is off) frame pointers go on from there. No lock. */
 #define _GNU_SOURCE
 #include "codeheap/look.h"
 #include "arch/registers.h"

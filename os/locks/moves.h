@@ -1,14 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * moves.h: tables of the legal moves of everything with states, and the assertion that no other
- * move is made. The tables are in pages/moves.c and codeheap/base/moves.c (I20). A row has the
- * function that makes the move, and the locks to be held.
- *
- * Only checked builds have tables (CH_CHECK of at least 2: every object of the tests, and make
- * DEBUG=1); elsewhere CH_MOVE is nothing. An illegal move is a broken invariant: the process ends
- * with a line about the thing moved, the old state and the new one.
- *
- * A region and a lock count only when the caller has them. A busy counts, of a page or of an
- * owner's list, when any thread has it. */
+ * moves.h: tables of the legal moves of everything with states, and the assertion of checked builds
+ * that no other move is made (I20). A row has the function that makes the move, and the locks to be
+ * held: a region and a lock count only when the caller has them, a busy, of a page or of an owner's
+ * list, when any thread has it. */
 #pragma once
 
 #include "arch/base.h"

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * ranks.h: the order of the library's locks, watched when a lock is taken. Clang checks the same
- * order by declarations (arch/base.h), which end at pointers to functions and at bodies too hard to
- * follow; the watch sees every lock of a thread. Checked builds only (CH_CHECK of at least 2):
- * elsewhere the functions are empty.
+ * ranks.h: the order of the library's locks, watched when a lock is taken, in checked builds only
+ * (docs/design.md, section 9): elsewhere the functions are empty.
  *
  * Each thread notes its own locks, after taking and before letting go. A signal handler in between
  * finds a lock held and not noted, never a lock noted and free. Handlers only try to take locks,
