@@ -95,7 +95,8 @@ static size_t invalidate_handles(struct ch_heap *heap, const struct ch_block *bl
 
 /* *heap: of all blocks save stale ones, or NULL. Returns CH_E_STATE: a block is OPEN. CH_E_ARG: the
  * blocks are of two heaps. Without the lock: no block becomes OPEN later. */
-static CH_COLD enum ch_status find_heap(const struct ch_block *blocks, size_t n, struct ch_heap **heap)
+static CH_COLD enum ch_status find_heap(const struct ch_block *blocks, size_t n,
+					struct ch_heap **heap)
 {
 	*heap = NULL;
 	for (size_t i = 0; i < n; i++) {

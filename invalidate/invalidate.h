@@ -33,7 +33,7 @@ uintptr_t ch__branch_exit(const struct ch_heap *, const struct ch__block *, uint
 /* The address to which the site's bytes lead, through the stub if the stub leads the site on. */
 uintptr_t ch__branch_leads_to(const struct ch_heap *, const struct ch__block *, uint32_t branch);
 /* Whether the bytes of the branch's stub fit the branch record and the bytes of the site. */
-bool ch__branch_stub_is_valid(const struct ch_heap *, const struct ch__block *, uint32_t branch);
+bool ch__branch_stub_is_valid(const struct ch_heap *, const struct ch__block *, uint32_t) CH_COLD;
 /* The stub's home: the stub's target while the stub does not lead the site on. */
 uintptr_t ch__branch_stub_home(const struct ch_heap *, const struct ch__block *, uint32_t branch);
 /* Exec address of the veneer to which the closed entry of a block with CH_ENTRY_PATCH leads. The

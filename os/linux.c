@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * linux.c: memory, membarrier and random bytes of Linux. The one user of sys/mman.h. Executable memory
- * is mapped executable at birth (P3). views.c decides what is mapped where. No lock. */
+ * linux.c: memory, membarrier and random bytes of Linux. The one user of sys/mman.h. Executable
+ * memory is mapped executable at birth (P3). views.c decides what is mapped where. No lock. */
 #define _GNU_SOURCE
 #include "os/linux.h"
 #include "os/files.h"

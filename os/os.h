@@ -39,9 +39,8 @@ bool ch__os_duplicate_rw(void *from, size_t bytes, void *to) CH_EXCLUDES(CH__STA
 /* Makes `at` RX again from the mapped RX address `from` below, without gaining X by mprotect. */
 bool ch__os_revive_from(void *from, void *at, size_t bytes) CH_EXCLUDES(CH__STANDING);
 /* Files that stay open: of sinks, and of code (memfd, procmem). A program that closes a descriptor
- * of the library by mistake may get the number for its own file. So each use below first looks
- * whether the number leads to the file that was opened; if not, the call fails with EBADF and
- * leaves the other file alone. A close after the look is not noticed. */
+ * of the library by mistake may get the number for its own file: each use below first compares
+ * device and inode, and fails with EBADF. A close after the look is not noticed. */
 struct ch__os_held {
 	_Atomic(int) fd;                 /* -1: none. All three are relaxed: a mixture */
 	_Atomic(uint64_t) device, inode; /* of two files matches no file */

@@ -172,7 +172,7 @@ void ch__page_give_back(struct ch__pool *pool, uint32_t index, uint32_t offset, 
 							 "as by two commits of one block");
 	CH_PUBLISHED(pool, pool->exec_base + offset, bytes, "poison");
 	flip(words, at, n);
-	ch__valgrind_revoke(pool, pool->exec_base + offset, (size_t)n * CH__GRANULE_BYTES);
+	ch__valgrind_set(pool, pool->exec_base + offset, (size_t)n * CH__GRANULE_BYTES, false);
 	uint16_t used = add(&page->used_granules, -n);
 	/* More may come back to an open page than the counter holds; half of its range will do. */
 	if (CH_LOAD_RELAXED(&page->freed_granules) < CH__FREED_MANY)
@@ -295,6 +295,6 @@ void ch__granules_revoke_unused(const struct ch__pool *pool, uint32_t page)
 	uintptr_t exec = ch__pool_page_exec(pool, page);
 	uint32_t end = ch__pool_granules(pool);
 	for (uint32_t at = 0, next; next_hole(words, &at, end, &next); at = next)
-		ch__valgrind_revoke(pool, exec + (size_t)at * CH__GRANULE_BYTES,
-				    (size_t)(next - at) * CH__GRANULE_BYTES);
+		ch__valgrind_set(pool, exec + (size_t)at * CH__GRANULE_BYTES,
+				    (size_t)(next - at) * CH__GRANULE_BYTES, false);
 }

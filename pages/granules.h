@@ -22,7 +22,7 @@ bool ch__page_reserve(struct ch__pool *, uint32_t page, uint32_t hot_bytes, uint
 		       uint32_t *hot, uint32_t *cold) CH_REQUIRES(ch__role_busy);
 /* Whether both would fit with the cursors at the page's ends; if so, puts the cursors there. */
 bool ch__page_has_room(struct ch__pool *, uint32_t page, uint32_t hot_bytes, uint32_t cold_bytes)
-	CH_REQUIRES(ch__role_busy);
+	CH_COLD CH_REQUIRES(ch__role_busy);
 /* Gives back a range of used granules, which holds traps. A cursor at the range moves back. */
 void ch__page_give_back(struct ch__pool *, uint32_t page, uint32_t offset, size_t bytes)
 	CH_REQUIRES(ch__role_busy);
@@ -87,6 +87,6 @@ uint32_t ch__granules_largest_hole(const struct ch__pool *, uint32_t page);
 /* Returns a fault of the page's bitmaps, or of traps where has_memory; NULL when there is none. Of
  * a missing trap, `where` gets the address. */
 const char *ch__granules_fault(const struct ch__pool *, uint32_t page, bool has_memory,
-			       uintptr_t *where);
+			       uintptr_t *where) CH_COLD;
 /* Takes Valgrind's access to the unused granules of a page away. */
 void ch__granules_revoke_unused(const struct ch__pool *, uint32_t page);

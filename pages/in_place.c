@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * in_place.c: spans that are not RX from the first on (I21; docs/design.md, section 4): code emitted
- * where it will run, data, and large rooms. Pages shared by small blocks of data are taken for one
- * kind, R or RW, and released as a span of one page. Private backends: the bytes at exec and in the
- * write view are two copies, until ch__pool_take_over. Lock: pages. */
+ * in_place.c: spans that are not RX from the first on (I21; docs/design.md, section 4): code
+ * emitted where it will run, data, and large rooms. Pages shared by small blocks of data are taken
+ * for one kind, R or RW, and released as a span of one page. Private backends: the bytes at exec
+ * and in the write view are two copies, until ch__pool_take_over. Lock: pages. */
 #include "pages/inner.h"
 #include "pages/write.h"
 

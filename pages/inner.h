@@ -56,7 +56,8 @@ bool ch__views_leave_room(struct ch__views *, size_t offset, size_t bytes);
 /* For a child of fork: a write view of the same kind of memory and, for DUAL, an exec view. The
  * copy has memory where ch__views_populate gives some. */
 bool ch__views_copy(const struct ch__views *, struct ch__views *copy);
-bool ch__views_populate(const struct ch__views *, size_t offset, size_t bytes);
+/* Gives memory to a range that is mapped RW at `to`. */
+bool ch__views_populate(const struct ch__views *, size_t offset, size_t bytes, uint8_t *to);
 /* In the child, where the views are gone (DONTFORK): reserves their addresses, without access. */
 bool ch__views_reserve_again(struct ch__views *);
 /* Puts the copy at the views' addresses, with access everywhere. */
@@ -197,18 +198,14 @@ void ch__valgrind_access(const struct ch__pool *, uintptr_t exec, size_t bytes,
 			 bool has_access) CH_COLD;
 void ch__valgrind_part_open(const struct ch__pool *, uintptr_t exec, size_t bytes) CH_COLD;
 /* Memcheck reports reads and writes of bytes without access, in both views. */
-static inline void ch__valgrind_grant(const struct ch__pool *pool, uintptr_t exec, size_t bytes)
+static inline void ch__valgrind_set(const struct ch__pool *pool, uintptr_t exec, size_t bytes,
+				    bool has_access)
 {
 	if (CH_UNLIKELY(pool->is_translated))
-		ch__valgrind_access(pool, exec, bytes, true);
+		ch__valgrind_access(pool, exec, bytes, has_access);
 }
 static inline void ch__valgrind_open(const struct ch__pool *pool, uintptr_t exec, size_t bytes)
 {
 	if (CH_UNLIKELY(pool->is_translated))
 		ch__valgrind_part_open(pool, exec, bytes);
-}
-static inline void ch__valgrind_revoke(const struct ch__pool *pool, uintptr_t exec, size_t bytes)
-{
-	if (CH_UNLIKELY(pool->is_translated))
-		ch__valgrind_access(pool, exec, bytes, false);
 }

@@ -246,11 +246,11 @@ static bool commit_chunk(struct ch__pool *pool, uint32_t chunk, uint32_t least, 
 			((size_t)had << pool->page_log2);
 	size_t bytes = (size_t)(step - had) << pool->page_log2;
 	uintptr_t exec = pool->runtime_exec + offset;
-	ch__valgrind_grant(pool, exec, bytes);
+	ch__valgrind_set(pool, exec, bytes, true);
 	if (!ch__views_commit(&pool->inner->views, offset, bytes))
 		return false;
 	ch__ledger_open(pool, offset, bytes);
-	ch__valgrind_revoke(pool, exec, bytes);
+	ch__valgrind_set(pool, exec, bytes, false);
 	add_pages(pool, chunk, had, step, zone);
 	return true;
 }
@@ -354,7 +354,7 @@ static bool release_span(struct ch__pool *pool, uint32_t first) CH_REQUIRES(ch__
 		  "not a span's first page");
 	if (has_code) {
 		/* To Valgrind, dead parts are without access. */
-		ch__valgrind_grant(pool, exec, bytes);
+		ch__valgrind_set(pool, exec, bytes, true);
 		/* What landed and was not published becomes traps while it has both views: the
 		 * system may refuse to take execute access away. */
 		if (is_room) {
@@ -368,7 +368,7 @@ static bool release_span(struct ch__pool *pool, uint32_t first) CH_REQUIRES(ch__
 	}
 	if (!is_room)
 		CH_PUBLISHED(pool, exec, bytes, "poison of a span");
-	ch__valgrind_revoke(pool, exec, bytes);
+	ch__valgrind_set(pool, exec, bytes, false);
 	for (uint32_t i = first; i < first + pages; i++) {
 		pool->pages[i].span_pages = 0;
 		set_state(pool, i, CH__PAGE_FREE, __func__);
@@ -575,7 +575,7 @@ static void take_run(struct ch__pool *pool, uint32_t first, uint32_t pages, uint
 {
 	for (uint32_t i = first; i < first + pages; i++) {
 		struct ch__page *page = &pool->pages[i];
-		ch__valgrind_grant(pool, ch__pool_page_exec(pool, i), (size_t)1 << pool->page_log2);
+		ch__valgrind_set(pool, ch__pool_page_exec(pool, i), (size_t)1 << pool->page_log2, true);
 		atomic_store_explicit(&page->frame, frame, memory_order_release);
 		page->landed_bytes = 0;
 		page->span_pages = i == first ? pages : 0;

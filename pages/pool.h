@@ -6,10 +6,7 @@
  *   in memory          0             runtime_bytes                 bytes
  *   code page   +0 hot -> ... trap fill ... <- cold | end
  *
- * Offsets are bytes from the pool's base. A granule is 8 bytes. A chunk is 1 MiB, or 2 MiB for
- * forks, but at most the pool; its memory comes in steps, from its first page on. The pages in use
- * of a chunk are of one zone, because unwinders are told of whole chunks, and of each zone in
- * another way. A chunk with all pages FREE may change its zone.
+ * Offsets are bytes from the pool's base. Granules, chunks and zones: docs/design.md, section 4.
  *
  * Locks: the pages lock (in the pool) guards lists, states (legal moves: moves.c) and commit. A
  * page's `busy` guards its cursors and used bits; busy is held for some instructions, inside a

@@ -22,7 +22,7 @@ __attribute__((no_sanitize("thread"))) static void copy_bytes(uint8_t *to, const
 
 static bool copy_range(struct ch__pool_inner *inner, size_t offset, size_t bytes)
 {
-	if (!ch__views_populate(&inner->copy, offset, bytes))
+	if (!ch__views_populate(&inner->copy, offset, bytes, inner->copy.write + offset))
 		return false;
 	copy_bytes(inner->copy.write + offset, inner->views.write + offset, bytes);
 	return true;

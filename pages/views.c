@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * views.c: the two views of the code memory, RX and RW, and their backends DUAL and MEMFD (I2, P3;
- * docs/design.md, section 4). PROCMEM has private memory (views_private.c). No pages are known here,
- * and no lock is taken. */
+ * docs/design.md, section 4). PROCMEM has private memory (views_private.c). No pages are known
+ * here, and no lock is taken. */
 #include "os/text.h"
 #include "arch/stubs.h"
 #include "pages/inner.h"
@@ -85,7 +85,7 @@ static bool map_views(struct ch__views *v)
 {
 	if (ch__views_are_private(v))
 		return ch__private_map(v) && ch__views_commit(v, 0, v->runtime_bytes);
-	if (!map_shared(v) || !ch__views_populate(v, 0, v->runtime_bytes))
+	if (!map_shared(v) || !ch__views_populate(v, 0, v->runtime_bytes, v->write))
 		return false;
 	if (v->backend == CH__BACKEND_MEMFD)
 		return ch__os_map_fd(&v->file, 0, v->exec, v->runtime_bytes, CH__OS_RX);
@@ -225,23 +225,17 @@ void ch__views_destroy(struct ch__views *v)
 		ch__os_unmap((void *)v->is_own, ch__os_page_bytes());
 }
 
-/* Gives memory to a range that is mapped RW at `to`. */
-static bool populate(const struct ch__views *v, size_t offset, size_t bytes, uint8_t *to)
+bool ch__views_populate(const struct ch__views *v, size_t offset, size_t bytes, uint8_t *to)
 {
 	if (v->backend == CH__BACKEND_MEMFD)
 		return ch__os_fd_commit(&v->file, offset, bytes);
 	return ch__os_populate(to, bytes);
 }
 
-bool ch__views_populate(const struct ch__views *v, size_t offset, size_t bytes)
-{
-	return populate(v, offset, bytes, v->write + offset);
-}
-
 bool ch__views_commit(struct ch__views *v, size_t offset, size_t bytes)
 {
 	/* Populating fails between pages, and the pages before it have memory. */
-	bool has_memory = ch__views_populate(v, offset, bytes);
+	bool has_memory = ch__views_populate(v, offset, bytes, v->write + offset);
 	/* Traps before access: fresh memory reads as zero, and zeros execute. Caches last: on arm64
 	 * their maintenance by address is a load, and faults without access. */
 	if (has_memory)
@@ -331,7 +325,7 @@ bool ch__views_land_room(struct ch__views *v, size_t offset, size_t bytes, bool 
 	uint8_t *born = ch__os_reserve(bytes, v->guard_bytes, 0, ch__os_anywhere);
 	if (!born)
 		return false;
-	if (share(v, offset, bytes, born) && populate(v, offset, bytes, born)) {
+	if (share(v, offset, bytes, born) && ch__views_populate(v, offset, bytes, born)) {
 		memcpy(born, v->write + offset, bytes);
 		if (ch__os_move_over(born, bytes, v->write + offset)) {
 			*runs = map_back(v, offset, bytes);

@@ -183,9 +183,8 @@ struct ch_heap {
 	CH_BY_HEAP uint64_t blocks_notentrant, owners_now, assumptions_now;
 	/* Of the last sum over threads for code_bytes_peak, and bytes that died since. */
 	CH_BY_HEAP uint32_t peak_threads, peak_dead_bytes;
-	/* Of cycles only: marks, pauses, freezes, sweeps; the rest is 0. Boehm's hooks store them in
-	 * the stopped world, without the lock; sweep_ns_total under heap, relaxed. Every open and
-	 * commit reads `cycles` [frozen]. */
+	/* Of cycles only: marks, pauses, freezes, sweeps; the rest is 0. Boehm's hooks store in the
+	 * stopped world, without the lock; sweep_ns_total under heap, relaxed [frozen] */
 	struct ch_stats stats;
 	_Atomic(uint32_t) pauses_noted; /* release after a pause; pairs with look.c */
 	_Atomic(struct ch__listener *) listeners; /* push-only: release; pairs with listener.c */

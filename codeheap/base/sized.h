@@ -1,16 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * sized.h: the structs of the public headers that begin with their size, and so may grow. A program
- * with an older header passes a smaller struct: missing fields are 0, the default of every field,
- * and fields without room in the struct are not written. A larger struct, of a newer header, asks
- * for things unknown to this library, and is refused by name. Fields are added at the end only, and
- * the last field ends the struct without padding: an older program may have anything in padding.
- *
- * Structs without a size, which come in arrays or are read on hot paths, have spare words at their
- * end. New fields take spare words, and a spare word is 0 until then. A spare word above 0 is a
- * field of a newer header, and is refused by name, too.
- *
- * Each struct with a size has a least size: the first fields, present in every version. Nobody can
- * have meant a smaller struct. */
+ * sized.h: the structs of the public headers that may grow, by their size or by spare words (the
+ * head of codeheap.h). Fields are added at the end only, and the last field ends a struct without
+ * padding: an older program may have anything in padding. Each struct with a size has a least size:
+ * the first fields, present in every version. */
 #pragma once
 
 #include "codeheap/base/why.h"

@@ -31,8 +31,8 @@ static CH_COLD void place(struct ch__table *tables, unsigned count, char *at, bo
 	}
 }
 
-/* Where many heaps share little address space, other mappings may be in the way of the first step of
- * a table that reserved nothing: then another place is tried. */
+/* Where many heaps share little address space, other mappings may be in the way of the first step
+ * of a table that reserved nothing: then another place is tried. */
 bool ch__tables_place(struct ch__table *tables, unsigned count, bool is_limited)
 {
 	enum { TRIES = 8 };

@@ -293,8 +293,8 @@ static void renew(const struct ch_heap *heap, _Atomic(uint32_t) *mark, uint32_t 
 						      : epoch - 1);
 }
 
-/* Marks are compared by distance, so none may grow old (docs/design.md, section 5). Alive marks become
- * this epoch, others the epoch before, and marks ahead are as far ahead again. */
+/* Marks are compared by distance, so none may grow old (docs/design.md, section 5). Alive marks
+ * become this epoch, others the epoch before, and marks ahead are as far ahead again. */
 static void renew_marks(struct ch_heap *heap, uint32_t epoch) CH_REQUIRES(ch__role_frozen)
 {
 	for (uint32_t i = 1; i < heap->blocks.used; i++)

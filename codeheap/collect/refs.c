@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * refs.c: visits to the refs in code outside a full cycle, for minor and moving collections of HOST
- * heaps. A block is young from its opening until a visit finds no young ref. Lock: heap; a visit has
- * lock and freeze from ch_mark_begin, since a stopped thread could hold either. */
+ * heaps. A block is young from its opening until a visit finds no young ref. Lock: heap; a visit
+ * has lock and freeze from ch_mark_begin, since a stopped thread could hold either. */
 #include "codeheap/collector.h"
 #include "codeheap/base/why.h"
 #include "codeheap/collect/collect.h"

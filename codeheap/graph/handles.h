@@ -12,8 +12,8 @@ struct ch_heap *ch__handle_lock(const char *what, uint64_t bits, enum ch_status 
 /* For a handle that leads to nothing, or no longer to anything: "block", "owner" ... */
 enum ch_status ch__because_stale(const char *what, uint64_t bits) CH_COLD;
 #define ch__because_stale(what, bits) ch__refusal(ch__because_stale(what, bits))
-/* A caller acts on a record only under one of the four holds of docs/design.md, section 5: after any
- * other look-up the record may be a stranger's at the next instruction. */
+/* A caller acts on a record only under one of the four holds of docs/design.md, section 5: after
+ * any other look-up the record may be a stranger's at the next instruction. */
 
 /* Whether the handle is of this heap, and the table has a record at the handle's index. */
 static inline bool ch__handle_is_known(const struct ch_heap *heap, const struct ch__table *table,

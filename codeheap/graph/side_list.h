@@ -6,8 +6,8 @@
 
 /* The side list of a block: edges, refs, patch points, assumptions. The items lie behind the head.
  * A list that grows is replaced as a whole. The memory of a list stays one of that capacity while
- * the heap lives: code_at.c and place.c read it without a lock, even after the block lost the list,
- * and judge the values by the block's generation (I4). So all they read is stored with release. */
+ * the heap lives: readers without a lock judge the values by the block's generation (I4), and all
+ * that they read is stored with release. */
 enum ch__item_kind {
 	CH__ITEM_EDGE,       /* value = block index, at = its generation */
 	CH__ITEM_OWNER_EDGE, /* value = owner index, at = its generation */

@@ -247,7 +247,7 @@ static void free_left_heaps(void) CH_REQUIRES(ch__heaps_lock)
 	}
 }
 
-/* Whether as much address space is left as code and process will need (docs/design.md, section 4). */
+/* Whether as much address space is left as will be needed (docs/design.md, section 4). */
 static bool has_room(const struct ch_heap *heap)
 {
 	if (!ch__os_space_is_limited())

@@ -56,7 +56,8 @@ static enum ch_status check_data(const struct ch_open *open)
 enum { ALIGN_MOST = 4096 };
 
 /* Fields that most opens leave 0. */
-static CH_COLD enum ch_status check_rare_fields(const struct ch_heap *heap, const struct ch_open *open)
+static CH_COLD enum ch_status check_rare_fields(const struct ch_heap *heap,
+						const struct ch_open *open)
 {
 	const unsigned known = CH_OPEN_MAY_COLLECT | CH_OPEN_IMMORTAL | CH_OPEN_OWN_FRAMES |
 			       CH_OPEN_IN_PLACE | CH_OPEN_KEPT;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * backtrace.c: backtraces of the calling thread through code of all kinds (docs/design.md, section
- * 8). A walk by frame pointers is signal-safe, a walk by tables is not: unwinders may take locks and
- * allocate. An unwinder ends at a frame without a table, and cannot be put into the middle of a
- * stack: in code of the heap (a page whose sink is off) frame pointers go on from there. No lock. */
+ * 8). A walk by frame pointers is signal-safe, a walk by tables is not: unwinders may take locks
+ * and allocate. An unwinder ends at a frame without a table, and cannot be put into the middle of
+ * a stack: in code of the heap (its sink is off) frame pointers go on from there. No lock. */
 #define _GNU_SOURCE
 #include "codeheap/look.h"
 #include "arch/registers.h"

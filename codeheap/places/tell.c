@@ -57,8 +57,8 @@ static size_t lines_of(void *context, uint64_t key, const char **file, struct ch
 }
 
 /* Called under the heap lock: no block is published or withdrawn meanwhile. */
-static void each_range(void *context, void (*visit)(void *arg, const struct ch__sink_range *),
-		       void *arg)
+static CH_COLD void each_range(void *context,
+			       void (*visit)(void *arg, const struct ch__sink_range *), void *arg)
 {
 	struct ch_heap *heap = context;
 	for (uint32_t i = 1; i < heap->blocks.used; i++) {
@@ -134,7 +134,7 @@ void ch__tell_poll(struct ch_heap *heap)
 }
 
 /* Names the sinks that failed; errno says how. */
-static enum ch_status because_sink(const struct ch_heap *heap)
+static CH_COLD enum ch_status because_sink(const struct ch_heap *heap)
 {
 	char names[96];
 	unsigned failed = 0;
