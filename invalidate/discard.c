@@ -71,9 +71,8 @@ size_t ch__discard_end(struct ch_heap *heap, struct ch_vm *vm, const struct ch__
 	return count < found->count ? count : found->count;
 }
 
-/* After the detach no callback says when the VM may free the unwind tables of its blocks. Nothing
- * of the VM runs, so unwinders need no table from here on. An OPEN block has a table when its
- * commit is under way, and will be refused. */
+/* After the detach no callback says when the VM may free the unwind tables of its blocks, and
+ * nothing of the VM runs. An OPEN block has a table when its commit is under way, to be refused. */
 static void forget_tables(struct ch_heap *heap, const struct ch_vm *vm) CH_REQUIRES(ch__role_heap)
 {
 	for (uint32_t i = 1; i < heap->blocks.used; i++) {

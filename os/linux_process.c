@@ -125,9 +125,8 @@ const char *ch__os_environment(const char *name)
 	return secure_getenv(name);
 }
 
-/* Names of perf's files can be guessed and lie in a folder that everyone may write: a file there
- * may be somebody's trap, or the leftover of an earlier process with the same number. Only a
- * leftover is replaced. */
+/* A file at a sink's name may be somebody's trap, or the leftover of an earlier process with the
+ * same number (docs/design.md, section 8). Only a leftover is replaced. */
 static bool is_own(const struct stat *found)
 {
 	return S_ISREG(found->st_mode) && found->st_uid == geteuid();

@@ -296,5 +296,5 @@ void ch__granules_revoke_unused(const struct ch__pool *pool, uint32_t page)
 	uint32_t end = ch__pool_granules(pool);
 	for (uint32_t at = 0, next; next_hole(words, &at, end, &next); at = next)
 		ch__valgrind_set(pool, exec + (size_t)at * CH__GRANULE_BYTES,
-				    (size_t)(next - at) * CH__GRANULE_BYTES, false);
+				 (size_t)(next - at) * CH__GRANULE_BYTES, false);
 }

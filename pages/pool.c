@@ -575,7 +575,8 @@ static void take_run(struct ch__pool *pool, uint32_t first, uint32_t pages, uint
 {
 	for (uint32_t i = first; i < first + pages; i++) {
 		struct ch__page *page = &pool->pages[i];
-		ch__valgrind_set(pool, ch__pool_page_exec(pool, i), (size_t)1 << pool->page_log2, true);
+		ch__valgrind_set(pool, ch__pool_page_exec(pool, i), (size_t)1 << pool->page_log2,
+				 true);
 		atomic_store_explicit(&page->frame, frame, memory_order_release);
 		page->landed_bytes = 0;
 		page->span_pages = i == first ? pages : 0;

@@ -62,9 +62,8 @@ static bool trim(const struct ch__views *v, size_t *from, size_t *to)
 	return *from < *to;
 }
 
-/* An exchange that has begun may have copied the page before the caller's store; a later exchange
- * copies the store, too. The fetch_add orders the caller's stores before the read of the word. The
- * wait sleeps, because the exchanging thread must get to run. */
+/* An exchange that has begun may have copied the page before the caller's store. The fetch_add
+ * orders the caller's stores before the read of the word. The exchanging thread must get to run. */
 static void await_exchange(const struct ch__views *v)
 {
 	enum { NAP_NS = 1000000 };

@@ -99,9 +99,8 @@ void ch__heap_take_back(struct ch_heap *heap)
 	CH_STORE_RELAXED(&heap->marker_is, 0);
 }
 
-/* A handler may run on an alternate stack: the interrupted registers lie there, and the interrupted
- * frames anywhere. The system is asked in any case, since an alternate stack may be an array in a
- * frame, within the thread's bounds. */
+/* A handler may run on an alternate stack, which may be an array in a frame, within the thread's
+ * bounds: so the system is asked in any case. The interrupted registers lie there. */
 static void publish_sp(struct ch__thread *thread, uintptr_t sp)
 {
 	if (CH_UNLIKELY(sp < thread->stack_low) && thread->stack_grows) {

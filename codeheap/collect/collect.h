@@ -95,10 +95,9 @@ static inline bool ch__collect_if_unasked(struct ch_heap *heap) CH_EXCLUDES(CH__
 	       CH_UNLIKELY(CH_LOAD_RELAXED(&heap->waits_for_cycle)) && ch__collect_unasked(heap);
 }
 
-/* From enter to leave, no second open that may collect takes space freed by a cycle. Some opens go
- * along without a turn: an open inside a callback of another open, every open of a HOST heap, and
- * every open where a vm stops its threads itself, since that stop waits for threads outside of the
- * library. An open that waited longer than a cycle may take has the turn of a holder that stays
- * away, or goes along. Returns the argument of leave: 0 without a turn. */
+/* From enter to leave, no second open that may collect takes space freed by a cycle. Without a turn
+ * go an open inside a callback of another, and opens where the VM collects or stops its threads
+ * itself: that stop waits for threads outside of the library. An open that waited longer than a
+ * cycle may take has the turn of a holder that stays away. Returns the argument of leave, or 0. */
 uintptr_t ch__need_enter(struct ch_heap *, const struct ch__thread *self) CH_EXCLUDES(CH__ANY);
 void ch__need_leave(struct ch_heap *, uintptr_t entered);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * mark.c: the one engine of the three drivers (P2): a breadth-first walk of blocks, branches, edges
- * and refs over the side records. Runs while regions are frozen; takes no lock, allocates nothing,
- * dirties no code page (I5, I6). */
+ * mark.c: the one engine of the three drivers (P2): a breadth-first walk over the side records,
+ * while regions are frozen; takes no lock, allocates nothing, dirties no code page (I5, I6). */
 #include "codeheap/events/event.h"
 #include "codeheap/events/trigger.h"
 #include "codeheap/collect/collect.h"

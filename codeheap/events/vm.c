@@ -10,9 +10,9 @@
  * a late use, then likely meets a resting record, and is refused. */
 enum { VMS_RESTING = 64 };
 
-/* Records of vms of destroyed heaps, and fresh ones: FIFO, chained by next. Their memory is the
- * process's, so that a late use of such a vm finds no heap, and is refused. The lock is taken under
- * a heap's or the heaps' only: a fork, which has those, finds it free. */
+/* Records of vms of destroyed heaps, and fresh ones: FIFO, chained by next. The memory is the
+ * process's: a late use of such a vm finds no heap. The lock is taken under a heap's or the heaps'
+ * only: a fork, which has those, finds it free. */
 static struct ch__lock homeless_lock;
 static struct ch_vm *homeless CH_GUARDED_BY(homeless_lock);
 static struct ch_vm **homeless_end CH_GUARDED_BY(homeless_lock) = &homeless;

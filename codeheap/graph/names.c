@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * names.c: interned names of owners and blocks, counted, so that half a million methods called
- * `test` and their tombstones share one text. Lock: heap, except for the signal-safe ch__name_text:
- * records are type-stable, and a text is freed only after the last reference and the last reader
- * that began before. */
+ * names.c: interned names of owners and blocks, counted. Lock: heap, except for the signal-safe
+ * ch__name_text: records are type-stable, and a text is freed only after the last reference and the
+ * last reader that began before. */
 #include "codeheap/graph/names.h"
 #include "os/text.h"
 

@@ -87,9 +87,8 @@ static void parent(void) CH_UNANALYSED("the locks of all heaps, in a loop")
 	ch__ranks_rest(false);
 }
 
-/* Aborts the OPEN blocks of a thread missing in the child: nobody else will. That the thread may
- * have handed a block over is not seen: whoever took the block compiles again. Blocks of earlier
- * threads of the record were handed over, perhaps to the forking thread. */
+/* Aborts the OPEN blocks of a thread missing in the child: nobody else will. Whoever took such a
+ * block over compiles again. Earlier threads of the record handed their blocks over. */
 static void abort_open(struct ch_heap *heap, struct ch__thread *thread) CH_REQUIRES(ch__role_heap)
 {
 	for (uint32_t i = thread->young_of_others; i < thread->young_count; i++) {

@@ -416,10 +416,9 @@ enum ch_status ch_heap_destroy(struct ch_heap *heap)
 }
 
 /* Writes buffered names, which the reader of the file would miss. A heap whose lock another thread
- * holds is left alone; the locks of its sinks are waited for. Nothing is freed: other threads run
- * on around the end of the process, and return through code. A heap that another thread destroys
- * stays while places are read. A child that ran no fork handler has its parent's names, and locks
- * of lost threads. */
+ * holds is left alone. Nothing is freed: other threads run on around the end of the process. A heap
+ * that another thread destroys stays while places are read. A child that ran no fork handler has
+ * its parent's names, and locks of lost threads. */
 __attribute__((destructor(FLUSH_PRIORITY))) static void flush_at_exit(void)
 {
 	ch__place_read_begin();

@@ -330,8 +330,7 @@ static void check_pages(struct check *c)
 		    ch__frame_has_slots(page->frame))
 			check_slots_of(c, i);
 	}
-	/* A region, or the heap lock, covers both the change of a place and the change of its
-	 * record: the sums agree here. */
+	/* A place and its record change in one region, or under the heap lock: the sums agree. */
 	compare(c, "granules of blocks", used, c->is.granules);
 }
 

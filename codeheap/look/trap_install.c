@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * trap_install.c: the handler of ch_trap_install for signals that end a process. The handler says
- * what a trap in code means (trap.c), lets sinks show live code to readers of the core, and goes on
- * to the action that was there before.
- *
- * The handler is signal-safe: no allocation but mappings; locks are tried, for a bounded time. One
- * handler serves all heaps of the process that asked. Lock of ch_trap_install: heaps. */
+ * trap_install.c: the handler of ch_trap_install for signals that end a process, for all heaps that
+ * asked. It says what a trap in code means (trap.c), lets sinks show live code to readers of the
+ * core, and goes on to the action that was there before. Signal-safe: no allocation but mappings;
+ * locks are tried, for a bounded time. Lock of ch_trap_install: heaps. */
 #include "arch/registers.h"
 #include "codeheap/base/why.h"
 #include "codeheap/base/heaps.h"

@@ -2,9 +2,8 @@
  * place.c: finds the block at an address, or the block freed there, from a signal handler, while
  * others allocate, collect and free. Signal-safe: no lock, no allocation.
  *
- * An answer is about one block: the record is read, the names are copied, then the generation must
- * be the same as before. Memory behind a pointer may be taken away meanwhile, but is not freed: a
- * thread that frees looks for readers first (names.h). */
+ * An answer is about one block (I4): the generation must be the same behind the copy of the names.
+ * Memory behind a pointer is not freed: a thread that frees looks for readers first (names.h). */
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/places/find.h"
 #include "codeheap/places/tombstone.h"
