@@ -40,6 +40,7 @@ USES = {
     "signalled": ["codeheap/base/park.c", "codeheap/collect/world.c"],
     "table": ["codeheap/graph/handles.c", "codeheap/base/table.c"],
     "lists": [],
+    "listeners": ["codeheap/events/listener.c"],
     "frames": [],
     "cell": ["codeheap/graph/owner.c", "invalidate/entry.c", "codeheap/graph/handles.c"],
     "owner": ["codeheap/graph/owner.c", "invalidate/entry.c", "codeheap/graph/handles.c"],
