@@ -191,31 +191,32 @@ bool ch__eh_frame_next(const uint8_t *section, size_t *at, struct ch__eh_frame_f
 	return false;
 }
 
-bool ch__eh_frame_is_sound(const void *eh_frame, uintptr_t low, uintptr_t high)
+const char *ch__eh_frame_fault(const void *eh_frame, uintptr_t low, uintptr_t high, size_t *at)
 {
 	const uint8_t *section = eh_frame;
 	bool covers = false;
+	*at = 0;
 	if ((uintptr_t)section % RECORD_ALIGN)
-		return false;
-	for (size_t at = 0; at < SECTION_MOST_BYTES;) {
-		const uint8_t *record = section + at;
-		uint32_t length = read32(record);
+		return "the section is not aligned to 4 bytes";
+	for (uint32_t length; *at < SECTION_MOST_BYTES; *at += length + 4) {
+		const uint8_t *record = section + *at;
+		length = read32(record);
 		if (length == 0)
-			return covers;
+			return covers ? NULL : "the end, and no FDE has code";
 		/* 0xffffffff announces a 64-bit length, which unwinders refuse. */
 		if (length < 8 || length % RECORD_ALIGN || length > SECTION_MOST_BYTES)
-			return false;
+			return "no length of a record";
 		struct ch__eh_frame_fde fde;
 		if (read32(record + 4) == 0) {
 			if (!read_cie(record, length + 4, &fde))
-				return false;
-		} else {
-			if (!read_fde(section, record, length + 4, &fde) || fde.low < low ||
-			    fde.low >= high || fde.bytes > high - fde.low)
-				return false;
-			covers |= fde.bytes != 0;
+				return "a CIE that is malformed, or that unwinders may not take";
+			continue;
 		}
-		at += length + 4;
+		if (!read_fde(section, record, length + 4, &fde))
+			return "an FDE that is malformed, or without a CIE to take";
+		if (fde.low < low || fde.low >= high || fde.bytes > high - fde.low)
+			return "an FDE of other code";
+		covers |= fde.bytes != 0;
 	}
-	return false;
+	return "a section has at most 1 MiB";
 }

@@ -5,9 +5,9 @@
 
 #include "arch/base.h"
 
-/* Whether unwinders may be given the 0-terminated section: every record is well-formed, every FDE
- * lies in [low, high), at least one covers something. */
-bool ch__eh_frame_is_sound(const void *section, uintptr_t low, uintptr_t high);
+/* Why unwinders may not be given the 0-terminated section, and at which byte; NULL: they may. Every
+ * record is well-formed, every FDE lies in [low, high), at least one covers something. */
+const char *ch__eh_frame_fault(const void *section, uintptr_t low, uintptr_t high, size_t *at);
 /* An FDE, and from its CIE the version, letters, alignments and return register as written there,
  * and the programs. data_bytes: of the FDE's own augmentation. */
 struct ch__eh_frame_fde {

@@ -90,11 +90,12 @@ static enum ch_status check_table(const struct ch_heap *heap, const struct ch__b
 	if (!ch__side_find(block->side_list, CH__ITEM_OWN))
 		return ch__because(CH_E_ARG, "ch_code.eh_frame is set: the block was opened "
 					     "without CH_OPEN_OWN_FRAMES");
-	if (!ch__eh_frame_is_sound(code->eh_frame, low,
-				   low + kept_bytes(heap, block, code->used_to) +
-					   ch__cold_bytes(block)))
-		return ch__because(CH_E_ARG, "ch_code.eh_frame is malformed, or speaks of other "
-					     "code");
+	size_t at;
+	const char *eh_fault = ch__eh_frame_fault(
+		code->eh_frame, low,
+		low + kept_bytes(heap, block, code->used_to) + ch__cold_bytes(block), &at);
+	if (eh_fault)
+		return ch__because(CH_E_ARG, "ch_code.eh_frame, byte %zu: %s", at, eh_fault);
 	return CH_OK;
 }
 

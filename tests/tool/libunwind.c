@@ -466,7 +466,8 @@ TEST(table_of_a_block_is_known_to_libunwind_while_it_lives)
 	uint8_t *code = bed_code(&bed, PAGE * BED_PAGE_BYTES + 64, frameless, sizeof frameless);
 	struct own_section *section = map_own_sections(&bed);
 	write_own(section, code);
-	CHECK(ch__eh_frame_is_sound(section, (uintptr_t)code, (uintptr_t)code + 512));
+	size_t at;
+	CHECK(!ch__eh_frame_fault(section, (uintptr_t)code, (uintptr_t)code + 512, &at));
 	struct ch__own *own = ch__sinks_own_create(bed.sinks);
 	CHECK(own);
 	for (int round = 0; round < 3; round++) {

@@ -406,6 +406,10 @@ TEST(table_over_pages_that_a_commit_gives_back_is_refused)
 		open_own(&e, 3 * page_bytes, in_place ? CH_OPEN_IN_PLACE : 0);
 		write_table(table, (uintptr_t)e.code.exec, page_bytes);
 		CHECK_EQ(ch_block_commit(&e.code, 1), CH_E_ARG);
+		char words[80]; /* the FDE lies behind the CIE's length and the CIE */
+		snprintf(words, sizeof words,
+			 "CH_E_ARG: ch_code.eh_frame, byte %d: an FDE of other code", *table + 4);
+		CHECK_STR(ch_why(), words);
 		CHECK_EQ(rig_info(e.code.block).state, CH_BLOCK_OPEN);
 		write_table(table, (uintptr_t)e.code.exec, page_bytes - head);
 		CHECK_EQ(ch_block_commit(&e.code, 1), CH_OK);

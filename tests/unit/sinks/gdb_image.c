@@ -318,7 +318,8 @@ TEST(block_with_frames_of_its_own_has_those)
 	uintptr_t pool = (uintptr_t)bed.pool, home = pool + 2 * BED_CHUNK_BYTES;
 	size_t n = write_section(section, home, pool + 64, 30);
 	bed_code(&bed, 2 * BED_CHUNK_BYTES, section, n);
-	CHECK(ch__eh_frame_is_sound((const void *)home, pool, pool + 200));
+	size_t fault_at;
+	CHECK(!ch__eh_frame_fault((const void *)home, pool, pool + 200, &fault_at));
 	struct ch__own *own = ch__sinks_own_create(bed.sinks);
 	CHECK(own);
 	ch__sinks_own_live(bed.sinks, own, (const void *)home, pool + 64);
@@ -371,7 +372,8 @@ TEST(frames_of_its_own_without_augmentation_keep_both_programs)
 	put(&at, range, sizeof range);
 	put(&at, program, sizeof program);
 	bed_code(&bed, 2 * BED_CHUNK_BYTES, section, (size_t)(at + 4 - section));
-	CHECK(ch__eh_frame_is_sound((const void *)home, pool, pool + 200));
+	size_t fault_at;
+	CHECK(!ch__eh_frame_fault((const void *)home, pool, pool + 200, &fault_at));
 	struct ch__own *own = ch__sinks_own_create(bed.sinks);
 	CHECK(own);
 	ch__sinks_own_live(bed.sinks, own, (const void *)home, pool + 64);

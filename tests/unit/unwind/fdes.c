@@ -186,8 +186,9 @@ TEST(each_fde_of_a_table_is_told_once_and_taken_back_once)
 	bed_open(&bed, CH__SINK_UNWIND);
 	for (unsigned i = 0; i < 2; i++) {
 		put_table(sections[i], bed.pool + (size_t)i * 4096, FDES);
-		CHECK(ch__eh_frame_is_sound(sections[i], (uintptr_t)bed.pool + i * 4096,
-					    (uintptr_t)bed.pool + i * 4096 + FDES * 64));
+		size_t at;
+		CHECK(!ch__eh_frame_fault(sections[i], (uintptr_t)bed.pool + i * 4096,
+					  (uintptr_t)bed.pool + i * 4096 + FDES * 64, &at));
 		own[i] = ch__sinks_own_create(bed.sinks);
 		CHECK(own[i] != NULL);
 		ch__sinks_own_live(bed.sinks, own[i], sections[i],

@@ -151,11 +151,17 @@ static void build(const struct form *f)
 
 /* --- a VM's section --- */
 
+static bool serves(const void *records, uintptr_t low, uintptr_t high)
+{
+	size_t at;
+	return !ch__eh_frame_fault(records, low, high, &at);
+}
+
 static bool is_sound(const struct form *f)
 {
 	uintptr_t low = f->low ? f->low : (uintptr_t)code;
 	build(f);
-	return ch__eh_frame_is_sound(section, low, low + CODE_BYTES);
+	return serves(section, low, low + CODE_BYTES);
 }
 
 TEST(sections_of_every_form_are_sound)
@@ -243,10 +249,10 @@ TEST(length_of_an_fde_whose_sign_is_set_is_refused)
 	struct form f = {.what = "a length below 0", .encoding = SDATA2, .low = 0x1000};
 	f.bytes = 0x8000;
 	build(&f);
-	CHECK(!ch__eh_frame_is_sound(section, f.low, f.low + 0x10000));
+	CHECK(!serves(section, f.low, f.low + 0x10000));
 	f.bytes = 0x7fff;
 	build(&f);
-	CHECK(ch__eh_frame_is_sound(section, f.low, f.low + 0x10000));
+	CHECK(serves(section, f.low, f.low + 0x10000));
 }
 
 TEST(section_that_is_not_aligned_or_does_not_end_is_refused)
@@ -255,14 +261,14 @@ TEST(section_that_is_not_aligned_or_does_not_end_is_refused)
 	uintptr_t low = (uintptr_t)code;
 	build(&f);
 	memmove(section + 2, section, used);
-	CHECK(!ch__eh_frame_is_sound(section + 2, low, low + CODE_BYTES));
+	CHECK(!serves(section + 2, low, low + CODE_BYTES));
 	/* The last record begins within the bound and ends behind the bound. */
 	f.no_end = true;
 	build(&f);
 	uint32_t length = SECTION_MOST - (uint32_t)used - 4;
 	memcpy(section + used, &length, 4);
 	memcpy(section + used + 8, section + 8, 16);
-	CHECK(!ch__eh_frame_is_sound(section, low, low + CODE_BYTES));
+	CHECK(!serves(section, low, low + CODE_BYTES));
 }
 
 /* Debuggers read it, too. */
@@ -273,21 +279,43 @@ TEST(cie_that_no_fde_names_is_judged)
 		build(&f);
 		put_cie(&(struct form){.version = version});
 		put(0, 4);
-		CHECK_EQ(ch__eh_frame_is_sound(section, (uintptr_t)code,
-					       (uintptr_t)code + CODE_BYTES), version == 1);
+		CHECK_EQ(serves(section, (uintptr_t)code, (uintptr_t)code + CODE_BYTES),
+			 version == 1);
 	}
 	/* The CIE lacks its last byte. Behind the CIE the section ends. */
 	build(&f);
 	put_cie(&(struct form){.letters = "", .cie_length = -4});
 	memset(section + used - 4, 0, 4);
-	CHECK(!ch__eh_frame_is_sound(section, (uintptr_t)code, (uintptr_t)code + CODE_BYTES));
+	CHECK(!serves(section, (uintptr_t)code, (uintptr_t)code + CODE_BYTES));
 }
 
 TEST(fde_whose_sound_cie_lies_before_the_section_is_refused)
 {
 	struct form f = {.what = "plain"};
 	build(&f);
-	CHECK(!ch__eh_frame_is_sound(fde_at, (uintptr_t)code, (uintptr_t)code + CODE_BYTES));
+	CHECK(!serves(fde_at, (uintptr_t)code, (uintptr_t)code + CODE_BYTES));
+}
+
+static void check_fault(const void *record, const char *what)
+{
+	size_t at;
+	CHECK_STR(ch__eh_frame_fault(section, (uintptr_t)code, (uintptr_t)code + CODE_BYTES, &at),
+		  what);
+	CHECK_EQ(at, (size_t)((const uint8_t *)record - section));
+}
+
+TEST(section_that_is_refused_says_at_which_byte)
+{
+	build(&(struct form){.fde_length = 1});
+	check_fault(fde_at, "no length of a record");
+	build(&(struct form){.bytes = CODE_BYTES + 1});
+	check_fault(fde_at, "an FDE of other code");
+	build(&(struct form){.version = 2});
+	check_fault(section, "a CIE that is malformed, or that unwinders may not take");
+	build(&(struct form){.distance = 1});
+	check_fault(fde_at, "an FDE that is malformed, or without a CIE to take");
+	build(&(struct form){.no_fde = true});
+	check_fault(section + used - 4, "the end, and no FDE has code");
 }
 
 /* --- the image's table of a template --- */
