@@ -580,3 +580,18 @@ TEST(open_that_collects_waits_until_what_was_just_made_has_aged)
 	CHECK(rig_stats(&rig).cycles <= 4);
 	rig_end(&rig);
 }
+
+/* No cycle frees a block that is open: another cycle is not worth a try. */
+TEST(open_that_collects_waits_for_no_block_that_is_open)
+{
+	struct rig rig = start_pages(4);
+	struct ch_open open = {.owner = rig_owner(&rig, "open"), .hot_bytes = 60};
+	struct emitter e;
+	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+	struct filled f = fill_pool(&rig, 4, 60);
+	CHECK_EQ(try_open(f.owners[0], 60, CH_OPEN_MAY_COLLECT), CH_E_FULL);
+	CHECK_EQ(rig_stats(&rig).cycles, 1);
+	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	forget(&f);
+	rig_end(&rig);
+}

@@ -478,6 +478,7 @@ TEST(thread_that_sweeps_one_heap_stands_still_for_another)
 	atomic_store(&is_swept, true);
 	CHECK_EQ(pthread_join(thread, NULL), 0);
 	CHECK(atomic_load(&has_parked));
+	CHECK(!is_parked(self));
 	CHECK_EQ(rig_stats(&one).blocks_now, 0);
 	rig_end(&one);
 	rig_end(&other);

@@ -370,6 +370,41 @@ TEST(each_listener_of_a_heap_hears_of_a_death)
 	rig_end(&rig);
 }
 
+static unsigned forks, forks_over;
+
+static void count_fork(struct ch__listener *of)
+{
+	(void)of;
+	forks++;
+}
+
+static void count_fork_over(struct ch__listener *of)
+{
+	(void)of;
+	forks_over++;
+}
+
+/* A process has no 255 heaps for this case: the one heap takes the last number. */
+TEST(listener_of_the_last_heap_hears_of_a_fork)
+{
+	static const struct ch__listener_calls both = {.fork_prepare = count_fork,
+						       .fork_parent = count_fork_over};
+	struct rig rig = rig_start(1 << 20);
+	listener.calls = &both;
+	ch__listener_add(rig.heap, &listener);
+	atomic_store(&ch__heaps[CH__HEAPS_MAX], rig.heap);
+	atomic_store(&ch__heaps[rig.heap->id], NULL);
+	pid_t child = fork();
+	if (child == 0)
+		_exit(0);
+	atomic_store(&ch__heaps[rig.heap->id], rig.heap);
+	atomic_store(&ch__heaps[CH__HEAPS_MAX], NULL);
+	CHECK_EQ(forks, 1);
+	CHECK_EQ(forks_over, 1);
+	expect_exit(child, 0);
+	rig_end(&rig);
+}
+
 static struct ch__block *edged;
 static unsigned walks;
 

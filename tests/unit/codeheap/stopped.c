@@ -197,6 +197,25 @@ TEST(fiber_that_is_run_unsaid_is_found_by_its_bounds)
 	rig_end(&rig);
 }
 
+/* A fiber that was resumed may have left the frames that lay on its stack. */
+TEST(words_of_a_fiber_hold_their_block_until_the_fiber_is_resumed)
+{
+	static uintptr_t stack[512];
+	struct rig rig = rig_start(1 << 20);
+	struct ch_fiber *fiber;
+	CHECK_EQ(ch_fiber_attach(rig.heap, stack, stack + 512, &fiber), CH_OK);
+	rig_apart(&rig, make_and_release, NULL);
+	stack[256] = ~atomic_load(&hidden);
+	ch_fiber_suspend(fiber, stack);
+	rig_collect(&rig, 3);
+	CHECK(rig_is_there(block));
+	ch_fiber_resume(fiber);
+	rig_collect(&rig, 3);
+	CHECK(!rig_is_there(block));
+	CHECK_EQ(ch_fiber_detach(fiber), CH_OK);
+	rig_end(&rig);
+}
+
 /* The record of a fiber that has gone is the next fiber's. */
 TEST(thread_runs_on_no_fiber_that_was_detached)
 {
