@@ -214,6 +214,22 @@ TEST(patch_point_is_refused_where_another_instruction_stands)
 	finish(&e);
 }
 
+/* An exit may be one byte long, as `ret` is. */
+TEST(exit_of_a_patch_point_may_be_the_last_byte_of_other_code)
+{
+	start();
+	struct ch_info other = rig_info(rig_block(owner, 1));
+	const uint8_t *last = (const uint8_t *)other.exec + other.hot_bytes - 1;
+	struct emitter e;
+	emit_open(&e, owner, 64, 0);
+	const void *point = emit_point(&e);
+	emit_ret(&e);
+	REFUSED(&e, ch_patch_point_attach(e.code.block, point, last + 1, NULL), CH_E_ARG);
+	CHECK_EQ(ch_patch_point_attach(e.code.block, point, last, NULL), CH_OK);
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	rig_end(&rig);
+}
+
 /* --- reach --- */
 
 TEST(exit_is_refused_that_the_site_or_its_stub_cannot_reach)

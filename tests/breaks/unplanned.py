@@ -44,9 +44,9 @@ LINK_S = 0.1
 UNKNOWN_S = 0.3  # what a case may take that the index does not know
 # All cases that reach a line of every path take as long as `make check`: without --rest the first ones of this time run.
 MOST_S = 100
-# Rules that are stated, and words to valgrind, which are none to a program that runs without it.
+# Rules that are stated, words to valgrind, which are none to a program that runs without it, and hints to the processor.
 LEFT_ALONE = re.compile(r"CH_ASSERT|CH_MOVE|CH_CHECK|_Static_assert|has_(?:frozen|stopped)\(|\w*_valgrind\w*\(|"
-                        r"ch__granules_revoke_unused\(")
+                        r"ch__granules_revoke_unused\(|ch__holds_nothing\(|__builtin_prefetch\(")
 
 
 def read_equivalent(path=EQUIVALENT):

@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/mman.h>
 
 enum {
 	ABSOLUTE = 0x00,
@@ -188,6 +189,7 @@ TEST(sections_of_every_form_are_sound)
 		{.what = "signal frame, signed pcs", .letters = "zRSB"},
 		{.what = "no encoding", .letters = "z"},
 		{.what = "a long factor", .factor_bytes = 10},
+		{.what = "a CIE that ends with its encoding", .factor_bytes = 4},
 		{.what = "programs", .cfi_bytes = 40, .fde_cfi_bytes = 40},
 		{.what = "some of the code", .first = 8, .bytes = 8},
 	};
@@ -287,6 +289,21 @@ TEST(cie_that_no_fde_names_is_judged)
 	put_cie(&(struct form){.letters = "", .cie_length = -4});
 	memset(section + used - 4, 0, 4);
 	CHECK(!serves(section, (uintptr_t)code, (uintptr_t)code + CODE_BYTES));
+}
+
+/* A CIE whose facts and data are missing, then four bytes of zero, then no memory. */
+TEST(nothing_is_read_behind_a_section_whose_last_cie_is_cut)
+{
+	enum { PAGE_BYTES = 65536, CIE_BYTES = 16, END_BYTES = 4 };
+	uint8_t *pages = mmap(NULL, 2 * PAGE_BYTES, PROT_READ | PROT_WRITE,
+			      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(pages != MAP_FAILED);
+	CHECK_EQ(mprotect(pages + PAGE_BYTES, PAGE_BYTES, PROT_NONE), 0);
+	uint8_t *cut = pages + PAGE_BYTES - CIE_BYTES - END_BYTES;
+	cut[0] = CIE_BYTES - 4;
+	memcpy(cut + 8, "\1zLLLLR", 8);
+	CHECK(!ch__eh_frame_is_sound(cut, (uintptr_t)code, (uintptr_t)code + CODE_BYTES));
+	CHECK_EQ(munmap(pages, 2 * PAGE_BYTES), 0);
 }
 
 TEST(fde_whose_sound_cie_lies_before_the_section_is_refused)
