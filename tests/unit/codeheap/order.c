@@ -451,6 +451,34 @@ TEST(open_that_fails_gives_its_branches_back)
 	rig_end(&rig);
 }
 
+static unsigned tables_ended;
+
+static void expect_heap_lock(const struct ch__own *own)
+{
+	(void)own;
+	CHECK(!ch__lock_is_free(&rig.heap->lock));
+	tables_ended++;
+}
+
+/* The name and the list of the block go back to memory that all threads of the heap share. */
+TEST(open_that_fails_gives_its_list_back_under_the_heap_lock)
+{
+	rig = rig_start(64 << 10);
+	struct ch_open open = {.owner = rig_owner(&rig, "full"),
+			       .hot_bytes = 512,
+			       .flags = CH_OPEN_OWN_FRAMES};
+	struct emitter e;
+	enum ch_status status;
+	on_table = expect_heap_lock;
+	do
+		status = emit_open_as(&e, &open);
+	while (status == CH_OK);
+	CHECK_EQ(status, CH_E_FULL);
+	CHECK_EQ(tables_ended, 1);
+	on_table = NULL;
+	rig_end(&rig);
+}
+
 /* --- a vm that has gone --- */
 
 static unsigned freed_calls;
