@@ -322,7 +322,7 @@ enum ch_status ch__heap_create(const struct ch_config *in, const struct ch__driv
 	if (ch__is_marking())
 		return ch__because_marking();
 	struct ch_config config;
-	unsigned wanted;
+	unsigned wanted = 0;
 	enum ch_status status = read_config(in, &config);
 	if (status == CH_OK)
 		status = ch__wishes_read(&config, &wanted);
