@@ -302,7 +302,7 @@ TEST(nothing_is_read_behind_a_section_whose_last_cie_is_cut)
 	uint8_t *cut = pages + PAGE_BYTES - CIE_BYTES - END_BYTES;
 	cut[0] = CIE_BYTES - 4;
 	memcpy(cut + 8, "\1zLLLLR", 8);
-	CHECK(!ch__eh_frame_is_sound(cut, (uintptr_t)code, (uintptr_t)code + CODE_BYTES));
+	CHECK(!serves(cut, (uintptr_t)code, (uintptr_t)code + CODE_BYTES));
 	CHECK_EQ(munmap(pages, 2 * PAGE_BYTES), 0);
 }
 
