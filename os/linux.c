@@ -221,6 +221,9 @@ static void *reserve_between(uintptr_t low, uintptr_t high, size_t bytes, size_t
 	ch__os_random(&at, sizeof at);
 	for (uintptr_t i = 0; i < tries; i++, at += places / tries) {
 		at %= places;
+		/* A stale address, half written over by a small number, would lead there. */
+		if (!(uint32_t)(first + at * align))
+			continue;
 		void *got = map_none((void *)(first - offset + at * align), bytes);
 		if (got || errno != EEXIST)
 			return got;

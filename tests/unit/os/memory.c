@@ -147,6 +147,17 @@ TEST(place_near_an_address_is_found_where_half_is_taken)
 	}
 }
 
+/* There the second half of an address is a small number, as stale words of a stack have. */
+TEST(no_place_begins_at_a_multiple_of_4_gib)
+{
+	if (CH_TSAN)
+		skip("memory may lie in some ranges only");
+	for (int i = 0; i < ROUNDS; i++) {
+		char *at = ch__os_reserve(MIB, 64ul * MIB, 4096, hint + 512ul * MIB);
+		CHECK(at && (uint32_t)(uintptr_t)(at + 4096));
+	}
+}
+
 TEST(memory_that_is_for_large_pages_is_known_to_the_system_as_such)
 {
 	uint8_t *at = mmap(NULL, 4 * MIB, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
