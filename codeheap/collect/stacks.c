@@ -165,9 +165,10 @@ static bool scan_frames(struct ch_marker *marker, const struct ch__thread *threa
 		const struct ch_fiber *fiber = fiber_of_sp(marker->heap, shown->sp);
 		if (!fiber)
 			return false;
+		low = fiber->low;
 		high = fiber->high;
 	}
-	scan_live(marker, thread, below(shown->sp, CH_ARCH_RED_ZONE_BYTES, 0), high);
+	scan_live(marker, thread, below(shown->sp, CH_ARCH_RED_ZONE_BYTES, low), high);
 	return true;
 }
 

@@ -25,6 +25,7 @@ struct holder {
 static struct ch_block block;
 static _Atomic(uintptr_t) hidden; /* inverted: no scan takes the word for an address */
 static _Atomic(int) step, holder_tid, scans;
+static uintptr_t shown_sp; /* that each thread is said to have; 0: its own */
 
 /* The thread sleeps, waiting again: only the lines below change the thread's record. */
 void __real_ch__scan_stacks(struct ch_marker *);
@@ -32,9 +33,12 @@ void __wrap_ch__scan_stacks(struct ch_marker *);
 void __wrap_ch__scan_stacks(struct ch_marker *marker)
 {
 	struct ch__thread *stopped = NULL;
-	for (struct ch__thread *t = marker->heap->threads; t; t = t->next)
+	for (struct ch__thread *t = marker->heap->threads; t; t = t->next) {
 		if (t->is_attached && atomic_load(&t->state) == CH__SIGNALLED)
 			stopped = t;
+		if (shown_sp)
+			t->shown.sp = shown_sp;
+	}
 	if (stopped) {
 		TEST_UNTIL(thread_is_asleep(atomic_load(&holder_tid)))
 			usleep(100);
@@ -212,6 +216,30 @@ TEST(words_of_a_fiber_hold_their_block_until_the_fiber_is_resumed)
 	ch_fiber_resume(fiber);
 	rig_collect(&rig, 3);
 	CHECK(!rig_is_there(block));
+	CHECK_EQ(ch_fiber_detach(fiber), CH_OK);
+	rig_end(&rig);
+}
+
+/* Of the red zone below sp only what lies on the stack. */
+TEST(word_below_the_end_of_a_stack_holds_nothing)
+{
+	enum { WORDS = 512, LOW = 256 };
+	static uintptr_t words[WORDS];
+	struct rig rig = rig_start(1 << 20);
+	struct ch_fiber *fiber;
+	CHECK_EQ(ch_fiber_attach(rig.heap, words + LOW, words + WORDS, &fiber), CH_OK);
+	rig_apart(&rig, make_and_release, NULL);
+	shown_sp = (uintptr_t)(words + LOW + 2);
+	words[LOW] = ~atomic_load(&hidden);
+	for (int i = 0; i < 3; i++)
+		rig_apart(&rig, rig_collect_here, NULL);
+	CHECK_EQ(rig_is_there(block), CH_ARCH_RED_ZONE_BYTES != 0);
+	words[LOW] = 0;
+	words[LOW - 1] = ~atomic_load(&hidden);
+	for (int i = 0; i < 3; i++)
+		rig_apart(&rig, rig_collect_here, NULL);
+	CHECK(!rig_is_there(block));
+	shown_sp = 0;
 	CHECK_EQ(ch_fiber_detach(fiber), CH_OK);
 	rig_end(&rig);
 }
