@@ -187,7 +187,7 @@ struct ch_heap {
 	 * stopped world, without the lock; sweep_ns_total under heap, relaxed [frozen] */
 	struct ch_stats stats;
 	_Atomic(uint32_t) pauses_noted; /* release after a pause; pairs with look.c */
-	_Atomic(struct ch__listener *) listeners; /* push-only: release; pairs with listener.c */
+	_Atomic(struct ch__listener *) listeners; /* push-only: release; pairs with listeners.h */
 	struct ch_heap *left_next;   /* destroyed, but still read (heaps.c) [ch__heaps_lock] */
 	int no_file; /* errno: a statistics file is wanted, and nobody writes one [const] */
 	_Atomic(uint32_t) use_is_awaited; /* ch__listener_await_use; the teller exchanges it */

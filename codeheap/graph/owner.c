@@ -211,7 +211,7 @@ void ch__owners_end_releases(struct ch_heap *heap)
 /* Not under busy, for which other threads spin: a long list would hold them up. No block leaves the
  * list under heap, and a block that comes is whole before the list leads there. */
 static CH_COLD void count_bytes(const struct ch_heap *heap, const struct ch__owner *owner,
-			struct ch_owner_facts *info)
+				struct ch_owner_facts *info)
 {
 	info->metadata_bytes_now = sizeof *owner;
 	for (uint32_t i = owner->first_block; i; i = ch__block_at(heap, i)->owner_next) {
