@@ -86,6 +86,15 @@ static inline void bed_open(struct bed *bed, unsigned wanted)
 	CHECK_EQ(ch__sinks_create(&bed->config, wanted, &bed->sinks), 0);
 }
 
+/* The same, with names of the case's own. */
+static inline void bed_open_named(struct bed *bed, unsigned wanted,
+				  size_t (*name)(void *, uint64_t, char *, size_t))
+{
+	bed_map(bed);
+	bed->config.name = name;
+	CHECK_EQ(ch__sinks_create(&bed->config, wanted, &bed->sinks), 0);
+}
+
 static inline void bed_close(struct bed *bed)
 {
 	ch__sinks_destroy(bed->sinks);

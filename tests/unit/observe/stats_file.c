@@ -17,6 +17,7 @@
 #include <sys/wait.h>
 
 static char folder[] = "/tmp/codeheap.XXXXXX";
+enum { PATH_BYTES = sizeof folder + 5 };
 
 static struct rig start_with(const char *pattern)
 {
@@ -24,6 +25,17 @@ static struct rig start_with(const char *pattern)
 	unsetenv("CODEHEAP_STATS");
 	config.stats_file = pattern;
 	return rig_create(&config, NULL, NULL);
+}
+
+static void use_folder(char path[PATH_BYTES])
+{
+	CHECK(mkdtemp(folder));
+	snprintf(path, PATH_BYTES, "%s/file", folder);
+}
+static void leave_folder(const char *path)
+{
+	CHECK_EQ(unlink(path), 0);
+	CHECK_EQ(rmdir(folder), 0);
 }
 
 /* A heap whose file has the number of the process in its name, which is written to `own`. */
@@ -47,9 +59,8 @@ static bool is_there(const char *path)
 TEST(pause_between_two_writes_is_short_where_work_is_little)
 {
 	enum { WRITES = 6, NS_PER_MS = 1000000, SHORT_MS = 1000 };
-	char path[sizeof folder + 5];
-	CHECK(mkdtemp(folder));
-	snprintf(path, sizeof path, "%s/file", folder);
+	char path[PATH_BYTES];
+	use_folder(path);
 	struct rig rig = start_with(path);
 	CHECK_EQ(atomic_exchange(ch__stats_file_period(rig.heap->listeners), NS_PER_MS),
 		 250 * NS_PER_MS);
@@ -69,8 +80,7 @@ TEST(pause_between_two_writes_is_short_where_work_is_little)
 		FAIL("the shortest pause took %llu ns", (unsigned long long)least);
 	free(image);
 	rig_end(&rig);
-	CHECK_EQ(unlink(path), 0);
-	CHECK_EQ(rmdir(folder), 0);
+	leave_folder(path);
 }
 
 static void skip_without_threads_in_children(void)
@@ -95,9 +105,8 @@ static int descriptor_of(const char *path)
 /* The file is closed only once: later the number may belong to another file. */
 TEST(file_that_was_turned_off_is_closed)
 {
-	char path[sizeof folder + 5];
-	CHECK(mkdtemp(folder));
-	snprintf(path, sizeof path, "%s/file", folder);
+	char path[PATH_BYTES];
+	use_folder(path);
 	struct rig rig = start_with(path);
 	atomic_store(ch__stats_file_period(rig.heap->listeners), 1);
 	free(stats_read(path, 1));
@@ -127,7 +136,7 @@ static void expect_untouched(const char *other, int fd)
 /* The program closes all descriptors, and gets the number for a file of its own. */
 static void lose_number(bool is_written_on)
 {
-	char path[sizeof folder + 5], other[sizeof folder + 6];
+	char path[PATH_BYTES], other[sizeof folder + 6];
 	int failed = 0;
 	snprintf(path, sizeof path, "%s/file", folder);
 	snprintf(other, sizeof other, "%s/other", folder);
@@ -190,9 +199,8 @@ static void turn_off(struct ch_heap *heap)
 /* Another thread may just have forked, or be about to start a program. */
 TEST(file_is_nobody_s_when_its_heap_has_ended_or_turned_it_off)
 {
-	char path[sizeof folder + 5];
-	CHECK(mkdtemp(folder));
-	snprintf(path, sizeof path, "%s/file", folder);
+	char path[PATH_BYTES];
+	use_folder(path);
 	for (int is_off = 0; is_off < 2; is_off++) {
 		struct rig rig = start_with(path);
 		free(stats_read(path, 1));
@@ -205,8 +213,7 @@ TEST(file_is_nobody_s_when_its_heap_has_ended_or_turned_it_off)
 		CHECK_EQ(kill(child, SIGKILL), 0);
 		CHECK_EQ(waitpid(child, NULL, 0), child);
 	}
-	CHECK_EQ(unlink(path), 0);
-	CHECK_EQ(rmdir(folder), 0);
+	leave_folder(path);
 }
 
 /* A file that was turned off stays off in a child. */
@@ -258,8 +265,7 @@ TEST(child_of_an_idle_child_makes_a_file_of_its_own)
 	}
 	expect_exit(pid, 0);
 	rig_end(&rig);
-	CHECK_EQ(unlink(own), 0);
-	CHECK_EQ(rmdir(folder), 0);
+	leave_folder(own);
 }
 
 /* The heap of a process that is about to make its file; another thread forks meanwhile. */
@@ -303,9 +309,8 @@ int __wrap_ch__os_file_create_locked(const char *path, bool *is_locked)
 /* A reader asks for the lock, or, on a file system without locks, for the process. */
 TEST(file_says_whether_its_file_system_has_locks)
 {
-	char path[sizeof folder + 5];
-	CHECK(mkdtemp(folder));
-	snprintf(path, sizeof path, "%s/file", folder);
+	char path[PATH_BYTES];
+	use_folder(path);
 	for (int i = 0; i < 2; i++) {
 		has_no_locks = i != 0;
 		struct rig rig = start_with(path);
@@ -314,17 +319,15 @@ TEST(file_says_whether_its_file_system_has_locks)
 		free(image);
 		rig_end(&rig);
 	}
-	CHECK_EQ(unlink(path), 0);
-	CHECK_EQ(rmdir(folder), 0);
+	leave_folder(path);
 }
 
 /* The body is too long for the process's limit, and the head is not. */
 TEST(file_that_is_not_written_whole_says_so)
 {
-	char path[sizeof folder + 5];
+	char path[PATH_BYTES];
 	struct ch__stats_head head;
-	CHECK(mkdtemp(folder));
-	snprintf(path, sizeof path, "%s/file", folder);
+	use_folder(path);
 	struct rig rig = start_with(path);
 	free(stats_read(path, 1));
 	struct rlimit limit = {sizeof head, RLIM_INFINITY};
@@ -338,8 +341,7 @@ TEST(file_that_is_not_written_whole_says_so)
 	CHECK_EQ(close(fd), 0);
 	CHECK_EQ(head.sequence % 2, 1);
 	rig_end(&rig);
-	CHECK_EQ(unlink(path), 0);
-	CHECK_EQ(rmdir(folder), 0);
+	leave_folder(path);
 }
 
 /* Computed by another program: a reader of another release computes the same. */
@@ -368,8 +370,7 @@ TEST(child_of_a_child_that_makes_its_file_makes_one_of_its_own)
 	}
 	expect_exit(pid, 0);
 	rig_end(&rig);
-	CHECK_EQ(unlink(own), 0);
-	CHECK_EQ(rmdir(folder), 0);
+	leave_folder(own);
 }
 
 static _Thread_local bool is_exiting;
@@ -416,17 +417,15 @@ TEST(heap_that_cannot_be_made_leaves_no_file)
 		if (status == CH_OK)
 			CHECK_EQ(ch_heap_destroy(heap), CH_OK);
 	}
-	CHECK_EQ(unlink(own), 0);
-	CHECK_EQ(rmdir(folder), 0);
+	leave_folder(own);
 }
 
 /* The memory of the file's record is there while the exit looks at the record. The next heap would
  * have the same memory for its record. */
 TEST(heap_ends_while_its_process_exits)
 {
-	char path[sizeof folder + 5];
-	CHECK(mkdtemp(folder));
-	snprintf(path, sizeof path, "%s/file", folder);
+	char path[PATH_BYTES];
+	use_folder(path);
 	fflush(NULL);
 	pid_t pid = fork();
 	CHECK(pid >= 0);
@@ -446,8 +445,7 @@ TEST(heap_ends_while_its_process_exits)
 		pthread_join(thread, NULL);
 	}
 	expect_exit(pid, 0);
-	CHECK_EQ(unlink(path), 0);
-	CHECK_EQ(rmdir(folder), 0);
+	leave_folder(path);
 }
 
 static void make_heap_with_stats_at(void *arg)

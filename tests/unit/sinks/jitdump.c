@@ -578,9 +578,7 @@ TEST(dump_records_stay_whole_with_odd_names)
 	struct bed bed;
 	char nameless[40];
 	use_own_folder();
-	bed_map(&bed);
-	bed.config.name = odd_name;
-	CHECK_EQ(ch__sinks_create(&bed.config, CH__SINK_JITDUMP, &bed.sinks), 0);
+	bed_open_named(&bed, CH__SINK_JITDUMP, odd_name);
 	pages_live(&bed);
 	for (size_t i = 1; i <= 300; i++)
 		add(&bed, i * 64, 64, i);

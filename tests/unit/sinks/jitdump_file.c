@@ -11,7 +11,6 @@
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 
 /* --- failures --- */
 static void check_switched_off(struct bed *bed, int error)
@@ -128,7 +127,6 @@ TEST(dump_is_not_written_by_a_child_of_a_raw_clone)
 	struct bed bed;
 	struct stat before, after;
 	char path[128];
-	int status;
 	use_own_folder();
 	path_of(getpid(), path);
 	start(&bed);
@@ -142,8 +140,7 @@ TEST(dump_is_not_written_by_a_child_of_a_raw_clone)
 		ch__sinks_destroy(bed.sinks);
 		_exit(0);
 	}
-	CHECK_EQ(waitpid(child, &status, 0), child);
-	CHECK_EQ(status, 0);
+	expect_exit(child, 0);
 	CHECK_EQ(stat(path, &after), 0);
 	CHECK_EQ(after.st_size, before.st_size);
 	add(&bed, 192, 64, 3);

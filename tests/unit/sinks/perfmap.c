@@ -225,9 +225,7 @@ static void write_anew_when_another_comes(bool is_in_place, int wanted)
 	struct bed bed;
 	use_own_folder();
 	path_of(getpid(), comes_to);
-	bed_map(&bed);
-	bed.config.name = name_when_another_comes;
-	CHECK_EQ(ch__sinks_create(&bed.config, CH__SINK_PERF_MAP, &bed.sinks), 0);
+	bed_open_named(&bed, CH__SINK_PERF_MAP, name_when_another_comes);
 	add(&bed, 64, 64, 1);
 	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
 	char name[sizeof comes_to + 8];
@@ -350,9 +348,7 @@ static bool write_anew_and_fail(uint64_t nth)
 	path_of(getpid(), comes_to);
 	snprintf(other, sizeof other, "%s.other", comes_to);
 	snprintf(new, sizeof new, "%s.new", comes_to);
-	bed_map(&bed);
-	bed.config.name = name_when_another_comes;
-	CHECK_EQ(ch__sinks_create(&bed.config, CH__SINK_PERF_MAP, &bed.sinks), 0);
+	bed_open_named(&bed, CH__SINK_PERF_MAP, name_when_another_comes);
 	add(&bed, 64, 64, 1);
 	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
 	FILE *f = fopen(other, "w");
@@ -759,9 +755,7 @@ TEST(map_lines_stay_whole_with_odd_names)
 	char path[128];
 	use_own_folder();
 	path_of(getpid(), path);
-	bed_map(&bed);
-	bed.config.name = odd_name;
-	CHECK_EQ(ch__sinks_create(&bed.config, CH__SINK_PERF_MAP, &bed.sinks), 0);
+	bed_open_named(&bed, CH__SINK_PERF_MAP, odd_name);
 	for (size_t i = 1; i <= 300; i++)
 		add(&bed, i * 64, 64, i);
 	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);

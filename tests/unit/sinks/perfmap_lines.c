@@ -6,7 +6,6 @@
 
 #include <errno.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 TEST(map_names_the_last_owner_of_an_address)
@@ -37,7 +36,6 @@ TEST(map_is_not_written_by_a_child_of_a_raw_clone)
 	struct bed bed;
 	struct stat before, after;
 	char path[128];
-	int status;
 	start(&bed, path);
 	add(&bed, 64, 64, 1);
 	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
@@ -51,8 +49,7 @@ TEST(map_is_not_written_by_a_child_of_a_raw_clone)
 			ch__sinks_destroy(bed.sinks);
 			_exit(0);
 		}
-		CHECK_EQ(waitpid(child, &status, 0), child);
-		CHECK_EQ(status, 0);
+		expect_exit(child, 0);
 		CHECK_EQ(stat(path, &after), 0);
 		CHECK_EQ(after.st_size, before.st_size);
 		CHECK_EQ(after.st_ino, before.st_ino);
@@ -73,9 +70,7 @@ TEST(map_has_no_name_too_short_for_perf)
 	struct bed bed;
 	char path[128];
 	use_own_folder();
-	bed_map(&bed);
-	bed.config.name = name_of_length;
-	CHECK_EQ(ch__sinks_create(&bed.config, CH__SINK_PERF_MAP, &bed.sinks), 0);
+	bed_open_named(&bed, CH__SINK_PERF_MAP, name_of_length);
 	path_of(getpid(), path);
 	for (size_t key = 1; key < 5; key++)
 		add(&bed, 64 * key, 64, key);
