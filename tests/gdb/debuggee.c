@@ -427,7 +427,8 @@ static void make_freed(void)
 }
 
 /* Blocks with pages of their own: code with a stub, which lies at the end, data that is written in
- * place, and code that was freed; and more records than a debugger reads at once. */
+ * place, and code that was freed; data that shares a page; and more records than a debugger reads
+ * at once. */
 static void make_apart(void)
 {
 	static struct ch_owner owner;
@@ -452,16 +453,17 @@ static void make_apart(void)
 		OK(ch_heap_collect(heap)); /* the second cycle gives the place back */
 		OK(ch_heap_collect(heap));
 	}
-	struct ch_open open = {.size = sizeof open,
-			       .owner = owner,
-			       .kind = CH_KIND_DATA,
-			       .hot_bytes = 100,
-			       .flags = CH_OPEN_IN_PLACE,
-			       .name = "data"};
-	OK(ch_block_open(&open, &data));
-	data.used_to = data.hot_bytes;
-	OK(ch_block_commit(&data, 1));
-	fact("data", data.exec);
+	for (int i = 0; i < 2; i++) {
+		struct ch_open open = {.size = sizeof open,
+				       .owner = owner,
+				       .kind = CH_KIND_DATA,
+				       .hot_bytes = 100,
+				       .flags = i ? 0 : CH_OPEN_IN_PLACE,
+				       .name = i ? "small" : "data"};
+		OK(ch_block_open(&open, &data));
+		OK(ch_block_commit(&data, 1));
+		fact(open.name, data.exec);
+	}
 	for (int i = 0; i < MANY; i++)
 		OK(ch_code_add(heap, "\xc3", 1, "many", &loose));
 	loose = NULL;

@@ -67,8 +67,10 @@ class Block:
     def head_bytes(self):
         """Of its hot part: what lies before the VM's bytes."""
         page = self.heap.page(self.record["hot_offset"] >> self.heap.page_log2)
-        use = page["span_use"] & self.heap.library.constant("CH__SPAN_USE")
-        return IN_PLACE_HEAD_BYTES if self.is_span and use else HEAD_BYTES
+        constant = self.heap.library.constant
+        use = page["span_use"] & constant("CH__SPAN_USE")
+        is_in_place = constant("CH__SPAN_IN_PLACE") <= use <= constant("CH__SPAN_DATA")
+        return IN_PLACE_HEAD_BYTES if self.is_span and is_in_place else HEAD_BYTES
 
     @property
     def hot_code(self):
