@@ -35,6 +35,11 @@ static clockid_t cpu_clock_of(int thread_id)
 	return (clockid_t)(~(unsigned)thread_id << 3 | 6u);
 }
 
+static struct timespec timespec_of(uint64_t ns)
+{
+	return (struct timespec){(time_t)(ns / NS_PER_S), (long)(ns % NS_PER_S)};
+}
+
 bool ch__os_timer_start(struct ch__os_timer *timer, int thread_id, bool by_wall_clock,
 			uint64_t interval_ns, void *value)
 {
@@ -48,9 +53,10 @@ bool ch__os_timer_start(struct ch__os_timer *timer, int thread_id, bool by_wall_
 	clockid_t clock = by_wall_clock ? CLOCK_MONOTONIC : cpu_clock_of(thread_id);
 	if (ch__os_may_fail() || timer_create(clock, &event, &made) != 0)
 		return false;
-	struct timespec interval = {.tv_sec = (time_t)(interval_ns / NS_PER_S),
-				    .tv_nsec = (long)(interval_ns % NS_PER_S)};
-	struct itimerspec times = {.it_interval = interval, .it_value = interval};
+	/* The first signal comes at a random point of the first interval: else threads that live
+	 * for less than an interval would have no sample, however many they are. */
+	uint64_t first_ns = 1 + (ch__os_now_ns() * UINT64_C(0x9e3779b97f4a7c15) >> 20) % interval_ns;
+	struct itimerspec times = {timespec_of(interval_ns), timespec_of(first_ns)};
 	if (ch__os_may_fail() || timer_settime(made, 0, &times, NULL) != 0) {
 		int error = errno;
 		timer_delete(made);

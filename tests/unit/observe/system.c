@@ -261,6 +261,25 @@ TEST(timer_that_cannot_be_set_is_taken_back)
 	ch__os_timer_stop(&timer);
 }
 
+/* Threads that live for less than an interval have their share of the samples. */
+TEST(timer_begins_at_a_random_point_of_its_interval)
+{
+	enum { TIMERS = 32, SECONDS = 3600 };
+	long early = 0, late = 0;
+	for (int i = 0; i < TIMERS; i++) {
+		struct itimerspec left;
+		struct ch__os_timer timer;
+		CHECK(ch__os_timer_start(&timer, gettid(), i & 1, UINT64_C(3600000000000), NULL));
+		CHECK_EQ(timer_gettime((timer_t)timer.system, &left), 0);
+		ch__os_timer_stop(&timer);
+		CHECK_EQ(left.it_interval.tv_sec, SECONDS);
+		CHECK(left.it_value.tv_sec <= SECONDS);
+		early += left.it_value.tv_sec < SECONDS / 2;
+		late += left.it_value.tv_sec >= SECONDS / 2;
+	}
+	CHECK(early && late);
+}
+
 /* --- reading --- */
 
 TEST(what_is_no_file_is_not_opened_and_says_so)
