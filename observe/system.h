@@ -14,8 +14,8 @@ struct ch__os_timer {
 	void *system;
 };
 /* Sends SIGPROF to the thread at a random point of the first interval of its CPU time, or of
- * wall-clock time, and an interval later each time. A child of fork does not have the timer. Returns
- * false with errno, also when the thread is gone. */
+ * wall-clock time, and an interval later each time. A child of fork does not have the timer.
+ * Returns false with errno, also when the thread is gone. */
 bool ch__os_timer_start(struct ch__os_timer *, int thread_id, bool by_wall_clock,
 			uint64_t interval_ns, void *value) CH_EXCLUDES(CH__STANDING);
 /* A signal of the timer may still come. */
