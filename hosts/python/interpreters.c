@@ -176,15 +176,15 @@ static void switch_off(struct interpreter *self)
 }
 
 /* An idle greenlet's stack is copied away, where no scan looks for return addresses. The greenlet's
- * code objects live, so only a discard could free code under the greenlet. */
-static bool stacks_are_copied(void)
+ * code objects live, so only a discard could free code under the greenlet. Returns -1 with an
+ * exception when nobody can say. */
+static int stacks_are_copied(void)
 {
 	PyObject *name = PyUnicode_FromString("greenlet");
 	PyObject *module = name ? PyImport_GetModule(name) : NULL;
-	bool is_there = module != NULL;
 	Py_XDECREF(name);
 	Py_XDECREF(module);
-	return is_there;
+	return module ? 1 : PyErr_Occurred() ? -1 : 0;
 }
 
 static enum ch_status discard_both(struct interpreter *self, size_t *freed, size_t *kept)
@@ -199,17 +199,8 @@ static enum ch_status discard_both(struct interpreter *self, size_t *freed, size
 	return status == CH_OK ? own : status;
 }
 
-bool interpreter_discard(size_t *freed, size_t *kept)
+static bool discard_own(struct interpreter *self, size_t *freed, size_t *kept)
 {
-	struct interpreter *self = interpreter_now();
-	*freed = *kept = 0;
-	if (!self)
-		return true;
-	if (stacks_are_copied()) {
-		PyErr_SetString(PyExc_RuntimeError,
-				"greenlets keep return addresses where nobody finds them");
-		return false;
-	}
 	if (!thread_serve()) {
 		process_raise(CH_E_THREAD, "nothing is discarded");
 		return false;
@@ -222,15 +213,31 @@ bool interpreter_discard(size_t *freed, size_t *kept)
 	return false;
 }
 
+bool interpreter_discard(size_t *freed, size_t *kept)
+{
+	struct interpreter *self = interpreter_now();
+	*freed = *kept = 0;
+	if (!self)
+		return true;
+	int are_copied = stacks_are_copied();
+	if (are_copied > 0)
+		PyErr_SetString(PyExc_RuntimeError,
+				"greenlets keep return addresses where nobody finds them");
+	return are_copied == 0 && discard_own(self, freed, kept);
+}
+
 bool interpreter_deactivate(size_t *freed, size_t *kept)
 {
 	struct interpreter *self = interpreter_now();
 	*freed = *kept = 0;
 	if (!self || self->mode == MODE_OFF)
 		return true;
-	bool keeps = self->mode == MODE_KEPT || self->mode == MODE_FORWARD || stacks_are_copied();
+	bool keeps = self->mode == MODE_KEPT || self->mode == MODE_FORWARD;
+	int are_copied = keeps ? 0 : stacks_are_copied();
+	if (are_copied < 0)
+		return false;
 	switch_off(self);
-	return keeps || interpreter_discard(freed, kept);
+	return keeps || are_copied || discard_own(self, freed, kept);
 }
 
 /* At exit: threads that go on return through their trampolines, and make no new trampolines. */

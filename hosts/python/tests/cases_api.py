@@ -48,6 +48,37 @@ def case_wrong_options_change_nothing():
     codeheap.check()
 
 
+def case_an_allocation_that_fails_is_a_memory_error():
+    """Each of the first allocations of a call fails in turn: the answer or a MemoryError, and the next call works."""
+    import _codeheap
+    import _testcapi
+
+    def each(call, before=None):
+        failed = 0
+        for nth in range(60):
+            if before:
+                before()
+            _testcapi.set_nomemory(nth, nth + 1)
+            try:
+                call()
+            except MemoryError:
+                failed += 1
+            finally:
+                _testcapi.remove_mem_hooks()
+            codeheap.check()
+        must(failed, call)
+    codeheap.activate(pool_bytes=1 << 21)
+    work(3)
+    each(_codeheap.stats)
+    each(_codeheap.backtrace)
+    # The list of modules cannot be asked then: nobody can say whether there are greenlets.
+    each(_codeheap.discard, lambda: work(3))
+    each(_codeheap.deactivate, codeheap.activate)
+    codeheap.activate()
+    work(3)
+    must(codeheap.stats()["blocks_now"])
+
+
 def case_the_environment_has_the_defaults():
     def said(text, **environment):
         done = subprocess.run([sys.executable, "-c", "import codeheap\n" + text], capture_output=True, text=True,
