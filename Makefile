@@ -74,7 +74,8 @@ variant += $(if $(filter $(ALLOC_DEFAULT),$(ALLOC)),,alloc-$(ALLOC))
 # Where all builds of `make ci` lie.
 BUILD_ROOT ?= build
 BUILD ?= $(BUILD_ROOT)$(if $(strip $(variant)),/$(subst $(space),-,$(strip $(variant))))
-# The folder of the checkout may have a space in its name; so only what is quoted says it.
+# The folder of the checkout may have a space in its name; so only what is quoted says it. The folder of the build may not.
+$(if $(word 2,$(BUILD)),$(error BUILD must be a name without a blank (it is `$(BUILD)`)))
 build_path := $(if $(filter /%,$(BUILD)),,$(CURDIR)/)$(BUILD)
 OBJ := $(BUILD)/obj
 TOBJ := $(BUILD)/obj-test
@@ -99,7 +100,7 @@ BDW := $(if $(filter none,$(GC)),0,1)
 GC_LIBS := $(if $(filter 1,$(BDW)),-lgc)
 sysroot_lib := $(sysroot)/usr/lib/$(ARCH)-linux-gnu
 LINK := -pthread $(filter -flto%,$(EXTRA_CFLAGS)) $(san_flags) -Wl,-z,noexecstack \
-        $(if $(sysroot),-L$(sysroot_lib) -Wl$(comma)-rpath-link$(comma)$(sysroot_lib):$(sysroot)/lib/$(ARCH)-linux-gnu)
+        $(if $(sysroot),-L$(sysroot_lib) -Wl$(comma)-rpath-link$(comma)$(sysroot_lib):$(sysroot)/lib/$(ARCH)-linux-gnu) $(EXTRA_LDFLAGS)
 LINK_PROGRAM := $(LINK) $(static)
 
 # Without optimization, which would merge what is counted.
@@ -139,7 +140,7 @@ bdw_libs := $(if $(bdw_o),$(BUILD)/libcodeheap-bdw.a $(BUILD)/libcodeheap-bdw.so
 
 # ---- objects -------------------------------------------------------------------------------------------------------
 # A change of flags rebuilds: the stamp is rewritten only when its text differs.
-flags := $(CC) $(CXX) $(CSTD) $(filter-out -Werror,$(BASE)) $(LIB_FLAGS) $(count_flags) BDW=$(BDW) ALLOC=$(ALLOC) ASMJIT=$(asmjit)
+flags := $(CC) $(CXX) $(CSTD) $(filter-out -Werror,$(BASE)) $(LIB_FLAGS) $(count_flags) $(EXTRA_LDFLAGS) BDW=$(BDW) ALLOC=$(ALLOC) ASMJIT=$(asmjit)
 $(OBJ)/flags: FORCE
 	@mkdir -p $(@D); echo '$(flags)' | cmp -s - $@ || echo '$(flags)' > $@
 .PHONY: FORCE

@@ -39,7 +39,7 @@ help:
 #help           VALGRIND=1 (the test programs behind memcheck, with its default flags)
 #help           CROSS=aarch64-linux-gnu-|riscv64-linux-gnu- (the latter with GC=none)  EMULATOR=words before each test program
 #help           PAGE=4096..65536  SYSTEM_PAGE=65536 (pretended)  BACKEND=dual|memfd|procmem  T=name
-#help           TIER=core  V=1  STORM_MS=ms  JOBS=3  SETUP=no  BUILD=folder  EXTRA_CFLAGS=flags  DEBUG=1 (asserts legal moves)
+#help           TIER=core  V=1  STORM_MS=ms  JOBS=3  SETUP=no  BUILD=folder  EXTRA_CFLAGS=flags EXTRA_LDFLAGS=flags  DEBUG=1 (asserts legal moves)
 #help           WERROR=1 (warnings are errors: in CI and in the tests of a checkout)
 
 vars:

@@ -6,7 +6,7 @@ set -u
 gc=${CODEHEAP_TEST_GC:-bdw}
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
-unset MAKEFLAGS MFLAGS MAKELEVEL MAKEOVERRIDES BUILD BUILD_ROOT WERROR EXTRA_CFLAGS
+unset MAKEFLAGS MFLAGS MAKELEVEL MAKEOVERRIDES BUILD BUILD_ROOT WERROR EXTRA_CFLAGS EXTRA_LDFLAGS
 
 fail() { echo "$*" >&2; exit 1; }
 build_here() { make --no-print-directory -j3 SETUP=no GC="$gc" BUILD="$work/build" "$@" >"$work/log" 2>&1; }
@@ -14,7 +14,7 @@ build_here() { make --no-print-directory -j3 SETUP=no GC="$gc" BUILD="$work/buil
 # What has a name of its own is whole, whatever the build died in: here in the tool that makes symbols local, which has emptied
 # its file; and with it everything that runs beside it.
 case_build_that_was_killed_goes_on() {
-  local lto=(EXTRA_CFLAGS='-flto=auto -O0 -g0') so=$work/build/libcodeheap-dl.so
+  local lto=(EXTRA_CFLAGS='-flto=auto -O0 -g0' EXTRA_LDFLAGS=-Wl,-z,now) so=$work/build/libcodeheap-dl.so
   printf '#!/bin/sh\nfor last; do :; done\n: >"$last"\nkill -KILL 0\n' >"$work/killer"
   chmod 755 "$work/killer"
   setsid --wait make --no-print-directory -j3 SETUP=no GC="$gc" BUILD="$work/build" "${lto[@]}" \
@@ -26,6 +26,7 @@ case_build_that_was_killed_goes_on() {
   # And the libraries of a build that optimizes when it links are machine code.
   readelf -SW "$work/build/libcodeheap.a" | grep 'gnu\.lto' && fail "libcodeheap.a is not for every linker"
   [ "$(uname -m)" != x86_64 ] || "$work/build/examples/min" >/dev/null || fail "the program failed"
+  readelf -dW "$work/build/examples/min" | grep -qw NOW || fail "the linker did not get the packager's flags"
 }
 
 flags_of() { make --no-print-directory "$@" vars | sed -n 's/^CFLAGS=//p'; }
@@ -44,6 +45,7 @@ case_build_lies_in_the_folder_that_was_named() {
   make --no-print-directory -n ci BUILD="$work/ci" | grep -qF "BUILD_ROOT='$work/ci'" || fail "make ci builds elsewhere"
   make --no-print-directory vars BUILD_ROOT="$work/ci" GC=none | grep -qFx "BUILD=$work/ci/gc-none" || fail "a variant is elsewhere"
   timeout -s KILL 60 make --no-print-directory steady RUNS=0 LOAD=0 BUILD="$work/run" >/dev/null 2>&1 || fail "make steady"
+  make --no-print-directory vars BUILD="$work/a b" 2>&1 | grep -qF 'a name without a blank' || fail "a blank is not refused"
   [ -d "$work/run/steady" ] || fail "make steady writes elsewhere"
   make --no-print-directory clean BUILD="$work/run" >/dev/null || fail "make clean"
   [ ! -e "$work/run" ] && [ -d "$CODEHEAP_BUILD" ] || fail "make clean takes away another build"
