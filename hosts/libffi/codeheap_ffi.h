@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * codeheap_ffi.h: closures of libffi whose code lies in a code heap: named, never writable where
  * they run, freed when the owner says so and nothing is in them. To copy with codeheap_ffi.c,
- * codeheap_ffi_frame.h and codeheap_ffi_ARCH.c (x86_64); C11 and C++17, libffi 3.4.
+ * codeheap_ffi_frame.h and codeheap_ffi_ARCH.c (x86_64), which are C11; libffi 3.4.
  *
  *     struct ch_ffi *ffi;
  *     ch_ffi_open(heap, NULL, &ffi);
@@ -67,7 +67,7 @@ CH_CHECKED enum ch_status ch_ffi_closure_create(struct ch_ffi *ffi, ffi_cif *cif
 /* ch_ffi_closure_release: no code loads the closure's address from memory any more.
  * in    how  COLLECT: the closure goes when no call of it runs and no stack has its address; its
  *            own function may release it. NOT_RUNNING: goes at once: no call of it runs
- * ret   CH_OK | CH_E_STALE released already
+ * ret   CH_OK | CH_E_STALE released already | CH_E_ARG closure.code is NULL
  * safe  any thread */
 CH_CHECKED enum ch_status ch_ffi_closure_release(struct ch_ffi_closure closure,
 						 enum ch_release how);

@@ -16,6 +16,7 @@
  * MCJIT 14 ends the process when a section gets no memory, and does not look at the result of
  * finalizeMemory. So where the heap has no room, a section gets memory of malloc, which cannot run,
  * and the module tells the error. */
+#define _POSIX_C_SOURCE 200809L /* posix_memalign, strdup: also with -std=c11 */
 #include "codeheap_llvm.h"
 
 #include <stdatomic.h>
