@@ -10,13 +10,15 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <new>
 
 #define CHECK(what) ((what) ? (void)0 : failed(__LINE__, #what))
 #define OK(call) CHECK((call) == CH_OK)
 #define CASES(X) \
 	X(code_runs_once_it_is_committed) X(code_that_grows_finds_its_labels) \
 	X(what_was_never_committed_is_gone) X(freed_code_is_named_by_its_trap) \
-	X(no_code_is_made_where_there_is_no_room) X(unwinding_ends_at_code_that_uses_rbp)
+	X(no_code_is_made_where_there_is_no_room) X(short_memory_leaves_no_block) \
+	X(unwinding_ends_at_code_that_uses_rbp)
 
 [[noreturn]] static void failed(int line, const char *what)
 {
@@ -113,6 +115,36 @@ static void no_code_is_made_where_there_is_no_room()
 		CHECK(int(error) == Xbyak::ERR_CANT_ALLOC);
 	}
 	CHECK(blocks() == 0);
+}
+
+static bool new_fails;
+void *operator new(size_t bytes)
+{
+	void *at = new_fails ? nullptr : std::malloc(bytes);
+	if (!at)
+		throw std::bad_alloc();
+	return at;
+}
+void operator delete(void *at) noexcept
+{
+	std::free(at);
+}
+void operator delete(void *at, size_t) noexcept
+{
+	std::free(at);
+}
+static void short_memory_leaves_no_block()
+{
+	codeheap_xbyak memory(heap, "short");
+	bool has_thrown = false;
+	new_fails = true;
+	try {
+		memory.alloc(4096);
+	} catch (const std::bad_alloc &) {
+		has_thrown = true;
+	}
+	new_fails = false;
+	CHECK(has_thrown && blocks() == 0);
 }
 
 static void look_around()

@@ -10,7 +10,7 @@
 #define CODEHEAP_XBYAK_H
 
 #include <codeheap/codeheap.h>
-#include <map>
+#include <vector>
 #include <xbyak/xbyak.h>
 
 class codeheap_xbyak : public Xbyak::Allocator
@@ -32,27 +32,29 @@ class codeheap_xbyak : public Xbyak::Allocator
 		open.hot_bytes = bytes <= UINT32_MAX ? uint32_t(bytes) : UINT32_MAX;
 		open.frame = frame;
 		open.flags = CH_OPEN_IN_PLACE;
-		ch_code code;
-		if (ch_block_open(&open, &code) != CH_OK)
-			return nullptr; // xbyak throws ERR_CANT_ALLOC
-		return (opened[code.exec] = code).exec;
+		opened.emplace_back(); // throws before there is a block
+		if (ch_block_open(&open, &opened.back()) == CH_OK)
+			return opened.back().exec;
+		opened.pop_back();
+		return nullptr; // xbyak throws ERR_CANT_ALLOC
 	}
 	void free(uint8_t *exec) override
 	{
-		if (!opened.count(exec))
+		auto code = find(exec);
+		if (code == opened.end())
 			(void)!ch_code_free(heap, exec, CH_RELEASE_NOT_RUNNING);
-		else if (ch_block_abort(&opened[exec]) == CH_OK) // not committed
-			opened.erase(exec);
+		else if (ch_block_abort(&*code) == CH_OK) // not committed
+			opened.erase(code);
 	}
 	bool useProtect() const override { return false; }
 	ch_status commit(Xbyak::CodeGenerator &generator)
 	{
 		generator.ready();
-		auto code = opened.find(generator.getCode());
+		auto code = find(generator.getCode());
 		if (code == opened.end())
 			return CH_E_STATE;
-		code->second.used_to = uint32_t(generator.getSize());
-		ch_status status = ch_block_commit(&code->second, 1);
+		code->used_to = uint32_t(generator.getSize());
+		ch_status status = ch_block_commit(&*code, 1);
 		if (status == CH_OK)
 			opened.erase(code);
 		return status;
@@ -62,6 +64,14 @@ class codeheap_xbyak : public Xbyak::Allocator
 	ch_heap *heap;
 	const char *name;
 	uint8_t frame;
-	std::map<const uint8_t *, ch_code> opened;
+	std::vector<ch_code> opened;
+
+	std::vector<ch_code>::iterator find(const uint8_t *exec)
+	{
+		auto code = opened.begin();
+		while (code != opened.end() && code->exec != exec)
+			++code;
+		return code;
+	}
 };
 #endif
