@@ -75,8 +75,7 @@ variant += $(if $(filter $(ALLOC_DEFAULT),$(ALLOC)),,alloc-$(ALLOC))
 BUILD_ROOT ?= build
 BUILD ?= $(BUILD_ROOT)$(if $(strip $(variant)),/$(subst $(space),-,$(strip $(variant))))
 # The folder of the checkout may have a space in its name; so only what is quoted says it. The folder of the build may not.
-$(if $(word 2,$(BUILD)),$(error BUILD must be a name without a blank (it is `$(BUILD)`)))
-build_path := $(if $(filter /%,$(BUILD)),,$(CURDIR)/)$(BUILD)
+build_path := $(if $(word 2,$(BUILD)),$(error BUILD must be a name without a blank (it is `$(BUILD)`)))$(if $(filter /%,$(BUILD)),,$(CURDIR)/)$(BUILD)
 OBJ := $(BUILD)/obj
 TOBJ := $(BUILD)/obj-test
 

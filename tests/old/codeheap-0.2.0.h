@@ -324,7 +324,7 @@ static inline void ch_config_init(struct ch_config *config)
  *       | CH_E_OS errno kept; EMFILE: the process has 255 heaps, and can have no more
  * lock  of the set of heaps
  * safe  any thread; attach threads and vms afterwards
- * cost  25 to 40 system calls; memory is committed as it is used, 64 KiB first */
+ * cost  25 to 60 system calls; memory is committed as it is used, 64 KiB first */
 CH_API CH_CHECKED enum ch_status ch_heap_create(const struct ch_config *config,
 						struct ch_heap **heap);
 
