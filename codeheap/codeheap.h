@@ -647,7 +647,7 @@ CH_API CH_CHECKED enum ch_status ch_code_add(struct ch_heap *heap, const void *b
  *       at    what ch_code_add gave; ch_info.exec (ch_code.exec if used_from is 0), or the entry
  *       how   COLLECT: by a cycle, when no word on a stack, not even a stale pointer, and no edge
  *             or branch leads to it. NOT_RUNNING: now; by a cycle, where a block has an edge to it
- * ret   CH_OK | CH_E_ARG how, or no code begins there | CH_E_STATE an owner's, or immortal |
+ * ret   CH_OK | CH_E_ARG how; in no pool, or inside code | CH_E_STATE an owner's, or immortal |
  *       CH_E_STALE nothing is there, or OPEN code. Other code made there since is freed instead
  * lock  COLLECT by an attached thread: none; else heap
  * safe  any thread; COLLECT also from finalizers, but from no other callback of a collector
