@@ -163,7 +163,8 @@ class flame_profile(contextlib.ContextDecorator):
             if self._started_in != os.getpid():
                 self._started_in = None
                 return None
-            title = self.title and self.title.encode("utf-8", "replace").decode()
+            # What C cannot read would be said now, when the samples are all there is.
+            title = self.title and self.title.replace("\0", "\u2400").encode("utf-8", "replace").decode()
             try:
                 self.counts = ProfileCounts(*_codeheap.profile_end(
                     self._absolute, title, self.folded, self.icicle, self.reversed))

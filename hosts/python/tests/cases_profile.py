@@ -721,14 +721,14 @@ def case_profile_that_is_interrupted_is_not_left_running():
 
 def case_profile_begins_and_ends_often():
     path = path_of("often.svg")
-    profile = codeheap.flame_profile(path, title="often & <again>", icicle=True, reversed=True)
+    profile = codeheap.flame_profile(path, title="often & <again>\0", icicle=True, reversed=True)
     codeheap.activate()
     for _ in range(300):
         with profile:
             leaf()
     with open(path) as file:
         text = file.read()
-    must(text.lstrip().startswith(("<?xml", "<svg")) and "often &#38; &#60;again&#62;" in text, text[:300])
+    must(text.lstrip().startswith(("<?xml", "<svg")) and "often &#38; &#60;again&#62;\u2400" in text, text[:300])
     must(os.listdir(here) == ["often.svg"], os.listdir(here))
 
 
