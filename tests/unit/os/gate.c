@@ -623,8 +623,7 @@ TEST(only_place_that_is_left_near_an_address_is_found)
 			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	CHECK(all != MAP_FAILED);
 	uint8_t *low = (uint8_t *)(((uintptr_t)all + place - 1) & ~(uintptr_t)(place - 1));
-	for (unsigned i = 0; i < 32; i += i == 15 ? 1 : 5) {
-		uint8_t *at = low + i * place;
+	for (uint8_t *at = low; at < low + 2 * near; at += place) {
 		ch__os_unreserve(at, place);
 		if ((uint32_t)(uintptr_t)at) /* no pool begins at a multiple of 4 GiB */
 			CHECK(ch__os_reserve(place, place, 0, (uintptr_t)low + near) == at);
