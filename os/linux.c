@@ -206,6 +206,12 @@ void ch__os_random(void *bytes, size_t n)
 	}
 }
 
+/* A stale address, half written over by a small number, would lead there. */
+static bool is_multiple_of_4_gib(uintptr_t at)
+{
+	return !(uint32_t)at;
+}
+
 /* Reserves in [low, high), at an address whose sum with offset is aligned. The first try is random,
  * the next tries are evenly spaced from there, so that of few places each is tried once. */
 static void *reserve_between(uintptr_t low, uintptr_t high, size_t bytes, size_t align,
@@ -221,8 +227,7 @@ static void *reserve_between(uintptr_t low, uintptr_t high, size_t bytes, size_t
 	ch__os_random(&at, sizeof at);
 	for (uintptr_t i = 0; i < tries; i++, at += places / tries) {
 		at %= places;
-		/* A stale address, half written over by a small number, would lead there. */
-		if (!(uint32_t)(first + at * align))
+		if (is_multiple_of_4_gib(first + at * align))
 			continue;
 		void *got = map_none((void *)(first - offset + at * align), bytes);
 		if (got || errno != EEXIST)
@@ -233,16 +238,16 @@ static void *reserve_between(uintptr_t low, uintptr_t high, size_t bytes, size_t
 
 static void *reserve_anywhere(size_t bytes, size_t align, size_t offset)
 {
-	uint8_t *wide = map_none(NULL, bytes + align);
+	size_t spare = 2 * align;
+	uint8_t *wide = map_none(NULL, bytes + spare);
 	if (!wide)
 		return NULL;
-	uintptr_t base = (uintptr_t)wide;
-	uint8_t *at =
-		wide + ((((base + offset + align - 1) & ~(uintptr_t)(align - 1)) - offset) - base);
-	if (at != wide)
-		munmap(wide, (size_t)(at - wide));
-	munmap(at + bytes, (size_t)(wide + align - at));
-	return at;
+	size_t skip = (0 - ((uintptr_t)wide + offset)) & (align - 1);
+	skip += is_multiple_of_4_gib((uintptr_t)wide + skip + offset) ? align : 0;
+	if (skip)
+		munmap(wide, skip);
+	munmap(wide + skip + bytes, spare - skip);
+	return wide + skip;
 }
 
 /* The end of random places: half of user space, which has 47 bits on x86-64, 38 to 48 elsewhere.
@@ -266,10 +271,10 @@ void *ch__os_reserve(size_t bytes, size_t align, size_t offset, uintptr_t hint)
 	} else if (hint != ch__os_anywhere) {
 		/* Below first: an executable's brk heap grows above the executable, and the stack
 		 * ends above the libraries. */
-		uintptr_t low = hint > near_bytes ? hint - near_bytes : 0;
-		got = reserve_between(low, hint, bytes, align, offset);
+		uintptr_t near = bytes < near_bytes ? near_bytes : near_bytes / 2 * 3;
+		got = reserve_between(hint > near ? hint - near : 0, hint, bytes, align, offset);
 		if (!got)
-			got = reserve_between(hint, hint + near_bytes, bytes, align, offset);
+			got = reserve_between(hint, hint + near, bytes, align, offset);
 	}
 	return got ? got : reserve_anywhere(bytes, align, offset);
 }

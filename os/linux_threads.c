@@ -117,7 +117,6 @@ static uintptr_t mapped_from(uintptr_t low, uintptr_t high, uintptr_t if_refused
 	/* By the real page: a test's pretended page is not what the kernel maps. */
 	uintptr_t mask = (uintptr_t)sysconf(_SC_PAGESIZE) - 1;
 	uintptr_t end = low & ~mask, at = (high + mask) & ~mask;
-	int error = errno;
 	for (size_t step = PAGES_AT_ONCE * (mask + 1); at > end && step > mask;) {
 		size_t bytes = at - end < step ? at - end : step;
 		if (syscall(SYS_mincore, at - bytes, bytes, resident) == 0)
@@ -127,7 +126,6 @@ static uintptr_t mapped_from(uintptr_t low, uintptr_t high, uintptr_t if_refused
 		else
 			step = bytes / 2 & ~mask;
 	}
-	errno = error;
 	return at > low ? at : low;
 }
 
@@ -147,9 +145,10 @@ uintptr_t ch__os_first_stack_low(uintptr_t low, uintptr_t high)
 	if (syscall(SYS_prlimit64, 0, RLIMIT_STACK, NULL, &limit) == 0 &&
 	    high - low < limit.rlim_cur)
 		low = limit.rlim_cur < high ? high - limit.rlim_cur : 0;
-	errno = error;
 	/* A stack without a limit would begin at address 0. */
-	return mapped_from(low, high, low ? low : known);
+	low = mapped_from(low, high, low ? low : known);
+	errno = error;
+	return low;
 }
 
 /* For a system that refuses process_vm_readv or has none: reads words that were readable a moment

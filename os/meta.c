@@ -92,8 +92,8 @@ void ch__meta_destroy(struct ch__meta *meta)
 
 void *ch__meta_alloc(struct ch__meta *meta, size_t bytes)
 {
-	size_t size = rounded(bytes);
-	struct link *at = ch__os_may_fail() || size < bytes ? NULL : calloc(1, sizeof *at + size);
+	size_t size = rounded(bytes), all = sizeof(struct link) + size;
+	struct link *at = ch__os_may_fail() || all < bytes ? NULL : calloc(1, all);
 	if (!at) {
 		errno = ENOMEM;
 		return NULL;

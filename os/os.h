@@ -21,9 +21,9 @@ size_t ch__os_page_bytes(void);
  * views other than RX are made without the flag, or fail. Called before views are made, not for
  * each view: a filter that comes later may kill a process that asks. */
 void ch__os_look_at_personality(void);
-/* Reserves `bytes` of address space without access, so that (address + offset) is aligned: within 1
- * GiB of a hint where there is room, at a random place when hint is 0, where the system likes when
- * hint is ch__os_anywhere. */
+/* Reserves `bytes` of address space without access, so that (address + offset) is aligned, and no
+ * multiple of 4 GiB: within 1 GiB of a hint, or 1.5 GiB for a GiB and more, where there is room; at
+ * a random place when hint is 0; where the system likes when hint is ch__os_anywhere. */
 static const uintptr_t ch__os_anywhere = UINTPTR_MAX;
 void *ch__os_reserve(size_t bytes, size_t align, size_t offset, uintptr_t hint)
 	CH_EXCLUDES(CH__STANDING);

@@ -146,8 +146,7 @@ void ch__spans_leave_zeros(struct ch__pool *pool)
 		enum ch__span_use use = ch__pool_span_use(pool, i);
 		if (use != CH__SPAN_RODATA && use != CH__PAGE_RODATA)
 			continue;
-		bool is_left = ch__os_map_private(pool->inner->views.exec + offset_of(pool, i),
-						  bytes_of(pool, i), CH__OS_R);
-		(void)is_left;
+		(void)ch__os_map_private(pool->inner->views.exec + offset_of(pool, i),
+					 bytes_of(pool, i), CH__OS_R);
 	}
 }

@@ -273,8 +273,7 @@ static bool share(const struct ch__views *v, size_t offset, size_t bytes, uint8_
 bool ch__views_leave_room(struct ch__views *v, size_t offset, size_t bytes)
 {
 	uint8_t *write = v->write + offset;
-	bool is_one = ch__os_map_private(write, bytes, CH__OS_R);
-	(void)is_one;
+	(void)ch__os_map_private(write, bytes, CH__OS_R);
 	bool is_left = share(v, offset, bytes, write);
 	v->is_part_inherited |= !is_left;
 	return is_left;

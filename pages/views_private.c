@@ -4,7 +4,6 @@
 #include "os/threads.h"
 #include "pages/inner.h"
 
-
 enum { UNIT = 8, LARGE_PAGE_BYTES = 2 << 20 };
 
 /* Several threads may miss the file at once. A file of the calling process stays: another thread

@@ -190,7 +190,7 @@ static enum ch_status create_pool(struct ch_heap *heap)
 		return CH_OK;
 	ch__text_end(&tried);
 	errno = error;
-	return ch__because(error == ENOMEM ? CH_E_MEMORY : CH_E_OS,
+	return ch__because(error == ENOMEM || error == EAGAIN ? CH_E_MEMORY : CH_E_OS,
 			   "no pool of %zu bytes: %s%m", config->pool_bytes, words);
 }
 

@@ -7,6 +7,7 @@
 #include "tests/support/heap_rig.h"
 
 #include <errno.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -352,6 +353,32 @@ TEST(s50_pool_is_halved_to_what_can_be_reserved_dual)
 TEST(s50_pool_is_halved_to_what_can_be_reserved_memfd)
 {
 	halve(CH_BACKEND_MEMFD);
+}
+
+/* Under mlockall(MCL_FUTURE) all address space counts as locked memory, and mmap and mremap say
+ * EAGAIN beyond its limit. */
+TEST(s50_pool_is_halved_where_no_more_memory_may_be_locked)
+{
+	struct ch_config config = rig_config(WHOLE);
+	struct ch_heap *heap;
+	unsigned halved = 0;
+	uint64_t calls = 1;
+	unsetenv("CODEHEAP_WX");
+	config.backend = CH_BACKEND_MEMFD;
+	for (uint64_t nth = 1; nth <= calls; nth++) {
+		struct ch_stats stats = {.size = sizeof stats};
+		ch__os_fail_as(nth, false, EAGAIN);
+		enum ch_status status = ch_heap_create(&config, &heap);
+		calls = ch__os_failable_calls();
+		ch__os_fail_at(0, false);
+		CHECK(status == CH_OK || !strstr(ch_why(), "no pool of"));
+		if (status != CH_OK)
+			continue;
+		CHECK_EQ(ch_heap_stats(heap, &stats), CH_OK);
+		halved += stats.pool_bytes == WHOLE / 2;
+		CHECK_EQ(ch_heap_destroy(heap), CH_OK);
+	}
+	CHECK(halved > 4);
 }
 
 enum { MANY = 900 }; /* of 1,900 bytes: more than half of the pool */

@@ -155,7 +155,22 @@ TEST(no_place_begins_at_a_multiple_of_4_gib)
 	for (int i = 0; i < ROUNDS; i++) {
 		char *at = ch__os_reserve(MIB, 64ul * MIB, 4096, hint + 512ul * MIB);
 		CHECK(at && (uint32_t)(uintptr_t)(at + 4096));
+		/* Every second place that the system likes is such a multiple. */
+		at = ch__os_reserve(MIB, 2048ul * MIB, 4096, ch__os_anywhere);
+		CHECK(at && (uintptr_t)(at + 4096) % (4096ul * MIB) == 2048ul * MIB);
 	}
+}
+
+/* A jump reaches 2 GiB. The largest pool has two guards and a page besides. */
+TEST(place_of_more_than_a_gib_near_an_address_is_in_reach)
+{
+	size_t bytes = 1024ul * MIB + 3 * (64 << 10);
+	if (CH_TSAN)
+		skip("memory may lie in some ranges only");
+	uintptr_t at = (uintptr_t)ch__os_reserve(bytes, 64ul * MIB, 2 * (64 << 10), hint);
+	CHECK(at && hint - at < 2048ul * MIB);
+	at = (uintptr_t)ch__os_reserve(bytes, 64ul * MIB, 2 * (64 << 10), hint);
+	CHECK(at > hint && at + bytes - hint < 2048ul * MIB);
 }
 
 TEST(memory_that_is_for_large_pages_is_known_to_the_system_as_such)

@@ -203,6 +203,7 @@ TEST(failing_allocation_says_so)
 	errno = 0;
 	CHECK(!ch__meta_alloc(meta, SIZE_MAX - 4));
 	CHECK_EQ(errno, ENOMEM);
+	CHECK(!ch__meta_alloc(meta, SIZE_MAX - 15)); /* of whole units: no room for more */
 	CHECK_EQ(ch__meta_bytes(meta), 3 * 16);
 	ch__meta_destroy(meta);
 }
