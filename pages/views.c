@@ -112,13 +112,13 @@ static bool follows(struct ch__views *v)
 
 /* Only a file can be mapped again at the same offset. Two views that follow each other do so for
  * the process's next heaps, too, so they are not asked again: the first run of a page costs a
- * fault. Writes by /proc may be refused later. */
+ * fault. */
 static bool self_test(struct ch__views *v)
 {
 	static _Atomic(unsigned) passed; /* bits; relaxed: who misses one asks again */
 	unsigned bit = 1u << v->backend;
 	bool is_known = CH_LOAD_RELAXED(&passed) & bit;
-	if (is_known && v->backend != CH__BACKEND_PROCMEM && !ch__os_pretended.between_runs)
+	if (is_known && !ch__os_pretended.between_runs)
 		return true;
 	if (follows(v)) {
 		atomic_fetch_or_explicit(&passed, bit, memory_order_relaxed);

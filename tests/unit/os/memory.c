@@ -261,6 +261,47 @@ TEST(kernel_copies_memory_behind_the_end_of_the_first_thread)
 	run_behind_first_thread(copy_alone);
 }
 
+static void *expect_own_bounds(void *low)
+{
+	const void *found, *high;
+	CHECK(ch__os_stack_bounds(&found, &high));
+	CHECK_EQ((uintptr_t)found, (uintptr_t)low);
+	return NULL;
+}
+
+/* Only the bounds of the process's first stack are known for good. */
+TEST(stack_in_the_place_of_a_larger_one_has_bounds_of_its_own)
+{
+	uint8_t *at = mmap(NULL, MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(at != MAP_FAILED);
+	for (size_t skip_bytes = 0; skip_bytes < MIB; skip_bytes += MIB / 2) {
+		pthread_attr_t attributes;
+		pthread_t thread;
+		CHECK_EQ(pthread_attr_init(&attributes), 0);
+		CHECK_EQ(pthread_attr_setstack(&attributes, at + skip_bytes, MIB - skip_bytes), 0);
+		CHECK_EQ(pthread_create(&thread, &attributes, expect_own_bounds, at + skip_bytes),
+			 0);
+		CHECK_EQ(pthread_join(thread, NULL), 0);
+	}
+}
+
+static bool is_undisturbed;
+static void look_at_mask(int signal, void *info, void *context)
+{
+	sigset_t now;
+	(void)info, (void)context;
+	CHECK_EQ(pthread_sigmask(SIG_BLOCK, NULL, &now), 0);
+	is_undisturbed = signal == SIGUSR1 && sigismember(&now, SIGUSR2);
+}
+
+TEST(handler_that_nothing_disturbs_runs_with_every_signal_blocked)
+{
+	struct ch__os_action old;
+	CHECK(ch__os_signal_install(SIGUSR1, look_at_mask, &old, CH__OS_UNDISTURBED));
+	CHECK_EQ(raise(SIGUSR1), 0);
+	CHECK(is_undisturbed);
+}
+
 TEST(first_stack_without_a_limit_begins_where_memory_is_mapped)
 {
 	const void *low, *high;

@@ -450,6 +450,9 @@ static void call_without_code(void *arg)
 		CHECK_EQ(errno, EACCES);
 		CHECK_EQ(ch__pool_take_page_in_need(call->rig->pool, 0, 16, 0), CH__PAGE_NONE);
 		CHECK_EQ(ch__pool_take_span(call->rig->pool, 1, 0), CH__PAGE_NONE);
+		uint64_t bytes, largest;
+		ch__pool_count_free(call->rig->pool, &bytes, &largest);
+		CHECK(bytes == 0 && largest == 0);
 	}
 	rig_call(call->at);
 }

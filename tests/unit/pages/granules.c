@@ -3,6 +3,7 @@
  * with one byte a granule. */
 #include "tests/support/pool_rig.h"
 
+#include <pthread.h>
 #include <signal.h>
 
 enum { POOL_BYTES = 1 << 20 };
@@ -73,6 +74,22 @@ TEST(last_part_given_back_moves_the_cursor_back)
 	CHECK(ch__page_reserve(rig.pool, page, 64, 16, &again_hot, &again_cold));
 	CHECK_EQ(again_hot, hot[2]);
 	CHECK_EQ(again_cold, cold[2]);
+	rig_destroy(&rig);
+}
+
+/* The first part to come back leaves the cursors where they were. */
+TEST(open_page_that_came_back_whole_is_served_whole)
+{
+	struct ch__pool_config config = rig_config(POOL_BYTES);
+	struct pool_rig rig = rig_create(&config);
+	uint32_t page = rig_take(&rig), hot[2], cold[2];
+	for (unsigned i = 0; i < 2; i++)
+		CHECK(ch__page_reserve(rig.pool, page, 64, 16, &hot[i], &cold[i]));
+	for (unsigned i = 0; i < 2; i++) {
+		ch__page_give_back(rig.pool, page, hot[i], 64);
+		ch__page_give_back(rig.pool, page, cold[i], 16);
+	}
+	CHECK(ch__page_reserve(rig.pool, page, granules_of(&rig) * 8, 0, &hot[0], &cold[0]));
 	rig_destroy(&rig);
 }
 
@@ -299,6 +316,49 @@ TEST(find_start_gives_the_last_start_at_or_below_in_its_page)
 				clear_start(rig.pool, base + g * 8);
 		CHECK_EQ(ch__page_find_start(rig.pool, base + page_bytes - 1), UINT32_MAX);
 	}
+	rig_destroy(&rig);
+}
+
+enum { TOGGLES = 800000, MEANWHILE = 8 };
+struct toggler {
+	struct ch__pool *pool;
+	uint32_t kept, moved;
+	pthread_barrier_t *both;
+};
+
+static void expect_kept(const struct toggler *t, bool is_set)
+{
+	for (int i = 0; i < MEANWHILE; i++) {
+		ch__page_set_start(t->pool, t->moved);
+		clear_start(t->pool, t->moved);
+	}
+	CHECK_EQ(ch__page_has_start(t->pool, t->kept), is_set);
+}
+
+static void *toggle(void *arg)
+{
+	const struct toggler *t = arg;
+	pthread_barrier_wait(t->both);
+	for (int i = 0; i < TOGGLES; i++) {
+		ch__page_set_start(t->pool, t->kept);
+		expect_kept(t, true);
+		clear_start(t->pool, t->kept);
+		expect_kept(t, false);
+	}
+	return NULL;
+}
+
+TEST(threads_change_starts_of_one_word_at_once)
+{
+	struct ch__pool_config config = rig_config(POOL_BYTES);
+	struct pool_rig rig = rig_create(&config);
+	pthread_barrier_t both;
+	struct toggler one = {rig.pool, 0, 16, &both}, other = {rig.pool, 8, 24, &both};
+	CHECK_EQ(pthread_barrier_init(&both, NULL, 2), 0);
+	pthread_t thread;
+	CHECK_EQ(pthread_create(&thread, NULL, toggle, &other), 0);
+	toggle(&one);
+	CHECK_EQ(pthread_join(thread, NULL), 0);
 	rig_destroy(&rig);
 }
 

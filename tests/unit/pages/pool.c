@@ -258,8 +258,8 @@ TEST(page_becomes_free_with_its_last_granule)
 	struct pool_rig rig = rig_create(&config);
 	struct ch__pool *pool = rig.pool;
 	uint32_t page = rig_take(&rig);
-	uintptr_t a = rig_reserve(&rig, page, 100), b = rig_reserve(&rig, page, 200);
-	rig_give_back(&rig, a, 100);
+	uintptr_t a = rig_reserve(&rig, page, 97), b = rig_reserve(&rig, page, 200);
+	rig_give_back(&rig, a, 97);
 	CHECK_EQ(pool->pages[page].state, CH__PAGE_OPEN);
 	ch__pool_retire_page(pool, page);
 	CHECK_EQ(pool->pages[page].state, CH__PAGE_PARTLY);
