@@ -60,10 +60,14 @@ TEST(procmem_for_forks_takes_large_pages)
 	unsetenv("CODEHEAP_WX");
 	struct pool_rig rig = rig_create(&config);
 	struct ch__pool *pool = rig.pool;
-	(void)rig_take(&rig);
+	uintptr_t code = ch__pool_page_exec(pool, rig_take(&rig));
 	CHECK_EQ((size_t)pool->pages_committed << pool->page_log2, CH__LARGE_CHUNK_BYTES);
 	CHECK_EQ(pool->exec_base % CH__LARGE_CHUNK_BYTES, 0);
 	CHECK_EQ((uintptr_t)pool->delta % CH__LARGE_CHUNK_BYTES, 0);
+	/* A kernel without large pages marks neither view. */
+	bool has_large = mapping_has_flag(ch__pool_read(pool, code), " hg");
+	CHECK_EQ(mapping_has_flag((const void *)code, " hg"), has_large);
+	CHECK(!mapping_has_flag((const void *)pool->runtime_exec, " hg"));
 	rig_destroy(&rig);
 }
 

@@ -108,24 +108,33 @@ TEST(chunk_without_a_used_page_changes_its_zone_and_that_is_heard)
 
 /* A chunk's first memory is used up: more of the chunk gets memory, though an unused chunk of
  * another zone has some. */
-TEST(zone_widens_its_own_chunk_before_it_takes_an_unused_one)
+static void widen(bool is_first)
 {
 	struct heard heard = {.count = 0};
 	struct pool_rig rig;
 	zone_rig(&rig, 8 * MIB, &heard);
-	uint32_t page = take(&rig, PAGES_FRAME), own = take(&rig, OWN_FRAME);
-	uint32_t chunk = chunk_of_page(&rig, own), had = rig.pool->inner->chunks[chunk].pages;
-	CHECK(had < chunk_pages(&rig));
-	ch__pool_retire_page(rig.pool, page);
+	uint8_t frame = is_first ? PAGES_FRAME : OWN_FRAME;
+	uint32_t first = take(&rig, PAGES_FRAME), second = take(&rig, OWN_FRAME);
+	uint32_t unused = is_first ? second : first;
+	uint32_t chunk = chunk_of_page(&rig, is_first ? first : second);
+	CHECK_EQ(chunk, !is_first);
+	CHECK(rig.pool->inner->chunks[chunk].pages < chunk_pages(&rig));
+	ch__pool_retire_page(rig.pool, unused);
 	for (uint32_t i = 1; i < chunk_pages(&rig); i++)
-		CHECK_EQ(chunk_of_page(&rig, take(&rig, OWN_FRAME)), chunk);
+		CHECK_EQ(chunk_of_page(&rig, take(&rig, frame)), chunk);
 	CHECK_EQ(heard.count, 0);
 	rig_check(&rig);
 	/* The chunk is full: now the unused one changes its zone. */
-	CHECK_EQ(chunk_of_page(&rig, take(&rig, OWN_FRAME)), chunk_of_page(&rig, page));
+	CHECK_EQ(chunk_of_page(&rig, take(&rig, frame)), chunk_of_page(&rig, unused));
 	CHECK_EQ(heard.count, 1);
 	rig_check(&rig);
 	rig_destroy(&rig);
+}
+
+TEST(zone_widens_its_own_chunk_before_it_takes_an_unused_one)
+{
+	widen(false);
+	widen(true);
 }
 
 /* The system takes no access away, or no memory: until it takes both, the bytes are traps. */
