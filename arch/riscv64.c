@@ -386,7 +386,8 @@ uintptr_t ch__arch_unrecorded_return(const void *ucontext)
 /* ebreak is an exception, not a trap: the pc stays at the ebreak. */
 uintptr_t ch__arch_trap_address(int signal, int code, const void *ucontext)
 {
-	(void)signal, (void)code;
+	(void)signal;
+	(void)code;
 	return ch__arch_context_pc(ucontext);
 }
 

@@ -56,7 +56,8 @@ enum { CH_ARCH_NONGNU_PC = 16, CH_ARCH_NONGNU_CURSOR_WORDS = 127 };
 /* Caches snoop stores by physical address: only the compiler must not move the stores. */
 static inline void ch__arch_sync(const uint8_t *exec, size_t bytes)
 {
-	(void)exec, (void)bytes;
+	(void)exec;
+	(void)bytes;
 	__asm__ volatile("" ::: "memory");
 }
 
