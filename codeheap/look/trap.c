@@ -112,10 +112,10 @@ static bool is_in_use(enum ch_block_state state)
 	return state != CH_BLOCK_FREE && state != CH_BLOCK_DEAD;
 }
 
-/* A head is no code: where code lies in front of a head, that code ran on behind its end. */
+/* No thread jumps to a head. Code in front of a head, or of unused bytes, ran on behind its end. */
 static bool find_in_front(const struct ch_heap *heap, uint32_t offset, struct ch__place *place)
 {
-	uint32_t back = place->into_head;
+	uint32_t back = place->state == CH_BLOCK_FREE ? 1 : place->into_head;
 	if (!back || back > offset)
 		return false;
 	ch__place_find(heap, offset - back, place);
@@ -173,7 +173,8 @@ static void put_origin(struct ch__text *line, const struct ch_heap *heap, const 
 		}
 		ch__text_put(line, place.state == CH_BLOCK_DEAD ? " in freed " : " in ");
 		put_block(line, &place);
-		ch__text_put_with(line, place.is_cold ? " cold +" : " +", place.at + back, 16);
+		ch__text_put_with(line, place.is_cold ? " cold +" : " +",
+				  place.into_head ? 0 : place.at + back, 16);
 	} else if (call - heap->pool->runtime_exec < heap->pool->runtime_bytes) {
 		ch__text_put_with(line, " in the heap's runtime page +",
 				  address - heap->pool->runtime_exec, 16);

@@ -110,17 +110,15 @@ static bool read_stone(const struct ch_heap *heap, uint32_t slot, uint32_t numbe
 	if (place->is_cold && !covers(offset, cold_at, cold_bytes, CH__HEAD_BYTES, place))
 		return false;
 	uint32_t how = load(&stone->block_how);
-	*place = (struct ch__place){
-		.state = CH_BLOCK_DEAD,
-		.at = place->at,
-		.is_cold = place->is_cold,
-		.is_slot = (cold & CH__TOMB_SLOT) != 0,
-		.block = how & CH__INDEX_MAX,
-		.death = (enum ch__death)(how >> 24 & 15),
-		.cause = (enum ch__cause)(how >> 28),
-		.generation = load(&stone->generation),
-		.collection = load(&stone->collection),
-	};
+	place->state = CH_BLOCK_DEAD;
+	place->is_slot = (cold & CH__TOMB_SLOT) != 0;
+	place->is_data = false;
+	place->block = how & CH__INDEX_MAX;
+	place->death = (enum ch__death)(how >> 24 & 15);
+	place->cause = (enum ch__cause)(how >> 28);
+	place->generation = load(&stone->generation);
+	place->collection = load(&stone->collection);
+	place->by = place->by_generation = 0;
 	read_texts(heap, slot, load(&stone->owner_name), place);
 	return CH_LOAD_RELAXED(&stone->number) == number;
 }

@@ -291,6 +291,33 @@ TEST(code_that_runs_on_into_the_next_head_traps_there_and_is_named)
 	rig_end(&rig);
 }
 
+/* Behind the code lies code that was freed, or no code yet. */
+TEST(code_that_runs_on_into_freed_or_unused_bytes_is_named)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct emitter e, next;
+	catch_traps(rig.heap);
+	struct ch_owner owner = rig_owner(&rig, "o"), last = rig_owner(&rig, "p");
+	open_endless(&e, owner);
+	open_endless(&next, last);
+	const uint8_t *exec = e.code.exec, *end = exec + e.at, *last_exec = next.code.exec;
+	const uint8_t *cold = next.code.cold_exec;
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	CHECK_EQ(emit_commit(&next), CH_OK);
+	CHECK_EQ((uintptr_t)end, (uintptr_t)last_exec - CH__HEAD_BYTES);
+	check_runs_on(last_exec, last_exec + next.at, "");
+	check_has(caught.text, ", owner `p`)");
+	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	jump_to(cold); /* goes on in the head of freed code */
+	check_begins(caught.text, "live block `endless` (#");
+	check_has(caught.text, "; executed at cold +0x8, behind its end, where before it lay block "
+			       "`endless` (#");
+	check_has(caught.text, ", owner `o`), freed after collection 0 because its owner was ");
+	jump_to(end - CODE_NOP_BYTES);
+	check_begins(caught.text, "block `endless` (#"); /* freed, and not at its beginning */
+	rig_end(&rig);
+}
+
 /* On x86-64 a misaligned operand and an address that is not canonical have no address: the system
  * says 0, which is no store to NULL. */
 TEST(fault_without_an_address_says_so)

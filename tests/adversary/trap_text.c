@@ -86,6 +86,9 @@ TEST(frame_record_says_who_called_where_the_stack_does_not)
 	CHECK(closed != MAP_FAILED);
 	describe_with_record(&rig, at, record);
 	check_has(caught.text, " in block `caller` (#");
+	record[1] = (uintptr_t)rig_info(caller).exec; /* behind the head, and so behind no call */
+	describe_with_record(&rig, at, record);
+	check_has(caught.text, ", owner `caller`) +0x0");
 	describe_with_record(&rig, at, record + 1); /* leads to no code */
 	check_has(caught.text, none);
 	describe_with_record(&rig, at, (const uint8_t *)record + 1);
