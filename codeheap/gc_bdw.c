@@ -669,8 +669,7 @@ static bool write_anchor(struct bdw *bdw, uint32_t index, struct anchor *anchor,
 	struct ch_heap *heap = bdw->heap;
 	struct ch__owner *owner = ch__owner_at(heap, index);
 	struct ch__thread *self = ch__region_enter_for(heap);
-	bool is_alive =
-		ch__owner_is_alive(heap, owner);
+	bool is_alive = ch__owner_is_alive(heap, owner);
 	if (is_alive) {
 		*handle = ch__owner_handle(heap, index);
 		anchor->place = (uint32_t)handle->bits;
