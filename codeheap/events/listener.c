@@ -66,8 +66,7 @@ enum ch_status ch__listeners_begin(struct ch_heap *heap)
 		heap->no_file = errno = ENOSYS;
 		if (!wish)
 			status = ch__because(CH_E_OS, "ch_config.stats_file needs "
-						      "ch_stats_file_enable of "
-						      "libcodeheap-profile: %m");
+					     "ch_stats_file_enable of libcodeheap-profile: %m");
 		if (wish)
 			tell_of_no_file();
 	}

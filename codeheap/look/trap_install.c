@@ -34,7 +34,8 @@ static void say(const struct ch_heap *heap, const void *info, const void *uconte
 	ch__os_write_last(line, n);
 }
 
-/* Tells of a fault in a destroyed heap's pool. A code of 0 or less: somebody sent the signal. */
+/* Tells of a fault in a destroyed heap's pool, where other memory of the program may lie since. A
+ * code of 0 or less: somebody sent the signal. */
 static void say_gone(int signal, const siginfo_t *info, const void *ucontext)
 {
 	char line[LINE_BYTES];
@@ -43,7 +44,8 @@ static void say_gone(int signal, const siginfo_t *info, const void *ucontext)
 	bool is_data = !ch__heaps_had(at) && (signal == SIGSEGV || signal == SIGBUS);
 	if (is_data)
 		at = (uintptr_t)info->si_addr;
-	if (info->si_code <= 0 || !ch__heaps_had(at))
+	if (info->si_code <= 0 || !ch__heaps_had(at) ||
+	    ch__os_is_readable((const void *)(at & ~(uintptr_t)7)))
 		return;
 	ch__text_put_with(&text, is_data ? "libcodeheap: a load or store at "
 					 : "libcodeheap: executed at ", at, 16);

@@ -34,7 +34,7 @@ static bool covers(uint32_t offset, uint32_t part, uint32_t bytes, uint32_t head
 {
 	uint32_t at = offset - part;
 	place->at = at > head ? at - head : 0;
-	place->into_head = at < head && at < bytes ? at + 1 : 0;
+	place->into_head = at < head ? at + 1 : 0;
 	return at < bytes;
 }
 

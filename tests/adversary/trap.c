@@ -17,6 +17,7 @@
 #include <setjmp.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -105,6 +106,19 @@ static void send_address_of_destroyed(void *arg)
 	_exit(3);
 }
 
+/* Other memory of the program lies where the pool was, and refuses a store. */
+static void store_where_the_pool_was(void *arg)
+{
+	enum { BYTES = 1 << 16 };
+	struct trap *t = arg;
+	CHECK_EQ(ch_trap_install(t->rig.heap), CH_OK);
+	rig_end(&t->rig);
+	void *at = (void *)((uintptr_t)t->freed & ~(uintptr_t)(BYTES - 1));
+	CHECK(mmap(at, BYTES, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1,
+		   0) == at);
+	*(volatile uint8_t *)(uintptr_t)t->freed = 1;
+}
+
 TEST(code_of_a_heap_that_was_destroyed_is_told)
 {
 	struct trap t;
@@ -117,6 +131,8 @@ TEST(code_of_a_heap_that_was_destroyed_is_told)
 	expect_signal_text(load_destroyed, &t, SIGSEGV, t.text, sizeof t.text);
 	CHECK(strstr(t.text, "libcodeheap: a load or store at 0x"));
 	expect_signal_text(send_address_of_destroyed, &t, SIGSEGV, t.text, sizeof t.text);
+	CHECK_STR(t.text, "");
+	expect_signal_text(store_where_the_pool_was, &t, SIGSEGV, t.text, sizeof t.text);
 	CHECK_STR(t.text, "");
 	rig_end(&t.rig);
 }
