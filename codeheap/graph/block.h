@@ -169,7 +169,6 @@ static inline void ch__owner_remove(struct ch_heap *heap, struct ch__owner *owne
 		CH_STORE_RELAXED(&owner->first_block, next);
 	if (next)
 		ch__block_at(heap, next)->owner_prev = prev;
-	block->owner_prev = block->owner_next = 0;
 }
 
 void ch__block_pages_freed(struct ch_heap *, uint32_t hot_offset, bool is_span);

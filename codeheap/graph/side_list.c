@@ -126,7 +126,7 @@ void ch__side_drop(struct ch_heap *heap, struct ch__side_list *list)
 enum ch_status ch__side_add(const struct ch__subject *s, enum ch__item_kind kind,
 			    struct ch__item item, const struct ch__item *second)
 {
-	enum ch_status status = ch__side_need(s, second ? 2 : 1);
+	enum ch_status status = ch__side_need(s, 1);
 	if (status != CH_OK)
 		return status;
 	ch__region_enter(s->self);

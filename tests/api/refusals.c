@@ -577,8 +577,8 @@ TEST(sentence_tells_a_limit_of_records_from_missing_memory)
 	CHECK_EQ(ch_owner_release(last, CH_RELEASE_COLLECT), CH_OK);
 	CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
 	CHECK_EQ(ch_owner_create(rig.vm, "o", NULL, NULL, &more), CH_OK);
-	rig.heap->blocks.limit = rig.heap->blocks.used;
-	/* The thread has some records of its own left. */
+	/* The thread has some records of its own left, and the table has few. */
+	rig.heap->blocks.limit = rig.heap->blocks.used + 3;
 	while (ch_block_open(&open, &code) == CH_OK)
 		continue;
 	REFUSED(ch_block_open(&open, &code), CH_E_MEMORY, " blocks, its limit: ");

@@ -6,6 +6,8 @@
 #include "tests/support/heap_rig.h"
 #include "tests/support/stage_code.h"
 
+#include <pthread.h>
+
 enum { SLOTS = 60 };
 
 struct slot {
@@ -215,6 +217,46 @@ TEST(the_peak_of_code_bytes_is_seen_without_asking)
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
 	/* The peak may lack the bytes that a thread opens between two reports. */
 	CHECK(rig_stats(&rig).code_bytes_peak + 16384 >= 2000 * 16);
+	rig_end(&rig);
+}
+
+enum { MANY_THREADS = 20 };
+static pthread_barrier_t all_are_attached;
+
+static void *attach_with_others(void *arg)
+{
+	(void)arg;
+	CHECK_EQ(ch_thread_attach(rig.heap, NULL, NULL), CH_OK);
+	(void)pthread_barrier_wait(&all_are_attached);
+	return NULL;
+}
+
+/* A sum over many records of threads is made once in 64 KiB of dead code. */
+TEST(the_peak_of_code_bytes_is_seen_with_many_threads)
+{
+	enum { OWNERS = 8, BLOCKS = 30, ALL_BYTES = OWNERS * BLOCKS * 1024 };
+	rig = rig_start(4 << 20);
+	pthread_t threads[MANY_THREADS];
+	struct ch_owner owners[OWNERS];
+	CHECK_EQ(pthread_barrier_init(&all_are_attached, NULL, MANY_THREADS), 0);
+	for (int i = 0; i < MANY_THREADS; i++)
+		CHECK_EQ(pthread_create(&threads[i], NULL, attach_with_others, NULL), 0);
+	for (int i = 0; i < MANY_THREADS; i++)
+		CHECK_EQ(pthread_join(threads[i], NULL), 0);
+	CHECK(rig_stats(&rig).code_bytes_peak < ALL_BYTES / 2);
+	for (int i = 0; i < OWNERS; i++) {
+		owners[i] = rig_owner(&rig, "owner");
+		for (int block = 0; block < BLOCKS; block++) {
+			struct emitter e;
+			emit_open(&e, owners[i], 1024, 0);
+			emit_filler(&e, 1016);
+			emit_ret(&e);
+			CHECK_EQ(emit_commit(&e), CH_OK);
+		}
+	}
+	for (int i = 0; i < OWNERS; i++)
+		CHECK_EQ(ch_owner_release(owners[i], CH_RELEASE_NOT_RUNNING), CH_OK);
+	CHECK(rig_stats(&rig).code_bytes_peak + (64 << 10) >= ALL_BYTES);
 	rig_end(&rig);
 }
 

@@ -301,6 +301,67 @@ TEST(names_that_were_chosen_to_share_a_bucket_do_not)
 	rig_end(&rig);
 }
 
+/* A patch point takes two places of the list, and one is left. */
+TEST(list_of_attachments_grows_before_the_last_takes_two_places)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_owner owner = rig_owner(&rig, "o");
+	struct emitter e;
+	emit_open(&e, owner, 64, 0);
+	for (int i = 0; i < CH__SIDE_FIRST - 1; i++)
+		CHECK_EQ(ch_edge_attach_owner(e.code.block, owner), CH_OK);
+	const void *at = emit_point(&e);
+	CHECK_EQ(ch_patch_point_attach(e.code.block, at, emit_here(&e), NULL), CH_OK);
+	emit_ret(&e);
+	const struct ch__side_list *list =
+		ch__block_at(rig.heap, ch__handle_index(e.code.block.bits))->side_list;
+	CHECK_EQ(list->count, CH__SIDE_FIRST + 1);
+	CHECK(list->count <= list->capacity);
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	rig_end(&rig);
+}
+
+/* The first that goes is the last of its bucket. */
+TEST(names_that_share_a_bucket_go_each)
+{
+	enum { SHARING = 60 };
+	struct rig rig = rig_start(1 << 20);
+	struct ch_heap *heap = rig.heap;
+	uint32_t names[SHARING], count = heap->names_count;
+	char text[40];
+	ch__heap_lock(heap);
+	for (int i = 0; i < SHARING; i++) {
+		snprintf(text, sizeof text, "name %d", i);
+		CHECK((names[i] = ch__name_intern(heap, text)));
+	}
+	CHECK_EQ(heap->names_count, count + SHARING);
+	for (int i = 0; i < SHARING; i++)
+		ch__name_drop(heap, names[i]);
+	CHECK_EQ(heap->names_count, count);
+	ch__heap_unlock(heap);
+	rig_end(&rig);
+}
+
+TEST(name_of_a_block_goes_when_its_tombstone_does)
+{
+	enum { REMEMBERED = 64 };
+	struct ch_config config = rig_config(1 << 20);
+	config.remembered_dead = REMEMBERED;
+	struct rig rig = rig_create(&config, NULL, NULL);
+	struct ch_owner owner = rig_owner(&rig, "o");
+	uint32_t count = rig.heap->names_count;
+	char name[40];
+	for (int i = 0; i < 4 * REMEMBERED; i++) {
+		struct emitter e;
+		struct ch_open open = {.owner = owner, .hot_bytes = 16, .name = name};
+		snprintf(name, sizeof name, "name %d", i);
+		CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+		CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	}
+	CHECK(rig.heap->names_count <= count + REMEMBERED);
+	rig_end(&rig);
+}
+
 /* The long name found no memory for more buckets, and the name's short form does. */
 TEST(long_name_is_found_again_where_its_short_form_made_the_buckets_more)
 {

@@ -156,6 +156,8 @@ static void make_scene(struct scene *s)
 				 &s->fiber),
 		 CH_OK);
 	emit_open(&s->open, s->owner, 512, 1);
+	/* The list of attachments has room from here on. */
+	CHECK_EQ(ch_edge_attach_owner(s->open.code.block, s->owner), CH_OK);
 	emit_value(&s->open, 2);
 	emit_ret(&s->open);
 }
@@ -202,6 +204,11 @@ static void release_bare(struct scene *s)
 static void attach_edge(struct scene *s)
 {
 	CHECK_EQ(ch_edge_attach(s->open.code.block, s->target), CH_OK);
+}
+
+static void attach_edge_to_owner(struct scene *s)
+{
+	CHECK_EQ(ch_edge_attach_owner(s->open.code.block, s->bare), CH_OK);
 }
 
 static void link_branch(struct scene *s)
@@ -335,6 +342,11 @@ static void *registry(struct scene *s)
 	return &s->rig.heap->registry.word;
 }
 
+static void *freeze(struct scene *s)
+{
+	return &s->rig.heap->freeze;
+}
+
 static void *records(struct scene *s)
 {
 	return &s->rig.heap->records.word;
@@ -368,6 +380,9 @@ static const struct row {
 	ROW(records, open_with_branches), ROW(records, open_run), ROW(records, abort_one),
 	ROW(records, release), ROW(records, detach), ROW(records, take_record),
 	ROW(sweep, collect),
+	ROW(freeze, open_one), ROW(freeze, attach_edge), ROW(freeze, attach_edge_to_owner),
+	ROW(freeze, assume), ROW(freeze, commit), ROW(freeze, set_entry), ROW(freeze, link_branch),
+	ROW(freeze, invalidate), ROW(freeze, create_owner), ROW(freeze, release_bare),
 };
 
 static void hold(void *word)
