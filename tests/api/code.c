@@ -81,6 +81,8 @@ TEST(code_of_another_heap_is_called_so)
 	char name[64], wanted[64];
 	CHECK_EQ(ch_heap_create(NULL, &other), CH_OK);
 	const uint8_t *at = address(add_value(other, "f", 42));
+	ch_address_name(rig.heap, at, false, name, sizeof name); /* no call is before the code */
+	CHECK_STR(name, "[code of another heap]+0x0");
 	ch_address_name(rig.heap, at + 1, false, name, sizeof name);
 	CHECK_STR(name, "[code of another heap]+0x1");
 	ch_address_name(rig.heap, at + 1, true, name, sizeof name);

@@ -619,7 +619,10 @@ static size_t pc_count;
 
 static void trace_here(void)
 {
+	const void *few[3] = {NULL};
 	pc_count = ch_backtrace(rig.heap, CH_BACKTRACE_TABLES, NULL, pcs, 64);
+	CHECK_EQ(ch_backtrace(rig.heap, CH_BACKTRACE_TABLES, NULL, few, 2), 2);
+	CHECK(!few[2]); /* no more than there is room */
 }
 
 static size_t index_of(uintptr_t low, uintptr_t high)
