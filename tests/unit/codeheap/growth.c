@@ -301,21 +301,6 @@ TEST(names_that_were_chosen_to_share_a_bucket_do_not)
 	rig_end(&rig);
 }
 
-TEST(fallbacks_are_as_many_as_there_is_room_for)
-{
-	struct rig rig = rig_start(1 << 20);
-	uintptr_t found[3] = {0};
-	struct ch_owner owner;
-	for (uintptr_t fallback = 8; fallback <= 24; fallback += 8)
-		CHECK_EQ(ch_owner_create(rig.vm, NULL, (const void *)fallback, NULL, &owner),
-			 CH_OK);
-	ch__look_lock_blocks(rig.heap);
-	CHECK_EQ(ch__look_fallbacks(rig.heap, found, 2), 2);
-	ch__look_unlock_blocks(rig.heap);
-	CHECK(found[0] && found[1] && !found[2]);
-	rig_end(&rig);
-}
-
 /* A patch point takes two places of the list, and one is left. */
 TEST(list_of_attachments_grows_before_the_last_takes_two_places)
 {

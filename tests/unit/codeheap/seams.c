@@ -6,6 +6,7 @@
 #include "codeheap/base/heaps.h"
 #include "codeheap/events/listeners.h"
 #include "codeheap/graph/block.h"
+#include "codeheap/guest_look.h"
 #include "codeheap/listener.h"
 #include "tests/support/heap_rig.h"
 
@@ -505,4 +506,31 @@ TEST(statistics_file_that_nobody_can_write_is_refused_and_the_environments_told_
 	expect_signal_text(wish_twice, NULL, 0, text, sizeof text);
 	CHECK_STR(text, "codeheap: CODEHEAP_STATS needs libcodeheap-profile, which this process "
 			"has not\n");
+}
+
+TEST(fallbacks_are_as_many_as_there_is_room_for)
+{
+	struct rig rig = rig_start(1 << 20);
+	uintptr_t found[3] = {0};
+	struct ch_owner owner;
+	for (uintptr_t fallback = 8; fallback <= 24; fallback += 8)
+		CHECK_EQ(ch_owner_create(rig.vm, NULL, (const void *)fallback, NULL, &owner),
+			 CH_OK);
+	ch__look_lock_blocks(rig.heap);
+	CHECK_EQ(ch__look_fallbacks(rig.heap, found, 2), 2);
+	ch__look_unlock_blocks(rig.heap);
+	CHECK(found[0] && found[1] && !found[2]);
+	rig_end(&rig);
+}
+
+TEST(cell_of_a_released_owner_holds_the_fallback_before_any_cycle)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_owner owner = rig_owner(&rig, "o"), bare = rig_owner(&rig, "bare");
+	CHECK_EQ(ch_owner_set_entry(owner, rig_block(owner, 1)), CH_OK);
+	const void *const *cell = ch_owner_cell(owner);
+	CHECK(*cell != *ch_owner_cell(bare));
+	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_COLLECT), CH_OK);
+	CHECK(*cell == *ch_owner_cell(bare));
+	rig_end(&rig);
 }
