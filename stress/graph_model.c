@@ -304,14 +304,15 @@ static void check_heaps(const char *when)
 
 /* --- names --- */
 
-static void judge_name(const char *line)
+/* Lines of a heap that left the map stay there, also of blocks that died before or since. */
+static void judge_name(const struct ch_heap *heap, const char *line)
 {
 	const char *name = strrchr(line, 'g');
 	unsigned number;
 	if (!name || name == line || name[-1] != ' ' || sscanf(name, "g%u", &number) != 1)
 		return;
 	if (number < node_count() && atomic_load(&graph_node(number)->state) == NODE_COMMITTED &&
-	    !graph_node(number)->is_there)
+	    graph_heap_of(graph_node(number))->heap == heap && !graph_node(number)->is_there)
 		graph_fail("the perf map still has the name of block g%u: %s", number, line);
 }
 
@@ -323,7 +324,7 @@ static void check_names(struct ch_heap *heap)
 		return;
 	FILE *file = fopen(path, "r");
 	while (file && fgets(line, sizeof line, file))
-		judge_name(line);
+		judge_name(heap, line);
 	if (file)
 		fclose(file);
 }
