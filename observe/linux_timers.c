@@ -55,8 +55,9 @@ bool ch__os_timer_start(struct ch__os_timer *timer, int thread_id, bool by_wall_
 		return false;
 	/* The first signal comes at a random point of the first interval: else threads that live
 	 * for less than an interval would have no sample, however many they are. */
-	uint64_t random = ch__os_now_ns() * UINT64_C(0x9e3779b97f4a7c15) >> 20;
-	uint64_t first_ns = 1 + random % interval_ns;
+	uint64_t first_ns;
+	ch__os_random(&first_ns, sizeof first_ns);
+	first_ns = 1 + first_ns % interval_ns;
 	struct itimerspec times = {timespec_of(interval_ns), timespec_of(first_ns)};
 	if (ch__os_may_fail() || timer_settime(made, 0, &times, NULL) != 0) {
 		int error = errno;
