@@ -109,6 +109,7 @@ static inline void ch__side_append(struct ch__side_list *list, enum ch__item_kin
 				   struct ch__item item)
 {
 	uint16_t count = CH_LOAD_RELAXED(&list->count);
+	CH_ASSERT(CH_CHECK < 2 || count < list->capacity, "an item behind the end of a side list");
 	ch__side_set(list, count, kind, item);
 	atomic_store_explicit(&list->count, (uint16_t)(count + 1), memory_order_release);
 }
