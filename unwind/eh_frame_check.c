@@ -122,7 +122,7 @@ static bool read_cie(const uint8_t *record, uint32_t bytes, struct ch__eh_frame_
 	fde->initial = c.at + data;
 	fde->initial_bytes = (uint32_t)(c.end - fde->initial);
 	for (; *letter; letter++) {
-		if (*letter == 'R') {
+		if (*letter == 'R' && !strchr(letter + 1, 'R')) {
 			fde->encoding = *take(&c, 1);
 		} else if (*letter == 'L') {
 			take(&c, 1);
@@ -132,8 +132,8 @@ static bool read_cie(const uint8_t *record, uint32_t bytes, struct ch__eh_frame_
 			if (!is_judged(personality))
 				return false;
 			take(&c, encoded_bytes(personality));
-		} else if ((*letter != 'S' && *letter != 'B') || strchr(letter, 'R')) {
-			/* libgcc looks for R up to the first of the other letters. */
+		} else if ((*letter != 'S' && *letter != 'B') || strpbrk(letter, "PR")) {
+			/* libgcc takes the first R, if before S and B, and skips a byte for B. */
 			return false;
 		}
 	}
