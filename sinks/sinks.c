@@ -412,9 +412,10 @@ bool ch__sinks_destroy(struct ch__sinks *s)
 		else if (state)
 			table[i]->destroy(state);
 	}
-	if (ch__sinks_steps(s)) {
-		ch__steps_end(ch__sinks_steps(s));
-		ch__meta_free(s->config.meta, ch__sinks_steps(s), sizeof(struct ch__steps));
+	struct ch__steps *steps = ch__sinks_steps(s);
+	if (steps) {
+		ch__steps_end(steps);
+		ch__meta_free(s->config.meta, steps, sizeof *steps);
 	}
 	bool is_all = !s->keeps_tables;
 	ch__meta_free(s->config.meta, s, sinks_bytes(s->page_count));
@@ -487,8 +488,6 @@ static void tell_shape(struct ch__sinks *s, uint8_t frame)
 
 uint8_t ch__sinks_frame_register(struct ch__sinks *s, const uint8_t *cfi, size_t bytes)
 {
-	if (bytes == 0 || bytes > CH__FRAME_CFI_BYTES)
-		return 0;
 	uint8_t frame = 0;
 	ch__sinks_lock(s);
 	if (s->shape_count < CH__FRAME_SHAPES) {

@@ -85,8 +85,8 @@ void ch__sinks_fork_child(struct ch__sinks *, bool has_code) CH_RELEASES(ch__rol
 void ch__sinks_fork_files_prepare(void);
 void ch__sinks_fork_files_done(bool is_child);
 
-/* Registers a custom frame shape: the initial CFI instructions for every block of the shape.
- * Returns the shape's number, from CH__FRAMES_FIXED on, or 0 when there is no room. */
+/* Registers a custom frame shape: 1 to CH__FRAME_CFI_BYTES of initial CFI instructions for every
+ * block of it. Returns the shape's number, from CH__FRAMES_FIXED on, or 0 when there is no room. */
 uint8_t ch__sinks_frame_register(struct ch__sinks *, const uint8_t *cfi, size_t bytes);
 
 /* Comes before a page is taken for code with steps. Returns false when there is no memory. Then the

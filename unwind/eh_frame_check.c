@@ -121,23 +121,23 @@ static bool read_cie(const uint8_t *record, uint32_t bytes, struct ch__eh_frame_
 		return false;
 	fde->initial = c.at + data;
 	fde->initial_bytes = (uint32_t)(c.end - fde->initial);
-	for (; *letter; letter++) {
-		if (*letter == 'R' && !strchr(letter + 1, 'R')) {
+	for (bool has_encoding = false;; letter++) {
+		if (*letter == 'R' && !has_encoding) {
 			fde->encoding = *take(&c, 1);
-		} else if (*letter == 'L') {
-			take(&c, 1);
-		} else if (*letter == 'P') {
-			/* The forms of compilers. At none (0xff) libgcc ends the process. */
-			uint8_t personality = *take(&c, 1) & (uint8_t)~ENCODING_INDIRECT;
-			if (!is_judged(personality))
+			has_encoding = true;
+		} else if (*letter == 'L' || *letter == 'P') {
+			/* The forms of compilers, and none (0xff) for an LSDA. At others libgcc or
+			 * LLVM's libunwind ends the process. */
+			uint8_t pointer = *take(&c, 1) & (uint8_t)~ENCODING_INDIRECT;
+			if (!is_judged(pointer) && (*letter == 'P' || pointer != 0x7f))
 				return false;
-			take(&c, encoded_bytes(personality));
-		} else if ((*letter != 'S' && *letter != 'B') || strpbrk(letter, "PR")) {
-			/* libgcc takes the first R, if before S and B, and skips a byte for B. */
-			return false;
+			take(&c, *letter == 'P' ? encoded_bytes(pointer) : 0);
+		} else {
+			/* libgcc takes the first R, looks up to S, and skips a byte for B. */
+			return !letter[strspn(letter, "SB")] && !c.is_over &&
+			       is_judged(fde->encoding);
 		}
 	}
-	return !c.is_over && is_judged(fde->encoding);
 }
 
 static bool read_fde(const uint8_t *section, const uint8_t *record, uint32_t bytes,

@@ -357,12 +357,11 @@ TEST(backtrace_passes_while_other_pages_flip)
 }
 TEST(frame_shapes_run_out)
 {
-	static const uint8_t cfi[97] = {0};
+	static const uint8_t cfi[CH__FRAME_CFI_BYTES] = {0};
 	struct bed bed;
 	bed_open(&bed, 0);
-	CHECK_EQ(ch__sinks_frame_register(bed.sinks, cfi, sizeof cfi), 0);
 	for (unsigned i = CH__FRAMES_FIXED; i < CH__FRAME_SHAPES; i++)
-		CHECK_EQ(ch__sinks_frame_register(bed.sinks, cfi, 96), i);
+		CHECK_EQ(ch__sinks_frame_register(bed.sinks, cfi, sizeof cfi), i);
 	CHECK_EQ(ch__sinks_frame_register(bed.sinks, cfi, 1), 0);
 	bed_close(&bed);
 }

@@ -40,6 +40,7 @@ struct form {
 	uint8_t version;                                              /* 0: 1 */
 	uint8_t encoding;
 	uint8_t personality;
+	uint8_t lsda; /* 0: SDATA4 */
 	uint8_t factor_bytes;             /* bytes of the code alignment factor's LEB128; 0: 1 */
 	uint8_t cfi_bytes, fde_cfi_bytes; /* of the programs, in nops */
 	bool unended_letters, no_fde, empty_fde, cie_is_fde, no_end;
@@ -108,7 +109,7 @@ static void put_cie(const struct form *f)
 			if (*c == 'R') {
 				put(f->encoding, 1);
 			} else if (*c == 'L') {
-				put(SDATA4, 1);
+				put(f->lsda ? f->lsda : SDATA4, 1);
 			} else if (*c == 'P') {
 				put(f->personality, 1);
 				fill(0, bytes_of(f->personality));
@@ -182,6 +183,10 @@ TEST(sections_of_every_form_are_sound)
 		{.what = "version 3", .version = 3},
 		{.what = "no letters", .letters = ""},
 		{.what = "language data", .letters = "zLR"},
+		{.what = "no language data", .letters = "zLR", .lsda = NO_POINTER},
+		{.what = "language data by way of a word",
+		 .letters = "zLR",
+		 .lsda = INDIRECT | PC_RELATIVE | SDATA4},
 		{.what = "personality", .letters = "zPLR", .personality = PC_RELATIVE | SDATA4},
 		{.what = "a personality by way of a word",
 		 .letters = "zPR",
@@ -218,6 +223,10 @@ TEST(sections_with_one_thing_wrong_are_refused)
 		 .letters = "zRP",
 		 .personality = NO_POINTER,
 		 .cfi_bytes = 12},
+		{.what = "language data of no fixed length", .letters = "zLR", .lsda = ULEB},
+		{.what = "language data relative to a base",
+		 .letters = "zLR",
+		 .lsda = TEXT_RELATIVE | SDATA4},
 		{.what = "an encoding behind the letter S", .letters = "zSR"},
 		{.what = "an encoding behind the letter B", .letters = "zLBR"},
 		{.what = "a personality behind the letter B",
