@@ -210,8 +210,9 @@ static void drop_dead_lines(struct user *user)
 static bool make_room(struct user *user)
 {
 	drop_dead_lines(user);
-	return user->lines < user->capacity / 2 ||
-	       resize_log(user, user->capacity ? user->capacity * 2 : LOG_LEAST);
+	if (user->lines >= user->capacity / 2)
+		(void)resize_log(user, user->capacity ? user->capacity * 2 : LOG_LEAST);
+	return user->lines < user->capacity;
 }
 
 static void forget_file(void) CH_REQUIRES(ch__role_file)

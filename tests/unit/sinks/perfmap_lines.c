@@ -215,6 +215,27 @@ TEST(map_without_memory_for_a_line_has_the_lines_that_waited)
 	end(&bed);
 }
 
+TEST(map_without_memory_for_a_longer_log_goes_on_where_lines_have_died)
+{
+	enum { LOG = 4096, DEAD = LOG / 4 };
+	struct bed bed;
+	char path[128], name[32];
+	start(&bed, path);
+	for (size_t i = 0; i < LOG; i++)
+		add(&bed, i * 64, 64, i);
+	for (size_t i = 0; i < DEAD; i++)
+		discard(&bed, i * 64, 64, i);
+	ch__os_fail_at(1, false);
+	add(&bed, LOG * 64, 64, LOG);
+	ch__os_fail_at(0, false);
+	CHECK_EQ(ch__sinks_status(bed.sinks, CH__SINK_PERF_MAP), 0);
+	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
+	snprintf(name, sizeof name, "fn_%d", LOG);
+	check_named(path, bed.pool + LOG * 64, name);
+	check_named(path, bed.pool, NULL);
+	end(&bed);
+}
+
 /* The lines of a heap that went stay until a heap has a place of theirs. */
 TEST(map_has_the_lines_of_a_heap_that_went_until_its_place_is_used)
 {
