@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * eh_frame_check.c: reads .eh_frame: whether a section of the VM's may be given to unwinders, and
  * FDEs of such sections and of the linked image. A section may be given when its records lead to
- * its end and its FDEs name CIEs of the section and code of the block. CFI programs, LSDAs and
- * personalities are not judged: they are the VM's own affair, while a wrong range would hide the
- * code of others. No lock; reads the section only.
+ * its end, its FDEs name CIEs of the section and code of the block, and unwinders read each form of
+ * pointer: at others they end the process. A wrong range would hide the code of others. What the
+ * VM's CFI programs, LSDAs and personalities do is not judged. No lock; reads the section only.
  *
  *   record   +0 length, 0 = the end | +4 0 = a CIE, else distance back to the CIE
  *   CIE      +8 version | +9 augmentation, 0-terminated | code and data alignment | return register
