@@ -22,10 +22,11 @@ static struct ch__block *block_of(const struct ch_heap *heap, const struct ch_co
 	return ch__block_at(heap, ch__handle_index(code->block.bits));
 }
 
-static enum ch_status check_used(const struct ch__block *block, const struct ch_code *code,
-				 size_t i, enum ch__span_use use, bool has_steps)
+static enum ch_status check_used(const struct ch_heap *heap, const struct ch__block *block,
+				 const struct ch_code *code, size_t i, bool has_steps)
 {
 	uint32_t from = code->used_from, to = code->used_to, entry = code->entry_offset;
+	enum ch__span_use use = ch__block_use(heap, block);
 	if (use >= CH__SPAN_RODATA)
 		return CH_OK; /* all room of data is used */
 	uint32_t room = ch__hot_bytes(block) - ch__head_bytes(use);
@@ -43,9 +44,12 @@ static enum ch_status check_used(const struct ch__block *block, const struct ch_
 	if (from >= to || from % 8)
 		return ch__because(CH_E_ARG, "ch_code[%zu].used_from is %u: not a multiple of 8 "
 					     "below used_to, %u", i, from, to);
-	if (code->cold_used > code->cold_bytes)
-		return ch__because(CH_E_ARG, "ch_code[%zu].cold_used is %u: of %u cold bytes", i,
-				   code->cold_used, code->cold_bytes);
+	/* Stubs lie in front: with more room than the open's, the unused bytes would be theirs. */
+	uint32_t cold = code->cold_bytes;
+	if (code->cold_used > cold ||
+	    (cold && !ch__block_has(heap, block, (uintptr_t)code->cold_exec, cold)))
+		return ch__because(CH_E_ARG, "ch_code[%zu].cold_used is %u: of %u cold bytes, which "
+					     "the block must have", i, code->cold_used, cold);
 	if (ch__block_entry_kind(block) == CH_ENTRY_PATCH && (from || entry))
 		return ch__because(CH_E_ARG, "ch_code[%zu].%s is %u: 0 with CH_ENTRY_PATCH", i,
 				   from ? "used_from" : "entry_offset", from ? from : entry);
@@ -546,7 +550,7 @@ static inline enum ch_status check_code(struct ch_heap *heap, struct ch__thread 
 	if (CH_LIKELY(status == CH_OK))
 		status = ch__spare_check("ch_code", code->spare, sizeof code->spare);
 	if (CH_LIKELY(status == CH_OK))
-		status = check_used(block, code, i, ch__block_use(heap, block), has_steps);
+		status = check_used(heap, block, code, i, has_steps);
 	if (CH_LIKELY(status == CH_OK))
 		status = check_table(heap, block, code, has_steps);
 	if (CH_LIKELY(status == CH_OK) &&

@@ -89,12 +89,6 @@ static enum ch_status because_bounds(void)
 			   ch__os_thread_id());
 }
 
-static enum ch_status because_stack(const void *low, const void *high)
-{
-	return ch__because(CH_E_ARG, "low %lx is not below high %lx", (uintptr_t)low,
-			   (uintptr_t)high);
-}
-
 enum ch_status ch_thread_attach(struct ch_heap *heap, const void *low, const void *high)
 {
 	if (ch__heap_refuses(heap))
@@ -110,8 +104,6 @@ enum ch_status ch_thread_attach(struct ch_heap *heap, const void *low, const voi
 	}
 	if (asks && !ch__os_stack_bounds(&low, &high))
 		return because_bounds();
-	if (low >= high)
-		return because_stack(low, high);
 	/* Else every cycle would find the thread on a stack that is not its own, and end. */
 	const void *sp = __builtin_frame_address(0);
 	if (!asks && (!low || sp < low || sp >= high))
@@ -188,7 +180,8 @@ enum ch_status ch_fiber_attach(struct ch_heap *heap, const void *low, const void
 	if (ch__heap_refuses(heap))
 		return ch__because_refused(heap);
 	if (low >= high)
-		return because_stack(low, high);
+		return ch__because(CH_E_ARG, "low %lx is not below high %lx", (uintptr_t)low,
+				   (uintptr_t)high);
 	ch__registry_lock(heap);
 	struct ch_fiber *fiber = heap->free_fibers;
 	if (fiber) {

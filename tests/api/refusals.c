@@ -646,10 +646,33 @@ TEST(half_of_the_bounds_of_a_stack_is_refused)
 	const void *above = (const void *)((uintptr_t)here + 4096);
 	CHECK_EQ(ch_thread_detach(rig.heap), CH_OK);
 	CHECK_EQ(ch_thread_attach(rig.heap, here, NULL), CH_E_ARG);
-	CHECK(strstr(ch_why(), " is not below high 0x0"));
+	CHECK(strstr(ch_why(), " to high 0x0 is not the caller's stack"));
 	CHECK_EQ(ch_thread_attach(rig.heap, NULL, above), CH_E_ARG);
 	CHECK(strstr(ch_why(), "low 0x0 to high 0x"));
 	CHECK_EQ(ch_thread_attach(rig.heap, NULL, NULL), CH_OK);
+	rig_end(&rig);
+}
+
+/* The stubs lie in front of the VM's cold bytes: more unused bytes than there are would be theirs. */
+TEST(commit_takes_no_cold_room_that_the_open_did_not_give)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct emitter e;
+	struct ch_open open = {.owner = rig_owner(&rig, "owner"), .hot_bytes = 64, .cold_bytes = 64,
+			       .branch_room = 2};
+	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+	struct ch_info info = {.size = sizeof info};
+	CHECK_EQ(ch_block_info(e.code.block, &info), CH_OK);
+	uint32_t stubs = info.cold_bytes - e.code.cold_bytes;
+	struct ch_code code = e.code;
+	code.used_to = 16;
+	code.cold_bytes += 8;
+	CHECK_EQ(ch_block_commit(&code, 1), CH_E_ARG);
+	CHECK(strstr(ch_why(), "[0].cold_used is 0: of 72 cold bytes, which the block must have"));
+	code.cold_bytes -= 8;
+	CHECK_EQ(ch_block_commit(&code, 1), CH_OK);
+	CHECK_EQ(ch_block_info(code.block, &info), CH_OK);
+	CHECK_EQ(info.cold_bytes, stubs);
 	rig_end(&rig);
 }
 
