@@ -6,6 +6,7 @@
 #include "codeheap/graph/block.h"
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/collect/collect.h"
+#include "codeheap/life/life.h"
 #include "tests/support/heap_rig.h"
 
 #include <pthread.h>
@@ -292,6 +293,32 @@ TEST(ref_of_a_graph_that_is_scanned_again_is_reported_once)
 	expect_blocks(fans[0].leaves, WIDTH_MOST);
 	for (unsigned i = 0; i < WIDTH_MOST; i++)
 		CHECK_EQ(reported[i], 1);
+	rig_end(&rig);
+}
+
+/* The edge of an OPEN block goes on to lead to the record of a block that was aborted. The next open
+ * takes the record, finds its owner dead, and gives its side list to a third block. */
+TEST(record_of_an_open_that_failed_reports_no_ref_of_another_block)
+{
+	struct ch_ops ops = {.size = sizeof ops, .ref = count_ref};
+	struct ch_config config = rig_config(1 << 20);
+	struct rig rig = rig_create(&config, &ops, NULL);
+	struct ch_open open = {.owner = rig_owner(&rig, "dead"), .hot_bytes = 64, .name = "late"};
+	struct ch_owner owner = rig_owner(&rig, "alive");
+	struct emitter source, target;
+	struct ch_code late;
+	CHECK_EQ(ch_owner_release(open.owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	emit_open(&source, owner, 64, 0);
+	emit_open(&target, owner, 64, 0);
+	uint32_t record = rig_record(target.code.block);
+	CHECK_EQ(ch_edge_attach(source.code.block, target.code.block), CH_OK);
+	CHECK_EQ(ch_block_abort(&target.code), CH_OK);
+	CHECK_EQ(ch__block_open(rig.heap, ch__thread_self(rig.heap), &open, &late), CH_E_STALE);
+	CHECK_EQ(ch__handle_index(open.owner.bits), ch__block_at(rig.heap, record)->owner);
+	make_leaf_with_ref(owner, 0);
+	CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
+	CHECK_EQ(reported[0], 1);
+	CHECK_EQ(ch_block_abort(&source.code), CH_OK);
 	rig_end(&rig);
 }
 
