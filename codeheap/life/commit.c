@@ -48,8 +48,8 @@ static enum ch_status check_used(const struct ch_heap *heap, const struct ch__bl
 	uint32_t cold = code->cold_bytes;
 	if (code->cold_used > cold ||
 	    (cold && !ch__block_has(heap, block, (uintptr_t)code->cold_exec, cold)))
-		return ch__because(CH_E_ARG, "ch_code[%zu].cold_used is %u: of %u cold bytes, which "
-					     "the block must have", i, code->cold_used, cold);
+		return ch__because(CH_E_ARG, "ch_code[%zu].cold_used is %u: of %u cold bytes, "
+					     "which the block must have", i, code->cold_used, cold);
 	if (ch__block_entry_kind(block) == CH_ENTRY_PATCH && (from || entry))
 		return ch__because(CH_E_ARG, "ch_code[%zu].%s is %u: 0 with CH_ENTRY_PATCH", i,
 				   from ? "used_from" : "entry_offset", from ? from : entry);

@@ -653,7 +653,7 @@ TEST(half_of_the_bounds_of_a_stack_is_refused)
 	rig_end(&rig);
 }
 
-/* The stubs lie in front of the VM's cold bytes: more unused bytes than there are would be theirs. */
+/* Stubs lie in front of the VM's cold bytes: more unused bytes than there are would be theirs. */
 TEST(commit_takes_no_cold_room_that_the_open_did_not_give)
 {
 	struct rig rig = rig_start(1 << 20);

@@ -296,7 +296,7 @@ TEST(ref_of_a_graph_that_is_scanned_again_is_reported_once)
 	rig_end(&rig);
 }
 
-/* The edge of an OPEN block goes on to lead to the record of a block that was aborted. The next open
+/* The edge of an OPEN block still leads to the record of a block that was aborted. The next open
  * takes the record, finds its owner dead, and gives its side list to a third block. */
 TEST(record_of_an_open_that_failed_reports_no_ref_of_another_block)
 {
