@@ -34,7 +34,8 @@ enum ch_refs { CH_REFS_ALL, CH_REFS_YOUNG };
  *       such a thread waits for ch_mark_end
  * cost  O(threads of the heap); waits for regions, and with stops_world for threads
  * note  a thread that a stop_signal stopped may stand between ch_owner_create and the VM's note of
- *       the owner: the unmarked owner dies. The VM blocks the signal from the call to the note */
+ *       the owner: the unmarked owner dies. The VM blocks the signal from the call to the note. A
+ *       wait in ch_owner_create leaves *owner as it was: an old owner there can be marked */
 CH_API CH_CHECKED enum ch_status ch_mark_begin(struct ch_heap *heap, struct ch_marker **marker);
 
 /* The next four do nothing in another thread, or behind ch_mark_end; ch_why says so. */

@@ -124,17 +124,17 @@ enum ch_status ch__owner_make(struct ch_vm *vm, const char *name, const void *fa
 enum ch_status ch_owner_create(struct ch_vm *vm, const char *name, const void *fallback, void *user,
 			       struct ch_owner *out)
 {
-	out->bits = 0;
 	struct ch_heap *heap = vm ? vm->heap : NULL;
-	if (!vm || ch__heap_refuses(heap))
-		return ch__because_refused(heap);
-	if (heap->driver.collect)
-		return ch__because(CH_E_ARG, "the heap is Boehm's: ch_bdw_owner_create");
-	ch__heap_lock(heap);
-	uint32_t index;
+	bool refuses = !vm || ch__heap_refuses(heap);
+	if (refuses || heap->driver.collect) {
+		out->bits = 0;
+		return refuses ? ch__because_refused(heap)
+			       : ch__because(CH_E_ARG, "the heap is Boehm's: ch_bdw_owner_create");
+	}
+	ch__heap_lock(heap); /* a collector may mark the owner in *out meanwhile */
+	uint32_t index = 0;
 	enum ch_status status = ch__owner_make(vm, name, fallback, user, &index);
-	if (status == CH_OK)
-		*out = ch__owner_handle(heap, index);
+	*out = ch__owner_handle(heap, index);
 	ch__heap_unlock(heap);
 	return status;
 }

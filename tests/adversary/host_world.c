@@ -640,6 +640,39 @@ TEST(block_with_refs_that_waits_in_its_commit_is_not_live)
 	stage_end(stage);
 }
 
+/* --- an owner is replaced --- */
+
+static void replace_owner(struct stage *stage, void *arg)
+{
+	struct play *p = arg;
+	atomic_store(&p->ready, 1);
+	wait_parked(&p->step, 1);
+	CHECK_EQ(ch_owner_create(stage->vm, "new", NULL, NULL, &p->m.owner), CH_OK);
+}
+
+/* A collection beside the wait marks the old owner, whose cell the VM still has. */
+TEST(owner_that_another_replaces_is_there_while_the_call_waits)
+{
+	struct play *p = new_play(0, 0);
+	struct ch_owner old;
+	struct stage_thread replaces;
+	method_constant(p->stage, &p->m, "old", 7);
+	old = p->m.owner;
+	stage_spawn(p->stage, &replaces, replace_owner, p);
+	wait_parked(&p->ready, 1);
+	ch__heap_lock(p->stage->heap);
+	atomic_store(&p->step, 1);
+	TEST_UNTIL(atomic_load(&p->stage->heap->lock.word) == CH__LOCK_AWAITED)
+		usleep(100);
+	CHECK_EQ(p->m.owner.bits, old.bits);
+	ch__heap_unlock(p->stage->heap);
+	stage_join(&replaces);
+	CHECK(p->m.owner.bits && p->m.owner.bits != old.bits);
+	CHECK_EQ(ch_owner_create(NULL, "none", NULL, NULL, &p->m.owner), CH_E_ARG);
+	CHECK_EQ(p->m.owner.bits, 0);
+	stage_end(p->stage);
+}
+
 /* --- the collector's registers are roots of the other heap --- */
 #if !CH_TSAN
 
