@@ -464,7 +464,7 @@ CH_API void ch_thread_poll(void);
  * ret   the heap's word, at one address for all threads while the heap lives | NULL no such heap
  * safe  any thread; code loads 4 bytes, in no order
  * note  polls of the heap's threads set the word back. The word stays set while a stop or a sweep
- *       lasts, or an open waits for space. A thread of two heaps tests two words */
+ *       lasts, an open waits for space, or names for perf's map. With two heaps test two words */
 CH_API const volatile uint32_t *ch_thread_poll_word(struct ch_heap *heap);
 
 /* --- fiber --- */
@@ -762,9 +762,9 @@ CH_API CH_CHECKED enum ch_status ch_edge_attach_owner(struct ch_block block, str
 CH_API CH_CHECKED enum ch_status ch_ref_attach(struct ch_block block, const void *at);
 
 /* ch_patch_point_attach: a place that invalidation diverts to an exit.
- * in    at    exec address of `test eax, imm32` (A9 and four bytes, which the library writes);
+ * in    at    exec address of `test eax, imm32`: an A9, then four bytes that the library writes;
  *             aarch64: of a NOP; riscv64: of an aligned `lui x0, 0`, whose immediate it writes
- *       exit  exec address in the block, or in another block, which is held then; at the exit
+ *       exit  exec address in the block, or in a committed block, which is held then; at the exit
  *             everything but the flags is as at the point
  *       user  any word, for ch_block_sites and ch_code_at
  * ret   CH_OK | CH_E_STALE | CH_E_STATE | CH_E_ARG | CH_E_SITE | CH_E_REACH | CH_E_MEMORY
