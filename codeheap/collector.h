@@ -77,9 +77,8 @@ ch_refs_visit(struct ch_marker *marker, enum ch_refs which,
  *       the cycle ends, and nothing dies
  * lock  gives heap back; the sweep comes later. stops_world: registry, too, and the threads go on,
  *       whatever the call returns
- * safe  the thread of ch_mark_begin, before its mutators run
- * cost  O(blocks newly reached)
- * note  ch_mark_stacks came before, and the VM drained its own mark stack afterwards */
+ * safe  the thread of ch_mark_begin, mutators stopped, its mark stack drained after ch_mark_stacks
+ * cost  O(blocks newly reached) */
 CH_API CH_CHECKED enum ch_status ch_mark_end(struct ch_marker *marker, bool is_complete);
 
 #ifdef __cplusplus
