@@ -58,7 +58,7 @@ CH_API CH_CHECKED enum ch_status ch_bdw_heap_create(const struct ch_config *conf
 /* ch_bdw_owner_create: ch_owner_create for a Boehm heap.
  * in    user    any word; the collector does not see it
  * out   anchor  for the method object: the owner is alive while the collector reaches the anchor;
- *               afterwards the next full collection ends the owner
+ *               afterwards the next full collection ends the owner. NULL while the call runs
  * ret   CH_OK | CH_E_ARG also: another heap's vm | CH_E_MEMORY | CH_E_THREAD | CH_E_STATE the vm
  *       was detached
  * lock  the collector's, then heap
