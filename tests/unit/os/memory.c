@@ -273,15 +273,15 @@ static void *expect_own_bounds(void *low)
 TEST(stack_in_the_place_of_a_larger_one_has_bounds_of_its_own)
 {
 	size_t bytes = 4 * MIB; /* ThreadSanitizer wants the most of a half. */
-	uint8_t *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	CHECK(at != MAP_FAILED);
-	for (size_t skip_bytes = 0; skip_bytes < bytes; skip_bytes += bytes / 2) {
+	uint8_t *at = ch__os_private(bytes);
+	CHECK(at);
+	for (uint8_t *low = at; low < at + bytes; low += bytes / 2) {
 		pthread_attr_t attributes;
 		pthread_t thread;
+		size_t room = (size_t)(at + bytes - low);
 		CHECK_EQ(pthread_attr_init(&attributes), 0);
-		CHECK_EQ(pthread_attr_setstack(&attributes, at + skip_bytes, bytes - skip_bytes), 0);
-		CHECK_EQ(pthread_create(&thread, &attributes, expect_own_bounds, at + skip_bytes),
-			 0);
+		CHECK_EQ(pthread_attr_setstack(&attributes, low, room), 0);
+		CHECK_EQ(pthread_create(&thread, &attributes, expect_own_bounds, low), 0);
 		CHECK_EQ(pthread_join(thread, NULL), 0);
 	}
 }
