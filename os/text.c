@@ -4,7 +4,7 @@
 
 static size_t control_bytes(const char *at)
 {
-	uint8_t first = (uint8_t)at[0], second = first ? (uint8_t)at[1] : 0;
+	uint8_t first = (uint8_t)at[0], second = (uint8_t)at[1]; /* `at` is no end */
 	if (first < ' ' || first == 0x7f)
 		return 1;
 	return first == 0xc2 && second >= 0x80 && second < 0xa0 ? 2 : 0;

@@ -67,6 +67,7 @@ TEST(environment_chooses_the_backend)
 		CHECK_EQ(setenv("CODEHEAP_WX", names[i], 1), 0);
 		struct rig rig = rig_create(&config, NULL, NULL);
 		CHECK_STR(ch__backend_names[rig.heap->pool->backend], names[i]);
+		CHECK_EQ(rig.heap->pool->stub_lead_bytes, i ? CH_ARCH_LEAD_BYTES : 0);
 		rig_end(&rig);
 	}
 }

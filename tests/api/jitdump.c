@@ -71,6 +71,23 @@ TEST(jitdump_dir_is_read_to_its_end_only)
 	CHECK_EQ(munmap(low, 2 * page), 0);
 }
 
+/* The file is opened long after the heap was made. */
+TEST(jitdump_dir_may_change_behind_the_heap_s_creation)
+{
+	char name[sizeof folder], wanted[128];
+	struct ch_config config = rig_config(1 << 20);
+	const char *path;
+	CHECK(mkdtemp(folder) != NULL);
+	config.jitdump_dir = strcpy(name, folder);
+	struct rig rig = rig_create(&config, NULL, NULL);
+	memset(name, '?', sizeof name - 1);
+	CHECK_EQ(ch_sink_set(rig.heap, CH_SINK_JITDUMP), CH_OK);
+	snprintf(wanted, sizeof wanted, "%s/jit-%d.dump", folder, (int)getpid());
+	CHECK(ch_sink_status(rig.heap, CH_SINK_JITDUMP, &path, NULL));
+	CHECK_STR(path, wanted);
+	end(&rig);
+}
+
 static size_t records_now(void)
 {
 	struct dump *dump = read_of(getpid());

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * meta.c: side memory: zeroed, aligned, counted, gone with its heap, from many threads, and across
  * a fork during allocations. */
+#include "os/locks/lock.h"
 #include "os/meta.h"
 #include "os/os.h"
 #include "tests/support/harness.h"
@@ -400,5 +401,34 @@ TEST(child_keeps_the_caches_that_no_thread_was_changing)
 	int status;
 	CHECK_EQ(waitpid(pid, &status, 0), pid);
 	CHECK_EQ(status, 0);
+	ch__meta_destroy(meta);
+}
+
+/* The locks lie at the beginning of the memory's record: one, or one in each of eight cache lines
+ * where the allocator has caches. */
+static struct ch__lock *lock_of(struct ch__meta *meta, unsigned i)
+{
+	return (struct ch__lock *)(void *)((char *)(void *)meta + (size_t)i * 64);
+}
+
+static void *die_with_all_locks(void *arg)
+{
+	struct ch__meta *meta = arg;
+	for (unsigned i = 0; i < (mallctl ? 8 : 1); i++)
+		CHECK(ch__lock_try(lock_of(meta, i), CH__RANK_META));
+	return NULL;
+}
+
+/* The thread is gone, as a thread of the parent is in a child. */
+TEST(locks_that_threads_had_at_a_fork_are_free_in_the_child)
+{
+	struct ch__meta *meta = ch__meta_create();
+	pthread_t thread;
+	CHECK_EQ(pthread_create(&thread, NULL, die_with_all_locks, meta), 0);
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+	ch__meta_fork_child(meta);
+	for (unsigned i = 0; i < (mallctl ? 8 : 1); i++)
+		CHECK(ch__lock_is_free(lock_of(meta, i)));
+	CHECK(ch__meta_alloc(meta, 64));
 	ch__meta_destroy(meta);
 }
