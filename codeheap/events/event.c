@@ -31,14 +31,12 @@ size_t ch__event_text(unsigned age, char text[CH__EVENT_TEXT_BYTES])
 		CH__EVENT_LIST(X)
 #undef X
 	};
-	uint64_t last = CH_LOAD_RELAXED(&noted);
-	if (age >= CH__EVENTS_KEPT || age >= last)
-		return 0;
-	uint64_t number = last - age;
+	uint64_t number = CH_LOAD_RELAXED(&noted) - age;
 	uint64_t word = CH_LOAD_RELAXED(&ring[number % CH__EVENTS_KEPT]);
 	uint64_t heap = word >> NUMBER_BITS & ((1 << HEAP_BITS) - 1);
 	uint64_t what = word >> (NUMBER_BITS + HEAP_BITS) & ((1 << WHAT_BITS) - 1);
 	uint64_t value = word >> (NUMBER_BITS + HEAP_BITS + WHAT_BITS);
+	/* The place has no event, or a later one. */
 	if (!word || (uint16_t)word != (uint16_t)number)
 		return 0;
 	struct ch__text line = {text, CH__EVENT_TEXT_BYTES, 0};

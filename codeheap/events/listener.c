@@ -50,7 +50,7 @@ static void tell_of_no_file(void)
 		"codeheap: CODEHEAP_STATS needs libcodeheap-profile, which this process has not\n";
 	static _Atomic(uint32_t) is_told;
 	if (!atomic_exchange(&is_told, 1))
-		ch__os_write_last(line, sizeof line - 1);
+		ch__os_write_last(line, strlen(line));
 }
 
 enum ch_status ch__listeners_begin(struct ch_heap *heap)

@@ -50,8 +50,8 @@ static inline uint64_t ch__space_now(struct ch_heap *heap)
 /* Bytes went back without a death. */
 static inline void ch__space_returned(struct ch_heap *heap)
 {
-	/* seq_cst: openers count themselves before a look. An opener sees the space, or is seen. */
-	if (CH_UNLIKELY(atomic_load(&heap->anyone_wants_space) ||
-			atomic_load(&heap->opens_in_need)))
+	/* seq_cst: opens count themselves before a look; a vm wants space before its open ends. */
+	if (CH_UNLIKELY(atomic_load(&heap->opens_in_need) ||
+			atomic_load(&heap->anyone_wants_space)))
 		atomic_fetch_add(&heap->space_returns, 1);
 }

@@ -104,7 +104,9 @@ TEST(cycle_takes_all_that_was_counted_and_gives_it_back_when_it_is_abandoned)
 	atomic_store(&heap->bytes_since_cycle, 2000);
 	atomic_store(&heap->collect_wanted, true);
 	atomic_store(&heap->collect_told, true);
+	atomic_store(&heap->poll_due, 0);
 	ch__trigger_cycle_begins(heap);
+	CHECK(atomic_load(&heap->poll_due) != 0);
 	CHECK_EQ(heap->dead_at_cycle, 1000);
 	CHECK_EQ(heap->opened_at_cycle, 2000);
 	CHECK_EQ(heap->dead_bytes, 0);
@@ -195,6 +197,19 @@ TEST(threshold_of_the_dead_grows_where_the_dead_had_asked)
 	expect_factors(&rig, 64, 64);
 	sweep_ends(&rig, 1000, 1000);
 	expect_factors(&rig, 1, 1);
+	end_with_pages(&rig);
+}
+
+/* Of blocks that the sweep freed, each had 128 bytes; a sweep that frees none says nothing. */
+TEST(released_blocks_count_as_large_as_the_dead_were)
+{
+	struct rig rig = start_with_pages(0);
+	for (unsigned i = 0; i < 2; i++) {
+		sweep_ends(&rig, 0, i ? 0 : 5);
+		forget(&rig);
+		ch__trigger_released(rig.heap, 3);
+		CHECK_EQ(rig.heap->dead_bytes, 64 + 3 * 128);
+	}
 	end_with_pages(&rig);
 }
 
@@ -291,16 +306,116 @@ TEST(time_spent_in_cycles_moves_the_least_values_up_and_down)
 	}
 	cycle_ends(&rig, 1000, 101);
 	expect_floor(&rig, 16);
-	cycle_ends(&rig, 1000, 25);
+	cycle_ends(&rig, 100000, 2500);
 	expect_floor(&rig, 16);
 	for (uint64_t factor = 8; factor >= 1; factor /= 2) {
-		cycle_ends(&rig, 1000, 24);
+		cycle_ends(&rig, 100000, 2499);
 		expect_floor(&rig, factor);
 	}
 	cycle_ends(&rig, 1000, 24);
 	expect_floor(&rig, 1);
 	ch__os_pretended.clock = NULL;
 	end_with_pages(&rig);
+}
+
+static bool is_full_and_asks(const struct rig *rig, uint64_t dead_bytes)
+{
+	forget(rig);
+	ch__heap_lock(rig->heap);
+	atomic_store(&rig->heap->dead_bytes, dead_bytes);
+	ch__trigger_full(rig->heap, rig->vm, 0);
+	ch__heap_unlock(rig->heap);
+	return is_wanted(rig);
+}
+
+/* Twice as long each time when the last cycles found little. */
+TEST(full_pool_without_a_change_asks_after_eight_lengths_of_a_cycle)
+{
+	struct rig rig = start_with_pages(0);
+	atomic_store(&time_ns, 1000000);
+	ch__os_pretended.clock = tell_time;
+	for (uint32_t doublings = 0; doublings < 2; doublings++) {
+		cycle_ends(&rig, 1000000, 100);
+		atomic_store(&rig.heap->opened_doublings, doublings);
+		atomic_fetch_add(&time_ns, (800u << doublings) - 1);
+		CHECK(!is_full_and_asks(&rig, 0));
+		atomic_fetch_add(&time_ns, 1);
+		CHECK(is_full_and_asks(&rig, 0));
+	}
+	ch__os_pretended.clock = NULL;
+	forget(&rig);
+	end_with_pages(&rig);
+}
+
+/* Places wait for a stop where the system does not synchronize cores. */
+TEST(full_pool_asks_at_once_where_a_tenth_changed_or_places_wait_for_a_stop)
+{
+	struct rig rig = start_with_pages(0);
+	bool has_core_sync = atomic_load(&rig.heap->has_core_sync);
+	atomic_store(&time_ns, 1000000);
+	ch__os_pretended.clock = tell_time;
+	cycle_ends(&rig, 1000000, 100);
+	CHECK(!is_full_and_asks(&rig, pool_bytes / 10 - 1));
+	CHECK(is_full_and_asks(&rig, pool_bytes / 10));
+	for (unsigned i = 0; i < 4; i++) {
+		bool syncs = i & 1, waits = i >> 1;
+		atomic_store(&rig.heap->has_core_sync, syncs);
+		atomic_store(&rig.heap->quarantine_bytes, waits ? 8 : 0);
+		CHECK_EQ(is_full_and_asks(&rig, 0), waits && !syncs);
+	}
+	atomic_store(&rig.heap->has_core_sync, has_core_sync);
+	atomic_store(&rig.heap->quarantine_bytes, 0);
+	ch__os_pretended.clock = NULL;
+	forget(&rig);
+	end_with_pages(&rig);
+}
+
+/* --- vms are told --- */
+
+TEST(vm_that_comes_later_is_told_of_a_wish_that_stands)
+{
+	unsigned asked = 0, asked_later = 0;
+	struct ch_ops ops = {.size = sizeof ops, .collect_wanted = rig_count_asked};
+	struct ch_config config = rig_config(pool_bytes);
+	struct rig rig = rig_create(&config, &ops, &asked);
+	struct ch_vm *later;
+	ch__trigger_dead(rig.heap, pool_bytes);
+	ch_thread_poll();
+	CHECK_EQ(asked, 1);
+	CHECK_EQ(ch_vm_attach(rig.heap, &ops, &asked_later, &later), CH_OK);
+	ch_thread_poll();
+	CHECK_EQ(asked_later, 1);
+	CHECK_EQ(ch_vm_detach(later), CH_OK);
+	rig_end(&rig);
+}
+
+static void count_space(void *vm_user)
+{
+	++*(unsigned *)vm_user;
+}
+
+TEST(vm_is_not_told_of_space_that_the_vm_before_it_wanted)
+{
+	unsigned told = 0;
+	struct ch_ops ops = {.size = sizeof ops, .space_free = count_space};
+	struct rig rig = rig_start(pool_bytes);
+	struct ch_vm *before, *vm = NULL;
+	CHECK_EQ(ch_vm_attach(rig.heap, &ops, &told, &before), CH_OK);
+	ch__heap_lock(rig.heap);
+	ch__trigger_full(rig.heap, before, ch__space_now(rig.heap));
+	ch__heap_unlock(rig.heap);
+	CHECK_EQ(ch_vm_detach(before), CH_OK);
+	for (int i = 0; i < 100 && vm != before; i++) {
+		if (vm)
+			CHECK_EQ(ch_vm_detach(vm), CH_OK);
+		CHECK_EQ(ch_vm_attach(rig.heap, &ops, &told, &vm), CH_OK);
+	}
+	CHECK(vm == before);
+	atomic_fetch_add(&rig.heap->space_events, 1);
+	ch_thread_poll();
+	CHECK_EQ(told, 0);
+	CHECK_EQ(ch_vm_detach(vm), CH_OK);
+	rig_end(&rig);
 }
 
 /* --- dead bytes ask --- */

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT
+ * space_steps_x86_64.c: bytes come back while another thread's open, which looked before and found
+ * no room, ends. A signal handler stands for the other thread; the trap flag brings the handler to
+ * each instruction in turn. */
+#define _GNU_SOURCE
+#include "codeheap/events/trigger.h"
+#include "tests/support/heap_rig.h"
+#include "tests/support/trap_flag_x86_64.h"
+
+#include <signal.h>
+
+static struct ch_heap *heap;
+static int left = -1; /* instructions before the open ends; below 0: it ended */
+
+/* What place_in_need of life/open.c does last. */
+static void on_trap(int signal)
+{
+	(void)signal;
+	if (left-- != 0)
+		return;
+	atomic_store(&heap->anyone_wants_space, true);
+	atomic_fetch_sub(&heap->opens_in_need, 1);
+}
+
+TEST(space_that_comes_while_an_open_without_room_ends_is_counted)
+{
+	struct rig rig = rig_start(1 << 20);
+	heap = rig.heap;
+	CHECK(signal(SIGTRAP, on_trap) != SIG_ERR);
+	for (int n = 0; left < 0; n++) {
+		uint64_t seen = ch__space_now(heap);
+		left = n;
+		atomic_store(&heap->anyone_wants_space, false);
+		atomic_store(&heap->opens_in_need, 1);
+		trap_flag_set();
+		ch__space_returned(heap);
+		trap_flag_clear();
+		CHECK_EQ(ch__space_now(heap), seen + 1);
+	}
+	atomic_store(&heap->opens_in_need, 0);
+	rig_end(&rig);
+}
