@@ -113,7 +113,6 @@ void ch__listeners_end(struct ch_heap *heap)
 
 bool ch__listeners_file(const struct ch_heap *heap, const char **path, int *failed)
 {
-	*path = "";
 	*failed = heap->no_file;
 	for (struct ch__listener *l = ch__listeners_first(heap); l; l = l->next)
 		if (l->calls->file)

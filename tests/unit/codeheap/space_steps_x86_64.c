@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * space_steps_x86_64.c: bytes come back while another thread's open, which looked before and found
- * no room, ends. A signal handler stands for the other thread; the trap flag brings the handler to
- * each instruction in turn. */
+ * space_steps_x86_64.c: what another thread does between two instructions of what triggers it:
+ * its open, which found no room, ends while bytes come back; it polls while a wish is told again.
+ * A signal handler stands for the other thread; the trap flag brings the handler to each
+ * instruction in turn. */
 #define _GNU_SOURCE
 #include "codeheap/events/trigger.h"
 #include "tests/support/heap_rig.h"
@@ -10,14 +11,19 @@
 #include <signal.h>
 
 static struct ch_heap *heap;
-static int left = -1; /* instructions before the open ends; below 0: it ended */
+static int left = -1; /* instructions before the other thread's; below 0: it came */
+static void (*come)(void);
 
-/* What place_in_need of life/open.c does last. */
 static void on_trap(int signal)
 {
 	(void)signal;
-	if (left-- != 0)
-		return;
+	if (left-- == 0)
+		come();
+}
+
+/* What place_in_need of life/open.c does last. */
+static void end_open(void)
+{
 	atomic_store(&heap->anyone_wants_space, true);
 	atomic_fetch_sub(&heap->opens_in_need, 1);
 }
@@ -26,6 +32,7 @@ TEST(space_that_comes_while_an_open_without_room_ends_is_counted)
 {
 	struct rig rig = rig_start(1 << 20);
 	heap = rig.heap;
+	come = end_open;
 	CHECK(signal(SIGTRAP, on_trap) != SIG_ERR);
 	for (int n = 0; left < 0; n++) {
 		uint64_t seen = ch__space_now(heap);
@@ -38,5 +45,33 @@ TEST(space_that_comes_while_an_open_without_room_ends_is_counted)
 		CHECK_EQ(ch__space_now(heap), seen + 1);
 	}
 	atomic_store(&heap->opens_in_need, 0);
+	rig_end(&rig);
+}
+
+static bool is_told;
+
+static void poll(void)
+{
+	if (atomic_exchange(&heap->poll_due, 0) && !atomic_exchange(&heap->collect_told, true))
+		is_told = true;
+}
+
+TEST(wish_that_stands_again_is_told_by_a_poll_that_comes_meanwhile_or_by_the_next)
+{
+	struct rig rig = rig_start(1 << 20);
+	heap = rig.heap;
+	come = poll;
+	CHECK(signal(SIGTRAP, on_trap) != SIG_ERR);
+	for (int n = 0; left < 0; n++) {
+		left = n;
+		is_told = false;
+		atomic_store(&heap->poll_due, 0);
+		atomic_store(&heap->collect_told, true);
+		trap_flag_set();
+		ch__trigger_tell_again(heap);
+		trap_flag_clear();
+		poll();
+		CHECK(is_told);
+	}
 	rig_end(&rig);
 }

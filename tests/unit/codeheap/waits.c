@@ -302,6 +302,16 @@ static void take_record(struct scene *s)
 	open_one(s);
 }
 
+/* Without a vm, whose look takes the same lock. */
+static void ask_for_space(struct scene *s)
+{
+	struct ch_heap *heap = s->rig.heap;
+	struct ch_vm *vms = atomic_exchange(&heap->vms, NULL);
+	atomic_store(&heap->anyone_wants_space, true);
+	ch__trigger_poll(heap);
+	atomic_store(&heap->vms, vms);
+}
+
 /* --- calls and their locks --- */
 
 static void *owner_busy(struct scene *s)
@@ -374,7 +384,7 @@ static const struct row {
 	ROW(heap_lock, invalidate), ROW(heap_lock, assume),
 	ROW(heap_lock, break_fact), ROW(heap_lock, create_fact), ROW(heap_lock, create_owner),
 	ROW(heap_lock, attach_vm), ROW(heap_lock, discard), ROW(heap_lock, look),
-	ROW(heap_lock, check), ROW(heap_lock, collect),
+	ROW(heap_lock, check), ROW(heap_lock, collect), ROW(heap_lock, ask_for_space),
 	ROW(registry, detach), ROW(registry, attach_fiber), ROW(registry, detach_fiber),
 	ROW(registry, collect), ROW(registry, check),
 	ROW(records, open_with_branches), ROW(records, open_run), ROW(records, abort_one),

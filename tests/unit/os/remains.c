@@ -314,24 +314,6 @@ TEST(handler_of_a_signal_that_only_a_wait_lets_through_has_the_mask_of_the_wait)
 	CHECK_EQ(chained, 3); /* the last handler, and the handler before */
 }
 
-static void note_other(int signal, void *info, void *ucontext)
-{
-	(void)signal, (void)info, (void)ucontext;
-	sigset_t blocked;
-	pthread_sigmask(SIG_BLOCK, NULL, &blocked);
-	chained = sigismember(&blocked, SIGUSR2) ? 100 : 1;
-}
-
-TEST(handler_that_nothing_may_disturb_has_every_signal_blocked)
-{
-	CHECK(ch__os_signal_install(SIGUSR1, note_other, &before, CH__OS_UNDISTURBED));
-	CHECK_EQ(raise(SIGUSR1), 0);
-	CHECK_EQ(chained, 100);
-	CHECK(ch__os_signal_install(SIGUSR1, note_other, &before, CH__OS_PLAIN));
-	CHECK_EQ(raise(SIGUSR1), 0);
-	CHECK_EQ(chained, 1);
-}
-
 static void chain(int signal, void *info, void *ucontext)
 {
 	ch__os_signal_chain(signal, info, ucontext, &before, false);
