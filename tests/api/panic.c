@@ -64,9 +64,12 @@ static void expect_words(const char *wanted)
 	CHECK_STR(text, wanted);
 }
 
+/* No heap had an event. */
 TEST(panic_without_a_hook_says_why_and_aborts)
 {
-	expect_words("libcodeheap: broken invariant: broken on purpose\n");
+	char text[8000];
+	expect_signal_text(break_it, NULL, SIGABRT, text, sizeof text);
+	CHECK_STR(text, "libcodeheap: broken invariant: broken on purpose\n");
 }
 
 TEST(panic_hook_hears_the_reason_before_the_process_ends)

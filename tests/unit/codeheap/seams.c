@@ -475,6 +475,32 @@ TEST(heap_that_a_listener_refuses_has_its_errno)
 	CHECK(over > 0); /* once for each backend that is tried */
 }
 
+static bool hears[2];
+
+static enum ch_status hear_first(struct ch_heap *heap, const char **stats_file, bool may_fail)
+{
+	(void)heap, (void)stats_file, (void)may_fail;
+	hears[0] = true;
+	return CH_OK;
+}
+
+static enum ch_status hear_second(struct ch_heap *heap, const char **stats_file, bool may_fail)
+{
+	(void)heap, (void)stats_file, (void)may_fail;
+	hears[1] = true;
+	return CH_OK;
+}
+
+TEST(each_observer_hears_of_a_heap)
+{
+	static struct ch__greeter first = {.begins = hear_first}, second = {.begins = hear_second};
+	ch__listener_greet(&first);
+	ch__listener_greet(&second);
+	struct rig rig = rig_start(1 << 20);
+	CHECK(hears[0] && hears[1]);
+	rig_end(&rig);
+}
+
 static void wish_twice(void *unused)
 {
 	struct ch_config config = rig_config(1 << 20);
