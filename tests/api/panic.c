@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 static void say(const char *text)
@@ -219,6 +220,24 @@ TEST(panic_knows_the_last_64_events)
 	for (; *at; at = strchr(at, '\n') + 1)
 		lines++;
 	CHECK_EQ(lines, CH__EVENTS_KEPT - 1);
+	rig_end(&rig);
+}
+
+static unsigned long number_of_the_last(void)
+{
+	char text[CH__EVENT_TEXT_BYTES];
+	CHECK(ch__event_text(0, text) > 0);
+	return strtoul(text, NULL, 10);
+}
+
+TEST(events_are_numbered_one_by_one)
+{
+	struct rig rig = rig_start(1 << 20);
+	unsigned long number = number_of_the_last();
+	for (unsigned i = 1; i <= 20; i++) {
+		ch__event_note(rig.heap, CH__EVENT_SWEPT, 77);
+		CHECK_EQ(number_of_the_last(), number + i);
+	}
 	rig_end(&rig);
 }
 

@@ -8,6 +8,7 @@
 #include "codeheap/graph/block.h"
 #include "codeheap/guest_look.h"
 #include "codeheap/listener.h"
+#include "codeheap/places/tell.h"
 #include "tests/support/heap_rig.h"
 
 #include <errno.h>
@@ -498,6 +499,20 @@ TEST(each_observer_hears_of_a_heap)
 	ch__listener_greet(&second);
 	struct rig rig = rig_start(1 << 20);
 	CHECK(hears[0] && hears[1]);
+	rig_end(&rig);
+}
+
+/* A question takes a lock and reads the clock. */
+TEST(poll_asks_for_waiting_names_once_in_many_polls)
+{
+	struct rig rig = rig_start(1 << 20);
+	atomic_store(&rig.heap->sinks_wait, 3);
+	for (uint32_t left = 2; left > 0; left--) {
+		ch__tell_poll(rig.heap);
+		CHECK_EQ(atomic_load(&rig.heap->sinks_wait), left);
+	}
+	ch__tell_poll(rig.heap);
+	CHECK_EQ(atomic_load(&rig.heap->sinks_wait), 0);
 	rig_end(&rig);
 }
 

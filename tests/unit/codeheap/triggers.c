@@ -8,6 +8,8 @@
 #include "codeheap/events/trigger.h"
 #include "tests/support/heap_rig.h"
 
+#include <pthread.h>
+
 #define KIB UINT64_C(1024)
 
 static const uint64_t pool_bytes = 16384 * KIB, opened_least = 256 * KIB, dead_least = 64 * KIB;
@@ -392,6 +394,33 @@ TEST(vm_that_comes_later_is_told_of_a_wish_that_stands)
 static void count_space(void *vm_user)
 {
 	++*(unsigned *)vm_user;
+}
+
+static void *tell_vms(void *heap)
+{
+	ch__vms_tell(heap);
+	return NULL;
+}
+
+TEST(thread_that_is_not_attached_tells_the_vms_of_a_wish_and_of_space)
+{
+	unsigned told = 0;
+	struct ch_ops ops = {.size = sizeof ops, .collect_wanted = rig_count_asked,
+			     .space_free = count_space};
+	struct ch_config config = rig_config(pool_bytes);
+	struct rig rig = rig_create(&config, &ops, &told);
+	pthread_t stranger;
+	ch__trigger_dead(rig.heap, pool_bytes);
+	for (unsigned i = 1; i <= 2; i++) {
+		CHECK_EQ(pthread_create(&stranger, NULL, tell_vms, rig.heap), 0);
+		CHECK_EQ(pthread_join(stranger, NULL), 0);
+		CHECK_EQ(told, i);
+		ch__heap_lock(rig.heap);
+		ch__trigger_full(rig.heap, rig.vm, ch__space_now(rig.heap));
+		ch__heap_unlock(rig.heap);
+		atomic_fetch_add(&rig.heap->space_events, 1);
+	}
+	rig_end(&rig);
 }
 
 TEST(vm_is_not_told_of_space_that_the_vm_before_it_wanted)

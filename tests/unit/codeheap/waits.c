@@ -7,6 +7,7 @@
 #include "codeheap/base/heaps.h"
 #include "codeheap/base/region.h"
 #include "codeheap/collect/collect.h"
+#include "codeheap/events/trigger.h"
 #include "codeheap/graph/block.h"
 #include "codeheap/graph/names.h"
 #include "pages/inner.h"
@@ -105,6 +106,25 @@ TEST(turn_that_was_taken_over_is_ended_by_who_took_it)
 	ch__need_leave(rig.heap, later);
 	CHECK_EQ(atomic_load(&rig.heap->need_is), 0);
 	CHECK(ch__lock_is_free(&rig.heap->need));
+	rig_end(&rig);
+}
+
+static bool stop_nobody(void *user)
+{
+	(void)user;
+	return true;
+}
+
+/* The heap cannot know whom a wait for the turn would stop. */
+TEST(heap_whose_vm_stops_its_threads_itself_has_no_turns)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_ops ops = {.size = sizeof ops, .stop_world = stop_nobody};
+	struct ch_vm *vm;
+	CHECK_EQ(ch_vm_attach(rig.heap, &ops, NULL, &vm), CH_OK);
+	CHECK_EQ(ch__need_enter(rig.heap, ch__thread_self(rig.heap)), 0);
+	CHECK_EQ(ch_vm_detach(vm), CH_OK);
+	CHECK_EQ(ch__need_enter(rig.heap, ch__thread_self(rig.heap)), 0);
 	rig_end(&rig);
 }
 
