@@ -506,7 +506,7 @@ static const struct ch__tombstone *last_stone(const struct rig *rig)
 	return ch__table_at(&rig->heap->tombstones, (uint32_t)rig->heap->tombstones_written);
 }
 
-/* Code without a cold part, code with a cold part, and a trampoline. */
+/* Code without a cold part, code with a cold part, code in whole pages, and a trampoline. */
 TEST(tombstone_says_where_the_parts_were)
 {
 	struct rig rig = rig_start(1 << 20);
@@ -527,6 +527,16 @@ TEST(tombstone_says_where_the_parts_were)
 	CHECK_EQ(cold & CH__TOMB_COLD_GRANULES,
 		 (info.cold_bytes + CH__HEAD_BYTES + CH__GRANULE_BYTES - 1) /
 			 CH__GRANULE_BYTES);
+	struct emitter e;
+	struct ch_open open = {.owner = owner = rig_owner(&rig, "span"),
+			       .hot_bytes = 2 * (uint32_t)rig_page_bytes()};
+	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+	emit_value(&e, 1);
+	emit_ret(&e);
+	e.code.used_to = e.code.hot_bytes;
+	CHECK_EQ(ch_block_commit(&e.code, 1), CH_OK);
+	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	CHECK_EQ(last_stone(&rig)->cold, CH__TOMB_SPAN);
 	struct ch_block slot;
 	owner = rig_owner(&rig, "slot");
 	if (ch_trampoline_make(owner, CH_TRAMPOLINE_TAIL, (const void *)(uintptr_t)rig_fallback, 0,

@@ -503,7 +503,7 @@ TEST(each_observer_hears_of_a_heap)
 }
 
 /* A question takes a lock and reads the clock. */
-TEST(poll_asks_for_waiting_names_once_in_many_polls)
+TEST(poll_seldom_asks_for_names_that_wait)
 {
 	struct rig rig = rig_start(1 << 20);
 	atomic_store(&rig.heap->sinks_wait, 3);

@@ -3,6 +3,7 @@
  * parent's file. tests/api/stats_file.c tests the file's content. */
 #define _GNU_SOURCE
 #include "codeheap/base/park.h"
+#include "codeheap/profile.h"
 #include "observe/stats_walk.h"
 #include "tests/support/heap_rig.h"
 #include "tests/support/stats_reader.h"
@@ -471,4 +472,16 @@ TEST(wish_of_the_environment_that_fails_is_told)
 	config.stats_file = device;
 	CHECK_EQ(ch_heap_create(&config, &heap), CH_E_OS);
 	CHECK_STR(ch_why(), "CH_E_OS: the statistics file /dev/full: no regular file of the user");
+}
+
+/* A second greeter in the list would be its own follower: no heap's creation would end. */
+TEST(files_that_are_enabled_again_are_enabled_once)
+{
+	char path[PATH_BYTES];
+	for (int i = 0; i < 3; i++)
+		CHECK_EQ(ch_stats_file_enable(), CH_OK);
+	use_folder(path);
+	struct rig rig = start_with(path);
+	rig_end(&rig);
+	leave_folder(path);
 }

@@ -353,6 +353,20 @@ TEST(mappings_are_read_after_the_end_of_the_first_thread)
 	run_behind_first_thread(look_alone);
 }
 
+static bool count_one(void *arg, const struct ch__os_mapping *mapping)
+{
+	(void)mapping;
+	++*(unsigned *)arg;
+	return false;
+}
+
+TEST(visit_of_mappings_ends_when_told)
+{
+	unsigned seen = 0;
+	CHECK(ch__os_each_mapping(count_one, &seen));
+	CHECK_EQ(seen, 1);
+}
+
 /* Replaces open in the whole program: the mappings may be read from a pipe. */
 static int mappings_pipe = -1;
 int open(const char *name, int flags, ...)
