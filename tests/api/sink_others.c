@@ -21,6 +21,20 @@ TEST(default_asks_for_the_unwinder_s_sink_again)
 	rig_end(&rig);
 }
 
+TEST(set_of_sinks_of_the_environment_stands_for_the_configuration_s)
+{
+	static const char *const wishes[] = {"gdb", "none"};
+	struct ch_config config = rig_config(1 << 20);
+	config.sinks = CH_SINK_UNWIND;
+	for (unsigned i = 0; i < 2; i++) {
+		CHECK_EQ(setenv("CODEHEAP_SINKS", wishes[i], 1), 0);
+		struct rig rig = rig_create(&config, NULL, NULL);
+		CHECK(!ch_sink_status(rig.heap, CH_SINK_UNWIND, NULL, NULL));
+		CHECK_EQ(ch_sink_status(rig.heap, CH_SINK_GDB, NULL, NULL), i == 0);
+		rig_end(&rig);
+	}
+}
+
 /* --- errors --- */
 static void fail_unwanted(const struct sink_file *sink)
 {

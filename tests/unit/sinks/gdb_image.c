@@ -466,6 +466,24 @@ TEST(image_has_the_lines_of_a_range)
 	bed_close(&bed);
 }
 
+/* The longest distances of one byte, and the shortest of two. */
+TEST(image_has_each_distance_of_two_lines)
+{
+	static const int distances[] = {-65, -64, 63, 64};
+	const char *file = "";
+	for (unsigned i = 0; i < 4; i++) {
+		struct bed bed;
+		uintptr_t pool = begin_with_lines(&bed);
+		two_lines[0] = (struct ch__sink_line){pool + 70, 300};
+		two_lines[1] = (struct ch__sink_line){pool + 90, (uint32_t)(300 + distances[i])};
+		add(&bed, 64, 40, 7);
+		ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
+		CHECK_EQ(gdb_line_of(pool + 70, &file), 300);
+		CHECK_EQ(gdb_line_of(pool + 90, &file), 300 + distances[i]);
+		bed_close(&bed);
+	}
+}
+
 TEST(image_has_no_lines_of_a_file_without_a_name)
 {
 	struct bed bed;

@@ -182,3 +182,18 @@ TEST(child_has_the_notes_of_its_parent_if_it_has_the_code)
 	}
 	bed_close(&bed);
 }
+
+TEST(range_is_in_the_pool_with_all_its_bytes)
+{
+	struct ch__sinks_config config = {.pool_exec = 1 << 20, .pool_bytes = 4096};
+	static const struct {
+		size_t at, bytes;
+		bool is_in;
+	} rows[] = {{0, 4096, true}, {0, 4097, false}, {4088, 8, true},
+		    {4088, 16, false}, {4096, 8, false}, {8, 0, false}};
+	for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++) {
+		struct ch__sink_range range = {config.pool_exec + rows[i].at, rows[i].bytes, 0,
+					       false};
+		CHECK_EQ(ch__sink_is_in_pool(&config, &range), rows[i].is_in);
+	}
+}
