@@ -151,8 +151,8 @@ static void collect_in_vain(struct stage *stage, void *arg)
 	(void)arg;
 	long naps = naps_of_this_thread();
 	CHECK_EQ(begin_and_end(stage), CH_E_BUSY);
-	/* Each nap of the wait, and nothing else here, gives the processor up. There are some 800 on
-	 * a quiet machine, and few where this thread seldom gets a processor. */
+	/* Each nap of the wait, and nothing else here, gives the processor up. A quiet machine has
+	 * some 800 of them, and few come where this thread seldom gets a processor. */
 	CHECK(naps_of_this_thread() - naps > 5);
 }
 
