@@ -528,8 +528,8 @@ TEST(tombstone_says_where_the_parts_were)
 		 (info.cold_bytes + CH__HEAD_BYTES + CH__GRANULE_BYTES - 1) /
 			 CH__GRANULE_BYTES);
 	struct emitter e;
-	struct ch_open open = {.owner = owner = rig_owner(&rig, "span"),
-			       .hot_bytes = 2 * (uint32_t)rig_page_bytes()};
+	owner = rig_owner(&rig, "span");
+	struct ch_open open = {.owner = owner, .hot_bytes = 2 * (uint32_t)rig_page_bytes()};
 	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
 	emit_value(&e, 1);
 	emit_ret(&e);
