@@ -22,6 +22,7 @@ enum {
 	ENCODING_BASE = 0x70,
 	ENCODING_PC_RELATIVE = 0x10,
 	ENCODING_INDIRECT = 0x80,
+	ENCODING_NONE = 0xff,
 };
 
 struct cursor {
@@ -126,12 +127,13 @@ static bool read_cie(const uint8_t *record, uint32_t bytes, struct ch__eh_frame_
 			fde->encoding = *take(&c, 1);
 			has_encoding = true;
 		} else if (*letter == 'L' || *letter == 'P') {
-			/* The forms of compilers, and none (0xff) for an LSDA. At others libgcc or
-			 * LLVM's libunwind ends the process. */
-			uint8_t pointer = *take(&c, 1) & (uint8_t)~ENCODING_INDIRECT;
-			if (!is_judged(pointer) && (*letter == 'P' || pointer != 0x7f))
+			/* The forms of compilers, and none for an LSDA. At others libgcc or LLVM's
+			 * libunwind ends the process. */
+			uint8_t form = *take(&c, 1);
+			bool is_none = form == ENCODING_NONE && *letter == 'L';
+			if (!is_none && !is_judged(form & (uint8_t)~ENCODING_INDIRECT))
 				return false;
-			take(&c, *letter == 'P' ? encoded_bytes(pointer) : 0);
+			take(&c, *letter == 'P' ? encoded_bytes(form) : 0);
 		} else {
 			/* libgcc takes the first R, looks up to S, and skips a byte for B. */
 			return !letter[strspn(letter, "SB")] && !c.is_over &&
