@@ -21,6 +21,24 @@ static void on_trap(int signal)
 		come();
 }
 
+static struct rig begin(void (*other)(void))
+{
+	struct rig rig = rig_start(1 << 20);
+	heap = rig.heap;
+	come = other;
+	CHECK(signal(SIGTRAP, on_trap) != SIG_ERR);
+	return rig;
+}
+
+/* The other thread comes behind n instructions of the call, if the call has as many. */
+static void step_to(int n, void (*call)(struct ch_heap *))
+{
+	left = n;
+	trap_flag_set();
+	call(heap);
+	trap_flag_clear();
+}
+
 /* What place_in_need of life/open.c does last. */
 static void end_open(void)
 {
@@ -30,18 +48,12 @@ static void end_open(void)
 
 TEST(space_that_comes_while_an_open_without_room_ends_is_counted)
 {
-	struct rig rig = rig_start(1 << 20);
-	heap = rig.heap;
-	come = end_open;
-	CHECK(signal(SIGTRAP, on_trap) != SIG_ERR);
+	struct rig rig = begin(end_open);
 	for (int n = 0; left < 0; n++) {
 		uint64_t seen = ch__space_now(heap);
-		left = n;
 		atomic_store(&heap->anyone_wants_space, false);
 		atomic_store(&heap->opens_in_need, 1);
-		trap_flag_set();
-		ch__space_returned(heap);
-		trap_flag_clear();
+		step_to(n, ch__space_returned);
 		CHECK_EQ(ch__space_now(heap), seen + 1);
 	}
 	atomic_store(&heap->opens_in_need, 0);
@@ -58,18 +70,12 @@ static void poll(void)
 
 TEST(wish_that_stands_again_is_told_by_a_poll_that_comes_meanwhile_or_by_the_next)
 {
-	struct rig rig = rig_start(1 << 20);
-	heap = rig.heap;
-	come = poll;
-	CHECK(signal(SIGTRAP, on_trap) != SIG_ERR);
+	struct rig rig = begin(poll);
 	for (int n = 0; left < 0; n++) {
-		left = n;
 		is_told = false;
 		atomic_store(&heap->poll_due, 0);
 		atomic_store(&heap->collect_told, true);
-		trap_flag_set();
-		ch__trigger_tell_again(heap);
-		trap_flag_clear();
+		step_to(n, ch__trigger_tell_again);
 		poll();
 		CHECK(is_told);
 	}
