@@ -51,7 +51,7 @@ enum ch_status ch_block_veneer(const struct ch_code *code, const void *target, c
 	if (offset < heap->veneers_to)
 		*at = (const void *)(pool->runtime_exec + offset);
 	else
-		status = ch__because(CH_E_FULL, "the veneers' page of %zu bytes is full",
+		status = ch__because(CH_E_FULL, "the veneers' page of %zu bytes is full for good",
 				     pool->runtime_bytes);
 	ch__heap_unlock(heap);
 	return status;

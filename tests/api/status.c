@@ -466,6 +466,12 @@ TEST(veneer_is_shared_and_full_at_last)
 	CHECK_EQ(status, CH_E_FULL);
 	CHECK_EQ(at, NULL);
 	FAILS(ch_block_veneer(&e.code, (const void *)target, &at), CH_E_FULL);
+	/* The pool is empty: a VM that collects and tries again does so in vain. */
+	CHECK(strstr(ch_why(), "full for good"));
+	CHECK(!strstr(ch_status_text(CH_E_FULL), "the pool has no room"));
+	CHECK(target * 24 + 256 > rig_stats(&rig).page_bytes); /* as the header says, or more */
+	CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
+	FAILS(ch_block_veneer(&e.code, (const void *)target, &at), CH_E_FULL);
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
 	FAILS(ch_block_veneer(&e.code, (const void *)(uintptr_t)rig_fallback, &at), CH_E_STATE);
 	rig_end(&rig);
