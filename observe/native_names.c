@@ -9,6 +9,7 @@
 #include "observe/native_names.h"
 #include "observe/system.h"
 #include "os/files.h"
+#include "os/text.h"
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -192,8 +193,10 @@ static bool put_name(const char *symbol, char *text, size_t bytes)
 	char plain[SYMBOL_BYTES];
 	/* Linkers add a version behind an @. */
 	snprintf(plain, sizeof plain, "%.*s", (int)strcspn(symbol, "@"), symbol);
-	if (!ch__os_demangle(plain, text, bytes))
-		snprintf(text, bytes, "%s", plain);
+	struct ch__text name = {text, bytes, 0};
+	if (!ch__os_demangle(plain, &name))
+		ch__text_put_name(&name, plain);
+	ch__text_end(&name);
 	return true;
 }
 

@@ -49,6 +49,7 @@ struct ch__os_place {
 };
 /* Asks the dynamic linker about an address; false when the address lies in no object. */
 bool ch__os_place_of(uintptr_t address, struct ch__os_place *) CH_EXCLUDES(CH__STANDING);
-/* Stores the C++ name of a symbol, cut to bytes. Returns false when the symbol has none, or the
- * process has no C++ runtime. */
-bool ch__os_demangle(const char *symbol, char *text, size_t bytes) CH_EXCLUDES(CH__STANDING);
+/* Puts the C++ name of a symbol. Returns false when the symbol has none, or the process has no C++
+ * runtime. */
+struct ch__text;
+bool ch__os_demangle(const char *symbol, struct ch__text *) CH_EXCLUDES(CH__STANDING);

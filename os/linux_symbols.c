@@ -5,9 +5,9 @@
 #define _GNU_SOURCE
 #include "os/files.h"
 #include "os/os.h"
+#include "os/text.h"
 
 #include <dlfcn.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,7 +45,7 @@ bool ch__os_place_of(uintptr_t address, struct ch__os_place *place)
 	return true;
 }
 
-bool ch__os_demangle(const char *symbol, char *text, size_t bytes)
+bool ch__os_demangle(const char *symbol, struct ch__text *text)
 {
 	/* The demangler also takes names of types, and a single letter is one. */
 	bool is_cxx = strncmp(symbol, "_Z", 2) == 0;
@@ -53,10 +53,10 @@ bool ch__os_demangle(const char *symbol, char *text, size_t bytes)
 	int status = 0;
 	if (is_cxx && !demangle)
 		demangle = (demangler *)ch__os_symbol("libstdc++.so.6", "__cxa_demangle");
-	char *name = demangle && bytes ? demangle(symbol, NULL, NULL, &status) : NULL;
+	char *name = demangle ? demangle(symbol, NULL, NULL, &status) : NULL;
 	if (!name)
 		return false;
-	snprintf(text, bytes, "%s", name);
+	ch__text_put_name(text, name);
 	free(name);
 	return true;
 }

@@ -57,9 +57,7 @@ static void put_code(struct ch_heap *heap, uintptr_t at, uintptr_t address, stru
 
 static void put_native(uintptr_t at, uintptr_t address, struct ch__text *t)
 {
-	enum { NAME_BYTES = 512 };
 	struct ch__os_place place;
-	char name[NAME_BYTES];
 	if (!ch__os_place_of(at, &place)) {
 		/* The other heap may end meanwhile, and with it its names. */
 		struct ch_spot spot = {.size = sizeof spot};
@@ -69,8 +67,8 @@ static void put_native(uintptr_t at, uintptr_t address, struct ch__text *t)
 		return;
 	}
 	if (place.symbol) {
-		bool is_cxx = ch__os_demangle(place.symbol, name, sizeof name);
-		ch__text_put_name(t, is_cxx ? name : place.symbol);
+		if (!ch__os_demangle(place.symbol, t))
+			ch__text_put_name(t, place.symbol);
 		ch__text_put_with(t, "+", address - place.symbol_at, 16);
 		return;
 	}

@@ -685,6 +685,13 @@ __asm__(".text\n.p2align 2\n.globl _ZN3foo3barEi\n.type _ZN3foo3barEi, STT_FUNC\
 	"_ZN3foo3barEi:\nnop\nnop\nret\n.size _ZN3foo3barEi, . - _ZN3foo3barEi\n"
 	".fill 64, 1, 0xcc\n");
 
+/* A C++ name of two parts, each of 300 letters. */
+#define LETTERS_60 "abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyzabcdefgh"
+#define LETTERS_300 LETTERS_60 LETTERS_60 LETTERS_60 LETTERS_60 LETTERS_60
+void cxx_long_function(void) __asm__("_ZN300" LETTERS_300 "300" LETTERS_300 "Ev");
+__asm__(".globl _ZN300" LETTERS_300 "300" LETTERS_300 "Ev\n_ZN300" LETTERS_300 "300" LETTERS_300
+	"Ev:\nnop\n");
+
 TEST(address_of_native_code_has_symbol_or_object)
 {
 	start(CH_SINK_UNWIND);
@@ -709,6 +716,9 @@ TEST(names_of_cxx_are_demangled_where_the_process_can)
 	CHECK(dlopen("libstdc++.so.6", RTLD_NOW | RTLD_LOCAL));
 	CHECK_STR(name_of(at + 1, false), "foo::bar(int)+0x1");
 	CHECK_BEGINS(name_of(at + 32, false), "api_backtrace+0x");
+	char text[1024];
+	ch_address_name(rig.heap, (void *)(uintptr_t)cxx_long_function, false, text, sizeof text);
+	CHECK_STR(text, LETTERS_300 "::" LETTERS_300 "()+0x0");
 	CHECK_BEGINS(name_of((void *)(uintptr_t)with_c_frame, false), "with_c_frame+0x0");
 	rig_end(&rig);
 }
