@@ -230,20 +230,13 @@ void ch__page_set_start(struct ch__pool *pool, uint32_t offset)
 		atomic_fetch_or_explicit(&pool->starts[word], bit, memory_order_release);
 }
 
-/* A span has a start in its first page, and perhaps that of a cold part, at most COLD_WORDS before
- * the span's end. No word between is looked at: a large span has thousands. */
+/* A span has a start in its first page, by which the cold part is found, too. No word between is
+ * looked at: a large span has thousands. */
 uint32_t ch__page_find_far_start(const struct ch__pool *pool, uint32_t first, uint32_t at)
 {
-	enum { COLD_WORDS = UINT16_MAX / 64 + 1 };
-	uint32_t log2 = pool->page_log2 - 9, further = (at + COLD_WORDS) >> log2;
-	int32_t least = (int32_t)at - COLD_WORDS;
-	/* If the span goes on for so long, no cold part begins below. */
-	if (further < pool->page_count && ch__page_state(&pool->pages[further]) == CH__PAGE_SPAN &&
-	    CH_LOAD_RELAXED(&pool->pages[further].span_first) == first)
-		least = (int32_t)at;
+	uint32_t log2 = pool->page_log2 - 9, end = (first + 1) << log2;
+	at = at < end ? at : end;
 	while (at > first << log2) {
-		if ((int32_t)at <= least && at > (first + 1) << log2)
-			at = (first + 1) << log2;
 		uint64_t word = atomic_load_explicit(&pool->starts[--at], memory_order_acquire);
 		if (word)
 			return (at * 64 + 63 - (uint32_t)__builtin_clzll(word)) * CH__GRANULE_BYTES;

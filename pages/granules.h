@@ -44,9 +44,10 @@ static inline bool ch__page_uses(const struct ch__pool *pool, uint32_t offset)
 void ch__page_clear_starts(struct ch__pool *, uint32_t word, uint64_t mask);
 /* The same as the next function, behind the first looks, for words of the bitmap below `at`. */
 uint32_t ch__page_find_far_start(const struct ch__pool *, uint32_t first, uint32_t at);
-/* Returns the offset of the last start at or below `offset` in its page or span, or UINT32_MAX. No
- * lock; signal-safe. Every lookup comes here, and no branch predictor knows where blocks begin: so
- * two words of the bitmap (1 KiB of code) are looked at without a branch between them. */
+/* Returns the offset of the last start at or below `offset` in its page, or UINT32_MAX. In a
+ * span: of a start nearby, or the last start of the first page. No lock; signal-safe. Every lookup
+ * comes here, and no branch predictor knows where blocks begin: so two words of the bitmap (1 KiB
+ * of code) are looked at without a branch between them. */
 static inline uint32_t ch__page_find_start(const struct ch__pool *pool, uint32_t offset)
 {
 	uint32_t granule = offset / CH__GRANULE_BYTES, first = offset >> pool->page_log2;
