@@ -18,7 +18,7 @@ from programs import program_of, sources  # noqa: E402
 
 # What an observer knows of the library beside its own room: the public headers, the listener, and what needs no heap.
 OBSERVERS = {"flame": ("os/meta.h", "os/os.h"),
-             "observe": ("arch/arch.h", "arch/base.h", "arch/registers.h", "os/files.h", "os/meta.h", "os/os.h", "os/linux.h", "os/threads.h", "os/locks/lock.h", "os/locks/ranks.h", "unwind/unwind.h", "flame/flame.h",
+             "observe": ("arch/arch.h", "arch/base.h", "arch/registers.h", "os/files.h", "os/meta.h", "os/os.h", "os/text.h", "os/linux.h", "os/threads.h", "os/locks/lock.h", "os/locks/ranks.h", "unwind/unwind.h", "flame/flame.h",
                          "codeheap/codeheap.h", "codeheap/profile.h", "codeheap/guest_look.h", "codeheap/listener.h", "codeheap/base/why.h", "codeheap/base/sized.h")}
 CLIENTS = ["hosts", "examples", "bench", "stress", "tools"]
 # What files of the library's own tools see beside the public headers.

@@ -685,12 +685,11 @@ __asm__(".text\n.p2align 2\n.globl _ZN3foo3barEi\n.type _ZN3foo3barEi, STT_FUNC\
 	"_ZN3foo3barEi:\nnop\nnop\nret\n.size _ZN3foo3barEi, . - _ZN3foo3barEi\n"
 	".fill 64, 1, 0xcc\n");
 
-/* A C++ name of two parts, each of 300 letters. */
 #define LETTERS_60 "abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyzabcdefgh"
 #define LETTERS_300 LETTERS_60 LETTERS_60 LETTERS_60 LETTERS_60 LETTERS_60
 void cxx_long_function(void) __asm__("_ZN300" LETTERS_300 "300" LETTERS_300 "Ev");
-__asm__(".globl _ZN300" LETTERS_300 "300" LETTERS_300 "Ev\n_ZN300" LETTERS_300 "300" LETTERS_300
-	"Ev:\nnop\n");
+__asm__(".text\n.globl _ZN300" LETTERS_300 "300" LETTERS_300 "Ev\n"
+	"_ZN300" LETTERS_300 "300" LETTERS_300 "Ev:\nnop\n");
 
 TEST(address_of_native_code_has_symbol_or_object)
 {
