@@ -282,8 +282,7 @@ value make_string(struct context *ctx, int64_t length, uint32_t fill)
 	return (value)string;
 }
 
-/* One code point from UTF-8; a malformed byte stands for itself. */
-static size_t decode(const unsigned char *at, size_t left, uint32_t *out)
+size_t decode_utf8(const unsigned char *at, size_t left, uint32_t *out)
 {
 	static const uint8_t masks[] = {0, 0, 0x1f, 0x0f, 0x07};
 	static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
@@ -315,7 +314,7 @@ value string_from_bytes(struct context *ctx, const char *utf8, size_t bytes)
 	int64_t length = 0;
 
 	while (at < end)
-		at += decode(at, (size_t)(end - at), &string->chars[length++]);
+		at += decode_utf8(at, (size_t)(end - at), &string->chars[length++]);
 	string->length = length;
 	return (value)string;
 }

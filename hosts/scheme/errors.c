@@ -75,15 +75,15 @@ int find_line(struct context *ctx, value *file, int64_t *line)
 
 _Noreturn void raise_value(struct context *ctx, value object)
 {
-	value handlers = ctx->now.handlers;
-
-	if (!is_pair(handlers) || ctx->exit_code >= 0)
-		throw_to(ctx, ctx->now.catcher, object);
-	ctx->now.handlers = CDR(handlers);
-	apply(ctx, CAR(handlers), 1, &object);
-	if (is_type(object, T_CONDITION))
-		throw_to(ctx, ctx->now.catcher, object);
-	raise_error(ctx, "error", "exception handler returned", 1, object);
+	while (is_pair(ctx->now.handlers) && ctx->exit_code < 0) {
+		value handler = CAR(ctx->now.handlers);
+		ctx->now.handlers = CDR(ctx->now.handlers);
+		apply(ctx, handler, 1, &object);
+		/* A condition tells more than another one would: it goes to the handlers outside. */
+		if (!is_type(object, T_CONDITION))
+			raise_error(ctx, "error", "exception handler returned", 1, object);
+	}
+	throw_to(ctx, ctx->now.catcher, object);
 }
 
 static struct condition *make_condition(struct context *ctx, const char *kind, const char *message)

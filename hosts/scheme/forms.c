@@ -159,7 +159,7 @@ static value reverse(struct expander *e, value items)
 {
 	value result = V_NIL;
 
-	for (; is_pair(items); items = CDR(items))
+	for (; items != V_NIL; items = CDR(items))
 		result = CONS(CAR(items), result);
 	return result;
 }

@@ -299,5 +299,9 @@ int main(int argc, char **argv)
 	result = end_profile(ctx, &command, result);
 	if (command.save)
 		result = save_image(ctx, command.save, result);
+	if (vm->output->lost) {
+		fprintf(stderr, "scheme: output was lost: %s\n", strerror(vm->output->lost));
+		return 1;
+	}
 	return result == 2 ? ctx->exit_code : result;
 }

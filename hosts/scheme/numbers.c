@@ -99,10 +99,18 @@ static int64_t floor_modulo(int64_t x, int64_t y)
 	return r && (r < 0) != (y < 0) ? r + y : r;
 }
 
-DIVIDE(number_quotient, "quotient", (__int128)x / y, trunc(x / y))
+/* The quotient x / y is rounded, and so may be another integer's; fmod is exact. */
+static double floor_fmod(double x, double y)
+{
+	double r = fmod(x, y);
+	return r + (r != 0 && (r < 0) != (y < 0) ? y : 0);
+}
+
+DIVIDE(number_quotient, "quotient", (__int128)x / y, (x - fmod(x, y)) / y)
 DIVIDE(number_remainder, "remainder", (__int128)(x % y), fmod(x, y))
-DIVIDE(number_modulo, "modulo", (__int128)floor_modulo(x, y), x - y * floor(x / y))
-DIVIDE(floor_quotient, "floor-quotient", ((__int128)x - floor_modulo(x, y)) / y, floor(x / y))
+DIVIDE(number_modulo, "modulo", (__int128)floor_modulo(x, y), floor_fmod(x, y))
+DIVIDE(floor_quotient, "floor-quotient", ((__int128)x - floor_modulo(x, y)) / y,
+       (x - floor_fmod(x, y)) / y)
 
 /* A double may equal two fixnums. So a fixnum and a flonum that are equal as doubles are compared
  * as integers: the double is an integer of 62 bits and a sign then. */
@@ -363,9 +371,10 @@ static value to_exact(struct context *ctx, value *args, int64_t argc)
 	(void)argc;
 	if (is_fixnum(args[0]))
 		return args[0];
-	if (!isfinite(x) || x != floor(x) || fabs(x) >= 4611686018427387904.0)
+	value n = make_integer(x);
+	if (is_flonum(n) || x != floor(x))
 		raise_type(ctx, "exact", "number with an exact fixnum value", args[0]);
-	return make_fixnum((int64_t)x);
+	return n;
 }
 
 static value extreme(struct context *ctx, const char *who, value *args, int64_t argc, int sign)
@@ -487,8 +496,8 @@ static value bits_shift(struct context *ctx, value *args, int64_t argc)
 	(void)argc;
 	if (by <= 0)
 		return make_fixnum(n >> (by < -62 ? 62 : -by));
-	if (by < 62 && (n < 0 ? -n : n) >> (62 - by) == 0)
-		return make_fixnum((int64_t)((uint64_t)n << by));
+	if (by < 63)
+		return box_integer((__int128)n * ((int64_t)1 << by));
 	return make_flonum(ldexp((double)n, by > 4096 ? 4096 : (int)by));
 }
 

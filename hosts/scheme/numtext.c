@@ -37,7 +37,7 @@ static value parse_integer(const char *text, int radix)
 		if (exact <= FIXNUM_MAX)
 			exact = exact * radix + digit;
 	}
-	if (exact > FIXNUM_MAX)
+	if (exact - negative > FIXNUM_MAX)
 		return make_flonum(radix == 10 ? strtod(text, NULL)
 					       : negative ? -approximate : approximate);
 	return make_fixnum((int64_t)(negative ? -exact : exact));

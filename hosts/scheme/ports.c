@@ -54,8 +54,10 @@ void port_flush(struct port *port)
 		ssize_t n = write(port->fd, port->bytes + done, (size_t)(port->length - done));
 		if (n < 0 && errno == EINTR)
 			continue;
-		if (n <= 0)
+		if (n <= 0) {
+			port->lost = n < 0 ? errno : EIO;
 			break;
+		}
 		done += n;
 	}
 	port->length = 0;
@@ -119,34 +121,46 @@ void port_write_char(struct port *port, uint32_t c)
 }
 
 /* Closes the port, so that later reads find the end. */
-static _Noreturn void fail_to_read(struct context *ctx, struct port *port)
+static _Noreturn void fail_with_port(struct context *ctx, struct port *port, const char *what,
+				     int error)
 {
 	char text[160];
 
-	snprintf(text, sizeof text, "cannot read: %s:", strerror(errno));
+	snprintf(text, sizeof text, "%s: %s:", what, strerror(error));
+	if (port->fd > 2)
+		close(port->fd);
 	port->is_open = 0;
 	raise_error(ctx, "file", text, 1, port->name);
 }
 
-int port_peek_byte(struct context *ctx, struct port *port)
+/* Reads on until the buffer has count bytes. Returns 0 at the end of the input. */
+static int port_fill(struct context *ctx, struct port *port, int64_t count)
 {
-	if (port->position == port->length) {
+	while (port->length - port->position < count) {
 		ssize_t n = 0;
 		if (port->fd < 0 || !port->is_open)
-			return -1;
+			return 0;
 		if (ctx->vm->output)
 			port_flush(ctx->vm->output);
+		port->length -= port->position;
+		memmove(port->bytes, port->bytes + port->position, (size_t)port->length);
+		port->position = 0;
 		do
-			n = read(port->fd, port->bytes, (size_t)port->capacity);
+			n = read(port->fd, port->bytes + port->length,
+				 (size_t)(port->capacity - port->length));
 		while (n < 0 && errno == EINTR);
 		if (n < 0)
-			fail_to_read(ctx, port);
+			fail_with_port(ctx, port, "cannot read", errno);
 		if (n == 0)
-			return -1;
-		port->position = 0;
-		port->length = n;
+			return 0;
+		port->length += n;
 	}
-	return (unsigned char)port->bytes[port->position];
+	return 1;
+}
+
+int port_peek_byte(struct context *ctx, struct port *port)
+{
+	return port_fill(ctx, port, 1) ? (unsigned char)port->bytes[port->position] : -1;
 }
 
 int port_read_byte(struct context *ctx, struct port *port)
@@ -159,27 +173,22 @@ int port_read_byte(struct context *ctx, struct port *port)
 	return byte;
 }
 
-/* A character that is only partly in the buffer is read byte by byte. */
+/* Waits for no byte behind the character. */
 int64_t port_read_char(struct context *ctx, struct port *port, int peek)
 {
-	int64_t position = port->position, line = port->line;
-	int first = port_read_byte(ctx, port);
+	int first = port_peek_byte(ctx, port);
+	uint32_t c;
 
-	if (first < 0xc2 || first > 0xf4) {
-		if (peek && first >= 0) {
-			port->position--;
-			port->line = line;
-		}
-		return first;
+	if (first < 0)
+		return -1;
+	if (first >= 0xc2 && first < 0xf5)
+		port_fill(ctx, port, first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4);
+	size_t count = decode_utf8((const unsigned char *)port->bytes + port->position,
+				   (size_t)(port->length - port->position), &c);
+	if (!peek) {
+		port->position += (int64_t)count;
+		port->line += c == '\n';
 	}
-	int more = first < 0xe0 ? 1 : first < 0xf0 ? 2 : 3;
-	uint32_t c = (uint32_t)first & (0x3fu >> more);
-	if (peek && port->length - position <= more && port->fd >= 0)
-		return first;
-	for (; more > 0 && (port_peek_byte(ctx, port) & 0xc0) == 0x80; more--)
-		c = c << 6 | ((uint32_t)port_read_byte(ctx, port) & 0x3f);
-	if (peek)
-		port->position = position;
 	return c;
 }
 
@@ -379,7 +388,9 @@ static value open_file(struct context *ctx, value name, int is_output)
 	int fd = open(path, is_output ? O_WRONLY | O_CREAT | O_TRUNC : O_RDONLY, 0666);
 	if (fd < 0)
 		raise_error(ctx, "file", "cannot open", 1, name);
-	return (value)port_open_fd(fd, is_output);
+	struct port *port = port_open_fd(fd, is_output);
+	port->name = name;
+	return (value)port;
 }
 
 static value open_input_file(struct context *ctx, value *args, int64_t argc)
@@ -400,6 +411,8 @@ static value close_port(struct context *ctx, value *args, int64_t argc)
 		raise_type(ctx, "close-port", "port", args[0]);
 	struct port *port = AS(port, args[0]);
 	port_flush(port);
+	if (port->is_open && port->lost)
+		fail_with_port(ctx, port, "cannot write", port->lost);
 	if (port->fd > 2 && port->is_open)
 		close(port->fd);
 	port->is_open = 0;

@@ -76,8 +76,7 @@ static int needs_bars(struct context *ctx, struct string *name)
 	if (name->length > 60)
 		return 0;
 	text[name->length] = 0;
-	return !strcmp(text, ".") || (text[0] == '#' && text[1] != '%') ||
-	       parse_number(text, 10) != V_FALSE;
+	return !strcmp(text, ".") || text[0] == '#' || parse_number(text, 10) != V_FALSE;
 }
 
 static void write_symbol(struct context *ctx, struct port *port, value symbol, int is_display)

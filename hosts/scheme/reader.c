@@ -348,8 +348,9 @@ static value read_hash(struct reader *r)
 		return V_UNDEF;
 	}
 	for (; c >= 0; c = next(r)) {
-		if (count + 1 < sizeof word)
-			word[count++] = (char)c;
+		if (count + 1 == sizeof word)
+			fail(r, "unknown # syntax");
+		word[count++] = (char)c;
 		if (is_delimiter(peek(r)))
 			break;
 	}

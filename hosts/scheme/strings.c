@@ -142,13 +142,14 @@ PRIM(string_to_vector)
 
 PRIM(vector_to_string)
 {
-	UNUSED;
+	int64_t start, end;
 	if (!is_type(args[0], T_VECTOR))
 		raise_type(ctx, "vector->string", "vector", args[0]);
 	struct vector *v = AS(vector, args[0]);
-	value s = make_string(ctx, v->length, 0);
-	for (int64_t i = 0; i < v->length; i++)
-		AS(string, s)->chars[i] = char_arg(ctx, "vector->string", v->items[i]);
+	range_args(ctx, "vector->string", args, argc, 1, v->length, &start, &end);
+	value s = make_string(ctx, end - start, 0);
+	for (int64_t i = start; i < end; i++)
+		AS(string, s)->chars[i - start] = char_arg(ctx, "vector->string", v->items[i]);
 	return s;
 }
 
@@ -302,8 +303,11 @@ PRIM(number_to_string)
 
 PRIM(string_to_number)
 {
+	size_t bytes;
 	string_arg(ctx, "string->number", args[0]);
-	return parse_number(string_to_utf8(args[0], NULL), (int)radix_arg(ctx, args, argc));
+	const char *text = string_to_utf8(args[0], &bytes);
+	int radix = (int)radix_arg(ctx, args, argc);
+	return strlen(text) == bytes ? parse_number(text, radix) : V_FALSE;
 }
 
 PRIM(string_search)
@@ -440,7 +444,7 @@ void init_strings(struct context *ctx)
 		{"substring", substring, 2, 3}, {"string-copy", substring, 1, 3},
 		{"string-append", string_append, 0, -1}, {"string->list", string_to_list, 1, 3},
 		{"list->string", list_to_string, 1, 1}, {"string->vector", string_to_vector, 1, 3},
-		{"vector->string", vector_to_string, 1, 1}, {"string-fill!", string_fill, 2, 4},
+		{"vector->string", vector_to_string, 1, 3}, {"string-fill!", string_fill, 2, 4},
 		{"string-copy!", string_copy_to, 3, 5}, {"string=?", string_eq, 1, -1},
 		{"string<?", string_lt, 1, -1}, {"string>?", string_gt, 1, -1},
 		{"string<=?", string_le, 1, -1}, {"string>=?", string_ge, 1, -1},

@@ -61,7 +61,6 @@ PRIM(eval)
 
 PRIM(load)
 {
-	struct catcher catcher;
 	value file = ctx->vm->load_file;
 	UNUSED;
 	if (!is_type(args[0], T_STRING))
@@ -71,16 +70,8 @@ PRIM(load)
 		raise_error(ctx, "file", "cannot open", 1, args[0]);
 	struct port *port = port_open_fd(fd, 0);
 	port->name = args[0];
-	catcher_enter(ctx, &catcher);
-	if (_setjmp(catcher.target) == 0)
-		load_port(ctx, port, 1);
-	catcher_leave(ctx, &catcher);
-	close(fd);
+	load_port(ctx, port, 1);
 	ctx->vm->load_file = file;
-	if (ctx->exit_code >= 0)
-		throw_to(ctx, ctx->now.catcher, V_FALSE);
-	if (catcher.error != V_NONE)
-		raise_value(ctx, catcher.error);
 	return V_UNSPEC;
 }
 

@@ -252,6 +252,7 @@ static void prescan(struct context *ctx, struct port *port)
 	}
 }
 
+/* Closes the descriptor: the program may leave the text by an escape. */
 static void read_whole(struct context *ctx, struct port *port)
 {
 	struct port *text = port_open_buffer();
@@ -262,6 +263,8 @@ static void read_whole(struct context *ctx, struct port *port)
 				 (size_t)(port->length - port->position));
 		port->position = port->length;
 	}
+	if (port->fd > 2)
+		close(port->fd);
 	prescan(ctx, text);
 	port->bytes = text->bytes;
 	port->position = 1;
@@ -421,8 +424,6 @@ int vm_run_file(struct context *ctx, const char *path)
 	struct port *port = is_stdin ? ctx->vm->input : port_open_fd(fd, 0);
 	port->name = string_from(ctx, is_stdin ? "stdin" : path);
 	run_port(ctx, port, !is_stdin);
-	if (!is_stdin)
-		close(fd);
 	return outcome(ctx);
 }
 

@@ -133,6 +133,7 @@ struct port {
 	char *bytes;
 	int64_t line;
 	value name;
+	int lost; /* the error by which output was lost, or 0 */
 };
 
 struct vm {
@@ -215,6 +216,9 @@ value make_string(struct context *ctx, int64_t length, uint32_t fill);
 value string_from(struct context *ctx, const char *utf8);
 value string_from_bytes(struct context *ctx, const char *utf8, size_t bytes);
 char *string_to_utf8(value string, size_t *bytes);
+/* decode_utf8: takes one code point off the text, and returns its bytes. A malformed byte stands for
+ * itself. */
+size_t decode_utf8(const unsigned char *at, size_t left, uint32_t *out);
 size_t string_utf8_room(const struct string *s);
 size_t string_write_utf8(const struct string *s, char *out); /* returns the length, without the 0 */
 value make_values(struct context *ctx, int64_t count, const value *items);

@@ -9,7 +9,9 @@ trap 'rm -rf "$work"' EXIT
 
 cases="pairs_of_operands_have_one_answer:180 comparisons_are_exact:60 symbols_are_read_as_written:60
 surrogates_are_no_characters:60 what_cannot_be_read_is_an_error:60 call_cc_calls_its_receiver_in_tail_position:120
-escapes_that_were_left_are_errors:60 wrong_counts_are_told:60"
+escapes_that_were_left_are_errors:60 wrong_counts_are_told:60
+flonums_divide_exactly:60 all_fixnums_are_read:60 text_that_is_no_number_is_none:60 bytes_of_a_character_stay_together:60
+a_forced_chain_runs_once:60 conditions_go_on_to_outer_handlers:60 left_files_are_closed:60 lost_output_is_told:60"
 
 fail() { echo "$*" >&2; exit 1; }
 
@@ -151,6 +153,82 @@ wrong_counts_are_told() {
   "${scheme[@]}" --pool=1M -e 1 > "$work/out" 2>&1
   [ $? = 2 ] || fail "--pool=1M: $(cat "$work/out")"
   head -n 1 "$work/out" | grep -qx 'scheme: --pool=1M: a whole number is wanted, as in --pool=1048576' || fail "$(cat "$work/out")"
+}
+
+# x / y, rounded, may be the next integer.
+flonums_divide_exactly() {
+  says '(1.0 2.0 1.0 -1.0 9007199254740991.0 3002399751580330.0 3002399751580330.0)' << 'END'
+(write (list (modulo 1e20 3) (modulo -1e20 3) (remainder 1e20 3.) (remainder -1e20 3) (modulo -1 9007199254740992.)
+             (floor-quotient 9007199254740991. 3) (quotient 9007199254740991. 3.)))
+END
+}
+
+all_fixnums_are_read() {
+  says '(#t #t #t #f)' << 'END'
+(define least (- -4611686018427387903 1))
+(write (list (eqv? least -4611686018427387904) (eqv? least (exact -4611686018427387904.)) (eqv? least (arithmetic-shift -1 62))
+             (exact? 4611686018427387904)))
+END
+}
+
+text_that_is_no_number_is_none() {
+  says '(#f 12 read |#%x| "b" syntax)' << 'END'
+(define (kind thunk) (guard (e (#t (error-kind e))) (thunk)))
+(write (list (string->number (string #\1 #\2 #\null #\3)) (string->number "12")
+             (kind (lambda () (read (open-input-string (string-append "#b" (make-string 70 #\1))))))
+             (string->symbol "#%x") (vector->string (vector #\a #\b #\c) 1 2) (kind (lambda () (eval '(let* 5 7))))))
+END
+}
+
+# A file is read by 16,384 bytes.
+bytes_of_a_character_stay_together() {
+  printf '%016383d\303\251b' 0 > "$work/text"
+  says '(#\é #\é #\b)(237 160 128)' << END
+(define port (open-input-file "$work/text"))
+(read-string 16383 port)
+(define peeked (peek-char port))
+(define next (read-char port))
+(write (list peeked next (peek-char port)))
+(define half (open-input-bytevector (bytevector 237 160 128)))
+(write (map (lambda (i) (char->integer (read-char half))) '(1 2 3)))
+END
+}
+
+a_forced_chain_runs_once() {
+  says 'x(1 1)' << 'END'
+(define inner (delay (begin (display 'x) 1)))
+(define outer (delay-force inner))
+(define first (force outer))
+(write (list first (force inner)))
+END
+}
+
+conditions_go_on_to_outer_handlers() {
+  says '(inner "first")' << 'END'
+(define seen '())
+(write (guard (e (#t (append seen (list (error-object-message e)))))
+  (with-exception-handler (lambda (e) (set! seen (cons 'inner seen))) (lambda () (error "first")))))
+END
+}
+
+left_files_are_closed() {
+  echo '(error "left")' > "$work/left.scm"
+  says '(left read)' << END
+(define (kind file) (guard (e (#t (or (and (file-error? e) (error-object-message e)) 'left))) (load file) 'read))
+(define (again n) (let ((last (kind "$work/left.scm"))) (if (= n 0) last (again (- n 1)))))
+(define last (again 1100))
+(write (list last (if (file-exists? "$work/left.scm") 'read 'gone)))
+END
+}
+
+lost_output_is_told() {
+  "${scheme[@]}" -e 1 > /dev/full 2> "$work/out"
+  [ $? = 1 ] && grep -qx 'scheme: output was lost: No space left on device' "$work/out" || fail "/dev/full: $(cat "$work/out")"
+  says '(file "cannot write: No space left on device:")' << 'END'
+(define port (open-output-file "/dev/full"))
+(write 1 port)
+(write (guard (e (#t (list (error-kind e) (error-object-message e)))) (close-port port)))
+END
 }
 
 if [ $# = 0 ]; then
