@@ -7,7 +7,7 @@ objects := $(patsubst %.cc,$(OUT)/%.o,$(wildcard *.cc))
 all: $(OUT)/$(program)
 $(OUT)/$(program): $(objects)
 	@echo link $@
-	@$(CXX) -rdynamic -o $@ $^ $(codeheap_libs) $(own_libs)
+	@$(CXX) $(LDFLAGS) -rdynamic -o $@ $^ $(codeheap_libs) $(own_libs)
 $(OUT)/%.o: %.cc $(wildcard *.h) Makefile ../program.mk ../installed.mk $(codeheap_header)
 	@mkdir -p $(OUT)
 	@echo c++ $@

@@ -85,7 +85,7 @@ static enum ch_status attach(struct ch_heap *heap, const void *low, const void *
 
 static enum ch_status because_bounds(void)
 {
-	return ch__because(CH_E_OS, "the system does not know the stack of thread %d",
+	return ch__because(CH_E_OS, "the system does not know the stack of thread %d: %m",
 			   ch__os_thread_id());
 }
 

@@ -79,7 +79,7 @@ _Noreturn void raise_value(struct context *ctx, value object)
 		value handler = CAR(ctx->now.handlers);
 		ctx->now.handlers = CDR(ctx->now.handlers);
 		apply(ctx, handler, 1, &object);
-		/* A condition tells more than another one would: it goes to the handlers outside. */
+		/* Another condition would tell less: this one goes to the handlers outside. */
 		if (!is_type(object, T_CONDITION))
 			raise_error(ctx, "error", "exception handler returned", 1, object);
 	}

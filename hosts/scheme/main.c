@@ -234,7 +234,7 @@ static int grow_stack(void)
 	size_t margin = 64 << 10;
 
 	if (getrlimit(RLIMIT_AS, &space) || getrlimit(RLIMIT_STACK, &stack) ||
-	    stack.rlim_cur == RLIM_INFINITY || stack.rlim_cur < 4 * margin)
+	    stack.rlim_cur == RLIM_INFINITY)
 		return 1;
 	if (space.rlim_cur == RLIM_INFINITY) {
 		if (stack.rlim_cur < STACK_BYTES) {
@@ -244,6 +244,8 @@ static int grow_stack(void)
 		}
 		return 1;
 	}
+	if (stack.rlim_cur < 4 * margin)
+		return 1;
 	size_t bytes = stack.rlim_cur - 2 * margin;
 	void *room = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
 			  0);

@@ -216,7 +216,7 @@ value make_string(struct context *ctx, int64_t length, uint32_t fill);
 value string_from(struct context *ctx, const char *utf8);
 value string_from_bytes(struct context *ctx, const char *utf8, size_t bytes);
 char *string_to_utf8(value string, size_t *bytes);
-/* decode_utf8: takes one code point off the text, and returns its bytes. A malformed byte stands for
+/* decode_utf8: the code point that text begins with, and its bytes. A malformed byte stands for
  * itself. */
 size_t decode_utf8(const unsigned char *at, size_t left, uint32_t *out);
 size_t string_utf8_room(const struct string *s);

@@ -618,6 +618,21 @@ TEST(branches_are_led_elsewhere_where_others_hold_every_mapping)
 	expect_signal(link_at_the_limit, NULL, 0);
 }
 
+/* The C library reads the first thread's stack from a file. */
+TEST(stack_that_is_not_known_is_told_with_its_errno)
+{
+	struct ch_config config = rig_config(rig_page_bytes());
+	struct ch_heap *heap;
+	struct rlimit files;
+	CHECK_EQ(ch_heap_create(&config, &heap), CH_OK);
+	CHECK_EQ(getrlimit(RLIMIT_NOFILE, &files), 0);
+	CHECK_EQ(setrlimit(RLIMIT_NOFILE, &(struct rlimit){0, files.rlim_max}), 0);
+	CHECK_EQ(ch_thread_attach(heap, NULL, NULL), CH_E_OS);
+	CHECK_EQ(setrlimit(RLIMIT_NOFILE, &files), 0);
+	CHECK(strstr(ch_why(), ": EMFILE"));
+	CHECK_EQ(ch_heap_destroy(heap), CH_OK);
+}
+
 /* --- standard streams --- */
 
 /* The numbers of the streams are free for the next file: code, or the names of code. */

@@ -11,7 +11,7 @@ cases="pairs_of_operands_have_one_answer:180 comparisons_are_exact:60 symbols_ar
 surrogates_are_no_characters:60 what_cannot_be_read_is_an_error:60 call_cc_calls_its_receiver_in_tail_position:120
 escapes_that_were_left_are_errors:60 wrong_counts_are_told:60
 flonums_divide_exactly:60 all_fixnums_are_read:60 text_that_is_no_number_is_none:60 bytes_of_a_character_stay_together:60
-a_forced_chain_runs_once:60 conditions_go_on_to_outer_handlers:60 left_files_are_closed:60 lost_output_is_told:60"
+a_forced_chain_runs_once:60 conditions_go_on_to_outer_handlers:60 left_files_are_closed:60 lost_output_is_told:60 low_stack_limits_are_raised:60"
 
 fail() { echo "$*" >&2; exit 1; }
 
@@ -229,6 +229,12 @@ lost_output_is_told() {
 (write 1 port)
 (write (guard (e (#t (list (error-kind e) (error-object-message e)))) (close-port port)))
 END
+}
+
+low_stack_limits_are_raised() {
+  local out
+  out=$(ulimit -S -s 128 && "${scheme[@]}" -e '(+ 40 2)' 2>&1)
+  [ "$out" = 42 ] || fail "128 KiB: $out"
 }
 
 if [ $# = 0 ]; then
