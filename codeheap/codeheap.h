@@ -190,8 +190,8 @@ enum ch_release { CH_RELEASE_COLLECT, CH_RELEASE_NOT_RUNNING };
  *   chunks  of the pool (1 MiB; COW: 2 MiB) with data, or with code of OWN_FRAMES, have no other
  *           code: a pool of one chunk has code or data
  *   life    with ch_open.heap, KEPT, IMMORTAL: as such code. Else while an edge of a live block or
- *           a word on a stack leads there. Unused data dies in the third cycle; used data in that
- *           of its last user, or at once with a user that ends NOT_RUNNING, whatever stacks have */
+ *           a word on a stack leads there. Unused data dies in the third cycle; used data dies with
+ *           its last user: in a cycle, or by NOT_RUNNING at once, even if a stack leads there */
 enum ch_kind { CH_KIND_CODE, CH_KIND_RODATA, CH_KIND_DATA };
 
 /* Sinks: tables of the outside world. CH_SINK_DEFAULT in a configuration: the unwinder's. */
@@ -305,7 +305,7 @@ struct ch_config {
 	 * each, some 80 more with a name of its own, taken as blocks die: 2 to 7 MB for 65,536. */
 	unsigned remembered_dead;
 	/* Called on a broken invariant, before the reason and the last 64 events (cycles,
-	 * invalidations, threads, forks) go to stderr, and abort(). Process-wide: the last. */
+	 * invalidations, threads, forks) go to stderr, and abort(). The last one serves all. */
 	void (*panic)(const char *reason);
 };
 
@@ -334,7 +334,7 @@ CH_API CH_CHECKED enum ch_status ch_heap_create(const struct ch_config *config,
  * lock  registry, heap; then of the set of heaps
  * safe  any thread; every handle of the heap is stale afterwards, and its pointer leads to nothing
  * cost  O(memory of the heap, and samples of its profile); forks and creations wait meanwhile
- * note  sinks' files stay. What a handler reads for over 1 s is freed when a heap comes or goes */
+ * note  sinks' files stay. A heap that a handler reads for 1 s goes as another comes or goes */
 CH_API CH_CHECKED enum ch_status ch_heap_destroy(struct ch_heap *heap);
 
 /* Names in the plural count events, and only grow; names in _now and _peak are gauges.
@@ -924,7 +924,7 @@ struct ch_spot {
 
 /* ch_code_at: the code or data at an address, and the VM's own words there: the start for stack
  * maps, exception tables, deoptimization and line tables.
- * in    heap       in use; NULL = the address's: O(heaps), and a word that all threads write
+ * in    heap       in use; NULL = whichever has the address: O(heaps), and a store to a shared word
  *       is_return  pc is a return address: look at the call before pc
  * out   spot       as at one moment; the caller sets spot->size; the rest is 0 when false
  * ret   true when pc lies in a LIVE or NOTENTRANT block; false, and spot unchanged: a wrong size
@@ -949,8 +949,8 @@ CH_API CH_CHECKED enum ch_status ch_block_each(struct ch_heap *heap, const char 
  * in    siginfo, ucontext  the signal's siginfo_t and ucontext_t
  *       bytes  room at text; 1,024 are enough but for long paths
  * out   text      one line, 0-terminated unless bytes is 0; cut at a character
- * ret   the length without the 0; >= bytes when the text was cut; 0 = chain to the next: the signal
- *       is not of code or data of the heap, nor of its code's call of NULL; or sent, or a tool's
+ * ret   the length without the 0; >= bytes when the text was cut; 0: pass the signal on. Not the
+ *       heap's code or data, and no call of NULL by its code, raised it; or a sender did, or a tool
  * safe  signal handlers, in any thread, while others allocate and free
  * cost  O(blocks of the heap, and freed blocks that are remembered)
  * note  knows the last ch_config.remembered_dead freed blocks; names are cut to 63 bytes */

@@ -42,7 +42,7 @@ uintptr_t ch__branch_exit(const struct ch_heap *heap, const struct ch__block *so
 	return stub;
 }
 
-/* Where a stub leads while it does not lead the site on. */
+/* Returns the address to which a stub leads, unless the stub leads its site on. */
 static uintptr_t hit_of(const struct ch_heap *heap, uintptr_t stub)
 {
 	return heap->pool->stub_lead_bytes ? ch__stub_hit_exec(heap, stub) : heap->trampoline;

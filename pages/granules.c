@@ -20,7 +20,7 @@ static _Atomic(uint64_t) *words_of(_Atomic(uint64_t) *all, const struct ch__pool
 	return all + ((size_t)page << (pool->page_log2 - 9));
 }
 
-/* What a search looks for: words are flipped by this, and then a bit that is set is found. */
+/* A search flips each word by one of these, and then looks for a bit that is set. */
 static const uint64_t used_bits = 0, unused_bits = ~UINT64_C(0);
 
 /* The first such bit in [from, limit), or limit. */

@@ -56,8 +56,8 @@ static bool reserve(struct ch__views *v, const struct ch__pool_config *config)
 	uintptr_t hint = config->near_address ? config->near_address : (uintptr_t)ch__views_create;
 	if (v->backend == CH__BACKEND_PROCMEM)
 		return reserve_both(v, config, hint);
-	/* Not where the system likes: in the child of a fork, something else would be mapped there
-	 * before the views are back. */
+	/* The system's choice of a place may go to another mapping in a child of fork, before the
+	 * views are back. */
 	uintptr_t alias = config->random_alias ? 0 : hint;
 	uint8_t *at =
 		ch__os_reserve(whole, place_align(config), v->guard_bytes + v->runtime_bytes, hint);

@@ -135,7 +135,7 @@ static void put_cfa(struct ch__steps *s)
 	end_expression(s, from);
 }
 
-/* Where in a note the register `nth` of ch__arch_steps_kept is. */
+/* Returns the offset in a note of the register `nth` of ch__arch_steps_kept. */
 static size_t save_at(unsigned nth)
 {
 	return CH__NOTE_SAVES_AT + (size_t)4 * nth;

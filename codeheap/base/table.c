@@ -31,8 +31,8 @@ static CH_COLD void place(struct ch__table *tables, unsigned count, char *at, bo
 	}
 }
 
-/* Where many heaps share little address space, other mappings may be in the way of the first step
- * of a table that reserved nothing: then another place is tried. */
+/* A table that reserved nothing may find other mappings in the way of its first step, if many heaps
+ * share little address space. Then another place is tried. */
 bool ch__tables_place(struct ch__table *tables, unsigned count, bool is_limited)
 {
 	enum { TRIES = 8 };
@@ -83,8 +83,8 @@ bool ch__table_back(struct ch__table *table, uint32_t index)
 	char *at = table->base + has;
 	if (!table->is_reserved && !ch__os_reserve_at(at, needs - has))
 		return false;
-	/* Not by a new mapping: before Linux 6.12 one that is refused leaves a hole where it was to
-	 * be. Another thread's mapping may come there, and would be lost to the next step. */
+	/* A new mapping will not do: before Linux 6.12 a refused mapping leaves a hole. Another
+	 * thread's mapping may come there, and would be lost to the next step. */
 	if (!ch__os_protect(at, needs - has, true)) {
 		if (!table->is_reserved)
 			ch__os_unreserve(at, needs - has);

@@ -24,7 +24,7 @@ static void prefetch_death(const struct ch_heap *heap, const struct ch__block *b
 		__builtin_prefetch(code, 1);
 }
 
-/* What a step ends: blocks that no cycle reached, and owners, from one index to below another. */
+/* A step ends these blocks, which no cycle reached, and owners: `owner` to below `owners_end`. */
 struct found {
 	uint32_t blocks[CH__KILLED_AT_ONCE], count;
 	uint32_t owner, owners_end;

@@ -63,9 +63,9 @@ void ch__trigger_opened(struct ch_heap *heap, uint32_t bytes)
 	/* A crowded pool asks again after opens of a sixteenth, whatever the last cycle left. */
 	bool is_due = sum > scaled(heap, OPENED_MIN_BYTES, &heap->opened_doublings) ||
 		      (is_crowded && sum > heap->pool->pool_bytes / 16);
-	/* Where nobody answers, the wish stands for long, and so does the word of polls: no store
-	 * then to lines that every open reads. The thread that wished first has set, or will set,
-	 * the word behind the wish. */
+	/* A wish that nobody answers stands for long, and so does the word of polls. A store would
+	 * then cost every open, which reads these lines. The thread that wished first sets the word
+	 * behind the wish. */
 	if (is_due && !(CH_LOAD_RELAXED(&heap->collect_wanted) && CH_LOAD_RELAXED(&heap->poll_due)))
 		want(heap);
 }
@@ -138,8 +138,8 @@ void ch__trigger_cycle_ended(struct ch_heap *heap, uint64_t cycle_ns)
 	heap->sweep_ns_at_cycle = swept;
 	heap->blocks_at_cycle = __atomic_load_n(&heap->counters.blocks_freed, __ATOMIC_RELAXED);
 	heap->bytes_at_cycle = __atomic_load_n(&heap->counters.bytes_freed, __ATOMIC_RELAXED);
-	/* More than a tenth of the time in collections: ask half as often. Only the least values
-	 * back off. The tenth of the committed bytes stays: each dead block costs the same then. */
+	/* Collections that take over a tenth of the time are wanted half as often. Only the least
+	 * values double: by the tenth of the committed bytes each dead block costs the same. */
 	if (between && collecting * 10 > between && doublings < FLOOR_DOUBLINGS_MAX)
 		atomic_store(&heap->floor_doublings, doublings + 1);
 	else if (doublings && collecting * 40 < between)
@@ -220,7 +220,7 @@ static void tell_space(struct ch_heap *heap)
 void ch__trigger_tell(struct ch_heap *heap)
 {
 	ch__pool_trim_if_worth(heap->pool);
-	/* Where no vm answers, the wish stands for long: no locked instruction then. */
+	/* A wish that no vm answers stands for long, and costs no locked instruction meanwhile. */
 	if (!CH_LOAD_RELAXED(&heap->collect_wanted) || atomic_load(&heap->collect_told) ||
 	    atomic_exchange(&heap->collect_told, true))
 		return;

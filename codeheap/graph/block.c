@@ -29,8 +29,8 @@ static bool CH_COLD refill(struct ch_heap *heap, struct ch__thread *thread)
 	uint32_t count = 0;
 	bool goes_on;
 	ch__records_lock(heap);
-	/* Free records; else fresh records that have memory, up to one that begins a line: two
-	 * threads share no line of fresh records. Else one worn record. */
+	/* Free records come first. Then come fresh records that have memory, up to one that begins
+	 * a line, so that two threads share no line of fresh records. A worn record comes last. */
 	do {
 		uint32_t used = table->used, index = ch__table_take(table);
 		if (index)

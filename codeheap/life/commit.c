@@ -317,7 +317,7 @@ static void renew_age(struct ch_heap *heap, struct ch__block *block)
 static inline void go_live(struct ch_heap *heap, struct ch__block *block, uint32_t index)
 {
 	uint32_t cold = block->cold_granules ? ch__cold_offset(heap, block) : 0;
-	/* Not for data: an unwinder may read data until the last of its code is gone. */
+	/* Data stays readable: an unwinder may read data until the last of its code is gone. */
 	if (!ch__block_is_data(heap, block))
 		show_part(heap->pool, ch__exec(heap, block->hot_offset), ch__hot_bytes(block));
 	if (cold)
@@ -415,7 +415,7 @@ static bool land(struct ch_heap *heap, struct ch__thread *self, const struct ch_
 		(void)shrink_span(heap, block, code, code->used_to);
 		ch__region_leave(self);
 	}
-	/* What an align takes in front is less than a page: the chunks are the same. */
+	/* An align takes less than a page in front, so the chunks are the same. */
 	return ch__pool_land_span(heap->pool, page, kept_bytes(heap, block, code->used_to));
 }
 
@@ -513,8 +513,8 @@ static inline enum ch_status look_around(const struct ch_heap *heap, const struc
 /* What some blocks need besides the usual steps. */
 enum { ASSUMES = 1, MAY_BE_YOUNG = 2, IS_APART = 4, IN_SLOTS = 8 };
 
-/* Of a block with branches, an entry of its own, or items on its side list, or that lies in other
- * pages than plain code. */
+/* For a block that has branches, an entry of its own or items on its side list, or that lies in
+ * other pages than plain code. */
 __attribute__((noinline)) static enum ch_status
 check_besides(struct ch_heap *heap, const struct ch__block *block, const struct among *among,
 	      size_t i, unsigned *besides)

@@ -13,7 +13,7 @@
 #include "codeheap/life/life.h"
 #include "os/threads.h"
 
-/* Else the number of the process in which a thread is registering the handlers. */
+/* Any other value is the number of the process in which a thread registers the handlers. */
 #define ABSENT 0u
 #define STANDING UINT32_MAX
 static _Atomic(uint32_t) handlers;

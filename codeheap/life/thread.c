@@ -104,7 +104,7 @@ enum ch_status ch_thread_attach(struct ch_heap *heap, const void *low, const voi
 	}
 	if (asks && !ch__os_stack_bounds(&low, &high))
 		return because_bounds();
-	/* Else every cycle would find the thread on a stack that is not its own, and end. */
+	/* With wrong bounds every cycle would find the thread on a foreign stack, and end. */
 	const void *sp = __builtin_frame_address(0);
 	if (!asks && (!low || sp < low || sp >= high))
 		return ch__because(CH_E_ARG, "low %lx to high %lx is not the caller's stack: sp "

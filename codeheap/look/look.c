@@ -75,7 +75,7 @@ uint32_t ch__look_pauses(const struct ch_heap *heap, struct ch__look_pause out[C
 		const struct ch__pause *pause = &heap->pauses[n % CH__PAUSES];
 		out[kept].at_ns = atomic_load_explicit(&pause->at_ns, memory_order_acquire);
 		out[kept].ns = atomic_load_explicit(&pause->ns, memory_order_acquire);
-		/* Else the place is the next pause's, or a later pause's already. */
+		/* A later pause may have taken the place meanwhile, or be about to take it. */
 		kept = CH_LOAD_RELAXED(&heap->pauses_noted) - n < CH__PAUSES ? kept + 1 : 0;
 	}
 	return kept;

@@ -71,7 +71,7 @@ struct ch__place {
 	enum ch_block_state state;
 	uint32_t block, generation;
 	uint32_t at; /* bytes from the end of the part's head */
-	uint32_t into_head; /* 1 to the head's bytes: the offset is a byte of the head; else 0 */
+	uint32_t into_head; /* 1 to the head's bytes in the head; 0 outside of the head */
 	bool is_cold, is_slot, is_data; /* is_data: never set for DEAD */
 	enum ch__cause cause;
 	enum ch__death death; /* death to by_generation: DEAD only */
