@@ -334,7 +334,7 @@ CH_API CH_CHECKED enum ch_status ch_heap_create(const struct ch_config *config,
  * lock  registry, heap; then of the set of heaps
  * safe  any thread; every handle of the heap is stale afterwards, and its pointer leads to nothing
  * cost  O(memory of the heap, and samples of its profile); forks and creations wait meanwhile
- * note  sinks' files stay. A heap that a handler reads for 1 s goes as another comes or goes */
+ * note  sinks' files stay. What a handler reads for over 1 s is freed when a heap comes or goes */
 CH_API CH_CHECKED enum ch_status ch_heap_destroy(struct ch_heap *heap);
 
 /* Names in the plural count events, and only grow; names in _now and _peak are gauges.
@@ -451,7 +451,7 @@ CH_API void ch_thread_park(void);
 
 /* ch_thread_unpark: undo one ch_thread_park; waits while the world is stopped.
  * safe  the thread that parked
- * note  release a lock taken while parked after the unpark only, and wait for no lock before */
+ * note  no other thread may wait unparked for a lock that the caller holds here: it may never end */
 CH_API void ch_thread_unpark(void);
 
 /* ch_thread_poll: a safepoint: stop for a cycle, sweep a step, make callbacks, write perf's map.
@@ -949,8 +949,8 @@ CH_API CH_CHECKED enum ch_status ch_block_each(struct ch_heap *heap, const char 
  * in    siginfo, ucontext  the signal's siginfo_t and ucontext_t
  *       bytes  room at text; 1,024 are enough but for long paths
  * out   text      one line, 0-terminated unless bytes is 0; cut at a character
- * ret   the length without the 0; >= bytes when the text was cut; 0: pass the signal on. Not the
- *       heap's code or data, and no call of NULL by its code, raised it; or a sender did, or a tool
+ * ret   the length without the 0; >= bytes when the text was cut; 0 = pass the signal on: it is not
+ *       of the heap's code or data, nor of its code's call of NULL; or it was sent, or is a tool's
  * safe  signal handlers, in any thread, while others allocate and free
  * cost  O(blocks of the heap, and freed blocks that are remembered)
  * note  knows the last ch_config.remembered_dead freed blocks; names are cut to 63 bytes */
