@@ -77,15 +77,14 @@ enum ch_status ch_block_assume(struct ch_block handle, struct ch_assumption assu
 void ch__assumption_leave(struct ch_heap *heap, struct ch__side_list *list)
 {
 	for (uint32_t i = 0; i < list->count; i++) {
-		struct ch__item *item = &ch__side_items(list)[i];
-		if (list->kinds[i] != CH__ITEM_ASSUME || !item->at)
+		struct ch__item item = ch__side_items(list)[i];
+		if (list->kinds[i] != CH__ITEM_ASSUME || !item.at)
 			continue;
-		struct ch__assumption *fact = ch__assumption_at(heap, item->at);
+		struct ch__assumption *fact = ch__assumption_at(heap, item.at);
 		struct ch__dependent last = fact->dependents[--fact->count];
-		fact->dependents[item->value] = last;
+		fact->dependents[item.value] = last;
 		ch__side_set(ch__block_at(heap, last.block)->side_list, last.item, CH__ITEM_ASSUME,
-			     *item);
-		ch__side_set(list, i, CH__ITEM_ASSUME, (struct ch__item){0});
+			     item);
 	}
 }
 

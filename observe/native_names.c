@@ -181,10 +181,10 @@ static struct object *object_of(struct ch__native_names *names, uintptr_t pc)
 
 /* --- names --- */
 
-/* Labels that assemblers leave behind, not functions: "", "$x", ".L1". */
+/* Labels that assemblers leave behind, not functions: "$x", ".L1". elfutils gives no empty name. */
 static bool is_label(const char *symbol)
 {
-	return *symbol == 0 || *symbol == '$' || strncmp(symbol, ".L", 2) == 0;
+	return *symbol == '$' || strncmp(symbol, ".L", 2) == 0;
 }
 
 static bool put_name(const char *symbol, char *text, size_t bytes)

@@ -93,6 +93,8 @@ EVERY_DRIVER(s12_late_loser_finds_the_branch_linked)
 	method_link(&p->a, 0, &p->b);
 	CHECK_EQ(stage_enter(&p->stub, NULL), 2);
 	CHECK_EQ(stage->hits, 0);
+	CHECK_EQ(stage_stats(stage).branch_hits, 1);
+	CHECK_EQ(stage_stats(stage).branch_hits_stale, 1);
 	stage_end(p->stage);
 }
 

@@ -433,6 +433,23 @@ TEST(code_on_which_nothing_hangs_is_on_no_list_of_roots)
 	rig_end(&rig);
 }
 
+/* --- a cycle that is given up --- */
+
+TEST(owner_that_is_released_at_once_behind_a_cycle_that_was_given_up_ends_with_the_release)
+{
+	struct rig rig;
+	struct ch_marker *marker;
+	start_host(&rig, 1 << 20, NULL);
+	struct ch_owner owner = rig_owner(&rig, "released");
+	CHECK_EQ(ch_mark_begin(rig.heap, &marker), CH_OK);
+	ch_mark_owner(marker, owner);
+	CHECK_EQ(ch_mark_end(marker, false), CH_OK);
+	uint64_t owners = rig_stats(&rig).owners_now;
+	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	CHECK_EQ(rig_stats(&rig).owners_now, owners - 1);
+	rig_end(&rig);
+}
+
 /* --- two heaps in one stop --- */
 
 /* A thread that is stopped may hold the lock of side memory: the second cycle asks for none. */

@@ -694,6 +694,25 @@ TEST(release_counts_each_block_of_the_owner_as_dead)
 	rig_end(&rig);
 }
 
+/* The records of owners without blocks go by a collection, too. */
+TEST(detach_counts_each_owner_of_the_vm_as_dead)
+{
+	enum { OWNERS = 3, BYTES = 64 };
+	struct rig rig = rig_start(pool_bytes);
+	struct ch_ops ops = {.size = sizeof ops};
+	struct ch_vm *vm;
+	struct ch_owner owner;
+	CHECK_EQ(ch_vm_attach(rig.heap, &ops, NULL, &vm), CH_OK);
+	for (int i = 0; i < OWNERS; i++)
+		CHECK_EQ(ch_owner_create(vm, "gone", (const void *)(uintptr_t)rig_fallback, NULL,
+					 &owner),
+			 CH_OK);
+	forget(&rig);
+	CHECK_EQ(ch_vm_detach(vm), CH_OK);
+	CHECK_EQ(atomic_load(&rig.heap->dead_bytes), OWNERS * BYTES);
+	rig_end(&rig);
+}
+
 /* --- a poll --- */
 
 /* A thread polls for all its heaps, whichever of them has nothing to do. */

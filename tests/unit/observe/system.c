@@ -95,6 +95,41 @@ TEST(worker_blocks_all_signals_and_has_a_small_stack)
 	CHECK_EQ(handled, 1);
 }
 
+static struct ch__os_action before_ours;
+static int order[2], heard;
+
+static void hear(int signal, siginfo_t *info, void *context)
+{
+	(void)signal, (void)context;
+	int nth = heard++;
+	order[nth % 2] = info->si_value.sival_int;
+}
+
+static void pass_on(int signal, void *info, void *context)
+{
+	(void)signal;
+	ch__os_profile_chain(info, context, &before_ours);
+}
+
+/* The kernel delivers the signal of the thread first. That of the process waits until the handler
+ * has ended. */
+TEST(sigprof_of_others_comes_to_their_handler_in_order)
+{
+	struct sigaction theirs = {.sa_sigaction = hear, .sa_flags = SA_SIGINFO};
+	sigset_t prof;
+	CHECK_EQ(sigaction(SIGPROF, &theirs, NULL), 0);
+	CHECK(ch__os_signal_install(SIGPROF, pass_on, &before_ours, CH__OS_PLAIN));
+	sigemptyset(&prof);
+	sigaddset(&prof, SIGPROF);
+	pthread_sigmask(SIG_BLOCK, &prof, NULL);
+	CHECK_EQ(sigqueue(getpid(), SIGPROF, (union sigval){.sival_int = 2}), 0);
+	CHECK_EQ(pthread_sigqueue(pthread_self(), SIGPROF, (union sigval){.sival_int = 1}), 0);
+	pthread_sigmask(SIG_UNBLOCK, &prof, NULL);
+	TEST_UNTIL(heard == 2)
+		usleep(1000);
+	CHECK(order[0] == 1 && order[1] == 2);
+}
+
 static void count_up(void *arg)
 {
 	atomic_fetch_add((_Atomic(uint32_t) *)arg, 1);

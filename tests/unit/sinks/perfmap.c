@@ -665,9 +665,16 @@ static void visit_two(void *context, void (*visit)(void *, const struct ch__sink
 {
 	struct bed *bed = context;
 	struct ch__sink_range one = range_at(bed, 64, 64, 1), two = range_at(bed, 128, 64, 2);
+	struct stat before, after;
+	char path[128];
+	path_of(getpid(), path);
+	CHECK_EQ(stat(path, &before), 0);
 	visit(arg, &one);
 	add(bed, 128, 64, 2); /* another thread adds a range that is visited afterwards */
 	visit(arg, &two);
+	catch_up();
+	/* The file has one line of the range, so the file is not written anew. */
+	CHECK(stat(path, &after) == 0 && after.st_ino == before.st_ino);
 }
 
 TEST(map_turned_on_late_names_live_ranges)

@@ -269,6 +269,31 @@ TEST(map_has_the_lines_of_a_heap_that_went_until_its_place_is_used)
 	end(&third);
 }
 
+/* The neighbours begin where the heap that went ended, and end where it began. */
+TEST(map_has_the_lines_of_a_heap_that_went_beside_the_next_heap)
+{
+	struct bed gone, third;
+	char path[128];
+	start(&third, path);
+	bed_open(&gone, CH__SINK_PERF_MAP);
+	add(&gone, 64, 64, 1);
+	CHECK(ch__sinks_destroy(gone.sinks));
+	for (int is_above = 0; is_above < 2; is_above++) {
+		struct ch__sinks_config config = gone.config;
+		config.runtime_exec = is_above ? gone.config.pool_exec + BED_POOL_BYTES
+					       : gone.config.pool_exec - 2 * BED_PAGE_BYTES -
+							 BED_POOL_BYTES;
+		config.pool_exec = config.runtime_exec + BED_PAGE_BYTES;
+		CHECK_EQ(ch__sinks_create(&config, CH__SINK_PERF_MAP, &gone.sinks), 0);
+		check_named(path, gone.pool + 64, "fn_1");
+		check_named(path, (void *)config.runtime_exec, "codeheap_runtime");
+		CHECK(ch__sinks_destroy(gone.sinks));
+	}
+	gone.sinks = NULL;
+	bed_close(&gone);
+	end(&third);
+}
+
 /* Whichever of two heaps goes first, and wherever of both the next heap comes. */
 TEST(map_has_no_line_of_two_heaps_that_went_where_another_comes)
 {
