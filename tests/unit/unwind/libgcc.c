@@ -91,6 +91,19 @@ TEST(chunk_gone_is_unknown_and_comes_back)
 	bed_close(&bed);
 }
 
+TEST(chunk_gone_leaves_its_neighbours_known)
+{
+	struct bed bed;
+	bed_open(&bed, CH__SINK_UNWIND);
+	for (uint32_t chunk = 0; chunk < BED_CHUNKS; chunk++)
+		CHECK(ch__sinks_page_live(bed.sinks, chunk * BED_PAGES_PER_CHUNK, 1, 0));
+	ch__sinks_page_dead(bed.sinks, BED_PAGES_PER_CHUNK, 1);
+	ch__sinks_chunk_gone(bed.sinks, 1);
+	for (uint32_t chunk = 0; chunk < BED_CHUNKS; chunk++)
+		CHECK_EQ(is_page_known(&bed, chunk * BED_PAGES_PER_CHUNK), chunk != 1);
+	bed_close(&bed);
+}
+
 TEST(unwind_turned_on_late_knows_live_pages)
 {
 	struct bed bed;
