@@ -451,7 +451,7 @@ CH_API void ch_thread_park(void);
 
 /* ch_thread_unpark: undo one ch_thread_park; waits while the world is stopped.
  * safe  the thread that parked
- * note  no other thread may wait unparked for a lock that the caller holds here: it may never end */
+ * note  no other thread may wait unparked for a lock that the caller holds here: both may hang */
 CH_API void ch_thread_unpark(void);
 
 /* ch_thread_poll: a safepoint: stop for a cycle, sweep a step, make callbacks, write perf's map.

@@ -333,10 +333,9 @@ static bool rewrite_file(void) CH_REQUIRES(ch__role_file)
 {
 	char path[sizeof tool.path + 8];
 	snprintf(path, sizeof path, "%s.new", tool.path);
-	/* Kept lines are read from the old file, so the buffer goes there first. After a failure,
-	 * the flush of the new file fails, too. */
-	if (has_kept_lines())
-		(void)ch__tool_flush(&tool);
+	/* Kept lines are read from the old file, so the buffer goes there first. */
+	if (has_kept_lines() && !ch__tool_flush(&tool))
+		return fail_file(tool.error);
 	struct ch__os_held old = tool.file;
 	uint64_t written = tool.written;
 	int fd = is_untouched(old.fd, tool.path, written) ? ch__os_file_create(path) : -1;
