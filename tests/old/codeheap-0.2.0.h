@@ -89,7 +89,7 @@ extern "C" {
 	X(CH_OK, "success")                                                                      \
 	X(CH_E_ARG, "an argument is out of its range")                                           \
 	X(CH_E_STALE, "the handle's object, or one it relies on, is dead")                       \
-	X(CH_E_FULL, "full: the pool, until code is collected, or a table")                      \
+	X(CH_E_FULL, "no room: in the pool until code is collected, or in a full table")         \
 	X(CH_E_STATE, "not legal in the object's state")                                         \
 	X(CH_E_SITE, "a patch site's bytes, alignment or neighbours break the rules")           \
 	X(CH_E_REACH, "the target is too far for the instruction")                               \
