@@ -120,16 +120,21 @@ void port_write_char(struct port *port, uint32_t c)
 	port_write_bytes(port, text, count);
 }
 
-/* Closes the port, so that later reads find the end. */
+void port_shut(struct port *port)
+{
+	if (port->fd > 2 && port->is_open)
+		close(port->fd);
+	port->is_open = 0;
+}
+
+/* Shuts the port, so that later reads find the end. */
 static _Noreturn void fail_with_port(struct context *ctx, struct port *port, const char *what,
 				     int error)
 {
 	char text[160];
 
 	snprintf(text, sizeof text, "%s: %s:", what, strerror(error));
-	if (port->fd > 2)
-		close(port->fd);
-	port->is_open = 0;
+	port_shut(port);
 	raise_error(ctx, "file", text, 1, port->name);
 }
 
@@ -413,9 +418,7 @@ static value close_port(struct context *ctx, value *args, int64_t argc)
 	port_flush(port);
 	if (port->is_open && port->lost)
 		fail_with_port(ctx, port, "cannot write", port->lost);
-	if (port->fd > 2 && port->is_open)
-		close(port->fd);
-	port->is_open = 0;
+	port_shut(port);
 	return V_UNSPEC;
 }
 

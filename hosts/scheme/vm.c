@@ -8,7 +8,6 @@
 #include <fcntl.h>
 #include <gc/gc.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #include "ast.h"
 #include "image.h"
@@ -252,7 +251,7 @@ static void prescan(struct context *ctx, struct port *port)
 	}
 }
 
-/* Closes the descriptor: the program may leave the text by an escape. */
+/* Shuts the port: the program may leave the text by an escape. */
 static void read_whole(struct context *ctx, struct port *port)
 {
 	struct port *text = port_open_buffer();
@@ -263,13 +262,11 @@ static void read_whole(struct context *ctx, struct port *port)
 				 (size_t)(port->length - port->position));
 		port->position = port->length;
 	}
-	if (port->fd > 2)
-		close(port->fd);
+	port_shut(port);
 	prescan(ctx, text);
 	port->bytes = text->bytes;
 	port->position = 1;
 	port->length = text->length;
-	port->fd = -1;
 }
 
 static value run_form(struct context *ctx, value form, value positions)

@@ -301,6 +301,8 @@ void port_write_bytes(struct port *port, const char *bytes, size_t count);
 void port_append(struct context *ctx, struct port *port, const char *bytes, size_t count);
 void port_write_char(struct port *port, uint32_t c);
 void port_flush(struct port *port);
+/* port_shut: gives the descriptor back, unless it is a standard stream. */
+void port_shut(struct port *port);
 void port_puts(struct port *port, const char *text);
 value read_datum(struct context *ctx, struct port *port, value positions);
 void write_value(struct context *ctx, struct port *port, value v, int is_display);
