@@ -194,8 +194,7 @@ static bool put_name(const char *symbol, char *text, size_t bytes)
 	/* Linkers add a version behind an @. */
 	snprintf(plain, sizeof plain, "%.*s", (int)strcspn(symbol, "@"), symbol);
 	struct ch__text name = {text, bytes, 0};
-	if (!ch__os_demangle(plain, &name))
-		ch__text_put_name(&name, plain);
+	ch__os_put_symbol(plain, &name);
 	ch__text_end(&name);
 	return true;
 }

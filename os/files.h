@@ -5,6 +5,8 @@
 
 #include "arch/base.h"
 
+struct ch__text;
+
 enum { CH__OS_PATH_BYTES = 4096 }; /* the system's longest path, with the 0 at its end */
 
 /* Makes a regular file, open for both, which only the owner may read and write. Follows no link,
@@ -49,7 +51,6 @@ struct ch__os_place {
 };
 /* Asks the dynamic linker about an address; false when the address lies in no object. */
 bool ch__os_place_of(uintptr_t address, struct ch__os_place *) CH_EXCLUDES(CH__STANDING);
-/* Puts the C++ name of a symbol. Returns false when the symbol has none, or the process has no C++
+/* Puts the C++ name of a symbol; the symbol itself when it has none, or the process has no C++
  * runtime. */
-struct ch__text;
-bool ch__os_demangle(const char *symbol, struct ch__text *) CH_EXCLUDES(CH__STANDING);
+void ch__os_put_symbol(const char *symbol, struct ch__text *) CH_EXCLUDES(CH__STANDING);

@@ -45,7 +45,7 @@ bool ch__os_place_of(uintptr_t address, struct ch__os_place *place)
 	return true;
 }
 
-bool ch__os_demangle(const char *symbol, struct ch__text *text)
+void ch__os_put_symbol(const char *symbol, struct ch__text *text)
 {
 	/* The demangler also takes names of types, and a single letter is one. */
 	bool is_cxx = strncmp(symbol, "_Z", 2) == 0;
@@ -54,9 +54,6 @@ bool ch__os_demangle(const char *symbol, struct ch__text *text)
 	if (is_cxx && !demangle)
 		demangle = (demangler *)ch__os_symbol("libstdc++.so.6", "__cxa_demangle");
 	char *name = demangle ? demangle(symbol, NULL, NULL, &status) : NULL;
-	if (!name)
-		return false;
-	ch__text_put_name(text, name);
+	ch__text_put_name(text, name ? name : symbol);
 	free(name);
-	return true;
 }

@@ -67,8 +67,7 @@ static void put_native(uintptr_t at, uintptr_t address, struct ch__text *t)
 		return;
 	}
 	if (place.symbol) {
-		if (!ch__os_demangle(place.symbol, t))
-			ch__text_put_name(t, place.symbol);
+		ch__os_put_symbol(place.symbol, t);
 		ch__text_put_with(t, "+", address - place.symbol_at, 16);
 		return;
 	}
