@@ -108,18 +108,6 @@ struct ch__pool_inner {
 void ch__pages_lock(struct ch__pool *) CH_ACQUIRES(ch__role_pages) CH_EXCLUDES(CH__RIGHT_OF_PAGES);
 void ch__pages_unlock(struct ch__pool *) CH_RELEASES(ch__role_pages);
 
-/* Lists of pages: heads are numbered behind the pages; a head's next is the first page, its prev
- * the last. FREE pages of committed chunks are listed by zone, PARTLY pages by frame number. */
-enum { CH__LISTS = CH__ZONES + CH__FRAME_NUMBERS };
-static inline uint32_t ch__free_list(const struct ch__pool *pool, unsigned zone)
-{
-	return pool->page_count + zone;
-}
-static inline uint32_t ch__partly_list(const struct ch__pool *pool, unsigned frame)
-{
-	return pool->page_count + CH__ZONES + frame;
-}
-
 static inline uint32_t ch__pool_granules(const struct ch__pool *pool) /* of a page */
 {
 	return UINT32_C(1) << (pool->page_log2 - 3);
@@ -140,20 +128,6 @@ static inline uint32_t ch__pool_chunk_of(const struct ch__pool *pool, uint32_t p
 	return page >> (pool->chunk_log2 - pool->page_log2);
 }
 
-/* Whether the page has memory; bytes without a block then hold traps. */
-static inline bool ch__pool_page_is_backed(const struct ch__pool *pool, uint32_t page)
-	CH_REQUIRES(ch__role_pages)
-{
-	uint32_t chunk = ch__pool_chunk_of(pool, page);
-	return page - chunk * ch__pool_chunk_pages(pool) < pool->inner->chunks[chunk].pages;
-}
-
-static inline unsigned ch__pool_zone_at(const struct ch__pool *pool, uint32_t page)
-	CH_REQUIRES(ch__role_pages)
-{
-	return pool->inner->chunks[ch__pool_chunk_of(pool, page)].zone;
-}
-
 static inline uintptr_t ch__pool_page_exec(const struct ch__pool *pool, uint32_t page)
 {
 	return pool->exec_base + ((uintptr_t)page << pool->page_log2);
@@ -172,25 +146,6 @@ void ch__ledger_destroy(struct ch__pool *);
 #define ch__ledger_open(pool, offset, bytes) ((void)0)
 #define ch__ledger_destroy(pool) ((void)0)
 #endif
-
-static inline void ch__span_set_word(struct ch__pool *pool, uint32_t first, unsigned word)
-	CH_REQUIRES(ch__role_pages)
-{
-	atomic_store_explicit(&pool->pages[first].span_use, (uint8_t)word, memory_order_release);
-}
-/* Takes execute access from a span or a page, for the use. Returns false with errno when the system
- * refused: the use is noted all the same, and some pages may have lost execute access. A page that
- * is one mapping keeps execute access. */
-bool ch__span_lend(struct ch__pool *, uint32_t first, enum ch__span_use)
-	CH_REQUIRES(ch__role_pages);
-/* Makes the span's pages RX like ordinary pages, with traps in pages that were not RX; those of a
- * room have no access and no copies. Returns false when the system refused: the span is retired. */
-bool ch__span_take_back(struct ch__pool *, uint32_t first) CH_REQUIRES(ch__role_pages);
-bool ch__span_is_retired(const struct ch__pool *, uint32_t page) CH_REQUIRES(ch__role_pages);
-/* In a child of fork without code: makes constants read as zero. */
-void ch__spans_leave_zeros(struct ch__pool *) CH_REQUIRES(ch__role_pages);
-/* In a child of fork with all pages RX: lends spans and shared pages for their uses again. */
-bool ch__spans_lend_again(struct ch__pool *) CH_REQUIRES(ch__role_pages);
 
 void ch__valgrind_pool_born(const struct ch__pool *) CH_COLD;
 void ch__valgrind_pool_dead(const struct ch__pool *) CH_COLD;

@@ -30,7 +30,7 @@ struct ch__moves ch__page_moves = {
 			/* A page from which the system refused to take execute access. */
 			{"make_span", CH__PAGE_FREE, CH__PAGE_SPAN, CH__UNDER_PAGES},
 			{"take_run", CH__PAGE_FREE, CH__PAGE_SPAN, CH__UNDER_PAGES},
-			{"release_span", CH__PAGE_SPAN, CH__PAGE_FREE, CH__UNDER_PAGES},
+			{"ch__span_release", CH__PAGE_SPAN, CH__PAGE_FREE, CH__UNDER_PAGES},
 		},
 };
 

@@ -2,7 +2,7 @@
  * pool_fork.c: a pool over a fork (I16): both views are left out of the child (DONTFORK), and the
  * child gets a copy, made before the fork. Private memory needs none. Lock: pages. */
 #include "pages/granules.h"
-#include "pages/inner.h"
+#include "pages/spans.h"
 
 #include <string.h>
 

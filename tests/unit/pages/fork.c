@@ -2,7 +2,7 @@
  * fork.c: neither process of a fork sees the other's writes to code. The child runs its copy under
  * PR_SET_MDWE, too, and a child without a copy has no code at all. */
 #define _GNU_SOURCE
-#include "pages/inner.h"
+#include "pages/chunks.h"
 #include "tests/support/pool_rig.h"
 
 #include <signal.h>

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MIT
+ * chunks.h: states and lists of a pool's pages, and the memory of its chunks (chunks.c). Shared by
+ * the files of pages/ that hand pages out. */
+#pragma once
+
+#include "pages/inner.h"
+
+/* Lists of pages: heads are numbered behind the pages; a head's next is the first page, its prev
+ * the last. FREE pages of committed chunks are listed by zone, PARTLY pages by frame number. */
+enum { CH__LISTS = CH__ZONES + CH__FRAME_NUMBERS };
+static inline uint32_t ch__free_list(const struct ch__pool *pool, unsigned zone)
+{
+	return pool->page_count + zone;
+}
+static inline uint32_t ch__partly_list(const struct ch__pool *pool, unsigned frame)
+{
+	return pool->page_count + CH__ZONES + frame;
+}
+
+/* Whether the page has memory; bytes without a block then hold traps. */
+static inline bool ch__pool_page_is_backed(const struct ch__pool *pool, uint32_t page)
+	CH_REQUIRES(ch__role_pages)
+{
+	uint32_t chunk = ch__pool_chunk_of(pool, page);
+	return page - chunk * ch__pool_chunk_pages(pool) < pool->inner->chunks[chunk].pages;
+}
+
+static inline unsigned ch__pool_zone_at(const struct ch__pool *pool, uint32_t page)
+	CH_REQUIRES(ch__role_pages)
+{
+	return pool->inner->chunks[ch__pool_chunk_of(pool, page)].zone;
+}
+
+/* Returns false with errno in the child of a fork without copy: it has no memory to hand out. */
+bool ch__pool_has_code(const struct ch__pool *);
+/* The only store of a page's state; list and counters follow. Staying in a state is no move. */
+void ch__page_set_state(struct ch__pool *, uint32_t page, enum ch__page_state to, const char *by)
+	CH_REQUIRES(ch__role_pages);
+/* Pages of a chunk that are FREE, in the lists of another zone from here on. */
+void ch__chunk_join(struct ch__pool *, uint32_t chunk, enum ch__zone) CH_REQUIRES(ch__role_pages);
+/* The pages of a chunk from `from` to `to` have memory from here on. */
+void ch__chunk_add_pages(struct ch__pool *, uint32_t chunk, uint32_t from, uint32_t to,
+			 enum ch__zone) CH_REQUIRES(ch__role_pages);
+/* Gives memory to at least `least` pages of a chunk. A chunk that had none joins the zone. With
+ * large pages of the system the whole chunk gets memory. Returns false with errno. */
+bool ch__chunk_commit(struct ch__pool *, uint32_t chunk, uint32_t least, enum ch__zone)
+	CH_REQUIRES(ch__role_pages);
+/* The chunk counts as given up in any case. Where the system refuses (its limit of mappings), the
+ * traps stay, and the next trim asks again. */
+void ch__chunk_give_up(struct ch__pool *, uint32_t chunk) CH_REQUIRES(ch__role_pages);

@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: MIT
+ * spans.c: runs of whole pages: found, taken, cut and released, and rooms, which are spans of whole
+ * chunks. What a span is used for: in_place.c. Zones: I18. Lock: pages. */
+#include "pages/spans.h"
+#include "pages/write.h"
+
+#include <errno.h>
+
+enum { ROOM_CHUNKS = 2 }; /* a span as long as that may be a room */
+
+/* The system refused memory (errno) for a run of pages. Sets errno to 0 when the pages with memory
+ * could hold such a run if their code were gone. A room leaves no memory behind. */
+static void judge_refusal(const struct ch__pool *pool, uint32_t pages) CH_REQUIRES(ch__role_pages)
+{
+	uint32_t run = 0;
+	for (uint32_t page = 0; page < ch__pool_pages_end(pool); page++) {
+		run = ch__pool_page_is_backed(pool, page) ? run + 1 : 0;
+		if (ch__pool_span_is_room(pool, page)) {
+			page += pool->pages[page].span_pages - 1;
+			run = 0;
+		}
+		if (run >= pages)
+			errno = 0;
+	}
+}
+
+/* Returns the first page of the lowest run of FREE pages for the zone. A chunk in use keeps its
+ * zone, any other chunk may join the zone. */
+static uint32_t find_run(const struct ch__pool *pool, uint32_t pages, enum ch__zone zone,
+			 bool backed_only) CH_REQUIRES(ch__role_pages)
+{
+	uint32_t run = 0, all = ch__pool_chunk_pages(pool);
+	for (uint32_t chunk = 0; chunk < pool->chunk_count; chunk++) {
+		const struct ch__chunk *c = &pool->inner->chunks[chunk];
+		uint32_t has = backed_only ? c->pages : all;
+		if (c->used && (c->used == all || c->zone != zone))
+			has = 0;
+		for (uint32_t i = chunk * all; i < chunk * all + has; i++) {
+			run = ch__page_state(&pool->pages[i]) == CH__PAGE_FREE ? run + 1 : 0;
+			if (run == pages)
+				return i + 1 - pages;
+		}
+		if (has < all)
+			run = 0;
+	}
+	errno = 0;
+	return CH__PAGE_NONE;
+}
+
+/* Returns the first of a run of FREE pages in the zone, and commits memory where the run lacks
+ * some. Prefers a run with memory. CH__PAGE_NONE: errno as of ch__pool_take_page. */
+static uint32_t try_run(struct ch__pool *pool, uint32_t pages, enum ch__zone zone)
+	CH_REQUIRES(ch__role_pages)
+{
+	uint32_t first = find_run(pool, pages, zone, true);
+	if (first == CH__PAGE_NONE)
+		first = find_run(pool, pages, zone, false);
+	if (first == CH__PAGE_NONE)
+		return CH__PAGE_NONE;
+	uint32_t end = first + pages, all = ch__pool_chunk_pages(pool);
+	for (uint32_t chunk = ch__pool_chunk_of(pool, first); chunk * all < end; chunk++) {
+		const struct ch__chunk *c = &pool->inner->chunks[chunk];
+		uint32_t needed = end - chunk * all < all ? end - chunk * all : all;
+		if (c->pages && c->zone != zone)
+			ch__chunk_join(pool, chunk, zone);
+		if (c->pages < needed && !ch__chunk_commit(pool, chunk, needed, zone)) {
+			judge_refusal(pool, pages);
+			return CH__PAGE_NONE;
+		}
+	}
+	return first;
+}
+
+bool ch__span_release(struct ch__pool *pool, uint32_t first)
+{
+	uint32_t pages = pool->pages[first].span_pages;
+	uintptr_t exec = ch__pool_page_exec(pool, first);
+	size_t bytes = (size_t)pages << pool->page_log2;
+	bool has_code = pool->inner->views.has_code;
+	bool is_room = has_code && ch__pool_span_is_room(pool, first);
+	CH_ASSERT(ch__page_state(&pool->pages[first]) == CH__PAGE_SPAN && pages,
+		  "not a span's first page");
+	if (has_code) {
+		/* To Valgrind, dead parts are without access. */
+		ch__valgrind_set(pool, exec, bytes, true);
+		/* What landed and was not published becomes traps while it has both views: the
+		 * system may refuse to take execute access away. */
+		if (is_room) {
+			ch__pool_poison(pool, exec, pool->pages[first].landed_bytes);
+			pool->pages[first].landed_bytes = 0;
+		}
+		if (!ch__span_take_back(pool, first))
+			return false;
+		if (!is_room)
+			ch__pool_poison(pool, exec, bytes);
+	}
+	if (!is_room)
+		CH_PUBLISHED(pool, exec, bytes, "poison of a span");
+	ch__valgrind_set(pool, exec, bytes, false);
+	for (uint32_t i = first; i < first + pages; i++) {
+		pool->pages[i].span_pages = 0;
+		ch__page_set_state(pool, i, CH__PAGE_FREE, __func__);
+	}
+	for (uint32_t i = first; is_room && i < first + pages; i += ch__pool_chunk_pages(pool))
+		ch__chunk_give_up(pool, ch__pool_chunk_of(pool, i));
+	return true;
+}
+
+bool ch__spans_retry_retired(struct ch__pool *pool)
+{
+	bool is_back = true;
+	for (uint32_t i = 0; pool->inner->spans_retired && is_back && i < ch__pool_pages_end(pool);
+	     i++)
+		if (ch__span_is_retired(pool, i))
+			is_back = ch__span_release(pool, i);
+	return is_back;
+}
+
+/* For a request without room. Keeps errno. */
+static bool have_retired_back(struct ch__pool *pool) CH_REQUIRES(ch__role_pages)
+{
+	int error = errno;
+	bool is_back = pool->inner->spans_retired && ch__spans_retry_retired(pool);
+	errno = error;
+	return is_back;
+}
+
+uint32_t ch__pool_have_run(struct ch__pool *pool, uint32_t pages, enum ch__zone zone)
+{
+	uint32_t first;
+	do
+		first = try_run(pool, pages, zone);
+	while (first == CH__PAGE_NONE && have_retired_back(pool));
+	return first;
+}
+
+static void take_run(struct ch__pool *pool, uint32_t first, uint32_t pages, uint8_t frame)
+	CH_REQUIRES(ch__role_pages)
+{
+	for (uint32_t i = first; i < first + pages; i++) {
+		struct ch__page *page = &pool->pages[i];
+		ch__valgrind_set(pool, ch__pool_page_exec(pool, i), (size_t)1 << pool->page_log2,
+				 true);
+		atomic_store_explicit(&page->frame, frame, memory_order_release);
+		page->landed_bytes = 0;
+		page->span_pages = i == first ? pages : 0;
+		ch__span_set_word(pool, i, CH__SPAN_CODE);
+		CH_STORE_RELAXED(&page->span_first, first);
+		ch__page_set_state(pool, i, CH__PAGE_SPAN, __func__);
+	}
+}
+
+uint32_t ch__pool_take_span(struct ch__pool *pool, uint32_t pages, uint8_t frame)
+{
+	CH_ASSERT(frame < CH__FRAME_NUMBERS && pages, "no such frame number, or no pages");
+	ch__pages_lock(pool);
+	enum ch__zone zone = (enum ch__zone)pool->inner->config.zones[frame];
+	uint32_t first =
+		ch__pool_has_code(pool) ? ch__pool_have_run(pool, pages, zone) : CH__PAGE_NONE;
+	if (first != CH__PAGE_NONE)
+		take_run(pool, first, pages, frame);
+	ch__pages_unlock(pool);
+	return first;
+}
+
+static uint32_t in_chunks(const struct ch__pool *pool, uint32_t pages)
+{
+	uint32_t last = ch__pool_chunk_pages(pool) - 1;
+	return (pages + last) & ~last;
+}
+
+/* Returns the first page of the lowest run of chunks without memory. */
+static uint32_t find_bare(const struct ch__pool *pool, uint32_t pages) CH_REQUIRES(ch__role_pages)
+{
+	uint32_t run = 0, all = ch__pool_chunk_pages(pool);
+	for (uint32_t chunk = 0; chunk < pool->chunk_count; chunk++) {
+		const struct ch__chunk *c = &pool->inner->chunks[chunk];
+		run = c->pages || c->lingers ? 0 : run + all;
+		if (run == pages)
+			return (chunk + 1) * all - pages;
+	}
+	return CH__PAGE_NONE;
+}
+
+/* Private memory has a copy as its write view already. A limit of address space has no room for the
+ * views of a room that lands. Where a span waits for the system, a room could be the next. */
+uint32_t ch__pool_take_room(struct ch__pool *pool, uint32_t pages, uint8_t frame)
+{
+	struct ch__pool_inner *inner = pool->inner;
+	uint32_t all = ch__pool_chunk_pages(pool), first = CH__PAGE_NONE;
+	uint32_t whole = in_chunks(pool, pages);
+	if (pages < ROOM_CHUNKS * all || ch__views_are_private(&inner->views) ||
+	    pool->is_translated || ch__os_space_is_limited())
+		return CH__PAGE_NONE;
+	ch__pages_lock(pool);
+	enum ch__zone zone = (enum ch__zone)inner->config.zones[frame];
+	if (ch__pool_has_code(pool) && ch__spans_retry_retired(pool) &&
+	    find_run(pool, pages, zone, true) == CH__PAGE_NONE)
+		first = find_bare(pool, whole);
+	if (first != CH__PAGE_NONE) {
+		for (uint32_t i = first; i < first + whole; i += all)
+			ch__chunk_add_pages(pool, ch__pool_chunk_of(pool, i), 0, all, zone);
+		take_run(pool, first, whole, frame);
+		ch__span_set_word(pool, first, CH__SPAN_ROOM);
+		if (!ch__views_room(&inner->views,
+				    pool->runtime_bytes + ((size_t)first << pool->page_log2),
+				    (size_t)whole << pool->page_log2, ch__pool_chunk_bytes(pool))) {
+			(void)ch__span_release(pool, first);
+			first = CH__PAGE_NONE;
+		}
+	}
+	ch__pages_unlock(pool);
+	return first;
+}
+
+void ch__pool_release_span(struct ch__pool *pool, uint32_t first)
+{
+	ch__pages_lock(pool);
+	(void)ch__span_release(pool, first);
+	ch__pages_unlock(pool);
+}
+
+void ch__pool_cut_span(struct ch__pool *pool, uint32_t first, uint32_t kept)
+{
+	ch__pages_lock(pool);
+	struct ch__page *pages = pool->pages;
+	uint32_t end = first + pages[first].span_pages, rest = first + kept, bare = end;
+	CH_ASSERT(kept && rest <= end && ch__pool_span_runs(pool, first),
+		  "a span keeps some of its pages, which run");
+	pages[first].span_pages = kept;
+	if (ch__pool_span_is_room(pool, first)) {
+		/* The part that landed is code like other code, also where nothing is cut: others
+		 * may lie in its last chunk. */
+		ch__span_set_word(pool, first, CH__SPAN_CODE);
+		bare = in_chunks(pool, rest);
+	}
+	if (bare < end) {
+		/* The rest is a room of its own. */
+		ch__span_set_word(pool, bare, CH__SPAN_ROOM);
+		pages[bare].span_pages = end - bare;
+		pages[bare].landed_bytes =
+			pages[first].landed_bytes - ((size_t)(bare - first) << pool->page_log2);
+		for (uint32_t i = bare; i < end; i++)
+			CH_STORE_RELAXED(&pages[i].span_first, bare);
+		(void)ch__span_release(pool, bare);
+	}
+	if (rest < bare) {
+		pages[rest].span_pages = bare - rest;
+		(void)ch__span_release(pool, rest);
+	}
+	ch__pages_unlock(pool);
+}
+
+bool ch__pool_retry_retired(struct ch__pool *pool)
+{
+	ch__pages_lock(pool);
+	bool is_back = ch__spans_retry_retired(pool);
+	ch__pages_unlock(pool);
+	return is_back;
+}
