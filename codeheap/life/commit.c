@@ -6,102 +6,13 @@
 #include "codeheap/base/why.h"
 #include "codeheap/base/heaps.h"
 #include "codeheap/base/region.h"
-#include "codeheap/base/sized.h"
 #include "codeheap/events/trigger.h"
 #include "codeheap/collect/collect.h"
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/handles.h"
 #include "codeheap/places/tell.h"
-#include "codeheap/life/life.h"
-#include "invalidate/invalidate.h"
+#include "codeheap/life/commit.h"
 #include "unwind/steps.h"
-#include "unwind/unwind.h"
-
-static struct ch__block *block_of(const struct ch_heap *heap, const struct ch_code *code)
-{
-	return ch__block_at(heap, ch__handle_index(code->block.bits));
-}
-
-static enum ch_status check_used(const struct ch_heap *heap, const struct ch__block *block,
-				 const struct ch_code *code, size_t i, bool has_steps)
-{
-	uint32_t from = code->used_from, to = code->used_to, entry = code->entry_offset;
-	enum ch__span_use use = ch__block_use(heap, block);
-	if (use >= CH__SPAN_RODATA)
-		return CH_OK; /* all room of data is used */
-	uint32_t room = ch__hot_bytes(block) - ch__head_bytes(use);
-	if (CH_UNLIKELY(has_steps)) {
-		room -= CH__NOTE_MOST_BYTES + CH__GRANULE_BYTES;
-		/* Whole pages have more room than a note's 16 bits describe. */
-		room = room < CH__STEPS_CODE_BYTES ? room : CH__STEPS_CODE_BYTES;
-	}
-	if (!to)
-		return ch__because(CH_E_ARG, "ch_code[%zu].used_to is 0: set it to the hot bytes "
-					     "that were emitted", i);
-	if (to > room)
-		return ch__because(CH_E_ARG, "ch_code[%zu].used_to is %u: of %u hot bytes", i, to,
-				   room);
-	if (from >= to || from % 8)
-		return ch__because(CH_E_ARG, "ch_code[%zu].used_from is %u: not a multiple of 8 "
-					     "below used_to, %u", i, from, to);
-	/* Stubs lie in front: with more room than the open's, the unused bytes would be theirs. */
-	uint32_t cold = code->cold_bytes;
-	if (code->cold_used > cold ||
-	    (cold && !ch__block_has(heap, block, (uintptr_t)code->cold_exec, cold)))
-		return ch__because(CH_E_ARG, "ch_code[%zu].cold_used is %u: of %u cold bytes, "
-					     "which the block must have", i, code->cold_used, cold);
-	if (ch__block_entry_kind(block) == CH_ENTRY_PATCH && (from || entry))
-		return ch__because(CH_E_ARG, "ch_code[%zu].%s is %u: 0 with CH_ENTRY_PATCH", i,
-				   from ? "used_from" : "entry_offset", from ? from : entry);
-	if (entry < from || entry >= to)
-		return ch__because(CH_E_ARG, "ch_code[%zu].entry_offset is %u: not from used_from, "
-					     "%u, to below used_to, %u", i, entry, from, to);
-	return CH_OK;
-}
-
-/* Bytes that a run of pages keeps for a block: its pages up to the last used byte. A block with
- * cold bytes at the end keeps all pages, since every address has a block. */
-static uint32_t kept_bytes(const struct ch_heap *heap, const struct ch__block *block,
-			   uint32_t used_to)
-{
-	uint32_t in_page = ((uint32_t)1 << heap->pool->page_log2) - 1;
-	uint32_t end = block->hot_offset + ch__head_bytes(ch__block_use(heap, block)) + used_to;
-	if (block->cold_granules)
-		return ch__hot_bytes(block);
-	return ((end + in_page) & ~in_page) - block->hot_offset;
-}
-
-/* Checks that code->frame and code->eh_frame are sound, wanted at open, and for this block only. */
-static enum ch_status check_table(const struct ch_heap *heap, const struct ch__block *block,
-				  const struct ch_code *code, bool has_steps)
-{
-	const struct ch__frame *frame = (const struct ch__frame *)code->frame;
-	uintptr_t low = ch__exec(heap, block->hot_offset);
-	struct ch__frame_fault fault;
-	if (has_steps != (frame != NULL))
-		return ch__because(CH_E_ARG, "ch_code.frame is %s: the block was opened with%s "
-					     "CH_FRAME_STEPS",
-				   frame ? "set" : "NULL", frame ? "out" : "");
-	if (frame && ch__frame_has_fault(frame, code->used_to, &fault))
-		return fault.array
-			       ? ch__because(CH_E_ARG, "ch_code.frame: %s[%u].%s is %u: %s",
-					     fault.array, fault.nth, fault.field, fault.value,
-					     fault.rule)
-			       : ch__because(CH_E_ARG, "ch_code.frame: %s is %u: %s", fault.field,
-					     fault.value, fault.rule);
-	if (!code->eh_frame)
-		return CH_OK;
-	if (!ch__side_find(block->side_list, CH__ITEM_OWN))
-		return ch__because(CH_E_ARG, "ch_code.eh_frame is set: the block was opened "
-					     "without CH_OPEN_OWN_FRAMES");
-	size_t at;
-	const char *eh_fault = ch__eh_frame_fault(
-		code->eh_frame, low,
-		low + kept_bytes(heap, block, code->used_to) + ch__cold_bytes(block), &at);
-	if (eh_fault)
-		return ch__because(CH_E_ARG, "ch_code.eh_frame, byte %zu: %s", at, eh_fault);
-	return CH_OK;
-}
 
 void ch__part_cut(struct ch_heap *heap, uint32_t offset, uint32_t bytes)
 {
@@ -129,7 +40,7 @@ static uint32_t CH_COLD shrink_span(struct ch_heap *heap, struct ch__block *bloc
 	uint32_t hot = block->hot_offset, bytes = ch__hot_bytes(block);
 	uint32_t room = hot + ch__head_bytes(ch__block_use(heap, block));
 	bool runs = ch__pool_span_runs(heap->pool, hot >> heap->pool->page_log2);
-	uint32_t kept = runs ? kept_bytes(heap, block, used_to) : bytes;
+	uint32_t kept = runs ? ch__kept_bytes(heap, block, used_to) : bytes;
 	fill_gap(heap, room, room + code->used_from);
 	fill_gap(heap, room + used_to, hot + kept);
 	ch__set16(&block->span_granules_low, kept / CH__GRANULE_BYTES);
@@ -196,83 +107,6 @@ static inline enum published may_go_live(struct ch_heap *heap, const struct ch__
 	return PUBLISHED;
 }
 
-/* The blocks that are committed together. A few are compared one by one. For many, `slots` holds
- * the indices: a table with open addressing, at most half full, where 0 is an empty slot. */
-struct among {
-	const struct ch_code *codes;
-	size_t count;
-	uint32_t *slots, mask;
-};
-enum { FEW = 16 };
-
-/* The slot that has the index, or the empty slot for it. */
-static uint32_t *slot_of(const struct among *among, uint32_t index)
-{
-	uint32_t at = index * UINT32_C(0x9e3779b1);
-	while (among->slots[at & among->mask] && among->slots[at & among->mask] != index)
-		at++;
-	return &among->slots[at & among->mask];
-}
-
-static inline bool is_among(const struct among *among, uint32_t index, size_t count)
-{
-	if (among->slots)
-		return *slot_of(among, index) != 0;
-	for (size_t i = 0; i < count; i++)
-		if (ch__handle_index(among->codes[i].block.bits) == index)
-			return true;
-	return false;
-}
-
-/* Returns CH_E_STATE: a code is not an OPEN block of the heap. CH_E_ARG: a block comes twice. */
-static enum ch_status gather(struct ch_heap *heap, struct among *among)
-{
-	if (among->count > FEW) {
-		uint32_t slots = UINT32_C(4) << (31 - __builtin_clz((uint32_t)among->count));
-		among->mask = slots - 1;
-		among->slots = ch__meta_alloc(heap->meta, slots * sizeof *among->slots);
-		if (!among->slots)
-			return ch__because(CH_E_MEMORY, "no side memory for a commit of %zu blocks",
-					   among->count);
-	}
-	for (size_t i = 0; i < among->count; i++) {
-		uint32_t index;
-		if (ch__block_resolve_state(heap, among->codes[i].block, &index) != CH_BLOCK_OPEN)
-			return ch__because(CH_E_STATE, "ch_code %zu of %zu is not OPEN%s", i,
-					   among->count,
-					   i ? ", or of another heap than the first" : "");
-		if (is_among(among, index, i))
-			return ch__because(CH_E_ARG, "ch_code %zu is there twice", i);
-		if (among->slots)
-			*slot_of(among, index) = index;
-		/* Before any check: the table of code is read where procmem has no byte yet. */
-		const struct ch__block *block = ch__block_at(heap, index);
-		if (CH_UNLIKELY(heap->pool->sync_steps) &&
-		    ch__block_use(heap, block) == CH__PAGE_RODATA)
-			ch__pool_publish(heap->pool, ch__exec(heap, block->hot_offset),
-					 ch__hot_bytes(block));
-	}
-	return CH_OK;
-}
-
-/* Whether an edge leads to an OPEN block that is not committed along: an abort would leave an edge
- * to nothing. From here on targets are only committed, or aborted, which publish() sees. */
-static bool waits_for_others(struct ch_heap *heap, const struct ch__block *block,
-			     const struct among *among)
-{
-	const struct ch__side_list *list = block->side_list;
-	for (uint32_t i = 0; list && i < list->count; i++) {
-		struct ch__item item = ch__side_items(list)[i];
-		if (list->kinds[i] != CH__ITEM_EDGE || is_among(among, item.value, among->count))
-			continue;
-		const struct ch__block *target = ch__block_at(heap, item.value);
-		if (ch__block_state(target) == CH_BLOCK_OPEN &&
-		    atomic_load(&target->generation) == item.at)
-			return true;
-	}
-	return false;
-}
-
 /* Tells ranges in batches: a sink with a file writes once a call. */
 static void tell_sinks(struct ch_heap *heap, const struct ch_code *codes, size_t count, bool add)
 {
@@ -280,7 +114,7 @@ static void tell_sinks(struct ch_heap *heap, const struct ch_code *codes, size_t
 	struct ch__sink_range ranges[RANGES];
 	size_t n = 0;
 	for (size_t i = 0; i < count; i++) {
-		const struct ch__block *block = block_of(heap, &codes[i]);
+		const struct ch__block *block = ch__code_block(heap, &codes[i]);
 		if (!ch__block_is_data(heap, block))
 			n += ch__block_ranges(heap, block, codes[i].block.bits, &ranges[n]);
 		if (i + 1 < count && n + 2 <= RANGES)
@@ -380,20 +214,13 @@ static inline enum published publish(struct ch_heap *heap, struct ch__thread *se
 	ch__region_enter_inline(self);
 	enum published result = !is_told && sinks_want_ranges(heap) ? UNTOLD : PUBLISHED;
 	for (struct ch_code *code = codes; code < end && result == PUBLISHED; code++)
-		result = may_go_live(heap, block_of(heap, code));
+		result = may_go_live(heap, ch__code_block(heap, code));
 	for (struct ch_code *code = codes; code < end && result == PUBLISHED; code++) {
-		go_live(heap, block_of(heap, code), ch__handle_index(code->block.bits));
+		go_live(heap, ch__code_block(heap, code), ch__handle_index(code->block.bits));
 		end_writing(code);
 	}
 	ch__region_leave(self);
 	return result;
-}
-
-/* Offset of the entry from the first byte that the block has after the shrink. */
-static uint32_t entry_offset(const struct ch__block *block, const struct ch_code *code)
-{
-	bool stays_whole = (block->flags & CH__FLAG_APART) != 0;
-	return code->entry_offset - (stays_whole ? 0 : code->used_from);
 }
 
 /* Gives pages that were written in place, or to private copies, their final access, before anything
@@ -401,7 +228,7 @@ static uint32_t entry_offset(const struct ch__block *block, const struct ch_code
  * write view has all the code, and traps in unused bytes. */
 static bool land(struct ch_heap *heap, struct ch__thread *self, const struct ch_code *code)
 {
-	struct ch__block *block = block_of(heap, code);
+	struct ch__block *block = ch__code_block(heap, code);
 	enum ch__span_use use = ch__block_use(heap, block);
 	uint32_t page = block->hot_offset >> heap->pool->page_log2;
 	bool is_room = ch__pool_span_is_room(heap->pool, page);
@@ -416,7 +243,7 @@ static bool land(struct ch_heap *heap, struct ch__thread *self, const struct ch_
 		ch__region_leave(self);
 	}
 	/* An align takes less than a page in front, so the chunks are the same. */
-	return ch__pool_land_span(heap->pool, page, kept_bytes(heap, block, code->used_to));
+	return ch__pool_land_span(heap->pool, page, ch__kept_bytes(heap, block, code->used_to));
 }
 
 /* Writes a CH_FRAME_STEPS note behind the block's code. Returns where the used bytes end then. */
@@ -438,7 +265,7 @@ static uint32_t write_note(struct ch_heap *heap, const struct ch__block *block,
 /* Gives back, fills, syncs: the blocks are still OPEN, and have their final place afterwards. */
 static void finish_bytes(struct ch_heap *heap, struct ch__thread *self, const struct ch_code *code)
 {
-	struct ch__block *block = block_of(heap, code);
+	struct ch__block *block = ch__code_block(heap, code);
 	enum ch__span_use use = ch__block_use(heap, block);
 	bool is_apart = (block->flags & CH__FLAG_APART) != 0;
 	uint32_t used_to = code->used_to;
@@ -451,7 +278,7 @@ static void finish_bytes(struct ch_heap *heap, struct ch__thread *self, const st
 					     : shrink(heap, self, block, code, used_to);
 	if (block->side_list)
 		block->side_list->entry_offset =
-			entry_offset(block, code) + ch__head_bytes(use) - CH__HEAD_BYTES;
+			ch__entry_from(block, code) + ch__head_bytes(use) - CH__HEAD_BYTES;
 	ch__region_leave(self);
 	if (is_apart)
 		ch__block_pages_cut(heap, block->hot_offset, cut >> heap->pool->page_log2);
@@ -468,103 +295,6 @@ static void finish_bytes(struct ch_heap *heap, struct ch__thread *self, const st
 				   code->eh_frame, ch__exec(heap, block->hot_offset));
 }
 
-/* The head of a part was written over, or the traps behind the part. */
-static enum ch_status CH_COLD because_overrun(const struct ch_heap *heap, uint32_t index,
-					      const char *part, bool is_in_front)
-{
-	const struct ch__block *block = ch__block_at(heap, index);
-	const struct ch__side_list *list = block->side_list;
-	uint32_t owner = ch__owner_at(heap, block->owner)->name;
-	const char *name = ch__name_text(heap, list && list->name ? list->name : owner);
-	if (is_in_front)
-		return ch__because(CH_E_BROKEN,
-				   "what lies in front of the %s bytes of block #%u `%s` was "
-				   "written over: by its emitter, or that of the block before",
-				   part, index, name);
-	return ch__because(CH_E_BROKEN,
-			   "the emitter of block #%u `%s` wrote behind its %s bytes: what lies "
-			   "there is damaged", index, name, part);
-}
-
-/* Whether the emitter kept to the room of its block. Under Valgrind, Valgrind tells. */
-static inline enum ch_status look_around_part(const struct ch_heap *heap, uint32_t index,
-					      uint32_t offset, uint32_t bytes, const char *part)
-{
-	if (CH_UNLIKELY(heap->pool->is_translated))
-		return CH_OK;
-	bool is_in_front = ch__head_read(heap, offset) != ch__head_of(index);
-	if (CH_UNLIKELY(is_in_front || !ch__is_trap_behind(heap, offset + bytes)))
-		return because_overrun(heap, index, part, is_in_front);
-	return CH_OK;
-}
-
-static inline enum ch_status look_around(const struct ch_heap *heap, const struct ch__block *block,
-					 struct ch_block handle)
-{
-	uint32_t index = ch__handle_index(handle.bits);
-	enum ch_status status = look_around_part(heap, index, block->hot_offset,
-						 ch__hot_bytes(block), "hot");
-	if (CH_LIKELY(status != CH_OK || !block->cold_granules))
-		return status;
-	return look_around_part(heap, index, ch__cold_offset(heap, block), ch__cold_bytes(block),
-				"cold");
-}
-
-/* What some blocks need besides the usual steps. */
-enum { ASSUMES = 1, MAY_BE_YOUNG = 2, IS_APART = 4, IN_SLOTS = 8 };
-
-/* For a block that has branches, an entry of its own or items on its side list, or that lies in
- * other pages than plain code. */
-__attribute__((noinline)) static enum ch_status
-check_besides(struct ch_heap *heap, const struct ch__block *block, const struct among *among,
-	      size_t i, unsigned *besides)
-{
-	const struct ch__side_list *list = block->side_list;
-	bool has_sites = list || ch__block_run(block);
-	enum ch_status status =
-		has_sites ? ch__sites_check(heap, block, among->codes, i) : CH_OK;
-	if (status == CH_OK && waits_for_others(heap, block, among))
-		return ch__because(CH_E_STATE, "ch_code %zu has an edge to an OPEN block "
-					       "that is not committed with it", i);
-	if (ch__side_find(list, CH__ITEM_ASSUME))
-		*besides |= ASSUMES;
-	if (heap->config.driver == CH_DRIVER_HOST && ch__side_find(list, CH__ITEM_REF))
-		*besides |= MAY_BE_YOUNG;
-	if (block->flags & CH__FLAG_APART)
-		*besides |= IS_APART;
-	if (ch__place_is_slot(heap, block->hot_offset))
-		*besides |= IN_SLOTS;
-	return status;
-}
-
-static inline enum ch_status check_code(struct ch_heap *heap, struct ch__thread *self,
-					const struct among *among, size_t i, unsigned *besides)
-{
-	const struct ch_code *code = &among->codes[i];
-	struct ch__block *block = block_of(heap, code);
-	const struct ch__side_list *list = block->side_list;
-	/* Pages of data have other numbers. */
-	uint8_t frame = ch__place_frame(heap, block->hot_offset);
-	bool has_steps = frame == CH__FRAME_STEPS;
-	enum ch_status status = look_around(heap, block, code->block);
-	if (CH_LIKELY(status == CH_OK))
-		status = ch__spare_check("ch_code", code->spare, sizeof code->spare);
-	if (CH_LIKELY(status == CH_OK))
-		status = check_used(heap, block, code, i, has_steps);
-	if (CH_LIKELY(status == CH_OK))
-		status = check_table(heap, block, code, has_steps);
-	if (CH_LIKELY(status == CH_OK) &&
-	    (ch__block_run(block) || (list && list->count) || frame >= CH__FRAME_SLOTS ||
-	     (block->flags & (CH__FLAG_ENTRY | CH__FLAG_APART))))
-		status = check_besides(heap, block, among, i, besides);
-	if (CH_LIKELY(status == CH_OK) && code->entry_offset && !list &&
-	    entry_offset(block, code)) {
-		struct ch__subject s = {heap, self, block, CH_BLOCK_OPEN};
-		status = ch__side_need(&s, 1);
-	}
-	return status;
-}
-
 /* Under the heap lock an assumption cannot break, a rewrite of names sees all or none of a commit,
  * and an unwinder that is turned on meanwhile misses no slot. */
 static inline enum published publish_told(struct ch_heap *heap, struct ch__thread *self,
@@ -572,11 +302,11 @@ static inline enum published publish_told(struct ch_heap *heap, struct ch__threa
 					  unsigned besides)
 	CH_UNANALYSED("it takes the lock where the lock is needed")
 {
-	bool is_locked = tell || (besides & (ASSUMES | IN_SLOTS));
+	bool is_locked = tell || (besides & (CH__ASSUMES | CH__IN_SLOTS));
 	if (is_locked)
 		ch__heap_lock(heap);
-	for (size_t i = 0; (besides & IN_SLOTS) && i < count; i++) {
-		uint32_t offset = block_of(heap, &codes[i])->hot_offset;
+	for (size_t i = 0; (besides & CH__IN_SLOTS) && i < count; i++) {
+		uint32_t offset = ch__code_block(heap, &codes[i])->hot_offset;
 		ch__sinks_slot_live(heap->sinks, ch__exec(heap, offset),
 				    ch__place_frame(heap, offset));
 	}
@@ -608,9 +338,9 @@ static inline bool finish_plain(struct ch_heap *heap, const struct ch_code *code
 	if ((block->flags & (CH__FLAG_APART | CH__FLAG_ENTRY)) || block->cold_granules ||
 	    (block->side_list && block->side_list->count) || bytes - used >= CH__GRANULE_BYTES ||
 	    ch__place_has_steps(heap, hot) ||
-	    look_around_part(heap, index, hot, bytes, "hot") != CH_OK)
+	    ch__look_around_part(heap, index, hot, bytes, "hot") != CH_OK)
 		return false;
-	*besides = ch__place_is_slot(heap, hot) ? IN_SLOTS : 0;
+	*besides = ch__place_is_slot(heap, hot) ? CH__IN_SLOTS : 0;
 	fill_gap(heap, hot + used, hot + bytes);
 	ch__pool_publish(heap->pool, ch__exec(heap, hot), bytes);
 	return true;
@@ -620,22 +350,17 @@ static inline bool finish_plain(struct ch_heap *heap, const struct ch_code *code
 static enum ch_status finish(struct ch_heap *heap, struct ch__thread *self, struct ch_code *codes,
 			     size_t count, unsigned *besides)
 {
-	struct among among = {.codes = codes, .count = count};
-	enum ch_status status = gather(heap, &among);
-	for (size_t i = 0; i < count && status == CH_OK; i++)
-		status = check_code(heap, self, &among, i, besides);
-	if (among.slots)
-		ch__meta_free(heap->meta, among.slots, (among.mask + 1) * sizeof *among.slots);
+	enum ch_status status = ch__commit_check(heap, self, codes, count, besides);
 	if (status != CH_OK)
 		return status;
-	for (size_t i = 0; (*besides & IS_APART) && i < count; i++)
+	for (size_t i = 0; (*besides & CH__IS_APART) && i < count; i++)
 		if (!land(heap, self, &codes[i]))
 			return ch__because(CH_E_OS, "ch_code %zu, large or written in place, does "
 						    "not get its memory or access: %m", i);
 	for (size_t i = 0; i < count; i++)
 		finish_bytes(heap, self, &codes[i]);
 	/* While the blocks are OPEN, and so visited anyway: each wait may be a minor collection. */
-	if (*besides & MAY_BE_YOUNG)
+	if (*besides & CH__MAY_BE_YOUNG)
 		ch__young_refs_add(heap, codes, count);
 	return CH_OK;
 }
