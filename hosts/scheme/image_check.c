@@ -147,6 +147,13 @@ static int is_sound_value(const struct image *image, uint64_t word)
 	       word == V_EOF || word == V_UNDEF || word == V_NONE;
 }
 
+/* Accepts what code holds beside values: variables, and the code of closures that it makes. */
+static int is_sound_constant(const struct image *image, uint64_t word)
+{
+	return is_sound_value(image, word) || is_of_kind(image, word, IMAGE_CELL) ||
+	       is_of_kind(image, word, IMAGE_CODE);
+}
+
 static int are_sound_values(const struct image *image, const uint64_t *words, uint64_t count)
 {
 	for (uint64_t i = 0; i < count; i++)
@@ -331,6 +338,10 @@ static int is_sound_code(const struct image *image, uint64_t number)
 		if (insn.op >= OP_COUNT || !is_sound_insn(&code, at, insn))
 			return 0;
 	}
+	/* Also those that no instruction names: the load looks each object up. */
+	for (uint64_t i = 0; i < code.const_count; i++)
+		if (!is_sound_constant(image, code.insns[code.insn_count + i]))
+			return 0;
 	return ends(&code);
 }
 

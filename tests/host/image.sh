@@ -450,8 +450,8 @@ def run(changed):
     open(target, "wb").write(struct.pack(f"<{len(changed)}Q", *changed))
     return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True)
 
-def must_refuse(what, at, word, text=b"is malformed"):
-    changed = list(words)
+def must_refuse(what, at, word, text=b"is malformed", of=words):
+    changed = list(of)
     assert changed[at] != word, what
     changed[at] = word
     done = run(changed)
@@ -488,6 +488,11 @@ def each_rule():
     for i in range(length):
         must_refuse("operation", code + 5 + i, words[code + 5 + i] | 0xffff)
     must_refuse("end of code", code + 5 + length - 1, 0)
+    end = code + 5 + length + (words[code + 1] >> 32)
+    longer = words[:end] + [0] + words[end:]
+    longer[2] += 1
+    longer[code + 1] += 1 << 32
+    must_refuse("a constant that no instruction names", end, beyond + 0x4000000, of=longer)
 
 seal(words)
 assert struct.pack(f"<{len(words)}Q", *words) == data, "another checksum"
