@@ -111,6 +111,8 @@ static void drop_other_threads(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
 		memset(t->open_page, 0, sizeof t->open_page);
 		/* The thread may just have freed the memory of its map. */
 		memset(&t->sites, 0, sizeof t->sites);
+		/* A stop's registers lie on the thread's stack, until its handler goes on. */
+		memset(&t->shown, 0, sizeof t->shown);
 		t->is_attached = false;
 	}
 	CH_STORE_RELAXED(&heap->held_up_by, 0);

@@ -8,6 +8,7 @@
 #include "tests/support/stage.h"
 
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -260,4 +261,80 @@ TEST(handler_that_came_later_passes_the_stop_signal_on)
 	expect_stops(p);
 	CHECK(heard > 0);
 	stage_end(p->stage);
+}
+
+/* --- a stop that a fork cuts off --- */
+
+enum { SPINS = 1, IS_HELD, MAY_GO };
+static struct {
+	struct ch_heap *heap;
+	pthread_t thread;
+	_Atomic(int) step;
+} held;
+
+/* On top of the library's handler: the thread stays there when the stop is over. */
+static void hold(int signal)
+{
+	(void)signal;
+	atomic_store(&held.step, IS_HELD);
+	TEST_UNTIL(held.step == MAY_GO)
+		usleep(100);
+}
+
+static void hold_the_stopped_thread(void *vm_user, struct ch_marker *marker)
+{
+	(void)vm_user, (void)marker;
+	if (held.step != SPINS)
+		return;
+	CHECK_EQ(pthread_kill(held.thread, SIGUSR1), 0);
+	TEST_UNTIL(held.step == IS_HELD)
+		usleep(100);
+}
+
+static void *spin_attached(void *unused)
+{
+	CHECK_EQ(ch_thread_attach(held.heap, NULL, NULL), CH_OK);
+	atomic_store(&held.step, SPINS);
+	while (held.step != MAY_GO)
+		continue;
+	return unused;
+}
+
+/* The child's thread takes the record of the thread that the child does not have. */
+TEST(child_of_a_fork_behind_a_stop_looks_for_no_registers_on_a_stack_that_went)
+{
+	enum { STACK_BYTES = 2 << 20 }; /* a sanitizer's least */
+	struct ch_ops ops = {.size = sizeof ops, .roots = hold_the_stopped_thread};
+	struct sigaction action = {.sa_handler = hold};
+	struct ch_config config;
+	struct ch_vm *vm;
+	pthread_attr_t attributes;
+	void *stack = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+			   -1, 0);
+	CHECK(stack != MAP_FAILED);
+	ch_config_init(&config);
+	config.stop_signal = STAGE_STOP_SIGNAL;
+	config.stop_wait_ms = TEST_PATIENCE_MS;
+	CHECK_EQ(sigaction(SIGUSR1, &action, NULL), 0);
+	CHECK_EQ(ch_heap_create(&config, &held.heap), CH_OK);
+	CHECK_EQ(ch_vm_attach(held.heap, &ops, NULL, &vm), CH_OK);
+	CHECK_EQ(pthread_attr_init(&attributes), 0);
+	CHECK_EQ(pthread_attr_setstack(&attributes, stack, STACK_BYTES), 0);
+	CHECK_EQ(pthread_create(&held.thread, &attributes, spin_attached, NULL), 0);
+	TEST_UNTIL(held.step == SPINS)
+		usleep(100);
+	CHECK_EQ(ch_heap_collect(held.heap), CH_OK);
+	CHECK_EQ(held.step, IS_HELD);
+	pid_t child = fork();
+	CHECK(child >= 0);
+	if (child == 0) {
+		CHECK_EQ(mprotect(stack, STACK_BYTES, PROT_NONE), 0);
+		CHECK_EQ(ch_thread_attach(held.heap, NULL, NULL), CH_OK);
+		_exit(ch_heap_collect(held.heap) != CH_OK);
+	}
+	expect_exit(child, 0);
+	atomic_store(&held.step, MAY_GO);
+	CHECK_EQ(pthread_join(held.thread, NULL), 0);
+	CHECK_EQ(ch_vm_detach(vm), CH_OK);
+	CHECK_EQ(ch_heap_destroy(held.heap), CH_OK);
 }
