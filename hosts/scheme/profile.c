@@ -243,19 +243,24 @@ static int may_make(const char *path, char *why)
  * file is replaced by a new file made beside it; any other file is written in place. */
 static int may_write(const char *path, char *why)
 {
-	struct stat there, link;
+	enum { NAME_KEPT = 64 };
+	struct stat there, link = {.st_mode = 0};
 	char *beside;
 	int is_there = stat(path, &there) == 0;
-	int is_link = lstat(path, &link) == 0 && S_ISLNK(link.st_mode);
 
+	if (lstat(path, &link) != 0 && errno != ENOENT)
+		return refuse_file(why, errno);
+	int is_link = S_ISLNK(link.st_mode);
 	if (is_there && S_ISDIR(there.st_mode))
 		return refuse_file(why, EISDIR);
 	if (is_there && (is_link || !S_ISREG(there.st_mode)))
 		return access(path, W_OK) == 0 || refuse_file(why, errno);
 	if (is_link)
 		return may_make(path, why);
-	/* As long as the name of the library's temporary file. */
-	if (asprintf(&beside, "%s.--XXXXXX", path) < 0)
+	/* As long as the name of the library's temporary file, which keeps so much of the name. */
+	const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+	if (asprintf(&beside, "%.*s%0*d.--XXXXXX", (int)(name - path), path,
+		     (int)strnlen(name, NAME_KEPT), 0) < 0)
 		return refuse_file(why, ENOMEM);
 	int fd = mkstemp(beside), error = errno;
 	if (fd >= 0) {

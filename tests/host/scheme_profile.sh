@@ -360,7 +360,7 @@ case_bad_requests() {
 (define (never) (display "the body ran") 0)
 (says (lambda () (with-flame-profile ("/nowhere/at/all.svg") (never))))
 (says (lambda () (with-flame-profile ("/tmp") (never))))
-(says (lambda () (with-flame-profile ((string-append "OUT/" (make-string 247 #\x))) (never))))
+(says (lambda () (with-flame-profile ((string-append "OUT/" (make-string 256 #\x))) (never))))
 (says (lambda () (with-flame-profile (5) (never))))
 (says (lambda () (with-flame-profile ("") (never))))
 (says (lambda () (with-flame-profile ("OUT/x.svg" :rate 0) (never))))
@@ -386,8 +386,12 @@ END
 ("bad syntax" ((:rate)) #f)
 ("bad syntax" ("OUT/x.svg") #f)
 END
-  said "$(sed "s|OUT|$work|; s|LONG|$(printf 'x%.0s' {1..247})|" "$work/wanted")"
+  said "$(sed "s|OUT|$work|; s|LONG|$(printf 'x%.0s' {1..256})|" "$work/wanted")"
   [ ! -e "$work/x.svg" ] || fail 'a request that was refused left a file'
+  # The longest name has room: the library's own name beside it is shorter.
+  scheme_of p <<< '(with-flame-profile ((string-append "OUT/" (make-string 255 #\x)) :wall #t) (busy))'
+  run p 0
+  [ -s "$work/$(printf 'x%.0s' {1..255})" ] || fail 'no file of the longest name'
   # A link is written through: it stays, and one that leads nowhere is refused like its target.
   mkdir "$work/to"
   ln -s to/linked.folded "$work/link.folded"

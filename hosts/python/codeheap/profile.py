@@ -52,7 +52,9 @@ def _must_be_writable(path):
         return
     try:
         import tempfile
-        file, name = tempfile.mkstemp(prefix=os.path.basename(path) + ".", dir=os.path.dirname(path))
+        # As long as the name of the library's temporary file, which keeps 64 bytes of the name at most.
+        kept = min(len(os.fsencode(os.path.basename(path))), 64)
+        file, name = tempfile.mkstemp(prefix="0" * kept + ".", dir=os.path.dirname(path))
     except OSError as error:
         raise OSError(error.errno, os.strerror(error.errno), path) from None
     os.close(file)
