@@ -100,6 +100,8 @@ static inline int is_image_object(uint64_t word)
 }
 
 /* ---- image_check.c: pure, knows no VM ---- */
+/* Writes the reason, cut to IMAGE_WHY_BYTES. Returns 0. */
+__attribute__((format(printf, 2, 3))) int image_fail(char *why, const char *format, ...);
 uint64_t image_checksum(const uint64_t *words, size_t count);
 uint64_t image_bytecode(void);
 /* Returns 0 with the reason in `why` when the header is wrong for a file of so many words. */

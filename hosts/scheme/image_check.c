@@ -36,7 +36,7 @@ uint64_t image_bytecode(void)
 	return hash;
 }
 
-__attribute__((format(printf, 2, 3))) static int wrong(char *why, const char *format, ...)
+int image_fail(char *why, const char *format, ...)
 {
 	va_list rest;
 
@@ -49,20 +49,20 @@ __attribute__((format(printf, 2, 3))) static int wrong(char *why, const char *fo
 int image_check_header(const uint64_t *header, uint64_t file_words, char *why)
 {
 	if (file_words < 1 || header[IMAGE_MAGIC] != IMAGE_MAGIC_WORD)
-		return wrong(why, "not an image");
+		return image_fail(why, "not an image");
 	if (file_words < IMAGE_HEADER)
-		return wrong(why, "truncated in its header");
+		return image_fail(why, "truncated in its header");
 	if (header[IMAGE_VERSION] != IMAGE_FORMAT)
-		return wrong(why, "of format %llu, this Scheme reads %d",
-			     (unsigned long long)header[IMAGE_VERSION], IMAGE_FORMAT);
+		return image_fail(why, "of format %llu, this Scheme reads %d",
+				  (unsigned long long)header[IMAGE_VERSION], IMAGE_FORMAT);
 	if (header[IMAGE_BYTECODE] != image_bytecode())
-		return wrong(why, "of a Scheme with other instructions");
+		return image_fail(why, "of a Scheme with other instructions");
 	if (header[IMAGE_WORDS] != file_words)
-		return wrong(why, "has %llu words of %llu", (unsigned long long)file_words,
-			     (unsigned long long)header[IMAGE_WORDS]);
+		return image_fail(why, "has %llu words of %llu", (unsigned long long)file_words,
+				  (unsigned long long)header[IMAGE_WORDS]);
 	/* An object has one word at least. */
 	if (header[IMAGE_OBJECTS] > file_words - IMAGE_HEADER)
-		return wrong(why, "has no room for its objects");
+		return image_fail(why, "has no room for its objects");
 	return 1;
 }
 
@@ -116,12 +116,12 @@ static int find_objects(struct image *image, char *why)
 			words = body_words(image->words[at], image->words + at + 1,
 					   image->count - at - 1);
 		if (words == UINT64_MAX)
-			return wrong(why, "object %llu has no room or no such kind",
-				     (unsigned long long)number);
+			return image_fail(why, "object %llu has no room or no such kind",
+					  (unsigned long long)number);
 		image->at[number] = at;
 		at += 1 + words;
 	}
-	return at == image->count ? 1 : wrong(why, "has words behind its last object");
+	return at == image->count ? 1 : image_fail(why, "has words behind its last object");
 }
 
 /* ---- contents of objects ---- */
@@ -391,20 +391,20 @@ int image_check(struct image *image, const uint64_t *words, size_t count, char *
 	if (!image_check_header(words, count, why))
 		return 0;
 	if (image_checksum(words, count) != words[IMAGE_CHECKSUM])
-		return wrong(why, "its checksum is wrong");
+		return image_fail(why, "its checksum is wrong");
 	image->words = words;
 	image->count = count;
 	image->object_count = words[IMAGE_OBJECTS];
 	image->at = calloc(image->object_count + 1, sizeof *image->at);
 	if (!image->at)
-		return wrong(why, "no memory");
+		return image_fail(why, "no memory");
 	int is_sound = find_objects(image, why);
 	for (uint64_t number = 1; is_sound && number <= image->object_count; number++)
 		if (!is_sound_object(image, number))
-			is_sound =
-				wrong(why, "object %llu is malformed", (unsigned long long)number);
+			is_sound = image_fail(why, "object %llu is malformed",
+					      (unsigned long long)number);
 	if (is_sound && !is_sound_value(image, words[IMAGE_EVENTS]))
-		is_sound = wrong(why, "its trace events are malformed");
+		is_sound = image_fail(why, "its trace events are malformed");
 	if (!is_sound)
 		free(image->at);
 	return is_sound;

@@ -5,7 +5,6 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -14,16 +13,6 @@
 #include "image.h"
 
 enum { TEMPORARY_TRIES = 100 };
-
-__attribute__((format(printf, 2, 3))) static int fail(char *why, const char *format, ...)
-{
-	va_list rest;
-
-	va_start(rest, format);
-	vsnprintf(why, IMAGE_WHY_BYTES, format, rest);
-	va_end(rest);
-	return 0;
-}
 
 /* ---- reading ---- */
 
@@ -51,29 +40,29 @@ static uint64_t *read_words(int fd, size_t *count, char *why)
 	struct stat file;
 
 	if (fstat(fd, &file) != 0 || !S_ISREG(file.st_mode)) {
-		fail(why, "no plain file");
+		image_fail(why, "no plain file");
 		return NULL;
 	}
 	size_t bytes = (size_t)file.st_size;
 	*count = bytes / 8;
 	if (!read_whole(fd, header, bytes < sizeof header ? bytes : sizeof header)) {
-		fail(why, "cannot be read");
+		image_fail(why, "cannot be read");
 		return NULL;
 	}
 	if (!image_check_header(header, *count, why))
 		return NULL;
 	if (bytes % 8) {
-		fail(why, "has a part of a word at its end");
+		image_fail(why, "has a part of a word at its end");
 		return NULL;
 	}
 	words = malloc(bytes);
 	if (!words) {
-		fail(why, "no memory");
+		image_fail(why, "no memory");
 		return NULL;
 	}
 	memcpy(words, header, sizeof header);
 	if (!read_whole(fd, words + IMAGE_HEADER, bytes - sizeof header)) {
-		fail(why, "cannot be read");
+		image_fail(why, "cannot be read");
 		free(words);
 		return NULL;
 	}
@@ -86,7 +75,7 @@ uint64_t *image_read_file(const char *path, size_t *count, char *why)
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 
 	if (fd < 0) {
-		fail(why, "%s", strerror(errno));
+		image_fail(why, "%s", strerror(errno));
 		return NULL;
 	}
 	uint64_t *words = read_words(fd, count, why);
@@ -117,12 +106,12 @@ static int may_replace(const char *path, struct stat *there, char *why)
 {
 	if (lstat(path, there) != 0) {
 		there->st_nlink = 0;
-		return errno == ENOENT ? 1 : fail(why, "%s: %s", path, strerror(errno));
+		return errno == ENOENT ? 1 : image_fail(why, "%s: %s", path, strerror(errno));
 	}
 	if (!S_ISREG(there->st_mode))
-		return fail(why, "%s: no plain file", path);
+		return image_fail(why, "%s: no plain file", path);
 	if (there->st_uid != geteuid())
-		return fail(why, "%s: a file of another user", path);
+		return image_fail(why, "%s: a file of another user", path);
 	return 1;
 }
 
@@ -172,7 +161,7 @@ int image_replace_file(const char *path, const uint64_t *words, size_t count, ch
 		return 0;
 	int fd = open_temporary(path, there.st_nlink ? 0600 : 0666, &temporary);
 	if (fd < 0)
-		return fail(why, "%s: %s", path, strerror(errno));
+		return image_fail(why, "%s: %s", path, strerror(errno));
 	int is_done = keep_rights(fd, &there) && write_whole(fd, words, count * sizeof *words);
 	int error = errno;
 	if (close(fd) != 0 && is_done) {
@@ -185,7 +174,7 @@ int image_replace_file(const char *path, const uint64_t *words, size_t count, ch
 	}
 	if (!is_done) {
 		unlink(temporary);
-		fail(why, "%s: %s", path, strerror(error));
+		image_fail(why, "%s: %s", path, strerror(error));
 	}
 	free(temporary);
 	return is_done;

@@ -19,12 +19,6 @@ struct loader {
 	char *why;
 };
 
-static int fail(char *why, const char *text)
-{
-	snprintf(why, IMAGE_WHY_BYTES, "%s", text);
-	return 0;
-}
-
 /* ---- empty objects ---- */
 
 static value symbol_from(const struct loader *l, uint64_t number)
@@ -255,12 +249,12 @@ static int load_objects(struct context *ctx, const struct image *image, char *wh
 	/* The only reference to objects not yet in place. */
 	l.objects = GC_MALLOC_UNCOLLECTABLE((size_t)(image->object_count + 1) * sizeof *l.objects);
 	if (!l.objects)
-		return fail(why, "no memory");
+		return image_fail(why, "no memory");
 	catcher_enter(ctx, &catcher);
 	if (_setjmp(catcher.target) == 0)
 		is_loaded = make_objects(&l);
 	else
-		fail(why, "no memory for its objects");
+		image_fail(why, "no memory for its objects");
 	catcher_leave(ctx, &catcher);
 	GC_FREE(l.objects);
 	return is_loaded;

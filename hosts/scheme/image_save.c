@@ -4,7 +4,6 @@
  * queue, so no structure is too deep, and the way back to a global is the shortest way. If an
  * object cannot be saved, the error names this way.
  */
-#include <stdarg.h>
 #include <stdlib.h>
 
 #include "image.h"
@@ -30,21 +29,11 @@ struct saver {
 	int has_failed;
 };
 
-__attribute__((format(printf, 2, 3))) static int fail(char *why, const char *format, ...)
-{
-	va_list rest;
-
-	va_start(rest, format);
-	vsnprintf(why, IMAGE_WHY_BYTES, format, rest);
-	va_end(rest);
-	return 0;
-}
-
 /* Keeps the first reason. */
 static void give_up(struct saver *s, const char *text)
 {
 	if (!s->has_failed)
-		fail(s->why, "%s", text);
+		image_fail(s->why, "%s", text);
 	s->has_failed = 1;
 }
 
@@ -154,7 +143,7 @@ static void refuse(struct saver *s, const char *what, value object)
 	if (s->has_failed)
 		return;
 	describe_way(s, &last, way, sizeof way);
-	fail(s->why, "%s cannot be saved: %s", what, way);
+	image_fail(s->why, "%s cannot be saved: %s", what, way);
 	s->has_failed = 1;
 }
 
@@ -520,9 +509,10 @@ int image_save(struct context *ctx, const char *path, char *why)
 	struct saver s = {.ctx = ctx, .why = why};
 
 	if (ctx->thread != V_FALSE)
-		return fail(why, "only the first thread can save an image");
+		return image_fail(why, "only the first thread can save an image");
 	if (ctx->vm->threads_running != 0)
-		return fail(why, "other threads run: %lld", (long long)ctx->vm->threads_running);
+		return image_fail(why, "other threads run: %lld",
+				  (long long)ctx->vm->threads_running);
 	collect_words(&s);
 	check_words(&s);
 	if (!s.has_failed)
