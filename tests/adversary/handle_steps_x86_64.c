@@ -56,16 +56,20 @@ struct play {
 static struct play *stepped;
 static void release_by_the_way(struct play *);
 
+static bool is_owner_held(const struct play *p)
+{
+	return atomic_load(&ch__owner_at(p->rig.heap, ch__handle_index(p->owner.bits))->busy);
+}
+
 /* Whether the calling thread holds a lock that the main thread is about to wait for. */
 static bool holds_anything(const struct play *p)
 {
 	struct ch_heap *heap = p->rig.heap;
-	/* A release to be collected takes no lock. */
-	if (p->act->meanwhile == release_by_the_way)
+	/* A release to be collected takes no lock. Or the main thread shall wait for the owner. */
+	if (p->act->meanwhile == release_by_the_way || p->act->is_here == is_owner_held)
 		return false;
-	if (atomic_load(&ch__owner_at(heap, ch__handle_index(p->owner.bits))->busy) ||
-	    atomic_load(&ch__owner_at(heap, 0)->busy) || atomic_load(&heap->lock.word) ||
-	    atomic_load(&heap->records.word))
+	if (is_owner_held(p) || atomic_load(&ch__owner_at(heap, 0)->busy) ||
+	    atomic_load(&heap->lock.word) || atomic_load(&heap->records.word))
 		return true;
 	for (uint32_t i = 0; i < heap->pool->page_count; i++)
 		if (atomic_load(&heap->pool->pages[i].busy))
@@ -237,6 +241,14 @@ TEST(edge_of_an_owner_that_goes_is_never_a_strangers)
 	static const struct act act = {true, 1, NULL, open_holder, attach_edge,
 				       release_at_once, judge_edge};
 	play_all(&act, NULL, 50);
+}
+
+/* The release comes when the call has found the owner alive, and waits for the edge. */
+TEST(release_at_once_waits_for_an_edge_under_way)
+{
+	static const struct act act = {true, 1, is_owner_held, open_holder, attach_edge,
+				       release_at_once, judge_edge};
+	play_all(&act, NULL, 10);
 }
 
 /* --- a block --- */
