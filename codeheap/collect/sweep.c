@@ -105,7 +105,6 @@ bool ch__sweep_step(struct ch_heap *heap)
 		ch__sinks_flush(heap->sinks, CH__FLUSH_COLLECTION);
 	(void)ch__pool_retry_retired(heap->pool);
 	ch__pool_trim(heap->pool);
-	ch__trigger_tell(heap);
 	return false;
 }
 

@@ -335,7 +335,7 @@ static bool write_record(struct request *r) CH_REQUIRES(ch__role_region)
 			 (is_own_root ? CH__FLAG_HELD | CH__FLAG_LEADS : ch__age_stamp(heap));
 	atomic_store_explicit(&block->flags, (uint8_t)flags, memory_order_release);
 	atomic_store_explicit(&block->first_branch, r->run, memory_order_release);
-	block->in_head = block->owner_next = block->owner_prev = 0;
+	block->owner_next = block->owner_prev = 0;
 	__atomic_store_n(&block->user, open->user, __ATOMIC_RELEASE);
 	__atomic_store_n(&block->side_list, r->side_list, __ATOMIC_RELEASE);
 	ch__head_write(heap, r->hot_offset, r->record);
