@@ -30,8 +30,8 @@ enum ch_refs { CH_REFS_ALL, CH_REFS_YOUNG };
  * lock  heap, of several heaps in any order; with stops_world registry, then heap; kept until
  *       ch_mark_end. Freezes (ch_heap_check)
  * safe  any thread, attached or not; the same thread calls ch_mark_end. Until then the thread does
- *       not fork, run code of a heap, or wait for a thread that attaches, detaches, ends or forks:
- *       such a thread waits for ch_mark_end
+ *       not end, fork, run code of a heap, or wait for a thread that attaches, detaches, ends or
+ *       forks: such a thread waits for ch_mark_end
  * cost  O(threads of the heap); waits for regions, and with stops_world for threads
  * note  a thread that a stop_signal stopped may stand between ch_owner_create and the VM's note of
  *       the owner: the unmarked owner dies. The VM blocks the signal from the call to the note. A
@@ -62,7 +62,8 @@ CH_API void ch_mark_stacks(struct ch_marker *marker);
 /* ch_refs_visit: rewrite or mark the refs in code, of a minor collection, or within a cycle.
  * in    which  YOUNG: only of blocks that may hold refs to young objects
  *       visit  returns the word, moved or not; *is_young true puts the block on the young list
- * ret   CH_OK | CH_E_STATE not between the thread's ch_mark_begin and ch_mark_end, or in a callback
+ * ret   CH_OK | CH_E_ARG which | CH_E_STATE not between the thread's ch_mark_begin and
+ *       ch_mark_end, or in a callback
  * safe  the marking thread, mutators stopped
  * cost  O(blocks visited) */
 CH_API CH_CHECKED enum ch_status

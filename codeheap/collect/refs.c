@@ -110,6 +110,8 @@ enum ch_status ch_refs_visit(struct ch_marker *marker, enum ch_refs which,
 			     void *arg)
 {
 	struct visit v = {marker->heap, visit, arg};
+	if (which != CH_REFS_ALL && which != CH_REFS_YOUNG)
+		return ch__because(CH_E_ARG, "which is %d: not one of enum ch_refs", (int)which);
 	if (!ch__host_may_mark(v.heap))
 		return ch__told(CH_E_STATE);
 	if (marker->callbacks)

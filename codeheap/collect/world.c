@@ -128,10 +128,11 @@ static const struct ch__thread *running(struct ch_heap *heap, bool signal)
 	return found;
 }
 
-/* A collection that nobody asked for waits for a part of stop_wait_ms only. */
+/* A collection that nobody asked for waits for a part of stop_wait_ms only. A part that is less than
+ * 1 ms, or that earlier waits have used up, is told as 1. */
 unsigned ch__world_waited_ms(const struct ch_heap *heap, uint64_t from_ns, uint64_t until_ns)
 {
-	uint64_t ms = until_ns > from_ns ? (until_ns - from_ns) / 1000000 : 0;
+	uint64_t ms = until_ns > from_ns ? (until_ns - from_ns - 1) / 1000000 + 1 : 1;
 	return ms > heap->config.stop_wait_ms / 2 ? heap->config.stop_wait_ms : (unsigned)ms;
 }
 

@@ -55,7 +55,6 @@ static enum ch_status check_ranges(const struct ch_config *config)
 		{"driver", config->driver, 0, CH_DRIVER_HOST, false},
 		{"backend", config->backend, 0, CH_BACKEND_PROCMEM, false},
 		{"fork", config->fork, 0, CH_FORK_COW, false},
-		{"stop_signal", (unsigned)config->stop_signal, 0, 64, false},
 		{"dead_names", config->dead_names, 0, CH_DEAD_NAMES_KEPT, false},
 		{"step_blocks", config->step_blocks, 0, 64, false},
 		{"remembered_dead", config->remembered_dead, CH__KILLED_AT_ONCE,
@@ -99,9 +98,10 @@ static enum ch_status read_config(const struct ch_config *in, struct ch_config *
 		return ch__because(CH_E_ARG, "ch_config.fork is CH_FORK_COW, and backend is %s: "
 					     "only AUTO and PROCMEM go with it",
 				   ch__backend_names[config->backend]);
-	if (config->stop_signal && ch__os_signal_is_fault(config->stop_signal))
-		return ch__because(CH_E_ARG, "ch_config.stop_signal is %d: a fault raises it",
-				   config->stop_signal);
+	bool is_number = config->stop_signal >= 0 && config->stop_signal <= 64;
+	if (!is_number || ch__os_signal_is_fault(config->stop_signal))
+		return ch__because(CH_E_ARG, "ch_config.stop_signal is %d: %s", config->stop_signal,
+				   is_number ? "a fault raises it" : "not 0 to 64");
 	if (config->stops_world && config->driver != CH_DRIVER_HOST)
 		return ch__because(CH_E_ARG, "ch_config.stops_world is for CH_DRIVER_HOST only");
 	/* The kept configuration says whether the library stops the threads. */
@@ -218,7 +218,8 @@ static enum ch_status fill_heap(struct ch_heap *heap, unsigned wanted)
 	ch__runtime_begin(heap);
 	if (heap->config.stops_world && heap->config.stop_signal &&
 	    !ch__world_install_signal(heap->config.stop_signal))
-		return ch__because(CH_E_OS, "no handler for ch_config.stop_signal %d: %m",
+		return ch__because(errno == EINVAL ? CH_E_ARG : CH_E_OS,
+				   "no handler for ch_config.stop_signal %d: %m",
 				   heap->config.stop_signal);
 	return ch__tell_create(heap, wanted);
 }

@@ -63,11 +63,9 @@ static void put_cause(struct ch__text *line, const struct ch__place *place)
 
 static void put_block(struct ch__text *line, const struct ch__place *place)
 {
-	put_quoted(line,
-		   place->is_slot   ? "trampoline `"
-		   : place->is_data ? "data `"
-				    : "block `",
-		   place->name);
+	ch__text_put(line, place->is_slot ? "trampoline" : place->is_data ? "data" : "block");
+	if (*place->name)
+		put_quoted(line, " `", place->name);
 	ch__text_put_with(line, " (#", place->block, 10);
 	ch__text_put_with(line, ".", place->generation, 10);
 	if (*place->owner)

@@ -837,3 +837,40 @@ TEST(cell_of_an_owner_that_is_released_meanwhile_leads_to_its_fallback)
 	play_all(&act, make_entry, 20);
 	play_all(&attached, make_entry, 20);
 }
+
+/* --- the end of a host's cycle --- */
+
+static struct ch_marker *marker;
+
+static void begin_cycle(struct play *p)
+{
+	CHECK_EQ(ch_mark_begin(p->rig.heap, &marker), CH_OK);
+}
+
+static void end_without_stacks(struct play *p)
+{
+	p->status = ch_mark_end(marker, true);
+}
+
+static void mark_again(struct play *p)
+{
+	struct ch_marker *next;
+	CHECK_EQ(ch_mark_begin(p->rig.heap, &next), CH_OK);
+	ch_mark_stacks(next);
+	CHECK_EQ(ch_mark_end(next, true), CH_OK);
+}
+
+static void judge_end(struct play *p)
+{
+	if (p->status != CH_E_STATE)
+		FAIL("step %u: the end of a cycle without stacks speaks of the next cycle's",
+		     p->wanted);
+}
+
+/* The heap has one marker, which the next cycle may have as soon as the call gives the lock back. */
+TEST(end_of_a_cycle_says_nothing_of_the_next_one)
+{
+	static const struct act act = {true, 3, NULL, begin_cycle, end_without_stacks, mark_again,
+				       judge_end};
+	play_all_by(CH_DRIVER_HOST, &act, NULL, 10);
+}

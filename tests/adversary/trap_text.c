@@ -291,6 +291,19 @@ static const char *name_said(const struct rig *rig, const char *name)
 	return said;
 }
 
+/* Neither the block nor its owner has a name. */
+TEST(code_without_a_name_is_told_by_its_number)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_block block;
+	char wanted[60];
+	const uint8_t *at = freed_block(&rig, "", &block);
+	snprintf(wanted, sizeof wanted, "block (#%u.%u), freed ", ch__handle_index(block.bits),
+		 ch__handle_generation(block.bits));
+	check_begins(describe_at(rig.heap, at), wanted);
+	rig_end(&rig);
+}
+
 static void repeat(char *text, const char *piece, int times, const char *last)
 {
 	*text = 0;
@@ -303,7 +316,6 @@ TEST(names_of_every_length_and_kind)
 {
 	struct rig rig = rig_start(1 << 20);
 	char name[5000], wanted[200];
-	CHECK_STR(name_said(&rig, ""), "");
 	CHECK_STR(name_said(&rig, "K\xc3\xb6nigstochter"), "K\xc3\xb6nigstochter");
 	CHECK_STR(name_said(&rig, "two\nlines\tand\x7f\x1b[0m"), "two?lines?and??[0m");
 	/* Controls of UTF-8, too: the sequence begun here would clear a terminal. */

@@ -245,6 +245,20 @@ TEST(collection_does_not_end_in_its_own_callbacks)
 	rig_end(&rig);
 }
 
+TEST(visit_of_no_known_set_is_refused)
+{
+	struct ch_marker *marker;
+	start();
+	make(3, false);
+	refused = 0;
+	CHECK_EQ(ch_mark_begin(rig.heap, &marker), CH_OK);
+	CHECK_EQ(ch_refs_visit(marker, (enum ch_refs)7, end_in_a_visit, NULL), CH_E_ARG);
+	CHECK_STR(ch_why(), "CH_E_ARG: which is 7: not one of enum ch_refs");
+	CHECK_EQ(refused, 0);
+	CHECK_EQ(ch_mark_end(marker, false), CH_OK);
+	rig_end(&rig);
+}
+
 static uintptr_t mark_in_a_visit(void *arg, uintptr_t word, bool *is_young)
 {
 	(void)is_young;

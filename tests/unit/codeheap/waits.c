@@ -150,6 +150,19 @@ TEST(stranger_that_is_held_inside_a_call_is_told_as_not_attached)
 	rig_end(&rig);
 }
 
+TEST(wait_of_less_than_a_millisecond_is_told_as_one)
+{
+	struct rig rig = rig_start(1 << 20);
+	rig.heap->config.stop_wait_ms = 1000;
+	CHECK_EQ(ch__world_waited_ms(rig.heap, 5000, 5001), 1);
+	CHECK_EQ(ch__world_waited_ms(rig.heap, 5000, 1005000), 1);
+	CHECK_EQ(ch__world_waited_ms(rig.heap, 5000, 1005001), 2);
+	/* Earlier waits have used the time up. */
+	CHECK_EQ(ch__world_waited_ms(rig.heap, 5000, 5000), 1);
+	CHECK_EQ(ch__world_waited_ms(rig.heap, 5000, 4000), 1);
+	rig_end(&rig);
+}
+
 /* --- a heap with something of everything --- */
 
 struct scene {
