@@ -128,7 +128,7 @@ static const struct ch__thread *running(struct ch_heap *heap, bool signal)
 	return found;
 }
 
-/* A collection that nobody asked for waits for a part of stop_wait_ms only. A part that is less than
+/* A collection that nobody asked for waits for a part of stop_wait_ms only. A part of less than
  * 1 ms, or that earlier waits have used up, is told as 1. */
 unsigned ch__world_waited_ms(const struct ch_heap *heap, uint64_t from_ns, uint64_t until_ns)
 {

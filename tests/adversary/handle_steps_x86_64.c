@@ -867,7 +867,7 @@ static void judge_end(struct play *p)
 		     p->wanted);
 }
 
-/* The heap has one marker, which the next cycle may have as soon as the call gives the lock back. */
+/* The heap has one marker. The next cycle may have it as soon as the call gives the lock back. */
 TEST(end_of_a_cycle_says_nothing_of_the_next_one)
 {
 	static const struct act act = {true, 3, NULL, begin_cycle, end_without_stacks, mark_again,

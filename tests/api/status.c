@@ -75,6 +75,11 @@ TEST(heap_create_refuses_each_field_out_of_range)
 	c = ok, c.fork = (enum ch_fork)9, refuses(c);
 	c = ok, c.stop_signal = 65, refuses(c);
 	c = ok, c.stop_signal = -1, refuses(c);
+	/* Two signals have no handlers, and the C library keeps two for itself. */
+	c = ok, c.stop_signal = 9, refuses(c);
+	c = ok, c.stop_signal = 19, refuses(c);
+	c = ok, c.stop_signal = 32, refuses(c);
+	c = ok, c.stop_signal = 33, refuses(c);
 	c = ok, c.sinks = 1 << 9, refuses(c);
 	c = ok, c.step_blocks = 65, refuses(c);
 	c = ok, c.remembered_dead = 32, refuses(c);

@@ -426,7 +426,7 @@ TEST(locks_that_threads_had_at_a_fork_are_free_in_the_child)
 	pthread_t thread;
 	CHECK_EQ(pthread_create(&thread, NULL, die_with_all_locks, meta), 0);
 	CHECK_EQ(pthread_join(thread, NULL), 0);
-	/* Behind each lock stands the cache that the thread was changing, which nobody uses again. */
+	/* Behind each lock stands the cache that the thread was changing. Nobody uses it again. */
 	for (unsigned i = 0; mallctl && i < 8; i++)
 		*(int *)(void *)(lock_of(meta, i) + 1) = 1;
 	ch__meta_fork_child(meta);
