@@ -561,7 +561,7 @@ struct ch_open {
 struct ch_code {
 	struct ch_block block;
 	uint8_t *write, *exec;           /* hot bytes */
-	uint8_t *cold_write, *cold_exec; /* cold bytes */
+	uint8_t *cold_write, *cold_exec; /* cold bytes; the stubs lie before */
 	uint32_t hot_bytes, cold_bytes;  /* room */
 	uint32_t entry_bytes;            /* PATCH: the library's bytes at exec, before the VM's */
 	uint32_t used_from, used_to; /* in: hot bytes in use; from: a multiple of 8; PATCH: 0 */
@@ -913,7 +913,7 @@ struct ch_spot {
 	struct ch_block block;
 	struct ch_owner owner; /* none without one */
 	void *user;            /* ch_open.user */
-	const uint8_t *exec;   /* of the part with pc, hot or cold (stubs included) */
+	const uint8_t *exec;   /* ch_info.exec, or ch_info.cold_exec (not ch_code's) */
 	uint32_t offset;       /* of pc, from exec */
 	bool is_cold;
 	/* A return address: behind a call that is a branch, else at a patch point; its user. */
