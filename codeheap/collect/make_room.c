@@ -18,13 +18,13 @@ static bool is_asked(const struct ch_heap *heap)
 	       CH_LOAD_RELAXED(&heap->vms_asked);
 }
 
-/* Whether a thread held up the last collection, and stands still since, or left. */
-static bool is_let_go(const struct ch_heap *heap)
+/* Whether a thread held up the last collection, and stands still since, left, or is the caller. */
+static bool is_let_go(const struct ch_heap *heap, const struct ch__thread *self)
 {
 	int held_up_by = CH_LOAD_RELAXED(&heap->held_up_by);
 	const struct ch__thread *t = heap->threads;
 	while (t && !(CH_LOAD_RELAXED(&t->thread_id) == held_up_by && t->is_attached &&
-		      CH_LOAD_RELAXED(&t->state) == CH__RUNNING))
+		      t != self && CH_LOAD_RELAXED(&t->state) == CH__RUNNING))
 		t = t->next;
 	return held_up_by && !t;
 }
@@ -52,7 +52,7 @@ bool CH_COLD ch__collect_unasked(struct ch_heap *heap)
 	    !atomic_compare_exchange_strong(&heap->unasked_ns, &since, now))
 		return false;
 	bool is_late = ch__trigger_is_late(heap);
-	bool is_tried = is_late || now >= heap->unasked_after_ns || is_let_go(heap);
+	bool is_tried = is_late || now >= heap->unasked_after_ns || is_let_go(heap, self);
 	bool has_collected = is_tried && collect_shortly(heap, now);
 	if (!has_collected && since && !atomic_load(&heap->held_up_by))
 		return is_tried;

@@ -324,8 +324,20 @@ TEST(a_vm_that_stops_its_threads_itself_decides_when)
 struct runner {
 	struct ch_heap *heap;
 	_Atomic(int) is_there; /* the number of the thread */
-	_Atomic(bool) ends, parks;
+	_Atomic(bool) ends, parks, adds;
+	_Atomic(enum ch_status) added;
 };
+
+/* Adds code as soon as it is asked to. */
+static void add_on_demand(struct runner *r)
+{
+	static const uint8_t bytes[2000];
+	function f;
+	if (!atomic_load(&r->adds))
+		return;
+	atomic_store(&r->added, ch_code_add(r->heap, bytes, sizeof bytes, "f", &f));
+	atomic_store(&r->adds, false);
+}
 
 static void *run_without_a_poll(void *arg)
 {
@@ -333,7 +345,7 @@ static void *run_without_a_poll(void *arg)
 	CHECK_EQ(ch_thread_attach(r->heap, NULL, NULL), CH_OK);
 	atomic_store(&r->is_there, (int)syscall(SYS_gettid));
 	while (!atomic_load(&r->ends) && !atomic_load(&r->parks))
-		continue;
+		add_on_demand(r);
 	ch_thread_park();
 	atomic_store(&r->parks, false);
 	while (!atomic_load(&r->ends))
@@ -400,6 +412,27 @@ TEST(full_pool_serves_again_once_the_thread_that_held_a_try_up_parks_or_leaves)
 			CHECK_EQ(pthread_join(thread, NULL), 0);
 		CHECK_EQ(ch_heap_destroy(r.heap), CH_OK);
 	}
+}
+
+/* The thread stands in a call then, so the thread holds up nobody. */
+TEST(full_pool_serves_the_thread_that_held_a_try_up)
+{
+	struct runner r = {.heap = heap_alone(1 << 20)};
+	pthread_t thread;
+	CHECK_EQ(pthread_create(&thread, NULL, run_without_a_poll, &r), 0);
+	TEST_UNTIL(atomic_load(&r.is_there));
+	CHECK_EQ(fill(r.heap), CH_E_FULL);
+	CHECK(stats_of(r.heap).cycles_abandoned > 0);
+	atomic_store(&r.heap->unasked_after_ns, UINT64_MAX);
+	ch_thread_park();
+	atomic_store(&r.adds, true);
+	TEST_UNTIL(!atomic_load(&r.adds));
+	ch_thread_unpark();
+	CHECK_EQ(atomic_load(&r.added), CH_OK);
+	CHECK_EQ(stats_of(r.heap).cycles, 1);
+	atomic_store(&r.ends, true);
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+	CHECK_EQ(ch_heap_destroy(r.heap), CH_OK);
 }
 
 struct put_off {
