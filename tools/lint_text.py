@@ -378,8 +378,12 @@ def check_orders():
         said = {(f, o.strip()) for f, ops in re.findall(r"`([\w.]+)` ([^;]+)", m.group(2)) for o in ops.split(",")}
         rows.append((m.start(), set(last_word.findall(m.group(1))), said, set()))
     known = set(last_word.findall(text[text.index("## Relaxed only"):])).union(*(row[1] for row in rows))
-    for file in (f for f in files_of_rooms() if f.endswith((".c", ".h"))):
-        code = open(file).read()
+    codes = {f: open(f).read() for f in files_of_rooms() if f.endswith((".c", ".h"))}
+    whole = "".join(codes.values())
+    for m in re.finditer(r"`(?:\w+\.)*(?!pml`)(\w+)`", text):
+        if m.group(1) not in whole:
+            find(path, line_of(text, m.start()), f"no file of the library has {m.group(1)}")
+    for file, code in codes.items():
         for at, name, operation in atomic_operations(strip_comments(code)):
             use = (os.path.basename(file), operation)
             fits = [row for row in rows if name in row[1] and use in row[2]]

@@ -477,6 +477,10 @@ case_order_of_a_row_that_is_gone() {
   write_orders 'atomic_store_explicit(&x->n, 1, memory_order_relaxed);'
   found docs/memory_orders.md 'mark.c has no store release of at'
 }
+case_order_names_no_word_of_the_code() {
+  write_orders 'atomic_store_explicit(&x->at, 1, memory_order_release);'
+  offend docs/memory_orders.md '`from_another_year` is counted.' 'no file of the library has from_another_year'
+}
 case_guarantee_names_no_test() { offend_guarantees 'Tests: `it_is_not_so_at_all`.' '`it_is_not_so_at_all` is no test'; }
 case_model_names_no_function() {
   mkdir -p docs/model
