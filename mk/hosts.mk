@@ -114,11 +114,11 @@ $(codeheap_top): $(codeheap_top_o)
 	$(call link_c)
 # It exports its functions, so that its profiles name them where there is no libdw.
 $(BUILD)/scheme: $(scheme_o) $(BUILD)/libcodeheap-profile.a $(BUILD)/libcodeheap-bdw.a
-	$(call link_c,$(if $(static),,-rdynamic) $(GC_LIBS) -lm $(SCHEME_LIBS))
+	$(call link_c,$(if $(static),,-rdynamic) $(GC_LIBS) -lm)
 $(demos): $(BUILD)/demo/%: $(OBJ)/hosts/demo/%.o $(OBJ)/hosts/demo/bytes_$(ARCH).o $(BUILD)/libcodeheap-bdw.a
 	$(call link_c,$(GC_LIBS) -lm)
 $(BUILD)/stress/stress: $(stress_o) $(filter-out $(OBJ)/hosts/scheme/main.o,$(scheme_o)) $(BUILD)/libcodeheap-profile.a $(BUILD)/libcodeheap-bdw.a
-	$(call link_c,$(GC_LIBS) -lm $(SCHEME_LIBS))
+	$(call link_c,$(GC_LIBS) -lm)
 $(BUILD)/bench/bench: $(bench_o) $(BUILD)/libcodeheap-profile.a $(BUILD)/libcodeheap-bdw.a
 	@mkdir -p $(@D); echo "link $@"; $(if $(bench_cc),$(CXX),$(CC)) $(LINK_PROGRAM) -o $(new) $(filter %.o %.a,$^) \
 	  $(if $(filter 1,$(asmjit)),-lasmjit) $(GC_LIBS) -lm -ldl $(whole)

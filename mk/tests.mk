@@ -163,7 +163,7 @@ $(BUILD)/fuzz/fuzz: $(filter-out %/replay.o,$(fuzz_o)) $(test_lib_o) $(failing_o
 # The same program on the objects that tests link: `make mutants` breaks one of them, and so does tests/tool/stress.sh.
 $(BUILD)/stress/stress-tested: $(stress_c:%.c=$(TOBJ)/%.o) $(filter-out $(OBJ)/hosts/scheme/main.o,$(scheme_o)) \
                                $(test_lib_o) $(failing_o) $(test_bdw_o) $(reached_o) $(jemalloc_o)
-	$(call link_c,$(count_link) $(GC_LIBS) -lm $(SCHEME_LIBS))
+	$(call link_c,$(count_link) $(GC_LIBS) -lm)
 # By gcc, whatever the library was built with: what a compiler leaves in registers and frames is scanned, too, and holds
 # the block that is to die.
 $(BUILD)/gdb/debuggee: tests/gdb/debuggee.c $(BUILD)/libcodeheap.a

@@ -174,7 +174,7 @@ fetch() {
 }
 # A mirror may be slow or away for a moment.
 install_all() {
-  for pause in ${CODEHEAP_SETUP_PAUSES:-10 30 0}; do
+  for pause in 10 30 0; do
     if fetch "$1" >"$log" 2>&1 </dev/null && $apt_get install -y --no-install-recommends $1 >"$log" 2>&1 </dev/null; then
       return 0
     fi
