@@ -211,7 +211,7 @@ int ch__profiler_add(struct ch__profiler *p, struct ch__sampler_slot *slot, int 
 		refuse(p);
 		return ENOMEM;
 	}
-	/* Release: pairs with the load of the handler. */
+	/* seq_cst, as each store of it: against the handler. */
 	atomic_store_explicit(&slot->sampler, s, memory_order_seq_cst);
 	if (ch__os_timer_start(&s->timer, thread_id, p->config.asked.by_wall_clock,
 			       NS_PER_S / p->config.rate, p->config.timer_value))

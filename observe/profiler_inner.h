@@ -105,7 +105,7 @@ struct ch__profiler {
 	struct ch__os_thread worker;
 	_Atomic(uint32_t) ending;      /* futex of the worker */
 	_Atomic(uint32_t) maps_wanted; /* a handler met unknown memory; relaxed */
-	_Atomic(struct ch__ranges *) ranges; /* release; pairs with the acquire of handlers */
+	_Atomic(struct ch__ranges *) ranges; /* seq_cst, against `inside` of handlers */
 	CH_BY_GUEST struct ch__sampler *samplers;
 	CH_BY_GUEST size_t used_bytes;
 	CH_BY_GUEST struct ch__tree tree;

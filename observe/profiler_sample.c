@@ -170,7 +170,7 @@ void ch__sampler_take(struct ch__sampler *s, const struct ch__sampler_stack *sta
 		drop(s, weight);
 		return;
 	}
-	/* Acquire: pairs with the release in ch__maps_read. */
+	/* seq_cst: against ch__maps_read, which then looks at `inside`. */
 	const struct ch__ranges *ranges =
 		atomic_load_explicit(&s->profiler->ranges, memory_order_seq_cst);
 	bool is_cut = false;

@@ -25,7 +25,7 @@ static struct ch__thread *run_signalled(void)
 		if (CH_LOAD_RELAXED(&t->state) != CH__SIGNALLED)
 			continue;
 		(void)ch__park_open(t);
-		/* seq_cst as in ch_thread_unpark. */
+		/* seq_cst as in run_parked. */
 		ch__thread_set_state(t, CH__RUNNING, memory_order_seq_cst, __func__);
 		if (atomic_load_explicit(&t->heap->stopping, memory_order_seq_cst))
 			stopped = t;
@@ -118,7 +118,7 @@ static const struct ch__thread *running(struct ch_heap *heap, bool signal)
 	for (struct ch__thread *t = heap->threads; t; t = t->next) {
 		if (t == self || !t->is_attached)
 			continue;
-		/* seq_cst: see ch_thread_unpark. */
+		/* seq_cst: see run_parked. */
 		if (atomic_load_explicit(&t->state, memory_order_seq_cst) != CH__RUNNING)
 			continue;
 		found = t;
@@ -153,7 +153,7 @@ static void because_running(const struct ch__thread *thread, unsigned waited_ms)
 
 bool ch__world_stop(struct ch_heap *heap, uint64_t until_ns) CH_UNANALYSED("it makes the role")
 {
-	/* seq_cst: pairs with ch_thread_unpark. */
+	/* seq_cst: pairs with run_parked. */
 	atomic_store_explicit(&heap->stopping, 1, memory_order_seq_cst);
 	ch__poll_want(heap);
 	uint64_t start = ch__os_now_ns();
