@@ -414,6 +414,27 @@ TEST(full_pool_serves_again_once_the_thread_that_held_a_try_up_parks_or_leaves)
 	}
 }
 
+/* The thread that held the try up is forgotten by a collection that succeeds. */
+TEST(pause_behind_a_try_ends_with_a_collection_that_the_vm_asked_for)
+{
+	uint8_t bytes[2000] = {0};
+	struct runner r = {.heap = heap_alone(1 << 20)};
+	pthread_t thread;
+	CHECK_EQ(pthread_create(&thread, NULL, run_without_a_poll, &r), 0);
+	TEST_UNTIL(atomic_load(&r.is_there));
+	CHECK_EQ(fill(r.heap), CH_E_FULL);
+	CHECK(stats_of(r.heap).cycles_abandoned > 0);
+	atomic_store(&r.heap->unasked_after_ns, UINT64_MAX);
+	atomic_store(&r.parks, true);
+	TEST_UNTIL(!atomic_load(&r.parks));
+	CHECK_EQ(ch_heap_collect(r.heap), CH_OK);
+	for (int i = 0; i < 2000; i++)
+		CHECK_EQ(make_and_free(r.heap, bytes, sizeof bytes, CH_RELEASE_COLLECT), CH_OK);
+	atomic_store(&r.ends, true);
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+	CHECK_EQ(ch_heap_destroy(r.heap), CH_OK);
+}
+
 /* The thread stands in a call then, so the thread holds up nobody. */
 TEST(full_pool_serves_the_thread_that_held_a_try_up)
 {
