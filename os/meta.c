@@ -310,6 +310,9 @@ void ch__meta_free(struct ch__meta *meta, void *at, size_t bytes)
 	if (!at)
 		return;
 	struct shard *shard = own_shard(meta);
+	/* jemalloc believes the size, and would put the memory among memory of that size. */
+	CH_ASSERT(CH_CHECK < 2 || sallocx(at, 0) == nallocx(size, meta->arena_flags),
+		  "side memory is given back with another size than it was taken with");
 	ch__lock_take(&shard->lock, CH__RANK_META);
 	sdallocx(at, size, tcache_of(shard));
 	count(meta, shard, -(int64_t)size);

@@ -162,12 +162,8 @@ static bool keeps_line(struct user *user, const struct ch__sink_range *range)
 {
 	size_t offset = range->exec - user->common.config->pool_exec;
 	size_t granule = offset >> GRANULE_LOG2;
-	if (!ch__sink_is_in_pool(user->common.config, range) || !is_kept(user, granule))
-		return false;
-	if (!cover(user, offset, range->bytes))
-		return true;
-	*word_of(user, granule, KEPT) &= ~bit_of(granule);
-	return false;
+	return ch__sink_is_in_pool(user->common.config, range) && is_kept(user, granule) &&
+	       !cover(user, offset, range->bytes);
 }
 
 static bool resize_log(struct user *user, size_t capacity)

@@ -262,6 +262,7 @@ TEST(run_of_branches_that_rested_longest_is_next)
 	for (int i = 0; i < RUNS; i++) {
 		CHECK_EQ(open_block(owner, 12, &all[i]), CH_OK);
 		runs[i] = run_of(&rig, &all[i]);
+		(void)emit_jmp(&all[i], &rig); /* a link takes the place of the word */
 		wear(&rig, runs[i], 12);
 	}
 	rig.heap->branches.limit = rig.heap->branches.used;
@@ -271,6 +272,8 @@ TEST(run_of_branches_that_rested_longest_is_next)
 		CHECK_EQ(open_block(owner, 12, &all[i]), CH_OK);
 		CHECK_EQ(run_of(&rig, &all[i]), runs[i]);
 	}
+	struct emitter e;
+	CHECK_EQ(open_block(owner, 12, &e), CH_E_MEMORY);
 	for (int i = 0; i < RUNS; i++)
 		CHECK_EQ(ch_block_abort(&all[i].code), CH_OK);
 	rig_end(&rig);

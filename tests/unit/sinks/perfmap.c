@@ -709,6 +709,7 @@ static void child_works(struct bed *a, struct bed *b)
 	CHECK_STR(ch__sinks_path(a->sinks, CH__SINK_PERF_MAP), path);
 	check_named(path, a->pool + 64, "fn_1"); /* added before the fork, and not flushed */
 	check_named(path, b->pool + 64, "fn_2");
+	check_named(path, a->pool + BED_CHUNK_BYTES, "fn_0"); /* more lines than the buffer holds */
 	add(a, 256, 64, 3);
 	ch__sinks_flush(a->sinks, CH__FLUSH_BUFFERED);
 	check_named(path, a->pool + 256, "fn_3");
@@ -718,12 +719,15 @@ static void child_works(struct bed *a, struct bed *b)
 
 TEST(map_of_a_child_is_its_own)
 {
+	enum { LINES = 5000 };
 	struct bed a, b;
 	char path[128];
 	start(&a, path);
 	bed_open(&b, CH__SINK_PERF_MAP);
 	add(&a, 512, 64, 5);
 	ch__sinks_flush(a.sinks, CH__FLUSH_BUFFERED);
+	for (size_t i = LINES; i-- > 0;)
+		add(&a, BED_CHUNK_BYTES + i * 8, 8, 0);
 	add(&a, 64, 64, 1);
 	add(&b, 64, 64, 2);
 	ch__ranks_rest(true); /* as fork.c does: the locks of two heaps are all held */

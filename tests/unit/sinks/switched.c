@@ -183,6 +183,22 @@ TEST(child_has_the_notes_of_its_parent_if_it_has_the_code)
 	bed_close(&bed);
 }
 
+TEST(notes_that_have_no_memory_or_no_heap_keep_none)
+{
+	struct bed bed;
+	bed_open(&bed, 0);
+	size_t before = ch__meta_bytes(bed.config.meta);
+	ch__os_fail_at(2, false);
+	CHECK(!ch__sinks_steps_begin(bed.sinks));
+	ch__os_fail_at(0, false);
+	CHECK_EQ(ch__meta_bytes(bed.config.meta), before);
+	CHECK(ch__sinks_steps_begin(bed.sinks));
+	const void *map = (const void *)(uintptr_t)ch__sinks_steps(bed.sinks)->map;
+	CHECK(ch__os_is_readable(map));
+	bed_close(&bed);
+	CHECK(!ch__os_is_readable(map));
+}
+
 TEST(range_is_in_the_pool_with_all_its_bytes)
 {
 	struct ch__sinks_config config = {.pool_exec = 1 << 20, .pool_bytes = 4096};
