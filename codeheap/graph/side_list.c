@@ -62,7 +62,6 @@ static CH_COLD enum ch_status replace(const struct ch__subject *s, uint32_t more
 		ch__side_append(grown, old->kinds[i], ch__side_items(old)[i]);
 	if (old) {
 		ch__side_set_name(grown, old->name);
-		grown->entry_offset = old->entry_offset;
 		grown->guard = old->guard;
 	}
 	ch__region_enter(s->self);
