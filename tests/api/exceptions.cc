@@ -370,7 +370,10 @@ TEST(child_without_copy_throws_though_a_table_lay_in_the_heap)
 	ch_config config = config_of(8 * MIB);
 	config.fork = CH_FORK_NONE;
 	rig r = start_with(config);
+	/* Tables that the child has, of blocks that die before the others, and behind them. */
+	(void)new_catcher(r, "first", tables[0], nullptr);
 	image known = new_image(r, PC_RELATIVE), unknown = new_image(r, PC_RELATIVE);
+	(void)new_catcher(r, "last", tables[1], nullptr);
 	CHECK(is_block_known(known.code));
 	pid_t child = fork();
 	CHECK(child >= 0);
