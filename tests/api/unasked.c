@@ -384,20 +384,27 @@ static enum ch_status fill(struct ch_heap *heap)
 	return status;
 }
 
+/* Fills a pool beside a thread that runs without a poll; no time ends the pause behind the try. */
+static void fill_beside(struct runner *r, pthread_t *thread)
+{
+	r->heap = heap_alone(1 << 20);
+	CHECK_EQ(pthread_create(thread, NULL, run_without_a_poll, r), 0);
+	TEST_UNTIL(atomic_load(&r->is_there));
+	CHECK_EQ(fill(r->heap), CH_E_FULL);
+	CHECK(stats_of(r->heap).cycles_abandoned > 0);
+	atomic_store(&r->heap->unasked_after_ns, UINT64_MAX);
+}
+
 /* The pause behind a try in vain ends with its cause. */
 TEST(full_pool_serves_again_once_the_thread_that_held_a_try_up_parks_or_leaves)
 {
 	static const uint8_t bytes[2000];
 	for (int leaves = 0; leaves < 2; leaves++) {
-		struct runner r = {.heap = heap_alone(1 << 20)};
+		struct runner r = {0};
 		pthread_t thread;
 		function f;
-		CHECK_EQ(pthread_create(&thread, NULL, run_without_a_poll, &r), 0);
-		TEST_UNTIL(atomic_load(&r.is_there));
-		CHECK_EQ(fill(r.heap), CH_E_FULL);
+		fill_beside(&r, &thread);
 		uint64_t tries = stats_of(r.heap).cycles_abandoned;
-		CHECK(tries > 0);
-		atomic_store(&r.heap->unasked_after_ns, UINT64_MAX);
 		CHECK_EQ(fill(r.heap), CH_E_FULL);
 		CHECK_EQ(stats_of(r.heap).cycles_abandoned, tries);
 		atomic_store(leaves ? &r.ends : &r.parks, true);
@@ -418,13 +425,9 @@ TEST(full_pool_serves_again_once_the_thread_that_held_a_try_up_parks_or_leaves)
 TEST(pause_behind_a_try_ends_with_a_collection_that_the_vm_asked_for)
 {
 	uint8_t bytes[2000] = {0};
-	struct runner r = {.heap = heap_alone(1 << 20)};
+	struct runner r = {0};
 	pthread_t thread;
-	CHECK_EQ(pthread_create(&thread, NULL, run_without_a_poll, &r), 0);
-	TEST_UNTIL(atomic_load(&r.is_there));
-	CHECK_EQ(fill(r.heap), CH_E_FULL);
-	CHECK(stats_of(r.heap).cycles_abandoned > 0);
-	atomic_store(&r.heap->unasked_after_ns, UINT64_MAX);
+	fill_beside(&r, &thread);
 	atomic_store(&r.parks, true);
 	TEST_UNTIL(!atomic_load(&r.parks));
 	CHECK_EQ(ch_heap_collect(r.heap), CH_OK);
@@ -438,13 +441,9 @@ TEST(pause_behind_a_try_ends_with_a_collection_that_the_vm_asked_for)
 /* The thread stands in a call then, so the thread holds up nobody. */
 TEST(full_pool_serves_the_thread_that_held_a_try_up)
 {
-	struct runner r = {.heap = heap_alone(1 << 20)};
+	struct runner r = {0};
 	pthread_t thread;
-	CHECK_EQ(pthread_create(&thread, NULL, run_without_a_poll, &r), 0);
-	TEST_UNTIL(atomic_load(&r.is_there));
-	CHECK_EQ(fill(r.heap), CH_E_FULL);
-	CHECK(stats_of(r.heap).cycles_abandoned > 0);
-	atomic_store(&r.heap->unasked_after_ns, UINT64_MAX);
+	fill_beside(&r, &thread);
 	ch_thread_park();
 	atomic_store(&r.adds, true);
 	TEST_UNTIL(!atomic_load(&r.adds));
