@@ -26,14 +26,11 @@ void *ch__os_symbol(const char *library, const char *name)
 		/* A caller keeps using a symbol, so the object must stay. */
 		if (dladdr(at, &info) && info.dli_fname)
 			dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
-	} else {
-		/* For a library opened for its user alone (RTLD_LOCAL). Nothing is loaded here. */
-		void *handle = dlopen(library, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
-		at = handle ? dlsym(handle, name) : NULL;
+		return at;
 	}
-	/* The program's next dlerror speaks of a call of the program. */
-	(void)dlerror();
-	return at;
+	/* For a library opened for its user alone (RTLD_LOCAL). Nothing is loaded here. */
+	void *handle = dlopen(library, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+	return handle ? dlsym(handle, name) : NULL;
 }
 
 bool ch__os_place_of(uintptr_t address, struct ch__os_place *place)

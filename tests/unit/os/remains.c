@@ -214,13 +214,6 @@ TEST(symbol_of_the_program_itself_is_found)
 	CHECK(!ch__os_symbol("libnothing-codeheap.so.0", "no_such_symbol_of_codeheap"));
 }
 
-TEST(symbol_that_is_not_there_is_no_error_of_the_programs_own_look_up)
-{
-	(void)dlerror();
-	CHECK(!ch__os_symbol("libnothing-codeheap.so.0", "no_such_symbol_of_codeheap"));
-	CHECK(!dlerror());
-}
-
 TEST(object_at_an_address_has_the_linkers_base)
 {
 	struct ch__os_object object;
