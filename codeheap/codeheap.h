@@ -214,8 +214,8 @@ enum ch_dead_names { CH_DEAD_NAMES_REPLACED, CH_DEAD_NAMES_KEPT };
 enum ch_open_flags {
 	/* The caller holds no lock, and the open may collect, as a poll does (ch_code_free). In a
 	 * full pool the open collects up to four times, while that helps. What comes free is kept
-	 * for this open, unless a vm has or had stop_world. CH_E_FULL after that: live code, code made
-	 * meanwhile and a page for each thread leave no room. No effect in a HOST heap. */
+	 * for this open, unless a vm has or had stop_world. CH_E_FULL after that: live code, code
+	 * made meanwhile and a page for each thread leave no room. No effect in a HOST heap. */
 	CH_OPEN_MAY_COLLECT = 1,
 	CH_OPEN_IMMORTAL = 2, /* a root until the heap ends, or its owner by NOT_RUNNING: thunks */
 	CH_OPEN_OWN_FRAMES = 4, /* unwinders know the block by ch_code.eh_frame only; frame is 0.
