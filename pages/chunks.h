@@ -36,7 +36,7 @@ bool ch__pool_has_code(const struct ch__pool *);
 /* The only store of a page's state; list and counters follow. Staying in a state is no move. */
 void ch__page_set_state(struct ch__pool *, uint32_t page, enum ch__page_state to, const char *by)
 	CH_REQUIRES(ch__role_pages);
-/* Pages of a chunk that are FREE, in the lists of another zone from here on. */
+/* Puts a chunk whose pages are all FREE in another zone. */
 void ch__chunk_join(struct ch__pool *, uint32_t chunk, enum ch__zone) CH_REQUIRES(ch__role_pages);
 /* The pages of a chunk from `from` to `to` have memory from here on. */
 void ch__chunk_add_pages(struct ch__pool *, uint32_t chunk, uint32_t from, uint32_t to,

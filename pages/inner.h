@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * inner.h: shared and seen by the files of pages/ only: the views of the pool's memory, its lists,
+ * inner.h: shared and seen by the files of pages/ only: the views of the pool's memory, its chunks,
  * the table of legal moves. */
 #pragma once
 

@@ -6,7 +6,7 @@
 #include "pages/chunks.h"
 
 /* Returns the first of a run of FREE pages in the zone, with memory, or CH__PAGE_NONE with errno as
- * of ch__pool_take_page. Retired spans may be what the pool lacks: they come back first. */
+ * of ch__pool_take_page. Where there is none, retired spans come back, and the search goes on. */
 uint32_t ch__pool_have_run(struct ch__pool *, uint32_t pages, enum ch__zone)
 	CH_REQUIRES(ch__role_pages);
 /* Returns false when the span is retired. */

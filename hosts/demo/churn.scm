@@ -4,8 +4,8 @@
 (define env (interaction-environment))
 (define form '(define (test) 1))
 (define call '(test))
-; Fills the heap of objects first. Else chance decides whether its pages are written before the first 10,000 or later, and
-; the growth, up to 3 MiB, is not that of code.
+; Writes to the heap of objects first. Else chance decides which of its pages are written behind the first 10,000: up to
+; 3 MiB, which are no growth of code.
 (define (write-heap n) (if (> n 0) (begin (make-vector 30 n) (write-heap (- n 1)))))
 (write-heap 100000)
 (define (churn from to) (if (< from to) (begin (eval form env) (eval call env) (churn (+ from 1) to))))
