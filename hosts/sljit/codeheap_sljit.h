@@ -58,16 +58,22 @@ static inline void codeheap_sljit_commit(const void *end)
 {
 	struct ch_code *code = &codeheap_sljit_code;
 	code->used_to = (uint32_t)((const uint8_t *)end - code->exec);
-	if (!ch_block_commit(code, 1))
-		code->exec = NULL;
+	(void)!ch_block_commit(code, 1);
 }
-static inline void codeheap_sljit_free(const void *exec)
+static inline bool codeheap_sljit_visit(void *arg, const struct ch_info *info)
 {
-	if (exec == codeheap_sljit_code.exec) {
-		(void)!ch_block_abort(&codeheap_sljit_code);
-		codeheap_sljit_code.exec = NULL; /* later code may lie there */
-	} else {
-		(void)!ch_code_free(codeheap_sljit_heap, exec, CH_RELEASE_NOT_RUNNING);
-	}
+	struct ch_code *code = arg;
+	if (info->state == CH_BLOCK_OPEN && info->exec == code->exec)
+		code->block = info->block;
+	return !code->block.bits;
+}
+static inline void codeheap_sljit_free(void *exec)
+{
+	struct ch_code code = {.exec = exec};
+	if (ch_code_free(codeheap_sljit_heap, exec, CH_RELEASE_NOT_RUNNING) != CH_E_STALE)
+		return;
+	/* The commit failed, and the block is OPEN. */
+	(void)!ch_block_each(codeheap_sljit_heap, NULL, codeheap_sljit_visit, &code);
+	(void)!ch_block_abort(&code);
 }
 #endif

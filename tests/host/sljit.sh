@@ -6,7 +6,7 @@ set -u
 build=${CODEHEAP_BUILD:-build}
 pcre2=$PWD/build/source/pcre2
 if [ $# = 0 ]; then
-  printf '%s 300 0 -\n' sljit_pcre2_test_of_its_jit sljit_pcre2_tests_with_and_without_jit sljit_names_code
+  printf '%s 300 0 -\n' sljit_pcre2_test_of_its_jit sljit_pcre2_tests_with_and_without_jit sljit_names_code sljit_failed_commit_leaves_no_block
   exit 0
 fi
 if [ ! -d "$pcre2" ]; then
@@ -41,5 +41,10 @@ sljit_names_code() {
     fail "pcre2test: $(cat "$work/out")"
   grep -q '(JIT)' "$work/out" || fail "not matched by the JIT: $(cat "$work/out")"
   grep -q ' sljit$' "$work"/perf-*.map || fail "no name in the perf map: $(cat "$work"/perf-*.map)"
+}
+
+# The program of the cases calls the allocator as sljit does, and needs nothing of PCRE2.
+sljit_failed_commit_leaves_no_block() {
+  "$programs/cases" || fail "$? of hosts/sljit/cases.c"
 }
 "$1"
