@@ -88,7 +88,8 @@ template <class Result, class... Arguments> class ch_asmjit_function<Result(Argu
 	}
 	Result operator()(Arguments... arguments) const
 	{
-		return reinterpret_cast<Result (*)(Arguments...)>(const_cast<void *>(*cell))(
+		const void *entry = __atomic_load_n(cell, __ATOMIC_RELAXED);
+		return reinterpret_cast<Result (*)(Arguments...)>(const_cast<void *>(entry))(
 			std::forward<Arguments>(arguments)...);
 	}
 	/* The word through which other code may call while the handle lives. */
