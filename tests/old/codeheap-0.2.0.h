@@ -987,7 +987,7 @@ CH_API CH_CHECKED enum ch_status ch_sink_set(struct ch_heap *heap, unsigned sink
 CH_API CH_CHECKED enum ch_status ch_sink_flush(struct ch_heap *heap);
 
 /* ch_sink_status: whether a sink is on, and which error switched the sink off.
- * out   path    of the sink's file, "" without a file; may be NULL, as the next
+ * out   path    of the sink's file, while the sink is on; "" without a file; or NULL, as the next
  *       failed  errno that switched the sink off; EINVAL: no such heap, or not one sink; else 0
  * ret   true while the sink is on
  * lock  sinks
