@@ -137,10 +137,8 @@ static uintptr_t find_unrecorded(struct ch__sampler *s, const struct ch__ranges 
 static uint32_t take_from_stack(struct ch__sampler *s, const struct ch__ranges *ranges,
 				const struct ch__sampler_stack *stack, uint64_t *frames)
 {
-	enum { NOWHERE = 1 }; /* an address without code, for a pc of 0 */
-	uintptr_t pc = stack->pc ? stack->pc : NOWHERE;
 	uint32_t found = 1;
-	frames[0] = pc;
+	frames[0] = stack->pc;
 	if (stack->high) {
 		uintptr_t caller = find_unrecorded(s, ranges, stack);
 		if (caller)

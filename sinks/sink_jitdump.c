@@ -248,7 +248,6 @@ static void forget_file(void) CH_REQUIRES(ch__role_file)
 {
 	close_file();
 	ch__tool_forget(&tool);
-	ch__tool_lines_free(&file.lines);
 }
 
 static bool fail_file(int error) CH_REQUIRES(ch__role_file)

@@ -435,8 +435,7 @@ static bool add_range(struct user *user, const struct ch__sink_range *range, boo
 		return true;
 	size_t offset = range->exec - config->pool_exec, granule = offset >> GRANULE_LOG2;
 	uint64_t *live = word_of(user, granule, LIVE);
-	bool is_known = (*live & bit_of(granule)) != 0;
-	if (is_known && may_be_known)
+	if (may_be_known && (*live & bit_of(granule)))
 		return true;
 	if (user->lines == user->capacity && !make_room(user)) { /* other heaps go on */
 		close_perfmap(user);
@@ -446,7 +445,7 @@ static bool add_range(struct user *user, const struct ch__sink_range *range, boo
 	user->log[user->lines++] =
 		(struct line){range->key, (uint32_t)offset, (uint32_t)range->bytes};
 	*live |= bit_of(granule);
-	user->live += !is_known;
+	user->live++;
 	file.must_rewrite |= cover(user, offset, range->bytes);
 	if (!file.must_rewrite) /* else the rewrite puts this line */
 		put_line(config, range->exec, range->bytes, range->key);

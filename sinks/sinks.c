@@ -686,7 +686,7 @@ void ch__sinks_fork_files_prepare(void) CH_UNANALYSED("the file role is one for 
 void ch__sinks_fork_files_done(bool is_child)
 	CH_UNANALYSED("the file role is one for several locks")
 {
-	for (unsigned i = SINKS; i-- > 0;) {
+	for (unsigned i = 0; i < SINKS; i++) {
 		void (*call)(void) = is_child ? table[i]->fork_child : table[i]->fork_parent;
 		if (call)
 			call();

@@ -77,7 +77,7 @@ struct ch__thread {
 	bool stack_grows; /* the stack is the process's first [registry] */
 	_Atomic(struct ch_fiber *) fiber; /* the running fiber; NULL: on the thread's own stack */
 	struct ch__shown shown;
-	uint32_t open_page[CH__PAGE_FRAMES]; /* page + 1 for new blocks, 0: none [own, region] */
+	uint32_t open_page[CH__PAGE_FRAMES]; /* page + 1 for new blocks, 0: none [own] */
 	uint32_t free_records[CH__THREAD_RECORDS]; /* of blocks: a stack [own] */
 	uint32_t free_count;
 	/* Blocks opened, roots while OPEN or newborn. Handles, since a record that is used again

@@ -111,9 +111,7 @@ void ch__page_retire(struct ch_heap *heap, uint32_t page)
 void ch__thread_use_page(struct ch__thread *self, uint32_t frame, uint32_t page)
 {
 	uint32_t old = self->open_page[frame];
-	ch__region_enter(self);
 	self->open_page[frame] = page;
-	ch__region_leave(self);
 	if (old)
 		ch__page_retire(self->heap, old - 1);
 }
