@@ -230,6 +230,35 @@ TEST(page_of_another_thread_is_shared_only_when_the_unwinder_knows_it)
 	rig_end(&play.rig);
 }
 
+static void *release_filler(void *arg)
+{
+	struct play *p = arg;
+	CHECK_EQ(ch_owner_release(p->filler, CH_RELEASE_NOT_RUNNING), CH_OK);
+	return NULL;
+}
+
+/* An open takes the page before the thread that freed the page has told so. */
+TEST(page_that_is_taken_as_it_comes_free_stays_known)
+{
+	static struct play play;
+	begin(&play, 4 * rig_page_bytes());
+	rig_apart(&play.rig, fill_pages, &play);
+	struct ch_heap *heap = play.rig.heap;
+	pthread_t thread;
+	uint32_t page;
+	ch__records_lock(heap);
+	CHECK_EQ(pthread_create(&thread, NULL, release_filler, &play), 0);
+	TEST_UNTIL(atomic_load(&heap->records.word) == CH__LOCK_AWAITED &&
+		   (page = ch__pool_take_page(heap->pool, 0)) != CH__PAGE_NONE)
+		usleep(100);
+	CHECK(ch__sinks_page_live(heap->sinks, page, 1, 0));
+	ch__records_unlock(heap);
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+	CHECK(ch__sinks_page_is_live(heap->sinks, page, 0));
+	ch__page_retire(heap, page);
+	rig_end(&play.rig);
+}
+
 /* The page's first chunk needs memory for unwind data, and there is none. */
 TEST(page_that_no_unwinder_can_know_is_never_shared)
 {

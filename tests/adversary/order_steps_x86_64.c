@@ -148,3 +148,43 @@ TEST(code_that_ends_is_known_at_each_instruction_of_its_end)
 		FAIL("the code is nobody's at step %u of %u", play.lost_at, play.step);
 	rig_end(&play.rig);
 }
+
+static void see_first(struct play *p)
+{
+	struct ch__place place;
+	uint32_t offset = ch__offset(p->rig.heap, (uintptr_t)p->exec);
+	if (!p->lost_at && ch__place_find_freed(p->rig.heap, offset, &place) &&
+	    strcmp(place.name, "first") != 0)
+		p->lost_at = p->step;
+}
+
+static struct ch_owner owner_of(const char *name, const uint8_t **exec)
+{
+	struct ch_owner owner = rig_owner(&play.rig, "owner");
+	struct ch_open open = {.owner = owner, .hot_bytes = 20, .name = name};
+	struct emitter e;
+	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+	emit_ret(&e);
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	*exec = e.code.exec;
+	return owner;
+}
+
+/* The heap remembers one block, and the second takes the record of the first. */
+TEST(tombstone_that_is_written_over_has_no_name_of_two_blocks)
+{
+	const uint8_t *of_second;
+	begin(see_first);
+	play.rig.heap->config.remembered_dead = 1;
+	struct ch_owner first = owner_of("first", &play.exec);
+	struct ch_owner second = owner_of("second", &of_second);
+	CHECK_EQ(ch_owner_release(first, CH_RELEASE_NOT_RUNNING), CH_OK);
+	trap_flag_set();
+	enum ch_status status = ch_owner_release(second, CH_RELEASE_NOT_RUNNING);
+	trap_flag_clear();
+	CHECK_EQ(status, CH_OK);
+	CHECK(play.step > 0);
+	if (play.lost_at)
+		FAIL("the code has another's name at step %u of %u", play.lost_at, play.step);
+	rig_end(&play.rig);
+}

@@ -196,6 +196,23 @@ static void wear(const struct rig *rig, uint32_t first, uint32_t count)
 	}
 }
 
+TEST(run_of_branches_counts_its_uses_one_by_one)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_owner owner = rig_owner(&rig, "owner");
+	uint32_t before = 0;
+	for (int i = 0; i < 600; i++) {
+		struct emitter e;
+		CHECK_EQ(open_block(owner, 1, &e), CH_OK);
+		uint32_t now = ch__branch_generation(ch__branch_at(rig.heap, run_of(&rig, &e)));
+		if (i)
+			CHECK_EQ(now, before + 1);
+		before = now;
+		CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	}
+	rig_end(&rig);
+}
+
 TEST(branches_of_a_million_million_blocks_take_no_more_records)
 {
 	struct rig rig = rig_start(1 << 20);

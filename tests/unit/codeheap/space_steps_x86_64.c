@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT
  * space_steps_x86_64.c: what another thread does between two instructions of what triggers it:
- * its open, which found no room, ends while bytes come back; it polls while a wish is told again.
+ * its open, which found no room, ends while bytes come back; it polls while a wish is told again;
+ * it forks while records are taken.
  * A signal handler stands for the other thread; the trap flag brings the handler to each
  * instruction in turn. */
 #define _GNU_SOURCE
 #include "codeheap/events/trigger.h"
+#include "codeheap/graph/block.h"
 #include "tests/support/heap_rig.h"
 #include "tests/support/trap_flag_x86_64.h"
 
@@ -78,6 +80,36 @@ TEST(wish_that_stands_again_is_told_by_a_poll_that_comes_meanwhile_or_by_the_nex
 		step_to(n, ch__trigger_tell_again);
 		poll();
 		CHECK(is_told);
+	}
+	rig_end(&rig);
+}
+
+static struct ch__thread *taker;
+static uint32_t record, listed; /* the record that was taken; records in the heap's list before */
+
+/* A child has the records in the heap's list, and those that its lost threads say they have. */
+static void look_as_child(void)
+{
+	if (ch__lock_is_free(&heap->records) && !heap->blocks.free_head)
+		CHECK(taker->free_count + 1 >= listed);
+}
+
+static void take_record(struct ch_heap *from)
+{
+	record = ch__record_take(from, taker);
+}
+
+TEST(records_that_a_thread_takes_are_in_the_heaps_list_or_the_threads_at_a_fork)
+{
+	struct rig rig = begin(look_as_child);
+	(void)rig_block(rig_owner(&rig, "owner"), 1);
+	taker = ch__thread_self(heap);
+	listed = taker->free_count;
+	CHECK(listed);
+	for (int n = 0; left < 0; n++) {
+		ch__records_flush(heap, taker);
+		step_to(n, take_record);
+		ch__records_give_back(heap, &record, 1);
 	}
 	rig_end(&rig);
 }

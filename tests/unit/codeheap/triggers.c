@@ -316,6 +316,12 @@ TEST(time_spent_in_cycles_moves_the_least_values_up_and_down)
 	}
 	cycle_ends(&rig, 1000, 24);
 	expect_floor(&rig, 1);
+	/* A sweep counts for the cycle that ends next, and for no other. */
+	rig.heap->stats.sweep_ns_total += 101;
+	cycle_ends(&rig, 1000, 0);
+	expect_floor(&rig, 2);
+	cycle_ends(&rig, 1000, 0);
+	expect_floor(&rig, 1);
 	ch__os_pretended.clock = NULL;
 	end_with_pages(&rig);
 }

@@ -306,6 +306,22 @@ TEST(memory_that_gets_no_arena_says_so)
 	CHECK_EQ(errno, ENOMEM);
 }
 
+/* The system gives the arena, and then no memory in it. The arena waits, for the next heap. */
+TEST(arena_without_memory_is_not_lost)
+{
+	const struct rlimit all = {RLIM_INFINITY, RLIM_INFINITY};
+	unsigned arenas = told("arenas.narenas");
+	struct ch__meta *meta = NULL;
+	for (size_t more = 0; !meta; more += 64 << 10) {
+		struct rlimit few = {mapped_bytes() + more, RLIM_INFINITY};
+		CHECK_EQ(setrlimit(RLIMIT_AS, &few), 0);
+		meta = ch__meta_create();
+		CHECK_EQ(setrlimit(RLIMIT_AS, &all), 0);
+	}
+	CHECK_EQ(told("arenas.narenas"), arenas + 1);
+	ch__meta_destroy(meta);
+}
+
 /* A destroyed arena does not wait for reuse: the allocator gives its number again. */
 TEST(two_heaps_never_have_one_arena)
 {

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT
  * start_steps_x86_64.c: a start is set or cleared, and between two of its instructions another
- * thread sets its own start in the same word of the bitmap. A signal handler stands for the other
- * thread; the trap flag brings the handler to each instruction in turn. */
+ * thread sets its own start in the same word of the bitmap; two threads find a page empty. A signal
+ * handler stands for the other thread; the trap flag brings the handler to each instruction in
+ * turn. */
 #define _GNU_SOURCE
+#include "pages/inner.h"
 #include "tests/support/pool_rig.h"
 #include "tests/support/trap_flag_x86_64.h"
 
@@ -74,5 +76,41 @@ TEST(start_of_one_thread_is_not_lost_to_a_neighbour_of_another)
 	step_through(clear_own, false);
 	pthread_barrier_wait(&end);
 	CHECK_EQ(pthread_join(thread, NULL), 0);
+	rig_destroy(&rig);
+}
+
+static uint32_t empty; /* a page without a used granule, which nobody has freed */
+static int freed;
+
+static void free_empty(int signal)
+{
+	(void)signal;
+	if (left-- == 0 && ch__lock_is_free(&pool->inner->lock))
+		freed += ch__pool_note_freed(pool, empty);
+}
+
+TEST(page_that_two_threads_find_empty_is_freed_once)
+{
+	struct ch__pool_config config = rig_config(1 << 20);
+	struct pool_rig rig = rig_create(&config);
+	pool = rig.pool;
+	CHECK(signal(SIGTRAP, free_empty) != SIG_ERR);
+	for (int n = 0; left < 0; n++) {
+		empty = rig_take(&rig);
+		uintptr_t exec = rig_reserve(&rig, empty, 64);
+		ch__pool_retire_page(pool, empty);
+		ch__pool_poison(pool, exec, 64);
+		ch__page_lock(&pool->pages[empty]);
+		ch__page_give_back(pool, empty, (uint32_t)(exec - pool->exec_base), 64);
+		ch__page_unlock(&pool->pages[empty]);
+		freed = 0;
+		left = n;
+		trap_flag_set();
+		bool is_freed = ch__pool_note_freed(pool, empty);
+		trap_flag_clear();
+		CHECK_EQ(freed + is_freed, 1);
+		CHECK_EQ(pool->pages[empty].state, CH__PAGE_FREE);
+	}
+	left = -1;
 	rig_destroy(&rig);
 }

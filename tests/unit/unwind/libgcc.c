@@ -130,6 +130,7 @@ TEST(page_without_metadata_is_refused)
 	CHECK(ch__sinks_page_live(bed.sinks, 0, 1, 0));
 	ch__os_fail_at(1, false);
 	CHECK(!ch__sinks_page_live(bed.sinks, 63, 2, 0));
+	CHECK(!ch__sinks_page_is_live(bed.sinks, 63, 0));
 	ch__os_fail_at(0, false);
 	check_only_live(&bed, 0, 1);
 	CHECK(ch__sinks_page_live(bed.sinks, 63, 2, 0));
