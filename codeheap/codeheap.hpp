@@ -541,11 +541,17 @@ template <class Result, class... Arguments> class function<Result(Arguments...)>
 			return status;
 		if (!block.append(bytes, count))
 			return inner::refuse(CH_E_ARG, "the block has no room for the bytes");
+		/* Collections of other threads may come before the entry: the word holds the block. */
+		[[maybe_unused]] const void *volatile held = block.code().exec;
 		status = block.commit(made);
-		return status == CH_OK ? set_entry(made) : status;
+		if (status == CH_OK)
+			status = set_entry(made);
+		held = nullptr;
+		return status;
 	}
 	/* The request that open_block::open takes for code of the function. Calls enter the code
-	 * after open_block::commit and set_entry. */
+	 * after open_block::commit and set_entry. CH_E_STALE of set_entry: three collections came
+	 * in between and freed the block; compile again. */
 	ch_open opens(std::uint32_t hot_bytes) const noexcept
 	{
 		ch_open request = sized<ch_open>();

@@ -1,7 +1,13 @@
 /* SPDX-License-Identifier: MIT
  * cxx.cc: codeheap.hpp: what is made is given back once, whichever object has it in the end, and
  * what fails leaves its object as it was. */
+#include "codeheap/codeheap.h"
+/* The classes set an entry by a call that collects first, as other threads may at that moment. */
+static ch_status set_entry_late(ch_owner owner, ch_block block);
+#define ch_owner_set_entry set_entry_late
 #include "codeheap/codeheap.hpp"
+#undef ch_owner_set_entry
+
 #include "codeheap/collector.h"
 #include "codeheap/look.h"
 #include "tests/support/frames_rig.h"
@@ -11,6 +17,15 @@
 
 using signature = int(frames::callee *, int);
 using codeheap::function;
+
+static ch_heap *collected_late;
+
+static ch_status set_entry_late(ch_owner owner, ch_block block)
+{
+	for (int i = 0; i < 4 && collected_late; i++)
+		CHECK_EQ(ch_heap_collect(collected_late), CH_OK);
+	return ch_owner_set_entry(owner, block);
+}
 
 static int interpret(frames::callee *fn, int number)
 {
@@ -174,6 +189,15 @@ TEST(function_calls_its_fallback_its_code_and_its_fallback_again)
 	CHECK_EQ(f(plus_one, 6), 7);
 	CHECK_EQ(f.set_entry(ch_block()), CH_OK);
 	CHECK_EQ(f(plus_one, 6), -7);
+}
+
+TEST(function_is_compiled_however_many_collections_come_before_its_entry)
+{
+	scene s;
+	collected_late = s.heap.get();
+	function<signature> f = s.compiled("f");
+	collected_late = nullptr;
+	CHECK_EQ(f(plus_one, 6), 7);
 }
 
 TEST(function_that_was_moved_is_the_same_and_what_it_replaced_is_released)
