@@ -172,7 +172,7 @@ enum ch_entry { CH_ENTRY_NONE, CH_ENTRY_PATCH, CH_ENTRY_GUARD };
  * rd, 0, ld rd, 12(rd), jal x0, 12 and the literal to load, an aligned 8 bytes; all 4-aligned, none
  * compressed. Beyond the reach of B (128 MiB) or jal (1 MiB) the stub leads on, by x16 and x17, or
  * t1 and t3, as veneers and closed entries do: they hold nothing at sites and entries.
- * LITERAL: an aligned 8-byte word that holds the absolute address. */
+ * LITERAL: an aligned 8-byte word, the absolute address: code jumps, calls or loads through it. */
 enum ch_branch_kind { CH_JMP, CH_JCC, CH_CALL, CH_LEA, CH_LITERAL };
 
 /* Code is written by a second mapping (DUAL, MEMFD), or by a system call (PROCMEM: x86-64). */
@@ -585,8 +585,8 @@ struct ch_code {
  *       CH_E_MEMORY | CH_E_THREAD | CH_E_STATE the thread is parked | CH_E_OS errno kept |
  *       CH_E_REACH PATCH, 1 MiB or more on riscv64, 128 MiB on aarch64
  * lock  none on the fast path without a name or entry; else pages, heap; see CH_OPEN_MAY_COLLECT
- * safe  any thread on its own stack that Boehm's collector, if any, knows (else CH_E_THREAD); the
- *       call attaches the thread, which goes on with the block, or hands it to another attached one
+ * safe  an attached thread, or any on its own stack, which the call attaches (Boehm: if its
+ *       collector knows the thread; else CH_E_THREAD). Any attached thread may go on with the block
  * cost  some 50 ns; a page now and then; large: system calls, on procmem O(bytes); full: O(pages)
  * note  with `heap` or MAY_COLLECT, may collect (ch_code_free); else: collect_wanted, space_free */
 CH_API CH_CHECKED enum ch_status ch_block_open(const struct ch_open *open, struct ch_code *code);
@@ -634,8 +634,8 @@ CH_API CH_CHECKED enum ch_status ch_block_abort(struct ch_code *code);
  *                 r15; else the catcher finds wrong values). Other code: ch_open.frame
  *       name      copied; perf, gdb and traps say it
  * out   to        the address of a pointer to a function of any type: the code's; NULL on failure
- * ret   CH_OK | CH_E_ARG | CH_E_FULL | CH_E_MEMORY | CH_E_OS errno kept | CH_E_THREAD on a stack
- *       of a fiber or signal; Boehm: not registered | CH_E_STATE parked | CH_E_BROKEN as a commit
+ * ret   CH_OK | CH_E_ARG | CH_E_FULL | CH_E_MEMORY | CH_E_OS errno kept | CH_E_THREAD and
+ *       CH_E_STATE as ch_block_open | CH_E_BROKEN as ch_block_commit
  * lock  heap; the caller holds none of its own where ch_code_free says that it may collect
  * safe  any thread, as ch_block_open
  * cost  some 100 ns, and a copy of the bytes */

@@ -541,7 +541,7 @@ template <class Result, class... Arguments> class function<Result(Arguments...)>
 			return status;
 		if (!block.append(bytes, count))
 			return inner::refuse(CH_E_ARG, "the block has no room for the bytes");
-		/* Collections of other threads may come before the entry: the word holds the block. */
+		/* Other threads may collect before the entry: the word holds the block. */
 		[[maybe_unused]] const void *volatile held = block.code().exec;
 		status = block.commit(made);
 		if (status == CH_OK)
