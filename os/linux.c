@@ -663,11 +663,10 @@ __attribute__((constructor)) static void register_before_threads(void)
 	syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_SYNC_CORE, 0, 0);
 }
 
-bool ch__os_membarrier_register(bool *fast_fence, bool *core_sync)
+void ch__os_membarrier_register(bool *fast_fence, bool *core_sync)
 {
 	*fast_fence = membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED);
 	*core_sync = membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_SYNC_CORE);
-	return *fast_fence && *core_sync;
 }
 
 bool ch__os_membarrier_fence(void)

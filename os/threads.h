@@ -5,8 +5,8 @@
 
 #include "arch/base.h"
 
-/* Stores whether the system grants each of the two; returns true when both are granted. */
-bool ch__os_membarrier_register(bool *fast_fence, bool *core_sync) CH_EXCLUDES(CH__STANDING);
+/* Stores whether the system grants each of the two. */
+void ch__os_membarrier_register(bool *fast_fence, bool *core_sync) CH_EXCLUDES(CH__STANDING);
 bool ch__os_membarrier_fence(void);     /* PRIVATE_EXPEDITED */
 bool ch__os_membarrier_core_sync(void); /* PRIVATE_EXPEDITED_SYNC_CORE */
 

@@ -150,6 +150,23 @@ static void use_in_child(struct ch__meta *meta)
 	_exit(0);
 }
 
+TEST(array_that_grows_keeps_its_items_and_gives_back_what_it_left)
+{
+	enum { LEAST = 4, TIMES = 6 };
+	struct ch__meta *meta = ch__meta_create();
+	uint64_t *items = NULL;
+	uint32_t room = 0;
+	for (uint64_t n = 0; n < (uint64_t)LEAST << TIMES; n++) {
+		if (n == room)
+			CHECK(ch__meta_grow(meta, &items, &room, LEAST, sizeof *items));
+		items[n] = n;
+	}
+	for (uint64_t n = 0; n < room; n++)
+		CHECK_EQ(items[n], n);
+	CHECK_EQ(ch__meta_bytes(meta), room * sizeof *items);
+	ch__meta_destroy(meta);
+}
+
 TEST(threads_allocate_and_children_of_fork_go_on)
 {
 	skip_if_allocator_forgets_forks();

@@ -22,6 +22,7 @@
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static const char *words_of(int error)
@@ -33,16 +34,23 @@ static const char *words_of(int error)
 	return bytes;
 }
 
-/* --- writes --- */
+/* --- reads and writes --- */
 
+/* Calls of the whole program do half of what is asked, or nothing. */
+static bool does_half;
 static int writes_of_nothing;
 
 ssize_t write(int fd, const void *bytes, size_t n)
 {
 	if (!writes_of_nothing)
-		return syscall(SYS_write, fd, bytes, n);
+		return syscall(SYS_write, fd, bytes, does_half ? (n + 1) / 2 : n);
 	writes_of_nothing--;
 	return 0;
+}
+
+ssize_t pread(int fd, void *bytes, size_t n, off_t offset)
+{
+	return syscall(SYS_pread64, fd, bytes, does_half ? (n + 1) / 2 : n, offset);
 }
 
 /* As a file of a file system in user space may answer. */
@@ -54,6 +62,21 @@ TEST(write_that_takes_no_byte_ends_as_on_a_full_device)
 	writes_of_nothing = 0;
 	CHECK_EQ(done, 0);
 	CHECK_EQ(error, ENOSPC);
+}
+
+TEST(call_that_does_half_goes_on_behind_it)
+{
+	char path[] = "/tmp/codeheap-half-XXXXXX", bytes[8] = "";
+	CHECK(mkdtemp(path) && rmdir(path) == 0);
+	int fd = ch__os_file_create(path);
+	does_half = true;
+	CHECK(ch__os_file_write(fd, "abcdefg", 7));
+	CHECK_EQ(ch__os_file_read(fd, 0, bytes, 7), 7);
+	does_half = false;
+	CHECK_STR(bytes, "abcdefg");
+	CHECK_EQ(ch__os_file_bytes(fd), 7);
+	close(fd);
+	ch__os_file_remove(path);
 }
 
 /* --- mappings --- */
@@ -106,6 +129,24 @@ TEST(tail_that_is_revived_leaves_no_copy_of_what_is_before)
 	ch__os_unreserve(at + BYTES, BYTES);
 }
 
+int __real_madvise(void *at, size_t bytes, int advice);
+int __wrap_madvise(void *at, size_t bytes, int advice);
+int __wrap_madvise(void *at, size_t bytes, int advice)
+{
+	errno = ENOSYS;
+	return advice == MADV_WIPEONFORK ? -1 : __real_madvise(at, bytes, advice);
+}
+
+TEST(words_that_a_fork_would_not_wipe_leave_no_mapping)
+{
+	size_t before = mapped_bytes();
+	ch__os_pretended.page_bytes = BYTES;
+	for (int i = 0; i < TIMES; i++)
+		CHECK(!ch__os_words_wiped_by_fork());
+	ch__os_pretended.page_bytes = 0;
+	expect_nothing_mapped_since(before);
+}
+
 /* --- descriptors --- */
 
 /* Descriptor 0 is valid where a program has closed its input. Whatever errno was before, one file
@@ -152,6 +193,30 @@ TEST(file_that_begins_as_descriptor_0_is_made_once)
 	CHECK(fcntl(STDIN_FILENO, F_GETFD) < 0);
 	close(fd);
 	ch__os_file_remove(path);
+}
+
+/* A stream that a program closed is the next descriptor: each of the three, also alone. */
+TEST(file_takes_the_place_of_no_standard_stream)
+{
+	char path[] = "/tmp/codeheap-remains-XXXXXX";
+	CHECK(mkdtemp(path) && rmdir(path) == 0);
+	for (int stream = 0; stream <= STDERR_FILENO; stream++) {
+		struct ch__os_held memory;
+		int kept = fcntl(stream, F_DUPFD_CLOEXEC, 10);
+		close(stream);
+		int fd = ch__os_file_create(path);
+		bool is_held = ch__os_self_memory(&memory);
+		bool is_left = fcntl(stream, F_GETFD) < 0;
+		int numbered = is_held ? atomic_load(&memory.fd) : -1;
+		if (kept >= 0)
+			CHECK_EQ(dup2(kept, stream), stream);
+		close(kept);
+		CHECK(is_left && fd > STDERR_FILENO);
+		CHECK(!is_held || numbered > STDERR_FILENO);
+		ch__os_let_go(&memory);
+		close(fd);
+		ch__os_file_remove(path);
+	}
 }
 
 /* Somebody else in the process makes the file right behind a look that finds none. */
@@ -215,13 +280,62 @@ TEST(file_of_an_early_date_is_this_process_s_while_it_is_open)
 	CHECK(fd >= 0 && dup2(fd, NUMBER) == NUMBER);
 	close(fd);
 	CHECK_EQ(utimensat(AT_FDCWD, path, early, 0), 0);
+	int next = dup(STDERR_FILENO);
+	close(next);
 	CHECK_EQ(ch__os_file_create_known(path, &none, 1), -1);
 	CHECK_EQ(errno, EBUSY);
+	CHECK_EQ(dup(STDERR_FILENO), next); /* the search left no descriptor */
 	close(NUMBER);
 	fd = ch__os_file_create_known(path, &none, 1);
 	CHECK(fd >= 0);
 	close(fd);
 	ch__os_file_remove(path);
+}
+
+TEST(file_that_is_held_is_written_at_its_end_whoever_else_writes)
+{
+	struct ch__os_held file;
+	char path[] = "/tmp/codeheap-held-XXXXXX", bytes[8] = "";
+	CHECK(mkdtemp(path) && rmdir(path) == 0);
+	int fd = ch__os_file_create(path), other = open(path, O_WRONLY | O_APPEND | O_CLOEXEC);
+	CHECK(other >= 0 && ch__os_file_hold(fd, &file));
+	CHECK(ch__os_file_write(fd, "a", 1) && ch__os_file_write(other, "b", 1));
+	CHECK(ch__os_file_write(fd, "c", 1));
+	CHECK_EQ(ch__os_file_read(fd, 0, bytes, sizeof bytes), 3);
+	CHECK_STR(bytes, "abc");
+	close(other);
+	ch__os_let_go(&file);
+	ch__os_file_remove(path);
+}
+
+TEST(file_as_large_as_the_limit_of_files_is_made)
+{
+	struct ch__os_held file;
+	struct rlimit limit = {ch__os_page_bytes(), RLIM_INFINITY};
+	CHECK_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+	CHECK(ch__os_memfd(limit.rlim_cur, &file));
+	ch__os_let_go(&file);
+	CHECK(!ch__os_memfd(limit.rlim_cur + 1, &file));
+	CHECK_EQ(errno, EFBIG);
+}
+
+/* A child of a bare fork call, which runs no handler, has no view at all. */
+TEST(view_that_is_mapped_again_is_not_inherited)
+{
+	struct ch__os_held file;
+	size_t page = ch__os_page_bytes();
+	unsigned char resident;
+	void *at = ch__os_reserve(page, page, 0, ch__os_anywhere);
+	CHECK(at && ch__os_memfd(page, &file));
+	CHECK(ch__os_map_again(&file, 0, at, page));
+	pid_t child = fork();
+	if (child == 0)
+		_exit(mincore(at, page, &resident) == 0);
+	int status = -1;
+	CHECK_EQ(waitpid(child, &status, 0), child);
+	CHECK_EQ(status, 0);
+	ch__os_let_go(&file);
+	ch__os_unreserve(at, page);
 }
 
 /* --- words and names --- */
@@ -336,6 +450,64 @@ TEST(handler_of_a_signal_that_only_a_wait_lets_through_has_the_mask_of_the_wait)
 	CHECK(ch__os_signal_install(SIGUSR1, chain_at_last, &before, CH__OS_PLAIN));
 	wait_for(SIGUSR1);
 	CHECK_EQ(chained, 3); /* the last handler, and the handler before */
+}
+
+/* Replaces sigaction in the whole program: a signal may come before the call has returned. */
+static bool comes_at_once;
+int __sigaction(int signal, const struct sigaction *action, struct sigaction *old);
+int sigaction(int signal, const struct sigaction *action, struct sigaction *old)
+{
+	int (*real)(int, const struct sigaction *, struct sigaction *);
+	*(void **)&real = dlsym(RTLD_NEXT, "sigaction");
+	int result = (real ? real : __sigaction)(signal, action, old); /* a static program has none */
+	if (comes_at_once && action)
+		raise(signal);
+	return result;
+}
+
+TEST(signal_that_comes_while_a_handler_is_installed_goes_to_the_handler_before)
+{
+	struct sigaction action = {.sa_handler = note_mask, .sa_flags = SA_NODEFER};
+	CHECK_EQ(sigaction(SIGUSR1, &action, NULL), 0);
+	comes_at_once = true;
+	CHECK(ch__os_signal_install(SIGUSR1, chain_at_last, &before, CH__OS_PLAIN));
+	comes_at_once = false;
+	CHECK_EQ(chained, 2); /* the last handler, and the handler before */
+}
+
+static bool has_come;
+
+static void note_coming(int signal)
+{
+	(void)signal;
+	has_come = true;
+}
+
+static void expect_none_before(int signal)
+{
+	(void)signal;
+	CHECK(!has_come);
+	chained++;
+}
+
+static void chain_behind_another_signal(int signal, void *info, void *ucontext)
+{
+	raise(SIGUSR2);
+	ch__os_signal_chain(signal, info, ucontext, &before, true);
+}
+
+TEST(signal_that_the_handler_before_blocks_waits_for_it_from_the_first_moment)
+{
+	struct sigaction action = {.sa_handler = note_coming};
+	CHECK_EQ(sigaction(SIGUSR2, &action, NULL), 0);
+	action.sa_handler = expect_none_before;
+	sigaddset(&action.sa_mask, SIGUSR2);
+	CHECK_EQ(sigaction(SIGUSR1, &action, NULL), 0);
+	CHECK(ch__os_signal_install(SIGUSR1, chain_behind_another_signal, &before,
+				    CH__OS_LIKE_OLD));
+	raise(SIGUSR1);
+	CHECK_EQ(chained, 1);
+	CHECK(has_come);
 }
 
 static void chain(int signal, void *info, void *ucontext)
