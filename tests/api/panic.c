@@ -241,6 +241,17 @@ TEST(events_are_numbered_one_by_one)
 	rig_end(&rig);
 }
 
+/* An event has 32 bits for its value. */
+TEST(value_that_is_too_large_for_an_event_is_the_largest)
+{
+	struct rig rig = rig_start(1 << 20);
+	char text[CH__EVENT_TEXT_BYTES];
+	ch__event_note(rig.heap, CH__EVENT_SWEPT, UINT64_C(5) << 32 | 7);
+	CHECK(ch__event_text(0, text) > 0);
+	CHECK(strstr(text, " 4294967295\n"));
+	rig_end(&rig);
+}
+
 struct noting {
 	struct ch_heap *heap;
 	_Atomic(bool) is_over;

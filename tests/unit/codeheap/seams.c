@@ -372,6 +372,25 @@ TEST(each_listener_of_a_heap_hears_of_a_death)
 	rig_end(&rig);
 }
 
+static unsigned ended;
+
+static void go_with_all_memory(struct ch__listener *of)
+{
+	memset(of, 0xff, sizeof *of);
+	ended++;
+}
+
+TEST(listener_that_ends_may_take_its_memory_along)
+{
+	static const struct ch__listener_calls end = {.ends = go_with_all_memory};
+	static struct ch__listener two[2] = {{.calls = &end}, {.calls = &end}};
+	struct rig rig = rig_start(1 << 20);
+	for (int i = 0; i < 2; i++)
+		ch__listener_add(rig.heap, &two[i]);
+	rig_end(&rig);
+	CHECK_EQ(ended, 2);
+}
+
 static unsigned forks, forks_over;
 
 static void count_fork(struct ch__listener *of)
@@ -538,6 +557,9 @@ TEST(statistics_file_that_nobody_can_write_is_refused_and_the_environments_told_
 	struct ch_heap *heap;
 	char text[400];
 	unsetenv("CODEHEAP_STATS");
+	config.stats_file = "";
+	CHECK_EQ(ch_heap_create(&config, &heap), CH_OK);
+	CHECK_EQ(ch_heap_destroy(heap), CH_OK);
 	config.stats_file = "/nowhere";
 	errno = 0;
 	CHECK_EQ(ch_heap_create(&config, &heap), CH_E_OS);

@@ -306,6 +306,25 @@ TEST(page_that_waits_for_the_system_is_of_the_zone_that_took_it)
 	rig_destroy(&rig);
 }
 
+/* Nobody refused memory: with the pages that wait there would be too few, too. */
+TEST(pool_without_room_has_no_error_of_a_span_that_waits_for_the_system)
+{
+	struct heard heard = {.count = 0};
+	struct pool_rig rig;
+	zone_rig(&rig, 2 * MIB, &heard);
+	uint32_t span = ch__pool_take_span(rig.pool, 2, OWN_FRAME);
+	CHECK(ch__pool_lend_span(rig.pool, span, CH__SPAN_DATA));
+	ch__os_fail_at(1, true);
+	ch__pool_release_span(rig.pool, span);
+	CHECK_EQ(rig.pool->inner->spans_retired, 1);
+	errno = EIO;
+	CHECK_EQ(ch__pool_take_span(rig.pool, rig.pool->page_count, OWN_FRAME), CH__PAGE_NONE);
+	CHECK_EQ(errno, 0);
+	ch__os_fail_at(0, false);
+	CHECK(ch__pool_retry_retired(rig.pool));
+	rig_destroy(&rig);
+}
+
 /* The pages run again from the moment that the system maps them: by then they are traps. */
 TEST(span_that_waits_for_the_system_holds_traps)
 {
