@@ -174,7 +174,8 @@ static long call(struct function *function, long x)
 {
 	typedef long entry(struct function *, long);
 	entry *const *cell = (entry *const *)ch_owner_cell(function->owner);
-	return (*cell)(function, x); /* the code, or interpret() */
+	/* The code, or interpret(): another thread may store the cell. */
+	return __atomic_load_n(cell, __ATOMIC_RELAXED)(function, x);
 }
 
 static void *run(void *mutator)

@@ -459,7 +459,8 @@ int sigaction(int signal, const struct sigaction *action, struct sigaction *old)
 {
 	int (*real)(int, const struct sigaction *, struct sigaction *);
 	*(void **)&real = dlsym(RTLD_NEXT, "sigaction");
-	int result = (real ? real : __sigaction)(signal, action, old); /* a static program has none */
+	/* A static program has no next one. */
+	int result = (real ? real : __sigaction)(signal, action, old);
 	if (comes_at_once && action)
 		raise(signal);
 	return result;
