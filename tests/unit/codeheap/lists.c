@@ -46,6 +46,7 @@ TEST(list_of_another_block_has_no_entry_of_it)
 	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	struct ch_block to = rig_block(owner, 7);
+	CHECK_EQ(ch_owner_set_entry(owner, to), CH_OK);
 	for (uint32_t entry = 4; entry <= ENTRY_MOST; entry += 4) {
 		struct ch_owner other = rig_owner(&rig, "other");
 		struct emitter e;
