@@ -356,7 +356,6 @@ static void heap_ends(struct ch__listener *listener) CH_REQUIRES(ch__role_heaps)
 	ch__look_unlock_threads(heap);
 	if (profile->meta)
 		ch__meta_destroy(profile->meta);
-	*profile = (struct ch__profile){.listener = profile->listener};
 }
 
 /* --- fork: the locks of all heaps are held, and so side memory of profiles is whole --- */

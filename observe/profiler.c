@@ -260,7 +260,6 @@ void ch__profiler_stop(struct ch__profiler *p)
 	ch__os_thread_tell(&p->ending, 1);
 	ch__os_thread_join(&p->worker);
 	ch__profile_lock(p);
-	merge_all(p);
 	/* What is mapped at the end is seen, too. */
 	(void)ch__maps_read(p);
 	ch__profile_unlock(p);

@@ -625,6 +625,7 @@ TEST(address_in_code_has_the_names_of_owner_and_block)
 	struct ch_info info = rig_info(e.code.block);
 	CHECK_STR(name_of(info.exec, false), "fib loop+0x0");
 	CHECK_STR(name_of(info.exec + 3, false), "fib loop+0x3");
+	CHECK_STR(name_of(info.exec - 1, false), "fib loop+0x0");
 	CHECK(info.cold_bytes);
 	CHECK_STR(name_of(info.cold_exec + 4, false), "fib loop (cold)+0x4");
 	/* The block ends with a call, so the return address lies behind the block. */

@@ -22,7 +22,7 @@ static size_t walk_of_vm(void *user, const void *pc, const void *sp, const void 
 		wrong++;
 	size_t n = told_count < max ? told_count : max;
 	memcpy(frames, told, n * sizeof *told);
-	return n;
+	return told_count;
 }
 
 /* An address in the method, like a return address: behind a byte of the code. */

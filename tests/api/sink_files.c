@@ -687,6 +687,25 @@ TEST(process_that_gets_no_thread_for_names_waits_at_its_exit_for_none)
 	CHECK(used.ru_nvcsw < WAKES);
 }
 
+TEST(child_of_a_process_that_got_no_thread_for_names_has_one)
+{
+	enum { CHILD_S = 20 };
+	if (!ch__os_child_may_start_threads())
+		skip("a child may start no thread here");
+	ch__late_names_come();
+	ch__os_fail_as(1, true, EAGAIN);
+	ch__listeners_names_wait();
+	ch__os_fail_at(0, false);
+	pid_t pid = fork();
+	CHECK(pid >= 0);
+	if (pid == 0) {
+		alarm(CHILD_S);
+		check_names_of_a_storm(call_nothing);
+		_exit(0);
+	}
+	expect_exit(pid, 0);
+}
+
 EVERY_FILE(stays_after_exit)
 {
 	static char text[1 << 18]; /* more than a page's bytes in a dump */

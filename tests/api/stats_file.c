@@ -724,7 +724,10 @@ TEST(child_of_fork_makes_a_file_of_its_own_when_it_works)
 #endif
 	struct rig rig = start_with(1 << 20, in_folder("file.%p"));
 	rig_block(rig_owner(&rig, "scm::parent"), 1);
+	snprintf(path, sizeof path, "%s/file.%d", folder, getpid());
+	free(stats_read(path, 1));
 	for (int does_work = 0; does_work < 2; does_work++) {
+		uint64_t forked_ns = now_ns();
 		fflush(NULL);
 		pid_t pid = fork();
 		CHECK(pid >= 0);
@@ -737,6 +740,10 @@ TEST(child_of_fork_makes_a_file_of_its_own_when_it_works)
 			struct stats_image *image = stats_read(own, 2);
 			CHECK_EQ(image->head.process, getpid());
 			CHECK_EQ(stats_number(image, "blocks_committed"), 1);
+			struct ch__stats_section section;
+			const struct ch__stats_sample *samples =
+				stats_section(image, CH__STATS_SAMPLES, &section);
+			CHECK(section.count && samples->at_ns > forked_ns);
 			free(image);
 			rig_end(&rig);
 			_exit(0);

@@ -11,7 +11,6 @@
 
 #include "os/os.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -106,13 +105,7 @@ struct holdings {
 
 static struct holdings holdings_of(const struct scene *s)
 {
-	struct holdings h = {0};
-	DIR *folder = opendir("/proc/self/fd");
-	CHECK(folder);
-	while (readdir(folder))
-		h.descriptors++;
-	closedir(folder);
-	h.mapped_bytes = mapped_bytes();
+	struct holdings h = {.descriptors = open_files(), .mapped_bytes = mapped_bytes()};
 	struct ch_stats stats = {.size = sizeof stats};
 	if (s->heap && !s->marker) {
 		CHECK_EQ(ch_heap_stats(s->heap, &stats), CH_OK);

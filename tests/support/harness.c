@@ -6,6 +6,7 @@
 #include "tests/support/harness.h"
 #include "arch/arch.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -314,6 +315,17 @@ size_t mapped_bytes(void)
 size_t resident_bytes(void)
 {
 	return statm_bytes(1);
+}
+
+unsigned open_files(void)
+{
+	unsigned n = 0;
+	DIR *folder = opendir("/proc/self/fd");
+	CHECK(folder);
+	while (readdir(folder))
+		n++;
+	closedir(folder);
+	return n - 3; /* ".", ".." and the folder itself */
 }
 
 bool mapping_has_flag(const void *at, const char *flag)

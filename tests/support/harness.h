@@ -155,6 +155,8 @@ bool thread_is_asleep(int tid);
 /* The bytes of this process's address space, and of the process's memory. Allocates nothing. */
 size_t mapped_bytes(void);
 size_t resident_bytes(void);
+/* How many descriptors are open. */
+unsigned open_files(void);
 /* Whether the mapping at the address has a flag of proc(5), VmFlags: " dd" is not dumped. */
 bool mapping_has_flag(const void *at, const char *flag);
 /* Page size of this run (CODEHEAP_TEST_PAGE), 0 = the library's default. */

@@ -100,6 +100,11 @@ TEST(vm_whose_code_is_not_gone_yet_is_no_other_vm)
 		is_used_again |= others[i] == gone.vm;
 	}
 	CHECK(is_used_again);
+	/* The record's new vm hears of its own blocks. */
+	owner = rig_owner(&gone, "later");
+	(void)rig_block(owner, 7);
+	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	CHECK_EQ(freed_of_others, 1);
 	for (int i = 0; i < 100; i++)
 		CHECK_EQ(ch_vm_detach(others[i]), CH_OK);
 	rig_end(&rig);

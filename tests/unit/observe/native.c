@@ -8,7 +8,6 @@
 #include "observe/native_names.h"
 
 #include <arpa/inet.h>
-#include <dirent.h>
 #include <dlfcn.h>
 #include <elf.h>
 #include <errno.h>
@@ -484,17 +483,6 @@ TEST(wrong_libdw_is_no_libdw)
 		run_case_again("wrong_libdw_is_no_libdw");
 	}
 	drop_folder((const char *const[]){"libdw.so.1", NULL});
-}
-
-static unsigned open_files(void)
-{
-	unsigned n = 0;
-	DIR *files = opendir("/proc/self/fd");
-	CHECK(files != NULL);
-	while (readdir(files))
-		n++;
-	closedir(files);
-	return n;
 }
 
 /* Fails the nth call of the gate, or also each later call. An exported function always has its

@@ -453,26 +453,33 @@ static void expect_bounded(size_t memory_bytes)
 	CHECK(used <= memory_bytes);
 }
 
-/* Takes stacks first, until no stack has room, then code with a name each. */
-TEST(memory_of_a_profile_is_counted_and_bounded)
+static void take_codes(int count, size_t memory_bytes)
 {
-	enum { BYTES = 300000, TAKES = 8000, CODES = 100 };
-	profile_begin(&rig, STAGE_POLLS);
-	profile_start_still(&rig, BYTES);
-	expect_bounded(BYTES);
-	for (uintptr_t i = 0; i < TAKES; i++) {
-		profile_take_pc(&rig, (const void *)((uintptr_t)profile_burn_all + i), 1);
-		if (i % 500 == 0)
-			expect_bounded(BYTES);
-	}
-	for (int i = 0; i < CODES; i++) {
+	for (int i = 0; i < count; i++) {
 		struct method m;
 		struct ch_info info = {.size = sizeof info};
 		method_constant(rig.stage, &m, "code", 1);
 		CHECK_EQ(ch_block_info(m.block, &info), CH_OK);
 		profile_take_pc(&rig, info.exec, 1);
-		expect_bounded(BYTES);
+		expect_bounded(memory_bytes);
 	}
+}
+
+/* Takes code with a name each, beyond the first table of names, then stacks until no stack has
+ * room, then code again. */
+TEST(memory_of_a_profile_is_counted_and_bounded)
+{
+	enum { BYTES = 300000, TAKES = 8000, CODES = 100, FIRST_CODES = 40 };
+	profile_begin(&rig, STAGE_POLLS);
+	profile_start_still(&rig, BYTES);
+	take_codes(FIRST_CODES, BYTES);
+	CHECK(profile_running(&rig)->tree.names_count == FIRST_CODES);
+	for (uintptr_t i = 0; i < TAKES; i++) {
+		profile_take_pc(&rig, (const void *)((uintptr_t)profile_burn_all + i), 1);
+		if (i % 500 == 0)
+			expect_bounded(BYTES);
+	}
+	take_codes(CODES, BYTES);
 	CHECK(profile_stop(&rig).dropped > 0);
 	profile_end(&rig);
 }
@@ -540,11 +547,12 @@ TEST(profile_that_cannot_be_written_for_want_of_memory_leaves_none)
 	profile_start_still(&rig, 16 << 20);
 	take_many_stacks(0, STACKS);
 	(void)profile_stop(&rig);
-	unsigned refused = 0;
+	unsigned refused = 0, files = open_files();
 	size_t first = 0, side = ch__meta_bytes(ch__profile_of(rig.stage->heap)->meta);
 	for (int round = 0; round < FIRST + ROUNDS; round++) {
 		if (round == FIRST)
 			first = mapped_bytes();
+		CHECK_EQ(ch_profile_write(rig.stage->heap, rig.path, NULL), CH_OK);
 		for (uint64_t nth = 1; nth < CALLS; nth++) {
 			ch__os_fail_at(nth, false);
 			enum ch_status status =
@@ -552,12 +560,38 @@ TEST(profile_that_cannot_be_written_for_want_of_memory_leaves_none)
 			uint64_t calls = ch__os_failable_calls();
 			ch__os_fail_at(0, false);
 			CHECK_EQ(ch__meta_bytes(ch__profile_of(rig.stage->heap)->meta), side);
+			CHECK_EQ(open_files(), files);
 			refused += status == CH_E_MEMORY;
 			CHECK(status == CH_OK || calls >= nth);
 		}
 	}
 	CHECK(refused > 0);
 	see_that_nothing_stays(first, ROUNDS);
+	profile_end(&rig);
+}
+
+TEST(profile_that_cannot_start_leaves_nothing_and_the_next_one_starts)
+{
+	unsigned refused = 0;
+	uint64_t calls, nth = 0;
+	profile_begin(&rig, STAGE_POLLS);
+	struct ch__profile *profile = ch__profile_of(rig.stage->heap);
+	profile_start_still(&rig, 1 << 20);
+	(void)profile_stop(&rig);
+	do {
+		size_t side = ch__meta_bytes(profile->meta);
+		ch__os_fail_at(++nth, false);
+		enum ch_status status = ch_profile_start(rig.stage->heap, 1, NULL);
+		calls = ch__os_failable_calls();
+		ch__os_fail_at(0, false);
+		if (status == CH_OK)
+			(void)profile_stop(&rig);
+		CHECK_EQ(ch__meta_bytes(profile->meta), side);
+		CHECK_EQ(ch_profile_stop(rig.stage->heap, NULL), CH_E_STATE);
+		refused += status != CH_OK;
+	} while (calls >= nth);
+	CHECK(refused > 5);
+	profile_start_still(&rig, 0);
 	profile_end(&rig);
 }
 

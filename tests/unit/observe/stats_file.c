@@ -209,11 +209,32 @@ TEST(file_is_nobody_s_when_its_heap_has_ended_or_turned_it_off)
 		if (is_off)
 			turn_off(rig.heap);
 		rig_end(&rig);
+		CHECK_EQ(descriptor_of(path), -1);
 		rig = start_with(path);
 		rig_end(&rig);
 		CHECK_EQ(kill(child, SIGKILL), 0);
 		CHECK_EQ(waitpid(child, NULL, 0), child);
 	}
+	leave_folder(path);
+}
+
+/* A wait of two seconds for the file's thread would wake each ms. */
+TEST(child_that_ran_no_handler_of_fork_waits_at_its_exit_for_no_file)
+{
+	enum { WAKES = 500 };
+	char path[PATH_BYTES];
+	struct rusage used;
+	int status;
+	use_folder(path);
+	struct rig rig = start_with(path);
+	free(stats_read(path, 1));
+	pid_t pid = _Fork();
+	if (pid == 0)
+		exit(0);
+	CHECK_EQ(wait4(pid, &status, 0, &used), pid);
+	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	CHECK(used.ru_nvcsw < WAKES);
+	rig_end(&rig);
 	leave_folder(path);
 }
 
@@ -251,6 +272,7 @@ TEST(child_of_an_idle_child_makes_a_file_of_its_own)
 	pid_t pid = fork();
 	CHECK(pid >= 0);
 	if (pid == 0) {
+		CHECK_EQ(descriptor_of(own), -1);
 		pid = fork();
 		CHECK(pid >= 0);
 		if (pid != 0) {

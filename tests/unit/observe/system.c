@@ -397,9 +397,10 @@ static bool count_one(void *arg, const struct ch__os_mapping *mapping)
 
 TEST(visit_of_mappings_ends_when_told)
 {
-	unsigned seen = 0;
+	unsigned seen = 0, files = open_files();
 	CHECK(ch__os_each_mapping(count_one, &seen));
 	CHECK_EQ(seen, 1);
+	CHECK_EQ(open_files(), files);
 }
 
 /* Replaces open in the whole program: the mappings may be read from a pipe. */
