@@ -104,6 +104,8 @@ TEST(vm_whose_code_is_not_gone_yet_is_no_other_vm)
 	owner = rig_owner(&gone, "later");
 	(void)rig_block(owner, 7);
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	rig_collect(&rig, 3);
+	ch_thread_poll();
 	CHECK_EQ(freed_of_others, 1);
 	for (int i = 0; i < 100; i++)
 		CHECK_EQ(ch_vm_detach(others[i]), CH_OK);
