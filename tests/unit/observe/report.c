@@ -280,6 +280,28 @@ TEST(native_code_has_no_name_where_a_mapping_was_not_noted)
 	profile_end(&rig);
 }
 
+/* The object that was sampled was another one than lies there now. */
+TEST(native_code_has_no_name_of_what_lies_there_later)
+{
+	bool is_several;
+	uintptr_t pc = (uintptr_t)profile_burn_all + 1;
+	profile_skip_without_names();
+	profile_begin(&rig, STAGE_POLLS);
+	profile_start_still(&rig, 0);
+	struct ch__profiler *p = profile_running(&rig);
+	add(&(uint64_t){pc}, 1, false, 3);
+	(void)profile_stop(&rig);
+	expect_folded(0, "profile_burn_all 3\n");
+	ch__profile_lock(p);
+	uint32_t at = (uint32_t)(ch__seen_find(&p->seen, pc, &is_several) - p->seen.at);
+	p->seen.at[at].inode++;
+	ch__profile_unlock(p);
+	profile_read(&rig, 0);
+	CHECK(!strstr(rig.text, "profile_burn_all"));
+	CHECK(strstr(rig.text, "+0x") && strstr(rig.text, " 3\n"));
+	profile_end(&rig);
+}
+
 /* --- maps --- */
 
 enum { MAP_BYTES = 1 << 16 };

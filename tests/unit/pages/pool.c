@@ -78,6 +78,7 @@ TEST(pool_is_aligned_near_its_hint_and_the_alias_is_far)
 	struct ch__pool *pool = rig.pool;
 	CHECK_EQ(pool->exec_base % pool->pool_bytes, 0);
 	CHECK_EQ(pool->runtime_exec + pool->runtime_bytes, pool->exec_base);
+	CHECK(ch__arch_are_traps((const uint8_t *)pool->runtime_exec, pool->runtime_bytes));
 	uintptr_t here = (uintptr_t)ch__pool_create;
 	expect_near(pool, here);
 	CHECK(pool->delta > 64 * MIB || pool->delta < -64 * MIB);

@@ -389,9 +389,11 @@ TEST(lost_file_is_awaited_from_no_thread)
 	uintptr_t code = rig_reserve(&rig, rig_take(&rig), 16);
 	_Atomic(uint32_t) *word = &rig.pool->inner->views.opening->word;
 	lose_file(&rig, NULL);
+	unsigned files = open_files();
 	atomic_store(word, CH__LOCK_TAKEN);
 	rig_write(&rig, code, 5);
 	CHECK_EQ(rig_call(code), 5);
+	CHECK_EQ(open_files(), files);
 	atomic_store(word, CH__LOCK_FREE);
 	rig_write(&rig, code, 6);
 	CHECK_EQ(rig_call(code), 6);
