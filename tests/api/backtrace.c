@@ -685,7 +685,6 @@ void cxx_function(int) __asm__("_ZN3foo3barEi");
 __asm__(".text\n.p2align 2\n.globl _ZN3foo3barEi\n.type _ZN3foo3barEi, STT_FUNC\n"
 	"_ZN3foo3barEi:\nnop\nnop\nret\n.size _ZN3foo3barEi, . - _ZN3foo3barEi\n"
 	".fill 64, 1, 0xcc\n");
-
 #define LETTERS_60 "abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyzabcdefgh"
 #define LETTERS_300 LETTERS_60 LETTERS_60 LETTERS_60 LETTERS_60 LETTERS_60
 void cxx_long_function(void) __asm__("_ZN300" LETTERS_300 "300" LETTERS_300 "Ev");

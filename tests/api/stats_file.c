@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * stats_file.c: the statistics file says the same as ch_heap_stats, is never seen torn, and lies at
- * the requested path only. No disk, file or fork harms the VM. */
+ * the requested path only. No disk, file or fork harms the VM.
+ * length: all cases share the folder and the heap of one file. */
 #define _GNU_SOURCE
 #include "codeheap/base/heap.h"
 #include "codeheap/base/park.h"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * growth.c: the memory that a heap keeps of ended vms, fibers and names, and how slow a script can
  * make the heap by the choice of names. The test counts the records. counters.c tests counters that
- * run out. */
+ * run out.
+ * length: all cases share the counting of records. */
 #include "codeheap/guest_look.h"
 #include "codeheap/base/heaps.h"
 #include "codeheap/graph/block.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * profile.c: samples of stacks that the test makes, one by one: where the stacks end, the frames'
- * names, what happens when room runs out, and who waits for a handler. */
+ * names, what happens when room runs out, and who waits for a handler.
+ * length: all cases share the made-up stacks and the count of what a profile holds. */
 #include "tests/support/profile_rig.h"
 
 enum { MAP_BYTES = 1 << 16 };
