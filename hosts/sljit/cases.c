@@ -29,7 +29,7 @@ static void *made(bool is_refused)
 	uint8_t *write = SLJIT_MALLOC_EXEC(64, NULL);
 	must(write, "no room");
 	uint8_t *exec = write + SLJIT_EXEC_OFFSET(write);
-	memset(write, 0xc3, 1);
+	*write = 0xc3;
 	if (is_refused)
 		memset(write + codeheap_sljit_code.hot_bytes, 0x90, 4);
 	SLJIT_UPDATE_WX_FLAGS(write, exec + 1, 1);

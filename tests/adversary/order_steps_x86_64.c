@@ -133,20 +133,25 @@ static void see_place(struct play *p)
 		p->lost_at = p->step;
 }
 
-/* I8: the tombstone stands before the record is out of use. */
-TEST(code_that_ends_is_known_at_each_instruction_of_its_end)
+static void release_in_steps(struct ch_owner owner, const char *whose)
 {
-	begin(see_place);
-	struct ch_owner owner = rig_owner(&play.rig, "ends");
-	play.exec = rig_info(rig_block(owner, 1)).entry;
 	trap_flag_set();
 	enum ch_status status = ch_owner_release(owner, CH_RELEASE_NOT_RUNNING);
 	trap_flag_clear();
 	CHECK_EQ(status, CH_OK);
 	CHECK(play.step > 0);
 	if (play.lost_at)
-		FAIL("the code is nobody's at step %u of %u", play.lost_at, play.step);
+		FAIL("the code is %s at step %u of %u", whose, play.lost_at, play.step);
 	rig_end(&play.rig);
+}
+
+/* I8: the tombstone stands before the record is out of use. */
+TEST(code_that_ends_is_known_at_each_instruction_of_its_end)
+{
+	begin(see_place);
+	struct ch_owner owner = rig_owner(&play.rig, "ends");
+	play.exec = rig_info(rig_block(owner, 1)).entry;
+	release_in_steps(owner, "nobody's");
 }
 
 static void see_first(struct play *p)
@@ -179,12 +184,5 @@ TEST(tombstone_that_is_written_over_has_no_name_of_two_blocks)
 	struct ch_owner first = owner_of("first", &play.exec);
 	struct ch_owner second = owner_of("second", &of_second);
 	CHECK_EQ(ch_owner_release(first, CH_RELEASE_NOT_RUNNING), CH_OK);
-	trap_flag_set();
-	enum ch_status status = ch_owner_release(second, CH_RELEASE_NOT_RUNNING);
-	trap_flag_clear();
-	CHECK_EQ(status, CH_OK);
-	CHECK(play.step > 0);
-	if (play.lost_at)
-		FAIL("the code has another's name at step %u of %u", play.lost_at, play.step);
-	rig_end(&play.rig);
+	release_in_steps(second, "another's by its name");
 }

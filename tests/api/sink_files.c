@@ -599,9 +599,7 @@ TEST(perf_map_names_code_that_comes_long_after_a_storm)
  * of two seconds for the thread would wake each ms. */
 TEST(child_that_ran_no_handler_of_fork_waits_at_its_exit_for_no_thread)
 {
-	enum { STORM = 500, WAKES = 500 };
-	struct rusage used;
-	int status;
+	enum { STORM = 500 };
 	ch__late_names_come();
 	use_folder(&perf_map);
 	struct rig rig = start(&perf_map);
@@ -611,9 +609,7 @@ TEST(child_that_ran_no_handler_of_fork_waits_at_its_exit_for_no_thread)
 	pid_t pid = _Fork();
 	if (pid == 0)
 		exit(0);
-	CHECK_EQ(wait4(pid, &status, 0, &used), pid);
-	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-	CHECK(used.ru_nvcsw < WAKES);
+	expect_exit_at_once(pid);
 	leave_folder(&perf_map);
 }
 
@@ -670,9 +666,6 @@ TEST(perf_map_s_thread_ends_before_its_process_does)
 /* A wait of two seconds for a thread would wake each ms. */
 TEST(process_that_gets_no_thread_for_names_waits_at_its_exit_for_none)
 {
-	enum { WAKES = 500 };
-	struct rusage used;
-	int status;
 	ch__late_names_come();
 	pid_t pid = fork();
 	CHECK(pid >= 0);
@@ -682,9 +675,7 @@ TEST(process_that_gets_no_thread_for_names_waits_at_its_exit_for_none)
 		ch__os_fail_at(0, false);
 		exit(0);
 	}
-	CHECK_EQ(wait4(pid, &status, 0, &used), pid);
-	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-	CHECK(used.ru_nvcsw < WAKES);
+	expect_exit_at_once(pid);
 }
 
 TEST(child_of_a_process_that_got_no_thread_for_names_has_one)

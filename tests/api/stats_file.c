@@ -752,9 +752,7 @@ TEST(child_of_fork_makes_a_file_of_its_own_when_it_works)
 		expect_exit(pid, 0);
 		CHECK_EQ(files_in_folder(false), 1 + does_work);
 	}
-	struct stats_image *image;
-	snprintf(path, sizeof path, "%s/file.%d", folder, getpid());
-	image = stats_read(path, 2);
+	struct stats_image *image = stats_read(path, 2);
 	CHECK_EQ(image->head.process, getpid());
 	free(image);
 	rig_end(&rig);

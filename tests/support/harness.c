@@ -196,6 +196,16 @@ void expect_exit(int pid, int code)
 		FAIL("the child exited with %d", WEXITSTATUS(status));
 }
 
+void expect_exit_at_once(int pid)
+{
+	enum { WAKES = 500 };
+	struct rusage used;
+	int status;
+	CHECK_EQ(wait4(pid, &status, 0, &used), pid);
+	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	CHECK(used.ru_nvcsw < WAKES);
+}
+
 static void *call_alone(void *fn)
 {
 	/* /proc/self is the first thread's, which has no memory after its end. */

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * growth.c: the memory that a heap keeps of ended vms, fibers and names, and how slow a script can
  * make the heap by the choice of names. The test counts the records. counters.c tests counters that
- * run out.
- * length: all cases share the counting of records. */
+ * run out. */
 #include "codeheap/guest_look.h"
 #include "codeheap/base/heaps.h"
 #include "codeheap/graph/block.h"
@@ -486,27 +485,6 @@ TEST(name_of_an_owner_that_went_is_forgotten)
 	CHECK_EQ(rig.heap->names_count, count + 1);
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
 	CHECK_EQ(rig.heap->names_count, count);
-	rig_end(&rig);
-}
-
-/* The word that the VM's entry tests is memory of its own. */
-TEST(guard_of_a_block_that_went_is_given_back)
-{
-	struct rig rig = rig_start(1 << 20);
-	struct ch_open open = {.size = sizeof open, .hot_bytes = 16, .entry = CH_ENTRY_GUARD};
-	size_t before = 0;
-	for (int round = 0; round < 4; round++) {
-		struct emitter e;
-		open.owner = rig_owner(&rig, "guarded");
-		CHECK_EQ(emit_open_as(&e, &open), CH_OK);
-		CHECK(e.code.guard);
-		CHECK_EQ(ch_block_abort(&e.code), CH_OK);
-		CHECK_EQ(ch_owner_release(open.owner, CH_RELEASE_NOT_RUNNING), CH_OK);
-		rig_collect(&rig, 2);
-		if (round == 0)
-			before = ch__meta_bytes(rig.heap->meta);
-		CHECK_EQ(ch__meta_bytes(rig.heap->meta), before);
-	}
 	rig_end(&rig);
 }
 

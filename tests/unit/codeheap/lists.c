@@ -64,3 +64,24 @@ TEST(list_of_another_block_has_no_entry_of_it)
 	}
 	rig_end(&rig);
 }
+
+/* The word that the VM's entry tests is memory of its own. */
+TEST(guard_of_a_block_that_went_is_given_back)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_open open = {.size = sizeof open, .hot_bytes = 16, .entry = CH_ENTRY_GUARD};
+	size_t before = 0;
+	for (int round = 0; round < 4; round++) {
+		struct emitter e;
+		open.owner = rig_owner(&rig, "guarded");
+		CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+		CHECK(e.code.guard);
+		CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+		CHECK_EQ(ch_owner_release(open.owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+		rig_collect(&rig, 2);
+		if (round == 0)
+			before = ch__meta_bytes(rig.heap->meta);
+		CHECK_EQ(ch__meta_bytes(rig.heap->meta), before);
+	}
+	rig_end(&rig);
+}

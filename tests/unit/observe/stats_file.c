@@ -221,19 +221,14 @@ TEST(file_is_nobody_s_when_its_heap_has_ended_or_turned_it_off)
 /* A wait of two seconds for the file's thread would wake each ms. */
 TEST(child_that_ran_no_handler_of_fork_waits_at_its_exit_for_no_file)
 {
-	enum { WAKES = 500 };
 	char path[PATH_BYTES];
-	struct rusage used;
-	int status;
 	use_folder(path);
 	struct rig rig = start_with(path);
 	free(stats_read(path, 1));
 	pid_t pid = _Fork();
 	if (pid == 0)
 		exit(0);
-	CHECK_EQ(wait4(pid, &status, 0, &used), pid);
-	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-	CHECK(used.ru_nvcsw < WAKES);
+	expect_exit_at_once(pid);
 	rig_end(&rig);
 	leave_folder(path);
 }

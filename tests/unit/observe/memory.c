@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: MIT
+ * memory.c: the memory of a profile: counted, bounded, and given back: by the next profile, by one
+ * that cannot start or be written, by threads that leave, and with the heap. */
+#include "tests/support/profile_rig.h"
+
+static struct profile_rig rig;
+
+/* Counts the memory of the profile from its parts. */
+static size_t bytes_of(const struct ch__profiler *p)
+{
+	const struct ch__tree *tree = &p->tree;
+	size_t pieces = (tree->count + (1u << CH__NODES_LOG2) - 1) >> CH__NODES_LOG2;
+	size_t bytes = pieces * (sizeof(struct ch__node) << CH__NODES_LOG2) +
+		       (tree->buckets_mask + 1) * sizeof *tree->buckets +
+		       (tree->names_mask + 1) * sizeof *tree->names;
+	for (const struct ch__sampler *s = p->samplers; s; s = s->next)
+		bytes += sizeof *s + s->ring_bytes;
+	for (uint32_t i = 0; i <= tree->names_mask; i++)
+		if (tree->names[i].key && !tree->names[i].is_taken)
+			bytes += CH__PROFILE_NAME_BYTES;
+		else if (tree->names[i].text)
+			bytes += strlen(tree->names[i].text) + 1;
+	return bytes;
+}
+
+static void expect_bounded(size_t memory_bytes)
+{
+	struct ch__profiler *p = profile_running(&rig);
+	profile_wait_for_worker(&rig);
+	ch__profile_lock(p);
+	size_t bytes = bytes_of(p), used = p->used_bytes;
+	ch__profile_unlock(p);
+	CHECK_EQ(used, bytes);
+	CHECK(used <= memory_bytes);
+}
+
+static void take_codes(int count, size_t memory_bytes)
+{
+	for (int i = 0; i < count; i++) {
+		struct method m;
+		struct ch_info info = {.size = sizeof info};
+		method_constant(rig.stage, &m, "code", 1);
+		CHECK_EQ(ch_block_info(m.block, &info), CH_OK);
+		profile_take_pc(&rig, info.exec, 1);
+		expect_bounded(memory_bytes);
+	}
+}
+
+/* Takes code with a name each, beyond the first table of names, then stacks until no stack has
+ * room, then code again. */
+TEST(memory_of_a_profile_is_counted_and_bounded)
+{
+	enum { BYTES = 300000, TAKES = 8000, CODES = 100, FIRST_CODES = 40 };
+	profile_begin(&rig, STAGE_POLLS);
+	profile_start_still(&rig, BYTES);
+	take_codes(FIRST_CODES, BYTES);
+	CHECK(profile_running(&rig)->tree.names_count == FIRST_CODES);
+	for (uintptr_t i = 0; i < TAKES; i++) {
+		profile_take_pc(&rig, (const void *)((uintptr_t)profile_burn_all + i), 1);
+		if (i % 500 == 0)
+			expect_bounded(BYTES);
+	}
+	take_codes(CODES, BYTES);
+	CHECK(profile_stop(&rig).dropped > 0);
+	profile_end(&rig);
+}
+
+/* A leak would be an arena each time. Sanitizers keep freed memory on purpose. */
+static void see_that_nothing_stays(size_t first, int rounds)
+{
+	enum { EACH_MOST = 256 << 10 };
+	const char *sanitizer = getenv("CODEHEAP_TEST_SAN");
+	size_t bytes = mapped_bytes();
+	if ((!sanitizer || !*sanitizer) && bytes > first + (size_t)rounds * EACH_MOST)
+		FAIL("%zu bytes are mapped after %d rounds, %zu before them", bytes, rounds, first);
+}
+
+static void take_many_stacks(uintptr_t from, uintptr_t count)
+{
+	for (uintptr_t i = from; i < from + count; i++) {
+		profile_take_pc(&rig, (const void *)((uintptr_t)profile_burn_all + i), 1);
+		if (i % 500 == 0)
+			profile_wait_for_worker(&rig);
+	}
+}
+
+TEST(profile_that_another_one_follows_leaves_no_memory)
+{
+	enum { FIRST = 5, ROUNDS = 30, STACKS = 200 };
+	size_t first = 0;
+	profile_begin(&rig, STAGE_POLLS);
+	for (int round = 0; round < FIRST + ROUNDS; round++) {
+		if (round == FIRST)
+			first = mapped_bytes();
+		profile_start_still(&rig, 1 << 20);
+		take_many_stacks(0, STACKS);
+		(void)profile_stop(&rig);
+	}
+	see_that_nothing_stays(first, ROUNDS);
+	profile_end(&rig);
+}
+
+/* Meanwhile the table of nodes grows again and again. */
+TEST(stack_that_comes_again_is_found_again)
+{
+	enum { STACKS = 5000 };
+	profile_begin(&rig, STAGE_POLLS);
+	profile_start_still(&rig, 8 << 20);
+	struct ch__profiler *p = profile_running(&rig);
+	uint32_t nodes[2];
+	for (int i = 0; i < 2; i++) {
+		take_many_stacks(0, STACKS);
+		profile_wait_for_worker(&rig);
+		ch__profile_lock(p);
+		nodes[i] = p->tree.count;
+		ch__profile_unlock(p);
+	}
+	CHECK(nodes[0] > STACKS);
+	CHECK_EQ(nodes[1], nodes[0]);
+	CHECK_EQ(profile_stop(&rig).dropped, 0);
+	profile_end(&rig);
+}
+
+TEST(profile_that_cannot_be_written_for_want_of_memory_leaves_none)
+{
+	enum { STACKS = 200, FIRST = 5, ROUNDS = 30, CALLS = 10 };
+	profile_begin(&rig, STAGE_POLLS);
+	profile_start_still(&rig, 16 << 20);
+	take_many_stacks(0, STACKS);
+	(void)profile_stop(&rig);
+	unsigned refused = 0, files = open_files();
+	size_t first = 0, side = ch__meta_bytes(ch__profile_of(rig.stage->heap)->meta);
+	for (int round = 0; round < FIRST + ROUNDS; round++) {
+		if (round == FIRST)
+			first = mapped_bytes();
+		CHECK_EQ(ch_profile_write(rig.stage->heap, rig.path, NULL), CH_OK);
+		for (uint64_t nth = 1; nth < CALLS; nth++) {
+			ch__os_fail_at(nth, false);
+			enum ch_status status =
+				ch_profile_write(rig.stage->heap, rig.path, NULL);
+			uint64_t calls = ch__os_failable_calls();
+			ch__os_fail_at(0, false);
+			CHECK_EQ(ch__meta_bytes(ch__profile_of(rig.stage->heap)->meta), side);
+			CHECK_EQ(open_files(), files);
+			refused += status == CH_E_MEMORY;
+			CHECK(status == CH_OK || calls >= nth);
+		}
+	}
+	CHECK(refused > 0);
+	see_that_nothing_stays(first, ROUNDS);
+	profile_end(&rig);
+}
+
+TEST(profile_that_cannot_start_leaves_nothing_and_the_next_one_starts)
+{
+	unsigned refused = 0;
+	uint64_t calls, nth = 0;
+	profile_begin(&rig, STAGE_POLLS);
+	struct ch__profile *profile = ch__profile_of(rig.stage->heap);
+	profile_start_still(&rig, 1 << 20);
+	(void)profile_stop(&rig);
+	do {
+		size_t side = ch__meta_bytes(profile->meta);
+		ch__os_fail_at(++nth, false);
+		enum ch_status status = ch_profile_start(rig.stage->heap, 1, NULL);
+		calls = ch__os_failable_calls();
+		ch__os_fail_at(0, false);
+		if (status == CH_OK)
+			(void)profile_stop(&rig);
+		CHECK_EQ(ch__meta_bytes(profile->meta), side);
+		CHECK_EQ(ch_profile_stop(rig.stage->heap, NULL), CH_E_STATE);
+		refused += status != CH_OK;
+	} while (calls >= nth);
+	CHECK(refused > 5);
+	profile_start_still(&rig, 0);
+	profile_end(&rig);
+}
+
+TEST(memory_of_a_profile_goes_with_its_heap)
+{
+	enum { ROUNDS = 40, FIRST = 20 };
+	size_t first = 0;
+	for (int round = 0; round < FIRST + ROUNDS; round++) {
+		if (round == FIRST)
+			first = mapped_bytes();
+		profile_begin(&rig, STAGE_POLLS);
+		profile_start_still(&rig, 1 << 20);
+		profile_end(&rig);
+	}
+	see_that_nothing_stays(first, ROUNDS);
+}
+
+static void come_and_go(struct stage *stage, void *arg)
+{
+	(void)stage, (void)arg;
+}
+
+/* A profile that is asked to merge the samples of ended threads gives the threads' memory back. */
+TEST(thread_that_left_leaves_nothing_in_a_profile)
+{
+	enum { BYTES = 1 << 20, THREADS = 5 };
+	profile_begin(&rig, STAGE_POLLS);
+	profile_start_still(&rig, BYTES);
+	struct ch__profiler *p = profile_running(&rig);
+	size_t before = 0;
+	for (int i = 0; i <= THREADS; i++) {
+		unsigned samplers = 0;
+		stage_apart(rig.stage, come_and_go, NULL);
+		profile_wait_for_worker(&rig);
+		ch__profiler_name_all(p, rig.stage->heap, 0);
+		ch__profile_lock(p);
+		for (const struct ch__sampler *s = p->samplers; s; s = s->next)
+			samplers++;
+		size_t used = p->used_bytes;
+		ch__profile_unlock(p);
+		CHECK_EQ(samplers, 1); /* of the thread that started the profile */
+		CHECK(i == 0 || used == before);
+		before = used;
+	}
+	profile_end(&rig);
+}
