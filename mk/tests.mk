@@ -143,15 +143,17 @@ run-hostile: $(tests) $(BUILD)/tests/runner $(BUILD)/tests/hostile
 
 # ---- objects ----------------------------------------------------------------------------------------------------------
 $(foreach d,$(lib_dirs),$(eval $(call lib_rules,$(d),$(TOBJ),-DCH_TESTING=1 $(count_flags))))
-# Tests have instructions between their functions, which an optimizer at link time does not see.
+# Tests have instructions between their functions, which an optimizer at link time does not see. They are most of the code
+# that is compiled: with fewer passes and lines only, in half the time.
+base_of_tests = $(patsubst -g,-g1,$(patsubst -O2,-O1,$(BASE)))
 $(TOBJ)/%.o: %.c $(OBJ)/flags
 	@mkdir -p $(@D)
 	@echo "cc $@"
-	$(Q)$(CC) $(CSTD) $(BASE) $(PROGRAM_FLAGS) -DCH_TESTING=1 -fno-lto $(compiled)
+	$(Q)$(CC) $(CSTD) $(base_of_tests) $(PROGRAM_FLAGS) -DCH_TESTING=1 -fno-lto $(compiled)
 $(TOBJ)/%.cc.o: %.cc $(OBJ)/flags
 	@mkdir -p $(@D)
 	@echo "c++ $@"
-	$(Q)$(CXX) -std=c++17 $(BASE) $(PROGRAM_FLAGS) -DCH_TESTING=1 -fno-lto $(compiled)
+	$(Q)$(CXX) -std=c++17 $(base_of_tests) $(PROGRAM_FLAGS) -DCH_TESTING=1 -fno-lto $(compiled)
 
 # ---- linking ----------------------------------------------------------------------------------------------------------
 # Bytes as programs over the public interface: `make fuzz` makes them up, replay runs files of them.

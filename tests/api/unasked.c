@@ -12,16 +12,23 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { POOL = 64 << 20, MANY = 400000, ENOUGH = 100000 };
+/* A try to collect waits a 50th of STOP_WAIT_MS for a thread that does not stop. */
+enum { POOL = 64 << 20, MANY = 400000, ENOUGH = 100000, STOP_WAIT_MS = 5000 };
 
 typedef uint32_t (*function)(void);
 
-static struct ch_heap *heap_alone(size_t pool_bytes)
+static struct ch_heap *heap_that_waits(size_t pool_bytes, uint32_t stop_wait_ms)
 {
 	struct ch_config config = rig_config(pool_bytes);
 	struct ch_heap *heap;
+	config.stop_wait_ms = stop_wait_ms;
 	CHECK_EQ(ch_heap_create(&config, &heap), CH_OK);
 	return heap;
+}
+
+static struct ch_heap *heap_alone(size_t pool_bytes)
+{
+	return heap_that_waits(pool_bytes, rig_config(pool_bytes).stop_wait_ms);
 }
 
 static struct ch_stats stats_of(struct ch_heap *heap)
@@ -358,7 +365,7 @@ static void *run_without_a_poll(void *arg)
 TEST(tries_are_few_beside_a_thread_that_does_not_stop)
 {
 	enum { PART = 50 };
-	struct runner r = {.heap = heap_alone(POOL)};
+	struct runner r = {.heap = heap_that_waits(POOL, STOP_WAIT_MS)};
 	pthread_t thread;
 	CHECK_EQ(pthread_create(&thread, NULL, run_without_a_poll, &r), 0);
 	TEST_UNTIL(atomic_load(&r.is_there));
@@ -387,7 +394,7 @@ static enum ch_status fill(struct ch_heap *heap)
 /* Fills a pool beside a thread that runs without a poll; no time ends the pause behind the try. */
 static void fill_beside(struct runner *r, pthread_t *thread)
 {
-	r->heap = heap_alone(1 << 20);
+	r->heap = heap_that_waits(1 << 20, STOP_WAIT_MS);
 	CHECK_EQ(pthread_create(thread, NULL, run_without_a_poll, r), 0);
 	TEST_UNTIL(atomic_load(&r->is_there));
 	CHECK_EQ(fill(r->heap), CH_E_FULL);
@@ -457,7 +464,6 @@ TEST(full_pool_serves_the_thread_that_held_a_try_up)
 
 struct put_off {
 	const char *debug;
-	unsigned stop_wait_ms;
 	uint32_t count, tries; /* of pieces of code, and to collect, at least */
 };
 
@@ -467,9 +473,7 @@ static void put_off(void *arg)
 	struct runner r = {.heap = NULL};
 	pthread_t thread;
 	CHECK_EQ(setenv("CODEHEAP_DEBUG", wanted->debug, 1), 0);
-	struct ch_config config = rig_config(POOL);
-	config.stop_wait_ms = wanted->stop_wait_ms;
-	CHECK_EQ(ch_heap_create(&config, &r.heap), CH_OK);
+	r.heap = heap_that_waits(POOL, STOP_WAIT_MS);
 	CHECK_EQ(pthread_create(&thread, NULL, run_without_a_poll, &r), 0);
 	TEST_UNTIL(atomic_load(&r.is_there));
 	do
@@ -484,7 +488,7 @@ static void put_off(void *arg)
 /* No call fails meanwhile. */
 TEST(debug_names_the_thread_that_puts_a_collection_off)
 {
-	struct put_off once = {"1", 1000, 1000, 1};
+	struct put_off once = {"1", 1000, 1};
 	char text[400];
 	expect_signal_text(put_off, &once, 0, text, sizeof text);
 	if (!strstr(text, "codeheap: CH_E_BUSY: thread ") || !strstr(text, " did not stop in "))
@@ -495,7 +499,7 @@ TEST(debug_names_the_thread_that_puts_a_collection_off)
 TEST(dead_code_that_piles_up_is_told_without_debug)
 {
 	static const char line[] = "codeheap: dead code piles up: CH_E_BUSY: thread ";
-	struct put_off once = {"0", 1000, 1000, 1}, often = {"0", 1000, ENOUGH * 3, 3};
+	struct put_off once = {"0", 1000, 1}, often = {"0", ENOUGH * 3, 3};
 	char text[400];
 	expect_signal_text(put_off, &once, 0, text, sizeof text);
 	CHECK_EQ(text[0], 0);
@@ -556,7 +560,7 @@ TEST(an_open_whose_collection_was_in_vain_speaks_of_the_room)
 {
 	static uint8_t bytes[600 << 10];
 	char says[64];
-	struct runner r = {.heap = heap_alone(1 << 20)};
+	struct runner r = {.heap = heap_that_waits(1 << 20, STOP_WAIT_MS)};
 	pthread_t thread;
 	function f;
 	CHECK_EQ(pthread_create(&thread, NULL, run_without_a_poll, &r), 0);
