@@ -13,12 +13,9 @@
 #define SLJIT_WX_EXECUTABLE_ALLOCATOR 0
 #define SLJIT_MALLOC_EXEC(bytes, data) codeheap_sljit_open(bytes, data)
 #define SLJIT_FREE_EXEC(exec, data) codeheap_sljit_free(exec)
-#define SLJIT_EXEC_OFFSET(write) codeheap_sljit_offset()
-#define SLJIT_UPDATE_WX_FLAGS(from, to, may_run) \
-	do {                                     \
-		if (may_run)                     \
-			codeheap_sljit_commit(to); \
-	} while (0)
+#define SLJIT_EXEC_OFFSET(ptr) \
+	((intptr_t)codeheap_sljit_code.exec - (intptr_t)codeheap_sljit_code.write)
+#define SLJIT_UPDATE_WX_FLAGS(from, to, may_run) codeheap_sljit_commit(to, may_run)
 
 extern struct ch_heap *codeheap_sljit_heap;
 /* A thread makes one piece of code at a time. */
@@ -49,14 +46,12 @@ static inline void *codeheap_sljit_open(size_t bytes, const void *data)
 		return NULL;
 	return codeheap_sljit_code.write;
 }
-static inline intptr_t codeheap_sljit_offset(void)
-{
-	return (intptr_t)codeheap_sljit_code.exec - (intptr_t)codeheap_sljit_code.write;
-}
 /* sljit hears of no failure here: uncommitted code is traps. */
-static inline void codeheap_sljit_commit(const void *end)
+static inline void codeheap_sljit_commit(const void *end, bool may_run)
 {
 	struct ch_code *code = &codeheap_sljit_code;
+	if (!may_run)
+		return;
 	code->used_to = (uint32_t)((const uint8_t *)end - code->exec);
 	(void)!ch_block_commit(code, 1);
 }

@@ -20,18 +20,16 @@ class codeheap_xbyak : public Xbyak::Allocator
 	 * mov(rbp, rsp). README.md has a shape for other code, which unwinders would crash in. */
 	codeheap_xbyak(ch_heap *its_heap, const char *its_name,
 		       uint8_t its_frame = CH_FRAME_POINTER)
-	    : heap(its_heap), name(its_name), frame(its_frame)
 	{
+		open.size = sizeof open;
+		open.heap = its_heap;
+		open.name = its_name;
+		open.frame = its_frame;
+		open.flags = CH_OPEN_IN_PLACE;
 	}
 	uint8_t *alloc(size_t bytes) override
 	{
-		ch_open open = {};
-		open.size = sizeof open;
-		open.heap = heap;
-		open.name = name;
 		open.hot_bytes = bytes <= UINT32_MAX ? uint32_t(bytes) : UINT32_MAX;
-		open.frame = frame;
-		open.flags = CH_OPEN_IN_PLACE;
 		opened.emplace_back(); // throws before there is a block
 		if (ch_block_open(&open, &opened.back()) == CH_OK)
 			return opened.back().exec;
@@ -42,7 +40,7 @@ class codeheap_xbyak : public Xbyak::Allocator
 	{
 		auto code = find(exec);
 		if (code == opened.end())
-			(void)!ch_code_free(heap, exec, CH_RELEASE_NOT_RUNNING);
+			(void)!ch_code_free(open.heap, exec, CH_RELEASE_NOT_RUNNING);
 		else if (ch_block_abort(&*code) == CH_OK) // not committed
 			opened.erase(code);
 	}
@@ -61,9 +59,7 @@ class codeheap_xbyak : public Xbyak::Allocator
 	}
 
       private:
-	ch_heap *heap;
-	const char *name;
-	uint8_t frame;
+	ch_open open = {}; // what each block is opened by
 	std::vector<ch_code> opened;
 
 	std::vector<ch_code>::iterator find(const uint8_t *exec)
