@@ -6,15 +6,11 @@
  * x0; x9, x16 and x17 change freely. Patch sites return their exec address. */
 #pragma once
 
-#include "codeheap/codeheap.h"
-#include "tests/support/harness.h"
+#include "tests/support/code_bytes.h"
 
-#include <string.h>
-
-struct emitter {
-	struct ch_code code;
-	uint32_t at; /* hot bytes emitted, from code.exec */
-};
+#define CODE_UNIT uint32_t
+#define CODE_CALL_BYTES 0, 0, 0, 0x94 /* a call, its target apart */
+#define CODE_POINT_BYTES 0x1f, 0x20, 0x03, 0xd5
 
 /* Conditions, by the flags. */
 enum { EMIT_CC_E = 0, EMIT_CC_NE = 1 };
@@ -23,8 +19,6 @@ enum { EMIT_CC_E = 0, EMIT_CC_NE = 1 };
  * each block begins with `bti c`. */
 #if defined(__ARM_FEATURE_BTI_DEFAULT)
 enum { CODE_LANDING_BYTES = 4 };
-#define CODE_CALL_BYTES 0, 0, 0, 0x94 /* a call, its target apart */
-#define CODE_POINT_BYTES 0x1f, 0x20, 0x03, 0xd5
 #else
 enum { CODE_LANDING_BYTES = 0 };
 #endif
@@ -39,32 +33,6 @@ static inline uintptr_t code_sign(uintptr_t return_address, uintptr_t sp)
 	return x17;
 }
 
-/* --- words --- */
-
-static inline void emit_bytes(struct emitter *e, const void *bytes, uint32_t count)
-{
-	if (e->at + count > e->code.hot_bytes)
-		FAIL("emitted %u bytes into room for %u", e->at + count, e->code.hot_bytes);
-	memcpy(e->code.write + e->at, bytes, count);
-	e->at += count;
-}
-#define EMIT(e, ...)                                     \
-	emit_bytes((e), (const uint32_t[]){__VA_ARGS__}, \
-		   (uint32_t)sizeof((const uint32_t[]){__VA_ARGS__}))
-
-static inline void emit_u32(struct emitter *e, uint32_t word)
-{
-	emit_bytes(e, &word, sizeof word);
-}
-static inline void emit_u64(struct emitter *e, uint64_t word)
-{
-	emit_bytes(e, &word, sizeof word);
-}
-/* Exec address of the next emitted byte. */
-static inline const uint8_t *emit_here(const struct emitter *e)
-{
-	return e->code.exec + e->at;
-}
 static inline void emit_nops(struct emitter *e, uint32_t count)
 {
 	while (count--)
@@ -111,12 +79,6 @@ static inline void emit_open(struct emitter *e, struct ch_owner owner, uint32_t 
 			       .hot_bytes = hot + (hot < 512 ? hot + 16 : 0),
 			       .branch_room = branches};
 	CHECK_EQ(emit_open_as(e, &open), CH_OK);
-}
-/* Commits all emitted bytes and sets the sizes; the entry stays where the caller set the entry. */
-static inline enum ch_status emit_commit(struct emitter *e)
-{
-	e->code.used_to = e->at;
-	return ch_block_commit(&e->code, 1);
 }
 
 /* --- instructions --- */

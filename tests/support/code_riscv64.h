@@ -7,19 +7,13 @@
  * and t3 belong to the library at sites; t0 is the scratch register of this file. */
 #pragma once
 
-#include "codeheap/codeheap.h"
-#include "tests/support/harness.h"
+#include "tests/support/code_bytes.h"
 
-#include <string.h>
+#define CODE_UNIT uint32_t
 
 enum { CODE_LANDING_BYTES = 0 }; /* no call needs a landing mark */
 #define CODE_CALL_BYTES 0xef, 0, 0, 0 /* a call, its target apart */
 #define CODE_POINT_BYTES 0x37, 0, 0, 0
-
-struct emitter {
-	struct ch_code code;
-	uint32_t at; /* hot bytes emitted, from code.exec */
-};
 
 /* Conditions on a0 against 0. */
 enum { EMIT_CC_E = 0, EMIT_CC_NE = 1 };
@@ -92,32 +86,6 @@ static inline uintptr_t code_sign(uintptr_t return_address, uintptr_t sp)
 	return return_address;
 }
 
-/* --- bytes --- */
-
-static inline void emit_bytes(struct emitter *e, const void *bytes, uint32_t count)
-{
-	if (e->at + count > e->code.hot_bytes)
-		FAIL("emitted %u bytes into room for %u", e->at + count, e->code.hot_bytes);
-	memcpy(e->code.write + e->at, bytes, count);
-	e->at += count;
-}
-#define EMIT(e, ...)                                     \
-	emit_bytes((e), (const uint32_t[]){__VA_ARGS__}, \
-		   (uint32_t)sizeof((const uint32_t[]){__VA_ARGS__}))
-
-static inline void emit_u32(struct emitter *e, uint32_t word)
-{
-	emit_bytes(e, &word, sizeof word);
-}
-static inline void emit_u64(struct emitter *e, uint64_t word)
-{
-	emit_bytes(e, &word, sizeof word);
-}
-/* Exec address of the next emitted byte. */
-static inline const uint8_t *emit_here(const struct emitter *e)
-{
-	return e->code.exec + e->at;
-}
 static inline void emit_nops(struct emitter *e, uint32_t count)
 {
 	while (count--)
@@ -154,12 +122,6 @@ static inline void emit_open(struct emitter *e, struct ch_owner owner, uint32_t 
 {
 	struct ch_open open = {.owner = owner, .hot_bytes = hot, .branch_room = branches};
 	CHECK_EQ(emit_open_as(e, &open), CH_OK);
-}
-/* Commits all emitted bytes and sets the sizes; the entry stays where the caller set the entry. */
-static inline enum ch_status emit_commit(struct emitter *e)
-{
-	e->code.used_to = e->at;
-	return ch_block_commit(&e->code, 1);
 }
 
 /* --- instructions --- */

@@ -6,6 +6,7 @@
 #include "arch/arch.h"
 #include "arch/sites.h"
 #include "arch/stubs.h"
+#include "tests/support/jit_range.h"
 #include "tests/support/known_registers.h"
 #include "tests/support/two_views.h"
 
@@ -235,41 +236,6 @@ TEST(stub_hit_left_by_longjmp_is_harmless)
 
 /* --- unwinding through the stub entry into a JIT frame, by the CFI of arch.h --- */
 
-static uint8_t eh_frame[256];
-
-void __register_frame(void *);
-void __deregister_frame(void *);
-
-static uint8_t *put4(uint8_t *at, uint32_t value)
-{
-	memcpy(at, &value, 4);
-	return at + 4;
-}
-
-static void register_jit_range(uintptr_t start, uint64_t bytes)
-{
-	uint8_t *p = eh_frame + 4;
-	memset(eh_frame, 0, sizeof eh_frame);
-	p = put4(p, 0); /* CIE */
-	*p++ = 1;
-	*p++ = 0; /* no augmentation: addresses are absolute */
-	*p++ = CH_ARCH_DWARF_CODE_ALIGN;
-	*p++ = CH_ARCH_DWARF_DATA_ALIGN & 0x7f;
-	*p++ = CH_ARCH_DWARF_RETURN;
-	memcpy(p, ch__arch_cfi_frame_pointer, sizeof ch__arch_cfi_frame_pointer);
-	p += sizeof ch__arch_cfi_frame_pointer;
-	while ((p - eh_frame) % 8)
-		*p++ = 0;
-	put4(eh_frame, (uint32_t)(p - eh_frame - 4));
-	uint8_t *fde = p;
-	p = put4(p + 4, (uint32_t)(p + 4 - eh_frame));
-	memcpy(p, &start, 8);
-	memcpy(p + 8, &bytes, 8);
-	p += 16;
-	put4(fde, (uint32_t)(p - fde - 4));
-	__register_frame(eh_frame);
-}
-
 /* Values that the JIT code below leaves in registers, for the unwinder to find. */
 enum { SITE_RA = 0x5a5a5a5a, SITE_S1 = 0x1234567, SITE_S11 = 0x7654321 };
 
@@ -353,7 +319,8 @@ static uintptr_t write_jit(struct rig *rig)
 	leave_to = entry + 4 * SITE + 4;
 	frames.jit_low = entry;
 	frames.jit_high = (uintptr_t)rig->exec + CODE_BYTES;
-	register_jit_range(entry, CODE_BYTES - JIT_AT);
+	jit_range_register(entry, CODE_BYTES - JIT_AT, ch__arch_cfi_frame_pointer,
+			   sizeof ch__arch_cfi_frame_pointer);
 	return entry;
 }
 
@@ -381,7 +348,7 @@ TEST(unwinder_passes_from_the_callback_into_the_jit_frame)
 	static struct rig rig;
 	map_rig(&rig, hit_and_backtrace);
 	uintptr_t caller = call_jit(write_jit(&rig));
-	__deregister_frame(eh_frame);
+	jit_range_forget();
 	const char *wrong = judge_frames(rig.stub + CH_ARCH_STUB_CALL_BYTES, caller, 0);
 	if (wrong)
 		FAIL("%s", wrong);
@@ -458,7 +425,7 @@ TEST(unwinder_passes_at_every_instruction_of_the_stub_entry)
 	struct sigaction action = {.sa_sigaction = step, .sa_flags = SA_SIGINFO};
 	CHECK_EQ(sigaction(SIGTRAP, &action, NULL), 0);
 	call_jit(entry);
-	__deregister_frame(eh_frame);
+	jit_range_forget();
 	if (stepped.wrong)
 		FAIL("at instruction %u of %u of the stub entry: %s", stepped.wrong_at,
 		     stepped.count, stepped.wrong);

@@ -7,6 +7,7 @@
 #include "arch/sites.h"
 #include "arch/stubs.h"
 #include "tests/support/harness.h"
+#include "tests/support/jit_range.h"
 #include "tests/support/known_registers.h"
 
 #include <cpuid.h>
@@ -344,42 +345,8 @@ TEST(stub_with_a_large_image_steps_over_no_guard_page)
 
 /* --- unwinding through the stub entry into a JIT frame, by the CFI of arch.h --- */
 
-static uint8_t eh_frame[256];
 static uintptr_t frames[64];
 static unsigned frame_count;
-
-void __register_frame(void *);
-void __deregister_frame(void *);
-
-static uint8_t *put4(uint8_t *at, uint32_t value)
-{
-	memcpy(at, &value, 4);
-	return at + 4;
-}
-
-static void register_jit_range(uintptr_t start, uint64_t bytes)
-{
-	uint8_t *p = eh_frame + 4;
-	memset(eh_frame, 0, sizeof eh_frame);
-	p = put4(p, 0); /* CIE */
-	*p++ = 1;
-	*p++ = 0; /* no augmentation: addresses are absolute */
-	*p++ = CH_ARCH_DWARF_CODE_ALIGN;
-	*p++ = CH_ARCH_DWARF_DATA_ALIGN & 0x7f;
-	*p++ = CH_ARCH_DWARF_RETURN;
-	memcpy(p, ch__arch_cfi_frame_pointer, sizeof ch__arch_cfi_frame_pointer);
-	p += sizeof ch__arch_cfi_frame_pointer;
-	while ((p - eh_frame) % 8)
-		*p++ = 0;
-	put4(eh_frame, (uint32_t)(p - eh_frame - 4));
-	uint8_t *fde = p;
-	p = put4(p + 4, (uint32_t)(p + 4 - eh_frame));
-	memcpy(p, &start, 8);
-	memcpy(p + 8, &bytes, 8);
-	p += 16;
-	put4(fde, (uint32_t)(p - fde - 4));
-	__register_frame(eh_frame);
-}
 
 static _Unwind_Reason_Code note_frame(struct _Unwind_Context *context, void *arg)
 {
@@ -423,9 +390,10 @@ TEST(unwinder_passes_from_the_callback_into_the_jit_frame)
 	ch__arch_site_write(CH__SITE_JMP, write + (site - entry), site, rig.stub);
 	leave_to = site + 5;
 	memcpy(write + (leave_to - entry), epilogue, sizeof epilogue);
-	register_jit_range((uintptr_t)rig.exec + 4096, CODE_BYTES - 4096);
+	jit_range_register((uintptr_t)rig.exec + 4096, CODE_BYTES - 4096,
+			   ch__arch_cfi_frame_pointer, sizeof ch__arch_cfi_frame_pointer);
 	uintptr_t caller = call_jit(entry);
-	__deregister_frame(eh_frame);
+	jit_range_forget();
 	unsigned i = 0;
 	while (i < frame_count && frames[i] != rig.stub + CH_ARCH_STUB_CALL_BYTES)
 		i++;
