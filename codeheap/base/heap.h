@@ -24,7 +24,6 @@ enum {
 	CH__QUEUE_MIN = 1 << 12,
 	CH__TOMBSTONES_LOG2 = 16, CH__TOMBSTONES_MOST = 1 << 20,
 	CH__COPY_WORDS = 4096,
-	CH__ORPHANS_MOST = 512,
 	CH__PAUSES = 32, /* the last pauses, for observers */
 };
 
@@ -191,11 +190,11 @@ struct ch_heap {
 	struct ch_heap *left_next;   /* destroyed, but still read (heaps.c) [ch__heaps_lock] */
 	int no_file; /* errno: a statistics file is wanted, and nobody writes one [const] */
 	_Atomic(uint32_t) use_is_awaited; /* ch__listener_await_use; the teller exchanges it */
+	/* Data whose last user died in one kill. Cycles free data without room here. */
+	CH_BY_HEAP uint32_t *orphans, orphans_count, orphans_capacity;
 	/* Large fields stand last: the making of a heap touches few pages. */
 	struct ch__thread guest; /* stands for an unattached thread with the heap lock [heap] */
 	struct ch__pause pauses[CH__PAUSES];
-	/* Data whose last user died in one kill. Cycles free data without room here. */
-	CH_BY_HEAP uint32_t orphans[CH__ORPHANS_MOST], orphans_count;
 	CH_BY_RECORDS struct ch__runs branch_runs[CH__RUN_MAX + 1]; /* by length */
 	uintptr_t stack_copy[CH__COPY_WORDS]; /* copies of stacks not scanned in place [frozen] */
 };

@@ -105,9 +105,25 @@ static bool is_known(const struct ch__block *block, bool is_data, bool was_open)
 	       ((!CH_ARCH_FETCH_FOLLOWS || is_data) && !was_open);
 }
 
+/* Makes room for all data that may lose its last user when the blocks die. In no region, as memory
+ * is asked for. */
+static void reserve_orphans(struct ch_heap *heap, const uint32_t *blocks, uint32_t count)
+	CH_REQUIRES(ch__role_heap)
+{
+	uint32_t most = heap->orphans_count + count;
+	for (uint32_t i = 0; i < count; i++) {
+		const struct ch__side_list *list = ch__block_at(heap, blocks[i])->side_list;
+		most += list ? list->count : 0;
+	}
+	while (heap->orphans_capacity < most &&
+	       ch__meta_grow(heap->meta, &heap->orphans, &heap->orphans_capacity, 128,
+			     sizeof *heap->orphans))
+		continue;
+}
+
 static void push_orphan(struct ch_heap *heap, uint32_t index) CH_REQUIRES(ch__role_heap)
 {
-	if (heap->orphans_count < CH__ORPHANS_MOST)
+	if (heap->orphans_count < heap->orphans_capacity)
 		heap->orphans[heap->orphans_count++] = index;
 }
 
@@ -487,14 +503,17 @@ static uint32_t *deliveries_here(const struct ch_heap *heap)
 void ch__vms_tell(struct ch_heap *heap)
 {
 	enum { DEEPEST = 16 };
+	const struct ch__thread *self = ch__thread_self(heap);
 	uint32_t *here = deliveries_here(heap), before = *here;
+	bool is_of_fiber = self && here != &self->deliveries;
 	if (before >= DEEPEST)
 		return;
 	*here = before + 1;
 	if (!CH_LOAD_RELAXED(&heap->notices_now) || deliver(heap))
 		ch__trigger_poll(heap);
-	/* A callback may leave the stack to a stranger, and the thread's record to another. */
-	if (deliveries_here(heap) == here)
+	/* A callback may leave the stack to a stranger, and the thread's record to another. The
+	 * count of a fiber is the stack's own. */
+	if (is_of_fiber || deliveries_here(heap) == here)
 		*here = before;
 }
 
@@ -529,6 +548,8 @@ static void kill_some(struct ch_heap *heap, const uint32_t *blocks, uint32_t cou
 	end.must_wait = death == CH__DEATH_UNREACHED || dead_names_kept(heap);
 	ch__stats_note_peak(heap, blocks, count);
 	ch__tombstones_reserve(heap, count);
+	if (by_hand)
+		reserve_orphans(heap, blocks, count);
 	ch__region_enter_inline(self);
 	for (uint32_t i = 0; i < count;) {
 		struct ch__block *block = ch__block_at(heap, blocks[i]);

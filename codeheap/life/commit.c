@@ -328,9 +328,10 @@ static inline bool finish_plain(struct ch_heap *heap, const struct ch_code *code
 				unsigned *besides)
 {
 	uint32_t index, used = CH__HEAD_BYTES + code->used_to;
-	uint64_t rare = code->used_from | code->entry_offset | (uintptr_t)code->cold_exec |
-			(uintptr_t)code->frame | (uintptr_t)code->eh_frame | code->spare[0] |
-			code->spare[1] | code->spare[2] | code->spare[3];
+	uint64_t rare = code->used_from | code->entry_offset | code->cold_used |
+			(uintptr_t)code->cold_exec | (uintptr_t)code->frame |
+			(uintptr_t)code->eh_frame | code->spare[0] | code->spare[1] |
+			code->spare[2] | code->spare[3];
 	if (rare || ch__block_resolve_state(heap, code->block, &index) != CH_BLOCK_OPEN)
 		return false;
 	const struct ch__block *block = ch__block_at(heap, index);

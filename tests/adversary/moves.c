@@ -192,6 +192,46 @@ EVERY_DRIVER(collection_ends_where_a_notice_leaves_its_thread)
 	stage_end(p->stage);
 }
 
+enum { ROUNDS = 20 };
+
+static void poll_each_time(struct fiber *f, void *arg)
+{
+	struct play *p = arg;
+	for (int i = 0; i < ROUNDS; i++) {
+		struct ch_owner owner = rig_owner(&p->first, "gone");
+		rig_block(owner, 1);
+		CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+		p->has_left = false;
+		ch_fiber_resume(p->in_first);
+		ch_thread_poll();
+		fiber_yield(f);
+	}
+}
+
+/* The first thread's poll comes to a notice, which returns in a stranger, again and again. */
+EVERY_DRIVER(fiber_hears_of_blocks_however_often_a_notice_returns_in_a_stranger)
+{
+	struct play *p = new_play(stage);
+	struct ch_ops ops = {.size = sizeof ops, .block_freed = gone_in_first};
+	struct ch_config config = rig_config(1 << 20);
+	p->first = rig_create(&config, &ops, p);
+	fiber_start(stage, &p->fiber, poll_each_time, p);
+	CHECK_EQ(ch_fiber_attach(p->first.heap, (const void *)p->fiber.handle->low,
+				 (const void *)p->fiber.handle->high, &p->in_first),
+		 CH_OK);
+	for (unsigned i = 1; i <= ROUNDS; i++) {
+		fiber_resume(&p->fiber);
+		expect_told(p, i);
+		stage_apart(stage, resume_here, p);
+	}
+	fiber_resume(&p->fiber);
+	CHECK(p->fiber.is_done);
+	CHECK_EQ(ch_fiber_detach(p->in_first), CH_OK);
+	fiber_end(&p->fiber);
+	rig_end(&p->first);
+	stage_end(stage);
+}
+
 /* --- word of space --- */
 
 static void space_in_first(void *user)

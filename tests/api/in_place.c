@@ -312,6 +312,32 @@ TEST(data_of_several_users_dies_with_the_last_of_them)
 	rig_end(&rig);
 }
 
+/* One release takes all of it along, however much, and no cycle comes. */
+TEST(user_takes_thousands_of_constants_along)
+{
+	enum { CONSTANTS = 3000 };
+	static struct ch_block constants[CONSTANTS];
+	struct rig rig = rig_start(4 << 20);
+	struct ch_owner user = rig_owner(&rig, "user");
+	struct ch_open open = {.owner = rig_owner(&rig, "data"), .hot_bytes = 8,
+			       .kind = CH_KIND_RODATA};
+	struct emitter e;
+	for (int i = 0; i < CONSTANTS; i++) {
+		CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+		CHECK_EQ(ch_block_commit(&e.code, 1), CH_OK);
+		constants[i] = e.code.block;
+	}
+	emit_open(&e, user, 64, 0);
+	emit_value(&e, 1);
+	emit_ret(&e);
+	for (int i = 0; i < CONSTANTS; i++)
+		CHECK_EQ(ch_edge_attach(e.code.block, constants[i]), CH_OK);
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	CHECK_EQ(ch_owner_release(user, CH_RELEASE_NOT_RUNNING), CH_OK);
+	CHECK_EQ(rig_stats(&rig).blocks_freed, CONSTANTS + 1);
+	rig_end(&rig);
+}
+
 /* The release comes to the user, which leaves the data, and then to the data. */
 TEST(data_ends_once_with_its_user_of_the_same_owner)
 {

@@ -681,13 +681,15 @@ TEST(commit_is_refused_at_the_first_byte_beyond_a_bound)
 {
 	static const struct {
 		enum ch_entry entry;
-		uint32_t from, entry_offset, cold;
+		uint32_t to, from, entry_offset, cold;
 		const char *words;
 	} rows[] = {
-		{CH_ENTRY_NONE, 16, 0, 0, "[0].used_from is 16: not a multiple of 8 below"},
-		{CH_ENTRY_NONE, 0, 0, 1, "[0].cold_used is 1: of 0 cold bytes"},
-		{CH_ENTRY_PATCH, 0, 8, 0, "[0].entry_offset is 8: 0 with CH_ENTRY_PATCH"},
-		{CH_ENTRY_PATCH, 8, 0, 0, "[0].used_from is 8: 0 with CH_ENTRY_PATCH"},
+		{CH_ENTRY_NONE, 16, 16, 0, 0, "[0].used_from is 16: not a multiple of 8 below"},
+		{CH_ENTRY_NONE, 16, 0, 0, 1, "[0].cold_used is 1: of 0 cold bytes"},
+		/* Code that fills its room is committed by a path of its own. */
+		{CH_ENTRY_NONE, 64, 0, 0, 1, "[0].cold_used is 1: of 0 cold bytes"},
+		{CH_ENTRY_PATCH, 16, 0, 8, 0, "[0].entry_offset is 8: 0 with CH_ENTRY_PATCH"},
+		{CH_ENTRY_PATCH, 16, 8, 0, 0, "[0].used_from is 8: 0 with CH_ENTRY_PATCH"},
 	};
 	struct rig rig = rig_start(1 << 20);
 	for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -697,7 +699,7 @@ TEST(commit_is_refused_at_the_first_byte_beyond_a_bound)
 		CHECK_EQ(emit_open_as(&e, &open), CH_OK);
 		CHECK_EQ(e.code.cold_bytes, 0);
 		struct ch_code code = e.code;
-		code.used_to = 16;
+		code.used_to = rows[i].to;
 		code.used_from = rows[i].from;
 		code.entry_offset = rows[i].entry_offset;
 		code.cold_used = rows[i].cold;
