@@ -257,6 +257,37 @@ static const struct ch__listener_calls calls = {.used = change_errno_at_use,
 						.ends = change_errno_at_end};
 static struct ch__listener listener = {.calls = &calls};
 
+static void change_errno_at_death(struct ch__listener *dying, const uint64_t *blocks, size_t n)
+{
+	(void)dying, (void)blocks, (void)n;
+	errno = EINTR;
+}
+
+/* Each call of the system fails once. Code that gets no memory for its commit is aborted, and what
+ * the abort meets is not told. */
+TEST(code_that_is_given_up_has_the_errno_of_its_commit)
+{
+	enum { LARGE = 5 << 20 };
+	static const struct ch__listener_calls deaths = {.blocks_die = change_errno_at_death};
+	static struct ch__listener hears = {.calls = &deaths};
+	static uint8_t bytes[LARGE];
+	struct rig rig = rig_start(32 << 20);
+	bool was_last = false;
+	ch__listener_add(rig.heap, &hears);
+	for (uint64_t nth = 1; !was_last; nth++) {
+		void *code;
+		ch__os_fail_as(nth, false, EXDEV);
+		enum ch_status status = ch_code_add(rig.heap, bytes, LARGE, "large", &code);
+		int error = errno;
+		was_last = ch__os_failable_calls() < nth;
+		ch__os_fail_at(0, false);
+		CHECK(status != CH_E_OS || error == EXDEV);
+		CHECK(status != CH_OK ||
+		      ch_code_free(rig.heap, code, CH_RELEASE_NOT_RUNNING) == CH_OK);
+	}
+	rig_end(&rig);
+}
+
 /* Both calls come where the VM knows of no call of the system. */
 TEST(listeners_leave_errno_alone)
 {
