@@ -3,7 +3,6 @@
 #include "observe/core.h"
 
 #include "codeheap/listener.h"
-#include "os/os.h"
 #include "os/threads.h"
 
 #include <stdatomic.h>

@@ -108,10 +108,10 @@ void ch__os_profile_chain(void *info, void *ucontext, struct ch__os_action *old)
 /* --- mappings --- */
 
 /* Reads a number and the character behind. Returns the text after both, or NULL. */
-static char *parse_number(char *from, int base, char behind, uint64_t *value)
+static char *parse_hex(char *from, char behind, uint64_t *value)
 {
 	char *end = from;
-	*value = strtoull(from, &end, base);
+	*value = strtoull(from, &end, 16);
 	return end != from && *end == behind ? end + 1 : NULL;
 }
 
@@ -119,13 +119,13 @@ static char *parse_number(char *from, int base, char behind, uint64_t *value)
 static bool parse(char *line, struct ch__os_mapping *mapping)
 {
 	uint64_t low, high, device_major, device_minor;
-	char *access = parse_number(line, 16, '-', &low);
-	if (!access || !(access = parse_number(access, 16, ' ', &high)))
+	char *access = parse_hex(line, '-', &low);
+	if (!access || !(access = parse_hex(access, ' ', &high)))
 		return false;
 	char *at = strchr(access, ' ');
-	if (!at || at - access < 4 || !(at = parse_number(at + 1, 16, ' ', &mapping->offset)) ||
-	    !(at = parse_number(at, 16, ':', &device_major)) ||
-	    !(at = parse_number(at, 16, ' ', &device_minor)))
+	if (!at || at - access < 4 || !(at = parse_hex(at + 1, ' ', &mapping->offset)) ||
+	    !(at = parse_hex(at, ':', &device_major)) ||
+	    !(at = parse_hex(at, ' ', &device_minor)))
 		return false;
 	char *path = at;
 	mapping->inode = strtoull(at, &path, 10);

@@ -150,12 +150,6 @@ static uint32_t take_from_stack(struct ch__sampler *s, const struct ch__ranges *
 	return name_frames(s, ranges, frames, found);
 }
 
-static void drop(struct ch__sampler *s, uint32_t weight)
-{
-	uint64_t dropped = CH_LOAD_RELAXED(&s->dropped);
-	CH_STORE_RELAXED(&s->dropped, dropped + weight);
-}
-
 void ch__sampler_take(struct ch__sampler *s, const struct ch__sampler_stack *stack, uint32_t weight)
 {
 	_Static_assert(sizeof(uintptr_t) == sizeof(uint64_t), "frames are walked into the ring");
@@ -165,7 +159,7 @@ void ch__sampler_take(struct ch__sampler *s, const struct ch__sampler_stack *sta
 	uint64_t room = s->words - (head - tail);
 	uint64_t *at = s->ring + (head & (s->words - 1)), *frames = at + 1;
 	if (room <= CH__PROFILE_FRAMES_MAX + 2) {
-		drop(s, weight);
+		CH_STORE_RELAXED(&s->dropped, CH_LOAD_RELAXED(&s->dropped) + weight);
 		return;
 	}
 	/* seq_cst: against ch__maps_read, which then looks at `inside`. */

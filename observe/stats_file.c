@@ -248,11 +248,6 @@ static void write_on(void *arg)
 
 /* --- its name --- */
 
-static bool has_number(const char *pattern)
-{
-	return strstr(pattern, "%p") != NULL;
-}
-
 /* Replaces each %p by the process's number. The file of the second heap ends in ".2", and so on. */
 static bool print_path(struct ch__stats_file *file)
 {
@@ -422,7 +417,7 @@ static void fork_child(struct ch__listener *listener)
 	ch__os_let_go(&file->held);
 	bool was_on = atomic_exchange(&file->is_on, 0) || atomic_load(&file->is_due);
 	atomic_store(&file->has_thread, 0);
-	if (was_on && has_number(file->pattern)) {
+	if (was_on && strstr(file->pattern, "%p")) {
 		atomic_store(&file->is_due, 1);
 		ch__listener_await_use(listener->heap);
 	}
