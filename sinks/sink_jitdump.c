@@ -314,26 +314,19 @@ static void note_gone(const struct ch__sinks_config *config, uintptr_t exec, siz
 	file.gone[file.gone_count++] = (struct code){exec, bytes, true, "[freed]"};
 }
 
-static const struct ch__frame_shape *shape_of(const struct ch__tool_user *user,
-					      const struct ch__sink_range *range)
-{
-	static const struct ch__frame_shape none;
-	uint8_t frame = ch__sink_frame(user->config, ch__sink_page(user->config, range->exec));
-	return frame ? &user->config->shapes[frame - 1] : &none;
-}
-
 static void tell_block(const struct ch__tool_user *user, const struct ch__sink_range *range)
 	CH_REQUIRES(ch__role_file)
 {
+	static const struct ch__frame_shape none;
 	const struct ch__sinks_config *config = user->config;
 	char name[CH__TOOL_NAME_BYTES];
-	const struct ch__frame_shape *shape = shape_of(user, range);
+	uint8_t frame = ch__sink_frame(config, ch__sink_page(config, range->exec));
 	struct code code = {.exec = range->exec, .bytes = range->bytes, .name = name};
 	ch__tool_name(config, range->exec, range->key, name);
 	if (!ch__tool_lines(config, range, &file.lines))
 		tool.error = ENOMEM;
 	put_lines(&code, &file.lines);
-	put_unwinding(&code, shape);
+	put_unwinding(&code, frame ? &config->shapes[frame - 1] : &none);
 	put_load(&code);
 }
 

@@ -151,32 +151,27 @@ static bool cover(struct user *user, size_t offset, size_t bytes)
 	return seen != 0;
 }
 
-static bool is_kept(struct user *user, size_t granule)
-{
-	return user->keeps && (*word_of(user, granule, KEPT) & bit_of(granule));
-}
-
 /* Whether the file keeps the line of a range: the range is dead, and no part of it is reused. The
  * range was read from a file, whose text may be anything. */
 static bool keeps_line(struct user *user, const struct ch__sink_range *range)
 {
 	size_t offset = range->exec - user->common.config->pool_exec;
 	size_t granule = offset >> GRANULE_LOG2;
-	return ch__sink_is_in_pool(user->common.config, range) && is_kept(user, granule) &&
+	return ch__sink_is_in_pool(user->common.config, range) && user->keeps &&
+	       (*word_of(user, granule, KEPT) & bit_of(granule)) &&
 	       !cover(user, offset, range->bytes);
 }
 
-static bool resize_log(struct user *user, size_t capacity)
+static void resize_log(struct user *user, size_t capacity)
 {
 	struct line *log = ch__meta_alloc(user->common.config->meta, capacity * sizeof *log);
 	if (!log)
-		return false;
+		return;
 	if (user->lines)
 		memcpy(log, user->log, user->lines * sizeof *log);
 	ch__meta_free(user->common.config->meta, user->log, user->capacity * sizeof *log);
 	user->log = log;
 	user->capacity = capacity;
-	return true;
 }
 
 static void drop_dead_lines(struct user *user)
@@ -195,7 +190,7 @@ static void drop_dead_lines(struct user *user)
 	if (user->lines)
 		memmove(user->log, user->log + from, user->lines * sizeof *user->log);
 	if (user->capacity > LOG_LEAST && user->lines < user->capacity / 4)
-		(void)resize_log(user, user->capacity / 2);
+		resize_log(user, user->capacity / 2);
 	for (size_t i = 0; i < user->lines; i++) {
 		size_t granule = user->log[i].offset >> GRANULE_LOG2;
 		*word_of(user, granule, LIVE) |= bit_of(granule);
@@ -207,7 +202,7 @@ static bool make_room(struct user *user)
 {
 	drop_dead_lines(user);
 	if (user->lines >= user->capacity / 2)
-		(void)resize_log(user, user->capacity ? user->capacity * 2 : LOG_LEAST);
+		resize_log(user, user->capacity ? user->capacity * 2 : LOG_LEAST);
 	return user->lines < user->capacity;
 }
 
