@@ -3,13 +3,6 @@
 #include "codeheap/base/park.h"
 #include "codeheap/graph/branch.h"
 
-static void store(_Atomic(uint32_t) *field, uint32_t value)
-{
-	CH_STORE_RELAXED(field, value);
-}
-
-/* A run whose generations begin again rests (docs/design.md, section 5, has the counters). */
-
 static uint32_t chained(const struct ch_heap *heap, uint32_t first)
 {
 	return (uint32_t)ch__branch_at(heap, first)->next_free;
@@ -21,6 +14,7 @@ static void chain(const struct ch_heap *heap, uint32_t first, uint32_t next)
 	atomic_store_explicit(&ch__branch_at(heap, first)->next_free, next, memory_order_release);
 }
 
+/* A run whose generations begin again rests (docs/design.md, section 5, has the counters). */
 static void give_run(struct ch_heap *heap, uint32_t first, uint32_t count, bool is_worn)
 	CH_REQUIRES(ch__role_records)
 {
@@ -79,7 +73,7 @@ uint32_t ch__branches_take(struct ch_heap *heap, uint32_t count)
 	for (uint32_t i = 0; first && i < count; i++) {
 		struct ch__branch *branch = ch__branch_at(heap, first + i);
 		ch__branch_set_user(branch, NULL);
-		store(&branch->target_kind, i + 1 == count ? CH__BRANCH_LAST : 0);
+		CH_STORE_RELAXED(&branch->target_kind, i + 1 == count ? CH__BRANCH_LAST : 0);
 	}
 	return first;
 }
@@ -96,8 +90,10 @@ uint32_t ch__branches_free(struct ch_heap *heap, uint32_t first)
 				ch__branch_state(branch), CH__BRANCH_NONE, ch__held(heap),
 				__func__);
 		ch__branch_set_site(branch, 0);
-		store(&branch->next_gen, ch__branch_next(branch) | (generation & 0xff) << 24);
-		store(&branch->prev_gen, ch__branch_prev(branch) | (generation >> 8) << 24);
+		CH_STORE_RELAXED(&branch->next_gen,
+				 ch__branch_next(branch) | (generation & 0xff) << 24);
+		CH_STORE_RELAXED(&branch->prev_gen,
+				 ch__branch_prev(branch) | (generation >> 8) << 24);
 	}
 	/* 0: the generations began again. The next heap with this id begins behind the highest. */
 	uint32_t had = generation ? generation : 1u << 16;
