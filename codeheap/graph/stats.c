@@ -124,7 +124,7 @@ static void fill_counters(const struct ch__counters *c, struct ch_stats *s)
 	s->opens_full = c->opens_full;
 }
 
-static void fill_lists(struct ch_heap *heap, struct ch_stats *s) CH_REQUIRES(ch__role_heap)
+static void fill_counts(struct ch_heap *heap, struct ch_stats *s) CH_REQUIRES(ch__role_heap)
 {
 	for (struct ch__thread *t = heap->threads; t; t = t->next)
 		s->threads_now += t->is_attached;
@@ -136,10 +136,6 @@ static void fill_lists(struct ch_heap *heap, struct ch_stats *s) CH_REQUIRES(ch_
 	s->assumptions_now = heap->assumptions_now;
 	s->blocks_notentrant_now = heap->blocks_notentrant;
 	s->branches_now = s->stub_bytes_now / ch__stub_bytes(heap);
-}
-
-static void fill_cycles(struct ch_heap *heap, struct ch_stats *s) CH_REQUIRES(ch__role_heap)
-{
 	s->blocks_invalidated = heap->blocks_invalidated;
 	s->branches_linked = heap->branches_linked;
 	s->branches_unlinked = heap->branches_unlinked;
@@ -164,8 +160,7 @@ enum ch_status ch_heap_stats(struct ch_heap *heap, struct ch_stats *out)
 	stats->sinks_on = ch__sinks_on(heap->sinks);
 	fill_counters(&sum, stats);
 	fill_memory(heap, stats);
-	fill_lists(heap, stats);
-	fill_cycles(heap, stats);
+	fill_counts(heap, stats);
 	ch__stats_note_peak(heap, NULL, 0);
 	stats->code_bytes_peak = heap->code_bytes_peak;
 	ch__heap_unlock(heap);
