@@ -144,13 +144,6 @@ const char *ch__world_reason(const struct ch_config *config, bool is_gone)
 				     "such threads";
 }
 
-static void because_running(const struct ch__thread *thread, unsigned waited_ms)
-{
-	(void)ch__because(CH_E_BUSY, "thread %d%s did not stop in %u ms: %s", thread->thread_id,
-			  ch__thread_how(thread), waited_ms,
-			  ch__world_reason(&thread->heap->config, ch__thread_is_gone(thread)));
-}
-
 bool ch__world_stop(struct ch_heap *heap, uint64_t until_ns) CH_UNANALYSED("it makes the role")
 {
 	/* seq_cst: pairs with run_parked. */
@@ -181,7 +174,9 @@ bool ch__world_stop(struct ch_heap *heap, uint64_t until_ns) CH_UNANALYSED("it m
 	/* Before the sentence, as in ch__freeze_until. */
 	ch__world_resume(heap);
 	ch__unfreeze(heap);
-	because_running(thread, ch__world_waited_ms(heap, start, until_ns));
+	(void)ch__because(CH_E_BUSY, "thread %d%s did not stop in %u ms: %s", thread->thread_id,
+			  ch__thread_how(thread), ch__world_waited_ms(heap, start, until_ns),
+			  ch__world_reason(&heap->config, ch__thread_is_gone(thread)));
 	return false;
 }
 

@@ -4,11 +4,6 @@
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/places/tombstone.h"
 
-static uint32_t slot_of(const struct ch_heap *heap, uint64_t written)
-{
-	return 1 + (uint32_t)(written & (heap->config.remembered_dead - 1));
-}
-
 void ch__tombstones_reserve(struct ch_heap *heap, uint32_t n)
 {
 	uint64_t written = CH_LOAD_RELAXED(&heap->tombstones_written);
@@ -85,7 +80,7 @@ void ch__tombstone_write(struct ch_heap *heap, const struct ch__owner *owner,
 			 const struct ch__block *block, uint32_t index, enum ch__death death)
 {
 	uint64_t written = CH_LOAD_RELAXED(&heap->tombstones_written);
-	uint32_t slot = slot_of(heap, written);
+	uint32_t slot = 1 + (uint32_t)(written & (heap->config.remembered_dead - 1));
 	if (!ch__table_has(&heap->tombstones, slot)) {
 		uint64_t lost = CH_LOAD_RELAXED(&heap->tombstones_lost);
 		atomic_store_explicit(&heap->tombstones_lost, lost + 1, memory_order_release);
