@@ -42,13 +42,6 @@ enum ch_status ch_assumption_create(struct ch_vm *vm, struct ch_assumption *out)
 	return index ? CH_OK : ch__because_memory("an assumption");
 }
 
-static bool has_room(struct ch_heap *heap, struct ch__assumption *fact)
-{
-	return fact->count < fact->capacity ||
-	       ch__meta_grow(heap->meta, &fact->dependents, &fact->capacity, 4,
-			     sizeof *fact->dependents);
-}
-
 enum ch_status ch_block_assume(struct ch_block handle, struct ch_assumption assumption)
 {
 	struct ch__subject s;
@@ -60,7 +53,9 @@ enum ch_status ch_block_assume(struct ch_block handle, struct ch_assumption assu
 	struct ch__assumption *fact = index ? ch__assumption_at(s.heap, index) : NULL;
 	if (!fact)
 		status = ch__because_stale("assumption", assumption.bits);
-	else if (!has_room(s.heap, fact))
+	else if (fact->count == fact->capacity &&
+		 !ch__meta_grow(s.heap->meta, &fact->dependents, &fact->capacity, 4,
+				sizeof *fact->dependents))
 		status = ch__because_memory("a dependent of the assumption");
 	else
 		status = ch__side_need_locked(&s, 1);

@@ -112,8 +112,6 @@ static bool next_place(struct walk *w, struct place *p)
 	return next_branch(w, p) || next_item(w, p);
 }
 
-/* Without a thread's map of the block at work, each attach would read all earlier records. */
-
 /* The bits of [from, to) that lie in the byte of `from`. */
 static uint8_t mask_of(uint32_t from, uint32_t to)
 {
@@ -173,8 +171,8 @@ static bool is_of(const struct ch__site_map *map, const struct ch__block *block)
 	return map->block == block && map->generation == CH_LOAD_RELAXED(&block->generation);
 }
 
-/* Returns NULL when the thread has no map of the block, and the records have to be read. A map
- * serves only while the block is OPEN, since other threads attach to a LIVE block, too. */
+/* Returns NULL when the thread has no map of the block, and all earlier records have to be read. A
+ * map serves only while the block is OPEN, since other threads attach to a LIVE block, too. */
 static const struct ch__site_map *map_of(const struct ch__subject *s)
 {
 	struct ch__site_map *map = &s->self->sites;
