@@ -62,7 +62,7 @@ enum ch_status ch_block_assume(struct ch_block handle, struct ch_assumption assu
 	if (status == CH_OK) {
 		uint32_t block = ch__handle_index(handle.bits), at = s.block->side_list->count;
 		struct ch__item item = {.at = index, .value = fact->count};
-		status = ch__side_add(&s, CH__ITEM_ASSUME, item, NULL);
+		ch__side_add(&s, CH__ITEM_ASSUME, item, NULL);
 		fact->dependents[fact->count++] = (struct ch__dependent){block, at};
 	}
 	ch__heap_unlock(s.heap);

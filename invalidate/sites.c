@@ -431,9 +431,7 @@ enum ch_status ch_patch_point_attach(struct ch_block block, const void *at, cons
 		return status;
 	struct ch__item item = {ch__offset(s.heap, point), ch__offset(s.heap, leads_to)};
 	struct ch__item second = {(uint32_t)(uintptr_t)user, (uint32_t)((uintptr_t)user >> 32)};
-	status = ch__side_add(&s, CH__ITEM_POINT, item, &second);
-	if (status != CH_OK)
-		return status;
+	ch__side_add(&s, CH__ITEM_POINT, item, &second);
 	ch__arch_diverter_write(ch__pool_lend(s.heap->pool, point), point, leads_to);
 	ch__sites_note(&s);
 	return CH_OK;
@@ -454,11 +452,12 @@ enum ch_status ch_ref_attach(struct ch_block block, const void *at)
 	if (!ch__sites_allow(&s, exec, sizeof(uintptr_t), 0, true))
 		return ch__because(CH_E_SITE, "the ref %lx shares bytes with what is attached",
 				   exec);
+	if ((status = ch__side_need(&s, 1)) != CH_OK)
+		return status;
 	struct ch__item item = {.at = ch__offset(s.heap, exec)};
-	status = ch__side_add(&s, CH__ITEM_REF, item, NULL);
-	if (status == CH_OK)
-		ch__sites_note(&s);
-	return status;
+	ch__side_add(&s, CH__ITEM_REF, item, NULL);
+	ch__sites_note(&s);
+	return CH_OK;
 }
 
 static struct ch_site site_of(const struct ch_heap *heap, const struct ch__block *block,

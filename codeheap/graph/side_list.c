@@ -122,18 +122,14 @@ void ch__side_drop(struct ch_heap *heap, struct ch__side_list *list)
 	give_back(heap, list);
 }
 
-enum ch_status ch__side_add(const struct ch__subject *s, enum ch__item_kind kind,
-			    struct ch__item item, const struct ch__item *second)
+void ch__side_add(const struct ch__subject *s, enum ch__item_kind kind, struct ch__item item,
+		  const struct ch__item *second)
 {
-	enum ch_status status = ch__side_need(s, 1);
-	if (status != CH_OK)
-		return status;
 	ch__region_enter(s->self);
 	ch__side_append(s->block->side_list, kind, item);
 	if (second)
 		ch__side_append(s->block->side_list, CH__ITEM_POINT_USER, *second);
 	ch__region_leave(s->self);
-	return CH_OK;
 }
 
 enum ch_status ch__subject_look(struct ch_block handle, struct ch__subject *s)
@@ -294,5 +290,6 @@ enum ch_status ch_block_lines(struct ch_block block, const char *file, const str
 		ch__meta_free(s.heap->meta, made, lines_bytes((uint32_t)n));
 		return ch__because_memory("the name of the file");
 	}
-	return ch__side_add(&s, CH__ITEM_LINES, ch__item_of(made), NULL);
+	ch__side_add(&s, CH__ITEM_LINES, ch__item_of(made), NULL);
+	return CH_OK;
 }
