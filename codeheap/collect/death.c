@@ -312,13 +312,12 @@ static void free_places(struct ch_heap *heap, const struct dead *dead, uint32_t 
 	bool has_steps = ch__place_has_steps(heap, hot_offset);
 	/* A child without code has no memory there. */
 	bool is_shared = dead->is_data && !is_span && !heap->is_codeless;
-	for (uint32_t i = 0; i < count && is_shared; i++)
-		ch__pool_poison(heap->pool, ch__exec(heap, dead[i].block->hot_offset),
-				dead[i].hot_bytes);
 	/* The unwind data of slots goes last (I8), while nobody else can have the places. */
-	for (uint32_t i = 0; i < count && (is_slot || has_steps); i++) {
+	for (uint32_t i = 0; i < count && (is_shared || is_slot || has_steps); i++) {
 		uintptr_t hot = ch__exec(heap, dead[i].block->hot_offset);
-		if (is_slot)
+		if (is_shared)
+			ch__pool_poison(heap->pool, hot, dead[i].hot_bytes);
+		else if (is_slot)
 			ch__sinks_slot_dead(heap->sinks, hot);
 		else
 			ch__steps_dead(ch__sinks_steps(heap->sinks), hot, dead[i].hot_bytes);
