@@ -101,8 +101,7 @@ bool ch__sweep_step(struct ch_heap *heap)
 	ch__sweep_unlock(heap);
 	if (more)
 		return true;
-	if (ch__sinks_want_ranges(atomic_load(&heap->sinks_on)))
-		ch__sinks_flush(heap->sinks, CH__FLUSH_COLLECTION);
+	ch__sinks_flush(heap->sinks, CH__FLUSH_COLLECTION);
 	(void)ch__pool_retry_retired(heap->pool);
 	ch__pool_trim(heap->pool);
 	return false;

@@ -427,8 +427,7 @@ __attribute__((destructor(FLUSH_PRIORITY))) static void flush_at_exit(void)
 		struct ch_heap *heap = atomic_load(&ch__heaps[id]);
 		if (!heap || heap->process != ch__os_process_id() || !ch__heap_try_lock(heap))
 			continue;
-		if (ch__sinks_want_ranges(atomic_load(&heap->sinks_on)))
-			ch__sinks_flush(heap->sinks, CH__FLUSH_BUFFERED);
+		ch__sinks_flush(heap->sinks, CH__FLUSH_BUFFERED);
 		ch__heap_unlock(heap);
 	}
 	ch__place_read_end();
