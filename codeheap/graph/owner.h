@@ -73,8 +73,7 @@ static inline enum ch__owner_state ch__owner_state(uint32_t generation)
 /* Released by the VM. seq_cst against a store of the cell: one of the two sees the other. */
 static inline bool ch__owner_is_released(const struct ch__owner *owner)
 {
-	return (atomic_load_explicit(&owner->generation, memory_order_seq_cst) &
-		(CH__LIFE_RELEASING | CH__LIFE_RELEASED)) != 0;
+	return atomic_load_explicit(&owner->generation, memory_order_seq_cst) & CH__LIFE_ENDS;
 }
 
 /* Locks the list of blocks and the entry; in a region. */
