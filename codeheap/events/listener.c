@@ -64,11 +64,11 @@ enum ch_status ch__listeners_begin(struct ch_heap *heap)
 		status = g->begins(heap, &stats_file, wish != NULL);
 	if (status == CH_OK && stats_file && *stats_file) {
 		heap->no_file = errno = ENOSYS;
-		if (!wish)
-			status = ch__because(CH_E_OS, "ch_config.stats_file needs "
-					     "ch_stats_file_enable of libcodeheap-profile: %m");
 		if (wish)
 			tell_of_no_file();
+		else
+			status = ch__because(CH_E_OS, "ch_config.stats_file needs "
+					     "ch_stats_file_enable of libcodeheap-profile: %m");
 	}
 	if (status != CH_OK) {
 		int error = errno;
