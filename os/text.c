@@ -12,15 +12,10 @@ static size_t control_bytes(const char *at)
 
 void ch__text_put_name(struct ch__text *text, const char *name)
 {
-	for (size_t controls = 0; *name; name++) {
+	for (size_t controls = 0; *name; name++, controls -= controls != 0) {
 		if (!controls)
 			controls = control_bytes(name);
-		char shown = *name;
-		if (controls) {
-			shown = '?';
-			controls--;
-		}
-		ch__text_put_byte(text, shown);
+		ch__text_put_byte(text, controls ? '?' : *name);
 	}
 }
 
