@@ -190,10 +190,9 @@ ch__arch_with_registers:
 	.cfi_endproc
 	.size	ch__arch_with_registers, . - ch__arch_with_registers
 
-/* Templates of trampolines (stubs.h): a template never runs in place, it is copied and the literals
- * filled in. The code lies at a multiple of 8, in the image as in a block. All argument registers
- * stay as they were, also x8, in which a caller passes the address of a large result. x15 has the
- * payload, and x16 the target: a page of BTI takes a jump by x16 where it takes a call. */
+/* Templates of trampolines (stubs.h). All argument registers stay as they were, also x8, in which a
+ * caller passes the address of a large result. x15 has the payload, and x16 the target: a page of
+ * BTI takes a jump by x16 where it takes a call. */
 	.macro	template name
 	.type	template_\name, %function
 	.p2align 3
@@ -202,7 +201,6 @@ template_\name:
 	bti_c
 	.endm
 
-	/* One FDE covers code and literals: every byte of the copy belongs to the FDE. */
 	.macro	literals name
 	.balign	8
 template_\name\()_target:

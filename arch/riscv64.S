@@ -198,10 +198,8 @@ ch__arch_with_registers:
 	.cfi_endproc
 	.size	ch__arch_with_registers, . - ch__arch_with_registers
 
-/* Templates of trampolines (stubs.h): a template never runs in place, it is copied and the literals
- * filled in. The code lies at a multiple of 8, in the image as in a block. All argument registers
- * stay as they were. The payload is in t2, the register of the static chain (an extra argument to a
- * nested function). t1 is clobbered. */
+/* Templates of trampolines (stubs.h). All argument registers stay as they were. The payload is in
+ * t2, the register of the static chain (an extra argument of nested functions); t1 is clobbered. */
 	.macro	template name
 	.type	template_\name, @function
 	.balign	8
@@ -209,7 +207,6 @@ template_\name:
 	.cfi_startproc
 	.endm
 
-	/* One FDE covers code and literals: every byte of the copy belongs to the FDE. */
 	.macro	literals name, target
 	.org	template_\name + \target
 template_\name\()_target:

@@ -222,10 +222,9 @@ ch__arch_with_registers:
 	.cfi_endproc
 	.size	ch__arch_with_registers, . - ch__arch_with_registers
 
-/* Templates of trampolines (stubs.h): a template never runs in place, it is copied and the literals
- * filled in. The code lies at a multiple of 8, in the image as in a block. All argument registers,
- * al (the count of vector registers of a call with variable arguments) and r11 stay as they were.
- * r10 has the payload: the register that the ABI sets apart for the static chain. */
+/* Templates of trampolines (stubs.h). All argument registers, al (the count of vector registers of
+ * a call with variable arguments) and r11 stay as they were. r10 has the payload: the register that
+ * the ABI sets apart for the static chain. */
 	.macro	template name
 	.type	template_\name, @function
 	.p2align 3, 0xcc
@@ -234,7 +233,6 @@ template_\name:
 	endbr64
 	.endm
 
-	/* One FDE covers code and literals: every byte of the copy belongs to the FDE. */
 	.macro	literals name
 	.balign	8, 0xcc
 template_\name\()_target:
