@@ -144,8 +144,9 @@ run-hostile: $(tests) $(BUILD)/tests/runner $(BUILD)/tests/hostile
 # ---- objects ----------------------------------------------------------------------------------------------------------
 $(foreach d,$(lib_dirs),$(eval $(call lib_rules,$(d),$(TOBJ),-DCH_TESTING=1 $(count_flags))))
 # Tests have instructions between their functions, which an optimizer at link time does not see. They are most of the code
-# that is compiled: with fewer passes and lines only, in half the time.
-base_of_tests = $(patsubst -g,-g1,$(patsubst -O2,-O1,$(BASE)))
+# that is compiled: with fewer passes and lines only, in half the time. Builds of other machines and sanitizers keep all passes,
+# and with them small frames and all warnings.
+base_of_tests = $(if $(CROSS)$(SAN),$(BASE),$(patsubst -g,-g1,$(patsubst -O2,-O1,$(BASE))))
 $(TOBJ)/%.o: %.c $(OBJ)/flags
 	@mkdir -p $(@D)
 	@echo "cc $@"
