@@ -165,6 +165,47 @@ EVERY_DRIVER(answer_that_is_not_entrant_is_asked_for_again)
 	stage_end(p->stage);
 }
 
+enum late { ANSWERS, LINKS_ITSELF, OLD_IS_INVALIDATED };
+
+/* The branch is linked to C, as by another thread, while the answer B is on its way. */
+static struct ch_block answer_late(struct stage *stage, struct ch_branch branch, void *user,
+				   struct ch_regs *regs)
+{
+	struct play *p = stage->user;
+	struct ch_info info = {.size = sizeof info};
+	(void)branch, (void)user;
+	if (p->asked++)
+		return p->c.block;
+	method_link(&p->a, 0, &p->c);
+	if (p->step == OLD_IS_INVALIDATED)
+		method_invalidate(&p->b);
+	if (p->step != LINKS_ITSELF)
+		return p->b.block;
+	CHECK_EQ(ch_block_info(p->b.block, &info), CH_OK);
+	regs->pc = (uint64_t)(uintptr_t)info.entry;
+	return (struct ch_block){0};
+}
+
+static void take_twice(struct play *p, enum late step, uint64_t first, uint64_t second)
+{
+	p->asked = 0;
+	p->step = step;
+	CHECK_EQ(method_call(&p->a, NULL), first);
+	CHECK_EQ(method_call(&p->a, NULL), second);
+	CHECK_EQ(ch_branch_link(p->a.branch[0], (struct ch_block){0}), CH_OK);
+}
+
+EVERY_DRIVER(s12_late_answer_undoes_a_link_but_for_the_two_ways_of_a_vm_that_relinks)
+{
+	struct play *p = new_play(stage);
+	stage->hit = answer_late;
+	stage_apart(stage, build_source, p);
+	take_twice(p, ANSWERS, 2, 2);
+	take_twice(p, LINKS_ITSELF, 2, 3);
+	take_twice(p, OLD_IS_INVALIDATED, 3, 3);
+	stage_end(p->stage);
+}
+
 /* No byte of data is an instruction. */
 EVERY_DRIVER(answer_that_is_data_is_asked_for_again)
 {

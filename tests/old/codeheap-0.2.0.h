@@ -141,7 +141,7 @@ struct ch_regs {
 	/* In: the fallback of the owner whose code has the branch. Out: where the thread goes on
 	 * when no block is returned, or when no returned block is LIVE any more. */
 	uint64_t pc;
-	uint64_t sp; /* sp at the site; read only */
+	uint64_t sp; /* at the site; x86-64's CH_CALL has pushed its return address; read only */
 	/* x86-64: vector state, as xsave or fxsave leave it. aarch64: q0..q31, fpsr, fpcr; riscv64:
 	 * f0..f31, fcsr; wider registers (SVE, SME, V) hold nothing at a site, as at a call. */
 	void *extended;
@@ -240,17 +240,17 @@ struct ch_ops {
 	/* A thread took an unlinked branch. Returns the block to link the branch to and to go on
 	 * in; or none: go on at regs->pc. May change regs, take the VM's locks, compile, collect,
 	 * invalidate. May be left by longjmp, or, where the block's frame shape holds at the site,
-	 * by an exception or a cancellation, but not out of OWN_FRAMES: the library holds no lock,
-	 * and the branch stays as it was. When the block died or was invalidated meanwhile,
-	 * branch_hit is called again, 8 times in all: so set regs->pc beside a block, too, unless
-	 * the fallback may be entered with the registers of the site. */
+	 * by an exception or a cancellation, but not out of OWN_FRAMES: no lock is held, and the
+	 * branch stays as it was. Links after the return, over a ch_branch_link made meanwhile.
+	 * When the block died or was invalidated meanwhile, comes again, 8 times in all: so set
+	 * regs->pc beside a block, too, unless the fallback takes the registers of the site. */
 	struct ch_block (*branch_hit)(void *vm_user, struct ch_branch branch, void *branch_user,
 				      struct ch_regs *regs);
 	/* A marked block's ref, in the stopped world: mark the object; return its (new) word. */
 	uintptr_t (*ref)(void *vm_user, uintptr_t word);
 	/* The stopped world: ch_mark_stack for VM stacks outside the C stacks. No other call. */
 	void (*roots)(void *vm_user, struct ch_marker *marker);
-	/* A block is gone from every table: once; in polls and calls that collect. */
+	/* A block, data too, is gone from every table: once; in polls and calls that collect. */
 	void (*block_freed)(void *vm_user, void *block_user);
 	/* ch_vm_detach calls block_freed for each block that the vm has then, under no lock. */
 	bool tells_detached;
