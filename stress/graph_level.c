@@ -85,7 +85,7 @@ static void *run_thread(void *arg)
 	/* A signal may be for any thread. */
 	pthread_barrier_wait(&graph_world.start);
 	graph_driver_enter_thread(t);
-	graph_run_thread(t);
+	graph_run_thread();
 	t = graph_self();
 	empty_hand(t);
 	if (graph_world.is_child)

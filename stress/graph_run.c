@@ -344,13 +344,11 @@ void graph_run_freed(void *vm_user, void *block_user)
 
 /* --- a thread's list --- */
 
-void graph_run_thread(struct graph_thread *t)
+void graph_run_thread(void)
 {
+	(void)setjmp(graph_self()->stack->base);
+	struct graph_thread *t = graph_self();
 	struct graph_stack *s = t->stack;
-	if (setjmp(s->base)) {
-		t = graph_self();
-		s = t->stack;
-	}
 	while (t->next < t->limit) {
 		s->segment = 0;
 		graph_run_unwind(s, UINTPTR_MAX);

@@ -255,7 +255,7 @@ void graph_run_entered(struct graph_stack *stack); /* the cell was used */
 void graph_run_unwind(struct graph_stack *stack, uintptr_t below);
 /* Whether the block was invalidated, its fact broken or its vm discarded, or is about to be. */
 bool graph_run_may_be_invalid(const struct graph_node *node);
-void graph_run_thread(struct graph_thread *thread); /* runs the list to the end */
+void graph_run_thread(void); /* runs the list to the end */
 
 /* --- graph_stacks.c: fibers, signals --- */
 

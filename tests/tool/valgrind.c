@@ -270,7 +270,7 @@ __asm__("	.text\n"
 
 static void use_backtraces(struct rig *rig)
 {
-	uintptr_t *words = malloc(8 * sizeof *words); /* without values */
+	uintptr_t *volatile words = malloc(8 * sizeof *words); /* without values */
 	CHECK(words);
 	walked = rig->heap;
 	call_with_fp(walk_here, words[3]);
