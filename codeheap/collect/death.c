@@ -161,12 +161,13 @@ static bool edged_ends(struct ch_heap *heap, struct ch__block *block, uint32_t i
 		return true;
 	/* Immortal no more: its owner ends, and cycles free the block. */
 	block->flags &= (uint8_t)~CH__FLAG_IMMORTAL;
+	if (!is_left)
+		return false;
 	/* A user that ended just now may have put the block there. */
-	uint32_t i = 0;
-	while (i < heap->orphans_count && heap->orphans[i] != index)
-		i++;
-	if (is_left && i == heap->orphans_count)
-		push_orphan(heap, index);
+	for (uint32_t i = 0; i < heap->orphans_count; i++)
+		if (heap->orphans[i] == index)
+			return false;
+	push_orphan(heap, index);
 	return false;
 }
 

@@ -11,8 +11,8 @@
 static enum ch_status commit_or_abort(struct ch_code *code)
 {
 	enum ch_status status = ch_block_commit(code, 1);
-	/* A block whose commit is stale was aborted by the commit. */
 	int error = errno;
+	/* A block whose commit is stale was aborted by the commit. */
 	if (status != CH_OK && status != CH_E_STALE)
 		(void)!ch_block_abort(code);
 	/* CH_E_OS: of the commit. What the abort gives back may be refused, too. */
