@@ -339,6 +339,24 @@ TEST(arena_without_memory_is_not_lost)
 	ch__meta_destroy(meta);
 }
 
+/* An arena that waits for the next heap keeps addresses, and no memory. */
+TEST(memory_of_a_heap_that_went_is_the_system_s_at_once)
+{
+	enum { OBJECTS = 32000, BYTES = 500 };
+	unsigned arenas = told("arenas.narenas");
+	come_and_go(1, BYTES);
+	size_t before = resident_bytes();
+	struct ch__meta *meta = ch__meta_create();
+	CHECK(meta);
+	for (unsigned i = 0; i < OBJECTS; i++)
+		CHECK(ch__meta_alloc(meta, BYTES));
+	size_t full = resident_bytes();
+	CHECK(full > before + (size_t)OBJECTS * BYTES / 2);
+	ch__meta_destroy(meta);
+	CHECK(resident_bytes() < before + (full - before) / 4);
+	CHECK_EQ(told("arenas.narenas"), arenas + 1);
+}
+
 /* A destroyed arena does not wait for reuse: the allocator gives its number again. */
 TEST(two_heaps_never_have_one_arena)
 {
