@@ -450,9 +450,12 @@ TEST(bytes_that_no_block_has_are_told)
 	struct pair p;
 	const struct ch__pool *pool = rig.heap->pool;
 	const uint8_t *base = (const uint8_t *)pool->exec_base;
+	catch_traps(rig.heap);
+	/* No byte is in front of the pool's first one. */
+	check_begins(describe_at(rig.heap, base),
+		     "no block: a byte of page 0 that never had one (0x");
 	build_pair(&rig, &p);
 	free_run_of_pages(&rig);
-	catch_traps(rig.heap);
 	size_t page_bytes = (size_t)1 << pool->page_log2;
 	size_t page = (size_t)(p.at[0] - base) / page_bytes;
 	char wanted[100];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * check.c: ch_heap_check sees each broken invariant of blocks, branches, owners and slots, names
- * the block or owner and the fault, and sees nothing once the heap is whole again. */
+ * check.c: ch_heap_check sees each broken invariant of blocks, branches, owners, slots and
+ * assumptions, names the record and the fault, and sees nothing once the heap is whole again. */
 #include "codeheap/graph/block.h"
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/branch.h"
@@ -14,7 +14,7 @@ static struct rig rig;
 static struct ch_heap *heap;
 static uint32_t source, target, late_source, early, patched, closed, own, slot;
 static uint32_t linked, unlinked, late_link;
-static uint32_t owner, bare_owner, other_owner;
+static uint32_t owner, bare_owner, other_owner, assumption;
 
 static struct ch__block *block(uint32_t index)
 {
@@ -58,12 +58,14 @@ static struct ch_block make_source(struct ch_owner of, struct ch_branch branches
 	return e.code.block;
 }
 
-static struct ch_block make_as(struct ch_owner of, enum ch_entry entry, unsigned flags)
+static struct ch_block make_as(struct ch_owner of, struct ch_assumption fact, enum ch_entry entry,
+			       unsigned flags)
 {
 	struct emitter e;
 	struct ch_open open = {.owner = of, .hot_bytes = 60, .entry = entry, .flags = flags};
 	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
 	CHECK_EQ(ch_edge_attach_owner(e.code.block, of), CH_OK);
+	CHECK_EQ(ch_block_assume(e.code.block, fact), CH_OK);
 	emit_value(&e, 4);
 	emit_ret(&e);
 	CHECK_EQ(emit_commit(&e), CH_OK);
@@ -93,8 +95,11 @@ static void start(void)
 	source = index_of(source_block), target = index_of(target_block);
 	late_source = index_of(late_block), early = index_of(early_block);
 	closed = index_of(closed_block), slot = index_of(slot_block);
-	patched = index_of(make_as(o, CH_ENTRY_PATCH, 0));
-	own = index_of(make_as(other, CH_ENTRY_NONE, CH_OPEN_OWN_FRAMES));
+	struct ch_assumption fact;
+	CHECK_EQ(ch_assumption_create(rig.vm, &fact), CH_OK);
+	patched = index_of(make_as(o, fact, CH_ENTRY_PATCH, 0));
+	own = index_of(make_as(other, fact, CH_ENTRY_NONE, CH_OPEN_OWN_FRAMES));
+	assumption = ch__handle_index(fact.bits);
 	linked = ch__branch_resolve(heap, of_source[0]);
 	unlinked = ch__branch_resolve(heap, of_source[1]);
 	late_link = ch__branch_resolve(heap, of_late[0]);
@@ -208,6 +213,11 @@ static void owner_edge(void)
 {
 	POKE(item(patched, CH__ITEM_OWNER_EDGE)->at, 8 + 1);
 }
+static void dependent(void)
+{
+	struct ch__item *relies = item(patched, CH__ITEM_ASSUME);
+	POKE(relies->value, relies->value + 1);
+}
 static void gate(void)
 {
 	change_byte(ch__block_gate_exec(heap, block(patched)));
@@ -269,6 +279,7 @@ static const struct way {
 	{armed_point_of_live, &closed, "a patch point is not as its state"},
 	{edge, &source, "an edge leads to the free block"},
 	{owner_edge, &patched, "which is another one"},
+	{dependent, &assumption, "does not know that it relies on it"},
 	{gate, &patched, "the bytes of the entry changed"},
 	{open_gate, &patched, "the entry is not as its state"},
 	{generation, &late_source, "generation and state"},
