@@ -287,3 +287,46 @@ TEST(records_of_pages_that_were_never_used_are_not_read)
 	CHECK(walk.pages[walk.pages_count - 1].page < ch__pool_pages_end(pool));
 	end();
 }
+
+enum { FULL_PAGES = 2 * CH__STATS_PAGES_MOST, PAGE_BYTES = 4096, A_PAGE_EACH = 3000 };
+
+/* Adds code, a page each, until the pool is full. */
+static void fill(uint8_t *at[FULL_PAGES], unsigned *count)
+{
+	static const uint8_t bytes[A_PAGE_EACH];
+	void *added;
+	while (*count < FULL_PAGES &&
+	       ch_code_add(rig.heap, bytes, sizeof bytes, NULL, &added) == CH_OK)
+		at[(*count)++] = added;
+}
+
+/* The table of pages ends before the pool does. Pages that the walk before had no row for, and
+ * pages that have none now, are nobody else's row. */
+TEST(pages_beyond_the_table_are_counted_and_in_no_row)
+{
+	enum { FREED = 100 };
+	static _Atomic(uint32_t) is_hurried = 1;
+	static uint8_t *at[FULL_PAGES];
+	unsigned count = 0;
+	struct ch_config config = rig_config((size_t)FULL_PAGES * PAGE_BYTES);
+	config.page_bytes = PAGE_BYTES;
+	begin_as(&config);
+	if (rig.heap->pool->page_log2 != 12)
+		skip("pages are larger here");
+	fill(at, &count);
+	CHECK(count > CH__STATS_PAGES_MOST + FREED);
+	for (unsigned i = 0; i < FREED; i++)
+		CHECK_EQ(ch_code_free(rig.heap, at[i], CH_RELEASE_NOT_RUNNING), CH_OK);
+	take_walk();
+	CHECK_EQ(walk.pages_count, CH__STATS_PAGES_MOST);
+	CHECK_EQ(walk.pages_left_out, count - FREED - CH__STATS_PAGES_MOST);
+	unsigned again = 0;
+	fill(at, &again);
+	CHECK_EQ(again, FREED);
+	ch__stats_walk_run(&walk, &is_hurried);
+	CHECK_EQ(walk.pages_count, CH__STATS_PAGES_MOST);
+	CHECK_EQ(walk.pages_left_out, count - CH__STATS_PAGES_MOST);
+	for (uint32_t i = 0; i < walk.pages_count; i++)
+		CHECK_EQ(walk.pages[i].blocks, 1);
+	end();
+}
