@@ -56,7 +56,7 @@
  *
  * Structures with a `size` grow at their end. The caller sets `size` to sizeof. A smaller size, of
  * an older header, is taken: missing fields are 0. Any other size is CH_E_ARG. Structures with
- * `spare` words grow there: a word that is not 0, a newer header's field, is CH_E_ARG.
+ * `spare` words grow there: a spare word that is not 0 (a newer header's field) is CH_E_ARG.
  *
  * Limits, and the status beyond. Of a heap: 16,777,214 blocks, owners, branches, assumptions and
  * names each (CH_E_MEMORY). Of a block: 512 branches, 524,272 cold bytes with stubs, with PATCH 16
@@ -113,7 +113,7 @@ CH_API const char *ch_status_text(enum ch_status status);
 /* ch_why: why the last call failed: the status, and the argument with its value and range; or each
  * backend and the call that the system refused; or the thread that did not stop.
  * ret   at most 239 bytes, in the thread's own memory; "" before the first failure. Read it right
- *       after a status: a later call may change it or, as one that succeeds, leave it as it is
+ *       after a status: a later call that fails changes it; one that succeeds may not
  * safe  any thread; signal handlers: an interrupted call may have written half of the sentence, and
  *       a call that fails in the handler changes it
  * note  CODEHEAP_DEBUG=1 writes each sentence to stderr, too */
@@ -171,7 +171,7 @@ enum ch_entry { CH_ENTRY_NONE, CH_ENTRY_PATCH, CH_ENTRY_GUARD };
  * and the aligned 8 bytes to load. riscv64: jal x0; a branch over the next jal x0; jal ra; auipc
  * rd, 0, ld rd, 12(rd), jal x0, 12 and the literal to load, an aligned 8 bytes; all 4-aligned, none
  * compressed. Beyond the reach of B (128 MiB) or jal (1 MiB) the stub leads on, by x16 and x17, or
- * t1 and t3, as veneers and closed entries do: they hold nothing at sites and entries.
+ * t1 and t3, as veneers and closed entries do: code keeps nothing there at sites and entries.
  * LITERAL: an aligned 8-byte word, the absolute address: code jumps, calls or loads through it. */
 enum ch_branch_kind { CH_JMP, CH_JCC, CH_CALL, CH_LEA, CH_LITERAL };
 
@@ -217,14 +217,14 @@ enum ch_open_flags {
 	 * for this open, unless a vm has or had stop_world. CH_E_FULL after that: live code, code
 	 * made meanwhile and a page for each thread leave no room. No effect in a HOST heap. */
 	CH_OPEN_MAY_COLLECT = 1,
-	CH_OPEN_IMMORTAL = 2, /* a root until the heap ends, or its owner by NOT_RUNNING: thunks */
+	CH_OPEN_IMMORTAL = 2, /* thunks: a root until the heap ends or NOT_RUNNING ends its owner */
 	CH_OPEN_OWN_FRAMES = 4, /* unwinders know the block by ch_code.eh_frame only; frame is 0.
 				 * Whole pages, in chunks as data (enum ch_kind) */
 	/* write is exec, for emitters that know one address. Whole pages, exec a multiple of 64,
 	 * cold_bytes, branch_room 0, no PATCH (CH_E_ARG); no refs, patch points (CH_E_STATE). */
 	CH_OPEN_IN_PLACE = 8,
-	/* With an owner: the block lives, also invalidated, until ch_code_free or its owner's end:
-	 * by COLLECT each block goes by itself, if no edge holds it. Its vm hears block_freed. */
+	/* With an owner: the block lives, also invalidated, until ch_code_free or its owner's end;
+	 * after COLLECT, until no stack and no block holds it. Its vm hears block_freed. */
 	CH_OPEN_KEPT = 16,
 };
 
@@ -248,14 +248,14 @@ struct ch_ops {
 				      struct ch_regs *regs);
 	/* A marked block's ref, in the stopped world: mark the object; return its (new) word. */
 	uintptr_t (*ref)(void *vm_user, uintptr_t word);
-	/* The stopped world: ch_mark_stack for VM stacks outside the C stacks. No other call. */
+	/* The stopped world: ch_mark_stack for VM stacks outside the C stacks; or ch_code_at. */
 	void (*roots)(void *vm_user, struct ch_marker *marker);
 	/* A block, data too, is gone from every table: once; in polls and calls that collect. */
 	void (*block_freed)(void *vm_user, void *block_user);
 	/* ch_vm_detach calls block_freed for each block that the vm has then, under no lock. */
 	bool tells_detached;
 	/* A collection pays. Comes in polls, and in calls that open, invalidate, collect or end
-	 * (not COLLECT). Sets a flag, calls nothing of the library. NULL: see ch_code_free. */
+	 * code (not COLLECT). Sets a flag, calls nothing of the library. NULL: see ch_code_free. */
 	void (*collect_wanted)(void *vm_user);
 	/* Space came free after a ch_block_open failed with CH_E_FULL: once for all opens that
 	 * failed before; in polls and calls that collect, maybe before the failed open returned. */
@@ -305,7 +305,7 @@ struct ch_config {
 	 * each, some 80 more with a name of its own, taken as blocks die: 2 to 7 MB for 65,536. */
 	unsigned remembered_dead;
 	/* Called on a broken invariant, before the reason and the last 64 events (cycles,
-	 * invalidations, threads, forks) go to stderr, and abort(). The last one serves all. */
+	 * invalidations, threads, forks) go to stderr, and abort(). The last one given is used. */
 	void (*panic)(const char *reason);
 };
 
@@ -334,7 +334,7 @@ CH_API CH_CHECKED enum ch_status ch_heap_create(const struct ch_config *config,
  * lock  registry, heap; then of the set of heaps
  * safe  any thread; every handle of the heap is stale afterwards, and its pointer leads to nothing
  * cost  O(memory of the heap, and samples of its profile); forks and creations wait meanwhile
- * note  sinks' files stay. What a handler reads for over 1 s is freed when a heap comes or goes */
+ * note  sinks' files stay. Memory that a handler reads for over 1 s goes as a heap comes or goes */
 CH_API CH_CHECKED enum ch_status ch_heap_destroy(struct ch_heap *heap);
 
 /* Names in the plural count events, and only grow; names in _now and _peak are gauges.
@@ -361,7 +361,7 @@ struct ch_stats {
 	size_t size;         /* in: sizeof(struct ch_stats) */
 	const char *version; /* of the loaded library; constant, as the next */
 	const char *backend; /* "dual", "memfd", "procmem" */
-	unsigned sinks_on;   /* set of enum ch_sink; ch_sink_status hears of failures first */
+	unsigned sinks_on;   /* set of enum ch_sink; a failure shows in ch_sink_status first */
 #define X(name) uint64_t name;
 	CH_STATS_LIST(X)
 #undef X
@@ -483,7 +483,7 @@ CH_API CH_CHECKED enum ch_status ch_fiber_attach(struct ch_heap *heap, const voi
  *       lowest_sp  below every frame that is kept; scanned from 256 bytes below on. Outside of the
  *                  stack: the whole stack is scanned
  * safe  the thread that runs on it
- * note  both stacks are scanned up to ch_fiber_resume. A detached fiber is passed over: ch_why */
+ * note  the stack left and the stack entered are scanned up to ch_fiber_resume. Detached: ch_why */
 CH_API void ch_fiber_suspend(struct ch_fiber *fiber, const void *lowest_sp);
 
 /* ch_fiber_resume: the caller runs on the fiber's stack again; after the switch.
@@ -720,11 +720,11 @@ struct ch_branch_site {
  * ret   CH_OK | CH_E_STALE | CH_E_STATE | CH_E_FULL branch_room is used up | CH_E_SITE another
  *       instruction, or its displacement is not in one aligned 8; the site shares a byte with
  *       another site, a ref, a patchable entry or a stub; an exit of the block or an entry leads
- *       between its bytes, or its exit between a site's bytes or before a block's | CH_E_REACH site
- *       or stub is too far from the exit | CH_E_ARG outside the block; no exit and no branch_hit
+ *       between its bytes; its exit leads into a site, to data, or before a block's first byte |
+ *       CH_E_REACH its stub or exit is too far | CH_E_ARG outside the block; no exit, no branch_hit
  * lock  OPEN: none, or heap where the exit is another block's; LIVE: heap
  * safe  an attached thread
- * cost  O(branches of the block); LIVE, or as two blocks get theirs in turn: O(attachments) */
+ * cost  O(branches of the block); of a LIVE block, or of two blocks in turn: O(attachments) */
 CH_API CH_CHECKED enum ch_status ch_branch_attach(struct ch_block block,
 						  const struct ch_branch_site *site,
 						  struct ch_branch *branch);
@@ -739,7 +739,7 @@ CH_API CH_CHECKED enum ch_status ch_branch_attach(struct ch_block block,
 CH_API CH_CHECKED enum ch_status ch_branch_link(struct ch_branch branch, struct ch_block target);
 
 /* The calls from here to ch_block_lines want an OPEN block (CH_E_STATE). A call that makes the
- * block's list of attachments longer takes the heap's lock. Two blocks in turn: O(attachments). */
+ * block's list longer takes the heap's lock. Attaching to two blocks in turn: O(attachments). */
 
 /* ch_edge_attach: the block needs another block (an address in a table, an exit in another block).
  * in    to  not dead; an OPEN one is committed before the block, or together with the block
@@ -802,7 +802,7 @@ CH_API CH_CHECKED enum ch_status ch_block_lines(struct ch_block block, const cha
 enum ch_frame_shape { CH_FRAME_POINTER, CH_FRAME_KEEPS_ALL, CH_FRAME_LEAF, CH_FRAME_STEPS };
 
 /* STEPS (x86-64): ch_code.frame says where the caller's frame is at each instruction, for calls and
- * signals; copied behind the code, as its end. Code of at most 65,000 bytes, ENTRY_NONE or GUARD,
+ * signals; the commit copies it behind the code. Code of at most 65,000 bytes, ENTRY_NONE or GUARD,
  * no cold_bytes, branch_room or IN_PLACE (else CH_E_ARG). Before the first step the frame is as at
  * the call: cfa 8. No step lies where a call returns to. A child of fork without copy sees LEAF. */
 struct ch_frame_step {
@@ -950,7 +950,7 @@ CH_API CH_CHECKED enum ch_status ch_block_each(struct ch_heap *heap, const char 
  *       bytes  room at text; 1,024 are enough but for long paths
  * out   text      one line, 0-terminated unless bytes is 0; cut at a character
  * ret   the length without the 0; >= bytes when the text was cut; 0 = pass the signal on: it is not
- *       of the heap's code or data, nor of its code's call of NULL; or it was sent, or is a tool's
+ *       of the heap's code or data, nor of its code's call of NULL; or was sent; or a tool's trap
  * safe  signal handlers, in any thread, while others allocate and free
  * cost  O(blocks of the heap, and freed blocks that are remembered)
  * note  knows the last ch_config.remembered_dead freed blocks; names are cut to 63 bytes */
