@@ -21,8 +21,9 @@ enum ch_status ch__because_not_entrant(const struct ch_heap *heap, uint32_t inde
 
 uint32_t ch__branch_source(const struct ch_heap *heap, const struct ch__branch *branch)
 {
-	/* Blocks die under the heap lock: a start nearby, and the place, tell as much as ch__find.
-	 * The part before an OPEN block is another's, and an emitter may have spoilt the word. */
+	/* Blocks die under the heap lock, so a start nearby and the block's place tell as much as
+	 * ch__find. An OPEN block has no start: the start found is then another block's, and an
+	 * emitter may have spoilt the index there. */
 	uint32_t site = branch->site, start = ch__page_near_start(heap->pool, site);
 	uint32_t index = start == UINT32_MAX ? 0 : ch__head_index(heap, start);
 	if (ch__table_has(&heap->blocks, index)) {

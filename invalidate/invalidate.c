@@ -93,8 +93,9 @@ static size_t invalidate_handles(struct ch_heap *heap, const struct ch_block *bl
 	return count;
 }
 
-/* *heap: of all blocks save stale ones, or NULL. Returns CH_E_STATE: a block is OPEN. CH_E_ARG: the
- * blocks are of two heaps. Without the lock: no block becomes OPEN later. */
+/* Stores the heap of all blocks that are not stale, or NULL. Returns CH_E_STATE when a block is
+ * OPEN, CH_E_ARG when the blocks are of two heaps. Needs no lock: no handle's block becomes OPEN
+ * later. */
 static CH_COLD enum ch_status find_heap(const struct ch_block *blocks, size_t n,
 					struct ch_heap **heap)
 {

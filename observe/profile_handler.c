@@ -68,8 +68,8 @@ static void handle(int signal, void *info, void *ucontext)
 bool ch__profile_install(void)
 {
 	static bool is_installed CH_GUARDED_BY(ch__role_heaps);
-	/* Without a handler the first tick would kill, or count for nothing. Who installs a later
-	 * handler passes the library's signals on: two that pass on to each other would not end.
+	/* Without a handler the first tick would kill, or count for nothing. A handler installed
+	 * later passes the library's signals on: two that pass on to each other would not end.
 	 * Every signal is blocked: no other handler may interrupt, and leave by a jump. */
 	if (!is_installed || !ch__os_profile_is_handled())
 		is_installed = ch__os_signal_install(SIGPROF, handle, &before, CH__OS_UNDISTURBED);

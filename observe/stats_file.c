@@ -348,7 +348,8 @@ static bool begin(struct ch__stats_file *file, struct ch_heap *heap)
 	return false;
 }
 
-/* Who asked in the environment sees no status, and would look for the file: stderr has a line. */
+/* A user who asked in the environment sees no status, and would look for the file: so stderr has a
+ * line. */
 static enum ch_status because_no_file(const char *path, bool may_fail)
 {
 	enum ch_status status = errno == ENOMEM ? CH_E_MEMORY : CH_E_OS;

@@ -34,7 +34,7 @@ static void set_shape(struct ch__pool *pool, const struct ch__pool_config *confi
 	pool->chunk_count = (uint32_t)(config->pool_bytes >> pool->chunk_log2);
 }
 
-/* One mapping, touched as far as the pool is used: a large pool costs no memory before. What a
+/* One mapping, touched as far as the pool is used: a large pool costs no memory before. All that a
  * creation writes lies together, in one page. Returns NULL with errno. */
 static struct ch__pool *map_tables(const struct ch__pool_config *config)
 {

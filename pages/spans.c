@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * spans.c: runs of whole pages: found, taken, cut and released, and rooms, which are spans of whole
- * chunks. What a span is used for: in_place.c. Zones: I18. Lock: pages. */
+ * chunks. The uses of a span are in in_place.c. Zones: I18. Lock: pages. */
 #include "pages/spans.h"
 #include "pages/write.h"
 

@@ -115,7 +115,7 @@ static bool follows(struct ch__views *v)
  * fault. */
 static bool self_test(struct ch__views *v)
 {
-	static _Atomic(unsigned) passed; /* bits; relaxed: who misses one asks again */
+	static _Atomic(unsigned) passed; /* relaxed: a thread that misses a bit asks again */
 	unsigned bit = 1u << v->backend;
 	bool is_known = CH_LOAD_RELAXED(&passed) & bit;
 	if (is_known && !ch__os_pretended.between_runs)

@@ -121,7 +121,7 @@ struct ch_heap {
 	 * (make_room.c). Code of the VM runs under this lock, so it has no rank: a thread that
 	 * waits for it holds nothing, and does not wait for ever. */
 	struct ch__lock need;
-	_Atomic(uintptr_t) need_is; /* fiber or thread with `need`; whoever clears this lets go */
+	_Atomic(uintptr_t) need_is; /* the holder of `need`; the thread that clears this lets go */
 	_Atomic(bool) stops_apart;  /* a vm that stops its threads itself came; never goes back */
 	_Atomic(struct ch__thread *) threads; /* push-only */
 	_Atomic(struct ch_fiber *) fibers;         /* push-only */

@@ -71,7 +71,8 @@ bool ch__freeze_until(struct ch_heap *heap, uint64_t until_ns) CH_UNANALYSED("it
 {
 	atomic_fetch_add_explicit(&heap->freeze, 1, memory_order_seq_cst);
 	CH_STORE_RELAXED(&heap->freezer, ch__lock_self());
-	/* Two may freeze at once: who sees the second word of fence_late sees the first. */
+	/* Two threads may freeze at once: a thread that sees the second word of fence_late sees the
+	 * first. */
 	bool has_fence = atomic_load_explicit(&heap->fence_in_regions, memory_order_acquire);
 	if (CH_LOAD_RELAXED(&heap->fence_came_late) || (!has_fence && !ch__os_membarrier_fence()))
 		fence_late(heap);

@@ -20,7 +20,7 @@ bool ch__mark_reserve(struct ch_heap *)
 	CH_REQUIRES(ch__role_heap) CH_EXCLUDES(ch__role_frozen, ch__role_stopped, ch__role_region);
 /* Begins a cycle: the epoch moves. */
 void ch__cycle_begin(struct ch_heap *) CH_REQUIRES(ch__role_frozen);
-/* Ends a cycle, perhaps before it began, and nothing dies. Under heap, or in a hook of Boehm's. */
+/* Gives a cycle up, also one that has not begun: nothing dies. Under heap, or in Boehm's hooks. */
 void ch__cycle_give_up(struct ch_heap *);
 /* Ends a cycle that has worked since start_ns: completed = epoch, newborns age. */
 void ch__cycle_complete(struct ch_heap *, uint64_t start_ns) CH_REQUIRES(ch__role_frozen);
@@ -44,7 +44,7 @@ void ch__scan_words(struct ch_marker *, uintptr_t low, uintptr_t high)
 void ch__scan_stacks(struct ch_marker *) CH_REQUIRES(ch__role_frozen, ch__role_stopped);
 enum ch_status ch__because_blind(int thread_id); /* CH_E_BUSY: the marker was blind */
 
-/* Takes registry and heap, or neither. A holder may be held up, as within a region (I10). */
+/* Takes registry and heap, or neither: the thread that holds one may itself be held up (I10). */
 bool ch__world_lock(struct ch_heap *, uint64_t until_ns)
 	CH_TRY_ACQUIRES(true, ch__role_registry, ch__role_heap) CH_EXCLUDES(CH__RIGHT_OF_REGISTRY);
 void ch__world_unlock(struct ch_heap *) CH_RELEASES(ch__role_registry, ch__role_heap);
@@ -88,16 +88,17 @@ void ch__young_refs_add(struct ch_heap *, const struct ch_code *, size_t count);
  * is not parked collects, and never two at once, save beside a callback that stays away for longer
  * than stop_wait_ms. Returns whether a collection was tried. */
 bool ch__collect_unasked(struct ch_heap *) CH_EXCLUDES(CH__ANY);
-/* One load where no collection is wanted, two where no code was left to one. */
+/* One load where no collection is wanted, two where no code was left to a collection. */
 static inline bool ch__collect_if_unasked(struct ch_heap *heap) CH_EXCLUDES(CH__ANY)
 {
 	return CH_UNLIKELY(CH_LOAD_RELAXED(&heap->collect_wanted)) &&
 	       CH_UNLIKELY(CH_LOAD_RELAXED(&heap->waits_for_cycle)) && ch__collect_unasked(heap);
 }
 
-/* From enter to leave, no second open that may collect takes space freed by a cycle. Without a turn
- * go an open inside a callback of another, and opens where the VM collects or stops its threads
- * itself: that stop waits for threads outside of the library. An open that waited longer than a
- * cycle may take has the turn of a holder that stays away. Returns the argument of leave, or 0. */
+/* From enter to leave, no second open that may collect takes space freed by a cycle. Two kinds of
+ * opens take no turn: an open inside a callback of another open, and opens where the VM collects or
+ * stops its threads itself, since that stop waits for threads outside of the library. An open that
+ * waited longer than a cycle may take gets the turn of a holder that stays away. Returns the
+ * argument of leave, or 0. */
 uintptr_t ch__need_enter(struct ch_heap *, const struct ch__thread *self) CH_EXCLUDES(CH__ANY);
 void ch__need_leave(struct ch_heap *, uintptr_t entered);

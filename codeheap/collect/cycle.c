@@ -9,7 +9,7 @@
 #include "codeheap/graph/stats.h"
 #include "invalidate/invalidate.h"
 
-/* Owners are adjacent in memory, the blocks of their entries are not. */
+/* Owners are adjacent in memory; the blocks of their entries are not, and so are prefetched. */
 enum { ENTRIES_AHEAD = 16 };
 static void prefetch_entry(const struct ch_heap *heap, uint32_t owner)
 {
@@ -160,8 +160,8 @@ static enum ch_status collect_apart(struct ch_heap *heap, struct ch_vm *vm,
 
 enum ch_status ch__heap_collect_until(struct ch_heap *heap, uint64_t until_ns)
 {
-	/* Published here and not deeper: the library's own frames hold only stale words. What a
-	 * park of the VM published stays: other threads' cycles go by it until the unpark. */
+	/* Published here and not deeper: the library's own frames hold only stale words. Words
+	 * published by a park of the VM stay: other threads' cycles read them until the unpark. */
 	struct ch__thread *self = ch__thread_self(heap);
 	struct ch__arch_saved saved;
 	ch__arch_save_registers(&saved);
@@ -360,7 +360,7 @@ void ch_mark_stacks(struct ch_marker *marker)
 	ch__host_has_cycle(marker);
 	begin_to_mark(marker);
 	marker->has_stacks = true;
-	/* What a park of the VM published stays, until the VM's unpark. */
+	/* Words published by a park of the VM stay, until the VM's unpark. */
 	if (self && self->park_depth <= (marker->heap->config.stops_world ? 1u : 0u)) {
 		ch__thread_publish_self(self);
 		self->shown.may_end = false; /* the thread waits here, parked or not */

@@ -38,7 +38,7 @@ struct end {
 	uint32_t count;
 	uint32_t starts_word; /* start bits to clear: neighbours go by one store */
 	uint64_t starts_mask;
-	bool must_wait; /* all do */
+	bool must_wait; /* each of them goes on the quarantine */
 	struct dead dead[CH__KILLED_AT_ONCE];
 };
 
@@ -68,8 +68,9 @@ static void count_death(struct ch_heap *heap, const struct dead *dead)
 	}
 }
 
-/* Counts places that are free, or on the quarantine for an open in need. After an earlier count, an
- * open that looked for room in between would wait for word that was given already. */
+/* Counts places once they are free, or on the quarantine for an open in need. If the places were
+ * counted earlier, an open that looks for room in between would find none, and wait for word of
+ * space that was given before. */
 static void count_space(struct ch_heap *heap, uint32_t places)
 {
 	/* Stored under heap only. */
@@ -100,7 +101,7 @@ static bool is_known(const struct ch__block *block, bool is_data, bool was_open)
 	const uint8_t both = CH__FLAG_HELD | CH__FLAG_UNLINKED;
 	uint8_t flags = CH_LOAD_RELAXED(&block->flags);
 	bool was_linked = (flags & both) == both;
-	/* The word of data is the users. */
+	/* Data has the number of its users in this word. */
 	return block->in_head != 0 || was_linked ||
 	       ((!CH_ARCH_FETCH_FOLLOWS || is_data) && !was_open);
 }
@@ -386,7 +387,8 @@ static void quarantine(struct ch_heap *heap, const struct dead *dead, uint32_t c
 		bytes += dead[i].hot_bytes + ch__cold_bytes(dead[i].block);
 	}
 	*link = 0;
-	/* A sync under way counts as over here: Boehm's hook syncs without the heap lock. */
+	/* A sync that is under way began too early for these blocks, and so counts as over: Boehm's
+	 * hook syncs without the heap lock. */
 	heap->quarantine_syncs = atomic_load(&heap->core_syncs_begun);
 	count_waiting(heap, bytes);
 }
@@ -416,7 +418,7 @@ bool ch__quarantine_advance(struct ch_heap *heap, bool in_need)
 	pass_syncs(heap);
 	struct dead same[CH__KILLED_AT_ONCE];
 	uint32_t kept = 0, count = 0, page = 0, owner = 0, index = heap->quarantine_head;
-	uint32_t *link = &heap->quarantine_head; /* where what is kept goes on */
+	uint32_t *link = &heap->quarantine_head; /* where the next block that stays is linked */
 	int64_t bytes = 0;
 	for (uint32_t next; index != heap->quarantine_waits; index = next) {
 		struct ch__block *block = ch__block_at(heap, index);

@@ -39,9 +39,10 @@ static bool collect_shortly(struct ch_heap *heap, uint64_t start_ns)
 	return false;
 }
 
-/* A notice of the collection may call this function again. It may also stay away: after the limit
- * the next thread takes over. Where the thread before is in a long cycle instead, the next collects
- * in vain: unless a thread did not stop, nothing is put off, and the next may take over. */
+/* A callback of the collection may call this function again, or stay away: after the limit the next
+ * thread takes over. If the first thread is in a long cycle instead, the thread that took over
+ * collects in vain. Then nothing is put off, unless a thread did not stop, and another thread may
+ * take over. */
 bool CH_COLD ch__collect_unasked(struct ch_heap *heap)
 {
 	const struct ch__thread *self = ch__thread_self(heap);
@@ -57,7 +58,7 @@ bool CH_COLD ch__collect_unasked(struct ch_heap *heap)
 	if (!has_collected && since && !atomic_load(&heap->held_up_by))
 		return is_tried;
 	if (!has_collected) {
-		/* No call fails meanwhile, so that nothing else would tell. */
+		/* No call fails meanwhile, so nothing else would tell the user. */
 		if (is_late && !heap->is_late_told)
 			ch__why_print("dead code piles up: ");
 		heap->is_late_told |= is_late;

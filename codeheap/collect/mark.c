@@ -251,7 +251,7 @@ static bool ends_with_owner(struct ch_heap *heap, struct ch__block *block)
 	return true;
 }
 
-/* An own root needs no mark, and is traced in each cycle. Half of the queue is free. */
+/* An own root needs no mark, and is traced in each cycle. The queue has room: half is free. */
 static void mark_root(struct ch_marker *marker, uint32_t index) CH_REQUIRES(ch__role_frozen)
 {
 	if (ch__block_is_own_root(marker->heap, ch__block_at(marker->heap, index)))

@@ -128,8 +128,8 @@ static const struct ch__thread *running(struct ch_heap *heap, bool signal)
 	return found;
 }
 
-/* A collection that nobody asked for waits for a part of stop_wait_ms only. A part of less than
- * 1 ms, or that earlier waits have used up, is told as 1. */
+/* A collection that nobody asked for waits for a part of stop_wait_ms only. If the part is less
+ * than 1 ms, or earlier waits have used the part up, the sentence says 1 ms. */
 unsigned ch__world_waited_ms(const struct ch_heap *heap, uint64_t from_ns, uint64_t until_ns)
 {
 	uint64_t ms = until_ns > from_ns ? (until_ns - from_ns - 1) / 1000000 + 1 : 1;

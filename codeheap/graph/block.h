@@ -91,13 +91,14 @@ static inline enum ch__cause ch__block_cause(const struct ch__block *block)
 	/* Not relaxed: place.c judges the value by the generation, which it reads afterwards. */
 	return (enum ch__cause)(block->state >> CH__CAUSE_SHIFT);
 }
-/* Its owner, for who does not hold the heap lock. Acquire: the owner of the record's next block
- * comes after this one's death. */
+/* The block's owner, for callers without the heap lock. Acquire: the owner of the record's next
+ * block comes after the death of this block. */
 static inline uint32_t ch__block_owner(const struct ch__block *block)
 {
 	return __atomic_load_n(&block->owner, __ATOMIC_ACQUIRE);
 }
-/* Release: who sees LIVE may invalidate the block at once. Later states keep go_live's release. */
+/* Release: a thread that sees LIVE may invalidate the block at once. Later states keep the release
+ * of go_live. */
 static inline void ch__block_store(struct ch__block *block, enum ch_block_state state,
 				   enum ch__cause cause)
 {

@@ -401,8 +401,9 @@ enum ch_status ch_block_commit(struct ch_code *codes, size_t count)
 	return self ? commit(heap, self, codes, count) : ch__because_stranger();
 }
 
-/* The first bytes are traps whoever has them: the next block in front of them is not to blame. An
- * unused granule that another thread reserves, or gives back, holds traps by then. */
+/* The first four bytes behind a part are traps whoever has them: without the fill the commit of the
+ * next block would blame the emitter of that block. An unused granule that another thread reserves,
+ * or gives back, holds traps by then. */
 static void CH_COLD fill_behind(struct ch_heap *heap, struct ch__thread *self, uint32_t at)
 {
 	uint32_t in_page = ((uint32_t)1 << heap->pool->page_log2) - 1;

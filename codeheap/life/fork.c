@@ -87,8 +87,9 @@ static void parent(void) CH_UNANALYSED("the locks of all heaps, in a loop")
 	ch__ranks_rest(false);
 }
 
-/* Aborts the OPEN blocks of a thread missing in the child: nobody else will. Whoever took such a
- * block over compiles again. Earlier threads of the record handed their blocks over. */
+/* Aborts the OPEN blocks of a thread missing in the child: nobody else will. A thread that such a
+ * block was handed to compiles again. Blocks of the record's earlier threads were handed over, and
+ * stay. */
 static void abort_open(struct ch_heap *heap, struct ch__thread *thread) CH_REQUIRES(ch__role_heap)
 {
 	for (uint32_t i = thread->young_of_others; i < thread->young_count; i++) {

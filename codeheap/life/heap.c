@@ -17,14 +17,14 @@
 
 enum {
 	POOL_LEAST_BYTES = 1 << 20, /* of a pool that is made smaller than was asked for */
-	LIMITED_POOL_BYTES = 64 << 20, /* of the default, by RLIMIT_AS */
+	LIMITED_POOL_BYTES = 64 << 20, /* the default where RLIMIT_AS limits address space */
 	PAGE_MIN_BYTES = 4096,
 	PAGE_MAX_BYTES = 65536,
 	ROOM_SHARE = 8,            /* of the pool's size that is left to others, besides */
 	ALLOCATOR_BYTES = 2 << 20, /* which the allocator maps for its first cache */
 	STOP_WAIT_DEFAULT_MS = 1000,
 	TRIED_BYTES = 160,
-	FLUSH_PRIORITY = 60000, /* at exit: behind destructors that have none */
+	FLUSH_PRIORITY = 60000, /* at exit: behind destructors without a priority */
 };
 
 /* The system protects whole pages only: a VM that names a smaller page gets the system's size. */
@@ -265,8 +265,8 @@ static bool has_room(const struct ch_heap *heap)
 	return room && (below || !is_dual);
 }
 
-/* The heaps lock makes a fork wait until the heap is whole, or gone: a child has each heap in its
- * table, and no part of another heap in an unwinder or a debugger, nor their locks (I16). Fork
+/* The heaps lock makes a fork wait until the heap is whole, or gone. So a child has whole heaps:
+ * no unwinder or debugger knows half a heap there, and none of their locks is held (I16). Fork
  * handlers are registered before: glibc's lock for handlers is held by a fork. */
 static enum ch_status create_heap(const struct ch_config *config, unsigned wanted,
 				  const struct ch__driver *driver, struct ch_heap **out)

@@ -99,7 +99,7 @@ static bool CH_COLD make_young(struct request *r)
 	self->young_of_others = of_others;
 	CH_STORE_RELAXED(&self->young_count, kept);
 	ch__region_leave(self);
-	/* Most opened blocks have an entry or an in-edge since: then the old size is enough. */
+	/* Most blocks on the list got an entry or an in-edge since: then the old size is enough. */
 	if (kept < capacity / 2)
 		return true;
 	uint32_t longer = capacity ? capacity * 2 : 64;
@@ -185,7 +185,7 @@ static void move_to_align(struct request *r, uint32_t page_index) CH_REQUIRES(ch
 /* How far a try looks: the thread's own page; open pages of all threads; every hole in these. */
 enum look { LOOK_AT_OWN, LOOK_AT_OPEN, LOOK_IN_NEED };
 
-/* Another thread's page is open before unwinders know it. They are told nothing of data. */
+/* Another thread's page is open before unwinders know the page. Of data unwinders are not told. */
 static bool is_known(const struct request *r, uint32_t page_index)
 {
 	return r->frame >= CH__FRAME_OWN ||
@@ -219,7 +219,7 @@ static void note_moved(struct ch_heap *heap)
 		ch__space_returned(heap);
 }
 
-/* A room is for one part, of which the used bytes come first. */
+/* A room is for a block of one part, whose used bytes come first. */
 static uint32_t take_run(struct request *r)
 {
 	struct ch__pool *pool = r->heap->pool;
@@ -435,7 +435,7 @@ static enum placed place_slowly(struct request *r)
 		enum placed placed;
 		if (attempt)
 			ch__sweep_all(heap);
-		/* Callbacks of the sweep and of a collection may have opened blocks. */
+		/* Callbacks of a collection may have opened blocks. */
 		r->lacks_memory = !reserve_young(r);
 		if (r->lacks_memory)
 			return NO_ROOM;

@@ -210,7 +210,7 @@ enum ch_status ch_fiber_attach(struct ch_heap *heap, const void *low, const void
 	return CH_OK;
 }
 
-/* The record of a detached fiber waits for another stack. */
+/* Whether the fiber is attached. The record of a detached fiber is kept for another stack. */
 static bool is_there(const struct ch_fiber *fiber)
 {
 	if (!fiber->is_attached)

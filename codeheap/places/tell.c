@@ -106,8 +106,8 @@ enum ch_status ch__tell_create(struct ch_heap *heap, unsigned wanted)
 }
 
 /* Asks the sinks always: sinks_wait says only that lines waited once, and another heap or an
- * observer may have written them. Relaxed: the file's lock orders who stores 0 and then asks
- * behind who asked and then stores POLLS. */
+ * observer may have written them. Relaxed: a thread stores 0 before it asks, and POLLS after it
+ * asked; the questions are ordered by the file's lock. */
 void ch__tell_catch_up(struct ch_heap *heap)
 {
 	enum { POLLS = 16 };
