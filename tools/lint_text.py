@@ -417,7 +417,7 @@ def check_ports(texts):
         if len(found) > 1:
             with_two[path] = line_of(bare, min(m.start() for m in found))
     table = texts.get("docs/porting.md", "")
-    said = re.search(r"^These (\d+) places:\n\n\|.*\n\|.*\n((?:\|.*\n)*)", table, re.M)
+    said = re.search(r"^A port also adds a few lines to these (\d+) files:\n\n\|.*\n\|.*\n((?:\|.*\n)*)", table, re.M)
     rows = re.findall(r"^\| `([^`]+)`", said.group(2), re.M) if said else []
     for path in sorted(set(with_two) - set(rows)):
         find(path, with_two[path], "names machines, and no row of docs/porting.md says what a port adds here")
@@ -425,7 +425,7 @@ def check_ports(texts):
     for path in sorted(set(rows) - set(with_two)):
         find("docs/porting.md", at, f"{path} names no two machines")
     if said and int(said.group(1)) != len(rows):
-        find("docs/porting.md", at, f"there are {len(rows)} places, not {said.group(1)}")
+        find("docs/porting.md", at, f"there are {len(rows)} files, not {said.group(1)}")
 
 
 def main():

@@ -110,11 +110,11 @@ case_place_of_a_port_that_no_table_names() {
 }
 case_place_of_a_port_that_is_gone() {
   mkdir -p arch; touch arch/x86_64.S arch/aarch64.S
-  offend docs/porting.md 'These 1 places:\n\n| place | what |\n|---|---|\n| `codeheap/gone.c` | nothing |' 'names no two machines'
+  offend docs/porting.md 'A port also adds a few lines to these 1 files:\n\n| place | what |\n|---|---|\n| `codeheap/gone.c` | nothing |' 'names no two machines'
 }
 case_places_of_a_port_that_are_miscounted() {
   mkdir -p arch; touch arch/x86_64.S arch/aarch64.S
-  offend docs/porting.md 'These 3 places:\n\n| place | what |\n|---|---|' 'there are 0 places'
+  offend docs/porting.md 'A port also adds a few lines to these 3 files:\n\n| place | what |\n|---|---|' 'there are 0 files'
 }
 case_word_over_two_lines() { offend codeheap/mark.c '/* it is so for\n''\x20* now */' 'word `for'; }
 case_word_of_time() { offend docs/x.md 'It is Current''ly so.' '`Current''ly`'; }
