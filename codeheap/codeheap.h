@@ -24,7 +24,8 @@
  *   patch point   a place after a call; invalidation turns the place into a jump to an exit
  *   assumption    a fact that blocks were compiled to rely on; breaking it invalidates the blocks
  *   exec, write   the address where a byte runs, and where it is written while its block is open
- *   world         the attached threads; cycle: one collection; fiber: a stack that may be suspended
+ *   world         the attached threads; fiber: a stack that may be suspended
+ *   cycle         one collection: marks what is reached; later the sweep frees the rest, in steps
  *   NOTENTRANT    invalidated: no thread enters; threads inside leave at a branch or patch point
  *
  * The calls to start with, from examples/smallest.c. Code of an owner begins with examples/min.c.
@@ -112,8 +113,7 @@ CH_API const char *ch_status_text(enum ch_status status);
 
 /* ch_why: why the last call failed: the status, and the argument with its value and range; or each
  * backend and the call that the system refused; or the thread that did not stop.
- * ret   at most 239 bytes, in the thread's own memory; "" before the first failure. Read it right
- *       after a status: a later call that fails changes it; one that succeeds may not
+ * ret   at most 239 bytes in the thread's own memory, until a later call; "" before a first failure
  * safe  any thread; signal handlers: an interrupted call may have written half of the sentence, and
  *       a call that fails in the handler changes it
  * note  CODEHEAP_DEBUG=1 writes each sentence to stderr, too */
@@ -153,7 +153,7 @@ struct ch_regs {
  *   LIVE -> NOTENTRANT          ch_blocks_invalidate, ch_assumption_break, ch_vm_discard, _detach
  *   LIVE | NOTENTRANT -> DEAD   the sweep, of blocks that a cycle did not reach; NOT_RUNNING, by
  *                               ch_owner_release or ch_code_free; in a child of fork without code
- *   DEAD -> FREE                the sweep, after withdrawal, trap fill and a core sync */
+ *   DEAD -> FREE                the sweep: names withdrawn, traps written, cores synchronized */
 enum ch_block_state {
 	CH_BLOCK_FREE,
 	CH_BLOCK_OPEN,

@@ -379,9 +379,9 @@ class open_block
 
 /* --- code --- */
 
-/* Code without a vm and an owner. The code lives until free(), or until the object ends: then the
- * code goes when no thread runs the code any more. A collection frees the code, and a thread that
- * made code and sleeps lets none come about: ch_config.stop_signal, or a `parked` around the sleep.
+/* Code without a vm and an owner. The code lives until free(), or until the object ends: then a
+ * collection frees the code when no thread runs the code any more. A thread that made code and
+ * sleeps holds collections up: give a ch_config.stop_signal, or put a `parked` around the sleep.
  *
  * An emitter writes bytes that depend on their address into an open block first:
  *

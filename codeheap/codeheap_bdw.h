@@ -49,9 +49,9 @@ extern "C" {
  * lock  the collector's
  * safe  any registered thread; attach threads and vms afterwards
  * cost  that of ch_heap_create; of the process's first one, a collection
- * note  runs GC_INIT where nobody did; the first heap of a process collects once, so finalizers
- *       may run here; CH_E_OS, ENOTRECOVERABLE: in the child of a fork in whose moment another
- *       thread made the first heap */
+ * note  runs GC_INIT where nobody did. The first heap of a process collects once, so finalizers
+ *       may run here. CH_E_OS with ENOTRECOVERABLE in a child: when the parent forked, another
+ *       thread was making the first heap */
 CH_API CH_CHECKED enum ch_status ch_bdw_heap_create(const struct ch_config *config,
 						    struct ch_heap **heap);
 

@@ -56,8 +56,8 @@ struct ch_profile_counts {
 
 /* ch_profile_stop: end sampling; the samples stay until the next start.
  * out   counts  counts->size is set by the caller; may be NULL
- * ret   CH_OK | CH_E_STATE none runs | CH_E_ARG | CH_E_OS (ENOENT) it ended, but SIGPROF has no
- *       handler any more: samples are missing
+ * ret   CH_OK | CH_E_STATE no profile runs | CH_E_ARG | CH_E_OS (ENOENT) the profile ended, but
+ *       SIGPROF has no handler any more: samples are missing
  * lock  heaps, registry, heap
  * safe  any thread
  * cost  O(blocks of the heap, and samples) */
