@@ -38,7 +38,7 @@ enum ch_refs { CH_REFS_ALL, CH_REFS_YOUNG };
  *       wait in ch_owner_create leaves *owner as it was: an old owner there can be marked */
 CH_API CH_CHECKED enum ch_status ch_mark_begin(struct ch_heap *heap, struct ch_marker **marker);
 
-/* The next four do nothing in another thread, or behind ch_mark_end; ch_why says so. */
+/* The next four do nothing in another thread, or after ch_mark_end; ch_why says so. */
 
 /* ch_mark_owner: the VM's collector reached the owner. Calls `ref` for each ref of each
  * block newly reached. Passes over a dead owner, or another heap's; ch_why says so.

@@ -238,7 +238,7 @@ static void unlink_branch(struct ch_heap *heap, uint32_t index, bool runs_on,
 		write_site(heap, source, index, ch__branch_exit(heap, source, index));
 }
 
-/* Tests alive and acts in one region (I5), and says behind it why not. The heap lock keeps both
+/* Tests alive and acts in one region (I5), and says afterwards why not. The heap lock keeps both
  * ends valid meanwhile. */
 static enum ch_status link_locked(struct ch_heap *heap, uint32_t index, uint32_t target)
 	CH_REQUIRES(ch__role_heap)

@@ -202,7 +202,7 @@ bool ch__pool_span_waits_for_traps(const struct ch__pool *, uint32_t first);
 /* Gives wholly FREE chunks back to the OS, save one. */
 void ch__pool_trim(struct ch__pool *) CH_TAKES_PAGES;
 /* Trims when several chunks are wholly FREE and have more than a quarter of the memory. For callers
- * behind a free, with no lock held. */
+ * after a free, with no lock held. */
 static inline void ch__pool_trim_if_worth(struct ch__pool *pool) CH_TAKES_PAGES
 {
 	if (CH_UNLIKELY(CH_LOAD_RELAXED(&pool->wants_trim)))

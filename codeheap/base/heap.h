@@ -158,7 +158,7 @@ struct ch_heap {
 	/* How often thresholds doubled: of opened bytes, of dead bytes, of the least values. */
 	_Atomic(uint32_t) opened_doublings, dead_doublings, floor_doublings;
 	_Atomic(bool) collect_wanted;
-	/* The vms were told. Cleared with collect_wanted, behind a collection in vain, and for a vm
+	/* The vms were told. Cleared with collect_wanted, after a collection in vain, and for a vm
 	 * that comes. */
 	_Atomic(bool) collect_told;
 	_Atomic(uint32_t) vms_asked; /* attached vms with collect_wanted or stop_world */

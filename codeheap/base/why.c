@@ -89,7 +89,7 @@ static void put_format(struct ch__text *text, const char *format, va_list *args)
 	}
 }
 
-/* Behind a region, not inside (I1): a thread waits where nobody reads stderr. */
+/* After a region, not inside (I1): a thread waits where nobody reads stderr. */
 static void say(enum ch_status status, const char *format, va_list *args, bool prints)
 {
 	static const char *const names[] = {

@@ -34,7 +34,7 @@ static inline void ch__poll_want(struct ch_heap *heap)
 	atomic_fetch_or_explicit(&heap->poll_due, 1, memory_order_release);
 }
 
-/* A wish that was told stands again: for a vm that came later, or behind a collection in vain. */
+/* A wish that was told stands again: for a vm that came later, or after a collection in vain. */
 static inline void ch__trigger_tell_again(struct ch_heap *heap)
 {
 	atomic_store(&heap->collect_told, false);

@@ -129,7 +129,7 @@ static inline enum ch_status open_by(struct ch_heap *heap, struct ch__thread *se
 	return CH_LIKELY(status == CH_OK) ? ch__block_open(heap, self, open, code) : status;
 }
 
-/* Without an owner, the thread makes the collections that no vm is asked for. Behind a collection
+/* Without an owner, the thread makes the collections that no vm is asked for. After a collection
  * the caller may be another thread (I14). */
 enum ch_status ch_block_open(const struct ch_open *open, struct ch_code *code)
 {
