@@ -36,6 +36,7 @@ libs_api_backtrace := -rdynamic -Wl,--wrap=_Unwind_Backtrace
 libs_unit_os_gate := $(addprefix -Wl$(comma)--wrap=,fallocate madvise munmap close lstat)
 libs_unit_os_remains := -Wl,--wrap=lstat,--wrap=madvise
 libs_unit_observe_images := -Wl,--wrap=dl_iterate_phdr
+libs_unit_observe_native := -Wl,--wrap=dladdr
 libs_unit_observe_stats_file := -Wl,--wrap=ch__os_file_create_locked
 libs_unit_pages_pool := $(addprefix -Wl$(comma)--wrap=,mmap madvise)
 libs_unit_codeheap_order := $(addprefix -Wl$(comma)--wrap=,ch__sinks_add ch__sinks_remove ch__sinks_own_destroy ch__page_set_start \

@@ -228,10 +228,13 @@ bool ch__native_name(struct ch__native_names *names, uintptr_t pc, char *text, s
 		return false;
 	if (names && name_by_file(names, pc, text, bytes, start))
 		return true;
-	if (!ch__os_place_of(pc, &place) || !place.symbol)
+	if (!ch__os_place_of(pc, &place))
 		return false;
-	*start = place.symbol_at;
-	return put_name(place.symbol, text, bytes);
+	bool is_named = place.is_symbol && put_name(place.name, text, bytes);
+	if (is_named)
+		*start = place.at;
+	ch__os_place_end(&place);
+	return is_named;
 }
 
 struct ch__native_names *ch__native_names_open(struct ch__meta *meta)

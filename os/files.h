@@ -43,14 +43,16 @@ void *ch__os_file_marker(int fd) CH_EXCLUDES(CH__STANDING);
 /* The address of a symbol that the process has loaded, also where `library` was opened for its user
  * alone (RTLD_LOCAL). The symbol's object is never unloaded from then on. NULL: not found. */
 void *ch__os_symbol(const char *library, const char *name) CH_EXCLUDES(CH__STANDING);
+/* The name is a copy, since another thread may unload the object; ch__os_place_end frees it. */
 struct ch__os_place {
-	const char *object; /* path of its file */
-	uintptr_t object_at;
-	const char *symbol; /* NULL: none is exported */
-	uintptr_t symbol_at;
+	char *name;   /* of the symbol; where none is exported, of the object's file */
+	uintptr_t at; /* of the symbol, or of the object */
+	bool is_symbol;
 };
-/* Asks the dynamic linker about an address; false when the address lies in no object. */
+/* Asks the dynamic linker about an address. Returns false when the address lies in no object, or
+ * when there is no memory for the name. */
 bool ch__os_place_of(uintptr_t address, struct ch__os_place *) CH_EXCLUDES(CH__STANDING);
+void ch__os_place_end(struct ch__os_place *);
 /* Puts the C++ name of a symbol; the symbol itself when it has none, or the process has no C++
  * runtime. */
 void ch__os_put_symbol(const char *symbol, struct ch__text *) CH_EXCLUDES(CH__STANDING);

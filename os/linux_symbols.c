@@ -8,6 +8,7 @@
 #include "os/text.h"
 
 #include <dlfcn.h>
+#include <link.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,16 +34,53 @@ void *ch__os_symbol(const char *library, const char *name)
 	return handle ? dlsym(handle, name) : NULL;
 }
 
+/* What dladdr answers lies in the object, and the answer holds while nothing is unloaded. */
+struct answer {
+	Dl_info info;
+	unsigned long long unloads; /* of the process, before dladdr was asked */
+	char *name;
+};
+
+static int note_unloads(struct dl_phdr_info *now, size_t bytes, void *arg)
+{
+	(void)bytes;
+	((struct answer *)arg)->unloads = now->dlpi_subs;
+	return 1;
+}
+
+/* The dynamic linker is locked here. Returns 1 when the answer holds. */
+static int copy_name(struct dl_phdr_info *now, size_t bytes, void *arg)
+{
+	struct answer *answer = arg;
+	(void)bytes;
+	if (now->dlpi_subs != answer->unloads)
+		return -1;
+	const char *symbol = answer->info.dli_sname, *object = answer->info.dli_fname;
+	const char *slash = strrchr(object, '/');
+	answer->name = strdup(symbol ? symbol : slash ? slash + 1 : object);
+	return 1;
+}
+
 bool ch__os_place_of(uintptr_t address, struct ch__os_place *place)
 {
-	Dl_info info;
-	if (!dladdr((void *)address, &info) || !info.dli_fname)
-		return false;
-	*place = (struct ch__os_place){.object = info.dli_fname,
-				       .object_at = (uintptr_t)info.dli_fbase,
-				       .symbol = info.dli_sname,
-				       .symbol_at = (uintptr_t)info.dli_saddr};
-	return true;
+	struct answer answer = {.name = NULL};
+	do {
+		dl_iterate_phdr(note_unloads, &answer);
+		if (!dladdr((void *)address, &answer.info) || !answer.info.dli_fname)
+			return false;
+	} while (dl_iterate_phdr(copy_name, &answer) < 0);
+	bool is_symbol = answer.info.dli_sname != NULL;
+	*place = (struct ch__os_place){
+		answer.name,
+		(uintptr_t)(is_symbol ? answer.info.dli_saddr : answer.info.dli_fbase),
+		is_symbol,
+	};
+	return place->name != NULL;
+}
+
+void ch__os_place_end(struct ch__os_place *place)
+{
+	free(place->name);
 }
 
 void ch__os_put_symbol(const char *symbol, struct ch__text *text)

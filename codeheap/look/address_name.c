@@ -66,14 +66,12 @@ static void put_native(uintptr_t at, uintptr_t address, struct ch__text *t)
 		ch__text_put_with(t, "+", is_code ? spot.offset : address, 16);
 		return;
 	}
-	if (place.symbol) {
-		ch__os_put_symbol(place.symbol, t);
-		ch__text_put_with(t, "+", address - place.symbol_at, 16);
-		return;
-	}
-	const char *slash = strrchr(place.object, '/');
-	ch__text_put_name(t, slash ? slash + 1 : place.object);
-	ch__text_put_with(t, "+", address - place.object_at, 16);
+	if (place.is_symbol)
+		ch__os_put_symbol(place.name, t);
+	else
+		ch__text_put_name(t, place.name);
+	ch__text_put_with(t, "+", address - place.at, 16);
+	ch__os_place_end(&place);
 }
 
 size_t ch_address_name(struct ch_heap *heap, const void *address, bool is_return, char *text,

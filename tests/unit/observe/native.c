@@ -128,6 +128,21 @@ static void *load(const char *path)
 	return handle;
 }
 
+/* What another thread unloads when the dynamic linker has answered about an address; or NULL. */
+static void *unloads;
+
+int __real_dladdr(const void *address, Dl_info *info);
+int __wrap_dladdr(const void *address, Dl_info *info);
+int __wrap_dladdr(const void *address, Dl_info *info)
+{
+	int found = __real_dladdr(address, info);
+	void *handle = unloads;
+	unloads = NULL;
+	if (handle)
+		CHECK_EQ(dlclose(handle), 0);
+	return found;
+}
+
 static void *load_built(const char *name)
 {
 	char path[500];
@@ -365,6 +380,20 @@ TEST(objects_come_and_go)
 	void *handle = load_built("other.so");
 	check_name(hidden_of(handle), hidden_of(handle), "other_step");
 	close_names();
+}
+
+/* The linker's answer lies in the object. Of an object that is gone nothing is read; when another
+ * object went, the answer is asked for again. */
+TEST(object_that_goes_while_the_linker_is_asked_has_no_name)
+{
+	void *handle = load_built("bare.so"), *other = load_built("other.so");
+	uintptr_t exported = exported_of(handle, "native_exported");
+	names = NULL;
+	unloads = other;
+	check_name(exported, exported, "native_exported");
+	unloads = handle;
+	check_nameless(exported);
+	CHECK(!unloads);
 }
 
 /* --- files that differ from the loaded object --- */
