@@ -38,7 +38,8 @@ void ch__flame_weigh(struct ch__flame *, uint32_t node, uint64_t weight);
 typedef bool ch__flame_write(void *arg, const char *text, size_t bytes);
 
 /* Writes a line `outer;inner WEIGHT` for each stack, sorted by frames; reversed: `inner;outer`. In
- * names a `;` is written `:`, control characters and invalid UTF-8 as in the picture. */
+ * names a `;` is written `:`, the space before a number at the end `_`, control characters and
+ * invalid UTF-8 as in the picture. */
 bool ch__flame_write_folded(struct ch__flame *, bool is_reversed, ch__flame_write *, void *arg);
 
 struct ch__flame_view {

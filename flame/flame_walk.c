@@ -19,10 +19,8 @@ struct ranked {
 static int compare_written(const char *a, const char *b)
 {
 	for (;;) {
-		uint32_t x = *a ? ch__flame_character(a, &a) : 0;
-		uint32_t y = *b ? ch__flame_character(b, &b) : 0;
-		x = x == ';' ? ':' : x;
-		y = y == ';' ? ':' : y;
+		uint32_t x = *a ? ch__flame_folded_character(a, &a) : 0;
+		uint32_t y = *b ? ch__flame_folded_character(b, &b) : 0;
 		if (x != y || !x)
 			return x < y ? -1 : x > y;
 	}

@@ -130,6 +130,10 @@ TEST(names_of_any_bytes_stay_one_line_of_text)
 		{"\xef\xbf\xbe\xbf\xbf", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"}, /* no beginning */
 		{"\xe0\x9f\xbf", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"}, /* too long a form */
 		{"\xf0\x8f\xbf\xbf", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},
+		/* Readers take a number behind a space for a count. */
+		{"trace 7", "trace_7"}, {"trace  7.25", "trace _7.25"}, {"a 1 2.", "a 1_2."},
+		{" 0123456789", "_0123456789"}, {"f 7a", "f 7a"}, {"f 7 ", "f 7 "}, {"f7", "f7"},
+		{"f .5", "f .5"}, {"f 1.5.2", "f 1.5.2"}, {"f 1.5x", "f 1.5x"}, {"f ", "f "},
 		{"", "[unknown]"},
 	};
 	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
@@ -146,7 +150,11 @@ TEST(names_of_any_bytes_stay_one_line_of_text)
 	ch__flame_weigh(flame, 1, 1);
 	CHECK(ch__flame_child(flame, 0, "a:b", CH__FLAME_CODE));
 	ch__flame_weigh(flame, 2, 2);
-	check_folded(flame, false, "a:b 3\n");
+	CHECK(ch__flame_child(flame, 0, "loop 3", CH__FLAME_CODE));
+	ch__flame_weigh(flame, 3, 4);
+	CHECK(ch__flame_child(flame, 0, "loop_3", CH__FLAME_CODE));
+	ch__flame_weigh(flame, 4, 8);
+	check_folded(flame, false, "a:b 3\nloop_3 12\n");
 	end_flame();
 }
 
