@@ -81,7 +81,7 @@ struct ch_profile_view {
  *       view  NULL = an SVG without a title
  * ret   CH_OK | CH_E_STATE no profile (also in a child of fork) | CH_E_ARG | CH_E_MEMORY | CH_E_OS
  * lock  heaps, heap; the dynamic linker's
- * safe  any thread; parked while the file is written
+ * safe  any thread with 64 KiB of stack; parked while the file is written
  * cost  O(samples, and symbols of the objects) */
 CH_API CH_CHECKED enum ch_status ch_profile_write(struct ch_heap *heap, const char *path,
 						  const struct ch_profile_view *view);

@@ -15,6 +15,7 @@
 #include <link.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/auxv.h>
@@ -335,6 +336,37 @@ TEST(stripped_object_is_named_by_its_debug_file)
 	uintptr_t exported = exported_of(handle, "native_exported");
 	check_name(exported + 1, exported, "native_exported");
 	close_names();
+}
+
+/* The header asks for 64 KiB; a report's own frames take some of that. */
+enum { STACK_BYTES = 1 << 20, STACK_MOST = 48 << 10, STACK_UNUSED = 0x5a };
+static uint8_t stack[STACK_BYTES] __attribute__((aligned(4096)));
+
+static void *name_by_a_debug_file(void *hidden)
+{
+	uint8_t *here = __builtin_frame_address(0);
+	memset(stack, STACK_UNUSED, (size_t)(here - stack) - 4096);
+	open_names();
+	check_name((uintptr_t)hidden, (uintptr_t)hidden, "hidden_step");
+	close_names();
+	size_t at = 0;
+	while (stack[at] == STACK_UNUSED)
+		at++;
+	CHECK(TEST_SANITIZED || (size_t)(here - stack) - at <= STACK_MOST);
+	return NULL;
+}
+
+TEST(names_are_found_on_a_small_stack)
+{
+	skip_without_libdw();
+	pthread_attr_t attributes;
+	pthread_t thread;
+	void *handle = load_built("linked.so");
+	CHECK_EQ(pthread_attr_init(&attributes), 0);
+	CHECK_EQ(pthread_attr_setstack(&attributes, stack, sizeof stack), 0);
+	CHECK_EQ(pthread_create(&thread, &attributes, name_by_a_debug_file,
+				(void *)hidden_of(handle)), 0);
+	CHECK_EQ(pthread_join(thread, NULL), 0);
 }
 
 TEST(object_without_symbols_is_named_by_what_it_exports)
