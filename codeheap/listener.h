@@ -32,8 +32,8 @@ struct ch__listener_calls {
 	/* Handles of at most CH__LOOK_DEATHS_MOST blocks that no lookup finds any more.
 	 * ch__look_name still knows the names. (heap) */
 	void (*blocks_die)(struct ch__listener *, const uint64_t *handles, size_t n);
-	/* The heap is used (an open takes a page, a thread polls) for the first time since
-	 * ch__listener_await_use. No lock is held. */
+	/* The heap is used (an open takes a page, a poll has work, a cycle ends) for the first time
+	 * since ch__listener_await_use. No lock is held. */
 	void (*used)(struct ch__listener *);
 	/* Around a fork of the process: the locks of every heap are held. The child's call comes
 	 * when the memory of the heap is whole. */

@@ -8,8 +8,8 @@
  *   report             copies of the tree, the names and the maps -> flame/flame.h
  *
  * Lock: the profile lock ("profile" below), right of the locks of a heap (os/locks/ranks.h). Under
- * the lock only side memory, the OS and ch__look_name are called. A handler takes no lock: the sampler is the
- * thread's, and a thread that removes the sampler waits for the handler. */
+ * the lock only side memory, the OS and ch__look_name are called. A handler takes no lock: the
+ * sampler is the thread's, and a thread that removes the sampler waits for the handler. */
 #pragma once
 
 #include "codeheap/guest_look.h"
