@@ -3,12 +3,13 @@
  * symbol at an address, and C++ names. Nothing here is async-signal-safe: the dynamic linker takes
  * its lock, the demangler allocates. No lock of the library. */
 #define _GNU_SOURCE
+#include "arch/arch.h"
 #include "os/files.h"
 #include "os/os.h"
 #include "os/text.h"
+#include "os/threads.h"
 
 #include <dlfcn.h>
-#include <link.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,48 +35,57 @@ void *ch__os_symbol(const char *library, const char *name)
 	return handle ? dlsym(handle, name) : NULL;
 }
 
-/* What dladdr answers lies in the object, and the answer holds while nothing is unloaded. */
-struct answer {
-	Dl_info info;
-	unsigned long long unloads; /* of the process, before dladdr was asked */
-	char *name;
-};
-
-static int note_unloads(struct dl_phdr_info *now, size_t bytes, void *arg)
+/* Copies a text in an object that another thread may be unloading. Under the dynamic linker's lock
+ * the text would stay; but a child of fork never gets the lock of dl_iterate_phdr back. Returns
+ * NULL when the text is gone, or when there is no memory. */
+static char *copy_text(const char *from)
 {
-	(void)bytes;
-	((struct answer *)arg)->unloads = now->dlpi_subs;
-	return 1;
+	enum { PART = 128 };
+	size_t skipped = (uintptr_t)from % sizeof(uintptr_t), used = 0;
+	char *text = NULL, *longer;
+	while ((longer = realloc(text, used + PART))) {
+		text = longer;
+		uintptr_t at = (uintptr_t)from - skipped + used;
+		size_t in_page = CH_ARCH_SMALLEST_PAGE - at % CH_ARCH_SMALLEST_PAGE;
+		size_t copied = ch__os_copy(text + used, at, in_page < PART ? in_page : PART);
+		if (!copied)
+			break;
+		size_t first = used ? used : skipped;
+		used += copied;
+		if (memchr(text + first, 0, used - first))
+			return memmove(text, text + skipped, used - skipped);
+	}
+	free(text);
+	return NULL;
 }
 
-/* The dynamic linker is locked here. Returns 1 when the answer holds. */
-static int copy_name(struct dl_phdr_info *now, size_t bytes, void *arg)
+static bool ask(uintptr_t address, Dl_info *info)
 {
-	struct answer *answer = arg;
-	(void)bytes;
-	if (now->dlpi_subs != answer->unloads)
-		return -1;
-	const char *symbol = answer->info.dli_sname, *object = answer->info.dli_fname;
-	const char *slash = strrchr(object, '/');
-	answer->name = strdup(symbol ? symbol : slash ? slash + 1 : object);
-	return 1;
+	return dladdr((void *)address, info) && info->dli_fname;
 }
 
+/* The answer holds if the linker gives the same one behind the copy. */
 bool ch__os_place_of(uintptr_t address, struct ch__os_place *place)
 {
-	struct answer answer = {.name = NULL};
-	do {
-		dl_iterate_phdr(note_unloads, &answer);
-		if (!dladdr((void *)address, &answer.info) || !answer.info.dli_fname)
-			return false;
-	} while (dl_iterate_phdr(copy_name, &answer) < 0);
-	bool is_symbol = answer.info.dli_sname != NULL;
-	*place = (struct ch__os_place){
-		answer.name,
-		(uintptr_t)(is_symbol ? answer.info.dli_saddr : answer.info.dli_fbase),
-		is_symbol,
-	};
-	return place->name != NULL;
+	Dl_info info, again;
+	while (ask(address, &info)) {
+		bool is_symbol = info.dli_sname != NULL;
+		char *name = copy_text(is_symbol ? info.dli_sname : info.dli_fname);
+		bool holds = ask(address, &again) && memcmp(&info, &again, sizeof info) == 0;
+		if (holds && name) {
+			char *slash = is_symbol ? NULL : strrchr(name, '/');
+			if (slash)
+				memmove(name, slash + 1, strlen(slash));
+			*place = (struct ch__os_place){
+				name, (uintptr_t)(is_symbol ? info.dli_saddr : info.dli_fbase),
+				is_symbol};
+			return true;
+		}
+		free(name);
+		if (holds)
+			break;
+	}
+	return false;
 }
 
 void ch__os_place_end(struct ch__os_place *place)
