@@ -6,21 +6,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-/* In a line "outer;trace 7 42" flamegraph.pl takes 7 and 42 for the weights of two profiles. */
-uint32_t ch__flame_folded_character(const char *name, const char **end)
-{
-	static const char digits[] = "0123456789";
-	uint32_t character = ch__flame_character(name, end);
-	if (character != ' ')
-		return character == ';' ? ':' : character;
-	const char *number = *end, *behind = number + strspn(number, digits);
-	if (behind == number)
-		return character;
-	if (*behind == '.')
-		behind += 1 + strspn(behind + 1, digits);
-	return *behind ? character : '_';
-}
-
 static void put_frame(struct ch__flame_text *out, const char *name)
 {
 	while (*name)

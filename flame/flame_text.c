@@ -72,6 +72,21 @@ uint32_t ch__flame_character(const char *name, const char **end)
 	return visible(code_point);
 }
 
+/* In a line "outer;trace 7 42" flamegraph.pl takes 7 and 42 for the weights of two profiles. */
+uint32_t ch__flame_folded_character(const char *name, const char **end)
+{
+	static const char digits[] = "0123456789";
+	uint32_t character = ch__flame_character(name, end);
+	if (character != ' ')
+		return character == ';' ? ':' : character;
+	const char *number = *end, *behind = number + strspn(number, digits);
+	if (behind == number)
+		return character;
+	if (*behind == '.')
+		behind += 1 + strspn(behind + 1, digits);
+	return *behind ? character : '_';
+}
+
 void ch__flame_put_character(struct ch__flame_text *out, uint32_t code_point)
 {
 	char bytes[4];

@@ -4,6 +4,7 @@
 #include "tests/support/flame_rig.h"
 
 #include <errno.h>
+#include <inttypes.h>
 
 static struct ch__meta *meta;
 
@@ -88,6 +89,18 @@ TEST(each_of_many_children_is_found_again)
 	end_flame();
 }
 
+static void check_written(const char *name, const char *written)
+{
+	static uint64_t weight;
+	char wanted[100];
+	struct ch__flame *one = new_flame();
+	uint32_t node = ch__flame_child(one, 0, name, CH__FLAME_CODE);
+	CHECK(node);
+	ch__flame_weigh(one, node, ++weight);
+	snprintf(wanted, sizeof wanted, "%s %" PRIu64 "\n", written, weight);
+	check_folded(one, false, wanted);
+}
+
 TEST(names_of_any_bytes_stay_one_line_of_text)
 {
 	struct ch__flame *flame = new_flame();
@@ -130,31 +143,33 @@ TEST(names_of_any_bytes_stay_one_line_of_text)
 		{"\xef\xbf\xbe\xbf\xbf", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"}, /* no beginning */
 		{"\xe0\x9f\xbf", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"}, /* too long a form */
 		{"\xf0\x8f\xbf\xbf", "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd"},
-		/* Readers take a number behind a space for a count. */
-		{"trace 7", "trace_7"}, {"trace  7.25", "trace _7.25"}, {"a 1 2.", "a 1_2."},
-		{" 0123456789", "_0123456789"}, {"f 7a", "f 7a"}, {"f 7 ", "f 7 "}, {"f7", "f7"},
-		{"f .5", "f .5"}, {"f 1.5.2", "f 1.5.2"}, {"f 1.5x", "f 1.5x"}, {"f ", "f "},
 		{"", "[unknown]"},
 	};
-	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
-		char wanted[100];
-		struct ch__flame *one = new_flame();
-		uint32_t node = ch__flame_child(one, 0, names[i].name, CH__FLAME_CODE);
-		CHECK(node);
-		ch__flame_weigh(one, node, i + 1);
-		snprintf(wanted, sizeof wanted, "%s %zu\n", names[i].written, i + 1);
-		check_folded(one, false, wanted);
-	}
+	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+		check_written(names[i].name, names[i].written);
 	/* Names that are written alike are one stack. */
 	CHECK(ch__flame_child(flame, 0, "a;b", CH__FLAME_CODE));
 	ch__flame_weigh(flame, 1, 1);
 	CHECK(ch__flame_child(flame, 0, "a:b", CH__FLAME_CODE));
 	ch__flame_weigh(flame, 2, 2);
-	CHECK(ch__flame_child(flame, 0, "loop 3", CH__FLAME_CODE));
-	ch__flame_weigh(flame, 3, 4);
-	CHECK(ch__flame_child(flame, 0, "loop_3", CH__FLAME_CODE));
-	ch__flame_weigh(flame, 4, 8);
-	check_folded(flame, false, "a:b 3\nloop_3 12\n");
+	check_folded(flame, false, "a:b 3\n");
+	end_flame();
+}
+
+/* flamegraph.pl takes two numbers at the end of a line for the weights of two profiles. */
+TEST(number_at_the_end_of_a_name_is_no_weight)
+{
+	struct ch__flame *flame = new_flame();
+	static const char *const names[][2] = {
+		{"trace 7", "trace_7"}, {"trace  7.25", "trace _7.25"}, {"a 1 2.", "a 1_2."},
+		{" 0123456789", "_0123456789"}, {"f 7a", "f 7a"}, {"f 7 ", "f 7 "}, {"f7", "f7"},
+		{"f .5", "f .5"}, {"f 1.5.2", "f 1.5.2"}, {"f 1.5x", "f 1.5x"}, {"f ", "f "},
+	};
+	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+		check_written(names[i][0], names[i][1]);
+	ch__flame_weigh(flame, ch__flame_child(flame, 0, "loop 3", CH__FLAME_CODE), 4);
+	ch__flame_weigh(flame, ch__flame_child(flame, 0, "loop_3", CH__FLAME_CODE), 8);
+	check_folded(flame, false, "loop_3 12\n");
 	end_flame();
 }
 
