@@ -212,10 +212,10 @@ enum ch_sink {
 enum ch_dead_names { CH_DEAD_NAMES_REPLACED, CH_DEAD_NAMES_KEPT };
 
 enum ch_open_flags {
-	/* The caller holds no lock, and the open may collect, as a poll does (ch_code_free). In a
-	 * full pool the open collects up to four times, while that helps. What comes free is kept
-	 * for this open, unless a vm has or had stop_world. CH_E_FULL after that: live code, code
-	 * made meanwhile and a page for each thread leave no room. No effect in a HOST heap. */
+	/* The open may collect, as a poll does (ch_code_free): the caller holds no lock that a
+	 * callback takes or a thread awaits unparked. In a full pool each open collects, up to four
+	 * times, while it helps. What comes free is kept for it, unless a vm has or had stop_world.
+	 * CH_E_FULL: live, new code and a page for each thread fill it. No effect in HOST heaps. */
 	CH_OPEN_MAY_COLLECT = 1,
 	CH_OPEN_IMMORTAL = 2, /* thunks: a root until the heap ends or NOT_RUNNING ends its owner */
 	CH_OPEN_OWN_FRAMES = 4, /* unwinders know the block by ch_code.eh_frame only; frame is 0.
@@ -223,8 +223,8 @@ enum ch_open_flags {
 	/* write is exec, for emitters that know one address. Whole pages, exec a multiple of 64,
 	 * cold_bytes, branch_room 0, no PATCH (CH_E_ARG); no refs, patch points (CH_E_STATE). */
 	CH_OPEN_IN_PLACE = 8,
-	/* With an owner: the block lives, also invalidated, until ch_code_free or its owner's end;
-	 * after COLLECT, until no stack and no block holds it. Its vm hears block_freed. */
+	/* With an owner: a root, also invalidated, until ch_code_free or the owner's end; after
+	 * COLLECT, until no stack and no block holds it. A ref that marks the owner keeps both. */
 	CH_OPEN_KEPT = 16,
 };
 
@@ -338,9 +338,9 @@ CH_API CH_CHECKED enum ch_status ch_heap_create(const struct ch_config *config,
 CH_API CH_CHECKED enum ch_status ch_heap_destroy(struct ch_heap *heap);
 
 /* Names in the plural count events, and only grow; names in _now and _peak are gauges.
- *   free_bytes_now       bytes of no block; largest_free_bytes_now: the most of them in a row
+ *   free_bytes_now       of no block; largest_free_bytes_now: the most in a row
  *   committed_bytes_now  memory taken from the system, with all that an OPEN block may write
- *   branches_now         all branch_room, with a branch or not
+ *   branches_now         all branch_room, with a branch or not; bytes_opened: the room asked for
  *   owners_now           an owner counts until the place of its last block is free
  *   cycles_abandoned     not cycles that got no lock or memory. code_bytes_peak: within 64 KiB */
 /* clang-format off */
@@ -548,7 +548,7 @@ struct ch_open {
 	uint8_t frame;           /* enum ch_frame_shape, or ch_frame_register's */
 	unsigned flags;          /* set of enum ch_open_flags */
 	enum ch_kind kind;       /* data: entry, frame, cold_bytes, branch_room 0, no OWN_FRAMES */
-	const void *not_entrant; /* where an invalidated entry leads; NULL = the owner's fallback */
+	const void *not_entrant; /* PATCH: where its shut entry leads; NULL = owner's fallback */
 	const char *name;        /* copied; NULL = the owner's name only */
 	void *user;              /* comes back in block_freed, ch_block_info and ch_code_at */
 	size_t align; /* of exec: a power of two, at most 4096; 0 = 8, in whole pages of data 64 */
@@ -567,7 +567,7 @@ struct ch_code {
 	uint32_t used_from, used_to; /* in: hot bytes in use; from: a multiple of 8; PATCH: 0 */
 	uint32_t cold_used;    /* in; of data used_from, used_to and cold_used are not read */
 	uint32_t entry_offset; /* in: from exec; PATCH: 0 */
-	const uint32_t *guard; /* GUARD: 0 while entrant; the VM's entry tests it */
+	const uint32_t *guard; /* GUARD: 0 while entrant, else the VM's entry jumps to a fallback */
 	/* in: OWN_FRAMES: an .eh_frame section of at most 1 MiB, 4-aligned, ended by a length of 0:
 	 * CIEs with personality, FDEs with final exec addresses (absolute or pc-relative, 2, 4 or 8
 	 * bytes) in the block's used bytes, and LSDAs. The section stays until block_freed comes
