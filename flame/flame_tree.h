@@ -102,7 +102,8 @@ bool ch__flame_text_end(struct ch__flame_text *);
  * Control characters become visible pictures. Bytes that are no UTF-8, or that XML cannot carry,
  * become the replacement character, so that every reader can read the text. */
 uint32_t ch__flame_character(const char *name, const char **end);
-/* Also, as folded stacks have names: a `;` is `:`, and the space before a last number is `_`. */
+/* The same for a name in folded stacks: there a `;` is `:`, and the space before a number at the
+ * end is `_`. */
 uint32_t ch__flame_folded_character(const char *name, const char **end);
 void ch__flame_put_character(struct ch__flame_text *, uint32_t code_point);
 

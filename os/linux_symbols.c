@@ -64,28 +64,26 @@ static bool ask(uintptr_t address, Dl_info *info)
 	return dladdr((void *)address, info) && info->dli_fname;
 }
 
-/* The answer holds if the linker gives the same one behind the copy. */
+/* The copy is of the object that has the address if the linker gives the same answer afterwards. */
 bool ch__os_place_of(uintptr_t address, struct ch__os_place *place)
 {
 	Dl_info info, again;
-	while (ask(address, &info)) {
-		bool is_symbol = info.dli_sname != NULL;
-		char *name = copy_text(is_symbol ? info.dli_sname : info.dli_fname);
-		bool holds = ask(address, &again) && memcmp(&info, &again, sizeof info) == 0;
-		if (holds && name) {
-			char *slash = is_symbol ? NULL : strrchr(name, '/');
-			if (slash)
-				memmove(name, slash + 1, strlen(slash));
-			*place = (struct ch__os_place){
-				name, (uintptr_t)(is_symbol ? info.dli_saddr : info.dli_fbase),
-				is_symbol};
-			return true;
-		}
+	char *name = NULL;
+	do {
 		free(name);
-		if (holds)
-			break;
-	}
-	return false;
+		if (!ask(address, &info))
+			return false;
+		name = copy_text(info.dli_sname ? info.dli_sname : info.dli_fname);
+	} while (!ask(address, &again) || memcmp(&info, &again, sizeof info) != 0);
+	if (!name)
+		return false;
+	place->name = name;
+	place->is_symbol = info.dli_sname != NULL;
+	place->at = (uintptr_t)(place->is_symbol ? info.dli_saddr : info.dli_fbase);
+	char *slash = place->is_symbol ? NULL : strrchr(name, '/');
+	if (slash)
+		memmove(name, slash + 1, strlen(slash));
+	return true;
 }
 
 void ch__os_place_end(struct ch__os_place *place)

@@ -113,7 +113,7 @@ CH_API const char *ch_status_text(enum ch_status status);
 
 /* ch_why: why the last call failed: the status, and the argument with its value and range; or each
  * backend and the call that the system refused; or the thread that did not stop.
- * ret   at most 239 bytes in the thread's own memory, until a later call; "" before a first failure
+ * ret   at most 239 bytes, the thread's own, which a later call may change or leave; at first ""
  * safe  any thread; signal handlers: an interrupted call may have written half of the sentence, and
  *       a call that fails in the handler changes it
  * note  CODEHEAP_DEBUG=1 writes each sentence to stderr, too */
@@ -215,7 +215,7 @@ enum ch_open_flags {
 	/* The open may collect, as a poll does (ch_code_free): the caller holds no lock that a
 	 * callback takes or a thread awaits unparked. In a full pool each open collects, up to four
 	 * times, while it helps. What comes free is kept for it, unless a vm has or had stop_world.
-	 * CH_E_FULL: live, new code and a page for each thread fill it. No effect in HOST heaps. */
+	 * CH_E_FULL: live code, new code and a page a thread fill the pool. HOST: no effect. */
 	CH_OPEN_MAY_COLLECT = 1,
 	CH_OPEN_IMMORTAL = 2, /* thunks: a root until the heap ends or NOT_RUNNING ends its owner */
 	CH_OPEN_OWN_FRAMES = 4, /* unwinders know the block by ch_code.eh_frame only; frame is 0.
