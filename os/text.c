@@ -12,10 +12,16 @@ static size_t control_bytes(const char *at)
 
 void ch__text_put_name(struct ch__text *text, const char *name)
 {
-	for (size_t controls = 0; *name; name++, controls -= controls != 0) {
+	size_t controls = 0;
+	for (; *name; name++) {
 		if (!controls)
 			controls = control_bytes(name);
-		ch__text_put_byte(text, controls ? '?' : *name);
+		if (controls) {
+			ch__text_put_byte(text, '?');
+			controls--;
+		} else {
+			ch__text_put_byte(text, *name);
+		}
 	}
 }
 
