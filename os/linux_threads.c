@@ -173,8 +173,9 @@ size_t ch__os_copy(void *to, uintptr_t from, size_t bytes)
 	long copied = -1;
 	bool is_refused = ch__os_may_fail();
 	if (!is_refused) {
-		copied = syscall(SYS_process_vm_readv, ch__os_thread_id(), &copy, 1, &source, 1,
-				 0);
+		/* Words: of an int on the stack the kernel reads what lies beside, too. */
+		copied = syscall(SYS_process_vm_readv, ch__os_thread_id(), &copy, 1UL, &source,
+				 1UL, 0UL);
 		is_refused = copied < 0 && errno != EFAULT;
 	}
 	errno = error;
