@@ -121,6 +121,8 @@ codeheap at (long)\$sum_entry + ch__heaps[1]->pool->delta
 codeheap at (long)\$veneer + ch__heaps[1]->pool->delta
 codeheap at \$sum_stubs_end - 20
 codeheap at checkpoint
+set input-radix 16
+codeheap at code_is_ready
 EOF
   said "^ +[0-9]+ +$(fact sum_entry) .* LIVE +1/2 sum$"
   said "^ +[0-9]+ +$(fact square_entry) .* LIVE +- square by C$"
@@ -137,6 +139,7 @@ EOF
   said " is the write view of $(fact veneer): runtime page of heap 1: a veneer"
   said ': block [0-9]+ of sum, LIVE, at cold -0x4$'
   said '<checkpoint> is not in any code heap\.$'
+  said '<code_is_ready> is not in any code heap\.$'
 }
 
 case_gdb_blocks_with_pages_of_their_own_are_shown_whole() {
@@ -757,6 +760,27 @@ EOF
   said '^sentence: There are 2 heaps: write HEAP\.[0-9]+, e\.g\. 1\.'
   said '^heap 1@plug\.so at 0x'
   said "^$(fact sum_entry): block 1\.[0-9]+@debuggee of sum, LIVE"
+}
+
+# As packages have it. gdb lists the file of the debug information as an object beside the one that it is of.
+case_gdb_debug_information_in_a_file_of_its_own_is_no_other_copy() {
+  start
+  objcopy --only-keep-debug "$work/debuggee" "$work/apart" && strip "$work/debuggee" &&
+    objcopy --add-gnu-debuglink="$work/apart" "$work/debuggee" || fail "the debug information cannot be taken out"
+  gdb_says "$work/debuggee" <<EOF
+break checkpoint
+run 1 >$work/facts
+bt
+codeheap blocks
+python
+from codeheap_gdb import memory
+first, second = memory.libraries(), memory.libraries()
+print("libraries", [library.object for library in first], "kept" if first == second else "read again")
+end
+EOF
+  said "^#1 .* in square by C \[LIVE\]"
+  said '^ +[0-9]+ .* LIVE +1/2 sum$'
+  said "^libraries \['debuggee'\] kept$"
 }
 
 # As gdb sees code of a machine that has no module: no command reads a stub there, none writes an INT3, and frames are gdb's.

@@ -465,7 +465,7 @@ def is_name(name, wanted):
 
 def gdb_symbol(address):
     """0x1234 <symbol+5>, as gdb knows it."""
-    text = gdb.execute(f"info symbol {address}", to_string=True)
+    text = gdb.execute(f"info symbol {address:#x}", to_string=True)
     if text.startswith("No symbol"):
         return f"{address:#x}"
     return f"{address:#x} <{text.split(' in section ')[0].strip().replace(' + ', '+')}>"

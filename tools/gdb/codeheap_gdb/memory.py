@@ -123,8 +123,9 @@ class Table:
 class Library:
     """libcodeheap as one object file of the program has it: its types and its list of heaps."""
 
-    def __init__(self, symbol):
-        self.symbol = symbol
+    def __init__(self, objfile, symbol):
+        self.objfile = objfile
+        self.symbol = symbol  # of another objfile, where the debug information is in a file of its own
         self.block = symbol.symtab.static_block() if symbol.symtab else None
         self.layouts = {}
         self.constants = {}
@@ -133,7 +134,7 @@ class Library:
     @property
     def object(self):
         """The name of the file that has this copy."""
-        return os.path.basename(self.symbol.symtab.objfile.filename)
+        return os.path.basename(self.objfile.filename)
 
     def find_type(self, name):
         try:
@@ -201,14 +202,16 @@ def libraries():
     """Every copy of the library in the program whose debug information is there."""
     found = []
     for objfile in gdb.objfiles():
+        if objfile.owner:  # of which it is the debug information alone
+            continue
         name = objfile.filename
         old = _known.get(name)
-        if old and old.symbol.is_valid() and old.symbol.symtab.objfile == objfile:
+        if old and old.symbol.is_valid() and old.objfile == objfile:
             found.append(old)
             continue
         symbol = objfile.lookup_global_symbol("ch__heaps")
         if symbol:
-            _known[name] = Library(symbol)
+            _known[name] = Library(objfile, symbol)
             found.append(_known[name])
     return found
 
