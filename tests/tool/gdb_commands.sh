@@ -449,6 +449,25 @@ EOF
   result_right
 }
 
+# A stop for another reason, at an instruction whose INT3 is in: gdb has looked for the caller before the INT3 is out.
+case_gdb_backtrace_is_right_where_both_kinds_stop() {
+  start registers
+  gdb_says "$work/debuggee" <<EOF
+break code_is_ready
+run 1 >$work/facts
+codeheap break -hw square
+codeheap break -int3 square
+continue
+bt
+delete
+codeheap delete
+$to_the_end
+EOF
+  said '^#0 .* in square by C \[LIVE\]'
+  said '^#1 .* in sum \[LIVE\]'
+  result_right
+}
+
 case_gdb_hardware_breakpoint_has_conditions() {
   start registers
   gdb_says "$work/debuggee" <<EOF

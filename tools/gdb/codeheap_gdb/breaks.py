@@ -169,6 +169,7 @@ class Traps:
         for trap in self.here():
             if not trap.take_out() and trap is hit:
                 hit = None  # a trap of freed code, not ours
+        gdb.invalidate_cached_frames()  # gdb may have unwound by code with an INT3 in it
         if isinstance(event, gdb.BreakpointEvent):
             for breakpoint in event.breakpoints:
                 if isinstance(breakpoint, StandIn):
