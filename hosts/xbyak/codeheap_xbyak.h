@@ -48,6 +48,10 @@ class codeheap_xbyak : public Xbyak::Allocator
 	ch_status commit(Xbyak::CodeGenerator &generator)
 	{
 		generator.ready();
+#ifdef XBYAK_NO_EXCEPTION
+		if (Xbyak::GetError()) // the code lacks what xbyak refused
+			return CH_E_STATE;
+#endif
 		auto code = find(generator.getCode());
 		if (code == opened.end())
 			return CH_E_STATE;
