@@ -41,6 +41,7 @@ int main(void)
 	must(!ch_heap_create(NULL, &codeheap_sljit_heap), "no heap");
 	void *refused = made(true);
 	must(open_blocks() == 1, "the commit did not fail");
+	must(*(volatile uint8_t *)refused != 0xc3, "code that was not committed runs");
 	void *good = made(false);
 	SLJIT_FREE_EXEC(refused, NULL);
 	must(open_blocks() == 0, "the block of the refused code stays");

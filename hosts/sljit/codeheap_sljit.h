@@ -17,6 +17,12 @@
 	((intptr_t)codeheap_sljit_code.exec - (intptr_t)codeheap_sljit_code.write)
 #define SLJIT_UPDATE_WX_FLAGS(from, to, may_run) codeheap_sljit_commit(to, may_run)
 
+#ifdef __x86_64__
+#define CODEHEAP_SLJIT_TRAP 0xcc
+#else
+#define CODEHEAP_SLJIT_TRAP 0
+#endif
+
 extern struct ch_heap *codeheap_sljit_heap;
 /* A thread makes one piece of code at a time. */
 static _Thread_local struct ch_code codeheap_sljit_code;
@@ -46,14 +52,15 @@ static inline void *codeheap_sljit_open(size_t bytes, const void *data)
 		return NULL;
 	return codeheap_sljit_code.write;
 }
-/* sljit hears of no failure here: uncommitted code is traps. */
+/* sljit hears of no failure here: code that was not committed becomes traps. */
 static inline void codeheap_sljit_commit(const void *end, bool may_run)
 {
 	struct ch_code *code = &codeheap_sljit_code;
 	if (!may_run)
 		return;
 	code->used_to = (uint32_t)((const uint8_t *)end - code->exec);
-	(void)!ch_block_commit(code, 1);
+	if (ch_block_commit(code, 1) && code->write)
+		memset(code->write, CODEHEAP_SLJIT_TRAP, code->hot_bytes);
 }
 static inline bool codeheap_sljit_visit(void *arg, const struct ch_info *info)
 {
