@@ -17,12 +17,6 @@
 	((intptr_t)codeheap_sljit_code.exec - (intptr_t)codeheap_sljit_code.write)
 #define SLJIT_UPDATE_WX_FLAGS(from, to, may_run) codeheap_sljit_commit(to, may_run)
 
-#ifdef __x86_64__
-#define CODEHEAP_SLJIT_TRAP 0xcc
-#else
-#define CODEHEAP_SLJIT_TRAP 0
-#endif
-
 extern struct ch_heap *codeheap_sljit_heap;
 /* A thread makes one piece of code at a time. */
 static _Thread_local struct ch_code codeheap_sljit_code;
@@ -52,7 +46,8 @@ static inline void *codeheap_sljit_open(size_t bytes, const void *data)
 		return NULL;
 	return codeheap_sljit_code.write;
 }
-/* sljit hears of no failure here: code that was not committed becomes traps. */
+/* sljit hears of no failure here: code that was not committed becomes 0xff, which is no instruction
+ * of x86-64, aarch64 or riscv64. */
 static inline void codeheap_sljit_commit(const void *end, bool may_run)
 {
 	struct ch_code *code = &codeheap_sljit_code;
@@ -60,7 +55,7 @@ static inline void codeheap_sljit_commit(const void *end, bool may_run)
 		return;
 	code->used_to = (uint32_t)((const uint8_t *)end - code->exec);
 	if (ch_block_commit(code, 1) && code->write)
-		memset(code->write, CODEHEAP_SLJIT_TRAP, code->hot_bytes);
+		memset(code->write, 0xff, code->hot_bytes);
 }
 static inline bool codeheap_sljit_visit(void *arg, const struct ch_info *info)
 {
