@@ -19,6 +19,9 @@
  *     thread's whole stack is scanned, and objects that only registers hold are lost.
  *   - reports fibers' stacks to the collector: ch_fiber_* cares for code only.
  *   - has the suspend signal blocked in handlers that run on an alternate stack.
+ *   - does not fork in a thread that has the suspend signal blocked, and calls there only functions
+ *     whose contract says "signal handlers". Another call may wait for a collection, which waits
+ *     for the thread: then libgc says "Signals delivery fails constantly", and aborts.
  *
  * The collector marks refs as an object's words: interior pointers only where the collector knows
  * such pointers; ops.ref is not called. The collector stops the threads, and ops.stop_world and
