@@ -20,56 +20,28 @@ static size_t place_align(const struct ch__pool_config *config)
 	return config->pool_bytes < most ? config->pool_bytes : most;
 }
 
-/* Reserves one piece and gives its middle back: the views are within reach of a lead. Both views
- * lie at the same place within a large page. */
-static bool reserve_both(struct ch__views *v, const struct ch__pool_config *config, uintptr_t hint)
-{
-	size_t most = 256 << 20, whole = v->bytes + 2 * v->guard_bytes, apart = 0;
-	size_t align = v->has_large_pages ? CH__LARGE_CHUNK_BYTES : v->guard_bytes;
-	if (config->random_alias)
-		ch__os_random(&apart, sizeof apart);
-	apart &= (config->pool_bytes < most ? config->pool_bytes : most) - 1;
-	size_t delta;
-	uint8_t *at;
-	/* When space is short, the views come nearer before the pool is made smaller. */
-	for (;; apart = apart / 2 & ~(align - 1)) {
-		delta = (whole + apart + align - 1) & ~(align - 1);
-		at = ch__os_reserve(delta + whole, place_align(config),
-				    v->guard_bytes + v->runtime_bytes, hint);
-		if (at || !apart)
-			break;
-	}
-	if (!at)
-		return false;
-	if (delta > whole)
-		ch__os_unreserve(at + whole, delta - whole);
-	v->exec = at + v->guard_bytes;
-	v->write = v->exec + delta;
-	v->has_exec = v->has_write = true;
-	errno = ENOMEM;
-	return ch__arch_lead_reaches((ptrdiff_t)delta);
-}
-
+/* Private memory has its copy within reach of a lead, at a random place too. Both views lie at the
+ * same place within a large page. */
 static bool reserve(struct ch__views *v, const struct ch__pool_config *config)
 {
-	size_t whole = v->bytes + 2 * v->guard_bytes;
+	size_t whole = v->bytes + 2 * v->guard_bytes, before = v->guard_bytes + v->runtime_bytes;
 	uintptr_t hint = config->near_address ? config->near_address : (uintptr_t)ch__views_create;
-	if (v->backend == CH__BACKEND_PROCMEM)
-		return reserve_both(v, config, hint);
-	/* The system's choice of a place may go to another mapping in a child of fork, before the
-	 * views are back. */
-	uintptr_t alias = config->random_alias ? 0 : hint;
-	uint8_t *at =
-		ch__os_reserve(whole, place_align(config), v->guard_bytes + v->runtime_bytes, hint);
+	uint8_t *at = ch__os_reserve(whole, place_align(config), before, hint);
 	if (!at)
 		return false;
 	v->exec = at + v->guard_bytes;
 	v->has_exec = true;
-	if (!(at = ch__os_reserve(whole, v->guard_bytes, 0, alias)))
+	/* The system's choice of a place may go to another mapping in a child of fork, before the
+	 * views are back. */
+	bool is_private = ch__views_are_private(v);
+	uintptr_t alias = is_private ? (uintptr_t)v->exec : config->random_alias ? 0 : hint;
+	size_t align = v->has_large_pages ? CH__LARGE_CHUNK_BYTES : v->guard_bytes;
+	if (!(at = ch__os_reserve(whole, align, before, alias)))
 		return false;
 	v->write = at + v->guard_bytes;
 	v->has_write = true;
-	return true;
+	errno = ENOMEM;
+	return !is_private || ch__arch_lead_reaches(v->write - v->exec);
 }
 
 static bool map_shared(struct ch__views *v)
