@@ -153,15 +153,13 @@ uintptr_t ch__os_first_stack_low(uintptr_t low, uintptr_t high)
 
 /* For a system that refuses process_vm_readv or has none: reads words that were readable a moment
  * ago. */
-__attribute__((no_sanitize("address", "thread", "undefined"))) static size_t
-copy_of_page(volatile uintptr_t *to, uintptr_t from, size_t bytes)
+static size_t copy_of_page(uintptr_t *to, uintptr_t from, size_t bytes)
 {
 	size_t in_page = CH_ARCH_SMALLEST_PAGE - from % CH_ARCH_SMALLEST_PAGE;
 	size_t words = (bytes < in_page ? bytes : in_page) / sizeof *to;
 	if (!ch__os_is_readable((const void *)from))
 		return 0;
-	for (size_t i = 0; i < words; i++)
-		to[i] = ((const volatile uintptr_t *)from)[i];
+	ch__valgrind_copy(to, from, words);
 	return words * sizeof *to;
 }
 

@@ -16,7 +16,8 @@ bool ch__valgrind_runs(void)
 	return ch__valgrind_ask(CH__ASK_RUNS, 0, 0, 0) != 0;
 }
 
-void ch__valgrind_copy(uintptr_t *to, uintptr_t from, size_t words)
+__attribute__((no_sanitize("address", "thread", "undefined"))) void
+ch__valgrind_copy(uintptr_t *to, uintptr_t from, size_t words)
 {
 	ch__valgrind_reports(false);
 	for (size_t i = 0; i < words; i++)

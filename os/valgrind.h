@@ -23,7 +23,8 @@ enum ch__valgrind_request {
 
 uintptr_t ch__valgrind_ask(enum ch__valgrind_request, uintptr_t a, uintptr_t b, uintptr_t c);
 bool ch__valgrind_runs(void);
-/* Copies words. memcheck reports no undefined or inaccessible word. The copy is defined. */
+/* Copies words. memcheck reports no undefined or inaccessible word. The copy is defined. Sanitizers
+ * judge no read. */
 void ch__valgrind_copy(uintptr_t *to, uintptr_t from, size_t words) CH_COLD;
 /* For the calling thread; calls nest. */
 void ch__valgrind_reports(bool are_wanted) CH_COLD;

@@ -30,40 +30,15 @@ static void root(struct ch_marker *marker, uintptr_t word) CH_REQUIRES(ch__role_
 	}
 }
 
-/* Memcheck would report words below sp, and words not written by a frame. A copy is scanned
- * instead, and memcheck's view of the stack stays as it is. */
-static void scan_copies(struct ch_marker *marker, uintptr_t low, uintptr_t high)
-	CH_REQUIRES(ch__role_frozen)
-{
-	enum { WORDS = 64 };
-	const struct ch__pool *pool = marker->heap->pool;
-	uintptr_t words[WORDS];
-	for (uintptr_t at = low; at + 8 <= high; at += sizeof words) {
-		size_t count = (high - at) / 8 < WORDS ? (high - at) / 8 : WORDS;
-		ch__valgrind_copy(words, at, count);
-		for (size_t i = 0; i < count; i++) {
-			uintptr_t word = ch__arch_strip(words[i]);
-			if (word - pool->exec_base - 1 < pool->pool_bytes)
-				root(marker, word);
-		}
-	}
-	/* Later frames of this stack must not find the words. */
-	memset(words, 0, sizeof words);
-	__asm__ volatile("" ::"r"(words) : "memory");
-}
-
 /* Aligned, so that the loop lies in one line of the cache wherever the linker puts the neighbours:
  * across two lines the loop takes twice as long. */
-__attribute__((aligned(CH__LINE_BYTES))) NO_SANITIZE void
-ch__scan_words(struct ch_marker *marker, uintptr_t low, uintptr_t high)
+__attribute__((aligned(CH__LINE_BYTES), noinline)) NO_SANITIZE static void
+scan_in_place(struct ch_marker *marker, uintptr_t low, uintptr_t high)
+	CH_REQUIRES(ch__role_frozen, ch__role_stopped)
 {
 	uintptr_t base = marker->heap->pool->exec_base;
 	uintptr_t size = marker->heap->pool->pool_bytes;
 	low = (low + 7) & ~(uintptr_t)7;
-	if (CH_UNLIKELY(marker->heap->pool->is_translated)) {
-		scan_copies(marker, low, high);
-		return;
-	}
 	for (uintptr_t at = low; at + 8 <= high; at += 8) {
 		uintptr_t word = ch__arch_strip(*(volatile uintptr_t *)at);
 		if (CH_LIKELY(word - base - 1 >= size))
@@ -84,7 +59,7 @@ static void scan_copied(struct ch_marker *marker, uintptr_t low, uintptr_t high)
 		size_t in_page = page - low % page, bytes = (high - low) & ~(size_t)7;
 		bytes = bytes < most ? bytes : most;
 		size_t copied = ch__os_copy(copy, low, bytes) & ~(size_t)7;
-		ch__scan_words(marker, (uintptr_t)copy, (uintptr_t)copy + copied);
+		scan_in_place(marker, (uintptr_t)copy, (uintptr_t)copy + copied);
 		low += copied;
 		if (copied)
 			most = all;
@@ -93,6 +68,16 @@ static void scan_copied(struct ch_marker *marker, uintptr_t low, uintptr_t high)
 		else
 			low += in_page, most = page;
 	}
+}
+
+/* Memcheck would report words below sp, and words not written by a frame. In a copy all words have
+ * values to memcheck. */
+void ch__scan_words(struct ch_marker *marker, uintptr_t low, uintptr_t high)
+{
+	if (CH_UNLIKELY(marker->heap->pool->is_translated))
+		scan_copied(marker, low, high);
+	else
+		scan_in_place(marker, low, high);
 }
 
 /* A thread that the VM parked may end during the scan, and its stack with it. */
