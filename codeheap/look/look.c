@@ -13,29 +13,14 @@
 _Static_assert((int)CH__LOOK_HEAPS_MAX == (int)CH__HEAPS_MAX, "observers number heaps alike");
 _Static_assert((int)CH__LOOK_PAUSES == (int)CH__PAUSES, "an observer has room for each pause");
 
-void ch__look_lock_heaps(void) CH_UNANALYSED("it makes the role")
-{
-	ch__heaps_take();
-}
-
-void ch__look_unlock_heaps(void) CH_UNANALYSED("it makes the role")
-{
-	ch__heaps_let_go();
-}
+CH__LOCK_FUNCTIONS(ch__look_lock_heaps, ch__look_unlock_heaps, void, ch__lock_parking,
+		   ch__heaps_lock, CH__RANK_HEAPS)
+CH__LOCK_FUNCTIONS(ch__look_lock_threads, ch__look_unlock_threads, struct ch_heap *heap,
+		   ch__lock_parking, heap->registry, CH__RANK_REGISTRY)
 
 struct ch_heap *ch__look_heap_of(uint32_t id)
 {
 	return atomic_load(&ch__heaps[id]);
-}
-
-void ch__look_lock_threads(struct ch_heap *heap)
-{
-	ch__registry_lock(heap);
-}
-
-void ch__look_unlock_threads(struct ch_heap *heap)
-{
-	ch__registry_unlock(heap);
 }
 
 void ch__look_lock_blocks(struct ch_heap *heap)
