@@ -702,9 +702,10 @@ EOF
 # A second flavour is mapped beside the copy that all is bound to: its list is empty, and gdb takes the first for it.
 case_gdb_unused_copy_of_the_library_has_no_heaps() {
   start
+  cp "$build/libcodeheap-dl.so" "$work" || fail "there is no second flavour" # LD_PRELOAD takes no folder with a blank
   gdb_says "$work/debuggee" <<EOF
 break checkpoint
-set exec-wrapper env LD_PRELOAD=$(realpath "$build")/libcodeheap-dl.so
+set exec-wrapper env LD_PRELOAD=$work/libcodeheap-dl.so
 run 1 >$work/facts
 info sharedlibrary
 codeheap blocks
