@@ -91,7 +91,7 @@ struct ch__moves ch__thread_moves = {
 		{"ch_thread_detach", CH__RUNNING, CH__PARKED, CH__UNDER_REGISTRY},
 		{"drop_other_threads", CH__RUNNING, CH__PARKED, CH__UNDER_REGISTRY},
 		{"drop_other_threads", CH__SIGNALLED, CH__PARKED, CH__UNDER_REGISTRY},
-		{"ch__threads_park", CH__RUNNING, CH__PARKED, 0},
+		{"park_with", CH__RUNNING, CH__PARKED, 0},
 		{"run_parked", CH__PARKED, CH__RUNNING, 0},
 		/* The world is stopping: the thread goes back. */
 		{"run_parked", CH__RUNNING, CH__PARKED, 0},

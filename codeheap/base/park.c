@@ -36,7 +36,7 @@ bool ch__lock_wait_parked(struct ch__lock *lock, uint64_t until_ns)
 {
 	if (ch__lock_spin(lock))
 		return true;
-	ch_thread_park();
+	ch__thread_park_here();
 	return unpark_with(lock, until_ns);
 }
 
@@ -119,6 +119,7 @@ void ch__thread_publish_saved(struct ch__thread *thread, const struct ch__arch_s
 	struct ch__shown *shown = &thread->shown;
 	memcpy(shown->words, saved->words, sizeof saved->words);
 	shown->words_count = CH_ARCH_SAVED_WORDS;
+	shown->may_end = thread->park_depth > 0;
 	publish_sp(thread, saved->sp);
 }
 
@@ -128,25 +129,43 @@ void ch__thread_publish_context(struct ch__thread *thread, const void *ucontext)
 	for (unsigned i = 0; i < CH_ARCH_CONTEXT_WORDS; i++)
 		shown->words[i] = ch__arch_context_word(ucontext, i);
 	shown->words_count = CH_ARCH_CONTEXT_WORDS;
+	shown->may_end = false;
 	shown->vectors_low = ch__arch_context_vectors(ucontext, &shown->vectors_high);
 	publish_sp(thread, ch__arch_context_sp(ucontext));
 }
 
-void ch__threads_park(const struct ch__arch_saved *saved)
+static void park_with(const struct ch__arch_saved *saved, bool may_end)
 {
 	for (struct ch__thread *t = ch__thread_list; t; t = t->next_of_thread) {
 		if (!ch__park_open(t))
 			continue;
 		ch__thread_publish_saved(t, saved);
+		t->shown.may_end = may_end;
 		/* Release: a cycle that sees PARKED sees sp and registers (world.c). */
 		ch__thread_set_state(t, CH__PARKED, memory_order_release, __func__);
 	}
 }
 
-/* Returns parked, so the published registers must be the caller's. */
+void ch__threads_park(const struct ch__arch_saved *saved)
+{
+	park_with(saved, false);
+}
+
+void ch__threads_park_away(const struct ch__arch_saved *saved)
+{
+	park_with(saved, true);
+}
+
+/* Both functions return parked, so the published registers must be the caller's. */
 __attribute__((noinline)) void ch_thread_park(void)
 {
 	/* No thread parks with a lock that is held for a bounded time only (heap.h). */
+	ch__rank_check_for(CH__RANK_PAGES, "a park");
+	ch__arch_with_registers(ch__threads_park_away);
+}
+
+__attribute__((noinline)) void ch__thread_park_here(void)
+{
 	ch__rank_check_for(CH__RANK_PAGES, "a park");
 	ch__arch_with_registers(ch__threads_park);
 }

@@ -6,6 +6,9 @@
 #include "arch/registers.h"
 #include "codeheap/base/heap.h"
 
+/* ch_thread_park for a wait inside the library: the thread cannot end before the wait does. */
+void ch__thread_park_here(void);
+
 extern _Thread_local struct ch__thread *ch__thread_list; /* attachments of this thread */
 
 static inline struct ch__thread *ch__thread_self(const struct ch_heap *heap)
@@ -142,6 +145,8 @@ static inline __attribute__((always_inline)) void ch__thread_publish_self(struct
 }
 /* Parks all attachments of the calling thread; `saved`: its registers until ch_thread_unpark. */
 void ch__threads_park(const struct ch__arch_saved *saved);
+/* The same, for a thread that goes on in code of the VM while parked. */
+void ch__threads_park_away(const struct ch__arch_saved *saved);
 
 /* The locks and the region of the caller, for CH_MOVE. */
 static inline uint32_t ch__held(struct ch_heap *heap)

@@ -23,7 +23,7 @@ void ch__region_wait(struct ch__thread *thread) CH_UNANALYSED("it makes the role
 	if (CH_UNLIKELY(CH_LOAD_RELAXED(&heap->freezer) == ch__lock_self()))
 		ch__panic("a region is wanted by the thread that froze the heap: "
 			  CH__MISPLACED_CALL);
-	ch_thread_park();
+	ch__thread_park_here();
 	uint32_t value;
 	while ((value = atomic_load_explicit(&heap->freeze, memory_order_acquire)) != 0)
 		ch__os_futex_wait(&heap->freeze, value, 1000000);

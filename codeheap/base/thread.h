@@ -53,6 +53,7 @@ struct ch__site_map {
 /* Written by a thread before its state says that it stands still; read in the stopped world. */
 struct ch__shown {
 	uintptr_t sp;
+	bool may_end; /* parked by the VM: the thread and its stack may end during the scan */
 	uintptr_t signal_stack_end; /* end of the alternate stack around sp, or 0 */
 	uintptr_t vectors_low, vectors_high; /* other registers, in a stop by signal; else 0 */
 	uint32_t words_count;

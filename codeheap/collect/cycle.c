@@ -303,7 +303,7 @@ static uint32_t begin_host(const struct ch__arch_saved *saved, void *of, void *a
 		return ch__because_marking();
 	uint64_t start = ch__os_now_ns(), until = ch__stop_limit(heap, start);
 	if (heap->config.stops_world)
-		ch__threads_park(saved);
+		ch__threads_park_away(saved);
 	CH_STORE_RELAXED(&heap->held_up_by, 0);
 	enum ch_status status;
 	if (lock_host(heap, until))
@@ -361,8 +361,10 @@ void ch_mark_stacks(struct ch_marker *marker)
 	begin_to_mark(marker);
 	marker->has_stacks = true;
 	/* Words published by a park of the VM stay, until the VM's unpark. */
-	if (self && self->park_depth <= (marker->heap->config.stops_world ? 1u : 0u))
+	if (self && self->park_depth <= (marker->heap->config.stops_world ? 1u : 0u)) {
 		ch__thread_publish_self(self);
+		self->shown.may_end = false; /* the thread waits here, parked or not */
+	}
 	ch__scan_stacks(marker);
 }
 

@@ -54,7 +54,7 @@ void ch_thread_poll(void)
 		if (CH_LIKELY(!CH_LOAD_RELAXED(&heap->poll_due)))
 			continue;
 		if (CH_LOAD_RELAXED(&heap->stopping)) {
-			ch_thread_park();
+			ch__thread_park_here();
 			ch_thread_unpark();
 		}
 		if (CH_UNLIKELY(!serve(t, heap)))

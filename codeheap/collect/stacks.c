@@ -80,11 +80,10 @@ void ch__scan_words(struct ch_marker *marker, uintptr_t low, uintptr_t high)
 		scan_in_place(marker, low, high);
 }
 
-/* A thread that the VM parked may end during the scan, and its stack with it. */
-static void scan_live(struct ch_marker *marker, bool is_parked, uintptr_t low, uintptr_t high)
-	CH_REQUIRES(ch__role_frozen, ch__role_stopped)
+static void scan_live(struct ch_marker *marker, const struct ch__thread *thread, uintptr_t low,
+		      uintptr_t high) CH_REQUIRES(ch__role_frozen, ch__role_stopped)
 {
-	if (is_parked)
+	if (thread->shown.may_end)
 		scan_copied(marker, low, high);
 	else
 		ch__scan_words(marker, low, high);
@@ -124,12 +123,11 @@ static const struct ch_fiber *fiber_of_sp(struct ch_heap *heap, uintptr_t sp)
 
 /* sp lies on an alternate stack. The interrupted frames are somewhere on the stack that the thread
  * runs on, or on the stack around the alternate stack. */
-static void scan_signal_stack(struct ch_marker *marker, const struct ch__thread *thread,
-			      bool is_parked)
+static void scan_signal_stack(struct ch_marker *marker, const struct ch__thread *thread)
 	CH_REQUIRES(ch__role_frozen, ch__role_stopped)
 {
 	const struct ch__shown *shown = &thread->shown;
-	scan_live(marker, is_parked, below(shown->sp, CH_ARCH_RED_ZONE_BYTES, 0),
+	scan_live(marker, thread, below(shown->sp, CH_ARCH_RED_ZONE_BYTES, 0),
 		  shown->signal_stack_end);
 	const struct ch_fiber *fiber = fiber_of_sp(marker->heap, shown->sp);
 	if (fiber)
@@ -139,13 +137,13 @@ static void scan_signal_stack(struct ch_marker *marker, const struct ch__thread 
 
 /* Returns false when sp lies on no stack that the heap knows. The most certain answer comes first:
  * the system's word, the thread's own bounds, fibers. */
-static bool scan_frames(struct ch_marker *marker, const struct ch__thread *thread, bool is_parked)
+static bool scan_frames(struct ch_marker *marker, const struct ch__thread *thread)
 	CH_REQUIRES(ch__role_frozen, ch__role_stopped)
 {
 	const struct ch__shown *shown = &thread->shown;
 	uintptr_t low, high;
 	if (shown->signal_stack_end) {
-		scan_signal_stack(marker, thread, is_parked);
+		scan_signal_stack(marker, thread);
 		return true;
 	}
 	if (!ch__thread_stack(thread, shown->sp, &low, &high)) {
@@ -155,7 +153,7 @@ static bool scan_frames(struct ch_marker *marker, const struct ch__thread *threa
 		low = fiber->low;
 		high = fiber->high;
 	}
-	scan_live(marker, is_parked, below(shown->sp, CH_ARCH_RED_ZONE_BYTES, low), high);
+	scan_live(marker, thread, below(shown->sp, CH_ARCH_RED_ZONE_BYTES, low), high);
 	return true;
 }
 
@@ -167,16 +165,16 @@ static void scan_thread(struct ch_marker *marker, struct ch__thread *thread)
 	 * library (`stopping`) each thread has shown both (I7). In any other stop a running thread
 	 * has shown nothing: a host stopped the thread in a way of its own, or under Boehm the
 	 * thread is in a GC_do_blocking that did not go through ch_bdw_do_blocking. */
-	uint32_t state = atomic_load_explicit(&thread->state, memory_order_acquire);
-	bool is_self = thread == ch__thread_self(marker->heap);
-	if (state == CH__RUNNING && !is_self && !CH_LOAD_RELAXED(&marker->heap->stopping)) {
+	bool runs = atomic_load_explicit(&thread->state, memory_order_acquire) == CH__RUNNING;
+	if (runs && thread != ch__thread_self(marker->heap) &&
+	    !CH_LOAD_RELAXED(&marker->heap->stopping)) {
 		scan_whole_stack(marker, thread);
 		return;
 	}
 	ch__scan_words(marker, (uintptr_t)shown->words,
 		       (uintptr_t)(shown->words + shown->words_count));
 	ch__scan_words(marker, shown->vectors_low, shown->vectors_high);
-	if (!scan_frames(marker, thread, state == CH__PARKED && !is_self))
+	if (!scan_frames(marker, thread))
 		marker->blind_to = thread->thread_id;
 }
 

@@ -121,7 +121,7 @@ void ch__sweep_all(struct ch_heap *heap)
 	while (atomic_load(&heap->sweep_pending) && ch__sweep_step(heap)) {
 		if (!is_awaited())
 			continue;
-		ch_thread_park();
+		ch__thread_park_here();
 		ch_thread_unpark();
 	}
 }

@@ -128,7 +128,7 @@ void ch__tell_poll(struct ch_heap *heap)
 		CH_STORE_RELAXED(&heap->sinks_wait, polls - 1);
 		return;
 	}
-	ch_thread_park();
+	ch__thread_park_here();
 	ch__tell_catch_up(heap);
 	ch_thread_unpark();
 }

@@ -97,7 +97,7 @@ active [2] proctype Mutator()
 		store_inside(ME, 0);       /* ch__region_leave: release, not before the changes */
 		assert(!marking); /* runs code */
 		is_running[ME] = 0;
-		store_parked(ME, 1)        /* ch__threads_park */
+		store_parked(ME, 1)        /* park_with */
 	:: else -> break
 	od
 }

@@ -613,8 +613,10 @@ TEST(collections_of_a_parked_thread_leave_what_its_park_published)
 		const struct ch__thread *self = ch__thread_self(rig.heap);
 		ch_thread_park();
 		uintptr_t sp = self->shown.sp;
+		bool may_end = self->shown.may_end;
 		collect_deeper(&rig);
 		CHECK_EQ(self->shown.sp, sp);
+		CHECK_EQ(self->shown.may_end, may_end);
 		ch_thread_unpark();
 		rig_end(&rig);
 	}

@@ -320,6 +320,7 @@ TEST(each_register_that_a_signal_interrupted_is_shown)
 	memcpy((char *)&context + CH_ARCH_CONTEXT_AT, words, sizeof words);
 	memset(self->shown.words, UNSHOWN, sizeof self->shown.words);
 	self->shown.words_count = 0;
+	self->shown.may_end = true;
 	ch__thread_publish_context(self, &context);
 	for (unsigned i = 0; i < CH_ARCH_CONTEXT_WORDS; i++) {
 		CHECK_EQ(ch__arch_context_word(&context, i), words[i]);
@@ -327,5 +328,6 @@ TEST(each_register_that_a_signal_interrupted_is_shown)
 	}
 	CHECK_EQ(self->shown.words_count, CH_ARCH_CONTEXT_WORDS);
 	CHECK_EQ(self->shown.sp, words[CH_ARCH_CONTEXT_SP]);
+	CHECK(!self->shown.may_end);
 	rig_end(&rig);
 }
