@@ -48,11 +48,16 @@ enum ch_status ch_code_add(struct ch_heap *heap, const void *bytes, size_t n, co
 /* Registers the unwind data of a kind at the first use. */
 static enum ch_status need_template(struct ch_heap *heap, enum ch__template kind)
 {
-	int error = ch__sinks_slots_register(heap->sinks, kind, CH__SLOT_BYTES);
-	if (!error)
+	uint32_t ready = atomic_load_explicit(&heap->templates_ready, memory_order_acquire);
+	if (CH_LIKELY(ready >> kind & 1))
 		return CH_OK;
-	errno = error;
-	return ch__because(CH_E_OS, "no unwind table of the trampolines: %m");
+	int error = ch__sinks_slots_register(heap->sinks, kind, CH__SLOT_BYTES);
+	if (error) {
+		errno = error;
+		return ch__because(CH_E_OS, "no unwind table of the trampolines: %m");
+	}
+	atomic_fetch_or_explicit(&heap->templates_ready, UINT32_C(1) << kind, memory_order_release);
+	return CH_OK;
 }
 
 static void stamp(enum ch__template kind, uint8_t *write, const void *target, uint64_t payload)
