@@ -40,8 +40,10 @@ static bool reserve(struct ch__views *v, const struct ch__pool_config *config)
 		return false;
 	v->write = at + v->guard_bytes;
 	v->has_write = true;
+	if (!is_private || ch__arch_lead_reaches(v->write - v->exec))
+		return true;
 	errno = ENOMEM;
-	return !is_private || ch__arch_lead_reaches(v->write - v->exec);
+	return false;
 }
 
 static bool map_shared(struct ch__views *v)
