@@ -11,7 +11,7 @@ bool ch__arch_site_is_valid(enum ch__site kind, const uint8_t *read, uintptr_t e
 bool ch__arch_site_reaches(enum ch__site kind, uintptr_t exec, uintptr_t target);
 void ch__arch_site_write(enum ch__site kind, uint8_t *write, uintptr_t exec, uintptr_t target);
 uintptr_t ch__arch_site_target(enum ch__site kind, const uint8_t *read, uintptr_t exec);
-size_t ch__arch_site_bytes(enum ch__site kind);
+__attribute__((const)) size_t ch__arch_site_bytes(enum ch__site kind);
 
 /* Whether the VM's instruction at exec may become another one of the same length, within one
  * aligned 8 bytes, while other threads run it. */

@@ -17,35 +17,44 @@ static void lead_stub(struct ch_heap *heap, uintptr_t stub, uintptr_t target)
 		ch__pool_publish(heap->pool, stub, CH_ARCH_STUB_BYTES);
 }
 
-/* Site and stub may both change, one after the other. A thread that runs the branch meanwhile goes
- * to the old target, to the new target or to the stub's home, which is right at any time.
- * With leads, only data changes, and nothing can fail (P7). */
+static inline void write_site_to(struct ch_heap *heap, enum ch__site kind, uintptr_t exec,
+				 uintptr_t target)
+{
+	ch__arch_site_write(kind, ch__pool_write(heap->pool, exec), exec, target);
+	ch__pool_sync(heap->pool, exec, ch__arch_site_bytes(kind));
+}
+
+/* Where stubs lead on, site and stub may both change, one after the other. A thread that runs the
+ * branch meanwhile goes to the old target, to the new target or to the stub's home, which is right
+ * at any time. With leads, only data changes, and nothing can fail (P7). Not inlined: write_site
+ * would keep registers for it. */
+static CH_OPAQUE void write_site_and_stub(struct ch_heap *heap, const struct ch__block *source,
+					  uint32_t index, uintptr_t exec, uintptr_t target)
+{
+	enum ch__site kind = ch__branch_kind(ch__branch_at(heap, index));
+	uintptr_t stub = ch__stub_exec(heap, source, index);
+	bool is_led = heap->pool->stub_lead_bytes || !ch__arch_site_reaches(kind, exec, target);
+	bool leads_on = target != stub && is_led;
+	if (leads_on)
+		lead_stub(heap, stub, target);
+	write_site_to(heap, kind, exec, leads_on ? stub : target);
+	uintptr_t home = ch__branch_stub_home(heap, source, index);
+	if (!leads_on && ch__arch_stub_leads_to(ch__pool_read(heap->pool, stub)) != home)
+		lead_stub(heap, stub, home);
+}
+
 static void write_site(struct ch_heap *heap, const struct ch__block *source, uint32_t index,
 		       uintptr_t target)
 {
 	const struct ch__branch *branch = ch__branch_at(heap, index);
 	uintptr_t exec = ch__exec(heap, branch->site);
-	bool may_lead = ch__stubs_lead_on(heap);
-	uintptr_t stub = may_lead ? ch__stub_exec(heap, source, index) : 0;
-	uint8_t *write = ch__pool_write(heap->pool, exec);
-	enum ch__site kind = ch__branch_kind(branch);
-	bool leads_on = may_lead && target != stub &&
-			(heap->pool->stub_lead_bytes || !ch__arch_site_reaches(kind, exec, target));
-	if (leads_on) {
-		lead_stub(heap, stub, target);
-		target = stub;
-	}
-	ch__arch_site_write(kind, write, exec, target);
-	size_t bytes = ch__arch_site_bytes(kind);
-	ch__pool_sync(heap->pool, exec, bytes);
-	if (may_lead && !leads_on) {
-		uintptr_t home = ch__branch_stub_home(heap, source, index);
-		if (ch__arch_stub_leads_to(ch__pool_read(heap->pool, stub)) != home)
-			lead_stub(heap, stub, home);
-	}
+	if (ch__stubs_lead_on(heap))
+		write_site_and_stub(heap, source, index, exec, target);
+	else
+		write_site_to(heap, ch__branch_kind(branch), exec, target);
 	CH_PUBLISHED(heap->pool, ch__stub_hit_exec(heap, ch__stub_exec(heap, source, index)),
 		     CH_ARCH_STUB_BYTES, "stub");
-	CH_PUBLISHED(heap->pool, exec, bytes, "branch");
+	CH_PUBLISHED(heap->pool, exec, ch__arch_site_bytes(ch__branch_kind(branch)), "branch");
 }
 
 /* Whether the jump in the stub reaches the exit, and the site reaches the exit by itself, if stubs
@@ -232,8 +241,10 @@ static void unlink_branch(struct ch_heap *heap, uint32_t index, bool runs_on,
 	list_remove(heap, to, branch);
 	set_index(&branch->target_kind, 0);
 	heap->branches_unlinked++;
-	if (runs_on && !(to->flags & CH__FLAG_UNLINKED))
-		to->flags |= CH__FLAG_UNLINKED;
+	uint8_t flags = CH_LOAD_RELAXED(&to->flags);
+	while (runs_on && !(flags & CH__FLAG_UNLINKED) &&
+	       !ch__block_change_flags(to, &flags, flags | CH__FLAG_UNLINKED))
+		continue;
 	if (source)
 		write_site(heap, source, index, ch__branch_exit(heap, source, index));
 }

@@ -116,16 +116,6 @@ void ch__thread_use_page(struct ch__thread *self, uint32_t frame, uint32_t page)
 		ch__page_retire(self->heap, old - 1);
 }
 
-void ch__block_held(struct ch__block *block)
-{
-	/* Mostly the flag is set already: no locked instruction then. */
-	uint8_t flags = CH_LOAD_RELAXED(&block->flags);
-	while (!(flags & CH__FLAG_HELD) &&
-	       !atomic_compare_exchange_weak(&block->flags, &flags,
-					     (uint8_t)((flags & ~CH__FLAG_AGE) | CH__FLAG_HELD)))
-		continue;
-}
-
 static CH_COLD void fill_info(struct ch_heap *heap, uint32_t index, struct ch_info *info)
 {
 	const struct ch__block *block = ch__block_at(heap, index);

@@ -76,6 +76,25 @@ static inline struct ch__block *ch__block_at(const struct ch_heap *heap, uint32_
 	return ch__table_at_bytes(&heap->blocks, index, sizeof(struct ch__block));
 }
 
+/* Changes *from, the flags as they were read, to `to`. Returns false, with the flags as they are in
+ * *from, when another thread was faster: try again. */
+static inline bool ch__block_change_flags(struct ch__block *block, uint8_t *from, unsigned to)
+{
+	if (!ch__is_only_thread())
+		return atomic_compare_exchange_weak(&block->flags, from, (uint8_t)to);
+	CH_STORE_RELAXED(&block->flags, (uint8_t)to);
+	return true;
+}
+
+/* An in-edge or an entry came. Mostly the flag is set already: no locked instruction then. */
+static inline void ch__block_held(struct ch__block *block)
+{
+	uint8_t flags = CH_LOAD_RELAXED(&block->flags);
+	while (!(flags & CH__FLAG_HELD) &&
+	       !ch__block_change_flags(block, &flags, (flags & ~CH__FLAG_AGE) | CH__FLAG_HELD))
+		continue;
+}
+
 static inline bool ch__block_is_alive(const struct ch_heap *heap, const struct ch__block *block)
 {
 	return ch__is_alive(heap, CH_LOAD_RELAXED(&block->mark));
@@ -180,7 +199,6 @@ void ch__page_retire(struct ch_heap *, uint32_t page); /* the caller's open page
 /* The calling thread opens blocks of the frame number in another page from here on: index + 1, or 0
  * for none. The old page is retired. */
 void ch__thread_use_page(struct ch__thread *self, uint32_t frame, uint32_t page);
-void ch__block_held(struct ch__block *);               /* sets HELD: an in-edge or entry came */
 uint32_t ch__record_take(struct ch_heap *, struct ch__thread *);
 void ch__records_give_back(struct ch_heap *, const uint32_t *, uint32_t); /* to the heap's list */
 void ch__records_flush(struct ch_heap *, struct ch__thread *);

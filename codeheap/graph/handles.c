@@ -2,7 +2,6 @@
  * handles.c: from handles to records and back: blocks, branches, owners. Each declaration says
  * under which lock a record stays the handle's. */
 #include "codeheap/base/heaps.h"
-#include "codeheap/graph/branch.h"
 #include "codeheap/graph/handles.h"
 #include "codeheap/graph/names.h"
 
@@ -46,22 +45,6 @@ enum ch_block_state ch__block_resolve_state(struct ch_heap *heap, struct ch_bloc
 	return is_its && ch__block_is(block, handle) ? state : CH_BLOCK_FREE;
 }
 
-/* A branch has 16 bits of a generation, counted from the heap's first generation. */
-static uint32_t generation_of(const struct ch_heap *heap, const struct ch__branch *branch)
-{
-	return heap->blocks.first_generation + ch__branch_generation(branch);
-}
-
-uint32_t ch__branch_resolve(struct ch_heap *heap, struct ch_branch handle)
-{
-	uint32_t index = ch__handle_index(handle.bits);
-	if (!ch__handle_is_known(heap, &heap->branches, handle.bits))
-		return 0;
-	const struct ch__branch *branch = ch__branch_at(heap, index);
-	bool is_its = generation_of(heap, branch) == ch__handle_generation(handle.bits);
-	return branch->site && is_its ? index : 0;
-}
-
 struct ch_block ch__block_handle(const struct ch_heap *heap, uint32_t index)
 {
 	const struct ch__block *block = ch__block_at(heap, index);
@@ -71,7 +54,7 @@ struct ch_block ch__block_handle(const struct ch_heap *heap, uint32_t index)
 
 struct ch_branch ch__branch_handle(const struct ch_heap *heap, uint32_t index)
 {
-	uint32_t generation = generation_of(heap, ch__branch_at(heap, index));
+	uint32_t generation = ch__branch_life(heap, ch__branch_at(heap, index));
 	return (struct ch_branch){ch__handle(heap->id, index, generation)};
 }
 
@@ -85,7 +68,7 @@ static uint32_t generation_there(struct ch_heap *heap, const char *what, uint64_
 	uint32_t index = ch__handle_index(bits);
 	if (!ch__table_has(table, index))
 		return 0;
-	return table == &heap->branches ? generation_of(heap, ch__branch_at(heap, index))
+	return table == &heap->branches ? ch__branch_life(heap, ch__branch_at(heap, index))
 					: *ch__table_generation(table, index);
 }
 

@@ -4,6 +4,7 @@
 
 #include "codeheap/base/why.h"
 #include "codeheap/graph/block.h"
+#include "codeheap/graph/branch.h"
 
 /* Finds and locks the heap of a handle: a call that waits begins so. Returns NULL with nothing
  * locked on failure: *status is CH_E_STATE in a marking thread, CH_E_STALE for a stale `what`. */
@@ -59,7 +60,21 @@ static inline uint32_t ch__owner_resolve(struct ch_heap *heap, struct ch_owner h
 {
 	return ch__owner_look_up(heap, handle);
 }
-uint32_t ch__branch_resolve(struct ch_heap *, struct ch_branch) CH_REQUIRES(ch__role_heap);
+/* The generation in a branch's handle: the record has 16 bits, counted from the heap's first. */
+static inline uint32_t ch__branch_life(const struct ch_heap *heap, const struct ch__branch *branch)
+{
+	return heap->blocks.first_generation + ch__branch_generation(branch);
+}
+static inline uint32_t ch__branch_resolve(const struct ch_heap *heap, struct ch_branch handle)
+	CH_REQUIRES(ch__role_heap)
+{
+	uint32_t index = ch__handle_index(handle.bits);
+	if (!ch__handle_is_known(heap, &heap->branches, handle.bits))
+		return 0;
+	const struct ch__branch *branch = ch__branch_at(heap, index);
+	uint32_t generation = ch__branch_life(heap, branch);
+	return branch->site && generation == ch__handle_generation(handle.bits) ? index : 0;
+}
 struct ch_block ch__block_handle(const struct ch_heap *, uint32_t index);
 struct ch_branch ch__branch_handle(const struct ch_heap *, uint32_t index);
 static inline struct ch_owner ch__owner_handle(const struct ch_heap *heap, uint32_t index)

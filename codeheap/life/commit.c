@@ -142,8 +142,7 @@ static void renew_age(struct ch_heap *heap, struct ch__block *block)
 	uint8_t stamp = ch__age_stamp(heap);
 	uint8_t flags = CH_LOAD_RELAXED(&block->flags);
 	while (!(flags & CH__FLAG_HELD) && (flags & CH__FLAG_AGE) != stamp &&
-	       !atomic_compare_exchange_weak(&block->flags, &flags,
-					     (uint8_t)((flags & ~CH__FLAG_AGE) | stamp)))
+	       !ch__block_change_flags(block, &flags, (flags & ~CH__FLAG_AGE) | stamp))
 		continue;
 }
 
