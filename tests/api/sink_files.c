@@ -697,6 +697,42 @@ TEST(child_of_a_process_that_got_no_thread_for_names_has_one)
 	expect_exit(pid, 0);
 }
 
+/* A pretended clock that stands still for the case. Only the thread for names waits meanwhile. */
+static _Atomic(uint64_t) stands_at;
+static _Atomic(int) waits;
+
+static uint64_t stand_still(uint64_t waited_ns)
+{
+	uint64_t at = atomic_load(&stands_at);
+	waits += waited_ns != 0;
+	usleep((useconds_t)(waited_ns / 1000));
+	return at ? at : now_ns();
+}
+
+/* While the clock stands still, the lines of the storm have used up the time for writing. */
+TEST(perf_map_s_thread_tries_again_to_write_names_until_it_may)
+{
+	enum { TRIES = 3 };
+	ch__late_names_come();
+	use_folder(&perf_map);
+	struct rig rig = start(&perf_map);
+	atomic_store(&stands_at, now_ns());
+	ch__os_pretended.clock = stand_still;
+	for (int i = 0; i < 3000; i++)
+		rig_block(rig_owner(&rig, "name_before"), 1);
+	rig_block(rig_owner(&rig, "name_that_waits"), 1);
+	atomic_store(&waits, 0); /* no commit asks the thread any more */
+	TEST_UNTIL(atomic_load(&waits) >= TRIES)
+		call_nothing();
+	CHECK(!file_names("name_that_waits"));
+	atomic_store(&stands_at, 0);
+	TEST_UNTIL(file_names("name_that_waits"))
+		call_nothing();
+	ch__os_pretended.clock = NULL;
+	rig_end(&rig);
+	leave_folder(&perf_map);
+}
+
 EVERY_FILE(stays_after_exit)
 {
 	static char text[1 << 18]; /* more than a page's bytes in a dump */
