@@ -110,11 +110,12 @@ static bool is_in_use(enum ch_block_state state)
 	return state != CH_BLOCK_FREE && state != CH_BLOCK_DEAD;
 }
 
-/* No thread jumps to a head. Code in front of a head, or of unused bytes, ran on behind its end. */
+/* No thread jumps to a head. Code in front of a head, or of unused bytes, ran on behind its end. In
+ * front of the pool no block is found. */
 static bool find_in_front(const struct ch_heap *heap, uint32_t offset, struct ch__place *place)
 {
 	uint32_t back = place->state == CH_BLOCK_FREE ? 1 : place->into_head;
-	if (!back || back > offset)
+	if (!back)
 		return false;
 	ch__place_find(heap, offset - back, place);
 	bool is_behind = is_in_use(place->state);

@@ -1133,6 +1133,7 @@ static void run_once(void *arg)
 	if (status != CH_OK) {
 		CHECK(!is_over);
 		CHECK(status == CH_E_MEMORY || (status == CH_E_OS && error == EPERM));
+		CHECK(!heap || !heap->reports_traps);
 		CHECK_EQ(o->call(heap), CH_OK);
 	}
 	_exit(is_over ? 0 : 9);

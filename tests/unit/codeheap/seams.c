@@ -617,6 +617,20 @@ TEST(fallbacks_are_as_many_as_there_is_room_for)
 	rig_end(&rig);
 }
 
+TEST(owners_that_are_gone_or_were_given_no_fallback_have_none)
+{
+	struct rig rig = rig_start(1 << 20);
+	uintptr_t found[2] = {0};
+	struct ch_owner gone, bare;
+	CHECK_EQ(ch_owner_create(rig.vm, NULL, (const void *)8, NULL, &gone), CH_OK);
+	CHECK_EQ(ch_owner_create(rig.vm, NULL, NULL, NULL, &bare), CH_OK);
+	CHECK_EQ(ch_owner_release(gone, CH_RELEASE_NOT_RUNNING), CH_OK);
+	ch__look_lock_blocks(rig.heap);
+	CHECK_EQ(ch__look_fallbacks(rig.heap, found, 2), 0);
+	ch__look_unlock_blocks(rig.heap);
+	rig_end(&rig);
+}
+
 TEST(cell_of_a_released_owner_holds_the_fallback_before_any_cycle)
 {
 	struct rig rig = rig_start(1 << 20);

@@ -616,3 +616,21 @@ TEST(what_a_handler_reads_waits_for_it)
 	}
 	profile_end(&rig);
 }
+
+static void *end_unseen(void *heap)
+{
+	CHECK_EQ(ch_thread_attach(heap, NULL, NULL), CH_OK);
+	syscall(SYS_exit, 0); /* no destructor of a key detaches the thread */
+	return NULL;
+}
+
+TEST(profile_begins_though_an_attached_thread_has_ended)
+{
+	pthread_t thread;
+	profile_begin(&rig, STAGE_POLLS);
+	CHECK_EQ(pthread_create(&thread, NULL, end_unseen, rig.stage->heap), 0);
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+	profile_start_still(&rig, 0);
+	profile_stop(&rig);
+	CHECK_EQ(ch_heap_destroy(rig.stage->heap), CH_E_BUSY);
+}

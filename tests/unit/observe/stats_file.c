@@ -286,6 +286,37 @@ TEST(child_of_an_idle_child_makes_a_file_of_its_own)
 	leave_folder(own);
 }
 
+/* The child's own file, too. */
+TEST(child_of_a_child_that_has_lost_its_file_makes_none)
+{
+	char own[sizeof folder + 20];
+	skip_without_threads_in_children();
+	struct rig rig = start_numbered(own, sizeof own);
+	atomic_store(ch__stats_file_period(rig.heap->listeners), 1);
+	pid_t pid = fork();
+	CHECK(pid >= 0);
+	if (pid == 0) {
+		CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
+		snprintf(own, sizeof own, "%s/file.%d", folder, getpid());
+		free(stats_read(own, 1));
+		CHECK_EQ(unlink(own), 0);
+		TEST_UNTIL(!ch_sink_status(rig.heap, CH_SINK_STATS_FILE, NULL, NULL))
+			usleep(1000);
+		pid = fork();
+		CHECK(pid >= 0);
+		if (pid != 0) {
+			expect_exit(pid, 0);
+			_exit(0);
+		}
+		CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
+		snprintf(own, sizeof own, "%s/file.%d", folder, getpid());
+		_exit(is_there(own));
+	}
+	expect_exit(pid, 0);
+	rig_end(&rig);
+	leave_folder(own);
+}
+
 /* The heap of a process that is about to make its file; another thread forks meanwhile. */
 static struct ch_heap *forks_with;
 
