@@ -45,6 +45,44 @@ TEST(dump_is_switched_off_when_the_file_may_not_grow)
 	remove_own_folder();
 }
 
+/* Returns the page of the file by which perf finds the file. */
+static void *find_marker(void)
+{
+	char line[512], path[128];
+	FILE *maps = fopen("/proc/self/maps", "r");
+	path_of(getpid(), path);
+	CHECK(maps);
+	while (fgets(line, sizeof line, maps))
+		if (strstr(line, path)) {
+			fclose(maps);
+			return (void *)(uintptr_t)strtoull(line, NULL, 16);
+		}
+	FAIL("%s is not mapped", path);
+}
+
+/* The first failure took the dump's page. The second finds somebody else's page there. */
+TEST(dump_that_fails_twice_takes_back_only_its_own_page)
+{
+	struct bed bed;
+	struct rlimit limit = {4096, 4096};
+	use_own_folder();
+	start(&bed);
+	size_t bytes = (size_t)sysconf(_SC_PAGESIZE);
+	unsigned char is_in;
+	void *marker = find_marker();
+	CHECK_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+	for (size_t i = 0; ch__sinks_on(bed.sinks); i++)
+		add(&bed, i * 64, 64, i);
+	check_switched_off(&bed, EFBIG);
+	CHECK(mmap(marker, bytes, PROT_READ | PROT_WRITE,
+		   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) == marker);
+	CHECK_EQ(setenv("JITDUMPDIR", "/nowhere/at/all", 1), 0);
+	CHECK_EQ(ch__sinks_set(bed.sinks, CH__SINK_JITDUMP), ENOENT);
+	CHECK_EQ(mincore(marker, bytes, &is_in), 0); /* ENOMEM where nothing is mapped */
+	bed_close(&bed);
+	remove_own_folder();
+}
+
 /* The header fits, and the first code does not. */
 TEST(dump_without_room_for_its_first_code_is_off_from_the_start)
 {

@@ -558,9 +558,10 @@ TEST(map_that_cannot_be_opened_keeps_no_memory)
 /* Fails each system or metadata call of a life in turn: the map is right, or off with a reason. */
 TEST(map_is_right_or_off_when_any_call_fails)
 {
-	char path[128];
+	char path[128], beside[136];
 	use_own_folder();
 	path_of(getpid(), path);
+	snprintf(beside, sizeof beside, "%s.new", path);
 	uint64_t nth = 1;
 	for (;; nth++) {
 		struct bed bed;
@@ -581,6 +582,7 @@ TEST(map_is_right_or_off_when_any_call_fails)
 			ch__os_fail_at(0, false);
 			CHECK_EQ(is_on, ch__sinks_status(bed.sinks, CH__SINK_PERF_MAP) == 0);
 			CHECK(is_on || has_failed);
+			CHECK(access(beside, F_OK) != 0);
 			if (is_on) {
 				check_named(path, bed.pool + 64, "fn_2");
 				check_named(path, bed.pool + 96, NULL);
