@@ -157,6 +157,7 @@ TEST(pool_leaves_libunwind_with_its_heap)
 {
 	struct bed bed;
 	uintptr_t pool = 0;
+	size_t most = SIZE_MAX;
 	for (int round = 0; round < 3; round++) {
 		bed_open(&bed, CH__SINK_LIBUNWIND);
 		pool = (uintptr_t)bed.pool;
@@ -169,6 +170,9 @@ TEST(pool_leaves_libunwind_with_its_heap)
 		CHECK_EQ(ch__meta_bytes(bed.config.meta), 0);
 		ch__meta_destroy(bed.config.meta);
 		munmap(bed.runtime, BED_PAGE_BYTES + BED_POOL_BYTES);
+		CHECK(mapped_bytes() <= most);
+		/* The view of the bed that is written stays. */
+		most = round ? mapped_bytes() + BED_PAGE_BYTES + BED_POOL_BYTES : most;
 	}
 }
 
@@ -518,21 +522,24 @@ TEST(table_of_a_block_is_known_to_libunwind_while_it_lives)
 	bed_close(&bed);
 }
 
-enum { OWNS = 3 };
+enum { OWNS = 3, MOST = 1 << 14 };
+/* The objects that the process has and no heap uses, while they are taken. */
+static struct ch__nongnu_object *objects[MOST];
 
-/* Counts the objects that the process has and no heap uses. */
-static uint32_t free_objects(void)
+static void take_objects(void)
 {
-	enum { MOST = 1 << 14 };
-	static struct ch__nongnu_object *objects[MOST];
-	uint32_t count = 0;
+	memset(objects, 0, sizeof objects);
 	ch__os_fail_at(1, true);
 	CHECK(!ch__nongnu_take(objects, MOST));
 	ch__os_fail_at(0, false);
+}
+
+static uint32_t give_objects(void)
+{
+	uint32_t count = 0;
 	while (count < MOST && objects[count])
 		count++;
 	ch__nongnu_give(objects, count);
-	memset(objects, 0, sizeof objects);
 	return count;
 }
 
@@ -567,9 +574,27 @@ static void live_with_tables(void)
 TEST(objects_of_tables_are_free_when_their_heap_went)
 {
 	live_with_tables();
-	uint32_t before = free_objects();
+	uint32_t before = (take_objects(), give_objects());
 	live_with_tables();
-	CHECK_EQ(free_objects(), before);
+	CHECK_EQ((take_objects(), give_objects()), before);
+}
+
+TEST(table_without_memory_for_its_object_is_not_told)
+{
+	struct bed bed;
+	bed_open(&bed, CH__SINK_LIBUNWIND);
+	struct own_section *section = map_own_sections(&bed);
+	uint8_t *code = bed_code(&bed, 5 * BED_PAGE_BYTES + 64, frameless, sizeof frameless);
+	write_own(section, code);
+	struct ch__own *own = ch__sinks_own_create(bed.sinks);
+	size_t before = ch__meta_bytes(bed.config.meta);
+	take_objects();
+	ch__os_fail_at(2, false); /* the first is the table's */
+	ch__sinks_own_live(bed.sinks, own, section, (uintptr_t)code);
+	ch__os_fail_at(0, false);
+	CHECK_EQ(ch__meta_bytes(bed.config.meta), before);
+	check_own(code, false);
+	bed_close(&bed);
 }
 
 TEST(table_of_a_block_that_is_too_far_is_not_told)

@@ -472,7 +472,7 @@ TEST(owners_that_died_end_in_steps)
 	rig_end(&rig);
 }
 
-static void make_with_lines(struct ch_owner owner)
+static void make_with_lines(struct ch_owner owner, struct ch_assumption fact)
 {
 	enum { LINES = 50 };
 	struct ch_line lines[LINES];
@@ -482,6 +482,7 @@ static void make_with_lines(struct ch_owner owner)
 	for (uint32_t i = 0; i < LINES; i++)
 		lines[i] = (struct ch_line){e.code.exec + i, i};
 	CHECK_EQ(ch_block_lines(e.code.block, "source", lines, LINES), CH_OK);
+	CHECK_EQ(ch_block_assume(e.code.block, fact), CH_OK);
 	CHECK_EQ(emit_commit(&e), CH_OK);
 }
 
@@ -492,7 +493,10 @@ TEST(side_memory_of_what_has_ended_goes_back)
 	size_t freed, kept, bytes = 0;
 	for (int turn = 0; turn < 3; turn++) {
 		struct ch_owner owner = rig_owner(&rig, "owner");
-		make_with_lines(owner);
+		struct ch_assumption fact;
+		CHECK_EQ(ch_assumption_create(rig.vm, &fact), CH_OK);
+		make_with_lines(owner, fact);
+		CHECK_EQ(ch_assumption_break(fact, NULL), CH_OK);
 		CHECK_EQ(ch_vm_discard(rig.heap, NULL, &freed, &kept), CH_OK);
 		CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
 		size_t before = bytes;

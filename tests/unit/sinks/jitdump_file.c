@@ -3,11 +3,13 @@
  * disks, and is off with a reason where it cannot be made. tests/api/sink_files.c tests foreign
  * files at the same name. */
 #define _GNU_SOURCE
+#include "sinks/tools.h"
 #include "tests/support/own_mounts.h"
 #include "tests/unit/sinks/jitdump.h"
 
 #include <dirent.h>
 #include <errno.h>
+#include <ftw.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -157,6 +159,39 @@ TEST(dump_is_off_where_its_folder_is_not)
 	CHECK_EQ(setenv("JITDUMPDIR", far, 1), 0);
 	check_refused(ENAMETOOLONG);
 	remove_own_folder();
+}
+
+static int remove_one(const char *at, const struct stat *st, int type, struct FTW *where)
+{
+	(void)st, (void)type, (void)where;
+	return remove(at);
+}
+
+/* The file's name has room behind that of its folder. */
+TEST(dump_is_off_where_its_folder_has_too_long_a_name)
+{
+	enum { ROOM = 64, MOST = sizeof ch__sink_jitdump.tool->path - ROOM, PART = 200 };
+	char far[MOST + 1];
+	struct bed bed;
+	use_own_folder();
+	for (size_t length = MOST; length >= MOST - 1; length--) {
+		size_t used = strlen(strcpy(far, folder));
+		for (size_t part; used < length; used += part) {
+			part = length - used > PART + 2 ? PART : length - used;
+			memset(far + used, 'x', part);
+			far[used] = '/';
+			far[used + part] = 0;
+			CHECK(mkdir(far, 0700) == 0 || errno == EEXIST);
+		}
+		CHECK_EQ(setenv("JITDUMPDIR", far, 1), 0);
+		if (length == MOST) {
+			check_refused(ENAMETOOLONG);
+			continue;
+		}
+		start(&bed);
+		bed_close(&bed);
+	}
+	CHECK_EQ(nftw(folder, remove_one, 8, FTW_DEPTH | FTW_PHYS), 0);
 }
 
 /* fork's handlers, by which a child begins a file of its own, do not run. */

@@ -123,6 +123,29 @@ static pid_t fork_with(struct ch__sinks *sinks)
 	return pid;
 }
 
+/* The map would have a heap that is no more. */
+TEST(sinks_that_cannot_be_made_leave_the_map_as_it_was)
+{
+	use_own_folder();
+	unsigned files = open_files();
+	uint64_t nth = 1;
+	for (;; nth++) {
+		struct bed bed;
+		bed_map(&bed);
+		ch__os_fail_at(nth, false);
+		int error = ch__sinks_create(&bed.config, CH__SINK_UNWIND | CH__SINK_PERF_MAP,
+					     &bed.sinks);
+		ch__os_fail_at(0, false);
+		bool is_past = error == 0;
+		CHECK(is_past || open_files() == files);
+		bed_close(&bed);
+		if (is_past)
+			break;
+	}
+	CHECK(nth > 2);
+	remove_own_folder();
+}
+
 TEST(map_of_a_child_that_cannot_make_its_own_is_off)
 {
 	struct bed bed;

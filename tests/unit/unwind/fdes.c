@@ -159,6 +159,24 @@ TEST(each_slot_is_told_once_and_taken_back_once)
 	CHECK_EQ(told_n, 0);
 }
 
+TEST(slots_at_a_chunks_end_are_known_beside_pages_of_the_next_chunk)
+{
+	enum { PAGE = BED_PAGES_PER_CHUNK - 1 };
+	const uint8_t frame = CH__FRAME_SLOTS + CH__TEMPLATE_TAIL;
+	struct bed bed;
+	bed_map(&bed);
+	bed.config.head_bytes = CODE_AT;
+	CHECK_EQ(ch__sinks_create(&bed.config, CH__SINK_UNWIND, &bed.sinks), 0);
+	CHECK_EQ(ch__sinks_slots_register(bed.sinks, CH__TEMPLATE_TAIL, SLOT_BYTES), 0);
+	CHECK(ch__sinks_page_live(bed.sinks, PAGE + 1, 1, 0));
+	CHECK(ch__sinks_page_live(bed.sinks, PAGE, 1, frame));
+	ch__sinks_slot_live(bed.sinks, slot_at(&bed, PAGE, 3), frame);
+	CHECK(is_known((const uint8_t *)slot_at(&bed, PAGE, 3) + CODE_AT));
+	CHECK(is_known((const uint8_t *)slot_at(&bed, PAGE + 1, 0)));
+	bed_close(&bed);
+	CHECK_EQ(told_n, 0);
+}
+
 /* --- tables of blocks --- */
 
 /* Writes a CIE, and an FDE for each of `fdes` ranges of 64 bytes. */

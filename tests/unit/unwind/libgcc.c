@@ -98,7 +98,9 @@ TEST(chunk_gone_leaves_its_neighbours_known)
 	for (uint32_t chunk = 0; chunk < BED_CHUNKS; chunk++)
 		CHECK(ch__sinks_page_live(bed.sinks, chunk * BED_PAGES_PER_CHUNK, 1, 0));
 	ch__sinks_page_dead(bed.sinks, BED_PAGES_PER_CHUNK, 1);
+	CHECK(ch__sinks_page_live(bed.sinks, 2 * BED_PAGES_PER_CHUNK - 1, 1, 0));
 	ch__sinks_chunk_gone(bed.sinks, 1);
+	CHECK(!ch__sinks_page_is_live(bed.sinks, 2 * BED_PAGES_PER_CHUNK - 1, 0));
 	for (uint32_t chunk = 0; chunk < BED_CHUNKS; chunk++)
 		CHECK_EQ(is_page_known(&bed, chunk * BED_PAGES_PER_CHUNK), chunk != 1);
 	bed_close(&bed);
@@ -110,7 +112,8 @@ TEST(unwind_turned_on_late_knows_live_pages)
 	bed_open(&bed, 0);
 	CHECK_EQ(ch__sinks_on(bed.sinks), 0);
 	CHECK(ch__sinks_page_live(bed.sinks, 10, 60, 0));
-	ch__sinks_page_dead(bed.sinks, 10, 5);
+	CHECK(ch__sinks_page_live(bed.sinks, 9, 1, 0));
+	ch__sinks_page_dead(bed.sinks, 9, 6);
 	check_only_live(&bed, 0, 0);
 	CHECK_EQ(ch__sinks_set(bed.sinks, CH__SINK_UNWIND), 0);
 	CHECK_EQ(ch__sinks_on(bed.sinks), CH__SINK_UNWIND);
@@ -173,7 +176,8 @@ TEST(pool_is_unknown_after_destroy)
 {
 	struct bed bed;
 	bed_open(&bed, CH__SINK_UNWIND);
-	CHECK(ch__sinks_page_live(bed.sinks, 0, 192, 0));
+	CHECK(ch__sinks_page_live(bed.sinks, 191, 1, 0)); /* the last chunk first */
+	CHECK(ch__sinks_page_live(bed.sinks, 0, 191, 0));
 	CHECK(libgcc_knows(bed.runtime));
 	const uint8_t *pool = bed.pool, *runtime = bed.runtime;
 	bed_close(&bed);
