@@ -150,12 +150,10 @@ enum ch_status ch_vm_detach(struct ch_vm *vm)
 	struct ch__discard all = {.records = heap->blocks.used};
 	invalidate_all(heap, vm, CH__CAUSE_DETACHED, &all);
 	for (uint32_t i = 1; i < heap->owners.used; i++) {
-		struct ch__owner *owner = ch__owner_at(heap, i);
-		if (!(atomic_load(&owner->generation) & 1) || owner->vm != vm)
-			continue;
 		/* When a thread has begun a release of this owner, the thread leads the cell back.
 		 * The record waits for a collection, and the vm's record for the owner's. */
-		if (ch__owner_let_go(heap, ch__owner_handle(heap, i), &blocks))
+		if (ch__owner_at(heap, i)->vm == vm &&
+		    ch__owner_let_go(heap, ch__owner_handle(heap, i), &blocks))
 			ch__trigger_released(heap, 0);
 	}
 	bool is_told = vm->ops.tells_detached && vm->ops.block_freed;
