@@ -353,6 +353,7 @@ EVERY_DRIVER(thread_leaves_an_invalidated_block_at_its_next_branch)
 	stage_apart(stage, build_leaver, p);
 	CHECK_EQ(method_call(&p->a, p), 2);
 	CHECK_EQ(stage->hits, 1);
+	CHECK_EQ(stage_stats(stage).branch_hits_stale, 1);
 	stage_end(p->stage);
 }
 
