@@ -18,8 +18,7 @@ static void lead_cell(struct ch_heap *heap, struct ch__owner *owner, uint32_t in
 	CH_REQUIRES(ch__role_owner, ch__role_region)
 {
 	struct ch__block *block = ch__block_at(heap, index);
-	if (owner->entry != index)
-		note_replaced(heap, owner->entry);
+	note_replaced(heap, owner->entry); /* maybe the block itself */
 	ch__block_store(block, CH_BLOCK_LIVE, CH__CAUSE_NONE);
 	CH_PUBLISHED(heap->pool, ch__exec(heap, block->hot_offset), CH__GRANULE_BYTES, "entry");
 	owner->entry = index;

@@ -268,7 +268,7 @@ static bool begin_file(void) CH_REQUIRES(ch__role_file)
 				 .now_ns = file.now_ns};
 	put(&head, sizeof head);
 	if (ch__tool_flush(&tool) && !(file.marker = ch__os_file_marker(tool.file.fd)))
-		tool.error = errno ? errno : EIO;
+		tool.error = errno;
 	if (tool.error)
 		ch__os_file_remove(tool.path);
 	return !tool.error;

@@ -175,7 +175,7 @@ bool ch__tool_fail(struct ch__tool *tool, int error)
 {
 	for (; tool->users; tool->users = tool->users->next) {
 		tool->users->is_on = false;
-		tool->users->error = error ? error : EIO;
+		tool->users->error = error;
 	}
 	return false;
 }
