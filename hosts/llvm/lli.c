@@ -54,7 +54,7 @@ static void usage(FILE *out)
 		     "  --times=N            load and run the program N times\n"
 		     "  --drop               drop each load when it has run, and collect its code\n"
 		     "  --opt=0..3           how much LLVM optimizes; 2\n"
-		     "  --pool=MIB           the heap's pool; 64\n"
+		     "  --pool=MIB           the heap's pool; by default the library's\n"
 		     "  --mdwe               first deny this process new executable rights "
 		     "(PR_SET_MDWE)\n"
 		     "  --stats              the heap's statistics as JSON on stderr at the end\n"
