@@ -67,9 +67,9 @@ TEST(commit_that_comes_too_late_leaves_no_name)
 TEST(replaced_name_of_released_code_goes_and_its_place_is_used_again)
 {
 	struct rig rig = start(0, CH_DEAD_NAMES_REPLACED);
-	struct ch_owner gone = rig_owner(&rig, "gone\nfar");
+	struct ch_owner gone = rig_owner(&rig, "gone\n\nfar");
 	uintptr_t place = place_of(rig_block(gone, 1));
-	check_name_at(&rig, exec_of(place), "gone far");
+	check_name_at(&rig, exec_of(place), "gone  far");
 	release(gone);
 	check_name_at(&rig, exec_of(place), NULL);
 	rig_settle(&rig);

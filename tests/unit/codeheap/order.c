@@ -545,5 +545,8 @@ TEST(wish_for_a_sink_stands_before_regions_are_awaited)
 	CHECK(atomic_load(&rig.heap->sinks_on) & CH_SINK_GDB);
 	ch__region_leave(self);
 	CHECK_EQ(pthread_join(thread, NULL), 0);
+	/* A commit or a death makes no ranges for a sink that is off. */
+	CHECK_EQ(ch_sink_set(rig.heap, CH_SINK_NONE), CH_OK);
+	CHECK_EQ(atomic_load(&rig.heap->sinks_on), 0);
 	rig_end(&rig);
 }
