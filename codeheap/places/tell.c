@@ -184,7 +184,6 @@ enum ch_status ch_sink_flush(struct ch_heap *heap)
 	for (unsigned bit = 1; bit & CH__SINKS_ALL; bit <<= 1)
 		if (!error)
 			error = ch__sinks_status(heap->sinks, (enum ch__sink)bit);
-	atomic_store(&heap->sinks_on, ch__sinks_on(heap->sinks));
 	ch__heap_unlock(heap);
 	errno = error;
 	return error ? because_sink(heap) : CH_OK;
