@@ -472,16 +472,21 @@ TEST(owners_that_died_end_in_steps)
 	rig_end(&rig);
 }
 
-static void make_with_lines(struct ch_owner owner, struct ch_assumption fact)
+/* Each block has another file. */
+static void make_with_all(struct ch_owner owner, struct ch_assumption fact)
 {
 	enum { LINES = 50 };
+	static char file[] = "0 source";
 	struct ch_line lines[LINES];
 	struct emitter e;
-	emit_open(&e, owner, 64, 0);
+	struct ch_open open = {.size = sizeof open, .owner = owner, .hot_bytes = 64,
+			       .entry = CH_ENTRY_GUARD};
+	file[0]++;
+	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
 	emit_ret(&e);
 	for (uint32_t i = 0; i < LINES; i++)
 		lines[i] = (struct ch_line){e.code.exec + i, i};
-	CHECK_EQ(ch_block_lines(e.code.block, "source", lines, LINES), CH_OK);
+	CHECK_EQ(ch_block_lines(e.code.block, file, lines, LINES), CH_OK);
 	CHECK_EQ(ch_block_assume(e.code.block, fact), CH_OK);
 	CHECK_EQ(emit_commit(&e), CH_OK);
 }
@@ -495,7 +500,7 @@ TEST(side_memory_of_what_has_ended_goes_back)
 		struct ch_owner owner = rig_owner(&rig, "owner");
 		struct ch_assumption fact;
 		CHECK_EQ(ch_assumption_create(rig.vm, &fact), CH_OK);
-		make_with_lines(owner, fact);
+		make_with_all(owner, fact);
 		CHECK_EQ(ch_assumption_break(fact, NULL), CH_OK);
 		CHECK_EQ(ch_vm_discard(rig.heap, NULL, &freed, &kept), CH_OK);
 		CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);

@@ -66,6 +66,19 @@ TEST(table_in_limited_address_space_takes_it_with_each_step)
 	CHECK(!is_mapped(&two[0], 0) && !is_mapped(&two[0], 1) && !is_mapped(&two[1], 0));
 }
 
+/* The next heap's generations begin above those of each record. */
+TEST(generations_of_a_table_are_those_of_its_oldest_record)
+{
+	enum { FIRST = 64, LIVES = 9 };
+	place(false);
+	two[0].first_generation = FIRST;
+	for (uint32_t i = 1; i < 4; i++)
+		CHECK_EQ(ch__table_take(&two[0]), i);
+	*ch__table_generation(&two[0], 2) = FIRST + LIVES;
+	CHECK_EQ(ch__table_generations(&two[0]), LIVES);
+	ch__tables_free(two, 2);
+}
+
 /* The second and third call look at the tables' first steps; a table's first step asks next. */
 TEST(tables_are_not_put_where_another_mapping_is)
 {
