@@ -309,7 +309,7 @@ TEST(images_become_one_a_chunk_when_nobody_listens)
 	bed_close(&bed);
 }
 
-/* A core that the kernel writes has the image. A mark in the image goes with it. */
+/* A core that gcore makes has the image. A mark in the image goes with it. */
 TEST(image_stays_when_nobody_listens_and_nothing_of_it_is_removed)
 {
 	struct bed bed;
