@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * assumption.c: facts on which blocks rely. An assumption has a vector of dependents (block, item),
- * and the item knows its slot there, so a dying block leaves in O(1). Lock: heap. */
+ * and the item knows its slot there, so a dying block leaves in O(1). Lock: heap. The thread that
+ * makes an OPEN block reads the list without the lock: all kinds, and items but those of ASSUME. So
+ * other threads change no kind there. */
 #include "codeheap/base/why.h"
 #include "codeheap/events/event.h"
 #include "codeheap/base/region.h"
@@ -78,8 +80,7 @@ void ch__assumption_leave(struct ch_heap *heap, struct ch__side_list *list)
 		struct ch__assumption *fact = ch__assumption_at(heap, item.at);
 		struct ch__dependent last = fact->dependents[--fact->count];
 		fact->dependents[item.value] = last;
-		ch__side_set(ch__block_at(heap, last.block)->side_list, last.item, CH__ITEM_ASSUME,
-			     item);
+		ch__side_move(ch__block_at(heap, last.block)->side_list, last.item, item);
 	}
 }
 
@@ -93,7 +94,7 @@ static bool break_for(struct ch_heap *heap, struct ch__dependent by, uint32_t fa
 	if (is_its_end)
 		ch__side_set(list, by.item, CH__ITEM_BROKEN, (struct ch__item){fact, generation});
 	else
-		ch__side_set(list, by.item, CH__ITEM_ASSUME, (struct ch__item){0});
+		ch__side_move(list, by.item, (struct ch__item){0});
 	return is_its_end;
 }
 

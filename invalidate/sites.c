@@ -70,12 +70,12 @@ static bool next_item(struct walk *w, struct place *p)
 	const struct ch__side_list *list = w->block->side_list;
 	while (list && w->item < list->count) {
 		uint32_t index = w->item++;
-		struct ch__item item = ch__side_items(list)[index];
+		const struct ch__item *item = &ch__side_items(list)[index];
 		if (list->kinds[index] == CH__ITEM_POINT)
-			*p = (struct place){POINT, item.at, item.at + CH_ARCH_DIVERTER_BYTES,
-					    item.value, index};
+			*p = (struct place){POINT, item->at, item->at + CH_ARCH_DIVERTER_BYTES,
+					    item->value, index};
 		else if (list->kinds[index] == CH__ITEM_REF)
-			*p = (struct place){REF, item.at, item.at + sizeof(uintptr_t), 0, index};
+			*p = (struct place){REF, item->at, item->at + sizeof(uintptr_t), 0, index};
 		else
 			continue;
 		return true;

@@ -95,13 +95,17 @@ enum ch_status ch__edge_add(struct ch__subject *, struct ch_block to);
 /* An empty list that no block has; NULL: no memory. Capacities are doublings of the first. */
 enum { CH__SIDE_FIRST = 4 };
 struct ch__side_list *ch__side_make(struct ch_heap *, uint32_t capacity) CH_REQUIRES(ch__role_heap);
-/* Stores an item in the place `at`. */
-static inline void ch__side_set(struct ch__side_list *list, uint32_t at, enum ch__item_kind kind,
-				struct ch__item item)
+/* Stores an item in the place `at`, whose kind stays. */
+static inline void ch__side_move(struct ch__side_list *list, uint32_t at, struct ch__item item)
 {
 	struct ch__item *to = &ch__side_items(list)[at];
 	__atomic_store_n(&to->at, item.at, __ATOMIC_RELEASE);
 	__atomic_store_n(&to->value, item.value, __ATOMIC_RELEASE);
+}
+static inline void ch__side_set(struct ch__side_list *list, uint32_t at, enum ch__item_kind kind,
+				struct ch__item item)
+{
+	ch__side_move(list, at, item);
 	__atomic_store_n(&list->kinds[at], (uint8_t)kind, __ATOMIC_RELEASE);
 }
 /* Appends an item; the list has room. Marking may read the list meanwhile. */

@@ -146,12 +146,12 @@ static bool waits_for_others(struct ch_heap *heap, const struct ch__block *block
 {
 	const struct ch__side_list *list = block->side_list;
 	for (uint32_t i = 0; list && i < list->count; i++) {
-		struct ch__item item = ch__side_items(list)[i];
-		if (list->kinds[i] != CH__ITEM_EDGE || is_among(among, item.value, among->count))
+		const struct ch__item *item = &ch__side_items(list)[i];
+		if (list->kinds[i] != CH__ITEM_EDGE || is_among(among, item->value, among->count))
 			continue;
-		const struct ch__block *target = ch__block_at(heap, item.value);
+		const struct ch__block *target = ch__block_at(heap, item->value);
 		if (ch__block_state(target) == CH_BLOCK_OPEN &&
-		    atomic_load(&target->generation) == item.at)
+		    atomic_load(&target->generation) == item->at)
 			return true;
 	}
 	return false;

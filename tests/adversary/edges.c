@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * edges.c: releases of owners while other threads attach edges to the owners' blocks, or open
  * blocks for the owners and fork. A granted edge holds its block. In a child of fork no place is
- * taken without a block. */
+ * taken without a block. A block leaves an assumption while another thread makes a second block. */
 #define _GNU_SOURCE
 #include "codeheap/life/life.h"
 #include "pages/inner.h"
@@ -16,6 +16,7 @@ enum { LEAVES = 2 };
 struct play {
 	struct stage *stage;
 	struct method holder;
+	struct ch_assumption fact; /* the holder and `other` rely on it */
 	struct ch_owner owner; /* of the leaves */
 	struct ch_block leaves[LEAVES];
 	_Atomic(int) step, over;
@@ -223,5 +224,46 @@ TEST(s31_child_has_no_span_of_an_open_that_failed)
 	atomic_store(&p->over, 1);
 	stage_join(&t);
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	stage_end(p->stage);
+}
+
+static void make_beside(struct stage *stage, void *arg)
+{
+	struct play *p = arg;
+	struct emitter e;
+	method_new(stage, &p->holder, "holder");
+	method_open(&e, &p->holder);
+	CHECK_EQ(ch_block_assume(e.code.block, p->fact), CH_OK);
+	emit_value(&e, 1);
+	const void *point = emit_point(&e), *exit = emit_here(&e);
+	emit_ret(&e);
+	atomic_store(&p->step, 1);
+	/* In no order of memory: ThreadSanitizer shall see accesses without the lock as a race. */
+	TEST_UNTIL(atomic_load_explicit(&p->step, memory_order_relaxed) == 2);
+	CHECK_EQ(ch_patch_point_attach(e.code.block, point, exit, NULL), CH_OK);
+	method_commit(&e, &p->holder);
+}
+
+/* The abort changes the item by which the holder relies on the assumption. The thread that makes
+ * the holder reads the list of items without the lock. */
+TEST(block_leaves_an_assumption_while_another_thread_attaches_to_a_block_of_it)
+{
+	struct play *p = new_play(stage_new(STAGE_POLLS));
+	struct stage_thread t;
+	struct method other;
+	struct emitter e;
+	CHECK_EQ(ch_assumption_create(p->stage->vm, &p->fact), CH_OK);
+	method_new(p->stage, &other, "other");
+	method_open(&e, &other);
+	CHECK_EQ(ch_block_assume(e.code.block, p->fact), CH_OK);
+	stage_spawn(p->stage, &t, make_beside, p);
+	stage_wait(&p->step, 1);
+	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	atomic_store_explicit(&p->step, 2, memory_order_relaxed);
+	stage_join(&t);
+	size_t broken;
+	CHECK_EQ(ch_assumption_break(p->fact, &broken), CH_OK);
+	CHECK_EQ(broken, 1);
+	CHECK_EQ(block_state(p->holder.block), CH_BLOCK_NOTENTRANT);
 	stage_end(p->stage);
 }
