@@ -405,8 +405,7 @@ static void fill(struct stage *stage, void *arg)
 EVERY_DRIVER(s50_heap_of_a_halved_pool_works)
 {
 	struct method kept;
-	/* Both views are one reservation on procmem. */
-	ch__os_pretended.reserve_bytes = (stage_fork_kind() == CH_FORK_COW ? 5 : 3) * LEAST;
+	ch__os_pretended.reserve_bytes = 3 * LEAST;
 	stage->config.pool_bytes = WHOLE;
 	stage->counts_only = true;
 	stage_start(stage);

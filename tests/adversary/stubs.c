@@ -93,8 +93,10 @@ EVERY_DRIVER(s12_late_loser_finds_the_branch_linked)
 	method_link(&p->a, 0, &p->b);
 	CHECK_EQ(stage_enter(&p->stub, NULL), 2);
 	CHECK_EQ(stage->hits, 0);
-	CHECK_EQ(stage_stats(stage).branch_hits, 1);
-	CHECK_EQ(stage_stats(stage).branch_hits_stale, 1);
+	/* A stub with a lead asks nothing. */
+	uint64_t hits = stage->heap->pool->stub_lead_bytes ? 0 : 1;
+	CHECK_EQ(stage_stats(stage).branch_hits, hits);
+	CHECK_EQ(stage_stats(stage).branch_hits_stale, hits);
 	stage_end(p->stage);
 }
 
