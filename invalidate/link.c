@@ -28,18 +28,22 @@ static inline void write_site_to(struct ch_heap *heap, enum ch__site kind, uintp
  * branch meanwhile goes to the old target, to the new target or to the stub's home, which is right
  * at any time. With leads, only data changes, and nothing can fail (P7). Not inlined: write_site
  * would keep registers for it. */
-static CH_OPAQUE void write_site_and_stub(struct ch_heap *heap, const struct ch__block *source,
-					  uint32_t index, uintptr_t exec, uintptr_t target)
+__attribute__((noinline)) static void
+write_site_and_stub(struct ch_heap *heap, const struct ch__block *source, uint32_t index,
+		    uintptr_t exec, uintptr_t target)
 {
 	enum ch__site kind = ch__branch_kind(ch__branch_at(heap, index));
 	uintptr_t stub = ch__stub_exec(heap, source, index);
-	bool is_led = heap->pool->stub_lead_bytes || !ch__arch_site_reaches(kind, exec, target);
-	bool leads_on = target != stub && is_led;
-	if (leads_on)
+	bool leads_on = target != stub && (heap->pool->stub_lead_bytes ||
+					   !ch__arch_site_reaches(kind, exec, target));
+	if (leads_on) {
 		lead_stub(heap, stub, target);
-	write_site_to(heap, kind, exec, leads_on ? stub : target);
+		write_site_to(heap, kind, exec, stub);
+		return;
+	}
+	write_site_to(heap, kind, exec, target);
 	uintptr_t home = ch__branch_stub_home(heap, source, index);
-	if (!leads_on && ch__arch_stub_leads_to(ch__pool_read(heap->pool, stub)) != home)
+	if (ch__arch_stub_leads_to(ch__pool_read(heap->pool, stub)) != home)
 		lead_stub(heap, stub, home);
 }
 
@@ -241,10 +245,8 @@ static void unlink_branch(struct ch_heap *heap, uint32_t index, bool runs_on,
 	list_remove(heap, to, branch);
 	set_index(&branch->target_kind, 0);
 	heap->branches_unlinked++;
-	uint8_t flags = CH_LOAD_RELAXED(&to->flags);
-	while (runs_on && !(flags & CH__FLAG_UNLINKED) &&
-	       !ch__block_change_flags(to, &flags, flags | CH__FLAG_UNLINKED))
-		continue;
+	if (runs_on)
+		ch__block_set_flag(to, CH__FLAG_UNLINKED);
 	if (source)
 		write_site(heap, source, index, ch__branch_exit(heap, source, index));
 }

@@ -86,7 +86,15 @@ static inline bool ch__block_change_flags(struct ch__block *block, uint8_t *from
 	return true;
 }
 
-/* An in-edge or an entry came. Mostly the flag is set already: no locked instruction then. */
+/* Mostly the flag is set already: no locked instruction then. */
+static inline void ch__block_set_flag(struct ch__block *block, enum ch__block_flag flag)
+{
+	uint8_t flags = CH_LOAD_RELAXED(&block->flags);
+	while (!(flags & flag) && !ch__block_change_flags(block, &flags, flags | flag))
+		continue;
+}
+
+/* Sets HELD: an in-edge or an entry came. */
 static inline void ch__block_held(struct ch__block *block)
 {
 	uint8_t flags = CH_LOAD_RELAXED(&block->flags);

@@ -190,9 +190,7 @@ enum ch_status ch__edge_add(struct ch__subject *s, struct ch_block to)
 			struct ch__item item = {ch__handle_generation(to.bits), target};
 			ch__side_append(s->block->side_list, CH__ITEM_EDGE, item);
 			ch__block_held(block);
-			uint8_t flags = CH_LOAD_RELAXED(&block->flags);
-			while (!ch__block_change_flags(block, &flags, flags | CH__FLAG_EDGED))
-				continue;
+			ch__block_set_flag(block, CH__FLAG_EDGED);
 			if (ch__block_is_data(s->heap, block))
 				__atomic_add_fetch(&block->users, 1, __ATOMIC_RELAXED);
 			is_there = true;

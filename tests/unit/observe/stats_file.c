@@ -39,13 +39,19 @@ static void leave_folder(const char *path)
 	CHECK_EQ(rmdir(folder), 0);
 }
 
+/* The name of the process's file, with the number of the process. */
+static void name_own(char *own, size_t bytes)
+{
+	snprintf(own, bytes, "%s/file.%d", folder, getpid());
+}
+
 /* A heap whose file has the number of the process in its name, which is written to `own`. */
 static struct rig start_numbered(char *own, size_t bytes)
 {
 	static char pattern[sizeof folder + 10];
 	CHECK(mkdtemp(folder));
 	snprintf(pattern, sizeof pattern, "%s/file.%%p", folder);
-	snprintf(own, bytes, "%s/file.%d", folder, getpid());
+	name_own(own, bytes);
 	return start_with(pattern);
 }
 
@@ -233,22 +239,28 @@ TEST(child_that_ran_no_handler_of_fork_waits_at_its_exit_for_no_file)
 	leave_folder(path);
 }
 
+/* The heap notices that its file is gone, and turns it off. */
+static void lose_file(const struct rig *rig, const char *own)
+{
+	atomic_store(ch__stats_file_period(rig->heap->listeners), 1);
+	free(stats_read(own, 1));
+	CHECK_EQ(unlink(own), 0);
+	TEST_UNTIL(!ch_sink_status(rig->heap, CH_SINK_STATS_FILE, NULL, NULL))
+		usleep(1000);
+}
+
 /* A file that was turned off stays off in a child. */
 TEST(child_of_fork_makes_no_file_where_its_parent_has_lost_it)
 {
 	char own[sizeof folder + 20];
 	skip_without_threads_in_children();
 	struct rig rig = start_numbered(own, sizeof own);
-	atomic_store(ch__stats_file_period(rig.heap->listeners), 1);
-	free(stats_read(own, 1));
-	CHECK_EQ(unlink(own), 0);
-	TEST_UNTIL(!ch_sink_status(rig.heap, CH_SINK_STATS_FILE, NULL, NULL))
-		usleep(1000);
+	lose_file(&rig, own);
 	pid_t pid = fork();
 	CHECK(pid >= 0);
 	if (pid == 0) {
 		CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
-		snprintf(own, sizeof own, "%s/file.%d", folder, getpid());
+		name_own(own, sizeof own);
 		bool has_file = is_there(own);
 		rig_end(&rig);
 		_exit(has_file || is_there(own));
@@ -275,7 +287,7 @@ TEST(child_of_an_idle_child_makes_a_file_of_its_own)
 			_exit(0);
 		}
 		CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
-		snprintf(own, sizeof own, "%s/file.%d", folder, getpid());
+		name_own(own, sizeof own);
 		free(stats_read(own, 1));
 		rig_end(&rig);
 		CHECK_EQ(unlink(own), 0);
@@ -292,16 +304,12 @@ TEST(child_of_a_child_that_has_lost_its_file_makes_none)
 	char own[sizeof folder + 20];
 	skip_without_threads_in_children();
 	struct rig rig = start_numbered(own, sizeof own);
-	atomic_store(ch__stats_file_period(rig.heap->listeners), 1);
 	pid_t pid = fork();
 	CHECK(pid >= 0);
 	if (pid == 0) {
 		CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
-		snprintf(own, sizeof own, "%s/file.%d", folder, getpid());
-		free(stats_read(own, 1));
-		CHECK_EQ(unlink(own), 0);
-		TEST_UNTIL(!ch_sink_status(rig.heap, CH_SINK_STATS_FILE, NULL, NULL))
-			usleep(1000);
+		name_own(own, sizeof own);
+		lose_file(&rig, own);
 		pid = fork();
 		CHECK(pid >= 0);
 		if (pid != 0) {
@@ -309,7 +317,7 @@ TEST(child_of_a_child_that_has_lost_its_file_makes_none)
 			_exit(0);
 		}
 		CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
-		snprintf(own, sizeof own, "%s/file.%d", folder, getpid());
+		name_own(own, sizeof own);
 		_exit(is_there(own));
 	}
 	expect_exit(pid, 0);
@@ -328,7 +336,7 @@ static void *fork_meanwhile(void *heap)
 	if (pid == 0) {
 		CHECK_EQ(ch_thread_attach(heap, NULL, NULL), CH_OK);
 		CHECK_EQ(ch_heap_collect(heap), CH_OK);
-		snprintf(own, sizeof own, "%s/file.%d", folder, getpid());
+		name_own(own, sizeof own);
 		free(stats_read(own, 1));
 		CHECK_EQ(unlink(own), 0);
 		_exit(0);
@@ -413,7 +421,7 @@ TEST(child_of_a_child_that_makes_its_file_makes_one_of_its_own)
 		CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
 		CHECK(!forks_with);
 		rig_end(&rig);
-		snprintf(own, sizeof own, "%s/file.%d", folder, getpid());
+		name_own(own, sizeof own);
 		CHECK_EQ(unlink(own), 0);
 		_exit(0);
 	}

@@ -7,6 +7,7 @@
 
 enum { MOST = 1024, CODE_AT = 8 };
 enum { SLOT_BYTES = (CODE_AT + CH_ARCH_TEMPLATE_BYTES + 7) & ~7 };
+enum { SLOTS_FRAME = CH__FRAME_SLOTS + CH__TEMPLATE_TAIL };
 
 /* --- the stand-in --- */
 
@@ -125,21 +126,25 @@ static void expect_slots(const struct bed *bed, uint32_t page, uint64_t live)
 	CHECK_EQ(told_n, 1 + (size_t)__builtin_popcountll(live));
 }
 
+static void open_with_slots(struct bed *bed)
+{
+	bed_map(bed);
+	bed->config.head_bytes = CODE_AT;
+	CHECK_EQ(ch__sinks_create(&bed->config, CH__SINK_UNWIND, &bed->sinks), 0);
+	CHECK_EQ(ch__sinks_slots_register(bed->sinks, CH__TEMPLATE_TAIL, SLOT_BYTES), 0);
+}
+
 TEST(each_slot_is_told_once_and_taken_back_once)
 {
 	enum { PAGE = 70 };
-	const uint8_t frame = CH__FRAME_SLOTS + CH__TEMPLATE_TAIL;
 	struct bed bed;
-	bed_map(&bed);
-	bed.config.head_bytes = CODE_AT;
-	CHECK_EQ(ch__sinks_create(&bed.config, CH__SINK_UNWIND, &bed.sinks), 0);
-	CHECK_EQ(ch__sinks_slots_register(bed.sinks, CH__TEMPLATE_TAIL, SLOT_BYTES), 0);
+	open_with_slots(&bed);
 	for (int round = 0; round < 2; round++) {
-		CHECK(ch__sinks_page_live(bed.sinks, PAGE, 1, frame));
+		CHECK(ch__sinks_page_live(bed.sinks, PAGE, 1, SLOTS_FRAME));
 		expect_slots(&bed, PAGE, 0);
 		for (int twice = 0; twice < 2; twice++)
 			for (uint32_t i = 0; i < 64; i += 9)
-				ch__sinks_slot_live(bed.sinks, slot_at(&bed, PAGE, i), frame);
+				ch__sinks_slot_live(bed.sinks, slot_at(&bed, PAGE, i), SLOTS_FRAME);
 		expect_slots(&bed, PAGE, 0x8040201008040201);
 		for (int twice = 0; twice < 2; twice++)
 			ch__sinks_slot_dead(bed.sinks, slot_at(&bed, PAGE, 63));
@@ -152,8 +157,8 @@ TEST(each_slot_is_told_once_and_taken_back_once)
 		expect_slots(&bed, PAGE, 0);
 	}
 	CHECK_EQ(ch__sinks_set(bed.sinks, CH__SINK_UNWIND), 0);
-	CHECK(ch__sinks_page_live(bed.sinks, PAGE, 1, frame));
-	ch__sinks_slot_live(bed.sinks, slot_at(&bed, PAGE, 1), frame);
+	CHECK(ch__sinks_page_live(bed.sinks, PAGE, 1, SLOTS_FRAME));
+	ch__sinks_slot_live(bed.sinks, slot_at(&bed, PAGE, 1), SLOTS_FRAME);
 	expect_slots(&bed, PAGE, 2);
 	bed_close(&bed);
 	CHECK_EQ(told_n, 0);
@@ -162,15 +167,11 @@ TEST(each_slot_is_told_once_and_taken_back_once)
 TEST(slots_at_a_chunks_end_are_known_beside_pages_of_the_next_chunk)
 {
 	enum { PAGE = BED_PAGES_PER_CHUNK - 1 };
-	const uint8_t frame = CH__FRAME_SLOTS + CH__TEMPLATE_TAIL;
 	struct bed bed;
-	bed_map(&bed);
-	bed.config.head_bytes = CODE_AT;
-	CHECK_EQ(ch__sinks_create(&bed.config, CH__SINK_UNWIND, &bed.sinks), 0);
-	CHECK_EQ(ch__sinks_slots_register(bed.sinks, CH__TEMPLATE_TAIL, SLOT_BYTES), 0);
+	open_with_slots(&bed);
 	CHECK(ch__sinks_page_live(bed.sinks, PAGE + 1, 1, 0));
-	CHECK(ch__sinks_page_live(bed.sinks, PAGE, 1, frame));
-	ch__sinks_slot_live(bed.sinks, slot_at(&bed, PAGE, 3), frame);
+	CHECK(ch__sinks_page_live(bed.sinks, PAGE, 1, SLOTS_FRAME));
+	ch__sinks_slot_live(bed.sinks, slot_at(&bed, PAGE, 3), SLOTS_FRAME);
 	CHECK(is_known((const uint8_t *)slot_at(&bed, PAGE, 3) + CODE_AT));
 	CHECK(is_known((const uint8_t *)slot_at(&bed, PAGE + 1, 0)));
 	bed_close(&bed);
