@@ -473,10 +473,13 @@ TEST(perf_map_names_code_when_its_commit_returns)
 	kill_and_check(&perf_map, start_and_wait(&perf_map));
 }
 
+static struct ch_heap *storm_heap;
+
 static void check_names_of_a_storm(void (*meanwhile)(void))
 {
 	use_folder(&perf_map);
 	struct rig rig = start(&perf_map);
+	storm_heap = rig.heap;
 	for (int i = 0; i < 3000; i++)
 		rig_block(rig_owner(&rig, "name_before"), 1);
 	rig_block(rig_owner(&rig, "name_of_the_hot_code"), 1);
@@ -492,6 +495,18 @@ TEST(perf_map_names_the_code_of_a_storm_at_the_next_poll)
 {
 	ch__listener_on_names(NULL);
 	check_names_of_a_storm(ch_thread_poll);
+}
+
+static void collect(void)
+{
+	CHECK_EQ(ch_heap_collect(storm_heap), CH_OK);
+	CHECK(file_names("name_of_the_hot_code"));
+}
+
+TEST(perf_map_names_the_code_of_a_storm_at_a_collection)
+{
+	ch__listener_on_names(NULL);
+	check_names_of_a_storm(collect);
 }
 
 static void call_nothing(void)

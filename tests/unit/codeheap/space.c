@@ -451,7 +451,7 @@ TEST(open_does_without_memory_where_the_list_of_newborns_has_room)
 /* Other calls wait for the heap lock during one step, and not for the end of all owners. */
 TEST(owners_that_died_end_in_steps)
 {
-	enum { OWNERS = 5000, STEP = 2048 };
+	enum { STEP = 2048, OWNERS = 2 * STEP + 1 };
 	struct ch_config config = rig_config(1 << 20);
 	config.driver = CH_DRIVER_HOST;
 	struct rig rig = rig_create(&config, NULL, NULL);
