@@ -71,7 +71,6 @@ static void free_blocks(struct ch_heap *heap, uint32_t index) CH_REQUIRES(ch__ro
 		return;
 	struct ch__thread *self = ch__region_enter_for(heap);
 	ch__owner_lock(owner);
-	ch__owner_reset_cell(owner);
 	/* The owner is dead from here on for every driver, unless a block may call by its cell. */
 	if (!owner->has_edges)
 		CH_STORE_RELAXED(&owner->mark, CH_LOAD_RELAXED(&heap->completed) - 1);
