@@ -16,6 +16,10 @@ int main(int argc, char **argv)
 			return 2;
 		}
 		size_t count = fread(bytes, 1, sizeof bytes, file);
+		if (ferror(file)) { /* a folder can be opened, and not be read */
+			perror(argv[i]);
+			return 2;
+		}
 		fclose(file);
 		fprintf(stderr, "%s\n", argv[i]);
 		LLVMFuzzerTestOneInput(bytes, count);

@@ -59,6 +59,7 @@ ifneq ($(BDW),1)
 script_tests := $(filter-out tests/host/%.sh tests/tool/boehm_modes.sh tests/tool/stress.sh,$(script_tests))
 endif
 TIER ?= all
+$(if $(filter all core,$(TIER)),,$(error TIER must be all or core))
 ifeq ($(TIER),core)
 tests := $(core_tests)
 # The code of a foreign machine's JIT is run in no other tier.

@@ -8,6 +8,7 @@
 #include "minimise.h"
 #include "scheme_level.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -22,14 +23,16 @@
 enum { LOOK_EVERY_US = 1000 };
 enum level { GRAPH = 1, SCHEME = 2, BOTH = 3 };
 
-static bool read_number(const char *argument, const char *name, uint64_t *out)
+static bool read_number(const char *argument, const char *name, uint64_t least, uint64_t most,
+			uint64_t *out)
 {
 	size_t length = strlen(name);
-	if (strncmp(argument, name, length))
+	if (strncmp(argument, name, length) || !isdigit((unsigned char)argument[length]))
 		return false;
 	char *end;
+	errno = 0;
 	*out = strtoull(argument + length, &end, 10);
-	return *end == 0;
+	return *end == 0 && errno == 0 && *out >= least && *out <= most;
 }
 
 struct settings {
@@ -83,10 +86,10 @@ int main(int argc, char **argv)
 	for (int i = 1; i < argc; i++)
 		if (!strncmp(argv[i], "--replay=", 9)) {
 			s.replay = argv[i] + 9;
-		} else if (!read_number(argv[i], "--seconds=", &s.seconds) &&
-			   !read_number(argv[i], "--seed=", &s.seed) &&
-			   !read_number(argv[i], "--minimise-ms=", &minimise_ms) &&
-			   !read_number(argv[i], "--levels=", &s.levels)) {
+		} else if (!read_number(argv[i], "--seconds=", 1, UINT32_MAX, &s.seconds) &&
+			   !read_number(argv[i], "--seed=", 0, UINT64_MAX, &s.seed) &&
+			   !read_number(argv[i], "--minimise-ms=", 0, UINT32_MAX, &minimise_ms) &&
+			   !read_number(argv[i], "--levels=", GRAPH, BOTH, &s.levels)) {
 			fprintf(stderr, "usage: stress [--seconds=N] [--seed=N] [--levels=1 graph, "
 					"2 Scheme, "
 					"3 both] [--minimise-ms=N] [--replay=FILE]\n");
@@ -94,7 +97,10 @@ int main(int argc, char **argv)
 		}
 	const char *build = getenv("CODEHEAP_BUILD");
 	snprintf(s.folder, sizeof s.folder, "%s/stress", build ? build : "build");
-	mkdir(s.folder, 0777);
+	if (mkdir(s.folder, 0777) && errno != EEXIST) {
+		perror(s.folder);
+		return 2;
+	}
 	if (s.replay && strstr(s.replay, ".scm"))
 		return scheme_level_replay(s.replay);
 	if (s.replay)

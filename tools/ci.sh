@@ -8,6 +8,16 @@
 # all steps; exits 1 when anything failed. Needs no terminal and, set up, no network. What a step printed is in build/ci/.
 set -u
 cd "$(dirname "$0")/.." || exit 1
+IFS=', ' read -r -a chosen <<<"${ONLY:-}"
+known=$(sed -nE 's/^ *(step|core) [0-9]+ ([^ "]+) .*/\2/p; s/^signed ([^ ]+) .*/\1/p' tools/ci.sh)
+for pattern in "${chosen[@]}"; do
+  for name in $known; do
+    # shellcheck disable=SC2053
+    [[ $name != $pattern ]] || continue 2
+  done
+  echo "ci: no step is $pattern; the steps are: $(echo $known)" >&2
+  exit 2
+done
 unset MAKEFLAGS MFLAGS MAKELEVEL SAN GC ALLOC CROSS CC CXX PAGE SYSTEM_PAGE BACKEND TIER T V WITH FEW JOBS EMULATOR VALGRIND \
   DEBUG COVERAGE BUILD EXTRA_CFLAGS STORM_MS PARTS SLOWEST TIMED LONG
 # A random seed for each run, which `make check SEED=` repeats.
@@ -19,7 +29,6 @@ rm -rf "$logs"
 mkdir -p "$logs"
 tools/setup.sh ci || exit 2
 export SETUP=no
-IFS=', ' read -r -a chosen <<<"${ONLY:-}"
 echo "seed: $SEED"
 places=${CODEHEAP_CI_PLACES:-2}
 

@@ -55,8 +55,8 @@ for part in $parts; do
     clang-tidy) run_clang_tidy ;;
     cppcheck) run_cppcheck ;;
     analyzer) run_analyzer ;;
-    *) echo "tidy: no part $part"; exit 2 ;;
-  esac >"$work/$part" 2>&1
+    *) echo "tidy: no part $part" >&3; exit 2 ;;
+  esac 3>&2 >"$work/$part" 2>&1
   # Who ends with an error and says nothing has not looked.
   code=$?
   grep '^note:' "$work/$part"

@@ -144,6 +144,10 @@ def try_row(row):
 
 def main():
     names = sys.argv[1:]
+    rows = [row for row in all_rows(folder=HERE) if not names or row.name in names]
+    if not rows:
+        print(f"orders: no row is {' or '.join(names)}")
+        return 2
     os.makedirs(SCRATCH, exist_ok=True)
     for source in sources():
         compile_to(source, object_of(source))
@@ -156,7 +160,6 @@ def main():
             print(f"FAIL as it is: {status}")
             return 1
         print(f"ok   as it is ({seconds:.0f} s)")
-    rows = [row for row in all_rows(folder=HERE) if not names or row.name in names]
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         for row, (verdict, text) in zip(rows, pool.map(try_row, rows)):
             failed += verdict != "ok"

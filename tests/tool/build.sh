@@ -53,6 +53,22 @@ case_build_lies_in_the_folder_that_was_named() {
   return 0
 }
 
+refuses() { # refuses TEXT make...: it does nothing, and says so
+  local said
+  said=$(timeout -s KILL 250 make --no-print-directory SETUP=no "${@:2}" 2>&1) && fail "make ${*:2} passes: $said"
+  grep -qF -- "$1" <<<"$said" || fail "make ${*:2} says: $said"
+}
+case_name_that_nothing_has_is_refused() {
+  refuses 'no step is nonsense; the steps are: check-timed check' ci ONLY='lint,nonsense' BUILD="$work/ci"
+  [ ! -e "$work/ci" ] || fail "a step was run"
+  refuses 'TIER must be all or core' check TIER=cores
+  refuses 'no part nonsense' tidy PARTS=nonsense
+  local said
+  said=$(tests/orders/run.py NONSENSE) && fail "orders passes: $said"
+  said=$(tests/breaks/planted.py NONSENSE) && fail "mutants passes: $said"
+  grep -qF NONSENSE <<<"$said" || fail "mutants says: $said"
+}
+
 if [ $# = 0 ]; then
   declare -F | sed -n 's/^declare -f case_\(.*\)/\1 300 0 -/p'
   exit 0

@@ -12,6 +12,8 @@ case ${1:-} in
     [ "$count" -ge 50 ] || { echo "only $count programs in fuzz/corpus" >&2; exit 1; }
     "$build/fuzz/replay" fuzz/corpus/* 2>"$build/fuzz/replay.log" || { tail -n 2 "$build/fuzz/replay.log" >&2; exit 1; }
     [ "$(grep -c '^fuzz/corpus/' "$build/fuzz/replay.log")" = "$count" ] || { echo 'not every program was run' >&2; exit 1; }
+    "$build/fuzz/replay" fuzz/corpus 2>/dev/null && { echo 'a folder is taken for a program' >&2; exit 1; }
+    exit 0
     ;;
   *) echo "no case $1" >&2; exit 2 ;;
 esac

@@ -56,6 +56,16 @@ stress_that_sees_a_leak_keeps_the_program() {
   ls "$work"/stress/failures/graph-*[0-9].txt >/dev/null || fail 'the program was not kept'
 }
 
+stress_that_would_try_nothing_is_refused() {
+  local argument
+  for argument in --levels=0 --levels=4 --seconds= --seconds=0 --seconds=-1 --seed=1x; do
+    CODEHEAP_BUILD=$work timeout -s KILL 20 "$stress" "$argument" >/dev/null 2>&1
+    [ $? = 2 ] || fail "$argument is not refused"
+  done
+  CODEHEAP_BUILD=$work/none timeout -s KILL 20 "$stress" --seconds=1 >/dev/null 2>"$work/errors"
+  [ $? = 2 ] && grep -q 'No such file' "$work/errors" || fail 'it does not say that it has no folder'
+}
+
 # What fails depends on the schedule: not every program that failed fails again, so it goes on until one does.
 stress_that_fails_keeps_a_short_program_in_scheme() {
   local seed whole short
@@ -74,12 +84,13 @@ if [ $# = 0 ]; then
   [ "${CODEHEAP_TEST_GC:-bdw}" = none ] && exit 0
   echo 'stress_that_fails_keeps_a_short_program_of_calls 450 0 -'
   echo 'stress_that_sees_a_leak_keeps_the_program 240 0 -'
+  echo 'stress_that_would_try_nothing_is_refused 60 0 -'
   echo 'stress_that_fails_keeps_a_short_program_in_scheme 600 0 -'
   exit 0
 fi
 case $1 in
   stress_that_fails_keeps_a_short_program_of_calls | stress_that_fails_keeps_a_short_program_in_scheme | \
-    stress_that_sees_a_leak_keeps_the_program) ;;
+    stress_that_sees_a_leak_keeps_the_program | stress_that_would_try_nothing_is_refused) ;;
   *) echo "no case $1" >&2; exit 2 ;;
 esac
 work=$(mktemp -d) || exit 1
