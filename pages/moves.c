@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * moves.c: the pages lock, and the legal moves of pages under the lock, for checked builds. */
+ * moves.c: the pages lock, and the legal moves of pages under it (I17), for checked builds. */
 #include "pages/inner.h"
 
 CH__LOCK_FUNCTIONS(ch__pages_lock, ch__pages_unlock, struct ch__pool *pool, ch__lock_take,
