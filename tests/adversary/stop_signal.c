@@ -7,6 +7,7 @@
 #include "os/threads.h"
 #include "tests/support/stage.h"
 
+#include <sched.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -112,6 +113,36 @@ TEST(stop_signal_that_lost_its_tag_stops_and_ends_nobody)
 	struct rlimit limit = {0, 0};
 	CHECK_EQ(setrlimit(RLIMIT_SIGPENDING, &limit), 0);
 	stop_in_vain(p);
+	stage_end(p->stage);
+}
+
+/* A thread has one pending signal of a number. While a signal of the program's is pending, the
+ * signals of a stop are lost. */
+static void unblock_in_a_stop(struct stage *stage, void *arg)
+{
+	struct play *p = arg;
+	set_blocked(STAGE_STOP_SIGNAL, true);
+	CHECK_EQ(raise(STAGE_STOP_SIGNAL), 0);
+	atomic_store(&p->step, 1);
+	TEST_UNTIL(atomic_load(&stage->heap->stopping))
+		sched_yield();
+	usleep(5000); /* the first is lost, or comes later */
+	set_blocked(STAGE_STOP_SIGNAL, false);
+	TEST_UNTIL(atomic_load(&p->step) == 2)
+		sched_yield();
+}
+
+TEST(stop_signal_that_was_lost_is_sent_again)
+{
+	install(STAGE_STOP_SIGNAL, NULL);
+	struct play *p = new_play();
+	struct stage_thread t;
+	stage_spawn(p->stage, &t, unblock_in_a_stop, p);
+	stage_wait(&p->step, 1);
+	stage_collect(p->stage);
+	CHECK_EQ(heard, 1);
+	atomic_store(&p->step, 2);
+	stage_join(&t);
 	stage_end(p->stage);
 }
 
