@@ -68,7 +68,10 @@ static void release_owner(void)
 	o->entry = FUZZ_NONE;
 	for (int i = 0; i < FUZZ_BLOCKS && at_once; i++) {
 		struct fuzz_block *b = &fuzz.blocks[i];
-		if (fuzz_is_there(i) && b->owner == at && b->state != CH_BLOCK_OPEN && !b->is_edged)
+		if (!fuzz_is_there(i) || b->owner != at)
+			continue;
+		b->is_immortal = false;
+		if (b->state != CH_BLOCK_OPEN && !b->is_edged)
 			fuzz_bury(i);
 	}
 }

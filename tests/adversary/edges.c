@@ -19,6 +19,7 @@ struct play {
 	struct ch_assumption fact; /* the holder and `other` rely on it */
 	struct ch_owner owner; /* of the leaves */
 	struct ch_block leaves[LEAVES];
+	struct ch_code open;
 	_Atomic(int) step, over;
 	_Atomic(unsigned) opened;
 	_Atomic(int) stays; /* enum stays */
@@ -123,6 +124,33 @@ TEST(edge_holds_its_block_when_the_owner_is_released_at_once)
 TEST(edge_alone_holds_an_immortal_block_when_the_owner_is_released_at_once)
 {
 	release_under_an_edge(CH_OPEN_IMMORTAL);
+}
+
+/* The leaf takes the record of the aborted block. */
+static void abort_a_target(struct stage *stage, void *arg)
+{
+	struct play *p = arg;
+	struct emitter e, target;
+	struct ch_open open = {.hot_bytes = 16};
+	CHECK_EQ(ch_owner_create(stage->vm, "leaf", stage_fallback, NULL, &open.owner), CH_OK);
+	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+	CHECK_EQ(emit_open_as(&target, &open), CH_OK);
+	CHECK_EQ(ch_edge_attach(e.code.block, target.code.block), CH_OK);
+	CHECK_EQ(ch_block_abort(&target.code), CH_OK);
+	p->open = e.code;
+	p->leaves[0] = make_leaf(open.owner);
+	CHECK_EQ((uint32_t)p->leaves[0].bits, (uint32_t)target.code.block.bits);
+	CHECK_EQ(ch_blocks_invalidate(p->leaves, 1, NULL), CH_OK);
+}
+
+TEST(edge_to_a_block_that_was_aborted_holds_no_other_block)
+{
+	struct play *p = new_play(stage_new(STAGE_POLLS));
+	stage_apart(p->stage, abort_a_target, p);
+	stage_collect(p->stage);
+	CHECK(!block_is_known(p->leaves[0]));
+	CHECK_EQ(ch_block_abort(&p->open), CH_OK);
+	stage_end(p->stage);
 }
 
 /* --- places of opens that fail --- */
