@@ -451,6 +451,31 @@ TEST(block_without_a_table_is_not_known)
 	end(r);
 }
 
+TEST(table_may_describe_the_cold_bytes)
+{
+	rig r = start(8 * MIB);
+	ch_owner owner = new_owner(r, "cold");
+	bytes b = plain_code(FRAMELESS);
+	ch_open open = {};
+	open.size = sizeof open;
+	open.owner = owner;
+	open.hot_bytes = b.size();
+	open.cold_bytes = 64;
+	open.flags = CH_OPEN_OWN_FRAMES;
+	ch_code code;
+	CHECK_EQ(ch_block_open(&open, &code), CH_OK);
+	std::memcpy(code.cold_write, b.at.data(), b.size());
+	code.cold_used = b.size();
+	bytes section = plain_section(code.cold_exec, code.cold_bytes);
+	std::memcpy(tables[0], section.at.data(), section.size());
+	code.eh_frame = tables[0];
+	block made = commit_block(code, b, owner);
+	CHECK(is_known(code.cold_exec) && is_known(code.cold_exec + code.cold_bytes - 1));
+	release(made);
+	CHECK(!is_known(code.cold_exec));
+	end(r);
+}
+
 TEST(own_frames_take_no_frame_shape)
 {
 	rig r = start(8 * MIB);

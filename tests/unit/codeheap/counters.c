@@ -447,7 +447,7 @@ TEST(code_lives_through_any_number_of_cycles_that_are_given_up)
 	struct ch_block block = rig_block(owner, 4);
 	CHECK_EQ(ch_owner_set_entry(owner, block), CH_OK);
 	struct emitter own_root;
-	struct ch_open open = {.heap = rig.heap, .hot_bytes = 16};
+	struct ch_open open = {.heap = rig.heap, .hot_bytes = 16, .branch_room = 1};
 	CHECK_EQ(emit_open_as(&own_root, &open), CH_OK);
 	emit_ret(&own_root);
 	CHECK_EQ(emit_commit(&own_root), CH_OK);
