@@ -4,6 +4,7 @@
  * child writes anything that the parent sees. */
 #define _GNU_SOURCE
 #include "codeheap/look.h"
+#include "tests/support/perfmap_reader.h"
 #include "tests/support/stage.h"
 
 #include <errno.h>
@@ -201,6 +202,29 @@ EVERY_DRIVER(codeless_child_faults_in_code_and_the_fault_is_described)
 	CHECK_EQ(method_call(&mine, NULL), 5);
 	CHECK_EQ(method_call(&p->b, NULL), 2);
 	stage_end(p->stage);
+}
+
+TEST(codeless_child_has_no_names_of_code_in_its_perf_map)
+{
+	struct stage *stage = stage_new(STAGE_POLLS);
+	char path[128];
+	use_own_folder();
+	stage->config.sinks = CH_SINK_UNWIND | CH_SINK_PERF_MAP;
+	struct play *p = new_play(stage, CH_FORK_NONE);
+	stage_apart(stage, build, p);
+	path_of(getpid(), path);
+	check_named(path, (const void *)~p->entry, "Rapunzel");
+	pid_t child = fork();
+	CHECK(child >= 0);
+	if (!child) {
+		path_of(getpid(), path);
+		check_named(path, (const void *)~p->entry, NULL);
+		CHECK_EQ(unlink(path), 0);
+		_exit(0);
+	}
+	expect_exit(child, 0);
+	stage_end(stage);
+	remove_own_folder();
 }
 
 /* The child returns into the forking frame of code. */
