@@ -203,7 +203,6 @@ enum ch_status ch_fiber_attach(struct ch_heap *heap, const void *low, const void
 	if (CH_UNLIKELY(heap->pool->is_translated))
 		fiber->stack =
 			ch__valgrind_ask(CH__ASK_STACK_REGISTER, fiber->low, fiber->high - 1, 0);
-	atomic_store(&fiber->suspended_sp, 0);
 	fiber->is_attached = true;
 	ch__registry_unlock(heap);
 	*out = fiber;
