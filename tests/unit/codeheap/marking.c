@@ -453,16 +453,38 @@ TEST(owner_that_is_released_at_once_behind_a_cycle_that_was_given_up_ends_with_t
 /* --- two heaps in one stop --- */
 
 /* A thread that is stopped may hold the lock of side memory: the second cycle asks for none. */
+/* Makes so many blocks that the next cycle wants a larger queue. */
+static uint32_t outgrow_queue(const struct rig *rig)
+{
+	struct ch_owner owner = rig_owner(rig, "owner");
+	uint32_t mask = rig->heap->marker.queue_mask;
+	while (rig->heap->blocks.used / 4 <= mask + 1)
+		(void)rig_block(owner, 1);
+	return mask;
+}
+
+TEST(cycle_without_memory_for_a_larger_queue_has_the_queue_before)
+{
+	struct rig rig;
+	struct ch_marker *marker;
+	start_host(&rig, 4 << 20, NULL);
+	uint32_t mask = outgrow_queue(&rig);
+	ch__os_fail_at(1, true);
+	enum ch_status status = ch_mark_begin(rig.heap, &marker);
+	ch__os_fail_at(0, false);
+	CHECK_EQ(status, CH_OK);
+	CHECK_EQ(marker->queue_mask, mask);
+	CHECK_EQ(ch_mark_end(marker, false), CH_OK);
+	rig_end(&rig);
+}
+
 TEST(queue_of_a_heap_stays_while_the_caller_marks_another)
 {
 	struct rig one, other;
 	struct ch_marker *marker, *second;
 	start_host(&one, 1 << 20, NULL);
 	start_host(&other, 4 << 20, NULL);
-	struct ch_owner owner = rig_owner(&other, "owner");
-	uint32_t mask = other.heap->marker.queue_mask;
-	while (other.heap->blocks.used / 4 <= mask + 1)
-		(void)rig_block(owner, 1);
+	uint32_t mask = outgrow_queue(&other);
 	CHECK_EQ(ch_mark_begin(one.heap, &marker), CH_OK);
 	CHECK_EQ(ch_mark_begin(other.heap, &second), CH_OK);
 	CHECK_EQ(second->queue_mask, mask);
