@@ -9,6 +9,7 @@ extern "C" {
 }
 
 #include <string>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -145,6 +146,25 @@ TEST(debugger_has_the_table_of_a_block)
 
 /* --- how long the table is known --- */
 
+static block new_ownerless_catcher(const rig &r, uint8_t *memory)
+{
+	bytes b = catching_code();
+	ch_open open = {};
+	open.size = sizeof open;
+	open.heap = r.heap;
+	open.hot_bytes = b.size();
+	open.flags = CH_OPEN_OWN_FRAMES;
+	ch_code code;
+	CHECK_EQ(ch_block_open(&open, &code), CH_OK);
+	bytes section = catching_section(memory, code.exec, b.size(), ABSOLUTE);
+	std::memcpy(memory, section.at.data(), section.size());
+	std::memcpy(code.write, b.at.data(), b.size());
+	code.used_to = b.size();
+	code.eh_frame = memory;
+	CHECK_EQ(ch_block_commit(&code, 1), CH_OK);
+	return {ch_owner(), code.block, code.exec, b.size()};
+}
+
 TEST(table_leaves_the_unwinder_with_its_block)
 {
 	rig r = start(8 * MIB);
@@ -161,6 +181,28 @@ TEST(table_leaves_the_unwinder_with_its_block)
 		CHECK_EQ(tables[0][0], 0xff); /* the notice came */
 		CHECK(is_block_known(neighbour));
 		CHECK_EQ(catch_from(neighbour, throw_it, 5), -5);
+	}
+	end(r);
+}
+
+/* Nothing reads the table any more: its memory is gone. */
+TEST(table_of_code_without_an_owner_may_go_when_the_code_was_freed)
+{
+	rig r = start(8 * MIB);
+	CHECK_EQ(ch_sink_set(r.heap, CH_SINK_UNWIND | CH_SINK_GDB), CH_OK);
+	block neighbour = new_block(r, FRAMED, "neighbour");
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	for (int round = 0; round < 20; round++) {
+		void *memory = mmap(nullptr, page, PROT_READ | PROT_WRITE,
+				    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+		CHECK(memory != MAP_FAILED);
+		block catcher = new_ownerless_catcher(r, static_cast<uint8_t *>(memory));
+		CHECK_EQ(catch_from(catcher, throw_it, 7), CAUGHT + 7);
+		CHECK_EQ(ch_code_free(r.heap, catcher.exec, CH_RELEASE_NOT_RUNNING), CH_OK);
+		CHECK_EQ(munmap(memory, page), 0);
+		CHECK(!is_block_known(catcher));
+		CHECK_EQ(catch_from(neighbour, throw_it, 5), -5);
+		CHECK_EQ(ch_sink_flush(r.heap), CH_OK);
 	}
 	end(r);
 }
