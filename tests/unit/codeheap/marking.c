@@ -452,7 +452,6 @@ TEST(owner_that_is_released_at_once_behind_a_cycle_that_was_given_up_ends_with_t
 
 /* --- two heaps in one stop --- */
 
-/* A thread that is stopped may hold the lock of side memory: the second cycle asks for none. */
 /* Makes so many blocks that the next cycle wants a larger queue. */
 static uint32_t outgrow_queue(const struct rig *rig)
 {
@@ -478,6 +477,7 @@ TEST(cycle_without_memory_for_a_larger_queue_has_the_queue_before)
 	rig_end(&rig);
 }
 
+/* A thread that is stopped may hold the lock of side memory: the second cycle asks for none. */
 TEST(queue_of_a_heap_stays_while_the_caller_marks_another)
 {
 	struct rig one, other;
