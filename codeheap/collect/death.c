@@ -137,8 +137,8 @@ static void leave_data(struct ch_heap *heap, const struct ch__side_list *list, b
 		struct ch__item item = ch__side_items(list)[i];
 		if (list->kinds[i] != CH__ITEM_EDGE)
 			continue;
-		struct ch__block *to = ch__block_at(heap, item.value);
-		if (CH_LOAD_RELAXED(&to->generation) != item.at || !ch__block_is_data(heap, to) ||
+		struct ch__block *to = ch__edge_target(heap, item);
+		if (!to || !ch__block_is_data(heap, to) ||
 		    __atomic_sub_fetch(&to->users, 1, __ATOMIC_RELAXED) || !adopts ||
 		    (to->flags & CH__FLAG_IMMORTAL) || ch__block_is_own_root(heap, to))
 			continue;

@@ -110,16 +110,12 @@ static void report_ref(struct ch_marker *marker, const struct ch__block *block, 
 static CH_OPAQUE void trace_extra(struct ch_marker *marker, const struct ch__block *block,
 				  bool refs) CH_REQUIRES(ch__role_frozen)
 {
-	const struct ch_heap *heap = marker->heap;
 	const struct ch__side_list *list = block->side_list;
 	const struct ch__item *items = ch__side_items(list);
-	const struct ch__block *target;
 	for (uint32_t i = 0; i < list->count; i++) {
 		switch (list->kinds[i]) {
 		case CH__ITEM_EDGE:
-			/* An OPEN block's edge may outlive a target that was aborted. */
-			target = ch__block_at(heap, items[i].value);
-			if (CH_LOAD_RELAXED(&target->generation) == items[i].at)
+			if (ch__edge_target(marker->heap, items[i]))
 				ch__mark_block(marker, items[i].value);
 			break;
 		case CH__ITEM_OWNER_EDGE:

@@ -37,6 +37,13 @@ static inline void ch__set_hot_offset(struct ch__block *block, uint32_t offset)
 {
 	atomic_store_explicit(&block->hot_offset, offset, memory_order_release);
 }
+/* The block that an edge of a side list leads to. NULL: it was aborted, and another block may have
+ * its record. */
+static inline struct ch__block *ch__edge_target(const struct ch_heap *heap, struct ch__item edge)
+{
+	struct ch__block *target = ch__block_at(heap, edge.value);
+	return atomic_load(&target->generation) == edge.at ? target : NULL;
+}
 static inline uint64_t ch__head_of(uint32_t index)
 {
 	return (uint32_t)ch__arch_traps | (uint64_t)index << 32;

@@ -100,8 +100,7 @@ static inline enum published may_go_live(struct ch_heap *heap, const struct ch__
 		struct ch__item item = ch__side_items(list)[i];
 		if (list->kinds[i] == CH__ITEM_ASSUME && item.at == 0)
 			return FACT_BROKE;
-		if (list->kinds[i] == CH__ITEM_EDGE &&
-		    atomic_load(&ch__block_at(heap, item.value)->generation) != item.at)
+		if (list->kinds[i] == CH__ITEM_EDGE && !ch__edge_target(heap, item))
 			return TARGET_ABORTED;
 	}
 	return PUBLISHED;

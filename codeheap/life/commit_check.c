@@ -149,9 +149,9 @@ static bool waits_for_others(struct ch_heap *heap, const struct ch__block *block
 		const struct ch__item *item = &ch__side_items(list)[i];
 		if (list->kinds[i] != CH__ITEM_EDGE || is_among(among, item->value, among->count))
 			continue;
-		const struct ch__block *target = ch__block_at(heap, item->value);
-		if (ch__block_state(target) == CH_BLOCK_OPEN &&
-		    atomic_load(&target->generation) == item->at)
+		/* The state comes first: the block that is still there had it. */
+		if (ch__block_state(ch__block_at(heap, item->value)) == CH_BLOCK_OPEN &&
+		    ch__edge_target(heap, *item))
 			return true;
 	}
 	return false;

@@ -145,8 +145,7 @@ static void check_points(struct check *c, const struct ch__block *block, bool is
 		if (list->kinds[i] == CH__ITEM_POINT)
 			check_diverter(c, ch__exec(heap, item.at), ch__exec(heap, item.value),
 				       is_dead_end, "a patch point");
-		if (list->kinds[i] == CH__ITEM_EDGE &&
-		    atomic_load(&ch__block_at(heap, item.value)->generation) != item.at)
+		if (list->kinds[i] == CH__ITEM_EDGE && !ch__edge_target(heap, item))
 			say(c, "an edge leads to the free block %u", item.value);
 		if (list->kinds[i] == CH__ITEM_OWNER_EDGE &&
 		    ch__handle_generation(ch__owner_handle(heap, item.value).bits) != item.at)

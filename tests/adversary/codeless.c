@@ -217,6 +217,7 @@ TEST(codeless_child_has_no_names_of_code_in_its_perf_map)
 	pid_t child = fork();
 	CHECK(child >= 0);
 	if (!child) {
+		alarm(TEST_PATIENCE_S);
 		path_of(getpid(), path);
 		check_named(path, (const void *)~p->entry, NULL);
 		CHECK_EQ(unlink(path), 0);

@@ -189,11 +189,12 @@ def main(arguments):
     os.environ["LC_ALL"] = "C.UTF-8"  # as make check has it
     os.environ.setdefault("CODEHEAP_TEST_STORM_MS", "2000")
     runner = Runner(folder)
-    if not any(chosen(pattern)):
+    rows = list(chosen(pattern))
+    if not rows:
         print(f"mutants: no row, program or case is {pattern}")
         return 2
     with concurrent.futures.ThreadPoolExecutor(int(os.environ.get("JOBS") or 2)) as pool:
-        for done in [pool.submit(runner.run_row, row, cases) for row, cases in chosen(pattern)]:
+        for done in [pool.submit(runner.run_row, row, cases) for row, cases in rows]:
             done.result()
     if not pattern:
         for script in sorted(glob.glob("tests/tool/*.sh")) + ["tests/host/scheme_profile.sh"]:

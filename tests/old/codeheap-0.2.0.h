@@ -570,9 +570,9 @@ struct ch_code {
 	const uint32_t *guard; /* GUARD: 0 while entrant, else the VM's entry jumps to a fallback */
 	/* in: OWN_FRAMES: an .eh_frame section of at most 1 MiB, 4-aligned, ended by a length of 0:
 	 * CIEs with CFA and personality, FDEs with final exec addresses (absolute or pc-relative,
-	 * 2, 4 or 8 bytes) of used bytes, LSDAs. NULL: unwinding ends at the block. The section
-	 * stays until block_freed comes, commit fails, commit and ch_vm_detach or ch_code_free as
-	 * NOT_RUNNING (no edge to the block) return; or is RODATA that the block has an edge to. */
+	 * 2, 4 or 8 bytes) of used bytes, LSDAs. NULL: unwinding ends at the block. In RODATA that
+	 * the block has an edge to, or kept until commit failed, block_freed came, commit and
+	 * ch_vm_detach returned, or ch_code_free as NOT_RUNNING did (no edge to the block). */
 	const void *eh_frame;
 	const struct ch_frame *frame; /* in: CH_FRAME_STEPS */
 	uint64_t spare[4];            /* ch_block_open sets them to 0 */
