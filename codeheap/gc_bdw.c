@@ -41,6 +41,8 @@
 #include <gc/gc.h>
 #include <gc/gc_mark.h>
 
+_Static_assert(GC_VERSION_MAJOR * 100 + GC_VERSION_MINOR >= 802, "the driver needs libgc 8.2");
+
 /* An object on a free list of the collector has a link in the first word and zeros behind. A dead
  * object that is on no free list may keep all words for ever, and be marked by a stale word. So the
  * tag is not the first word and is written last, and an anchor holds no address: the generation in

@@ -325,6 +325,7 @@ bool ch__os_is_readable(const void *at)
 	return is_readable;
 }
 
+#ifdef DLFO_STRUCT_HAS_EH_DBASE
 extern __typeof__(_dl_find_object) _dl_find_object __attribute__((weak));
 
 /* By the C library's lookup without a lock. No function is named: addr2line names functions, from
@@ -341,3 +342,11 @@ bool ch__os_object_of(uintptr_t address, struct ch__os_object *object)
 	object->at = (uintptr_t)found.dlfo_map_start;
 	return true;
 }
+#else
+/* glibc before 2.35 has no such lookup. */
+bool ch__os_object_of(uintptr_t address, struct ch__os_object *object)
+{
+	(void)address, (void)object;
+	return false;
+}
+#endif

@@ -85,7 +85,7 @@ probe_hosts() {
 }
 probe_demo() {
   probe_lib
-  has_file /usr/bin/python3.11 || need python3
+  has_file /usr/bin/python3 || need python3
   has_tool ruby || want ruby
   has_tool luajit || want luajit
 }

@@ -162,7 +162,7 @@ PEERS = (
     ("Ruby, YJIT at the first call", "ruby", ["--yjit", "--yjit-call-threshold=1", "-e",
                                               "i = 0; while i < {n}; eval('def test; 1; end'); test; i += 1; end"]),
     ("Ruby as it is (interprets it)", "ruby", ["-e", "i = 0; while i < {n}; eval('def test; 1; end'); test; i += 1; end"]),
-    ("CPython 3.11 (interprets it)", "/usr/bin/python3.11", ["-c", "for i in range({n}): exec('def test(): return 1'); test()"]),
+    ("CPython (interprets it)", "/usr/bin/python3", ["-c", "for i in range({n}): exec('def test(): return 1'); test()"]),
 )
 
 

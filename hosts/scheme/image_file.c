@@ -45,7 +45,8 @@ static uint64_t *read_words(int fd, size_t *count, char *why)
 	}
 	size_t bytes = (size_t)file.st_size;
 	*count = bytes / 8;
-	if (!read_whole(fd, header, bytes < sizeof header ? bytes : sizeof header)) {
+	size_t head = bytes < sizeof header ? bytes : sizeof header;
+	if (!read_whole(fd, header, head)) {
 		image_fail(why, "cannot be read");
 		return NULL;
 	}
@@ -60,8 +61,8 @@ static uint64_t *read_words(int fd, size_t *count, char *why)
 		image_fail(why, "no memory");
 		return NULL;
 	}
-	memcpy(words, header, sizeof header);
-	if (!read_whole(fd, words + IMAGE_HEADER, bytes - sizeof header)) {
+	memcpy(words, header, head);
+	if (!read_whole(fd, words + IMAGE_HEADER, bytes - head)) {
 		image_fail(why, "cannot be read");
 		free(words);
 		return NULL;

@@ -398,10 +398,10 @@ static struct ch__own *open_own(struct emitter *e, uint32_t hot_bytes, unsigned 
 /* The commit gives the pages behind the used bytes to the next run, which has its own table. */
 TEST(table_over_pages_that_a_commit_gives_back_is_refused)
 {
-	uint32_t page_bytes = (uint32_t)rig_page_bytes();
-	rig = rig_start(8 << 20);
 	for (int in_place = 0; in_place < 2; in_place++) {
 		struct emitter e;
+		rig = rig_start(8 << 20);
+		uint32_t page_bytes = (uint32_t)rig_page_bytes();
 		uint32_t head = in_place ? CH__IN_PLACE_HEAD_BYTES : CH__HEAD_BYTES;
 		open_own(&e, 3 * page_bytes, in_place ? CH_OPEN_IN_PLACE : 0);
 		write_table(table, (uintptr_t)e.code.exec, page_bytes);
@@ -413,8 +413,8 @@ TEST(table_over_pages_that_a_commit_gives_back_is_refused)
 		CHECK_EQ(rig_info(e.code.block).state, CH_BLOCK_OPEN);
 		write_table(table, (uintptr_t)e.code.exec, page_bytes - head);
 		CHECK_EQ(ch_block_commit(&e.code, 1), CH_OK);
+		rig_end(&rig); /* the table is the block's up to here */
 	}
-	rig_end(&rig);
 }
 
 /* A commit tells unwinders of the table before the block is LIVE. */
