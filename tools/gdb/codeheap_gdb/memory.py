@@ -26,7 +26,8 @@ def fail(text):
 
 def read(address, size):
     """Bytes of the process or core; gdb.MemoryError when they are not there."""
-    return bytes(gdb.selected_inferior().read_memory(address, size))
+    # gdb 14 and later refuse to read no bytes.
+    return bytes(gdb.selected_inferior().read_memory(address, size)) if size else b""
 
 
 def read_int(address, size=WORD):
