@@ -116,9 +116,9 @@ static bool is_awaited(void)
 	return t != NULL;
 }
 
-void ch__sweep_all(struct ch_heap *heap)
+void ch__sweep(struct ch_heap *heap, unsigned steps)
 {
-	while (atomic_load(&heap->sweep_pending) && ch__sweep_step(heap)) {
+	while (steps-- && atomic_load(&heap->sweep_pending) && ch__sweep_step(heap)) {
 		if (!is_awaited())
 			continue;
 		ch__thread_park_here();

@@ -422,6 +422,14 @@ static bool is_worth_a_cycle(struct request *r, unsigned cycles, uint64_t deaths
 	       CH_LOAD_RELAXED(&heap->newborns) > 0;
 }
 
+/* Where polls do not sweep, an open that takes a page sweeps as many blocks of 64 bytes as the page
+ * has, in steps of 64. */
+static unsigned steps_now(const struct ch_heap *heap)
+{
+	bool is_late = CH_LOAD_RELAXED(&heap->sweep_pending) == CH__SWEEP_LATE;
+	return is_late ? 1u << (heap->pool->page_log2 - 12) : 0;
+}
+
 static enum placed place_slowly(struct request *r)
 {
 	struct ch_heap *heap = r->heap;
@@ -433,8 +441,7 @@ static enum placed place_slowly(struct request *r)
 		return STRANGER;
 	for (int attempt = 0;; attempt++) {
 		enum placed placed;
-		if (attempt)
-			ch__sweep_all(heap);
+		ch__sweep(heap, attempt ? UINT32_MAX : steps_now(heap));
 		/* Callbacks of a collection may have opened blocks. */
 		r->lacks_memory = !reserve_young(r);
 		if (r->lacks_memory)
