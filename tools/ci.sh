@@ -141,6 +141,7 @@ after aarch64-signed-landing
 signed aarch64-signed-unwind adversary_unwind
 core 900 procmem-page-4096 PAGE=4096 BACKEND=procmem
 core 900 system-page-65536 SYSTEM_PAGE=65536
+step 2400 debian-13 tests tools/other_debian.sh trixie
 # The other restrictions; `make hostile` has all programs under each.
 if is_chosen hostile; then
   make -s "$BUILD_ROOT/tests/hostile" >/dev/null

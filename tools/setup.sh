@@ -144,6 +144,7 @@ probe() {
     model) probe_model ;;
     hosts) probe_lib; has_tool pkg-config || need pkg-config; has_tool g++ || need g++; probe_hosts ;;
     ci) probe_check; probe_lint; probe_tidy; probe_model; probe_fuzz
+        has_tool debootstrap || need debootstrap
         for machine in $(machines); do CROSS=$machine-linux-gnu-; probe_cross; done
         CROSS= ;;
     *) echo "setup: no target $target" >&2; exit 2 ;;
