@@ -21,7 +21,7 @@ enum {
 	FUZZ_FIBERS = 2,
 	FUZZ_GONE = 16,
 	FUZZ_FIBER_WORDS = 32,
-	FUZZ_LIVES = 200, /* blocks opened by one program */
+	FUZZ_LIVES = 2000, /* blocks opened by one program */
 	FUZZ_FRAMES = 48, /* of one run */
 	FUZZ_EVENTS = 60, /* callbacks of one run; then all branches are unlinked */
 	FUZZ_NESTED = 3,  /* runs inside runs */

@@ -9,7 +9,7 @@ fuzz:
 	+@$(sub) run-fuzz CC=clang-14 CXX=clang++-14 GC=none ALLOC=malloc SAN=address EXTRA_CFLAGS=-fsanitize=fuzzer-no-link BUILD=$(fuzz_build)
 run-fuzz: $(BUILD)/fuzz/fuzz
 	@mkdir -p $(BUILD)/corpus $(BUILD)/failures
-	@timeout -s KILL $$(($(SECONDS) + 120)) $(BUILD)/fuzz/fuzz -max_total_time=$(SECONDS) -timeout=60 -max_len=600 \
+	@timeout -s KILL $$(($(SECONDS) + 120)) $(BUILD)/fuzz/fuzz -max_total_time=$(SECONDS) -timeout=60 -max_len=12000 \
 	  -len_control=0 -artifact_prefix=$(BUILD)/failures/ $(BUILD)/corpus fuzz/corpus >$(BUILD)/fuzz.log 2>&1 || \
 	  { grep -aE '^(fuzz/|tests/|==|Test unit)' $(BUILD)/fuzz.log; \
 	    echo 'fuzz: run it again: make build/fuzz/replay && FUZZ_LOUD=1 build/fuzz/replay FILE' >&2; exit 1; }
