@@ -101,7 +101,9 @@ static void begin(const uint8_t *bytes, size_t count)
 	uint8_t how = fuzz_byte();
 	config.page_bytes = how & 1 ? 4096 : 16384;
 	config.pool_bytes = how & 2 ? config.page_bytes : 4u << 20;
-	config.backend = how & 4 ? CH_BACKEND_MEMFD : CH_BACKEND_AUTO;
+	config.backend = how & 4    ? CH_BACKEND_MEMFD
+			 : how & 32 ? CH_BACKEND_PROCMEM
+				    : CH_BACKEND_AUTO;
 	config.step_blocks = how & 8 ? 1 : 0;
 	config.sinks = how & 16 ? CH_SINK_UNWIND | CH_SINK_GDB : CH_SINK_DEFAULT;
 	CHECK_EQ(ch_heap_create(&config, &fuzz.heap), CH_OK);
