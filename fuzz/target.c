@@ -106,7 +106,12 @@ static void begin(const uint8_t *bytes, size_t count)
 				    : CH_BACKEND_AUTO;
 	config.step_blocks = how & 8 ? 1 : 0;
 	config.sinks = how & 16 ? CH_SINK_UNWIND | CH_SINK_GDB : CH_SINK_DEFAULT;
-	CHECK_EQ(ch_heap_create(&config, &fuzz.heap), CH_OK);
+	enum ch_status status = ch_heap_create(&config, &fuzz.heap);
+	if (status == CH_E_OS && config.backend == CH_BACKEND_PROCMEM) { /* not on this machine */
+		config.backend = CH_BACKEND_AUTO;
+		status = ch_heap_create(&config, &fuzz.heap);
+	}
+	CHECK_EQ(status, CH_OK);
 	for (int i = 0; i < FUZZ_VMS; i++)
 		fuzz_attach_vm(i);
 	CHECK_EQ(ch_thread_attach(fuzz.heap, NULL, NULL), CH_OK);
