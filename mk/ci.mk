@@ -2,8 +2,8 @@
 # What goes beyond the tests: lint, analyzers, models, fuzz, coverage, breaks of each kind, and all of it in one command.
 
 # The fuzzer's objects count what they run and are watched by AddressSanitizer: a build of their own. What it finds
-# worth keeping goes to build/, so that the corpus in the tree stays small; the next run begins without it, for to run all
-# that earlier runs kept takes the seconds of a run.
+# worth keeping goes to build/, so that the corpus in the tree stays small. The next run begins without it: to run again all
+# that earlier runs kept takes most of a minute.
 fuzz_build := $(BUILD_ROOT)/fuzzer
 fuzz:
 	@tools/setup.sh fuzz

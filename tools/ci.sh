@@ -1,11 +1,13 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
 # `make ci`: every test, strictly; the core tier in each configuration and under each restriction, other architectures under
-# their emulators, Valgrind, sanitizers, lint, measure, tidy, model, orders, stress, fuzzer, mutants. Goes on behind a step that failed.
+# their emulators, another Debian, Valgrind, sanitizers, lint, measure, tidy, model, orders, stress, fuzzer, mutants. Goes on behind a
+# step that failed.
 # ONLY=name,name chooses steps (patterns of the shell's); CODEHEAP_CI_PLACES steps (2) run side by side. Each runs under a
 # limit; one that dies, ends late or prints no sums is a failure with its name. Steps that count nothing themselves (lint, measure,
 # tidy, model, orders, stress, fuzz, debug) count as one test each. Ends with a table and one line `N passed, N failed` over
-# all steps; exits 1 when anything failed. Needs no terminal and, set up, no network. What a step printed is in build/ci/.
+# all steps; exits 1 when anything failed. Needs no terminal and, set up, no network and no root, save that debian-13 needs root, and
+# a network the first time. What a step printed is in build/ci/.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 IFS=', ' read -r -a chosen <<<"${ONLY:-}"

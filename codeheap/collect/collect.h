@@ -66,7 +66,8 @@ enum ch_status ch__heap_collect_until(struct ch_heap *, uint64_t until_ns) CH_EX
 
 /* One step. Returns true while there is more. No lock held; takes sweep, heap, pages, sinks. */
 bool ch__sweep_step(struct ch_heap *) CH_EXCLUDES(CH__ANY);
-void ch__sweep(struct ch_heap *, unsigned steps_most) CH_EXCLUDES(CH__ANY);
+/* Steps while there is more, as many at most; UINT32_MAX: to the end of the sweep. */
+void ch__sweep_steps(struct ch_heap *, unsigned steps) CH_EXCLUDES(CH__ANY);
 /* Frees DEAD blocks after their core sync. An extra sync comes first in need, or when many bytes
  * wait. Blocks with kept names: in need only. Returns whether any was freed. Under heap. */
 bool ch__quarantine_advance(struct ch_heap *, bool in_need)

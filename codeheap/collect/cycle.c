@@ -176,7 +176,7 @@ enum ch_status ch__heap_collect_until(struct ch_heap *heap, uint64_t until_ns)
 		return status;
 	}
 	heap->unasked_after_ns = 0; /* nobody holds up the next */
-	ch__sweep(heap, UINT32_MAX);
+	ch__sweep_steps(heap, UINT32_MAX);
 	ch__vms_tell(heap);
 	return CH_OK;
 }

@@ -66,7 +66,7 @@ static bool take_owners(struct ch_heap *heap, struct found *found)
 	found->owners_end = heap->sweep_owner = end;
 	if (end < used)
 		return true;
-	CH_STORE_RELAXED(&heap->sweep_pending, 0);
+	CH_STORE_RELAXED(&heap->sweep_pending, CH__SWEEP_NONE);
 	return false;
 }
 
@@ -116,7 +116,7 @@ static bool is_awaited(void)
 	return t != NULL;
 }
 
-void ch__sweep(struct ch_heap *heap, unsigned steps)
+void ch__sweep_steps(struct ch_heap *heap, unsigned steps)
 {
 	while (steps-- && atomic_load(&heap->sweep_pending) && ch__sweep_step(heap)) {
 		if (!is_awaited())

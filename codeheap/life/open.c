@@ -423,11 +423,13 @@ static bool is_worth_a_cycle(struct request *r, unsigned cycles, uint64_t deaths
 }
 
 /* Where polls do not sweep, an open that takes a page sweeps as many blocks of 64 bytes as the page
- * has, in steps of 64. */
+ * has. */
 static unsigned steps_now(const struct ch_heap *heap)
 {
-	bool is_late = CH_LOAD_RELAXED(&heap->sweep_pending) == CH__SWEEP_LATE;
-	return is_late ? 1u << (heap->pool->page_log2 - 12) : 0;
+	enum { SMALL_BYTES = 64 };
+	if (CH_LOAD_RELAXED(&heap->sweep_pending) != CH__SWEEP_LATE)
+		return 0;
+	return (1u << heap->pool->page_log2) / SMALL_BYTES / heap->config.step_blocks;
 }
 
 static enum placed place_slowly(struct request *r)
@@ -441,7 +443,7 @@ static enum placed place_slowly(struct request *r)
 		return STRANGER;
 	for (int attempt = 0;; attempt++) {
 		enum placed placed;
-		ch__sweep(heap, attempt ? UINT32_MAX : steps_now(heap));
+		ch__sweep_steps(heap, attempt ? UINT32_MAX : steps_now(heap));
 		/* Callbacks of a collection may have opened blocks. */
 		r->lacks_memory = !reserve_young(r);
 		if (r->lacks_memory)

@@ -53,7 +53,7 @@ static void end_cycle(const struct rig *rig, struct ch_marker *marker, uint32_t 
 	marker->queue_mask = mask;
 	ch_mark_stack(marker, rig, rig); /* no stack has code */
 	CHECK_EQ(ch_mark_end(marker, true), CH_OK);
-	ch__sweep(rig->heap, UINT32_MAX);
+	ch__sweep_steps(rig->heap, UINT32_MAX);
 }
 
 static void expect_blocks(const struct ch_block *blocks, unsigned count)
@@ -531,7 +531,7 @@ TEST(thread_that_sweeps_one_heap_stands_still_for_another)
 	one.heap->config.step_blocks = 1;
 	rig_apart(&one, make_dead, NULL);
 	for (int cycle = 0; cycle < 3; cycle++) {
-		ch__sweep(one.heap, UINT32_MAX);
+		ch__sweep_steps(one.heap, UINT32_MAX);
 		CHECK_EQ(ch_mark_begin(one.heap, &marker), CH_OK);
 		ch_mark_stack(marker, &one, &one); /* no stack has code */
 		CHECK_EQ(ch_mark_end(marker, true), CH_OK);
@@ -540,7 +540,7 @@ TEST(thread_that_sweeps_one_heap_stands_still_for_another)
 	atomic_store(&other.heap->stopping, 1);
 	struct ch__thread *self = ch__thread_self(other.heap);
 	CHECK_EQ(pthread_create(&thread, NULL, await_a_park, self), 0);
-	ch__sweep(one.heap, UINT32_MAX);
+	ch__sweep_steps(one.heap, UINT32_MAX);
 	atomic_store(&is_swept, true);
 	CHECK_EQ(pthread_join(thread, NULL), 0);
 	CHECK(atomic_load(&has_parked));
@@ -580,7 +580,7 @@ TEST(own_root_leads_on_in_a_cycle_without_ch_mark_stacks)
 		CHECK_EQ(ch_mark_begin(rig.heap, &marker), CH_OK);
 		ch_mark_stack(marker, &rig, &rig); /* no stack has code */
 		CHECK_EQ(ch_mark_end(marker, true), CH_OK);
-		ch__sweep(rig.heap, UINT32_MAX);
+		ch__sweep_steps(rig.heap, UINT32_MAX);
 	}
 	CHECK(rig_is_there(pair.root) && rig_is_there(pair.target));
 	rig_end(&rig);

@@ -642,7 +642,7 @@ static void collect_by_host(const struct rig *rig, void *arg)
 	ch_mark_owner(marker, *(struct ch_owner *)arg);
 	ch_mark_stacks(marker);
 	CHECK_EQ(ch_mark_end(marker, true), CH_OK);
-	ch__sweep(rig->heap, UINT32_MAX);
+	ch__sweep_steps(rig->heap, UINT32_MAX);
 }
 
 static void check_half_release(enum ch_driver driver)
