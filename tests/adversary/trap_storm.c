@@ -172,7 +172,7 @@ TEST(heaps_go_while_handlers_look_for_them)
 	struct rig rig = rig_start(1 << 20);
 	CHECK_EQ(ch_trap_install(rig.heap), CH_OK);
 	CHECK_EQ(pthread_create(&thread, NULL, trap_elsewhere, NULL), 0);
-	for (unsigned i = 0; now_ns() < end || handled < 100; i++) {
+	while (now_ns() < end || handled < 100) {
 		struct rig other = rig_start(1 << 20);
 		CHECK_EQ(ch_trap_install(other.heap), CH_OK);
 		rig_end(&other);
