@@ -474,6 +474,14 @@ case_trampoline_finds_its_frame_in_archive_and_shared_object() {
   trampoline_says 'made 1 known made 2 known  42' -L"$build" -lcodeheap
   trampoline_says 'made 1 known made 2 known  42' -s -L"$build" -lcodeheap-dl
 }
+# Debian 13 has gold in a package of its own.
+case_each_linker_takes_the_archive() {
+  local linker
+  for linker in bfd gold lld; do
+    command -v "ld.$linker" >/dev/null || continue
+    trampoline_says 'made 1 known made 2 known  42' -fuse-ld=$linker "$build/libcodeheap.a"
+  done
+}
 # Linked without tables: a status, and everything else as ever.
 case_trampoline_without_tables_is_refused() {
   (cd "$work" && must ar x "$OLDPWD/$build/libcodeheap.a") || exit 1
