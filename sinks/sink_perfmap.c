@@ -334,12 +334,15 @@ static bool rewrite_file(void) CH_REQUIRES(ch__role_file)
 	int error = tool.error ? tool.error : errno;
 	ch__os_let_go(&old);
 	if (!ok) {
-		/* Somebody else's file may lie here, if the way back failed. */
+		/* If the way back failed, somebody else's file may lie here, and ours lies there. */
+		bool stays = ch__os_file_is_at(fd, tool.path);
 		if (ch__os_file_is_at(fd, path))
 			ch__os_file_remove(path);
 		fail_file(error);
-		tool.file = old;
-		tool.written = written;
+		if (!stays) {
+			tool.file = old;
+			tool.written = written;
+		}
 		return false;
 	}
 	file.must_rewrite = false;

@@ -259,6 +259,40 @@ TEST(map_written_anew_drops_no_line_that_another_compiler_wrote_meanwhile)
 	write_anew_when_another_comes(false, EBUSY);
 }
 
+/* The files changed places, and one call failed, maybe the way back: then the file there is ours. */
+TEST(map_that_took_the_place_of_a_changed_one_is_known)
+{
+	bool has_failed = true, has_stayed = false;
+	use_own_folder();
+	path_of(getpid(), comes_to);
+	for (uint64_t nth = 1; has_failed; nth++) {
+		struct bed bed;
+		(void)unlink(comes_to);
+		bed_open_named(&bed, CH__SINK_PERF_MAP, name_when_another_comes);
+		add(&bed, 64, 64, 1);
+		ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
+		int other = comes_by = open(comes_to, O_WRONLY | O_APPEND);
+		discard(&bed, 64, 64, 1);
+		add(&bed, 96, 32, 2);
+		ch__os_fail_at(nth, false);
+		ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
+		has_failed = ch__os_failable_calls() >= nth;
+		ch__os_fail_at(0, false);
+		struct stat theirs, found;
+		CHECK(fstat(other, &theirs) == 0 && stat(comes_to, &found) == 0);
+		bool stays = theirs.st_ino != found.st_ino;
+		comes_by = -1;
+		CHECK_EQ(close(other), 0);
+		bed_close(&bed);
+		bed_open(&bed, CH__SINK_PERF_MAP);
+		if (stays)
+			CHECK_EQ(ch__sinks_status(bed.sinks, CH__SINK_PERF_MAP), 0);
+		has_stayed |= stays;
+		bed_close(&bed);
+	}
+	CHECK(has_stayed);
+}
+
 /* A file that no heap uses is closed. */
 TEST(map_of_heaps_that_have_gone_is_closed)
 {
