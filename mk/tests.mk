@@ -102,15 +102,19 @@ LONG ?=
 TIMED ?=
 SECONDS ?= 60
 SEED ?= 1
+wants_numbers = @for word in $(foreach v,$1,'$v=$($v)'); do [[ $$word =~ =[0-9]*$$ ]] || { echo "$$word is not a number" >&2; exit 2; }; done
 check:
+	$(call wants_numbers,JOBS SLOWEST STORM_MS)
 	@tools/setup.sh $(if $(CROSS)$(filter core,$(TIER)),core,check)
 	+@$(sub) run-check $(werror_of_tests)
 check-timed:
+	$(call wants_numbers,SLOWEST STORM_MS)
 	@tools/setup.sh $(if $(CROSS)$(filter core,$(TIER)),core,check)
 	+@$(sub) run-check TIMED=1 $(werror_of_tests)
 RUNS ?= 5
 LOAD ?= 4
 steady:
+	$(call wants_numbers,RUNS LOAD)
 	@tools/setup.sh $(if $(filter core,$(TIER)),core,check)
 	$(if $(filter 0,$(RUNS)),,+@$(sub) test-needs $(werror_of_tests))
 	+@RUNS='$(RUNS)' LOAD='$(LOAD)' CODEHEAP_BUILD=$(call quoted,$(BUILD)) tools/steady.sh
@@ -138,6 +142,7 @@ run-check: $(test_needs)
 
 # The core tier once more under each restriction of tests/runner/hostile.c; WITH=name runs under one, T=name runs one test.
 hostile:
+	$(call wants_numbers,JOBS STORM_MS)
 	@tools/setup.sh core
 	+@$(sub) run-hostile TIER=core
 run-hostile: $(tests) $(BUILD)/tests/runner $(BUILD)/tests/hostile

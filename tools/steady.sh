@@ -4,6 +4,7 @@
 # then each case that failed or passed at a second try only, with how often, and `RUNS runs: N failed, N unsteady`. Exits 1
 # when a case failed or more than two names were unsteady in all. What a run printed is in steady/ of its build.
 set -u
+shopt -s nullglob # RUNS=0 has no log
 cd "$(dirname "$0")/.." || exit 1
 runs=${RUNS:-5} load=${LOAD:-4} names_allowed=2
 build=${CODEHEAP_BUILD:-build}
@@ -30,7 +31,7 @@ for ((n = 1; n <= runs; n++)); do
   [ ! -d "$build/unsteady" ] || cp -r "$build/unsteady" "$logs/$n.unsteady"
 done
 counts() { # counts WORDS: how often each case stands behind these words
-  cat "$logs"/[0-9]*.log | sed -nE "s/^$1 ([^ ]+) # .*/\1/p" | sort | uniq -c | sort -rn
+  cat /dev/null "$logs"/[0-9]*.log | sed -nE "s/^$1 ([^ ]+) # .*/\1/p" | sort | uniq -c | sort -rn
 }
 failed=$(counts 'not ok')
 unsteady=$(counts 'passed again')

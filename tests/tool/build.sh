@@ -44,7 +44,8 @@ case_build_lies_in_the_folder_that_was_named() {
   fi
   make --no-print-directory -n ci BUILD="$work/ci" | grep -qF "BUILD_ROOT='$work/ci'" || fail "make ci builds elsewhere"
   make --no-print-directory vars BUILD_ROOT="$work/ci" GC=none | grep -qFx "BUILD=$work/ci/gc-none" || fail "a variant is elsewhere"
-  timeout -s KILL 60 make --no-print-directory steady RUNS=0 LOAD=0 BUILD="$work/run" >/dev/null 2>&1 || fail "make steady"
+  timeout -s KILL 60 make --no-print-directory steady RUNS=0 LOAD=0 BUILD="$work/run" >/dev/null 2>"$work/log" || fail "make steady"
+  [ ! -s "$work/log" ] || fail "make steady says: $(<"$work/log")"
   make --no-print-directory vars BUILD="$work/a b" 2>&1 | grep -qF 'a name without a blank' || fail "a blank is not refused"
   [ -d "$work/run/steady" ] || fail "make steady writes elsewhere"
   make --no-print-directory clean BUILD="$work/run" >/dev/null || fail "make clean"
@@ -61,8 +62,13 @@ refuses() { # refuses TEXT make...: it does nothing, and says so
 case_name_that_nothing_has_is_refused() {
   refuses 'no step is nonsense; the steps are: check-timed check' ci ONLY='lint,nonsense' BUILD="$work/ci"
   [ ! -e "$work/ci" ] || fail "a step was run"
+  local word
   refuses 'TIER must be all or core' check TIER=cores
   refuses 'no part nonsense' tidy PARTS=nonsense
+  for word in JOBS=x SLOWEST=ten STORM_MS=1s 'STORM_MS=1 2'; do
+    refuses "$word is not a number" check T=nonsense "$word"
+  done
+  refuses 'RUNS=x is not a number' steady RUNS=x
   local said
   said=$(tests/orders/run.py NONSENSE) && fail "orders passes: $said"
   said=$(tests/breaks/planted.py NONSENSE) && fail "mutants passes: $said"

@@ -494,6 +494,8 @@ top_takes_no_wrong_words() {
 -n -1 file
 --no-such file
 file file
+--json --svg file
+--svg --once --json file
 WORDS
   "$top" --help | grep -q -- '--svg' || fail '--help'
 }

@@ -96,9 +96,9 @@ static struct options read_options(int argc, char **argv)
 			options.looks = (long)number_of(next, 1, LOOKS_MOST), has_looks = true, i++;
 		else if (!strcmp(word, "--once"))
 			options.is_once = true;
-		else if (!strcmp(word, "--json"))
+		else if (!strcmp(word, "--json") && options.form != FORM_SVG)
 			options.form = FORM_JSON;
-		else if (!strcmp(word, "--svg"))
+		else if (!strcmp(word, "--svg") && options.form != FORM_JSON)
 			options.form = FORM_SVG;
 		else if (*word == '-' || options.path)
 			wrong_usage();
