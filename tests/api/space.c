@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT
  * space.c: the callback space_free: which vms are told, when, how often and by which calls, and
  * what the callback may do. */
+#include "os/os.h"
 #include "tests/support/full_rig.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <string.h>
 
 struct hearer {
 	struct rig rig; /* the shared heap, with a vm of its own */
@@ -94,6 +96,36 @@ TEST(each_waiting_vm_is_told_of_space_once_and_the_others_are_not)
 	CHECK_EQ(try_open(f.owners[0], 60, 0), CH_OK);
 	forget(&f);
 	end_hearers(hearers, VMS, heap);
+}
+
+/* Memory for records and a mapping may come free, too; memory for the pool may not. */
+TEST(vm_whose_open_lacked_a_mapping_is_told_of_space_too)
+{
+	struct hearer h;
+	struct ch_heap *heap = heap_of_hearers(&h, 1, 64);
+	struct ch_open open = {.size = sizeof open, .owner = rig_owner(&h.rig, "in place"),
+			       .hot_bytes = 100, .flags = CH_OPEN_IN_PLACE};
+	struct ch_code code;
+	enum ch_status status = CH_E_OS;
+	int lacking = 0;
+	for (uint64_t n = 1; status != CH_OK; n++) {
+		struct ch_owner owner = rig_owner(&h.rig, "dies");
+		CHECK_EQ(ch_owner_set_entry(owner, rig_block(owner, 1)), CH_OK);
+		ch__os_fail_at(n, true);
+		status = ch_block_open(&open, &code);
+		ch__os_fail_at(0, false);
+		lacking += status == CH_E_OS && strstr(ch_why(), "gives no page");
+		CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+		may_be_told = true;
+		CHECK_EQ(ch_heap_collect(heap), CH_OK);
+		may_be_told = false;
+		poll_here();
+		CHECK(atomic_load(&h.told) >= lacking);
+	}
+	CHECK(lacking > 0);
+	CHECK_EQ(ch_block_abort(&code), CH_OK);
+	CHECK_EQ(ch_owner_release(open.owner, CH_RELEASE_COLLECT), CH_OK);
+	end_hearers(&h, 1, heap);
 }
 
 TEST(space_free_holds_no_lock_and_may_compile_and_collect)

@@ -257,8 +257,8 @@ struct ch_ops {
 	/* A collection pays. Comes in polls, and in calls that open, invalidate, collect or end
 	 * code (not COLLECT). Sets a flag, calls nothing of the library. NULL: see ch_code_free. */
 	void (*collect_wanted)(void *vm_user);
-	/* Space came free after a ch_block_open failed with CH_E_FULL: once for all opens that
-	 * failed before; in polls and calls that collect, maybe before the failed open returned. */
+	/* Space came free after an open failed with CH_E_FULL or for want of records or maps: once
+	 * for all that failed before; in polls and calls that collect, maybe before it returned. */
 	void (*space_free)(void *vm_user);
 	/* BUILTIN (HOST: CH_E_ARG): the VM's own way to stop its threads, before polls, parks and
 	 * the signal are used. Comes in the collecting thread, attached or not. Each thread that
