@@ -7,6 +7,7 @@
 #include "os/threads.h"
 #include "tests/support/stage.h"
 
+#include <errno.h>
 #include <sched.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -31,6 +32,7 @@ static void hear(int signal, siginfo_t *info, void *ucontext)
 	(void)signal, (void)ucontext;
 	heard_info = *info;
 	atomic_fetch_add(&heard, 1);
+	errno = EILSEQ;
 }
 
 static void install(int signal, struct sigaction *old)
@@ -247,7 +249,9 @@ TEST(signal_of_others_reaches_the_handler_that_was_there)
 {
 	install(STAGE_STOP_SIGNAL, NULL);
 	struct play *p = new_play();
+	errno = 0;
 	CHECK_EQ(raise(STAGE_STOP_SIGNAL), 0); /* an attached thread */
+	CHECK_EQ(errno, 0);
 	CHECK_EQ(heard, 1);
 	CHECK_EQ(heard_info.si_pid, getpid());
 	/* Like the signal of another copy of the library. */

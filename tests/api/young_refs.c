@@ -194,6 +194,23 @@ TEST(young_refs_without_memory_for_their_list_are_visited_all_the_same)
 	rig_end(&rig);
 }
 
+/* The list knows a block whose commit has begun before the list has too little room. */
+TEST(block_whose_commit_has_begun_is_on_the_list_once_behind_a_loss)
+{
+	struct emitter open;
+	start();
+	make(200, false);
+	open_with_ref(&open, owner);
+	ch__young_refs_add(rig.heap, &open.code, 1);
+	make(100, true);
+	CHECK(rig.heap->young_refs_lost);
+	visit(CH_REFS_YOUNG, 0, 200, "the OPEN block and those behind it stay young");
+	CHECK_EQ(rig.heap->young_refs_count, 101);
+	visit(CH_REFS_YOUNG, 200, UINT32_MAX, "each once");
+	CHECK_EQ(ch_block_abort(&open.code), CH_OK);
+	rig_end(&rig);
+}
+
 /* --- the end of a collection, in its own callbacks --- */
 
 static struct ch_marker *marker_now;
