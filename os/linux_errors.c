@@ -1,15 +1,21 @@
 /* SPDX-License-Identifier: MIT
- * linux_errors.c: the last call that the system refused to the calling thread, the names of errors,
- * and lines on stderr. For texts only: nothing depends on them. No lock; signal-safe. */
+ * linux_errors.c: the last call that the system refused to the calling thread, names of errors and
+ * signals, and lines on stderr. For texts only: nothing depends on them. No lock; signal-safe. */
 #define _GNU_SOURCE
 #include "os/os.h"
 #include "os/text.h"
 #include "os/threads.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#ifndef __GLIBC__ /* musl has no such names */
+#define strerrorname_np(error) ((const char *)NULL)
+#define sigabbrev_np(signal) ((void)(signal), (const char *)NULL)
+#endif
 
 static _Thread_local struct {
 	const char *call;
@@ -36,6 +42,11 @@ void ch__os_put_error(struct ch__text *text, int error)
 	ch__text_put(text, name ? name : "errno ");
 	if (!name)
 		ch__text_put_number(text, (uint64_t)error, 10);
+}
+
+const char *ch__os_signal_name(int signal)
+{
+	return sigabbrev_np(signal);
 }
 
 void ch__os_write_last(const char *text, size_t n)

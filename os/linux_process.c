@@ -19,6 +19,10 @@
 #include <time.h>
 #include <unistd.h>
 
+#ifndef RENAME_EXCHANGE
+#define RENAME_EXCHANGE 2 /* musl's headers, too */
+#endif
+
 _Static_assert(sizeof(struct ch__old_action) <= sizeof(struct ch__os_action), "room for it");
 
 bool ch__os_stack_bounds(const void **low, const void **high)

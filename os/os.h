@@ -14,6 +14,8 @@ bool ch__os_note(bool is_done, const char *call);
 /* Appends the name of an error, with the last noted call in front if that call was refused with
  * this error: "mremap EPERM". Forgets the noted call. */
 void ch__os_put_error(struct ch__text *, int error);
+/* "SEGV"; NULL: the C library knows no name. */
+const char *ch__os_signal_name(int signal);
 
 /* COPY: of a file, RW, and what is written is the mapping's own. */
 enum ch__os_view { CH__OS_NONE, CH__OS_R, CH__OS_RX, CH__OS_RW, CH__OS_COPY };

@@ -334,7 +334,7 @@ static bool rewrite_file(void) CH_REQUIRES(ch__role_file)
 	int error = tool.error ? tool.error : errno;
 	ch__os_let_go(&old);
 	if (!ok) {
-		/* If the way back failed, somebody else's file may lie here, and ours lies there. */
+		/* If the way back failed, somebody else's file may lie here, and ours there. */
 		bool stays = ch__os_file_is_at(fd, tool.path);
 		if (ch__os_file_is_at(fd, path))
 			ch__os_file_remove(path);

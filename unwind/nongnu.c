@@ -171,7 +171,7 @@ bool ch__nongnu_understands(struct ch__nongnu_object *object, const struct ch__f
 			(int32_t)at, (int32_t)(uintptr_t)ch__eh_frame_fde(section, 0)};
 		ch__nongnu_fill(object, at, at + RANGE, 0, table, 1);
 		/* The first cursor sets up libunwind's spaces. */
-		if (getcontext(&context) == 0)
+		if (getcontext && getcontext(&context) == 0)
 			ch__nongnu.start(&cursor, &context, 0);
 		is_understood = ch__nongnu.procedure(*ch__nongnu.space, at, &found, NULL) == 0 &&
 				found.start == at && found.end == at + RANGE;

@@ -7,6 +7,11 @@
 
 #include "unwind/sink.h"
 
+#include <ucontext.h>
+
+/* NULL with a C library that has none, as musl. */
+extern __typeof__(getcontext) getcontext __attribute__((weak));
+
 /* unw_dyn_info_t with the member rti of its union. */
 struct ch__nongnu_object {
 	struct ch__nongnu_object *next, *prev; /* libunwind's */

@@ -55,7 +55,7 @@ static void walk_nongnu(struct walk *w, void *ucontext)
 {
 	ucontext_t here;
 	struct ch__nongnu_cursor cursor;
-	if (!ucontext && getcontext(&here) != 0)
+	if (!ucontext && (!getcontext || getcontext(&here) != 0))
 		return;
 	if (ch__nongnu.start(&cursor, ucontext ? ucontext : &here,
 		       ucontext ? CH__NONGNU_SIGNAL_FRAME : 0) < 0)

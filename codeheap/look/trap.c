@@ -238,7 +238,7 @@ static bool has_data_address(const siginfo_t *info)
 /* A trap in live code is the VM's own, or a trap of the fill behind the VM's bytes. */
 static void put_signal(struct ch__text *line, const siginfo_t *info, enum ch_block_state state)
 {
-	const char *name = sigabbrev_np(info->si_signo);
+	const char *name = ch__os_signal_name(info->si_signo);
 	ch__text_put(line, name ? "; SIG" : "; a signal");
 	ch__text_put(line, name ? name : "");
 	if (has_data_address(info) && info->si_code == SI_KERNEL)

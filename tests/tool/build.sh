@@ -4,7 +4,7 @@
 # their own, and killed in the middle. Without arguments it lists its cases, with a name it runs one.
 set -u
 gc=${CODEHEAP_TEST_GC:-bdw}
-work=$(mktemp -d) || exit 1
+work=$(TMPDIR=/tmp mktemp -d) || exit 1 # the folder of a build has no blank
 trap 'rm -rf "$work"' EXIT
 unset MAKEFLAGS MFLAGS MAKELEVEL MAKEOVERRIDES BUILD BUILD_ROOT WERROR EXTRA_CFLAGS EXTRA_LDFLAGS
 
@@ -27,6 +27,19 @@ case_build_that_was_killed_goes_on() {
   readelf -SW "$work/build/libcodeheap.a" | grep 'gnu\.lto' && fail "libcodeheap.a is not for every linker"
   [ "$(uname -m)" != x86_64 ] || "$work/build/examples/min" >/dev/null || fail "the program failed"
   readelf -dW "$work/build/examples/min" | grep -qw NOW || fail "the linker did not get the packager's flags"
+}
+
+# The headers of the kernel are no part of musl. Debian's libgcc asks glibc's loader for objects.
+case_archive_is_built_with_musl() {
+  command -v musl-gcc >/dev/null || { echo 'skip: there is no musl-gcc'; exit 77; }
+  local kernel=$work/kernel from
+  mkdir "$kernel"
+  for from in linux asm-generic "$(gcc -print-multiarch)/asm"; do ln -s "/usr/include/$from" "$kernel/"; done
+  build_here CC=musl-gcc GC=none ALLOC=malloc WERROR=1 EXTRA_CFLAGS="-O0 -idirafter $kernel" "$work/build/libcodeheap.a" ||
+    { tail -n 20 "$work/log" >&2; fail "the build failed"; }
+  echo 'int _dl_find_object(void *at, void *found) { return -1; }' >"$work/loader.c"
+  musl-gcc -I. -o "$work/min" examples/min.c "$work/loader.c" "$work/build/libcodeheap.a" || fail "the link failed"
+  [ "$("$work/min")" = "$("$CODEHEAP_BUILD/examples/min")" ] || fail "the program says something else"
 }
 
 flags_of() { make --no-print-directory "$@" vars | sed -n 's/^CFLAGS=//p'; }

@@ -136,44 +136,6 @@ TEST(records_of_blocks_that_a_thread_had_serve_those_that_come)
 	rig_end(&rig);
 }
 
-static struct rig staying_rig;
-static _Atomic(int) staying;
-
-static void open_abort_and_stay(const struct rig *rig, void *owner)
-{
-	open_and_abort(rig, owner);
-	atomic_store(&staying, 1);
-	TEST_UNTIL(atomic_load(&staying) == 2)
-		usleep(100);
-}
-
-static void *stay_beside(void *owner)
-{
-	struct rig_call call = {&staying_rig, open_abort_and_stay, owner};
-	rig_call_attached(&call);
-	return NULL;
-}
-
-TEST(s31_records_of_blocks_that_a_lost_thread_had_serve_the_child)
-{
-	staying_rig = rig_start(1 << 20);
-	struct ch_owner owner = rig_owner(&staying_rig, "owner");
-	pthread_t thread;
-	CHECK_EQ(pthread_create(&thread, NULL, stay_beside, &owner), 0);
-	TEST_UNTIL(atomic_load(&staying) == 1)
-		usleep(100);
-	uint32_t used = staying_rig.heap->blocks.used;
-	pid_t child = fork();
-	if (!child) {
-		open_and_abort(&staying_rig, &owner);
-		_exit(staying_rig.heap->blocks.used != used);
-	}
-	expect_exit(child, 0);
-	atomic_store(&staying, 2);
-	CHECK_EQ(pthread_join(thread, NULL), 0);
-	rig_end(&staying_rig);
-}
-
 static void leave_within_a_fiber(const struct rig *rig, void *fiber)
 {
 	(void)rig;
@@ -196,21 +158,6 @@ TEST(thread_has_nothing_of_a_fiber_of_who_had_its_record)
 	rig_apart(&rig, leave_within_a_fiber, &fiber);
 	rig_apart(&rig, expect_no_fiber, atomic_load(&rig.heap->threads));
 	CHECK_EQ(ch_fiber_detach(fiber), CH_OK);
-	rig_end(&rig);
-}
-
-/* The test plays a stack that went in the middle of callbacks. */
-TEST(fiber_has_no_callbacks_of_who_had_its_record)
-{
-	static uint64_t stack[64];
-	struct rig rig = rig_start(1 << 20);
-	struct ch_fiber *fiber, *next;
-	CHECK_EQ(ch_fiber_attach(rig.heap, stack, stack + 64, &fiber), CH_OK);
-	fiber->deliveries = 16;
-	CHECK_EQ(ch_fiber_detach(fiber), CH_OK);
-	CHECK_EQ(ch_fiber_attach(rig.heap, stack, stack + 64, &next), CH_OK);
-	CHECK(next == fiber && next->deliveries == 0);
-	CHECK_EQ(ch_fiber_detach(next), CH_OK);
 	rig_end(&rig);
 }
 

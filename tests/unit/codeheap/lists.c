@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: MIT
- * lists.c: the side list of a block that went: what it held is given back, and the next block that
- * gets the list finds nothing in it. */
+ * lists.c: lists that are used again. What the side list of a block that went held is given back,
+ * and the next block that gets the list finds nothing in it. The same of fibers, of the records
+ * that a lost thread had, and of lists that became longer. */
+#include "codeheap/collect/collect.h"
 #include "codeheap/base/heap.h"
 #include "tests/support/heap_rig.h"
 #include "tests/support/stage_code.h"
+
+#include <pthread.h>
+#include <unistd.h>
 
 TEST(name_of_a_file_goes_with_its_block)
 {
@@ -83,5 +88,96 @@ TEST(guard_of_a_block_that_went_is_given_back)
 			before = ch__meta_bytes(rig.heap->meta);
 		CHECK_EQ(ch__meta_bytes(rig.heap->meta), before);
 	}
+	rig_end(&rig);
+}
+
+static void open_and_abort(const struct rig *rig, void *owner)
+{
+	struct emitter e;
+	(void)rig;
+	emit_open(&e, *(struct ch_owner *)owner, 16, 0);
+	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+}
+
+static struct rig staying_rig;
+static _Atomic(int) staying;
+
+static void open_abort_and_stay(const struct rig *rig, void *owner)
+{
+	open_and_abort(rig, owner);
+	atomic_store(&staying, 1);
+	TEST_UNTIL(atomic_load(&staying) == 2)
+		usleep(100);
+}
+
+static void *stay_beside(void *owner)
+{
+	struct rig_call call = {&staying_rig, open_abort_and_stay, owner};
+	rig_call_attached(&call);
+	return NULL;
+}
+
+TEST(s31_records_of_blocks_that_a_lost_thread_had_serve_the_child)
+{
+	staying_rig = rig_start(1 << 20);
+	struct ch_owner owner = rig_owner(&staying_rig, "owner");
+	pthread_t thread;
+	CHECK_EQ(pthread_create(&thread, NULL, stay_beside, &owner), 0);
+	TEST_UNTIL(atomic_load(&staying) == 1)
+		usleep(100);
+	uint32_t used = staying_rig.heap->blocks.used;
+	pid_t child = fork();
+	if (!child) {
+		open_and_abort(&staying_rig, &owner);
+		_exit(staying_rig.heap->blocks.used != used);
+	}
+	expect_exit(child, 0);
+	atomic_store(&staying, 2);
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+	rig_end(&staying_rig);
+}
+
+/* The test plays a stack that went in the middle of callbacks. */
+TEST(fiber_has_no_callbacks_of_who_had_its_record)
+{
+	static uint64_t stack[64];
+	struct rig rig = rig_start(1 << 20);
+	struct ch_fiber *fiber, *next;
+	CHECK_EQ(ch_fiber_attach(rig.heap, stack, stack + 64, &fiber), CH_OK);
+	fiber->deliveries = 16;
+	CHECK_EQ(ch_fiber_detach(fiber), CH_OK);
+	CHECK_EQ(ch_fiber_attach(rig.heap, stack, stack + 64, &next), CH_OK);
+	CHECK(next == fiber && next->deliveries == 0);
+	CHECK_EQ(ch_fiber_detach(next), CH_OK);
+	rig_end(&rig);
+}
+
+TEST(lists_that_grow_give_their_old_memory_back)
+{
+	enum { BLOCKS = 5 * CH__QUEUE_MIN };
+	struct rig rig = rig_start(16 << 20);
+	struct ch_heap *heap = rig.heap;
+	struct ch_owner owner = rig_owner(&rig, "owner");
+	const struct ch__thread *self = ch__thread_self(heap);
+	uint32_t grown = 0;
+	for (int i = 0; i < BLOCKS; i++) {
+		uint32_t capacity = self->young_capacity;
+		size_t before = ch__meta_bytes(heap->meta);
+		rig_block(owner, 1);
+		size_t more = ch__meta_bytes(heap->meta) - before;
+		if (capacity && self->young_capacity > capacity) {
+			CHECK(more < self->young_capacity * sizeof *self->young);
+			grown++;
+		}
+	}
+	CHECK(grown > 0);
+	uint32_t mask = heap->marker.queue_mask;
+	size_t before = ch__meta_bytes(heap->meta);
+	ch__heap_lock(heap);
+	CHECK(ch__mark_reserve(heap));
+	ch__heap_unlock(heap);
+	CHECK(heap->marker.queue_mask > mask);
+	CHECK(ch__meta_bytes(heap->meta) - before <
+	      (heap->marker.queue_mask + 1) * sizeof *heap->marker.queue);
 	rig_end(&rig);
 }

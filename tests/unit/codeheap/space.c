@@ -512,36 +512,6 @@ TEST(side_memory_of_what_has_ended_goes_back)
 	rig_end(&rig);
 }
 
-TEST(lists_that_grow_give_their_old_memory_back)
-{
-	enum { BLOCKS = 5 * CH__QUEUE_MIN };
-	struct rig rig = rig_start(16 << 20);
-	struct ch_heap *heap = rig.heap;
-	struct ch_owner owner = rig_owner(&rig, "owner");
-	const struct ch__thread *self = ch__thread_self(heap);
-	uint32_t grown = 0;
-	for (int i = 0; i < BLOCKS; i++) {
-		uint32_t capacity = self->young_capacity;
-		size_t before = ch__meta_bytes(heap->meta);
-		rig_block(owner, 1);
-		size_t more = ch__meta_bytes(heap->meta) - before;
-		if (capacity && self->young_capacity > capacity) {
-			CHECK(more < self->young_capacity * sizeof *self->young);
-			grown++;
-		}
-	}
-	CHECK(grown > 0);
-	uint32_t mask = heap->marker.queue_mask;
-	size_t before = ch__meta_bytes(heap->meta);
-	ch__heap_lock(heap);
-	CHECK(ch__mark_reserve(heap));
-	ch__heap_unlock(heap);
-	CHECK(heap->marker.queue_mask > mask);
-	CHECK(ch__meta_bytes(heap->meta) - before <
-	      (heap->marker.queue_mask + 1) * sizeof *heap->marker.queue);
-	rig_end(&rig);
-}
-
 /* Two of ten chunks are unused: too few for a trim beside a release. */
 TEST(collection_leaves_one_unused_chunk)
 {

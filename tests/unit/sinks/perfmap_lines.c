@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
  * perfmap_lines.c: which lines of the perf map stay when their ranges die, and what the lines take
- * in memory. */
+ * in memory. What becomes of them when another compiler changes the file meanwhile. */
 #define _GNU_SOURCE /* _Fork */
 #include "tests/unit/sinks/perfmap.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -337,4 +338,140 @@ TEST(map_stays_the_same_file_when_what_it_does_not_name_dies)
 	CHECK(stat(path, &after) == 0 && after.st_ino == before.st_ino);
 	check_named(path, bed.pool + 64, "fn_1");
 	end(&bed);
+}
+
+/* Another compiler comes while the rewrite asks for a name, after the look at the old file. */
+static char comes_to[128], comes_as[128];
+static int comes_by = -1;
+
+static size_t name_when_another_comes(void *context, uint64_t key, char *out, size_t out_bytes)
+{
+	(void)context, (void)key;
+	if (comes_by >= 0)
+		CHECK_EQ(dprintf(comes_by, "1000 10 theirs\n"), 15);
+	if (*comes_as)
+		CHECK_EQ(rename(comes_as, comes_to), 0);
+	comes_by = -1;
+	*comes_as = 0;
+	return (size_t)snprintf(out, out_bytes, "ours");
+}
+
+static void write_anew_when_another_comes(bool is_in_place, int wanted)
+{
+	struct bed bed;
+	use_own_folder();
+	path_of(getpid(), comes_to);
+	bed_open_named(&bed, CH__SINK_PERF_MAP, name_when_another_comes);
+	add(&bed, 64, 64, 1);
+	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
+	char name[sizeof comes_to + 8];
+	snprintf(name, sizeof name, "%s.other", comes_to);
+	int other = open(is_in_place ? name : comes_to, O_WRONLY | O_CREAT | O_APPEND, 0600);
+	if (is_in_place) {
+		CHECK_EQ(dprintf(other, "1000 10 theirs\n"), 15);
+		strcpy(comes_as, name);
+	} else {
+		comes_by = other;
+	}
+	discard(&bed, 64, 64, 1);
+	add(&bed, 96, 32, 2); /* overlaps: the next flush writes the file anew */
+	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
+	CHECK(!*comes_as && comes_by < 0);
+	CHECK_EQ(ch__sinks_status(bed.sinks, CH__SINK_PERF_MAP), wanted);
+	check_named(comes_to, (void *)0x1000, "theirs");
+	check_named(comes_to, bed.pool + 96, is_in_place ? NULL : "ours");
+	CHECK_EQ(close(other), 0);
+	bed_close(&bed);
+	remove_own_folder(); /* no other file is left */
+}
+
+TEST(map_written_anew_replaces_no_file_that_came_meanwhile)
+{
+	write_anew_when_another_comes(true, EEXIST);
+}
+
+TEST(map_written_anew_drops_no_line_that_another_compiler_wrote_meanwhile)
+{
+	write_anew_when_another_comes(false, EBUSY);
+}
+
+/* The files changed places, and one call fails, maybe the way back: then ours lies there. */
+TEST(map_that_took_the_place_of_a_changed_one_is_known)
+{
+	bool has_failed = true, has_stayed = false;
+	use_own_folder();
+	path_of(getpid(), comes_to);
+	for (uint64_t nth = 1; has_failed; nth++) {
+		struct bed bed;
+		(void)unlink(comes_to);
+		bed_open_named(&bed, CH__SINK_PERF_MAP, name_when_another_comes);
+		add(&bed, 64, 64, 1);
+		ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
+		int other = comes_by = open(comes_to, O_WRONLY | O_APPEND);
+		discard(&bed, 64, 64, 1);
+		add(&bed, 96, 32, 2);
+		ch__os_fail_at(nth, false);
+		ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
+		has_failed = ch__os_failable_calls() >= nth;
+		ch__os_fail_at(0, false);
+		struct stat theirs, found;
+		CHECK(fstat(other, &theirs) == 0 && stat(comes_to, &found) == 0);
+		bool stays = theirs.st_ino != found.st_ino;
+		comes_by = -1;
+		CHECK_EQ(close(other), 0);
+		bed_close(&bed);
+		bed_open(&bed, CH__SINK_PERF_MAP);
+		if (stays)
+			CHECK_EQ(ch__sinks_status(bed.sinks, CH__SINK_PERF_MAP), 0);
+		has_stayed |= stays;
+		bed_close(&bed);
+	}
+	CHECK(has_stayed);
+}
+
+static bool is_theirs(const char *path)
+{
+	char line[64] = "";
+	FILE *f = fopen(path, "r");
+	if (f && !fgets(line, sizeof line, f))
+		*line = 0;
+	if (f)
+		fclose(f);
+	return strcmp(line, "1000 10 theirs\n") == 0;
+}
+
+/* Returns true when nth is beyond the last call, so no call failed. */
+static bool write_anew_and_fail(uint64_t nth)
+{
+	struct bed bed;
+	char other[sizeof comes_to + 8], new[sizeof comes_to + 8];
+	path_of(getpid(), comes_to);
+	snprintf(other, sizeof other, "%s.other", comes_to);
+	snprintf(new, sizeof new, "%s.new", comes_to);
+	bed_open_named(&bed, CH__SINK_PERF_MAP, name_when_another_comes);
+	add(&bed, 64, 64, 1);
+	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
+	FILE *f = fopen(other, "w");
+	CHECK(f && fputs("1000 10 theirs\n", f) >= 0 && fclose(f) == 0);
+	strcpy(comes_as, other);
+	discard(&bed, 64, 64, 1);
+	ch__os_fail_as(nth, false, EIO);
+	add(&bed, 96, 32, 2);
+	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
+	bool is_through = ch__os_failable_calls() < nth;
+	ch__os_fail_at(0, false);
+	if (!is_theirs(comes_to) && !is_theirs(new) && !is_theirs(other))
+		FAIL("the file of another compiler is lost when call %d fails", (int)nth);
+	*comes_as = 0;
+	bed_close(&bed);
+	unlink(comes_to), unlink(new), unlink(other);
+	return is_through;
+}
+
+TEST(map_written_anew_loses_no_file_that_came_meanwhile_whatever_call_fails)
+{
+	use_own_folder();
+	for (uint64_t nth = 1; !write_anew_and_fail(nth); nth++)
+		;
+	remove_own_folder();
 }
