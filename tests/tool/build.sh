@@ -4,7 +4,7 @@
 # their own, and killed in the middle. Without arguments it lists its cases, with a name it runs one.
 set -u
 gc=${CODEHEAP_TEST_GC:-bdw}
-work=$(TMPDIR=/tmp mktemp -d) || exit 1 # the folder of a build has no blank
+work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 unset MAKEFLAGS MFLAGS MAKELEVEL MAKEOVERRIDES BUILD BUILD_ROOT WERROR EXTRA_CFLAGS EXTRA_LDFLAGS
 
@@ -59,6 +59,7 @@ case_build_lies_in_the_folder_that_was_named() {
   make --no-print-directory vars BUILD_ROOT="$work/ci" GC=none | grep -qFx "BUILD=$work/ci/gc-none" || fail "a variant is elsewhere"
   timeout -s KILL 60 make --no-print-directory steady RUNS=0 LOAD=0 BUILD="$work/run" >/dev/null 2>"$work/log" || fail "make steady"
   [ ! -s "$work/log" ] || fail "make steady says: $(<"$work/log")"
+  TMPDIR="$work/a b" make --no-print-directory -n run-check TIER=core T=nonsense | grep -qF ' TMPDIR=/tmp ' || fail "files of cases lie in a folder with a blank"
   make --no-print-directory vars BUILD="$work/a b" 2>&1 | grep -qF 'a name without a blank' || fail "a blank is not refused"
   [ -d "$work/run/steady" ] || fail "make steady writes elsewhere"
   make --no-print-directory clean BUILD="$work/run" >/dev/null || fail "make clean"
