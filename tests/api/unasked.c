@@ -660,6 +660,14 @@ TEST(a_try_beside_a_held_lock_says_how_long_it_waited)
 		ch_thread_poll();
 		CHECK_EQ(strncmp(ch_why(), says, sizeof says - 1), 0);
 		CHECK(atoi(ch_why() + sizeof says - 1) <= WAIT_MS / PART);
+		CHECK(!atomic_load(&h.heap->collect_wanted)); /* it is put off */
+		/* A thread that takes over from one in a long collection puts nothing off. */
+		atomic_store(&h.heap->unasked_ns, 1);
+		atomic_store(&h.heap->collect_wanted, true);
+		h.heap->unasked_after_ns = 0;
+		ch__poll_want(h.heap);
+		ch_thread_poll();
+		CHECK(atomic_load(&h.heap->collect_wanted));
 		atomic_store(&h.step, 2);
 		CHECK_EQ(pthread_join(thread, NULL), 0);
 		CHECK_EQ(stats_of(h.heap).cycles, 0);
