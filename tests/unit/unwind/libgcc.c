@@ -311,6 +311,22 @@ TEST(backtrace_passes_code_of_another_shape)
 }
 
 /* The section of the chunk stays registered while the sink is off. */
+/* For the bottom of a stack of the VM's own: nothing above the frame is read. */
+TEST(backtrace_ends_at_code_whose_shape_has_no_return_address)
+{
+	const uint8_t *cfi = code_frameless_cfi; /* DW_CFA_def_cfa, then DW_CFA_offset of the pc */
+	const uint8_t end[] = {cfi[0], cfi[1], cfi[2], 0x07, cfi[3] & 0x3f}; /* DW_CFA_undefined */
+	struct bed bed;
+	bed_open(&bed, CH__SINK_UNWIND);
+	void *code = bed_code(&bed, 5 * BED_PAGE_BYTES + 64, code_frameless, sizeof code_frameless);
+	uint8_t shape = ch__sinks_frame_register(bed.sinks, end, sizeof end);
+	CHECK(ch__sinks_page_live(bed.sinks, 5, 1, shape));
+	CHECK(libgcc_knows(code));
+	CHECK(!passes(code, CODE_FRAMELESS_RETURNS_AT));
+	CHECK(trace.has_code);
+	bed_close(&bed);
+}
+
 TEST(backtrace_passes_code_of_a_shape_that_came_while_the_sink_was_off)
 {
 	struct bed bed;
