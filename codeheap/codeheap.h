@@ -671,7 +671,7 @@ enum ch_write { CH_WRITE_NOT_RUNNING, CH_WRITE_WORD, CH_WRITE_INSTRUCTION };
  * ret   CH_OK a thread that comes to the bytes from here on runs the new bytes | CH_E_ARG the bytes
  *       lie elsewhere, or the block is OPEN | CH_E_STATE data, or a trampoline | CH_E_SITE a byte
  *       belongs to an attached site or ref, a stub, a patchable entry or a block's steps; or the
- *       change is none for running code | CH_E_OS errno kept; nothing changed: aarch64 without
+ *       bytes are no WORD or INSTRUCTION | CH_E_OS errno kept; nothing changed: aarch64 without
  *       membarrier's core synchronization; procmem, WORD or INSTRUCTION of more than one byte: each
  *       such page is a mapping, and the process can have no more
  * lock  heap
