@@ -310,7 +310,6 @@ TEST(backtrace_passes_code_of_another_shape)
 	bed_close(&bed);
 }
 
-/* The section of the chunk stays registered while the sink is off. */
 /* For the bottom of a stack of the VM's own: nothing above the frame is read. */
 TEST(backtrace_ends_at_code_whose_shape_has_no_return_address)
 {
@@ -327,6 +326,7 @@ TEST(backtrace_ends_at_code_whose_shape_has_no_return_address)
 	bed_close(&bed);
 }
 
+/* The section of the chunk stays registered while the sink is off. */
 TEST(backtrace_passes_code_of_a_shape_that_came_while_the_sink_was_off)
 {
 	struct bed bed;
