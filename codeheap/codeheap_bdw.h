@@ -19,7 +19,7 @@
  *     thread's whole stack is scanned, and objects that only registers hold are lost.
  *   - polls (ch_thread_poll), though libgc stops threads without polls: a poll frees some of the
  *     dead code, and calls block_freed. Without polls code is freed cycles later, by opens, and
- *     each call of block_freed waits for ch_heap_collect, in some 70 bytes.
+ *     block_freed waits, with the record of its block, for ch_heap_collect.
  *   - reports fibers' stacks to the collector: ch_fiber_* cares for code only.
  *   - has the suspend signal blocked in handlers that run on an alternate stack.
  *   - does not fork in a thread that has the suspend signal blocked, and calls there only functions

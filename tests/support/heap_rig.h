@@ -199,6 +199,15 @@ static inline void rig_apart(const struct rig *rig, void (*fn)(const struct rig 
 	ch_thread_unpark();
 }
 
+/* For rig_apart: takes a record, and gives it back. */
+static inline void rig_open_and_abort(const struct rig *rig, void *owner)
+{
+	struct emitter e;
+	(void)rig;
+	emit_open(&e, *(struct ch_owner *)owner, 16, 0);
+	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+}
+
 static inline void rig_call_foreign(void *arg)
 {
 	const struct rig_call *call = arg;

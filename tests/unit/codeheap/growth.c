@@ -114,24 +114,16 @@ TEST(vm_whose_code_is_not_gone_yet_is_no_other_vm)
 
 /* --- fibers --- */
 
-static void open_and_abort(const struct rig *rig, void *owner)
-{
-	struct emitter e;
-	(void)rig;
-	emit_open(&e, *(struct ch_owner *)owner, 16, 0);
-	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
-}
-
 TEST(records_of_blocks_that_a_thread_had_serve_those_that_come)
 {
 	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "owner");
-	rig_apart(&rig, open_and_abort, &owner);
+	rig_apart(&rig, rig_open_and_abort, &owner);
 	uint32_t used = rig.heap->blocks.used;
 	for (int i = 0; i < 100; i++)
-		rig_apart(&rig, open_and_abort, &owner);
+		rig_apart(&rig, rig_open_and_abort, &owner);
 	CHECK_EQ(rig.heap->blocks.used, used);
-	open_and_abort(&rig, &owner); /* also a thread that was there before */
+	rig_open_and_abort(&rig, &owner); /* also a thread that was there before */
 	CHECK_EQ(rig.heap->blocks.used, used);
 	rig_end(&rig);
 }

@@ -91,20 +91,12 @@ TEST(guard_of_a_block_that_went_is_given_back)
 	rig_end(&rig);
 }
 
-static void open_and_abort(const struct rig *rig, void *owner)
-{
-	struct emitter e;
-	(void)rig;
-	emit_open(&e, *(struct ch_owner *)owner, 16, 0);
-	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
-}
-
 static struct rig staying_rig;
 static _Atomic(int) staying;
 
 static void open_abort_and_stay(const struct rig *rig, void *owner)
 {
-	open_and_abort(rig, owner);
+	rig_open_and_abort(rig, owner);
 	atomic_store(&staying, 1);
 	TEST_UNTIL(atomic_load(&staying) == 2)
 		usleep(100);
@@ -128,7 +120,7 @@ TEST(s31_records_of_blocks_that_a_lost_thread_had_serve_the_child)
 	uint32_t used = staying_rig.heap->blocks.used;
 	pid_t child = fork();
 	if (!child) {
-		open_and_abort(&staying_rig, &owner);
+		rig_open_and_abort(&staying_rig, &owner);
 		_exit(staying_rig.heap->blocks.used != used);
 	}
 	expect_exit(child, 0);

@@ -427,6 +427,7 @@ TEST(map_that_took_the_place_of_a_changed_one_is_known)
 		bed_close(&bed);
 	}
 	CHECK(has_stayed);
+	remove_own_folder();
 }
 
 static bool is_theirs(const char *path)
