@@ -32,7 +32,7 @@ def top(x):
     return left(x) + right(x)
 print(fib(12), is_even(20), sum(top(x) for x in range(30)))
 END
-  export HOME=$work PYTHONPATH=$PWD/$build/python PYTHONDONTWRITEBYTECODE=1
+  export HOME=$work PYTHONPATH=$(realpath "$build/python") PYTHONDONTWRITEBYTECODE=1
   must valgrind -q --tool=callgrind --separate-recs=1 --callgrind-out-file="$work/python.out" \
     /usr/bin/python3.11 -m codeheap --sinks=perfmap,unwind "$work/work.py"
   named_graph python.out </dev/null

@@ -5,7 +5,7 @@
 # and every interpreter that the tests start, isolated ones (-I) too: their interpreter is that of a virtual environment
 # whose site activates it. Without arguments it lists its cases, with a name it runs one.
 set -u
-build=$PWD/${CODEHEAP_BUILD:-build}
+build=$(realpath -m "${CODEHEAP_BUILD:-build}")
 # Module, how many tests it has at least, and how many processes and interpreters with the hook it starts at least. With
 # LONG=1 no test is left out.
 modules='test_generators:38:1 test_coroutines:96:1 test_asyncgen:65:1 test_threading:190:25 test_gc:45:5 test_fork1:4:1

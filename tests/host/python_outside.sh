@@ -4,7 +4,7 @@
 # gdb's backtraces and in the process's own, names in a perf map, and nodes of callgrind's graph that are called as often
 # as they are. Without arguments it lists its cases, with a name it runs one.
 set -u
-build=$PWD/${CODEHEAP_BUILD:-build}
+build=$(realpath -m "${CODEHEAP_BUILD:-build}")
 cases='python_functions_are_in_the_chains_of_perf:300:- python_chains_of_perf_are_whole:120:timed
 python_functions_are_leaves_by_the_perf_map:300:-
 python_functions_are_frames_of_gdb:240:- python_functions_are_nodes_of_callgrind:300:- python_functions_are_frames_of_the_library:60:-'

@@ -6,7 +6,7 @@ set -u
 build=${CODEHEAP_BUILD:-build}
 cc=${CC:-gcc}
 here=$PWD
-names=$PWD/$build/callgrind-names
+names=$(realpath -m "$build/callgrind-names")
 cases="callgrind_names_of_a_scheme_program:300 callgrind_names_with_instructions_jumps_and_parts:300
 callgrind_names_with_callers_and_threads:300 callgrind_rules_of_the_format:120 callgrind_refuses_what_is_no_profile:120
 callgrind_failure_leaves_no_file:120 callgrind_believes_no_map_of_others:120"

@@ -7,7 +7,7 @@ set -u
 build=${CODEHEAP_BUILD:-build}
 cc=${CC:-gcc}
 here=$PWD
-names=$PWD/$build/callgrind-names
+names=$(realpath -m "$build/callgrind-names")
 san=${CODEHEAP_TEST_SAN:-}
 cases="callgrind_graph_of_a_scheme_program:300 callgrind_objects_of_a_scheme_program:480
 callgrind_json_names_no_machine:120 callgrind_graph_is_the_same_in_another_folder:300 callgrind_stacks_lose_no_cost:120

@@ -5,7 +5,7 @@
 set -u
 build=${CODEHEAP_BUILD:-build}
 here=$PWD
-top=$PWD/$build/codeheap-top
+top=$(realpath -m "$build/codeheap-top")
 cases="top_shows_a_scheme_under_stress:300 top_knows_how_a_process_ended:180 top_refreshes_in_a_terminal:600
 top_draws_whole_pages:120 top_draws_no_names_of_a_hostile_file:120 top_refuses_broken_files:600 top_of_a_full_disk:120 top_takes_no_wrong_words:60"
 
@@ -468,7 +468,7 @@ top_of_a_full_disk() {
     CODEHEAP_STATS=$1/file "$2" --jit "$3" || exit 1
     [ -s "$1/file" ] && [ "$(stat -c %s "$1/file")" -le 4096 ] || exit 2
     "$4" "$1/file" >/dev/null 2>&1 && exit 3
-    exit 0' bash "$work" "$PWD/$build/scheme" "$program" "$top" 2>&1 </dev/null)
+    exit 0' bash "$work" "$(realpath "$build/scheme")" "$program" "$top" 2>&1 </dev/null)
   case $? in
     0) [ "$said" = "$wanted" ] || fail "the program said $said" ;;
     77) echo 'skip: no file system of its own can be mounted'; exit 77 ;;

@@ -4,7 +4,7 @@
 # that pkg-config names, shared and static. Each checks itself; without one of the calls that the text asks for, each
 # fails. Without arguments it lists its cases, with a name it runs one.
 set -u
-build=$PWD/${CODEHEAP_BUILD:-build}
+build=$(realpath -m "${CODEHEAP_BUILD:-build}")
 cc=${CC:-gcc}
 examples=$PWD/examples
 fail() { echo "$*" >&2; exit 1; }

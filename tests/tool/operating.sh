@@ -5,7 +5,7 @@
 set -u
 # A case says itself which backend and which sinks it is about.
 unset CODEHEAP_WX CODEHEAP_SINKS CODEHEAP_PERF_MAP_DIR JITDUMPDIR
-build=$PWD/${CODEHEAP_BUILD:-build}
+build=$(realpath -m "${CODEHEAP_BUILD:-build}")
 cc=${CC:-gcc}
 fail() { echo "$*" >&2; exit 1; }
 

@@ -26,8 +26,11 @@ def fail(text):
 
 def read(address, size):
     """Bytes of the process or core; gdb.MemoryError when they are not there."""
-    # gdb 14 and later refuse to read no bytes.
-    return bytes(gdb.selected_inferior().read_memory(address, size)) if size else b""
+    try:
+        # gdb 14 and later refuse to read no bytes.
+        return bytes(gdb.selected_inferior().read_memory(address, size)) if size else b""
+    except gdb.error as error:  # gdb 18: a plain one where the core leaves out a file's pages
+        raise gdb.MemoryError(str(error)) from None
 
 
 def read_int(address, size=WORD):
