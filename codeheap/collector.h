@@ -21,14 +21,15 @@ extern "C" {
 
 enum ch_refs { CH_REFS_ALL, CH_REFS_YOUNG };
 
-/* ch_mark_begin: begin a collection, full or minor: before a stop by signals, after a stop by
- * polls. With ch_config.stops_world the call is the stop, and the caller counts as parked then.
+/* ch_mark_begin: begin a collection, full or minor. A VM that stops its threads by signals makes
+ * this call before the stop; a VM that stops them by polls, after the stop. With
+ * ch_config.stops_world the call is the stop, and the caller counts as parked from then on.
  * out   marker  for the other calls, until ch_mark_end
- * ret   CH_OK | CH_E_STATE not a HOST heap, or begun | CH_E_MEMORY | CH_E_BUSY for stop_wait_ms the
- *       heap was in use, or a thread was held inside a call or did not stop: nobody is stopped; end
- *       the collections of other heaps then, and begin again
- * lock  heap, of several heaps in any order; with stops_world registry, then heap; kept until
- *       ch_mark_end. Freezes (ch_heap_check)
+ * ret   CH_OK | CH_E_STATE not a HOST heap, or the thread has begun it | CH_E_MEMORY |
+ *       CH_E_BUSY for stop_wait_ms the heap was in use, or a thread was held inside a call or did
+ *       not stop. Nobody is stopped then: end the collections of other heaps, and begin again
+ * lock  heap, and with stops_world registry before; kept until ch_mark_end. Several heaps may be
+ *       begun, in any order. Freezes (ch_heap_check)
  * safe  any thread, attached or not; the same thread calls ch_mark_end. Until then the thread does
  *       not end, fork, run code of a heap, or wait for a thread that attaches, detaches, ends or
  *       forks: such a thread waits for ch_mark_end
@@ -76,8 +77,8 @@ ch_refs_visit(struct ch_marker *marker, enum ch_refs which,
  *       CH_E_STATE the calling thread has begun none, or ended it, or is in `ref`, `roots` or
  *       `visit`; or is_complete is true, and neither ch_mark_stacks nor ch_mark_stack came before:
  *       the cycle ends, and nothing dies
- * lock  gives heap back; the sweep comes later. stops_world: registry, too, and the threads go on,
- *       whatever the call returns
+ * lock  lets the locks of ch_mark_begin go. With stops_world the threads go on, whatever the call
+ *       returns. The sweep comes later
  * safe  the thread of ch_mark_begin, mutators stopped, its mark stack drained after ch_mark_stacks
  * cost  O(blocks newly reached) */
 CH_API CH_CHECKED enum ch_status ch_mark_end(struct ch_marker *marker, bool is_complete);

@@ -6,25 +6,33 @@
  * libcodeheap is the code memory of a JIT. The library allocates machine code in pages that are
  * never writable and executable at once, tells unwinders and profilers about the code, invalidates
  * code while threads run it, and frees code: at once, or by a collection when no owner, block or
- * stack leads there. Freed code leaves every table, becomes traps, and serves again.
+ * stack leads there. Freed code leaves every table; its bytes become traps, then serve again.
  *
  * Words
  *   heap          the pages of code and the records of the code in them
- *   code          machine code that is called by its address, until ch_code_free
- *   free          NOT_RUNNING: at once; COLLECT: by a collection, when no stack leads there
- *   pool          the reserved address range of a heap
+ *   code          machine code; without an owner, called by its address until ch_code_free
+ *   free          end code. NOT_RUNNING: at once, the caller vouches that no thread is inside.
+ *                 COLLECT: by a collection, when no stack and no other code leads there
+ *   pool          the reserved address range of a heap; chunk: 1 MiB of it (COW: 2 MiB)
  *   page          a power-of-two piece of a pool: a "code page", not a page of the system
  *   block         one unit of code, in one page or a run of pages: hot bytes, then cold bytes
  *   vm            one VM instance: callbacks and a set of owners; several share a heap
  *   owner         what the VM compiles (a method, a trace), and calls through its one entry cell
  *   entry cell    a word that always holds the owner's entry, or its fallback (an interpreter)
- *   branch        one patch site, one target, one stub
- *   stub          some cold bytes that have the VM compile the branch's target
+ *   driver        decides which owners live: BUILTIN, HOST (collector.h), Boehm's collector
+ *   branch        a site: an instruction, or a word with an address. Linked, the site leads to its
+ *                 target, a block; unlinked, to its stub
+ *   stub          cold bytes of a block that call branch_hit, for the VM to compile the target
+ *   exit          code of the VM by which a thread leaves a block, for an interpreter, say
+ *   edge          a record in a block that keeps another block, or an owner and its cell
  *   ref           a VM heap pointer embedded in code
- *   patch point   a place after a call; invalidation turns the place into a jump to an exit
+ *   patch point   a place that invalidation turns into a jump to an exit
  *   assumption    a fact that blocks were compiled to rely on; breaking it invalidates the blocks
+ *   attachments   a block's branches, edges, refs, patch points, assumptions and lines
+ *   sink          a table of an unwinder, debugger or profiler that the library tells of code
  *   exec, write   the address where a byte runs, and where it is written while its block is open
- *   world         the attached threads; fiber: a stack that may be suspended
+ *   world         the attached threads; stopped: none runs code. fiber: a stack to switch to
+ *   poll, park    a thread stops in a poll if a collection needs that; parked it counts as stopped
  *   cycle         one collection: marks what is reached; later the sweep frees the rest, in steps
  *   NOTENTRANT    invalidated: no thread enters; threads inside leave at a branch or patch point
  *
@@ -37,55 +45,53 @@
  *     printf("%d\n", f());
  *     return ch_code_free(heap, (void *)(uintptr_t)f, CH_RELEASE_NOT_RUNNING);
  *
- * Every function says: in, out, ret, lock, safe, cost, note. "lock: heap" means that the function
- * takes the heap's lock; a function without a lock line takes none. A function without a cost line
- * is O(1), but for the number of heaps, a name's length, a list that doubles, and waits. No
- * callback runs under a lock, save `ref`, `roots` and `visit`, which no longjmp may leave. A handle
- * or pointer that a call gives is none or NULL when it fails; `bytes` or `max` behind an argument
- * is the room there. A handle that is stale or another heap's gives CH_E_STALE; a heap that is NULL
- * or destroyed, or a vm that is NULL, CH_E_ARG. No other argument is NULL unless the call says so.
+ * Above each function stand lines in, out, ret, lock, safe, cost, note. "lock  heap": the function
+ * takes the heap's lock, and lets it go; registry, pages and sinks are other locks of a heap. A
+ * function without a lock line takes none. A function without a cost line is O(1); the number of
+ * heaps, the length of a name, a list that doubles, and waits come on top. Callbacks run under no
+ * lock, save `ref`, `roots` and `visit`: no longjmp may leave these three. A call that fails gives
+ * no handle (none) and no pointer (NULL). `bytes` or `max` behind an argument is the room there.
+ * Unless a call says otherwise, a handle that is stale or another heap's gives CH_E_STALE; a heap
+ * that is NULL or destroyed, or a vm that is NULL, gives CH_E_ARG; no other argument is NULL.
  *
- * Signals. A signal handler may call a function whose contract says so. A handler may call every
- * function when the signal interrupted code of the heap, or code of the heap raised the signal
- * (ch_code_at of the saved pc): no lock, allocator or call of the library was interrupted then.
+ * Signals. A signal handler may call a function whose safe line says so. If the signal interrupted
+ * code of the heap, or code of the heap raised it, a handler may call every function: no lock, no
+ * allocator and no call of the library was interrupted. ch_code_at of the saved pc tells.
  *
  * Threads. The call that opens a block attaches its thread; the end of a thread detaches it. A
  * thread that is not attached gets CH_E_THREAD from a function for "an attached thread" or for "the
  * thread that opened" a block, and ends the process with a panic when it takes a stub. The thread
  * that opened a block may hand the OPEN block to another attached thread. Between ch_mark_begin and
- * ch_mark_end, and in `ref`, `roots` and `visit`, a function that may lock gives CH_E_STATE.
+ * ch_mark_end, and in `ref`, `roots` and `visit`, CH_E_STATE is the status of all that may lock.
  *
- * Structures with a `size` grow at their end. The caller sets `size` to sizeof. A smaller size, of
- * an older header, is taken: missing fields are 0. Any other size is CH_E_ARG. Structures with
- * `spare` words grow there: a spare word that is not 0 (a newer header's field) is CH_E_ARG.
+ * Structures with a `size` get new fields at their end. The caller sets `size` to sizeof. With the
+ * size of an older header the missing fields are 0. Any other size is CH_E_ARG. Structures with
+ * `spare` words get new fields there: a spare word that is not 0 is CH_E_ARG.
  *
- * Limits, and the status beyond. Of a heap: 16,777,214 blocks, owners, branches, assumptions and
- * names each (CH_E_MEMORY). Of a block: 512 branches, 524,272 cold bytes with stubs, with PATCH 16
- * fewer (aarch64, riscv64: 24; CH_E_ARG); 65,535 other attachments, of which a patch point is two
- * or three (CH_E_MEMORY). Names have any length. At the limit freed branch_rooms are not joined. */
+ * Limits. A heap has at most 16,777,214 blocks, owners, branches, assumptions and names each; more
+ * are CH_E_MEMORY. A block has at most 512 branches, and 524,272 cold bytes with its stubs, with
+ * PATCH 16 fewer (aarch64, riscv64: 24); more are CH_E_ARG. A block has at most 65,535 other
+ * attachments, more are CH_E_MEMORY; a patch point counts as two, or three if its exit lies in
+ * another block. Names have any length. */
 #ifndef CODEHEAP_CODEHEAP_H
 #define CODEHEAP_CODEHEAP_H
-
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
-
 #ifdef __cplusplus
 extern "C" {
 #endif
-
 #define CH_VERSION_MAJOR 0
 #define CH_VERSION_MINOR 2
 #define CH_VERSION_PATCH 0
 #define CH_VERSION_TEXT "0.2.0"
-#define CH_VERSION_BINARY 1 /* of libX.so.1: programs that were linked with another need theirs */
+#define CH_VERSION_BINARY 1 /* of libcodeheap.so.1; a program needs the one it was linked with */
 
 #define CH_API __attribute__((visibility("default")))
 #define CH_CHECKED __attribute__((warn_unused_result))
 
 /* --- status --- */
-
 #define CH_STATUS_LIST(X)                                                                        \
 	X(CH_OK, "success")                                                                      \
 	X(CH_E_ARG, "an argument is out of its range")                                           \
@@ -113,14 +119,14 @@ CH_API const char *ch_status_text(enum ch_status status);
 
 /* ch_why: why the last call failed: the status, and the argument with its value and range; or each
  * backend and the call that the system refused; or the thread that did not stop.
- * ret   at most 239 bytes, the thread's own, which a later call may change or leave; at first ""
+ * ret   the calling thread's sentence, of at most 239 bytes; "" at first. A call that succeeds may
+ *       leave an older sentence there, or change it: so look at the status first
  * safe  any thread; signal handlers: an interrupted call may have written half of the sentence, and
  *       a call that fails in the handler changes it
  * note  CODEHEAP_DEBUG=1 writes each sentence to stderr, too */
 CH_API const char *ch_why(void);
 
 /* --- types --- */
-
 struct ch_heap;
 struct ch_vm;
 struct ch_fiber;
@@ -135,21 +141,22 @@ struct ch_assumption { uint64_t bits; };
 
 /* Registers at a branch site. x86-64: gpr in encoding order (rax rcx rdx rbx rsp rbp rsi rdi
  * r8..r15). aarch64: x0..x30, sp; x16 and x17 are the stub's. riscv64: x0..x31; t1 and t3 are the
- * stub's, changes of sp, gp and tp are not taken. */
+ * stub's. What branch_hit writes to sp, or to riscv64's gp and tp, is ignored. */
 struct ch_regs {
 	uint64_t gpr[32];
-	/* In: the fallback of the owner whose code has the branch. Out: where the thread goes on
-	 * when no block is returned, or when no returned block is LIVE any more. */
+	/* When branch_hit comes: the fallback of the owner whose code has the branch. When it
+	 * returns: where the thread goes on, if branch_hit gave no block that is still LIVE. */
 	uint64_t pc;
 	uint64_t sp; /* at the site; x86-64's CH_CALL has pushed its return address; read only */
 	/* x86-64: vector state, as xsave or fxsave leave it. aarch64: q0..q31, fpsr, fpcr; riscv64:
-	 * f0..f31, fcsr; wider registers (SVE, SME, V) hold nothing at a site, as at a call. */
+	 * f0..f31, fcsr. Code keeps nothing in wider registers (SVE, SME, V) at a site. */
 	void *extended;
 };
 
 /* The only moves:
  *   OPEN -> LIVE                ch_block_commit, by the thread that opened it
- *   OPEN -> FREE                ch_block_abort; a commit that gives CH_E_STALE; in a child of fork
+ *   OPEN -> FREE                ch_block_abort; a commit that gives CH_E_STALE; in a child of fork,
+ *                               if it has no code, or lost the thread that opened the block
  *   LIVE -> NOTENTRANT          ch_blocks_invalidate, ch_assumption_break, ch_vm_discard, _detach
  *   LIVE | NOTENTRANT -> DEAD   the sweep, of blocks that a cycle did not reach; NOT_RUNNING, by
  *                               ch_owner_release or ch_code_free; in a child of fork without code
@@ -162,17 +169,20 @@ enum ch_block_state {
 	CH_BLOCK_DEAD
 };
 
-/* How other code may enter a block. NONE: by branches and the cell. PATCH: by an instruction that
- * becomes a jump. GUARD: the VM's code tests a data word. A CH_LEA needs PATCH or GUARD. */
+/* How invalidation shuts the entry of a block. NONE: it need not, since only the cell and branches
+ * lead there. PATCH: the first instruction becomes a jump. GUARD: the VM's code tests a data word
+ * first. A block whose address a CH_LEA takes has PATCH or GUARD. */
 enum ch_entry { CH_ENTRY_NONE, CH_ENTRY_PATCH, CH_ENTRY_GUARD };
 
-/* Kinds of branch sites. x86-64: E9, 0F 8x, E8, lea reg,[rip+disp32]; the displacement lies in
- * one aligned 8 bytes. aarch64: B; B.cond, CBZ or TBZ over the next B; BL; LDR x, +8, then B +12
- * and the aligned 8 bytes to load. riscv64: jal x0; a branch over the next jal x0; jal ra; auipc
- * rd, 0, ld rd, 12(rd), jal x0, 12 and the literal to load, an aligned 8 bytes; all 4-aligned, none
- * compressed. Beyond the reach of B (128 MiB) or jal (1 MiB) the stub leads on, by x16 and x17, or
- * t1 and t3, as veneers and closed entries do: code keeps nothing there at sites and entries.
- * LITERAL: an aligned 8-byte word, the absolute address: code jumps, calls or loads through it. */
+/* The sites of CH_JMP; CH_JCC; CH_CALL; CH_LEA:
+ *   x86-64   E9; 0F 8x; E8; lea reg,[rip+disp32]. The displacement lies in one aligned 8 bytes
+ *   aarch64  B; B.cond, CB(N)Z or TB(N)Z over a B; BL; LDR x, +8, B +12, the 8 bytes to load
+ *   riscv64  jal x0; a branch over a jal x0; jal ra; auipc rd, 0, ld rd, 12(rd), jal x0, 12, the 8
+ *            bytes to load. All are 4-aligned, and none is compressed
+ * The 8 bytes to load are aligned. A CH_LITERAL is an aligned 8-byte word with the address of the
+ * target: code jumps, calls or loads through it. Beyond the reach of B (128 MiB) or jal (1 MiB) the
+ * stub jumps on, by x16 and x17, or t1 and t3. So do veneers (ch_block_veneer) and shut entries:
+ * code keeps nothing in these registers at sites and entries. */
 enum ch_branch_kind { CH_JMP, CH_JCC, CH_CALL, CH_LEA, CH_LITERAL };
 
 /* Code is written by a second mapping (DUAL, MEMFD), or by a system call (PROCMEM: x86-64). */
@@ -181,20 +191,21 @@ enum ch_fork { CH_FORK_COPY, CH_FORK_NONE, CH_FORK_COW };
 enum ch_driver { CH_DRIVER_BUILTIN, CH_DRIVER_HOST };
 enum ch_release { CH_RELEASE_COLLECT, CH_RELEASE_NOT_RUNNING };
 
-/* Kinds of blocks. RODATA and DATA never run; code reaches them by distance. All hot_bytes of data
- * are the VM's. From commit on DATA is writable at exec, RODATA is not. Invalidation passes data
- * over; no sink hears of data. Data may have edges; other attachments and entries: CH_E_STATE.
- *   small   hot_bytes + align + 8 are at most a fourth of a page: shares pages with data of its
- *           kind, and costs its bytes and 8. Small RODATA is written at write, apart from exec
+/* Kinds of blocks. RODATA and DATA never run; code reaches them by distance. From commit on DATA is
+ * writable at exec, RODATA is not. Invalidation passes data over, and no sink hears of data. Data
+ * may have edges. Any other attachment to data is CH_E_STATE, and so is data as an entry.
+ *   small   hot_bytes + align + 8 are at most a fourth of a page. Small data shares pages with data
+ *           of its kind, and costs 8 bytes besides its own. Small RODATA: write is not exec
  *   large   larger, or with CH_OPEN_IN_PLACE: has whole pages; write is exec, a multiple of 64
- *   chunks  of the pool (1 MiB; COW: 2 MiB) with data, or with code of OWN_FRAMES, have no other
- *           code: a pool of one chunk has code or data
- *   life    with ch_open.heap, KEPT, IMMORTAL: as such code. Else while an edge of a live block or
- *           a word on a stack leads there. Unused data dies in the third cycle; used data dies with
- *           its last user: in a cycle, or by NOT_RUNNING at once, even if a stack leads there */
+ *   chunks  a chunk with data, or with code of OWN_FRAMES, has no other code. So a pool of one
+ *           chunk has code or data
+ *   life    with ch_open.heap, KEPT or IMMORTAL: as such code. Other data lives while an edge of a
+ *           live block, or a word on a stack, leads there, and new data until the third
+ *           cycle. When the last block with an edge to the data dies, the data dies, too: in the
+ *           same cycle, or at once by NOT_RUNNING, even if a stack leads to the data */
 enum ch_kind { CH_KIND_CODE, CH_KIND_RODATA, CH_KIND_DATA };
 
-/* Sinks: tables of the outside world. CH_SINK_DEFAULT in a configuration: the unwinder's. */
+/* Sinks. In a configuration CH_SINK_DEFAULT is CH_SINK_UNWIND. */
 enum ch_sink {
 	CH_SINK_DEFAULT = 0,
 	CH_SINK_UNWIND = 1,     /* libgcc's unwinder, and LLVM's where there is one */
@@ -202,8 +213,8 @@ enum ch_sink {
 	CH_SINK_JITDUMP = 4,    /* jit-PID.dump: right also where an address was reused */
 	CH_SINK_GDB = 8,        /* GDB's JIT interface: made when a debugger listens */
 	CH_SINK_LIBUNWIND = 16, /* nongnu libunwind 1.6 or later; ENOSYS without it */
-	CH_SINK_STATS_FILE = 32, /* ch_sink_status only: of ch_config.stats_file */
-	CH_SINK_NONE = 1 << 30 /* alone; beside others it says nothing */
+	CH_SINK_STATS_FILE = 32, /* for ch_sink_status only: the file of ch_config.stats_file */
+	CH_SINK_NONE = 1 << 30 /* no sink; without effect beside others */
 };
 
 /* Names of freed code in the perf map. REPLACED: a name leaves when the address is used again, when
@@ -212,100 +223,105 @@ enum ch_sink {
 enum ch_dead_names { CH_DEAD_NAMES_REPLACED, CH_DEAD_NAMES_KEPT };
 
 enum ch_open_flags {
-	/* The open may collect, as a poll does (ch_code_free): the caller holds no lock that a
-	 * callback takes or a thread awaits unparked. In a full pool each open collects, up to four
-	 * times, while it helps. What comes free is kept for it, unless a vm has or had stop_world.
-	 * CH_E_FULL: live code, new code and a page a thread fill the pool. HOST: no effect. */
+	/* In a full pool the open collects, and again while that helps (not a HOST heap's). The
+	 * caller holds no lock that a callback takes, or that a thread waits for unparked. While
+	 * one open collects, others with this flag wait, unless a vm has or had stop_world: so they
+	 * do not take what comes free. CH_E_FULL: live code, new code and a page a thread fill the
+	 * pool, or a collection failed (ch_why). */
 	CH_OPEN_MAY_COLLECT = 1,
 	CH_OPEN_IMMORTAL = 2, /* thunks: a root until the heap ends or NOT_RUNNING ends its owner */
 	CH_OPEN_OWN_FRAMES = 4, /* unwinders know the block by ch_code.eh_frame only; frame is 0.
 				 * Whole pages, in chunks as data (enum ch_kind) */
-	/* write is exec, for emitters that know one address. Whole pages, exec a multiple of 64,
-	 * cold_bytes, branch_room 0, no PATCH (CH_E_ARG); no refs, patch points (CH_E_STATE). */
+	/* write is exec, for emitters that know one address. Whole pages; exec is a multiple of 64.
+	 * cold_bytes, branch_room and PATCH are CH_E_ARG; refs and patch points are CH_E_STATE. */
 	CH_OPEN_IN_PLACE = 8,
-	/* With an owner: a root, also invalidated, until ch_code_free or the owner's end; after
-	 * COLLECT, until no stack and no block holds it. A ref that marks the owner keeps both. */
+	/* A block of an owner is a root, also when invalidated, until ch_code_free or the end of
+	 * the owner. After an end by COLLECT it stays while a stack or a block leads there. If a
+	 * ref of the block leads to an object that marks the owner, both stay. */
 	CH_OPEN_KEPT = 16,
 };
 
 /* --- callbacks of a VM --- */
-
-/* Each callback may be NULL, but branch_hit where a branch without an exit of its own is attached.
- * A callback runs in the thread whose call or branch it comes from, attached or not, and may call
- * any function of this header, unless its field says otherwise. No longjmp and no exception leaves
- * a callback but branch_hit. A fiber may return from branch_hit, block_freed and space_free in
- * another thread: in one that is not attached ch_block_open gives CH_E_THREAD, a stub panics. */
+/* Each callback may be NULL; without branch_hit each branch needs an exit (ch_branch_site). A
+ * callback runs in the thread whose call or branch it comes from, attached or not, and may call any
+ * function of this header, unless its field says otherwise. No longjmp and no exception leaves a
+ * callback but branch_hit. A fiber may switch threads in branch_hit, block_freed and space_free. If
+ * the new thread is not attached, a ch_block_open on the fiber gives CH_E_THREAD, a stub panics. */
 struct ch_ops {
 	size_t size; /* sizeof(struct ch_ops) */
-	/* A thread took an unlinked branch. Returns the block to link the branch to and to go on
-	 * in; or none: go on at regs->pc. May change regs, take the VM's locks, compile, collect,
-	 * invalidate. May be left by longjmp, or, where the block's frame shape holds at the site,
-	 * by an exception or a cancellation, but not out of OWN_FRAMES: no lock is held, and the
-	 * branch stays as it was. Links after the return, over a ch_branch_link made meanwhile.
-	 * When the block died or was invalidated meanwhile, comes again, 8 times in all: so set
-	 * regs->pc beside a block, too, unless the fallback takes the registers of the site. */
+	/* A thread took an unlinked branch. The callback returns the block that the library links
+	 * the branch to, and the thread goes on in; or none, and the thread goes on at regs->pc. It
+	 * may change regs, take the VM's locks, compile, collect, invalidate. It may be left by
+	 * longjmp; also by an exception or a cancellation, if the block's frame shape holds at the
+	 * site (not out of OWN_FRAMES). No lock is held then, and the branch stays as it was. The
+	 * library links after the return, over a ch_branch_link made meanwhile. If the returned
+	 * block died or was invalidated meanwhile, the callback comes again, 8 times in all; then
+	 * the thread goes on at regs->pc. So set regs->pc also when returning a block, unless the
+	 * fallback may be entered with the registers of the site. */
 	struct ch_block (*branch_hit)(void *vm_user, struct ch_branch branch, void *branch_user,
 				      struct ch_regs *regs);
-	/* A marked block's ref, in the stopped world: mark the object; return its (new) word. */
+	/* In the stopped world, for each ref of a marked block: mark the object, and return its
+	 * word; if the object moved, its new word. */
 	uintptr_t (*ref)(void *vm_user, uintptr_t word);
-	/* The stopped world: ch_mark_stack for VM stacks outside the C stacks; or ch_code_at. */
+	/* In the stopped world: give VM stacks outside of the C stacks to ch_mark_stack. Nothing
+	 * else may be called but ch_code_at. */
 	void (*roots)(void *vm_user, struct ch_marker *marker);
-	/* A block, data too, is gone from every table: once; in polls and calls that collect. */
+	/* A committed block, data too, is gone from every table. Once; in polls and collections. */
 	void (*block_freed)(void *vm_user, void *block_user);
 	/* ch_vm_detach calls block_freed for each block that the vm has then, under no lock. */
 	bool tells_detached;
-	/* A collection pays. Comes in polls, and in calls that open, invalidate, collect or end
-	 * code (not COLLECT). Sets a flag, calls nothing of the library. NULL: see ch_code_free. */
+	/* A collection would pay: set a flag, call nothing of the library. In polls, and calls that
+	 * open, abort, invalidate, collect or end code (COLLECT: not). NULL: see ch_code_free. */
 	void (*collect_wanted)(void *vm_user);
-	/* Space came free after an open failed with CH_E_FULL or for want of records or maps: once
-	 * for all that failed before; in polls and calls that collect, maybe before it returned. */
+	/* Space came free after opens failed, with CH_E_FULL or for want of records or mappings:
+	 * once for all of them, in polls and collections; maybe before the last one returned. */
 	void (*space_free)(void *vm_user);
-	/* BUILTIN (HOST: CH_E_ARG): the VM's own way to stop its threads, before polls, parks and
-	 * the signal are used. Comes in the collecting thread, attached or not. Each thread that
-	 * the VM stops has parked, outside of the library. False: CH_E_BUSY. */
+	/* In a BUILTIN heap (HOST: CH_E_ARG), the VM's own way to stop its threads. Comes in the
+	 * collecting thread, attached or not, before the library stops threads in its way. Each
+	 * thread that the VM stops has parked, outside of the library. False: CH_E_BUSY. */
 	bool (*stop_world)(void *vm_user);
 	void (*resume_world)(void *vm_user); /* once for each stop_world that returned true */
 };
 
 /* --- configuration --- */
-
 /* Zero is the default of every field. Fill it with ch_config_init. */
 struct ch_config {
 	size_t size;       /* sizeof(struct ch_config) */
-	/* The most that the pool may grow to: a power of two, one page to 1 GiB. 0 = 256 MiB; 64
-	 * MiB, which a BL reaches, on aarch64 and under a limit of address space. Halved, to 1 MiB
-	 * at least, until the pool fits in the address space left; ch_stats has the size taken. */
+	/* The most that the pool may grow to: a power of two, one page to 1 GiB. 0 = 256 MiB; but
+	 * 64 MiB on aarch64, where a BL reaches all of it, and under a limit of address space. If
+	 * the address space is short, half of it, and so on to 1 MiB: ch_stats.pool_bytes. */
 	size_t pool_bytes;
 	size_t page_bytes; /* power of two, 4096 to 65536; 0 = 16384; the system's if larger */
-	const void *near_address; /* the pool lies in its reach, given room; NULL: the library's */
+	const void *near_address; /* code reaches it, if there is room; NULL = the library */
 	/* BUILTIN: owners are roots until released; HOST: the VM's own collector marks them. */
 	enum ch_driver driver;
 	enum ch_backend backend; /* AUTO = first whose self-test passes; CODEHEAP_WX overrides */
 	/* COPY: a child gets its own copy of the code. NONE, or no memory for the copy: the child
-	 * has no code; blocks are stale, cells lead to fallbacks, opens fail: CH_E_OS (EACCES).
-	 * COW, for servers that fork often: AUTO is PROCMEM, and parent and child share pages until
-	 * either writes; x86-64 only; not with DUAL and MEMFD: CH_E_ARG. */
+	 * has no code. Its blocks are stale, its cells lead to fallbacks, its opens are CH_E_OS
+	 * (EACCES). COW, for servers that fork often, on x86-64: parent and child share pages until
+	 * either writes. AUTO is PROCMEM then; DUAL and MEMFD are CH_E_ARG. */
 	enum ch_fork fork;
 	/* HOST (else CH_E_ARG): ch_mark_begin stops the attached threads as a BUILTIN cycle does,
 	 * and ch_mark_end lets them go on; false: the VM does both. */
 	bool stops_world;
-	/* BUILTIN, stops_world: stops running threads; not SIGSEGV and its like. Waits get EINTR */
-	int stop_signal; /* 0 = none */
+	/* A BUILTIN heap, or one with stops_world, stops running threads by it. Not SIGSEGV and its
+	 * like. Some waits of the program end with EINTR. 0 = none: threads poll, or park */
+	int stop_signal;
 	unsigned stop_wait_ms; /* how long a cycle waits in all for threads and locks; 0 = 1000 */
-	unsigned sinks;        /* set of enum ch_sink (off if it fails); CODEHEAP_SINKS overrides */
+	unsigned sinks; /* set of enum ch_sink; one that fails is off; CODEHEAP_SINKS overrides */
 	enum ch_dead_names dead_names; /* CODEHEAP_DEAD_NAMES overrides: replaced, kept */
 	/* Copied; NULL = environment's JITDUMPDIR, else /tmp. One file: the first heap's. */
 	const char *jitdump_dir;
 	/* Copied; NULL = none. For codeheap-top; %p is the process's number, the second heap adds
-	 * ".2"; a child of fork has a file only with %p. CODEHEAP_STATS overrides, may fail.
-	 * Needs libcodeheap-profile in the process (ch_stats_file_enable): else CH_E_OS, ENOSYS. */
+	 * ".2"; a child of fork has a file only with %p. CH_E_OS, ENOSYS: the process has no
+	 * libcodeheap-profile (ch_stats_file_enable). CODEHEAP_STATS overrides, without CH_E_OS. */
 	const char *stats_file;
 	unsigned step_blocks;    /* freed by one step of the sweep at most; 0 = 64, at most 64 */
 	/* Freed blocks that traps can name: a power of two, 64 to 1,048,576; 0 = 65,536. 32 bytes
 	 * each, some 80 more with a name of its own, taken as blocks die: 2 to 7 MB for 65,536. */
 	unsigned remembered_dead;
 	/* Called on a broken invariant, before the reason and the last 64 events (cycles,
-	 * invalidations, threads, forks) go to stderr, and abort(). The last one given is used. */
+	 * invalidations, threads, forks) go to stderr, and abort(). The last one given counts. */
 	void (*panic)(const char *reason);
 };
 
@@ -317,28 +333,25 @@ static inline void ch_config_init(struct ch_config *config)
 }
 
 /* --- heap --- */
-
 /* ch_heap_create: reserve a pool and start a heap.
  * in    config  NULL = all defaults
  * ret   CH_OK | CH_E_ARG a field, or a variable (told on stderr) | CH_E_MEMORY
  *       | CH_E_OS errno kept; EMFILE: the process has 255 heaps, and can have no more
  * lock  of the set of heaps
- * safe  any thread; attach threads and vms afterwards
- * cost  25 to 60 system calls; memory is committed as it is used, 64 KiB first */
+ * safe  any thread; attach threads and vms afterwards */
 CH_API CH_CHECKED enum ch_status ch_heap_create(const struct ch_config *config,
 						struct ch_heap **heap);
 
-/* ch_heap_destroy: end a heap; all its code and side memory go at once.
+/* ch_heap_destroy: end a heap; all its code and side memory go at once. Files of sinks stay.
  * in    heap  no vm, fiber or other thread is attached; no thread is in its code, or in a call
- * ret   CH_OK | CH_E_BUSY a vm, a fiber or another thread is attached, by a call or not
+ * ret   CH_OK | CH_E_BUSY a vm, a fiber or another thread is attached (maybe by a call: ch_why)
  * lock  registry, heap; then of the set of heaps
  * safe  any thread; every handle of the heap is stale afterwards, and its pointer leads to nothing
- * cost  O(memory of the heap, and samples of its profile); forks and creations wait meanwhile
- * note  sinks' files stay. Memory that a handler reads for over 1 s goes as a heap comes or goes */
+ * cost  O(memory of the heap, and samples of its profile); forks and creations wait meanwhile */
 CH_API CH_CHECKED enum ch_status ch_heap_destroy(struct ch_heap *heap);
 
 /* Names in the plural count events, and only grow; names in _now and _peak are gauges.
- *   free_bytes_now       of no block; largest_free_bytes_now: the most in a row
+ *   free_bytes_now       bytes of the pool that no block has; largest_free_bytes_now: in a row
  *   committed_bytes_now  memory taken from the system, with all that an OPEN block may write
  *   branches_now         all branch_room, with a branch or not; bytes_opened: the room asked for
  *   owners_now           an owner counts until the place of its last block is free
@@ -368,7 +381,6 @@ struct ch_stats {
 };
 
 /* ch_heap_stats: a snapshot of counters and gauges.
- * out   stats  stats->size is set by the caller
  * ret   CH_OK | CH_E_ARG size
  * lock  heap, shortly; free bytes are counted without it
  * safe  any thread
@@ -379,15 +391,13 @@ CH_API CH_CHECKED enum ch_status ch_heap_stats(struct ch_heap *heap, struct ch_s
  * out   report  what is broken, "" when nothing is; may be NULL with bytes 0
  * ret   CH_OK | CH_E_BROKEN | CH_E_BUSY a thread was held inside a call, by a debugger or scheduler
  * lock  registry, heap, pages; freezes: waits until no thread is inside a call
- * safe  any attached or foreign thread
+ * safe  any thread, attached or not
  * cost  O(heap) */
 CH_API CH_CHECKED enum ch_status ch_heap_check(struct ch_heap *heap, char *report, size_t bytes);
 
 /* --- vm --- */
-
 /* ch_vm_attach: add a VM instance to a heap.
- * in    ops   copied; ops->size is sizeof(struct ch_ops)
- *       user  the first argument of the callbacks
+ * in    ops, user  copied; user is the first argument of the callbacks
  * ret   CH_OK | CH_E_ARG | CH_E_MEMORY
  * lock  heap
  * safe  any thread */
@@ -407,12 +417,12 @@ CH_API CH_CHECKED enum ch_status ch_vm_attach(struct ch_heap *heap, const struct
 CH_API CH_CHECKED enum ch_status ch_vm_detach(struct ch_vm *vm);
 
 /* ch_vm_discard: invalidate all code of one vm, or of all; free at once the blocks that no stack
- * and no edge holds, and leave the rest to later cycles. CH_OPEN_KEPT: a block is invalidated, and
- * stays (enum ch_open_flags). Immortal blocks and OPEN blocks stay as they are.
+ * and no edge holds, and leave the rest to later cycles. Blocks of CH_OPEN_KEPT are invalidated,
+ * and stay. Immortal blocks and OPEN blocks stay as they are.
  * in    vm     NULL = every vm of the heap; code without an owner belongs to no vm
- * out   freed  how many of the invalidated blocks, old ones included, were freed; may be NULL (host
- *              and Boehm driver: 0, the VM's next cycle frees them)
- *       kept   how many were not; may be NULL
+ * out   freed  how many invalidated blocks were freed, with those that were invalidated before; may
+ *              be NULL. HOST and Boehm: 0, the VM's next cycle frees them
+ *       kept   how many invalidated blocks are left; may be NULL
  * ret   CH_OK | CH_E_ARG vm | CH_E_BUSY, CH_E_MEMORY no cycle ended: all is invalid, nothing freed
  * lock  registry, heap: waits for the heap's lock without a bound, invalidates, waits for threads
  *       for stop_wait_ms; the caller holds no lock that a thread could wait for without parking
@@ -422,12 +432,11 @@ CH_API CH_CHECKED enum ch_status ch_vm_discard(struct ch_heap *heap, struct ch_v
 					       size_t *freed, size_t *kept);
 
 /* --- thread --- */
-
 /* ch_thread_attach: the calling thread may run and make code of the heap from here to its end. A
  * thread that only runs code calls this; a call that makes code attaches its thread.
  * in    low, high  bounds of the stack that the caller runs on; both NULL = ask the system
- * ret   CH_OK also where a call that makes code attached the thread | CH_E_THREAD called twice |
- *       CH_E_STATE parked | CH_E_ARG not around sp | CH_E_MEMORY | CH_E_OS no bounds or pthread key
+ * ret   CH_OK also if a call that makes code attached the thread | CH_E_THREAD called twice |
+ *       CH_E_STATE parked | CH_E_ARG sp outside | CH_E_MEMORY | CH_E_OS no bounds, no pthread key
  * lock  registry
  * safe  any thread, once for each heap
  * cost  O(threads of the heap); some system calls
@@ -439,7 +448,7 @@ CH_API CH_CHECKED enum ch_status ch_thread_attach(struct ch_heap *heap, const vo
 /* ch_thread_detach: the calling thread has left the heap's code for good, before its end.
  * ret   CH_OK | CH_E_THREAD not attached
  * lock  registry, heap
- * safe  an attached thread, parked or not, without a suspended fiber; its OPEN blocks stay OPEN */
+ * safe  an attached thread, parked or not; OPEN blocks stay OPEN, suspended fibers hold code */
 CH_API CH_CHECKED enum ch_status ch_thread_detach(struct ch_heap *heap);
 
 /* ch_thread_park: up to ch_thread_unpark the caller runs no code of a heap, and counts as stopped.
@@ -463,15 +472,13 @@ CH_API void ch_thread_poll(void);
 /* ch_thread_poll_word: the word for machine code to test: not 0 while ch_thread_poll has work.
  * ret   the heap's word, at one address for all threads while the heap lives | NULL no such heap
  * safe  any thread; code loads 4 bytes, in no order
- * note  polls of the heap's threads set the word back. The word stays set while a stop or a sweep
- *       lasts, an open waits for space, or names for perf's map. With two heaps test two words */
+ * note  polls of the heap's threads set it back, but not while a stop or a sweep lasts, an open
+ *       that failed waits for space, or names wait for perf's map. Two heaps have two words */
 CH_API const volatile uint32_t *ch_thread_poll_word(struct ch_heap *heap);
 
 /* --- fiber --- */
-
 /* ch_fiber_attach: a stack that threads of the heap switch to; a suspended stack holds code.
- * in    low, high  bounds of the stack
- * out   fiber      not suspended yet
+ * in    low, high  bounds of the stack; the fiber is not suspended yet
  * ret   CH_OK | CH_E_ARG low >= high | CH_E_MEMORY
  * lock  registry
  * safe  any thread */
@@ -480,10 +487,11 @@ CH_API CH_CHECKED enum ch_status ch_fiber_attach(struct ch_heap *heap, const voi
 
 /* ch_fiber_suspend: the caller is about to leave the stack of the fiber; before the switch.
  * in    fiber      the caller runs on its stack; a thread's own stack is attached as a fiber, too
- *       lowest_sp  below every frame that is kept; scanned from 256 bytes below on. Outside of the
- *                  stack: the whole stack is scanned
+ *       lowest_sp  an address below every frame that is kept. Cycles scan the stack from 256 bytes
+ *                  below it on, or all of the stack if the address is not on the stack
  * safe  the thread that runs on it
- * note  the stack left and the stack entered are scanned up to ch_fiber_resume. Detached: ch_why */
+ * note  from here to ch_fiber_resume cycles scan both the stack left and the stack entered. With a
+ *       fiber that was detached both calls do nothing, and ch_why says so */
 CH_API void ch_fiber_suspend(struct ch_fiber *fiber, const void *lowest_sp);
 
 /* ch_fiber_resume: the caller runs on the fiber's stack again; after the switch.
@@ -498,12 +506,11 @@ CH_API void ch_fiber_resume(struct ch_fiber *fiber);
 CH_API CH_CHECKED enum ch_status ch_fiber_detach(struct ch_fiber *fiber);
 
 /* --- owner --- */
-
 /* ch_owner_create: something that the VM compiles. The cell holds the fallback: no entry yet.
  * in    vm        a vm of a BUILTIN or HOST heap (Boehm: ch_bdw_owner_create)
  *       name      copied; tables and traps say the name, before a block's own; NULL = none
- *       fallback  the VM's entry without code, same calling convention. NULL, where nobody calls
- *                 through the cell: a trap that says so
+ *       fallback  what the cell leads to without an entry; has the calling convention of the code.
+ *                 NULL, if nobody calls through the cell: a trap that says so
  * ret   CH_OK | CH_E_ARG | CH_E_MEMORY | CH_E_STATE the vm was detached
  * lock  heap
  * safe  any thread */
@@ -519,15 +526,15 @@ CH_API CH_CHECKED enum ch_status ch_owner_create(struct ch_vm *vm, const char *n
 CH_API CH_CHECKED enum ch_status ch_owner_set_entry(struct ch_owner owner, struct ch_block block);
 
 /* ch_owner_cell: the word to call through; constant for the owner's life.
- * ret   NULL: the handle is none, or stale (released, and the last block is free): ch_why
+ * ret   NULL: the handle is none, or stale, as a released owner's when its last block is free
  * safe  any thread
  * note  code that calls through another owner's cell attaches an edge to that owner */
 CH_API const void *const *ch_owner_cell(struct ch_owner owner);
 
 /* ch_owner_release: the VM has no more use for the owner.
- * in    how  COLLECT: by a cycle (see ch_code_free), when no stack and no block holds the code.
- *            NOT_RUNNING: at once, and the caller vouches that no thread is inside the code or
- *            will be; cycles free each block that another block attached an edge to
+ * in    how  COLLECT: a cycle (see ch_code_free) frees the code, when no stack and no block holds
+ *            it. NOT_RUNNING: the call frees the code, and the caller vouches that no thread is
+ *            inside it, or will be. Code that another block attached an edge to is left to cycles
  * ret   CH_OK | CH_E_ARG how | CH_E_STALE (also when released already)
  * lock  COLLECT: none; NOT_RUNNING: heap
  * safe  any thread; COLLECT also from finalizers and collectors' callbacks, in no stopped world
@@ -535,29 +542,28 @@ CH_API const void *const *ch_owner_cell(struct ch_owner owner);
 CH_API CH_CHECKED enum ch_status ch_owner_release(struct ch_owner owner, enum ch_release how);
 
 /* --- block --- */
-
 /* A request to open. Leave unused fields 0. */
 struct ch_open {
 	size_t size;           /* sizeof(struct ch_open) */
 	struct ch_heap *heap;  /* for code that lives until ch_code_free; or */
 	struct ch_owner owner; /* for code that lives by an owner: set heap or owner, not both */
 	uint32_t hot_bytes;    /* the most to be emitted; unused room goes back */
-	uint32_t cold_bytes;   /* the same for side exits, without stubs, whose room stays */
-	uint32_t branch_room;  /* branches, 8 cold bytes each; procmem 24, aarch64 28, riscv64 24 */
+	uint32_t cold_bytes;   /* the same for side exits; stubs have room besides, and keep it */
+	uint32_t branch_room;  /* branches, 8 cold bytes each (procmem, riscv64: 24; aarch64: 28) */
 	enum ch_entry entry;     /* NONE without an owner */
 	uint8_t frame;           /* enum ch_frame_shape, or ch_frame_register's */
 	unsigned flags;          /* set of enum ch_open_flags */
-	enum ch_kind kind;       /* data: entry, frame, cold_bytes, branch_room 0, no OWN_FRAMES */
+	enum ch_kind kind;       /* data: no entry, frame, cold_bytes, branch_room, OWN_FRAMES */
 	const void *not_entrant; /* PATCH: where its shut entry leads; NULL = owner's fallback */
 	const char *name;        /* copied; NULL = the owner's name only */
 	void *user;              /* comes back in block_freed, ch_block_info and ch_code_at */
-	size_t align; /* of exec: a power of two, at most 4096; 0 = 8, in whole pages of data 64 */
+	size_t align; /* of exec: a power of two, at most 4096; 0 = 8; large data, IN_PLACE: 64 */
 };
 
-/* A block under construction: emit at write, relative to exec, and set each field marked "in". Read
+/* An OPEN block. Store at write the bytes that are to run at exec; set each field marked "in". Read
  * and run nothing at exec before the commit. After commit or abort a store through a copy of write
  * is lost, or damages another block: ch_code_write. A struct ch_code on a stack, or a thread-local
- * one, holds its block by its addresses, as words on a stack do: clear it after the commit. */
+ * one, keeps its block by its addresses, as words on a stack do: clear it after the commit. */
 struct ch_code {
 	struct ch_block block;
 	uint8_t *write, *exec;           /* hot bytes */
@@ -566,15 +572,16 @@ struct ch_code {
 	uint32_t entry_bytes;            /* PATCH: the library's bytes at exec, before the VM's */
 	uint32_t used_from, used_to; /* in: hot bytes in use; from: a multiple of 8; PATCH: 0 */
 	uint32_t cold_used;    /* in; of data used_from, used_to and cold_used are not read */
-	uint32_t entry_offset; /* in: from exec; PATCH: 0 */
-	const uint32_t *guard; /* GUARD: 0 while entrant, else the VM's entry jumps to a fallback */
-	/* in: OWN_FRAMES: an .eh_frame section of at most 1 MiB, 4-aligned, ended by a length of 0:
-	 * CIEs with CFA and personality, FDEs with final exec addresses (absolute or pc-relative,
-	 * 2, 4 or 8 bytes) of used bytes, LSDAs. NULL: unwinding ends at the block. In RODATA that
-	 * the block has an edge to, or kept until commit failed, block_freed came, commit and
-	 * ch_vm_detach returned, or ch_code_free as NOT_RUNNING did (no edge to the block). */
+	uint32_t entry_offset; /* in: of the entry from exec; PATCH: 0 */
+	const uint32_t *guard; /* GUARD: while *guard is not 0, the VM's code jumps to a fallback */
+	/* in, with OWN_FRAMES: an .eh_frame section of at most 1 MiB, 4-aligned, ended by a length
+	 * of 0. Each CIE gives a CFA. FDEs name used bytes by exec addresses: absolute or
+	 * pc-relative, of 2, 4 or 8 bytes. NULL: unwinding ends at the block. The library makes no
+	 * copy. So the section lies in RODATA that the block has an edge to. Or the VM keeps it
+	 * until the commit failed, until block_freed came, until commit and ch_vm_detach returned,
+	 * or until ch_code_free as NOT_RUNNING returned, if no block has an edge to the block. */
 	const void *eh_frame;
-	const struct ch_frame *frame; /* in: CH_FRAME_STEPS */
+	const struct ch_frame *frame; /* in, with CH_FRAME_STEPS */
 	uint64_t spare[4];            /* ch_block_open sets them to 0 */
 };
 
@@ -583,21 +590,22 @@ struct ch_code {
  * out   code  all zero on failure
  * ret   CH_OK | CH_E_ARG also if larger than the pool | CH_E_STALE the owner is dead | CH_E_FULL |
  *       CH_E_MEMORY | CH_E_THREAD | CH_E_STATE the thread is parked | CH_E_OS errno kept |
- *       CH_E_REACH PATCH, 1 MiB or more on riscv64, 128 MiB on aarch64
- * lock  none on the fast path without a name or entry; else pages, heap; see CH_OPEN_MAY_COLLECT
- * safe  an attached thread, or any on its own stack, which the call attaches (Boehm: if its
+ *       CH_E_REACH a block with PATCH of 1 MiB or more on riscv64, 128 MiB or more on aarch64
+ * lock  none without name and entry, if the thread's page has room; else pages, heap
+ * safe  an attached thread; or any other on its own stack, which the call attaches (Boehm: if its
  *       collector knows the thread; else CH_E_THREAD). Any attached thread may go on with the block
  * cost  some 50 ns; a page now and then; large: system calls, on procmem O(bytes); full: O(pages)
- * note  with `heap` or MAY_COLLECT, may collect (ch_code_free); else: collect_wanted, space_free */
+ * note  with `heap` or MAY_COLLECT the call may collect (ch_code_free). Otherwise collect_wanted
+ *       asks the VM for a collection, and space_free tells of room */
 CH_API CH_CHECKED enum ch_status ch_block_open(const struct ch_open *open, struct ch_code *code);
 
 /* ch_block_veneer: an address in the block's reach (riscv64: auipc's) that jumps to a far function.
  * in    target  e.g. a C function
  * out   at      exec address of the jump; immortal, shared by all callers of the target
- * ret   CH_OK | CH_E_STATE | CH_E_FULL for good | CH_E_REACH of BL: pools of over 64 MiB
+ * ret   CH_OK | CH_E_STATE | CH_E_FULL for good | CH_E_REACH of a BL, in a pool of over 64 MiB
  * lock  heap
  * safe  the thread that opened it
- * cost  O(veneers of the heap). All lie in one page, in 16 bytes each (aarch64, riscv64: 24) */
+ * cost  O(veneers of the heap). All lie in one page: 16 bytes each (aarch64, riscv64: 24) */
 CH_API CH_CHECKED enum ch_status ch_block_veneer(const struct ch_code *code, const void *target,
 						 const void **at);
 
@@ -611,12 +619,12 @@ CH_API CH_CHECKED enum ch_status ch_block_veneer(const struct ch_code *code, con
  *       has the entry inside; an exit of the block leads to unused bytes | CH_E_MEMORY | CH_E_STALE
  *       the owner is dead, an assumption broke, or a block that an edge names was aborted: all the
  *       blocks were aborted | CH_E_OS errno kept: large code does not get its memory, or code in
- *       place its access; all are OPEN, in place not to be written: commit again, or abort |
+ *       place its access; all stay OPEN, do not write in place now: commit again, or abort |
  *       CH_E_BROKEN the emitter of a block, or of the block before, damaged bytes beyond its room
- * lock  heap with assumptions, entry_offset, HOST refs, sinks beyond the unwinder; eh_frame: sinks
+ * lock  heap with assumptions, entry_offset, HOST refs, a sink beside UNWIND; sinks with eh_frame
  * safe  the thread that opened the blocks
- * cost  some 30 ns a block, O(attachments); large (2 MiB on): a copy of the used bytes, 1 to 2 ms
- *       a MiB; system calls: sinks, in place, large, procmem, riscv64
+ * cost  some 30 ns a block, O(attachments); from 2 MiB on a copy of the used bytes, 1 to 2 ms a
+ *       MiB; system calls: for sinks, in place, large; on procmem and riscv64
  * note  an owner's block that no entry, branch or edge leads to dies in the third cycle: then its
  *       handle gets CH_E_STALE, and the VM compiles again */
 CH_API CH_CHECKED enum ch_status ch_block_commit(struct ch_code *codes, size_t count);
@@ -629,14 +637,13 @@ CH_API CH_CHECKED enum ch_status ch_block_commit(struct ch_code *codes, size_t c
 CH_API CH_CHECKED enum ch_status ch_block_abort(struct ch_code *code);
 
 /* ch_code_add: make code of bytes that are ready and do not depend on where they lie.
- * in    bytes, n  the code. Code that an exception passes keeps the frame pointer (else unwinders
- *                 crash) and changes no other register that a callee keeps (x86-64: rbx, r12 to
- *                 r15; else the catcher finds wrong values). Other code: ch_open.frame
+ * in    bytes, n  the code. If an exception passes it, it has the frame of CH_FRAME_POINTER, and
+ *                 changes no other register that a callee keeps. Other code: ch_open.frame
  *       name      copied; perf, gdb and traps say it
- * out   to        the address of a pointer to a function of any type: the code's; NULL on failure
+ * out   to        points to a pointer to a function, of any type: set to the code, or NULL
  * ret   CH_OK | CH_E_ARG | CH_E_FULL | CH_E_MEMORY | CH_E_OS errno kept | CH_E_THREAD and
  *       CH_E_STATE as ch_block_open | CH_E_BROKEN as ch_block_commit
- * lock  heap; the caller holds none of its own where ch_code_free says that it may collect
+ * lock  heap; where the call may collect (ch_code_free) the caller holds no lock of its own
  * safe  any thread, as ch_block_open
  * cost  some 100 ns, and a copy of the bytes */
 CH_API CH_CHECKED enum ch_status ch_code_add(struct ch_heap *heap, const void *bytes, size_t n,
@@ -644,17 +651,19 @@ CH_API CH_CHECKED enum ch_status ch_code_add(struct ch_heap *heap, const void *b
 
 /* ch_code_free: the end of code without an owner, or of CH_OPEN_KEPT, by its address.
  * in    heap  NULL = whichever has the address: O(heaps)
- *       at    what ch_code_add gave; ch_info.exec (ch_code.exec if used_from is 0), or the entry
- *       how   COLLECT: by a cycle, when no word on a stack, not even a stale pointer, and no edge
- *             or branch leads to it. NOT_RUNNING: now; by a cycle, where a block has an edge to it
- * ret   CH_OK | CH_E_ARG how; in no pool, or inside code | CH_E_STATE an owner's, or immortal |
- *       CH_E_STALE nothing is there, or OPEN code. Other code made there since is freed instead
+ *       at    what ch_code_add gave; ch_info.exec (ch_code.exec if used_from is 0); or the entry
+ *       how   COLLECT: a cycle frees the code, when no edge, no branch and no word on a stack, not
+ *             even a stale one, leads there. NOT_RUNNING: now; by a cycle, if an edge leads there
+ * ret   CH_OK | CH_E_ARG how; `at` is in no pool, or inside code | CH_E_STATE the code is immortal,
+ *       or an owner's without KEPT | CH_E_STALE nothing is there, or OPEN code. If the code was
+ *       freed before, and other code lies there, the call frees the other code
  * lock  COLLECT by an attached thread: none; else heap
  * safe  any thread; COLLECT also from finalizers, but from no other callback of a collector
  * cost  COLLECT: O(1); NOT_RUNNING: O(attachments of the code, and branches to the code)
- * note  BUILTIN, while no vm has collect_wanted or stop_world: polls, ch_code_add, ch_block_open
- *       with `heap` or MAY_COLLECT collect what this, ch_owner_release and invalidations leave to
- *       cycles. Each waits stop_wait_ms / 50 for threads; in vain, the next comes much later */
+ * note  in a BUILTIN heap where no vm has collect_wanted or stop_world, the library collects what
+ *       this call, ch_owner_release and invalidations leave to cycles: in polls, in ch_code_add, in
+ *       ch_block_open with `heap` or MAY_COLLECT. It waits for threads for stop_wait_ms / 50; if
+ *       one does not stop, nothing is freed, and the next try comes much later */
 CH_API CH_CHECKED enum ch_status ch_code_free(struct ch_heap *heap, const void *at,
 					      enum ch_release how);
 
@@ -697,7 +706,6 @@ struct ch_info {
 };
 
 /* ch_block_info: what the heap knows of a block.
- * out   info  info->size is set by the caller
  * ret   CH_OK | CH_E_STALE | CH_E_ARG size
  * lock  heap, shortly
  * safe  any thread
@@ -705,17 +713,16 @@ struct ch_info {
 CH_API CH_CHECKED enum ch_status ch_block_info(struct ch_block block, struct ch_info *info);
 
 /* --- graph --- */
-
 struct ch_branch_site {
 	const void *at; /* exec address of the instruction, or of the literal */
 	enum ch_branch_kind kind;
-	void *user;       /* comes back in branch_hit, until block_freed of the block; ch_code_at */
-	const void *exit; /* leads here while unlinked; the VM holds its block; NULL = a stub */
+	void *user;       /* for branch_hit and ch_code_at; used until block_freed of the block */
+	const void *exit; /* where it leads unlinked; the VM keeps the exit's block; NULL = stub */
 	uint64_t spare[2]; /* 0 */
 };
 
 /* ch_branch_attach: declare a patch site; the site's bytes are written to lead to the stub.
- * in    block   OPEN; or LIVE, when branch_room is left: the site must not be reachable yet
+ * in    block   OPEN; or LIVE, if no thread can come to the site yet
  *       site    the instruction's bytes are already there
  * ret   CH_OK | CH_E_STALE | CH_E_STATE | CH_E_FULL branch_room is used up | CH_E_SITE another
  *       instruction, or its displacement is not in one aligned 8; the site shares a byte with
@@ -734,7 +741,7 @@ CH_API CH_CHECKED enum ch_status ch_branch_attach(struct ch_block block,
  * ret   CH_OK | CH_E_STALE either end is dead | CH_E_STATE either end is NOTENTRANT or OPEN, the
  *       target is data, or a CH_LEA to ENTRY_NONE
  * lock  heap
- * safe  any thread, while others run both
+ * safe  any thread, while others run either block
  * cost  one store into the code, on procmem into data */
 CH_API CH_CHECKED enum ch_status ch_branch_link(struct ch_branch branch, struct ch_block target);
 
@@ -757,20 +764,20 @@ CH_API CH_CHECKED enum ch_status ch_edge_attach_owner(struct ch_block block, str
  * ret   CH_OK | CH_E_STALE | CH_E_STATE also: no owner, so no vm with a `ref` (but for Boehm) |
  *       CH_E_ARG outside the block | CH_E_MEMORY | CH_E_SITE a byte of a site, stub or entry
  * safe  the thread that opened the block
- * note  store the word and attach the ref with no cycle in between, which would miss the object. If
- *       other threads may collect, attach first, with a word of 0 */
+ * note  a cycle between the store of the word and this call would miss the object. If other threads
+ *       may collect, attach first, with a word of 0, and store the object's address then */
 CH_API CH_CHECKED enum ch_status ch_ref_attach(struct ch_block block, const void *at);
 
 /* ch_patch_point_attach: a place that invalidation diverts to an exit.
  * in    at    exec address of `test eax, imm32`: an A9, then four bytes that the library writes;
  *             aarch64: of a NOP; riscv64: of an aligned `lui x0, 0`, whose immediate it writes
- *       exit  exec address in the block, or in a committed block, which is held then; at the exit
- *             everything but the flags is as at the point
+ *       exit  exec address in the block, or in a committed block, which the block keeps from here
+ *             on. A thread comes there with all registers, but the flags, as at the point
  *       user  any word, for ch_block_sites and ch_code_at
  * ret   CH_OK | CH_E_STALE | CH_E_STATE | CH_E_ARG | CH_E_SITE | CH_E_REACH | CH_E_MEMORY
- * lock  heap, when the exit is another block's, too
+ * lock  heap, if the exit lies in another block, too
  * safe  the thread that opened the block
- * cost  O(1); O(attachments of the other block) when the exit lies there
+ * cost  O(1); if the exit lies in another block, O(attachments of that block)
  * note  needed behind each call that may invalidate, and on each back edge inside a block */
 CH_API CH_CHECKED enum ch_status ch_patch_point_attach(struct ch_block block, const void *at,
 						       const void *exit, void *user);
@@ -792,19 +799,21 @@ CH_API CH_CHECKED enum ch_status ch_block_lines(struct ch_block block, const cha
 						const struct ch_line *lines, size_t n);
 
 /* How unwinders, exceptions and samplers pass code, from its prologue's end to its epilogue.
- * POINTER: the code begins with push rbp; mov rbp, rsp (aarch64: stp x29, x30, [sp, #-16]!; mov
- * x29, sp; riscv64: ra and s0 stored below the sp of the call; s0 is that sp). Only pc, sp and rbp
- * (x29, s0) come back: where code saves and changes another register that a callee keeps, and an
- * exception passes, the catcher finds a wrong value. KEEPS_ALL: below rbp and the return address
- * the code stores all callees' registers, downwards: rbx, r12 to r15 by push; aarch64: x19 to x28,
- * then d8 to d15, by stp of two, [sp, #-16]!; riscv64: s1 to s11, fs0 to fs11. LEAF: no frame, sp
- * as at the call (aarch64, riscv64: so x30, ra), callees' registers kept, calls nothing. */
+ *   POINTER    begins with push rbp; mov rbp, rsp (aarch64: stp x29, x30, [sp, #-16]!; mov x29, sp;
+ *              riscv64: ra and s0 stored below the sp of the call; s0 is that sp). An unwinder
+ *              restores pc, sp and rbp (x29, s0) only. If an exception passes code that changes
+ *              another register that a callee keeps (rbx, r12 to r15), the catcher finds a wrong
+ *              value there. Without the frame pointer, unwinders crash
+ *   KEEPS_ALL  the same, and below its record stores all other registers that a callee keeps,
+ *              downwards: rbx, r12 to r15 by push; aarch64: x19 to x28, then d8 to d15, by stp of
+ *              two, [sp, #-16]!; riscv64: s1 to s11, fs0 to fs11
+ *   LEAF       calls nothing; sp, registers that a callee keeps, x30 and ra are as at the call */
 enum ch_frame_shape { CH_FRAME_POINTER, CH_FRAME_KEEPS_ALL, CH_FRAME_LEAF, CH_FRAME_STEPS };
 
 /* STEPS (x86-64): ch_code.frame says where the caller's frame is at each instruction, for calls and
  * signals; the commit copies it behind the code. Code of at most 65,000 bytes, ENTRY_NONE or GUARD,
  * no cold_bytes, branch_room or IN_PLACE (else CH_E_ARG). Before the first step the frame is as at
- * the call: cfa 8. No step lies where a call returns to. A child of fork without copy sees LEAF. */
+ * the call: cfa 8. No step lies where a call returns to. A child of fork without code sees LEAF. */
 struct ch_frame_step {
 	uint16_t at;  /* exec offset; rising */
 	uint16_t cfa; /* from `at` on, bytes from sp up to the caller's sp: a multiple of 8 */
@@ -831,33 +840,29 @@ CH_API CH_CHECKED enum ch_status ch_frame_register(struct ch_heap *heap, const v
 						   size_t bytes, uint8_t *frame);
 
 /* --- trampoline --- */
-
 /* Both kinds pass on all argument registers and the return value, and the payload in a register of
  * no argument (x86-64: r10; aarch64: x15, x16 is lost; riscv64: t2, t1 is lost). FRAMED: calls the
- * target from a frame of its own, and unwinders and samplers see the block's name; arguments on the
- * stack do not pass. TAIL: jumps to the target. */
+ * target from a frame of its own, so unwinders and samplers see the block's name; but arguments on
+ * the stack do not pass. TAIL: jumps to the target. */
 enum ch_trampoline { CH_TRAMPOLINE_FRAMED, CH_TRAMPOLINE_TAIL };
 
 /* ch_trampoline_make: a block stamped from a template, entered like any other, and collected.
  * in    owner    the block lives by this owner; alive
- *       target   at any distance; code of the heap only if something else holds the code
- *       payload  not traced
- *       name, user  as in ch_open
+ *       target   at any distance. The block does not keep a target that is code of the heap
+ *       payload  not traced; name, user: as in ch_open
  * out   block    LIVE, its code at ch_info.entry
- * ret   CH_OK | CH_E_ARG | CH_E_STALE the owner is dead | CH_E_FULL also where other code, or a
- *       thread that opened code, has a page in every chunk of the pool: trampolines lie apart |
+ * ret   CH_OK | CH_E_ARG | CH_E_STALE the owner is dead | CH_E_FULL also if other code, or a thread
+ *       that opened code, has a page in every chunk: trampolines have chunks of their own |
  *       CH_E_MEMORY | CH_E_THREAD | CH_E_STATE the thread is parked | CH_E_BROKEN as a commit |
  *       CH_E_OS also no unwind table for the template (errno: linked without, or unknown form)
  * lock  heap
  * safe  as ch_block_open
  * cost  some 100 ns; a page now and then */
-CH_API CH_CHECKED enum ch_status ch_trampoline_make(struct ch_owner owner, enum ch_trampoline kind,
-						    const void *target, uint64_t payload,
-						    const char *name, void *user,
-						    struct ch_block *block);
+CH_API CH_CHECKED enum ch_status
+ch_trampoline_make(struct ch_owner owner, enum ch_trampoline kind, const void *target,
+		   uint64_t payload, const char *name, void *user, struct ch_block *block);
 
 /* --- assumption --- */
-
 /* ch_assumption_create: a fact that code may rely on.
  * ret   CH_OK | CH_E_MEMORY | CH_E_STATE the vm was detached
  * lock  heap
@@ -884,9 +889,8 @@ CH_API CH_CHECKED enum ch_status ch_assumption_break(struct ch_assumption assump
 						     size_t *invalidated);
 
 /* --- invalidate --- */
-
-/* ch_blocks_invalidate: nothing enters the blocks any more, but by an address that the VM keeps
- * (code without an owner); a thread inside leaves at its next branch or patch point.
+/* ch_blocks_invalidate: no thread enters the blocks any more, save code without an owner, by an
+ * address that the VM keeps. A thread inside leaves at its next branch, return or patch point.
  * in    blocks  any; dead and NOTENTRANT blocks, and data, are passed over
  * out   count   blocks that became NOTENTRANT, may be NULL
  * ret   CH_OK | CH_E_ARG of two heaps, CH_E_STATE a block is OPEN: nothing was changed
@@ -897,26 +901,24 @@ CH_API CH_CHECKED enum ch_status ch_blocks_invalidate(const struct ch_block *blo
 						      size_t *count);
 
 /* --- collect --- */
-
 /* ch_heap_collect: one full cycle and its sweep (built-in: here; Boehm: by its collector).
  * ret   CH_OK | CH_E_BUSY nothing was freed: a thread did not stop, or is on no attached stack |
  *       CH_E_STATE a HOST heap | CH_E_MEMORY | CH_E_THREAD Boehm: a thread not registered there
  * lock  registry, heap; delivers block_freed
- * safe  an attached thread that holds no lock; or a foreign one
+ * safe  an attached thread that holds no lock; or one that is not attached
  * cost  O(blocks and owners of the heap, and words of the stacks) */
 CH_API CH_CHECKED enum ch_status ch_heap_collect(struct ch_heap *heap);
 
 /* --- look --- */
-
 struct ch_spot {
 	size_t size; /* in: sizeof(struct ch_spot); offsetof(struct ch_spot, owner): block alone */
 	struct ch_block block;
 	struct ch_owner owner; /* none without one */
 	void *user;            /* ch_open.user */
 	const uint8_t *exec;   /* ch_info.exec, or ch_info.cold_exec (not ch_code's) */
-	uint32_t offset;       /* of pc, from exec */
+	uint32_t offset;       /* pc - exec */
 	bool is_cold;
-	/* A return address: behind a call that is a branch, else at a patch point; its user. */
+	/* With is_return: pc is behind a CH_CALL, else at a patch point; site_user is its user. */
 	bool has_site;
 	enum ch_block_state state; /* LIVE or NOTENTRANT */
 	void *site_user;
@@ -926,8 +928,8 @@ struct ch_spot {
  * maps, exception tables, deoptimization and line tables.
  * in    heap       in use; NULL = whichever has the address: O(heaps), and a store to a shared word
  *       is_return  pc is a return address: look at the call before pc
- * out   spot       as at one moment; the caller sets spot->size; the rest is 0 when false
- * ret   true when pc lies in a LIVE or NOTENTRANT block; false, and spot unchanged: a wrong size
+ * out   spot       as at one moment; all but size is 0 when the call returns false
+ * ret   true when pc lies in a LIVE or NOTENTRANT block. A wrong size: false, spot stays as it was
  * safe  any thread, signal handlers, callbacks, while others allocate, free and collect
  * cost  some 17 ns, block alone some 13; is_return: O(what is attached to the block) */
 CH_API bool ch_code_at(const struct ch_heap *heap, const void *pc, bool is_return,
@@ -950,10 +952,9 @@ CH_API CH_CHECKED enum ch_status ch_block_each(struct ch_heap *heap, const char 
  *       bytes  room at text; 1,024 are enough but for long paths
  * out   text      one line, 0-terminated unless bytes is 0; cut at a character
  * ret   the length without the 0; >= bytes when the text was cut; 0 = pass the signal on: it is not
- *       of the heap's code or data, nor of its code's call of NULL; or was sent; or a tool's trap
+ *       of the heap's code or data, nor of a call of NULL by code; or was sent, or is a tool's trap
  * safe  signal handlers, in any thread, while others allocate and free
- * cost  O(blocks of the heap, and freed blocks that are remembered)
- * note  knows the last ch_config.remembered_dead freed blocks; names are cut to 63 bytes */
+ * cost  O(blocks of the heap, and freed blocks that are remembered: ch_config.remembered_dead) */
 CH_API size_t ch_trap_describe(const struct ch_heap *heap, const void *siginfo,
 			       const void *ucontext, char *text, size_t bytes);
 
@@ -962,15 +963,14 @@ CH_API size_t ch_trap_describe(const struct ch_heap *heap, const void *siginfo,
  * is on, so that a core names the code, and goes on to the action that was there before: the
  * default action ends the process with the registers of the signal in its core.
  * in    heap  the handler knows the code of this heap, too
- * ret   CH_OK also when installed before | CH_E_OS errno kept; try again for the missing signals
+ * ret   CH_OK also when installed before | CH_E_OS errno kept; a later call tries what is missing
  * lock  of the set of heaps; the handler tries the locks of sinks, for a tenth of a second
- * safe  any thread. The handler needs 8 KiB of the thread's signal stack, if any; in the archive 12
+ * safe  any thread. The handler needs 8 KiB of the thread's signal stack, if any; libcodeheap.a: 12
  * note  the process has one handler, also when the heap is gone. A VM that goes on after faults of
  *       its own installs its handler later, and chains every other fault to the action before */
 CH_API CH_CHECKED enum ch_status ch_trap_install(struct ch_heap *heap);
 
 /* --- sinks --- */
-
 /* ch_sink_set: choose the sinks that are on. A sink that comes on is told of all live code.
  * ret   CH_OK | CH_E_ARG | CH_E_BUSY a thread was held inside a call | CH_E_OS errno kept: a file
  *       could not be made, or the process has no libunwind; the sink is off
@@ -987,7 +987,7 @@ CH_API CH_CHECKED enum ch_status ch_sink_set(struct ch_heap *heap, unsigned sink
 CH_API CH_CHECKED enum ch_status ch_sink_flush(struct ch_heap *heap);
 
 /* ch_sink_status: whether a sink is on, and which error switched the sink off.
- * out   path    of the sink's file, while the sink is on; "" without a file; or NULL, as the next
+ * out   path    of the sink's file, while the sink is on; "" without a file; may be NULL, as failed
  *       failed  errno that switched the sink off; EINVAL: no such heap, or not one sink; else 0
  * ret   true while the sink is on
  * lock  sinks
