@@ -67,9 +67,9 @@ enum ch_backtrace { CH_BACKTRACE_FRAMES, CH_BACKTRACE_TABLES };
  * safe  FRAMES: an attached thread, signal handlers in it. TABLES: any thread; in a handler only of
  *       a signal that cannot have interrupted an unwinder, a loader or an allocator
  * cost  FRAMES: 1 to 2 ns a frame; TABLES: 0.1 to 1 us
- * note  FRAMES ends at a record outside the stack, unaligned, or not above the record before, at a
- *       saved frame pointer of 0 and at a return address of 0 or 1. A return address less 1 lies in
- *       its call */
+ * note  FRAMES ends at a record that lies outside of the stack, is not aligned, or is not above the
+ *       record before; also at a saved frame pointer of 0, and at a return address of 0 or 1. The
+ *       call of a return address has the byte before the address */
 CH_API size_t ch_backtrace(const struct ch_heap *heap, enum ch_backtrace how, const void *ucontext,
 			   const void **pcs, size_t max);
 

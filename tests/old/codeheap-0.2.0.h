@@ -310,13 +310,13 @@ struct ch_config {
 	unsigned stop_wait_ms; /* how long a cycle waits in all for threads and locks; 0 = 1000 */
 	unsigned sinks; /* set of enum ch_sink; one that fails is off; CODEHEAP_SINKS overrides */
 	enum ch_dead_names dead_names; /* CODEHEAP_DEAD_NAMES overrides: replaced, kept */
-	/* Copied; NULL = environment's JITDUMPDIR, else /tmp. One file: the first heap's. */
+	/* Copied; NULL = environment's JITDUMPDIR, else /tmp. All heaps share the first one's. */
 	const char *jitdump_dir;
 	/* Copied; NULL = none. For codeheap-top; %p is the process's number, the second heap adds
 	 * ".2"; a child of fork has a file only with %p. CH_E_OS, ENOSYS: the process has no
 	 * libcodeheap-profile (ch_stats_file_enable). CODEHEAP_STATS overrides, without CH_E_OS. */
 	const char *stats_file;
-	unsigned step_blocks;    /* freed by one step of the sweep at most; 0 = 64, at most 64 */
+	unsigned step_blocks;    /* the most that a step of the sweep frees: 1 to 64; 0 = 64 */
 	/* Freed blocks that traps can name: a power of two, 64 to 1,048,576; 0 = 65,536. 32 bytes
 	 * each, some 80 more with a name of its own, taken as blocks die: 2 to 7 MB for 65,536. */
 	unsigned remembered_dead;
@@ -335,8 +335,8 @@ static inline void ch_config_init(struct ch_config *config)
 /* --- heap --- */
 /* ch_heap_create: reserve a pool and start a heap.
  * in    config  NULL = all defaults
- * ret   CH_OK | CH_E_ARG a field, or a variable (told on stderr) | CH_E_MEMORY
- *       | CH_E_OS errno kept; EMFILE: the process has 255 heaps, and can have no more
+ * ret   CH_OK | CH_E_ARG a field, or a variable of the environment (told on stderr) | CH_E_MEMORY |
+ *       CH_E_OS errno kept; EMFILE: the process has 255 heaps, and can have no more
  * lock  of the set of heaps
  * safe  any thread; attach threads and vms afterwards */
 CH_API CH_CHECKED enum ch_status ch_heap_create(const struct ch_config *config,
@@ -346,7 +346,7 @@ CH_API CH_CHECKED enum ch_status ch_heap_create(const struct ch_config *config,
  * in    heap  no vm, fiber or other thread is attached; no thread is in its code, or in a call
  * ret   CH_OK | CH_E_BUSY a vm, a fiber or another thread is attached (maybe by a call: ch_why)
  * lock  registry, heap; then of the set of heaps
- * safe  any thread; every handle of the heap is stale afterwards, and its pointer leads to nothing
+ * safe  any thread; afterwards its handles are stale, and calls with its pointer give CH_E_ARG
  * cost  O(memory of the heap, and samples of its profile); forks and creations wait meanwhile */
 CH_API CH_CHECKED enum ch_status ch_heap_destroy(struct ch_heap *heap);
 
@@ -409,10 +409,10 @@ CH_API CH_CHECKED enum ch_status ch_vm_attach(struct ch_heap *heap, const struct
  * `tells_detached` the call waits for commits, and makes block_freed for each block that is left.
  * in    vm  no thread runs code of the vm, or will
  * ret   CH_OK | CH_E_STATE detached before | CH_E_BUSY a thread is held in a commit: call again
- * lock  heap, until commits are through, for stop_wait_ms; none while block_freed runs
+ * lock  heap, until commits are through, stop_wait_ms at most; none while block_freed runs
  * safe  any thread
  * cost  O(owners and blocks of the heap)
- * note  later cycles free the blocks; assumptions end by ch_assumption_break only, later too. Keep
+ * note  later cycles free the blocks. Assumptions stay until ch_assumption_break, also later. Keep
  *       user valid until polls, collections and opens of other threads have returned */
 CH_API CH_CHECKED enum ch_status ch_vm_detach(struct ch_vm *vm);
 
@@ -471,13 +471,13 @@ CH_API void ch_thread_poll(void);
 
 /* ch_thread_poll_word: the word for machine code to test: not 0 while ch_thread_poll has work.
  * ret   the heap's word, at one address for all threads while the heap lives | NULL no such heap
- * safe  any thread; code loads 4 bytes, in no order
+ * safe  any thread; code loads the 4 bytes without a memory order
  * note  polls of the heap's threads set it back, but not while a stop or a sweep lasts, an open
  *       that failed waits for space, or names wait for perf's map. Two heaps have two words */
 CH_API const volatile uint32_t *ch_thread_poll_word(struct ch_heap *heap);
 
 /* --- fiber --- */
-/* ch_fiber_attach: a stack that threads of the heap switch to; a suspended stack holds code.
+/* ch_fiber_attach: name a stack that threads switch to; suspended, it keeps the code it returns to.
  * in    low, high  bounds of the stack; the fiber is not suspended yet
  * ret   CH_OK | CH_E_ARG low >= high | CH_E_MEMORY
  * lock  registry
@@ -506,7 +506,7 @@ CH_API void ch_fiber_resume(struct ch_fiber *fiber);
 CH_API CH_CHECKED enum ch_status ch_fiber_detach(struct ch_fiber *fiber);
 
 /* --- owner --- */
-/* ch_owner_create: something that the VM compiles. The cell holds the fallback: no entry yet.
+/* ch_owner_create: make an owner. Its cell holds the fallback until ch_owner_set_entry.
  * in    vm        a vm of a BUILTIN or HOST heap (Boehm: ch_bdw_owner_create)
  *       name      copied; tables and traps say the name, before a block's own; NULL = none
  *       fallback  what the cell leads to without an entry; has the calling convention of the code.
@@ -526,7 +526,7 @@ CH_API CH_CHECKED enum ch_status ch_owner_create(struct ch_vm *vm, const char *n
 CH_API CH_CHECKED enum ch_status ch_owner_set_entry(struct ch_owner owner, struct ch_block block);
 
 /* ch_owner_cell: the word to call through; constant for the owner's life.
- * ret   NULL: the handle is none, or stale, as a released owner's when its last block is free
+ * ret   NULL: the handle is none, or stale. A released owner's is stale once its last block is free
  * safe  any thread
  * note  code that calls through another owner's cell attaches an edge to that owner */
 CH_API const void *const *ch_owner_cell(struct ch_owner owner);
@@ -568,7 +568,7 @@ struct ch_code {
 	struct ch_block block;
 	uint8_t *write, *exec;           /* hot bytes */
 	uint8_t *cold_write, *cold_exec; /* cold bytes; the stubs lie before */
-	uint32_t hot_bytes, cold_bytes;  /* room */
+	uint32_t hot_bytes, cold_bytes;  /* room at exec and at cold_exec */
 	uint32_t entry_bytes;            /* PATCH: the library's bytes at exec, before the VM's */
 	uint32_t used_from, used_to; /* in: hot bytes in use; from: a multiple of 8; PATCH: 0 */
 	uint32_t cold_used;    /* in; of data used_from, used_to and cold_used are not read */
@@ -676,7 +676,7 @@ enum ch_write { CH_WRITE_NOT_RUNNING, CH_WRITE_WORD, CH_WRITE_INSTRUCTION };
 
 /* ch_code_write: write into committed code, where a store at ch_code.write is lost.
  * in    heap   NULL = whichever has the address: O(heaps)
- *       at, n  exec address; the bytes lie in the hot bytes of one block, or in its cold bytes
+ *       at, n  exec address; all n bytes lie in the hot bytes, or in the cold bytes, of one block
  * ret   CH_OK a thread that comes to the bytes from here on runs the new bytes | CH_E_ARG the bytes
  *       lie elsewhere, or the block is OPEN | CH_E_STATE data, or a trampoline | CH_E_SITE a byte
  *       belongs to an attached site or ref, a stub, a patchable entry or a block's steps; or the
@@ -685,7 +685,7 @@ enum ch_write { CH_WRITE_NOT_RUNNING, CH_WRITE_WORD, CH_WRITE_INSTRUCTION };
  *       such page is a mapping, and the process can have no more
  * lock  heap
  * safe  any thread
- * cost  O(n + attachments), and a core synchronization, 1 us; procmem, 5 to 20 us */
+ * cost  O(n + attachments), and 1 us for a core synchronization; procmem: 5 to 20 us */
 CH_API CH_CHECKED enum ch_status ch_code_write(struct ch_heap *heap, const void *at,
 					       const void *bytes, size_t n, enum ch_write how);
 
@@ -745,8 +745,8 @@ CH_API CH_CHECKED enum ch_status ch_branch_attach(struct ch_block block,
  * cost  one store into the code, on procmem into data */
 CH_API CH_CHECKED enum ch_status ch_branch_link(struct ch_branch branch, struct ch_block target);
 
-/* The calls from here to ch_block_lines want an OPEN block (CH_E_STATE). A call that makes the
- * block's list longer takes the heap's lock. Attaching to two blocks in turn: O(attachments). */
+/* From here to ch_block_lines the block is OPEN (else CH_E_STATE). If the list of its attachments
+ * has to grow, a call takes the heap's lock. Attaching to two blocks in turn: O(attachments). */
 
 /* ch_edge_attach: the block needs another block (an address in a table, an exit in another block).
  * in    to  not dead; an OPEN one is committed before the block, or together with the block
@@ -815,12 +815,12 @@ enum ch_frame_shape { CH_FRAME_POINTER, CH_FRAME_KEEPS_ALL, CH_FRAME_LEAF, CH_FR
  * no cold_bytes, branch_room or IN_PLACE (else CH_E_ARG). Before the first step the frame is as at
  * the call: cfa 8. No step lies where a call returns to. A child of fork without code sees LEAF. */
 struct ch_frame_step {
-	uint16_t at;  /* exec offset; rising */
+	uint16_t at;  /* exec offset; rises from step to step */
 	uint16_t cfa; /* from `at` on, bytes from sp up to the caller's sp: a multiple of 8 */
 };
 struct ch_frame_save {
 	uint8_t reg;   /* DWARF's number: 3 (rbx), 6 (rbp), 12 to 15; once */
-	uint8_t below; /* from `at` on saved so many words under the caller's sp: 2 or more */
+	uint8_t below; /* from `at` on it is saved so many words below the caller's sp: 2 or more */
 	uint16_t at;
 };
 struct ch_frame {
@@ -901,7 +901,7 @@ CH_API CH_CHECKED enum ch_status ch_blocks_invalidate(const struct ch_block *blo
 						      size_t *count);
 
 /* --- collect --- */
-/* ch_heap_collect: one full cycle and its sweep (built-in: here; Boehm: by its collector).
+/* ch_heap_collect: run one full cycle and its sweep; in a Boehm heap the collector runs the cycle.
  * ret   CH_OK | CH_E_BUSY nothing was freed: a thread did not stop, or is on no attached stack |
  *       CH_E_STATE a HOST heap | CH_E_MEMORY | CH_E_THREAD Boehm: a thread not registered there
  * lock  registry, heap; delivers block_freed
@@ -975,7 +975,7 @@ CH_API CH_CHECKED enum ch_status ch_trap_install(struct ch_heap *heap);
  * ret   CH_OK | CH_E_ARG | CH_E_BUSY a thread was held inside a call | CH_E_OS errno kept: a file
  *       could not be made, or the process has no libunwind; the sink is off
  * lock  heap, sinks
- * safe  any thread. While the unwinder's sink goes off no thread unwinds through OWN_FRAMES blocks
+ * safe  any thread; while UNWIND goes off, no thread may unwind through a block of OWN_FRAMES
  * cost  O(blocks of the heap) for each sink that comes on */
 CH_API CH_CHECKED enum ch_status ch_sink_set(struct ch_heap *heap, unsigned sinks);
 
