@@ -606,6 +606,32 @@ EOF
   result_right
 }
 
+# gdb stops with the second process; of the first, which goes on without gdb, it would have taken no INT3 out.
+case_gdb_int3_stays_out_where_gdb_resumes_two_processes() {
+  start
+  export DEBUGGEE_TWO_HEAPS=1
+  gdb_says "$work/debuggee" <<EOF
+break code_is_ready
+run 2000000000 >$work/facts
+facts
+codeheap break -int3 other
+add-inferior -exec $work/debuggee
+inferior 2
+run 1 >$work/others
+break checkpoint thread 2.1
+inferior 1
+set schedule-multiple on
+python attempt("break -int3 sum")
+continue
+inferior 1
+x/xb \$other_entry
+kill inferiors 1 2
+EOF
+  said '^sentence: gdb resumes several processes at once \(schedule-multiple\): use -hw\.$'
+  said '^Thread 2\.1 .* hit Breakpoint 2(\.2)?, checkpoint '
+  said '^0x[0-9a-f]+( <.*>)?:[[:space:]]+0xb8$'
+}
+
 # Attached to a process that is busy in code, named at once, and left while it runs: no INT3 stays behind.
 case_gdb_leaving_a_running_process_takes_int3_out() {
   start

@@ -158,7 +158,7 @@ class Traps:
 
     def on_continue(self, _):
         """gdb sends it before any thread runs, and again for each further thread."""
-        for trap in self.here():
+        for trap in self.here() if runs_alone() else ():
             if trap.original is None and not trap.stands_in() and trap.place.is_there():
                 trap.put()
 
@@ -251,6 +251,12 @@ def is_hardware(kind, block, address, wanted):
     return registers_in_use() < most - 1 or is_rewritten(block, address)
 
 
+def runs_alone():
+    """Whether gdb resumes no other process, of which it would take no INT3 out at a stop."""
+    return (not gdb.parameter("schedule-multiple")
+            or sum(inferior.pid != 0 for inferior in gdb.inferiors()) < 2)
+
+
 def demand_int3():
     """The sentence when gdb would not stop at an INT3 as this module needs it."""
     try:
@@ -259,6 +265,8 @@ def demand_int3():
         memory.fail("The selected thread runs or has ended: select a stopped one, or use -hw.")
     if str(gdb.parameter("non-stop")) in ("True", "on"):
         memory.fail("In non-stop mode only hardware breakpoints work: use -hw.")
+    if not runs_alone():
+        memory.fail("gdb resumes several processes at once (schedule-multiple): use -hw.")
     row = gdb.execute("info signals SIGTRAP", to_string=True).splitlines()[-1].split()
     if row[1] != "Yes":
         memory.fail("gdb does not stop at SIGTRAP: `handle SIGTRAP stop nopass` first, or use -hw.")
@@ -303,7 +311,8 @@ A breakpoint ends with its block: code that is put there later is left alone.
        any breakpoint, has no condition, and goes by `codeheap delete N`. It is in the
        code only while the process runs, so detach, kill and generate-core-file find none;
        but a child of fork runs a copy with it, and it does not stop a function that gdb
-       calls. Needs one hardware breakpoint while a thread stands at it."""
+       calls. It is in no code while gdb resumes several processes at once
+       (schedule-multiple). Needs one hardware breakpoint while a thread stands at it."""
 
     def __init__(self):
         super().__init__("codeheap break", completer_class=gdb.COMPLETE_EXPRESSION)
