@@ -255,6 +255,9 @@ text, status = look([top, "-d", "0.2", file], 24, 80, [
     (seen(1), lambda pid, fd: os.rename(file, file + ".away")), (lost, lambda pid, fd: os.rename(file + ".away", file)), (found, quit)])
 looks = text.split("\033[H")[1:]
 assert status == 0 and any("No such file" in one for one in looks) and "No such file" not in looks[-1], (status, looks[-1])
+# What is said at the end is for the screen that comes back.
+text, status = look([top, "-d", "0.2", file], 24, 80, [(seen(1), lambda pid, fd: os.rename(file, file + ".away")), (lost, quit)])
+assert status == 1 and "No such file" in text.split("\033[?1049l")[1], text
 text, status = look([top, "-d", "0.2", file + ".none"], 24, 80, [])
 assert status == 1, "a file that never was"
 PYTHON
@@ -531,6 +534,7 @@ top_broken_rules_are_noticed() {
   rule top_refreshes_in_a_terminal codeheap-top/main.c '{SIGTSTP, note_stop}, ' ''
   rule top_refreshes_in_a_terminal codeheap-top/main.c '		stop();' '		raise(SIGSTOP);'
   rule top_refreshes_in_a_terminal codeheap-top/main.c 'raise(SIGTSTP)' 'raise(SIGSTOP)'
+  rule top_refreshes_in_a_terminal codeheap-top/main.c '^	fflush(stdout);' '	;'
   rule top_draws_whole_pages draw/draw_heap.c 'more pages' 'more of them'
   rule top_draws_no_names_of_a_hostile_file draw/draw_heap.c 'if (is_attribute(heap->numbers\[i\].name))' 'if (1)'
 }

@@ -140,6 +140,8 @@ static void close_window(void)
 	if (!has_window)
 		return;
 	fputs("\033[?25h\033[?1049l", stdout);
+	/* What is printed from here on is for the screen that comes back. */
+	fflush(stdout);
 	if (has_input)
 		tcsetattr(0, TCSANOW, &before);
 }
@@ -169,7 +171,6 @@ static void stop(void)
 	sigset_t only;
 	is_stopped = 0;
 	close_window();
-	fflush(stdout);
 	sigaction(SIGTSTP, &(struct sigaction){.sa_handler = SIG_DFL}, &ours);
 	raise(SIGTSTP);
 	sigemptyset(&only);
