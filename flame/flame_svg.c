@@ -155,14 +155,16 @@ static unsigned shade_of(const char *name)
 
 static void put_about(struct picture *picture, const struct ch__flame_box *box)
 {
+	/* A picture of nothing has a box, too. */
+	uint64_t weight = picture->flame->weight ? box->weight : 0;
 	put(picture, "<title>");
 	put_escaped(picture, box->name);
 	put_format(picture, "\n%s: ", kinds[box->kind].text);
-	put_grouped(picture, box->weight);
+	put_grouped(picture, weight);
 	put(picture, " ");
 	put_escaped(picture, picture->view->unit);
 	put(picture, ", ");
-	put_share(picture, box->weight);
+	put_share(picture, weight);
 	if (box->self && !picture->view->is_reversed) {
 		put(picture, ", ");
 		put_grouped(picture, box->self);

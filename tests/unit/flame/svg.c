@@ -249,6 +249,7 @@ TEST(nothing_at_all_and_huge_weights_are_drawn)
 	struct flame_svg svg;
 	draw(flame, &plain, &svg);
 	CHECK_EQ(svg.count, 1);
+	CHECK_STR(flame_find(&svg, "all", 0)->title, "all\nother: 0 samples, 0.00 %");
 	CHECK_EQ(flame_whole(svg.root, "data-total"), 0);
 	flame_forget(&svg);
 	CHECK(flame_add(flame, "f", CH__FLAME_CODE, UINT64_MAX / 2));
