@@ -84,10 +84,11 @@ pc_file() { # pc_file TEMPLATE
 # The loader's cache knows the standard folders; where nobody has a cache, there is nothing to tell.
 tell_loader() {
   [ -z "$DESTDIR" ] && [ "$(id -u)" = 0 ] || return 0
-  local ldconfig known
+  local ldconfig folder
   ldconfig=$(PATH=$PATH:/sbin:/usr/sbin command -v ldconfig) || return 0
-  known=$("$ldconfig" -v -N -X 2>/dev/null | sed -n 's/^\(\/[^:]*\):.*/\1/p') || return 0
-  ! grep -qxF -- "$libdir" <<<"$known" || "$ldconfig" || echo "install: $ldconfig failed" >&2
+  "$ldconfig" -v -N -X 2>/dev/null | sed -n 's/^\(\/[^:]*\):.*/\1/p' | while IFS= read -r folder; do
+    [ ! "$folder" -ef "$libdir" ] || "$ldconfig" || echo "install: $ldconfig failed" >&2
+  done
 }
 
 do_install() {

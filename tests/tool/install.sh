@@ -403,6 +403,21 @@ case_install_needs_no_root() {
   [ -s "$work/stage/opt/it/lib/libcodeheap.so" ] || fail "nothing was installed"
 }
 
+# A slash at the end of PREFIX is a user's way to write it.
+case_install_tells_the_loader_of_its_folder_however_it_is_written() {
+  [ "$(id -u)" = 0 ] || { echo "skip: the loader's cache is root's"; exit 77; }
+  mkdir "$work/bin"
+  printf '%s\n' '#!/bin/sh' "[ \$# = 0 ] && touch '$work/told' || echo '$work/root/lib: (from a file)'" >"$work/bin/ldconfig"
+  chmod +x "$work/bin/ldconfig"
+  local prefix PATH=$work/bin:$PATH
+  for prefix in "$work/root" "$work/root/" "$work//root"; do
+    install_here install PREFIX="$prefix"
+    must rm "$work/told"
+  done
+  install_here install PREFIX="$work/elsewhere"
+  [ ! -e "$work/told" ] || fail "the cache has nothing of elsewhere, and was made anew"
+}
+
 case_install_under_a_name_with_blank_and_quote_and_moved() {
   install_here install PREFIX="$work/a user's place"
   export PKG_CONFIG_PATH="$work/a user's place/lib/pkgconfig"
