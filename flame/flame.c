@@ -145,10 +145,6 @@ uint32_t ch__flame_child(struct ch__flame *flame, uint32_t parent, const char *n
 			 enum ch__flame_kind kind)
 {
 	uint32_t frame;
-	if (parent >= flame->nodes_used)
-		return 0;
-	if ((unsigned)kind >= CH__FLAME_KINDS)
-		kind = CH__FLAME_OTHER;
 	if (!find_frame(flame, *name ? name : "[unknown]", kind, &frame))
 		return 0;
 	struct ch__flame_table *table = &flame->by_parent;
@@ -171,8 +167,6 @@ uint32_t ch__flame_child(struct ch__flame *flame, uint32_t parent, const char *n
 
 void ch__flame_weigh(struct ch__flame *flame, uint32_t node, uint64_t weight)
 {
-	if (node >= flame->nodes_used)
-		node = 0;
 	/* The sum of all weights stays in range, and so does each part. */
 	if (weight > UINT64_MAX - flame->weight)
 		weight = UINT64_MAX - flame->weight;

@@ -27,7 +27,7 @@ struct ch__flame *ch__flame_create(struct ch__meta *);
 
 /* Finds or makes the child of the parent with the name and kind. Node 0 is the root, which is no
  * frame. The name is copied and may have any bytes; "" is "[unknown]". Returns 0 if there is no
- * memory, or no such parent. */
+ * memory. */
 uint32_t ch__flame_child(struct ch__flame *, uint32_t parent, const char *name,
 			 enum ch__flame_kind);
 /* Adds the weight of stacks that ended in the frame itself, not in a callee. A weight of the root

@@ -224,8 +224,6 @@ bool ch__native_name(struct ch__native_names *names, uintptr_t pc, char *text, s
 		     uintptr_t *start)
 {
 	struct ch__os_place place;
-	if (!bytes)
-		return false;
 	if (names && name_by_file(names, pc, text, bytes, start))
 		return true;
 	if (!ch__os_place_of(pc, &place))

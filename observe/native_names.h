@@ -16,6 +16,6 @@ void ch__native_names_close(struct ch__native_names *)
 	CH_EXCLUDES(CH__STANDING); /* NULL is allowed */
 /* Writes the name of the function around an address, C++ demangled, cut to bytes and 0-terminated,
  * and its start. If names is NULL only the dynamic linker is asked. Returns false if no name is
- * known, or bytes is 0. */
+ * known. */
 bool ch__native_name(struct ch__native_names *names, uintptr_t pc, char *text, size_t bytes,
 		     uintptr_t *start) CH_EXCLUDES(CH__STANDING);

@@ -14,8 +14,8 @@ import gdb
 
 from codeheap_gdb import commands, disassemble, heaps, machine, memory
 
-HARDWARE_TYPES = ("BP_HARDWARE_BREAKPOINT", "BP_HARDWARE_WATCHPOINT", "BP_READ_WATCHPOINT",
-                  "BP_ACCESS_WATCHPOINT")
+HARDWARE_TYPES = (gdb.BP_HARDWARE_BREAKPOINT, gdb.BP_HARDWARE_WATCHPOINT,
+                  gdb.BP_READ_WATCHPOINT, gdb.BP_ACCESS_WATCHPOINT)
 
 
 class Place:
@@ -233,9 +233,7 @@ def is_rewritten(block, address):
 # --- which kind ---
 
 def registers_in_use():
-    types = [getattr(gdb, name) for name in HARDWARE_TYPES]
-    return sum(1 for point in gdb.breakpoints() or ()
-               if point.type in types and point.enabled and point.is_valid())
+    return sum(point.type in HARDWARE_TYPES and point.enabled for point in gdb.breakpoints())
 
 
 def is_hardware(kind, block, address, wanted):
@@ -340,7 +338,7 @@ A breakpoint ends with its block: code that is put there later is left alone.
 def print_list():
     rows = [(f"codeheap {trap.number}", "INT3", trap.place, trap.hits) for trap in _traps.list]
     rows += [(f"gdb {point.number}", "hardware", point.place, point.hit_count)
-             for point in gdb.breakpoints() or () if isinstance(point, HardwareBreak)]
+             for point in gdb.breakpoints() if isinstance(point, HardwareBreak)]
     for name, kind, place, hits in rows:
         print(f"{name:<12} {kind:<9} {place.address:#x} {place.text}, hit {hits} times")
     print(f"{len(rows)} breakpoints in code of heaps")
