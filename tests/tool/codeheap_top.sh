@@ -400,6 +400,14 @@ PYTHON
     dd of="$work/bad" bs=1 seek=48 conv=notrunc 2>/dev/null
   "$top" "$work/bad" 2>"$work/err" && fail 'a torn state of a living writer'
   grep -q 'not whole: its writer stands still' "$work/err" || fail "$(cat "$work/err")"
+  # A file that was just made, and that its writer holds: here longer than one look waits.
+  python3 - "$top" "$work/made" <<'PYTHON' || fail 'a file that was just made'
+import fcntl, struct, subprocess, sys
+with open(sys.argv[2], "wb") as made:
+    fcntl.fcntl(made, 37, struct.pack("=hhiqqii", fcntl.F_WRLCK, 0, 0, 0, 0, 0, 0)) # F_OFD_SETLK
+    said = subprocess.run(sys.argv[1:], capture_output=True, text=True, timeout=100).stderr
+    assert "not whole: its writer stands still" in said, said
+PYTHON
   cp "$work/file" "$work/bad"
   printf 'X' | dd of="$work/bad" bs=1 seek=300 conv=notrunc 2>/dev/null
   "$top" "$work/bad" 2>/dev/null && fail 'a wrong checksum'
@@ -528,6 +536,7 @@ top_broken_rules_are_noticed() {
   rule top_refuses_broken_files codeheap-top/reader.c 'section->entry_bytes < 8 ||' ''
   rule top_knows_how_a_process_ended codeheap-top/view.c 'return "ended"' 'return "running"'
   rule top_knows_how_a_process_ended codeheap-top/reader.c 'return lock.l_type != F_UNLCK' 'return true'
+  rule top_refuses_broken_files codeheap-top/reader.c 'lock.l_type != F_UNLCK ||' ''
   rule top_shows_a_scheme_under_stress codeheap-top/reader.c 'return TAKE(samples)' 'return true'
   rule top_knows_how_a_process_ended codeheap-top/reader.c 'stats->numbers.at\[i\].value' '0'
   rule top_refreshes_in_a_terminal codeheap-top/main.c '{SIGQUIT, note_end}, ' ''

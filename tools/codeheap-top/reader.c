@@ -26,10 +26,10 @@ enum {
 static bool has_writer(int fd, const struct ch__stats_head *head)
 {
 	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-	if ((head->flags & CH__STATS_FILE_LOCKED) && fcntl(fd, F_OFD_GETLK, &lock) == 0)
+	bool is_told = fcntl(fd, F_OFD_GETLK, &lock) == 0;
+	if (is_told && (lock.l_type != F_UNLCK || (head->flags & CH__STATS_FILE_LOCKED)))
 		return lock.l_type != F_UNLCK;
-	/* Without a number nobody can say. */
-	return !head->process || kill((pid_t)head->process, 0) == 0 || errno != ESRCH;
+	return head->process && (kill((pid_t)head->process, 0) == 0 || errno != ESRCH);
 }
 
 /* --- whole or not --- */
@@ -76,7 +76,7 @@ static uint8_t *read_whole(int fd, struct ch__stats_head *head, const char **err
 		uint8_t *body = try_to_read(fd, head, error);
 		if (body || *error)
 			return body;
-		if (i >= TRIES && (!head->process || !has_writer(fd, head))) {
+		if (i >= TRIES && !has_writer(fd, head)) {
 			*error = "it is not whole: its writer went while it wrote";
 			return NULL;
 		}
