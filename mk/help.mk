@@ -45,4 +45,4 @@ help:
 vars:
 	@printf '%s\n' 'CC=$(CC)' 'ARCH=$(ARCH)' 'GC=$(GC)' 'SAN=$(SAN)' 'ALLOC=$(ALLOC)' 'CROSS=$(CROSS)' \
 	  'BUILD=$(BUILD)' 'CFLAGS=$(CSTD) $(BASE) $(LIB_FLAGS)' 'CODEHEAP_LIBS=$(GC_LIBS) -lm -pthread' \
-	  'AR=$(AR)' 'EMULATOR=$(EMULATOR)' 'VERSION=$(version)' 'PREFIX=$(PREFIX)' $(foreach folder,bindir libdir includedir datadir mandir docdir,'$(folder)=$($(folder))')
+	  'AR=$(AR)' 'EMULATOR=$(EMULATOR)' 'VERSION=$(version)' $(foreach folder,PREFIX bindir libdir includedir datadir mandir docdir,$(folder)=$(call quoted,$($(folder))))

@@ -419,6 +419,8 @@ case_install_tells_the_loader_of_its_folder_however_it_is_written() {
 }
 
 case_install_under_a_name_with_blank_and_quote_and_moved() {
+  install_here vars PREFIX="$work/a user's place"
+  must grep -qxF "PREFIX=$work/a user's place" "$work/log"
   install_here install PREFIX="$work/a user's place"
   export PKG_CONFIG_PATH="$work/a user's place/lib/pkgconfig"
   write_program codeheap "$work/program.c"
