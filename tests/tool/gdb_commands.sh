@@ -659,6 +659,31 @@ EOF
   kill -0 "$pid" || fail "the process has ended"
 }
 
+# The next process has its code elsewhere, and there are four registers.
+case_gdb_hardware_break_ends_with_its_process() {
+  start registers
+  gdb_says "$work/debuggee" <<EOF
+break code_is_ready
+run 1 >$work/facts
+codeheap break -hw square
+codeheap break -hw sum
+kill
+run 1 >$work/facts
+codeheap break
+codeheap break -hw square
+run 1 >$work/facts
+info breakpoints
+codeheap break -hw square
+delete 1
+$to_the_end
+info breakpoints
+EOF
+  said_times 1 '^0 breakpoints in code of heaps$'
+  ! grep -E '^[0-9]+ +hw breakpoint' "$work/said" || fail "a breakpoint has outlived its process"
+  said '^Breakpoint 5, '
+  result_right
+}
+
 # The block of a breakpoint dies, and another one takes its place. The stop between lets the INT3 be in the code, not
 # under a thread that has just hit it.
 break_and_reuse() { # break_and_reuse KIND

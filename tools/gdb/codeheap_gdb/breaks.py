@@ -42,7 +42,7 @@ class Place:
 
 
 class HardwareBreak(gdb.Breakpoint):
-    """A breakpoint of gdb's own on a place; it ends with the block."""
+    """A breakpoint of gdb's own on a place; it ends with the block, and with the last process."""
 
     def __init__(self, place, wanted):
         super().__init__(f"*{place.address:#x}", type=gdb.BP_HARDWARE_BREAKPOINT)
@@ -60,6 +60,10 @@ class HardwareBreak(gdb.Breakpoint):
         except gdb.error as error:
             print(f"Breakpoint {self.number}: the condition `{self.wanted}` fails: {error}")
             return True
+
+
+def hardware_breaks():
+    return [point for point in gdb.breakpoints() if isinstance(point, HardwareBreak)]
 
 
 class StandIn(gdb.Breakpoint):
@@ -207,6 +211,10 @@ class Traps:
             trap.original = None
             trap.end()
             self.list.remove(trap)
+        # A child that gdb follows has the parent's code, and its breakpoints.
+        if not any(other.pid for other in gdb.inferiors() if other != event.inferior):
+            for point in hardware_breaks():
+                point.delete()
 
 
 def is_trap_signal():
@@ -338,7 +346,7 @@ A breakpoint ends with its block: code that is put there later is left alone.
 def print_list():
     rows = [(f"codeheap {trap.number}", "INT3", trap.place, trap.hits) for trap in _traps.list]
     rows += [(f"gdb {point.number}", "hardware", point.place, point.hit_count)
-             for point in gdb.breakpoints() if isinstance(point, HardwareBreak)]
+             for point in hardware_breaks()]
     for name, kind, place, hits in rows:
         print(f"{name:<12} {kind:<9} {place.address:#x} {place.text}, hit {hits} times")
     print(f"{len(rows)} breakpoints in code of heaps")
