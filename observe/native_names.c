@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  * native_names.c: names of native functions from the symbol tables of object files. The first
  * question for an address in an object opens the object's file. A file is believed if its first
- * bytes equal the loaded bytes, so a file replaced on the disk names nothing. libdw finds tables
- * and debug files. Files of a debug link are searched here, because libdw would go on to a debug
- * server. No lock: only the opener uses the names. Source: gdb manual, "Debugging Information in
- * Separate Files", for places and checksums. */
+ * bytes equal the loaded bytes: the build ID is there, so a file replaced on the disk names
+ * nothing. libdw finds tables and debug files. Files of a debug link are searched here, because
+ * libdw would go on to a debug server. No lock: only the opener uses the names. Source: gdb manual,
+ * "Debugging Information in Separate Files", for places and checksums. */
 #include "observe/elfutils.h"
 #include "observe/native_names.h"
 #include "observe/system.h"
