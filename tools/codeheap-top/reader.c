@@ -169,8 +169,6 @@ static void judge_writer(int fd, struct top_stats *stats)
 	if (fstat(fd, &file) == 0 && clock_gettime(CLOCK_REALTIME, &now) == 0)
 		stats->age_s = (double)(now.tv_sec - file.st_mtim.tv_sec) +
 			       (double)(now.tv_nsec - file.st_mtim.tv_nsec) / 1e9;
-	if (stats->head.state != CH__STATS_RUNNING)
-		return;
 	stats->has_no_writer = !has_writer(fd, &stats->head);
 }
 

@@ -19,7 +19,7 @@
 
 struct top_stats {
 	struct ch__stats_head head;
-	/* The writer is gone without a last word: it was killed, or its disk is full. */
+	/* Of a state that runs: the writer was killed, or its disk is full. */
 	bool has_no_writer;
 	double age_s; /* since the last write */
 	LIST(ch__stats_text) texts;

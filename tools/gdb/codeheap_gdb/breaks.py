@@ -240,10 +240,6 @@ def is_rewritten(block, address):
 
 # --- which kind ---
 
-def registers_in_use():
-    return sum(point.type in HARDWARE_TYPES and point.enabled for point in gdb.breakpoints())
-
-
 def is_hardware(kind, block, address, wanted):
     """Which of the two a breakpoint is to be; one register is left for a thread's stand-in."""
     if kind == "-int3" and wanted:
@@ -253,8 +249,8 @@ def is_hardware(kind, block, address, wanted):
                     "use -hw there.")
     if kind or wanted:
         return kind != "-int3"
-    most = block.heap.machine.DEBUG_REGISTERS
-    return registers_in_use() < most - 1 or is_rewritten(block, address)
+    taken = sum(point.type in HARDWARE_TYPES and point.enabled for point in gdb.breakpoints())
+    return taken < block.heap.machine.DEBUG_REGISTERS - 1 or is_rewritten(block, address)
 
 
 def runs_alone():
@@ -281,7 +277,8 @@ def demand_int3():
 def demand_process():
     memory.demand_libraries()
     machine.demand()
-    if memory.is_core():
+    connection = gdb.selected_inferior().connection
+    if connection and connection.type == "core":
         memory.fail("A core does not run: there is nothing to break in.")
 
 

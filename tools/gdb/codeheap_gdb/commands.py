@@ -77,7 +77,7 @@ def block_at(address, found):
     """The block of an address in either view, or the sentence that says what is there."""
     for heap in found:
         address = heap.exec_address(address) or address
-    heap = heaps.heap_at(address, found)
+    heap = next((heap for heap in found if heap.has(address)), None)
     block = heap and (heap.find(address) or heap.search(address))
     if not block:
         memory.fail(describe(address, found))

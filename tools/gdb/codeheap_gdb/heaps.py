@@ -496,11 +496,3 @@ def all_heaps(demand=True):
     if demand and not heaps:
         memory.fail("The program has no code heap at this moment.")
     return heaps
-
-
-def heap_at(address, heaps=None):
-    """The heap whose pool holds the address, or None."""
-    for heap in all_heaps(False) if heaps is None else heaps:
-        if heap.has(address):
-            return heap
-    return None

@@ -220,18 +220,9 @@ def libraries():
     return found
 
 
-def has_process():
-    return bool(gdb.selected_inferior().threads())
-
-
-def is_core():
-    connection = getattr(gdb.selected_inferior(), "connection", None)
-    return connection is not None and connection.type == "core"
-
-
 def demand_libraries():
     """libraries(), or the sentence that says what is missing."""
-    if not has_process():
+    if not gdb.selected_inferior().threads():
         fail(NO_PROCESS)
     found = libraries()
     if found:
