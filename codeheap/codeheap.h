@@ -669,7 +669,7 @@ CH_API CH_CHECKED enum ch_status ch_code_free(struct ch_heap *heap, const void *
 
 /* NOT_RUNNING: any bytes; the caller vouches that no thread runs or loads the bytes meanwhile. WORD
  * and INSTRUCTION: other threads may, and each gets the old bytes or the new. WORD: 1, 2, 4 or 8
- * bytes that code loads, aligned to their number. INSTRUCTION: bytes of one instruction, within an
+ * bytes that code loads, aligned to their number. INSTRUCTION: some or all bytes of one, within an
  * aligned 8, and its length stays; aarch64: all of a B, BL, NOP or BRK, to become another of these;
  * riscv64: all of an aligned instruction of 4 bytes. */
 enum ch_write { CH_WRITE_NOT_RUNNING, CH_WRITE_WORD, CH_WRITE_INSTRUCTION };

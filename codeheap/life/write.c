@@ -72,7 +72,8 @@ static enum ch_status write_locked(struct ch_heap *heap, uintptr_t at, const voi
 	if (!may_change(heap, at, bytes, n, how))
 		return ch__because(CH_E_SITE, "n is %zu: the bytes at %lx are no %s that may "
 					      "change while others run it", n, at,
-				   how == CH_WRITE_WORD ? "aligned word" : "instruction");
+				   how == CH_WRITE_WORD ? "aligned word"
+							: "instruction in an aligned 8");
 	/* Before the bytes change: with the sync refused, cores may go on with the old bytes. */
 	errno = ENOTSUP;
 	if (!CH_ARCH_FETCH_FOLLOWS && !ch__core_sync(heap))

@@ -261,7 +261,7 @@ TEST(what_others_load_is_an_aligned_word)
 			bool crosses = (uintptr_t)(code + at) % 8 + n > 8;
 			status = ch_code_write(NULL, code + at, code + at, n, CH_WRITE_INSTRUCTION);
 			if (crosses)
-				expect(status, CH_E_SITE, "no instruction");
+				expect(status, CH_E_SITE, "no instruction in an aligned 8");
 			else if (CH_ARCH_TRAP_UNIT_BYTES == 1)
 				CHECK_EQ(status, CH_OK);
 			else
