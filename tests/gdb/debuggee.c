@@ -25,7 +25,7 @@ static struct ch_heap *heap, *other_heap;
 static struct ch_vm *vm, *other_vm;
 static struct ch_owner square, sum, outer, framed, tail, gone, fresh, other;
 static struct ch_code square_code, sum_code;
-static int (*loose)(void);
+static int (*loose)(void), (*nameless)(void);
 static int sums;
 
 static void ok(enum ch_status status, const char *what)
@@ -401,6 +401,7 @@ static void run_shapes(void)
 		"\x90\x90\x90\x90\x90\x90\x90\x90\x90\x90\x90\x90\x90\x90\x90\x90"
 		"\x31\xc0\xff\xc0\xc3";
 	OK(ch_code_add(heap, nops_first, sizeof nops_first - 1, "loose-if code", &loose));
+	OK(ch_code_add(heap, "\xc3", 1, NULL, &nameless));
 	code_is_ready();
 	want("leaf", call_shapes(saves_all, by_steps, is_leaf), 8);
 	want("checkpoint", call_shapes(saves_all, by_steps, (const void *)checkpoint), 37);

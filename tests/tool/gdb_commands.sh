@@ -513,6 +513,7 @@ codeheap disassemble sum
 codeheap disassemble by C
 codeheap disassemble square by C
 codeheap disassemble loose-if
+codeheap at nameless
 python
 for text in ("break -int3 by C", "break -int3 loose-if code", "disassemble dead", "disassemble fresh", "disassemble nosuch"):
     attempt(text)
@@ -523,6 +524,7 @@ EOF
   said '^block [0-9]+ of sum, LIVE: '
   said_times 2 '^block [0-9]+ of square by C, LIVE: '
   said '^block [0-9]+ of loose-if code, LIVE: '
+  said ' of code without a name, LIVE, at \+0x0$'
   said '^codeheap 1 +INT3 .* of square by C \+0x0, hit 0 times$'
   said '^codeheap 2 +INT3 .* of loose-if code \+0x0, hit 0 times$'
   said_times 5 '^Codeheap breakpoint 1, '

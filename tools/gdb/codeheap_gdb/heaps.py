@@ -19,7 +19,7 @@ STATE_MASK = 7  # of a block's state; its cause is above
 
 
 def joined(owner_name, own_name):
-    return " ".join(filter(None, (owner_name, own_name))) or "an owner without a name"
+    return " ".join(filter(None, (owner_name, own_name))) or "code without a name"
 
 
 class Block:
