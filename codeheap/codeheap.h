@@ -623,8 +623,8 @@ CH_API CH_CHECKED enum ch_status ch_block_veneer(const struct ch_code *code, con
  *       CH_E_BROKEN the emitter of a block, or of the block before, damaged bytes beyond its room
  * lock  heap with assumptions, entry_offset, HOST refs, a sink beside UNWIND; sinks with eh_frame
  * safe  the thread that opened the blocks
- * cost  some 30 ns a block, O(attachments); from 2 MiB on a copy of the used bytes, 1 to 2 ms a
- *       MiB; system calls: for sinks, in place, large; on procmem and riscv64
+ * cost  some 30 ns a block, 5 to 10 a KiB of unused room, O(attachments); from 2 MiB on a copy of
+ *       the used bytes, 1 to 2 ms a MiB; system calls: for sinks, in place, large, procmem, riscv64
  * note  an owner's block that no entry, branch or edge leads to dies in the third cycle: then its
  *       handle gets CH_E_STALE, and the VM compiles again */
 CH_API CH_CHECKED enum ch_status ch_block_commit(struct ch_code *codes, size_t count);
@@ -639,7 +639,7 @@ CH_API CH_CHECKED enum ch_status ch_block_abort(struct ch_code *code);
 /* ch_code_add: make code of bytes that are ready and do not depend on where they lie.
  * in    bytes, n  the code. If an exception passes it, it has the frame of CH_FRAME_POINTER, and
  *                 changes no other register that a callee keeps. Other code: ch_open.frame
- *       name      copied; perf, gdb and traps say it
+ *       name      copied; perf, gdb and traps say it; NULL = none
  * out   to        points to a pointer to a function, of any type: set to the code, or NULL
  * ret   CH_OK | CH_E_ARG | CH_E_FULL | CH_E_MEMORY | CH_E_OS errno kept | CH_E_THREAD and
  *       CH_E_STATE as ch_block_open | CH_E_BROKEN as ch_block_commit
@@ -652,8 +652,8 @@ CH_API CH_CHECKED enum ch_status ch_code_add(struct ch_heap *heap, const void *b
 /* ch_code_free: the end of code without an owner, or of CH_OPEN_KEPT, by its address.
  * in    heap  NULL = whichever has the address: O(heaps)
  *       at    what ch_code_add gave; ch_info.exec (ch_code.exec if used_from is 0); or the entry
- *       how   COLLECT: a cycle frees the code, when no edge, no branch and no word on a stack, not
- *             even a stale one, leads there. NOT_RUNNING: now; by a cycle, if an edge leads there
+ *       how   COLLECT: a cycle frees the code when no edge, branch or word on a stack (also a stale
+ *             one) leads to it. NOT_RUNNING: now, branches to it unlinked; by a cycle, if an edge does
  * ret   CH_OK | CH_E_ARG how; `at` is in no pool, or inside code | CH_E_STATE the code is immortal,
  *       or an owner's without KEPT | CH_E_STALE nothing is there, or OPEN code. If the code was
  *       freed before, and other code lies there, the call frees the other code
