@@ -596,7 +596,9 @@ static enum ch_status no_room(const struct request *r)
 			   is_host	 ? "and a HOST heap is collected by ch_mark_begin"
 			   : r->is_in_vain ? "and a collection was given up"
 			   : may_collect ? "after a collection"
-			   : waits     ? "until a collection frees what was left to it"
+			   : waits && !CH_LOAD_RELAXED(&r->heap->dead_bytes)
+			   ? "and nothing was left to a collection since the last try"
+			   : waits ? "until a collection frees what was left to it"
 			   : r->open->heap ? "and no freed code waits for a collection"
 					   : "and no collection: ch_heap_collect, or "
 					     "CH_OPEN_MAY_COLLECT of an open",

@@ -553,8 +553,32 @@ TEST(a_full_heap_of_code_without_owners_names_no_flag_that_nobody_can_set)
 	CHECK(!strstr(ch_why(), "CH_OPEN_MAY_COLLECT"));
 	CHECK(strstr(ch_why(), "and no freed code waits for a collection"));
 	CHECK_EQ(ch_code_free(heap, (const void *)(uintptr_t)first, CH_RELEASE_COLLECT), CH_OK);
+	/* The open has collected, and `first` on the stack held the code. */
+	CHECK_EQ(ch_code_add(heap, bytes, sizeof bytes, NULL, &f), CH_E_FULL);
+	CHECK(strstr(ch_why(), "and nothing was left to a collection since the last try"));
+	CHECK_EQ(ch_heap_destroy(heap), CH_OK);
+}
+
+/* The vm is asked for collections, so no open makes one. */
+TEST(a_full_heap_speaks_of_a_collection_only_until_it_has_come)
+{
+	struct ch_ops ops = {.size = sizeof ops, .collect_wanted = rig_count_asked};
+	struct ch_heap *heap = heap_alone(1 << 20);
+	static uint8_t bytes[60000];
+	function first, f;
+	struct ch_vm *vm;
+	unsigned asked = 0;
+	CHECK_EQ(ch_vm_attach(heap, &ops, &asked, &vm), CH_OK);
+	CHECK_EQ(ch_code_add(heap, bytes, sizeof bytes, NULL, &first), CH_OK);
+	while (ch_code_add(heap, bytes, sizeof bytes, NULL, &f) == CH_OK)
+		continue;
+	CHECK_EQ(ch_code_free(heap, (const void *)(uintptr_t)first, CH_RELEASE_COLLECT), CH_OK);
 	CHECK_EQ(ch_code_add(heap, bytes, sizeof bytes, NULL, &f), CH_E_FULL);
 	CHECK(strstr(ch_why(), "until a collection frees what was left to it"));
+	CHECK_EQ(ch_heap_collect(heap), CH_OK); /* `first` on the stack holds the code */
+	CHECK_EQ(ch_code_add(heap, bytes, sizeof bytes, NULL, &f), CH_E_FULL);
+	CHECK(strstr(ch_why(), "and nothing was left to a collection since the last try"));
+	CHECK_EQ(ch_vm_detach(vm), CH_OK);
 	CHECK_EQ(ch_heap_destroy(heap), CH_OK);
 }
 
