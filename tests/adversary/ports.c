@@ -210,7 +210,8 @@ static unsigned copy_returns(uintptr_t fp)
 		uintptr_t next, word;
 		ch__arch_frame_step(fp, &next, &word);
 		shadows[n++] = (struct shadow){fp, word};
-		if (next <= fp)
+		/* The C library's functions may keep another word in the register of frames. */
+		if (next <= fp || next % sizeof next != 0)
 			break;
 		fp = next;
 	}

@@ -653,7 +653,7 @@ CH_API CH_CHECKED enum ch_status ch_code_add(struct ch_heap *heap, const void *b
  * in    heap  NULL = whichever has the address: O(heaps)
  *       at    what ch_code_add gave; ch_info.exec (ch_code.exec if used_from is 0); or the entry
  *       how   COLLECT: a cycle frees the code when no edge, branch or word on a stack (also a stale
- *             one) leads to it. NOT_RUNNING: now, branches to it unlinked; by a cycle, if an edge does
+ *             one) leads to it. NOT_RUNNING: now, branches to it unlinked; with an edge, by a cycle
  * ret   CH_OK | CH_E_ARG how; `at` is in no pool, or inside code | CH_E_STATE the code is immortal,
  *       or an owner's without KEPT | CH_E_STALE nothing is there, or OPEN code. If the code was
  *       freed before, and other code lies there, the call frees the other code
