@@ -87,7 +87,9 @@ tell_loader() {
   local ldconfig folder
   ldconfig=$(PATH=$PATH:/sbin:/usr/sbin command -v ldconfig) || return 0
   "$ldconfig" -v -N -X 2>/dev/null | sed -n 's/^\(\/[^:]*\):.*/\1/p' | while IFS= read -r folder; do
-    [ ! "$folder" -ef "$libdir" ] || "$ldconfig" || echo "install: $ldconfig failed" >&2
+    [ "$folder" -ef "$libdir" ] || continue
+    "$ldconfig" || echo "install: $ldconfig failed" >&2
+    break # one folder may stand there twice: /lib and /usr/lib
   done
 }
 
