@@ -623,7 +623,7 @@ CH_API CH_CHECKED enum ch_status ch_block_veneer(const struct ch_code *code, con
  *       CH_E_BROKEN the emitter of a block, or of the block before, damaged bytes beyond its room
  * lock  heap with assumptions, entry_offset, HOST refs, a sink beside UNWIND; sinks with eh_frame
  * safe  the thread that opened the blocks
- * cost  some 30 ns a block, 5 to 10 a KiB of unused room, O(attachments); from 2 MiB on a copy of
+ * cost  some 30 ns a block, O(attachments, and bytes of unused room); from 2 MiB on a copy of
  *       the used bytes, 1 to 2 ms a MiB; system calls: for sinks, in place, large, procmem, riscv64
  * note  an owner's block that no entry, branch or edge leads to dies in the third cycle: then its
  *       handle gets CH_E_STALE, and the VM compiles again */
