@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-# What scripts that judge profiles by callgrind share; sourced in the project's folder, with `build` set. It makes the
-# folder $work and takes it away with the perf map of the process that was profiled last.
+# What scripts that judge profiles by callgrind share; sourced in the folder of the project, with `build` set, an absolute
+# path. It makes the folder $work and takes it away with the perf map of the process that was profiled last.
 cc=${CC:-gcc}
-names=$PWD/$build/callgrind-names
+names=$build/callgrind-names
 here=$PWD/tests/callgrind
 work=$(mktemp -d "${TMPDIR:-/tmp}/tool-callgrind-reader.XXXXXX") || exit 1
 map=

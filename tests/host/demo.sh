@@ -3,7 +3,7 @@
 # What `make demo` shows, as tests: the heap's picture holds the heap's own numbers, the adversary runs to its end, the
 # chain and the short promises keep their word, and the page that colleagues are shown is whole. Without arguments it lists its cases, with a name it runs one.
 set -u
-build=${CODEHEAP_BUILD:-build}
+build=$(realpath -m "${CODEHEAP_BUILD:-build}")
 # Behind the words of an emulator, where the programs are another machine's.
 read -ra run <<<"${CODEHEAP_TEST_EMULATOR:-}"
 if [ $# = 0 ]; then
@@ -50,7 +50,7 @@ page() {
     command -v $tool >/dev/null || { echo "skip: there is no $tool"; exit 77; }
   done
   # A build whose folder is the case's own, so that a demo beside it is left alone.
-  ln -s "$(realpath "$build")"/scheme "$out" && mkdir "$out/demo" && ln -s "$(realpath "$build")"/demo/{chain,promises} "$out/demo" || return 1
+  ln -s "$build"/scheme "$out" && mkdir "$out/demo" && ln -s "$build"/demo/{chain,promises} "$out/demo" || return 1
   CODEHEAP_BUILD=$out CODEHEAP_DEMO_TIMES=25000 CODEHEAP_DEMO_PEERS=0 hosts/demo/demo.py >"$out/said" || { cat "$out/said"; return 1; }
   tail -n 1 "$out/said" | grep -qx '10 of 10 promises kept. Read next: examples/min.c, then docs/embedding.md' || { cat "$out/said"; return 1; }
   python3 tests/host/demo_page.py "$out/demo" || return 1

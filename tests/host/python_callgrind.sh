@@ -3,7 +3,7 @@
 # The call graph of a Python program by callgrind, with names by callgrind-names: each function is called as often as it is,
 # by what calls it. Without arguments it lists its cases, with a name it runs one.
 set -u
-build=${CODEHEAP_BUILD:-build}
+build=$(realpath -m "${CODEHEAP_BUILD:-build}")
 if [ $# = 0 ]; then
   echo 'reader_python_program 300 0 -'
   exit 0
@@ -32,7 +32,7 @@ def top(x):
     return left(x) + right(x)
 print(fib(12), is_even(20), sum(top(x) for x in range(30)))
 END
-  export HOME=$work PYTHONPATH=$(realpath "$build/python") PYTHONDONTWRITEBYTECODE=1
+  export HOME=$work PYTHONPATH=$build/python PYTHONDONTWRITEBYTECODE=1
   must valgrind -q --tool=callgrind --separate-recs=1 --callgrind-out-file="$work/python.out" \
     /usr/bin/python3.11 -m codeheap --sinks=perfmap,unwind "$work/work.py"
   named_graph python.out </dev/null

@@ -3,10 +3,10 @@
 # callgrind-names: live profiles keep their costs and calls and get names; made-up ones show each rule of the format, and
 # each rule, broken in a copy of the tool, is noticed. Without arguments it lists its cases, with a name it runs one.
 set -u
-build=${CODEHEAP_BUILD:-build}
+build=$(realpath -m "${CODEHEAP_BUILD:-build}")
 cc=${CC:-gcc}
 here=$PWD
-names=$(realpath -m "$build/callgrind-names")
+names=$build/callgrind-names
 cases="callgrind_names_of_a_scheme_program:300 callgrind_names_with_instructions_jumps_and_parts:300
 callgrind_names_with_callers_and_threads:300 callgrind_rules_of_the_format:120 callgrind_refuses_what_is_no_profile:120
 callgrind_failure_leaves_no_file:120 callgrind_believes_no_map_of_others:120"
@@ -294,7 +294,7 @@ rule() {
   ! cmp -s "tools/callgrind/$1" "$work/broken/tools/callgrind/$1" || fail "there is no '$2' in $1 to break"
   # The library's part of it is the build's, under whose checker it is linked.
   (cd "$work/broken" && "$cc" -O0 -w ${CODEHEAP_TEST_SAN:+"-fsanitize=$CODEHEAP_TEST_SAN"} -I. -I"$here" -o names \
-    tools/callgrind/*.c "$here/$build/obj/rooms.a" -lm -ldl -pthread) 2>"$work/err" || fail "$2: $(cat "$work/err")"
+    tools/callgrind/*.c "$build/obj/rooms.a" -lm -ldl -pthread) 2>"$work/err" || fail "$2: $(cat "$work/err")"
   [ $count != 0 ] || (callgrind_rules_of_the_format && callgrind_refuses_what_is_no_profile) || fail 'the rules themselves'
   (names=$work/broken/names; callgrind_rules_of_the_format && callgrind_refuses_what_is_no_profile && callgrind_believes_no_map_of_others &&
     callgrind_failure_leaves_no_file) >/dev/null 2>&1 &&

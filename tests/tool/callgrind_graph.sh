@@ -4,10 +4,10 @@
 # objects of blocks. Made-up ones show each rule, live ones are judged by readers and rules of the judge's own, and each
 # rule, broken in a copy of the tool, is noticed. Without arguments it lists its cases, with a name it runs one.
 set -u
-build=${CODEHEAP_BUILD:-build}
+build=$(realpath -m "${CODEHEAP_BUILD:-build}")
 cc=${CC:-gcc}
 here=$PWD
-names=$(realpath -m "$build/callgrind-names")
+names=$build/callgrind-names
 san=${CODEHEAP_TEST_SAN:-}
 cases="callgrind_graph_of_a_scheme_program:300 callgrind_objects_of_a_scheme_program:480
 callgrind_json_names_no_machine:120 callgrind_graph_is_the_same_in_another_folder:300 callgrind_stacks_lose_no_cost:120
@@ -85,7 +85,7 @@ callgrind_objects_of_a_scheme_program() {
 (again 12)
 (display (fib 12))
 END
-  (cd "$work" && CODEHEAP_SINKS=jitdump JITDUMPDIR="$work" "$here/$build/scheme" --jit --lines --pool=131072 --discard-every=10 work.scm) >"$work/out" 2>"$work/err" ||
+  (cd "$work" && CODEHEAP_SINKS=jitdump JITDUMPDIR="$work" "$build/scheme" --jit --lines --pool=131072 --discard-every=10 work.scm) >"$work/out" 2>"$work/err" ||
     fail "the program failed: $(cat "$work/err")"
   set -- "$work"/jit-*.dump
   [ $# = 1 ] && [ -s "$1" ] || fail 'there is no dump'
@@ -594,7 +594,7 @@ rule() {
   cp -r "$work/objects" "$work/linked"
   (cd "$work/broken" && "$cc" -O0 -w ${san:+"-fsanitize=$san"} -I. -I"$here" -c -o "$work/linked/$2.o" "tools/callgrind/$2") 2>"$work/err" ||
     fail "$3: $(cat "$work/err")"
-  "$cc" ${san:+"-fsanitize=$san"} -o "$work/broken/names" "$work"/linked/*.o "$here/$build/obj/rooms.a" -lm -ldl -pthread 2>"$work/err" ||
+  "$cc" ${san:+"-fsanitize=$san"} -o "$work/broken/names" "$work"/linked/*.o "$build/obj/rooms.a" -lm -ldl -pthread 2>"$work/err" ||
     fail "$3: $(cat "$work/err")"
   (names=$work/broken/names; "$1") >/dev/null 2>&1 && fail "$1 does not notice when '$3' is '$4'"
   count=$((count + 1))

@@ -5,7 +5,7 @@
 # profile. The profile that callgrind-names writes is the same to callgrind_annotate. Without arguments it lists its
 # cases, with a name it runs one.
 set -u
-build=${CODEHEAP_BUILD:-build}
+build=$(realpath -m "${CODEHEAP_BUILD:-build}")
 cases="reader_shapes:300 reader_shapes_in_every_form:600 reader_parts_are_added_up:300 reader_thread_local_variables:120
 reader_made_up_profiles:120 reader_cachegrind:120 reader_events_of_several_profiles:120 reader_profile_that_begins_in_blocks:120
 reader_survives_any_input:600 reader_without_memory:300"

@@ -3,9 +3,9 @@
 # codeheap-top on the statistics file of a running Scheme, of one that ended and of one that was killed; in a terminal; on
 # files that are broken, and on a disk that is full. Without arguments it lists its cases, with a name it runs one.
 set -u
-build=${CODEHEAP_BUILD:-build}
+build=$(realpath -m "${CODEHEAP_BUILD:-build}")
 here=$PWD
-top=$(realpath -m "$build/codeheap-top")
+top=$build/codeheap-top
 cases="top_shows_a_scheme_under_stress:300 top_knows_how_a_process_ended:180 top_refreshes_in_a_terminal:600
 top_draws_whole_pages:120 top_draws_no_names_of_a_hostile_file:120 top_refuses_broken_files:600 top_of_a_full_disk:120 top_takes_no_wrong_words:60"
 
@@ -404,7 +404,7 @@ PYTHON
   python3 - "$top" "$work/made" <<'PYTHON' || fail 'a file that was just made'
 import fcntl, struct, subprocess, sys
 with open(sys.argv[2], "wb") as made:
-    fcntl.fcntl(made, 37, struct.pack("=hhiqqii", fcntl.F_WRLCK, 0, 0, 0, 0, 0, 0)) # F_OFD_SETLK
+    fcntl.fcntl(made, fcntl.F_OFD_SETLK, struct.pack("=hhiqqii", fcntl.F_WRLCK, 0, 0, 0, 0, 0, 0))
     said = subprocess.run(sys.argv[1:], capture_output=True, text=True, timeout=100).stderr
     assert "not whole: its writer stands still" in said, said
 PYTHON
@@ -479,7 +479,7 @@ top_of_a_full_disk() {
     CODEHEAP_STATS=$1/file "$2" --jit "$3" || exit 1
     [ -s "$1/file" ] && [ "$(stat -c %s "$1/file")" -le 4096 ] || exit 2
     "$4" "$1/file" >/dev/null 2>&1 && exit 3
-    exit 0' bash "$work" "$(realpath "$build/scheme")" "$program" "$top" 2>&1 </dev/null)
+    exit 0' bash "$work" "$build/scheme" "$program" "$top" 2>&1 </dev/null)
   case $? in
     0) [ "$said" = "$wanted" ] || fail "the program said $said" ;;
     77) echo 'skip: no file system of its own can be mounted'; exit 77 ;;

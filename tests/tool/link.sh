@@ -3,7 +3,7 @@
 # The products seen from outside: whose malloc runs, who can dlopen what, what a shared object needs and exports. Without
 # arguments it lists its cases, with a name it runs one.
 set -u
-build=${CODEHEAP_BUILD:-build}
+build=$(realpath -m "${CODEHEAP_BUILD:-build}")
 cc=${CC:-gcc}
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
@@ -205,7 +205,7 @@ int main(int argc, char **argv) {
 }
 C
   must "$cc" -o "$work/empty" "$work/empty.c"
-  must "$work/empty" "$(realpath "$build/libcodeheap-dl.so")"
+  must "$work/empty" "$build/libcodeheap-dl.so"
 }
 
 # What is linked is not loaded later: the loader says it in the words that the documents have.
@@ -219,7 +219,7 @@ int main(int argc, char **argv) {
 C
   must "$cc" -o "$work/loads" "$work/loads.c"
   local said words
-  said=$("$work/loads" "$(realpath "$build/libcodeheap.so")") && return 0 # another loader, with more room
+  said=$("$work/loads" "$build/libcodeheap.so") && return 0 # another loader, with more room
   words=${said#*: }
   grep -qF "$words" docs/operating.md && grep -qF "$words" docs/building.md || fail "no document has these words: $words"
 }
@@ -267,7 +267,7 @@ int main(int argc, char **argv) { return argc == 3 ? run(argv + 1) != NULL : 2; 
 C
   must "$cc" -I. -o "$work/copies" "$work/copies.c" -pthread
   must cp "$build/libcodeheap-dl.so" "$work/copy.so"
-  must "$work/copies" "$(realpath "$build/libcodeheap-dl.so")" "$work/copy.so"
+  must "$work/copies" "$build/libcodeheap-dl.so" "$work/copy.so"
 }
 
 # A thread is in code when the library is closed: its return takes a stub, which leads into the library. The same objects
@@ -353,7 +353,7 @@ int main(int argc, char **argv) {
 C
   must "$cc" -std=gnu11 -O1 -I. -o "$work/closed" "$work/closed.c" -pthread -ldl
   local said
-  said=$("$work/closed" "$(realpath "$build/libcodeheap-dl.so")") || fail "the closed library: $? $said"
+  said=$("$work/closed" "$build/libcodeheap-dl.so") || fail "the closed library: $? $said"
   [ "$said" = "77 1" ] || fail "the closed library: said $said, wanted 77 1"
   must "$cc" -shared -o "$work/goes.so" "$build/obj/libcodeheap-dl.o" -pthread -lm
   "$work/closed" "$work/goes.so" >/dev/null 2>&1 && fail "nothing shows that a library went"
@@ -375,7 +375,7 @@ assert lib.ch_heap_destroy(heap) == 0
 maps = open("/proc/self/maps").read()
 assert "jemalloc" not in maps
 assert "libcodeheap-dl" in maps
-' "$(realpath "$build/libcodeheap-dl.so")"
+' "$build/libcodeheap-dl.so"
 }
 
 # The demangler is the program's own, by a weak reference: in a C++ program it is there, in a C program nothing asks for
@@ -540,7 +540,7 @@ case_exception_passes_trampolines() {
 case_exception_passes_code_by_the_unwinder_that_the_library_told() {
   link_throw -static-libgcc -static-libstdc++ "$build/libcodeheap.a"
   must "$work/throw"
-  link_throw -static-libgcc -static-libstdc++ -L"$build" -lcodeheap -Wl,-rpath,"$(realpath "$build")"
+  link_throw -static-libgcc -static-libstdc++ -L"$build" -lcodeheap -Wl,-rpath,"$build"
   ( ulimit -c 0; "$work/throw" ) 2>"$work/said" && fail "an unwinder that was told of no code passed code"
   grep -q 'terminate called' "$work/said" || fail "$(cat "$work/said")"
 }
