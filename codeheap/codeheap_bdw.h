@@ -17,9 +17,8 @@
  *     not registered is never stopped: the code under the thread could be freed.
  *   - blocks in ch_bdw_do_blocking, or parks (ch_thread_park) around GC_do_blocking: else the
  *     thread's whole stack is scanned, and objects that only registers hold are lost.
- *   - polls (ch_thread_poll), though libgc stops threads without polls: a poll frees some of the
- *     dead code, and calls block_freed. Without polls code is freed cycles later, by opens, and
- *     block_freed waits, with the record of its block, for ch_heap_collect.
+ *   - polls (ch_thread_poll) if it has block_freed, though libgc stops threads without polls:
+ *     block_freed waits, with the record of its block, for a poll or for ch_heap_collect.
  *   - reports fibers' stacks to the collector: ch_fiber_* cares for code only.
  *   - has the suspend signal blocked in handlers that run on an alternate stack.
  *   - does not fork in a thread that has the suspend signal blocked, and calls there only functions

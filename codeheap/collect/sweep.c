@@ -66,7 +66,7 @@ static bool take_owners(struct ch_heap *heap, struct found *found)
 	found->owners_end = heap->sweep_owner = end;
 	if (end < used)
 		return true;
-	CH_STORE_RELAXED(&heap->sweep_pending, CH__SWEEP_NONE);
+	CH_STORE_RELAXED(&heap->sweep_pending, false);
 	return false;
 }
 

@@ -422,13 +422,11 @@ static bool is_worth_a_cycle(struct request *r, unsigned cycles, uint64_t deaths
 	       CH_LOAD_RELAXED(&heap->newborns) > 0;
 }
 
-/* Where polls do not sweep, an open that takes a page sweeps as many blocks of 64 bytes as the page
- * has. */
-static unsigned steps_now(const struct ch_heap *heap)
+/* A VM may have no polls that sweep: so an open that takes a page sweeps as many blocks of 64 bytes
+ * as the page has. */
+static unsigned steps_of_a_page(const struct ch_heap *heap)
 {
 	enum { SMALL_BYTES = 64 };
-	if (CH_LOAD_RELAXED(&heap->sweep_pending) != CH__SWEEP_LATE)
-		return 0;
 	return (1u << heap->pool->page_log2) / SMALL_BYTES / heap->config.step_blocks;
 }
 
@@ -443,7 +441,7 @@ static enum placed place_slowly(struct request *r)
 		return STRANGER;
 	for (int attempt = 0;; attempt++) {
 		enum placed placed;
-		ch__sweep_steps(heap, attempt ? UINT32_MAX : steps_now(heap));
+		ch__sweep_steps(heap, attempt ? UINT32_MAX : steps_of_a_page(heap));
 		/* Callbacks of a collection may have opened blocks. */
 		r->lacks_memory = !reserve_young(r);
 		if (r->lacks_memory)
