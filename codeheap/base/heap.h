@@ -59,6 +59,11 @@ struct ch_marker { /* of an open cycle */
 
 struct ch__listener;
 
+/* What a cycle leaves to the sweep. AGAIN: a cycle ended in the middle of a sweep, which goes on to
+ * its end; then comes another. If each cycle began the sweep anew, frequent cycles would leave all
+ * places on the quarantine. */
+enum ch__sweep { CH__SWEEP_NONE, CH__SWEEP_DUE, CH__SWEEP_AGAIN };
+
 struct ch__pause {
 	_Atomic(uint64_t) at_ns, ns; /* release; look.c acquires, and looks for later pauses */
 };
@@ -135,7 +140,7 @@ struct ch_heap {
 	void *driver_data;               /* belongs to the driver; the core leaves it alone */
 	CH_BY_HEAP uint64_t cycle_start_ns; /* HOST: from ch_mark_begin to its end, or 0 [heap] */
 	CH_BY_HEAP bool young_refs_lost;            /* a block found no room on young_refs [heap] */
-	_Atomic(bool) sweep_pending; /* a cycle ended and was not swept */
+	_Atomic(uint32_t) sweep_pending; /* enum ch__sweep */
 	uint32_t sweep_cursor, sweep_owner; /* next block and owner to look at [sweep] */
 	uint32_t cycle_number;           /* [frozen] */
 	_Atomic(uint64_t) core_syncs; /* completed */

@@ -360,8 +360,10 @@ void ch__cycle_complete(struct ch_heap *heap, uint64_t start_ns)
 	heap->stats.marked_blocks_last = heap->marker.marked;
 	heap->stats.stack_roots_last = heap->marker.stack_roots;
 	CH_STORE_RELAXED(&heap->completed, CH_LOAD_RELAXED(&heap->epoch));
-	heap->sweep_cursor = heap->sweep_owner = 1;
-	atomic_store_explicit(&heap->sweep_pending, true, memory_order_release);
+	bool is_amid = CH_LOAD_RELAXED(&heap->sweep_pending) &&
+		       (heap->sweep_cursor | heap->sweep_owner) > 1;
+	atomic_store_explicit(&heap->sweep_pending, is_amid ? CH__SWEEP_AGAIN : CH__SWEEP_DUE,
+			      memory_order_release);
 	ch__poll_want(heap);
 	ch__trigger_cycle_ended(heap, ch__os_now_ns() - start_ns);
 }

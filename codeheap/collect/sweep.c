@@ -32,7 +32,7 @@ struct found {
 
 /* Finds blocks that no cycle reached. Returns true while there are more to look at. The blocks stay
  * dead (I5), and the heap lock keeps them. In a region, as take_owners: a cycle of Boehm's takes no
- * lock, may end after the region, and begins the sweep anew. */
+ * lock, may end after the region, and leaves a sweep to come. */
 static bool take_dead(struct ch_heap *heap, struct found *found)
 	CH_REQUIRES(ch__role_heap, ch__role_region)
 {
@@ -66,7 +66,9 @@ static bool take_owners(struct ch_heap *heap, struct found *found)
 	found->owners_end = heap->sweep_owner = end;
 	if (end < used)
 		return true;
-	CH_STORE_RELAXED(&heap->sweep_pending, false);
+	bool again = CH_LOAD_RELAXED(&heap->sweep_pending) == CH__SWEEP_AGAIN;
+	CH_STORE_RELAXED(&heap->sweep_pending, again ? CH__SWEEP_DUE : CH__SWEEP_NONE);
+	heap->sweep_cursor = heap->sweep_owner = 1;
 	return false;
 }
 
@@ -118,8 +120,8 @@ static bool is_awaited(void)
 
 void ch__sweep_steps(struct ch_heap *heap, unsigned steps)
 {
-	while (steps-- && atomic_load(&heap->sweep_pending) && ch__sweep_step(heap)) {
-		if (!is_awaited())
+	while (steps-- && atomic_load(&heap->sweep_pending)) {
+		if (!ch__sweep_step(heap) || !is_awaited())
 			continue;
 		ch__thread_park_here();
 		ch_thread_unpark();

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * found_dead.c: blocks and owners found dead by a cycle, and not yet swept. A call that would turn
  * a handle into an address, an edge or an entry says CH_E_STALE. No refs are visited. */
+#include "codeheap/collect/collect.h"
 #include "codeheap/events/trigger.h"
 #include "tests/support/heap_rig.h"
 
@@ -40,6 +41,15 @@ static void decide(const struct rig *r, void *arg)
 	(void)arg;
 	CHECK_EQ(ch_mark_begin(r->heap, &marker), CH_OK);
 	ch_mark_owner(marker, live.owner);
+	ch_mark_stacks(marker);
+	CHECK_EQ(ch_mark_end(marker, true), CH_OK);
+}
+
+static void decide_on_all(const struct rig *r, void *arg)
+{
+	struct ch_marker *marker;
+	(void)arg;
+	CHECK_EQ(ch_mark_begin(r->heap, &marker), CH_OK);
 	ch_mark_stacks(marker);
 	CHECK_EQ(ch_mark_end(marker, true), CH_OK);
 }
@@ -206,5 +216,49 @@ TEST(opens_sweep_what_was_found_dead_while_nobody_polled)
 	for (int i = 0; i < 4 * ROUND; i++)
 		(void)rig_block(live.owner, VALUE);
 	CHECK_EQ(rig_stats(&rig).blocks_freed, ROUND);
+	rig_end(&rig);
+}
+
+/* A poll looks at 8,192 records. A sweep that began anew with each cycle would never come to the
+ * block behind these records, nor to its end. */
+TEST(sweep_goes_on_where_cycles_are_more_frequent)
+{
+	enum { CODES = 9000 };
+	struct ch_config config = rig_config(4 << 20);
+	config.driver = CH_DRIVER_HOST;
+	rig = rig_create(&config, NULL, NULL);
+	make(&live, "live", LIVE_WORD);
+	for (int i = 0; i < CODES; i++) {
+		void *code;
+		CHECK_EQ(ch_code_add(rig.heap, "\0\0\0", 4, NULL, &code), CH_OK);
+	}
+	make(&dead, "dead", DEAD_WORD);
+	for (int i = 0; i < 4; i++) {
+		rig_alone(&rig, decide, NULL);
+		ch_thread_poll();
+	}
+	CHECK_EQ(rig_stats(&rig).blocks_freed, 1);
+	CHECK_EQ(rig_stats(&rig).quarantine_bytes_now, 0);
+	rig_end(&rig);
+}
+
+/* The sweep had passed the record of `live` when the second cycle found it dead. */
+TEST(sweep_to_the_end_frees_what_a_cycle_found_in_its_middle)
+{
+	struct method last;
+	struct ch_config config = rig_config(4 << 20);
+	config.driver = CH_DRIVER_HOST;
+	config.step_blocks = 1;
+	rig = rig_create(&config, NULL, NULL);
+	make(&last, "last", DEAD_WORD); /* a thread's first records are taken from the last on */
+	make(&dead, "dead", DEAD_WORD);
+	make(&live, "live", LIVE_WORD);
+	rig_alone(&rig, decide, NULL);
+	ch_thread_poll();
+	CHECK(rig_is_there(live.block) && !rig_is_there(dead.block));
+	rig_alone(&rig, decide_on_all, NULL);
+	CHECK_EQ(rig_stats(&rig).blocks_freed, 1);
+	ch__sweep_steps(rig.heap, UINT32_MAX);
+	CHECK_EQ(rig_stats(&rig).blocks_freed, 3);
 	rig_end(&rig);
 }
