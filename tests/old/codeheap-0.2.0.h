@@ -594,7 +594,7 @@ struct ch_code {
  * lock  none without name and entry, if the thread's page has room; else pages, heap
  * safe  an attached thread; or any other on its own stack, which the call attaches (Boehm: if its
  *       collector knows the thread; else CH_E_THREAD). Any attached thread may go on with the block
- * cost  some 50 ns; a page now and then; large: system calls, on procmem O(bytes); full: O(pages)
+ * cost  some 50 ns; for a page, sweep steps; large: system calls, procmem O(bytes); full O(pages)
  * note  with `heap` or MAY_COLLECT the call may collect (ch_code_free). Otherwise collect_wanted
  *       asks the VM for a collection, and space_free tells of room */
 CH_API CH_CHECKED enum ch_status ch_block_open(const struct ch_open *open, struct ch_code *code);
