@@ -422,12 +422,12 @@ static bool is_worth_a_cycle(struct request *r, unsigned cycles, uint64_t deaths
 	       CH_LOAD_RELAXED(&heap->newborns) > 0;
 }
 
-/* A VM may have no polls that sweep: so an open that takes a page sweeps as many blocks of 64 bytes
- * as the page has. */
+/* A VM may have no polls that sweep: so an open that takes a page sweeps as many blocks as the page
+ * has room for. With fewer, opens of small blocks would be faster than the sweep. */
 static unsigned steps_of_a_page(const struct ch_heap *heap)
 {
-	enum { SMALL_BYTES = 64 };
-	return (1u << heap->pool->page_log2) / SMALL_BYTES / heap->config.step_blocks;
+	enum { LEAST_BYTES = CH__HEAD_BYTES + CH__GRANULE_BYTES };
+	return (1u << heap->pool->page_log2) / LEAST_BYTES / heap->config.step_blocks;
 }
 
 static enum placed place_slowly(struct request *r)
