@@ -4,7 +4,7 @@
 help:
 	@sed -n 's/^#help //p' mk/help.mk
 #help make                builds what is installed, in build/                                         10 s
-#help make check          every test; T=name runs one test, TIER=core the core tier                7 min
+#help make check          every test; T=name runs one test, TIER=core the core tier               11 min
 #help                     SLOWEST=10 prints the slowest; STRICT=1: no second try, and no skip that no list has
 #help make check-timed    the tests that depend on time or load, one at a time, the best of three  < 120 s
 #help make steady         `make check` RUNS=5 times beside LOAD=4 endless loops, what failed and what was unsteady
