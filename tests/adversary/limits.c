@@ -633,6 +633,39 @@ TEST(stack_that_is_not_known_is_told_with_its_errno)
 	CHECK_EQ(ch_heap_destroy(heap), CH_OK);
 }
 
+/* --- files that a program closed --- */
+
+/* A memfd, or the nameless file in its place. */
+static void close_nameless_files(void)
+{
+	for (int fd = STDERR_FILENO + 1; fd < 256; fd++) {
+		char name[32], path[32] = "";
+		snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
+		if (readlink(name, path, sizeof path - 1) > 0 && strstr(path, " (deleted)"))
+			close(fd);
+	}
+}
+
+/* No code waits for a collection, and nearly all of the pool is free. */
+TEST(pool_whose_file_was_closed_is_full_and_says_that_memory_was_refused)
+{
+	struct ch_config config = rig_config(1 << 20);
+	CHECK_EQ(setenv("CODEHEAP_WX", "memfd", 1), 0);
+	struct rig rig = rig_create(&config, NULL, NULL);
+	struct ch_block block = rig_block(rig_owner(&rig, "code"), 7);
+	struct ch_open open = {.size = sizeof open, .heap = rig.heap, .hot_bytes = 4000};
+	struct ch_code code;
+	enum ch_status status;
+	close_nameless_files();
+	do
+		status = ch_block_open(&open, &code);
+	while (status == CH_OK);
+	CHECK_EQ(status, CH_E_FULL);
+	CHECK(strstr(ch_why(), "the system refused"));
+	CHECK_EQ(code_call(rig_info(block).exec), 7);
+	rig_end(&rig);
+}
+
 /* --- standard streams --- */
 
 /* The numbers of the streams are free for the next file: code, or the names of code. */
