@@ -270,7 +270,7 @@ struct ch_ops {
 	void (*block_freed)(void *vm_user, void *block_user);
 	/* ch_vm_detach calls block_freed for each block that the vm has then, under no lock. */
 	bool tells_detached;
-	/* A collection would pay: set a flag, call nothing of the library. In polls, and calls that
+	/* A collection would pay: set a flag; no lock, no call of the library. In polls, calls that
 	 * open, abort, invalidate, collect or end code (COLLECT: not). NULL: see ch_code_free. */
 	void (*collect_wanted)(void *vm_user);
 	/* Space came free after opens failed, with CH_E_FULL or for want of records or mappings:
