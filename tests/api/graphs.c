@@ -352,3 +352,24 @@ TEST(refs_of_blocks_that_nobody_visits_take_no_memory)
 	CHECK_EQ(count_refs(&rig, CH_REFS_YOUNG, true), 0);
 	rig_end(&rig);
 }
+
+/* The branch asks the vm again once the old block is invalidated; the rig's vm answers "none". */
+TEST(function_compiled_again_is_left_by_branches_when_its_old_block_is_invalidated)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_owner callee = rig_owner(&rig, "callee"), caller = rig_owner(&rig, "caller");
+	struct ch_block old = rig_block(callee, 10), fresh = rig_block(callee, 11);
+	struct ch_branch branch;
+	CHECK_EQ(ch_owner_set_entry(callee, old), CH_OK);
+	CHECK_EQ(ch_owner_set_entry(caller, rig_jumper(caller, NULL, &branch)), CH_OK);
+	CHECK_EQ(ch_branch_link(branch, old), CH_OK);
+	CHECK_EQ(ch_owner_set_entry(callee, fresh), CH_OK);
+	rig_collect(&rig, 3);
+	CHECK_EQ(code_call_owner(callee), 11);
+	CHECK_EQ(code_call_owner(caller), 10);
+	CHECK_EQ(ch_blocks_invalidate(&old, 1, NULL), CH_OK);
+	CHECK_EQ(code_call_owner(caller), RIG_FALLBACK);
+	rig_collect(&rig, 3);
+	CHECK(!rig_is_there(old) && rig_is_there(fresh));
+	rig_end(&rig);
+}

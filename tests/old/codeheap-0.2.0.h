@@ -518,7 +518,7 @@ CH_API CH_CHECKED enum ch_status ch_owner_create(struct ch_vm *vm, const char *n
 						 const void *fallback, void *user,
 						 struct ch_owner *owner);
 
-/* ch_owner_set_entry: the owner is entered at this block from here on.
+/* ch_owner_set_entry: the cell leads to this block; linked branches lead where they led before.
  * in    block  a LIVE block of the owner; none = back to the fallback
  * ret   CH_OK | CH_E_STALE | CH_E_STATE not LIVE, or data | CH_E_ARG another owner's
  * lock  by an attached thread: none; else heap
