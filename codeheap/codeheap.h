@@ -905,7 +905,7 @@ CH_API CH_CHECKED enum ch_status ch_blocks_invalidate(const struct ch_block *blo
  * ret   CH_OK | CH_E_BUSY nothing was freed: a thread did not stop, or is on no attached stack |
  *       CH_E_STATE a HOST heap | CH_E_MEMORY | CH_E_THREAD Boehm: a thread not registered there
  * lock  registry, heap; delivers block_freed
- * safe  an attached thread that holds no lock; or one that is not attached
+ * safe  an attached thread, parked or not, that holds no lock; or one that is not attached
  * cost  O(blocks and owners of the heap, and words of the stacks) */
 CH_API CH_CHECKED enum ch_status ch_heap_collect(struct ch_heap *heap);
 

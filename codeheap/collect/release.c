@@ -135,8 +135,8 @@ static enum ch_status because_of(enum end end, uintptr_t at)
 	if (end == NOT_ALONE)
 		return ch__because(CH_E_STATE, "the code at %lx is immortal, or an owner's "
 					       "without CH_OPEN_KEPT", at);
-	return ch__because(CH_E_STALE, "no committed code is at %lx: freed already, or OPEN, "
-				       "and ch_block_abort's", at);
+	return ch__because(CH_E_STALE, "no committed code is at %lx: freed already, or OPEN: "
+				       "ch_block_abort ends that", at);
 }
 
 /* The code at `at` is no own root any more: the block's mark becomes the epoch. In the region no

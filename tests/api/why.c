@@ -186,6 +186,7 @@ TEST(code_is_not_made_while_the_thread_is_parked)
 					    NULL, &block),
 			 CH_E_STATE);
 		CHECK_EQ(rig_stats(&rig).blocks_open_now, 0);
+		CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
 		if (parks == 2) {
 			ch_thread_park();
 			ch_thread_unpark();
@@ -624,7 +625,7 @@ TEST(sentence_about_an_exit_leads_to_the_mistake)
 	CHECK_EQ(ch_ref_attach(e.code.block, e.code.exec + e.code.hot_bytes - 4), CH_E_ARG);
 	SAYS("is not in the block, or not all of it");
 	CHECK_EQ(ch_code_free(rig.heap, e.code.exec, CH_RELEASE_NOT_RUNNING), CH_E_STALE);
-	SAYS("freed already, or OPEN, and ch_block_abort's");
+	SAYS("freed already, or OPEN: ch_block_abort ends that");
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
 	rig_end(&rig);
 }
