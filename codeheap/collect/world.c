@@ -138,7 +138,8 @@ unsigned ch__world_waited_ms(const struct ch_heap *heap, uint64_t from_ns, uint6
 
 const char *ch__world_reason(const struct ch_config *config, bool is_gone)
 {
-	return config->stop_signal ? "it blocks stop_signal, or had no processor"
+	return config->stop_signal ? "it blocks stop_signal, another handler took the signal, or "
+				     "it had no processor"
 	       : is_gone	   ? "it neither polled nor parked"
 				   : "it neither polled nor parked; ch_config.stop_signal stops "
 				     "such threads";
