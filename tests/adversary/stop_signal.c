@@ -302,6 +302,34 @@ TEST(handler_that_came_later_passes_the_stop_signal_on)
 	stage_end(p->stage);
 }
 
+static void wait_without_a_poll(struct stage *stage, void *arg)
+{
+	struct play *p = arg;
+	(void)stage;
+	atomic_store(&p->step, 1);
+	TEST_UNTIL(atomic_load(&p->step) == 2)
+		usleep(100);
+}
+
+/* As a library installs it that knows nothing of the heap. */
+TEST(handler_that_came_later_and_keeps_the_stop_signal_is_suspected)
+{
+	struct play *p = new_play();
+	struct stage_thread t;
+	stage_spawn(p->stage, &t, wait_without_a_poll, p);
+	stage_wait(&p->step, 1);
+	install(STAGE_STOP_SIGNAL, NULL);
+	p->stage->heap->config.stop_wait_ms = 50;
+	CHECK_EQ(stage_try_collect(p->stage), CH_E_BUSY);
+	CHECK(strstr(ch_why(), " did not stop in 50 ms: it blocks stop_signal, another handler "
+			       "took the signal, or it had no processor"));
+	p->stage->heap->config.stop_wait_ms = TEST_PATIENCE_MS;
+	CHECK(heard > 0);
+	atomic_store(&p->step, 2);
+	stage_join(&t);
+	stage_end(p->stage);
+}
+
 /* --- a stop that a fork cuts off --- */
 
 enum { SPINS = 1, IS_HELD, MAY_GO };

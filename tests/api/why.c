@@ -159,33 +159,6 @@ TEST(sentence_names_the_thread_that_did_not_stop)
 	expect_runner_is_named(true, " (which a call that made code attached)");
 }
 
-static void take(int signal)
-{
-	(void)signal;
-}
-
-/* As a library does that knows nothing of the heap: its handler passes nothing on. */
-TEST(sentence_tells_of_a_handler_that_took_the_stop_signal)
-{
-	struct ch_config config = rig_config(1 << 20);
-	config.stop_signal = SIGUSR2;
-	config.stop_wait_ms = 20;
-	struct rig rig = rig_create(&config, NULL, NULL);
-	struct runner r = {.heap = rig.heap};
-	pthread_t thread;
-	CHECK_EQ(pthread_barrier_init(&r.barrier, NULL, 2), 0);
-	CHECK_EQ(pthread_create(&thread, NULL, run_without_a_poll, &r), 0);
-	pthread_barrier_wait(&r.barrier);
-	signal(SIGUSR2, take);
-	CHECK_EQ(ch_heap_collect(rig.heap), CH_E_BUSY);
-	SAYS("CH_E_BUSY: thread %d did not stop in 20 ms: it blocks stop_signal, another handler "
-	     "took the signal, or it had no processor",
-	     r.thread_id);
-	atomic_store(&r.ends, true);
-	pthread_join(thread, NULL);
-	rig_end(&rig);
-}
-
 static void *end_unseen(void *arg)
 {
 	struct runner *r = arg;
