@@ -203,6 +203,7 @@ static enum ch_status fill_heap(struct ch_heap *heap, unsigned wanted)
 	/* Epochs start above 0, so that a mark of 0 is dead. */
 	atomic_store(&heap->epoch, 1);
 	atomic_store(&heap->completed, 1);
+	heap->sweep_cursor = heap->sweep_owner = 1;
 	heap->nobody.heap = heap;
 	if (!create_tables(heap) || !ch__mark_reserve(heap) || !ch__owner_of_none(heap))
 		return because_records();
