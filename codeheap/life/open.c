@@ -348,8 +348,6 @@ static bool write_record(struct request *r) CH_REQUIRES(ch__role_region)
 	if (!open->heap && !ch__owner_insert(heap, open->owner, block, r->record)) {
 		ch__block_set_state(heap, block, r->record, CH_BLOCK_FREE, CH__CAUSE_NONE,
 				    __func__);
-		/* An edge to the record's last block may lead here: no cycle goes on from here. */
-		CH_STORE_RELAXED(&block->mark, CH_LOAD_RELAXED(&heap->completed) - 1);
 		return false;
 	}
 	atomic_store_explicit(&block->generation, generation + 1, memory_order_release);
