@@ -141,7 +141,7 @@ struct ch_heap {
 	CH_BY_HEAP uint64_t cycle_start_ns; /* HOST: from ch_mark_begin to its end, or 0 [heap] */
 	CH_BY_HEAP bool young_refs_lost;            /* a block found no room on young_refs [heap] */
 	_Atomic(uint32_t) sweep_pending; /* enum ch__sweep */
-	uint32_t sweep_cursor, sweep_owner; /* next block and owner to look at [sweep] */
+	uint32_t sweep_cursor, sweep_owner; /* next to look at [region], by the sweeper */
 	uint32_t cycle_number;           /* [frozen] */
 	_Atomic(uint64_t) core_syncs; /* completed */
 	/* Counted before each: an earlier sync may have passed a core before later stores. */

@@ -76,6 +76,29 @@ TEST(bdw_unreachable_cycles_are_freed_exactly_by_four_markers)
 	check_rings();
 }
 
+enum { ROUNDS = 40, ROUND_METHODS = 1000 };
+
+static void build_and_forget(struct rig *rig, void *arg)
+{
+	(void)arg;
+	for (int i = 0; i < ROUND_METHODS; i++)
+		CHECK(compile(new_method(rig, 1), NULL, NULL, plain_callee));
+}
+
+/* libgc stops threads by its signals, so a VM may have no polls. */
+TEST(bdw_opens_sweep_what_died_while_nobody_polled)
+{
+	struct rig rig = start_rig(0);
+	for (int i = 0; i < ROUNDS; i++) {
+		run_apart(&rig, build_and_forget, NULL);
+		GC_gcollect();
+	}
+	struct ch_stats stats = stats_of(rig.heap);
+	CHECK_EQ(stats.opens_full, 0);
+	CHECK(stats.blocks_freed > ROUNDS * ROUND_METHODS / 2);
+	end_rig(&rig);
+}
+
 static void build_one(struct rig *rig, void *arg)
 {
 	struct method **slot = arg;
