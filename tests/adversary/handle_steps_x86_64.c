@@ -768,11 +768,8 @@ TEST(release_that_lets_others_go_first_does_not_go_on_in_a_stranger)
 /* The VM's collector reaches nothing: no root holds an owner whose release is not through. */
 static void reach_nothing(const struct rig *rig, void *arg)
 {
-	struct ch_marker *marker;
 	(void)arg;
-	CHECK_EQ(ch_mark_begin(rig->heap, &marker), CH_OK);
-	ch_mark_stacks(marker);
-	CHECK_EQ(ch_mark_end(marker, true), CH_OK);
+	rig_mark(rig, NULL);
 	ch_thread_poll();
 }
 
@@ -854,10 +851,7 @@ static void end_without_stacks(struct play *p)
 
 static void mark_again(struct play *p)
 {
-	struct ch_marker *next;
-	CHECK_EQ(ch_mark_begin(p->rig.heap, &next), CH_OK);
-	ch_mark_stacks(next);
-	CHECK_EQ(ch_mark_end(next, true), CH_OK);
+	rig_mark(&p->rig, NULL);
 }
 
 static void judge_end(struct play *p)

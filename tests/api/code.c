@@ -439,20 +439,10 @@ TEST(kept_code_goes_with_its_owner)
 	rig_end(&rig);
 }
 
-static void mark_host(const struct rig *rig, void *owner)
-{
-	struct ch_marker *marker;
-	CHECK_EQ(ch_mark_begin(rig->heap, &marker), CH_OK);
-	if (owner)
-		ch_mark_owner(marker, *(struct ch_owner *)owner);
-	ch_mark_stacks(marker);
-	CHECK_EQ(ch_mark_end(marker, true), CH_OK);
-}
-
 /* Marks on another thread, since the calling thread's stack has addresses of the code. */
 static void collect_host(const struct rig *rig, struct ch_owner *owner)
 {
-	rig_alone(rig, mark_host, owner);
+	rig_alone(rig, rig_mark, owner);
 	for (int i = 0; i < 8; i++)
 		ch_thread_poll();
 }

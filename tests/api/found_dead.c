@@ -35,35 +35,22 @@ static void make(struct method *m, const char *name, uint64_t word)
 	CHECK_EQ(ch_owner_set_entry(m->owner, m->block), CH_OK);
 }
 
-static void decide(const struct rig *r, void *arg)
+static void start_host(unsigned step_blocks)
 {
-	struct ch_marker *marker;
-	(void)arg;
-	CHECK_EQ(ch_mark_begin(r->heap, &marker), CH_OK);
-	ch_mark_owner(marker, live.owner);
-	ch_mark_stacks(marker);
-	CHECK_EQ(ch_mark_end(marker, true), CH_OK);
-}
-
-static void decide_on_all(const struct rig *r, void *arg)
-{
-	struct ch_marker *marker;
-	(void)arg;
-	CHECK_EQ(ch_mark_begin(r->heap, &marker), CH_OK);
-	ch_mark_stacks(marker);
-	CHECK_EQ(ch_mark_end(marker, true), CH_OK);
+	struct ch_config config = rig_config(4 << 20);
+	config.driver = CH_DRIVER_HOST;
+	config.step_blocks = step_blocks;
+	rig = rig_create(&config, NULL, NULL);
 }
 
 /* The VM's collector reaches the owner of `live` only. The sweep is put off to the end of the case:
  * an open that takes a page would sweep. */
 static void start(void)
 {
-	struct ch_config config = rig_config(4 << 20);
-	config.driver = CH_DRIVER_HOST;
-	rig = rig_create(&config, NULL, NULL);
+	start_host(0);
 	make(&live, "live", LIVE_WORD);
 	make(&dead, "dead", DEAD_WORD);
-	rig_alone(&rig, decide, NULL);
+	rig_alone(&rig, rig_mark, &live.owner);
 	CHECK(atomic_exchange(&rig.heap->sweep_pending, false));
 }
 
@@ -183,14 +170,12 @@ TEST(refs_of_what_was_found_dead_are_not_visited)
 /* The block was OPEN when its owner was found dead: it never lives. */
 TEST(block_of_an_owner_that_was_found_dead_is_not_committed)
 {
-	struct ch_config config = rig_config(4 << 20);
 	struct emitter e;
-	config.driver = CH_DRIVER_HOST;
-	rig = rig_create(&config, NULL, NULL);
+	start_host(0);
 	make(&live, "live", LIVE_WORD);
 	emit_open(&e, rig_owner(&rig, "dead"), 16, 0);
 	emit_ret(&e);
-	rig_alone(&rig, decide, NULL);
+	rig_alone(&rig, rig_mark, &live.owner);
 	CHECK_EQ(emit_commit(&e), CH_E_STALE);
 	CHECK(strstr(ch_why(), "the owner of a block died"));
 	ch_thread_poll();
@@ -202,15 +187,13 @@ TEST(block_of_an_owner_that_was_found_dead_is_not_committed)
 TEST(opens_sweep_what_was_found_dead_while_nobody_polled)
 {
 	enum { ROUND = 1000 };
-	struct ch_config config = rig_config(4 << 20);
-	config.driver = CH_DRIVER_HOST;
-	rig = rig_create(&config, NULL, NULL);
+	start_host(0);
 	live.owner = rig_owner(&rig, "live");
 	for (int i = 0; i < ROUND; i++)
 		(void)rig_block(rig_owner(&rig, "dead"), VALUE);
 	/* Newborn blocks outlive two cycles. */
 	for (int i = 0; i < 3; i++)
-		rig_alone(&rig, decide, NULL);
+		rig_alone(&rig, rig_mark, &live.owner);
 	CHECK_EQ(rig_stats(&rig).blocks_freed, 0);
 	/* An open that takes a page sweeps at least as many as the page has room for. */
 	for (int i = 0; i < ROUND; i++)
@@ -224,9 +207,7 @@ TEST(opens_sweep_what_was_found_dead_while_nobody_polled)
 TEST(sweep_goes_on_where_cycles_are_more_frequent)
 {
 	enum { CODES = 9000 };
-	struct ch_config config = rig_config(4 << 20);
-	config.driver = CH_DRIVER_HOST;
-	rig = rig_create(&config, NULL, NULL);
+	start_host(0);
 	make(&live, "live", LIVE_WORD);
 	for (int i = 0; i < CODES; i++) {
 		void *code;
@@ -234,7 +215,7 @@ TEST(sweep_goes_on_where_cycles_are_more_frequent)
 	}
 	make(&dead, "dead", DEAD_WORD);
 	for (int i = 0; i < 4; i++) {
-		rig_alone(&rig, decide, NULL);
+		rig_alone(&rig, rig_mark, &live.owner);
 		ch_thread_poll();
 	}
 	CHECK_EQ(rig_stats(&rig).blocks_freed, 1);
@@ -246,17 +227,14 @@ TEST(sweep_goes_on_where_cycles_are_more_frequent)
 TEST(sweep_to_the_end_frees_what_a_cycle_found_in_its_middle)
 {
 	struct method last;
-	struct ch_config config = rig_config(4 << 20);
-	config.driver = CH_DRIVER_HOST;
-	config.step_blocks = 1;
-	rig = rig_create(&config, NULL, NULL);
+	start_host(1);
 	make(&last, "last", DEAD_WORD); /* a thread's first records are taken from the last on */
 	make(&dead, "dead", DEAD_WORD);
 	make(&live, "live", LIVE_WORD);
-	rig_alone(&rig, decide, NULL);
+	rig_alone(&rig, rig_mark, &live.owner);
 	ch_thread_poll();
 	CHECK(rig_is_there(live.block) && !rig_is_there(dead.block));
-	rig_alone(&rig, decide_on_all, NULL);
+	rig_alone(&rig, rig_mark, NULL);
 	CHECK_EQ(rig_stats(&rig).blocks_freed, 1);
 	ch__sweep_steps(rig.heap, UINT32_MAX);
 	CHECK_EQ(rig_stats(&rig).blocks_freed, 3);

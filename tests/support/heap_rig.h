@@ -230,6 +230,17 @@ static inline void rig_collect_here(const struct rig *rig, void *arg)
 	CHECK_EQ(ch_heap_collect(rig->heap), CH_OK);
 }
 
+/* A cycle of a HOST heap that reaches the owner, NULL for none, and what the stacks hold. */
+static inline void rig_mark(const struct rig *rig, void *owner)
+{
+	struct ch_marker *marker;
+	CHECK_EQ(ch_mark_begin(rig->heap, &marker), CH_OK);
+	if (owner)
+		ch_mark_owner(marker, *(struct ch_owner *)owner);
+	ch_mark_stacks(marker);
+	CHECK_EQ(ch_mark_end(marker, true), CH_OK);
+}
+
 /* Runs full cycles without this thread's stack. A block that nothing ever referred to dies in the
  * third cycle. */
 static inline void rig_collect(const struct rig *rig, int cycles)

@@ -506,10 +506,7 @@ static void drop_owner_by_host(void)
 	struct rig rig = rig_create(&config, NULL, NULL);
 	struct ch_owner owner = rig_owner(&rig, "unreached");
 	for (int cycle = 0; cycle < 3; cycle++) {
-		struct ch_marker *marker;
-		CHECK_EQ(ch_mark_begin(rig.heap, &marker), CH_OK);
-		ch_mark_stacks(marker);
-		CHECK_EQ(ch_mark_end(marker, true), CH_OK);
+		rig_mark(&rig, NULL);
 		ch_thread_poll();
 	}
 	struct ch_owner_facts facts = {.size = sizeof facts};
@@ -635,13 +632,9 @@ static void call_and_end_release(const struct rig *rig, void *arg)
 	atomic_fetch_xor(&owner->generation, CH__LIFE_RELEASING | CH__LIFE_RELEASED);
 }
 
-static void collect_by_host(const struct rig *rig, void *arg)
+static void collect_by_host(const struct rig *rig, void *owner)
 {
-	struct ch_marker *marker;
-	CHECK_EQ(ch_mark_begin(rig->heap, &marker), CH_OK);
-	ch_mark_owner(marker, *(struct ch_owner *)arg);
-	ch_mark_stacks(marker);
-	CHECK_EQ(ch_mark_end(marker, true), CH_OK);
+	rig_mark(rig, owner);
 	ch__sweep_steps(rig->heap, UINT32_MAX);
 }
 
