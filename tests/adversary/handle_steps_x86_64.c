@@ -382,7 +382,7 @@ static void judge_site(struct play *p)
 
 TEST(site_of_a_block_that_goes_is_never_a_strangers)
 {
-	static const struct act act = {true, 3, NULL, NULL, attach_late,
+	static const struct act act = {true, 1, NULL, NULL, attach_late,
 				       open_in_its_place, judge_site};
 	play_all(&act, make_late_site, 50);
 }
@@ -753,8 +753,13 @@ static void judge_many(struct play *p)
 	CHECK_EQ(ch_owner_info(p->owner, &facts), CH_E_STALE);
 	if (atomic_load(&p->is_there))
 		CHECK(p->stranger.bits);
-	if (p->stranger.bits && !facts_of(p->stranger).entry.bits)
+	if (!p->stranger.bits)
+		return;
+	struct ch_block entry = facts_of(p->stranger).entry;
+	if (!entry.bits)
 		FAIL("step %u: a release has gone on in a stranger's blocks", p->wanted);
+	if (ch_owner_set_entry(p->stranger, entry) != CH_OK)
+		FAIL("step %u: a release has ended a stranger", p->wanted);
 }
 
 /* Between two batches of a release cycles free the other blocks and the owner. */

@@ -36,6 +36,20 @@ TEST(set_of_sinks_of_the_environment_stands_for_the_configuration_s)
 }
 
 /* --- errors --- */
+
+/* The folder takes no file, with the error of a call of which no sentence was made. */
+TEST(sentence_about_a_file_does_not_blame_a_call_that_was_refused_earlier)
+{
+	struct ch_config config = rig_config(1 << 20);
+	config.jitdump_dir = "/proc";
+	struct rig rig = rig_create(&config, NULL, NULL);
+	errno = ENOENT;
+	ch__os_note(false, "mmap");
+	CHECK_EQ(ch_sink_set(rig.heap, CH_SINK_JITDUMP), CH_E_OS);
+	CHECK(strstr(ch_why(), "failed and off: jitdump, with ENOENT"));
+	rig_end(&rig);
+}
+
 static void fail_unwanted(const struct sink_file *sink)
 {
 	int failed = -1;

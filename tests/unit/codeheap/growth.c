@@ -364,12 +364,19 @@ TEST(name_of_a_block_goes_when_its_tombstone_does)
 }
 
 /* The long name found no memory for more buckets, and the name's short form does. */
+/* A name is in the same bucket in each run, as the key of the hash is not secret. */
+static void fix_buckets(struct ch_heap *heap)
+{
+	heap->name_key[0] = heap->name_key[1] = 1;
+}
+
 TEST(long_name_is_found_again_where_its_short_form_made_the_buckets_more)
 {
 	struct rig rig = rig_start(1 << 20);
 	struct ch_heap *heap = rig.heap;
 	char text[200];
 	ch__heap_lock(heap);
+	fix_buckets(heap);
 	for (int i = 0; !heap->name_hash_mask || heap->names_count < heap->name_hash_mask; i++) {
 		snprintf(text, sizeof text, "name %d", i);
 		CHECK(ch__name_intern(heap, text));
@@ -383,6 +390,7 @@ TEST(long_name_is_found_again_where_its_short_form_made_the_buckets_more)
 	CHECK(name);
 	CHECK(heap->name_hash_mask > mask);
 	uint32_t count = heap->names_count;
+	heap->name_last = 0; /* the last name is found without the buckets */
 	CHECK_EQ(ch__name_intern(heap, text), name);
 	CHECK_EQ(heap->names_count, count);
 	ch__name_drop(heap, name);
@@ -404,6 +412,7 @@ TEST(each_name_is_found_again_when_the_buckets_became_more)
 	uint32_t names[COUNT];
 	char text[TEXT_BYTES];
 	ch__heap_lock(heap);
+	fix_buckets(heap);
 	size_t others = ch__meta_bytes(heap->meta);
 	for (int i = 0; i < COUNT; i++) {
 		snprintf(text, sizeof text, "name %d", i);
