@@ -3,6 +3,7 @@
  * and took for files of its own, lines of another compiler in the perf map, children that ran no
  * fork handler or have no code, and sinks that nobody wants any more. */
 #define _GNU_SOURCE
+#include "codeheap/base/heap.h"
 #include "codeheap/listener.h"
 #include "sinks/tools.h"
 #include "tests/support/gdb_list.h"
@@ -244,10 +245,13 @@ static void let_child_exit(const struct sink_file *sink)
 	if (sink == &perf_map && !ch__sink_perfmap.tool->used)
 		FAIL_SINK("no line waits");
 	CHECK_EQ(stat(path, &before), 0);
+	/* As a thread of the parent has it that is not in the child. */
+	ch__sinks_lock(rig.heap->sinks);
 	pid_t pid = _Fork();
 	CHECK(pid >= 0);
 	if (pid == 0)
 		exit(0);
+	ch__sinks_unlock(rig.heap->sinks);
 	expect_exit(pid, 0);
 	CHECK_EQ(stat(path, &after), 0);
 	if (after.st_size != before.st_size)
