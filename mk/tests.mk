@@ -122,6 +122,7 @@ steady:
 # without a blank, since gdb, LD_PRELOAD and the flags of pkg-config take a path with one for two. AddressSanitizer
 # guesses where thread-local data of libraries loaded late (libdw) lie, guesses wrong by their address, and LeakSanitizer
 # dies of it: it finds such data as memory of the dynamic linker. What is beyond all memory is NULL under sanitizers, too.
+# glibc's malloc takes 64 MiB of addresses when two threads meet in it, and cases count what is mapped: one arena.
 slow := $(if $(EMULATOR),10,$(if $(SAN)$(filter 1,$(COVERAGE)),4))
 test_environment = LC_ALL=C.UTF-8 $(if $(word 2,$(TMPDIR)),TMPDIR=/tmp) CODEHEAP_BUILD=$(BUILD) CODEHEAP_ARCH=$(ARCH) CODEHEAP_TEST_STORM_MS=$(STORM_MS) CODEHEAP_TEST_SEED=$${CODEHEAP_TEST_SEED:-$(SEED)} \
 	 $(if $(filter 1,$(LONG)),CODEHEAP_TEST_LONG=1) \
@@ -129,7 +130,7 @@ test_environment = LC_ALL=C.UTF-8 $(if $(word 2,$(TMPDIR)),TMPDIR=/tmp) CODEHEAP
 	 $(if $(SYSTEM_PAGE),CODEHEAP_TEST_SYSTEM_PAGE=$(SYSTEM_PAGE)) $(if $(BACKEND),CODEHEAP_WX=$(BACKEND)) \
 	 $(if $(slow),CODEHEAP_TEST_SLOW=$(slow)) CODEHEAP_TEST_EMULATOR='$(EMULATOR)' CODEHEAP_TEST_SAN=$(SAN) CODEHEAP_TEST_GC=$(GC) CODEHEAP_TEST_ALLOC=$(ALLOC) \
 	 ASAN_OPTIONS=detect_stack_use_after_return=0:allow_user_segv_handler=1:intercept_tls_get_addr=0:allocator_may_return_null=1:$$ASAN_OPTIONS \
-	 TSAN_OPTIONS=halt_on_error=1:allocator_may_return_null=1:$$TSAN_OPTIONS
+	 TSAN_OPTIONS=halt_on_error=1:allocator_may_return_null=1:$$TSAN_OPTIONS $(if $(filter malloc,$(ALLOC)),MALLOC_ARENA_MAX=1)
 # What a failed case printed, when it passed at a second try.
 unsteady := $(BUILD)/unsteady
 test-needs: $(test_needs)
