@@ -7,9 +7,10 @@
 #include <errno.h>
 
 enum {
-	TRIMMED_SHARE = 4,     /* chunks go back when the unused chunks have more than 1/4 */
+	UNUSED_CHUNKS = 2,     /* memory goes back when as many chunks are unused, */
+	UNUSED_SHARE = 4,      /* and more than 1/4 of the memory */
 	STEP_BYTES = 64 << 10, /* a chunk's first memory */
-	STEP_FACTOR_LOG2 = 2,  /* and then four times as much as before */
+	STEP_FACTOR = 4,       /* and then four times as much as before */
 };
 
 static void append(struct ch__pool *pool, uint32_t list, uint32_t page) CH_REQUIRES(ch__role_pages)
@@ -34,18 +35,22 @@ bool ch__pool_has_code(const struct ch__pool *pool)
 	return pool->inner->views.has_code;
 }
 
-/* A chunk became unused. Asks for a trim when several chunks and more than a quarter of the memory
- * are unused; less stays, because less comes and goes. */
+bool ch__pool_has_much_unused(const struct ch__pool *pool)
+{
+	uint32_t unused = ch__pool_unused_pages(pool);
+	return unused >= UNUSED_CHUNKS * ch__pool_chunk_pages(pool) &&
+	       unused > CH_LOAD_RELAXED(&pool->pages_committed) / UNUSED_SHARE;
+}
+
+/* A page became FREE. Less than two chunks beyond what the last trim left comes and goes. */
 static void judge_unused(struct ch__pool *pool) CH_REQUIRES(ch__role_pages)
 {
-	uint32_t chunks = 0, pages = 0;
-	for (uint32_t chunk = 0; chunk < pool->chunk_count; chunk++) {
-		const struct ch__chunk *c = &pool->inner->chunks[chunk];
-		chunks += c->pages && !c->used;
-		pages += c->used ? 0 : c->pages;
-	}
-	uint32_t all = CH_LOAD_RELAXED(&pool->pages_committed);
-	if (chunks > 1 && pages > all / TRIMMED_SHARE)
+	struct ch__pool_inner *inner = pool->inner;
+	uint32_t unused = ch__pool_unused_pages(pool);
+	if (unused < inner->left_unused)
+		inner->left_unused = unused;
+	if (unused - inner->left_unused >= UNUSED_CHUNKS * ch__pool_chunk_pages(pool) &&
+	    ch__pool_has_much_unused(pool))
 		CH_STORE_RELAXED(&pool->wants_trim, true);
 }
 
@@ -73,78 +78,105 @@ void ch__page_set_state(struct ch__pool *pool, uint32_t index, enum ch__page_sta
 		CH_STORE_RELAXED(&pool->pages_peak, used);
 	struct ch__chunk *chunk = &pool->inner->chunks[ch__pool_chunk_of(pool, index)];
 	chunk->used += more;
-	if (to == CH__PAGE_FREE && !chunk->used)
+	if (to == CH__PAGE_FREE)
 		judge_unused(pool);
 	atomic_store_explicit(&page->state, (uint8_t)to, memory_order_release);
 }
 
-/* Lists the chunk's pages with memory, from the page `from` on; all are FREE. */
-static void list_pages(struct ch__pool *pool, uint32_t chunk, uint32_t from, enum ch__zone zone)
-	CH_REQUIRES(ch__role_pages)
+static uint32_t first_page(const struct ch__pool *pool, uint32_t chunk)
 {
-	uint32_t first = chunk * ch__pool_chunk_pages(pool);
-	pool->inner->chunks[chunk].zone = (uint8_t)zone;
-	for (uint32_t i = from; i < pool->inner->chunks[chunk].pages; i++)
-		append(pool, ch__free_list(pool, zone), first + i);
+	return chunk * ch__pool_chunk_pages(pool);
 }
 
-static void unlist_chunk(struct ch__pool *pool, uint32_t chunk) CH_REQUIRES(ch__role_pages)
+static void tell_gone(const struct ch__pool *pool, uint32_t chunk) CH_REQUIRES(ch__role_pages)
 {
-	uint32_t first = chunk * ch__pool_chunk_pages(pool);
 	const struct ch__pool_config *config = &pool->inner->config;
 	if (config->gone)
 		config->gone(config->gone_arg, chunk);
-	for (uint32_t i = 0; i < pool->inner->chunks[chunk].pages; i++)
-		unlist(pool, first + i);
 }
 
 void ch__chunk_join(struct ch__pool *pool, uint32_t chunk, enum ch__zone zone)
 {
-	unlist_chunk(pool, chunk);
-	list_pages(pool, chunk, 0, zone);
+	uint32_t end = first_page(pool, chunk + 1);
+	tell_gone(pool, chunk);
+	pool->inner->chunks[chunk].zone = (uint8_t)zone;
+	for (uint32_t page = first_page(pool, chunk); page < end; page++)
+		if (ch__pool_page_is_backed(pool, page)) {
+			unlist(pool, page);
+			append(pool, ch__free_list(pool, zone), page);
+		}
+}
+
+bool ch__pages_give_up(struct ch__pool *pool, uint32_t from, uint32_t to)
+{
+	uint32_t lost = 0;
+	for (uint32_t page = from; page < to; page++)
+		if (ch__pool_page_is_backed(pool, page)) {
+			unlist(pool, page);
+			pool->pages[page].has_memory = false;
+			lost++;
+		}
+	pool->inner->chunks[ch__pool_chunk_of(pool, from)].pages -= lost;
+	atomic_fetch_sub_explicit(&pool->pages_committed, lost, memory_order_relaxed);
+	return ch__views_decommit(&pool->inner->views, ch__pool_page_offset(pool, from),
+				  (size_t)(to - from) << pool->page_log2);
 }
 
 void ch__chunk_give_up(struct ch__pool *pool, uint32_t chunk)
 {
 	struct ch__chunk *c = &pool->inner->chunks[chunk];
-	if (c->pages) {
-		unlist_chunk(pool, chunk);
-		atomic_fetch_sub_explicit(&pool->pages_committed, c->pages, memory_order_relaxed);
-		c->pages = 0;
-	}
-	size_t offset = pool->runtime_bytes + ((size_t)chunk << pool->chunk_log2);
-	c->lingers = !ch__views_decommit(&pool->inner->views, offset, ch__pool_chunk_bytes(pool));
+	if (c->pages)
+		tell_gone(pool, chunk);
+	c->lingers = !ch__pages_give_up(pool, first_page(pool, chunk), first_page(pool, chunk + 1));
 }
 
-void ch__chunk_add_pages(struct ch__pool *pool, uint32_t chunk, uint32_t from, uint32_t to,
-			 enum ch__zone zone)
+void ch__chunk_add_pages(struct ch__pool *pool, uint32_t from, uint32_t to, enum ch__zone zone)
 {
-	uint32_t end = chunk * ch__pool_chunk_pages(pool) + to;
-	pool->inner->chunks[chunk].lingers = false;
-	pool->inner->chunks[chunk].pages = to;
-	if (end > ch__pool_pages_end(pool))
-		CH_STORE_RELAXED(&pool->pages_end, end);
-	list_pages(pool, chunk, from, zone);
+	struct ch__chunk *chunk = &pool->inner->chunks[ch__pool_chunk_of(pool, from)];
+	chunk->lingers = false;
+	chunk->pages += to - from;
+	chunk->zone = (uint8_t)zone;
+	if (to > ch__pool_pages_end(pool))
+		CH_STORE_RELAXED(&pool->pages_end, to);
+	for (uint32_t page = from; page < to; page++) {
+		pool->pages[page].has_memory = true;
+		append(pool, ch__free_list(pool, zone), page);
+	}
 	atomic_fetch_add_explicit(&pool->pages_committed, to - from, memory_order_relaxed);
 }
 
-bool ch__chunk_commit(struct ch__pool *pool, uint32_t chunk, uint32_t least, enum ch__zone zone)
+static bool commit(struct ch__pool *pool, uint32_t from, uint32_t to, enum ch__zone zone)
+	CH_REQUIRES(ch__role_pages)
 {
-	uint32_t all = ch__pool_chunk_pages(pool), had = pool->inner->chunks[chunk].pages;
-	uint32_t step = had ? had << STEP_FACTOR_LOG2 : (uint32_t)STEP_BYTES >> pool->page_log2;
-	if (step < least)
-		step = least;
-	if (step > all || pool->inner->views.has_large_pages)
-		step = all;
-	size_t offset = pool->runtime_bytes + ((size_t)chunk << pool->chunk_log2) +
-			((size_t)had << pool->page_log2);
-	size_t bytes = (size_t)(step - had) << pool->page_log2;
+	size_t offset = ch__pool_page_offset(pool, from);
+	size_t bytes = (size_t)(to - from) << pool->page_log2;
 	uintptr_t exec = pool->runtime_exec + offset;
 	ch__valgrind_set(pool, exec, bytes, true);
 	if (!ch__views_commit(&pool->inner->views, offset, bytes))
 		return false;
 	ch__ledger_open(pool, offset, bytes);
 	ch__valgrind_set(pool, exec, bytes, false);
-	ch__chunk_add_pages(pool, chunk, had, step, zone);
+	ch__chunk_add_pages(pool, from, to, zone);
+	return true;
+}
+
+bool ch__chunk_commit(struct ch__pool *pool, uint32_t from, uint32_t to, enum ch__zone zone)
+{
+	uint32_t chunk = ch__pool_chunk_of(pool, from), all = first_page(pool, chunk + 1);
+	uint32_t had = pool->inner->chunks[chunk].pages;
+	uint32_t step = had ? (STEP_FACTOR - 1) * had : (uint32_t)STEP_BYTES >> pool->page_log2;
+	if (to < from + step)
+		to = from + step;
+	if (to > all || pool->inner->views.has_large_pages)
+		to = all;
+	if (pool->inner->views.has_large_pages)
+		from = first_page(pool, chunk);
+	for (uint32_t end; from < to; from = end) {
+		bool is_backed = ch__pool_page_is_backed(pool, from);
+		for (end = from + 1; end < to && ch__pool_page_is_backed(pool, end) == is_backed;)
+			end++;
+		if (!is_backed && !commit(pool, from, end, zone))
+			return false;
+	}
 	return true;
 }

@@ -21,8 +21,7 @@ static inline uint32_t ch__partly_list(const struct ch__pool *pool, unsigned fra
 static inline bool ch__pool_page_is_backed(const struct ch__pool *pool, uint32_t page)
 	CH_REQUIRES(ch__role_pages)
 {
-	uint32_t chunk = ch__pool_chunk_of(pool, page);
-	return page - chunk * ch__pool_chunk_pages(pool) < pool->inner->chunks[chunk].pages;
+	return pool->pages[page].has_memory;
 }
 
 static inline unsigned ch__pool_zone_at(const struct ch__pool *pool, uint32_t page)
@@ -38,13 +37,24 @@ void ch__page_set_state(struct ch__pool *, uint32_t page, enum ch__page_state to
 	CH_REQUIRES(ch__role_pages);
 /* Puts a chunk whose pages are all FREE in another zone. */
 void ch__chunk_join(struct ch__pool *, uint32_t chunk, enum ch__zone) CH_REQUIRES(ch__role_pages);
-/* The pages of a chunk from `from` to `to` have memory from here on. */
-void ch__chunk_add_pages(struct ch__pool *, uint32_t chunk, uint32_t from, uint32_t to,
-			 enum ch__zone) CH_REQUIRES(ch__role_pages);
-/* Gives memory to at least `least` pages of a chunk. A chunk that had none joins the zone. With
- * large pages of the system the whole chunk gets memory. Returns false with errno. */
-bool ch__chunk_commit(struct ch__pool *, uint32_t chunk, uint32_t least, enum ch__zone)
+/* The pages from `from` to `to`, which lie in one chunk and had no memory, have some from here on.
+ * A chunk that had none joins the zone. */
+void ch__chunk_add_pages(struct ch__pool *, uint32_t from, uint32_t to, enum ch__zone)
 	CH_REQUIRES(ch__role_pages);
-/* The chunk counts as given up in any case. Where the system refuses (its limit of mappings), the
- * traps stay, and the next trim asks again. */
+/* Gives memory to the pages from `from` to `to`, which lie in one chunk, and to some behind them,
+ * because a chunk that is used will be used more. With large pages of the system the whole chunk
+ * gets memory. Returns false with errno; some pages may have got theirs. */
+bool ch__chunk_commit(struct ch__pool *, uint32_t from, uint32_t to, enum ch__zone)
+	CH_REQUIRES(ch__role_pages);
+/* Takes the memory of FREE pages, which lie in one chunk. They count as given up in any case. Where
+ * the system refuses (its limit of mappings), the traps stay, and the result is false. */
+bool ch__pages_give_up(struct ch__pool *, uint32_t from, uint32_t to) CH_REQUIRES(ch__role_pages);
+/* The same for a chunk whose pages are all FREE. What was refused, the next trim asks for again. */
 void ch__chunk_give_up(struct ch__pool *, uint32_t chunk) CH_REQUIRES(ch__role_pages);
+/* FREE pages with memory. */
+static inline uint32_t ch__pool_unused_pages(const struct ch__pool *pool)
+{
+	return CH_LOAD_RELAXED(&pool->pages_committed) - CH_LOAD_RELAXED(&pool->pages_used);
+}
+/* Whether unused pages are some chunks' worth, and more than a quarter of the memory. */
+bool ch__pool_has_much_unused(const struct ch__pool *);

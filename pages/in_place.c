@@ -8,11 +8,6 @@
 
 #include <string.h>
 
-static size_t offset_of(const struct ch__pool *pool, uint32_t first)
-{
-	return pool->runtime_bytes + ((size_t)first << pool->page_log2);
-}
-
 /* A shared page counts as a single page. */
 static size_t bytes_of(const struct ch__pool *pool, uint32_t first)
 {
@@ -42,7 +37,7 @@ bool ch__pool_span_waits_for_traps(const struct ch__pool *pool, uint32_t first)
 static bool lend(const struct ch__pool *pool, uint32_t first, unsigned word)
 {
 	bool is_writable = word != CH__PAGE_RODATA && word != (CH__SPAN_RODATA | CH__SPAN_LANDED);
-	return ch__os_protect(pool->inner->views.exec + offset_of(pool, first),
+	return ch__os_protect(pool->inner->views.exec + ch__pool_page_offset(pool, first),
 			      bytes_of(pool, first), is_writable);
 }
 
@@ -73,8 +68,8 @@ static bool land_room(struct ch__pool *pool, uint32_t first, size_t bytes)
 	struct ch__page *page = &pool->pages[first];
 	size_t last = ch__pool_chunk_bytes(pool) - 1, landed = (bytes + last) & ~last;
 	bool runs;
-	bool is_landed = ch__views_land_room(&pool->inner->views, offset_of(pool, first), landed,
-					     &runs);
+	bool is_landed = ch__views_land_room(&pool->inner->views, ch__pool_page_offset(pool, first),
+					     landed, &runs);
 	if (runs && landed > page->landed_bytes)
 		page->landed_bytes = landed;
 	return is_landed;
@@ -90,7 +85,8 @@ bool ch__pool_land_span(struct ch__pool *pool, uint32_t first, size_t room_bytes
 	if (word & CH__SPAN_ROOM)
 		is_landed = land_room(pool, first, room_bytes);
 	else if (word == CH__SPAN_IN_PLACE)
-		is_landed = ch__views_take_back(&pool->inner->views, offset_of(pool, first),
+		is_landed = ch__views_take_back(&pool->inner->views,
+						ch__pool_page_offset(pool, first),
 						bytes_of(pool, first));
 	else if (word == CH__SPAN_RODATA)
 		is_landed = lend(pool, first, word | CH__SPAN_LANDED);
@@ -109,7 +105,7 @@ bool ch__span_take_back(struct ch__pool *pool, uint32_t first)
 {
 	struct ch__pool_inner *inner = pool->inner;
 	unsigned word = ch__pool_span_word(pool, first);
-	size_t offset = offset_of(pool, first), bytes = bytes_of(pool, first);
+	size_t offset = ch__pool_page_offset(pool, first), bytes = bytes_of(pool, first);
 	bool is_room = word & CH__SPAN_ROOM;
 	if (is_all_rx(word)) {
 		ch__span_set_word(pool, first, CH__SPAN_CODE);
@@ -146,7 +142,7 @@ void ch__spans_leave_zeros(struct ch__pool *pool)
 		enum ch__span_use use = ch__pool_span_use(pool, i);
 		if (use != CH__SPAN_RODATA && use != CH__PAGE_RODATA)
 			continue;
-		(void)ch__os_map_private(pool->inner->views.exec + offset_of(pool, i),
+		(void)ch__os_map_private(pool->inner->views.exec + ch__pool_page_offset(pool, i),
 					 bytes_of(pool, i), CH__OS_R);
 	}
 }

@@ -84,7 +84,7 @@ extern struct ch__moves ch__page_moves;
 
 struct ch__chunk {
 	uint32_t used;  /* pages that are not FREE */
-	uint32_t pages; /* with memory, from the first on; FREE ones are on the zone's free list */
+	uint32_t pages; /* with memory; FREE ones are on the zone's free list */
 	uint8_t zone;   /* enum ch__zone, where there are pages; of a free chunk the last zone */
 	bool lingers;   /* given up, but the system refused the memory: it still traps */
 };
@@ -95,6 +95,7 @@ struct ch__pool_inner {
 	struct ch__pool_config config; /* [const]; but `tried` is the creation's */
 	CH_AT_PAGES struct ch__chunk *chunks;
 	CH_BY_PAGES uint32_t spans_retired; /* CH__SPAN_RETIRED */
+	CH_BY_PAGES uint32_t left_unused;   /* pages that the last trim left, or fewer since */
 	void *tables; /* the pool itself, its records and bitmaps: one private mapping */
 	size_t table_bytes;
 	uintptr_t *parts; /* Valgrind: the address of each part, by its first granule */
@@ -131,6 +132,11 @@ static inline uint32_t ch__pool_chunk_of(const struct ch__pool *pool, uint32_t p
 static inline uintptr_t ch__pool_page_exec(const struct ch__pool *pool, uint32_t page)
 {
 	return pool->exec_base + ((uintptr_t)page << pool->page_log2);
+}
+
+static inline size_t ch__pool_page_offset(const struct ch__pool *pool, uint32_t page)
+{
+	return pool->runtime_bytes + ((size_t)page << pool->page_log2); /* in the views */
 }
 
 static inline enum ch__page_state ch__page_state(const struct ch__page *page)

@@ -13,6 +13,7 @@ enum {
 	TABLE_ALIGN = CH__LINE_BYTES,
 	LISTED_SHARE_LOG2 = 5, /* a page is listed when 1/32 is free */
 	FAMILIAR_TRIES = 32,   /* pages of a list that a thread looks at for one of its own */
+	RUN_BYTES = 128 << 10, /* each run without memory takes two of the process's mappings */
 };
 
 static size_t take_table(size_t *used, size_t bytes)
@@ -137,10 +138,15 @@ static uint32_t first_familiar(const struct ch__pool *pool, uint32_t list)
 /* Gives a chunk of the zone more memory. Returns false when no chunk lacks any, or with errno. */
 static bool widen_zone(struct ch__pool *pool, enum ch__zone zone) CH_REQUIRES(ch__role_pages)
 {
+	uint32_t all = ch__pool_chunk_pages(pool);
 	for (uint32_t chunk = 0; chunk < pool->chunk_count; chunk++) {
 		const struct ch__chunk *c = &pool->inner->chunks[chunk];
-		if (c->pages && c->pages < ch__pool_chunk_pages(pool) && c->zone == zone)
-			return ch__chunk_commit(pool, chunk, c->pages + 1, zone);
+		if (!c->pages || c->pages == all || c->zone != zone)
+			continue;
+		uint32_t page = chunk * all;
+		while (ch__pool_page_is_backed(pool, page))
+			page++;
+		return ch__chunk_commit(pool, page, page + 1, zone);
 	}
 	return false;
 }
@@ -321,6 +327,29 @@ void ch__pool_count_free(const struct ch__pool *pool, uint64_t *bytes, uint64_t 
 	}
 }
 
+/* Whether the page is unused, and others of its chunk are not. */
+static bool may_go(const struct ch__pool *pool, uint32_t page) CH_REQUIRES(ch__role_pages)
+{
+	return ch__page_state(&pool->pages[page]) == CH__PAGE_FREE &&
+	       ch__pool_page_is_backed(pool, page) &&
+	       pool->inner->chunks[ch__pool_chunk_of(pool, page)].used;
+}
+
+/* From above: code that is to come finds room below. Ends where the system refuses. */
+static void give_up_runs(struct ch__pool *pool) CH_REQUIRES(ch__role_pages)
+{
+	uint32_t in_chunk = ch__pool_chunk_pages(pool) - 1, least = RUN_BYTES >> pool->page_log2;
+	bool is_taken = !pool->inner->views.has_large_pages;
+	for (uint32_t end = ch__pool_pages_end(pool), from;
+	     end && is_taken && ch__pool_has_much_unused(pool); end = from) {
+		from = end - 1;
+		while (may_go(pool, from) && (from & in_chunk) && may_go(pool, from - 1))
+			from--;
+		if (end - from >= least)
+			is_taken = ch__pages_give_up(pool, from, end);
+	}
+}
+
 void ch__pool_trim(struct ch__pool *pool)
 {
 	struct ch__pool_inner *inner = pool->inner;
@@ -337,5 +366,8 @@ void ch__pool_trim(struct ch__pool *pool)
 		else
 			ch__chunk_give_up(pool, chunk);
 	}
+	if (chunks)
+		give_up_runs(pool);
+	inner->left_unused = ch__pool_unused_pages(pool);
 	ch__pages_unlock(pool);
 }

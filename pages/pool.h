@@ -78,6 +78,7 @@ struct ch__page {
 	/* In granules: a request that found no room in the whole page, until a free [busy] */
 	uint16_t refused_hot, refused_cold;
 	bool is_lost;           /* SPAN, while a child of fork looks for spans without a block */
+	bool has_memory;        /* a page without memory is FREE [pages] */
 	uint32_t span_pages;    /* SPAN: pages in the run; 0 except in the first page [pages] */
 	_Atomic(uint32_t) span_first; /* SPAN: the run's first page [pages]; relaxed in lookup */
 	uint32_t next, prev;    /* list links [pages] */
@@ -199,10 +200,11 @@ static inline bool ch__pool_span_is_room(const struct ch__pool *pool, uint32_t f
 bool ch__pool_span_runs(const struct ch__pool *, uint32_t first);
 /* Whether only a release may write traps there: pages that are not RX, and all of a room. */
 bool ch__pool_span_waits_for_traps(const struct ch__pool *, uint32_t first);
-/* Gives wholly FREE chunks back to the OS, save one. */
+/* Gives memory back to the OS: that of wholly FREE chunks, save one; then that of runs of FREE
+ * pages, while much is unused. */
 void ch__pool_trim(struct ch__pool *) CH_TAKES_PAGES;
-/* Trims when several chunks are wholly FREE and have more than a quarter of the memory. For callers
- * after a free, with no lock held. */
+/* Trims when much is unused, and more than the last trim left. For callers after a free, with no
+ * lock held. */
 static inline void ch__pool_trim_if_worth(struct ch__pool *pool) CH_TAKES_PAGES
 {
 	if (CH_UNLIKELY(CH_LOAD_RELAXED(&pool->wants_trim)))

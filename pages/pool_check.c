@@ -79,6 +79,7 @@ static bool check_page(struct walk *walk, uint32_t index) CH_REQUIRES(ch__role_p
 	unsigned use = state == CH__PAGE_FREE ? CH__SPAN_CODE : config->uses[page->frame];
 	if (state != CH__PAGE_FREE)
 		walk->used++;
+	walk->committed += is_backed;
 	if (state == CH__PAGE_FREE || state == CH__PAGE_PARTLY)
 		walk->listed -= is_backed;
 	if (state != CH__PAGE_FREE && !is_backed)
@@ -99,13 +100,15 @@ static bool check_chunk(struct walk *walk, uint32_t chunk) CH_REQUIRES(ch__role_
 {
 	const struct ch__pool *pool = walk->pool;
 	const struct ch__chunk *c = &pool->inner->chunks[chunk];
-	uint32_t pages = ch__pool_chunk_pages(pool), first = chunk * pages, used = walk->used;
-	if (c->pages > pages || (c->pages && c->lingers))
-		return broken(walk, first, "its chunk has more memory than it may");
+	uint32_t pages = ch__pool_chunk_pages(pool), first = chunk * pages;
+	uint32_t used = walk->used, committed = walk->committed;
+	if (c->pages && c->lingers)
+		return broken(walk, first, "its chunk has memory, and was given up");
 	for (uint32_t i = first; i < first + pages; i++)
 		if (!check_page(walk, i))
 			return false;
-	walk->committed += c->pages;
+	if (walk->committed - committed != c->pages)
+		return broken(walk, first, "its chunk counts other pages with memory");
 	return walk->used - used == c->used ||
 	       broken(walk, first, "its chunk counts other pages in use");
 }

@@ -46,11 +46,15 @@ static bool copy_pool(struct ch__pool *pool) CH_REQUIRES(ch__role_pages)
 		return false;
 	CH_ASSERT(inner->copy.write, "a copy without memory");
 	bool is_copied = copy_range(inner, 0, pool->runtime_bytes);
-	for (uint32_t chunk = 0; is_copied && chunk < pool->chunk_count; chunk++)
-		if (inner->chunks[chunk].pages && !waits(pool, chunk * ch__pool_chunk_pages(pool)))
-			is_copied = copy_range(
-				inner, pool->runtime_bytes + ((size_t)chunk << pool->chunk_log2),
-				(size_t)inner->chunks[chunk].pages << pool->page_log2);
+	uint32_t had = ch__pool_pages_end(pool);
+	for (uint32_t page = 0, end; is_copied && page < had; page = end + 1) {
+		for (end = page;
+		     end < had && ch__pool_page_is_backed(pool, end) && !waits(pool, end);)
+			end++;
+		if (end != page)
+			is_copied = copy_range(inner, ch__pool_page_offset(pool, page),
+					       (size_t)(end - page) << pool->page_log2);
+	}
 	return is_copied;
 }
 

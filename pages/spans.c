@@ -32,16 +32,18 @@ static uint32_t find_run(const struct ch__pool *pool, uint32_t pages, enum ch__z
 	uint32_t run = 0, all = ch__pool_chunk_pages(pool);
 	for (uint32_t chunk = 0; chunk < pool->chunk_count; chunk++) {
 		const struct ch__chunk *c = &pool->inner->chunks[chunk];
-		uint32_t has = backed_only ? c->pages : all;
-		if (c->used && (c->used == all || c->zone != zone))
-			has = 0;
-		for (uint32_t i = chunk * all; i < chunk * all + has; i++) {
-			run = ch__page_state(&pool->pages[i]) == CH__PAGE_FREE ? run + 1 : 0;
+		if ((c->used && (c->used == all || c->zone != zone)) ||
+		    (backed_only && !c->pages)) {
+			run = 0;
+			continue;
+		}
+		for (uint32_t i = chunk * all; i < (chunk + 1) * all; i++) {
+			bool is_fit = ch__page_state(&pool->pages[i]) == CH__PAGE_FREE &&
+				      (!backed_only || ch__pool_page_is_backed(pool, i));
+			run = is_fit ? run + 1 : 0;
 			if (run == pages)
 				return i + 1 - pages;
 		}
-		if (has < all)
-			run = 0;
 	}
 	errno = 0;
 	return CH__PAGE_NONE;
@@ -60,10 +62,13 @@ static uint32_t try_run(struct ch__pool *pool, uint32_t pages, enum ch__zone zon
 	uint32_t end = first + pages, all = ch__pool_chunk_pages(pool);
 	for (uint32_t chunk = ch__pool_chunk_of(pool, first); chunk * all < end; chunk++) {
 		const struct ch__chunk *c = &pool->inner->chunks[chunk];
-		uint32_t needed = end - chunk * all < all ? end - chunk * all : all;
+		uint32_t from = chunk * all > first ? chunk * all : first;
+		uint32_t to = (chunk + 1) * all < end ? (chunk + 1) * all : end;
 		if (c->pages && c->zone != zone)
 			ch__chunk_join(pool, chunk, zone);
-		if (c->pages < needed && !ch__chunk_commit(pool, chunk, needed, zone)) {
+		while (from < to && ch__pool_page_is_backed(pool, from))
+			from++;
+		if (from < to && !ch__chunk_commit(pool, from, to, zone)) {
 			judge_refusal(pool, pages);
 			return CH__PAGE_NONE;
 		}
@@ -199,11 +204,10 @@ uint32_t ch__pool_take_room(struct ch__pool *pool, uint32_t pages, uint8_t frame
 		first = find_bare(pool, whole);
 	if (first != CH__PAGE_NONE) {
 		for (uint32_t i = first; i < first + whole; i += all)
-			ch__chunk_add_pages(pool, ch__pool_chunk_of(pool, i), 0, all, zone);
+			ch__chunk_add_pages(pool, i, i + all, zone);
 		take_run(pool, first, whole, frame);
 		ch__span_set_word(pool, first, CH__SPAN_ROOM);
-		if (!ch__views_room(&inner->views,
-				    pool->runtime_bytes + ((size_t)first << pool->page_log2),
+		if (!ch__views_room(&inner->views, ch__pool_page_offset(pool, first),
 				    (size_t)whole << pool->page_log2, ch__pool_chunk_bytes(pool))) {
 			(void)ch__span_release(pool, first);
 			first = CH__PAGE_NONE;

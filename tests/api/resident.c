@@ -242,6 +242,31 @@ TEST(code_freed_by_hand_that_branches_led_to_gives_its_memory_back)
 	free_many(true);
 }
 
+/* After a peak: the blocks that stay lie in all chunks. */
+TEST(memory_goes_back_around_the_few_blocks_that_stay)
+{
+	enum { STAYS = 1600, LEFT = 4 << 20 };
+	static struct ch_owner owners[MANY];
+	struct rig rig = rig_start(64 << 20);
+	for (int i = 0; i < MANY; i++)
+		large_block(owners[i] = rig_owner(&rig, "one of many"));
+	uint64_t most = rig_stats(&rig).committed_bytes_now;
+	unsigned long before = resident();
+	CHECK(most > 2 * LEFT);
+	for (int i = 0; i < MANY; i++)
+		if (i % STAYS != STAYS / 2)
+			CHECK_EQ(ch_owner_release(owners[i], CH_RELEASE_NOT_RUNNING), CH_OK);
+	uint64_t committed = rig_stats(&rig).committed_bytes_now;
+	unsigned long after = resident(), gone = (unsigned long)(most - LEFT) / KIB;
+	if (committed > LEFT)
+		FAIL("%llu KiB of %llu are committed", (unsigned long long)committed / KIB,
+		     (unsigned long long)most / KIB);
+	if (!TEST_SANITIZED && after + gone > before)
+		FAIL("the process has %lu KiB, and had %lu", after, before);
+	rig_check(&rig);
+	rig_end(&rig);
+}
+
 /* Memory stays when only a fifth of the blocks comes and goes. */
 TEST(memory_in_use_again_at_once_is_not_given_back)
 {

@@ -125,6 +125,10 @@ static void cursor_behind(void)
 }
 static void no_memory(void)
 {
+	POKE(at(open_page)->has_memory, false);
+}
+static void memory_uncounted(void)
+{
 	POKE(rig.pool->inner->chunks[chunk_of(open_page)].pages, 1);
 }
 static void empty_with_memory(void)
@@ -180,7 +184,8 @@ TEST(check_walk_sees_each_invariant_of_a_pool_broken)
 		{crossed, "cursors crossed"},
 		{cursor_behind, "cursors crossed"},
 		{no_memory, "in use without memory"},
-		{empty_with_memory, "its chunk has more memory than it may"},
+		{empty_with_memory, "its chunk has memory, and was given up"},
+		{memory_uncounted, "its chunk counts other pages with memory"},
 		{other_zone, "in a chunk of another zone"},
 		{no_trap, "unused granule without trap"},
 		{free_in_place, "mapped for another use"},

@@ -137,6 +137,23 @@ TEST(zone_widens_its_own_chunk_before_it_takes_an_unused_one)
 	widen(true);
 }
 
+/* A chunk's first memory has one page less than the span. */
+TEST(span_lies_in_an_unused_chunk_with_memory_before_a_chunk_gets_more)
+{
+	struct heard heard = {.count = 0};
+	struct pool_rig rig;
+	zone_rig(&rig, 2 * MIB, &heard);
+	CHECK_EQ(take(&rig, PAGES_FRAME), 0);
+	uint32_t had = rig.pool->pages_committed;
+	ch__pool_retire_page(rig.pool, take(&rig, OWN_FRAME));
+	CHECK_EQ(rig.pool->pages_committed, 2 * had);
+	CHECK_EQ(ch__pool_take_span(rig.pool, had, PAGES_FRAME), chunk_pages(&rig));
+	CHECK_EQ(rig.pool->pages_committed, 2 * had);
+	CHECK_EQ(heard.count, 1);
+	rig_check(&rig);
+	rig_destroy(&rig);
+}
+
 /* The system takes no access away, or no memory: until it takes both, the bytes are traps. */
 static void trim_in_vain(uint64_t failing_call)
 {

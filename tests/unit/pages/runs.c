@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: MIT
+ * runs.c: runs of unused pages in chunks that are in use: their memory goes back when much is
+ * unused, and comes again for pages and for spans; what is in use stays, in a child of fork, too.
+ * Short runs stay, and large pages of the system. */
+#include "pages/chunks.h"
+#include "pages/spans.h"
+#include "tests/support/pool_rig.h"
+
+enum { MIB = 1 << 20, POOL = 16 * MIB, RUN = 128 << 10, MOST_PAGES = POOL >> 12 };
+
+static struct pool_rig rig;
+static uintptr_t code[MOST_PAGES]; /* by page; 0: unused */
+
+static void take(void)
+{
+	uint32_t page = rig_take(&rig);
+	CHECK(!code[page]);
+	code[page] = rig_reserve(&rig, page, 16);
+	rig_write(&rig, code[page], page);
+}
+
+static void release(uint32_t page)
+{
+	rig_give_back(&rig, code[page], 16);
+	ch__pool_retire_page(rig.pool, page);
+	code[page] = 0;
+}
+
+/* Code runs, and pages without memory have no access: they would read as zeros, which execute. */
+static void expect_as_told(void)
+{
+	for (uint32_t page = 0; page < rig.pool->page_count; page++) {
+		const void *exec = (const void *)ch__pool_page_exec(rig.pool, page);
+		CHECK_EQ(ch__os_is_readable(exec), rig.pool->pages[page].has_memory);
+		if (code[page])
+			CHECK_EQ(rig_call(code[page]), page);
+	}
+	rig_check(&rig);
+}
+
+static uint32_t fill(const struct ch__pool_config *config)
+{
+	memset(code, 0, sizeof code);
+	rig = rig_create(config);
+	for (uint32_t i = 0; i < rig.pool->page_count; i++)
+		take();
+	return rig.pool->page_count;
+}
+
+/* Of each `of` pages one stays in use. */
+static void fill_and_release(const struct ch__pool_config *config, uint32_t of)
+{
+	uint32_t pages = fill(config);
+	for (uint32_t page = 0; page < pages; page++)
+		if (page % of != of / 2)
+			release(page);
+}
+
+static struct ch__pool_config config_on(enum ch__backend backend)
+{
+	struct ch__pool_config config = rig_config(POOL);
+	if (backend != CH__BACKEND_AUTO)
+		unsetenv("CODEHEAP_WX");
+	config.backend = backend;
+	return config;
+}
+
+static uint32_t chunk_pages(const struct ch__pool_config *config)
+{
+	return (uint32_t)(MIB / config->page_bytes);
+}
+
+static void expect_in_child(void *none)
+{
+	(void)none;
+	expect_as_told();
+	take();
+	expect_as_told();
+}
+
+static void come_and_go(enum ch__backend backend)
+{
+	struct ch__pool_config config = config_on(backend);
+	fill_and_release(&config, chunk_pages(&config));
+	struct ch__pool *pool = rig.pool;
+	CHECK(atomic_load(&pool->wants_trim));
+	ch__pool_trim(pool);
+	CHECK(pool->pages_committed <= 3 * chunk_pages(&config));
+	CHECK_EQ(pool->pages_used, pool->chunk_count);
+	expect_as_told();
+	rig_follow_forks(&rig);
+	expect_signal(expect_in_child, NULL, 0);
+	for (uint32_t i = pool->chunk_count; i < pool->page_count; i++)
+		take();
+	CHECK_EQ(pool->pages_committed, pool->page_count);
+	expect_as_told();
+	rig_destroy(&rig);
+}
+
+TEST(unused_pages_beside_used_ones_give_their_memory_back_dual)
+{
+	if (!rig_may_have(CH__BACKEND_DUAL))
+		skip("an emulator refuses dual");
+	come_and_go(CH__BACKEND_DUAL);
+}
+TEST(unused_pages_beside_used_ones_give_their_memory_back_memfd)
+{
+	come_and_go(CH__BACKEND_MEMFD);
+}
+TEST(unused_pages_beside_used_ones_give_their_memory_back_procmem)
+{
+	skip_without_procmem();
+	come_and_go(CH__BACKEND_PROCMEM);
+}
+
+/* A quarter of the memory stays for code that is to come, and the pages that are given next. */
+TEST(no_more_goes_back_than_is_much)
+{
+	struct ch__pool_config config = config_on(CH__BACKEND_AUTO);
+	uint32_t pages = fill(&config), quarter = pages / 4;
+	for (uint32_t page = 0; page < quarter; page++)
+		release(page + page / (chunk_pages(&config) - 1));
+	ch__pool_trim(rig.pool);
+	CHECK_EQ(rig.pool->pages_committed, pages);
+	expect_as_told();
+	release(pages - 1);
+	release(pages - 2);
+	ch__pool_trim(rig.pool);
+	CHECK(rig.pool->pages_committed < pages);
+	CHECK(rig.pool->pages_committed > pages - chunk_pages(&config));
+	CHECK(rig.pool->pages[0].has_memory); /* from above */
+	expect_as_told();
+	rig_destroy(&rig);
+}
+
+/* Each run without memory takes mappings of the process. */
+TEST(short_runs_keep_their_memory)
+{
+	struct ch__pool_config config = config_on(CH__BACKEND_AUTO);
+	uint32_t least = RUN / (uint32_t)config.page_bytes;
+	fill_and_release(&config, least);
+	ch__pool_trim(rig.pool);
+	CHECK_EQ(rig.pool->pages_committed, rig.pool->page_count);
+	/* An unused chunk beside them is the spare one, and stays. */
+	for (uint32_t page = rig.pool->page_count - chunk_pages(&config); page < MOST_PAGES; page++)
+		if (code[page])
+			release(page);
+	ch__pool_trim(rig.pool);
+	CHECK_EQ(rig.pool->pages_committed, rig.pool->page_count);
+	expect_as_told();
+	/* A run as long as that goes. */
+	release(least / 2);
+	ch__pool_trim(rig.pool);
+	CHECK(rig.pool->pages_committed <= rig.pool->page_count - least);
+	expect_as_told();
+	rig_destroy(&rig);
+}
+
+static void release_until_trim_is_wanted(void)
+{
+	for (uint32_t page = 0; !atomic_load(&rig.pool->wants_trim); page++) {
+		CHECK(page < rig.pool->page_count);
+		if (code[page])
+			release(page);
+	}
+}
+
+/* What a trim left is not looked at again until much more came free. */
+TEST(trim_is_wanted_when_more_is_unused_than_the_last_one_left)
+{
+	struct ch__pool_config config = config_on(CH__BACKEND_AUTO);
+	uint32_t much = 2 * chunk_pages(&config);
+	fill_and_release(&config, 2);
+	CHECK(atomic_load(&rig.pool->wants_trim));
+	ch__pool_trim(rig.pool);
+	uint32_t left = ch__pool_unused_pages(rig.pool);
+	CHECK_EQ(left, rig.pool->page_count / 2);
+	release_until_trim_is_wanted();
+	CHECK_EQ(ch__pool_unused_pages(rig.pool), left + much);
+	/* Fewer are left when pages were used meanwhile. */
+	ch__pool_trim(rig.pool);
+	while (ch__pool_unused_pages(rig.pool) > much)
+		take();
+	release_until_trim_is_wanted();
+	CHECK_EQ(ch__pool_unused_pages(rig.pool), 2 * much + 1);
+	rig_destroy(&rig);
+}
+
+/* The pages whose memory was refused are as good as any. */
+static void trim_in_vain(enum ch__backend backend)
+{
+	struct ch__pool_config config = config_on(backend);
+	for (uint64_t n = 1, calls = 1; n <= calls; n++) {
+		fill_and_release(&config, chunk_pages(&config));
+		ch__os_fail_at(n, false);
+		ch__pool_trim(rig.pool);
+		calls = ch__os_failable_calls();
+		ch__os_fail_at(0, false);
+		rig_check(&rig);
+		ch__pool_trim(rig.pool);
+		CHECK(rig.pool->pages_committed <= 4 * chunk_pages(&config));
+		for (uint32_t i = rig.pool->chunk_count; i < rig.pool->page_count; i++)
+			take();
+		expect_as_told();
+		rig_destroy(&rig);
+	}
+}
+
+TEST(runs_that_the_system_did_not_take_are_used_again)
+{
+	trim_in_vain(CH__BACKEND_MEMFD);
+	if (rig_may_have(CH__BACKEND_PROCMEM))
+		trim_in_vain(CH__BACKEND_PROCMEM);
+}
+
+TEST(span_lies_over_pages_with_memory_and_without)
+{
+	struct ch__pool_config config = config_on(CH__BACKEND_AUTO);
+	uint32_t pages = fill(&config), in_chunk = chunk_pages(&config), long_span = in_chunk - 1;
+	for (uint32_t page = 0; page < pages; page++)
+		if (page % in_chunk != in_chunk / 2)
+			release(page);
+	ch__pool_trim(rig.pool);
+	/* Two pages between unused ones get memory. */
+	uint32_t bare = pages - 1 - in_chunk / 4;
+	CHECK(!rig.pool->pages[bare].has_memory);
+	while (!rig.pool->pages[bare].has_memory)
+		take();
+	for (uint32_t page = 0; page < pages; page++)
+		if (code[page] && page % in_chunk != in_chunk / 2)
+			release(page);
+	ch__pool_trim(rig.pool);
+	uint32_t span = ch__pool_take_span(rig.pool, long_span, 0);
+	CHECK(span != CH__PAGE_NONE && span % in_chunk == in_chunk / 2 + 1);
+	for (uint32_t i = 0; i < long_span; i++) {
+		uintptr_t at = ch__pool_page_exec(rig.pool, span + i);
+		CHECK(!code[span + i] && rig.pool->pages[span + i].has_memory);
+		rig_write(&rig, at, i);
+		CHECK_EQ(rig_call(at), i);
+	}
+	expect_as_told();
+	ch__pool_release_span(rig.pool, span);
+	expect_as_told();
+	rig_destroy(&rig);
+}
+
+/* A part of a large page would cost the rest of it. */
+TEST(large_pages_of_the_system_stay_whole)
+{
+	skip_without_procmem();
+	struct ch__pool_config config = config_on(CH__BACKEND_PROCMEM);
+	config.is_for_forks = true;
+	fill_and_release(&config, chunk_pages(&config));
+	ch__pool_trim(rig.pool);
+	CHECK_EQ(rig.pool->pages_committed, rig.pool->page_count);
+	expect_as_told();
+	rig_destroy(&rig);
+}
