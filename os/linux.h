@@ -2,6 +2,9 @@
  * linux.h: shared by the files of the gate to Linux only. */
 #pragma once
 
+#include "os/os.h"
+
+#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -28,12 +31,25 @@ static inline bool ch__is_handler(const struct sigaction *action)
 
 /* Whether the file that was found is the one that is held, or was let go. */
 struct stat;
-struct ch__os_held;
 bool ch__is_held(const struct stat *found, const struct ch__os_held *);
+
+static inline int ch__os_fd_of(const struct ch__os_held *file)
+{
+	return CH_LOAD_RELAXED(&file->fd);
+}
 
 /* Moves a file to a number above the standard streams; -1 stays -1. A process that closed its
  * streams would print into code, or into a tool's file. Returns -1 and errno on failure. */
 int ch__os_fd_apart(int fd);
+
+/* For calls that give memory. */
+static inline bool ch__os_has_memory(void)
+{
+	if (CH_LIKELY(!ch__os_pretended.commit_error))
+		return true;
+	errno = ch__os_pretended.commit_error;
+	return ch__os_note(false, "a call that a test fails");
+}
 
 /* Encloses system calls in which the C library may end a cancelled thread, with locks of its heap
  * held. The cancellation takes effect after the library has returned. errno stays. */
