@@ -14,7 +14,7 @@
 static bool read_branch(const struct ch_heap *heap, const struct ch__block *block, uint32_t offset,
 			struct ch_spot *spot)
 {
-	/* Acquire: pairs with the release in open.c; the records say where a run ends. */
+	/* Acquire: pairs with the release in open_place.c; the records say where a run ends. */
 	uint32_t at = atomic_load_explicit(&block->first_branch, memory_order_acquire);
 	for (; at; at = ch__branch_after(heap, at)) {
 		const struct ch__branch *branch = ch__branch_at(heap, at);
