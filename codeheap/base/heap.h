@@ -18,7 +18,7 @@
 
 enum {
 	CH__LIVES = 8, /* generations from one life of an owner's record to the next */
-	CH__SIDE_CLASSES = 15, /* capacities of side lists: 4 * 2^n, the last is 65,535 */
+	CH__SIDE_CLASSES = 16, /* capacities of side lists: 0, 4 * 2^n, the last is 65,535 */
 	CH__BRANCHES_RESTING = 1 << 18,
 	CH__HEAPS_MAX = 255, CH__TABLES = 7,
 	CH__QUEUE_MIN = 1 << 12,

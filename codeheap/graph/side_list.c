@@ -13,10 +13,10 @@
 static struct ch__side_list **free_of(struct ch_heap *heap, uint32_t capacity)
 	CH_REQUIRES(ch__role_heap)
 {
-	unsigned doublings = 0;
-	while ((uint32_t)CH__SIDE_FIRST << doublings < capacity)
-		doublings++;
-	return &heap->side_lists_free[doublings];
+	unsigned class = 0;
+	for (uint32_t holds = 0; holds < capacity; holds = holds ? 2 * holds : CH__SIDE_FIRST)
+		class++;
+	return &heap->side_lists_free[class];
 }
 
 struct ch__side_list *ch__side_make(struct ch_heap *heap, uint32_t capacity)
@@ -49,7 +49,7 @@ static CH_COLD enum ch_status replace(const struct ch__subject *s, uint32_t more
 	struct ch__block *block = s->block;
 	struct ch__side_list *old = block->side_list;
 	uint32_t count = old ? old->count : 0;
-	uint32_t capacity = old ? old->capacity * 2u : CH__SIDE_FIRST;
+	uint32_t capacity = old && old->capacity ? old->capacity * 2u : CH__SIDE_FIRST;
 	CH_ASSERT(more <= CH__SIDE_FIRST, "side list: more at once than its first length");
 	if (count + more > UINT16_MAX)
 		return ch__because(CH_E_MEMORY, "the block has %u attached things already", count);

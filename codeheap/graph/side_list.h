@@ -92,7 +92,7 @@ enum ch_status ch__subject_open_code(struct ch_block, bool writes, struct ch__su
 /* Appends an edge: resolves, tests alive and acts in one region (I5). The list has room. */
 enum ch_status ch__edge_add(struct ch__subject *, struct ch_block to);
 
-/* An empty list that no block has; NULL: no memory. Capacities are doublings of the first. */
+/* An empty list that no block has; NULL: no memory. Capacities are 0 and doublings of the first. */
 enum { CH__SIDE_FIRST = 4 };
 struct ch__side_list *ch__side_make(struct ch_heap *, uint32_t capacity) CH_REQUIRES(ch__role_heap);
 /* Stores an item in the place `at`, whose kind stays. */

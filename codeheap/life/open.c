@@ -66,8 +66,10 @@ static bool reserve_side(struct ch__request *r)
 	if (!name && r->open->entry == CH_ENTRY_NONE &&
 	    !(r->open->flags & (CH_OPEN_OWN_FRAMES | CH_OPEN_IN_PLACE)))
 		return true;
+	/* Code without an owner has a name, and mostly nothing else. */
+	bool has_items = !r->open->heap || (r->open->flags & CH_OPEN_OWN_FRAMES);
 	ch__heap_lock(heap);
-	r->side_list = ch__side_make(heap, CH__SIDE_FIRST);
+	r->side_list = ch__side_make(heap, has_items ? CH__SIDE_FIRST : 0);
 	if (r->side_list && name) {
 		ch__side_set_name(r->side_list, ch__name_intern(heap, name));
 		heap->wants_epitaphs = true;

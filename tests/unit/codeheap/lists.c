@@ -4,6 +4,7 @@
  * that a lost thread had, and of lists that became longer. */
 #include "codeheap/collect/collect.h"
 #include "codeheap/base/heap.h"
+#include "codeheap/graph/block_parts.h"
 #include "tests/support/heap_rig.h"
 #include "tests/support/stage_code.h"
 
@@ -41,6 +42,46 @@ TEST(list_that_became_too_short_is_given_back)
 		before = round ? before : ch__meta_bytes(rig.heap->meta);
 		CHECK_EQ(ch__meta_bytes(rig.heap->meta), before);
 	}
+	rig_end(&rig);
+}
+
+static struct emitter open_named(struct rig *rig, const struct ch__block **block)
+{
+	struct ch_open open = {.heap = rig->heap, .name = "named", .hot_bytes = 64};
+	struct emitter e;
+	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+	emit_ret(&e);
+	*block = ch__block_at(rig->heap, ch__handle_index(e.code.block.bits));
+	CHECK((*block)->side_list->name && (*block)->side_list->capacity == 0);
+	return e;
+}
+
+/* Small lists serve the next names, and no attachments. */
+TEST(code_without_an_owner_has_a_list_of_its_name_alone_until_something_is_attached)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_owner owner = rig_owner(&rig, "o");
+	const struct ch__side_list *lists[2];
+	const struct ch__block *block;
+	struct emitter e[2];
+	for (int i = 0; i < 2; i++) {
+		e[i] = open_named(&rig, &block);
+		lists[i] = block->side_list;
+		CHECK_EQ(emit_commit(&e[i]), CH_OK);
+	}
+	for (int i = 0; i < 2; i++)
+		CHECK_EQ(ch_code_free(rig.heap, e[i].code.exec, CH_RELEASE_NOT_RUNNING), CH_OK);
+	e[0] = open_named(&rig, &block);
+	CHECK(block->side_list == lists[1]);
+	uint32_t name = block->side_list->name;
+	CHECK_EQ(ch_edge_attach_owner(e[0].code.block, owner), CH_OK);
+	CHECK_EQ(block->side_list->capacity, CH__SIDE_FIRST);
+	CHECK_EQ(block->side_list->name, name);
+	CHECK_EQ(emit_commit(&e[0]), CH_OK);
+	e[1] = open_named(&rig, &block);
+	CHECK(block->side_list == lists[1]);
+	CHECK_EQ(emit_commit(&e[1]), CH_OK);
+	rig_check(&rig);
 	rig_end(&rig);
 }
 
