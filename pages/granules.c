@@ -122,15 +122,36 @@ static inline uint16_t add(_Atomic(uint16_t) *counter, uint32_t n)
 	return sum;
 }
 
+/* Behind the last cold part, where the rest of that part came back; else as low as may be with the
+ * spare granules behind it. With none, the rest of a part would lie between two parts, too short
+ * for the next part that asks for as much. Half of the room stays for hot granules. */
+static uint32_t find_cold(const _Atomic(uint64_t) *words, const struct ch__page *page, uint32_t low,
+			  uint32_t end, uint32_t n, uint32_t spare)
+{
+	uint32_t next = page->cold_next, high = page->cold_cursor, at = NOT_FOUND;
+	if (!n)
+		return high;
+	if (next >= low && next + n <= end &&
+	    next_of(words, next, next + n, used_bits) == next + n)
+		return next;
+	uint32_t most = high > low + n ? (high - low - n) / 2 : 0;
+	if (spare)
+		at = find_downward(words, low, high, n + (spare < most ? spare : most));
+	return at != NOT_FOUND ? at : find_downward(words, low, high, n);
+}
+
 bool ch__page_reserve(struct ch__pool *pool, uint32_t index, uint32_t hot_bytes,
-		      uint32_t cold_bytes, uint32_t *hot, uint32_t *cold)
+		      uint32_t cold_bytes, uint32_t spare_bytes, uint32_t *hot, uint32_t *cold)
 {
 	struct ch__page *page = &pool->pages[index];
 	_Atomic(uint64_t) *words = words_of(pool->used, pool, index);
-	uint32_t base = index << pool->page_log2;
-	uint32_t hot_n = granules_in(hot_bytes), cold_n = granules_in(cold_bytes), hot_at, cold_at;
-	if (!find_places(words, page->hot_cursor, page->cold_cursor, hot_n, cold_n, &hot_at,
-			 &cold_at)) {
+	uint32_t base = index << pool->page_log2, cold_at = NOT_FOUND;
+	uint32_t hot_n = granules_in(hot_bytes), cold_n = granules_in(cold_bytes);
+	uint32_t hot_at = find_upward(words, page->hot_cursor, page->cold_cursor, hot_n);
+	if (hot_at != NOT_FOUND)
+		cold_at = find_cold(words, page, hot_at + hot_n, ch__pool_granules(pool), cold_n,
+				    spare_bytes / CH__GRANULE_BYTES);
+	if (cold_at == NOT_FOUND) {
 		CH_STORE_RELAXED(&page->freed_granules, 0);
 		return false;
 	}
@@ -138,7 +159,9 @@ bool ch__page_reserve(struct ch__pool *pool, uint32_t index, uint32_t hot_bytes,
 	if (cold_n) {
 		flip(words, cold_at, cold_n);
 		*cold = base + cold_at * CH__GRANULE_BYTES;
-		page->cold_cursor = (uint16_t)cold_at;
+		page->cold_next = (uint16_t)(cold_at + cold_n);
+		if (cold_at < page->cold_cursor)
+			page->cold_cursor = (uint16_t)cold_at;
 		ch__valgrind_open(pool, pool->exec_base + *cold,
 				  (size_t)cold_n * CH__GRANULE_BYTES);
 	}
@@ -157,6 +180,7 @@ void ch__granules_reset_cursors(struct ch__pool *pool, uint32_t index)
 {
 	pool->pages[index].hot_cursor = 0;
 	pool->pages[index].cold_cursor = (uint16_t)ch__pool_granules(pool);
+	pool->pages[index].cold_next = pool->pages[index].cold_cursor;
 }
 
 void ch__page_give_back(struct ch__pool *pool, uint32_t index, uint32_t offset, size_t bytes)
@@ -182,6 +206,8 @@ void ch__page_give_back(struct ch__pool *pool, uint32_t index, uint32_t offset, 
 		page->hot_cursor = (uint16_t)at;
 	if (at == page->cold_cursor)
 		page->cold_cursor = (uint16_t)(at + n);
+	if (at + n == page->cold_next)
+		page->cold_next = (uint16_t)at;
 	if (used == 0)
 		ch__granules_reset_cursors(pool, index);
 }

@@ -17,9 +17,11 @@ static inline void ch__page_unlock(struct ch__page *page)
 }
 
 /* Reserves hot bytes upwards and cold bytes (may be 0) downwards; writes offsets from the pool's
- * base. Returns false when there is no room for both. */
+ * base. Cold bytes of which many will be given back have spare bytes behind them, if there is room:
+ * the next cold parts lie there. Returns false when there is no room for both. */
 bool ch__page_reserve(struct ch__pool *, uint32_t page, uint32_t hot_bytes, uint32_t cold_bytes,
-		       uint32_t *hot, uint32_t *cold) CH_REQUIRES(ch__role_busy);
+		      uint32_t spare_bytes, uint32_t *hot, uint32_t *cold)
+	CH_REQUIRES(ch__role_busy);
 /* Whether both would fit with the cursors at the page's ends; if so, puts the cursors there. */
 bool ch__page_has_room(struct ch__pool *, uint32_t page, uint32_t hot_bytes, uint32_t cold_bytes)
 	CH_COLD CH_REQUIRES(ch__role_busy);

@@ -72,6 +72,7 @@ struct ch__page {
 	_Atomic(uint8_t) span_use;
 	uint16_t hot_cursor;       /* granule in page: next place to try for hot [busy] */
 	uint16_t cold_cursor;      /* granule in page: cold is placed below [busy] */
+	uint16_t cold_next;        /* granule in page: behind the last cold part placed [busy] */
 	_Atomic(uint16_t) used_granules;  /* stored under busy */
 	/* Given back since an allocation did not fit; CH__FREED_MANY when the page is taken. */
 	_Atomic(uint16_t) freed_granules;

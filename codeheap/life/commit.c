@@ -48,6 +48,8 @@ static uint32_t CH_COLD shrink_span(struct ch_heap *heap, struct ch__block *bloc
 	return bytes - kept;
 }
 
+enum { SPARE_SHARE = 8 };
+
 /* Shrinks the parts of a block in a page to the used bytes, the hot part to used_to. Returns the
  * bytes that went back. */
 static inline uint32_t shrink(struct ch_heap *heap, struct ch__thread *self,
@@ -74,6 +76,8 @@ static inline uint32_t shrink(struct ch_heap *heap, struct ch__thread *self,
 	}
 	uint32_t cold_bytes = ch__cold_bytes(block);
 	uint32_t cold_end = cold_bytes - (code->cold_bytes - code->cold_used);
+	if (code->cold_bytes)
+		self->has_spare_cold = (cold_bytes - cold_end) * SPARE_SHARE >= code->cold_bytes;
 	if (cold_end >= cold_bytes)
 		return cut;
 	uint32_t cold = ch__cold_offset(heap, block), cold_keep = ch__round_up(cold_end);

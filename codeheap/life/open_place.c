@@ -69,6 +69,9 @@ static void move_to_align(struct ch__request *r, uint32_t page_index) CH_REQUIRE
 	ch__page_give_back(pool, page_index, from, front);
 }
 
+/* For emitters that ask for cold bytes before they know how many they need. */
+enum { COLD_SPARE = 3 };
+
 /* How far a try looks: the thread's own page; open pages of all threads; every hole in these. */
 enum look { LOOK_AT_OWN, LOOK_AT_OPEN, LOOK_IN_NEED };
 
@@ -91,6 +94,7 @@ reserve_in(struct ch__request *r, uint32_t page_index, enum look look)
 		    (look != LOOK_IN_NEED ||
 		     ch__page_has_room(r->heap->pool, page_index, hot_bytes, r->cold_bytes)) &&
 		    ch__page_reserve(r->heap->pool, page_index, hot_bytes, r->cold_bytes,
+				     r->self->has_spare_cold ? COLD_SPARE * r->open->cold_bytes : 0,
 				     &r->hot_offset, &r->cold_offset);
 	if (fits && r->slack)
 		move_to_align(r, page_index);

@@ -112,7 +112,7 @@ static inline uintptr_t rig_reserve(const struct pool_rig *rig, uint32_t page, s
 {
 	uint32_t hot, cold;
 	ch__page_lock(&rig->pool->pages[page]);
-	bool is_reserved = ch__page_reserve(rig->pool, page, bytes, 0, &hot, &cold);
+	bool is_reserved = ch__page_reserve(rig->pool, page, bytes, 0, 0, &hot, &cold);
 	ch__page_unlock(&rig->pool->pages[page]);
 	CHECK(is_reserved);
 	return rig->pool->exec_base + hot;

@@ -252,7 +252,7 @@ static uint32_t fill_page(struct ch__pool *pool, uint32_t page)
 {
 	uint32_t hot, cold, first = UINT32_MAX;
 	ch__page_lock(&pool->pages[page]);
-	while (ch__page_reserve(pool, page, CH__GRANULE_BYTES, 0, &hot, &cold))
+	while (ch__page_reserve(pool, page, CH__GRANULE_BYTES, 0, 0, &hot, &cold))
 		first = hot < first ? hot : first;
 	ch__page_unlock(&pool->pages[page]);
 	return first;
@@ -293,13 +293,13 @@ static void live_as_page(struct ch__pool *pool)
 	CHECK_EQ(pool->pages[page].state, CH__PAGE_FREE);
 	page = ch__pool_take_page(pool, 0);
 	ch__page_lock(&pool->pages[page]);
-	CHECK(ch__page_reserve(pool, page, 64, 0, &hot, &cold));
+	CHECK(ch__page_reserve(pool, page, 64, 0, 0, &hot, &cold));
 	ch__page_unlock(&pool->pages[page]);
 	/* Bytes given back to a page in use do not move the page. */
 	give_back(pool, page, hot, 64);
 	CHECK_EQ(pool->pages[page].state, CH__PAGE_OPEN);
 	ch__page_lock(&pool->pages[page]);
-	CHECK(ch__page_reserve(pool, page, 64, 0, &hot, &cold));
+	CHECK(ch__page_reserve(pool, page, 64, 0, 0, &hot, &cold));
 	ch__page_unlock(&pool->pages[page]);
 	ch__pool_retire_page(pool, page);
 	CHECK_EQ(pool->pages[page].state, CH__PAGE_PARTLY);

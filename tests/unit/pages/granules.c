@@ -26,24 +26,24 @@ TEST(reserve_puts_hot_up_and_cold_down_until_they_meet)
 	uint32_t page = rig_take(&rig), hot, cold, base = page << rig.pool->page_log2;
 	uint32_t low = base, high = base + (1u << rig.pool->page_log2);
 	while (high - low >= 24) {
-		CHECK(ch__page_reserve(rig.pool, page, 9, 3, &hot,
+		CHECK(ch__page_reserve(rig.pool, page, 9, 3, 0, &hot,
 				       &cold)); /* rounded to 16 and 8 */
 		CHECK_EQ(hot, low);
 		CHECK_EQ(cold, high - 8);
 		low += 16;
 		high -= 8;
 	}
-	CHECK(!ch__page_reserve(rig.pool, page, 16, 8, &hot, &cold));
+	CHECK(!ch__page_reserve(rig.pool, page, 16, 8, 0, &hot, &cold));
 	CHECK_EQ(rig.pool->pages[page].freed_granules, 0);
 	CHECK_EQ(rig.pool->pages[page].used_granules, granules_of(&rig) - (high - low) / 8);
 	if (high > low) {
-		CHECK(ch__page_reserve(rig.pool, page, high - low, 0, &hot, &cold));
+		CHECK(ch__page_reserve(rig.pool, page, high - low, 0, 0, &hot, &cold));
 		CHECK_EQ(hot, low);
 	}
-	CHECK(!ch__page_reserve(rig.pool, page, 1, 0, &hot, &cold));
-	CHECK(!ch__page_reserve(rig.pool, page, 0, 1, &hot, &cold));
-	CHECK(!ch__page_reserve(rig.pool, page, UINT32_MAX, 0, &hot, &cold));
-	CHECK(!ch__page_reserve(rig.pool, page, 0, UINT32_MAX - 6, &hot, &cold));
+	CHECK(!ch__page_reserve(rig.pool, page, 1, 0, 0, &hot, &cold));
+	CHECK(!ch__page_reserve(rig.pool, page, 0, 1, 0, &hot, &cold));
+	CHECK(!ch__page_reserve(rig.pool, page, UINT32_MAX, 0, 0, &hot, &cold));
+	CHECK(!ch__page_reserve(rig.pool, page, 0, UINT32_MAX - 6, 0, &hot, &cold));
 	rig_destroy(&rig);
 }
 
@@ -52,10 +52,10 @@ TEST(reserve_of_a_pair_is_all_or_nothing)
 	struct ch__pool_config config = rig_config(POOL_BYTES);
 	struct pool_rig rig = rig_create(&config);
 	uint32_t page = rig_take(&rig), hot, cold, page_bytes = 1u << rig.pool->page_log2;
-	CHECK(!ch__page_reserve(rig.pool, page, page_bytes, 8, &hot, &cold));
+	CHECK(!ch__page_reserve(rig.pool, page, page_bytes, 8, 0, &hot, &cold));
 	CHECK_EQ(rig.pool->pages[page].used_granules, 0);
 	CHECK(ch__page_has_room(rig.pool, page, page_bytes - 8, 8));
-	CHECK(ch__page_reserve(rig.pool, page, page_bytes - 8, 8, &hot, &cold));
+	CHECK(ch__page_reserve(rig.pool, page, page_bytes - 8, 8, 0, &hot, &cold));
 	CHECK_EQ(rig.pool->pages[page].used_granules, granules_of(&rig));
 	rig_check(&rig);
 	rig_destroy(&rig);
@@ -67,11 +67,11 @@ TEST(last_part_given_back_moves_the_cursor_back)
 	struct pool_rig rig = rig_create(&config);
 	uint32_t page = rig_take(&rig), hot[3], cold[3];
 	for (unsigned i = 0; i < 3; i++)
-		CHECK(ch__page_reserve(rig.pool, page, 64, 16, &hot[i], &cold[i]));
+		CHECK(ch__page_reserve(rig.pool, page, 64, 16, 0, &hot[i], &cold[i]));
 	ch__page_give_back(rig.pool, page, hot[2], 64);
 	ch__page_give_back(rig.pool, page, cold[2], 16);
 	uint32_t again_hot, again_cold;
-	CHECK(ch__page_reserve(rig.pool, page, 64, 16, &again_hot, &again_cold));
+	CHECK(ch__page_reserve(rig.pool, page, 64, 16, 0, &again_hot, &again_cold));
 	CHECK_EQ(again_hot, hot[2]);
 	CHECK_EQ(again_cold, cold[2]);
 	rig_destroy(&rig);
@@ -84,12 +84,12 @@ TEST(open_page_that_came_back_whole_is_served_whole)
 	struct pool_rig rig = rig_create(&config);
 	uint32_t page = rig_take(&rig), hot[2], cold[2];
 	for (unsigned i = 0; i < 2; i++)
-		CHECK(ch__page_reserve(rig.pool, page, 64, 16, &hot[i], &cold[i]));
+		CHECK(ch__page_reserve(rig.pool, page, 64, 16, 0, &hot[i], &cold[i]));
 	for (unsigned i = 0; i < 2; i++) {
 		ch__page_give_back(rig.pool, page, hot[i], 64);
 		ch__page_give_back(rig.pool, page, cold[i], 16);
 	}
-	CHECK(ch__page_reserve(rig.pool, page, granules_of(&rig) * 8, 0, &hot[0], &cold[0]));
+	CHECK(ch__page_reserve(rig.pool, page, granules_of(&rig) * 8, 0, 0, &hot[0], &cold[0]));
 	rig_destroy(&rig);
 }
 
@@ -97,7 +97,7 @@ static void give_back_twice(void *arg)
 {
 	struct pool_rig *rig = arg;
 	uint32_t page = rig_take(rig), hot, cold;
-	if (!ch__page_reserve(rig->pool, page, 64, 16, &hot, &cold))
+	if (!ch__page_reserve(rig->pool, page, 64, 16, 0, &hot, &cold))
 		return;
 	ch__page_give_back(rig->pool, page, hot, 64);
 	ch__page_give_back(rig->pool, page, hot, 64);
@@ -147,7 +147,7 @@ static void fill_hole(const struct pool_rig *rig, uint32_t page, uint32_t at, ui
 	struct ch__pool *pool = rig->pool;
 	CHECK(!ch__page_has_room(pool, page, hot_n ? hot_bytes + 8 : 0, cold_bytes + !hot_n * 8u));
 	CHECK(ch__page_has_room(pool, page, hot_bytes, cold_bytes));
-	CHECK(ch__page_reserve(pool, page, hot_bytes, cold_bytes, &hot, &cold));
+	CHECK(ch__page_reserve(pool, page, hot_bytes, cold_bytes, 0, &hot, &cold));
 	CHECK(!hot_n || hot == place);
 	CHECK(!cold_n || cold == place + hot_bytes);
 	if (hot_n)
@@ -167,7 +167,7 @@ TEST(hole_of_just_the_size_is_found_at_either_end_of_a_page)
 		for (int is_high = 0; is_high < 2; is_high++) {
 			uint32_t at = is_high ? granules - n : 0, end = at + n;
 			size_t whole = (size_t)granules * CH__GRANULE_BYTES;
-			CHECK(ch__page_reserve(rig.pool, page, whole, 0, &hot, &cold));
+			CHECK(ch__page_reserve(rig.pool, page, whole, 0, 0, &hot, &cold));
 			ch__page_give_back(rig.pool, page, base + at * CH__GRANULE_BYTES,
 					   (size_t)n * CH__GRANULE_BYTES);
 			for (uint32_t hot_n = 0; hot_n <= n; hot_n += n < 8 ? 1 : n / 2) {
@@ -177,7 +177,7 @@ TEST(hole_of_just_the_size_is_found_at_either_end_of_a_page)
 				rig.pool->pages[page].hot_cursor = (uint16_t)at;
 				rig.pool->pages[page].cold_cursor = (uint16_t)end;
 				CHECK(ch__page_reserve(rig.pool, page, (size_t)hot_n * 8,
-						       (size_t)(n - hot_n) * 8, &hot, &cold));
+						       (size_t)(n - hot_n) * 8, 0, &hot, &cold));
 				ch__page_give_back(rig.pool, page, base + at * CH__GRANULE_BYTES,
 						   (size_t)n * CH__GRANULE_BYTES);
 			}
@@ -236,6 +236,31 @@ static void drop_random_part(struct pool_rig *rig, uint32_t page, struct test_ra
 	parts[which] = parts[--part_count];
 }
 
+/* Cold parts of which most comes back lie one behind the other, and the last one borders the hot
+ * parts. Without spare bytes parts of the same size would lie a whole part apart. */
+TEST(cold_parts_lie_behind_each_other_where_the_rest_of_one_came_back)
+{
+	enum { ASKED = 1024, USED = 64, HOT = 64 };
+	struct ch__pool_config config = rig_config(POOL_BYTES);
+	struct pool_rig rig = rig_create(&config);
+	uint32_t page = rig_take(&rig), hot, cold, before = 0, count = 0, behind = 0;
+	uint32_t end = (page + 1) << rig.pool->page_log2;
+	while (ch__page_reserve(rig.pool, page, HOT, ASKED, 3 * ASKED, &hot, &cold)) {
+		CHECK(cold >= hot + HOT && cold + ASKED <= end);
+		behind += cold == before + USED;
+		ch__page_give_back(rig.pool, page, cold + USED, ASKED - USED);
+		before = cold;
+		count++;
+	}
+	uint32_t page_bytes = UINT32_C(1) << rig.pool->page_log2;
+	/* At the page's end lies a part for which nothing came back before. */
+	CHECK(behind >= count - 1 - page_bytes / ASKED / 2);
+	if (page_bytes > 4096)
+		CHECK(count * (HOT + USED) > page_bytes / 2);
+	rig_check(&rig);
+	rig_destroy(&rig);
+}
+
 TEST(random_pairs_never_overlap_and_fail_only_without_a_hole)
 {
 	struct ch__pool_config config = rig_config(POOL_BYTES);
@@ -254,9 +279,10 @@ TEST(random_pairs_never_overlap_and_fail_only_without_a_hole)
 		uint32_t hot_n = (uint32_t)test_random_below(&random, big);
 		uint32_t cold_n = (uint32_t)test_random_below(&random, 10) * (uint32_t)(step & 1);
 		uint32_t from = record->hot_cursor, limit = record->cold_cursor;
+		uint32_t next = record->cold_next, spare = step % 5 ? 0 : 24 * cold_n;
 		if (part_count + 2 > MAX_PARTS)
 			continue;
-		if (!ch__page_reserve(rig.pool, page, hot_n * 8, cold_n * 8, &hot, &cold)) {
+		if (!ch__page_reserve(rig.pool, page, hot_n * 8, cold_n * 8, spare, &hot, &cold)) {
 			if (cold_n == 0) {
 				CHECK(!model_has_hole(from, limit, hot_n));
 				single_failures++;
@@ -264,7 +290,7 @@ TEST(random_pairs_never_overlap_and_fail_only_without_a_hole)
 			failures++;
 			if (step % 3 == 0) { /* like a page listed and taken again */
 				record->hot_cursor = 0;
-				record->cold_cursor = (uint16_t)granules;
+				record->cold_cursor = record->cold_next = (uint16_t)granules;
 			}
 			continue;
 		}
@@ -275,7 +301,8 @@ TEST(random_pairs_never_overlap_and_fail_only_without_a_hole)
 			note_part(hot_at, hot_n);
 		}
 		if (cold_n) {
-			CHECK(cold_at + cold_n <= limit && model_fits(cold_at, cold_n, granules));
+			CHECK(cold_at == next || cold_at + cold_n <= limit);
+			CHECK(model_fits(cold_at, cold_n, granules));
 			note_part(cold_at, cold_n);
 		}
 	}

@@ -229,7 +229,7 @@ TEST(page_with_room_is_taken_again_after_a_thirty_second_of_it_came_free)
 	uintptr_t first = pool->exec_base + ((uintptr_t)page << pool->page_log2);
 	for (uint32_t i = 0; i < parts; i++)
 		rig_reserve(&rig, page, 8);
-	CHECK(!ch__page_reserve(pool, page, 8, 0, &hot, &cold));
+	CHECK(!ch__page_reserve(pool, page, 8, 0, 0, &hot, &cold));
 	ch__pool_retire_page(pool, page);
 	CHECK_EQ(pool->pages[page].state, CH__PAGE_FULL);
 	for (uint32_t freed = 0; freed < enough - 8; freed += 8)
@@ -244,7 +244,7 @@ TEST(page_with_room_is_taken_again_after_a_thirty_second_of_it_came_free)
 	CHECK_EQ(rig_take(&rig), page);
 	CHECK_EQ(rig_reserve(&rig, page, 24), first); /* three granules in a row are free there */
 	/* The page fails again: the space that was free before does not list the page. */
-	CHECK(!ch__page_reserve(pool, page, enough, 0, &hot, &cold));
+	CHECK(!ch__page_reserve(pool, page, enough, 0, 0, &hot, &cold));
 	ch__pool_retire_page(pool, page);
 	CHECK_EQ(pool->pages[page].state, CH__PAGE_FULL);
 	rig_check(&rig);
@@ -304,7 +304,7 @@ TEST(page_taken_in_need_is_of_the_frame_number_that_asks)
 	uintptr_t first = rig_reserve(&rig, page, 8);
 	for (uint32_t i = 1; i < parts; i++)
 		rig_reserve(&rig, page, 8);
-	CHECK(!ch__page_reserve(rig.pool, page, 8, 0, &hot, &cold));
+	CHECK(!ch__page_reserve(rig.pool, page, 8, 0, 0, &hot, &cold));
 	ch__pool_retire_page(rig.pool, page);
 	rig_give_back(&rig, first, 8);
 	CHECK_EQ(rig.pool->pages[page].state, CH__PAGE_FULL);
@@ -582,7 +582,7 @@ static void *work(void *arg)
 		bool is_reserved = false;
 		if (page != CH__PAGE_NONE) {
 			ch__page_lock(&rig->pool->pages[page]);
-			is_reserved = ch__page_reserve(rig->pool, page, 64, 0, &hot, &cold);
+			is_reserved = ch__page_reserve(rig->pool, page, 64, 0, 0, &hot, &cold);
 			ch__page_unlock(&rig->pool->pages[page]);
 		}
 		if (is_reserved) {
