@@ -444,3 +444,36 @@ TEST(span_gets_the_page_that_its_thread_left_empty)
 	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
 	rig_end(&rig);
 }
+
+/* Opens blocks until the pool is full. Each uses 96 bytes of both parts. Returns the percentage of
+ * the pool that is code. */
+static unsigned percent_filled(uint32_t hot_bytes, uint32_t cold_bytes)
+{
+	enum { USED = 96, PAGES = 32 };
+	struct rig rig = start_pages(PAGES);
+	struct ch_owner owner = rig_owner(&rig, "o");
+	struct ch_open open = {.owner = owner, .hot_bytes = hot_bytes, .cold_bytes = cold_bytes};
+	enum ch_status status;
+	struct emitter e;
+	while ((status = emit_open_as(&e, &open)) == CH_OK) {
+		emit_ret(&e);
+		e.at = USED;
+		e.code.cold_used = USED;
+		CHECK_EQ(emit_commit(&e), CH_OK);
+	}
+	CHECK_EQ(status, CH_E_FULL);
+	struct ch_stats stats = rig_stats(&rig);
+	rig_check(&rig);
+	rig_end(&rig);
+	return (unsigned)(stats.code_bytes_now * 100 / stats.pool_bytes);
+}
+
+/* An emitter that does not know its sizes asks for much. Who asks for what it needs loses no room. */
+TEST(cold_room_that_comes_back_at_commit_serves_the_next_blocks)
+{
+	uint32_t quarter = (uint32_t)rig_page_bytes() / 4;
+	unsigned loose = percent_filled(quarter, quarter), exact = percent_filled(96, 96);
+	if (loose < 45 || exact < 94)
+		FAIL("asks of %u bytes fill %u in 100 of the pool, asks of 96 bytes %u", quarter,
+		     loose, exact);
+}
