@@ -87,7 +87,7 @@ struct ch__thread {
 	uint32_t young_capacity;        /* [region] */
 	uint32_t young_of_others; /* the first of `young`, opened by earlier threads [region] */
 	uint32_t unreported_bytes;            /* opened, not yet in heap->bytes_since_cycle [own] */
-	bool has_spare_cold; /* of the last cold bytes an eighth and more came back at commit [own] */
+	bool has_spare_cold; /* an eighth and more of the last cold bytes came back [own] */
 	struct ch__counters counters;         /* [own], read relaxed */
 	struct ch__site_map sites;            /* [own] */
 	uint64_t stops_served; /* core_syncs_by_stop when the thread last serialized [own] */

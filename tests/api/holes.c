@@ -468,7 +468,7 @@ static unsigned percent_filled(uint32_t hot_bytes, uint32_t cold_bytes)
 	return (unsigned)(stats.code_bytes_now * 100 / stats.pool_bytes);
 }
 
-/* An emitter that does not know its sizes asks for much. Who asks for what it needs loses no room. */
+/* An emitter that does not know its sizes asks for much. One that knows them loses no room. */
 TEST(cold_room_that_comes_back_at_commit_serves_the_next_blocks)
 {
 	uint32_t quarter = (uint32_t)rig_page_bytes() / 4;
