@@ -431,6 +431,25 @@ bool ch__os_protect_none(void *at, size_t bytes)
 	       ch__os_note(mprotect(at, bytes, PROT_NONE) == 0, "mprotect");
 }
 
+enum { HELD_MAPPINGS = 128 }; /* neighbours of different access do not merge */
+
+void *ch__os_hold_mappings(void)
+{
+	size_t page = ch__os_page_bytes();
+	uint8_t *at = ch__os_may_fail() ? NULL : map_none(NULL, HELD_MAPPINGS * page);
+	for (size_t i = 1; at && i < HELD_MAPPINGS; i += 2)
+		if (mprotect(at + i * page, page, PROT_READ) != 0) {
+			ch__os_let_mappings_go(at);
+			return NULL;
+		}
+	return at;
+}
+
+void ch__os_let_mappings_go(void *at)
+{
+	munmap(at, HELD_MAPPINGS * ch__os_page_bytes());
+}
+
 bool ch__os_populate(void *rw, size_t bytes)
 {
 	if (ch__os_may_fail() || !ch__os_has_memory() || !is_of_pages(rw, bytes))

@@ -81,6 +81,10 @@ bool ch__os_self_write(const struct ch__os_held *, void *to, const void *from, s
 bool ch__os_protect(void *at, size_t bytes, bool is_writable) CH_EXCLUDES(CH__STANDING);
 /* Drops to no access; may split a mapping and so fail at the map-count limit. */
 bool ch__os_protect_none(void *at, size_t bytes) CH_EXCLUDES(CH__STANDING);
+/* Holds mappings that a caller leaves to the process: what the caller does until it lets them go
+ * fails before the process is at its limit of mappings. NULL: the process can have no more. */
+void *ch__os_hold_mappings(void) CH_EXCLUDES(CH__STANDING);
+void ch__os_let_mappings_go(void *) CH_EXCLUDES(CH__STANDING);
 /* Commits memory of a shared mapping through the RW view: fails with an error, never SIGBUS. */
 bool ch__os_populate(void *rw, size_t bytes) CH_EXCLUDES(CH__STANDING);
 enum ch__os_advice {

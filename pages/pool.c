@@ -335,19 +335,26 @@ static bool may_go(const struct ch__pool *pool, uint32_t page) CH_REQUIRES(ch__r
 	       pool->inner->chunks[ch__pool_chunk_of(pool, page)].used;
 }
 
-/* From above: code that is to come finds room below. Ends where the system refuses. */
+/* From above: code that is to come finds room below. Ends where the system refuses, and leaves the
+ * process mappings: without any, no page would get its memory back. */
 static void give_up_runs(struct ch__pool *pool) CH_REQUIRES(ch__role_pages)
 {
 	uint32_t in_chunk = ch__pool_chunk_pages(pool) - 1, least = RUN_BYTES >> pool->page_log2;
 	bool is_taken = !pool->inner->views.has_large_pages;
+	void *left = NULL;
 	for (uint32_t end = ch__pool_pages_end(pool), from;
 	     end && is_taken && ch__pool_has_much_unused(pool); end = from) {
 		from = end - 1;
 		while (may_go(pool, from) && (from & in_chunk) && may_go(pool, from - 1))
 			from--;
-		if (end - from >= least)
-			is_taken = ch__pages_give_up(pool, from, end);
+		if (end - from < least)
+			continue;
+		if (!left)
+			left = ch__os_hold_mappings();
+		is_taken = left && ch__pages_give_up(pool, from, end);
 	}
+	if (left)
+		ch__os_let_mappings_go(left);
 }
 
 void ch__pool_trim(struct ch__pool *pool)

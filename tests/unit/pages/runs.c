@@ -213,6 +213,53 @@ TEST(runs_that_the_system_did_not_take_are_used_again)
 		trim_in_vain(CH__BACKEND_PROCMEM);
 }
 
+static unsigned mappings_left(void)
+{
+	unsigned maps = 0;
+	while (map_one())
+		maps++;
+	return maps;
+}
+
+/* Without a mapping no page would get its memory back, and the process no thread. Returns of how
+ * many pages one stays in use. */
+static uint32_t trim_at_the_limit_of_mappings(long left)
+{
+	if (TEST_SANITIZED)
+		skip("a sanitizer maps memory of its own");
+	struct ch__pool_config config = config_on(CH__BACKEND_AUTO);
+	uint32_t of = RUN / (uint32_t)config.page_bytes + 1;
+	fill_and_release(&config, of);
+	fill_maps(left);
+	ch__pool_trim(rig.pool);
+	return of;
+}
+
+TEST(trim_leaves_mappings_to_the_process)
+{
+	uint32_t of = trim_at_the_limit_of_mappings(140);
+	CHECK(rig.pool->pages_committed < rig.pool->page_count);
+	for (uint32_t i = rig.pool->pages_used; i < rig.pool->page_count; i++)
+		take();
+	expect_as_told();
+	for (uint32_t page = 0; page < rig.pool->page_count; page++)
+		if (page % of)
+			release(page);
+	ch__pool_trim(rig.pool);
+	CHECK(mappings_left() > 100);
+	rig_destroy(&rig);
+}
+
+TEST(trim_that_has_no_mappings_to_leave_takes_none)
+{
+	enum { LEFT = 60 };
+	(void)trim_at_the_limit_of_mappings(LEFT);
+	CHECK_EQ(rig.pool->pages_committed, rig.pool->page_count);
+	CHECK(mappings_left() > LEFT - 20);
+	expect_as_told();
+	rig_destroy(&rig);
+}
+
 TEST(span_lies_over_pages_with_memory_and_without)
 {
 	struct ch__pool_config config = config_on(CH__BACKEND_AUTO);
