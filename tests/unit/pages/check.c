@@ -144,6 +144,11 @@ static void no_trap(void)
 	uint8_t *last = bytes_of(unused + 1, 0) - 1;
 	POKE(*last, ~*last);
 }
+static void no_first_trap(void)
+{
+	uint8_t *first = bytes_of(unused, 0);
+	POKE(*first, ~*first);
+}
 static void free_in_place(void)
 {
 	POKE(at(unused)->span_use, CH__SPAN_IN_PLACE | CH__SPAN_LANDED);
@@ -188,6 +193,7 @@ TEST(check_walk_sees_each_invariant_of_a_pool_broken)
 		{memory_uncounted, "its chunk counts other pages with memory"},
 		{other_zone, "in a chunk of another zone"},
 		{no_trap, "unused granule without trap"},
+		{no_first_trap, "unused granule without trap"},
 		{free_in_place, "mapped for another use"},
 		{code_as_data, "mapped for another use"},
 		{unlisted, "pages listed too many or too few"},

@@ -472,8 +472,8 @@ TEST(child_without_copy_has_no_code)
 		for (unsigned runs_handler = backends[i] == CH__BACKEND_PROCMEM;
 		     runs_handler < 2 && rig_may_have(backends[i]); runs_handler++) {
 			struct pool_rig rig = create_as(backends[i]);
+			uint32_t full = rig_take(&rig), partly = rig_take(&rig);
 			uintptr_t code = rig_reserve(&rig, rig_take(&rig), 16);
-			uint32_t partly = rig_take(&rig), full = rig_take(&rig);
 			struct call call = {&rig, code, runs_handler};
 			rig_write(&rig, code, 6);
 			/* Room in `partly` needs no new memory, and still no child may use it. */

@@ -112,7 +112,7 @@ TEST(give_back_twice_panics)
 	rig_destroy(&rig);
 }
 
-/* The page is empty, so that only what was noted can refuse. */
+/* While the page is empty, only what was noted can refuse. */
 TEST(page_is_not_searched_again_for_what_it_refused)
 {
 	enum { HOT = 4, COLD = 2 };
@@ -125,6 +125,10 @@ TEST(page_is_not_searched_again_for_what_it_refused)
 	CHECK(!ch__page_has_room(rig.pool, page, HOT * 8 + 8, COLD * 8 + 8));
 	CHECK(ch__page_has_room(rig.pool, page, HOT * 8 - 8, COLD * 8));
 	CHECK(ch__page_has_room(rig.pool, page, HOT * 8, COLD * 8 - 8));
+	rig_reserve(&rig, page, granules_of(&rig) * 8);
+	CHECK(!ch__page_has_room(rig.pool, page, 8, COLD * 8));
+	CHECK_EQ(rig.pool->pages[page].refused_hot, 1);
+	CHECK_EQ(rig.pool->pages[page].refused_cold, COLD);
 	rig_destroy(&rig);
 }
 

@@ -165,6 +165,16 @@ static void release_until_trim_is_wanted(void)
 	}
 }
 
+TEST(trim_is_wanted_from_two_unused_chunks_on)
+{
+	struct ch__pool_config config = config_on(CH__BACKEND_AUTO);
+	config.pool_bytes = 4 * MIB;
+	fill(&config);
+	release_until_trim_is_wanted();
+	CHECK_EQ(ch__pool_unused_pages(rig.pool), 2 * chunk_pages(&config));
+	rig_destroy(&rig);
+}
+
 /* What a trim left is not looked at again until much more came free. */
 TEST(trim_is_wanted_when_more_is_unused_than_the_last_one_left)
 {
