@@ -393,6 +393,18 @@ TEST(threads_change_starts_of_one_word_at_once)
 	rig_destroy(&rig);
 }
 
+/* The bitmap's words of a page are counted from the pool's first page on. */
+TEST(find_start_stays_in_a_page_far_up)
+{
+	enum { FAR_UP = 8 << 20 };
+	struct ch__pool_config config = rig_config(2 * FAR_UP);
+	struct pool_rig rig = rig_create(&config);
+	ch__page_set_start(rig.pool, FAR_UP - 8);
+	CHECK_EQ(ch__page_find_start(rig.pool, FAR_UP), UINT32_MAX);
+	clear_start(rig.pool, FAR_UP - 8);
+	rig_destroy(&rig);
+}
+
 TEST(find_start_crosses_the_pages_of_a_span)
 {
 	struct ch__pool_config config = rig_config(POOL_BYTES);
