@@ -336,12 +336,13 @@ static bool may_go(const struct ch__pool *pool, uint32_t page) CH_REQUIRES(ch__r
 }
 
 /* From above: code that is to come finds room below. Ends where the system refuses, and leaves the
- * process mappings: without any, no page would get its memory back. */
+ * process mappings: without any, no page would get its memory back. The run that it refused goes
+ * by what was held. */
 static void give_up_runs(struct ch__pool *pool) CH_REQUIRES(ch__role_pages)
 {
 	uint32_t in_chunk = ch__pool_chunk_pages(pool) - 1, least = RUN_BYTES >> pool->page_log2;
 	bool is_taken = !pool->inner->views.has_large_pages;
-	void *left = NULL;
+	void *held = NULL;
 	for (uint32_t end = ch__pool_pages_end(pool), from;
 	     end && is_taken && ch__pool_has_much_unused(pool); end = from) {
 		from = end - 1;
@@ -349,12 +350,17 @@ static void give_up_runs(struct ch__pool *pool) CH_REQUIRES(ch__role_pages)
 			from--;
 		if (end - from < least)
 			continue;
-		if (!left)
-			left = ch__os_hold_mappings();
-		is_taken = left && ch__pages_give_up(pool, from, end);
+		if (!held && !(held = ch__os_hold_mappings()))
+			return;
+		is_taken = ch__pages_give_up(pool, from, end);
+		if (!is_taken) {
+			ch__os_let_mappings_go(held);
+			held = NULL;
+			(void)ch__pages_give_up(pool, from, end);
+		}
 	}
-	if (left)
-		ch__os_let_mappings_go(left);
+	if (held)
+		ch__os_let_mappings_go(held);
 }
 
 void ch__pool_trim(struct ch__pool *pool)

@@ -202,7 +202,7 @@ static void trim_in_vain(enum ch__backend backend)
 	struct ch__pool_config config = config_on(backend);
 	for (uint64_t n = 1, calls = 1; n <= calls; n++) {
 		fill_and_release(&config, chunk_pages(&config));
-		ch__os_fail_at(n, false);
+		ch__os_fail_at(n, true);
 		ch__pool_trim(rig.pool);
 		calls = ch__os_failable_calls();
 		ch__os_fail_at(0, false);
@@ -249,6 +249,7 @@ TEST(trim_leaves_mappings_to_the_process)
 {
 	uint32_t of = trim_at_the_limit_of_mappings(140);
 	CHECK(rig.pool->pages_committed < rig.pool->page_count);
+	expect_as_told();
 	for (uint32_t i = rig.pool->pages_used; i < rig.pool->page_count; i++)
 		take();
 	expect_as_told();
@@ -257,6 +258,14 @@ TEST(trim_leaves_mappings_to_the_process)
 			release(page);
 	ch__pool_trim(rig.pool);
 	CHECK(mappings_left() > 100);
+	rig_destroy(&rig);
+}
+
+TEST(trim_keeps_no_mappings_but_those_of_its_gaps)
+{
+	(void)trim_at_the_limit_of_mappings(400);
+	CHECK(!ch__pool_has_much_unused(rig.pool));
+	CHECK(mappings_left() > 140);
 	rig_destroy(&rig);
 }
 
