@@ -295,6 +295,27 @@ TEST(full_pool_says_so_and_serves_again)
 	rig_destroy(&rig);
 }
 
+/* Five places of which none is far from the others are not random. */
+TEST(write_views_lie_at_random_places)
+{
+	enum { POOLS = 5 };
+	const intptr_t near = (intptr_t)3 << 29;
+	struct pool_rig rigs[POOLS];
+	bool is_far = false;
+	for (unsigned i = 0; i < POOLS; i++) {
+		struct ch__pool_config config = rig_config(MIB);
+		unsetenv("CODEHEAP_WX");
+		config.backend = CH__BACKEND_MEMFD;
+		config.random_alias = true;
+		rigs[i] = rig_create(&config);
+		intptr_t apart = rigs[i].pool->inner->views.write - rigs[0].pool->inner->views.write;
+		is_far |= apart > near || apart < -near;
+	}
+	CHECK(is_far);
+	for (unsigned i = 0; i < POOLS; i++)
+		rig_destroy(&rigs[i]);
+}
+
 /* A hole of less than 1/32 lists no page. */
 TEST(page_taken_in_need_is_of_the_frame_number_that_asks)
 {

@@ -137,6 +137,21 @@ TEST(zone_widens_its_own_chunk_before_it_takes_an_unused_one)
 	widen(true);
 }
 
+TEST(chunk_gets_four_times_as_much_memory_as_before)
+{
+	struct heard heard = {.count = 0};
+	struct pool_rig rig;
+	zone_rig(&rig, 2 * MIB, &heard);
+	for (uint32_t had = 0, all = chunk_pages(&rig); had < all;) {
+		uint32_t next = had ? 4 * had : (64u << 10) >> rig.pool->page_log2;
+		while (rig.pool->pages_used <= had)
+			CHECK(take(&rig, PAGES_FRAME) != CH__PAGE_NONE);
+		had = next < all ? next : all;
+		CHECK_EQ(rig.pool->pages_committed, had);
+	}
+	rig_destroy(&rig);
+}
+
 /* A chunk's first memory has one page less than the span. */
 TEST(span_lies_in_an_unused_chunk_with_memory_before_a_chunk_gets_more)
 {
