@@ -162,6 +162,10 @@ static bool commit(struct ch__pool *pool, uint32_t from, uint32_t to, enum ch__z
 
 bool ch__chunk_commit(struct ch__pool *pool, uint32_t from, uint32_t to, enum ch__zone zone)
 {
+	while (from < to && ch__pool_page_is_backed(pool, from))
+		from++;
+	if (from == to)
+		return true;
 	uint32_t chunk = ch__pool_chunk_of(pool, from), all = first_page(pool, chunk + 1);
 	uint32_t had = pool->inner->chunks[chunk].pages;
 	uint32_t step = had ? (STEP_FACTOR - 1) * had : (uint32_t)STEP_BYTES >> pool->page_log2;

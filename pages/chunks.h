@@ -41,9 +41,10 @@ void ch__chunk_join(struct ch__pool *, uint32_t chunk, enum ch__zone) CH_REQUIRE
  * A chunk that had none joins the zone. */
 void ch__chunk_add_pages(struct ch__pool *, uint32_t from, uint32_t to, enum ch__zone)
 	CH_REQUIRES(ch__role_pages);
-/* Gives memory to the pages from `from` to `to`, which lie in one chunk, and to some behind them,
- * because a chunk that is used will be used more. With large pages of the system the whole chunk
- * gets memory. Returns false with errno; some pages may have got theirs. */
+/* Gives memory to the pages from `from` to `to`, which lie in one chunk. Where one of them has
+ * none, some behind them get memory, too, because a chunk that is used will be used more. With
+ * large pages of the system the whole chunk gets memory. Returns false with errno; some pages may
+ * have got theirs. */
 bool ch__chunk_commit(struct ch__pool *, uint32_t from, uint32_t to, enum ch__zone)
 	CH_REQUIRES(ch__role_pages);
 /* Takes the memory of FREE pages, which lie in one chunk. They count as given up in any case. Where

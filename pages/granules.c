@@ -87,18 +87,6 @@ static CH_COLD bool next_hole(const _Atomic(uint64_t) *words, uint32_t *at, uint
 	return *at != NOT_FOUND;
 }
 
-/* Finds the lowest place from `low` on for hot granules, and the highest place above the hot
- * granules and below `high` for cold granules. */
-static bool find_places(const _Atomic(uint64_t) *words, uint32_t low, uint32_t high, uint32_t hot_n,
-			uint32_t cold_n, uint32_t *hot_at, uint32_t *cold_at)
-{
-	*hot_at = hot_n ? find_upward(words, low, high, hot_n) : low;
-	if (*hot_at == NOT_FOUND)
-		return false;
-	*cold_at = cold_n ? find_downward(words, *hot_at + hot_n, high, cold_n) : high;
-	return *cold_at != NOT_FOUND;
-}
-
 /* Flips n bits, 1 at least. */
 static inline void flip(_Atomic(uint64_t) *words, uint32_t from, uint32_t n)
 {
@@ -217,11 +205,13 @@ bool ch__page_has_room(struct ch__pool *pool, uint32_t index, uint32_t hot_bytes
 {
 	struct ch__page *page = &pool->pages[index];
 	const _Atomic(uint64_t) *words = words_of(pool->used, pool, index);
-	uint32_t granules = ch__pool_granules(pool), hot_at, cold_at;
+	uint32_t granules = ch__pool_granules(pool);
 	uint32_t hot_n = hot_bytes / CH__GRANULE_BYTES, cold_n = cold_bytes / CH__GRANULE_BYTES;
 	if (hot_n >= page->refused_hot && cold_n >= page->refused_cold)
 		return false;
-	bool fits = find_places(words, 0, granules, hot_n, cold_n, &hot_at, &cold_at);
+	uint32_t hot_at = find_upward(words, 0, granules, hot_n);
+	bool fits = hot_at != NOT_FOUND &&
+		    find_downward(words, hot_at + hot_n, granules, cold_n) != NOT_FOUND;
 	if (fits) {
 		ch__granules_reset_cursors(pool, index);
 	} else {

@@ -66,9 +66,7 @@ static uint32_t try_run(struct ch__pool *pool, uint32_t pages, enum ch__zone zon
 		uint32_t to = (chunk + 1) * all < end ? (chunk + 1) * all : end;
 		if (c->pages && c->zone != zone)
 			ch__chunk_join(pool, chunk, zone);
-		while (from < to && ch__pool_page_is_backed(pool, from))
-			from++;
-		if (from < to && !ch__chunk_commit(pool, from, to, zone)) {
+		if (!ch__chunk_commit(pool, from, to, zone)) {
 			judge_refusal(pool, pages);
 			return CH__PAGE_NONE;
 		}

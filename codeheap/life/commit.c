@@ -48,7 +48,7 @@ static uint32_t CH_COLD shrink_span(struct ch_heap *heap, struct ch__block *bloc
 	return bytes - kept;
 }
 
-enum { SPARE_SHARE = 8 };
+enum { SPARE_SHARE = 8 }; /* so much of the cold bytes came back: open_place.c asks for more */
 
 /* Shrinks the parts of a block in a page to the used bytes, the hot part to used_to. Returns the
  * bytes that went back. */
