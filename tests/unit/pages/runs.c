@@ -47,13 +47,18 @@ static uint32_t fill(const struct ch__pool_config *config)
 	return rig.pool->page_count;
 }
 
-/* Of each `of` pages one stays in use. */
+/* Of each `of` pages the one in the middle stays in use. */
+static void release_beside(uint32_t of)
+{
+	for (uint32_t page = 0; page < rig.pool->page_count; page++)
+		if (code[page] && page % of != of / 2)
+			release(page);
+}
+
 static void fill_and_release(const struct ch__pool_config *config, uint32_t of)
 {
-	uint32_t pages = fill(config);
-	for (uint32_t page = 0; page < pages; page++)
-		if (page % of != of / 2)
-			release(page);
+	fill(config);
+	release_beside(of);
 }
 
 static struct ch__pool_config config_on(enum ch__backend backend)
@@ -142,7 +147,8 @@ TEST(short_runs_keep_their_memory)
 	ch__pool_trim(rig.pool);
 	CHECK_EQ(rig.pool->pages_committed, rig.pool->page_count);
 	/* An unused chunk beside them is the spare one, and stays. */
-	for (uint32_t page = rig.pool->page_count - chunk_pages(&config); page < MOST_PAGES; page++)
+	for (uint32_t page = rig.pool->page_count - chunk_pages(&config);
+	     page < rig.pool->page_count; page++)
 		if (code[page])
 			release(page);
 	ch__pool_trim(rig.pool);
@@ -282,19 +288,15 @@ TEST(trim_that_has_no_mappings_to_leave_takes_none)
 TEST(span_lies_over_pages_with_memory_and_without)
 {
 	struct ch__pool_config config = config_on(CH__BACKEND_AUTO);
-	uint32_t pages = fill(&config), in_chunk = chunk_pages(&config), long_span = in_chunk - 1;
-	for (uint32_t page = 0; page < pages; page++)
-		if (page % in_chunk != in_chunk / 2)
-			release(page);
+	uint32_t in_chunk = chunk_pages(&config), long_span = in_chunk - 1;
+	fill_and_release(&config, in_chunk);
 	ch__pool_trim(rig.pool);
-	/* Two pages between unused ones get memory. */
-	uint32_t bare = pages - 1 - in_chunk / 4;
+	/* Pages between unused ones get memory. */
+	uint32_t bare = rig.pool->page_count - 1 - in_chunk / 4;
 	CHECK(!rig.pool->pages[bare].has_memory);
 	while (!rig.pool->pages[bare].has_memory)
 		take();
-	for (uint32_t page = 0; page < pages; page++)
-		if (code[page] && page % in_chunk != in_chunk / 2)
-			release(page);
+	release_beside(in_chunk);
 	ch__pool_trim(rig.pool);
 	uint32_t span = ch__pool_take_span(rig.pool, long_span, 0);
 	CHECK(span != CH__PAGE_NONE && span % in_chunk == in_chunk / 2 + 1);
