@@ -287,6 +287,8 @@ static void finish_bytes(struct ch_heap *heap, struct ch__thread *self, const st
 	if (cut) {
 		ch__space_returned(heap);
 		CH__COUNT(self->counters.code_bytes, -(int64_t)cut);
+		self->unreported_bytes -= cut < self->unreported_bytes ? cut
+								       : self->unreported_bytes;
 	}
 	ch__pool_publish(heap->pool, ch__exec(heap, block->hot_offset), ch__hot_bytes(block));
 	if (block->cold_granules)

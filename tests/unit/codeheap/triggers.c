@@ -77,6 +77,23 @@ TEST(dead_bytes_above_64_KiB_ask_for_a_collection)
 	end_with_pages(&rig);
 }
 
+/* Emitters ask for more than they use. */
+TEST(room_that_a_commit_gives_back_asks_for_no_collection)
+{
+	struct rig rig = rig_start(pool_bytes);
+	struct ch_owner owner = rig_owner(&rig, "short");
+	forget(&rig);
+	for (uint64_t asked = 0; asked < 4 * opened_least; asked += 3000) {
+		struct emitter e;
+		emit_open(&e, owner, 3000, 0);
+		emit_value(&e, 1);
+		emit_ret(&e);
+		CHECK_EQ(emit_commit(&e), CH_OK);
+	}
+	CHECK(!is_wanted(&rig));
+	rig_end(&rig);
+}
+
 TEST(a_tenth_of_what_is_committed_is_the_least_where_it_is_more)
 {
 	const uint64_t used = 10240 * KIB;
