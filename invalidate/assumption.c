@@ -125,7 +125,7 @@ enum ch_status ch_assumption_break(struct ch_assumption handle, size_t *invalida
 	uint32_t index = resolve(heap, handle);
 	if (index) {
 		struct ch__assumption *fact = ch__assumption_at(heap, index);
-		uint64_t bytes_before = heap->notentrant_bytes;
+		uint64_t bytes_before = heap->bytes_to_die;
 		for (uint32_t i = 0; i < fact->count; i++) {
 			struct ch__thread *self = ch__region_enter_for(heap);
 			*invalidated +=
@@ -134,7 +134,7 @@ enum ch_status ch_assumption_break(struct ch_assumption handle, size_t *invalida
 		}
 		end_fact(heap, index);
 		ch__event_note(heap, CH__EVENT_BROKEN, *invalidated);
-		ch__trigger_dead(heap, heap->notentrant_bytes - bytes_before);
+		ch__trigger_dead(heap, heap->bytes_to_die - bytes_before);
 	} else {
 		status = ch__because_stale("assumption", handle.bits);
 	}

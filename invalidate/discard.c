@@ -30,7 +30,7 @@ static void invalidate_all(struct ch_heap *heap, struct ch_vm *vm, enum ch__caus
 			   struct ch__discard *found) CH_REQUIRES(ch__role_heap)
 {
 	struct ch__thread *self = ch__thread_or_guest(heap);
-	uint64_t bytes_before = heap->notentrant_bytes;
+	uint64_t bytes_before = heap->bytes_to_die;
 	for (uint32_t i = 1; i < found->records; i++) {
 		ch__region_enter(self);
 		const struct ch__block *block = ch__block_at(heap, i);
@@ -43,7 +43,7 @@ static void invalidate_all(struct ch_heap *heap, struct ch_vm *vm, enum ch__caus
 		}
 		ch__region_leave(self);
 	}
-	ch__trigger_dead(heap, heap->notentrant_bytes - bytes_before);
+	ch__trigger_dead(heap, heap->bytes_to_die - bytes_before);
 	ch__event_note(heap, CH__EVENT_DISCARDED, found->count);
 }
 

@@ -69,14 +69,16 @@ bool ch__invalidate_block(struct ch_heap *heap, uint32_t index, enum ch__cause c
 	ch__owner_unlock(owner);
 	heap->blocks_invalidated++;
 	heap->blocks_notentrant++;
-	heap->notentrant_bytes += ch__hot_bytes(block) + ch__cold_bytes(block);
+	uint32_t bytes = ch__hot_bytes(block) + ch__cold_bytes(block);
+	heap->notentrant_bytes += bytes;
+	heap->bytes_to_die += ch__block_is_own_root(heap, block) ? 0 : bytes;
 	return true;
 }
 
 static size_t invalidate_handles(struct ch_heap *heap, const struct ch_block *blocks, size_t n)
 	CH_REQUIRES(ch__role_heap)
 {
-	uint64_t bytes_before = heap->notentrant_bytes;
+	uint64_t bytes_before = heap->bytes_to_die;
 	size_t count = 0;
 	for (size_t from = 0; from < n; from += BLOCKS_OF_A_REGION) {
 		size_t to = n - from > BLOCKS_OF_A_REGION ? from + BLOCKS_OF_A_REGION : n;
@@ -87,7 +89,7 @@ static size_t invalidate_handles(struct ch_heap *heap, const struct ch_block *bl
 		}
 		ch__region_leave(self);
 	}
-	ch__trigger_dead(heap, heap->notentrant_bytes - bytes_before);
+	ch__trigger_dead(heap, heap->bytes_to_die - bytes_before);
 	if (count)
 		ch__event_note(heap, CH__EVENT_INVALIDATED, count);
 	return count;

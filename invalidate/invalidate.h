@@ -82,7 +82,7 @@ static inline struct ch__assumption *ch__assumption_at(const struct ch_heap *hea
 void ch__assumption_leave(struct ch_heap *, struct ch__side_list *) CH_REQUIRES(ch__role_heap);
 
 /* LIVE -> NOTENTRANT. Returns false when the block was not LIVE code. While the caller holds heap,
- * it tells the trigger by how much heap->notentrant_bytes rose. */
+ * it tells the trigger by how much heap->bytes_to_die rose. */
 bool ch__invalidate_block(struct ch_heap *, uint32_t block, enum ch__cause)
 	CH_REQUIRES(ch__role_heap, ch__role_region);
 

@@ -550,6 +550,24 @@ TEST(bytes_made_invalid_in_any_way_ask_for_a_collection)
 	}
 }
 
+/* No cycle frees a root of its own: a wish at its invalidation would come too early. */
+TEST(kept_block_made_invalid_counts_as_dead_when_it_is_freed)
+{
+	struct rig rig = rig_start(pool_bytes);
+	struct ch_open open = {.owner = rig_owner(&rig, "kept"), .hot_bytes = 64,
+			       .flags = CH_OPEN_KEPT};
+	struct emitter e;
+	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+	emit_value(&e, 1);
+	emit_ret(&e);
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	CHECK_EQ(ch_blocks_invalidate(&e.code.block, 1, NULL), CH_OK);
+	CHECK_EQ(rig.heap->dead_bytes, 0);
+	CHECK_EQ(ch_code_free(rig.heap, e.code.exec, CH_RELEASE_COLLECT), CH_OK);
+	CHECK(rig.heap->dead_bytes > 0);
+	rig_end(&rig);
+}
+
 /* There are more blocks than a region takes. */
 TEST(each_block_made_invalid_counts_its_bytes_once_and_few_bytes_ask_for_nothing)
 {
