@@ -889,8 +889,8 @@ CH_API CH_CHECKED enum ch_status ch_assumption_break(struct ch_assumption assump
 						     size_t *invalidated);
 
 /* --- invalidate --- */
-/* ch_blocks_invalidate: no thread enters the blocks any more, save code without an owner, by an
- * address that the VM keeps. A thread inside leaves at its next branch, return or patch point.
+/* ch_blocks_invalidate: no thread enters the blocks any more, save by an address that the VM keeps
+ * (no owner, or KEPT). A thread inside leaves at its next branch, return or patch point.
  * in    blocks  any; dead and NOTENTRANT blocks, and data, are passed over
  * out   count   blocks that became NOTENTRANT, may be NULL
  * ret   CH_OK | CH_E_ARG of two heaps, CH_E_STATE a block is OPEN: nothing was changed

@@ -151,7 +151,7 @@ static void count_open(struct ch__request *r)
 		CH__COUNT(c->cold_bytes, r->cold_bytes);
 		CH__COUNT(c->stub_bytes, (long)r->open->branch_room * ch__stub_bytes(r->heap));
 	}
-	/* The bytes of this open count at a later one, since its commit may give most of them back. */
+	/* The bytes of this open count at a later one: its commit may give most of them back. */
 	uint32_t before = r->self->unreported_bytes;
 	r->self->unreported_bytes = before >= 8192 ? bytes : before + bytes;
 	if (CH_UNLIKELY(before >= 8192)) {

@@ -60,6 +60,9 @@ static void make_one(struct rig *rig, struct ch_owner owner, const struct shape 
 	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
 	if ((uintptr_t)e.code.exec % (align > 8 ? align : 8))
 		FAIL("%s: exec of align %zu is %p", shape->what, align, (void *)e.code.exec);
+	/* Emitters align by the address that they store at. */
+	if (((uintptr_t)e.code.write ^ (uintptr_t)e.code.exec) % 4096)
+		FAIL("%s: write is %p", shape->what, (void *)e.code.write);
 	CHECK(e.code.hot_bytes >= shape->hot_bytes);
 	const uint8_t *exec = e.code.exec;
 	if (shape->kind != CH_KIND_CODE) {
