@@ -64,9 +64,9 @@
  * that opened a block may hand the OPEN block to another attached thread. Between ch_mark_begin and
  * ch_mark_end, and in `ref`, `roots` and `visit`, CH_E_STATE is the status of all that may lock.
  *
- * Structures with a `size` get new fields at their end. The caller sets `size` to sizeof. With the
- * size of an older header the missing fields are 0. Any other size is CH_E_ARG. Structures with
- * `spare` words get new fields there: a spare word that is not 0 is CH_E_ARG.
+ * Structures with a `size` get new fields at their end. The caller sets `size` to sizeof. With a
+ * smaller size, as of an older header, the missing fields are 0. A larger size, or 0, is CH_E_ARG.
+ * Structures with `spare` words get new fields there: a spare word that is not 0 is CH_E_ARG.
  *
  * Limits. A heap has at most 16,777,214 blocks, owners, branches, assumptions and names each; more
  * are CH_E_MEMORY. A block has at most 512 branches, and 524,272 cold bytes with its stubs, with
@@ -236,8 +236,8 @@ enum ch_open_flags {
 	 * cold_bytes, branch_room and PATCH are CH_E_ARG; refs and patch points are CH_E_STATE. */
 	CH_OPEN_IN_PLACE = 8,
 	/* A block of an owner is a root, also when invalidated, until ch_code_free or the end of
-	 * the owner. After an end by COLLECT it stays while a stack or a block leads there. If a
-	 * ref of the block leads to an object that marks the owner, both stay. */
+	 * the owner. After an end by COLLECT it stays while a stack, a block or the cell leads
+	 * there. If a ref of the block leads to an object that marks the owner, both stay. */
 	CH_OPEN_KEPT = 16,
 };
 
@@ -652,8 +652,8 @@ CH_API CH_CHECKED enum ch_status ch_code_add(struct ch_heap *heap, const void *b
 /* ch_code_free: the end of code without an owner, or of CH_OPEN_KEPT, by its address.
  * in    heap  NULL = whichever has the address: O(heaps)
  *       at    what ch_code_add gave; ch_info.exec (ch_code.exec if used_from is 0); or the entry
- *       how   COLLECT: a cycle frees the code when no edge, branch or word on a stack (also a stale
- *             one) leads to it. NOT_RUNNING: now, branches to it unlinked; with an edge, by a cycle
+ *       how   COLLECT: a cycle frees the code when no cell, edge, branch or word of a stack, stale
+ *             too, leads to it. NOT_RUNNING: now, branches to it unlinked; with an edge, by a cycle
  * ret   CH_OK | CH_E_ARG how; `at` is in no pool, or inside code | CH_E_STATE the code is immortal,
  *       or an owner's without KEPT | CH_E_STALE nothing is there, or OPEN code. If the code was
  *       freed before, and other code lies there, the call frees the other code
@@ -937,7 +937,7 @@ CH_API bool ch_code_at(const struct ch_heap *heap, const void *pc, bool is_retur
 
 /* ch_block_each: visit every OPEN, LIVE or NOTENTRANT block, or each of a name.
  * in    name   NULL = all; a block's own, or its owner's where it has none
- *       visit  returns false to end
+ *       visit  returns false to end; comes for blocks left to the sweep, too: their handle is stale
  * ret   CH_OK
  * lock  heap
  * safe  any thread

@@ -427,6 +427,25 @@ TEST(kept_code_lives_without_an_entry_until_it_is_freed)
 	rig_end(&rig);
 }
 
+TEST(kept_code_that_the_cell_leads_to_is_freed_when_the_cell_leads_elsewhere)
+{
+	struct group g;
+	struct rig rig = start_group(&g);
+	for (int i = 0; i < 2; i++)
+		CHECK_EQ(ch_owner_set_entry(g.owner, g.kept[i]), CH_OK);
+	CHECK_EQ(ch_code_free(NULL, (const void *)~g.inverted[1], CH_RELEASE_COLLECT), CH_OK);
+	wipe_stack();
+	rig_collect(&rig, 3);
+	CHECK(rig_is_there(g.kept[1]));
+	CHECK_EQ(ch_owner_set_entry(g.owner, g.kept[0]), CH_OK);
+	rig_collect(&rig, 1);
+	CHECK(!rig_is_there(g.kept[1]));
+	CHECK_EQ(ch_code_free(NULL, (const void *)~g.inverted[0], CH_RELEASE_NOT_RUNNING), CH_OK);
+	CHECK(!rig_is_there(g.kept[0]) &&
+	      *ch_owner_cell(g.owner) == (const void *)(uintptr_t)rig_fallback);
+	rig_end(&rig);
+}
+
 TEST(kept_code_goes_with_its_owner)
 {
 	struct group g;
