@@ -148,6 +148,25 @@ TEST(nothing_has_an_edge_to_what_was_found_dead)
 	end();
 }
 
+static bool note_dead(void *arg, const struct ch_info *info)
+{
+	*(unsigned *)arg += info->block.bits == dead.block.bits && info->state == CH_BLOCK_LIVE;
+	return true;
+}
+
+/* Whoever reads an address or a name, a debugger for one, does so as long as the bytes are code. */
+TEST(what_was_found_dead_has_its_address_and_its_name_until_the_sweep)
+{
+	unsigned visits = 0;
+	struct ch_spot spot = {.size = sizeof spot};
+	start();
+	CHECK_EQ(ch_block_each(rig.heap, "dead", note_dead, &visits), CH_OK);
+	CHECK_EQ(visits, 1);
+	CHECK(ch_code_at(rig.heap, dead.exit, false, &spot));
+	CHECK(spot.block.bits == dead.block.bits && spot.state == CH_BLOCK_LIVE);
+	end();
+}
+
 static uintptr_t visit_live(void *arg, uintptr_t word, bool *is_young)
 {
 	++*(unsigned *)arg;
