@@ -645,7 +645,7 @@ CH_API CH_CHECKED enum ch_status ch_block_abort(struct ch_code *code);
  *       CH_E_STATE as ch_block_open | CH_E_BROKEN as ch_block_commit
  * lock  heap; where the call may collect (ch_code_free) the caller holds no lock of its own
  * safe  any thread, as ch_block_open
- * cost  some 100 ns, and a copy of the bytes */
+ * cost  some 100 ns, and a copy of the bytes; system calls: procmem, riscv64 */
 CH_API CH_CHECKED enum ch_status ch_code_add(struct ch_heap *heap, const void *bytes, size_t n,
 					     const char *name, void *to);
 
@@ -857,7 +857,7 @@ enum ch_trampoline { CH_TRAMPOLINE_FRAMED, CH_TRAMPOLINE_TAIL };
  *       CH_E_OS also no unwind table for the template (errno: linked without, or unknown form)
  * lock  heap
  * safe  as ch_block_open
- * cost  some 100 ns; a page now and then */
+ * cost  some 100 ns; a page now and then; system calls: procmem, riscv64 */
 CH_API CH_CHECKED enum ch_status
 ch_trampoline_make(struct ch_owner owner, enum ch_trampoline kind, const void *target,
 		   uint64_t payload, const char *name, void *user, struct ch_block *block);
