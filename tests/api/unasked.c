@@ -512,6 +512,24 @@ TEST(dead_code_that_piles_up_is_told_without_debug)
 		FAIL("not told once: %s", text);
 }
 
+/* Three pieces fill a page to three quarters, so dead code is at most three quarters of the pages. */
+TEST(collection_that_was_put_off_is_tried_again_where_dead_code_does_not_fill_its_pages)
+{
+	static uint8_t bytes[65536 / 4];
+	struct runner r = {.heap = heap_that_waits(POOL, STOP_WAIT_MS)};
+	uint32_t size = (uint32_t)stats_of(r.heap).page_bytes / 4;
+	pthread_t thread;
+	CHECK_EQ(pthread_create(&thread, NULL, run_without_a_poll, &r), 0);
+	TEST_UNTIL(atomic_load(&r.is_there));
+	while (stats_of(r.heap).cycles_abandoned < 2) {
+		CHECK(stats_of(r.heap).committed_bytes_now < POOL / 2);
+		CHECK_EQ(make_and_free(r.heap, bytes, size, CH_RELEASE_COLLECT), CH_OK);
+	}
+	atomic_store(&r.ends, true);
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+	CHECK_EQ(ch_heap_destroy(r.heap), CH_OK);
+}
+
 TEST(request_whose_ch_mark_begin_failed_is_told_again)
 {
 	unsigned asked = 0;

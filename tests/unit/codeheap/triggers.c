@@ -286,6 +286,21 @@ TEST(wish_that_may_not_be_tried_yet_is_put_off)
 	end_with_pages(&rig);
 }
 
+TEST(wish_that_is_put_off_often_doubles_the_thresholds_twice_and_no_further)
+{
+	struct rig rig = start_with_pages(0);
+	rig.heap->unasked_after_ns = UINT64_MAX;
+	for (int i = 0; i < 4; i++) {
+		ch__trigger_dead(rig.heap, 8 * dead_least + 8);
+		CHECK(is_wanted(&rig));
+		ch_thread_poll();
+		CHECK(!is_wanted(&rig));
+	}
+	CHECK_EQ(rig_stats(&rig).cycles, 0);
+	expect_factors(&rig, 4, 4);
+	end_with_pages(&rig);
+}
+
 static _Atomic(uint64_t) time_ns;
 
 static uint64_t tell_time(uint64_t waited_ns)
