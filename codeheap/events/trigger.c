@@ -11,7 +11,7 @@ enum {
 	COMMITTED_PART = 10, /* and a tenth of what is committed */
 	POOL_WANTED_QUARTERS = 3,
 	DOUBLINGS_MAX = 6,
-	PUT_OFF_DOUBLINGS_MAX = 2, /* dead bytes pass 4 tenths of pages that are half full of them */
+	PUT_OFF_DOUBLINGS_MAX = 2, /* dead bytes pass 4 tenths of pages they fill to a half */
 	LATE_BYTES = 4 << 20,
 	FLOOR_DOUBLINGS_MAX = 4,
 	/* A full pool asks again after changes in this part, or so many lengths of a cycle. */

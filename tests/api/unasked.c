@@ -365,6 +365,14 @@ static void *run_without_a_poll(void *arg)
 	return NULL;
 }
 
+/* Ends the thread and the heap. */
+static void end_beside(struct runner *r, pthread_t thread)
+{
+	atomic_store(&r->ends, true);
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+	CHECK_EQ(ch_heap_destroy(r->heap), CH_OK);
+}
+
 /* Each failed try doubles the distance to the next try, up to 8 times. */
 TEST(tries_are_few_beside_a_thread_that_does_not_stop)
 {
@@ -381,9 +389,7 @@ TEST(tries_are_few_beside_a_thread_that_does_not_stop)
 	CHECK(stats.cycles_abandoned < 30);
 	uint64_t now = now_ns();
 	CHECK(r.heap->unasked_after_ns <= now + (now - began) * PART);
-	atomic_store(&r.ends, true);
-	CHECK_EQ(pthread_join(thread, NULL), 0);
-	CHECK_EQ(ch_heap_destroy(r.heap), CH_OK);
+	end_beside(&r, thread);
 }
 
 static enum ch_status fill(struct ch_heap *heap)
@@ -444,9 +450,7 @@ TEST(pause_behind_a_try_ends_with_a_collection_that_the_vm_asked_for)
 	CHECK_EQ(ch_heap_collect(r.heap), CH_OK);
 	for (int i = 0; i < 2000; i++)
 		CHECK_EQ(make_and_free(r.heap, bytes, sizeof bytes, CH_RELEASE_COLLECT), CH_OK);
-	atomic_store(&r.ends, true);
-	CHECK_EQ(pthread_join(thread, NULL), 0);
-	CHECK_EQ(ch_heap_destroy(r.heap), CH_OK);
+	end_beside(&r, thread);
 }
 
 /* The thread stands in a call then, so the thread holds up nobody. */
@@ -461,9 +465,7 @@ TEST(full_pool_serves_the_thread_that_held_a_try_up)
 	ch_thread_unpark();
 	CHECK_EQ(atomic_load(&r.added), CH_OK);
 	CHECK_EQ(stats_of(r.heap).cycles, 1);
-	atomic_store(&r.ends, true);
-	CHECK_EQ(pthread_join(thread, NULL), 0);
-	CHECK_EQ(ch_heap_destroy(r.heap), CH_OK);
+	end_beside(&r, thread);
 }
 
 struct put_off {
@@ -484,9 +486,7 @@ static void put_off(void *arg)
 		loop(r.heap, wanted->count, CH_RELEASE_COLLECT);
 	while (!stats_of(r.heap).cycles_abandoned);
 	CHECK(stats_of(r.heap).cycles_abandoned >= wanted->tries);
-	atomic_store(&r.ends, true);
-	CHECK_EQ(pthread_join(thread, NULL), 0);
-	CHECK_EQ(ch_heap_destroy(r.heap), CH_OK);
+	end_beside(&r, thread);
 }
 
 /* No call fails meanwhile. */
@@ -512,7 +512,7 @@ TEST(dead_code_that_piles_up_is_told_without_debug)
 		FAIL("not told once: %s", text);
 }
 
-/* Three pieces fill a page to three quarters, so dead code is at most three quarters of the pages. */
+/* Three pieces fill a page to three quarters, and so dead code does its pages. */
 TEST(collection_that_was_put_off_is_tried_again_where_dead_code_does_not_fill_its_pages)
 {
 	static uint8_t bytes[65536 / 4];
@@ -521,13 +521,10 @@ TEST(collection_that_was_put_off_is_tried_again_where_dead_code_does_not_fill_it
 	pthread_t thread;
 	CHECK_EQ(pthread_create(&thread, NULL, run_without_a_poll, &r), 0);
 	TEST_UNTIL(atomic_load(&r.is_there));
-	while (stats_of(r.heap).cycles_abandoned < 2) {
-		CHECK(stats_of(r.heap).committed_bytes_now < POOL / 2);
-		CHECK_EQ(make_and_free(r.heap, bytes, size, CH_RELEASE_COLLECT), CH_OK);
-	}
-	atomic_store(&r.ends, true);
-	CHECK_EQ(pthread_join(thread, NULL), 0);
-	CHECK_EQ(ch_heap_destroy(r.heap), CH_OK);
+	while (stats_of(r.heap).cycles_abandoned < 2)
+		CHECK(stats_of(r.heap).committed_bytes_now < POOL / 2 &&
+		      make_and_free(r.heap, bytes, size, CH_RELEASE_COLLECT) == CH_OK);
+	end_beside(&r, thread);
 }
 
 TEST(request_whose_ch_mark_begin_failed_is_told_again)
@@ -619,9 +616,7 @@ TEST(an_open_whose_collection_was_in_vain_speaks_of_the_room)
 	CHECK_EQ(strncmp(ch_why(), "CH_E_FULL: no room for ", 23), 0);
 	CHECK(strstr(ch_why(), says));
 	CHECK_EQ(stats_of(r.heap).cycles_abandoned, 1);
-	atomic_store(&r.ends, true);
-	CHECK_EQ(pthread_join(thread, NULL), 0);
-	CHECK_EQ(ch_heap_destroy(r.heap), CH_OK);
+	end_beside(&r, thread);
 }
 
 struct holder {
