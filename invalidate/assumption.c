@@ -35,7 +35,6 @@ enum ch_status ch_assumption_create(struct ch_vm *vm, struct ch_assumption *out)
 			CH__ASSUMPTION_HOLDS, ch__held(heap), __func__);
 		fact->generation++;
 		heap->assumptions_now++;
-		heap->wants_epitaphs = true;
 		out->bits = ch__handle(heap->id, index, fact->generation);
 	}
 	ch__heap_unlock(heap);

@@ -20,7 +20,7 @@ enum {
 	CH__LIVES = 8, /* generations from one life of an owner's record to the next */
 	CH__SIDE_CLASSES = 16, /* capacities of side lists: 0, 4 * 2^n, the last is 65,535 */
 	CH__BRANCHES_RESTING = 1 << 18,
-	CH__HEAPS_MAX = 255, CH__TABLES = 7,
+	CH__HEAPS_MAX = 255, CH__TABLES = 6,
 	CH__QUEUE_MIN = 1 << 12,
 	CH__TOMBSTONES_LOG2 = 16, CH__TOMBSTONES_MOST = 1 << 20,
 	CH__COPY_WORDS = 4096,
@@ -106,8 +106,7 @@ struct ch_heap {
 	CH_BY_HEAP uint32_t veneers_from, veneers_to; /* offsets in the runtime page [heap] */
 	union {
 		struct {
-			struct ch__table blocks, branches, owners, assumptions, names, tombstones,
-				epitaphs;
+			struct ch__table blocks, branches, owners, assumptions, names, tombstones;
 		};
 		struct ch__table tables[CH__TABLES];
 	};
@@ -155,7 +154,6 @@ struct ch_heap {
 	_Atomic(uint32_t) notices_now;
 	_Atomic(uint64_t) tombstones_written; /* release after the entry; place.c acquires */
 	_Atomic(uint64_t) tombstones_lost;    /* for want of memory; likewise */
-	CH_BY_HEAP bool wants_epitaphs; /* blocks have names of their own, or assumptions [heap] */
 	CH_BY_HEAP uint32_t young_refs_count, young_refs_capacity;
 	CH_BY_HEAP struct ch_block *young_refs; /* blocks whose refs a minor collection visits */
 	/* triggers */

@@ -130,7 +130,6 @@ static bool create_tables(struct ch_heap *heap)
 	};
 	size_t granules = heap->config.pool_bytes / CH__GRANULE_BYTES + KEPT;
 	uint32_t most = granules < CH__INDEX_MAX ? (uint32_t)granules : CH__INDEX_MAX;
-	uint32_t deaths = heap->config.remembered_dead + 1;
 	/* Valgrind has little address space for a process. */
 	uint32_t others = heap->pool->is_translated ? most : CH__INDEX_MAX;
 	const struct {
@@ -146,8 +145,8 @@ static bool create_tables(struct ch_heap *heap)
 		 offsetof(struct ch__assumption, next_free),
 		 offsetof(struct ch__assumption, generation), others},
 		{&heap->names, sizeof(struct ch__name), offsetof(struct ch__name, next), 0, others},
-		{&heap->tombstones, sizeof(struct ch__tombstone), 0, 0, deaths},
-		{&heap->epitaphs, sizeof(struct ch__epitaph), 0, 0, deaths},
+		{&heap->tombstones, sizeof(struct ch__tombstone), 0, 0,
+		 heap->config.remembered_dead + 1},
 	};
 	for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++) {
 		rows[i].table->record_bytes = rows[i].bytes;

@@ -70,10 +70,8 @@ static bool reserve_side(struct ch__request *r)
 	bool has_items = !r->open->heap || (r->open->flags & CH_OPEN_OWN_FRAMES);
 	ch__heap_lock(heap);
 	r->side_list = ch__side_make(heap, has_items ? CH__SIDE_FIRST : 0);
-	if (r->side_list && name) {
+	if (r->side_list && name)
 		ch__side_set_name(r->side_list, ch__name_intern(heap, name));
-		heap->wants_epitaphs = true;
-	}
 	ch__heap_unlock(heap);
 	if (!r->side_list)
 		return false;

@@ -76,20 +76,6 @@ static bool find_open(const struct ch_heap *heap, uint32_t offset, struct ch__pl
 	return false;
 }
 
-static void read_texts(const struct ch_heap *heap, uint32_t slot, uint32_t owner_name,
-		       struct ch__place *place)
-{
-	uint32_t name = 0;
-	if (ch__table_has(&heap->epitaphs, slot)) {
-		const struct ch__epitaph *epitaph =
-			ch__table_at_bytes(&heap->epitaphs, slot, sizeof *epitaph);
-		name = load(&epitaph->name);
-		place->by = load(&epitaph->by);
-		place->by_generation = load(&epitaph->by_generation);
-	}
-	copy_names(heap, name, owner_name, place);
-}
-
 static bool read_stone(const struct ch_heap *heap, uint32_t slot, uint32_t number, uint32_t offset,
 		       struct ch__place *place)
 {
@@ -118,8 +104,9 @@ static bool read_stone(const struct ch_heap *heap, uint32_t slot, uint32_t numbe
 	place->cause = (enum ch__cause)(how >> 28);
 	place->generation = load(&stone->generation);
 	place->collection = load(&stone->collection);
-	place->by = place->by_generation = 0;
-	read_texts(heap, slot, load(&stone->owner_name), place);
+	place->by = load(&stone->by);
+	place->by_generation = load(&stone->by_generation);
+	copy_names(heap, load(&stone->name), load(&stone->owner_name), place);
 	return CH_LOAD_RELAXED(&stone->number) == number;
 }
 

@@ -12,9 +12,6 @@ void ch__tombstones_reserve(struct ch_heap *heap, uint32_t n)
 	/* Names of tombstones that were written over since the last call. */
 	ch__names_free_parked(heap);
 	ch__table_back(&heap->tombstones, last);
-	/* Without memory for an epitaph a dead block has the name of the owner. */
-	if (heap->wants_epitaphs)
-		ch__table_back(&heap->epitaphs, last);
 }
 
 /* A block that the sweep found dead may be dead because of the owner. */
@@ -51,20 +48,6 @@ static inline void put_name(struct ch_heap *heap, _Atomic(uint32_t) *field, uint
 	ch__name_park(heap, old);
 }
 
-static void write_epitaph(struct ch_heap *heap, uint32_t slot, const struct ch__block *block)
-	CH_REQUIRES(ch__role_heap, ch__role_region)
-{
-	const struct ch__side_list *list = block->side_list;
-	const struct ch__item *by = ch__side_find(list, CH__ITEM_BROKEN);
-	if (!ch__table_has(&heap->epitaphs, slot))
-		return;
-	struct ch__epitaph *epitaph =
-		ch__table_at_bytes(&heap->epitaphs, slot, sizeof(struct ch__epitaph));
-	put_name(heap, &epitaph->name, list ? ch__name_short(heap, list->name) : 0);
-	put(&epitaph->by, by ? by->at : 0);
-	put(&epitaph->by_generation, by ? by->value : 0);
-}
-
 static uint32_t cold_word(const struct ch_heap *heap, const struct ch__block *block)
 {
 	uint32_t word = block->cold_granules;
@@ -88,11 +71,11 @@ void ch__tombstone_write(struct ch_heap *heap, const struct ch__owner *owner,
 	}
 	struct ch__tombstone *stone =
 		ch__table_at_bytes(&heap->tombstones, slot, sizeof(struct ch__tombstone));
+	const struct ch__side_list *list = block->side_list;
+	const struct ch__item *by = ch__side_find(list, CH__ITEM_BROKEN);
 	__builtin_prefetch(stone + 8, 1);
 	/* Relaxed: the stores of the fields are releases. */
 	CH_STORE_RELAXED(&stone->number, 0);
-	if (CH_UNLIKELY(heap->wants_epitaphs))
-		write_epitaph(heap, slot, block);
 	put(&stone->hot_offset, block->hot_offset);
 	put(&stone->hot_granules, ch__hot_bytes(block) / CH__GRANULE_BYTES);
 	put(&stone->cold, cold_word(heap, block));
@@ -101,6 +84,9 @@ void ch__tombstone_write(struct ch_heap *heap, const struct ch__owner *owner,
 	put(&stone->generation, CH_LOAD_RELAXED(&block->generation));
 	put(&stone->collection, heap->cycle_number);
 	put_name(heap, &stone->owner_name, ch__name_short(heap, owner->name));
+	put_name(heap, &stone->name, list ? ch__name_short(heap, list->name) : 0);
+	put(&stone->by, by ? by->at : 0);
+	put(&stone->by_generation, by ? by->value : 0);
 	put(&stone->number, ch__tombstone_number(written + 1));
 	/* Release: the tombstone before the count; pairs with the acquire in place.c. */
 	atomic_store_explicit(&heap->tombstones_written, written + 1, memory_order_release);

@@ -30,10 +30,11 @@ struct ch__tombstone {
 	_Atomic(uint32_t) cold;      /* enum ch__tomb_cold */
 	_Atomic(uint32_t) block_how; /* index | enum ch__death << 24 | enum ch__cause << 28 */
 	_Atomic(uint32_t) generation;
-	_Atomic(uint32_t) owner_name; /* a short name, referenced */
+	_Atomic(uint32_t) owner_name, name;  /* short names, referenced; 0: none of its own */
 	_Atomic(uint32_t) collection;
+	_Atomic(uint32_t) by, by_generation; /* the assumption that broke; 0: none */
 };
-_Static_assert(sizeof(struct ch__tombstone) == 32, "65,536 tombstones take 2 MiB");
+_Static_assert(sizeof(struct ch__tombstone) == 44, "65,536 tombstones take 2.75 MiB");
 
 /* Number of the n-th death, n from 1. Never 0, and different for deaths that share a slot. */
 static inline uint32_t ch__tombstone_number(uint64_t n)
@@ -49,12 +50,6 @@ enum ch__tomb_cold {
 	CH__TOMB_IN_PLACE = 1 << 16, /* of a span: written in place, or data */
 	CH__TOMB_SLOT = 1 << 29, /* of a trampoline */
 	CH__TOMB_SPAN = 1 << 30,
-};
-
-/* Facts that few blocks have, apart from the tombstone of the same slot: most need no memory. */
-struct ch__epitaph {
-	_Atomic(uint32_t) name;              /* the block's own, short, referenced; 0: none */
-	_Atomic(uint32_t) by, by_generation; /* the assumption that broke; 0: not known */
 };
 
 /* Reserves memory for n more tombstones; outside of regions. */

@@ -652,8 +652,7 @@ TEST(metadata_of_a_heap_has_the_memory_of_its_tables)
 	struct rig rig = rig_start(1 << 20);
 	struct ch_heap *heap = rig.heap;
 	struct ch__table *tables[] = {&heap->blocks, &heap->branches, &heap->owners,
-				      &heap->assumptions, &heap->names, &heap->tombstones,
-				      &heap->epitaphs};
+				      &heap->assumptions, &heap->names, &heap->tombstones};
 	for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
 		uint64_t before = rig_stats(&rig).metadata_bytes_now;
 		CHECK(ch__table_back(tables[i], tables[i]->backed));

@@ -402,11 +402,8 @@ class Heap:
         return found
 
     def stone_name(self, slot, stone):
-        """As a block's full name; the own name is in the epitaph of the slot, if that has memory."""
-        epitaphs = self.library.table(self.record["epitaphs"], "ch__epitaph")
-        epitaphs.used = self.record["epitaphs"]["backed"]
-        epitaph = epitaphs.at(slot)
-        return joined(self.name(stone["owner_name"]), self.name(epitaph["name"]) if epitaph else "")
+        """As a block's full name."""
+        return joined(self.name(stone["owner_name"]), self.name(stone["name"]))
 
     def parts_of(self, stone):
         """(offset, bytes, bytes of the head) of the hot and of the cold part."""
