@@ -38,8 +38,6 @@ struct image {
 	uint8_t *base;
 	struct part part[PARTS];
 	size_t cies[CH__FRAMES]; /* of each shape in use, + 1; 0: not written */
-	struct ch__tool_lines lines;
-	bool lacks_memory; /* for lines */
 };
 
 /* The strings begin so, before the names of symbols and of the other sections. */
@@ -268,22 +266,23 @@ static void put_line_header(struct part *p, const char *file)
 	close_length(p, header);
 }
 
-static void put_rows(struct part *p, const struct ch__sink_line *lines, size_t n, uintptr_t high)
+static void put_rows(struct part *p, const struct ch__tool_lines *lines, uintptr_t high)
 {
-	uintptr_t pc = lines[0].exec;
+	uintptr_t pc = ch__tool_line_exec(lines, 0);
 	int64_t line = 1;
 	put(p, ((const uint8_t[]){0, 9, LNE_SET_ADDRESS}), 3);
 	put_number(p, pc, 8);
-	for (size_t i = 0; i < n; i++) {
-		if (lines[i].exec != pc) {
+	for (size_t i = 0; i < lines->count; i++) {
+		uintptr_t next = ch__tool_line_exec(lines, i);
+		if (next != pc) {
 			put_number(p, LNS_ADVANCE_PC, 1);
-			put_unsigned(p, (uint32_t)(lines[i].exec - pc));
+			put_unsigned(p, (uint32_t)(next - pc));
 		}
 		put_number(p, LNS_ADVANCE_LINE, 1);
-		put_signed(p, (int64_t)lines[i].line - line);
+		put_signed(p, (int64_t)lines->at[i].line - line);
 		put_number(p, LNS_COPY, 1);
-		pc = lines[i].exec;
-		line = lines[i].line;
+		pc = next;
+		line = lines->at[i].line;
 	}
 	put_number(p, LNS_ADVANCE_PC, 1);
 	put_unsigned(p, (uint32_t)(high - pc));
@@ -318,16 +317,15 @@ static bool put_lines(struct image *m, const struct ch__elf_range *range, const 
 		      uintptr_t low, uintptr_t high)
 {
 	struct part *p = &m->part[LINES];
-	const struct ch__tool_lines *lines = &m->lines;
 	struct ch__sink_range code = {low, high - low, range->key, range->is_cold};
-	m->lacks_memory |= !ch__tool_lines(m->in->config, &code, &m->lines);
-	if (!lines->count)
+	struct ch__tool_lines lines = ch__tool_lines(m->in->config, &code);
+	if (!lines.count)
 		return false;
 	size_t unit = p->used, length = open_length(p);
-	put_line_header(p, lines->file);
-	put_rows(p, lines->at, lines->count, high);
+	put_line_header(p, lines.file);
+	put_rows(p, &lines, high);
 	close_length(p, length);
-	put_unit(m, name, lines->file, unit, low, high);
+	put_unit(m, name, lines.file, unit, low, high);
 	return true;
 }
 
@@ -466,7 +464,7 @@ static struct ch__elf_memory take_memory(struct image *m, size_t head)
 		memory.image_bytes += round_up(m->part[i].used);
 	memory.bytes = head + memory.image_bytes;
 	/* a section's number has 16 bits */
-	if (sections_of(m) < SHN_LORESERVE && !m->lacks_memory)
+	if (sections_of(m) < SHN_LORESERVE)
 		memory.at = ch__os_private(memory.bytes);
 	if (!memory.at)
 		return memory;
@@ -488,6 +486,5 @@ struct ch__elf_memory ch__elf_image_make(const struct ch__elf_input *in, size_t 
 		put_all(&m);
 		put_header(&m);
 	}
-	ch__tool_lines_free(&m.lines);
 	return memory;
 }

@@ -113,7 +113,6 @@ static struct ch__tool tool = {
 static struct {
 	uint64_t now_ns;  /* of records until the next take_time, as the thread */
 	uint32_t thread;
-	CH_BY_FILE struct ch__tool_lines lines;
 	CH_BY_FILE void *marker;
 	uint64_t index; /* of the last load record; none is reused in the process */
 	CH_BY_FILE struct code gone[GONE_MOST];
@@ -185,7 +184,7 @@ static void put_lines(const struct code *code, const struct ch__tool_lines *line
 	head = (struct debug_head){prefix_of(DEBUG_INFO, bytes), code->exec, n + 1};
 	put(&head, sizeof head);
 	for (size_t i = 0; i < n; i++)
-		put_line(lines->at[i].exec, lines->at[i].line, lines->file);
+		put_line(ch__tool_line_exec(lines, i), lines->at[i].line, lines->file);
 	put_line(code->exec + code->bytes, lines->at[n - 1].line, lines->file);
 }
 
@@ -323,9 +322,8 @@ static void tell_block(const struct ch__tool_user *user, const struct ch__sink_r
 	uint8_t frame = ch__sink_frame(config, ch__sink_page(config, range->exec));
 	struct code code = {.exec = range->exec, .bytes = range->bytes, .name = name};
 	ch__tool_name(config, range->exec, range->key, name);
-	if (!ch__tool_lines(config, range, &file.lines))
-		tool.error = ENOMEM;
-	put_lines(&code, &file.lines);
+	struct ch__tool_lines lines = ch__tool_lines(config, range);
+	put_lines(&code, &lines);
 	put_unwinding(&code, frame ? &config->shapes[frame - 1] : &none);
 	put_load(&code);
 }

@@ -34,39 +34,26 @@ size_t ch__tool_name(const struct ch__sinks_config *config, uintptr_t exec, uint
 	return n;
 }
 
-void ch__tool_lines_free(struct ch__tool_lines *lines)
+struct ch__tool_lines ch__tool_lines(const struct ch__sinks_config *config,
+				     const struct ch__sink_range *range)
 {
-	if (lines->all)
-		ch__os_unmap(lines->all, lines->room * sizeof *lines->all);
-	*lines = (struct ch__tool_lines){0};
-}
-
-bool ch__tool_lines(const struct ch__sinks_config *config, const struct ch__sink_range *range,
-		    struct ch__tool_lines *lines)
-{
-	uintptr_t low = range->exec, high = low + range->bytes;
-	size_t n = 0, first = 0, end;
-	lines->count = 0;
-	while (config->lines && (n = config->lines(config->context, range->key, &lines->file,
-						   lines->all, lines->room)) > lines->room) {
-		ch__tool_lines_free(lines);
-		if (!(lines->all = ch__os_private(n * sizeof *lines->all)))
-			return false;
-		lines->room = n;
-	}
-	if (!n || !*lines->file) /* an empty name ends DWARF's table of files */
-		return true;
-	while (first < n && lines->all[first].exec < low)
+	struct ch__tool_lines lines = {.pool_exec = config->pool_exec, .low = range->exec};
+	size_t n = 0, first = 0, end, low = range->exec - config->pool_exec;
+	if (config->lines)
+		lines.at = config->lines(config->context, range->key, &lines.file, &n);
+	if (!n || !*lines.file) /* an empty name ends DWARF's table of files */
+		return lines;
+	while (first < n && lines.at[first].offset < low)
 		first++;
-	for (end = first; end < n && lines->all[end].exec < high; end++)
+	for (end = first; end < n && lines.at[end].offset < low + range->bytes; end++)
 		continue;
 	/* The range begins behind a line where the first bytes of the hot part are not used; lines
 	 * before the cold part are of the hot part. */
-	if (first && !range->is_cold && (first == end || lines->all[first].exec > low))
-		lines->all[--first].exec = low;
-	lines->at = lines->all + first;
-	lines->count = end - first;
-	return true;
+	if (first && !range->is_cold && (first == end || lines.at[first].offset > low))
+		first--;
+	lines.at += first;
+	lines.count = end - first;
+	return lines;
 }
 
 static bool fail_with(struct ch__tool *tool, int error) CH_REQUIRES(ch__role_file)

@@ -78,19 +78,22 @@ static inline char *ch__tool_hex(char *at, uint64_t value)
 	return at + digits;
 }
 
-/* The source lines of the range that was asked for last, and the memory for lines of keys. */
+/* The source lines of a range: the first may begin before the range. */
 struct ch__tool_lines {
 	const char *file;
 	const struct ch__sink_line *at;
 	size_t count;
-	struct ch__sink_line *all;
-	size_t room;
+	uintptr_t pool_exec, low; /* of the range */
 };
 /* Finds the lines of a range. A line holds to the next one, or to the end of the hot or cold part
- * with its address. Returns false when there is no memory; then the range has no line. */
-bool ch__tool_lines(const struct ch__sinks_config *, const struct ch__sink_range *,
-		    struct ch__tool_lines *);
-void ch__tool_lines_free(struct ch__tool_lines *);
+ * with its address. */
+struct ch__tool_lines ch__tool_lines(const struct ch__sinks_config *,
+				     const struct ch__sink_range *);
+static inline uintptr_t ch__tool_line_exec(const struct ch__tool_lines *lines, size_t i)
+{
+	uintptr_t exec = lines->pool_exec + lines->at[i].offset;
+	return exec > lines->low ? exec : lines->low;
+}
 
 /* Begins a file in the folder, if one is given, else in /tmp. False: tool->error. */
 bool ch__tool_start(struct ch__tool *, const char *folder) CH_REQUIRES(ch__role_file);

@@ -44,9 +44,9 @@ struct ch__sink_range {
 	bool is_cold; /* the second range of the key */
 };
 
-/* As in the public header (struct ch_line). */
+/* A source line begins. */
 struct ch__sink_line {
-	uintptr_t exec;
+	uint32_t offset; /* in the pool */
 	uint32_t line;
 };
 
@@ -68,10 +68,10 @@ struct ch__sinks_config {
 	 * its length, below out_bytes, 0 for none. Called under the file lock, from the add of a
 	 * range until its remove returns; takes no lock. */
 	size_t (*name)(void *context, uint64_t key, char *out, size_t out_bytes);
-	/* Writes at most max source lines of a key, rising by address. Returns how many there are;
-	 * for 0 *file is not written. Called when name may be. */
-	size_t (*lines)(void *context, uint64_t key, const char **file, struct ch__sink_line *out,
-			size_t max);
+	/* Returns the source lines of a key, *n of them, rising by offset; for 0 *file is not
+	 * written. Called when name may be; lines and file stay as long. */
+	const struct ch__sink_line *(*lines)(void *context, uint64_t key, const char **file,
+					     size_t *n);
 	/* Perf map: the lines of removed ranges stay; the caller does not use the addresses again
 	 * before a flush IN_NEED. */
 	bool keeps_dead_names;

@@ -38,10 +38,7 @@ struct ch__side_list {
 struct ch__lines {
 	uint32_t count;
 	uint32_t file; /* interned */
-	struct {
-		uint32_t offset; /* in the pool */
-		uint32_t line;
-	} at[];
+	struct ch__sink_line at[];
 };
 
 static inline size_t ch__side_bytes(uint32_t capacity)

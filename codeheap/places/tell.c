@@ -40,20 +40,17 @@ size_t ch__tell_name(void *context, uint64_t key, char *out, size_t out_bytes)
 	return n == out_bytes - 1 ? ch__text_whole(out, n) : n;
 }
 
-/* Source lines of a block, rising by address. *file lives as long as the block is published. */
-static size_t lines_of(void *context, uint64_t key, const char **file, struct ch__sink_line *out,
-		       size_t max)
+/* Lines and file live as long as the block is published. */
+static const struct ch__sink_line *lines_of(void *context, uint64_t key, const char **file,
+					    size_t *n)
 {
 	const struct ch_heap *heap = context;
 	const struct ch__block *block = ch__block_at(heap, ch__handle_index(key));
 	const struct ch__lines *lines = ch__side_pointer(block->side_list, CH__ITEM_LINES);
-	if (!lines)
-		return 0;
-	*file = ch__name_text(heap, lines->file);
-	for (uint32_t i = 0; i < lines->count && i < max; i++)
-		out[i] = (struct ch__sink_line){ch__exec(heap, lines->at[i].offset),
-						lines->at[i].line};
-	return lines->count;
+	*n = lines ? lines->count : 0;
+	if (lines)
+		*file = ch__name_text(heap, lines->file);
+	return lines ? lines->at : NULL;
 }
 
 /* Called under the heap lock: no block is published or withdrawn meanwhile. */
