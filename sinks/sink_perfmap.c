@@ -15,8 +15,6 @@
  *
  *   live      a range that starts in the granule was added and not removed
  *   covered   a line in the file or its buffer, live or dead, covers the granule
- *   kept      a range that starts in the granule was removed, and the line stays; only of a heap
- *             that keeps dead names
  *
  * The log costs 16 bytes a line and is walked only when it is full or the file is written anew,
  * newest line first: when several lines began at a granule, `live` is about the newest line.
@@ -41,7 +39,7 @@ enum {
 	GRANULE_LOG2 = 3,
 	LIVE = 0,
 	COVERED,
-	KEPT,
+	MAPS,
 	LOG_LEAST = 1 << 12, /* lines */
 };
 
@@ -56,9 +54,9 @@ struct user { /* one heap; [file lock], and while the sink is off all but common
 	struct line *log;
 	size_t lines, capacity; /* of the log */
 	size_t live, dead; /* counts of lines: dead ones that the next rewrite drops */
-	bool keeps; /* dead lines, by `kept` */
+	bool keeps; /* the lines of its pool that no live line covers are dead, and stay */
 	size_t map_bytes; /* of a bitmap: whole pages */
-	uint8_t *maps;    /* live, then covered, then kept */
+	uint8_t *maps;    /* live, then covered */
 };
 
 static struct ch__tool tool = {
@@ -95,17 +93,12 @@ static void put_runtime_line(const struct ch__sinks_config *config) CH_REQUIRES(
 				      (size_t)config->runtime_exec, config->runtime_bytes);
 }
 
-static size_t maps_bytes(const struct user *user)
-{
-	return user->map_bytes * (user->common.config->keeps_dead_names ? KEPT + 1 : COVERED + 1);
-}
-
 static bool make_maps(struct user *user)
 {
 	size_t page = ch__os_page_bytes();
 	size_t bytes = user->common.config->pool_bytes >> GRANULE_LOG2 >> 3;
 	user->map_bytes = (bytes + page - 1) & ~(page - 1);
-	user->maps = ch__os_private(maps_bytes(user));
+	user->maps = ch__os_private(MAPS * user->map_bytes);
 	return user->maps != NULL;
 }
 
@@ -113,7 +106,7 @@ static void drop_lines(struct user *user)
 {
 	ch__meta_free(user->common.config->meta, user->log, user->capacity * sizeof *user->log);
 	if (user->maps)
-		ch__os_unmap(user->maps, maps_bytes(user));
+		ch__os_unmap(user->maps, MAPS * user->map_bytes);
 	*user = (struct user){.common = user->common};
 }
 
@@ -127,9 +120,9 @@ static uint64_t bit_of(size_t granule)
 	return UINT64_C(1) << (granule % 64);
 }
 
-static void clear(struct user *user, unsigned map)
+static void uncover(struct user *user)
 {
-	uint8_t *at = user->maps + map * user->map_bytes;
+	uint8_t *at = user->maps + COVERED * user->map_bytes;
 	if (!ch__os_advise(at, user->map_bytes, CH__OS_DROP))
 		memset(at, 0, user->map_bytes);
 }
@@ -151,15 +144,12 @@ static bool cover(struct user *user, size_t offset, size_t bytes)
 	return seen != 0;
 }
 
-/* Whether the file keeps the line of a range: the range is dead, and no part of it is reused. The
- * range was read from a file, whose text may be anything. */
+/* Whether the file keeps the line of a range: no live line, and no line that was kept before,
+ * covers a part. The range was read from a file, whose text may be anything. */
 static bool keeps_line(struct user *user, const struct ch__sink_range *range)
 {
-	size_t offset = range->exec - user->common.config->pool_exec;
-	size_t granule = offset >> GRANULE_LOG2;
-	return ch__sink_is_in_pool(user->common.config, range) && user->keeps &&
-	       (*word_of(user, granule, KEPT) & bit_of(granule)) &&
-	       !cover(user, offset, range->bytes);
+	return user->keeps && ch__sink_is_in_pool(user->common.config, range) &&
+	       !cover(user, range->exec - user->common.config->pool_exec, range->bytes);
 }
 
 static void resize_log(struct user *user, size_t capacity)
@@ -227,7 +217,7 @@ static void put_live_lines(void) CH_REQUIRES(ch__role_file)
 		const struct ch__sinks_config *config = user->common.config;
 		put_runtime_line(config);
 		drop_dead_lines(user);
-		clear(user, COVERED);
+		uncover(user);
 		for (size_t i = user->lines; i-- > 0;) {
 			struct line line = user->log[i];
 			if (!cover(user, line.offset, line.bytes))
@@ -470,12 +460,10 @@ static void remove_range(struct user *user, const struct ch__sink_range *range)
 		return;
 	*live &= ~bit_of(granule);
 	user->live--;
-	if (user->common.config->keeps_dead_names) {
+	if (user->common.config->keeps_dead_names)
 		user->keeps = true;
-		*word_of(user, granule, KEPT) |= bit_of(granule);
-	} else {
+	else
 		user->dead++;
-	}
 }
 
 static bool remove_ranges(void *state, const struct ch__sink_range *ranges, size_t n)
@@ -506,7 +494,6 @@ static bool flush_perfmap(void *state, enum ch__flush how) CH_REQUIRES(ch__role_
 {
 	struct user *user = state;
 	if (how == CH__FLUSH_IN_NEED && user->keeps) {
-		clear(user, KEPT);
 		user->keeps = false;
 		file.must_rewrite = true;
 	}
