@@ -5,7 +5,6 @@
 #include "codeheap/base/why.h"
 #include "arch/sites.h"
 #include "codeheap/events/event.h"
-#include "codeheap/base/heaps.h"
 #include "codeheap/base/region.h"
 #include "codeheap/events/trigger.h"
 #include "codeheap/graph/handles.h"

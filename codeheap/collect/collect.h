@@ -2,7 +2,6 @@
  * collect.h: the functions of collect/, for its files and for callers. */
 #pragma once
 
-#include "codeheap/base/heaps.h"
 #include "codeheap/places/tombstone.h"
 
 void ch__marker_init(struct ch_heap *, struct ch_marker *);

@@ -3,7 +3,6 @@
  * (death.c). ch_code_free does the same for code that is its own root. Lock: heap. No lock for
  * CH_RELEASE_COLLECT by an attached thread. */
 #include "codeheap/base/why.h"
-#include "codeheap/base/heaps.h"
 #include "codeheap/base/region.h"
 #include "codeheap/events/trigger.h"
 #include "codeheap/collect/collect.h"

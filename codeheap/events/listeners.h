@@ -3,7 +3,7 @@
  * guest_look.h. Most heaps have no listener. */
 #pragma once
 
-#include "codeheap/base/heaps.h"
+#include "codeheap/base/heap.h"
 #include "codeheap/listener.h"
 
 /* The heap has its id, and nobody else knows the heap. Returns CH_E_OS (ENOSYS) when the

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * handles.c: from handles to records and back: blocks, branches, owners. Each declaration says
  * under which lock a record stays the handle's. */
-#include "codeheap/base/heaps.h"
 #include "codeheap/graph/handles.h"
 #include "codeheap/graph/names.h"
 

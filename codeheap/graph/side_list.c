@@ -3,7 +3,6 @@
  * belong to invalidate/. The thread that opened a block attaches items, while OPEN and in a region,
  * since marking reads the lists of OPEN blocks too. */
 #include "codeheap/base/why.h"
-#include "codeheap/base/heaps.h"
 #include "codeheap/base/region.h"
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/handles.h"

@@ -4,14 +4,13 @@
  * start bits. The last step is one region, without the owner's busy. Lock: heap when an assumption
  * has to be judged, or sinks hear of ranges or slots. */
 #include "codeheap/base/why.h"
-#include "codeheap/base/heaps.h"
 #include "codeheap/base/region.h"
 #include "codeheap/events/trigger.h"
 #include "codeheap/collect/collect.h"
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/handles.h"
 #include "codeheap/places/tell.h"
-#include "codeheap/life/commit.h"
+#include "codeheap/life/life.h"
 #include "unwind/steps.h"
 
 void ch__part_cut(struct ch_heap *heap, uint32_t offset, uint32_t bytes)

@@ -5,7 +5,7 @@
 #include "codeheap/base/why.h"
 #include "codeheap/graph/handles.h"
 #include "codeheap/graph/names.h"
-#include "codeheap/life/commit.h"
+#include "codeheap/life/life.h"
 #include "invalidate/invalidate.h"
 #include "unwind/steps.h"
 #include "unwind/unwind.h"

@@ -2,7 +2,6 @@
  * fork.c: fork() isolates (P9, I16; docs/design.md, section 9, has the steps). vfork and
  * posix_spawn run no handlers, and shared views are not inherited: code of such a child faults. */
 #include "codeheap/events/event.h"
-#include "codeheap/base/heaps.h"
 #include "codeheap/events/listeners.h"
 #include "codeheap/base/region.h"
 #include "codeheap/events/trigger.h"

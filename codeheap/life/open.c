@@ -8,7 +8,6 @@
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/handles.h"
 #include "codeheap/life/life.h"
-#include "codeheap/life/open_place.h"
 #include "unwind/steps.h"
 
 #include <errno.h>

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * code_at.c: ch_code_at: from an address to the block there, the offset in the block, and the VM's
  * word at a call, read as find.h says (I4). Signal-safe: no lock, no allocation. */
-#include "codeheap/base/heaps.h"
 #include "arch/sites.h"
 #include "codeheap/base/sized.h"
 #include "codeheap/graph/branch.h"

@@ -2,7 +2,6 @@
  * look.c: what an observer may see of a heap. Each answer is of the moment of the call, and changes
  * nothing in the heap. */
 #include "codeheap/graph/block_parts.h"
-#include "codeheap/base/heaps.h"
 #include "codeheap/graph/handles.h"
 #include "codeheap/guest_look.h"
 #include "codeheap/graph/names.h"

@@ -5,7 +5,6 @@
  * locks are tried, for a bounded time. Lock of ch_trap_install: heaps. */
 #include "arch/registers.h"
 #include "codeheap/base/why.h"
-#include "codeheap/base/heaps.h"
 #include "codeheap/base/park.h"
 #include "codeheap/places/tombstone.h"
 #include "os/text.h"

@@ -3,7 +3,7 @@
  * other heap, held by the fork, stop no thread for which the cycle waits. And a fork beside the end
  * of a heap. */
 #define _GNU_SOURCE
-#include "codeheap/base/heaps.h"
+#include "codeheap/base/heap.h"
 #include "codeheap/graph/names.h"
 #include "tests/support/heap_rig.h"
 #include "tests/support/stage.h"

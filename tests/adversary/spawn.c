@@ -2,7 +2,7 @@
  * spawn.c: processes made without the library's fork handlers, forks that fail, and a child's use
  * of fibers, parks and handlers from before the fork. */
 #define _GNU_SOURCE
-#include "codeheap/base/heaps.h"
+#include "codeheap/base/heap.h"
 #include "codeheap/base/region.h"
 #include "tests/support/stage.h"
 #include "pages/pool.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * cases_once.c: a thread fills in data and publishes the data by one word; another thread looks
  * without a lock: heaps, vms, fibers, sinks, listeners, a guard, pauses, rings, signal actions. */
-#include "codeheap/base/heaps.h"
+#include "codeheap/base/heap.h"
 #include "codeheap/events/listeners.h"
 #include "codeheap/base/region.h"
 #include "codeheap/graph/handles.h"

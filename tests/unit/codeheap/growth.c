@@ -3,7 +3,7 @@
  * make the heap by the choice of names. The test counts the records. counters.c tests counters that
  * run out. */
 #include "codeheap/guest_look.h"
-#include "codeheap/base/heaps.h"
+#include "codeheap/base/heap.h"
 #include "codeheap/graph/block.h"
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/names.h"

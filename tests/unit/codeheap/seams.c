@@ -3,7 +3,7 @@
  * heap takes each from outside through a single place. Nobody sleeps here: hours pass by the
  * pretended clock, and a wait by the true clock would exceed the case's limit. failures.c makes
  * each call of the system and of side memory fail. */
-#include "codeheap/base/heaps.h"
+#include "codeheap/base/heap.h"
 #include "codeheap/events/listeners.h"
 #include "codeheap/graph/block.h"
 #include "codeheap/guest_look.h"

@@ -4,7 +4,7 @@
  * earlier has not waited. No machine is too slow: an early signal hides a break, and fails
  * nothing. A heap waits for the handlers of forks. */
 #define _GNU_SOURCE
-#include "codeheap/base/heaps.h"
+#include "codeheap/base/heap.h"
 #include "codeheap/base/region.h"
 #include "codeheap/collect/collect.h"
 #include "codeheap/events/trigger.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * heaps.c: a profile whose threads run code of other heaps, too. The profile names the other heaps'
  * code, whatever happens to the blocks and the heap before the profile is written. */
-#include "codeheap/base/heaps.h"
+#include "codeheap/base/heap.h"
 #include "tests/support/profile_rig.h"
 
 #include <errno.h>
