@@ -260,12 +260,15 @@ uint32_t ch__page_find_far_start(const struct ch__pool *pool, uint32_t first, ui
 	return UINT32_MAX;
 }
 
-void ch__page_clear_starts(struct ch__pool *pool, uint32_t word, uint64_t mask)
+void ch__page_clear_start(struct ch__pool *pool, uint32_t offset)
 {
+	uint32_t granule = offset / CH__GRANULE_BYTES;
+	uint32_t word = granule >> 6;
+	uint64_t bit = UINT64_C(1) << (granule & 63);
 	if (ch__is_only_thread())
-		put_starts(pool, word, pool->starts[word] & ~mask);
+		put_starts(pool, word, pool->starts[word] & ~bit);
 	else
-		atomic_fetch_and_explicit(&pool->starts[word], ~mask, memory_order_release);
+		atomic_fetch_and_explicit(&pool->starts[word], ~bit, memory_order_release);
 }
 
 /* In private memory the write view is a copy: the code that would run is looked at, too. */

@@ -29,6 +29,7 @@ bool ch__page_has_room(struct ch__pool *, uint32_t page, uint32_t hot_bytes, uin
 void ch__page_give_back(struct ch__pool *, uint32_t page, uint32_t offset, size_t bytes)
 	CH_REQUIRES(ch__role_busy);
 void ch__page_set_start(struct ch__pool *, uint32_t offset);   /* atomic; release */
+void ch__page_clear_start(struct ch__pool *, uint32_t offset); /* likewise */
 static inline bool ch__page_has_start(const struct ch__pool *pool, uint32_t offset)
 {
 	uint32_t granule = offset / CH__GRANULE_BYTES;
@@ -42,8 +43,6 @@ static inline bool ch__page_uses(const struct ch__pool *pool, uint32_t offset)
 	uint32_t granule = offset / CH__GRANULE_BYTES;
 	return CH_LOAD_RELAXED(&pool->used[granule >> 6]) >> (granule & 63) & 1;
 }
-/* Clears the starts `mask` in a word of the bitmap; a word has 64 granules. */
-void ch__page_clear_starts(struct ch__pool *, uint32_t word, uint64_t mask);
 /* The same as the next function, behind the first looks, for words of the bitmap below `at`. */
 uint32_t ch__page_find_far_start(const struct ch__pool *, uint32_t first, uint32_t at);
 /* Returns the offset of the last start at or below `offset` in its page, or UINT32_MAX. In a

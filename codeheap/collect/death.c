@@ -36,8 +36,6 @@ struct dead {
 /* Blocks that end together. */
 struct end {
 	uint32_t count;
-	uint32_t starts_word; /* start bits to clear: neighbours go by one store */
-	uint64_t starts_mask;
 	bool must_wait; /* each of them goes on the quarantine */
 	struct dead dead[CH__KILLED_AT_ONCE];
 };
@@ -76,22 +74,6 @@ static void count_space(struct ch_heap *heap, uint32_t places)
 	/* Stored under heap only. */
 	uint64_t events = CH_LOAD_RELAXED(&heap->space_events);
 	atomic_store_explicit(&heap->space_events, events + places, memory_order_release);
-}
-
-static void clear_starts(struct ch_heap *heap, struct end *end)
-{
-	if (end->starts_mask)
-		ch__page_clear_starts(heap->pool, end->starts_word, end->starts_mask);
-	end->starts_mask = 0;
-}
-
-static void clear_start(struct ch_heap *heap, struct end *end, uint32_t offset)
-{
-	uint32_t granule = offset / CH__GRANULE_BYTES;
-	if (end->starts_word != granule >> 6)
-		clear_starts(heap, end);
-	end->starts_word = granule >> 6;
-	end->starts_mask |= UINT64_C(1) << (granule & 63);
 }
 
 /* Whether other cores may still jump to the block, by a stale jump of a branch that is or was
@@ -172,8 +154,7 @@ static bool edged_ends(struct ch_heap *heap, struct ch__block *block, uint32_t i
 	return false;
 }
 
-/* LIVE | NOTENTRANT | OPEN -> DEAD. In a region, under heap, with the list of the owner locked. The
- * caller clears the starts that are left. */
+/* LIVE | NOTENTRANT | OPEN -> DEAD. In a region, under heap, with the list of the owner locked. */
 static void kill(struct ch_heap *heap, struct ch__owner *owner, struct ch__block *block,
 		 uint32_t index, enum ch__death death, struct end *end)
 	CH_REQUIRES(ch__role_heap, ch__role_owner, ch__role_region)
@@ -207,9 +188,9 @@ static void kill(struct ch_heap *heap, struct ch__owner *owner, struct ch__block
 	/* Release: a reader that finds no branches finds the block dead. */
 	atomic_store_explicit(&block->first_branch, 0, memory_order_release);
 	if (!was_open) {
-		clear_start(heap, end, block->hot_offset);
+		ch__page_clear_start(heap->pool, block->hot_offset);
 		if (block->cold_granules)
-			clear_start(heap, end, ch__cold_offset(heap, block));
+			ch__page_clear_start(heap->pool, ch__cold_offset(heap, block));
 	}
 	ch__block_set_state(heap, block, index, CH_BLOCK_DEAD, CH__CAUSE_NONE, __func__);
 	/* A flag set by another thread at the same time (HELD) may be lost: nobody asks for it any
@@ -546,7 +527,7 @@ static void kill_some(struct ch_heap *heap, const uint32_t *blocks, uint32_t cou
 	struct ch__thread *self = ch__thread_or_guest(heap);
 	bool by_hand = is_by_hand(death);
 	struct end end;
-	end.starts_mask = end.count = end.starts_word = 0;
+	end.count = 0;
 	end.must_wait = death == CH__DEATH_UNREACHED || dead_names_kept(heap);
 	ch__stats_note_peak(heap, blocks, count);
 	ch__tombstones_reserve(heap, count);
@@ -565,7 +546,6 @@ static void kill_some(struct ch_heap *heap, const uint32_t *blocks, uint32_t cou
 		} while (++i < count && (block = ch__block_at(heap, blocks[i]))->owner == of);
 		ch__owner_unlock(owner);
 	}
-	clear_starts(heap, &end);
 	ch__region_leave(self);
 	withdraw_names(heap, &end);
 	/* A child of fork without a copy has no byte touched. The places stay in use: unwinders

@@ -13,12 +13,6 @@ static uint32_t granules_of(const struct pool_rig *rig)
 	return UINT32_C(1) << (rig->pool->page_log2 - 3);
 }
 
-static void clear_start(struct ch__pool *pool, uint32_t offset)
-{
-	uint32_t granule = offset / CH__GRANULE_BYTES;
-	ch__page_clear_starts(pool, granule >> 6, UINT64_C(1) << (granule & 63));
-}
-
 TEST(reserve_puts_hot_up_and_cold_down_until_they_meet)
 {
 	struct ch__pool_config config = rig_config(POOL_BYTES);
@@ -344,7 +338,7 @@ TEST(find_start_gives_the_last_start_at_or_below_in_its_page)
 		}
 		for (uint32_t g = 0; g < page_bytes / 8; g++)
 			if (model[g])
-				clear_start(rig.pool, base + g * 8);
+				ch__page_clear_start(rig.pool, base + g * 8);
 		CHECK_EQ(ch__page_find_start(rig.pool, base + page_bytes - 1), UINT32_MAX);
 	}
 	rig_destroy(&rig);
@@ -361,7 +355,7 @@ static void expect_kept(const struct toggler *t, bool is_set)
 {
 	for (int i = 0; i < MEANWHILE; i++) {
 		ch__page_set_start(t->pool, t->moved);
-		clear_start(t->pool, t->moved);
+		ch__page_clear_start(t->pool, t->moved);
 	}
 	CHECK_EQ(ch__page_has_start(t->pool, t->kept), is_set);
 }
@@ -373,7 +367,7 @@ static void *toggle(void *arg)
 	for (int i = 0; i < TOGGLES; i++) {
 		ch__page_set_start(t->pool, t->kept);
 		expect_kept(t, true);
-		clear_start(t->pool, t->kept);
+		ch__page_clear_start(t->pool, t->kept);
 		expect_kept(t, false);
 	}
 	return NULL;
@@ -401,7 +395,7 @@ TEST(find_start_stays_in_a_page_far_up)
 	struct pool_rig rig = rig_create(&config);
 	ch__page_set_start(rig.pool, FAR_UP - 8);
 	CHECK_EQ(ch__page_find_start(rig.pool, FAR_UP), UINT32_MAX);
-	clear_start(rig.pool, FAR_UP - 8);
+	ch__page_clear_start(rig.pool, FAR_UP - 8);
 	rig_destroy(&rig);
 }
 
@@ -420,8 +414,8 @@ TEST(find_start_crosses_the_pages_of_a_span)
 	CHECK_EQ(ch__page_find_start(rig.pool, cold - 1), start);
 	CHECK_EQ(ch__page_find_start(rig.pool, cold + 63), cold);
 	CHECK_EQ(ch__page_find_start(rig.pool, (first + 3) << page_log2), UINT32_MAX);
-	clear_start(rig.pool, start);
-	clear_start(rig.pool, cold);
+	ch__page_clear_start(rig.pool, start);
+	ch__page_clear_start(rig.pool, cold);
 	ch__pool_release_span(rig.pool, first);
 	rig_check(&rig);
 	rig_destroy(&rig);
@@ -450,10 +444,10 @@ TEST(find_start_passes_over_the_middle_of_a_large_span)
 	CHECK_EQ(ch__page_find_start(rig.pool, end - COLD + 100), end - COLD);
 	CHECK_EQ(ch__page_find_start(rig.pool, end - 1), start);
 	CHECK_EQ(ch__page_find_start(rig.pool, end - COLD - 1), start);
-	clear_start(rig.pool, start);
+	ch__page_clear_start(rig.pool, start);
 	CHECK_EQ(ch__page_find_start(rig.pool, near), UINT32_MAX);
-	clear_start(rig.pool, planted);
-	clear_start(rig.pool, end - COLD);
+	ch__page_clear_start(rig.pool, planted);
+	ch__page_clear_start(rig.pool, end - COLD);
 	ch__pool_release_span(rig.pool, first);
 	rig_check(&rig);
 	rig_destroy(&rig);

@@ -25,8 +25,7 @@ static void on_trap(int signal)
 
 static void clear(uint32_t offset)
 {
-	uint32_t granule = offset / CH__GRANULE_BYTES;
-	ch__page_clear_starts(pool, granule >> 6, UINT64_C(1) << (granule & 63));
+	ch__page_clear_start(pool, offset);
 }
 
 static void *wait_for_the_end(void *arg)
