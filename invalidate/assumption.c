@@ -3,7 +3,6 @@
  * and the item knows its slot there, so a dying block leaves in O(1). Lock: heap. The thread that
  * makes an OPEN block reads the list without the lock: all kinds, and items but those of ASSUME. So
  * other threads change no kind there. */
-#include "codeheap/base/why.h"
 #include "codeheap/events/event.h"
 #include "codeheap/base/region.h"
 #include "codeheap/events/trigger.h"

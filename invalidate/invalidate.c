@@ -2,7 +2,6 @@
  * invalidate.c: makes blocks not entrant while they run (P7), in the order of I13. The collector
  * frees such blocks. Needs no memory, and no system call except for publishing (I1). Lock: heap,
  * and regions of a bounded number of blocks. */
-#include "codeheap/base/why.h"
 #include "arch/sites.h"
 #include "codeheap/events/event.h"
 #include "codeheap/base/region.h"

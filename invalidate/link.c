@@ -2,7 +2,6 @@
  * link.c: attaches, links and unlinks branches. The stub of a branch is reserved when its block is
  * opened, so unlinking needs no memory (P8). A site changes by one store (I12). Lock: heap for the
  * lists of incoming branches, and a region, too, for what marking reads. */
-#include "codeheap/base/why.h"
 #include "arch/sites.h"
 #include "codeheap/base/region.h"
 #include "codeheap/base/sized.h"

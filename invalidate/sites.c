@@ -4,7 +4,6 @@
  * of a place, and the VM answers for jumps of the VM within a block.
  *
  * Lock: none for an OPEN block, whose records belong to its thread; heap for other blocks. */
-#include "codeheap/base/why.h"
 #include "arch/sites.h"
 #include "codeheap/look.h"
 #include "codeheap/base/region.h"

@@ -4,7 +4,6 @@
 #define _GNU_SOURCE
 #include "os/linux.h"
 #include "os/files.h"
-#include "os/os.h"
 #include "os/threads.h"
 
 #include <errno.h>

@@ -4,7 +4,6 @@
  * memory (/proc/self/mem). No lock. */
 #define _GNU_SOURCE
 #include "os/linux.h"
-#include "os/os.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -4,7 +4,6 @@
 #define _GNU_SOURCE
 #include "arch/registers.h"
 #include "os/linux.h"
-#include "os/os.h"
 #include "os/threads.h"
 #include "os/valgrind.h"
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * views_private.c: the backend PROCMEM: private memory, and as its write view a copy that each sync
  * carries over (docs/design.md, section 4). Lock: `opening` alone. */
-#include "os/threads.h"
 #include "pages/inner.h"
 
 enum { UNIT = 8, LARGE_PAGE_BYTES = 2 << 20 };

@@ -16,7 +16,6 @@
  * Sources: System V ABI (ELF); LSB Core 5.0, 10.6 (.eh_frame); DWARF 4, 6.2 and 7.5. */
 #include "sinks/elf_image.h"
 
-#include "arch/arch.h"
 #include "unwind/steps.h"
 
 #include <elf.h>

@@ -13,9 +13,7 @@
  * every function; a debugger stops the process under the lock. */
 #include "sinks/elf_image.h"
 
-#include "arch/arch.h"
 #include "arch/registers.h"
-#include "os/threads.h"
 
 #include <errno.h>
 #include <string.h>

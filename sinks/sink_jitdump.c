@@ -26,8 +26,6 @@
  * Sources: Linux, tools/perf/Documentation/jitdump-specification.txt; LSB Core 5.0, 10.6. */
 #include "sinks/tools.h"
 
-#include "arch/arch.h"
-#include "os/threads.h"
 #include "unwind/steps.h"
 
 #include <errno.h>

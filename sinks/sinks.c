@@ -14,8 +14,6 @@
 #include "unwind/steps.h"
 #include "unwind/unwinders.h"
 
-#include "arch/arch.h"
-
 #include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>

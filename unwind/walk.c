@@ -10,7 +10,6 @@
  * the reader looks up whether there is code. */
 #include "unwind/unwind.h"
 
-#include "arch/arch.h"
 #include "arch/registers.h"
 
 /* A record holds the caller's frame pointer and the return address. */

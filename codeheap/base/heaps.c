@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * heaps.c: the heaps of the process: the table for handles, the ids that heaps take and leave, and
  * destroyed heaps that a signal handler may still read. Lock: heaps. */
-#include "codeheap/base/heap.h"
 #include "codeheap/base/park.h"
 #include "codeheap/base/why.h"
 #include "pages/write.h"

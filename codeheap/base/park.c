@@ -2,7 +2,6 @@
  * park.c: the records of the calling thread, parks, and the locks whose wait is a park. Does not
  * stop threads (world.c) and does not scan stacks (stacks.c). */
 #include "codeheap/base/region.h"
-#include "os/threads.h"
 
 #include <errno.h>
 

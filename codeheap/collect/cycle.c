@@ -3,7 +3,6 @@
 #include "codeheap/collector.h"
 #include "codeheap/base/region.h"
 #include "codeheap/events/trigger.h"
-#include "codeheap/base/why.h"
 #include "codeheap/collect/collect.h"
 #include "codeheap/graph/handles.h"
 #include "codeheap/graph/stats.h"

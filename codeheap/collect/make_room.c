@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * make_room.c: the turns of opens that may collect, and how a wish for a collection is served when
  * no vm hears of the wish. */
-#include "codeheap/base/park.h"
 #include "codeheap/base/why.h"
 #include "codeheap/collect/collect.h"
 #include "codeheap/base/region.h"

@@ -5,7 +5,6 @@
 #include "codeheap/events/trigger.h"
 #include "codeheap/collect/collect.h"
 #include "codeheap/graph/block_parts.h"
-#include "codeheap/graph/branch.h"
 #include "codeheap/graph/handles.h"
 
 void ch__marker_init(struct ch_heap *heap, struct ch_marker *marker)

@@ -2,7 +2,6 @@
  * poll.c: ch_thread_poll. A thread stands still where one of its heaps is stopped, and does the
  * work that is due: a step of the sweep, waiting names, notices, requests for a collection. A word
  * of the heap says whether work is due. */
-#include "codeheap/base/park.h"
 #include "codeheap/events/trigger.h"
 #include "codeheap/collect/collect.h"
 #include "codeheap/places/tell.h"

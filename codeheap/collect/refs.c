@@ -3,7 +3,6 @@
  * heaps. A block is young from its opening until a visit finds no young ref. Lock: heap; a visit
  * has lock and freeze from ch_mark_begin, since a stopped thread could hold either. */
 #include "codeheap/collector.h"
-#include "codeheap/base/why.h"
 #include "codeheap/collect/collect.h"
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/handles.h"

@@ -7,10 +7,8 @@
  * between the start of a part and the code is longer than a byte: so the address of a block's first
  * byte holds the block, too, and a return address holds no neighbour. The words belong to frames of
  * other threads, so sanitizers must not judge the reads. */
-#include "codeheap/base/park.h"
 #include "codeheap/collect/collect.h"
 #include "codeheap/places/find.h"
-#include "os/threads.h"
 
 #define NO_SANITIZE __attribute__((no_sanitize("address", "thread", "undefined")))
 

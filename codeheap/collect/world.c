@@ -6,7 +6,6 @@
 #include "codeheap/events/trigger.h"
 #include "codeheap/base/why.h"
 #include "codeheap/collect/collect.h"
-#include "os/threads.h"
 
 #include <errno.h>
 

@@ -3,8 +3,6 @@
  * a lock. An addition holds the lock of all heaps, and so does the end of a heap. */
 #include "codeheap/events/listeners.h"
 #include "codeheap/base/why.h"
-#include "os/os.h"
-#include "os/threads.h"
 
 #include <errno.h>
 

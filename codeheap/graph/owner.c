@@ -6,7 +6,6 @@
 #include "codeheap/look.h"
 #include "codeheap/base/region.h"
 #include "codeheap/graph/block_parts.h"
-#include "codeheap/graph/branch.h"
 #include "codeheap/graph/handles.h"
 #include "codeheap/graph/names.h"
 

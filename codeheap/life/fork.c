@@ -7,10 +7,8 @@
 #include "codeheap/events/trigger.h"
 #include "codeheap/collect/collect.h"
 #include "codeheap/graph/handles.h"
-#include "codeheap/graph/names.h"
 #include "codeheap/graph/stats.h"
 #include "codeheap/life/life.h"
-#include "os/threads.h"
 
 /* Any other value is the number of the process in which a thread registers the handlers. */
 #define ABSENT 0u

@@ -4,13 +4,10 @@
 #include "codeheap/events/listeners.h"
 #include "codeheap/base/sized.h"
 #include "codeheap/collect/collect.h"
-#include "codeheap/graph/branch.h"
-#include "codeheap/graph/names.h"
 #include "codeheap/places/tell.h"
 #include "codeheap/life/life.h"
 #include "invalidate/invalidate.h"
 #include "os/text.h"
-#include "os/threads.h"
 
 #include <errno.h>
 

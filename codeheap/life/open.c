@@ -5,7 +5,6 @@
 #include "codeheap/events/event.h"
 #include "codeheap/events/trigger.h"
 #include "codeheap/collect/collect.h"
-#include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/handles.h"
 #include "codeheap/life/life.h"
 #include "unwind/steps.h"

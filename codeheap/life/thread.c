@@ -7,7 +7,6 @@
 #include "codeheap/base/why.h"
 #include "codeheap/graph/stats.h"
 #include "codeheap/life/life.h"
-#include "os/threads.h"
 
 static struct ch__thread *take_record(struct ch_heap *heap)
 {

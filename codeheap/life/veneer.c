@@ -2,9 +2,7 @@
  * veneer.c: the runtime page of a heap: the stubs' trampoline, a trap for cells that lead nowhere,
  * and veneers, for calls of functions far away. Each is written once and stays. Lock: heap. */
 #include "codeheap/base/why.h"
-#include "codeheap/graph/side_list.h"
 #include "codeheap/life/life.h"
-#include "pages/write.h"
 
 void ch__runtime_begin(struct ch_heap *heap)
 {

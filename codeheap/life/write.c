@@ -8,7 +8,6 @@
 #include "codeheap/places/find.h"
 #include "codeheap/graph/names.h"
 #include "invalidate/invalidate.h"
-#include "sinks/sinks.h"
 #include "unwind/steps.h"
 
 #include <errno.h>

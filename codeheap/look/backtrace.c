@@ -5,10 +5,8 @@
  * a stack: in code of the heap (its sink is off) frame pointers go on from there. No lock. */
 #define _GNU_SOURCE
 #include "codeheap/look.h"
-#include "arch/registers.h"
 #include "codeheap/base/park.h"
 #include "pages/write.h"
-#include "sinks/sinks.h"
 #include "unwind/nongnu.h"
 #include "unwind/unwind.h"
 

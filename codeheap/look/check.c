@@ -2,10 +2,8 @@
  * check.c: ch_heap_check, the walk of every invariant: records against pages and bitmaps, lists
  * against each other, gauges against counts, and the bytes at every attached site decoded (P5).
  * Under heap, frozen; reports the first broken thing, and changes nothing. */
-#include "codeheap/base/why.h"
 #include "arch/sites.h"
 #include "invalidate/invalidate.h"
-#include "codeheap/graph/block_parts.h"
 #include "codeheap/places/find.h"
 #include "codeheap/graph/handles.h"
 #include "codeheap/base/region.h"

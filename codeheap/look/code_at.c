@@ -3,7 +3,6 @@
  * word at a call, read as find.h says (I4). Signal-safe: no lock, no allocation. */
 #include "arch/sites.h"
 #include "codeheap/base/sized.h"
-#include "codeheap/graph/branch.h"
 #include "codeheap/places/find.h"
 #include "codeheap/graph/handles.h"
 #include "codeheap/graph/names.h"

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * look_code.c: what an observer's signal handler may see: the code at an address, and the thread
  * that it runs in. Signal-safe: no lock, no allocation. */
-#include "codeheap/base/park.h"
-#include "codeheap/graph/block_parts.h"
 #include "codeheap/places/find.h"
 #include "codeheap/guest_look.h"
 

@@ -4,11 +4,9 @@
  * to exec, or a jump to the write view. Signal-safe: no lock, no allocation. place.c finds the
  * block at an address. */
 #define _GNU_SOURCE
-#include "codeheap/base/park.h"
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/places/tombstone.h"
 #include "os/text.h"
-#include "os/threads.h"
 
 #include <signal.h>
 #include <string.h>

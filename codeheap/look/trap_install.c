@@ -3,12 +3,9 @@
  * asked. It says what a trap in code means (trap.c), lets sinks show live code to readers of the
  * core, and goes on to the action that was there before. Signal-safe: no allocation but mappings;
  * locks are tried, for a bounded time. Lock of ch_trap_install: heaps. */
-#include "arch/registers.h"
 #include "codeheap/base/why.h"
-#include "codeheap/base/park.h"
 #include "codeheap/places/tombstone.h"
 #include "os/text.h"
-#include "os/threads.h"
 
 #include <errno.h>
 #include <signal.h>

@@ -4,7 +4,6 @@
  *
  * An answer is about one block (I4): the generation must be the same behind the copy of the names.
  * Memory behind a pointer is not freed: a thread that frees looks for readers first (names.h). */
-#include "codeheap/graph/block_parts.h"
 #include "codeheap/places/find.h"
 #include "codeheap/places/tombstone.h"
 

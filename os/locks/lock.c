@@ -3,7 +3,6 @@
 #include "os/locks/lock.h"
 
 #include "os/os.h"
-#include "os/threads.h"
 
 enum { SPINS = 64, LINGERS = 2048 };
 
