@@ -33,7 +33,7 @@
 #include "codeheap/graph/handles.h"
 #include "codeheap/collect/collect.h"
 #include "codeheap/base/sized.h"
-#include "codeheap/base/region.h"
+#include "codeheap/base/park.h"
 #include "codeheap/graph/stats.h"
 #include "os/threads.h"
 

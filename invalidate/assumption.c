@@ -4,7 +4,6 @@
  * makes an OPEN block reads the list without the lock: all kinds, and items but those of ASSUME. So
  * other threads change no kind there. */
 #include "codeheap/events/event.h"
-#include "codeheap/base/region.h"
 #include "codeheap/events/trigger.h"
 #include "codeheap/graph/handles.h"
 #include "invalidate/invalidate.h"

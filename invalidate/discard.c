@@ -2,7 +2,6 @@
  * discard.c: invalidates all code of one vm, or of all vms, under one hold of the heap lock; and
  * ends a vm. ch_vm_discard (cycle.c) runs the cycle that frees the blocks that no stack holds. */
 #include "codeheap/events/event.h"
-#include "codeheap/base/region.h"
 #include "codeheap/events/trigger.h"
 #include "codeheap/graph/handles.h"
 #include "invalidate/invalidate.h"

@@ -4,7 +4,6 @@
  * and regions of a bounded number of blocks. */
 #include "arch/sites.h"
 #include "codeheap/events/event.h"
-#include "codeheap/base/region.h"
 #include "codeheap/events/trigger.h"
 #include "codeheap/graph/handles.h"
 #include "invalidate/invalidate.h"

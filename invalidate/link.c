@@ -3,7 +3,6 @@
  * opened, so unlinking needs no memory (P8). A site changes by one store (I12). Lock: heap for the
  * lists of incoming branches, and a region, too, for what marking reads. */
 #include "arch/sites.h"
-#include "codeheap/base/region.h"
 #include "codeheap/base/sized.h"
 #include "codeheap/graph/handles.h"
 #include "invalidate/invalidate.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * park.c: the records of the calling thread, parks, and the locks whose wait is a park. Does not
  * stop threads (world.c) and does not scan stacks (stacks.c). */
-#include "codeheap/base/region.h"
+#include "codeheap/base/park.h"
 
 #include <errno.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * region.c: waits before a region and for regions to end (I1), and core synchronizations. */
-#include "codeheap/base/region.h"
+#include "codeheap/base/park.h"
 #include "codeheap/base/why.h"
 
 void ch__region_enter(struct ch__thread *thread) CH_UNANALYSED("it makes the role")

@@ -62,7 +62,7 @@ struct ch__shown {
 _Static_assert((int)CH_ARCH_SAVED_WORDS <= (int)CH_ARCH_CONTEXT_WORDS, "room for a park's");
 
 struct ch__thread {
-	_Atomic(uint32_t) inside; /* 1 in a region; pairs with heap->freeze (region.h) */
+	_Atomic(uint32_t) inside; /* 1 in a region; pairs with heap->freeze (park.h) */
 	_Atomic(uint32_t) state; /* enum ch__thread_state; seq_cst against heap->stopping */
 	struct ch_heap *heap;    /* [const] */
 	_Atomic(bool) is_attached; /* [registry]; statistics read it without the lock */

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * cycle.c: full cycles of the built-in and the host driver (docs/design.md, section 6). */
 #include "codeheap/collector.h"
-#include "codeheap/base/region.h"
 #include "codeheap/events/trigger.h"
 #include "codeheap/collect/collect.h"
 #include "codeheap/graph/handles.h"

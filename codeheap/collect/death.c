@@ -8,7 +8,6 @@
  * sync the granules, the page's unwind range and the record go back.
  * Lock: heap; pages and sinks inside. */
 #include "codeheap/events/listeners.h"
-#include "codeheap/base/region.h"
 #include "codeheap/events/trigger.h"
 #include "codeheap/collect/collect.h"
 #include "codeheap/graph/handles.h"

@@ -3,7 +3,6 @@
  * no vm hears of the wish. */
 #include "codeheap/base/why.h"
 #include "codeheap/collect/collect.h"
-#include "codeheap/base/region.h"
 #include "codeheap/events/trigger.h"
 
 /* The caller asked for no stop, and waits a 50th of stop_wait_ms for other threads. After a try in

@@ -4,7 +4,6 @@
  * owner's busy, inside a region) and ch__owner_let_go, which takes none. */
 #include "codeheap/base/sized.h"
 #include "codeheap/look.h"
-#include "codeheap/base/region.h"
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/handles.h"
 #include "codeheap/graph/names.h"

@@ -2,7 +2,6 @@
  * side_list.c: the side list of a block, with edges and lines; refs, patch points and assumptions
  * belong to invalidate/. The thread that opened a block attaches items, while OPEN and in a region,
  * since marking reads the lists of OPEN blocks too. */
-#include "codeheap/base/region.h"
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/handles.h"
 #include "codeheap/graph/names.h"

@@ -3,7 +3,6 @@
  * posix_spawn run no handlers, and shared views are not inherited: code of such a child faults. */
 #include "codeheap/events/event.h"
 #include "codeheap/events/listeners.h"
-#include "codeheap/base/region.h"
 #include "codeheap/events/trigger.h"
 #include "codeheap/collect/collect.h"
 #include "codeheap/graph/handles.h"

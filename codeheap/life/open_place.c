@@ -7,7 +7,6 @@
  * again after a sweep, the quarantine after an extra core sync, holes that were passed over,
  * collections if the caller allows, CH_E_FULL (P8). */
 #include "codeheap/events/listeners.h"
-#include "codeheap/base/region.h"
 #include "codeheap/events/trigger.h"
 #include "codeheap/collect/collect.h"
 #include "codeheap/graph/handles.h"

@@ -3,7 +3,6 @@
  * region.c. Lock: registry for the lists. */
 #include "codeheap/events/event.h"
 #include "codeheap/events/listeners.h"
-#include "codeheap/base/region.h"
 #include "codeheap/base/why.h"
 #include "codeheap/graph/stats.h"
 #include "codeheap/life/life.h"

@@ -3,7 +3,6 @@
  * one store that the architecture allows (I12). Bytes of the library in a block are refused. Lock:
  * heap, so that no site in the same 8 bytes changes meanwhile, and the block stays. */
 #include "arch/sites.h"
-#include "codeheap/base/region.h"
 #include "codeheap/base/why.h"
 #include "codeheap/places/find.h"
 #include "codeheap/graph/names.h"

@@ -6,7 +6,6 @@
 #include "invalidate/invalidate.h"
 #include "codeheap/places/find.h"
 #include "codeheap/graph/handles.h"
-#include "codeheap/base/region.h"
 #include "codeheap/collect/collect.h"
 
 #include <stdarg.h>

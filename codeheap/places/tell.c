@@ -5,7 +5,6 @@
  * A key is a block's handle. Sinks ask only about blocks that are published or being published, so
  * the record stays. Lock: heap for the public calls, none for the functions of sinks. */
 #include "codeheap/events/listeners.h"
-#include "codeheap/base/region.h"
 #include "codeheap/events/trigger.h"
 #include "codeheap/graph/handles.h"
 #include "codeheap/graph/names.h"

@@ -4,7 +4,7 @@
  * do not stop are tested in world.c. */
 #define _GNU_SOURCE
 #include "codeheap/collector.h"
-#include "codeheap/base/region.h"
+#include "codeheap/base/park.h"
 #include "codeheap/events/event.h"
 #include "tests/support/stage.h"
 

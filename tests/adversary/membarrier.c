@@ -5,7 +5,7 @@
  * serializes itself before it runs on. Patches under these filters: patch_storm.c. */
 #define _GNU_SOURCE
 #include "codeheap/collector.h"
-#include "codeheap/base/region.h"
+#include "codeheap/base/park.h"
 #include "tests/support/stage.h"
 
 #include <sched.h>

@@ -3,7 +3,7 @@
  * of fibers, parks and handlers from before the fork. */
 #define _GNU_SOURCE
 #include "codeheap/base/heap.h"
-#include "codeheap/base/region.h"
+#include "codeheap/base/park.h"
 #include "tests/support/stage.h"
 #include "pages/pool.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * vm_end.c: a VM that detaches is told of each of its blocks once, if the VM asked, whatever the
  * callback does, whatever dies meanwhile, and whichever thread forks. */
-#include "codeheap/base/region.h"
+#include "codeheap/base/park.h"
 #include "codeheap/graph/block_parts.h"
 #include "tests/support/heap_rig.h"
 

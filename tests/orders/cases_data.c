@@ -2,7 +2,7 @@
  * cases_data.c: data that is published once and read without a lock (memory of tables, lists of a
  * heap, unwind data, samplers), an owner's cell against the owner's release, and locks. */
 #include "codeheap/graph/handles.h"
-#include "codeheap/base/region.h"
+#include "codeheap/base/park.h"
 #include "observe/profile.h"
 #include "pages/granules.h"
 #include "tests/orders/cases.h"

@@ -3,7 +3,7 @@
  * without a lock: heaps, vms, fibers, sinks, listeners, a guard, pauses, rings, signal actions. */
 #include "codeheap/base/heap.h"
 #include "codeheap/events/listeners.h"
-#include "codeheap/base/region.h"
+#include "codeheap/base/park.h"
 #include "codeheap/graph/handles.h"
 #include "codeheap/graph/names.h"
 #include "codeheap/graph/stats.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * cases_stop.c: regions against the freeze, and parks against the stop of the world (I1, I9). */
-#include "codeheap/base/region.h"
+#include "codeheap/base/park.h"
 #include "codeheap/events/trigger.h"
 #include "codeheap/collect/collect.h"
 #include "tests/orders/cases.h"

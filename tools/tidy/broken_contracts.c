@@ -6,7 +6,7 @@
 #include "codeheap/collect/collect.h"
 #include "codeheap/graph/names.h"
 #include "invalidate/invalidate.h"
-#include "codeheap/base/region.h"
+#include "codeheap/base/park.h"
 
 int needs_the_heap_lock(struct ch_heap *heap);
 int keeps_the_heap_lock(struct ch_heap *heap);

@@ -5,7 +5,7 @@
 #include "codeheap/graph/block.h"
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/places/tombstone.h"
-#include "codeheap/base/region.h"
+#include "codeheap/base/park.h"
 #include "tests/support/heap_rig.h"
 
 #include <pthread.h>

@@ -4,7 +4,7 @@
  * and calls left with a lock or a region. */
 #include "codeheap/graph/block.h"
 #include "codeheap/events/event.h"
-#include "codeheap/base/region.h"
+#include "codeheap/base/park.h"
 #include "os/locks/ranks.h"
 #include "tests/support/heap_rig.h"
 

@@ -3,7 +3,7 @@
  * die with a line that names the record and both states. Every move of a table is tried without its
  * conditions, and is made by a scripted life. */
 #include "codeheap/graph/block.h"
-#include "codeheap/base/region.h"
+#include "codeheap/base/park.h"
 #include "codeheap/collect/collect.h"
 #include "pages/granules.h"
 #include "pages/inner.h"

@@ -5,7 +5,7 @@
  * nothing. A heap waits for the handlers of forks. */
 #define _GNU_SOURCE
 #include "codeheap/base/heap.h"
-#include "codeheap/base/region.h"
+#include "codeheap/base/park.h"
 #include "codeheap/collect/collect.h"
 #include "codeheap/events/trigger.h"
 #include "codeheap/graph/block.h"
