@@ -41,17 +41,14 @@ static size_t name_of(void *context, uint64_t key, char *out, size_t out_bytes)
 	return n;
 }
 
-static size_t lines_of(void *context, uint64_t key, const char **file, struct ch__sink_line *out,
-		       size_t max)
+static const struct ch__sink_line *lines_of(void *context, uint64_t key, const char **file,
+					    size_t *n)
 {
 	const struct cg_block *block = context;
-	if (block->line_count)
-		*file = block->file;
-	if (out)
-		memcpy(out, block->lines,
-		       (max < block->line_count ? max : block->line_count) * sizeof *out);
 	(void)key;
-	return block->line_count;
+	*file = block->file;
+	*n = block->line_count;
+	return block->lines;
 }
 
 /* ---- one file -------------------------------------------------------------------------------- */
@@ -81,6 +78,7 @@ static bool make_file(struct cg_output *file, struct cg_block *block, uint16_t m
 	struct ch__sinks_config config = {.context = block,
 					  .name = name_of,
 					  .lines = lines_of,
+					  .pool_exec = (uintptr_t)block->address,
 					  .page_bytes = 1u << 31}; /* a single page */
 	struct ch__elf_input input = {
 		.config = &config,

@@ -131,16 +131,16 @@ static bool take_lines(struct cg_jitdump *dump, struct cg_block *block)
 	for (; count && next_entry(&rest, &entry); count--) {
 		uint64_t offset = entry.address - block->address;
 		bool is_end = offset == block->code.length;
-		uint64_t last = block->line_count ? dump->lines[block->line_count - 1].exec : 0;
+		uint64_t last = block->line_count ? dump->lines[block->line_count - 1].offset : 0;
 		if (!block->file && !is_end)
 			block->file = entry.file;
-		if (offset >= block->code.length || entry.address < last ||
+		if (offset >= block->code.length || offset < last ||
 		    strcmp(block->file, entry.file) != 0) {
 			dump->left_out += !is_end;
 			continue;
 		}
 		dump->lines[block->line_count++] =
-			(struct ch__sink_line){(uintptr_t)entry.address, entry.line};
+			(struct ch__sink_line){(uint32_t)offset, entry.line};
 	}
 	dump->left_out += count;
 	return true;

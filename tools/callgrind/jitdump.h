@@ -12,7 +12,7 @@ struct cg_block {
 	uint32_t process, thread;
 	struct cg_text name, code;
 	const char *file;                  /* of the lines */
-	const struct ch__sink_line *lines; /* rising, all inside the code */
+	const struct ch__sink_line *lines; /* rising, from the address, all inside the code */
 	size_t line_count;
 };
 
