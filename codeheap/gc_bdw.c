@@ -34,7 +34,6 @@
 #include "codeheap/collect/collect.h"
 #include "codeheap/base/sized.h"
 #include "codeheap/base/park.h"
-#include "codeheap/graph/stats.h"
 #include "os/threads.h"
 
 #include <errno.h>

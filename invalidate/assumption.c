@@ -3,8 +3,7 @@
  * and the item knows its slot there, so a dying block leaves in O(1). Lock: heap. The thread that
  * makes an OPEN block reads the list without the lock: all kinds, and items but those of ASSUME. So
  * other threads change no kind there. */
-#include "codeheap/events/event.h"
-#include "codeheap/events/trigger.h"
+#include "codeheap/events/events.h"
 #include "codeheap/graph/handles.h"
 #include "invalidate/invalidate.h"
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * discard.c: invalidates all code of one vm, or of all vms, under one hold of the heap lock; and
  * ends a vm. ch_vm_discard (cycle.c) runs the cycle that frees the blocks that no stack holds. */
-#include "codeheap/events/event.h"
-#include "codeheap/events/trigger.h"
+#include "codeheap/events/events.h"
 #include "codeheap/graph/handles.h"
 #include "invalidate/invalidate.h"
 

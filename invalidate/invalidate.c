@@ -3,8 +3,7 @@
  * frees such blocks. Needs no memory, and no system call except for publishing (I1). Lock: heap,
  * and regions of a bounded number of blocks. */
 #include "arch/sites.h"
-#include "codeheap/events/event.h"
-#include "codeheap/events/trigger.h"
+#include "codeheap/events/events.h"
 #include "codeheap/graph/handles.h"
 #include "invalidate/invalidate.h"
 

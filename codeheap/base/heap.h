@@ -89,7 +89,7 @@ struct ch_heap {
 	_Atomic(uint32_t) stopping;  /* 1: the library stops the world; futex */
 	/* A thread that the last collection's stop waited for in vain, or 0; relaxed. */
 	_Atomic(int) held_up_by;
-	_Atomic(uint32_t) poll_due;  /* the word of ch_thread_poll_word (trigger.h) */
+	_Atomic(uint32_t) poll_due;  /* the word of ch_thread_poll_word (events.h) */
 	struct ch__pool *pool;       /* [const] */
 	struct ch__meta *meta;       /* [const] */
 	struct ch__sinks *sinks;     /* [const] */
@@ -190,7 +190,7 @@ struct ch_heap {
 	 * stopped world, without the lock; sweep_ns_total under heap, relaxed [frozen] */
 	struct ch_stats stats;
 	_Atomic(uint32_t) pauses_noted; /* release after a pause; pairs with look.c */
-	_Atomic(struct ch__listener *) listeners; /* push-only: release; pairs with listeners.h */
+	_Atomic(struct ch__listener *) listeners; /* push-only: release; pairs with events.h */
 	struct ch_heap *left_next;   /* destroyed, but still read (heaps.c) [ch__heaps_lock] */
 	int no_file; /* errno: a statistics file is wanted, and nobody writes one [const] */
 	_Atomic(uint32_t) use_is_awaited; /* ch__listener_await_use; the teller exchanges it */

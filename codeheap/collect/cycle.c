@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * cycle.c: full cycles of the built-in and the host driver (docs/design.md, section 6). */
 #include "codeheap/collector.h"
-#include "codeheap/events/trigger.h"
+#include "codeheap/events/events.h"
 #include "codeheap/collect/collect.h"
 #include "codeheap/graph/handles.h"
-#include "codeheap/graph/stats.h"
 #include "invalidate/invalidate.h"
 
 /* Owners are adjacent in memory; the blocks of their entries are not, and so are prefetched. */

@@ -7,11 +7,9 @@
  * Then names are withdrawn and traps written. Then the block goes on the quarantine. After a core
  * sync the granules, the page's unwind range and the record go back.
  * Lock: heap; pages and sinks inside. */
-#include "codeheap/events/listeners.h"
-#include "codeheap/events/trigger.h"
+#include "codeheap/events/events.h"
 #include "codeheap/collect/collect.h"
 #include "codeheap/graph/handles.h"
-#include "codeheap/graph/stats.h"
 #include "codeheap/places/tell.h"
 #include "invalidate/invalidate.h"
 #include "unwind/steps.h"

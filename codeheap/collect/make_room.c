@@ -3,7 +3,7 @@
  * no vm hears of the wish. */
 #include "codeheap/base/why.h"
 #include "codeheap/collect/collect.h"
-#include "codeheap/events/trigger.h"
+#include "codeheap/events/events.h"
 
 /* The caller asked for no stop, and waits a 50th of stop_wait_ms for other threads. After a try in
  * vain no thread tries for 50 times as long as that try took, save where much is dead, or the

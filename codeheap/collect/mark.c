@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * mark.c: the one engine of the three drivers (P2): a breadth-first walk over the side records,
  * while regions are frozen; takes no lock, allocates nothing, dirties no code page (I5, I6). */
-#include "codeheap/events/event.h"
-#include "codeheap/events/trigger.h"
+#include "codeheap/events/events.h"
 #include "codeheap/collect/collect.h"
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/handles.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * event.c: the last events of all heaps, in a ring that every thread writes without a lock; and the
  * panic that ends with them. Signal-safe, save for the hook of the VM. */
-#include "codeheap/events/event.h"
+#include "codeheap/events/events.h"
 
 #include "os/text.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * listener.c: the listeners of a heap: a list that only grows while the heap lives, walked without
  * a lock. An addition holds the lock of all heaps, and so does the end of a heap. */
-#include "codeheap/events/listeners.h"
+#include "codeheap/events/events.h"
 #include "codeheap/base/why.h"
 
 #include <errno.h>

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * trigger.c: when a collection is worth while, and how the vms are told (P8: never an endless loop
  * of collections, no request lost). Counters are atomic; callbacks run under no lock. */
-#include "codeheap/events/listeners.h"
+#include "codeheap/events/events.h"
 #include "codeheap/base/park.h"
-#include "codeheap/events/trigger.h"
 
 enum {
 	OPENED_MIN_BYTES = 256 << 10,

@@ -3,7 +3,7 @@
  * invalidate/. Lock: heap. */
 #include "codeheap/base/park.h"
 #include "codeheap/base/sized.h"
-#include "codeheap/events/trigger.h"
+#include "codeheap/events/events.h"
 
 /* So many records rest before the longest resting record is used again. A second detach of a vm, or
  * a late use, then likely meets a resting record, and is refused. */

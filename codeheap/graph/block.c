@@ -2,7 +2,7 @@
  * block.c: the records of blocks: free lists, pages that go back, information. For opening see
  * open.c, for publication commit.c. Lock: records for the free list. */
 #include "codeheap/base/sized.h"
-#include "codeheap/events/trigger.h"
+#include "codeheap/events/events.h"
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/handles.h"
 #include "codeheap/graph/names.h"

@@ -5,7 +5,6 @@
 #include "codeheap/base/sized.h"
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/branch.h"
-#include "codeheap/graph/stats.h"
 
 void ch__counters_add(struct ch__counters *sum, const struct ch__counters *more)
 {

@@ -3,7 +3,7 @@
  * Order after that (I3): bytes and instruction cache, unwind tables of blocks, names, then LIVE and
  * start bits. The last step is one region, without the owner's busy. Lock: heap when an assumption
  * has to be judged, or sinks hear of ranges or slots. */
-#include "codeheap/events/trigger.h"
+#include "codeheap/events/events.h"
 #include "codeheap/collect/collect.h"
 #include "codeheap/graph/handles.h"
 #include "codeheap/places/tell.h"

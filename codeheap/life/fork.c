@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * fork.c: fork() isolates (P9, I16; docs/design.md, section 9, has the steps). vfork and
  * posix_spawn run no handlers, and shared views are not inherited: code of such a child faults. */
-#include "codeheap/events/event.h"
-#include "codeheap/events/listeners.h"
-#include "codeheap/events/trigger.h"
+#include "codeheap/events/events.h"
 #include "codeheap/collect/collect.h"
 #include "codeheap/graph/handles.h"
-#include "codeheap/graph/stats.h"
 #include "codeheap/life/life.h"
 
 /* Any other value is the number of the process in which a thread registers the handlers. */

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * heap.c: the life of a heap, from its configuration to its end. Locks: heaps, registry, heap. */
-#include "codeheap/events/event.h"
-#include "codeheap/events/listeners.h"
+#include "codeheap/events/events.h"
 #include "codeheap/base/sized.h"
 #include "codeheap/collect/collect.h"
 #include "codeheap/places/tell.h"

@@ -2,8 +2,7 @@
  * open.c: room for a block: what a request takes, its side memory, its place (open_place.c), and
  * what the emitter is told; or why there is none. */
 #include "arch/sites.h"
-#include "codeheap/events/event.h"
-#include "codeheap/events/trigger.h"
+#include "codeheap/events/events.h"
 #include "codeheap/collect/collect.h"
 #include "codeheap/graph/handles.h"
 #include "codeheap/life/life.h"

@@ -6,8 +6,7 @@
  * Order when the thread's page does not fit: another page, an open page of another thread, both
  * again after a sweep, the quarantine after an extra core sync, holes that were passed over,
  * collections if the caller allows, CH_E_FULL (P8). */
-#include "codeheap/events/listeners.h"
-#include "codeheap/events/trigger.h"
+#include "codeheap/events/events.h"
 #include "codeheap/collect/collect.h"
 #include "codeheap/graph/handles.h"
 #include "codeheap/life/life.h"

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * thread.c: attachments of threads to heaps, and fibers. Parks and locks are in park.c, regions in
  * region.c. Lock: registry for the lists. */
-#include "codeheap/events/event.h"
-#include "codeheap/events/listeners.h"
+#include "codeheap/events/events.h"
 #include "codeheap/base/why.h"
-#include "codeheap/graph/stats.h"
 #include "codeheap/life/life.h"
 
 static struct ch__thread *take_record(struct ch_heap *heap)

@@ -4,8 +4,7 @@
  *
  * A key is a block's handle. Sinks ask only about blocks that are published or being published, so
  * the record stays. Lock: heap for the public calls, none for the functions of sinks. */
-#include "codeheap/events/listeners.h"
-#include "codeheap/events/trigger.h"
+#include "codeheap/events/events.h"
 #include "codeheap/graph/handles.h"
 #include "codeheap/graph/names.h"
 #include "codeheap/places/tell.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * poll_word.c: the word that machine code tests in the place of ch_thread_poll. Each cause for a
  * poll sets the word, and the word is cleared when no cause is left. */
-#include "codeheap/events/trigger.h"
+#include "codeheap/events/events.h"
 #include "tests/support/heap_rig.h"
 #include "tests/support/stage_code.h"
 

@@ -2,7 +2,7 @@
  * found_dead.c: blocks and owners found dead by a cycle, and not yet swept. A call that would turn
  * a handle into an address, an edge or an entry says CH_E_STALE. No refs are visited. */
 #include "codeheap/collect/collect.h"
-#include "codeheap/events/trigger.h"
+#include "codeheap/events/events.h"
 #include "tests/support/heap_rig.h"
 
 enum { LIVE_WORD = 111, DEAD_WORD = 222, VALUE = 7 };

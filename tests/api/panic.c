@@ -3,7 +3,7 @@
  * line on stderr and abort(). Only the last hook given is called, and only once. The last events
  * follow the line. */
 #include "arch/base.h"
-#include "codeheap/events/event.h"
+#include "codeheap/events/events.h"
 #include "os/threads.h"
 #include "tests/support/heap_rig.h"
 

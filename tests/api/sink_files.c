@@ -4,8 +4,7 @@
  * says that it is off and why, and can be switched on again. Each case runs for each sink with a
  * file. */
 #define _GNU_SOURCE
-#include "codeheap/events/listeners.h"
-#include "codeheap/events/trigger.h"
+#include "codeheap/events/events.h"
 #include "codeheap/listener.h"
 #include "observe/late_names.h"
 #include "observe/system.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * unasked.c: a release may leave code to a collection. If no vm is asked to collect, a thread
  * that makes code or polls collects. If a vm is asked, no such thread collects. */
-#include "codeheap/events/trigger.h"
+#include "codeheap/events/events.h"
 #include "codeheap/base/park.h"
 #include "tests/support/heap_rig.h"
 

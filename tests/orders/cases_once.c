@@ -2,12 +2,10 @@
  * cases_once.c: a thread fills in data and publishes the data by one word; another thread looks
  * without a lock: heaps, vms, fibers, sinks, listeners, a guard, pauses, rings, signal actions. */
 #include "codeheap/base/heap.h"
-#include "codeheap/events/listeners.h"
+#include "codeheap/events/events.h"
 #include "codeheap/base/park.h"
 #include "codeheap/graph/handles.h"
 #include "codeheap/graph/names.h"
-#include "codeheap/graph/stats.h"
-#include "codeheap/events/trigger.h"
 #include "observe/profile.h"
 #include "observe/profiler_inner.h"
 #include "os/linux.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * cases_stop.c: regions against the freeze, and parks against the stop of the world (I1, I9). */
 #include "codeheap/base/park.h"
-#include "codeheap/events/trigger.h"
+#include "codeheap/events/events.h"
 #include "codeheap/collect/collect.h"
 #include "tests/orders/cases.h"
 

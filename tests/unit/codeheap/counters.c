@@ -5,7 +5,6 @@
 #include "codeheap/graph/block.h"
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/branch.h"
-#include "codeheap/graph/stats.h"
 #include "codeheap/places/tombstone.h"
 #include "codeheap/collect/collect.h"
 #include "tests/support/heap_rig.h"

@@ -4,7 +4,7 @@
  * pretended clock, and a wait by the true clock would exceed the case's limit. failures.c makes
  * each call of the system and of side memory fail. */
 #include "codeheap/base/heap.h"
-#include "codeheap/events/listeners.h"
+#include "codeheap/events/events.h"
 #include "codeheap/graph/block.h"
 #include "codeheap/guest_look.h"
 #include "codeheap/listener.h"

@@ -4,7 +4,7 @@
  * other thread by that thread's last steps. */
 #include "codeheap/graph/block.h"
 #include "codeheap/collect/collect.h"
-#include "codeheap/events/trigger.h"
+#include "codeheap/events/events.h"
 #include "pages/inner.h"
 #include "pages/write.h"
 #include "tests/support/full_rig.h"

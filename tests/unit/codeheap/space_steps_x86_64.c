@@ -5,7 +5,7 @@
  * A signal handler stands for the other thread; the trap flag brings the handler to each
  * instruction in turn. */
 #define _GNU_SOURCE
-#include "codeheap/events/trigger.h"
+#include "codeheap/events/events.h"
 #include "codeheap/graph/block.h"
 #include "tests/support/heap_rig.h"
 #include "tests/support/trap_flag_x86_64.h"

@@ -3,9 +3,8 @@
  * grow and come down, and the statistics. Nobody sleeps: time is the pretended clock's. */
 #include "codeheap/graph/block.h"
 #include "codeheap/graph/block_parts.h"
-#include "codeheap/graph/stats.h"
 #include "codeheap/collect/collect.h"
-#include "codeheap/events/trigger.h"
+#include "codeheap/events/events.h"
 #include "tests/support/heap_rig.h"
 
 #include <pthread.h>

@@ -7,7 +7,7 @@
 #include "codeheap/base/heap.h"
 #include "codeheap/base/park.h"
 #include "codeheap/collect/collect.h"
-#include "codeheap/events/trigger.h"
+#include "codeheap/events/events.h"
 #include "codeheap/graph/block.h"
 #include "codeheap/graph/names.h"
 #include "pages/inner.h"

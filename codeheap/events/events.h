@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: MIT
+ * events.h: who is told what: the vms and opens without room (trigger.c), observers (listener.c),
+ * and who reads the text of a panic (event.c). */
+#pragma once
+
+#include "codeheap/base/heap.h"
+#include "codeheap/listener.h"
+
+/* --- when a collection is wanted, and how the vms hear of it (trigger.c). Also counts of space
+ * that came free, for opens without room: an unchanged count means that no space came --- */
+
+void ch__trigger_opened(struct ch_heap *, uint32_t bytes);
+/* An open of the vm found no room: a cycle is wanted, and space_free is due when room comes. */
+void ch__trigger_full(struct ch_heap *, struct ch_vm *, uint64_t space_seen)
+	CH_REQUIRES(ch__role_heap);
+/* So much code is left to a cycle. If no vm is asked for one, ch__collect_unasked runs. */
+void ch__trigger_dead(struct ch_heap *, uint64_t bytes);
+void ch__trigger_released(struct ch_heap *, uint32_t blocks); /* about so many, of unknown size */
+/* The world stands still: later counts and requests are not of this cycle, and stay. */
+void ch__trigger_cycle_begins(struct ch_heap *) CH_REQUIRES(ch__role_frozen);
+void ch__trigger_cycle_abandoned(struct ch_heap *);
+/* Whether much is dead, and several collections that no vm asked for were put off. */
+bool ch__trigger_is_late(const struct ch_heap *);
+/* A collection that no vm asked for was in vain: the next threshold doubles, to 8-fold at most. */
+void ch__trigger_put_off(struct ch_heap *);
+void ch__trigger_cycle_ended(struct ch_heap *, uint64_t cycle_ns);
+void ch__trigger_swept(struct ch_heap *) CH_REQUIRES(ch__role_heap);
+/* Tells the vms that a collection is wanted, and trims unused memory; no lock held. */
+void ch__trigger_tell(struct ch_heap *) CH_EXCLUDES(CH__ANY);
+/* The same, and tells vms of space. For ch__vms_tell; no lock held. */
+void ch__trigger_poll(struct ch_heap *) CH_EXCLUDES(CH__ANY);
+
+/* Called after a reason for ch_thread_poll was stored. Each change of the word is a
+ * read-modify-write, so a poll that takes the word back sees the reasons of all setters
+ * (poll.c). */
+static inline void ch__poll_want(struct ch_heap *heap)
+{
+	atomic_fetch_or_explicit(&heap->poll_due, 1, memory_order_release);
+}
+
+/* A wish that was told stands again: for a vm that came later, or after a collection in vain. */
+static inline void ch__trigger_tell_again(struct ch_heap *heap)
+{
+	atomic_store(&heap->collect_told, false);
+	ch__poll_want(heap);
+}
+
+/* Grows with every event that could make room. */
+static inline uint64_t ch__space_now(struct ch_heap *heap)
+{
+	return atomic_load(&heap->space_events) + atomic_load(&heap->space_returns);
+}
+
+/* Bytes went back without a death. */
+static inline void ch__space_returned(struct ch_heap *heap)
+{
+	/* seq_cst: opens count themselves before a look; a vm wants space before its open ends. */
+	if (CH_UNLIKELY(atomic_load(&heap->opens_in_need) ||
+			atomic_load(&heap->anyone_wants_space)))
+		atomic_fetch_add(&heap->space_returns, 1);
+}
+
+/* --- the core's calls to its observers (listener.c), which look at a heap through guest_look.h.
+ * Most heaps have no observer --- */
+
+/* The heap has its id, and nobody else knows the heap. Returns CH_E_OS (ENOSYS) when the
+ * configuration asks for a statistics file, and the process has no code to write one. When the
+ * environment asks, ch_sink_status says so, and a line on stderr. */
+enum ch_status ch__listeners_begin(struct ch_heap *) CH_REQUIRES(ch__heaps_lock);
+static inline struct ch__listener *ch__listeners_first(const struct ch_heap *heap)
+{
+	/* Acquire: pairs with the release of ch__listener_add. */
+	return atomic_load_explicit(&heap->listeners, memory_order_acquire);
+}
+/* Calls one function of each listener, where the listener has the function (listener.h). */
+#define CH__TELL(heap, call, ...)                                                             \
+	for (struct ch__listener *l_ = ch__listeners_first(heap); l_; l_ = l_->next)           \
+		if (l_->calls->call)                                                           \
+	l_->calls->call(l_, ##__VA_ARGS__)
+void ch__listeners_used(struct ch_heap *) CH_COLD;
+/* Called where a child of fork compiles or collects; not in a region. */
+static inline void ch__listeners_use(struct ch_heap *heap)
+{
+	if (CH_UNLIKELY(CH_LOAD_RELAXED(&heap->use_is_awaited)))
+		ch__listeners_used(heap);
+}
+void ch__listeners_fork_child(struct ch_heap *) CH_REQUIRES(ch__role_heap);
+void ch__listeners_end(struct ch_heap *) CH_REQUIRES(ch__heaps_lock) CH_EXCLUDES(CH__ANY);
+void ch__listeners_names_wait(void) CH_EXCLUDES(CH__ANY); /* names wait for the perf map */
+bool ch__listeners_file(const struct ch_heap *, const char **path, int *failed);
+
+/* --- the latest events of the heaps of this process (event.c). Events are rare: the opening,
+ * linking or freeing of a block is no event --- */
+
+/* The text stands before the value. */
+#define CH__EVENT_LIST(X)                                      \
+	X(CREATED, "created, bytes reserved:")                 \
+	X(DESTROYED, "destroyed, bytes reserved:")             \
+	X(ATTACHED, "a thread is attached:")                   \
+	X(DETACHED, "a thread is detached:")                   \
+	X(CYCLE_BEGINS, "a cycle begins, number:")             \
+	X(CYCLE_ENDS, "a cycle ends, blocks reached:")         \
+	X(CYCLE_GIVEN_UP, "a cycle is given up, in all:")      \
+	X(SWEPT, "a sweep ends, blocks freed in all:")         \
+	X(INVALIDATED, "blocks are invalidated:")              \
+	X(BROKEN, "an assumption breaks, blocks:")             \
+	X(DISCARDED, "code is discarded, blocks:")             \
+	X(FULL, "the pool has no room for a block, bytes:")    \
+	X(FORKED, "a child of fork goes on, process:")
+
+enum ch__event {
+#define X(name, text) CH__EVENT_##name,
+	CH__EVENT_LIST(X)
+#undef X
+	CH__EVENTS
+};
+
+enum { CH__EVENTS_KEPT = 64 };
+
+/* Any thread, under any lock, in a signal handler too. */
+void ch__event_note(const struct ch_heap *, enum ch__event, uint64_t value); /* at most 2^32 - 1 */
+/* Writes the line of the event `age` events before the last: its bytes; 0: none. Signal-safe. */
+enum { CH__EVENT_TEXT_BYTES = 128 };
+size_t ch__event_text(unsigned age, char text[CH__EVENT_TEXT_BYTES]);
+
+/* The VM's hook of a panic. */
+void ch__panic_set_hook(void (*hook)(const char *));
