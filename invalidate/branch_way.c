@@ -3,7 +3,7 @@
  * why a block may not be entered, and where the veneer of a closed entry lies, behind the stubs.
  * Reads only; link.c attaches and changes. */
 #include "arch/sites.h"
-#include "codeheap/places/find.h"
+#include "codeheap/places/places.h"
 #include "codeheap/graph/handles.h"
 #include "invalidate/invalidate.h"
 

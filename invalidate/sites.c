@@ -6,7 +6,7 @@
  * Lock: none for an OPEN block, whose records belong to its thread; heap for other blocks. */
 #include "arch/sites.h"
 #include "codeheap/look.h"
-#include "codeheap/places/find.h"
+#include "codeheap/places/places.h"
 #include "codeheap/graph/handles.h"
 #include "invalidate/invalidate.h"
 

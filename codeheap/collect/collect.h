@@ -2,7 +2,7 @@
  * collect.h: the functions of collect/, for its files and for callers. */
 #pragma once
 
-#include "codeheap/places/tombstone.h"
+#include "codeheap/places/places.h"
 
 void ch__marker_init(struct ch_heap *, struct ch_marker *);
 void ch__mark_block(struct ch_marker *, uint32_t block) CH_REQUIRES(ch__role_frozen);

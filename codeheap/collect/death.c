@@ -10,7 +10,6 @@
 #include "codeheap/events/events.h"
 #include "codeheap/collect/collect.h"
 #include "codeheap/graph/handles.h"
-#include "codeheap/places/tell.h"
 #include "invalidate/invalidate.h"
 #include "unwind/steps.h"
 

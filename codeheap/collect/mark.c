@@ -3,7 +3,6 @@
  * while regions are frozen; takes no lock, allocates nothing, dirties no code page (I5, I6). */
 #include "codeheap/events/events.h"
 #include "codeheap/collect/collect.h"
-#include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/handles.h"
 
 void ch__marker_init(struct ch_heap *heap, struct ch_marker *marker)

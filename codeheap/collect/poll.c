@@ -4,7 +4,6 @@
  * of the heap says whether work is due. */
 #include "codeheap/events/events.h"
 #include "codeheap/collect/collect.h"
-#include "codeheap/places/tell.h"
 
 /* Returns false when a callback left this stack to another thread, or the thread left the heap.
  * Then the caller's list is not the running thread's. */

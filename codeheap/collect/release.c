@@ -4,7 +4,6 @@
  * CH_RELEASE_COLLECT by an attached thread. */
 #include "codeheap/events/events.h"
 #include "codeheap/collect/collect.h"
-#include "codeheap/places/find.h"
 #include "codeheap/graph/handles.h"
 
 static uint32_t first_of(const struct ch__owner *owner)

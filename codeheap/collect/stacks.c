@@ -8,7 +8,6 @@
  * byte holds the block, too, and a return address holds no neighbour. The words belong to frames of
  * other threads, so sanitizers must not judge the reads. */
 #include "codeheap/collect/collect.h"
-#include "codeheap/places/find.h"
 
 #define NO_SANITIZE __attribute__((no_sanitize("address", "thread", "undefined")))
 

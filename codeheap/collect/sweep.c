@@ -4,7 +4,6 @@
  * or 2,048 owners. Lock: sweep before heap; pages and sinks inside. */
 #include "codeheap/events/events.h"
 #include "codeheap/collect/collect.h"
-#include "codeheap/graph/block_parts.h"
 
 /* The death of a block touches lines all over memory: asked for some blocks ahead. */
 static void prefetch_death(const struct ch_heap *heap, const struct ch__block *block)

@@ -6,7 +6,6 @@
 #include "codeheap/events/events.h"
 #include "codeheap/collect/collect.h"
 #include "codeheap/graph/handles.h"
-#include "codeheap/places/tell.h"
 #include "codeheap/life/life.h"
 #include "unwind/steps.h"
 

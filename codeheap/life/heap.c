@@ -3,7 +3,6 @@
 #include "codeheap/events/events.h"
 #include "codeheap/base/sized.h"
 #include "codeheap/collect/collect.h"
-#include "codeheap/places/tell.h"
 #include "codeheap/life/life.h"
 #include "invalidate/invalidate.h"
 #include "os/text.h"

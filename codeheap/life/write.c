@@ -4,8 +4,7 @@
  * heap, so that no site in the same 8 bytes changes meanwhile, and the block stays. */
 #include "arch/sites.h"
 #include "codeheap/base/why.h"
-#include "codeheap/places/find.h"
-#include "codeheap/graph/names.h"
+#include "codeheap/places/places.h"
 #include "invalidate/invalidate.h"
 #include "unwind/steps.h"
 

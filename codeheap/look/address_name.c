@@ -2,9 +2,7 @@
  * address_name.c: what code an address is in, as text: blocks by owner and name, native code by the
  * dynamic linker. Not signal-safe. Lock: heap, for names of blocks. */
 #include "codeheap/look.h"
-#include "codeheap/places/find.h"
-#include "codeheap/places/tell.h"
-#include "codeheap/graph/names.h"
+#include "codeheap/places/places.h"
 #include "os/files.h"
 #include "os/text.h"
 

@@ -4,7 +4,6 @@
  * Under heap, frozen; reports the first broken thing, and changes nothing. */
 #include "arch/sites.h"
 #include "invalidate/invalidate.h"
-#include "codeheap/places/find.h"
 #include "codeheap/graph/handles.h"
 #include "codeheap/collect/collect.h"
 

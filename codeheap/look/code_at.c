@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT
  * code_at.c: ch_code_at: from an address to the block there, the offset in the block, and the VM's
- * word at a call, read as find.h says (I4). Signal-safe: no lock, no allocation. */
+ * word at a call, read as places.h says (I4). Signal-safe: no lock, no allocation. */
 #include "arch/sites.h"
 #include "codeheap/base/sized.h"
-#include "codeheap/places/find.h"
+#include "codeheap/places/places.h"
 #include "codeheap/graph/handles.h"
-#include "codeheap/graph/names.h"
 
 /* Reads the VM's word of the branch that ends at the offset. Each site is taken to be as long as a
  * call: a branch that returns there is a call, or the VM made the return address. */

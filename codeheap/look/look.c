@@ -3,8 +3,7 @@
  * nothing in the heap. */
 #include "codeheap/graph/handles.h"
 #include "codeheap/guest_look.h"
-#include "codeheap/graph/names.h"
-#include "codeheap/places/tell.h"
+#include "codeheap/places/places.h"
 
 #include <stdio.h>
 

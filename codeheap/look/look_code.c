@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * look_code.c: what an observer's signal handler may see: the code at an address, and the thread
  * that it runs in. Signal-safe: no lock, no allocation. */
-#include "codeheap/places/find.h"
+#include "codeheap/places/places.h"
 #include "codeheap/guest_look.h"
 
 /* Returns 0 also when the block goes meanwhile (I4). */

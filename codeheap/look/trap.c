@@ -4,8 +4,7 @@
  * to exec, or a jump to the write view. Signal-safe: no lock, no allocation. place.c finds the
  * block at an address. */
 #define _GNU_SOURCE
-#include "codeheap/graph/block_parts.h"
-#include "codeheap/places/tombstone.h"
+#include "codeheap/places/places.h"
 #include "os/text.h"
 
 #include <signal.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * find.c: finds the block of an address without a lock, from a signal handler, while other threads
  * allocate and collect (P6). Signal-safe: calls only signal-safe files of this library. */
-#include "codeheap/places/find.h"
+#include "codeheap/places/places.h"
 
 uint32_t ch__find(const struct ch_heap *heap, uintptr_t pc, uint32_t *generation)
 {

@@ -4,8 +4,7 @@
  *
  * An answer is about one block (I4): the generation must be the same behind the copy of the names.
  * Memory behind a pointer is not freed: a thread that frees looks for readers first (names.h). */
-#include "codeheap/places/find.h"
-#include "codeheap/places/tombstone.h"
+#include "codeheap/places/places.h"
 
 static void copy_name(const struct ch_heap *heap, uint32_t name,
 		      char short_text[CH__NAME_SHORT_BYTES])

@@ -6,8 +6,7 @@
  * the record stays. Lock: heap for the public calls, none for the functions of sinks. */
 #include "codeheap/events/events.h"
 #include "codeheap/graph/handles.h"
-#include "codeheap/graph/names.h"
-#include "codeheap/places/tell.h"
+#include "codeheap/places/places.h"
 #include "os/text.h"
 
 #include <errno.h>

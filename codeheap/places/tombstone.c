@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * tombstone.c: the records that dying blocks leave for traps (P4). A ring of bounded memory has the
  * last ones, with short names. Written under the heap lock, read by place.c without the lock. */
-#include "codeheap/graph/block_parts.h"
-#include "codeheap/places/tombstone.h"
+#include "codeheap/places/places.h"
 
 void ch__tombstones_reserve(struct ch_heap *heap, uint32_t n)
 {

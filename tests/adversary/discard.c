@@ -2,7 +2,7 @@
  * discard.c: discards of everything. Blocks held by stacks are kept and counted, all others freed
  * and counted, by any thread and any number of times. Code compiled afterwards finds a heap like
  * new. A discard in which a thread does not stop is in world.c. */
-#include "codeheap/places/tombstone.h"
+#include "codeheap/places/places.h"
 #include "tests/support/stage.h"
 
 #include <string.h>

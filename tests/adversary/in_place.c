@@ -3,7 +3,7 @@
  * other threads look up addresses, and sinks are on. */
 #define _GNU_SOURCE
 #include "codeheap/graph/block_parts.h"
-#include "codeheap/places/tombstone.h"
+#include "codeheap/places/places.h"
 #include "tests/support/in_place_rig.h"
 #include "tests/support/perfmap_reader.h"
 

@@ -5,7 +5,7 @@
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/branch.h"
 #include "codeheap/graph/handles.h"
-#include "codeheap/places/tombstone.h"
+#include "codeheap/places/places.h"
 #include "tests/support/heap_rig.h"
 #include "tests/support/trap_flag_x86_64.h"
 

@@ -3,7 +3,7 @@
  * line belongs to a single block. And heaps go while a handler looks for heaps. */
 #define _GNU_SOURCE
 #include "codeheap/graph/block_parts.h"
-#include "codeheap/places/tombstone.h"
+#include "codeheap/places/places.h"
 #include "tests/support/trap_rig.h"
 
 #include <pthread.h>

@@ -3,7 +3,7 @@
  * and the memory for the records of the dead. */
 #define _GNU_SOURCE
 #include "codeheap/graph/block_parts.h"
-#include "codeheap/places/tombstone.h"
+#include "codeheap/places/places.h"
 #include "tests/support/trap_rig.h"
 
 #include <sys/mman.h>

@@ -3,7 +3,7 @@
  * Bytes skipped for the alignment go back. Tables and reports have exec as offset 0 of the code. */
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/handles.h"
-#include "codeheap/places/tell.h"
+#include "codeheap/places/places.h"
 #include "unwind/steps.h"
 #include "tests/support/heap_rig.h"
 #include "tests/support/perfmap_reader.h"

@@ -3,9 +3,8 @@
  * without a lock (I3, I4). The look finds the present block or an earlier block, never a
  * mixture. */
 #include "codeheap/graph/block_parts.h"
-#include "codeheap/places/find.h"
+#include "codeheap/places/places.h"
 #include "codeheap/graph/handles.h"
-#include "codeheap/places/tombstone.h"
 #include "invalidate/invalidate.h"
 #include "tests/orders/cases.h"
 #include "tests/support/code.h"

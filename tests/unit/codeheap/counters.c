@@ -5,7 +5,7 @@
 #include "codeheap/graph/block.h"
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/branch.h"
-#include "codeheap/places/tombstone.h"
+#include "codeheap/places/places.h"
 #include "codeheap/collect/collect.h"
 #include "tests/support/heap_rig.h"
 #include "tests/support/perfmap_reader.h"

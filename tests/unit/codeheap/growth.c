@@ -7,7 +7,7 @@
 #include "codeheap/graph/block.h"
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/names.h"
-#include "codeheap/places/tell.h"
+#include "codeheap/places/places.h"
 #include "tests/support/heap_rig.h"
 
 #include <errno.h>

@@ -4,7 +4,7 @@
  * (--wrap), so that a case sees the moment itself. */
 #include "codeheap/graph/block.h"
 #include "codeheap/graph/block_parts.h"
-#include "codeheap/places/tombstone.h"
+#include "codeheap/places/places.h"
 #include "codeheap/base/park.h"
 #include "tests/support/heap_rig.h"
 

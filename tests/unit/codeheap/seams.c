@@ -8,7 +8,7 @@
 #include "codeheap/graph/block.h"
 #include "codeheap/guest_look.h"
 #include "codeheap/listener.h"
-#include "codeheap/places/tell.h"
+#include "codeheap/places/places.h"
 #include "tests/support/heap_rig.h"
 
 #include <errno.h>
