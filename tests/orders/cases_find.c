@@ -675,7 +675,7 @@ static void asks_who_died(void)
 
 const struct order_case cases_find[] = {
 	{"lookup", 1500, make, begin, NULL, {make_and_free, looks_up}},
-	{"place", 12000, make, begin, NULL, {make_and_free, asks}},
+	{"place", 30000, make, begin, NULL, {make_and_free, asks}},
 	{"tombstone", 6000, one_tombstone, begin, NULL, {make_and_free, asks_who_died}},
 	{"death", 9000, make, begin_death, NULL, {dies, asks_at_once}},
 	{"reuse", 400000, make, begin_reuse, end_reuse, {is_replaced, looks_at_once}},
