@@ -71,11 +71,12 @@ static inline uint32_t shrink(struct ch_heap *heap, struct ch__thread *self,
 	}
 	uint32_t cold_bytes = ch__cold_bytes(block);
 	uint32_t cold_end = cold_bytes - (code->cold_bytes - code->cold_used);
+	uint32_t cold_keep = ch__round_up(cold_end);
 	if (code->cold_bytes)
-		self->has_spare_cold = (cold_bytes - cold_end) * SPARE_SHARE >= code->cold_bytes;
+		self->has_spare_cold = (cold_bytes - cold_keep) * SPARE_SHARE >= code->cold_bytes;
 	if (cold_end >= cold_bytes)
 		return cut;
-	uint32_t cold = ch__cold_offset(heap, block), cold_keep = ch__round_up(cold_end);
+	uint32_t cold = ch__cold_offset(heap, block);
 	fill_gap(heap, cold + cold_end, cold + cold_keep);
 	ch__set16(&block->cold_granules, cold_keep / CH__GRANULE_BYTES);
 	ch__part_cut(heap, cold + cold_keep, cold_bytes - cold_keep);

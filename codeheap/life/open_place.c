@@ -83,14 +83,16 @@ reserve_in(struct ch__request *r, uint32_t page_index, enum look look)
 {
 	struct ch__page *page = &r->heap->pool->pages[page_index];
 	ch__page_lock(page);
-	uint32_t hot_bytes = r->hot_bytes + r->slack;
+	uint32_t hot_bytes = r->hot_bytes + r->slack, spare = COLD_SPARE * r->open->cold_bytes;
+	/* Most of a part may be stubs, which do not come back: the next part would not fit. */
+	bool has_spare = r->self->has_spare_cold && spare >= r->cold_bytes;
 	/* The page may have been retired and taken for another shape since its index was read. */
 	bool fits = CH_LOAD_RELAXED(&page->state) == CH__PAGE_OPEN && page->frame == r->frame &&
 		    (look == LOOK_AT_OWN || is_known(r, page_index)) &&
 		    (look != LOOK_IN_NEED ||
 		     ch__page_has_room(r->heap->pool, page_index, hot_bytes, r->cold_bytes)) &&
 		    ch__page_reserve(r->heap->pool, page_index, hot_bytes, r->cold_bytes,
-				     r->self->has_spare_cold ? COLD_SPARE * r->open->cold_bytes : 0,
+				     has_spare ? spare : 0,
 				     &r->hot_offset, &r->cold_offset);
 	if (fits && r->slack)
 		move_to_align(r, page_index);

@@ -445,20 +445,21 @@ TEST(span_gets_the_page_that_its_thread_left_empty)
 	rig_end(&rig);
 }
 
-/* Opens blocks until the pool is full. Each uses 96 bytes of both parts. Returns the percentage of
- * the pool that is code. */
-static unsigned percent_filled(uint32_t hot_bytes, uint32_t cold_bytes)
+/* Opens blocks until the pool is full. Each asks for as many bytes of both parts, and uses `used`.
+ * Returns the percentage of the pool that is code. */
+static unsigned percent_filled(uint32_t asked, uint32_t used, uint32_t branch_room)
 {
-	enum { USED = 96, PAGES = 32 };
+	enum { PAGES = 32 };
 	struct rig rig = start_pages(PAGES);
 	struct ch_owner owner = rig_owner(&rig, "o");
-	struct ch_open open = {.owner = owner, .hot_bytes = hot_bytes, .cold_bytes = cold_bytes};
+	struct ch_open open = {.owner = owner, .hot_bytes = asked, .cold_bytes = asked,
+			       .branch_room = branch_room};
 	enum ch_status status;
 	struct emitter e;
 	while ((status = emit_open_as(&e, &open)) == CH_OK) {
 		emit_ret(&e);
-		e.at = USED;
-		e.code.cold_used = USED;
+		e.at = used;
+		e.code.cold_used = used;
 		CHECK_EQ(emit_commit(&e), CH_OK);
 	}
 	CHECK_EQ(status, CH_E_FULL);
@@ -468,12 +469,14 @@ static unsigned percent_filled(uint32_t hot_bytes, uint32_t cold_bytes)
 	return (unsigned)(stats.code_bytes_now * 100 / stats.pool_bytes);
 }
 
-/* An emitter that does not know its sizes asks for much. One that knows them loses no room. */
+/* An emitter that does not know its sizes asks for much. One that knows them loses no room, also
+ * where what it uses ends in the middle of a granule. */
 TEST(cold_room_that_comes_back_at_commit_serves_the_next_blocks)
 {
 	uint32_t quarter = (uint32_t)rig_page_bytes() / 4;
-	unsigned loose = percent_filled(quarter, quarter), exact = percent_filled(96, 96);
-	if (loose < 45 || exact < 94)
-		FAIL("asks of %u bytes fill %u in 100 of the pool, asks of 96 bytes %u", quarter,
-		     loose, exact);
+	unsigned loose = percent_filled(quarter, 96, 0), exact = percent_filled(96, 96, 0);
+	unsigned odd = percent_filled(17, 17, 0), stubs = percent_filled(24, 8, 8);
+	if (loose < 45 || exact < 94 || odd < 94 || stubs < 80)
+		FAIL("asks of %u bytes fill %u in 100 of the pool, of 96 bytes %u, of 17 %u, of 24 "
+		     "beside stubs %u", quarter, loose, exact, odd, stubs);
 }
