@@ -26,12 +26,12 @@ static void invalidate_all(struct ch_heap *heap, struct ch_vm *vm, enum ch__caus
 			   struct ch__discard *found) CH_REQUIRES(ch__role_heap)
 {
 	struct ch__thread *self = ch__thread_or_guest(heap);
-	uint64_t bytes_before = heap->bytes_to_die;
+	uint64_t to_die = 0;
 	for (uint32_t i = 1; i < found->records; i++) {
 		ch__region_enter(self);
 		const struct ch__block *block = ch__block_at(heap, i);
 		if (is_of(heap, i, vm) && !(block->flags & CH__FLAG_IMMORTAL)) {
-			(void)ch__invalidate_block(heap, i, cause);
+			(void)ch__invalidate_block(heap, i, cause, &to_die);
 			bool is_invalid = ch__block_state(block) == CH_BLOCK_NOTENTRANT;
 			found->count += is_invalid;
 			if (is_invalid && found->stamps)
@@ -39,7 +39,7 @@ static void invalidate_all(struct ch_heap *heap, struct ch_vm *vm, enum ch__caus
 		}
 		ch__region_leave(self);
 	}
-	ch__trigger_dead(heap, heap->bytes_to_die - bytes_before);
+	ch__trigger_dead(heap, to_die);
 	ch__event_note(heap, CH__EVENT_DISCARDED, found->count);
 }
 

@@ -48,7 +48,8 @@ static void divert_points(struct ch_heap *heap, const struct ch__block *block)
 	}
 }
 
-bool ch__invalidate_block(struct ch_heap *heap, uint32_t index, enum ch__cause cause)
+bool ch__invalidate_block(struct ch_heap *heap, uint32_t index, enum ch__cause cause,
+			  uint64_t *to_die)
 {
 	struct ch__block *block = ch__block_at(heap, index);
 	if (!ch__block_may_run(heap, block))
@@ -67,25 +68,26 @@ bool ch__invalidate_block(struct ch_heap *heap, uint32_t index, enum ch__cause c
 	heap->blocks_notentrant++;
 	uint32_t bytes = ch__hot_bytes(block) + ch__cold_bytes(block);
 	heap->notentrant_bytes += bytes;
-	heap->bytes_to_die += ch__block_is_own_root(heap, block) ? 0 : bytes;
+	*to_die += ch__block_is_own_root(heap, block) ? 0 : bytes;
 	return true;
 }
 
 static size_t invalidate_handles(struct ch_heap *heap, const struct ch_block *blocks, size_t n)
 	CH_REQUIRES(ch__role_heap)
 {
-	uint64_t bytes_before = heap->bytes_to_die;
+	uint64_t to_die = 0;
 	size_t count = 0;
 	for (size_t from = 0; from < n; from += BLOCKS_OF_A_REGION) {
 		size_t to = n - from > BLOCKS_OF_A_REGION ? from + BLOCKS_OF_A_REGION : n;
 		struct ch__thread *self = ch__region_enter_for(heap);
 		for (size_t i = from; i < to; i++) {
 			uint32_t index = ch__block_resolve(heap, blocks[i]);
-			count += index && ch__invalidate_block(heap, index, CH__CAUSE_INVALIDATED);
+			count += index && ch__invalidate_block(heap, index, CH__CAUSE_INVALIDATED,
+							       &to_die);
 		}
 		ch__region_leave(self);
 	}
-	ch__trigger_dead(heap, heap->bytes_to_die - bytes_before);
+	ch__trigger_dead(heap, to_die);
 	if (count)
 		ch__event_note(heap, CH__EVENT_INVALIDATED, count);
 	return count;

@@ -81,9 +81,10 @@ static inline struct ch__assumption *ch__assumption_at(const struct ch_heap *hea
 /* Takes a dead block with the side list off the lists of all assumptions. */
 void ch__assumption_leave(struct ch_heap *, struct ch__side_list *) CH_REQUIRES(ch__role_heap);
 
-/* LIVE -> NOTENTRANT. Returns false when the block was not LIVE code. While the caller holds heap,
- * it tells the trigger by how much heap->bytes_to_die rose. */
-bool ch__invalidate_block(struct ch_heap *, uint32_t block, enum ch__cause)
+/* LIVE -> NOTENTRANT. Returns false when the block was not LIVE code. Adds to *to_die the bytes
+ * that a cycle may free from here on: none of a block that is its own root. The caller tells the
+ * trigger of them, and holds heap until then. */
+bool ch__invalidate_block(struct ch_heap *, uint32_t block, enum ch__cause, uint64_t *to_die)
 	CH_REQUIRES(ch__role_heap, ch__role_region);
 
 /* The blocks that a discard found. Blocks come and go before the discard counts what is left. */

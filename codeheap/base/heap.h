@@ -182,7 +182,6 @@ struct ch_heap {
 	CH_BY_HEAP struct ch__counters counters; /* of detached threads, and of the sweep */
 	CH_BY_HEAP uint64_t blocks_invalidated, branches_linked, branches_unlinked;
 	CH_BY_HEAP uint64_t patch_points_armed, code_bytes_peak, notentrant_bytes;
-	CH_BY_HEAP uint64_t bytes_to_die; /* ever made invalid, but for blocks that are own roots */
 	CH_BY_HEAP uint64_t blocks_notentrant, owners_now, assumptions_now;
 	/* Of the last sum over threads for code_bytes_peak, and bytes that died since. */
 	CH_BY_HEAP uint32_t peak_threads, peak_dead_bytes;

@@ -21,7 +21,7 @@ void ch__trigger_cycle_begins(struct ch_heap *) CH_REQUIRES(ch__role_frozen);
 void ch__trigger_cycle_abandoned(struct ch_heap *);
 /* Whether much is dead, and several collections that no vm asked for were put off. */
 bool ch__trigger_is_late(const struct ch_heap *);
-/* A collection that no vm asked for was in vain: the next threshold doubles, to 8-fold at most. */
+/* A collection that no vm asked for was in vain: the next threshold doubles, to 4-fold at most. */
 void ch__trigger_put_off(struct ch_heap *);
 void ch__trigger_cycle_ended(struct ch_heap *, uint64_t cycle_ns);
 void ch__trigger_swept(struct ch_heap *) CH_REQUIRES(ch__role_heap);

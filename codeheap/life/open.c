@@ -147,10 +147,10 @@ static void count_open(struct ch__request *r)
 		CH__COUNT(c->stub_bytes, (long)r->open->branch_room * ch__stub_bytes(r->heap));
 	}
 	/* The bytes of this open count at a later one: its commit may give most of them back. */
-	uint32_t before = r->self->unreported_bytes;
-	r->self->unreported_bytes = before >= 8192 ? bytes : before + bytes;
-	if (CH_UNLIKELY(before >= 8192)) {
-		ch__trigger_opened(r->heap, before);
+	uint32_t before = r->self->unreported_bytes, reported = before >= 8192 ? before : 0;
+	r->self->unreported_bytes = before - reported + bytes;
+	if (CH_UNLIKELY(reported)) {
+		ch__trigger_opened(r->heap, reported);
 		ch__trigger_tell(r->heap);
 	}
 }

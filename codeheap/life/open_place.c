@@ -92,8 +92,7 @@ reserve_in(struct ch__request *r, uint32_t page_index, enum look look)
 		    (look != LOOK_IN_NEED ||
 		     ch__page_has_room(r->heap->pool, page_index, hot_bytes, r->cold_bytes)) &&
 		    ch__page_reserve(r->heap->pool, page_index, hot_bytes, r->cold_bytes,
-				     has_spare ? spare : 0,
-				     &r->hot_offset, &r->cold_offset);
+				     has_spare ? spare : 0, &r->hot_offset, &r->cold_offset);
 	if (fits && r->slack)
 		move_to_align(r, page_index);
 	ch__page_unlock(page);

@@ -373,7 +373,7 @@ static void end_beside(struct runner *r, pthread_t thread)
 	CHECK_EQ(ch_heap_destroy(r->heap), CH_OK);
 }
 
-/* Each failed try doubles the distance to the next try, up to 8 times. */
+/* Each failed try doubles the distance to the next try, up to 4 times. */
 TEST(tries_are_few_beside_a_thread_that_does_not_stop)
 {
 	enum { PART = 50 };
