@@ -13,7 +13,7 @@ static inline void ch__page_lock(struct ch__page *page)
 static inline void ch__page_unlock(struct ch__page *page)
 	CH_RELEASES(ch__role_busy) CH_UNANALYSED("it makes the role")
 {
-	atomic_store_explicit(&page->busy, 0, memory_order_release);
+	CH__LET_BUSY_GO(&page->busy);
 }
 
 /* Reserves hot bytes upwards and cold bytes (may be 0) downwards; writes offsets from the pool's

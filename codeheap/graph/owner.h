@@ -85,7 +85,7 @@ static inline void ch__owner_lock(struct ch__owner *owner)
 static inline void ch__owner_unlock(struct ch__owner *owner)
 	CH_RELEASES(ch__role_owner) CH_UNANALYSED("it makes the role")
 {
-	atomic_store_explicit(&owner->busy, 0, memory_order_release);
+	CH__LET_BUSY_GO(&owner->busy);
 }
 
 /* Finds and locks the handle's owner, and so keeps the record the handle's. Returns false, with

@@ -20,14 +20,21 @@ static inline bool ch__is_only_thread(void)
 	return *ch__os_is_only_thread;
 }
 
-/* Sets a flag that is 0 or 1 and excludes other threads for some instructions. Clear it by a store
- * with release. */
+/* Sets a flag that is 0 or 1 and excludes other threads for some instructions. */
+#define CH__TRY_BUSY(busy) \
+	(ch__is_only_thread() ? (CH_STORE_RELAXED(busy, 1), true) \
+			      : !atomic_exchange_explicit(busy, 1, memory_order_acquire))
 #define CH__TAKE_BUSY(busy) \
-	while (CH_UNLIKELY(ch__is_only_thread() \
-				   ? (CH_STORE_RELAXED(busy, 1), 0) \
-				   : atomic_exchange_explicit(busy, 1, memory_order_acquire))) \
-		while (CH_LOAD_RELAXED(busy)) \
-			ch__arch_pause()
+	do { \
+		ch__rank_check_for(CH__RANK_BUSY, NULL); \
+		while (CH_UNLIKELY(!CH__TRY_BUSY(busy))) \
+			while (CH_LOAD_RELAXED(busy)) \
+				ch__arch_pause(); \
+		ch__rank_note(CH__RANK_BUSY, true); \
+	} while (0)
+#define CH__LET_BUSY_GO(busy) \
+	(ch__rank_note(CH__RANK_BUSY, false), \
+	 atomic_store_explicit(busy, 0, memory_order_release))
 
 enum { CH__LOCK_FREE, CH__LOCK_TAKEN, CH__LOCK_AWAITED };
 

@@ -28,6 +28,7 @@
 	X(ENGINE, "a marker's queue")                                                           \
 	X(META, "metadata")                                                                     \
 	X(REGION, "region")                                                                     \
+	X(BUSY, "a page or an owner")                                                           \
 	X(OPENING, "the file of the process's memory")
 
 enum ch__rank {

@@ -338,6 +338,28 @@ TEST(page_that_waits_for_the_system_is_of_the_zone_that_took_it)
 	rig_destroy(&rig);
 }
 
+/* The room itself would leave no memory. */
+TEST(memory_behind_a_room_counts_as_memory_that_code_could_leave)
+{
+	struct ch__pool_config config = rig_config(8 * MIB);
+	struct pool_rig rig = rig_create(&config);
+	uint32_t room = ch__pool_take_room(rig.pool, 2 * ch__pool_chunk_pages(rig.pool), 0);
+	if (room == CH__PAGE_NONE)
+		skip("no rooms in private memory, under a translator or a limit of address space");
+	uint32_t page = rig_take(&rig);
+	CHECK(page > room);
+	uint32_t had = rig.pool->inner->chunks[ch__pool_chunk_of(rig.pool, page)].pages;
+	ch__os_pretended.commit_error = ENOSPC;
+	CHECK_EQ(ch__pool_take_span(rig.pool, had, 0), CH__PAGE_NONE);
+	CHECK_EQ(errno, 0);
+	CHECK_EQ(ch__pool_take_span(rig.pool, had + 1, 0), CH__PAGE_NONE);
+	CHECK_EQ(errno, ENOSPC);
+	ch__os_pretended.commit_error = 0;
+	ch__pool_release_span(rig.pool, room);
+	rig_check(&rig);
+	rig_destroy(&rig);
+}
+
 /* Nobody refused memory: with the pages that wait there would be too few, too. */
 TEST(pool_without_room_has_no_error_of_a_span_that_waits_for_the_system)
 {
