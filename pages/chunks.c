@@ -72,6 +72,8 @@ void ch__page_set_state(struct ch__pool *pool, uint32_t index, enum ch__page_sta
 	else if (to == CH__PAGE_PARTLY)
 		append(pool, ch__partly_list(pool, page->frame), index);
 	uint32_t more = (uint32_t)((to != CH__PAGE_FREE) - (from != CH__PAGE_FREE));
+	uint32_t open = (uint32_t)((to == CH__PAGE_OPEN) - (from == CH__PAGE_OPEN));
+	CH_STORE_RELAXED(&pool->pages_open, CH_LOAD_RELAXED(&pool->pages_open) + open);
 	uint32_t used = CH_LOAD_RELAXED(&pool->pages_used) + more;
 	CH_STORE_RELAXED(&pool->pages_used, used);
 	if (used > CH_LOAD_RELAXED(&pool->pages_peak))

@@ -82,9 +82,9 @@ static uint32_t find_downward(const _Atomic(uint64_t) *words, uint32_t low, uint
 static CH_COLD bool next_hole(const _Atomic(uint64_t) *words, uint32_t *at, uint32_t limit,
 			      uint32_t *end)
 {
-	*at = find_upward(words, *at, limit, 1);
-	*end = *at == NOT_FOUND ? NOT_FOUND : next_of(words, *at, limit, used_bits);
-	return *at != NOT_FOUND;
+	*at = next_of(words, *at, limit, unused_bits);
+	*end = next_of(words, *at, limit, used_bits);
+	return *at < limit;
 }
 
 /* Flips n bits, 1 at least. */
@@ -207,18 +207,20 @@ bool ch__page_has_room(struct ch__pool *pool, uint32_t index, uint32_t hot_bytes
 	const _Atomic(uint64_t) *words = words_of(pool->used, pool, index);
 	uint32_t granules = ch__pool_granules(pool);
 	uint32_t hot_n = hot_bytes / CH__GRANULE_BYTES, cold_n = cold_bytes / CH__GRANULE_BYTES;
-	if (hot_n >= page->refused_hot && cold_n >= page->refused_cold)
+	if (ch__page_refuses(page, hot_bytes, cold_bytes))
 		return false;
-	uint32_t hot_at = find_upward(words, 0, granules, hot_n);
-	bool fits = hot_at != NOT_FOUND &&
-		    find_downward(words, hot_at + hot_n, granules, cold_n) != NOT_FOUND;
-	if (fits) {
+	uint32_t largest = ch__granules_largest_hole(pool, index);
+	if (hot_n > largest) {
+		hot_n = largest + 1;
+		cold_n = 0;
+	} else if (!cold_n || find_downward(words, find_upward(words, 0, granules, hot_n) + hot_n,
+					    granules, cold_n) != NOT_FOUND) {
 		ch__granules_reset_cursors(pool, index);
-	} else {
-		page->refused_hot = (uint16_t)hot_n;
-		page->refused_cold = (uint16_t)cold_n;
+		return true;
 	}
-	return fits;
+	CH_STORE_RELAXED(&page->refused_hot, (uint16_t)hot_n);
+	CH_STORE_RELAXED(&page->refused_cold, (uint16_t)cold_n);
+	return false;
 }
 
 uint32_t ch__granules_largest_hole(const struct ch__pool *pool, uint32_t index)

@@ -22,6 +22,13 @@ static inline void ch__page_unlock(struct ch__page *page)
 bool ch__page_reserve(struct ch__pool *, uint32_t page, uint32_t hot_bytes, uint32_t cold_bytes,
 		      uint32_t spare_bytes, uint32_t *hot, uint32_t *cold)
 	CH_REQUIRES(ch__role_busy);
+/* Whether a search for as much, or for less, found no room in the page since the last free. */
+static inline bool ch__page_refuses(const struct ch__page *page, size_t hot_bytes,
+				    size_t cold_bytes)
+{
+	return hot_bytes / CH__GRANULE_BYTES >= CH_LOAD_RELAXED(&page->refused_hot) &&
+	       cold_bytes / CH__GRANULE_BYTES >= CH_LOAD_RELAXED(&page->refused_cold);
+}
 /* Whether both would fit with the cursors at the page's ends; if so, puts the cursors there. */
 bool ch__page_has_room(struct ch__pool *, uint32_t page, uint32_t hot_bytes, uint32_t cold_bytes)
 	CH_COLD CH_REQUIRES(ch__role_busy);

@@ -96,6 +96,7 @@ struct ch__pool_inner {
 	CH_AT_PAGES struct ch__chunk *chunks;
 	CH_BY_PAGES uint32_t spans_retired; /* CH__SPAN_RETIRED */
 	CH_BY_PAGES uint32_t left_unused;   /* pages that the last trim left, or fewer since */
+	CH_BY_PAGES uint32_t looked_in_need; /* page where a search of full pages ended */
 	void *tables; /* the pool itself, its records and bitmaps: one private mapping */
 	size_t table_bytes;
 	uintptr_t *parts; /* Valgrind: the address of each part, by its first granule */

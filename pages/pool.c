@@ -224,13 +224,16 @@ uint32_t ch__pool_take_page_in_need(struct ch__pool *pool, uint8_t frame, size_t
 	uint32_t found = CH__PAGE_NONE;
 	ch__pages_lock(pool);
 	uint32_t pages = ch__pool_has_code(pool) ? ch__pool_pages_end(pool) : 0;
-	for (uint32_t i = 0; i < pages && found == CH__PAGE_NONE; i++) {
+	uint32_t i = pool->inner->looked_in_need;
+	for (uint32_t n = 0; n < pages && found == CH__PAGE_NONE; n++) {
+		i = i + 1 < pages ? i + 1 : 0;
 		struct ch__page *page = &pool->pages[i];
-		if (ch__page_state(page) != CH__PAGE_FULL || page->frame != frame)
+		if (ch__page_state(page) != CH__PAGE_FULL || page->frame != frame ||
+		    ch__page_refuses(page, hot_bytes, cold_bytes))
 			continue;
 		ch__page_lock(page);
 		if (ch__page_has_room(pool, i, hot_bytes, cold_bytes)) {
-			found = i;
+			found = pool->inner->looked_in_need = i;
 			open_page(pool, i);
 		}
 		ch__page_unlock(page);

@@ -76,8 +76,9 @@ struct ch__page {
 	_Atomic(uint16_t) used_granules;  /* stored under busy */
 	/* Given back since an allocation did not fit; CH__FREED_MANY when the page is taken. */
 	_Atomic(uint16_t) freed_granules;
-	/* In granules: a request that found no room in the whole page, until a free [busy] */
-	uint16_t refused_hot, refused_cold;
+	/* In granules: a request that found no room in the whole page, until a free. Stored under
+	 * busy; relaxed: a free counts as an event for opens without room. */
+	_Atomic(uint16_t) refused_hot, refused_cold;
 	bool is_lost;           /* SPAN, while a child of fork looks for spans without a block */
 	bool has_memory;        /* a page without memory is FREE [pages] */
 	uint32_t span_pages;    /* SPAN: pages in the run; 0 except in the first page [pages] */
@@ -128,6 +129,7 @@ struct ch__pool {
 	/* Apart from the fields above, which every open, commit and death reads. */
 	_Alignas(CH__LINE_BYTES) _Atomic(uint32_t) pages_used; /* gauges, relaxed */
 	_Atomic(uint32_t) pages_peak, pages_committed;
+	_Atomic(uint32_t) pages_open; /* stored under [pages]; how many a search may find */
 	/* Pages from here on never had memory: all are FREE, and no walk reads their records. Grows
 	 * under [pages]; relaxed: a thread that is told of a page later has its record from
 	 * there. */

@@ -10,7 +10,7 @@ struct walk {
 	struct ch__pool *pool;
 	char *reason;
 	size_t reason_bytes;
-	uint32_t listed, used, retired, committed;
+	uint32_t listed, used, open, retired, committed;
 };
 
 static bool broken(struct walk *walk, uint32_t page, const char *what)
@@ -79,6 +79,7 @@ static bool check_page(struct walk *walk, uint32_t index) CH_REQUIRES(ch__role_p
 	unsigned use = state == CH__PAGE_FREE ? CH__SPAN_CODE : config->uses[page->frame];
 	if (state != CH__PAGE_FREE)
 		walk->used++;
+	walk->open += state == CH__PAGE_OPEN;
 	walk->committed += is_backed;
 	if (state == CH__PAGE_FREE || state == CH__PAGE_PARTLY)
 		walk->listed -= is_backed;
@@ -120,6 +121,8 @@ static bool check_gauges(struct walk *walk)
 		return broken(walk, walk->committed, "have memory, but the gauge differs");
 	if (walk->used > CH_LOAD_RELAXED(&pool->pages_peak))
 		return broken(walk, walk->used, "in use, more than the most");
+	if (walk->open != CH_LOAD_RELAXED(&pool->pages_open))
+		return broken(walk, walk->open, "open, but the count differs");
 	return walk->used == CH_LOAD_RELAXED(&pool->pages_used) ||
 	       broken(walk, walk->used, "in use, but the gauge differs");
 }

@@ -163,10 +163,16 @@ static bool next_page(struct ch__request *r, bool in_need)
 static bool CH_COLD share_page(struct ch__request *r, enum look look)
 {
 	struct ch__pool *pool = r->heap->pool;
-	for (uint32_t i = 0; i < ch__pool_pages_end(pool); i++)
-		if (CH_LOAD_RELAXED(&pool->pages[i].state) == CH__PAGE_OPEN &&
-		    reserve_in(r, i, look))
-			return true;
+	uint32_t own = r->self->open_page[r->frame];
+	if (own && reserve_in(r, own - 1, look))
+		return true;
+	uint32_t others = CH_LOAD_RELAXED(&pool->pages_open) - (own != 0);
+	for (uint32_t i = 0; others && i < ch__pool_pages_end(pool); i++)
+		if (i + 1 != own && CH_LOAD_RELAXED(&pool->pages[i].state) == CH__PAGE_OPEN) {
+			if (reserve_in(r, i, look))
+				return true;
+			others--;
+		}
 	return false;
 }
 
@@ -255,8 +261,8 @@ static enum ch__placed try_place(struct ch__request *r, enum look look)
 	ch__region_enter_inline(r->self);
 	/* A block of CH__FRAME_OWN always has span_pages. */
 	uint32_t page = r->span_pages ? 0 : r->self->open_page[r->frame];
-	bool fits = r->span_pages || (page && reserve_in(r, page - 1, LOOK_AT_OWN)) ||
-		    (look != LOOK_AT_OWN && share_page(r, look));
+	bool fits = r->span_pages || (look != LOOK_AT_OWN ? share_page(r, look)
+							  : page && reserve_in(r, page - 1, look));
 	bool alive = fits && write_record(r);
 	/* In the region of the reservation, so that a child of fork has no place without a block. A
 	 * span goes back as a whole, and a child finds a lost span by its pages (fork.c). */

@@ -245,6 +245,20 @@ TEST(block_of_exactly_a_page_between_occupied_neighbours)
 	rig_end(&rig);
 }
 
+static void open_beside(const struct rig *rig, void *arg)
+{
+	(void)arg;
+	CHECK_EQ(try_open(rig_owner(rig, "beside"), 64, 0), CH_OK);
+}
+
+TEST(thread_without_a_page_finds_room_in_that_of_another)
+{
+	struct rig rig = start_pages(1);
+	CHECK_EQ(try_open(rig_owner(&rig, "first"), 64, 0), CH_OK);
+	rig_apart(&rig, open_beside, NULL);
+	rig_end(&rig);
+}
+
 /* A refusal by a full page is forgotten when the page has been empty. */
 static void fill_empty_and_leave(const struct rig *rig, void *arg)
 {

@@ -163,6 +163,10 @@ static void unlisted(void)
 	POKE(at(free_list())->next, second);
 	POKE(at(second)->prev, free_list());
 }
+static void open_count(void)
+{
+	POKE(rig.pool->pages_open, rig.pool->pages_open + 1);
+}
 static void gauge(void)
 {
 	POKE(rig.pool->pages_used, rig.pool->pages_used + 1);
@@ -197,6 +201,7 @@ TEST(check_walk_sees_each_invariant_of_a_pool_broken)
 		{free_in_place, "mapped for another use"},
 		{code_as_data, "mapped for another use"},
 		{unlisted, "pages listed too many or too few"},
+		{open_count, "open, but the count differs"},
 		{gauge, "in use, but the gauge differs"},
 	};
 	start();

@@ -122,7 +122,33 @@ TEST(page_is_not_searched_again_for_what_it_refused)
 	rig_reserve(&rig, page, granules_of(&rig) * 8);
 	CHECK(!ch__page_has_room(rig.pool, page, 8, COLD * 8));
 	CHECK_EQ(rig.pool->pages[page].refused_hot, 1);
-	CHECK_EQ(rig.pool->pages[page].refused_cold, COLD);
+	CHECK_EQ(rig.pool->pages[page].refused_cold, 0);
+	rig_destroy(&rig);
+}
+
+/* A page that refused ten granules is not searched for four, where the largest hole has three. */
+TEST(page_that_refuses_notes_the_largest_of_its_holes)
+{
+	struct ch__pool_config config = rig_config(POOL_BYTES);
+	struct pool_rig rig = rig_create(&config);
+	uint32_t page = rig_take(&rig);
+	const struct ch__page *record = &rig.pool->pages[page];
+	uintptr_t all = rig_reserve(&rig, page, granules_of(&rig) * 8);
+	rig_give_back(&rig, all + 8, 8);
+	rig_give_back(&rig, all + 80, 24);
+	CHECK(!ch__page_has_room(rig.pool, page, 80, 0));
+	CHECK_EQ(record->refused_hot, 4);
+	CHECK_EQ(record->refused_cold, 0);
+	CHECK(ch__page_refuses(record, 32, 0));
+	CHECK(!ch__page_refuses(record, 24, 0));
+	/* Of two parts only both are refused. */
+	CHECK(!ch__page_has_room(rig.pool, page, 16, 16));
+	CHECK(ch__page_refuses(record, 16, 16));
+	CHECK(!ch__page_refuses(record, 16, 8));
+	CHECK(ch__page_has_room(rig.pool, page, 16, 8));
+	CHECK(ch__page_has_room(rig.pool, page, 24, 0));
+	rig_give_back(&rig, all + 8 * 32, 8);
+	CHECK(!ch__page_refuses(record, 80, 0));
 	rig_destroy(&rig);
 }
 
