@@ -6,10 +6,8 @@
 #include "os/files.h"
 #include "os/threads.h"
 
-#include <errno.h>
 #include <linux/membarrier.h>
 #include <sched.h>
-#include <stdatomic.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/personality.h>

@@ -8,8 +8,6 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <stdbool.h>
-#include <stdint.h>
 
 /* The content of a struct ch__os_action. */
 struct ch__old_action {

@@ -5,7 +5,6 @@
 #define _GNU_SOURCE
 #include "os/linux.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <linux/memfd.h>
 #include <sys/resource.h>

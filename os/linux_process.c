@@ -6,10 +6,7 @@
 #include "os/files.h"
 #include "os/threads.h"
 
-#include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -11,7 +11,6 @@
 
 #include <dlfcn.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* From the C++ runtime, if the program has one. The result is malloc's. */
 extern char *__cxa_demangle(const char *symbol, char *buffer, size_t *bytes, int *status)

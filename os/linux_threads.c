@@ -8,13 +8,9 @@
 #include "os/valgrind.h"
 
 #include <dlfcn.h>
-#include <errno.h>
 #include <limits.h>
 #include <link.h>
 #include <linux/futex.h>
-#include <signal.h>
-#include <stdatomic.h>
-#include <string.h>
 #include <sys/auxv.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>

@@ -12,7 +12,6 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <string.h>
 
 enum { ALIGN = 16, SHARDS = 8 };
 

@@ -6,8 +6,6 @@
 #include "pages/spans.h"
 #include "pages/write.h"
 
-#include <string.h>
-
 /* A shared page counts as a single page. */
 static size_t bytes_of(const struct ch__pool *pool, uint32_t first)
 {

@@ -6,7 +6,6 @@
 #include "pages/write.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #if CH_CHECK >= 2
 

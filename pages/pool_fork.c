@@ -4,8 +4,6 @@
 #include "pages/granules.h"
 #include "pages/spans.h"
 
-#include <string.h>
-
 /* Threads of the VM may be writing OPEN blocks, which the child drops. The thread sanitizer must
  * not judge this copy, and judges every memcpy. */
 __attribute__((no_sanitize("thread"))) static void copy_bytes(uint8_t *to, const uint8_t *from,

@@ -8,7 +8,6 @@
 #include "pages/write.h"
 
 #include <errno.h>
-#include <string.h>
 
 /* The test's function does not begin the page: clang's -fsanitize=function reads in front of each
  * function that is called by an address. */

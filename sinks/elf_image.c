@@ -19,7 +19,6 @@
 #include "unwind/steps.h"
 
 #include <elf.h>
-#include <string.h>
 
 _Static_assert(sizeof(uintptr_t) == 8 && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 	       "the image is ELF64, little endian");

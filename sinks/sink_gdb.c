@@ -16,7 +16,6 @@
 #include "arch/registers.h"
 
 #include <errno.h>
-#include <string.h>
 
 /* GDB's interface ("JIT Compilation Interface" in its manual): layouts and values bind. */
 enum { JIT_NOTHING, JIT_REGISTER, JIT_UNREGISTER, JIT_VERSION = 1 };

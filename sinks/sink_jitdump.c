@@ -29,7 +29,6 @@
 #include "unwind/steps.h"
 
 #include <errno.h>
-#include <string.h>
 
 enum {
 	MAGIC = 0x4a695444, /* "JiTD", in the writer's byte order */

@@ -26,7 +26,6 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum {
 	LINE_BYTES = 64 + CH__TOOL_NAME_BYTES, /* two numbers, two spaces, a newline and a name */

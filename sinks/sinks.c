@@ -15,9 +15,7 @@
 #include "unwind/unwinders.h"
 
 #include <errno.h>
-#include <stdatomic.h>
 #include <stdio.h>
-#include <string.h>
 
 /* In the order in which a new range is told: of tools, a sink with times before sinks without. */
 static const struct ch__sink_ops *const table[] = {

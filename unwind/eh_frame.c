@@ -20,9 +20,6 @@
 #include "unwind/steps.h"
 #include "unwind/unwinders.h"
 
-#include <stdatomic.h>
-#include <string.h>
-
 enum {
 	CIE_FIXED_BYTES = 13, /* length, id, version, augmentation, alignments, return register */
 	CIE_VERSION = 1,

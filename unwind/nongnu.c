@@ -9,8 +9,6 @@
 #include "unwind/unwinders.h"
 
 #include <errno.h>
-#include <string.h>
-#include <ucontext.h>
 
 static struct {
 	struct ch__lock lock;

@@ -10,8 +10,6 @@
 #include "os/meta.h"
 #include "os/os.h"
 
-#include <stdatomic.h>
-
 /* Frame numbers: each heap's fixed shapes, as in the public header, further shapes, slot shapes. */
 enum {
 	CH__FRAME_POINTER,

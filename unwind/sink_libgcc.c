@@ -14,7 +14,6 @@
 #include "unwind/unwinders.h"
 
 #include <errno.h>
-#include <stdatomic.h>
 
 enum { ROW_BYTES = 256 << 10, RUNTIME = 0, FIRST_CHUNK };
 

@@ -16,8 +16,6 @@
  * Sources: DWARF 4, 2.5.1 and 6.4.2. */
 #include "unwind/steps.h"
 
-#include <string.h>
-
 enum {
 	NEVER = 0xffff,
 	OP_ADDR = 0x03,

@@ -9,7 +9,6 @@
 #include "unwind/unwinders.h"
 
 #include <errno.h>
-#include <string.h>
 
 struct bases {
 	void *text, *data, *function;

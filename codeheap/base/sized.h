@@ -7,8 +7,6 @@
 
 #include "codeheap/base/why.h"
 
-#include <string.h>
-
 /* Bytes of a struct from its start to the end of a field. */
 #define CH__UP_TO(type, field) (offsetof(type, field) + sizeof(((const type *)0)->field))
 

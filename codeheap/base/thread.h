@@ -9,8 +9,6 @@
 #include "pages/pool.h"
 #include "sinks/sinks.h"
 
-#include <stdatomic.h>
-
 enum {
 	CH__THREAD_RECORDS = 1024,
 	/* Pages unknown to unwinders: of blocks with a table of their own, and of data; then pages

@@ -11,8 +11,6 @@
 #include "os/threads.h"
 
 #include <stdarg.h>
-#include <stdatomic.h>
-#include <stdbool.h>
 #include <errno.h>
 
 enum { WHY_BYTES = 240 };

@@ -10,7 +10,6 @@
 #include "unwind/nongnu.h"
 #include "unwind/unwind.h"
 
-#include <ucontext.h>
 #include <unwind.h>
 
 struct walk {

@@ -8,7 +8,6 @@
 #include "os/text.h"
 
 #include <signal.h>
-#include <string.h>
 
 static const char *const deaths[] = {
 	[CH__DEATH_UNREACHED] = "nothing reached it",
