@@ -320,7 +320,6 @@ static void stop_with(struct ch__thread *thread, int signal, void *info, void *u
 	}
 	struct ch__shown before = thread->shown;
 	ch__thread_publish_context(thread, ucontext);
-	/* Release: pairs with the scan's load of state. */
 	ch__thread_set_state(thread, CH__SIGNALLED, memory_order_release, __func__);
 	stop_with(thread->next_of_thread, signal, info, ucontext);
 	ch__thread_set_state(thread, CH__RUNNING, memory_order_release, __func__);
@@ -676,7 +675,6 @@ static bool write_anchor(struct bdw *bdw, uint32_t index, struct anchor *anchor,
 		anchor->place = (uint32_t)handle->bits;
 		anchor->generation = (uint32_t)(handle->bits >> 32);
 		CH_STORE_RELAXED(&owner->mark, CH_LOAD_RELAXED(&heap->epoch));
-		/* Release: handle before tag; pairs with mark_anchor. */
 		atomic_store_explicit(&anchor->tag, bdw->tag, memory_order_release);
 	}
 	ch__region_leave(self);

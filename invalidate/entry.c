@@ -20,8 +20,6 @@ static void lead_cell(struct ch_heap *heap, struct ch__owner *owner, uint32_t in
 	CH_PUBLISHED(heap->pool, ch__exec(heap, block->hot_offset), CH__GRANULE_BYTES, "entry");
 	owner->entry = index;
 	ch__block_held(block);
-	/* seq_cst; pairs with ch__owner_let_go: either the release comes later and leads the cell
-	 * back, or the load below sees the release. */
 	atomic_store_explicit(&owner->cell, (const void *)ch__block_entry(heap, block),
 			      memory_order_seq_cst);
 	if (ch__owner_is_released(owner))

@@ -273,8 +273,6 @@ static enum ch_status link_locked(struct ch_heap *heap, uint32_t index, uint32_t
 	if (links && to) {
 		CH_MOVE(ch__branch_moves, index, ch__branch_generation(branch),
 			ch__branch_state(branch), CH__BRANCH_LINKED, ch__held(heap), __func__);
-		/* Release: a stub follows the target under no lock, and must not take its record
-		 * for that of a block before. */
 		uint32_t word = with_index(&branch->target_kind, target);
 		atomic_store_explicit(&branch->target_kind, word, memory_order_release);
 		list_insert(heap, to, branch, index);

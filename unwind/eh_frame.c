@@ -147,8 +147,6 @@ bool ch__eh_frame_is_live(uint8_t *section, uint32_t index)
 void ch__eh_frame_live(uint8_t *section, uint32_t index, size_t bytes, uint8_t frame)
 {
 	uint8_t *fde = ch__eh_frame_fde(section, index);
-	/* The range makes the FDE visible, so the CIE is settled first. An unwinder reads both
-	 * without atomics, ordered by how the code became reachable. */
 	set_cie(section, fde, frame);
 	atomic_store_explicit(range_of(fde), bytes, memory_order_release);
 }

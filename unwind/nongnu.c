@@ -117,7 +117,6 @@ void ch__nongnu_empty(struct ch__nongnu_object *object)
 void ch__nongnu_fill(struct ch__nongnu_object *object, uintptr_t start, uintptr_t end,
 		     uintptr_t segment, const struct ch__nongnu_entry *table, size_t entries)
 {
-	/* Release: a walk that reads the start sees the object emptied, and no earlier end. */
 	__atomic_store_n(&object->start, start, __ATOMIC_RELEASE);
 	object->format = CH__NONGNU_REMOTE_TABLE;
 	object->segment = segment;

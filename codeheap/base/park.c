@@ -140,7 +140,6 @@ static void park_with(const struct ch__arch_saved *saved, bool may_end)
 			continue;
 		ch__thread_publish_saved(t, saved);
 		t->shown.may_end = may_end;
-		/* Release: a cycle that sees PARKED sees sp and registers (world.c). */
 		ch__thread_set_state(t, CH__PARKED, memory_order_release, __func__);
 	}
 }
@@ -175,8 +174,6 @@ static struct ch__thread *run_parked(void)
 	for (struct ch__thread *t = ch__thread_list; t; t = t->next_of_thread) {
 		if (t->park_depth != 1)
 			continue;
-		/* seq_cst against the cycle's store to stopping and its look at state: one of
-		 * the two sees the other. */
 		ch__thread_set_state(t, CH__RUNNING, memory_order_seq_cst, __func__);
 		if (CH_LIKELY(!atomic_load_explicit(&t->heap->stopping, memory_order_seq_cst)))
 			continue;

@@ -113,7 +113,6 @@ static inline struct ch__thread *ch__thread_or_guest(struct ch_heap *heap)
 static inline bool ch__thread_stack(const struct ch__thread *thread, uintptr_t sp, uintptr_t *low,
 				    uintptr_t *high)
 {
-	/* Acquire: pairs with the release of ch_fiber_resume. */
 	const struct ch_fiber *fiber = atomic_load_explicit(&thread->fiber, memory_order_acquire);
 	bool is_own = sp >= thread->stack_low && sp < thread->stack_high;
 	*low = is_own || !fiber ? thread->stack_low : fiber->low;

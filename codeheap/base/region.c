@@ -103,7 +103,6 @@ bool ch__core_sync(struct ch_heap *heap)
 {
 	if (!CH_LOAD_RELAXED(&heap->has_core_sync))
 		return false;
-	/* seq_cst: who sees the old count made its stores before the barrier. */
 	atomic_fetch_add_explicit(&heap->core_syncs_begun, 1, memory_order_seq_cst);
 	/* What was granted may be refused later: by a filter, or for want of memory. */
 	if (!ch__os_membarrier_core_sync()) {
@@ -118,7 +117,6 @@ bool ch__core_sync(struct ch_heap *heap)
 void ch__core_sync_by_stop(struct ch_heap *heap)
 {
 	atomic_fetch_add_explicit(&heap->core_syncs_begun, 1, memory_order_seq_cst);
-	/* Release: pairs with ch__thread_serialize. */
 	atomic_fetch_add_explicit(&heap->core_syncs_by_stop, 1, memory_order_release);
 	atomic_fetch_add_explicit(&heap->core_syncs, 1, memory_order_relaxed);
 	struct ch__thread *self = ch__thread_self(heap);

@@ -90,7 +90,6 @@ bool ch__table_back(struct ch__table *table, uint32_t index)
 			ch__os_unreserve(at, needs - has);
 		return false;
 	}
-	/* Pairs with the acquire in ch__table_has. */
 	atomic_store_explicit(&table->backed, (uint32_t)(needs / table->record_bytes),
 			      memory_order_release);
 	return true;
@@ -117,7 +116,6 @@ uint32_t ch__table_extend(struct ch__table *table, uint32_t count)
 		_Atomic(uint32_t) *generation = ch__table_generation(table, i);
 		CH_STORE_RELAXED(generation, table->first_generation);
 	}
-	/* Release: a walk over the records finds memory for each. */
 	atomic_store_explicit(&table->used, index + count, memory_order_release);
 	return index;
 }

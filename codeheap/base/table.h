@@ -42,8 +42,7 @@ struct ch__table {
 	uint32_t record_bytes; /* [const] */
 	uint32_t link_offset;  /* of the field that chains free records [const] */
 	uint32_t limit;        /* records at most [const] */
-	/* Records that have memory; stored under the lock of the lists. Its release after a step
-	 * got memory pairs with the acquire in ch__table_has. */
+	/* Records that have memory; stored under the lock of the lists. */
 	_Atomic(uint32_t) backed;
 	/* Records handed out at least once, record 0 included; stored under [records], a release
 	 * that a walk over the records acquires. */

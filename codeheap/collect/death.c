@@ -177,9 +177,7 @@ static void kill(struct ch_heap *heap, struct ch__owner *owner, struct ch__block
 	if (block->owner)
 		ch__owner_remove(heap, owner, block, index);
 	ch__tombstone_write(heap, owner, block, index, death);
-	/* Release: the block left every list before its generation says so. */
 	atomic_store_explicit(&block->generation, generation + 1, memory_order_release);
-	/* Release: a reader that finds no branches finds the block dead. */
 	atomic_store_explicit(&block->first_branch, 0, memory_order_release);
 	if (!was_open) {
 		ch__page_clear_start(heap->pool, block->hot_offset);

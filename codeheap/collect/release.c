@@ -8,7 +8,6 @@
 
 static uint32_t first_of(const struct ch__owner *owner)
 {
-	/* Acquire: pairs with the release of ch__owner_insert, which does not take heap. */
 	return atomic_load_explicit(&owner->first_block, memory_order_acquire);
 }
 

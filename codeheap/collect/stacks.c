@@ -158,10 +158,9 @@ static void scan_thread(struct ch_marker *marker, struct ch__thread *thread)
 	CH_REQUIRES(ch__role_frozen, ch__role_stopped)
 {
 	const struct ch__shown *shown = &thread->shown;
-	/* Acquire: pairs with the release of PARKED, behind sp and registers. In a stop by the
-	 * library (`stopping`) each thread has shown both (I7). In any other stop a running thread
-	 * has shown nothing: a host stopped the thread in a way of its own, or under Boehm the
-	 * thread is in a GC_do_blocking that did not go through ch_bdw_do_blocking. */
+	/* In a stop by the library (`stopping`) each thread has shown both (I7). In any other stop
+	 * a running thread has shown nothing: a host stopped the thread in a way of its own, or
+	 * under Boehm the thread is in a GC_do_blocking that did not go through ch_bdw_do_blocking. */
 	bool runs = atomic_load_explicit(&thread->state, memory_order_acquire) == CH__RUNNING;
 	if (runs && thread != ch__thread_self(marker->heap) &&
 	    !CH_LOAD_RELAXED(&marker->heap->stopping)) {
@@ -178,7 +177,6 @@ static void scan_thread(struct ch_marker *marker, struct ch__thread *thread)
 static void scan_fibers(struct ch_marker *marker) CH_REQUIRES(ch__role_frozen, ch__role_stopped)
 {
 	for (struct ch_fiber *f = marker->heap->fibers; f; f = f->next) {
-		/* Acquire: pairs with ch_fiber_suspend. */
 		uintptr_t sp = atomic_load_explicit(&f->suspended_sp, memory_order_acquire);
 		if (!f->is_attached || !sp)
 			continue;

@@ -23,7 +23,6 @@ static struct ch__thread *run_signalled(void)
 		if (CH_LOAD_RELAXED(&t->state) != CH__SIGNALLED)
 			continue;
 		(void)ch__park_open(t);
-		/* seq_cst as in run_parked. */
 		ch__thread_set_state(t, CH__RUNNING, memory_order_seq_cst, __func__);
 		if (atomic_load_explicit(&t->heap->stopping, memory_order_seq_cst))
 			stopped = t;
@@ -53,7 +52,6 @@ static void stop_from(struct ch__thread *thread, const void *ucontext)
 	}
 	struct ch__shown before = thread->shown;
 	ch__thread_publish_context(thread, ucontext);
-	/* Release: pairs with the load in running. */
 	ch__thread_set_state(thread, CH__SIGNALLED, memory_order_release, __func__);
 	stop_from(thread->next_of_thread, ucontext);
 	thread->shown = before;
@@ -116,7 +114,6 @@ static const struct ch__thread *running(struct ch_heap *heap, bool signal)
 	for (struct ch__thread *t = heap->threads; t; t = t->next) {
 		if (t == self || !t->is_attached)
 			continue;
-		/* seq_cst: see run_parked. */
 		if (atomic_load_explicit(&t->state, memory_order_seq_cst) != CH__RUNNING)
 			continue;
 		found = t;
@@ -145,7 +142,6 @@ const char *ch__world_reason(const struct ch_config *config, bool is_gone)
 
 bool ch__world_stop(struct ch_heap *heap, uint64_t until_ns) CH_UNANALYSED("it makes the role")
 {
-	/* seq_cst: pairs with run_parked. */
 	atomic_store_explicit(&heap->stopping, 1, memory_order_seq_cst);
 	ch__poll_want(heap);
 	uint64_t start = ch__os_now_ns();

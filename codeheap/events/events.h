@@ -69,7 +69,6 @@ static inline void ch__space_returned(struct ch_heap *heap)
 enum ch_status ch__listeners_begin(struct ch_heap *) CH_REQUIRES(ch__heaps_lock);
 static inline struct ch__listener *ch__listeners_first(const struct ch_heap *heap)
 {
-	/* Acquire: pairs with the release of ch__listener_add. */
 	return atomic_load_explicit(&heap->listeners, memory_order_acquire);
 }
 /* Calls one function of each listener, where the listener has the function (listener.h). */

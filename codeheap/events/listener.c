@@ -56,7 +56,6 @@ enum ch_status ch__listeners_begin(struct ch_heap *heap)
 	const char *wish = ch__os_environment("CODEHEAP_STATS");
 	const char *stats_file = wish ? wish : heap->config.stats_file;
 	enum ch_status status = CH_OK;
-	/* Acquire: pairs with the release of ch__listener_greet. */
 	for (struct ch__greeter *g = atomic_load_explicit(&greeters, memory_order_acquire);
 	     g && status == CH_OK; g = g->next)
 		status = g->begins(heap, &stats_file, wish != NULL);

@@ -61,7 +61,6 @@ static struct ch_vm *take_vm(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
 		return NULL;
 	vm->heap = heap;
 	vm->next = heap->vms;
-	/* Release: hooks walk the list without the lock. */
 	atomic_store_explicit(&heap->vms, vm, memory_order_release);
 	return vm;
 }
@@ -133,7 +132,6 @@ enum ch_status ch_vm_attach(struct ch_heap *heap, const struct ch_ops *ops, void
 			atomic_fetch_add_explicit(&heap->vms_asked, 1, memory_order_relaxed);
 		if (vm->ops.stop_world)
 			atomic_store(&heap->stops_apart, true);
-		/* Release: a hook that sees the vm attached sees the callbacks. */
 		atomic_store_explicit(&vm->is_attached, true, memory_order_release);
 		/* A wish of before, told to others or to nobody, is told to this vm, too. */
 		if (vm->ops.collect_wanted)

@@ -109,7 +109,6 @@ static inline bool ch__block_is_alive(const struct ch_heap *heap, const struct c
 }
 static inline enum ch_block_state ch__block_state(const struct ch__block *block)
 {
-	/* Pairs with the release in ch__block_store: a reader of LIVE sees bytes and record. */
 	return (enum ch_block_state)(atomic_load_explicit(&block->state, memory_order_acquire) &
 				     CH__STATE_MASK);
 }

@@ -27,8 +27,7 @@ enum {
 			 ~(CH__GRANULE_BYTES - 1),
 };
 
-/* Stores a block's place, which lookup loads at any time and judges by the generation. Release: a
- * reader of the place of the record's next block sees that the last generation is over. */
+/* Stores a block's place, which lookup loads at any time and judges by the generation. */
 static inline void ch__set16(_Atomic(uint16_t) *field, uint32_t value)
 {
 	atomic_store_explicit(field, (uint16_t)value, memory_order_release);

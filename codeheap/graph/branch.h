@@ -31,7 +31,6 @@ static inline struct ch__branch *ch__branch_at(const struct ch_heap *heap, uint3
 }
 static inline uint32_t ch__branch_target(const struct ch__branch *branch)
 {
-	/* Acquire: pairs with link_locked of link.c; what follows reads the target's record. */
 	return atomic_load_explicit(&branch->target_kind, memory_order_acquire) & CH__INDEX_MAX;
 }
 static inline enum ch__site ch__branch_kind(const struct ch__branch *branch)

@@ -75,7 +75,6 @@ static uint32_t generation_there(struct ch_heap *heap, const char *what, uint64_
  * is still there may have a block that a cycle found dead. */
 static const char *how_stale(const char *what, uint64_t bits)
 {
-	/* seq_cst: either this finds the heap gone, or the heap's end finds the reader. */
 	struct ch_heap *heap = atomic_load(&ch__heaps[ch__handle_heap_id(bits)]);
 	if (!heap)
 		return "is of a heap that was destroyed, or never was";

@@ -82,7 +82,6 @@ static inline struct ch_owner ch__owner_handle(const struct ch_heap *heap, uint3
 	if (!index)
 		return (struct ch_owner){0};
 	const struct ch__owner *owner = ch__owner_at(heap, index);
-	/* Acquire: code_at.c loads the block's generation afterwards. */
 	uint32_t generation = atomic_load_explicit(&owner->generation, memory_order_acquire);
 	generation &= ~(uint32_t)CH__LIFE_ENDS;
 	return (struct ch_owner){ch__handle(heap->id, index, generation)};

@@ -60,7 +60,6 @@ const char *ch__name_text(const struct ch_heap *heap, uint32_t index)
 {
 	if (!index)
 		return "";
-	/* seq_cst against ch__name_park, and the look for readers after it. */
 	const struct ch__name *name = ch__name_at(heap, index);
 	const char *text = atomic_load_explicit(&name->text, memory_order_seq_cst);
 	return text ? text : "";
@@ -115,7 +114,6 @@ static uint32_t make(struct ch_heap *heap, const char *text, size_t bytes, uint3
 	name->next = *bucket;
 	*bucket = index;
 	heap->names_count++;
-	/* Pairs with the load in ch__name_text. */
 	atomic_store_explicit(&name->text, copy, memory_order_release);
 	return index;
 }

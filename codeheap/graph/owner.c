@@ -45,7 +45,6 @@ bool ch__owner_insert(struct ch_heap *heap, struct ch_owner handle, struct ch__b
 	block->owner_next = owner->first_block;
 	if (owner->first_block)
 		ch__block_at(heap, owner->first_block)->owner_prev = index;
-	/* Release: a walk under heap, without busy, sees the record (release.c). */
 	atomic_store_explicit(&owner->first_block, index, memory_order_release);
 	count_blocks(owner, 1);
 	ch__owner_unlock(owner);
@@ -101,7 +100,6 @@ enum ch_status ch__owner_make(struct ch_vm *vm, const char *name, const void *fa
 	owner->user = user;
 	owner->vm = vm;
 	vm->owners_now++;
-	/* Release, here and at the end: a reader of the new name sees the old block gone. */
 	__atomic_store_n(&owner->name, text, __ATOMIC_RELEASE);
 	owner->has_edges = false;
 	/* The last owner of the record left no block and no entry. */
@@ -110,7 +108,6 @@ enum ch_status ch__owner_make(struct ch_vm *vm, const char *name, const void *fa
 	uint32_t generation = CH_LOAD_RELAXED(&owner->generation);
 	CH_MOVE(ch__owner_moves, fresh, generation, ch__owner_state(generation), CH__OWNER_LIVE,
 		ch__held(heap), __func__);
-	/* Release: fields before the generation (I3). */
 	atomic_store_explicit(&owner->generation, generation | CH__LIFE_IN_USE,
 			      memory_order_release);
 	ch__region_leave(self);

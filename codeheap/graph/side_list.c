@@ -62,7 +62,6 @@ static CH_COLD enum ch_status replace(const struct ch__subject *s, uint32_t more
 		grown->guard = old->guard;
 	}
 	ch__region_enter(s->self);
-	/* Release: place.c reads the list's name. */
 	__atomic_store_n(&block->side_list, grown, __ATOMIC_RELEASE);
 	ch__region_leave(s->self);
 	/* The guard went over to the new list. */

@@ -212,8 +212,6 @@ static bool write_record(struct ch__request *r) CH_REQUIRES(ch__role_region)
 	bool is_apart = (r->span_pages | (unsigned)r->use) != 0;
 	uint32_t hot = r->hot_bytes / CH__GRANULE_BYTES;
 	ch__set_hot_offset(block, r->hot_offset);
-	/* place.c and code_at.c may be reading this record for its last block. Release, as for all
-	 * fields of the place. */
 	__atomic_store_n(&block->owner, ch__handle_index(open->owner.bits), __ATOMIC_RELEASE);
 	if (is_apart) {
 		ch__set16(&block->span_granules_low, hot);
@@ -237,7 +235,6 @@ static bool write_record(struct ch__request *r) CH_REQUIRES(ch__role_region)
 		ch__head_write(heap, r->cold_offset, r->record);
 	CH_STORE_RELAXED(&block->mark, CH_LOAD_RELAXED(&heap->epoch));
 	ch__block_set_state(heap, block, r->record, CH_BLOCK_OPEN, CH__CAUSE_NONE, __func__);
-	/* Release: fields before the generation (I3); pairs with ch__find and handles. */
 	uint32_t generation = CH_LOAD_RELAXED(&block->generation);
 	if (!open->heap && !ch__owner_insert(heap, open->owner, block, r->record)) {
 		ch__block_set_state(heap, block, r->record, CH_BLOCK_FREE, CH__CAUSE_NONE,

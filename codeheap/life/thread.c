@@ -16,7 +16,6 @@ static struct ch__thread *take_record(struct ch_heap *heap)
 	fresh->heap = heap;
 	atomic_store(&fresh->state, CH__PARKED);
 	fresh->next = heap->threads;
-	/* Release: hooks and handlers walk the list without the registry lock. */
 	atomic_store_explicit(&heap->threads, fresh, memory_order_release);
 	return fresh;
 }
@@ -190,7 +189,6 @@ enum ch_status ch_fiber_attach(struct ch_heap *heap, const void *low, const void
 		}
 		fiber->heap = heap;
 		fiber->next = heap->fibers;
-		/* Release: the scan of a Boehm cycle walks the list without the registry lock. */
 		atomic_store_explicit(&heap->fibers, fiber, memory_order_release);
 	}
 	fiber->low = (uintptr_t)low;
@@ -221,7 +219,6 @@ void ch_fiber_suspend(struct ch_fiber *fiber, const void *lowest_sp)
 	/* sp is not on the fiber's stack: the whole stack is scanned, and no byte besides. */
 	if (sp - fiber->low > fiber->high - fiber->low)
 		sp = fiber->low;
-	/* Release: the frames above sp are written; pairs with the scan's acquire. */
 	atomic_store_explicit(&fiber->suspended_sp, sp, memory_order_release);
 }
 

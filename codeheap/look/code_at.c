@@ -11,11 +11,9 @@
 static bool read_branch(const struct ch_heap *heap, const struct ch__block *block, uint32_t offset,
 			struct ch_spot *spot)
 {
-	/* Acquire: pairs with the release in open_place.c; the records say where a run ends. */
 	uint32_t at = atomic_load_explicit(&block->first_branch, memory_order_acquire);
 	for (; at; at = ch__branch_after(heap, at)) {
 		const struct ch__branch *branch = ch__branch_at(heap, at);
-		/* Pairs with the release in ch__branch_set_site. */
 		uint32_t site = atomic_load_explicit(&branch->site, memory_order_acquire);
 		if (!site || site + ch__arch_site_bytes(CH__SITE_CALL) != offset)
 			continue;

@@ -51,7 +51,6 @@ void ch__look_heap(const struct ch_heap *heap, struct ch__look_heap *out)
 
 uint32_t ch__look_pauses(const struct ch_heap *heap, struct ch__look_pause out[CH__LOOK_PAUSES])
 {
-	/* Acquire: pairs with the release of ch__stats_note_pause. */
 	uint32_t noted = atomic_load_explicit(&heap->pauses_noted, memory_order_acquire), kept = 0;
 	for (uint32_t n = noted < CH__PAUSES ? 0 : noted - CH__PAUSES + 1; n != noted; n++) {
 		const struct ch__pause *pause = &heap->pauses[n % CH__PAUSES];

@@ -111,7 +111,6 @@ static bool read_stone(const struct ch_heap *heap, uint32_t slot, uint32_t numbe
 bool ch__place_find_freed(const struct ch_heap *heap, uint32_t offset, struct ch__place *place)
 {
 	uint64_t size = heap->config.remembered_dead;
-	/* Acquire: pairs with the release in tombstone.c. */
 	uint64_t written = atomic_load_explicit(&heap->tombstones_written, memory_order_acquire);
 	uint64_t oldest = written > size ? written - size : 0;
 	for (uint64_t n = written; n > oldest; n--) {

@@ -39,7 +39,6 @@ ch__find_part(const struct ch_heap *heap, uintptr_t pc, struct ch__found *found)
 	if (!ch__table_has(&heap->blocks, found->index))
 		return false;
 	const struct ch__block *block = found->block = ch__block_at(heap, found->index);
-	/* Pairs with the release store of the generation in publish and withdrawal. */
 	found->generation = atomic_load_explicit(&block->generation, memory_order_acquire);
 	if (!(found->generation & 1))
 		return false;

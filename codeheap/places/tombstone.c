@@ -73,7 +73,6 @@ void ch__tombstone_write(struct ch_heap *heap, const struct ch__owner *owner,
 	const struct ch__side_list *list = block->side_list;
 	const struct ch__item *by = ch__side_find(list, CH__ITEM_BROKEN);
 	__builtin_prefetch(stone + 8, 1);
-	/* Relaxed: the stores of the fields are releases. */
 	CH_STORE_RELAXED(&stone->number, 0);
 	put(&stone->hot_offset, block->hot_offset);
 	put(&stone->hot_granules, ch__hot_bytes(block) / CH__GRANULE_BYTES);
@@ -87,6 +86,5 @@ void ch__tombstone_write(struct ch_heap *heap, const struct ch__owner *owner,
 	put(&stone->by, by ? by->at : 0);
 	put(&stone->by_generation, by ? by->value : 0);
 	put(&stone->number, ch__tombstone_number(written + 1));
-	/* Release: the tombstone before the count; pairs with the acquire in place.c. */
 	atomic_store_explicit(&heap->tombstones_written, written + 1, memory_order_release);
 }
