@@ -488,14 +488,9 @@ static void destroy(struct ch_heap *heap)
 	GC_alloc_unlock();
 }
 
-static bool knows_thread(void)
-{
-	return GC_thread_is_registered();
-}
-
 /* A child of fork has nothing to mend. If the collector handles forks, its lock is held across the
  * fork, and no stop is under way. Otherwise a child that lost a stop lost the lock with it. */
-static const struct ch__driver driver = {collect, destroy, knows_thread};
+static const struct ch__driver driver = {collect, destroy, GC_thread_is_registered};
 
 /* The static tables of the allocator inside the library: 2 MiB of words that lead to side memory
  * only. A scan at each collection would cost more than all other roots, and hold objects by chance.
@@ -578,31 +573,11 @@ static enum ch_status prepare_collector(void)
 
 /* --- heaps --- */
 
-/* The queue grows with the number of blocks, outside of hooks: a hook may not allocate,
- * since a forking thread can hold the allocator's locks and wait for the collector's. The swap is
- * in a region, and engines run while frozen. */
-static bool grow_queue(struct ch_heap *heap, struct ch_marker *marker) CH_REQUIRES(ch__role_heap)
-{
-	enum { BLOCKS_AN_ENTRY = 4, ENTRIES_MAX = 1 << 20 };
-	uint32_t *old = marker->queue, entries = old ? marker->queue_mask + 1 : 0;
-	if (entries && (entries >= heap->blocks.used / BLOCKS_AN_ENTRY || entries >= ENTRIES_MAX))
-		return true;
-	uint32_t wanted = entries ? 2 * entries : CH__QUEUE_MIN;
-	uint32_t *fresh = ch__meta_alloc(heap->meta, wanted * sizeof *fresh);
-	if (!fresh)
-		return entries != 0;
-	struct ch__thread *self = ch__region_enter_for(heap);
-	marker->queue = fresh;
-	marker->queue_mask = wanted - 1;
-	ch__region_leave(self);
-	ch__meta_free(heap->meta, old, entries * sizeof *old);
-	return true;
-}
-
+/* Outside of hooks: a forking thread can hold the allocator's locks and wait for the collector's. */
 static bool grow_queues(struct bdw *bdw) CH_REQUIRES(ch__role_heap)
 {
 	for (int i = 0; i < ENGINES; i++)
-		if (!grow_queue(bdw->heap, &bdw->engines[i].marker))
+		if (!ch__mark_reserve(bdw->heap, &bdw->engines[i].marker))
 			return false;
 	return true;
 }

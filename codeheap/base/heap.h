@@ -39,7 +39,7 @@ extern struct ch__moves ch__block_moves, ch__owner_moves, ch__branch_moves, ch__
 struct ch__driver { /* of the heap's cycles */
 	enum ch_status (*collect)(struct ch_heap *); /* a full cycle, with final marks; no lock */
 	void (*destroy)(struct ch_heap *);
-	bool (*knows_thread)(void); /* the caller has what a call needs to attach it */
+	int (*knows_thread)(void); /* the caller has what a call needs to attach it */
 };
 
 struct ch_marker { /* of an open cycle */

@@ -16,16 +16,19 @@
 enum { WHY_BYTES = 240 };
 static _Thread_local char why[WHY_BYTES];
 
+static const struct {
+	const char *name, *text;
+} statuses[] = {
+#define X(name, text) {#name, text},
+	CH_STATUS_LIST(X)
+#undef X
+};
+
 const char *ch_status_text(enum ch_status status)
 {
-	static const char *const texts[] = {
-#define X(name, text) text,
-		CH_STATUS_LIST(X)
-#undef X
-	};
-	if ((unsigned)status >= sizeof texts / sizeof texts[0])
+	if ((unsigned)status >= sizeof statuses / sizeof *statuses)
 		return "unknown status";
-	return texts[status];
+	return statuses[status].text;
 }
 
 const char *ch_why(void)
@@ -90,13 +93,8 @@ static void put_format(struct ch__text *text, const char *format, va_list *args)
 /* After a region, not inside (I1): a thread waits where nobody reads stderr. */
 static void say(enum ch_status status, const char *format, va_list *args, bool prints)
 {
-	static const char *const names[] = {
-#define X(name, text) #name,
-		CH_STATUS_LIST(X)
-#undef X
-	};
 	struct ch__text text = {why, sizeof why, 0};
-	ch__text_put(&text, names[status]);
+	ch__text_put(&text, statuses[status].name);
 	ch__text_put(&text, ": ");
 	ch__rank_check_for(CH__RANK_REGION, "a sentence");
 	put_format(&text, format, args);

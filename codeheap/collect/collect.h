@@ -15,7 +15,8 @@ void ch__mark_roots(struct ch_marker *) CH_REQUIRES(ch__role_frozen);
 void ch__ref_move(struct ch_heap *, uintptr_t exec, uintptr_t moved);
 /* Marks every alive block. */
 void ch__mark_all(struct ch_marker *) CH_REQUIRES(ch__role_frozen);
-bool ch__mark_reserve(struct ch_heap *)
+/* Gives a marker a queue that fits the number of blocks: not in hooks, which may not allocate. */
+bool ch__mark_reserve(struct ch_heap *, struct ch_marker *)
 	CH_REQUIRES(ch__role_heap) CH_EXCLUDES(ch__role_frozen, ch__role_stopped, ch__role_region);
 /* Begins a cycle: the epoch moves. */
 void ch__cycle_begin(struct ch_heap *) CH_REQUIRES(ch__role_frozen);
@@ -26,9 +27,8 @@ void ch__cycle_complete(struct ch_heap *, uint64_t start_ns) CH_REQUIRES(ch__rol
 
 /* Whether the caller is between its ch_mark_begin and ch_mark_end; ch_why says so if not. */
 bool ch__host_may_mark(const struct ch_heap *);
-/* Vouches for such a caller: ch_mark_begin took the heap lock and froze; the threads stand, stopped
- * by ch_mark_begin or by the VM. */
-static inline void ch__host_has_cycle(const struct ch_marker *marker)
+/* Vouches for the thread of a cycle: the cycle took the heap lock and froze; the threads stand. */
+static inline void ch__marker_has_cycle(const struct ch_marker *marker)
 	CH_VOUCHES(ch__role_heap, ch__role_frozen, ch__role_stopped)
 	CH_UNANALYSED("the marker has them")
 {

@@ -28,6 +28,31 @@ static void mark_owners(struct ch_marker *marker) CH_REQUIRES(ch__role_frozen)
 	}
 }
 
+enum ch_status ch__because_blind(int thread_id)
+{
+	return ch__because(CH_E_BUSY, "thread %d stood on a stack that is neither its own nor an "
+				      "attached fiber's: ch_fiber_attach it", thread_id);
+}
+
+/* With ch_config.stops_world the registry, too, left of heap: coming and going threads wait. */
+static bool lock(struct ch_heap *heap, uint64_t until_ns)
+	CH_TRY_ACQUIRES(true, ch__role_heap) CH_UNANALYSED("the registry where it stops")
+{
+	return heap->config.stops_world ? ch__world_lock(heap, until_ns)
+					: ch__heap_lock_until(heap, until_ns);
+}
+
+/* Gives back the locks, and the park of the caller. */
+static void leave(struct ch_heap *heap)
+	CH_RELEASES(ch__role_heap) CH_UNANALYSED("the registry where it stops")
+{
+	ch__heap_unlock(heap);
+	if (!heap->config.stops_world)
+		return;
+	ch__registry_unlock(heap);
+	ch_thread_unpark();
+}
+
 /* No thread is stopped inside a region (I1). All waits share one limit (I10). Returns false when
  * nothing is frozen or stopped. Threads of a host with a stop of its own count as stopped. */
 static bool freeze_and_stop(struct ch_heap *heap, uint64_t until_ns)
@@ -41,69 +66,68 @@ static bool freeze_and_stop(struct ch_heap *heap, uint64_t until_ns)
 	return !heap->config.stops_world || ch__world_stop(heap, until_ns);
 }
 
-enum ch_status ch__because_blind(int thread_id)
+/* A thread that stops others is parked itself, to every heap, from before the first wait to the
+ * end. Otherwise two threads that collect a heap each would wait for each other (I9, I10). */
+static enum ch_status begin(struct ch_heap *heap, uint64_t until_ns)
+	CH_UNANALYSED("a cycle keeps the locks")
 {
-	return ch__because(CH_E_BUSY, "thread %d stood on a stack that is neither its own nor an "
-				      "attached fiber's: ch_fiber_attach it", thread_id);
+	uint64_t start = ch__os_now_ns();
+	if (!lock(heap, until_ns)) {
+		if (heap->config.stops_world)
+			ch_thread_unpark();
+		return ch__because_locked(ch__world_waited_ms(heap, start, until_ns));
+	}
+	bool has_memory = ch__mark_reserve(heap, &heap->marker);
+	heap->cycle_start_ns = ch__os_now_ns();
+	if (has_memory && freeze_and_stop(heap, until_ns))
+		return CH_OK;
+	heap->cycle_start_ns = 0;
+	if (has_memory)
+		ch__cycle_give_up(heap);
+	leave(heap);
+	return has_memory ? ch__told(CH_E_BUSY) : ch__because_memory("what a cycle marks");
 }
 
-/* Returns false when a thread stands on no known stack: nothing may die then. */
-static bool mark_all(struct ch_heap *heap, uint64_t start_ns)
-	CH_REQUIRES(ch__role_heap, ch__role_frozen, ch__role_stopped)
+/* When a thread stands on no known stack, nothing may die. Threads run on before the thaw. */
+static enum ch_status end(struct ch_heap *heap, bool is_complete, uint64_t marked_from_ns)
+	CH_UNANALYSED("begin has taken the locks")
+{
+	int blind_to = heap->marker.blind_to;
+	uint64_t start = heap->cycle_start_ns;
+	heap->cycle_start_ns = 0;
+	if (is_complete && !blind_to) {
+		ch__cycle_complete(heap, start);
+		/* A host says complete only while the threads are stopped. */
+		if (!heap->cycle_is_synced)
+			ch__core_sync_by_stop(heap);
+		ch__stats_note_pause(heap, start, marked_from_ns);
+	} else if (heap->cycle_has_begun) {
+		ch__cycle_give_up(heap);
+	}
+	if (heap->config.stops_world)
+		ch__world_resume(heap);
+	ch__unfreeze(heap);
+	leave(heap);
+	return blind_to ? ch__because_blind(blind_to) : CH_OK;
+}
+
+__attribute__((noinline)) static enum ch_status
+collect_builtin(struct ch_heap *heap, const struct ch__arch_saved *saved, uint64_t until_ns)
 {
 	struct ch_marker *marker = &heap->marker;
+	ch__threads_park(saved);
+	enum ch_status status = begin(heap, until_ns);
+	if (status != CH_OK)
+		return status;
+	ch__marker_has_cycle(marker);
 	uint64_t marked_from = ch__os_now_ns();
-	if (!heap->cycle_is_synced)
-		ch__core_sync_by_stop(heap);
 	ch__cycle_begin(heap);
 	ch__marking++;
 	ch__mark_roots(marker);
 	mark_owners(marker);
 	ch__scan_stacks(marker);
 	ch__marking--;
-	if (marker->blind_to)
-		return false;
-	ch__cycle_complete(heap, start_ns);
-	ch__stats_note_pause(heap, start_ns, marked_from);
-	return true;
-}
-
-static bool run_cycle(struct ch_heap *heap, uint64_t until)
-	CH_REQUIRES(ch__role_heap, ch__role_registry)
-{
-	uint64_t start = ch__os_now_ns();
-	bool is_done = false;
-	if (freeze_and_stop(heap, until)) {
-		is_done = mark_all(heap, start);
-		ch__world_resume(heap);
-		ch__unfreeze(heap);
-		if (!is_done)
-			(void)ch__because_blind(heap->marker.blind_to);
-	}
-	if (!is_done)
-		ch__cycle_give_up(heap);
-	return is_done;
-}
-
-/* The caller is parked to its other heaps meanwhile (I9, I10). Otherwise two threads, attached to
- * the same two heaps and collecting a heap each, would wait for each other. */
-__attribute__((noinline)) static enum ch_status
-collect_builtin(struct ch_heap *heap, const struct ch__arch_saved *saved, uint64_t until_ns)
-{
-	enum ch_status status = ch__told(CH_E_BUSY);
-	uint64_t start = ch__os_now_ns();
-	ch__threads_park(saved);
-	if (!ch__world_lock(heap, until_ns)) {
-		status = ch__because_locked(ch__world_waited_ms(heap, start, until_ns));
-	} else {
-		if (!ch__mark_reserve(heap))
-			status = ch__because_memory("what a cycle marks");
-		else if (run_cycle(heap, until_ns))
-			status = CH_OK;
-		ch__world_unlock(heap);
-	}
-	ch_thread_unpark();
-	return status;
+	return end(heap, true, marked_from);
 }
 
 /* Finds the first vm, from *from on, with a stop of its own for its threads. The vm may be detached
@@ -214,8 +238,7 @@ enum ch_status ch_vm_discard(struct ch_heap *heap, struct ch_vm *vm, size_t *fre
 	return status;
 }
 
-/* From ch_mark_begin to ch_mark_end the marker holds the heap lock and the freeze. With
- * ch_config.stops_world it holds the registry, too, left of both: coming and going threads wait. */
+/* From ch_mark_begin to ch_mark_end the marker holds the locks and the freeze. */
 static void leave_cycle(const struct ch_marker *marker)
 	CH_RELEASES(ch__role_heap, ch__role_frozen) CH_UNANALYSED("the marker has them")
 {
@@ -230,21 +253,6 @@ static void take_cycle(const struct ch_marker *marker)
 	if (marker->heap->config.stops_world)
 		ch__rank_note(CH__RANK_REGISTRY, true);
 	ch__heap_take_back(marker->heap);
-}
-
-static bool lock_host(struct ch_heap *heap, uint64_t until_ns)
-	CH_TRY_ACQUIRES(true, ch__role_heap) CH_UNANALYSED("the registry where it stops")
-{
-	return heap->config.stops_world ? ch__world_lock(heap, until_ns)
-					: ch__heap_lock_until(heap, until_ns);
-}
-
-static void unlock_host(struct ch_heap *heap)
-	CH_RELEASES(ch__role_heap) CH_UNANALYSED("the registry where it stops")
-{
-	ch__heap_unlock(heap);
-	if (heap->config.stops_world)
-		ch__registry_unlock(heap);
 }
 
 /* A thread in a visit of ch_block_each is a marking thread, too. */
@@ -267,26 +275,6 @@ static void begin_to_mark(struct ch_marker *marker) CH_REQUIRES(ch__role_heap, c
 	ch__mark_roots(marker);
 }
 
-static enum ch_status begin_locked(struct ch_heap *heap, uint64_t start_ns, uint64_t until_ns,
-				   struct ch_marker **out) CH_RELEASES(ch__role_heap)
-	CH_UNANALYSED("the marker keeps the lock")
-{
-	bool has_memory = ch__mark_reserve(heap);
-	if (!has_memory || !freeze_and_stop(heap, until_ns)) {
-		if (has_memory)
-			ch__cycle_give_up(heap);
-		unlock_host(heap);
-		return has_memory ? ch__told(CH_E_BUSY) : ch__because_memory("what a cycle marks");
-	}
-	heap->cycle_start_ns = start_ns;
-	ch__marker_init(heap, &heap->marker);
-	*out = &heap->marker;
-	leave_cycle(*out);
-	return CH_OK;
-}
-
-/* The stopping thread is parked itself, to every heap, from before the first wait to ch_mark_end.
- * Otherwise two threads that collect a heap each would wait for each other (I9). */
 static uint32_t begin_host(const struct ch__arch_saved *saved, void *of, void *at)
 {
 	struct ch_heap *heap = of;
@@ -298,20 +286,17 @@ static uint32_t begin_host(const struct ch__arch_saved *saved, void *of, void *a
 		return ch__because(CH_E_STATE, "ch_config.driver is not CH_DRIVER_HOST");
 	if (CH_LOAD_RELAXED(&heap->marker_is) == ch__lock_self())
 		return ch__because_marking();
-	uint64_t start = ch__os_now_ns(), until = ch__stop_limit(heap, start);
 	if (heap->config.stops_world)
 		ch__threads_park_away(saved);
 	CH_STORE_RELAXED(&heap->held_up_by, 0);
-	enum ch_status status;
-	if (lock_host(heap, until))
-		status = begin_locked(heap, start, until, out);
-	else
-		status = ch__because_locked(heap->config.stop_wait_ms);
-	if (status == CH_OK)
+	enum ch_status status = begin(heap, ch__stop_limit(heap, ch__os_now_ns()));
+	if (status != CH_OK) {
+		ch__trigger_tell_again(heap);
 		return status;
-	if (heap->config.stops_world)
-		ch_thread_unpark();
-	ch__trigger_tell_again(heap);
+	}
+	ch__marker_init(heap, &heap->marker);
+	*out = &heap->marker;
+	leave_cycle(*out);
 	return status;
 }
 
@@ -325,7 +310,7 @@ void ch_mark_owner(struct ch_marker *marker, struct ch_owner handle)
 {
 	if (!ch__host_may_mark(marker->heap))
 		return;
-	ch__host_has_cycle(marker);
+	ch__marker_has_cycle(marker);
 	begin_to_mark(marker);
 	uint32_t index = ch__owner_resolve(marker->heap, handle);
 	if (CH_UNLIKELY(!index || !ch__mark_owner_index(marker, index))) {
@@ -341,7 +326,7 @@ void ch_mark_stack(struct ch_marker *marker, const void *low, const void *high)
 	bool is_host = marker->heap->config.driver == CH_DRIVER_HOST;
 	if ((is_host || !marker->heap->cycle_has_begun) && !ch__host_may_mark(marker->heap))
 		return;
-	ch__host_has_cycle(marker);
+	ch__marker_has_cycle(marker);
 	begin_to_mark(marker);
 	marker->has_stacks = true;
 	ch__scan_words(marker, (uintptr_t)low, (uintptr_t)high);
@@ -354,7 +339,7 @@ void ch_mark_stacks(struct ch_marker *marker)
 	struct ch__thread *self = ch__thread_self(marker->heap);
 	if (!ch__host_may_mark(marker->heap))
 		return;
-	ch__host_has_cycle(marker);
+	ch__marker_has_cycle(marker);
 	begin_to_mark(marker);
 	marker->has_stacks = true;
 	/* Words published by a park of the VM stay, until the VM's unpark. */
@@ -365,19 +350,6 @@ void ch_mark_stacks(struct ch_marker *marker)
 	ch__scan_stacks(marker);
 }
 
-/* Ends the stop and the locks of ch_mark_begin. Threads run on before the thaw, as in run_cycle. */
-static void end_host(struct ch_heap *heap)
-	CH_RELEASES(ch__role_heap, ch__role_frozen) CH_UNANALYSED("some stop, some do not")
-{
-	bool has_stopped = heap->config.stops_world;
-	if (has_stopped)
-		ch__world_resume(heap);
-	ch__unfreeze(heap);
-	unlock_host(heap);
-	if (has_stopped)
-		ch_thread_unpark();
-}
-
 enum ch_status ch_mark_end(struct ch_marker *marker, bool is_complete)
 {
 	struct ch_heap *heap = marker->heap;
@@ -386,23 +358,11 @@ enum ch_status ch_mark_end(struct ch_marker *marker, bool is_complete)
 	if (marker->callbacks)
 		return ch__because_marking();
 	bool lacks_stacks = is_complete && !marker->has_stacks;
-	int blind_to = marker->blind_to;
 	take_cycle(marker);
-	uint64_t start = heap->cycle_start_ns;
-	heap->cycle_start_ns = 0;
-	if (is_complete && !blind_to && !lacks_stacks) {
-		ch__cycle_complete(heap, start);
-		/* A host says complete only while the threads are stopped. */
-		if (!heap->cycle_is_synced)
-			ch__core_sync_by_stop(heap);
-		ch__stats_note_pause(heap, start, start);
-	} else if (heap->cycle_has_begun) {
-		ch__cycle_give_up(heap);
-	}
-	end_host(heap);
+	enum ch_status status = end(heap, is_complete && !lacks_stacks, heap->cycle_start_ns);
 	/* The code that the caller returns to would have died. */
 	if (lacks_stacks)
 		return ch__because(CH_E_STATE, "is_complete is true, and neither ch_mark_stacks "
 					       "nor ch_mark_stack came before: nothing dies");
-	return blind_to ? ch__because_blind(blind_to) : CH_OK;
+	return status;
 }

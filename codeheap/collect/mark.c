@@ -13,21 +13,24 @@ void ch__marker_init(struct ch_heap *heap, struct ch_marker *marker)
 				     .callbacks = marker->callbacks}; /* in a visit's first mark */
 }
 
-bool ch__mark_reserve(struct ch_heap *heap)
+bool ch__mark_reserve(struct ch_heap *heap, struct ch_marker *marker)
 {
-	struct ch_marker *marker = &heap->marker;
 	uint32_t wanted = CH__QUEUE_MIN;
 	while (wanted < heap->blocks.used / 4 && wanted < (1u << 20))
 		wanted *= 2;
 	/* A thread that a cycle of another heap has stopped may hold the lock of side memory. */
 	if (marker->queue && (marker->queue_mask + 1 >= wanted || ch__is_marking()))
 		return true;
-	uint32_t *queue = ch__meta_alloc(heap->meta, wanted * sizeof *queue);
+	uint32_t *queue = ch__meta_alloc(heap->meta, wanted * sizeof *queue), *old = marker->queue;
+	size_t old_bytes = (marker->queue_mask + 1) * sizeof *queue;
 	if (!queue)
-		return marker->queue != NULL;
-	ch__meta_free(heap->meta, marker->queue, (marker->queue_mask + 1) * sizeof *queue);
+		return old != NULL;
+	/* Markers of Boehm's run while frozen. */
+	struct ch__thread *self = ch__region_enter_for(heap);
 	marker->queue = queue;
 	marker->queue_mask = wanted - 1;
+	ch__region_leave(self);
+	ch__meta_free(heap->meta, old, old_bytes);
 	return true;
 }
 

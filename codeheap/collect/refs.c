@@ -114,7 +114,7 @@ enum ch_status ch_refs_visit(struct ch_marker *marker, enum ch_refs which,
 		return ch__told(CH_E_STATE);
 	if (marker->callbacks)
 		return ch__because_marking();
-	ch__host_has_cycle(marker);
+	ch__marker_has_cycle(marker);
 	marker->callbacks++;
 	if (which == CH_REFS_ALL || v.heap->young_refs_lost)
 		visit_all(&v);

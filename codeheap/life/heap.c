@@ -197,14 +197,14 @@ static enum ch_status fill_heap(struct ch_heap *heap, unsigned wanted)
 	atomic_store(&heap->epoch, 1);
 	atomic_store(&heap->completed, 1);
 	heap->sweep_cursor = heap->sweep_owner = 1;
-	heap->nobody.heap = heap;
-	if (!create_tables(heap) || !ch__mark_reserve(heap) || !ch__owner_of_none(heap))
+	heap->nobody.heap = heap->guest.heap = heap;
+	if (!create_tables(heap) || !ch__mark_reserve(heap, &heap->marker) ||
+	    !ch__owner_of_none(heap))
 		return because_records();
 	bool fast_fence = false, core_sync = false;
 	ch__os_membarrier_register(&fast_fence, &core_sync);
 	atomic_store(&heap->fence_in_regions, !fast_fence);
 	atomic_store(&heap->has_core_sync, core_sync);
-	heap->guest.heap = heap;
 	heap->branches_resting = CH__BRANCHES_RESTING;
 	ch__os_random(heap->name_key, sizeof heap->name_key);
 	heap->process = ch__os_process_id();

@@ -207,7 +207,7 @@ TEST(lists_that_grow_give_their_old_memory_back)
 	uint32_t mask = heap->marker.queue_mask;
 	size_t before = ch__meta_bytes(heap->meta);
 	ch__heap_lock(heap);
-	CHECK(ch__mark_reserve(heap));
+	CHECK(ch__mark_reserve(heap, &heap->marker));
 	ch__heap_unlock(heap);
 	CHECK(heap->marker.queue_mask > mask);
 	CHECK(ch__meta_bytes(heap->meta) - before <

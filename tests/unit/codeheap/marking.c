@@ -136,7 +136,7 @@ static void mark_every_block(const struct rig *rig, void *arg)
 	begin_cycle(rig, s);
 	uint32_t mask = shrink_queue(s->marker);
 	ch_mark_owner(s->marker, (struct ch_owner){0}); /* begins the cycle */
-	ch__host_has_cycle(s->marker);
+	ch__marker_has_cycle(s->marker);
 	ch__mark_all(s->marker);
 	ch__mark_drain(s->marker);
 	end_cycle(rig, s->marker, mask);
