@@ -3,7 +3,7 @@
  * emitted where it will run, data, and large rooms. Pages shared by small blocks of data are taken
  * for one kind, R or RW, and released as a span of one page. Private backends: the bytes at exec
  * and in the write view are two copies, until ch__pool_take_over. Lock: pages. */
-#include "pages/spans.h"
+#include "pages/chunks.h"
 #include "pages/write.h"
 
 /* A shared page counts as a single page. */

@@ -5,7 +5,7 @@
  * A page's busy is taken under the pages lock, never the other way round. A thread takes pages that
  * it took before, as far as there are any. Zones: I18. */
 #include "pages/granules.h"
-#include "pages/spans.h"
+#include "pages/chunks.h"
 
 #include <errno.h>
 

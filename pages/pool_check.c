@@ -2,7 +2,7 @@
  * pool_check.c: the walk over a pool's invariants: lists, states, counters, bitmaps, traps in
  * unused bytes. Nothing is repaired. Lock: pages, then one page's busy at a time. */
 #include "pages/granules.h"
-#include "pages/spans.h"
+#include "pages/chunks.h"
 
 #include <stdio.h>
 

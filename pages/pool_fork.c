@@ -2,7 +2,7 @@
  * pool_fork.c: a pool over a fork (I16): both views are left out of the child (DONTFORK), and the
  * child gets a copy, made before the fork. Private memory needs none. Lock: pages. */
 #include "pages/granules.h"
-#include "pages/spans.h"
+#include "pages/chunks.h"
 
 /* Threads of the VM may be writing OPEN blocks, which the child drops. The thread sanitizer must
  * not judge this copy, and judges every memcpy. */

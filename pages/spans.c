@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * spans.c: runs of whole pages: found, taken, cut and released, and rooms, which are spans of whole
  * chunks. The uses of a span are in in_place.c. Zones: I18. Lock: pages. */
-#include "pages/spans.h"
+#include "pages/chunks.h"
 #include "pages/write.h"
 
 #include <errno.h>

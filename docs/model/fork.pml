@@ -116,7 +116,7 @@ inline run_code(side) {
 		fi
 	}
 }
-/* run_cycle: ch__freeze waits for every region, ch__world_stop for every attached thread. */
+/* collect_builtin: ch__freeze waits for every region, ch__world_stop for every attached thread. */
 inline collect(side, t) {
 	LOCK(side, t);
 	freeze[side] = 1;

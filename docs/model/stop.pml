@@ -120,7 +120,7 @@ active proctype Cycle()
 		stopping = 1;              /* ch__world_stop, all_stopped */
 		parked[0];
 		parked[1];
-		marking = 1;               /* run_cycle: marks */
+		marking = 1;               /* collect_builtin: marks */
 		assert(!in_region[0] && !in_region[1] && !is_running[0] && !is_running[1]);
 		marking = 0;
 		stopping = 0;              /* ch__world_resume */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * check.c: the walk over a pool's invariants sees each broken invariant, names the page and the
  * fault, and sees nothing once the pool is whole again. */
-#include "pages/spans.h"
+#include "pages/chunks.h"
 #include "tests/support/poke.h"
 #include "tests/support/pool_rig.h"
 

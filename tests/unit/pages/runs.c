@@ -3,7 +3,6 @@
  * unused, and comes again for pages and for spans; what is in use stays, in a child of fork, too.
  * Short runs stay, and large pages of the system. */
 #include "pages/chunks.h"
-#include "pages/spans.h"
 #include "tests/support/pool_rig.h"
 
 enum { MIB = 1 << 20, POOL = 16 * MIB, RUN = 128 << 10, MOST_PAGES = POOL >> 12 };
