@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * x86_64.c: encodings of patch sites, diverters, stubs and veneers of x86-64, and register images
  * of signals. Nothing here allocates, takes a lock or makes a system call; every function but
- * ch__arch_stub_context_init is async-signal-safe.
- *
- * Concurrent modification: one store whose bytes lie in one naturally aligned 8 (AMD APM 2, section
- * 7.6.1). A core that executes the instruction meanwhile sees all of the old or all of the new. */
+ * ch__arch_stub_context_init is async-signal-safe. */
 #define _GNU_SOURCE /* register names of ucontext */
 #include "arch/arch.h"
 #include "arch/registers.h"

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * pool.c: a pool's life, its pages that are handed out and come back, and trim. Granules are placed
- * by granules.c, chunks have their memory from chunks.c, runs of pages are found by spans.c.
+ * pool.c: a pool's life, its pages that are handed out and come back, and trim.
  *
  * A page's busy is taken under the pages lock, never the other way round. A thread takes pages that
  * it took before, as far as there are any. Zones: I18. */

@@ -3,10 +3,7 @@
  * released, its open or commit was given up, or a child of fork has no thread or no copy for it.
  * The block is withdrawn and filled with traps. After a core sync the place is reused (P2, P4, P5).
  *
- * Order (I8): in a region and under heap: unlink, tombstone, generation even, start bits, DEAD.
- * Then names are withdrawn and traps written. Then the block goes on the quarantine. After a core
- * sync the granules, the page's unwind range and the record go back.
- * Lock: heap; pages and sinks inside. */
+ * Order: I3, I8. Lock: heap; pages and sinks inside. */
 #include "codeheap/events/events.h"
 #include "codeheap/collect/collect.h"
 #include "codeheap/graph/handles.h"

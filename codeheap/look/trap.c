@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * trap.c: says in one line what a fatal signal in the pool means (P4): which block was freed there,
- * by which collection, why, and what had taken the block out of use; what a live block did; a store
- * to exec, or a jump to the write view. Signal-safe: no lock, no allocation. place.c finds the
- * block at an address. */
+ * trap.c: says in one line what a fatal signal in the pool means (P4). Signal-safe: no lock, no
+ * allocation. place.c finds the block at an address. */
 #define _GNU_SOURCE
 #include "codeheap/places/places.h"
 #include "os/text.h"
