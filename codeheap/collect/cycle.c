@@ -312,7 +312,7 @@ void ch_mark_owner(struct ch_marker *marker, struct ch_owner handle)
 		return;
 	ch__marker_has_cycle(marker);
 	begin_to_mark(marker);
-	uint32_t index = ch__owner_resolve(marker->heap, handle);
+	uint32_t index = ch__owner_look_up(marker->heap, handle);
 	if (CH_UNLIKELY(!index || !ch__mark_owner_index(marker, index))) {
 		(void)ch__because_stale("owner", handle.bits);
 		return;

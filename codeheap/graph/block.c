@@ -53,9 +53,11 @@ uint32_t ch__record_take(struct ch_heap *heap, struct ch__thread *thread)
 void ch__records_give_back(struct ch_heap *heap, const uint32_t *indices, uint32_t count)
 {
 	ch__records_lock(heap);
-	for (uint32_t i = 0; i < count; i++)
+	for (uint32_t i = 0; i < count; i++) {
+		const struct ch__block *block = ch__block_at(heap, indices[i]);
 		ch__table_give(&heap->blocks, indices[i],
-			       ch__block_is_worn(ch__block_at(heap, indices[i])));
+			       ch__is_worn(CH_LOAD_RELAXED(&block->generation)));
+	}
 	ch__records_unlock(heap);
 }
 

@@ -209,10 +209,6 @@ void ch__thread_use_page(struct ch__thread *self, uint32_t frame, uint32_t page)
 uint32_t ch__record_take(struct ch_heap *, struct ch__thread *);
 void ch__records_give_back(struct ch_heap *, const uint32_t *, uint32_t); /* to the heap's list */
 void ch__records_flush(struct ch_heap *, struct ch__thread *);
-static inline bool ch__block_is_worn(const struct ch__block *block)
-{
-	return ch__is_worn(CH_LOAD_RELAXED(&block->generation));
-}
 /* Gives the record back; the place in the pool was given back before. Under heap. */
 static inline void ch__block_recycle(struct ch_heap *heap, struct ch__thread *thread,
 				     struct ch__block *block, uint32_t index)
@@ -220,7 +216,7 @@ static inline void ch__block_recycle(struct ch_heap *heap, struct ch__thread *th
 {
 	ch__block_set_state(heap, block, index, CH_BLOCK_FREE, CH__CAUSE_NONE, __func__);
 	/* A worn record rests in the table: from a stack a thread would take it at once. */
-	if (CH_UNLIKELY(ch__block_is_worn(block))) {
+	if (CH_UNLIKELY(ch__is_worn(CH_LOAD_RELAXED(&block->generation)))) {
 		ch__records_give_back(heap, &index, 1);
 		return;
 	}

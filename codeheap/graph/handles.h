@@ -41,7 +41,7 @@ static inline bool ch__owner_is(const struct ch__owner *owner, struct ch_owner h
 	uint32_t generation = atomic_load_explicit(&owner->generation, memory_order_acquire);
 	return (generation & ~(uint32_t)CH__LIFE_ENDS) == ch__handle_generation(handle.bits);
 }
-/* Index of the handle's owner, 0 when stale. Call to look only, or while regions are frozen. */
+/* Index of the handle's owner, 0 when stale. To look only, or under the heap lock or frozen. */
 static inline uint32_t ch__owner_look_up(const struct ch_heap *heap, struct ch_owner handle)
 {
 	uint32_t index = ch__handle_index(handle.bits);
@@ -54,11 +54,6 @@ static inline bool ch__owner_is_live(const struct ch_heap *heap, struct ch_owner
 {
 	uint32_t index = ch__owner_look_up(heap, handle);
 	return index && !ch__owner_is_released(ch__owner_at(heap, index));
-}
-static inline uint32_t ch__owner_resolve(struct ch_heap *heap, struct ch_owner handle)
-	CH_REQUIRES(ch__role_heap)
-{
-	return ch__owner_look_up(heap, handle);
 }
 /* The generation in a branch's handle: the record has 16 bits, counted from the heap's first. */
 static inline uint32_t ch__branch_life(const struct ch_heap *heap, const struct ch__branch *branch)

@@ -229,7 +229,7 @@ enum ch_status ch_owner_info(struct ch_owner handle, struct ch_owner_facts *out)
 	struct ch_heap *heap = ch__handle_lock("owner", handle.bits, &status);
 	if (!heap)
 		return status;
-	uint32_t index = ch__owner_resolve(heap, handle);
+	uint32_t index = ch__owner_look_up(heap, handle);
 	if (index) {
 		struct ch__owner *owner = ch__owner_at(heap, index);
 		struct ch__thread *self = ch__region_enter_for(heap);

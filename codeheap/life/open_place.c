@@ -382,7 +382,7 @@ enum ch__placed ch__place_in_need(struct ch__request *r)
 	if (placed == CH__NO_ROOM && !r->refused) {
 		CH__COUNT(r->self->counters.opens_full, !r->os_error && !r->lacks_memory);
 		ch__heap_lock(heap);
-		uint32_t owner = ch__owner_resolve(heap, r->open->owner);
+		uint32_t owner = ch__owner_look_up(heap, r->open->owner);
 		if (owner || r->open->heap)
 			ch__trigger_full(heap, ch__owner_at(heap, owner)->vm, r->space_seen);
 		ch__heap_unlock(heap);

@@ -103,8 +103,8 @@ static void start(void)
 	linked = ch__branch_resolve(heap, of_source[0]);
 	unlinked = ch__branch_resolve(heap, of_source[1]);
 	late_link = ch__branch_resolve(heap, of_late[0]);
-	owner = ch__owner_resolve(heap, o), bare_owner = ch__owner_resolve(heap, none);
-	other_owner = ch__owner_resolve(heap, other);
+	owner = ch__owner_look_up(heap, o), bare_owner = ch__owner_look_up(heap, none);
+	other_owner = ch__owner_look_up(heap, other);
 	/* A thread's record indices fall: the walk meets the younger of two records first. */
 	CHECK(source < target && early < late_source);
 	rig_check(&rig);
