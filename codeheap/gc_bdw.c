@@ -573,7 +573,7 @@ static enum ch_status prepare_collector(void)
 
 /* --- heaps --- */
 
-/* Outside of hooks: a forking thread can hold the allocator's locks and wait for the collector's. */
+/* Not in hooks: a forking thread can hold the allocator's locks and wait for the collector's. */
 static bool grow_queues(struct bdw *bdw) CH_REQUIRES(ch__role_heap)
 {
 	for (int i = 0; i < ENGINES; i++)

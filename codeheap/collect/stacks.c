@@ -159,8 +159,8 @@ static void scan_thread(struct ch_marker *marker, struct ch__thread *thread)
 {
 	const struct ch__shown *shown = &thread->shown;
 	/* In a stop by the library (`stopping`) each thread has shown both (I7). In any other stop
-	 * a running thread has shown nothing: a host stopped the thread in a way of its own, or
-	 * under Boehm the thread is in a GC_do_blocking that did not go through ch_bdw_do_blocking. */
+	 * a running thread has shown nothing: a host stopped it in a way of its own, or under Boehm
+	 * it is in a GC_do_blocking that did not go through ch_bdw_do_blocking. */
 	bool runs = atomic_load_explicit(&thread->state, memory_order_acquire) == CH__RUNNING;
 	if (runs && thread != ch__thread_self(marker->heap) &&
 	    !CH_LOAD_RELAXED(&marker->heap->stopping)) {

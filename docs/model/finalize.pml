@@ -51,7 +51,7 @@ bool freeze, inside[2], heap_lock, stopped, died; /* died, specification: the me
 #define ENTER(t) atomic { !freeze -> inside[t] = 1 } /* ch__region_enter */
 #define LEAVE(t) inside[t] = 0                       /* ch__region_leave */
 
-/* ch__owner_resolve, and the test of I5 in the same region */
+/* ch__owner_look_up, and the test of I5 in the same region */
 #ifdef STALE_HANDLE
 #define SAME true
 #else
