@@ -226,8 +226,8 @@ enum ch_open_flags {
 	/* In a full pool the open collects, and again while that helps (not a HOST heap's). The
 	 * caller holds no lock that a callback takes, or that a thread waits for unparked. While
 	 * one open collects, others with this flag wait, unless a vm has or had stop_world: so they
-	 * do not take what comes free. CH_E_FULL: live code, new code and a page a thread fill the
-	 * pool, or a collection failed (ch_why). */
+	 * do not take what comes free. CH_E_FULL: live code, new code, and a page for each thread
+	 * and frame shape fill the pool, or a collection failed (ch_why). */
 	CH_OPEN_MAY_COLLECT = 1,
 	CH_OPEN_IMMORTAL = 2, /* thunks: a root until the heap ends or NOT_RUNNING ends its owner */
 	CH_OPEN_OWN_FRAMES = 4, /* unwinders know the block by ch_code.eh_frame only; frame is 0.
@@ -832,7 +832,7 @@ struct ch_frame {
 /* ch_frame_register: a frame shape of the VM's own; examples/frames.c has one.
  * in    cfi, bytes  1 to 64 bytes of DWARF call-frame instructions that hold at each instruction of
  *                   every block of the shape: the whole rule, from the CFA on; not checked
- * out   frame   for ch_open.frame
+ * out   frame   for ch_open.frame. Blocks of two shapes share no page: equal rules are one shape
  * ret   CH_OK | CH_E_ARG | CH_E_FULL 12 shapes are registered
  * lock  sinks
  * safe  any thread */
