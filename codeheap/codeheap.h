@@ -534,7 +534,7 @@ CH_API const void *const *ch_owner_cell(struct ch_owner owner);
 /* ch_owner_release: the VM has no more use for the owner.
  * in    how  COLLECT: a cycle (see ch_code_free) frees the code, when no stack and no block holds
  *            it. NOT_RUNNING: the call frees the code, and the caller vouches that no thread is
- *            inside it, or will be. Code that a block (of this owner, too) has an edge to is left to cycles
+ *            inside it, or will be. Code that a block of any owner has an edge to is left to cycles
  * ret   CH_OK | CH_E_ARG how | CH_E_STALE (also when released already)
  * lock  COLLECT: none; NOT_RUNNING: heap
  * safe  any thread; COLLECT also from finalizers and collectors' callbacks, in no stopped world
