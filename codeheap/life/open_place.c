@@ -68,8 +68,9 @@ static void move_to_align(struct ch__request *r, uint32_t page_index) CH_REQUIRE
 /* For emitters that ask for cold bytes before they know how many they need. */
 enum { COLD_SPARE = 3 };
 
-/* How far a try looks: the thread's own page; open pages of all threads; every hole in these. */
-enum look { LOOK_AT_OWN, LOOK_AT_OPEN, LOOK_IN_NEED };
+/* How far a try looks: behind the cursors of the thread's own page; every hole in the open pages of
+ * all threads. */
+enum look { LOOK_AT_OWN, LOOK_AT_OPEN };
 
 /* Another thread's page is open before unwinders know the page. Of data unwinders are not told. */
 static bool is_known(const struct ch__request *r, uint32_t page_index)
@@ -88,9 +89,9 @@ reserve_in(struct ch__request *r, uint32_t page_index, enum look look)
 	bool has_spare = r->self->has_spare_cold && spare >= r->cold_bytes;
 	/* The page may have been retired and taken for another shape since its index was read. */
 	bool fits = CH_LOAD_RELAXED(&page->state) == CH__PAGE_OPEN && page->frame == r->frame &&
-		    (look == LOOK_AT_OWN || is_known(r, page_index)) &&
-		    (look != LOOK_IN_NEED ||
-		     ch__page_has_room(r->heap->pool, page_index, hot_bytes, r->cold_bytes)) &&
+		    (look == LOOK_AT_OWN ||
+		     (is_known(r, page_index) &&
+		      ch__page_has_room(r->heap->pool, page_index, hot_bytes, r->cold_bytes))) &&
 		    ch__page_reserve(r->heap->pool, page_index, hot_bytes, r->cold_bytes,
 				     has_spare ? spare : 0, &r->hot_offset, &r->cold_offset);
 	if (fits && r->slack)
@@ -160,16 +161,16 @@ static bool next_page(struct ch__request *r, bool in_need)
 	return true;
 }
 
-static bool CH_COLD share_page(struct ch__request *r, enum look look)
+static bool CH_COLD share_page(struct ch__request *r)
 {
 	struct ch__pool *pool = r->heap->pool;
 	uint32_t own = r->self->open_page[r->frame];
-	if (own && reserve_in(r, own - 1, look))
+	if (own && reserve_in(r, own - 1, LOOK_AT_OPEN))
 		return true;
 	uint32_t others = CH_LOAD_RELAXED(&pool->pages_open) - (own != 0);
 	for (uint32_t i = 0; others && i < ch__pool_pages_end(pool); i++)
 		if (i + 1 != own && CH_LOAD_RELAXED(&pool->pages[i].state) == CH__PAGE_OPEN) {
-			if (reserve_in(r, i, look))
+			if (reserve_in(r, i, LOOK_AT_OPEN))
 				return true;
 			others--;
 		}
@@ -258,8 +259,8 @@ static enum ch__placed try_place(struct ch__request *r, enum look look)
 	ch__region_enter_inline(r->self);
 	/* A block of CH__FRAME_OWN always has span_pages. */
 	uint32_t page = r->span_pages ? 0 : r->self->open_page[r->frame];
-	bool fits = r->span_pages || (look != LOOK_AT_OWN ? share_page(r, look)
-							  : page && reserve_in(r, page - 1, look));
+	bool fits = r->span_pages || (look == LOOK_AT_OWN ? page && reserve_in(r, page - 1, look)
+							  : share_page(r));
 	bool alive = fits && write_record(r);
 	/* In the region of the reservation, so that a child of fork has no place without a block. A
 	 * span goes back as a whole, and a child finds a lost span by its pages (fork.c). */
@@ -287,17 +288,6 @@ static void retire_own_pages(struct ch__request *r)
 	for (uint32_t frame = 0; frame < CH__PAGE_FRAMES; frame++)
 		if (r->span_pages || frame != r->frame)
 			ch__thread_use_page(r->self, frame, 0);
-}
-
-/* Looks into holes passed over so far: too small to list a page again, or before a cursor. */
-static enum ch__placed place_in_holes(struct ch__request *r)
-{
-	if (r->span_pages)
-		return CH__NO_ROOM;
-	enum ch__placed placed = try_place(r, LOOK_IN_NEED);
-	if (placed == CH__NO_ROOM && next_page(r, true))
-		placed = try_place(r, LOOK_AT_OWN);
-	return placed;
 }
 
 /* One cycle is enough where nothing changes meanwhile. Newborn blocks outlive two cycles. A place
@@ -351,7 +341,9 @@ static enum ch__placed place_slowly(struct ch__request *r)
 		ch__heap_unlock(heap);
 		if (has_freed)
 			continue;
-		if ((placed = place_in_holes(r)) != CH__NO_ROOM)
+		/* Into holes of full pages: too small to list a page again, or before a cursor. */
+		if (!r->span_pages && next_page(r, true) &&
+		    (placed = try_place(r, LOOK_AT_OWN)) != CH__NO_ROOM)
 			return placed;
 		if (!is_worth_a_cycle(r, cycles++, deaths))
 			return CH__NO_ROOM;
