@@ -42,14 +42,20 @@ static void twice(void (*path)(void), const char *name, uint32_t count)
 	end(name, count);
 }
 
-static void open_heap(unsigned sinks)
+static void open_pool(unsigned sinks, size_t bytes)
 {
 	struct ch_config config;
 	ch_config_init(&config);
 	config.sinks = sinks;
+	if (bytes)
+		config.pool_bytes = bytes;
 	bench = bench_heap_open(&config);
 	owner = bench_owner(bench, "scm::procedure program.scm:17");
 	random_state = 3;
+}
+static void open_heap(unsigned sinks)
+{
+	open_pool(sinks, 0);
 }
 static void close_heap(void)
 {
@@ -125,6 +131,33 @@ static void count_code(void)
 	twice(exchange, "code_10000", FEW);
 	for (uint32_t i = 0; i < MANY; i++)
 		bench_ok(ch_code_free(bench->heap, places[i], CH_RELEASE_NOT_RUNNING), "code_free");
+	close_heap();
+}
+
+/* The same in a full pool, by pieces of other sizes: those without room come at a later turn. */
+static void crowd(void)
+{
+	for (uint32_t i = 0; i < FEW; i++) {
+		void **place = &places[bench_random(&random_state) % MANY];
+		size_t bytes = 32 + bench_random(&random_state) % (BYTES - 32);
+		if (*place)
+			bench_ok(ch_code_free(bench->heap, *place, CH_RELEASE_NOT_RUNNING), "code_free");
+		*place = NULL;
+		enum ch_status status = ch_code_add(bench->heap, pattern, bytes, "code", place);
+		if (status != CH_E_FULL)
+			bench_ok(status, "code_add");
+	}
+}
+static void count_crowded(void)
+{
+	open_pool(CH_SINK_NONE, 1 << 20);
+	memset(places, 0, sizeof places);
+	for (uint32_t i = 0; i < MANY / FEW * 3; i++)
+		crowd();
+	twice(crowd, "code_crowded", FEW);
+	for (uint32_t i = 0; i < MANY; i++)
+		if (places[i])
+			bench_ok(ch_code_free(bench->heap, places[i], CH_RELEASE_NOT_RUNNING), "code_free");
 	close_heap();
 }
 
@@ -250,6 +283,7 @@ void bench_counted(void)
 	count_lives(CH_SINK_NONE, "make", "release", "sweep");
 	count_lives(CH_SINK_UNWIND | CH_SINK_GDB, "make_told", "release_told", "sweep_told");
 	count_code();
+	count_crowded();
 	count_told(CH_SINK_NONE, "publish_none");
 	count_told(CH_SINK_UNWIND, "publish_unwind");
 	count_told(CH_SINK_PERF_MAP, "publish_perf_map");
