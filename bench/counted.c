@@ -106,11 +106,15 @@ static void count_lives(unsigned sinks, const char *make, const char *release, c
 	close_heap();
 }
 
+static void free_code(void *exec)
+{
+	bench_ok(ch_code_free(bench->heap, exec, CH_RELEASE_NOT_RUNNING), "code_free");
+}
 static void make_and_free(void)
 {
 	for (uint32_t i = 0; i < FEW; i++) {
 		bench_ok(ch_code_add(bench->heap, pattern, BYTES, "code", &places[0]), "code_add");
-		bench_ok(ch_code_free(bench->heap, places[0], CH_RELEASE_NOT_RUNNING), "code_free");
+		free_code(places[0]);
 	}
 }
 /* Frees one of many pieces of code and adds another. */
@@ -118,7 +122,7 @@ static void exchange(void)
 {
 	for (uint32_t i = 0; i < FEW; i++) {
 		void **place = &places[bench_random(&random_state) % MANY];
-		bench_ok(ch_code_free(bench->heap, *place, CH_RELEASE_NOT_RUNNING), "code_free");
+		free_code(*place);
 		bench_ok(ch_code_add(bench->heap, pattern, BYTES, "code", place), "code_add");
 	}
 }
@@ -130,7 +134,7 @@ static void count_code(void)
 		bench_ok(ch_code_add(bench->heap, pattern, BYTES, "code", &places[i]), "code_add");
 	twice(exchange, "code_10000", FEW);
 	for (uint32_t i = 0; i < MANY; i++)
-		bench_ok(ch_code_free(bench->heap, places[i], CH_RELEASE_NOT_RUNNING), "code_free");
+		free_code(places[i]);
 	close_heap();
 }
 
@@ -141,7 +145,7 @@ static void crowd(void)
 		void **place = &places[bench_random(&random_state) % MANY];
 		size_t bytes = 32 + bench_random(&random_state) % (BYTES - 32);
 		if (*place)
-			bench_ok(ch_code_free(bench->heap, *place, CH_RELEASE_NOT_RUNNING), "code_free");
+			free_code(*place);
 		*place = NULL;
 		enum ch_status status = ch_code_add(bench->heap, pattern, bytes, "code", place);
 		if (status != CH_E_FULL)
@@ -157,7 +161,7 @@ static void count_crowded(void)
 	twice(crowd, "code_crowded", FEW);
 	for (uint32_t i = 0; i < MANY; i++)
 		if (places[i])
-			bench_ok(ch_code_free(bench->heap, places[i], CH_RELEASE_NOT_RUNNING), "code_free");
+			free_code(places[i]);
 	close_heap();
 }
 
