@@ -232,20 +232,27 @@ uint32_t ch__granules_largest_hole(const struct ch__pool *pool, uint32_t index)
 	return largest;
 }
 
-static void put_starts(struct ch__pool *pool, uint32_t word, uint64_t bits)
+static inline void change_start(struct ch__pool *pool, uint32_t offset, bool begins)
 {
-	atomic_store_explicit(&pool->starts[word], bits, memory_order_release);
+	_Atomic(uint64_t) *starts = pool->starts + offset / CH__GRANULE_BYTES / 64;
+	uint64_t bit = UINT64_C(1) << (offset / CH__GRANULE_BYTES & 63);
+	if (ch__is_only_thread())
+		atomic_store_explicit(starts, begins ? *starts | bit : *starts & ~bit,
+				      memory_order_release);
+	else if (begins)
+		atomic_fetch_or_explicit(starts, bit, memory_order_release);
+	else
+		atomic_fetch_and_explicit(starts, ~bit, memory_order_release);
 }
 
 void ch__page_set_start(struct ch__pool *pool, uint32_t offset)
 {
-	uint32_t granule = offset / CH__GRANULE_BYTES;
-	uint32_t word = granule >> 6;
-	uint64_t bit = UINT64_C(1) << (granule & 63);
-	if (ch__is_only_thread())
-		put_starts(pool, word, pool->starts[word] | bit);
-	else
-		atomic_fetch_or_explicit(&pool->starts[word], bit, memory_order_release);
+	change_start(pool, offset, true);
+}
+
+void ch__page_clear_start(struct ch__pool *pool, uint32_t offset)
+{
+	change_start(pool, offset, false);
 }
 
 /* A span has a start in its first page, by which the cold part is found, too. No word between is
@@ -260,17 +267,6 @@ uint32_t ch__page_find_far_start(const struct ch__pool *pool, uint32_t first, ui
 			return (at * 64 + 63 - (uint32_t)__builtin_clzll(word)) * CH__GRANULE_BYTES;
 	}
 	return UINT32_MAX;
-}
-
-void ch__page_clear_start(struct ch__pool *pool, uint32_t offset)
-{
-	uint32_t granule = offset / CH__GRANULE_BYTES;
-	uint32_t word = granule >> 6;
-	uint64_t bit = UINT64_C(1) << (granule & 63);
-	if (ch__is_only_thread())
-		put_starts(pool, word, pool->starts[word] & ~bit);
-	else
-		atomic_fetch_and_explicit(&pool->starts[word], ~bit, memory_order_release);
 }
 
 /* In private memory the write view is a copy: the code that would run is looked at, too. */
