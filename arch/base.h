@@ -32,7 +32,8 @@
 
 enum { CH__LINE_BYTES = 64 }; /* a cache line on each machine with a port */
 
-/* Of an atomic: the access is whole. An order, if needed, comes from what stands beside it. */
+/* Of an atomic: the access is whole. An order, if needed, comes from what stands beside it. The
+ * pair and the reason of each order in the library stand in docs/memory_orders.md. */
 #define CH_LOAD_RELAXED(at) atomic_load_explicit((at), memory_order_relaxed)
 #define CH_STORE_RELAXED(at, value) atomic_store_explicit((at), (value), memory_order_relaxed)
 

@@ -22,7 +22,7 @@ static inline void ch__page_unlock(struct ch__page *page)
 bool ch__page_reserve(struct ch__pool *, uint32_t page, uint32_t hot_bytes, uint32_t cold_bytes,
 		      uint32_t spare_bytes, uint32_t *hot, uint32_t *cold)
 	CH_REQUIRES(ch__role_busy);
-/* Whether a search for as much, or for less, found no room in the page since the last free. */
+/* Whether a search since the last free has shown that the page has no room for so much. */
 static inline bool ch__page_refuses(const struct ch__page *page, size_t hot_bytes,
 				    size_t cold_bytes)
 {

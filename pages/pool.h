@@ -76,8 +76,9 @@ struct ch__page {
 	_Atomic(uint16_t) used_granules;  /* stored under busy */
 	/* Given back since an allocation did not fit; CH__FREED_MANY when the page is taken. */
 	_Atomic(uint16_t) freed_granules;
-	/* In granules: a request that found no room in the whole page, until a free. Stored under
-	 * busy; relaxed: a free counts as an event for opens without room. */
+	/* In granules, until a free: where both parts of a request are as large as these or larger,
+	 * the page has no room. Stored under busy; relaxed: a free counts as an event for opens
+	 * without room. */
 	_Atomic(uint16_t) refused_hot, refused_cold;
 	bool is_lost;           /* SPAN, while a child of fork looks for spans without a block */
 	bool has_memory;        /* a page without memory is FREE [pages] */
@@ -157,8 +158,8 @@ static inline uint32_t ch__pool_pages_end(const struct ch__pool *pool)
  * pool could not serve the request if all of its code were gone. */
 uint32_t ch__pool_take_page(struct ch__pool *, uint8_t frame) CH_TAKES_PAGES;
 /* After ch__pool_take_page found none: makes a FULL page OPEN, by holes that were passed over or
- * are less than the 1/32 that lists a page. Returns CH__PAGE_NONE when no page has room. A search
- * without success is repeated only after a free in the page, or for a smaller request. */
+ * are less than the 1/32 that lists a page. Returns CH__PAGE_NONE when no page has room. A page
+ * that was searched in vain is searched again only after a free, or for what it did not refuse. */
 uint32_t ch__pool_take_page_in_need(struct ch__pool *, uint8_t frame, size_t hot_bytes,
 				    size_t cold_bytes) CH_TAKES_PAGES;
 void ch__pool_retire_page(struct ch__pool *, uint32_t page) CH_TAKES_PAGES; /* OPEN, the caller's */

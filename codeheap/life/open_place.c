@@ -3,8 +3,8 @@
  * its record. The fast path takes the page's busy inside one region; everything that may call the
  * OS or take a lock happens outside of regions.
  *
- * Order when the thread's page does not fit: another page, an open page of another thread, both
- * again after a sweep, the quarantine after an extra core sync, holes that were passed over,
+ * Order when the thread's page does not fit: another page, holes in the open pages of all threads,
+ * both again after a sweep, the quarantine after an extra core sync, holes in full pages,
  * collections if the caller allows, CH_E_FULL (P8). */
 #include "codeheap/events/events.h"
 #include "codeheap/collect/collect.h"
