@@ -120,6 +120,32 @@ TEST(edge_holds_its_block_when_the_owner_is_released_at_once)
 	release_under_an_edge(CH_OPEN_KEPT);
 }
 
+static void build_both(struct stage *stage, void *arg)
+{
+	struct play *p = arg;
+	struct emitter e;
+	CHECK_EQ(ch_owner_create(stage->vm, "both", stage_fallback, NULL, &p->owner), CH_OK);
+	p->leaves[0] = make_leaf(p->owner);
+	struct ch_open open = {.owner = p->owner, .hot_bytes = 16};
+	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+	CHECK_EQ(ch_edge_attach(e.code.block, p->leaves[0]), CH_OK);
+	emit_ret(&e);
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	p->leaves[1] = e.code.block;
+}
+
+TEST(edge_from_a_block_of_the_same_owner_holds_until_a_collection)
+{
+	struct play *p = new_play(stage_new(STAGE_POLLS));
+	stage_apart(p->stage, build_both, p);
+	CHECK_EQ(ch_owner_release(p->owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	CHECK(block_is_known(p->leaves[0]));
+	CHECK(!block_is_known(p->leaves[1]));
+	stage_collect(p->stage);
+	CHECK(!block_is_known(p->leaves[0]));
+	stage_end(p->stage);
+}
+
 /* The owner's end was the end of its immortal block as a root: cycles free the block. */
 TEST(edge_alone_holds_an_immortal_block_when_the_owner_is_released_at_once)
 {

@@ -239,6 +239,27 @@ END
   whole_stack
 }
 
+# gdb takes the library's list for a copy of the executable's; the commands know the code by the heap.
+case_commands_name_what_the_list_of_an_executable_hides() {
+  cat >"$work/other.c" <<'C'
+struct { unsigned version, action; void *relevant, *first; } __jit_debug_descriptor = {1, 0, 0, 0};
+__attribute__((noinline)) void __jit_debug_register_code(void) { __asm__ volatile("" ::: "memory"); }
+C
+  must "$cc" -c -o "$work/other.o" "$work/other.c"
+  program "$work/other.o" -L"$build" -Wl,--no-as-needed -lcodeheap -Wl,-rpath,"$(realpath "$build")"
+  session --args "$work/victim" <<'END'
+source tools/gdb/codeheap.py
+info address __jit_debug_descriptor
+break leaf
+run
+bt
+END
+  said '^Symbol "__jit_debug_descriptor" is '
+  said '^#[0-9]+ .*scm::inner'
+  said '^#[0-9]+ .*scm::outer'
+  said '^#[0-9]+ .*main \('
+}
+
 # It waits for the code: set before the program runs.
 case_breakpoint_at_a_line_stops_there() {
   program "$build/libcodeheap.a"
