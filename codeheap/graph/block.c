@@ -102,10 +102,12 @@ void ch__block_pages_cut(struct ch_heap *heap, uint32_t hot_offset, uint32_t pag
 void ch__page_retire(struct ch_heap *heap, uint32_t page)
 {
 	ch__pool_retire_page(heap->pool, page);
-	if (atomic_load(&heap->pool->pages[page].state) != CH__PAGE_FREE)
-		return;
-	forget_page(heap, page);
-	ch__space_returned(heap);
+	uint8_t state = atomic_load(&heap->pool->pages[page].state);
+	if (state == CH__PAGE_FREE)
+		forget_page(heap, page);
+	/* An open in need looks at pages with room, at open pages, then at full ones. */
+	if (state != CH__PAGE_FULL)
+		ch__space_returned(heap);
 }
 
 void ch__thread_use_page(struct ch__thread *self, uint32_t frame, uint32_t page)

@@ -3,6 +3,7 @@
  * none, while other threads make the calls that the gap lets in. The call is made with the trap
  * flag set, and stands at the first instruction where the scene's question says so. */
 #define _GNU_SOURCE
+#include "codeheap/events/events.h"
 #include "codeheap/graph/block.h"
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/names.h"
@@ -34,6 +35,9 @@ struct play {
 	_Atomic(int) may_open;
 	struct ch_code code_of_other;
 	enum ch_status status_of_other;
+	/* A page that is let go */
+	bool had_records;
+	unsigned looks;
 	/* A look-up */
 	const void *pc;
 	unsigned steps_as_reader;
@@ -256,6 +260,72 @@ TEST(page_that_is_taken_as_it_comes_free_stays_known)
 	CHECK_EQ(pthread_join(thread, NULL), 0);
 	CHECK(ch__sinks_page_is_live(heap->sinks, page, 0));
 	ch__page_retire(heap, page);
+	rig_end(&play.rig);
+}
+
+/* The second time that the open found no page for itself, and has not looked at open pages. Between
+ * its two looks a block ends in the page that another thread has open. */
+static bool found_no_page_again(struct play *p)
+{
+	struct ch_heap *heap = p->rig.heap;
+	bool is_inside = atomic_load(&ch__thread_self(heap)->inside);
+	bool has_records = atomic_load(&heap->records.word) != CH__LOCK_FREE;
+	if (!atomic_load(&heap->opens_in_need))
+		return false;
+	p->looks += p->had_records && !has_records;
+	p->had_records = has_records;
+	if (p->looks == 1 && p->was_inside && !is_inside && !atomic_load(&p->may_open)) {
+		atomic_store(&p->may_open, 1);
+		TEST_UNTIL(atomic_load(&p->may_open) == 2)
+			usleep(100);
+	}
+	p->was_inside = is_inside;
+	return p->looks == 2 && !has_records;
+}
+
+static void *free_between(void *arg)
+{
+	struct play *p = arg;
+	TEST_UNTIL(atomic_load(&p->may_open))
+		usleep(100);
+	CHECK_EQ(ch_owner_release(p->filler, CH_RELEASE_NOT_RUNNING), CH_OK);
+	atomic_store(&p->may_open, 2);
+	return NULL;
+}
+
+/* A thread that goes, or opens elsewhere, lets its page go as a page with room. An open in need that
+ * looked for such pages before, and looks at open pages afterwards, has to hear of the page. */
+TEST(page_that_is_let_go_while_an_open_looks_is_counted_as_space)
+{
+	static struct play play = {.is_here = found_no_page_again, .call = open_block};
+	begin(&play, 4 * rig_page_bytes());
+	struct ch_heap *heap = play.rig.heap;
+	struct ch_open open = play.open;
+	struct emitter e;
+	for (play.filler = open.owner; emit_open_as(&e, &open) == CH_OK;) {
+		emit_ret(&e);
+		e.at = open.hot_bytes; /* no byte is left over */
+		CHECK_EQ(emit_commit(&e), CH_OK);
+		play.filler = open.owner;
+		open.owner = rig_owner(&play.rig, "filler");
+	}
+	pthread_t letter;
+	CHECK_EQ(pthread_create(&letter, NULL, free_between, &play), 0);
+	pthread_t caller = start_call(&play);
+	CHECK(atomic_load(&play.is_there));
+	CHECK_EQ(pthread_join(letter, NULL), 0);
+	CHECK(has_open_page(&play));
+	uint64_t seen = ch__space_now(heap);
+	CHECK_EQ(ch_thread_detach(heap), CH_OK);
+	CHECK(!has_open_page(&play));
+	atomic_store(&play.may_go, 1);
+	CHECK_EQ(pthread_join(caller, NULL), 0);
+	CHECK_EQ(play.status, CH_E_FULL);
+	if (ch__space_now(heap) == seen)
+		FAIL("an open missed the page of a thread that left, and hears of no space");
+	CHECK_EQ(ch_thread_attach(heap, NULL, NULL), CH_OK);
+	CHECK_EQ(ch_block_open(&play.open, &play.code_of_other), CH_OK);
+	CHECK_EQ(ch_block_abort(&play.code_of_other), CH_OK);
 	rig_end(&play.rig);
 }
 
