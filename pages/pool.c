@@ -114,7 +114,7 @@ static void open_page(struct ch__pool *pool, uint32_t index)
 {
 	struct ch__page *page = &pool->pages[index];
 	page->taker = ch__lock_self();
-	page->refused_hot = UINT16_MAX;
+	CH_STORE_RELAXED(&page->refused_hot, UINT16_MAX);
 	CH_STORE_RELAXED(&page->freed_granules, CH__FREED_MANY);
 	ch__granules_reset_cursors(pool, index);
 	ch__page_set_state(pool, index, CH__PAGE_OPEN, __func__);

@@ -77,8 +77,8 @@ struct ch__page {
 	/* Given back since an allocation did not fit; CH__FREED_MANY when the page is taken. */
 	_Atomic(uint16_t) freed_granules;
 	/* In granules, until a free: where both parts of a request are as large as these or larger,
-	 * the page has no room. Stored under busy; relaxed: a free counts as an event for opens
-	 * without room. */
+	 * the page has no room. Stored under busy. The store of a free is seq_cst, as is its look
+	 * for opens without room: such an open reads the new value, or is told of space. */
 	_Atomic(uint16_t) refused_hot, refused_cold;
 	bool is_lost;           /* SPAN, while a child of fork looks for spans without a block */
 	bool has_memory;        /* a page without memory is FREE [pages] */

@@ -293,8 +293,8 @@ static void *free_between(void *arg)
 	return NULL;
 }
 
-/* A thread that goes, or opens elsewhere, lets its page go as a page with room. An open in need that
- * looked for such pages before, and looks at open pages afterwards, has to hear of the page. */
+/* A thread that goes, or opens elsewhere, lets its page go as a page with room. An open in need
+ * that looked for such pages before, and looks at open pages afterwards, has to hear of it. */
 TEST(page_that_is_let_go_while_an_open_looks_is_counted_as_space)
 {
 	static struct play play = {.is_here = found_no_page_again, .call = open_block};
