@@ -329,6 +329,69 @@ TEST(page_that_is_let_go_while_an_open_looks_is_counted_as_space)
 	rig_end(&play.rig);
 }
 
+/* The open has looked twice for a page and at open pages, and not yet at full ones. */
+static bool has_looked_at_open_pages(struct play *p)
+{
+	struct ch_heap *heap = p->rig.heap;
+	bool is_inside = atomic_load(&ch__thread_self(heap)->inside);
+	bool has_records = atomic_load(&heap->records.word) != CH__LOCK_FREE;
+	if (!atomic_load(&heap->opens_in_need))
+		return false;
+	p->looks += p->had_records && !has_records;
+	p->had_records = has_records;
+	bool has_looked = p->looks == 2 && p->was_inside && !is_inside;
+	p->was_inside = is_inside;
+	return has_looked;
+}
+
+/* Each block has an owner. Three that lie side by side in a full page end. */
+static void fill_and_leave_a_hole(const struct rig *rig, void *arg)
+{
+	enum { FIRST = 8, HOLE = 3 };
+	struct play *p = arg;
+	struct ch_owner owners[FIRST + HOLE];
+	struct emitter e;
+	for (unsigned i = 0;; i++) {
+		struct ch_open open = p->open;
+		open.owner = rig_owner(rig, "filler");
+		if (i < FIRST + HOLE)
+			owners[i] = open.owner;
+		if (emit_open_as(&e, &open) != CH_OK)
+			break;
+		emit_ret(&e);
+		e.at = open.hot_bytes; /* no byte is left over */
+		CHECK_EQ(emit_commit(&e), CH_OK);
+		CHECK_EQ(ch_owner_set_entry(open.owner, e.code.block), CH_OK);
+	}
+	for (unsigned i = FIRST; i < FIRST + HOLE; i++)
+		CHECK_EQ(ch_owner_release(owners[i], CH_RELEASE_NOT_RUNNING), CH_OK);
+}
+
+/* Another open takes the page by a part of its hole. */
+TEST(full_page_that_is_taken_while_an_open_looks_is_counted_as_space)
+{
+	static struct play play = {.is_here = has_looked_at_open_pages, .call = open_block};
+	begin(&play, 4 * rig_page_bytes());
+	struct ch_heap *heap = play.rig.heap;
+	play.open.hot_bytes = 24;
+	rig_apart(&play.rig, fill_and_leave_a_hole, &play);
+	CHECK(!has_open_page(&play));
+	pthread_t caller = start_call(&play);
+	CHECK(atomic_load(&play.is_there));
+	uint64_t seen = ch__space_now(heap);
+	CHECK_EQ(ch_block_open(&play.open, &play.code_of_other), CH_OK);
+	CHECK(has_open_page(&play));
+	atomic_store(&play.may_go, 1);
+	CHECK_EQ(pthread_join(caller, NULL), 0);
+	CHECK_EQ(play.status, CH_E_FULL);
+	if (ch__space_now(heap) == seen)
+		FAIL("an open missed the page that another open took, and hears of no space");
+	CHECK_EQ(ch_block_open(&play.open, &play.code), CH_OK);
+	CHECK_EQ(ch_block_abort(&play.code), CH_OK);
+	CHECK_EQ(ch_block_abort(&play.code_of_other), CH_OK);
+	rig_end(&play.rig);
+}
+
 /* The page's first chunk needs memory for unwind data, and there is none. */
 TEST(page_that_no_unwinder_can_know_is_never_shared)
 {

@@ -479,6 +479,19 @@ TEST(span_gets_the_page_that_its_thread_left_empty)
 	rig_end(&rig);
 }
 
+TEST(block_gets_the_page_of_another_shape_that_its_thread_left_empty)
+{
+	struct rig rig = start_pages(1);
+	struct ch_owner owner = rig_owner(&rig, "owner");
+	struct ch_open leaf = {.size = sizeof leaf, .owner = owner, .hot_bytes = 64,
+			       .frame = CH_FRAME_LEAF};
+	struct ch_code code;
+	CHECK_EQ(try_open(owner, 64, 0), CH_OK);
+	CHECK_EQ(ch_block_open(&leaf, &code), CH_OK);
+	CHECK_EQ(ch_block_abort(&code), CH_OK);
+	rig_end(&rig);
+}
+
 /* Opens blocks until the pool is full. Each asks for as many bytes of both parts, and uses `used`.
  * Returns the percentage of the pool that is code. */
 static unsigned percent_filled(uint32_t asked, uint32_t used, uint32_t branch_room)

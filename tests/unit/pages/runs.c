@@ -311,6 +311,25 @@ TEST(span_lies_over_pages_with_memory_and_without)
 	rig_destroy(&rig);
 }
 
+/* Of the first span's chunk, trim may have left the lower half. */
+TEST(pages_before_a_span_get_no_memory)
+{
+	struct ch__pool_config config = config_on(CH__BACKEND_AUTO);
+	uint32_t in_chunk = chunk_pages(&config), half = in_chunk / 2, span = 0;
+	fill_and_release(&config, in_chunk);
+	ch__pool_trim(rig.pool);
+	for (uint32_t left = ch__pool_unused_pages(rig.pool); left; left--)
+		take();
+	for (int i = 0; i < 2; i++) {
+		span = ch__pool_take_span(rig.pool, half + 1, 0);
+		CHECK_EQ(span % in_chunk, half + 1);
+	}
+	CHECK(!rig.pool->pages[span - 2].has_memory);
+	CHECK(rig.pool->pages[span - 1].has_memory);
+	rig_check(&rig);
+	rig_destroy(&rig);
+}
+
 /* A part of a large page would cost the rest of it. */
 TEST(large_pages_of_the_system_stay_whole)
 {

@@ -210,6 +210,25 @@ TEST(memory_that_the_system_did_not_take_is_offered_again_by_the_next_trim)
 	trim_in_vain(MEMORY);
 }
 
+/* A chunk with memory that lingered would never be room for a large block again. */
+TEST(chunk_that_the_system_did_not_take_is_used_again)
+{
+	struct heard heard = {.count = 0};
+	struct pool_rig rig;
+	zone_rig(&rig, 2 * MIB, &heard);
+	const struct ch__chunk *chunks = rig.pool->inner->chunks;
+	uint32_t pages = 2 * chunk_pages(&rig), span = ch__pool_take_span(rig.pool, pages, OWN_FRAME);
+	ch__pool_release_span(rig.pool, span);
+	ch__os_fail_at(1, false);
+	ch__pool_trim(rig.pool);
+	ch__os_fail_at(0, false);
+	CHECK(chunks[1].lingers);
+	CHECK_EQ(ch__pool_take_span(rig.pool, pages, OWN_FRAME), span);
+	CHECK(!chunks[1].lingers);
+	rig_check(&rig);
+	rig_destroy(&rig);
+}
+
 TEST(page_with_room_is_not_given_to_another_zone)
 {
 	struct heard heard = {.count = 0};
