@@ -474,6 +474,24 @@ TEST(owners_that_died_end_in_steps)
 	rig_end(&rig);
 }
 
+/* More comes back than was opened since the thread last counted. */
+TEST(room_that_comes_back_after_it_was_counted_asks_for_no_collection)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_owner owner = rig_owner(&rig, "short");
+	struct emitter large, small;
+	emit_open(&large, owner, 9000, 0);
+	emit_open(&small, owner, 64, 0);
+	emit_ret(&large);
+	emit_ret(&small);
+	CHECK_EQ(emit_commit(&large), CH_OK);
+	CHECK_EQ(emit_commit(&small), CH_OK);
+	(void)rig_block(owner, 1);
+	CHECK(atomic_load(&rig.heap->bytes_since_cycle) < 2 * 9000);
+	CHECK(!atomic_load(&rig.heap->collect_wanted));
+	rig_end(&rig);
+}
+
 /* Each block has another file. */
 static void make_with_all(struct ch_owner owner, struct ch_assumption fact)
 {

@@ -93,25 +93,6 @@ TEST(room_that_a_commit_gives_back_asks_for_no_collection)
 	rig_end(&rig);
 }
 
-/* More comes back than was opened since the thread last counted. */
-TEST(room_that_comes_back_after_it_was_counted_asks_for_no_collection)
-{
-	struct rig rig = rig_start(pool_bytes);
-	struct ch_owner owner = rig_owner(&rig, "short");
-	struct emitter large, small;
-	forget(&rig);
-	emit_open(&large, owner, 9000, 0);
-	emit_open(&small, owner, 64, 0);
-	emit_ret(&large);
-	emit_ret(&small);
-	CHECK_EQ(emit_commit(&large), CH_OK);
-	CHECK_EQ(emit_commit(&small), CH_OK);
-	(void)rig_block(owner, 1);
-	CHECK(atomic_load(&rig.heap->bytes_since_cycle) < 2 * 9000);
-	CHECK(!is_wanted(&rig));
-	rig_end(&rig);
-}
-
 TEST(a_tenth_of_what_is_committed_is_the_least_where_it_is_more)
 {
 	const uint64_t used = 10240 * KIB;

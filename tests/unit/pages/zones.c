@@ -217,7 +217,8 @@ TEST(chunk_that_the_system_did_not_take_is_used_again)
 	struct pool_rig rig;
 	zone_rig(&rig, 2 * MIB, &heard);
 	const struct ch__chunk *chunks = rig.pool->inner->chunks;
-	uint32_t pages = 2 * chunk_pages(&rig), span = ch__pool_take_span(rig.pool, pages, OWN_FRAME);
+	uint32_t pages = 2 * chunk_pages(&rig);
+	uint32_t span = ch__pool_take_span(rig.pool, pages, OWN_FRAME);
 	ch__pool_release_span(rig.pool, span);
 	ch__os_fail_at(1, false);
 	ch__pool_trim(rig.pool);
