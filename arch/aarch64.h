@@ -40,6 +40,7 @@ enum {
 	CH_ARCH_POOL_LOG2_MAX = 30, /* stubs lead anywhere */
 	CH_ARCH_FETCH_FOLLOWS = 0,  /* only after each core has synchronized its context */
 };
+#define CH_ARCH_CFI_RECORD_END 0x0c, CH_ARCH_DWARF_FP, 16 + CH_ARCH_RECORD_AT /* DW_CFA_def_cfa */
 static const uint32_t ch__arch_landing = 0xd503245f; /* for a call, and a jump by x16 or x17 */
 /* BRK #0xc0de, an immediate that no debugger, kernel or compiler uses. */
 static const uint64_t ch__arch_traps = UINT64_C(0xd4381bc0d4381bc0);

@@ -51,6 +51,7 @@
  *   CH_ARCH_DWARF_CODE_ALIGN   the unit of distances in code
  *   CH_ARCH_LANDING_BYTES      the length of a landing pad before a patchable entry's diverter
  *   ch__arch_landing           the landing pad's instruction
+ *   CH_ARCH_CFI_RECORD_END     CFI of the CFA of code with a frame pointer: the record's end
  *   ch__arch_cfi_saves         the other callee-saved registers, from a frame's record downwards,
  *                              as operands of DW_CFA_offset
  *   ch__arch_cfi_leaf          CFI of code without a frame, as at the call
@@ -160,7 +161,7 @@ size_t ch__arch_constant_function_write(uint8_t *write, uint32_t value);
 enum { CH_ARCH_DWARF_DATA_ALIGN = -8 };
 /* The return address is not signed: a VM that signs return addresses registers its own shape. */
 static const uint8_t ch__arch_cfi_frame_pointer[] = {
-	0x0c, CH_ARCH_DWARF_FP, 16 + CH_ARCH_RECORD_AT, /* DW_CFA_def_cfa: the record's end */
-	0x80 | CH_ARCH_DWARF_RETURN, 1,                 /* DW_CFA_offset: at cfa - 8 */
-	0x80 | CH_ARCH_DWARF_FP, 2,                     /* at cfa - 16 */
+	CH_ARCH_CFI_RECORD_END,
+	0x80 | CH_ARCH_DWARF_RETURN, 1, /* DW_CFA_offset: at cfa - 8 */
+	0x80 | CH_ARCH_DWARF_FP, 2,     /* at cfa - 16 */
 };

@@ -41,6 +41,7 @@ enum {
 	CH_ARCH_POOL_LOG2_MAX = 30, /* stubs lead anywhere */
 	CH_ARCH_FETCH_FOLLOWS = 1,  /* publishing has each hart execute fence.i, and waits */
 };
+#define CH_ARCH_CFI_RECORD_END 0x0c, CH_ARCH_DWARF_FP, 16 + CH_ARCH_RECORD_AT /* DW_CFA_def_cfa */
 static const uint32_t ch__arch_landing = 0;
 static const uint64_t ch__arch_traps = UINT64_C(0x9002900290029002); /* c.ebreak */
 /* s1 to s11, then fs0 to fs11, downwards */

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT
  * steps_x86_64.cc: code that says of each of its instructions where its caller's frame is
  * (CH_FRAME_STEPS): seen by walks from a signal at each, and by exceptions; in a place that serves
- * again; behind a call that is the last thing of its code; and which frames are refused. */
+ * again; behind a call that is the last thing of its code; and which frames are refused. Code with a
+ * frame pointer is walked from each instruction, too, and from another stack. */
 #include "tests/support/frames_rig.h"
 #include "tests/support/trap_flag_x86_64.h"
 
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <ucontext.h>
 #include <unistd.h>
@@ -139,7 +141,7 @@ static int look_from_a_callee(int number)
 }
 
 static const uint8_t *stepped;
-static bool was_at[SIZE];
+static bool was_at[40]; /* bytes of the longest code */
 
 static void on_step(int, siginfo_t *, void *ucontext)
 {
@@ -180,6 +182,83 @@ TEST(caller_is_found_at_each_instruction)
 			count += was;
 		CHECK_EQ(count, INSTRUCTIONS);
 	}
+	end(r);
+}
+
+/* The frame of CH_FRAME_POINTER is there from behind the prologue to the epilogue. Before and after,
+ * the caller's rbp may be anything, as steps_call's is, and must not be taken for a frame. */
+static void on_framed_step(int, siginfo_t *, void *ucontext)
+{
+	auto *context = static_cast<ucontext_t *>(ucontext);
+	auto at = static_cast<uintptr_t>(context->uc_mcontext.gregs[REG_RIP]) -
+		  reinterpret_cast<uintptr_t>(stepped);
+	if (at >= sizeof was_at)
+		return;
+	was_at[at] = true;
+	if (!look())
+		FAIL("unwinding from offset %u does not find the caller",
+		     static_cast<unsigned>(at));
+}
+
+static void step_through_framed(const rig &r, shape kind, const bytes &b, unsigned instructions)
+{
+	ch_owner owner = new_owner(r, "framed");
+	ch_code code;
+	CHECK_EQ(open_block(r, kind, b.size(), owner, nullptr, &code), CH_OK);
+	block framed = commit_block(code, b, owner);
+	steps_call(framed.run(), look_from_a_callee);
+	CHECK_EQ(looked, 1);
+	stepped = framed.exec;
+	std::memset(was_at, 0, sizeof was_at);
+	trap_flag_set();
+	steps_call(framed.run(), nothing);
+	trap_flag_clear();
+	unsigned count = 0;
+	for (bool was : was_at)
+		count += was;
+	CHECK_EQ(count, instructions);
+}
+
+TEST(caller_is_found_before_and_after_a_frame_whatever_its_frame_pointer_is)
+{
+	/* mov rax, rdi; mov edi, esi; call rax */
+	static const auto body = {0x48, 0x89, 0xf8, 0x89, 0xf7, 0xff, 0xd0};
+	rig r = start(8 * MIB);
+	struct sigaction action = {};
+	action.sa_sigaction = on_framed_step;
+	action.sa_flags = SA_SIGINFO;
+	CHECK_EQ(sigaction(SIGTRAP, &action, nullptr), 0);
+	/* push rbp; mov rbp, rsp .. pop rbp, or leave; ret; the second form of mov; endbr64 */
+	step_through_framed(r, FRAMED, bytes()({0x55, 0x48, 0x89, 0xe5})(body)({0x5d, 0xc3}), 7);
+	step_through_framed(r, FRAMED, bytes()({0x55, 0x48, 0x8b, 0xec})(body)({0xc9, 0xc3}), 7);
+	step_through_framed(r, FRAMED, bytes()({0xf3, 0x0f, 0x1e, 0xfa, 0x55, 0x48, 0x89, 0xe5})(
+					       body)({0x5d, 0xc3}), 8);
+	/* and push rbx, r12 to r15 and rcx, which come back before pop rbp */
+	step_through_framed(r, SAVING, bytes()({0x55, 0x48, 0x89, 0xe5, 0x53, 0x41, 0x54, 0x41, 0x55,
+						0x41, 0x56, 0x41, 0x57, 0x51})(body)(
+					       {0x59, 0x41, 0x5f, 0x41, 0x5e, 0x41, 0x5d, 0x41, 0x5c,
+						0x5b, 0x5d, 0xc3}), 19);
+	end(r);
+}
+
+/* A frame on the caller's stack, while what the code calls runs on another, 1 TiB below. */
+TEST(caller_is_found_from_a_call_on_another_stack)
+{
+	enum { STACK = 1 << 18 };
+	rig r = start(8 * MIB);
+	void *far = reinterpret_cast<void *>(reinterpret_cast<uintptr_t>(&far) - (1ULL << 40));
+	far = mmap(far, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(far != MAP_FAILED);
+	/* push rbp; mov rbp, rsp; mov rsp, STACK; mov rax, rdi; mov edi, esi; call rax; leave; ret */
+	auto top = reinterpret_cast<uintptr_t>(far) + STACK;
+	bytes b = bytes()({0x55, 0x48, 0x89, 0xe5, 0x48, 0xbc}).word(top)(
+		{0x48, 0x89, 0xf8, 0x89, 0xf7, 0xff, 0xd0, 0xc9, 0xc3});
+	ch_owner owner = new_owner(r, "switches");
+	ch_code code;
+	CHECK_EQ(open_block(r, FRAMED, b.size(), owner, nullptr, &code), CH_OK);
+	steps_call(commit_block(code, b, owner).run(), look_from_a_callee);
+	CHECK_EQ(looked, 1);
+	CHECK_EQ(munmap(far, STACK), 0);
 	end(r);
 }
 

@@ -803,7 +803,7 @@ CH_API CH_CHECKED enum ch_status ch_block_lines(struct ch_block block, const cha
  *              [sp, #-16]!; mov x29, sp; riscv64: ra and s0 stored below the sp of the call; s0 is
  *              that sp). An unwinder restores pc, sp, rbp (x29, s0) only: a catcher finds a wrong
  *              value in rbx or r12 to r15 if the code changes it. Without the frame pointer
- *              unwinders crash, as a handler's backtrace() in a prologue may (docs/unwinders.md)
+ *              unwinders crash. Of prologues see docs/unwinders.md, section 1
  *   KEEPS_ALL  the same, and below its record stores all other registers that a callee keeps,
  *              downwards: rbx, r12 to r15 by push; aarch64: x19 to x28, then d8 to d15, by stp of
  *              two, [sp, #-16]!; riscv64: s1 to s11, fs0 to fs11
