@@ -104,17 +104,24 @@ static void fill_memory(struct ch_heap *heap, struct ch_stats *s) CH_REQUIRES(ch
 	s->notentrant_bytes_now = heap->notentrant_bytes;
 }
 
+/* Counters that change while they are read may differ by less than nothing. */
+static uint64_t gauge(int64_t difference)
+{
+	return difference > 0 ? (uint64_t)difference : 0;
+}
+
 static void fill_counters(const struct ch__counters *c, struct ch_stats *s)
 {
-	s->code_bytes_now = (uint64_t)c->code_bytes;
-	s->hot_bytes_now = (uint64_t)(c->code_bytes - c->cold_bytes);
-	s->cold_bytes_now = (uint64_t)c->cold_bytes;
-	s->stub_bytes_now = (uint64_t)c->stub_bytes;
+	s->code_bytes_now = gauge(c->code_bytes);
+	s->hot_bytes_now = gauge(c->code_bytes - c->cold_bytes);
+	s->cold_bytes_now = gauge(c->cold_bytes);
+	s->stub_bytes_now = gauge(c->stub_bytes);
 	s->blocks_opened = c->blocks_opened;
 	s->blocks_committed = c->blocks_committed;
 	s->blocks_aborted = c->blocks_aborted;
 	s->blocks_freed = c->blocks_freed;
-	s->blocks_open_now = c->blocks_opened - c->blocks_committed - c->blocks_aborted;
+	s->blocks_open_now = gauge((int64_t)(c->blocks_opened - c->blocks_committed -
+					     c->blocks_aborted));
 	s->blocks_now = c->blocks_opened - c->blocks_aborted - c->blocks_freed;
 	s->bytes_opened = c->bytes_opened;
 	s->bytes_freed = c->bytes_freed;
