@@ -309,6 +309,25 @@ TEST(block_that_leads_to_itself_and_its_owner_goes_with_its_release)
 	rig_end(&rig);
 }
 
+/* The later edge, of the owner's own block, does not hide the earlier. */
+TEST(owner_that_another_block_calls_stays_though_its_own_block_calls_it_too)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_owner called = rig_owner(&rig, "called"), caller = rig_owner(&rig, "caller");
+	for (int own = 0; own < 2; own++) {
+		struct emitter e;
+		emit_open(&e, own ? called : caller, 16, 0);
+		CHECK_EQ(ch_edge_attach_owner(e.code.block, called), CH_OK);
+		emit_ret(&e);
+		CHECK_EQ(emit_commit(&e), CH_OK);
+		CHECK_EQ(ch_owner_set_entry(own ? called : caller, e.code.block), CH_OK);
+	}
+	CHECK_EQ(ch_owner_release(called, CH_RELEASE_NOT_RUNNING), CH_OK);
+	rig_settle(&rig);
+	CHECK_EQ(rig_stats(&rig).owners_now, 2);
+	rig_end(&rig);
+}
+
 TEST(code_that_another_block_has_an_edge_to_goes_with_that_one)
 {
 	struct rig rig = rig_start(1 << 20);

@@ -98,6 +98,35 @@ TEST(each_waiting_vm_is_told_of_space_once_and_the_others_are_not)
 	end_hearers(hearers, VMS, heap);
 }
 
+/* The records of vms are used again, after others. */
+TEST(vm_in_the_record_of_one_that_waited_for_space_is_not_told_of_it)
+{
+	enum { RECORDS_MOST = 1000 };
+	struct hearer h, later = {.told = 0};
+	struct ch_ops ops = {.size = sizeof ops, .space_free = hear};
+	struct ch_heap *heap = heap_of_hearers(&h, 1, 2);
+	struct filled f = fill_pool(&h.rig, 2, 60);
+	struct ch_vm *waits, *vm = NULL;
+	CHECK_EQ(ch_vm_attach(heap, &ops, &later, &waits), CH_OK);
+	struct ch_owner owner = rig_owner(&(struct rig){heap, waits}, "of a vm that goes");
+	CHECK_EQ(try_open(owner, 60, 0), CH_E_FULL);
+	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	CHECK_EQ(ch_vm_detach(waits), CH_OK);
+	for (int i = 0; vm != waits; i++) {
+		CHECK(i < RECORDS_MOST);
+		CHECK_EQ(ch_vm_attach(heap, &ops, &later, &vm), CH_OK);
+		if (vm != waits)
+			CHECK_EQ(ch_vm_detach(vm), CH_OK);
+	}
+	CHECK_EQ(ch_owner_release(f.owners[1], CH_RELEASE_NOT_RUNNING), CH_OK);
+	rig_settle(&h.rig);
+	poll_here();
+	CHECK(h.told == 1 && later.told == 0);
+	CHECK_EQ(ch_vm_detach(vm), CH_OK);
+	forget(&f);
+	end_hearers(&h, 1, heap);
+}
+
 /* Memory for records and a mapping may come free, too; memory for the pool may not. */
 TEST(vm_whose_open_lacked_a_mapping_is_told_of_space_too)
 {
