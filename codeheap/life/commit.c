@@ -232,7 +232,8 @@ static bool land(struct ch_heap *heap, struct ch__thread *self, const struct ch_
 	bool is_room = ch__pool_span_is_room(heap->pool, page);
 	if (!is_room && !ch__use_is_in_place(use))
 		return true;
-	if (use == CH__SPAN_IN_PLACE) {
+	/* Landed already, by a commit refused for another block: finish_bytes cuts the rest. */
+	if (use == CH__SPAN_IN_PLACE && !ch__pool_span_runs(heap->pool, page)) {
 		ch__pool_take_over(heap->pool,
 				   ch__exec(heap, block->hot_offset + ch__head_bytes(use)),
 				   code->used_to);

@@ -344,6 +344,37 @@ static void live_at_the_limit(long left)
 	_exit(has_room ? 3 : 4);
 }
 
+/* A commit is refused the access of its second block, and made again. */
+TEST(code_in_place_that_landed_before_another_was_refused_gives_back_its_rest)
+{
+	enum { ROOM_PAGES = 8 };
+	struct rig rig = start_on(CH_BACKEND_AUTO, CH_FORK_COPY);
+	struct ch_owner owner = rig_owner(&rig, "two in place");
+	struct ch_code codes[2];
+	uint64_t refused = 0;
+	for (int i = 0; i < 2; i++) {
+		struct emitter e;
+		emit_open_in_place(&e, owner, CH_KIND_CODE,
+				   ROOM_PAGES * (uint32_t)rig_page_bytes() - 64);
+		emit_ret(&e);
+		codes[i] = e.code;
+		codes[i].used_to = e.at;
+	}
+	for (enum ch_status status = CH_E_OS; status != CH_OK; refused++) {
+		ch__os_fail_at(refused + 1, false);
+		status = ch_block_commit(codes, 2);
+		ch__os_fail_at(0, false);
+		CHECK(status == CH_OK || status == CH_E_OS);
+	}
+	CHECK(refused > 2);
+	CHECK_EQ(rig_stats(&rig).pages_now, 2);
+	CHECK_EQ(rig_stats(&rig).code_bytes_now, 2 * rig_page_bytes());
+	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	rig_collect(&rig, 3);
+	CHECK_EQ(rig_stats(&rig).code_bytes_now, 0);
+	rig_end(&rig);
+}
+
 TEST(images_at_the_limit_of_mappings_are_a_status)
 {
 	if (TEST_SANITIZED)
