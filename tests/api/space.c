@@ -119,6 +119,7 @@ TEST(vm_in_the_record_of_one_that_waited_for_space_is_not_told_of_it)
 			CHECK_EQ(ch_vm_detach(vm), CH_OK);
 	}
 	CHECK_EQ(ch_owner_release(f.owners[1], CH_RELEASE_NOT_RUNNING), CH_OK);
+	may_be_told = true;
 	rig_settle(&h.rig);
 	poll_here();
 	CHECK(h.told == 1 && later.told == 0);
