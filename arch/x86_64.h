@@ -48,14 +48,14 @@ static const uint64_t ch__arch_traps = UINT64_C(0xcccccccccccccccc); /* INT3 */
  * rbp, ret or endbr64 the CFA is rsp + 8, and at mov rbp, rsp it is rsp + 16. Frames may lie on
  * another stack than rsp, so other bytes leave it at rbp + 16. Bytes count only after rbp: behind a
  * call that never returns the next function's push may stand. */
-#define CH_ARCH_CFI_RECORD_END                                                                      \
-	0x0f, 71, 0x76, 0, 0x77, 0, 0x1c, 0x08, 30, 0x25, 0x28, 5, 0, /* (rbp - rsp) >> 30 */       \
-	0x76, 16, 0x2f, 55, 0,                                        /* 0: rbp + 16 */             \
-	0x80, 0, 0x94, 1, 0x12, 0x08, 0x55, 0x29, 0x28, 37, 0,        /* the byte at pc */          \
-	0x12, 0x08, 0xc3, 0x29, 0x28, 30, 0, 0x80, 1, 0x94, 2,        /* the two at pc + 1 */       \
-	0x12, 0x0a, 0x0f, 0x1e, 0x29, 0x28, 18, 0,                    /* of endbr64 */              \
-	0x12, 0x0a, 0x89, 0xe5, 0x29, 0x28, 15, 0,                    /* of mov, in either form */  \
-	0x0a, 0x8b, 0xec, 0x29, 0x28, 8, 0, 0x2f, 0xcb, 0xff,         /* none: to rbp + 16 */       \
+#define CH_ARCH_CFI_RECORD_END                                                                     \
+	0x0f, 71, 0x76, 0, 0x77, 0, 0x1c, 0x08, 30, 0x25, 0x28, 5, 0, /* (rbp - rsp) >> 30 */      \
+	0x76, 16, 0x2f, 55, 0,                                        /* 0: rbp + 16 */            \
+	0x80, 0, 0x94, 1, 0x12, 0x08, 0x55, 0x29, 0x28, 37, 0,        /* the byte at pc */         \
+	0x12, 0x08, 0xc3, 0x29, 0x28, 30, 0, 0x80, 1, 0x94, 2,        /* the two at pc + 1 */      \
+	0x12, 0x0a, 0x0f, 0x1e, 0x29, 0x28, 18, 0,                    /* of endbr64 */             \
+	0x12, 0x0a, 0x89, 0xe5, 0x29, 0x28, 15, 0,                    /* of mov, in either form */ \
+	0x0a, 0x8b, 0xec, 0x29, 0x28, 8, 0, 0x2f, 0xcb, 0xff,         /* none: to rbp + 16 */      \
 	0x77, 8, 0x2f, 2, 0, 0x77, 16                                 /* rsp + 8, or rsp + 16 */
 /* rbx, r12 to r15, pushed in this order */
 static const uint8_t ch__arch_cfi_saves[] = {0x83, 3, 0x8c, 4, 0x8d, 5, 0x8e, 6, 0x8f, 7};

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * steps_x86_64.cc: code that says of each of its instructions where its caller's frame is
  * (CH_FRAME_STEPS): seen by walks from a signal at each, and by exceptions; in a place that serves
- * again; behind a call that is the last thing of its code; and which frames are refused. Code with a
- * frame pointer is walked from each instruction, too, and from another stack. */
+ * again; behind a call that is the last thing of its code; and which frames are refused. Code with
+ * a frame pointer is walked from each instruction, too, and from another stack. */
 #include "tests/support/frames_rig.h"
 #include "tests/support/trap_flag_x86_64.h"
 
@@ -185,8 +185,8 @@ TEST(caller_is_found_at_each_instruction)
 	end(r);
 }
 
-/* The frame of CH_FRAME_POINTER is there from behind the prologue to the epilogue. Before and after,
- * the caller's rbp may be anything, as steps_call's is, and must not be taken for a frame. */
+/* The frame of CH_FRAME_POINTER is there from behind the prologue to the epilogue. Before and after
+ * that, the caller's rbp may be anything, as steps_call's is, and must not be taken for a frame. */
 static void on_framed_step(int, siginfo_t *, void *ucontext)
 {
 	auto *context = static_cast<ucontext_t *>(ucontext);
@@ -231,13 +231,14 @@ TEST(caller_is_found_before_and_after_a_frame_whatever_its_frame_pointer_is)
 	/* push rbp; mov rbp, rsp .. pop rbp, or leave; ret; the second form of mov; endbr64 */
 	step_through_framed(r, FRAMED, bytes()({0x55, 0x48, 0x89, 0xe5})(body)({0x5d, 0xc3}), 7);
 	step_through_framed(r, FRAMED, bytes()({0x55, 0x48, 0x8b, 0xec})(body)({0xc9, 0xc3}), 7);
-	step_through_framed(r, FRAMED, bytes()({0xf3, 0x0f, 0x1e, 0xfa, 0x55, 0x48, 0x89, 0xe5})(
-					       body)({0x5d, 0xc3}), 8);
+	bytes with_endbr =
+		bytes()({0xf3, 0x0f, 0x1e, 0xfa, 0x55, 0x48, 0x89, 0xe5})(body)({0x5d, 0xc3});
+	step_through_framed(r, FRAMED, with_endbr, 8);
 	/* and push rbx, r12 to r15 and rcx, which come back before pop rbp */
-	step_through_framed(r, SAVING, bytes()({0x55, 0x48, 0x89, 0xe5, 0x53, 0x41, 0x54, 0x41, 0x55,
-						0x41, 0x56, 0x41, 0x57, 0x51})(body)(
-					       {0x59, 0x41, 0x5f, 0x41, 0x5e, 0x41, 0x5d, 0x41, 0x5c,
-						0x5b, 0x5d, 0xc3}), 19);
+	bytes saving = bytes()({0x55, 0x48, 0x89, 0xe5})(
+		{0x53, 0x41, 0x54, 0x41, 0x55, 0x41, 0x56, 0x41, 0x57, 0x51})(body)(
+		{0x59, 0x41, 0x5f, 0x41, 0x5e, 0x41, 0x5d, 0x41, 0x5c, 0x5b, 0x5d, 0xc3});
+	step_through_framed(r, SAVING, saving, 19);
 	end(r);
 }
 
@@ -249,7 +250,7 @@ TEST(caller_is_found_from_a_call_on_another_stack)
 	void *far = reinterpret_cast<void *>(reinterpret_cast<uintptr_t>(&far) - (1ULL << 40));
 	far = mmap(far, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	CHECK(far != MAP_FAILED);
-	/* push rbp; mov rbp, rsp; mov rsp, STACK; mov rax, rdi; mov edi, esi; call rax; leave; ret */
+	/* push rbp; mov rbp, rsp; mov rsp, top; mov rax, rdi; mov edi, esi; call rax; leave; ret */
 	auto top = reinterpret_cast<uintptr_t>(far) + STACK;
 	bytes b = bytes()({0x55, 0x48, 0x89, 0xe5, 0x48, 0xbc}).word(top)(
 		{0x48, 0x89, 0xf8, 0x89, 0xf7, 0xff, 0xd0, 0xc9, 0xc3});

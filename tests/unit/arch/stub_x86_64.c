@@ -402,8 +402,8 @@ TEST(unwinder_passes_from_the_callback_into_the_jit_frame)
 	CHECK_EQ(frames[i + 2], caller);
 }
 
-/* By the ABI's register numbers: the CFA by an expression of rbp, rsp and pc, whose length is right;
- * the return address at cfa - 8, rbp at cfa - 16. */
+/* By the ABI's register numbers: the CFA by an expression of rbp, rsp and pc, with its length; the
+ * return address at cfa - 8, rbp at cfa - 16. */
 TEST(frame_with_rbp_is_told_in_the_numbers_of_the_abi)
 {
 	static const uint8_t rule[] = {0x90, 1, 0x86, 2};
