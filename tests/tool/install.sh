@@ -169,6 +169,43 @@ C
   [ "$(./loader)" = "$wanted" ] || fail "the extension failed"
 }
 
+# Loaded 300 times, an object makes a heap each time, of 255 that a process may have: unless it stays, or destroys its heap.
+case_install_object_that_is_loaded_again_has_one_heap() {
+  in_empty_folder
+  cat >extension.c <<'C'
+#include <codeheap/codeheap.h>
+static struct ch_heap *heap;
+static enum ch_status made;
+__attribute__((constructor)) static void begin(void) { made = ch_heap_create(NULL, &heap); }
+#ifdef ENDS
+__attribute__((destructor)) static void end(void) { (void)!ch_heap_destroy(heap); }
+#endif
+int has_heap(void);
+int has_heap(void) { return made == CH_OK; }
+C
+  cat >loader.c <<'C'
+#include <dlfcn.h>
+#include <stdio.h>
+int main(void)
+{
+	int round = 1;
+	for (void *object; round <= 300 && (object = dlopen("./extension.so", RTLD_NOW)); round++) {
+		if (!((int (*)(void))dlsym(object, "has_heap"))())
+			break;
+		dlclose(object);
+	}
+	return !printf("%d\n", round);
+}
+C
+  flags_of codeheap-dl
+  must gcc -o loader loader.c
+  local of
+  for of in 256: 301:-Wl,-z,nodelete 301:-DENDS; do
+    must gcc -shared -fPIC -o extension.so extension.c "${flags[@]}" -Wl,-rpath,"$root/lib" ${of#*:}
+    [ "$(./loader)" = "${of%%:*}" ] || fail "linked with '${of#*:}': $(./loader)"
+  done
+}
+
 # What the header and the manual page show is x86-64 code.
 case_install_example_of_the_header_runs() {
   in_empty_folder

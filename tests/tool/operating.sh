@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# What docs/operating.md says of containers: no /proc, a read-only /tmp, another mount and pid namespace, and what the
-# linked library does to the program's environment. Without arguments it lists its cases, with a name it runs one.
+# What docs/operating.md says of containers: no /proc, a read-only /tmp, another mount and pid namespace; of a limit of address
+# space; and of the program's environment. Without arguments it lists its cases, with a name it runs one.
 set -u
 # A case says itself which backend and which sinks it is about.
 unset CODEHEAP_WX CODEHEAP_SINKS CODEHEAP_PERF_MAP_DIR JITDUMPDIR
@@ -128,6 +128,12 @@ case_gdb_breaks_in_code_on_procmem() {
     -ex 'break say_ready' -ex run -ex 'break named' -ex continue -ex 'info breakpoints' "$work/program" >"$work/said" 2>&1 </dev/null
   grep -qE 'ptrace|not permitted' "$work/said" && { echo "skip: the kernel refuses ptrace"; exit 77; }
   says 'Breakpoint 2, .* in named '
+}
+# The call that tries the sizes succeeds.
+case_each_size_that_the_system_refuses_has_a_line() {
+  (ulimit -v 200000 && CODEHEAP_DEBUG=1 "$work/program") >"$work/said" 2>&1 || fail "$(cat "$work/said")"
+  says '^42$'
+  says 'CH_E_MEMORY: no pool of [0-9]+ bytes'
 }
 case_jemalloc_inside_reads_malloc_conf() {
   MALLOC_CONF=stats_print:true "$work/program" >"$work/said" 2>&1 || fail "$(cat "$work/said")"
