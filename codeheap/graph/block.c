@@ -105,7 +105,7 @@ void ch__page_retire(struct ch_heap *heap, uint32_t page)
 	uint8_t state = atomic_load(&heap->pool->pages[page].state);
 	if (state == CH__PAGE_FREE)
 		forget_page(heap, page);
-	/* An open in need looks at pages with room, at open pages, then at full ones. */
+	/* An open in need may have looked at pages with room before. It looks at full ones last. */
 	if (state != CH__PAGE_FULL)
 		ch__space_returned(heap);
 }

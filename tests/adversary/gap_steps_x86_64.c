@@ -266,9 +266,9 @@ TEST(page_that_is_taken_as_it_comes_free_stays_known)
 	rig_end(&play.rig);
 }
 
-/* The second time that the open found no page for itself, and has not looked at open pages. Between
- * its two looks a block ends in the page that another thread has open. */
-static bool found_no_page_again(struct play *p)
+/* Whether the call, an open in need, has just left a region. Counts how often it had the records:
+ * it looks for a page under their lock, and at open pages in a region. */
+static bool leaves_a_region_in_need(struct play *p)
 {
 	struct ch_heap *heap = p->rig.heap;
 	bool is_inside = atomic_load(&ch__thread_self(heap)->inside);
@@ -277,13 +277,21 @@ static bool found_no_page_again(struct play *p)
 		return false;
 	p->looks += p->had_records && !has_records;
 	p->had_records = has_records;
-	if (p->looks == 1 && p->was_inside && !is_inside && !atomic_load(&p->may_open)) {
+	bool leaves = p->was_inside && !is_inside;
+	p->was_inside = is_inside;
+	return leaves;
+}
+
+/* The second time that the open found no page for itself, and has not looked at open pages. Between
+ * its two looks a block ends in the page that another thread has open. */
+static bool found_no_page_again(struct play *p)
+{
+	if (leaves_a_region_in_need(p) && p->looks == 1 && !atomic_load(&p->may_open)) {
 		atomic_store(&p->may_open, 1);
 		TEST_UNTIL(atomic_load(&p->may_open) == 2)
 			usleep(100);
 	}
-	p->was_inside = is_inside;
-	return p->looks == 2 && !has_records;
+	return p->looks == 2 && !p->had_records;
 }
 
 static void *free_between(void *arg)
@@ -291,9 +299,25 @@ static void *free_between(void *arg)
 	struct play *p = arg;
 	TEST_UNTIL(atomic_load(&p->may_open))
 		usleep(100);
-	CHECK_EQ(ch_owner_release(p->filler, CH_RELEASE_NOT_RUNNING), CH_OK);
+	(void)release_filler(p);
 	atomic_store(&p->may_open, 2);
 	return NULL;
+}
+
+/* Makes a block that uses all its bytes, the entry of a new owner. Returns false: no room. */
+static bool make_whole(const struct play *p, struct ch_owner *owner)
+{
+	struct ch_open open = p->open;
+	struct emitter e;
+	open.owner = rig_owner(&p->rig, "filler");
+	if (emit_open_as(&e, &open) != CH_OK)
+		return false;
+	emit_ret(&e);
+	e.at = open.hot_bytes;
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	CHECK_EQ(ch_owner_set_entry(open.owner, e.code.block), CH_OK);
+	*owner = open.owner;
+	return true;
 }
 
 /* A thread that goes, or opens elsewhere, lets its page go as a page with room. An open in need
@@ -303,15 +327,8 @@ TEST(page_that_is_let_go_while_an_open_looks_is_counted_as_space)
 	static struct play play = {.is_here = found_no_page_again, .call = open_block};
 	begin(&play, 4 * rig_page_bytes());
 	struct ch_heap *heap = play.rig.heap;
-	struct ch_open open = play.open;
-	struct emitter e;
-	for (play.filler = open.owner; emit_open_as(&e, &open) == CH_OK;) {
-		emit_ret(&e);
-		e.at = open.hot_bytes; /* no byte is left over */
-		CHECK_EQ(emit_commit(&e), CH_OK);
-		play.filler = open.owner;
-		open.owner = rig_owner(&play.rig, "filler");
-	}
+	while (make_whole(&play, &play.filler))
+		continue;
 	pthread_t letter;
 	CHECK_EQ(pthread_create(&letter, NULL, free_between, &play), 0);
 	pthread_t caller = start_call(&play);
@@ -335,37 +352,19 @@ TEST(page_that_is_let_go_while_an_open_looks_is_counted_as_space)
 /* The open has looked twice for a page and at open pages, and not yet at full ones. */
 static bool has_looked_at_open_pages(struct play *p)
 {
-	struct ch_heap *heap = p->rig.heap;
-	bool is_inside = atomic_load(&ch__thread_self(heap)->inside);
-	bool has_records = atomic_load(&heap->records.word) != CH__LOCK_FREE;
-	if (!atomic_load(&heap->opens_in_need))
-		return false;
-	p->looks += p->had_records && !has_records;
-	p->had_records = has_records;
-	bool has_looked = p->looks == 2 && p->was_inside && !is_inside;
-	p->was_inside = is_inside;
-	return has_looked;
+	return leaves_a_region_in_need(p) && p->looks == 2;
 }
 
-/* Each block has an owner. Three that lie side by side in a full page end. */
+/* Three blocks that lie side by side in a full page end. */
 static void fill_and_leave_a_hole(const struct rig *rig, void *arg)
 {
 	enum { FIRST = 8, HOLE = 3 };
-	struct play *p = arg;
-	struct ch_owner owners[FIRST + HOLE];
-	struct emitter e;
-	for (unsigned i = 0;; i++) {
-		struct ch_open open = p->open;
-		open.owner = rig_owner(rig, "filler");
-		if (i < FIRST + HOLE)
-			owners[i] = open.owner;
-		if (emit_open_as(&e, &open) != CH_OK)
-			break;
-		emit_ret(&e);
-		e.at = open.hot_bytes; /* no byte is left over */
-		CHECK_EQ(emit_commit(&e), CH_OK);
-		CHECK_EQ(ch_owner_set_entry(open.owner, e.code.block), CH_OK);
-	}
+	struct ch_owner owners[FIRST + HOLE], last;
+	(void)rig;
+	for (unsigned i = 0; i < FIRST + HOLE; i++)
+		CHECK(make_whole(arg, &owners[i]));
+	while (make_whole(arg, &last))
+		continue;
 	for (unsigned i = FIRST; i < FIRST + HOLE; i++)
 		CHECK_EQ(ch_owner_release(owners[i], CH_RELEASE_NOT_RUNNING), CH_OK);
 }
