@@ -123,6 +123,8 @@ static void write_shape(struct ch__frame_shape *shape, const uint8_t *cfi, size_
 	shape->data_align = CH_ARCH_DWARF_DATA_ALIGN;
 }
 
+_Static_assert(sizeof ch__arch_cfi_frame_pointer + sizeof ch__arch_cfi_saves <= CH__FRAME_CFI_BYTES,
+	       "a shape has room for the longest program of its own");
 static void write_fixed_shapes(struct ch__frame_shape *shapes)
 {
 	static const uint8_t *const record = ch__arch_cfi_frame_pointer;

@@ -6,8 +6,8 @@
 #include "tests/support/frames_rig.h"
 #include "tests/support/trap_flag_x86_64.h"
 
+#include <iterator>
 #include <signal.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <ucontext.h>
 #include <unistd.h>
@@ -142,52 +142,9 @@ static int look_from_a_callee(int number)
 
 static const uint8_t *stepped;
 static bool was_at[40]; /* bytes of the longest code */
+static bool wants_registers;
 
 static void on_step(int, siginfo_t *, void *ucontext)
-{
-	auto *context = static_cast<ucontext_t *>(ucontext);
-	auto at = static_cast<uintptr_t>(context->uc_mcontext.gregs[REG_RIP]) -
-		  reinterpret_cast<uintptr_t>(stepped);
-	if (at >= SIZE)
-		return;
-	was_at[at] = true;
-	if (look() != 1)
-		FAIL("unwinding from offset %u does not find the caller's registers",
-		     static_cast<unsigned>(at));
-}
-
-static int nothing(int number)
-{
-	return number;
-}
-
-TEST(caller_is_found_at_each_instruction)
-{
-	rig r = start(8 * MIB);
-	struct sigaction action = {};
-	action.sa_sigaction = on_step;
-	action.sa_flags = SA_SIGINFO;
-	CHECK_EQ(sigaction(SIGTRAP, &action, nullptr), 0);
-	for (uint8_t room : {16, 48, 112}) {
-		block b = new_steps(r, room);
-		steps_call(b.run(), look_from_a_callee);
-		CHECK_EQ(looked, 1);
-		stepped = b.exec;
-		std::memset(was_at, 0, sizeof was_at);
-		trap_flag_set();
-		steps_call(b.run(), nothing);
-		trap_flag_clear();
-		unsigned count = 0;
-		for (bool was : was_at)
-			count += was;
-		CHECK_EQ(count, INSTRUCTIONS);
-	}
-	end(r);
-}
-
-/* The frame of CH_FRAME_POINTER is there from behind the prologue to the epilogue. Before and after
- * that, the caller's rbp may be anything, as steps_call's is, and must not be taken for a frame. */
-static void on_framed_step(int, siginfo_t *, void *ucontext)
 {
 	auto *context = static_cast<ucontext_t *>(ucontext);
 	auto at = static_cast<uintptr_t>(context->uc_mcontext.gregs[REG_RIP]) -
@@ -195,72 +152,129 @@ static void on_framed_step(int, siginfo_t *, void *ucontext)
 	if (at >= sizeof was_at)
 		return;
 	was_at[at] = true;
-	if (!look())
-		FAIL("unwinding from offset %u does not find the caller",
-		     static_cast<unsigned>(at));
+	int found = look();
+	if (!found || (wants_registers && found != 1))
+		FAIL("unwinding from offset %u does not find the caller%s",
+		     static_cast<unsigned>(at), found ? "'s registers" : "");
 }
 
-static void step_through_framed(const rig &r, shape kind, const bytes &b, unsigned instructions)
+static int nothing(int number)
 {
-	ch_owner owner = new_owner(r, "framed");
-	ch_code code;
-	CHECK_EQ(open_block(r, kind, b.size(), owner, nullptr, &code), CH_OK);
-	block framed = commit_block(code, b, owner);
-	steps_call(framed.run(), look_from_a_callee);
+	return number;
+}
+
+/* Looks from a callee of the code, then at each of its instructions. Returns their number. */
+static unsigned step_through(const block &b)
+{
+	struct sigaction action = {};
+	action.sa_sigaction = on_step;
+	action.sa_flags = SA_SIGINFO;
+	CHECK_EQ(sigaction(SIGTRAP, &action, nullptr), 0);
+	steps_call(b.run(), look_from_a_callee);
 	CHECK_EQ(looked, 1);
-	stepped = framed.exec;
+	stepped = b.exec;
 	std::memset(was_at, 0, sizeof was_at);
 	trap_flag_set();
-	steps_call(framed.run(), nothing);
+	steps_call(b.run(), nothing);
 	trap_flag_clear();
 	unsigned count = 0;
 	for (bool was : was_at)
 		count += was;
-	CHECK_EQ(count, instructions);
+	return count;
 }
 
+TEST(caller_is_found_at_each_instruction)
+{
+	rig r = start(8 * MIB);
+	wants_registers = true;
+	for (uint8_t room : {16, 48, 112})
+		CHECK_EQ(step_through(new_steps(r, room)), INSTRUCTIONS);
+	end(r);
+}
+
+/* --- code with a frame pointer --- */
+
+static ch_status try_framed(const rig &r, shape kind, const bytes &b, block *out)
+{
+	ch_owner owner = new_owner(r, "framed");
+	ch_code code;
+	ch_status status = open_block(r, kind, b.size(), owner, nullptr, &code);
+	if (status == CH_OK)
+		*out = commit_block(code, b, owner);
+	return status;
+}
+static block new_framed(const rig &r, shape kind, const bytes &b)
+{
+	block out;
+	CHECK_EQ(try_framed(r, kind, b, &out), CH_OK);
+	return out;
+}
+
+/* The frame is there from behind the prologue to the epilogue. Before and after that, the caller's
+ * rbp may be anything, as steps_call's is, and must not be taken for a frame. */
 TEST(caller_is_found_before_and_after_a_frame_whatever_its_frame_pointer_is)
 {
 	/* mov rax, rdi; mov edi, esi; call rax */
 	static const auto body = {0x48, 0x89, 0xf8, 0x89, 0xf7, 0xff, 0xd0};
 	rig r = start(8 * MIB);
-	struct sigaction action = {};
-	action.sa_sigaction = on_framed_step;
-	action.sa_flags = SA_SIGINFO;
-	CHECK_EQ(sigaction(SIGTRAP, &action, nullptr), 0);
 	/* push rbp; mov rbp, rsp .. pop rbp, or leave; ret; the second form of mov; endbr64 */
-	step_through_framed(r, FRAMED, bytes()({0x55, 0x48, 0x89, 0xe5})(body)({0x5d, 0xc3}), 7);
-	step_through_framed(r, FRAMED, bytes()({0x55, 0x48, 0x8b, 0xec})(body)({0xc9, 0xc3}), 7);
+	bytes plain = bytes()({0x55, 0x48, 0x89, 0xe5})(body)({0x5d, 0xc3});
+	bytes other = bytes()({0x55, 0x48, 0x8b, 0xec})(body)({0xc9, 0xc3});
 	bytes with_endbr =
 		bytes()({0xf3, 0x0f, 0x1e, 0xfa, 0x55, 0x48, 0x89, 0xe5})(body)({0x5d, 0xc3});
-	step_through_framed(r, FRAMED, with_endbr, 8);
 	/* and push rbx, r12 to r15 and rcx, which come back before pop rbp */
 	bytes saving = bytes()({0x55, 0x48, 0x89, 0xe5})(
 		{0x53, 0x41, 0x54, 0x41, 0x55, 0x41, 0x56, 0x41, 0x57, 0x51})(body)(
 		{0x59, 0x41, 0x5f, 0x41, 0x5e, 0x41, 0x5d, 0x41, 0x5c, 0x5b, 0x5d, 0xc3});
-	step_through_framed(r, SAVING, saving, 19);
+	CHECK_EQ(step_through(new_framed(r, FRAMED, plain)), 7);
+	CHECK_EQ(step_through(new_framed(r, FRAMED, other)), 7);
+	CHECK_EQ(step_through(new_framed(r, FRAMED, with_endbr)), 8);
+	CHECK_EQ(step_through(new_framed(r, SAVING, saving)), 19);
 	end(r);
 }
 
-/* A frame on the caller's stack, while what the code calls runs on another, 1 TiB below. */
+/* Far from the thread's stack, as all that the linker places is. */
+alignas(16) static uint8_t far_stack[1 << 18];
+
+/* push rbp; mov rbp, rsp; mov rsp, end of far_stack; mov rax, rdi; mov edi, esi */
+static bytes switches()
+{
+	return bytes()({0x55, 0x48, 0x89, 0xe5, 0x48, 0xbc}).word(std::end(far_stack))(
+		{0x48, 0x89, 0xf8, 0x89, 0xf7});
+}
+
+/* The frame lies on the caller's stack, while what the code calls runs on another. */
 TEST(caller_is_found_from_a_call_on_another_stack)
 {
-	enum { STACK = 1 << 18 };
 	rig r = start(8 * MIB);
-	void *far = reinterpret_cast<void *>(reinterpret_cast<uintptr_t>(&far) - (1ULL << 40));
-	far = mmap(far, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	CHECK(far != MAP_FAILED);
-	/* push rbp; mov rbp, rsp; mov rsp, top; mov rax, rdi; mov edi, esi; call rax; leave; ret */
-	auto top = reinterpret_cast<uintptr_t>(far) + STACK;
-	bytes b = bytes()({0x55, 0x48, 0x89, 0xe5, 0x48, 0xbc}).word(top)(
-		{0x48, 0x89, 0xf8, 0x89, 0xf7, 0xff, 0xd0, 0xc9, 0xc3});
-	ch_owner owner = new_owner(r, "switches");
-	ch_code code;
-	CHECK_EQ(open_block(r, FRAMED, b.size(), owner, nullptr, &code), CH_OK);
-	steps_call(commit_block(code, b, owner).run(), look_from_a_callee);
+	/* call rax; leave; ret */
+	block b = new_framed(r, FRAMED, switches()({0xff, 0xd0, 0xc9, 0xc3}));
+	steps_call(b.run(), look_from_a_callee);
 	CHECK_EQ(looked, 1);
-	CHECK_EQ(munmap(far, STACK), 0);
 	end(r);
+}
+
+/* Code up to the last byte of each page of a full pool: the call, or a nop or ud2 behind it. */
+TEST(exception_passes_a_call_that_is_the_last_thing_in_memory_on_another_stack)
+{
+	enum { HEAD = 8 };
+	static const std::initializer_list<int> tails[] = {{}, {0x90}, {0x0f, 0x0b}};
+	for (const auto &tail : tails) {
+		rig r = start(MIB);
+		ch_stats stats = {};
+		stats.size = sizeof stats;
+		CHECK_EQ(ch_heap_stats(r.heap, &stats), CH_OK);
+		bytes b = switches();
+		while (b.size() < stats.page_bytes - HEAD - 2 - tail.size())
+			b({0x90});
+		b({0xff, 0xd0})(tail);
+		block full;
+		unsigned count = 0;
+		for (; try_framed(r, FRAMED, b, &full) == CH_OK; count++)
+			CHECK_EQ(catch_from(full, throw_it, 4), -4);
+		CHECK(count > 8);
+		end(r);
+	}
 }
 
 TEST(exception_passes_code_with_steps)
