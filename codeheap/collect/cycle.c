@@ -90,7 +90,7 @@ static enum ch_status begin(struct ch_heap *heap, uint64_t until_ns)
 
 /* When a thread stands on no known stack, nothing may die. Threads run on before the thaw. */
 static enum ch_status end(struct ch_heap *heap, bool is_complete, uint64_t marked_from_ns)
-	CH_UNANALYSED("begin has taken the locks")
+	CH_RELEASES(ch__role_heap, ch__role_frozen) CH_UNANALYSED("begin has taken the locks")
 {
 	int blind_to = heap->marker.blind_to;
 	uint64_t start = heap->cycle_start_ns;
@@ -296,6 +296,7 @@ static uint32_t begin_host(const struct ch__arch_saved *saved, void *of, void *a
 	}
 	ch__marker_init(heap, &heap->marker);
 	*out = &heap->marker;
+	ch__marker_has_cycle(*out);
 	leave_cycle(*out);
 	return status;
 }
