@@ -423,9 +423,11 @@ static void compile_loop(struct method *m)
 	CHECK_EQ(status, CH_OK);
 }
 
-static void compile_storm_runner(struct play *p)
+static void compile_storm_runner(struct stage *stage, void *arg)
 {
+	struct play *p = arg;
 	enum ch_status status = CH_E_STALE;
+	(void)stage;
 	while (status == CH_E_STALE || status == CH_E_STATE) {
 		struct emitter e;
 		method_open(&e, &p->runner);
@@ -471,7 +473,7 @@ __attribute__((unused)) static void storm(struct stage *stage)
 	CHECK_EQ(sigaction(OUTER, &action, NULL), 0);
 	stage->counts_only = true;
 	method_new(stage, &p->runner, "in the handler");
-	compile_storm_runner(p);
+	stage_apart(stage, compile_storm_runner, p);
 	for (int i = 0; i < STORM_THREADS; i++)
 		stage_spawn(stage, &threads[i], run_and_be_interrupted, p);
 	stage_wait(&p->spins, STORM_THREADS);
@@ -479,7 +481,7 @@ __attribute__((unused)) static void storm(struct stage *stage)
 	for (int round = 0; now_ns() < end || p->interruptions <= 200; round++) {
 		CHECK_EQ(pthread_kill(threads[round % STORM_THREADS].thread, OUTER), 0);
 		if (method_has_fallback(&p->runner))
-			compile_storm_runner(p);
+			stage_apart(stage, compile_storm_runner, p);
 		if (round % 1024 == 0)
 			stage_check(stage);
 		stage_pause();
