@@ -139,6 +139,28 @@ case_jemalloc_inside_reads_malloc_conf() {
   MALLOC_CONF=stats_print:true "$work/program" >"$work/said" 2>&1 || fail "$(cat "$work/said")"
   says 'jemalloc statistics'
 }
+# After one thread made code, another throws, and the process forks. A report has a WARNING.
+case_thread_sanitizer_is_silent_with_the_suppressions() {
+  cat >"$work/throws.cc" <<'C'
+#include <codeheap/codeheap.h>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+int main() {
+  struct ch_heap *heap;
+  void (*code)(void);
+  if (ch_heap_create(NULL, &heap) || ch_code_add(heap, "\xc3", 1, "f", &code)) return 3;
+  std::thread([] { try { throw 1; } catch (int) { } }).join();
+  int status, child = fork();
+  if (!child) _exit(0);
+  return waitpid(child, &status, 0) != child || status;
+}
+C
+  "${CXX:-g++}" -fsanitize=thread -O1 -I. -o "$work/throws" "$work/throws.cc" -L"$build" -lcodeheap "-Wl,-rpath,$build" || fail "no program"
+  sed -n '/^- ThreadSanitizer/,$p' docs/operating.md | grep -oE '`(called_from_lib|race|mutex):[a-zA-Z_.]+`' | tr -d '`' >"$work/suppressions"
+  TSAN_OPTIONS="suppressions=$work/suppressions" timeout -s KILL 100 "$work/throws" >"$work/said" 2>&1 || fail "$(cat "$work/said")"
+  ! grep WARNING "$work/said"
+}
 
 if [ $# = 0 ]; then
   declare -F | sed -n 's/^declare -f case_\(.*\)/operating_\1 240 0 -/p' |
