@@ -831,7 +831,7 @@ struct ch_frame {
 
 /* ch_frame_register: a frame shape of the VM's own; examples/frames.c has one.
  * in    cfi, bytes  1 to 64 bytes of DWARF call-frame instructions that hold at each instruction of
- *                   every block of the shape: the whole rule, from the CFA on; not checked
+ *                   every block of the shape: all from the CFA on, data factor -8; not checked
  * out   frame   for ch_open.frame. Blocks of two shapes share no page: register a rule once
  * ret   CH_OK | CH_E_ARG | CH_E_FULL 12 shapes are registered
  * lock  sinks

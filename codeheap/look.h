@@ -61,7 +61,7 @@ enum ch_backtrace { CH_BACKTRACE_FRAMES, CH_BACKTRACE_TABLES };
  * in    ucontext  the signal's, in a signal handler; or NULL = from the caller (by FRAMES not on an
  *                 alternate signal stack)
  * out   pcs       innermost first; a ucontext's pc comes first, and is no return address
- * ret   how many; 0 with a heap that was destroyed; FRAMES: 0 in a thread that is not attached, or
+ * ret   how many; 0 if heap is NULL or destroyed; FRAMES: 0 in a thread that is not attached, or
  *       on a stack that the heap does not know
  * lock  none of the library; TABLES: the unwinder's
  * safe  FRAMES: an attached thread, signal handlers in it. TABLES: any thread; in a handler only of

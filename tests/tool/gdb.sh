@@ -488,7 +488,7 @@ END
   said '^#0 .*main \('
 }
 
-case_attached_debugger_learns_what_is_there() {
+loop() { # the victim, which goes on until it is killed
   program "$build/libcodeheap.a"
   "$work/victim" loop >"$work/log" 2>&1 &
   victim=$!
@@ -496,6 +496,9 @@ case_attached_debugger_learns_what_is_there() {
     kill -0 $victim || fail "the victim does not start: $(cat "$work/log")"
     sleep 0.1
   done
+}
+case_attached_debugger_learns_what_is_there() {
+  loop
   session -p $victim <<'END'
 break leaf if x == 1
 continue
@@ -505,6 +508,19 @@ detach
 END
   kill -KILL $victim
   whole_stack
+}
+# The program does not go on in between.
+case_flush_of_the_heap_that_stats_names_shows_all() {
+  loop
+  session -p $victim <<'END'
+source tools/gdb/codeheap.py
+info functions ^scm::outer
+python heap = gdb.execute('codeheap stats', to_string=True).split()[3]
+python gdb.execute('call (int)ch_sink_flush((void *)%s)' % heap)
+info functions ^scm::outer
+END
+  kill -KILL $victim
+  [ "$(grep -c '^0x.* scm::outer' "$work/said")" = 1 ] || fail "$(cat "$work/said")"
 }
 
 case_core_of_a_debugged_process_names_code() {
