@@ -158,8 +158,9 @@ int main() {
 C
   "${CXX:-g++}" -fsanitize=thread -O1 -I. -o "$work/throws" "$work/throws.cc" -L"$build" -lcodeheap "-Wl,-rpath,$build" || fail "no program"
   sed -n '/^- ThreadSanitizer/,$p' docs/operating.md | grep -oE '`(called_from_lib|race|mutex):[a-zA-Z_.]+`' | tr -d '`' >"$work/suppressions"
-  TSAN_OPTIONS="suppressions=$work/suppressions" timeout -s KILL 100 "$work/throws" >"$work/said" 2>&1 || fail "$(cat "$work/said")"
-  ! grep WARNING "$work/said"
+  TSAN_OPTIONS="suppressions=$work/suppressions" timeout -s KILL 100 "$work/throws" >"$work/said" 2>&1 && ! grep WARNING "$work/said" && return
+  grep -q 'unexpected memory mapping' "$work/said" && { echo "skip: ThreadSanitizer finds no room for its shadow"; exit 77; }
+  fail "$(cat "$work/said")"
 }
 
 if [ $# = 0 ]; then
