@@ -282,13 +282,19 @@ __attribute__((no_sanitize("address", "thread"))) static uint32_t load_near(uint
 	return read[0] | (uint32_t)read[1] << 8 | (uint32_t)read[2] << 16 | (uint32_t)read[3] << 24;
 }
 
-/* The frame begins with push rbp; mov rbp, rsp. ENDBR64 and a diverter may stand before that. The
- * frame ends with pop rbp or leave, then ret. */
+/* push rbp; mov rbp, rsp, in either form of the mov */
+static bool begins_frame(uint32_t code)
+{
+	return code == 0xe5894855 || code == 0xec8b4855;
+}
+
+/* ENDBR64 and a diverter may stand before the begin of the frame. The frame ends with pop rbp or
+ * leave, then ret. */
 __attribute__((no_sanitize("address", "thread"))) uintptr_t
 ch__arch_unrecorded_return(const void *ucontext)
 {
 	enum { RET = 0xc3, RET_POP = 0xc2, ENDBR64_BYTES = 4 };
-	const uint32_t endbr64 = 0xfa1e0ff3, begin = 0xe5894855;
+	const uint32_t endbr64 = 0xfa1e0ff3;
 	uintptr_t pc = ch__arch_context_pc(ucontext), sp = ch__arch_context_sp(ucontext), at = pc;
 	const volatile uintptr_t *stack = (const volatile uintptr_t *)sp;
 	uint8_t first = *(const volatile uint8_t *)pc;
@@ -296,13 +302,13 @@ ch__arch_unrecorded_return(const void *ucontext)
 		return 0;
 	if (first == RET || first == RET_POP)
 		return stack[0];
-	if (load_near(pc, pc - 1) == begin)
+	if (begins_frame(load_near(pc, pc - 1)))
 		return stack[1];
 	if (load_near(pc, at) == endbr64)
 		at += ENDBR64_BYTES;
 	if ((load_near(pc, at) & 0xff) == TEST_EAX)
 		at += CH_ARCH_DIVERTER_BYTES;
-	return load_near(pc, at) == begin ? stack[0] : 0;
+	return begins_frame(load_near(pc, at)) ? stack[0] : 0;
 }
 
 /* INT3 is a trap: the pc is already behind the INT3. A fault, a step and a debug register leave the

@@ -527,6 +527,22 @@ TEST(return_of_either_kind_has_its_caller_on_top_of_the_stack)
 	CHECK_EQ(unrecorded_at(leave, stack), 0);
 }
 
+/* Assemblers choose either form of the mov: a profile has the caller before the mov and at it. */
+TEST(frame_that_begins_by_either_form_of_a_mov_has_its_caller)
+{
+	static const uint8_t forms[2][16] = {
+		{0xf3, 0x0f, 0x1e, 0xfa, 0xa9, 1, 2, 3, 4, 0x55, 0x48, 0x89, 0xe5},
+		{0xf3, 0x0f, 0x1e, 0xfa, 0xa9, 1, 2, 3, 4, 0x55, 0x48, 0x8b, 0xec}};
+	const uintptr_t stack[2] = {0x1111, 0x2222};
+	for (unsigned i = 0; i < 2; i++) {
+		CHECK_EQ(unrecorded_at(forms[i], stack), 0x1111);
+		CHECK_EQ(unrecorded_at(forms[i] + 4, stack), 0x1111);
+		CHECK_EQ(unrecorded_at(forms[i] + 9, stack), 0x1111);
+		CHECK_EQ(unrecorded_at(forms[i] + 10, stack), 0x2222);
+		CHECK_EQ(unrecorded_at(forms[i] + 13, stack), 0);
+	}
+}
+
 /* --- state of the thread --- */
 
 /* Protection keys belong to the thread: a callback may change the keys for good. */
@@ -574,6 +590,31 @@ TEST(word_that_a_trap_would_return_to_is_read_off_an_aligned_stack_only)
 	CHECK_EQ(ch__arch_context_return(&context), 0);
 	context.uc_mcontext.gregs[REG_RSP] = 0;
 	CHECK_EQ(ch__arch_context_return(&context), 0);
+}
+
+/* Only the magic number says that a length is there. */
+TEST(vectors_of_a_signal_are_longer_where_the_frame_says_so)
+{
+	enum { FXSAVE = 512, WHOLE = 832 };
+	static struct {
+		_Alignas(64) uint8_t bytes[FXSAVE];
+	} state;
+	const uint32_t magic = 0x46505853, lengths[] = {WHOLE, FXSAVE, 0, 1u << 20};
+	const size_t wanted[] = {WHOLE, FXSAVE, FXSAVE, FXSAVE};
+	ucontext_t context = {0};
+	uintptr_t end = 1;
+	CHECK_EQ(ch__arch_context_vectors(&context, &end), 0);
+	CHECK_EQ(end, 0);
+	context.uc_mcontext.fpregs = (void *)&state;
+	for (unsigned i = 0; i < 4; i++) {
+		memcpy(state.bytes + 464, &magic, sizeof magic);
+		memcpy(state.bytes + 468, &lengths[i], sizeof lengths[i]);
+		CHECK_EQ(ch__arch_context_vectors(&context, &end), (uintptr_t)&state);
+		CHECK_EQ(end, (uintptr_t)&state + wanted[i]);
+		state.bytes[464] ^= 1;
+		CHECK_EQ(ch__arch_context_vectors(&context, &end), (uintptr_t)&state);
+		CHECK_EQ(end, (uintptr_t)&state + FXSAVE);
+	}
 }
 
 /* The page behind the code cannot be read. */
