@@ -259,6 +259,7 @@ static bool print_path(struct ch__stats_file *file)
 	for (const char *from = file->pattern; *from; from++) {
 		bool is_number = from[0] == '%' && from[1] == 'p';
 		if (length + sizeof number + sizeof rank > sizeof file->path) {
+			*file->path = 0;
 			errno = ENAMETOOLONG;
 			return false;
 		}
@@ -363,7 +364,7 @@ static enum ch_status because_no_file(const char *path, bool may_fail)
 		(void)ch__because_user(
 			status, "CODEHEAP_STATS: %s is no regular file of the user", path);
 	else
-		(void)ch__because_user(status, "CODEHEAP_STATS: there is no %s: %m", path);
+		(void)ch__because_user(status, "CODEHEAP_STATS: %s cannot be made: %m", path);
 	return CH_OK;
 }
 
@@ -378,7 +379,9 @@ static enum ch_status heap_begins(struct ch_heap *heap, const char **asked, bool
 	struct ch__stats_file *file = create(heap, pattern);
 	if (!file)
 		return ch__because(CH_E_MEMORY, "no memory for the statistics file");
-	return begin(file, heap) ? CH_OK : because_no_file(pattern, may_fail);
+	if (begin(file, heap))
+		return CH_OK;
+	return because_no_file(*file->path ? file->path : pattern, may_fail);
 }
 
 /* Waits for the thread, which looks at the heap. A file that the exit took out stays in memory. */

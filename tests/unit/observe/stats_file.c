@@ -515,11 +515,12 @@ static void make_heap_with_stats_at(void *arg)
 
 TEST(wish_of_the_environment_that_fails_is_told)
 {
-	static char nowhere[] = "/nonexistent/x", device[] = "/dev/full";
+	static char nowhere[] = "/nonexistent/x.%p", device[] = "/dev/full";
 	char text[800];
 	struct ch_heap *heap;
 	expect_signal_text(make_heap_with_stats_at, nowhere, 0, text, sizeof text);
-	CHECK(strstr(text, "codeheap: CH_E_OS: CODEHEAP_STATS: there is no /nonexistent/x: "));
+	CHECK(strstr(text, "codeheap: CH_E_OS: CODEHEAP_STATS: /nonexistent/x."));
+	CHECK(!strstr(text, "%p"));
 	CHECK(strstr(text, "ENOENT"));
 	expect_signal_text(make_heap_with_stats_at, device, 0, text, sizeof text);
 	CHECK(strstr(text, "CODEHEAP_STATS: /dev/full is no regular file of the user\n"));
