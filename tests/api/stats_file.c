@@ -297,6 +297,11 @@ TEST(pauses_and_samples_are_the_last_ones)
 	for (uint32_t i = 1; i < section.count; i++)
 		CHECK(sample[i].at_ns > sample[i - 1].at_ns);
 	CHECK_EQ(sample[63].cycles, rig_stats(&rig).cycles);
+	/* The oldest go. */
+	struct stats_image *later = stats_read(path, 64);
+	const struct ch__stats_sample *oldest = stats_section(later, CH__STATS_SAMPLES, &section);
+	CHECK(oldest->at_ns > sample[63].at_ns);
+	free(later);
 	free(image);
 	rig_end(&rig);
 	remove_folder();
@@ -587,9 +592,11 @@ TEST(refused_by_its_writer_helper)
 static void wait_until_off(struct ch_heap *heap, int error)
 {
 	int failed = 0;
-	while (ch_sink_status(heap, CH_SINK_STATS_FILE, NULL, &failed) || !failed)
+	const char *none = NULL;
+	while (ch_sink_status(heap, CH_SINK_STATS_FILE, &none, &failed) || !failed)
 		usleep(1000);
 	CHECK_EQ(failed, error);
+	CHECK_STR(none, "");
 }
 
 TEST(full_disk_turns_the_file_off_and_the_vm_runs_on)

@@ -199,6 +199,8 @@ TEST(site_is_refused_when_its_instruction_is_another)
 				CHECK_EQ(is_valid, (keeps[kind][bit / 32] & flip) != 0);
 			else if (bit >= 32) /* the B may lead anywhere */
 				CHECK_EQ(is_valid, bit < 32 + 26);
+			else if (bit >= 5 && bit < 5 + 14) /* the branch over it, nowhere else */
+				CHECK(!is_valid);
 		}
 		CHECK(kind != CH__SITE_JCC || refused >= 6 + 14);
 	}
@@ -586,6 +588,17 @@ TEST(storm_of_stubs_that_lead_on_never_tears)
 	struct views v = map_views();
 	expect_leads_never_tear(v.exec, v.write, 0x4004);
 	expect_leads_never_tear(v.exec, v.write, 0x4008);
+}
+
+TEST(constant_function_returns_every_kind_of_value)
+{
+	struct views v = map_views();
+	static const uint32_t values[] = {0, 1, 0xffff, 0x10000, 0x7fffffff, 0x80000000};
+	for (unsigned i = 0; i < sizeof values / sizeof *values; i++) {
+		size_t bytes = ch__arch_constant_function_write(v.write, values[i]);
+		ch__arch_sync(v.exec, bytes);
+		CHECK_EQ(((uint32_t(*)(void))(uintptr_t)v.exec)(), values[i]);
+	}
 }
 
 TEST(request_to_valgrind_has_no_effect_without_it)

@@ -640,3 +640,61 @@ TEST(signature_is_stripped_from_a_return_address)
 	printf("%u of 64 are signed\n", signed_ones);
 	CHECK(has_pac ? signed_ones > 32 : signed_ones == 0);
 }
+
+/* --- what a signal interrupted --- */
+
+static uintptr_t unrecorded_at(const uint32_t *code)
+{
+	ucontext_t context;
+	memset(&context, 0, sizeof context);
+	context.uc_mcontext.pc = (uintptr_t)code;
+	context.uc_mcontext.regs[30] = 0x1110;
+	return ch__arch_unrecorded_return(&context);
+}
+
+TEST(code_without_a_frame_record_has_its_caller_in_the_link_register)
+{
+	enum { BTI_JC = 0xd50324df, NOP = 0xd503201f, RET = 0xd65f03c0, RETAA = 0xd65f0bff };
+	enum { PACIASP = 0xd503233f, AUTIASP = 0xd50323bf, ADD = 0x91000400 };
+	enum { STP = 0xa9be7bfd, MOV = 0x910003fd }; /* stp x29, x30, [sp, #-32]!; mov x29, sp */
+	_Alignas(64) const uint32_t begin[] = {ch__arch_landing, NOP, PACIASP, STP, MOV, ADD};
+	_Alignas(64) const uint32_t short_begin[] = {BTI_JC, STP};
+	_Alignas(64) const uint32_t end[] = {ADD, AUTIASP, RET, RETAA, ADD, MOV};
+	for (unsigned i = 0; i < 5; i++)
+		CHECK_EQ(unrecorded_at(begin + i), 0x1110);
+	CHECK_EQ(unrecorded_at(begin + 5), 0);
+	CHECK_EQ(unrecorded_at(short_begin), 0x1110);
+	for (unsigned i = 0; i < 6; i++)
+		CHECK_EQ(unrecorded_at(end + i), i >= 1 && i <= 3 ? 0x1110 : 0);
+	CHECK_EQ(unrecorded_at((const uint32_t *)((uintptr_t)end + 2)), 0);
+}
+
+/* The frame of a signal has a record that says where further records lie. */
+TEST(vectors_of_a_signal_end_behind_all_its_records)
+{
+	enum { AT = 528, EXTRA_BYTES = 32, MORE = 64 };
+	static struct {
+		ucontext_t context;
+		uint8_t more[MORE];
+	} frame;
+	uint8_t *records = frame.context.uc_mcontext.__reserved;
+	const uint32_t vectors[] = {0x46508001, AT}, extra[] = {0x45585401, EXTRA_BYTES};
+	const uint64_t more = (uintptr_t)frame.more;
+	const uint32_t bytes = MORE;
+	uintptr_t behind = (uintptr_t)records + sizeof frame.context.uc_mcontext.__reserved, end;
+	memcpy(records, vectors, sizeof vectors);
+	CHECK_EQ(ch__arch_context_vectors(&frame.context, &end), (uintptr_t)records);
+	CHECK_EQ(end, behind);
+	memcpy(records + AT, extra, sizeof extra);
+	memcpy(records + AT + 8, &more, sizeof more);
+	memcpy(records + AT + 16, &bytes, sizeof bytes);
+	CHECK_EQ(ch__arch_context_vectors(&frame.context, &end), (uintptr_t)records);
+	CHECK_EQ(end, (uintptr_t)(frame.more + MORE));
+}
+
+TEST(breakpoint_of_a_debugger_is_seen)
+{
+	_Alignas(8) static const uint32_t words[] = {0xd4200000, 0xd4200020, 0xd503245f};
+	for (unsigned i = 0; i < 3; i++)
+		CHECK_EQ(ch__arch_has_breakpoint(words + i), i == 0);
+}

@@ -577,3 +577,88 @@ TEST(signal_context_gives_every_register_and_the_trapping_address)
 	ch__arch_frame_step((uintptr_t)__builtin_frame_address(0), &caller_fp, &return_address);
 	CHECK_EQ(return_address, (uintptr_t)__builtin_return_address(0));
 }
+
+/* --- what a signal interrupted --- */
+
+static uintptr_t unrecorded_at(const void *code)
+{
+	ucontext_t context;
+	memset(&context, 0, sizeof context);
+	context.uc_mcontext.__gregs[REG_PC] = (uintptr_t)code;
+	context.uc_mcontext.__gregs[REG_RA] = 0x1110;
+	return ch__arch_unrecorded_return(&context);
+}
+
+/* A diverter; addi sp, sp, -32; sd ra, 24(sp); sd s0, 16(sp); addi s0, sp, 32; a nop; addi sp, sp,
+ * 32; ret. Each in 4 bytes, or compressed. */
+TEST(code_without_a_frame_record_has_its_caller_in_ra)
+{
+	_Alignas(64) static const uint32_t whole[] = {0x00000037, 0xfe010113, 0x00113c23,
+						      0x00813823, 0x02010413, 0x00000013,
+						      0x02010113, 0x00008067};
+	_Alignas(64) static const uint16_t compressed[] = {0x0037, 0x0000, 0x1101, 0xec06, 0xe822,
+							   0x1000, 0x0001, 0x6105, 0x8082};
+	_Alignas(64) static const uint16_t large[] = {0x7139, 0xec06}, illegal[] = {0xe822, 0};
+	for (unsigned i = 0; i < 8; i++)
+		CHECK_EQ(unrecorded_at(whole + i), i == 5 ? 0 : 0x1110);
+	CHECK_EQ(unrecorded_at(compressed), 0x1110);
+	for (unsigned i = 2; i < 9; i++)
+		CHECK_EQ(unrecorded_at(compressed + i), i == 6 ? 0 : 0x1110);
+	CHECK_EQ(unrecorded_at(large), 0x1110);
+	CHECK_EQ(unrecorded_at(illegal + 1), 0);
+	CHECK_EQ(unrecorded_at((const uint8_t *)whole + 1), 0);
+}
+
+/* The page behind the code cannot be read. */
+TEST(caller_is_read_off_code_to_the_last_byte_of_its_page)
+{
+	size_t page = CH_ARCH_SMALLEST_PAGE;
+	uint8_t *code =
+		mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(code != MAP_FAILED);
+	CHECK_EQ(mprotect(code + page, page, PROT_NONE), 0);
+	const uint16_t first_half = 0x0113, ret = 0x8082;
+	memcpy(code + page - 2, &first_half, sizeof first_half);
+	CHECK_EQ(unrecorded_at(code + page - 2), 0);
+	memcpy(code + page - 2, &ret, sizeof ret);
+	CHECK_EQ(unrecorded_at(code + page - 2), 0x1110);
+}
+
+TEST(vectors_of_a_signal_end_behind_all_its_records)
+{
+	enum { FLOATS = 256, AT = 520, VECTORS = 96, SHADOW = 16 };
+	static struct {
+		ucontext_t context;
+		uint8_t more[512];
+	} frame;
+	uintptr_t low = (uintptr_t)&frame.context.uc_mcontext.__fpregs, end = 0;
+	const uint32_t vectors[] = {0x53465457, VECTORS}, shadow[] = {0x9487, SHADOW};
+	frame.context.uc_mcontext.__gregs[REG_SP] = (uintptr_t)(&frame + 1);
+	CHECK_EQ(ch__arch_context_vectors(&frame.context, &end), low);
+	CHECK_EQ(end, low + FLOATS);
+	memcpy((uint8_t *)low + AT, vectors, sizeof vectors);
+	memcpy((uint8_t *)low + AT + VECTORS, shadow, sizeof shadow);
+	CHECK_EQ(ch__arch_context_vectors(&frame.context, &end), low);
+	CHECK_EQ(end, low + AT + VECTORS + SHADOW);
+	/* No record is longer than what is left of the frame. */
+	frame.context.uc_mcontext.__gregs[REG_SP] = low + AT + VECTORS;
+	CHECK_EQ(ch__arch_context_vectors(&frame.context, &end), low);
+	CHECK_EQ(end, low + AT + VECTORS);
+	frame.context.uc_mcontext.__gregs[REG_SP] = low + AT + VECTORS - 8;
+	CHECK_EQ(ch__arch_context_vectors(&frame.context, &end), low);
+	CHECK_EQ(end, low + FLOATS);
+	/* A handler has a stack of its own. */
+	frame.context.uc_mcontext.__gregs[REG_SP] = 0;
+	frame.context.uc_stack.ss_sp = &frame;
+	frame.context.uc_stack.ss_size = sizeof frame;
+	CHECK_EQ(ch__arch_context_vectors(&frame.context, &end), low);
+	CHECK_EQ(end, low + AT + VECTORS + SHADOW);
+}
+
+TEST(breakpoint_of_a_debugger_is_seen)
+{
+	/* c.ebreak, ebreak; ecall, a nop */
+	static const uint16_t halves[][2] = {{0x9002, 1}, {0x0073, 0x10}, {0x0073, 0}, {0x13, 0}};
+	for (unsigned i = 0; i < 4; i++)
+		CHECK_EQ(ch__arch_has_breakpoint(halves[i]), i < 2);
+}

@@ -50,6 +50,24 @@ TEST(stack_ends_at_an_address_that_is_no_code)
 	profile_end(&rig);
 }
 
+/* What stands in the frame pointer then is no frame's. */
+TEST(stack_of_code_that_is_not_known_has_no_caller)
+{
+	profile_begin(&rig, STAGE_POLLS);
+	uintptr_t returns[] = {(uintptr_t)profile_burn_all + 8};
+	profile_start_still(&rig, 0);
+	struct ch__pool *pool = rig.stage->heap->pool;
+	const void *free_code = (const void *)(pool->exec_base + pool->pool_bytes - 64);
+	struct ch__sampler_stack stack = make_stack(&made, (void *)0x1234567, returns, 1);
+	profile_take(&rig, &stack, 5);
+	stack = make_stack(&made, free_code, returns, 1);
+	profile_take(&rig, &stack, 3);
+	profile_stop(&rig);
+	profile_read(&rig, 0);
+	CHECK_STR(rig.text, "[code memory without a block] 3\n[unknown] 5\n");
+	profile_end(&rig);
+}
+
 /* Linux on x86-64 shows [vsyscall] there as executable; other machines have nothing there. */
 TEST(code_of_the_system_at_the_top_of_the_address_space_is_no_frame)
 {
@@ -125,30 +143,31 @@ TEST(memory_that_is_mapped_meanwhile_is_known_soon)
 	profile_end(&rig);
 }
 
-/* More of a file is mapped, behind the part that was mapped and seen. */
+/* More of a file is mapped, on both sides of the part that was mapped and seen. */
 TEST(object_that_grows_is_named_to_its_new_end)
 {
 	char path[128];
 	profile_begin(&rig, STAGE_POLLS);
 	snprintf(path, sizeof path, "%s.grown", rig.path);
 	int fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0700);
-	CHECK(fd >= 0 && ftruncate(fd, 2 * MAP_BYTES) == 0);
-	uint8_t *at = mmap(NULL, 2 * MAP_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(fd >= 0 && ftruncate(fd, 3 * MAP_BYTES) == 0);
+	uint8_t *at = mmap(NULL, 3 * MAP_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	CHECK(at != MAP_FAILED);
-	CHECK(mmap(at, MAP_BYTES, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_FIXED, fd, 0) == at);
+	CHECK(mmap(at + MAP_BYTES, MAP_BYTES, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_FIXED, fd,
+		   MAP_BYTES) == at + MAP_BYTES);
 	profile_start_still(&rig, 0);
 	wait_for_maps();
-	CHECK(mmap(at, 2 * MAP_BYTES, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_FIXED, fd, 0) == at);
+	CHECK(mmap(at, 3 * MAP_BYTES, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_FIXED, fd, 0) == at);
 	wait_for_maps();
 	profile_take_pc(&rig, at + 0x10, 3);
-	profile_take_pc(&rig, at + MAP_BYTES + 0x20, 5);
+	profile_take_pc(&rig, at + 2 * MAP_BYTES + 0x20, 5);
 	profile_stop(&rig);
 	profile_read(&rig, 0);
 	CHECK_EQ(profile_weight(&rig, ".grown+0x10;"), 3);
-	CHECK_EQ(profile_weight(&rig, ".grown+0x10020;"), 5);
+	CHECK_EQ(profile_weight(&rig, ".grown+0x20020;"), 5);
 	close(fd);
 	unlink(path);
-	munmap(at, 2 * MAP_BYTES);
+	munmap(at, 3 * MAP_BYTES);
 	profile_end(&rig);
 }
 

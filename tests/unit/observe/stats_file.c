@@ -239,6 +239,27 @@ TEST(child_that_ran_no_handler_of_fork_waits_at_its_exit_for_no_file)
 	leave_folder(path);
 }
 
+TEST(exit_waits_for_no_file_that_could_not_be_made)
+{
+	char path[PATH_BYTES], second[PATH_BYTES + 8];
+	struct ch_heap *heaps[2];
+	use_folder(path);
+	snprintf(second, sizeof second, "%s.2", path);
+	CHECK_EQ(mkdir(second, 0700), 0);
+	CHECK_EQ(setenv("CODEHEAP_STATS", path, 1), 0);
+	pid_t pid = fork();
+	if (pid == 0) {
+		for (int i = 0; i < 2; i++)
+			CHECK_EQ(ch_heap_create(NULL, &heaps[i]), CH_OK);
+		CHECK(ch_sink_status(heaps[0], CH_SINK_STATS_FILE, NULL, NULL));
+		CHECK(!ch_sink_status(heaps[1], CH_SINK_STATS_FILE, NULL, NULL));
+		exit(0);
+	}
+	expect_exit_at_once(pid);
+	CHECK_EQ(rmdir(second), 0);
+	leave_folder(path);
+}
+
 /* The heap notices that its file is gone, and turns it off. */
 static void lose_file(const struct rig *rig, const char *own)
 {

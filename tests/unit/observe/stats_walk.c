@@ -200,6 +200,11 @@ TEST(page_counts_the_cold_bytes_of_each_state)
 	}
 	CHECK_EQ(dead_bytes, kind->dead_bytes);
 	CHECK_EQ(notentrant_bytes, kind->notentrant_bytes);
+	/* The cold part of a block has its state. */
+	const uint32_t least = CH__STATS_PART_NOTENTRANT;
+	for (uint32_t i = 0; i < walk.parts_count; i++)
+		CHECK(walk.parts[i].bytes_kind >> CH__STATS_PART_SHIFT >= least);
+	CHECK_EQ(walk.parts_count, 4);
 	end();
 }
 

@@ -224,6 +224,7 @@ TEST(file_that_the_user_names_is_its_owner_s_alone)
 	int fd = ch__os_file_straight(path);
 	CHECK(fd >= 0 && fstat(fd, &s) == 0);
 	CHECK_EQ(s.st_mode & 07777, 0600);
+	CHECK_EQ(fcntl(fd, F_GETFD), FD_CLOEXEC);
 	close(fd);
 	remove_folder();
 }

@@ -181,6 +181,23 @@ TEST(frames_are_those_of_the_shape_of_the_page)
 	bed_close(&bed);
 }
 
+TEST(frame_of_a_block_with_steps_has_the_steps)
+{
+	enum { PROGRAM_AT = 24 };
+	if (!CH_ARCH_HAS_STEPS)
+		skip("no steps on this machine");
+	struct bed bed;
+	uint8_t steps[CH__STEPS_FDE_BYTES];
+	open_gdb(&bed);
+	size_t n = add_steps(&bed, steps);
+	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
+	uintptr_t pc = (uintptr_t)bed.pool + 64;
+	const uint8_t *fde = gdb_fde_at(gdb_entry_of(pc), pc);
+	CHECK(n > 0 && fde);
+	CHECK_EQ(memcmp(fde + PROGRAM_AT, steps, n), 0);
+	bed_close(&bed);
+}
+
 TEST(span_is_one_symbol_and_one_frame)
 {
 	struct bed bed;
@@ -463,20 +480,21 @@ TEST(image_has_the_lines_of_a_range)
 	bed_close(&bed);
 }
 
-/* The longest distances of one byte, and the shortest of two. */
+/* The longest distances of one byte, and the shortest of two, in lines and in code. */
 TEST(image_has_each_distance_of_two_lines)
 {
 	static const int distances[] = {-65, -64, 63, 64};
 	const char *file = "";
 	for (unsigned i = 0; i < 4; i++) {
 		struct bed bed;
+		uint32_t second = 70 + 127 + i % 2;
 		uintptr_t pool = begin_with_lines(&bed);
 		two_lines[0] = (struct ch__sink_line){70, 300};
-		two_lines[1] = (struct ch__sink_line){90, (uint32_t)(300 + distances[i])};
-		add(&bed, 64, 40, 7);
+		two_lines[1] = (struct ch__sink_line){second, (uint32_t)(300 + distances[i])};
+		add(&bed, 64, 200, 7);
 		ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
-		CHECK_EQ(gdb_line_of(pool + 70, &file), 300);
-		CHECK_EQ(gdb_line_of(pool + 90, &file), 300 + distances[i]);
+		CHECK_EQ(gdb_line_of(pool + second - 1, &file), 300);
+		CHECK_EQ(gdb_line_of(pool + second, &file), 300 + distances[i]);
 		bed_close(&bed);
 	}
 }
@@ -714,6 +732,25 @@ static size_t no_name(void *context, uint64_t key, char *to, size_t room)
 }
 
 /* A debugger passes over a symbol without a name. */
+/* The number of a section has 16 bits, of which the highest values mean something else. */
+TEST(image_has_as_many_sections_as_a_file_can_have_or_there_is_none)
+{
+	enum { OTHERS = 4, MOST = SHN_LORESERVE - 1 - OTHERS }; /* null, frames, symbols, strings */
+	static struct ch__elf_range ranges[MOST + 1];
+	static const struct ch__sinks_config config;
+	struct ch__elf_page page = {.ranges = ranges, .count = MOST};
+	struct ch__elf_input in = {
+		.config = &config, .pages = &page, .page_count = 1, .base = 4096, .name = "f"};
+	for (uint32_t i = 0; i <= MOST; i++)
+		ranges[i] = (struct ch__elf_range){.offset = 16 * i, .bytes = 8};
+	struct ch__elf_memory memory = ch__elf_image_make(&in, 0);
+	CHECK(memory.at != NULL);
+	CHECK_EQ(((const Elf64_Ehdr *)(const void *)memory.image)->e_shnum, SHN_LORESERVE - 1);
+	ch__os_unmap(memory.at, memory.bytes);
+	page.count++;
+	CHECK(ch__elf_image_make(&in, 0).at == NULL);
+}
+
 TEST(code_without_a_name_is_named_by_its_address)
 {
 	struct bed bed;

@@ -348,6 +348,25 @@ TEST(dump_has_unwind_rules_of_the_pages_shape)
 	remove_own_folder();
 }
 
+TEST(dump_has_the_steps_of_a_block)
+{
+	enum { PROGRAM_AT = 17 };
+	if (!CH_ARCH_HAS_STEPS)
+		skip("no steps on this machine");
+	struct bed bed;
+	uint8_t steps[CH__STEPS_FDE_BYTES];
+	use_own_folder();
+	bed_open(&bed, CH__SINK_JITDUMP);
+	size_t n = add_steps(&bed, steps);
+	struct dump *dump = read_own();
+	const struct dump_record *load = dump_owner(dump, (uintptr_t)bed.pool + 64, now_ns());
+	CHECK(n > 0 && load && load->unwinding && dump_count_fdes(load->unwinding) == 1);
+	CHECK_EQ(memcmp(dump_fde(load->unwinding, 0) + PROGRAM_AT, steps, n), 0);
+	dump_free(dump);
+	bed_close(&bed);
+	remove_own_folder();
+}
+
 /* --- trampolines --- */
 enum { SLOT_BYTES = 80 };
 
@@ -517,6 +536,29 @@ static void *churn(void *arg)
 		area->live[i] = !area->live[i];
 	}
 	return NULL;
+}
+
+static void *add_and_say_who(void *bed)
+{
+	add(bed, 64, 40, 1);
+	return (void *)(uintptr_t)ch__os_thread_id();
+}
+
+TEST(dump_says_which_thread_made_the_code)
+{
+	struct bed bed;
+	pthread_t thread;
+	void *id;
+	use_own_folder();
+	start(&bed);
+	CHECK_EQ(pthread_create(&thread, NULL, add_and_say_who, &bed), 0);
+	pthread_join(thread, &id);
+	struct dump *dump = read_own();
+	const struct dump_record *load = dump_owner(dump, (uintptr_t)bed.pool + 64, now_ns());
+	CHECK(load && dump_u32(load->body + 4) == (uintptr_t)id);
+	dump_free(dump);
+	bed_close(&bed);
+	remove_own_folder();
 }
 
 TEST(dump_told_by_threads_is_whole)

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "tests/support/unwind_rig.h"
+#include "unwind/steps.h"
 
 static inline struct ch__sink_range range_at(const struct bed *bed, size_t offset, size_t bytes,
 					     uint64_t key)
@@ -20,4 +21,20 @@ static inline void discard(struct bed *bed, size_t offset, size_t bytes, uint64_
 {
 	struct ch__sink_range range = range_at(bed, offset, bytes, key);
 	ch__sinks_remove(bed->sinks, &range, 1);
+}
+
+/* Code of 64 bytes at offset 64 of page 0, with steps. Returns its instructions for debuggers. */
+static inline size_t add_steps(struct bed *bed, uint8_t fde[CH__STEPS_FDE_BYTES])
+{
+	enum { AT = 64, BYTES = 64, NOTE_ROOM = 64 };
+	static const struct ch__step steps[] = {{1, 16}, {60, 8}};
+	static const struct ch__frame frame = {steps, NULL, 2, 0};
+	uint8_t note[NOTE_ROOM];
+	CHECK(ch__sinks_steps_begin(bed->sinks));
+	CHECK(ch__sinks_page_live(bed->sinks, 0, 1, CH__FRAME_STEPS));
+	CHECK(ch__frame_note(note, &frame, BYTES) <= NOTE_ROOM);
+	void *at = bed_code(bed, AT + BYTES, note, NOTE_ROOM);
+	ch__steps_live(ch__sinks_steps(bed->sinks), (uintptr_t)bed->pool + AT, (uintptr_t)at);
+	add(bed, AT, BYTES, 1);
+	return ch__steps_fde(ch__sinks_steps(bed->sinks), (uintptr_t)bed->pool + AT, fde);
 }
