@@ -143,6 +143,8 @@ TEST(icicle_and_reversed_turn_the_picture)
 			CHECK_EQ(flame_find(&svg, "a", 2)->count, 5);
 			CHECK_EQ(flame_find(&svg, "b", 1)->start, 0);
 			CHECK_STR(flame_find(&svg, "b", 1)->title, "b\nnative: 20 Ir, 50.00 %");
+			CHECK_STR(flame_find(&svg, "main", 2)->title,
+				  "main\nnative: 20 Ir, 50.00 %"); /* none of its own */
 		} else {
 			CHECK_EQ(flame_find(&svg, "main", 1)->count, 40);
 			CHECK_EQ(flame_find(&svg, "b", 2)->self, 20);
@@ -177,6 +179,8 @@ TEST(names_of_any_bytes_are_text_to_a_reader)
 		snprintf(lines, sizeof lines, "%s\n%s\n%s\n", names[i][1], names[i][1],
 			 names[i][1]);
 		CHECK(strstr(svg.text, lines)); /* the document's title, too */
+		/* In an attribute a quote would end the unit. */
+		CHECK(i || strstr(svg.root, "=\"a&#60;b&#62;&#38;&#34;c&#34;'d'\" data-total=\""));
 		flame_forget(&svg);
 	}
 }
@@ -225,6 +229,7 @@ TEST(narrow_frames_are_left_out_and_counted)
 	CHECK(flame_add(flame, "narrow;inner;innermost", CH__FLAME_CODE, 1));
 	CHECK(flame_add(flame, "wide;just", CH__FLAME_CODE, 2));
 	CHECK(flame_add(flame, "wide;narrow", CH__FLAME_CODE, 1));
+	CHECK(ch__flame_child(flame, 0, "nothing", CH__FLAME_CODE)); /* of no stack: no frame */
 	draw(flame, &plain, &svg);
 	CHECK_EQ(flame_whole(svg.root, "data-left-out"), 0);
 	CHECK_EQ(svg.count, 7);
