@@ -211,11 +211,15 @@ TEST(labels_are_cut_to_their_boxes)
 	ch__flame_weigh(flame, ch__flame_child(flame, 0, "a", CH__FLAME_CODE), 20);
 	ch__flame_weigh(flame,
 			ch__flame_child(flame, 0, "b\xe6\x97\xa5\xe6\x9c\xac", CH__FLAME_CODE), 40);
-	ch__flame_weigh(flame, ch__flame_child(flame, 0, "c", CH__FLAME_CODE), 940);
+	ch__flame_weigh(flame,
+			ch__flame_child(flame, 0, "d\xe6\x97\xa5\xe6\x9c\xac", CH__FLAME_CODE), 35);
+	ch__flame_weigh(flame, ch__flame_child(flame, 0, "c", CH__FLAME_CODE), 905);
 	draw(flame, &plain, &svg);
 	CHECK_STR(flame_find(&svg, "a", 1)->label, "");
 	CHECK_STR(flame_find(&svg, "b\xe6\x97\xa5\xe6\x9c\xac", 1)->label,
 		  "b\xe6\x97\xa5\xe6\x9c\xac");
+	CHECK_STR(flame_find(&svg, "d\xe6\x97\xa5\xe6\x9c\xac", 1)->label,
+		  "d\xe6\x97\xa5\xe2\x80\xa6");
 	CHECK_STR(flame_find(&svg, "c", 1)->label, "c");
 	flame_forget(&svg);
 }
