@@ -97,7 +97,7 @@ TEST(code_that_died_in_another_heap_has_its_name)
 }
 
 /* While the profiled heap is made, the other heap has all numbers but the last. */
-TEST(profile_of_the_heap_with_the_last_number_has_names_of_the_dead)
+static void begin_with_the_last_number(void)
 {
 	make_other();
 	for (int id = 2; id < CH__HEAPS_MAX; id++)
@@ -107,7 +107,23 @@ TEST(profile_of_the_heap_with_the_last_number_has_names_of_the_dead)
 		atomic_store(&ch__heaps[id], NULL);
 	CHECK_EQ(rig.stage->heap->id, CH__HEAPS_MAX);
 	profile_start_still(&rig, 0);
+}
+
+TEST(profile_of_the_heap_with_the_last_number_has_names_of_the_dead)
+{
+	begin_with_the_last_number();
 	expect_the_dead_named();
+}
+
+TEST(code_of_the_heap_with_the_last_number_has_its_name)
+{
+	struct method m;
+	begin_with_the_last_number();
+	profile_take_pc(&rig, make_code(rig.stage, &m, "last"), 3);
+	expect_lines(";last;", 3, ";other;", 0);
+	profile_stop(&rig);
+	expect_lines(";last;", 3, ";other;", 0);
+	end();
 }
 
 /* A later heap gets the number, and most likely the memory, of the ended heap. */
