@@ -233,6 +233,36 @@ TEST(caller_is_found_before_and_after_a_frame_whatever_its_frame_pointer_is)
 	end(r);
 }
 
+static int not_entrant()
+{
+	return 0;
+}
+
+/* The first instruction is the library's, then comes the frame. */
+TEST(caller_is_found_at_an_entry_that_can_be_shut_whatever_its_frame_pointer_is)
+{
+	rig r = start(8 * MIB);
+	for (bool has_endbr : {false, true}) {
+		bytes code = has_endbr ? bytes()({0xf3, 0x0f, 0x1e, 0xfa}) : bytes();
+		code({0x55, 0x48, 0x89, 0xe5, 0x48, 0x89, 0xf8, 0x89, 0xf7, 0xff, 0xd0, 0x5d,
+		      0xc3});
+		ch_open open = {};
+		ch_code out;
+		open.size = sizeof open;
+		open.owner = new_owner(r, "shut");
+		open.hot_bytes = 64;
+		open.entry = CH_ENTRY_PATCH;
+		open.not_entrant = reinterpret_cast<void *>(not_entrant);
+		CHECK_EQ(ch_block_open(&open, &out), CH_OK);
+		std::memcpy(out.write + out.entry_bytes, code.at.data(), code.size());
+		out.used_to = out.entry_bytes + code.size();
+		block b = {open.owner, out.block, out.exec, out.used_to};
+		CHECK_EQ(ch_block_commit(&out, 1), CH_OK);
+		CHECK_EQ(step_through(b), has_endbr ? 9 : 8);
+	}
+	end(r);
+}
+
 /* Far from the thread's stack, as all that the linker places is. */
 alignas(16) static uint8_t far_stack[1 << 18];
 

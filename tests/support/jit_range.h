@@ -31,7 +31,7 @@ static inline void jit_range_register(uintptr_t start, uint64_t bytes, const uin
 	*p++ = CH_ARCH_DWARF_CODE_ALIGN;
 	*p++ = CH_ARCH_DWARF_DATA_ALIGN & 0x7f;
 	*p++ = CH_ARCH_DWARF_RETURN;
-	CHECK(program_bytes <= 96);
+	CHECK(program_bytes <= 128);
 	memcpy(p, program, program_bytes);
 	p += program_bytes;
 	while ((p - jit_eh_frame) % 8)
