@@ -288,8 +288,8 @@ static bool begins_frame(uint32_t code)
 	return code == 0xe5894855 || code == 0xec8b4855;
 }
 
-/* ENDBR64 and a diverter may stand before the begin of the frame. The frame ends with pop rbp or
- * leave, then ret. */
+/* A diverter may stand before the begin of the frame, and ENDBR64 before or behind the diverter. The
+ * frame ends with pop rbp or leave, then ret. */
 __attribute__((no_sanitize("address", "thread"))) uintptr_t
 ch__arch_unrecorded_return(const void *ucontext)
 {
@@ -308,6 +308,8 @@ ch__arch_unrecorded_return(const void *ucontext)
 		at += ENDBR64_BYTES;
 	if ((load_near(pc, at) & 0xff) == TEST_EAX)
 		at += CH_ARCH_DIVERTER_BYTES;
+	if (load_near(pc, at) == endbr64)
+		at += ENDBR64_BYTES;
 	return begins_frame(load_near(pc, at)) ? stack[0] : 0;
 }
 

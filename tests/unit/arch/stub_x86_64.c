@@ -533,7 +533,12 @@ TEST(frame_that_begins_by_either_form_of_a_mov_has_its_caller)
 	static const uint8_t forms[2][16] = {
 		{0xf3, 0x0f, 0x1e, 0xfa, 0xa9, 1, 2, 3, 4, 0x55, 0x48, 0x89, 0xe5},
 		{0xf3, 0x0f, 0x1e, 0xfa, 0xa9, 1, 2, 3, 4, 0x55, 0x48, 0x8b, 0xec}};
+	/* The library's diverter is the first instruction of a block. */
+	static const uint8_t entry[16] = {0xa9, 1,    2,    3,    4,    0xf3, 0x0f,
+					  0x1e, 0xfa, 0x55, 0x48, 0x89, 0xe5};
 	const uintptr_t stack[2] = {0x1111, 0x2222};
+	CHECK_EQ(unrecorded_at(entry, stack), 0x1111);
+	CHECK_EQ(unrecorded_at(entry + 5, stack), 0x1111);
 	for (unsigned i = 0; i < 2; i++) {
 		CHECK_EQ(unrecorded_at(forms[i], stack), 0x1111);
 		CHECK_EQ(unrecorded_at(forms[i] + 4, stack), 0x1111);
