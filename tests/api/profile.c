@@ -261,42 +261,6 @@ TEST(file_stays_as_it_was_when_writing_fails)
 }
 
 /* File systems allow 255 bytes. The file beside has the first 31 of the 127 characters. */
-static enum ch_status write_over(const char *text, uint64_t failing)
-{
-	int fd = open(rig.path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-	CHECK_EQ(write(fd, text, strlen(text)), (ssize_t)strlen(text));
-	close(fd);
-	ch__os_fail_as(failing, false, EIO);
-	return ch_profile_write(rig.stage->heap, rig.path, NULL);
-}
-
-/* The last two calls close the file and give it its name. */
-TEST(file_is_the_old_one_or_whole_whatever_call_fails)
-{
-	static const char before[] = "what stood here before";
-	profile_begin(&rig, STAGE_POLLS);
-	CHECK_EQ(ch_profile_start(rig.stage->heap, 100, NULL), CH_OK);
-	profile_stop(&rig);
-	unsigned beside = files_beside(rig.path);
-	CHECK_EQ(write_over(before, UINT64_MAX), CH_OK);
-	uint64_t calls = ch__os_failable_calls();
-	for (uint64_t nth = 1; nth <= calls; nth++) {
-		enum ch_status status = write_over(before, nth);
-		int error = errno;
-		ch__os_fail_at(0, false);
-		char *text = profile_file(rig.path);
-		if (status == CH_OK)
-			CHECK(strstr(text, "</svg>"));
-		else
-			CHECK_STR(text, before);
-		free(text);
-		CHECK_EQ(files_beside(rig.path), beside);
-		if (nth + 2 > calls)
-			CHECK(status == CH_E_OS && error == EIO);
-	}
-	profile_end(&rig);
-}
-
 TEST(file_may_have_the_longest_name)
 {
 	enum { CHARACTERS = 127, KEPT = 31 };

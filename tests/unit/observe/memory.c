@@ -3,6 +3,9 @@
  * that cannot start or be written, by threads that leave, and with the heap. */
 #include "tests/support/profile_rig.h"
 
+#include <errno.h>
+#include <glob.h>
+
 static struct profile_rig rig;
 
 /* Counts the memory of the profile from its parts. */
@@ -148,6 +151,53 @@ TEST(profile_that_cannot_be_written_for_want_of_memory_leaves_none)
 	}
 	CHECK(refused > 0);
 	see_that_nothing_stays(first, ROUNDS);
+	profile_end(&rig);
+}
+
+/* Nothing of the file that is made beside stays. */
+static unsigned files_beside(void)
+{
+	char pattern[100];
+	glob_t found;
+	snprintf(pattern, sizeof pattern, "%s.*", rig.path);
+	unsigned count = glob(pattern, 0, NULL, &found) == 0 ? (unsigned)found.gl_pathc : 0;
+	globfree(&found);
+	return count;
+}
+
+static enum ch_status write_over(const char *text, uint64_t failing)
+{
+	int fd = open(rig.path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+	CHECK_EQ(write(fd, text, strlen(text)), (ssize_t)strlen(text));
+	close(fd);
+	ch__os_fail_as(failing, false, EIO);
+	return ch_profile_write(rig.stage->heap, rig.path, NULL);
+}
+
+/* The last two calls close the file and give it its name. */
+TEST(file_is_the_old_one_or_whole_whatever_call_fails)
+{
+	static const char before[] = "what stood here before";
+	profile_begin(&rig, STAGE_POLLS);
+	profile_start_still(&rig, 0);
+	profile_stop(&rig);
+	unsigned beside = files_beside();
+	CHECK_EQ(write_over(before, UINT64_MAX), CH_OK);
+	uint64_t calls = ch__os_failable_calls();
+	for (uint64_t nth = 1; nth <= calls; nth++) {
+		enum ch_status status = write_over(before, nth);
+		int error = errno;
+		ch__os_fail_at(0, false);
+		char *text = profile_file(rig.path);
+		if (status == CH_OK)
+			CHECK(strstr(text, "</svg>"));
+		else
+			CHECK_STR(text, before);
+		free(text);
+		CHECK_EQ(files_beside(), beside);
+		if (nth + 2 > calls)
+			CHECK(status == CH_E_OS && error == EIO);
+	}
 	profile_end(&rig);
 }
 
