@@ -43,26 +43,27 @@ enum {
 };
 static const uint32_t ch__arch_landing = 0;
 static const uint64_t ch__arch_traps = UINT64_C(0xcccccccccccccccc); /* INT3 */
-/* DW_CFA_def_cfa_expression, of 94 bytes. The CFA is rbp + 16 where rbp is less than 1 GiB above
+/* DW_CFA_def_cfa_expression, of 103 bytes. The CFA is rbp + 16 where rbp is less than 1 GiB above
  * rsp. Elsewhere rbp may be still, or again, the caller's, and be anything. So the bytes at pc
  * decide: at push rbp, ret and endbr64 the CFA is rsp + 8, at mov rbp, rsp it is rsp + 16, at a
  * diverter it is as behind the diverter. At other bytes it is rbp + 16, since a frame may lie on
  * another stack than rsp. A call that never returns may be the last instruction, so no byte is read
  * that may be in a page without memory. Another function's push may stand behind such a call, so
  * rbp is asked first. */
-#define CH_ARCH_CFI_RECORD_END                                                                   \
-	0x0f, 94,                                                                                \
-	0x76, 0, 0x77, 0, 0x1c, 0x4e, 0x25, 0x30, 0x29, 0x28, 70, 0,       /* near rsp? */       \
-	0x80, 0,                                                           /* pc: look there */  \
-	0x12, 0x23, 2, 0x0a, 0xff, 0x0f, 0x1a, 0x35, 0x2d, 0x28, 56, 0,    /* a page's edge? */  \
-	0x12, 0x94, 1, 0x12, 0x08, 0x55, 0x29,                             /* push, */           \
-	0x14, 0x08, 0xc3, 0x29, 0x21, 0x28, 46, 0,                         /* or ret? */         \
-	0x14, 0x23, 1, 0x94, 2, 0x12, 0x0a, 0x0f, 0x1e, 0x29, 0x28, 33, 0, /* endbr64? */        \
-	0x12, 0x0a, 0x89, 0xe5, 0x29,                                      /* mov, in one form, */ \
-	0x14, 0x0a, 0x8b, 0xec, 0x29, 0x21, 0x28, 24, 0,                   /* or the other? */   \
-	0x14, 0x08, 0xa9, 0x2e, 0x28, 7, 0,                                /* no diverter? */    \
-	0x13, 0x13, 0x23, 5, 0x2f, 0xbc, 0xff,                             /* look behind it */  \
-	0x76, 16, 0x2f, 7, 0, 0x77, 8, 0x2f, 2, 0, 0x77, 16                /* one of the three */
+#define CH_ARCH_CFI_RECORD_END                                                                     \
+	0x0f, 103,                                                                                 \
+	0x76, 0, 0x77, 0, 0x1c, 0x4e, 0x25, 0x30, 0x29, 0x28, 79, 0,          /* near rsp? */      \
+	0x80, 0,                                                              /* pc: look there */ \
+	0x12, 0x0a, 0xff, 0x0f, 0x1a, 0x12, 0x30, 0x29, 0x28, 66, 0,          /* begins a page? */ \
+	0x14, 0x94, 1, 0x12, 0x08, 0x55, 0x29,                                /* push, */          \
+	0x14, 0x08, 0xc3, 0x29, 0x21, 0x28, 56, 0,                            /* or ret? */        \
+	0x14, 0x0a, 0xfe, 0x0f, 0x2a, 0x28, 43, 0,                            /* ends a page? */   \
+	0x15, 2, 0x23, 1, 0x94, 2, 0x12, 0x0a, 0x0f, 0x1e, 0x29, 0x28, 34, 0, /* endbr64? */       \
+	0x12, 0x0a, 0x89, 0xe5, 0x29,                                         /* mov, */           \
+	0x14, 0x0a, 0x8b, 0xec, 0x29, 0x21, 0x28, 25, 0,                      /* either form? */   \
+	0x14, 0x08, 0xa9, 0x2e, 0x28, 8, 0,                                   /* no diverter? */   \
+	0x13, 0x13, 0x13, 0x23, 5, 0x2f, 0xb3, 0xff,                          /* look behind it */ \
+	0x76, 16, 0x2f, 7, 0, 0x77, 8, 0x2f, 2, 0, 0x77, 16                   /* one of three */
 /* rbx, r12 to r15, pushed in this order */
 static const uint8_t ch__arch_cfi_saves[] = {0x83, 3, 0x8c, 4, 0x8d, 5, 0x8e, 6, 0x8f, 7};
 /* DW_CFA_def_cfa: rsp + 8; the return address at cfa - 8 */

@@ -99,7 +99,7 @@ struct ch__own {
  * name is left save kept names. IN_NEED: no dead name is left. */
 enum ch__flush { CH__FLUSH_BUFFERED, CH__FLUSH_COLLECTION, CH__FLUSH_EXACT, CH__FLUSH_IN_NEED };
 
-enum { CH__FRAME_CFI_BYTES = 110, CH__FRAME_FDE_BYTES = 24 };
+enum { CH__FRAME_CFI_BYTES = 119, CH__FRAME_FDE_BYTES = 24 };
 
 /* The instructions of a frame shape's CIE, and for a slot shape of each FDE. A shape with bytes ==
  * 0 and return_register == 0 is not registered.
