@@ -158,11 +158,13 @@ TEST(bdw_two_heaps_do_not_mix)
 	run_apart(&second, build_one, &kept[1]);
 	kept[1] = NULL;
 	collect(&second);
+	collect(&first);
 	CHECK_EQ(stats_of(first.heap).blocks_now, 2);
 	CHECK_EQ(stats_of(second.heap).blocks_now, 0);
 	/* The third heap takes the place of the destroyed first heap, whose anchor a method still
 	 * has. */
 	end_rig(&first);
+	collect(&second);
 	struct rig third = start_rig(0);
 	run_apart(&third, build_one, &kept[1]);
 	kept[1] = NULL;
@@ -184,6 +186,11 @@ TEST(bdw_wrong_use_is_a_status)
 	struct ch_config config;
 	ch_config_init(&config);
 	config.driver = CH_DRIVER_HOST;
+	CHECK_EQ(ch_bdw_heap_create(&config, &heap), CH_E_ARG);
+	CHECK(!heap);
+	config = (struct ch_config){.size = sizeof config + 8};
+	CHECK_EQ(ch_bdw_heap_create(&config, &heap), CH_E_ARG);
+	config.size = 0;
 	CHECK_EQ(ch_bdw_heap_create(&config, &heap), CH_E_ARG);
 	CHECK(!heap);
 	/* A builtin heap's owner has no anchor. */

@@ -93,6 +93,22 @@ TEST(first_heap_starts_the_collector)
 	CHECK_EQ(ch_heap_destroy(heap), CH_OK);
 }
 
+/* No handler of the program runs in a thread that the collector has stopped. */
+TEST(bdw_stop_signal_blocks_what_libgc_blocks)
+{
+	struct sigaction libgc, own;
+	start_collector();
+	CHECK_EQ(sigaction(GC_get_suspend_signal(), NULL, &libgc), 0);
+	struct rig rig = start_rig(0);
+	CHECK_EQ(sigaction(GC_get_suspend_signal(), NULL, &own), 0);
+	CHECK(own.sa_sigaction != libgc.sa_sigaction);
+	CHECK(sigismember(&libgc.sa_mask, SIGUSR1));
+	for (int signal = 1; signal < SIGRTMAX; signal++)
+		CHECK_EQ(sigismember(&own.sa_mask, signal), sigismember(&libgc.sa_mask, signal));
+	CHECK(own.sa_flags & SA_RESTART);
+	end_rig(&rig);
+}
+
 /* --- partial collections --- */
 
 static struct rig start_incremental(void)
@@ -177,8 +193,12 @@ TEST(bdw_collection_counts_what_it_marked)
 {
 	struct rig rig = start_rig(0);
 	run_apart(&rig, build, NULL);
+	uint64_t freezes = stats_of(rig.heap).freezes;
 	collect(&rig);
-	CHECK(stats_of(rig.heap).marked_blocks_last >= METHODS);
+	struct ch_stats stats = stats_of(rig.heap);
+	CHECK(stats.marked_blocks_last >= METHODS);
+	CHECK(stats.freezes > freezes);
+	CHECK(stats.pause_ns_last > 0);
 	check_all_freed(&rig);
 }
 
@@ -194,6 +214,41 @@ TEST(bdw_partial_collections_keep_what_code_names)
 	run_apart(&rig, partial_collections, &some);
 	CHECK_EQ(stats_of(rig.heap).cycles, cycles);
 	run_apart(&rig, run_kept, NULL);
+	check_all_freed(&rig);
+}
+
+static struct emitter unfinished;
+
+static void write_unfinished(struct rig *rig, void *arg)
+{
+	struct constant *volatile constant = GC_MALLOC(sizeof *constant);
+	(void)arg;
+	constant->value = 7;
+	kept[0] = new_method(rig, 7);
+	CHECK_EQ(open_code(&unfinished, kept[0]->owner, 0), CH_OK);
+	emit_method(&unfinished, kept[0], constant, plain_callee, false);
+}
+
+static void finish_and_run(struct rig *rig, void *arg)
+{
+	(void)rig, (void)arg;
+	for (int i = 0; i < 100000; i++)
+		memset(GC_MALLOC(sizeof(struct constant)), 0x5a, sizeof(struct constant));
+	CHECK_EQ(ch_block_commit(&unfinished.code, 1), CH_OK);
+	CHECK_EQ(ch_owner_set_entry(kept[0]->owner, unfinished.code.block), CH_OK);
+	CHECK_EQ(run_method(kept[0]), 7);
+}
+
+/* On procmem the bytes of an OPEN block are not at exec yet. */
+TEST(bdw_partial_collections_keep_what_unfinished_code_names)
+{
+	if (CH_ARCH_LEAD_BYTES)
+		CHECK_EQ(setenv("CODEHEAP_WX", "procmem", 1), 0);
+	struct rig rig = start_incremental();
+	GC_word some = 3;
+	run_apart(&rig, write_unfinished, NULL);
+	run_apart(&rig, partial_collections, &some);
+	run_apart(&rig, finish_and_run, NULL);
 	check_all_freed(&rig);
 }
 
@@ -240,6 +295,36 @@ TEST(bdw_incremental_marking_sees_changed_links)
 	printf("# %llu cycles, %llu stops given up\n", (unsigned long long)cycles,
 	       (unsigned long long)given_up);
 	CHECK(cycles > 2 && given_up > 2);
+	check_all_freed(&rig);
+}
+
+/* Gives up a stop, after which the collector goes on in steps to another stop. */
+static void collect_in_two_stops(struct rig *rig, void *arg)
+{
+	struct ch_stats before = stats_of(rig->heap);
+	(void)arg;
+	for (stop_at = 1; stats_of(rig->heap).cycles_abandoned == before.cycles_abandoned;
+	     stop_at++) {
+		asked = 0;
+		CHECK(!GC_try_to_collect(stop_after));
+	}
+	while (stats_of(rig->heap).cycles == before.cycles)
+		GC_collect_a_little();
+}
+
+/* The second stop traces from the owners that this collection noted, not from all. */
+TEST(bdw_collection_of_two_stops_frees_what_nothing_reaches)
+{
+	struct rig rig = start_in_several_stops();
+	run_apart(&rig, build, NULL);
+	collect(&rig);
+	memset(kept, 0, METHODS / 2 * sizeof kept[0]);
+	wipe_stack();
+	run_apart(&rig, collect_in_two_stops, NULL);
+	for (int i = 0; i < METHODS; i++)
+		ch_thread_poll();
+	CHECK_EQ(stats_of(rig.heap).blocks_now, METHODS / 2);
+	run_apart(&rig, run_kept, NULL);
 	check_all_freed(&rig);
 }
 
@@ -291,6 +376,39 @@ TEST(bdw_owners_noted_in_earlier_stops_are_more_than_the_queue_holds)
 	memset(many, 0, sizeof many);
 	collect(&rig);
 	CHECK_EQ(stats_of(rig.heap).blocks_now, 0);
+	end_rig(&rig);
+}
+
+static void *volatile stale_word; /* a root of the collector */
+
+static void hide_one(struct rig *rig, void *arg)
+{
+	(void)rig;
+	*(uintptr_t *)arg = ~(uintptr_t)many[MANY / 2]->anchor;
+	many[MANY / 2] = NULL;
+}
+
+static void collect_only(struct rig *rig, void *arg)
+{
+	(void)rig, (void)arg;
+	GC_gcollect();
+}
+
+/* libgc does not touch a dead object among many that live, and a word may still lead there. */
+TEST(bdw_step_of_marking_revives_no_dead_owner)
+{
+	struct rig rig = start_in_several_stops();
+	uintptr_t hidden;
+	run_apart(&rig, build_many, NULL);
+	collect(&rig);
+	run_apart(&rig, hide_one, &hidden);
+	run_apart(&rig, collect_only, NULL);
+	stale_word = (void *)~hidden;
+	run_apart(&rig, collect_in_two_stops, NULL);
+	for (int i = 0; i < 3; i++)
+		collect(&rig);
+	CHECK_EQ(stats_of(rig.heap).blocks_now, MANY - 1);
+	CHECK_EQ(stats_of(rig.heap).owners_now, MANY - 1);
 	end_rig(&rig);
 }
 

@@ -11,7 +11,7 @@
 #include <signal.h>
 
 static _Atomic(int) maker_tid;
-static _Atomic(bool) is_coming, is_held, is_made;
+static _Atomic(bool) is_coming, is_held, is_made; /* or destroyed */
 
 /* Runs between the maker's allocations and the publication of the heap. A sleep here would look
  * like a wait for the lock. */
@@ -55,6 +55,32 @@ TEST(heap_that_is_made_waits_for_the_lock_of_the_collector)
 	bool was_early = atomic_load(&is_made);
 	GC_alloc_unlock();
 	CHECK_EQ(pthread_join(maker, NULL), 0);
+	CHECK(!was_early);
+	end_rig(&rig);
+}
+
+static void *destroy_heap(void *heap)
+{
+	atomic_store(&maker_tid, (int)gettid());
+	CHECK_EQ(ch_heap_destroy(heap), CH_OK);
+	atomic_store(&is_made, true);
+	return NULL;
+}
+
+TEST(heap_that_is_destroyed_waits_for_the_lock_of_the_collector)
+{
+	struct rig rig = start_rig(0);
+	struct ch_heap *heap;
+	pthread_t destroyer;
+	CHECK_EQ(ch_bdw_heap_create(NULL, &heap), CH_OK);
+	GC_alloc_lock();
+	CHECK_EQ(pthread_create(&destroyer, NULL, destroy_heap, heap), 0);
+	TEST_UNTIL(atomic_load(&is_made) ||
+		   (atomic_load(&maker_tid) && thread_is_asleep(atomic_load(&maker_tid))))
+		sched_yield();
+	bool was_early = atomic_load(&is_made);
+	GC_alloc_unlock();
+	CHECK_EQ(pthread_join(destroyer, NULL), 0);
 	CHECK(!was_early);
 	end_rig(&rig);
 }

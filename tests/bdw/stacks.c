@@ -194,6 +194,16 @@ static void *make_unknown(void *arg)
 	CHECK_EQ(ch_code_add(rig->heap, "\0\0\0", 4, "unknown", &f), CH_E_THREAD);
 	CHECK(strstr(ch_why(), "not registered with the collector"));
 	CHECK(!ch__thread_self(rig->heap));
+	struct ch_heap *heap;
+	struct ch_owner owner;
+	void *anchor;
+	CHECK_EQ(ch_bdw_heap_create(NULL, &heap), CH_E_THREAD);
+	CHECK(!heap);
+	CHECK_EQ(ch_bdw_owner_create(rig->vm, "x", (const void *)no_code, NULL, &owner, &anchor),
+		 CH_E_THREAD);
+	CHECK(!anchor && !owner.bits);
+	CHECK_EQ(ch_heap_collect(rig->heap), CH_E_THREAD);
+	CHECK(strstr(ch_why(), "does not know thread"));
 	return NULL;
 }
 
@@ -440,6 +450,81 @@ TEST(bdw_each_legal_move_of_a_thread_that_the_collector_stops_is_made)
 			     row->by);
 	}
 	CHECK_EQ(rows, 4);
+	end_rig(&rig);
+}
+
+/* --- what a stop of the collector leaves as it is --- */
+
+TEST(bdw_thread_that_collects_while_parked_stays_parked)
+{
+	struct rig rig = start_rig(0);
+	void (*f)(void);
+	ch_thread_park();
+	CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
+	CHECK_EQ(ch__thread_self(rig.heap)->state, CH__PARKED);
+	CHECK_EQ(ch_code_add(rig.heap, "\0\0\0", 4, "parked", &f), CH_E_STATE);
+	ch_thread_unpark();
+	CHECK_EQ(ch__thread_self(rig.heap)->state, CH__RUNNING);
+	end_rig(&rig);
+}
+
+static struct ch_heap *builtin_heap, *second_heap;
+/* Of the thread that the collector stops. */
+static const struct ch__thread *_Atomic(builtin_record);
+static const struct ch__thread *_Atomic(own_record), *_Atomic(second_record);
+static int looks;
+
+static void look_at_records(void *user, struct ch_marker *marker)
+{
+	(void)user, (void)marker;
+	CHECK_EQ(ch__thread_self(builtin_heap)->state, CH__RUNNING);
+	CHECK_EQ(builtin_record->state, CH__RUNNING);
+	CHECK_EQ(own_record->state, CH__SIGNALLED);
+	CHECK_EQ(second_record->state, CH__SIGNALLED);
+	looks++;
+}
+
+static void wait_in_three_heaps(struct rig *rig, void *arg)
+{
+	(void)arg;
+	CHECK_EQ(ch_thread_attach(second_heap, NULL, NULL), CH_OK);
+	CHECK_EQ(ch_thread_attach(builtin_heap, NULL, NULL), CH_OK);
+	builtin_record = ch__thread_self(builtin_heap);
+	own_record = ch__thread_self(rig->heap);
+	second_record = ch__thread_self(second_heap);
+	stage = INSIDE;
+	wait_until(&stage, GO_ON);
+	CHECK_EQ(ch_thread_detach(second_heap), CH_OK);
+	CHECK_EQ(ch_thread_detach(builtin_heap), CH_OK);
+}
+
+static void *run_body(void *rig)
+{
+	enter_and_run(rig);
+	return NULL;
+}
+
+/* A cycle of the built-in heap would take the thread for stopped, and the thread would run on. */
+TEST(bdw_stop_counts_for_each_heap_of_the_driver_and_for_no_other)
+{
+	struct rig rig = start_rig(0);
+	struct ch_ops ops = {.size = sizeof ops, .roots = look_at_records};
+	struct ch_vm *vm;
+	pthread_t thread;
+	CHECK_EQ(ch_heap_create(NULL, &builtin_heap), CH_OK);
+	CHECK_EQ(ch_thread_attach(builtin_heap, NULL, NULL), CH_OK);
+	CHECK_EQ(ch_bdw_heap_create(NULL, &second_heap), CH_OK);
+	CHECK_EQ(ch_vm_attach(rig.heap, &ops, NULL, &vm), CH_OK);
+	rig.body = wait_in_three_heaps;
+	CHECK_EQ(pthread_create(&thread, NULL, run_body, &rig), 0);
+	wait_until(&stage, INSIDE);
+	collect(&rig);
+	CHECK(looks > 0);
+	stage = GO_ON;
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+	CHECK_EQ(ch_vm_detach(vm), CH_OK);
+	CHECK_EQ(ch_heap_destroy(builtin_heap), CH_OK);
+	CHECK_EQ(ch_heap_destroy(second_heap), CH_OK);
 	end_rig(&rig);
 }
 
