@@ -147,7 +147,7 @@ struct context *context_create(struct vm *vm)
 	ctx->main_fiber = fiber;
 	ctx->main_fiber->header = T_FIBER;
 	ctx->main_fiber->state = FIBER_RUNNING;
-	ctx->main_fiber->owner = ctx;
+	ctx->main_fiber->home = fiber;
 	ctx->fiber = ctx->main_fiber;
 	set_value_stack(&ctx->now, stack, bytes);
 	GC_get_stack_base(&bottom);
@@ -184,7 +184,7 @@ struct fiber *fiber_create(struct context *ctx, value thunk)
 
 	fiber->state = FIBER_NEW;
 	fiber->thunk = thunk;
-	fiber->owner = ctx;
+	fiber->home = ctx->main_fiber;
 	return fiber;
 }
 
@@ -293,7 +293,7 @@ value fiber_resume(struct context *ctx, struct fiber *fiber, value v)
 {
 	struct fiber *self = ctx->fiber;
 
-	if (fiber->owner != ctx)
+	if (fiber->home != ctx->main_fiber)
 		raise_error(ctx, "error", "fiber belongs to another thread", 0);
 	if (fiber->state != FIBER_NEW && fiber->state != FIBER_SUSPENDED)
 		raise_error(ctx, "error", fiber->state == FIBER_DONE ? "fiber is done"

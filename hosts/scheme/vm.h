@@ -78,7 +78,7 @@ struct fiber {
 	enum fiber_state state;
 	int failed; /* ended by an error; the resumer raises the error again */
 	struct fiber *resumer;
-	struct context *owner; /* the thread that made the fiber */
+	struct fiber *home; /* first of the thread that made this: no later thread has its address */
 	value thunk, transfer;
 	struct stack_state saved;
 	void *saved_sp;      /* of the suspended C stack */

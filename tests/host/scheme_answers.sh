@@ -11,7 +11,8 @@ cases="pairs_of_operands_have_one_answer:180 comparisons_are_exact:60 symbols_ar
 surrogates_are_no_characters:60 what_cannot_be_read_is_an_error:60 call_cc_calls_its_receiver_in_tail_position:120
 escapes_that_were_left_are_errors:60 wrong_counts_are_told:60
 flonums_divide_exactly:60 all_fixnums_are_read:60 text_that_is_no_number_is_none:60 bytes_of_a_character_stay_together:60
-a_forced_chain_runs_once:60 conditions_go_on_to_outer_handlers:60 left_files_are_closed:60 lost_output_is_told:60 low_stack_limits_are_raised:60"
+a_forced_chain_runs_once:60 conditions_go_on_to_outer_handlers:60 left_files_are_closed:60 lost_output_is_told:60 low_stack_limits_are_raised:60
+fibers_stay_with_their_thread:60"
 
 fail() { echo "$*" >&2; exit 1; }
 
@@ -235,6 +236,20 @@ low_stack_limits_are_raised() {
   local out
   out=$(ulimit -S -s 128 && "${scheme[@]}" -e '(+ 40 2)' 2>&1)
   [ "$out" = 42 ] || fail "128 KiB: $out"
+}
+
+# Also when the thread has ended, and a new one has got its memory.
+fibers_stay_with_their_thread() {
+  says '(1 "fiber belongs to another thread" 1 "fiber belongs to another thread")' << 'END'
+(define (in-thread thunk) (thread-join! (spawn thunk)))
+(define (resume fiber)
+  (guard (e ((error-object? e) (error-object-message e))) (fiber-resume fiber)))
+(define (try)
+  (let ((fiber #f))
+    (let ((first (in-thread (lambda () (set! fiber (make-fiber (lambda () (fiber-yield 1) 2))) (resume fiber)))))
+      (list first (in-thread (lambda () (resume fiber)))))))
+(write (append (try) (try)))
+END
 }
 
 if [ $# = 0 ]; then
