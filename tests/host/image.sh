@@ -413,9 +413,11 @@ END
 # What somebody has changed and sealed again is either refused by its structure or loaded: no crash,
 # no memory without end. Words of all kinds are changed: heads, numbers of objects, instructions.
 image_survive_sealed_damage() {
-  run --save="$image" "$programs/records.scm" -e '(define built-ins (list car read))'
+  run --save="$image" "$programs/records.scm" -e '(define built-ins (list car read (current-output-port)))
+    (define (count f l) (if (null? l) 0 (+ (length (apply f l)) (count f (cdr l)))))
+    (define (counter n) (lambda (m) (set! n (+ n m)) n))'
   cat > "$work/damage.py" << 'END'
-import random, struct, subprocess, sys
+import random, re, struct, subprocess, sys
 image, target, tries, command = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4:]
 data = open(image, "rb").read()
 words = list(struct.unpack(f"<{len(data) // 8}Q", data))
@@ -430,7 +432,7 @@ def seal(words):
     words[7] = sum
 
 # What an object is, by its words: kinds and their lengths as hosts/scheme/image.h has them.
-PAIR, CLOSURE, VECTOR, STRING, RECORD, PRIM, CELL, CODE = 1, 5, 6, 8, 10, 11, 13, 15
+PAIR, CLOSURE, VECTOR, STRING, RECORD, PRIM, RTD, CELL, CODE, PORT, KINDS = 1, 5, 6, 8, 10, 11, 12, 13, 15, 17, 18
 FIXED = {1: 2, 2: 1, 3: 1, 5: 1, 10: 1, 12: 3, 13: 3, 14: 5, 15: 5, 17: 1}
 
 def objects():
@@ -461,11 +463,17 @@ def must_refuse(what, at, word, text=b"is malformed", of=words):
 def each_rule():
     first = {}
     for number, kind, length, at in objects():
-        if length or kind in (PAIR, CELL, CLOSURE):
+        if length or kind in (PAIR, RTD, CELL, CLOSURE, PORT):
             first.setdefault(kind, (number, length, at))
     reference = lambda kind: first[kind][0] << 2
     beyond = words[3] + 1 << 2
     _, length, code = first[CODE]
+    must_refuse("one object less", 3, words[3] - 1, b"behind its last object")
+    must_refuse("one object more", 3, words[3] + 1, b"has no room")
+    must_refuse("kind", first[PAIR][2] - 1, KINDS, b"no such kind")
+    must_refuse("port", first[PORT][2], 3)
+    must_refuse("one field less", first[RTD][2] + 2, words[first[RTD][2] + 2] - 1)
+    must_refuse("one field more", first[RTD][2] + 2, words[first[RTD][2] + 2] + 1)
     must_refuse("format", 1, 3, b"of format 3")
     must_refuse("instruction set", 4, 5, b"other instructions")
     must_refuse("events", 6, beyond, b"trace events")
@@ -485,6 +493,11 @@ def each_rule():
     # A procedure with a rest list has slots for what any tail call passes.
     rest = next(at for _, kind, _, at in objects() if kind == CODE and words[at] >> 32)
     must_refuse("slots of a procedure with a rest list", rest + 1, words[rest + 1] & MASK << 32 | 15)
+    must_refuse("arguments with a rest list", rest, words[rest + 1] & 0xffffffff | 1 << 32)
+    must_refuse("name of code", code + 3, beyond)
+    must_refuse("file of code", code + 4, beyond)
+    names = next(at for number, _, _, at in objects() if number == words[first[RTD][2] + 1] >> 2)
+    must_refuse("one name less", names + 1, 0x22)
     for i in range(length):
         must_refuse("operation", code + 5 + i, words[code + 5 + i] | 0xffff)
     must_refuse("end of code", code + 5 + length - 1, 0)
@@ -494,9 +507,59 @@ def each_rule():
     longer[code + 1] += 1 << 32
     must_refuse("a constant that no instruction names", end, beyond + 0x4000000, of=longer)
 
+# The first slot, constant and target that an instruction cannot have; each operation once.
+def each_bound():
+    with open("hosts/scheme/bytecode.h", encoding="utf-8") as file:
+        operations = re.findall(r"\bX\(([A-Z]+), ([A-Z]+)\)", file.read())
+    slots_of = {"GREF": "a", "GSET": "a", "GDEF": "a", "CLOSURE": "a", "FREE": "a", "CAPTURE": "ac", "CALL": "a",
+                "CALLG": "", "TAILCALL": "a", "TAILCALLG": "", "APPLY": "a", "TAILAPPLY": "a", "ABC": "abc", "AB": "ab",
+                "ABI": "ab", "ABJ": "ab", "J": "", "N": "", "X": ""}
+    seen = set()
+    for _, kind, length, code in objects():
+        if kind != CODE:
+            continue
+        slots, constants, frees = words[code + 1] & 0xffffffff, words[code + 1] >> 32, words[code + 2] & 0xffffffff
+        for i in range(length):
+            at, word = code + 5 + i, words[code + 5 + i]
+            name, form = operations[word & 0xffff]
+            c = word >> 48
+            if name in seen or name == "EXT":
+                continue
+            seen.add(name)
+            def refuse(field, value, at=at):
+                shift, bits = {"a": (16, 16), "b": (32, 16), "c": (48, 16), "bc": (32, 32)}[field]
+                mask = (1 << bits) - 1
+                must_refuse(f"{name}, {field} {value}", at, words[at] & ~(mask << shift) | (value & mask) << shift)
+            for field in slots_of.get(name, slots_of.get(form, "a")):
+                refuse(field, slots)
+            if name == "FREE":
+                refuse("b", frees)
+            if name in ("CALL", "CALLG", "TAILCALL", "TAILCALLG"):
+                refuse("b", slots - 2 - c)
+            if name in ("TAILCALL", "TAILCALLG"):
+                wide = list(words)
+                wide[code + 1] |= 0x1000
+                must_refuse(f"{name}, 17 arguments", at, word & MASK >> 16 | 17 << 48, of=wide)
+            if name in ("APPLY", "TAILAPPLY"):
+                refuse("b", slots - 3)
+            if form == "AK":
+                refuse("bc", length - 1 - i)
+                # An instruction that looks like a fixnum.
+                refuse("bc", max([j for j in range(length) if words[code + 5 + j] & 1], default=0) - i)
+                refuse("bc", length + constants - i)
+            if form in ("J", "AJ", "ABJ", "AIJ", "ATJ"):
+                refuse("bc" if form in ("J", "AJ") else "c", length - i)
+                refuse("bc" if form in ("J", "AJ") else "c", -1 - i)
+            if name in ("CALLG", "TAILCALLG"):
+                refuse("a", slots, at + 1)
+                refuse("bc", length + constants - i - 1, at + 1)
+    missing = {"GREF", "CLOSURE", "FREE", "CAPTURE", "CALL", "CALLG", "TAILCALLG", "APPLY", "RECREF"} - seen
+    assert not missing, missing
+
 seal(words)
 assert struct.pack(f"<{len(words)}Q", *words) == data, "another checksum"
 each_rule()
+each_bound()
 random.seed(6)
 loaded = refused = 0
 for i in range(tries):
