@@ -30,6 +30,10 @@
  * ops.resume_world are not called. Collections that the collector starts by itself collect code,
  * too.
  *
+ * The library collects only in ch_heap_collect and in opens with MAY_COLLECT: what codeheap.h says
+ * of a BUILTIN heap where no vm has collect_wanted is not for this one. The collector does not see
+ * how much code there is. So a VM that makes much code, and allocates little, has collect_wanted.
+ *
  * ch_heap_collect is GC_gcollect and a sweep: finalizers may run in it; CH_E_THREAD in a thread
  * that is not registered; CH_E_BUSY where the collector is disabled or gave the collection up.
  * ch_owner_release works as in other heaps, and is not needed.

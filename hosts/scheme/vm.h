@@ -78,7 +78,7 @@ struct fiber {
 	enum fiber_state state;
 	int failed; /* ended by an error; the resumer raises the error again */
 	struct fiber *resumer;
-	struct fiber *home; /* first of the thread that made this: no later thread has its address */
+	struct fiber *home; /* first of the maker's thread; no later thread has its address */
 	value thunk, transfer;
 	struct stack_state saved;
 	void *saved_sp;      /* of the suspended C stack */

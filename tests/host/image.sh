@@ -213,12 +213,16 @@ END
 # Errors are told with the file and the line of the source that the image was made from.
 image_errors_name_lines() {
   local mode
-  printf '%s\n' '(define (f x)' '(car x))' '(define (g x)' '(+ 1 (f x)))' > "$work/e.scm"
+  printf '%s\n' '(define (f x)' '(car x))' '(define (g x)' '(+ 1 (f x)))' '(define (rest x . more) more)' \
+    '(define seen (guard (e (#t e)) (error "seen" 1)))' > "$work/e.scm"
   run --save="$image" "$work/e.scm"
   for mode in --interp --jit --arena; do
     refused 'e.scm:2: car: not a pair: 5' $mode --load="$image" -e '(g 5)'
     run $mode --load="$image" -e "(g '(6))"
     shown 7
+    refused 'e.scm:6: seen 1' $mode --load="$image" -e '(raise seen)'
+    run $mode --load="$image" -e '(list (rest 1 2) (rest 1))'
+    shown '((2) ())'
   done
 }
 
@@ -408,6 +412,8 @@ END
 END
   run "$work/p.scm"
   shown '(#t #f)00#f'
+  printf x >> "$image"
+  refused 'a part of a word at its end' --load="$image" -e 1
 }
 
 # What somebody has changed and sealed again is either refused by its structure or loaded: no crash,

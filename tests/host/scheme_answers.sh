@@ -12,7 +12,7 @@ surrogates_are_no_characters:60 what_cannot_be_read_is_an_error:60 call_cc_calls
 escapes_that_were_left_are_errors:60 wrong_counts_are_told:60
 flonums_divide_exactly:60 all_fixnums_are_read:60 text_that_is_no_number_is_none:60 bytes_of_a_character_stay_together:60
 a_forced_chain_runs_once:60 conditions_go_on_to_outer_handlers:60 left_files_are_closed:60 lost_output_is_told:60 low_stack_limits_are_raised:60
-fibers_stay_with_their_thread:60"
+fibers_stay_with_their_thread:60 fibers_keep_their_values:60 symbols_of_threads_are_one:120"
 
 fail() { echo "$*" >&2; exit 1; }
 
@@ -249,6 +249,35 @@ fibers_stay_with_their_thread() {
     (let ((first (in-thread (lambda () (set! fiber (make-fiber (lambda () (fiber-yield 1) 2))) (resume fiber)))))
       (list first (in-thread (lambda () (resume fiber)))))))
 (write (append (try) (try)))
+END
+}
+
+# What only slots of suspended fibers lead to, over a collection, when fibers made before and after these have ended.
+fibers_keep_their_values() {
+  says '((#t #t #t #t #t) (#t #t #t))' << 'END'
+(define (hold n)
+  (let ((fiber (make-fiber (lambda () (let ((l (list n (vector n (+ n 0.5))))) (fiber-yield n) l)))))
+    (fiber-resume fiber)
+    (cons n fiber)))
+(define fibers (map hold '(1 2 3 4 5 6 7 8)))
+(define (kept? n) (equal? (fiber-resume (cdr (assv n fibers))) (list n (vector n (+ n 0.5)))))
+(define (churn n) (if (> n 0) (begin (vector n (+ n 0.25)) (list n n) (churn (- n 1)))))
+(define first (map kept? '(8 7 1 2 5)))
+(gc)
+(churn 100000)
+(write (list first (map kept? '(3 4 6))))
+END
+}
+
+# Threads that intern the same names at the same time.
+symbols_of_threads_are_one() {
+  says '(#t #t #t #t)' << 'END'
+(define (intern i from) (string->symbol (string-append "name-" from (number->string i))))
+(define (names from) (let loop ((i 3000) (l '())) (if (= i 0) l (loop (- i 1) (cons (intern i from) l)))))
+(define (in-threads from) (map thread-join! (map (lambda (k) (spawn (lambda () (names from)))) '(1 2 3 4))))
+(define (same? a b) (or (null? a) (and (eq? (car a) (car b)) (same? (cdr a) (cdr b)))))
+(define (all-same? lists) (or (null? (cdr lists)) (and (same? (car lists) (cadr lists)) (all-same? (cdr lists)))))
+(write (map (lambda (from) (all-same? (in-threads from))) '("a" "b" "c" "d")))
 END
 }
 
