@@ -7,7 +7,7 @@
 
 extern const struct ch__sink_ops ch__sink_libgcc, ch__sink_libunwind;
 
-enum { CH__CIE_BYTES = 128 };
+enum { CH__CIE_BYTES = 136 };
 /* The code of a section: whole pages, or the slots of each page. */
 struct ch__eh_place {
 	uintptr_t exec;

@@ -233,6 +233,31 @@ TEST(caller_is_found_before_and_after_a_frame_whatever_its_frame_pointer_is)
 	end(r);
 }
 
+/* The ret is the last byte of a system page, or a nop follows it there. */
+TEST(caller_is_found_at_a_ret_at_the_end_of_a_page_whatever_its_frame_pointer_is)
+{
+	enum { PAGE = 4096, BYTES = 16 };
+	rig r = start(8 * MIB);
+	for (bool has_nop : {false, true}) {
+		bytes code = bytes()({0x55, 0x48, 0x89, 0xe5, 0x48, 0x89, 0xf8, 0x89, 0xf7, 0xff,
+				      0xd0, 0x90, 0x90});
+		has_nop ? code({0x5d, 0xc3, 0x90}) : code({0x90, 0x5d, 0xc3});
+		ch_open open = {};
+		ch_code out;
+		open.size = sizeof open;
+		open.owner = new_owner(r, "at the end");
+		open.hot_bytes = open.align = PAGE;
+		CHECK_EQ(ch_block_open(&open, &out), CH_OK);
+		out.entry_offset = out.used_from = PAGE - BYTES;
+		out.used_to = PAGE;
+		std::memcpy(out.write + out.used_from, code.at.data(), BYTES);
+		block b = {open.owner, out.block, out.exec + out.used_from, BYTES};
+		CHECK_EQ(ch_block_commit(&out, 1), CH_OK);
+		CHECK_EQ(step_through(b), has_nop ? 9 : 10);
+	}
+	end(r);
+}
+
 static int not_entrant()
 {
 	return 0;
