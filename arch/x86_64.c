@@ -288,8 +288,8 @@ static bool begins_frame(uint32_t code)
 	return code == 0xe5894855 || code == 0xec8b4855;
 }
 
-/* A diverter may stand before the begin of the frame, and ENDBR64 before or behind the diverter.
- * The frame ends with pop rbp or leave, then ret. */
+/* A diverter may stand before the push, and ENDBR64 before or behind the diverter. The frame ends
+ * with pop rbp or leave, then ret. */
 __attribute__((no_sanitize("address", "thread"))) uintptr_t
 ch__arch_unrecorded_return(const void *ucontext)
 {

@@ -30,8 +30,8 @@
  * ops.resume_world are not called. Collections that the collector starts by itself collect code,
  * too.
  *
- * The library collects only in ch_heap_collect and in opens with MAY_COLLECT: what codeheap.h says
- * of a BUILTIN heap where no vm has collect_wanted is not for this one. The collector does not see
+ * The library collects only in ch_heap_collect and in opens with MAY_COLLECT. Polls, ch_code_add
+ * and other opens collect nothing, also if no vm has collect_wanted. The collector does not see
  * how much code there is. So a VM that makes much code, and allocates little, has collect_wanted.
  *
  * ch_heap_collect is GC_gcollect and a sweep: finalizers may run in it; CH_E_THREAD in a thread

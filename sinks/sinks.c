@@ -9,9 +9,27 @@
 
 #include <errno.h>
 
+static void lock_tool(unsigned i) CH_ACQUIRES(ch__role_file)
+	CH_EXCLUDES(CH__RIGHT_OF_FILE) CH_UNANALYSED("an unwinder needs none")
+{
+	if (ch__sinks_table[i]->tool)
+		ch__tool_lock(ch__sinks_table[i]->tool);
+}
+static void unlock_tool(unsigned i)
+	CH_RELEASES(ch__role_file) CH_UNANALYSED("an unwinder needs none")
+{
+	if (ch__sinks_table[i]->tool)
+		ch__tool_unlock(ch__sinks_table[i]->tool);
+}
+
 static size_t sinks_bytes(uint32_t page_count)
 {
 	return sizeof(struct ch__sinks) + page_count * sizeof(_Atomic(uint8_t));
+}
+
+static void switch_off(struct ch__sinks *s, unsigned i)
+{
+	atomic_fetch_and_explicit(&s->on, ~(unsigned)ch__sinks_table[i]->bit, memory_order_relaxed);
 }
 
 static unsigned slot_of(enum ch__sink sink)
@@ -28,14 +46,21 @@ static int error_of(unsigned i, const void *state)
 	return ch__sinks_table[i]->tool && state ? ((const struct ch__tool_user *)state)->error : 0;
 }
 
+/* Takes the lock of the sink's tool. Returns false when the sink is off and must hear nothing. */
+static bool enter(unsigned i, const struct ch__tool_user *state) CH_ACQUIRES(ch__role_file)
+{
+	lock_tool(i);
+	return !ch__sinks_table[i]->tool || state->is_on;
+}
+
 /* A sink that failed may have been turned off and on since then, and then has no error. */
 static void switch_off_failed(struct ch__sinks *s, unsigned i, const void *state)
 {
 	ch__sinks_lock(s);
-	ch__sinks_lock_tool(i);
+	lock_tool(i);
 	if (error_of(i, state) != 0)
-		ch__sinks_switch_off(s, i);
-	ch__sinks_unlock_tool(i);
+		switch_off(s, i);
+	unlock_tool(i);
 	ch__sinks_unlock(s);
 }
 
@@ -102,10 +127,10 @@ static void tell_late(void *arg, const struct ch__sink_range *range)
 	}
 	if (!ops->add)
 		return;
-	if (!ch__sinks_enter(late->slot, state) || !(late->is_removed ? ops->remove(state, range, 1)
+	if (!enter(late->slot, state) || !(late->is_removed ? ops->remove(state, range, 1)
 							    : ops->add(state, range, 1, true)))
-		ch__sinks_switch_off(late->sinks, late->slot);
-	ch__sinks_unlock_tool(late->slot);
+		switch_off(late->sinks, late->slot);
+	unlock_tool(late->slot);
 }
 
 static void tell_all(struct ch__sinks *s, unsigned i, bool is_removed)
@@ -138,9 +163,9 @@ static int turn_on(struct ch__sinks *s, unsigned i)
 	const struct ch__sink_ops *ops = ch__sinks_table[i];
 	ch__sinks_lock(s);
 	void *state = ch__sinks_state_of(s, i);
-	ch__sinks_lock_tool(i);
+	lock_tool(i);
 	int error = s->is_codeless && ops->knows_time ? EFAULT : ops->open(&s->config, &state);
-	ch__sinks_unlock_tool(i);
+	unlock_tool(i);
 	atomic_store_explicit(&s->state[i], state, memory_order_release);
 	if (!error && !tell_live_pages(s, ops, state)) {
 		ops->close(state);
@@ -157,10 +182,10 @@ static int turn_on(struct ch__sinks *s, unsigned i)
 	tell_all(s, i, false);
 	if (!ops->flush)
 		return 0;
-	if (!ch__sinks_enter(i, state) || !ops->flush(state, CH__FLUSH_BUFFERED))
-		ch__sinks_switch_off(s, i);
+	if (!enter(i, state) || !ops->flush(state, CH__FLUSH_BUFFERED))
+		switch_off(s, i);
 	error = error_of(i, state);
-	ch__sinks_unlock_tool(i);
+	unlock_tool(i);
 	return error;
 }
 
@@ -170,11 +195,11 @@ static void turn_off(struct ch__sinks *s, unsigned i)
 		tell_all(s, i, true);
 	ch__sinks_lock(s);
 	void *state = ch__sinks_state_of(s, i);
-	ch__sinks_switch_off(s, i);
+	switch_off(s, i);
 	tell_own(s, ch__sinks_table[i]->own_dead, state);
-	if (ch__sinks_enter(i, state))
+	if (enter(i, state))
 		ch__sinks_table[i]->close(state);
-	ch__sinks_unlock_tool(i);
+	unlock_tool(i);
 	ch__sinks_unlock(s);
 }
 
@@ -184,10 +209,10 @@ static void forget_error(struct ch__sinks *s, unsigned i)
 	ch__sinks_lock(s);
 	struct ch__tool_user *user = ch__sinks_table[i]->tool ? ch__sinks_state_of(s, i) : NULL;
 	s->open_error[i] = 0;
-	ch__sinks_lock_tool(i);
+	lock_tool(i);
 	if (user)
 		user->error = 0;
-	ch__sinks_unlock_tool(i);
+	unlock_tool(i);
 	ch__sinks_unlock(s);
 }
 
@@ -199,7 +224,7 @@ int ch__sinks_set(struct ch__sinks *s, unsigned wanted)
 		bool is_wanted = (wanted & (unsigned)ch__sinks_table[i]->bit) != 0;
 		/* A sink whose tool failed for another heap stays on until a range is told. */
 		if (is_on && is_wanted && ch__sinks_status(s, ch__sinks_table[i]->bit) != 0) {
-			ch__sinks_switch_off(s, i);
+			switch_off(s, i);
 			is_on = false;
 		}
 		if (!is_wanted)
@@ -219,9 +244,9 @@ int ch__sinks_status(struct ch__sinks *s, enum ch__sink sink)
 	if (i == CH__SINKS_COUNT)
 		return EINVAL;
 	ch__sinks_lock(s);
-	ch__sinks_lock_tool(i);
+	lock_tool(i);
 	int error = s->open_error[i] ? s->open_error[i] : error_of(i, ch__sinks_state_of(s, i));
-	ch__sinks_unlock_tool(i);
+	unlock_tool(i);
 	ch__sinks_unlock(s);
 	return error;
 }
@@ -233,8 +258,8 @@ const char *ch__sinks_path(const struct ch__sinks *s, enum ch__sink sink)
 	const struct ch__tool_user *user = is_tool ? ch__sinks_state_of(s, i) : NULL;
 	if (!user)
 		return "";
-	const char *path = ch__sinks_enter(i, user) ? ch__sinks_table[i]->tool->path : "";
-	ch__sinks_unlock_tool(i);
+	const char *path = enter(i, user) ? ch__sinks_table[i]->tool->path : "";
+	unlock_tool(i);
 	return path;
 }
 
@@ -265,13 +290,12 @@ bool ch__sinks_destroy(struct ch__sinks *s)
 	return is_all;
 }
 
-#define TELL(s, entry, ...)                                                     \
-	CH__SINKS_EACH(s, i, state, entry) {                                    \
-		bool ok = ch__sinks_enter(i, state) &&                          \
-			  ch__sinks_table[i]->entry(state, __VA_ARGS__);        \
-		ch__sinks_unlock_tool(i);                                       \
-		if (!ok)                                                        \
-			switch_off_failed(s, i, state);                         \
+#define TELL(s, entry, ...)                                                                     \
+	CH__SINKS_EACH(s, i, state, entry) {                                                    \
+		bool ok = enter(i, state) && ch__sinks_table[i]->entry(state, __VA_ARGS__);     \
+		unlock_tool(i);                                                                 \
+		if (!ok)                                                                        \
+			switch_off_failed(s, i, state);                                         \
 	}
 
 void ch__sinks_add(struct ch__sinks *s, const struct ch__sink_range *ranges, size_t n)
@@ -306,10 +330,10 @@ static void tell_child(struct ch__sinks *s, unsigned i, bool has_code) CH_REQUIR
 		tell_all(s, i, false);
 		return;
 	}
-	ch__sinks_switch_off(s, i);
-	if (ch__sinks_enter(i, state))
+	switch_off(s, i);
+	if (enter(i, state))
 		ch__sinks_table[i]->close(state);
-	ch__sinks_unlock_tool(i);
+	unlock_tool(i);
 	s->open_error[i] = EFAULT;
 }
 
@@ -328,7 +352,7 @@ void ch__sinks_fork_child(struct ch__sinks *s, bool has_code)
 void ch__sinks_fork_files_prepare(void) CH_UNANALYSED("the file role is one for several locks")
 {
 	for (unsigned i = 0; i < CH__SINKS_COUNT; i++) {
-		ch__sinks_lock_tool(i);
+		lock_tool(i);
 		if (ch__sinks_table[i]->fork_prepare)
 			ch__sinks_table[i]->fork_prepare();
 	}
@@ -342,6 +366,6 @@ void ch__sinks_fork_files_done(bool is_child)
 					      : ch__sinks_table[i]->fork_parent;
 		if (call)
 			call();
-		ch__sinks_unlock_tool(i);
+		unlock_tool(i);
 	}
 }

@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-const struct ch__sink_ops *const ch__sinks_table[CH__SINKS_COUNT] = {
+const struct ch__sink_ops *const ch__sinks_table[] = {
 	&ch__sink_libgcc,
 	&ch__sink_libunwind,
 	&ch__sink_jitdump,

@@ -10,7 +10,7 @@
 #include "sinks/sinks.h"
 #include "sinks/tools.h"
 
-enum { CH__SINKS_COUNT = 5 };
+enum { CH__SINKS_COUNT = __builtin_popcount(CH__SINKS_ALL) };
 /* In the order in which a new range is told: of tools, a sink with times before sinks without. */
 extern const struct ch__sink_ops *const ch__sinks_table[CH__SINKS_COUNT];
 
@@ -33,24 +33,6 @@ struct ch__sinks {
 	_Atomic(uint8_t) frames[]; /* as the configuration says; stored under the lock, release */
 };
 
-static inline void ch__sinks_lock_tool(unsigned i) CH_ACQUIRES(ch__role_file)
-	CH_EXCLUDES(CH__RIGHT_OF_FILE) CH_UNANALYSED("an unwinder needs none")
-{
-	if (ch__sinks_table[i]->tool)
-		ch__tool_lock(ch__sinks_table[i]->tool);
-}
-static inline void ch__sinks_unlock_tool(unsigned i)
-	CH_RELEASES(ch__role_file) CH_UNANALYSED("an unwinder needs none")
-{
-	if (ch__sinks_table[i]->tool)
-		ch__tool_unlock(ch__sinks_table[i]->tool);
-}
-
-static inline void ch__sinks_switch_off(struct ch__sinks *s, unsigned i)
-{
-	atomic_fetch_and_explicit(&s->on, ~(unsigned)ch__sinks_table[i]->bit, memory_order_relaxed);
-}
-
 static inline void *ch__sinks_state_of(const struct ch__sinks *s, unsigned i)
 {
 	return atomic_load_explicit(&s->state[i], memory_order_acquire);
@@ -71,14 +53,6 @@ ch__sinks_state_if_on(const struct ch__sinks *s, unsigned i)
 		for (void *state = ch__sinks_table[i]->entry ? ch__sinks_state_if_on(s, i) \
 							     : NULL;                       \
 		     state; state = NULL)
-
-/* Takes the lock of the sink's tool. Returns false when the sink is off and must hear nothing. */
-static inline bool ch__sinks_enter(unsigned i, const struct ch__tool_user *state)
-	CH_ACQUIRES(ch__role_file)
-{
-	ch__sinks_lock_tool(i);
-	return !ch__sinks_table[i]->tool || state->is_on;
-}
 
 /* Writes the shapes that each heap begins with (frames.c). */
 void ch__sinks_fixed_shapes(struct ch__frame_shape *);

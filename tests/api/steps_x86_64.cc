@@ -233,6 +233,21 @@ TEST(caller_is_found_before_and_after_a_frame_whatever_its_frame_pointer_is)
 	end(r);
 }
 
+/* A block of one's own: its code begins at exec + from, behind the library's first instruction. */
+static block new_at(const rig &r, ch_open open, uint32_t from, const bytes &b)
+{
+	ch_code code;
+	open.size = sizeof open;
+	open.owner = new_owner(r, "at");
+	CHECK_EQ(ch_block_open(&open, &code), CH_OK);
+	code.entry_offset = code.used_from = from;
+	code.used_to = from + code.entry_bytes + b.size();
+	std::memcpy(code.write + from + code.entry_bytes, b.at.data(), b.size());
+	block out = {open.owner, code.block, code.exec + from, code.used_to - from};
+	CHECK_EQ(ch_block_commit(&code, 1), CH_OK);
+	return out;
+}
+
 /* The ret is the last byte of a system page, or a nop follows it there. */
 TEST(caller_is_found_at_a_ret_at_the_end_of_a_page_whatever_its_frame_pointer_is)
 {
@@ -243,17 +258,8 @@ TEST(caller_is_found_at_a_ret_at_the_end_of_a_page_whatever_its_frame_pointer_is
 				      0xd0, 0x90, 0x90});
 		has_nop ? code({0x5d, 0xc3, 0x90}) : code({0x90, 0x5d, 0xc3});
 		ch_open open = {};
-		ch_code out;
-		open.size = sizeof open;
-		open.owner = new_owner(r, "at the end");
 		open.hot_bytes = open.align = PAGE;
-		CHECK_EQ(ch_block_open(&open, &out), CH_OK);
-		out.entry_offset = out.used_from = PAGE - BYTES;
-		out.used_to = PAGE;
-		std::memcpy(out.write + out.used_from, code.at.data(), BYTES);
-		block b = {open.owner, out.block, out.exec + out.used_from, BYTES};
-		CHECK_EQ(ch_block_commit(&out, 1), CH_OK);
-		CHECK_EQ(step_through(b), has_nop ? 9 : 10);
+		CHECK_EQ(step_through(new_at(r, open, PAGE - BYTES, code)), has_nop ? 9 : 10);
 	}
 	end(r);
 }
@@ -272,18 +278,10 @@ TEST(caller_is_found_at_an_entry_that_can_be_shut_whatever_its_frame_pointer_is)
 		code({0x55, 0x48, 0x89, 0xe5, 0x48, 0x89, 0xf8, 0x89, 0xf7, 0xff, 0xd0, 0x5d,
 		      0xc3});
 		ch_open open = {};
-		ch_code out;
-		open.size = sizeof open;
-		open.owner = new_owner(r, "shut");
 		open.hot_bytes = 64;
 		open.entry = CH_ENTRY_PATCH;
 		open.not_entrant = reinterpret_cast<void *>(not_entrant);
-		CHECK_EQ(ch_block_open(&open, &out), CH_OK);
-		std::memcpy(out.write + out.entry_bytes, code.at.data(), code.size());
-		out.used_to = out.entry_bytes + code.size();
-		block b = {open.owner, out.block, out.exec, out.used_to};
-		CHECK_EQ(ch_block_commit(&out, 1), CH_OK);
-		CHECK_EQ(step_through(b), has_endbr ? 9 : 8);
+		CHECK_EQ(step_through(new_at(r, open, 0, code)), has_endbr ? 9 : 8);
 	}
 	end(r);
 }

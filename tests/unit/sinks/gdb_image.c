@@ -731,7 +731,6 @@ static size_t no_name(void *context, uint64_t key, char *to, size_t room)
 	return 0;
 }
 
-/* A debugger passes over a symbol without a name. */
 /* The number of a section has 16 bits, of which the highest values mean something else. */
 TEST(image_has_as_many_sections_as_a_file_can_have_or_there_is_none)
 {
@@ -751,6 +750,7 @@ TEST(image_has_as_many_sections_as_a_file_can_have_or_there_is_none)
 	CHECK(ch__elf_image_make(&in, 0).at == NULL);
 }
 
+/* A debugger passes over a symbol without a name. */
 TEST(code_without_a_name_is_named_by_its_address)
 {
 	struct bed bed;
