@@ -298,17 +298,19 @@ codeheap disassemble \$sum_return
 up
 codeheap disassemble
 codeheap disassemble square by C
+codeheap disassemble \$sum_entry
 codeheap disassemble \$outer_entry
 codeheap disassemble \$tail_entry
 codeheap disassemble \$framed_entry
 EOF
   said "^   $(fact sum_call): +call +$(fact square_entry)( <.*>)? +; branch [0-9]+: linked to block [0-9]+ of square by C \(LIVE\)$"
   said "^=> $(fact sum_return): +add "
+  said "^=> $(fact sum_entry): +push "
   said "^   $(fact sum_never): +je .*; branch [0-9]+: not linked, to its stub 0x"
   said "^   $(fact sum_point): +test .*; patch point, exit $(fact sum_exit)$"
   said 'movabs \$0x1234,%rcx +; ref 0x1234$'
-  said_times 4 "^$work/debuggee:1[1-4]"
-  said_times 2 '; stub of branch [0-9]+$'
+  said_times 8 "^$work/debuggee:1[1-4]"
+  said_times 4 '; stub of branch [0-9]+$'
   said_times 2 "^=> $(fact square_return): +pop "
   said '^   needs owner sum$'
   said '; patchable entry$'
@@ -392,10 +394,15 @@ case_gdb_int3_stops_at_each_call() {
 break code_is_ready
 run 2 >$work/facts
 codeheap break -int3 square
+continue
+echo set where a thread stands\n
+codeheap delete 1
+codeheap break -int3 square
 $to_the_end
 EOF
-  said_times 10 '^Codeheap breakpoint 1, .* in block [0-9]+ of square by C \+0x0, hit'
-  said ', hit 10 times$'
+  said_times 1 '^Codeheap breakpoint 1, .* in block [0-9]+ of square by C \+0x0, hit once$'
+  said_times 9 '^Codeheap breakpoint 2, .* in block [0-9]+ of square by C \+0x0, hit'
+  said ', hit 9 times$'
   result_right
 }
 
@@ -492,13 +499,16 @@ break code_is_ready
 run 3 >$work/facts
 codeheap break square if \$rdi == 4
 codeheap break square if \$rdi > 100
+codeheap break square if \$nothing->field
 codeheap break
 python attempt("break -int3 square if 1")
 $to_the_end
 EOF
   said '^sentence: A condition needs a hardware breakpoint'
   said_times 3 'Breakpoint [23], '
-  said '^2 breakpoints in code of heaps$'
+  said_times 15 '^Breakpoint 4: the condition .*nothing->field. fails: '
+  said_times 12 '^Breakpoint 4, '
+  said '^3 breakpoints in code of heaps$'
   result_right
 }
 
@@ -767,6 +777,30 @@ EOF
   said '^ +1\.[0-9]+ .* LIVE +1/2 sum$'
   said "^$(fact other_entry): block 2\.[0-9]+ of other, LIVE, at \+0x0$"
   said '^sentence: There are 2 heaps: write HEAP\.1'
+}
+
+# There a lead stands before each stub, and gdb writes a breakpoint to the code itself: the write view is a copy.
+case_gdb_code_that_the_system_writes_is_known() {
+  start registers
+  export CODEHEAP_WX=procmem
+  gdb_says "$work/debuggee" <<EOF
+break code_is_ready
+run 2 >$work/facts
+codeheap stats
+codeheap break -int3 square
+break branch_hit
+continue
+bt
+codeheap disassemble sum
+$to_the_end
+EOF
+  said ' \(procmem\), pages of '
+  said "^#[0-9] .* in sum \[LIVE\] \(\) at $work/debuggee:13$"
+  said_times 2 'jmp +\*-?0x[0-9a-f]+\(%rip\).*; stub of branch [0-9]+$'
+  said_times 2 'call +0x[0-9a-f]+ +; stub of branch [0-9]+$'
+  said_times 0 '\(bad\)'
+  said_times 10 '^Codeheap breakpoint 1, '
+  result_right
 }
 
 # A second flavour is mapped beside the copy that all is bound to: its list is empty, and gdb takes the first for it.

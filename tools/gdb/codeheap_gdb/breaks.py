@@ -27,7 +27,7 @@ class Place:
         self.index = block.index
         self.generation = block.generation
         self.address = address
-        self.write_address = block.heap.write_address(address)
+        self.write_address = block.heap.poke_address(address)
         self.text = f"{block.label} of {block.full_name} {block.place(address)}"
 
     def is_there(self):

@@ -47,7 +47,8 @@ class Notes:
             text = "not linked, " + unlinked
         at = self.block.heap.exec_base + record["site"]
         self.add(at, f"branch {index}: {text}")
-        self.stubs[stub] = f"{'exit' if has_exit else 'stub'} of branch {index}"
+        for part in (stub, stub + self.block.heap.lead_bytes):
+            self.stubs[part] = f"{'exit' if has_exit else 'stub'} of branch {index}"
         if kind == "LITERAL":
             self.literals.add(at)
 

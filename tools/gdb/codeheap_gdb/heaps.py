@@ -147,7 +147,7 @@ class Block:
                 found.append((index, record, stub))
             if record["target_kind"] & self.heap.library.constant("CH__BRANCH_LAST"):
                 break
-            index, stub = index + 1, stub + self.heap.machine.STUB_BYTES
+            index, stub = index + 1, stub + self.heap.stub_bytes
         return found
 
     def incoming(self):
@@ -167,7 +167,7 @@ class Block:
             record = self.heap.branches.at(index + count - 1)
             if record is None or record["target_kind"] & last:
                 break
-        return self.cold[0] + HEAD_BYTES + count * self.heap.machine.STUB_BYTES
+        return self.cold[0] + HEAD_BYTES + count * self.heap.stub_bytes
 
     def items(self):
         """(kind, at, value) of its side list, kinds without their prefix: EDGE, REF, POINT, ..."""
@@ -202,7 +202,7 @@ class Block:
         A line ends with the part it begins in; a stub has the line of its branch."""
         file, lines = self.lines()
         for _, branch, stub in self.branches() if lines else ():
-            if stub <= address < stub + self.heap.machine.STUB_BYTES:
+            if stub <= address < stub + self.heap.stub_bytes:
                 address = self.heap.exec_base + branch["site"]
         start, size = self.hot
         is_hot = start <= address < start + size
@@ -228,6 +228,8 @@ class Heap:
         self.delta = self.pool["delta"]
         self.pool_bytes = self.pool["pool_bytes"]
         self.page_log2 = self.pool["page_log2"]
+        self.lead_bytes = self.pool["stub_lead_bytes"]  # in front of each stub: on procmem
+        self.stub_bytes = self.lead_bytes + self.machine.STUB_BYTES
         self.blocks = library.table(self.record["blocks"], "ch__block")
 
     @property
@@ -256,6 +258,11 @@ class Heap:
 
     def write_address(self, address):
         return (address + self.delta) & ALL_BITS
+
+    def poke_address(self, address):
+        """Where a debugger writes code: on procmem to the code itself, which is private memory."""
+        is_private = self.pool["backend"] == self.library.constant("CH__BACKEND_PROCMEM")
+        return address if is_private else self.write_address(address)
 
     def exec_address(self, address):
         """The exec address of one in the write view, or None."""
