@@ -158,13 +158,16 @@ codeheap at \$small + 8
 codeheap at \$dead + 0x90000
 codeheap at \$dead_cold - 7
 codeheap break -int3 large
+codeheap delete
+codeheap break -int3 apart
 EOF
   said "^ +[0-9]+ +$(fact large) +[0-9]{6} +$(before_fact large_cold 8) +8 LIVE +- apart large$"
   said "^ +[0-9]+ +$(fact data) +[0-9]+ +- +- LIVE .* apart data$"
   said "^ +[0-9]+ +$(fact small) +104 +- +- LIVE .* apart small$"
   said '^3000 blocks$'
   said ': block [0-9]+ of apart large, LIVE, at \+0x90000$'
-  said '^Codeheap breakpoint 1 \(INT3\) .* of apart large \+0x10$'
+  said_times 2 '^Codeheap breakpoint [0-9]+ \(INT3\) '
+  said_times 2 '^Codeheap breakpoint [12] \(INT3\) .* of apart large \+0x10$'
   said ': block [0-9]+ of apart large, LIVE, at cold \+0x1$'
   said ': block [0-9]+ of apart data, LIVE, at \+0x8$'
   said ': block [0-9]+ of apart small, LIVE, at \+0x8$'
