@@ -172,7 +172,7 @@ P
     said=$("$python" -m codeheap --sinks=unwind,gdb --mode=kept --pool=0x200000 --stats "$work/p.py" 2>"$work/err") || fail "it failed"
     [ "$said" = "kept unwind,gdb 2097152" ] || fail "options: $said"
     grep -q "'blocks_committed': " "$work/err" || fail "no statistics: $(cat "$work/err")"
-    for wrong in --mode=x --sinks=paper --pool=12345 --fork=; do
+    for wrong in --mode=x --sinks=paper --pool=12345 --pool=0x10000000000000000 --fork=; do
       "$python" -m codeheap $wrong "$work/p.py" >"$work/out" 2>"$work/err"
       [ "$? $(wc -l <"$work/err") $(cat "$work/out")" = "2 1 " ] || fail "'$wrong': $(cat "$work/out" "$work/err")"
     done

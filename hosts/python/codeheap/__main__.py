@@ -181,7 +181,7 @@ def main():
                 whole = codeheap.flame_profile(title=title, **profile)
                 whole._has_callers = False
                 whole.start()
-        except (ValueError, OSError, RuntimeError, MemoryError) as error:
+        except (ValueError, OSError, RuntimeError, MemoryError, OverflowError) as error:
             print("codeheap: %s" % error, file=sys.stderr)
             sys.exit(2)
     show_without_our_frames(prepare(words, begin))
