@@ -140,6 +140,20 @@ EOF
   said ': block [0-9]+ of sum, LIVE, at cold -0x4$'
   said '<checkpoint> is not in any code heap\.$'
   said '<code_is_ready> is not in any code heap\.$'
+  gdb_says "$work/debuggee" <<EOF
+break debuggee.c:commit
+run 1 >$work/facts
+codeheap blocks open
+codeheap at code->exec
+codeheap disassemble code->exec
+python attempt("break -int3 dead")
+python attempt("break -int3 *(long*)&code->exec")
+EOF
+  said_times 1 ' OPEN +- dead$'
+  said ': block [0-9]+ of dead, OPEN, at \+0x0$'
+  said '^block [0-9]+ of dead, OPEN: '
+  said '^sentence: dead has no code at this moment\.$'
+  said '^sentence: block [0-9]+ of dead is OPEN: nothing runs it\.$'
 }
 
 case_gdb_blocks_with_pages_of_their_own_are_shown_whole() {
@@ -160,12 +174,14 @@ codeheap at \$dead_cold - 7
 codeheap break -int3 large
 codeheap delete
 codeheap break -int3 apart
+python attempt("break many")
 EOF
   said "^ +[0-9]+ +$(fact large) +[0-9]{6} +$(before_fact large_cold 8) +8 LIVE +- apart large$"
   said "^ +[0-9]+ +$(fact data) +[0-9]+ +- +- LIVE .* apart data$"
   said "^ +[0-9]+ +$(fact small) +104 +- +- LIVE .* apart small$"
   said '^3000 blocks$'
   said ': block [0-9]+ of apart large, LIVE, at \+0x90000$'
+  said '^sentence: many has 3000 places to enter: '
   said_times 2 '^Codeheap breakpoint [0-9]+ \(INT3\) '
   said_times 2 '^Codeheap breakpoint [12] \(INT3\) .* of apart large \+0x10$'
   said ': block [0-9]+ of apart large, LIVE, at cold \+0x1$'
@@ -505,13 +521,17 @@ codeheap break square if \$rdi > 100
 codeheap break square if \$nothing->field
 codeheap break
 python attempt("break -int3 square if 1")
+continue
+codeheap break
 $to_the_end
 EOF
   said '^sentence: A condition needs a hardware breakpoint'
   said_times 3 'Breakpoint [23], '
   said_times 15 '^Breakpoint 4: the condition .*nothing->field. fails: '
   said_times 12 '^Breakpoint 4, '
-  said '^3 breakpoints in code of heaps$'
+  said_times 2 '^gdb 4 +hardware .* hit [01] times$'
+  said '^gdb 4 .* hit 1 times$'
+  said_times 2 '^3 breakpoints in code of heaps$'
   result_right
 }
 
@@ -1043,6 +1063,9 @@ python
 for text in ("\$sum_entry + 2", "\$sum_point", "outer", "\$freed_entry", "sum", "sum"):
     attempt("break -int3 " + text)
 end
+python attempt("break -int3 (long)\$square_entry + ch__heaps[1]->pool->delta")
+handle SIGTRAP nostop noprint pass
+python attempt("break -int3 tail")
 EOF
   said '^sentence: 0x[0-9a-f]+ is within an instruction or a literal of block'
   said "^sentence: $(fact outer_entry) is rewritten by the library .* use -hw there\.$"
@@ -1050,6 +1073,15 @@ EOF
   said '^sentence: .*freed code: block [0-9]+ of dead'
   said '^taken: break -int3 sum$'
   said '^sentence: There is a codeheap breakpoint at'
+  said "^Codeheap breakpoint 2 \(INT3\) at $(fact square_entry): block [0-9]+ of square by C \+0x0$"
+  said '^sentence: gdb does not stop at SIGTRAP'
+  gdb_says "$work/debuggee" <<EOF
+set non-stop on
+break checkpoint
+run 1 >$work/facts
+python attempt("break -int3 square")
+EOF
+  said '^sentence: In non-stop mode only hardware breakpoints work: use -hw\.$'
 }
 
 case_gdb_says_what_is_missing() {
