@@ -7,7 +7,7 @@ build=$(realpath -m "${CODEHEAP_BUILD:-build}")
 here=$PWD
 top=$build/codeheap-top
 cases="top_shows_a_scheme_under_stress:300 top_knows_how_a_process_ended:180 top_refreshes_in_a_terminal:600
-top_draws_whole_pages:120 top_draws_no_names_of_a_hostile_file:120 top_refuses_broken_files:600 top_of_a_full_disk:120 top_takes_no_wrong_words:60"
+top_draws_whole_pages:120 top_shows_what_the_file_says:60 top_draws_no_names_of_a_hostile_file:120 top_refuses_broken_files:600 top_of_a_full_disk:120 top_takes_no_wrong_words:60"
 
 if [ $# = 0 ]; then
   # What breaks copies of the sources belongs to `make mutants`.
@@ -299,6 +299,93 @@ assert max(rows) < int(more.get("y")) < int(svg.get("height")), (more.get("y"), 
 PYTHON
 }
 
+# Each figure of a made-up file at its place: in the view of a process that runs and of one that ended, as JSON, in the picture.
+top_shows_what_the_file_says() {
+  cat >"$work/made.py" <<'PYTHON'
+import json, os, struct, subprocess, sys, time
+import xml.etree.ElementTree as tree
+top, out = sys.argv[1:]
+M, K, MS, S = (1 << 64) - 1, 1 << 10, 10**6, 10**9
+def section(kind, form, rows, left_out=0):
+    rows = b"".join(struct.pack(form, *(x.encode() if isinstance(x, str) else x for x in row)) for row in rows)
+    bytes_ = struct.calcsize(form)
+    return struct.pack("<IIII", kind, bytes_, len(rows) // bytes_, left_out) + rows
+names = ("pool_bytes page_bytes pages_now pages_peak committed_bytes_now metadata_bytes_now blocks_now blocks_notentrant_now branches_now "
+         "owners_now threads_now fibers_now pause_ns_last pause_ns_max cycles cycles_abandoned hot_bytes_now cold_bytes_now").split()
+values = (64 * K, 4 * K, 8, 9, 40 * K, 3 << 20, 11, 2, 5, 6, 7, 8, 999_900, 2_500 * MS, 12, 3, 4000, 500)
+kinds = (("few", 1, 100, 2, 200, 3, 300), ("more", 4, 4096, 0, 0, 0, 0), ("none", 0, 0, 0, 0, 0, 0), ("alike", 4, 4096, 0, 0, 0, 0))
+samples = [(i * S, 10 * i, 2048 * i, 4 * i * i, 1024 * i * i, 3 * i, 2 * i, 77) for i in range(5)]
+pauses = [(i, 9 * MS) for i in range(2)] + [(i, 1 * MS) for i in range(2, 33)] + [(33, 7 * MS)]
+pages = [(i, 1, kind, 1, hot, cold, gone, dead, free, 0) for i, (kind, hot, cold, gone, dead, free) in enumerate((
+    (0, 2000, 100, 0, 0, 1900), (1, 2100, 0, 0, 0, 1900), (2, 2100, 0, 0, 0, 1900), (3, 2100, 0, 0, 0, 1900),
+    (0, 100, 0, 0, 0, 3900), (0, 100, 0, 2000, 0, 1900), (0, 100, 0, 10, 2000, 1900), (0, 0, 0, 0, 0, 4000)))]
+parts = [(0, 2048, 0), (2048, 1024, 1), (4096 + 1024, 512, 2), (4096 + 3072, 4096, 3)]
+def body_of(last):
+    return (section(1, "<40s96s", (("process", "made"), ("version", "1.2.3"), ("backend", "dual"), ("sinks", "unwind,gdb")))
+            + section(2, "<40sQ", zip(names, (last if n == "pause_ns_last" else v for n, v in zip(names, values)))) + section(3, "<40s6Q", kinds) + section(4, "<40s6Q", kinds[:1])
+            + section(5, "<8Q", samples) + section(6, "<QQ", pauses) + section(7, "<10I", pages, 5)
+            + section(8, "<II", ((at, size | kind << 28) for at, size, kind in parts)))
+def say(state, *words, last=999_900):
+    body = body_of(last)
+    s = 0x9e3779b97f4a7c15 ^ len(body)
+    for (word,) in struct.iter_unpack("<Q", body):
+        s = ((s ^ word) * 0xff51afd7ed558ccd) & M
+        s ^= s >> 32
+    with open(out, "wb") as file:
+        file.write(b"CHSTATS\0" + struct.pack("<IIQQQQIIII", 0x01020304, 1, 2, len(body), s, 5, os.getpid(), 3, state, 0) + body)
+    os.utime(out, (time.time() - 3000.5,) * 2)
+    return subprocess.run([top, *words, out], capture_output=True, check=True, text=True, timeout=60).stdout
+view = say(0).splitlines()
+bar = lambda text: "[" + text.ljust(60, ".") + "]"
+wanted = [
+    f"codeheap-top: made, process {os.getpid()}, heap 3, running",
+    "library    libcodeheap 1.2.3, backend dual, sinks unwind,gdb; written ",
+    "pool       " + bar("#" * 30) + " 32.0 KiB of 64.0 KiB",
+    "code       " + bar("#!x") + " 300 B",
+    "           # live 100 B, ! not entrant 200 B, x dead 300 B, . free 31.4 KiB",
+    "pages      8 of 4.0 KiB, at most 9; committed 40.0 KiB, metadata 3.0 MiB",
+    "now        11 blocks (2 not entrant), 5 branches, 6 owners, 7 threads, 8 fibers",
+    "a second   opened 10 blocks, 2.0 KiB; freed 24, 6.0 KiB; invalidated 3; cycles 2.0",
+    "pauses     last 999.9 us, longest 2.50 s, 12 cycles (3 given up) [" + "." * 31 + "#]",
+    "owners                 blocks         live  not entrant         dead",
+    "alike                       4      4.0 KiB          0 B          0 B",
+    "more                        4      4.0 KiB          0 B          0 B",
+    "few                         6        100 B        200 B        300 B",
+    "kinds                  blocks         live  not entrant         dead",
+    "few                         6        100 B        200 B        300 B",
+    "pages in use: # code, T trampolines, D data, + more free than code, ! not entrant, x dead",
+    "#T#D+!x."]
+for i, (a, b) in enumerate(zip(view, wanted)):
+    assert a.startswith(b) and 3000 <= float(a[len(b):].split()[0]) < 3400 if i == 1 else a == b, (a, b)
+assert len(view) == len(wanted), view
+view = say(1, last=12_340_000).splitlines()
+assert view[0] == wanted[0].replace("running", "ended; the figures are its last ones"), view[0]
+assert view[7] == "a second   -" and view[8].startswith("pauses     last 12.34 ms, "), view
+state = json.loads(say(0, "--json"))
+assert state["pid"] == os.getpid() and state["heap"] == 3 and state["written_ns"] == 5
+assert state["stats"] == dict(zip(names, values))
+fields = [f"{a}_{b}" for a in ("live", "notentrant", "dead") for b in ("blocks", "bytes")]
+assert state["owner_kinds"] == {name: dict(zip(fields, rest)) for name, *rest in kinds}, state["owner_kinds"]
+fields = "at_ns blocks_opened bytes_opened blocks_freed bytes_freed blocks_invalidated cycles code_bytes".split()
+assert state["samples"] == [dict(zip(fields, row)) for row in samples], state["samples"]
+assert state["pauses"] == [{"at_ns": at, "ns": ns} for at, ns in pauses]
+fields = "page pages kind blocks hot_bytes cold_bytes notentrant_bytes dead_bytes free_bytes".split()
+words = ("code", "trampolines", "own_frames", "data")
+assert state["pages"] == [dict(zip(fields, (*row[:2], words[row[2]], *row[3:9]))) for row in pages], state["pages"]
+assert state["pages_left_out"] == 5
+svg = tree.fromstring(say(0, "--svg"))
+space = "{http://www.w3.org/2000/svg}"
+panel, = (g for g in svg.iter(space + "g") if g.get("class") == "panel")
+assert panel.get("data-drawn") == "2" and panel.get("data-cycles") == "12"
+shown = [(r.get("class"), float(r.get("x")), float(r.get("width"))) for r in panel.iter(space + "rect")]
+assert shown == [("free", 20, 520), ("free", 20, 520), ("hot", 20, 260), ("cold", 280, 130),
+                 ("notentrant", 150, 65), ("dead", 410, 130)], shown
+texts = [t.text for t in panel.iter(space + "text")]
+assert "11 blocks, 0 bytes of code (4000 hot, 500 cold)" in texts and "and 11 more pages" in texts, texts
+PYTHON
+  python3 "$work/made.py" "$top" "$work/made" || fail 'a figure is wrong'
+}
+
 top_refuses_broken_files() {
   local n spoilt=40
   [ "${CODEHEAP_TEST_LONG:-}" != 1 ] || spoilt=150
@@ -545,6 +632,12 @@ top_broken_rules_are_noticed() {
   rule top_refreshes_in_a_terminal codeheap-top/main.c 'raise(SIGTSTP)' 'raise(SIGSTOP)'
   rule top_refreshes_in_a_terminal codeheap-top/main.c '^	fflush(stdout);' '	;'
   rule top_draws_whole_pages draw/draw_heap.c 'more pages' 'more of them'
+  rule top_shows_what_the_file_says codeheap-top/view.c 'to <= at' 'to == at'
+  rule top_shows_what_the_file_says codeheap-top/view.c 'at\[last\].at_ns - at\[first\].at_ns < RATE_NS' '1'
+  rule top_shows_what_the_file_says codeheap-top/view.c '(double)ns / 1e6' '(double)ns / 1e3'
+  rule top_shows_what_the_file_says codeheap-top/view.c 'stats->pauses.at + stats->pauses.count - count' 'stats->pauses.at'
+  rule top_shows_what_the_file_says codeheap-top/output.c 'heap.pages_left_out = stats->pages.left_out' 'heap.pages_left_out = 0'
+  rule top_shows_what_the_file_says draw/draw_heap.c 'if (x + width > panel->left + BAR_WIDTH)' 'if (0)'
   rule top_draws_no_names_of_a_hostile_file draw/draw_heap.c 'if (is_attribute(heap->numbers\[i\].name))' 'if (1)'
 }
 

@@ -128,6 +128,11 @@ EOF
   said "^ +[0-9]+ +$(fact square_entry) .* LIVE +- square by C$"
   said '^1 blocks$'
   said ', 5 LIVE \('
+  said '^  pages     3 used, 3 at most, of 256; [0-9]+ have memory$'
+  said '^  owners    8; assumptions 0$'
+  said '^  cycles    1, 0 abandoned; freed 1 blocks$'
+  said '^  branches  1 times linked, 0 times unlinked$'
+  said '^  blocks invalidated so far: 1$'
   said "^$(fact square_return): block [0-9]+ of square by C, LIVE, at \+0x9$"
   said "^$(fact veneer): runtime page of heap 1: a veneer, jumps to 0x[0-9a-f]+ <checkpoint>$"
   said "^$(fact sum_return): block [0-9]+ of sum, LIVE, at \+0x[0-9a-f]+, $work/debuggee:13$"

@@ -81,8 +81,8 @@ static void put_bar(char *bar, int width, const uint64_t *shares, const char *le
 		double end = whole ? (double)sum / (double)whole * width : 0;
 		int to = end > width ? width : (int)(end + 0.5);
 		/* What there is a little of is seen, too. */
-		if (shares[i] && to == at && to < width)
-			to++;
+		if (shares[i] && to <= at && at < width)
+			to = at + 1;
 		while (at < to)
 			bar[at++] = letters[i];
 	}
