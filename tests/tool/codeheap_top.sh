@@ -313,20 +313,21 @@ def section(kind, form, rows, left_out=0):
 names = ("pool_bytes page_bytes pages_now pages_peak committed_bytes_now metadata_bytes_now blocks_now blocks_notentrant_now branches_now "
          "owners_now threads_now fibers_now pause_ns_last pause_ns_max cycles cycles_abandoned hot_bytes_now cold_bytes_now").split()
 values = (64 * K, 4 * K, 8, 9, 40 * K, 3 << 20, 11, 2, 5, 6, 7, 8, 999_900, 2_500 * MS, 12, 3, 4000, 500)
-kinds = (("few", 1, 100, 2, 200, 3, 300), ("more", 4, 4096, 0, 0, 0, 0), ("none", 0, 0, 0, 0, 0, 0), ("alike", 4, 4096, 0, 0, 0, 0))
+kinds = (("few", 1, 100, 2, 200, 3, 300), ("more", 4, 4096, 0, 0, 0, 0), ("none", 0, 0, 0, 0, 0, 0), ("\033[1mal", 4, 4096, 0, 0, 0, 0))
 samples = [(i * S, 10 * i, 2048 * i, 4 * i * i, 1024 * i * i, 3 * i, 2 * i, 77) for i in range(5)]
 pauses = [(i, 9 * MS) for i in range(2)] + [(i, 1 * MS) for i in range(2, 33)] + [(33, 7 * MS)]
 pages = [(i, 1, kind, 1, hot, cold, gone, dead, free, 0) for i, (kind, hot, cold, gone, dead, free) in enumerate((
     (0, 2000, 100, 0, 0, 1900), (1, 2100, 0, 0, 0, 1900), (2, 2100, 0, 0, 0, 1900), (3, 2100, 0, 0, 0, 1900),
     (0, 100, 0, 0, 0, 3900), (0, 100, 0, 2000, 0, 1900), (0, 100, 0, 10, 2000, 1900), (0, 0, 0, 0, 0, 4000)))]
 parts = [(0, 2048, 0), (2048, 1024, 1), (4096 + 1024, 512, 2), (4096 + 3072, 4096, 3)]
-def body_of(last):
+def body_of(last, dead):
     return (section(1, "<40s96s", (("process", "made"), ("version", "1.2.3"), ("backend", "dual"), ("sinks", "unwind,gdb")))
-            + section(2, "<40sQ", zip(names, (last if n == "pause_ns_last" else v for n, v in zip(names, values)))) + section(3, "<40s6Q", kinds) + section(4, "<40s6Q", kinds[:1])
+            + section(2, "<40sQ", zip(names, (last if n == "pause_ns_last" else v for n, v in zip(names, values))))
+            + section(3, "<40s6Q", kinds) + section(4, "<40s6Q", [kinds[0][:6] + (dead,)])
             + section(5, "<8Q", samples) + section(6, "<QQ", pauses) + section(7, "<10I", pages, 5)
             + section(8, "<II", ((at, size | kind << 28) for at, size, kind in parts)))
-def say(state, *words, last=999_900):
-    body = body_of(last)
+def say(state, *words, last=999_900, dead=300):
+    body = body_of(last, dead)
     s = 0x9e3779b97f4a7c15 ^ len(body)
     for (word,) in struct.iter_unpack("<Q", body):
         s = ((s ^ word) * 0xff51afd7ed558ccd) & M
@@ -348,7 +349,7 @@ wanted = [
     "a second   opened 10 blocks, 2.0 KiB; freed 24, 6.0 KiB; invalidated 3; cycles 2.0",
     "pauses     last 999.9 us, longest 2.50 s, 12 cycles (3 given up) [" + "." * 31 + "#]",
     "owners                 blocks         live  not entrant         dead",
-    "alike                       4      4.0 KiB          0 B          0 B",
+    "?[1mal                      4      4.0 KiB          0 B          0 B",
     "more                        4      4.0 KiB          0 B          0 B",
     "few                         6        100 B        200 B        300 B",
     "kinds                  blocks         live  not entrant         dead",
@@ -358,9 +359,10 @@ wanted = [
 for i, (a, b) in enumerate(zip(view, wanted)):
     assert a.startswith(b) and 3000 <= float(a[len(b):].split()[0]) < 3400 if i == 1 else a == b, (a, b)
 assert len(view) == len(wanted), view
-view = say(1, last=12_340_000).splitlines()
+view = say(1, last=12_340_000, dead=3000).splitlines()
 assert view[0] == wanted[0].replace("running", "ended; the figures are its last ones"), view[0]
 assert view[7] == "a second   -" and view[8].startswith("pauses     last 12.34 ms, "), view
+assert view[3] == "code       " + bar("#!xxxx") + " 300 B", view[3]
 state = json.loads(say(0, "--json"))
 assert state["pid"] == os.getpid() and state["heap"] == 3 and state["written_ns"] == 5
 assert state["stats"] == dict(zip(names, values))
