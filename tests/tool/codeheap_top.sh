@@ -382,6 +382,9 @@ assert panel.get("data-drawn") == "2" and panel.get("data-cycles") == "12"
 shown = [(r.get("class"), float(r.get("x")), float(r.get("width"))) for r in panel.iter(space + "rect")]
 assert shown == [("free", 20, 520), ("free", 20, 520), ("hot", 20, 260), ("cold", 280, 130),
                  ("notentrant", 150, 65), ("dead", 410, 130)], shown
+legend = zip((r.get("class") for r in svg.findall(space + "rect")[1:]), (t.text for t in svg.findall(space + "text")[1:]))
+assert dict(legend) == {"hot": "hot code", "cold": "cold code and stubs", "notentrant": "not entrant", "dead": "dead, not reused yet",
+                        "free": "free, filled with traps"}
 texts = [t.text for t in panel.iter(space + "text")]
 assert "11 blocks, 0 bytes of code (4000 hot, 500 cold)" in texts and "and 11 more pages" in texts, texts
 PYTHON
