@@ -104,7 +104,6 @@ do_install() {
       link) ln -sfn -- "$source" "$to" ;;
       pc)
         pc_file "$source" >"$to.new"
-        chmod 644 -- "$to.new"
         mv -f -- "$to.new" "$to"
         ;;
       *) install -m "$kind" -- "$source" "$to" ;;

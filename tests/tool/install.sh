@@ -453,6 +453,20 @@ case_install_tells_the_loader_of_its_folder_however_it_is_written() {
   done
   install_here install PREFIX="$work/elsewhere"
   [ ! -e "$work/told" ] || fail "the cache has nothing of elsewhere, and was made anew"
+  install_here install PREFIX="$work/root" DESTDIR="$work/stage"
+  [ ! -e "$work/told" ] || fail "the cache knows no stage, and was made anew"
+}
+
+# Root's umask may be strict. A library that a program has loaded is not written in place.
+case_install_is_for_all_users_and_for_the_next_program() {
+  local held=$work/held library
+  library=$work/root/lib/libcodeheap.so.$(header_version TEXT)
+  umask 077
+  install_here install PREFIX="$work/root"
+  find "$work/root" ! -type l ! -perm -o=r -o -type d ! -perm -o=x | grep . && fail "others may not read these"
+  must ln "$library" "$held"
+  install_here install PREFIX="$work/root"
+  [ -s "$library" ] && [ ! "$library" -ef "$held" ] || fail "the library was written in place"
 }
 
 case_install_under_a_name_with_blank_and_quote_and_moved() {
@@ -509,7 +523,8 @@ case_install_uninstall_takes_away_what_is_ours() {
   echo theirs >"$root/include/codeheap/theirs.h"
   mkdir -p "$gdb/codeheap_gdb/__pycache__"
   echo compiled >"$gdb/codeheap_gdb/__pycache__/heaps.cpython-311.pyc"
-  install_here uninstall PREFIX="$root"
+  install_here uninstall GC=none PREFIX="$root"
+  [ ! -e "$root/include/codeheap/codeheap_bdw.h" ] || fail "a build without the Boehm driver leaves what is of it"
   [ "$(cat "$root/include/codeheap/theirs.h")" = theirs ] || fail "their header is gone"
   rm "$root/include/codeheap/theirs.h"
   install_here uninstall PREFIX="$root"
