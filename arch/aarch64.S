@@ -7,7 +7,7 @@
 
 	.text
 
-	.set REGS_BYTES, 288	/* struct ch__arch_regs, rounded up to 16 */
+	.set REGS_BYTES, 288	/* struct ch_regs, rounded up to 16 */
 	.set REGS_PC, 256
 	.set REGS_SP, 264
 	.set REGS_EXTENDED, 272

@@ -104,13 +104,13 @@ bool ch__arch_may_change(uintptr_t exec, const uint8_t *from, const uint8_t *to,
 	       may_be_exchanged(load_word(to));
 }
 
-size_t ch__arch_site_bytes(enum ch__site kind)
+size_t ch__arch_site_bytes(enum ch_branch_kind kind)
 {
-	static const uint8_t bytes[] = {[CH__SITE_JMP] = 4,
-					[CH__SITE_JCC] = JCC_BRANCH_AT + 4,
-					[CH__SITE_CALL] = 4,
-					[CH__SITE_LEA] = LEA_BYTES,
-					[CH__SITE_LITERAL] = 8};
+	static const uint8_t bytes[] = {[CH_JMP] = 4,
+					[CH_JCC] = JCC_BRANCH_AT + 4,
+					[CH_CALL] = 4,
+					[CH_LEA] = LEA_BYTES,
+					[CH_LITERAL] = 8};
 	return bytes[kind];
 }
 
@@ -122,63 +122,63 @@ static bool skips_one(uint32_t word)
 	return (word & 0x7e000000) == 0x36000000 && (word >> 5 & 0x3fff) == 2;
 }
 
-static bool is_site_of(enum ch__site kind, const uint8_t *read)
+static bool is_site_of(enum ch_branch_kind kind, const uint8_t *read)
 {
 	switch (kind) {
-	case CH__SITE_JMP:
+	case CH_JMP:
 		return is_branch(load_word(read), insn_b);
-	case CH__SITE_CALL:
+	case CH_CALL:
 		return is_branch(load_word(read), insn_bl);
-	case CH__SITE_JCC:
+	case CH_JCC:
 		return skips_one(load_word(read)) &&
 		       is_branch(load_word(read + JCC_BRANCH_AT), insn_b);
-	case CH__SITE_LEA: /* any register: ldr x, +8; b +12 */
+	case CH_LEA: /* any register: ldr x, +8; b +12 */
 		return (load_word(read) & ~31u) == (insn_ldr_x16 & ~31u) + (2u << 5) &&
 		       load_word(read + 4) == insn_b + 3;
-	case CH__SITE_LITERAL:
+	case CH_LITERAL:
 		return true;
 	default:
 		return false;
 	}
 }
 
-bool ch__arch_site_is_valid(enum ch__site kind, const uint8_t *read, uintptr_t exec)
+bool ch__arch_site_is_valid(enum ch_branch_kind kind, const uint8_t *read, uintptr_t exec)
 {
 	if (!is_site_of(kind, read))
 		return false;
-	bool has_literal = kind == CH__SITE_LEA || kind == CH__SITE_LITERAL;
+	bool has_literal = kind == CH_LEA || kind == CH_LITERAL;
 	return (exec & (has_literal ? 7 : 3)) == 0;
 }
 
 /* The distance from the site's first byte to the word or literal that changes. */
-static size_t field_at(enum ch__site kind)
+static size_t field_at(enum ch_branch_kind kind)
 {
-	if (kind == CH__SITE_LEA)
+	if (kind == CH_LEA)
 		return LEA_LITERAL_AT;
-	return kind == CH__SITE_JCC ? JCC_BRANCH_AT : 0;
+	return kind == CH_JCC ? JCC_BRANCH_AT : 0;
 }
 
-bool ch__arch_site_reaches(enum ch__site kind, uintptr_t exec, uintptr_t target)
+bool ch__arch_site_reaches(enum ch_branch_kind kind, uintptr_t exec, uintptr_t target)
 {
-	return kind == CH__SITE_LITERAL || kind == CH__SITE_LEA ||
+	return kind == CH_LITERAL || kind == CH_LEA ||
 	       branch_reaches(exec + field_at(kind), target);
 }
 
-void ch__arch_site_write(enum ch__site kind, uint8_t *write, uintptr_t exec, uintptr_t target)
+void ch__arch_site_write(enum ch_branch_kind kind, uint8_t *write, uintptr_t exec, uintptr_t target)
 {
 	write += field_at(kind);
 	exec += field_at(kind);
-	if (kind == CH__SITE_LITERAL || kind == CH__SITE_LEA)
+	if (kind == CH_LITERAL || kind == CH_LEA)
 		__atomic_store_n((uint64_t *)(void *)write, target, __ATOMIC_RELEASE);
 	else
-		store_published(write, encode_branch(kind == CH__SITE_CALL ? insn_bl : insn_b, exec,
+		store_published(write, encode_branch(kind == CH_CALL ? insn_bl : insn_b, exec,
 						     target));
 }
 
-uintptr_t ch__arch_site_target(enum ch__site kind, const uint8_t *read, uintptr_t exec)
+uintptr_t ch__arch_site_target(enum ch_branch_kind kind, const uint8_t *read, uintptr_t exec)
 {
 	read += field_at(kind);
-	if (kind == CH__SITE_LITERAL || kind == CH__SITE_LEA)
+	if (kind == CH_LITERAL || kind == CH_LEA)
 		return __atomic_load_n((const uint64_t *)(const void *)read, __ATOMIC_ACQUIRE);
 	return branch_target(load_published(read), exec + field_at(kind));
 }

@@ -4,7 +4,7 @@
  * One aligned word of a site changes, and both the old and the new word are B, BL, NOP or BRK (Arm
  * ARM B2.6.5); or an aligned literal of 8 bytes changes, which is data. Kinds of sites: JMP B; JCC
  * B.cond, CBZ or TBZ over the next instruction, a B, which changes; CALL BL; LEA LDR of a literal,
- * then a B over the literal. ch__arch_regs.gpr: x0 to x30, sp; extended is q0 to q31, fpsr, fpcr.
+ * then a B over the literal. ch_regs.gpr: x0 to x30, sp; extended is q0 to q31, fpsr, fpcr.
  * Payload of a trampoline: x15. */
 #pragma once
 

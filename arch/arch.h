@@ -11,6 +11,7 @@
 #pragma once
 
 #include "arch/base.h"
+#include "codeheap/codeheap.h"
 
 #include <string.h>
 
@@ -65,31 +66,15 @@
  *   CH_ARCH_NONGNU_...         nongnu libunwind: the machine in the names of its functions, its
  *                              number of the pc, and the words of a cursor */
 
-/* Kinds of sites, with the values of the public header. The machine's header has the encodings. */
-enum ch__site {
-	CH__SITE_JMP,
-	CH__SITE_JCC,
-	CH__SITE_CALL,
-	CH__SITE_LEA,
-	CH__SITE_LITERAL, /* aligned 8-byte absolute address */
-};
-
-/* Registers at a branch site, laid out as struct ch_regs of the public header. */
-struct ch__arch_regs {
-	uint64_t gpr[32]; /* in the order of the machine's header */
-	uint64_t pc;      /* where to go on */
-	uint64_t sp;      /* sp at the site */
-	void *extended; /* floating point and vectors, as the machine's header says */
-};
-_Static_assert(offsetof(struct ch__arch_regs, pc) == 256, "each .S stores here");
-_Static_assert(offsetof(struct ch__arch_regs, sp) == 264, "each .S stores here");
-_Static_assert(offsetof(struct ch__arch_regs, extended) == 272, "each .S stores here");
-_Static_assert(sizeof(struct ch__arch_regs) == 280, "each .S reserves it");
+_Static_assert(offsetof(struct ch_regs, pc) == 256, "each .S stores here");
+_Static_assert(offsetof(struct ch_regs, sp) == 264, "each .S stores here");
+_Static_assert(offsetof(struct ch_regs, extended) == 272, "each .S stores here");
+_Static_assert(sizeof(struct ch_regs) == 280, "each .S reserves it");
 
 /* A stub's trampoline passes the context, which is embedded in the heap, to the stub entry. hit()
  * returns with regs->pc set. */
 struct ch__arch_stub_context {
-	void (*hit)(struct ch__arch_stub_context *, struct ch__arch_regs *,
+	void (*hit)(struct ch__arch_stub_context *, struct ch_regs *,
 		    uintptr_t return_address);
 	/* Only x86_64.S reads the fields below. */
 	uint64_t extended_bytes; /* size of the xsave image, multiple of 64; 0 = fxsave, 512 */

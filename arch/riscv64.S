@@ -17,7 +17,7 @@
 	.set AT_FLOAT, 0	/* f0 to f31, fcsr */
 	.set AT_FCSR, 256
 	.set AT_REGS, 272
-	.set BELOW_BYTES, 560	/* with struct ch__arch_regs, 16-aligned */
+	.set BELOW_BYTES, 560	/* with struct ch_regs, 16-aligned */
 
 /* DWARF's column for a return address that is in no register. */
 #define RETURN_COLUMN 64

@@ -121,18 +121,18 @@ bool ch__arch_may_change(uintptr_t exec, const uint8_t *from, const uint8_t *to,
 }
 
 /* The distance from the site's first byte to the word or literal that changes. */
-static const uint8_t field_offset[] = {[CH__SITE_JMP] = 0,
-				       [CH__SITE_JCC] = 4,
-				       [CH__SITE_CALL] = 0,
-				       [CH__SITE_LEA] = LEA_LITERAL,
-				       [CH__SITE_LITERAL] = 0};
+static const uint8_t field_offset[] = {[CH_JMP] = 0,
+				       [CH_JCC] = 4,
+				       [CH_CALL] = 0,
+				       [CH_LEA] = LEA_LITERAL,
+				       [CH_LITERAL] = 0};
 
-static bool has_literal(enum ch__site kind)
+static bool has_literal(enum ch_branch_kind kind)
 {
-	return kind == CH__SITE_LEA || kind == CH__SITE_LITERAL;
+	return kind == CH_LEA || kind == CH_LITERAL;
 }
 
-size_t ch__arch_site_bytes(enum ch__site kind)
+size_t ch__arch_site_bytes(enum ch_branch_kind kind)
 {
 	return field_offset[kind] + (has_literal(kind) ? 8u : 4u);
 }
@@ -155,28 +155,28 @@ static bool is_address_load(const uint8_t *read)
 	       load_word(read + 8) == (JAL_X0 | jal_field(0, LEA_BYTES - 8));
 }
 
-static bool is_instruction_of(enum ch__site kind, const uint8_t *read)
+static bool is_instruction_of(enum ch_branch_kind kind, const uint8_t *read)
 {
 	switch (kind) {
-	case CH__SITE_JMP:
+	case CH_JMP:
 		return (load_word(read) & LOW_12) == JAL_X0;
-	case CH__SITE_CALL:
+	case CH_CALL:
 		return (load_word(read) & LOW_12) == JAL_RA;
-	case CH__SITE_JCC:
+	case CH_JCC:
 		return is_branch_over_one(load_word(read)) &&
 		       (load_word(read + 4) & LOW_12) == JAL_X0;
-	case CH__SITE_LEA:
+	case CH_LEA:
 		return is_address_load(read);
-	case CH__SITE_LITERAL:
+	case CH_LITERAL:
 		return true;
 	default:
 		return false;
 	}
 }
 
-bool ch__arch_site_is_valid(enum ch__site kind, const uint8_t *read, uintptr_t exec)
+bool ch__arch_site_is_valid(enum ch_branch_kind kind, const uint8_t *read, uintptr_t exec)
 {
-	if ((unsigned)kind > CH__SITE_LITERAL)
+	if ((unsigned)kind > CH_LITERAL)
 		return false;
 	unsigned unit = has_literal(kind) ? 8 : 4;
 	if ((exec + field_offset[kind]) % unit)
@@ -184,12 +184,12 @@ bool ch__arch_site_is_valid(enum ch__site kind, const uint8_t *read, uintptr_t e
 	return is_instruction_of(kind, read);
 }
 
-bool ch__arch_site_reaches(enum ch__site kind, uintptr_t exec, uintptr_t target)
+bool ch__arch_site_reaches(enum ch_branch_kind kind, uintptr_t exec, uintptr_t target)
 {
 	return has_literal(kind) || jal_reaches(exec + field_offset[kind], target);
 }
 
-void ch__arch_site_write(enum ch__site kind, uint8_t *write, uintptr_t exec, uintptr_t target)
+void ch__arch_site_write(enum ch_branch_kind kind, uint8_t *write, uintptr_t exec, uintptr_t target)
 {
 	uint8_t *field = write + field_offset[kind];
 	if (has_literal(kind))
@@ -199,7 +199,7 @@ void ch__arch_site_write(enum ch__site kind, uint8_t *write, uintptr_t exec, uin
 					  jal_field(exec + field_offset[kind], target));
 }
 
-uintptr_t ch__arch_site_target(enum ch__site kind, const uint8_t *read, uintptr_t exec)
+uintptr_t ch__arch_site_target(enum ch_branch_kind kind, const uint8_t *read, uintptr_t exec)
 {
 	const uint8_t *field = read + field_offset[kind];
 	if (has_literal(kind))

@@ -4,7 +4,7 @@
  * One aligned word of a site changes, a jal, or the lui of x0 that a jal replaces; or an aligned
  * literal of 8 bytes changes. Kinds of sites: JMP jal x0; JCC a branch over the next instruction, a
  * jal x0, which changes; CALL jal ra; LEA auipc, ld of a literal, then a jal x0 over the literal.
- * ch__arch_regs.gpr: x0 to x31; extended is f0 to f31, fcsr. Payload of a trampoline: t2. */
+ * ch_regs.gpr: x0 to x31; extended is f0 to f31, fcsr. Payload of a trampoline: t2. */
 #pragma once
 
 #include "arch/base.h"

@@ -44,11 +44,8 @@ uintptr_t ch__arch_jump_target(const uint8_t *read, uintptr_t exec);
 void ch__arch_veneer_write(uint8_t *write, uintptr_t exec, uintptr_t target);
 uintptr_t ch__arch_veneer_target(const uint8_t *read);
 
-/* --- trampolines: templates with CFI of their own in the linked image --- */
-/* Both kinds pass every argument register and the return value on, and hand the target the payload
- * in a register that no argument uses. FRAMED calls the target from a frame that keeps the frame
- * pointer; TAIL jumps to the target. */
-enum ch__template { CH__TEMPLATE_FRAMED, CH__TEMPLATE_TAIL, CH__TEMPLATES };
+/* --- trampolines (enum ch_trampoline): templates with CFI of their own in the linked image --- */
+enum { CH__TEMPLATES = CH_TRAMPOLINE_TAIL + 1 };
 struct ch__arch_template {
 	/* At a multiple of 8, like the code of a block. A copy at such an address with its literals
 	 * filled in is a trampoline. One FDE covers exactly these bytes. */

@@ -8,7 +8,7 @@
 
 	.text
 
-	.set REGS_BYTES, 320	/* struct ch__arch_regs, rounded up to 64 */
+	.set REGS_BYTES, 320	/* struct ch_regs, rounded up to 64 */
 	.set REGS_PC, 256
 	.set REGS_SP, 264
 	.set REGS_EXTENDED, 272

@@ -47,25 +47,25 @@ void ch__arch_serialize(void)
 }
 
 static const uint8_t displacement_offset[] = {
-	[CH__SITE_JMP] = 1, [CH__SITE_JCC] = 2, [CH__SITE_CALL] = 1, [CH__SITE_LEA] = 3};
+	[CH_JMP] = 1, [CH_JCC] = 2, [CH_CALL] = 1, [CH_LEA] = 3};
 
-size_t ch__arch_site_bytes(enum ch__site kind)
+size_t ch__arch_site_bytes(enum ch_branch_kind kind)
 {
-	return kind == CH__SITE_LITERAL ? 8 : displacement_offset[kind] + 4u;
+	return kind == CH_LITERAL ? 8 : displacement_offset[kind] + 4u;
 }
 
-static bool is_instruction_of(enum ch__site kind, const uint8_t *read)
+static bool is_instruction_of(enum ch_branch_kind kind, const uint8_t *read)
 {
 	switch (kind) {
-	case CH__SITE_JMP:
+	case CH_JMP:
 		return read[0] == JMP;
-	case CH__SITE_CALL:
+	case CH_CALL:
 		return read[0] == CALL;
-	case CH__SITE_JCC:
+	case CH_JCC:
 		return read[0] == 0x0f && (read[1] & 0xf0) == 0x80;
-	case CH__SITE_LEA: /* REX.W, any register: mod = 00, rm = 101 is rip-relative */
+	case CH_LEA: /* REX.W, any register: mod = 00, rm = 101 is rip-relative */
 		return (read[0] & 0xfb) == 0x48 && read[1] == 0x8d && (read[2] & 0xc7) == 0x05;
-	case CH__SITE_LITERAL:
+	case CH_LITERAL:
 		return true;
 	default:
 		return false;
@@ -78,26 +78,26 @@ bool ch__arch_may_change(uintptr_t exec, const uint8_t *from, const uint8_t *to,
 	return true;
 }
 
-bool ch__arch_site_is_valid(enum ch__site kind, const uint8_t *read, uintptr_t exec)
+bool ch__arch_site_is_valid(enum ch_branch_kind kind, const uint8_t *read, uintptr_t exec)
 {
 	if (!is_instruction_of(kind, read))
 		return false;
-	return kind == CH__SITE_LITERAL ? (exec & 7) == 0
+	return kind == CH_LITERAL ? (exec & 7) == 0
 					: ((exec + displacement_offset[kind]) & 7) <= 4;
 }
 
-bool ch__arch_site_reaches(enum ch__site kind, uintptr_t exec, uintptr_t target)
+bool ch__arch_site_reaches(enum ch_branch_kind kind, uintptr_t exec, uintptr_t target)
 {
-	return kind == CH__SITE_LITERAL ||
+	return kind == CH_LITERAL ||
 	       fits_displacement(exec + ch__arch_site_bytes(kind), target);
 }
 
 /* A displacement inside one aligned 8 need not be 4-aligned. C has no unaligned atomic; the
  * processor has: a mov inside one aligned 8 is one access (Intel SDM 3A, 8.1.1). The asm, here and
  * in ch__arch_site_target, makes sure of one instruction. */
-void ch__arch_site_write(enum ch__site kind, uint8_t *write, uintptr_t exec, uintptr_t target)
+void ch__arch_site_write(enum ch_branch_kind kind, uint8_t *write, uintptr_t exec, uintptr_t target)
 {
-	if (kind == CH__SITE_LITERAL) {
+	if (kind == CH_LITERAL) {
 		__atomic_store_n((uint64_t *)(void *)write, target, __ATOMIC_RELEASE);
 		return;
 	}
@@ -106,9 +106,9 @@ void ch__arch_site_write(enum ch__site kind, uint8_t *write, uintptr_t exec, uin
 	__asm__ volatile("movl %1, %0" : "=m"(*(uint8_t(*)[4])at) : "r"(value) : "memory");
 }
 
-uintptr_t ch__arch_site_target(enum ch__site kind, const uint8_t *read, uintptr_t exec)
+uintptr_t ch__arch_site_target(enum ch_branch_kind kind, const uint8_t *read, uintptr_t exec)
 {
-	if (kind == CH__SITE_LITERAL)
+	if (kind == CH_LITERAL)
 		return __atomic_load_n((const uint64_t *)(const void *)read, __ATOMIC_ACQUIRE);
 	int32_t value;
 	const uint8_t *at = read + displacement_offset[kind];
@@ -121,7 +121,7 @@ uintptr_t ch__arch_site_target(enum ch__site kind, const uint8_t *read, uintptr_
 void ch__arch_diverter_write(uint8_t *write, uintptr_t exec, uintptr_t target)
 {
 	write[0] = TEST_EAX;
-	ch__arch_site_write(CH__SITE_JMP, write, exec, target);
+	ch__arch_site_write(CH_JMP, write, exec, target);
 }
 
 bool ch__arch_diverter_is_there(const uint8_t *read)
@@ -195,18 +195,18 @@ size_t ch__arch_trampoline_write(uint8_t *write, struct ch__arch_stub_context *c
 
 bool ch__arch_jump_reaches(uintptr_t exec, uintptr_t target)
 {
-	return ch__arch_site_reaches(CH__SITE_JMP, exec, target);
+	return ch__arch_site_reaches(CH_JMP, exec, target);
 }
 
 uintptr_t ch__arch_jump_target(const uint8_t *read, uintptr_t exec)
 {
-	return ch__arch_site_target(CH__SITE_JMP, read, exec);
+	return ch__arch_site_target(CH_JMP, read, exec);
 }
 
 void ch__arch_jump_write(uint8_t *write, uintptr_t exec, uintptr_t target)
 {
 	write[0] = JMP;
-	ch__arch_site_write(CH__SITE_JMP, write, exec, target);
+	ch__arch_site_write(CH_JMP, write, exec, target);
 }
 
 void ch__arch_veneer_write(uint8_t *write, uintptr_t exec, uintptr_t target)

@@ -3,7 +3,7 @@
  *
  * The bytes of a site that change lie in one naturally aligned 8, within one instruction (AMD APM
  * 2, 7.6.1). Kinds of sites: JMP E9 rel32; JCC 0F 8x rel32; CALL E8 rel32; LEA lea reg, [rip +
- * disp32]. ch__arch_regs.gpr: rax rcx rdx rbx rsp rbp rsi rdi r8 to r15, in encoding order;
+ * disp32]. ch_regs.gpr: rax rcx rdx rbx rsp rbp rsi rdi r8 to r15, in encoding order;
  * extended is an xsave or fxsave image. Payload of a trampoline: r10. */
 #pragma once
 

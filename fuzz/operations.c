@@ -582,7 +582,7 @@ static bool look_at_site(void *arg, const struct ch_site *site)
 		       : site->kind == CH_SITE_PATCH_POINT ? CH_ARCH_DIVERTER_BYTES
 		       : site->kind == CH_SITE_STUB
 			       ? 0
-			       : ch__arch_site_bytes((enum ch__site)site->branch_kind);
+			       : ch__arch_site_bytes((enum ch_branch_kind)site->branch_kind);
 	w->is_attached |= from < w->at + w->n && w->at < from + bytes;
 	return true;
 }

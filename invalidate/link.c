@@ -15,7 +15,7 @@ static void lead_stub(struct ch_heap *heap, uintptr_t stub, uintptr_t target)
 		ch__pool_publish(heap->pool, stub, CH_ARCH_STUB_BYTES);
 }
 
-static inline void write_site_to(struct ch_heap *heap, enum ch__site kind, uintptr_t exec,
+static inline void write_site_to(struct ch_heap *heap, enum ch_branch_kind kind, uintptr_t exec,
 				 uintptr_t target)
 {
 	ch__arch_site_write(kind, ch__pool_write(heap->pool, exec), exec, target);
@@ -30,7 +30,7 @@ __attribute__((noinline)) static void
 write_site_and_stub(struct ch_heap *heap, const struct ch__block *source, uint32_t index,
 		    uintptr_t exec, uintptr_t target)
 {
-	enum ch__site kind = ch__branch_kind(ch__branch_at(heap, index));
+	enum ch_branch_kind kind = ch__branch_kind(ch__branch_at(heap, index));
 	uintptr_t stub = ch__stub_exec(heap, source, index);
 	bool leads_on = target != stub && (heap->pool->stub_lead_bytes ||
 					   !ch__arch_site_reaches(kind, exec, target));
@@ -61,7 +61,7 @@ static void write_site(struct ch_heap *heap, const struct ch__block *source, uin
 
 /* Whether the jump in the stub reaches the exit, and the site reaches the exit by itself, if stubs
  * do not lead on. */
-static bool exit_is_near(const struct ch_heap *heap, enum ch__site kind, uintptr_t at,
+static bool exit_is_near(const struct ch_heap *heap, enum ch_branch_kind kind, uintptr_t at,
 			 uintptr_t stub, uintptr_t exit)
 {
 	return !exit || (ch__arch_jump_reaches(ch__stub_hit_exec(heap, stub), exit) &&
@@ -77,7 +77,7 @@ static uint32_t free_slot(const struct ch_heap *heap, const struct ch__block *bl
 }
 
 /* An instruction that is only unaligned would be a valid site some bytes further on. */
-static enum ch_status because_bytes(enum ch__site kind, const uint8_t *read, uintptr_t at)
+static enum ch_status because_bytes(enum ch_branch_kind kind, const uint8_t *read, uintptr_t at)
 {
 	static const char *const kinds[] = {"CH_JMP", "CH_JCC", "CH_CALL", "CH_LEA", "CH_LITERAL"};
 	_Alignas(8) uint8_t bytes[32]; /* aligned, since machines read words */
@@ -95,15 +95,15 @@ static enum ch_status check_site(const struct ch__subject *s, const struct ch_br
 {
 	const struct ch_heap *heap = s->heap;
 	uintptr_t at = (uintptr_t)site->at, exit = (uintptr_t)site->exit;
-	enum ch__site kind = (enum ch__site)site->kind;
+	enum ch_branch_kind kind = site->kind;
 	if (ch__block_is_data(heap, s->block))
 		return ch__because(CH_E_STATE, "the block is data");
 	enum ch_status status = ch__spare_check("ch_branch_site", site->spare, sizeof site->spare);
 	if (status != CH_OK)
 		return status;
-	if ((unsigned)site->kind > CH_LITERAL)
+	if ((unsigned)kind > CH_LITERAL)
 		return ch__because(CH_E_ARG, "ch_branch_site.kind is %d: not one of enum "
-					     "ch_branch_kind", (int)site->kind);
+					     "ch_branch_kind", (int)kind);
 	const uint8_t *read = ch__pool_read(heap->pool, at);
 	size_t bytes = ch__arch_site_bytes(kind);
 	if (!ch__block_has(heap, s->block, at, bytes))
@@ -259,7 +259,7 @@ static enum ch_status link_locked(struct ch_heap *heap, uint32_t index, uint32_t
 	uint32_t source = ch__branch_source(heap, branch);
 	const struct ch__block *from = ch__block_at(heap, source);
 	struct ch__block *to = target ? ch__block_at(heap, target) : NULL;
-	bool is_lea_to_none = to && ch__branch_kind(branch) == CH__SITE_LEA &&
+	bool is_lea_to_none = to && ch__branch_kind(branch) == CH_LEA &&
 			      ch__block_entry_kind(to) == CH_ENTRY_NONE;
 	if (!source || is_lea_to_none)
 		return ch__because(CH_E_STATE, source ? "a CH_LEA to a block with CH_ENTRY_NONE"

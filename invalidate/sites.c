@@ -339,7 +339,7 @@ static bool bytes_are_kept(const struct ch_heap *heap, const struct ch__block *b
 	uintptr_t exec = ch__exec(heap, p->at), gate = exec + CH_ARCH_LANDING_BYTES;
 	const uint8_t *read = ch__pool_read(heap->pool, exec);
 	if (p->kind == BRANCH) {
-		enum ch__site kind = ch__branch_kind(ch__branch_at(heap, p->index));
+		enum ch_branch_kind kind = ch__branch_kind(ch__branch_at(heap, p->index));
 		return ch__arch_site_is_valid(kind, read, exec) &&
 		       ch__branch_leads_to(heap, block, p->index) ==
 			       ch__branch_exit(heap, block, p->index);
@@ -468,7 +468,7 @@ static struct ch_site site_of(const struct ch_heap *heap, const struct ch__block
 		const struct ch__branch *branch = ch__branch_at(heap, p->index);
 		site.kind = CH_SITE_BRANCH;
 		site.leads_to = (const void *)ch__branch_leads_to(heap, block, p->index);
-		site.branch_kind = (enum ch_branch_kind)ch__branch_kind(branch);
+		site.branch_kind = ch__branch_kind(branch);
 		site.is_linked = ch__branch_target(branch) != 0;
 		site.branch = ch__branch_handle(heap, p->index);
 		site.user = branch->user;

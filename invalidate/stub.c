@@ -58,7 +58,7 @@ static uint32_t CH_COLD find_late(struct ch__thread *self, uintptr_t return_addr
 	return source;
 }
 
-static void stub_hit(struct ch__arch_stub_context *context, struct ch__arch_regs *regs,
+static void stub_hit(struct ch__arch_stub_context *context, struct ch_regs *regs,
 		     uintptr_t return_address)
 {
 	/* The context is the heap's first field. */

@@ -9,7 +9,7 @@
 
 /* The two views of a pool's memory, by each backend. */
 struct ch__views {
-	enum ch__backend backend; /* not AUTO */
+	enum ch_backend backend; /* not AUTO */
 	struct ch__os_held file;  /* MEMFD: the memory, open for the life of the views; PROCMEM: the
 				   * process's memory; else none */
 	uint8_t *exec, *write;    /* offset 0 of the RX and of the RW view; of private memory, write
@@ -31,7 +31,7 @@ struct ch__views {
 /* Whether the code is private memory, with a copy of the code at write. */
 static inline bool ch__views_are_private(const struct ch__views *v)
 {
-	return v->backend == CH__BACKEND_PROCMEM;
+	return v->backend == CH_BACKEND_PROCMEM;
 }
 /* The end of the one write path. Returns false with errno when execution does not follow. */
 bool ch__views_sync(struct ch__views *, const uint8_t *exec, size_t bytes);

@@ -80,7 +80,7 @@ int ch__pool_create(const struct ch__pool_config *config, struct ch__pool **out)
 		return error;
 	}
 	pool->backend = inner->views.backend;
-	pool->stub_lead_bytes = pool->backend == CH__BACKEND_PROCMEM ? CH_ARCH_LEAD_BYTES : 0;
+	pool->stub_lead_bytes = pool->backend == CH_BACKEND_PROCMEM ? CH_ARCH_LEAD_BYTES : 0;
 	pool->is_translated = ch__valgrind_runs();
 	pool->sync_steps = inner->views.sync_steps;
 	pool->runtime_exec = (uintptr_t)inner->views.exec;

@@ -34,13 +34,6 @@ enum ch__page_state { CH__PAGE_FREE, CH__PAGE_OPEN, CH__PAGE_PARTLY, CH__PAGE_FU
 /* How unwinders are told of a chunk: an FDE a page, an FDE a slot, or the table of each block. */
 enum ch__zone { CH__ZONE_PAGES, CH__ZONE_SLOTS, CH__ZONE_OWN, CH__ZONES };
 
-enum ch__backend {
-	CH__BACKEND_AUTO,
-	CH__BACKEND_DUAL,
-	CH__BACKEND_MEMFD,
-	CH__BACKEND_PROCMEM,
-};
-
 /* The use of a span, or of a page shared by blocks of one kind, and so its mapping at exec. No page
  * is ever writable and executable, and execute access comes back by a fresh mapping. */
 enum ch__span_use {
@@ -93,7 +86,7 @@ struct ch__pool_config {
 	size_t pool_bytes;      /* power of two */
 	size_t page_bytes;      /* power of two, 4096..65536, >= the system's page */
 	uintptr_t near_address; /* 0 = near the library */
-	enum ch__backend backend;
+	enum ch_backend backend;
 	bool random_alias;      /* false under TSan */
 	bool is_for_forks;      /* a fork copies few entries: large pages, chunks of 2 MiB */
 	/* by frame number: enum ch__zone of the chunks for such pages */
@@ -120,7 +113,7 @@ struct ch__pool {
 	uint32_t stub_lead_bytes;
 	uintptr_t runtime_exec; /* the runtime page, below exec_base [const] */
 	size_t runtime_bytes;   /* [const] */
-	enum ch__backend backend; /* in use; not AUTO [const] */
+	enum ch_backend backend; /* in use; not AUTO [const] */
 	bool is_translated;       /* by Valgrind, which judges accesses too [const] */
 	uint8_t sync_steps;       /* set of enum ch__sync_step [const] */
 	struct ch__page *pages; /* pages, then the heads of lists [const pointer] */
@@ -142,9 +135,9 @@ struct ch__pool {
  * runtime page is committed and trap-filled. */
 int ch__pool_create(const struct ch__pool_config *, struct ch__pool **);
 void ch__pool_destroy(struct ch__pool *);
-extern const char *const ch__backend_names[]; /* by enum ch__backend; none for AUTO */
+extern const char *const ch__backend_names[]; /* by enum ch_backend; none for AUTO */
 /* Returns false when no backend has the name. */
-bool ch__backend_of_name(const char *name, enum ch__backend *);
+bool ch__backend_of_name(const char *name, enum ch_backend *);
 
 static inline uint32_t ch__pool_pages_end(const struct ch__pool *pool)
 {

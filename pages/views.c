@@ -49,7 +49,7 @@ static bool reserve(struct ch__views *v, const struct ch__pool_config *config)
 
 static bool map_shared(struct ch__views *v)
 {
-	if (v->backend == CH__BACKEND_MEMFD)
+	if (v->backend == CH_BACKEND_MEMFD)
 		return ch__os_memfd(v->bytes, &v->file) &&
 		       ch__os_map_fd(&v->file, 0, v->write, v->bytes, CH__OS_RW);
 	return ch__os_map_shared_rx(v->exec, v->bytes) &&
@@ -62,7 +62,7 @@ static bool map_views(struct ch__views *v)
 		return ch__private_map(v) && ch__views_commit(v, 0, v->runtime_bytes);
 	if (!map_shared(v) || !ch__views_populate(v, 0, v->runtime_bytes, v->write))
 		return false;
-	if (v->backend == CH__BACKEND_MEMFD)
+	if (v->backend == CH_BACKEND_MEMFD)
 		return ch__os_map_fd(&v->file, 0, v->exec, v->runtime_bytes, CH__OS_RX);
 	return ch__os_protect_none(v->exec + v->runtime_bytes, v->bytes - v->runtime_bytes);
 }
@@ -99,7 +99,7 @@ static bool self_test(struct ch__views *v)
 		atomic_fetch_or_explicit(&passed, bit, memory_order_relaxed);
 		return true;
 	}
-	if (v->backend == CH__BACKEND_MEMFD) {
+	if (v->backend == CH_BACKEND_MEMFD) {
 		v->sync_steps |= CH__SYNC_REMAP;
 		if (follows(v))
 			return true;
@@ -120,11 +120,11 @@ bool ch__views_exclude(struct ch__views *v)
 	return !v->is_part_inherited && ch__os_advise(v->write, v->bytes, CH__OS_DONT_DUMP);
 }
 
-const char *const ch__backend_names[] = {[CH__BACKEND_DUAL] = "dual",
-					 [CH__BACKEND_MEMFD] = "memfd",
-					 [CH__BACKEND_PROCMEM] = "procmem"};
+const char *const ch__backend_names[] = {[CH_BACKEND_DUAL] = "dual",
+					 [CH_BACKEND_MEMFD] = "memfd",
+					 [CH_BACKEND_PROCMEM] = "procmem"};
 
-static void note_refusal(const struct ch__pool_config *config, enum ch__backend backend, int error)
+static void note_refusal(const struct ch__pool_config *config, enum ch_backend backend, int error)
 {
 	if (!config->tried)
 		return;
@@ -135,9 +135,9 @@ static void note_refusal(const struct ch__pool_config *config, enum ch__backend 
 }
 
 static int create_as(struct ch__views *v, const struct ch__pool_config *config,
-		     enum ch__backend backend)
+		     enum ch_backend backend)
 {
-	if (backend == CH__BACKEND_PROCMEM && !CH_ARCH_LEAD_BYTES) {
+	if (backend == CH_BACKEND_PROCMEM && !CH_ARCH_LEAD_BYTES) {
 		note_refusal(config, backend, ENOTSUP);
 		return ENOTSUP;
 	}
@@ -161,11 +161,11 @@ static int create_as(struct ch__views *v, const struct ch__pool_config *config,
 	return error;
 }
 
-bool ch__backend_of_name(const char *name, enum ch__backend *backend)
+bool ch__backend_of_name(const char *name, enum ch_backend *backend)
 {
-	for (unsigned i = CH__BACKEND_DUAL; i <= CH__BACKEND_PROCMEM; i++)
+	for (unsigned i = CH_BACKEND_DUAL; i <= CH_BACKEND_PROCMEM; i++)
 		if (strcmp(name, ch__backend_names[i]) == 0) {
-			*backend = (enum ch__backend)i;
+			*backend = (enum ch_backend)i;
 			return true;
 		}
 	return false;
@@ -174,12 +174,12 @@ bool ch__backend_of_name(const char *name, enum ch__backend *backend)
 int ch__views_create(struct ch__views *v, const struct ch__pool_config *config)
 {
 	ch__os_look_at_personality();
-	if (config->backend != CH__BACKEND_AUTO)
+	if (config->backend != CH_BACKEND_AUTO)
 		return create_as(v, config, config->backend);
-	int error = create_as(v, config, CH__BACKEND_DUAL);
+	int error = create_as(v, config, CH_BACKEND_DUAL);
 	if (error)
-		error = create_as(v, config, CH__BACKEND_MEMFD);
-	return error && create_as(v, config, CH__BACKEND_PROCMEM) != 0 ? error : 0;
+		error = create_as(v, config, CH_BACKEND_MEMFD);
+	return error && create_as(v, config, CH_BACKEND_PROCMEM) != 0 ? error : 0;
 }
 
 static void leave(struct ch__views *v)
@@ -202,7 +202,7 @@ void ch__views_destroy(struct ch__views *v)
 
 bool ch__views_populate(const struct ch__views *v, size_t offset, size_t bytes, uint8_t *to)
 {
-	if (v->backend == CH__BACKEND_MEMFD)
+	if (v->backend == CH_BACKEND_MEMFD)
 		return ch__os_fd_commit(&v->file, offset, bytes);
 	return ch__os_populate(to, bytes);
 }
@@ -236,7 +236,7 @@ bool ch__views_decommit(struct ch__views *v, size_t offset, size_t bytes)
 /* Maps the range RW at `to`. */
 static bool share(const struct ch__views *v, size_t offset, size_t bytes, uint8_t *to)
 {
-	bool is_file = v->backend == CH__BACKEND_MEMFD;
+	bool is_file = v->backend == CH_BACKEND_MEMFD;
 	return (is_file ? ch__os_map_fd(&v->file, offset, to, bytes, CH__OS_RW) &&
 				  ch__os_advise(to, bytes, CH__OS_DONT_FORK)
 			: ch__os_duplicate_rw(v->exec + offset, bytes, to)) &&
@@ -278,7 +278,7 @@ bool ch__views_room(struct ch__views *v, size_t offset, size_t bytes, size_t chu
 
 static bool map_back(const struct ch__views *v, size_t offset, size_t bytes)
 {
-	return v->backend == CH__BACKEND_MEMFD
+	return v->backend == CH_BACKEND_MEMFD
 		       ? ch__os_map_fd(&v->file, offset, v->exec + offset, bytes, CH__OS_RX)
 		       : ch__os_revive_from(v->exec, v->exec + offset, bytes);
 }
@@ -286,7 +286,7 @@ static bool map_back(const struct ch__views *v, size_t offset, size_t bytes)
 /* A mapping over the reservation loses the DONTFORK of the reservation; a duplicate inherits it. */
 static bool keep_from_children(struct ch__views *v, size_t offset, size_t bytes)
 {
-	if (v->backend != CH__BACKEND_MEMFD || (v->sync_steps & CH__SYNC_VALGRIND) ||
+	if (v->backend != CH_BACKEND_MEMFD || (v->sync_steps & CH__SYNC_VALGRIND) ||
 	    ch__os_advise(v->exec + offset, bytes, CH__OS_DONT_FORK))
 		return true;
 	v->is_part_inherited = true;
@@ -323,11 +323,11 @@ bool ch__views_copy(const struct ch__views *v, struct ch__views *copy)
 	*copy = (struct ch__views){.backend = v->backend, .file.fd = -1, .bytes = v->bytes};
 	copy->write = ch__os_reserve(v->bytes, v->guard_bytes, 0, ch__os_anywhere);
 	copy->has_write = copy->write != NULL;
-	if (copy->has_write && v->backend == CH__BACKEND_DUAL) {
+	if (copy->has_write && v->backend == CH_BACKEND_DUAL) {
 		copy->exec = ch__os_reserve(v->bytes, v->guard_bytes, 0, ch__os_anywhere);
 		copy->has_exec = copy->exec != NULL;
 	}
-	if (copy->has_write && (copy->has_exec || v->backend == CH__BACKEND_MEMFD) &&
+	if (copy->has_write && (copy->has_exec || v->backend == CH_BACKEND_MEMFD) &&
 	    map_shared(copy))
 		return true;
 	ch__views_destroy(copy);
@@ -349,7 +349,7 @@ bool ch__views_reserve_again(struct ch__views *v)
 
 bool ch__views_adopt(struct ch__views *v, struct ch__views *copy)
 {
-	if (v->backend == CH__BACKEND_MEMFD) {
+	if (v->backend == CH_BACKEND_MEMFD) {
 		if (!ch__os_map_fd(&copy->file, 0, v->exec, v->bytes, CH__OS_RX))
 			return false;
 		ch__os_let_go(&v->file); /* the parent's memory */

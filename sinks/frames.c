@@ -38,11 +38,11 @@ _Static_assert(sizeof ch__arch_cfi_frame_pointer + sizeof ch__arch_cfi_saves <= 
 void ch__sinks_fixed_shapes(struct ch__frame_shape *shapes)
 {
 	static const uint8_t *const record = ch__arch_cfi_frame_pointer;
-	write_shape(&shapes[CH__FRAME_POINTER], record, sizeof ch__arch_cfi_frame_pointer);
-	write_shape(&shapes[CH__FRAME_KEEPS_ALL], record, sizeof ch__arch_cfi_frame_pointer);
-	write_shape(&shapes[CH__FRAME_KEEPS_ALL], ch__arch_cfi_saves, sizeof ch__arch_cfi_saves);
-	write_shape(&shapes[CH__FRAME_LEAF], ch__arch_cfi_leaf, sizeof ch__arch_cfi_leaf);
-	write_shape(&shapes[CH__FRAME_STEPS], ch__arch_cfi_leaf, sizeof ch__arch_cfi_leaf);
+	write_shape(&shapes[CH_FRAME_POINTER], record, sizeof ch__arch_cfi_frame_pointer);
+	write_shape(&shapes[CH_FRAME_KEEPS_ALL], record, sizeof ch__arch_cfi_frame_pointer);
+	write_shape(&shapes[CH_FRAME_KEEPS_ALL], ch__arch_cfi_saves, sizeof ch__arch_cfi_saves);
+	write_shape(&shapes[CH_FRAME_LEAF], ch__arch_cfi_leaf, sizeof ch__arch_cfi_leaf);
+	write_shape(&shapes[CH_FRAME_STEPS], ch__arch_cfi_leaf, sizeof ch__arch_cfi_leaf);
 }
 
 static bool is_shape(const struct ch__sinks *s, uint8_t frame) CH_REQUIRES(ch__role_sinks)
@@ -135,8 +135,8 @@ bool ch__sinks_steps_begin(struct ch__sinks *s)
 			steps = NULL;
 		}
 		if (steps) {
-			s->shapes[CH__FRAME_STEPS].steps = steps;
-			tell_shape(s, CH__FRAME_STEPS);
+			s->shapes[CH_FRAME_STEPS].steps = steps;
+			tell_shape(s, CH_FRAME_STEPS);
 			atomic_store_explicit(&s->steps, steps, memory_order_release);
 		}
 	}
@@ -144,7 +144,7 @@ bool ch__sinks_steps_begin(struct ch__sinks *s)
 	return steps != NULL;
 }
 
-int ch__sinks_slots_register(struct ch__sinks *s, enum ch__template kind, uint16_t slot_bytes)
+int ch__sinks_slots_register(struct ch__sinks *s, enum ch_trampoline kind, uint16_t slot_bytes)
 {
 	struct ch__arch_template template = ch__arch_templates[kind];
 	uint8_t frame = (uint8_t)(CH__FRAME_SLOTS + kind);

@@ -435,7 +435,7 @@ static void forget_chunk(void *state, uint32_t chunk)
 
 const struct ch__sink_ops ch__sink_gdb = {
 	.name = "gdb",
-	.bit = CH__SINK_GDB,
+	.bit = CH_SINK_GDB,
 	.tool = &jit,
 	.open = open_gdb,
 	.close = close_gdb,

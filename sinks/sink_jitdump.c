@@ -415,7 +415,7 @@ static void resume_child(void) CH_REQUIRES(ch__role_file)
 
 const struct ch__sink_ops ch__sink_jitdump = {
 	.name = "jitdump",
-	.bit = CH__SINK_JITDUMP,
+	.bit = CH_SINK_JITDUMP,
 	.knows_time = true,
 	.tool = &tool,
 	.open = open_jitdump,

@@ -514,7 +514,7 @@ static void resume_child(void) CH_REQUIRES(ch__role_file)
 
 const struct ch__sink_ops ch__sink_perfmap = {
 	.name = "perfmap",
-	.bit = CH__SINK_PERF_MAP,
+	.bit = CH_SINK_PERF_MAP,
 	.tool = &tool,
 	.open = open_perfmap,
 	.close = close_perfmap,

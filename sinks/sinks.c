@@ -32,7 +32,7 @@ static void switch_off(struct ch__sinks *s, unsigned i)
 	atomic_fetch_and_explicit(&s->on, ~(unsigned)ch__sinks_table[i]->bit, memory_order_relaxed);
 }
 
-static unsigned slot_of(enum ch__sink sink)
+static unsigned slot_of(enum ch_sink sink)
 {
 	unsigned i = 0;
 	while (i < CH__SINKS_COUNT && ch__sinks_table[i]->bit != sink)
@@ -64,7 +64,7 @@ static void switch_off_failed(struct ch__sinks *s, unsigned i, const void *state
 	ch__sinks_unlock(s);
 }
 
-const void *ch__sinks_state(const struct ch__sinks *s, enum ch__sink sink)
+const void *ch__sinks_state(const struct ch__sinks *s, enum ch_sink sink)
 {
 	return ch__sinks_on(s) & (unsigned)sink ? ch__sinks_state_of(s, slot_of(sink)) : NULL;
 }
@@ -95,7 +95,7 @@ int ch__sinks_create(const struct ch__sinks_config *config, unsigned wanted, str
 	/* Without unwind data no page can be taken, so a failure of the unwinder fails the
 	 * creation. A failure of a file does not. */
 	int error = ch__sinks_set(s, wanted);
-	if (error && (wanted & CH__SINK_UNWIND) && ch__sinks_status(s, CH__SINK_UNWIND)) {
+	if (error && (wanted & CH_SINK_UNWIND) && ch__sinks_status(s, CH_SINK_UNWIND)) {
 		(void)ch__sinks_destroy(s);
 		return error;
 	}
@@ -238,7 +238,7 @@ int ch__sinks_set(struct ch__sinks *s, unsigned wanted)
 	return first_error;
 }
 
-int ch__sinks_status(struct ch__sinks *s, enum ch__sink sink)
+int ch__sinks_status(struct ch__sinks *s, enum ch_sink sink)
 {
 	unsigned i = slot_of(sink);
 	if (i == CH__SINKS_COUNT)
@@ -251,7 +251,7 @@ int ch__sinks_status(struct ch__sinks *s, enum ch__sink sink)
 	return error;
 }
 
-const char *ch__sinks_path(const struct ch__sinks *s, enum ch__sink sink)
+const char *ch__sinks_path(const struct ch__sinks *s, enum ch_sink sink)
 {
 	unsigned i = slot_of(sink);
 	bool is_tool = i < CH__SINKS_COUNT && ch__sinks_table[i]->tool;

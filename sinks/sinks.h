@@ -7,7 +7,7 @@
 
 struct ch__sinks;
 
-/* Returns 0 or an errno. `wanted` is a set of ch__sink bits. */
+/* Returns 0 or an errno. `wanted` is a set of enum ch_sink. */
 int ch__sinks_create(const struct ch__sinks_config *, unsigned wanted, struct ch__sinks **)
 	CH_EXCLUDES(CH__STANDING);
 /* Returns false when an unwinder keeps tables: the pool and the side memory must stay. */
@@ -22,8 +22,8 @@ unsigned ch__sinks_on(const struct ch__sinks *);
  * overlap, and meanwhile no range is removed; ranges may be added. */
 int ch__sinks_set(struct ch__sinks *, unsigned wanted) CH_EXCLUDES(CH__STANDING);
 /* Returns 0, or the errno that switched the sink off. */
-int ch__sinks_status(struct ch__sinks *, enum ch__sink) CH_EXCLUDES(CH__STANDING);
-const char *ch__sinks_path(const struct ch__sinks *, enum ch__sink); /* of the file, or "" */
+int ch__sinks_status(struct ch__sinks *, enum ch_sink) CH_EXCLUDES(CH__STANDING);
+const char *ch__sinks_path(const struct ch__sinks *, enum ch_sink); /* of the file, or "" */
 
 /* From here on the pages hold code of the frame shape (0 = frame pointer), or no code. The first
  * use of a chunk registers the chunk's object; after that a page costs one aligned store. page_live
@@ -38,7 +38,7 @@ bool ch__sinks_page_is_live(const struct ch__sinks *, uint32_t page, uint8_t fra
 /* Makes frame number CH__FRAME_SLOTS + kind a slot shape. A slot has a head, then a copy of the
  * template; all slots are of one size. Returns 0, also for a registered shape; ENOENT when the
  * process has no table for the template, ENOTSUP when the table cannot be copied. */
-int ch__sinks_slots_register(struct ch__sinks *, enum ch__template kind, uint16_t slot_bytes);
+int ch__sinks_slots_register(struct ch__sinks *, enum ch_trampoline kind, uint16_t slot_bytes);
 /* From here on a slot of a live page holds code, or no code. slot_live comes before the code is
  * reachable, slot_dead after poison. Takes no lock of this room; no call overlaps ch__sinks_set. */
 void ch__sinks_slot_live(struct ch__sinks *, uintptr_t exec, uint8_t frame)
@@ -72,7 +72,7 @@ bool ch__sinks_catch_up(void) CH_EXCLUDES(CH__STANDING);
 void ch__sinks_fatal(struct ch__sinks *);
 static inline bool ch__sinks_want_ranges(unsigned on)
 {
-	return (on & ~(unsigned)(CH__SINK_UNWIND | CH__SINK_LIBUNWIND)) != 0;
+	return (on & ~(unsigned)(CH_SINK_UNWIND | CH_SINK_LIBUNWIND)) != 0;
 }
 
 void ch__sinks_lock(struct ch__sinks *) CH_ACQUIRES(ch__role_sinks) CH_EXCLUDES(CH__RIGHT_OF_SINKS);
@@ -96,4 +96,4 @@ bool ch__sinks_steps_begin(struct ch__sinks *) CH_EXCLUDES(CH__STANDING);
 struct ch__steps *ch__sinks_steps(const struct ch__sinks *); /* NULL before steps_begin */
 
 /* Returns NULL while the sink is off. A state stays until the sinks are destroyed. */
-const void *ch__sinks_state(const struct ch__sinks *, enum ch__sink);
+const void *ch__sinks_state(const struct ch__sinks *, enum ch_sink);

@@ -3,11 +3,12 @@
 import glob
 import os
 
-# Each may know those before it. codeheap/ has parts, and invalidate/ stands between two of them; "codeheap" is the headers that
-# are seen from outside, which know no part.
-ORDER = ("arch", "os", "pages", "unwind", "sinks", "codeheap", "codeheap/base", "codeheap/events", "codeheap/graph", "codeheap/places",
-         "invalidate", "codeheap/collect", "codeheap/life", "codeheap/look", "codeheap/gc_bdw.c", "flame", "observe")
-ROOMS = tuple(dict.fromkeys(part.split("/")[0] for part in ORDER))
+# Each may know those before it. codeheap.h comes first: its values and layouts are those of all rooms. codeheap/ has parts, and
+# invalidate/ stands between two of them; "codeheap" is the other headers that are seen from outside, which know no part.
+ORDER = ("codeheap/codeheap.h", "arch", "os", "pages", "unwind", "sinks", "codeheap", "codeheap/base", "codeheap/events",
+         "codeheap/graph", "codeheap/places", "invalidate", "codeheap/collect", "codeheap/life", "codeheap/look",
+         "codeheap/gc_bdw.c", "flame", "observe")
+ROOMS = tuple(dict.fromkeys(part.split("/")[0] for part in ORDER[1:]))
 # Rooms that the core does not know: clients of a heap, and what these draw with.
 GUESTS = ("flame", "observe")
 # The first is the one that all programs include; in the order of the manual page.

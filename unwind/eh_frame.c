@@ -76,7 +76,7 @@ uint8_t *ch__eh_frame_fde(uint8_t *section, uint32_t index)
 static void set_cie(uint8_t *section, uint8_t *fde, uint8_t frame)
 {
 	const uint8_t *cie =
-		section + (frame == CH__FRAME_STEPS ? STEPS_AT : (size_t)frame * CH__CIE_BYTES);
+		section + (frame == CH_FRAME_STEPS ? STEPS_AT : (size_t)frame * CH__CIE_BYTES);
 	put32(fde + FDE_CIE_AT, (uint32_t)(fde + FDE_CIE_AT - cie));
 }
 
@@ -108,7 +108,7 @@ void ch__eh_frame_shape(uint8_t *section, uint8_t frame, const struct ch__frame_
 {
 	const struct ch__steps *steps = shape->steps;
 	ch__eh_frame_cie(section + (size_t)frame * CH__CIE_BYTES, shape);
-	if (frame == CH__FRAME_STEPS)
+	if (frame == CH_FRAME_STEPS)
 		write_cie(section + STEPS_AT, STEPS_BYTES, shape,
 			  steps ? steps->program : shape->cfi,
 			  steps ? steps->program_bytes : shape->bytes);

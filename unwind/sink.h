@@ -10,15 +10,11 @@
 #include "os/meta.h"
 #include "os/os.h"
 
-/* Frame numbers: each heap's fixed shapes, as in the public header, further shapes, slot shapes. */
+/* Frame numbers: each heap's fixed shapes, further shapes, slot shapes. */
 enum {
-	CH__FRAME_POINTER,
-	CH__FRAME_KEEPS_ALL,
-	CH__FRAME_LEAF,
-	CH__FRAME_STEPS,
-	CH__FRAMES_FIXED,
+	CH__FRAMES_FIXED = CH_FRAME_STEPS + 1, /* enum ch_frame_shape */
 	CH__FRAME_SHAPES = 16,
-	CH__FRAME_SLOTS = CH__FRAME_SHAPES, /* plus enum ch__template */
+	CH__FRAME_SLOTS = CH__FRAME_SHAPES, /* plus enum ch_trampoline */
 	CH__FRAMES = CH__FRAME_SLOTS + CH__TEMPLATES
 };
 static inline bool ch__frame_has_slots(uint8_t frame)
@@ -26,14 +22,7 @@ static inline bool ch__frame_has_slots(uint8_t frame)
 	return frame >= CH__FRAME_SLOTS && frame < CH__FRAMES;
 }
 
-enum ch__sink { /* bits, as in the public header */
-		CH__SINK_UNWIND = 1,
-		CH__SINK_PERF_MAP = 2,
-		CH__SINK_JITDUMP = 4,
-		CH__SINK_GDB = 8,
-		CH__SINK_LIBUNWIND = 16,
-		CH__SINKS_ALL = 31
-};
+enum { CH__SINKS_ALL = 2 * CH_SINK_LIBUNWIND - 1 }; /* each bit below is a sink's */
 
 struct ch__sink_range {
 	uintptr_t exec;
@@ -131,7 +120,7 @@ struct ch__frame_shape {
  * the sinks lock. */
 struct ch__sink_ops {
 	const char *name; /* in lists of sinks */
-	enum ch__sink bit;
+	enum ch_sink bit;
 	/* Records have a time, and bytes: ranges are removed before close. In a child of fork the
 	 * file begins empty, and ranges are told again; without code there the sink stays off. */
 	bool knows_time;

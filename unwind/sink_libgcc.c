@@ -282,7 +282,7 @@ static void write_shape(void *state, uint8_t frame)
 
 const struct ch__sink_ops ch__sink_libgcc = {
 	.name = "unwind",
-	.bit = CH__SINK_UNWIND,
+	.bit = CH_SINK_UNWIND,
 	.open = open_libgcc,
 	.close = close_libgcc,
 	.destroy = destroy_libgcc,

@@ -259,7 +259,7 @@ static void write_shape(void *state, uint8_t frame)
 
 const struct ch__sink_ops ch__sink_libunwind = {
 	.name = "libunwind",
-	.bit = CH__SINK_LIBUNWIND,
+	.bit = CH_SINK_LIBUNWIND,
 	.open = open_libunwind,
 	.close = close_libunwind,
 	.destroy = destroy_libunwind,

@@ -187,11 +187,11 @@ static unsigned kept_index(uint8_t reg)
 }
 
 /* Returns what is wrong in a step, or NULL; save_fault does so for a save. */
-static const char *step_fault(const struct ch__frame *f, unsigned i, uint32_t code_bytes,
+static const char *step_fault(const struct ch_frame *f, unsigned i, uint32_t code_bytes,
 			      struct ch__frame_fault *fault)
 {
 	enum { CFA_MOST = 32767 };
-	const struct ch__step *step = &f->steps[i];
+	const struct ch_frame_step *step = &f->steps[i];
 	*fault = (struct ch__frame_fault){"steps", "at", NULL, i, step->at};
 	if (step->at >= code_bytes)
 		return "not in the bytes that are used";
@@ -206,10 +206,10 @@ static const char *step_fault(const struct ch__frame *f, unsigned i, uint32_t co
 }
 
 /* The first word below the caller's sp is the return address. */
-static const char *save_fault(const struct ch__frame *f, unsigned i, uint32_t code_bytes,
+static const char *save_fault(const struct ch_frame *f, unsigned i, uint32_t code_bytes,
 			      uint32_t *seen, struct ch__frame_fault *fault)
 {
-	const struct ch__save *save = &f->saves[i];
+	const struct ch_frame_save *save = &f->saves[i];
 	unsigned kept = kept_index(save->reg);
 	*fault = (struct ch__frame_fault){"saves", "reg", NULL, i, save->reg};
 	if (kept == CH_ARCH_STEPS_KEPT || (*seen & 1u << kept))
@@ -224,7 +224,7 @@ static const char *save_fault(const struct ch__frame *f, unsigned i, uint32_t co
 	return save->at >= code_bytes ? "not in the bytes that are used" : NULL;
 }
 
-bool ch__frame_has_fault(const struct ch__frame *f, uint32_t code_bytes,
+bool ch__frame_has_fault(const struct ch_frame *f, uint32_t code_bytes,
 			 struct ch__frame_fault *fault)
 {
 	uint32_t seen = 0;
@@ -248,7 +248,7 @@ static uint8_t *put_pair(uint8_t *at, uint32_t first, uint32_t second)
 	return at + sizeof words;
 }
 
-uint32_t ch__frame_note(uint8_t *write, const struct ch__frame *f, uint32_t behind)
+uint32_t ch__frame_note(uint8_t *write, const struct ch_frame *f, uint32_t behind)
 {
 	uint8_t *at = write + CH__NOTE_STEPS_AT;
 	memcpy(write, &behind, sizeof behind);

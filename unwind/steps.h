@@ -6,20 +6,6 @@
 
 #include "unwind/sink.h"
 
-/* As in the public header (struct ch_frame), where the meaning of the fields is said. */
-struct ch__step {
-	uint16_t at, cfa;
-};
-struct ch__save {
-	uint8_t reg, below;
-	uint16_t at;
-};
-struct ch__frame {
-	const struct ch__step *steps;
-	const struct ch__save *saves;
-	uint8_t steps_n, saves_n;
-};
-
 enum {
 	CH__STEPS_MOST = 12,
 	CH__NOTE_SAVES_AT = 4,
@@ -52,9 +38,9 @@ struct ch__frame_fault {
 	unsigned nth, value;
 };
 /* Finds the first fault of a frame for so many bytes of code. */
-bool ch__frame_has_fault(const struct ch__frame *, uint32_t code_bytes, struct ch__frame_fault *);
+bool ch__frame_has_fault(const struct ch_frame *, uint32_t code_bytes, struct ch__frame_fault *);
 /* Writes the note, `behind` bytes behind the code's first. Returns the note's bytes. */
-uint32_t ch__frame_note(uint8_t *write, const struct ch__frame *, uint32_t behind);
+uint32_t ch__frame_note(uint8_t *write, const struct ch_frame *, uint32_t behind);
 /* Maps the granules from the block's first to its note, before the block is reachable. */
 void ch__steps_live(struct ch__steps *, uintptr_t exec, uintptr_t note);
 /* Returns the note of the block with code at exec; 0 when there is none. */

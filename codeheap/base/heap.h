@@ -100,7 +100,7 @@ struct ch_heap {
 	struct ch_config config;     /* [const] */
 	uintptr_t trampoline;        /* exec address [const] */
 	_Atomic(uint32_t) last_frame; /* highest frame shape there is */
-	_Atomic(uint32_t) templates_ready; /* bits of enum ch__template with unwind data */
+	_Atomic(uint32_t) templates_ready; /* bits of enum ch_trampoline with unwind data */
 	/* A trap of the runtime page: cells of owners without a fallback lead there [const] */
 	const void *no_fallback;
 	CH_BY_HEAP uint32_t veneers_from, veneers_to; /* offsets in the runtime page [heap] */

@@ -35,7 +35,7 @@ struct end {
 static bool dead_names_kept(const struct ch_heap *heap)
 {
 	return heap->config.dead_names == CH_DEAD_NAMES_KEPT &&
-	       (ch__sinks_on(heap->sinks) & CH__SINK_PERF_MAP) != 0;
+	       (ch__sinks_on(heap->sinks) & CH_SINK_PERF_MAP) != 0;
 }
 
 static void count_death(struct ch_heap *heap, const struct dead *dead)

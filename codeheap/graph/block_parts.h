@@ -165,7 +165,7 @@ static inline uint8_t ch__place_frame(const struct ch_heap *heap, uint32_t hot_o
 /* A block in a slot or with steps has its own unwind data, from before LIVE until after poison. */
 static inline bool ch__place_has_steps(const struct ch_heap *heap, uint32_t hot_offset)
 {
-	return ch__place_frame(heap, hot_offset) == CH__FRAME_STEPS;
+	return ch__place_frame(heap, hot_offset) == CH_FRAME_STEPS;
 }
 static inline bool ch__place_is_slot(const struct ch_heap *heap, uint32_t hot_offset)
 {

@@ -44,7 +44,7 @@ enum ch_status ch_code_add(struct ch_heap *heap, const void *bytes, size_t n, co
 }
 
 /* Registers the unwind data of a kind at the first use. */
-static enum ch_status need_template(struct ch_heap *heap, enum ch__template kind)
+static enum ch_status need_template(struct ch_heap *heap, enum ch_trampoline kind)
 {
 	uint32_t ready = atomic_load_explicit(&heap->templates_ready, memory_order_acquire);
 	if (CH_LIKELY(ready >> kind & 1))
@@ -58,7 +58,7 @@ static enum ch_status need_template(struct ch_heap *heap, enum ch__template kind
 	return CH_OK;
 }
 
-static void stamp(enum ch__template kind, uint8_t *write, const void *target, uint64_t payload)
+static void stamp(enum ch_trampoline kind, uint8_t *write, const void *target, uint64_t payload)
 {
 	struct ch__arch_template template = ch__arch_templates[kind];
 	uint64_t to = (uintptr_t)target;
@@ -82,11 +82,10 @@ enum ch_status ch_trampoline_make(struct ch_owner owner, enum ch_trampoline kind
 	if ((unsigned)kind >= CH__TEMPLATES)
 		return ch__because(CH_E_ARG, "kind is %d: not 0 to %d", (int)kind,
 				   CH__TEMPLATES - 1);
-	enum ch__template template = (enum ch__template)kind;
 	struct ch__thread *self = ch__thread_self(heap);
 	enum ch_status status = ch__thread_need(heap, &self);
 	if (status == CH_OK)
-		status = need_template(heap, template);
+		status = need_template(heap, kind);
 	if (status != CH_OK)
 		return status;
 	struct ch_open open = {.size = sizeof open, .owner = owner, .name = name, .user = user,
@@ -97,7 +96,7 @@ enum ch_status ch_trampoline_make(struct ch_owner owner, enum ch_trampoline kind
 	status = ch__block_open(heap, self, &open, &code);
 	if (status != CH_OK)
 		return status;
-	stamp(template, code.write, target, payload);
+	stamp(kind, code.write, target, payload);
 	/* The block keeps the slot, to give it back whole. Behind the template are traps. */
 	code.used_to = code.hot_bytes;
 	status = commit_or_abort(&code);

@@ -253,8 +253,8 @@ static uint32_t write_note(struct ch_heap *heap, const struct ch__block *block,
 	uint32_t at = ch__round_up(room + code->used_to);
 	uintptr_t exec = ch__exec(heap, at);
 	fill_gap(heap, room + code->used_to, at);
-	uint32_t bytes = ch__frame_note(ch__pool_lend(heap->pool, exec),
-					(const struct ch__frame *)code->frame, at - room);
+	uint32_t bytes =
+		ch__frame_note(ch__pool_lend(heap->pool, exec), code->frame, at - room);
 	/* A span stays whole: tools ask by its first byte. */
 	uint32_t first = room + (block->flags & CH__FLAG_APART ? 0 : code->used_from);
 	ch__steps_live(ch__sinks_steps(heap->sinks), ch__exec(heap, first), exec);

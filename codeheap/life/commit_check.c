@@ -50,7 +50,7 @@ static enum ch_status check_used(const struct ch_heap *heap, const struct ch__bl
 static enum ch_status check_table(const struct ch_heap *heap, const struct ch__block *block,
 				  const struct ch_code *code, bool has_steps)
 {
-	const struct ch__frame *frame = (const struct ch__frame *)code->frame;
+	const struct ch_frame *frame = code->frame;
 	uintptr_t low = ch__exec(heap, block->hot_offset);
 	struct ch__frame_fault fault;
 	if (has_steps != (frame != NULL))
@@ -218,7 +218,7 @@ static inline enum ch_status check_code(struct ch_heap *heap, struct ch__thread 
 	const struct ch__side_list *list = block->side_list;
 	/* Pages of data have other numbers. */
 	uint8_t frame = ch__place_frame(heap, block->hot_offset);
-	bool has_steps = frame == CH__FRAME_STEPS;
+	bool has_steps = frame == CH_FRAME_STEPS;
 	enum ch_status status = look_around(heap, block, code->block);
 	if (CH_LIKELY(status == CH_OK))
 		status = ch__spare_check("ch_code", code->spare, sizeof code->spare);

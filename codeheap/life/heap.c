@@ -161,7 +161,7 @@ static enum ch_status create_pool(struct ch_heap *heap)
 		.pool_bytes = config->pool_bytes,
 		.page_bytes = config->page_bytes,
 		.near_address = (uintptr_t)config->near_address,
-		.backend = (enum ch__backend)config->backend,
+		.backend = config->backend,
 		.random_alias = !CH_TSAN,
 		.is_for_forks = config->fork == CH_FORK_COW,
 		.zones = {[CH__FRAME_OWN] = CH__ZONE_OWN,
@@ -173,8 +173,8 @@ static enum ch_status create_pool(struct ch_heap *heap)
 	};
 	for (uint8_t frame = CH__FRAME_SLOTS; ch__frame_has_slots(frame); frame++)
 		pool.zones[frame] = CH__ZONE_SLOTS;
-	if (pool.is_for_forks && pool.backend == CH__BACKEND_AUTO)
-		pool.backend = CH__BACKEND_PROCMEM;
+	if (pool.is_for_forks && pool.backend == CH_BACKEND_AUTO)
+		pool.backend = CH_BACKEND_PROCMEM;
 	char words[TRIED_BYTES] = "";
 	struct ch__text tried = {words, sizeof words, 0};
 	pool.tried = &tried;
@@ -248,7 +248,7 @@ static bool has_room(const struct ch_heap *heap)
 	if (!ch__os_space_is_limited())
 		return true;
 	size_t pool = heap->config.pool_bytes, bytes = pool / ROOM_SHARE + ALLOCATOR_BYTES;
-	bool is_dual = heap->pool->backend == CH__BACKEND_DUAL;
+	bool is_dual = heap->pool->backend == CH_BACKEND_DUAL;
 	void *room = ch__os_private(bytes), *below = NULL;
 	if (room && is_dual)
 		below = ch__os_reserve(pool, ch__os_page_bytes(), 0, ch__os_anywhere);

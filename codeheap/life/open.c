@@ -17,7 +17,7 @@ static enum ch_status size_request(struct ch__request *r)
 	uint64_t hot = (uint64_t)open->hot_bytes + r->head;
 	uint64_t cold = (uint64_t)open->cold_bytes +
 			(uint64_t)open->branch_room * ch__stub_bytes(r->heap);
-	if (r->frame == CH__FRAME_STEPS)
+	if (r->frame == CH_FRAME_STEPS)
 		hot += CH__NOTE_MOST_BYTES + CH__GRANULE_BYTES;
 	if (open->entry == CH_ENTRY_PATCH) {
 		hot += CH_ARCH_LANDING_BYTES + CH_ARCH_DIVERTER_BYTES;
@@ -106,7 +106,7 @@ static void fill_code(struct ch__request *r, struct ch_code *code)
 	code->exec = (uint8_t *)hot;
 	bool is_apart = r->use == CH__SPAN_CODE || r->use == CH__PAGE_RODATA;
 	code->write = is_apart ? ch__pool_lend(heap->pool, hot) : code->exec;
-	code->hot_bytes = r->frame == CH__FRAME_STEPS ? r->open->hot_bytes
+	code->hot_bytes = r->frame == CH_FRAME_STEPS ? r->open->hot_bytes
 						      : r->hot_bytes - r->head;
 	if (r->cold_bytes) {
 		uint32_t stubs = r->open->branch_room * ch__stub_bytes(heap);
@@ -233,7 +233,7 @@ enum ch_status ch__block_open(struct ch_heap *heap, struct ch__thread *self,
 	if (CH_UNLIKELY((open->flags & (CH_OPEN_OWN_FRAMES | CH_OPEN_IN_PLACE)) ||
 			open->kind != CH_KIND_CODE))
 		choose_pages(&r);
-	if (r.frame == CH__FRAME_STEPS && !ch__sinks_steps_begin(heap->sinks))
+	if (r.frame == CH_FRAME_STEPS && !ch__sinks_steps_begin(heap->sinks))
 		return ch__because_memory("the frames of CH_FRAME_STEPS");
 	enum ch_status status = size_request(&r);
 	if (status != CH_OK)

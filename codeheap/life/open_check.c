@@ -166,7 +166,7 @@ enum ch_status ch_frame_register(struct ch_heap *heap, const void *cfi, size_t b
 	*frame = ch__sinks_frame_register(heap->sinks, cfi, bytes);
 	if (!*frame)
 		return ch__because(CH_E_FULL, "%d frame shapes are registered, the most",
-				   CH__FRAME_SHAPES - (CH__FRAME_STEPS + 1));
+				   CH__FRAME_SHAPES - (CH_FRAME_STEPS + 1));
 	/* Shapes are numbered in order; two threads may come here in reverse order. */
 	uint32_t last = atomic_load(&heap->last_frame);
 	while (last < *frame && !atomic_compare_exchange_weak(&heap->last_frame, &last, *frame))

@@ -29,12 +29,8 @@ static enum ch_status refuse(const char *variable, const char *set, const char *
 static enum ch_status read_backend(struct ch_config *config)
 {
 	const char *name = wish("CODEHEAP_WX");
-	enum ch__backend backend = CH__BACKEND_AUTO;
-	if (!name)
-		return CH_OK;
-	if (!ch__backend_of_name(name, &backend))
+	if (name && !ch__backend_of_name(name, &config->backend))
 		return refuse("CODEHEAP_WX", "", "dual, memfd or procmem");
-	config->backend = (enum ch_backend)backend;
 	return CH_OK;
 }
 
@@ -73,7 +69,7 @@ void ch__wishes_tell_off(const struct ch_heap *heap, unsigned wanted)
 	bool is_users = wish("CODEHEAP_SINKS") != NULL;
 	for (unsigned bit = 1; bit & CH__SINKS_ALL; bit <<= 1) {
 		char name[LINE_BYTES];
-		int error = wanted & bit ? ch__sinks_status(heap->sinks, (enum ch__sink)bit) : 0;
+		int error = wanted & bit ? ch__sinks_status(heap->sinks, (enum ch_sink)bit) : 0;
 		if (!error)
 			continue;
 		ch__sinks_print(bit, name, sizeof name);

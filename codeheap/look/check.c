@@ -314,7 +314,7 @@ static void check_dead(struct check *c, uint32_t at, uint32_t tail, bool of_noti
 static void check_pages(struct check *c)
 {
 	const struct ch__pool *pool = c->heap->pool;
-	bool has_unwinder = (ch__sinks_on(c->heap->sinks) & CH__SINK_UNWIND) != 0;
+	bool has_unwinder = (ch__sinks_on(c->heap->sinks) & CH_SINK_UNWIND) != 0;
 	uint64_t used = 0;
 	for (uint32_t i = 0; i < ch__pool_pages_end(pool); i++) {
 		const struct ch__page *page = &pool->pages[i];

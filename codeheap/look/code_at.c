@@ -15,7 +15,7 @@ static bool read_branch(const struct ch_heap *heap, const struct ch__block *bloc
 	for (; at; at = ch__branch_after(heap, at)) {
 		const struct ch__branch *branch = ch__branch_at(heap, at);
 		uint32_t site = atomic_load_explicit(&branch->site, memory_order_acquire);
-		if (!site || site + ch__arch_site_bytes(CH__SITE_CALL) != offset)
+		if (!site || site + ch__arch_site_bytes(CH_CALL) != offset)
 			continue;
 		spot->site_user = atomic_load_explicit(&branch->user, memory_order_acquire);
 		return true;

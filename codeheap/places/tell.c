@@ -130,7 +130,7 @@ static CH_COLD enum ch_status because_sink(const struct ch_heap *heap)
 	char names[96];
 	unsigned failed = 0;
 	for (unsigned bit = 1; bit & CH__SINKS_ALL; bit <<= 1)
-		if (ch__sinks_status(heap->sinks, (enum ch__sink)bit))
+		if (ch__sinks_status(heap->sinks, (enum ch_sink)bit))
 			failed |= bit;
 	ch__sinks_print(failed, names, sizeof names);
 	return ch__because(CH_E_OS, "failed and off: %s, with %m", names);
@@ -174,7 +174,7 @@ enum ch_status ch_sink_flush(struct ch_heap *heap)
 	int error = 0;
 	for (unsigned bit = 1; bit & CH__SINKS_ALL; bit <<= 1)
 		if (!error)
-			error = ch__sinks_status(heap->sinks, (enum ch__sink)bit);
+			error = ch__sinks_status(heap->sinks, (enum ch_sink)bit);
 	ch__heap_unlock(heap);
 	errno = error;
 	return error ? because_sink(heap) : CH_OK;
@@ -192,8 +192,8 @@ bool ch_sink_status(struct ch_heap *heap, enum ch_sink sink, const char **path, 
 		return false;
 	if (sink == CH_SINK_STATS_FILE)
 		return ch__listeners_file(heap, path, failed);
-	*path = ch__sinks_path(heap->sinks, (enum ch__sink)sink);
-	*failed = ch__sinks_status(heap->sinks, (enum ch__sink)sink);
+	*path = ch__sinks_path(heap->sinks, sink);
+	*failed = ch__sinks_status(heap->sinks, sink);
 	/* A file that failed for another heap is off here, too, before this heap hears of it. */
 	return !*failed && (ch__sinks_on(heap->sinks) & (unsigned)sink) != 0;
 }

@@ -349,7 +349,7 @@ EVERY_DRIVER(child_without_handlers_has_no_code_and_may_replace_itself)
 	ch__heap_unlock(stage->heap);
 	expect_exit(p->pid, 0);
 	/* On procmem memory is the child's own (writes_of_a_child_without_handlers_are_its_own). */
-	if (stage->heap->pool->backend >= CH__BACKEND_PROCMEM) {
+	if (stage->heap->pool->backend >= CH_BACKEND_PROCMEM) {
 		stage_end(p->stage);
 		return;
 	}

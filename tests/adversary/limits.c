@@ -172,7 +172,7 @@ TEST(s50_default_needs_no_memfd)
 	refuse_call_with(SYS_openat, EPERM, 2, O_TMPFILE);
 	struct rig rig = rig_create(&config, NULL, NULL);
 	/* `dual` needs neither. */
-	CHECK_EQ(rig.heap->pool->backend, CH__BACKEND_DUAL);
+	CHECK_EQ(rig.heap->pool->backend, CH_BACKEND_DUAL);
 	use_heap(&rig);
 	rig_end(&rig);
 }

@@ -447,7 +447,7 @@ EVERY_DRIVER(s42_half_a_million_definitions_leave_memory_flat)
 	 * whole half million. */
 	bool is_slow = getenv("CODEHEAP_TEST_SLOW") || stage->driver != STAGE_POLLS;
 	/* On procmem each write is a system call. */
-	is_slow |= stage->heap->pool->backend >= CH__BACKEND_PROCMEM;
+	is_slow |= stage->heap->pool->backend >= CH_BACKEND_PROCMEM;
 	unsigned rounds = is_slow ? ROUNDS / 20 : ROUNDS;
 	churn(stage, rounds);
 	stage_collect(stage);

@@ -420,7 +420,7 @@ static unsigned stale_backends;
 static void detach_view(int backend, uint8_t *exec, uint8_t *write, size_t bytes)
 {
 	/* Shared memory is not written as a file. */
-	if (backend == CH__BACKEND_PROCMEM && (stale_backends & 1u << backend))
+	if (backend == CH_BACKEND_PROCMEM && (stale_backends & 1u << backend))
 		CHECK(mmap(exec, bytes, PROT_READ | PROT_EXEC,
 			   MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == exec);
 	else if (stale_backends & 1u << backend)
@@ -437,9 +437,9 @@ static void pretend_emulator(unsigned backends)
 
 EVERY_DRIVER(s51_stale_views_are_passed_over)
 {
-	pretend_emulator(1u << CH__BACKEND_DUAL);
+	pretend_emulator(1u << CH_BACKEND_DUAL);
 	struct play *p = new_play(stage);
-	if (stage->heap->pool->backend != CH__BACKEND_MEMFD)
+	if (stage->heap->pool->backend != CH_BACKEND_MEMFD)
 		FAIL("self-test: views that execution does not follow were taken");
 	check_rewritten_code_runs(stage);
 	stage_end(p->stage);
@@ -473,11 +473,11 @@ static void translate_pool(struct ch__pool *pool)
  * poison. */
 EVERY_DRIVER(s51_translated_pages_are_mapped_again)
 {
-	pretend_emulator(1u << CH__BACKEND_DUAL | 1u << CH__BACKEND_MEMFD);
+	pretend_emulator(1u << CH_BACKEND_DUAL | 1u << CH_BACKEND_MEMFD);
 	ch__os_pretended.between_runs = translate_all;
 	struct play *p = new_play(stage);
 	struct ch__pool *pool = stage->heap->pool;
-	CHECK_EQ(pool->backend, CH__BACKEND_MEMFD);
+	CHECK_EQ(pool->backend, CH_BACKEND_MEMFD);
 	CHECK(pool->sync_steps & CH__SYNC_REMAP);
 	struct method from, one, two;
 	method_jumper(stage, &from, "from");
@@ -504,9 +504,9 @@ EVERY_DRIVER(s51_translated_pages_are_mapped_again)
 EVERY_DRIVER(s51_memory_written_as_a_file_is_the_third_way)
 {
 	skip_without_procmem();
-	pretend_emulator(1u << CH__BACKEND_DUAL | 1u << CH__BACKEND_MEMFD);
+	pretend_emulator(1u << CH_BACKEND_DUAL | 1u << CH_BACKEND_MEMFD);
 	struct play *p = new_play(stage);
-	CHECK_EQ(stage->heap->pool->backend, CH__BACKEND_PROCMEM);
+	CHECK_EQ(stage->heap->pool->backend, CH_BACKEND_PROCMEM);
 	check_rewritten_code_runs(stage);
 	stage_end(p->stage);
 }
@@ -529,8 +529,8 @@ TEST(s51_heap_of_stale_views_only_is_a_status)
 	struct ch_heap *heap;
 	CHECK_EQ(ch_heap_create(NULL, &heap), CH_OK); /* a first heap leaves things for ever */
 	CHECK_EQ(ch_heap_destroy(heap), CH_OK);
-	pretend_emulator(1u << CH__BACKEND_DUAL | 1u << CH__BACKEND_MEMFD |
-			 1u << CH__BACKEND_PROCMEM);
+	pretend_emulator(1u << CH_BACKEND_DUAL | 1u << CH_BACKEND_MEMFD |
+			 1u << CH_BACKEND_PROCMEM);
 	unsigned mappings = count_mappings();
 	for (int i = 0; i < 20; i++) {
 		errno = 0;

@@ -109,7 +109,7 @@ static void storm_of_jumps(enum ch_backend backend)
 	begin(&p, backend, &e);
 	emit_landing(&e);
 	const uint8_t *jump = emit_site_jmp(&e);
-	size_t whole = ch__arch_site_bytes(CH__SITE_JMP);
+	size_t whole = ch__arch_site_bytes(CH_JMP);
 	for (uint32_t i = 0; i < ENDS; i++) {
 		ends[i] = emit_here(&e);
 		emit_value(&e, (uint32_t)(p.answers[i] = i + 1));
@@ -118,7 +118,7 @@ static void storm_of_jumps(enum ch_backend backend)
 	}
 	for (int i = ENDS - 1; i >= 0; i--) {
 		uint8_t *write = e.code.write + (jump - e.code.exec);
-		ch__arch_site_write(CH__SITE_JMP, write, (uintptr_t)jump, (uintptr_t)ends[i]);
+		ch__arch_site_write(CH_JMP, write, (uintptr_t)jump, (uintptr_t)ends[i]);
 		memcpy(&p.words[i], write + whole - p.bytes, p.bytes);
 	}
 	p.at = jump + whole - p.bytes;

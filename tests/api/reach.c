@@ -45,7 +45,7 @@ static uintptr_t entry_of(struct ch_block block)
 
 static bool is_far(uintptr_t from, uintptr_t to)
 {
-	return !ch__arch_site_reaches(CH__SITE_JMP, from, to);
+	return !ch__arch_site_reaches(CH_JMP, from, to);
 }
 
 /* 1 MiB on riscv64, 128 MiB on aarch64 */

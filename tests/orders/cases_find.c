@@ -417,7 +417,7 @@ static void takes_the_stub(void)
 	while (is_early())
 		order_yield();
 	for (int i = 0; i < 3; i++) {
-		struct ch__arch_regs regs = {.pc = 0};
+		struct ch_regs regs = {.pc = 0};
 		come_late();
 		scene.heap->stub.hit(&scene.heap->stub, &regs, hit);
 		HOLDS(is_right(regs.pc));
@@ -578,9 +578,9 @@ static void page_is_taken_again(void)
 	uint32_t page = offset >> scene.heap->pool->page_log2;
 	struct ch__thread *self = ch__thread_self(scene.heap);
 	HOLDS(ch_owner_release(callees, CH_RELEASE_NOT_RUNNING) == CH_OK);
-	ch__thread_use_page(self, CH__FRAME_POINTER, 0);
+	ch__thread_use_page(self, CH_FRAME_POINTER, 0);
 	do
-		taken[n] = ch__pool_take_page(scene.heap->pool, CH__FRAME_LEAF);
+		taken[n] = ch__pool_take_page(scene.heap->pool, CH_FRAME_LEAF);
 	while (taken[n++] != page && n < TAKEN);
 	HOLDS(taken[n - 1] == page);
 	while (n-- > 0)

@@ -232,7 +232,7 @@ static void end_sinks(void)
 }
 static void turns_on(void)
 {
-	HOLDS(ch__sinks_set(sinks, CH__SINK_UNWIND) == 0);
+	HOLDS(ch__sinks_set(sinks, CH_SINK_UNWIND) == 0);
 }
 static void tells_slots(void)
 {

@@ -32,19 +32,19 @@ static inline struct ch__pool_config rig_config(size_t pool_bytes)
 }
 
 /* Emulators and checkers refuse dual; procmem is refused where nobody saw how the kernel stores. */
-static inline bool rig_may_have(enum ch__backend backend)
+static inline bool rig_may_have(enum ch_backend backend)
 {
 	const char *emulator = getenv("CODEHEAP_TEST_EMULATOR");
-	if (backend == CH__BACKEND_DUAL)
+	if (backend == CH_BACKEND_DUAL)
 		return !emulator || !*emulator;
-	return backend != CH__BACKEND_PROCMEM || CH_ARCH_LEAD_BYTES > 0;
+	return backend != CH_BACKEND_PROCMEM || CH_ARCH_LEAD_BYTES > 0;
 }
 
 /* Only a heap reads CODEHEAP_WX; here the backend of CODEHEAP_WX takes the place of AUTO. */
 static inline struct ch__pool_config rig_wished(struct ch__pool_config config)
 {
 	const char *backend = getenv("CODEHEAP_WX");
-	if (backend && *backend && config.backend == CH__BACKEND_AUTO)
+	if (backend && *backend && config.backend == CH_BACKEND_AUTO)
 		CHECK(ch__backend_of_name(backend, &config.backend));
 	return config;
 }

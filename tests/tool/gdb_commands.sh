@@ -858,7 +858,7 @@ set environment CODEHEAP_SINKS unwind,gdb
 break checkpoint
 run 1 >$work/facts
 codeheap stats
-set var *(unsigned *)&ch__heaps[1]->sinks->on = CH__SINK_UNWIND
+set var *(unsigned *)&ch__heaps[1]->sinks->on = CH_SINK_UNWIND
 codeheap stats
 EOF
   said '^  sinks     unwind,gdb$'

@@ -101,8 +101,8 @@ TEST(page_is_known_to_libunwind_only_while_live)
 {
 	static const uint32_t pages[] = {0, 1, 63, 64, 100, 191};
 	struct bed bed;
-	bed_open(&bed, CH__SINK_LIBUNWIND);
-	CHECK_EQ(ch__sinks_on(bed.sinks), CH__SINK_LIBUNWIND);
+	bed_open(&bed, CH_SINK_LIBUNWIND);
+	CHECK_EQ(ch__sinks_on(bed.sinks), CH_SINK_LIBUNWIND);
 	check_only_live(&bed, 0, 0);
 	for (unsigned i = 0; i < sizeof pages / sizeof pages[0]; i++) {
 		CHECK(ch__sinks_page_live(bed.sinks, pages[i], 1, 0));
@@ -118,7 +118,7 @@ TEST(page_is_known_to_libunwind_only_while_live)
 TEST(span_over_chunks_is_known_to_libunwind)
 {
 	struct bed bed;
-	bed_open(&bed, CH__SINK_LIBUNWIND | CH__SINK_UNWIND);
+	bed_open(&bed, CH_SINK_LIBUNWIND | CH_SINK_UNWIND);
 	CHECK(ch__sinks_page_live(bed.sinks, 50, 100, 0));
 	check_only_live(&bed, 50, 100);
 	ch__sinks_page_dead(bed.sinks, 63, 1);
@@ -142,13 +142,13 @@ TEST(libunwind_turned_on_late_knows_live_pages)
 	CHECK(ch__sinks_page_live(bed.sinks, 10, 60, 0));
 	ch__sinks_page_dead(bed.sinks, 10, 5);
 	check_only_live(&bed, 0, 0);
-	CHECK_EQ(ch__sinks_set(bed.sinks, CH__SINK_LIBUNWIND), 0);
+	CHECK_EQ(ch__sinks_set(bed.sinks, CH_SINK_LIBUNWIND), 0);
 	check_only_live(&bed, 15, 55);
 	CHECK_EQ(ch__sinks_set(bed.sinks, 0), 0);
 	check_only_live(&bed, 0, 0);
 	CHECK(!is_known(bed.runtime));
 	ch__sinks_page_dead(bed.sinks, 15, 54);
-	CHECK_EQ(ch__sinks_set(bed.sinks, CH__SINK_LIBUNWIND), 0);
+	CHECK_EQ(ch__sinks_set(bed.sinks, CH_SINK_LIBUNWIND), 0);
 	check_only_live(&bed, 69, 1);
 	bed_close(&bed);
 }
@@ -159,7 +159,7 @@ TEST(pool_leaves_libunwind_with_its_heap)
 	uintptr_t pool = 0;
 	size_t most = SIZE_MAX;
 	for (int round = 0; round < 3; round++) {
-		bed_open(&bed, CH__SINK_LIBUNWIND);
+		bed_open(&bed, CH_SINK_LIBUNWIND);
 		pool = (uintptr_t)bed.pool;
 		CHECK(ch__sinks_page_live(bed.sinks, 0, 192, 0));
 		CHECK(object_of(pool) && object_of(pool + BED_POOL_BYTES - 1));
@@ -185,7 +185,7 @@ TEST(each_failure_refuses_libunwind_and_leaves_nothing)
 	int failures = 0;
 	for (uint64_t nth = 1;; nth++) {
 		ch__os_fail_at(nth, false);
-		int error = ch__sinks_set(bed.sinks, CH__SINK_LIBUNWIND);
+		int error = ch__sinks_set(bed.sinks, CH_SINK_LIBUNWIND);
 		bool is_past = ch__os_failable_calls() < nth;
 		ch__os_fail_at(0, false);
 		if (is_past) {
@@ -201,7 +201,7 @@ TEST(each_failure_refuses_libunwind_and_leaves_nothing)
 		failures++;
 		CHECK_EQ(error, ENOMEM);
 		CHECK_EQ(ch__sinks_on(bed.sinks), 0);
-		CHECK_EQ(ch__sinks_status(bed.sinks, CH__SINK_LIBUNWIND), ENOMEM);
+		CHECK_EQ(ch__sinks_status(bed.sinks, CH_SINK_LIBUNWIND), ENOMEM);
 		CHECK_EQ(ch__meta_bytes(bed.config.meta), before);
 		check_unregistered(&bed);
 	}
@@ -279,7 +279,7 @@ ONE_BODY static int passes(const void *code, size_t return_offset)
 TEST(walk_of_libunwind_ends_at_a_withdrawn_page)
 {
 	struct bed bed;
-	bed_open(&bed, CH__SINK_LIBUNWIND);
+	bed_open(&bed, CH_SINK_LIBUNWIND);
 	void *code = bed_code(&bed, 5 * BED_PAGE_BYTES + 64, frameless, sizeof frameless);
 	CHECK_EQ(passes(code, FRAMELESS_RETURN), 0);
 	/* The chunk is registered before the shape. */
@@ -303,10 +303,10 @@ TEST(walk_of_libunwind_passes_a_page_of_slots_by_frame_pointers)
 {
 	enum { CODE_AT = 8, SLOT_BYTES = (CODE_AT + CH_ARCH_TEMPLATE_BYTES + 7) & ~7 };
 	struct bed bed;
-	bed_open(&bed, CH__SINK_LIBUNWIND);
-	CHECK_EQ(ch__sinks_slots_register(bed.sinks, CH__TEMPLATE_TAIL, SLOT_BYTES), 0);
+	bed_open(&bed, CH_SINK_LIBUNWIND);
+	CHECK_EQ(ch__sinks_slots_register(bed.sinks, CH_TRAMPOLINE_TAIL, SLOT_BYTES), 0);
 	void *code = bed_code(&bed, 5 * BED_PAGE_BYTES + CODE_AT, framed, sizeof framed);
-	CHECK(ch__sinks_page_live(bed.sinks, 5, 1, CH__FRAME_SLOTS + CH__TEMPLATE_TAIL));
+	CHECK(ch__sinks_page_live(bed.sinks, 5, 1, CH__FRAME_SLOTS + CH_TRAMPOLINE_TAIL));
 	CHECK(passes(code, FRAMED_RETURN) >= 4);
 	bed_close(&bed);
 }
@@ -349,7 +349,7 @@ TEST(flushes_of_libunwind_come_one_by_one)
 TEST(walk_of_libunwind_is_right_in_a_reused_page)
 {
 	struct bed bed;
-	bed_open(&bed, CH__SINK_LIBUNWIND);
+	bed_open(&bed, CH_SINK_LIBUNWIND);
 	uint8_t narrow = ch__sinks_frame_register(bed.sinks, frameless_cfi, sizeof frameless_cfi);
 	uint8_t broad = ch__sinks_frame_register(bed.sinks, wide_cfi, sizeof wide_cfi);
 	for (int round = 0; round < 4; round++) {
@@ -408,9 +408,9 @@ static void find_known(void)
 TEST(walk_of_libunwind_finds_the_registers_that_code_saved)
 {
 	struct bed bed;
-	bed_open(&bed, CH__SINK_LIBUNWIND);
+	bed_open(&bed, CH_SINK_LIBUNWIND);
 	void *code = bed_code(&bed, 5 * BED_PAGE_BYTES + 64, saving, sizeof saving);
-	CHECK(ch__sinks_page_live(bed.sinks, 5, 1, CH__FRAME_KEEPS_ALL));
+	CHECK(ch__sinks_page_live(bed.sinks, 5, 1, CH_FRAME_KEEPS_ALL));
 	with_known(code, find_known);
 	CHECK_EQ(known_found, 5);
 	bed_close(&bed);
@@ -466,7 +466,7 @@ TEST(table_of_a_block_is_known_to_libunwind_while_it_lives)
 	/* The object of a later chunk than the first comes behind the table's. */
 	enum { PAGE = BED_PAGES_PER_CHUNK + 5 };
 	struct bed bed;
-	bed_open(&bed, CH__SINK_LIBUNWIND);
+	bed_open(&bed, CH_SINK_LIBUNWIND);
 	uint8_t *code = bed_code(&bed, PAGE * BED_PAGE_BYTES + 64, frameless, sizeof frameless);
 	struct own_section *section = map_own_sections(&bed);
 	write_own(section, code);
@@ -482,7 +482,7 @@ TEST(table_of_a_block_is_known_to_libunwind_while_it_lives)
 		/* Off and on again, while the block lives. */
 		CHECK_EQ(ch__sinks_set(bed.sinks, 0), 0);
 		check_own(code, false);
-		CHECK_EQ(ch__sinks_set(bed.sinks, CH__SINK_LIBUNWIND), 0);
+		CHECK_EQ(ch__sinks_set(bed.sinks, CH_SINK_LIBUNWIND), 0);
 		check_own(code, true);
 		/* Into libunwind's cache, which knows the block until it is flushed. */
 		CHECK(passes(code, FRAMELESS_RETURN) >= 4);
@@ -509,9 +509,9 @@ TEST(table_of_a_block_is_known_to_libunwind_while_it_lives)
 		CHECK(ch__sinks_page_live(bed.sinks, PAGE, 1, 0));
 		CHECK(is_known(code));
 		ch__sinks_page_dead(bed.sinks, PAGE, 1);
-		CHECK_EQ(ch__sinks_set(bed.sinks, round == 2 ? 0 : CH__SINK_LIBUNWIND), 0);
+		CHECK_EQ(ch__sinks_set(bed.sinks, round == 2 ? 0 : CH_SINK_LIBUNWIND), 0);
 		ch__sinks_chunk_gone(bed.sinks, 1);
-		CHECK_EQ(ch__sinks_set(bed.sinks, CH__SINK_LIBUNWIND), 0);
+		CHECK_EQ(ch__sinks_set(bed.sinks, CH_SINK_LIBUNWIND), 0);
 		ch__sinks_own_live(bed.sinks, own, section, (uintptr_t)code);
 		check_own(code, true);
 		ch__sinks_own_dead(bed.sinks, own);
@@ -543,7 +543,7 @@ static void live_with_tables(void)
 	struct bed bed;
 	struct ch__own *owns[OWNS];
 	const uint8_t *codes[OWNS];
-	bed_open(&bed, CH__SINK_LIBUNWIND);
+	bed_open(&bed, CH_SINK_LIBUNWIND);
 	struct own_section *sections = map_own_sections(&bed);
 	for (int i = 0; i < OWNS; i++) {
 		codes[i] = bed_code(&bed, (size_t)(5 + i) * BED_PAGE_BYTES + 64, frameless,
@@ -579,7 +579,7 @@ TEST(objects_of_tables_are_free_when_their_heap_went)
 TEST(table_without_memory_for_its_object_is_not_told)
 {
 	struct bed bed;
-	bed_open(&bed, CH__SINK_LIBUNWIND);
+	bed_open(&bed, CH_SINK_LIBUNWIND);
 	struct own_section *section = map_own_sections(&bed);
 	uint8_t *code = bed_code(&bed, 5 * BED_PAGE_BYTES + 64, frameless, sizeof frameless);
 	write_own(section, code);
@@ -597,7 +597,7 @@ TEST(table_without_memory_for_its_object_is_not_told)
 TEST(table_of_a_block_that_is_too_far_is_not_told)
 {
 	struct bed bed;
-	bed_open(&bed, CH__SINK_LIBUNWIND);
+	bed_open(&bed, CH_SINK_LIBUNWIND);
 	uint8_t *code = bed_code(&bed, 5 * BED_PAGE_BYTES + 64, frameless, sizeof frameless);
 	uintptr_t far = (uintptr_t)code - (UINT64_C(1) << 36);
 	struct own_section *section =
@@ -619,7 +619,7 @@ TEST(table_of_a_block_that_is_too_far_is_not_told)
 TEST(walks_of_libunwind_pass_while_other_pages_flip)
 {
 	struct bed bed;
-	bed_open(&bed, CH__SINK_LIBUNWIND);
+	bed_open(&bed, CH_SINK_LIBUNWIND);
 	uint8_t shape = ch__sinks_frame_register(bed.sinks, frameless_cfi, sizeof frameless_cfi);
 	void *code = bed_code(&bed, 5 * BED_PAGE_BYTES + 64, frameless, sizeof frameless);
 	CHECK(ch__sinks_page_live(bed.sinks, 5, 1, shape));
@@ -769,7 +769,7 @@ TEST(backtrace_by_libunwind_starts_at_a_signals_context)
 TEST(child_of_a_fork_has_its_own_libunwind)
 {
 	struct bed bed;
-	bed_open(&bed, CH__SINK_LIBUNWIND);
+	bed_open(&bed, CH_SINK_LIBUNWIND);
 	CHECK(ch__sinks_page_live(bed.sinks, 5, 1, 0));
 	ch__sinks_lock(bed.sinks);
 	ch__sinks_fork_files_prepare();
@@ -782,7 +782,7 @@ TEST(child_of_a_fork_has_its_own_libunwind)
 		CHECK(ch__sinks_page_live(bed.sinks, 70, 1, 0));
 		check_only_live(&bed, 70, 1);
 		struct bed other;
-		bed_open(&other, CH__SINK_LIBUNWIND);
+		bed_open(&other, CH_SINK_LIBUNWIND);
 		bed_close(&other);
 		_exit(0);
 	}

@@ -105,7 +105,7 @@ UNDER_VALGRIND(s51_valgrind_gets_views_that_execution_follows)
 {
 	struct method from, one, two;
 	stage_start(stage);
-	CHECK_EQ(stage->heap->pool->backend, CH__BACKEND_MEMFD);
+	CHECK_EQ(stage->heap->pool->backend, CH_BACKEND_MEMFD);
 	method_jumper(stage, &from, "from");
 	method_constant(stage, &one, "one", 1);
 	method_constant(stage, &two, "two", 2);

@@ -133,21 +133,21 @@ TEST(trap_address_is_the_word_and_its_immediate_says_whose_it_is)
 /* Sites of each kind as words. The field is the offset of the word or 8-byte literal that
  * changes. */
 static const struct {
-	enum ch__site kind;
+	enum ch_branch_kind kind;
 	uint32_t words[2];
 	unsigned bytes, field, align;
 } forms[] = {
-	{CH__SITE_JMP, {0x14000000}, 4, 0, 4},
-	{CH__SITE_JMP, {0x17ffffff}, 4, 0, 4},
-	{CH__SITE_CALL, {0x94000000}, 4, 0, 4},
-	{CH__SITE_JCC, {0x54000040, 0x14000000}, 8, 4, 4},  /* b.eq +8 */
-	{CH__SITE_JCC, {0x5400004d, 0x14000000}, 8, 4, 4},  /* b.le +8 */
-	{CH__SITE_JCC, {0x34000045, 0x14000000}, 8, 4, 4},  /* cbz w5, +8 */
-	{CH__SITE_JCC, {0xb500005e, 0x14000000}, 8, 4, 4},  /* cbnz x30, +8 */
-	{CH__SITE_JCC, {0x36180047, 0x14000000}, 8, 4, 4},  /* tbz w7, #3, +8 */
-	{CH__SITE_JCC, {0xb7f80040, 0x14000000}, 8, 4, 4},  /* tbnz x0, #63, +8 */
-	{CH__SITE_LEA, {0x58000040, 0x14000003}, 16, 8, 8}, /* ldr x0, +8; b +12 */
-	{CH__SITE_LEA, {0x58000053, 0x14000003}, 16, 8, 8}, /* ldr x19, +8 */
+	{CH_JMP, {0x14000000}, 4, 0, 4},
+	{CH_JMP, {0x17ffffff}, 4, 0, 4},
+	{CH_CALL, {0x94000000}, 4, 0, 4},
+	{CH_JCC, {0x54000040, 0x14000000}, 8, 4, 4},  /* b.eq +8 */
+	{CH_JCC, {0x5400004d, 0x14000000}, 8, 4, 4},  /* b.le +8 */
+	{CH_JCC, {0x34000045, 0x14000000}, 8, 4, 4},  /* cbz w5, +8 */
+	{CH_JCC, {0xb500005e, 0x14000000}, 8, 4, 4},  /* cbnz x30, +8 */
+	{CH_JCC, {0x36180047, 0x14000000}, 8, 4, 4},  /* tbz w7, #3, +8 */
+	{CH_JCC, {0xb7f80040, 0x14000000}, 8, 4, 4},  /* tbnz x0, #63, +8 */
+	{CH_LEA, {0x58000040, 0x14000003}, 16, 8, 8}, /* ldr x0, +8; b +12 */
+	{CH_LEA, {0x58000053, 0x14000003}, 16, 8, 8}, /* ldr x19, +8 */
 };
 enum { FORMS = sizeof forms / sizeof *forms };
 
@@ -172,7 +172,7 @@ TEST(site_is_valid_only_at_an_aligned_word)
 		}
 	for (unsigned at = 0; at < 64; at++)
 		CHECK_EQ(
-			ch__arch_site_is_valid(CH__SITE_LITERAL, line + at, (uintptr_t)(line + at)),
+			ch__arch_site_is_valid(CH_LITERAL, line + at, (uintptr_t)(line + at)),
 			at % 8 == 0);
 }
 
@@ -182,12 +182,12 @@ TEST(site_is_refused_when_its_instruction_is_another)
 {
 	_Alignas(16) uint8_t bytes[16];
 	static const uint32_t keeps[][2] = {
-		[CH__SITE_JMP] = {0x03ffffff, 0},
-		[CH__SITE_CALL] = {0x03ffffff, 0},
-		[CH__SITE_LEA] = {0x1f, 0},
+		[CH_JMP] = {0x03ffffff, 0},
+		[CH_CALL] = {0x03ffffff, 0},
+		[CH_LEA] = {0x1f, 0},
 	};
 	for (unsigned f = 0; f < FORMS; f++) {
-		enum ch__site kind = forms[f].kind;
+		enum ch_branch_kind kind = forms[f].kind;
 		unsigned words = forms[f].bytes > 4 ? 2 : 1, refused = 0;
 		for (unsigned bit = 0; bit < 32 * words; bit++) {
 			uint32_t flip = UINT32_C(1) << bit % 32;
@@ -195,16 +195,16 @@ TEST(site_is_refused_when_its_instruction_is_another)
 			put_word(bytes + bit / 32 * 4, forms[f].words[bit / 32] ^ flip);
 			bool is_valid = ch__arch_site_is_valid(kind, bytes, 0x1000);
 			refused += !is_valid;
-			if (kind != CH__SITE_JCC)
+			if (kind != CH_JCC)
 				CHECK_EQ(is_valid, (keeps[kind][bit / 32] & flip) != 0);
 			else if (bit >= 32) /* the B may lead anywhere */
 				CHECK_EQ(is_valid, bit < 32 + 26);
 			else if (bit >= 5 && bit < 5 + 14) /* the branch over it, nowhere else */
 				CHECK(!is_valid);
 		}
-		CHECK(kind != CH__SITE_JCC || refused >= 6 + 14);
+		CHECK(kind != CH_JCC || refused >= 6 + 14);
 	}
-	CHECK(!ch__arch_site_is_valid((enum ch__site)99, bytes, 0));
+	CHECK(!ch__arch_site_is_valid((enum ch_branch_kind)99, bytes, 0));
 }
 
 /* The architecture forbids any other change of an instruction that another thread may run. */
@@ -249,7 +249,7 @@ TEST(site_refuses_instructions_that_may_not_change)
 	};
 	_Alignas(16) uint8_t bytes[16];
 	for (unsigned w = 0; w < sizeof wrong / sizeof *wrong; w++)
-		for (enum ch__site kind = CH__SITE_JMP; kind <= CH__SITE_LEA; kind++) {
+		for (enum ch_branch_kind kind = CH_JMP; kind <= CH_LEA; kind++) {
 			memset(bytes, 0, sizeof bytes);
 			put_word(bytes, wrong[w]);
 			put_word(bytes + 4, nop);
@@ -267,7 +267,7 @@ TEST(site_write_changes_its_field_only_and_reads_back)
 	for (unsigned f = 0; f < FORMS; f++)
 		for (unsigned at = 0; at < 64; at += forms[f].align)
 			for (unsigned d = 0; d < 6; d++) {
-				enum ch__site kind = forms[f].kind;
+				enum ch_branch_kind kind = forms[f].kind;
 				uintptr_t exec = exec_base + at;
 				uintptr_t target = exec + forms[f].field + (uintptr_t)distances[d];
 				memset(line, 0x90, sizeof line);
@@ -278,19 +278,19 @@ TEST(site_write_changes_its_field_only_and_reads_back)
 				CHECK_EQ(ch__arch_site_target(kind, line + at, exec), target);
 				CHECK(ch__arch_site_is_valid(kind, line + at, exec));
 				uint32_t imm = (uint32_t)((uint64_t)distances[d] >> 2) & 0x3ffffff;
-				uint32_t word = (kind == CH__SITE_CALL ? bl : b) | imm;
-				if (kind == CH__SITE_LEA)
+				uint32_t word = (kind == CH_CALL ? bl : b) | imm;
+				if (kind == CH_LEA)
 					memcpy(before + at + 8, &target, 8);
 				else
 					put_word(before + at + forms[f].field, word);
 				CHECK(memcmp(line, before, sizeof line) == 0);
 			}
 	uint64_t literal[3] = {1, 2, 3};
-	ch__arch_site_write(CH__SITE_LITERAL, (uint8_t *)&literal[1], 0x1000, 0x7f0011223344);
+	ch__arch_site_write(CH_LITERAL, (uint8_t *)&literal[1], 0x1000, 0x7f0011223344);
 	CHECK_EQ(literal[0], 1);
 	CHECK_EQ(literal[1], 0x7f0011223344);
 	CHECK_EQ(literal[2], 3);
-	CHECK_EQ(ch__arch_site_target(CH__SITE_LITERAL, (uint8_t *)&literal[1], 0), 0x7f0011223344);
+	CHECK_EQ(ch__arch_site_target(CH_LITERAL, (uint8_t *)&literal[1], 0), 0x7f0011223344);
 }
 
 TEST(site_reaches_exactly_128_mib)
@@ -298,7 +298,7 @@ TEST(site_reaches_exactly_128_mib)
 	uintptr_t exec = 0x7f0000000000;
 	for (unsigned f = 0; f < FORMS; f++) {
 		uintptr_t from = exec + forms[f].field;
-		bool is_literal = forms[f].kind == CH__SITE_LEA;
+		bool is_literal = forms[f].kind == CH_LEA;
 		CHECK(ch__arch_site_reaches(forms[f].kind, exec, from + (uintptr_t)reach - 4));
 		CHECK(ch__arch_site_reaches(forms[f].kind, exec, from - (uintptr_t)reach));
 		CHECK_EQ(ch__arch_site_reaches(forms[f].kind, exec, from + (uintptr_t)reach),
@@ -307,7 +307,7 @@ TEST(site_reaches_exactly_128_mib)
 			 is_literal);
 		CHECK_EQ(ch__arch_site_reaches(forms[f].kind, exec, from + 2), is_literal);
 	}
-	CHECK(ch__arch_site_reaches(CH__SITE_LITERAL, exec, 1));
+	CHECK(ch__arch_site_reaches(CH_LITERAL, exec, 1));
 	CHECK(ch__arch_diverter_reaches(exec, exec + (uintptr_t)reach - 4));
 	CHECK(ch__arch_diverter_reaches(exec, exec - (uintptr_t)reach));
 	CHECK(!ch__arch_diverter_reaches(exec, exec + (uintptr_t)reach));
@@ -339,7 +339,7 @@ static void write_out_of_reach(void *arg)
 {
 	_Alignas(4) uint8_t site[4];
 	put_word(site, b);
-	ch__arch_site_write(CH__SITE_JMP, site, 0x7f0000000000, (uintptr_t)arg);
+	ch__arch_site_write(CH_JMP, site, 0x7f0000000000, (uintptr_t)arg);
 }
 
 TEST(site_write_out_of_reach_panics)
@@ -357,10 +357,10 @@ TEST(conditional_site_goes_both_ways_and_where_it_is_patched)
 	ch__arch_constant_function_write(write + 8, 1);
 	ch__arch_constant_function_write(write + 256, 2);
 	ch__arch_constant_function_write(write + 512, 3);
-	CHECK(ch__arch_site_is_valid(CH__SITE_JCC, write, (uintptr_t)v.exec));
+	CHECK(ch__arch_site_is_valid(CH_JCC, write, (uintptr_t)v.exec));
 	int (*function)(int) = (int (*)(int))(uintptr_t)v.exec;
 	for (unsigned target = 2; target <= 3; target++) {
-		ch__arch_site_write(CH__SITE_JCC, write, (uintptr_t)v.exec,
+		ch__arch_site_write(CH_JCC, write, (uintptr_t)v.exec,
 				    (uintptr_t)v.exec + 256 * (target - 1));
 		ch__arch_sync(v.exec, 8);
 		CHECK_EQ(function(0), 1);
@@ -376,7 +376,7 @@ TEST(address_site_loads_what_is_patched)
 	put_word(v.write + 16, ret);
 	uintptr_t (*function)(void) = (uintptr_t(*)(void))(uintptr_t)v.exec;
 	for (uintptr_t target = 0x123456789abc; target; target >>= 8) {
-		ch__arch_site_write(CH__SITE_LEA, v.write, (uintptr_t)v.exec, target);
+		ch__arch_site_write(CH_LEA, v.write, (uintptr_t)v.exec, target);
 		ch__arch_sync(v.exec, 20);
 		CHECK_EQ(function(), target);
 	}
@@ -471,7 +471,7 @@ TEST(stub_leads_on_to_any_address_and_home_again)
 struct storm {
 	struct views v;
 	enum { STORM_SITE, STORM_DIVERTER } kind;
-	enum ch__site site;
+	enum ch_branch_kind site;
 	unsigned at;
 	_Atomic(bool) stop;
 	_Atomic(uint64_t) patches;
@@ -528,21 +528,21 @@ static uint64_t execute_under_patches(struct storm *s, uint64_t time, uint64_t s
 }
 
 /* Writes: stp x29, x30; the site or diverter; the code behind. The targets return 1 and 2. */
-static void prepare_storm(struct storm *s, enum ch__site kind)
+static void prepare_storm(struct storm *s, enum ch_branch_kind kind)
 {
 	uint8_t *write = s->v.write + STORM_AT;
 	uintptr_t exec = (uintptr_t)s->v.exec + STORM_AT;
-	bool is_call = s->kind == STORM_SITE && kind == CH__SITE_CALL;
+	bool is_call = s->kind == STORM_SITE && kind == CH_CALL;
 	ch__arch_constant_function_write(s->v.write + STORM_LOW, 1);
 	ch__arch_constant_function_write(s->v.write + STORM_HIGH, 2);
 	put_word(write, bti_c);
 	put_word(write + 4, is_call ? 0xa9bf7bfd : nop); /* stp x29, x30, [sp, #-16]! */
 	s->site = kind;
-	s->at = STORM_AT + (kind == CH__SITE_JCC ? 12 : 8);
+	s->at = STORM_AT + (kind == CH_JCC ? 12 : 8);
 	if (s->kind == STORM_DIVERTER) {
 		ch__arch_diverter_write(write + 8, exec + 8, (uintptr_t)s->v.exec + STORM_HIGH);
 		ch__arch_constant_function_write(write + 12, 1);
-	} else if (kind == CH__SITE_JCC) {
+	} else if (kind == CH_JCC) {
 		put_word(write + 8, 0x52800020);  /* mov w0, #1 */
 		put_word(write + 12, 0x34000040); /* cbz w0, +8: not taken */
 		put_word(write + 16, b);
@@ -561,7 +561,7 @@ TEST(storm_of_site_patches_never_tears)
 {
 	struct storm s = {.v = map_views(), .kind = STORM_SITE};
 	uint64_t bad = 0, total = (uint64_t)storm_ms() * 500000;
-	for (enum ch__site kind = CH__SITE_JMP; kind <= CH__SITE_CALL; kind++) {
+	for (enum ch_branch_kind kind = CH_JMP; kind <= CH_CALL; kind++) {
 		uint64_t seen[2] = {0, 0};
 		prepare_storm(&s, kind);
 		bad += execute_under_patches(&s, total / 3, seen);
@@ -576,7 +576,7 @@ TEST(storm_of_diverters_never_tears)
 {
 	struct storm s = {.v = map_views(), .kind = STORM_DIVERTER};
 	uint64_t seen[2] = {0, 0};
-	prepare_storm(&s, CH__SITE_JMP);
+	prepare_storm(&s, CH_JMP);
 	uint64_t bad = execute_under_patches(&s, (uint64_t)storm_ms() * 500000, seen);
 	printf("%llu patches, %llu and %llu executions\n", (unsigned long long)s.patches,
 	       (unsigned long long)seen[0], (unsigned long long)seen[1]);

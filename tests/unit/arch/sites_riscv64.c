@@ -105,25 +105,25 @@ TEST(traps_kill_a_jump_to_every_halfword)
 /* --- sites --- */
 
 static const struct form {
-	enum ch__site kind;
+	enum ch_branch_kind kind;
 	uint32_t words[3];
 	unsigned count, field, bytes; /* words; offset of the word or literal that changes */
 } forms[] = {
-	{CH__SITE_JMP, {JAL_X0}, 1, 0, 4},
-	{CH__SITE_JCC, {BEQZ_A0_OVER_ONE, JAL_X0}, 2, 4, 8},
-	{CH__SITE_JCC, {BEQZ_A0_OVER_ONE | 7 << 12 | 31 << 20, JAL_X0}, 2, 4, 8},
-	{CH__SITE_CALL, {JAL_RA}, 1, 0, 4},
-	{CH__SITE_LEA, {AUIPC_A0, LD_A0_12_A0, JUMP_12}, 3, 12, 20},
-	{CH__SITE_LEA, {0x00000f97, 0x00cfbf83, JUMP_12}, 3, 12, 20}, /* t6 */
+	{CH_JMP, {JAL_X0}, 1, 0, 4},
+	{CH_JCC, {BEQZ_A0_OVER_ONE, JAL_X0}, 2, 4, 8},
+	{CH_JCC, {BEQZ_A0_OVER_ONE | 7 << 12 | 31 << 20, JAL_X0}, 2, 4, 8},
+	{CH_CALL, {JAL_RA}, 1, 0, 4},
+	{CH_LEA, {AUIPC_A0, LD_A0_12_A0, JUMP_12}, 3, 12, 20},
+	{CH_LEA, {0x00000f97, 0x00cfbf83, JUMP_12}, 3, 12, 20}, /* t6 */
 };
 enum { FORMS = sizeof forms / sizeof *forms };
 
-static bool has_literal(enum ch__site kind)
+static bool has_literal(enum ch_branch_kind kind)
 {
-	return kind == CH__SITE_LEA || kind == CH__SITE_LITERAL;
+	return kind == CH_LEA || kind == CH_LITERAL;
 }
 
-static bool accepts(enum ch__site kind, const uint32_t *words, unsigned count, uintptr_t exec)
+static bool accepts(enum ch_branch_kind kind, const uint32_t *words, unsigned count, uintptr_t exec)
 {
 	_Alignas(8) uint8_t bytes[24] = {0};
 	memcpy(bytes, words, count * sizeof *words);
@@ -140,8 +140,8 @@ TEST(site_is_valid_only_where_what_changes_is_aligned)
 			CHECK_EQ(ch__arch_site_bytes(forms[f].kind), forms[f].bytes);
 		}
 	for (uintptr_t exec = 0; exec < 64; exec++)
-		CHECK_EQ(accepts(CH__SITE_LITERAL, forms[0].words, 1, exec), exec % 8 == 0);
-	CHECK_EQ(ch__arch_site_bytes(CH__SITE_LITERAL), 8);
+		CHECK_EQ(accepts(CH_LITERAL, forms[0].words, 1, exec), exec % 8 == 0);
+	CHECK_EQ(ch__arch_site_bytes(CH_LITERAL), 8);
 }
 
 /* Only instructions of four bytes, which end in the bits 11, may change to one another. */
@@ -169,7 +169,7 @@ TEST(site_is_refused_when_a_bit_of_its_instructions_is_another)
 				bool is_distance = 4 * w == forms[f].field && bit >= 12;
 				/* A branch has any registers, and any condition but 2 and 3
 				 * (unused). */
-				bool is_branch = forms[f].kind == CH__SITE_JCC && w == 0;
+				bool is_branch = forms[f].kind == CH_JCC && w == 0;
 				uint32_t condition = words[0] >> 12 & 7;
 				bool is_operand = is_branch && bit >= 12 && bit < 25 &&
 						  condition != 2 && condition != 3;
@@ -189,10 +189,10 @@ TEST(site_is_refused_when_a_bit_of_its_instructions_is_another)
 		{0x00050663, JAL_X0, JAL_X0},      /* over two instructions */
 	};
 	for (unsigned w = 0; w < sizeof wrong / sizeof *wrong; w++)
-		for (enum ch__site kind = CH__SITE_JMP; kind <= CH__SITE_LEA; kind++)
+		for (enum ch_branch_kind kind = CH_JMP; kind <= CH_LEA; kind++)
 			for (uintptr_t exec = 0x1000; exec < 0x1008; exec += 4)
 				CHECK(!accepts(kind, wrong[w], 3, exec));
-	CHECK(!accepts((enum ch__site)99, forms[0].words, 1, 0));
+	CHECK(!accepts((enum ch_branch_kind)99, forms[0].words, 1, 0));
 }
 
 TEST(site_write_changes_its_field_only_and_reads_back)
@@ -204,7 +204,7 @@ TEST(site_write_changes_its_field_only_and_reads_back)
 	for (unsigned f = 0; f < FORMS; f++)
 		for (unsigned d = 0; d < (has_literal(forms[f].kind) ? 6u : 9u); d++) {
 			_Alignas(8) uint8_t line[64], before[64];
-			enum ch__site kind = forms[f].kind;
+			enum ch_branch_kind kind = forms[f].kind;
 			unsigned at = has_literal(kind) ? 12 : 8, field = at + forms[f].field;
 			uintptr_t exec = exec_base + at;
 			memset(line, 0x13, sizeof line);
@@ -224,11 +224,11 @@ TEST(site_write_changes_its_field_only_and_reads_back)
 			       (line[field + 1] & 15) == (before[field + 1] & 15)));
 		}
 	uint64_t literal[3] = {1, 2, 3};
-	ch__arch_site_write(CH__SITE_LITERAL, (uint8_t *)&literal[1], 0x1000, 0x3f0011223344);
+	ch__arch_site_write(CH_LITERAL, (uint8_t *)&literal[1], 0x1000, 0x3f0011223344);
 	CHECK_EQ(literal[0], 1);
 	CHECK_EQ(literal[1], 0x3f0011223344);
 	CHECK_EQ(literal[2], 3);
-	CHECK_EQ(ch__arch_site_target(CH__SITE_LITERAL, (uint8_t *)&literal[1], 0), 0x3f0011223344);
+	CHECK_EQ(ch__arch_site_target(CH_LITERAL, (uint8_t *)&literal[1], 0), 0x3f0011223344);
 }
 
 TEST(site_reaches_exactly_one_mib)
@@ -243,7 +243,7 @@ TEST(site_reaches_exactly_one_mib)
 		CHECK_EQ(ch__arch_site_reaches(forms[f].kind, exec, at - 0x100002), is_far);
 		CHECK_EQ(ch__arch_site_reaches(forms[f].kind, exec, at + 1), is_far);
 	}
-	CHECK(ch__arch_site_reaches(CH__SITE_LITERAL, exec, 1));
+	CHECK(ch__arch_site_reaches(CH_LITERAL, exec, 1));
 	CHECK(ch__arch_diverter_reaches(exec, exec + 0xffffe));
 	CHECK(!ch__arch_diverter_reaches(exec, exec + 0x100000));
 	CHECK(ch__arch_diverter_reaches(exec, exec - 0x100000));
@@ -268,7 +268,7 @@ TEST(diverters_lead_to_the_ends_of_their_reach)
 static void write_out_of_reach(void *arg)
 {
 	_Alignas(8) uint32_t site[2] = {JAL_X0};
-	ch__arch_site_write(CH__SITE_JMP, (uint8_t *)site, 0x3f00000000, (uintptr_t)arg);
+	ch__arch_site_write(CH_JMP, (uint8_t *)site, 0x3f00000000, (uintptr_t)arg);
 }
 
 TEST(site_write_out_of_reach_panics)
@@ -323,16 +323,16 @@ TEST(site_leads_where_it_was_written_to)
 			ch__arch_site_write(forms[f].kind, v.write + at, exec, to);
 			end = at + forms[f].bytes;
 			ch__arch_sync(v.exec + at, forms[f].bytes);
-			if (forms[f].kind == CH__SITE_LEA) {
+			if (forms[f].kind == CH_LEA) {
 				put_words(v, end, (const uint32_t[]){0x00008067}, 1); /* ret */
 				CHECK_EQ(call(v.exec + at, 0), to);
-			} else if (forms[f].kind == CH__SITE_JCC) {
+			} else if (forms[f].kind == CH_JCC) {
 				uint32_t branch = BEQZ_A0_OVER_ONE;
 				put_words(v, at, &branch, 1);
 				put_value(v, end, 5);
 				CHECK_EQ(call(v.exec + at, 0), 5);
 				CHECK_EQ(call(v.exec + at, 1), 70 + t);
-			} else if (forms[f].kind == CH__SITE_JMP) {
+			} else if (forms[f].kind == CH_JMP) {
 				CHECK_EQ(call(v.exec + at, 0), 70 + t);
 			}
 		}
@@ -436,7 +436,7 @@ TEST(stub_leads_on_to_any_address_and_home_again)
 struct storm {
 	struct views v;
 	enum { STORM_SITES, STORM_DIVERTER } kind;
-	enum ch__site site;
+	enum ch_branch_kind site;
 	size_t at;
 	_Atomic(bool) stop;
 	_Atomic(uint64_t) patches;
@@ -505,10 +505,10 @@ static void prepare_site(struct storm *s, const struct form *form, unsigned at)
 	prepare_storm(s, at);
 	s->site = form->kind;
 	memcpy(words, form->words, sizeof words);
-	if (form->kind == CH__SITE_JCC)
+	if (form->kind == CH_JCC)
 		words[0] |= 1 << 12; /* bne: a0 is 0, so the jump behind runs */
 	put_words(s->v, s->at, words, form->count);
-	if (form->kind == CH__SITE_LEA)
+	if (form->kind == CH_LEA)
 		put_words(s->v, s->at + form->bytes, (const uint32_t[]){0x00050067}, 1); /* jr a0 */
 	patch_once(s, false);
 	ch__arch_sync(s->v.exec, CODE_BYTES);

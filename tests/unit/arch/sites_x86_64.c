@@ -70,16 +70,16 @@ TEST(traps_kill_a_jump_to_every_offset)
 }
 
 static struct {
-	enum ch__site kind;
+	enum ch_branch_kind kind;
 	uint8_t bytes[8];
 	unsigned size, field;
 } const forms[] = {
-	{CH__SITE_JMP, {0xe9}, 5, 1},
-	{CH__SITE_JCC, {0x0f, 0x80}, 6, 2},
-	{CH__SITE_JCC, {0x0f, 0x8f}, 6, 2},
-	{CH__SITE_CALL, {0xe8}, 5, 1},
-	{CH__SITE_LEA, {0x48, 0x8d, 0x05}, 7, 3},
-	{CH__SITE_LEA, {0x4c, 0x8d, 0x3d}, 7, 3},
+	{CH_JMP, {0xe9}, 5, 1},
+	{CH_JCC, {0x0f, 0x80}, 6, 2},
+	{CH_JCC, {0x0f, 0x8f}, 6, 2},
+	{CH_CALL, {0xe8}, 5, 1},
+	{CH_LEA, {0x48, 0x8d, 0x05}, 7, 3},
+	{CH_LEA, {0x4c, 0x8d, 0x3d}, 7, 3},
 };
 enum { FORMS = sizeof forms / sizeof *forms };
 
@@ -100,7 +100,7 @@ TEST(site_is_valid_only_where_its_field_lies_in_one_aligned_8)
 		}
 	for (unsigned at = 0; at < 64; at++)
 		CHECK_EQ(
-			ch__arch_site_is_valid(CH__SITE_LITERAL, line + at, (uintptr_t)(line + at)),
+			ch__arch_site_is_valid(CH_LITERAL, line + at, (uintptr_t)(line + at)),
 			at % 8 == 0);
 }
 
@@ -111,13 +111,13 @@ TEST(site_is_refused_when_its_instruction_is_another)
 		{0xeb, 0, 0},       {0x0f, 0x70, 0},    {0x0f, 0x90, 0},   {0x48, 0x8b, 0x05},
 		{0x48, 0x8d, 0x45}, {0x40, 0x8d, 0x05}, {0x48, 0x8d, 0x04}};
 	for (unsigned w = 0; w < sizeof wrong / sizeof *wrong; w++)
-		for (enum ch__site kind = CH__SITE_JMP; kind <= CH__SITE_LEA; kind++)
+		for (enum ch_branch_kind kind = CH_JMP; kind <= CH_LEA; kind++)
 			for (uintptr_t exec = 0; exec < 8; exec++) {
 				memset(bytes, 0, sizeof bytes);
 				memcpy(bytes, wrong[w], 3);
 				CHECK(!ch__arch_site_is_valid(kind, bytes, exec));
 			}
-	CHECK(!ch__arch_site_is_valid((enum ch__site)99, bytes, 0));
+	CHECK(!ch__arch_site_is_valid((enum ch_branch_kind)99, bytes, 0));
 }
 
 TEST(site_write_changes_its_field_only_and_reads_back)
@@ -128,7 +128,7 @@ TEST(site_write_changes_its_field_only_and_reads_back)
 	for (unsigned f = 0; f < FORMS; f++)
 		for (unsigned at = 0; at < 64; at++)
 			for (unsigned d = 0; d < 6; d++) {
-				enum ch__site kind = forms[f].kind;
+				enum ch_branch_kind kind = forms[f].kind;
 				uintptr_t exec = exec_base + at;
 				uintptr_t target = exec + forms[f].size + (uintptr_t)distances[d];
 				memset(line, 0x90, sizeof line);
@@ -142,11 +142,11 @@ TEST(site_write_changes_its_field_only_and_reads_back)
 				CHECK(memcmp(line, before, sizeof line) == 0);
 			}
 	uint64_t literal[3] = {1, 2, 3};
-	ch__arch_site_write(CH__SITE_LITERAL, (uint8_t *)&literal[1], 0x1000, 0x7f0011223344);
+	ch__arch_site_write(CH_LITERAL, (uint8_t *)&literal[1], 0x1000, 0x7f0011223344);
 	CHECK_EQ(literal[0], 1);
 	CHECK_EQ(literal[1], 0x7f0011223344);
 	CHECK_EQ(literal[2], 3);
-	CHECK_EQ(ch__arch_site_target(CH__SITE_LITERAL, (uint8_t *)&literal[1], 0), 0x7f0011223344);
+	CHECK_EQ(ch__arch_site_target(CH_LITERAL, (uint8_t *)&literal[1], 0), 0x7f0011223344);
 }
 
 TEST(site_reaches_exactly_two_gib)
@@ -159,7 +159,7 @@ TEST(site_reaches_exactly_two_gib)
 		CHECK(ch__arch_site_reaches(forms[f].kind, exec, next - 0x80000000));
 		CHECK(!ch__arch_site_reaches(forms[f].kind, exec, next - 0x80000001));
 	}
-	CHECK(ch__arch_site_reaches(CH__SITE_LITERAL, exec, 1));
+	CHECK(ch__arch_site_reaches(CH_LITERAL, exec, 1));
 }
 
 TEST(jumps_of_stubs_and_diverters_reach_exactly_two_gib)
@@ -220,7 +220,7 @@ TEST(lead_reaches_exactly_two_gib)
 static void write_out_of_reach(void *arg)
 {
 	uint8_t site[8] = {0xe9};
-	ch__arch_site_write(CH__SITE_JMP, site, 0x7f0000000000, (uintptr_t)arg);
+	ch__arch_site_write(CH_JMP, site, 0x7f0000000000, (uintptr_t)arg);
 }
 
 TEST(site_write_out_of_reach_panics)
@@ -289,7 +289,7 @@ TEST(stub_index_is_read_at_the_very_end_of_a_mapping)
 struct storm {
 	struct views v;
 	enum { STORM_SITES, STORM_DIVERTER } kind;
-	enum ch__site site;
+	enum ch_branch_kind site;
 	unsigned at;
 	_Atomic(bool) stop;
 	_Atomic(uint64_t) patches;
@@ -349,14 +349,14 @@ static void prepare_storm(struct storm *s, unsigned at)
 	atomic_store(&s->stop, false);
 }
 
-static void prepare_site(struct storm *s, enum ch__site kind, unsigned at)
+static void prepare_site(struct storm *s, enum ch_branch_kind kind, unsigned at)
 {
 	uintptr_t exec = (uintptr_t)s->v.exec + STORM_AT + at;
 	uint8_t *write = s->v.write + STORM_AT + at;
 	prepare_storm(s, at);
 	s->site = kind;
-	write[0] = kind == CH__SITE_JMP ? 0xe9 : 0x0f;
-	if (kind == CH__SITE_JCC)
+	write[0] = kind == CH_JMP ? 0xe9 : 0x0f;
+	if (kind == CH_JCC)
 		write[1] = 0x84; /* je: prepare_storm made the flags equal */
 	ch__arch_site_write(kind, write, exec, (uintptr_t)s->v.exec + STORM_LOW);
 }
@@ -367,7 +367,7 @@ TEST(storm_of_site_patches_never_tears)
 	uint64_t executed = 0, bad = 0, start = now_ns(), total = (uint64_t)storm_ms() * 500000;
 	unsigned const runs = 2 * 64 * 5 / 8; /* of eight offsets five are valid */
 	unsigned done = 0;
-	for (enum ch__site kind = CH__SITE_JMP; kind <= CH__SITE_JCC; kind++)
+	for (enum ch_branch_kind kind = CH_JMP; kind <= CH_JCC; kind++)
 		for (unsigned at = 64; at < 128; at++) {
 			prepare_site(&s, kind, at);
 			if (!ch__arch_site_is_valid(kind, s.v.write + s.at,

@@ -126,13 +126,13 @@ struct rig {
 	uintptr_t stub;
 	uintptr_t hits;
 	bool changes;
-	struct ch__arch_regs seen;
+	struct ch_regs seen;
 	uint64_t seen_fp[2];
 	jmp_buf out;
 };
 
 static void map_rig(struct rig *rig,
-		    void (*hit)(struct ch__arch_stub_context *, struct ch__arch_regs *, uintptr_t))
+		    void (*hit)(struct ch__arch_stub_context *, struct ch_regs *, uintptr_t))
 {
 	memset(rig, 0, sizeof *rig);
 	rig->exec = two_views_map(CODE_BYTES, &rig->write);
@@ -162,7 +162,7 @@ static void spoil_state(void)
 			   "cc");
 }
 
-static void hit_and_land(struct ch__arch_stub_context *context, struct ch__arch_regs *regs,
+static void hit_and_land(struct ch__arch_stub_context *context, struct ch_regs *regs,
 			 uintptr_t return_address)
 {
 	struct rig *rig = (struct rig *)context;
@@ -235,7 +235,7 @@ TEST(stub_hit_keeps_or_changes_every_register)
 	probe_all(&rig);
 }
 
-static void hit_and_jump_out(struct ch__arch_stub_context *context, struct ch__arch_regs *regs,
+static void hit_and_jump_out(struct ch__arch_stub_context *context, struct ch_regs *regs,
 			     uintptr_t return_address)
 {
 	struct rig *rig = (struct rig *)context;
@@ -293,7 +293,7 @@ static void backtrace(void)
 	_Unwind_Backtrace(note_frame, NULL);
 }
 
-static void hit_and_backtrace(struct ch__arch_stub_context *context, struct ch__arch_regs *regs,
+static void hit_and_backtrace(struct ch__arch_stub_context *context, struct ch_regs *regs,
 			      uintptr_t return_address)
 {
 	(void)context;
@@ -345,7 +345,7 @@ static uintptr_t write_jit(struct rig *rig, bool is_leaf)
 	uintptr_t entry = (uintptr_t)rig->exec + JIT_AT;
 	memcpy(rig->write + JIT_AT, is_leaf ? code_of_leaf : code_with_frame,
 	       is_leaf ? sizeof code_of_leaf : sizeof code_with_frame);
-	ch__arch_site_write(CH__SITE_JMP, rig->write + JIT_AT + 4 * site, entry + 4 * site,
+	ch__arch_site_write(CH_JMP, rig->write + JIT_AT + 4 * site, entry + 4 * site,
 			    rig->stub);
 	ch__arch_sync(rig->exec, CODE_BYTES);
 	leave_to = entry + 4 * site + 4;

@@ -103,13 +103,13 @@ struct rig {
 	uintptr_t stub;
 	uintptr_t hits;
 	bool changes;
-	struct ch__arch_regs seen;
+	struct ch_regs seen;
 	uint64_t seen_float[33];
 	jmp_buf out;
 };
 
 static void map_rig(struct rig *rig,
-		    void (*hit)(struct ch__arch_stub_context *, struct ch__arch_regs *, uintptr_t))
+		    void (*hit)(struct ch__arch_stub_context *, struct ch_regs *, uintptr_t))
 {
 	memset(rig, 0, sizeof *rig);
 	rig->exec = two_views_map(CODE_BYTES, &rig->write);
@@ -136,7 +136,7 @@ static void spoil_state(void)
 				 : "f0", "f10", "f17", "f28", "f31", "t0", "a7", "t6");
 }
 
-static void hit_and_land(struct ch__arch_stub_context *context, struct ch__arch_regs *regs,
+static void hit_and_land(struct ch__arch_stub_context *context, struct ch_regs *regs,
 			 uintptr_t return_address)
 {
 	struct rig *rig = (struct rig *)context;
@@ -211,7 +211,7 @@ TEST(stub_hit_keeps_or_changes_every_register)
 	CHECK_EQ(rig.seen.gpr[TP], tp);
 }
 
-static void hit_and_jump_out(struct ch__arch_stub_context *context, struct ch__arch_regs *regs,
+static void hit_and_jump_out(struct ch__arch_stub_context *context, struct ch_regs *regs,
 			     uintptr_t return_address)
 {
 	struct rig *rig = (struct rig *)context;
@@ -269,7 +269,7 @@ static void backtrace(void)
 	_Unwind_Backtrace(note_frame, NULL);
 }
 
-static void hit_and_backtrace(struct ch__arch_stub_context *context, struct ch__arch_regs *regs,
+static void hit_and_backtrace(struct ch__arch_stub_context *context, struct ch_regs *regs,
 			      uintptr_t return_address)
 {
 	(void)context;
@@ -313,7 +313,7 @@ static uintptr_t write_jit(struct rig *rig)
 	enum { JIT_AT = CODE_BYTES - 4096, SITE = 12 };
 	uintptr_t entry = (uintptr_t)rig->exec + JIT_AT;
 	memcpy(rig->write + JIT_AT, code, sizeof code);
-	ch__arch_site_write(CH__SITE_JMP, rig->write + JIT_AT + 4 * SITE, entry + 4 * SITE,
+	ch__arch_site_write(CH_JMP, rig->write + JIT_AT + 4 * SITE, entry + 4 * SITE,
 			    rig->stub);
 	ch__arch_sync(rig->exec, CODE_BYTES);
 	leave_to = entry + 4 * SITE + 4;

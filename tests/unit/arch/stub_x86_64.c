@@ -74,12 +74,12 @@ struct rig {
 	uintptr_t stub;
 	uintptr_t hits;
 	bool changes;
-	struct ch__arch_regs seen;
+	struct ch_regs seen;
 	jmp_buf out;
 };
 
 static void map_rig(struct rig *rig,
-		    void (*hit)(struct ch__arch_stub_context *, struct ch__arch_regs *, uintptr_t))
+		    void (*hit)(struct ch__arch_stub_context *, struct ch_regs *, uintptr_t))
 {
 	memset(rig, 0, sizeof *rig);
 	rig->exec =
@@ -106,7 +106,7 @@ static void spoil_state(void)
 	__asm__ volatile("ldmxcsr %0" ::"m"(mxcsr));
 }
 
-static void hit_and_land(struct ch__arch_stub_context *context, struct ch__arch_regs *regs,
+static void hit_and_land(struct ch__arch_stub_context *context, struct ch_regs *regs,
 			 uintptr_t return_address)
 {
 	struct rig *rig = (struct rig *)context;
@@ -192,7 +192,7 @@ TEST(stub_hit_keeps_state_without_xsave)
 }
 
 /* Some string functions of the C library clear the upper halves likewise. */
-static void hit_and_clear_halves(struct ch__arch_stub_context *context, struct ch__arch_regs *regs,
+static void hit_and_clear_halves(struct ch__arch_stub_context *context, struct ch_regs *regs,
 				 uintptr_t return_address)
 {
 	hit_and_land(context, regs, return_address);
@@ -224,7 +224,7 @@ TEST(stub_hit_keeps_the_upper_halves_of_vectors)
 /* Kept across the stub: eight numbers of the x87, which a callback may use, too. */
 static long double sum_of_callback;
 
-static void hit_and_add(struct ch__arch_stub_context *context, struct ch__arch_regs *regs,
+static void hit_and_add(struct ch__arch_stub_context *context, struct ch_regs *regs,
 			uintptr_t return_address)
 {
 	volatile long double sum = 0;
@@ -262,7 +262,7 @@ TEST(callback_of_a_stub_may_use_the_x87_while_the_site_does)
 	probe_x87(&rig);
 }
 
-static void hit_and_jump_out(struct ch__arch_stub_context *context, struct ch__arch_regs *regs,
+static void hit_and_jump_out(struct ch__arch_stub_context *context, struct ch_regs *regs,
 			     uintptr_t return_address)
 {
 	struct rig *rig = (struct rig *)context;
@@ -295,7 +295,7 @@ static void leave_the_stack(int signal, siginfo_t *info, void *ucontext)
 	siglongjmp(off_the_stack, 1);
 }
 
-static void hit_below_the_guard(struct ch__arch_stub_context *context, struct ch__arch_regs *regs,
+static void hit_below_the_guard(struct ch__arch_stub_context *context, struct ch_regs *regs,
 				uintptr_t return_address)
 {
 	(void)context, (void)regs, (void)return_address;
@@ -358,7 +358,7 @@ static _Unwind_Reason_Code note_frame(struct _Unwind_Context *context, void *arg
 
 static uintptr_t leave_to;
 
-static void hit_and_backtrace(struct ch__arch_stub_context *context, struct ch__arch_regs *regs,
+static void hit_and_backtrace(struct ch__arch_stub_context *context, struct ch_regs *regs,
 			      uintptr_t return_address)
 {
 	(void)context;
@@ -387,7 +387,7 @@ TEST(unwinder_passes_from_the_callback_into_the_jit_frame)
 	memcpy(write, prologue, sizeof prologue);
 	write[sizeof prologue] = 0x90;
 	write[site - entry] = 0xe9;
-	ch__arch_site_write(CH__SITE_JMP, write + (site - entry), site, rig.stub);
+	ch__arch_site_write(CH_JMP, write + (site - entry), site, rig.stub);
 	leave_to = site + 5;
 	memcpy(write + (leave_to - entry), epilogue, sizeof epilogue);
 	jit_range_register((uintptr_t)rig.exec + 4096, CODE_BYTES - 4096,

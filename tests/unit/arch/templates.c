@@ -17,7 +17,7 @@ struct copy {
 };
 
 /* Makes a copy as in a block: `at` is a multiple of 8. */
-static struct copy copy_of(enum ch__template kind, size_t at, uint64_t payload)
+static struct copy copy_of(enum ch_trampoline kind, size_t at, uint64_t payload)
 {
 	struct ch__arch_template t = ch__arch_templates[kind];
 	uint64_t target = (uintptr_t)probe_target;
@@ -39,11 +39,11 @@ TEST(template_passes_arguments_results_and_the_payload)
 	for (unsigned kind = 0; kind < CH__TEMPLATES; kind++) {
 		for (size_t at = COPY_AT; at < COPY_AT + 64; at += 8) {
 			uint64_t payload = 0xfeed00000000 + kind * 1000 + at;
-			struct copy code = copy_of((enum ch__template)kind, at, payload);
+			struct copy code = copy_of((enum ch_trampoline)kind, at, payload);
 			probe_fill(payload);
 			probe_enter(code.exec, 0);
 			probe_check(payload,
-				    kind == CH__TEMPLATE_FRAMED ? PROBE_FRAMED_BYTES : 0);
+				    kind == CH_TRAMPOLINE_FRAMED ? PROBE_FRAMED_BYTES : 0);
 			drop_copy(code);
 		}
 	}
@@ -66,7 +66,7 @@ TEST(template_lies_as_the_contract_says)
 			CHECK_EQ(literal, 0); /* the loader has nothing to write into the code */
 		}
 	}
-	struct ch__arch_template longest = ch__arch_templates[CH__TEMPLATE_FRAMED];
+	struct ch__arch_template longest = ch__arch_templates[CH_TRAMPOLINE_FRAMED];
 	CHECK_EQ(longest.bytes, CH_ARCH_TEMPLATE_BYTES); /* a slot is not wider than needed */
 }
 
@@ -88,8 +88,8 @@ static void walk(void)
 
 TEST(framed_template_keeps_the_frame_pointer)
 {
-	struct ch__arch_template t = ch__arch_templates[CH__TEMPLATE_FRAMED];
-	struct copy copy = copy_of(CH__TEMPLATE_FRAMED, COPY_AT, 0);
+	struct ch__arch_template t = ch__arch_templates[CH_TRAMPOLINE_FRAMED];
+	struct copy copy = copy_of(CH_TRAMPOLINE_FRAMED, COPY_AT, 0);
 	uint8_t *code = copy.exec;
 	uint64_t target = (uintptr_t)walk;
 	memcpy(copy.write + t.target_at, &target, 8);

@@ -146,7 +146,7 @@ static void no_site(void)
 	uintptr_t at = ch__exec(heap, ch__branch_at(heap, linked)->site);
 	uint8_t other[8];
 	ch__arch_fill_traps(other, sizeof other);
-	poke_bytes(write_at(at), other, ch__arch_site_bytes(CH__SITE_JMP));
+	poke_bytes(write_at(at), other, ch__arch_site_bytes(CH_JMP));
 }
 static void no_stub(void)
 {

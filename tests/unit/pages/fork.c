@@ -40,12 +40,12 @@ static void expect_success(pid_t pid)
 }
 
 enum { BACKENDS = 3 };
-static const enum ch__backend backends[BACKENDS] = {CH__BACKEND_DUAL, CH__BACKEND_MEMFD,
-						    CH__BACKEND_PROCMEM};
+static const enum ch_backend backends[BACKENDS] = {CH_BACKEND_DUAL, CH_BACKEND_MEMFD,
+						    CH_BACKEND_PROCMEM};
 
 enum { OTHER_ZONE_FRAME = 1 };
 
-static struct pool_rig create_as(enum ch__backend backend)
+static struct pool_rig create_as(enum ch_backend backend)
 {
 	struct ch__pool_config config = rig_config(8 * MIB);
 	config.backend = backend;
@@ -54,7 +54,7 @@ static struct pool_rig create_as(enum ch__backend backend)
 	return rig_create(&config);
 }
 
-static struct pool_rig create_with_code(enum ch__backend backend, uint32_t value, uintptr_t *code)
+static struct pool_rig create_with_code(enum ch_backend backend, uint32_t value, uintptr_t *code)
 {
 	struct pool_rig rig = create_as(backend);
 	*code = rig_reserve(&rig, rig_take(&rig), 16);
@@ -116,14 +116,14 @@ static void fork_and_write(struct pool_rig *rig, bool is_mdwe)
 
 TEST(fork_isolates_dual)
 {
-	struct pool_rig rig = create_as(CH__BACKEND_DUAL);
+	struct pool_rig rig = create_as(CH_BACKEND_DUAL);
 	fork_and_write(&rig, false);
 	rig_destroy(&rig);
 }
 
 TEST(fork_isolates_memfd)
 {
-	struct pool_rig rig = create_as(CH__BACKEND_MEMFD);
+	struct pool_rig rig = create_as(CH_BACKEND_MEMFD);
 	fork_and_write(&rig, false);
 	rig_destroy(&rig);
 }
@@ -131,7 +131,7 @@ TEST(fork_isolates_memfd)
 TEST(fork_isolates_procmem)
 {
 	skip_without_procmem();
-	struct pool_rig rig = create_as(CH__BACKEND_PROCMEM);
+	struct pool_rig rig = create_as(CH_BACKEND_PROCMEM);
 	fork_and_write(&rig, false);
 	rig_destroy(&rig);
 }
@@ -168,7 +168,7 @@ static void commit_beside(struct pool_rig *rig)
 TEST(memory_of_a_child_without_handlers_is_its_own)
 {
 	skip_without_procmem();
-	struct pool_rig rig = create_as(CH__BACKEND_PROCMEM);
+	struct pool_rig rig = create_as(CH_BACKEND_PROCMEM);
 	commit_beside(&rig);
 	rig_destroy(&rig);
 }
@@ -177,7 +177,7 @@ TEST(memory_of_a_child_without_handlers_is_its_own)
 TEST(writes_of_a_child_without_handlers_are_its_own)
 {
 	skip_without_procmem();
-	struct pool_rig rig = create_as(CH__BACKEND_PROCMEM);
+	struct pool_rig rig = create_as(CH_BACKEND_PROCMEM);
 	uintptr_t code = rig_reserve(&rig, rig_take(&rig), 16);
 	rig_write(&rig, code, 1);
 	pid_t pid = _Fork();
@@ -301,7 +301,7 @@ TEST(child_has_the_whole_runtime_page_and_memory_where_its_parent_has_some)
 TEST(child_without_handlers_has_neither_view_of_shared_memory)
 {
 	for (unsigned i = 0; i < BACKENDS; i++) {
-		if (backends[i] == CH__BACKEND_PROCMEM || !rig_may_have(backends[i]))
+		if (backends[i] == CH_BACKEND_PROCMEM || !rig_may_have(backends[i]))
 			continue;
 		uintptr_t code;
 		struct pool_rig rig = create_with_code(backends[i], 1, &code);
@@ -356,7 +356,7 @@ static void have_place_taken(const struct pool_rig *rig)
 TEST(child_whose_place_is_taken_has_no_code_and_takes_nothing)
 {
 	for (unsigned i = 0; i < BACKENDS; i++) {
-		if (backends[i] == CH__BACKEND_PROCMEM || !rig_may_have(backends[i]))
+		if (backends[i] == CH_BACKEND_PROCMEM || !rig_may_have(backends[i]))
 			continue;
 		struct pool_rig rig = create_as(backends[i]);
 		CHECK_EQ(ch__pool_take_span(rig.pool, 1, 0), 0);
@@ -372,9 +372,9 @@ TEST(child_whose_place_is_taken_has_no_code_and_takes_nothing)
  * up. The child's own views are kept from its children. */
 TEST(child_of_a_process_that_kept_a_part_has_places_as_any_other)
 {
-	if (!rig_may_have(CH__BACKEND_MEMFD))
+	if (!rig_may_have(CH_BACKEND_MEMFD))
 		skip("no memfd here");
-	struct pool_rig rig = create_as(CH__BACKEND_MEMFD);
+	struct pool_rig rig = create_as(CH_BACKEND_MEMFD);
 	rig.pool->inner->views.is_part_inherited = true;
 	CHECK(ch__pool_fork_prepare(rig.pool, true));
 	pid_t pid = fork();
@@ -469,7 +469,7 @@ TEST(child_without_copy_has_no_code)
 {
 	for (unsigned i = 0; i < BACKENDS; i++)
 		/* Private memory is the child's own unless a handler takes the memory away. */
-		for (unsigned runs_handler = backends[i] == CH__BACKEND_PROCMEM;
+		for (unsigned runs_handler = backends[i] == CH_BACKEND_PROCMEM;
 		     runs_handler < 2 && rig_may_have(backends[i]); runs_handler++) {
 			struct pool_rig rig = create_as(backends[i]);
 			uint32_t full = rig_take(&rig), partly = rig_take(&rig);

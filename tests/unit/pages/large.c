@@ -141,7 +141,7 @@ TEST(private_memory_and_markers_are_whole_pages)
 	CHECK_EQ(errno, EBADF);
 }
 
-static struct ch__pool_config large_config(enum ch__backend backend)
+static struct ch__pool_config large_config(enum ch_backend backend)
 {
 	struct ch__pool_config config = rig_config(4 << 20);
 	config.page_bytes = LARGE;
@@ -153,7 +153,7 @@ static struct ch__pool_config large_config(enum ch__backend backend)
 TEST(pool_refuses_pages_that_are_a_part_of_the_systems)
 {
 	pretend();
-	struct ch__pool_config config = large_config(CH__BACKEND_AUTO);
+	struct ch__pool_config config = large_config(CH_BACKEND_AUTO);
 	for (config.page_bytes = SMALL; config.page_bytes < LARGE; config.page_bytes *= 2) {
 		struct ch__pool *pool;
 		CHECK_EQ(ch__pool_create(&config, &pool), EINVAL);
@@ -167,7 +167,7 @@ static void call_child(void *arg)
 }
 
 /* Takes pages in every chunk, gives back pages and then chunks, all twice; forks in between. */
-static void live_by_large_pages(enum ch__backend backend)
+static void live_by_large_pages(enum ch_backend backend)
 {
 	pretend();
 	struct ch__pool_config config = large_config(backend);
@@ -205,16 +205,16 @@ static void live_by_large_pages(enum ch__backend backend)
 
 TEST(pool_lives_by_large_pages_dual)
 {
-	live_by_large_pages(CH__BACKEND_DUAL);
+	live_by_large_pages(CH_BACKEND_DUAL);
 }
 
 TEST(pool_lives_by_large_pages_memfd)
 {
-	live_by_large_pages(CH__BACKEND_MEMFD);
+	live_by_large_pages(CH_BACKEND_MEMFD);
 }
 
 TEST(pool_lives_by_large_pages_procmem)
 {
 	skip_without_procmem();
-	live_by_large_pages(CH__BACKEND_PROCMEM);
+	live_by_large_pages(CH_BACKEND_PROCMEM);
 }

@@ -33,10 +33,10 @@ TEST(each_backend_has_its_name)
 {
 	struct ch__pool_config config = rig_config(MIB);
 	static const char *const names[] = {"dual", "memfd", "procmem"};
-	enum ch__backend none = CH__BACKEND_AUTO;
+	enum ch_backend none = CH_BACKEND_AUTO;
 	for (unsigned i = 0; i < 3; i++) {
 		CHECK(ch__backend_of_name(names[i], &config.backend));
-		CHECK_EQ(config.backend, (int)CH__BACKEND_DUAL + (int)i);
+		CHECK_EQ(config.backend, (int)CH_BACKEND_DUAL + (int)i);
 		if (!rig_may_have(config.backend))
 			continue;
 		struct pool_rig rig = rig_create(&config);
@@ -44,7 +44,7 @@ TEST(each_backend_has_its_name)
 		rig_destroy(&rig);
 	}
 	CHECK(!ch__backend_of_name("flip", &none) && !ch__backend_of_name("", &none));
-	CHECK_EQ(none, CH__BACKEND_AUTO);
+	CHECK_EQ(none, CH_BACKEND_AUTO);
 }
 
 TEST(memfd_beyond_the_file_size_limit_is_an_error_not_a_signal)
@@ -52,7 +52,7 @@ TEST(memfd_beyond_the_file_size_limit_is_an_error_not_a_signal)
 	struct ch__pool_config config = rig_config(4 * MIB);
 	struct rlimit limit = {MIB, MIB};
 	unsetenv("CODEHEAP_WX");
-	config.backend = CH__BACKEND_MEMFD;
+	config.backend = CH_BACKEND_MEMFD;
 	struct pool_rig rig = rig_create(&config);
 	limit.rlim_cur = rig.pool->runtime_bytes + rig.pool->pool_bytes;
 	rig_destroy(&rig);
@@ -176,7 +176,7 @@ TEST(mappings_are_never_writable_and_executable_and_trimmed_chunks_have_no_acces
 	struct ch__pool *pool = rig.pool;
 	static uint32_t pages[4096], count;
 	uintptr_t chunk[3] = {pool->exec_base, pool->exec_base + MIB, pool->exec_base + 2 * MIB};
-	bool is_private = pool->backend >= CH__BACKEND_PROCMEM;
+	bool is_private = pool->backend >= CH_BACKEND_PROCMEM;
 	const char *runs = is_private ? "r-xp" : "r-xs", *written = is_private ? "rw-p" : "rw-s";
 	check_protection(pool->runtime_exec, runs);
 	check_protection(pool->runtime_exec - 1, "---p");
@@ -303,7 +303,7 @@ TEST(write_views_lie_at_random_places)
 	for (unsigned i = 0; i < 5; i++) {
 		struct ch__pool_config config = rig_config(MIB);
 		unsetenv("CODEHEAP_WX");
-		config.backend = CH__BACKEND_MEMFD;
+		config.backend = CH_BACKEND_MEMFD;
 		config.random_alias = true;
 		rigs[i] = rig_create(&config);
 		intptr_t apart =
@@ -437,7 +437,7 @@ TEST(unused_bytes_trap_at_every_offset)
 static void live_under_mdwe(void *arg)
 {
 	struct ch__pool_config config = rig_config(8 * MIB);
-	config.backend = *(enum ch__backend *)arg;
+	config.backend = *(enum ch_backend *)arg;
 	if (prctl(PR_SET_MDWE, PR_MDWE_REFUSE_EXEC_GAIN, 0, 0, 0) != 0)
 		_exit(TEST_SKIPPED);
 	struct pool_rig rig = rig_create(&config);
@@ -461,8 +461,8 @@ static void live_under_mdwe(void *arg)
 
 TEST(pool_lives_where_mprotect_may_not_add_execution)
 {
-	static enum ch__backend backends[] = {CH__BACKEND_DUAL, CH__BACKEND_MEMFD,
-					      CH__BACKEND_PROCMEM};
+	static enum ch_backend backends[] = {CH_BACKEND_DUAL, CH_BACKEND_MEMFD,
+					      CH_BACKEND_PROCMEM};
 	if (prctl(66 /* PR_GET_MDWE */, 0, 0, 0, 0) < 0)
 		skip("this kernel has no PR_SET_MDWE");
 	unsetenv("CODEHEAP_WX");
@@ -502,7 +502,7 @@ static bool live(const struct ch__pool_config *config, uint64_t nth)
 		CHECK(errno != 0);
 		return false;
 	}
-	CHECK(config->backend == CH__BACKEND_MEMFD || ch__os_failable_calls() < nth ||
+	CHECK(config->backend == CH_BACKEND_MEMFD || ch__os_failable_calls() < nth ||
 	      rig.pool->is_translated);
 	uint32_t page = ch__pool_take_page(rig.pool, 0);
 	is_whole &= page != CH__PAGE_NONE;
@@ -541,7 +541,7 @@ static bool live(const struct ch__pool_config *config, uint64_t nth)
 /* Counts mappings over unreserved memory: page 0 and the page behind. */
 static unsigned mapped_at_nothing;
 
-static void fail_each_call(enum ch__backend backend)
+static void fail_each_call(enum ch_backend backend)
 {
 	struct ch__pool_config config = rig_config(8 * MIB);
 	config.backend = backend;
@@ -566,12 +566,12 @@ static void fail_each_call(enum ch__backend backend)
 
 TEST(each_failing_call_leaves_a_sound_pool_dual)
 {
-	fail_each_call(CH__BACKEND_DUAL);
+	fail_each_call(CH_BACKEND_DUAL);
 }
 
 TEST(each_failing_call_leaves_a_sound_pool_memfd)
 {
-	fail_each_call(CH__BACKEND_MEMFD);
+	fail_each_call(CH_BACKEND_MEMFD);
 }
 
 /* --- threads --- */
@@ -645,7 +645,7 @@ TEST(threads_share_a_pool)
 TEST(each_failing_call_leaves_a_sound_pool_procmem)
 {
 	skip_without_procmem();
-	fail_each_call(CH__BACKEND_PROCMEM);
+	fail_each_call(CH_BACKEND_PROCMEM);
 }
 
 /* --- a checker between the library and the system --- */
@@ -710,16 +710,16 @@ TEST(memfd_needs_no_memory_to_be_populated)
 	struct ch__pool_config config = rig_config(4 * MIB);
 	unsetenv("CODEHEAP_WX");
 	refuses_populate = true;
-	config.backend = CH__BACKEND_MEMFD;
+	config.backend = CH_BACKEND_MEMFD;
 	struct pool_rig rig = rig_create(&config);
 	uintptr_t code = rig_reserve(&rig, rig_take(&rig), 16);
 	rig_write(&rig, code, 79);
 	CHECK_EQ(rig_call(code), 79);
 	rig_destroy(&rig);
 	/* memfd stands in for the duplication. */
-	config.backend = CH__BACKEND_AUTO;
+	config.backend = CH_BACKEND_AUTO;
 	rig = rig_create(&config);
-	CHECK_EQ(rig.pool->backend, CH__BACKEND_MEMFD);
+	CHECK_EQ(rig.pool->backend, CH_BACKEND_MEMFD);
 	rig_destroy(&rig);
 }
 
@@ -728,7 +728,7 @@ TEST(page_whose_memory_is_refused_is_not_given)
 {
 	struct ch__pool_config config = rig_config(4 * MIB);
 	unsetenv("CODEHEAP_WX");
-	config.backend = CH__BACKEND_DUAL;
+	config.backend = CH_BACKEND_DUAL;
 	if (!rig_may_have(config.backend))
 		skip("an emulator refuses the duplication");
 	struct pool_rig rig = rig_create(&config);
@@ -743,7 +743,7 @@ TEST(page_whose_memory_is_refused_is_not_given)
 }
 
 /* The system may have given memory to some pages when it refuses the next. */
-static void refuse_the_second_page(enum ch__backend backend)
+static void refuse_the_second_page(enum ch_backend backend)
 {
 	struct ch__pool_config config = rig_config(4 * MIB);
 	unsigned char is_resident;
@@ -764,15 +764,15 @@ static void refuse_the_second_page(enum ch__backend backend)
 
 TEST(memory_that_came_before_a_refusal_goes_back_dual)
 {
-	if (!rig_may_have(CH__BACKEND_DUAL))
+	if (!rig_may_have(CH_BACKEND_DUAL))
 		skip("an emulator refuses the duplication");
-	refuse_the_second_page(CH__BACKEND_DUAL);
+	refuse_the_second_page(CH_BACKEND_DUAL);
 }
 
 TEST(memory_that_came_before_a_refusal_goes_back_procmem)
 {
 	skip_without_procmem();
-	refuse_the_second_page(CH__BACKEND_PROCMEM);
+	refuse_the_second_page(CH_BACKEND_PROCMEM);
 }
 
 /* The remapping of pages serves emulators. */
@@ -780,7 +780,7 @@ TEST(pages_that_are_mapped_again_are_those_that_were_written)
 {
 	struct ch__pool_config config = rig_config(8 * MIB);
 	unsetenv("CODEHEAP_WX");
-	config.backend = CH__BACKEND_MEMFD;
+	config.backend = CH_BACKEND_MEMFD;
 	struct pool_rig rig = rig_create(&config);
 	struct ch__pool *pool = rig.pool;
 	pool->sync_steps |= CH__SYNC_REMAP;

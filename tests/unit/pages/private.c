@@ -18,7 +18,7 @@
 
 static const size_t pool_bytes = 8 << 20;
 
-static struct pool_rig create_as(enum ch__backend backend)
+static struct pool_rig create_as(enum ch_backend backend)
 {
 	struct ch__pool_config config = rig_config(pool_bytes);
 	config.backend = backend;
@@ -55,7 +55,7 @@ TEST(procmem_for_forks_takes_large_pages)
 {
 	skip_without_procmem();
 	struct ch__pool_config config = rig_config(pool_bytes);
-	config.backend = CH__BACKEND_PROCMEM;
+	config.backend = CH_BACKEND_PROCMEM;
 	config.is_for_forks = true;
 	unsetenv("CODEHEAP_WX");
 	struct pool_rig rig = rig_create(&config);
@@ -74,7 +74,7 @@ TEST(procmem_for_forks_takes_large_pages)
 TEST(procmem_has_no_other_address_of_its_code)
 {
 	skip_without_procmem();
-	struct pool_rig rig = create_as(CH__BACKEND_PROCMEM);
+	struct pool_rig rig = create_as(CH_BACKEND_PROCMEM);
 	uintptr_t code = rig_reserve(&rig, rig_take(&rig), 16);
 	rig_write(&rig, code, 1);
 	check_mapping(code, "r-xp");
@@ -92,7 +92,7 @@ TEST(procmem_has_no_other_address_of_its_code)
 TEST(words_beside_a_pool_of_procmem_go_with_it)
 {
 	skip_without_procmem();
-	struct pool_rig rig = create_as(CH__BACKEND_PROCMEM);
+	struct pool_rig rig = create_as(CH_BACKEND_PROCMEM);
 	const void *words = (const void *)rig.pool->inner->views.is_own;
 	CHECK(ch__os_is_readable(words));
 	rig_destroy(&rig);
@@ -104,7 +104,7 @@ TEST(views_of_procmem_are_within_reach_of_a_lead_at_a_random_distance)
 {
 	skip_without_procmem();
 	struct ch__pool_config config = rig_config(pool_bytes);
-	config.backend = CH__BACKEND_PROCMEM;
+	config.backend = CH_BACKEND_PROCMEM;
 	config.near_address = 0x200000000000;
 	unsetenv("CODEHEAP_WX");
 	ptrdiff_t delta = 0;
@@ -144,7 +144,7 @@ TEST(write_of_what_is_there_keeps_pages_shared_procmem)
 {
 	enum { CHUNK_PAGES = 128 };
 	skip_without_procmem();
-	struct pool_rig rig = create_as(CH__BACKEND_PROCMEM);
+	struct pool_rig rig = create_as(CH_BACKEND_PROCMEM);
 	struct ch__pool *pool = rig.pool;
 	uint32_t pages = (uint32_t)(CHUNK_PAGES * 4096) >> pool->page_log2;
 	uint32_t span = ch__pool_take_span(pool, pages, 0);
@@ -170,7 +170,7 @@ TEST(write_of_what_is_there_keeps_pages_shared_procmem)
 TEST(chunks_that_are_given_up_have_no_memory_procmem)
 {
 	skip_without_procmem();
-	struct pool_rig rig = create_as(CH__BACKEND_PROCMEM);
+	struct pool_rig rig = create_as(CH_BACKEND_PROCMEM);
 	struct ch__pool *pool = rig.pool;
 	size_t chunk_bytes = (size_t)1 << pool->chunk_log2;
 	uintptr_t second = pool->exec_base + chunk_bytes;
@@ -195,7 +195,7 @@ static void lose_access_in_part(long left)
 	enum { SPARE = 64, DATA = 1 };
 	size_t system = ch__os_page_bytes();
 	struct ch__pool_config config = rig_config(pool_bytes);
-	config.backend = CH__BACKEND_PROCMEM;
+	config.backend = CH_BACKEND_PROCMEM;
 	config.uses[DATA] = CH__PAGE_DATA;
 	unsetenv("CODEHEAP_WX");
 	struct pool_rig rig = rig_create(&config);
@@ -259,7 +259,7 @@ TEST(code_that_is_refused_its_place_leaves_no_mapping_procmem)
 {
 	enum { TIMES = 64, BYTES = 1 << 20, THE_MOVE = 3 };
 	skip_without_procmem();
-	struct pool_rig rig = create_as(CH__BACKEND_PROCMEM);
+	struct pool_rig rig = create_as(CH_BACKEND_PROCMEM);
 	uint32_t first = ch__pool_take_span(rig.pool, BYTES >> rig.pool->page_log2, 0);
 	CHECK(first != CH__PAGE_NONE && ch__pool_lend_span(rig.pool, first, CH__SPAN_IN_PLACE));
 	size_t before = mapped_bytes();
@@ -301,7 +301,7 @@ static void expect_written(const struct words *w, size_t from, size_t to)
 TEST(sync_carries_over_the_words_that_it_touches_and_no_others)
 {
 	skip_without_procmem();
-	struct pool_rig rig = create_as(CH__BACKEND_PROCMEM);
+	struct pool_rig rig = create_as(CH_BACKEND_PROCMEM);
 	struct words w = {.pool = rig.pool};
 	w.at = (rig_reserve(&rig, rig_take(&rig), sizeof w.before + 8) + 7) & ~(uintptr_t)7;
 	for (size_t i = 0; i < WORDS; i++)
@@ -327,7 +327,7 @@ static void nothing_between(const void *to)
 TEST(what_is_carried_over_in_pieces_is_whole)
 {
 	skip_without_procmem();
-	struct pool_rig rig = create_as(CH__BACKEND_PROCMEM);
+	struct pool_rig rig = create_as(CH_BACKEND_PROCMEM);
 	struct words w = {.pool = rig.pool};
 	w.at = (rig_reserve(&rig, rig_take(&rig), sizeof w.before + 8) + 7) & ~(uintptr_t)7;
 	for (size_t i = 0; i < WORDS; i++)
@@ -367,7 +367,7 @@ TEST(lost_file_is_opened_again)
 {
 	static const char *const others[] = {NULL, "/dev/null", "/dev/zero"};
 	skip_without_procmem();
-	struct pool_rig rig = create_as(CH__BACKEND_PROCMEM);
+	struct pool_rig rig = create_as(CH_BACKEND_PROCMEM);
 	uintptr_t code = rig_reserve(&rig, rig_take(&rig), 16);
 	for (uint32_t i = 0; i < sizeof others / sizeof *others; i++) {
 		int fd = lose_file(&rig, others[i]);
@@ -385,7 +385,7 @@ TEST(lost_file_is_opened_again)
 TEST(lost_file_is_awaited_from_no_thread)
 {
 	skip_without_procmem();
-	struct pool_rig rig = create_as(CH__BACKEND_PROCMEM);
+	struct pool_rig rig = create_as(CH_BACKEND_PROCMEM);
 	uintptr_t code = rig_reserve(&rig, rig_take(&rig), 16);
 	_Atomic(uint32_t) *word = &rig.pool->inner->views.opening->word;
 	lose_file(&rig, NULL);
@@ -402,7 +402,7 @@ TEST(lost_file_is_awaited_from_no_thread)
 
 static void make_code_alone(void)
 {
-	struct pool_rig rig = create_as(CH__BACKEND_PROCMEM);
+	struct pool_rig rig = create_as(CH_BACKEND_PROCMEM);
 	uintptr_t code = rig_reserve(&rig, rig_take(&rig), 16);
 	rig_write(&rig, code, 21);
 	CHECK_EQ(rig_call(code), 21);
@@ -424,7 +424,7 @@ static unsigned open_descriptors(void)
 }
 
 /* Otherwise a server whose children fork again for each request would run out of descriptors. */
-static void fork_with_as_many_descriptors(enum ch__backend backend)
+static void fork_with_as_many_descriptors(enum ch_backend backend)
 {
 	struct pool_rig rig = create_as(backend);
 	rig_write(&rig, rig_reserve(&rig, rig_take(&rig), 16), 1);
@@ -445,9 +445,9 @@ static void fork_with_as_many_descriptors(enum ch__backend backend)
 
 TEST(child_of_a_fork_closes_the_file_of_its_parent_s_memory)
 {
-	fork_with_as_many_descriptors(CH__BACKEND_MEMFD);
+	fork_with_as_many_descriptors(CH_BACKEND_MEMFD);
 	skip_without_procmem();
-	fork_with_as_many_descriptors(CH__BACKEND_PROCMEM);
+	fork_with_as_many_descriptors(CH_BACKEND_PROCMEM);
 }
 
 /* Likewise memory must be born with traps: zeros execute. */
@@ -456,7 +456,7 @@ TEST(memory_is_born_with_traps_when_the_file_was_lost)
 	static const char *const others[] = {NULL, "/dev/null"};
 	skip_without_procmem();
 	for (uint32_t i = 0; i < sizeof others / sizeof *others; i++) {
-		struct pool_rig rig = create_as(CH__BACKEND_PROCMEM);
+		struct pool_rig rig = create_as(CH_BACKEND_PROCMEM);
 		lose_file(&rig, others[i]);
 		uintptr_t code = ch__pool_page_exec(rig.pool, rig_take(&rig));
 		if (!ch__arch_are_traps((const uint8_t *)code, 1024))
@@ -525,7 +525,7 @@ TEST(file_of_the_program_at_the_number_of_ours_is_left_alone)
 	skip_without_procmem();
 	for (unsigned i = 0; i < sizeof ways / sizeof *ways; i++) {
 		struct own_file own = make_own_file();
-		struct pool_rig rig = create_as(CH__BACKEND_PROCMEM);
+		struct pool_rig rig = create_as(CH_BACKEND_PROCMEM);
 		uintptr_t code = rig_reserve(&rig, rig_take(&rig), 16);
 		rig_write(&rig, code, 1);
 		int fd = lose_file(&rig, own.path);
@@ -542,7 +542,7 @@ TEST(file_of_the_program_at_the_number_of_a_memfd_is_left_alone)
 {
 	struct own_file own = make_own_file();
 	struct ch__pool_config config = rig_config(pool_bytes / 2);
-	config.backend = CH__BACKEND_MEMFD;
+	config.backend = CH_BACKEND_MEMFD;
 	struct pool_rig rig = rig_create(&config);
 	uintptr_t code = rig_reserve(&rig, rig_take(&rig), 16);
 	rig_write(&rig, code, 1);
@@ -565,7 +565,7 @@ TEST(file_of_the_program_at_the_number_of_a_memfd_is_left_alone)
 TEST(check_finds_free_code_that_is_no_trap)
 {
 	skip_without_procmem();
-	struct pool_rig rig = create_as(CH__BACKEND_PROCMEM);
+	struct pool_rig rig = create_as(CH_BACKEND_PROCMEM);
 	uint8_t zeros[CH__GRANULE_BYTES] = {0};
 	char reason[160];
 	uint32_t page = rig_take(&rig);
@@ -605,7 +605,7 @@ static void *exchange(void *arg)
 TEST(word_that_is_published_beside_an_exchange_of_its_page_is_there)
 {
 	skip_without_procmem();
-	struct pool_rig rig = create_as(CH__BACKEND_PROCMEM);
+	struct pool_rig rig = create_as(CH_BACKEND_PROCMEM);
 	uintptr_t at = rig_reserve(&rig, rig_take(&rig), 64) & ~(uintptr_t)7;
 	struct exchange x = {.pool = rig.pool, .exchanged = at + 8, .published = at + 16};
 	pthread_t thread;
@@ -638,7 +638,7 @@ static void *publish(void *arg)
 TEST(word_waits_for_the_exchange_that_has_begun)
 {
 	skip_without_procmem();
-	struct pool_rig rig = create_as(CH__BACKEND_PROCMEM);
+	struct pool_rig rig = create_as(CH_BACKEND_PROCMEM);
 	uintptr_t at = rig_reserve(&rig, rig_take(&rig), 64) & ~(uintptr_t)7;
 	struct exchange x = {.pool = rig.pool, .published = at + 16};
 	_Atomic(uint32_t) *exchanges = rig.pool->inner->views.exchanges;
@@ -671,7 +671,7 @@ static void write_without_file(void *arg)
 TEST(write_that_the_system_refuses_ends_the_process)
 {
 	skip_without_procmem();
-	struct pool_rig rig = create_as(CH__BACKEND_PROCMEM);
+	struct pool_rig rig = create_as(CH_BACKEND_PROCMEM);
 	char text[400];
 	uintptr_t code = rig_reserve(&rig, rig_take(&rig), 16);
 	rig_write(&rig, code, 1);

@@ -60,10 +60,10 @@ static void fill_and_release(const struct ch__pool_config *config, uint32_t of)
 	release_beside(of);
 }
 
-static struct ch__pool_config config_on(enum ch__backend backend)
+static struct ch__pool_config config_on(enum ch_backend backend)
 {
 	struct ch__pool_config config = rig_config(POOL);
-	if (backend != CH__BACKEND_AUTO)
+	if (backend != CH_BACKEND_AUTO)
 		unsetenv("CODEHEAP_WX");
 	config.backend = backend;
 	return config;
@@ -82,7 +82,7 @@ static void expect_in_child(void *none)
 	expect_as_told();
 }
 
-static void come_and_go(enum ch__backend backend)
+static void come_and_go(enum ch_backend backend)
 {
 	struct ch__pool_config config = config_on(backend);
 	fill_and_release(&config, chunk_pages(&config));
@@ -103,24 +103,24 @@ static void come_and_go(enum ch__backend backend)
 
 TEST(unused_pages_beside_used_ones_give_their_memory_back_dual)
 {
-	if (!rig_may_have(CH__BACKEND_DUAL))
+	if (!rig_may_have(CH_BACKEND_DUAL))
 		skip("an emulator refuses dual");
-	come_and_go(CH__BACKEND_DUAL);
+	come_and_go(CH_BACKEND_DUAL);
 }
 TEST(unused_pages_beside_used_ones_give_their_memory_back_memfd)
 {
-	come_and_go(CH__BACKEND_MEMFD);
+	come_and_go(CH_BACKEND_MEMFD);
 }
 TEST(unused_pages_beside_used_ones_give_their_memory_back_procmem)
 {
 	skip_without_procmem();
-	come_and_go(CH__BACKEND_PROCMEM);
+	come_and_go(CH_BACKEND_PROCMEM);
 }
 
 /* A quarter of the memory stays for code that is to come, and the pages that are given next. */
 TEST(no_more_goes_back_than_is_much)
 {
-	struct ch__pool_config config = config_on(CH__BACKEND_AUTO);
+	struct ch__pool_config config = config_on(CH_BACKEND_AUTO);
 	uint32_t pages = fill(&config), quarter = pages / 4;
 	for (uint32_t page = 0; page < quarter; page++)
 		release(page + page / (chunk_pages(&config) - 1));
@@ -140,7 +140,7 @@ TEST(no_more_goes_back_than_is_much)
 /* Each run without memory takes mappings of the process. */
 TEST(short_runs_keep_their_memory)
 {
-	struct ch__pool_config config = config_on(CH__BACKEND_AUTO);
+	struct ch__pool_config config = config_on(CH_BACKEND_AUTO);
 	uint32_t least = RUN / (uint32_t)config.page_bytes;
 	fill_and_release(&config, least);
 	ch__pool_trim(rig.pool);
@@ -172,7 +172,7 @@ static void release_until_trim_is_wanted(void)
 
 TEST(trim_is_wanted_from_two_unused_chunks_on)
 {
-	struct ch__pool_config config = config_on(CH__BACKEND_AUTO);
+	struct ch__pool_config config = config_on(CH_BACKEND_AUTO);
 	config.pool_bytes = 4 * MIB;
 	fill(&config);
 	release_until_trim_is_wanted();
@@ -183,7 +183,7 @@ TEST(trim_is_wanted_from_two_unused_chunks_on)
 /* What a trim left is not looked at again until much more came free. */
 TEST(trim_is_wanted_when_more_is_unused_than_the_last_one_left)
 {
-	struct ch__pool_config config = config_on(CH__BACKEND_AUTO);
+	struct ch__pool_config config = config_on(CH_BACKEND_AUTO);
 	uint32_t much = 2 * chunk_pages(&config);
 	fill_and_release(&config, 2);
 	CHECK(atomic_load(&rig.pool->wants_trim));
@@ -202,7 +202,7 @@ TEST(trim_is_wanted_when_more_is_unused_than_the_last_one_left)
 }
 
 /* The pages whose memory was refused are as good as any. */
-static void trim_in_vain(enum ch__backend backend)
+static void trim_in_vain(enum ch_backend backend)
 {
 	struct ch__pool_config config = config_on(backend);
 	for (uint64_t n = 1, calls = 1; n <= calls; n++) {
@@ -223,9 +223,9 @@ static void trim_in_vain(enum ch__backend backend)
 
 TEST(runs_that_the_system_did_not_take_are_used_again)
 {
-	trim_in_vain(CH__BACKEND_MEMFD);
-	if (rig_may_have(CH__BACKEND_PROCMEM))
-		trim_in_vain(CH__BACKEND_PROCMEM);
+	trim_in_vain(CH_BACKEND_MEMFD);
+	if (rig_may_have(CH_BACKEND_PROCMEM))
+		trim_in_vain(CH_BACKEND_PROCMEM);
 }
 
 static unsigned mappings_left(void)
@@ -242,7 +242,7 @@ static uint32_t trim_at_the_limit_of_mappings(long left)
 {
 	if (TEST_SANITIZED)
 		skip("a sanitizer maps memory of its own");
-	struct ch__pool_config config = config_on(CH__BACKEND_AUTO);
+	struct ch__pool_config config = config_on(CH_BACKEND_AUTO);
 	uint32_t of = RUN / (uint32_t)config.page_bytes + 1;
 	fill_and_release(&config, of);
 	fill_maps(left);
@@ -286,7 +286,7 @@ TEST(trim_that_has_no_mappings_to_leave_takes_none)
 
 TEST(span_lies_over_pages_with_memory_and_without)
 {
-	struct ch__pool_config config = config_on(CH__BACKEND_AUTO);
+	struct ch__pool_config config = config_on(CH_BACKEND_AUTO);
 	uint32_t in_chunk = chunk_pages(&config), long_span = in_chunk - 1;
 	fill_and_release(&config, in_chunk);
 	ch__pool_trim(rig.pool);
@@ -314,7 +314,7 @@ TEST(span_lies_over_pages_with_memory_and_without)
 /* Of the first span's chunk, trim may have left the lower half. */
 TEST(pages_before_a_span_get_no_memory)
 {
-	struct ch__pool_config config = config_on(CH__BACKEND_AUTO);
+	struct ch__pool_config config = config_on(CH_BACKEND_AUTO);
 	uint32_t in_chunk = chunk_pages(&config), half = in_chunk / 2, span = 0;
 	fill_and_release(&config, in_chunk);
 	ch__pool_trim(rig.pool);
@@ -334,7 +334,7 @@ TEST(pages_before_a_span_get_no_memory)
 TEST(large_pages_of_the_system_stay_whole)
 {
 	skip_without_procmem();
-	struct ch__pool_config config = config_on(CH__BACKEND_PROCMEM);
+	struct ch__pool_config config = config_on(CH_BACKEND_PROCMEM);
 	config.is_for_forks = true;
 	fill_and_release(&config, chunk_pages(&config));
 	ch__pool_trim(rig.pool);

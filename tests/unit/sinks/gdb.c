@@ -94,14 +94,14 @@ TEST(sink_that_is_off_is_not_in_the_list)
 	use_heads(&bed);
 	bed.config.each = tell_one;
 	told_late = range_at(&bed, 640, 64, 77);
-	CHECK_EQ(ch__sinks_create(&bed.config, CH__SINK_GDB, &bed.sinks), 0);
+	CHECK_EQ(ch__sinks_create(&bed.config, CH_SINK_GDB, &bed.sinks), 0);
 	add(&bed, 64, 64, 1);
 	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
 	CHECK_EQ(gdb_list_length(), 2);
 	CHECK_EQ(ch__sinks_set(bed.sinks, 0), 0);
 	CHECK_EQ(gdb_list_length(), 0);
 	add(&bed, 128, 64, 2); /* no sink is told */
-	CHECK_EQ(ch__sinks_set(bed.sinks, CH__SINK_GDB), 0);
+	CHECK_EQ(ch__sinks_set(bed.sinks, CH_SINK_GDB), 0);
 	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
 	check_shown(&bed, 640, "fn_77");
 	check_shown(&bed, 64, NULL);
@@ -117,7 +117,7 @@ TEST(sink_that_was_off_does_not_know_the_shapes_of_the_dead)
 	CHECK(ch__sinks_page_live(bed.sinks, 1, 1, 0));
 	CHECK_EQ(ch__sinks_set(bed.sinks, 0), 0);
 	ch__sinks_page_dead(bed.sinks, 0, 1);
-	CHECK_EQ(ch__sinks_set(bed.sinks, CH__SINK_GDB), 0);
+	CHECK_EQ(ch__sinks_set(bed.sinks, CH_SINK_GDB), 0);
 	add(&bed, 64, 40, 1);
 	add(&bed, BED_PAGE_BYTES + 64, 40, 2);
 	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
@@ -515,7 +515,7 @@ TEST(storm_shows_what_lives)
 	}
 	if (is_attached)
 		detach_debugger();
-	CHECK_EQ(ch__sinks_status(m->bed.sinks, CH__SINK_GDB), 0);
+	CHECK_EQ(ch__sinks_status(m->bed.sinks, CH_SINK_GDB), 0);
 	bed_close(&m->bed);
 	free(m);
 }
@@ -601,7 +601,7 @@ static int run_until_failure(struct bed *bed)
 	ch__sinks_flush(bed->sinks, CH__FLUSH_EXACT);
 	add(bed, BED_CHUNK_BYTES, 64, 100);
 	ch__sinks_flush(bed->sinks, CH__FLUSH_EXACT);
-	return ch__sinks_status(bed->sinks, CH__SINK_GDB);
+	return ch__sinks_status(bed->sinks, CH_SINK_GDB);
 }
 
 TEST(each_failure_switches_off_and_says_why)
@@ -612,27 +612,27 @@ TEST(each_failure_switches_off_and_says_why)
 		CHECK(nth < 200);
 		use_heads(&bed);
 		ch__os_fail_at(nth, false);
-		int error = ch__sinks_create(&bed.config, CH__SINK_GDB, &bed.sinks);
+		int error = ch__sinks_create(&bed.config, CH_SINK_GDB, &bed.sinks);
 		if (!error)
 			error = run_until_failure(&bed);
 		bool is_hit = ch__os_failable_calls() >= nth;
 		ch__os_fail_at(0, false);
 		if (!is_hit) {
 			CHECK_EQ(error, 0);
-			CHECK_EQ(ch__sinks_on(bed.sinks), CH__SINK_GDB);
+			CHECK_EQ(ch__sinks_on(bed.sinks), CH_SINK_GDB);
 			bed_close(&bed);
 			break;
 		}
 		failed++;
-		CHECK(!bed.sinks || ch__sinks_status(bed.sinks, CH__SINK_GDB) == ENOMEM);
+		CHECK(!bed.sinks || ch__sinks_status(bed.sinks, CH_SINK_GDB) == ENOMEM);
 		CHECK(!bed.sinks || ch__sinks_on(bed.sinks) == 0);
 		CHECK_EQ(gdb_list_length(), 0);
 		if (bed.sinks) { /* the sink can be turned on again */
-			CHECK_EQ(ch__sinks_set(bed.sinks, CH__SINK_GDB), 0);
+			CHECK_EQ(ch__sinks_set(bed.sinks, CH_SINK_GDB), 0);
 			add(&bed, 64, 64, 1);
 			ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
 			check_shown(&bed, 64, "fn_1");
-			CHECK_EQ(ch__sinks_status(bed.sinks, CH__SINK_GDB), 0);
+			CHECK_EQ(ch__sinks_status(bed.sinks, CH_SINK_GDB), 0);
 		}
 		bed_close(&bed);
 	}
@@ -661,7 +661,7 @@ TEST(fatal_path_shows_all_and_waits_for_no_lock)
 	bed_close(&bed);
 	use_heads(&bed);
 	bed.config.name = name_that_dies;
-	CHECK_EQ(ch__sinks_create(&bed.config, CH__SINK_GDB, &bed.sinks), 0);
+	CHECK_EQ(ch__sinks_create(&bed.config, CH_SINK_GDB, &bed.sinks), 0);
 	add(&bed, 64, 64, 1);
 	dying = bed.sinks;
 	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);

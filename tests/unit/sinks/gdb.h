@@ -17,7 +17,7 @@ static inline void use_heads(struct bed *bed)
 static inline void open_gdb(struct bed *bed)
 {
 	use_heads(bed);
-	CHECK_EQ(ch__sinks_create(&bed->config, CH__SINK_GDB, &bed->sinks), 0);
+	CHECK_EQ(ch__sinks_create(&bed->config, CH_SINK_GDB, &bed->sinks), 0);
 }
 
 static inline void check_shown(const struct bed *bed, size_t offset, const char *name)

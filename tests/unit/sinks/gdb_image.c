@@ -99,7 +99,7 @@ TEST(long_name_is_cut_as_in_other_tools)
 	struct bed bed;
 	use_heads(&bed);
 	bed.config.name = name_without_end;
-	CHECK_EQ(ch__sinks_create(&bed.config, CH__SINK_GDB, &bed.sinks), 0);
+	CHECK_EQ(ch__sinks_create(&bed.config, CH_SINK_GDB, &bed.sinks), 0);
 	struct ch__sink_range block[] = {range_at(&bed, 64, 40, 7), range_at(&bed, 8000, 24, 7)};
 	block[1].is_cold = true;
 	CHECK(ch__sinks_page_live(bed.sinks, 0, 1, 0));
@@ -297,7 +297,7 @@ TEST(sink_without_memory_for_frames_of_a_block_is_off)
 	ch__os_fail_at(1, false);
 	ch__sinks_own_live(bed.sinks, own, "", (uintptr_t)bed.pool + 64);
 	ch__os_fail_at(0, false);
-	CHECK_EQ(ch__sinks_status(bed.sinks, CH__SINK_GDB), ENOMEM);
+	CHECK_EQ(ch__sinks_status(bed.sinks, CH_SINK_GDB), ENOMEM);
 	add(&bed, 64, 40, 1);
 	CHECK_EQ(ch__sinks_on(bed.sinks), 0);
 	ch__sinks_own_destroy(bed.sinks, own);
@@ -453,7 +453,7 @@ static uintptr_t begin_with_lines(struct bed *bed)
 {
 	use_heads(bed);
 	bed->config.lines = lines_of_seven;
-	CHECK_EQ(ch__sinks_create(&bed->config, CH__SINK_GDB, &bed->sinks), 0);
+	CHECK_EQ(ch__sinks_create(&bed->config, CH_SINK_GDB, &bed->sinks), 0);
 	return (uintptr_t)bed->pool;
 }
 
@@ -669,7 +669,7 @@ TEST(debug_sections_are_those_of_the_standard_byte_for_byte)
 	struct bed bed;
 	use_heads(&bed);
 	bed.config.lines = lines_of_both;
-	CHECK_EQ(ch__sinks_create(&bed.config, CH__SINK_GDB, &bed.sinks), 0);
+	CHECK_EQ(ch__sinks_create(&bed.config, CH_SINK_GDB, &bed.sinks), 0);
 	uintptr_t pool = (uintptr_t)bed.pool;
 	two_lines[0] = (struct ch__sink_line){6, 300};
 	two_lines[1] = (struct ch__sink_line){26, 12};
@@ -757,7 +757,7 @@ TEST(code_without_a_name_is_named_by_its_address)
 	char name[40];
 	use_heads(&bed);
 	bed.config.name = no_name;
-	CHECK_EQ(ch__sinks_create(&bed.config, CH__SINK_GDB, &bed.sinks), 0);
+	CHECK_EQ(ch__sinks_create(&bed.config, CH_SINK_GDB, &bed.sinks), 0);
 	add(&bed, 64, 40, 1);
 	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
 	snprintf(name, sizeof name, "jit_%zx", (size_t)bed.pool + 64);
@@ -772,7 +772,7 @@ TEST(image_says_the_language_of_names_that_would_be_changed)
 	unsigned language = 0;
 	use_heads(&bed);
 	bed.config.name = name_of_language;
-	CHECK_EQ(ch__sinks_create(&bed.config, CH__SINK_GDB, &bed.sinks), 0);
+	CHECK_EQ(ch__sinks_create(&bed.config, CH_SINK_GDB, &bed.sinks), 0);
 	uintptr_t pool = (uintptr_t)bed.pool;
 	for (uint64_t key = 2; key < 5; key++)
 		add(&bed, 64 + 64 * key, 40, key);

@@ -18,7 +18,7 @@ TEST(dump_has_names_bytes_and_times)
 	uint64_t before = now_ns();
 	start(&bed);
 	path_of(getpid(), path);
-	CHECK_STR(ch__sinks_path(bed.sinks, CH__SINK_JITDUMP), path);
+	CHECK_STR(ch__sinks_path(bed.sinks, CH_SINK_JITDUMP), path);
 	bed_code(&bed, 64, code, sizeof code);
 	uint64_t told_at = now_ns();
 	struct ch__sink_range two[] = {range_at(&bed, 64, 7, 1), range_at(&bed, 4096, 32, 2)};
@@ -107,7 +107,7 @@ TEST(dump_has_one_record_for_neighbours_that_go_together)
 	use_own_folder();
 	bed_map(&bed);
 	bed.config.head_bytes = HEAD;
-	CHECK_EQ(ch__sinks_create(&bed.config, CH__SINK_JITDUMP, &bed.sinks), 0);
+	CHECK_EQ(ch__sinks_create(&bed.config, CH_SINK_JITDUMP, &bed.sinks), 0);
 	pages_live(&bed);
 	for (size_t i = 0; i < BLOCKS; i++) {
 		add(&bed, i * HOT + HEAD, HOT - HEAD, i);
@@ -192,7 +192,7 @@ static void begin_with_lines(struct bed *bed, lines_of_key *lines)
 	bed_map(bed);
 	bed->config.context = bed;
 	bed->config.lines = lines;
-	CHECK_EQ(ch__sinks_create(&bed->config, CH__SINK_JITDUMP, &bed->sinks), 0);
+	CHECK_EQ(ch__sinks_create(&bed->config, CH_SINK_JITDUMP, &bed->sinks), 0);
 }
 
 TEST(dump_has_lines_of_the_part_it_speaks_of)
@@ -278,7 +278,7 @@ TEST(dump_leaves_out_lines_that_are_too_long_for_a_record)
 	pages_live(&bed);
 	CHECK_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
 	add(&bed, 64, LINES_TOO_MANY, 64);
-	CHECK_EQ(ch__sinks_status(bed.sinks, CH__SINK_JITDUMP), 0);
+	CHECK_EQ(ch__sinks_status(bed.sinks, CH_SINK_JITDUMP), 0);
 	struct dump *dump = read_own();
 	dump_check_owner(dump, bed.pool + 64, now_ns(), "fn_64");
 	CHECK(!dump_owner(dump, (uintptr_t)bed.pool + 64, now_ns())->lines);
@@ -323,7 +323,7 @@ TEST(dump_has_unwind_rules_of_the_pages_shape)
 	static const uint8_t no_frame[] = {0x0c, 7, 8, 0x90, 1};
 	struct bed bed;
 	use_own_folder();
-	bed_open(&bed, CH__SINK_JITDUMP);
+	bed_open(&bed, CH_SINK_JITDUMP);
 	uint8_t frame = ch__sinks_frame_register(bed.sinks, no_frame, sizeof no_frame);
 	CHECK(frame != 0);
 	CHECK(ch__sinks_page_live(bed.sinks, 0, 2, 0));
@@ -356,7 +356,7 @@ TEST(dump_has_the_steps_of_a_block)
 	struct bed bed;
 	uint8_t steps[CH__STEPS_FDE_BYTES];
 	use_own_folder();
-	bed_open(&bed, CH__SINK_JITDUMP);
+	bed_open(&bed, CH_SINK_JITDUMP);
 	size_t n = add_steps(&bed, steps);
 	struct dump *dump = read_own();
 	const struct dump_record *load = dump_owner(dump, (uintptr_t)bed.pool + 64, now_ns());
@@ -375,9 +375,9 @@ TEST(dump_has_a_record_of_each_trampoline)
 {
 	struct bed bed;
 	use_own_folder();
-	bed_open(&bed, CH__SINK_JITDUMP);
-	uint8_t frame = CH__FRAME_SLOTS + CH__TEMPLATE_FRAMED;
-	CHECK_EQ(ch__sinks_slots_register(bed.sinks, CH__TEMPLATE_FRAMED, SLOT_BYTES), 0);
+	bed_open(&bed, CH_SINK_JITDUMP);
+	uint8_t frame = CH__FRAME_SLOTS + CH_TRAMPOLINE_FRAMED;
+	CHECK_EQ(ch__sinks_slots_register(bed.sinks, CH_TRAMPOLINE_FRAMED, SLOT_BYTES), 0);
 	CHECK(ch__sinks_page_live(bed.sinks, 1, 1, frame));
 	CHECK(ch__sinks_page_live(bed.sinks, 0, 1, 0));
 	static const uint8_t code[] = {1, 2, 3, 4, 5, 6, 7, 8};
@@ -508,7 +508,7 @@ TEST(dump_storm_has_every_owner_at_every_time)
 			model_remove(m, m->owner[test_random_below(&m->random, STORM_GRANULES)]);
 		model_look(m);
 	}
-	CHECK_EQ(ch__sinks_status(m->bed.sinks, CH__SINK_JITDUMP), 0);
+	CHECK_EQ(ch__sinks_status(m->bed.sinks, CH_SINK_JITDUMP), 0);
 	check_snapshots(m);
 	bed_close(&m->bed);
 	free(m);
@@ -576,7 +576,7 @@ TEST(dump_told_by_threads_is_whole)
 	for (size_t i = 0; i < THREADS; i++)
 		pthread_join(threads[i], NULL);
 	flush(&bed);
-	CHECK_EQ(ch__sinks_status(bed.sinks, CH__SINK_JITDUMP), 0);
+	CHECK_EQ(ch__sinks_status(bed.sinks, CH_SINK_JITDUMP), 0);
 	struct dump *dump = read_own();
 	for (size_t i = 0; i < THREADS * THREAD_RANGES; i++) {
 		char name[40];
@@ -606,7 +606,7 @@ TEST(dump_records_stay_whole_with_odd_names)
 	struct bed bed;
 	char nameless[40];
 	use_own_folder();
-	bed_open_named(&bed, CH__SINK_JITDUMP, odd_name);
+	bed_open_named(&bed, CH_SINK_JITDUMP, odd_name);
 	pages_live(&bed);
 	for (size_t i = 1; i <= 300; i++)
 		add(&bed, i * 64, 64, i);

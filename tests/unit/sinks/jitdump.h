@@ -42,8 +42,8 @@ static inline void pages_live(struct bed *bed)
 
 static inline void start(struct bed *bed)
 {
-	bed_open(bed, CH__SINK_JITDUMP);
-	CHECK_EQ(ch__sinks_status(bed->sinks, CH__SINK_JITDUMP), 0);
+	bed_open(bed, CH_SINK_JITDUMP);
+	CHECK_EQ(ch__sinks_status(bed->sinks, CH_SINK_JITDUMP), 0);
 	pages_live(bed);
 }
 

@@ -18,8 +18,8 @@
 static void check_switched_off(struct bed *bed, int error)
 {
 	CHECK_EQ(ch__sinks_on(bed->sinks), 0);
-	CHECK_EQ(ch__sinks_status(bed->sinks, CH__SINK_JITDUMP), error);
-	CHECK_STR(ch__sinks_path(bed->sinks, CH__SINK_JITDUMP), "");
+	CHECK_EQ(ch__sinks_status(bed->sinks, CH_SINK_JITDUMP), error);
+	CHECK_STR(ch__sinks_path(bed->sinks, CH_SINK_JITDUMP), "");
 	add(bed, 64, 64, 1); /* no sink is told, no harm */
 	discard(bed, 64, 64, 1);
 	flush(bed);
@@ -79,7 +79,7 @@ TEST(dump_that_fails_twice_takes_back_only_its_own_page)
 	CHECK(mmap(marker, bytes, PROT_READ | PROT_WRITE,
 		   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) == marker);
 	CHECK_EQ(setenv("JITDUMPDIR", "/nowhere/at/all", 1), 0);
-	CHECK_EQ(ch__sinks_set(bed.sinks, CH__SINK_JITDUMP), ENOENT);
+	CHECK_EQ(ch__sinks_set(bed.sinks, CH_SINK_JITDUMP), ENOENT);
 	CHECK_EQ(mincore(marker, bytes, &is_in), 0); /* ENOMEM where nothing is mapped */
 	bed_close(&bed);
 	remove_own_folder();
@@ -92,7 +92,7 @@ TEST(dump_without_room_for_its_first_code_is_off_from_the_start)
 	struct rlimit limit = {4096, 4096};
 	use_own_folder();
 	CHECK_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
-	bed_open(&bed, CH__SINK_JITDUMP);
+	bed_open(&bed, CH_SINK_JITDUMP);
 	check_switched_off(&bed, EFBIG);
 	bed_close(&bed);
 	remove_own_folder();
@@ -109,7 +109,7 @@ TEST(dump_is_right_or_off_when_any_call_fails)
 		struct bed bed;
 		bed_map(&bed);
 		ch__os_fail_at(nth, false);
-		int error = ch__sinks_create(&bed.config, CH__SINK_JITDUMP, &bed.sinks);
+		int error = ch__sinks_create(&bed.config, CH_SINK_JITDUMP, &bed.sinks);
 		bool has_failed = ch__os_failable_calls() >= nth;
 		CHECK(!error || has_failed);
 		if (!error) {
@@ -121,7 +121,7 @@ TEST(dump_is_right_or_off_when_any_call_fails)
 			bool is_on = ch__sinks_on(bed.sinks) != 0;
 			has_failed = ch__os_failable_calls() >= nth;
 			ch__os_fail_at(0, false);
-			CHECK_EQ(is_on, ch__sinks_status(bed.sinks, CH__SINK_JITDUMP) == 0);
+			CHECK_EQ(is_on, ch__sinks_status(bed.sinks, CH_SINK_JITDUMP) == 0);
 			CHECK(is_on || has_failed);
 			if (is_on) {
 				check_now(bed.pool + 64, "fn_2");
@@ -140,9 +140,9 @@ TEST(dump_is_right_or_off_when_any_call_fails)
 static void check_refused(int error)
 {
 	struct bed bed;
-	bed_open(&bed, CH__SINK_JITDUMP); /* the heap is made nevertheless */
+	bed_open(&bed, CH_SINK_JITDUMP); /* the heap is made nevertheless */
 	CHECK_EQ(ch__sinks_on(bed.sinks), 0);
-	CHECK_EQ(ch__sinks_status(bed.sinks, CH__SINK_JITDUMP), error);
+	CHECK_EQ(ch__sinks_status(bed.sinks, CH_SINK_JITDUMP), error);
 	add(&bed, 64, 64, 1);
 	flush(&bed);
 	bed_close(&bed);
@@ -209,7 +209,7 @@ TEST(dump_is_not_written_by_a_child_of_a_raw_clone)
 	if (child == 0) {
 		flush(&bed);
 		add(&bed, 128, 64, 2);
-		CHECK_EQ(ch__sinks_status(bed.sinks, CH__SINK_JITDUMP), EFAULT);
+		CHECK_EQ(ch__sinks_status(bed.sinks, CH_SINK_JITDUMP), EFAULT);
 		ch__sinks_destroy(bed.sinks);
 		_exit(0);
 	}
@@ -233,10 +233,10 @@ TEST(dump_in_a_folder_named_from_here_goes_on_when_the_process_goes_elsewhere)
 	CHECK_EQ(setenv("JITDUMPDIR", ".", 1), 0);
 	start(&bed);
 	CHECK_EQ(chdir("/"), 0);
-	CHECK_STR(ch__sinks_path(bed.sinks, CH__SINK_JITDUMP), path);
+	CHECK_STR(ch__sinks_path(bed.sinks, CH_SINK_JITDUMP), path);
 	add(&bed, 64, 64, 1);
 	flush(&bed);
-	CHECK_EQ(ch__sinks_status(bed.sinks, CH__SINK_JITDUMP), 0);
+	CHECK_EQ(ch__sinks_status(bed.sinks, CH_SINK_JITDUMP), 0);
 	check_now(bed.pool + 64, "fn_1");
 	bed_close(&bed);
 	remove_own_folder();
@@ -269,7 +269,7 @@ TEST(dump_lies_where_the_configuration_says)
 	CHECK_EQ(setenv("JITDUMPDIR", "/nowhere/at/all", 1), 0);
 	bed_map(&bed);
 	bed.config.jitdump_dir = folder;
-	CHECK_EQ(ch__sinks_create(&bed.config, CH__SINK_JITDUMP, &bed.sinks), 0);
+	CHECK_EQ(ch__sinks_create(&bed.config, CH_SINK_JITDUMP, &bed.sinks), 0);
 	pages_live(&bed);
 	add(&bed, 64, 64, 1);
 	check_now(bed.pool + 64, "fn_1");
@@ -312,7 +312,7 @@ TEST(dump_is_shared_by_heaps)
 	check_now(a.pool + 64, "fn_1");
 	ch__sinks_destroy(a.sinks);
 	/* The file goes on for a later heap: no record is lost. */
-	CHECK_EQ(ch__sinks_create(&a.config, CH__SINK_JITDUMP, &a.sinks), 0);
+	CHECK_EQ(ch__sinks_create(&a.config, CH_SINK_JITDUMP, &a.sinks), 0);
 	pages_live(&a);
 	add(&a, 80, 64, 4);
 	check_now(a.pool + 64, "fn_1");
@@ -340,18 +340,18 @@ TEST(dump_turned_on_late_names_live_ranges_and_turned_off_none)
 	bed.config.each = visit_two;
 	bed.config.context = &bed;
 	CHECK_EQ(ch__sinks_create(&bed.config, 0, &bed.sinks), 0);
-	CHECK_STR(ch__sinks_path(bed.sinks, CH__SINK_JITDUMP), "");
+	CHECK_STR(ch__sinks_path(bed.sinks, CH_SINK_JITDUMP), "");
 	for (int round = 0; round < 2; round++) { /* off and on again */
-		CHECK_EQ(ch__sinks_set(bed.sinks, CH__SINK_JITDUMP), 0);
+		CHECK_EQ(ch__sinks_set(bed.sinks, CH_SINK_JITDUMP), 0);
 		check_now(bed.pool + 64, "fn_1");
 		check_now(bed.pool + 128, "fn_2");
 		CHECK_EQ(ch__sinks_set(bed.sinks, 0), 0);
-		CHECK_STR(ch__sinks_path(bed.sinks, CH__SINK_JITDUMP), "");
+		CHECK_STR(ch__sinks_path(bed.sinks, CH_SINK_JITDUMP), "");
 		check_now(bed.pool + 64, "[freed]");
 		check_now(bed.pool + 191, "[freed]");
 		check_now(bed.runtime, "[freed]");
 	}
-	CHECK_EQ(ch__sinks_set(bed.sinks, CH__SINK_JITDUMP), 0);
+	CHECK_EQ(ch__sinks_set(bed.sinks, CH_SINK_JITDUMP), 0);
 	bed_close(&bed); /* the heap's end frees all code, too */
 	check_now(bed.pool + 64, "[freed]");
 	remove_own_folder();
@@ -366,7 +366,7 @@ static void child_works(struct bed *bed, const char *parents)
 	ch__sinks_fork_files_done(true);
 	discard(bed, 512, 64, 5); /* before the handler of the heap has run */
 	ch__sinks_fork_child(bed->sinks, true);
-	CHECK_STR(ch__sinks_path(bed->sinks, CH__SINK_JITDUMP), path);
+	CHECK_STR(ch__sinks_path(bed->sinks, CH_SINK_JITDUMP), path);
 	check_now(bed->pool + 64, "fn_1");
 	check_now(bed->pool + 128, "fn_2");
 	check_now(bed->pool + 512, "[freed]");
@@ -396,7 +396,7 @@ static void child_without_code(struct bed *bed)
 	path_of(getpid(), path);
 	ch__sinks_fork_files_done(true);
 	ch__sinks_fork_child(bed->sinks, false);
-	CHECK_EQ(ch__sinks_status(bed->sinks, CH__SINK_JITDUMP), EFAULT);
+	CHECK_EQ(ch__sinks_status(bed->sinks, CH_SINK_JITDUMP), EFAULT);
 	check_switched_off(bed, EFAULT);
 	unlink(path);
 	_exit(0);
@@ -447,7 +447,7 @@ TEST(dump_of_a_child_is_its_own)
 	bed_map(&bed);
 	bed.config.each = visit_two;
 	bed.config.context = &bed;
-	CHECK_EQ(ch__sinks_create(&bed.config, CH__SINK_JITDUMP, &bed.sinks), 0);
+	CHECK_EQ(ch__sinks_create(&bed.config, CH_SINK_JITDUMP, &bed.sinks), 0);
 	pages_live(&bed);
 	add(&bed, 64, 64, 1);
 	add(&bed, 128, 64, 2);
@@ -511,7 +511,7 @@ TEST(child_of_a_process_that_turned_its_dump_off_has_none)
 	if (pid == 0) {
 		path_of(getpid(), path);
 		CHECK_EQ(access(path, F_OK), -1);
-		CHECK_EQ(ch__sinks_set(bed.sinks, CH__SINK_JITDUMP), 0);
+		CHECK_EQ(ch__sinks_set(bed.sinks, CH_SINK_JITDUMP), 0);
 		check_now(bed.runtime, "codeheap_runtime");
 		unlink(path);
 		_exit(0);

@@ -22,7 +22,7 @@ static void start(struct bed *keeping)
 {
 	use_own_folder();
 	path_of(getpid(), path);
-	open_keeping(keeping, CH__SINK_PERF_MAP);
+	open_keeping(keeping, CH_SINK_PERF_MAP);
 }
 
 /* Makes the next flush of any heap write the whole file. */
@@ -54,7 +54,7 @@ TEST(kept_names_outlive_a_rewrite_that_another_heap_wants)
 {
 	struct bed bed, other;
 	start(&bed);
-	bed_open(&other, CH__SINK_PERF_MAP);
+	bed_open(&other, CH_SINK_PERF_MAP);
 	add(&bed, 64, 64, 1);
 	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
 	discard(&bed, 64, 64, 1);
@@ -85,14 +85,14 @@ TEST(kept_names_outlive_a_rewrite_where_files_cannot_change_places)
 	static const int errors[] = {EINVAL, ENOSYS};
 	struct bed bed, other;
 	start(&bed);
-	bed_open(&other, CH__SINK_PERF_MAP);
+	bed_open(&other, CH_SINK_PERF_MAP);
 	add(&bed, 64, 64, 1);
 	discard(&bed, 64, 64, 1);
 	for (int i = 0; i < 2; i++) {
 		refuse_call_with(SYS_renameat2, errors[i], ARGUMENT, EXCHANGE);
 		want_rewrite(&other);
 		ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
-		CHECK_EQ(ch__sinks_status(bed.sinks, CH__SINK_PERF_MAP), 0);
+		CHECK_EQ(ch__sinks_status(bed.sinks, CH_SINK_PERF_MAP), 0);
 		check_named(path, bed.pool + 64, "fn_1");
 		check_named(path, other.pool, "fn_101");
 	}
@@ -107,7 +107,7 @@ TEST(map_that_is_written_anew_takes_no_more_memory)
 	struct bed bed, other;
 	size_t before = 0, after = 0;
 	start(&bed);
-	bed_open(&other, CH__SINK_PERF_MAP);
+	bed_open(&other, CH_SINK_PERF_MAP);
 	add(&bed, 64, 64, 1);
 	discard(&bed, 64, 64, 1);
 	for (int i = 0; i < TIMES; i++) {
@@ -128,7 +128,7 @@ TEST(kept_names_go_when_their_heap_is_in_need)
 	struct bed bed, other;
 	struct stat before, after;
 	start(&bed);
-	open_keeping(&other, CH__SINK_PERF_MAP);
+	open_keeping(&other, CH_SINK_PERF_MAP);
 	add(&bed, 64, 64, 1);
 	add(&bed, 128, 64, 2);
 	add(&other, 64, 64, 3);
@@ -180,7 +180,7 @@ TEST(kept_names_in_a_file_that_somebody_wrote_over_are_lost_and_nothing_else)
 	enum { RANGES = 8 };
 	struct bed bed, other;
 	start(&bed);
-	bed_open(&other, CH__SINK_PERF_MAP);
+	bed_open(&other, CH_SINK_PERF_MAP);
 	for (size_t i = 1; i <= RANGES; i++)
 		add(&bed, i * 64, 64, i);
 	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
@@ -201,7 +201,7 @@ TEST(kept_names_in_a_file_that_somebody_wrote_over_are_lost_and_nothing_else)
 	ch__sinks_flush(other.sinks, CH__FLUSH_BUFFERED);
 	check_named(path, bed.pool + 64, NULL);
 	check_named(path, bed.pool + 128, "fn_2");
-	CHECK_EQ(ch__sinks_status(bed.sinks, CH__SINK_PERF_MAP), 0);
+	CHECK_EQ(ch__sinks_status(bed.sinks, CH_SINK_PERF_MAP), 0);
 	bed_close(&other);
 	bed_close(&bed);
 	remove_own_folder();
@@ -260,7 +260,7 @@ TEST(kept_storm_loses_no_name)
 	unsigned rounds = 0;
 	CHECK(s != NULL);
 	start(&s->bed);
-	bed_open(&s->other, CH__SINK_PERF_MAP);
+	bed_open(&s->other, CH_SINK_PERF_MAP);
 	s->random = test_random_new();
 	uint64_t end = now_ns() + storm_ms() * UINT64_C(500000);
 	for (; now_ns() < end || rounds < 40; rounds++) {
@@ -278,7 +278,7 @@ TEST(kept_storm_loses_no_name)
 		check_storm(s);
 	}
 	CHECK(s->keys > PLACES); /* the heap was in need */
-	CHECK_EQ(ch__sinks_status(s->bed.sinks, CH__SINK_PERF_MAP), 0);
+	CHECK_EQ(ch__sinks_status(s->bed.sinks, CH_SINK_PERF_MAP), 0);
 	bed_close(&s->other);
 	bed_close(&s->bed);
 	free(s);
@@ -306,14 +306,14 @@ TEST(kept_names_are_there_or_the_map_is_off_when_any_call_fails)
 	path_of(getpid(), path);
 	for (; has_failed; nth++) {
 		struct bed bed, other;
-		open_keeping(&bed, CH__SINK_PERF_MAP);
-		bed_open(&other, CH__SINK_PERF_MAP);
+		open_keeping(&bed, CH_SINK_PERF_MAP);
+		bed_open(&other, CH_SINK_PERF_MAP);
 		ch__os_fail_at(nth, false);
 		live_and_die(&bed, &other);
 		has_failed = ch__os_failable_calls() >= nth;
 		ch__os_fail_at(0, false);
 		bool is_on = ch__sinks_on(bed.sinks) != 0;
-		CHECK_EQ(is_on, ch__sinks_status(bed.sinks, CH__SINK_PERF_MAP) == 0);
+		CHECK_EQ(is_on, ch__sinks_status(bed.sinks, CH_SINK_PERF_MAP) == 0);
 		CHECK(is_on || has_failed);
 		if (is_on) {
 			check_named(path, bed.pool + 64, "fn_1");

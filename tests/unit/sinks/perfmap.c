@@ -19,7 +19,7 @@ TEST(map_names_ranges_after_flush)
 	struct bed bed;
 	char path[128];
 	start(&bed, path);
-	CHECK_STR(ch__sinks_path(bed.sinks, CH__SINK_PERF_MAP), path);
+	CHECK_STR(ch__sinks_path(bed.sinks, CH_SINK_PERF_MAP), path);
 	add(&bed, 64, 40, 7);
 	add(&bed, BED_CHUNK_BYTES - 64, 128, 8); /* crosses chunks */
 	add(&bed, BED_POOL_BYTES + 64, 8, 9);    /* outside the pool */
@@ -44,8 +44,8 @@ TEST(map_lies_in_tmp_where_no_folder_is_given)
 		struct bed bed;
 		CHECK_EQ(unsetenv("CODEHEAP_PERF_MAP_DIR"), 0);
 		CHECK_EQ(is_empty ? setenv("CODEHEAP_PERF_MAP_DIR", "", 1) : 0, 0);
-		bed_open(&bed, CH__SINK_PERF_MAP);
-		const char *at = ch__sinks_path(bed.sinks, CH__SINK_PERF_MAP);
+		bed_open(&bed, CH_SINK_PERF_MAP);
+		const char *at = ch__sinks_path(bed.sinks, CH_SINK_PERF_MAP);
 		check_named(at, bed.runtime, "codeheap_runtime");
 		CHECK_EQ(unlink(at), 0);
 		CHECK_STR(at, path);
@@ -64,14 +64,14 @@ static void check_name_or_status(struct bed *bed, const char *path, const void *
 				 const char *name)
 {
 	catch_up();
-	if (ch__sinks_status(bed->sinks, CH__SINK_PERF_MAP) == 0)
+	if (ch__sinks_status(bed->sinks, CH_SINK_PERF_MAP) == 0)
 		check_named(path, pc, name);
 }
 
 static void check_name(struct bed *bed, const char *path, const void *pc, const char *name)
 {
 	catch_up();
-	CHECK_EQ(ch__sinks_status(bed->sinks, CH__SINK_PERF_MAP), 0);
+	CHECK_EQ(ch__sinks_status(bed->sinks, CH_SINK_PERF_MAP), 0);
 	check_named(path, pc, name);
 }
 
@@ -149,7 +149,7 @@ TEST(map_names_ranges_without_a_flush_when_any_call_fails)
 	path_of(getpid(), path);
 	for (uint64_t nth = 1; has_failed; nth++) {
 		struct bed bed;
-		bed_open(&bed, CH__SINK_PERF_MAP);
+		bed_open(&bed, CH_SINK_PERF_MAP);
 		ch__os_fail_at(nth, false);
 		for (size_t i = 1; i <= 3; i++) {
 			add(&bed, i * 64, 64, 1);
@@ -172,8 +172,8 @@ TEST(map_that_another_compiler_has_open_is_left_alone)
 	int other = open(path, O_WRONLY | O_CREAT | O_APPEND, 0600);
 	CHECK_EQ(dprintf(other, "1000 10 theirs\n"), 15);
 	CHECK_EQ(futimens(other, long_ago), 0);
-	bed_open(&bed, CH__SINK_PERF_MAP);
-	CHECK_EQ(ch__sinks_status(bed.sinks, CH__SINK_PERF_MAP), EBUSY);
+	bed_open(&bed, CH_SINK_PERF_MAP);
+	CHECK_EQ(ch__sinks_status(bed.sinks, CH_SINK_PERF_MAP), EBUSY);
 	check_named(path, (void *)0x1000, "theirs");
 	CHECK_EQ(close(other), 0);
 	end(&bed);
@@ -197,7 +197,7 @@ TEST(map_that_another_compiler_writes_to_keeps_its_lines)
 	discard(&bed, 64, 64, 1);
 	add(&bed, 96, 32, 4);
 	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
-	CHECK_EQ(ch__sinks_status(bed.sinks, CH__SINK_PERF_MAP), EBUSY);
+	CHECK_EQ(ch__sinks_status(bed.sinks, CH_SINK_PERF_MAP), EBUSY);
 	check_named(path, (void *)0x3000, "theirs");
 	check_named(path, bed.pool + 192, "fn_3");
 	CHECK_EQ(close(other), 0);
@@ -212,7 +212,7 @@ TEST(map_of_heaps_that_have_gone_is_closed)
 	CHECK(before >= 0 && close(before) == 0);
 	for (int i = 0; i < 5; i++) {
 		struct bed bed;
-		bed_open(&bed, CH__SINK_PERF_MAP);
+		bed_open(&bed, CH_SINK_PERF_MAP);
 		add(&bed, 64, 64, 1);
 		bed_close(&bed);
 	}
@@ -260,7 +260,7 @@ TEST(map_written_anew_keeps_one_file_open)
 {
 	struct bed bed;
 	use_own_folder();
-	bed_open(&bed, CH__SINK_PERF_MAP);
+	bed_open(&bed, CH_SINK_PERF_MAP);
 	int before = open("/dev/null", O_RDONLY);
 	CHECK(before >= 0 && close(before) == 0);
 	for (uint64_t i = 0; i < 20; i++) {
@@ -354,7 +354,7 @@ TEST(map_storm_never_overlaps)
 				(enum ch__flush)(test_random_below(&m->random, 8) % 3));
 		check_against_model(m, path);
 	}
-	CHECK_EQ(ch__sinks_status(m->bed.sinks, CH__SINK_PERF_MAP), 0);
+	CHECK_EQ(ch__sinks_status(m->bed.sinks, CH_SINK_PERF_MAP), 0);
 	bed_close(&m->bed);
 	free(m);
 	remove_own_folder();
@@ -416,8 +416,8 @@ TEST(map_told_by_threads_is_whole)
 static void check_switched_off(struct bed *bed, int error)
 {
 	CHECK_EQ(ch__sinks_on(bed->sinks), 0);
-	CHECK_EQ(ch__sinks_status(bed->sinks, CH__SINK_PERF_MAP), error);
-	CHECK_STR(ch__sinks_path(bed->sinks, CH__SINK_PERF_MAP), "");
+	CHECK_EQ(ch__sinks_status(bed->sinks, CH_SINK_PERF_MAP), error);
+	CHECK_STR(ch__sinks_path(bed->sinks, CH_SINK_PERF_MAP), "");
 	add(bed, 64, 64, 1); /* no sink is told, no harm */
 	discard(bed, 64, 64, 1);
 	ch__sinks_flush(bed->sinks, CH__FLUSH_COLLECTION);
@@ -428,11 +428,11 @@ TEST(map_is_switched_off_when_the_file_may_not_grow)
 	struct bed bed;
 	struct rlimit limit = {4096, 4096};
 	use_own_folder();
-	bed_open(&bed, CH__SINK_PERF_MAP);
+	bed_open(&bed, CH_SINK_PERF_MAP);
 	CHECK_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
 	for (size_t i = 0; i < 1024; i++)
 		add(&bed, i * 64, 64, i);
-	CHECK_EQ(ch__sinks_on(bed.sinks), CH__SINK_PERF_MAP);
+	CHECK_EQ(ch__sinks_on(bed.sinks), CH_SINK_PERF_MAP);
 	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
 	check_switched_off(&bed, EFBIG);
 	end(&bed);
@@ -445,10 +445,10 @@ TEST(map_that_cannot_be_opened_keeps_no_memory)
 	struct bed bed;
 	CHECK_EQ(setenv("CODEHEAP_PERF_MAP_DIR", "/nonexistent", 1), 0);
 	bed_open(&bed, 0);
-	CHECK_EQ(ch__sinks_set(bed.sinks, CH__SINK_PERF_MAP), ENOENT);
+	CHECK_EQ(ch__sinks_set(bed.sinks, CH_SINK_PERF_MAP), ENOENT);
 	size_t before = mapped_bytes();
 	for (int i = 0; i < TRIES; i++)
-		CHECK_EQ(ch__sinks_set(bed.sinks, CH__SINK_PERF_MAP), ENOENT);
+		CHECK_EQ(ch__sinks_set(bed.sinks, CH_SINK_PERF_MAP), ENOENT);
 	CHECK(mapped_bytes() < before + TRIES / 2 * TRY_BYTES);
 	bed_close(&bed);
 }
@@ -465,7 +465,7 @@ TEST(map_is_right_or_off_when_any_call_fails)
 		struct bed bed;
 		bed_map(&bed);
 		ch__os_fail_at(nth, false);
-		int error = ch__sinks_create(&bed.config, CH__SINK_PERF_MAP, &bed.sinks);
+		int error = ch__sinks_create(&bed.config, CH_SINK_PERF_MAP, &bed.sinks);
 		bool has_failed = ch__os_failable_calls() >= nth;
 		CHECK(!error || has_failed);
 		if (!error) {
@@ -478,7 +478,7 @@ TEST(map_is_right_or_off_when_any_call_fails)
 			bool is_on = ch__sinks_on(bed.sinks) != 0;
 			has_failed = ch__os_failable_calls() >= nth;
 			ch__os_fail_at(0, false);
-			CHECK_EQ(is_on, ch__sinks_status(bed.sinks, CH__SINK_PERF_MAP) == 0);
+			CHECK_EQ(is_on, ch__sinks_status(bed.sinks, CH_SINK_PERF_MAP) == 0);
 			CHECK(is_on || has_failed);
 			CHECK(access(beside, F_OK) != 0);
 			if (is_on) {
@@ -508,8 +508,8 @@ static void replace_an_earlier_map(void)
 	fclose(old);
 	const struct timespec long_ago[2] = {{.tv_sec = 1}, {.tv_sec = 1}};
 	CHECK_EQ(utimensat(AT_FDCWD, path, long_ago, 0), 0);
-	bed_open(&bed, CH__SINK_PERF_MAP);
-	CHECK_EQ(ch__sinks_status(bed.sinks, CH__SINK_PERF_MAP), 0);
+	bed_open(&bed, CH_SINK_PERF_MAP);
+	CHECK_EQ(ch__sinks_status(bed.sinks, CH_SINK_PERF_MAP), 0);
 	add(&bed, 64, 64, 1);
 	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
 	check_named(path, (void *)0x1000, NULL);
@@ -536,7 +536,7 @@ TEST(map_is_shared_by_heaps)
 	struct bed a, b;
 	char path[128];
 	start(&a, path);
-	bed_open(&b, CH__SINK_PERF_MAP);
+	bed_open(&b, CH_SINK_PERF_MAP);
 	add(&a, 64, 64, 1);
 	add(&b, 64, 64, 2);
 	ch__sinks_flush(a.sinks, CH__FLUSH_BUFFERED);
@@ -550,7 +550,7 @@ TEST(map_is_shared_by_heaps)
 	/* A new heap at the addresses of an ended heap: the old lines must go first. */
 	ch__sinks_destroy(a.sinks);
 	check_named(path, a.pool + 64, "fn_1");
-	CHECK_EQ(ch__sinks_create(&a.config, CH__SINK_PERF_MAP, &a.sinks), 0);
+	CHECK_EQ(ch__sinks_create(&a.config, CH_SINK_PERF_MAP, &a.sinks), 0);
 	add(&a, 80, 64, 4);
 	ch__sinks_flush(a.sinks, CH__FLUSH_BUFFERED);
 	check_named(path, a.pool + 64, NULL);
@@ -587,13 +587,13 @@ TEST(map_turned_on_late_names_live_ranges)
 	bed.config.each = visit_two;
 	bed.config.context = &bed;
 	CHECK_EQ(ch__sinks_create(&bed.config, 0, &bed.sinks), 0);
-	CHECK_STR(ch__sinks_path(bed.sinks, CH__SINK_PERF_MAP), "");
+	CHECK_STR(ch__sinks_path(bed.sinks, CH_SINK_PERF_MAP), "");
 	for (int round = 0; round < 2; round++) { /* off and on again */
-		CHECK_EQ(ch__sinks_set(bed.sinks, CH__SINK_PERF_MAP), 0);
+		CHECK_EQ(ch__sinks_set(bed.sinks, CH_SINK_PERF_MAP), 0);
 		check_named(path, bed.pool + 64, "fn_1");
 		check_named(path, bed.pool + 128, "fn_2");
 		CHECK_EQ(ch__sinks_set(bed.sinks, 0), 0);
-		CHECK_STR(ch__sinks_path(bed.sinks, CH__SINK_PERF_MAP), "");
+		CHECK_STR(ch__sinks_path(bed.sinks, CH_SINK_PERF_MAP), "");
 	}
 	end(&bed);
 }
@@ -606,7 +606,7 @@ static void child_works(struct bed *a, struct bed *b)
 	ch__sinks_fork_child(a->sinks, true);
 	discard(a, 512, 64, 5); /* the other heap's handler has yet to run */
 	ch__sinks_fork_child(b->sinks, true);
-	CHECK_STR(ch__sinks_path(a->sinks, CH__SINK_PERF_MAP), path);
+	CHECK_STR(ch__sinks_path(a->sinks, CH_SINK_PERF_MAP), path);
 	check_named(path, a->pool + 64, "fn_1"); /* added before the fork, and not flushed */
 	check_named(path, b->pool + 64, "fn_2");
 	check_named(path, a->pool + BED_CHUNK_BYTES, "fn_0"); /* more lines than the buffer holds */
@@ -623,7 +623,7 @@ TEST(map_of_a_child_is_its_own)
 	struct bed a, b;
 	char path[128];
 	start(&a, path);
-	bed_open(&b, CH__SINK_PERF_MAP);
+	bed_open(&b, CH_SINK_PERF_MAP);
 	add(&a, 512, 64, 5);
 	ch__sinks_flush(a.sinks, CH__FLUSH_BUFFERED);
 	for (size_t i = LINES; i-- > 0;)
@@ -666,7 +666,7 @@ TEST(map_lines_stay_whole_with_odd_names)
 	char path[128];
 	use_own_folder();
 	path_of(getpid(), path);
-	bed_open_named(&bed, CH__SINK_PERF_MAP, odd_name);
+	bed_open_named(&bed, CH_SINK_PERF_MAP, odd_name);
 	for (size_t i = 1; i <= 300; i++)
 		add(&bed, i * 64, 64, i);
 	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);

@@ -9,7 +9,7 @@
 static inline void start(struct bed *bed, char path[128])
 {
 	use_own_folder();
-	bed_open(bed, CH__SINK_PERF_MAP);
+	bed_open(bed, CH_SINK_PERF_MAP);
 	path_of(getpid(), path);
 }
 

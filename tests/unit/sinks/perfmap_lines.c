@@ -71,7 +71,7 @@ TEST(map_has_no_name_too_short_for_perf)
 	struct bed bed;
 	char path[128];
 	use_own_folder();
-	bed_open_named(&bed, CH__SINK_PERF_MAP, name_of_length);
+	bed_open_named(&bed, CH_SINK_PERF_MAP, name_of_length);
 	path_of(getpid(), path);
 	for (size_t key = 1; key < 5; key++)
 		add(&bed, 64 * key, 64, key);
@@ -92,14 +92,14 @@ TEST(map_has_one_line_where_a_runtime_page_replaces_code_of_a_heap_that_has_gone
 	start(&stays, path);
 	bed_map(&gone);
 	gone.config.pool_bytes = HALF;
-	CHECK_EQ(ch__sinks_create(&gone.config, CH__SINK_PERF_MAP, &gone.sinks), 0);
+	CHECK_EQ(ch__sinks_create(&gone.config, CH_SINK_PERF_MAP, &gone.sinks), 0);
 	add(&gone, AT, 64, 1);
 	ch__sinks_destroy(gone.sinks);
 	check_named(path, gone.pool + AT, "fn_1");
 	next = gone;
 	next.config.runtime_exec += HALF;
 	next.config.pool_exec += HALF;
-	CHECK_EQ(ch__sinks_create(&next.config, CH__SINK_PERF_MAP, &next.sinks), 0);
+	CHECK_EQ(ch__sinks_create(&next.config, CH_SINK_PERF_MAP, &next.sinks), 0);
 	check_named(path, gone.pool + AT, "codeheap_runtime");
 	bed_close(&next);
 	end(&stays);
@@ -208,11 +208,11 @@ TEST(map_without_memory_for_a_line_has_the_lines_that_waited)
 	ch__os_fail_at(1, false);
 	add(&bed, LOG * 64, 64, LOG);
 	ch__os_fail_at(0, false);
-	CHECK_EQ(ch__sinks_status(bed.sinks, CH__SINK_PERF_MAP), ENOMEM);
+	CHECK_EQ(ch__sinks_status(bed.sinks, CH_SINK_PERF_MAP), ENOMEM);
 	CHECK_EQ(ch__sinks_on(bed.sinks), 0);
 	snprintf(name, sizeof name, "fn_%d", LOG - 1);
 	check_named(path, bed.pool + (LOG - 1) * 64, name);
-	CHECK_EQ(ch__sinks_set(bed.sinks, CH__SINK_PERF_MAP), 0);
+	CHECK_EQ(ch__sinks_set(bed.sinks, CH_SINK_PERF_MAP), 0);
 	add(&bed, LOG * 64, 64, LOG);
 	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
 	snprintf(name, sizeof name, "fn_%d", LOG);
@@ -233,7 +233,7 @@ TEST(map_without_memory_for_a_longer_log_goes_on_where_lines_have_died)
 	ch__os_fail_at(1, false);
 	add(&bed, LOG * 64, 64, LOG);
 	ch__os_fail_at(0, false);
-	CHECK_EQ(ch__sinks_status(bed.sinks, CH__SINK_PERF_MAP), 0);
+	CHECK_EQ(ch__sinks_status(bed.sinks, CH_SINK_PERF_MAP), 0);
 	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
 	snprintf(name, sizeof name, "fn_%d", LOG);
 	check_named(path, bed.pool + LOG * 64, name);
@@ -249,14 +249,14 @@ TEST(map_has_the_lines_of_a_heap_that_went_until_its_place_is_used)
 	use_own_folder();
 	bed_map(&one);
 	bed_map(&other);
-	bed_open(&third, CH__SINK_PERF_MAP);
+	bed_open(&third, CH_SINK_PERF_MAP);
 	high = one.pool > other.pool ? one : other;
 	struct bed low = one.pool > other.pool ? other : one;
 	path_of(getpid(), path);
-	CHECK_EQ(ch__sinks_create(&high.config, CH__SINK_PERF_MAP, &high.sinks), 0);
+	CHECK_EQ(ch__sinks_create(&high.config, CH_SINK_PERF_MAP, &high.sinks), 0);
 	add(&high, 64, 64, 1);
 	CHECK(ch__sinks_destroy(high.sinks));
-	CHECK_EQ(ch__sinks_create(&low.config, CH__SINK_PERF_MAP, &low.sinks), 0);
+	CHECK_EQ(ch__sinks_create(&low.config, CH_SINK_PERF_MAP, &low.sinks), 0);
 	ch__sinks_flush(low.sinks, CH__FLUSH_EXACT);
 	check_named(path, high.pool + 64, "fn_1");
 	check_named(path, high.runtime, "codeheap_runtime");
@@ -264,7 +264,7 @@ TEST(map_has_the_lines_of_a_heap_that_went_until_its_place_is_used)
 	config.pool_exec = (uintptr_t)high.runtime + BED_PAGE_BYTES - BED_POOL_BYTES;
 	config.runtime_exec = config.pool_exec - BED_PAGE_BYTES;
 	high.sinks = NULL;
-	CHECK_EQ(ch__sinks_create(&config, CH__SINK_PERF_MAP, &high.sinks), 0);
+	CHECK_EQ(ch__sinks_create(&config, CH_SINK_PERF_MAP, &high.sinks), 0);
 	check_named(path, high.runtime, NULL);
 	check_named(path, high.pool + 64, NULL);
 	CHECK(ch__sinks_destroy(high.sinks));
@@ -280,7 +280,7 @@ TEST(map_has_the_lines_of_a_heap_that_went_beside_the_next_heap)
 	struct bed gone, third;
 	char path[128];
 	start(&third, path);
-	bed_open(&gone, CH__SINK_PERF_MAP);
+	bed_open(&gone, CH_SINK_PERF_MAP);
 	add(&gone, 64, 64, 1);
 	CHECK(ch__sinks_destroy(gone.sinks));
 	for (int is_above = 0; is_above < 2; is_above++) {
@@ -289,7 +289,7 @@ TEST(map_has_the_lines_of_a_heap_that_went_beside_the_next_heap)
 					       : gone.config.pool_exec - 2 * BED_PAGE_BYTES -
 							 BED_POOL_BYTES;
 		config.pool_exec = config.runtime_exec + BED_PAGE_BYTES;
-		CHECK_EQ(ch__sinks_create(&config, CH__SINK_PERF_MAP, &gone.sinks), 0);
+		CHECK_EQ(ch__sinks_create(&config, CH_SINK_PERF_MAP, &gone.sinks), 0);
 		check_named(path, gone.pool + 64, "fn_1");
 		check_named(path, (void *)config.runtime_exec, "codeheap_runtime");
 		CHECK(ch__sinks_destroy(gone.sinks));
@@ -308,13 +308,13 @@ TEST(map_has_no_line_of_two_heaps_that_went_where_another_comes)
 	for (unsigned i = 0; i < 4; i++) {
 		struct bed beds[2], *next = &beds[i / 2];
 		for (int k = 0; k < 2; k++) {
-			bed_open(&beds[k], CH__SINK_PERF_MAP);
+			bed_open(&beds[k], CH_SINK_PERF_MAP);
 			add(&beds[k], 64, 64, 1);
 		}
 		CHECK(ch__sinks_destroy(beds[i % 2].sinks));
 		CHECK(ch__sinks_destroy(beds[1 - i % 2].sinks));
 		beds[0].sinks = beds[1].sinks = NULL;
-		CHECK_EQ(ch__sinks_create(&next->config, CH__SINK_PERF_MAP, &next->sinks), 0);
+		CHECK_EQ(ch__sinks_create(&next->config, CH_SINK_PERF_MAP, &next->sinks), 0);
 		check_named(path, next->pool + 64, NULL);
 		bed_close(&beds[0]);
 		bed_close(&beds[1]);
@@ -361,7 +361,7 @@ static void write_anew_when_another_comes(bool is_in_place, int wanted)
 	struct bed bed;
 	use_own_folder();
 	path_of(getpid(), comes_to);
-	bed_open_named(&bed, CH__SINK_PERF_MAP, name_when_another_comes);
+	bed_open_named(&bed, CH_SINK_PERF_MAP, name_when_another_comes);
 	add(&bed, 64, 64, 1);
 	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
 	char name[sizeof comes_to + 8];
@@ -377,7 +377,7 @@ static void write_anew_when_another_comes(bool is_in_place, int wanted)
 	add(&bed, 96, 32, 2); /* overlaps: the next flush writes the file anew */
 	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
 	CHECK(!*comes_as && comes_by < 0);
-	CHECK_EQ(ch__sinks_status(bed.sinks, CH__SINK_PERF_MAP), wanted);
+	CHECK_EQ(ch__sinks_status(bed.sinks, CH_SINK_PERF_MAP), wanted);
 	check_named(comes_to, (void *)0x1000, "theirs");
 	check_named(comes_to, bed.pool + 96, is_in_place ? NULL : "ours");
 	CHECK_EQ(close(other), 0);
@@ -404,7 +404,7 @@ TEST(map_that_took_the_place_of_a_changed_one_is_known)
 	for (uint64_t nth = 1; has_failed; nth++) {
 		struct bed bed;
 		(void)unlink(comes_to);
-		bed_open_named(&bed, CH__SINK_PERF_MAP, name_when_another_comes);
+		bed_open_named(&bed, CH_SINK_PERF_MAP, name_when_another_comes);
 		add(&bed, 64, 64, 1);
 		ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
 		int other = comes_by = open(comes_to, O_WRONLY | O_APPEND);
@@ -420,9 +420,9 @@ TEST(map_that_took_the_place_of_a_changed_one_is_known)
 		comes_by = -1;
 		CHECK_EQ(close(other), 0);
 		bed_close(&bed);
-		bed_open(&bed, CH__SINK_PERF_MAP);
+		bed_open(&bed, CH_SINK_PERF_MAP);
 		if (stays)
-			CHECK_EQ(ch__sinks_status(bed.sinks, CH__SINK_PERF_MAP), 0);
+			CHECK_EQ(ch__sinks_status(bed.sinks, CH_SINK_PERF_MAP), 0);
 		has_stayed |= stays;
 		bed_close(&bed);
 	}
@@ -449,7 +449,7 @@ static bool write_anew_and_fail(uint64_t nth)
 	path_of(getpid(), comes_to);
 	snprintf(other, sizeof other, "%s.other", comes_to);
 	snprintf(new, sizeof new, "%s.new", comes_to);
-	bed_open_named(&bed, CH__SINK_PERF_MAP, name_when_another_comes);
+	bed_open_named(&bed, CH_SINK_PERF_MAP, name_when_another_comes);
 	add(&bed, 64, 64, 1);
 	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
 	FILE *f = fopen(other, "w");

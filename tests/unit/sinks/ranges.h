@@ -27,11 +27,11 @@ static inline void discard(struct bed *bed, size_t offset, size_t bytes, uint64_
 static inline size_t add_steps(struct bed *bed, uint8_t fde[CH__STEPS_FDE_BYTES])
 {
 	enum { AT = 64, BYTES = 64, NOTE_ROOM = 64 };
-	static const struct ch__step steps[] = {{1, 16}, {60, 8}};
-	static const struct ch__frame frame = {steps, NULL, 2, 0};
+	static const struct ch_frame_step steps[] = {{1, 16}, {60, 8}};
+	static const struct ch_frame frame = {steps, NULL, 2, 0};
 	uint8_t note[NOTE_ROOM];
 	CHECK(ch__sinks_steps_begin(bed->sinks));
-	CHECK(ch__sinks_page_live(bed->sinks, 0, 1, CH__FRAME_STEPS));
+	CHECK(ch__sinks_page_live(bed->sinks, 0, 1, CH_FRAME_STEPS));
 	CHECK(ch__frame_note(note, &frame, BYTES) <= NOTE_ROOM);
 	void *at = bed_code(bed, AT + BYTES, note, NOTE_ROOM);
 	ch__steps_live(ch__sinks_steps(bed->sinks), (uintptr_t)bed->pool + AT, (uintptr_t)at);

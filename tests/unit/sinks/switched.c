@@ -64,9 +64,9 @@ TEST(sink_that_is_turned_on_anew_while_it_fails_stays_on)
 	pthread_t thread;
 	char path[128];
 	use_own_folder();
-	bed_open(&bed, CH__SINK_PERF_MAP);
+	bed_open(&bed, CH_SINK_PERF_MAP);
 	path_of(getpid(), path);
-	void *state = (void *)(uintptr_t)ch__sinks_state(bed.sinks, CH__SINK_PERF_MAP);
+	void *state = (void *)(uintptr_t)ch__sinks_state(bed.sinks, CH_SINK_PERF_MAP);
 	let_files_grow(false);
 	ch__sinks_lock(bed.sinks); /* as ch__sinks_set has */
 	CHECK_EQ(pthread_create(&thread, NULL, tell_too_much, &teller), 0);
@@ -78,8 +78,8 @@ TEST(sink_that_is_turned_on_anew_while_it_fails_stays_on)
 	turn_on_anew(&bed, state);
 	ch__sinks_unlock(bed.sinks);
 	CHECK_EQ(pthread_join(thread, NULL), 0);
-	CHECK_EQ(ch__sinks_on(bed.sinks), CH__SINK_PERF_MAP);
-	CHECK_EQ(ch__sinks_status(bed.sinks, CH__SINK_PERF_MAP), 0);
+	CHECK_EQ(ch__sinks_on(bed.sinks), CH_SINK_PERF_MAP);
+	CHECK_EQ(ch__sinks_status(bed.sinks, CH_SINK_PERF_MAP), 0);
 	add(&bed, 0, RANGE_BYTES, 7);
 	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
 	check_named(path, bed.pool, "fn_7");
@@ -133,7 +133,7 @@ TEST(sinks_that_cannot_be_made_leave_the_map_as_it_was)
 		struct bed bed;
 		bed_map(&bed);
 		ch__os_fail_at(nth, false);
-		int error = ch__sinks_create(&bed.config, CH__SINK_UNWIND | CH__SINK_PERF_MAP,
+		int error = ch__sinks_create(&bed.config, CH_SINK_UNWIND | CH_SINK_PERF_MAP,
 					     &bed.sinks);
 		ch__os_fail_at(0, false);
 		bool is_past = error == 0;
@@ -150,7 +150,7 @@ TEST(map_of_a_child_that_cannot_make_its_own_is_off)
 {
 	struct bed bed;
 	use_own_folder();
-	bed_open(&bed, CH__SINK_PERF_MAP);
+	bed_open(&bed, CH_SINK_PERF_MAP);
 	add(&bed, 0, RANGE_BYTES, 7);
 	pid_t pid = fork_with(bed.sinks);
 	if (pid == 0) {
@@ -158,7 +158,7 @@ TEST(map_of_a_child_that_cannot_make_its_own_is_off)
 		ch__sinks_fork_files_done(true);
 		ch__os_fail_at(0, false);
 		ch__sinks_fork_child(bed.sinks, true);
-		CHECK(ch__sinks_status(bed.sinks, CH__SINK_PERF_MAP) != 0);
+		CHECK(ch__sinks_status(bed.sinks, CH_SINK_PERF_MAP) != 0);
 		add(&bed, RANGE_BYTES, RANGE_BYTES, 8);
 		CHECK_EQ(ch__sinks_on(bed.sinks), 0);
 		_exit(0);
@@ -173,7 +173,7 @@ TEST(child_of_a_process_without_a_map_makes_none)
 	struct bed bed;
 	char path[128];
 	use_own_folder();
-	bed_open(&bed, CH__SINK_PERF_MAP);
+	bed_open(&bed, CH_SINK_PERF_MAP);
 	bed_close(&bed);
 	pid_t pid = fork_with(NULL);
 	if (pid == 0) {

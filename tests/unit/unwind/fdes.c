@@ -7,7 +7,7 @@
 
 enum { MOST = 1024, CODE_AT = 8 };
 enum { SLOT_BYTES = (CODE_AT + CH_ARCH_TEMPLATE_BYTES + 7) & ~7 };
-enum { SLOTS_FRAME = CH__FRAME_SLOTS + CH__TEMPLATE_TAIL };
+enum { SLOTS_FRAME = CH__FRAME_SLOTS + CH_TRAMPOLINE_TAIL };
 
 /* --- the stand-in --- */
 
@@ -86,7 +86,7 @@ static void expect_pages(const struct bed *bed, uint32_t first, uint32_t pages)
 TEST(each_page_is_told_once_and_taken_back_once)
 {
 	struct bed bed;
-	bed_open(&bed, CH__SINK_UNWIND);
+	bed_open(&bed, CH_SINK_UNWIND);
 	expect_pages(&bed, 0, 0);
 	for (int twice = 0; twice < 2; twice++)
 		CHECK(ch__sinks_page_live(bed.sinks, 60, 70, 0));
@@ -98,7 +98,7 @@ TEST(each_page_is_told_once_and_taken_back_once)
 	expect_pages(&bed, 63, 66);
 	CHECK_EQ(ch__sinks_set(bed.sinks, 0), 0);
 	expect_pages(&bed, 0, 0);
-	CHECK_EQ(ch__sinks_set(bed.sinks, CH__SINK_UNWIND), 0);
+	CHECK_EQ(ch__sinks_set(bed.sinks, CH_SINK_UNWIND), 0);
 	expect_pages(&bed, 63, 66);
 	ch__sinks_page_dead(bed.sinks, 128, 1);
 	ch__sinks_chunk_gone(bed.sinks, 1);
@@ -116,7 +116,7 @@ static uintptr_t slot_at(const struct bed *bed, uint32_t page, uint32_t slot)
 
 static void expect_slots(const struct bed *bed, uint32_t page, uint64_t live)
 {
-	struct ch__arch_template t = ch__arch_templates[CH__TEMPLATE_TAIL];
+	struct ch__arch_template t = ch__arch_templates[CH_TRAMPOLINE_TAIL];
 	for (uint32_t i = 0; i < 64; i++) {
 		const uint8_t *code = (const uint8_t *)slot_at(bed, page, i) + CODE_AT;
 		CHECK_EQ(is_known(code), live >> i & 1);
@@ -130,8 +130,8 @@ static void open_with_slots(struct bed *bed)
 {
 	bed_map(bed);
 	bed->config.head_bytes = CODE_AT;
-	CHECK_EQ(ch__sinks_create(&bed->config, CH__SINK_UNWIND, &bed->sinks), 0);
-	CHECK_EQ(ch__sinks_slots_register(bed->sinks, CH__TEMPLATE_TAIL, SLOT_BYTES), 0);
+	CHECK_EQ(ch__sinks_create(&bed->config, CH_SINK_UNWIND, &bed->sinks), 0);
+	CHECK_EQ(ch__sinks_slots_register(bed->sinks, CH_TRAMPOLINE_TAIL, SLOT_BYTES), 0);
 }
 
 TEST(each_slot_is_told_once_and_taken_back_once)
@@ -156,7 +156,7 @@ TEST(each_slot_is_told_once_and_taken_back_once)
 		}
 		expect_slots(&bed, PAGE, 0);
 	}
-	CHECK_EQ(ch__sinks_set(bed.sinks, CH__SINK_UNWIND), 0);
+	CHECK_EQ(ch__sinks_set(bed.sinks, CH_SINK_UNWIND), 0);
 	CHECK(ch__sinks_page_live(bed.sinks, PAGE, 1, SLOTS_FRAME));
 	ch__sinks_slot_live(bed.sinks, slot_at(&bed, PAGE, 1), SLOTS_FRAME);
 	expect_slots(&bed, PAGE, 2);
@@ -202,7 +202,7 @@ TEST(each_fde_of_a_table_is_told_once_and_taken_back_once)
 	static _Alignas(16) uint8_t sections[2][160];
 	struct ch__own *own[2];
 	struct bed bed;
-	bed_open(&bed, CH__SINK_UNWIND);
+	bed_open(&bed, CH_SINK_UNWIND);
 	for (unsigned i = 0; i < 2; i++) {
 		put_table(sections[i], bed.pool + (size_t)i * 4096, FDES);
 		size_t at;
@@ -223,7 +223,7 @@ TEST(each_fde_of_a_table_is_told_once_and_taken_back_once)
 		CHECK_EQ(ch__sinks_set(bed.sinks, 0), 0);
 		CHECK_EQ(told_n, 1);
 		CHECK(!is_known(bed.pool) && !is_known(bed.pool + 4096));
-		CHECK_EQ(ch__sinks_set(bed.sinks, CH__SINK_UNWIND), 0);
+		CHECK_EQ(ch__sinks_set(bed.sinks, CH_SINK_UNWIND), 0);
 		CHECK_EQ(told_n, 1 + 2 * FDES);
 	}
 	for (unsigned i = 0; i < 2; i++) {
@@ -243,7 +243,7 @@ TEST(tables_that_are_left_go_with_the_sinks)
 {
 	static _Alignas(16) uint8_t sections[2][160];
 	struct bed bed;
-	bed_open(&bed, CH__SINK_UNWIND);
+	bed_open(&bed, CH_SINK_UNWIND);
 	for (unsigned i = 0; i < 2; i++) {
 		uint8_t *code = bed.pool + (size_t)i * 4096;
 		struct ch__own *own = ch__sinks_own_create(bed.sinks);

@@ -36,7 +36,7 @@ TEST(page_is_known_only_while_live)
 {
 	static const uint32_t pages[] = {0, 1, 63, 64, 100, 191};
 	struct bed bed;
-	bed_open(&bed, CH__SINK_UNWIND);
+	bed_open(&bed, CH_SINK_UNWIND);
 	check_only_live(&bed, 0, 0);
 	for (unsigned i = 0; i < sizeof pages / sizeof pages[0]; i++) {
 		CHECK(ch__sinks_page_live(bed.sinks, pages[i], 1, 0));
@@ -51,7 +51,7 @@ TEST(page_is_known_only_while_live)
 TEST(page_dead_leaves_neighbours_known)
 {
 	struct bed bed;
-	bed_open(&bed, CH__SINK_UNWIND);
+	bed_open(&bed, CH_SINK_UNWIND);
 	for (uint32_t page = 60; page < 68; page++)
 		CHECK(ch__sinks_page_live(bed.sinks, page, 1, 0));
 	check_only_live(&bed, 60, 8);
@@ -65,7 +65,7 @@ TEST(page_dead_leaves_neighbours_known)
 TEST(span_over_chunks_is_known_at_every_page)
 {
 	struct bed bed;
-	bed_open(&bed, CH__SINK_UNWIND);
+	bed_open(&bed, CH_SINK_UNWIND);
 	CHECK(ch__sinks_page_live(bed.sinks, 50, 100, 0));
 	check_only_live(&bed, 50, 100);
 	ch__sinks_page_dead(bed.sinks, 50, 100);
@@ -76,7 +76,7 @@ TEST(span_over_chunks_is_known_at_every_page)
 TEST(chunk_gone_is_unknown_and_comes_back)
 {
 	struct bed bed;
-	bed_open(&bed, CH__SINK_UNWIND);
+	bed_open(&bed, CH_SINK_UNWIND);
 	size_t before = ch__meta_bytes(bed.config.meta);
 	for (int round = 0; round < 3; round++) {
 		CHECK(ch__sinks_page_live(bed.sinks, 70, 1, 0));
@@ -94,7 +94,7 @@ TEST(chunk_gone_is_unknown_and_comes_back)
 TEST(chunk_gone_leaves_its_neighbours_known)
 {
 	struct bed bed;
-	bed_open(&bed, CH__SINK_UNWIND);
+	bed_open(&bed, CH_SINK_UNWIND);
 	for (uint32_t chunk = 0; chunk < BED_CHUNKS; chunk++)
 		CHECK(ch__sinks_page_live(bed.sinks, chunk * BED_PAGES_PER_CHUNK, 1, 0));
 	ch__sinks_page_dead(bed.sinks, BED_PAGES_PER_CHUNK, 1);
@@ -115,13 +115,13 @@ TEST(unwind_turned_on_late_knows_live_pages)
 	CHECK(ch__sinks_page_live(bed.sinks, 9, 1, 0));
 	ch__sinks_page_dead(bed.sinks, 9, 6);
 	check_only_live(&bed, 0, 0);
-	CHECK_EQ(ch__sinks_set(bed.sinks, CH__SINK_UNWIND), 0);
-	CHECK_EQ(ch__sinks_on(bed.sinks), CH__SINK_UNWIND);
+	CHECK_EQ(ch__sinks_set(bed.sinks, CH_SINK_UNWIND), 0);
+	CHECK_EQ(ch__sinks_on(bed.sinks), CH_SINK_UNWIND);
 	check_only_live(&bed, 15, 55);
 	CHECK_EQ(ch__sinks_set(bed.sinks, 0), 0);
 	check_only_live(&bed, 0, 0);
 	ch__sinks_page_dead(bed.sinks, 15, 54);
-	CHECK_EQ(ch__sinks_set(bed.sinks, CH__SINK_UNWIND), 0);
+	CHECK_EQ(ch__sinks_set(bed.sinks, CH_SINK_UNWIND), 0);
 	check_only_live(&bed, 69, 1);
 	bed_close(&bed);
 }
@@ -129,7 +129,7 @@ TEST(unwind_turned_on_late_knows_live_pages)
 TEST(page_without_metadata_is_refused)
 {
 	struct bed bed;
-	bed_open(&bed, CH__SINK_UNWIND);
+	bed_open(&bed, CH_SINK_UNWIND);
 	CHECK(ch__sinks_page_live(bed.sinks, 0, 1, 0));
 	ch__os_fail_at(1, false);
 	CHECK(!ch__sinks_page_live(bed.sinks, 63, 2, 0));
@@ -147,11 +147,11 @@ TEST(error_of_an_unwinder_ends_when_nobody_wants_it)
 	struct bed bed;
 	bed_open(&bed, 0);
 	ch__os_fail_at(1, true);
-	CHECK_EQ(ch__sinks_set(bed.sinks, CH__SINK_UNWIND), ENOMEM);
+	CHECK_EQ(ch__sinks_set(bed.sinks, CH_SINK_UNWIND), ENOMEM);
 	ch__os_fail_at(0, false);
-	CHECK_EQ(ch__sinks_status(bed.sinks, CH__SINK_UNWIND), ENOMEM);
+	CHECK_EQ(ch__sinks_status(bed.sinks, CH_SINK_UNWIND), ENOMEM);
 	CHECK_EQ(ch__sinks_set(bed.sinks, 0), 0);
-	CHECK_EQ(ch__sinks_status(bed.sinks, CH__SINK_UNWIND), 0);
+	CHECK_EQ(ch__sinks_status(bed.sinks, CH_SINK_UNWIND), 0);
 	bed_close(&bed);
 }
 
@@ -165,7 +165,7 @@ TEST(unwind_that_cannot_be_turned_on_knows_no_page)
 	CHECK(ch__sinks_page_live(bed.sinks, 0, PAGES, 0));
 	for (uint64_t n = 1; error; n++) {
 		ch__os_fail_at(n, true);
-		error = ch__sinks_set(bed.sinks, CH__SINK_UNWIND);
+		error = ch__sinks_set(bed.sinks, CH_SINK_UNWIND);
 		ch__os_fail_at(0, false);
 		check_only_live(&bed, 0, error ? 0 : PAGES);
 	}
@@ -175,7 +175,7 @@ TEST(unwind_that_cannot_be_turned_on_knows_no_page)
 TEST(pool_is_unknown_after_destroy)
 {
 	struct bed bed;
-	bed_open(&bed, CH__SINK_UNWIND);
+	bed_open(&bed, CH_SINK_UNWIND);
 	CHECK(ch__sinks_page_live(bed.sinks, 191, 1, 0)); /* the last chunk first */
 	CHECK(ch__sinks_page_live(bed.sinks, 0, 191, 0));
 	CHECK(libgcc_knows(bed.runtime));
@@ -218,7 +218,7 @@ void __register_frame_info(const void *begin, void *object)
 TEST(ranges_of_registered_objects_overlap_nowhere)
 {
 	struct bed bed;
-	bed_open(&bed, CH__SINK_UNWIND);
+	bed_open(&bed, CH_SINK_UNWIND);
 	for (uint32_t page = 0; page < BED_CHUNKS * BED_PAGES_PER_CHUNK; page++)
 		CHECK(ch__sinks_page_live(bed.sinks, page, 1, 0));
 	unsigned count = atomic_load(&objects_count);
@@ -280,7 +280,7 @@ ONE_BODY static bool passes(void *code, size_t return_offset)
 TEST(backtrace_passes_framed_code)
 {
 	struct bed bed;
-	bed_open(&bed, CH__SINK_UNWIND);
+	bed_open(&bed, CH_SINK_UNWIND);
 	void *code = bed_code(&bed, 5 * BED_PAGE_BYTES + 64, code_framed, sizeof code_framed);
 	CHECK(!passes(code, CODE_FRAMED_RETURNS_AT));
 	CHECK(ch__sinks_page_live(bed.sinks, 5, 1, 0));
@@ -293,7 +293,7 @@ TEST(backtrace_passes_framed_code)
 TEST(backtrace_passes_code_of_another_shape)
 {
 	struct bed bed;
-	bed_open(&bed, CH__SINK_UNWIND);
+	bed_open(&bed, CH_SINK_UNWIND);
 	void *code = bed_code(&bed, 5 * BED_PAGE_BYTES + 64, code_frameless, sizeof code_frameless);
 	CHECK(ch__sinks_page_live(bed.sinks, 6, 1,
 				  0)); /* the chunk is registered before the shape */
@@ -316,7 +316,7 @@ TEST(backtrace_ends_at_code_whose_shape_has_no_return_address)
 	const uint8_t *cfi = code_frameless_cfi; /* DW_CFA_def_cfa, then DW_CFA_offset of the pc */
 	const uint8_t end[] = {cfi[0], cfi[1], cfi[2], 0x07, cfi[3] & 0x3f}; /* DW_CFA_undefined */
 	struct bed bed;
-	bed_open(&bed, CH__SINK_UNWIND);
+	bed_open(&bed, CH_SINK_UNWIND);
 	void *code = bed_code(&bed, 5 * BED_PAGE_BYTES + 64, code_frameless, sizeof code_frameless);
 	uint8_t shape = ch__sinks_frame_register(bed.sinks, end, sizeof end);
 	CHECK(ch__sinks_page_live(bed.sinks, 5, 1, shape));
@@ -330,13 +330,13 @@ TEST(backtrace_ends_at_code_whose_shape_has_no_return_address)
 TEST(backtrace_passes_code_of_a_shape_that_came_while_the_sink_was_off)
 {
 	struct bed bed;
-	bed_open(&bed, CH__SINK_UNWIND);
+	bed_open(&bed, CH_SINK_UNWIND);
 	void *code = bed_code(&bed, 5 * BED_PAGE_BYTES + 64, code_frameless, sizeof code_frameless);
 	CHECK(ch__sinks_page_live(bed.sinks, 6, 1, 0));
 	CHECK_EQ(ch__sinks_set(bed.sinks, 0), 0);
 	uint8_t shape =
 		ch__sinks_frame_register(bed.sinks, code_frameless_cfi, sizeof code_frameless_cfi);
-	CHECK_EQ(ch__sinks_set(bed.sinks, CH__SINK_UNWIND), 0);
+	CHECK_EQ(ch__sinks_set(bed.sinks, CH_SINK_UNWIND), 0);
 	CHECK(ch__sinks_page_live(bed.sinks, 5, 1, shape));
 	CHECK(passes(code, CODE_FRAMELESS_RETURNS_AT));
 	bed_close(&bed);
@@ -346,7 +346,7 @@ TEST(backtrace_passes_code_of_a_shape_that_came_while_the_sink_was_off)
 TEST(page_taken_for_another_shape_has_that_shape)
 {
 	struct bed bed;
-	bed_open(&bed, CH__SINK_UNWIND);
+	bed_open(&bed, CH_SINK_UNWIND);
 	uint8_t shape =
 		ch__sinks_frame_register(bed.sinks, code_frameless_cfi, sizeof code_frameless_cfi);
 	CHECK_EQ(shape, CH__FRAMES_FIXED);
@@ -361,12 +361,12 @@ TEST(page_taken_for_another_shape_has_that_shape)
 TEST(pages_of_a_chunk_that_is_gone_do_not_come_back_with_the_sink)
 {
 	struct bed bed;
-	bed_open(&bed, CH__SINK_UNWIND);
+	bed_open(&bed, CH_SINK_UNWIND);
 	CHECK(ch__sinks_page_live(bed.sinks, 60, 8, 0));
 	ch__sinks_chunk_gone(bed.sinks, 1); /* pages 64 to 67 were not told dead */
 	check_only_live(&bed, 60, 4);
 	CHECK_EQ(ch__sinks_set(bed.sinks, 0), 0);
-	CHECK_EQ(ch__sinks_set(bed.sinks, CH__SINK_UNWIND), 0);
+	CHECK_EQ(ch__sinks_set(bed.sinks, CH_SINK_UNWIND), 0);
 	check_only_live(&bed, 60, 4);
 	bed_close(&bed);
 }
@@ -374,7 +374,7 @@ TEST(pages_of_a_chunk_that_is_gone_do_not_come_back_with_the_sink)
 TEST(backtrace_passes_while_other_pages_flip)
 {
 	struct bed bed;
-	bed_open(&bed, CH__SINK_UNWIND);
+	bed_open(&bed, CH_SINK_UNWIND);
 	void *code = bed_code(&bed, 5 * BED_PAGE_BYTES + 64, code_framed, sizeof code_framed);
 	CHECK(ch__sinks_page_live(bed.sinks, 5, 1, 0));
 	struct flipper flipper = {.bed = &bed, .pages = 128};
@@ -404,11 +404,11 @@ TEST(lists_of_sinks_are_parsed)
 {
 	unsigned wanted = 7;
 	CHECK(ch__sinks_parse("unwind,perfmap", &wanted));
-	CHECK_EQ(wanted, CH__SINK_UNWIND | CH__SINK_PERF_MAP);
+	CHECK_EQ(wanted, CH_SINK_UNWIND | CH_SINK_PERF_MAP);
 	CHECK(ch__sinks_parse("perfmap", &wanted));
-	CHECK_EQ(wanted, CH__SINK_PERF_MAP);
+	CHECK_EQ(wanted, CH_SINK_PERF_MAP);
 	CHECK(ch__sinks_parse("libunwind,unwind", &wanted));
-	CHECK_EQ(wanted, CH__SINK_UNWIND | CH__SINK_LIBUNWIND);
+	CHECK_EQ(wanted, CH_SINK_UNWIND | CH_SINK_LIBUNWIND);
 	CHECK(ch__sinks_parse("none", &wanted));
 	CHECK_EQ(wanted, 0);
 	CHECK(!ch__sinks_parse("unwind,perf", &wanted));

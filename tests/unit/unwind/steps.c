@@ -61,14 +61,14 @@ TEST(frames_are_sound_up_to_their_bounds)
 	skip_without_steps();
 	const uint8_t reg = ch__arch_steps_kept[0], other = ch__arch_steps_kept[1];
 	struct ch__frame_fault fault;
-	struct ch__step steps[CH__STEPS_MOST + 1];
+	struct ch_frame_step steps[CH__STEPS_MOST + 1];
 	for (uint16_t i = 0; i <= CH__STEPS_MOST; i++)
-		steps[i] = (struct ch__step){.at = i, .cfa = 16};
+		steps[i] = (struct ch_frame_step){.at = i, .cfa = 16};
 	const struct {
 		bool is_sound;
 		uint8_t steps_n, saves_n;
-		struct ch__step step[2];
-		struct ch__save save[2];
+		struct ch_frame_step step[2];
+		struct ch_frame_save save[2];
 	} rows[] = {
 		{true, 0, 0, {{0, 0}}, {{0}}},
 		{true, 1, 0, {{CODE - 1, 8}}, {{0}}},
@@ -88,12 +88,12 @@ TEST(frames_are_sound_up_to_their_bounds)
 		{false, 0, 2, {{0, 0}}, {{reg, 2, 0}, {reg, 3, 0}}},
 	};
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-		struct ch__frame frame = {rows[i].step, rows[i].save, rows[i].steps_n,
+		struct ch_frame frame = {rows[i].step, rows[i].save, rows[i].steps_n,
 					  rows[i].saves_n};
 		if (ch__frame_has_fault(&frame, CODE, &fault) == rows[i].is_sound)
 			FAIL("row %zu", i);
 	}
-	struct ch__frame most = {.steps = steps, .steps_n = CH__STEPS_MOST};
+	struct ch_frame most = {.steps = steps, .steps_n = CH__STEPS_MOST};
 	CHECK(!ch__frame_has_fault(&most, CODE, &fault));
 	most.steps_n++;
 	CHECK(ch__frame_has_fault(&most, CODE, &fault));
@@ -104,11 +104,11 @@ TEST(note_has_what_the_frame_says_and_nothing_behind_it)
 	skip_without_steps();
 	uint8_t note[CH__NOTE_MOST_BYTES + 8];
 	const uint8_t reg = ch__arch_steps_kept[1];
-	const struct ch__step steps[] = {{1, 16}, {4, 32}};
-	const struct ch__save saves[] = {{reg, 3, 5}};
-	struct ch__frame frame = {steps, saves, 2, 1};
+	const struct ch_frame_step steps[] = {{1, 16}, {4, 32}};
+	const struct ch_frame_save saves[] = {{reg, 3, 5}};
+	struct ch_frame frame = {steps, saves, 2, 1};
 	for (int from_the_first = 0; from_the_first < 2; from_the_first++) {
-		struct ch__step first[] = {{0, 24}, {4, 32}};
+		struct ch_frame_step first[] = {{0, 24}, {4, 32}};
 		if (from_the_first)
 			frame.steps = first;
 		memset(note, 0xee, sizeof note);
@@ -135,9 +135,9 @@ TEST(instructions_for_debuggers_are_those_of_the_note)
 	skip_without_steps();
 	static uint8_t pool[1024] __attribute__((aligned(16)));
 	const uint8_t reg = ch__arch_steps_kept[1];
-	const struct ch__step steps[] = {{1, 16}, {4, 0x4018}, {5 + 0x123, 8}};
-	const struct ch__save saves[] = {{reg, 3, 5}};
-	const struct ch__frame frame = {steps, saves, 3, 1};
+	const struct ch_frame_step steps[] = {{1, 16}, {4, 0x4018}, {5 + 0x123, 8}};
+	const struct ch_frame_save saves[] = {{reg, 3, 5}};
+	const struct ch_frame frame = {steps, saves, 3, 1};
 	/* DW_CFA_advance_loc2, def_cfa_offset, offset; a LEB128 of two or three bytes. */
 	const uint8_t wanted[] = {3,    8,    0,    0x0e, 0x88, 0x80, 0, /* at the call */
 				  3,    1,    0,    0x0e, 0x90, 0x80, 0, /* at 1 */

@@ -17,7 +17,7 @@ enum { CODE_AT = 8, SLOT_BYTES = (CODE_AT + CH_ARCH_TEMPLATE_BYTES + 7) & ~7 };
 extern void __register_frame_info(const void *begin, void *object);
 extern void *__deregister_frame_info(const void *begin);
 
-static uint8_t frame_of(enum ch__template kind)
+static uint8_t frame_of(enum ch_trampoline kind)
 {
 	return (uint8_t)(CH__FRAME_SLOTS + kind);
 }
@@ -29,7 +29,7 @@ static void open_slots(struct bed *bed, unsigned wanted)
 	CHECK_EQ(ch__sinks_create(&bed->config, wanted, &bed->sinks), 0);
 	for (unsigned kind = 0; kind < CH__TEMPLATES; kind++)
 		for (int twice = 0; twice < 2; twice++)
-			CHECK_EQ(ch__sinks_slots_register(bed->sinks, (enum ch__template)kind,
+			CHECK_EQ(ch__sinks_slots_register(bed->sinks, (enum ch_trampoline)kind,
 							  SLOT_BYTES),
 				 0);
 }
@@ -42,7 +42,7 @@ static size_t slot_offset(uint32_t page, uint32_t slot)
 static const uint32_t slots_in_page = BED_PAGE_BYTES / SLOT_BYTES;
 
 /* Writes a trampoline to probe_target into a slot. Returns the trampoline's code. */
-static const uint8_t *put_trampoline(struct bed *bed, enum ch__template kind, size_t offset,
+static const uint8_t *put_trampoline(struct bed *bed, enum ch_trampoline kind, size_t offset,
 				     uint64_t payload)
 {
 	struct ch__arch_template t = ch__arch_templates[kind];
@@ -55,12 +55,12 @@ static const uint8_t *put_trampoline(struct bed *bed, enum ch__template kind, si
 }
 
 /* Steps through the code. Returns how many instructions had a wrong caller. */
-static unsigned count_wrong(const uint8_t *code, enum ch__template kind)
+static unsigned count_wrong(const uint8_t *code, enum ch_trampoline kind)
 {
 	static const unsigned instructions[CH__TEMPLATES] = {PROBE_FRAMED_STEPS, PROBE_TAIL_STEPS};
 	struct ch__arch_template t = ch__arch_templates[kind];
 	probe_fill(kind + 77);
-	probe_step(code, t.target_at, kind == CH__TEMPLATE_FRAMED);
+	probe_step(code, t.target_at, kind == CH_TRAMPOLINE_FRAMED);
 	CHECK_EQ(probe_steps.steps, instructions[kind]);
 	CHECK(probe_steps.target_steps >= PROBE_TARGET_STEPS);
 	return probe_steps.wrong;
@@ -69,21 +69,21 @@ static unsigned count_wrong(const uint8_t *code, enum ch__template kind)
 TEST(unwinder_finds_the_caller_at_every_instruction)
 {
 	struct bed bed;
-	open_slots(&bed, CH__SINK_UNWIND);
+	open_slots(&bed, CH_SINK_UNWIND);
 	for (unsigned kind = 0; kind < CH__TEMPLATES; kind++) {
 		uint32_t page = 5 + kind, slots[] = {0, 1, 100, slots_in_page - 1};
-		CHECK(ch__sinks_page_live(bed.sinks, page, 1, frame_of((enum ch__template)kind)));
+		CHECK(ch__sinks_page_live(bed.sinks, page, 1, frame_of((enum ch_trampoline)kind)));
 		for (unsigned i = 0; i < sizeof slots / sizeof slots[0]; i++) {
 			size_t at = slot_offset(page, slots[i]);
 			const uint8_t *code =
-				put_trampoline(&bed, (enum ch__template)kind, at, 4711 + i);
+				put_trampoline(&bed, (enum ch_trampoline)kind, at, 4711 + i);
 			uintptr_t exec = (uintptr_t)bed.pool + at;
-			ch__sinks_slot_live(bed.sinks, exec, frame_of((enum ch__template)kind));
-			if (count_wrong(code, (enum ch__template)kind))
+			ch__sinks_slot_live(bed.sinks, exec, frame_of((enum ch_trampoline)kind));
+			if (count_wrong(code, (enum ch_trampoline)kind))
 				FAIL("template %u: a wrong caller at its byte %lld", kind,
 				     (long long)(probe_steps.wrong_pc - (uintptr_t)code));
 			probe_check(4711 + i,
-				    kind == CH__TEMPLATE_FRAMED ? PROBE_FRAMED_BYTES : 0);
+				    kind == CH_TRAMPOLINE_FRAMED ? PROBE_FRAMED_BYTES : 0);
 		}
 	}
 	bed_close(&bed);
@@ -93,10 +93,10 @@ TEST(unwinder_finds_the_caller_at_every_instruction)
 TEST(unwinder_finds_no_caller_without_the_slot)
 {
 	struct bed bed;
-	open_slots(&bed, CH__SINK_UNWIND);
-	CHECK(ch__sinks_page_live(bed.sinks, 5, 1, frame_of(CH__TEMPLATE_TAIL)));
-	const uint8_t *code = put_trampoline(&bed, CH__TEMPLATE_TAIL, slot_offset(5, 9), 1);
-	CHECK_EQ(count_wrong(code, CH__TEMPLATE_TAIL), PROBE_TAIL_STEPS);
+	open_slots(&bed, CH_SINK_UNWIND);
+	CHECK(ch__sinks_page_live(bed.sinks, 5, 1, frame_of(CH_TRAMPOLINE_TAIL)));
+	const uint8_t *code = put_trampoline(&bed, CH_TRAMPOLINE_TAIL, slot_offset(5, 9), 1);
+	CHECK_EQ(count_wrong(code, CH_TRAMPOLINE_TAIL), PROBE_TAIL_STEPS);
 	bed_close(&bed);
 }
 
@@ -128,7 +128,7 @@ static bool is_noticed(struct dropped *d)
 	CHECK(child >= 0);
 	if (!child) {
 		uintptr_t object[16] = {0};
-		uint8_t frame = CH__FRAME_SLOTS + CH__TEMPLATE_FRAMED;
+		uint8_t frame = CH__FRAME_SLOTS + CH_TRAMPOLINE_FRAMED;
 		struct ch__eh_place place = {
 			(uintptr_t)d->bed->pool, BED_PAGE_BYTES, 4, SLOT_BYTES, CODE_AT};
 		size_t bytes = (ch__eh_frame_bytes(&place) + 15) & ~15UL;
@@ -140,7 +140,7 @@ static bool is_noticed(struct dropped *d)
 		uint32_t slot = ch__eh_slot_index(&place, (uintptr_t)d->code - CODE_AT);
 		ch__eh_frame_live(section, slot, d->shapes[frame].code_bytes, frame);
 		__register_frame_info(section, object);
-		_exit(count_wrong(d->code, CH__TEMPLATE_FRAMED) != 0);
+		_exit(count_wrong(d->code, CH_TRAMPOLINE_FRAMED) != 0);
 	}
 	int status;
 	CHECK_EQ(waitpid(child, &status, 0), child);
@@ -152,10 +152,10 @@ TEST(each_instruction_of_the_frame_is_needed)
 	struct bed bed;
 	bed_map(&bed);
 	struct dropped d = {.bed = &bed};
-	struct ch__arch_template t = ch__arch_templates[CH__TEMPLATE_FRAMED];
-	struct ch__frame_shape *shape = &d.shapes[CH__FRAME_SLOTS + CH__TEMPLATE_FRAMED];
+	struct ch__arch_template t = ch__arch_templates[CH_TRAMPOLINE_FRAMED];
+	struct ch__frame_shape *shape = &d.shapes[CH__FRAME_SLOTS + CH_TRAMPOLINE_FRAMED];
 	CHECK_EQ(ch__template_cfi(&t, shape), 0);
-	d.code = put_trampoline(&bed, CH__TEMPLATE_FRAMED, slot_offset(2, 3), 5);
+	d.code = put_trampoline(&bed, CH_TRAMPOLINE_FRAMED, slot_offset(2, 3), 5);
 	CHECK(!is_noticed(&d));
 	unsigned dropped = 0;
 	for (size_t at = 0, n; at < shape->fde_bytes; at += n) {
@@ -182,8 +182,8 @@ TEST(template_without_a_table_is_refused)
 {
 	struct bed bed;
 	struct ch__frame_shape shape;
-	bed_open(&bed, CH__SINK_UNWIND);
-	struct ch__arch_template t = ch__arch_templates[CH__TEMPLATE_FRAMED];
+	bed_open(&bed, CH_SINK_UNWIND);
+	struct ch__arch_template t = ch__arch_templates[CH_TRAMPOLINE_FRAMED];
 	t.begin = bed.pool;
 	CHECK_EQ(ch__template_cfi(&t, &shape), ENOENT);
 	CHECK_EQ(shape.slot_bytes + shape.fde_bytes + shape.bytes, 0);
@@ -200,7 +200,7 @@ __attribute__((noinline)) static int other_function(int n)
 TEST(table_that_covers_other_bytes_is_refused)
 {
 	struct ch__frame_shape shape;
-	struct ch__arch_template t = ch__arch_templates[CH__TEMPLATE_FRAMED];
+	struct ch__arch_template t = ch__arch_templates[CH_TRAMPOLINE_FRAMED];
 	t.bytes--;
 	CHECK_EQ(ch__template_cfi(&t, &shape), ENOTSUP);
 	t.bytes++;
@@ -273,7 +273,7 @@ TEST(table_is_read_in_the_forms_that_linkers_write)
 /* Checks that exactly the slots in `live` are known. */
 static void check_slots(const struct bed *bed, uint32_t page, const bool *live)
 {
-	struct ch__arch_template t = ch__arch_templates[CH__TEMPLATE_FRAMED];
+	struct ch__arch_template t = ch__arch_templates[CH_TRAMPOLINE_FRAMED];
 	for (uint32_t i = 0; i < slots_in_page; i++) {
 		const uint8_t *slot = bed->pool + slot_offset(page, i);
 		CHECK_EQ(libgcc_knows(slot + CODE_AT), live[i]);
@@ -291,8 +291,8 @@ TEST(slots_come_and_go_one_by_one)
 	static const uint32_t pages[] = {15, 16, 63, 64};
 	static bool live[4][BED_PAGE_BYTES / SLOT_BYTES];
 	struct test_random random = test_random_new();
-	open_slots(&bed, CH__SINK_UNWIND);
-	uint8_t frame = frame_of(CH__TEMPLATE_FRAMED);
+	open_slots(&bed, CH_SINK_UNWIND);
+	uint8_t frame = frame_of(CH_TRAMPOLINE_FRAMED);
 	for (unsigned p = 0; p < 4; p++)
 		CHECK(ch__sinks_page_live(bed.sinks, pages[p], 1, frame));
 	for (int round = 0; round < ROUNDS; round++) {
@@ -316,7 +316,7 @@ TEST(slots_come_and_go_one_by_one)
 TEST(chunk_of_slots_is_forgotten_as_a_whole)
 {
 	struct bed bed;
-	open_slots(&bed, CH__SINK_UNWIND);
+	open_slots(&bed, CH_SINK_UNWIND);
 	size_t before = ch__meta_bytes(bed.config.meta);
 	uintptr_t exec = (uintptr_t)bed.pool + slot_offset(70, 7);
 	for (int round = 0; round < 3; round++) {
@@ -340,9 +340,9 @@ TEST(chunk_of_slots_is_forgotten_as_a_whole)
 TEST(each_section_of_slots_goes_with_its_chunk)
 {
 	struct bed bed;
-	open_slots(&bed, CH__SINK_UNWIND);
+	open_slots(&bed, CH_SINK_UNWIND);
 	size_t before = ch__meta_bytes(bed.config.meta);
-	uint8_t frame = frame_of(CH__TEMPLATE_FRAMED);
+	uint8_t frame = frame_of(CH_TRAMPOLINE_FRAMED);
 	CHECK(ch__sinks_page_live(bed.sinks, BED_PAGES_PER_CHUNK, BED_PAGES_PER_CHUNK, frame));
 	for (uint32_t page = BED_PAGES_PER_CHUNK; page < 2 * BED_PAGES_PER_CHUNK; page++) {
 		uintptr_t exec = (uintptr_t)bed.pool + slot_offset(page, 3);
@@ -378,8 +378,8 @@ TEST(unwind_turned_on_late_knows_live_slots)
 	bed.config.head_bytes = CODE_AT;
 	bed.config.each = each_published;
 	CHECK_EQ(ch__sinks_create(&bed.config, 0, &bed.sinks), 0);
-	uint8_t frame = frame_of(CH__TEMPLATE_TAIL);
-	CHECK_EQ(ch__sinks_slots_register(bed.sinks, CH__TEMPLATE_TAIL, SLOT_BYTES), 0);
+	uint8_t frame = frame_of(CH_TRAMPOLINE_TAIL);
+	CHECK_EQ(ch__sinks_slots_register(bed.sinks, CH_TRAMPOLINE_TAIL, SLOT_BYTES), 0);
 	CHECK(ch__sinks_page_live(bed.sinks, 3, 1, frame));
 	CHECK(ch__sinks_page_live(bed.sinks, 100, 1, 0));
 	published[0] = (uintptr_t)bed.pool + slot_offset(3, 30);
@@ -388,7 +388,7 @@ TEST(unwind_turned_on_late_knows_live_slots)
 	const uint8_t *code = (const uint8_t *)published[0] + CODE_AT;
 	for (int round = 0; round < 3; round++) {
 		CHECK(!libgcc_knows(code));
-		CHECK_EQ(ch__sinks_set(bed.sinks, CH__SINK_UNWIND), 0);
+		CHECK_EQ(ch__sinks_set(bed.sinks, CH_SINK_UNWIND), 0);
 		CHECK(libgcc_knows(code));
 		CHECK(!libgcc_knows(code + SLOT_BYTES));
 		CHECK(libgcc_knows((const uint8_t *)published[1]));

@@ -267,7 +267,7 @@ with their bytes, state, branches (linked/attached), owner's name and the block'
 def sinks_text(heap):
     """What ch_heap_stats names: the heap's own copy learns late that a sink failed."""
     is_on = heap.library.record("ch__sinks", heap.record["sinks"])["on"]
-    names = heap.library.enum_names("ch__sink", "CH__SINK_")
+    names = heap.library.enum_names("ch_sink", "CH_SINK_")
     on = [name.lower().replace("_", "") for bit, name in sorted(names.items())
           if bit & (bit - 1) == 0 and is_on & bit]
     return ",".join(on) or "none"
@@ -285,7 +285,7 @@ def counts_text(heap):
 
 def print_stats(heap):
     record, pool = heap.record, heap.pool
-    backend = heap.library.enum_names("ch__backend", "CH__BACKEND_").get(pool["backend"], "?")
+    backend = heap.library.enum_names("ch_backend", "CH_BACKEND_").get(pool["backend"], "?")
     base = heap.exec_base
     print(f"heap {heap.called} at {record.address:#x}")
     print(f"  code      {base:#x} .. {base + heap.pool_bytes:#x}, "

@@ -20,7 +20,7 @@ class Notes:
         self.beside = {}   # address -> texts
         self.literals = set()
         self.stubs = {}    # address of a stub slot -> text
-        kinds = block.heap.library.enum_names("ch__site", "CH__SITE_")
+        kinds = block.heap.library.enum_names("ch_branch_kind", "CH_")
         for index, record, stub in block.branches():
             self.note_branch(index, record, stub, kinds)
         self.note_items()

@@ -301,7 +301,7 @@ class Heap:
         number = self.page((address - self.exec_base) >> self.page_log2)["frame"]
         slots = self.library.constant("CH__FRAME_SLOTS")
         if number >= slots:
-            names = self.library.enum_names("ch__template", "CH__TEMPLATE_")
+            names = self.library.enum_names("ch_trampoline", "CH_TRAMPOLINE_")
             return names.get(number - slots, "OTHER")
         return next((shape for shape in FIXED_SHAPES
                      if number == self.library.constant("CH__FRAME_" + shape)), "OTHER")
