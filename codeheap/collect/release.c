@@ -110,14 +110,6 @@ enum ch_status ch_owner_release(struct ch_owner handle, enum ch_release how)
 	return CH_OK;
 }
 
-static struct ch_heap *heap_of(uintptr_t at)
-{
-	ch__place_read_begin();
-	struct ch_heap *found = ch__heap_at(at);
-	ch__place_read_end();
-	return found;
-}
-
 enum end { ENDED, NO_CODE, NOT_ALONE, NOT_THERE };
 
 /* Made outside of the region, since a sentence may be printed. */
@@ -201,7 +193,7 @@ enum ch_status ch_code_free(struct ch_heap *heap, const void *address, enum ch_r
 		return status;
 	if (heap ? ch__heap_refuses(heap) : ch__is_marking())
 		return ch__because_refused(heap);
-	if (!heap && !(heap = heap_of(at)))
+	if (!heap && !(heap = ch__find_heap(at)))
 		return because_of(NO_CODE, at);
 	enum end end;
 	struct ch__thread *self = ch__thread_self(heap);

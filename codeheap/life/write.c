@@ -89,10 +89,7 @@ enum ch_status ch_code_write(struct ch_heap *heap, const void *at, const void *b
 		return ch__because_refused(heap);
 	if ((unsigned)how > CH_WRITE_INSTRUCTION)
 		return ch__because(CH_E_ARG, "how is %d: not one of enum ch_write", (int)how);
-	ch__place_read_begin();
-	heap = heap ? heap : ch__heap_at((uintptr_t)at);
-	ch__place_read_end();
-	if (!heap)
+	if (!heap && !(heap = ch__find_heap((uintptr_t)at)))
 		return ch__because(CH_E_ARG, "%lx is in no heap", (uintptr_t)at);
 	ch__heap_lock(heap);
 	enum ch_status status = write_locked(heap, (uintptr_t)at, bytes, n, how);

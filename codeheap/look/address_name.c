@@ -9,10 +9,10 @@
 /* Under the heap lock names and records stay. */
 static bool put_block(struct ch_heap *heap, uintptr_t at, uintptr_t address, struct ch__text *t)
 {
-	uint32_t index = ch__find(heap, at, NULL);
-	if (!index)
+	struct ch__found found;
+	if (!ch__find_whole(heap, at, &found))
 		return false;
-	const struct ch__block *block = ch__block_at(heap, index);
+	const struct ch__block *block = found.block;
 	const char *own = block->side_list ? ch__name_text(heap, block->side_list->name) : "";
 	const char *owner = ch__name_text(heap, ch__owner_at(heap, block->owner)->name);
 	if (!*own && !*owner)
@@ -21,13 +21,10 @@ static bool put_block(struct ch_heap *heap, uintptr_t at, uintptr_t address, str
 	if (*own && *owner)
 		ch__text_put(t, " ");
 	ch__text_put_name(t, own);
-	uintptr_t start = ch__hot_range(heap, block, 0).exec;
-	if (at - ch__exec(heap, block->hot_offset) >= ch__hot_bytes(block)) {
-		start = ch__exec(heap, ch__cold_offset(heap, block)) + CH__HEAD_BYTES;
+	if (found.is_cold)
 		ch__text_put(t, " (cold)");
-	}
-	/* Before the VM's bytes there is a head. */
-	ch__text_put_with(t, "+", address > start ? address - start : 0, 16);
+	uintptr_t in_part = found.at + (address - at);
+	ch__text_put_with(t, "+", in_part > found.head ? in_part - found.head : 0, 16);
 	return true;
 }
 

@@ -12,15 +12,11 @@ uint64_t ch__look_code(const struct ch_heap *heap, uintptr_t pc, uint64_t known)
 	/* A block of this generation was published, and stays where it is (I3). */
 	if (known && CH_LOAD_RELAXED(&block->generation) == generation)
 		return known;
-	index = ch__find(heap, pc, &generation);
-	if (!index)
+	struct ch__found found;
+	if (!ch__find_whole(heap, pc, &found))
 		return 0;
-	block = ch__block_at(heap, index);
-	uint32_t hot = atomic_load_explicit(&block->hot_offset, memory_order_acquire);
-	bool is_cold = ch__offset(heap, pc) - hot >= ch__hot_bytes(block);
-	if (CH_LOAD_RELAXED(&block->generation) != generation)
-		return 0;
-	return ch__look_word(heap->id, index, generation) | (is_cold ? CH__LOOK_COLD : 0);
+	return ch__look_word(heap->id, found.index, found.generation) |
+	       (found.is_cold ? CH__LOOK_COLD : 0);
 }
 
 const struct ch_heap *ch__look_elsewhere(uintptr_t pc, bool *is_pool)

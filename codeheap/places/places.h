@@ -6,6 +6,9 @@
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/graph/names.h"
 
+/* As ch__heap_at, for a caller whose code keeps the heap. */
+struct ch_heap *ch__find_heap(uintptr_t at);
+
 /* --- the one look-up of an address, for callers that read more of the block (code_at.c) and for
  * ch__find. Signal-safe.
  *
@@ -67,6 +70,8 @@ static inline bool ch__found_is_there(const struct ch__found *found)
 	return CH_LOAD_RELAXED(&found->block->generation) == found->generation;
 }
 
+/* Both steps, for a caller that reads no more of the block, or has it held. Signal-safe. */
+bool ch__find_whole(const struct ch_heap *, uintptr_t pc, struct ch__found *);
 /* Index of the block whose code holds pc, head included; 0 = none, or OPEN. Sets *generation to the
  * block's; pass NULL in the stopped world or under the heap lock. Signal-safe. */
 uint32_t ch__find(const struct ch_heap *, uintptr_t pc, uint32_t *generation);
@@ -149,20 +154,14 @@ bool ch__place_find_freed(const struct ch_heap *, uint32_t offset, struct ch__pl
 
 /* --- sinks --- */
 
-/* The range of a block's hot part that sinks are told: the VM's bytes without the head, so that
- * every tool shows the first byte of code as +0x0. */
-static inline struct ch__sink_range ch__hot_range(const struct ch_heap *heap,
-						  const struct ch__block *block, uint64_t key)
-{
-	uint32_t head = ch__head_bytes(ch__block_use(heap, block));
-	return (struct ch__sink_range){ch__exec(heap, block->hot_offset + head),
-				       ch__hot_bytes(block) - head, key, false};
-}
-/* The ranges of all parts of a block of code. Returns how many: 2 with a cold part, else 1. */
+/* The ranges of a block of code that sinks are told: of each part the VM's bytes without the head,
+ * so that every tool shows the first byte of code as +0x0. Returns how many: 2 with a cold part. */
 static inline size_t ch__block_ranges(const struct ch_heap *heap, const struct ch__block *block,
 				      uint64_t key, struct ch__sink_range *out)
 {
-	out[0] = ch__hot_range(heap, block, key);
+	uint32_t head = ch__head_bytes(ch__block_use(heap, block));
+	out[0] = (struct ch__sink_range){ch__exec(heap, block->hot_offset + head),
+					 ch__hot_bytes(block) - head, key, false};
 	if (!block->cold_granules)
 		return 1;
 	out[1] = (struct ch__sink_range){
