@@ -64,11 +64,6 @@ static void switch_off_failed(struct ch__sinks *s, unsigned i, const void *state
 	ch__sinks_unlock(s);
 }
 
-const void *ch__sinks_state(const struct ch__sinks *s, enum ch_sink sink)
-{
-	return ch__sinks_on(s) & (unsigned)sink ? ch__sinks_state_of(s, slot_of(sink)) : NULL;
-}
-
 static void nobody_else_knows(const struct ch__sinks *s)
 	CH_VOUCHES(ch__role_sinks) CH_UNANALYSED("before its heap is known, or after")
 {

@@ -94,6 +94,3 @@ uint8_t ch__sinks_frame_register(struct ch__sinks *, const uint8_t *cfi, size_t 
  * the note is forgotten before the place serves again. Notes take no lock of this room. */
 bool ch__sinks_steps_begin(struct ch__sinks *) CH_EXCLUDES(CH__STANDING);
 struct ch__steps *ch__sinks_steps(const struct ch__sinks *); /* NULL before steps_begin */
-
-/* Returns NULL while the sink is off. A state stays until the sinks are destroyed. */
-const void *ch__sinks_state(const struct ch__sinks *, enum ch_sink);

@@ -32,11 +32,9 @@ bool ch__heaps_choose_id(struct ch_heap *heap)
 
 struct ch_heap *ch__heap_at(uintptr_t address)
 {
-	for (int id = 1; id <= CH__HEAPS_MAX; id++) {
-		struct ch_heap *heap = atomic_load(&ch__heaps[id]);
-		if (heap && ch__pool_has(heap->pool, address))
+	CH__EACH_HEAP(heap)
+		if (ch__pool_has(heap->pool, address))
 			return heap;
-	}
 	return NULL;
 }
 

@@ -43,16 +43,13 @@ static void prepare(void) CH_UNANALYSED("the locks of all heaps, in a loop")
 		ch__panic("a fork between ch_mark_begin and ch_mark_end, or in a visit");
 	ch__ranks_rest(true);
 	ch__heaps_take();
-	for (int id = 1; id <= CH__HEAPS_MAX; id++)
-		if (ch__heaps[id])
-			lock_all(ch__heaps[id]);
-	for (int id = 1; id <= CH__HEAPS_MAX; id++)
-		if (ch__heaps[id])
-			prepare_heap(ch__heaps[id]);
+	CH__EACH_HEAP(heap)
+		lock_all(heap);
+	CH__EACH_HEAP(heap)
+		prepare_heap(heap);
 	ch__sinks_fork_files_prepare();
-	for (int id = 1; id <= CH__HEAPS_MAX; id++)
-		if (ch__heaps[id])
-			CH__TELL(ch__heaps[id], fork_prepare);
+	CH__EACH_HEAP(heap)
+		CH__TELL(heap, fork_prepare);
 }
 
 static void unlock_all(struct ch_heap *heap) CH_RELEASES(ALL_OF_A_HEAP, ch__role_frozen)
@@ -67,10 +64,7 @@ static void unlock_all(struct ch_heap *heap) CH_RELEASES(ALL_OF_A_HEAP, ch__role
 static void parent(void) CH_UNANALYSED("the locks of all heaps, in a loop")
 {
 	ch__sinks_fork_files_done(false);
-	for (int id = CH__HEAPS_MAX; id > 0; id--) {
-		struct ch_heap *heap = atomic_load(&ch__heaps[id]);
-		if (!heap)
-			continue;
+	CH__EACH_HEAP(heap) {
 		CH__TELL(heap, fork_parent);
 		ch__sinks_unlock(heap->sinks);
 		ch__pool_fork_parent(heap->pool);
@@ -213,15 +207,11 @@ static void child(void) CH_UNANALYSED("the locks of all heaps, in a loop")
 	/* Destroyed heaps stay: freeing a heap would change files of its sinks, the parent's. */
 	ch__heaps_left = NULL;
 	/* Side memory comes first, since sinks free memory. */
-	for (int id = CH__HEAPS_MAX; id > 0; id--)
-		if (ch__heaps[id])
-			ch__meta_fork_child(ch__heaps[id]->meta);
+	CH__EACH_HEAP(heap)
+		ch__meta_fork_child(heap->meta);
 	ch__sinks_fork_files_done(true);
-	for (int id = CH__HEAPS_MAX; id > 0; id--) {
-		struct ch_heap *heap = atomic_load(&ch__heaps[id]);
-		if (heap)
-			wake_heap(heap);
-	}
+	CH__EACH_HEAP(heap)
+		wake_heap(heap);
 	ch__heaps_let_go();
 	ch__ranks_rest(false);
 }

@@ -417,9 +417,8 @@ enum ch_status ch_heap_destroy(struct ch_heap *heap)
 __attribute__((destructor(FLUSH_PRIORITY))) static void flush_at_exit(void)
 {
 	ch__place_read_begin();
-	for (int id = 1; id <= CH__HEAPS_MAX; id++) {
-		struct ch_heap *heap = atomic_load(&ch__heaps[id]);
-		if (!heap || heap->process != ch__os_process_id() || !ch__heap_try_lock(heap))
+	CH__EACH_HEAP(heap) {
+		if (heap->process != ch__os_process_id() || !ch__heap_try_lock(heap))
 			continue;
 		ch__sinks_flush(heap->sinks, CH__FLUSH_BUFFERED);
 		ch__heap_unlock(heap);

@@ -78,7 +78,7 @@ static CH_COLD size_t walk_tables(struct walk *w, void *ucontext, uintptr_t low,
 {
 	if (!w->max)
 		return 0;
-	if (ch__sinks_state(w->heap->sinks, CH_SINK_LIBUNWIND))
+	if (ch__sinks_on(w->heap->sinks) & CH_SINK_LIBUNWIND)
 		walk_nongnu(w, ucontext);
 	else
 		_Unwind_Backtrace(see_context, w);

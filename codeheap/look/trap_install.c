@@ -61,9 +61,8 @@ static void report(int signal, void *info, void *ucontext)
 		int error = errno;
 		/* A heap found from here on is not freed before ch__place_read_end. */
 		ch__place_read_begin();
-		for (int id = 1; id <= CH__HEAPS_MAX; id++) {
-			struct ch_heap *heap = atomic_load(&ch__heaps[id]);
-			if (!heap || !atomic_load(&heap->reports_traps))
+		CH__EACH_HEAP(heap) {
+			if (!atomic_load(&heap->reports_traps))
 				continue;
 			say(heap, info, ucontext);
 			/* Frames are read from code, which a child of a raw clone lacks. */

@@ -4,7 +4,7 @@
  * sink off, and a child of a process without a map makes no file. */
 #define _GNU_SOURCE
 #include "os/locks/ranks.h"
-#include "sinks/tools.h"
+#include "sinks/table.h"
 #include "tests/support/perfmap_reader.h"
 #include "tests/unit/sinks/ranges.h"
 #include "unwind/steps.h"
@@ -66,7 +66,10 @@ TEST(sink_that_is_turned_on_anew_while_it_fails_stays_on)
 	use_own_folder();
 	bed_open(&bed, CH_SINK_PERF_MAP);
 	path_of(getpid(), path);
-	void *state = (void *)(uintptr_t)ch__sinks_state(bed.sinks, CH_SINK_PERF_MAP);
+	unsigned slot = 0;
+	while (ch__sinks_table[slot] != &ch__sink_perfmap)
+		slot++;
+	void *state = ch__sinks_state_of(bed.sinks, slot);
 	let_files_grow(false);
 	ch__sinks_lock(bed.sinks); /* as ch__sinks_set has */
 	CHECK_EQ(pthread_create(&thread, NULL, tell_too_much, &teller), 0);
