@@ -83,7 +83,7 @@ bool ch__arch_site_is_valid(enum ch_branch_kind kind, const uint8_t *read, uintp
 	if (!is_instruction_of(kind, read))
 		return false;
 	return kind == CH_LITERAL ? (exec & 7) == 0
-					: ((exec + displacement_offset[kind]) & 7) <= 4;
+				  : ((exec + displacement_offset[kind]) & 7) <= 4;
 }
 
 bool ch__arch_site_reaches(enum ch_branch_kind kind, uintptr_t exec, uintptr_t target)

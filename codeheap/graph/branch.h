@@ -36,7 +36,7 @@ static inline uint32_t ch__branch_target(const struct ch__branch *branch)
 static inline enum ch_branch_kind ch__branch_kind(const struct ch__branch *branch)
 {
 	return (enum ch_branch_kind)((CH_LOAD_RELAXED(&branch->target_kind) & CH__BRANCH_KIND) >>
-			       CH__BRANCH_KIND_SHIFT);
+				     CH__BRANCH_KIND_SHIFT);
 }
 static inline bool ch__branch_has(const struct ch__branch *branch, uint32_t flag)
 {
