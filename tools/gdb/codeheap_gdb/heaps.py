@@ -304,7 +304,7 @@ class Heap:
             names = self.library.enum_names("ch_trampoline", "CH_TRAMPOLINE_")
             return names.get(number - slots, "OTHER")
         return next((shape for shape in FIXED_SHAPES
-                     if number == self.library.constant("CH__FRAME_" + shape)), "OTHER")
+                     if number == self.library.constant("CH_FRAME_" + shape)), "OTHER")
 
     def frame_note(self, address):
         """Address of the note of code with steps (unwind/steps.c), or None: as at the call."""
