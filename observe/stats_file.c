@@ -53,7 +53,7 @@ struct ch__stats_file {
 	_Atomic(uint32_t) is_due;  /* a child of fork has yet to make its file; `used` ends it */
 	_Atomic(uint64_t) period_ns; /* between two writes; 0: no pause, for tests */
 	_Atomic(uint32_t) wish;    /* enum wish, futex; release pairs with the thread's acquire */
-	_Atomic(uint32_t) has_thread; /* release after the start, acquire before the join */
+	_Atomic(uint32_t) has_thread; /* release after the start, acquire before the join, then 0 */
 	struct ch__os_thread thread;
 	uint64_t sequence;
 	struct ch__stats_sample samples[SAMPLES]; /* the oldest first */
@@ -384,14 +384,22 @@ static enum ch_status heap_begins(struct ch_heap *heap, const char **asked, bool
 	return because_no_file(*file->path ? file->path : pattern, may_fail);
 }
 
+/* The first of two callers joins the thread, once it has done its work: ThreadSanitizer reports a
+ * thread that nobody joins. */
+static void end_thread(struct ch__stats_file *file, uint64_t until_ns)
+{
+	if (!atomic_load_explicit(&file->has_thread, memory_order_acquire))
+		return;
+	ch__os_thread_tell(&file->wish, WISH_END);
+	if (ch__os_thread_ends(&file->thread, until_ns) && atomic_exchange(&file->has_thread, 0))
+		ch__os_thread_join(&file->thread);
+}
+
 /* Waits for the thread, which looks at the heap. A file that the exit took out stays in memory. */
 static void heap_ends(struct ch__listener *listener)
 {
 	struct ch__stats_file *file = (struct ch__stats_file *)listener;
-	if (atomic_load_explicit(&file->has_thread, memory_order_acquire)) {
-		ch__os_thread_tell(&file->wish, WISH_END);
-		ch__os_thread_join(&file->thread);
-	}
+	end_thread(file, UINT64_MAX);
 	ch__os_let_go(&file->held);
 	if (atomic_exchange(&files[file->heap.id], NULL) == file)
 		ch__meta_destroy(file->meta);
@@ -408,10 +416,8 @@ __attribute__((destructor)) static void end_all_at_exit(void)
 		return;
 	for (int id = 1; id <= CH__LOOK_HEAPS_MAX; id++) {
 		struct ch__stats_file *file = atomic_exchange(&files[id], NULL);
-		if (!file || !atomic_load_explicit(&file->has_thread, memory_order_acquire))
-			continue;
-		ch__os_thread_tell(&file->wish, WISH_END);
-		(void)ch__os_thread_ends(&file->thread, until_ns);
+		if (file)
+			end_thread(file, until_ns);
 	}
 }
 
