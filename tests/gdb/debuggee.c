@@ -188,9 +188,9 @@ static void make_sum(const char *source)
 	EMIT(code, "\xe8\0\0\0\0");
 	attach(code, "sum_call", call_site, CH_CALL);
 	fact("sum_return", here(code));
+	lines[3] = (struct ch_line){here(code), 14}; /* the call ends its line */
 	EMIT(code, "\x49\x01\xc4\xff\xcb\x75"); /* add r12, rax; dec ebx; jne loop */
 	bytes(code, (char[]){(char)(loop - at - 1)}, 1);
-	lines[3] = (struct ch_line){here(code), 14};
 	EMIT(code, "\x48\xb9"); /* mov rcx, ref */
 	const uint8_t *ref = here(code);
 	emit_word(code, REF_WORD);

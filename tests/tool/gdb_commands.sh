@@ -135,7 +135,7 @@ EOF
   said '^  blocks invalidated so far: 1$'
   said "^$(fact square_return): block [0-9]+ of square by C, LIVE, at \+0x9$"
   said "^$(fact veneer): runtime page of heap 1: a veneer, jumps to 0x[0-9a-f]+ <checkpoint>$"
-  said "^$(fact sum_return): block [0-9]+ of sum, LIVE, at \+0x[0-9a-f]+, $work/debuggee:13$"
+  said "^$(fact sum_return): block [0-9]+ of sum, LIVE, at \+0x[0-9a-f]+, $work/debuggee:14$"
   said "^$(fact freed_entry): freed code: block [0-9]+ of dead, freed at collection 1 \(invalidated\), at \+0x0$"
   said ': unused bytes of page 0 of heap 1'
   said ": runtime page of heap 1: the stubs' trampoline"
@@ -274,6 +274,32 @@ print("steps", step, "inside", inside, "runtime", runtime, "lost", lost)
 EOF
   gdb_steps
   said '^steps [0-9]+ inside [6-9][0-9] runtime [1-9] lost 0$'
+}
+
+# A frame that a call of gdb's, or a signal, interrupted at the first byte of a block is in that block; the runtime page has a name.
+case_gdb_frames_that_gdb_interrupted_are_named() {
+  start registers
+  gdb_says "$work/debuggee" <<EOF
+break code_is_ready
+run 1 >$work/facts
+facts
+codeheap break -hw \$sum_entry
+continue
+break checkpoint
+python
+try:
+    gdb.execute("call checkpoint(3)")
+except gdb.error: # it has stopped there
+    gdb.execute("bt")
+end
+hbreak *\$veneer
+continue
+continue
+bt 2
+EOF
+  said "^#2 .* in sum \[LIVE\] \(\) at $work/debuggee:11$"
+  said '^#0 .* in \[runtime page of heap 1: a veneer, jumps to 0x[0-9a-f]+ <checkpoint>\]'
+  said '^#1 .* in square by C \[LIVE\]'
 }
 
 # At each instruction of code of the other shapes: callers down to main, and registers of call_shapes as at the call.

@@ -94,12 +94,6 @@ class CodeFrame(FrameDecorator):
     def line(self):
         return self.place[1] or super().line()
 
-    def frame_args(self):
-        return None
-
-    def frame_locals(self):
-        return None
-
 
 def call_address(frame):
     """The pc of a frame, or for one that waits for a call the address of that call."""
