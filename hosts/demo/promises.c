@@ -112,7 +112,7 @@ static void churn(void)
 	setitimer(ITIMER_REAL, &never, NULL);
 }
 
-/* The child frees code that the parent runs, and the parent frees code that the child runs. */
+/* The child frees code that the parent runs, and makes code in its place. */
 static bool fork_isolates(void)
 {
 	static struct ch_code code;

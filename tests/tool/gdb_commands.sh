@@ -613,9 +613,12 @@ EOF
 }
 
 # Of a user's own script, which has set what Python calls __file__.
-case_gdb_commands_are_loaded_by_another_script() {
+case_gdb_commands_are_loaded_by_another_script_and_by_a_link() {
   echo "gdb.execute('source $PWD/tools/gdb/codeheap.py')" >"$work/outer.py"
   gdb -nx -batch -x "$work/outer.py" -ex 'codeheap stats' >"$work/said" 2>&1 </dev/null
+  said 'There is no process and no core to look at'
+  ln -s "$PWD/tools/gdb/codeheap.py" "$work/link.py"
+  gdb -nx -batch -x "$work/link.py" -ex 'codeheap stats' >"$work/said" 2>&1 </dev/null
   said 'There is no process and no core to look at'
 }
 

@@ -11,7 +11,7 @@ import gdb
 
 # __file__ is the script's that sourced this one, if there is one.
 _own = sys._getframe().f_code.co_filename
-_folder = os.path.dirname(os.path.abspath(os.path.expanduser(_own)))
+_folder = os.path.dirname(os.path.realpath(os.path.expanduser(_own)))
 if _folder not in sys.path:
     sys.path.insert(0, _folder)
 
