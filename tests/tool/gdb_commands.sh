@@ -433,7 +433,7 @@ python attempt("disassemble \$sum_return")
 EOF
   said '^#2 .* in sum \[LIVE\] \(\) at '
   said 'main \('
-  said "^$(fact sum_return): block [0-9]+ of sum, LIVE, .*:13$"
+  said "^$(fact sum_return): block [0-9]+ of sum, LIVE, .*:14$"
   said '^sentence: The code of block [0-9]+ cannot be read'
 }
 
