@@ -24,7 +24,7 @@ enum {
 static struct ch_heap *heap, *other_heap;
 static struct ch_vm *vm, *other_vm;
 static struct ch_owner square, sum, outer, framed, tail, gone, fresh, other;
-static struct ch_code square_code, sum_code;
+static struct ch_code square_code, sum_code, outer_code;
 static int (*loose)(void), (*nameless)(void);
 static int sums;
 
@@ -147,17 +147,16 @@ static void make_square(void)
 /* The code of `outer` has a patchable entry, and calls `sum` through the cell of `sum`. */
 static void make_outer(void)
 {
-	static struct ch_code code;
 	struct ch_open open = {
 		.size = sizeof open, .owner = outer, .hot_bytes = 64, .entry = CH_ENTRY_PATCH};
-	OK(ch_block_open(&open, &code));
-	at = code.entry_bytes;
-	EMIT(&code, "\x55\x48\x89\xe5\x48\xb8"); /* push rbp; mov rbp, rsp; mov rax, .. */
-	emit_word(&code, (uintptr_t)ch_owner_cell(sum));
-	EMIT(&code, "\xff\x10\x5d\xc3"); /* call [rax]; pop rbp; ret */
-	OK(ch_edge_attach_owner(code.block, sum));
-	commit(outer, &code);
-	fact("outer_entry", code.exec);
+	OK(ch_block_open(&open, &outer_code));
+	at = outer_code.entry_bytes;
+	EMIT(&outer_code, "\x55\x48\x89\xe5\x48\xb8"); /* push rbp; mov rbp, rsp; mov rax, .. */
+	emit_word(&outer_code, (uintptr_t)ch_owner_cell(sum));
+	EMIT(&outer_code, "\xff\x10\x5d\xc3"); /* call [rax]; pop rbp; ret */
+	OK(ch_edge_attach_owner(outer_code.block, sum));
+	commit(outer, &outer_code);
+	fact("outer_entry", outer_code.exec);
 }
 
 static void attach(struct ch_code *code, const char *name, const uint8_t *site,

@@ -369,6 +369,18 @@ EOF
   said '\.quad 0x[0-9a-f]+ +; trampoline to 0x[0-9a-f]+ <call_outer>$'
   said_times 2 '\.quad 0x1234 +; payload$'
   said_times 0 '\(bad\)'
+  gdb_says "$work/debuggee" <<EOF
+break code_is_ready
+run 1 >$work/facts
+facts
+call (int)ch_blocks_invalidate(&sum_code.block, 1, 0)
+call (int)ch_blocks_invalidate(&outer_code.block, 1, 0)
+codeheap disassemble \$sum_entry
+codeheap disassemble \$outer_entry
+EOF
+  said '^block [0-9]+ of sum, NOTENTRANT: '
+  said "^   $(fact sum_point): +jmp +$(fact sum_exit) +; patch point, exit $(fact sum_exit), diverted to it$"
+  said "^=> $(fact outer_entry): +jmp .*; patchable entry, not entrant$"
 }
 
 case_gdb_core_tells_the_same() {
