@@ -3,14 +3,6 @@
  * allocate and collect (P6). Signal-safe: calls only signal-safe files of this library. */
 #include "codeheap/places/places.h"
 
-struct ch_heap *ch__find_heap(uintptr_t at)
-{
-	ch__place_read_begin();
-	struct ch_heap *found = ch__heap_at(at);
-	ch__place_read_end();
-	return found;
-}
-
 bool ch__find_whole(const struct ch_heap *heap, uintptr_t pc, struct ch__found *found)
 {
 	return ch__find_part(heap, pc, found) && ch__found_is_there(found);

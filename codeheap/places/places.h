@@ -7,7 +7,13 @@
 #include "codeheap/graph/names.h"
 
 /* As ch__heap_at, for a caller whose code keeps the heap. */
-struct ch_heap *ch__find_heap(uintptr_t at);
+static inline struct ch_heap *ch__find_heap(uintptr_t at)
+{
+	ch__place_read_begin();
+	struct ch_heap *found = ch__heap_at(at);
+	ch__place_read_end();
+	return found;
+}
 
 /* --- the one look-up of an address, for callers that read more of the block (code_at.c) and for
  * ch__find. Signal-safe.
