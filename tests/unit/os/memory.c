@@ -319,8 +319,11 @@ TEST(first_stack_without_a_limit_begins_where_memory_is_mapped)
 	uintptr_t here = (uintptr_t)__builtin_frame_address(0);
 	uintptr_t from = ch__os_first_stack_low(here, (uintptr_t)high);
 	CHECK(from <= here && ch__os_is_readable((const void *)from));
-	/* From then on the kernel does not say whether pages are mapped. */
+	/* SystemCallFilter=@system-service of a systemd service would kill there. */
 	refuse_call(SYS_mincore, EPERM);
+	CHECK_EQ(ch__os_first_stack_low(here, (uintptr_t)high), from);
+	/* From then on the kernel does not say whether pages are mapped. */
+	refuse_call(SYS_msync, EPERM);
 	CHECK_EQ(ch__os_first_stack_low(here, (uintptr_t)high), here);
 }
 
