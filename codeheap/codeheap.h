@@ -811,7 +811,7 @@ CH_API CH_CHECKED enum ch_status ch_block_lines(struct ch_block block, const cha
 enum ch_frame_shape { CH_FRAME_POINTER, CH_FRAME_KEEPS_ALL, CH_FRAME_LEAF, CH_FRAME_STEPS };
 
 /* STEPS (x86-64): ch_code.frame says where the caller's frame is at each instruction, for calls and
- * signals; the commit copies it behind the code. Code of at most 65,000 bytes, ENTRY_NONE or GUARD,
+ * signals; the commit copies it, besides hot_bytes. At most 65,000 bytes, ENTRY_NONE or GUARD,
  * no cold_bytes, branch_room or IN_PLACE (else CH_E_ARG). Before the first step the frame is as at
  * the call: cfa 8. No step lies where a call returns to. A child of fork without code sees LEAF. */
 struct ch_frame_step {
