@@ -12,7 +12,6 @@
 #include <link.h>
 #include <linux/futex.h>
 #include <sys/auxv.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -104,19 +103,19 @@ uintptr_t ch__os_signal_stack_end(uintptr_t sp, bool may_be_disarmed)
 }
 
 /* No injected failure: the function reports none, and its result decides what is scanned. ENOMEM
- * means that a page is not mapped; MS_ASYNC does nothing else. Not mincore: SystemCallFilter= of a
- * systemd service does not let mincore through, and kills the process. When the call is refused,
- * pages from `if_refused` on count as mapped. */
+ * means that a page is not mapped; msync does nothing else with ASYNC. mincore is not among the
+ * calls of SystemCallFilter=@system-service: systemd would kill the process. When the call is
+ * refused, pages from `if_refused` on count as mapped. */
 static uintptr_t mapped_from(uintptr_t low, uintptr_t high, uintptr_t if_refused)
 {
-	enum { PAGES_AT_ONCE = 512 };
+	enum { PAGES_AT_ONCE = 512, ASYNC = 1 }; /* MS_ASYNC of sys/mman.h */
 	/* By the real page: a test's pretended page is not what the kernel maps. */
 	uintptr_t mask = (uintptr_t)sysconf(_SC_PAGESIZE) - 1;
 	uintptr_t end = low & ~mask, at = (high + mask) & ~mask;
 	ch__valgrind_reports(false); /* memcheck takes the call for a read of all the bytes */
 	for (size_t step = PAGES_AT_ONCE * (mask + 1); at > end && step > mask;) {
 		size_t bytes = at - end < step ? at - end : step;
-		if (syscall(SYS_msync, at - bytes, bytes, MS_ASYNC) == 0)
+		if (syscall(SYS_msync, at - bytes, bytes, ASYNC) == 0)
 			at -= bytes;
 		else if (errno != ENOMEM)
 			at = end = if_refused;
