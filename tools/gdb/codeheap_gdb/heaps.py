@@ -261,7 +261,7 @@ class Heap:
 
     def poke_address(self, address):
         """Where a debugger writes code: on procmem to the code itself, which is private memory."""
-        is_private = self.pool["backend"] == self.library.constant("CH__BACKEND_PROCMEM")
+        is_private = self.pool["backend"] == self.library.constant("CH_BACKEND_PROCMEM")
         return address if is_private else self.write_address(address)
 
     def exec_address(self, address):
