@@ -74,8 +74,7 @@ _Static_assert(sizeof(struct ch_regs) == 280, "each .S reserves it");
 /* A stub's trampoline passes the context, which is embedded in the heap, to the stub entry. hit()
  * returns with regs->pc set. */
 struct ch__arch_stub_context {
-	void (*hit)(struct ch__arch_stub_context *, struct ch_regs *,
-		    uintptr_t return_address);
+	void (*hit)(struct ch__arch_stub_context *, struct ch_regs *, uintptr_t return_address);
 	/* Only x86_64.S reads the fields below. */
 	uint64_t extended_bytes; /* size of the xsave image, multiple of 64; 0 = fxsave, 512 */
 	uint64_t extended_mask;  /* state components that xsave keeps */

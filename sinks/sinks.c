@@ -123,7 +123,7 @@ static void tell_late(void *arg, const struct ch__sink_range *range)
 	if (!ops->add)
 		return;
 	if (!enter(late->slot, state) || !(late->is_removed ? ops->remove(state, range, 1)
-							    : ops->add(state, range, 1, true)))
+							   : ops->add(state, range, 1, true)))
 		switch_off(late->sinks, late->slot);
 	unlock_tool(late->slot);
 }

@@ -206,9 +206,10 @@ enum ch_status ch__heap_create(const struct ch_config *, const struct ch__driver
 			       struct ch_heap **);
 
 extern _Atomic(struct ch_heap *) ch__heaps[CH__HEAPS_MAX + 1];
-/* Visits each heap. A heap stays under the lock below, and is not freed while places are read. */
-#define CH__EACH_HEAP(heap)                                                                  \
-	for (int id_ = 1; id_ <= CH__HEAPS_MAX; id_++)                                        \
+/* Visits each heap. A heap stays under the lock below, and is not freed while places are read. A
+ * body leaves by return: break goes on with the next heap. */
+#define CH__EACH_HEAP(heap)                            \
+	for (int id_ = 1; id_ <= CH__HEAPS_MAX; id_++) \
 		for (struct ch_heap *heap = atomic_load(&ch__heaps[id_]); heap; heap = NULL)
 /* Held while the set of heaps changes, and over a fork. Left of every heap's locks. */
 extern struct ch__lock ch__heaps_lock;

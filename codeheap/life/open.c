@@ -107,7 +107,7 @@ static void fill_code(struct ch__request *r, struct ch_code *code)
 	bool is_apart = r->use == CH__SPAN_CODE || r->use == CH__PAGE_RODATA;
 	code->write = is_apart ? ch__pool_lend(heap->pool, hot) : code->exec;
 	code->hot_bytes = r->frame == CH_FRAME_STEPS ? r->open->hot_bytes
-						      : r->hot_bytes - r->head;
+						     : r->hot_bytes - r->head;
 	if (r->cold_bytes) {
 		uint32_t stubs = r->open->branch_room * ch__stub_bytes(heap);
 		uintptr_t cold = ch__exec(heap, r->cold_offset) + CH__HEAD_BYTES + stubs;

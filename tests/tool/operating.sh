@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
 # What docs/operating.md says of containers: no /proc, a read-only /tmp, another mount and pid namespace; of a limit of address
-# space; and of the program's environment. Without arguments it lists its cases, with a name it runs one.
+# space; of the calls of the system; and of the program's environment. Without arguments it lists its cases, with a name it runs one.
 set -u
 # A case says itself which backend and which sinks it is about.
 unset CODEHEAP_WX CODEHEAP_SINKS CODEHEAP_PERF_MAP_DIR JITDUMPDIR
@@ -134,6 +134,38 @@ case_each_size_that_the_system_refuses_has_a_line() {
   (ulimit -v 200000 && CODEHEAP_DEBUG=1 "$work/program") >"$work/said" 2>&1 || fail "$(cat "$work/said")"
   says '^42$'
   says 'CH_E_MEMORY: no pool of [0-9]+ bytes'
+}
+# The first stack grows while a limit that came before the heap is in force, and not under one that came later.
+case_limit_of_address_space_comes_before_the_heap() {
+  cat >"$work/late.c" <<'C'
+#include <codeheap/codeheap.h>
+#include <sys/resource.h>
+static void limit(void) { setrlimit(RLIMIT_AS, &(struct rlimit){1 << 30, 1 << 30}); }
+__attribute__((noinline)) static void grow(void) { volatile char deep[2 << 20]; deep[0] = 1; }
+int main(int argc, char **argv) {
+  struct ch_heap *heap;
+  if (argc > 1) limit();
+  if (ch_heap_create(NULL, &heap)) return 3;
+  if (argc == 1) limit();
+  grow();
+  return 0;
+}
+C
+  "$cc" -std=gnu11 -O1 -w -I. -o "$work/late" "$work/late.c" "$build/libcodeheap.a" -lm -pthread || fail "no program"
+  "$work/late" early || fail "ended with $? under a limit that came first"
+  (ulimit -c 0; exec "$work/late") 2>/dev/null
+  [ $? = 139 ] || fail "the stack grew: operating.md says that it cannot"
+}
+# What systemd's set lacks on x86-64 (systemd-analyze syscall-filter, version 252), and a filter kills for.
+case_calls_are_those_of_a_system_service() {
+  local lacks='mincore ptrace syslog uselib ustat sysfs vhangup modify_ldt pivot_root adjtimex chroot acct settimeofday mount umount2
+    swapon swapoff reboot sethostname setdomainname iopl ioperm init_module delete_module quotactl lookup_dcookie clock_settime
+    kexec_load perf_event_open fanotify_init fanotify_mark open_by_handle_at clock_adjtime finit_module seccomp kexec_file_load bpf
+    pkey_mprotect pkey_alloc pkey_free open_tree move_mount fsopen fsconfig fsmount fspick pidfd_getfd mount_setattr quotactl_fd
+    landlock_create_ruleset landlock_add_rule landlock_restrict_self memfd_secret process_mrelease'
+  lacks=$(echo $lacks | tr ' ' '|')
+  grep -rnE "SYS_($lacks)\b|\b($lacks)\(" --include='*.[chS]' $(cd tools && python3 -c 'import rooms; print(*rooms.ROOMS)') && exit 1
+  return 0
 }
 case_jemalloc_inside_reads_malloc_conf() {
   MALLOC_CONF=stats_print:true "$work/program" >"$work/said" 2>&1 || fail "$(cat "$work/said")"

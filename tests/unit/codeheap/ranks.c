@@ -266,6 +266,29 @@ static void leave_a_region(void *arg)
 	ch__region_enter(ch__thread_self(rig->heap));
 }
 
+enum held { HEAP, REGION, NOTHING };
+static _Atomic(int) holds;
+
+static void *hold(void *arg)
+{
+	struct ch_heap *heap = arg;
+	enum held what = (enum held)holds;
+	CHECK_EQ(ch_thread_attach(heap, NULL, NULL), CH_OK);
+	if (what == HEAP)
+		ch__heap_lock(heap);
+	else
+		ch__region_enter(ch__thread_self(heap));
+	holds = NOTHING;
+	TEST_UNTIL(holds != NOTHING)
+		usleep(1000);
+	if (what == HEAP)
+		ch__heap_unlock(heap);
+	else
+		ch__region_leave(ch__thread_self(heap));
+	CHECK_EQ(ch_thread_detach(heap), CH_OK);
+	return NULL;
+}
+
 static struct ch_heap *interrupted;
 
 static void add_code(int signal)
@@ -325,4 +348,25 @@ TEST(visit_that_was_left_by_longjmp_has_its_thread_refused)
 TEST(region_that_was_left_by_longjmp_is_found_by_the_next_one)
 {
 	expect_panic(leave_a_region, "a call was left by longjmp");
+}
+
+/* As after a call that another thread left. */
+TEST(cycle_beside_a_lock_or_a_region_that_stays_held_is_busy)
+{
+	struct ch_config config = rig_config(1 << 20);
+	config.stop_wait_ms = 20;
+	struct rig rig = rig_create(&config, NULL, NULL);
+	for (int what = HEAP; what <= REGION; what++) {
+		pthread_t thread;
+		holds = what;
+		CHECK_EQ(pthread_create(&thread, NULL, hold, rig.heap), 0);
+		TEST_UNTIL(holds == NOTHING)
+			usleep(1000);
+		CHECK_EQ(ch_heap_collect(rig.heap), CH_E_BUSY);
+		CHECK_EQ(ch_heap_collect(rig.heap), CH_E_BUSY);
+		holds = what;
+		CHECK_EQ(pthread_join(thread, NULL), 0);
+		CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
+	}
+	rig_end(&rig);
 }

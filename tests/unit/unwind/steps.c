@@ -89,7 +89,7 @@ TEST(frames_are_sound_up_to_their_bounds)
 	};
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
 		struct ch_frame frame = {rows[i].step, rows[i].save, rows[i].steps_n,
-					  rows[i].saves_n};
+					 rows[i].saves_n};
 		if (ch__frame_has_fault(&frame, CODE, &fault) == rows[i].is_sound)
 			FAIL("row %zu", i);
 	}
