@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * counted.c: the hot paths, each some thousand times, between two marks for callgrind: the number
- * of instructions does not depend on the machine. tools/instructions.py runs this program under
- * callgrind; without callgrind the program does the same work and prints nothing. */
+ * counted.c: what does not depend on the machine: the instructions of the hot paths, each some
+ * thousand times between two marks for callgrind, and the bytes of side memory that a block takes,
+ * in printed lines. tools/instructions.py runs this program under callgrind. */
 #define _GNU_SOURCE
 #include "bench/bench.h"
 
@@ -281,6 +281,50 @@ static void count_graph(void)
 	close_heap();
 }
 
+/* --- side memory: records, lists, names, tombstones --- */
+
+static uint64_t bytes_before;
+
+static void begin_bytes(void)
+{
+	bytes_before = bench_stats(bench).metadata_bytes_now;
+}
+/* Of the work on MANY blocks since. */
+static void end_bytes(const char *what)
+{
+	uint64_t bytes = bench_stats(bench).metadata_bytes_now - bytes_before;
+	printf("%s %ld\n", what, (long)bytes / MANY);
+	begin_bytes();
+}
+
+static void count_bytes(void)
+{
+	open_heap(CH_SINK_NONE);
+	begin_bytes();
+	make_blocks();
+	end_bytes("bytes_block");
+	release_blocks(CH_RELEASE_NOT_RUNNING);
+	end_bytes("bytes_death");
+	close_heap();
+	open_heap(CH_SINK_NONE);
+	begin_bytes();
+	for (uint32_t i = 0; i < MANY; i++) {
+		char name[32];
+		bench_format(name, sizeof name, "code %u", i);
+		bench_ok(ch_code_add(bench->heap, pattern, BYTES, name, &places[i]), "code_add");
+	}
+	end_bytes("bytes_code");
+	for (uint32_t i = 0; i < MANY; i++)
+		free_code(places[i]);
+	end_bytes("bytes_code_death");
+	close_heap();
+	open_heap(CH_SINK_NONE);
+	begin_bytes();
+	make_graph();
+	end_bytes("bytes_graph");
+	close_heap();
+}
+
 void bench_counted(void)
 {
 	memset(pattern, 0xc3, sizeof pattern);
@@ -296,4 +340,5 @@ void bench_counted(void)
 	twice(make_trampolines, "trampoline", FEW);
 	close_heap();
 	count_graph();
+	count_bytes();
 }

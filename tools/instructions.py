@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""instructions.py BENCH LIST [--write]: how many instructions each hot path takes, counted by callgrind in `BENCH --counted`.
+"""instructions.py BENCH LIST [--write]: how many instructions each hot path takes, counted by callgrind in `BENCH --counted`,
+and how many bytes of side memory (rows `bytes_*`, which the program prints).
 
-LIST has a line `path instructions` each, the baseline in the tree. Prints both and exits 1 if a path takes 5 % more than
+LIST has a line `path number` each, the baseline in the tree. Prints both and exits 1 if a path takes 5 % more than
 its line says, or has none. With --write LIST becomes what was counted.
 """
 import glob
@@ -15,6 +16,7 @@ import tempfile
 MORE = 0.05
 MARK = re.compile(r"^desc: Trigger: Client Request: (\S+) (\d+)$", re.M)
 SUM = re.compile(r"^summary: (\d+)", re.M)
+BYTES = re.compile(r"^(bytes_\w+) (\d+)$", re.M)
 
 
 def count(bench):
@@ -23,7 +25,7 @@ def count(bench):
                              capture_output=True, text=True, check=False, timeout=600)
         if run.returncode:
             sys.exit(f"instructions: valgrind {bench} --counted: exit {run.returncode}\n{run.stderr[-2000:]}")
-        counted = {}
+        counted = {name: int(n) for name, n in BYTES.findall(run.stdout)}
         for path in glob.glob(os.path.join(glob.escape(folder), "out.*")):
             with open(path, encoding="utf-8", errors="replace") as file:
                 text = file.read()
@@ -46,7 +48,8 @@ def main():
     counted, before = count(bench), read(path)
     if "--write" in sys.argv[3:]:
         with open(path, "w", encoding="utf-8") as file:
-            file.write("# Instructions of one turn of each path of bench/counted.c, by `make instructions WRITE=1`.\n")
+            file.write("# Instructions of one turn of each path of bench/counted.c, and bytes of side memory a block, by\n"
+                       "# `make instructions WRITE=1`.\n")
             file.writelines(f"{name} {n}\n" for name, n in sorted(counted.items()))
         return 0
     worse = [name for name in before if name not in counted]
