@@ -111,10 +111,15 @@ static void tell_shape(struct ch__sinks *s, uint8_t frame)
 
 uint8_t ch__sinks_frame_register(struct ch__sinks *s, const uint8_t *cfi, size_t bytes)
 {
-	uint8_t frame = 0;
+	uint8_t frame = CH__FRAMES_FIXED;
 	ch__sinks_lock(s);
-	if (s->shape_count < CH__FRAME_SHAPES) {
-		frame = s->shape_count++;
+	while (frame < s->shape_count &&
+	       (s->shapes[frame].bytes != bytes || memcmp(s->shapes[frame].cfi, cfi, bytes) != 0))
+		frame++;
+	if (frame == CH__FRAME_SHAPES) {
+		frame = 0;
+	} else if (frame == s->shape_count) {
+		s->shape_count++;
 		write_shape(&s->shapes[frame], cfi, bytes);
 		tell_shape(s, frame);
 	}

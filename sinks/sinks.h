@@ -86,7 +86,8 @@ void ch__sinks_fork_files_prepare(void);
 void ch__sinks_fork_files_done(bool is_child);
 
 /* Registers a custom frame shape: 1 to CH__FRAME_CFI_BYTES of initial CFI instructions for every
- * block of it. Returns the shape's number, from CH__FRAMES_FIXED on, or 0 when there is no room. */
+ * block of it. Returns the shape's number, from CH__FRAMES_FIXED on, one for equal bytes; 0 when
+ * there is no room. */
 uint8_t ch__sinks_frame_register(struct ch__sinks *, const uint8_t *cfi, size_t bytes);
 
 /* Comes before a page is taken for code with steps. Returns false when there is no memory. Then the

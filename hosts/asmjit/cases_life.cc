@@ -287,6 +287,12 @@ CASE(misuse_is_an_error)
 		CHECK(fn(4) == 5);
 		OK(runtime.release(fn));
 		CHECK(runtime.release(fn) != kErrorOk);
+		ch_asmjit_options at_once;
+		at_once.release = CH_RELEASE_NOT_RUNNING;
+		ch_asmjit_runtime quick(heap, at_once);
+		fn = add_adder(&quick, 1, "at once");
+		OK(quick.release(fn));
+		CHECK(quick.release(fn) == kErrorInvalidArgument);
 		Section *bss;
 		CodeHolder huge;
 		OK(huge.init(runtime.environment()));

@@ -6,6 +6,7 @@
 
 #include "cases.h"
 
+#include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -489,20 +490,58 @@ static void full_pool_is_a_status_then_there_is_room(void)
 	place_close(&place);
 }
 
-/* Each place has a frame shape of its own, and a heap has 15 shapes. */
 static void heap_without_room_for_a_shape_is_a_status(void)
+{
+	static const uint8_t nops[12];
+	struct ch_heap *heap;
+	uint8_t frame;
+	OK(ch_heap_create(NULL, &heap));
+	for (size_t n = 1; n <= sizeof nops; n++)
+		OK(ch_frame_register(heap, nops, n, &frame));
+	size_t used[2];
+	for (int i = 0; i < 32; i++) {
+		struct ch_ffi *ffi = (struct ch_ffi *)&heap;
+		CHECK(ch_ffi_open(heap, NULL, &ffi) == CH_E_FULL && !ffi);
+		used[i / 16] = mallinfo2().uordblks;
+	}
+	CHECK(used[1] == used[0]); /* freed memory may count once, in the cache of malloc */
+	OK(ch_heap_destroy(heap));
+}
+
+/* A plugin opens a place whenever it is loaded. All places have one frame shape. */
+static void places_come_and_go_without_end(void)
 {
 	struct place place = place_open(0, 0, NULL);
 	struct ch_ffi *more[16];
-	enum ch_status status;
-	int n = 0;
-	while ((status = ch_ffi_open(place.heap, NULL, &more[n])) == CH_OK)
-		CHECK(++n < 16);
-	CHECK(status == CH_E_FULL && n == 11 && !more[n]);
-	while (n)
-		ch_ffi_close(more[--n]);
 	int three = 3;
+	size_t used[2];
+	for (int round = 0; round < 2; round++) {
+		for (int n = 0; n < 16; n++)
+			OK(ch_ffi_open(place.heap, NULL, &more[n]));
+		for (int n = 0; n < 16; n++)
+			ch_ffi_close(more[n]);
+		used[round] = mallinfo2().uordblks;
+	}
+	CHECK(used[1] == used[0]);
 	CHECK(as_int_int(closure_of(&place, &cif_int_int, add_user, &three, "first"))(1) == 4);
+	place_close(&place);
+}
+
+static void place_that_may_not_collect_does_not(void)
+{
+	static const struct ch_ffi_options options = {.may_not_collect = true};
+	struct place place = place_open(MIB, 0, NULL);
+	ch_ffi_close(place.ffi);
+	OK(ch_ffi_open(place.heap, &options, &place.ffi));
+	struct ch_ffi_closure closure;
+	enum ch_status status;
+	int three = 3;
+	while ((status = ch_ffi_closure_create(place.ffi, &cif_int_int, add_user, &three, "gone",
+					       &closure)) == CH_OK)
+		OK(ch_ffi_closure_release(closure, CH_RELEASE_COLLECT));
+	CHECK(status == CH_E_FULL && !closure.code && stats_of(&place).cycles == 0);
+	place_collect(&place);
+	closure_of(&place, &cif_int_int, add_user, &three, "room");
 	place_close(&place);
 }
 
@@ -561,6 +600,8 @@ static void names_are_in_the_perf_map_until_the_closure_is_gone(void)
 	X(closures_work_where_no_page_may_become_executable)         \
 	X(child_of_fork_has_closures_of_its_own)                     \
 	X(heap_without_room_for_a_shape_is_a_status)                 \
+	X(places_come_and_go_without_end)                            \
+	X(place_that_may_not_collect_does_not)                       \
 	X(full_pool_is_a_status_then_there_is_room)                  \
 	X(names_are_in_the_perf_map_until_the_closure_is_gone)       \
 	X(exception_passes_a_closure)                                \

@@ -22,19 +22,17 @@ extern struct ch_heap *codeheap_sljit_heap;
 static _Thread_local struct ch_code codeheap_sljit_code;
 
 /* The number of a shape at which unwinding ends: sljit keeps other things in the frame pointer.
- * Returns 0 on failure. Two threads may register the shape twice: both numbers are right. */
+ * Returns 0 on failure. */
 static inline uint8_t codeheap_sljit_frame(void)
 {
 	/* DWARF, for every machine: the CFA is 0; register 16 (x86-64), 30 (aarch64) or 1 (riscv64)
 	 * is the return address: undefined. */
 	static const uint8_t ends[] = {0x0f, 1, 0x30, 0x07, 16, 0x07, 30, 0x07, 1};
-	static _Atomic(uint8_t) registered;
-	uint8_t frame = registered;
-	if (!frame && !ch_frame_register(codeheap_sljit_heap, ends, sizeof ends, &frame))
-		registered = frame;
+	uint8_t frame;
+	(void)!ch_frame_register(codeheap_sljit_heap, ends, sizeof ends, &frame);
 	return frame;
 }
-/* data: the argument of sljit_generate_code: the name of the code, or NULL. */
+/* data: exec_allocator_data of sljit_create_compiler: the name of the code, or NULL. */
 static inline void *codeheap_sljit_open(size_t bytes, const void *data)
 {
 	struct ch_open open = {.size = sizeof open,
@@ -60,7 +58,7 @@ static inline void codeheap_sljit_commit(const void *end, bool may_run)
 static inline bool codeheap_sljit_visit(void *arg, const struct ch_info *info)
 {
 	struct ch_code *code = arg;
-	if (info->state == CH_BLOCK_OPEN && info->exec == code->exec)
+	if (info->exec == code->exec)
 		code->block = info->block;
 	return !code->block.bits;
 }
@@ -69,7 +67,8 @@ static inline void codeheap_sljit_free(void *exec)
 	struct ch_code code = {.exec = exec};
 	if (ch_code_free(codeheap_sljit_heap, exec, CH_RELEASE_NOT_RUNNING) != CH_E_STALE)
 		return;
-	/* The commit failed, and the block is OPEN. */
+	/* The commit failed, and the block is OPEN: only an attached thread ends it. */
+	(void)!ch_thread_attach(codeheap_sljit_heap, NULL, NULL);
 	(void)!ch_block_each(codeheap_sljit_heap, NULL, codeheap_sljit_visit, &code);
 	(void)!ch_block_abort(&code);
 }

@@ -16,7 +16,7 @@
 #define OK(call) CHECK((call) == CH_OK)
 #define CASES(X) \
 	X(code_runs_once_it_is_committed) X(code_that_grows_finds_its_labels) \
-	X(what_was_never_committed_is_gone) X(freed_code_is_named_by_its_trap) \
+	X(what_was_never_committed_is_gone) X(refused_code_goes_with_its_generator) X(code_has_a_name_that_is_gone) X(freed_code_is_named_by_its_trap) \
 	X(no_code_is_made_where_there_is_no_room) X(short_memory_leaves_no_block) \
 	X(unwinding_ends_at_code_that_uses_rbp)
 
@@ -87,6 +87,36 @@ static void what_was_never_committed_is_gone()
 	CHECK(blocks() == 0);
 }
 
+static void refused_code_goes_with_its_generator()
+{
+	codeheap_xbyak memory(heap, "empty");
+	struct nothing : Xbyak::CodeGenerator {
+		explicit nothing(codeheap_xbyak *its) : Xbyak::CodeGenerator(4096, nullptr, its) {}
+	};
+	{
+		nothing empty(&memory);
+		CHECK(memory.commit(empty) == CH_E_ARG && memory.commit(empty) == CH_E_ARG);
+	}
+	CHECK(blocks() == 0);
+}
+
+static void code_has_a_name_that_is_gone()
+{
+	char text[] = "made";
+	codeheap_xbyak memory(heap, text), nameless(heap, nullptr);
+	std::memset(text, '?', sizeof text - 1);
+	adder one(&memory, 1, 4096), other(&nameless, 1, 4096);
+	OK(memory.commit(one));
+	OK(nameless.commit(other));
+	ch_spot spot;
+	spot.size = sizeof spot;
+	ch_info info;
+	info.size = sizeof info;
+	CHECK(ch_code_at(heap, one.getCode(), false, &spot));
+	OK(ch_block_info(spot.block, &info));
+	CHECK(!std::strcmp(info.name, "made"));
+}
+
 static void end_well(int)
 {
 	std::_Exit(0);
@@ -109,7 +139,7 @@ static void no_code_is_made_where_there_is_no_room()
 {
 	codeheap_xbyak memory(heap, "large");
 	try {
-		adder too_large(&memory, 1, size_t(1) << 33);
+		adder too_large(&memory, 1, (size_t(1) << 32) + 4096);
 		CHECK(!"xbyak has room");
 	} catch (const Xbyak::Error &error) {
 		CHECK(int(error) == Xbyak::ERR_CANT_ALLOC);

@@ -10,25 +10,28 @@
 #define CODEHEAP_XBYAK_H
 
 #include <codeheap/codeheap.h>
+#include <string>
 #include <vector>
 #include <xbyak/xbyak.h>
 
 class codeheap_xbyak : public Xbyak::Allocator
 {
       public:
-	/* its_frame: how code is unwound. CH_FRAME_POINTER: each function begins with push(rbp);
-	 * mov(rbp, rsp). README.md has a shape for other code, which unwinders would crash in. */
+	/* its_name: copied. its_frame: how code is unwound. CH_FRAME_POINTER: each function begins
+	 * with push(rbp); mov(rbp, rsp). README.md has a shape for other code, which unwinders would
+	 * crash in. */
 	codeheap_xbyak(ch_heap *its_heap, const char *its_name,
 		       uint8_t its_frame = CH_FRAME_POINTER)
+	    : name(its_name ? its_name : "")
 	{
 		open.size = sizeof open;
 		open.heap = its_heap;
-		open.name = its_name;
 		open.frame = its_frame;
 		open.flags = CH_OPEN_IN_PLACE;
 	}
 	uint8_t *alloc(size_t bytes) override
 	{
+		open.name = name.empty() ? nullptr : name.c_str();
 		open.hot_bytes = bytes <= UINT32_MAX ? uint32_t(bytes) : UINT32_MAX;
 		opened.emplace_back(); // throws before there is a block
 		if (ch_block_open(&open, &opened.back()) == CH_OK)
@@ -63,6 +66,7 @@ class codeheap_xbyak : public Xbyak::Allocator
 	}
 
       private:
+	std::string name;
 	ch_open open = {}; // what each block is opened by
 	std::vector<ch_code> opened;
 

@@ -245,18 +245,19 @@ TEST(block_of_exactly_a_page_between_occupied_neighbours)
 	rig_end(&rig);
 }
 
-/* Each registration is a shape of its own, also of the same rule. */
 TEST(frame_shapes_share_no_page)
 {
 	enum { PAGES = 4 };
-	static const uint8_t leaf[] = {0x0c, 0x07, 0x08, 0x90, 0x01}; /* cfa = rsp + 8, ra at -8 */
+	/* cfa = rsp + 8, ra at -8; each DW_CFA_nop behind makes another rule. */
+	static const uint8_t leaf[5 + PAGES] = {0x0c, 0x07, 0x08, 0x90, 0x01};
 	struct rig rig = start_pages(PAGES);
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	struct ch_code codes[PAGES];
 	for (int i = 0; i <= PAGES; i++) {
 		struct ch_open open = {.size = sizeof open, .owner = owner, .hot_bytes = 64};
 		struct ch_code code;
-		CHECK_EQ(ch_frame_register(rig.heap, leaf, sizeof leaf, &open.frame), CH_OK);
+		CHECK_EQ(ch_frame_register(rig.heap, leaf, (size_t)(5 + i), &open.frame),
+			 CH_OK);
 		CHECK_EQ(ch_block_open(&open, i < PAGES ? &codes[i] : &code),
 			 i < PAGES ? CH_OK : CH_E_FULL);
 	}

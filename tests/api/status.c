@@ -706,14 +706,15 @@ TEST(frame_register_gives_each_status)
 {
 	start();
 	uint8_t frame = 9;
-	static const uint8_t leaf[] = {0x0c, 0x07, 0x08, 0x90, 0x01}; /* cfa = rsp + 8, ra at -8 */
+	/* cfa = rsp + 8, ra at -8; each DW_CFA_nop behind makes other bytes. */
+	static const uint8_t leaf[5 + 13] = {0x0c, 0x07, 0x08, 0x90, 0x01};
 	FAILS(ch_frame_register(rig.heap, NULL, 5, &frame), CH_E_ARG);
 	CHECK_EQ(frame, 0);
 	FAILS(ch_frame_register(rig.heap, leaf, 0, &frame), CH_E_ARG);
 	FAILS(ch_frame_register(rig.heap, leaf, 65, &frame), CH_E_ARG);
 	int shapes = 0;
-	while (ch_frame_register(rig.heap, leaf, sizeof leaf, &frame) == CH_OK) {
-		shapes++;
+	while (ch_frame_register(rig.heap, leaf, (size_t)(5 + shapes), &frame) == CH_OK) {
+		CHECK_EQ(frame, CH_FRAME_STEPS + ++shapes);
 		struct ch_open open = {.owner = rig_owner(&rig, "leaf"),
 				       .hot_bytes = 16,
 				       .frame = frame};
@@ -723,6 +724,10 @@ TEST(frame_register_gives_each_status)
 	}
 	CHECK_EQ(shapes, 12);
 	FAILS(ch_frame_register(rig.heap, leaf, sizeof leaf, &frame), CH_E_FULL);
+	for (int i = 0; i < shapes; i++) {
+		CHECK_EQ(ch_frame_register(rig.heap, leaf, (size_t)(5 + i), &frame), CH_OK);
+		CHECK_EQ(frame, CH_FRAME_STEPS + 1 + i);
+	}
 	rig_end(&rig);
 }
 

@@ -832,7 +832,7 @@ struct ch_frame {
 /* ch_frame_register: a frame shape of the VM's own; examples/frames.c has one.
  * in    cfi, bytes  1 to 64 bytes of DWARF call-frame instructions that hold at each instruction of
  *                   every block of the shape: all from the CFA on, data factor -8; not checked
- * out   frame   for ch_open.frame. Blocks of two shapes share no page: register a rule once
+ * out   frame   for ch_open.frame; equal bytes have one number. Blocks of two shapes share no page
  * ret   CH_OK | CH_E_ARG | CH_E_FULL 12 shapes are registered
  * lock  sinks
  * safe  any thread */

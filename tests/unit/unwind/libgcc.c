@@ -391,11 +391,14 @@ TEST(backtrace_passes_while_other_pages_flip)
 }
 TEST(frame_shapes_run_out)
 {
-	static const uint8_t cfi[CH__FRAME_CFI_BYTES] = {0};
+	uint8_t cfi[CH__FRAME_CFI_BYTES] = {0};
 	struct bed bed;
 	bed_open(&bed, 0);
-	for (unsigned i = CH__FRAMES_FIXED; i < CH__FRAME_SHAPES; i++)
+	for (unsigned i = CH__FRAMES_FIXED; i < CH__FRAME_SHAPES; i++) {
+		cfi[sizeof cfi - 1] = (uint8_t)i;
 		CHECK_EQ(ch__sinks_frame_register(bed.sinks, cfi, sizeof cfi), i);
+		CHECK_EQ(ch__sinks_frame_register(bed.sinks, cfi, sizeof cfi), i);
+	}
 	CHECK_EQ(ch__sinks_frame_register(bed.sinks, cfi, 1), 0);
 	bed_close(&bed);
 }
