@@ -299,8 +299,10 @@ CASE(misuse_is_an_error)
 		x86::Assembler a(&huge);
 		a.ret();
 		OK(huge.newSection(&bss, ".bss", SIZE_MAX, SectionFlags::kNone, 8));
-		bss->setVirtualSize(UINT64_C(1) << 30);
-		CHECK(runtime.add(&fn, &huge) == kErrorTooLarge && !fn);
+		for (uint64_t size : {UINT64_C(1) << 30, UINT64_C(1) << 32}) {
+			bss->setVirtualSize(size);
+			CHECK(runtime.add(&fn, &huge) == kErrorTooLarge && !fn);
+		}
 		for (int i = 0; i < 100; i++)
 			add_adder(&runtime, i, "ends with reset");
 		OK(runtime.reset());
@@ -308,6 +310,39 @@ CASE(misuse_is_an_error)
 		/* The stack may hold some of the old functions. */
 		CHECK(stats_of(heap).blocks_now <= 3);
 		CHECK(add_adder(&runtime, 2, "after reset")(2) == 4);
+	}
+	end(heap);
+}
+
+CASE(runtime_that_may_not_collect_does_not)
+{
+	ch_heap *heap = new_heap(MIB);
+	{
+		ch_asmjit_options options;
+		options.may_collect = false;
+		ch_asmjit_runtime runtime(heap, options);
+		Error error;
+		do {
+			draft d(runtime, FuncSignatureT<int, int>());
+			int (*fn)(int);
+			error = runtime.add(&fn, draft_adder(&d, 1), "gone");
+			CHECK(error ? !fn : runtime.release(fn) == kErrorOk);
+		} while (!error);
+		CHECK(error == kErrorOutOfMemory && stats_of(heap).cycles == 0);
+		collect(heap);
+		CHECK(add_adder(&runtime, 1, "room")(1) == 2);
+	}
+	end(heap);
+}
+
+CASE(add_that_succeeds_leaves_no_word_of_a_failure)
+{
+	ch_heap *heap = new_heap();
+	{
+		ch_asmjit_runtime runtime(heap);
+		CHECK(add_adder(&runtime, 1, "first")(1) == 2);
+		CHECK(add_adder(&runtime, 2, "second")(1) == 3);
+		CHECK(!*ch_why());
 	}
 	end(heap);
 }

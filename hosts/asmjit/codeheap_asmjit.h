@@ -331,15 +331,12 @@ class ch_asmjit_runtime : public asmjit::JitRuntime
 	{
 		if (its_status != CH_OK)
 			return status();
-		asmjit::Error error = attach();
-		if (error)
-			return error;
 		if (its_options.may_collect) {
 			ch_thread_poll();
 			if (is_collection_wanted.exchange(false))
 				(void)(ch_heap_collect(its_heap) == CH_OK);
 		}
-		error = code->flatten();
+		asmjit::Error error = code->flatten();
 		if (!error)
 			error = code->resolveUnresolvedLinks();
 		if (!error && code->codeSize() == 0)
