@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * cases_life.cc: functions come and go: in flat memory, from inside themselves, in threads;
  * handles; a full pool; misuse; fork. */
+#include <codeheap/look.h>
+
 #include "cases.h"
 
 #include <thread>
@@ -287,12 +289,6 @@ CASE(misuse_is_an_error)
 		CHECK(fn(4) == 5);
 		OK(runtime.release(fn));
 		CHECK(runtime.release(fn) != kErrorOk);
-		ch_asmjit_options at_once;
-		at_once.release = CH_RELEASE_NOT_RUNNING;
-		ch_asmjit_runtime quick(heap, at_once);
-		fn = add_adder(&quick, 1, "at once");
-		OK(quick.release(fn));
-		CHECK(quick.release(fn) == kErrorInvalidArgument);
 		Section *bss;
 		CodeHolder huge;
 		OK(huge.init(runtime.environment()));
@@ -331,6 +327,39 @@ CASE(runtime_that_may_not_collect_does_not)
 		CHECK(error == kErrorOutOfMemory && stats_of(heap).cycles == 0);
 		collect(heap);
 		CHECK(add_adder(&runtime, 1, "room")(1) == 2);
+	}
+	end(heap);
+}
+
+CASE(address_of_a_function_that_is_gone_is_no_argument)
+{
+	ch_heap *heap = new_heap();
+	{
+		ch_asmjit_options at_once;
+		at_once.release = CH_RELEASE_NOT_RUNNING;
+		ch_asmjit_runtime runtime(heap, at_once);
+		int (*fn)(int) = add_adder(&runtime, 1, "at once");
+		OK(runtime.release(fn));
+		CHECK(runtime.release(fn) == kErrorInvalidArgument);
+	}
+	end(heap);
+}
+
+CASE(label_that_is_nowhere_names_nothing)
+{
+	ch_heap *heap = new_heap();
+	{
+		ch_asmjit_runtime runtime(heap);
+		CodeHolder code;
+		OK(code.init(runtime.environment()));
+		x86::Assembler a(&code);
+		CHECK(a.newNamedLabel("nowhere").isValid());
+		a.ret();
+		void (*fn)();
+		OK(runtime.add(&fn, &code));
+		char name[64];
+		ch_address_name(heap, address_of(fn), false, name, sizeof name);
+		CHECK(!std::strncmp(name, "asmjit", 6));
 	}
 	end(heap);
 }

@@ -261,6 +261,7 @@ void a_graph_finalized_elsewhere_leaves_nothing(const char *)
 		auto finalized = graph.finalize();
 		CHECK(!finalized && toString(finalized.takeError()).find("the calling thread") !=
 					    std::string::npos);
+		CHECK(ch_thread_detach(w.heap) == CH_E_THREAD); /* no collection waits for it */
 	}).join();
 	ch_thread_unpark();
 	check::collect(w.heap);

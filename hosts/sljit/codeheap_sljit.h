@@ -68,8 +68,10 @@ static inline void codeheap_sljit_free(void *exec)
 	if (ch_code_free(codeheap_sljit_heap, exec, CH_RELEASE_NOT_RUNNING) != CH_E_STALE)
 		return;
 	/* The commit failed, and the block is OPEN: only an attached thread ends it. */
-	(void)!ch_thread_attach(codeheap_sljit_heap, NULL, NULL);
+	bool is_guest = ch_thread_attach(codeheap_sljit_heap, NULL, NULL) == CH_OK;
 	(void)!ch_block_each(codeheap_sljit_heap, NULL, codeheap_sljit_visit, &code);
 	(void)!ch_block_abort(&code);
+	if (is_guest)
+		(void)!ch_thread_detach(codeheap_sljit_heap);
 }
 #endif

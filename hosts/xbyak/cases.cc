@@ -16,7 +16,8 @@
 #define OK(call) CHECK((call) == CH_OK)
 #define CASES(X) \
 	X(code_runs_once_it_is_committed) X(code_that_grows_finds_its_labels) \
-	X(what_was_never_committed_is_gone) X(refused_code_goes_with_its_generator) X(code_has_a_name_that_is_gone) X(freed_code_is_named_by_its_trap) \
+	X(what_was_never_committed_is_gone) X(refused_code_goes_with_its_generator) \
+	X(code_has_a_name_that_is_gone) X(freed_code_is_named_by_its_trap) \
 	X(no_code_is_made_where_there_is_no_room) X(short_memory_leaves_no_block) \
 	X(unwinding_ends_at_code_that_uses_rbp)
 

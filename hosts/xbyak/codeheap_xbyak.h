@@ -18,8 +18,8 @@ class codeheap_xbyak : public Xbyak::Allocator
 {
       public:
 	/* its_name: copied. its_frame: how code is unwound. CH_FRAME_POINTER: each function begins
-	 * with push(rbp); mov(rbp, rsp). README.md has a shape for other code, which unwinders would
-	 * crash in. */
+	 * with push(rbp); mov(rbp, rsp). README.md has a shape for other code, in which unwinders
+	 * would crash. */
 	codeheap_xbyak(ch_heap *its_heap, const char *its_name,
 		       uint8_t its_frame = CH_FRAME_POINTER)
 	    : name(its_name ? its_name : "")

@@ -18,7 +18,8 @@ if [ $# = 0 ]; then
   for p in $programs_c $programs_cc; do echo "llvm_runs_$p 120 0 -"; done
   for m in mcjit jitlink; do
     for c in $(checks $m); do echo "llvm_${m}_$c 120 0 -"; done
-    printf '%s\n' "llvm_${m}_with_executable_rights_denied 300 0 -" "llvm_${m}_on_each_backend 600 0 -"
+    printf '%s\n' "llvm_${m}_with_executable_rights_denied 300 0 -" "llvm_${m}_on_each_backend 600 0 -" \
+      "llvm_${m}_forgets_no_memory 300 0 -"
   done
   printf '%s\n' "llvm_links_two_modules 120 0 -" "llvm_runs_with_executable_rights_denied 300 0 -" \
     "llvm_runs_on_each_backend 300 0 -" "llvm_runs_with_every_sink 120 0 -" "llvm_drops_programs 300 0 -" "llvm_drops_a_program_whose_thread_runs_on 120 0 -" \
@@ -50,8 +51,9 @@ same() {
   cmp "$work/expected" "$work/got" && cmp "$work/expected.err" "$work/got.err" || fail "$name: another output"
 }
 
+under=() # what a program of checks is started by
 check() { # check MANAGER CASE
-  run "$build/llvm/check_$1" "$2" "$made/module.bc"
+  run "${under[@]}" "$build/llvm/check_$1" "$2" "$made/module.bc"
 }
 all_checks() { # all_checks MANAGER: under the environment as it is
   local c status
@@ -183,6 +185,10 @@ case $name in
   links_two_modules) same linked --extra="$made/linked_part.bc" ;;
   mcjit_with_executable_rights_denied | jitlink_with_executable_rights_denied)
     CHECK_MDWE=1 all_checks "${name%%_*}" ;;
+  mcjit_forgets_no_memory | jitlink_forgets_no_memory) # tables of unwinders, memory in place of sections
+    under=(env "LD_PRELOAD=$(gcc -print-file-name=liblsan.so)" LSAN_OPTIONS=exitcode=23)
+    run "${under[@]}" true >/dev/null 2>&1 && [ -e "${under[1]#*=}" ] || { echo "skip: leaks cannot be looked for"; exit 77; }
+    all_checks "${name%%_*}" ;;
   mcjit_on_each_backend | jitlink_on_each_backend) checks_on_each_backend "${name%%_*}" ;;
   mcjit_* | jitlink_*) check "${name%%_*}" "${name#*_}" ;;
   *) "case_$name" ;;
