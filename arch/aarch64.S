@@ -5,6 +5,20 @@
  * Frames here are not signed, so that unwinders of any age pass them. BTI is a hint: older
  * processors ignore the instruction. */
 
+	.macro	function name, align
+	.globl	\name
+	.hidden	\name
+	.type	\name, %function
+	.p2align \align
+\name:
+	.cfi_startproc
+	.endm
+
+	.macro	finish name
+	.cfi_endproc
+	.size	\name, . - \name
+	.endm
+
 	.text
 
 	.set REGS_BYTES, 288	/* struct ch_regs, rounded up to 16 */
@@ -65,12 +79,7 @@
  * has the column of x17, since x30 belongs to the site. The saved x29 and the return address are a
  * frame record, by which a walk finds the block and goes on. A longjmp out of the callback skips
  * nothing: the frame holds no state that outlives it. */
-	.globl	ch__arch_stub_entry
-	.hidden	ch__arch_stub_entry
-	.type	ch__arch_stub_entry, %function
-	.p2align 6
-ch__arch_stub_entry:
-	.cfi_startproc
+	function ch__arch_stub_entry, 6
 	.cfi_return_column 17
 	.cfi_def_cfa sp, 16
 	.cfi_offset x17, -8
@@ -130,8 +139,7 @@ ch__arch_stub_entry:
 	.cfi_def_cfa_offset 0
 	.cfi_same_value x17
 	br	x17		/* a jump by x17 may land where a call may */
-	.cfi_endproc
-	.size	ch__arch_stub_entry, . - ch__arch_stub_entry
+	finish	ch__arch_stub_entry
 
 	.macro	save_to base, at
 	stp	x19, x20, [\base, #\at]
@@ -147,29 +155,18 @@ ch__arch_stub_entry:
 	.endm
 
 /* void ch__arch_save_registers(struct ch__arch_saved *) */
-	.globl	ch__arch_save_registers
-	.hidden	ch__arch_save_registers
-	.type	ch__arch_save_registers, %function
-	.p2align 4
-ch__arch_save_registers:
-	.cfi_startproc
+	function ch__arch_save_registers, 4
 	bti_c
 	save_to	x0, 0
 	mov	x9, sp		/* a call does not move sp */
 	str	x9, [x0, #160]
 	ret
-	.cfi_endproc
-	.size	ch__arch_save_registers, . - ch__arch_save_registers
+	finish	ch__arch_save_registers
 
 /* void ch__arch_with_registers(void (*fn)(const struct ch__arch_saved *)), and
  * ch__arch_call_with_registers: the arguments behind fn stay where they are. */
 	.set SAVED_FRAME_BYTES, 192	/* frame record, struct ch__arch_saved */
-	.globl	ch__arch_with_registers
-	.hidden	ch__arch_with_registers
-	.type	ch__arch_with_registers, %function
-	.p2align 4
-ch__arch_with_registers:
-	.cfi_startproc
+	function ch__arch_with_registers, 4
 	bti_c
 	stp	x29, x30, [sp, #-SAVED_FRAME_BYTES]!
 	.cfi_def_cfa_offset SAVED_FRAME_BYTES
@@ -187,8 +184,7 @@ ch__arch_with_registers:
 	.cfi_restore x29
 	.cfi_restore x30
 	ret
-	.cfi_endproc
-	.size	ch__arch_with_registers, . - ch__arch_with_registers
+	finish	ch__arch_with_registers
 
 /* Templates of trampolines (stubs.h). All argument registers stay as they were, also x8, in which a
  * caller passes the address of a large result. x15 has the payload, and x16 the target: a page of
@@ -208,8 +204,7 @@ template_\name\()_target:
 template_\name\()_payload:
 	.quad	0
 template_\name\()_end:
-	.cfi_endproc
-	.size	template_\name, . - template_\name
+	finish	template_\name
 	.endm
 
 	template framed

@@ -7,6 +7,20 @@
 
 	.option norvc		/* templates are copied: the bytes stay as written */
 	.option norelax
+	.macro	function name, align
+	.globl	\name
+	.hidden	\name
+	.type	\name, @function
+	.p2align \align
+\name:
+	.cfi_startproc
+	.endm
+
+	.macro	finish name
+	.cfi_endproc
+	.size	\name, . - \name
+	.endm
+
 	.text
 
 	.set REGS_PC, 256
@@ -69,12 +83,7 @@
  * record, by which a walk finds the block and goes on. A longjmp out of the callback skips nothing:
  * the frame holds no state that outlives it. The callback sees gp and tp, and the entry does not
  * load them: they are the thread's, and another thread may return from the callback. */
-	.globl	ch__arch_stub_entry
-	.hidden	ch__arch_stub_entry
-	.type	ch__arch_stub_entry, @function
-	.p2align 6
-ch__arch_stub_entry:
-	.cfi_startproc
+	function ch__arch_stub_entry, 6
 	.cfi_return_column RETURN_COLUMN
 	.cfi_def_cfa sp, 16
 	.cfi_offset RETURN_COLUMN, -8
@@ -128,8 +137,7 @@ ch__arch_stub_entry:
 	mv	sp, t3
 	.cfi_def_cfa sp, 0
 	jr	t1
-	.cfi_endproc
-	.size	ch__arch_stub_entry, . - ch__arch_stub_entry
+	finish	ch__arch_stub_entry
 
 	.macro	save_to base
 	sd	s0, 0(\base)
@@ -160,26 +168,15 @@ ch__arch_stub_entry:
 	.endm
 
 /* void ch__arch_save_registers(struct ch__arch_saved *) */
-	.globl	ch__arch_save_registers
-	.hidden	ch__arch_save_registers
-	.type	ch__arch_save_registers, @function
-	.p2align 4
-ch__arch_save_registers:
-	.cfi_startproc
+	function ch__arch_save_registers, 4
 	save_to	a0
 	sd	sp, 200(a0)
 	ret
-	.cfi_endproc
-	.size	ch__arch_save_registers, . - ch__arch_save_registers
+	finish	ch__arch_save_registers
 
 /* void ch__arch_with_registers(void (*fn)(const struct ch__arch_saved *)), and
  * ch__arch_call_with_registers: the arguments behind fn stay where they are. */
-	.globl	ch__arch_with_registers
-	.hidden	ch__arch_with_registers
-	.type	ch__arch_with_registers, @function
-	.p2align 4
-ch__arch_with_registers:
-	.cfi_startproc
+	function ch__arch_with_registers, 4
 	addi	sp, sp, -224
 	.cfi_def_cfa_offset 224
 	sd	ra, 216(sp)
@@ -195,8 +192,7 @@ ch__arch_with_registers:
 	addi	sp, sp, 224
 	.cfi_def_cfa_offset 0
 	ret
-	.cfi_endproc
-	.size	ch__arch_with_registers, . - ch__arch_with_registers
+	finish	ch__arch_with_registers
 
 /* Templates of trampolines (stubs.h). All argument registers stay as they were. The payload is in
  * t2, the register of the static chain (an extra argument of nested functions); t1 is clobbered. */
@@ -214,8 +210,7 @@ template_\name\()_target:
 template_\name\()_payload:
 	.quad	0
 template_\name\()_end:
-	.cfi_endproc
-	.size	template_\name, . - template_\name
+	finish	template_\name
 	.endm
 
 	.set FRAMED_TARGET, 48

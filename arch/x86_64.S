@@ -6,6 +6,20 @@
  * processor's return-address stack, and a jump would make every later return of the program
  * mispredict. */
 
+	.macro	function name, align
+	.globl	\name
+	.hidden	\name
+	.type	\name, @function
+	.p2align \align
+\name:
+	.cfi_startproc
+	.endm
+
+	.macro	finish name
+	.cfi_endproc
+	.size	\name, . - \name
+	.endm
+
 	.text
 
 	.set REGS_BYTES, 320	/* struct ch_regs, rounded up to 64 */
@@ -32,12 +46,7 @@
  * passes through needs rules for rbx, r12 and rbp only. The slots of rbp and of the return address
  * are a frame record, by which a walk finds the block and goes on. A longjmp out of the callback
  * skips nothing: the frame holds no state that outlives it. */
-	.globl	ch__arch_stub_entry
-	.hidden	ch__arch_stub_entry
-	.type	ch__arch_stub_entry, @function
-	.p2align 6
-ch__arch_stub_entry:
-	.cfi_startproc
+	function ch__arch_stub_entry, 6
 	.cfi_def_cfa %rsp, 16
 	endbr64
 	pushfq
@@ -173,8 +182,7 @@ ch__arch_stub_entry:
 	leaq	16(%rsp), %rsp
 	.cfi_def_cfa_offset 0
 	jmp	*-8(%rsp)	/* below sp, in the red zone: no signal writes there */
-	.cfi_endproc
-	.size	ch__arch_stub_entry, . - ch__arch_stub_entry
+	finish	ch__arch_stub_entry
 
 	.macro	save_to base
 	movq	%rbx, 0(\base)
@@ -185,28 +193,17 @@ ch__arch_stub_entry:
 	.endm
 
 /* void ch__arch_save_registers(struct ch__arch_saved *) */
-	.globl	ch__arch_save_registers
-	.hidden	ch__arch_save_registers
-	.type	ch__arch_save_registers, @function
-	.p2align 4
-ch__arch_save_registers:
-	.cfi_startproc
+	function ch__arch_save_registers, 4
 	endbr64
 	save_to	%rdi
 	leaq	8(%rsp), %rax	/* the caller's sp once this call has returned */
 	movq	%rax, 48(%rdi)
 	ret
-	.cfi_endproc
-	.size	ch__arch_save_registers, . - ch__arch_save_registers
+	finish	ch__arch_save_registers
 
 /* void ch__arch_with_registers(void (*fn)(const struct ch__arch_saved *)), and
  * ch__arch_call_with_registers: the arguments behind fn stay where they are. */
-	.globl	ch__arch_with_registers
-	.hidden	ch__arch_with_registers
-	.type	ch__arch_with_registers, @function
-	.p2align 4
-ch__arch_with_registers:
-	.cfi_startproc
+	function ch__arch_with_registers, 4
 	endbr64
 	subq	$72, %rsp
 	.cfi_adjust_cfa_offset 72
@@ -219,8 +216,7 @@ ch__arch_with_registers:
 	addq	$72, %rsp
 	.cfi_adjust_cfa_offset -72
 	ret
-	.cfi_endproc
-	.size	ch__arch_with_registers, . - ch__arch_with_registers
+	finish	ch__arch_with_registers
 
 /* Templates of trampolines (stubs.h). All argument registers, al (the count of vector registers of
  * a call with variable arguments) and r11 stay as they were. r10 has the payload: the register that
@@ -240,8 +236,7 @@ template_\name\()_target:
 template_\name\()_payload:
 	.quad	0
 template_\name\()_end:
-	.cfi_endproc
-	.size	template_\name, . - template_\name
+	finish	template_\name
 	.endm
 
 	template framed

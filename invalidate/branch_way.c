@@ -45,7 +45,8 @@ uintptr_t ch__branch_exit(const struct ch_heap *heap, const struct ch__block *so
 /* Returns the address to which a stub leads, unless the stub leads its site on. */
 static uintptr_t hit_of(const struct ch_heap *heap, uintptr_t stub)
 {
-	return heap->pool->stub_lead_bytes ? ch__stub_hit_exec(heap, stub) : heap->trampoline;
+	return heap->pool->stub_lead_bytes ? ch__stub_hit_exec(heap, stub)
+					   : heap->pool->runtime_exec;
 }
 
 uintptr_t ch__branch_stub_home(const struct ch_heap *heap, const struct ch__block *source,
@@ -88,7 +89,7 @@ bool ch__branch_stub_is_valid(const struct ch_heap *heap, const struct ch__block
 	if (ch__branch_has(branch, CH__BRANCH_OWN_EXIT))
 		return true;
 	uintptr_t leads_to = CH_ARCH_STUB_LEADS_FAR ? ch__arch_stub_leads_to(read)
-						    : heap->trampoline;
+						    : heap->pool->runtime_exec;
 	return ch__arch_stub_is_valid(ch__pool_read(heap->pool, hit), hit, leads_to, index);
 }
 

@@ -138,7 +138,7 @@ static void write_stub(struct ch_heap *heap, const struct ch__block *block, uint
 	if (exit)
 		ch__arch_jump_write(write, hit, (uintptr_t)exit);
 	else
-		ch__arch_stub_write(write, hit, heap->trampoline, index);
+		ch__arch_stub_write(write, hit, heap->pool->runtime_exec, index);
 	if (heap->pool->stub_lead_bytes)
 		ch__arch_lead_write(ch__pool_lend(heap->pool, stub), heap->pool->delta, hit);
 	ch__pool_sync(heap->pool, stub, ch__stub_bytes(heap));

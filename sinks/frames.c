@@ -202,7 +202,7 @@ void ch__sinks_own_live(struct ch__sinks *s, struct ch__own *own, const void *se
 			uintptr_t exec)
 {
 	ch__sinks_lock(s);
-	CH_ASSERT(!own->section, "sinks: a block's ch__sinks_table is live already");
+	CH_ASSERT(!own->section, "sinks: a block's table is live already");
 	own->section = section;
 	own->exec = exec;
 	own->prev = NULL;

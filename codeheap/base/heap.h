@@ -7,8 +7,7 @@
  * stopped.
  *
  * Field tags: [const] set at create, [heap] [registry] [records] under that lock, [own] by its
- * thread only, [region] changed in a region only and read by marking, [atomic: ...] with the
- * pair. */
+ * thread only, [region] changed in a region only and read by marking. */
 #pragma once
 
 #include "codeheap/base/table.h"
@@ -98,7 +97,6 @@ struct ch_heap {
 	_Atomic(uint32_t) sinks_wait;
 	_Atomic(bool) reports_traps; /* served by trap_install.c */
 	struct ch_config config;     /* [const] */
-	uintptr_t trampoline;        /* exec address [const] */
 	_Atomic(uint32_t) last_frame; /* highest frame shape there is */
 	_Atomic(uint32_t) templates_ready; /* bits of enum ch_trampoline with unwind data */
 	/* A trap of the runtime page: cells of owners without a fallback lead there [const] */

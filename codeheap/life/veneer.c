@@ -7,14 +7,13 @@
 void ch__runtime_begin(struct ch_heap *heap)
 {
 	struct ch__pool *pool = heap->pool;
-	heap->trampoline = pool->runtime_exec;
-	size_t bytes =
-		ch__arch_trampoline_write(ch__pool_write(pool, heap->trampoline), &heap->stub);
-	ch__pool_sync(pool, heap->trampoline, bytes);
-	CH_PUBLISHED(pool, heap->trampoline, bytes, "trampoline of stubs");
+	uintptr_t exec = pool->runtime_exec;
+	size_t bytes = ch__arch_trampoline_write(ch__pool_write(pool, exec), &heap->stub);
+	ch__pool_sync(pool, exec, bytes);
+	CH_PUBLISHED(pool, exec, bytes, "trampoline of stubs");
 	/* The page was filled with traps. */
 	bytes = (bytes + 15) & ~(size_t)15;
-	heap->no_fallback = (const void *)(heap->trampoline + bytes);
+	heap->no_fallback = (const void *)(exec + bytes);
 	heap->veneers_from = heap->veneers_to = (uint32_t)bytes + 16;
 }
 
