@@ -7,6 +7,7 @@
 #define _GNU_SOURCE
 #include "tests/support/stage.h"
 
+#include <sys/mman.h>
 
 enum { SIGNAL_STACK_BYTES = 256 << 10, OUTER = SIGUSR1, INNER = SIGURG };
 
@@ -366,6 +367,72 @@ EVERY_DRIVER(handler_on_top_of_code_on_a_fiber_collects)
 	CHECK_EQ(p->result, 8);
 	stage_collect(stage);
 	CHECK_EQ(stage_stats(stage).blocks_now, 0);
+	end_play(p);
+}
+
+/* --- a fault in a function that code called --- */
+
+static uint8_t *guarded; /* a page that must not be written */
+static size_t guarded_bytes;
+
+/* Only the stack under the handler holds the code: the function returns there. */
+static void handle_fault(int signal, siginfo_t *info, void *ucontext)
+{
+	struct play *p = atomic_load(&playing);
+	(void)signal;
+	CHECK(!is_in_code(p, ucontext));
+	CHECK(info->si_addr == guarded);
+	CHECK_EQ(is_on_signal_stack(p), p->stage->driver != STAGE_BOEHM);
+	CHECK_EQ(mprotect(guarded, guarded_bytes, PROT_READ | PROT_WRITE), 0);
+	method_invalidate(&p->runner);
+	method_drop(p->stage, &p->runner);
+	for (int i = 0; i < 3; i++) {
+		stage_collect(p->stage);
+		CHECK_EQ(block_state(p->runner.block), CH_BLOCK_NOTENTRANT);
+	}
+	stage_check(p->stage);
+	atomic_fetch_add(&p->handled, 1);
+}
+
+static void store_to_guarded(struct play *p)
+{
+	(void)p;
+	*(volatile uint8_t *)guarded = 1;
+}
+
+static void enter_storing(struct stage *stage, void *arg)
+{
+	struct play *p = arg;
+	(void)stage;
+	install(p);
+	struct sigaction action = {.sa_sigaction = handle_fault, .sa_flags = SA_SIGINFO};
+	if (p->stage->driver != STAGE_BOEHM)
+		action.sa_flags |= SA_ONSTACK;
+	CHECK_EQ(sigaction(SIGSEGV, &action, NULL), 0);
+	p->result = method_call(&p->runner, p);
+	remove_stack(p);
+}
+
+static void build_runner(struct stage *stage, void *arg)
+{
+	struct play *p = arg;
+	method_native(stage, &p->runner, "stores", (void *)act_in_callee);
+}
+
+EVERY_DRIVER(handler_of_a_fault_in_a_function_that_code_called_collects)
+{
+	struct play *p = new_play(stage);
+	guarded_bytes = (size_t)sysconf(_SC_PAGESIZE);
+	guarded = mmap(NULL, guarded_bytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(guarded != MAP_FAILED);
+	p->act = store_to_guarded;
+	stage_apart(stage, build_runner, p);
+	stage_apart(stage, enter_storing, p);
+	CHECK_EQ(p->handled, 1);
+	CHECK_EQ(p->result, 6);
+	stage_collect(stage);
+	CHECK_EQ(stage_stats(stage).blocks_now, 0);
+	CHECK_EQ(munmap(guarded, guarded_bytes), 0);
 	end_play(p);
 }
 

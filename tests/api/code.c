@@ -429,6 +429,33 @@ static struct rig start_group(struct group *g)
 	return rig;
 }
 
+static void make_and_end_without_an_owner(const struct rig *rig, void *unused)
+{
+	(void)unused;
+	for (int how = CH_RELEASE_COLLECT; how <= CH_RELEASE_NOT_RUNNING; how++) {
+		struct emitter e;
+		struct ch_open open = {.heap = rig->heap, .hot_bytes = 16, .user = (void *)1};
+		CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+		emit_ret(&e);
+		CHECK_EQ(emit_commit(&e), CH_OK);
+		CHECK_EQ(ch_code_free(rig->heap, e.code.exec, (enum ch_release)how), CH_OK);
+	}
+}
+
+TEST(no_callback_tells_of_the_end_of_code_without_an_owner)
+{
+	struct ch_config config = rig_config(1 << 20);
+	struct ch_ops ops = {
+		.size = sizeof ops, .block_freed = note_freed, .tells_detached = true};
+	struct rig rig = rig_create(&config, &ops, NULL);
+	freed_users = 0;
+	rig_apart(&rig, make_and_end_without_an_owner, NULL);
+	rig_collect(&rig, 4);
+	CHECK_EQ(rig_stats(&rig).blocks_now, 0);
+	rig_end(&rig);
+	CHECK_EQ(freed_users, 0);
+}
+
 TEST(kept_code_lives_without_an_entry_until_it_is_freed)
 {
 	struct group g;

@@ -55,8 +55,8 @@
  * that is NULL or destroyed, or a vm that is NULL, gives CH_E_ARG; no other argument is NULL.
  *
  * Signals. A signal handler may call a function whose safe line says so. If the signal interrupted
- * code of the heap, or code of the heap raised it, a handler may call every function: no lock, no
- * allocator and no call of the library was interrupted. ch_code_at of the saved pc tells.
+ * code of the heap (ch_code_at of the saved pc tells), or is a fault of such code, or of a function
+ * of the VM's own, a handler may call every function: no lock, allocator or call was interrupted.
  *
  * Threads. The call that opens a block attaches its thread; the end of a thread detaches it. A
  * thread that is not attached gets CH_E_THREAD from a function for "an attached thread" or for "the
@@ -266,7 +266,7 @@ struct ch_ops {
 	/* In the stopped world: give VM stacks outside of the C stacks to ch_mark_stack. Nothing
 	 * else may be called but ch_code_at. */
 	void (*roots)(void *vm_user, struct ch_marker *marker);
-	/* A committed block, data too, is gone from every table. Once; in polls and collections. */
+	/* A committed block of an owner, data too, left all tables. Once; in polls, collections. */
 	void (*block_freed)(void *vm_user, void *block_user);
 	/* ch_vm_detach calls block_freed for each block that the vm has then, under no lock. */
 	bool tells_detached;
@@ -556,7 +556,7 @@ struct ch_open {
 	enum ch_kind kind;       /* data: no entry, frame, cold_bytes, branch_room, OWN_FRAMES */
 	const void *not_entrant; /* PATCH: where its shut entry leads; NULL = owner's fallback */
 	const char *name;        /* copied; NULL = the owner's name only */
-	void *user;              /* comes back in block_freed, ch_block_info and ch_code_at */
+	void *user;              /* for ch_block_info, ch_code_at; an owner's: for block_freed */
 	size_t align; /* of exec: a power of two, at most 4096; 0 = 8; large data, IN_PLACE: 64 */
 };
 
