@@ -377,7 +377,9 @@ call (int)ch_blocks_invalidate(&sum_code.block, 1, 0)
 call (int)ch_blocks_invalidate(&outer_code.block, 1, 0)
 codeheap disassemble \$sum_entry
 codeheap disassemble \$outer_entry
+codeheap disassemble square by C
 EOF
+  said "^=> $(fact square_entry): " # pc is elsewhere
   said '^block [0-9]+ of sum, NOTENTRANT: '
   said "^   $(fact sum_point): +jmp +$(fact sum_exit) +; patch point, exit $(fact sum_exit), diverted to it$"
   said "^=> $(fact outer_entry): +jmp .*; patchable entry, not entrant$"

@@ -189,7 +189,7 @@ PLACE is as for `codeheap break`: an ADDRESS ($pc without one), the number or na
 BLOCK as `codeheap blocks` prints it, or the name of an OWNER. Beside the instructions:
 branches and what they are linked to, stubs, refs, patch points; above them the source
 lines the VM gave. `=>` marks the address. Where PLACE is a name, a number or
-an entry, it marks $pc if that is in the block."""
+an entry, it marks $pc if that is in the block, and otherwise the entry."""
 
     def __init__(self):
         super().__init__("codeheap disassemble", completer_class=gdb.COMPLETE_EXPRESSION)
