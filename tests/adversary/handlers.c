@@ -375,14 +375,18 @@ EVERY_DRIVER(handler_on_top_of_code_on_a_fiber_collects)
 #if !CH_TSAN /* TSan holds back libgc's signal to a thread that waits for the handler */
 static uint8_t *guarded; /* a page that must not be written */
 static size_t guarded_bytes;
+static struct sigaction before; /* libgc's, if it collects in increments */
 
 /* Only the stack under the handler holds the code: the function returns there. */
 static void handle_fault(int signal, siginfo_t *info, void *ucontext)
 {
 	struct play *p = atomic_load(&playing);
-	(void)signal;
+	if (info->si_addr != guarded) {
+		CHECK(before.sa_flags & SA_SIGINFO);
+		before.sa_sigaction(signal, info, ucontext);
+		return;
+	}
 	CHECK(!is_in_code(p, ucontext));
-	CHECK(info->si_addr == guarded);
 	CHECK_EQ(is_on_signal_stack(p), p->stage->driver != STAGE_BOEHM);
 	CHECK_EQ(mprotect(guarded, guarded_bytes, PROT_READ | PROT_WRITE), 0);
 	method_invalidate(&p->runner);
@@ -406,11 +410,13 @@ static void enter_storing(struct stage *stage, void *arg)
 	struct play *p = arg;
 	(void)stage;
 	install(p);
-	struct sigaction action = {.sa_sigaction = handle_fault, .sa_flags = SA_SIGINFO};
+	struct sigaction action = {.sa_sigaction = handle_fault,
+				   .sa_flags = SA_SIGINFO | SA_NODEFER};
 	if (p->stage->driver != STAGE_BOEHM)
 		action.sa_flags |= SA_ONSTACK;
-	CHECK_EQ(sigaction(SIGSEGV, &action, NULL), 0);
+	CHECK_EQ(sigaction(SIGSEGV, &action, &before), 0);
 	p->result = method_call(&p->runner, p);
+	CHECK_EQ(sigaction(SIGSEGV, &before, NULL), 0);
 	remove_stack(p);
 }
 
