@@ -532,6 +532,34 @@ TEST(side_memory_of_what_has_ended_goes_back)
 	rig_end(&rig);
 }
 
+static bool stop_nobody(void *user)
+{
+	(void)user;
+	return false;
+}
+
+/* The first turn makes what the heap keeps. */
+TEST(discard_whose_collection_fails_leaves_no_side_memory)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_ops ops = {.size = sizeof ops, .stop_world = stop_nobody};
+	struct ch_vm *vm;
+	size_t freed, kept, bytes = 0;
+	CHECK_EQ(ch_vm_attach(rig.heap, &ops, NULL, &vm), CH_OK);
+	(void)rig_block(rig_owner(&rig, "owner"), 1);
+	for (int turn = 0; turn < 3; turn++) {
+		CHECK_EQ(ch_vm_discard(rig.heap, NULL, &freed, &kept), CH_E_BUSY);
+		CHECK_EQ(freed, 0);
+		CHECK_EQ(kept, 1);
+		size_t before = bytes;
+		bytes = ch__meta_bytes(rig.heap->meta);
+		if (turn > 0)
+			CHECK_EQ(bytes, before);
+	}
+	CHECK_EQ(ch_vm_detach(vm), CH_OK);
+	rig_end(&rig);
+}
+
 /* Two of ten chunks are unused: too few for a trim beside a release. */
 TEST(collection_leaves_one_unused_chunk)
 {

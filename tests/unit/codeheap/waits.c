@@ -32,6 +32,8 @@ static void let_go(int signal)
 	(void)signal;
 	was_held = false;
 	atomic_store(held, 0);
+	/* The wait of another thread is not ended by the signal. */
+	ch__os_futex_wake((_Atomic(uint32_t) *)(void *)held);
 }
 
 /* --- who waits for the heap lock is counted, and let go first (ch__heap_pass) --- */
@@ -254,6 +256,29 @@ static void set_entry(struct scene *s)
 	CHECK_EQ(ch_owner_set_entry(s->owner, s->target), CH_OK);
 }
 
+static void *set_entry_apart(void *scene)
+{
+	set_entry(scene);
+	return NULL;
+}
+
+/* The guest's region is one, and serves one stranger at a time. */
+static void set_entry_by_stranger(struct scene *s)
+{
+	pthread_t thread;
+	CHECK_EQ(pthread_create(&thread, NULL, set_entry_apart, s), 0);
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+}
+
+/* The exit lies in a committed block, whose sites other threads attach. */
+static void attach_point(struct scene *s)
+{
+	const struct ch__block *to = ch__block_at(s->rig.heap, ch__handle_index(s->target.bits));
+	const void *exit = (const void *)ch__block_entry(s->rig.heap, to);
+	CHECK_EQ(ch_patch_point_attach(s->open.code.block, emit_point(&s->open), exit, NULL),
+		 CH_OK);
+}
+
 static void invalidate(struct scene *s)
 {
 	CHECK_EQ(ch_blocks_invalidate(&s->target, 1, NULL), CH_OK);
@@ -414,7 +439,8 @@ static const struct row {
 	ROW(pages_lock, open_run), ROW(pages_lock, detach), ROW(pages_lock, check),
 	ROW(pages_lock, collect), ROW(heaps_lock, install_traps),
 	ROW(heap_lock, abort_one), ROW(heap_lock, release), ROW(heap_lock, link_branch),
-	ROW(heap_lock, invalidate), ROW(heap_lock, assume),
+	ROW(heap_lock, invalidate), ROW(heap_lock, assume), ROW(heap_lock, attach_point),
+	ROW(heap_lock, set_entry_by_stranger),
 	ROW(heap_lock, break_fact), ROW(heap_lock, create_fact), ROW(heap_lock, create_owner),
 	ROW(heap_lock, attach_vm), ROW(heap_lock, discard), ROW(heap_lock, look),
 	ROW(heap_lock, check), ROW(heap_lock, collect), ROW(heap_lock, ask_for_space),

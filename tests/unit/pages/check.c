@@ -171,6 +171,18 @@ static void gauge(void)
 {
 	POKE(rig.pool->pages_used, rig.pool->pages_used + 1);
 }
+static void peak(void)
+{
+	POKE(rig.pool->pages_peak, rig.pool->pages_used - 1);
+}
+static void memory_gauge(void)
+{
+	POKE(rig.pool->pages_committed, rig.pool->pages_committed + 1);
+}
+static void retired_count(void)
+{
+	POKE(rig.pool->inner->spans_retired, 1);
+}
 
 TEST(check_walk_sees_each_invariant_of_a_pool_broken)
 {
@@ -203,6 +215,9 @@ TEST(check_walk_sees_each_invariant_of_a_pool_broken)
 		{unlisted, "pages listed too many or too few"},
 		{open_count, "open, but the count differs"},
 		{gauge, "in use, but the gauge differs"},
+		{peak, "in use, more than the most"},
+		{memory_gauge, "have memory, but the gauge differs"},
+		{retired_count, "spans are retired, but the count differs"},
 	};
 	start();
 	for (unsigned i = 0; i < sizeof ways / sizeof *ways; i++) {

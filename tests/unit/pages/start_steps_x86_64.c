@@ -80,15 +80,31 @@ TEST(start_of_one_thread_is_not_lost_to_a_neighbour_of_another)
 
 static uint32_t empty; /* a page without a used granule, which nobody has freed */
 static int freed;
+static bool takes_it;
+
+/* Spans begin as low as they can, so others may come first. */
+static void take_as_span(void)
+{
+	uint32_t lower[16], n = 0, span;
+	while ((span = ch__pool_take_span(pool, 1, 0)) != empty) {
+		CHECK(n < 16 && span != CH__PAGE_NONE);
+		lower[n++] = span;
+	}
+	while (n)
+		ch__pool_release_span(pool, lower[--n]);
+}
 
 static void free_empty(int signal)
 {
 	(void)signal;
-	if (left-- == 0 && ch__lock_is_free(&pool->inner->lock))
-		freed += ch__pool_note_freed(pool, empty);
+	if (left-- != 0 || !ch__lock_is_free(&pool->inner->lock))
+		return;
+	freed += ch__pool_note_freed(pool, empty);
+	if (freed && takes_it)
+		take_as_span();
 }
 
-TEST(page_that_two_threads_find_empty_is_freed_once)
+static void free_twice(void)
 {
 	struct ch__pool_config config = rig_config(1 << 20);
 	struct pool_rig rig = rig_create(&config);
@@ -108,8 +124,22 @@ TEST(page_that_two_threads_find_empty_is_freed_once)
 		bool is_freed = ch__pool_note_freed(pool, empty);
 		trap_flag_clear();
 		CHECK_EQ(freed + is_freed, 1);
-		CHECK_EQ(pool->pages[empty].state, CH__PAGE_FREE);
+		bool is_span = freed && takes_it;
+		CHECK_EQ(pool->pages[empty].state, is_span ? CH__PAGE_SPAN : CH__PAGE_FREE);
+		if (is_span)
+			ch__pool_release_span(pool, empty);
 	}
 	left = -1;
 	rig_destroy(&rig);
+}
+
+TEST(page_that_two_threads_find_empty_is_freed_once)
+{
+	free_twice();
+}
+
+TEST(page_that_became_a_span_while_a_thread_found_it_empty_stays_a_span)
+{
+	takes_it = true;
+	free_twice();
 }
