@@ -278,6 +278,12 @@ static void replace_and_come_back(struct rig *rig, struct dying *d)
 	CHECK_EQ(ch_owner_set_entry(d->owner, d->block), CH_OK);
 	CHECK_EQ(ch_owner_release(d->owner, CH_RELEASE_COLLECT), CH_OK);
 }
+static void set_entry_again(struct rig *rig, struct dying *d)
+{
+	(void)rig;
+	CHECK_EQ(ch_owner_set_entry(d->owner, d->block), CH_OK);
+	CHECK_EQ(ch_owner_release(d->owner, CH_RELEASE_COLLECT), CH_OK);
+}
 static void detach(struct rig *rig, struct dying *d)
 {
 	struct ch_ops none = {.size = sizeof none};
@@ -305,6 +311,8 @@ static const struct death deaths[] = {
 	 reset_entry, true, false, 1},
 	{"freed in collection 1 because its owner was released (COLLECT) and nothing held it;",
 	 replace_and_come_back, true, false, 1},
+	{"freed in collection 1 because its owner was released (COLLECT) and nothing held it;",
+	 set_entry_again, true, false, 1},
 	{"freed in collection 1 because its vm was detached, invalidated by ch_vm_detach;", detach,
 	 true, false, 1},
 };

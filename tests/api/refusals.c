@@ -594,7 +594,10 @@ TEST(sentence_says_how_a_handle_is_stale)
 	CHECK_EQ(ch_assumption_create(rig.vm, &fact), CH_OK);
 	CHECK_EQ(ch_assumption_break(fact, NULL), CH_OK);
 	REFUSED(ch_assumption_break(fact, NULL), CH_E_STALE, " is dead");
-	fact.bits += (uint64_t)8 << 32;
+	/* The generation of a record that is free is nobody's. */
+	fact.bits += (uint64_t)1 << 32;
+	REFUSED(ch_assumption_break(fact, NULL), CH_E_STALE, "");
+	fact.bits += (uint64_t)7 << 32;
 	REFUSED(ch_assumption_break(fact, NULL), CH_E_STALE, " never was");
 	REFUSED(ch_owner_set_entry(owner, block), CH_E_STALE, " is dead, or another heap's");
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);

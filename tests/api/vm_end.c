@@ -435,3 +435,30 @@ TEST(second_detach_of_a_vm_does_not_end_the_vm_that_came_since)
 	CHECK_EQ(ch_vm_detach(since), CH_OK);
 	rig_end(&rig);
 }
+
+static unsigned stops;
+
+static bool stop_world(void *user)
+{
+	stops += user == &stops;
+	return true;
+}
+
+/* Its record stays for the blocks that a collection is to free. */
+TEST(vm_that_was_detached_is_not_asked_to_stop_its_threads)
+{
+	struct ch_ops ops = {.size = sizeof ops, .stop_world = stop_world};
+	rig = rig_start(1 << 20);
+	CHECK_EQ(ch_vm_attach(rig.heap, &ops, &stops, &ending), CH_OK);
+	(void)make(own(ending), 1, 0);
+	CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
+	CHECK_EQ(stops, 1);
+	CHECK_EQ(ch_vm_detach(ending), CH_OK);
+	const struct ch_vm *vm = rig.heap->vms;
+	while (vm && vm != ending)
+		vm = vm->next;
+	CHECK(vm != NULL);
+	rig_collect(&rig, 3);
+	CHECK_EQ(stops, 1);
+	rig_end(&rig);
+}

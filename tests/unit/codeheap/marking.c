@@ -643,3 +643,35 @@ TEST(collections_of_a_parked_thread_leave_what_its_park_published)
 		rig_end(&rig);
 	}
 }
+
+static struct ch_marker *earlier_marker;
+static unsigned visits;
+
+static bool mark_in_a_visit(void *owner, const struct ch_info *info)
+{
+	(void)info;
+	visits++;
+	ch_mark_owner(earlier_marker, *(struct ch_owner *)owner);
+	return true;
+}
+
+/* The marker is the heap's, and a visit makes its thread a marking thread. */
+TEST(nobody_marks_in_a_visit_behind_a_ch_mark_begin_that_failed)
+{
+	struct rig rig;
+	struct ch_marker *none;
+	start_host(&rig, 1 << 20, NULL);
+	struct ch_owner owner = rig_owner(&rig, "owner");
+	(void)rig_block(owner, 1);
+	CHECK_EQ(ch_mark_begin(rig.heap, &earlier_marker), CH_OK);
+	CHECK_EQ(ch_mark_end(earlier_marker, false), CH_OK);
+	rig.heap->config.stop_wait_ms = 1;
+	atomic_store(&rig.heap->guest.inside, 1);
+	CHECK_EQ(ch_mark_begin(rig.heap, &none), CH_E_BUSY);
+	atomic_store(&rig.heap->guest.inside, 0);
+	CHECK_EQ(ch_block_each(rig.heap, NULL, mark_in_a_visit, &owner), CH_OK);
+	CHECK_EQ(visits, 1);
+	CHECK(!rig.heap->cycle_has_begun);
+	CHECK(strstr(ch_why(), "not between ch_mark_begin and ch_mark_end"));
+	rig_end(&rig);
+}

@@ -316,6 +316,12 @@ static void discard(struct scene *s)
 	CHECK_EQ(ch_vm_discard(s->rig.heap, s->rig.vm, NULL, NULL), CH_OK);
 }
 
+/* This vm is told of nothing: no step of its own waits for a commit. */
+static void detach_vm(struct scene *s)
+{
+	CHECK_EQ(ch_vm_detach(s->rig.vm), CH_OK);
+}
+
 static void look(struct scene *s)
 {
 	rig_stats(&s->rig);
@@ -425,6 +431,12 @@ static void *sweep(struct scene *s)
 	return &s->rig.heap->sweep.word;
 }
 
+/* As if a commit were under way. */
+static void *guest_inside(struct scene *s)
+{
+	return &s->rig.heap->guest.inside;
+}
+
 #define ROW(lock, call) {#call, #lock, lock, call}
 static const struct row {
 	const char *name, *what;
@@ -448,7 +460,7 @@ static const struct row {
 	ROW(registry, collect), ROW(registry, check),
 	ROW(records, open_with_branches), ROW(records, open_run), ROW(records, abort_one),
 	ROW(records, release), ROW(records, detach), ROW(records, take_record),
-	ROW(sweep, collect),
+	ROW(sweep, collect), ROW(guest_inside, detach_vm),
 	ROW(freeze, open_one), ROW(freeze, attach_edge), ROW(freeze, attach_edge_to_owner),
 	ROW(freeze, assume), ROW(freeze, commit), ROW(freeze, set_entry), ROW(freeze, link_branch),
 	ROW(freeze, invalidate), ROW(freeze, create_owner), ROW(freeze, release_bare),
