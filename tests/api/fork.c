@@ -529,3 +529,38 @@ TEST(heaps_come_and_go_while_another_thread_forks)
 	printf("%d heaps, %d forks\n", atomic_load(&heaps_made), forks);
 	rig_end(&rig);
 }
+
+static _Atomic(bool) has_block;
+
+static void *make_a_block(void *waits)
+{
+	CHECK_EQ(ch_thread_attach(rig.heap, NULL, NULL), CH_OK);
+	(void)rig_block(rig_owner(&rig, "apart"), 1);
+	atomic_store(&has_block, true);
+	TEST_UNTIL(!waits || atomic_load(&is_over))
+		usleep(1000);
+	CHECK_EQ(ch_thread_detach(rig.heap), CH_OK);
+	return NULL;
+}
+
+/* The lost thread's page is nobody's, also when a new thread has the record. */
+TEST(record_of_a_lost_thread_has_no_page_for_the_next_thread)
+{
+	pthread_t lost, next;
+	rig = rig_start(1 << 20);
+	CHECK_EQ(pthread_create(&lost, NULL, make_a_block, &rig), 0);
+	TEST_UNTIL(atomic_load(&has_block))
+		usleep(1000);
+	pid_t child = fork();
+	CHECK(child >= 0);
+	if (child == 0) {
+		CHECK_EQ(pthread_create(&next, NULL, make_a_block, NULL), 0);
+		CHECK_EQ(pthread_join(next, NULL), 0);
+		rig_check(&rig);
+		_exit(0);
+	}
+	atomic_store(&is_over, true);
+	CHECK_EQ(pthread_join(lost, NULL), 0);
+	wait_for(child);
+	rig_end(&rig);
+}

@@ -338,6 +338,41 @@ TEST(user_takes_thousands_of_constants_along)
 	rig_end(&rig);
 }
 
+static struct ch_block constant_with(struct ch_owner owner, const struct ch_block *edges, int count)
+{
+	struct ch_open open = {.owner = owner, .hot_bytes = 8, .kind = CH_KIND_RODATA};
+	struct emitter e;
+	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+	for (int i = 0; i < count; i++)
+		CHECK_EQ(ch_edge_attach(e.code.block, edges[i]), CH_OK);
+	CHECK_EQ(ch_block_commit(&e.code, 1), CH_OK);
+	return e.code.block;
+}
+
+/* While the first of the constants end, the others wait. */
+TEST(user_takes_along_what_its_constants_use)
+{
+	enum { CONSTANTS = 200, EACH = 2 };
+	struct ch_block used[EACH], constants[CONSTANTS];
+	struct rig rig = rig_start(4 << 20);
+	struct ch_owner user = rig_owner(&rig, "user"), of_data = rig_owner(&rig, "data");
+	struct emitter e;
+	for (int i = 0; i < CONSTANTS; i++) {
+		for (int k = 0; k < EACH; k++)
+			used[k] = constant_with(of_data, NULL, 0);
+		constants[i] = constant_with(of_data, used, EACH);
+	}
+	emit_open(&e, user, 64, 0);
+	emit_value(&e, 1);
+	emit_ret(&e);
+	for (int i = 0; i < CONSTANTS; i++)
+		CHECK_EQ(ch_edge_attach(e.code.block, constants[i]), CH_OK);
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	CHECK_EQ(ch_owner_release(user, CH_RELEASE_NOT_RUNNING), CH_OK);
+	CHECK_EQ(rig_stats(&rig).blocks_freed, CONSTANTS * (EACH + 1) + 1);
+	rig_end(&rig);
+}
+
 /* The release comes to the user, which leaves the data, and then to the data. */
 TEST(data_ends_once_with_its_user_of_the_same_owner)
 {

@@ -90,6 +90,36 @@ TEST(child_of_a_fork_counts_no_thread_of_its_parent)
 	rig_end(&rig);
 }
 
+/* A wait for such a thread would end by its limit only. */
+TEST(child_of_a_fork_waits_for_nothing_that_a_lost_thread_had_begun)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_heap *heap = rig.heap;
+	CHECK(ch__lock_seize(&heap->need));
+	atomic_store(&heap->need_is, 1);
+	atomic_store(&heap->unasked_ns, 1);
+	atomic_fetch_add(&heap->core_syncs_begun, 1);
+	atomic_store(&ch__place_readers, 1);
+	pid_t child = fork();
+	CHECK(child >= 0);
+	if (child == 0) {
+		int left = ch__lock_is_free(&heap->need) ? 0 : 1;
+		left += atomic_load(&heap->need_is) ? 2 : 0;
+		left += atomic_load(&heap->unasked_ns) ? 4 : 0;
+		left += atomic_load(&heap->core_syncs_begun) > atomic_load(&heap->core_syncs) ? 8 : 0;
+		left += atomic_load(&ch__place_readers) ? 16 : 0;
+		left += ch__thread_self(heap)->thread_id != gettid() ? 32 : 0;
+		_exit(left);
+	}
+	expect_exit(child, 0);
+	atomic_store(&ch__place_readers, 0);
+	atomic_fetch_sub(&heap->core_syncs_begun, 1);
+	atomic_store(&heap->unasked_ns, 0);
+	atomic_store(&heap->need_is, 0);
+	ch__lock_let_go(&heap->need);
+	rig_end(&rig);
+}
+
 /* --- the turn of an open in need --- */
 
 TEST(turn_that_was_taken_over_is_ended_by_who_took_it)
@@ -609,7 +639,8 @@ TEST(heap_that_a_trap_is_described_for_is_not_freed_meanwhile)
 
 /* --- the handlers of forks --- */
 
-static _Atomic(bool) is_registering, may_register, is_slow, is_refused;
+static _Atomic(bool) is_registering, may_register, is_slow, is_refused, stays;
+static _Atomic(int) registered;
 
 bool __real_ch__os_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void));
 bool __wrap_ch__os_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void));
@@ -618,7 +649,11 @@ bool __wrap_ch__os_atfork(void (*prepare)(void), void (*parent)(void), void (*ch
 	atomic_store(&is_registering, true);
 	TEST_UNTIL(!atomic_load(&is_slow) || atomic_load(&may_register))
 		usleep(1000);
-	return !atomic_load(&is_refused) && __real_ch__os_atfork(prepare, parent, child);
+	bool is_done = !atomic_load(&is_refused) && __real_ch__os_atfork(prepare, parent, child);
+	registered += is_done;
+	TEST_UNTIL(!atomic_load(&stays))
+		usleep(1000);
+	return is_done;
 }
 
 static void *make_heap(void *tid)
@@ -652,6 +687,25 @@ static void *make_one_heap(void *unused)
 	struct rig rig = rig_start(1 << 20);
 	rig_end(&rig);
 	return NULL;
+}
+
+/* Handlers that stand twice take each lock twice. */
+TEST(child_of_a_fork_has_the_handlers_that_a_lost_thread_had_registered)
+{
+	pthread_t thread;
+	atomic_store(&stays, true);
+	CHECK_EQ(pthread_create(&thread, NULL, make_one_heap, NULL), 0);
+	TEST_UNTIL(atomic_load(&registered))
+		usleep(1000);
+	pid_t child = fork();
+	CHECK(child >= 0);
+	atomic_store(&stays, false);
+	if (child == 0) {
+		(void)make_one_heap(NULL);
+		_exit(atomic_load(&registered) != 1);
+	}
+	expect_exit(child, 0);
+	CHECK_EQ(pthread_join(thread, NULL), 0);
 }
 
 TEST(child_of_a_process_that_made_its_first_heap_makes_heaps)
