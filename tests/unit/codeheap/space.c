@@ -99,6 +99,31 @@ TEST(place_that_is_freed_while_cores_are_told_waits_for_the_next_time)
 	rig_end(&rig);
 }
 
+/* No core is told in between. */
+TEST(place_waits_on_when_another_place_comes_to_wait)
+{
+	enum { RELEASES = 3 };
+	struct rig rig = start();
+	struct ch_heap *heap = rig.heap;
+	struct ch_branch branch;
+	uint64_t waits = 0;
+	rig_jumper(rig_owner(&rig, "source"), NULL, &branch);
+	for (uint32_t i = 0; i < RELEASES; i++) {
+		struct ch_owner owner = rig_owner(&rig, "released");
+		CHECK_EQ(ch_branch_link(branch, rig_block(owner, i)), CH_OK);
+		CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+		CHECK(atomic_load(&heap->quarantine_bytes) > waits);
+		waits = atomic_load(&heap->quarantine_bytes);
+	}
+	ch__heap_lock(heap);
+	CHECK(!ch__quarantine_advance(heap, false));
+	ch__heap_unlock(heap);
+	CHECK_EQ(atomic_load(&heap->quarantine_bytes), waits);
+	CHECK_EQ(ch_heap_collect(heap), CH_OK);
+	CHECK_EQ(atomic_load(&heap->quarantine_bytes), 0);
+	rig_end(&rig);
+}
+
 /* One step of the sweep ends several blocks. None of their places is free before cores are told. */
 TEST(places_of_blocks_that_die_together_all_wait)
 {
