@@ -4,6 +4,7 @@
  * pretended clock, and a wait by the true clock would exceed the case's limit. failures.c makes
  * each call of the system and of side memory fail. */
 #include "codeheap/base/heap.h"
+#include "codeheap/collect/collect.h"
 #include "codeheap/events/events.h"
 #include "codeheap/graph/block.h"
 #include "codeheap/guest_look.h"
@@ -389,6 +390,42 @@ TEST(listener_hears_of_each_block_that_dies_by_its_handle)
 	CHECK_EQ(dead_count, BLOCKS);
 	for (uint32_t i = 0; i < BLOCKS; i++)
 		CHECK(was_told_dead(blocks[i]));
+	rig_end(&rig);
+}
+
+static struct ch__owner *goes;
+static size_t told_dead;
+
+static void give_record_away(struct ch__listener *of, const uint64_t *handles, size_t n)
+{
+	(void)of;
+	(void)handles;
+	told_dead += n;
+	if (goes)
+		atomic_fetch_add(&goes->generation, CH__LIVES);
+	goes = NULL;
+}
+
+/* Between two batches other threads have their turn: the last blocks may die, and the record may
+ * become another owner's. */
+TEST(release_leaves_the_owner_that_got_the_record_alone)
+{
+	static const struct ch__listener_calls deaths = {.blocks_die = give_record_away};
+	struct rig rig = rig_start(1 << 20);
+	struct ch_owner handle = rig_owner(&rig, "owner");
+	struct ch__owner *owner = ch__owner_at(rig.heap, ch__handle_index(handle.bits));
+	listener.calls = &deaths;
+	ch__listener_add(rig.heap, &listener);
+	for (uint32_t i = 0; i < CH__KILLED_AT_ONCE + 3; i++)
+		(void)rig_block(handle, i);
+	uint32_t mark = owner->mark;
+	goes = owner;
+	CHECK_EQ(ch_owner_release(handle, CH_RELEASE_NOT_RUNNING), CH_OK);
+	CHECK_EQ(told_dead, CH__KILLED_AT_ONCE);
+	CHECK_EQ(owner->mark, mark);
+	atomic_fetch_sub(&owner->generation, CH__LIVES);
+	rig_collect(&rig, 3);
+	CHECK_EQ(told_dead, CH__KILLED_AT_ONCE + 3);
 	rig_end(&rig);
 }
 
