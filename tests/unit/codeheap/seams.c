@@ -429,6 +429,31 @@ TEST(release_leaves_the_owner_that_got_the_record_alone)
 	rig_end(&rig);
 }
 
+static struct rig *of_code;
+
+static void *leave_to_a_collection(void *code)
+{
+	CHECK_EQ(ch_code_free(of_code->heap, code, CH_RELEASE_COLLECT), CH_OK);
+	return NULL;
+}
+
+TEST(code_that_a_stranger_leaves_to_a_collection_counts_as_dead)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_open open = {.heap = rig.heap, .hot_bytes = 16};
+	struct emitter e;
+	pthread_t stranger;
+	of_code = &rig;
+	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+	emit_ret(&e);
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	uint64_t before = rig.heap->dead_bytes;
+	CHECK_EQ(pthread_create(&stranger, NULL, leave_to_a_collection, e.code.exec), 0);
+	CHECK_EQ(pthread_join(stranger, NULL), 0);
+	CHECK(rig.heap->dead_bytes > before);
+	rig_end(&rig);
+}
+
 /* A profile and a statistics file listen to the same heap. */
 TEST(each_listener_of_a_heap_hears_of_a_death)
 {
