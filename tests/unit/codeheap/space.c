@@ -99,6 +99,20 @@ TEST(place_that_is_freed_while_cores_are_told_waits_for_the_next_time)
 	rig_end(&rig);
 }
 
+/* A core may have fetched the way out of the source, which runs on. */
+TEST(place_waits_where_the_source_of_its_branch_was_invalidated)
+{
+	struct rig rig = start();
+	struct ch_owner owner = rig_owner(&rig, "released");
+	struct ch_branch branch;
+	struct ch_block source = rig_jumper(rig_owner(&rig, "source"), NULL, &branch);
+	CHECK_EQ(ch_branch_link(branch, rig_block(owner, 1)), CH_OK);
+	CHECK_EQ(ch_blocks_invalidate(&source, 1, NULL), CH_OK);
+	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	CHECK(atomic_load(&rig.heap->quarantine_bytes) > 0);
+	rig_end(&rig);
+}
+
 /* No core is told in between. */
 TEST(place_waits_on_when_another_place_comes_to_wait)
 {
