@@ -8,6 +8,7 @@
 #include "tests/support/heap_rig.h"
 #include "tests/support/stage.h"
 
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -165,4 +166,32 @@ TEST(fork_waits_until_a_heap_is_gone)
 	CHECK_EQ(pthread_join(forker, NULL), 0);
 	CHECK_EQ(pthread_join(destroyer, NULL), 0);
 	CHECK(!is_unwound(&l));
+}
+
+/* A child has its own memory where the heap's code was in the parent. */
+TEST(heap_that_stays_for_a_reader_is_freed_in_no_child)
+{
+	enum { BYTES = 4096 };
+	struct rig rig = rig_start(1 << 20), other;
+	skip_if_allocator_forgets_forks();
+	void *place = (void *)rig.heap->pool->exec_base;
+	CHECK_EQ(ch_vm_detach(rig.vm), CH_OK);
+	atomic_fetch_add(&ch__place_readers, 1);
+	CHECK_EQ(ch_heap_destroy(rig.heap), CH_OK);
+	pid_t child = fork();
+	if (child == 0) {
+		int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE;
+		volatile uint8_t *own = mmap(place, BYTES, PROT_READ | PROT_WRITE, flags, -1, 0);
+		bool is_own = own == place; /* private memory is still there */
+		if (is_own)
+			own[0] = 1;
+		other = rig_start(1 << 20);
+		rig_end(&other);
+		CHECK(!is_own || own[0] == 1);
+		_exit(0);
+	}
+	atomic_fetch_sub(&ch__place_readers, 1);
+	expect_exit(child, 0);
+	other = rig_start(1 << 20);
+	rig_end(&other);
 }

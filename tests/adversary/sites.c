@@ -4,6 +4,7 @@
  * Other files test the alignment and the instructions of an architecture. */
 #include "codeheap/graph/block.h"
 #include "codeheap/graph/block_parts.h"
+#include "invalidate/invalidate.h"
 #include "tests/support/heap_rig.h"
 
 enum { KINDS = 5 };
@@ -293,6 +294,32 @@ TEST(block_in_the_record_of_another_has_sites_of_its_own)
 	emit_value(&second, 1);
 	emit_ret(&second);
 	end(&second);
+}
+
+/* The entry and the veneer are longer than a byte of the map has bits. */
+TEST(inside_of_an_entry_or_a_veneer_is_no_exit_by_the_map)
+{
+	enum { MAPPED = 12 };
+	struct ch_open open = {.hot_bytes = 512, .branch_room = MAPPED + 1,
+			       .entry = CH_ENTRY_PATCH};
+	struct emitter e;
+	rig = rig_start(1 << 20);
+	open.owner = owner = rig_owner(&rig, "owner");
+	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+	for (int i = 0; i < MAPPED; i++)
+		CHECK_EQ(branch(&e, emit_site_jmp(&e), CH_JMP, NULL), CH_OK);
+	CHECK(ch__thread_self(rig.heap)->sites.is_made);
+	const uint8_t *jump = emit_site_jmp(&e);
+	const struct ch__block *block = ch__block_at(rig.heap, rig_record(e.code.block));
+	uintptr_t veneer = ch__block_veneer_exec(rig.heap, block);
+	for (uint32_t i = 1; i < e.code.entry_bytes; i++)
+		CHECK(is_refusal(e.code.exec + i, branch(&e, jump, CH_JMP, e.code.exec + i)));
+	for (uint32_t i = 1; i < CH_ARCH_VENEER_BYTES; i++) {
+		const uint8_t *inside = (const uint8_t *)veneer + i;
+		CHECK(is_refusal(inside, branch(&e, jump, CH_JMP, inside)));
+	}
+	CHECK_EQ(branch(&e, jump, CH_JMP, (const void *)veneer), CH_OK);
+	end(&e);
 }
 
 /* Exits into other blocks lie below or above the range of a block's map. */

@@ -342,3 +342,31 @@ TEST(large_pages_of_the_system_stay_whole)
 	expect_as_told();
 	rig_destroy(&rig);
 }
+
+/* An instruction may lie across two pages. A page that is mapped again shows the file, and no more
+ * what was mapped over it. */
+TEST(write_across_a_page_has_both_pages_mapped_again)
+{
+	enum { EACH = 8 };
+	struct ch__pool_config config = rig_config(8 * MIB);
+	unsetenv("CODEHEAP_WX");
+	config.backend = CH_BACKEND_MEMFD;
+	rig = rig_create(&config);
+	struct ch__pool *pool = rig.pool;
+	size_t page = ch__os_page_bytes();
+	uint32_t span = ch__pool_take_span(pool, 2, 0);
+	CHECK(span != CH__PAGE_NONE);
+	uintptr_t exec = ch__pool_page_exec(pool, span);
+	const uint8_t *bytes = (const uint8_t *)exec + page - EACH;
+	memset(ch__pool_write(pool, (uintptr_t)bytes), 0x5a, (size_t)2 * EACH);
+	CHECK(ch__os_map_private((void *)exec, 2 * page, CH__OS_R));
+	CHECK_EQ(bytes[0] | bytes[2 * EACH - 1], 0);
+	pool->sync_steps |= CH__SYNC_REMAP;
+	pool->inner->views.sync_steps |= CH__SYNC_REMAP;
+	ch__pool_sync(pool, (uintptr_t)bytes, (size_t)2 * EACH);
+	for (int i = 0; i < 2 * EACH; i++)
+		CHECK_EQ(bytes[i], 0x5a);
+	ch__pool_release_span(pool, span);
+	rig_check(&rig);
+	rig_destroy(&rig);
+}
