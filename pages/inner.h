@@ -54,7 +54,7 @@ bool ch__views_land_room(struct ch__views *, size_t offset, size_t bytes, bool *
 bool ch__views_leave_room(struct ch__views *, size_t offset, size_t bytes);
 
 /* For a child of fork: a write view of the same kind of memory and, for DUAL, an exec view. The
- * copy has memory where ch__views_populate gives some. */
+ * copy has memory where ch__views_populate gives some, and is destroyed in any case. */
 bool ch__views_copy(const struct ch__views *, struct ch__views *copy);
 /* Gives memory to a range that is mapped RW at `to`. */
 bool ch__views_populate(const struct ch__views *, size_t offset, size_t bytes, uint8_t *to);

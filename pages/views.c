@@ -327,11 +327,8 @@ bool ch__views_copy(const struct ch__views *v, struct ch__views *copy)
 		copy->exec = ch__os_reserve(v->bytes, v->guard_bytes, 0, ch__os_anywhere);
 		copy->has_exec = copy->exec != NULL;
 	}
-	if (copy->has_write && (copy->has_exec || v->backend == CH_BACKEND_MEMFD) &&
-	    map_shared(copy))
-		return true;
-	ch__views_destroy(copy);
-	return false;
+	return copy->has_write && (copy->has_exec || v->backend == CH_BACKEND_MEMFD) &&
+	       map_shared(copy);
 }
 
 bool ch__views_reserve_again(struct ch__views *v)

@@ -176,7 +176,6 @@ static void wake_heap(struct ch_heap *heap)
 	atomic_store(&heap->unasked_ns, 0);
 	/* A lost thread may have been about to tell the vms. */
 	ch__trigger_tell_again(heap);
-	atomic_store(&heap->guest.inside, 0);
 	/* A core sync begun by a lost thread ended with the thread. */
 	atomic_store(&heap->core_syncs_begun, atomic_load(&heap->core_syncs));
 	bool has_code = ch__pool_fork_child(heap->pool);

@@ -241,7 +241,11 @@ TEST(exit_is_refused_that_the_site_or_its_stub_cannot_reach)
 	for (unsigned f = 0; f < FORMS; f++) {
 		uint32_t at = aligned(&e, 16 + 16 * f, &forms[f]);
 		const uint8_t *site = put_form(&e, at, &forms[f]);
+		char text[80];
 		REFUSED(&e, branch(&e, site, forms[f].kind, far), CH_E_REACH);
+		snprintf(text, sizeof text, "ch_branch_site.exit %p is too far from %p",
+			 (const void *)far, (const void *)site);
+		CHECK(strstr(ch_why(), text));
 		/* The last byte in the site's reach is too far for the stub's slot, which lies
 		 * behind the site in the page, and the other way round. */
 		const uint8_t *low = site + forms[f].size - (UINT64_C(1) << 31);

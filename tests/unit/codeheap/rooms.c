@@ -31,10 +31,15 @@ static struct emitter open_room(const struct rig *rig, uint32_t bytes, uint32_t 
 }
 
 /* Makes the first function once more, far behind, and the room used up to there. */
+static void write_at(struct emitter *e, uint32_t far)
+{
+	memcpy(e->code.write + far, e->code.write, e->at);
+	e->code.used_to = far + e->at;
+}
+
 static void write_far(struct emitter *e)
 {
-	memcpy(e->code.write + FAR, e->code.write, e->at);
-	e->code.used_to = FAR + e->at;
+	write_at(e, FAR);
 }
 
 /* By the kernel, since a child of fork could read the byte. */
@@ -466,12 +471,12 @@ TEST(room_does_not_run_in_a_child_before_its_commit)
 	rig_end(&rig);
 }
 
-/* Returns a room that landed up to FAR, while the commit was refused for the sake of another. */
-static struct emitter open_landed_room(struct rig *rig)
+/* Returns a room that landed up to `far`, while the commit was refused for the sake of another. */
+static struct emitter open_landed(struct rig *rig, uint32_t bytes, uint32_t far)
 {
 	for (uint64_t nth = 1;; nth++) {
-		struct emitter one = open_room(rig, ROOM, 1), two = open_room(rig, ROOM, 2);
-		write_far(&one);
+		struct emitter one = open_room(rig, bytes, 1), two = open_room(rig, ROOM, 2);
+		write_at(&one, far);
 		struct ch_code codes[] = {one.code, two.code};
 		uint32_t page_log2 = rig->heap->pool->page_log2;
 		const struct ch__block *block =
@@ -486,6 +491,11 @@ static struct emitter open_landed_room(struct rig *rig)
 			return one;
 		CHECK_EQ(ch_block_abort(&codes[0]), CH_OK);
 	}
+}
+
+static struct emitter open_landed_room(struct rig *rig)
+{
+	return open_landed(rig, ROOM, FAR);
 }
 
 static void check_trapped(const uint8_t *exec)
@@ -534,6 +544,24 @@ TEST(room_leaves_traps_where_it_landed_in_vain)
 		CHECK(status == CH_OK || ch_block_abort(&e.code) == CH_OK);
 		rig_end(&rig);
 	}
+}
+
+/* All of the room landed in vain, and then one chunk is kept. */
+TEST(room_that_is_cut_leaves_its_neighbour_alone)
+{
+	enum { BYTES = ROOM - CHUNK / 2 };
+	struct rig rig = rig_start(2 * POOL);
+	if (!has_rooms(&rig))
+		return;
+	struct emitter e = open_landed(&rig, BYTES, BYTES - 4096);
+	struct emitter neighbour = open_room(&rig, ROOM, 3);
+	CHECK_EQ(neighbour.code.exec - e.code.exec, ROOM);
+	CHECK_EQ(ch_block_commit(&neighbour.code, 1), CH_OK);
+	e.code.used_to = e.at;
+	CHECK_EQ(ch_block_commit(&e.code, 1), CH_OK);
+	CHECK_EQ(code_call(neighbour.code.exec), 3);
+	rig_check(&rig);
+	rig_end(&rig);
 }
 
 static struct rig start_on(enum ch_backend backend, size_t pool_bytes)
