@@ -230,6 +230,26 @@ TEST(map_of_a_block_has_room_for_each_of_its_parts)
 	rig_end(&rig);
 }
 
+/* A byte of the map is spoilt that no site sets: a map that is made again would have it cleared. */
+TEST(map_of_a_block_is_made_once)
+{
+	struct emitter e;
+	(void)open_with_sites(&e);
+	struct ch__site_map *map = &ch__thread_self(rig.heap)->sites;
+	while (!map->is_made)
+		CHECK_EQ(ch_patch_point_attach(e.code.block, emit_point(&e), e.code.exec, NULL),
+			 CH_OK);
+	uint8_t *spoilt = map->covered + (ch__offset(rig.heap, (uintptr_t)e.code.exec) + e.at + 64 -
+					  map->base) / 8;
+	CHECK_EQ(*spoilt, 0);
+	*spoilt = 1;
+	CHECK_EQ(ch_patch_point_attach(e.code.block, emit_point(&e), e.code.exec, NULL), CH_OK);
+	CHECK_EQ(*spoilt, 1);
+	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	rig_check(&rig);
+	rig_end(&rig);
+}
+
 enum { REF_AT = 256, BRANCH_AT = 320 };
 static const uint8_t *spot_of_ref, *spot_of_branch;
 
@@ -296,22 +316,24 @@ TEST(block_in_the_record_of_another_has_sites_of_its_own)
 	end(&second);
 }
 
-/* The entry and the veneer are longer than a byte of the map has bits. */
+/* The entry and the veneer are longer than a byte of the map has bits. The veneer itself is an exit
+ * with a map and without. */
 TEST(inside_of_an_entry_or_a_veneer_is_no_exit_by_the_map)
 {
 	enum { MAPPED = 12 };
-	struct ch_open open = {.hot_bytes = 512, .branch_room = MAPPED + 1,
+	struct ch_open open = {.hot_bytes = 512, .branch_room = MAPPED + 2,
 			       .entry = CH_ENTRY_PATCH};
 	struct emitter e;
 	rig = rig_start(1 << 20);
 	open.owner = owner = rig_owner(&rig, "owner");
 	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+	const struct ch__block *block = ch__block_at(rig.heap, rig_record(e.code.block));
+	uintptr_t veneer = ch__block_veneer_exec(rig.heap, block);
+	CHECK_EQ(branch(&e, emit_site_jmp(&e), CH_JMP, (const void *)veneer), CH_OK);
 	for (int i = 0; i < MAPPED; i++)
 		CHECK_EQ(branch(&e, emit_site_jmp(&e), CH_JMP, NULL), CH_OK);
 	CHECK(ch__thread_self(rig.heap)->sites.is_made);
 	const uint8_t *jump = emit_site_jmp(&e);
-	const struct ch__block *block = ch__block_at(rig.heap, rig_record(e.code.block));
-	uintptr_t veneer = ch__block_veneer_exec(rig.heap, block);
 	for (uint32_t i = 1; i < e.code.entry_bytes; i++)
 		CHECK(is_refusal(e.code.exec + i, branch(&e, jump, CH_JMP, e.code.exec + i)));
 	for (uint32_t i = 1; i < CH_ARCH_VENEER_BYTES; i++) {

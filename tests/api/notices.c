@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * notices.c: block_freed may call every function. A callback that polls or collects delivers other
  * notices, whose callbacks do the same: no stack overflows, and each notice comes once. */
-#include "codeheap/base/heap.h"
+#include "codeheap/graph/block.h"
 #include "tests/support/heap_rig.h"
 
 #include <pthread.h>
@@ -57,6 +57,33 @@ TEST(notice_that_polls_goes_no_deeper_for_more_notices)
 	start(ch_thread_poll);
 	ch_thread_poll();
 	end();
+}
+
+static void do_nothing(void)
+{
+}
+
+/* The pages go back before the notice comes. */
+TEST(record_of_large_code_is_free_after_its_notice)
+{
+	struct ch_ops ops = {.size = sizeof ops, .block_freed = note};
+	struct ch_config config = rig_config(8 << 20);
+	enum { BYTES = 600000 }; /* the number of granules has more than 16 bits */
+	struct emitter e;
+	in_notice = do_nothing;
+	rig = rig_create(&config, &ops, NULL);
+	struct ch_owner owner = rig_owner(&rig, "large");
+	emit_open(&e, owner, BYTES, 0);
+	emit_value(&e, 1);
+	emit_ret(&e);
+	e.at = BYTES;
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	const struct ch__block *block = ch__block_at(rig.heap, rig_record(e.code.block));
+	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
+	CHECK_EQ(notices, 1);
+	CHECK_EQ(ch__block_state(block), CH_BLOCK_FREE);
+	rig_end(&rig);
 }
 
 static void collect(void)

@@ -207,6 +207,7 @@ TEST(what_is_attached_is_not_written)
 	expect_kept(ref, 8, "a ref");
 	expect_kept(point, CH_ARCH_DIVERTER_BYTES, "a patch point");
 	expect_free(point + CH_ARCH_DIVERTER_BYTES, 4);
+	expect_free(jump - 4, 4);
 	expect_kept(jump, (size_t)(end - jump), "a branch");
 	expect_free(end, 4);
 	struct ch_info info = rig_info(e.code.block);

@@ -349,6 +349,21 @@ TEST(refused_rooms_keep_the_pages_of_one)
 	}
 }
 
+TEST(room_that_waits_for_the_system_is_back_after_a_collection)
+{
+	struct rig rig = rig_start(POOL);
+	struct emitter e = open_room(&rig, ROOM, 1);
+	bool was_room = is_room(&rig, e.code.block);
+	ch__os_fail_at(1, true);
+	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	ch__os_fail_at(0, false);
+	CHECK_EQ(rig.heap->pool->inner->spans_retired, was_room);
+	rig_collect(&rig, 1);
+	CHECK_EQ(rig.heap->pool->inner->spans_retired, 0);
+	rig_check(&rig);
+	rig_end(&rig);
+}
+
 /* A room that dies leaves no memory: where the system has none, no collection would help. */
 TEST(room_is_no_memory_that_a_collection_brings_back)
 {

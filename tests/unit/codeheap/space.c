@@ -113,6 +113,29 @@ TEST(place_waits_where_the_source_of_its_branch_was_invalidated)
 	rig_end(&rig);
 }
 
+/* Cores were told in between: the first place waits for them no longer. */
+TEST(place_that_has_waited_goes_back_though_another_comes_to_wait)
+{
+	struct rig rig = start();
+	struct ch_heap *heap = rig.heap;
+	struct ch_branch branch;
+	uint64_t waits[2];
+	rig_jumper(rig_owner(&rig, "source"), NULL, &branch);
+	for (uint32_t i = 0; i < 2; i++) {
+		struct ch_owner owner = rig_owner(&rig, "released");
+		CHECK_EQ(ch_branch_link(branch, rig_block(owner, i)), CH_OK);
+		atomic_fetch_add(&heap->core_syncs_begun, i);
+		atomic_fetch_add(&heap->core_syncs, i);
+		CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+		waits[i] = atomic_load(&heap->quarantine_bytes);
+	}
+	ch__heap_lock(heap);
+	CHECK(ch__quarantine_advance(heap, false));
+	ch__heap_unlock(heap);
+	CHECK_EQ(atomic_load(&heap->quarantine_bytes), waits[1] - waits[0]);
+	rig_end(&rig);
+}
+
 /* No core is told in between. */
 TEST(place_waits_on_when_another_place_comes_to_wait)
 {

@@ -141,6 +141,39 @@ TEST(turn_that_was_taken_over_is_ended_by_who_took_it)
 	rig_end(&rig);
 }
 
+/* Who has the lock has not said so yet, or no more. */
+TEST(turn_of_nobody_is_not_taken_over)
+{
+	struct rig rig = rig_start(1 << 20);
+	rig.heap->config.stop_wait_ms = 1;
+	CHECK(ch__lock_seize(&rig.heap->need));
+	CHECK_EQ(ch__need_enter(rig.heap, ch__thread_self(rig.heap)), 0);
+	CHECK_EQ(atomic_load(&rig.heap->need_is), 0);
+	ch__lock_let_go(&rig.heap->need);
+	rig_end(&rig);
+}
+
+static void take_over(void *heap, struct ch_marker *marker)
+{
+	(void)marker;
+	atomic_store(&((struct ch_heap *)heap)->unasked_ns, 7);
+}
+
+/* The collection took so long that another thread took over. */
+TEST(collection_that_was_taken_over_leaves_the_turn_to_who_took_it)
+{
+	struct ch_ops ops = {.size = sizeof ops, .roots = take_over};
+	struct rig rig = rig_start(1 << 20);
+	struct ch_vm *vm;
+	CHECK_EQ(ch_vm_attach(rig.heap, &ops, rig.heap, &vm), CH_OK);
+	CHECK(ch__collect_unasked(rig.heap));
+	CHECK_EQ(rig_stats(&rig).cycles, 1);
+	CHECK_EQ(atomic_load(&rig.heap->unasked_ns), 7);
+	atomic_store(&rig.heap->unasked_ns, 0);
+	CHECK_EQ(ch_vm_detach(vm), CH_OK);
+	rig_end(&rig);
+}
+
 static bool stop_nobody(void *user)
 {
 	(void)user;
