@@ -28,14 +28,14 @@ static struct ch__thread *thread_of_now(const struct ch_heap *heap)
 	return self;
 }
 
-/* Returns the block that holds the stub, or 0. When two threads race on this stub, the second finds
- * the branch linked: *linked is the entry to go on at, or 0. Without a block the stub's bytes may
- * name any branch, and none is read. */
+/* Returns the block that holds the stub, or 0. The return address is that of the stub's index. When
+ * two threads race on this stub, the second finds the branch linked: *linked is the entry to go on
+ * at, or 0. Without a block the stub's bytes may name any branch, and none is read. */
 static uint32_t find_source(struct ch__thread *self, uintptr_t return_address,
 			    const struct ch__branch *branch, uintptr_t *linked)
 {
 	ch__region_enter(self);
-	uint32_t source = ch__find(self->heap, return_address - 1, NULL);
+	uint32_t source = ch__find(self->heap, return_address, NULL);
 	*linked = source ? entry_of(self, ch__branch_target(branch)) : 0;
 	ch__region_leave(self);
 	return source;

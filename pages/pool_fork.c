@@ -62,7 +62,6 @@ bool ch__pool_fork_prepare(struct ch__pool *pool, bool has_child_code)
 	ch__pages_lock(pool);
 	/* Memcheck would report the copy's reads of unused bytes. */
 	ch__valgrind_reports(false);
-	inner->copy = (struct ch__views){.file.fd = -1};
 	inner->has_copy = has_child_code && inner->views.has_code &&
 			  (ch__views_are_private(&inner->views) || copy_pool(pool));
 	ch__valgrind_reports(true);
