@@ -39,6 +39,7 @@ libs_unit_observe_images := -Wl,--wrap=dl_iterate_phdr
 libs_unit_observe_native := -Wl,--wrap=dladdr
 libs_unit_observe_stats_file := -Wl,--wrap=ch__os_file_create_locked
 libs_unit_pages_pool := $(addprefix -Wl$(comma)--wrap=,mmap madvise)
+libs_unit_pages_runs := $(addprefix -Wl$(comma)--wrap=,ch__os_hold_mappings ch__os_let_mappings_go ch__os_protect ch__os_protect_none)
 libs_unit_codeheap_order := $(addprefix -Wl$(comma)--wrap=,ch__sinks_add ch__sinks_remove ch__sinks_own_destroy ch__page_set_start \
                               ch__blocks_kill)
 libs_unit_codeheap_stopped := -Wl,--wrap=ch__scan_stacks

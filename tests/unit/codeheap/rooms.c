@@ -364,6 +364,29 @@ TEST(room_that_waits_for_the_system_is_back_after_a_collection)
 	rig_end(&rig);
 }
 
+/* The page behind a room is the first of a run that a collection may bring back. */
+TEST(run_behind_a_room_counts_from_its_first_page)
+{
+	struct rig rig = rig_start(POOL);
+	struct emitter e = open_room(&rig, ROOM, 1);
+	struct ch__pool *pool = rig.heap->pool;
+	uint32_t pages = ch__pool_chunk_pages(pool), first = ch__pool_take_span(pool, pages, 0);
+	CHECK(first != CH__PAGE_NONE);
+	uint32_t room = ch__block_at(rig.heap, rig_record(e.code.block))->hot_offset >>
+			pool->page_log2;
+	CHECK(!is_room(&rig, e.code.block) || first == room + pool->pages[room].span_pages);
+	errno = 0;
+	ch__os_fail_at(1, true);
+	uint32_t none = ch__pool_take_span(pool, pages, 0);
+	int error = errno;
+	ch__os_fail_at(0, false);
+	CHECK_EQ(none, CH__PAGE_NONE);
+	CHECK_EQ(error, 0);
+	ch__pool_release_span(pool, first);
+	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	rig_end(&rig);
+}
+
 /* A room that dies leaves no memory: where the system has none, no collection would help. */
 TEST(room_is_no_memory_that_a_collection_brings_back)
 {

@@ -244,6 +244,32 @@ TEST(word_below_the_end_of_a_stack_holds_nothing)
 	rig_end(&rig);
 }
 
+/* One fiber's stack ends where the other's begins, and is full. */
+TEST(full_stack_is_not_taken_for_the_empty_one_below)
+{
+	enum { WORDS = 512, MIDDLE = 256 };
+	static uintptr_t words[WORDS];
+	for (int upper = 0; upper < 2; upper++) {
+		struct rig rig = rig_start(1 << 20);
+		struct ch_fiber *fibers[2];
+		for (int i = 0; i < 2; i++) {
+			uintptr_t *low = words + (i == upper ? MIDDLE : 0);
+			CHECK_EQ(ch_fiber_attach(rig.heap, low, low + MIDDLE, &fibers[i]), CH_OK);
+		}
+		rig_apart(&rig, make_and_release, NULL);
+		shown_sp = (uintptr_t)(words + MIDDLE);
+		words[MIDDLE + 9] = ~atomic_load(&hidden);
+		for (int i = 0; i < 3; i++)
+			rig_apart(&rig, rig_collect_here, NULL);
+		CHECK(rig_is_there(block));
+		shown_sp = 0;
+		words[MIDDLE + 9] = 0;
+		for (int i = 0; i < 2; i++)
+			CHECK_EQ(ch_fiber_detach(fibers[i]), CH_OK);
+		rig_end(&rig);
+	}
+}
+
 /* The record of a fiber that has gone is the next fiber's. */
 TEST(thread_runs_on_no_fiber_that_was_detached)
 {

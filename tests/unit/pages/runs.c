@@ -5,6 +5,8 @@
 #include "pages/chunks.h"
 #include "tests/support/pool_rig.h"
 
+#include <errno.h>
+
 enum { MIB = 1 << 20, POOL = 16 * MIB, RUN = 128 << 10, MOST_PAGES = POOL >> 12 };
 
 static struct pool_rig rig;
@@ -201,18 +203,37 @@ TEST(trim_is_wanted_when_more_is_unused_than_the_last_one_left)
 	rig_destroy(&rig);
 }
 
-/* The pages whose memory was refused are as good as any. */
+static int held; /* ranges of mappings */
+void *__real_ch__os_hold_mappings(void);
+void *__wrap_ch__os_hold_mappings(void);
+void *__wrap_ch__os_hold_mappings(void)
+{
+	void *at = __real_ch__os_hold_mappings();
+	held += at != NULL;
+	return at;
+}
+void __real_ch__os_let_mappings_go(void *);
+void __wrap_ch__os_let_mappings_go(void *);
+void __wrap_ch__os_let_mappings_go(void *at)
+{
+	held--;
+	__real_ch__os_let_mappings_go(at);
+}
+
+/* The pages whose memory was refused are as good as any. Mappings that went are somebody else's. */
 static void trim_in_vain(enum ch_backend backend)
 {
 	struct ch__pool_config config = config_on(backend);
-	for (uint64_t n = 1, calls = 1; n <= calls; n++) {
+	for (uint64_t n = 1, calls = 0; n <= calls + 1; n++) {
 		fill_and_release(&config, chunk_pages(&config));
 		ch__os_fail_at(n, true);
 		ch__pool_trim(rig.pool);
 		calls = ch__os_failable_calls();
 		ch__os_fail_at(0, false);
 		rig_check(&rig);
+		CHECK_EQ(held, 0);
 		ch__pool_trim(rig.pool);
+		CHECK_EQ(held, 0);
 		CHECK(rig.pool->pages_committed <= 4 * chunk_pages(&config));
 		for (uint32_t i = rig.pool->chunk_count; i < rig.pool->page_count; i++)
 			take();
@@ -367,6 +388,58 @@ TEST(write_across_a_page_has_both_pages_mapped_again)
 	for (int i = 0; i < 2 * EACH; i++)
 		CHECK_EQ(bytes[i], 0x5a);
 	ch__pool_release_span(pool, span);
+	rig_check(&rig);
+	rig_destroy(&rig);
+}
+
+static int refused_as; /* errno of each change of access; 0: none is refused */
+bool __real_ch__os_protect(void *, size_t, bool);
+bool __wrap_ch__os_protect(void *, size_t, bool);
+bool __wrap_ch__os_protect(void *at, size_t bytes, bool is_writable)
+{
+	errno = refused_as ? refused_as : errno;
+	return !refused_as && __real_ch__os_protect(at, bytes, is_writable);
+}
+bool __real_ch__os_protect_none(void *, size_t);
+bool __wrap_ch__os_protect_none(void *, size_t);
+bool __wrap_ch__os_protect_none(void *at, size_t bytes)
+{
+	errno = refused_as ? refused_as : errno;
+	return !refused_as && __real_ch__os_protect_none(at, bytes);
+}
+
+/* What is refused while memory goes back is not the reason. */
+TEST(first_refusal_is_the_reason_of_a_page_without_memory)
+{
+	struct ch__pool_config config = config_on(CH_BACKEND_MEMFD);
+	rig = rig_create(&config);
+	refused_as = EPERM;
+	ch__os_fail_at(1, true);
+	uint32_t page = ch__pool_take_page(rig.pool, 0);
+	int error = errno;
+	ch__os_fail_at(0, false);
+	refused_as = 0;
+	CHECK_EQ(page, CH__PAGE_NONE);
+	CHECK_EQ(error, ENOMEM);
+	rig_check(&rig);
+	rig_destroy(&rig);
+}
+
+TEST(first_refusal_is_the_reason_of_a_page_that_keeps_its_access)
+{
+	struct ch__pool_config config = config_on(CH_BACKEND_MEMFD);
+	config.uses[1] = CH__PAGE_RODATA;
+	rig = rig_create(&config);
+	take();
+	refused_as = EPERM;
+	ch__os_fail_at(1, true);
+	uint32_t page = ch__pool_take_page(rig.pool, 1);
+	int error = errno;
+	ch__os_fail_at(0, false);
+	refused_as = 0;
+	CHECK_EQ(page, CH__PAGE_NONE);
+	CHECK_EQ(error, EPERM);
+	CHECK(ch__pool_retry_retired(rig.pool));
 	rig_check(&rig);
 	rig_destroy(&rig);
 }
