@@ -536,6 +536,31 @@ TEST(owners_that_died_end_in_steps)
 	rig_end(&rig);
 }
 
+/* The sweep has passed the owner when a cycle finds it dead. The heap never had a block. */
+TEST(owner_that_died_amid_a_sweep_ends_with_the_next)
+{
+	enum { OWNERS = 2 * 2048 + 1 };
+	struct ch_config config = rig_config(1 << 20);
+	config.driver = CH_DRIVER_HOST;
+	struct rig rig = rig_create(&config, NULL, NULL);
+	struct ch_owner first = rig_owner(&rig, "first");
+	struct ch_marker *marker;
+	for (int i = 1; i < OWNERS; i++)
+		(void)rig_owner(&rig, "owner");
+	for (int cycle = 0; cycle < 2; cycle++) {
+		CHECK_EQ(ch_mark_begin(rig.heap, &marker), CH_OK);
+		ch_mark_stack(marker, &rig, &rig);
+		if (cycle == 0)
+			ch_mark_owner(marker, first);
+		CHECK_EQ(ch_mark_end(marker, true), CH_OK);
+		CHECK(ch__sweep_step(rig.heap));
+	}
+	while (ch__sweep_step(rig.heap) || atomic_load(&rig.heap->sweep_pending))
+		continue;
+	CHECK_EQ(rig_stats(&rig).owners_now, 0);
+	rig_end(&rig);
+}
+
 /* More comes back than was opened since the thread last counted. */
 TEST(room_that_comes_back_after_it_was_counted_asks_for_no_collection)
 {
