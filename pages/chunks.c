@@ -175,6 +175,8 @@ bool ch__chunk_commit(struct ch__pool *pool, uint32_t from, uint32_t to, enum ch
 		to = from + step;
 	if (to > all || pool->inner->views.has_large_pages)
 		to = all;
+	if (pool->inner->views.has_large_pages)
+		from = first_page(pool, chunk);
 	for (uint32_t end; from < to; from = end) {
 		bool is_backed = ch__pool_page_is_backed(pool, from);
 		for (end = from + 1; end < to && ch__pool_page_is_backed(pool, end) == is_backed;)
