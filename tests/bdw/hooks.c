@@ -381,8 +381,8 @@ TEST(bdw_owners_noted_in_earlier_stops_are_more_than_the_queue_holds)
 	run_apart(&rig, run_many, NULL);
 	memset(many, 0, sizeof many);
 	collect(&rig);
-	/* A word of libgc's own data, the end of the memory that it took last, may lead to the first
-	 * of the objects in the memory above. */
+	/* A word of libgc's own data, the end of the memory that it took last, may lead to the
+	 * first of the objects in the memory above. */
 	CHECK(stats_of(rig.heap).blocks_now <= 1);
 	end_rig(&rig);
 }
