@@ -5,19 +5,7 @@
  * Frames here are not signed, so that unwinders of any age pass them. BTI is a hint: older
  * processors ignore the instruction. */
 
-	.macro	function name, align
-	.globl	\name
-	.hidden	\name
-	.type	\name, %function
-	.p2align \align
-\name:
-	.cfi_startproc
-	.endm
-
-	.macro	finish name
-	.cfi_endproc
-	.size	\name, . - \name
-	.endm
+#include "arch/function.h"
 
 	.text
 

@@ -5,22 +5,10 @@
  * A stub jumps here and the entry jumps on: neither is a call, so the processor's return-address
  * stack stays in step with the program's returns. */
 
+#include "arch/function.h"
+
 	.option norvc		/* templates are copied: the bytes stay as written */
 	.option norelax
-	.macro	function name, align
-	.globl	\name
-	.hidden	\name
-	.type	\name, @function
-	.p2align \align
-\name:
-	.cfi_startproc
-	.endm
-
-	.macro	finish name
-	.cfi_endproc
-	.size	\name, . - \name
-	.endm
-
 	.text
 
 	.set REGS_PC, 256

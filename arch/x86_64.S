@@ -6,19 +6,7 @@
  * processor's return-address stack, and a jump would make every later return of the program
  * mispredict. */
 
-	.macro	function name, align
-	.globl	\name
-	.hidden	\name
-	.type	\name, @function
-	.p2align \align
-\name:
-	.cfi_startproc
-	.endm
-
-	.macro	finish name
-	.cfi_endproc
-	.size	\name, . - \name
-	.endm
+#include "arch/function.h"
 
 	.text
 
