@@ -312,32 +312,6 @@ TEST(data_of_several_users_dies_with_the_last_of_them)
 	rig_end(&rig);
 }
 
-/* One release takes all of it along, however much, and no cycle comes. */
-TEST(user_takes_thousands_of_constants_along)
-{
-	enum { CONSTANTS = 3000 };
-	static struct ch_block constants[CONSTANTS];
-	struct rig rig = rig_start(4 << 20);
-	struct ch_owner user = rig_owner(&rig, "user");
-	struct ch_open open = {.owner = rig_owner(&rig, "data"), .hot_bytes = 8,
-			       .kind = CH_KIND_RODATA};
-	struct emitter e;
-	for (int i = 0; i < CONSTANTS; i++) {
-		CHECK_EQ(emit_open_as(&e, &open), CH_OK);
-		CHECK_EQ(ch_block_commit(&e.code, 1), CH_OK);
-		constants[i] = e.code.block;
-	}
-	emit_open(&e, user, 64, 0);
-	emit_value(&e, 1);
-	emit_ret(&e);
-	for (int i = 0; i < CONSTANTS; i++)
-		CHECK_EQ(ch_edge_attach(e.code.block, constants[i]), CH_OK);
-	CHECK_EQ(emit_commit(&e), CH_OK);
-	CHECK_EQ(ch_owner_release(user, CH_RELEASE_NOT_RUNNING), CH_OK);
-	CHECK_EQ(rig_stats(&rig).blocks_freed, CONSTANTS + 1);
-	rig_end(&rig);
-}
-
 static struct ch_block constant_with(struct ch_owner owner, const struct ch_block *edges, int count)
 {
 	struct ch_open open = {.owner = owner, .hot_bytes = 8, .kind = CH_KIND_RODATA};
@@ -349,6 +323,33 @@ static struct ch_block constant_with(struct ch_owner owner, const struct ch_bloc
 	return e.code.block;
 }
 
+/* Makes code of the owner that uses the constants, and releases the owner. */
+static void end_user_of(struct ch_owner user, const struct ch_block *constants, int count)
+{
+	struct emitter e;
+	emit_open(&e, user, 64, 0);
+	emit_value(&e, 1);
+	emit_ret(&e);
+	for (int i = 0; i < count; i++)
+		CHECK_EQ(ch_edge_attach(e.code.block, constants[i]), CH_OK);
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	CHECK_EQ(ch_owner_release(user, CH_RELEASE_NOT_RUNNING), CH_OK);
+}
+
+/* One release takes all of it along, however much, and no cycle comes. */
+TEST(user_takes_thousands_of_constants_along)
+{
+	enum { CONSTANTS = 3000 };
+	static struct ch_block constants[CONSTANTS];
+	struct rig rig = rig_start(4 << 20);
+	struct ch_owner user = rig_owner(&rig, "user"), of_data = rig_owner(&rig, "data");
+	for (int i = 0; i < CONSTANTS; i++)
+		constants[i] = constant_with(of_data, NULL, 0);
+	end_user_of(user, constants, CONSTANTS);
+	CHECK_EQ(rig_stats(&rig).blocks_freed, CONSTANTS + 1);
+	rig_end(&rig);
+}
+
 /* While the first of the constants end, the others wait. */
 TEST(user_takes_along_what_its_constants_use)
 {
@@ -356,19 +357,12 @@ TEST(user_takes_along_what_its_constants_use)
 	struct ch_block used[EACH], constants[CONSTANTS];
 	struct rig rig = rig_start(4 << 20);
 	struct ch_owner user = rig_owner(&rig, "user"), of_data = rig_owner(&rig, "data");
-	struct emitter e;
 	for (int i = 0; i < CONSTANTS; i++) {
 		for (int k = 0; k < EACH; k++)
 			used[k] = constant_with(of_data, NULL, 0);
 		constants[i] = constant_with(of_data, used, EACH);
 	}
-	emit_open(&e, user, 64, 0);
-	emit_value(&e, 1);
-	emit_ret(&e);
-	for (int i = 0; i < CONSTANTS; i++)
-		CHECK_EQ(ch_edge_attach(e.code.block, constants[i]), CH_OK);
-	CHECK_EQ(emit_commit(&e), CH_OK);
-	CHECK_EQ(ch_owner_release(user, CH_RELEASE_NOT_RUNNING), CH_OK);
+	end_user_of(user, constants, CONSTANTS);
 	CHECK_EQ(rig_stats(&rig).blocks_freed, CONSTANTS * (EACH + 1) + 1);
 	rig_end(&rig);
 }

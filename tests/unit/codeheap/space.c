@@ -113,7 +113,7 @@ TEST(place_waits_where_the_source_of_its_branch_was_invalidated)
 	rig_end(&rig);
 }
 
-/* Cores were told in between: the first place waits for them no longer. */
+/* Cores were told in between: the first place has waited for them. */
 TEST(place_that_has_waited_goes_back_though_another_comes_to_wait)
 {
 	struct rig rig = start();

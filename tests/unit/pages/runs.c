@@ -409,19 +409,25 @@ bool __wrap_ch__os_protect_none(void *at, size_t bytes)
 	return !refused_as && __real_ch__os_protect_none(at, bytes);
 }
 
+/* Takes a page while the system refuses all that may fail, and each change of access. */
+static int error_of_refused_page(uint8_t frame)
+{
+	refused_as = EPERM;
+	ch__os_fail_at(1, true);
+	uint32_t page = ch__pool_take_page(rig.pool, frame);
+	int error = errno;
+	ch__os_fail_at(0, false);
+	refused_as = 0;
+	CHECK_EQ(page, CH__PAGE_NONE);
+	return error;
+}
+
 /* What is refused while memory goes back is not the reason. */
 TEST(first_refusal_is_the_reason_of_a_page_without_memory)
 {
 	struct ch__pool_config config = config_on(CH_BACKEND_MEMFD);
 	rig = rig_create(&config);
-	refused_as = EPERM;
-	ch__os_fail_at(1, true);
-	uint32_t page = ch__pool_take_page(rig.pool, 0);
-	int error = errno;
-	ch__os_fail_at(0, false);
-	refused_as = 0;
-	CHECK_EQ(page, CH__PAGE_NONE);
-	CHECK_EQ(error, ENOMEM);
+	CHECK_EQ(error_of_refused_page(0), ENOMEM);
 	rig_check(&rig);
 	rig_destroy(&rig);
 }
@@ -432,14 +438,7 @@ TEST(first_refusal_is_the_reason_of_a_page_that_keeps_its_access)
 	config.uses[1] = CH__PAGE_RODATA;
 	rig = rig_create(&config);
 	take();
-	refused_as = EPERM;
-	ch__os_fail_at(1, true);
-	uint32_t page = ch__pool_take_page(rig.pool, 1);
-	int error = errno;
-	ch__os_fail_at(0, false);
-	refused_as = 0;
-	CHECK_EQ(page, CH__PAGE_NONE);
-	CHECK_EQ(error, EPERM);
+	CHECK_EQ(error_of_refused_page(1), EPERM);
 	CHECK(ch__pool_retry_retired(rig.pool));
 	rig_check(&rig);
 	rig_destroy(&rig);
