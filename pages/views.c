@@ -128,10 +128,10 @@ static void note_refusal(const struct ch__pool_config *config, enum ch_backend b
 {
 	if (!config->tried)
 		return;
+	ch__text_put(config->tried, config->tried->length ? "; " : "");
 	ch__text_put(config->tried, ch__backend_names[backend]);
 	ch__text_put(config->tried, ": ");
 	ch__os_put_error(config->tried, error);
-	ch__text_put(config->tried, "; ");
 }
 
 static int create_as(struct ch__views *v, const struct ch__pool_config *config,

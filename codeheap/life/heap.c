@@ -181,10 +181,12 @@ static enum ch_status create_pool(struct ch_heap *heap)
 	int error = ch__pool_create(&pool, &heap->pool);
 	if (!error)
 		return CH_OK;
+	if (!tried.length)
+		ch__os_put_error(&tried, error);
 	ch__text_end(&tried);
 	errno = error;
 	return ch__because(error == ENOMEM || error == EAGAIN ? CH_E_MEMORY : CH_E_OS,
-			   "no pool of %zu bytes: %s%m", config->pool_bytes, words);
+			   "no pool of %zu bytes: %s", config->pool_bytes, words);
 }
 
 static enum ch_status fill_heap(struct ch_heap *heap, unsigned wanted)
