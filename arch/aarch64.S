@@ -217,21 +217,7 @@ template_\name\()_end:
 	br	x16
 	literals tail
 
-/* struct ch__arch_template of each kind. Compilers rely on the alignment of an array. */
-	.section .data.rel.ro, "aw", %progbits
-	.globl	ch__arch_templates
-	.hidden	ch__arch_templates
-	.type	ch__arch_templates, %object
-	.p2align 4
-ch__arch_templates:
-	.irp	name, framed, tail
-	.quad	template_\name
-	.short	template_\name\()_end - template_\name
-	.short	template_\name\()_target - template_\name
-	.short	template_\name\()_payload - template_\name
-	.short	0
-	.endr
-	.size	ch__arch_templates, . - ch__arch_templates
+	templates
 
 /* GNU_PROPERTY_AARCH64_FEATURE_1_AND (ELF for the Arm 64-bit architecture): this object has landing
  * pads (BTI). The linker keeps the property if all objects have it. */

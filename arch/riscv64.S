@@ -232,20 +232,6 @@ template_\name\()_end:
 	jr	t1
 	literals tail, TAIL_TARGET
 
-/* struct ch__arch_template of each kind. */
-	.section .data.rel.ro, "aw", @progbits
-	.globl	ch__arch_templates
-	.hidden	ch__arch_templates
-	.type	ch__arch_templates, @object
-	.p2align 4
-ch__arch_templates:
-	.irp	name, framed, tail
-	.quad	template_\name
-	.short	template_\name\()_end - template_\name
-	.short	template_\name\()_target - template_\name
-	.short	template_\name\()_payload - template_\name
-	.short	0
-	.endr
-	.size	ch__arch_templates, . - ch__arch_templates
+	templates
 
 	.section .note.GNU-stack, "", @progbits

@@ -245,22 +245,7 @@ template_\name\()_end:
 	jmp	*template_tail_target(%rip)
 	literals tail
 
-/* struct ch__arch_template of each kind. The ABI aligns an array of 16 bytes and more to 16, and
- * compilers rely on that. */
-	.section .data.rel.ro, "aw", @progbits
-	.globl	ch__arch_templates
-	.hidden	ch__arch_templates
-	.type	ch__arch_templates, @object
-	.p2align 4
-ch__arch_templates:
-	.irp	name, framed, tail
-	.quad	template_\name
-	.short	template_\name\()_end - template_\name
-	.short	template_\name\()_target - template_\name
-	.short	template_\name\()_payload - template_\name
-	.short	0
-	.endr
-	.size	ch__arch_templates, . - ch__arch_templates
+	templates
 
 /* GNU_PROPERTY_X86_FEATURE_1_AND (System V ABI, AMD64 supplement): this object keeps a shadow stack
  * in step. The linker keeps the property if all objects have it. Without it the loader turns the
