@@ -115,16 +115,17 @@ do_install() {
 
 # What any build installs goes, whatever this one has; GDB's Python compiles our modules beside them.
 do_uninstall() {
-  local kind source destination to
+  local kind source destination to left=0
   while IFS=$'\t' read -r kind source destination; do
     to=$DESTDIR$destination
-    [ ! -e "$to" ] && [ ! -L "$to" ] || { rm -f -- "$to" && echo "$to"; }
-    case "$to" in *.py) rm -f -- "${to%/*}/__pycache__/$(basename "$to" .py)".cpython-*.pyc ;; esac
+    if [ -e "$to" ] || [ -L "$to" ]; then rm -f -- "$to" && echo "$to" || left=1; fi
+    case "$to" in *.py) rm -f -- "${to%/*}/__pycache__/$(basename "$to" .py)".cpython-*.pyc || left=1 ;; esac
   done < <(entries bdw)
   for to in "${ours[@]}"; do
     rmdir -- "$DESTDIR$to/__pycache__" "$DESTDIR$to" 2>/dev/null || true
   done
   tell_loader
+  return $left
 }
 
 case "${1:-}" in

@@ -535,6 +535,18 @@ case_install_uninstall_takes_away_what_is_ours() {
   must diff "$work/before" "$work/after"
 }
 
+# A folder has the name of a file of ours. All else goes.
+case_install_uninstall_says_what_it_cannot_take_away() {
+  local theirs=$work/root/include/codeheap/codeheap.h
+  install_here install PREFIX="$work/root"
+  must rm "$theirs"
+  must mkdir "$theirs"
+  make --no-print-directory GC="$gc" BUILD="$build" uninstall PREFIX="$work/root" >"$work/log" 2>&1 && fail "it counts as done"
+  grep -qF "$theirs" "$work/log" || fail "it said: $(cat "$work/log")"
+  find "$work/root" -type f -o -type l | grep . && fail "left behind"
+  return 0
+}
+
 # --- the tarball ---
 
 # The same bytes from the tree under any umask, and from what was unpacked; which builds, installs and runs.
