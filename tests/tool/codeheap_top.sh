@@ -581,24 +581,27 @@ top_of_a_full_disk() {
   esac
 }
 
+# What is wrong is named, in one line.
 top_takes_no_wrong_words() {
-  local words
+  local words named
   unset CODEHEAP_STATS
-  while read -r words; do
-    "$top" $words >/dev/null 2>&1 </dev/null
+  while IFS='|' read -r words named; do
+    "$top" $words >"$work/out" 2>"$work/err" </dev/null
     [ $? = 2 ] || fail "'$words' is no wrong usage"
+    [ ! -s "$work/out" ] && [ "$(wc -l <"$work/err")" = 1 ] && grep -qF -- "codeheap-top: $named" "$work/err" ||
+      fail "'$words' said: $(cat "$work/out" "$work/err")"
   done <<'WORDS'
-
--d
--d x file
--d 0 file
--d nan file
--n 0 file
--n -1 file
---no-such file
-file file
---json --svg file
---svg --once --json file
+|FILE: missing
+-d|-d: needs a number from 0.05 to 86400
+-d x file|-d: needs
+-d 0 file|-d: needs
+-d nan file|-d: needs
+-n 0 file|-n: needs a number from 1 to 1000000000
+-n -1 file|-n: needs
+--no-such file|--no-such: what is that?
+file other|other: a second file
+--json --svg file|--svg: --json or --svg?
+--svg --once --json file|--json: --json or --svg?
 WORDS
   "$top" --help | grep -q -- '--svg' || fail '--help'
 }

@@ -191,7 +191,11 @@ static bool read_arguments(struct cg_command *command, int argc, char **argv)
 	}
 	size_t wanted = command->mode == CG_DIFF ? 2 : command->mode == CG_ELF ? 1 : 0;
 	if (!command->input_count || (wanted && command->input_count != wanted)) {
-		fputs(usage, stderr);
+		fprintf(stderr, "callgrind-names: %zu inputs, where %s; --help tells\n",
+			command->input_count,
+			wanted == 2   ? "diff takes two"
+			: wanted == 1 ? "--elf takes one"
+				      : "one or more are needed");
 		return false;
 	}
 	return true;

@@ -32,7 +32,7 @@ static const char usage[] =
 	"command line\n"
 	"than this.\n";
 
-enum form { FORM_VIEW, FORM_JSON, FORM_SVG };
+enum form { FORM_VIEW, FORM_JSON = 1, FORM_SVG = 2 };
 
 struct options {
 	const char *path;
@@ -61,21 +61,22 @@ static void note_size(int signal)
 	(void)signal;
 }
 
-_Noreturn static void wrong_usage(void)
+_Noreturn static void wrong_usage(const char *word, const char *why)
 {
-	fputs(usage, stderr);
+	fprintf(stderr, "codeheap-top: %s: %s; --help tells\n", word, why);
 	exit(2);
 }
 
-static double number_of(const char *text, double least, double most)
+static double number_of(const char *word, const char *text, double least, double most)
 {
-	char *end;
+	char *end, why[64];
 	errno = 0;
 	double value = text ? strtod(text, &end) : 0;
 	/* Also false for what is no number. */
-	if (!text || end == text || *end || errno || !(value >= least && value <= most))
-		wrong_usage();
-	return value;
+	if (text && end != text && !*end && !errno && value >= least && value <= most)
+		return value;
+	snprintf(why, sizeof why, "needs a number from %.12g to %.12g", least, most);
+	wrong_usage(word, why);
 }
 
 static struct options read_options(int argc, char **argv)
@@ -91,26 +92,31 @@ static struct options read_options(int argc, char **argv)
 			exit(fflush(stdout) ? 1 : 0);
 		}
 		if (!strcmp(word, "-d"))
-			options.seconds = number_of(next, least_s, SECONDS_MOST), i++;
+			options.seconds = number_of(word, next, least_s, SECONDS_MOST), i++;
 		else if (!strcmp(word, "-n"))
-			options.looks = (long)number_of(next, 1, LOOKS_MOST), has_looks = true, i++;
+			options.looks = (long)number_of(word, next, 1, LOOKS_MOST),
+			has_looks = true, i++;
 		else if (!strcmp(word, "--once"))
 			options.is_once = true;
-		else if (!strcmp(word, "--json") && options.form != FORM_SVG)
-			options.form = FORM_JSON;
-		else if (!strcmp(word, "--svg") && options.form != FORM_JSON)
-			options.form = FORM_SVG;
-		else if (*word == '-' || options.path)
-			wrong_usage();
+		else if (!strcmp(word, "--json"))
+			options.form |= FORM_JSON;
+		else if (!strcmp(word, "--svg"))
+			options.form |= FORM_SVG;
+		else if (*word == '-')
+			wrong_usage(word, "what is that?");
+		else if (options.path)
+			wrong_usage(word, "a second file");
 		else
 			options.path = word;
+		if (options.form == (FORM_JSON | FORM_SVG))
+			wrong_usage(word, "--json or --svg?");
 	}
 	if (options.is_once || (!has_looks && (options.form != FORM_VIEW || !isatty(1))))
 		options.looks = 1;
 	if (!options.path)
 		options.path = getenv("CODEHEAP_STATS");
 	if (!options.path || !*options.path)
-		wrong_usage();
+		wrong_usage("FILE", "missing, in CODEHEAP_STATS, too");
 	return options;
 }
 
