@@ -324,7 +324,7 @@ TEST(file_is_its_owner_s_alone_unless_it_was_there)
 	profile_stop(&rig);
 	CHECK_EQ(ch_profile_write(rig.stage->heap, rig.path, NULL), CH_OK);
 	CHECK_EQ(mode_of(rig.path), 0600);
-	CHECK_EQ(chmod(rig.path, 0644), 0);
+	CHECK_EQ(chmod(rig.path, 04644), 0);
 	CHECK_EQ(ch_profile_write(rig.stage->heap, rig.path, NULL), CH_OK);
 	CHECK_EQ(mode_of(rig.path), 0644);
 	profile_end(&rig);

@@ -245,6 +245,21 @@ TEST(object_is_named_from_its_first_byte_to_its_last)
 	CHECK(!ch__seen_find(&list, 0x4000, &is_several) && !is_several);
 }
 
+/* File systems give the same numbers to their files. */
+TEST(object_of_another_device_or_at_another_place_in_its_file_is_another)
+{
+	const struct ch__seen one = {.low = 0x1000, .high = 0x3000, .inode = 1, .device = 1};
+	struct ch__seen objects[] = {one, one};
+	const struct ch__seen_list list = {.is_whole = true, .at = objects, .count = 2};
+	bool is_several;
+	CHECK(ch__seen_find(&list, 0x1000, &is_several) && !is_several);
+	objects[1].device = 2;
+	CHECK(!ch__seen_find(&list, 0x1000, &is_several) && is_several);
+	objects[1] = one;
+	objects[1].base = 0x1000;
+	CHECK(!ch__seen_find(&list, 0x1000, &is_several) && is_several);
+}
+
 /* Two objects had the same addresses, first and later: a sample there cannot tell which. */
 TEST(object_that_was_replaced_lends_its_name_to_nobody)
 {

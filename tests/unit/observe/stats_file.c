@@ -8,6 +8,7 @@
 #include "tests/support/heap_rig.h"
 #include "tests/support/stats_reader.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -86,6 +87,50 @@ TEST(pause_between_two_writes_is_short_where_work_is_little)
 	if (least < NS_PER_MS || least > (uint64_t)SHORT_MS * NS_PER_MS)
 		FAIL("the shortest pause took %llu ns", (unsigned long long)least);
 	free(image);
+	rig_end(&rig);
+	leave_folder(path);
+}
+
+/* In ns; the only thread of the library's has its name. */
+static uint64_t processor_time_of_the_writer(void)
+{
+	struct timespec used = {0};
+	DIR *threads = opendir("/proc/self/task");
+	CHECK(threads);
+	for (const struct dirent *thread; (thread = readdir(threads));) {
+		char path[300], name[16] = "";
+		snprintf(path, sizeof path, "/proc/self/task/%s/comm", thread->d_name);
+		int fd = open(path, O_RDONLY | O_CLOEXEC);
+		if (fd < 0 || read(fd, name, sizeof name - 1) < 0 || strcmp(name, "codeheap\n"))
+			name[0] = 0;
+		if (fd >= 0)
+			close(fd);
+		unsigned number = (unsigned)atoi(thread->d_name);
+		if (*name) /* the kernel's number for the clock of a thread */
+			CHECK_EQ(clock_gettime((clockid_t)(~number << 3 | 6), &used), 0);
+	}
+	closedir(threads);
+	uint64_t ns = (uint64_t)used.tv_sec * 1000000000 + (uint64_t)used.tv_nsec;
+	CHECK(ns);
+	return ns;
+}
+
+/* What the sleep itself takes is no work: hence less than a hundred times. */
+TEST(writer_sleeps_many_times_as_long_as_it_works)
+{
+	enum { WRITES = 10, TIMES = 20 };
+	char path[PATH_BYTES];
+	use_folder(path);
+	struct rig rig = start_with(path);
+	atomic_store(ch__stats_file_period(rig.heap->listeners), 1);
+	free(stats_read(path, 1)); /* it slept the first period before */
+	uint64_t from = ch__os_now_ns(), worked = processor_time_of_the_writer();
+	free(stats_read(path, WRITES));
+	worked = processor_time_of_the_writer() - worked;
+	uint64_t passed = ch__os_now_ns() - from;
+	if (worked * TIMES > passed)
+		FAIL("it worked %llu ns of %llu", (unsigned long long)worked,
+		     (unsigned long long)passed);
 	rig_end(&rig);
 	leave_folder(path);
 }
