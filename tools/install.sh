@@ -93,21 +93,22 @@ tell_loader() {
   done
 }
 
+# A program that starts meanwhile finds the old file or the new one, whole.
 do_install() {
-  local kind source destination to
+  local kind source destination
+  to=
+  trap '[ -z "$to" ] || rm -f -- "$to.new"' EXIT
   while IFS=$'\t' read -r kind source destination; do
     to=$DESTDIR$destination
     [ "$kind" != page ] || { [ -f "$source" ] || continue; kind=644; }
     # A folder that is there keeps its mode: /usr/local/lib may be a group's.
     [ -d "${to%/*}" ] || install -d -- "${to%/*}"
     case "$kind" in
-      link) ln -sfn -- "$source" "$to" ;;
-      pc)
-        pc_file "$source" >"$to.new"
-        mv -f -- "$to.new" "$to"
-        ;;
-      *) install -m "$kind" -- "$source" "$to" ;;
+      link) ln -sfn -- "$source" "$to.new" ;;
+      pc) pc_file "$source" >"$to.new" ;;
+      *) install -m "$kind" -- "$source" "$to.new" ;;
     esac
+    mv -fT -- "$to.new" "$to"
     echo "$to"
   done < <(entries "${CODEHEAP_GC:-bdw}")
   tell_loader

@@ -469,6 +469,24 @@ case_install_is_for_all_users_and_for_the_next_program() {
   [ -s "$library" ] && [ ! "$library" -ef "$held" ] || fail "the library was written in place"
 }
 
+# The disk is full behind a part of the library.
+case_install_that_fails_leaves_the_library_that_was_there() {
+  local library=$work/root/lib/libcodeheap.so.$(header_version TEXT)
+  install_here install PREFIX="$work/root"
+  picture_of "$work/root" >"$work/before"
+  mkdir "$work/bin"
+  printf '%s\n' '#!/bin/sh' 'for to; do :; done' 'case $to in */lib/libcodeheap.so.*) echo part >"$to"; exit 1 ;; esac' \
+    "exec $(command -v install) \"\$@\"" >"$work/bin/install"
+  chmod +x "$work/bin/install"
+  PATH=$work/bin:$PATH make --no-print-directory GC="$gc" BUILD="$build" install PREFIX="$work/root" >"$work/log" 2>&1 && fail "it counts as done"
+  picture_of "$work/root" >"$work/after"
+  must diff "$work/before" "$work/after"
+  rm "$library"
+  must mkdir "$library"
+  make --no-print-directory GC="$gc" BUILD="$build" install PREFIX="$work/root" >"$work/log" 2>&1 && fail "a folder is taken for the library"
+  [ -z "$(ls "$library")" ] || fail "the library is in a folder of its name"
+}
+
 case_install_under_a_name_with_blank_and_quote_and_moved() {
   install_here vars PREFIX="$work/a user's place"
   must grep -qxF "PREFIX=$work/a user's place" "$work/log"
