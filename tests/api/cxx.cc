@@ -125,13 +125,18 @@ TEST(code_that_was_emitted_where_it_lies_is_called_by_its_type)
 	at.entry_offset = 8;
 	CHECK_EQ(f.commit(block), CH_OK);
 	CHECK(!block && reinterpret_cast<const uint8_t *>(f.get()) == entry);
+	char text[40];
+	ch_address_name(s.heap.get(), entry, false, text, sizeof text);
+	CHECK_STR(text, "f+0x8");
 	CHECK_EQ(f(plus_one, 6), 7);
 	CHECK_EQ(block.open(request), CH_OK);
 	CHECK(block.append(bytes.at.data(), count));
 	CHECK_EQ(f.commit(block), CH_E_STATE);
 	CHECK_EQ(f.free(CH_RELEASE_NOT_RUNNING), CH_OK);
 	CHECK_EQ(f.free(), CH_E_STALE);
-	CHECK_EQ(f.commit(block), CH_OK);
+	codeheap::open_block moved(std::move(block)), other;
+	other = std::move(moved);
+	CHECK_EQ(f.commit(other), CH_OK);
 	CHECK_EQ(f(plus_one, 7), 8);
 	function<signature> owner = s.compiled("owner");
 	codeheap::code<signature> g;
@@ -302,6 +307,7 @@ TEST(what_fails_says_so_and_changes_nothing)
 	CHECK_EQ(s.vm.attach(s.heap), CH_E_STATE);
 	CHECK_EQ(s.heap.create(), CH_E_STATE);
 	CHECK_EQ(f.compile("", 0), CH_E_ARG);
+	CHECK_EQ(f.compile("", 1, 1u << 31), CH_E_ARG);
 	CHECK_EQ(f.compile(nullptr, 4), CH_E_ARG);
 	CHECK(sentence(CH_E_ARG) == "an argument is out of its range: bytes is NULL");
 	CHECK_EQ(f(plus_one, 1), 2);
@@ -449,7 +455,12 @@ TEST(what_was_given_back_by_another_name_is_gone)
 	CHECK_EQ(ch_block_commit(&block.code(), 1), CH_OK);
 	CHECK_EQ(block.abort(), CH_E_STATE);
 	CHECK(!block);
+	CHECK_EQ(block.open(f.opens(8)), CH_OK);
+	CHECK(block.append(bytes.at.data(), 8));
 	CHECK_EQ(ch_owner_release(f.get(), CH_RELEASE_COLLECT), CH_OK);
+	ch_block late;
+	CHECK_EQ(block.commit(late), CH_E_STALE);
+	CHECK(!block && !late.bits && !block.code().exec);
 	CHECK_EQ(f.release(), CH_E_STALE);
 	for (codeheap::code<signature> *code : {&c, &d}) {
 		const void *at = reinterpret_cast<const void *>(code->get());
