@@ -37,6 +37,7 @@ libs_unit_os_gate := $(addprefix -Wl$(comma)--wrap=,fallocate madvise munmap clo
 libs_unit_os_remains := -Wl,--wrap=lstat,--wrap=madvise
 libs_unit_observe_images := -Wl,--wrap=dl_iterate_phdr
 libs_unit_observe_native := -Wl,--wrap=dladdr
+libs_unit_observe_system := -Wl,--wrap=pthread_create
 libs_unit_observe_stats_file := -Wl,--wrap=ch__os_file_create_locked
 libs_unit_pages_pool := $(addprefix -Wl$(comma)--wrap=,mmap madvise)
 libs_unit_pages_runs := $(addprefix -Wl$(comma)--wrap=,ch__os_hold_mappings ch__os_let_mappings_go ch__os_protect ch__os_protect_none)

@@ -3,6 +3,8 @@
  * names, what happens when room runs out, and who waits for a handler. */
 #include "tests/support/profile_rig.h"
 
+#include <limits.h>
+
 enum { MAP_BYTES = 1 << 16 };
 
 static struct profile_rig rig;
@@ -648,6 +650,25 @@ TEST(what_a_handler_reads_waits_for_it)
 		occupied = NULL;
 		CHECK_EQ(atomic_load(&slot->inside), 0);
 	}
+	profile_end(&rig);
+}
+
+TEST(handler_that_does_not_end_keeps_its_sampler)
+{
+	ch__os_pretended.clock = pretend_time;
+	profile_begin(&rig, STAGE_POLLS);
+	profile_start_still(&rig, 0);
+	struct ch__sampler_slot *slot = profile_slot(&rig);
+	struct ch__profiler *p = profile_running(&rig);
+	atomic_store(&slot->inside, 1);
+	waits = INT_MIN;
+	occupied = slot;
+	profile_stop(&rig);
+	occupied = NULL;
+	ch__profile_lock(p);
+	CHECK(p->samplers && p->samplers->slot == slot);
+	ch__profile_unlock(p);
+	atomic_store(&slot->inside, 0);
 	profile_end(&rig);
 }
 

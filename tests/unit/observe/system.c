@@ -54,6 +54,20 @@ static void look_around(void *arg)
 		ch__os_futex_wait(&look->state, 1, 0);
 }
 
+/* What the process's thread-local data need of a stack. */
+static size_t least_stack;
+
+int __real_pthread_create(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+int __wrap_pthread_create(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
+			  void *arg)
+{
+	size_t bytes = SIZE_MAX;
+	if (attributes)
+		CHECK_EQ(pthread_attr_getstacksize(attributes, &bytes), 0);
+	return bytes < least_stack ? EINVAL : __real_pthread_create(thread, attributes, run, arg);
+}
+
 static void wait_until_it_looked(struct look *look)
 {
 	while (atomic_load(&look->state) == 0)
@@ -147,6 +161,19 @@ static void join_nothing_in_a_child(void *arg)
 	if (atomic_load(count) != !CH_TSAN)
 		_exit(3);
 	raise(SIGKILL);
+}
+
+TEST(worker_has_a_larger_stack_where_thread_local_data_need_it)
+{
+	struct look look = {0};
+	struct ch__os_thread worker;
+	least_stack = 1 << 20;
+	CHECK(ch__os_thread_start(&worker, look_around, &look));
+	wait_until_it_looked(&look);
+	CHECK(look.stack_bytes >= least_stack);
+	atomic_store(&look.state, 2);
+	ch__os_futex_wake(&look.state);
+	ch__os_thread_join(&worker);
 }
 
 TEST(worker_that_cannot_start_says_so_and_a_child_has_its_own)
