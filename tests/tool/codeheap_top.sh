@@ -476,6 +476,23 @@ for name in ('λ "关" \\ 🔥é', "\x7f\n<&", "\U0010ffff\u0800\u07ff"):
         open(out, "wb").write(whole)
         said = json.loads(subprocess.run([top, "--json", out], capture_output=True, check=True, timeout=60).stdout)["process"]
         assert said == name + "\ufffd" * len(rest), (said, name, rest)
+        seen = subprocess.run([top, out], capture_output=True, check=True, timeout=60).stdout
+        assert not any(b < 32 and b != 10 or b > 126 for b in seen), (seen, name)
+# A name that fills its room has no end in the file.
+for kind in (1, 2, 3, 4):
+    at, bad = 64, bytearray(whole)
+    while struct.unpack_from("<I", bad, at)[0] != kind:
+        _, entry, n, _ = struct.unpack_from("<IIII", bad, at)
+        at += 16 + (entry * n + 7) // 8 * 8
+    bad[at + 16:at + 56] = b"n" * 40
+    s = 0x9e3779b97f4a7c15 ^ size
+    for (word,) in struct.iter_unpack("<Q", bytes(bad[64:64 + size])):
+        s = ((s ^ word) * 0xff51afd7ed558ccd) & ((1 << 64) - 1)
+        s ^= s >> 32
+    struct.pack_into("<Q", bad, 32, s)
+    open(out, "wb").write(bad)
+    said = subprocess.run([top, "--json", out], capture_output=True, check=True, timeout=60).stdout
+    assert b'"' + b"n" * 39 + b'"' in said, (kind, said)
 PYTHON
   python3 "$work/name.py" "$top" "$work/file" "$work/bad" || fail 'a name of other letters'
   for n in 0 7 8 16 63; do
@@ -543,7 +560,7 @@ def say(before, after):
 say(b"blocks_invalidated", b'x onload=alert(1) y')
 say(b"cycles", b'x/><q')
 say(b"process", b'process')
-say(b"scheme", b'<script>alert(2)</script>')
+say(b"scheme", b'<script>\x01\xe9alert(2)</script>')
 s = 0x9e3779b97f4a7c15 ^ size
 for (word,) in struct.iter_unpack("<Q", bytes(whole[64:64 + size])):
     s = ((s ^ word) * 0xff51afd7ed558ccd) & ((1 << 64) - 1)
@@ -647,6 +664,10 @@ top_broken_rules_are_noticed() {
   rule top_shows_what_the_file_says codeheap-top/output.c 'heap.pages_left_out = stats->pages.left_out' 'heap.pages_left_out = 0'
   rule top_shows_what_the_file_says draw/draw_heap.c 'if (x + width > panel->left + BAR_WIDTH)' 'if (0)'
   rule top_draws_no_names_of_a_hostile_file draw/draw_heap.c 'if (is_attribute(heap->numbers\[i\].name))' 'if (1)'
+  rule top_draws_no_names_of_a_hostile_file draw/draw_heap.c "putc(c < ' ' || c > '~' ? '?' : c, file)" 'putc(c, file)'
+  rule top_refuses_broken_files codeheap-top/view.c " && text\[i\] <= '~'" ''
+  rule top_refuses_broken_files codeheap-top/reader.c 'stats->numbers.at\[i\].name\[CH__STATS_NAME_BYTES - 1\] = 0;' ';'
+  rule top_refuses_broken_files codeheap-top/reader.c 'stats->owner_kinds.at\[i\].name\[CH__STATS_NAME_BYTES - 1\] = 0;' ';'
 }
 
 case " $(echo $cases top_broken_rules_are_noticed | sed 's/:[^ ]*//g') " in
