@@ -132,6 +132,34 @@ TEST(tail_that_is_revived_leaves_no_copy_of_what_is_before)
 	ch__os_unreserve(at + BYTES, BYTES);
 }
 
+/* The copy is there when the tail cannot be moved. */
+TEST(tail_that_is_not_revived_leaves_no_copy)
+{
+	uint8_t *at = ch__os_reserve(2 * BYTES, BYTES, 0, ch__os_anywhere);
+	CHECK(at && ch__os_map_shared_rx(at, 2 * BYTES));
+	size_t before = mapped_bytes();
+	for (int i = 0; i < TIMES; i++) {
+		ch__os_fail_at(2, true);
+		CHECK(!ch__os_revive_from(at, at + BYTES, BYTES));
+		ch__os_fail_at(0, false);
+	}
+	expect_nothing_mapped_since(before);
+	ch__os_unreserve(at, 2 * BYTES);
+}
+
+/* What is before the place and behind it goes back, wherever the system put the whole. */
+TEST(place_anywhere_leaves_nothing_around_it)
+{
+	size_t align = 4 * BYTES, page = ch__os_page_bytes(), before = mapped_bytes();
+	for (int i = 0; i < TIMES; i++) {
+		size_t offset = align / TIMES * i & ~(page - 1);
+		uint8_t *at = ch__os_reserve(page, align, offset, ch__os_anywhere);
+		CHECK(at && ((uintptr_t)at + offset) % align == 0);
+		ch__os_unreserve(at, page);
+	}
+	expect_nothing_mapped_since(before);
+}
+
 int __real_madvise(void *at, size_t bytes, int advice);
 int __wrap_madvise(void *at, size_t bytes, int advice);
 int __wrap_madvise(void *at, size_t bytes, int advice)
