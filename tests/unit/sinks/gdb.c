@@ -160,6 +160,15 @@ static struct {
 	uint8_t first_bytes[sizeof code_debuggers_trap];
 } debugger;
 
+/* A debugger that attaches at this moment reads the list, and hears of no entry again. */
+static bool is_listed(const struct gdb_entry *entry)
+{
+	const struct gdb_entry *at = __jit_debug_descriptor.first;
+	while (at && at != entry)
+		at = at->next;
+	return at != NULL;
+}
+
 static void hear(void)
 {
 	struct gdb_entry *entry = __jit_debug_descriptor.relevant;
@@ -168,7 +177,9 @@ static void hear(void)
 		at++;
 	bool is_known = at < debugger.count;
 	debugger.events++;
-	if (__jit_debug_descriptor.action == 1 && entry && !is_known && at < MOST_FILES) {
+	if (is_listed(entry) != (__jit_debug_descriptor.action == 1)) {
+		debugger.is_bad = true;
+	} else if (__jit_debug_descriptor.action == 1 && entry && !is_known && at < MOST_FILES) {
 		debugger.files[debugger.count++] = entry;
 		debugger.symbols += gdb_symbol_count(entry);
 	} else if (__jit_debug_descriptor.action == 2 && is_known) {

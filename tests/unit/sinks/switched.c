@@ -97,16 +97,111 @@ static void turn_on_under_the_lock(void *bed)
 }
 
 /* Checked builds refuse a second lock of a rank, and so show that the call takes the lock. */
+static void expect_lock_of_sinks(void (*call)(void *), struct bed *bed)
+{
+	char text[400] = "";
+	expect_signal_text(call, bed, SIGABRT, text, sizeof text);
+	CHECK(strstr(text, "sinks is wanted by who holds sinks"));
+}
+
 TEST(sink_is_turned_on_under_the_lock_of_sinks)
 {
 	struct bed bed;
-	char text[400] = "";
 	use_own_folder();
 	bed_open(&bed, 0);
-	expect_signal_text(turn_on_under_the_lock, &bed, SIGABRT, text, sizeof text);
-	CHECK(strstr(text, "sinks is wanted by who holds sinks"));
+	expect_lock_of_sinks(turn_on_under_the_lock, &bed);
 	bed_close(&bed);
 	remove_own_folder();
+}
+
+static struct ch__own *table;
+static void register_shape(void *bed)
+{
+	ch__rank_note(CH__RANK_SINKS, true);
+	ch__sinks_frame_register(((struct bed *)bed)->sinks, (const uint8_t[]){0}, 1);
+}
+static void register_slots(void *bed)
+{
+	ch__rank_note(CH__RANK_SINKS, true);
+	ch__sinks_slots_register(((struct bed *)bed)->sinks, CH_TRAMPOLINE_FRAMED, 512);
+}
+static void ask_of_a_slot(void *arg)
+{
+	struct bed *bed = arg;
+	ch__rank_note(CH__RANK_SINKS, true);
+	ch__sinks_slot_is_live(bed->sinks, (uintptr_t)bed->pool);
+}
+static void begin_steps(void *bed)
+{
+	ch__rank_note(CH__RANK_SINKS, true);
+	ch__sinks_steps_begin(((struct bed *)bed)->sinks);
+}
+static void bring_table(void *arg)
+{
+	struct bed *bed = arg;
+	ch__rank_note(CH__RANK_SINKS, true);
+	ch__sinks_own_live(bed->sinks, table, "\0\0\0", (uintptr_t)bed->pool);
+}
+static void end_table(void *bed)
+{
+	ch__rank_note(CH__RANK_SINKS, true);
+	ch__sinks_own_dead(((struct bed *)bed)->sinks, table);
+}
+static void ask_for_status(void *bed)
+{
+	ch__rank_note(CH__RANK_SINKS, true);
+	ch__sinks_status(((struct bed *)bed)->sinks, CH_SINK_UNWIND);
+}
+
+TEST(what_sinks_share_is_read_and_written_under_their_lock)
+{
+	static void (*const calls[])(void *) = {register_shape, register_slots, ask_of_a_slot,
+						begin_steps, bring_table, end_table,
+						ask_for_status};
+	struct bed bed;
+	bed_open(&bed, 0);
+	table = ch__sinks_own_create(bed.sinks);
+	for (unsigned i = 0; i < sizeof calls / sizeof *calls; i++)
+		expect_lock_of_sinks(calls[i], &bed);
+	ch__sinks_own_destroy(bed.sinks, table);
+	bed_close(&bed);
+}
+
+static void *begin_the_steps(void *arg)
+{
+	struct teller *teller = arg;
+	atomic_store(&teller->tid, (int)gettid());
+	CHECK(ch__sinks_steps_begin(teller->bed->sinks));
+	return NULL;
+}
+
+/* Both find no map, and wait for the lock. */
+TEST(two_threads_that_want_notes_make_one_map)
+{
+	enum { THREADS = 2 };
+	struct bed bed, other;
+	struct teller tellers[THREADS];
+	pthread_t threads[THREADS];
+	bed_open(&bed, 0);
+	bed_open(&other, 0);
+	size_t before = ch__meta_bytes(bed.config.meta);
+	size_t before_one = ch__meta_bytes(other.config.meta);
+	CHECK(ch__sinks_steps_begin(other.sinks));
+	ch__sinks_lock(bed.sinks);
+	for (unsigned i = 0; i < THREADS; i++) {
+		tellers[i] = (struct teller){&bed, 0};
+		CHECK_EQ(pthread_create(&threads[i], NULL, begin_the_steps, &tellers[i]), 0);
+		TEST_UNTIL(atomic_load(&tellers[i].tid) &&
+			   thread_is_asleep(atomic_load(&tellers[i].tid)))
+			usleep(1000);
+	}
+	ch__sinks_unlock(bed.sinks);
+	for (unsigned i = 0; i < THREADS; i++)
+		CHECK_EQ(pthread_join(threads[i], NULL), 0);
+	CHECK_EQ(ch__meta_bytes(bed.config.meta) - before,
+		 ch__meta_bytes(other.config.meta) - before_one);
+	bed_close(&other);
+	bed_close(&bed);
 }
 
 /* --- a child --- */
