@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -391,6 +392,28 @@ TEST(signal_to_a_thread_says_who_sent_it)
 	CHECK(ch__os_thread_signal(ch__os_thread_id(), SIGUSR1, &set));
 	CHECK_EQ(sigwaitinfo(&set, &info), SIGUSR1);
 	CHECK(info.si_pid == getpid() && info.si_uid == getuid());
+}
+
+static void *ask_many_times(void *arg)
+{
+	enum { TIMES = 1000, FEW = 1000 };
+	const void *low, *high;
+	(void)arg;
+	CHECK(ch__os_stack_bounds(&low, &high));
+	size_t before = mallinfo2().uordblks;
+	for (int i = 0; i < TIMES; i++)
+		CHECK(ch__os_stack_bounds(&low, &high));
+	CHECK(mallinfo2().uordblks < before + FEW);
+	return NULL;
+}
+
+/* The C library keeps a set of processors beside the bounds. */
+TEST(bounds_of_a_stack_take_no_memory)
+{
+	pthread_t thread;
+	mallopt(M_ARENA_MAX, 1); /* the one that is counted */
+	CHECK_EQ(pthread_create(&thread, NULL, ask_many_times, NULL), 0);
+	CHECK_EQ(pthread_join(thread, NULL), 0);
 }
 
 /* The C library asks for the processors of the thread, too, and sets no errno. */

@@ -6,7 +6,7 @@
 #include "os/os.h"
 #include "os/text.h"
 #include "os/threads.h"
-#include "tests/support/harness.h"
+#include "tests/support/refuse_call.h"
 #include "tests/support/stage_code.h"
 
 #include <dlfcn.h>
@@ -38,10 +38,18 @@ static const char *words_of(int error)
 
 /* Calls of the whole program do half of what is asked, or nothing. */
 static bool does_half;
-static int writes_of_nothing;
+static int writes_of_nothing, interrupted;
+
+static bool is_interrupted(void)
+{
+	errno = EINTR;
+	return interrupted > 0 && interrupted--;
+}
 
 ssize_t write(int fd, const void *bytes, size_t n)
 {
+	if (is_interrupted())
+		return -1;
 	if (!writes_of_nothing)
 		return syscall(SYS_write, fd, bytes, does_half ? (n + 1) / 2 : n);
 	writes_of_nothing--;
@@ -50,6 +58,8 @@ ssize_t write(int fd, const void *bytes, size_t n)
 
 ssize_t pread(int fd, void *bytes, size_t n, off_t offset)
 {
+	if (is_interrupted())
+		return -1;
 	return syscall(SYS_pread64, fd, bytes, does_half ? (n + 1) / 2 : n, offset);
 }
 
@@ -70,7 +80,9 @@ TEST(call_that_does_half_goes_on_behind_it)
 	CHECK(mkdtemp(path) && rmdir(path) == 0);
 	int fd = ch__os_file_create(path);
 	does_half = true;
+	interrupted = 2;
 	CHECK(ch__os_file_write(fd, "abcdefg", 7));
+	interrupted = 2;
 	CHECK_EQ(ch__os_file_read(fd, 0, bytes, 7), 7);
 	does_half = false;
 	CHECK_STR(bytes, "abcdefg");
@@ -252,12 +264,18 @@ TEST(file_takes_the_place_of_no_standard_stream)
 
 /* Somebody else in the process makes the file right behind a look that finds none. */
 static const char *comes_between;
+static const char *goes_before; /* somebody else removes the file right before the look */
+static bool is_elsewhere;	/* the file that is found has its number on another device */
 
 int __real_lstat(const char *path, struct stat *found);
 int __wrap_lstat(const char *path, struct stat *found);
 int __wrap_lstat(const char *path, struct stat *found)
 {
+	if (goes_before)
+		unlink(goes_before);
 	int result = __real_lstat(path, found), error = errno;
+	if (result == 0 && is_elsewhere)
+		found->st_dev++;
 	if (result != 0 && comes_between) {
 		int fd = open(comes_between, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 		CHECK(fd >= 0 && write(fd, "keep", 4) == 4);
@@ -281,6 +299,44 @@ TEST(file_that_comes_between_a_look_and_the_open_is_not_replaced)
 	CHECK(comes_between ? fd >= 0 : fd < 0);
 	if (fd >= 0)
 		close(fd);
+	ch__os_file_remove(path);
+}
+
+TEST(file_that_goes_before_it_is_looked_at_is_made)
+{
+	char path[] = "/tmp/codeheap-remains-XXXXXX";
+	close(mkstemp(path));
+	goes_before = path;
+	int fd = ch__os_file_create(path);
+	goes_before = NULL;
+	CHECK(fd >= 0);
+	close(fd);
+	ch__os_file_remove(path);
+}
+
+/* Numbers of files are of one device, and /tmp of another user is no place for ours. */
+static uid_t other_user;
+uid_t geteuid(void)
+{
+	return other_user ? other_user : (uid_t)syscall(SYS_geteuid);
+}
+
+TEST(file_of_another_device_or_user_is_not_ours)
+{
+	char path[] = "/tmp/codeheap-remains-XXXXXX";
+	struct ch__os_held file;
+	int fd = mkstemp(path);
+	CHECK(ch__os_file_hold(fd, &file));
+	is_elsewhere = true;
+	CHECK(!ch__os_file_is_at(fd, path) && errno == EEXIST);
+	CHECK(ch__os_file_create_known(path, &file, 0) < 0 && errno == EBUSY);
+	is_elsewhere = false;
+	CHECK(ch__os_file_is_at(fd, path));
+	other_user = geteuid() + 1;
+	CHECK(ch__os_file_create(path) < 0 && errno == EEXIST);
+	other_user = 0;
+	CHECK(ch__os_file_is_at(fd, path));
+	close(fd);
 	ch__os_file_remove(path);
 }
 
@@ -319,6 +375,21 @@ TEST(file_of_an_early_date_is_this_process_s_while_it_is_open)
 	close(NUMBER);
 	fd = ch__os_file_create_known(path, &none, 1);
 	CHECK(fd >= 0);
+	close(fd);
+	ch__os_file_remove(path);
+}
+
+TEST(file_is_this_process_s_where_nobody_can_tell_which_are_open)
+{
+	const struct timespec early[2] = {{0}};
+	const struct ch__os_held none = {.fd = -1};
+	char path[] = "/tmp/codeheap-early-XXXXXX";
+	int fd = mkstemp(path);
+	CHECK(fd >= 0);
+	CHECK_EQ(utimensat(AT_FDCWD, path, early, 0), 0);
+	refuse_call_with(SYS_openat, EACCES, 2, O_DIRECTORY);
+	CHECK_EQ(ch__os_file_create_known(path, &none, 1), -1);
+	CHECK_EQ(errno, EBUSY);
 	close(fd);
 	ch__os_file_remove(path);
 }
@@ -406,23 +477,37 @@ TEST(object_at_an_address_has_the_linkers_base)
 
 /* --- signals --- */
 
-TEST(failed_write_takes_back_its_own_signal_and_no_other)
+static void write_in_vain(int fd, int raised, int other)
 {
-	int ends[2];
 	sigset_t blocked, pending;
-	CHECK_EQ(pipe(ends), 0);
-	close(ends[0]);
 	sigemptyset(&blocked);
-	sigaddset(&blocked, SIGPIPE);
-	CHECK_EQ(sigprocmask(SIG_BLOCK, &blocked, NULL), 0);
+	sigaddset(&blocked, raised);
+	CHECK_EQ(sigprocmask(SIG_SETMASK, &blocked, NULL), 0);
 	for (int is_others = 0; is_others < 2; is_others++) {
 		if (is_others)
-			raise(SIGPIPE);
-		CHECK(!ch__os_file_write(ends[1], "", 1));
+			raise(raised);
+		CHECK(!ch__os_file_write(fd, "", 1));
 		CHECK_EQ(sigpending(&pending), 0);
-		CHECK_EQ(sigismember(&pending, SIGPIPE), is_others);
+		CHECK_EQ(sigismember(&pending, raised), is_others);
 	}
+	CHECK_EQ(sigprocmask(SIG_BLOCK, NULL, &blocked), 0);
+	CHECK(sigismember(&blocked, raised) && !sigismember(&blocked, other));
+	signal(raised, SIG_IGN); /* drops the one that waits */
+}
+
+TEST(failed_write_takes_back_its_own_signal_and_no_other)
+{
+	const struct rlimit none = {0, 0};
+	char path[] = "/tmp/codeheap-remains-XXXXXX";
+	int ends[2], fd = mkstemp(path);
+	CHECK(fd >= 0 && unlink(path) == 0);
+	CHECK_EQ(pipe(ends), 0);
+	close(ends[0]);
+	write_in_vain(ends[1], SIGPIPE, SIGXFSZ);
+	CHECK_EQ(setrlimit(RLIMIT_FSIZE, &none), 0);
+	write_in_vain(fd, SIGXFSZ, SIGPIPE);
 	close(ends[1]);
+	close(fd);
 }
 
 static struct ch__os_action before;
