@@ -160,9 +160,12 @@ TEST(s50_forbidden_memfd_is_named_where_no_folder_may_run_files)
 	    mount("none", "/tmp", "tmpfs", MS_NOEXEC, NULL) != 0)
 		skip("the kernel allows no mounts");
 	refuse_call(SYS_memfd_create, EPERM);
+	int next = dup(STDERR_FILENO);
+	close(next);
 	CHECK(ch_heap_create(&config, &heap) != CH_OK);
 	if (!strstr(ch_why(), "memfd_create EPERM"))
 		FAIL("the sentence is: %s", ch_why());
+	CHECK_EQ(dup(STDERR_FILENO), next); /* no file stays open */
 }
 
 TEST(s50_default_needs_no_memfd)

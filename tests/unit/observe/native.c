@@ -6,6 +6,8 @@
 #include "os/os.h"
 #include "tests/support/harness.h"
 #include "observe/native_names.h"
+#include "os/files.h"
+#include "os/text.h"
 
 #include <arpa/inet.h>
 #include <dlfcn.h>
@@ -13,6 +15,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <link.h>
+#include <malloc.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
@@ -133,6 +136,8 @@ static void *load(const char *path)
  * of another file may come to the place of the answer. */
 static void *unloads;
 static bool text_comes;
+static bool is_unsure;	   /* the first answer is another than those that follow */
+static const char *no_text; /* where the name is, which nobody can read */
 
 int __real_dladdr(const void *address, Dl_info *info);
 int __wrap_dladdr(const void *address, Dl_info *info);
@@ -148,6 +153,11 @@ int __wrap_dladdr(const void *address, Dl_info *info)
 			   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) == page);
 		memset(page, 'x', 4095);
 	}
+	if (is_unsure)
+		info->dli_saddr = NULL;
+	is_unsure = false;
+	if (no_text)
+		info->dli_sname = no_text;
 	return found;
 }
 
@@ -442,6 +452,27 @@ TEST(object_that_goes_while_the_linker_is_asked_has_no_name)
 }
 
 /* --- files that differ from the loaded object --- */
+
+TEST(names_of_the_dynamic_linker_take_no_memory)
+{
+	enum { TIMES = 1000, FEW = 16000 };
+	uintptr_t exported = exported_of(load_built("bare.so"), "native_exported");
+	void *hole = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	size_t before = mallinfo2().uordblks;
+	for (int i = 0; i < TIMES; i++) {
+		struct ch__os_place place;
+		char bytes[80];
+		struct ch__text text = {bytes, sizeof bytes, 0};
+		is_unsure = true;
+		CHECK(ch__os_place_of(exported, &place));
+		ch__os_place_end(&place);
+		no_text = hole;
+		CHECK(!ch__os_place_of(exported, &place));
+		no_text = NULL;
+		ch__os_put_symbol("_Z3fooi", &text);
+	}
+	CHECK(mallinfo2().uordblks < before + FEW);
+}
 
 TEST(file_that_was_replaced_names_nothing)
 {

@@ -16,8 +16,10 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -262,6 +264,54 @@ TEST(file_takes_the_place_of_no_standard_stream)
 	}
 }
 
+/* A sandbox may show the folder of the process alone. */
+static bool is_sandboxed;
+int open(const char *path, int flags, ...)
+{
+	va_list more;
+	va_start(more, flags);
+	mode_t mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(more, mode_t) : 0;
+	va_end(more);
+	if (is_sandboxed && strstr(path, "/thread-self/")) {
+		errno = EACCES;
+		return -1;
+	}
+	return (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
+}
+
+static void expect_closed_by_exec(struct ch__os_held *file)
+{
+	CHECK(fcntl(atomic_load(&file->fd), F_GETFD) & FD_CLOEXEC);
+	ch__os_let_go(file);
+}
+
+static void hold_files(void)
+{
+	size_t page = ch__os_page_bytes();
+	struct ch__os_held file;
+	CHECK(ch__os_memfd(page, &file));
+	expect_closed_by_exec(&file);
+	ch__os_fail_at(1, false); /* without memfd_create */
+	CHECK(ch__os_memfd(page, &file));
+	ch__os_fail_at(0, false);
+	expect_closed_by_exec(&file);
+	bool has_memory = ch__os_self_memory(&file);
+	if (has_memory)
+		expect_closed_by_exec(&file);
+	is_sandboxed = true;
+	CHECK_EQ(ch__os_self_memory(&file), has_memory);
+	is_sandboxed = false;
+	if (has_memory)
+		expect_closed_by_exec(&file);
+}
+
+TEST(files_that_are_held_are_no_program_s_that_is_executed)
+{
+	hold_files();
+	close(STDIN_FILENO); /* from here on files get another number */
+	hold_files();
+}
+
 /* Somebody else in the process makes the file right behind a look that finds none. */
 static const char *comes_between;
 static const char *goes_before; /* somebody else removes the file right before the look */
@@ -441,6 +491,14 @@ TEST(view_that_is_mapped_again_is_not_inherited)
 }
 
 /* --- words and names --- */
+
+TEST(call_that_was_refused_is_named_once)
+{
+	errno = ENOMEM;
+	ch__os_note(false, "mmap");
+	CHECK_STR(words_of(ENOMEM), "mmap ENOMEM");
+	CHECK_STR(words_of(ENOMEM), "ENOMEM");
+}
 
 TEST(error_without_a_name_is_told_by_its_number)
 {

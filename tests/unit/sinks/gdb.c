@@ -65,6 +65,23 @@ TEST(removed_range_is_in_no_image_when_its_collection_has_ended)
 	bed_close(&bed);
 }
 
+TEST(page_that_is_taken_again_has_the_frame_of_its_last_code)
+{
+	struct bed bed;
+	open_gdb(&bed);
+	CHECK(ch__sinks_page_live(bed.sinks, 0, 1, CH_FRAME_POINTER));
+	add(&bed, 64, 64, 1);
+	discard(&bed, 64, 64, 1);
+	ch__sinks_page_dead(bed.sinks, 0, 1);
+	CHECK(ch__sinks_page_live(bed.sinks, 0, 1, CH_FRAME_LEAF));
+	add(&bed, 64, 64, 2);
+	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
+	uintptr_t at = (uintptr_t)bed.pool + 64;
+	const uint8_t *fde = gdb_fde_at(gdb_entry_of(at), at);
+	CHECK(fde && !memcmp(program_of(fde), ch__arch_cfi_leaf, sizeof ch__arch_cfi_leaf));
+	bed_close(&bed);
+}
+
 TEST(chunk_that_goes_leaves_the_list)
 {
 	struct bed bed;

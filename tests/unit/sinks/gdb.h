@@ -30,3 +30,11 @@ static inline void check_shown(const struct bed *bed, size_t offset, const char 
 	if (name)
 		CHECK_STR(shown, name);
 }
+
+/* The program of the frame pointer, behind the fixed bytes of the FDE's CIE. */
+static inline const uint8_t *program_of(const uint8_t *fde)
+{
+	uint32_t distance;
+	memcpy(&distance, fde + 4, 4);
+	return fde + 4 - distance + 13;
+}

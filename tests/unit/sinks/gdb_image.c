@@ -150,14 +150,6 @@ TEST(table_of_symbols_says_how_long_and_of_which_binding_they_are)
 	bed_close(&bed);
 }
 
-/* The program of the frame pointer, behind the fixed bytes of the FDE's CIE. */
-static const uint8_t *program_of(const uint8_t *fde)
-{
-	uint32_t distance;
-	memcpy(&distance, fde + 4, 4);
-	return fde + 4 - distance + 13;
-}
-
 TEST(frames_are_those_of_the_shape_of_the_page)
 {
 	static const uint8_t cfi[] = {0x0c, 7, 8, 0x90, 1};
@@ -298,6 +290,11 @@ TEST(sink_without_memory_for_frames_of_a_block_is_off)
 	ch__sinks_own_live(bed.sinks, own, "", (uintptr_t)bed.pool + 64);
 	ch__os_fail_at(0, false);
 	CHECK_EQ(ch__sinks_status(bed.sinks, CH_SINK_GDB), ENOMEM);
+	size_t bytes = ch__meta_bytes(bed.config.meta);
+	ch__sinks_fatal(bed.sinks);
+	ch__sinks_own_dead(bed.sinks, own);
+	CHECK_EQ(gdb_list_length(), 0);
+	CHECK_EQ(ch__meta_bytes(bed.config.meta), bytes);
 	add(&bed, 64, 40, 1);
 	CHECK_EQ(ch__sinks_on(bed.sinks), 0);
 	ch__sinks_own_destroy(bed.sinks, own);

@@ -2,6 +2,7 @@
  * perfmap_lines.c: which lines of the perf map stay when their ranges die, and what the lines take
  * in memory. What becomes of them when another compiler changes the file meanwhile. */
 #define _GNU_SOURCE /* _Fork */
+#include "tests/support/refuse_call.h"
 #include "tests/unit/sinks/perfmap.h"
 
 #include <errno.h>
@@ -392,6 +393,14 @@ TEST(map_written_anew_replaces_no_file_that_came_meanwhile)
 
 TEST(map_written_anew_drops_no_line_that_another_compiler_wrote_meanwhile)
 {
+	write_anew_when_another_comes(false, EBUSY);
+}
+
+/* Files cannot change places: the old file is looked at once more before the new one goes there. */
+TEST(map_written_anew_on_an_old_kernel_replaces_nothing_that_came_meanwhile)
+{
+	enum { ARGUMENT = 4, EXCHANGE = 2 };
+	refuse_call_with(SYS_renameat2, ENOSYS, ARGUMENT, EXCHANGE);
 	write_anew_when_another_comes(false, EBUSY);
 }
 
