@@ -390,8 +390,7 @@ static int open_perfmap(const struct ch__sinks_config *config, void **state)
 	ch__tool_join(&tool, &user->common);
 	file.must_rewrite |= config->runtime_exec < file.orphans_high &&
 			     config->pool_exec + config->pool_bytes > file.orphans_low;
-	if (!file.must_rewrite)
-		put_runtime_line(config);
+	put_runtime_line(config); /* which a rewrite drops, and puts itself */
 	write_waiting();
 	return user->common.error;
 }

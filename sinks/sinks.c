@@ -78,8 +78,6 @@ int ch__sinks_create(const struct ch__sinks_config *config, unsigned wanted, str
 	if (!s)
 		return ENOMEM;
 	s->config = *config;
-	if (config->chunk_bytes > config->pool_bytes)
-		s->config.chunk_bytes = config->pool_bytes;
 	s->config.frames = s->frames;
 	s->config.shapes = s->shapes;
 	s->config.each = NULL; /* nothing is published yet */

@@ -32,7 +32,8 @@ enum {
 	FDES_AT = STEPS_AT + STEPS_BYTES,
 	TERMINATOR_BYTES = 8,
 };
-_Static_assert(CIE_FIXED_BYTES + CH__FRAME_CFI_BYTES <= CH__CIE_BYTES,
+_Static_assert(CIE_FIXED_BYTES + CH__FRAME_CFI_BYTES <= CH__CIE_BYTES &&
+		       CIE_FIXED_BYTES + CH__STEPS_PROGRAM_BYTES <= STEPS_BYTES,
 	       "a CIE has room for a program");
 _Static_assert(FDES_AT % 8 == 0 && FDE_RANGE_AT % 8 == 0 && FDE_CFA_AT % 8 == 0 &&
 		       CH__FRAME_FDE_BYTES % 8 == 0,

@@ -417,14 +417,15 @@ TEST(walk_of_libunwind_finds_the_registers_that_code_saved)
 }
 
 /* --- a block with a table of its own --- */
-/* CIE "zR", absolute pcs, the frameless frame; two FDEs, the higher first; the end. */
+/* CIE "zR", absolute pcs, the frameless frame; FDEs: the highest first, the lowest next, then one in
+ * between and one of nothing, over the lowest; the end. */
 struct own_section {
 	uint8_t cie[32];
 	struct {
 		uint32_t length, distance;
 		uint64_t first, bytes;
 		uint32_t augmentation; /* of length 0, then DW_CFA_nop */
-	} __attribute__((packed)) fdes[2];
+	} __attribute__((packed)) fdes[4];
 	uint32_t end;
 } __attribute__((packed));
 
@@ -434,18 +435,21 @@ static void write_own(struct own_section *s, const uint8_t *code)
 	memset(s, 0, sizeof *s);
 	memcpy(s->cie, cie, sizeof cie);
 	memcpy(s->cie + sizeof cie, frameless_cfi, sizeof frameless_cfi);
-	for (unsigned i = 0; i < 2; i++) {
+	static const struct {
+		unsigned at, bytes;
+	} rows[4] = {{256, 16}, {0, sizeof frameless}, {128, 16}, {2, 0}};
+	for (unsigned i = 0; i < 4; i++) {
 		s->fdes[i].length = sizeof s->fdes[i] - 4;
 		s->fdes[i].distance = (uint32_t)((uint8_t *)&s->fdes[i].distance - s->cie);
-		s->fdes[i].first = (uintptr_t)code + (i ? 0 : 256);
-		s->fdes[i].bytes = i ? sizeof frameless : 16;
+		s->fdes[i].first = (uintptr_t)code + rows[i].at;
+		s->fdes[i].bytes = rows[i].bytes;
 	}
 }
 
 static void check_own(const uint8_t *code, bool is_live)
 {
 	if (is_known(code) != is_live || is_known(code + sizeof frameless - 1) != is_live ||
-	    is_known(code + 256) != is_live)
+	    is_known(code + 256) != is_live || is_known(code + 128) != is_live)
 		FAIL("libunwind: a block's own table is %s",
 		     is_live ? "live, and unknown" : "withdrawn, and known");
 	CHECK(!is_known(code - 1) && !is_known(code + sizeof frameless));

@@ -392,6 +392,9 @@ TEST(signal_to_a_thread_says_who_sent_it)
 	CHECK(ch__os_thread_signal(ch__os_thread_id(), SIGUSR1, &set));
 	CHECK_EQ(sigwaitinfo(&set, &info), SIGUSR1);
 	CHECK(info.si_pid == getpid() && info.si_uid == getuid());
+	CHECK_EQ(ch__os_signal_sender(&info, &set), CH__OS_SENDER_TAGGED);
+	info.si_pid++; /* a child has the tag at the same address */
+	CHECK_EQ(ch__os_signal_sender(&info, &set), CH__OS_SENDER_OTHER);
 }
 
 static void *ask_many_times(void *arg)

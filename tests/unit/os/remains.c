@@ -492,6 +492,15 @@ TEST(view_that_is_mapped_again_is_not_inherited)
 
 /* --- words and names --- */
 
+TEST(names_keep_all_but_control_characters)
+{
+	char bytes[32];
+	struct ch__text text = {bytes, sizeof bytes, 0};
+	ch__text_put_name(&text, "\x1f \x7e\x7f\xc2\x80\xc2\x9f\xc2\xa0\xc3\x80");
+	ch__text_end(&text);
+	CHECK_STR(bytes, "? \x7e?????\xc2\xa0\xc3\x80");
+}
+
 TEST(call_that_was_refused_is_named_once)
 {
 	errno = ENOMEM;

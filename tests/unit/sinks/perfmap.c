@@ -23,6 +23,7 @@ TEST(map_names_ranges_after_flush)
 	add(&bed, 64, 40, 7);
 	add(&bed, BED_CHUNK_BYTES - 64, 128, 8); /* crosses chunks */
 	add(&bed, BED_POOL_BYTES + 64, 8, 9);    /* outside the pool */
+	discard(&bed, -((size_t)1 << 40), 64, 9);
 	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
 	check_named(path, bed.pool + 64, "fn_7");
 	check_named(path, bed.pool + 103, "fn_7");

@@ -4,6 +4,9 @@
  * libgcc's. A stand-in for LLVM's unwinder keeps the books. */
 #define _GNU_SOURCE
 #include "tests/support/unwind_rig.h"
+#include "unwind/unwinders.h"
+
+#include <sys/mman.h>
 
 enum { MOST = 1024, CODE_AT = 8 };
 enum { SLOT_BYTES = (CODE_AT + CH_ARCH_TEMPLATE_BYTES + 7) & ~7 };
@@ -67,6 +70,50 @@ static bool is_known(const uint8_t *pc)
 	CHECK(n <= 1);
 	CHECK_EQ(libgcc_knows(pc), n);
 	return n;
+}
+
+/* --- a section --- */
+
+static uint8_t *map_section(size_t bytes)
+{
+	size_t page = ch__os_page_bytes(), whole = (bytes + page - 1) & ~(page - 1);
+	uint8_t *at = mmap(NULL, whole + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+			   -1, 0);
+	CHECK(at != MAP_FAILED && mprotect(at + whole, page, PROT_NONE) == 0);
+	return at + whole - bytes;
+}
+
+/* Unwinders read on to the word that ends the section. */
+TEST(section_ends_in_its_bytes)
+{
+	static const struct ch__frame_shape shapes[CH__FRAMES];
+	struct ch__eh_place place = {.exec = 1 << 20, .page_bytes = 4096};
+	for (place.pages = 1; place.pages <= 3; place.pages++) {
+		uint8_t *section = map_section(ch__eh_frame_bytes(&place));
+		struct ch__eh_frame_fde fde;
+		uint32_t count = 0;
+		ch__eh_frame_write(section, &place, shapes);
+		for (size_t at = 0; ch__eh_frame_next(section, &at, &fde);)
+			count++;
+		CHECK_EQ(count, ch__eh_frame_count(&place) + 1); /* and the sentinel */
+	}
+}
+
+/* An unwinder may read the instructions of a live slot meanwhile. */
+TEST(page_of_slots_that_is_taken_again_is_not_written)
+{
+	static struct ch__frame_shape shapes[CH__FRAMES];
+	struct ch__frame_shape *shape = &shapes[SLOTS_FRAME];
+	struct ch__eh_place place = {
+		.exec = 1 << 20, .page_bytes = 4096, .pages = 2, .slot_bytes = SLOT_BYTES};
+	size_t bytes = ch__eh_frame_bytes(&place), page = ch__os_page_bytes();
+	uint8_t *section = map_section(bytes);
+	*shape = (struct ch__frame_shape){.slot_bytes = SLOT_BYTES, .fde = {0x41, 0x0e, 16}};
+	ch__eh_frame_write(section, &place, shapes);
+	ch__eh_slots_page(section, &place, 1, shape);
+	uint8_t *first = (uint8_t *)((uintptr_t)section & ~(page - 1));
+	CHECK_EQ(mprotect(first, (size_t)(section + bytes - first), PROT_READ), 0);
+	ch__eh_slots_page(section, &place, 1, shape);
 }
 
 /* --- pages --- */

@@ -44,6 +44,7 @@ struct form {
 	uint8_t factor_bytes;             /* bytes of the code alignment factor's LEB128; 0: 1 */
 	uint8_t cfi_bytes, fde_cfi_bytes; /* of the programs, in nops */
 	bool unended_letters, no_fde, empty_fde, cie_is_fde, no_end;
+	bool long_register, empty_behind; /* two bytes of LEB128; a second FDE, of nothing */
 };
 
 /* --- a section --- */
@@ -101,7 +102,7 @@ static void put_cie(const struct form *f)
 	fill(0x81, f->factor_bytes ? f->factor_bytes - 1u : 0);
 	put(1, 1);
 	put(0x78, 1); /* -8 */
-	put(16, 1);
+	put(f->long_register ? 0x90 : 16, f->long_register ? 2 : 1);
 	if (*letters == 'z') {
 		size_t length_at = used;
 		put(0, 1);
@@ -147,6 +148,10 @@ static void build(const struct form *f)
 	put_cie(f);
 	if (!f->no_fde)
 		put_fde(f, f->cie_is_fde ? used : 0);
+	struct form behind = *f;
+	behind.empty_fde = true;
+	if (f->empty_behind)
+		put_fde(&behind, 0);
 	if (!f->no_end)
 		put(0, 4);
 }
@@ -181,6 +186,8 @@ TEST(sections_of_every_form_are_sound)
 		{.what = "relative", .encoding = PC_RELATIVE | SDATA4},
 		{.what = "relative, 8 bytes", .encoding = PC_RELATIVE | ABSOLUTE},
 		{.what = "version 3", .version = 3},
+		{.what = "version 3, two bytes of a register", .version = 3, .long_register = true},
+		{.what = "an FDE of nothing behind", .empty_behind = true},
 		{.what = "no letters", .letters = ""},
 		{.what = "language data", .letters = "zLR"},
 		{.what = "no language data", .letters = "zLR", .lsda = NO_POINTER},

@@ -2,13 +2,17 @@
  * nongnu.c: the objects for pages in libunwind's list. A process never frees objects, so the next
  * heap takes the objects of an ended heap. tests/tool/libunwind.c shows that libunwind reads the
  * objects. */
+#define _GNU_SOURCE
 #include "os/locks/ranks.h"
 #include "os/os.h"
 #include "tests/support/harness.h"
+#include "sinks/sinks.h"
 #include "unwind/nongnu.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -57,6 +61,59 @@ TEST(objects_that_are_given_back_are_those_that_are_taken)
 	ch__nongnu_give(first, count);
 	free(first);
 	free(second);
+}
+
+/* A page of the system has many objects. */
+TEST(objects_of_a_page_are_all_taken_before_the_next_page)
+{
+	uint32_t a_page = (uint32_t)(ch__os_page_bytes() / sizeof(struct ch__nongnu_object));
+	struct ch__nongnu_object **taken = calloc(a_page, sizeof(void *));
+	CHECK(taken && ch__nongnu_take(taken, 1));
+	ch__os_fail_at(1, true);
+	CHECK(ch__nongnu_take(taken + 1, a_page - 1));
+	ch__os_fail_at(0, false);
+	ch__nongnu_give(taken, a_page);
+	free(taken);
+}
+
+/* A walk that read the start before a fill, and the end behind it, takes no pc for the object's. */
+TEST(object_that_covers_nothing_begins_behind_all_code)
+{
+	struct ch__nongnu_object object = {.start = 4096, .end = 8192};
+	ch__nongnu_empty(&object);
+	CHECK_EQ(object.start, UINTPTR_MAX);
+	CHECK_EQ(object.end, 0);
+}
+
+static _Atomic(int) tid;
+static void *take_one(void *arg)
+{
+	struct ch__nongnu_object *taken[1];
+	(void)arg;
+	atomic_store(&tid, (int)gettid());
+	CHECK(ch__nongnu_take(taken, 1));
+	ch__nongnu_give(taken, 1);
+	return NULL;
+}
+
+/* The child would have a list that another thread was changing, and a lock that nobody lets go. */
+TEST(objects_stay_as_they_are_while_the_process_forks)
+{
+	pthread_t thread;
+	ch__sinks_fork_files_prepare();
+	CHECK_EQ(pthread_create(&thread, NULL, take_one, NULL), 0);
+	TEST_UNTIL(atomic_load(&tid) && thread_is_asleep(atomic_load(&tid)))
+		usleep(1000);
+	pid_t child = fork();
+	CHECK(child >= 0);
+	if (child == 0) {
+		ch__sinks_fork_files_done(true);
+		take_one(NULL);
+		_exit(0);
+	}
+	ch__sinks_fork_files_done(false);
+	expect_exit(child, 0);
+	CHECK_EQ(pthread_join(thread, NULL), 0);
 }
 
 static void take_none(void)
