@@ -417,8 +417,8 @@ TEST(walk_of_libunwind_finds_the_registers_that_code_saved)
 }
 
 /* --- a block with a table of its own --- */
-/* CIE "zR", absolute pcs, the frameless frame; FDEs: the highest first, the lowest next, then one in
- * between and one of nothing, over the lowest; the end. */
+/* CIE "zR", absolute pcs, the frameless frame; FDEs: the highest first, the lowest next, then one
+ * in between and one of nothing, over the lowest; the end. */
 struct own_section {
 	uint8_t cie[32];
 	struct {
@@ -435,14 +435,12 @@ static void write_own(struct own_section *s, const uint8_t *code)
 	memset(s, 0, sizeof *s);
 	memcpy(s->cie, cie, sizeof cie);
 	memcpy(s->cie + sizeof cie, frameless_cfi, sizeof frameless_cfi);
-	static const struct {
-		unsigned at, bytes;
-	} rows[4] = {{256, 16}, {0, sizeof frameless}, {128, 16}, {2, 0}};
+	static const unsigned rows[4][2] = {{256, 16}, {0, sizeof frameless}, {128, 16}, {2, 0}};
 	for (unsigned i = 0; i < 4; i++) {
 		s->fdes[i].length = sizeof s->fdes[i] - 4;
 		s->fdes[i].distance = (uint32_t)((uint8_t *)&s->fdes[i].distance - s->cie);
-		s->fdes[i].first = (uintptr_t)code + rows[i].at;
-		s->fdes[i].bytes = rows[i].bytes;
+		s->fdes[i].first = (uintptr_t)code + rows[i][0];
+		s->fdes[i].bytes = rows[i][1];
 	}
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * cancelled.c: calls of the gate to the OS in a thread that is cancelled already: the C library ends
- * the thread at the first system call that it may, unless the gate holds the cancellation off. */
+ * cancelled.c: calls of the gate to the OS in a thread that is cancelled already: the C library
+ * ends the thread at the first system call that it may, unless the gate holds that off. */
 #define _GNU_SOURCE
 #include "os/files.h"
 #include "os/os.h"

@@ -485,3 +485,22 @@ TEST(map_written_anew_loses_no_file_that_came_meanwhile_whatever_call_fails)
 		;
 	remove_own_folder();
 }
+
+/* A folder has the name of the map. */
+TEST(map_that_cannot_be_made_takes_no_memory)
+{
+	enum { TIMES = 64, LEFT_MOST = 1 << 20 };
+	struct bed bed;
+	char path[128];
+	use_own_folder();
+	path_of(getpid(), path);
+	CHECK_EQ(mkdir(path, 0700), 0);
+	bed_open(&bed, 0);
+	size_t before = mapped_bytes();
+	for (int i = 0; i < TIMES; i++)
+		CHECK(ch__sinks_set(bed.sinks, CH_SINK_PERF_MAP) != 0);
+	CHECK(mapped_bytes() < before + LEFT_MOST);
+	bed_close(&bed);
+	CHECK_EQ(rmdir(path), 0);
+	remove_own_folder();
+}
