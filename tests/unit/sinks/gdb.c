@@ -268,6 +268,30 @@ TEST(debugger_knows_a_range_when_its_add_returns)
 	bed_close(&bed);
 }
 
+static void tell_many(void *context, void (*visit)(void *, const struct ch__sink_range *), void *arg)
+{
+	struct ch__sink_range range = told_late;
+	(void)context;
+	for (; range.key < 100; range.key++, range.exec += 64)
+		visit(arg, &range);
+}
+
+/* Not range by range, with an image for each. */
+TEST(debugger_reads_what_comes_late_at_once)
+{
+	struct bed bed;
+	use_heads(&bed);
+	bed.config.each = tell_many;
+	told_late = range_at(&bed, 64, 64, 0);
+	CHECK_EQ(ch__sinks_create(&bed.config, 0, &bed.sinks), 0);
+	attach_debugger();
+	CHECK_EQ(ch__sinks_set(bed.sinks, CH_SINK_GDB), 0);
+	CHECK_EQ(debugger.events, 2); /* the runtime, and the chunk */
+	check_shown(&bed, 64 + 99 * 64, "fn_99");
+	detach_debugger();
+	bed_close(&bed);
+}
+
 static bool hears_of(const struct gdb_entry *entry)
 {
 	for (unsigned i = 0; i < debugger.count; i++)

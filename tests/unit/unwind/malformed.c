@@ -344,6 +344,23 @@ static void check_fault(const void *record, const char *what)
 	CHECK_EQ(at, (size_t)((const uint8_t *)record - section));
 }
 
+/* The CIE lies in the program of another, where no reader of records comes by. */
+TEST(cie_that_reaches_into_its_fde_is_refused)
+{
+	enum { INNER = 16, FIXED_BYTES = 13, ALL = 200 };
+	static const uint32_t lengths[] = {20, ALL};
+	const struct form f = {.what = "plain", .letters = "", .cfi_bytes = 40};
+	build(&f);
+	uint32_t distance = (uint32_t)(fde_at + 4 - (section + INNER));
+	memcpy(section + INNER, section, FIXED_BYTES);
+	memcpy(section + (fde_at - section) + 4, &distance, sizeof distance);
+	for (unsigned i = 0; i < 2; i++) {
+		memcpy(section + INNER, &lengths[i], sizeof lengths[i]);
+		CHECK_EQ(serves(section, (uintptr_t)code, (uintptr_t)code + CODE_BYTES),
+			 lengths[i] != ALL);
+	}
+}
+
 TEST(section_that_is_refused_says_at_which_byte)
 {
 	build(&(struct form){.fde_length = 1});
