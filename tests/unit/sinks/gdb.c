@@ -268,7 +268,8 @@ TEST(debugger_knows_a_range_when_its_add_returns)
 	bed_close(&bed);
 }
 
-static void tell_many(void *context, void (*visit)(void *, const struct ch__sink_range *), void *arg)
+static void tell_many(void *context, void (*visit)(void *, const struct ch__sink_range *),
+		      void *arg)
 {
 	struct ch__sink_range range = told_late;
 	(void)context;
