@@ -412,6 +412,16 @@ static void read_freed_code_in_child(void)
 	rig_end(&rig);
 }
 
+static void jump_in_child(void)
+{
+	struct rig rig = rig_start(MIB);
+	struct ch_owner owner = rig_owner(&rig, "freed");
+	freed_entry = rig_info(rig_block(owner, 4)).entry;
+	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	expect_signal(jump_into_freed, NULL, SIGTRAP);
+	rig_end(&rig);
+}
+
 /* --- cases --- */
 
 #define CLEAN_CASE(name, body)               \
@@ -464,6 +474,20 @@ TEST_LIMIT(memcheck_reports_a_read_of_freed_code_in_a_child, LIMIT_S)
 	}
 	CHECK_EQ(run_case(name), 0); /* of the parent */
 	expect_said(name, "Invalid read of size 1");
+}
+
+TEST_LIMIT(memcheck_reports_a_jump_into_freed_code, LIMIT_S)
+{
+	static const char name[] = "memcheck_reports_a_jump_into_freed_code";
+	if (is_under_valgrind()) {
+		jump_in_child();
+		return;
+	}
+	CHECK_EQ(run_case(name), 0); /* of the parent */
+	expect_said(name, "Jump to the invalid address");
+	expect_said(name, "is 8 bytes inside a block of size"); /* behind the head */
+	expect_said(name, "free'd");
+	expect_said(name, "emit_commit");
 }
 
 TEST_LIMIT(memcheck_reports_a_write_behind_the_end_of_code, LIMIT_S)
