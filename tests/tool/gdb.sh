@@ -260,6 +260,29 @@ END
   said '^#[0-9]+ .*main \('
 }
 
+# No sink tells gdb of the shape: the commands read the rule that the VM registered.
+case_commands_find_the_callers_of_a_registered_shape() {
+  must "$cc" -std=gnu11 -g -fno-omit-frame-pointer -I. -o "$work/frames" examples/frames.c "$build/libcodeheap.a" -lm -pthread
+  export CODEHEAP_SINKS=none
+  session --args "$work/frames" <<'END'
+source tools/gdb/codeheap.py
+break finds
+run
+set $rbx = 0x1111
+break look
+continue
+set $rbx = 0x2222
+bt
+frame 2
+info registers rbx
+END
+  said '^#1 .*in fixed \[LIVE\]'
+  said '^#2 .*in saving \[LIVE\]'
+  said '^#3 .*in finds \('
+  said '^#4 .*in main \('
+  said '^rbx +0x1111 '
+}
+
 # It waits for the code: set before the program runs.
 case_breakpoint_at_a_line_stops_there() {
   program "$build/libcodeheap.a"

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Frames in code of a heap: an unwinder through them, and how `bt` shows them.
 
-The unwinder serves the library's own shapes (enum ch_frame_shape) and trampolines, whatever was
-told to gdb: without it gdb takes code without symbols for code without a frame and loses the
-caller. Shapes that a VM registered have call-frame information of its own and are left to gdb.
+The unwinder serves the library's own shapes (enum ch_frame_shape), trampolines, and shapes that a
+VM registered, whatever was told to gdb: without it gdb takes code without symbols for code without
+a frame and loses the caller.
 """
 import gdb
 from gdb.FrameDecorator import FrameDecorator

@@ -306,6 +306,15 @@ class Heap:
         return next((shape for shape in FIXED_SHAPES
                      if number == self.library.constant("CH_FRAME_" + shape)), "OTHER")
 
+    def frame_rule(self, address):
+        """The call-frame instructions of a page whose shape a VM registered."""
+        number = self.page((address - self.exec_base) >> self.page_log2)["frame"]
+        shape = self.library.layout("ch__frame_shape")
+        at = self.record["sinks"] + self.library.layout("ch__sinks").offset("shapes")
+        at += number * shape.size
+        size = memory.read_int(at + shape.offset("bytes"), 1)
+        return memory.read(at + shape.offset("cfi"), size)
+
     def frame_note(self, address):
         """Address of the note of code with steps (unwind/steps.c), or None: as at the call."""
         at = self.record["sinks"] + self.library.layout("ch__sinks").offset("steps")

@@ -23,6 +23,9 @@ NOP = b"\x90"
 PATCH_ENTRY = (b"\xa9", b"\xe9")  # five bytes that the library writes at a patchable entry
 SAVED_BELOW_FRAME = ("rbx", "r12", "r13", "r14", "r15")  # CH_FRAME_KEEPS_ALL, from rbp downwards
 STEPS_KEPT = ("rbx", "rbp", "r12", "r13", "r14", "r15")  # unwind/steps.c: in the order of a note
+RULE_KEPT = {3: "rbx", 6: "rbp", 12: "r12", 13: "r13", 14: "r14", 15: "r15"}  # DWARF's numbers
+DEF_CFA, SAME_VALUE, OFFSET, OFFSET_ARGUMENT = 0x0c, 0x08, 0x80, 0x3f  # DW_CFA_...
+RULE_SP, RULE_FP, RULE_PC = 7, 6, 16
 NOTE_SAVES = 4
 NOTE_STEPS = NOTE_SAVES + 4 * len(STEPS_KEPT)
 
@@ -56,6 +59,8 @@ def out_of(heap, pc, sp, fp):
     shape = heap.frame_shape(pc)
     if shape == "STEPS":
         return out_of_steps(heap, pc, sp)
+    if shape == "OTHER":
+        return out_of_rule(heap.frame_rule(pc), sp, fp)
     if shape in ("TAIL", "LEAF"):
         return sp + 8, dict.fromkeys(STEPS_KEPT)
     if shape not in ("POINTER", "KEEPS_ALL", "FRAMED"):
@@ -91,3 +96,33 @@ def out_of_steps(heap, pc, sp):
         if number(NOTE_SAVES + 4 * nth) <= offset:
             places[name] = cfa - number(NOTE_SAVES + 4 * nth + 2)
     return cfa, places
+
+
+def out_of_rule(rule, sp, fp):
+    """The same by the call-frame instructions that a VM registered: a CFA from rsp or rbp, and
+    registers saved below it. None where there are other instructions."""
+    rest = iter(rule)
+
+    def number():
+        value = shift = 0
+        for byte in rest:
+            value |= (byte & 0x7f) << shift
+            if byte < 0x80:
+                return value
+            shift += 7
+        return value
+    base, saved = None, {}
+    for instruction in rest:
+        if instruction == DEF_CFA:
+            base, cfa = number(), number()
+        elif instruction & ~OFFSET_ARGUMENT == OFFSET:
+            saved[instruction & OFFSET_ARGUMENT] = number()
+        elif instruction == SAME_VALUE:
+            saved.pop(number(), None)
+        else:
+            return None
+    if base not in (RULE_SP, RULE_FP) or saved.get(RULE_PC) != 1:
+        return None
+    cfa += sp if base == RULE_SP else fp
+    return cfa, {name: cfa - 8 * saved[known] if known in saved else None
+                 for known, name in RULE_KEPT.items()}
