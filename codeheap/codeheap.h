@@ -953,7 +953,7 @@ CH_API CH_CHECKED enum ch_status ch_block_each(struct ch_heap *heap, const char 
  * out   text      one line, 0-terminated unless bytes is 0; cut at a character
  * ret   the length without the 0; >= bytes when the text was cut; 0 = pass the signal on: it is not
  *       of the heap's code or data, nor of a call of NULL by code; or was sent, or is a tool's trap
- * safe  signal handlers, in any thread, while others allocate and free
+ * safe  signal handlers, in any thread, while others allocate and free; takes 4 KiB of stack
  * cost  O(blocks of the heap, and freed blocks that are remembered: ch_config.remembered_dead) */
 CH_API size_t ch_trap_describe(const struct ch_heap *heap, const void *siginfo,
 			       const void *ucontext, char *text, size_t bytes);

@@ -300,6 +300,40 @@ TEST(handler_fits_a_signal_stack_of_8_kib)
 {
 	expect_told(CH_SINK_GDB, trap_on_small_stack, SIGTRAP);
 }
+
+enum { PAINT = 0x5a };
+static const struct ch_heap *described_heap;
+static _Alignas(16) uint8_t painted[1 << 15];
+
+static void describe_and_measure(int signal, siginfo_t *info, void *ucontext)
+{
+	static char text[1024];
+	const uint8_t *deepest = painted, *here = __builtin_frame_address(0);
+	(void)signal;
+	size_t n = ch_trap_describe(described_heap, info, ucontext, text, sizeof text);
+	while (*deepest == PAINT)
+		deepest++;
+	dprintf(STDERR_FILENO, "%s: %zd bytes\n", text, here - deepest);
+	_exit(n && here - deepest <= 4096 ? 0 : 1);
+}
+
+static void trap_on_painted_stack(void *arg)
+{
+	struct trap *t = arg;
+	stack_t stack = {.ss_sp = painted, .ss_size = sizeof painted};
+	struct sigaction action = {.sa_sigaction = describe_and_measure,
+				   .sa_flags = SA_SIGINFO | SA_ONSTACK};
+	described_heap = t->rig.heap;
+	memset(painted, PAINT, sizeof painted);
+	CHECK_EQ(sigaltstack(&stack, NULL), 0);
+	CHECK_EQ(sigaction(SIGTRAP, &action, NULL), 0);
+	code_call(t->freed);
+}
+
+TEST(description_takes_4_kib_of_the_handlers_stack)
+{
+	expect_told(0, trap_on_painted_stack, 0);
+}
 #endif
 
 /* --- heaps --- */
