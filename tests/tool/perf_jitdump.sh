@@ -8,6 +8,7 @@ cc=${CC:-gcc}
 # What `shares_of_` stands before compares numbers of samples, of the others there are some.
 cases="perf_owners_of_one_address:300:- perf_names_outlive_pages_that_come_and_go:300:-
 perf_annotate_shows_the_source:300:- perf_annotate_shows_bytecode:300:-
+perf_call_graph_by_dwarf_needs_the_frame_pointer_with_libunwind:300:-
 perf_attaches_to_a_running_process:300:- shares_of_perf_owners_of_one_address:300:timed
 shares_of_perf_names_outlive_pages_that_come_and_go:300:timed shares_of_perf_annotate_shows_the_source:300:timed
 shares_of_perf_attaches_to_a_running_process:300:timed"
@@ -276,6 +277,39 @@ perf_annotate_shows_bytecode() {
   shows 'line of a sample' '// [0-9]+-fib.bytecode:[0-9]+'
   # The first line is the procedure's, then one an instruction: what objdump says of the second is the first.
   [ "$(sed -n 2p "$work"/ir/*-fib.bytecode | cut -c1-17)" = '    0  JNLTI     ' ] || fail 'another listing'
+}
+
+# perf with libunwind cannot read the rules that are in the file; with libdw it follows them.
+perf_call_graph_by_dwarf_needs_the_frame_pointer_with_libunwind() {
+  program <<'C'
+int main(void) {
+  /* push rbp; xor ebp, ebp; mov ecx, 1 << 28; dec ecx; jnz; pop rbp; ret */
+  static const unsigned char spin[] = {0x55, 0x31, 0xed, 0xb9, 0, 0, 0, 16, 0xff, 0xc9, 0x75, 0xfc, 0x5d, 0xc3};
+  static const unsigned char rule[] = {0x0c, 7, 16, 0x90, 1, 0x86, 2};
+  struct ch_code code;
+  start();
+  struct ch_open open = {.size = sizeof open, .heap = heap, .hot_bytes = sizeof spin, .name = "own"};
+  ok(ch_frame_register(heap, rule, sizeof rule, &open.frame));
+  ok(ch_block_open(&open, &code));
+  memcpy(code.write, spin, code.used_to = sizeof spin);
+  ok(ch_block_commit(&code, 1));
+  ((void (*)(void))(size_t)code.exec)();
+  run(make("kept", 15), 0.2);
+  return 0;
+}
+C
+  record dwarf "$work/program"
+  samples >"$work/samples"
+  [ "$(count own)" -gt 0 ] && [ "$(count kept)" -gt 0 ] || fail "no samples: $(head -3 "$work/samples")"
+  local own kept
+  own=$(awk '$2 == "own" { n += $3 } END { print n + 0 }' "$work/samples")
+  kept=$(awk '$2 == "kept" { n += $3 } END { print n + 0 }' "$work/samples")
+  [ "$kept" -gt 0 ] || fail "main is not reached from code that keeps the frame pointer"
+  if perf version --build-options 2>&1 | grep -q 'libunwind: \[ on'; then
+    [ "$own" = 0 ] || fail "libunwind reaches main from a registered shape: say so in docs/unwinders.md"
+  else
+    [ "$own" -gt 0 ] || fail "libdw does not reach main from a registered shape"
+  fi
 }
 
 case " $(echo $cases | sed 's/:[^ ]*//g') " in
