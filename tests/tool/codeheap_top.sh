@@ -615,7 +615,7 @@ top_takes_no_wrong_words() {
 -d nan file|-d: needs
 -n 0 file|-n: needs a number from 1 to 1000000000
 -n -1 file|-n: needs
---no-such file|--no-such: what is that?
+--no-such file|--no-such: no such option
 file other|other: a second file
 --json --svg file|--svg: --json or --svg?
 --svg --once --json file|--json: --json or --svg?

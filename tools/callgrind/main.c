@@ -167,7 +167,7 @@ static bool read_arguments(struct cg_command *command, int argc, char **argv)
 		if (argv[i][0] != '-' || !argv[i][1]) {
 			command->inputs[command->input_count++].name = argv[i];
 		} else if (!take_switch(command, argv[i], &modes)) {
-			fprintf(stderr, "callgrind-names: %s: what is that? --help tells\n",
+			fprintf(stderr, "callgrind-names: %s: no such option; --help tells\n",
 				argv[i]);
 			return false;
 		}

@@ -103,7 +103,7 @@ static struct options read_options(int argc, char **argv)
 		else if (!strcmp(word, "--svg"))
 			options.form |= FORM_SVG;
 		else if (*word == '-')
-			wrong_usage(word, "what is that?");
+			wrong_usage(word, "no such option");
 		else if (options.path)
 			wrong_usage(word, "a second file");
 		else
