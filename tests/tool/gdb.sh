@@ -283,6 +283,40 @@ END
   said '^rbx +0x1111 '
 }
 
+case_commands_end_at_a_shape_without_a_caller() {
+  cat >"$work/bottom.c" <<'C'
+#include <stdlib.h>
+#include <string.h>
+#include "codeheap/codeheap.h"
+static void ok(enum ch_status s) { if (s) abort(); }
+__attribute__((noinline)) void shown(void) { __asm__ volatile("" ::: "memory"); }
+int main(void) {
+  static const unsigned char rule[] = {0x0c, 7, 8, 0x07, 16};
+  /* push rbp; xor ebp, ebp; sub rsp, 16; call rdi; add rsp, 16; pop rbp; ret */
+  static const unsigned char bottom[] = {0x55, 0x31, 0xed, 0x48, 0x83, 0xec, 16, 0xff, 0xd7, 0x48, 0x83, 0xc4, 16, 0x5d, 0xc3};
+  struct ch_open open = {.size = sizeof open, .hot_bytes = sizeof bottom, .name = "bottom"};
+  struct ch_code c;
+  ok(ch_heap_create(NULL, &open.heap));
+  ok(ch_frame_register(open.heap, rule, sizeof rule, &open.frame));
+  ok(ch_block_open(&open, &c));
+  memcpy(c.write, bottom, c.used_to = sizeof bottom);
+  ok(ch_block_commit(&c, 1));
+  ((void (*)(void (*)(void)))(size_t)c.exec)(shown);
+  return 0;
+}
+C
+  must "$cc" -std=gnu11 -O1 -g -I. -o "$work/bottom" "$work/bottom.c" "$build/libcodeheap.a" -lm -pthread
+  export CODEHEAP_SINKS=none
+  session --args "$work/bottom" <<'END'
+source tools/gdb/codeheap.py
+break shown
+run
+bt
+END
+  said '^#1 .*in bottom \[LIVE\]'
+  said_not '^#2 '
+}
+
 # It waits for the code: set before the program runs.
 case_breakpoint_at_a_line_stops_there() {
   program "$build/libcodeheap.a"

@@ -5,6 +5,8 @@ The unwinder serves the library's own shapes (enum ch_frame_shape), trampolines,
 VM registered, whatever was told to gdb: without it gdb takes code without symbols for code without
 a frame and loses the caller.
 """
+import itertools
+
 import gdb
 from gdb.FrameDecorator import FrameDecorator
 from gdb.unwinder import Unwinder, register_unwinder
@@ -59,7 +61,7 @@ class CodeUnwinder(Unwinder):
         if found is None:
             return None
         cfa, places = found
-        values = {known.PC: memory.read_int(cfa - memory.WORD), known.SP: cfa}
+        values = {known.PC: memory.read_int(cfa - memory.WORD) if places else 0, known.SP: cfa}
         for name, place in places.items():
             try:
                 values[name] = (int(pending.read_register(name)) if place is None
@@ -140,7 +142,12 @@ class CodeFilter:
             found = heaps.all_heaps(False)
         except Exception:
             return frames
-        return map(lambda frame: decorate_safely(frame, found), frames) if found else frames
+        if not found:
+            return frames
+        # A frame of pc 0 says that code has no caller; the newest one, that NULL was called.
+        frames = itertools.takewhile(lambda frame: frame.inferior_frame().pc() or
+                                     not frame.inferior_frame().newer(), frames)
+        return map(lambda frame: decorate_safely(frame, found), frames)
 
 
 def register():

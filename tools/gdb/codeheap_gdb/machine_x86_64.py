@@ -24,7 +24,7 @@ PATCH_ENTRY = (b"\xa9", b"\xe9")  # five bytes that the library writes at a patc
 SAVED_BELOW_FRAME = ("rbx", "r12", "r13", "r14", "r15")  # CH_FRAME_KEEPS_ALL, from rbp downwards
 STEPS_KEPT = ("rbx", "rbp", "r12", "r13", "r14", "r15")  # unwind/steps.c: in the order of a note
 RULE_KEPT = {3: "rbx", 6: "rbp", 12: "r12", 13: "r13", 14: "r14", 15: "r15"}  # DWARF's numbers
-DEF_CFA, SAME_VALUE, OFFSET, OFFSET_ARGUMENT = 0x0c, 0x08, 0x80, 0x3f  # DW_CFA_...
+DEF_CFA, UNDEFINED, SAME_VALUE, OFFSET, OFFSET_ARGUMENT = 0x0c, 0x07, 0x08, 0x80, 0x3f  # DW_CFA_...
 RULE_SP, RULE_FP, RULE_PC = 7, 6, 16
 NOTE_SAVES = 4
 NOTE_STEPS = NOTE_SAVES + 4 * len(STEPS_KEPT)
@@ -100,7 +100,8 @@ def out_of_steps(heap, pc, sp):
 
 def out_of_rule(rule, sp, fp):
     """The same by the call-frame instructions that a VM registered: a CFA from rsp or rbp, and
-    registers saved below it. None where there are other instructions."""
+    registers saved below it. None where there are other instructions, no register of code that
+    has no caller."""
     rest = iter(rule)
 
     def number():
@@ -119,6 +120,9 @@ def out_of_rule(rule, sp, fp):
             saved[instruction & OFFSET_ARGUMENT] = number()
         elif instruction == SAME_VALUE:
             saved.pop(number(), None)
+        elif instruction == UNDEFINED:
+            if number() == RULE_PC:
+                return sp, {}
         else:
             return None
     if base not in (RULE_SP, RULE_FP) or saved.get(RULE_PC) != 1:
