@@ -437,7 +437,10 @@ TEST(first_refusal_is_the_reason_of_a_page_that_keeps_its_access)
 	struct ch__pool_config config = config_on(CH_BACKEND_MEMFD);
 	config.uses[1] = CH__PAGE_RODATA;
 	rig = rig_create(&config);
+	memset(code, 0, sizeof code);
 	take();
+	take();
+	release(code[0] ? 0 : 1); /* a FREE page with memory, whatever a page's size is */
 	CHECK_EQ(error_of_refused_page(1), EPERM);
 	CHECK(ch__pool_retry_retired(rig.pool));
 	rig_check(&rig);
