@@ -119,7 +119,7 @@ static int parse_switch(struct command *command, const char *text)
 	else if (after(text, "--sinks="))
 		options->sinks = after(text, "--sinks=");
 	else
-		return -1;
+		return fprintf(stderr, "scheme: %s: what is that?\n", text), -1;
 	return 1;
 }
 
@@ -263,6 +263,8 @@ int main(int argc, char **argv)
 	struct beside *beside = NULL;
 
 	for (int i = 1; i < argc; i++) {
+		if (!strcmp(argv[i], "--help"))
+			return fputs(usage, stdout) < 0 || fflush(stdout);
 		int is_wrong = parse_switch(&command, argv[i]) < 0;
 		if (is_wrong || (!strcmp(argv[i], "-e") && ++i == argc)) {
 			fputs(usage, stderr);

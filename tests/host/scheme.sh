@@ -330,8 +330,9 @@ malformed_text() {
 }
 
 wrong_use() {
-  "${scheme[@]}" --nonsense > /dev/null 2>&1
-  [ $? = 2 ] || fail '--nonsense'
+  "${scheme[@]}" --nonsense > "$work/out" 2>&1
+  [ $? = 2 ] && grep -q -- '--nonsense: what is that' "$work/out" || fail '--nonsense'
+  "${scheme[@]}" --help 2> "$work/out" | grep -q '^usage: scheme' && [ ! -s "$work/out" ] || fail '--help'
   "${scheme[@]}" --pool=x > /dev/null 2>&1
   [ $? = 2 ] || fail '--pool=x'
   "${scheme[@]}" --sinks=perfmap,nonsense -e 1 > "$work/out" 2>&1 && fail '--sinks=perfmap,nonsense'
