@@ -42,8 +42,8 @@ static void (*const *compile(struct ch_vm *vm, const char *name, unsigned turns)
 
 int main(int argc, char **argv)
 {
-	const char *svg = argc > 1 ? argv[1] : "/tmp/profile.svg";
-	const char *folded = argc > 2 ? argv[2] : "/tmp/profile.folded";
+	const char *svg = argc > 1 ? argv[1] : "profile.svg";
+	const char *folded = argc > 2 ? argv[2] : "profile.folded";
 	struct ch_ops ops = {.size = sizeof ops};
 	struct ch_heap *heap;
 	struct ch_vm *vm;
