@@ -119,7 +119,7 @@ static int parse_switch(struct command *command, const char *text)
 	else if (after(text, "--sinks="))
 		options->sinks = after(text, "--sinks=");
 	else
-		return fprintf(stderr, "scheme: %s: what is that?\n", text), -1;
+		return fprintf(stderr, "scheme: %s: no such switch\n", text), -1;
 	return 1;
 }
 

@@ -331,7 +331,7 @@ malformed_text() {
 
 wrong_use() {
   "${scheme[@]}" --nonsense > "$work/out" 2>&1
-  [ $? = 2 ] && grep -q -- '--nonsense: what is that' "$work/out" || fail '--nonsense'
+  [ $? = 2 ] && grep -q -- '--nonsense: no such switch' "$work/out" || fail '--nonsense'
   "${scheme[@]}" --help 2> "$work/out" | grep -q '^usage: scheme' && [ ! -s "$work/out" ] || fail '--help'
   "${scheme[@]}" --pool=x > /dev/null 2>&1
   [ $? = 2 ] || fail '--pool=x'
