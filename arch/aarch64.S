@@ -221,6 +221,15 @@ template_\name\()_end:
 
 /* GNU_PROPERTY_AARCH64_FEATURE_1_AND (ELF for the Arm 64-bit architecture): this object has landing
  * pads (BTI). The linker keeps the property if all objects have it. */
-	property 0xc0000000, 1	/* BTI */
+	.section .note.gnu.property, "a", %note
+	.p2align 3
+	.word	4		/* "GNU" and a 0 */
+	.word	16
+	.word	5		/* NT_GNU_PROPERTY_TYPE_0 */
+	.asciz	"GNU"
+	.word	0xc0000000
+	.word	4
+	.word	1		/* BTI */
+	.word	0
 
 	.section .note.GNU-stack, "", %progbits

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * function.h: what the .S files share: how a function begins and ends, the table of templates, the
- * property. Functions are hidden, and have CFI. */
+ * function.h: how each .S begins and ends a function, and its table of templates. Functions are
+ * hidden, and have CFI. */
 #pragma once
 
 	.macro	function name, align
@@ -37,18 +37,4 @@ ch__arch_templates:
 	template_record framed
 	template_record tail
 	.size	ch__arch_templates, . - ch__arch_templates
-	.endm
-
-/* The bits of a type in .note.gnu.property. */
-	.macro	property type, bits
-	.section .note.gnu.property, "a", %note
-	.p2align 3
-	.long	4		/* "GNU" and a 0 */
-	.long	16
-	.long	5		/* NT_GNU_PROPERTY_TYPE_0 */
-	.asciz	"GNU"
-	.long	\type
-	.long	4
-	.long	\bits
-	.long	0
 	.endm

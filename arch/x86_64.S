@@ -250,6 +250,15 @@ template_\name\()_end:
 /* GNU_PROPERTY_X86_FEATURE_1_AND (System V ABI, AMD64 supplement): this object keeps a shadow stack
  * in step. The linker keeps the property if all objects have it. Without it the loader turns the
  * shadow stack off. A stub goes on at code that has no landing pad, so IBT is not among them. */
-	property 0xc0000002, 2	/* SHSTK */
+	.section .note.gnu.property, "a", @note
+	.p2align 3
+	.long	4		/* "GNU" and a 0 */
+	.long	16
+	.long	5		/* NT_GNU_PROPERTY_TYPE_0 */
+	.asciz	"GNU"
+	.long	0xc0000002
+	.long	4
+	.long	2		/* SHSTK */
+	.long	0
 
 	.section .note.GNU-stack, "", @progbits
