@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * stats_file.c: the statistics file says the same as ch_heap_stats, is never seen torn, and lies at
- * the requested path only. No disk, file or fork harms the VM.
- * length: all cases share the folder and the heap of one file. */
+ * the requested path only. No disk, file or fork harms the VM. */
 #define _GNU_SOURCE
 #include "codeheap/base/heap.h"
 #include "codeheap/base/park.h"
@@ -60,28 +59,10 @@ static struct rig start_with(size_t pool_bytes, const char *pattern)
 	return rig_create(&config, NULL, NULL);
 }
 
-/* The library's threads only; a sanitizer has threads, too. */
-static unsigned writing_threads(void)
-{
-	unsigned count = 0;
-	char name[300], text[32];
-	DIR *dir = opendir("/proc/self/task");
-	for (struct dirent *entry = dir ? readdir(dir) : NULL; entry; entry = readdir(dir)) {
-		snprintf(name, sizeof name, "/proc/self/task/%s/comm", entry->d_name);
-		FILE *file = fopen(name, "re");
-		count += file && fgets(text, sizeof text, file) && !strcmp(text, "codeheap\n");
-		if (file)
-			fclose(file);
-	}
-	if (dir)
-		closedir(dir);
-	return count;
-}
-
 /* The kernel may know a thread for a moment after the join. */
 static void expect_no_writing_threads(void)
 {
-	while (writing_threads())
+	while (stats_threads(NULL))
 		usleep(1000);
 }
 
@@ -370,7 +351,7 @@ TEST(file_is_marked_as_ended_and_stays)
 	CHECK_EQ(failed, 0);
 	free(stats_read(first, 1)); /* a thread has a name before the first write */
 	free(stats_read(number, 1));
-	CHECK_EQ(writing_threads(), 2);
+	CHECK_EQ(stats_threads(NULL), 2);
 	rig_block(rig_owner(&rig, "scm::x"), 1);
 	rig_end(&rig);
 	rig_end(&second);

@@ -8,7 +8,6 @@
 #include "tests/support/heap_rig.h"
 #include "tests/support/stats_reader.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -91,25 +90,14 @@ TEST(pause_between_two_writes_is_short_where_work_is_little)
 	leave_folder(path);
 }
 
-/* In ns; the only thread of the library's has its name. */
+/* In ns. */
 static uint64_t processor_time_of_the_writer(void)
 {
 	struct timespec used = {0};
-	DIR *threads = opendir("/proc/self/task");
-	CHECK(threads);
-	for (const struct dirent *thread; (thread = readdir(threads));) {
-		char path[300], name[16] = "";
-		snprintf(path, sizeof path, "/proc/self/task/%s/comm", thread->d_name);
-		int fd = open(path, O_RDONLY | O_CLOEXEC);
-		if (fd < 0 || read(fd, name, sizeof name - 1) < 0 || strcmp(name, "codeheap\n"))
-			name[0] = 0;
-		if (fd >= 0)
-			close(fd);
-		unsigned number = (unsigned)atoi(thread->d_name);
-		if (*name) /* the kernel's number for the clock of a thread */
-			CHECK_EQ(clock_gettime((clockid_t)(~number << 3 | 6), &used), 0);
-	}
-	closedir(threads);
+	int number;
+	CHECK_EQ(stats_threads(&number), 1);
+	/* The kernel's number for the clock of a thread. */
+	CHECK_EQ(clock_gettime((clockid_t)(~(unsigned)number << 3 | 6), &used), 0);
 	uint64_t ns = (uint64_t)used.tv_sec * 1000000000 + (uint64_t)used.tv_nsec;
 	CHECK(ns);
 	return ns;

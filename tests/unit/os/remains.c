@@ -270,7 +270,8 @@ int open(const char *path, int flags, ...)
 {
 	va_list more;
 	va_start(more, flags);
-	mode_t mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(more, mode_t) : 0;
+	bool is_made = (flags & O_CREAT) || (flags & O_TMPFILE) == O_TMPFILE;
+	mode_t mode = is_made ? va_arg(more, mode_t) : 0;
 	va_end(more);
 	if (is_sandboxed && strstr(path, "/thread-self/")) {
 		errno = EACCES;

@@ -97,20 +97,25 @@ TEST(chunk_that_goes_leaves_the_list)
 	bed_close(&bed);
 }
 
-static struct ch__sink_range told_late;
+static struct ch__sink_range told_late; /* the first of so many in a row */
+static unsigned told_late_count;
 
-static void tell_one(void *context, void (*visit)(void *, const struct ch__sink_range *), void *arg)
+static void tell_late(void *context, void (*visit)(void *, const struct ch__sink_range *),
+		      void *arg)
 {
+	struct ch__sink_range range = told_late;
 	(void)context;
-	visit(arg, &told_late);
+	for (unsigned i = 0; i < told_late_count; i++, range.key++, range.exec += range.bytes)
+		visit(arg, &range);
 }
 
 TEST(sink_that_is_off_is_not_in_the_list)
 {
 	struct bed bed;
 	use_heads(&bed);
-	bed.config.each = tell_one;
+	bed.config.each = tell_late;
 	told_late = range_at(&bed, 640, 64, 77);
+	told_late_count = 1;
 	CHECK_EQ(ch__sinks_create(&bed.config, CH_SINK_GDB, &bed.sinks), 0);
 	add(&bed, 64, 64, 1);
 	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
@@ -268,22 +273,14 @@ TEST(debugger_knows_a_range_when_its_add_returns)
 	bed_close(&bed);
 }
 
-static void tell_many(void *context, void (*visit)(void *, const struct ch__sink_range *),
-		      void *arg)
-{
-	struct ch__sink_range range = told_late;
-	(void)context;
-	for (; range.key < 100; range.key++, range.exec += 64)
-		visit(arg, &range);
-}
-
 /* Not range by range, with an image for each. */
 TEST(debugger_reads_what_comes_late_at_once)
 {
 	struct bed bed;
 	use_heads(&bed);
-	bed.config.each = tell_many;
+	bed.config.each = tell_late;
 	told_late = range_at(&bed, 64, 64, 0);
+	told_late_count = 100;
 	CHECK_EQ(ch__sinks_create(&bed.config, 0, &bed.sinks), 0);
 	attach_debugger();
 	CHECK_EQ(ch__sinks_set(bed.sinks, CH_SINK_GDB), 0);

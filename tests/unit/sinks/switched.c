@@ -90,18 +90,30 @@ TEST(sink_that_is_turned_on_anew_while_it_fails_stays_on)
 	remove_own_folder();
 }
 
-static void turn_on_under_the_lock(void *bed)
+struct call {
+	void (*function)(struct bed *);
+	struct bed *bed;
+};
+
+static void call_under_the_lock(void *arg)
 {
+	const struct call *call = arg;
 	ch__rank_note(CH__RANK_SINKS, true);
-	(void)!ch__sinks_set(((struct bed *)bed)->sinks, (unsigned)CH__SINKS_ALL);
+	call->function(call->bed);
 }
 
 /* Checked builds refuse a second lock of a rank, and so show that the call takes the lock. */
-static void expect_lock_of_sinks(void (*call)(void *), struct bed *bed)
+static void expect_lock_of_sinks(void (*function)(struct bed *), struct bed *bed)
 {
+	struct call call = {function, bed};
 	char text[400] = "";
-	expect_signal_text(call, bed, SIGABRT, text, sizeof text);
+	expect_signal_text(call_under_the_lock, &call, SIGABRT, text, sizeof text);
 	CHECK(strstr(text, "sinks is wanted by who holds sinks"));
+}
+
+static void turn_on(struct bed *bed)
+{
+	(void)!ch__sinks_set(bed->sinks, (unsigned)CH__SINKS_ALL);
 }
 
 TEST(sink_is_turned_on_under_the_lock_of_sinks)
@@ -109,55 +121,46 @@ TEST(sink_is_turned_on_under_the_lock_of_sinks)
 	struct bed bed;
 	use_own_folder();
 	bed_open(&bed, 0);
-	expect_lock_of_sinks(turn_on_under_the_lock, &bed);
+	expect_lock_of_sinks(turn_on, &bed);
 	bed_close(&bed);
 	remove_own_folder();
 }
 
 static struct ch__own *table;
-static void register_shape(void *bed)
+static void register_shape(struct bed *bed)
 {
-	ch__rank_note(CH__RANK_SINKS, true);
-	ch__sinks_frame_register(((struct bed *)bed)->sinks, (const uint8_t[]){0}, 1);
+	ch__sinks_frame_register(bed->sinks, (const uint8_t[]){0}, 1);
 }
-static void register_slots(void *bed)
+static void register_slots(struct bed *bed)
 {
-	ch__rank_note(CH__RANK_SINKS, true);
-	ch__sinks_slots_register(((struct bed *)bed)->sinks, CH_TRAMPOLINE_FRAMED, 512);
+	ch__sinks_slots_register(bed->sinks, CH_TRAMPOLINE_FRAMED, 512);
 }
-static void ask_of_a_slot(void *arg)
+static void ask_of_a_slot(struct bed *bed)
 {
-	struct bed *bed = arg;
-	ch__rank_note(CH__RANK_SINKS, true);
 	ch__sinks_slot_is_live(bed->sinks, (uintptr_t)bed->pool);
 }
-static void begin_steps(void *bed)
+static void begin_steps(struct bed *bed)
 {
-	ch__rank_note(CH__RANK_SINKS, true);
-	ch__sinks_steps_begin(((struct bed *)bed)->sinks);
+	ch__sinks_steps_begin(bed->sinks);
 }
-static void bring_table(void *arg)
+static void bring_table(struct bed *bed)
 {
-	struct bed *bed = arg;
-	ch__rank_note(CH__RANK_SINKS, true);
 	ch__sinks_own_live(bed->sinks, table, "\0\0\0", (uintptr_t)bed->pool);
 }
-static void end_table(void *bed)
+static void end_table(struct bed *bed)
 {
-	ch__rank_note(CH__RANK_SINKS, true);
-	ch__sinks_own_dead(((struct bed *)bed)->sinks, table);
+	ch__sinks_own_dead(bed->sinks, table);
 }
-static void ask_for_status(void *bed)
+static void ask_for_status(struct bed *bed)
 {
-	ch__rank_note(CH__RANK_SINKS, true);
-	ch__sinks_status(((struct bed *)bed)->sinks, CH_SINK_UNWIND);
+	ch__sinks_status(bed->sinks, CH_SINK_UNWIND);
 }
 
 TEST(what_sinks_share_is_read_and_written_under_their_lock)
 {
-	static void (*const calls[])(void *) = {register_shape, register_slots, ask_of_a_slot,
-						begin_steps, bring_table, end_table,
-						ask_for_status};
+	static void (*const calls[])(struct bed *) = {register_shape, register_slots, ask_of_a_slot,
+						      begin_steps,    bring_table,    end_table,
+						      ask_for_status};
 	struct bed bed;
 	bed_open(&bed, 0);
 	table = ch__sinks_own_create(bed.sinks);

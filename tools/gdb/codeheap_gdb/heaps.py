@@ -296,9 +296,12 @@ class Heap:
         names = self.library.enum_names("ch__page_state", "CH__PAGE_")
         return names.get(self.page(number)["state"], "?")
 
+    def frame_number(self, address):
+        return self.page((address - self.exec_base) >> self.page_log2)["frame"]
+
     def frame_shape(self, address):
         """The frame shape of a page: as in enum ch_frame_shape, a template's name, or "OTHER"."""
-        number = self.page((address - self.exec_base) >> self.page_log2)["frame"]
+        number = self.frame_number(address)
         slots = self.library.constant("CH__FRAME_SLOTS")
         if number >= slots:
             names = self.library.enum_names("ch_trampoline", "CH_TRAMPOLINE_")
@@ -308,10 +311,9 @@ class Heap:
 
     def frame_rule(self, address):
         """The call-frame instructions of a page whose shape a VM registered."""
-        number = self.page((address - self.exec_base) >> self.page_log2)["frame"]
         shape = self.library.layout("ch__frame_shape")
         at = self.record["sinks"] + self.library.layout("ch__sinks").offset("shapes")
-        at += number * shape.size
+        at += self.frame_number(address) * shape.size
         size = memory.read_int(at + shape.offset("bytes"), 1)
         return memory.read(at + shape.offset("cfi"), size)
 
