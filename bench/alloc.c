@@ -136,7 +136,6 @@ static void young_2threads(struct bench_heap *bench)
 		runs.ours[runs.count] = young_rate(same, 2) / one;
 		runs.limit[runs.limit_count++] = young_rate(apart, 2) / one;
 	}
-	bench_pin(1);
 	bench_emit("alloc_young_2threads", "scale", &runs, NULL,
 		   (struct bench_goal){'>', 1.8, BENCH_OF_OURS},
 		   "limit: a heap each; wall; rate of two threads / rate of one");
@@ -147,7 +146,6 @@ void bench_alloc_young(void)
 {
 	struct bench_runs plain = {0}, filled = {0}, mapped = {0};
 	memset(pattern, 0xc3, sizeof pattern);
-	bench_pin(1);
 	struct bench_heap *bench = bench_heap_open(NULL);
 	struct peer_asmjit *peer = peer_asmjit_open(false), *filling = peer_asmjit_open(true);
 	young_ours(bench);
@@ -178,7 +176,6 @@ void bench_alloc_lifo(void)
 	enum { LOOPS = 100000 };
 	struct bench_runs runs = {0};
 	memset(pattern, 0xc3, sizeof pattern);
-	bench_pin(1);
 	struct bench_heap *bench = bench_heap_open(NULL);
 	struct peer_asmjit *peer = peer_asmjit_open(false);
 	for (int r = 0; r < RUNS; r++, runs.count++) {
@@ -334,7 +331,6 @@ static void aged_rows(uint32_t low, uint32_t high, const char *suffix, double po
 void bench_alloc_aged(void)
 {
 	memset(pattern, 0xc3, sizeof pattern);
-	bench_pin(1);
 	aged_rows(16, 184, "", 1.30);
 	aged_rows(50, 650, "_350", 1.24);
 }

@@ -57,7 +57,8 @@ double bench_median(double *values, int count);
 
 double bench_cpu_ns(void); /* of the calling thread */
 double bench_wall_ns(void);
-void bench_pin(int cpu); /* -1 = all */
+/* A row begins on processor 1. -1 = all */
+void bench_pin(int cpu);
 
 /* --- a heap --- */
 

@@ -72,7 +72,6 @@ void bench_lookup(void)
 {
 	enum { BLOCKS = 200000, WARM = 256 };
 	uint64_t random = 3;
-	bench_pin(1);
 	struct lookup l = {.bench = bench_heap_open(NULL),
 			   .peer = peer_asmjit_open(false),
 			   .spot_bytes = offsetof(struct ch_spot, owner)};
@@ -271,7 +270,6 @@ static void mark_rows(bool is_random, const char *suffix, double of_peer, double
 
 void bench_mark(void)
 {
-	bench_pin(1);
 	mark_rows(false, "", 0.25, 1.5,
 		  "270,000 blocks, 810,000 edges to near blocks; whole collections, marking alone");
 	mark_rows(true, "_random", 0.3, 1,
@@ -285,7 +283,6 @@ void bench_sweep(void)
 	/* Any word of a stack may look like a return address (I7), and hold one block. */
 	enum { BLOCKS = 100000, OF_AN_OWNER = 10, BYTES = 192, OF_A_KEEPER = 1000, HELD_MOST = 4 };
 	struct bench_runs runs = {0};
-	bench_pin(1);
 	struct bench_heap *bench = bench_heap_open(NULL);
 	struct ch_owner *owners = take(BLOCKS / OF_AN_OWNER * sizeof *owners);
 	uint8_t *filled = take((size_t)BLOCKS * BYTES);
@@ -358,7 +355,6 @@ void bench_stack_scan(void)
 	enum { WORDS = 128 << 10, LOOPS = 16 };
 	struct bench_runs runs = {0};
 	uint64_t random = 5;
-	bench_pin(1);
 	struct ch_config config;
 	ch_config_init(&config);
 	config.driver = CH_DRIVER_HOST;
@@ -477,7 +473,6 @@ static void patch_run(struct bench_heap *bench, struct patches *p)
 void bench_patch(void)
 {
 	struct patches alone = {0}, beside = {0};
-	bench_pin(1);
 	struct bench_heap *bench = bench_heap_open(NULL);
 	for (int r = 0; r < RUNS; r++)
 		patch_run(bench, &alone);

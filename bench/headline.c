@@ -67,7 +67,6 @@ void bench_headline(void)
 	struct ch_stats stats = {0};
 	char map[64], note[128];
 	snprintf(map, sizeof map, "/tmp/perf-%ld.map", (long)getpid());
-	bench_pin(1);
 	for (int r = 0; r < RUNS; r++) {
 		struct ch_config config;
 		ch_config_init(&config);

@@ -170,7 +170,6 @@ static double bare_rate(uint8_t *arena, const uint8_t **entries, uint32_t slots,
 void bench_pressure(void)
 {
 	memset(pattern, 0xc3, sizeof pattern);
-	bench_pin(1);
 	/* Enough methods to fill 1/1.1 of the small pool with live blocks. */
 	struct program probe = open_program(LARGE, 10000, false);
 	uint32_t slots =

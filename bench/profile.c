@@ -180,7 +180,6 @@ static void cost_row(const char *name, unsigned rate, struct bench_goal goal)
 
 void bench_profile(void)
 {
-	bench_pin(1);
 	bench = bench_heap_open(NULL);
 	bench_descent_make(bench);
 	sample_row();

@@ -154,7 +154,6 @@ void bench_publish(void)
 {
 	static const struct bench_goal no_goal = {0};
 	memset(pattern, 0xc3, sizeof pattern);
-	bench_pin(1);
 	make_folder();
 	/* The libunwind sink needs the library. Local: the program's unwinder stays. */
 	dlopen("libunwind.so.8", RTLD_NOW | RTLD_LOCAL);
@@ -198,7 +197,6 @@ void bench_throw(void)
 	struct ch_stats stats = {0};
 	char note[128];
 	memset(pattern, 0xc3, sizeof pattern);
-	bench_pin(1);
 	bench_throw_ns(THROWS);
 	for (int r = 0; r < RUNS; r++) {
 		double without = bench_throw_ns(THROWS);
@@ -272,7 +270,6 @@ static void withdraw_row(const char *name, unsigned sinks, struct bench_goal goa
 
 void bench_withdraw(void)
 {
-	bench_pin(1);
 	make_folder();
 	withdraw_row("withdraw", CH_SINK_UNWIND, (struct bench_goal){'<', 100, BENCH_OF_OURS});
 	withdraw_row("withdraw_names", CH_SINK_UNWIND | CH_SINK_PERF_MAP,

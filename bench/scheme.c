@@ -277,7 +277,6 @@ void bench_scheme(void)
 	if (!mkdtemp(folder))
 		bench_die("mkdtemp");
 	alarm(900);
-	bench_pin(1);
 	tax_rows();
 	speedup_row();
 	tinyscheme_row();

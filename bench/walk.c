@@ -61,7 +61,6 @@ static void measure(void)
 
 void bench_frame_walk(void)
 {
-	bench_pin(1);
 	bench = bench_heap_open(NULL);
 	bench_descent_make(bench);
 	for (int i = 0; i < RUNS; i++)
