@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: MIT
- * text.c: names in a text of os/text.h, and the end of a text. Source: Unicode 15, 3.9 (UTF-8). */
+ * text.c: formats and names in a text of os/text.h, and the end of a text. Source: Unicode 15, 3.9
+ * (UTF-8). */
 #include "os/text.h"
+#include "os/os.h"
+
+#include <errno.h>
 
 static size_t control_bytes(const char *at)
 {
@@ -23,6 +27,39 @@ void ch__text_put_name(struct ch__text *text, const char *name)
 			ch__text_put_byte(text, *name);
 		}
 	}
+}
+
+void ch__text_put_list(struct ch__text *text, const char *format, va_list *args)
+{
+	for (; *format; format++) {
+		if (*format != '%') {
+			ch__text_put_byte(text, *format);
+			continue;
+		}
+		bool is_long = *++format == 'l' || *format == 'z', is_signed = *format == 'd';
+		format += is_long;
+		if (*format == 's') {
+			ch__text_put_name(text, va_arg(*args, const char *));
+		} else if (*format == 'm') {
+			ch__os_put_error(text, errno);
+		} else {
+			int64_t value = is_signed ? va_arg(*args, int)
+				      : is_long ? va_arg(*args, int64_t)
+						: va_arg(*args, unsigned);
+			bool is_below = is_signed && value < 0;
+			ch__text_put(text, is_below ? "-" : "");
+			ch__text_put_number(text, (uint64_t)(is_below ? -value : value),
+					    *format == 'x' ? 16 : 10);
+		}
+	}
+}
+
+void ch__text_format(struct ch__text *text, const char *format, ...)
+{
+	va_list args;
+	va_start(args, format);
+	ch__text_put_list(text, format, &args);
+	va_end(args);
 }
 
 size_t ch__text_whole(const char *text, size_t bytes)

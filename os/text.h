@@ -3,6 +3,7 @@
  * the C library. */
 #pragma once
 
+#include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -37,16 +38,14 @@ static inline void ch__text_put_number(struct ch__text *text, uint64_t value, un
 		ch__text_put_byte(text, digits[--n]);
 }
 
-static inline void ch__text_put_with(struct ch__text *text, const char *words, uint64_t value,
-				     unsigned base)
-{
-	ch__text_put(text, words);
-	ch__text_put_number(text, value, base);
-}
-
 /* Puts a name from a VM or a file, which may hold anything. Control characters become question
  * marks, also the UTF-8 ones beyond ASCII: a terminal would obey them. */
 void ch__text_put_name(struct ch__text *, const char *name);
+/* Puts by a format like printf's: %s, %d, %u, %lu, %zu and %lx, and %m for a refused call of the
+ * system. A string is put as a name. */
+void ch__text_format(struct ch__text *, const char *format, ...)
+	__attribute__((format(printf, 2, 3)));
+void ch__text_put_list(struct ch__text *, const char *format, va_list *);
 /* How many of the first bytes of a text are whole characters of UTF-8: all, or without the last. */
 size_t ch__text_whole(const char *text, size_t bytes);
 /* Ends the kept part with a 0, after a whole character. Returns the length of the whole text. */

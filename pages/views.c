@@ -128,9 +128,8 @@ static void note_refusal(const struct ch__pool_config *config, enum ch_backend b
 {
 	if (!config->tried)
 		return;
-	ch__text_put(config->tried, config->tried->length ? "; " : "");
-	ch__text_put(config->tried, ch__backend_names[backend]);
-	ch__text_put(config->tried, ": ");
+	ch__text_format(config->tried, "%s%s: ", config->tried->length ? "; " : "",
+			ch__backend_names[backend]);
 	ch__os_put_error(config->tried, error);
 }
 

@@ -16,6 +16,8 @@
  * Sources: DWARF 4, 2.5.1 and 6.4.2. */
 #include "unwind/steps.h"
 
+#include "os/text.h"
+
 enum {
 	NEVER = 0xffff,
 	OP_ADDR = 0x03,
@@ -186,59 +188,53 @@ static unsigned kept_index(uint8_t reg)
 	return i;
 }
 
-/* Returns what is wrong in a step, or NULL; save_fault does so for a save. */
-static const char *step_fault(const struct ch_frame *f, unsigned i, uint32_t code_bytes,
-			      struct ch__frame_fault *fault)
+/* Puts what is wrong in a step, if anything; put_save_fault does so for a save. */
+static void put_step_fault(struct ch__text *fault, const struct ch_frame *f, unsigned i,
+			   uint32_t code_bytes)
 {
 	enum { CFA_MOST = 32767 };
 	const struct ch_frame_step *step = &f->steps[i];
-	*fault = (struct ch__frame_fault){"steps", "at", NULL, i, step->at};
 	if (step->at >= code_bytes)
-		return "not in the bytes that are used";
-	if (i && step->at <= step[-1].at)
-		return "not above that of the step before";
-	fault->field = "cfa";
-	fault->value = step->cfa;
+		ch__text_format(fault, "steps[%u].at is %u: not in the bytes that are used", i,
+				step->at);
+	else if (i && step->at <= step[-1].at)
+		ch__text_format(fault, "steps[%u].at is %u: not above that of the step before", i,
+				step->at);
 	/* Below the least, the difference is large. */
-	if (step->cfa % 8 || (uint32_t)step->cfa - CH_ARCH_STEPS_CFA > CFA_MOST - CH_ARCH_STEPS_CFA)
-		return "not a multiple of 8, from 8 to 32760";
-	return NULL;
+	else if (step->cfa % 8 ||
+		 (uint32_t)step->cfa - CH_ARCH_STEPS_CFA > CFA_MOST - CH_ARCH_STEPS_CFA)
+		ch__text_format(fault, "steps[%u].cfa is %u: not a multiple of 8, from 8 to 32760",
+				i, step->cfa);
 }
 
 /* The first word below the caller's sp is the return address. */
-static const char *save_fault(const struct ch_frame *f, unsigned i, uint32_t code_bytes,
-			      uint32_t *seen, struct ch__frame_fault *fault)
+static void put_save_fault(struct ch__text *fault, const struct ch_frame *f, unsigned i,
+			   uint32_t code_bytes, uint32_t *seen)
 {
 	const struct ch_frame_save *save = &f->saves[i];
 	unsigned kept = kept_index(save->reg);
-	*fault = (struct ch__frame_fault){"saves", "reg", NULL, i, save->reg};
 	if (kept == CH_ARCH_STEPS_KEPT || (*seen & 1u << kept))
-		return "none that a callee keeps, or there twice";
+		ch__text_format(fault, "saves[%u].reg is %u: none that a callee keeps, or there twice",
+				i, save->reg);
+	else if (save->below < 2)
+		ch__text_format(fault, "saves[%u].below is %u: not 2 or more", i, save->below);
+	else if (save->at >= code_bytes)
+		ch__text_format(fault, "saves[%u].at is %u: not in the bytes that are used", i,
+				save->at);
 	*seen |= 1u << kept;
-	fault->field = "below";
-	fault->value = save->below;
-	if (save->below < 2)
-		return "not 2 or more";
-	fault->field = "at";
-	fault->value = save->at;
-	return save->at >= code_bytes ? "not in the bytes that are used" : NULL;
 }
 
-bool ch__frame_has_fault(const struct ch_frame *f, uint32_t code_bytes,
-			 struct ch__frame_fault *fault)
+void ch__frame_fault(struct ch__text *fault, const struct ch_frame *f, uint32_t code_bytes)
 {
 	uint32_t seen = 0;
 	bool has_steps = f->steps_n > CH__STEPS_MOST;
-	*fault = (struct ch__frame_fault){NULL, has_steps ? "steps_n" : "saves_n", "at most 12", 0,
-					  has_steps ? f->steps_n : f->saves_n};
-	if (fault->value > CH__STEPS_MOST)
-		return true;
-	fault->rule = NULL;
-	for (unsigned i = 0; i < f->steps_n && !fault->rule; i++)
-		fault->rule = step_fault(f, i, code_bytes, fault);
-	for (unsigned i = 0; i < f->saves_n && !fault->rule; i++)
-		fault->rule = save_fault(f, i, code_bytes, &seen, fault);
-	return fault->rule != NULL;
+	if (has_steps || f->saves_n > CH__STEPS_MOST)
+		ch__text_format(fault, "%s is %u: at most 12", has_steps ? "steps_n" : "saves_n",
+				has_steps ? f->steps_n : f->saves_n);
+	for (unsigned i = 0; i < f->steps_n && !fault->length; i++)
+		put_step_fault(fault, f, i, code_bytes);
+	for (unsigned i = 0; i < f->saves_n && !fault->length; i++)
+		put_save_fault(fault, f, i, code_bytes, &seen);
 }
 
 static uint8_t *put_pair(uint8_t *at, uint32_t first, uint32_t second)

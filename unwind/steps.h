@@ -31,14 +31,10 @@ struct ch__steps {
 bool ch__steps_begin(struct ch__steps *, uintptr_t pool_exec, size_t pool_bytes)
 	CH_EXCLUDES(CH__STANDING);
 void ch__steps_end(struct ch__steps *) CH_EXCLUDES(CH__STANDING);
-/* Why unwinders may not be given a frame: the field of an array's entry, or of the frame when array
- * is NULL; its value, and the rule for the value. */
-struct ch__frame_fault {
-	const char *array, *field, *rule;
-	unsigned nth, value;
-};
-/* Finds the first fault of a frame for so many bytes of code. */
-bool ch__frame_has_fault(const struct ch_frame *, uint32_t code_bytes, struct ch__frame_fault *);
+/* Puts why unwinders may not be given the frame for so many bytes of code, if so: the first field
+ * that is wrong, its value and the rule for the value. */
+struct ch__text;
+void ch__frame_fault(struct ch__text *, const struct ch_frame *, uint32_t code_bytes);
 /* Writes the note, `behind` bytes behind the code's first. Returns the note's bytes. */
 uint32_t ch__frame_note(uint8_t *write, const struct ch_frame *, uint32_t behind);
 /* Maps the granules from the block's first to its note, before the block is reachable. */

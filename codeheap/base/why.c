@@ -10,9 +10,6 @@
 #include "os/text.h"
 #include "os/threads.h"
 
-#include <stdarg.h>
-#include <errno.h>
-
 enum { WHY_BYTES = 240 };
 static _Thread_local char why[WHY_BYTES];
 
@@ -55,49 +52,17 @@ void ch__why_print(const char *before)
 {
 	char line[WHY_BYTES + 64];
 	struct ch__text text = {line, sizeof line, 0};
-	ch__text_put(&text, "codeheap: ");
-	ch__text_put(&text, before);
-	ch__text_put(&text, why);
-	ch__text_put_byte(&text, '\n');
+	ch__text_format(&text, "codeheap: %s%s\n", before, why);
 	ch__os_write_last(line, text.length);
-}
-
-/* Formats like printf: %s, %d, %u, %lu, %zu and %lx, and %m for a refused call of the system. A
- * string may be the VM's, so its control characters are taken out. */
-static void put_format(struct ch__text *text, const char *format, va_list *args)
-{
-	for (; *format; format++) {
-		if (*format != '%') {
-			ch__text_put_byte(text, *format);
-			continue;
-		}
-		bool is_long = *++format == 'l' || *format == 'z';
-		int64_t value = *format == 'd' ? va_arg(*args, int) : 0;
-		if (is_long)
-			format++;
-		if (*format == 's')
-			ch__text_put_name(text, va_arg(*args, const char *));
-		else if (*format == 'm')
-			ch__os_put_error(text, errno);
-		else if (*format == 'd')
-			ch__text_put_with(text, value < 0 ? "-" : "",
-					  (uint64_t)(value < 0 ? -value : value), 10);
-		else
-			ch__text_put_number(text,
-					    is_long ? va_arg(*args, uint64_t)
-						    : va_arg(*args, unsigned),
-					    *format == 'x' ? 16 : 10);
-	}
 }
 
 /* After a region, not inside (I1): a thread waits where nobody reads stderr. */
 static void say(enum ch_status status, const char *format, va_list *args, bool prints)
 {
 	struct ch__text text = {why, sizeof why, 0};
-	ch__text_put(&text, statuses[status].name);
-	ch__text_put(&text, ": ");
 	ch__rank_check_for(CH__RANK_REGION, "a sentence");
-	put_format(&text, format, args);
+	ch__text_format(&text, "%s: ", statuses[status].name);
+	ch__text_put_list(&text, format, args);
 	ch__text_end(&text);
 	if (CH_UNLIKELY(prints))
 		ch__why_print("");

@@ -40,12 +40,7 @@ size_t ch__event_text(unsigned age, char text[CH__EVENT_TEXT_BYTES])
 	if (!word || (uint16_t)word != (uint16_t)number)
 		return 0;
 	struct ch__text line = {text, CH__EVENT_TEXT_BYTES, 0};
-	ch__text_put_with(&line, "  ", number, 10);
-	ch__text_put_with(&line, " heap ", heap, 10);
-	ch__text_put(&line, ": ");
-	ch__text_put(&line, texts[what]);
-	ch__text_put_with(&line, " ", value, 10);
-	ch__text_put(&line, "\n");
+	ch__text_format(&line, "  %lu heap %lu: %s %lu\n", number, heap, texts[what], value);
 	ch__text_end(&line);
 	return line.length;
 }

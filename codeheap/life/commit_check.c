@@ -6,6 +6,7 @@
 #include "codeheap/graph/names.h"
 #include "codeheap/life/life.h"
 #include "invalidate/invalidate.h"
+#include "os/text.h"
 #include "unwind/steps.h"
 #include "unwind/unwind.h"
 
@@ -46,26 +47,27 @@ static enum ch_status check_used(const struct ch_heap *heap, const struct ch__bl
 	return CH_OK;
 }
 
+static enum ch_status check_frame(const struct ch_frame *frame, uint32_t code_bytes)
+{
+	char words[96];
+	struct ch__text fault = {words, sizeof words, 0};
+	ch__frame_fault(&fault, frame, code_bytes);
+	return ch__text_end(&fault) ? ch__because(CH_E_ARG, "ch_code.frame: %s", words) : CH_OK;
+}
+
 /* Checks that code->frame and code->eh_frame are sound, wanted at open, and for this block only. */
 static enum ch_status check_table(const struct ch_heap *heap, const struct ch__block *block,
 				  const struct ch_code *code, bool has_steps)
 {
 	const struct ch_frame *frame = code->frame;
 	uintptr_t low = ch__exec(heap, block->hot_offset);
-	struct ch__frame_fault fault;
 	if (has_steps != (frame != NULL))
 		return ch__because(CH_E_ARG, "ch_code.frame is %s: the block was opened with%s "
 					     "CH_FRAME_STEPS",
 				   frame ? "set" : "NULL", frame ? "out" : "");
-	if (frame && ch__frame_has_fault(frame, code->used_to, &fault))
-		return fault.array
-			       ? ch__because(CH_E_ARG, "ch_code.frame: %s[%u].%s is %u: %s",
-					     fault.array, fault.nth, fault.field, fault.value,
-					     fault.rule)
-			       : ch__because(CH_E_ARG, "ch_code.frame: %s is %u: %s", fault.field,
-					     fault.value, fault.rule);
-	if (!code->eh_frame)
-		return CH_OK;
+	enum ch_status status = frame ? check_frame(frame, code->used_to) : CH_OK;
+	if (status != CH_OK || !code->eh_frame)
+		return status;
 	if (!ch__side_find(block->side_list, CH__ITEM_OWN))
 		return ch__because(CH_E_ARG, "ch_code.eh_frame is set: the block was opened "
 					     "without CH_OPEN_OWN_FRAMES");

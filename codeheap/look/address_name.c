@@ -17,14 +17,10 @@ static bool put_block(struct ch_heap *heap, uintptr_t at, uintptr_t address, str
 	const char *owner = ch__name_text(heap, ch__owner_at(heap, block->owner)->name);
 	if (!*own && !*owner)
 		owner = "[code without a name]";
-	ch__text_put_name(t, owner);
-	if (*own && *owner)
-		ch__text_put(t, " ");
-	ch__text_put_name(t, own);
-	if (found.is_cold)
-		ch__text_put(t, " (cold)");
 	uintptr_t in_part = found.at + (address - at);
-	ch__text_put_with(t, "+", in_part > found.head ? in_part - found.head : 0, 16);
+	ch__text_format(t, "%s%s%s%s+%lx", owner, *own && *owner ? " " : "", own,
+			found.is_cold ? " (cold)" : "",
+			in_part > found.head ? in_part - found.head : 0);
 	return true;
 }
 
@@ -32,8 +28,7 @@ static void put_code(struct ch_heap *heap, uintptr_t at, uintptr_t address, stru
 {
 	const struct ch__pool *pool = heap->pool;
 	if (!ch__pool_has(pool, at)) {
-		ch__text_put(t, "runtime page of the code heap");
-		ch__text_put_with(t, "+", address - pool->runtime_exec, 16);
+		ch__text_format(t, "runtime page of the code heap+%lx", address - pool->runtime_exec);
 		return;
 	}
 	bool is_block = false;
@@ -45,8 +40,7 @@ static void put_code(struct ch_heap *heap, uintptr_t at, uintptr_t address, stru
 	if (is_block)
 		return;
 	/* Free, or an OPEN block's: only a committed block is found by its address. */
-	ch__text_put(t, "code memory");
-	ch__text_put_with(t, "+", address - pool->exec_base, 16);
+	ch__text_format(t, "code memory+%lx", address - pool->exec_base);
 }
 
 static void put_native(uintptr_t at, uintptr_t address, struct ch__text *t)
@@ -56,15 +50,15 @@ static void put_native(uintptr_t at, uintptr_t address, struct ch__text *t)
 		/* The other heap may end meanwhile, and with it its names. */
 		struct ch_spot spot = {.size = sizeof spot};
 		bool is_code = ch_code_at(NULL, (const void *)address, at != address, &spot);
-		ch__text_put(t, is_code ? "[code of another heap]" : "");
-		ch__text_put_with(t, "+", is_code ? spot.offset : address, 16);
+		ch__text_format(t, "%s+%lx", is_code ? "[code of another heap]" : "",
+				is_code ? spot.offset : address);
 		return;
 	}
 	if (place.is_symbol)
 		ch__os_put_symbol(place.name, t);
 	else
 		ch__text_put_name(t, place.name);
-	ch__text_put_with(t, "+", address - place.at, 16);
+	ch__text_format(t, "+%lx", address - place.at);
 	ch__os_place_end(&place);
 }
 

@@ -6,9 +6,7 @@
 #include "invalidate/invalidate.h"
 #include "codeheap/graph/handles.h"
 #include "codeheap/collect/collect.h"
-
-#include <stdarg.h>
-#include <stdio.h>
+#include "os/text.h"
 
 /* Sums over all records, to compare with the lists and gauges of the heap. */
 struct sums {
@@ -23,9 +21,7 @@ struct sums {
 
 struct check {
 	struct ch_heap *heap;
-	char *report;
-	size_t room;
-	bool broken;
+	struct ch__text report; /* "" while nothing is broken */
 	const char *noun; /* of what is checked: "block" ...; NULL: it has no number */
 	uint32_t number;
 	struct sums is;
@@ -34,15 +30,15 @@ struct check {
 /* Only the first broken thing is reported. */
 __attribute__((format(printf, 2, 3))) static void say(struct check *c, const char *format, ...)
 {
-	if (c->broken)
+	if (c->report.length)
 		return;
-	c->broken = true;
-	int at = c->noun ? snprintf(c->report, c->room, "%s %u: ", c->noun, c->number) : 0;
+	if (c->noun)
+		ch__text_format(&c->report, "%s %u: ", c->noun, c->number);
 	va_list arguments;
 	va_start(arguments, format);
-	if ((size_t)at < c->room)
-		vsnprintf(c->report + at, c->room - (size_t)at, format, arguments);
+	ch__text_put_list(&c->report, format, &arguments);
 	va_end(arguments);
+	ch__text_end(&c->report);
 }
 
 static void look_at(struct check *c, const char *noun, uint32_t number)
@@ -276,8 +272,7 @@ static void compare(struct check *c, const char *what, uint64_t said, uint64_t i
 {
 	look_at(c, NULL, 0);
 	if (said != is)
-		say(c, "%s: %llu are said, %llu are there", what, (unsigned long long)said,
-		    (unsigned long long)is);
+		say(c, "%s: %lu are said, %lu are there", what, said, is);
 }
 
 /* Checks the list of DEAD blocks from block `at` on: the quarantine, or, of_notices, the blocks
@@ -369,9 +364,8 @@ enum ch_status ch_heap_check(struct ch_heap *heap, char *report, size_t bytes)
 {
 	if (ch__heap_refuses(heap))
 		return ch__because_refused(heap);
-	struct check c = {.heap = heap, .report = report, .room = bytes};
-	if (bytes)
-		report[0] = 0;
+	struct check c = {.heap = heap, .report = {report, bytes, 0}};
+	ch__text_end(&c.report);
 	uint64_t until = ch__stop_limit(heap, ch__os_now_ns());
 	if (!ch__world_lock(heap, until))
 		return ch__because_locked(heap->config.stop_wait_ms);
@@ -387,5 +381,5 @@ enum ch_status ch_heap_check(struct ch_heap *heap, char *report, size_t bytes)
 	check_sums(&c);
 	ch__unfreeze(heap);
 	ch__world_unlock(heap);
-	return c.broken ? ch__because(CH_E_BROKEN, "report says what is broken") : CH_OK;
+	return c.report.length ? ch__because(CH_E_BROKEN, "report says what is broken") : CH_OK;
 }

@@ -38,32 +38,21 @@ static const char *const kinds[] = {
 	[CH_BLOCK_DEAD] = "",
 };
 
-static void put_quoted(struct ch__text *line, const char *words, const char *name)
-{
-	ch__text_put(line, words);
-	ch__text_put_name(line, name);
-	ch__text_put(line, "`");
-}
-
 static void put_cause(struct ch__text *line, const struct ch__place *place)
 {
 	ch__text_put(line, causes[place->cause]);
-	if (place->cause != CH__CAUSE_ASSUMPTION || !place->by)
-		return;
-	ch__text_put_with(line, " (#", place->by, 10);
-	ch__text_put_with(line, ".", place->by_generation, 10);
-	ch__text_put(line, ")");
+	if (place->cause == CH__CAUSE_ASSUMPTION && place->by)
+		ch__text_format(line, " (#%u.%u)", place->by, place->by_generation);
 }
 
 static void put_block(struct ch__text *line, const struct ch__place *place)
 {
 	ch__text_put(line, place->is_slot ? "trampoline" : place->is_data ? "data" : "block");
 	if (*place->name)
-		put_quoted(line, " `", place->name);
-	ch__text_put_with(line, " (#", place->block, 10);
-	ch__text_put_with(line, ".", place->generation, 10);
+		ch__text_format(line, " `%s`", place->name);
+	ch__text_format(line, " (#%u.%u", place->block, place->generation);
 	if (*place->owner)
-		put_quoted(line, ", owner `", place->owner);
+		ch__text_format(line, ", owner `%s`", place->owner);
 	ch__text_put(line, ")");
 }
 
@@ -71,20 +60,17 @@ static void put_block(struct ch__text *line, const struct ch__place *place)
 static void put_lost(struct ch__text *line, const struct ch_heap *heap)
 {
 	uint64_t lost = atomic_load_explicit(&heap->tombstones_lost, memory_order_acquire);
-	if (!lost)
-		return;
-	ch__text_put_with(line, " (as far as is known: memory was short, records lost: ", lost, 10);
-	ch__text_put(line, ")");
+	if (lost)
+		ch__text_format(line, " (as far as is known: memory was short, records lost: %lu)",
+				lost);
 }
 
 static void put_end_of(struct ch__text *line, const struct ch_heap *heap,
 		       const struct ch__place *place)
 {
 	bool is_sweep = place->death <= CH__DEATH_VM_GONE || place->death == CH__DEATH_FREED;
-	ch__text_put_with(line, is_sweep ? ", freed in collection " : ", freed after collection ",
-			  place->collection, 10);
-	ch__text_put(line, " because ");
-	ch__text_put(line, deaths[place->death]);
+	ch__text_format(line, ", freed %s collection %u because %s", is_sweep ? "in" : "after",
+			place->collection, deaths[place->death]);
 	put_cause(line, place);
 	put_lost(line, heap);
 }
@@ -92,10 +78,10 @@ static void put_end_of(struct ch__text *line, const struct ch_heap *heap,
 static void put_unused(struct ch__text *line, const struct ch_heap *heap, uint32_t offset)
 {
 	uint64_t written = atomic_load_explicit(&heap->tombstones_written, memory_order_acquire);
-	ch__text_put_with(line, "no block: a byte of page ", offset >> heap->pool->page_log2, 10);
-	ch__text_put(line, " that never had one");
-	if (written > heap->config.remembered_dead)
-		ch__text_put(line, ", or freed code, record expired");
+	bool is_expired = written > heap->config.remembered_dead;
+	ch__text_format(line, "no block: a byte of page %u that never had one%s",
+			offset >> heap->pool->page_log2,
+			is_expired ? ", or freed code, record expired" : "");
 	put_lost(line, heap);
 }
 
@@ -139,10 +125,8 @@ static enum ch_block_state put_place(struct ch__text *line, const struct ch_heap
 		put_cause(line, &place);
 	else if (place.state == CH_BLOCK_DEAD)
 		put_end_of(line, heap, &place);
-	ch__text_put_with(line, place.is_cold ? "; executed at cold +" : "; executed at +",
-			  place.at, 16);
-	if (is_behind)
-		ch__text_put(line, ", behind its end");
+	ch__text_format(line, "; executed at %s+%x%s", place.is_cold ? "cold " : "", place.at,
+			is_behind ? ", behind its end" : "");
 	if (!is_in_use(state) || !ch__place_find_freed(heap, offset, &place))
 		return state;
 	ch__text_put(line, ", where before it lay ");
@@ -157,7 +141,7 @@ static void put_origin(struct ch__text *line, const struct ch_heap *heap, const 
 	struct ch__os_object object;
 	struct ch__place place;
 	uintptr_t call = address - back; /* the last byte of a call */
-	ch__text_put_with(line, words, address, 16);
+	ch__text_format(line, "%s%lx", words, address);
 	if (ch__pool_has(heap->pool, call)) {
 		ch__place_find(heap, ch__offset(heap, call), &place);
 		if (place.state == CH_BLOCK_FREE) {
@@ -166,15 +150,13 @@ static void put_origin(struct ch__text *line, const struct ch_heap *heap, const 
 		}
 		ch__text_put(line, place.state == CH_BLOCK_DEAD ? " in freed " : " in ");
 		put_block(line, &place);
-		ch__text_put_with(line, place.is_cold ? " cold +" : " +",
-				  place.into_head ? 0 : place.at + back, 16);
+		ch__text_format(line, " %s+%x", place.is_cold ? "cold " : "",
+				place.into_head ? 0 : place.at + back);
 	} else if (call - heap->pool->runtime_exec < heap->pool->runtime_bytes) {
-		ch__text_put_with(line, " in the heap's runtime page +",
-				  address - heap->pool->runtime_exec, 16);
+		ch__text_format(line, " in the heap's runtime page +%lx",
+				address - heap->pool->runtime_exec);
 	} else if (ch__os_object_of(address, &object)) {
-		ch__text_put(line, " in ");
-		ch__text_put_name(line, object.path);
-		ch__text_put_with(line, " +", address - object.at, 16);
+		ch__text_format(line, " in %s +%lx", object.path, address - object.at);
 	} else {
 		ch__text_put(line, " in no code that is known");
 	}
@@ -233,12 +215,11 @@ static bool has_data_address(const siginfo_t *info)
 static void put_signal(struct ch__text *line, const siginfo_t *info, enum ch_block_state state)
 {
 	const char *name = ch__os_signal_name(info->si_signo);
-	ch__text_put(line, name ? "; SIG" : "; a signal");
-	ch__text_put(line, name ? name : "");
+	ch__text_format(line, "; %s%s", name ? "SIG" : "a signal", name ? name : "");
 	if (has_data_address(info) && info->si_code == SI_KERNEL)
 		ch__text_put(line, " without an address: misaligned, not canonical or privileged");
 	else if (has_data_address(info))
-		ch__text_put_with(line, " at address ", (uintptr_t)info->si_addr, 16);
+		ch__text_format(line, " at address %lx", (uintptr_t)info->si_addr);
 	if (info->si_signo == SIGTRAP && state == CH_BLOCK_LIVE)
 		ch__text_put(line, ": its own trap, or it ran on behind its end");
 }
@@ -249,24 +230,18 @@ static uintptr_t exec_of(const struct ch_heap *heap, uintptr_t write)
 	return write - (uintptr_t)heap->pool->delta;
 }
 
-static void put_address(struct ch__text *line, uintptr_t at)
-{
-	ch__text_put_with(line, " (", at, 16);
-	ch__text_put(line, ")");
-}
-
 /* Names the block at the mistaken exec or write address. */
 static void put_mistaken(struct ch__text *line, const struct ch__place *place, uintptr_t at)
 {
 	if (place->state == CH_BLOCK_FREE) {
 		ch__text_put(line, " in no block");
 	} else {
-		ch__text_put(line, " of ");
-		ch__text_put(line, place->state == CH_BLOCK_DEAD ? "freed " : kinds[place->state]);
+		ch__text_format(line, " of %s",
+				place->state == CH_BLOCK_DEAD ? "freed " : kinds[place->state]);
 		put_block(line, place);
-		ch__text_put_with(line, place->is_cold ? ", cold +" : ", +", place->at, 16);
+		ch__text_format(line, ", %s+%x", place->is_cold ? "cold " : "", place->at);
 	}
-	put_address(line, at);
+	ch__text_format(line, " (%lx)", at);
 }
 
 /* A store to an address that can be read raised SIGSEGV, or a misaligned access SIGBUS. Returns
@@ -349,8 +324,7 @@ static void describe(struct ch__text *line, const struct ch_heap *heap, const si
 		return;
 	if (heap->process != ch__os_process_id()) {
 		/* No fork handler ran: not even the library may look at code. */
-		ch__text_put(line, "code that a child of a raw clone has no copy of");
-		put_address(line, address);
+		ch__text_format(line, "code that a child of a raw clone has no copy of (%lx)", address);
 		return;
 	}
 	if (info->si_signo == SIGTRAP && is_foreign(heap, address))
@@ -369,7 +343,7 @@ static void describe(struct ch__text *line, const struct ch_heap *heap, const si
 			ch__text_put(line, "executed where no code is");
 		else
 			state = put_place(line, heap, ch__offset(heap, address));
-		put_address(line, address);
+		ch__text_format(line, " (%lx)", address);
 		put_return(line, heap, ucontext);
 		const struct ch__thread *self = ch__thread_self(heap);
 		if (is_in_use(state))

@@ -43,9 +43,8 @@ static void say_gone(int signal, const siginfo_t *info, const void *ucontext)
 	if (info->si_code <= 0 || !ch__heaps_had(at) ||
 	    ch__os_is_readable((const void *)(at & ~(uintptr_t)7)))
 		return;
-	ch__text_put_with(&text, is_data ? "libcodeheap: a load or store at "
-					 : "libcodeheap: executed at ", at, 16);
-	ch__text_put(&text, " in the pool of a heap that was destroyed\n");
+	ch__text_format(&text, "libcodeheap: %s %lx in the pool of a heap that was destroyed\n",
+			is_data ? "a load or store at" : "executed at", at);
 	ch__os_write_last(line, text.length);
 }
 

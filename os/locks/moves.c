@@ -31,18 +31,11 @@ static _Noreturn CH_COLD void refuse(const struct ch__moves *table, uint32_t ind
 {
 	char bytes[200];
 	struct ch__text text = {bytes, sizeof bytes, 0};
-	ch__text_put(&text, table->noun);
-	ch__text_put_with(&text, " ", index, 10);
+	ch__text_format(&text, "%s %u", table->noun, index);
 	if (generation)
-		ch__text_put_with(&text, ".", generation, 10);
-	ch__text_put(&text, " may not move from ");
-	ch__text_put(&text, state_name(table, from));
-	ch__text_put(&text, " to ");
-	ch__text_put(&text, state_name(table, to));
-	ch__text_put(&text, why);
-	ch__text_put(&text, " (");
-	ch__text_put(&text, by);
-	ch__text_put(&text, ")");
+		ch__text_format(&text, ".%u", generation);
+	ch__text_format(&text, " may not move from %s to %s%s (%s)", state_name(table, from),
+			state_name(table, to), why, by);
 	ch__text_end(&text);
 	ch__panic(bytes);
 }

@@ -21,11 +21,8 @@ static _Noreturn CH_COLD void refuse(const char *what, const char *has)
 {
 	char bytes[240];
 	struct ch__text text = {bytes, sizeof bytes, 0};
-	ch__text_put(&text, "locks out of order: ");
-	ch__text_put(&text, what);
-	ch__text_put(&text, " is wanted by who holds ");
-	ch__text_put(&text, has);
-	ch__text_put(&text, "; or " CH__MISPLACED_CALL);
+	ch__text_format(&text, "locks out of order: %s is wanted by who holds %s; or %s", what, has,
+			CH__MISPLACED_CALL);
 	ch__text_end(&text);
 	ch__panic(bytes);
 }
