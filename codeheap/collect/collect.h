@@ -60,9 +60,6 @@ bool ch__world_install_signal(int signal) CH_REQUIRES(ch__heaps_lock);
 /* Sends the stop signal of the thread's heap, tagged as the library's. Signal-safe. */
 bool ch__world_signal(const struct ch__thread *);
 
-/* As ch_heap_collect, for a heap that the library collects, and until the limit at most. */
-enum ch_status ch__heap_collect_until(struct ch_heap *, uint64_t until_ns) CH_EXCLUDES(CH__ANY);
-
 /* One step. Returns true while there is more. No lock held; takes sweep, heap, pages, sinks. */
 bool ch__sweep_step(struct ch_heap *) CH_EXCLUDES(CH__ANY);
 /* Steps while there is more, as many at most; UINT32_MAX: to the end of the sweep. */
@@ -94,11 +91,3 @@ static inline bool ch__collect_if_unasked(struct ch_heap *heap) CH_EXCLUDES(CH__
 	return CH_UNLIKELY(CH_LOAD_RELAXED(&heap->collect_wanted)) &&
 	       CH_UNLIKELY(CH_LOAD_RELAXED(&heap->waits_for_cycle)) && ch__collect_unasked(heap);
 }
-
-/* From enter to leave, no second open that may collect takes space freed by a cycle. Two kinds of
- * opens take no turn: an open inside a callback of another open, and opens where the VM collects or
- * stops its threads itself, since that stop waits for threads outside of the library. An open that
- * waited longer than a cycle may take gets the turn of a holder that stays away. Returns the
- * argument of leave, or 0. */
-uintptr_t ch__need_enter(struct ch_heap *, const struct ch__thread *self) CH_EXCLUDES(CH__ANY);
-void ch__need_leave(struct ch_heap *, uintptr_t entered);

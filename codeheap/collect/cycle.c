@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * cycle.c: full cycles of the built-in and the host driver (docs/design.md, section 6). */
+ * cycle.c: full cycles of the built-in and the host driver (docs/design.md, section 6), also where
+ * no vm hears that a collection is wanted. */
 #include "codeheap/collector.h"
 #include "codeheap/events/events.h"
 #include "codeheap/collect/collect.h"
@@ -179,7 +180,8 @@ static enum ch_status collect_apart(struct ch_heap *heap, struct ch_vm *vm,
 	return status;
 }
 
-enum ch_status ch__heap_collect_until(struct ch_heap *heap, uint64_t until_ns)
+/* As ch_heap_collect, for a heap that the library collects, and until the limit at most. */
+static enum ch_status collect_until(struct ch_heap *heap, uint64_t until_ns) CH_EXCLUDES(CH__ANY)
 {
 	/* Published here and not deeper: the library's own frames hold only stale words. Words
 	 * published by a park of the VM stay: other threads' cycles read them until the unpark. */
@@ -208,7 +210,68 @@ enum ch_status ch_heap_collect(struct ch_heap *heap)
 		return ch__because_refused(heap);
 	if (heap->config.driver == CH_DRIVER_HOST)
 		return ch__because(CH_E_STATE, "a HOST heap is collected by ch_mark_begin");
-	return ch__heap_collect_until(heap, ch__stop_limit(heap, ch__os_now_ns()));
+	return collect_until(heap, ch__stop_limit(heap, ch__os_now_ns()));
+}
+
+/* The caller asked for no stop, and waits a 50th of stop_wait_ms for other threads. After a try in
+ * vain no thread tries for 50 times as long as that try took, save where much is dead, or the
+ * thread that held the try up stands still or left. */
+enum { UNASKED_PART = 50 };
+
+static bool is_asked(const struct ch_heap *heap)
+{
+	return heap->config.driver == CH_DRIVER_HOST || heap->driver.collect || heap->is_codeless ||
+	       CH_LOAD_RELAXED(&heap->vms_asked);
+}
+
+/* Whether a thread held up the last collection, and stands still since, left, or is the caller. */
+static bool is_let_go(const struct ch_heap *heap, const struct ch__thread *self)
+{
+	int held_up_by = CH_LOAD_RELAXED(&heap->held_up_by);
+	const struct ch__thread *t = heap->threads;
+	while (t && !(CH_LOAD_RELAXED(&t->thread_id) == held_up_by && t->is_attached &&
+		      t != self && CH_LOAD_RELAXED(&t->state) == CH__RUNNING))
+		t = t->next;
+	return held_up_by && !t;
+}
+
+static bool collect_shortly(struct ch_heap *heap, uint64_t start_ns)
+{
+	uint64_t limit_ns = ch__stop_limit(heap, 0) / UNASKED_PART;
+	if (collect_until(heap, start_ns + limit_ns) == CH_OK)
+		return true;
+	uint64_t end = ch__os_now_ns();
+	heap->unasked_after_ns = end + (end - start_ns) * UNASKED_PART;
+	return false;
+}
+
+/* A callback of the collection may call this function again, or stay away: after the limit the next
+ * thread takes over. If the first thread is in a long cycle instead, the thread that took over
+ * collects in vain. Then nothing is put off, unless a thread did not stop, and another thread may
+ * take over. */
+bool CH_COLD ch__collect_unasked(struct ch_heap *heap)
+{
+	const struct ch__thread *self = ch__thread_self(heap);
+	if (is_asked(heap) || !self || self->park_depth)
+		return false;
+	uint64_t now = ch__os_now_ns(), since = atomic_load(&heap->unasked_ns);
+	if ((since && now < ch__stop_limit(heap, since)) ||
+	    !atomic_compare_exchange_strong(&heap->unasked_ns, &since, now))
+		return false;
+	bool is_late = ch__trigger_is_late(heap);
+	bool is_tried = is_late || now >= heap->unasked_after_ns || is_let_go(heap, self);
+	bool has_collected = is_tried && collect_shortly(heap, now);
+	if (!has_collected && since && !atomic_load(&heap->held_up_by))
+		return is_tried;
+	if (!has_collected) {
+		/* No call fails meanwhile, so nothing else would tell the user. */
+		if (is_late && !heap->is_late_told)
+			ch__why_print("dead code piles up: ");
+		heap->is_late_told |= is_late;
+		ch__trigger_put_off(heap);
+	}
+	atomic_compare_exchange_strong(&heap->unasked_ns, &now, 0);
+	return is_tried;
 }
 
 enum ch_status ch_vm_discard(struct ch_heap *heap, struct ch_vm *vm, size_t *freed, size_t *kept)

@@ -71,6 +71,14 @@ enum ch__placed ch__place_at_hand(struct ch__request *);
 /* The same wherever there is room, after the work that makes room. */
 enum ch__placed ch__place_in_need(struct ch__request *) CH_COLD;
 
+/* From enter to leave, no second open that may collect takes space freed by a cycle. Two kinds of
+ * opens take no turn: an open inside a callback of another open, and opens where the VM collects or
+ * stops its threads itself, since that stop waits for threads outside of the library. An open that
+ * waited longer than a cycle may take gets the turn of a holder that stays away. Returns the
+ * argument of leave, or 0. */
+uintptr_t ch__need_enter(struct ch_heap *, const struct ch__thread *self) CH_EXCLUDES(CH__ANY);
+void ch__need_leave(struct ch_heap *, uintptr_t entered);
+
 /* --- the commit (commit.c) and its checks (commit_check.c) --- */
 
 static inline struct ch__block *ch__code_block(const struct ch_heap *heap,

@@ -357,6 +357,31 @@ static enum ch__placed place_slowly(struct ch__request *r)
 	}
 }
 
+/* A callback may leave the thread with its fiber, so a fiber has the turn where there is one. A
+ * fiber may also stay away: after the limit the next open takes the turn over. */
+uintptr_t ch__need_enter(struct ch_heap *heap, const struct ch__thread *self)
+{
+	struct ch_fiber *fiber = CH_LOAD_RELAXED(&self->fiber);
+	uintptr_t me = fiber ? (uintptr_t)fiber : (uintptr_t)self;
+	ch__holds_nothing();
+	if (heap->config.driver == CH_DRIVER_HOST || atomic_load(&heap->stops_apart) ||
+	    atomic_load(&heap->need_is) == me)
+		return 0;
+	if (!ch__lock_seize(&heap->need) &&
+	    !ch__lock_wait_parked(&heap->need, ch__stop_limit(heap, ch__os_now_ns()))) {
+		uintptr_t away = atomic_load(&heap->need_is);
+		return away && atomic_compare_exchange_strong(&heap->need_is, &away, me) ? me : 0;
+	}
+	atomic_store(&heap->need_is, me);
+	return me;
+}
+
+void ch__need_leave(struct ch_heap *heap, uintptr_t entered)
+{
+	if (entered && atomic_compare_exchange_strong(&heap->need_is, &entered, 0))
+		ch__lock_let_go(&heap->need);
+}
+
 /* Space that comes free from the last look for room until the vm is known to wait is counted. */
 enum ch__placed ch__place_in_need(struct ch__request *r)
 {

@@ -10,6 +10,7 @@
 #include "codeheap/events/events.h"
 #include "codeheap/graph/block.h"
 #include "codeheap/graph/names.h"
+#include "codeheap/life/life.h"
 #include "pages/inner.h"
 #include "sinks/tools.h"
 #include "tests/support/heap_rig.h"
