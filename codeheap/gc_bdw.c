@@ -603,8 +603,7 @@ enum ch_status ch_bdw_heap_create(const struct ch_config *config, struct ch_heap
 		return ch__because_marking();
 	enum ch_status status = CH_OK;
 	if (config)
-		status = ch__sized_check("ch_config", config, CH__UP_TO(struct ch_config, driver),
-					 sizeof *config);
+		status = CH__SIZED_CHECK(ch_config, config, driver, panic);
 	if (status == CH_OK && config && config->driver != CH_DRIVER_BUILTIN)
 		status = ch__because(CH_E_ARG, "ch_config.driver is %d: not CH_DRIVER_BUILTIN",
 				     (int)config->driver);

@@ -98,7 +98,7 @@ static enum ch_status check_site(const struct ch__subject *s, const struct ch_br
 	enum ch_branch_kind kind = site->kind;
 	if (ch__block_is_data(heap, s->block))
 		return ch__because(CH_E_STATE, "the block is data");
-	enum ch_status status = ch__spare_check("ch_branch_site", site->spare, sizeof site->spare);
+	enum ch_status status = CH__SPARE_CHECK(ch_branch_site, site);
 	if (status != CH_OK)
 		return status;
 	if ((unsigned)kind > CH_LITERAL)

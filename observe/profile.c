@@ -272,9 +272,7 @@ enum ch_status ch_profile_start(struct ch_heap *heap, unsigned rate,
 		return ch__because(CH_E_ARG, "rate is %u: not 1 to %d", rate, CH__PROFILE_RATE_MAX);
 	struct ch_profile_options whole = {.size = sizeof whole};
 	if (options) {
-		status = ch__sized_check("ch_profile_options", options,
-					 CH__UP_TO(struct ch_profile_options, by_wall_clock),
-					 sizeof whole);
+		status = CH__SIZED_CHECK(ch_profile_options, options, by_wall_clock, user);
 		if (status != CH_OK)
 			return status;
 		ch__sized_take(&whole, sizeof whole, options);
@@ -312,9 +310,7 @@ enum ch_status ch_profile_stop(struct ch_heap *heap, struct ch_profile_counts *c
 		return CH_E_STATE;
 	enum ch_status status = ch__look_refuses(heap);
 	if (status == CH_OK && counts)
-		status = ch__sized_check("ch_profile_counts", counts,
-					 CH__UP_TO(struct ch_profile_counts, samples),
-					 sizeof *counts);
+		status = CH__SIZED_CHECK(ch_profile_counts, counts, samples, refused);
 	if (status != CH_OK)
 		return status;
 	ch__look_lock_heaps();
@@ -455,9 +451,7 @@ static enum ch_status take_view(struct ch_profile_view *whole, const struct ch_p
 	*whole = (struct ch_profile_view){.size = sizeof *whole};
 	if (!view)
 		return CH_OK;
-	enum ch_status status =
-		ch__sized_check("ch_profile_view", view, CH__UP_TO(struct ch_profile_view, flags),
-				sizeof *whole);
+	enum ch_status status = CH__SIZED_CHECK(ch_profile_view, view, flags, interpreter);
 	if (status != CH_OK)
 		return status;
 	ch__sized_take(whole, sizeof *whole, view);

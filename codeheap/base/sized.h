@@ -9,6 +9,20 @@
 
 /* Bytes of a struct from its start to the end of a field. */
 #define CH__UP_TO(type, field) (offsetof(type, field) + sizeof(((const type *)0)->field))
+/* Asserts which field ends a struct. */
+#define CH__ENDS_WITH(type, field)                                            \
+	((void)sizeof(struct {                                                 \
+		_Static_assert(CH__UP_TO(struct type, field) == sizeof(struct type), \
+			       "padding that a field would take");             \
+		int none;                                                      \
+	}))
+/* Checks the size of the caller's struct: the fields up to `least` are present in every version. */
+#define CH__SIZED_CHECK(type, at, least, last) \
+	(CH__ENDS_WITH(type, last),            \
+	 ch__sized_check(#type, (at), CH__UP_TO(struct type, least), sizeof(struct type)))
+/* Checks the spare words of a struct, which end it. */
+#define CH__SPARE_CHECK(type, at) \
+	(CH__ENDS_WITH(type, spare), ch__spare_check(#type, (at)->spare, sizeof (at)->spare))
 
 static inline enum ch_status ch__sized_check(const char *name, const void *sized, size_t least,
 					     size_t most)
@@ -21,7 +35,6 @@ static inline enum ch_status ch__sized_check(const char *name, const void *sized
 				     " takes %zu to %zu", name, size, least, most);
 }
 
-/* Checks the spare words of a struct. */
 static inline enum ch_status ch__spare_check(const char *name, const uint64_t *words, size_t bytes)
 {
 	uint64_t all = 0;

@@ -112,8 +112,7 @@ enum ch_status ch_vm_attach(struct ch_heap *heap, const struct ch_ops *ops, void
 		return ch__because_refused(heap);
 	if (!ops)
 		return ch__because(CH_E_ARG, "ops is NULL");
-	enum ch_status status = ch__sized_check(
-		"ch_ops", ops, CH__UP_TO(struct ch_ops, branch_hit), sizeof *ops);
+	enum ch_status status = CH__SIZED_CHECK(ch_ops, ops, branch_hit, resume_world);
 	if (status != CH_OK)
 		return status;
 	struct ch_ops all = {0};

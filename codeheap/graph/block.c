@@ -161,8 +161,7 @@ static void fill_sized(struct ch_heap *heap, uint32_t index, struct ch_info *out
 
 enum ch_status ch_block_info(struct ch_block handle, struct ch_info *out)
 {
-	enum ch_status status = ch__sized_check("ch_info", out, CH__UP_TO(struct ch_info, block),
-						sizeof *out);
+	enum ch_status status = CH__SIZED_CHECK(ch_info, out, block, kind);
 	if (status != CH_OK)
 		return status;
 	/* The lock keeps the block and the side list from being freed meanwhile. */

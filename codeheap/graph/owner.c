@@ -222,8 +222,7 @@ static CH_COLD void count_bytes(const struct ch_heap *heap, const struct ch__own
 
 enum ch_status ch_owner_info(struct ch_owner handle, struct ch_owner_facts *out)
 {
-	enum ch_status status = ch__sized_check(
-		"ch_owner_facts", out, CH__UP_TO(struct ch_owner_facts, vm), sizeof *out);
+	enum ch_status status = CH__SIZED_CHECK(ch_owner_facts, out, vm, metadata_bytes_now);
 	if (status != CH_OK)
 		return status;
 	struct ch_heap *heap = ch__handle_lock("owner", handle.bits, &status);

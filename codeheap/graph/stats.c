@@ -153,8 +153,7 @@ enum ch_status ch_heap_stats(struct ch_heap *heap, struct ch_stats *out)
 {
 	if (ch__heap_refuses(heap))
 		return ch__because_refused(heap);
-	enum ch_status status = ch__sized_check(
-		"ch_stats", out, CH__UP_TO(struct ch_stats, backend), sizeof *out);
+	enum ch_status status = CH__SIZED_CHECK(ch_stats, out, backend, freezes);
 	if (status != CH_OK)
 		return status;
 	ch__heap_lock(heap);

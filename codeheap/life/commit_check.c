@@ -223,7 +223,7 @@ static inline enum ch_status check_code(struct ch_heap *heap, struct ch__thread 
 	bool has_steps = frame == CH_FRAME_STEPS;
 	enum ch_status status = look_around(heap, block, code->block);
 	if (CH_LIKELY(status == CH_OK))
-		status = ch__spare_check("ch_code", code->spare, sizeof code->spare);
+		status = CH__SPARE_CHECK(ch_code, code);
 	if (CH_LIKELY(status == CH_OK))
 		status = check_used(heap, block, code, i, has_steps);
 	if (CH_LIKELY(status == CH_OK))

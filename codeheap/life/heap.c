@@ -71,8 +71,7 @@ static enum ch_status read_config(const struct ch_config *in, struct ch_config *
 	struct ch_config defaults;
 	ch_config_init(&defaults);
 	in = in ? in : &defaults;
-	enum ch_status status = ch__sized_check(
-		"ch_config", in, CH__UP_TO(struct ch_config, driver), sizeof *in);
+	enum ch_status status = CH__SIZED_CHECK(ch_config, in, driver, panic);
 	if (status != CH_OK)
 		return status;
 	ch__sized_take(config, sizeof *config, in);

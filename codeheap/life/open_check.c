@@ -105,8 +105,7 @@ static enum ch_status check_open(const struct ch_heap *heap, const struct ch_ope
 static enum ch_status CH_COLD open_sized(const struct ch_open *open, struct ch_code *code)
 {
 	struct ch_open whole;
-	enum ch_status status = ch__sized_check(
-		"ch_open", open, CH__UP_TO(struct ch_open, hot_bytes), sizeof *open);
+	enum ch_status status = CH__SIZED_CHECK(ch_open, open, hot_bytes, align);
 	if (status != CH_OK)
 		return status;
 	ch__sized_take(&whole, sizeof whole, open);

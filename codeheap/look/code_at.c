@@ -106,6 +106,7 @@ bool ch_code_at(const struct ch_heap *heap, const void *pc, bool is_return, stru
 	/* A caller's struct with enough room is written directly: this stack keeps no address. */
 	if (CH_LIKELY(heap) && (CH_LIKELY(out->size == sizeof *out) || out->size == BARE_BYTES))
 		return read_spot(heap, (uintptr_t)pc, is_return, out);
+	CH__ENDS_WITH(ch_spot, site_user);
 	/* No ch__because: making a sentence is not signal-safe. */
 	if (out->size < BARE_BYTES || out->size > sizeof *out)
 		return false;
