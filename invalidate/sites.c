@@ -110,17 +110,14 @@ static bool next_place(struct walk *w, struct place *p)
 	return next_branch(w, p) || next_item(w, p);
 }
 
-/* The bits of [from, to) that lie in the byte of `from`. */
-static uint8_t mask_of(uint32_t from, uint32_t to)
-{
-	unsigned below = from / 8 == to / 8 ? (1u << to % 8) - 1 : 0xff;
-	return (uint8_t)(below & 0xffu << from % 8);
-}
+/* What a map says of a byte: a place has it; a place has it and the byte before; an exit leads to
+ * it. */
+enum { COVERED = 1, INNER = 2, TARGET = 4 };
 
-static bool any_bit(const uint8_t *bits, uint32_t from, uint32_t to)
+static bool has_any(const struct ch__site_map *map, uint32_t from, uint32_t to, uint8_t what)
 {
-	for (; from < to; from = (from | 7) + 1)
-		if (bits[from / 8] & mask_of(from, to))
+	for (; from < to; from++)
+		if (map->bytes[from - map->base] & what)
 			return true;
 	return false;
 }
@@ -128,15 +125,10 @@ static bool any_bit(const uint8_t *bits, uint32_t from, uint32_t to)
 /* Not inlined: it has three callers, and would be most of their text. */
 __attribute__((noinline)) static void note(struct ch__site_map *map, const struct place *p)
 {
-	uint32_t from = p->at - map->base, end = p->end - map->base;
-	uint32_t bit = p->leads_to - map->base;
-	uint32_t first = 1u << from % 8;
-	for (; from < end; from = (from | 7) + 1, first = 0) {
-		map->covered[from / 8] |= mask_of(from, end);
-		map->inner[from / 8] |= (uint8_t)(mask_of(from, end) & ~first);
-	}
-	if (p->leads_to && bit < map->capacity)
-		map->targets[bit / 8] |= (uint8_t)(1u << bit % 8);
+	for (uint32_t at = p->at; at < p->end; at++)
+		map->bytes[at - map->base] |= at == p->at ? COVERED : COVERED | INNER;
+	if (p->leads_to && p->leads_to - map->base < map->capacity)
+		map->bytes[p->leads_to - map->base] |= TARGET;
 }
 
 /* Notes what was attached since: by this thread, or by a thread that had the OPEN block in between.
@@ -153,16 +145,6 @@ static void catch_up(const struct ch_heap *heap, struct ch__site_map *map,
 	map->branch = w.branch;
 	map->item = w.item;
 }
-
-/* A part of the block is whole granules, and a granule is one byte of each bitmap. */
-static void clear_part(struct ch__site_map *map, uint32_t offset, uint32_t bytes)
-{
-	uint32_t at = (offset - map->base) / CH__GRANULE_BYTES;
-	memset(map->covered + at, 0, bytes / CH__GRANULE_BYTES);
-	memset(map->targets + at, 0, bytes / CH__GRANULE_BYTES);
-	memset(map->inner + at, 0, bytes / CH__GRANULE_BYTES);
-}
-_Static_assert(CH__GRANULE_BYTES == 8, "a granule has a byte of a site map");
 
 static bool is_of(const struct ch__site_map *map, const struct ch__block *block)
 {
@@ -184,30 +166,27 @@ static const struct ch__site_map *map_of(const struct ch__subject *s)
  * large map serves once: fresh memory is zero, and takes no page where no site is. */
 static void make_map(struct ch_heap *heap, struct ch__site_map *map, const struct ch__block *block)
 {
-	enum { REUSED_MOST = 1 << 20 };
+	enum { REUSED_MOST = 1 << 18 };
 	uint32_t page_bytes = (uint32_t)1 << heap->pool->page_log2;
 	uint32_t base = block->hot_offset & ~(page_bytes - 1);
 	uint32_t end = block->flags & CH__FLAG_APART
 			       ? ch__cold_offset(heap, block) + ch__cold_bytes(block)
 			       : base + page_bytes;
-	uint32_t bytes = (end - base) / CH__GRANULE_BYTES;
 	bool is_fresh = end - base > map->capacity || map->capacity > REUSED_MOST;
 	if (is_fresh) {
 		/* Freed first: under a limit of address space there may be no room for two. */
-		ch__meta_free(heap->meta, map->covered, (size_t)map->capacity / 8 * 3);
+		ch__meta_free(heap->meta, map->bytes, map->capacity);
 		map->capacity = 0;
-		uint8_t *maps = map->covered = ch__meta_alloc(heap->meta, (size_t)bytes * 3);
-		if (!maps)
+		map->bytes = ch__meta_alloc(heap->meta, end - base);
+		if (!map->bytes)
 			return;
-		map->targets = maps + bytes;
-		map->inner = map->targets + bytes;
 		map->capacity = end - base;
 	}
 	map->base = base;
 	if (!is_fresh)
-		clear_part(map, block->hot_offset, ch__hot_bytes(block));
+		memset(map->bytes + (block->hot_offset - base), 0, ch__hot_bytes(block));
 	if (!is_fresh && block->cold_granules)
-		clear_part(map, ch__cold_offset(heap, block), ch__cold_bytes(block));
+		memset(map->bytes + (ch__cold_offset(heap, block) - base), 0, ch__cold_bytes(block));
 	struct walk w = walk_from(STUBS, heap, block);
 	for (struct place p; w.next != BRANCH && next_place(&w, &p);)
 		note(map, &p);
@@ -239,9 +218,8 @@ FLAT static bool has_room(const struct ch__subject *s, uint32_t at, uint32_t end
 	if (entry > at && entry < end)
 		return false;
 	const struct ch__site_map *map = map_of(s);
-	uint32_t base = map ? map->base : 0;
-	if (map && !any_bit(map->covered, at - base, end - base) &&
-	    (is_ref || !any_bit(map->targets, at + 1 - base, end - base)))
+	if (map && !has_any(map, at, end, COVERED) &&
+	    (is_ref || !has_any(map, at + 1, end, TARGET)))
 		return true;
 	bool is_cold = s->block->cold_granules && end > ch__cold_offset(s->heap, s->block);
 	struct walk w = walk_from(is_cold ? STUBS : ENTRY, s->heap, s->block);
@@ -283,8 +261,7 @@ static bool may_lead_to(const struct ch__subject *s, uintptr_t exec)
 	uint32_t offset = ch__offset(heap, exec);
 	if (ch__block_has(heap, s->block, exec, 1)) {
 		const struct ch__site_map *map = map_of(s);
-		uint32_t bit = map ? offset - map->base : 0;
-		return (map && !any_bit(map->inner, bit, bit + 1)) ||
+		return (map && !has_any(map, offset, offset + 1, INNER)) ||
 		       !is_inside_a_place(heap, s->block, offset);
 	}
 	if (ch__block_state(s->block) != CH_BLOCK_OPEN)

@@ -35,17 +35,16 @@ struct ch__counters {
 	__atomic_store_n(&(counter), __atomic_load_n(&(counter), __ATOMIC_RELAXED) + (n),     \
 			 __ATOMIC_RELAXED)
 
-/* Bitmaps of the block that the thread works on, rebuilt from the records for another (sites.c). */
+/* A map of the block that the thread works on, rebuilt from the records for another (sites.c). */
 struct ch__site_map {
 	const struct ch__block *block; /* NULL: of no block */
 	uint32_t generation;           /* of the block */
 	uint32_t noted;                /* attaching calls; a few need no map */
 	bool is_made;
 	uint32_t branch, item;         /* the first records that the map may not have yet */
-	uint32_t base;                 /* pool offset of the first bit */
-	uint32_t capacity;             /* bits in each map */
-	/* Bytes of places, bytes that exits lead to, bytes of places but their first. */
-	uint8_t *covered, *targets, *inner;
+	uint32_t base;                 /* pool offset of the first byte */
+	uint32_t capacity;             /* bytes */
+	uint8_t *bytes;                /* a set of what is said of each byte */
 };
 
 /* Written by a thread before its state says that it stands still; read in the stopped world. */
