@@ -37,6 +37,9 @@ enum { CH__LINE_BYTES = 64 }; /* a cache line on each machine with a port */
 #define CH_LOAD_RELAXED(at) atomic_load_explicit((at), memory_order_relaxed)
 #define CH_STORE_RELAXED(at, value) atomic_store_explicit((at), (value), memory_order_relaxed)
 
+/* To a power of two. */
+#define CH_ROUND_UP(bytes, to) (((uint64_t)(bytes) + (to) - 1) & ~((uint64_t)(to) - 1))
+
 #define CH_LIKELY(x) __builtin_expect(!!(x), 1)
 #define CH_UNLIKELY(x) __builtin_expect(!!(x), 0)
 /* For functions that guests call (codeheap/listener.h, guest_look.h): the libraries of the core

@@ -17,7 +17,7 @@ enum { ALIGN = 16, SHARDS = 8 };
 
 static size_t rounded(size_t bytes)
 {
-	return bytes ? (bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1) : ALIGN;
+	return bytes ? CH_ROUND_UP(bytes, ALIGN) : ALIGN;
 }
 
 bool ch__meta_grow(struct ch__meta *meta, void *array, uint32_t *capacity, uint32_t least,

@@ -18,7 +18,7 @@ enum {
 static size_t take_table(size_t *used, size_t bytes)
 {
 	size_t at = *used;
-	*used += (bytes + TABLE_ALIGN - 1) & ~(size_t)(TABLE_ALIGN - 1);
+	*used += CH_ROUND_UP(bytes, TABLE_ALIGN);
 	return at;
 }
 

@@ -25,6 +25,7 @@ _Static_assert(sizeof(uintptr_t) == 8 && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN
 
 /* In the order of the file, behind the header. */
 enum part_kind { FRAMES, SYMBOLS, LINES, INFO, ABBREVIATIONS, STRINGS, SECTIONS, PARTS };
+enum { ALIGN = 16 }; /* of each part */
 
 struct part {
 	uint8_t *at; /* NULL: bytes are counted */
@@ -392,11 +393,6 @@ static void put_ranges(struct image *m)
 	put_section(m, text);
 }
 
-static size_t round_up(size_t bytes)
-{
-	return (bytes + 15) & ~(size_t)15;
-}
-
 static Elf64_Shdr section_of(struct image *m, const char *name, uint32_t type, enum part_kind kind)
 {
 	const struct part *p = &m->part[kind];
@@ -457,9 +453,9 @@ static void put_all(struct image *m)
 
 static struct ch__elf_memory take_memory(struct image *m, size_t head)
 {
-	struct ch__elf_memory memory = {.image_bytes = round_up(sizeof(Elf64_Ehdr))};
+	struct ch__elf_memory memory = {.image_bytes = CH_ROUND_UP(sizeof(Elf64_Ehdr), ALIGN)};
 	for (unsigned i = 0; i < PARTS; i++)
-		memory.image_bytes += round_up(m->part[i].used);
+		memory.image_bytes += CH_ROUND_UP(m->part[i].used, ALIGN);
 	memory.bytes = head + memory.image_bytes;
 	/* a section's number has 16 bits */
 	if (sections_of(m) < SHN_LORESERVE)
@@ -467,10 +463,10 @@ static struct ch__elf_memory take_memory(struct image *m, size_t head)
 	if (!memory.at)
 		return memory;
 	memory.image = m->base = (uint8_t *)memory.at + head;
-	uint8_t *at = m->base + round_up(sizeof(Elf64_Ehdr));
+	uint8_t *at = m->base + CH_ROUND_UP(sizeof(Elf64_Ehdr), ALIGN);
 	for (unsigned i = 0; i < PARTS; i++) {
 		m->part[i] = (struct part){.at = at, .room = m->part[i].used};
-		at += round_up(m->part[i].room);
+		at += CH_ROUND_UP(m->part[i].room, ALIGN);
 	}
 	return memory;
 }
@@ -479,7 +475,7 @@ struct ch__elf_memory ch__elf_image_make(const struct ch__elf_input *in, size_t 
 {
 	struct image m = {.in = in};
 	put_all(&m);
-	struct ch__elf_memory memory = take_memory(&m, round_up(head_bytes));
+	struct ch__elf_memory memory = take_memory(&m, CH_ROUND_UP(head_bytes, ALIGN));
 	if (memory.at) {
 		put_all(&m);
 		put_header(&m);

@@ -185,11 +185,6 @@ static void put_lines(const struct code *code, const struct ch__tool_lines *line
 	put_line(code->exec + code->bytes, lines->at[n - 1].line, lines->file);
 }
 
-static uint32_t round_up(size_t bytes)
-{
-	return ((uint32_t)bytes + 7) & ~7u;
-}
-
 static void put_unwinding(const struct code *code, const struct ch__frame_shape *shape)
 {
 	struct cie cie = {
@@ -210,14 +205,14 @@ static void put_unwinding(const struct code *code, const struct ch__frame_shape 
 	if (shape->steps)
 		n = ch__steps_fde(shape->steps, code->exec, fde.program);
 	/* For code without a shape the section is the end mark only. */
-	uint32_t cie_bytes = shape->bytes ? round_up(ENTRY_FIXED_BYTES + shape->bytes) : 8;
-	uint32_t fde_bytes = shape->bytes ? round_up(ENTRY_FIXED_BYTES + n) : 0;
+	uint32_t cie_bytes = shape->bytes ? CH_ROUND_UP(ENTRY_FIXED_BYTES + shape->bytes, 8) : 8;
+	uint32_t fde_bytes = shape->bytes ? CH_ROUND_UP(ENTRY_FIXED_BYTES + n, 8) : 0;
 	uint32_t section_bytes = cie_bytes + fde_bytes;
 	cie.length = shape->bytes ? cie_bytes - sizeof cie.length : 0;
 	fde.length = fde_bytes - sizeof fde.length;
 	fde.cie = cie_bytes + offsetof(struct fde, cie);
 	/* The section begins behind the code, at the next 8 bytes. */
-	fde.start = 0 - (round_up(code->bytes) + cie_bytes + offsetof(struct fde, start));
+	fde.start = 0 - (CH_ROUND_UP(code->bytes, 8) + cie_bytes + offsetof(struct fde, start));
 	struct unwinding_hdr hdr = {1, PCREL_SDATA4, OMIT, OMIT, 0 - (section_bytes + 4), {0}};
 	struct unwinding_head head = {
 		prefix_of(UNWINDING_INFO, sizeof head + section_bytes + sizeof hdr),

@@ -94,9 +94,8 @@ static void put_runtime_line(const struct ch__sinks_config *config) CH_REQUIRES(
 
 static bool make_maps(struct user *user)
 {
-	size_t page = ch__os_page_bytes();
 	size_t bytes = user->common.config->pool_bytes >> GRANULE_LOG2 >> 3;
-	user->map_bytes = (bytes + page - 1) & ~(page - 1);
+	user->map_bytes = CH_ROUND_UP(bytes, ch__os_page_bytes());
 	user->maps = ch__os_private(MAPS * user->map_bytes);
 	return user->maps != NULL;
 }

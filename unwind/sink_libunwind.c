@@ -137,8 +137,8 @@ static void tell_runtime(struct libunwind *u)
 static int take_memory(struct libunwind *u)
 {
 	const struct ch__sinks_config *c = u->config;
-	size_t page = ch__os_page_bytes(), bytes = u->part_bytes * (u->chunk_count + 1);
-	u->memory_bytes = (bytes + page - 1) & ~(page - 1);
+	size_t bytes = u->part_bytes * (u->chunk_count + 1);
+	u->memory_bytes = CH_ROUND_UP(bytes, ch__os_page_bytes());
 	u->memory = ch__os_private_near(u->memory_bytes, c->pool_exec);
 	if (!u->memory)
 		return errno;

@@ -53,7 +53,7 @@ static inline uint32_t shrink(struct ch_heap *heap, struct ch__thread *self,
 {
 	uint32_t hot = block->hot_offset, hot_bytes = block->hot_granules * CH__GRANULE_BYTES;
 	uint32_t hot_end = hot + CH__HEAD_BYTES + used_to;
-	uint32_t keep = ch__round_up(hot_end - hot), cut = code->used_from;
+	uint32_t keep = CH_ROUND_UP(hot_end - hot, CH__GRANULE_BYTES), cut = code->used_from;
 	fill_gap(heap, hot_end, hot + keep);
 	if (keep < hot_bytes) {
 		ch__set16(&block->hot_granules, keep / CH__GRANULE_BYTES);
@@ -71,7 +71,7 @@ static inline uint32_t shrink(struct ch_heap *heap, struct ch__thread *self,
 	}
 	uint32_t cold_bytes = ch__cold_bytes(block);
 	uint32_t cold_end = cold_bytes - (code->cold_bytes - code->cold_used);
-	uint32_t cold_keep = ch__round_up(cold_end);
+	uint32_t cold_keep = CH_ROUND_UP(cold_end, CH__GRANULE_BYTES);
 	if (code->cold_bytes)
 		self->has_spare_cold = (cold_bytes - cold_keep) * SPARE_SHARE >= code->cold_bytes;
 	if (cold_end >= cold_bytes)
@@ -250,7 +250,7 @@ static uint32_t write_note(struct ch_heap *heap, const struct ch__block *block,
 			   const struct ch_code *code)
 {
 	uint32_t room = block->hot_offset + ch__head_bytes(CH__SPAN_CODE);
-	uint32_t at = ch__round_up(room + code->used_to);
+	uint32_t at = CH_ROUND_UP(room + code->used_to, CH__GRANULE_BYTES);
 	uintptr_t exec = ch__exec(heap, at);
 	fill_gap(heap, room + code->used_to, at);
 	uint32_t bytes =

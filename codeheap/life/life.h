@@ -32,11 +32,6 @@ enum ch_status ch__wishes_read(struct ch_config *, unsigned *wanted);
 /* Tells which of the wanted sinks a finished heap does not have, and why. */
 void ch__wishes_tell_off(const struct ch_heap *, unsigned wanted);
 
-static inline uint64_t ch__round_up(uint64_t bytes)
-{
-	return (bytes + CH__GRANULE_BYTES - 1) & ~(uint64_t)(CH__GRANULE_BYTES - 1);
-}
-
 /* --- opening (open.c, open_place.c) --- */
 
 struct ch__request {

@@ -25,8 +25,8 @@ static enum ch_status size_request(struct ch__request *r)
 	}
 	if (cold)
 		cold += CH__HEAD_BYTES;
-	hot = ch__round_up(hot);
-	cold = ch__round_up(cold);
+	hot = CH_ROUND_UP(hot, CH__GRANULE_BYTES);
+	cold = CH_ROUND_UP(cold, CH__GRANULE_BYTES);
 	r->hot_bytes = (uint32_t)hot;
 	r->cold_bytes = (uint32_t)cold;
 	r->slack = open->align > r->head ? (uint32_t)open->align - r->head : 0;
