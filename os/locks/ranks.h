@@ -52,16 +52,7 @@ CH_GUEST void ch__rank_note(enum ch__rank, bool is_taken);
  * to the other two nothing is noted or checked. */
 void ch__ranks_rest(bool);
 #else
-static inline void ch__rank_check_for(enum ch__rank rank, const char *what)
-{
-	(void)rank, (void)what;
-}
-static inline void ch__rank_note(enum ch__rank rank, bool is_taken)
-{
-	(void)rank, (void)is_taken;
-}
-static inline void ch__ranks_rest(bool rests)
-{
-	(void)rests;
-}
+#define ch__rank_check_for(rank, what) ((void)(rank))
+#define ch__rank_note(rank, is_taken) ((void)(rank))
+#define ch__ranks_rest(rests) ((void)0)
 #endif
