@@ -89,16 +89,6 @@ void ch__block_pages_freed(struct ch_heap *heap, uint32_t hot_offset, bool is_sp
 	}
 }
 
-void ch__block_pages_cut(struct ch_heap *heap, uint32_t hot_offset, uint32_t pages)
-{
-	uint32_t first = hot_offset >> heap->pool->page_log2;
-	uint32_t kept = heap->pool->pages[first].span_pages - pages;
-	if (pages)
-		ch__sinks_page_dead(heap->sinks, first + kept, pages);
-	ch__pool_cut_span(heap->pool, first, kept);
-	ch__pool_trim_if_worth(heap->pool);
-}
-
 void ch__page_retire(struct ch_heap *heap, uint32_t page)
 {
 	ch__pool_retire_page(heap->pool, page);

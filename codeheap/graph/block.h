@@ -199,9 +199,6 @@ static inline void ch__owner_remove(struct ch_heap *heap, struct ch__owner *owne
 }
 
 void ch__block_pages_freed(struct ch_heap *, uint32_t hot_offset, bool is_span);
-/* Gives back `pages` pages at the end of an OPEN block's span, which the block left before. A room
- * is a room no more, also if `pages` is 0. */
-void ch__block_pages_cut(struct ch_heap *, uint32_t hot_offset, uint32_t pages);
 void ch__page_retire(struct ch_heap *, uint32_t page); /* the caller's open page */
 /* The calling thread opens blocks of the frame number in another page from here on: index + 1, or 0
  * for none. The old page is retired. */

@@ -71,16 +71,6 @@ void ch__owner_reset_cell(struct ch__owner *owner)
 	atomic_store_explicit(&owner->cell, owner->fallback, memory_order_seq_cst);
 }
 
-bool ch__owner_of_none(struct ch_heap *heap)
-{
-	if (!ch__table_back(&heap->owners, 0))
-		return false;
-	struct ch__owner *none = ch__owner_at(heap, 0);
-	none->vm = &heap->nobody;
-	atomic_store(&none->mark, heap->epoch + CH__MARK_AHEAD);
-	return true;
-}
-
 enum ch_status ch__owner_make(struct ch_vm *vm, const char *name, const void *fallback, void *user,
 			      uint32_t *index)
 {

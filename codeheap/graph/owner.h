@@ -103,9 +103,6 @@ bool ch__owner_let_go(struct ch_heap *, struct ch_owner, uint32_t *blocks);
 void ch__owners_end_releases(struct ch_heap *) CH_REQUIRES(ch__role_heap);
 /* So many records of the owner's blocks became FREE; after the last the owner may go. */
 void ch__owner_drop(struct ch_heap *, uint32_t owner, uint32_t records) CH_REQUIRES(ch__role_heap);
-/* Makes record 0, the owner of code that has none. Record 0 is never found, made, entered or
- * released, lists and counts no block, and hears nothing. Returns false when there is no memory. */
-bool ch__owner_of_none(struct ch_heap *);
 void ch__owner_try_free(struct ch_heap *, uint32_t owner) CH_REQUIRES(ch__role_heap);
 /* Makes an owner. The Boehm driver then writes the anchor, under the same hold of the lock. */
 enum ch_status ch__owner_make(struct ch_vm *, const char *name, const void *fallback, void *user,

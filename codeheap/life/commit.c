@@ -279,8 +279,15 @@ static void finish_bytes(struct ch_heap *heap, struct ch__thread *self, const st
 		block->side_list->entry_offset =
 			ch__entry_from(block, code) + ch__head_bytes(use) - CH__HEAD_BYTES;
 	ch__region_leave(self);
-	if (is_apart)
-		ch__block_pages_cut(heap, block->hot_offset, cut >> heap->pool->page_log2);
+	if (is_apart) {
+		uint32_t first = block->hot_offset >> heap->pool->page_log2;
+		uint32_t pages = cut >> heap->pool->page_log2;
+		uint32_t kept = heap->pool->pages[first].span_pages - pages;
+		if (pages)
+			ch__sinks_page_dead(heap->sinks, first + kept, pages);
+		ch__pool_cut_span(heap->pool, first, kept); /* a room is a room no more */
+		ch__pool_trim_if_worth(heap->pool);
+	}
 	if (cut) {
 		ch__space_returned(heap);
 		CH__COUNT(self->counters.code_bytes, -(int64_t)cut);

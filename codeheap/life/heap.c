@@ -200,8 +200,13 @@ static enum ch_status fill_heap(struct ch_heap *heap, unsigned wanted)
 	heap->sweep_cursor = heap->sweep_owner = 1;
 	heap->nobody.heap = heap->guest.heap = heap;
 	if (!create_tables(heap) || !ch__mark_reserve(heap, &heap->marker) ||
-	    !ch__owner_of_none(heap))
+	    !ch__table_back(&heap->owners, 0))
 		return because_records();
+	/* The owner of code that has none: it is never found, made, entered or released, lists and
+	 * counts no block, and hears nothing. */
+	struct ch__owner *none = ch__owner_at(heap, 0);
+	none->vm = &heap->nobody;
+	atomic_store(&none->mark, heap->epoch + CH__MARK_AHEAD);
 	bool fast_fence = false, core_sync = false;
 	ch__os_membarrier_register(&fast_fence, &core_sync);
 	atomic_store(&heap->fence_in_regions, !fast_fence);
