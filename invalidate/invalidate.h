@@ -44,7 +44,8 @@ uintptr_t ch__block_veneer_exec(const struct ch_heap *, const struct ch__block *
  * sites lead back to stubs or exits; sites in dying code need no patch. */
 void ch__block_unlink(struct ch_heap *, uint32_t block, bool patch_incoming, bool patch_outgoing)
 	CH_REQUIRES(ch__role_heap, ch__role_region);
-void ch__stub_init(struct ch_heap *);
+/* What the stubs' trampoline enters. */
+void ch__stub_hit(struct ch__arch_stub_context *, struct ch_regs *, uintptr_t return_address);
 
 /* Whether a site of so many bytes at exec, with this exit, may be attached. The bytes may not
  * overlap an attached site, no exit of the block and no entry may lead between two of the bytes,

@@ -58,8 +58,8 @@ static uint32_t CH_COLD find_late(struct ch__thread *self, uintptr_t return_addr
 	return source;
 }
 
-static void stub_hit(struct ch__arch_stub_context *context, struct ch_regs *regs,
-		     uintptr_t return_address)
+void ch__stub_hit(struct ch__arch_stub_context *context, struct ch_regs *regs,
+		  uintptr_t return_address)
 {
 	/* The context is the heap's first field. */
 	struct ch_heap *heap = (struct ch_heap *)(void *)context;
@@ -105,10 +105,4 @@ static void stub_hit(struct ch__arch_stub_context *context, struct ch_regs *regs
 		}
 	}
 	/* Every answer died before it could be entered: go on at the pc that the callback left. */
-}
-
-void ch__stub_init(struct ch_heap *heap)
-{
-	ch__arch_stub_context_init(&heap->stub);
-	heap->stub.hit = stub_hit;
 }

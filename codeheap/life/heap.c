@@ -214,7 +214,6 @@ static enum ch_status fill_heap(struct ch_heap *heap, unsigned wanted)
 	heap->branches_resting = CH__BRANCHES_RESTING;
 	ch__os_random(heap->name_key, sizeof heap->name_key);
 	heap->process = ch__os_process_id();
-	ch__stub_init(heap);
 	ch__runtime_begin(heap);
 	if (heap->config.stops_world && heap->config.stop_signal &&
 	    !ch__world_install_signal(heap->config.stop_signal))

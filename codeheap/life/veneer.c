@@ -3,11 +3,14 @@
  * and veneers, for calls of functions far away. Each is written once and stays. Lock: heap. */
 #include "codeheap/base/why.h"
 #include "codeheap/life/life.h"
+#include "invalidate/invalidate.h"
 
 void ch__runtime_begin(struct ch_heap *heap)
 {
 	struct ch__pool *pool = heap->pool;
 	uintptr_t exec = pool->runtime_exec;
+	ch__arch_stub_context_init(&heap->stub);
+	heap->stub.hit = ch__stub_hit;
 	size_t bytes = ch__arch_trampoline_write(ch__pool_write(pool, exec), &heap->stub);
 	ch__pool_sync(pool, exec, bytes);
 	CH_PUBLISHED(pool, exec, bytes, "trampoline of stubs");
