@@ -186,7 +186,8 @@ static void make_map(struct ch_heap *heap, struct ch__site_map *map, const struc
 	if (!is_fresh)
 		memset(map->bytes + (block->hot_offset - base), 0, ch__hot_bytes(block));
 	if (!is_fresh && block->cold_granules)
-		memset(map->bytes + (ch__cold_offset(heap, block) - base), 0, ch__cold_bytes(block));
+		memset(map->bytes + (ch__cold_offset(heap, block) - base), 0,
+		       ch__cold_bytes(block));
 	struct walk w = walk_from(STUBS, heap, block);
 	for (struct place p; w.next != BRANCH && next_place(&w, &p);)
 		note(map, &p);

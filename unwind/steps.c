@@ -214,8 +214,9 @@ static void put_save_fault(struct ch__text *fault, const struct ch_frame *f, uns
 	const struct ch_frame_save *save = &f->saves[i];
 	unsigned kept = kept_index(save->reg);
 	if (kept == CH_ARCH_STEPS_KEPT || (*seen & 1u << kept))
-		ch__text_format(fault, "saves[%u].reg is %u: none that a callee keeps, or there twice",
-				i, save->reg);
+		ch__text_format(fault,
+				"saves[%u].reg is %u: none that a callee keeps, or there twice", i,
+				save->reg);
 	else if (save->below < 2)
 		ch__text_format(fault, "saves[%u].below is %u: not 2 or more", i, save->below);
 	else if (save->at >= code_bytes)

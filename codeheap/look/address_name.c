@@ -28,7 +28,8 @@ static void put_code(struct ch_heap *heap, uintptr_t at, uintptr_t address, stru
 {
 	const struct ch__pool *pool = heap->pool;
 	if (!ch__pool_has(pool, at)) {
-		ch__text_format(t, "runtime page of the code heap+%lx", address - pool->runtime_exec);
+		ch__text_format(t, "runtime page of the code heap+%lx",
+				address - pool->runtime_exec);
 		return;
 	}
 	bool is_block = false;

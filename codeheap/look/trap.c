@@ -324,7 +324,8 @@ static void describe(struct ch__text *line, const struct ch_heap *heap, const si
 		return;
 	if (heap->process != ch__os_process_id()) {
 		/* No fork handler ran: not even the library may look at code. */
-		ch__text_format(line, "code that a child of a raw clone has no copy of (%lx)", address);
+		ch__text_format(line, "code that a child of a raw clone has no copy of (%lx)",
+				address);
 		return;
 	}
 	if (info->si_signo == SIGTRAP && is_foreign(heap, address))
