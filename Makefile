@@ -125,7 +125,7 @@ lib_o := $(lib_c:%.c=$(OBJ)/%.o) $(lib_s:%.S=$(OBJ)/%.S.o)
 # Guests of a heap have copies of what keeps nothing (the linker finds of what), and call all else in the core (CH_GUEST).
 guest_o := $(filter $(OBJ)/flame/% $(OBJ)/observe/%,$(lib_o))
 core_o := $(filter-out $(guest_o),$(lib_o))
-copied_o := $(filter-out %/meta.o %/ranks.o %/moves.o,$(filter $(OBJ)/arch/% $(OBJ)/os/% $(OBJ)/unwind/walk.o,$(core_o)))
+copied_o := $(filter-out %/meta.o %/checks.o,$(filter $(OBJ)/arch/% $(OBJ)/os/% $(OBJ)/unwind/walk.o,$(core_o)))
 dl_o := $(patsubst $(OBJ)/os/meta.o,$(OBJ)/os/meta_malloc.o,$(core_o))
 bdw_o := $(if $(filter 1,$(BDW)),$(patsubst %.c,$(OBJ)/%.o,$(wildcard codeheap/gc_bdw.c)))
 # Tests link objects of their own, with the switches by which a test breaks the code or fails its OS calls.

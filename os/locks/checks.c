@@ -1,13 +1,56 @@
 /* SPDX-License-Identifier: MIT
- * moves.c: the assertion behind CH_MOVE. Empty in a build without these checks. Takes no lock and
+ * checks.c: what checked builds watch, and its panics: the locks that the calling thread holds, by
+ * rank, and the assertion behind CH_MOVE. Empty in a build without these checks. Takes no lock and
  * allocates nothing: threads make moves in signal handlers, too. */
 #include "os/locks/moves.h"
-
+#include "os/locks/ranks.h"
 #include "os/text.h"
 
 #include <string.h>
 
 #if CH_CHECK >= 2
+
+static const char *const names[] = {
+#define X(name, text) text,
+	CH__RANK_LIST(X)
+#undef X
+};
+
+/* The number of locks of each rank: a lock that was only tried may be the second of its rank. */
+static _Thread_local uint8_t locks[CH__RANKS];
+static _Thread_local bool is_resting;
+
+static _Noreturn CH_COLD void refuse_lock(const char *what, const char *has)
+{
+	char bytes[240];
+	struct ch__text text = {bytes, sizeof bytes, 0};
+	ch__text_format(&text, "locks out of order: %s is wanted by who holds %s; or %s", what, has,
+			CH__MISPLACED_CALL);
+	ch__text_end(&text);
+	ch__panic(bytes);
+}
+
+__attribute__((noinline)) void ch__rank_check_for(enum ch__rank rank, const char *what)
+{
+	if (is_resting)
+		return;
+	for (unsigned other = rank; other < CH__RANKS; other++)
+		if (locks[other])
+			refuse_lock(what ? what : names[rank], names[other]);
+}
+
+__attribute__((noinline)) void ch__rank_note(enum ch__rank rank, bool is_taken)
+{
+	if (is_resting)
+		return;
+	CH_ASSERT(is_taken || locks[rank], "a lock is let go by who does not hold it");
+	locks[rank] = (uint8_t)(is_taken ? locks[rank] + 1 : locks[rank] - 1);
+}
+
+__attribute__((noinline)) void ch__ranks_rest(bool rests)
+{
+	is_resting = rests;
+}
 
 static const char *state_name(const struct ch__moves *table, uint32_t state)
 {
