@@ -26,6 +26,6 @@ dist:
 	@tools/dist.sh $(version) $(call quoted,$(BUILD)/libcodeheap-$(version).tar.gz)
 
 # A copy that hosts of others and scripts are built against.
-$(installed): $(libs) $(bdw_libs) $(user_tools) $(man_pages) codeheap/codeheap.hpp $(wildcard examples/*.c* tools/*.pc.in tools/gdb/*.py tools/gdb/codeheap_gdb/*.py docs/man/*.[1-9]) tools/install.sh Makefile mk/install.mk
+$(installed): $(libs) $(bdw_libs) $(user_tools) $(man_pages) codeheap/codeheap.hpp $(wildcard examples/*.c* tools/*.pc.in tools/gdb/*.py tools/gdb/codeheap_gdb/*.py docs/man/*.[1-9]) tools/libgc.supp tools/install.sh Makefile mk/install.mk
 	@rm -rf $(@D)
 	@$(MAKE) --no-print-directory -s install PREFIX=$(call quoted,$(build_path)/installed) DESTDIR= >/dev/null && touch $@

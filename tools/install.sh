@@ -44,7 +44,10 @@ entries() { # entries GC: of a build with or without the Boehm driver
   library codeheap
   library codeheap-dl
   library codeheap-profile
-  [ "$1" = none ] || library codeheap-bdw
+  if [ "$1" != none ]; then
+    library codeheap-bdw
+    entry 644 tools/libgc.supp "$datadir/codeheap/libgc.supp"
+  fi
   for file in tools/gdb/codeheap.py tools/gdb/codeheap_gdb/*.py; do
     entry 644 "$file" "$datadir/codeheap/${file#tools/}"
   done

@@ -248,6 +248,20 @@ case_install_has_the_documents() {
     [ -s "$work/root/share/man/man3/$file.3" ] || fail "$file has no page"
   done
 }
+
+# A user has what is installed, and no tree: a file that a document says to give to a tool is there.
+case_install_has_each_file_that_a_newcomer_is_told_to_load() {
+  local file files
+  install_here install PREFIX="$work/root"
+  files=$(grep -ohE 'PREFIX/share/[a-z/_.]+' docs/*.md docs/man/*.[1-9] | sort -u)
+  [ "$(wc -w <<<"$files")" -gt 2 ] || fail "the documents name none: $files"
+  [ "$gc" != none ] || files=$(grep -v libgc <<<"$files")
+  for file in $files; do
+    [ -e "$work/root/${file#PREFIX/}" ] || fail "$file is not installed"
+  done
+  grep -nE '(-x|source|suppressions=) ?tools/' docs/operating.md docs/unwinders.md docs/man/* && fail "a user has no tools/"
+  return 0
+}
 case_install_examples_build_where_they_are_installed() {
   in_empty_folder
   [ "$(uname -m)" = x86_64 ] || { echo "skip: the examples are code of x86-64"; exit 77; }
