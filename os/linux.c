@@ -449,7 +449,7 @@ void ch__os_let_mappings_go(void *at)
 
 bool ch__os_populate(void *rw, size_t bytes)
 {
-	if (ch__os_may_fail() || !ch__os_has_memory() || !is_of_pages(rw, bytes))
+	if (ch__os_may_fail() || !ch__os_has_memory(bytes) || !is_of_pages(rw, bytes))
 		return false;
 	for (unsigned i = 0; i < POPULATE_TRIES; i++) {
 		if (madvise(rw, bytes, MADV_POPULATE_WRITE) == 0)

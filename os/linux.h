@@ -41,9 +41,9 @@ static inline int ch__os_fd_of(const struct ch__os_held *file)
 int ch__os_fd_apart(int fd);
 
 /* For calls that give memory. */
-static inline bool ch__os_has_memory(void)
+static inline bool ch__os_has_memory(size_t bytes)
 {
-	if (CH_LIKELY(!ch__os_pretended.commit_error))
+	if (CH_LIKELY(!ch__os_pretended.commit_error || bytes <= ch__os_pretended.commit_bytes))
 		return true;
 	errno = ch__os_pretended.commit_error;
 	return ch__os_note(false, "a call that a test fails");

@@ -133,7 +133,7 @@ bool ch__os_memfd(size_t bytes, struct ch__os_held *file)
 
 bool ch__os_fd_commit(const struct ch__os_held *file, size_t offset, size_t bytes)
 {
-	if (ch__os_may_fail() || !ch__os_has_memory() || !ch__os_holds(file))
+	if (ch__os_may_fail() || !ch__os_has_memory(bytes) || !ch__os_holds(file))
 		return false;
 	/* The file has its full size already: RLIMIT_FSIZE, a limit of growth, does not matter. */
 	int result, cancel = ch__cancel_hold();

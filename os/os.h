@@ -119,6 +119,8 @@ struct ch__os_pretence {
 	size_t reserve_bytes;
 	/* errno with which the system refuses memory for code; 0 = no refusal. */
 	int commit_error;
+	/* What it refuses: more than so many bytes at once. */
+	size_t commit_bytes;
 	/* An emulator's act between the two runs of a backend's self-test: 1 dual, 2 memfd. */
 	void (*between_runs)(int backend, uint8_t *exec, uint8_t *write, size_t bytes);
 	/* Called between two bytes of a self-write, which some machines store byte by byte. */

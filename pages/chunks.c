@@ -205,7 +205,8 @@ bool ch__chunk_commit(struct ch__pool *pool, uint32_t from, uint32_t to, enum ch
 	uint32_t chunk = ch__pool_chunk_of(pool, from), all = first_page(pool, chunk + 1);
 	uint32_t had = pool->inner->chunks[chunk].pages;
 	uint32_t step = had ? (STEP_FACTOR - 1) * had : (uint32_t)STEP_BYTES >> pool->page_log2;
-	if (to < from + step)
+	uint32_t asked = to;
+	if (to < from + step && !pool->inner->is_short)
 		to = from + step;
 	if (to > all || pool->inner->views.has_large_pages)
 		to = all;
@@ -215,8 +216,16 @@ bool ch__chunk_commit(struct ch__pool *pool, uint32_t from, uint32_t to, enum ch
 		bool is_backed = ch__pool_page_is_backed(pool, from);
 		for (end = from + 1; end < to && ch__pool_page_is_backed(pool, end) == is_backed;)
 			end++;
-		if (!is_backed && !commit(pool, from, end, zone))
-			return false;
+		if (is_backed || commit(pool, from, end, zone))
+			continue;
+		/* The system clears the pages before it refuses their place: no step costs so much
+		 * twice. A smaller one may fit. */
+		bool may_shrink = !pool->inner->is_short && !pool->inner->views.has_large_pages;
+		pool->inner->is_short = true;
+		return from >= asked ||
+		       (may_shrink && asked < to && ch__chunk_commit(pool, from, asked, zone));
 	}
+	if (!had)
+		pool->inner->is_short = false;
 	return true;
 }

@@ -97,6 +97,7 @@ struct ch__pool_inner {
 	CH_BY_PAGES uint32_t spans_retired; /* CH__SPAN_RETIRED */
 	CH_BY_PAGES uint32_t left_unused;   /* pages that the last trim left, or fewer since */
 	CH_BY_PAGES uint32_t looked_in_need; /* page where a search of full pages ended */
+	CH_BY_PAGES bool is_short; /* the last step was refused: a chunk grows by what is asked */
 	void *tables; /* the pool itself, its records and bitmaps: one private mapping */
 	size_t table_bytes;
 	uintptr_t *parts; /* Valgrind: the address of each part, by its first granule */

@@ -446,3 +446,31 @@ TEST(first_refusal_is_the_reason_of_a_page_that_keeps_its_access)
 	rig_check(&rig);
 	rig_destroy(&rig);
 }
+
+/* A step that is refused is asked for once: the system makes and clears all of its pages first. */
+TEST(short_memory_is_asked_for_by_the_page_and_used_to_the_last)
+{
+	struct ch__pool_config config = rig_config(MIB);
+	rig = rig_create(&config);
+	struct ch__pool *pool = rig.pool;
+	uint32_t all = ch__pool_chunk_pages(pool), had;
+	uint64_t calls = 0;
+	rig_take(&rig);
+	for (had = pool->inner->chunks[0].pages; pool->pages_used < had;)
+		rig_take(&rig);
+	ch__os_pretended.commit_error = ENOSPC;
+	ch__os_pretended.commit_bytes = (size_t)1 << pool->page_log2;
+	while (had < all) {
+		ch__os_fail_at(UINT64_MAX, false);
+		CHECK_EQ(calls ? rig_take(&rig) : ch__pool_take_span(pool, 1, 0), had);
+		uint64_t needed = ch__os_failable_calls();
+		CHECK_EQ(pool->inner->chunks[0].pages, ++had);
+		CHECK(!calls || calls > needed);
+		calls = calls ? calls : needed;
+	}
+	ch__os_fail_at(0, false);
+	ch__os_pretended.commit_error = 0;
+	ch__os_pretended.commit_bytes = 0;
+	rig_check(&rig);
+	rig_destroy(&rig);
+}
