@@ -197,7 +197,7 @@ static enum ch_status no_room(const struct ch__request *r)
 					   : "and no collection: ch_heap_collect, or "
 					     "CH_OPEN_MAY_COLLECT of an open",
 			   (uint64_t)used << pool->page_log2 < pool->pool_bytes
-				   ? ": free pages lie apart, or in a chunk of another kind "
+				   ? "; free pages lie apart, or in a chunk of another kind "
 				     "(code, data), or the system refused their memory"
 				   : "");
 }
