@@ -4,24 +4,13 @@
  * only x30 has the caller's address; longjmp out of the callback; the images of registers;
  * signatures of return addresses. */
 #define _GNU_SOURCE
-#include "arch/arch.h"
-#include "arch/stubs.h"
 #include "tests/support/code.h"
-#include "tests/support/jit_range.h"
 #include "tests/support/known_registers.h"
-#include "tests/support/two_views.h"
+#include "tests/support/stub_rig.h"
 
-#include <setjmp.h>
-#include <signal.h>
-#include <stdlib.h>
 #include <sys/auxv.h>
-#include <ucontext.h>
-#include <unwind.h>
 
 enum {
-	CODE_BYTES = 1 << 16,
-	TRAMPOLINE_AT = 256,
-	STUB_INDEX = 0xabcdef,
 	X16 = 16,
 	X17 = 17,
 	SP = 31,
@@ -120,33 +109,6 @@ __asm__("	.text\n"
 	"	add sp, sp, #160\n"
 	"	ret\n");
 
-struct rig {
-	struct ch__arch_stub_context context; /* first: the callback casts back */
-	uint8_t *exec, *write;
-	uintptr_t stub;
-	uintptr_t hits;
-	bool changes;
-	struct ch_regs seen;
-	uint64_t seen_fp[2];
-	jmp_buf out;
-};
-
-static void map_rig(struct rig *rig,
-		    void (*hit)(struct ch__arch_stub_context *, struct ch_regs *, uintptr_t))
-{
-	memset(rig, 0, sizeof *rig);
-	rig->exec = two_views_map(CODE_BYTES, &rig->write);
-	ch__arch_stub_context_init(&rig->context);
-	rig->context.hit = hit;
-	size_t bytes = ch__arch_trampoline_write(rig->write + TRAMPOLINE_AT, &rig->context);
-	CHECK(bytes > 0 && bytes <= 64);
-	CHECK_EQ(memcmp(rig->write + TRAMPOLINE_AT, &ch__arch_landing, CH_ARCH_LANDING_BYTES), 0);
-	rig->stub = (uintptr_t)rig->exec + CODE_BYTES - CH_ARCH_STUB_BYTES;
-	ch__arch_stub_write(rig->write + CODE_BYTES - CH_ARCH_STUB_BYTES, rig->stub,
-			    (uintptr_t)rig->exec + TRAMPOLINE_AT, STUB_INDEX);
-	ch__arch_sync(rig->exec, CODE_BYTES);
-}
-
 /* --- kept state --- */
 
 static void spoil_state(void)
@@ -165,15 +127,9 @@ static void spoil_state(void)
 static void hit_and_land(struct ch__arch_stub_context *context, struct ch_regs *regs,
 			 uintptr_t return_address)
 {
-	struct rig *rig = (struct rig *)context;
-	CHECK_EQ(return_address, rig->stub + CH_ARCH_STUB_CALL_BYTES);
-	const uint8_t *read = rig->write + (return_address - (uintptr_t)rig->exec);
-	CHECK_EQ(ch__arch_stub_index(read), STUB_INDEX);
-	CHECK_EQ((uintptr_t)__builtin_frame_address(0) & 15, 0);
-	rig->seen = *regs;
+	struct rig *rig = note_hit(context, regs, return_address);
 	CHECK(memcmp(regs->extended, probe_vector_in, sizeof probe_vector_in) == 0);
-	memcpy(rig->seen_fp, (uint8_t *)regs->extended + 512, sizeof rig->seen_fp);
-	rig->hits++;
+	memcpy(rig->seen_fp, (uint8_t *)regs->extended + 512, sizeof probe_fp_in);
 	regs->pc = (uintptr_t)probe_landed;
 	for (unsigned i = 0; rig->changes && i < 31; i++)
 		regs->gpr[i] = ~probe_in[i];
@@ -232,29 +188,15 @@ TEST(stub_hit_keeps_or_changes_every_register)
 {
 	static struct rig rig;
 	map_rig(&rig, hit_and_land);
+	CHECK_EQ(memcmp(rig.write + TRAMPOLINE_AT, &ch__arch_landing, CH_ARCH_LANDING_BYTES), 0);
 	probe_all(&rig);
-}
-
-static void hit_and_jump_out(struct ch__arch_stub_context *context, struct ch_regs *regs,
-			     uintptr_t return_address)
-{
-	struct rig *rig = (struct rig *)context;
-	(void)regs;
-	(void)return_address;
-	rig->hits++;
-	longjmp(rig->out, 1);
 }
 
 TEST(stub_hit_left_by_longjmp_is_harmless)
 {
 	static struct rig rig;
-	map_rig(&rig, hit_and_jump_out);
-	for (volatile unsigned i = 0; i < 1000; i++)
-		if (setjmp(rig.out) == 0)
-			((void (*)(void))rig.stub)();
-	CHECK_EQ(rig.hits, 1000);
+	jump_out_of_hits(&rig);
 	rig.context.hit = hit_and_land;
-	rig.hits = 0;
 	probe_all(&rig);
 }
 
@@ -262,52 +204,6 @@ TEST(stub_hit_left_by_longjmp_is_harmless)
 
 /* Values that the JIT code below leaves in registers, for the unwinder to find. */
 enum { SITE_LR = 0x5a5a, SITE_X19 = 0x1234, SITE_X28 = 0x7654 };
-
-static struct {
-	uintptr_t ip[64];
-	unsigned count;
-	uint64_t jit_lr, jit_x19, jit_x28;
-	uintptr_t jit_low, jit_high;
-	bool is_leaf;
-} frames;
-
-static _Unwind_Reason_Code note_frame(struct _Unwind_Context *context, void *arg)
-{
-	(void)arg;
-	uintptr_t ip = _Unwind_GetIP(context);
-	if (frames.count < 64)
-		frames.ip[frames.count++] = ip;
-	if (ip - 1 >= frames.jit_low && ip - 1 < frames.jit_high) {
-		frames.jit_lr = _Unwind_GetGR(context, 30);
-		frames.jit_x19 = _Unwind_GetGR(context, 19);
-		frames.jit_x28 = _Unwind_GetGR(context, 28);
-	}
-	return _URC_NO_REASON;
-}
-
-static uintptr_t leave_to;
-
-static void backtrace(void)
-{
-	frames.count = 0;
-	_Unwind_Backtrace(note_frame, NULL);
-}
-
-static void hit_and_backtrace(struct ch__arch_stub_context *context, struct ch_regs *regs,
-			      uintptr_t return_address)
-{
-	(void)context;
-	(void)return_address;
-	backtrace();
-	regs->pc = leave_to;
-}
-
-static __attribute__((noinline)) uintptr_t call_jit(uintptr_t entry)
-{
-	((void (*)(void))entry)();
-	__asm__ volatile("");
-	return (uintptr_t)__builtin_return_address(0);
-}
 
 /* Enters a frame, loads known words into x30, x19 and x28, and takes the branch. The callback goes
  * on behind the branch, where the code leaves the frame. */
@@ -351,30 +247,13 @@ static uintptr_t write_jit(struct rig *rig, bool is_leaf)
 	leave_to = entry + 4 * site + 4;
 	frames.jit_low = entry;
 	frames.jit_high = (uintptr_t)rig->exec + CODE_BYTES;
-	frames.is_leaf = is_leaf;
+	frames.registers[0] = (struct site_register){30, is_leaf ? 0 : SITE_LR, "x30 is lost"};
+	frames.registers[1] = (struct site_register){19, SITE_X19, "x19 is lost"};
+	frames.registers[2] = (struct site_register){28, SITE_X28, "x28 is lost"};
 	jit_range_register(entry, CODE_BYTES - JIT_AT,
 			   is_leaf ? cfi_of_leaf : ch__arch_cfi_frame_pointer,
 			   is_leaf ? sizeof cfi_of_leaf : sizeof ch__arch_cfi_frame_pointer);
 	return entry;
-}
-
-/* Judges the frames seen from below the stub. Returns NULL, or a text that says what is wrong. */
-static const char *judge_frames(uintptr_t at_jit, uintptr_t caller)
-{
-	unsigned i = 0;
-	while (i < frames.count && frames.ip[i] != at_jit)
-		i++;
-	if (i + 2 >= frames.count)
-		return "the JIT frame is not there";
-	if (frames.ip[i + 1] <= (uintptr_t)call_jit || frames.ip[i + 1] >= (uintptr_t)call_jit + 64)
-		return "its caller is not there";
-	if (caller && frames.ip[i + 2] != caller)
-		return "the caller's caller is not there";
-	if (frames.jit_lr != (frames.is_leaf ? frames.ip[i + 1] : SITE_LR))
-		return "x30 of the site is lost";
-	if (frames.jit_x19 != SITE_X19 || frames.jit_x28 != SITE_X28)
-		return "a callee-saved register of the site is lost";
-	return NULL;
 }
 
 TEST(unwinder_passes_from_the_callback_into_the_jit_frame)
@@ -390,88 +269,24 @@ TEST(unwinder_passes_from_the_callback_into_the_jit_frame)
 	}
 }
 
-/* --- unwinding at each instruction of the stub entry: the handler of a trap there unwinds --- */
+/* --- unwinding at each instruction of the stub entry --- */
 
-void ch__arch_stub_entry(void);
-
-static struct {
-	uint32_t kept[256];
-	unsigned count, steps;
-	uintptr_t low, at_jit;
-	const char *wrong;
-	unsigned wrong_at;
-} stepped;
-
-static void step(int signal, siginfo_t *info, void *ucontext)
+static void step_through_jit(bool is_leaf)
 {
-	(void)signal, (void)info;
-	uintptr_t pc = ch__arch_context_pc(ucontext);
-	unsigned i = (unsigned)(pc - stepped.low) / 4;
-	if (pc < stepped.low || i >= stepped.count)
-		_exit(3);
-	frames.jit_lr = 0;
-	backtrace();
-	/* At the last instruction the frame is gone, and the pc goes where the callback said. */
-	const char *wrong = judge_frames(i + 1 == stepped.count ? leave_to : stepped.at_jit, 0);
-	if (wrong && !stepped.wrong) {
-		stepped.wrong = wrong;
-		stepped.wrong_at = i;
-	}
-	stepped.steps++;
-	((uint32_t *)stepped.low)[i] = stepped.kept[i];
-	ch__arch_sync((uint8_t *)pc, 4);
-}
-
-/* Counts the instructions from the symbol to the first `br x17`. */
-static unsigned count_instructions(const uint32_t *code)
-{
-	const uint32_t br_x17 = 0xd61f0220;
-	unsigned n = 0;
-	while (code[n] != br_x17)
-		CHECK(++n < 256);
-	return n + 1;
-}
-
-static void make_writable(void)
-{
-	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), low = stepped.low & ~(page - 1);
-	CHECK_EQ(mprotect((void *)low, 2 * page, PROT_READ | PROT_WRITE | PROT_EXEC), 0);
-}
-
-static void step_through(bool is_leaf)
-{
-	const uint32_t brk_1 = 0xd4200020;
+	enum { BR_X17 = 0xd61f0220, BRK_1 = 0xd4200020, LEAVING = 1 };
 	static struct rig rig;
 	map_rig(&rig, hit_and_backtrace);
-	uintptr_t entry = write_jit(&rig, is_leaf);
-	uint32_t *code = (uint32_t *)(uintptr_t)ch__arch_stub_entry;
-	stepped.low = (uintptr_t)code;
-	stepped.count = count_instructions(code);
-	stepped.at_jit = rig.stub + CH_ARCH_STUB_CALL_BYTES;
-	memcpy(stepped.kept, code, 4 * stepped.count);
-	backtrace(); /* the unwinder's first look sorts tables: not in the handler */
-	make_writable();
-	for (unsigned i = 0; i < stepped.count; i++)
-		code[i] = brk_1;
-	ch__arch_sync((uint8_t *)code, 4 * stepped.count);
-	struct sigaction action = {.sa_sigaction = step, .sa_flags = SA_SIGINFO};
-	CHECK_EQ(sigaction(SIGTRAP, &action, NULL), 0);
-	call_jit(entry);
-	jit_range_forget();
-	if (stepped.wrong)
-		FAIL("at instruction %u of %u of the stub entry: %s", stepped.wrong_at,
-		     stepped.count, stepped.wrong);
-	CHECK_EQ(stepped.steps, stepped.count);
+	step_through(&rig, write_jit(&rig, is_leaf), BR_X17, LEAVING, BRK_1);
 }
 
 TEST(unwinder_passes_at_every_instruction_of_the_stub_entry)
 {
-	step_through(false);
+	step_through_jit(false);
 }
 
 TEST(unwinder_passes_a_leaf_at_every_instruction_of_the_stub_entry)
 {
-	step_through(true);
+	step_through_jit(true);
 }
 
 /* --- images --- */

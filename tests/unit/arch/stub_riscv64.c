@@ -3,24 +3,11 @@
  * floating-point state, any alignment of sp. Also unwinding at each instruction of the stub entry,
  * longjmp out of the callback, and the image of callee-saved registers. */
 #define _GNU_SOURCE
-#include "arch/arch.h"
 #include "arch/sites.h"
-#include "arch/stubs.h"
-#include "tests/support/jit_range.h"
 #include "tests/support/known_registers.h"
-#include "tests/support/two_views.h"
-
-#include <setjmp.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <ucontext.h>
-#include <unwind.h>
+#include "tests/support/stub_rig.h"
 
 enum {
-	CODE_BYTES = 1 << 16,
-	TRAMPOLINE_AT = 256,
-	STUB_INDEX = 0xabcdef,
-	STUB_AT = CODE_BYTES - CH_ARCH_STUB_BYTES,
 	RA = 1,
 	SP = 2,
 	GP = 3,
@@ -97,32 +84,6 @@ __asm__("	.text\n"
 	"	ret\n"
 	"	.option pop\n");
 
-struct rig {
-	struct ch__arch_stub_context context; /* first: the callback casts back */
-	uint8_t *exec, *write;
-	uintptr_t stub;
-	uintptr_t hits;
-	bool changes;
-	struct ch_regs seen;
-	uint64_t seen_float[33];
-	jmp_buf out;
-};
-
-static void map_rig(struct rig *rig,
-		    void (*hit)(struct ch__arch_stub_context *, struct ch_regs *, uintptr_t))
-{
-	memset(rig, 0, sizeof *rig);
-	rig->exec = two_views_map(CODE_BYTES, &rig->write);
-	ch__arch_stub_context_init(&rig->context);
-	rig->context.hit = hit;
-	size_t bytes = ch__arch_trampoline_write(rig->write + TRAMPOLINE_AT, &rig->context);
-	CHECK(bytes > 0 && bytes <= 64);
-	rig->stub = (uintptr_t)rig->exec + STUB_AT;
-	ch__arch_stub_write(rig->write + STUB_AT, rig->stub, (uintptr_t)rig->exec + TRAMPOLINE_AT,
-			    STUB_INDEX);
-	ch__arch_sync(rig->exec, CODE_BYTES);
-}
-
 /* Says whether the code owns the register at a site and the callback may change the register. */
 static bool is_free(unsigned i)
 {
@@ -139,14 +100,8 @@ static void spoil_state(void)
 static void hit_and_land(struct ch__arch_stub_context *context, struct ch_regs *regs,
 			 uintptr_t return_address)
 {
-	struct rig *rig = (struct rig *)context;
-	CHECK_EQ(return_address, rig->stub + CH_ARCH_STUB_CALL_BYTES);
-	const uint8_t *read = rig->write + (return_address - (uintptr_t)rig->exec);
-	CHECK_EQ(ch__arch_stub_index(read), STUB_INDEX);
-	CHECK_EQ((uintptr_t)__builtin_frame_address(0) & 15, 0);
-	rig->seen = *regs;
-	memcpy(rig->seen_float, regs->extended, sizeof rig->seen_float);
-	rig->hits++;
+	struct rig *rig = note_hit(context, regs, return_address);
+	memcpy(rig->seen_fp, regs->extended, sizeof rig->seen_fp);
 	regs->pc = (uintptr_t)probe_landed;
 	for (unsigned i = 0; rig->changes && i < 32; i++)
 		if (i != SP)
@@ -176,10 +131,10 @@ static void check_probe(const struct rig *rig)
 		CHECK_EQ(probe_out[i], rig->changes ? ~probe_in[i] : probe_in[i]);
 	}
 	for (unsigned i = 0; i < 32; i++) {
-		CHECK_EQ(rig->seen_float[i], probe_float_in[i]);
+		CHECK_EQ(rig->seen_fp[i], probe_float_in[i]);
 		CHECK_EQ(probe_float_out[i], rig->changes ? ~probe_float_in[i] : probe_float_in[i]);
 	}
-	CHECK_EQ(rig->seen_float[32], probe_float_in[32]);
+	CHECK_EQ(rig->seen_fp[32], probe_float_in[32]);
 	CHECK_EQ(probe_float_out[32], probe_float_in[32]);
 	CHECK_EQ(rig->seen.gpr[0], 0);
 	CHECK_EQ(rig->seen.gpr[SP], probe_sp_in);
@@ -211,26 +166,11 @@ TEST(stub_hit_keeps_or_changes_every_register)
 	CHECK_EQ(rig.seen.gpr[TP], tp);
 }
 
-static void hit_and_jump_out(struct ch__arch_stub_context *context, struct ch_regs *regs,
-			     uintptr_t return_address)
-{
-	struct rig *rig = (struct rig *)context;
-	(void)regs;
-	(void)return_address;
-	rig->hits++;
-	longjmp(rig->out, 1);
-}
-
 TEST(stub_hit_left_by_longjmp_is_harmless)
 {
 	static struct rig rig;
-	map_rig(&rig, hit_and_jump_out);
-	for (volatile unsigned i = 0; i < 1000; i++)
-		if (setjmp(rig.out) == 0)
-			((void (*)(void))rig.stub)();
-	CHECK_EQ(rig.hits, 1000);
+	jump_out_of_hits(&rig);
 	rig.context.hit = hit_and_land;
-	rig.hits = 0;
 	probe_all(&rig);
 }
 
@@ -238,52 +178,6 @@ TEST(stub_hit_left_by_longjmp_is_harmless)
 
 /* Values that the JIT code below leaves in registers, for the unwinder to find. */
 enum { SITE_RA = 0x5a5a5a5a, SITE_S1 = 0x1234567, SITE_S11 = 0x7654321 };
-
-static struct {
-	uintptr_t ip[64];
-	unsigned count;
-	uint64_t jit_ra, jit_s1, jit_s11, jit_cfa, caller_s1;
-	uintptr_t jit_low, jit_high;
-} frames;
-
-static _Unwind_Reason_Code note_frame(struct _Unwind_Context *context, void *arg)
-{
-	(void)arg;
-	uintptr_t ip = _Unwind_GetIP(context);
-	if (frames.count < 64)
-		frames.ip[frames.count++] = ip;
-	if (ip - 1 >= frames.jit_low && ip - 1 < frames.jit_high) {
-		frames.jit_ra = _Unwind_GetGR(context, RA);
-		frames.jit_s1 = _Unwind_GetGR(context, 9);
-		frames.jit_s11 = _Unwind_GetGR(context, 27);
-		frames.jit_cfa = _Unwind_GetCFA(context);
-	}
-	return _URC_NO_REASON;
-}
-
-static uintptr_t leave_to;
-
-static void backtrace(void)
-{
-	frames.count = 0;
-	_Unwind_Backtrace(note_frame, NULL);
-}
-
-static void hit_and_backtrace(struct ch__arch_stub_context *context, struct ch_regs *regs,
-			      uintptr_t return_address)
-{
-	(void)context;
-	(void)return_address;
-	backtrace();
-	regs->pc = leave_to;
-}
-
-static __attribute__((noinline)) uintptr_t call_jit(uintptr_t entry)
-{
-	((void (*)(void))entry)();
-	__asm__ volatile("");
-	return (uintptr_t)__builtin_return_address(0);
-}
 
 /* Enters a frame, loads known words into ra, s1 and s11, and takes the branch. The callback goes on
  * behind the branch, where the code leaves the frame. Returns the entry. */
@@ -319,28 +213,12 @@ static uintptr_t write_jit(struct rig *rig)
 	leave_to = entry + 4 * SITE + 4;
 	frames.jit_low = entry;
 	frames.jit_high = (uintptr_t)rig->exec + CODE_BYTES;
+	frames.registers[0] = (struct site_register){RA, SITE_RA, "ra is lost"};
+	frames.registers[1] = (struct site_register){9, SITE_S1, "s1 is lost"};
+	frames.registers[2] = (struct site_register){27, SITE_S11, "s11 is lost"};
 	jit_range_register(entry, CODE_BYTES - JIT_AT, ch__arch_cfi_frame_pointer,
 			   sizeof ch__arch_cfi_frame_pointer);
 	return entry;
-}
-
-/* Judges the frames seen from below the stub. Returns NULL, or a text that says what is wrong. */
-static const char *judge_frames(uintptr_t at_jit, uintptr_t caller, uintptr_t cfa)
-{
-	unsigned i = 0;
-	while (i < frames.count && frames.ip[i] != at_jit)
-		i++;
-	if (i + 2 >= frames.count)
-		return "the JIT frame is not there";
-	if (frames.ip[i + 1] <= (uintptr_t)call_jit || frames.ip[i + 1] >= (uintptr_t)call_jit + 64)
-		return "its caller is not there";
-	if (caller && frames.ip[i + 2] != caller)
-		return "the caller's caller is not there";
-	if (frames.jit_ra != SITE_RA)
-		return "ra of the site is lost";
-	if (frames.jit_s1 != SITE_S1 || frames.jit_s11 != SITE_S11)
-		return "a callee-saved register of the site is lost";
-	return !cfa || frames.jit_cfa == cfa ? NULL : "sp of the site is lost";
 }
 
 TEST(unwinder_passes_from_the_callback_into_the_jit_frame)
@@ -349,87 +227,17 @@ TEST(unwinder_passes_from_the_callback_into_the_jit_frame)
 	map_rig(&rig, hit_and_backtrace);
 	uintptr_t caller = call_jit(write_jit(&rig));
 	jit_range_forget();
-	const char *wrong = judge_frames(rig.stub + CH_ARCH_STUB_CALL_BYTES, caller, 0);
+	const char *wrong = judge_frames(rig.stub + CH_ARCH_STUB_CALL_BYTES, caller);
 	if (wrong)
 		FAIL("%s", wrong);
 }
 
-/* --- unwinding at each instruction of the stub entry: the handler of a trap there unwinds --- */
-
-void ch__arch_stub_entry(void);
-
-static struct {
-	uint32_t kept[256];
-	unsigned count, steps;
-	uintptr_t low, at_jit, last;
-	const char *wrong;
-	unsigned wrong_at;
-} stepped;
-
-static void make_writable(void)
-{
-	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), low = stepped.low & ~(page - 1);
-	CHECK_EQ(mprotect((void *)low, 2 * page, PROT_READ | PROT_WRITE | PROT_EXEC), 0);
-}
-
-static void step(int signal, siginfo_t *info, void *ucontext)
-{
-	(void)signal, (void)info;
-	uintptr_t pc = ch__arch_context_pc(ucontext);
-	unsigned i = (unsigned)(pc - stepped.low) / 4;
-	if (pc < stepped.low || i >= stepped.count)
-		_exit(3);
-	frames.count = 0;
-	frames.jit_ra = 0;
-	_Unwind_Backtrace(note_frame, NULL);
-	/* At the last instruction the frame is gone, and the pc goes where the callback said. */
-	bool is_leaving = pc >= stepped.last;
-	const char *wrong = judge_frames(is_leaving ? leave_to : stepped.at_jit, 0, 0);
-	if (wrong && !stepped.wrong) {
-		stepped.wrong = wrong;
-		stepped.wrong_at = i;
-	}
-	stepped.steps++;
-	((uint32_t *)stepped.low)[i] = stepped.kept[i];
-	ch__arch_sync((uint8_t *)pc, 4);
-}
-
-/* Counts the instructions from the symbol to the first `jr t1`. */
-static unsigned count_instructions(const uint32_t *code)
-{
-	enum { JR_T1 = 0x00030067 };
-	unsigned n = 0;
-	while (code[n] != JR_T1)
-		CHECK(++n < 256);
-	return n + 1;
-}
-
 TEST(unwinder_passes_at_every_instruction_of_the_stub_entry)
 {
-	enum { EBREAK = 0x00100073, LEAVING = 6 };
+	enum { JR_T1 = 0x00030067, EBREAK = 0x00100073, LEAVING = 5 };
 	static struct rig rig;
 	map_rig(&rig, hit_and_backtrace);
-	uintptr_t entry = write_jit(&rig);
-	uint32_t *code = (uint32_t *)(uintptr_t)ch__arch_stub_entry;
-	stepped.low = (uintptr_t)code;
-	stepped.count = count_instructions(code);
-	stepped.at_jit = rig.stub + CH_ARCH_STUB_CALL_BYTES;
-	/* From here on, six instructions, the return address is the leaving jump's target. */
-	stepped.last = stepped.low + 4 * (stepped.count - LEAVING + 1);
-	memcpy(stepped.kept, code, 4 * stepped.count);
-	backtrace(); /* the unwinder's first look sorts tables: not in the handler */
-	make_writable();
-	for (unsigned i = 0; i < stepped.count; i++)
-		code[i] = EBREAK;
-	ch__arch_sync((uint8_t *)code, 4 * stepped.count);
-	struct sigaction action = {.sa_sigaction = step, .sa_flags = SA_SIGINFO};
-	CHECK_EQ(sigaction(SIGTRAP, &action, NULL), 0);
-	call_jit(entry);
-	jit_range_forget();
-	if (stepped.wrong)
-		FAIL("at instruction %u of %u of the stub entry: %s", stepped.wrong_at,
-		     stepped.count, stepped.wrong);
-	CHECK_EQ(stepped.steps, stepped.count);
+	step_through(&rig, write_jit(&rig), JR_T1, LEAVING, EBREAK);
 }
 
 /* --- images --- */

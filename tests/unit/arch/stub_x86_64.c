@@ -3,23 +3,11 @@
  * vector state, any alignment of sp. Also unwinding and longjmp out of the callback, the image of
  * callee-saved registers, and what a signal's context says about its code. */
 #define _GNU_SOURCE
-#include "arch/arch.h"
 #include "arch/sites.h"
-#include "arch/stubs.h"
-#include "tests/support/harness.h"
-#include "tests/support/jit_range.h"
 #include "tests/support/known_registers.h"
+#include "tests/support/stub_rig.h"
 
 #include <cpuid.h>
-#include <setjmp.h>
-#include <signal.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <ucontext.h>
-#include <unwind.h>
-
-enum { CODE_BYTES = 1 << 16, TRAMPOLINE_AT = 256, STUB_INDEX = 0xabcdef };
 
 /* probe(target, shift): loads every register from probe_in, moves sp down by shift, and jumps to
  * target. The code at probe_landed stores all registers to probe_out. The arrays are in encoding
@@ -68,36 +56,6 @@ __asm__("	.text\n"
 	"	popq %r15; popq %r14; popq %r13; popq %r12; popq %rbp; popq %rbx\n"
 	"	ret\n");
 
-struct rig {
-	struct ch__arch_stub_context context; /* first: the callback casts back */
-	uint8_t *exec, *write;
-	uintptr_t stub;
-	uintptr_t hits;
-	bool changes;
-	struct ch_regs seen;
-	jmp_buf out;
-};
-
-static void map_rig(struct rig *rig,
-		    void (*hit)(struct ch__arch_stub_context *, struct ch_regs *, uintptr_t))
-{
-	memset(rig, 0, sizeof *rig);
-	rig->exec =
-		mmap(NULL, CODE_BYTES, PROT_READ | PROT_EXEC, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	CHECK(rig->exec != MAP_FAILED);
-	rig->write = mremap(rig->exec, 0, CODE_BYTES, MREMAP_MAYMOVE);
-	CHECK(rig->write != MAP_FAILED);
-	CHECK_EQ(mprotect(rig->write, CODE_BYTES, PROT_READ | PROT_WRITE), 0);
-	ch__arch_fill_traps(rig->write, CODE_BYTES);
-	ch__arch_stub_context_init(&rig->context);
-	rig->context.hit = hit;
-	size_t bytes = ch__arch_trampoline_write(rig->write + TRAMPOLINE_AT, &rig->context);
-	CHECK(bytes > 0 && bytes <= 64);
-	rig->stub = (uintptr_t)rig->exec + CODE_BYTES - CH_ARCH_STUB_BYTES;
-	ch__arch_stub_write(rig->write + CODE_BYTES - CH_ARCH_STUB_BYTES, rig->stub,
-			    (uintptr_t)rig->exec + TRAMPOLINE_AT, STUB_INDEX);
-}
-
 static void spoil_state(void)
 {
 	__asm__ volatile("xorps %%xmm0, %%xmm0; xorps %%xmm15, %%xmm15; cmp %%rsp, %%rsp" ::
@@ -109,13 +67,7 @@ static void spoil_state(void)
 static void hit_and_land(struct ch__arch_stub_context *context, struct ch_regs *regs,
 			 uintptr_t return_address)
 {
-	struct rig *rig = (struct rig *)context;
-	CHECK_EQ(return_address, rig->stub + CH_ARCH_STUB_CALL_BYTES);
-	const uint8_t *read = rig->write + (return_address - (uintptr_t)rig->exec);
-	CHECK_EQ(ch__arch_stub_index(read), STUB_INDEX);
-	CHECK_EQ((uintptr_t)__builtin_frame_address(0) & 15, 0);
-	rig->seen = *regs;
-	rig->hits++;
+	const struct rig *rig = note_hit(context, regs, return_address);
 	regs->pc = (uintptr_t)probe_landed;
 	if (rig->changes)
 		for (unsigned i = 0; i < 16; i++)
@@ -262,26 +214,11 @@ TEST(callback_of_a_stub_may_use_the_x87_while_the_site_does)
 	probe_x87(&rig);
 }
 
-static void hit_and_jump_out(struct ch__arch_stub_context *context, struct ch_regs *regs,
-			     uintptr_t return_address)
-{
-	struct rig *rig = (struct rig *)context;
-	(void)regs;
-	(void)return_address;
-	rig->hits++;
-	longjmp(rig->out, 1);
-}
-
 TEST(stub_hit_left_by_longjmp_is_harmless)
 {
 	static struct rig rig;
-	map_rig(&rig, hit_and_jump_out);
-	for (volatile unsigned i = 0; i < 1000; i++)
-		if (setjmp(rig.out) == 0)
-			((void (*)(void))rig.stub)();
-	CHECK_EQ(rig.hits, 1000);
+	jump_out_of_hits(&rig);
 	rig.context.hit = hit_and_land;
-	rig.hits = 0;
 	probe_all(&rig);
 }
 
@@ -345,36 +282,6 @@ TEST(stub_with_a_large_image_steps_over_no_guard_page)
 
 /* --- unwinding through the stub entry into a JIT frame, by the CFI of arch.h --- */
 
-static uintptr_t frames[64];
-static unsigned frame_count;
-
-static _Unwind_Reason_Code note_frame(struct _Unwind_Context *context, void *arg)
-{
-	(void)arg;
-	if (frame_count < 64)
-		frames[frame_count++] = _Unwind_GetIP(context);
-	return _URC_NO_REASON;
-}
-
-static uintptr_t leave_to;
-
-static void hit_and_backtrace(struct ch__arch_stub_context *context, struct ch_regs *regs,
-			      uintptr_t return_address)
-{
-	(void)context;
-	(void)return_address;
-	frame_count = 0;
-	_Unwind_Backtrace(note_frame, NULL);
-	regs->pc = leave_to;
-}
-
-static __attribute__((noinline)) uintptr_t call_jit(uintptr_t entry)
-{
-	((void (*)(void))entry)();
-	__asm__ volatile("");
-	return (uintptr_t)__builtin_return_address(0);
-}
-
 TEST(unwinder_passes_from_the_callback_into_the_jit_frame)
 {
 	static struct rig rig;
@@ -394,12 +301,9 @@ TEST(unwinder_passes_from_the_callback_into_the_jit_frame)
 			   ch__arch_cfi_frame_pointer, sizeof ch__arch_cfi_frame_pointer);
 	uintptr_t caller = call_jit(entry);
 	jit_range_forget();
-	unsigned i = 0;
-	while (i < frame_count && frames[i] != rig.stub + CH_ARCH_STUB_CALL_BYTES)
-		i++;
-	CHECK(i + 2 < frame_count);
-	CHECK(frames[i + 1] > (uintptr_t)call_jit && frames[i + 1] < (uintptr_t)call_jit + 64);
-	CHECK_EQ(frames[i + 2], caller);
+	const char *wrong = judge_frames(rig.stub + CH_ARCH_STUB_CALL_BYTES, caller);
+	if (wrong)
+		FAIL("%s", wrong);
 }
 
 /* By the ABI's register numbers: the CFA by an expression of rbp, rsp and pc, with its length; the
