@@ -1,19 +1,12 @@
 /* SPDX-License-Identifier: MIT
  * sites_x86_64.c: traps, site rules at every offset, diverters, veneers and stubs as bytes, storms
  * of patches against a thread that executes the code, and a request to Valgrind where Valgrind is
- * absent. No pool is needed: the code lies in two views that this file maps. */
+ * absent. No pool is needed. */
 #define _GNU_SOURCE
-#include "arch/arch.h"
-#include "arch/sites.h"
-#include "arch/stubs.h"
-#include "tests/support/harness.h"
+#include "tests/support/sites_rig.h"
 
-#include <pthread.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
 
 enum {
 	CODE_BYTES = 1 << 18,
@@ -24,47 +17,16 @@ enum {
 	STORM_HIGH = STORM_AT + 0x2140,
 };
 
-struct views {
-	uint8_t *exec, *write;
-};
-
-static struct views map_views(void)
-{
-	struct views v;
-	v.exec = mmap(NULL, CODE_BYTES, PROT_READ | PROT_EXEC, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	CHECK(v.exec != MAP_FAILED);
-	v.write = mremap(v.exec, 0, CODE_BYTES, MREMAP_MAYMOVE);
-	CHECK(v.write != MAP_FAILED);
-	CHECK_EQ(mprotect(v.write, CODE_BYTES, PROT_READ | PROT_WRITE), 0);
-	ch__arch_fill_traps(v.write, CODE_BYTES);
-	return v;
-}
-
 TEST(traps_every_byte_of_a_filled_range_is_recognized)
 {
-	uint8_t bytes[64];
-	for (size_t n = 0; n <= sizeof bytes; n++) {
-		memset(bytes, 0, sizeof bytes);
-		ch__arch_fill_traps(bytes, n);
-		CHECK(ch__arch_are_traps(bytes, n));
-		for (size_t i = 0; i < n; i++) {
-			uint8_t kept = bytes[i];
-			bytes[i] = (uint8_t)(kept ^ 1);
-			CHECK(!ch__arch_are_traps(bytes, n));
-			bytes[i] = kept;
-		}
-		CHECK(n == sizeof bytes || bytes[n] == 0);
-	}
-}
-
-static void call_address(void *address)
-{
-	((void (*)(void))(uintptr_t)address)();
+	uint8_t bytes[65];
+	for (size_t n = 0; n <= 64; n++)
+		expect_traps_are_known(bytes, 0, n);
 }
 
 TEST(traps_kill_a_jump_to_every_offset)
 {
-	struct views v = map_views();
+	struct views v = map_views(CODE_BYTES);
 	for (unsigned i = 0; i < 64; i++)
 		expect_signal(call_address, v.exec + i, SIGTRAP);
 }
@@ -141,12 +103,7 @@ TEST(site_write_changes_its_field_only_and_reads_back)
 				       &(int32_t){(int32_t)distances[d]}, 4);
 				CHECK(memcmp(line, before, sizeof line) == 0);
 			}
-	uint64_t literal[3] = {1, 2, 3};
-	ch__arch_site_write(CH_LITERAL, (uint8_t *)&literal[1], 0x1000, 0x7f0011223344);
-	CHECK_EQ(literal[0], 1);
-	CHECK_EQ(literal[1], 0x7f0011223344);
-	CHECK_EQ(literal[2], 3);
-	CHECK_EQ(ch__arch_site_target(CH_LITERAL, (uint8_t *)&literal[1], 0), 0x7f0011223344);
+	expect_literal_is_written(0x7f0011223344);
 }
 
 TEST(site_reaches_exactly_two_gib)
@@ -230,37 +187,14 @@ TEST(site_write_out_of_reach_panics)
 
 TEST(diverter_falls_through_until_one_byte_arms_it)
 {
-	struct views v = map_views();
-	for (unsigned at = 0; at < 64; at++) {
-		uint8_t *write = v.write + at, *target = v.exec + 4096;
-		uintptr_t exec = (uintptr_t)v.exec + at;
-		ch__arch_diverter_write(write, exec, (uintptr_t)target);
-		ch__arch_constant_function_write(write + CH_ARCH_DIVERTER_BYTES, 1);
-		ch__arch_constant_function_write(v.write + 4096, 2);
-		int (*function)(void) = (int (*)(void))exec;
-		CHECK(ch__arch_diverter_is_valid(write, exec, (uintptr_t)target));
-		CHECK(!ch__arch_diverter_is_valid(write, exec, (uintptr_t)target + 1));
-		CHECK(ch__arch_diverter_is_there(write));
-		CHECK(!ch__arch_diverter_is_armed(write));
-		ch__arch_serialize();
-		CHECK_EQ(function(), 1);
-		ch__arch_diverter_arm(write, exec, (uintptr_t)target);
-		CHECK(ch__arch_diverter_is_armed(write));
-		CHECK(!ch__arch_diverter_is_there(write));
-		CHECK(!ch__arch_diverter_is_valid(write, exec, (uintptr_t)target));
-		CHECK_EQ(ch__arch_diverter_target(write, exec), target);
-		CHECK_EQ(function(), 2);
-	}
-}
-
-static int answer(void)
-{
-	return 42;
+	struct views v = map_views(CODE_BYTES);
+	for (unsigned at = 0; at < 64; at++)
+		expect_diverter_leads_when_armed(v, at, 4096, 1);
 }
 
 TEST(veneer_reaches_any_address)
 {
-	struct views v = map_views();
+	struct views v = map_views(CODE_BYTES);
 	ch__arch_veneer_write(v.write, (uintptr_t)v.exec, (uintptr_t)answer);
 	CHECK_EQ(ch__arch_veneer_target(v.write), (uintptr_t)answer);
 	CHECK_EQ(((int (*)(void))(uintptr_t)v.exec)(), 42);
@@ -268,7 +202,7 @@ TEST(veneer_reaches_any_address)
 
 TEST(stub_index_is_read_at_the_very_end_of_a_mapping)
 {
-	struct views v = map_views();
+	struct views v = map_views(CODE_BYTES);
 	/* The byte behind the stub is unmapped: a read past the stub would fault. */
 	CHECK_EQ(munmap(v.write + CODE_BYTES - 4096, 4096), 0);
 	uint32_t end = CODE_BYTES - 4096;
@@ -284,55 +218,17 @@ TEST(stub_index_is_read_at_the_very_end_of_a_mapping)
 	}
 }
 
-/* --- storms: one thread patches, the other must reach one of the targets every time --- */
+/* --- storms --- */
 
-struct storm {
-	struct views v;
-	enum { STORM_SITES, STORM_DIVERTER } kind;
-	enum ch_branch_kind site;
-	unsigned at;
-	_Atomic(bool) stop;
-	_Atomic(uint64_t) patches;
-};
-
-static void *patch_all_the_time(void *arg)
+static void patch_site(struct storm *s, bool is_high)
 {
-	struct storm *s = arg;
-	uint8_t *write = s->v.write + s->at;
-	uintptr_t exec = (uintptr_t)s->v.exec + s->at;
-	while (!atomic_load_explicit(&s->stop, memory_order_relaxed)) {
-		uintptr_t target = (uintptr_t)s->v.exec + (s->patches & 1 ? STORM_HIGH : STORM_LOW);
-		if (s->kind == STORM_SITES)
-			ch__arch_site_write(s->site, write, exec, target);
-		else
-			__atomic_store_n(write, s->patches & 1 ? 0xe9 : 0xa9, __ATOMIC_RELEASE);
-		s->patches++;
-	}
-	return NULL;
+	ch__arch_site_write(s->site, s->v.write + s->at, (uintptr_t)s->v.exec + s->at,
+			    (uintptr_t)s->v.exec + (is_high ? STORM_HIGH : STORM_LOW));
 }
 
-/* Executes for a share of the storm's time, and longer while the patcher does not get to run.
- * Returns how often neither target was reached. */
-static uint64_t execute_under_patches(struct storm *s, uint64_t until, uint64_t *executed)
+static void patch_diverter(struct storm *s, bool is_high)
 {
-	enum { PATCHES_LEAST = 20 };
-	pthread_t patcher;
-	uint64_t bad = 0, seen[2] = {0, 0}, enough = atomic_load(&s->patches) + PATCHES_LEAST;
-	int (*function)(void) = (int (*)(void))((uintptr_t)s->v.exec + STORM_AT);
-	CHECK_EQ(pthread_create(&patcher, NULL, patch_all_the_time, s), 0);
-	do
-		for (unsigned i = 0; i < 1000; i++) {
-			int got = function();
-			if (got == 1 || got == 2)
-				seen[got - 1]++;
-			else
-				bad++;
-		}
-	while (now_ns() < until || atomic_load(&s->patches) < enough);
-	atomic_store(&s->stop, true);
-	pthread_join(patcher, NULL);
-	*executed += seen[0] + seen[1];
-	return bad;
+	__atomic_store_n(s->v.write + s->at, is_high ? 0xe9 : 0xa9, __ATOMIC_RELEASE);
 }
 
 /* Fills NOPs up to the site, which lies in the second 64 bytes. The targets return 1 and 2. */
@@ -346,7 +242,6 @@ static void prepare_storm(struct storm *s, unsigned at)
 	ch__arch_constant_function_write(s->v.write + STORM_LOW, 1);
 	ch__arch_constant_function_write(s->v.write + STORM_HIGH, 2);
 	s->at = STORM_AT + at;
-	atomic_store(&s->stop, false);
 }
 
 static void prepare_site(struct storm *s, enum ch_branch_kind kind, unsigned at)
@@ -363,8 +258,8 @@ static void prepare_site(struct storm *s, enum ch_branch_kind kind, unsigned at)
 
 TEST(storm_of_site_patches_never_tears)
 {
-	struct storm s = {.v = map_views(), .kind = STORM_SITES};
-	uint64_t executed = 0, bad = 0, start = now_ns(), total = (uint64_t)storm_ms() * 500000;
+	struct storm s = {.v = map_views(CODE_BYTES), .patch = patch_site};
+	uint64_t start = now_ns(), total = (uint64_t)storm_ms() * 500000;
 	unsigned const runs = 2 * 64 * 5 / 8; /* of eight offsets five are valid */
 	unsigned done = 0;
 	for (enum ch_branch_kind kind = CH_JMP; kind <= CH_JCC; kind++)
@@ -374,29 +269,25 @@ TEST(storm_of_site_patches_never_tears)
 						    (uintptr_t)s.v.exec + s.at))
 				continue;
 			done++;
-			bad += execute_under_patches(&s, start + total * done / runs, &executed);
+			execute_under_patches(&s, STORM_AT, start + total * done / runs);
 		}
-	printf("%llu patches, %llu executions\n", (unsigned long long)s.patches,
-	       (unsigned long long)executed);
 	CHECK_EQ(done, runs);
-	CHECK_EQ(bad, 0);
+	expect_no_patch_tore(&s);
 }
 
 TEST(storm_of_diverters_never_tears_at_any_offset)
 {
-	struct storm s = {.v = map_views(), .kind = STORM_DIVERTER};
-	uint64_t executed = 0, bad = 0, start = now_ns(), total = (uint64_t)storm_ms() * 500000;
+	struct storm s = {.v = map_views(CODE_BYTES), .patch = patch_diverter};
+	uint64_t start = now_ns(), total = (uint64_t)storm_ms() * 500000;
 	for (unsigned at = 64; at < 128; at++) {
 		prepare_storm(&s, at);
 		uint8_t *write = s.v.write + s.at;
 		ch__arch_diverter_write(write, (uintptr_t)s.v.exec + s.at,
 					(uintptr_t)s.v.exec + STORM_HIGH);
 		ch__arch_constant_function_write(write + CH_ARCH_DIVERTER_BYTES, 1);
-		bad += execute_under_patches(&s, start + total * (at - 63) / 64, &executed);
+		execute_under_patches(&s, STORM_AT, start + total * (at - 63) / 64);
 	}
-	printf("%llu patches, %llu executions\n", (unsigned long long)s.patches,
-	       (unsigned long long)executed);
-	CHECK_EQ(bad, 0);
+	expect_no_patch_tore(&s);
 }
 
 TEST(function_that_returns_a_constant_is_as_long_as_it_says)
@@ -411,11 +302,7 @@ TEST(function_that_returns_a_constant_is_as_long_as_it_says)
 
 TEST(request_to_valgrind_has_no_effect_without_it)
 {
-	enum { RUNNING_ON_VALGRIND = 0x1001 };
-	const uintptr_t words[6] = {RUNNING_ON_VALGRIND, 1, 2, 3, 4, 5};
-	CHECK_EQ(ch__arch_valgrind_ask(words), 0);
-	for (uintptr_t i = 1; i < 6; i++)
-		CHECK_EQ(words[i], i);
+	expect_no_valgrind_answers();
 }
 
 enum { STORED_BEFORE = 0x5eed0011, STORED_BEHIND = 0x5eed0022 };
