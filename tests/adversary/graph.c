@@ -19,18 +19,7 @@ struct graph {
 
 static struct graph *new_graph(struct stage *stage)
 {
-	struct graph *g = calloc(1, sizeof *g);
-	CHECK(g);
-	stage_start(stage);
-	g->stage = stage;
-	stage->user = g;
-	return g;
-}
-
-static void end_graph(struct graph *g)
-{
-	stage_end(g->stage);
-	free(g);
+	return stage_play(stage, sizeof(struct graph));
 }
 
 /* --- 3 --- */
@@ -70,7 +59,7 @@ EVERY_DRIVER(s03_invalidated_middle_of_a_chain_frees_its_tail)
 	struct ch_owner_facts facts = {.size = sizeof facts};
 	CHECK_EQ(ch_owner_info(g->d.owner, &facts), CH_OK);
 	CHECK_EQ(method_call(&g->a, NULL), STAGE_FALLBACK);
-	end_graph(g);
+	stage_end(g->stage);
 }
 
 /* --- 4 --- */
@@ -102,7 +91,7 @@ EVERY_DRIVER(s04_cycles_and_self_loops_die)
 	stage_collect(stage);
 	stage_collect(stage);
 	CHECK_EQ(stage_stats(stage).owners_now, 0);
-	end_graph(g);
+	stage_end(g->stage);
 }
 
 /* --- 13 --- */
@@ -133,7 +122,7 @@ EVERY_DRIVER(s13_stub_outlives_the_collection_of_its_own_helper)
 	CHECK_EQ(method_call(&g->a, NULL), STAGE_FALLBACK);
 	stage_collect(stage);
 	CHECK_EQ(g->a.freed, 1);
-	end_graph(g);
+	stage_end(g->stage);
 }
 
 /* --- 14 --- */
@@ -177,7 +166,7 @@ EVERY_DRIVER(s14_branch_goes_back_to_its_own_page)
 	CHECK_EQ(stage->hits, 1);
 	CHECK_EQ(method_call(&g->a, NULL), 3);
 	CHECK_EQ(stage->hits, 1);
-	end_graph(g);
+	stage_end(g->stage);
 }
 
 /* --- 15 --- */
@@ -223,7 +212,7 @@ EVERY_DRIVER(s15_collections_while_a_block_is_half_built)
 	CHECK_EQ(method_call(&g->a, NULL), 15);
 	stage_collect(stage);
 	CHECK_EQ(method_call(&g->a, NULL), 15);
-	end_graph(g);
+	stage_end(g->stage);
 }
 
 /* --- newborn blocks --- */
@@ -239,7 +228,7 @@ EVERY_DRIVER(newborn_block_lives_for_two_cycles_and_no_third)
 	stage_collect(stage);
 	CHECK(!method_is_known(&g->b));
 	CHECK_EQ(ch_owner_set_entry(g->b.owner, g->b.block), CH_E_STALE);
-	end_graph(g);
+	stage_end(g->stage);
 }
 
 static void build_with_entry(struct stage *stage, void *arg)
@@ -265,7 +254,7 @@ EVERY_DRIVER(newborn_block_with_an_entry_of_its_own_lives_no_longer)
 	CHECK(method_is_known(&g->b));
 	stage_collect(stage);
 	CHECK(!method_is_known(&g->b));
-	end_graph(g);
+	stage_end(g->stage);
 }
 
 static void open_early(struct stage *stage, void *arg)
@@ -297,7 +286,7 @@ EVERY_DRIVER(newborn_block_is_as_old_as_its_commit)
 	CHECK(method_is_known(&g->b));
 	stage_collect(stage);
 	CHECK(!method_is_known(&g->b));
-	end_graph(g);
+	stage_end(g->stage);
 }
 
 /* --- 24 --- */
@@ -368,7 +357,7 @@ EVERY_DRIVER(s24_stale_handles_do_not_reach_what_came_after)
 	CHECK_EQ(ch_blocks_invalidate(&g->b.block, 1, &count), CH_OK);
 	CHECK_EQ(count, 0);
 	CHECK_EQ(block_state(g->c.block), CH_BLOCK_LIVE);
-	end_graph(g);
+	stage_end(g->stage);
 }
 
 /* --- 25 --- */
@@ -410,7 +399,7 @@ EVERY_DRIVER(s25_assumption_breaks_after_its_block_died)
 	for (int i = 0; i < 100; i++)
 		CHECK_EQ(block_state(fresh[i].block), CH_BLOCK_LIVE);
 	CHECK_EQ(ch_assumption_break(g->fact, &broken), CH_E_STALE);
-	end_graph(g);
+	stage_end(g->stage);
 }
 
 EVERY_DRIVER(s25_assumption_breaks_while_its_block_is_open)
@@ -425,7 +414,7 @@ EVERY_DRIVER(s25_assumption_breaks_while_its_block_is_open)
 	emit_ret(&e);
 	CHECK_EQ(emit_commit(&e), CH_E_STALE);
 	CHECK(!block_is_known(e.code.block));
-	end_graph(g);
+	stage_end(g->stage);
 }
 
 EVERY_DRIVER(commit_for_a_released_owner_is_stale)
@@ -441,7 +430,7 @@ EVERY_DRIVER(commit_for_a_released_owner_is_stale)
 	CHECK(!block_is_known(e.code.block));
 	if (stage->driver == STAGE_BOEHM || stage->driver == STAGE_HOST)
 		method_drop(stage, &g->a);
-	end_graph(g);
+	stage_end(g->stage);
 }
 
 /* --- each kind of edge and root --- */
@@ -485,7 +474,7 @@ EVERY_DRIVER(exits_and_edges_hold_their_blocks)
 	method_drop(stage, &g->a);
 	stage_collect(stage);
 	CHECK_EQ(stage_stats(stage).blocks_now, 0);
-	end_graph(g);
+	stage_end(g->stage);
 }
 
 static uint64_t invalidate_and_collect(void *arg)
@@ -529,7 +518,7 @@ EVERY_DRIVER(not_entrant_block_keeps_the_exit_that_its_frame_leaves_by)
 	CHECK_EQ(method_call(&g->a, g), 77);
 	stage_collect(stage);
 	CHECK_EQ(stage_stats(stage).blocks_now, 0);
-	end_graph(g);
+	stage_end(g->stage);
 }
 
 static void build_cell_caller(struct stage *stage, void *arg)
@@ -556,7 +545,7 @@ static void owner_edge(struct stage *stage)
 	method_drop(stage, &g->a);
 	stage_collect(stage);
 	CHECK_EQ(stage_stats(stage).blocks_now, 0);
-	end_graph(g);
+	stage_end(g->stage);
 }
 /* The VM's collector decides: the owner is reached through code alone. */
 STAGE_CASE(owner_that_only_code_reaches_keeps_its_entry, _host, STAGE_HOST, owner_edge)
@@ -593,7 +582,7 @@ static void ref_moves(struct stage *stage)
 		CHECK_EQ(g->asked, i);
 		CHECK_EQ(method_call(&g->a, NULL), 0x1000u + 16u * (unsigned)i);
 	}
-	end_graph(g);
+	stage_end(g->stage);
 }
 STAGE_CASE(ref_is_reported_and_moved_once_a_cycle, _host, STAGE_HOST, ref_moves)
 STAGE_CASE(ref_is_reported_and_moved_once_a_cycle, _polls, STAGE_POLLS, ref_moves)
@@ -642,7 +631,7 @@ static void hold_by_roots(struct stage *stage, unsigned forward)
 	g->asked = 0;
 	stage_collect(stage);
 	CHECK(!method_is_known(&g->b));
-	end_graph(g);
+	stage_end(g->stage);
 }
 
 EVERY_DRIVER(word_on_a_stack_of_the_vm_holds_its_block)
@@ -671,7 +660,7 @@ EVERY_DRIVER(return_address_at_a_blocks_end_holds_no_neighbour)
 {
 	struct graph *g = collect_reported(stage, build_neighbour, 0);
 	CHECK(!method_is_known(&g->b) && method_is_known(&g->c));
-	end_graph(g);
+	stage_end(g->stage);
 }
 
 /* The pool's first address is in frames of the library itself, and no code begins there. */
@@ -686,7 +675,7 @@ EVERY_DRIVER(the_pools_first_address_holds_nothing)
 {
 	struct graph *g = collect_reported(stage, build_first, 0);
 	CHECK(!method_is_known(&g->b));
-	end_graph(g);
+	stage_end(g->stage);
 }
 
 static void build_immortal(struct stage *stage, void *arg)
@@ -713,7 +702,7 @@ EVERY_DRIVER(immortal_block_is_a_root)
 		stage_collect(stage);
 	CHECK(method_is_known(&g->a));
 	CHECK(method_is_known(&g->b));
-	end_graph(g);
+	stage_end(g->stage);
 }
 
 /* --- 21: a graph wider than the marker's queue --- */
@@ -780,5 +769,5 @@ EVERY_DRIVER(s21_graph_wider_than_the_queue_of_the_marker)
 	method_drop(stage, &g->a);
 	stage_collect(stage);
 	CHECK_EQ(stage_stats(stage).blocks_now, 0);
-	end_graph(g);
+	stage_end(g->stage);
 }

@@ -5,23 +5,18 @@
  *
  * libgc does not scan from a signal stack: under Boehm handlers are on the thread's stack. */
 #define _GNU_SOURCE
-#include "tests/support/stage.h"
+#include "tests/support/spin_rig.h"
 
 #include <sys/mman.h>
 
 enum { SIGNAL_STACK_BYTES = 256 << 10, OUTER = SIGUSR1, INNER = SIGURG };
 
 struct play {
-	_Atomic(int) go; /* +0: 1 the code spins, 2 the code may go on */
-	int pad;
-	const void *const *other_cell; /* +8 */
-	struct stage *stage;
-	struct method spinner, other, inner, runner;
-	uint64_t result;
-	_Atomic(int) handled, nested, spins, step;
+	struct spin s;
+	struct method inner, runner;
+	_Atomic(int) handled, nested, spins;
 	_Atomic(uint64_t) interruptions;
 	void (*act)(struct play *);
-	void *signal_stack;
 };
 
 #if CH_TSAN
@@ -33,41 +28,12 @@ const char *__tsan_default_options(void)
 }
 #endif
 
-static struct play *_Atomic playing;
-
 static struct play *new_play(struct stage *stage)
 {
-	struct play *p = calloc(1, sizeof *p);
-	CHECK(p);
-	stage_start(stage);
-	p->stage = stage;
-	stage->user = p;
-	atomic_store(&playing, p);
-	return p;
-}
-
-static void end_play(struct play *p)
-{
-	stage_end(p->stage);
-	free(p);
+	return new_spin(stage, sizeof(struct play));
 }
 
 /* --- code --- */
-
-/* The address of the spinner's next code is in a register only. */
-static void build_spinner(struct stage *stage, struct play *p)
-{
-	struct emitter e;
-	method_constant(stage, &p->other, "other", 5);
-	p->other_cell = p->other.cell;
-	method_new(stage, &p->spinner, "spinner");
-	method_open(&e, &p->spinner);
-	emit_load_code(&e);
-	emit_tell(&e, 1);
-	emit_wait_for(&e, 2);
-	emit_jump_code(&e);
-	method_commit(&e, &p->spinner);
-}
 
 static uint64_t act_in_callee(void *arg)
 {
@@ -85,7 +51,7 @@ static uint64_t raise_inner(void *arg)
 
 static void build_two(struct stage *stage, struct play *p)
 {
-	build_spinner(stage, p);
+	build_spinner(stage, &p->s);
 	method_native(stage, &p->runner, "in the handler", (void *)act_in_callee);
 }
 
@@ -101,47 +67,47 @@ static void build_all(struct stage *stage, void *arg)
 static bool is_on_signal_stack(const struct play *p)
 {
 	uintptr_t here = (uintptr_t)__builtin_frame_address(0);
-	return here - (uintptr_t)p->signal_stack < SIGNAL_STACK_BYTES;
+	return here - (uintptr_t)p->s.stack < SIGNAL_STACK_BYTES;
 }
 
 static bool is_in_code(const struct play *p, const void *ucontext)
 {
 	struct ch_block block;
-	return block_at(p->stage->heap, (const void *)ch__arch_context_pc(ucontext), &block);
+	return block_at(p->s.stage->heap, (const void *)ch__arch_context_pc(ucontext), &block);
 }
 
 /* Runs code. The callee of this code does the work of the case. */
 static void handle_outer(int signal, siginfo_t *info, void *ucontext)
 {
-	struct play *p = atomic_load(&playing);
+	struct play *p = (struct play *)atomic_load(&interrupted);
 	(void)signal, (void)info;
 	if (atomic_exchange(&p->handled, 1))
 		return;
 	CHECK(is_in_code(p, ucontext));
-	CHECK_EQ(is_on_signal_stack(p), p->stage->driver != STAGE_BOEHM);
+	CHECK_EQ(is_on_signal_stack(p), p->s.stage->driver != STAGE_BOEHM);
 	CHECK_EQ(method_call(&p->runner, p), 6);
-	atomic_store(&p->go, 2);
+	atomic_store(&p->s.go, 2);
 }
 
 static void handle_inner(int signal)
 {
-	struct play *p = atomic_load(&playing);
+	struct play *p = (struct play *)atomic_load(&interrupted);
 	(void)signal;
-	CHECK_EQ(is_on_signal_stack(p), p->stage->driver != STAGE_BOEHM);
+	CHECK_EQ(is_on_signal_stack(p), p->s.stage->driver != STAGE_BOEHM);
 	atomic_fetch_add(&p->nested, 1);
 	CHECK_EQ(method_call(&p->runner, p), 6);
 }
 
 static void install(struct play *p)
 {
-	int flags = SA_SIGINFO | (p->stage->driver == STAGE_BOEHM ? 0 : SA_ONSTACK);
+	int flags = SA_SIGINFO | (p->s.stage->driver == STAGE_BOEHM ? 0 : SA_ONSTACK);
 	struct sigaction outer = {.sa_sigaction = handle_outer, .sa_flags = flags};
 	struct sigaction inner = {.sa_handler = handle_inner, .sa_flags = flags & SA_ONSTACK};
 	CHECK_EQ(sigaction(OUTER, &outer, NULL), 0);
 	CHECK_EQ(sigaction(INNER, &inner, NULL), 0);
 	stack_t stack = {.ss_size = SIGNAL_STACK_BYTES, .ss_sp = calloc(1, SIGNAL_STACK_BYTES)};
 	CHECK(stack.ss_sp);
-	p->signal_stack = stack.ss_sp;
+	p->s.stack = stack.ss_sp;
 	CHECK_EQ(sigaltstack(&stack, NULL), 0);
 }
 
@@ -149,7 +115,7 @@ static void remove_stack(const struct play *p)
 {
 	stack_t none = {.ss_flags = SS_DISABLE};
 	CHECK_EQ(sigaltstack(&none, NULL), 0);
-	free(p->signal_stack);
+	free(p->s.stack);
 }
 
 static void enter_spinner(struct stage *stage, void *arg)
@@ -157,62 +123,49 @@ static void enter_spinner(struct stage *stage, void *arg)
 	struct play *p = arg;
 	(void)stage;
 	install(p);
-	p->result = method_call(&p->spinner, p);
+	p->s.result = method_call(&p->s.m, p);
 	remove_stack(p);
 }
 
 /* The registers saved by the signal hold the interrupted code and its next code. */
 static void expect_held(struct play *p)
 {
-	CHECK_EQ(block_state(p->spinner.block), CH_BLOCK_NOTENTRANT);
-	CHECK(method_is_known(&p->other));
+	CHECK_EQ(block_state(p->s.m.block), CH_BLOCK_NOTENTRANT);
+	CHECK(method_is_known(&p->s.other));
 }
 
 /* Sends the signal to a thread that spins in code. The handler lets the code go on. */
-__attribute__((unused)) static void interrupt(struct stage *stage, void (*act)(struct play *),
-					      void (*meanwhile)(struct play *))
+__attribute__((unused)) static void interrupt(struct stage *stage, void (*act)(struct play *))
 {
 	struct play *p = new_play(stage);
 	struct stage_thread t;
 	p->act = act;
 	stage_apart(stage, build_all, p);
 	stage_spawn(stage, &t, enter_spinner, p);
-	stage_wait(&p->go, 1);
+	stage_wait(&p->s.go, 1);
 	CHECK_EQ(pthread_kill(t.thread, OUTER), 0);
-	if (meanwhile)
-		meanwhile(p);
 	stage_join(&t);
-	CHECK_EQ(p->result, 5);
+	CHECK_EQ(p->s.result, 5);
 	method_drop(stage, &p->runner);
 	method_drop(stage, &p->inner);
 	stage_collect(stage);
 	CHECK_EQ(stage_stats(stage).blocks_now, 0);
-	end_play(p);
+	stage_end(stage);
 }
 
 /* --- the handler collects --- */
 
-static void drop_what_is_interrupted(struct play *p)
-{
-	method_invalidate(&p->spinner);
-	method_drop(p->stage, &p->spinner);
-	method_drop(p->stage, &p->other);
-}
-
 #if !CH_TSAN /* TSan holds a signal back until the thread calls something */
 static void drop_and_collect(struct play *p)
 {
-	drop_what_is_interrupted(p);
-	for (int i = 0; i < 3; i++) {
-		stage_collect(p->stage);
-		expect_held(p);
-	}
-	stage_check(p->stage);
+	drop_both(&p->s);
+	expect_both_held(&p->s);
+	stage_check(p->s.stage);
 }
 
 EVERY_DRIVER(handler_on_top_of_code_runs_code_invalidates_and_collects)
 {
-	interrupt(stage, drop_and_collect, NULL);
+	interrupt(stage, drop_and_collect);
 }
 
 /* A second signal comes while the first handler runs code: three contexts, one signal stack. */
@@ -225,24 +178,24 @@ static void nest_and_collect(struct play *p)
 	CHECK_EQ(method_call(&p->inner, p), 8);
 	CHECK_EQ(atomic_load(&p->nested), 1);
 	method_invalidate(&p->inner);
-	stage_collect(p->stage);
+	stage_collect(p->s.stage);
 	expect_held(p);
 }
 
 EVERY_DRIVER(handler_within_a_handler_collects)
 {
-	interrupt(stage, nest_and_collect, NULL);
+	interrupt(stage, nest_and_collect);
 }
 
 /* Discards from the handler. The block that calls this function is discarded, too. */
 static void discard_in_handler(struct play *p)
 {
 	size_t freed, kept;
-	method_drop(p->stage, &p->spinner);
-	method_drop(p->stage, &p->other);
-	CHECK_EQ(ch_vm_discard(p->stage->heap, NULL, &freed, &kept), CH_OK);
+	method_drop(p->s.stage, &p->s.m);
+	method_drop(p->s.stage, &p->s.other);
+	CHECK_EQ(ch_vm_discard(p->s.stage->heap, NULL, &freed, &kept), CH_OK);
 	CHECK_EQ(freed + kept, 4);
-	stage_collect(p->stage);
+	stage_collect(p->s.stage);
 	expect_held(p);
 	CHECK(method_has_fallback(&p->runner));
 	CHECK_EQ(block_state(p->runner.block), CH_BLOCK_NOTENTRANT);
@@ -250,7 +203,7 @@ static void discard_in_handler(struct play *p)
 
 EVERY_DRIVER(handler_on_top_of_code_discards_everything)
 {
-	interrupt(stage, discard_in_handler, NULL);
+	interrupt(stage, discard_in_handler);
 }
 #endif
 
@@ -282,10 +235,10 @@ STOPPING_DRIVER(stop_signal_interrupts_code_that_a_handler_runs)
 	p->act = spin_in_handler;
 	stage_apart(stage, build_inner_spinner, p);
 	stage_spawn(stage, &t, enter_spinner, p);
-	stage_wait(&p->go, 1);
+	stage_wait(&p->s.go, 1);
 	CHECK_EQ(pthread_kill(t.thread, OUTER), 0);
-	stage_wait(&p->go, 3);
-	drop_what_is_interrupted(p);
+	stage_wait(&p->s.go, 3);
+	drop_both(&p->s);
 	struct method *in_handler[] = {&p->runner, &p->inner};
 	for (int i = 0; i < 2; i++) {
 		method_invalidate(in_handler[i]);
@@ -297,25 +250,22 @@ STOPPING_DRIVER(stop_signal_interrupts_code_that_a_handler_runs)
 		for (int k = 0; k < 2; k++)
 			CHECK_EQ(block_state(in_handler[k]->block), CH_BLOCK_NOTENTRANT);
 	}
-	atomic_store(&p->go, 4);
-	stage_join(&t);
-	CHECK_EQ(p->result, 5);
-	stage_collect(stage);
-	CHECK_EQ(stage_stats(stage).blocks_now, 0);
-	end_play(p);
+	atomic_store(&p->s.go, 4);
+	join_and_expect_dead(&p->s, &t, 5);
+	stage_end(stage);
 }
 
 /* --- on top of code on a fiber --- */
 
 static void collect_over_fiber(int signal)
 {
-	struct play *p = atomic_load(&playing);
+	struct play *p = (struct play *)atomic_load(&interrupted);
 	(void)signal;
-	CHECK_EQ(is_on_signal_stack(p), p->stage->driver != STAGE_BOEHM);
+	CHECK_EQ(is_on_signal_stack(p), p->s.stage->driver != STAGE_BOEHM);
 	method_invalidate(&p->inner);
-	method_drop(p->stage, &p->inner);
+	method_drop(p->s.stage, &p->inner);
 	for (int i = 0; i < 3; i++) {
-		stage_collect(p->stage);
+		stage_collect(p->s.stage);
 		CHECK_EQ(block_state(p->inner.block), CH_BLOCK_NOTENTRANT);
 		CHECK_EQ(block_state(p->runner.block), CH_BLOCK_NOTENTRANT);
 	}
@@ -326,7 +276,7 @@ static void enter_raiser(struct fiber *f, void *arg)
 {
 	struct play *p = arg;
 	(void)f;
-	p->result = method_call(&p->inner, p);
+	p->s.result = method_call(&p->inner, p);
 }
 
 /* The runner's frame is on the thread's own stack meanwhile. */
@@ -334,8 +284,8 @@ static void resume_fiber(struct play *p)
 {
 	struct fiber fiber;
 	method_invalidate(&p->runner);
-	method_drop(p->stage, &p->runner);
-	fiber_start(p->stage, &fiber, enter_raiser, p);
+	method_drop(p->s.stage, &p->runner);
+	fiber_start(p->s.stage, &fiber, enter_raiser, p);
 	fiber_resume(&fiber);
 	CHECK(fiber.is_done);
 	fiber_end(&fiber);
@@ -347,7 +297,7 @@ static void enter_runner(struct stage *stage, void *arg)
 	(void)stage;
 	install(p);
 	struct sigaction action = {.sa_handler = collect_over_fiber, .sa_flags = SA_ONSTACK};
-	if (p->stage->driver == STAGE_BOEHM)
+	if (p->s.stage->driver == STAGE_BOEHM)
 		action.sa_flags = 0;
 	CHECK_EQ(sigaction(INNER, &action, NULL), 0);
 	CHECK_EQ(method_call(&p->runner, p), 6);
@@ -359,15 +309,15 @@ EVERY_DRIVER(handler_on_top_of_code_on_a_fiber_collects)
 	struct play *p = new_play(stage);
 	p->act = resume_fiber;
 	stage_apart(stage, build_all, p);
-	method_drop(stage, &p->spinner);
-	method_drop(stage, &p->other);
+	method_drop(stage, &p->s.m);
+	method_drop(stage, &p->s.other);
 	/* The handler collects, and a host's cycle waits for nobody. */
 	stage_apart(stage, enter_runner, p);
 	CHECK_EQ(p->nested, 1);
-	CHECK_EQ(p->result, 8);
+	CHECK_EQ(p->s.result, 8);
 	stage_collect(stage);
 	CHECK_EQ(stage_stats(stage).blocks_now, 0);
-	end_play(p);
+	stage_end(stage);
 }
 
 /* --- a fault in a function that code called --- */
@@ -380,22 +330,22 @@ static struct sigaction before; /* libgc's, if it collects in increments */
 /* Only the stack under the handler holds the code: the function returns there. */
 static void handle_fault(int signal, siginfo_t *info, void *ucontext)
 {
-	struct play *p = atomic_load(&playing);
+	struct play *p = (struct play *)atomic_load(&interrupted);
 	if (info->si_addr != guarded) {
 		CHECK(before.sa_flags & SA_SIGINFO);
 		before.sa_sigaction(signal, info, ucontext);
 		return;
 	}
 	CHECK(!is_in_code(p, ucontext));
-	CHECK_EQ(is_on_signal_stack(p), p->stage->driver != STAGE_BOEHM);
+	CHECK_EQ(is_on_signal_stack(p), p->s.stage->driver != STAGE_BOEHM);
 	CHECK_EQ(mprotect(guarded, guarded_bytes, PROT_READ | PROT_WRITE), 0);
 	method_invalidate(&p->runner);
-	method_drop(p->stage, &p->runner);
+	method_drop(p->s.stage, &p->runner);
 	for (int i = 0; i < 3; i++) {
-		stage_collect(p->stage);
+		stage_collect(p->s.stage);
 		CHECK_EQ(block_state(p->runner.block), CH_BLOCK_NOTENTRANT);
 	}
-	stage_check(p->stage);
+	stage_check(p->s.stage);
 	atomic_fetch_add(&p->handled, 1);
 }
 
@@ -412,10 +362,10 @@ static void enter_storing(struct stage *stage, void *arg)
 	install(p);
 	struct sigaction action = {.sa_sigaction = handle_fault,
 				   .sa_flags = SA_SIGINFO | SA_NODEFER};
-	if (p->stage->driver != STAGE_BOEHM)
+	if (p->s.stage->driver != STAGE_BOEHM)
 		action.sa_flags |= SA_ONSTACK;
 	CHECK_EQ(sigaction(SIGSEGV, &action, &before), 0);
-	p->result = method_call(&p->runner, p);
+	p->s.result = method_call(&p->runner, p);
 	CHECK_EQ(sigaction(SIGSEGV, &before, NULL), 0);
 	remove_stack(p);
 }
@@ -436,11 +386,11 @@ EVERY_DRIVER(handler_of_a_fault_in_a_function_that_code_called_collects)
 	stage_apart(stage, build_runner, p);
 	stage_apart(stage, enter_storing, p);
 	CHECK_EQ(p->handled, 1);
-	CHECK_EQ(p->result, 6);
+	CHECK_EQ(p->s.result, 6);
 	stage_collect(stage);
 	CHECK_EQ(stage_stats(stage).blocks_now, 0);
 	CHECK_EQ(munmap(guarded, guarded_bytes), 0);
-	end_play(p);
+	stage_end(stage);
 }
 #endif
 
@@ -457,11 +407,11 @@ static void act_at_random(struct play *p)
 	if (n % 3 == 0)
 		CHECK_EQ(ch_blocks_invalidate(&compiled->block, 1, NULL), CH_OK);
 	if (n % 64 == 1) {
-		enum ch_status status = ch_heap_collect(p->stage->heap);
+		enum ch_status status = ch_heap_collect(p->s.stage->heap);
 		CHECK(status == CH_OK || status == CH_E_BUSY);
 	}
 	if (n % 128 == 2)
-		CHECK_EQ(ch_vm_discard(p->stage->heap, NULL, NULL, NULL), CH_OK);
+		CHECK_EQ(ch_vm_discard(p->s.stage->heap, NULL, NULL, NULL), CH_OK);
 }
 
 static uint64_t act_in_storm(void *arg)
@@ -473,7 +423,7 @@ static uint64_t act_in_storm(void *arg)
 /* Acts only on top of code: elsewhere the signal may have interrupted the library. */
 static void handle_storm(int signal, siginfo_t *info, void *ucontext)
 {
-	struct play *p = atomic_load(&playing);
+	struct play *p = (struct play *)atomic_load(&interrupted);
 	(void)signal, (void)info;
 	if (is_handling || !is_in_code(p, ucontext))
 		return;
@@ -526,7 +476,7 @@ static void run_and_be_interrupted(struct stage *stage, void *arg)
 	compile_loop(&m);
 	compiled = &m;
 	atomic_fetch_add(&p->spins, 1);
-	while (!atomic_load(&p->step)) {
+	while (!atomic_load(&p->s.step)) {
 		uint64_t result = method_call(&m, NULL);
 		CHECK(result == 6 || result == STAGE_FALLBACK);
 		if (result != 6)
@@ -561,7 +511,7 @@ __attribute__((unused)) static void storm(struct stage *stage)
 			stage_check(stage);
 		stage_pause();
 	}
-	atomic_store(&p->step, 1);
+	atomic_store(&p->s.step, 1);
 	for (int i = 0; i < STORM_THREADS; i++)
 		stage_join(&threads[i]);
 	printf("%llu interruptions\n", (unsigned long long)atomic_load(&p->interruptions));
@@ -569,7 +519,7 @@ __attribute__((unused)) static void storm(struct stage *stage)
 	for (int i = 0; i < 3; i++)
 		stage_collect(stage);
 	CHECK_EQ(stage_stats(stage).blocks_now, 0);
-	end_play(p);
+	stage_end(stage);
 }
 
 #if !CH_TSAN

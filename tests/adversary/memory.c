@@ -105,23 +105,11 @@ TEST(s26_each_allocation_fails_from_then_on)
 	fail_each(true);
 }
 
-static unsigned count_mappings(void)
-{
-	FILE *f = fopen("/proc/self/maps", "r");
-	unsigned lines = 0;
-	int c;
-	CHECK(f);
-	while ((c = fgetc(f)) != EOF)
-		lines += c == '\n';
-	fclose(f);
-	return lines;
-}
-
 /* Creates a heap with each failure in turn. The first creations leave lasting things in the process
  * and its allocator before the mappings are counted. */
 TEST(s26_heap_whose_creation_fails_leaves_nothing)
 {
-	unsigned mappings = 0;
+	long mappings = 0;
 	for (uint64_t nth = 1;; nth++) {
 		struct ch_config config;
 		struct ch_heap *heap;
@@ -143,7 +131,7 @@ TEST(s26_heap_whose_creation_fails_leaves_nothing)
 	}
 	/* A sanitizer's allocator maps as it likes. */
 	if (!TEST_SANITIZED && count_mappings() > mappings + 6)
-		FAIL("heap: a creation that failed has left mappings: %u, and now %u", mappings,
+		FAIL("heap: a creation that failed has left mappings: %ld, and now %ld", mappings,
 		     count_mappings());
 }
 

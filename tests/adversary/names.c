@@ -15,16 +15,12 @@ struct play {
 
 static struct play *new_play(struct stage *stage, unsigned sinks)
 {
-	struct play *p = calloc(1, sizeof *p);
-	CHECK(p);
 	use_own_folder();
 	stage->config.jitdump_dir = folder;
 	stage->config.sinks = CH_SINK_UNWIND | sinks;
 	/* One page: the next block gets the place of the dead block. */
 	stage->config.pool_bytes = test_page_bytes() ? test_page_bytes() : 16384;
-	stage_start(stage);
-	p->stage = stage;
-	return p;
+	return stage_play(stage, sizeof(struct play));
 }
 
 static void build_old(struct stage *stage, void *arg)
@@ -87,7 +83,6 @@ EVERY_DRIVER(s52_perf_map_has_one_line_for_an_address_with_two_owners)
 	/* The file's readers come later. */
 	check_named(path, place_of(p), "Rosenrot");
 	remove_own_folder();
-	free(p);
 }
 
 static void build_unflushed(struct stage *stage, void *arg)
@@ -115,7 +110,6 @@ EVERY_DRIVER(s52_line_that_was_not_written_yet_does_not_stand_beside_the_new_one
 		method_drop(stage, &p->old);
 	stage_end(stage);
 	remove_own_folder();
-	free(p);
 }
 
 EVERY_DRIVER(s52_newest_record_of_the_jitdump_owns_an_address)
@@ -137,5 +131,4 @@ EVERY_DRIVER(s52_newest_record_of_the_jitdump_owns_an_address)
 	stage_end(stage);
 	CHECK_EQ(unlink(path), 0);
 	remove_own_folder();
-	free(p);
 }

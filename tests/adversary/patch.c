@@ -26,9 +26,7 @@ static void run_a(struct stage *stage, void *arg)
 
 SHARED_DRIVER(s34_branch_is_relinked_and_unlinked_while_others_run_it)
 {
-	struct play *p = calloc(1, sizeof *p);
-	CHECK(p);
-	stage_start(stage);
+	struct play *p = stage_play(stage, sizeof *p);
 	stage->hit = stage_no_target;
 	method_jumper(stage, &p->a, "A");
 	method_constant(stage, &p->b, "B", 2);
@@ -48,5 +46,4 @@ SHARED_DRIVER(s34_branch_is_relinked_and_unlinked_while_others_run_it)
 	for (int i = 0; i < 3; i++)
 		stage_join(&threads[i]);
 	stage_end(stage);
-	free(p);
 }

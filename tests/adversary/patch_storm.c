@@ -412,11 +412,7 @@ static void patch_storm(struct stage *stage, unsigned ms)
 	stage->config.stop_wait_ms = TEST_PATIENCE_MS; /* under ThreadSanitizer, too */
 	stage->counts_only = true;
 	stage->hit = hit;
-	struct play *p = calloc(1, sizeof *p);
-	CHECK(p);
-	p->stage = stage;
-	stage->user = p;
-	stage_start(stage);
+	struct play *p = stage_play(stage, sizeof *p);
 	start_play(p);
 	struct stage_thread threads[RUNNERS];
 	for (int i = 0; i < RUNNERS; i++)
@@ -442,7 +438,6 @@ static void patch_storm(struct stage *stage, unsigned ms)
 		stage_join(&threads[i]);
 	print_counts(p);
 	stage_end(stage);
-	free(p);
 }
 
 static unsigned full_length(void)

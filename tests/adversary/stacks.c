@@ -4,14 +4,13 @@
  * And stacks that are unnamed, have guards, or are gone. */
 #define _GNU_SOURCE
 #include "os/threads.h"
-#include "tests/support/stage.h"
+#include "tests/support/spin_rig.h"
 
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
 #if CH_TSAN
 /* ThreadSanitizer assumes that each handler may have interrupted an allocator. */
@@ -22,88 +21,39 @@ const char *__tsan_default_options(void)
 }
 #endif
 
-struct play {
-	_Atomic(int) go; /* +0: 1 the code spins, 2 the code may go on */
-	int pad;
-	const void *const *other_cell; /* +8 */
-	struct stage *stage;
-	struct method m, other;
-	uint64_t result;
-	_Atomic(int) step; /* 1: the thread is in place, 2: the thread may go on */
-	bool is_upper;
-	void *stack;
-	_Atomic(unsigned) refs;
-};
-
-static struct play *_Atomic playing;
-
-static struct play *new_play(struct stage *stage)
-{
-	struct play *p = stage_play(stage, sizeof *p);
-	p->stage = stage;
-	atomic_store(&playing, p);
-	return p;
-}
-
-static void drop_both(struct play *p)
-{
-	method_invalidate(&p->m);
-	method_drop(p->stage, &p->m);
-	method_drop(p->stage, &p->other);
-}
-
-static void build_other(struct stage *stage, void *arg)
-{
-	struct play *p = arg;
-	method_constant(stage, &p->other, "other", 5);
-	p->other_cell = p->other.cell;
-}
+static bool hides_in_upper_half;
+static _Atomic(unsigned) refs_visited;
 
 /* --- registers --- */
 
 static void build_hider(struct stage *stage, void *arg)
 {
-	struct play *p = arg;
+	struct spin *p = arg;
 	struct emitter e;
 	build_other(stage, p);
 	method_new(stage, &p->m, "hides an address");
 	method_open(&e, &p->m);
 	emit_load_code(&e);
-	if (!emit_hide_code(&e, p->is_upper))
+	if (!emit_hide_code(&e, hides_in_upper_half))
 		skip("vector registers here have no upper half");
-	emit_tell(&e, 1);
-	emit_wait_for(&e, 2);
-	emit_unhide_code(&e, p->is_upper);
+	emit_spin(&e);
+	emit_unhide_code(&e, hides_in_upper_half);
 	emit_jump_code(&e);
 	method_commit(&e, &p->m);
 }
 
-static void enter_m(struct stage *stage, void *arg)
-{
-	struct play *p = arg;
-	(void)stage;
-	p->result = method_call(&p->m, p);
-}
-
 __attribute__((unused)) static void hide_and_collect(struct stage *stage, bool is_upper)
 {
-	struct play *p = new_play(stage);
-	p->is_upper = is_upper;
+	struct spin *p = new_spin(stage, sizeof *p);
+	hides_in_upper_half = is_upper;
 	stage_apart(stage, build_hider, p);
 	struct stage_thread t;
 	stage_spawn(stage, &t, enter_m, p);
 	stage_wait(&p->go, 1);
 	drop_both(p);
-	for (int i = 0; i < 3; i++) {
-		stage_collect(stage);
-		CHECK_EQ(block_state(p->m.block), CH_BLOCK_NOTENTRANT);
-		CHECK(method_is_known(&p->other));
-	}
+	expect_both_held(p);
 	atomic_store(&p->go, 2);
-	stage_join(&t);
-	CHECK_EQ(p->result, 5);
-	stage_collect(stage);
-	CHECK_EQ(stage_stats(stage).blocks_now, 0);
+	join_and_expect_dead(p, &t, 5);
 	stage_end(stage);
 }
 
@@ -117,26 +67,16 @@ STOPPING_DRIVER(s18_address_in_the_upper_half_of_a_vector_only)
 	hide_and_collect(stage, true);
 }
 
-static void park_until_told(void *arg)
-{
-	struct play *p = arg;
-	ch_thread_park();
-	atomic_store(&p->step, 1);
-	while (atomic_load(&p->step) == 1)
-		usleep(100);
-	ch_thread_unpark();
-}
-
 static void park_and_enter_other(struct stage *stage, void *arg)
 {
-	struct play *p = arg;
+	struct spin *p = arg;
 	(void)stage;
 	p->result = stage_call_holding(p->other_cell, park_until_told, p);
 }
 
 EVERY_DRIVER(s18_address_in_a_register_that_calls_keep)
 {
-	struct play *p = new_play(stage);
+	struct spin *p = new_spin(stage, sizeof *p);
 	stage_apart(stage, build_other, p);
 	struct stage_thread t;
 	stage_spawn(stage, &t, park_and_enter_other, p);
@@ -167,29 +107,17 @@ static uint64_t raise_in_callee(void *arg)
 
 static void build_raiser(struct stage *stage, void *arg)
 {
-	struct play *p = arg;
+	struct spin *p = arg;
 	method_native(stage, &p->m, "raiser", (void *)raise_in_callee);
 }
 
-static void expect_m_held(struct play *p)
-{
-	for (int i = 0; i < 3; i++) {
-		stage_collect(p->stage);
-		CHECK_EQ(block_state(p->m.block), CH_BLOCK_NOTENTRANT);
-	}
-}
-
 /* Drops the block that the waiting thread holds, and ends the thread. */
-static void drop_under(struct play *p, struct stage_thread *t)
+static void drop_under(struct spin *p, struct stage_thread *t)
 {
-	method_invalidate(&p->m);
-	method_drop(p->stage, &p->m);
+	drop_m(p);
 	expect_m_held(p);
 	atomic_store(&p->step, 2);
-	stage_join(t);
-	CHECK_EQ(p->result, 19);
-	stage_collect(p->stage);
-	CHECK_EQ(p->m.freed, 1);
+	join_and_expect_dead(p, t, 19);
 }
 
 static void handle_by(void (*handler)(int), void *stack, size_t bytes)
@@ -207,7 +135,7 @@ static void no_signal_stack(void)
 }
 
 /* The frame of the code is pushed below the array, at lower addresses than the handler's. */
-static void enter_over_array(struct stage *stage, struct play *p, void (*handler)(int))
+static void enter_over_array(struct stage *stage, struct spin *p, void (*handler)(int))
 {
 	_Alignas(16) char array[SIGNAL_STACK_BYTES];
 	handle_by(handler, array, sizeof array);
@@ -220,7 +148,7 @@ static void enter_over_array(struct stage *stage, struct play *p, void (*handler
 static void park_in_handler(int signal)
 {
 	(void)signal;
-	park_until_told(atomic_load(&playing));
+	park_until_told(atomic_load(&interrupted));
 }
 
 static void enter_and_park(struct stage *stage, void *arg)
@@ -230,7 +158,7 @@ static void enter_and_park(struct stage *stage, void *arg)
 
 EVERY_DRIVER(s19_frame_below_a_handler_on_an_array_of_its_own_stack)
 {
-	struct play *p = new_play(stage);
+	struct spin *p = new_spin(stage, sizeof *p);
 	stage_apart(stage, build_raiser, p);
 	struct stage_thread t;
 	ch_thread_park();
@@ -243,15 +171,14 @@ EVERY_DRIVER(s19_frame_below_a_handler_on_an_array_of_its_own_stack)
 
 static void collect_in_handler(int signal)
 {
-	struct play *p = atomic_load(&playing);
+	struct spin *p = atomic_load(&interrupted);
 	(void)signal;
-	method_invalidate(&p->m);
-	method_drop(p->stage, &p->m);
+	drop_m(p);
 	expect_m_held(p);
 }
 
 /* The raiser's code is held just while the stacks of enter lead to it. */
-static void raise_apart(struct play *p, void (*enter)(struct stage *, void *))
+static void raise_apart(struct spin *p, void (*enter)(struct stage *, void *))
 {
 	stage_apart(p->stage, build_raiser, p);
 	stage_apart(p->stage, enter, p);
@@ -267,7 +194,7 @@ static void enter_and_collect(struct stage *stage, void *arg)
 
 OWN_DRIVER(s19_collections_in_a_handler_on_an_array_of_its_own_stack)
 {
-	struct play *p = new_play(stage);
+	struct spin *p = new_spin(stage, sizeof *p);
 	raise_apart(p, enter_and_collect);
 	stage_end(stage);
 }
@@ -275,7 +202,7 @@ OWN_DRIVER(s19_collections_in_a_handler_on_an_array_of_its_own_stack)
 #if !CH_TSAN
 static void spin_in_handler(int signal)
 {
-	struct play *p = atomic_load(&playing);
+	struct spin *p = atomic_load(&interrupted);
 	(void)signal;
 	atomic_store(&p->step, 1);
 	while (atomic_load(&p->step) == 1)
@@ -290,7 +217,7 @@ static void enter_and_spin(struct stage *stage, void *arg)
 /* The stop signal interrupts the handler. */
 STOPPING_DRIVER(s19_handler_on_an_array_of_its_own_stack_is_stopped)
 {
-	struct play *p = new_play(stage);
+	struct spin *p = new_spin(stage, sizeof *p);
 	stage_apart(stage, build_raiser, p);
 	struct stage_thread t;
 	stage_spawn(stage, &t, enter_and_spin, p);
@@ -314,7 +241,7 @@ static void set_stack_limit(size_t bytes)
 	CHECK_EQ(setrlimit(RLIMIT_STACK, &limit), 0);
 }
 
-static __attribute__((noinline)) uint64_t call_deep(struct play *p)
+static __attribute__((noinline)) uint64_t call_deep(struct spin *p)
 {
 	volatile char room[DEEP_BYTES];
 	room[0] = 0;
@@ -324,23 +251,22 @@ static __attribute__((noinline)) uint64_t call_deep(struct play *p)
 
 static uint64_t collect_in_callee(void *arg)
 {
-	struct play *p = arg;
-	method_invalidate(&p->m);
-	method_drop(p->stage, &p->m);
+	struct spin *p = arg;
+	drop_m(p);
 	expect_m_held(p);
 	return 19;
 }
 
 static void build_collector(struct stage *stage, void *arg)
 {
-	struct play *p = arg;
+	struct spin *p = arg;
 	method_native(stage, &p->m, "collector", (void *)collect_in_callee);
 }
 
 static void go_deep(struct stage *stage, void (*build)(struct stage *, void *))
 {
 	set_stack_limit(LIMIT_BYTES);
-	struct play *p = new_play(stage);
+	struct spin *p = new_spin(stage, sizeof *p);
 	stage_apart(stage, build, p);
 	set_stack_limit(4 * DEEP_BYTES);
 	p->stack = malloc(SIGNAL_STACK_BYTES);
@@ -374,7 +300,7 @@ static uint64_t park_in_callee(void *arg)
 
 static void build_with_ref(struct stage *stage, void *arg)
 {
-	struct play *p = arg;
+	struct spin *p = arg;
 	struct emitter e;
 	method_native(stage, &p->m, "parks", (void *)park_in_callee);
 	method_new(stage, &p->other, "has a ref");
@@ -387,8 +313,8 @@ static void build_with_ref(struct stage *stage, void *arg)
 
 static uintptr_t count_ref(struct stage *stage, uintptr_t word)
 {
-	struct play *p = stage->user;
-	atomic_fetch_add(&p->refs, 1);
+	(void)stage;
+	atomic_fetch_add(&refs_visited, 1);
 	return word;
 }
 
@@ -396,7 +322,7 @@ static uint64_t elsewhere[8];
 
 static void enter_on_no_known_stack(struct stage *stage, void *arg)
 {
-	struct play *p = arg;
+	struct spin *p = arg;
 	CHECK_EQ(ch_thread_detach(stage->heap), CH_OK);
 	CHECK_EQ(ch_thread_attach(stage->heap, elsewhere, elsewhere + 8), CH_E_ARG);
 	CHECK(strstr(ch_why(), "is not the caller's stack: sp is 0x"));
@@ -409,7 +335,7 @@ static void enter_on_no_known_stack(struct stage *stage, void *arg)
 
 EVERY_DRIVER(cycle_with_a_thread_on_no_known_stack_is_abandoned)
 {
-	struct play *p = new_play(stage);
+	struct spin *p = new_spin(stage, sizeof *p);
 	stage->ref = count_ref;
 	stage_apart(stage, build_with_ref, p);
 	struct stage_thread t;
@@ -429,7 +355,7 @@ EVERY_DRIVER(cycle_with_a_thread_on_no_known_stack_is_abandoned)
 		/* The abandoned cycle's request is made again. */
 		CHECK(stage->wanted > wanted);
 		/* A host's object may move: the refs of all code are visited, and no code dies. */
-		CHECK_EQ(p->refs, stage->driver == STAGE_HOST ? i : 0);
+		CHECK_EQ(refs_visited, stage->driver == STAGE_HOST ? i : 0);
 	}
 	atomic_store(&p->step, 2);
 	stage_join(&t);
@@ -452,7 +378,7 @@ static void guard(void *at, bool is_guard)
 /* The VM has a guard zone in the middle of the thread's unused stack. */
 static void enter_over_zone(struct stage *stage, void *arg)
 {
-	struct play *p = arg;
+	struct spin *p = arg;
 	const void *low, *high;
 	CHECK(ch__os_stack_bounds(&low, &high));
 	char *zone = (char *)(uintptr_t)low + 4 * ZONE_BYTES;
@@ -474,7 +400,7 @@ static void *map_bytes(size_t bytes)
 
 EVERY_DRIVER(guard_within_a_stack_that_is_scanned_whole_is_passed_over)
 {
-	struct play *p = new_play(stage);
+	struct spin *p = new_spin(stage, sizeof *p);
 	stage_apart(stage, build_raiser, p);
 	p->stack = map_bytes(SIGNAL_STACK_BYTES);
 	struct stage_thread t;
@@ -490,7 +416,7 @@ EVERY_DRIVER(guard_within_a_stack_that_is_scanned_whole_is_passed_over)
 #if !CH_TSAN
 static void be_stopped_and_park(struct stage *stage, void *arg)
 {
-	struct play *p = arg;
+	struct spin *p = arg;
 	handle_by(spin_in_handler, p->stack, SIGNAL_STACK_BYTES);
 	stage_signal_stack(stage, p->stack, SIGNAL_STACK_BYTES);
 	CHECK_EQ(raise(SIGUSR1), 0);
@@ -503,7 +429,7 @@ static void be_stopped_and_park(struct stage *stage, void *arg)
 /* The registers that an earlier stop found lie where nobody may read any more. */
 STOPPING_DRIVER(s19_thread_parks_whose_last_stop_was_on_a_stack_that_is_gone)
 {
-	struct play *p = new_play(stage);
+	struct spin *p = new_spin(stage, sizeof *p);
 	p->stack = map_bytes(SIGNAL_STACK_BYTES);
 	struct stage_thread t;
 	stage_spawn(stage, &t, be_stopped_and_park, p);
@@ -524,7 +450,7 @@ static uintptr_t at_home, away;
 
 static void run_away(void *arg)
 {
-	struct play *p = arg;
+	struct spin *p = arg;
 	enter_over_array(p->stage, p, collect_in_handler);
 	stage_switch(&away, at_home);
 }
@@ -543,7 +469,7 @@ static void go_away(struct stage *stage, void *arg)
 /* Nobody said that the thread runs on the fiber's stack. */
 OWN_DRIVER(frame_below_a_handler_on_an_array_of_a_fiber_that_was_not_resumed)
 {
-	struct play *p = new_play(stage);
+	struct spin *p = new_spin(stage, sizeof *p);
 	raise_apart(p, go_away);
 	stage_end(stage);
 }
@@ -551,14 +477,14 @@ OWN_DRIVER(frame_below_a_handler_on_an_array_of_a_fiber_that_was_not_resumed)
 
 static void run_in_fiber(struct fiber *f, void *arg)
 {
-	struct play *p = arg;
+	struct spin *p = arg;
 	(void)f;
 	p->result = method_call(&p->m, p);
 }
 
 static void raise_on_fiber(struct stage *stage, void *arg)
 {
-	struct play *p = arg;
+	struct spin *p = arg;
 	struct fiber fiber;
 	handle_by(collect_in_handler, p->stack, SIGNAL_STACK_BYTES);
 	fiber_start(stage, &fiber, run_in_fiber, p);
@@ -572,7 +498,7 @@ static void raise_on_fiber(struct stage *stage, void *arg)
 
 OWN_DRIVER(guard_within_a_fiber_that_is_scanned_whole_is_passed_over)
 {
-	struct play *p = new_play(stage);
+	struct spin *p = new_spin(stage, sizeof *p);
 	p->stack = map_bytes(SIGNAL_STACK_BYTES);
 	raise_apart(p, raise_on_fiber);
 	stage_end(stage);
@@ -580,7 +506,7 @@ OWN_DRIVER(guard_within_a_fiber_that_is_scanned_whole_is_passed_over)
 
 static void build_hidden(struct stage *stage, void *arg)
 {
-	struct play *p = arg;
+	struct spin *p = arg;
 	struct ch_info info = {.size = sizeof info};
 	build_other(stage, p);
 	CHECK_EQ(ch_block_info(p->other.block, &info), CH_OK);
@@ -589,7 +515,7 @@ static void build_hidden(struct stage *stage, void *arg)
 
 static void put_word(struct stage *stage, void *arg)
 {
-	struct play *p = arg;
+	struct spin *p = arg;
 	uintptr_t *sp = (void *)((char *)p->stack + ZONE_BYTES);
 	(void)stage;
 	sp[1] = ~(uintptr_t)p->result;
@@ -599,7 +525,7 @@ static void put_word(struct stage *stage, void *arg)
  * stack need not begin at a page. */
 static void suspend_above_guard(struct stage *stage, size_t sp_at)
 {
-	struct play *p = new_play(stage);
+	struct spin *p = new_spin(stage, sizeof *p);
 	struct ch_fiber *fiber;
 	stage_apart(stage, build_hidden, p);
 	p->stack = map_bytes(2 * ZONE_BYTES);
@@ -634,7 +560,7 @@ EVERY_DRIVER(guard_of_a_suspended_fiber_that_is_scanned_whole_is_passed_over)
 
 static void *end_parked(void *arg)
 {
-	struct play *p = arg;
+	struct spin *p = arg;
 	stage_attach(p->stage);
 	ch_thread_park();
 	stage_leave_collector(p->stage);
@@ -646,7 +572,7 @@ static void *end_parked(void *arg)
 EVERY_DRIVER(thread_that_ended_parked_and_attached_is_passed_over)
 {
 	enum { STACK_BYTES = 2 << 20 }; /* a sanitizer's least */
-	struct play *p = new_play(stage);
+	struct spin *p = new_spin(stage, sizeof *p);
 	pthread_attr_t attributes;
 	pthread_t thread;
 	stage_apart(stage, build_other, p);

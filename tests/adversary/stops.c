@@ -4,59 +4,13 @@
  * guard read and not yet obeyed. */
 #define _GNU_SOURCE
 #include "codeheap/collector.h"
-#include "tests/support/stage.h"
+#include "tests/support/spin_rig.h"
 
 #include <errno.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
-
-/* Read by spinning code: the offsets are in its instructions. */
-struct spin {
-	_Atomic(int) go; /* +0: 1 the code spins, 2 the code may go on */
-	int pad;
-	const void *const *other_cell; /* +8 */
-	struct stage *stage;
-	struct method m, other;
-	uint64_t result;
-	_Atomic(int) step;
-};
-
-static struct spin *new_spin(struct stage *stage)
-{
-	struct spin *s = calloc(1, sizeof *s);
-	CHECK(s);
-	stage_start(stage);
-	s->stage = stage;
-	return s;
-}
-
-static void end_spin(struct spin *s)
-{
-	stage_end(s->stage);
-	free(s);
-}
-
-static void emit_spin(struct emitter *e)
-{
-	emit_tell(e, 1);
-	emit_wait_for(e, 2);
-}
-
-static void enter_spin(struct stage *stage, void *arg)
-{
-	struct spin *s = arg;
-	(void)stage;
-	s->result = method_call(&s->m, s);
-}
 
 /* --- 18, 20 --- */
-
-static void build_other(struct stage *stage, struct spin *s)
-{
-	method_constant(stage, &s->other, "other", 5);
-	s->other_cell = s->other.cell;
-}
 
 static void build_red_zone(struct stage *stage, void *arg)
 {
@@ -71,40 +25,18 @@ static void build_red_zone(struct stage *stage, void *arg)
 	method_commit(&e, &s->m);
 }
 
-static void build_register(struct stage *stage, void *arg)
-{
-	struct spin *s = arg;
-	struct emitter e;
-	build_other(stage, s);
-	method_new(stage, &s->m, "register");
-	method_open(&e, &s->m);
-	emit_load_code(&e);
-	emit_spin(&e);
-	emit_jump_code(&e);
-	method_commit(&e, &s->m);
-}
-
 static void spin_and_collect(struct stage *stage, void (*build)(struct stage *, void *))
 {
-	struct spin *s = new_spin(stage);
+	struct spin *s = new_spin(stage, sizeof *s);
 	stage_apart(stage, build, s);
 	struct stage_thread t;
-	stage_spawn(stage, &t, enter_spin, s);
+	stage_spawn(stage, &t, enter_m, s);
 	stage_wait(&s->go, 1);
-	method_invalidate(&s->m);
-	method_drop(stage, &s->m);
-	method_drop(stage, &s->other);
-	for (int i = 0; i < 3; i++) {
-		stage_collect(stage);
-		CHECK_EQ(block_state(s->m.block), CH_BLOCK_NOTENTRANT);
-		CHECK(method_is_known(&s->other));
-	}
+	drop_both(s);
+	expect_both_held(s);
 	atomic_store(&s->go, 2);
-	stage_join(&t);
-	CHECK_EQ(s->result, 5);
-	stage_collect(stage);
-	CHECK_EQ(stage_stats(stage).blocks_now, 0);
-	end_spin(s);
+	join_and_expect_dead(s, &t, 5);
+	stage_end(stage);
 }
 
 STOPPING_DRIVER(s20_address_in_the_red_zone)
@@ -114,30 +46,23 @@ STOPPING_DRIVER(s20_address_in_the_red_zone)
 
 STOPPING_DRIVER(s18_pc_and_address_in_registers_only)
 {
-	spin_and_collect(stage, build_register);
+	spin_and_collect(stage, build_spinner);
 }
 
 /* --- 19 --- */
-
-static struct spin *_Atomic interrupted;
 
 static void park_in_handler(int signal)
 {
 	struct spin *s = atomic_load(&interrupted);
 	(void)signal;
-	if (!s || atomic_load(&s->step))
+	if (atomic_load(&s->step))
 		return;
-	ch_thread_park();
-	atomic_store(&s->step, 1);
-	while (atomic_load(&s->step) == 1)
-		usleep(100);
-	ch_thread_unpark();
+	park_until_told(s);
 }
 
 static uint64_t raise_on_other_stack(void *arg)
 {
-	struct spin *s = arg;
-	atomic_store(&interrupted, s);
+	(void)arg;
 	CHECK_EQ(raise(SIGUSR1), 0);
 	return 19;
 }
@@ -187,51 +112,34 @@ static void build_raiser(struct stage *stage, void *arg)
 
 EVERY_DRIVER(s19_frame_below_a_handler_on_its_own_stack)
 {
-	struct spin *s = new_spin(stage);
+	struct spin *s = new_spin(stage, sizeof *s);
 	stage_apart(stage, build_raiser, s);
 	struct stage_thread t;
 	stage_spawn(stage, &t, enter_on_signal_stack, s);
 	stage_wait(&s->step, 1);
-	method_invalidate(&s->m);
-	method_drop(stage, &s->m);
-	for (int i = 0; i < 3; i++) {
-		stage_collect(stage);
-		CHECK_EQ(block_state(s->m.block), CH_BLOCK_NOTENTRANT);
-	}
+	drop_m(s);
+	expect_m_held(s);
 	atomic_store(&s->step, 2);
-	stage_join(&t);
-	CHECK_EQ(s->result, 19);
-	stage_collect(stage);
-	CHECK_EQ(s->m.freed, 1);
-	end_spin(s);
+	join_and_expect_dead(s, &t, 19);
+	stage_end(stage);
 }
 
 /* The interrupted pc and register lie in the signal's frame on the other stack only. */
 __attribute__((unused)) static void interrupt_and_collect(struct stage *stage)
 {
-	struct spin *s = new_spin(stage);
-	stage_apart(stage, build_register, s);
-	atomic_store(&interrupted, s);
+	struct spin *s = new_spin(stage, sizeof *s);
+	stage_apart(stage, build_spinner, s);
 	struct stage_thread t;
 	stage_spawn(stage, &t, enter_on_signal_stack, s);
 	stage_wait(&s->go, 1);
 	CHECK_EQ(pthread_kill(t.thread, SIGUSR1), 0);
 	stage_wait(&s->step, 1);
-	method_invalidate(&s->m);
-	method_drop(stage, &s->m);
-	method_drop(stage, &s->other);
-	for (int i = 0; i < 3; i++) {
-		stage_collect(stage);
-		CHECK_EQ(block_state(s->m.block), CH_BLOCK_NOTENTRANT);
-		CHECK(method_is_known(&s->other));
-	}
+	drop_both(s);
+	expect_both_held(s);
 	atomic_store(&s->go, 2);
 	atomic_store(&s->step, 2);
-	stage_join(&t);
-	CHECK_EQ(s->result, 5);
-	stage_collect(stage);
-	CHECK_EQ(stage_stats(stage).blocks_now, 0);
-	end_spin(s);
+	join_and_expect_dead(s, &t, 5);
+	stage_end(stage);
 }
 
 #if !CH_TSAN
@@ -255,13 +163,9 @@ static void collect_in_handler(int signal)
 {
 	struct spin *s = atomic_load(&interrupted);
 	(void)signal;
-	if (!s || atomic_exchange(&s->step, 1))
+	if (atomic_exchange(&s->step, 1))
 		return;
-	for (int i = 0; i < 3; i++) {
-		stage_collect(s->stage);
-		CHECK_EQ(block_state(s->m.block), CH_BLOCK_NOTENTRANT);
-		CHECK(method_is_known(&s->other));
-	}
+	expect_both_held(s);
 	atomic_store(&s->step, 2);
 }
 
@@ -270,7 +174,7 @@ static void enter_with_own_signal_stack(struct stage *stage, void *arg)
 	void *stack = new_signal_stack(stage);
 	struct sigaction action = {.sa_handler = collect_in_handler, .sa_flags = SA_ONSTACK};
 	CHECK_EQ(sigaction(SIGUSR1, &action, NULL), 0);
-	enter_spin(stage, arg);
+	enter_m(stage, arg);
 	drop_signal_stack(stage, stack);
 }
 
@@ -278,30 +182,24 @@ static void enter_with_own_signal_stack(struct stage *stage, void *arg)
 static void interrupt_with_collections(struct stage *stage,
 				       void (*enter)(struct stage *, void *))
 {
-	struct spin *s = new_spin(stage);
+	struct spin *s = new_spin(stage, sizeof *s);
 	struct sigaction action = {.sa_handler = collect_in_handler};
 	CHECK_EQ(sigaction(SIGUSR1, &action, NULL), 0);
-	stage_apart(stage, build_register, s);
-	atomic_store(&interrupted, s);
+	stage_apart(stage, build_spinner, s);
 	struct stage_thread t;
 	stage_spawn(stage, &t, enter, s);
 	stage_wait(&s->go, 1);
-	method_invalidate(&s->m);
-	method_drop(stage, &s->m);
-	method_drop(stage, &s->other);
+	drop_both(s);
 	CHECK_EQ(pthread_kill(t.thread, SIGUSR1), 0);
 	stage_wait(&s->step, 2);
 	atomic_store(&s->go, 2);
-	stage_join(&t);
-	CHECK_EQ(s->result, 5);
-	stage_collect(stage);
-	CHECK_EQ(stage_stats(stage).blocks_now, 0);
-	end_spin(s);
+	join_and_expect_dead(s, &t, 5);
+	stage_end(stage);
 }
 
 EVERY_DRIVER(s18_collections_in_the_handler_that_interrupted_code)
 {
-	interrupt_with_collections(stage, enter_spin);
+	interrupt_with_collections(stage, enter_m);
 }
 
 OWN_DRIVER(s18_collections_in_a_handler_on_its_own_stack)
@@ -333,23 +231,16 @@ static void build_guarded(struct stage *stage, void *arg)
 
 STOPPING_DRIVER(s54_thread_between_the_entry_and_its_guard)
 {
-	struct spin *s = new_spin(stage);
+	struct spin *s = new_spin(stage, sizeof *s);
 	stage_apart(stage, build_guarded, s);
 	struct stage_thread t;
-	stage_spawn(stage, &t, enter_spin, s);
+	stage_spawn(stage, &t, enter_m, s);
 	stage_wait(&s->go, 1);
-	method_invalidate(&s->m);
-	method_drop(stage, &s->m);
-	for (int i = 0; i < 3; i++) {
-		stage_collect(stage);
-		CHECK_EQ(block_state(s->m.block), CH_BLOCK_NOTENTRANT);
-	}
+	drop_m(s);
+	expect_m_held(s);
 	atomic_store(&s->go, 2);
-	stage_join(&t);
-	CHECK_EQ(s->result, 2);
-	stage_collect(stage);
-	CHECK_EQ(s->m.freed, 1);
-	end_spin(s);
+	join_and_expect_dead(s, &t, 2);
+	stage_end(stage);
 }
 
 /* --- entries that become jumps --- */
@@ -384,7 +275,7 @@ static void enter_other(struct stage *stage, void *arg)
 
 STOPPING_DRIVER(s36_address_taken_before_its_entry_closed)
 {
-	struct spin *s = new_spin(stage);
+	struct spin *s = new_spin(stage, sizeof *s);
 	stage_apart(stage, build_patchable, s);
 	struct stage_thread t;
 	stage_spawn(stage, &t, enter_other, s);
@@ -399,7 +290,7 @@ STOPPING_DRIVER(s36_address_taken_before_its_entry_closed)
 	atomic_store(&s->go, 2);
 	stage_join(&t);
 	CHECK_EQ(s->result, STAGE_FALLBACK);
-	end_spin(s);
+	stage_end(stage);
 }
 
 /* --- regions, and abandoned cycles --- */
@@ -420,7 +311,7 @@ static void open_one(struct stage *stage, void *arg)
 TEST(nothing_that_marking_reads_changes_while_it_reads)
 {
 	struct stage *stage = stage_new(STAGE_HOST);
-	struct spin *s = new_spin(stage);
+	struct spin *s = new_spin(stage, sizeof *s);
 	struct stage_thread t;
 	stage_spawn(stage, &t, open_one, s);
 	stage_wait(&s->step, 1);
@@ -433,7 +324,7 @@ TEST(nothing_that_marking_reads_changes_while_it_reads)
 	CHECK_EQ(ch_mark_end(marker, false), CH_OK);
 	stage_wait(&s->step, 3);
 	stage_join(&t);
-	end_spin(s);
+	stage_end(stage);
 }
 
 static void refuse_to_stop(struct stage *stage, void *arg)
@@ -456,7 +347,7 @@ TEST(abandoned_cycle_frees_nothing_polls)
 {
 	struct stage *stage = stage_new(STAGE_POLLS);
 	stage->config.stop_wait_ms = 50;
-	struct spin *s = new_spin(stage);
+	struct spin *s = new_spin(stage, sizeof *s);
 	stage_apart(stage, build_pair, s);
 	struct stage_thread t;
 	stage_spawn(stage, &t, refuse_to_stop, s);
@@ -475,13 +366,13 @@ TEST(abandoned_cycle_frees_nothing_polls)
 	stage_collect(stage);
 	CHECK(method_is_known(&s->m));
 	CHECK(!method_is_known(&s->other));
-	end_spin(s);
+	stage_end(stage);
 }
 
 TEST(abandoned_cycle_frees_nothing_host)
 {
 	struct stage *stage = stage_new(STAGE_HOST);
-	struct spin *s = new_spin(stage);
+	struct spin *s = new_spin(stage, sizeof *s);
 	stage_apart(stage, build_pair, s);
 	struct ch_marker *marker;
 	CHECK_EQ(ch_mark_begin(stage->heap, &marker), CH_OK);
@@ -492,7 +383,7 @@ TEST(abandoned_cycle_frees_nothing_host)
 	CHECK_EQ(ch_owner_set_entry(s->m.owner, s->m.block), CH_OK);
 	stage_collect(stage);
 	CHECK(method_is_known(&s->m));
-	end_spin(s);
+	stage_end(stage);
 }
 
 /* A cycle has decided, and the sweep has not come: a dead block stays dead. */
@@ -528,7 +419,7 @@ static void build_doomed(struct stage *stage, void *arg)
 TEST(death_is_final_before_the_sweep_came)
 {
 	struct stage *stage = stage_new(STAGE_HOST);
-	struct spin *s = new_spin(stage);
+	struct spin *s = new_spin(stage, sizeof *s);
 	stage_apart(stage, build_doomed, s);
 	uintptr_t word = s->result;
 	decide_only(stage, NULL);
@@ -540,5 +431,5 @@ TEST(death_is_final_before_the_sweep_came)
 	CHECK_EQ(ch_branch_link(s->other.branch[0], s->m.block), CH_E_STALE);
 	stage_collect(stage);
 	CHECK_EQ(s->m.freed, 1);
-	end_spin(s);
+	stage_end(stage);
 }

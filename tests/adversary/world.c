@@ -25,18 +25,10 @@ struct play {
 
 static struct play *new_play(struct stage *stage)
 {
-	struct play *p = calloc(1, sizeof *p);
-	CHECK(p);
-	stage_start(stage);
+	struct play *p = stage_memory(stage, sizeof *p);
 	p->stage = stage;
-	stage->user = p;
+	stage_start(stage);
 	return p;
-}
-
-static void end_play(struct play *p)
-{
-	stage_end(p->stage);
-	free(p);
 }
 
 /* No poll, no call. With `tells` the code writes 1 first. */
@@ -127,7 +119,7 @@ STOPPING_DRIVER(threads_stop_by_poll_and_park_and_signal_in_one_cycle)
 	stage_collect(stage);
 	CHECK_EQ(stage_stats(stage).blocks_now, 0);
 	CHECK_EQ(stage_stats(stage).cycles_abandoned, 0);
-	end_play(p);
+	stage_end(p->stage);
 }
 
 /* --- threads that do not stop --- */
@@ -228,7 +220,7 @@ static void wait_in_vain(struct stage *stage, unsigned configured_ms, unsigned w
 	CHECK(method_is_known(&p->m[1]));
 	atomic_store(&p->step, 1);
 	stage_join(&worker);
-	end_play(p);
+	stage_end(p->stage);
 }
 
 static void give_up_thrice(struct stage *stage)
@@ -271,7 +263,7 @@ static void discard_in_vain(struct stage *stage)
 	CHECK_EQ(ch_vm_discard(stage->heap, NULL, &freed, &kept), CH_OK);
 	CHECK_EQ(freed, 3);
 	CHECK_EQ(kept, 0);
-	end_play(p);
+	stage_end(p->stage);
 }
 STAGE_CASE(discard_without_a_thread_invalidates_all_and_frees_nothing, _polls, STAGE_POLLS,
 	   discard_in_vain)
@@ -327,7 +319,7 @@ static void refuse_one(struct stage *stage)
 	stage_join(&worker);
 	for (int i = 0; i < VMS; i++)
 		CHECK_EQ(ch_vm_detach(vms[i]), CH_OK);
-	end_play(p);
+	stage_end(p->stage);
 }
 STAGE_CASE(vm_that_does_not_stop_its_world_stops_nobody_elses, _polls, STAGE_POLLS, refuse_one)
 STAGE_CASE(vm_that_does_not_stop_its_world_stops_nobody_elses, _signals, STAGE_SIGNALS, refuse_one)
@@ -404,7 +396,7 @@ static void come_and_go(struct stage *stage)
 	stage_collect(stage);
 	CHECK_EQ(stage_stats(stage).threads_now, 1);
 	CHECK_EQ(stage_stats(stage).cycles_abandoned, 0);
-	end_play(p);
+	stage_end(p->stage);
 }
 STAGE_CASE(threads_attach_and_detach_while_a_cycle_waits, _polls, STAGE_POLLS, come_and_go)
 STAGE_HOST_THAT_STOPS_CASE(threads_attach_and_detach_while_a_cycle_waits, 0, come_and_go)
@@ -455,7 +447,7 @@ TEST(thread_that_collects_one_heap_is_parked_to_the_other)
 		stage_join(&t[i]);
 	CHECK_EQ(stage_stats(stage).cycles_abandoned, 0);
 	CHECK_EQ(ch_heap_destroy(p->other), CH_OK);
-	end_play(p);
+	stage_end(p->stage);
 }
 
 static void poll_both(struct stage *stage, void *arg)
@@ -522,7 +514,7 @@ static void wait_in_one_of_two(struct stage *stage)
 		stage_join(&t[i]);
 	CHECK_EQ(stage_stats(stage).cycles_abandoned, 0);
 	CHECK_EQ(ch_heap_destroy(p->other), CH_OK);
-	end_play(p);
+	stage_end(p->stage);
 }
 STAGE_CASE(thread_that_waits_for_one_heap_is_parked_to_the_other, _polls, STAGE_POLLS,
 	   wait_in_one_of_two)
@@ -614,5 +606,5 @@ OWN_DRIVER(first_stack_is_scanned_as_far_as_it_is_mapped)
 	stack_t none = {.ss_flags = SS_DISABLE};
 	CHECK_EQ(sigaltstack(&none, NULL), 0);
 	free(stack.ss_sp);
-	end_play(p);
+	stage_end(p->stage);
 }

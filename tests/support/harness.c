@@ -360,7 +360,7 @@ size_t test_page_bytes(void)
 	return (size_t)number_of_environment("CODEHEAP_TEST_PAGE", 0);
 }
 
-static long count_maps(void)
+long count_mappings(void)
 {
 	char piece[4096];
 	long lines = 0;
@@ -379,7 +379,7 @@ void fill_maps(long left)
 	int fd = open("/proc/sys/vm/max_map_count", O_RDONLY | O_CLOEXEC);
 	CHECK(fd >= 0 && read(fd, text, sizeof text - 1) > 0);
 	close(fd);
-	long wanted = strtol(text, NULL, 10) - count_maps() - left;
+	long wanted = strtol(text, NULL, 10) - count_mappings() - left;
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
 	if (wanted <= 0)
 		return;

@@ -144,6 +144,7 @@ void skip_without_procmem(void);
 void fill_maps(long left);
 /* Makes a mapping without a neighbour. Returns false at the limit of mappings. */
 bool map_one(void);
+long count_mappings(void); /* allocates nothing */
 
 uint64_t now_ns(void);
 /* A loop until the condition holds. A long loop prints its condition; the runner, which knows

@@ -215,11 +215,16 @@ void stage_start(struct stage *s)
 		make_world();
 }
 
-void *stage_play(struct stage *s, size_t bytes)
+void *stage_memory(struct stage *s, size_t bytes)
 {
 	s->play = s->user = calloc(1, bytes);
 	CHECK(s->play);
-	*(struct stage **)s->play = s;
+	return s->play;
+}
+
+void *stage_play(struct stage *s, size_t bytes)
+{
+	*(struct stage **)stage_memory(s, bytes) = s;
 	stage_start(s);
 	return s->play;
 }

@@ -46,8 +46,9 @@ struct ch_block stage_no_target(struct stage *, struct ch_branch, void *user, st
 struct stage *stage_new(enum stage_driver);
 struct stage *stage_new_host(int stop_signal); /* ch_mark_begin stops the threads; 0: no signal */
 void stage_start(struct stage *); /* attaches the calling thread */
-/* stage_start for a case with zeroed memory of its own: a struct that begins with its stage. The
- * memory is the stage's user, and goes with the stage. */
+/* Zeroed memory for a case, which is the stage's user and goes with the stage. stage_play is for a
+ * struct that begins with its stage, and starts the stage. */
+void *stage_memory(struct stage *, size_t bytes);
 void *stage_play(struct stage *, size_t bytes);
 void stage_check(struct stage *);
 struct ch_stats stage_stats(struct stage *);
