@@ -21,6 +21,17 @@ end_writer() { [ -z "$writer" ] || kill -KILL $writer 2>/dev/null; }
 trap 'end_writer; rm -rf "$work"' EXIT
 fail() { echo "codeheap-top: $*" >&2; exit 1; }
 
+# The sum in the head of a file: a file that is changed gets it again, so that each field is judged by itself.
+cat >"$work/stats_sum.py" <<'PYTHON'
+import struct
+def checksum(body):
+    s = 0x9e3779b97f4a7c15 ^ len(body)
+    for (word,) in struct.iter_unpack("<Q", body):
+        s = ((s ^ word) * 0xff51afd7ed558ccd) & ((1 << 64) - 1)
+        s ^= s >> 32
+    return s
+PYTHON
+export PYTHONPATH=$work
 cat >"$work/stress.scm" <<'SCM'
 (define (work n)
   (let loop ((i 0))
@@ -303,9 +314,10 @@ PYTHON
 top_shows_what_the_file_says() {
   cat >"$work/made.py" <<'PYTHON'
 import json, os, struct, subprocess, sys, time
+from stats_sum import checksum
 import xml.etree.ElementTree as tree
 top, out = sys.argv[1:]
-M, K, MS, S = (1 << 64) - 1, 1 << 10, 10**6, 10**9
+K, MS, S = 1 << 10, 10**6, 10**9
 def section(kind, form, rows, left_out=0):
     rows = b"".join(struct.pack(form, *(x.encode() if isinstance(x, str) else x for x in row)) for row in rows)
     bytes_ = struct.calcsize(form)
@@ -328,12 +340,8 @@ def body_of(last, dead):
             + section(8, "<II", ((at, size | kind << 28) for at, size, kind in parts)))
 def say(state, *words, last=999_900, dead=300):
     body = body_of(last, dead)
-    s = 0x9e3779b97f4a7c15 ^ len(body)
-    for (word,) in struct.iter_unpack("<Q", body):
-        s = ((s ^ word) * 0xff51afd7ed558ccd) & M
-        s ^= s >> 32
     with open(out, "wb") as file:
-        file.write(b"CHSTATS\0" + struct.pack("<IIQQQQIIII", 0x01020304, 1, 2, len(body), s, 5, os.getpid(), 3, state, 0) + body)
+        file.write(b"CHSTATS\0" + struct.pack("<IIQQQQIIII", 0x01020304, 1, 2, len(body), checksum(body), 5, os.getpid(), 3, state, 0) + body)
     os.utime(out, (time.time() - 3000.5,) * 2)
     return subprocess.run([top, *words, out], capture_output=True, check=True, text=True, timeout=60).stdout
 view = say(0).splitlines()
@@ -403,18 +411,11 @@ top_refuses_broken_files() {
   "$top" "$work/text" 2>"$work/err" && fail 'a text'
   grep -q 'no statistics file' "$work/err" || fail "$(cat "$work/err")"
   CODEHEAP_STATS=$work/file "$build/scheme" -e '(+ 1 2)' >/dev/null 2>&1 </dev/null || fail scheme
-  # What it takes for whole is said by a checksum, which is mended here, so that each field is judged by itself.
   cat >"$work/spoil.py" <<'PYTHON'
 import random, struct, subprocess, sys
+from stats_sum import checksum
 top, source, out, count, first = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]), int(sys.argv[5])
 whole = open(source, "rb").read()
-M = (1 << 64) - 1
-def checksum(body):
-    s = 0x9e3779b97f4a7c15 ^ len(body)
-    for (word,) in struct.iter_unpack("<Q", body):
-        s = ((s ^ word) * 0xff51afd7ed558ccd) & M
-        s ^= s >> 32
-    return s
 size = struct.unpack_from("<Q", whole, 24)[0]
 assert checksum(whole[64:64 + size]) == struct.unpack_from("<Q", whole, 32)[0]
 # Heads of sections, where the lengths are.
@@ -460,6 +461,7 @@ PYTHON
   fi
   cat >"$work/name.py" <<'PYTHON'
 import json, struct, subprocess, sys
+from stats_sum import checksum
 top, source, out = sys.argv[1:]
 whole = bytearray(open(source, "rb").read())
 size = struct.unpack_from("<Q", whole, 24)[0]
@@ -468,11 +470,7 @@ for name in ('λ "关" \\ 🔥é', "\x7f\n<&", "\U0010ffff\u0800\u07ff"):
         # The first text's name is "process"; its text is behind it.
         at = whole.index(b"process\0", 64) + 40
         whole[at:at + 96] = (name.encode() + rest).ljust(96, b"\0")
-        s = 0x9e3779b97f4a7c15 ^ size
-        for (word,) in struct.iter_unpack("<Q", bytes(whole[64:64 + size])):
-            s = ((s ^ word) * 0xff51afd7ed558ccd) & ((1 << 64) - 1)
-            s ^= s >> 32
-        struct.pack_into("<Q", whole, 32, s)
+        struct.pack_into("<Q", whole, 32, checksum(whole[64:64 + size]))
         open(out, "wb").write(whole)
         said = json.loads(subprocess.run([top, "--json", out], capture_output=True, check=True, timeout=60).stdout)["process"]
         assert said == name + "\ufffd" * len(rest), (said, name, rest)
@@ -485,11 +483,7 @@ for kind in (1, 2, 3, 4):
         _, entry, n, _ = struct.unpack_from("<IIII", bad, at)
         at += 16 + (entry * n + 7) // 8 * 8
     bad[at + 16:at + 56] = b"n" * 40
-    s = 0x9e3779b97f4a7c15 ^ size
-    for (word,) in struct.iter_unpack("<Q", bytes(bad[64:64 + size])):
-        s = ((s ^ word) * 0xff51afd7ed558ccd) & ((1 << 64) - 1)
-        s ^= s >> 32
-    struct.pack_into("<Q", bad, 32, s)
+    struct.pack_into("<Q", bad, 32, checksum(bad[64:64 + size]))
     open(out, "wb").write(bad)
     said = subprocess.run([top, "--json", out], capture_output=True, check=True, timeout=60).stdout
     assert b'"' + b"n" * 39 + b'"' in said, (kind, said)
@@ -532,12 +526,9 @@ PYTHON
   # Rates that no integer holds: 2^60 bytes in a nanosecond.
   python3 - "$work/bad" $$ <<'PYTHON' || fail 'no file with rates'
 import struct, sys
+from stats_sum import checksum
 body = struct.pack("<IIII", 5, 64, 2, 0) + struct.pack("<8Q", *[1] * 8) + struct.pack("<8Q", 2, 2, 1 + (1 << 60), *[1] * 5)
-s = 0x9e3779b97f4a7c15 ^ len(body)
-for (word,) in struct.iter_unpack("<Q", body):
-    s = ((s ^ word) * 0xff51afd7ed558ccd) & ((1 << 64) - 1)
-    s ^= s >> 32
-head = struct.pack("<IIQQQQIIII", 0x01020304, 1, 2, len(body), s, 0, int(sys.argv[2]), 1, 0, 0)
+head = struct.pack("<IIQQQQIIII", 0x01020304, 1, 2, len(body), checksum(body), 0, int(sys.argv[2]), 1, 0, 0)
 open(sys.argv[1], "wb").write(b"CHSTATS\0" + head + body)
 PYTHON
   "$top" "$work/bad" >"$work/view" && grep -q 'opened [0-9]* blocks, 10485[67][0-9]*\.[0-9] TiB;' "$work/view" || fail "$(cat "$work/view")"
@@ -550,6 +541,7 @@ top_draws_no_names_of_a_hostile_file() {
   CODEHEAP_STATS=$work/file "$build/scheme" -e '(+ 1 2)' >/dev/null 2>&1 </dev/null || fail scheme
   cat >"$work/hostile.py" <<'PYTHON'
 import re, struct, subprocess, sys
+from stats_sum import checksum
 import xml.etree.ElementTree as tree
 top, source, out = sys.argv[1:]
 whole = bytearray(open(source, "rb").read())
@@ -561,11 +553,7 @@ say(b"blocks_invalidated", b'x onload=alert(1) y')
 say(b"cycles", b'x/><q')
 say(b"process", b'process')
 say(b"scheme", b'<script>\x01\xe9alert(2)</script>')
-s = 0x9e3779b97f4a7c15 ^ size
-for (word,) in struct.iter_unpack("<Q", bytes(whole[64:64 + size])):
-    s = ((s ^ word) * 0xff51afd7ed558ccd) & ((1 << 64) - 1)
-    s ^= s >> 32
-struct.pack_into("<Q", whole, 32, s)
+struct.pack_into("<Q", whole, 32, checksum(whole[64:64 + size]))
 open(out, "wb").write(whole)
 svg = subprocess.run([top, "--svg", out], capture_output=True, check=True, timeout=60).stdout
 root = tree.fromstring(svg)

@@ -158,6 +158,23 @@ END
   said '^Line 5 of ".*victim\.scm" starts at'
 }
 
+# other_jit WORDS...: compiles another JIT's list for gdb.
+other_jit() {
+  cat >"$work/other.c" <<'C'
+struct { unsigned version, action; void *relevant, *first; } __jit_debug_descriptor = {1, 0, 0, 0};
+__attribute__((noinline)) void __jit_debug_register_code(void) { __asm__ volatile("" ::: "memory"); }
+C
+  must "$cc" "$@" "$work/other.c"
+}
+whole_stack_at_leaf() {
+  session --args "$work/victim" <<'END'
+break leaf
+run
+bt
+END
+  whole_stack
+}
+
 # The names that gdb looks for survive strip, and another JIT's of the same name.
 case_stripped_library_still_names() {
   local loaded
@@ -165,18 +182,9 @@ case_stripped_library_still_names() {
   cp "$build/libcodeheap.so" "$work/$loaded"
   strip "$work/$loaded"
   ln -s "$loaded" "$work/libcodeheap.so"
-  cat >"$work/other.c" <<'C'
-struct { unsigned version, action; void *relevant, *first; } __jit_debug_descriptor = {1, 0, 0, 0};
-__attribute__((noinline)) void __jit_debug_register_code(void) { __asm__ volatile("" ::: "memory"); }
-C
-  must "$cc" -shared -fPIC -o "$work/libother.so" "$work/other.c"
+  other_jit -shared -fPIC -o "$work/libother.so"
   program -L"$work" -Wl,--no-as-needed -lother -lcodeheap -Wl,-rpath,"$work"
-  session --args "$work/victim" <<'END'
-break leaf
-run
-bt
-END
-  whole_stack
+  whole_stack_at_leaf
 }
 
 # gdb takes a bare symbol for a name of Ada or Objective-C where it can.
@@ -208,44 +216,22 @@ C
 
 # The library inside a program takes no other JIT's entries: each has a lock of its own.
 case_list_in_a_program_is_not_that_of_another_jits_library() {
-  cat >"$work/other.c" <<'C'
-struct { unsigned version, action; void *relevant, *first; } __jit_debug_descriptor = {1, 0, 0, 0};
-__attribute__((noinline)) void __jit_debug_register_code(void) { __asm__ volatile("" ::: "memory"); }
-C
-  must "$cc" -shared -fPIC -o "$work/libother.so" "$work/other.c"
+  other_jit -shared -fPIC -o "$work/libother.so"
   program "$build/libcodeheap.a" -L"$work" -Wl,--no-as-needed -lother -Wl,-rpath,"$work"
   if nm -D --defined-only "$work/victim" | grep __jit_debug; then fail "the program gives its list away"; fi
-  session --args "$work/victim" <<'END'
-break leaf
-run
-bt
-END
-  whole_stack
+  whole_stack_at_leaf
 }
 
 # Two in one program share the list of the one whose names are not weak.
 case_static_link_with_another_jit_works() {
-  cat >"$work/other.c" <<'C'
-struct { unsigned version, action; void *relevant, *first; } __jit_debug_descriptor = {1, 0, 0, 0};
-__attribute__((noinline)) void __jit_debug_register_code(void) { __asm__ volatile("" ::: "memory"); }
-C
-  must "$cc" -c -o "$work/other.o" "$work/other.c"
+  other_jit -c -o "$work/other.o"
   program "$work/other.o" "$build/libcodeheap.a"
-  session --args "$work/victim" <<'END'
-break leaf
-run
-bt
-END
-  whole_stack
+  whole_stack_at_leaf
 }
 
 # gdb takes the library's list for a copy of the executable's; the commands know the code by the heap.
 case_commands_name_what_the_list_of_an_executable_hides() {
-  cat >"$work/other.c" <<'C'
-struct { unsigned version, action; void *relevant, *first; } __jit_debug_descriptor = {1, 0, 0, 0};
-__attribute__((noinline)) void __jit_debug_register_code(void) { __asm__ volatile("" ::: "memory"); }
-C
-  must "$cc" -c -o "$work/other.o" "$work/other.c"
+  other_jit -c -o "$work/other.o"
   program "$work/other.o" -L"$build" -Wl,--no-as-needed -lcodeheap -Wl,-rpath,"$(realpath "$build")"
   session --args "$work/victim" <<'END'
 source tools/gdb/codeheap.py

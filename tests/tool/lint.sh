@@ -8,12 +8,13 @@ root=$PWD
 spdx='/* SPDX-License-Identifier: MIT */'
 fail() { echo "$*" >&2; exit 1; }
 
-# found FILE FINDING: lint fails and reports FINDING for that file.
-found() {
+# found_by CHECKER FILE FINDING: the checker fails and reports FINDING for that file.
+found_by() {
   local said
-  said=$(python3 "$root/tools/lint_text.py") && fail "nothing found: $said"
-  echo "$said" | grep -F -- "$2" | grep -q "^$1:[0-9]*: " || fail "no finding '$2' for $1 in: $said"
+  said=$(python3 "$root/$1") && fail "nothing found: $said"
+  echo "$said" | grep -F -- "$3" | grep -q "^$2:[0-9]*: " || fail "no finding '$3' for $2 in: $said"
 }
+found() { found_by tools/lint_text.py "$@"; }
 # offend FILE TEXT FINDING: TEXT is appended to FILE (made with an SPDX line if it is new) and must be found.
 offend() {
   mkdir -p "$(dirname "$1")"
@@ -257,11 +258,7 @@ catalogue() {
   printf '%s\n' 'mutant TORN' 'in codeheap/a.c' ' int broken = 0;' '-int torn = 0;' '+int torn = 1;' \
     'fails adversary_all other_is_survived' >tests/breaks/b.rows
 }
-catalogued() {
-  local said
-  said=$(python3 "$root/tools/lint_adversaries.py") && fail "nothing found: $said"
-  echo "$said" | grep -F -- "$2" | grep -q "^$1:[0-9]*: " || fail "no finding '$2' for $1 in: $said"
-}
+catalogued() { found_by tools/lint_adversaries.py "$@"; }
 case_scenario_without_a_row() {
   catalogue
   sed -i '/^| 40 |/d' tests/adversaries.md
@@ -313,12 +310,7 @@ case_mutant_of_the_table_is_gone() {
   rm tests/breaks/b.rows
   catalogued tests/adversaries.md 'no mutant is named TORN'
 }
-# planted FILE FINDING: the checker of the rows fails and reports it.
-planted() {
-  local said
-  said=$(python3 "$root/tests/breaks/rows.py") && fail "nothing found: $said"
-  echo "$said" | grep -F -- "$2" | grep -q "^$1:[0-9]*: " || fail "no finding '$2' for $1 in: $said"
-}
+planted() { found_by tests/breaks/rows.py "$@"; }
 case_mutant_that_nobody_must_notice() {
   catalogue
   sed -i '/^fails/d' tests/breaks/b.rows
