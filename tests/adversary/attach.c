@@ -21,8 +21,7 @@ static enum ch_status add(function *f)
 	uint8_t bytes[32];
 	struct emitter e = {.code = {.write = bytes, .exec = bytes, .hot_bytes = sizeof bytes}};
 	emit_landing(&e);
-	emit_value(&e, 7);
-	emit_ret(&e);
+	emit_answer(&e, 7);
 	return ch_code_add(rig.heap, bytes, e.at, "short-lived", f);
 }
 

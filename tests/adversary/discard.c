@@ -92,8 +92,7 @@ static void build_immortal(struct stage *stage, struct method *m)
 	struct ch_open open = {
 		.owner = m->owner, .hot_bytes = 16, .flags = CH_OPEN_IMMORTAL, .user = m};
 	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
-	emit_value(&e, 9);
-	emit_ret(&e);
+	emit_answer(&e, 9);
 	method_commit(&e, m);
 }
 

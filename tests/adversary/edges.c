@@ -39,8 +39,7 @@ static struct ch_block make_leaf_as(struct ch_owner owner, unsigned flags)
 	struct emitter e;
 	struct ch_open open = {.owner = owner, .hot_bytes = 16, .flags = flags};
 	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
-	emit_value(&e, 7);
-	emit_ret(&e);
+	emit_answer(&e, 7);
 	CHECK_EQ(emit_commit(&e), CH_OK);
 	return e.code.block;
 }
@@ -95,8 +94,7 @@ static void build_holder(struct stage *stage, void *arg)
 	method_new(stage, &p->holder, "holder");
 	method_open(&e, &p->holder);
 	CHECK_EQ(ch_edge_attach(e.code.block, p->leaves[0]), CH_OK);
-	emit_value(&e, 1);
-	emit_ret(&e);
+	emit_answer(&e, 1);
 	method_commit(&e, &p->holder);
 }
 

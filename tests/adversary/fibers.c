@@ -16,11 +16,6 @@ struct play {
 	_Atomic(int) step, roots_seen, has_left;
 };
 
-static struct play *new_play(struct stage *stage)
-{
-	return stage_play(stage, sizeof(struct play));
-}
-
 static uint64_t yield_in_callee(void *arg)
 {
 	struct play *p = arg;
@@ -57,7 +52,7 @@ static void fill_pool(struct stage *stage, void *arg)
 EVERY_DRIVER(s05_suspended_fiber_holds_the_only_frame)
 {
 	stage->config.pool_bytes = 256 << 10;
-	struct play *p = new_play(stage);
+	struct play *p = stage_play(stage, sizeof *p);
 	stage_apart(stage, build_yielder, p);
 	fiber_start(stage, &p->fiber, run_in_fiber, p);
 	fiber_resume(&p->fiber);
@@ -85,7 +80,7 @@ EVERY_DRIVER(s05_suspended_fiber_holds_the_only_frame)
 EVERY_DRIVER(s06_fiber_that_never_goes_on_holds_its_block_only)
 {
 	stage->config.pool_bytes = 64 << 10;
-	struct play *p = new_play(stage);
+	struct play *p = stage_play(stage, sizeof *p);
 	stage_apart(stage, build_yielder, p);
 	fiber_start(stage, &p->fiber, run_in_fiber, p);
 	fiber_resume(&p->fiber);
@@ -129,7 +124,7 @@ static void build_three_times(struct stage *stage, void *arg)
 
 EVERY_DRIVER(s07_fiber_goes_on_in_other_threads)
 {
-	struct play *p = new_play(stage);
+	struct play *p = stage_play(stage, sizeof *p);
 	stage_apart(stage, build_three_times, p);
 	fiber_start(stage, &p->fiber, run_in_fiber, p);
 	fiber_resume(&p->fiber);
@@ -192,7 +187,7 @@ static void enter_home(struct stage *stage, void *arg)
 
 EVERY_DRIVER(s08_cycle_in_the_middle_of_a_switch)
 {
-	struct play *p = new_play(stage);
+	struct play *p = stage_play(stage, sizeof *p);
 	stage_apart(stage, build_switch, p);
 	stage_apart(stage, build_home, p);
 	fiber_start(stage, &p->fiber, run_in_fiber, p);
@@ -235,7 +230,7 @@ static void hold_in_register(struct fiber *f, void *arg)
 
 EVERY_DRIVER(s08_registers_saved_below_the_announced_sp)
 {
-	struct play *p = new_play(stage);
+	struct play *p = stage_play(stage, sizeof *p);
 	stage_apart(stage, build_constant, p);
 	stage_apart(stage, find_word, p);
 	fiber_start(stage, &p->fiber, hold_in_register, p);
@@ -256,7 +251,7 @@ EVERY_DRIVER(s08_registers_saved_below_the_announced_sp)
 /* No thread will return to the dead fiber's stack, and the stack is unmapped. */
 EVERY_DRIVER(fiber_that_dies_unfinished_holds_nothing)
 {
-	struct play *p = new_play(stage);
+	struct play *p = stage_play(stage, sizeof *p);
 	for (int i = 0; i < 10; i++) {
 		stage_apart(stage, build_yielder, p);
 		fiber_start(stage, &p->fiber, run_in_fiber, p);
@@ -299,7 +294,7 @@ static void look_at_stranger(struct stage *stage, struct ch_marker *marker)
 
 EVERY_DRIVER(fiber_ended_by_a_stranger_stays_while_the_world_is_stopped)
 {
-	struct play *p = new_play(stage);
+	struct play *p = stage_play(stage, sizeof *p);
 	pthread_t stranger;
 	stage->user = p;
 	stage_apart(stage, build_yielder, p);
@@ -310,9 +305,7 @@ EVERY_DRIVER(fiber_ended_by_a_stranger_stays_while_the_world_is_stopped)
 	stage->roots = look_at_stranger;
 	stage_collect(stage);
 	stage->roots = NULL;
-	ch_thread_park();
-	CHECK_EQ(pthread_join(stranger, NULL), 0);
-	ch_thread_unpark();
+	join_parked(stranger);
 	CHECK_EQ(atomic_load(&p->has_left), 1);
 	stage_collect(stage);
 	CHECK_EQ(p->m.freed, 1);

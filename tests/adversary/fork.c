@@ -162,8 +162,7 @@ static void make_and_drop(struct stage *stage, void *arg)
 		if (emit_open_as(&e, &open) == CH_OK) {
 			if (atomic_fetch_add(&p->made, 1) % 3 == 0)
 				stage_pause(); /* so that forks find the block half built */
-			emit_value(&e, 8);
-			emit_ret(&e);
+			emit_answer(&e, 8);
 			method_commit_only(&e, &m);
 			/* The thread may have waited for the heap through three cycles: then the
 			 * block is gone. */
@@ -278,8 +277,7 @@ static void fork_once(struct play *p)
 static uint64_t fork_in_callee(void *arg)
 {
 	struct play *p = arg;
-	p->pid = fork();
-	CHECK(p->pid >= 0);
+	p->pid = fork_child();
 	if (!p->pid) {
 		alarm(TEST_PATIENCE_S);
 		live_as_child(p);
@@ -410,8 +408,7 @@ static void make_wide(const struct rig *rig, void *arg)
 	struct emitter e;
 	wide->open.owner = rig_owner(rig, "wide");
 	CHECK_EQ(emit_open_as(&e, &wide->open), CH_OK);
-	emit_value(&e, 5);
-	emit_ret(&e);
+	emit_answer(&e, 5);
 	e.at = e.code.hot_bytes; /* an unused rest of the run would go back */
 	CHECK_EQ(emit_commit(&e), CH_OK);
 	wide->block = e.code.block;
@@ -430,7 +427,7 @@ static void reuse_the_span(const struct rig *rig, struct wide *dead, const struc
 	struct ch_stats stats = rig_stats(rig);
 	CHECK_EQ(stats.code_bytes_now, before->code_bytes_now);
 	CHECK_EQ(stats.pages_now * stats.page_bytes, stats.code_bytes_now);
-	CHECK_EQ(code_call(rig_info(live->block).exec), 5);
+	CHECK_EQ(code_call(block_info(live->block).exec), 5);
 }
 
 /* The span of a dead block, filled with traps, waits for a core sync when the process forks. The
@@ -538,8 +535,7 @@ TEST(signal_that_is_held_back_over_a_fork_finds_code_in_the_child)
 	sigemptyset(&held);
 	sigaddset(&held, SIGUSR1);
 	asked = rig_start(1 << 20);
-	struct ch_info info = {.size = sizeof info};
-	CHECK_EQ(ch_block_info(rig_block(rig_owner(&asked, "asked"), 1), &info), CH_OK);
+	struct ch_info info = block_info(rig_block(rig_owner(&asked, "asked"), 1));
 	asked_at = info.exec;
 	signal(SIGUSR1, ask_code);
 	CHECK_EQ(pthread_sigmask(SIG_BLOCK, &held, &before), 0);

@@ -121,8 +121,7 @@ static bool compile(struct play *p, struct method *m, uint32_t value, int self)
 		wait_for_space(p, seen);
 		atomic_fetch_add(&p->told[self], 1);
 	}
-	emit_value(&e, value);
-	emit_ret(&e);
+	emit_answer(&e, value);
 	e.at = p->hot_bytes;
 	enum ch_status status = emit_commit(&e);
 	CHECK(status == CH_OK || status == CH_E_STALE);
@@ -450,11 +449,9 @@ static void build_entry(struct stage *stage, struct method *m, enum ch_entry ent
 	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
 	if (entry == CH_ENTRY_GUARD) {
 		emit_guard_test(&e, e.code.guard, CODE_ANSWER_BYTES);
-		emit_value(&e, 4);
-		emit_ret(&e);
+		emit_answer(&e, 4);
 	}
-	emit_value(&e, 5);
-	emit_ret(&e);
+	emit_answer(&e, 5);
 	method_commit(&e, m);
 }
 
@@ -508,8 +505,7 @@ static void build_assumed(struct kinds *k)
 	method_new(k->stage, &k->assumed, "assumed");
 	method_open(&e, &k->assumed);
 	CHECK_EQ(ch_block_assume(e.code.block, k->fact), CH_OK);
-	emit_value(&e, 6);
-	emit_ret(&e);
+	emit_answer(&e, 6);
 	method_commit(&e, &k->assumed);
 }
 
@@ -532,8 +528,7 @@ static void fill_the_rest(struct stage *stage, struct method *m)
 
 static const void *entry_of(const struct method *m)
 {
-	struct ch_info info = {.size = sizeof info};
-	CHECK_EQ(ch_block_info(m->block, &info), CH_OK);
+	struct ch_info info = block_info(m->block);
 	return info.entry;
 }
 
@@ -619,8 +614,7 @@ static void open_beside_others(struct stage *stage, void *arg)
 			method_drop(stage, m);
 		method_new(stage, m, "shared");
 		open_or_fail(&e, s, m, bytes);
-		emit_value(&e, s->number);
-		emit_ret(&e);
+		emit_answer(&e, s->number);
 		e.at = bytes;
 		method_commit(&e, m);
 		CHECK_EQ(method_call(m, NULL), s->number);

@@ -459,7 +459,7 @@ TEST(look_up_that_is_given_no_heap_is_a_reader_of_the_heap_it_found)
 	enum { STEPS_LEAST = 50 };
 	static struct play play = {.is_here = counts_steps_as_reader, .call = look_up_anywhere};
 	begin(&play, 4 << 20);
-	play.pc = rig_info(rig_block(play.owner, 1)).entry;
+	play.pc = block_info(rig_block(play.owner, 1)).entry;
 	pthread_t caller = start_call(&play);
 	CHECK_EQ(pthread_join(caller, NULL), 0);
 	CHECK_EQ(play.status, CH_OK);
@@ -529,7 +529,7 @@ TEST(fact_that_breaks_while_a_block_goes_live_leaves_it_dead_or_not_entrant)
 		CHECK_EQ(pthread_join(other, NULL), 0);
 		CHECK_EQ(play.status_of_other, CH_OK);
 		if (play.status == CH_OK)
-			CHECK_EQ(rig_info(play.code.block).state, CH_BLOCK_NOTENTRANT);
+			CHECK_EQ(block_info(play.code.block).state, CH_BLOCK_NOTENTRANT);
 		else
 			CHECK_EQ(play.status, CH_E_STALE);
 		if (!is_there)
@@ -630,7 +630,7 @@ TEST(data_whose_user_ends_in_the_middle_of_their_commit_goes_live)
 	CHECK_EQ(pthread_join(caller, NULL), 0);
 	CHECK_EQ(play.status, CH_OK);
 	CHECK(!rig_is_there(play.both[0].block));
-	CHECK_EQ(rig_info(play.both[1].block).state, CH_BLOCK_LIVE);
+	CHECK_EQ(block_info(play.both[1].block).state, CH_BLOCK_LIVE);
 	rig_end(&play.rig);
 }
 

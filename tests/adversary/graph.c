@@ -17,11 +17,6 @@ struct graph {
 	struct ch_assumption fact;
 };
 
-static struct graph *new_graph(struct stage *stage)
-{
-	return stage_play(stage, sizeof(struct graph));
-}
-
 /* --- 3 --- */
 
 static void build_chain(struct stage *stage, void *arg)
@@ -41,7 +36,7 @@ static void build_chain(struct stage *stage, void *arg)
 
 EVERY_DRIVER(s03_invalidated_middle_of_a_chain_frees_its_tail)
 {
-	struct graph *g = new_graph(stage);
+	struct graph *g = stage_play(stage, sizeof *g);
 	stage_apart(stage, build_chain, g);
 	stage_collect(stage);
 	stage_collect(stage);
@@ -77,7 +72,7 @@ static void build_cycle(struct stage *stage, void *arg)
 
 EVERY_DRIVER(s04_cycles_and_self_loops_die)
 {
-	struct graph *g = new_graph(stage);
+	struct graph *g = stage_play(stage, sizeof *g);
 	stage_apart(stage, build_cycle, g);
 	stage_collect(stage);
 	CHECK_EQ(stage_stats(stage).blocks_now, 3);
@@ -116,7 +111,7 @@ static void build_dropped_source(struct stage *stage, void *arg)
 
 EVERY_DRIVER(s13_stub_outlives_the_collection_of_its_own_helper)
 {
-	struct graph *g = new_graph(stage);
+	struct graph *g = stage_play(stage, sizeof *g);
 	stage->hit = drop_source;
 	stage_apart(stage, build_dropped_source, g);
 	CHECK_EQ(method_call(&g->a, NULL), STAGE_FALLBACK);
@@ -155,7 +150,7 @@ static void build_far_target(struct stage *stage, void *arg)
 
 EVERY_DRIVER(s14_branch_goes_back_to_its_own_page)
 {
-	struct graph *g = new_graph(stage);
+	struct graph *g = stage_play(stage, sizeof *g);
 	stage_apart(stage, build_far_target, g);
 	CHECK_EQ(method_call(&g->a, NULL), 2);
 	method_invalidate(&g->b);
@@ -177,8 +172,7 @@ static void build_target(struct stage *stage, void *arg)
 	struct emitter e;
 	method_new(stage, &g->b, "B");
 	method_open(&e, &g->b);
-	emit_value(&e, 15);
-	emit_ret(&e);
+	emit_answer(&e, 15);
 	method_commit_only(&e, &g->b);
 }
 
@@ -198,7 +192,7 @@ static void emit_slowly(struct stage *stage, void *arg)
 
 EVERY_DRIVER(s15_collections_while_a_block_is_half_built)
 {
-	struct graph *g = new_graph(stage);
+	struct graph *g = stage_play(stage, sizeof *g);
 	stage_apart(stage, build_target, g);
 	struct stage_thread t;
 	stage_spawn(stage, &t, emit_slowly, g);
@@ -219,7 +213,7 @@ EVERY_DRIVER(s15_collections_while_a_block_is_half_built)
 
 EVERY_DRIVER(newborn_block_lives_for_two_cycles_and_no_third)
 {
-	struct graph *g = new_graph(stage);
+	struct graph *g = stage_play(stage, sizeof *g);
 	stage_apart(stage, build_target, g);
 	stage_collect(stage);
 	CHECK(method_is_known(&g->b));
@@ -239,15 +233,14 @@ static void build_with_entry(struct stage *stage, void *arg)
 	struct ch_open open = {.owner = g->b.owner, .hot_bytes = 200, .entry = CH_ENTRY_PATCH,
 			       .user = &g->b};
 	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
-	emit_value(&e, 15);
-	emit_ret(&e);
+	emit_answer(&e, 15);
 	method_commit_only(&e, &g->b);
 }
 
 /* A block's age is stored beside the kind of its entry. */
 EVERY_DRIVER(newborn_block_with_an_entry_of_its_own_lives_no_longer)
 {
-	struct graph *g = new_graph(stage);
+	struct graph *g = stage_play(stage, sizeof *g);
 	stage_apart(stage, build_with_entry, g);
 	stage_collect(stage);
 	stage_collect(stage);
@@ -263,8 +256,7 @@ static void open_early(struct stage *stage, void *arg)
 	struct emitter e;
 	method_new(stage, &g->b, "B");
 	method_open(&e, &g->b);
-	emit_value(&e, 15);
-	emit_ret(&e);
+	emit_answer(&e, 15);
 	atomic_store(&g->step, 1);
 	stage_wait(&g->step, 2);
 	method_commit_only(&e, &g->b);
@@ -272,7 +264,7 @@ static void open_early(struct stage *stage, void *arg)
 
 EVERY_DRIVER(newborn_block_is_as_old_as_its_commit)
 {
-	struct graph *g = new_graph(stage);
+	struct graph *g = stage_play(stage, sizeof *g);
 	struct stage_thread t;
 	stage_spawn(stage, &t, open_early, g);
 	stage_wait(&g->step, 1);
@@ -340,7 +332,7 @@ static void reuse_place(struct stage *stage, void *arg)
 
 EVERY_DRIVER(s24_stale_handles_do_not_reach_what_came_after)
 {
-	struct graph *g = new_graph(stage);
+	struct graph *g = stage_play(stage, sizeof *g);
 	stage_apart(stage, build_aba, g);
 	stage_apart(stage, note_place, g);
 	method_link(&g->a, 0, &g->b);
@@ -371,15 +363,14 @@ static void build_assuming(struct stage *stage, void *arg)
 		method_new(stage, m, "assuming");
 		method_open(&e, m);
 		CHECK_EQ(ch_block_assume(e.code.block, g->fact), CH_OK);
-		emit_value(&e, 1);
-		emit_ret(&e);
+		emit_answer(&e, 1);
 		method_commit(&e, m);
 	}
 }
 
 EVERY_DRIVER(s25_assumption_breaks_after_its_block_died)
 {
-	struct graph *g = new_graph(stage);
+	struct graph *g = stage_play(stage, sizeof *g);
 	CHECK_EQ(ch_assumption_create(stage->vm, &g->fact), CH_OK);
 	stage_apart(stage, build_assuming, g);
 	method_drop(stage, &g->a);
@@ -404,7 +395,7 @@ EVERY_DRIVER(s25_assumption_breaks_after_its_block_died)
 
 EVERY_DRIVER(s25_assumption_breaks_while_its_block_is_open)
 {
-	struct graph *g = new_graph(stage);
+	struct graph *g = stage_play(stage, sizeof *g);
 	struct emitter e;
 	CHECK_EQ(ch_assumption_create(stage->vm, &g->fact), CH_OK);
 	method_new(stage, &g->a, "late");
@@ -419,7 +410,7 @@ EVERY_DRIVER(s25_assumption_breaks_while_its_block_is_open)
 
 EVERY_DRIVER(commit_for_a_released_owner_is_stale)
 {
-	struct graph *g = new_graph(stage);
+	struct graph *g = stage_play(stage, sizeof *g);
 	struct emitter e;
 	method_new(stage, &g->a, "released");
 	method_open(&e, &g->a);
@@ -448,8 +439,7 @@ static void build_edges(struct stage *stage, void *arg)
 		emit_ret(&e);
 		method_commit_only(&e, m);
 	}
-	struct ch_info exit = {.size = sizeof exit};
-	CHECK_EQ(ch_block_info(g->b.block, &exit), CH_OK);
+	struct ch_info exit = block_info(g->b.block);
 	method_new(stage, &g->a, "A");
 	method_open(&e, &g->a);
 	emit_frame(&e);
@@ -464,7 +454,7 @@ static void build_edges(struct stage *stage, void *arg)
 
 EVERY_DRIVER(exits_and_edges_hold_their_blocks)
 {
-	struct graph *g = new_graph(stage);
+	struct graph *g = stage_play(stage, sizeof *g);
 	stage_apart(stage, build_edges, g);
 	for (int i = 0; i < 4; i++)
 		stage_collect(stage);
@@ -498,8 +488,7 @@ static void build_exit_elsewhere(struct stage *stage, void *arg)
 	emit_frame_end(&e);
 	emit_ret(&e);
 	method_commit_only(&e, &g->b);
-	struct ch_info exit = {.size = sizeof exit};
-	CHECK_EQ(ch_block_info(g->b.block, &exit), CH_OK);
+	struct ch_info exit = block_info(g->b.block);
 	method_new(stage, &g->a, "A");
 	method_open(&e, &g->a);
 	emit_frame(&e);
@@ -513,7 +502,7 @@ static void build_exit_elsewhere(struct stage *stage, void *arg)
 
 EVERY_DRIVER(not_entrant_block_keeps_the_exit_that_its_frame_leaves_by)
 {
-	struct graph *g = new_graph(stage);
+	struct graph *g = stage_play(stage, sizeof *g);
 	stage_apart(stage, build_exit_elsewhere, g);
 	CHECK_EQ(method_call(&g->a, g), 77);
 	stage_collect(stage);
@@ -535,7 +524,7 @@ static void build_cell_caller(struct stage *stage, void *arg)
 
 static void owner_edge(struct stage *stage)
 {
-	struct graph *g = new_graph(stage);
+	struct graph *g = stage_play(stage, sizeof *g);
 	stage_apart(stage, build_cell_caller, g);
 	method_drop(stage, &g->b);
 	for (int i = 0; i < 3; i++)
@@ -574,7 +563,7 @@ static void build_ref(struct stage *stage, void *arg)
 
 static void ref_moves(struct stage *stage)
 {
-	struct graph *g = new_graph(stage);
+	struct graph *g = stage_play(stage, sizeof *g);
 	stage->ref = move_object;
 	stage_apart(stage, build_ref, g);
 	for (int i = 1; i <= 5; i++) {
@@ -597,8 +586,7 @@ static void report_word(struct stage *stage, struct ch_marker *marker)
 
 static void word_of_b(struct graph *g, unsigned forward)
 {
-	struct ch_info info = {.size = sizeof info};
-	CHECK_EQ(ch_block_info(g->b.block, &info), CH_OK);
+	struct ch_info info = block_info(g->b.block);
 	g->word = ~(uintptr_t)(info.exec + forward);
 }
 
@@ -614,7 +602,7 @@ static void build_reported(struct stage *stage, void *arg)
 static struct graph *collect_reported(struct stage *stage, void (*build)(struct stage *, void *),
 				      unsigned value)
 {
-	struct graph *g = new_graph(stage);
+	struct graph *g = stage_play(stage, sizeof *g);
 	g->value = value;
 	g->asked = 1;
 	stage->roots = report_word;
@@ -696,7 +684,7 @@ static void build_immortal(struct stage *stage, void *arg)
 
 EVERY_DRIVER(immortal_block_is_a_root)
 {
-	struct graph *g = new_graph(stage);
+	struct graph *g = stage_play(stage, sizeof *g);
 	stage_apart(stage, build_immortal, g);
 	for (int i = 0; i < 4; i++)
 		stage_collect(stage);
@@ -761,7 +749,7 @@ static void build_wide(struct stage *stage, void *arg)
 
 EVERY_DRIVER(s21_graph_wider_than_the_queue_of_the_marker)
 {
-	struct graph *g = new_graph(stage);
+	struct graph *g = stage_play(stage, sizeof *g);
 	stage_apart(stage, build_wide, g);
 	for (int i = 0; i < 3; i++)
 		stage_collect(stage);

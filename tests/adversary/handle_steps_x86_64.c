@@ -168,7 +168,6 @@ static void play_all_by(enum ch_driver driver, const struct act *act, void (*set
 	}
 	if (scenes < least)
 		FAIL("%u scenes: the call has more instructions", scenes);
-	rig_check(&p->rig);
 	rig_end(&p->rig);
 }
 
@@ -373,7 +372,7 @@ static void judge_site(struct play *p)
 {
 	if (!p->stranger.bits)
 		return;
-	if (rig_info(p->block).branches_now)
+	if (block_info(p->block).branches_now)
 		FAIL("step %u: a site was attached to a block that another thread has open",
 		     p->wanted);
 	struct ch_code code = {.block = p->block};
@@ -626,7 +625,7 @@ static void judge_free(struct play *p)
 		FAIL("step %u: of two frees of the code, each or none is said to have freed it",
 		     p->wanted);
 	CHECK_EQ(p->status == CH_OK ? p->meanwhile_status : p->status, CH_E_STALE);
-	if (p->block.bits && ch_code_free(p->rig.heap, rig_info(p->block).exec,
+	if (p->block.bits && ch_code_free(p->rig.heap, block_info(p->block).exec,
 					  CH_RELEASE_NOT_RUNNING) != CH_OK)
 		FAIL("step %u: a free of code that was gone is of the code in its record",
 		     p->wanted);
@@ -646,8 +645,7 @@ static struct ch_block make_span(struct ch_owner owner)
 {
 	struct emitter e;
 	emit_open(&e, owner, 2 * (uint32_t)rig_page_bytes(), 0);
-	emit_value(&e, 1);
-	emit_ret(&e);
+	emit_answer(&e, 1);
 	CHECK_EQ(emit_commit(&e), CH_OK);
 	return e.code.block;
 }
@@ -688,7 +686,7 @@ static void judge_cell(struct play *p)
 {
 	CHECK_EQ(p->status, CH_OK);
 	if (p->stranger.bits) {
-		struct ch_info info = rig_info(facts_of(p->stranger).entry);
+		struct ch_info info = block_info(facts_of(p->stranger).entry);
 		if (*ch_owner_cell(p->stranger) != info.entry)
 			FAIL("step %u: a release has reset the cell of a stranger", p->wanted);
 	}

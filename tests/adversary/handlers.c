@@ -28,11 +28,6 @@ const char *__tsan_default_options(void)
 }
 #endif
 
-static struct play *new_play(struct stage *stage)
-{
-	return new_spin(stage, sizeof(struct play));
-}
-
 /* --- code --- */
 
 static uint64_t act_in_callee(void *arg)
@@ -137,7 +132,7 @@ static void expect_held(struct play *p)
 /* Sends the signal to a thread that spins in code. The handler lets the code go on. */
 __attribute__((unused)) static void interrupt(struct stage *stage, void (*act)(struct play *))
 {
-	struct play *p = new_play(stage);
+	struct play *p = new_spin(stage, sizeof *p);
 	struct stage_thread t;
 	p->act = act;
 	stage_apart(stage, build_all, p);
@@ -218,8 +213,7 @@ static void build_inner_spinner(struct stage *stage, void *arg)
 	method_open(&e, &p->inner);
 	emit_tell(&e, 3);
 	emit_wait_for(&e, 4);
-	emit_value(&e, 9);
-	emit_ret(&e);
+	emit_answer(&e, 9);
 	method_commit(&e, &p->inner);
 }
 
@@ -230,7 +224,7 @@ static void spin_in_handler(struct play *p)
 
 STOPPING_DRIVER(stop_signal_interrupts_code_that_a_handler_runs)
 {
-	struct play *p = new_play(stage);
+	struct play *p = new_spin(stage, sizeof *p);
 	struct stage_thread t;
 	p->act = spin_in_handler;
 	stage_apart(stage, build_inner_spinner, p);
@@ -306,7 +300,7 @@ static void enter_runner(struct stage *stage, void *arg)
 
 EVERY_DRIVER(handler_on_top_of_code_on_a_fiber_collects)
 {
-	struct play *p = new_play(stage);
+	struct play *p = new_spin(stage, sizeof *p);
 	p->act = resume_fiber;
 	stage_apart(stage, build_all, p);
 	method_drop(stage, &p->s.m);
@@ -378,7 +372,7 @@ static void build_runner(struct stage *stage, void *arg)
 
 EVERY_DRIVER(handler_of_a_fault_in_a_function_that_code_called_collects)
 {
-	struct play *p = new_play(stage);
+	struct play *p = new_spin(stage, sizeof *p);
 	guarded_bytes = (size_t)sysconf(_SC_PAGESIZE);
 	guarded = mmap(NULL, guarded_bytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	CHECK(guarded != MAP_FAILED);
@@ -440,8 +434,7 @@ static void compile_loop(struct method *m)
 		struct emitter e;
 		method_open(&e, m);
 		emit_count_down(&e, 2000);
-		emit_value(&e, 6);
-		emit_ret(&e);
+		emit_answer(&e, 6);
 		method_commit_only(&e, m);
 		status = ch_owner_set_entry(m->owner, m->block);
 	}
@@ -491,7 +484,7 @@ static void run_and_be_interrupted(struct stage *stage, void *arg)
 
 __attribute__((unused)) static void storm(struct stage *stage)
 {
-	struct play *p = new_play(stage);
+	struct play *p = new_spin(stage, sizeof *p);
 	struct stage_thread threads[STORM_THREADS];
 	int flags = SA_SIGINFO | SA_RESTART | (stage->driver == STAGE_BOEHM ? 0 : SA_ONSTACK);
 	struct sigaction action = {.sa_sigaction = handle_storm, .sa_flags = flags};

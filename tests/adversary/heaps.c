@@ -148,7 +148,7 @@ TEST(fork_waits_until_a_heap_is_gone)
 	struct leaving l = {.rig = rig_start(1 << 20)};
 	pthread_t destroyer, forker;
 	skip_if_allocator_forgets_forks();
-	l.pc = ~(uintptr_t)rig_info(rig_block(rig_owner(&l.rig, "last"), 3)).entry;
+	l.pc = ~(uintptr_t)block_info(rig_block(rig_owner(&l.rig, "last"), 3)).entry;
 	l.id = l.rig.heap->id;
 	CHECK_EQ(ch_vm_detach(l.rig.vm), CH_OK);
 	CHECK_EQ(ch_thread_detach(l.rig.heap), CH_OK);

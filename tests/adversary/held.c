@@ -104,9 +104,7 @@ static void stop_under_no_lock(struct stage *stage)
 			CHECK_EQ(atomic_load(&worlds[k].depth), 0);
 		}
 	}
-	ch_thread_park();
-	CHECK_EQ(pthread_join(newcomer, NULL), 0);
-	ch_thread_unpark();
+	join_parked(newcomer);
 	for (int i = 0; i < VMS; i++)
 		CHECK_EQ(ch_vm_detach(worlds[i].vm), CH_OK);
 	stage_end(stage);

@@ -144,9 +144,7 @@ static void stand_and_run(int stop_signal, void (*work)(struct stage *, void *),
 	stage_wait(&p->ready, 2);
 	if (is_foreign) {
 		CHECK_EQ(pthread_create(&collector, NULL, collect_beside_unattached, p), 0);
-		ch_thread_park();
-		CHECK_EQ(pthread_join(collector, NULL), 0);
-		ch_thread_unpark();
+		join_parked(collector);
 	} else {
 		collect_beside(p);
 	}
@@ -347,9 +345,7 @@ TEST(thread_that_attaches_waits_for_mark_end)
 	usleep(2000);
 	atomic_store(&p->done, 1);
 	end(marker);
-	ch_thread_park();
-	CHECK_EQ(pthread_join(newcomer, NULL), 0);
-	ch_thread_unpark();
+	join_parked(newcomer);
 	stage_end(p->stage);
 }
 
@@ -387,9 +383,7 @@ TEST(threads_that_attach_and_detach_wait_for_mark_end)
 	wait_for_registry(p->stage->heap);
 	atomic_store(&p->done, 1);
 	CHECK_EQ(ch_mark_end(marker, true), CH_OK);
-	ch_thread_park();
-	CHECK_EQ(pthread_join(newcomer, NULL), 0);
-	ch_thread_unpark();
+	join_parked(newcomer);
 	stage_join(&leaver);
 	CHECK_EQ(stage_stats(p->stage).threads_now, 1);
 	stage_end(p->stage);

@@ -33,7 +33,7 @@ TEST(image_in_private_memory_is_taken_over)
 	for (uint32_t i = 0; i < 3; i++)
 		CHECK_EQ(code_call_owner(image.owner), IMAGE_CONSTANT + i);
 	expect_no_both(&rig);
-	struct ch_info info = rig_info(image.blocks[IMAGE_CODE]);
+	struct ch_info info = block_info(image.blocks[IMAGE_CODE]);
 	CHECK_EQ(memcmp(ch__pool_read(rig.heap->pool, (uintptr_t)info.exec), info.exec, 64), 0);
 	rig_end(&rig);
 }
@@ -67,8 +67,8 @@ static void live_as_child(struct rig *rig, struct image *image, struct emitter *
 {
 	expect_no_both(rig);
 	expect_access(image->variable, 4, "rw-");
-	expect_access(rig_info(image->blocks[0]).exec, 4, "r--");
-	expect_access(rig_info(image->blocks[IMAGE_CODE]).exec, 4, "r-x");
+	expect_access(block_info(image->blocks[0]).exec, 4, "r--");
+	expect_access(block_info(image->blocks[IMAGE_CODE]).exec, 4, "r-x");
 	CHECK_EQ(code_call_owner(image->owner), IMAGE_CONSTANT + 1);
 	CHECK_EQ(code_call(image->reset), IMAGE_CONSTANT);
 	*image->variable = 5;
@@ -76,8 +76,7 @@ static void live_as_child(struct rig *rig, struct image *image, struct emitter *
 	CHECK(!rig_is_there(other->e.code.block));
 	expect_free(other->e.code.exec, 5000);
 	expect_access(mine->code.exec, mine->code.hot_bytes, "rw-");
-	emit_value(mine, 66);
-	emit_ret(mine);
+	emit_answer(mine, 66);
 	CHECK_EQ(emit_commit(mine), CH_OK);
 	CHECK_EQ(code_call(mine->code.exec), 66);
 	rig_check(rig);
@@ -109,8 +108,7 @@ static void fork_with_image(enum ch_backend backend, enum ch_fork mode, unsigned
 	CHECK_EQ(pthread_create(&thread, NULL, keep_open, &other), 0);
 	pthread_barrier_wait(&other.barrier);
 	ch_thread_unpark();
-	pid_t child = fork();
-	CHECK(child >= 0);
+	pid_t child = fork_child();
 	if (!child) {
 		live_as_child(&rig, &image, &mine, &other);
 		_exit(3);
@@ -162,10 +160,9 @@ static void fork_without_copy(unsigned flags)
 {
 	struct rig rig = start_on(CH_BACKEND_AUTO, CH_FORK_NONE);
 	struct image image = image_make(&rig, flags);
-	const uint32_t *constant = (const void *)rig_info(image.blocks[0]).exec;
+	const uint32_t *constant = (const void *)block_info(image.blocks[0]).exec;
 	CHECK_EQ(*constant, IMAGE_CONSTANT);
-	pid_t child = fork();
-	CHECK(child >= 0);
+	pid_t child = fork_child();
 	if (!child) {
 		CHECK_EQ(code_call_owner(image.owner), RIG_FALLBACK);
 		for (int i = 0; i < 3; i++)
@@ -223,7 +220,7 @@ static bool live_with_failure(const struct rig *rig, struct ch_owner owner, uint
 		status = ch_block_commit(codes, 3);
 		CHECK(status == CH_OK || status == CH_E_OS || status == CH_E_MEMORY);
 		for (int i = 0; i < 3; i++)
-			CHECK_EQ(rig_info(codes[i].block).state,
+			CHECK_EQ(block_info(codes[i].block).state,
 				 status == CH_OK ? CH_BLOCK_LIVE : CH_BLOCK_OPEN);
 		/* The second try completes the first. */
 		if (status != CH_OK && !is_persistent)
@@ -257,7 +254,7 @@ static void walk_with(enum ch_backend backend, uint32_t bytes, bool is_persisten
 		rig_check(&rig);
 	}
 	CHECK(n > 6);
-	CHECK_EQ(code_call(rig_info(rig_block(rig_owner(&rig, "code"), 4)).entry), 4);
+	CHECK_EQ(code_call(block_info(rig_block(rig_owner(&rig, "code"), 4)).entry), 4);
 	rig_end(&rig);
 }
 
@@ -291,8 +288,7 @@ static struct emitter open_full_of_zeros(struct ch_owner owner)
 	struct emitter e;
 	emit_open_in_place(&e, owner, CH_KIND_CODE, rig_page_bytes());
 	memset(e.code.write, 0, e.code.hot_bytes);
-	emit_value(&e, 5);
-	emit_ret(&e);
+	emit_answer(&e, 5);
 	e.code.used_to = e.at;
 	return e;
 }
@@ -332,13 +328,13 @@ static void live_at_the_limit(long left)
 	struct rig rig = rig_start(4 << 20);
 	struct image image = image_make(&rig, 0);
 	struct ch_owner owner = rig_owner(&rig, "owner"), code = rig_owner(&rig, "code");
-	CHECK_EQ(code_call(rig_info(rig_block(code, 4)).entry), 4);
+	CHECK_EQ(code_call(block_info(rig_block(code, 4)).entry), 4);
 	uint64_t before = rig_stats(&rig).blocks_committed;
 	fill_maps(left);
 	live_with_failure(&rig, owner, (uint32_t)rig_page_bytes(), UINT64_MAX, true);
 	bool has_room = rig_stats(&rig).blocks_committed == before + 3;
 	CHECK_EQ(code_call_owner(image.owner), IMAGE_CONSTANT);
-	CHECK_EQ(code_call(rig_info(rig_block(code, 5)).entry), 5);
+	CHECK_EQ(code_call(block_info(rig_block(code, 5)).entry), 5);
 	expect_no_both(&rig);
 	rig_check(&rig);
 	_exit(has_room ? 3 : 4);
@@ -382,8 +378,7 @@ TEST(images_at_the_limit_of_mappings_are_a_status)
 	int refused = 0;
 	for (long left = 0; left < 16; left++) {
 		int status;
-		pid_t child = fork();
-		CHECK(child >= 0);
+		pid_t child = fork_child();
 		if (!child)
 			live_at_the_limit(left);
 		CHECK_EQ(waitpid(child, &status, 0), child);
@@ -416,8 +411,7 @@ TEST(pages_that_do_not_come_back_stay_out_of_use_until_they_do)
 		struct ch_open open = {.owner = owner, .hot_bytes = 1000};
 		if (emit_open_as(&small, &open) != CH_OK)
 			break;
-		emit_value(&small, 1);
-		emit_ret(&small);
+		emit_answer(&small, 1);
 		if ((uintptr_t)small.code.exec < high && (uintptr_t)small.code.exec >= low) {
 			expect_access(e.code.exec, 40000, "r-x");
 			are_back = true;
@@ -442,8 +436,7 @@ TEST(child_has_its_code_where_pages_were_not_kept_from_it)
 	struct image image = image_make(&rig, 0);
 	struct emitter e;
 	emit_open_in_place(&e, rig_owner(&rig, "owner"), CH_KIND_CODE, 100);
-	emit_value(&e, 3);
-	emit_ret(&e);
+	emit_answer(&e, 3);
 	e.code.used_to = e.at;
 	ch__os_fail_at(2, true);
 	enum ch_status status = ch_block_commit(&e.code, 1);
@@ -452,8 +445,7 @@ TEST(child_has_its_code_where_pages_were_not_kept_from_it)
 	if (status != CH_OK)
 		CHECK_EQ(ch_block_abort(&e.code), CH_OK);
 	ch__os_fail_at(0, false);
-	pid_t child = fork();
-	CHECK(child >= 0);
+	pid_t child = fork_child();
 	if (!child) {
 		CHECK_EQ(code_call_owner(image.owner), IMAGE_CONSTANT);
 		rig_check(&rig);
@@ -519,7 +511,7 @@ TEST(sinks_hear_of_code_in_place_and_of_no_data)
 	config.sinks = CH_SINK_UNWIND | CH_SINK_PERF_MAP | CH_SINK_GDB;
 	struct rig rig = rig_create(&config, NULL, NULL);
 	struct image image = image_make(&rig, 0);
-	const uint8_t *code = rig_info(image.blocks[IMAGE_CODE]).exec;
+	const uint8_t *code = block_info(image.blocks[IMAGE_CODE]).exec;
 	char path[128], text[100];
 	path_of(getpid(), path);
 	for (int i = 0; i < 2; i++) {
@@ -529,7 +521,7 @@ TEST(sinks_hear_of_code_in_place_and_of_no_data)
 		CHECK(line && !strcmp(line->name, "image"));
 		CHECK_EQ(line->start, code);
 		CHECK(!line_of(map, (uintptr_t)image.variable));
-		CHECK(!line_of(map, (uintptr_t)rig_info(image.blocks[0]).exec));
+		CHECK(!line_of(map, (uintptr_t)block_info(image.blocks[0]).exec));
 		free(map);
 		/* A sink that comes on late hears the same. */
 		CHECK_EQ(ch_sink_set(rig.heap, CH_SINK_NONE), CH_OK);

@@ -23,11 +23,6 @@ struct play {
 	jmp_buf back;
 };
 
-static struct play *new_play(struct stage *stage)
-{
-	return stage_play(stage, sizeof(struct play));
-}
-
 /* Sanitizers lose a cancelled thread: the stack stays poisoned, the locks unseen. */
 static void skip_where_cancellation_is_lost(void)
 {
@@ -133,12 +128,14 @@ static void enter_apart(struct stage *stage, void *arg)
 	CHECK_EQ(enter_and_catch(p), THROWING_CAUGHT + NUMBER);
 }
 
-static void leave_spoiled(struct stage *stage, enum way way)
+/* The built block is invalidated below its own frames, and dies when they were left. */
+static void build_and_leave(struct stage *stage, enum way way,
+			    void (*build)(struct stage *, void *))
 {
-	struct play *p = new_play(stage);
+	struct play *p = stage_play(stage, sizeof *p);
 	p->way = way;
-	p->depth = 3; /* of the block's frames */
-	stage_apart(stage, build_spoiled, p);
+	p->depth = 3; /* of the spoiled block's frames */
+	stage_apart(stage, build, p);
 	if (way == BY_CANCEL)
 		run_cancelled(p);
 	else
@@ -146,23 +143,23 @@ static void leave_spoiled(struct stage *stage, enum way way)
 	stage_collect(stage);
 	CHECK_EQ(p->m.freed, 1);
 	CHECK_EQ(stage_stats(stage).threads_now, 1);
-	stage_end(p->stage);
+	stage_end(stage);
 }
 
 EVERY_DRIVER(exception_passes_frames_of_an_invalidated_block)
 {
-	leave_spoiled(stage, BY_THROW);
+	build_and_leave(stage, BY_THROW, build_spoiled);
 }
 
 EVERY_DRIVER(longjmp_passes_frames_of_an_invalidated_block)
 {
-	leave_spoiled(stage, BY_LONGJMP);
+	build_and_leave(stage, BY_LONGJMP, build_spoiled);
 }
 
 EVERY_DRIVER(cancellation_passes_frames_of_an_invalidated_block)
 {
 	skip_where_cancellation_is_lost();
-	leave_spoiled(stage, BY_CANCEL);
+	build_and_leave(stage, BY_CANCEL, build_spoiled);
 }
 
 /* --- out of branch_hit --- */
@@ -230,7 +227,7 @@ static void use_every_lock(struct stage *stage, void *arg)
 
 static void leave_callback(struct stage *stage, enum way way)
 {
-	struct play *p = new_play(stage);
+	struct play *p = stage_play(stage, sizeof *p);
 	struct stage_thread leaver, stayer;
 	pthread_t cancelled;
 	p->way = way;
@@ -287,17 +284,8 @@ static struct ch_block spoil_source(struct stage *stage, struct ch_branch branch
 
 static void leave_spoiled_source(struct stage *stage, enum way way)
 {
-	struct play *p = new_play(stage);
-	p->way = way;
 	stage->hit = spoil_source;
-	stage_apart(stage, build_caller, p);
-	if (way == BY_CANCEL)
-		run_cancelled(p);
-	else
-		stage_apart(stage, enter_apart, p);
-	stage_collect(stage);
-	CHECK_EQ(p->m.freed, 1);
-	stage_end(p->stage);
+	build_and_leave(stage, way, build_caller);
 }
 
 EVERY_DRIVER(exception_leaves_a_callback_that_spoiled_its_source)
@@ -338,7 +326,7 @@ static void build_two(struct stage *stage, void *arg)
 
 static void leave_nested(struct stage *stage, enum way way)
 {
-	struct play *p = new_play(stage);
+	struct play *p = stage_play(stage, sizeof *p);
 	p->way = way;
 	stage->hit = take_another;
 	stage_apart(stage, build_two, p);

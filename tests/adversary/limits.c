@@ -80,16 +80,14 @@ static void use_heap(struct rig *rig)
 		struct ch_owner large = rig_owner(rig, "large");
 		struct emitter e;
 		emit_open(&e, large, 2500000, 0);
-		emit_value(&e, 51);
-		emit_ret(&e);
+		emit_answer(&e, 51);
 		CHECK_EQ(emit_commit(&e), CH_OK);
 		CHECK_EQ(ch_owner_set_entry(large, e.code.block), CH_OK);
 		CHECK_EQ(code_call_owner(large), 51);
 		CHECK_EQ(ch_owner_release(large, CH_RELEASE_NOT_RUNNING), CH_OK);
 		rig_collect(rig, 2);
 	}
-	pid_t child = fork();
-	CHECK(child >= 0);
+	pid_t child = fork_child();
 	if (!child) {
 		CHECK_EQ(code_call_owner(owner), 50);
 		CHECK_EQ(ch_owner_set_entry(owner, rig_block(owner, 52)), CH_OK);
@@ -188,7 +186,7 @@ TEST(s50_default_goes_on_to_files_where_mremap_is_refused)
 	CHECK(has_mapping_of(rig.heap, "(deleted)")); /* a memfd or its replacement */
 	CHECK(!has_mapping_of(rig.heap, "/dev/zero"));
 	struct ch_owner owner = rig_owner(&rig, "owner");
-	CHECK_EQ(code_call(rig_info(rig_block(owner, 50)).entry), 50);
+	CHECK_EQ(code_call(block_info(rig_block(owner, 50)).entry), 50);
 	rig_end(&rig);
 }
 
@@ -225,7 +223,7 @@ TEST(random_places_are_found_where_the_kernel_gives_no_random_numbers)
 	if (!CH_TSAN && !one.heap->pool->stub_lead_bytes && delta == two.heap->pool->delta)
 		FAIL("two heaps have their views at one distance");
 	struct ch_block block = rig_block(rig_owner(&one, "block"), 62);
-	CHECK_EQ(code_call(rig_info(block).exec), 62);
+	CHECK_EQ(code_call(block_info(block).exec), 62);
 	rig_end(&two);
 	rig_end(&one);
 }
@@ -247,10 +245,9 @@ TEST(block_has_no_more_than_65535_attachments)
 		CHECK_EQ(ch_edge_attach(e.code.block, target), CH_E_MEMORY);
 		CHECK_EQ(ch_edge_attach_owner(e.code.block, owner), CH_E_MEMORY);
 	}
-	emit_value(&e, 63);
-	emit_ret(&e);
+	emit_answer(&e, 63);
 	CHECK_EQ(emit_commit(&e), CH_OK);
-	CHECK_EQ(code_call(rig_info(e.code.block).exec), 63);
+	CHECK_EQ(code_call(block_info(e.code.block).exec), 63);
 	rig_check(&rig);
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
 	rig_end(&rig);
@@ -266,7 +263,7 @@ TEST(last_patch_point_has_the_room_that_it_takes)
 	for (uint32_t takes = 2; takes <= 3; takes++) {
 		struct emitter e;
 		emit_open(&e, owner, 64, 0);
-		const uint8_t *exit = takes == 3 ? rig_info(target).exec : e.code.exec;
+		const uint8_t *exit = takes == 3 ? block_info(target).exec : e.code.exec;
 		const uint8_t *first = emit_point(&e), *last = emit_point(&e);
 		for (uint32_t i = 0; i < MOST - takes; i++)
 			CHECK_EQ(ch_edge_attach(e.code.block, target), CH_OK);
@@ -285,7 +282,6 @@ TEST(last_patch_point_has_the_room_that_it_takes)
 		CHECK_EQ(ch_edge_attach(e.code.block, target), CH_E_MEMORY);
 		CHECK_EQ(ch_block_abort(&e.code), CH_OK);
 	}
-	rig_check(&rig);
 	rig_end(&rig);
 }
 
@@ -313,12 +309,11 @@ TEST(cold_part_has_no_more_than_65535_granules)
 		open.cold_bytes = MOST - stubs;
 		CHECK_EQ(emit_open_as(&e, &open), CH_OK);
 		CHECK_EQ(e.code.cold_bytes, MOST - stubs);
-		emit_value(&e, 64);
-		emit_ret(&e);
+		emit_answer(&e, 64);
 		e.code.cold_used = MOST - stubs;
 		CHECK_EQ(emit_commit(&e), CH_OK);
-		CHECK_EQ(rig_info(e.code.block).cold_bytes, MOST);
-		CHECK_EQ(code_call(rig_info(e.code.block).exec), 64);
+		CHECK_EQ(block_info(e.code.block).cold_bytes, MOST);
+		CHECK_EQ(code_call(block_info(e.code.block).exec), 64);
 		for (uint32_t at = 0; at < MOST - stubs; at += MOST - stubs - 1) {
 			CHECK(block_at(rig.heap, e.code.cold_exec + at, &found));
 			CHECK_EQ(found.bits, e.code.block.bits);
@@ -387,8 +382,7 @@ static void live_with(long left, bool heap_is_there)
 		CHECK(status == CH_OK || status == CH_E_FULL || status == CH_E_MEMORY ||
 		      status == CH_E_OS);
 		if (status == CH_OK) {
-			emit_value(&e, 61);
-			emit_ret(&e);
+			emit_answer(&e, 61);
 			CHECK_EQ(emit_commit(&e), CH_OK);
 			CHECK_EQ(ch_owner_set_entry(open.owner, e.code.block), CH_OK);
 			CHECK_EQ(code_call_owner(open.owner), 61);
@@ -411,8 +405,7 @@ static void live_in_children(bool heap_is_there)
 		skip("a sanitizer maps memory of its own");
 	for (long left = 0; left <= MAPS_MOST; left += MAPS_STEP) {
 		int how;
-		pid_t child = fork();
-		CHECK(child >= 0);
+		pid_t child = fork_child();
 		if (!child)
 			live_with(left, heap_is_there);
 		CHECK_EQ(waitpid(child, &how, 0), child);
@@ -587,7 +580,7 @@ static void link_at_the_limit(void *arg)
 	j.four = rig_block(owner, 4);
 	j.five = rig_block(owner, 5);
 	for (unsigned i = 0; i < JUMPERS; i++)
-		j.entries[i] = (uintptr_t)rig_info(rig_jumper(owner, arg, &j.branches[i])).exec;
+		j.entries[i] = (uintptr_t)block_info(rig_jumper(owner, arg, &j.branches[i])).exec;
 	lead_all(&j, j.four, 4);
 	CHECK_EQ(pthread_create(&runner, NULL, run_jumpers, &j), 0);
 	TEST_UNTIL(atomic_load(&j.runs) > JUMPERS);
@@ -665,7 +658,7 @@ TEST(pool_whose_file_was_closed_is_full_and_says_that_memory_was_refused)
 	while (status == CH_OK);
 	CHECK_EQ(status, CH_E_FULL);
 	CHECK(strstr(ch_why(), "the system refused"));
-	CHECK_EQ(code_call(rig_info(block).exec), 7);
+	CHECK_EQ(code_call(block_info(block).exec), 7);
 	rig_end(&rig);
 }
 
@@ -691,6 +684,6 @@ TEST(process_without_standard_streams_prints_into_nothing)
 	CHECK_EQ(dup2(out, STDOUT_FILENO), STDOUT_FILENO);
 	CHECK_EQ(dup2(words, STDERR_FILENO), STDERR_FILENO);
 	CHECK_EQ(taken, 0);
-	CHECK_EQ(code_call(rig_info(block).exec), 7);
+	CHECK_EQ(code_call(block_info(block).exec), 7);
 	rig_end(&rig);
 }

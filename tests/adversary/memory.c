@@ -17,11 +17,6 @@ struct play {
 	char report[300];
 };
 
-static struct play *new_play(struct stage *stage)
-{
-	return stage_play(stage, sizeof(struct play));
-}
-
 static size_t page_bytes(const struct stage *stage)
 {
 	return (size_t)1 << stage->heap->pool->page_log2;
@@ -51,8 +46,7 @@ static enum ch_status use_everything(struct stage *stage, struct method *m)
 	for (int i = 0; i < 12; i++)
 		if ((status = ch_ref_attach(e.code.block, emit_ref_word(&e, 1))) != CH_OK)
 			goto abort;
-	emit_value(&e, 26);
-	emit_ret(&e);
+	emit_answer(&e, 26);
 	status = emit_commit(&e);
 	if (status != CH_OK)
 		return status;
@@ -138,7 +132,7 @@ TEST(s26_heap_whose_creation_fails_leaves_nothing)
 TEST(s26_collections_without_memory_lose_nothing)
 {
 	struct stage *stage = stage_new(STAGE_POLLS);
-	struct play *p = new_play(stage);
+	struct play *p = stage_play(stage, sizeof *p);
 	method_constant(stage, &p->other, "live", 5);
 	for (uint64_t nth = 1; nth < 12; nth++) {
 		method_constant(stage, &p->m, "dead", 4);
@@ -178,7 +172,7 @@ static unsigned fill_pool(struct ch_owner owner)
 EVERY_DRIVER(s27_invalidation_needs_no_room_and_no_memory)
 {
 	stage->config.pool_bytes = 128 << 10;
-	struct play *p = new_play(stage);
+	struct play *p = stage_play(stage, sizeof *p);
 	method_jumper(stage, &p->m, "source");
 	method_constant(stage, &p->other, "target", 2);
 	method_link(&p->m, 0, &p->other);
@@ -206,8 +200,7 @@ static void use_size(struct stage *stage, uint32_t hot, enum ch_status expected)
 	CHECK_EQ(emit_open_as(&e, &open), expected);
 	if (expected == CH_OK) {
 		emit_filler(&e, hot - CODE_ANSWER_BYTES);
-		emit_value(&e, hot);
-		emit_ret(&e);
+		emit_answer(&e, hot);
 		method_commit(&e, &m);
 		CHECK_EQ(method_call(&m, NULL), hot);
 		struct ch_block found;
@@ -223,7 +216,7 @@ EVERY_DRIVER(s28_pool_of_one_page)
 {
 	size_t page = test_page_bytes() ? test_page_bytes() : 16384;
 	stage->config.pool_bytes = page;
-	struct play *p = new_play(stage);
+	struct play *p = stage_play(stage, sizeof *p);
 	uint32_t whole = (uint32_t)page_bytes(stage) - CH__HEAD_BYTES;
 	for (int i = 0; i < 3; i++) {
 		use_size(stage, whole, CH_OK);
@@ -238,7 +231,7 @@ EVERY_DRIVER(s28_pool_of_one_page)
 
 EVERY_DRIVER(s28_block_of_exactly_a_page_and_one_byte_more)
 {
-	struct play *p = new_play(stage);
+	struct play *p = stage_play(stage, sizeof *p);
 	uint32_t whole = (uint32_t)page_bytes(stage) - CH__HEAD_BYTES;
 	uint32_t page = (uint32_t)page_bytes(stage);
 	uint32_t sizes[] = {
@@ -300,7 +293,7 @@ EVERY_DRIVER(s30_discard_of_a_full_pool_and_room_again)
 {
 	stage->config.pool_bytes = 128 << 10;
 	stage->counts_only = true;
-	struct play *p = new_play(stage);
+	struct play *p = stage_play(stage, sizeof *p);
 	method_new(stage, &p->other, "filler");
 	method_native(stage, &p->m, "discarder", (void *)fill_and_discard);
 	stage_scrub(); /* some words of fill_and_discard's frame are not written */
@@ -325,7 +318,7 @@ EVERY_DRIVER(s30_discard_of_a_full_pool_and_room_again)
 EVERY_DRIVER(s30_pool_full_of_live_code_says_so_and_tells_when_space_came)
 {
 	stage->config.pool_bytes = 128 << 10;
-	struct play *p = new_play(stage);
+	struct play *p = stage_play(stage, sizeof *p);
 	static struct method all[20000];
 	unsigned count = 0;
 	for (;; count++) {
@@ -380,7 +373,7 @@ static void build_and_drop(struct stage *stage)
 EVERY_DRIVER(s38_each_request_for_a_collection_is_told)
 {
 	stage->config.pool_bytes = 32 << 20;
-	struct play *p = new_play(stage);
+	struct play *p = stage_play(stage, sizeof *p);
 	stage->counts_only = true;
 	for (unsigned round = 0; round < 5; round++) {
 		unsigned before = stage->wanted;
@@ -426,7 +419,7 @@ EVERY_DRIVER(s42_half_a_million_definitions_leave_memory_flat)
 	enum { FIRST = 10000, ROUNDS = 250000, GROWTH = 2 << 20 };
 	stage->config.sinks = CH_SINK_UNWIND;
 	stage->config.remembered_dead = 8192; /* as many have died before the first figures */
-	struct play *p = new_play(stage);
+	struct play *p = stage_play(stage, sizeof *p);
 	churn(stage, FIRST);
 	stage_collect(stage);
 	uint64_t resident = resident_bytes();
@@ -454,7 +447,7 @@ EVERY_DRIVER(s42_half_a_million_definitions_leave_memory_flat)
 
 EVERY_DRIVER(s55_a_thousand_collections_write_no_code)
 {
-	struct play *p = new_play(stage);
+	struct play *p = stage_play(stage, sizeof *p);
 	static struct method all[500];
 	for (int i = 0; i < 500; i++)
 		method_constant(stage, &all[i], "hot", (uint32_t)i);
@@ -515,7 +508,7 @@ static void jump_to_freed(void *arg)
 
 EVERY_DRIVER(s48_jump_into_freed_code_traps_and_names_the_block)
 {
-	struct play *p = new_play(stage);
+	struct play *p = stage_play(stage, sizeof *p);
 	stage_apart(stage, build_named, p);
 	method_invalidate(&p->m);
 	method_drop(stage, &p->m);
@@ -542,7 +535,7 @@ static bool file_has(const char *path, const char *text)
 EVERY_DRIVER(s24_freed_block_leaves_the_perf_map)
 {
 	stage->config.sinks = CH_SINK_UNWIND | CH_SINK_PERF_MAP;
-	struct play *p = new_play(stage);
+	struct play *p = stage_play(stage, sizeof *p);
 	const char *path;
 	stage_apart(stage, build_named, p);
 	CHECK(ch_sink_status(stage->heap, CH_SINK_PERF_MAP, &path, NULL));
@@ -572,7 +565,7 @@ static __attribute__((noinline)) bool unwinder_knows(const struct play *p)
 
 EVERY_DRIVER(s24_freed_page_leaves_the_unwinder)
 {
-	struct play *p = new_play(stage);
+	struct play *p = stage_play(stage, sizeof *p);
 	stage_apart(stage, build_named, p);
 	CHECK(unwinder_knows(p));
 	method_drop(stage, &p->m);
@@ -588,7 +581,7 @@ EVERY_DRIVER(freed_place_is_used_again_after_a_core_sync_only)
 {
 	size_t page = test_page_bytes() ? test_page_bytes() : 16384;
 	stage->config.pool_bytes = page;
-	struct play *p = new_play(stage);
+	struct play *p = stage_play(stage, sizeof *p);
 	stage_apart(stage, build_named, p);
 	method_new(stage, &p->other, "filler");
 	fill_pool(p->other.owner);

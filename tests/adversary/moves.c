@@ -21,11 +21,6 @@ struct play {
 	_Atomic(unsigned) told, strangers, other_told;
 };
 
-static struct play *new_play(struct stage *stage)
-{
-	return stage_play(stage, sizeof(struct play));
-}
-
 static void leave_once(struct play *p)
 {
 	if (p->has_left)
@@ -89,7 +84,7 @@ static void call_jumper(struct fiber *f, void *arg)
 
 EVERY_DRIVER(stub_is_finished_by_the_thread_that_its_callback_returns_in)
 {
-	struct play *p = new_play(stage);
+	struct play *p = stage_play(stage, sizeof *p);
 	stage->hit = hit_elsewhere;
 	stage_apart(stage, build_pair, p);
 	run_in_two_threads(p, call_jumper);
@@ -159,7 +154,7 @@ static void expect_told(struct play *p, unsigned times)
 
 EVERY_DRIVER(poll_ends_where_a_notice_leaves_its_thread)
 {
-	struct play *p = new_play(stage);
+	struct play *p = stage_play(stage, sizeof *p);
 	make_heaps(p);
 	run_in_two_threads(p, poll_once);
 	expect_told(p, 1);
@@ -180,7 +175,7 @@ static void collect_first(struct fiber *f, void *arg)
 
 EVERY_DRIVER(collection_ends_where_a_notice_leaves_its_thread)
 {
-	struct play *p = new_play(stage);
+	struct play *p = stage_play(stage, sizeof *p);
 	make_heaps(p);
 	run_in_two_threads(p, collect_first);
 	CHECK_EQ(p->status, CH_OK);
@@ -211,7 +206,7 @@ static void poll_each_time(struct fiber *f, void *arg)
 /* The first thread's poll comes to a notice, which returns in a stranger, again and again. */
 EVERY_DRIVER(fiber_hears_of_blocks_however_often_a_notice_returns_in_a_stranger)
 {
-	struct play *p = new_play(stage);
+	struct play *p = stage_play(stage, sizeof *p);
 	struct ch_ops ops = {.size = sizeof ops, .block_freed = gone_in_first};
 	struct ch_config config = rig_config(1 << 20);
 	p->first = rig_create(&config, &ops, p);
@@ -263,7 +258,7 @@ static void fill_for(struct ch_vm *vm, struct ch_owner *last)
 
 EVERY_DRIVER(word_of_space_for_another_vm_waits_for_a_thread_of_the_heap)
 {
-	struct play *p = new_play(stage);
+	struct play *p = stage_play(stage, sizeof *p);
 	struct ch_config config = rig_config(rig_page_bytes());
 	struct ch_ops ops = {.size = sizeof ops, .space_free = space_in_first};
 	struct ch_owner early, unused;
@@ -303,8 +298,7 @@ static void open_and_commit(struct fiber *f, void *arg)
 	p->status = emit_open_as(&e, &open);
 	if (p->status != CH_OK)
 		return;
-	emit_value(&e, 17);
-	emit_ret(&e);
+	emit_answer(&e, 17);
 	method_commit(&e, &p->target);
 	p->opened = e.code.block;
 }
@@ -336,7 +330,7 @@ static void open_in_a_full_page(struct stage *stage)
 {
 	stage->config.pool_bytes = rig_page_bytes();
 	stage->counts_only = false;
-	struct play *p = new_play(stage);
+	struct play *p = stage_play(stage, sizeof *p);
 	stage_apart(stage, fill_page, p);
 	stage->gone = gone_elsewhere;
 	run_in_two_threads(p, open_and_commit);
@@ -346,7 +340,6 @@ static void open_in_a_full_page(struct stage *stage)
 	stage->gone = NULL;
 	method_drop(stage, &p->target);
 	stage_collect(stage);
-	stage_check(stage);
 	stage_end(p->stage);
 }
 
@@ -366,7 +359,7 @@ static void open_while_one_stays_away(struct stage *stage)
 	stage->config.pool_bytes = rig_page_bytes();
 	stage->config.stop_wait_ms = 100;
 	stage->counts_only = false;
-	struct play *p = new_play(stage);
+	struct play *p = stage_play(stage, sizeof *p);
 	struct ch_code code;
 	stage_apart(stage, fill_page, p);
 	stage->gone = gone_elsewhere;
@@ -434,7 +427,7 @@ static void fill_first(const struct rig *rig, void *arg)
 
 TEST(open_in_a_thread_that_is_not_attached_any_more_says_so)
 {
-	struct play *p = new_play(stage_new(STAGE_POLLS));
+	struct play *p = stage_play(stage_new(STAGE_POLLS), sizeof *p);
 	struct ch_config config = rig_config(rig_page_bytes());
 	struct ch_ops ops = {.size = sizeof ops, .block_freed = gone_in_first};
 	p->first = rig_create(&config, &ops, p);
@@ -463,8 +456,7 @@ static void open_without_an_owner(struct fiber *f, void *arg)
 	p->status = emit_open_as(&e, &open);
 	if (p->status != CH_OK)
 		return;
-	emit_value(&e, 19);
-	emit_ret(&e);
+	emit_answer(&e, 19);
 	CHECK_EQ(emit_commit(&e), CH_OK);
 	p->opened = e.code.block;
 }
@@ -472,7 +464,7 @@ static void open_without_an_owner(struct fiber *f, void *arg)
 /* The pool was full: the open makes the collection that no vm is asked for. */
 static void open_in_need(bool attaches, enum ch_status status)
 {
-	struct play *p = new_play(stage_new(STAGE_POLLS));
+	struct play *p = stage_play(stage_new(STAGE_POLLS), sizeof *p);
 	struct ch_config config = rig_config(rig_page_bytes());
 	struct ch_ops ops = {.size = sizeof ops, .block_freed = gone_in_first};
 	size_t count = 0;

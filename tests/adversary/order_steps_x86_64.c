@@ -103,7 +103,7 @@ TEST(invalidation_shuts_all_ways_in_order_before_the_block_says_so)
 	CHECK_EQ(ch_branch_link(in, block), CH_OK);
 	CHECK_EQ(ch_branch_link(out, rig_block(owner, 7)), CH_OK);
 	play.record = ch__block_at(heap, rig_record(block));
-	add_way(0, "the entry", rig_info(block).entry);
+	add_way(0, "the entry", block_info(block).entry);
 	add_way(1, "the cell", ch_owner_cell(owner));
 	add_way(2, "the list of jumps to the block", &play.record->in_head);
 	add_way(3, "the block's jump",
@@ -150,7 +150,7 @@ TEST(code_that_ends_is_known_at_each_instruction_of_its_end)
 {
 	begin(see_place);
 	struct ch_owner owner = rig_owner(&play.rig, "ends");
-	play.exec = rig_info(rig_block(owner, 1)).entry;
+	play.exec = block_info(rig_block(owner, 1)).entry;
 	release_in_steps(owner, "nobody's");
 }
 

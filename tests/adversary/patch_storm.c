@@ -78,16 +78,13 @@ static enum ch_status open_in(struct play *p, struct emitter *e, struct ch_owner
 
 /* A guarded block tests its word at the entry. The code behind a failed test answers like the
  * owner's fallback. */
-static void emit_answer(struct emitter *e, uint32_t answer)
+static void emit_guarded_answer(struct emitter *e, uint32_t answer)
 {
 	if (e->code.guard)
 		emit_guard_test(e, e->code.guard, CODE_ANSWER_BYTES);
-	emit_value(e, answer);
-	emit_ret(e);
-	if (e->code.guard) {
-		emit_value(e, STAGE_FALLBACK);
-		emit_ret(e);
-	}
+	emit_answer(e, answer);
+	if (e->code.guard)
+		emit_answer(e, STAGE_FALLBACK);
 }
 
 static struct ch_block commit(struct emitter *e)
@@ -106,7 +103,7 @@ static struct ch_block make_target(struct play *p, struct slot *slot)
 		entry = throw_below(2) ? CH_ENTRY_PATCH : CH_ENTRY_GUARD;
 	if (open_in(p, &e, (struct ch_owner){atomic_load(&slot->targets)}, entry, 0) != CH_OK)
 		return (struct ch_block){0};
-	emit_answer(&e, slot->answer);
+	emit_guarded_answer(&e, slot->answer);
 	return commit(&e);
 }
 
@@ -168,7 +165,7 @@ static struct ch_branch emit_source(struct emitter *e, struct slot *slot)
 		emit_caller(e, slot);
 		return branch;
 	default:
-		emit_answer(e, slot->answer);
+		emit_guarded_answer(e, slot->answer);
 		return branch;
 	}
 }
@@ -296,7 +293,7 @@ static void release_at_once(struct play *p)
 	struct emitter e;
 	method_new(p->stage, &m, "private");
 	if (open_in(p, &e, m.owner, CH_ENTRY_NONE, 0) == CH_OK) {
-		emit_answer(&e, 5);
+		emit_guarded_answer(&e, 5);
 		struct ch_block block = commit(&e);
 		if (block.bits && ch_owner_set_entry(m.owner, block) == CH_OK) {
 			uint64_t got = method_call(&m, NULL);

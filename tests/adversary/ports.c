@@ -290,8 +290,7 @@ static void fill_and_drop(struct stage *stage, void *arg)
 		struct ch_open open = {.owner = m.owner, .hot_bytes = 60000};
 		CHECK_EQ(emit_open_as(&e, &open), CH_OK);
 		emit_filler(&e, 59000);
-		emit_value(&e, (uint32_t)i);
-		emit_ret(&e);
+		emit_answer(&e, (uint32_t)i);
 		method_commit(&e, &m);
 		CHECK_EQ(method_call(&m, NULL), i);
 		method_drop(stage, &m);

@@ -69,8 +69,7 @@ static void make_spinner(struct stage *stage, struct method *m, const char *name
 		emit_frame(&e);
 		emit_count_down(&e, 60000);
 		emit_frame_end(&e);
-		emit_value(&e, 5);
-		emit_ret(&e);
+		emit_answer(&e, 5);
 		method_commit_only(&e, m);
 		status = ch_owner_set_entry(m->owner, m->block);
 		CHECK(status == CH_OK || status == CH_E_STALE);
@@ -145,8 +144,7 @@ static void profile_in_child(struct play *p)
 
 static void make_processes(struct play *p, int round)
 {
-	pid_t child = fork();
-	CHECK(child >= 0);
+	pid_t child = fork_child();
 	if (child == 0 && round % 3 == 0)
 		profile_in_child(p);
 	if (child == 0 && round % 3 == 1)

@@ -32,8 +32,7 @@ static bool has_no_shadow(void)
 static int in_child(void (*fn)(size_t), size_t more)
 {
 	int status;
-	pid_t pid = fork();
-	CHECK(pid >= 0);
+	pid_t pid = fork_child();
 	if (pid == 0) {
 		fn(more);
 		_exit(0);
@@ -106,8 +105,7 @@ static void use_in(size_t more)
 	for (uint32_t i = 0; bytes < pool / 32; i++) {
 		struct emitter e;
 		emit_open(&e, owner, 64, 0);
-		emit_value(&e, i);
-		emit_ret(&e);
+		emit_answer(&e, i);
 		emit_filler(&e, 60);
 		CHECK_EQ(emit_commit(&e), CH_OK);
 		CHECK_EQ(ch_owner_set_entry(owner, e.code.block), CH_OK);
@@ -257,8 +255,7 @@ TEST(s50_pool_that_gets_no_memory_is_full_only_where_a_collection_would_help)
 		check_refused(&rig, owner, LARGE, errors[i]);
 		struct ch_owner filling = rig_owner(&rig, "filling");
 		while (open_bytes(&e, filling, SMALL, 0) == CH_OK) {
-			emit_value(&e, 1);
-			emit_ret(&e);
+			emit_answer(&e, 1);
 			CHECK_EQ(emit_commit(&e), CH_OK);
 		}
 		collections_wanted = 0;
@@ -392,8 +389,7 @@ static void fill(struct stage *stage, void *arg)
 		method_new(stage, &m, "filling");
 		struct ch_open open = {.owner = m.owner, .hot_bytes = 1900};
 		CHECK_EQ(emit_open_as(&e, &open), CH_OK);
-		emit_value(&e, i);
-		emit_ret(&e);
+		emit_answer(&e, i);
 		emit_filler(&e, 1860);
 		method_commit(&e, &m);
 		CHECK_EQ(method_call(&m, NULL), i);

@@ -16,11 +16,6 @@ struct play {
 	uintptr_t word;
 };
 
-static struct play *new_play(struct stage *stage)
-{
-	return stage_play(stage, sizeof(struct play));
-}
-
 /* --- 1 --- */
 
 static uint64_t remove_self(void *arg)
@@ -45,7 +40,7 @@ static void build_self_remover(struct stage *stage, void *arg)
 
 EVERY_DRIVER(s01_block_invalidates_itself_in_a_callee)
 {
-	struct play *p = new_play(stage);
+	struct play *p = stage_play(stage, sizeof *p);
 	stage_apart(stage, build_self_remover, p);
 	CHECK_EQ(method_call(&p->m, p), 7);
 	CHECK_EQ(method_call(&p->m, p), STAGE_FALLBACK);
@@ -84,7 +79,7 @@ static void build_recursion(struct stage *stage, void *arg)
 
 EVERY_DRIVER(s02_caller_is_invalidated_between_two_of_its_frames)
 {
-	struct play *p = new_play(stage);
+	struct play *p = stage_play(stage, sizeof *p);
 	stage_apart(stage, build_recursion, p);
 	CHECK_EQ(method_call(&p->m, p), 11);
 	CHECK_EQ(p->depth, 2);
@@ -127,7 +122,7 @@ static void collect_apart(struct stage *stage, void *arg)
 
 EVERY_DRIVER(s09_longjmp_over_code_leaves_nothing_behind)
 {
-	struct play *p = new_play(stage);
+	struct play *p = stage_play(stage, sizeof *p);
 	stage_apart(stage, build_leaver, p);
 	if (!setjmp(p->back)) {
 		call_far_down(p);
@@ -181,7 +176,7 @@ static void build_unwound(struct stage *stage, void *arg)
 
 EVERY_DRIVER(s10_unwinder_passes_an_invalidated_frame)
 {
-	struct play *p = new_play(stage);
+	struct play *p = stage_play(stage, sizeof *p);
 	stage_apart(stage, build_unwound, p);
 	CHECK_EQ(call_marked(p), 6);
 	stage_end(p->stage);
@@ -230,7 +225,7 @@ static void build_pointed(struct stage *stage, void *arg)
 
 EVERY_DRIVER(s11_patch_point_fires_once_a_frame)
 {
-	struct play *p = new_play(stage);
+	struct play *p = stage_play(stage, sizeof *p);
 	stage_apart(stage, build_pointed, p);
 	p->depth = -1; /* the first call returns through the unarmed point */
 	CHECK_EQ(method_call(&p->m, p), 2);
@@ -263,7 +258,7 @@ static void build_two(struct stage *stage, void *arg)
 
 EVERY_DRIVER(s16_collection_from_inside_a_notice)
 {
-	struct play *p = new_play(stage);
+	struct play *p = stage_play(stage, sizeof *p);
 	stage->user = p;
 	stage->gone = collect_again;
 	stage_apart(stage, build_two, p);
@@ -301,7 +296,7 @@ static void build_deep(struct stage *stage, void *arg)
 
 static void run_deep(struct stage *stage)
 {
-	struct play *p = new_play(stage);
+	struct play *p = stage_play(stage, sizeof *p);
 	stage_apart(stage, build_deep, p);
 	CHECK_EQ(method_call(&p->m, p), deep);
 	stage_collect(stage);
@@ -372,7 +367,7 @@ static void end_in_a_call(struct play *p)
 
 EVERY_DRIVER(s22_return_address_at_the_very_end_of_a_block)
 {
-	struct play *p = new_play(stage);
+	struct play *p = stage_play(stage, sizeof *p);
 	stage_apart(stage, build_ending_in_a_call, p);
 	end_in_a_call(p);
 	stage_end(p->stage);
@@ -383,14 +378,13 @@ static void build_end_and_neighbour(struct stage *stage, void *arg)
 	struct play *p = arg;
 	build_ending_in_a_call(stage, p);
 	method_constant(stage, &p->other, "next", 2);
-	struct ch_info info = {.size = sizeof info};
-	CHECK_EQ(ch_block_info(p->other.block, &info), CH_OK);
+	struct ch_info info = block_info(p->other.block);
 	CHECK_EQ((uintptr_t)info.exec - CH__HEAD_BYTES, p->word);
 }
 
 EVERY_DRIVER(s23_return_address_at_the_start_of_the_next_block)
 {
-	struct play *p = new_play(stage);
+	struct play *p = stage_play(stage, sizeof *p);
 	stage_apart(stage, build_end_and_neighbour, p);
 	end_in_a_call(p);
 	CHECK_EQ(method_call(&p->other, NULL), 2);

@@ -175,8 +175,7 @@ static void build_spinner(struct stage *stage, void *arg)
 	method_open(&e, &p->m);
 	emit_tell(&e, 1);
 	emit_wait_for(&e, 2);
-	emit_value(&e, 6);
-	emit_ret(&e);
+	emit_answer(&e, 6);
 	method_commit(&e, &p->m);
 }
 
@@ -271,8 +270,7 @@ TEST(signal_of_others_reaches_the_handler_that_was_there)
 TEST(signal_of_others_ends_the_process_by_default)
 {
 	struct play *p = new_play();
-	pid_t child = fork();
-	CHECK(child >= 0);
+	pid_t child = fork_child();
 	if (child == 0) {
 		raise(STAGE_STOP_SIGNAL);
 		_exit(1);
@@ -392,8 +390,7 @@ TEST(child_of_a_fork_behind_a_stop_looks_for_no_registers_on_a_stack_that_went)
 		usleep(100);
 	CHECK_EQ(ch_heap_collect(held.heap), CH_OK);
 	CHECK_EQ(held.step, IS_HELD);
-	pid_t child = fork();
-	CHECK(child >= 0);
+	pid_t child = fork_child();
 	if (child == 0) {
 		CHECK_EQ(mprotect(stack, STACK_BYTES, PROT_NONE), 0);
 		CHECK_EQ(ch_thread_attach(held.heap, NULL, NULL), CH_OK);

@@ -222,10 +222,8 @@ static void build_guarded(struct stage *stage, void *arg)
 	CHECK(e.code.guard);
 	emit_spin(&e);
 	emit_guard_test(&e, e.code.guard, CODE_ANSWER_BYTES);
-	emit_value(&e, 1);
-	emit_ret(&e);
-	emit_value(&e, 2);
-	emit_ret(&e);
+	emit_answer(&e, 1);
+	emit_answer(&e, 2);
 	method_commit(&e, &s->m);
 }
 
@@ -253,8 +251,7 @@ static void build_patchable(struct stage *stage, void *arg)
 	struct ch_open open = {
 		.owner = s->m.owner, .hot_bytes = 32, .entry = CH_ENTRY_PATCH, .user = &s->m};
 	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
-	emit_value(&e, 6);
-	emit_ret(&e);
+	emit_answer(&e, 6);
 	method_commit(&e, &s->m);
 	/* Takes the entry's address before the entry closes. */
 	method_new(stage, &s->other, "address");

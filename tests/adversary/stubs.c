@@ -258,8 +258,7 @@ static struct ch_block compile_anew(struct stage *stage, struct ch_branch branch
 	struct ch_open open = {.owner = p->c.owner, .hot_bytes = 16, .flags = CH_OPEN_MAY_COLLECT};
 	if (emit_open_as(&e, &open) != CH_OK)
 		return (struct ch_block){0};
-	emit_value(&e, 12);
-	emit_ret(&e);
+	emit_answer(&e, 12);
 	CHECK_EQ(emit_commit(&e), CH_OK);
 	return e.code.block;
 }
@@ -387,8 +386,7 @@ static void build_conditional(struct stage *stage, struct play *p)
 	emit_condition_e(&e);
 	const void *site = emit_site_jcc(&e, EMIT_CC_E);
 	p->a.branch[0] = emit_attach(&e, site, CH_JCC, NULL);
-	emit_value(&e, 1);
-	emit_ret(&e);
+	emit_answer(&e, 1);
 	method_commit(&e, &p->a);
 }
 
@@ -401,8 +399,7 @@ EVERY_DRIVER(s47_linking_changes_no_byte_but_the_displacement)
 	for (int i = 0; i < 3000; i++)
 		method_constant(stage, &fillers[i], "filler", 4);
 	method_constant(stage, &p->c, "C", 3);
-	struct ch_info info = {.size = sizeof info};
-	CHECK_EQ(ch_block_info(p->a.block, &info), CH_OK);
+	struct ch_info info = block_info(p->a.block);
 	uint8_t before[64], after[64];
 	uint32_t bytes = info.hot_bytes < sizeof before ? info.hot_bytes : sizeof before;
 	memcpy(before, info.exec, bytes);

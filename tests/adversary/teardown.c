@@ -17,11 +17,6 @@ struct play {
 	uint64_t result;
 };
 
-static struct play *new_play(struct stage *stage)
-{
-	return stage_play(stage, sizeof(struct play));
-}
-
 /* --- 40: a heap --- */
 
 static uint64_t wait_inside(void *arg)
@@ -55,7 +50,7 @@ static void check_destroy_is_refused(const struct stage *stage, const char *who)
 /* The vm is gone already: its code is invalid, and still there for returning threads. */
 EVERY_DRIVER(s40_heap_with_a_thread_inside_is_not_destroyed)
 {
-	struct play *p = new_play(stage);
+	struct play *p = stage_play(stage, sizeof *p);
 	struct stage_thread t;
 	stage_apart(stage, build_waiting, p);
 	stage_spawn(stage, &t, enter_waiting, p);
@@ -95,7 +90,7 @@ static void enter_yielding(struct fiber *f, void *arg)
 
 EVERY_DRIVER(s40_heap_with_a_suspended_fiber_is_not_destroyed)
 {
-	struct play *p = new_play(stage);
+	struct play *p = stage_play(stage, sizeof *p);
 	struct fiber f;
 	stage_apart(stage, build_yielding, p);
 	fiber_start(stage, &f, enter_yielding, p);
@@ -147,7 +142,7 @@ __attribute__((destructor(101))) static void return_after_exit(void)
 EVERY_DRIVER(s40_exit_leaves_code_to_the_threads_inside)
 {
 	stage->config.sinks = CH_SINK_UNWIND | CH_SINK_GDB;
-	struct play *p = new_play(stage);
+	struct play *p = stage_play(stage, sizeof *p);
 	static struct stage_thread t;
 	stage_apart(stage, build_waiting, p);
 	stage_spawn(stage, &t, outlive_exit, p);
@@ -251,8 +246,7 @@ static void fill_chunks(struct stage *stage, void *arg)
 		struct ch_open open = {.owner = m.owner, .hot_bytes = 30000};
 		CHECK_EQ(emit_open_as(&e, &open), CH_OK);
 		emit_filler(&e, 29000);
-		emit_value(&e, (uint32_t)i);
-		emit_ret(&e);
+		emit_answer(&e, (uint32_t)i);
 		method_commit(&e, &m);
 		CHECK_EQ(method_call(&m, NULL), i);
 		method_drop(stage, &m);
@@ -264,7 +258,7 @@ EVERY_DRIVER(s41_unwinder_forgets_a_chunk_before_its_memory_goes)
 {
 	stage->config.pool_bytes = 8 << 20;
 	stage->counts_only = true;
-	struct play *p = new_play(stage);
+	struct play *p = stage_play(stage, sizeof *p);
 	watch(stage);
 	stage_apart(stage, fill_chunks, NULL);
 	for (int i = 0; i < 3; i++)
@@ -281,7 +275,7 @@ EVERY_DRIVER(s41_unwinder_forgets_everything_before_a_heap_goes)
 {
 	stage->config.pool_bytes = 8 << 20;
 	stage->counts_only = true;
-	struct play *p = new_play(stage);
+	struct play *p = stage_play(stage, sizeof *p);
 	struct ch_block trampoline;
 	watch(stage);
 	stage_apart(stage, fill_chunks, NULL);

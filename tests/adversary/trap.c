@@ -32,7 +32,7 @@ static void build_freed(const struct rig *rig, void *arg)
 	struct trap *t = arg;
 	struct ch_owner owner = rig_owner(rig, "Rumpelstilzchen");
 	struct ch_block block = rig_block(owner, 3);
-	t->freed = rig_info(block).exec;
+	t->freed = block_info(block).exec;
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
 }
 

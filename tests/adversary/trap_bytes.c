@@ -613,7 +613,7 @@ TEST(bus_error_of_live_code_says_at_which_address)
 	struct made_up m;
 	static int word;
 	char wanted[60];
-	make_up(&m, rig_info(rig_block(rig_owner(&rig, "o"), 1)).exec, 1);
+	make_up(&m, block_info(rig_block(rig_owner(&rig, "o"), 1)).exec, 1);
 	m.info.si_signo = SIGBUS;
 	m.info.si_code = BUS_ADRERR;
 	m.info.si_addr = &word;

@@ -27,7 +27,7 @@ static void build_freed(const struct rig *rig, void *arg)
 {
 	struct foreign *f = arg;
 	f->owner = rig_owner(rig, "gone");
-	f->freed = rig_info(rig_block(f->owner, 3)).exec;
+	f->freed = block_info(rig_block(f->owner, 3)).exec;
 	CHECK_EQ(ch_owner_release(f->owner, CH_RELEASE_NOT_RUNNING), CH_OK);
 }
 
@@ -85,8 +85,7 @@ static int status_of(const struct foreign *f, bool installed, void (*before)(int
 	int ends[2], status;
 	CHECK_EQ(pipe(ends), 0);
 	fflush(NULL);
-	pid_t child = fork();
-	CHECK(child >= 0);
+	pid_t child = fork_child();
 	if (child == 0) {
 		struct rlimit none = {0, 0};
 		setrlimit(RLIMIT_CORE, &none);

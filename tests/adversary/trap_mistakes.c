@@ -48,8 +48,7 @@ TEST(store_to_exec_of_an_open_block_is_told_to_use_write)
 	check_is_own(caught.text);
 	CHECK_EQ(caught.length, strlen(caught.text));
 	/* Code emitted through the write address runs. */
-	emit_value(&e, 7);
-	emit_ret(&e);
+	emit_answer(&e, 7);
 	CHECK_EQ(emit_commit(&e), CH_OK);
 	CHECK_EQ(code_call(e.code.exec), 7);
 	store_to(e.code.exec);
@@ -67,8 +66,7 @@ static void call_of_write_is_told(const struct ch_heap *heap, struct ch_owner ow
 	char wanted[300];
 	catch_traps(heap);
 	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
-	emit_value(&e, 7);
-	emit_ret(&e);
+	emit_answer(&e, 7);
 	const uint8_t *write = e.code.write;
 	jump_to(write);
 	CHECK(caught.signal == SIGSEGV || caught.signal == SIGBUS);
@@ -122,8 +120,7 @@ TEST(private_memory_runs_nothing_before_the_commit_and_no_late_store)
 	struct rig rig = rig_create(&config, NULL, NULL);
 	struct emitter e;
 	emit_open(&e, rig_owner(&rig, "o"), 64, 0);
-	emit_value(&e, 7);
-	emit_ret(&e);
+	emit_answer(&e, 7);
 	uint8_t *write = e.code.write;
 	catch_traps(rig.heap);
 	jump_to(e.code.exec);
@@ -140,7 +137,7 @@ TEST(store_to_freed_code_is_told_whose_it_was)
 {
 	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "gone");
-	uint8_t *at = (uint8_t *)(uintptr_t)rig_info(rig_block(owner, 3)).exec;
+	uint8_t *at = (uint8_t *)(uintptr_t)block_info(rig_block(owner, 3)).exec;
 	catch_traps(rig.heap);
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
 	store_to(at);
@@ -189,7 +186,7 @@ TEST(misaligned_access_of_data_is_no_store_to_exec)
 			       .name = "variable"};
 	CHECK_EQ(ch_block_open(&open, &code), CH_OK);
 	CHECK_EQ(ch_block_commit(&code, 1), CH_OK);
-	make_up(&m, rig_info(rig_block(rig_owner(&rig, "o"), 1)).exec, 1);
+	make_up(&m, block_info(rig_block(rig_owner(&rig, "o"), 1)).exec, 1);
 	m.info.si_signo = SIGBUS;
 	m.info.si_code = BUS_ADRALN;
 	m.info.si_addr = code.exec + 1;
@@ -324,7 +321,7 @@ TEST(fault_without_an_address_says_so)
 {
 	struct rig rig = rig_start(1 << 20);
 	struct made_up m;
-	const uint8_t *at = rig_info(rig_block(rig_owner(&rig, "o"), 3)).exec;
+	const uint8_t *at = block_info(rig_block(rig_owner(&rig, "o"), 3)).exec;
 	make_up(&m, at, 1);
 	m.info.si_signo = SIGSEGV;
 	describe_made_up(rig.heap, &m);
@@ -367,7 +364,7 @@ TEST(jump_into_freed_code_by_a_thread_that_is_not_attached_says_so)
 	static const char words[] = "; by a thread that is not attached";
 	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "gone");
-	const uint8_t *at = rig_info(rig_block(owner, 3)).exec;
+	const uint8_t *at = block_info(rig_block(owner, 3)).exec;
 	pthread_t thread;
 	catch_traps(rig.heap);
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
@@ -386,7 +383,7 @@ TEST(jump_into_freed_code_by_a_thread_that_is_parked_says_so)
 {
 	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "gone");
-	const uint8_t *at = rig_info(rig_block(owner, 3)).exec;
+	const uint8_t *at = block_info(rig_block(owner, 3)).exec;
 	catch_traps(rig.heap);
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
 	ch_thread_park();

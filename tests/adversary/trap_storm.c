@@ -227,7 +227,7 @@ static bool is_mapped(const void *at)
 TEST(heap_that_is_read_for_longer_is_left_until_nobody_reads)
 {
 	struct rig rig = rig_start(1 << 20);
-	const uint8_t *code = rig_info(rig_block(rig_owner(&rig, "o"), 3)).entry;
+	const uint8_t *code = block_info(rig_block(rig_owner(&rig, "o"), 3)).entry;
 	uint8_t first = *code;
 	CHECK_EQ(ch_vm_detach(rig.vm), CH_OK);
 	ch__place_read_begin();

@@ -33,7 +33,7 @@ static const uint8_t *freed_block(const struct rig *rig, const char *name, struc
 {
 	struct ch_owner owner = rig_owner(rig, name);
 	*block = rig_block(owner, 3);
-	const uint8_t *at = rig_info(*block).exec;
+	const uint8_t *at = block_info(*block).exec;
 	/* The place must stay free: nothing else is opened there. */
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
 	return at;
@@ -44,7 +44,7 @@ TEST(caller_in_a_block_is_named)
 	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "gone");
 	struct ch_block gone = rig_block(owner, 3), caller;
-	const uint8_t *target = rig_info(gone).exec, *exec;
+	const uint8_t *target = block_info(gone).exec, *exec;
 	char wanted[200];
 	catch_traps(rig.heap);
 	caller = calling_block(&rig, "caller", target, &exec);
@@ -81,12 +81,12 @@ TEST(frame_record_says_who_called_where_the_stack_does_not)
 	struct rig rig = rig_start(1 << 20);
 	struct ch_block gone, caller = rig_block(rig_owner(&rig, "caller"), 3);
 	const uint8_t *at = freed_block(&rig, "gone", &gone);
-	uintptr_t record[3] = {0, (uintptr_t)rig_info(caller).exec + 1, 2};
+	uintptr_t record[3] = {0, (uintptr_t)block_info(caller).exec + 1, 2};
 	const uint8_t *closed = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	CHECK(closed != MAP_FAILED);
 	describe_with_record(&rig, at, record);
 	check_has(caught.text, " in block `caller` (#");
-	record[1] = (uintptr_t)rig_info(caller).exec; /* behind the head, and so behind no call */
+	record[1] = (uintptr_t)block_info(caller).exec; /* behind the head, and so behind no call */
 	describe_with_record(&rig, at, record);
 	check_has(caught.text, ", owner `caller`) +0x0");
 	describe_with_record(&rig, at, record + 1); /* leads to no code */
@@ -563,7 +563,7 @@ TEST(tombstone_without_memory_is_missed)
 {
 	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "gone");
-	const uint8_t *at = rig_info(rig_block(owner, 3)).exec;
+	const uint8_t *at = block_info(rig_block(owner, 3)).exec;
 	ch__os_fail_at(1, true);
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
 	ch__os_fail_at(0, false);

@@ -40,8 +40,7 @@ static void build_spinner(struct stage *stage, struct method *m, bool tells)
 	if (tells)
 		emit_tell(&e, 1);
 	emit_wait_for(&e, 2);
-	emit_value(&e, 6);
-	emit_ret(&e);
+	emit_answer(&e, 6);
 	method_commit(&e, m);
 }
 
@@ -388,9 +387,7 @@ static void come_and_go(struct stage *stage)
 	stage_wait(&p->ready, 2);
 	CHECK_EQ(pthread_create(&newcomer, NULL, come_meanwhile, p), 0);
 	stage_collect(stage);
-	ch_thread_park();
-	CHECK_EQ(pthread_join(newcomer, NULL), 0);
-	ch_thread_unpark();
+	join_parked(newcomer);
 	for (int i = 0; i < 2; i++)
 		stage_join(&t[i]);
 	stage_collect(stage);

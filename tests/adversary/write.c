@@ -112,8 +112,7 @@ static void storm_of_jumps(enum ch_backend backend)
 	size_t whole = ch__arch_site_bytes(CH_JMP);
 	for (uint32_t i = 0; i < ENDS; i++) {
 		ends[i] = emit_here(&e);
-		emit_value(&e, (uint32_t)(p.answers[i] = i + 1));
-		emit_ret(&e);
+		emit_answer(&e, (uint32_t)(p.answers[i] = i + 1));
 		emit_nops(&e, 600 / CODE_NOP_BYTES * !i);
 	}
 	for (int i = ENDS - 1; i >= 0; i--) {

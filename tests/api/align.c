@@ -33,7 +33,7 @@ enum { SHAPES = sizeof shapes / sizeof *shapes };
 static void check_place(const struct ch_heap *heap, const struct ch_code *code, const uint8_t *exec)
 {
 	struct ch_spot spot = {.size = sizeof spot};
-	struct ch_info info = rig_info(code->block);
+	struct ch_info info = block_info(code->block);
 	CHECK_EQ(info.exec, exec);
 	CHECK(ch_code_at(heap, exec, false, &spot));
 	CHECK_EQ(spot.exec, exec);
@@ -71,8 +71,7 @@ static void make_one(struct rig *rig, struct ch_owner owner, const struct shape 
 		check_place(rig->heap, &e.code, exec);
 		return;
 	}
-	emit_value(&e, (uint32_t)align);
-	emit_ret(&e);
+	emit_answer(&e, (uint32_t)align);
 	CHECK_EQ(emit_commit(&e), CH_OK);
 	check_place(rig->heap, &e.code, exec);
 	CHECK_EQ(code_call(exec), align);
@@ -94,7 +93,6 @@ TEST(exec_is_aligned_as_the_open_asks)
 	rig_collect(&rig, 3);
 	CHECK_EQ(rig_stats(&rig).blocks_now, 0);
 	CHECK_EQ(rig_stats(&rig).code_bytes_now, 0);
-	rig_check(&rig);
 	rig_end(&rig);
 }
 
@@ -116,17 +114,15 @@ TEST(exec_of_a_block_with_steps_is_aligned)
 				       .align = align};
 		CHECK_EQ(emit_open_as(&e, &open), CH_OK);
 		CHECK_EQ((uintptr_t)e.code.exec % align, 0);
-		emit_value(&e, 7);
-		emit_ret(&e);
+		emit_answer(&e, 7);
 		e.code.frame = &frame;
 		CHECK_EQ(emit_commit(&e), CH_OK);
 		check_place(rig.heap, &e.code, e.code.exec);
 		CHECK_EQ(code_call(e.code.exec), 7);
 		if (!bytes)
-			bytes = rig_info(e.code.block).hot_bytes;
-		CHECK_EQ(rig_info(e.code.block).hot_bytes, bytes);
+			bytes = block_info(e.code.block).hot_bytes;
+		CHECK_EQ(block_info(e.code.block).hot_bytes, bytes);
 	}
-	rig_check(&rig);
 	rig_end(&rig);
 }
 
@@ -144,8 +140,7 @@ TEST(tools_find_the_steps_of_a_span_whose_first_bytes_are_unused)
 			       .frame = CH_FRAME_STEPS};
 	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
 	emit_filler(&e, FROM);
-	emit_value(&e, 7);
-	emit_ret(&e);
+	emit_answer(&e, 7);
 	e.code.frame = &frame;
 	e.code.used_from = e.code.entry_offset = FROM;
 	CHECK_EQ(emit_commit(&e), CH_OK);
@@ -154,7 +149,6 @@ TEST(tools_find_the_steps_of_a_span_whose_first_bytes_are_unused)
 	CHECK_EQ(ch__block_ranges(rig.heap, ch__block_at(rig.heap, index), 0, ranges), 1);
 	uint8_t fde[CH__STEPS_FDE_BYTES];
 	CHECK(ch__steps_fde(ch__sinks_steps(rig.heap->sinks), ranges[0].exec, fde) != 0);
-	rig_check(&rig);
 	rig_end(&rig);
 }
 
@@ -171,13 +165,11 @@ TEST(what_an_align_takes_beside_the_block_goes_back)
 		CHECK_EQ(emit_open_as(&e, &open), CH_OK);
 		uint32_t room = e.code.hot_bytes + CH__HEAD_BYTES;
 		CHECK(room < 40 + CODE_LANDING_BYTES + 16);
-		emit_value(&e, i);
-		emit_ret(&e);
+		emit_answer(&e, i);
 		bytes += (uint32_t)(e.at + 7) / 8 * 8 + CH__HEAD_BYTES;
 		CHECK_EQ(emit_commit(&e), CH_OK);
 		CHECK_EQ(rig_stats(&rig).code_bytes_now, bytes);
 	}
-	rig_check(&rig);
 	rig_end(&rig);
 }
 
@@ -230,8 +222,7 @@ TEST(first_byte_of_code_is_offset_zero_where_it_is_named)
 			       .cold_bytes = 16,
 			       .align = 64};
 	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
-	emit_value(&e, 1);
-	emit_ret(&e);
+	emit_answer(&e, 1);
 	memset(e.code.cold_write, 0x90, 16);
 	e.code.cold_used = 16;
 	CHECK_EQ(emit_commit(&e), CH_OK);
@@ -261,12 +252,11 @@ TEST(an_entry_may_lie_right_behind_a_patch_point_and_not_inside)
 	uint32_t behind = e.at;
 	CHECK_EQ(ch_patch_point_attach(e.code.block, point, e.code.exec + behind, NULL), CH_OK);
 	emit_landing(&e);
-	emit_value(&e, 42);
-	emit_ret(&e);
+	emit_answer(&e, 42);
 	e.code.entry_offset = behind - 1;
 	CHECK_EQ(emit_commit(&e), CH_E_SITE);
 	e.code.entry_offset = behind;
 	CHECK_EQ(emit_commit(&e), CH_OK);
-	CHECK_EQ(code_call(rig_info(e.code.block).entry), 42);
+	CHECK_EQ(code_call(block_info(e.code.block).entry), 42);
 	rig_end(&rig);
 }

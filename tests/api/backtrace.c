@@ -622,7 +622,7 @@ TEST(address_in_code_has_the_names_of_owner_and_block)
 	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
 	emit_jmp(&e, NULL);
 	CHECK_EQ(emit_commit(&e), CH_OK);
-	struct ch_info info = rig_info(e.code.block);
+	struct ch_info info = block_info(e.code.block);
 	CHECK_STR(name_of(info.exec, false), "fib loop+0x0");
 	CHECK_STR(name_of(info.exec + 3, false), "fib loop+0x3");
 	CHECK_STR(name_of(info.exec - 1, false), "fib loop+0x0");
@@ -652,7 +652,7 @@ TEST(address_in_the_runtime_page_is_named)
 TEST(code_without_a_name_is_called_so)
 {
 	start(CH_SINK_UNWIND);
-	const void *at = rig_info(rig_block(rig_owner(&rig, NULL), 1)).exec;
+	const void *at = block_info(rig_block(rig_owner(&rig, NULL), 1)).exec;
 	CHECK_STR(name_of(at, false), "[code without a name]+0x0");
 	rig_end(&rig);
 }
@@ -673,7 +673,7 @@ TEST(freed_code_has_no_name)
 {
 	start(CH_SINK_UNWIND);
 	struct ch_owner owner = rig_owner(&rig, "short life");
-	const void *at = rig_info(rig_block(owner, 1)).exec;
+	const void *at = block_info(rig_block(owner, 1)).exec;
 	CHECK_BEGINS(name_of(at, false), "short life+0x0");
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
 	CHECK_BEGINS(name_of(at, false), "code memory+0x");
@@ -727,7 +727,7 @@ TEST(name_that_is_too_long_is_cut)
 	char text[16];
 	start(CH_SINK_UNWIND);
 	struct ch_block block = rig_block(rig_owner(&rig, "a name of some length"), 1);
-	const void *at = rig_info(block).exec;
+	const void *at = block_info(block).exec;
 	size_t length = ch_address_name(rig.heap, at, false, text, sizeof text);
 	CHECK_EQ(length, strlen("a name of some length+0x0"));
 	CHECK_STR(text, "a name of some ");
@@ -744,7 +744,7 @@ TEST(name_has_no_control_characters)
 	static const char name[] = "red\033[31m\nbell\007\x7f \xc2\x9b"
 				   "2J \xc3\xa9\xc2";
 	struct ch_block block = rig_block(rig_owner(&rig, name), 1);
-	CHECK_STR(name_of(rig_info(block).exec, false), "red?[31m?bell?? ??2J \xc3\xa9\xc2+0x0");
+	CHECK_STR(name_of(block_info(block).exec, false), "red?[31m?bell?? ??2J \xc3\xa9\xc2+0x0");
 	rig_end(&rig);
 }
 
@@ -762,7 +762,7 @@ static void *make_blocks(void *arg)
 		snprintf(name, sizeof name, "method number %u", i);
 		struct ch_owner owner = rig_owner(&rig, name);
 		struct ch_block block = rig_block(owner, i);
-		atomic_store(&places[i % PLACES], (uintptr_t)rig_info(block).exec);
+		atomic_store(&places[i % PLACES], (uintptr_t)block_info(block).exec);
 		CHECK_EQ(ch_owner_release(owner,
 					  i % 3 ? CH_RELEASE_NOT_RUNNING : CH_RELEASE_COLLECT),
 			 CH_OK);

@@ -19,8 +19,7 @@ TEST(commit_gives_unused_bytes_back_to_the_page)
 	for (uint32_t i = 0; i < COUNT; i++) {
 		struct emitter e;
 		CHECK_EQ(emit_open_as(&e, &open), CH_OK);
-		emit_value(&e, i);
-		emit_ret(&e);
+		emit_answer(&e, i);
 		memset(e.code.cold_write, 0x90, 7);
 		e.code.cold_used = 7;
 		CHECK_EQ(emit_commit(&e), CH_OK);
@@ -45,8 +44,7 @@ TEST(hot_bytes_that_go_back_are_the_next_ones_taken)
 	for (uint32_t i = 0; i < 100; i++) {
 		struct emitter e;
 		emit_open(&e, owner, 1000, 0);
-		emit_value(&e, i);
-		emit_ret(&e);
+		emit_answer(&e, i);
 		CHECK_EQ(emit_commit(&e), CH_OK);
 		CHECK(i == 0 || e.code.exec == last + ANSWER_BLOCK_BYTES);
 		last = e.code.exec;
@@ -69,13 +67,12 @@ TEST(hot_bytes_may_be_given_from_the_end)
 		memset(e.code.write, 0x90, entry);
 		e.at = entry;
 		emit_landing(&e);
-		emit_value(&e, room);
-		emit_ret(&e);
+		emit_answer(&e, room);
 		e.code.used_from = from;
 		e.code.entry_offset = entry;
 		const uint8_t *start = e.code.exec + from;
 		CHECK_EQ(emit_commit(&e), CH_OK);
-		struct ch_info info = rig_info(e.code.block);
+		struct ch_info info = block_info(e.code.block);
 		CHECK_EQ(info.exec, start);
 		CHECK_EQ(info.entry, e.code.exec + entry);
 		CHECK_EQ((uintptr_t)info.exec % 8, 0);
@@ -88,7 +85,6 @@ TEST(hot_bytes_may_be_given_from_the_end)
 		CHECK_EQ(ch_owner_set_entry(owner, e.code.block), CH_OK);
 		CHECK_EQ(code_call_owner(owner), room);
 	}
-	rig_check(&rig);
 	rig_end(&rig);
 }
 
@@ -113,14 +109,13 @@ TEST(hot_bytes_of_a_run_of_pages_may_be_given_from_the_end)
 			memset(e.code.write, 0x11, e.code.hot_bytes);
 			e.at = entry;
 			emit_landing(&e);
-			emit_value(&e, 40 + more);
-			emit_ret(&e);
+			emit_answer(&e, 40 + more);
 			e.code.used_from = from;
 			e.code.entry_offset = entry;
 			CHECK_EQ(emit_commit(&e), CH_OK);
 			CHECK(ch__arch_are_traps(e.code.exec, from));
 			CHECK(ch__arch_are_traps(e.code.exec + e.at, e.code.hot_bytes - e.at));
-			struct ch_info info = rig_info(e.code.block);
+			struct ch_info info = block_info(e.code.block);
 			CHECK_EQ(info.exec, e.code.exec);
 			CHECK_EQ(info.entry, e.code.exec + entry);
 			CHECK_EQ(code_call(info.entry), 40 + more);
@@ -137,7 +132,6 @@ TEST(hot_bytes_of_a_run_of_pages_may_be_given_from_the_end)
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_COLLECT), CH_OK);
 	rig_collect(&rig, 3);
 	CHECK_EQ(rig_stats(&rig).blocks_now, 0);
-	rig_check(&rig);
 	rig_end(&rig);
 }
 
@@ -150,10 +144,9 @@ TEST(exec_is_a_multiple_of_eight_without_asking)
 		emit_open(&e, owner, size, 0);
 		CHECK_EQ((uintptr_t)e.code.exec % 8, 0);
 		CHECK(e.code.hot_bytes >= size);
-		emit_value(&e, size);
-		emit_ret(&e);
+		emit_answer(&e, size);
 		CHECK_EQ(emit_commit(&e), CH_OK);
-		CHECK_EQ(code_call(rig_info(e.code.block).entry), size);
+		CHECK_EQ(code_call(block_info(e.code.block).entry), size);
 	}
 	rig_end(&rig);
 }
@@ -205,7 +198,7 @@ TEST(one_bad_size_leaves_the_whole_batch_open)
 	codes[1].used_to = 4000000;
 	CHECK_EQ(ch_block_commit(codes, 2), CH_E_ARG);
 	for (int i = 0; i < 2; i++)
-		CHECK_EQ(rig_info(codes[i].block).state, CH_BLOCK_OPEN);
+		CHECK_EQ(block_info(codes[i].block).state, CH_BLOCK_OPEN);
 	codes[1].used_to = codes[0].used_to;
 	CHECK_EQ(ch_block_commit(codes, 2), CH_OK);
 	rig_end(&rig);
@@ -224,8 +217,7 @@ TEST(commit_after_a_broken_assumption_aborts)
 	for (int i = 0; i < 2; i++) {
 		struct emitter *e = i ? &open : &live;
 		emit_open(e, owner, 16, 0);
-		emit_value(e, 1);
-		emit_ret(e);
+		emit_answer(e, 1);
 		CHECK_EQ(ch_block_assume(e->code.block, fact), CH_OK);
 		CHECK_EQ(ch_block_assume(e->code.block, other), CH_OK);
 	}
@@ -234,7 +226,7 @@ TEST(commit_after_a_broken_assumption_aborts)
 	size_t count;
 	CHECK_EQ(ch_assumption_break(fact, &count), CH_OK);
 	CHECK_EQ(count, 1);
-	CHECK_EQ(rig_info(live.code.block).state, CH_BLOCK_NOTENTRANT);
+	CHECK_EQ(block_info(live.code.block).state, CH_BLOCK_NOTENTRANT);
 	CHECK_EQ(code_call_owner(owner), RIG_FALLBACK);
 	CHECK_EQ(emit_commit(&open), CH_E_STALE);
 	CHECK_STR(ch_why(), "CH_E_STALE: an assumption of a block broke: the blocks were aborted");
@@ -252,8 +244,7 @@ static struct ch_owner rely(const struct rig *rig, struct ch_assumption fact,
 	struct emitter e;
 	emit_open(&e, owner, 16, 0);
 	CHECK_EQ(ch_block_assume(e.code.block, fact), CH_OK);
-	emit_value(&e, 1);
-	emit_ret(&e);
+	emit_answer(&e, 1);
 	CHECK_EQ(emit_commit(&e), CH_OK);
 	*block = e.code.block;
 	return owner;
@@ -275,7 +266,7 @@ TEST(assumption_that_breaks_ends_all_who_rely_on_it)
 	CHECK_EQ(ch_assumption_break(fact, &count), CH_OK);
 	CHECK_EQ(count, MANY);
 	for (int i = 0; i < MANY; i++) {
-		CHECK_EQ(rig_info(blocks[i]).state, CH_BLOCK_NOTENTRANT);
+		CHECK_EQ(block_info(blocks[i]).state, CH_BLOCK_NOTENTRANT);
 		CHECK_EQ(code_call_owner(owners[i]), RIG_FALLBACK);
 	}
 	rig_end(&rig);
@@ -305,9 +296,9 @@ TEST(assumption_knows_who_relies_on_it_whoever_died)
 		size_t count;
 		CHECK_EQ(ch_assumption_break(fact, &count), CH_OK);
 		CHECK_EQ(count, 1);
-		CHECK_EQ(rig_info(blocks[0]).state, CH_BLOCK_NOTENTRANT);
+		CHECK_EQ(block_info(blocks[0]).state, CH_BLOCK_NOTENTRANT);
 		for (unsigned i = 0; i < BLOCKS; i++)
-			CHECK_EQ(rig_info(strangers[i]).state, CH_BLOCK_LIVE);
+			CHECK_EQ(block_info(strangers[i]).state, CH_BLOCK_LIVE);
 		CHECK_EQ(ch_owner_release(owners[0], CH_RELEASE_NOT_RUNNING), CH_OK);
 	}
 	rig_end(&rig);
@@ -346,7 +337,7 @@ static void make_spared(const struct rig *rig, void *arg)
 	struct emitter e;
 	emit_open(&e, s->user, 32, 0);
 	CHECK_EQ(ch_edge_attach(e.code.block, s->shared), CH_OK);
-	s->table[0] = rig_info(s->shared).entry;
+	s->table[0] = block_info(s->shared).entry;
 	emit_jump_cell(&e, s->table);
 	CHECK_EQ(emit_commit(&e), CH_OK);
 	CHECK_EQ(ch_owner_set_entry(s->user, e.code.block), CH_OK);
@@ -394,10 +385,9 @@ TEST(a_patchable_entry_leads_to_its_target_when_invalidated)
 		struct emitter e;
 		CHECK_EQ(emit_open_as(&e, &open), CH_OK);
 		CHECK_EQ(e.code.entry_bytes, CH_ARCH_LANDING_BYTES + CH_ARCH_DIVERTER_BYTES);
-		emit_value(&e, 3);
-		emit_ret(&e);
+		emit_answer(&e, 3);
 		CHECK_EQ(emit_commit(&e), CH_OK);
-		const void *entry = rig_info(e.code.block).entry;
+		const void *entry = block_info(e.code.block).entry;
 		CHECK_EQ(code_call(entry), 3);
 		CHECK_EQ(ch_blocks_invalidate(&e.code.block, 1, NULL), CH_OK);
 		CHECK_EQ(code_call(entry), own ? 0xe15e : RIG_FALLBACK);
@@ -431,15 +421,13 @@ TEST(a_guard_keeps_its_address_whatever_is_attached)
 	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
 	CHECK_EQ(*e.code.guard, 0);
 	emit_guard_test(&e, e.code.guard, CODE_ANSWER_BYTES);
-	emit_value(&e, 4);
-	emit_ret(&e);
-	emit_value(&e, 44);
-	emit_ret(&e);
+	emit_answer(&e, 4);
+	emit_answer(&e, 44);
 	struct ch_block target = rig_block(owner, 1);
 	for (int i = 0; i < 100; i++)
 		CHECK_EQ(ch_edge_attach(e.code.block, target), CH_OK);
 	CHECK_EQ(emit_commit(&e), CH_OK);
-	const void *entry = rig_info(e.code.block).entry;
+	const void *entry = block_info(e.code.block).entry;
 	CHECK_EQ(code_call(entry), 4);
 	CHECK_EQ(ch_blocks_invalidate(&e.code.block, 1, NULL), CH_OK);
 	CHECK_EQ(*e.code.guard, 1);
@@ -501,7 +489,7 @@ static bool note_site(void *count, const struct ch_site *site)
 static void expect_sites(struct ch_block block, enum ch_branch_kind kind, struct ch_branch branch,
 			 const void *target)
 {
-	struct ch_info info = rig_info(block);
+	struct ch_info info = block_info(block);
 	int count = 0;
 	CHECK_EQ(ch_block_sites(block, note_site, &count), CH_OK);
 	CHECK(count == 2 && told[0].kind == CH_SITE_BRANCH && told[1].kind == CH_SITE_STUB);
@@ -525,8 +513,7 @@ TEST(each_kind_of_branch_links_unlinks_and_hits_its_stub)
 					       .entry = CH_ENTRY_PATCH};
 			struct emitter t;
 			CHECK_EQ(emit_open_as(&t, &open), CH_OK);
-			emit_value(&t, 10 + i);
-			emit_ret(&t);
+			emit_answer(&t, 10 + i);
 			CHECK_EQ(emit_commit(&t), CH_OK);
 			targets[i] = t.code.block;
 		}
@@ -543,10 +530,10 @@ TEST(each_kind_of_branch_links_unlinks_and_hits_its_stub)
 		CHECK_EQ(code_call(e.code.exec), 10);
 		CHECK_EQ(hits, 1);
 		rig_check(&rig);
-		expect_sites(e.code.block, kind, branch, rig_info(targets[0]).entry);
+		expect_sites(e.code.block, kind, branch, block_info(targets[0]).entry);
 		CHECK_EQ(ch_branch_link(branch, targets[1]), CH_OK);
 		CHECK_EQ(code_call(e.code.exec), 11);
-		expect_sites(e.code.block, kind, branch, rig_info(targets[1]).entry);
+		expect_sites(e.code.block, kind, branch, block_info(targets[1]).entry);
 		CHECK_EQ(ch_branch_link(branch, (struct ch_block){0}), CH_OK);
 		expect_sites(e.code.block, kind, branch, NULL);
 		target_now = (struct ch_block){0};
@@ -571,8 +558,7 @@ TEST(a_branch_with_an_exit_of_its_own_leads_there_while_unlinked)
 	struct ch_open open = {.owner = owner, .hot_bytes = 16, .flags = CH_OPEN_IMMORTAL};
 	struct emitter shared;
 	CHECK_EQ(emit_open_as(&shared, &open), CH_OK);
-	emit_value(&shared, 77);
-	emit_ret(&shared);
+	emit_answer(&shared, 77);
 	CHECK_EQ(emit_commit(&shared), CH_OK);
 	for (enum ch_branch_kind kind = CH_JMP; kind <= CH_JCC; kind++) {
 		struct emitter e;
@@ -605,8 +591,7 @@ TEST(a_live_block_takes_branches_while_it_has_room)
 	emit_open(&e, owner, 64, 2);
 	emit_condition_e(&e);
 	const void *first = emit_site_jcc(&e, EMIT_CC_NE); /* not taken */
-	emit_value(&e, 2);
-	emit_ret(&e);
+	emit_answer(&e, 2);
 	const void *landing = emit_here(&e);
 	emit_landing(&e);
 	const void *second = emit_site_jmp(&e); /* not reachable yet */
@@ -620,7 +605,7 @@ TEST(a_live_block_takes_branches_while_it_has_room)
 	site.kind = CH_JCC;
 	CHECK_EQ(ch_branch_attach(e.code.block, &site, &branch), CH_OK);
 	CHECK_EQ(code_call(e.code.exec), 2);
-	CHECK_EQ(rig_info(e.code.block).branches_now, 2);
+	CHECK_EQ(block_info(e.code.block).branches_now, 2);
 	rig_end(&rig);
 }
 
@@ -705,18 +690,16 @@ TEST(an_edge_to_an_open_block_is_committed_with_it)
 	struct emitter first, second; /* the first fills its room */
 	emit_open(&first, owner, ANSWER_BLOCK_BYTES - 8, 0);
 	emit_open(&second, owner, 16, 0);
-	emit_value(&first, 1);
-	emit_ret(&first);
-	emit_value(&second, 2);
-	emit_ret(&second);
+	emit_answer(&first, 1);
+	emit_answer(&second, 2);
 	CHECK_EQ(ch_edge_attach(first.code.block, second.code.block), CH_OK);
 	CHECK_EQ(ch_edge_attach(second.code.block, first.code.block), CH_OK);
 	CHECK_EQ(emit_commit(&first), CH_E_STATE);
 	CHECK_EQ(emit_commit(&second), CH_E_STATE);
-	CHECK_EQ(rig_info(first.code.block).state, CH_BLOCK_OPEN);
+	CHECK_EQ(block_info(first.code.block).state, CH_BLOCK_OPEN);
 	struct ch_code both[2] = {first.code, second.code};
 	CHECK_EQ(ch_block_commit(both, 2), CH_OK);
-	CHECK_EQ(code_call(rig_info(second.code.block).entry), 2);
+	CHECK_EQ(code_call(block_info(second.code.block).entry), 2);
 	/* A block is committed alone when its target was committed before. */
 	struct emitter third, fourth;
 	emit_open(&third, owner, 16, 0);
@@ -739,14 +722,13 @@ TEST(a_block_that_comes_twice_in_a_commit_is_refused)
 	e.code.used_from = 8;
 	e.code.entry_offset = 8;
 	emit_landing(&e);
-	emit_value(&e, 3);
-	emit_ret(&e);
+	emit_answer(&e, 3);
 	e.code.used_to = e.at;
 	struct ch_code twice[2] = {e.code, e.code};
 	CHECK_EQ(ch_block_commit(twice, 2), CH_E_ARG);
-	CHECK_EQ(rig_info(e.code.block).state, CH_BLOCK_OPEN);
+	CHECK_EQ(block_info(e.code.block).state, CH_BLOCK_OPEN);
 	CHECK_EQ(ch_block_commit(twice, 1), CH_OK);
-	CHECK_EQ(code_call(rig_info(e.code.block).entry), 3);
+	CHECK_EQ(code_call(block_info(e.code.block).entry), 3);
 	rig_end(&rig);
 }
 
@@ -775,7 +757,7 @@ static void use_part(struct ch_owner owner, uint32_t hot, uint32_t from, uint32_
 	code.used_from = code.entry_offset = from;
 	code.used_to = to;
 	CHECK_EQ(ch_block_commit(&code, 1), CH_OK);
-	struct ch_info info = rig_info(code.block);
+	struct ch_info info = block_info(code.block);
 	uint32_t cut = (uint32_t)(info.exec - code.exec);
 	check_part(info.exec, from - cut, to - cut, info.hot_bytes);
 	if (info.cold_bytes)

@@ -15,8 +15,7 @@ static uint32_t write_value(uint32_t value, uint8_t *bytes, uint32_t room)
 {
 	struct emitter e = {.code = {.write = bytes, .exec = bytes, .hot_bytes = room}};
 	emit_landing(&e);
-	emit_value(&e, value);
-	emit_ret(&e);
+	emit_answer(&e, value);
 	return e.at;
 }
 
@@ -101,7 +100,7 @@ TEST(code_is_made_of_bytes_called_and_freed_by_its_address)
 	struct rig rig = rig_start(1 << 20);
 	function f = add_value(rig.heap, "f", 42);
 	CHECK_EQ(f(), 42);
-	struct ch_info info = rig_info(block_of(rig.heap, f));
+	struct ch_info info = block_info(block_of(rig.heap, f));
 	CHECK_EQ(strcmp(info.name, "f"), 0);
 	CHECK_EQ(info.owner.bits, 0);
 	CHECK_EQ(info.vm, NULL);
@@ -174,7 +173,7 @@ TEST(what_is_freed_begins_at_the_address_and_has_no_owner)
 		CHECK(strstr(ch_why(), "begins at 0x"));
 		CHECK_EQ(ch_code_free(rig.heap, &rig, end), CH_E_ARG);
 		CHECK_EQ(ch_code_free(NULL, &rig, end), CH_E_ARG);
-		CHECK_EQ(ch_code_free(rig.heap, rig_info(owned).exec, end), CH_E_STATE);
+		CHECK_EQ(ch_code_free(rig.heap, block_info(owned).exec, end), CH_E_STATE);
 		CHECK_EQ(ch_code_free(rig.heap, e.code.exec, end), CH_E_STATE);
 	}
 	CHECK_EQ(f(), 42);
@@ -407,8 +406,7 @@ static void make_group(const struct rig *rig, void *arg)
 				       .flags = CH_OPEN_KEPT,
 				       .user = (void *)((uintptr_t)1 << 8 * i)};
 		CHECK_EQ(emit_open_as(&e, &open), CH_OK);
-		emit_value(&e, (uint32_t)i);
-		emit_ret(&e);
+		emit_answer(&e, (uint32_t)i);
 		CHECK_EQ(emit_commit(&e), CH_OK);
 		g->kept[i] = e.code.block;
 		g->inverted[i] = ~(uintptr_t)e.code.exec;
@@ -515,9 +513,7 @@ static void collect_host(const struct rig *rig, struct ch_owner *owner)
 TEST(kept_code_goes_with_an_owner_that_a_host_does_not_mark)
 {
 	struct group g;
-	struct ch_config config = rig_config(1 << 20);
-	config.driver = CH_DRIVER_HOST;
-	struct rig rig = rig_create(&config, NULL, NULL);
+	struct rig rig = rig_start_host(1 << 20);
 	rig_apart(&rig, make_group, &g);
 	for (int i = 0; i < 4; i++)
 		collect_host(&rig, &g.owner);
@@ -541,7 +537,7 @@ TEST(no_discard_and_no_end_of_a_vm_takes_code_without_an_owner)
 	CHECK_EQ(freed + kept, 0);
 	CHECK_EQ(ch_vm_detach(rig.vm), CH_OK);
 	rig_collect(&rig, 3);
-	CHECK_EQ(rig_info(m.block).state, CH_BLOCK_LIVE);
+	CHECK_EQ(block_info(m.block).state, CH_BLOCK_LIVE);
 	rig_apart(&rig, call, &m);
 	CHECK_EQ(ch_code_free(rig.heap, (const void *)~m.inverted, CH_RELEASE_NOT_RUNNING), CH_OK);
 	rig_check(&rig);
@@ -584,8 +580,7 @@ static void run_child(enum ch_fork fork_as)
 	struct rig rig = rig_create(&config, NULL, NULL);
 	function f = add_value(rig.heap, "f", 42);
 	struct ch_block block = block_of(rig.heap, f);
-	pid_t child = fork();
-	CHECK(child >= 0);
+	pid_t child = fork_child();
 	if (!child) {
 		bool has_code = fork_as != CH_FORK_NONE;
 		if (rig_is_there(block) != has_code || (has_code && f() != 42))

@@ -72,7 +72,7 @@ static void expect_whole(const struct rig *rig, const struct kept *now)
 	CHECK_EQ(ch_owner_info(now->owner, &facts), CH_OK);
 	CHECK(!facts.is_released);
 	CHECK_EQ(facts.entry.bits, now->block.bits);
-	CHECK_EQ(rig_info(now->block).state, CH_BLOCK_LIVE);
+	CHECK_EQ(block_info(now->block).state, CH_BLOCK_LIVE);
 	CHECK_EQ(ch_branch_link(now->branch, now->block), CH_OK);
 	CHECK_EQ(ch_branch_link(now->branch, (struct ch_block){0}), CH_OK);
 	size_t count;
@@ -135,21 +135,21 @@ TEST(blocks_of_two_heaps_are_not_invalidated_in_one_call)
 {
 	struct rig one = rig_start(1 << 20), two = rig_start(1 << 20);
 	struct ch_block gone = rig_block(rig_owner(&two, "gone"), 1);
-	CHECK_EQ(ch_owner_release(rig_info(gone).owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	CHECK_EQ(ch_owner_release(block_info(gone).owner, CH_RELEASE_NOT_RUNNING), CH_OK);
 	struct ch_block blocks[] = {{0}, rig_block(rig_owner(&one, "one"), 1), gone,
 				    rig_block(rig_owner(&two, "two"), 2)};
 	size_t count = 7;
 	CHECK_EQ(ch_blocks_invalidate(blocks, 4, &count), CH_E_ARG);
 	CHECK_EQ(count, 0);
-	CHECK_EQ(rig_info(blocks[1]).state, CH_BLOCK_LIVE);
-	CHECK_EQ(rig_info(blocks[3]).state, CH_BLOCK_LIVE);
+	CHECK_EQ(block_info(blocks[1]).state, CH_BLOCK_LIVE);
+	CHECK_EQ(block_info(blocks[3]).state, CH_BLOCK_LIVE);
 	/* A stale handle belongs to no heap. */
 	CHECK_EQ(ch_blocks_invalidate(blocks, 3, &count), CH_OK);
 	CHECK_EQ(count, 1);
 	CHECK_EQ(ch_blocks_invalidate(&blocks[2], 2, &count), CH_OK);
 	CHECK_EQ(count, 1);
-	CHECK_EQ(rig_info(blocks[1]).state, CH_BLOCK_NOTENTRANT);
-	CHECK_EQ(rig_info(blocks[3]).state, CH_BLOCK_NOTENTRANT);
+	CHECK_EQ(block_info(blocks[1]).state, CH_BLOCK_NOTENTRANT);
+	CHECK_EQ(block_info(blocks[3]).state, CH_BLOCK_NOTENTRANT);
 	rig_end(&two);
 	rig_end(&one);
 }
@@ -175,7 +175,7 @@ TEST(handles_of_another_heap_are_stale_beside_one_of_this_heap)
 	codes[0].used_to = codes[1].used_to = 16;
 	CHECK_EQ(ch_block_commit(codes, 2), CH_E_STATE);
 	for (int i = 0; i < 2; i++) {
-		CHECK_EQ(rig_info(codes[i].block).state, CH_BLOCK_OPEN);
+		CHECK_EQ(block_info(codes[i].block).state, CH_BLOCK_OPEN);
 		CHECK_EQ(ch_block_abort(&codes[i]), CH_OK);
 	}
 	expect_whole(&one, &a);

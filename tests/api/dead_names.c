@@ -37,7 +37,7 @@ static void release(struct ch_owner owner)
 /* The address is inverted: a collection would find a plain address on the stack. */
 static uintptr_t place_of(struct ch_block block)
 {
-	return ~(uintptr_t)rig_info(block).exec;
+	return ~(uintptr_t)block_info(block).exec;
 }
 
 static const void *exec_of(uintptr_t place)
@@ -197,7 +197,7 @@ TEST(kept_names_yield_to_a_full_pool)
 	const unsigned lives = (unsigned)(TIMES * rig_page_bytes() / LIFE_BYTES);
 	struct rig rig = start(rig_page_bytes(), CH_DEAD_NAMES_KEPT);
 	struct ch_owner stays = rig_owner(&rig, "stays");
-	const void *stays_at = rig_info(rig_block(stays, 1)).exec;
+	const void *stays_at = block_info(rig_block(stays, 1)).exec;
 	uint64_t waiting = 0;
 	unsigned needs = 0;
 	for (unsigned i = 0; i < lives; i++) {
@@ -209,7 +209,7 @@ TEST(kept_names_yield_to_a_full_pool)
 		if (waiting_now < waiting) {
 			/* When places of dead blocks came free, their names left the file. */
 			struct map_file *map = read_map(path);
-			size_t is_told = line_of(map, (uintptr_t)rig_info(block).exec) != NULL;
+			size_t is_told = line_of(map, (uintptr_t)block_info(block).exec) != NULL;
 			if (map->count != 2 + is_told)
 				FAIL("perf map: %zu names of freed code whose places are free",
 				     map->count - 2 - is_told);
@@ -220,7 +220,7 @@ TEST(kept_names_yield_to_a_full_pool)
 		}
 		waiting = waiting_now;
 		if (i % 97 == 0)
-			check_name_at(&rig, rig_info(block).exec, name);
+			check_name_at(&rig, block_info(block).exec, name);
 		release(owner);
 		waiting = rig_stats(&rig).quarantine_bytes_now;
 	}

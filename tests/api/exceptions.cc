@@ -417,8 +417,7 @@ TEST(child_without_copy_throws_though_a_table_lay_in_the_heap)
 	image known = new_image(r, PC_RELATIVE), unknown = new_image(r, PC_RELATIVE);
 	(void)new_catcher(r, "last", tables[1], nullptr);
 	CHECK(is_block_known(known.code));
-	pid_t child = fork();
-	CHECK(child >= 0);
+	pid_t child = fork_child();
 	if (child == 0) {
 		/* What was freed has another use. */
 		for (unsigned length = 1; length < 300; length++)
@@ -700,8 +699,7 @@ TEST(child_and_parent_free_their_tables_apart)
 	rig r = start(8 * MIB);
 	block catcher = new_catcher(r, "catcher", tables[0], nullptr);
 	block plain = new_block(r, FRAMELESS, "plain");
-	pid_t child = fork();
-	CHECK(child >= 0);
+	pid_t child = fork_child();
 	if (child == 0) {
 		CHECK_EQ(catch_from(catcher, throw_it, 3), CAUGHT + 3);
 		release(catcher);

@@ -59,7 +59,7 @@ static void live_on(uint32_t number)
 {
 	rig_check(&rig);
 	CHECK_EQ(ch_branch_link(branch, number % 2 ? leaf_one : leaf_two), CH_OK);
-	CHECK_EQ(code_call(rig_info(jumper).entry), number % 2 ? 1 : 2);
+	CHECK_EQ(code_call(block_info(jumper).entry), number % 2 ? 1 : 2);
 	struct ch_owner mine = rig_owner(&rig, "after");
 	for (uint32_t i = 0; i < 100; i++) {
 		/* Busy threads of the parent collect without end, so a newborn block may die before
@@ -74,7 +74,7 @@ static void live_on(uint32_t number)
 	CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
 	CHECK_EQ(ch_owner_release(mine, CH_RELEASE_COLLECT), CH_OK);
 	rig_check(&rig);
-	CHECK_EQ(code_call(rig_info(jumper).entry), number % 2 ? 1 : 2);
+	CHECK_EQ(code_call(block_info(jumper).entry), number % 2 ? 1 : 2);
 }
 
 /* Called from code. The child and the grandchild go on in the frame that forked. */
@@ -82,12 +82,11 @@ static void fork_here(void)
 {
 	while (generations) {
 		generations--;
-		pid_t child = fork();
-		CHECK(child >= 0);
+		pid_t child = fork_child();
 		if (child) {
 			live_on(1001);
 			wait_for(child);
-			CHECK_EQ(code_call(rig_info(jumper).entry), 1);
+			CHECK_EQ(code_call(block_info(jumper).entry), 1);
 			return;
 		}
 		alarm(TEST_PATIENCE_S); /* ends a child that hangs */
@@ -156,17 +155,16 @@ TEST(a_write_of_the_child_is_not_seen_by_the_parent)
 	int pipes[2];
 	char byte;
 	CHECK_EQ(pipe(pipes), 0);
-	pid_t child = fork();
-	CHECK(child >= 0);
+	pid_t child = fork_child();
 	if (!child) {
-		CHECK_EQ(code_call(rig_info(jumper).entry), 2);
+		CHECK_EQ(code_call(block_info(jumper).entry), 2);
 		CHECK_EQ(ch_branch_link(branch, leaf_one), CH_OK);
-		CHECK_EQ(code_call(rig_info(jumper).entry), 1);
+		CHECK_EQ(code_call(block_info(jumper).entry), 1);
 		CHECK_EQ(write(pipes[1], "x", 1), 1);
 		_exit(0);
 	}
 	CHECK_EQ(read(pipes[0], &byte, 1), 1);
-	CHECK_EQ(code_call(rig_info(jumper).entry), 2);
+	CHECK_EQ(code_call(block_info(jumper).entry), 2);
 	wait_for(child);
 	rig_end(&rig);
 }
@@ -178,8 +176,7 @@ static void open_elsewhere(const struct rig *r, void *arg)
 {
 	(void)arg;
 	emit_open(&opened_elsewhere, rig_owner(r, "elsewhere"), 32, 0);
-	emit_value(&opened_elsewhere, 3);
-	emit_ret(&opened_elsewhere);
+	emit_answer(&opened_elsewhere, 3);
 }
 
 /* A thread beside the thread that forks. */
@@ -233,10 +230,8 @@ TEST(a_child_keeps_its_own_open_blocks_and_drops_those_of_others)
 	struct emitter mine;
 	start_other(&other, open_and_wait);
 	emit_open(&mine, rig_owner(&rig, "mine"), 32, 0);
-	emit_value(&mine, 4);
-	emit_ret(&mine);
-	pid_t child = fork();
-	CHECK(child >= 0);
+	emit_answer(&mine, 4);
+	pid_t child = fork_child();
 	CHECK_EQ(emit_commit(&mine), CH_OK);
 	CHECK_EQ(code_call(mine.code.exec), 4);
 	if (!child) {
@@ -256,11 +251,9 @@ TEST(a_child_and_its_parent_keep_an_open_room)
 	struct emitter mine;
 	rig = rig_start(64 << 20);
 	emit_open(&mine, rig_owner(&rig, "room"), ROOM, 0);
-	emit_value(&mine, 4);
-	emit_ret(&mine);
+	emit_answer(&mine, 4);
 	memcpy(mine.code.write + FAR, mine.code.write, mine.at);
-	pid_t child = fork();
-	CHECK(child >= 0);
+	pid_t child = fork_child();
 	CHECK(!memcmp(mine.code.write + FAR, mine.code.write, mine.at));
 	CHECK(!memcmp(mine.code.write + FAR / 2, &ch__arch_traps, sizeof ch__arch_traps));
 	mine.at += FAR;
@@ -297,10 +290,8 @@ TEST(a_child_keeps_an_open_block_in_a_record_that_was_anothers)
 	emit_open(&mine, rig_owner(&rig, "mine"), 32, 0);
 	/* Where cores may run old bytes on, the record waits for a cycle. */
 	CHECK(!CH_ARCH_FETCH_FOLLOWS || rig_record(mine.code.block) == rig_record(given_block));
-	emit_value(&mine, 4);
-	emit_ret(&mine);
-	pid_t child = fork();
-	CHECK(child >= 0);
+	emit_answer(&mine, 4);
+	pid_t child = fork_child();
 	CHECK_EQ(emit_commit(&mine), CH_OK);
 	CHECK_EQ(code_call(mine.code.exec), 4);
 	if (!child)
@@ -326,8 +317,7 @@ TEST(a_child_keeps_an_open_block_that_a_thread_gave_it_before_it_ended)
 	rig_apart(&rig, open_elsewhere, NULL);
 	CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
 	start_beside_rig(&other, attach_and_wait);
-	pid_t child = fork();
-	CHECK(child >= 0);
+	pid_t child = fork_child();
 	CHECK_EQ(emit_commit(&opened_elsewhere), CH_OK);
 	CHECK_EQ(code_call(opened_elsewhere.code.exec), 3);
 	if (!child)
@@ -375,8 +365,7 @@ static void drop_of_a_later_thread(bool collects, uint32_t blocks)
 	if (collects)
 		CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
 	start_beside_rig(&other, open_many_and_wait);
-	pid_t child = fork();
-	CHECK(child >= 0);
+	pid_t child = fork_child();
 	if (!child) {
 		for (int i = 0; i < LATER; i++)
 			CHECK(!rig_is_there(later[i]));
@@ -439,8 +428,7 @@ TEST(a_child_tells_what_a_lost_thread_was_about_to_tell)
 	rig = rig_create(&config, &ops, &asked);
 	atomic_store(&rig.heap->collect_wanted, true);
 	atomic_store(&rig.heap->collect_told, true);
-	pid_t child = fork();
-	CHECK(child >= 0);
+	pid_t child = fork_child();
 	ch_thread_poll();
 	CHECK_EQ(asked, child ? 0 : 1);
 	if (!child)
@@ -462,8 +450,7 @@ TEST(dead_data_is_not_written_in_a_child_without_code)
 	CHECK_EQ(ch_block_open(&open, &data), CH_OK);
 	CHECK_EQ(ch_block_commit(&data, 1), CH_OK);
 	CHECK_EQ(ch_code_free(rig.heap, data.exec, CH_RELEASE_NOT_RUNNING), CH_OK);
-	pid_t child = fork();
-	CHECK(child >= 0);
+	pid_t child = fork_child();
 	rig_collect(&rig, 2);
 	rig_check(&rig);
 	if (!child)
@@ -483,7 +470,7 @@ TEST(a_child_without_code_faults_where_it_would_run_it)
 	config.fork = CH_FORK_NONE;
 	rig = rig_create(&config, NULL, NULL);
 	struct ch_block block = rig_block(rig_owner(&rig, "owner"), 9);
-	const void *entry = rig_info(block).entry;
+	const void *entry = block_info(block).entry;
 	expect_signal(call_it, (void *)(uintptr_t)entry, SIGSEGV);
 	CHECK_EQ(code_call(entry), 9);
 	rig_end(&rig);
@@ -551,8 +538,7 @@ TEST(record_of_a_lost_thread_has_no_page_for_the_next_thread)
 	CHECK_EQ(pthread_create(&lost, NULL, make_a_block, &rig), 0);
 	TEST_UNTIL(atomic_load(&has_block))
 		usleep(1000);
-	pid_t child = fork();
-	CHECK(child >= 0);
+	pid_t child = fork_child();
 	if (child == 0) {
 		CHECK_EQ(pthread_create(&next, NULL, make_a_block, NULL), 0);
 		CHECK_EQ(pthread_join(next, NULL), 0);

@@ -25,8 +25,7 @@ static void make(struct method *m, const char *name, uint64_t word)
 	emit_open(&e, m->owner, 128, 2);
 	const void *ref = emit_ref_word(&e, word);
 	m->exit = emit_here(&e);
-	emit_value(&e, VALUE);
-	emit_ret(&e);
+	emit_answer(&e, VALUE);
 	m->branch = emit_jmp(&e, NULL);
 	m->late_site = emit_site_jmp(&e);
 	CHECK_EQ(ch_ref_attach(e.code.block, ref), CH_OK);

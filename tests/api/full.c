@@ -253,8 +253,7 @@ TEST(a_block_of_a_whole_page_and_one_byte_more)
 			CHECK_EQ(status, CH_OK);
 			/* The thread may hold a further page, for small blocks. */
 			CHECK(rig_stats(&rig).pages_now - pages - more <= 1);
-			emit_value(&e, pages);
-			emit_ret(&e);
+			emit_answer(&e, pages);
 			emit_filler(&e, open.hot_bytes - CODE_RETURN_BYTES);
 			emit_ret(&e);
 			e.at = open.hot_bytes;
@@ -292,8 +291,7 @@ TEST(a_span_has_branches_exits_and_a_cold_part)
 	struct ch_branch branch = emit_jmp(&e, NULL);
 	struct emitter cold = emit_cold(&e);
 	emit_landing(&cold);
-	emit_value(&cold, 33);
-	emit_ret(&cold);
+	emit_answer(&cold, 33);
 	emit_cold_end(&e, &cold);
 	CHECK_EQ(emit_commit(&e), CH_OK);
 	CHECK_EQ(ch_branch_link(branch, rig_block(owner, 33)), CH_OK);
@@ -366,8 +364,7 @@ TEST(a_crowded_pool_never_stops_serving)
 			CHECK_EQ(status, CH_OK);
 		}
 		opened++;
-		emit_value(&e, (uint32_t)slot);
-		emit_ret(&e);
+		emit_answer(&e, (uint32_t)slot);
 		e.at = bytes > e.at ? bytes : e.at;
 		CHECK_EQ(emit_commit(&e), CH_OK);
 		CHECK_EQ(ch_owner_set_entry(owners[slot], e.code.block), CH_OK);
@@ -518,9 +515,7 @@ TEST(what_a_cycle_freed_is_kept_for_the_open_that_asked_for_it)
 			       .flags = CH_OPEN_MAY_COLLECT};
 	CHECK_EQ(ch_block_open(&open, &code), CH_OK);
 	CHECK(r.has_begun);
-	ch_thread_park();
-	CHECK_EQ(pthread_join(r.thread, NULL), 0);
-	ch_thread_unpark();
+	join_parked(r.thread);
 	CHECK_EQ(r.status, CH_E_FULL);
 	CHECK_EQ(ch_block_abort(&code), CH_OK);
 	forget(&f);

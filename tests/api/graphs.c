@@ -205,7 +205,7 @@ static void build_roots(const struct rig *rig, void *arg)
 	for (uint32_t i = 0; i < s->count; i++) {
 		s->blocks[i] = rig_block(owner, i);
 		CHECK_EQ(ch_owner_set_entry(owner, s->blocks[i]), CH_OK);
-		s->stack[i] = (uintptr_t)rig_info(s->blocks[i]).exec + 3;
+		s->stack[i] = (uintptr_t)block_info(s->blocks[i]).exec + 3;
 	}
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_COLLECT), CH_OK);
 }
@@ -256,9 +256,7 @@ static int count_refs(const struct rig *rig, enum ch_refs which, bool is_young)
 
 TEST(refs_visit_moves_words_and_keeps_the_young)
 {
-	struct ch_config config = rig_config(1 << 20);
-	config.driver = CH_DRIVER_HOST;
-	struct rig rig = rig_create(&config, NULL, NULL);
+	struct rig rig = rig_start_host(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	struct emitter e;
 	emit_open(&e, owner, 32, 0);
@@ -333,9 +331,7 @@ TEST(refs_of_a_detached_vm_are_reported_to_nobody)
 
 TEST(refs_of_blocks_that_nobody_visits_take_no_memory)
 {
-	struct ch_config config = rig_config(1 << 20);
-	config.driver = CH_DRIVER_HOST;
-	struct rig rig = rig_create(&config, NULL, NULL);
+	struct rig rig = rig_start_host(1 << 20);
 	uint64_t early = 0;
 	for (int i = 0; i < 100000; i++) {
 		struct ch_owner owner = rig_owner(&rig, "owner");

@@ -106,7 +106,7 @@ TEST(holes_are_counted_and_the_largest_one_is_served)
 	struct test_random random = test_random_new();
 	struct ch_owner owner = rig_owner(&rig, "asks");
 	struct ch_block first = rig_block(owner, 1);
-	uintptr_t base = (uintptr_t)rig_info(first).exec & ~(rig_page_bytes() * 4 - 1);
+	uintptr_t base = (uintptr_t)block_info(first).exec & ~(rig_page_bytes() * 4 - 1);
 	CHECK_EQ(ch_owner_set_entry(owner, first), CH_OK);
 	uint64_t served = 0;
 	for (int round = 0; round < ROUNDS; round++) {
@@ -139,11 +139,11 @@ TEST(aligned_block_is_put_where_it_fits_though_a_hole_before_is_too_small)
 	struct rig rig = start_pages(2);
 	struct filled f = fill_pool(&rig, 2, HOT_BYTES);
 	uint32_t second = 0, in_page = (uint32_t)rig_page_bytes() / (HOT_BYTES + HEAD_BYTES);
-	uintptr_t first_exec = (uintptr_t)rig_info(f.blocks[0]).exec, page = rig_page_bytes();
-	while ((uintptr_t)rig_info(f.blocks[second]).exec / page == first_exec / page)
+	uintptr_t first_exec = (uintptr_t)block_info(f.blocks[0]).exec, page = rig_page_bytes();
+	while ((uintptr_t)block_info(f.blocks[second]).exec / page == first_exec / page)
 		second++;
 	CHECK(second > SMALL + 8 && second <= in_page && f.count > second + LARGE + 8);
-	bool is_second_above = (uintptr_t)rig_info(f.blocks[second]).exec > first_exec;
+	bool is_second_above = (uintptr_t)block_info(f.blocks[second]).exec > first_exec;
 	uint32_t small = is_second_above ? 5 : second + 5, large = is_second_above ? second + 5 : 5;
 	for (uint32_t i = 0; i < SMALL; i++)
 		CHECK_EQ(ch_owner_release(f.owners[small + i], CH_RELEASE_NOT_RUNNING), CH_OK);
@@ -170,7 +170,7 @@ TEST(long_lived_blocks_in_every_page_leave_room_for_blocks_and_none_for_spans)
 	uintptr_t last_page = 0;
 	uint32_t pinned = 0;
 	for (uint32_t i = 0; i < f.count; i++) {
-		uintptr_t of = (uintptr_t)rig_info(f.blocks[i]).exec & ~((uintptr_t)page - 1);
+		uintptr_t of = (uintptr_t)block_info(f.blocks[i]).exec & ~((uintptr_t)page - 1);
 		bool pins = of != last_page;
 		last_page = of;
 		pinned += pins;
@@ -209,7 +209,8 @@ TEST(block_of_exactly_a_page_between_occupied_neighbours)
 	struct rig rig = start_pages(4);
 	struct filled f = fill_pool(&rig, 4, whole);
 	CHECK_EQ(f.count, 4);
-	const uint8_t *before = rig_info(f.blocks[0]).exec, *behind = rig_info(f.blocks[2]).exec;
+	const uint8_t *before = block_info(f.blocks[0]).exec;
+	const uint8_t *behind = block_info(f.blocks[2]).exec;
 	CHECK_EQ((uintptr_t)(behind - before), 2 * page);
 	CHECK_EQ(ch_owner_release(f.owners[1], CH_RELEASE_NOT_RUNNING), CH_OK);
 	rig_settle(&rig);
@@ -341,8 +342,7 @@ static struct ch_block use_of_six(struct emitter *e, const struct ch_open *as, s
 	CHECK_EQ(emit_open_as(e, &open), CH_OK);
 	memset(e->code.write, 0x11, e->code.hot_bytes);
 	emit_landing(e);
-	emit_value(e, 7);
-	emit_ret(e);
+	emit_answer(e, 7);
 	e->at = (uint32_t)used;
 	CHECK_EQ(emit_commit(e), CH_OK);
 	CHECK_EQ(code_call(e->code.exec), 7);
@@ -360,7 +360,7 @@ static void uses_pages(const struct rig *rig, const struct ch_open *as, size_t u
 	size_t before = as->align ? head - 8 : 0;
 	CHECK_EQ(stats.code_bytes_now, pages * page - before);
 	CHECK_EQ(stats.hot_bytes_now, pages * page - before);
-	CHECK_EQ(rig_info(block).hot_bytes, pages * page - head);
+	CHECK_EQ(block_info(block).hot_bytes, pages * page - head);
 	/* Bytes that were written and not used are traps. */
 	CHECK(ch__arch_are_traps(e.code.exec + used, ASKED_PAGES * page - head - used));
 	bool is_told = !(as->flags & CH_OPEN_OWN_FRAMES);
@@ -413,8 +413,7 @@ TEST(run_of_pages_with_cold_bytes_at_its_end_stays_whole)
 			       .cold_bytes = 60};
 	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
 	emit_landing(&e);
-	emit_value(&e, 7);
-	emit_ret(&e);
+	emit_answer(&e, 7);
 	memset(e.code.cold_write, 0x90, 60);
 	e.code.cold_used = 60;
 	CHECK_EQ(emit_commit(&e), CH_OK);
@@ -439,8 +438,7 @@ static void make_wide(const struct rig *rig, void *arg)
 	struct emitter e;
 	(void)arg;
 	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
-	emit_value(&e, 5);
-	emit_ret(&e);
+	emit_answer(&e, 5);
 	CHECK_EQ(emit_commit(&e), CH_OK);
 }
 
@@ -512,7 +510,6 @@ static unsigned percent_filled(uint32_t asked, uint32_t used, uint32_t branch_ro
 	}
 	CHECK_EQ(status, CH_E_FULL);
 	struct ch_stats stats = rig_stats(&rig);
-	rig_check(&rig);
 	rig_end(&rig);
 	return (unsigned)(stats.code_bytes_now * 100 / stats.pool_bytes);
 }

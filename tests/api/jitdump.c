@@ -135,8 +135,7 @@ TEST(jitdump_has_the_code_that_runs)
 			       .name = "of life"};
 	struct emitter e;
 	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
-	emit_value(&e, 42);
-	emit_ret(&e);
+	emit_answer(&e, 42);
 	memset(e.code.cold_write, 0x90, 32);
 	e.code.cold_used = 32;
 	struct ch_line line = {e.code.exec, 17};
@@ -168,7 +167,7 @@ static void forget(const struct rig *rig, void *arg)
 	struct ch_owner owner = rig_owner(rig, "collected");
 	struct ch_block block = rig_block(owner, 1);
 	CHECK_EQ(ch_owner_set_entry(owner, block), CH_OK);
-	*pc = rig_info(block).entry;
+	*pc = block_info(block).entry;
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_COLLECT), CH_OK);
 }
 
@@ -183,7 +182,7 @@ TEST(jitdump_says_that_collected_code_is_nobodys)
 	struct ch_owner owner = rig_owner(&rig, "released");
 	struct ch_block block = rig_block(owner, 2);
 	CHECK_EQ(ch_owner_set_entry(owner, block), CH_OK);
-	const void *entry = rig_info(block).entry;
+	const void *entry = block_info(block).entry;
 	lived_at = now_ns();
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
 	CHECK_EQ(ch_sink_flush(rig.heap), CH_OK);
@@ -210,7 +209,7 @@ TEST(jitdump_has_each_trampoline_by_name)
 					    (const void *)(uintptr_t)forty_two, 7, NULL, NULL,
 					    &blocks[i]),
 			 CH_OK);
-	struct ch_info last = rig_info(blocks[TRAMPOLINES - 1]);
+	struct ch_info last = block_info(blocks[TRAMPOLINES - 1]);
 	CHECK_EQ(code_call(last.entry), 42);
 	struct dump *dump = read_of(getpid());
 	dump_check_owner(dump, last.entry, now_ns(), "stamped");
@@ -260,8 +259,7 @@ TEST(jitdump_times_come_before_the_code_can_be_reached)
 	for (int i = 0; i < SEEN; i++) {
 		struct emitter e;
 		emit_open(&e, rig_owner(&watched, "seen"), 16, 0);
-		emit_value(&e, (uint32_t)i);
-		emit_ret(&e);
+		emit_answer(&e, (uint32_t)i);
 		at[i] = e.code.exec;
 		atomic_store(&wanted, at[i]);
 		CHECK_EQ(emit_commit(&e), CH_OK);
@@ -288,7 +286,7 @@ static void child_has_it(const struct rig *rig, const void *entry)
 	struct ch_owner owner = rig_owner(rig, "of the child");
 	struct ch_block block = rig_block(owner, 5);
 	dump = read_of(getpid());
-	dump_check_owner(dump, rig_info(block).entry, now_ns(), "of the child");
+	dump_check_owner(dump, block_info(block).entry, now_ns(), "of the child");
 	dump_free(dump);
 	unlink_of(getpid());
 	_exit(0);
@@ -300,7 +298,7 @@ TEST(jitdump_of_a_child_has_the_childs_code)
 	struct ch_owner owner = rig_owner(&rig, "kept");
 	struct ch_block block = rig_block(owner, 3);
 	CHECK_EQ(ch_owner_set_entry(owner, block), CH_OK);
-	const void *entry = rig_info(block).entry;
+	const void *entry = block_info(block).entry;
 	pid_t pid = fork();
 	if (pid == 0)
 		child_has_it(&rig, entry);

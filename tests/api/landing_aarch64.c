@@ -36,8 +36,7 @@ TEST(indirect_calls_land_on_what_the_library_makes)
 	struct emitter e;
 	struct ch_open open = {.owner = owner, .hot_bytes = 16, .entry = CH_ENTRY_PATCH};
 	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
-	emit_value(&e, 7);
-	emit_ret(&e);
+	emit_answer(&e, 7);
 	const void *veneer;
 	CHECK_EQ(ch_block_veneer(&e.code, (const void *)(uintptr_t)answer, &veneer), CH_OK);
 	CHECK_EQ(emit_commit(&e), CH_OK);
@@ -52,7 +51,7 @@ TEST(indirect_calls_land_on_what_the_library_makes)
 		CHECK_EQ(ch_trampoline_make(owner, (enum ch_trampoline)kind,
 					    (const void *)(uintptr_t)answer, 0, NULL, NULL, &block),
 			 CH_OK);
-		CHECK_EQ(code_call(rig_info(block).entry), 42);
+		CHECK_EQ(code_call(block_info(block).entry), 42);
 	}
 	rig_end(&rig);
 }
@@ -109,8 +108,7 @@ TEST(guarded_pages_refuse_other_landings)
 	emit_open(&e, owner, 32, 0);
 	emit_filler(&e, 16);
 	const uint8_t *unmarked = emit_here(&e);
-	emit_value(&e, 5);
-	emit_ret(&e);
+	emit_answer(&e, 5);
 	CHECK_EQ(emit_commit(&e), CH_OK);
 	printf("guarded: %d\n", is_guarded());
 	expect_signal(call_it, (void *)(uintptr_t)e.code.exec, 0);

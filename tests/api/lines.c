@@ -17,8 +17,7 @@ static struct emitter open_one(const struct rig *rig)
 {
 	struct emitter e;
 	emit_open(&e, rig_owner(rig, "lined"), 64, 0);
-	emit_value(&e, 5);
-	emit_ret(&e);
+	emit_answer(&e, 5);
 	return e;
 }
 
@@ -30,7 +29,7 @@ TEST(lines_of_an_open_block_are_taken_once)
 	CHECK_EQ(give(&e, 0, 5), CH_E_STATE);
 	CHECK_EQ(emit_commit(&e), CH_OK);
 	CHECK_EQ(give(&e, 0, 5), CH_E_STATE);
-	CHECK_EQ(code_call(rig_info(e.code.block).entry), 5);
+	CHECK_EQ(code_call(block_info(e.code.block).entry), 5);
 	rig_end(&rig);
 }
 
@@ -102,8 +101,7 @@ TEST(lines_of_cold_code_are_shown_there)
 	struct ch_open open = {.owner = rig_owner(&rig, "cold"), .hot_bytes = 32, .cold_bytes = 32};
 	struct emitter e;
 	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
-	emit_value(&e, 1);
-	emit_ret(&e);
+	emit_answer(&e, 1);
 	memset(e.code.cold_write, 0x90, 32);
 	e.code.cold_used = 32;
 	struct ch_line lines[] = {{e.code.exec, 3}, {e.code.cold_exec, 4}};

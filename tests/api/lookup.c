@@ -197,11 +197,11 @@ TEST(every_address_of_a_page_has_its_block_or_none)
 		struct ch_branch branch;
 		blocks[i] = i % 2 ? rig_block(owner, i) : rig_jumper(owner, NULL, &branch);
 	}
-	const uint8_t *base = (const uint8_t *)((uintptr_t)rig_info(blocks[0]).exec &
+	const uint8_t *base = (const uint8_t *)((uintptr_t)block_info(blocks[0]).exec &
 						~(rig_page_bytes() - 1));
 	uint32_t covered = 0, bytes = 0;
 	for (uint32_t i = 0; i < 64; i++)
-		bytes += rig_info(blocks[i]).hot_bytes + rig_info(blocks[i]).cold_bytes;
+		bytes += block_info(blocks[i]).hot_bytes + block_info(blocks[i]).cold_bytes;
 	for (size_t at = 0; at < rig_page_bytes(); at++) {
 		struct ch_block found;
 		if (!block_at(rig.heap, base + at, &found))

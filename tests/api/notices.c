@@ -74,8 +74,7 @@ TEST(record_of_large_code_is_free_after_its_notice)
 	rig = rig_create(&config, &ops, NULL);
 	struct ch_owner owner = rig_owner(&rig, "large");
 	emit_open(&e, owner, BYTES, 0);
-	emit_value(&e, 1);
-	emit_ret(&e);
+	emit_answer(&e, 1);
 	e.at = BYTES;
 	CHECK_EQ(emit_commit(&e), CH_OK);
 	const struct ch__block *block = ch__block_at(rig.heap, rig_record(e.code.block));
@@ -107,8 +106,7 @@ static void poll_or_fork(void)
 		return;
 	}
 	has_forked = true;
-	child = fork();
-	CHECK(child >= 0);
+	child = fork_child();
 }
 
 TEST(child_that_a_notice_forked_hears_of_the_rest)

@@ -140,7 +140,7 @@ TEST(panic_hook_hears_of_a_stranger_that_takes_a_stub)
 	config.panic = second_hook;
 	stranger_rig = rig_create(&config, NULL, NULL);
 	struct ch_block block = rig_jumper(rig_owner(&stranger_rig, "jumper"), NULL, &branch);
-	void *exec = (void *)(uintptr_t)rig_info(block).exec;
+	void *exec = (void *)(uintptr_t)block_info(block).exec;
 	expect_signal_text(take_a_stub_as_a_stranger, exec, SIGABRT, text, sizeof text);
 	CHECK(!strncmp(text, "second hook: ", 13) && strstr(text, "libcodeheap: broken invariant"));
 	rig_end(&stranger_rig);

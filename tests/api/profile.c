@@ -750,8 +750,7 @@ TEST_EXCLUSIVE(child_of_fork_has_a_profile_of_its_own_only, 60)
 	for (int i = 0; i < FORKS; i++) {
 		profile_call_until(&rig, &m, ";parent-and-child;", ticks + 5);
 		ticks = profile_weight(&rig, ";parent-and-child;");
-		pid_t child = fork();
-		CHECK(child >= 0);
+		pid_t child = fork_child();
 		if (!child)
 			burn_in_child(&m);
 		expect_exit(child, 0);
@@ -773,8 +772,7 @@ TEST_TIMED(fork_costs_a_profile_no_ticks, 60)
 	CHECK_EQ(ch_profile_start(rig.stage->heap, 1000, NULL), CH_OK);
 	for (int i = 0; i < TIMED_FORKS; i++) {
 		method_call(&m, (void *)30);
-		pid_t child = fork();
-		CHECK(child >= 0);
+		pid_t child = fork_child();
 		if (!child)
 			_exit(0);
 		expect_exit(child, 0);

@@ -40,7 +40,7 @@ static struct ch_block hit(void *vm_user, struct ch_branch branch, void *branch_
 
 static uintptr_t entry_of(struct ch_block block)
 {
-	return (uintptr_t)rig_info(block).entry;
+	return (uintptr_t)block_info(block).entry;
 }
 
 static bool is_far(uintptr_t from, uintptr_t to)
@@ -67,8 +67,7 @@ static struct ch_block make_far(struct bed *bed, uint32_t value)
 		.owner = bed->owner, .hot_bytes = 2 * MIB, .entry = CH_ENTRY_GUARD};
 	struct emitter e;
 	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
-	emit_value(&e, value);
-	emit_ret(&e);
+	emit_answer(&e, value);
 	CHECK_EQ(emit_commit(&e), CH_OK);
 	return e.code.block;
 }
@@ -125,8 +124,7 @@ static void lay_out(struct bed *bed)
 	struct ch_open open = {.owner = bed->owner, .hot_bytes = 16, .entry = CH_ENTRY_GUARD};
 	struct emitter e;
 	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
-	emit_value(&e, NEAR);
-	emit_ret(&e);
+	emit_answer(&e, NEAR);
 	CHECK_EQ(emit_commit(&e), CH_OK);
 	bed->near = e.code.block;
 	emit_open(&bed->filler, bed->owner, 2 * reach(), 0);
@@ -182,7 +180,7 @@ static struct told tell(struct bed *bed)
 /* The first word of a block's cold bytes with a value in the range, or NULL. */
 static const uint8_t *find_word(struct ch_block block, const uint8_t *low, const uint8_t *high)
 {
-	struct ch_info info = rig_info(block);
+	struct ch_info info = block_info(block);
 	for (uint32_t i = 0; i + 8 <= info.cold_bytes; i += 4) {
 		const uint8_t *word;
 		memcpy(&word, info.cold_exec + i, sizeof word);
@@ -262,7 +260,7 @@ static void check_nothing_is_left(bool goes_near)
 	struct bed bed;
 	lay_out(&bed);
 	make_source(&bed, CH_JMP, NULL, false);
-	struct ch_info far = rig_info(bed.far);
+	struct ch_info far = block_info(bed.far);
 	link_to(&bed, bed.far, FAR);
 	CHECK(find_word(bed.source, far.exec, far.exec + far.hot_bytes));
 	if (goes_near)
@@ -393,11 +391,10 @@ TEST(patchable_entry_closes_to_its_far_veneer)
 			       .entry = CH_ENTRY_PATCH,
 			       .not_entrant = (const void *)(uintptr_t)asked};
 	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
-	emit_value(&e, 5);
-	emit_ret(&e);
+	emit_answer(&e, 5);
 	e.at = 600000 - 64;
 	CHECK_EQ(emit_commit(&e), CH_OK);
-	const void *entry = rig_info(e.code.block).entry;
+	const void *entry = block_info(e.code.block).entry;
 	CHECK_EQ(code_call(entry), 5);
 	CHECK_EQ(ch_blocks_invalidate(&e.code.block, 1, NULL), CH_OK);
 	CHECK_EQ(code_call(entry), ASKED);

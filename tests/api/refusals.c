@@ -24,9 +24,7 @@
 
 TEST(nothing_dies_of_a_cycle_without_stacks)
 {
-	struct ch_config config = rig_config(1 << 20);
-	config.driver = CH_DRIVER_HOST;
-	struct rig rig = rig_create(&config, NULL, NULL);
+	struct rig rig = rig_start_host(1 << 20);
 	struct ch_block block = rig_block(rig_owner(&rig, "f"), 7);
 	struct ch_marker *marker;
 	for (int i = 0; i < 4; i++) {
@@ -74,9 +72,7 @@ TEST(release_of_no_known_kind_frees_nothing)
 
 TEST(collection_that_was_not_begun_is_not_ended)
 {
-	struct ch_config config = rig_config(1 << 20);
-	config.driver = CH_DRIVER_HOST;
-	struct rig rig = rig_create(&config, NULL, NULL);
+	struct rig rig = rig_start_host(1 << 20);
 	struct ch_marker *marker;
 	CHECK_EQ(ch_mark_begin(rig.heap, &marker), CH_OK);
 	ch_mark_stacks(marker);
@@ -216,9 +212,7 @@ TEST(owner_of_another_heap_is_not_marked_in_silence)
 
 TEST(call_for_an_open_block_says_that_a_collection_is_open)
 {
-	struct ch_config config = rig_config(1 << 20);
-	config.driver = CH_DRIVER_HOST;
-	struct rig rig = rig_create(&config, NULL, NULL);
+	struct rig rig = rig_start_host(1 << 20);
 	struct ch_open open = {.size = sizeof open, .heap = rig.heap, .hot_bytes = 16};
 	struct ch_code code;
 	struct ch_marker *marker;
@@ -243,9 +237,7 @@ static bool end_in_visit(void *arg, const struct ch_info *info)
 
 TEST(visit_of_blocks_is_not_ended_as_a_collection)
 {
-	struct ch_config config = rig_config(1 << 20);
-	config.driver = CH_DRIVER_HOST;
-	struct rig rig = rig_create(&config, NULL, NULL);
+	struct rig rig = rig_start_host(1 << 20);
 	struct ch_marker *marker;
 	rig_block(rig_owner(&rig, "owner"), 3);
 	CHECK_EQ(ch_mark_begin(rig.heap, &marker), CH_OK);
@@ -461,9 +453,7 @@ static bool never_stops(void *vm_user)
 /* The driver of a HOST heap stops the threads, and asks no vm. */
 TEST(vm_of_a_host_heap_has_no_stop_of_its_own)
 {
-	struct ch_config config = rig_config(1 << 20);
-	config.driver = CH_DRIVER_HOST;
-	struct rig rig = rig_create(&config, NULL, NULL);
+	struct rig rig = rig_start_host(1 << 20);
 	struct ch_ops ops = {.size = sizeof ops, .stop_world = never_stops};
 	struct ch_vm *vm = rig.vm;
 	REFUSED(ch_vm_attach(rig.heap, &ops, NULL, &vm), CH_E_ARG, "for CH_DRIVER_BUILTIN only");
@@ -630,7 +620,7 @@ TEST(patch_point_without_memory_leaves_no_edge_to_its_exit)
 			CHECK_EQ(ch_edge_attach(e.code.block, other), CH_OK);
 		ch__os_fail_at(1, true);
 		enum ch_status status = ch_patch_point_attach(e.code.block, point,
-							      rig_info(exit).exec, NULL);
+							      block_info(exit).exec, NULL);
 		ch__os_fail_at(0, false);
 		CHECK(status == CH_OK || status == CH_E_MEMORY);
 		refused += status == CH_E_MEMORY;
@@ -664,8 +654,7 @@ TEST(commit_takes_no_cold_room_that_the_open_did_not_give)
 	struct ch_open open = {.owner = rig_owner(&rig, "owner"), .hot_bytes = 64, .cold_bytes = 64,
 			       .branch_room = 2};
 	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
-	struct ch_info info = {.size = sizeof info};
-	CHECK_EQ(ch_block_info(e.code.block, &info), CH_OK);
+	struct ch_info info = block_info(e.code.block);
 	uint32_t stubs = info.cold_bytes - e.code.cold_bytes;
 	struct ch_code code = e.code;
 	code.used_to = 16;

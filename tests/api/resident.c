@@ -98,8 +98,7 @@ static struct emitter open_room(struct rig *rig, uint32_t room)
 {
 	struct emitter e;
 	emit_open(&e, rig_owner(rig, "large"), room, 0);
-	emit_value(&e, 7);
-	emit_ret(&e);
+	emit_answer(&e, 7);
 	return e;
 }
 
@@ -121,8 +120,7 @@ static void open_large(enum ch_backend backend, bool is_aborted)
 	if (!TEST_SANITIZED && after + WRITTEN / KIB > before + STAYS_KIB)
 		FAIL("the process has %lu KiB, and had %lu", after, before);
 	if (!is_aborted)
-		CHECK_EQ(code_call(rig_info(e.code.block).exec), 7);
-	rig_check(&rig);
+		CHECK_EQ(code_call(block_info(e.code.block).exec), 7);
 	rig_end(&rig);
 }
 
@@ -154,8 +152,7 @@ static void room_takes_what_is_written(enum ch_backend backend)
 	if (!TEST_SANITIZED && resident() > before + WRITTEN / KIB + MOST_KIB)
 		FAIL("%d KiB written take %lu KiB", WRITTEN / KIB, resident() - before);
 	CHECK_EQ(emit_commit(&e), CH_OK);
-	CHECK_EQ(code_call(rig_info(e.code.block).exec), 7);
-	rig_check(&rig);
+	CHECK_EQ(code_call(block_info(e.code.block).exec), 7);
 	rig_end(&rig);
 }
 TEST(open_of_a_large_room_touches_only_what_is_written_dual)
@@ -181,7 +178,6 @@ TEST(sites_of_large_rooms_take_memory_where_they_are)
 			FAIL("sites of block %d take %lu KiB", i, resident() - before);
 		CHECK_EQ(ch_block_abort(&e.code), CH_OK);
 	}
-	rig_check(&rig);
 	rig_end(&rig);
 }
 
@@ -228,7 +224,6 @@ static void free_many(bool are_linked)
 	unsigned long after = resident(), gone = (unsigned long)(most - LEFT_BYTES) / KIB;
 	if (!TEST_SANITIZED && after + gone > before)
 		FAIL("the process has %lu KiB, and had %lu", after, before);
-	rig_check(&rig);
 	rig_end(&rig);
 }
 
@@ -263,7 +258,6 @@ TEST(memory_goes_back_around_the_few_blocks_that_stay)
 		     (unsigned long long)most / KIB);
 	if (!TEST_SANITIZED && after + gone > before)
 		FAIL("the process has %lu KiB, and had %lu", after, before);
-	rig_check(&rig);
 	rig_end(&rig);
 }
 
@@ -315,8 +309,7 @@ TEST(pool_that_nobody_gave_a_size_grows_with_its_code)
 	for (unsigned i = 0; i < count; i++) {
 		struct emitter e;
 		emit_open(&e, owner, PIECE - 64, 0);
-		emit_value(&e, i);
-		emit_ret(&e);
+		emit_answer(&e, i);
 		e.code.used_to = PIECE - 64;
 		CHECK_EQ(ch_block_commit(&e.code, 1), CH_OK);
 		CHECK_EQ(ch_owner_set_entry(owner, e.code.block), CH_OK);
@@ -325,7 +318,6 @@ TEST(pool_that_nobody_gave_a_size_grows_with_its_code)
 	stats = rig_stats(&rig);
 	CHECK_EQ(stats.free_bytes_now, stats.pool_bytes - (uint64_t)count * PIECE);
 	CHECK(stats.committed_bytes_now >= (uint64_t)count * PIECE);
-	rig_check(&rig);
 	rig_end(&rig);
 }
 

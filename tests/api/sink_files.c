@@ -664,8 +664,7 @@ TEST(perf_map_s_thread_ends_before_its_process_does)
 		skip("a child may start no thread here");
 	ch__late_names_come();
 	CHECK_EQ(pthread_key_create(&key, note_end), 0);
-	pid_t pid = fork();
-	CHECK(pid >= 0);
+	pid_t pid = fork_child();
 	if (pid == 0) {
 		main_thread = pthread_self();
 		ch__os_pretended.clock = see_thread;
@@ -681,8 +680,7 @@ TEST(perf_map_s_thread_ends_before_its_process_does)
 TEST(process_that_gets_no_thread_for_names_waits_at_its_exit_for_none)
 {
 	ch__late_names_come();
-	pid_t pid = fork();
-	CHECK(pid >= 0);
+	pid_t pid = fork_child();
 	if (pid == 0) {
 		ch__os_fail_as(1, true, EAGAIN);
 		ch__listeners_names_wait();
@@ -701,8 +699,7 @@ TEST(child_of_a_process_that_got_no_thread_for_names_has_one)
 	ch__os_fail_as(1, true, EAGAIN);
 	ch__listeners_names_wait();
 	ch__os_fail_at(0, false);
-	pid_t pid = fork();
-	CHECK(pid >= 0);
+	pid_t pid = fork_child();
 	if (pid == 0) {
 		alarm(CHILD_S);
 		check_names_of_a_storm(call_nothing);

@@ -300,10 +300,9 @@ TEST(tools_of_a_child_without_code_are_told_of_none)
 	config.fork = CH_FORK_NONE;
 	struct rig rig = rig_create(&config, NULL, NULL);
 	struct ch_block block = rig_block(rig_owner(&rig, "of_the_parent"), 1);
-	uintptr_t code = (uintptr_t)rig_info(block).exec;
+	uintptr_t code = (uintptr_t)block_info(block).exec;
 	CHECK_EQ(ch_sink_flush(rig.heap), CH_OK);
-	pid_t pid = fork();
-	CHECK(pid >= 0);
+	pid_t pid = fork_child();
 	if (pid == 0) {
 		CHECK(!map_of_process_names("of_the_parent"));
 		CHECK(!gdb_knows(code));

@@ -86,8 +86,7 @@ TEST(answers_of_the_library_end_where_the_older_struct_ends)
 	struct ch_spot spot;
 	memset(&spot, GARBAGE, sizeof spot);
 	spot.size = UP_TO(struct ch_spot, user);
-	struct ch_info whole = {.size = sizeof whole};
-	CHECK_EQ(ch_block_info(block, &whole), CH_OK);
+	struct ch_info whole = block_info(block);
 	CHECK(ch_code_at(rig.heap, whole.entry, false, &spot));
 	CHECK_EQ(spot.block.bits, block.bits);
 	check_untouched(&spot, UP_TO(struct ch_spot, user), sizeof spot);
@@ -100,8 +99,7 @@ TEST(spot_of_the_least_size_gets_the_handle_alone)
 {
 	struct rig rig = rig_start(1 << 20);
 	struct ch_block block = rig_block(rig_owner(&rig, "method"), 1);
-	struct ch_info info = {.size = sizeof info};
-	CHECK_EQ(ch_block_info(block, &info), CH_OK);
+	struct ch_info info = block_info(block);
 	struct ch_spot spot;
 	memset(&spot, GARBAGE, sizeof spot);
 	spot.size = UP_TO(struct ch_spot, block);
@@ -144,8 +142,7 @@ TEST(structs_of_a_newer_header_are_refused_by_name)
 	says("CH_E_ARG: ch_info.size is ");
 	CHECK_EQ(ch_owner_info(owner, &facts), CH_E_ARG);
 	says("CH_E_ARG: ch_owner_facts.size is ");
-	struct ch_info found = {.size = sizeof found};
-	CHECK_EQ(ch_block_info(rig_block(owner, 2), &found), CH_OK);
+	struct ch_info found = block_info(rig_block(owner, 2));
 	CHECK(!ch_code_at(rig.heap, found.entry, false, &spot));
 	spot.size = sizeof spot;
 	CHECK(ch_code_at(rig.heap, found.entry, false, &spot));

@@ -212,8 +212,7 @@ TEST(room_that_a_commit_gives_back_is_told)
 	CHECK_EQ(try_open(owner, 600, 0), CH_E_FULL);
 	poll_here();
 	CHECK_EQ(h.told, 0);
-	emit_value(&e, 3);
-	emit_ret(&e);
+	emit_answer(&e, 3);
 	CHECK_EQ(emit_commit(&e), CH_OK);
 	poll_here();
 	if (h.told != 1)
@@ -286,8 +285,7 @@ static void fill_and_release(void *user)
 	struct emitter e;
 	n->most = ++n->depth > n->most ? n->depth : n->most;
 	while (emit_open_as(&e, &open) == CH_OK) {
-		emit_value(&e, 1);
-		emit_ret(&e);
+		emit_answer(&e, 1);
 		e.at = open.hot_bytes;
 		CHECK_EQ(emit_commit(&e), CH_OK);
 	}

@@ -74,7 +74,7 @@ TEST(address_says_the_words_of_its_block_and_where_in_it_it_is)
 	for (uint32_t at = 0; at < HOT_BYTES; at++)
 		CHECK(!is_code(rig.heap, c.e.code.exec + at));
 	CHECK_EQ(emit_commit(&c.e), CH_OK);
-	struct ch_info info = rig_info(c.e.code.block);
+	struct ch_info info = block_info(c.e.code.block);
 	for (uint32_t at = 0; at < info.hot_bytes + info.cold_bytes; at++) {
 		bool is_cold = at >= info.hot_bytes;
 		const uint8_t *exec = is_cold ? info.cold_exec : info.exec;
@@ -108,9 +108,9 @@ TEST(address_behind_a_part_is_no_code)
 		open_calls(&rig, &c[i]);
 		CHECK_EQ(emit_commit(&c[i].e), CH_OK);
 	}
-	struct ch_info info = rig_info(c[1].e.code.block);
+	struct ch_info info = block_info(c[1].e.code.block);
 	const uint8_t *end = info.cold_exec + info.cold_bytes;
-	CHECK(end == rig_info(c[0].e.code.block).cold_exec - 8);
+	CHECK(end == block_info(c[0].e.code.block).cold_exec - 8);
 	CHECK_EQ(ch_owner_release(c[0].owner, CH_RELEASE_NOT_RUNNING), CH_OK);
 	CHECK(is_code(rig.heap, end - 1) && !is_code(rig.heap, end));
 	end = info.exec + info.hot_bytes;
@@ -222,7 +222,7 @@ TEST(code_is_found_in_whichever_heap_has_it)
 	const void *entry[3];
 	for (int i = 0; i < 3; i++) {
 		rigs[i] = rig_start(1 << 20);
-		entry[i] = rig_info(rig_block(rig_owner(&rigs[i], "one of three"), 1)).entry;
+		entry[i] = block_info(rig_block(rig_owner(&rigs[i], "one of three"), 1)).entry;
 	}
 	for (int i = 0; i < 3; i++) {
 		CHECK_EQ(spot_at(NULL, entry[i], false).block.bits,
@@ -268,7 +268,7 @@ TEST(name_leads_to_the_code_that_has_it)
 	emit_ret(&e);
 	CHECK_EQ(count_named(&rig, "own"), 1);
 	CHECK_EQ(count_named(&rig, "owner"), 1);
-	CHECK(!strcmp(rig_info(e.code.block).name, "own"));
+	CHECK(!strcmp(block_info(e.code.block).name, "own"));
 	CHECK_EQ(emit_commit(&e), CH_OK);
 	struct named named = {0};
 	CHECK_EQ(ch_block_each(rig.heap, "own", note_named, &named), CH_OK);
@@ -288,7 +288,7 @@ TEST(name_leads_to_the_code_that_has_it)
 TEST(spot_of_an_older_header_is_filled_as_far_as_it_goes)
 {
 	struct rig rig = rig_start(1 << 20);
-	struct ch_info info = rig_info(rig_block(rig_owner(&rig, "owner"), 1));
+	struct ch_info info = block_info(rig_block(rig_owner(&rig, "owner"), 1));
 	struct ch_spot spot;
 	memset(&spot, 0xaa, sizeof spot);
 	spot.size = offsetof(struct ch_spot, owner);

@@ -387,8 +387,7 @@ TEST(file_of_a_process_that_exits_has_ended_and_of_one_that_is_killed_has_no_wri
 		pid_t pid;
 		do {
 			fflush(NULL);
-			pid = fork();
-			CHECK(pid >= 0);
+			pid = fork_child();
 			if (pid == 0) {
 				ch__os_pretended.clock = stand_still;
 				struct rig rig = start_with(1 << 20, path);
@@ -428,8 +427,7 @@ TEST(process_that_exits_waits_for_the_last_word_of_its_file)
 {
 	in_folder("file");
 	fflush(NULL);
-	pid_t pid = fork();
-	CHECK(pid >= 0);
+	pid_t pid = fork_child();
 	if (pid == 0) {
 		ch__os_pretended.clock = stand_still;
 		struct rig rig = start_with(1 << 20, path);
@@ -535,8 +533,7 @@ TEST(file_of_a_living_process_is_not_taken_away)
 	struct rig rig = start_with(1 << 20, in_folder("file"));
 	free(stats_read(path, 1));
 	fflush(NULL);
-	pid_t pid = fork();
-	CHECK(pid >= 0);
+	pid_t pid = fork_child();
 	if (pid == 0) {
 		char *argv[] = {(char *)(uintptr_t) "x",
 				(char *)(uintptr_t) "refused_by_its_writer_helper", NULL};
@@ -677,8 +674,7 @@ TEST(child_of_fork_never_writes_to_its_parents_file)
 	free(stats_read(path, 1));
 	CHECK_EQ(pipe(ends), 0);
 	fflush(NULL);
-	pid_t pid = fork();
-	CHECK(pid >= 0);
+	pid_t pid = fork_child();
 	if (pid == 0) {
 		char byte;
 		close(ends[1]);
@@ -718,8 +714,7 @@ TEST(child_of_fork_makes_a_file_of_its_own_when_it_works)
 	for (int does_work = 0; does_work < 2; does_work++) {
 		uint64_t forked_ns = now_ns();
 		fflush(NULL);
-		pid_t pid = fork();
-		CHECK(pid >= 0);
+		pid_t pid = fork_child();
 		if (pid == 0) {
 			char own[128];
 			snprintf(own, sizeof own, "%s/file.%d", folder, getpid());

@@ -225,8 +225,7 @@ TEST(owner_calls_give_each_status)
 	struct emitter e;
 	emit_open(&e, owner, 16, 0);
 	FAILS(ch_owner_set_entry(owner, e.code.block), CH_E_STATE);
-	emit_value(&e, 1);
-	emit_ret(&e);
+	emit_answer(&e, 1);
 	CHECK_EQ(emit_commit(&e), CH_OK);
 	FAILS(ch_owner_set_entry(other, e.code.block), CH_E_ARG);
 	FAILS(ch_owner_set_entry(none, e.code.block), CH_E_STALE);
@@ -372,8 +371,7 @@ TEST(block_commit_and_abort_give_each_status)
 	struct ch_open open = {.owner = owner, .hot_bytes = 64, .cold_bytes = 16};
 	struct emitter e;
 	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
-	emit_value(&e, 5);
-	emit_ret(&e);
+	emit_answer(&e, 5);
 	uint32_t hot = e.code.hot_bytes;
 	FAILS(commit_as(e.code, 0, 0, 0, 0), CH_E_ARG);
 	FAILS(commit_as(e.code, 0, hot + 1, 0, 0), CH_E_ARG);
@@ -410,12 +408,12 @@ TEST(block_info_and_each_give_what_was_opened)
 			       .user = &word};
 	struct emitter e;
 	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
-	struct ch_info info = rig_info(e.code.block);
+	struct ch_info info = block_info(e.code.block);
 	CHECK_EQ(info.state, CH_BLOCK_OPEN);
 	CHECK_EQ(info.entry, NULL);
 	emit_jmp(&e, NULL);
 	CHECK_EQ(emit_commit(&e), CH_OK);
-	info = rig_info(e.code.block);
+	info = block_info(e.code.block);
 	CHECK_EQ(info.state, CH_BLOCK_LIVE);
 	CHECK_EQ(info.entry, e.code.exec);
 	CHECK_EQ(info.exec, e.code.exec);
@@ -562,7 +560,7 @@ TEST(attachments_give_each_status)
 	struct ch_owner owner = rig_owner(&rig, "owner"), dead = rig_owner(&rig, "dead");
 	CHECK_EQ(ch_owner_release(dead, CH_RELEASE_NOT_RUNNING), CH_OK);
 	struct ch_block live = rig_block(owner, 1), none = {0};
-	struct ch_info info = rig_info(live);
+	struct ch_info info = block_info(live);
 	struct emitter e;
 	emit_open(&e, owner, 64, 0);
 	const void *end = e.code.exec + e.code.hot_bytes;
@@ -641,8 +639,8 @@ TEST(invalidate_passes_over_the_dead_and_refuses_the_open)
 	CHECK_EQ(count, 2);
 	CHECK_EQ(ch_blocks_invalidate(blocks, 4, &count), CH_OK);
 	CHECK_EQ(count, 0);
-	CHECK_EQ(rig_info(blocks[0]).state, CH_BLOCK_NOTENTRANT);
-	CHECK_EQ(rig_info(blocks[0]).entry, NULL);
+	CHECK_EQ(block_info(blocks[0]).state, CH_BLOCK_NOTENTRANT);
+	CHECK_EQ(block_info(blocks[0]).entry, NULL);
 	FAILS(ch_blocks_invalidate(blocks, 0, &count), CH_OK);
 	rig_end(&rig);
 }
@@ -688,7 +686,7 @@ TEST(lookup_of_foreign_addresses_finds_none)
 	CHECK(!block_at(rig.heap, NULL, &block));
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	struct ch_block made = rig_block(owner, 1);
-	struct ch_info info = rig_info(made);
+	struct ch_info info = block_info(made);
 	for (uint32_t i = 0; i < info.hot_bytes; i++) {
 		CHECK(block_at(rig.heap, info.exec + i, &block));
 		CHECK_EQ(block.bits, made.bits);

@@ -91,8 +91,7 @@ static enum ch_status make_leaf(struct ch_owner owner, uint32_t number, struct c
 	enum ch_status status = emit_open_as(&e, &open);
 	if (status != CH_OK)
 		return status;
-	emit_value(&e, number);
-	emit_ret(&e);
+	emit_answer(&e, number);
 	*block = e.code.block;
 	return finish(&e, owner, false);
 }

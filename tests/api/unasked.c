@@ -45,8 +45,7 @@ static enum ch_status make_and_free(struct ch_heap *heap, uint8_t *bytes, uint32
 	struct emitter e = {.code = {.write = bytes, .exec = bytes, .hot_bytes = size}};
 	function f;
 	emit_landing(&e);
-	emit_value(&e, 7);
-	emit_ret(&e);
+	emit_answer(&e, 7);
 	enum ch_status status = ch_code_add(heap, bytes, size, "f", &f);
 	if (status != CH_OK)
 		return status;

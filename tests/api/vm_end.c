@@ -35,8 +35,7 @@ static struct ch_block make(struct ch_owner owner, uintptr_t number, unsigned fl
 		.owner = owner, .hot_bytes = 16, .user = (void *)number, .flags = flags};
 	struct emitter e;
 	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
-	emit_value(&e, (uint32_t)number);
-	emit_ret(&e);
+	emit_answer(&e, (uint32_t)number);
 	CHECK_EQ(emit_commit(&e), CH_OK);
 	return e.code.block;
 }

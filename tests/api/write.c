@@ -13,7 +13,7 @@ static const enum ch_write NOT_RUNNING = CH_WRITE_NOT_RUNNING;
 
 static uint32_t answer_of(struct ch_block block)
 {
-	return code_call(rig_info(block).entry);
+	return code_call(block_info(block).entry);
 }
 
 /* Writes code that returns the value, and that may run at any address. Returns its size. */
@@ -21,8 +21,7 @@ static uint32_t make_answer(uint32_t value, uint8_t bytes[64])
 {
 	struct emitter e = {.code = {.write = bytes, .exec = bytes, .hot_bytes = 64}};
 	emit_landing(&e);
-	emit_value(&e, value);
-	emit_ret(&e);
+	emit_answer(&e, value);
 	return e.at;
 }
 
@@ -58,7 +57,7 @@ TEST(committed_code_gets_other_bytes)
 TEST(write_synchronizes_the_cores)
 {
 	struct rig rig = rig_start(1 << 20);
-	struct ch_info info = rig_info(rig_block(rig_owner(&rig, "owner"), 1));
+	struct ch_info info = block_info(rig_block(rig_owner(&rig, "owner"), 1));
 	uint64_t before = rig_stats(&rig).core_syncs;
 	CHECK_EQ(ch_code_write(rig.heap, info.entry, info.entry, 4, NOT_RUNNING), CH_OK);
 	CHECK_EQ(rig_stats(&rig).core_syncs > before, atomic_load(&rig.heap->has_core_sync));
@@ -69,7 +68,7 @@ TEST(code_that_is_not_entrant_is_written)
 {
 	struct rig rig = rig_start(1 << 20);
 	struct ch_block block = rig_block(rig_owner(&rig, "owner"), 1);
-	const uint8_t *entry = rig_info(block).entry;
+	const uint8_t *entry = block_info(block).entry;
 	uint8_t bytes[64];
 	CHECK_EQ(ch_blocks_invalidate(&block, 1, NULL), CH_OK);
 	CHECK_EQ(ch_code_write(NULL, entry, bytes, make_answer(2, bytes), NOT_RUNNING), CH_OK);
@@ -89,12 +88,11 @@ TEST(code_in_any_place_is_written)
 		struct emitter e;
 		uint8_t bytes[64];
 		CHECK_EQ(emit_open_as(&e, &opens[i]), CH_OK);
-		emit_value(&e, 1);
-		emit_ret(&e);
+		emit_answer(&e, 1);
 		emit_nops(&e, 4);
 		CHECK_EQ(emit_commit(&e), CH_OK);
 		CHECK_EQ(answer_of(e.code.block), 1);
-		const uint8_t *entry = rig_info(e.code.block).entry;
+		const uint8_t *entry = block_info(e.code.block).entry;
 		CHECK_EQ(ch_code_write(NULL, entry, bytes, make_answer(2, bytes), NOT_RUNNING),
 			 CH_OK);
 		CHECK_EQ(answer_of(e.code.block), 2);
@@ -114,12 +112,11 @@ TEST(write_stays_in_one_part_of_a_committed_block)
 	struct ch_open two = {.owner = owner, .hot_bytes = 64, .cold_bytes = 64};
 	CHECK_EQ(emit_open_as(&e, &two), CH_OK);
 	struct emitter cold = emit_cold(&e);
-	emit_value(&e, 1);
-	emit_ret(&e);
+	emit_answer(&e, 1);
 	emit_nops(&cold, 8);
 	emit_cold_end(&e, &cold);
 	CHECK_EQ(emit_commit(&e), CH_OK);
-	struct ch_info info = rig_info(e.code.block);
+	struct ch_info info = block_info(e.code.block);
 	const uint8_t *hot_end = info.exec + info.hot_bytes, *at = e.code.cold_exec;
 	CHECK_EQ(ch_code_write(NULL, info.entry, info.entry, e.at, NOT_RUNNING), CH_OK);
 	CHECK_EQ(ch_code_write(NULL, at, at, cold.at, NOT_RUNNING), CH_OK);
@@ -158,7 +155,7 @@ TEST(data_and_trampolines_are_not_written)
 	CHECK_EQ(ch_trampoline_make(owner, CH_TRAMPOLINE_TAIL,
 				    (const void *)(uintptr_t)rig_fallback, 0, NULL, NULL, &tramp),
 		 CH_OK);
-	expect(write_at(rig_info(tramp).entry, 1, NOT_RUNNING), CH_E_STATE, "trampoline");
+	expect(write_at(block_info(tramp).entry, 1, NOT_RUNNING), CH_E_STATE, "trampoline");
 	CHECK_EQ(answer_of(tramp), RIG_FALLBACK);
 	rig_end(&rig);
 }
@@ -210,7 +207,7 @@ TEST(what_is_attached_is_not_written)
 	expect_free(jump - 4, 4);
 	expect_kept(jump, (size_t)(end - jump), "a branch");
 	expect_free(end, 4);
-	struct ch_info info = rig_info(e.code.block);
+	struct ch_info info = block_info(e.code.block);
 	expect_kept(info.cold_exec + 4, CH_ARCH_STUB_BYTES, "a stub");
 	expect(write_at(code, (size_t)(end + 4 - code), NOT_RUNNING), CH_E_SITE, "among the");
 	rig_end(&rig);
@@ -226,11 +223,10 @@ TEST(steps_of_a_frame_are_not_written)
 	struct ch_open open = {
 		.owner = rig_owner(&rig, "owner"), .hot_bytes = 64, .frame = CH_FRAME_STEPS};
 	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
-	emit_value(&e, 1);
-	emit_ret(&e);
+	emit_answer(&e, 1);
 	e.code.frame = &none;
 	CHECK_EQ(emit_commit(&e), CH_OK);
-	struct ch_info info = rig_info(e.code.block);
+	struct ch_info info = block_info(e.code.block);
 	uint32_t room = (uint32_t)(info.exec + info.hot_bytes - info.entry), note = e.at;
 	while ((uintptr_t)(info.entry + note) % 8)
 		note++;
@@ -278,7 +274,7 @@ TEST(what_others_load_is_an_aligned_word)
 TEST(write_needs_core_synchronization_only_where_cores_go_on_with_what_they_fetched)
 {
 	struct rig rig = rig_start(1 << 20);
-	struct ch_info info = rig_info(rig_block(rig_owner(&rig, "owner"), 1));
+	struct ch_info info = block_info(rig_block(rig_owner(&rig, "owner"), 1));
 	uint8_t bytes[64];
 	uint32_t n = make_answer(2, bytes);
 	stage_refuse_membarrier(STAGE_REFUSE_CORE_SYNC);
@@ -300,8 +296,7 @@ TEST(write_in_a_child_of_fork_is_its_own)
 	void *code;
 	CHECK_EQ(make_answer(2, two), n);
 	CHECK_EQ(ch_code_add(rig.heap, one, n, "f", &code), CH_OK);
-	pid_t child = fork();
-	CHECK(child >= 0);
+	pid_t child = fork_child();
 	if (!child) {
 		CHECK_EQ(ch_code_write(rig.heap, code, two, n, NOT_RUNNING), CH_OK);
 		CHECK_EQ(code_call(code), 2);
@@ -333,8 +328,7 @@ TEST(write_that_gets_no_mapping_changes_nothing)
 	emit_open(&e, rig_owner(&rig, "owner"), 64, 0);
 	while ((uintptr_t)emit_here(&e) % 8 != 7)
 		emit_nops(&e, 1);
-	emit_value(&e, 1);
-	emit_ret(&e);
+	emit_answer(&e, 1);
 	CHECK_EQ(emit_commit(&e), CH_OK);
 	const uint8_t *value = e.code.exec + e.at - CODE_RETURN_BYTES - 4;
 	fill_maps(0);
@@ -364,8 +358,7 @@ TEST(write_ends_with_the_commit_that_succeeds)
 	for (int i = 0; i < 2; i++) {
 		struct emitter e;
 		emit_open(&e, rig_owner(&rig, "o"), 64, 64);
-		emit_value(&e, 5);
-		emit_ret(&e);
+		emit_answer(&e, 5);
 		e.code.used_to = 0;
 		codes[i] = e.code;
 		codes[0].used_to = e.at;

@@ -592,8 +592,7 @@ TEST(bdw_forked_child_runs_and_collects)
 	run_apart(&rig, build, NULL);
 	collect(&rig);
 	fflush(stdout);
-	pid_t child = fork();
-	CHECK(child >= 0);
+	pid_t child = fork_child();
 	if (!child) {
 		run_kept(&rig, NULL);
 		memset(kept, 0, METHODS / 2 * sizeof kept[0]);

@@ -122,8 +122,7 @@ TEST(child_of_a_fork_while_the_first_heap_is_made_does_not_wait_for_it)
 	CHECK_EQ(pthread_create(&maker, NULL, make_another, NULL), 0);
 	TEST_UNTIL(atomic_load(&is_in))
 		sched_yield();
-	pid_t child = fork();
-	CHECK(child >= 0);
+	pid_t child = fork_child();
 	if (!child)
 		make_in_child();
 	expect_exit(child, 0);

@@ -166,9 +166,7 @@ static void run_storm(struct rig *rig)
 	struct worker all = {0};
 	for (int t = 0; t < THREADS; t++) {
 		/* The join is a blocking call: a collection does not wait for this thread. */
-		ch_thread_park();
-		CHECK_EQ(pthread_join(workers[t].thread, NULL), 0);
-		ch_thread_unpark();
+		join_parked(workers[t].thread);
 		all.made += workers[t].made;
 		all.runs += workers[t].runs;
 		all.lost += workers[t].lost;
@@ -199,8 +197,7 @@ static void fork_until(struct rig *rig, uint64_t deadline_ns)
 	int count = 0;
 	while (now_ns() < deadline_ns || count < 3) {
 		fflush(stdout);
-		pid_t child = fork();
-		CHECK(child >= 0);
+		pid_t child = fork_child();
 		if (!child) {
 			struct worker all = {.rig = rig};
 			check_kept(rig, &all);

@@ -16,6 +16,7 @@
 #include "codeheap/codeheap_bdw.h"
 #include "codeheap/collector.h"
 #include "codeheap/look.h"
+#include "tests/support/calls.h"
 #include "tests/support/harness.h"
 #include "tests/support/stage_code.h"
 

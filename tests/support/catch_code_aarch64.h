@@ -9,17 +9,6 @@ namespace frames
 /* CFA = sp + 48, x30 at CFA - 48 */
 static const uint8_t frameless_cfi[] = {0x0c, 31, 48, 0x80 | 30, 6};
 
-inline bytes instructions(std::initializer_list<uint32_t> words)
-{
-	bytes b;
-	for (uint32_t word : words)
-		b.word(word);
-	return b;
-}
-inline void append(bytes &b, const bytes &more)
-{
-	b.at.insert(b.at.end(), more.at.begin(), more.at.end());
-}
 /* x16 = function; blr x16 */
 inline bytes call_of(const void *function)
 {

@@ -30,17 +30,6 @@ inline uint32_t jalr(uint32_t rd, uint32_t rs)
 {
 	return 0x67 | rd << 7 | rs << 15;
 }
-inline bytes instructions(std::initializer_list<uint32_t> words)
-{
-	bytes b;
-	for (uint32_t word : words)
-		b.word(word);
-	return b;
-}
-inline void append(bytes &b, const bytes &more)
-{
-	b.at.insert(b.at.end(), more.at.begin(), more.at.end());
-}
 /* auipc t1, 0; ld t1, 12(t1); j over the word; the word, at any alignment; jalr t1 */
 inline bytes call_of(const void *function)
 {

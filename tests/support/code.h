@@ -15,6 +15,13 @@ struct code_moment {
 
 #include CH_TEST_CODE
 
+/* A function that returns the value, or the end of one. */
+static inline void emit_answer(struct emitter *e, uint32_t value)
+{
+	emit_value(e, value);
+	emit_ret(e);
+}
+
 /* Emits the mark that an indirect branch may land on, where the library guards its pages. */
 static inline void emit_landing(struct emitter *e)
 {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "codeheap/codeheap.h"
+#include "tests/support/calls.h"
 #include "tests/support/code.h"
 #include "tests/support/harness.h"
 

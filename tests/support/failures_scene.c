@@ -43,8 +43,7 @@ static struct ch_block make_block(struct ch_owner owner, uint32_t value,
 {
 	struct emitter e;
 	emit_open(&e, owner, 16, 0);
-	emit_value(&e, value);
-	emit_ret(&e);
+	emit_answer(&e, value);
 	if (fact)
 		CHECK_EQ(ch_block_assume(e.code.block, *fact), CH_OK);
 	CHECK_EQ(emit_commit(&e), CH_OK);
@@ -78,8 +77,7 @@ static void make_open(struct scene *s)
 	s->ref = emit_ref_word(e, 0);
 	s->point = emit_point(e);
 	s->site = emit_site_jmp(e);
-	emit_value(e, 2);
-	emit_ret(e);
+	emit_answer(e, 2);
 	e->code.used_to = e->at;
 }
 
@@ -316,8 +314,7 @@ void scene_still_works(struct scene *s)
 		struct emitter e = {.code = s->code, .at = s->code.entry_bytes};
 		emit_landing(&e);
 		emit_filler(&e, e.code.hot_bytes - CODE_ANSWER_BYTES);
-		emit_value(&e, 7);
-		emit_ret(&e);
+		emit_answer(&e, 7);
 		CHECK_EQ(emit_commit(&e), CH_OK);
 		CHECK_EQ(code_call(e.code.exec), 7);
 	}

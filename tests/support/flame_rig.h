@@ -32,6 +32,18 @@ static inline bool flame_take(void *arg, const char *text, size_t bytes)
 	return true;
 }
 
+static struct ch__meta *meta;
+
+static inline struct ch__flame *new_flame(void)
+{
+	if (!meta)
+		meta = ch__meta_create();
+	CHECK(meta);
+	struct ch__flame *flame = ch__flame_create(meta);
+	CHECK(flame);
+	return flame;
+}
+
 /* Adds a stack `outer;inner`, all frames of one kind. Returns false when memory ran out. */
 static inline bool flame_add(struct ch__flame *flame, const char *stack, enum ch__flame_kind kind,
 			     uint64_t weight)

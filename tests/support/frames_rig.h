@@ -5,7 +5,7 @@
 #pragma once
 
 #include "codeheap/codeheap.h"
-#include "tests/support/block_at.h"
+#include "tests/support/calls.h"
 #include "tests/support/harness.h"
 
 #include <cstdlib>
@@ -42,6 +42,18 @@ struct bytes {
 		return static_cast<uint32_t>(at.size());
 	}
 };
+
+inline bytes instructions(std::initializer_list<uint32_t> words)
+{
+	bytes b;
+	for (uint32_t word : words)
+		b.word(word);
+	return b;
+}
+inline void append(bytes &b, const bytes &more)
+{
+	b.at.insert(b.at.end(), more.at.begin(), more.at.end());
+}
 
 /* MISTAKEN: the code of SAVING, under the shape of FRAMED. */
 enum shape { FRAMED, FRAMELESS, OWN, SAVING, MISTAKEN };

@@ -28,8 +28,7 @@ static inline void fill(const struct rig *rig, void *arg)
 			CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
 			return;
 		}
-		emit_value(&e, f->count);
-		emit_ret(&e);
+		emit_answer(&e, f->count);
 		e.at = f->hot_bytes; /* traps to the end, so that no byte is left over */
 		CHECK_EQ(emit_commit(&e), CH_OK);
 		CHECK_EQ(ch_owner_set_entry(owner, e.code.block), CH_OK);

@@ -100,7 +100,7 @@ static inline void graph_attach_some(struct graph *g, int at, struct emitter *e)
 	if (at && graph_chance(g, 20) && g->blocks[exit].state == CH_BLOCK_LIVE) {
 		b->edges[1] = exit;
 		CHECK_EQ(ch_patch_point_attach(b->handle, emit_point(e),
-					       rig_info(g->blocks[exit].handle).exec, NULL),
+					       block_info(g->blocks[exit].handle).exec, NULL),
 			 CH_OK);
 		g->blocks[exit].is_held = true;
 	}
@@ -187,7 +187,7 @@ static inline void graph_suspend(struct graph *g)
 		g->stacks[f] = stack;
 		for (int i = 0; i < 2; i++) {
 			int at = g->fiber_blocks[f][i] = graph_pick(g, GRAPH_BLOCKS);
-			struct ch_info info = rig_info(g->blocks[at].handle);
+			struct ch_info info = block_info(g->blocks[at].handle);
 			/* A return address may lie just behind the block's last byte, where the
 			 * next part begins: it holds the block, not the neighbour. */
 			uint32_t skip = graph_chance(g, 30) ? info.hot_bytes : 7;
@@ -315,7 +315,7 @@ static inline void graph_free_own(struct graph *g, int at)
 {
 	struct graph_block *b = &g->blocks[at];
 	b->is_own_root = false;
-	CHECK_EQ(ch_code_free(graph_chance(g, 50) ? g->rig.heap : NULL, rig_info(b->handle).exec,
+	CHECK_EQ(ch_code_free(graph_chance(g, 50) ? g->rig.heap : NULL, block_info(b->handle).exec,
 			      CH_RELEASE_COLLECT),
 		 CH_OK);
 }

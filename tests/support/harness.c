@@ -184,6 +184,13 @@ void run_case_again(const char *name)
 	FAIL("%s: %s", argv[0], strerror(errno));
 }
 
+int fork_child(void)
+{
+	int pid = fork();
+	CHECK(pid >= 0);
+	return pid;
+}
+
 void expect_exit(int pid, int code)
 {
 	int status;
@@ -353,6 +360,24 @@ bool mapping_has_flag(const void *at, const char *flag)
 	}
 	fclose(smaps);
 	return has;
+}
+
+uint64_t private_kib(uintptr_t from, size_t bytes)
+{
+	char line[512];
+	unsigned long low, high, kib;
+	bool is_inside = false;
+	uint64_t sum = 0;
+	FILE *smaps = fopen("/proc/self/smaps", "r");
+	CHECK(smaps);
+	while (fgets(line, sizeof line, smaps)) {
+		if (sscanf(line, "%lx-%lx ", &low, &high) == 2)
+			is_inside = low < from + bytes && high > from;
+		else if (is_inside && sscanf(line, "Private_Dirty: %lu kB", &kib) == 1)
+			sum += kib;
+	}
+	fclose(smaps);
+	return sum;
 }
 
 size_t test_page_bytes(void)

@@ -103,6 +103,7 @@ void expect_signal_text(void (*fn)(void *), void *arg, int signal, char *text, s
  * the case has set are then there before any library starts. */
 __attribute__((noreturn)) void run_case_again(const char *name);
 
+int fork_child(void); /* fork, which must not fail */
 /* Waits for a child of fork, and fails unless the child exited with the code. */
 void expect_exit(int pid, int code);
 /* The child exits with 0, and is not awake each ms for a wait of two seconds. */
@@ -158,6 +159,8 @@ bool thread_is_asleep(int tid);
 /* The bytes of this process's address space, and of the process's memory. Allocates nothing. */
 size_t mapped_bytes(void);
 size_t resident_bytes(void);
+/* What a range has changed and shares with no other process (Private_Dirty), in KiB. */
+uint64_t private_kib(uintptr_t from, size_t bytes);
 /* How many descriptors are open. */
 unsigned open_files(void);
 /* Whether the mapping at the address has a flag of proc(5), VmFlags: " dd" is not dumped. */

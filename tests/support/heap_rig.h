@@ -7,7 +7,7 @@
 #include "codeheap/codeheap.h"
 #include "codeheap/collector.h"
 #include "codeheap/look.h"
-#include "tests/support/block_at.h"
+#include "tests/support/calls.h"
 #include "tests/support/code.h"
 #include "tests/support/harness.h"
 
@@ -89,6 +89,13 @@ static inline struct rig rig_start(size_t pool_bytes)
 	return rig_create(&config, NULL, NULL);
 }
 
+static inline struct rig rig_start_host(size_t pool_bytes)
+{
+	struct ch_config config = rig_config(pool_bytes);
+	config.driver = CH_DRIVER_HOST;
+	return rig_create(&config, NULL, NULL);
+}
+
 static inline void rig_check(const struct rig *rig)
 {
 	char report[300];
@@ -136,8 +143,7 @@ static inline struct ch_block rig_block(struct ch_owner owner, uint32_t value)
 {
 	struct emitter e;
 	emit_open(&e, owner, 16, 0);
-	emit_value(&e, value);
-	emit_ret(&e);
+	emit_answer(&e, value);
 	CHECK_EQ(emit_commit(&e), CH_OK);
 	return e.code.block;
 }
@@ -164,13 +170,6 @@ static inline bool rig_is_there(struct ch_block block)
 {
 	struct ch_info info = {.size = sizeof info};
 	return ch_block_info(block, &info) == CH_OK;
-}
-
-static inline struct ch_info rig_info(struct ch_block block)
-{
-	struct ch_info info = {.size = sizeof info};
-	CHECK_EQ(ch_block_info(block, &info), CH_OK);
-	return info;
 }
 
 /* --- without a trace on the stack --- */

@@ -98,6 +98,7 @@ static inline uint32_t rig_chunks(const struct pool_rig *rig)
 
 static inline void rig_destroy(struct pool_rig *rig)
 {
+	rig_check(rig);
 	ch__pool_destroy(rig->pool);
 }
 

@@ -59,8 +59,8 @@ static inline void expect_literal_is_written(uintptr_t target)
 	CHECK_EQ(ch__arch_site_target(CH_LITERAL, (uint8_t *)&literal[1], 0), target);
 }
 
-/* The diverter at an offset falls through to code that returns 1, and armed leads to code at another
- * offset, which returns 2; a target that is `beside` bytes further is another. */
+/* The diverter at an offset falls through to code that returns 1, and armed leads to code at
+ * another offset, which returns 2; a target that is `beside` bytes further is another. */
 static inline void expect_diverter_leads_when_armed(struct views v, size_t at, size_t target_at,
 						    unsigned beside)
 {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * spin_rig.h: for adversaries that stop or interrupt a thread in the middle of code: code that
- * spins until told, and holds further code by an address in a register. This header has no tests. */
+ * spins until told, and holds further code by an address in a register. This header has no
+ * tests. */
 #pragma once
 
 #include "tests/support/stage.h"

@@ -496,8 +496,7 @@ void method_constant(struct stage *s, struct method *m, const char *name, uint32
 	while (status == CH_E_STALE || status == CH_E_STATE) {
 		struct emitter e;
 		method_open(&e, m);
-		emit_value(&e, value);
-		emit_ret(&e);
+		emit_answer(&e, value);
 		method_commit_only(&e, m);
 		status = ch_owner_set_entry(m->owner, m->block);
 	}

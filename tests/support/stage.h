@@ -8,7 +8,7 @@
 #pragma once
 
 #include "codeheap/graph/block.h"
-#include "tests/support/block_at.h"
+#include "tests/support/calls.h"
 #include "tests/support/harness.h"
 #include "tests/support/stage_code.h"
 

@@ -1,19 +1,10 @@
 /* SPDX-License-Identifier: MIT
  * template_probe_riscv64.h: the part of template_probe.h that knows registers: calls a trampoline
- * from a frame whose callee-saved registers hold known words, and steps through a trampoline.
- *
- * A program cannot have itself stepped here. The handler of an ebreak steps instead: it reads each
- * instruction of the trampoline and does the same to the registers of its signal. The target runs
- * by itself and stops before the return. An instruction that the handler does not know fails the
- * test. */
+ * from a frame whose callee-saved registers hold known words, and steps through a trampoline by the
+ * handler of an ebreak. */
 #pragma once
 
-#include "tests/support/harness.h"
-
-#include <signal.h>
-#include <string.h>
-#include <ucontext.h>
-#include <unwind.h>
+#include "tests/support/template_steps.h"
 
 enum {
 	PROBE_ARGS = 8,
@@ -36,18 +27,13 @@ uint64_t probe_result[2], probe_got[2];
 _Alignas(16) uint8_t probe_result_vectors[2][16], probe_got_vectors[2][16];
 /* s0 to s11 */
 uint64_t probe_kept[PROBE_KEPT], probe_kept_after[PROBE_KEPT];
-uint64_t probe_sp; /* before the call and after it */
-uint64_t probe_is_stepped;
+uint64_t probe_sp;
 
 /* Reads the payload of a trampoline, first of all in the target; and a target that returns it. */
 #define PROBE_READ_PAYLOAD(payload) __asm__ volatile("mv %0, t2" : "=r"(payload))
 uint64_t answer_payload(void);
 __asm__("	.text\n	.p2align 2\n	.globl answer_payload\n	.hidden answer_payload\n"
 	"answer_payload: mv a0, t2; ret\n");
-
-void probe_enter(const void *code, uint64_t is_stepped);
-void probe_target(void);
-extern const uint8_t probe_returned[], probe_target_end[], probe_target_stop[], probe_start[];
 
 /* Traps of 4 bytes each, so that the place of a trap does not hang on compression. */
 __asm__("	.text\n"
@@ -147,13 +133,6 @@ __asm__("	.text\n"
 	"probe_target_end:\n"
 	"	.option pop\n");
 
-/* The ABI: sp is a multiple of 16 at calls, and a call does not move sp. */
-static inline void probe_check_stack(uint64_t frame_bytes)
-{
-	CHECK_EQ(probe_seen_sp % 16, 0);
-	CHECK_EQ(probe_seen_sp, probe_sp - frame_bytes);
-}
-
 /* Whether the unwinder has found the frame of probe_enter. */
 static inline bool probe_is_caller(struct _Unwind_Context *context)
 {
@@ -165,8 +144,6 @@ static inline bool probe_is_caller(struct _Unwind_Context *context)
 			return false;
 	return true;
 }
-
-static void probe_look(uintptr_t pc, uintptr_t sp);
 
 /* Does one instruction to the registers of the signal: the pc has the place of x0. */
 static void probe_do(__riscv_mc_gp_state x)
@@ -199,8 +176,6 @@ static void probe_do(__riscv_mc_gp_state x)
 	x[REG_PC] = next;
 }
 
-static uintptr_t probe_code, probe_code_end;
-
 static void probe_on_ebreak(int signal, siginfo_t *info, void *ucontext)
 {
 	unsigned long *x = ((ucontext_t *)ucontext)->uc_mcontext.__gregs;
@@ -222,21 +197,7 @@ static void probe_on_ebreak(int signal, siginfo_t *info, void *ucontext)
 	probe_look(x[REG_PC], x[REG_SP]); /* at the entry of the target */
 }
 
-/* The handler has a stack of its own: stepping writes below the sp of the stepped stack. */
 static inline void probe_run_steps(const uint8_t *code)
 {
-	static _Alignas(16) uint8_t stack[65536];
-	stack_t alternate = {.ss_sp = stack, .ss_size = sizeof stack}, before;
-	struct sigaction action = {.sa_sigaction = probe_on_ebreak,
-				   .sa_flags = SA_SIGINFO | SA_ONSTACK},
-			 old;
-	probe_code = (uintptr_t)code;
-	probe_code_end = probe_code + PROBE_CODE_BYTES;
-	CHECK_EQ(sigaltstack(&alternate, &before), 0);
-	CHECK_EQ(sigaction(SIGTRAP, &action, &old), 0);
-	probe_is_stepped = 1;
-	probe_enter(code, 1);
-	probe_is_stepped = 0;
-	CHECK_EQ(sigaction(SIGTRAP, &old, NULL), 0);
-	CHECK_EQ(sigaltstack(&before, NULL), 0);
+	probe_step_by(probe_on_ebreak, code, PROBE_CODE_BYTES);
 }

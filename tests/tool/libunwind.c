@@ -775,8 +775,7 @@ TEST(child_of_a_fork_has_its_own_libunwind)
 	CHECK(ch__sinks_page_live(bed.sinks, 5, 1, 0));
 	ch__sinks_lock(bed.sinks);
 	ch__sinks_fork_files_prepare();
-	pid_t child = fork();
-	CHECK(child >= 0);
+	pid_t child = fork_child();
 	if (!child) {
 		ch__sinks_fork_files_done(true);
 		ch__sinks_fork_child(bed.sinks, true);

@@ -143,8 +143,7 @@ static enum outcome try_in_child(void (*fn)(struct raw *), bool is_right)
 	struct rlimit none = {0, 0};
 	int status;
 	fflush(NULL);
-	pid_t pid = fork();
-	CHECK(pid >= 0);
+	pid_t pid = fork_child();
 	if (pid == 0) {
 		struct raw *r = aligned_alloc(64, sizeof *r);
 		memset(r, 0, sizeof *r);

@@ -56,8 +56,7 @@ static int run_case(const char *name)
 	if (sanitizer && *sanitizer)
 		skip("a sanitizer's program does not run under Valgrind");
 	CHECK_EQ(pipe(ends), 0);
-	pid_t pid = fork();
-	CHECK(pid >= 0);
+	pid_t pid = fork_child();
 	if (pid == 0) {
 		dup2(ends[1], STDOUT_FILENO);
 		dup2(ends[1], STDERR_FILENO);
@@ -97,7 +96,7 @@ static void run_reused_code(void)
 	for (uint32_t i = 1; i <= 40; i++) {
 		struct ch_owner owner = rig_owner(&rig, "reused");
 		struct ch_block block = rig_block(owner, i);
-		const uint8_t *at = rig_info(block).entry;
+		const uint8_t *at = block_info(block).entry;
 		first = first ? first : at;
 		CHECK_EQ(at, first);
 		CHECK_EQ(code_call(at), i);
@@ -116,7 +115,7 @@ static void run_linked_code(void)
 			from = rig_jumper(owner, NULL, &branch);
 	for (uint32_t i = 0; i < 10; i++) {
 		CHECK_EQ(ch_branch_link(branch, i % 2 ? one : two), CH_OK);
-		CHECK_EQ(code_call(rig_info(from).entry), i % 2 ? 1 : 2);
+		CHECK_EQ(code_call(block_info(from).entry), i % 2 ? 1 : 2);
 	}
 	rig_end(&rig);
 }
@@ -132,8 +131,8 @@ static void read_freed_code(void)
 	struct rig rig = rig_start(MIB);
 	struct ch_owner owner = rig_owner(&rig, "freed"), kept = rig_owner(&rig, "kept");
 	struct ch_block block = rig_block(owner, 7), neighbour = rig_block(kept, 8);
-	const volatile uint8_t *at = rig_info(block).exec;
-	CHECK_EQ(*at, *(const volatile uint8_t *)rig_info(neighbour).exec);
+	const volatile uint8_t *at = block_info(block).exec;
+	CHECK_EQ(*at, *(const volatile uint8_t *)block_info(neighbour).exec);
 	CHECK_EQ(ch_owner_set_entry(kept, neighbour), CH_OK);
 	CHECK_EQ(ch_owner_set_entry(owner, block), CH_OK);
 	drop_and_collect(&rig, owner);
@@ -151,8 +150,7 @@ static void read_open_code(void)
 		struct ch_open open = {
 			.owner = rig_owner(&rig, "open"), .hot_bytes = 64, .cold_bytes = 16};
 		CHECK_EQ(emit_open_as(&e, &open), CH_OK);
-		emit_value(&e, 5);
-		emit_ret(&e);
+		emit_answer(&e, 5);
 		e.code.cold_used = 16;
 		const volatile uint8_t *exec = e.code.exec, *cold = e.code.cold_exec;
 		if (i == 0)
@@ -175,8 +173,7 @@ static void write_given_back_code(void)
 	struct rig rig = rig_start(MIB);
 	struct emitter e;
 	emit_open(&e, rig_owner(&rig, "short"), 512, 0);
-	emit_value(&e, 1);
-	emit_ret(&e);
+	emit_answer(&e, 1);
 	volatile uint8_t *write = e.code.write;
 	CHECK_EQ(emit_commit(&e), CH_OK);
 	/* After the commit the rest of the room does not belong to the block. */
@@ -219,10 +216,9 @@ static void use_spans(struct rig *rig)
 		struct ch_owner owner = rig_owner(rig, "span");
 		struct emitter e;
 		emit_open(&e, owner, (uint32_t)(3 * rig_page_bytes()), (uint32_t)(i % 2));
-		emit_value(&e, 3);
-		emit_ret(&e);
+		emit_answer(&e, 3);
 		CHECK_EQ(emit_commit(&e), CH_OK);
-		CHECK_EQ(code_call(rig_info(e.code.block).entry), 3);
+		CHECK_EQ(code_call(block_info(e.code.block).entry), 3);
 		drop_and_collect(rig, owner);
 	}
 }
@@ -309,7 +305,7 @@ static void use_jitdump(void)
 	CHECK(ch_sink_status(rig.heap, CH_SINK_JITDUMP, &path, &failed));
 	struct ch_owner owner = rig_owner(&rig, "dumped");
 	struct ch_branch branch;
-	CHECK_EQ(code_call(rig_info(rig_block(owner, 3)).entry), 3);
+	CHECK_EQ(code_call(block_info(rig_block(owner, 3)).entry), 3);
 	(void)rig_jumper(owner, NULL, &branch);
 	drop_and_collect(&rig, owner);
 	CHECK_EQ(unlink(path), 0);
@@ -364,7 +360,7 @@ static void live_in_child(void *arg)
 	struct rig *rig = arg;
 	use_graph(rig);
 	struct ch_owner owner = rig_owner(rig, "child");
-	CHECK_EQ(code_call(rig_info(rig_block(owner, 11)).entry), 11);
+	CHECK_EQ(code_call(block_info(rig_block(owner, 11)).entry), 11);
 	rig_check(rig);
 	_exit(0);
 }
@@ -373,7 +369,7 @@ static void fork_children(void)
 {
 	struct rig rig = rig_start(2 * MIB);
 	struct ch_owner owner = rig_owner(&rig, "freed");
-	freed_entry = rig_info(rig_block(owner, 4)).entry;
+	freed_entry = block_info(rig_block(owner, 4)).entry;
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
 	expect_signal(live_in_child, &rig, 0);
 	expect_signal(jump_into_freed, NULL, SIGTRAP);
@@ -382,7 +378,7 @@ static void fork_children(void)
 	struct ch_config config = rig_config(MIB);
 	config.fork = CH_FORK_NONE;
 	rig = rig_create(&config, NULL, NULL);
-	freed_entry = rig_info(rig_block(rig_owner(&rig, "mine"), 4)).entry;
+	freed_entry = block_info(rig_block(rig_owner(&rig, "mine"), 4)).entry;
 	expect_signal(jump_into_freed, NULL, SIGSEGV);
 	CHECK_EQ(code_call(freed_entry), 4);
 	rig_end(&rig);
@@ -401,10 +397,9 @@ static void read_freed_code_in_child(void)
 {
 	struct rig rig = rig_start(2 * MIB);
 	struct ch_owner owner = rig_owner(&rig, "freed");
-	freed_entry = rig_info(rig_block(owner, 4)).entry;
+	freed_entry = block_info(rig_block(owner, 4)).entry;
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
-	pid_t pid = fork();
-	CHECK(pid >= 0);
+	pid_t pid = fork_child();
 	if (pid == 0)
 		read_in_child(NULL);
 	int status;
@@ -416,7 +411,7 @@ static void jump_in_child(void)
 {
 	struct rig rig = rig_start(MIB);
 	struct ch_owner owner = rig_owner(&rig, "freed");
-	freed_entry = rig_info(rig_block(owner, 4)).entry;
+	freed_entry = block_info(rig_block(owner, 4)).entry;
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
 	expect_signal(jump_into_freed, NULL, SIGTRAP);
 	rig_end(&rig);

@@ -30,8 +30,7 @@ static void run_there(struct stage *stage, const char *name, void (*body)(struct
 	}
 	if (sanitizer && *sanitizer)
 		skip("a sanitizer's program does not run under Valgrind");
-	pid_t pid = fork();
-	CHECK(pid >= 0);
+	pid_t pid = fork_child();
 	if (pid == 0)
 		exec_valgrind(name);
 	CHECK_EQ(waitpid(pid, &status, 0), pid);

@@ -144,12 +144,10 @@ static void spin_for_a_while(void)
 /* Calls act in a grandchild with its own session, out of reach of a signal to the case's group. */
 static void do_far_away(void (*act)(void))
 {
-	pid_t child = fork();
-	CHECK(child >= 0);
+	pid_t child = fork_child();
 	if (!child) {
 		CHECK(setsid() > 0);
-		child = fork();
-		CHECK(child >= 0);
+		child = fork_child();
 		if (!child) {
 			act();
 			_exit(0);
@@ -274,8 +272,7 @@ static void crowd_the_processor(void)
 	CPU_SET(at, &one);
 	CHECK_EQ(sched_setaffinity(0, sizeof one, &one), 0);
 	for (int i = 0; i < LOOPS; i++) {
-		pid_t loop = fork();
-		CHECK(loop >= 0);
+		pid_t loop = fork_child();
 		if (!loop) {
 			prctl(PR_SET_PDEATHSIG, SIGKILL);
 			setsid();
@@ -590,8 +587,7 @@ TEST(runner_that_is_ended_ends_what_it_started)
 	CHECK_EQ(pipe(ends), 0);
 	find_self(self);
 	strcpy(strrchr(self, '/'), "/runner");
-	pid_t runner = fork();
-	CHECK(runner >= 0);
+	pid_t runner = fork_child();
 	if (!runner) {
 		dup2(ends[1], 9);
 		close(ends[0]);

@@ -46,8 +46,7 @@ static struct ch_block make_source(struct ch_owner of, struct ch_branch branches
 	struct emitter e;
 	emit_open(&e, of, 100, 2);
 	const void *point = emit_point(&e);
-	emit_value(&e, 3);
-	emit_ret(&e);
+	emit_answer(&e, 3);
 	const void *exit = emit_here(&e);
 	branches[0] = emit_attach(&e, emit_site_jmp(&e), CH_JMP, NULL);
 	branches[1] = emit_attach(&e, emit_site_jmp(&e), CH_JMP, NULL);
@@ -66,8 +65,7 @@ static struct ch_block make_as(struct ch_owner of, struct ch_assumption fact, en
 	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
 	CHECK_EQ(ch_edge_attach_owner(e.code.block, of), CH_OK);
 	CHECK_EQ(ch_block_assume(e.code.block, fact), CH_OK);
-	emit_value(&e, 4);
-	emit_ret(&e);
+	emit_answer(&e, 4);
 	CHECK_EQ(emit_commit(&e), CH_OK);
 	return e.code.block;
 }

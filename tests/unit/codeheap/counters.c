@@ -60,7 +60,6 @@ TEST(records_of_blocks_that_wore_out_serve_when_there_are_no_others)
 	CHECK_EQ(rig_record(e.code.block), first);
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
 	open_and_abort(owner, 10 * (int)records);
-	rig_check(&rig);
 	rig_end(&rig);
 }
 
@@ -378,8 +377,7 @@ static enum ch_status make_block(struct ch_owner owner)
 	enum ch_status status = emit_open_as(&e, &open);
 	if (status != CH_OK)
 		return status;
-	emit_value(&e, 1);
-	emit_ret(&e);
+	emit_answer(&e, 1);
 	e.code.used_to = 500;
 	return ch_block_commit(&e.code, 1);
 }
@@ -423,13 +421,6 @@ TEST(thread_that_comes_after_2_to_the_32_stops_serializes_itself)
 
 /* --- epochs --- */
 
-static struct rig start_host(void)
-{
-	struct ch_config config = rig_config(1 << 20);
-	config.driver = CH_DRIVER_HOST;
-	return rig_create(&config, NULL, NULL);
-}
-
 static void run_cycle(const struct rig *rig, struct ch_owner owner, bool is_complete)
 {
 	struct ch_marker *marker;
@@ -441,7 +432,7 @@ static void run_cycle(const struct rig *rig, struct ch_owner owner, bool is_comp
 
 TEST(code_lives_through_any_number_of_cycles_that_are_given_up)
 {
-	struct rig rig = start_host();
+	struct rig rig = rig_start_host(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	struct ch_block block = rig_block(owner, 4);
 	CHECK_EQ(ch_owner_set_entry(owner, block), CH_OK);
@@ -466,7 +457,7 @@ TEST(code_lives_through_any_number_of_cycles_that_are_given_up)
 
 TEST(what_is_dead_stays_so_through_any_number_of_cycles_without_a_sweep)
 {
-	struct rig rig = start_host();
+	struct rig rig = rig_start_host(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "owner"), dead = rig_owner(&rig, "dead");
 	struct ch_block block = rig_block(dead, 4);
 	CHECK_EQ(ch_owner_set_entry(dead, block), CH_OK);
@@ -498,7 +489,7 @@ TEST(tombstone_of_the_death_2_to_the_32_is_not_read_while_it_is_written)
 	rig.heap->tombstones_written = (UINT64_C(1) << 32) - 2;
 	for (int i = 0; i < 3; i++) {
 		struct ch_owner gone = rig_owner(&rig, "gone");
-		offsets[i] = ch__offset(rig.heap, (uintptr_t)rig_info(rig_block(gone, 1)).exec);
+		offsets[i] = ch__offset(rig.heap, (uintptr_t)block_info(rig_block(gone, 1)).exec);
 		(void)rig_block(owner, 2);
 		CHECK_EQ(ch_owner_release(gone, CH_RELEASE_NOT_RUNNING), CH_OK);
 		ch__place_find(rig.heap, offsets[i], &place);
@@ -537,7 +528,7 @@ TEST(tombstone_says_where_the_parts_were)
 	CHECK_EQ(last_stone(&rig)->cold, 0);
 	struct ch_branch branch;
 	owner = rig_owner(&rig, "with stubs");
-	struct ch_info info = rig_info(rig_jumper(owner, NULL, &branch));
+	struct ch_info info = block_info(rig_jumper(owner, NULL, &branch));
 	uint32_t at = ch__offset(rig.heap, (uintptr_t)info.cold_exec - CH__HEAD_BYTES);
 	uint32_t in_page = at % (uint32_t)rig_page_bytes() / CH__GRANULE_BYTES;
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
@@ -550,8 +541,7 @@ TEST(tombstone_says_where_the_parts_were)
 	owner = rig_owner(&rig, "span");
 	struct ch_open open = {.owner = owner, .hot_bytes = 2 * (uint32_t)rig_page_bytes()};
 	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
-	emit_value(&e, 1);
-	emit_ret(&e);
+	emit_answer(&e, 1);
 	e.code.used_to = e.code.hot_bytes;
 	CHECK_EQ(ch_block_commit(&e.code, 1), CH_OK);
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);

@@ -620,8 +620,7 @@ static void prepare_own_frames(struct scene *s)
 		.owner = s->owner, .hot_bytes = 100, .name = "own", .flags = CH_OPEN_OWN_FRAMES};
 	CHECK_EQ(ch_block_abort(&e->code), CH_OK);
 	CHECK_EQ(emit_open_as(e, &open), CH_OK);
-	emit_value(e, 5);
-	emit_ret(e);
+	emit_answer(e, 5);
 	/* One CIE without augmentation, one FDE, the end. */
 	memset(table, 0, sizeof table);
 	table[0] = 4 + sizeof cie;
@@ -715,8 +714,7 @@ static enum ch_status call_ref(struct scene *s)
 }
 static enum ch_status call_point(struct scene *s)
 {
-	struct ch_info info = {.size = sizeof info};
-	CHECK_EQ(ch_block_info(s->live, &info), CH_OK);
+	struct ch_info info = block_info(s->live);
 	return ch_patch_point_attach(s->open.code.block, s->point, info.exec, NULL);
 }
 static enum ch_status call_lines(struct scene *s)
@@ -934,8 +932,7 @@ static enum ch_status call_backtrace(struct scene *s)
 static enum ch_status call_name(struct scene *s)
 {
 	char text[100];
-	struct ch_info info = {.size = sizeof info};
-	CHECK_EQ(ch_block_info(s->live, &info), CH_OK);
+	struct ch_info info = block_info(s->live);
 	CHECK(ch_address_name(s->heap, info.exec, false, text, sizeof text) > 0);
 	CHECK(ch_address_name(s->heap, (const void *)(uintptr_t)strtol, false, text, sizeof text) >
 	      0);
@@ -994,10 +991,8 @@ FAILS(failures_sink_status, "ch_sink_status", NULL, call_sink_status,
 
 static enum ch_status call_fork(struct scene *s)
 {
-	struct ch_info info = {.size = sizeof info};
-	CHECK_EQ(ch_block_info(s->live, &info), CH_OK);
-	pid_t child = fork();
-	CHECK(child >= 0);
+	struct ch_info info = block_info(s->live);
+	pid_t child = fork_child();
 	if (!child) {
 		ch__os_fail_at(0, false);
 		signal(SIGSEGV, SIG_DFL);
@@ -1149,8 +1144,7 @@ static void walk_once(enum ch_status (*call)(struct ch_heap *), bool needs_heap)
 	int how;
 	do {
 		o.n++;
-		pid_t child = fork();
-		CHECK(child >= 0);
+		pid_t child = fork_child();
 		if (!child)
 			run_once(&o);
 		CHECK_EQ(waitpid(child, &how, 0), child);

@@ -50,7 +50,7 @@ TEST(vms_with_code_that_went_leave_records_once_it_is_collected)
 	struct ch_ops none = {.size = sizeof none};
 	for (int i = 0; i < 2000; i++) {
 		other.vm = come(rig.heap, &none, NULL);
-		CHECK_EQ(code_call(rig_info(rig_block(rig_owner(&other, "gone"), 7)).entry), 7);
+		CHECK_EQ(code_call(block_info(rig_block(rig_owner(&other, "gone"), 7)).entry), 7);
 		CHECK_EQ(ch_vm_detach(other.vm), CH_OK);
 		if (i % 50 == 49)
 			rig_collect(&rig, 2);
@@ -240,7 +240,7 @@ static void find_pairs(char pairs[STAGES][2][CHUNK])
 TEST(look_at_code_is_a_reader_no_longer_than_it_lasts)
 {
 	struct rig rig = rig_start(1 << 20);
-	const void *entry = rig_info(rig_block(rig_owner(&rig, "read"), 7)).entry;
+	const void *entry = block_info(rig_block(rig_owner(&rig, "read"), 7)).entry;
 	for (int is_given = 0; is_given < 2; is_given++) {
 		struct ch_spot spot = {.size = sizeof spot};
 		CHECK(ch_code_at(is_given ? rig.heap : NULL, entry, false, &spot));

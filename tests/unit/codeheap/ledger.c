@@ -31,7 +31,7 @@ static void see_each_byte(enum ch_backend backend)
 	config.backend = backend;
 	struct rig rig = rig_create(&config, NULL, NULL);
 	struct ch__pool *pool = rig.heap->pool;
-	struct ch_info info = rig_info(rig_block(rig_owner(&rig, "one"), 5));
+	struct ch_info info = block_info(rig_block(rig_owner(&rig, "one"), 5));
 	struct range r = {pool, (uintptr_t)info.entry & ~(uintptr_t)63};
 	char text[400];
 	check_range(&r);
@@ -67,7 +67,7 @@ TEST(notes_of_a_chunk_stay_when_it_gets_more_memory)
 {
 	struct rig rig = rig_start(POOL_BYTES);
 	struct ch__pool *pool = rig.heap->pool;
-	struct ch_info info = rig_info(rig_block(rig_owner(&rig, "one"), 5));
+	struct ch_info info = block_info(rig_block(rig_owner(&rig, "one"), 5));
 	struct range r = {pool, (uintptr_t)info.entry & ~(uintptr_t)63};
 	uint32_t taken[64], count = 0, had = atomic_load(&pool->pages_committed);
 	CHECK(had < pool->page_count);
@@ -125,7 +125,7 @@ TEST(commit_publishes)
 TEST(write_publishes)
 {
 	struct rig rig = rig_start(POOL_BYTES);
-	const uint8_t *at = rig_info(rig_block(rig_owner(&rig, "owner"), 5)).entry;
+	const uint8_t *at = block_info(rig_block(rig_owner(&rig, "owner"), 5)).entry;
 	static const uint8_t others[8] = {1, 2, 3, 4, 5, 6, 7, 8};
 	at = (const uint8_t *)(((uintptr_t)at + 7) & ~(uintptr_t)7);
 	CHECK_EQ(ch_code_write(NULL, at, others, 4, CH_WRITE_NOT_RUNNING), CH_OK);
@@ -141,7 +141,7 @@ TEST(link_publishes)
 	struct ch_branch branch;
 	struct ch_block jumper = rig_jumper(owner, NULL, &branch);
 	CHECK_EQ(ch_branch_link(branch, one), CH_OK);
-	CHECK_EQ(code_call(rig_info(jumper).entry), 1);
+	CHECK_EQ(code_call(block_info(jumper).entry), 1);
 	CHECK_EQ(ch_blocks_invalidate(&one, 1, NULL), CH_OK); /* back to the branch's stub */
 	end_published(&rig);
 }
@@ -173,7 +173,7 @@ TEST(traps_of_what_is_given_back_are_published)
 TEST(trampoline_is_published)
 {
 	struct rig rig = rig_start(POOL_BYTES);
-	CHECK_EQ(code_call(rig_info(rig_block(rig_owner(&rig, "owner"), 7)).entry), 7);
+	CHECK_EQ(code_call(block_info(rig_block(rig_owner(&rig, "owner"), 7)).entry), 7);
 	end_published(&rig);
 }
 
@@ -185,15 +185,13 @@ TEST(patch_point_that_is_diverted_is_published)
 	struct ch_open open = {.owner = owner, .hot_bytes = 64, .cold_bytes = 32};
 	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
 	struct emitter exit = emit_cold(&e);
-	emit_value(&exit, 2);
-	emit_ret(&exit);
+	emit_answer(&exit, 2);
 	emit_cold_end(&e, &exit);
 	CHECK_EQ(ch_patch_point_attach(e.code.block, emit_point(&e), e.code.cold_exec, NULL),
 		 CH_OK);
-	emit_value(&e, 1);
-	emit_ret(&e);
+	emit_answer(&e, 1);
 	CHECK_EQ(emit_commit(&e), CH_OK);
-	const void *entry = rig_info(e.code.block).entry;
+	const void *entry = block_info(e.code.block).entry;
 	CHECK_EQ(code_call(entry), 1);
 	CHECK_EQ(ch_blocks_invalidate(&e.code.block, 1, NULL), CH_OK);
 	CHECK_EQ(code_call(entry), 2);
@@ -207,10 +205,9 @@ TEST(entry_that_is_shut_is_published)
 	struct ch_open open = {
 		.owner = rig_owner(&rig, "owner"), .hot_bytes = 32, .entry = CH_ENTRY_PATCH};
 	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
-	emit_value(&e, 3);
-	emit_ret(&e);
+	emit_answer(&e, 3);
 	CHECK_EQ(emit_commit(&e), CH_OK);
-	const void *entry = rig_info(e.code.block).entry;
+	const void *entry = block_info(e.code.block).entry;
 	CHECK_EQ(code_call(entry), 3);
 	CHECK_EQ(ch_blocks_invalidate(&e.code.block, 1, NULL), CH_OK);
 	CHECK_EQ(code_call(entry), RIG_FALLBACK);
@@ -237,9 +234,7 @@ static uintptr_t move_word(void *arg, uintptr_t word, bool *is_young)
 
 TEST(ref_that_moved_is_published)
 {
-	struct ch_config config = rig_config(POOL_BYTES);
-	config.driver = CH_DRIVER_HOST;
-	struct rig rig = rig_create(&config, NULL, NULL);
+	struct rig rig = rig_start_host(POOL_BYTES);
 	struct emitter e;
 	uintptr_t by = 16;
 	emit_open(&e, rig_owner(&rig, "owner"), 64, 0);

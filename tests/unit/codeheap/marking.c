@@ -117,7 +117,7 @@ static void expect_old_are_marked(void (*mark)(const struct rig *, void *))
 	start_host(&rig, 1 << 20, NULL);
 	rig_apart(&rig, make_young, &s);
 	for (unsigned i = 0; i < MANY; i++)
-		s.words[i] = (uintptr_t)rig_info(s.blocks[i]).entry;
+		s.words[i] = (uintptr_t)block_info(s.blocks[i]).entry;
 	for (int cycle = 0; cycle < 4; cycle++)
 		rig_alone(&rig, mark_words_only, &s);
 	rig_alone(&rig, mark, &s);
@@ -337,7 +337,7 @@ static uintptr_t call_from_ref(void *user, uintptr_t word)
 static void make_lonely(const struct rig *rig, void *arg)
 {
 	struct ch_block block = make_leaf_with_ref(rig_owner(rig, "lonely"), (uintptr_t)rig->heap);
-	*(uintptr_t *)arg = (uintptr_t)rig_info(block).entry;
+	*(uintptr_t *)arg = (uintptr_t)block_info(block).entry;
 }
 
 /* By the fourth cycle the block is no young block's root: this frame alone holds it. */

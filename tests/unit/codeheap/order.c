@@ -85,11 +85,9 @@ static struct ch_block new_two_parts(struct ch_owner owner)
 	struct emitter e;
 	struct ch_open open = {.owner = owner, .hot_bytes = 16, .cold_bytes = 32};
 	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
-	emit_value(&e, 1);
-	emit_ret(&e);
+	emit_answer(&e, 1);
 	struct emitter cold = emit_cold(&e);
-	emit_value(&cold, 2);
-	emit_ret(&cold);
+	emit_answer(&cold, 2);
 	emit_cold_end(&e, &cold);
 	CHECK_EQ(emit_commit(&e), CH_OK);
 	return e.code.block;
@@ -150,8 +148,7 @@ TEST(block_is_live_before_an_address_leads_to_it)
 	struct emitter e;
 	struct ch_open open = {.owner = rig_owner(&rig, "two"), .hot_bytes = 16, .cold_bytes = 16};
 	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
-	emit_value(&e, 1);
-	emit_ret(&e);
+	emit_answer(&e, 1);
 	e.code.used_to = e.at;
 	e.code.cold_used = e.code.cold_bytes;
 	published = e.code;
@@ -194,9 +191,7 @@ TEST(stub_is_taken_before_the_start_of_its_block_is_set)
 	on_start = enter_before_start;
 	CHECK_EQ(emit_commit(&e), CH_OK);
 	CHECK(!on_start);
-	ch_thread_park();
-	CHECK_EQ(pthread_join(early_thread, NULL), 0);
-	ch_thread_unpark();
+	join_parked(early_thread);
 	rig_end(&rig);
 }
 
@@ -223,8 +218,7 @@ static void open_one(struct ch_owner owner, unsigned i, bool has_cold)
 	struct ch_open open = {
 		.owner = owner, .hot_bytes = 16, .cold_bytes = has_cold ? 16 : 0};
 	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
-	emit_value(&e, i);
-	emit_ret(&e);
+	emit_answer(&e, i);
 	e.code.used_to = e.at;
 	e.code.cold_used = e.code.cold_bytes;
 	codes[i] = e.code;
@@ -363,8 +357,7 @@ TEST(data_outlives_the_code_whose_table_it_holds)
 	struct ch_open own = {.owner = owner, .hot_bytes = 16, .flags = CH_OPEN_OWN_FRAMES};
 	struct ch_open in_data = {.owner = owner, .hot_bytes = 512, .kind = CH_KIND_DATA};
 	CHECK_EQ(emit_open_as(&e, &own), CH_OK);
-	emit_value(&e, 1);
-	emit_ret(&e);
+	emit_answer(&e, 1);
 	e.code.used_to = e.at;
 	for (unsigned i = 0; i < BATCH; i++)
 		rig_block(owner, i);
@@ -387,8 +380,7 @@ static struct ch__own *open_own(struct emitter *e, uint32_t hot_bytes, unsigned 
 			      .hot_bytes = hot_bytes,
 			      .flags = CH_OPEN_OWN_FRAMES | flags};
 	CHECK_EQ(emit_open_as(e, &own), CH_OK);
-	emit_value(e, 1);
-	emit_ret(e);
+	emit_answer(e, 1);
 	e->code.used_to = e->at;
 	e->code.eh_frame = table;
 	const struct ch__block *block = ch__block_at(rig.heap, rig_record(e->code.block));
@@ -410,7 +402,7 @@ TEST(table_over_pages_that_a_commit_gives_back_is_refused)
 		snprintf(words, sizeof words,
 			 "CH_E_ARG: ch_code.eh_frame, byte %d: an FDE of other code", *table + 4);
 		CHECK_STR(ch_why(), words);
-		CHECK_EQ(rig_info(e.code.block).state, CH_BLOCK_OPEN);
+		CHECK_EQ(block_info(e.code.block).state, CH_BLOCK_OPEN);
 		write_table(table, (uintptr_t)e.code.exec, page_bytes - head);
 		CHECK_EQ(ch_block_commit(&e.code, 1), CH_OK);
 		rig_end(&rig); /* the table is the block's up to here */

@@ -24,8 +24,7 @@ static void open_answer(struct emitter *e, const char *name)
 		.owner = owner, .hot_bytes = 40, .cold_bytes = 16, .name = name};
 	CHECK_EQ(emit_open_as(e, &open), CH_OK);
 	emit_landing(e);
-	emit_value(e, 42);
-	emit_ret(e);
+	emit_answer(e, 42);
 	memset(e->code.cold_write, 0x90, 8);
 	e->code.cold_used = 8;
 }
@@ -41,14 +40,14 @@ static void refuse_with(struct emitter *e, uint8_t *behind, const char *says)
 	char number[32];
 	snprintf(number, sizeof number, "block #%u `", rig_record(e->code.block));
 	CHECK(strstr(ch_why(), number));
-	CHECK_EQ(rig_info(e->code.block).state, CH_BLOCK_OPEN);
+	CHECK_EQ(block_info(e->code.block).state, CH_BLOCK_OPEN);
 	*behind = was;
 }
 
 static void serves(struct emitter *e)
 {
 	CHECK_EQ(emit_commit(e), CH_OK);
-	CHECK_EQ(code_call(rig_info(e->code.block).entry), 42);
+	CHECK_EQ(code_call(block_info(e->code.block).entry), 42);
 	CHECK_EQ(ch_owner_set_entry(owner, e->code.block), CH_OK);
 }
 
@@ -71,8 +70,7 @@ TEST(store_around_code_that_fills_its_room_is_told_at_commit)
 	struct ch_open open = {.owner = owner, .hot_bytes = 40, .name = "full"};
 	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
 	emit_landing(&e);
-	emit_value(&e, 42);
-	emit_ret(&e);
+	emit_answer(&e, 42);
 	e.at = e.code.hot_bytes;
 	refuse_with(&e, e.code.write + e.code.hot_bytes, "`full` wrote behind its hot bytes");
 	refuse_with(&e, e.code.write - 1, "in front of the hot bytes");
@@ -147,7 +145,7 @@ TEST(overrun_of_one_block_leaves_a_batch_open)
 	*behind = 0x90;
 	CHECK_EQ(ch_block_commit(codes, 2), CH_E_BROKEN);
 	for (int i = 0; i < 2; i++)
-		CHECK_EQ(rig_info(codes[i].block).state, CH_BLOCK_OPEN);
+		CHECK_EQ(block_info(codes[i].block).state, CH_BLOCK_OPEN);
 	*behind = was;
 	CHECK_EQ(ch_block_commit(codes, 2), CH_OK);
 	rig_end(&rig);
@@ -206,8 +204,7 @@ TEST(room_that_ends_with_its_page_is_not_looked_behind)
 		CHECK_EQ(emit_open_as(&e, &open), CH_OK);
 		CHECK_EQ(e.code.hot_bytes, pages * page - 8);
 		emit_landing(&e);
-		emit_value(&e, 42);
-		emit_ret(&e);
+		emit_answer(&e, 42);
 		serves(&e);
 	}
 	rig_end(&rig);
@@ -221,7 +218,7 @@ TEST(trampoline_beside_damaged_bytes_is_refused_and_leaves_no_block)
 	CHECK_EQ(ch_trampoline_make(owner, CH_TRAMPOLINE_TAIL, (void *)(uintptr_t)rig_fallback, 0,
 				    NULL, NULL, &first),
 		 CH_OK);
-	uintptr_t slot = (uintptr_t)rig_info(first).exec - CH__HEAD_BYTES;
+	uintptr_t slot = (uintptr_t)block_info(first).exec - CH__HEAD_BYTES;
 	uint8_t *behind = ch__pool_write(rig.heap->pool, slot + 2 * (uintptr_t)CH__SLOT_BYTES);
 	uint8_t was = *behind;
 	for (int i = 0; i < 3; i++) {

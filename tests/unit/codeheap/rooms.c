@@ -24,8 +24,7 @@ static struct emitter open_room(const struct rig *rig, uint32_t bytes, uint32_t 
 {
 	struct emitter e;
 	emit_open(&e, rig_owner(rig, "room"), bytes, 0);
-	emit_value(&e, value);
-	emit_ret(&e);
+	emit_answer(&e, value);
 	e.code.used_to = e.at;
 	return e;
 }
@@ -168,8 +167,7 @@ TEST(room_of_code_with_frames_of_its_own_lies_in_chunks_of_their_kind)
 	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
 	CHECK_EQ(is_room(&rig, e.code.block), has_rooms(&rig));
 	rig_check(&rig);
-	emit_value(&e, 5);
-	emit_ret(&e);
+	emit_answer(&e, 5);
 	CHECK_EQ(emit_commit(&e), CH_OK);
 	rig_check(&rig);
 	CHECK_EQ(code_call(e.code.exec), 5);
@@ -186,7 +184,6 @@ TEST(large_block_between_used_chunks_is_no_room)
 	CHECK_EQ(ch_block_commit(&e.code, 1), CH_OK);
 	CHECK_EQ(code_call(e.code.exec), 5);
 	CHECK_EQ(ch_block_abort(&first.code), CH_OK);
-	rig_check(&rig);
 	rig_end(&rig);
 }
 
@@ -200,8 +197,7 @@ TEST(large_block_with_a_cold_part_is_no_room)
 	struct emitter e;
 	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
 	CHECK(!is_room(&rig, e.code.block));
-	emit_value(&e, 5);
-	emit_ret(&e);
+	emit_answer(&e, 5);
 	ch__os_pretended.commit_error = ENOMEM;
 	CHECK_EQ(emit_commit(&e), CH_OK);
 	ch__os_pretended.commit_error = 0;
@@ -277,8 +273,7 @@ TEST(room_used_to_its_end_is_a_room_no_more)
 
 static void fork_and_call(struct emitter *e)
 {
-	pid_t child = fork();
-	CHECK(child >= 0);
+	pid_t child = fork_child();
 	CHECK_EQ(ch_block_commit(&e->code, 1), CH_OK);
 	CHECK_EQ(code_call(e->code.exec), 3);
 	if (!child)
@@ -344,7 +339,6 @@ TEST(refused_rooms_keep_the_pages_of_one)
 		CHECK(inner->spans_retired <= 1);
 		ch__os_fail_at(0, false);
 		CHECK(status != CH_OK || ch_block_abort(&e.code) == CH_OK);
-		rig_check(&rig);
 		rig_end(&rig);
 	}
 }
@@ -360,7 +354,6 @@ TEST(room_that_waits_for_the_system_is_back_after_a_collection)
 	CHECK_EQ(rig.heap->pool->inner->spans_retired, was_room);
 	rig_collect(&rig, 1);
 	CHECK_EQ(rig.heap->pool->inner->spans_retired, 0);
-	rig_check(&rig);
 	rig_end(&rig);
 }
 
@@ -403,7 +396,6 @@ TEST(room_is_no_memory_that_a_collection_brings_back)
 	if (was_room)
 		CHECK_EQ(emit_open_as(&small, &open), CH_E_MEMORY);
 	ch__os_pretended.commit_error = 0;
-	rig_check(&rig);
 	rig_end(&rig);
 }
 
@@ -445,8 +437,7 @@ TEST(room_keeps_what_is_used_of_it)
 	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
 	memset(e.code.write, 0, FROM);
 	e.at = FROM;
-	emit_value(&e, 6);
-	emit_ret(&e);
+	emit_answer(&e, 6);
 	memcpy(e.code.write + FAR, e.code.write + FROM, e.at - FROM);
 	e.code.used_from = e.code.entry_offset = FROM;
 	e.code.used_to = FAR + e.at - FROM;
@@ -459,7 +450,6 @@ TEST(room_keeps_what_is_used_of_it)
 	CHECK(!memcmp(e.code.exec + FAR - CHUNK, &ch__arch_traps, 8));
 	CHECK(!memcmp(e.code.exec + (e.code.used_to + 15) / 8 * 8, &ch__arch_traps, 8));
 	CHECK_EQ(rig.heap->pool->pages_used - used, (4096 + e.code.used_to + page - 1) / page);
-	rig_check(&rig);
 	rig_end(&rig);
 }
 
@@ -498,8 +488,7 @@ TEST(room_does_not_run_in_a_child_before_its_commit)
 	struct rig rig = rig_start(POOL);
 	struct emitter e = open_room(&rig, ROOM, 3);
 	bool runs = !is_room(&rig, e.code.block);
-	pid_t child = fork();
-	CHECK(child >= 0);
+	pid_t child = fork_child();
 	CHECK_EQ(is_executable(e.code.exec), runs);
 	if (!child)
 		_exit(0);
@@ -558,7 +547,6 @@ TEST(room_does_not_run_where_another_landed)
 		CHECK_EQ(is_executable(e.code.exec), !is_room(&rig, e.code.block));
 		CHECK_EQ(ch_block_abort(&e.code), CH_OK);
 		rig_collect(&rig, 1);
-		rig_check(&rig);
 		rig_end(&rig);
 	}
 }
@@ -598,7 +586,6 @@ TEST(room_that_is_cut_leaves_its_neighbour_alone)
 	e.code.used_to = e.at;
 	CHECK_EQ(ch_block_commit(&e.code, 1), CH_OK);
 	CHECK_EQ(code_call(neighbour.code.exec), 3);
-	rig_check(&rig);
 	rig_end(&rig);
 }
 
@@ -624,7 +611,6 @@ static void refuse_late(enum ch_backend backend)
 		ch__os_fail_at(0, false);
 		CHECK(status == CH_OK || !is_executable(exec) ||
 		      !memcmp(exec, &ch__arch_traps, sizeof ch__arch_traps));
-		rig_check(&rig);
 		rig_end(&rig);
 	}
 }
@@ -644,8 +630,7 @@ TEST(room_that_landed_does_not_run_in_a_child_before_its_commit)
 	if (!has_rooms(&rig))
 		return;
 	struct emitter e = open_landed_room(&rig);
-	pid_t child = fork();
-	CHECK(child >= 0);
+	pid_t child = fork_child();
 	CHECK_EQ(is_executable(e.code.exec), child != 0);
 	rig_check(&rig);
 	CHECK_EQ(ch_block_commit(&e.code, 1), CH_OK);

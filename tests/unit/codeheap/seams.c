@@ -316,8 +316,7 @@ TEST(child_of_fork_awaits_no_use_for_its_parent)
 	struct rig rig = rig_start(1 << 20);
 	ch__listener_add(rig.heap, &listener);
 	ch__listener_await_use(rig.heap);
-	pid_t child = fork();
-	CHECK(child >= 0);
+	pid_t child = fork_child();
 	if (child == 0) {
 		ch__listeners_use(rig.heap);
 		_exit(used);
@@ -339,8 +338,7 @@ TEST(child_of_fork_blames_no_thread_of_its_parent)
 	CHECK_EQ(ch_vm_attach(rig.heap, &ops, &asked, &vm), CH_OK);
 	atomic_store(&rig.heap->held_up_by, 1);
 	atomic_store(&rig.heap->waits_for_cycle, true);
-	pid_t child = fork();
-	CHECK(child >= 0);
+	pid_t child = fork_child();
 	if (child == 0) {
 		struct ch_open open = {.size = sizeof open, .heap = rig.heap, .hot_bytes = 64000};
 		struct ch_code code;

@@ -58,7 +58,7 @@ TEST(place_of_released_code_waits_where_fetch_does_not_follow)
 	struct rig rig = start();
 	struct ch_owner owner = rig_owner(&rig, "released");
 	struct ch_block block = rig_block(owner, 1);
-	const uint8_t *exec = rig_info(block).exec;
+	const uint8_t *exec = block_info(block).exec;
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
 	bool waits = atomic_load(&rig.heap->quarantine_bytes) > 0;
 	if (waits == (CH_ARCH_FETCH_FOLLOWS != 0))
@@ -430,7 +430,7 @@ TEST(behind_the_template_of_a_slot_there_are_traps)
 						    (const void *)(uintptr_t)rig_fallback, 0, NULL,
 						    NULL, &slot),
 				 CH_OK);
-			struct ch_info info = rig_info(slot);
+			struct ch_info info = block_info(slot);
 			size_t used = ch__arch_templates[CH_TRAMPOLINE_TAIL].bytes;
 			/* A slot is as wide as the longest template needs. */
 			CHECK_EQ(info.hot_bytes, (CH_ARCH_TEMPLATE_BYTES + 7) & ~7);
@@ -514,9 +514,7 @@ TEST(open_does_without_memory_where_the_list_of_newborns_has_room)
 TEST(owners_that_died_end_in_steps)
 {
 	enum { STEP = 2048, OWNERS = 2 * STEP + 1 };
-	struct ch_config config = rig_config(1 << 20);
-	config.driver = CH_DRIVER_HOST;
-	struct rig rig = rig_create(&config, NULL, NULL);
+	struct rig rig = rig_start_host(1 << 20);
 	struct ch_marker *marker;
 	for (int sweeps = 0; sweeps < 2; sweeps++) {
 		for (int i = 0; i < OWNERS; i++)
@@ -540,9 +538,7 @@ TEST(owners_that_died_end_in_steps)
 TEST(owner_that_died_amid_a_sweep_ends_with_the_next)
 {
 	enum { OWNERS = 2 * 2048 + 1 };
-	struct ch_config config = rig_config(1 << 20);
-	config.driver = CH_DRIVER_HOST;
-	struct rig rig = rig_create(&config, NULL, NULL);
+	struct rig rig = rig_start_host(1 << 20);
 	struct ch_owner first = rig_owner(&rig, "first");
 	struct ch_marker *marker;
 	for (int i = 1; i < OWNERS; i++)

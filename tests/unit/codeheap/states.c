@@ -453,9 +453,7 @@ static void open_for_an_owner_that_dies(struct rig *rig)
 	wait_until_made(&ch__block_moves, "write_record", CH_BLOCK_FREE, CH_BLOCK_OPEN);
 	uint32_t mark = atomic_exchange(&owner->mark, rig->heap->completed - 1);
 	ch__owner_unlock(owner);
-	ch_thread_park();
-	CHECK_EQ(pthread_join(thread, NULL), 0);
-	ch_thread_unpark();
+	join_parked(thread);
 	CHECK_EQ(race.status, CH_E_STALE);
 	atomic_store(&owner->mark, mark);
 	atomic_fetch_or(&ch__block_moves.made, made);
@@ -501,9 +499,7 @@ static void live_as_blocks(const struct rig *rig, void *arg)
 /* A host's collector did not reach an owner. */
 static void drop_owner_by_host(void)
 {
-	struct ch_config config = rig_config(1 << 20);
-	config.driver = CH_DRIVER_HOST;
-	struct rig rig = rig_create(&config, NULL, NULL);
+	struct rig rig = rig_start_host(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "unreached");
 	for (int cycle = 0; cycle < 3; cycle++) {
 		rig_mark(&rig, NULL);

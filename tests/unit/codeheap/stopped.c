@@ -55,7 +55,7 @@ static void make_and_release(const struct rig *rig, void *arg)
 	struct ch_owner owner = rig_owner(rig, "held by a word");
 	(void)arg;
 	block = rig_block(owner, 42);
-	atomic_store(&hidden, ~((uintptr_t)rig_info(block).exec + 1));
+	atomic_store(&hidden, ~((uintptr_t)block_info(block).exec + 1));
 	CHECK_EQ(ch_owner_set_entry(owner, block), CH_OK);
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_COLLECT), CH_OK);
 }
@@ -104,9 +104,7 @@ TEST(thread_that_tries_to_run_in_a_stop_is_scanned_by_what_it_published)
 	CHECK_EQ(atomic_load(&scans), 4);
 	CHECK(rig_is_there(block));
 	atomic_store(&step, 2);
-	ch_thread_park();
-	CHECK_EQ(pthread_join(h.thread, NULL), 0);
-	ch_thread_unpark();
+	join_parked(h.thread);
 	rig_collect(&h.rig, 3);
 	CHECK(!rig_is_there(block));
 	rig_end(&h.rig);

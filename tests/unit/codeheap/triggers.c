@@ -85,8 +85,7 @@ TEST(room_that_a_commit_gives_back_asks_for_no_collection)
 	for (unsigned i = 0; i < 31; i++) {
 		struct emitter e;
 		emit_open(&e, owner, 9000, 0);
-		emit_value(&e, 1);
-		emit_ret(&e);
+		emit_answer(&e, 1);
 		CHECK_EQ(emit_commit(&e), CH_OK);
 	}
 	CHECK(!is_wanted(&rig));
@@ -497,8 +496,7 @@ static struct ch_block new_large(struct ch_owner owner, uint32_t bytes)
 	struct emitter e;
 	struct ch_open open = {.owner = owner, .hot_bytes = bytes, .cold_bytes = 1024};
 	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
-	emit_value(&e, 1);
-	emit_ret(&e);
+	emit_answer(&e, 1);
 	e.code.used_to = e.code.hot_bytes;
 	e.code.cold_used = e.code.cold_bytes;
 	CHECK_EQ(ch_block_commit(&e.code, 1), CH_OK);
@@ -545,8 +543,7 @@ TEST(bytes_made_invalid_in_any_way_ask_for_a_collection)
 		struct emitter e;
 		CHECK_EQ(ch_assumption_create(rig.vm, &assumption), CH_OK);
 		emit_open(&e, rig_owner(&rig, "large"), (uint32_t)dead_least + 8, 0);
-		emit_value(&e, 1);
-		emit_ret(&e);
+		emit_answer(&e, 1);
 		CHECK_EQ(ch_block_assume(e.code.block, assumption), CH_OK);
 		e.code.used_to = e.code.hot_bytes;
 		CHECK_EQ(ch_block_commit(&e.code, 1), CH_OK);
@@ -572,8 +569,7 @@ TEST(kept_block_made_invalid_counts_as_dead_when_it_is_freed)
 			       .flags = CH_OPEN_KEPT};
 	struct emitter e;
 	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
-	emit_value(&e, 1);
-	emit_ret(&e);
+	emit_answer(&e, 1);
 	CHECK_EQ(emit_commit(&e), CH_OK);
 	CHECK_EQ(ch_blocks_invalidate(&e.code.block, 1, NULL), CH_OK);
 	CHECK_EQ(rig.heap->dead_bytes, 0);
@@ -588,9 +584,7 @@ TEST(each_block_made_invalid_counts_its_bytes_once_and_few_bytes_ask_for_nothing
 	enum { BLOCKS = 3 * 64 + 6, OF_AN_OWNER = 64 };
 	static struct ch_block blocks[BLOCKS];
 	for (int way = 0; way < WAYS; way++) {
-		struct ch_config config = rig_config(pool_bytes);
-		config.driver = CH_DRIVER_HOST;
-		struct rig rig = rig_create(&config, NULL, NULL);
+		struct rig rig = rig_start_host(pool_bytes);
 		struct ch_owner owner = rig_owner(&rig, "small");
 		struct ch_assumption assumption;
 		uint64_t bytes = 0, dead;
@@ -599,8 +593,7 @@ TEST(each_block_made_invalid_counts_its_bytes_once_and_few_bytes_ask_for_nothing
 		for (unsigned i = 0; i < BLOCKS; i++) {
 			struct emitter e;
 			emit_open(&e, owner, 16 + 64 * (i % 2), 0);
-			emit_value(&e, i);
-			emit_ret(&e);
+			emit_answer(&e, i);
 			CHECK_EQ(ch_block_assume(e.code.block, assumption), CH_OK);
 			CHECK_EQ(emit_commit(&e), CH_OK);
 			blocks[i] = e.code.block;
@@ -637,7 +630,7 @@ TEST(statistics_keep_the_most_pages_and_the_bytes_of_what_died)
 	uint64_t before = rig_stats(&rig).pages_now, bytes = 0;
 	enum { BLOCKS = 3 };
 	for (int i = 0; i < BLOCKS; i++) {
-		struct ch_info info = rig_info(new_large(owner, 3 * 65536));
+		struct ch_info info = block_info(new_large(owner, 3 * 65536));
 		bytes += info.hot_bytes + info.cold_bytes;
 	}
 	struct ch_stats full = rig_stats(&rig);

@@ -81,8 +81,7 @@ TEST(child_of_a_fork_counts_no_thread_of_its_parent)
 {
 	struct rig rig = rig_start(1 << 20);
 	atomic_store(&rig.heap->lock_waits, 1);
-	pid_t child = fork();
-	CHECK(child >= 0);
+	pid_t child = fork_child();
 	if (child == 0)
 		_exit((int)atomic_load(&rig.heap->lock_waits));
 	expect_exit(child, 0);
@@ -101,8 +100,7 @@ TEST(child_of_a_fork_waits_for_nothing_that_a_lost_thread_had_begun)
 	atomic_store(&heap->unasked_ns, 1);
 	atomic_fetch_add(&heap->core_syncs_begun, 1);
 	atomic_store(&ch__place_readers, 1);
-	pid_t child = fork();
-	CHECK(child >= 0);
+	pid_t child = fork_child();
 	if (child == 0) {
 		int left = ch__lock_is_free(&heap->need) ? 0 : 1;
 		left += atomic_load(&heap->need_is) ? 2 : 0;
@@ -598,9 +596,7 @@ TEST(collection_that_waits_for_the_lock_is_counted)
 	CHECK_EQ(pthread_create(&thread, NULL, collect_apart, rig.heap), 0);
 	TEST_UNTIL(atomic_load(&rig.heap->lock_waits) == 1);
 	ch__heap_unlock(rig.heap);
-	ch_thread_park();
-	CHECK_EQ(pthread_join(thread, NULL), 0);
-	ch_thread_unpark();
+	join_parked(thread);
 	CHECK(atomic_load(&is_collected));
 	CHECK_EQ(atomic_load(&rig.heap->lock_waits), 0);
 	rig_end(&rig);
@@ -731,8 +727,7 @@ TEST(child_of_a_fork_has_the_handlers_that_a_lost_thread_had_registered)
 	CHECK_EQ(pthread_create(&thread, NULL, make_one_heap, NULL), 0);
 	TEST_UNTIL(atomic_load(&registered))
 		usleep(1000);
-	pid_t child = fork();
-	CHECK(child >= 0);
+	pid_t child = fork_child();
 	atomic_store(&stays, false);
 	if (child == 0) {
 		(void)make_one_heap(NULL);
@@ -749,8 +744,7 @@ TEST(child_of_a_process_that_made_its_first_heap_makes_heaps)
 	CHECK_EQ(pthread_create(&thread, NULL, make_one_heap, NULL), 0);
 	TEST_UNTIL(atomic_load(&is_registering))
 		usleep(1000);
-	pid_t pid = fork();
-	CHECK(pid >= 0);
+	pid_t pid = fork_child();
 	if (pid == 0) {
 		atomic_store(&is_slow, false);
 		make_one_heap(NULL);
@@ -780,8 +774,7 @@ TEST(fork_waits_for_who_writes_a_file_of_names)
 	struct rig rig = rig_start(1 << 20);
 	signal(SIGALRM, let_go);
 	hold(&ch__sink_perfmap.tool->lock.word);
-	pid_t pid = fork();
-	CHECK(pid >= 0);
+	pid_t pid = fork_child();
 	if (pid == 0)
 		_exit(was_held);
 	CHECK(!was_held);

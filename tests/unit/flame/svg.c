@@ -8,19 +8,8 @@
 #include <locale.h>
 #include <time.h>
 
-static struct ch__meta *meta;
 static const struct ch__flame_view plain = {
 	.title = "a title", .subtitle = "997 Hz, 20 samples, 0 dropped", .unit = "samples"};
-
-static struct ch__flame *new_flame(void)
-{
-	if (!meta)
-		meta = ch__meta_create();
-	CHECK(meta);
-	struct ch__flame *flame = ch__flame_create(meta);
-	CHECK(flame);
-	return flame;
-}
 
 static void draw(struct ch__flame *flame, const struct ch__flame_view *view, struct flame_svg *svg)
 {

@@ -6,18 +6,6 @@
 #include <errno.h>
 #include <inttypes.h>
 
-static struct ch__meta *meta;
-
-static struct ch__flame *new_flame(void)
-{
-	if (!meta)
-		meta = ch__meta_create();
-	CHECK(meta);
-	struct ch__flame *flame = ch__flame_create(meta);
-	CHECK(flame);
-	return flame;
-}
-
 static void end_flame(void)
 {
 	ch__meta_destroy(meta);

@@ -295,8 +295,7 @@ TEST(child_of_fork_forgets_the_profile_in_each_heap)
 	/* As if the handler ran in a thread of the parent. */
 	struct ch__sampler_slot *slot = profile_slot(&rig);
 	atomic_store(&slot->inside, 1);
-	pid_t child = fork();
-	CHECK(child >= 0);
+	pid_t child = fork_child();
 	if (child == 0) {
 		CHECK(!atomic_load(&slot->sampler) && !atomic_load(&slot->inside));
 		CHECK(msync(ring, 1, MS_ASYNC) != 0 && errno == ENOMEM);

@@ -22,8 +22,7 @@ static void make_codes(void)
 	method_constant(rig.stage, &m[0], "inner", 1);
 	method_jumper(rig.stage, &m[1], "outer");
 	for (unsigned i = 0; i < CODES; i++) {
-		struct ch_info info = {.size = sizeof info};
-		CHECK_EQ(ch_block_info(m[i].block, &info), CH_OK);
+		struct ch_info info = block_info(m[i].block);
 		codes[i] = ch__look_code(rig.stage->heap, (uintptr_t)info.exec, 0);
 		CHECK(codes[i]);
 	}

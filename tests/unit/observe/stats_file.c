@@ -192,8 +192,7 @@ static void lose_number(bool is_written_on)
 			expect_untouched(other, fd);
 		CHECK_EQ(failed, EBADF);
 	}
-	pid_t pid = fork();
-	CHECK(pid >= 0);
+	pid_t pid = fork_child();
 	if (pid == 0) {
 		expect_untouched(other, fd);
 		/* ThreadSanitizer would report the parent's thread, which has ended. */
@@ -311,8 +310,7 @@ TEST(child_of_fork_makes_no_file_where_its_parent_has_lost_it)
 	skip_without_threads_in_children();
 	struct rig rig = start_numbered(own, sizeof own);
 	lose_file(&rig, own);
-	pid_t pid = fork();
-	CHECK(pid >= 0);
+	pid_t pid = fork_child();
 	if (pid == 0) {
 		CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
 		name_own(own, sizeof own);
@@ -331,12 +329,10 @@ TEST(child_of_an_idle_child_makes_a_file_of_its_own)
 	char own[sizeof folder + 20];
 	skip_without_threads_in_children();
 	struct rig rig = start_numbered(own, sizeof own);
-	pid_t pid = fork();
-	CHECK(pid >= 0);
+	pid_t pid = fork_child();
 	if (pid == 0) {
 		CHECK_EQ(descriptor_of(own), -1);
-		pid = fork();
-		CHECK(pid >= 0);
+		pid = fork_child();
 		if (pid != 0) {
 			expect_exit(pid, 0);
 			_exit(0);
@@ -359,14 +355,12 @@ TEST(child_of_a_child_that_has_lost_its_file_makes_none)
 	char own[sizeof folder + 20];
 	skip_without_threads_in_children();
 	struct rig rig = start_numbered(own, sizeof own);
-	pid_t pid = fork();
-	CHECK(pid >= 0);
+	pid_t pid = fork_child();
 	if (pid == 0) {
 		CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
 		name_own(own, sizeof own);
 		lose_file(&rig, own);
-		pid = fork();
-		CHECK(pid >= 0);
+		pid = fork_child();
 		if (pid != 0) {
 			expect_exit(pid, 0);
 			_exit(0);
@@ -386,8 +380,7 @@ static struct ch_heap *forks_with;
 static void *fork_meanwhile(void *heap)
 {
 	char own[sizeof folder + 20];
-	pid_t pid = fork();
-	CHECK(pid >= 0);
+	pid_t pid = fork_child();
 	if (pid == 0) {
 		CHECK_EQ(ch_thread_attach(heap, NULL, NULL), CH_OK);
 		CHECK_EQ(ch_heap_collect(heap), CH_OK);
@@ -469,8 +462,7 @@ TEST(child_of_a_child_that_makes_its_file_makes_one_of_its_own)
 	char own[sizeof folder + 20];
 	skip_without_threads_in_children();
 	struct rig rig = start_numbered(own, sizeof own);
-	pid_t pid = fork();
-	CHECK(pid >= 0);
+	pid_t pid = fork_child();
 	if (pid == 0) {
 		forks_with = rig.heap;
 		CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
@@ -539,8 +531,7 @@ TEST(heap_ends_while_its_process_exits)
 	char path[PATH_BYTES];
 	use_folder(path);
 	fflush(NULL);
-	pid_t pid = fork();
-	CHECK(pid >= 0);
+	pid_t pid = fork_child();
 	if (pid == 0) {
 		pthread_t thread;
 		ch__os_pretended.clock = stand_still;

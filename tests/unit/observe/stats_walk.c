@@ -93,8 +93,7 @@ TEST(kind_of_an_owner_is_what_stands_before_two_colons)
 /* The kind of the block's page, or of the first page of the block's span. */
 static uint32_t kind_of_page(struct ch_block block)
 {
-	struct ch_info info = {.size = sizeof info};
-	CHECK_EQ(ch_block_info(block, &info), CH_OK);
+	struct ch_info info = block_info(block);
 	const struct ch__pool *pool = rig.heap->pool;
 	uint64_t at = ((uintptr_t)info.exec - pool->exec_base) >> pool->page_log2;
 	for (uint32_t i = 0; i < walk.pages_count; i++)
@@ -155,7 +154,7 @@ TEST(block_that_died_is_counted_apart_while_its_place_is_kept)
 	struct ch_owner owner = rig_owner(&rig, "scm::one"), gone = rig_owner(&rig, "scm::two");
 	rig_block(owner, 1);
 	struct ch_block dead = rig_block(gone, 2);
-	uint64_t bytes = rig_info(dead).hot_bytes + 8; /* with the head */
+	uint64_t bytes = block_info(dead).hot_bytes + 8; /* with the head */
 	CHECK_EQ(ch_owner_release(gone, CH_RELEASE_NOT_RUNNING), CH_OK);
 	take_walk();
 	const struct ch__stats_kind *kind = kind_called(walk.owners, walk.owners_count, "scm");

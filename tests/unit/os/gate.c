@@ -165,8 +165,7 @@ TEST(file_is_an_earlier_process_s_until_this_one_began)
 	for (int i = 0; i < PROCESSES; i++) {
 		struct timespec began;
 		CHECK_EQ(clock_gettime(CLOCK_REALTIME, &began), 0);
-		pid_t pid = fork();
-		CHECK(pid >= 0);
+		pid_t pid = fork_child();
 		if (pid == 0) {
 			const struct ch__os_held none = {.fd = -1};
 			int fd = ch__os_file_create(path_of("file"));
@@ -371,8 +370,7 @@ TEST(chain_to_the_default_stops_where_the_system_does)
 	static const int stops[] = {SIGTSTP, SIGTTIN, SIGTTOU};
 	for (unsigned i = 0; i < sizeof stops / sizeof stops[0]; i++) {
 		int status;
-		pid_t pid = fork();
-		CHECK(pid >= 0);
+		pid_t pid = fork_child();
 		if (pid == 0) {
 			CHECK(ch__os_signal_install(stops[i], our_handler, &old_action,
 						    CH__OS_PLAIN));

@@ -177,8 +177,7 @@ TEST(lock_that_was_set_free_has_no_holder)
 TEST(child_of_a_fork_sets_a_lost_lock_free)
 {
 	pthread_t thread = keep_elsewhere();
-	pid_t child = fork();
-	CHECK(child >= 0);
+	pid_t child = fork_child();
 	if (child == 0) {
 		bool was_lost = ch__lock_set_free(&lock), is_free = !ch__lock_set_free(&lock);
 		bool is_had = ch__lock_try(&lock, CH__RANK_PAGES);

@@ -182,8 +182,7 @@ TEST(threads_allocate_and_children_of_fork_go_on)
 		CHECK_EQ(pthread_create(&threads[i], NULL, churn, &workers[i]), 0);
 	}
 	while (now_ns() < until) {
-		pid_t pid = fork();
-		CHECK(pid >= 0);
+		pid_t pid = fork_child();
 		if (pid == 0)
 			use_in_child(meta);
 		int status;
@@ -443,8 +442,7 @@ TEST(child_keeps_the_caches_that_no_thread_was_changing)
 	struct ch__meta *meta = ch__meta_create();
 	CHECK(meta && !allocate_some(meta));
 	unsigned first = told("tcache.create");
-	pid_t pid = fork();
-	CHECK(pid >= 0);
+	pid_t pid = fork_child();
 	if (pid == 0) {
 		ch__meta_fork_child(meta);
 		CHECK(ch__meta_alloc(meta, 64));

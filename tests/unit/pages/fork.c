@@ -87,8 +87,7 @@ static void fork_and_write(struct pool_rig *rig, bool is_mdwe)
 	uint8_t *runtime = ch__pool_write(pool, pool->runtime_exec);
 	ch__pool_sync(pool, pool->runtime_exec, ch__arch_constant_function_write(runtime, 3));
 	CHECK(ch__pool_fork_prepare(pool, true));
-	pid_t pid = fork();
-	CHECK(pid >= 0);
+	pid_t pid = fork_child();
 	if (pid == 0) {
 		if (is_mdwe)
 			CHECK_EQ(prctl(65 /* PR_SET_MDWE */, 1, 0, 0, 0), 0);
@@ -214,8 +213,7 @@ static void fork_generations(struct pool_rig *rig, uintptr_t code, unsigned dept
 	if (depth == 0)
 		return;
 	CHECK(ch__pool_fork_prepare(rig->pool, true));
-	pid_t pid = fork();
-	CHECK(pid >= 0);
+	pid_t pid = fork_child();
 	if (pid == 0) {
 		CHECK(ch__pool_fork_child(rig->pool));
 		CHECK_EQ(rig_call(code), depth);
@@ -282,8 +280,7 @@ TEST(child_has_the_whole_runtime_page_and_memory_where_its_parent_has_some)
 		expect_same_runtime_page(pool, before);
 		expect_backed_only(pool);
 		CHECK(ch__pool_fork_prepare(pool, true));
-		pid_t pid = fork();
-		CHECK(pid >= 0);
+		pid_t pid = fork_child();
 		if (pid == 0) {
 			CHECK(ch__pool_fork_child(pool));
 			expect_same_runtime_page(pool, before);
@@ -332,8 +329,7 @@ static void have_place_taken(const struct pool_rig *rig)
 	CHECK(is_mapped(copy.write));
 	for (unsigned i = 0; i < 2; i++) {
 		uint8_t *place = i ? v->write : v->exec, *taken = place + v->runtime_bytes;
-		pid_t pid = fork();
-		CHECK(pid >= 0);
+		pid_t pid = fork_child();
 		if (pid == 0) {
 			CHECK(mmap(taken, v->guard_bytes, PROT_READ | PROT_WRITE,
 				   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1,
@@ -377,8 +373,7 @@ TEST(child_of_a_process_that_kept_a_part_has_places_as_any_other)
 	struct pool_rig rig = create_as(CH_BACKEND_MEMFD);
 	rig.pool->inner->views.is_part_inherited = true;
 	CHECK(ch__pool_fork_prepare(rig.pool, true));
-	pid_t pid = fork();
-	CHECK(pid >= 0);
+	pid_t pid = fork_child();
 	if (pid == 0) {
 		CHECK(ch__pool_fork_child(rig.pool));
 		CHECK(ch__pool_fork_prepare(rig.pool, true));
@@ -403,8 +398,7 @@ static void lose_code_twice(struct pool_rig *rig)
 	size_t whole = v.bytes + 2 * v.guard_bytes;
 	CHECK(!ch__pool_fork_child(rig->pool));
 	CHECK(!ch__pool_fork_prepare(rig->pool, true));
-	pid_t pid = fork();
-	CHECK(pid >= 0);
+	pid_t pid = fork_child();
 	if (pid == 0) {
 		CHECK(!ch__pool_fork_child(rig->pool));
 		rig_destroy(rig);
@@ -423,8 +417,7 @@ TEST(child_of_a_child_without_code_gives_its_places_back)
 			continue;
 		struct pool_rig rig = create_as(backends[i]);
 		CHECK(ch__pool_fork_prepare(rig.pool, false));
-		pid_t pid = fork();
-		CHECK(pid >= 0);
+		pid_t pid = fork_child();
 		if (pid == 0) {
 			lose_code_twice(&rig);
 			_exit(0);
@@ -503,8 +496,7 @@ TEST(child_without_copy_gives_pages_back_and_touches_no_byte)
 		uint32_t span = ch__pool_take_span(rig.pool, 2, 0);
 		CHECK(span != CH__PAGE_NONE);
 		CHECK(ch__pool_fork_prepare(rig.pool, false));
-		pid_t pid = fork();
-		CHECK(pid >= 0);
+		pid_t pid = fork_child();
 		if (pid == 0) {
 			CHECK(!ch__pool_fork_child(rig.pool));
 			ch__pool_release_span(rig.pool, span);
@@ -554,8 +546,7 @@ TEST(code_is_in_a_core_once)
 		struct pool_rig rig = create_with_code(backends[i], 6, &code);
 		expect_one_in_a_core(rig.pool, code);
 		CHECK(ch__pool_fork_prepare(rig.pool, true));
-		pid_t pid = fork();
-		CHECK(pid >= 0);
+		pid_t pid = fork_child();
 		if (pid == 0) {
 			CHECK(ch__pool_fork_child(rig.pool));
 			expect_one_in_a_core(rig.pool, code);
@@ -592,7 +583,6 @@ TEST(each_failing_call_of_a_fork_is_survived)
 			expect_signal(fail_in_child, &f, 0);
 			ch__pool_fork_parent(rig.pool);
 		}
-		rig_check(&rig);
 		rig_destroy(&rig);
 	}
 }

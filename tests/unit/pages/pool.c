@@ -247,7 +247,6 @@ TEST(page_with_room_is_taken_again_after_a_thirty_second_of_it_came_free)
 	CHECK(!ch__page_reserve(pool, page, enough, 0, 0, &hot, &cold));
 	ch__pool_retire_page(pool, page);
 	CHECK_EQ(pool->pages[page].state, CH__PAGE_FULL);
-	rig_check(&rig);
 	rig_destroy(&rig);
 }
 
@@ -271,7 +270,6 @@ TEST(page_becomes_free_with_its_last_granule)
 	CHECK(!ch__pool_note_freed(pool, page));
 	CHECK_EQ(pool->pages[page].state, CH__PAGE_FREE);
 	CHECK_EQ(pool->pages_used, 0);
-	rig_check(&rig);
 	rig_destroy(&rig);
 }
 
@@ -291,7 +289,6 @@ TEST(full_pool_says_so_and_serves_again)
 	ch__pool_retire_page(rig.pool, 2);
 	CHECK_EQ(rig_take(&rig), 5); /* first in, first out */
 	CHECK_EQ(rig_take(&rig), 2);
-	rig_check(&rig);
 	rig_destroy(&rig);
 }
 
@@ -376,7 +373,6 @@ TEST(span_is_a_run_of_free_pages_and_comes_back)
 	CHECK_EQ(ch__pool_take_span(pool, all, 0), 0);
 	rig_check(&rig);
 	ch__pool_release_span(pool, 0);
-	rig_check(&rig);
 	rig_destroy(&rig);
 }
 
@@ -405,7 +401,6 @@ TEST(one_chunk_that_comes_and_goes_stays_and_two_do_not)
 		CHECK_EQ(unused, chunks);
 		CHECK_EQ(atomic_load(&pool->wants_trim), chunks > 1);
 	}
-	rig_check(&rig);
 	rig_destroy(&rig);
 }
 
@@ -533,7 +528,6 @@ static bool live(const struct ch__pool_config *config, uint64_t nth)
 	}
 	if (span != CH__PAGE_NONE)
 		run_span(&rig, span, rig.pool->page_count / 2);
-	rig_check(&rig);
 	rig_destroy(&rig);
 	return is_whole;
 }
@@ -682,7 +676,6 @@ TEST(address_that_is_dropped_on_the_way_is_not_insisted_on)
 	CHECK_EQ(errno, EEXIST);
 	struct ch__pool_config config = rig_config(1 << 20);
 	struct pool_rig rig = rig_create(&config);
-	rig_check(&rig);
 	rig_destroy(&rig);
 	CHECK(addresses_dropped);
 	if (insisted)
@@ -738,7 +731,6 @@ TEST(page_whose_memory_is_refused_is_not_given)
 	CHECK_EQ(errno, EINVAL);
 	refuses_populate = false;
 	(void)rig_take(&rig);
-	rig_check(&rig);
 	rig_destroy(&rig);
 }
 
@@ -758,7 +750,6 @@ static void refuse_the_second_page(enum ch_backend backend)
 	CHECK_EQ(mincore(first, ch__os_page_bytes(), &is_resident), 0);
 	CHECK_EQ(is_resident & 1, 0);
 	(void)rig_take(&rig);
-	rig_check(&rig);
 	rig_destroy(&rig);
 }
 
@@ -794,6 +785,5 @@ TEST(pages_that_are_mapped_again_are_those_that_were_written)
 	CHECK_EQ(rig_call(code), 80);
 	CHECK(!ch__os_is_readable(end));
 	ch__pool_release_span(pool, span);
-	rig_check(&rig);
 	rig_destroy(&rig);
 }

@@ -85,7 +85,6 @@ TEST(procmem_has_no_other_address_of_its_code)
 	ch__pool_sync(rig.pool, code, bytes);
 	CHECK_EQ(rig_call(code), 2);
 	check_mapping(code, "r-xp");
-	rig_check(&rig);
 	rig_destroy(&rig);
 }
 
@@ -121,25 +120,6 @@ TEST(views_of_procmem_are_within_reach_of_a_lead_at_a_random_distance)
 
 /* --- memory in use --- */
 
-/* The range's bytes that are shared with no other process, in KiB. */
-static uint64_t private_dirty(uintptr_t from, size_t bytes)
-{
-	FILE *f = fopen("/proc/self/smaps", "r");
-	char line[500];
-	bool is_ours = false;
-	uint64_t sum = 0;
-	CHECK(f);
-	while (fgets(line, sizeof line, f)) {
-		unsigned long low, high, kib;
-		if (sscanf(line, "%lx-%lx ", &low, &high) == 2)
-			is_ours = low < from + bytes && high > from;
-		else if (is_ours && sscanf(line, "Private_Dirty: %lu kB", &kib) == 1)
-			sum += kib;
-	}
-	fclose(f);
-	return sum;
-}
-
 TEST(write_of_what_is_there_keeps_pages_shared_procmem)
 {
 	enum { CHUNK_PAGES = 128 };
@@ -152,14 +132,13 @@ TEST(write_of_what_is_there_keeps_pages_shared_procmem)
 	uintptr_t code = ch__pool_page_exec(pool, span);
 	size_t bytes = (size_t)pages << pool->page_log2;
 	CHECK(ch__pool_fork_prepare(pool, true));
-	pid_t pid = fork();
-	CHECK(pid >= 0);
+	pid_t pid = fork_child();
 	if (pid == 0) {
 		CHECK(ch__pool_fork_child(pool));
 		ch__pool_sync(pool, code, bytes);
-		if (private_dirty(code, bytes) >= CHUNK_PAGES)
+		if (private_kib(code, bytes) >= CHUNK_PAGES)
 			FAIL("a write of what is there made %u KiB the child's own",
-			     (unsigned)private_dirty(code, bytes));
+			     (unsigned)private_kib(code, bytes));
 		_exit(0);
 	}
 	ch__pool_fork_parent(pool);
@@ -177,14 +156,14 @@ TEST(chunks_that_are_given_up_have_no_memory_procmem)
 	CHECK(pool->chunk_count > 1);
 	uint32_t span = ch__pool_take_span(pool, pool->page_count, 0);
 	CHECK_EQ(span, 0);
-	CHECK(private_dirty(second, chunk_bytes) > 0);
+	CHECK(private_kib(second, chunk_bytes) > 0);
 	ch__pool_release_span(pool, span);
 	ch__pool_trim(pool);
 	CHECK(!pool->inner->chunks[1].pages && !pool->inner->chunks[1].lingers);
-	CHECK_EQ(private_dirty(second, chunk_bytes), 0);
+	CHECK_EQ(private_kib(second, chunk_bytes), 0);
 	/* The copy is one mapping: the first chunk stays, for the next block. */
 	uintptr_t copy = (uintptr_t)ch__pool_write(pool, pool->exec_base);
-	CHECK(private_dirty(copy, pool_bytes) <= (chunk_bytes + pool->runtime_bytes) >> 10);
+	CHECK(private_kib(copy, pool_bytes) <= (chunk_bytes + pool->runtime_bytes) >> 10);
 	rig_destroy(&rig);
 }
 
@@ -244,8 +223,7 @@ TEST(page_that_kept_a_part_of_its_execute_access_gets_all_back_procmem)
 	bool is_refused = false;
 	for (long left = 0; left < 4; left++) {
 		int status;
-		pid_t child = fork();
-		CHECK(child >= 0);
+		pid_t child = fork_child();
 		if (child == 0)
 			lose_access_in_part(left);
 		CHECK_EQ(waitpid(child, &status, 0), child);
@@ -376,7 +354,6 @@ TEST(lost_file_is_opened_again)
 			FAIL("a write went to a file that is not the process's memory");
 		CHECK(!others[i] || fcntl(fd, F_GETFD) >= 0);
 	}
-	rig_check(&rig);
 	rig_destroy(&rig);
 }
 
@@ -430,8 +407,7 @@ static void fork_with_as_many_descriptors(enum ch_backend backend)
 	rig_write(&rig, rig_reserve(&rig, rig_take(&rig), 16), 1);
 	unsigned before = open_descriptors();
 	CHECK(ch__pool_fork_prepare(rig.pool, true));
-	pid_t pid = fork();
-	CHECK(pid >= 0);
+	pid_t pid = fork_child();
 	if (pid == 0) {
 		CHECK(ch__pool_fork_child(rig.pool));
 		rig_write(&rig, rig_reserve(&rig, rig_take(&rig), 16), 2);
@@ -461,7 +437,6 @@ TEST(memory_is_born_with_traps_when_the_file_was_lost)
 		uintptr_t code = ch__pool_page_exec(rig.pool, rig_take(&rig));
 		if (!ch__arch_are_traps((const uint8_t *)code, 1024))
 			FAIL("a new page can be executed and holds no traps: its file was lost");
-		rig_check(&rig);
 		rig_destroy(&rig);
 	}
 }
@@ -531,7 +506,6 @@ TEST(file_of_the_program_at_the_number_of_ours_is_left_alone)
 		int fd = lose_file(&rig, own.path);
 		ways[i](&rig, code);
 		CHECK(file_of(&rig) != fd);
-		rig_check(&rig);
 		rig_destroy(&rig);
 		check_own_file(&own, fd);
 	}
@@ -556,7 +530,6 @@ TEST(file_of_the_program_at_the_number_of_a_memfd_is_left_alone)
 	CHECK_EQ(rig_call(code), 1);
 	if (!is_remapped)
 		rig_write(&rig, code, 2);
-	rig_check(&rig);
 	rig_destroy(&rig);
 	check_own_file(&own, fd);
 }
@@ -576,7 +549,6 @@ TEST(check_finds_free_code_that_is_no_trap)
 		FAIL("free code that is no trap is not found");
 	/* The sync makes the bytes equal to the copy. */
 	ch__pool_sync(rig.pool, (uintptr_t)free_code, sizeof zeros);
-	rig_check(&rig);
 	rig_destroy(&rig);
 }
 
@@ -618,7 +590,6 @@ TEST(word_that_is_published_beside_an_exchange_of_its_page_is_there)
 			CHECK_EQ(*(const volatile uint64_t *)x.published, word);
 	}
 	CHECK_EQ(pthread_join(thread, NULL), 0);
-	rig_check(&rig);
 	rig_destroy(&rig);
 }
 

@@ -73,7 +73,6 @@ TEST(pages_of_two_zones_share_no_chunk)
 	CHECK_EQ(chunk_of_page(&rig, take(&rig, SLOTS_FRAME)), chunk_of_page(&rig, b));
 	CHECK_EQ(rig_chunks(&rig), 3);
 	CHECK_EQ(heard.count, 0);
-	rig_check(&rig);
 	rig_destroy(&rig);
 }
 
@@ -102,7 +101,6 @@ TEST(chunk_without_a_used_page_changes_its_zone_and_that_is_heard)
 	ch__pool_retire_page(rig.pool, other);
 	ch__pool_trim(rig.pool);
 	CHECK_EQ(heard.count, 2);
-	rig_check(&rig);
 	rig_destroy(&rig);
 }
 
@@ -127,7 +125,6 @@ static void widen(bool is_first)
 	/* The chunk is full: now the unused one changes its zone. */
 	CHECK_EQ(chunk_of_page(&rig, take(&rig, frame)), chunk_of_page(&rig, unused));
 	CHECK_EQ(heard.count, 1);
-	rig_check(&rig);
 	rig_destroy(&rig);
 }
 
@@ -165,7 +162,6 @@ TEST(span_lies_in_an_unused_chunk_with_memory_before_a_chunk_gets_more)
 	CHECK_EQ(ch__pool_take_span(rig.pool, had, PAGES_FRAME), chunk_pages(&rig));
 	CHECK_EQ(rig.pool->pages_committed, 2 * had);
 	CHECK_EQ(heard.count, 1);
-	rig_check(&rig);
 	rig_destroy(&rig);
 }
 
@@ -199,7 +195,6 @@ static void trim_in_vain(uint64_t failing_call)
 	ch__pool_trim(rig.pool);
 	CHECK_EQ(ch__os_failable_calls(), 0); /* what has gone is not asked for again */
 	ch__os_fail_at(0, false);
-	rig_check(&rig);
 	rig_destroy(&rig);
 }
 
@@ -226,7 +221,6 @@ TEST(chunk_that_the_system_did_not_take_is_used_again)
 	CHECK(chunks[1].lingers);
 	CHECK_EQ(ch__pool_take_span(rig.pool, pages, OWN_FRAME), span);
 	CHECK(!chunks[1].lingers);
-	rig_check(&rig);
 	rig_destroy(&rig);
 }
 
@@ -252,7 +246,6 @@ TEST(page_with_room_is_not_given_to_another_zone)
 	ch__pool_retire_page(rig.pool, page);
 	CHECK_EQ(chunk_of_page(&rig, take(&rig, PAGES_FRAME)), chunk_of_page(&rig, page));
 	CHECK_EQ(heard.count, 1);
-	rig_check(&rig);
 	rig_destroy(&rig);
 }
 
@@ -284,7 +277,6 @@ TEST(span_crosses_chunks_of_its_own_zone_only)
 	CHECK_EQ(ch__pool_take_span(rig.pool, 2 * all - 1, PAGES_FRAME), 1);
 	CHECK_EQ(heard.count, 1);
 	CHECK_EQ(heard.chunks[0], 1);
-	rig_check(&rig);
 	rig_destroy(&rig);
 }
 
@@ -303,7 +295,6 @@ TEST(pool_of_one_chunk_serves_one_zone_at_a_time)
 	CHECK_EQ(ch__pool_take_page(rig.pool, PAGES_FRAME), CH__PAGE_NONE);
 	ch__pool_release_span(rig.pool, 0);
 	take(&rig, PAGES_FRAME);
-	rig_check(&rig);
 	rig_destroy(&rig);
 }
 
@@ -318,7 +309,6 @@ TEST(check_walk_sees_a_page_in_a_chunk_of_another_zone)
 	CHECK(!ch__pool_check(rig.pool, reason, sizeof reason));
 	CHECK(strstr(reason, "another zone"));
 	rig.pool->pages[page].frame = PAGES_FRAME;
-	rig_check(&rig);
 	rig_destroy(&rig);
 }
 
@@ -333,7 +323,6 @@ TEST(pages_of_code_in_place_are_for_any_use_afterwards)
 	CHECK(ch__pool_land_span(rig.pool, span, 0));
 	ch__pool_release_span(rig.pool, span);
 	CHECK_EQ(ch__pool_span_use(rig.pool, span), CH__SPAN_CODE);
-	rig_check(&rig);
 	rig_destroy(&rig);
 }
 
@@ -354,7 +343,6 @@ TEST(page_that_waits_for_the_system_is_of_the_zone_that_took_it)
 	CHECK_EQ(rig.pool->inner->spans_retired, 1);
 	rig_check(&rig);
 	CHECK(ch__pool_retry_retired(rig.pool));
-	rig_check(&rig);
 	rig_destroy(&rig);
 }
 
@@ -374,7 +362,6 @@ TEST(memory_behind_a_room_counts_as_memory_that_code_could_leave)
 	CHECK_EQ(errno, 0);
 	ch__os_pretended.commit_error = 0;
 	ch__pool_release_span(rig.pool, room);
-	rig_check(&rig);
 	rig_destroy(&rig);
 }
 
@@ -415,7 +402,6 @@ TEST(span_that_waits_for_the_system_holds_traps)
 	CHECK_EQ(rig.pool->inner->spans_retired, 1);
 	CHECK(ch__arch_are_traps(ch__pool_read(rig.pool, exec), bytes));
 	CHECK(ch__pool_retry_retired(rig.pool));
-	rig_check(&rig);
 	rig_destroy(&rig);
 }
 
@@ -490,7 +476,6 @@ TEST(each_failing_call_leaves_sound_zones)
 		take(&rig, OWN_FRAME);
 		CHECK(ch__pool_take_span(rig.pool, 4 * chunk_pages(&rig), PAGES_FRAME) !=
 		      CH__PAGE_NONE);
-		rig_check(&rig);
 		rig_destroy(&rig);
 	}
 }

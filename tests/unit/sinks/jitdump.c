@@ -40,8 +40,7 @@ TEST(dump_has_names_bytes_and_times)
 	CHECK(memcmp(one->code, code, sizeof code) == 0);
 	CHECK(dump_u64(dump->bytes + 24) >= before);
 	dump_free(dump);
-	bed_close(&bed);
-	remove_own_folder();
+	end(&bed);
 }
 
 TEST(runtime_of_a_later_heap_is_told_at_its_time)
@@ -57,8 +56,7 @@ TEST(runtime_of_a_later_heap_is_told_at_its_time)
 	CHECK(dump_owner(dump, (uintptr_t)first.runtime, now_ns())->time < between);
 	dump_free(dump);
 	bed_close(&later);
-	bed_close(&first);
-	remove_own_folder();
+	end(&first);
 }
 
 /* Copies the code to the alignment of the code's address; the file may have another alignment. */
@@ -95,8 +93,7 @@ TEST(dump_says_that_freed_code_is_nobodys)
 	const struct dump_record *gone = dump_owner(dump, (uintptr_t)bed.pool + 64, free_at);
 	CHECK(is_code_of_traps(gone));
 	dump_free(dump);
-	bed_close(&bed);
-	remove_own_folder();
+	end(&bed);
 }
 
 /* perf inject makes a file for each record. A range has a head before it, as those of a heap. */
@@ -128,8 +125,7 @@ TEST(dump_has_one_record_for_neighbours_that_go_together)
 	dump_check_owner(dump, bed.pool + COLD_END - BLOCKS * COLD + HEAD, now_ns(), "[freed]");
 	dump_check_owner(dump, bed.pool + COLD_END - BLOCKS * COLD + HEAD - 1, now_ns(), "nobody");
 	dump_free(dump);
-	bed_close(&bed);
-	remove_own_folder();
+	end(&bed);
 }
 
 TEST(dump_has_code_larger_than_its_buffer)
@@ -151,8 +147,7 @@ TEST(dump_has_code_larger_than_its_buffer)
 	discard(&bed, 0, LARGE, 1);
 	flush(&bed);
 	check_now(bed.pool + LARGE - 1, "[freed]");
-	bed_close(&bed);
-	remove_own_folder();
+	end(&bed);
 }
 
 /* --- lines and unwinding --- */
@@ -237,8 +232,7 @@ TEST(dump_has_lines_of_the_part_it_speaks_of)
 	CHECK(lines && dump_u64(lines->body + 8) == 2);
 	check_line(lines, 0, pool + 4096 + 24, 30);
 	dump_free(dump);
-	bed_close(&bed);
-	remove_own_folder();
+	end(&bed);
 }
 
 enum { A_LINE_A_BYTE = 10000 };
@@ -283,8 +277,7 @@ TEST(dump_leaves_out_lines_that_are_too_long_for_a_record)
 	dump_check_owner(dump, bed.pool + 64, now_ns(), "fn_64");
 	CHECK(!dump_owner(dump, (uintptr_t)bed.pool + 64, now_ns())->lines);
 	dump_free(dump);
-	bed_close(&bed);
-	remove_own_folder();
+	end(&bed);
 }
 
 TEST(dump_has_all_lines_of_a_block_with_many)
@@ -300,8 +293,7 @@ TEST(dump_has_all_lines_of_a_block_with_many)
 	check_line(lines, A_LINE_A_BYTE - 1, pool + 64 + A_LINE_A_BYTE - 1, A_LINE_A_BYTE);
 	check_line(lines, A_LINE_A_BYTE, pool + 64 + A_LINE_A_BYTE, A_LINE_A_BYTE);
 	dump_free(dump);
-	bed_close(&bed);
-	remove_own_folder();
+	end(&bed);
 }
 
 /* The instructions of a record's CIE: `cfi`, then no-ops. */
@@ -344,8 +336,7 @@ TEST(dump_has_unwind_rules_of_the_pages_shape)
 	check_cfi(dump_owner(dump, pool + 2 * BED_PAGE_BYTES + 128, now_ns()),
 		  ch__arch_cfi_frame_pointer, sizeof ch__arch_cfi_frame_pointer);
 	dump_free(dump);
-	bed_close(&bed);
-	remove_own_folder();
+	end(&bed);
 }
 
 TEST(dump_has_the_steps_of_a_block)
@@ -363,8 +354,7 @@ TEST(dump_has_the_steps_of_a_block)
 	CHECK(n > 0 && load && load->unwinding && dump_count_fdes(load->unwinding) == 1);
 	CHECK_EQ(memcmp(dump_fde(load->unwinding, 0) + PROGRAM_AT, steps, n), 0);
 	dump_free(dump);
-	bed_close(&bed);
-	remove_own_folder();
+	end(&bed);
 }
 
 /* --- trampolines --- */
@@ -417,8 +407,7 @@ TEST(dump_has_a_record_of_each_trampoline)
 	CHECK(ch__sinks_page_live(bed.sinks, 1, 1, 0));
 	add(&bed, BED_PAGE_BYTES + 128, 64, 77);
 	check_now(slots + 128, "fn_77");
-	bed_close(&bed);
-	remove_own_folder();
+	end(&bed);
 }
 
 /* --- a storm against a model --- */
@@ -557,8 +546,7 @@ TEST(dump_says_which_thread_made_the_code)
 	const struct dump_record *load = dump_owner(dump, (uintptr_t)bed.pool + 64, now_ns());
 	CHECK(load && dump_u32(load->body + 4) == (uintptr_t)id);
 	dump_free(dump);
-	bed_close(&bed);
-	remove_own_folder();
+	end(&bed);
 }
 
 TEST(dump_told_by_threads_is_whole)
@@ -568,9 +556,9 @@ TEST(dump_told_by_threads_is_whole)
 	pthread_t threads[THREADS];
 	use_own_folder();
 	start(&bed);
-	uint64_t end = now_ns() + storm_ms() * UINT64_C(200000);
+	uint64_t until_ns = now_ns() + storm_ms() * UINT64_C(200000);
 	for (size_t i = 0; i < THREADS; i++) {
-		areas[i] = (struct area){.bed = &bed, .first = i * AREA_BYTES, .end_ns = end};
+		areas[i] = (struct area){.bed = &bed, .first = i * AREA_BYTES, .end_ns = until_ns};
 		CHECK_EQ(pthread_create(&threads[i], NULL, churn, &areas[i]), 0);
 	}
 	for (size_t i = 0; i < THREADS; i++)
@@ -585,8 +573,7 @@ TEST(dump_told_by_threads_is_whole)
 			dump_check_owner(dump, bed.pool + i * 64, now_ns(), name);
 	}
 	dump_free(dump);
-	bed_close(&bed);
-	remove_own_folder();
+	end(&bed);
 }
 
 /* --- names --- */
@@ -613,6 +600,5 @@ TEST(dump_records_stay_whole_with_odd_names)
 	snprintf(nameless, sizeof nameless, "jit_%lx", (unsigned long)(bed.pool + 64));
 	check_now(bed.pool + 64, nameless);
 	check_now(bed.pool + 128, "a procedure of two words");
-	bed_close(&bed);
-	remove_own_folder();
+	end(&bed);
 }

@@ -47,6 +47,12 @@ static inline void start(struct bed *bed)
 	pages_live(bed);
 }
 
+static inline void end(struct bed *bed)
+{
+	bed_close(bed);
+	remove_own_folder();
+}
+
 static inline void flush(struct bed *bed)
 {
 	ch__sinks_flush(bed->sinks, CH__FLUSH_BUFFERED);

@@ -43,8 +43,7 @@ TEST(dump_is_switched_off_when_the_file_may_not_grow)
 	struct dump *dump = read_own();
 	dump_check_owner(dump, bed.pool + 64, now_ns(), "fn_1");
 	dump_free(dump);
-	bed_close(&bed);
-	remove_own_folder();
+	end(&bed);
 }
 
 /* Returns the page of the file by which perf finds the file. */
@@ -81,8 +80,7 @@ TEST(dump_that_fails_twice_takes_back_only_its_own_page)
 	CHECK_EQ(setenv("JITDUMPDIR", "/nowhere/at/all", 1), 0);
 	CHECK_EQ(ch__sinks_set(bed.sinks, CH_SINK_JITDUMP), ENOENT);
 	CHECK_EQ(mincore(marker, bytes, &is_in), 0); /* ENOMEM where nothing is mapped */
-	bed_close(&bed);
-	remove_own_folder();
+	end(&bed);
 }
 
 /* The header fits, and the first code does not. */
@@ -94,8 +92,7 @@ TEST(dump_without_room_for_its_first_code_is_off_from_the_start)
 	CHECK_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
 	bed_open(&bed, CH_SINK_JITDUMP);
 	check_switched_off(&bed, EFBIG);
-	bed_close(&bed);
-	remove_own_folder();
+	end(&bed);
 }
 
 /* Fails each system or metadata call, one after another, from creation to end. */
@@ -218,8 +215,7 @@ TEST(dump_is_not_written_by_a_child_of_a_raw_clone)
 	CHECK_EQ(after.st_size, before.st_size);
 	add(&bed, 192, 64, 3);
 	check_now(bed.pool + 192, "fn_3");
-	bed_close(&bed);
-	remove_own_folder();
+	end(&bed);
 }
 
 /* A daemon goes to /, after its start. */
@@ -238,8 +234,7 @@ TEST(dump_in_a_folder_named_from_here_goes_on_when_the_process_goes_elsewhere)
 	flush(&bed);
 	CHECK_EQ(ch__sinks_status(bed.sinks, CH_SINK_JITDUMP), 0);
 	check_now(bed.pool + 64, "fn_1");
-	bed_close(&bed);
-	remove_own_folder();
+	end(&bed);
 }
 
 /* perf finds the file by an executable mapping of a page of the file. */
@@ -273,8 +268,7 @@ TEST(dump_lies_where_the_configuration_says)
 	pages_live(&bed);
 	add(&bed, 64, 64, 1);
 	check_now(bed.pool + 64, "fn_1");
-	bed_close(&bed);
-	remove_own_folder();
+	end(&bed);
 }
 
 TEST(dump_of_an_earlier_process_of_the_same_number_is_replaced)
@@ -292,8 +286,7 @@ TEST(dump_of_an_earlier_process_of_the_same_number_is_replaced)
 	start(&bed);
 	add(&bed, 64, 64, 1);
 	check_now(bed.pool + 64, "fn_1");
-	bed_close(&bed);
-	remove_own_folder();
+	end(&bed);
 }
 
 /* --- several heaps, late start, fork, exit --- */
@@ -319,8 +312,7 @@ TEST(dump_is_shared_by_heaps)
 	check_now(a.pool + 80, "fn_4");
 	b.sinks = NULL;
 	bed_close(&b);
-	bed_close(&a);
-	remove_own_folder();
+	end(&a);
 }
 
 static void visit_two(void *context, void (*visit)(void *, const struct ch__sink_range *),
@@ -458,8 +450,7 @@ TEST(dump_of_a_child_is_its_own)
 	check_now(bed.pool + 256, "nobody");
 	add(&bed, 256, 64, 6);
 	check_now(bed.pool + 256, "fn_6");
-	bed_close(&bed);
-	remove_own_folder();
+	end(&bed);
 }
 
 /* As fork does with a heap. The parent unlocks the sinks. */
@@ -496,8 +487,7 @@ TEST(dump_of_a_child_has_nobody_who_died_before)
 	expect_exit(pid, 0);
 	flush(&bed);
 	check_now(bed.pool + 64, "[freed]");
-	bed_close(&bed);
-	remove_own_folder();
+	end(&bed);
 }
 
 TEST(child_of_a_process_that_turned_its_dump_off_has_none)
@@ -518,6 +508,5 @@ TEST(child_of_a_process_that_turned_its_dump_off_has_none)
 	}
 	ch__sinks_unlock(bed.sinks);
 	expect_exit(pid, 0);
-	bed_close(&bed);
-	remove_own_folder();
+	end(&bed);
 }

@@ -382,8 +382,7 @@ static void write_anew_when_another_comes(bool is_in_place, int wanted)
 	check_named(comes_to, (void *)0x1000, "theirs");
 	check_named(comes_to, bed.pool + 96, is_in_place ? NULL : "ours");
 	CHECK_EQ(close(other), 0);
-	bed_close(&bed);
-	remove_own_folder(); /* no other file is left */
+	end(&bed); /* no other file is left */
 }
 
 TEST(map_written_anew_replaces_no_file_that_came_meanwhile)

@@ -5,8 +5,7 @@
 #define _GNU_SOURCE
 #include "os/locks/ranks.h"
 #include "sinks/table.h"
-#include "tests/support/perfmap_reader.h"
-#include "tests/unit/sinks/ranges.h"
+#include "tests/unit/sinks/perfmap.h"
 #include "unwind/steps.h"
 
 #include <pthread.h>
@@ -86,8 +85,7 @@ TEST(sink_that_is_turned_on_anew_while_it_fails_stays_on)
 	add(&bed, 0, RANGE_BYTES, 7);
 	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
 	check_named(path, bed.pool, "fn_7");
-	bed_close(&bed);
-	remove_own_folder();
+	end(&bed);
 }
 
 struct call {
@@ -122,8 +120,7 @@ TEST(sink_is_turned_on_under_the_lock_of_sinks)
 	use_own_folder();
 	bed_open(&bed, 0);
 	expect_lock_of_sinks(turn_on, &bed);
-	bed_close(&bed);
-	remove_own_folder();
+	end(&bed);
 }
 
 static struct ch__own *table;
@@ -215,8 +212,7 @@ static pid_t fork_with(struct ch__sinks *sinks)
 	if (sinks)
 		ch__sinks_lock(sinks);
 	ch__sinks_fork_files_prepare();
-	pid_t pid = fork();
-	CHECK(pid >= 0);
+	pid_t pid = fork_child();
 	if (pid)
 		ch__sinks_fork_files_done(false);
 	if (pid && sinks)
@@ -265,8 +261,7 @@ TEST(map_of_a_child_that_cannot_make_its_own_is_off)
 		_exit(0);
 	}
 	expect_exit(pid, 0);
-	bed_close(&bed);
-	remove_own_folder();
+	end(&bed);
 }
 
 TEST(child_of_a_process_without_a_map_makes_none)

@@ -104,8 +104,7 @@ TEST(objects_stay_as_they_are_while_the_process_forks)
 	CHECK_EQ(pthread_create(&thread, NULL, take_one, NULL), 0);
 	TEST_UNTIL(atomic_load(&tid) && thread_is_asleep(atomic_load(&tid)))
 		usleep(1000);
-	pid_t child = fork();
-	CHECK(child >= 0);
+	pid_t child = fork_child();
 	if (child == 0) {
 		ch__sinks_fork_files_done(true);
 		take_one(NULL);
@@ -132,8 +131,7 @@ static void give_none(void)
 static bool takes_the_lock(void (*call)(void))
 {
 	int status;
-	pid_t child = fork();
-	CHECK(child >= 0);
+	pid_t child = fork_child();
 	if (child == 0) {
 		ch__rank_note(CH__RANK_UNWINDER, true);
 		call();

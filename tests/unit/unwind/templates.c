@@ -124,8 +124,7 @@ struct dropped {
 /* Works in a child: a wrong rule may lead the unwinder anywhere. Exits 0 with no wrong caller. */
 static bool is_noticed(struct dropped *d)
 {
-	pid_t child = fork();
-	CHECK(child >= 0);
+	pid_t child = fork_child();
 	if (!child) {
 		uintptr_t object[16] = {0};
 		uint8_t frame = CH__FRAME_SLOTS + CH_TRAMPOLINE_FRAMED;
