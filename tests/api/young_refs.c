@@ -322,3 +322,91 @@ TEST(visit_does_not_begin_in_another_visit)
 	visit(CH_REFS_YOUNG, 0, 0, "all are young");
 	rig_end(&rig);
 }
+
+/* --- a VM whose closures hold code by address, and which marks the owner of each such code --- */
+
+enum { LAMBDA_HEAD = 16 }; /* in front of the entry: the owner, and a ref */
+static struct ch_block lambda;
+static const uint8_t *lambda_entry;
+static uint32_t lambda_refs;
+
+static uintptr_t count_lambda_ref(void *user, uintptr_t word)
+{
+	(void)user;
+	lambda_refs++;
+	return word;
+}
+
+/* Returns how many refs the cycle hands to the VM. */
+static uint32_t lambda_cycle(bool is_marked)
+{
+	struct ch_marker *marker;
+	struct ch_owner of;
+	lambda_refs = 0;
+	CHECK_EQ(ch_mark_begin(rig.heap, &marker), CH_OK);
+	if (is_marked) {
+		memcpy(&of, lambda_entry - LAMBDA_HEAD, sizeof of);
+		ch_mark_owner(marker, of);
+	}
+	ch_mark_stack(marker, &rig, &rig); /* no stack has code */
+	CHECK_EQ(ch_mark_end(marker, true), CH_OK);
+	return lambda_refs;
+}
+
+static void make_lambda(unsigned flags, unsigned marks)
+{
+	struct ch_config config = rig_config(1 << 20);
+	struct ch_ops ops = {.size = sizeof ops, .ref = count_lambda_ref};
+	struct emitter e;
+	config.driver = CH_DRIVER_HOST;
+	rig = rig_create(&config, &ops, NULL);
+	struct ch_owner of = rig_owner(&rig, "lambda");
+	struct ch_open open = {.owner = of, .hot_bytes = 32, .flags = flags};
+	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+	e.at = 0;
+	emit_u64(&e, of.bits);
+	emit_u64(&e, WORDS);
+	CHECK_EQ(ch_ref_attach(e.code.block, emit_here(&e) - 8), CH_OK);
+	e.code.entry_offset = LAMBDA_HEAD;
+	emit_ret(&e);
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	lambda = e.code.block;
+	lambda_entry = block_info(lambda).entry;
+	if (!flags)
+		CHECK_EQ(ch_owner_set_entry(of, lambda), CH_OK);
+	while (marks--)
+		CHECK_EQ(lambda_cycle(true), 1);
+	CHECK(rig_is_there(lambda));
+}
+
+TEST(lambda_with_an_entry_ends_in_the_cycle_that_does_not_mark_it)
+{
+	for (unsigned marks = 0; marks < 4; marks++) {
+		make_lambda(0, marks);
+		CHECK_EQ(lambda_cycle(false), 0);
+		CHECK(!rig_is_there(lambda));
+		rig_end(&rig);
+	}
+}
+
+TEST(lambda_that_is_invalidated_ends_though_its_owner_is_marked)
+{
+	make_lambda(0, 1);
+	CHECK_EQ(ch_blocks_invalidate(&lambda, 1, NULL), CH_OK);
+	CHECK_EQ(lambda_cycle(true), 0);
+	CHECK(!rig_is_there(lambda));
+	rig_end(&rig);
+}
+
+/* Its refs are roots once more, so the VM marks what nothing else reaches. */
+TEST(lambda_of_kept_code_ends_a_cycle_later)
+{
+	for (unsigned marks = 0; marks < 4; marks++) {
+		make_lambda(CH_OPEN_KEPT, marks);
+		CHECK_EQ(lambda_cycle(false), 1);
+		CHECK(rig_is_there(lambda));
+		CHECK_EQ(lambda_cycle(false), 0);
+		CHECK(!rig_is_there(lambda));
+		rig_end(&rig);
+	}
+}
