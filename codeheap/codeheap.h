@@ -960,8 +960,8 @@ CH_API size_t ch_trap_describe(const struct ch_heap *heap, const void *siginfo,
 
 /* ch_trap_install: a handler for SIGSEGV, SIGBUS, SIGILL, SIGTRAP, SIGFPE and SIGABRT. The handler
  * writes the line of ch_trap_describe to stderr, shows all live code to debuggers when CH_SINK_GDB
- * is on, so that a core names the code, and goes on to the action that was there before: the
- * default action ends the process with the registers of the signal in its core.
+ * is on, so that a core names the code, and goes on to the action before: the default one leaves
+ * the signal's registers in a core. A thread that blocks the signal ends the process with no line.
  * in    heap  the handler knows the code of this heap, too
  * ret   CH_OK also when installed before | CH_E_OS errno kept; a later call tries what is missing
  * lock  of the set of heaps; the handler tries the locks of sinks, for a tenth of a second

@@ -75,6 +75,24 @@ TEST(trap_in_freed_code_is_described_and_kills)
 	rig_end(&t.rig);
 }
 
+/* As threads of a VM that leaves signals to one thread of its own. */
+static void run_freed_deaf(void *arg)
+{
+	sigset_t all;
+	sigfillset(&all);
+	CHECK_EQ(pthread_sigmask(SIG_BLOCK, &all, NULL), 0);
+	run_freed(arg);
+}
+
+TEST(trap_in_a_thread_deaf_to_signals_kills_without_the_line)
+{
+	struct trap t;
+	trap_start(&t, 0);
+	expect_signal_text(run_freed_deaf, &t, SIGTRAP, t.text, sizeof t.text);
+	CHECK(!strstr(t.text, "Rumpelstilzchen"));
+	rig_end(&t.rig);
+}
+
 #if !TEST_SANITIZED /* sanitizers take such a signal themselves */
 static void run_destroyed(void *arg)
 {
