@@ -153,6 +153,31 @@ TEST(tools_find_the_steps_of_a_span_whose_first_bytes_are_unused)
 }
 
 /* At every alignment a block is counted with its bytes and its head only. */
+/* In a page the front goes back: who traps there is no frame of this block. */
+TEST(front_that_code_with_steps_gave_back_has_none_of_its_steps)
+{
+	enum { FROM = 64 };
+	if (!CH_ARCH_HAS_STEPS)
+		skip("no steps on this machine");
+	struct rig rig = rig_start(1 << 20);
+	static const struct ch_frame frame = {.steps_n = 0};
+	struct emitter e;
+	struct ch_open open = {.owner = rig_owner(&rig, "owner"),
+			       .hot_bytes = 200,
+			       .frame = CH_FRAME_STEPS};
+	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+	emit_filler(&e, FROM);
+	emit_value(&e, 7);
+	emit_ret(&e);
+	e.code.frame = &frame;
+	e.code.used_from = e.code.entry_offset = FROM;
+	uintptr_t front = (uintptr_t)e.code.exec;
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	CHECK_EQ(ch__steps_note(ch__sinks_steps(rig.heap->sinks), front), 0);
+	CHECK(ch__steps_note(ch__sinks_steps(rig.heap->sinks), front + FROM) != 0);
+	rig_end(&rig);
+}
+
 TEST(what_an_align_takes_beside_the_block_goes_back)
 {
 	struct rig rig = rig_start(1 << 20);

@@ -275,6 +275,45 @@ TEST(data_in_place_and_large_data_share_no_page)
 	rig_end(&rig);
 }
 
+/* With its slack the block is as long as a page. */
+TEST(data_that_begins_at_a_multiple_of_its_page_shares_no_page)
+{
+	enum { PAGE = 4096 };
+	struct ch_config config = rig_config(POOL);
+	config.page_bytes = PAGE;
+	struct rig rig = rig_create(&config, NULL, NULL);
+	for (int kind = CH_KIND_RODATA; kind <= CH_KIND_DATA; kind++) {
+		struct ch_open open = {.size = sizeof open, .heap = rig.heap, .hot_bytes = 64};
+		struct ch_code code;
+		open.kind = (enum ch_kind)kind;
+		open.align = PAGE;
+		CHECK_EQ(ch_block_open(&open, &code), CH_OK);
+		CHECK_EQ((uintptr_t)code.exec % PAGE, 0);
+		memset(code.write, kind, code.hot_bytes);
+		CHECK_EQ(ch_block_commit(&code, 1), CH_OK);
+		CHECK(holds(&code, 64, (uint8_t)kind));
+		rig_check(&rig);
+		data_free(&rig, &code);
+	}
+	rig_end(&rig);
+}
+
+static void make_each_kind(const struct rig *rig, void *arg)
+{
+	(void)arg;
+	rig_block(rig_owner(rig, "code"), 1);
+	data_make(rig, CH_KIND_RODATA, 64, 1);
+	data_make(rig, CH_KIND_DATA, 64, 1);
+}
+
+TEST(thread_that_left_has_no_page_of_any_kind_open)
+{
+	struct rig rig = rig_start(POOL);
+	rig_apart(&rig, make_each_kind, NULL);
+	CHECK_EQ(atomic_load(&rig.heap->pool->pages_open), 0);
+	rig_end(&rig);
+}
+
 /* Random sizes, kinds and times, with code in between. The check of the heap judges. */
 TEST(small_data_and_code_come_and_go_at_random)
 {

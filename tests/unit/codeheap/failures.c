@@ -442,7 +442,12 @@ static enum ch_status call_open(struct scene *s)
 }
 static enum ch_status call_open_named(struct scene *s)
 {
-	return open_as(s, (struct ch_open){.hot_bytes = 64, .name = "a block's own name"});
+	static const char name[] = "a block's own name";
+	enum ch_status status = open_as(s, (struct ch_open){.hot_bytes = 64, .name = name});
+	struct ch_info info = {.size = sizeof info};
+	if (status == CH_OK)
+		CHECK(ch_block_info(s->code.block, &info) == CH_OK && !strcmp(info.name, name));
+	return status;
 }
 static enum ch_status call_open_patch(struct scene *s)
 {

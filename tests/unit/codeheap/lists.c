@@ -184,6 +184,18 @@ TEST(fiber_has_no_callbacks_of_who_had_its_record)
 	rig_end(&rig);
 }
 
+/* As if the thread before had ended in the middle of callbacks. */
+TEST(thread_has_no_callbacks_of_who_had_its_record)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch__thread *self = ch__thread_self(rig.heap);
+	self->deliveries = 16;
+	CHECK_EQ(ch_thread_detach(rig.heap), CH_OK);
+	CHECK_EQ(ch_thread_attach(rig.heap, NULL, NULL), CH_OK);
+	CHECK(ch__thread_self(rig.heap) == self && self->deliveries == 0);
+	rig_end(&rig);
+}
+
 TEST(lists_that_grow_give_their_old_memory_back)
 {
 	enum { BLOCKS = 5 * CH__QUEUE_MIN };

@@ -240,6 +240,65 @@ TEST(queue_that_is_full_to_its_last_place_loses_nothing)
 	}
 }
 
+/* A block whose branches lead to AHEAD leaves. */
+static struct ch_block make_jumps(const struct rig *rig, struct ch_block *leaves)
+{
+	struct ch_owner owner = rig_owner(rig, "jumps");
+	struct ch_branch branches[AHEAD];
+	struct emitter e;
+	emit_open(&e, owner, AHEAD * 16, AHEAD);
+	for (unsigned i = 0; i < AHEAD; i++)
+		branches[i] = emit_jmp(&e, NULL);
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	for (unsigned i = 0; i < AHEAD; i++) {
+		leaves[i] = rig_block(owner, i);
+		CHECK_EQ(ch_branch_link(branches[i], leaves[i]), CH_OK);
+	}
+	return e.code.block;
+}
+
+/* The edges of a block fill the queue. Two blocks with branches come last: the marker looks at them
+ * first, while their leaves find no room, and a scan of the marked blocks comes to the later record
+ * behind all others. */
+static void make_full_of_jumps(const struct rig *rig, void *arg)
+{
+	struct scene *s = arg;
+	struct ch_block one = make_jumps(rig, s->blocks), other = make_jumps(rig, s->blocks + AHEAD);
+	bool is_later = rig_record(other) > rig_record(one);
+	struct ch_block to[QUEUE] = {[QUEUE - 2] = is_later ? one : other,
+				     [QUEUE - 1] = is_later ? other : one};
+	struct emitter e;
+	s->owners[0] = rig_owner(rig, "full");
+	for (unsigned i = 0; i < QUEUE - 2; i++)
+		to[i] = rig_block(s->owners[0], i);
+	emit_open(&e, s->owners[0], 16, 0);
+	emit_ret(&e);
+	for (unsigned i = 0; i < QUEUE; i++)
+		CHECK_EQ(ch_edge_attach(e.code.block, to[i]), CH_OK);
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	CHECK_EQ(ch_owner_set_entry(s->owners[0], e.code.block), CH_OK);
+}
+
+static void mark_full_of_jumps(const struct rig *rig, void *arg)
+{
+	struct scene *s = arg;
+	begin_cycle(rig, s);
+	uint32_t mask = shrink_queue(s->marker);
+	ch_mark_owner(s->marker, s->owners[0]);
+	end_cycle(rig, s->marker, mask);
+}
+
+TEST(last_edges_of_a_scan_of_the_marked_blocks_are_looked_at)
+{
+	static struct scene s;
+	struct rig rig;
+	start_host(&rig, 1 << 20, NULL);
+	rig_apart(&rig, make_full_of_jumps, &s);
+	rig_alone(&rig, mark_full_of_jumps, &s);
+	expect_blocks(s.blocks, 2 * AHEAD);
+	rig_end(&rig);
+}
+
 /* --- refs of a graph that is scanned again --- */
 
 static unsigned reported[WIDTH_MOST];

@@ -510,6 +510,62 @@ TEST(open_does_without_memory_where_the_list_of_newborns_has_room)
 	rig_end(&rig);
 }
 
+static struct ch_owner filler;
+
+static void fill_the_list_of_newborns(void *user, void *block_user)
+{
+	static bool is_filled;
+	const struct ch__thread *self = ch__thread_self(user);
+	(void)block_user;
+	while (!is_filled || self->young_count < self->young_capacity) {
+		rig_block(filler, 1);
+		is_filled = true;
+	}
+}
+
+static void make_held_until_full(const struct rig *rig, void *arg)
+{
+	struct ch_owner *owners = arg;
+	struct ch_open open = {.hot_bytes = (uint32_t)rig_page_bytes() / 5};
+	struct emitter e;
+	for (unsigned i = 0;; i++) {
+		open.owner = owners[i] = rig_owner(rig, "held");
+		if (emit_open_as(&e, &open) != CH_OK)
+			return;
+		emit_ret(&e);
+		e.code.used_to = e.code.hot_bytes;
+		CHECK_EQ(ch_block_commit(&e.code, 1), CH_OK);
+		CHECK_EQ(ch_owner_set_entry(open.owner, e.code.block), CH_OK);
+	}
+}
+
+/* The collection of an open calls back, and the callback takes the places that the open reserved on
+ * the list of newborns. */
+TEST(open_has_a_place_among_the_newborns_behind_callbacks_that_took_all)
+{
+	struct ch_owner owners[100] = {{0}};
+	struct ch_config config = rig_config(16 * rig_page_bytes());
+	struct ch_ops ops = {.size = sizeof ops, .block_freed = fill_the_list_of_newborns};
+	struct ch_heap *heap;
+	CHECK_EQ(ch_heap_create(&config, &heap), CH_OK);
+	struct rig rig = {.heap = heap};
+	CHECK_EQ(ch_vm_attach(heap, &ops, heap, &rig.vm), CH_OK);
+	CHECK_EQ(ch_thread_attach(heap, NULL, NULL), CH_OK);
+	filler = rig_owner(&rig, "filler");
+	rig_apart(&rig, make_held_until_full, owners);
+	for (unsigned i = 0; owners[i].bits; i++)
+		CHECK_EQ(ch_owner_release(owners[i], CH_RELEASE_COLLECT), CH_OK);
+	struct ch_open open = {.owner = filler,
+			       .hot_bytes = (uint32_t)rig_page_bytes() / 5,
+			       .flags = CH_OPEN_MAY_COLLECT};
+	struct emitter e;
+	const struct ch__thread *self = ch__thread_self(heap);
+	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+	CHECK(self->young_capacity && self->young_count <= self->young_capacity);
+	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	rig_end(&rig);
+}
+
 /* Other calls wait for the heap lock during one step, and not for the end of all owners. */
 TEST(owners_that_died_end_in_steps)
 {
