@@ -91,6 +91,7 @@ TEST(configuration_for_forks_asks_for_private_memory)
 		config.backend = private[i];
 		CHECK_EQ(ch_heap_create(&config, &heap), CH_OK);
 		CHECK_STR(ch__backend_names[heap->pool->backend], "procmem");
+		CHECK_EQ(heap->pool->chunk_log2, 21); /* a fork copies few entries */
 		CHECK_EQ(ch_heap_destroy(heap), CH_OK);
 	}
 }

@@ -320,14 +320,20 @@ static struct ch_block constant_with(struct ch_owner owner, const struct ch_bloc
 	return e.code.block;
 }
 
-/* Makes code of the owner that uses the constants, and releases the owner. */
-static void end_user_of(struct ch_owner user, const struct ch_block *constants, int count)
+static struct emitter open_user_of(struct ch_owner user, const struct ch_block *constants, int count)
 {
 	struct emitter e;
 	emit_open(&e, user, 64, 0);
 	emit_answer(&e, 1);
 	for (int i = 0; i < count; i++)
 		CHECK_EQ(ch_edge_attach(e.code.block, constants[i]), CH_OK);
+	return e;
+}
+
+/* Makes code of the owner that uses the constants, and releases the owner. */
+static void end_user_of(struct ch_owner user, const struct ch_block *constants, int count)
+{
+	struct emitter e = open_user_of(user, constants, count);
 	CHECK_EQ(emit_commit(&e), CH_OK);
 	CHECK_EQ(ch_owner_release(user, CH_RELEASE_NOT_RUNNING), CH_OK);
 }
@@ -360,6 +366,38 @@ TEST(user_takes_along_what_its_constants_use)
 	}
 	end_user_of(user, constants, CONSTANTS);
 	CHECK_EQ(rig_stats(&rig).blocks_freed, CONSTANTS * (EACH + 1) + 1);
+	rig_end(&rig);
+}
+
+/* An abort takes no data along: here the release comes to data that other code had an edge to. */
+TEST(constants_whose_user_was_given_up_end_at_once_with_their_owner)
+{
+	enum { CONSTANTS = 3 };
+	struct ch_block constants[CONSTANTS];
+	struct rig rig = rig_start(4 << 20);
+	struct ch_owner of_data = rig_owner(&rig, "data");
+	for (int i = 0; i < CONSTANTS; i++)
+		constants[i] = constant_with(of_data, NULL, 0);
+	struct emitter e = open_user_of(rig_owner(&rig, "user"), constants, CONSTANTS);
+	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	CHECK(rig_is_there(constants[0]));
+	CHECK_EQ(ch_owner_release(of_data, CH_RELEASE_NOT_RUNNING), CH_OK);
+	CHECK_EQ(rig_stats(&rig).blocks_freed, CONSTANTS);
+	rig_end(&rig);
+}
+
+TEST(constants_without_memory_for_their_list_are_left_to_collections)
+{
+	struct rig rig = rig_start(4 << 20);
+	struct ch_owner user = rig_owner(&rig, "user");
+	struct ch_block constant = constant_with(rig_owner(&rig, "data"), NULL, 0);
+	struct emitter e = open_user_of(user, &constant, 1);
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	ch__os_fail_at(1, true);
+	enum ch_status status = ch_owner_release(user, CH_RELEASE_NOT_RUNNING);
+	ch__os_fail_at(0, false);
+	CHECK_EQ(status, CH_OK);
+	CHECK(!rig_is_there(e.code.block) && rig_is_there(constant));
 	rig_end(&rig);
 }
 

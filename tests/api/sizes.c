@@ -149,6 +149,22 @@ TEST(structs_of_a_newer_header_are_refused_by_name)
 	rig_end(&rig);
 }
 
+TEST(open_of_an_older_header_asks_for_nothing_behind_its_end)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_open older;
+	struct ch_code code;
+	memset(&older, GARBAGE, sizeof older);
+	older.size = UP_TO(struct ch_open, hot_bytes);
+	older.heap = NULL;
+	older.owner = rig_owner(&rig, "older");
+	older.hot_bytes = 64;
+	CHECK_EQ(ch_block_open(&older, &code), CH_OK);
+	CHECK(code.hot_bytes >= 64 && code.cold_bytes == 0 && code.entry_bytes == 0);
+	CHECK_EQ(ch_block_abort(&code), CH_OK);
+	rig_end(&rig);
+}
+
 TEST(spare_words_are_0_and_a_field_of_a_newer_header_is_refused_by_name)
 {
 	struct rig rig = rig_start(1 << 20);

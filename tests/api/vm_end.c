@@ -461,3 +461,24 @@ TEST(vm_that_was_detached_is_not_asked_to_stop_its_threads)
 	CHECK_EQ(stops, 1);
 	rig_end(&rig);
 }
+
+static unsigned asked_for_roots;
+
+static void count_roots(void *user, struct ch_marker *marker)
+{
+	(void)marker;
+	asked_for_roots += user == &asked_for_roots;
+}
+
+TEST(vm_that_was_detached_is_not_asked_for_its_roots)
+{
+	struct ch_ops ops = {.size = sizeof ops, .roots = count_roots};
+	rig = rig_start(1 << 20);
+	CHECK_EQ(ch_vm_attach(rig.heap, &ops, &asked_for_roots, &ending), CH_OK);
+	CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
+	CHECK_EQ(asked_for_roots, 1);
+	CHECK_EQ(ch_vm_detach(ending), CH_OK);
+	CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
+	CHECK_EQ(asked_for_roots, 1);
+	rig_end(&rig);
+}

@@ -368,7 +368,56 @@ TEST(heaps_in_one_place_use_no_more_generations_than_their_records)
 		CHECK_EQ(firsts[i] - firsts[i - 1], firsts[1] - firsts[0]);
 }
 
+TEST(generations_of_branches_count_for_the_next_heap_in_one_place)
+{
+	enum { USES = 5000 };
+	struct rig rig = rig_start(1 << 20);
+	uint32_t id = rig.heap->id, first = rig.heap->blocks.first_generation;
+	ch__records_lock(rig.heap);
+	rig.heap->branch_generations = USES;
+	ch__records_unlock(rig.heap);
+	rig_end(&rig);
+	rig = rig_start(1 << 20);
+	CHECK_EQ(rig.heap->id, id);
+	CHECK(rig.heap->blocks.first_generation - first > USES);
+	rig_end(&rig);
+}
+
 /* --- core syncs --- */
+
+/* The marking thread was stopped by nobody. */
+TEST(thread_of_a_host_whose_stop_is_the_core_sync_serializes_itself)
+{
+	struct ch_config config = rig_config(1 << 20);
+	config.driver = CH_DRIVER_HOST;
+	struct rig rig = rig_create(&config, NULL, NULL);
+	struct ch_marker *marker;
+	atomic_store(&rig.heap->has_core_sync, false);
+	uint32_t before = ch__thread_self(rig.heap)->serialized;
+	CHECK_EQ(ch_mark_begin(rig.heap, &marker), CH_OK);
+	ch_mark_stacks(marker);
+	CHECK_EQ(ch_mark_end(marker, true), CH_OK);
+	CHECK_EQ(ch__thread_self(rig.heap)->serialized, before + 1);
+	rig_end(&rig);
+}
+
+/* A thread reports its opens from time to time, and no byte twice. */
+TEST(bytes_of_many_opens_are_reported_once)
+{
+	enum { REPORT_MOST = 16384, BLOCKS = 200 };
+	static const uint8_t bytes[1000];
+	struct rig rig = rig_start(1 << 20);
+	for (int i = 0; i < BLOCKS; i++) {
+		void (*f)(void);
+		CHECK_EQ(ch_code_add(rig.heap, bytes, sizeof bytes, "f", &f), CH_OK);
+	}
+	uint64_t reported = atomic_load(&rig.heap->bytes_since_cycle);
+	uint64_t opened = rig_stats(&rig).bytes_opened;
+	CHECK(opened >= BLOCKS * sizeof bytes && reported <= opened);
+	CHECK(reported + REPORT_MOST >= opened);
+	rig_end(&rig);
+}
+
 
 static enum ch_status make_block(struct ch_owner owner)
 {

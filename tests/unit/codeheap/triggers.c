@@ -76,23 +76,6 @@ TEST(dead_bytes_above_64_KiB_ask_for_a_collection)
 	end_with_pages(&rig);
 }
 
-/* A thread reports its opens from time to time, and no byte twice. */
-TEST(bytes_of_many_opens_are_reported_once)
-{
-	enum { REPORT_MOST = 16384 };
-	static const uint8_t bytes[1000];
-	struct rig rig = rig_start(1024 * KIB);
-	for (int i = 0; i < 200; i++) {
-		void (*f)(void);
-		CHECK_EQ(ch_code_add(rig.heap, bytes, sizeof bytes, "f", &f), CH_OK);
-	}
-	uint64_t reported = atomic_load(&rig.heap->bytes_since_cycle);
-	uint64_t opened = rig_stats(&rig).bytes_opened;
-	CHECK(opened >= 200 * sizeof bytes && reported <= opened);
-	CHECK(reported + REPORT_MOST >= opened);
-	rig_end(&rig);
-}
-
 /* Emitters ask for more than they use: here for opened_least in all, whatever the page is. */
 TEST(room_that_a_commit_gives_back_asks_for_no_collection)
 {
