@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * lists.c: lists that are used again. What the side list of a block that went held is given back,
- * and the next block that gets the list finds nothing in it. The same of fibers, of the records
- * that a lost thread had, and of lists that became longer. */
+ * and the next block that gets the list finds nothing in it. The same of fibers, threads and owners,
+ * of the records that a lost thread had, and of lists that became longer. */
 #include "codeheap/collect/collect.h"
 #include "codeheap/base/heap.h"
 #include "codeheap/graph/block_parts.h"
@@ -111,6 +111,74 @@ TEST(list_of_another_block_has_no_entry_of_it)
 }
 
 /* The word that the VM's entry tests is memory of its own. */
+TEST(list_of_another_block_has_no_name_of_it)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_open open = {
+		.owner = rig_owner(&rig, "owner"), .hot_bytes = 64, .entry = CH_ENTRY_GUARD};
+	struct emitter e;
+	open.name = "named";
+	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+	const struct ch__side_list *list =
+		ch__block_at(rig.heap, rig_record(e.code.block))->side_list;
+	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	open.name = NULL;
+	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+	CHECK(ch__block_at(rig.heap, rig_record(e.code.block))->side_list == list);
+	CHECK_STR(block_info(e.code.block).name, "owner");
+	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	rig_end(&rig);
+}
+
+TEST(lines_whose_file_finds_no_memory_are_given_back)
+{
+	enum { LINES = 100 };
+	static const char file[] = "a file that no block has named before";
+	struct ch_line lines[LINES];
+	struct rig rig = rig_start(1 << 20);
+	struct emitter e;
+	struct ch_owner owner = rig_owner(&rig, "owner");
+	emit_open(&e, owner, 2 * LINES, 0);
+	CHECK_EQ(ch_edge_attach_owner(e.code.block, owner), CH_OK); /* makes the list */
+	for (uint32_t i = 0; i < LINES; i++)
+		lines[i] = (struct ch_line){e.code.exec + i, i + 1};
+	enum ch_status status = CH_E_MEMORY;
+	for (uint64_t nth = 1; status != CH_OK; nth++) {
+		size_t before = ch__meta_bytes(rig.heap->meta);
+		uint32_t names = rig.heap->names_count;
+		ch__os_fail_at(nth, false);
+		status = ch_block_lines(e.code.block, file, lines, LINES);
+		ch__os_fail_at(0, false);
+		CHECK(status == CH_OK || ch__meta_bytes(rig.heap->meta) == before);
+		CHECK(status == CH_OK || rig.heap->names_count == names);
+	}
+	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	rig_end(&rig);
+}
+
+TEST(block_relies_on_more_facts_than_its_first_list_has_places)
+{
+	enum { FACTS = 5 * CH__SIDE_FIRST };
+	struct rig rig = rig_start(1 << 20);
+	struct ch_assumption facts[FACTS];
+	struct emitter e;
+	size_t invalidated;
+	for (int at = 0; at < FACTS; at++) {
+		emit_open(&e, rig_owner(&rig, "owner"), 16, 0);
+		for (int i = 0; i < FACTS; i++) {
+			CHECK_EQ(ch_assumption_create(rig.vm, &facts[i]), CH_OK);
+			CHECK_EQ(ch_block_assume(e.code.block, facts[i]), CH_OK);
+		}
+		emit_ret(&e);
+		CHECK_EQ(emit_commit(&e), CH_OK);
+		CHECK_EQ(ch_assumption_break(facts[at], &invalidated), CH_OK);
+		CHECK_EQ(invalidated, 1);
+		CHECK_EQ(block_info(e.code.block).state, CH_BLOCK_NOTENTRANT);
+		rig_check(&rig);
+	}
+	rig_end(&rig);
+}
+
 TEST(guard_of_a_block_that_went_is_given_back)
 {
 	struct rig rig = rig_start(1 << 20);
@@ -223,5 +291,82 @@ TEST(lists_that_grow_give_their_old_memory_back)
 	CHECK(heap->marker.queue_mask > mask);
 	CHECK(ch__meta_bytes(heap->meta) - before <
 	      (heap->marker.queue_mask + 1) * sizeof *heap->marker.queue);
+	rig_end(&rig);
+}
+
+/* --- records of owners --- */
+
+static void release_at_once(const struct rig *rig, struct ch_owner owner, uint64_t gone)
+{
+	uint64_t before = rig_stats(rig).owners_now;
+	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	CHECK_EQ(before - rig_stats(rig).owners_now, gone);
+}
+
+/* Other code may have called the first owner by its cell: the owner stays until a collection. */
+TEST(owner_has_no_callers_of_who_had_its_record)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_owner caller = rig_owner(&rig, "caller"), called = rig_owner(&rig, "called"), next;
+	struct emitter e;
+	emit_open(&e, caller, 16, 0);
+	CHECK_EQ(ch_edge_attach_owner(e.code.block, called), CH_OK);
+	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	release_at_once(&rig, called, 0);
+	rig_collect(&rig, 2);
+	do
+		next = rig_owner(&rig, "next");
+	while (ch__handle_index(next.bits) != ch__handle_index(called.bits));
+	CHECK(next.bits != called.bits);
+	release_at_once(&rig, next, 1);
+	rig_end(&rig);
+}
+
+/* The table of owners has no memory for one more. */
+TEST(name_of_an_owner_without_a_record_is_given_back)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_owner owner;
+	do
+		owner = rig_owner(&rig, "owner");
+	while (rig.heap->owners.used < rig.heap->owners.backed);
+	uint32_t names = rig.heap->names_count;
+	ch__os_fail_at(2, true); /* the name has memory */
+	enum ch_status status = ch_owner_create(rig.vm, "one more", NULL, NULL, &owner);
+	ch__os_fail_at(0, false);
+	CHECK_EQ(status, CH_E_MEMORY);
+	CHECK_EQ(rig.heap->names_count, names);
+	rig_end(&rig);
+}
+
+/* Each count of cycles gives newborns another stamp, and an edge to an OPEN block ends the block's
+ * infancy before its commit. */
+TEST(block_with_an_edge_before_its_commit_dies_whatever_the_count_of_cycles)
+{
+	enum { STAMPS = 4 };
+	struct rig rig = rig_start(1 << 20);
+	for (int stamp = 0; stamp < STAMPS; stamp++) {
+		for (int cycle = 0; cycle < 2; cycle++) {
+			struct ch_owner owner = rig_owner(&rig, "owner");
+			struct emitter from, to;
+			emit_open(&to, owner, 16, 0);
+			emit_open(&from, owner, 16, 0);
+			emit_ret(&to);
+			emit_ret(&from);
+			CHECK_EQ(ch_edge_attach(from.code.block, to.code.block), CH_OK);
+			if (cycle)
+				CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
+			struct ch_code codes[] = {from.code, to.code};
+			codes[0].used_to = from.at;
+			codes[1].used_to = to.at;
+			CHECK_EQ(ch_block_commit(codes, 2), CH_OK);
+			const struct ch__block *block =
+				ch__block_at(rig.heap, rig_record(to.code.block));
+			CHECK(!ch__block_leads(block));
+			CHECK(!ch__block_is_own_root(rig.heap, block));
+			CHECK(!(block->flags & CH__FLAG_UNLINKED));
+			CHECK_EQ(ch_owner_release(owner, CH_RELEASE_COLLECT), CH_OK);
+		}
+	}
 	rig_end(&rig);
 }
