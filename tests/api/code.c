@@ -601,3 +601,18 @@ TEST(child_of_a_fork_has_code_without_an_owner_as_any_other)
 	run_child(CH_FORK_NONE);
 	run_child(CH_FORK_COW);
 }
+
+TEST(cell_without_a_fallback_leads_to_a_trap_and_to_no_veneer)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_owner owner;
+	struct emitter e;
+	const void *veneer;
+	CHECK_EQ(ch_owner_create(rig.vm, "no fallback", NULL, NULL, &owner), CH_OK);
+	emit_open(&e, owner, 64, 0);
+	CHECK_EQ(ch_block_veneer(&e.code, (const void *)(uintptr_t)rig_fallback, &veneer), CH_OK);
+	const uint8_t *trap = *ch_owner_cell(owner);
+	CHECK(trap != veneer && ch__arch_are_traps(trap, CH_ARCH_TRAP_UNIT_BYTES));
+	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	rig_end(&rig);
+}

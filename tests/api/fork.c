@@ -308,24 +308,6 @@ static void *attach_and_wait(void *self)
 	return NULL;
 }
 
-/* A thread that ended opened the block, and gave it to the forking thread. Then another thread took
- * the record of the ended thread. */
-TEST(a_child_keeps_an_open_block_that_a_thread_gave_it_before_it_ended)
-{
-	struct other other;
-	rig = rig_start(1 << 20);
-	rig_apart(&rig, open_elsewhere, NULL);
-	CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
-	start_beside_rig(&other, attach_and_wait);
-	pid_t child = fork_child();
-	CHECK_EQ(emit_commit(&opened_elsewhere), CH_OK);
-	CHECK_EQ(code_call(opened_elsewhere.code.exec), 3);
-	if (!child)
-		_exit(0);
-	wait_for(child);
-	end_other(&other);
-}
-
 static uint32_t given_blocks;
 
 static void make_and_release(const struct rig *r, void *arg)
@@ -352,6 +334,30 @@ static void *open_many_and_wait(void *self)
 	wait_for_the_end(self);
 	CHECK_EQ(ch_thread_detach(rig.heap), CH_OK);
 	return NULL;
+}
+
+/* A thread that ended opened the block, and gave it to the forking thread. Then another thread took
+ * the record of the ended thread, and its list, which became full where that thread opens many. */
+static void keep_of_an_earlier_thread(void *(*run)(void *))
+{
+	struct other other;
+	rig = rig_start(1 << 20);
+	rig_apart(&rig, open_elsewhere, NULL);
+	CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
+	start_beside_rig(&other, run);
+	pid_t child = fork_child();
+	CHECK_EQ(emit_commit(&opened_elsewhere), CH_OK);
+	CHECK_EQ(code_call(opened_elsewhere.code.exec), 3);
+	if (!child)
+		_exit(0);
+	wait_for(child);
+	end_other(&other);
+}
+
+TEST(a_child_keeps_an_open_block_that_a_thread_gave_it_before_it_ended)
+{
+	keep_of_an_earlier_thread(attach_and_wait);
+	keep_of_an_earlier_thread(open_many_and_wait);
 }
 
 /* The earlier thread's blocks died, and left the list of the record: at a cycle, or when the list

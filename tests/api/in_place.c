@@ -320,7 +320,8 @@ static struct ch_block constant_with(struct ch_owner owner, const struct ch_bloc
 	return e.code.block;
 }
 
-static struct emitter open_user_of(struct ch_owner user, const struct ch_block *constants, int count)
+static struct emitter open_user_of(struct ch_owner user, const struct ch_block *constants,
+				   int count)
 {
 	struct emitter e;
 	emit_open(&e, user, 64, 0);

@@ -678,6 +678,7 @@ TEST(commit_is_refused_at_the_first_byte_beyond_a_bound)
 		uint8_t frame;
 	} rows[] = {
 		{CH_ENTRY_NONE, 16, 16, 0, 0, "[0].used_from is 16: not a multiple of 8 below", 0},
+		{CH_ENTRY_NONE, 16, 0, 16, 0, "[0].entry_offset is 16: not from used_from", 0},
 		{CH_ENTRY_NONE, 16, 0, 0, 1, "[0].cold_used is 1: of 0 cold bytes", 0},
 		/* Code that fills its room is committed by a path of its own. */
 		{CH_ENTRY_NONE, 64, 0, 0, 1, "[0].cold_used is 1: of 0 cold bytes", 0},

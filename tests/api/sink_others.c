@@ -22,6 +22,15 @@ TEST(default_asks_for_the_unwinder_s_sink_again)
 	rig_end(&rig);
 }
 
+TEST(configuration_may_ask_for_no_sink)
+{
+	struct ch_config config = rig_config(1 << 20);
+	config.sinks = CH_SINK_NONE;
+	struct rig rig = rig_create(&config, NULL, NULL);
+	CHECK_EQ(rig_stats(&rig).sinks_on, 0);
+	rig_end(&rig);
+}
+
 TEST(set_of_sinks_of_the_environment_stands_for_the_configuration_s)
 {
 	static const char *const wishes[] = {"gdb", "none"};

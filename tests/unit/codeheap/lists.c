@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * lists.c: lists that are used again. What the side list of a block that went held is given back,
- * and the next block that gets the list finds nothing in it. The same of fibers, threads and owners,
- * of the records that a lost thread had, and of lists that became longer. */
+ * and the next block that gets the list finds nothing in it. The same of fibers, of threads, of
+ * owners, of the records that a lost thread had, and of lists that became longer. */
 #include "codeheap/collect/collect.h"
 #include "codeheap/base/heap.h"
 #include "codeheap/graph/block_parts.h"
@@ -179,6 +179,43 @@ TEST(block_relies_on_more_facts_than_its_first_list_has_places)
 	rig_end(&rig);
 }
 
+TEST(guard_goes_over_to_each_longer_list)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_owner owner = rig_owner(&rig, "owner");
+	struct ch_open open = {.owner = owner, .hot_bytes = 64, .entry = CH_ENTRY_GUARD};
+	struct emitter e;
+	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+	const uint32_t *guard = e.code.guard;
+	for (int i = 0; i < 5 * CH__SIDE_FIRST; i++)
+		CHECK_EQ(ch_edge_attach_owner(e.code.block, owner), CH_OK);
+	emit_ret(&e);
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	CHECK_EQ(*guard, 0);
+	CHECK_EQ(ch_blocks_invalidate(&e.code.block, 1, NULL), CH_OK);
+	CHECK_EQ(*guard, 1);
+	rig_end(&rig);
+}
+
+/* The second branch was behind the first in one list, and is alone in the next. */
+TEST(branch_that_is_led_elsewhere_leaves_no_neighbour_behind)
+{
+	struct rig rig = rig_start(1 << 20);
+	struct ch_owner owner = rig_owner(&rig, "owner");
+	struct ch_branch behind, before;
+	struct ch_block sources[] = {rig_jumper(owner, NULL, &behind),
+				     rig_jumper(owner, NULL, &before)};
+	struct ch_block shared = rig_block(owner, 1), own = rig_block(owner, 2), none = {0};
+	CHECK_EQ(ch_branch_link(behind, shared), CH_OK);
+	CHECK_EQ(ch_branch_link(before, shared), CH_OK);
+	CHECK_EQ(ch_branch_link(behind, own), CH_OK);
+	CHECK_EQ(ch_branch_link(behind, none), CH_OK);
+	CHECK_EQ(ch__block_at(rig.heap, rig_record(own))->in_head, 0);
+	rig_check(&rig);
+	CHECK(rig_is_there(sources[0]) && rig_is_there(sources[1]));
+	rig_end(&rig);
+}
+
 TEST(guard_of_a_block_that_went_is_given_back)
 {
 	struct rig rig = rig_start(1 << 20);
@@ -307,7 +344,8 @@ static void release_at_once(const struct rig *rig, struct ch_owner owner, uint64
 TEST(owner_has_no_callers_of_who_had_its_record)
 {
 	struct rig rig = rig_start(1 << 20);
-	struct ch_owner caller = rig_owner(&rig, "caller"), called = rig_owner(&rig, "called"), next;
+	struct ch_owner caller = rig_owner(&rig, "caller"), called = rig_owner(&rig, "called");
+	struct ch_owner next;
 	struct emitter e;
 	emit_open(&e, caller, 16, 0);
 	CHECK_EQ(ch_edge_attach_owner(e.code.block, called), CH_OK);

@@ -263,7 +263,8 @@ static struct ch_block make_jumps(const struct rig *rig, struct ch_block *leaves
 static void make_full_of_jumps(const struct rig *rig, void *arg)
 {
 	struct scene *s = arg;
-	struct ch_block one = make_jumps(rig, s->blocks), other = make_jumps(rig, s->blocks + AHEAD);
+	struct ch_block one = make_jumps(rig, s->blocks);
+	struct ch_block other = make_jumps(rig, s->blocks + AHEAD);
 	bool is_later = rig_record(other) > rig_record(one);
 	struct ch_block to[QUEUE] = {[QUEUE - 2] = is_later ? one : other,
 				     [QUEUE - 1] = is_later ? other : one};

@@ -110,6 +110,41 @@ TEST(thread_that_tries_to_run_in_a_stop_is_scanned_by_what_it_published)
 	rig_end(&h.rig);
 }
 
+static void *run_until_told(void *arg)
+{
+	const struct holder *h = arg;
+	CHECK_EQ(ch_thread_attach(h->rig.heap, NULL, NULL), CH_OK);
+	atomic_store(&holder_tid, (int)gettid());
+	atomic_store(&step, 1);
+	while (atomic_load(&step) == 1)
+		usleep(100);
+	CHECK_EQ(ch_thread_detach(h->rig.heap), CH_OK);
+	return NULL;
+}
+
+/* The stop is the core synchronization, where the system has no other. */
+TEST(thread_that_a_signal_stopped_serializes_itself)
+{
+	struct holder h;
+	struct ch_config config = rig_config(1 << 20);
+	config.stop_signal = SIGUSR1;
+	h.rig = rig_create(&config, NULL, NULL);
+	atomic_store(&h.rig.heap->has_core_sync, false);
+	CHECK_EQ(pthread_create(&h.thread, NULL, run_until_told, &h), 0);
+	TEST_UNTIL(atomic_load(&step) == 1)
+		usleep(100);
+	const struct ch__thread *other = h.rig.heap->threads;
+	while (other->thread_id != atomic_load(&holder_tid))
+		other = other->next;
+	CHECK_EQ(ch_heap_collect(h.rig.heap), CH_OK);
+	atomic_store(&step, 2);
+	ch_thread_park();
+	CHECK_EQ(pthread_join(h.thread, NULL), 0);
+	ch_thread_unpark();
+	CHECK_EQ(other->serialized, 1);
+	rig_end(&h.rig);
+}
+
 /* --- a thread with all signals blocked --- */
 
 static void *take_no_signals(void *arg)
