@@ -3,11 +3,11 @@
 #include "codeheap/graph/handles.h"
 #include "invalidate/invalidate.h"
 
+/* An owner's entry is LIVE: whoever ends or invalidates the block resets the entry. */
 static void note_replaced(struct ch_heap *heap, uint32_t index)
 {
-	struct ch__block *block = index ? ch__block_at(heap, index) : NULL;
-	if (block && ch__block_state(block) == CH_BLOCK_LIVE)
-		ch__block_store(block, CH_BLOCK_LIVE, CH__CAUSE_REPLACED);
+	if (index)
+		ch__block_store(ch__block_at(heap, index), CH_BLOCK_LIVE, CH__CAUSE_REPLACED);
 }
 
 /* The block is LIVE, and stays LIVE while the owner is held. */
