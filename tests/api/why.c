@@ -493,8 +493,7 @@ TEST(sentence_names_what_is_wrong_with_steps_of_a_frame)
 TEST(sentence_names_the_field_of_code_that_is_committed)
 {
 	struct rig rig = rig_start(1 << 20);
-	struct ch_open open = {
-		.owner = rig_owner(&rig, "o"), .hot_bytes = 64, .branch_room = 1, .name = "n"};
+	struct ch_open open = {.owner = rig_owner(&rig, "o"), .hot_bytes = 64, .name = "n"};
 	struct emitter e;
 	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
 	emit_value(&e, 5);
