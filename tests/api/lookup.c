@@ -212,3 +212,17 @@ TEST(every_address_of_a_page_has_its_block_or_none)
 	CHECK_EQ(covered, bytes);
 	rig_end(&rig);
 }
+
+TEST(information_has_the_entry_of_live_code_only)
+{
+	struct emitter e;
+	rig = rig_start(1 << 20);
+	emit_open(&e, rig_owner(&rig, "owner"), 16, 0);
+	emit_ret(&e);
+	CHECK_EQ(block_info(e.code.block).entry, NULL);
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	CHECK_EQ(block_info(e.code.block).entry, e.code.exec);
+	CHECK_EQ(ch_blocks_invalidate(&e.code.block, 1, NULL), CH_OK);
+	CHECK_EQ(block_info(e.code.block).entry, NULL);
+	rig_end(&rig);
+}
