@@ -188,8 +188,8 @@ static inline enum ch_status look_around(const struct ch_heap *heap, const struc
 				    ch__cold_bytes(block), "cold");
 }
 
-/* For a block that has branches, an entry of its own or items on its side list, or that lies in
- * other pages than plain code. */
+/* For a block that has branches, an entry of its own or items on its side list, or that lies apart.
+ * A trampoline has none of them: finish_plain (commit.c) makes it ready, or it is refused. */
 __attribute__((noinline)) static enum ch_status
 check_besides(struct ch_heap *heap, const struct ch__block *block, const struct among *among,
 	      size_t i, unsigned *besides)
@@ -207,8 +207,6 @@ check_besides(struct ch_heap *heap, const struct ch__block *block, const struct 
 		*besides |= CH__MAY_BE_YOUNG;
 	if (block->flags & CH__FLAG_APART)
 		*besides |= CH__IS_APART;
-	if (ch__place_is_slot(heap, block->hot_offset))
-		*besides |= CH__IN_SLOTS;
 	return status;
 }
 
@@ -218,9 +216,7 @@ static inline enum ch_status check_code(struct ch_heap *heap, struct ch__thread 
 	const struct ch_code *code = &among->codes[i];
 	struct ch__block *block = ch__code_block(heap, code);
 	const struct ch__side_list *list = block->side_list;
-	/* Pages of data have other numbers. */
-	uint8_t frame = ch__place_frame(heap, block->hot_offset);
-	bool has_steps = frame == CH_FRAME_STEPS;
+	bool has_steps = ch__place_has_steps(heap, block->hot_offset);
 	enum ch_status status = look_around(heap, block, code->block);
 	if (CH_LIKELY(status == CH_OK))
 		status = CH__SPARE_CHECK(ch_code, code);
@@ -229,7 +225,7 @@ static inline enum ch_status check_code(struct ch_heap *heap, struct ch__thread 
 	if (CH_LIKELY(status == CH_OK))
 		status = check_table(heap, block, code, has_steps);
 	if (CH_LIKELY(status == CH_OK) &&
-	    (ch__block_run(block) || (list && list->count) || frame >= CH__FRAME_SLOTS ||
+	    (ch__block_run(block) || (list && list->count) ||
 	     (block->flags & (CH__FLAG_ENTRY | CH__FLAG_APART))))
 		status = check_besides(heap, block, among, i, besides);
 	if (CH_LIKELY(status == CH_OK) && code->entry_offset && !list &&
