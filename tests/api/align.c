@@ -153,6 +153,24 @@ TEST(tools_find_the_steps_of_a_span_whose_first_bytes_are_unused)
 }
 
 /* At every alignment a block is counted with its bytes and its head only. */
+TEST(first_open_with_steps_is_refused_without_memory_for_their_map)
+{
+	if (!CH_ARCH_HAS_STEPS)
+		skip("no steps on this machine");
+	struct rig rig = rig_start(1 << 20);
+	struct ch_open open = {.owner = rig_owner(&rig, "owner"),
+			       .hot_bytes = 200,
+			       .frame = CH_FRAME_STEPS};
+	struct emitter e;
+	ch__os_fail_at(1, false);
+	enum ch_status status = emit_open_as(&e, &open);
+	ch__os_fail_at(0, false);
+	CHECK_EQ(status, CH_E_MEMORY);
+	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	rig_end(&rig);
+}
+
 /* In a page the front goes back: who traps there is no frame of this block. */
 TEST(front_that_code_with_steps_gave_back_has_none_of_its_steps)
 {
