@@ -152,7 +152,6 @@ TEST(tools_find_the_steps_of_a_span_whose_first_bytes_are_unused)
 	rig_end(&rig);
 }
 
-/* At every alignment a block is counted with its bytes and its head only. */
 TEST(first_open_with_steps_is_refused_without_memory_for_their_map)
 {
 	if (!CH_ARCH_HAS_STEPS)
@@ -196,6 +195,7 @@ TEST(front_that_code_with_steps_gave_back_has_none_of_its_steps)
 	rig_end(&rig);
 }
 
+/* At every alignment a block is counted with its bytes and its head only. */
 TEST(what_an_align_takes_beside_the_block_goes_back)
 {
 	struct rig rig = rig_start(1 << 20);
