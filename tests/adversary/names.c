@@ -79,9 +79,10 @@ EVERY_DRIVER(s52_perf_map_has_one_line_for_an_address_with_two_owners)
 	stage_collect(stage); /* writes buffered lines */
 	check_named(path, place_of(p), "Rosenrot");
 	check_library_says(p, "Rosenrot");
+	const void *place = place_of(p);
 	stage_end(stage);
 	/* The file's readers come later. */
-	check_named(path, place_of(p), "Rosenrot");
+	check_named(path, place, "Rosenrot");
 	remove_own_folder();
 }
 
