@@ -219,11 +219,12 @@ bool ch__chunk_commit(struct ch__pool *pool, uint32_t from, uint32_t to, enum ch
 		if (is_backed || commit(pool, from, end, zone))
 			continue;
 		/* The system clears the pages before it refuses their place: no step costs so much
-		 * twice. A smaller one may fit. */
-		bool may_shrink = !pool->inner->is_short && !pool->inner->views.has_large_pages;
+		 * twice. What was asked for may fit. */
 		pool->inner->is_short = true;
-		return from >= asked ||
-		       (may_shrink && asked < to && ch__chunk_commit(pool, from, asked, zone));
+		if (from >= asked || to == asked || pool->inner->views.has_large_pages)
+			return from >= asked;
+		to = asked;
+		end = from;
 	}
 	if (!had)
 		pool->inner->is_short = false;
