@@ -313,8 +313,8 @@ static inline enum published publish_told(struct ch_heap *heap, struct ch__threa
 	bool is_locked = tell || (besides & (CH__ASSUMES | CH__IN_SLOTS));
 	if (is_locked)
 		ch__heap_lock(heap);
-	for (size_t i = 0; (besides & CH__IN_SLOTS) && i < count; i++) {
-		uint32_t offset = ch__code_block(heap, &codes[i])->hot_offset;
+	if (besides & CH__IN_SLOTS) { /* a trampoline, alone (finish_plain) */
+		uint32_t offset = ch__code_block(heap, codes)->hot_offset;
 		ch__sinks_slot_live(heap->sinks, ch__exec(heap, offset),
 				    ch__place_frame(heap, offset));
 	}
