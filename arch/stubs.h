@@ -12,7 +12,7 @@ bool ch__arch_stub_is_valid(const uint8_t *read, uintptr_t exec, uintptr_t tramp
 			    uint32_t index);
 static inline uint64_t *ch__arch_stub_literal(const uint8_t *stub)
 {
-	return (uint64_t *)(((uintptr_t)stub + CH_ARCH_STUB_LITERAL + 7) & ~(uintptr_t)7);
+	return (uint64_t *)CH_ROUND_UP((uintptr_t)stub + CH_ARCH_STUB_LITERAL, 8);
 }
 /* Stores the target of the stub's jump (if CH_ARCH_STUB_LEADS_FAR) or of the lead's jump (if a stub
  * has a lead; the literal is data then). The first target of a stub is the trampoline; with any

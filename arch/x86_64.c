@@ -236,7 +236,7 @@ void ch__arch_stub_context_init(struct ch__arch_stub_context *context)
 	uint32_t bytes = CH_LOAD_RELAXED(&known);
 	if (!bytes && __get_cpuid(1, &a, &b, &c, &d) && (c & bit_OSXSAVE)) {
 		__cpuid_count(0xd, 0, a, b, c, d);
-		bytes = (b + XSAVE_ALIGN - 1) & ~(unsigned)(XSAVE_ALIGN - 1);
+		bytes = CH_ROUND_UP(b, XSAVE_ALIGN);
 		CH_STORE_RELAXED(&known, bytes);
 	}
 	context->extended_bytes = bytes;

@@ -202,7 +202,7 @@ static void *reserve_between(uintptr_t low, uintptr_t high, size_t bytes, size_t
 {
 	if (low < lowest_place)
 		low = lowest_place;
-	uintptr_t first = (low + offset + align - 1) & ~(uintptr_t)(align - 1), at;
+	uintptr_t first = CH_ROUND_UP(low + offset, align), at;
 	if (high < bytes || first < low || high - bytes + offset < first)
 		return NULL;
 	uintptr_t places = (high - bytes + offset - first) / align + 1;

@@ -76,7 +76,7 @@ end_of_disarmed(const volatile stack_t *stack, uintptr_t sp)
 static uintptr_t disarmed_stack_end(uintptr_t sp)
 {
 	enum { FARTHEST = 1 << 20 };
-	uintptr_t from = (sp + 7) & ~(uintptr_t)7, mask = CH_ARCH_SMALLEST_PAGE - 1, known = from;
+	uintptr_t from = CH_ROUND_UP(sp, 8), mask = CH_ARCH_SMALLEST_PAGE - 1, known = from;
 	uintptr_t found = 0;
 	for (uintptr_t at = from; !found && at - from < FARTHEST; at += sizeof(uintptr_t)) {
 		uintptr_t behind = at + sizeof(stack_t);

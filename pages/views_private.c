@@ -52,7 +52,7 @@ static bool has_same(const struct ch__views *v, size_t at)
 static bool trim(const struct ch__views *v, size_t *from, size_t *to)
 {
 	*from &= ~(size_t)(UNIT - 1);
-	*to = (*to + UNIT - 1) & ~(size_t)(UNIT - 1);
+	*to = CH_ROUND_UP(*to, UNIT);
 	while (*from < *to && has_same(v, *from))
 		*from += UNIT;
 	while (*to > *from && has_same(v, *to - UNIT))

@@ -6,12 +6,14 @@
 
 #include "unwind/sink.h"
 
+struct ch__text;
+
 enum {
 	CH__STEPS_MOST = 12,
 	CH__NOTE_SAVES_AT = 4,
 	CH__NOTE_STEPS_AT = CH__NOTE_SAVES_AT + 4 * CH_ARCH_STEPS_KEPT,
 	/* The state at the call comes before the steps, and an end behind the steps. */
-	CH__NOTE_MOST_BYTES = (CH__NOTE_STEPS_AT + 4 * (CH__STEPS_MOST + 2) + 7) & ~7,
+	CH__NOTE_MOST_BYTES = CH_ROUND_UP(CH__NOTE_STEPS_AT + 4 * (CH__STEPS_MOST + 2), 8),
 	/* Offsets have 16 bits; the highest value is the end. */
 	CH__STEPS_CODE_BYTES = 65000,
 	CH__STEPS_PROGRAM_BYTES = 1000,
@@ -33,7 +35,6 @@ bool ch__steps_begin(struct ch__steps *, uintptr_t pool_exec, size_t pool_bytes)
 void ch__steps_end(struct ch__steps *) CH_EXCLUDES(CH__STANDING);
 /* Puts why unwinders may not be given the frame for so many bytes of code, if so: the first field
  * that is wrong, its value and the rule for the value. */
-struct ch__text;
 void ch__frame_fault(struct ch__text *, const struct ch_frame *, uint32_t code_bytes);
 /* Writes the note, `behind` bytes behind the code's first. Returns the note's bytes. */
 uint32_t ch__frame_note(uint8_t *write, const struct ch_frame *, uint32_t behind);

@@ -7,8 +7,7 @@
 
 static size_t bytes_of(const struct ch__table *table, uint32_t records)
 {
-	return ((size_t)records * table->record_bytes + CH__TABLE_STEP_BYTES - 1) &
-	       ~(size_t)(CH__TABLE_STEP_BYTES - 1);
+	return CH_ROUND_UP((size_t)records * table->record_bytes, CH__TABLE_STEP_BYTES);
 }
 
 /* Whether no other mapping is where the first step of a table is to come. */

@@ -35,7 +35,7 @@ scan_in_place(struct ch_marker *marker, uintptr_t low, uintptr_t high)
 {
 	uintptr_t base = marker->heap->pool->exec_base;
 	uintptr_t size = marker->heap->pool->pool_bytes;
-	low = (low + 7) & ~(uintptr_t)7;
+	low = CH_ROUND_UP(low, 8);
 	for (uintptr_t at = low; at + 8 <= high; at += 8) {
 		uintptr_t word = ch__arch_strip(*(volatile uintptr_t *)at);
 		if (CH_LIKELY(word - base - 1 >= size))
@@ -51,7 +51,7 @@ static void scan_copied(struct ch_marker *marker, uintptr_t low, uintptr_t high)
 {
 	uintptr_t *copy = marker->heap->stack_copy;
 	const size_t all = sizeof marker->heap->stack_copy, page = CH_ARCH_SMALLEST_PAGE;
-	low = (low + 7) & ~(uintptr_t)7;
+	low = CH_ROUND_UP(low, 8);
 	for (size_t most = all; low + 8 <= high;) {
 		size_t in_page = page - low % page, bytes = (high - low) & ~(size_t)7;
 		bytes = bytes < most ? bytes : most;

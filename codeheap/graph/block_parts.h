@@ -23,8 +23,7 @@ _Static_assert(CH__HEAD_BYTES % CH__GRANULE_BYTES == 0, "hot bytes begin at a gr
 /* Slots of trampolines lie side by side without a gap, so that a page is bump-allocated and its
  * holes are slots. Slots of all kinds have this size. */
 enum {
-	CH__SLOT_BYTES = (CH__HEAD_BYTES + CH_ARCH_TEMPLATE_BYTES + CH__GRANULE_BYTES - 1) &
-			 ~(CH__GRANULE_BYTES - 1),
+	CH__SLOT_BYTES = CH_ROUND_UP(CH__HEAD_BYTES + CH_ARCH_TEMPLATE_BYTES, CH__GRANULE_BYTES),
 };
 
 /* Stores a block's place, which lookup loads at any time and judges by the generation. */

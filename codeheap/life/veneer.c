@@ -15,7 +15,7 @@ void ch__runtime_begin(struct ch_heap *heap)
 	ch__pool_sync(pool, exec, bytes);
 	CH_PUBLISHED(pool, exec, bytes, "trampoline of stubs");
 	/* The page was filled with traps. */
-	bytes = (bytes + 15) & ~(size_t)15;
+	bytes = CH_ROUND_UP(bytes, 16);
 	heap->no_fallback = (const void *)(exec + bytes);
 	heap->veneers_from = heap->veneers_to = (uint32_t)bytes + 16;
 }
