@@ -41,8 +41,8 @@ static inline void ch__text_put_number(struct ch__text *text, uint64_t value, un
 /* Puts a name from a VM or a file, which may hold anything. Control characters become question
  * marks, also the UTF-8 ones beyond ASCII: a terminal would obey them. */
 void ch__text_put_name(struct ch__text *, const char *name);
-/* Puts by a format like printf's: %s, %d, %u, %lu, %zu and %lx, and %m for a refused call of the
- * system. A string is put as a name. */
+/* Puts by a format like printf's: %s, %d, %u, %x, %lu, %lx and %zu, and %m for a refused call of
+ * the system. A string is put as a name. */
 void ch__text_format(struct ch__text *, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 void ch__text_put_list(struct ch__text *, const char *format, va_list *);
