@@ -126,24 +126,30 @@ TEST(exec_of_a_block_with_steps_is_aligned)
 	rig_end(&rig);
 }
 
+/* Code with steps that returns 7, whose first bytes stay unused. */
+static void make_behind_a_front(struct emitter *e, const struct rig *rig, uint32_t bytes,
+				uint32_t from)
+{
+	static const struct ch_frame frame = {.steps_n = 0};
+	struct ch_open open = {.owner = rig_owner(rig, "owner"),
+			       .hot_bytes = bytes,
+			       .frame = CH_FRAME_STEPS};
+	CHECK_EQ(emit_open_as(e, &open), CH_OK);
+	emit_filler(e, from);
+	emit_answer(e, 7);
+	e->code.frame = &frame;
+	e->code.used_from = e->code.entry_offset = from;
+	CHECK_EQ(emit_commit(e), CH_OK);
+}
+
 /* A span keeps its unused first bytes, and tools hear of the span from there. */
 TEST(tools_find_the_steps_of_a_span_whose_first_bytes_are_unused)
 {
-	enum { BYTES = 20000, FROM = 4096 };
 	if (!CH_ARCH_HAS_STEPS)
 		skip("no steps on this machine");
 	struct rig rig = rig_start(1 << 20);
-	static const struct ch_frame frame = {.steps_n = 0};
 	struct emitter e;
-	struct ch_open open = {.owner = rig_owner(&rig, "owner"),
-			       .hot_bytes = BYTES,
-			       .frame = CH_FRAME_STEPS};
-	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
-	emit_filler(&e, FROM);
-	emit_answer(&e, 7);
-	e.code.frame = &frame;
-	e.code.used_from = e.code.entry_offset = FROM;
-	CHECK_EQ(emit_commit(&e), CH_OK);
+	make_behind_a_front(&e, &rig, 20000, 4096);
 	struct ch__sink_range ranges[2];
 	uint32_t index = ch__block_resolve(rig.heap, e.code.block);
 	CHECK_EQ(ch__block_ranges(rig.heap, ch__block_at(rig.heap, index), 0, ranges), 1);
@@ -177,19 +183,9 @@ TEST(front_that_code_with_steps_gave_back_has_none_of_its_steps)
 	if (!CH_ARCH_HAS_STEPS)
 		skip("no steps on this machine");
 	struct rig rig = rig_start(1 << 20);
-	static const struct ch_frame frame = {.steps_n = 0};
 	struct emitter e;
-	struct ch_open open = {.owner = rig_owner(&rig, "owner"),
-			       .hot_bytes = 200,
-			       .frame = CH_FRAME_STEPS};
-	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
-	emit_filler(&e, FROM);
-	emit_value(&e, 7);
-	emit_ret(&e);
-	e.code.frame = &frame;
-	e.code.used_from = e.code.entry_offset = FROM;
+	make_behind_a_front(&e, &rig, 200, FROM);
 	uintptr_t front = (uintptr_t)e.code.exec;
-	CHECK_EQ(emit_commit(&e), CH_OK);
 	CHECK_EQ(ch__steps_note(ch__sinks_steps(rig.heap->sinks), front), 0);
 	CHECK(ch__steps_note(ch__sinks_steps(rig.heap->sinks), front + FROM) != 0);
 	rig_end(&rig);

@@ -90,16 +90,26 @@ static void *be_interrupted(void *arg)
 	return NULL;
 }
 
+static void create_stopping(struct holder *h)
+{
+	struct ch_config config = rig_config(1 << 20);
+	config.stop_signal = SIGUSR1;
+	h->rig = rig_create(&config, NULL, NULL);
+}
+
+static void start(struct holder *h, void *(*run)(void *))
+{
+	CHECK_EQ(pthread_create(&h->thread, NULL, run, h), 0);
+	TEST_UNTIL(atomic_load(&step) == 1)
+		usleep(100);
+}
+
 TEST(thread_that_tries_to_run_in_a_stop_is_scanned_by_what_it_published)
 {
 	struct holder h;
-	struct ch_config config = rig_config(1 << 20);
-	config.stop_signal = SIGUSR1;
-	h.rig = rig_create(&config, NULL, NULL);
+	create_stopping(&h);
 	rig_apart(&h.rig, make_and_release, NULL);
-	CHECK_EQ(pthread_create(&h.thread, NULL, be_interrupted, &h), 0);
-	TEST_UNTIL(atomic_load(&step) == 1)
-		usleep(100);
+	start(&h, be_interrupted);
 	rig_collect(&h.rig, 4);
 	CHECK_EQ(atomic_load(&scans), 4);
 	CHECK(rig_is_there(block));
@@ -126,21 +136,15 @@ static void *run_until_told(void *arg)
 TEST(thread_that_a_signal_stopped_serializes_itself)
 {
 	struct holder h;
-	struct ch_config config = rig_config(1 << 20);
-	config.stop_signal = SIGUSR1;
-	h.rig = rig_create(&config, NULL, NULL);
+	create_stopping(&h);
 	atomic_store(&h.rig.heap->has_core_sync, false);
-	CHECK_EQ(pthread_create(&h.thread, NULL, run_until_told, &h), 0);
-	TEST_UNTIL(atomic_load(&step) == 1)
-		usleep(100);
+	start(&h, run_until_told);
 	const struct ch__thread *other = h.rig.heap->threads;
 	while (other->thread_id != atomic_load(&holder_tid))
 		other = other->next;
 	CHECK_EQ(ch_heap_collect(h.rig.heap), CH_OK);
 	atomic_store(&step, 2);
-	ch_thread_park();
-	CHECK_EQ(pthread_join(h.thread, NULL), 0);
-	ch_thread_unpark();
+	join_parked(h.thread);
 	CHECK_EQ(other->serialized, 1);
 	rig_end(&h.rig);
 }
@@ -149,16 +153,10 @@ TEST(thread_that_a_signal_stopped_serializes_itself)
 
 static void *take_no_signals(void *arg)
 {
-	struct holder *h = arg;
 	sigset_t all;
 	sigfillset(&all);
 	CHECK_EQ(pthread_sigmask(SIG_SETMASK, &all, NULL), 0);
-	CHECK_EQ(ch_thread_attach(h->rig.heap, NULL, NULL), CH_OK);
-	atomic_store(&step, 1);
-	while (atomic_load(&step) == 1)
-		usleep(100);
-	CHECK_EQ(ch_thread_detach(h->rig.heap), CH_OK);
-	return NULL;
+	return run_until_told(arg);
 }
 
 /* The gate counts signals, as calls that may fail. */
@@ -170,10 +168,7 @@ TEST(thread_that_takes_no_signal_is_sent_one_each_millisecond)
 	config.stop_signal = SIGUSR1;
 	config.stop_wait_ms = WAIT_MS;
 	h.rig = rig_create(&config, NULL, NULL);
-	atomic_store(&step, 0);
-	CHECK_EQ(pthread_create(&h.thread, NULL, take_no_signals, &h), 0);
-	TEST_UNTIL(atomic_load(&step) == 1)
-		usleep(100);
+	start(&h, take_no_signals);
 	ch__os_fail_at(UINT64_MAX, false);
 	CHECK_EQ(ch_heap_collect(h.rig.heap), CH_E_BUSY);
 	uint64_t calls = ch__os_failable_calls();
