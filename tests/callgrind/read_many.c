@@ -26,7 +26,7 @@ static void read_one(const char *map, char *text, size_t length)
 			printf("refused %zu %s\n", naming.line_number, naming.error);
 		else
 			printf("refused %zu %s\n", graph.line_number, graph.error);
-	} else if ((!cg_graph_read(&named, naming.out, naming.out_length) ||
+	} else if ((!cg_graph_read(&named, naming.out.at, naming.out.length) ||
 		    !cg_graph_sort(&named)) &&
 		   strstr(named.error, "memory")) {
 		printf("refused %zu %s\n", named.line_number, named.error);

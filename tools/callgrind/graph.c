@@ -25,13 +25,8 @@ static bool keep_text(struct cg_graph *graph, struct cg_text text, struct cg_tex
 /* The array with room for one more; NULL, and the array as it was, when there is none. */
 static void *with_room(struct cg_graph *graph, void *array, size_t count, size_t *room, size_t size)
 {
-	size_t wanted = *room ? *room * 2 : 256;
-	if (count < *room)
-		return array;
-	void *larger = count < UINT32_MAX / 2 ? realloc(array, wanted * size) : NULL;
-	if (larger)
-		*room = wanted;
-	else
+	void *larger = count < UINT32_MAX ? cg_with_room(array, count, room, size) : NULL;
+	if (!larger)
 		failed(graph, "out of memory for nodes and edges");
 	return larger;
 }

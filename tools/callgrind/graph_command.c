@@ -44,7 +44,7 @@ static bool read_graph(struct cg_graph *graph, const struct cg_command *command,
 	struct cg_naming naming = {0};
 	bool is_good = cg_command_name(&naming, command, inputs, count);
 	if (is_good &&
-	    (!cg_graph_read(graph, naming.out, naming.out_length) || !cg_graph_sort(graph))) {
+	    (!cg_graph_read(graph, naming.out.at, naming.out.length) || !cg_graph_sort(graph))) {
 		complain_graph(graph, inputs);
 		is_good = false;
 	}

@@ -42,14 +42,12 @@ static bool add_change(struct cg_diff *diff, struct cg_change change)
 	change.amount[1] = distance(change.calls[0], change.calls[1]);
 	if (!is_change)
 		return true;
-	if (diff->count == diff->room) {
-		size_t room = diff->room ? diff->room * 2 : 256;
-		struct cg_change *larger = realloc(diff->changes, room * sizeof *larger);
-		if (!larger)
-			return failed(diff, "out of memory");
-		diff->changes = larger;
-		diff->room = room;
-	}
+	change.ordinal = diff->count;
+	struct cg_change *larger =
+		cg_with_room(diff->changes, diff->count, &diff->room, sizeof *larger);
+	if (!larger)
+		return failed(diff, "out of memory");
+	diff->changes = larger;
 	diff->changes[diff->count++] = change;
 	return true;
 }
@@ -162,33 +160,7 @@ static int by_amount(const void *left, const void *right)
 		if (a->amount[i] != b->amount[i])
 			return a->amount[i] > b->amount[i] ? -1 : 1;
 	}
-	return 0;
-}
-
-/* glibc's qsort may change the order of equal ones when memory is short. */
-static bool sort_changes(struct cg_diff *diff)
-{
-	struct cg_change *from = diff->changes, *to = calloc(diff->count + 1, sizeof *to);
-	if (!to)
-		return failed(diff, "out of memory");
-	for (size_t width = 1; width < diff->count; width *= 2) {
-		for (size_t low = 0; low < diff->count; low += 2 * width) {
-			size_t middle = low + width < diff->count ? low + width : diff->count;
-			size_t high = middle + width < diff->count ? middle + width : diff->count;
-			size_t a = low, b = middle;
-			for (size_t i = low; i < high; i++) {
-				bool is_left = a < middle &&
-					       (b == high || by_amount(&from[a], &from[b]) <= 0);
-				to[i] = from[is_left ? a++ : b++];
-			}
-		}
-		struct cg_change *swapped = from;
-		from = to;
-		to = swapped;
-	}
-	diff->changes = from;
-	free(to);
-	return true;
+	return a->ordinal < b->ordinal ? -1 : 1;
 }
 
 bool cg_diff_find(struct cg_diff *diff, const struct cg_graph *before, const struct cg_graph *after,
@@ -200,8 +172,9 @@ bool cg_diff_find(struct cg_diff *diff, const struct cg_graph *before, const str
 	bool has_memory = begin_side(&sides[0], before) && begin_side(&sides[1], after);
 	bool is_good = has_memory || failed(diff, "out of memory");
 	is_good = is_good && (!has_costs || find_events(diff));
-	is_good = is_good && compare_nodes(diff, sides) && merge_edges(diff, sides) &&
-		  sort_changes(diff);
+	is_good = is_good && compare_nodes(diff, sides) && merge_edges(diff, sides);
+	if (is_good && diff->count)
+		qsort(diff->changes, diff->count, sizeof *diff->changes, by_amount);
 	for (int s = 0; s < 2; s++) {
 		free(sides[s].calls);
 		free(sides[s].numbers);

@@ -11,6 +11,7 @@ struct cg_change {
 	uint64_t calls[2];               /* of a node, by all its callers */
 	const uint64_t *costs[2];        /* NULL: the graph has none */
 	uint64_t amount[2]; /* by which changes are sorted: of the first event, and of calls */
+	size_t ordinal;     /* and, of equal ones, by when they were found */
 };
 
 struct cg_diff {

@@ -103,8 +103,7 @@ int cg_command_names(const struct cg_command *command)
 {
 	struct cg_naming naming = {0};
 	bool is_written = cg_command_name(&naming, command, command->inputs, command->input_count);
-	const struct cg_output out = {.at = naming.out, .length = naming.out_length};
-	is_written = is_written && cg_command_save(command, &out);
+	is_written = is_written && cg_command_save(command, &naming.out);
 	if (is_written)
 		fprintf(stderr, "callgrind-names: %zu functions named, %zu are in no perf map\n",
 			naming.named, naming.unnamed);

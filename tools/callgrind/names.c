@@ -216,25 +216,9 @@ static void make_label(struct cg_naming *naming, struct cg_range *range)
 
 /* ---- second reading: writing ----------------------------------------------------------------- */
 
-static bool write_bytes(struct cg_naming *naming, const char *at, size_t length)
-{
-	if (length > naming->out_room - naming->out_length) {
-		size_t room = (naming->out_room + length) * 2;
-		char *larger = realloc(naming->out, room);
-		if (!larger)
-			return out_of_memory(naming);
-		naming->out = larger;
-		naming->out_room = room;
-	}
-	if (length)
-		memcpy(naming->out + naming->out_length, at, length);
-	naming->out_length += length;
-	return true;
-}
-
 static bool write_text(struct cg_naming *naming, struct cg_text text)
 {
-	return write_bytes(naming, text.at, text.length);
+	return cg_output_text(&naming->out, text) || out_of_memory(naming);
 }
 
 static bool write_piece(struct part *part, struct cg_text piece, struct cg_range *range)
@@ -251,10 +235,9 @@ static bool write_piece(struct part *part, struct cg_text piece, struct cg_range
 static bool write_name(struct cg_naming *naming, struct cg_text key, uint64_t id, bool defines,
 		       struct cg_text name)
 {
-	char text[40];
-	int n = snprintf(text, sizeof text, "=(%" PRIu64 ")%s", id, defines ? " " : "");
-	return write_text(naming, key) && write_bytes(naming, text, (size_t)n) &&
-	       (!defines || write_text(naming, name));
+	cg_output_text(&naming->out, key);
+	cg_output_print(&naming->out, "=(%" PRIu64 ")%s", id, defines ? " " : "");
+	return write_text(naming, defines ? name : cg_text("", 0));
 }
 
 static bool write_function(struct part *part, const struct cg_line *line)
@@ -262,11 +245,11 @@ static bool write_function(struct part *part, const struct cg_line *line)
 	struct cg_naming *naming = part->naming;
 	/* The name is made where the line's end is, and taken away again: it may be what was
 	 * there. */
-	size_t start = naming->out_length;
+	size_t start = naming->out.length;
 	if (!for_pieces(part, line, write_piece))
 		return false;
-	struct cg_text made = cg_text(naming->out + start, naming->out_length - start);
-	naming->out_length = start;
+	struct cg_text made = cg_text(naming->out.at + start, naming->out.length - start);
+	naming->out.length = start;
 	if (made.length == line->name.length &&
 	    (!made.length || !memcmp(made.at, line->name.at, made.length))) {
 		struct cg_entry *definition = line->definition;
@@ -299,15 +282,12 @@ static bool write_place(struct part *part, const struct cg_line *line)
 	struct cg_naming *naming = part->naming;
 	const char *end = line->whole.at + line->whole.length,
 		   *behind = line->place.at + line->place.length;
-	char text[CG_POSITIONS_MAX * 24];
-	int n = 0;
+	cg_output_put(&naming->out, line->whole.at, (size_t)(line->place.at - line->whole.at));
 	for (unsigned i = 0; i < part->reader.position_count; i++)
-		n += snprintf(text + n, sizeof text - (size_t)n,
-			      part->reader.is_address[i] ? "0x%" PRIx64 " " : "%" PRIu64 " ",
-			      line->positions[i]);
-	return write_bytes(naming, line->whole.at, (size_t)(line->place.at - line->whole.at)) &&
-	       write_bytes(naming, text, (size_t)n) &&
-	       write_bytes(naming, behind, (size_t)(end - behind));
+		cg_output_print(&naming->out,
+				part->reader.is_address[i] ? "0x%" PRIx64 " " : "%" PRIu64 " ",
+				line->positions[i]);
+	return write_text(naming, cg_text(behind, (size_t)(end - behind)));
 }
 
 static void check_totals(struct part *part, const struct cg_line *line)
@@ -346,7 +326,8 @@ static bool read_line(struct part *part, const struct cg_line *line, bool is_wri
 						      : write_text(naming, line->whole))) {
 		return false;
 	}
-	return !is_writing || part->reader.next[-1] != '\n' || write_bytes(naming, "\n", 1);
+	return !is_writing || part->reader.next[-1] != '\n' ||
+	       write_text(naming, cg_text("\n", 1));
 }
 
 static bool read_profile(struct cg_naming *naming, const struct cg_input *input, bool is_writing)
@@ -376,11 +357,10 @@ bool cg_naming_run(struct cg_naming *naming, const struct cg_input *inputs, size
 	for (size_t i = 0; i < 2 * count; i++) {
 		static const char positions[] = "positions: line\n";
 		bool is_writing = i >= count, is_next = i > count;
-		if (is_next && naming->out[naming->out_length - 1] != '\n' &&
-		    !write_bytes(naming, "\n", 1))
-			return false;
+		if (is_next && naming->out.at[naming->out.length - 1] != '\n')
+			cg_output_put(&naming->out, "\n", 1);
 		/* Those of a profile that does not say it, whatever the one in front of it has. */
-		if (is_next && !write_bytes(naming, positions, sizeof positions - 1))
+		if (is_next && !write_text(naming, cg_text(positions, sizeof positions - 1)))
 			return false;
 		if (!read_profile(naming, &inputs[i % count], is_writing))
 			return false;
@@ -397,6 +377,6 @@ void cg_naming_end(struct cg_naming *naming)
 	cg_table_end(&naming->shared);
 	cg_table_end(&naming->labels);
 	cg_table_end(&naming->written);
-	free(naming->out);
+	cg_output_end(&naming->out);
 	*naming = (struct cg_naming){0};
 }

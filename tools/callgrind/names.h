@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 /* Gives the anonymous functions of a profile the names that perf maps have for them. */
 #pragma once
+#include "tools/callgrind/output.h"
 #include "tools/callgrind/perf_map.h"
 #include "tools/callgrind/reader.h"
 
@@ -29,8 +30,7 @@ struct cg_naming {
 	struct cg_table written;  /* what replaces a name, and the id that it got */
 	uint64_t next_id;
 	size_t part; /* counts the parts, in both readings */
-	char *out;
-	size_t out_length, out_room;
+	struct cg_output out;
 	size_t named, unnamed; /* different anonymous names with a block, and without one */
 	size_t wrong_totals;   /* the line of a totals: that the costs do not add up to, or 0 */
 	const struct cg_input *wrong_input; /* that line's */

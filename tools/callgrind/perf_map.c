@@ -100,13 +100,10 @@ static int by_start(const void *left, const void *right)
 
 static bool add(struct cg_perf_map *map, size_t *room, struct cg_range range)
 {
-	if (map->count == *room) {
-		*room = *room ? *room * 2 : 256;
-		struct cg_range *larger = realloc(map->ranges, *room * sizeof *larger);
-		if (!larger)
-			return false;
-		map->ranges = larger;
-	}
+	struct cg_range *larger = cg_with_room(map->ranges, map->count, room, sizeof *larger);
+	if (!larger)
+		return false;
+	map->ranges = larger;
 	map->ranges[map->count++] = range;
 	return true;
 }

@@ -128,14 +128,11 @@ static uint32_t make_frame(struct fold *fold, uint32_t stack, const struct cg_no
 
 static bool add_way(struct fold *fold, uint32_t stack, uint64_t share)
 {
-	if (fold->found_count == fold->found_room) {
-		size_t room = fold->found_room ? fold->found_room * 2 : 256;
-		struct way *larger = realloc(fold->found, room * sizeof *larger);
-		if (!larger)
-			return false;
-		fold->found = larger;
-		fold->found_room = room;
-	}
+	struct way *larger =
+		cg_with_room(fold->found, fold->found_count, &fold->found_room, sizeof *larger);
+	if (!larger)
+		return false;
+	fold->found = larger;
 	uint32_t ordinal = (uint32_t)fold->found_count;
 	fold->found[fold->found_count++] =
 		(struct way){.share = share, .stack = stack, .ordinal = ordinal};

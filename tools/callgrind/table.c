@@ -18,6 +18,17 @@ int cg_text_compare(struct cg_text left, struct cg_text right)
 	return order ? order : (left.length > right.length) - (left.length < right.length);
 }
 
+void *cg_with_room(void *array, size_t count, size_t *room, size_t size)
+{
+	size_t wanted = *room ? *room * 2 : 256;
+	if (count < *room)
+		return array;
+	void *larger = realloc(array, wanted * size);
+	if (larger)
+		*room = wanted;
+	return larger;
+}
+
 /* FNV-1a, 64 bits. */
 static uint64_t hash(const void *key, size_t length)
 {

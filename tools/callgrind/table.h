@@ -20,6 +20,9 @@ bool cg_text_is(struct cg_text text, const char *wanted);
 /* Byte by byte: less than, equal to, or greater than 0. */
 int cg_text_compare(struct cg_text left, struct cg_text right);
 
+/* The array with room for one more; NULL, and the array as it was: no memory. */
+void *cg_with_room(void *array, size_t count, size_t *room, size_t size);
+
 struct cg_entry {
 	struct cg_text key;  /* the table's own copy */
 	struct cg_text text; /* the rest is the user's, zero at first */
