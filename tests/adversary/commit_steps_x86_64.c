@@ -49,10 +49,9 @@ static unsigned long steps_of(struct ch_code *codes, unsigned count, enum ch_sta
 	return steps;
 }
 
-TEST(commit_of_many_blocks_looks_at_each_a_bounded_number_of_times)
+TEST_RIG_BY(commit_of_many_blocks_looks_at_each_a_bounded_number_of_times, rig_start(8 << 20))
 {
 	static struct ch_code codes[MANY];
-	struct rig rig = rig_start(8 << 20);
 	struct sigaction action = {.sa_handler = count_step};
 	CHECK_EQ(sigaction(SIGTRAP, &action, NULL), 0);
 	open_all(&rig, codes, MANY);
@@ -67,14 +66,12 @@ TEST(commit_of_many_blocks_looks_at_each_a_bounded_number_of_times)
 		FAIL("%d blocks take %lu instructions, and %d blocks %lu", FEW, few, MANY, many);
 	CHECK(few > FEW);
 	CHECK_EQ(ch_block_commit(codes, MANY), CH_OK);
-	rig_end(&rig);
 }
 
 /* A commit that cannot do everything does nothing. */
-TEST(commit_of_many_blocks_is_refused_as_a_small_one_is)
+TEST_RIG_BY(commit_of_many_blocks_is_refused_as_a_small_one_is, rig_start(8 << 20))
 {
 	static struct ch_code codes[FEW];
-	struct rig rig = rig_start(8 << 20);
 	open_all(&rig, codes, FEW);
 	struct ch_code last = codes[FEW - 1];
 	size_t side_bytes = ch__meta_bytes(rig.heap->meta);
@@ -91,7 +88,6 @@ TEST(commit_of_many_blocks_is_refused_as_a_small_one_is)
 	CHECK_EQ(rig_stats(&rig).blocks_open_now, FEW);
 	CHECK_EQ(ch_block_commit(codes, FEW), CH_OK);
 	CHECK_EQ(rig_stats(&rig).blocks_open_now, 0);
-	rig_end(&rig);
 }
 
 /* --- the end of a block --- */

@@ -433,10 +433,9 @@ static void reuse_the_span(const struct rig *rig, struct wide *dead, const struc
 /* The span of a dead block, filled with traps, waits for a core sync when the process forks. The
  * span goes back once on either side, and no other span goes with it, such as the span of a block
  * whose size has a low half of 0. */
-TEST(s31_child_frees_the_span_of_a_dead_block_once)
+TEST_RIG_BY(s31_child_frees_the_span_of_a_dead_block_once, rig_start(1 << 22))
 {
 	uint32_t page = (uint32_t)rig_page_bytes();
-	struct rig rig = rig_start(1 << 22);
 	struct wide dead = {.open = {.hot_bytes = 2 * page}};
 	struct wide live = {.open = {.hot_bytes = (1 << 19) - 8,
 				     .cold_bytes = page - 8,
@@ -456,7 +455,6 @@ TEST(s31_child_frees_the_span_of_a_dead_block_once)
 	}
 	expect_exit(pid, 0);
 	reuse_the_span(&rig, &dead, &live, &before);
-	rig_end(&rig);
 }
 
 /* --- sinks --- */

@@ -341,10 +341,10 @@ static void live_at_the_limit(long left)
 }
 
 /* A commit is refused the access of its second block, and made again. */
-TEST(code_in_place_that_landed_before_another_was_refused_gives_back_its_rest)
+TEST_RIG_BY(code_in_place_that_landed_before_another_was_refused_gives_back_its_rest,
+	    start_on(CH_BACKEND_AUTO, CH_FORK_COPY))
 {
 	enum { ROOM_PAGES = 8 };
-	struct rig rig = start_on(CH_BACKEND_AUTO, CH_FORK_COPY);
 	struct ch_owner owner = rig_owner(&rig, "two in place");
 	struct ch_code codes[2];
 	uint64_t refused = 0;
@@ -368,7 +368,6 @@ TEST(code_in_place_that_landed_before_another_was_refused_gives_back_its_rest)
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
 	rig_collect(&rig, 3);
 	CHECK_EQ(rig_stats(&rig).code_bytes_now, 0);
-	rig_end(&rig);
 }
 
 TEST(images_at_the_limit_of_mappings_are_a_status)
@@ -389,9 +388,8 @@ TEST(images_at_the_limit_of_mappings_are_a_status)
 	CHECK(refused > 0 && refused < 16);
 }
 
-TEST(pages_that_do_not_come_back_stay_out_of_use_until_they_do)
+TEST_RIG(pages_that_do_not_come_back_stay_out_of_use_until_they_do)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	struct emitter e;
 	emit_open_in_place(&e, owner, CH_KIND_DATA, 40000);
@@ -425,14 +423,13 @@ TEST(pages_that_do_not_come_back_stay_out_of_use_until_they_do)
 	rig_collect(&rig, 2);
 	CHECK_EQ(rig_stats(&rig).pages_now, 0);
 	expect_free(e.code.exec, 40000);
-	rig_end(&rig);
 }
 
 /* The memfd's pages were mapped, and then not kept from children. A child has its code all the
  * same, at the same addresses, too. */
-TEST(child_has_its_code_where_pages_were_not_kept_from_it)
+TEST_RIG_BY(child_has_its_code_where_pages_were_not_kept_from_it,
+	    start_on(CH_BACKEND_MEMFD, CH_FORK_COPY))
 {
-	struct rig rig = start_on(CH_BACKEND_MEMFD, CH_FORK_COPY);
 	struct image image = image_make(&rig, 0);
 	struct emitter e;
 	emit_open_in_place(&e, rig_owner(&rig, "owner"), CH_KIND_CODE, 100);
@@ -452,7 +449,6 @@ TEST(child_has_its_code_where_pages_were_not_kept_from_it)
 		_exit(3);
 	}
 	expect_exit(child, 3);
-	rig_end(&rig);
 }
 
 /* --- look-ups meanwhile --- */
@@ -552,9 +548,8 @@ static struct ch__place place_of(const struct rig *rig, const uint8_t *exec)
 }
 
 /* A trap's report of an address agrees with the address's name in a backtrace or profile. */
-TEST(offsets_into_a_block_in_place_count_from_where_its_name_begins)
+TEST_RIG_BY(offsets_into_a_block_in_place_count_from_where_its_name_begins, rig_start(4 << 20))
 {
-	struct rig rig = rig_start(4 << 20);
 	/* Less would share its page. */
 	const uint32_t bytes = (uint32_t)rig_page_bytes();
 	for (int kind = CH_KIND_CODE; kind <= CH_KIND_DATA; kind++) {
@@ -579,14 +574,12 @@ TEST(offsets_into_a_block_in_place_count_from_where_its_name_begins)
 		CHECK_EQ(place_of(&rig, e.code.exec + 16).at, 16);
 		CHECK_EQ(place_of(&rig, e.code.exec - 16).at, 0);
 	}
-	rig_end(&rig);
 }
 
 /* A long block of code has as many granules as the word of a tombstone has bits for a place. */
-TEST(offsets_into_a_long_block_are_those_of_code_when_it_is_dead)
+TEST_RIG_BY(offsets_into_a_long_block_are_those_of_code_when_it_is_dead, rig_start(8 << 20))
 {
 	enum { BYTES = CH__GRANULE_BYTES << 16, AT = 16 };
-	struct rig rig = rig_start(8 << 20);
 	struct ch_owner owner = rig_owner(&rig, "long");
 	struct ch_open open = {.owner = owner, .hot_bytes = BYTES};
 	struct emitter e;
@@ -598,5 +591,4 @@ TEST(offsets_into_a_long_block_are_those_of_code_when_it_is_dead)
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
 	CHECK_EQ(place_of(&rig, e.code.exec + AT).state, CH_BLOCK_DEAD);
 	CHECK_EQ(place_of(&rig, e.code.exec + AT).at, at);
-	rig_end(&rig);
 }

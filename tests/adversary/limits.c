@@ -231,10 +231,9 @@ TEST(random_places_are_found_where_the_kernel_gives_no_random_numbers)
 /* --- the side list of a block --- */
 
 /* The count has 16 bits: an attachment beyond is refused, and the block goes on. */
-TEST(block_has_no_more_than_65535_attachments)
+TEST_RIG(block_has_no_more_than_65535_attachments)
 {
 	enum { MOST = 65535 };
-	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	struct ch_block target = rig_block(owner, 1);
 	struct emitter e;
@@ -250,14 +249,12 @@ TEST(block_has_no_more_than_65535_attachments)
 	CHECK_EQ(code_call(block_info(e.code.block).exec), 63);
 	rig_check(&rig);
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
-	rig_end(&rig);
 }
 
 /* A patch point takes two, and one more where another block has the exit. */
-TEST(last_patch_point_has_the_room_that_it_takes)
+TEST_RIG(last_patch_point_has_the_room_that_it_takes)
 {
 	enum { MOST = 65535 };
-	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	struct ch_block target = rig_block(owner, 1);
 	for (uint32_t takes = 2; takes <= 3; takes++) {
@@ -282,16 +279,14 @@ TEST(last_patch_point_has_the_room_that_it_takes)
 		CHECK_EQ(ch_edge_attach(e.code.block, target), CH_E_MEMORY);
 		CHECK_EQ(ch_block_abort(&e.code), CH_OK);
 	}
-	rig_end(&rig);
 }
 
 /* --- the cold part of a block, and the runtime page --- */
 
 /* A cold part's granules are counted by 16 bits: a larger part is refused. */
-TEST(cold_part_has_no_more_than_65535_granules)
+TEST_RIG(cold_part_has_no_more_than_65535_granules)
 {
 	enum { MOST = 65535 * CH__GRANULE_BYTES - CH__HEAD_BYTES };
-	struct rig rig = rig_start(1 << 20);
 	struct ch_open open = {.hot_bytes = 64};
 	struct ch_block found;
 	struct emitter e;
@@ -321,12 +316,10 @@ TEST(cold_part_has_no_more_than_65535_granules)
 		rig_check(&rig);
 		CHECK_EQ(ch_owner_release(open.owner, CH_RELEASE_NOT_RUNNING), CH_OK);
 	}
-	rig_end(&rig);
 }
 
-TEST(veneers_fill_the_runtime_page_to_its_end)
+TEST_RIG(veneers_fill_the_runtime_page_to_its_end)
 {
-	struct rig rig = rig_start(1 << 20);
 	const struct ch__pool *pool = rig.heap->pool;
 	uint32_t rest = (uint32_t)(pool->runtime_bytes - rig.heap->veneers_from);
 	uint32_t room = rest / CH_ARCH_VENEER_BYTES;
@@ -338,7 +331,6 @@ TEST(veneers_fill_the_runtime_page_to_its_end)
 	CHECK((uintptr_t)at + CH_ARCH_VENEER_BYTES <= pool->runtime_exec + pool->runtime_bytes);
 	CHECK_EQ(ch_block_veneer(&e.code, (const void *)(uintptr_t)(room + 1), &at), CH_E_FULL);
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
-	rig_end(&rig);
 }
 
 /* --- maps --- */

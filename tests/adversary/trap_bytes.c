@@ -361,10 +361,9 @@ TEST(each_way_to_die_is_told)
 	}
 }
 
-TEST(assumption_that_broke_first_is_blamed)
+TEST_RIG(assumption_that_broke_first_is_blamed)
 {
 	static const struct shape shape = {"f", NULL, 20, 0, 0, 0, CH_ENTRY_NONE, 0, 0};
-	struct rig rig = rig_start(1 << 20);
 	struct ch_assumption unused, second;
 	struct dying d = {.shape = &shape, .has_entry = true};
 	CHECK_EQ(ch_assumption_create(rig.vm, &unused), CH_OK);
@@ -385,12 +384,10 @@ TEST(assumption_that_broke_first_is_blamed)
 	CHECK_EQ(ch_owner_release(d.owner, CH_RELEASE_NOT_RUNNING), CH_OK);
 	check_has(describe_at(rig.heap, (const void *)~d.hot.from),
 		  "invalidated by a broken assumption (#2.1);");
-	rig_end(&rig);
 }
 
-TEST(code_that_was_never_published_is_told)
+TEST_RIG(code_that_was_never_published_is_told)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_assumption assumption;
 	struct emitter e;
 	catch_traps(rig.heap);
@@ -415,7 +412,6 @@ TEST(code_that_was_never_published_is_told)
 	jump_to(at);
 	check_has(caught.text, "), freed after collection 0 because its commit failed, never "
 			       "published; executed at +0x0 (");
-	rig_end(&rig);
 }
 
 /* --- other bytes of the pool --- */
@@ -452,9 +448,8 @@ static void free_run_of_pages(const struct rig *rig)
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
 }
 
-TEST(bytes_that_no_block_has_are_told)
+TEST_RIG(bytes_that_no_block_has_are_told)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct pair p;
 	const struct ch__pool *pool = rig.heap->pool;
 	const uint8_t *base = (const uint8_t *)pool->exec_base;
@@ -489,12 +484,10 @@ TEST(bytes_that_no_block_has_are_told)
 	CHECK_EQ(caught.length, 0);
 	describe_at(rig.heap, NULL);
 	CHECK_EQ(caught.length, 0);
-	rig_end(&rig);
 }
 
-TEST(code_in_quarantine_is_told)
+TEST_RIG(code_in_quarantine_is_told)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct pair p;
 	catch_traps(rig.heap);
 	rig_apart(&rig, build_pair, &p);
@@ -511,13 +504,11 @@ TEST(code_in_quarantine_is_told)
 				       "was released (COLLECT) and nothing held it; executed at +");
 	}
 	CHECK_EQ(rig_stats(&rig).quarantine_bytes_now, 64);
-	rig_end(&rig);
 }
 
 /* A place after two lives: the later block, and the rest of the earlier block. */
-TEST(place_that_was_used_again_is_told)
+TEST_RIG(place_that_was_used_again_is_told)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct pair p;
 	struct emitter e;
 	char wanted[100];
@@ -557,7 +548,6 @@ TEST(place_that_was_used_again_is_told)
 	check_begins(caught.text, "block `second` (#");
 	jump_to(p.at[0] + 64 + 16); /* the same, from the neighbour's end */
 	check_begins(caught.text, "block `second` (#");
-	rig_end(&rig);
 }
 
 /* --- faults of live code --- */
@@ -586,9 +576,8 @@ TEST(faults_of_live_code_name_block_and_offset)
 	rig_end(&rig);
 }
 
-TEST(fault_in_an_invalidated_block_says_by_what)
+TEST_RIG(fault_in_an_invalidated_block_says_by_what)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct emitter e;
 	char wanted[100];
 	struct ch_owner owner = rig_owner(&rig, "o");
@@ -604,12 +593,10 @@ TEST(fault_in_an_invalidated_block_says_by_what)
 		 code_faults[0].at);
 	check_has(caught.text, wanted);
 	CHECK(!strstr(caught.text, "its own trap"));
-	rig_end(&rig);
 }
 
-TEST(bus_error_of_live_code_says_at_which_address)
+TEST_RIG(bus_error_of_live_code_says_at_which_address)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct made_up m;
 	static int word;
 	char wanted[60];
@@ -622,13 +609,11 @@ TEST(bus_error_of_live_code_says_at_which_address)
 	snprintf(wanted, sizeof wanted, "; SIGBUS at address 0x%lx",
 		 (unsigned long)(uintptr_t)&word);
 	check_has(caught.text, wanted);
-	rig_end(&rig);
 }
 
 /* A step and a debug register leave the pc unchanged. */
-TEST(traps_of_debuggers_are_at_the_pc)
+TEST_RIG(traps_of_debuggers_are_at_the_pc)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct pair p;
 	struct made_up m;
 	char wanted[60];
@@ -641,13 +626,11 @@ TEST(traps_of_debuggers_are_at_the_pc)
 		snprintf(wanted, sizeof wanted, "executed at +0x%x (", CODE_TRAP_BEHIND_BYTES);
 		check_has(caught.text, wanted);
 	}
-	rig_end(&rig);
 }
 
 /* The code did not cause a signal that was sent. */
-TEST(signals_that_were_sent_are_not_described)
+TEST_RIG(signals_that_were_sent_are_not_described)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct pair p;
 	struct made_up m;
 	build_pair(&rig, &p);
@@ -659,5 +642,4 @@ TEST(signals_that_were_sent_are_not_described)
 			 0);
 		CHECK_STR(caught.text, "");
 	}
-	rig_end(&rig);
 }

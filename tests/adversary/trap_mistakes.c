@@ -30,9 +30,8 @@ static void check_is_own(const char *said)
 	check_has(said, "adversary_trap_mistakes +0x");
 }
 
-TEST(store_to_exec_of_an_open_block_is_told_to_use_write)
+TEST_RIG(store_to_exec_of_an_open_block_is_told_to_use_write)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct emitter e;
 	struct ch_open open = {.owner = rig_owner(&rig, "o"), .hot_bytes = 64, .name = "b"};
 	char wanted[200];
@@ -56,7 +55,6 @@ TEST(store_to_exec_of_an_open_block_is_told_to_use_write)
 	check_has(caught.text, "): exec is never writable, use ch_code_write; "
 			       "variables are CH_KIND_DATA; by 0x");
 	CHECK_EQ(code_call(e.code.exec), 7);
-	rig_end(&rig);
 }
 
 static void call_of_write_is_told(const struct ch_heap *heap, struct ch_owner owner)
@@ -133,9 +131,8 @@ TEST(private_memory_runs_nothing_before_the_commit_and_no_late_store)
 	rig_end(&rig);
 }
 
-TEST(store_to_freed_code_is_told_whose_it_was)
+TEST_RIG(store_to_freed_code_is_told_whose_it_was)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "gone");
 	uint8_t *at = (uint8_t *)(uintptr_t)block_info(rig_block(owner, 3)).exec;
 	catch_traps(rig.heap);
@@ -144,13 +141,11 @@ TEST(store_to_freed_code_is_told_whose_it_was)
 	check_begins(caught.text, "a store to exec of freed block `gone` (#");
 	check_has(caught.text, "): exec is never writable; by 0x");
 	check_is_own(caught.text);
-	rig_end(&rig);
 }
 
 /* Constants that share pages, and constants with pages of their own. */
-TEST(store_to_a_constant_and_its_call_say_that_it_is_data)
+TEST_RIG_BY(store_to_a_constant_and_its_call_say_that_it_is_data, rig_start(4 << 20))
 {
-	struct rig rig = rig_start(4 << 20);
 	catch_traps(rig.heap);
 	for (uint32_t bytes = 16; bytes <= 160000; bytes *= 100) {
 		struct ch_code code;
@@ -170,13 +165,11 @@ TEST(store_to_a_constant_and_its_call_say_that_it_is_data)
 		check_begins(caught.text, "live data `table` (#");
 		check_has(caught.text, "; executed at +0x0 (");
 	}
-	rig_end(&rig);
 }
 
 /* On aarch64 and riscv64 a misaligned atomic access has this signal: a load, or a store to data. */
-TEST(misaligned_access_of_data_is_no_store_to_exec)
+TEST_RIG_BY(misaligned_access_of_data_is_no_store_to_exec, rig_start(4 << 20))
 {
-	struct rig rig = rig_start(4 << 20);
 	struct ch_code code;
 	struct made_up m;
 	struct ch_open open = {.size = sizeof open,
@@ -194,12 +187,10 @@ TEST(misaligned_access_of_data_is_no_store_to_exec)
 	check_begins(caught.text, "SIGBUS at exec of live data `variable` (#");
 	CHECK(!strstr(caught.text, "never writable"));
 	check_has(caught.text, "; by 0x");
-	rig_end(&rig);
 }
 
-TEST(fault_inside_live_code_says_its_signal_and_address)
+TEST_RIG(fault_inside_live_code_says_its_signal_and_address)
 {
-	struct rig rig = rig_start(1 << 20);
 	catch_traps(rig.heap);
 	for (size_t i = 0; i < sizeof code_faults / sizeof code_faults[0]; i++) {
 		struct emitter e;
@@ -218,7 +209,6 @@ TEST(fault_inside_live_code_says_its_signal_and_address)
 				       : signal == SIGTRAP ? "; SIGTRAP: its own trap, or"
 							   : "no such signal");
 	}
-	rig_end(&rig);
 }
 
 /* Fills both parts of a block without a return, each up to the head of the next part. */
@@ -253,10 +243,9 @@ static void check_runs_on(const uint8_t *from, const uint8_t *head, const char *
 }
 
 /* A head traps at its first byte whatever record it belongs to: no byte of an index runs. */
-TEST(code_that_runs_on_into_the_next_head_traps_there_and_is_named)
+TEST_RIG(code_that_runs_on_into_the_next_head_traps_there_and_is_named)
 {
 	enum { COUNT = 300 };
-	struct rig rig = rig_start(1 << 20);
 	struct emitter e, next;
 	catch_traps(rig.heap);
 	struct ch_owner owner = rig_owner(&rig, "o"), last = rig_owner(&rig, "p");
@@ -285,13 +274,11 @@ TEST(code_that_runs_on_into_the_next_head_traps_there_and_is_named)
 	jump_to(next.code.exec - CH__HEAD_BYTES);
 	check_begins(caught.text, "live block `endless` (#");
 	check_has(caught.text, ", owner `p`); executed at +0x0 (0x");
-	rig_end(&rig);
 }
 
 /* Behind the code lies code that was freed, or no code yet. */
-TEST(code_that_runs_on_into_freed_or_unused_bytes_is_named)
+TEST_RIG(code_that_runs_on_into_freed_or_unused_bytes_is_named)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct emitter e, next;
 	catch_traps(rig.heap);
 	struct ch_owner owner = rig_owner(&rig, "o"), last = rig_owner(&rig, "p");
@@ -312,14 +299,12 @@ TEST(code_that_runs_on_into_freed_or_unused_bytes_is_named)
 	check_has(caught.text, ", owner `o`), freed after collection 0 because its owner was ");
 	jump_to(end - CODE_NOP_BYTES);
 	check_begins(caught.text, "block `endless` (#"); /* freed, and not at its beginning */
-	rig_end(&rig);
 }
 
 /* On x86-64 a misaligned operand and an address that is not canonical have no address: the system
  * says 0, which is no store to NULL. */
-TEST(fault_without_an_address_says_so)
+TEST_RIG(fault_without_an_address_says_so)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct made_up m;
 	const uint8_t *at = block_info(rig_block(rig_owner(&rig, "o"), 3)).exec;
 	make_up(&m, at, 1);
@@ -330,12 +315,10 @@ TEST(fault_without_an_address_says_so)
 	m.info.si_code = SEGV_MAPERR;
 	describe_made_up(rig.heap, &m);
 	check_has(caught.text, "; SIGSEGV at address 0x0");
-	rig_end(&rig);
 }
 
-TEST(call_of_a_cell_is_told_to_call_what_the_cell_holds)
+TEST_RIG(call_of_a_cell_is_told_to_call_what_the_cell_holds)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "o");
 	catch_traps(rig.heap);
 	const void *cell = ch_owner_cell(owner);
@@ -350,7 +333,6 @@ TEST(call_of_a_cell_is_told_to_call_what_the_cell_holds)
 	CHECK_EQ(ch_trap_describe(rig.heap, &m.info, &m.context, caught.text, 8), 0);
 	make_up(&m, records + rig.heap->owners.used * sizeof(struct ch__owner), 1);
 	CHECK_EQ(ch_trap_describe(rig.heap, &m.info, &m.context, caught.text, 8), 0);
-	rig_end(&rig);
 }
 
 static void *jump_unattached(void *at)
@@ -359,10 +341,9 @@ static void *jump_unattached(void *at)
 	return NULL;
 }
 
-TEST(jump_into_freed_code_by_a_thread_that_is_not_attached_says_so)
+TEST_RIG(jump_into_freed_code_by_a_thread_that_is_not_attached_says_so)
 {
 	static const char words[] = "; by a thread that is not attached";
-	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "gone");
 	const uint8_t *at = block_info(rig_block(owner, 3)).exec;
 	pthread_t thread;
@@ -375,13 +356,11 @@ TEST(jump_into_freed_code_by_a_thread_that_is_not_attached_says_so)
 	jump_to(at);
 	check_begins(caught.text, "block `gone` (#");
 	CHECK(!strstr(caught.text, "; by a thread"));
-	rig_end(&rig);
 }
 
 /* A parked thread counts as stopped, and nothing below its park keeps code alive. */
-TEST(jump_into_freed_code_by_a_thread_that_is_parked_says_so)
+TEST_RIG(jump_into_freed_code_by_a_thread_that_is_parked_says_so)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "gone");
 	const uint8_t *at = block_info(rig_block(owner, 3)).exec;
 	catch_traps(rig.heap);
@@ -391,5 +370,4 @@ TEST(jump_into_freed_code_by_a_thread_that_is_parked_says_so)
 	ch_thread_unpark();
 	check_begins(caught.text, "block `gone` (#");
 	check_has(caught.text, "; by a thread that is parked");
-	rig_end(&rig);
 }

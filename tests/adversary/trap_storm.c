@@ -264,15 +264,13 @@ static void churn_in_child(void *arg)
 	CHECK(!rig->heap->names_parked);
 }
 
-TEST(child_of_a_fork_has_no_readers)
+TEST_RIG(child_of_a_fork_has_no_readers)
 {
 	struct slow_reader reader = {0};
-	struct rig rig = rig_start(1 << 20);
 	pthread_t thread;
 	CHECK_EQ(pthread_create(&thread, NULL, read_slowly, &reader), 0);
 	while (!reader.state)
 		usleep(100);
 	expect_signal(churn_in_child, &rig, 0);
 	pthread_join(thread, NULL);
-	rig_end(&rig);
 }

@@ -129,9 +129,8 @@ static const char *said_of_return(const struct rig *rig, const void *at, uintptr
 	return said;
 }
 
-TEST(code_of_a_group_without_a_name_is_known_by_its_own)
+TEST_RIG(code_of_a_group_without_a_name_is_known_by_its_own)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_owner group = rig_owner(&rig, NULL);
 	struct ch_open open = {
 		.owner = group, .hot_bytes = 16, .flags = CH_OPEN_KEPT, .name = "member"};
@@ -145,7 +144,6 @@ TEST(code_of_a_group_without_a_name_is_known_by_its_own)
 	CHECK_EQ(ch_code_free(rig.heap, e.code.exec, CH_RELEASE_NOT_RUNNING), CH_OK);
 	check_begins(describe_at(rig.heap, e.code.exec), "block `member` (#");
 	CHECK(!strstr(caught.text, "owner `"));
-	rig_end(&rig);
 }
 
 TEST(call_of_an_address_without_code_names_its_caller)
@@ -181,9 +179,8 @@ TEST(call_of_an_address_without_code_names_its_caller)
 	rig_end(&rig);
 }
 
-TEST(caller_elsewhere_is_named)
+TEST_RIG(caller_elsewhere_is_named)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_block block;
 	const uint8_t *at = freed_block(&rig, "gone", &block);
 	const struct ch__pool *pool = rig.heap->pool;
@@ -202,7 +199,6 @@ TEST(caller_elsewhere_is_named)
 	check_has(said_of_return(&rig, at, (uintptr_t)labs + 1), "/libc.so.6 +0x");
 	check_has(said_of_return(&rig, at, (uintptr_t)said_of_return + 1),
 		  "adversary_trap_text +0x");
-	rig_end(&rig);
 }
 
 static int freed_comparison(const void *a, const void *b)
@@ -213,9 +209,8 @@ static int freed_comparison(const void *a, const void *b)
 }
 
 /* Freed code is called by the C library, and the C library by this test. */
-TEST(caller_in_the_c_library_is_named)
+TEST_RIG(caller_in_the_c_library_is_named)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_block block;
 	int key = 1, array[3] = {1, 2, 3};
 	int (*compare)(const void *, const void *) = freed_comparison;
@@ -229,7 +224,6 @@ TEST(caller_in_the_c_library_is_named)
 		search(&key, array, 3, sizeof key, compare);
 	CHECK_EQ(caught.signal, SIGTRAP);
 	check_has(caught.text, "/libc.so.6 +0x");
-	rig_end(&rig);
 }
 
 /* --- an unreadable stack --- */
@@ -292,16 +286,14 @@ static const char *name_said(const struct rig *rig, const char *name)
 }
 
 /* Neither the block nor its owner has a name. */
-TEST(code_without_a_name_is_told_by_its_number)
+TEST_RIG(code_without_a_name_is_told_by_its_number)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_block block;
 	char wanted[60];
 	const uint8_t *at = freed_block(&rig, "", &block);
 	snprintf(wanted, sizeof wanted, "block (#%u.%u), freed ", ch__handle_index(block.bits),
 		 ch__handle_generation(block.bits));
 	check_begins(describe_at(rig.heap, at), wanted);
-	rig_end(&rig);
 }
 
 static void repeat(char *text, const char *piece, int times, const char *last)
@@ -312,9 +304,8 @@ static void repeat(char *text, const char *piece, int times, const char *last)
 	strcat(text, last);
 }
 
-TEST(names_of_every_length_and_kind)
+TEST_RIG(names_of_every_length_and_kind)
 {
-	struct rig rig = rig_start(1 << 20);
 	char name[5000], wanted[200];
 	CHECK_STR(name_said(&rig, "K\xc3\xb6nigstochter"), "K\xc3\xb6nigstochter");
 	CHECK_STR(name_said(&rig, "two\nlines\tand\x7f\x1b[0m"), "two?lines?and??[0m");
@@ -349,7 +340,6 @@ TEST(names_of_every_length_and_kind)
 	struct ch_owner_facts facts = {.size = sizeof facts};
 	CHECK_EQ(ch_owner_info(owner, &facts), CH_OK);
 	CHECK_STR(facts.name, name);
-	rig_end(&rig);
 }
 
 /* --- code without an owner --- */
@@ -403,9 +393,8 @@ static bool is_whole_utf8(const char *text)
 	return true;
 }
 
-TEST(room_of_every_size_holds_a_whole_text)
+TEST_RIG(room_of_every_size_holds_a_whole_text)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct made_up m;
 	struct ch_block block;
 	char whole[1000], text[1000];
@@ -432,7 +421,6 @@ TEST(room_of_every_size_holds_a_whole_text)
 		for (size_t i = room; i < sizeof text; i++)
 			CHECK_EQ(text[i], '!');
 	}
-	rig_end(&rig);
 }
 
 /* --- how many are remembered --- */
@@ -462,10 +450,9 @@ static void free_spans(const struct rig *rig, const void *at[2])
 		CHECK_EQ(ch_owner_release(owners[i], CH_RELEASE_NOT_RUNNING), CH_OK);
 }
 
-TEST(tombstones_are_65536_in_bounded_memory)
+TEST_RIG_BY(tombstones_are_65536_in_bounded_memory, rig_start(4 << 20))
 {
 	enum { STONES = 1 << 16, STONE_BYTES = 44 };
-	struct rig rig = rig_start(4 << 20);
 	const void *at[2];
 	struct ch_owner owner = rig_owner(&rig, "others");
 	die(owner, NULL); /* gives the thread a page, and lists */
@@ -488,13 +475,11 @@ TEST(tombstones_are_65536_in_bounded_memory)
 	for (int i = 0; i < STONES / 8; i++)
 		die(owner, NULL);
 	CHECK(rig_stats(&rig).metadata_bytes_now <= full + 4096);
-	rig_end(&rig);
 }
 
 /* Such code has a longer head. */
-TEST(freed_code_that_was_written_in_place_says_its_offset)
+TEST_RIG(freed_code_that_was_written_in_place_says_its_offset)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "placed");
 	struct ch_open open = {.size = sizeof open,
 			       .owner = owner,
@@ -507,7 +492,6 @@ TEST(freed_code_that_was_written_in_place_says_its_offset)
 	CHECK_EQ(ch_block_commit(&code, 1), CH_OK);
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
 	check_has(describe_at(rig.heap, code.exec + 16), "; executed at +0x10 ");
-	rig_end(&rig);
 }
 
 TEST(as_many_dead_are_remembered_as_the_configuration_says)
@@ -535,10 +519,9 @@ TEST(as_many_dead_are_remembered_as_the_configuration_says)
 }
 
 /* Each tombstone has a long name of its own, and keeps a bounded part. */
-TEST(tombstones_of_long_names_are_bounded)
+TEST_RIG_BY(tombstones_of_long_names_are_bounded, rig_start(4 << 20))
 {
 	enum { STONES = 1 << 16, STONE_BYTES = 44, NAME_BYTES = 32 + 64 + 8 };
-	struct rig rig = rig_start(4 << 20);
 	struct ch_owner owner = rig_owner(&rig, "o");
 	char name[2000];
 	uint64_t before = rig_stats(&rig).metadata_bytes_now, full = 0;
@@ -555,13 +538,11 @@ TEST(tombstones_of_long_names_are_bounded)
 	uint64_t last = rig_stats(&rig).metadata_bytes_now;
 	CHECK(last - before <= (STONES + 2048) * (STONE_BYTES + NAME_BYTES));
 	CHECK(!full || last <= full + (64 << 10));
-	rig_end(&rig);
 }
 
 /* Without memory no trap is told wrongly: the text says that records are missing. */
-TEST(tombstone_without_memory_is_missed)
+TEST_RIG(tombstone_without_memory_is_missed)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "gone");
 	const uint8_t *at = block_info(rig_block(owner, 3)).exec;
 	ch__os_fail_at(1, true);
@@ -573,13 +554,11 @@ TEST(tombstone_without_memory_is_missed)
 	struct ch_block block;
 	at = freed_block(&rig, "next", &block); /* the same place */
 	check_begins(describe_at(rig.heap, at), "block `next` (#");
-	rig_end(&rig);
 }
 
 /* The number is noted when the block dies. */
-TEST(code_that_is_not_freed_names_no_number_of_its_broken_assumption)
+TEST_RIG(code_that_is_not_freed_names_no_number_of_its_broken_assumption)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "stays");
 	struct ch_assumption fact;
 	struct emitter e;
@@ -591,14 +570,12 @@ TEST(code_that_is_not_freed_names_no_number_of_its_broken_assumption)
 	CHECK_EQ(ch_assumption_break(fact, NULL), CH_OK);
 	check_begins(describe_at(rig.heap, e.code.exec), "not yet freed block `stays` (#");
 	check_has(caught.text, "), invalidated by a broken assumption; executed at +0");
-	rig_end(&rig);
 }
 
 /* --- names under a reader --- */
 
-TEST(what_a_reader_may_look_at_is_not_freed)
+TEST_RIG(what_a_reader_may_look_at_is_not_freed)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct emitter e;
 	char name[40] = "a name that goes with its block";
 	struct ch_owner owner = rig_owner(&rig, "o");
@@ -621,7 +598,6 @@ TEST(what_a_reader_may_look_at_is_not_freed)
 	CHECK(rig.heap->names_parked);
 	die(owner, "the next one");
 	CHECK(!rig.heap->names_parked);
-	rig_end(&rig);
 }
 
 /* The tombstones of a release begin behind `before` others, in a ring of 1 << ring_log2. */
@@ -664,9 +640,8 @@ TEST(names_of_blocks_that_die_over_the_end_of_a_step)
 	names_of_one_release(CH__TOMBSTONES_LOG2, records - 24);
 }
 
-TEST(first_bytes_of_the_pool_have_nothing_in_front_of_them)
+TEST_RIG(first_bytes_of_the_pool_have_nothing_in_front_of_them)
 {
-	struct rig rig = rig_start(1 << 20);
 	uintptr_t first = rig.heap->pool->exec_base;
 	for (int has_code = 0; has_code < 2; has_code++) {
 		if (has_code)
@@ -675,5 +650,4 @@ TEST(first_bytes_of_the_pool_have_nothing_in_front_of_them)
 			check_begins(describe_at(rig.heap, (const void *)at),
 				     has_code ? "live block `first`" : "no block: ");
 	}
-	rig_end(&rig);
 }

@@ -77,9 +77,8 @@ static void make_one(struct rig *rig, struct ch_owner owner, const struct shape 
 	CHECK_EQ(code_call(exec), align);
 }
 
-TEST(exec_is_aligned_as_the_open_asks)
+TEST_RIG_BY(exec_is_aligned_as_the_open_asks, rig_start(16 << 20))
 {
-	struct rig rig = rig_start(16 << 20);
 	for (size_t s = 0; s < SHAPES; s++) {
 		struct ch_owner owner = rig_owner(&rig, "owner");
 		for (size_t align = 1; align <= MOST; align *= 2) {
@@ -93,7 +92,6 @@ TEST(exec_is_aligned_as_the_open_asks)
 	rig_collect(&rig, 3);
 	CHECK_EQ(rig_stats(&rig).blocks_now, 0);
 	CHECK_EQ(rig_stats(&rig).code_bytes_now, 0);
-	rig_end(&rig);
 }
 
 /* The note of a block with steps lies behind the code, and moves with the code. What is behind the
@@ -192,9 +190,8 @@ TEST(front_that_code_with_steps_gave_back_has_none_of_its_steps)
 }
 
 /* At every alignment a block is counted with its bytes and its head only. */
-TEST(what_an_align_takes_beside_the_block_goes_back)
+TEST_RIG(what_an_align_takes_beside_the_block_goes_back)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	uint32_t bytes = 0;
 	for (uint32_t i = 0; i < 300; i++) {
@@ -209,13 +206,11 @@ TEST(what_an_align_takes_beside_the_block_goes_back)
 		CHECK_EQ(emit_commit(&e), CH_OK);
 		CHECK_EQ(rig_stats(&rig).code_bytes_now, bytes);
 	}
-	rig_end(&rig);
 }
 
 /* The next block begins right behind an aligned block, as behind any block. */
-TEST(block_behind_an_aligned_one_leaves_no_gap)
+TEST_RIG(block_behind_an_aligned_one_leaves_no_gap)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	struct emitter first, e, next;
 	struct ch_open open = {.owner = owner, .hot_bytes = 40, .align = 1024};
@@ -226,7 +221,6 @@ TEST(block_behind_an_aligned_one_leaves_no_gap)
 	CHECK_EQ(ch_block_abort(&next.code), CH_OK);
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
 	CHECK_EQ(ch_block_abort(&first.code), CH_OK);
-	rig_end(&rig);
 }
 
 TEST(align_that_is_no_power_of_two_or_too_large_is_refused)
@@ -282,9 +276,8 @@ TEST(first_byte_of_code_is_offset_zero_where_it_is_named)
 	remove_own_folder();
 }
 
-TEST(an_entry_may_lie_right_behind_a_patch_point_and_not_inside)
+TEST_RIG(an_entry_may_lie_right_behind_a_patch_point_and_not_inside)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct emitter e;
 	emit_open(&e, rig_owner(&rig, "owner"), 64, 0);
 	const void *point = emit_point(&e);
@@ -297,5 +290,4 @@ TEST(an_entry_may_lie_right_behind_a_patch_point_and_not_inside)
 	e.code.entry_offset = behind;
 	CHECK_EQ(emit_commit(&e), CH_OK);
 	CHECK_EQ(code_call(block_info(e.code.block).entry), 42);
-	rig_end(&rig);
 }

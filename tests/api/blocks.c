@@ -9,9 +9,8 @@ enum { ANSWER_BLOCK_BYTES = (8 + CODE_LANDING_BYTES + CODE_ANSWER_BYTES + 7) & ~
 
 /* --- bytes from both ends, and unused bytes --- */
 
-TEST(commit_gives_unused_bytes_back_to_the_page)
+TEST_RIG(commit_gives_unused_bytes_back_to_the_page)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	struct ch_open open = {.owner = owner, .hot_bytes = 1000, .cold_bytes = 500};
 	uint64_t used = 0;
@@ -33,12 +32,10 @@ TEST(commit_gives_unused_bytes_back_to_the_page)
 	CHECK_EQ(stats.hot_bytes_now, COUNT * ANSWER_BLOCK_BYTES);
 	CHECK_EQ(stats.cold_bytes_now, COUNT * 16);
 	CHECK(used < stats.code_bytes_now);
-	rig_end(&rig);
 }
 
-TEST(hot_bytes_that_go_back_are_the_next_ones_taken)
+TEST_RIG(hot_bytes_that_go_back_are_the_next_ones_taken)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	const uint8_t *last = NULL;
 	for (uint32_t i = 0; i < 100; i++) {
@@ -50,12 +47,10 @@ TEST(hot_bytes_that_go_back_are_the_next_ones_taken)
 		last = e.code.exec;
 	}
 	CHECK_EQ(rig_stats(&rig).pages_now, 1);
-	rig_end(&rig);
 }
 
-TEST(hot_bytes_may_be_given_from_the_end)
+TEST_RIG(hot_bytes_may_be_given_from_the_end)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	for (uint32_t room = 16; room < 200; room += 4) {
 		struct emitter e;
@@ -85,13 +80,11 @@ TEST(hot_bytes_may_be_given_from_the_end)
 		CHECK_EQ(ch_owner_set_entry(owner, e.code.block), CH_OK);
 		CHECK_EQ(code_call_owner(owner), room);
 	}
-	rig_end(&rig);
 }
 
 /* A run of pages used at the end stays whole from the first page on. Unused bytes are traps. */
-TEST(hot_bytes_of_a_run_of_pages_may_be_given_from_the_end)
+TEST_RIG_BY(hot_bytes_of_a_run_of_pages_may_be_given_from_the_end, rig_start(8 << 20))
 {
-	struct rig rig = rig_start(8 << 20);
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	static const struct {
 		uint32_t pages;
@@ -132,12 +125,10 @@ TEST(hot_bytes_of_a_run_of_pages_may_be_given_from_the_end)
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_COLLECT), CH_OK);
 	rig_collect(&rig, 3);
 	CHECK_EQ(rig_stats(&rig).blocks_now, 0);
-	rig_end(&rig);
 }
 
-TEST(exec_is_a_multiple_of_eight_without_asking)
+TEST_RIG(exec_is_a_multiple_of_eight_without_asking)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	for (uint32_t size = CODE_LANDING_BYTES + CODE_ANSWER_BYTES; size < 80; size++) {
 		struct emitter e;
@@ -148,14 +139,12 @@ TEST(exec_is_a_multiple_of_eight_without_asking)
 		CHECK_EQ(emit_commit(&e), CH_OK);
 		CHECK_EQ(code_call(block_info(e.code.block).entry), size);
 	}
-	rig_end(&rig);
 }
 
 /* --- batches --- */
 
-TEST(blocks_committed_together_are_reachable_all_or_none)
+TEST_RIG(blocks_committed_together_are_reachable_all_or_none)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "owner"), dead = rig_owner(&rig, "dead");
 	struct emitter e[8];
 	struct ch_code codes[8];
@@ -179,12 +168,10 @@ TEST(blocks_committed_together_are_reachable_all_or_none)
 	}
 	CHECK_EQ(rig_stats(&rig).blocks_aborted, 8);
 	CHECK_EQ(rig_stats(&rig).blocks_open_now, 0);
-	rig_end(&rig);
 }
 
-TEST(one_bad_size_leaves_the_whole_batch_open)
+TEST_RIG(one_bad_size_leaves_the_whole_batch_open)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	struct emitter e[2];
 	struct ch_code codes[2];
@@ -201,14 +188,12 @@ TEST(one_bad_size_leaves_the_whole_batch_open)
 		CHECK_EQ(block_info(codes[i].block).state, CH_BLOCK_OPEN);
 	codes[1].used_to = codes[0].used_to;
 	CHECK_EQ(ch_block_commit(codes, 2), CH_OK);
-	rig_end(&rig);
 }
 
 /* --- refused commits --- */
 
-TEST(commit_after_a_broken_assumption_aborts)
+TEST_RIG(commit_after_a_broken_assumption_aborts)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	struct ch_assumption fact, other;
 	CHECK_EQ(ch_assumption_create(rig.vm, &fact), CH_OK);
@@ -234,7 +219,6 @@ TEST(commit_after_a_broken_assumption_aborts)
 	CHECK_EQ(rig_stats(&rig).assumptions_now, 1);
 	CHECK_EQ(ch_assumption_break(other, &count), CH_OK);
 	CHECK_EQ(count, 0);
-	rig_end(&rig);
 }
 
 static struct ch_owner rely(const struct rig *rig, struct ch_assumption fact,
@@ -250,10 +234,9 @@ static struct ch_owner rely(const struct rig *rig, struct ch_assumption fact,
 	return owner;
 }
 
-TEST(assumption_that_breaks_ends_all_who_rely_on_it)
+TEST_RIG(assumption_that_breaks_ends_all_who_rely_on_it)
 {
 	enum { MANY = 9 };
-	struct rig rig = rig_start(1 << 20);
 	struct ch_assumption fact;
 	struct ch_owner owners[MANY];
 	struct ch_block blocks[MANY];
@@ -269,14 +252,12 @@ TEST(assumption_that_breaks_ends_all_who_rely_on_it)
 		CHECK_EQ(block_info(blocks[i]).state, CH_BLOCK_NOTENTRANT);
 		CHECK_EQ(code_call_owner(owners[i]), RIG_FALLBACK);
 	}
-	rig_end(&rig);
 }
 
 /* All but one of four blocks die, in each order. Other blocks take the dead blocks' records. */
-TEST(assumption_knows_who_relies_on_it_whoever_died)
+TEST_RIG(assumption_knows_who_relies_on_it_whoever_died)
 {
 	enum { BLOCKS = 4, ORDERS = 4 * 3 * 2 };
-	struct rig rig = rig_start(1 << 20);
 	struct ch_owner stranger = rig_owner(&rig, "stranger");
 	for (unsigned order = 0; order < ORDERS; order++) {
 		struct ch_owner owners[BLOCKS];
@@ -301,12 +282,10 @@ TEST(assumption_knows_who_relies_on_it_whoever_died)
 			CHECK_EQ(block_info(strangers[i]).state, CH_BLOCK_LIVE);
 		CHECK_EQ(ch_owner_release(owners[0], CH_RELEASE_NOT_RUNNING), CH_OK);
 	}
-	rig_end(&rig);
 }
 
-TEST(commit_with_an_edge_to_an_aborted_block_aborts)
+TEST_RIG(commit_with_an_edge_to_an_aborted_block_aborts)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	struct emitter target, e, other;
 	emit_open(&target, owner, 16, 0);
@@ -318,7 +297,6 @@ TEST(commit_with_an_edge_to_an_aborted_block_aborts)
 	CHECK_EQ((uint32_t)other.code.block.bits, (uint32_t)target.code.block.bits);
 	CHECK_EQ(emit_commit(&e), CH_E_STALE);
 	CHECK(strstr(ch_why(), "a block that an edge names was aborted"));
-	rig_end(&rig);
 }
 
 struct spared {
@@ -349,9 +327,8 @@ static void call_user(const struct rig *rig, void *arg)
 	CHECK_EQ(code_call_owner(((struct spared *)arg)->user), 5);
 }
 
-TEST(release_not_running_spares_what_others_have_an_edge_to)
+TEST_RIG(release_not_running_spares_what_others_have_an_edge_to)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct spared s;
 	rig_apart(&rig, make_spared, &s);
 	CHECK_EQ(ch_owner_release(s.owner, CH_RELEASE_NOT_RUNNING), CH_OK);
@@ -364,7 +341,6 @@ TEST(release_not_running_spares_what_others_have_an_edge_to)
 	rig_collect(&rig, 4);
 	CHECK(!rig_is_there(s.shared));
 	CHECK_EQ(rig_stats(&rig).owners_now, 0);
-	rig_end(&rig);
 }
 
 /* --- entry kinds --- */
@@ -374,9 +350,8 @@ static uint32_t elsewhere(void)
 	return 0xe15e;
 }
 
-TEST(a_patchable_entry_leads_to_its_target_when_invalidated)
+TEST_RIG(a_patchable_entry_leads_to_its_target_when_invalidated)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	for (int own = 0; own < 2; own++) {
 		struct ch_open open = {
@@ -392,12 +367,10 @@ TEST(a_patchable_entry_leads_to_its_target_when_invalidated)
 		CHECK_EQ(ch_blocks_invalidate(&e.code.block, 1, NULL), CH_OK);
 		CHECK_EQ(code_call(entry), own ? 0xe15e : RIG_FALLBACK);
 	}
-	rig_end(&rig);
 }
 
-TEST(a_patchable_entry_may_not_be_moved)
+TEST_RIG(a_patchable_entry_may_not_be_moved)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_open open = {
 		.owner = rig_owner(&rig, "owner"), .hot_bytes = 32, .entry = CH_ENTRY_PATCH};
 	struct emitter e;
@@ -409,12 +382,10 @@ TEST(a_patchable_entry_may_not_be_moved)
 	CHECK_EQ(emit_commit(&e), CH_E_ARG);
 	e.code.used_from = e.code.entry_offset = 0;
 	CHECK_EQ(emit_commit(&e), CH_OK);
-	rig_end(&rig);
 }
 
-TEST(a_guard_keeps_its_address_whatever_is_attached)
+TEST_RIG(a_guard_keeps_its_address_whatever_is_attached)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	struct ch_open open = {.owner = owner, .hot_bytes = 64, .entry = CH_ENTRY_GUARD};
 	struct emitter e;
@@ -432,7 +403,6 @@ TEST(a_guard_keeps_its_address_whatever_is_attached)
 	CHECK_EQ(ch_blocks_invalidate(&e.code.block, 1, NULL), CH_OK);
 	CHECK_EQ(*e.code.guard, 1);
 	CHECK_EQ(code_call(entry), 44);
-	rig_end(&rig);
 }
 
 /* --- branches --- */
@@ -551,9 +521,8 @@ TEST(each_kind_of_branch_links_unlinks_and_hits_its_stub)
 	rig_end(&rig);
 }
 
-TEST(a_branch_with_an_exit_of_its_own_leads_there_while_unlinked)
+TEST_RIG(a_branch_with_an_exit_of_its_own_leads_there_while_unlinked)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	struct ch_open open = {.owner = owner, .hot_bytes = 16, .flags = CH_OPEN_IMMORTAL};
 	struct emitter shared;
@@ -580,12 +549,10 @@ TEST(a_branch_with_an_exit_of_its_own_leads_there_while_unlinked)
 	rig_collect(&rig, 3);
 	CHECK(rig_is_there(shared.code.block));
 	CHECK_EQ(code_call(shared.code.exec), 77);
-	rig_end(&rig);
 }
 
-TEST(a_live_block_takes_branches_while_it_has_room)
+TEST_RIG(a_live_block_takes_branches_while_it_has_room)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	struct emitter e;
 	emit_open(&e, owner, 64, 2);
@@ -606,7 +573,6 @@ TEST(a_live_block_takes_branches_while_it_has_room)
 	CHECK_EQ(ch_branch_attach(e.code.block, &site, &branch), CH_OK);
 	CHECK_EQ(code_call(e.code.exec), 2);
 	CHECK_EQ(block_info(e.code.block).branches_now, 2);
-	rig_end(&rig);
 }
 
 /* --- patch points --- */
@@ -618,9 +584,8 @@ static void invalidate_inside(void)
 	CHECK_EQ(ch_blocks_invalidate(&inside, 1, NULL), CH_OK);
 }
 
-TEST(a_block_that_invalidates_itself_leaves_at_its_patch_point)
+TEST_RIG(a_block_that_invalidates_itself_leaves_at_its_patch_point)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	for (int other = 0; other < 2; other++) {
 		struct emitter exit, e;
@@ -650,14 +615,12 @@ TEST(a_block_that_invalidates_itself_leaves_at_its_patch_point)
 		rig_check(&rig);
 		CHECK(rig_is_there(exit.code.block));
 	}
-	rig_end(&rig);
 }
 
 /* --- discard --- */
 
-TEST(discard_frees_one_vm_and_leaves_the_other)
+TEST_RIG(discard_frees_one_vm_and_leaves_the_other)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_ops none = {.size = sizeof none};
 	struct ch_vm *second;
 	CHECK_EQ(ch_vm_attach(rig.heap, &none, NULL, &second), CH_OK);
@@ -679,13 +642,11 @@ TEST(discard_frees_one_vm_and_leaves_the_other)
 	rig_collect(&rig, 3);
 	CHECK_EQ(rig_stats(&rig).blocks_now, 0);
 	CHECK_EQ(rig_stats(&rig).vms_now, 1);
-	rig_end(&rig);
 }
 
 /* A commit wants published targets. Blocks with edges to each other are committed together. */
-TEST(an_edge_to_an_open_block_is_committed_with_it)
+TEST_RIG(an_edge_to_an_open_block_is_committed_with_it)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "pair");
 	struct emitter first, second; /* the first fills its room */
 	emit_open(&first, owner, ANSWER_BLOCK_BYTES - 8, 0);
@@ -710,12 +671,10 @@ TEST(an_edge_to_an_open_block_is_committed_with_it)
 	CHECK_EQ(emit_commit(&fourth), CH_E_STATE);
 	CHECK_EQ(emit_commit(&third), CH_OK);
 	CHECK_EQ(emit_commit(&fourth), CH_OK);
-	rig_end(&rig);
 }
 
-TEST(a_block_that_comes_twice_in_a_commit_is_refused)
+TEST_RIG(a_block_that_comes_twice_in_a_commit_is_refused)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct emitter e;
 	emit_open(&e, rig_owner(&rig, "twice"), 64, 0);
 	emit_filler(&e, 8);
@@ -729,7 +688,6 @@ TEST(a_block_that_comes_twice_in_a_commit_is_refused)
 	CHECK_EQ(block_info(e.code.block).state, CH_BLOCK_OPEN);
 	CHECK_EQ(ch_block_commit(twice, 1), CH_OK);
 	CHECK_EQ(code_call(block_info(e.code.block).entry), 3);
-	rig_end(&rig);
 }
 
 /* --- unused bytes --- */
@@ -764,9 +722,8 @@ static void use_part(struct ch_owner owner, uint32_t hot, uint32_t from, uint32_
 		check_part(info.cold_exec, 0, to - from, info.cold_bytes);
 }
 
-TEST(bytes_of_a_block_that_are_not_used_are_traps)
+TEST_RIG(bytes_of_a_block_that_are_not_used_are_traps)
 {
-	struct rig rig = rig_start(1 << 20);
 	uint32_t span = 2 * (uint32_t)rig_page_bytes();
 	for (uint32_t used = CH_ARCH_TRAP_UNIT_BYTES; used <= 24; used += CH_ARCH_TRAP_UNIT_BYTES) {
 		struct ch_owner owner = rig_owner(&rig, "owner");
@@ -777,5 +734,4 @@ TEST(bytes_of_a_block_that_are_not_used_are_traps)
 		use_part(owner, span, 4096, 4096 + used);
 		CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
 	}
-	rig_end(&rig);
 }

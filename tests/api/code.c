@@ -73,9 +73,8 @@ static void release(const struct rig *rig, void *arg)
 		 CH_E_STALE);
 }
 
-TEST(code_of_another_heap_is_called_so)
+TEST_RIG(code_of_another_heap_is_called_so)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_heap *other;
 	char name[64], wanted[64];
 	CHECK_EQ(ch_heap_create(NULL, &other), CH_OK);
@@ -92,12 +91,10 @@ TEST(code_of_another_heap_is_called_so)
 	ch_address_name(rig.heap, at, false, name, sizeof name);
 	snprintf(wanted, sizeof wanted, "+0x%lx", (unsigned long)(uintptr_t)at);
 	CHECK_STR(name, wanted);
-	rig_end(&rig);
 }
 
-TEST(code_is_made_of_bytes_called_and_freed_by_its_address)
+TEST_RIG(code_is_made_of_bytes_called_and_freed_by_its_address)
 {
-	struct rig rig = rig_start(1 << 20);
 	function f = add_value(rig.heap, "f", 42);
 	CHECK_EQ(f(), 42);
 	struct ch_info info = block_info(block_of(rig.heap, f));
@@ -112,13 +109,11 @@ TEST(code_is_made_of_bytes_called_and_freed_by_its_address)
 	CHECK_EQ(ch_code_free(rig.heap, address(f), CH_RELEASE_NOT_RUNNING), CH_OK);
 	CHECK(!rig_is_there(info.block));
 	CHECK_EQ(ch_code_free(rig.heap, address(f), CH_RELEASE_NOT_RUNNING), CH_E_STALE);
-	rig_end(&rig);
 }
 
-TEST(bytes_that_are_none_or_too_many_are_refused)
+TEST_RIG(bytes_that_are_none_or_too_many_are_refused)
 {
-	struct rig rig = rig_start(1 << 20);
-	uint8_t bytes[32];
+	uint8_t bytes[32] = {0};
 	function f = made_function(&(struct made){0});
 	CHECK_EQ(ch_code_add(rig.heap, bytes, 0, "f", &f), CH_E_ARG);
 	CHECK(!f);
@@ -133,13 +128,11 @@ TEST(bytes_that_are_none_or_too_many_are_refused)
 	struct ch_code code;
 	CHECK_EQ(ch_block_open(&both, &code), CH_E_ARG);
 	CHECK_EQ(ch_block_open(&entered, &code), CH_E_ARG);
-	rig_end(&rig);
 }
 
 /* In front of data in pages of its own is a head of 64 bytes, which has an address of no entry. */
-TEST(data_is_freed_by_the_address_of_its_first_byte)
+TEST_RIG(data_is_freed_by_the_address_of_its_first_byte)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_code data;
 	struct ch_open open = {
 		.size = sizeof open, .heap = rig.heap, .hot_bytes = 40000, .kind = CH_KIND_DATA};
@@ -150,12 +143,10 @@ TEST(data_is_freed_by_the_address_of_its_first_byte)
 			 CH_E_ARG);
 	CHECK(rig_is_there(data.block));
 	CHECK_EQ(ch_code_free(rig.heap, data.exec, CH_RELEASE_NOT_RUNNING), CH_OK);
-	rig_end(&rig);
 }
 
-TEST(what_is_freed_begins_at_the_address_and_has_no_owner)
+TEST_RIG(what_is_freed_begins_at_the_address_and_has_no_owner)
 {
-	struct rig rig = rig_start(1 << 20);
 	function f = add_value(rig.heap, "f", 42);
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	struct ch_block owned = rig_block(owner, 1);
@@ -181,12 +172,10 @@ TEST(what_is_freed_begins_at_the_address_and_has_no_owner)
 	rig_collect(&rig, 3);
 	CHECK(rig_is_there(e.code.block));
 	CHECK_EQ(ch_code_free(NULL, address(f), CH_RELEASE_NOT_RUNNING), CH_OK);
-	rig_end(&rig);
 }
 
-TEST(code_without_an_owner_lives_until_it_is_freed_and_no_cycle_longer)
+TEST_RIG(code_without_an_owner_lives_until_it_is_freed_and_no_cycle_longer)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct made m;
 	rig_apart(&rig, make, &m);
 	rig_collect(&rig, 5);
@@ -195,12 +184,10 @@ TEST(code_without_an_owner_lives_until_it_is_freed_and_no_cycle_longer)
 	CHECK(rig_is_there(m.block));
 	rig_collect(&rig, 1);
 	CHECK(!rig_is_there(m.block));
-	rig_end(&rig);
 }
 
-TEST(freed_code_that_a_stack_is_in_lives_until_it_is_left)
+TEST_RIG(freed_code_that_a_stack_is_in_lives_until_it_is_left)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct made m;
 	uintptr_t stack[64] = {0};
 	struct ch_fiber *fiber;
@@ -215,7 +202,6 @@ TEST(freed_code_that_a_stack_is_in_lives_until_it_is_left)
 	stack[32] = 0;
 	rig_collect(&rig, 1);
 	CHECK(!rig_is_there(m.block));
-	rig_end(&rig);
 }
 
 /* --- targets of code without an owner --- */
@@ -246,9 +232,8 @@ static void make_leading(const struct rig *rig, void *arg)
 	m->inverted = ~(uintptr_t)e.code.exec;
 }
 
-TEST(what_code_without_an_owner_leads_to_lives_as_long_as_it_does)
+TEST_RIG(what_code_without_an_owner_leads_to_lives_as_long_as_it_does)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct made m[2];
 	rig_apart(&rig, make_leading, m);
 	rig_collect(&rig, 5);
@@ -259,7 +244,6 @@ TEST(what_code_without_an_owner_leads_to_lives_as_long_as_it_does)
 	rig_collect(&rig, 1);
 	CHECK(!rig_is_there(m[0].block) && !rig_is_there(m[0].target));
 	CHECK(!rig_is_there(m[1].target));
-	rig_end(&rig);
 }
 
 static void make_wide(const struct rig *rig, void *arg)
@@ -291,9 +275,8 @@ TEST(more_roots_with_edges_than_the_queue_holds_keep_all_of_theirs)
 	free(targets);
 }
 
-TEST(block_that_leads_to_itself_and_its_owner_goes_with_its_release)
+TEST_RIG(block_that_leads_to_itself_and_its_owner_goes_with_its_release)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	struct emitter e;
 	emit_open(&e, owner, 16, 0);
@@ -305,13 +288,11 @@ TEST(block_that_leads_to_itself_and_its_owner_goes_with_its_release)
 	CHECK(!rig_is_there(e.code.block));
 	/* Elsewhere the place waits for a core synchronization. */
 	CHECK(!CH_ARCH_FETCH_FOLLOWS || !rig_stats(&rig).owners_now);
-	rig_end(&rig);
 }
 
 /* The later edge, of the owner's own block, does not hide the earlier. */
-TEST(owner_that_another_block_calls_stays_though_its_own_block_calls_it_too)
+TEST_RIG(owner_that_another_block_calls_stays_though_its_own_block_calls_it_too)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_owner called = rig_owner(&rig, "called"), caller = rig_owner(&rig, "caller");
 	for (int own = 0; own < 2; own++) {
 		struct emitter e;
@@ -324,12 +305,10 @@ TEST(owner_that_another_block_calls_stays_though_its_own_block_calls_it_too)
 	CHECK_EQ(ch_owner_release(called, CH_RELEASE_NOT_RUNNING), CH_OK);
 	rig_settle(&rig);
 	CHECK_EQ(rig_stats(&rig).owners_now, 2);
-	rig_end(&rig);
 }
 
-TEST(code_that_another_block_has_an_edge_to_goes_with_that_one)
+TEST_RIG(code_that_another_block_has_an_edge_to_goes_with_that_one)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct made m;
 	rig_apart(&rig, make, &m);
 	struct ch_owner owner = rig_owner(&rig, "holder");
@@ -347,7 +326,6 @@ TEST(code_that_another_block_has_an_edge_to_goes_with_that_one)
 	wipe_stack();
 	rig_collect(&rig, 3);
 	CHECK(!rig_is_there(m.block));
-	rig_end(&rig);
 }
 
 static void make_holder(const struct rig *rig, void *arg)
@@ -361,9 +339,8 @@ static void make_holder(const struct rig *rig, void *arg)
 	CHECK_EQ(emit_commit(&e), CH_OK);
 }
 
-TEST(code_that_an_edge_leads_to_stays_its_own_root)
+TEST_RIG(code_that_an_edge_leads_to_stays_its_own_root)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct made m;
 	rig_apart(&rig, make, &m);
 	rig_apart(&rig, make_holder, &m);
@@ -374,7 +351,6 @@ TEST(code_that_an_edge_leads_to_stays_its_own_root)
 	rig_apart(&rig, release, &m);
 	rig_collect(&rig, 1);
 	CHECK(!rig_is_there(m.block));
-	rig_end(&rig);
 }
 
 /* --- kept with an owner --- */
@@ -510,10 +486,9 @@ static void collect_host(const struct rig *rig, struct ch_owner *owner)
 		ch_thread_poll();
 }
 
-TEST(kept_code_goes_with_an_owner_that_a_host_does_not_mark)
+TEST_RIG_BY(kept_code_goes_with_an_owner_that_a_host_does_not_mark, rig_start_host(1 << 20))
 {
 	struct group g;
-	struct rig rig = rig_start_host(1 << 20);
 	rig_apart(&rig, make_group, &g);
 	for (int i = 0; i < 4; i++)
 		collect_host(&rig, &g.owner);
@@ -522,7 +497,6 @@ TEST(kept_code_goes_with_an_owner_that_a_host_does_not_mark)
 	collect_host(&rig, NULL);
 	for (int i = 0; i < GROUP; i++)
 		CHECK(!rig_is_there(g.kept[i]));
-	rig_end(&rig);
 }
 
 /* --- discard, detached vms, threads and forks --- */
@@ -552,9 +526,8 @@ static void free_here(const struct rig *rig, void *arg)
 	CHECK_EQ(ch_code_free(rig->heap, (const void *)~m[1].inverted, CH_RELEASE_COLLECT), CH_OK);
 }
 
-TEST(thread_that_is_not_attached_frees_code)
+TEST_RIG(thread_that_is_not_attached_frees_code)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct made m[2];
 	rig_apart(&rig, make, &m[0]);
 	rig_apart(&rig, make, &m[1]);
@@ -562,7 +535,6 @@ TEST(thread_that_is_not_attached_frees_code)
 	CHECK(!rig_is_there(m[0].block) && rig_is_there(m[1].block));
 	rig_collect(&rig, 1);
 	CHECK(!rig_is_there(m[1].block));
-	rig_end(&rig);
 }
 
 /* A child with a copy of the code calls the code; a child without a copy finds no code. */
@@ -602,9 +574,8 @@ TEST(child_of_a_fork_has_code_without_an_owner_as_any_other)
 	run_child(CH_FORK_COW);
 }
 
-TEST(cell_without_a_fallback_leads_to_a_trap_and_to_no_veneer)
+TEST_RIG(cell_without_a_fallback_leads_to_a_trap_and_to_no_veneer)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner;
 	struct emitter e;
 	const void *veneer;
@@ -614,5 +585,4 @@ TEST(cell_without_a_fallback_leads_to_a_trap_and_to_no_veneer)
 	const uint8_t *trap = *ch_owner_cell(owner);
 	CHECK(trap != veneer && ch__arch_are_traps(trap, CH_ARCH_TRAP_UNIT_BYTES));
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
-	rig_end(&rig);
 }

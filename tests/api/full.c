@@ -69,9 +69,8 @@ TEST(a_full_pool_serves_again_after_a_collection)
 	}
 }
 
-TEST(space_is_not_told_before_it_came)
+TEST_RIG_BY(space_is_not_told_before_it_came, start_pages(2))
 {
-	struct rig rig = start_pages(2);
 	/* A sweep frees blocks before the second fill wants space. */
 	struct filled f = fill_pool(&rig, 2, 60);
 	for (uint32_t i = 0; i < f.count; i++)
@@ -96,12 +95,10 @@ TEST(space_is_not_told_before_it_came)
 		CHECK_EQ(ch_owner_release(f.owners[i], CH_RELEASE_NOT_RUNNING), CH_OK);
 	CHECK_EQ(try_open(f.owners[some], 60, 0), CH_OK);
 	forget(&f);
-	rig_end(&rig);
 }
 
-TEST(may_collect_collects_once_and_then_says_full)
+TEST_RIG_BY(may_collect_collects_once_and_then_says_full, start_pages(4))
 {
-	struct rig rig = start_pages(4);
 	struct filled f = fill_pool(&rig, 4, 60);
 	uint64_t cycles = rig_stats(&rig).cycles;
 	for (int i = 1; i <= 20; i++) {
@@ -120,12 +117,10 @@ TEST(may_collect_collects_once_and_then_says_full)
 		CHECK_EQ(code_call_owner(f.owners[i]), i);
 	rig_check(&rig);
 	forget(&f);
-	rig_end(&rig);
 }
 
-TEST(a_loop_of_failing_opens_does_not_ask_for_ever)
+TEST_RIG_BY(a_loop_of_failing_opens_does_not_ask_for_ever, start_pages(2))
 {
-	struct rig rig = start_pages(2);
 	struct filled f = fill_pool(&rig, 2, 60);
 	for (int i = 0; i < 1000; i++) {
 		CHECK_EQ(try_open(f.owners[0], 60, 0), CH_E_FULL);
@@ -135,7 +130,6 @@ TEST(a_loop_of_failing_opens_does_not_ask_for_ever)
 	CHECK_EQ(rig_stats(&rig).opens_full, 1001);
 	CHECK_EQ(rig_stats(&rig).cycles, 0);
 	forget(&f);
-	rig_end(&rig);
 }
 
 static _Atomic(int) step;
@@ -150,10 +144,10 @@ static void *hold_registry(void *arg)
 	return NULL;
 }
 
-TEST(open_whose_collection_was_given_up_speaks_of_no_collection_that_was_made)
+TEST_RIG_BY(open_whose_collection_was_given_up_speaks_of_no_collection_that_was_made,
+	    start_pages(2))
 {
 	pthread_t thread;
-	struct rig rig = start_pages(2);
 	struct filled f = fill_pool(&rig, 2, 60);
 	uint32_t patience_ms = rig.heap->config.stop_wait_ms;
 	CHECK_EQ(try_open(f.owners[0], 60, CH_OPEN_MAY_COLLECT), CH_E_FULL);
@@ -168,7 +162,6 @@ TEST(open_whose_collection_was_given_up_speaks_of_no_collection_that_was_made)
 	atomic_store(&step, 2);
 	CHECK_EQ(pthread_join(thread, NULL), 0);
 	forget(&f);
-	rig_end(&rig);
 }
 
 static void *block_the_signal(void *arg)
@@ -235,10 +228,9 @@ TEST(full_pool_after_a_ch_mark_begin_that_met_a_lock_names_no_earlier_thread)
 
 /* --- spans --- */
 
-TEST(a_block_of_a_whole_page_and_one_byte_more)
+TEST_RIG_BY(a_block_of_a_whole_page_and_one_byte_more, start_pages(4))
 {
 	uint32_t page = (uint32_t)rig_page_bytes();
-	struct rig rig = start_pages(4);
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	for (uint32_t pages = 1; pages <= 4; pages++) {
 		for (uint32_t more = 0; more < 2; more++) {
@@ -272,13 +264,11 @@ TEST(a_block_of_a_whole_page_and_one_byte_more)
 			owner = rig_owner(&rig, "owner");
 		}
 	}
-	rig_end(&rig);
 }
 
-TEST(a_span_has_branches_exits_and_a_cold_part)
+TEST_RIG_BY(a_span_has_branches_exits_and_a_cold_part, start_pages(4))
 {
 	uint32_t page = (uint32_t)rig_page_bytes();
-	struct rig rig = start_pages(4);
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	struct ch_open open = {.owner = owner,
 			       .hot_bytes = page + 100,
@@ -304,13 +294,11 @@ TEST(a_span_has_branches_exits_and_a_cold_part)
 	rig_check(&rig);
 	CHECK_EQ(ch_blocks_invalidate(&e.code.block, 1, NULL), CH_OK);
 	CHECK_EQ(code_call(e.code.exec), RIG_FALLBACK);
-	rig_end(&rig);
 }
 
-TEST(a_span_needs_pages_in_a_row)
+TEST_RIG_BY(a_span_needs_pages_in_a_row, start_pages(4))
 {
 	uint32_t page = (uint32_t)rig_page_bytes();
-	struct rig rig = start_pages(4);
 	struct filled f = fill_pool(&rig, 4, page - HEAD_BYTES);
 	CHECK_EQ(f.count, 4);
 	struct ch_owner owner = rig_owner(&rig, "span");
@@ -323,15 +311,13 @@ TEST(a_span_needs_pages_in_a_row)
 	CHECK_EQ(try_open(owner, 2 * page - HEAD_BYTES, CH_OPEN_MAY_COLLECT), CH_OK);
 	CHECK_EQ(code_call_owner(f.owners[3]), 3);
 	forget(&f);
-	rig_end(&rig);
 }
 
 /* Random sizes in a nearly full pool for a long time: each open succeeds or says CH_E_FULL. After
  * all further slots are released, an open succeeds again. */
-TEST(a_crowded_pool_never_stops_serving)
+TEST_RIG_BY(a_crowded_pool_never_stops_serving, start_pages(4))
 {
 	enum { SLOTS = 64 };
-	struct rig rig = start_pages(4);
 	struct ch_owner owners[SLOTS] = {{0}};
 	struct test_random random = test_random_new();
 	uint64_t end = now_ns() + (uint64_t)storm_ms() * 1000000, opened = 0, full = 0;
@@ -374,7 +360,6 @@ TEST(a_crowded_pool_never_stops_serving)
 	}
 	printf("%llu opened, %llu found the pool full\n", (unsigned long long)opened,
 	       (unsigned long long)full);
-	rig_end(&rig);
 }
 
 /* --- callbacks inside an open --- */
@@ -568,22 +553,19 @@ static void fill_with_newborns(const struct rig *rig, void *arg)
 	CHECK_EQ(status, CH_E_FULL);
 }
 
-TEST(open_that_collects_waits_until_what_was_just_made_has_aged)
+TEST_RIG_BY(open_that_collects_waits_until_what_was_just_made_has_aged, start_pages(4))
 {
-	struct rig rig = start_pages(4);
 	uint32_t count;
 	rig_apart(&rig, fill_with_newborns, &count);
 	CHECK_EQ(count, 4);
 	CHECK_EQ(rig_stats(&rig).cycles, 0);
 	CHECK_EQ(try_open(rig_owner(&rig, "next"), 60, CH_OPEN_MAY_COLLECT), CH_OK);
 	CHECK(rig_stats(&rig).cycles <= 4);
-	rig_end(&rig);
 }
 
 /* No cycle frees a block that is open: another cycle is not worth a try. */
-TEST(open_that_collects_waits_for_no_block_that_is_open)
+TEST_RIG_BY(open_that_collects_waits_for_no_block_that_is_open, start_pages(4))
 {
-	struct rig rig = start_pages(4);
 	struct ch_open open = {.owner = rig_owner(&rig, "open"), .hot_bytes = 60};
 	struct emitter e;
 	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
@@ -592,5 +574,4 @@ TEST(open_that_collects_waits_for_no_block_that_is_open)
 	CHECK_EQ(rig_stats(&rig).cycles, 1);
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
 	forget(&f);
-	rig_end(&rig);
 }

@@ -183,10 +183,9 @@ static void build_chain(const struct rig *rig, void *arg)
 	}
 }
 
-TEST(a_chain_of_100000_blocks_is_marked_and_freed)
+TEST_RIG_BY(a_chain_of_100000_blocks_is_marked_and_freed, rig_start(32 << 20))
 {
 	enum { LENGTH = 100000 };
-	struct rig rig = rig_start(32 << 20);
 	struct shape s = {.count = LENGTH};
 	rig_apart(&rig, build_chain, &s);
 	rig_collect(&rig, 3);
@@ -195,7 +194,6 @@ TEST(a_chain_of_100000_blocks_is_marked_and_freed)
 	rig_collect(&rig, 2);
 	CHECK_EQ(rig_stats(&rig).blocks_now, 0);
 	CHECK_EQ(rig_stats(&rig).owners_now, 0);
-	rig_end(&rig);
 }
 
 static void build_roots(const struct rig *rig, void *arg)
@@ -254,9 +252,8 @@ static int count_refs(const struct rig *rig, enum ch_refs which, bool is_young)
 	return v.count;
 }
 
-TEST(refs_visit_moves_words_and_keeps_the_young)
+TEST_RIG_BY(refs_visit_moves_words_and_keeps_the_young, rig_start_host(1 << 20))
 {
-	struct rig rig = rig_start_host(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	struct emitter e;
 	emit_open(&e, owner, 32, 0);
@@ -272,7 +269,6 @@ TEST(refs_visit_moves_words_and_keeps_the_young)
 	uint64_t word;
 	memcpy(&word, ref, sizeof word);
 	CHECK_EQ(word, 104);
-	rig_end(&rig);
 }
 
 static uintptr_t count_told(void *user, uintptr_t word)
@@ -329,9 +325,8 @@ TEST(refs_of_a_detached_vm_are_reported_to_nobody)
 	}
 }
 
-TEST(refs_of_blocks_that_nobody_visits_take_no_memory)
+TEST_RIG_BY(refs_of_blocks_that_nobody_visits_take_no_memory, rig_start_host(1 << 20))
 {
-	struct rig rig = rig_start_host(1 << 20);
 	uint64_t early = 0;
 	for (int i = 0; i < 100000; i++) {
 		struct ch_owner owner = rig_owner(&rig, "owner");
@@ -346,13 +341,11 @@ TEST(refs_of_blocks_that_nobody_visits_take_no_memory)
 	}
 	CHECK(rig_stats(&rig).metadata_bytes_now <= early + 4096);
 	CHECK_EQ(count_refs(&rig, CH_REFS_YOUNG, true), 0);
-	rig_end(&rig);
 }
 
 /* The branch asks the vm again once the old block is invalidated; the rig's vm answers "none". */
-TEST(function_compiled_again_is_left_by_branches_when_its_old_block_is_invalidated)
+TEST_RIG(function_compiled_again_is_left_by_branches_when_its_old_block_is_invalidated)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_owner callee = rig_owner(&rig, "callee"), caller = rig_owner(&rig, "caller");
 	struct ch_block old = rig_block(callee, 10), fresh = rig_block(callee, 11);
 	struct ch_branch branch;
@@ -367,5 +360,4 @@ TEST(function_compiled_again_is_left_by_branches_when_its_old_block_is_invalidat
 	CHECK_EQ(code_call_owner(caller), RIG_FALLBACK);
 	rig_collect(&rig, 3);
 	CHECK(!rig_is_there(old) && rig_is_there(fresh));
-	rig_end(&rig);
 }

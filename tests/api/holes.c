@@ -97,12 +97,11 @@ static uint32_t take_holes(const struct rig *rig, uintptr_t base, struct ch_owne
 
 /* Blocks of random sizes come and go. The statistics are the room left by the blocks. The largest
  * hole is served to the last byte; a byte more is refused. */
-TEST(holes_are_counted_and_the_largest_one_is_served)
+TEST_RIG_BY(holes_are_counted_and_the_largest_one_is_served, start_pages(4))
 {
 	enum { SLOTS = 512, ROUNDS = 20 };
 	static struct ch_owner owners[SLOTS];
 	static struct ch_code codes[SLOTS];
-	struct rig rig = start_pages(4);
 	struct test_random random = test_random_new();
 	struct ch_owner owner = rig_owner(&rig, "asks");
 	struct ch_block first = rig_block(owner, 1);
@@ -128,15 +127,13 @@ TEST(holes_are_counted_and_the_largest_one_is_served)
 			CHECK_EQ(ch_block_abort(&codes[n]), CH_OK);
 	}
 	CHECK(served > 0);
-	rig_end(&rig);
 }
 
 /* The next hole is large enough for the bytes, and too small for bytes at a multiple of `align`. A
  * hole of another page serves them. No hole is large enough to list its page. */
-TEST(aligned_block_is_put_where_it_fits_though_a_hole_before_is_too_small)
+TEST_RIG_BY(aligned_block_is_put_where_it_fits_though_a_hole_before_is_too_small, start_pages(2))
 {
 	enum { HOT_BYTES = 56, ALIGN = 256, SMALL = 2, LARGE = 6 };
-	struct rig rig = start_pages(2);
 	struct filled f = fill_pool(&rig, 2, HOT_BYTES);
 	uint32_t second = 0, in_page = (uint32_t)rig_page_bytes() / (HOT_BYTES + HEAD_BYTES);
 	uintptr_t first_exec = (uintptr_t)block_info(f.blocks[0]).exec, page = rig_page_bytes();
@@ -158,14 +155,13 @@ TEST(aligned_block_is_put_where_it_fits_though_a_hole_before_is_too_small)
 	CHECK_EQ((uintptr_t)code.exec % ALIGN, 0);
 	CHECK_EQ(ch_block_abort(&code), CH_OK);
 	forget(&f);
-	rig_end(&rig);
 }
 
 /* Long-lived blocks pin every page. No span fits, however much is free; the rest is served. */
-TEST(long_lived_blocks_in_every_page_leave_room_for_blocks_and_none_for_spans)
+TEST_RIG_BY(long_lived_blocks_in_every_page_leave_room_for_blocks_and_none_for_spans,
+	    start_pages(4))
 {
 	uint32_t page = (uint32_t)rig_page_bytes();
-	struct rig rig = start_pages(4);
 	struct filled f = fill_pool(&rig, 4, 56);
 	uintptr_t last_page = 0;
 	uint32_t pinned = 0;
@@ -198,15 +194,13 @@ TEST(long_lived_blocks_in_every_page_leave_room_for_blocks_and_none_for_spans)
 	for (int i = 0; i < 4; i++)
 		CHECK_EQ(ch_block_abort(&codes[i]), CH_OK);
 	forget(&f);
-	rig_end(&rig);
 }
 
 /* A free page between full pages: a block of exactly a page fits, and a byte more does not. When
  * the page behind comes free, the larger block takes both pages. */
-TEST(block_of_exactly_a_page_between_occupied_neighbours)
+TEST_RIG_BY(block_of_exactly_a_page_between_occupied_neighbours, start_pages(4))
 {
 	uint32_t page = (uint32_t)rig_page_bytes(), whole = page - HEAD_BYTES;
-	struct rig rig = start_pages(4);
 	struct filled f = fill_pool(&rig, 4, whole);
 	CHECK_EQ(f.count, 4);
 	const uint8_t *before = block_info(f.blocks[0]).exec;
@@ -243,7 +237,6 @@ TEST(block_of_exactly_a_page_between_occupied_neighbours)
 	CHECK_EQ(code_call_owner(f.owners[0]), 0);
 	CHECK_EQ(code_call_owner(f.owners[3]), 3);
 	forget(&f);
-	rig_end(&rig);
 }
 
 TEST(frame_shapes_share_no_page)
@@ -273,12 +266,10 @@ static void open_beside(const struct rig *rig, void *arg)
 	CHECK_EQ(try_open(rig_owner(rig, "beside"), 64, 0), CH_OK);
 }
 
-TEST(thread_without_a_page_finds_room_in_that_of_another)
+TEST_RIG_BY(thread_without_a_page_finds_room_in_that_of_another, start_pages(1))
 {
-	struct rig rig = start_pages(1);
 	CHECK_EQ(try_open(rig_owner(&rig, "first"), 64, 0), CH_OK);
 	rig_apart(&rig, open_beside, NULL);
-	rig_end(&rig);
 }
 
 /* A refusal by a full page is forgotten when the page has been empty. */
@@ -303,13 +294,11 @@ static void fill_empty_and_leave(const struct rig *rig, void *arg)
 	CHECK_EQ(try_open(owner, whole, 0), CH_E_FULL);
 }
 
-TEST(page_that_was_empty_is_looked_at_again)
+TEST_RIG_BY(page_that_was_empty_is_looked_at_again, start_pages(1))
 {
-	struct rig rig = start_pages(1);
 	rig_apart(&rig, fill_empty_and_leave, NULL);
 	if (try_open(rig_owner(&rig, "asks"), 600, 0) != CH_OK)
 		FAIL("a refusal outlived what it was of: the page has been empty since");
-	rig_end(&rig);
 }
 
 /* --- unused pages of a run --- */
@@ -404,9 +393,8 @@ TEST(pages_behind_what_is_used_go_back_at_commit)
 }
 
 /* Cold bytes lie behind all hot bytes, and every address between has a block. */
-TEST(run_of_pages_with_cold_bytes_at_its_end_stays_whole)
+TEST_RIG_BY(run_of_pages_with_cold_bytes_at_its_end_stays_whole, start_pages(POOL_PAGES))
 {
-	struct rig rig = start_pages(POOL_PAGES);
 	struct emitter e;
 	struct ch_open open = {.heap = rig.heap,
 			       .hot_bytes = (uint32_t)(ASKED_PAGES * rig_page_bytes()) - 100,
@@ -419,7 +407,6 @@ TEST(run_of_pages_with_cold_bytes_at_its_end_stays_whole)
 	CHECK_EQ(emit_commit(&e), CH_OK);
 	CHECK_EQ(rig_stats(&rig).pages_now, ASKED_PAGES);
 	CHECK_EQ(e.code.cold_exec[59], 0x90);
-	rig_end(&rig);
 }
 
 /* --- a span whose size has a low half of 0 --- */
@@ -466,21 +453,18 @@ TEST(span_of_just_half_a_mebibyte_is_freed_once)
 }
 
 /* The thread has the page open, and no block in it. */
-TEST(span_gets_the_page_that_its_thread_left_empty)
+TEST_RIG_BY(span_gets_the_page_that_its_thread_left_empty, start_pages(2))
 {
-	struct rig rig = start_pages(2);
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	struct emitter e;
 	emit_open(&e, owner, 16, 0);
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
 	struct ch_open open = {.owner = owner, .hot_bytes = (uint32_t)rig_page_bytes() + 16};
 	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
-	rig_end(&rig);
 }
 
-TEST(block_gets_the_page_of_another_shape_that_its_thread_left_empty)
+TEST_RIG_BY(block_gets_the_page_of_another_shape_that_its_thread_left_empty, start_pages(1))
 {
-	struct rig rig = start_pages(1);
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	struct ch_open leaf = {.size = sizeof leaf, .owner = owner, .hot_bytes = 64,
 			       .frame = CH_FRAME_LEAF};
@@ -488,7 +472,6 @@ TEST(block_gets_the_page_of_another_shape_that_its_thread_left_empty)
 	CHECK_EQ(try_open(owner, 64, 0), CH_OK);
 	CHECK_EQ(ch_block_open(&leaf, &code), CH_OK);
 	CHECK_EQ(ch_block_abort(&code), CH_OK);
-	rig_end(&rig);
 }
 
 /* Opens blocks until the pool is full. Each asks for as many bytes of both parts, and uses `used`.

@@ -13,9 +13,8 @@
 
 /* --- access --- */
 
-TEST(code_in_place_is_writable_until_commit_and_runs_from_then_on)
+TEST_RIG_BY(code_in_place_is_writable_until_commit_and_runs_from_then_on, rig_start(4 << 20))
 {
-	struct rig rig = rig_start(4 << 20);
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	struct emitter e;
 	emit_open_in_place(&e, owner, CH_KIND_CODE, 100);
@@ -40,12 +39,11 @@ TEST(code_in_place_is_writable_until_commit_and_runs_from_then_on)
 	CHECK_EQ(info.entry, e.code.exec);
 	CHECK_EQ(info.hot_bytes, e.code.hot_bytes);
 	CHECK_EQ(info.kind, CH_KIND_CODE);
-	rig_end(&rig);
 }
 
-TEST(data_is_never_executable_and_constants_are_writable_until_commit_only)
+TEST_RIG_BY(data_is_never_executable_and_constants_are_writable_until_commit_only,
+	    rig_start(4 << 20))
 {
-	struct rig rig = rig_start(4 << 20);
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	static const char *const kept[] = {[CH_KIND_RODATA] = "r--", [CH_KIND_DATA] = "rw-"};
 	for (int kind = CH_KIND_RODATA; kind <= CH_KIND_DATA; kind++) {
@@ -67,14 +65,12 @@ TEST(data_is_never_executable_and_constants_are_writable_until_commit_only)
 		CHECK_EQ(info.entry, NULL);
 		rig_check(&rig);
 	}
-	rig_end(&rig);
 }
 
 /* --- an image of code, constants and variables --- */
 
-TEST(image_reaches_its_data_by_distance)
+TEST_RIG_BY(image_reaches_its_data_by_distance, rig_start(8 << 20))
 {
-	struct rig rig = rig_start(8 << 20);
 	for (int own_frames = 0; own_frames < 2; own_frames++) {
 		struct image image = image_make(&rig, own_frames ? CH_OPEN_OWN_FRAMES : 0);
 		for (uint32_t i = 0; i < 5; i++) {
@@ -88,12 +84,10 @@ TEST(image_reaches_its_data_by_distance)
 		CHECK_EQ(code_call_owner(image.owner), IMAGE_CONSTANT + 1);
 		expect_access(image.variable, 4, "rw-");
 	}
-	rig_end(&rig);
 }
 
-TEST(pages_of_an_image_are_ordinary_code_memory_afterwards)
+TEST_RIG_BY(pages_of_an_image_are_ordinary_code_memory_afterwards, rig_start(2 << 20))
 {
-	struct rig rig = rig_start(2 << 20);
 	uint64_t pages = rig_stats(&rig).pages_now;
 	for (int round = 0; round < 20; round++) {
 		struct image image = image_make(&rig, round % 2 ? CH_OPEN_OWN_FRAMES : 0);
@@ -124,12 +118,10 @@ TEST(pages_of_an_image_are_ordinary_code_memory_afterwards)
 		CHECK_EQ(emit_commit(&e), CH_OK);
 		CHECK_EQ(code_call(e.code.exec), i);
 	}
-	rig_end(&rig);
 }
 
-TEST(abort_gives_traps_back_at_once)
+TEST_RIG_BY(abort_gives_traps_back_at_once, rig_start(2 << 20))
 {
-	struct rig rig = rig_start(2 << 20);
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	for (int kind = CH_KIND_CODE; kind <= CH_KIND_DATA; kind++) {
 		struct emitter e;
@@ -141,7 +133,6 @@ TEST(abort_gives_traps_back_at_once)
 		rig_check(&rig);
 	}
 	CHECK_EQ(rig_stats(&rig).pages_now, 0);
-	rig_end(&rig);
 }
 
 /* --- accesses that fault --- */
@@ -155,9 +146,8 @@ static void run_at(void *at)
 	code_call(at);
 }
 
-TEST(open_code_does_not_run_data_never_does_and_constants_stay)
+TEST_RIG_BY(open_code_does_not_run_data_never_does_and_constants_stay, rig_start(4 << 20))
 {
-	struct rig rig = rig_start(4 << 20);
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	struct emitter e;
 	for (int kind = CH_KIND_CODE; kind <= CH_KIND_DATA; kind++) {
@@ -168,7 +158,6 @@ TEST(open_code_does_not_run_data_never_does_and_constants_stay)
 		expect_signal(run_at, e.code.exec, kind == CH_KIND_CODE ? 0 : SIGSEGV);
 		expect_signal(write_to, e.code.exec, kind == CH_KIND_DATA ? 0 : SIGSEGV);
 	}
-	rig_end(&rig);
 }
 
 TEST(image_works_where_mprotect_may_not_add_execution)
@@ -209,9 +198,8 @@ static void make_data(const struct rig *rig, void *arg)
 	}
 }
 
-TEST(data_dies_when_no_block_and_no_stack_holds_it)
+TEST_RIG_BY(data_dies_when_no_block_and_no_stack_holds_it, rig_start(4 << 20))
 {
-	struct rig rig = rig_start(4 << 20);
 	struct ch_block blocks[3]; /* 1 has an edge to 0; 2 is immortal */
 	rig_apart(&rig, make_data, blocks);
 	const void *volatile inside = block_info(blocks[1]).exec + 20;
@@ -223,24 +211,20 @@ TEST(data_dies_when_no_block_and_no_stack_holds_it)
 	rig_collect(&rig, 1);
 	CHECK(!rig_is_there(blocks[0]) && !rig_is_there(blocks[1]) && rig_is_there(blocks[2]));
 	CHECK(!block_at(rig.heap, inside, &found));
-	rig_end(&rig);
 }
 
-TEST(data_of_a_newborn_owner_lives_for_two_cycles)
+TEST_RIG_BY(data_of_a_newborn_owner_lives_for_two_cycles, rig_start(4 << 20))
 {
-	struct rig rig = rig_start(4 << 20);
 	struct ch_block blocks[3];
 	rig_apart(&rig, make_data, blocks);
 	rig_collect(&rig, 2);
 	CHECK(rig_is_there(blocks[0]) && rig_is_there(blocks[1]));
 	rig_collect(&rig, 1);
 	CHECK(!rig_is_there(blocks[0]) && !rig_is_there(blocks[1]));
-	rig_end(&rig);
 }
 
-TEST(invalidation_passes_data_over_and_discard_frees_it_with_its_code)
+TEST_RIG_BY(invalidation_passes_data_over_and_discard_frees_it_with_its_code, rig_start(4 << 20))
 {
-	struct rig rig = rig_start(4 << 20);
 	struct image image = image_make(&rig, 0);
 	size_t count = 9, freed, kept;
 	CHECK_EQ(ch_blocks_invalidate(image.blocks, 2, &count), CH_OK);
@@ -256,12 +240,11 @@ TEST(invalidation_passes_data_over_and_discard_frees_it_with_its_code)
 	for (int i = 0; i < 3; i++)
 		CHECK(!rig_is_there(image.blocks[i]));
 	CHECK_EQ(code_call_owner(image.owner), RIG_FALLBACK);
-	rig_end(&rig);
 }
 
-TEST(release_of_an_image_that_does_not_run_frees_its_code_and_data_at_once)
+TEST_RIG_BY(release_of_an_image_that_does_not_run_frees_its_code_and_data_at_once,
+	    rig_start(4 << 20))
 {
-	struct rig rig = rig_start(4 << 20);
 	struct image image = image_make(&rig, CH_OPEN_OWN_FRAMES);
 	CHECK_EQ(ch_owner_release(image.owner, CH_RELEASE_NOT_RUNNING), CH_OK);
 	for (int i = 0; i < 3; i++)
@@ -270,7 +253,6 @@ TEST(release_of_an_image_that_does_not_run_frees_its_code_and_data_at_once)
 	rig_check(&rig);
 	rig_collect(&rig, 2);
 	CHECK_EQ(rig_stats(&rig).pages_now, 0);
-	rig_end(&rig);
 }
 
 /* Makes code in place with an edge to `data`. The code returns 1. */
@@ -287,9 +269,8 @@ static struct ch_block user_of(struct ch_owner owner, struct ch_block data, bool
 	return e.code.block;
 }
 
-TEST(data_of_several_users_dies_with_the_last_of_them)
+TEST_RIG_BY(data_of_several_users_dies_with_the_last_of_them, rig_start(4 << 20))
 {
-	struct rig rig = rig_start(4 << 20);
 	struct ch_owner owners[3], of_data = rig_owner(&rig, "data");
 	struct emitter e;
 	emit_open_in_place(&e, of_data, CH_KIND_DATA, 64);
@@ -306,7 +287,6 @@ TEST(data_of_several_users_dies_with_the_last_of_them)
 		CHECK_EQ(ch_owner_release(owners[i], CH_RELEASE_NOT_RUNNING), CH_OK);
 	}
 	CHECK(!rig_is_there(data));
-	rig_end(&rig);
 }
 
 static struct ch_block constant_with(struct ch_owner owner, const struct ch_block *edges, int count)
@@ -340,25 +320,22 @@ static void end_user_of(struct ch_owner user, const struct ch_block *constants, 
 }
 
 /* One release takes all of it along, however much, and no cycle comes. */
-TEST(user_takes_thousands_of_constants_along)
+TEST_RIG_BY(user_takes_thousands_of_constants_along, rig_start(4 << 20))
 {
 	enum { CONSTANTS = 3000 };
 	static struct ch_block constants[CONSTANTS];
-	struct rig rig = rig_start(4 << 20);
 	struct ch_owner user = rig_owner(&rig, "user"), of_data = rig_owner(&rig, "data");
 	for (int i = 0; i < CONSTANTS; i++)
 		constants[i] = constant_with(of_data, NULL, 0);
 	end_user_of(user, constants, CONSTANTS);
 	CHECK_EQ(rig_stats(&rig).blocks_freed, CONSTANTS + 1);
-	rig_end(&rig);
 }
 
 /* While the first of the constants end, the others wait. */
-TEST(user_takes_along_what_its_constants_use)
+TEST_RIG_BY(user_takes_along_what_its_constants_use, rig_start(4 << 20))
 {
 	enum { CONSTANTS = 200, EACH = 2 };
 	struct ch_block used[EACH], constants[CONSTANTS];
-	struct rig rig = rig_start(4 << 20);
 	struct ch_owner user = rig_owner(&rig, "user"), of_data = rig_owner(&rig, "data");
 	for (int i = 0; i < CONSTANTS; i++) {
 		for (int k = 0; k < EACH; k++)
@@ -367,15 +344,13 @@ TEST(user_takes_along_what_its_constants_use)
 	}
 	end_user_of(user, constants, CONSTANTS);
 	CHECK_EQ(rig_stats(&rig).blocks_freed, CONSTANTS * (EACH + 1) + 1);
-	rig_end(&rig);
 }
 
 /* An abort takes no data along: here the release comes to data that other code had an edge to. */
-TEST(constants_whose_user_was_given_up_end_at_once_with_their_owner)
+TEST_RIG_BY(constants_whose_user_was_given_up_end_at_once_with_their_owner, rig_start(4 << 20))
 {
 	enum { CONSTANTS = 3 };
 	struct ch_block constants[CONSTANTS];
-	struct rig rig = rig_start(4 << 20);
 	struct ch_owner of_data = rig_owner(&rig, "data");
 	for (int i = 0; i < CONSTANTS; i++)
 		constants[i] = constant_with(of_data, NULL, 0);
@@ -384,12 +359,10 @@ TEST(constants_whose_user_was_given_up_end_at_once_with_their_owner)
 	CHECK(rig_is_there(constants[0]));
 	CHECK_EQ(ch_owner_release(of_data, CH_RELEASE_NOT_RUNNING), CH_OK);
 	CHECK_EQ(rig_stats(&rig).blocks_freed, CONSTANTS);
-	rig_end(&rig);
 }
 
-TEST(constants_without_memory_for_their_list_are_left_to_collections)
+TEST_RIG_BY(constants_without_memory_for_their_list_are_left_to_collections, rig_start(4 << 20))
 {
-	struct rig rig = rig_start(4 << 20);
 	struct ch_owner user = rig_owner(&rig, "user");
 	struct ch_block constant = constant_with(rig_owner(&rig, "data"), NULL, 0);
 	struct emitter e = open_user_of(user, &constant, 1);
@@ -399,13 +372,11 @@ TEST(constants_without_memory_for_their_list_are_left_to_collections)
 	ch__os_fail_at(0, false);
 	CHECK_EQ(status, CH_OK);
 	CHECK(!rig_is_there(e.code.block) && rig_is_there(constant));
-	rig_end(&rig);
 }
 
 /* The release comes to the user, which leaves the data, and then to the data. */
-TEST(data_ends_once_with_its_user_of_the_same_owner)
+TEST_RIG_BY(data_ends_once_with_its_user_of_the_same_owner, rig_start(4 << 20))
 {
-	struct rig rig = rig_start(4 << 20);
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	struct emitter e;
 	emit_open_in_place(&e, owner, CH_KIND_DATA, 64);
@@ -415,12 +386,10 @@ TEST(data_ends_once_with_its_user_of_the_same_owner)
 	CHECK(!rig_is_there(user));
 	CHECK(!rig_is_there(e.code.block));
 	CHECK_EQ(rig_stats(&rig).blocks_freed, 2);
-	rig_end(&rig);
 }
 
-TEST(data_that_is_a_root_outlives_its_last_user)
+TEST_RIG_BY(data_that_is_a_root_outlives_its_last_user, rig_start(4 << 20))
 {
-	struct rig rig = rig_start(4 << 20);
 	struct ch_owner owner = rig_owner(&rig, "data");
 	const struct ch_open roots[] = {{.heap = rig.heap},
 					{.owner = owner, .flags = CH_OPEN_KEPT},
@@ -437,7 +406,6 @@ TEST(data_that_is_a_root_outlives_its_last_user)
 		CHECK_EQ(ch_owner_release(user, CH_RELEASE_NOT_RUNNING), CH_OK);
 		CHECK(rig_is_there(e.code.block));
 	}
-	rig_end(&rig);
 }
 
 /* The release kills a full batch of blocks, and data dies together with the first blocks. */
@@ -463,9 +431,8 @@ TEST(owner_of_many_blocks_ends_whole_where_data_goes_with_the_first_ones)
 	rig_end(&rig);
 }
 
-TEST(data_with_an_edge_of_code_that_is_being_made_stays)
+TEST_RIG_BY(data_with_an_edge_of_code_that_is_being_made_stays, rig_start(4 << 20))
 {
-	struct rig rig = rig_start(4 << 20);
 	struct ch_owner old = rig_owner(&rig, "old"), next = rig_owner(&rig, "next");
 	struct emitter e;
 	emit_open_in_place(&e, next, CH_KIND_DATA, 64);
@@ -475,13 +442,11 @@ TEST(data_with_an_edge_of_code_that_is_being_made_stays)
 	(void)user_of(next, data, false);
 	CHECK_EQ(ch_owner_release(old, CH_RELEASE_NOT_RUNNING), CH_OK);
 	CHECK(rig_is_there(data));
-	rig_end(&rig);
 }
 
 /* Code that is given up had an edge to data that was given up before it. */
-TEST(data_with_the_record_of_data_that_was_given_up_keeps_its_user)
+TEST_RIG_BY(data_with_the_record_of_data_that_was_given_up_keeps_its_user, rig_start(4 << 20))
 {
-	struct rig rig = rig_start(4 << 20);
 	struct ch_owner old = rig_owner(&rig, "old"), next = rig_owner(&rig, "next");
 	struct emitter gone, code, e;
 	emit_open_in_place(&gone, old, CH_KIND_DATA, 64);
@@ -497,12 +462,10 @@ TEST(data_with_the_record_of_data_that_was_given_up_keeps_its_user)
 	CHECK_EQ(ch_block_abort(&code.code), CH_OK);
 	CHECK_EQ(ch_owner_release(next, CH_RELEASE_NOT_RUNNING), CH_OK);
 	CHECK(rig_is_there(e.code.block));
-	rig_end(&rig);
 }
 
-TEST(images_that_are_released_by_hand_never_fill_the_pool)
+TEST_RIG_BY(images_that_are_released_by_hand_never_fill_the_pool, rig_start(4 << 20))
 {
-	struct rig rig = rig_start(4 << 20);
 	for (int i = 0; i < 1000; i++) {
 		struct image image = image_make(&rig, i % 2 ? CH_OPEN_OWN_FRAMES : 0);
 		CHECK_EQ(ch_owner_release(image.owner, CH_RELEASE_NOT_RUNNING), CH_OK);
@@ -510,7 +473,6 @@ TEST(images_that_are_released_by_hand_never_fill_the_pool)
 			rig_collect(&rig, 1);
 	}
 	CHECK_EQ(rig_stats(&rig).opens_full, 0);
-	rig_end(&rig);
 }
 
 static void advance(const struct rig *rig)
@@ -589,9 +551,8 @@ TEST(what_died_behind_dead_data_does_not_wait_for_it)
 
 /* --- refusals --- */
 
-TEST(open_refuses_what_the_library_would_write_among_the_bytes)
+TEST_RIG_BY(open_refuses_what_the_library_would_write_among_the_bytes, rig_start(4 << 20))
 {
-	struct rig rig = rig_start(4 << 20);
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	static const struct ch_open refused[] = {
 		{.flags = CH_OPEN_IN_PLACE, .branch_room = 1},
@@ -625,7 +586,6 @@ TEST(open_refuses_what_the_library_would_write_among_the_bytes)
 	CHECK_EQ(ch_blocks_invalidate(&e.code.block, 1, NULL), CH_OK);
 	CHECK_EQ(*e.code.guard, 1);
 	CHECK_EQ(rig_stats(&rig).blocks_open_now, 0);
-	rig_end(&rig);
 }
 
 static void attach_to(struct rig *rig, struct ch_code *code, enum ch_status of_lines)
@@ -642,9 +602,8 @@ static void attach_to(struct rig *rig, struct ch_code *code, enum ch_status of_l
 	CHECK_EQ(ch_block_assume(code->block, fact), of_lines);
 }
 
-TEST(data_has_edges_and_nothing_else)
+TEST_RIG_BY(data_has_edges_and_nothing_else, rig_start(4 << 20))
 {
-	struct rig rig = rig_start(4 << 20);
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	struct emitter e, other;
 	emit_open_in_place(&e, owner, CH_KIND_CODE, 100);
@@ -667,12 +626,10 @@ TEST(data_has_edges_and_nothing_else)
 	CHECK_EQ(ch_branch_attach(other.code.block, &site, &branch), CH_E_SITE);
 	CHECK_EQ(ch_block_abort(&other.code), CH_OK);
 	CHECK_EQ(ch_block_abort(&e.code), CH_E_STATE);
-	rig_end(&rig);
 }
 
-TEST(handles_of_data_go_stale_as_others_do)
+TEST_RIG_BY(handles_of_data_go_stale_as_others_do, rig_start(4 << 20))
 {
-	struct rig rig = rig_start(4 << 20);
 	struct ch_block blocks[3];
 	rig_apart(&rig, make_data, blocks);
 	rig_collect(&rig, 3);
@@ -685,5 +642,4 @@ TEST(handles_of_data_go_stale_as_others_do)
 	CHECK_EQ(ch_block_info(blocks[1], &info), CH_E_STALE);
 	CHECK_EQ(ch_ref_attach(blocks[1], e.code.exec), CH_E_STALE);
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
-	rig_end(&rig);
 }

@@ -340,9 +340,8 @@ TEST(jitdump_of_a_child_without_code_is_off)
 	end(&rig);
 }
 
-TEST(jitdump_of_a_child_that_has_no_folder_is_off)
+TEST_RIG_BY(jitdump_of_a_child_that_has_no_folder_is_off, start())
 {
-	struct rig rig = start();
 	int status;
 	struct ch_owner owner = rig_owner(&rig, "runs");
 	CHECK_EQ(ch_owner_set_entry(owner, rig_block(owner, 4)), CH_OK);
@@ -356,5 +355,4 @@ TEST(jitdump_of_a_child_that_has_no_folder_is_off)
 		_exit(0);
 	}
 	expect_exit(pid, 0);
-	rig_end(&rig);
 }

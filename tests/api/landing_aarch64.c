@@ -29,9 +29,8 @@ __asm__(".text\n.p2align 2\n.globl jump_to\n.hidden jump_to\n"
 
 /* --- allowed landings --- */
 
-TEST(indirect_calls_land_on_what_the_library_makes)
+TEST_RIG_BY(indirect_calls_land_on_what_the_library_makes, rig_start(8 << 20))
 {
-	struct rig rig = rig_start(8 << 20);
 	struct ch_owner owner = rig_owner(&rig, "landing");
 	struct emitter e;
 	struct ch_open open = {.owner = owner, .hot_bytes = 16, .entry = CH_ENTRY_PATCH};
@@ -53,7 +52,6 @@ TEST(indirect_calls_land_on_what_the_library_makes)
 			 CH_OK);
 		CHECK_EQ(code_call(block_info(block).entry), 42);
 	}
-	rig_end(&rig);
 }
 
 static struct ch_block hit_now;
@@ -100,9 +98,8 @@ static void call_it(void *entry)
 		_exit(1);
 }
 
-TEST(guarded_pages_refuse_other_landings)
+TEST_RIG(guarded_pages_refuse_other_landings)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "unmarked");
 	struct emitter e;
 	emit_open(&e, owner, 32, 0);
@@ -117,7 +114,6 @@ TEST(guarded_pages_refuse_other_landings)
 	const uint8_t *freed = e.code.exec;
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
 	expect_signal(call_it, (void *)(uintptr_t)freed, SIGTRAP);
-	rig_end(&rig);
 }
 
 /* --- a BRK of somebody else --- */

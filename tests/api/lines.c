@@ -21,41 +21,34 @@ static struct emitter open_one(const struct rig *rig)
 	return e;
 }
 
-TEST(lines_of_an_open_block_are_taken_once)
+TEST_RIG(lines_of_an_open_block_are_taken_once)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct emitter e = open_one(&rig);
 	CHECK_EQ(give(&e, 0, 5), CH_OK);
 	CHECK_EQ(give(&e, 0, 5), CH_E_STATE);
 	CHECK_EQ(emit_commit(&e), CH_OK);
 	CHECK_EQ(give(&e, 0, 5), CH_E_STATE);
 	CHECK_EQ(code_call(block_info(e.code.block).entry), 5);
-	rig_end(&rig);
 }
 
-TEST(lines_of_a_committed_block_are_refused)
+TEST_RIG(lines_of_a_committed_block_are_refused)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct emitter e = open_one(&rig);
 	CHECK_EQ(emit_commit(&e), CH_OK);
 	CHECK_EQ(give(&e, 0, 5), CH_E_STATE);
-	rig_end(&rig);
 }
 
-TEST(lines_of_a_dead_block_are_stale)
+TEST_RIG(lines_of_a_dead_block_are_stale)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct emitter e = open_one(&rig), copy = e;
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
 	CHECK_EQ(give(&copy, 0, 5), CH_E_STALE);
 	struct ch_line line = {copy.code.exec, 1};
 	CHECK_EQ(ch_block_lines((struct ch_block){0}, path, &line, 1), CH_E_STALE);
-	rig_end(&rig);
 }
 
-TEST(lines_that_do_not_rise_or_lie_outside_are_refused)
+TEST_RIG(lines_that_do_not_rise_or_lie_outside_are_refused)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct emitter e = open_one(&rig);
 	struct ch_line line = {e.code.exec, 1};
 	CHECK_EQ(give(&e, 5, 5), CH_E_ARG);
@@ -67,7 +60,6 @@ TEST(lines_that_do_not_rise_or_lie_outside_are_refused)
 	CHECK_EQ(ch_block_lines(e.code.block, path, NULL, 1), CH_E_ARG);
 	CHECK_EQ(give(&e, 0, 5), CH_OK); /* the refused calls kept nothing */
 	CHECK_EQ(emit_commit(&e), CH_OK);
-	rig_end(&rig);
 }
 
 TEST(lines_are_copied)

@@ -164,9 +164,8 @@ static const char *events_of_a_panic(void)
 	return events;
 }
 
-TEST(panic_ends_with_what_happened_before)
+TEST_RIG(panic_ends_with_what_happened_before)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_assumption fact;
 	char wanted[600];
 	int thread = ch__os_thread_id();
@@ -191,7 +190,6 @@ TEST(panic_ends_with_what_happened_before)
 		 "heap 1: a sweep ends, blocks freed in all: 0\n",
 		 thread);
 	CHECK_STR(events_of_a_panic(), wanted);
-	rig_end(&rig);
 }
 
 TEST(panic_names_the_heap_of_each_event)
@@ -205,9 +203,8 @@ TEST(panic_names_the_heap_of_each_event)
 	CHECK(strstr(said, " heap 2: destroyed, bytes reserved: 1048576\n"));
 }
 
-TEST(panic_knows_the_last_64_events)
+TEST_RIG(panic_knows_the_last_64_events)
 {
-	struct rig rig = rig_start(1 << 20);
 	for (int i = 0; i < 200; i++) {
 		struct ch_assumption fact;
 		CHECK_EQ(ch_assumption_create(rig.vm, &fact), CH_OK);
@@ -220,7 +217,6 @@ TEST(panic_knows_the_last_64_events)
 	for (; *at; at = strchr(at, '\n') + 1)
 		lines++;
 	CHECK_EQ(lines, CH__EVENTS_KEPT - 1);
-	rig_end(&rig);
 }
 
 static unsigned long number_of_the_last(void)
@@ -230,26 +226,22 @@ static unsigned long number_of_the_last(void)
 	return strtoul(text, NULL, 10);
 }
 
-TEST(events_are_numbered_one_by_one)
+TEST_RIG(events_are_numbered_one_by_one)
 {
-	struct rig rig = rig_start(1 << 20);
 	unsigned long number = number_of_the_last();
 	for (unsigned i = 1; i <= 20; i++) {
 		ch__event_note(rig.heap, CH__EVENT_SWEPT, 77);
 		CHECK_EQ(number_of_the_last(), number + i);
 	}
-	rig_end(&rig);
 }
 
 /* An event has 32 bits for its value. */
-TEST(value_that_is_too_large_for_an_event_is_the_largest)
+TEST_RIG(value_that_is_too_large_for_an_event_is_the_largest)
 {
-	struct rig rig = rig_start(1 << 20);
 	char text[CH__EVENT_TEXT_BYTES];
 	ch__event_note(rig.heap, CH__EVENT_SWEPT, UINT64_C(5) << 32 | 7);
 	CHECK(ch__event_text(0, text) > 0);
 	CHECK(strstr(text, " 4294967295\n"));
-	rig_end(&rig);
 }
 
 struct noting {
@@ -265,10 +257,9 @@ static void *note_events(void *arg)
 	return NULL;
 }
 
-TEST(event_is_never_seen_half_written)
+TEST_RIG(event_is_never_seen_half_written)
 {
 	enum { READS = 200000 };
-	struct rig rig = rig_start(1 << 20);
 	struct noting noting = {.heap = rig.heap};
 	pthread_t threads[2];
 	char text[CH__EVENT_TEXT_BYTES];
@@ -283,5 +274,4 @@ TEST(event_is_never_seen_half_written)
 	atomic_store(&noting.is_over, true);
 	for (int i = 0; i < 2; i++)
 		CHECK_EQ(pthread_join(threads[i], NULL), 0);
-	rig_end(&rig);
 }

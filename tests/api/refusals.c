@@ -22,9 +22,8 @@
 			FAIL("not in it: %s; the sentence is: %s", words, ch_why());          \
 	} while (0)
 
-TEST(nothing_dies_of_a_cycle_without_stacks)
+TEST_RIG_BY(nothing_dies_of_a_cycle_without_stacks, rig_start_host(1 << 20))
 {
-	struct rig rig = rig_start_host(1 << 20);
 	struct ch_block block = rig_block(rig_owner(&rig, "f"), 7);
 	struct ch_marker *marker;
 	for (int i = 0; i < 4; i++) {
@@ -39,12 +38,10 @@ TEST(nothing_dies_of_a_cycle_without_stacks)
 		CHECK_EQ(ch_mark_end(marker, true), CH_OK);
 		CHECK_EQ(rig_is_there(block), cycle < 3);
 	}
-	rig_end(&rig);
 }
 
-TEST(release_of_no_known_kind_frees_nothing)
+TEST_RIG(release_of_no_known_kind_frees_nothing)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	struct ch_block block = rig_block(owner, 7);
 	CHECK_EQ(ch_owner_set_entry(owner, block), CH_OK);
@@ -67,12 +64,10 @@ TEST(release_of_no_known_kind_frees_nothing)
 	CHECK_EQ(ch_code_free(rig.heap, e.code.exec, CH_RELEASE_NOT_RUNNING), CH_OK);
 	REFUSED(ch_code_free(rig.heap, e.code.exec, CH_RELEASE_NOT_RUNNING), CH_E_STALE,
 		"freed already, or OPEN");
-	rig_end(&rig);
 }
 
-TEST(collection_that_was_not_begun_is_not_ended)
+TEST_RIG_BY(collection_that_was_not_begun_is_not_ended, rig_start_host(1 << 20))
 {
-	struct rig rig = rig_start_host(1 << 20);
 	struct ch_marker *marker;
 	CHECK_EQ(ch_mark_begin(rig.heap, &marker), CH_OK);
 	ch_mark_stacks(marker);
@@ -86,7 +81,6 @@ TEST(collection_that_was_not_begun_is_not_ended)
 	CHECK_EQ(code_call_owner(owner), 3);
 	CHECK_EQ(ch_mark_begin(rig.heap, &marker), CH_OK);
 	CHECK_EQ(ch_mark_end(marker, false), CH_OK);
-	rig_end(&rig);
 }
 
 /* --- marking out of turn --- */
@@ -210,9 +204,8 @@ TEST(owner_of_another_heap_is_not_marked_in_silence)
 	rig_end(&m.rig);
 }
 
-TEST(call_for_an_open_block_says_that_a_collection_is_open)
+TEST_RIG_BY(call_for_an_open_block_says_that_a_collection_is_open, rig_start_host(1 << 20))
 {
-	struct rig rig = rig_start_host(1 << 20);
 	struct ch_open open = {.size = sizeof open, .heap = rig.heap, .hot_bytes = 16};
 	struct ch_code code;
 	struct ch_marker *marker;
@@ -225,7 +218,6 @@ TEST(call_for_an_open_block_says_that_a_collection_is_open)
 	CHECK_EQ(ch_block_abort(&code), CH_OK);
 	REFUSED(ch_block_abort(&code), CH_E_STATE, "ch_code.block is not OPEN");
 	REFUSED(ch_block_veneer(&code, &rig, &at), CH_E_STATE, "ch_code.block is not OPEN");
-	rig_end(&rig);
 }
 
 static bool end_in_visit(void *arg, const struct ch_info *info)
@@ -235,21 +227,18 @@ static bool end_in_visit(void *arg, const struct ch_info *info)
 	return true;
 }
 
-TEST(visit_of_blocks_is_not_ended_as_a_collection)
+TEST_RIG_BY(visit_of_blocks_is_not_ended_as_a_collection, rig_start_host(1 << 20))
 {
-	struct rig rig = rig_start_host(1 << 20);
 	struct ch_marker *marker;
 	rig_block(rig_owner(&rig, "owner"), 3);
 	CHECK_EQ(ch_mark_begin(rig.heap, &marker), CH_OK);
 	CHECK_EQ(ch_mark_end(marker, false), CH_OK);
 	CHECK_EQ(ch_block_each(rig.heap, NULL, end_in_visit, marker), CH_OK);
-	rig_end(&rig);
 }
 
 /* With a foreign stack pointer the whole stack of the fiber is scanned, and nothing else. */
-TEST(fiber_that_is_left_with_a_foreign_stack_pointer_holds_what_is_on_its_stack)
+TEST_RIG(fiber_that_is_left_with_a_foreign_stack_pointer_holds_what_is_on_its_stack)
 {
-	struct rig rig = rig_start(1 << 20);
 	static uintptr_t around[192], *const stack = around + 64;
 	static char elsewhere;
 	const void *const wrong[] = {&elsewhere, NULL, (const void *)(UINTPTR_MAX - 15), around,
@@ -272,12 +261,10 @@ TEST(fiber_that_is_left_with_a_foreign_stack_pointer_holds_what_is_on_its_stack)
 		ch_fiber_resume(fiber);
 	}
 	CHECK_EQ(ch_fiber_detach(fiber), CH_OK);
-	rig_end(&rig);
 }
 
-TEST(fiber_that_was_detached_is_neither_left_nor_entered)
+TEST_RIG(fiber_that_was_detached_is_neither_left_nor_entered)
 {
-	struct rig rig = rig_start(1 << 20);
 	static uintptr_t stack[64];
 	struct ch_fiber *fiber;
 	CHECK_EQ(ch_fiber_attach(rig.heap, stack, stack + 64, &fiber), CH_OK);
@@ -287,12 +274,10 @@ TEST(fiber_that_was_detached_is_neither_left_nor_entered)
 	REFUSED((ch_fiber_resume(fiber), CH_OK), CH_OK, "the fiber is not attached");
 	REFUSED(ch_vm_detach(NULL), CH_E_ARG, "vm, is NULL");
 	REFUSED(ch_fiber_detach(fiber), CH_E_STATE, "the fiber is not attached");
-	rig_end(&rig);
 }
 
-TEST(branch_that_no_room_was_asked_for_is_not_attached)
+TEST_RIG(branch_that_no_room_was_asked_for_is_not_attached)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_open open = {.size = sizeof open, .heap = rig.heap, .hot_bytes = 64};
 	struct ch_code code;
 	struct ch_branch branch;
@@ -300,12 +285,10 @@ TEST(branch_that_no_room_was_asked_for_is_not_attached)
 	struct ch_branch_site site = {.at = code.exec, .kind = CH_LITERAL};
 	REFUSED(ch_branch_attach(code.block, &site, &branch), CH_E_FULL, "branch_room is 0 or");
 	CHECK_EQ(ch_block_abort(&code), CH_OK);
-	rig_end(&rig);
 }
 
-TEST(branch_is_not_attached_to_data)
+TEST_RIG_BY(branch_is_not_attached_to_data, rig_start(4 << 20))
 {
-	struct rig rig = rig_start(4 << 20);
 	for (int kind = CH_KIND_RODATA; kind <= CH_KIND_DATA; kind++) {
 		struct ch_open open = {.size = sizeof open, .heap = rig.heap, .hot_bytes = 64};
 		open.kind = (enum ch_kind)kind;
@@ -317,7 +300,6 @@ TEST(branch_is_not_attached_to_data)
 		CHECK_EQ(branch.bits, 0);
 		CHECK_EQ(ch_block_abort(&code), CH_OK);
 	}
-	rig_end(&rig);
 }
 
 TEST(what_is_of_another_heap_is_called_so)
@@ -367,9 +349,8 @@ TEST(pool_of_one_chunk_says_that_it_has_one_kind)
 	}
 }
 
-TEST(full_pool_tells_of_the_pages_that_a_block_in_place_takes)
+TEST_RIG(full_pool_tells_of_the_pages_that_a_block_in_place_takes)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_open open = {.size = sizeof open, .heap = rig.heap, .hot_bytes = 64};
 	struct ch_code code;
 	enum ch_status status;
@@ -379,14 +360,12 @@ TEST(full_pool_tells_of_the_pages_that_a_block_in_place_takes)
 		continue;
 	snprintf(words, sizeof words, "no room for %zu bytes in", rig_page_bytes());
 	REFUSED(status, CH_E_FULL, words);
-	rig_end(&rig);
 }
 
 /* The first values that are none. */
-TEST(open_of_no_known_entry_and_no_registered_frame_is_refused)
+TEST_RIG(open_of_no_known_entry_and_no_registered_frame_is_refused)
 {
 	static const uint8_t rule[] = {0x0c, 7, 8, 0}; /* DW_CFA_def_cfa, DW_CFA_nop */
-	struct rig rig = rig_start(1 << 20);
 	struct ch_open open = {.size = sizeof open, .owner = rig_owner(&rig, "o"), .hot_bytes = 64};
 	struct ch_code code;
 	open.entry = (enum ch_entry)(CH_ENTRY_GUARD + 1);
@@ -399,12 +378,10 @@ TEST(open_of_no_known_entry_and_no_registered_frame_is_refused)
 		CHECK_EQ(ch_frame_register(rig.heap, rule, last, &frame), CH_OK); /* 3, then 4 */
 		CHECK_EQ(frame, last + 1);
 	}
-	rig_end(&rig);
 }
 
-TEST(patch_point_of_other_bytes_or_to_data_is_refused)
+TEST_RIG_BY(patch_point_of_other_bytes_or_to_data_is_refused, rig_start(4 << 20))
 {
-	struct rig rig = rig_start(4 << 20);
 	struct ch_owner owner = rig_owner(&rig, "o");
 	struct ch_open as = {.size = sizeof as, .owner = owner, .hot_bytes = 64,
 			     .kind = CH_KIND_RODATA};
@@ -426,12 +403,10 @@ TEST(patch_point_of_other_bytes_or_to_data_is_refused)
 	REFUSED(ch_patch_point_attach(e.code.block, point, e.code.exec, NULL), CH_E_SITE,
 		"shares bytes with what is attached");
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
-	rig_end(&rig);
 }
 
-TEST(patchable_entry_that_was_written_over_is_named)
+TEST_RIG(patchable_entry_that_was_written_over_is_named)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct emitter e;
 	struct ch_open open = {.owner = rig_owner(&rig, "o"), .hot_bytes = 64};
 	open.entry = CH_ENTRY_PATCH;
@@ -441,7 +416,6 @@ TEST(patchable_entry_that_was_written_over_is_named)
 	e.code.used_to = 32;
 	REFUSED(ch_block_commit(&e.code, 1), CH_E_SITE, "emit behind its entry_bytes");
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
-	rig_end(&rig);
 }
 
 static bool never_stops(void *vm_user)
@@ -451,9 +425,8 @@ static bool never_stops(void *vm_user)
 }
 
 /* The driver of a HOST heap stops the threads, and asks no vm. */
-TEST(vm_of_a_host_heap_has_no_stop_of_its_own)
+TEST_RIG_BY(vm_of_a_host_heap_has_no_stop_of_its_own, rig_start_host(1 << 20))
 {
-	struct rig rig = rig_start_host(1 << 20);
 	struct ch_ops ops = {.size = sizeof ops, .stop_world = never_stops};
 	struct ch_vm *vm = rig.vm;
 	REFUSED(ch_vm_attach(rig.heap, &ops, NULL, &vm), CH_E_ARG, "for CH_DRIVER_BUILTIN only");
@@ -461,12 +434,10 @@ TEST(vm_of_a_host_heap_has_no_stop_of_its_own)
 	ops.stop_world = NULL;
 	CHECK_EQ(ch_vm_attach(rig.heap, &ops, NULL, &vm), CH_OK);
 	CHECK_EQ(ch_vm_detach(vm), CH_OK);
-	rig_end(&rig);
 }
 
-TEST(set_of_sinks_has_no_status)
+TEST_RIG(set_of_sinks_has_no_status)
 {
-	struct rig rig = rig_start(1 << 20);
 	static const unsigned sets[] = {0, CH_SINK_UNWIND | CH_SINK_PERF_MAP, 77, 1u << 31};
 	CHECK(ch_sink_status(rig.heap, CH_SINK_UNWIND, NULL, NULL));
 	for (unsigned i = 0; i < sizeof sets / sizeof *sets; i++) {
@@ -477,7 +448,6 @@ TEST(set_of_sinks_has_no_status)
 		CHECK_EQ(failed, EINVAL);
 		CHECK(!*path);
 	}
-	rig_end(&rig);
 }
 
 /* ch_code_add and calls by an address take NULL otherwise. */
@@ -547,9 +517,8 @@ TEST(heap_that_is_null_or_gone_is_refused)
 }
 
 /* The limits are lowered to what the heap has. */
-TEST(sentence_tells_a_limit_of_records_from_missing_memory)
+TEST_RIG(sentence_tells_a_limit_of_records_from_missing_memory)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "o"), more;
 	struct ch_code code;
 	struct ch_open open = {.size = sizeof open, .owner = owner, .hot_bytes = 16};
@@ -572,7 +541,6 @@ TEST(sentence_tells_a_limit_of_records_from_missing_memory)
 	while (ch_block_open(&open, &code) == CH_OK)
 		continue;
 	REFUSED(ch_block_open(&open, &code), CH_E_MEMORY, " blocks, its limit: ");
-	rig_end(&rig);
 }
 
 TEST(sentence_says_how_a_handle_is_stale)
@@ -603,9 +571,8 @@ TEST(sentence_says_how_a_handle_is_stale)
 }
 
 /* Whatever was attached before: at some counts, the point has room and the edge none besides. */
-TEST(patch_point_without_memory_leaves_no_edge_to_its_exit)
+TEST_RIG(patch_point_without_memory_leaves_no_edge_to_its_exit)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "o");
 	struct ch_block other = rig_block(owner, 1);
 	unsigned refused = 0;
@@ -629,12 +596,10 @@ TEST(patch_point_without_memory_leaves_no_edge_to_its_exit)
 		CHECK_EQ(ch_block_abort(&e.code), CH_OK);
 	}
 	CHECK(refused > 0);
-	rig_end(&rig);
 }
 
-TEST(half_of_the_bounds_of_a_stack_is_refused)
+TEST_RIG(half_of_the_bounds_of_a_stack_is_refused)
 {
-	struct rig rig = rig_start(1 << 20);
 	char here[64];
 	const void *above = (const void *)((uintptr_t)here + 4096);
 	CHECK_EQ(ch_thread_detach(rig.heap), CH_OK);
@@ -643,13 +608,11 @@ TEST(half_of_the_bounds_of_a_stack_is_refused)
 	CHECK_EQ(ch_thread_attach(rig.heap, NULL, above), CH_E_ARG);
 	CHECK(strstr(ch_why(), "low 0x0 to high 0x"));
 	CHECK_EQ(ch_thread_attach(rig.heap, NULL, NULL), CH_OK);
-	rig_end(&rig);
 }
 
 /* Stubs lie in front of the VM's cold bytes: more unused bytes than there are would be theirs. */
-TEST(commit_takes_no_cold_room_that_the_open_did_not_give)
+TEST_RIG(commit_takes_no_cold_room_that_the_open_did_not_give)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct emitter e;
 	struct ch_open open = {.owner = rig_owner(&rig, "owner"), .hot_bytes = 64, .cold_bytes = 64,
 			       .branch_room = 2};
@@ -665,11 +628,10 @@ TEST(commit_takes_no_cold_room_that_the_open_did_not_give)
 	CHECK_EQ(ch_block_commit(&code, 1), CH_OK);
 	CHECK_EQ(ch_block_info(code.block, &info), CH_OK);
 	CHECK_EQ(info.cold_bytes, stubs);
-	rig_end(&rig);
 }
 
 /* Each value is the first that is wrong. */
-TEST(commit_is_refused_at_the_first_byte_beyond_a_bound)
+TEST_RIG(commit_is_refused_at_the_first_byte_beyond_a_bound)
 {
 	static const struct {
 		enum ch_entry entry;
@@ -687,7 +649,6 @@ TEST(commit_is_refused_at_the_first_byte_beyond_a_bound)
 		/* The steps are kept there. */
 		{CH_ENTRY_NONE, 72, 0, 0, 0, "[0].used_to is 72: of 64 hot bytes", CH_FRAME_STEPS},
 	};
-	struct rig rig = rig_start(1 << 20);
 	for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++) {
 		struct emitter e;
 		struct ch_open open = {.owner = rig_owner(&rig, "owner"), .hot_bytes = 64,
@@ -706,5 +667,4 @@ TEST(commit_is_refused_at_the_first_byte_beyond_a_bound)
 			FAIL("row %u: the sentence is: %s", i, ch_why());
 		CHECK_EQ(ch_block_abort(&e.code), CH_OK);
 	}
-	rig_end(&rig);
 }

@@ -165,10 +165,9 @@ TEST(open_of_a_large_room_touches_only_what_is_written_memfd)
 }
 
 /* The map of a block's sites has three bits for each byte of the block. */
-TEST(sites_of_large_rooms_take_memory_where_they_are)
+TEST_RIG_BY(sites_of_large_rooms_take_memory_where_they_are, rig_on(CH_BACKEND_AUTO))
 {
 	enum { ROOM = 48 << 20, SITES = 20, MOST_KIB = 3 << 10 };
-	struct rig rig = rig_on(CH_BACKEND_AUTO);
 	for (int i = 0; i < 2; i++) {
 		struct emitter e = open_room(&rig, ROOM);
 		unsigned long before = resident();
@@ -178,7 +177,6 @@ TEST(sites_of_large_rooms_take_memory_where_they_are)
 			FAIL("sites of block %d take %lu KiB", i, resident() - before);
 		CHECK_EQ(ch_block_abort(&e.code), CH_OK);
 	}
-	rig_end(&rig);
 }
 
 /* --- freed by hand --- */
@@ -238,11 +236,10 @@ TEST(code_freed_by_hand_that_branches_led_to_gives_its_memory_back)
 }
 
 /* After a peak: the blocks that stay lie in all chunks. */
-TEST(memory_goes_back_around_the_few_blocks_that_stay)
+TEST_RIG_BY(memory_goes_back_around_the_few_blocks_that_stay, rig_start(64 << 20))
 {
 	enum { STAYS = 1600, LEFT = 4 << 20 };
 	static struct ch_owner owners[MANY];
-	struct rig rig = rig_start(64 << 20);
 	for (int i = 0; i < MANY; i++)
 		large_block(owners[i] = rig_owner(&rig, "one of many"));
 	uint64_t most = rig_stats(&rig).committed_bytes_now;
@@ -258,13 +255,11 @@ TEST(memory_goes_back_around_the_few_blocks_that_stay)
 		     (unsigned long long)most / KIB);
 	if (!TEST_SANITIZED && after + gone > before)
 		FAIL("the process has %lu KiB, and had %lu", after, before);
-	rig_end(&rig);
 }
 
 /* Memory stays when only a fifth of the blocks comes and goes. */
-TEST(memory_in_use_again_at_once_is_not_given_back)
+TEST_RIG_BY(memory_in_use_again_at_once_is_not_given_back, rig_start(64 << 20))
 {
-	struct rig rig = rig_start(64 << 20);
 	static struct ch_owner owners[MANY];
 	for (int i = 0; i < MANY; i++)
 		large_block(owners[i] = rig_owner(&rig, "one of many"));
@@ -276,30 +271,26 @@ TEST(memory_in_use_again_at_once_is_not_given_back)
 		for (int i = 0; i < MANY / 5; i++)
 			large_block(owners[i] = rig_owner(&rig, "one of many"));
 	}
-	rig_end(&rig);
 }
 
 /* Memory that a large OPEN block has not written yet counts, on each backend. */
-TEST(committed_bytes_are_those_that_an_open_block_may_write)
+TEST_RIG_BY(committed_bytes_are_those_that_an_open_block_may_write, rig_start(32 << 20))
 {
 	enum { LARGE = 5 << 20 };
-	struct rig rig = rig_start(32 << 20);
 	struct ch_open open = {.owner = rig_owner(&rig, "large"), .hot_bytes = LARGE};
 	struct emitter e;
 	uint64_t before = rig_stats(&rig).committed_bytes_now;
 	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
 	CHECK(rig_stats(&rig).committed_bytes_now >= before + LARGE);
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
-	rig_end(&rig);
 }
 
 /* --- a heap --- */
 
 /* A pool without a given size grows with its code. Statistics skip the unused rest. */
-TEST(pool_that_nobody_gave_a_size_grows_with_its_code)
+TEST_RIG_BY(pool_that_nobody_gave_a_size_grows_with_its_code, rig_start(0))
 {
 	enum { PIECE = 1 << 20, MOST = 96 };
-	struct rig rig = rig_start(0);
 	struct ch_owner owner = rig_owner(&rig, "large");
 	struct ch_stats stats = rig_stats(&rig);
 	CHECK(stats.committed_bytes_now <= PIECE);
@@ -318,7 +309,6 @@ TEST(pool_that_nobody_gave_a_size_grows_with_its_code)
 	stats = rig_stats(&rig);
 	CHECK_EQ(stats.free_bytes_now, stats.pool_bytes - (uint64_t)count * PIECE);
 	CHECK(stats.committed_bytes_now >= (uint64_t)count * PIECE);
-	rig_end(&rig);
 }
 
 /* Makes a second heap. All calls that may fail pass the gate, and are counted there. */

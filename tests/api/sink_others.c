@@ -12,14 +12,12 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 
-TEST(default_asks_for_the_unwinder_s_sink_again)
+TEST_RIG(default_asks_for_the_unwinder_s_sink_again)
 {
-	struct rig rig = rig_start(1 << 20);
 	CHECK_EQ(ch_sink_set(rig.heap, CH_SINK_NONE), CH_OK);
 	CHECK(!ch_sink_status(rig.heap, CH_SINK_UNWIND, NULL, NULL));
 	CHECK_EQ(ch_sink_set(rig.heap, CH_SINK_DEFAULT), CH_OK);
 	CHECK(ch_sink_status(rig.heap, CH_SINK_UNWIND, NULL, NULL));
-	rig_end(&rig);
 }
 
 TEST(configuration_may_ask_for_no_sink)

@@ -58,9 +58,8 @@ TEST(callbacks_of_an_older_header_end_where_it_ends)
 	rig_end(&rig);
 }
 
-TEST(answers_of_the_library_end_where_the_older_struct_ends)
+TEST_RIG(answers_of_the_library_end_where_the_older_struct_ends)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "method");
 	struct ch_block block = rig_block(owner, 3);
 	struct ch_info info;
@@ -92,12 +91,10 @@ TEST(answers_of_the_library_end_where_the_older_struct_ends)
 	check_untouched(&spot, UP_TO(struct ch_spot, user), sizeof spot);
 	CHECK(!ch_code_at(rig.heap, &whole, false, &spot));
 	check_untouched(&spot, UP_TO(struct ch_spot, user), sizeof spot);
-	rig_end(&rig);
 }
 
-TEST(spot_of_the_least_size_gets_the_handle_alone)
+TEST_RIG(spot_of_the_least_size_gets_the_handle_alone)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_block block = rig_block(rig_owner(&rig, "method"), 1);
 	struct ch_info info = block_info(block);
 	struct ch_spot spot;
@@ -110,7 +107,6 @@ TEST(spot_of_the_least_size_gets_the_handle_alone)
 	CHECK(!ch_code_at(rig.heap, &info, false, &spot));
 	CHECK_EQ(spot.block.bits, 0);
 	check_untouched(&spot, spot.size, sizeof spot);
-	rig_end(&rig);
 }
 
 static void says(const char *words)
@@ -119,9 +115,8 @@ static void says(const char *words)
 		FAIL("%s is not how it begins: %s", words, ch_why());
 }
 
-TEST(structs_of_a_newer_header_are_refused_by_name)
+TEST_RIG(structs_of_a_newer_header_are_refused_by_name)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_config config = rig_config(1 << 20);
 	struct ch_ops ops = {.size = sizeof ops + 8};
 	struct ch_stats stats = {.size = sizeof stats + 8};
@@ -146,12 +141,10 @@ TEST(structs_of_a_newer_header_are_refused_by_name)
 	CHECK(!ch_code_at(rig.heap, found.entry, false, &spot));
 	spot.size = sizeof spot;
 	CHECK(ch_code_at(rig.heap, found.entry, false, &spot));
-	rig_end(&rig);
 }
 
-TEST(open_of_an_older_header_asks_for_nothing_behind_its_end)
+TEST_RIG(open_of_an_older_header_asks_for_nothing_behind_its_end)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_open older;
 	struct ch_code code;
 	memset(&older, GARBAGE, sizeof older);
@@ -162,12 +155,10 @@ TEST(open_of_an_older_header_asks_for_nothing_behind_its_end)
 	CHECK_EQ(ch_block_open(&older, &code), CH_OK);
 	CHECK(code.hot_bytes >= 64 && code.cold_bytes == 0 && code.entry_bytes == 0);
 	CHECK_EQ(ch_block_abort(&code), CH_OK);
-	rig_end(&rig);
 }
 
-TEST(spare_words_are_0_and_a_field_of_a_newer_header_is_refused_by_name)
+TEST_RIG(spare_words_are_0_and_a_field_of_a_newer_header_is_refused_by_name)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_open open = {.owner = rig_owner(&rig, "o"), .hot_bytes = 64, .branch_room = 1};
 	struct ch_branch_site site = {.kind = CH_JMP};
 	struct ch_branch branch;
@@ -191,5 +182,4 @@ TEST(spare_words_are_0_and_a_field_of_a_newer_header_is_refused_by_name)
 		e.code.spare[i] = 0;
 	}
 	CHECK_EQ(ch_block_commit(&e.code, 1), CH_OK);
-	rig_end(&rig);
 }

@@ -51,10 +51,9 @@ static uint32_t bytes_of(int i)
 }
 
 /* Each constant or variable costs its bytes and a head of 8. */
-TEST(many_small_constants_cost_their_bytes)
+TEST_RIG_BY(many_small_constants_cost_their_bytes, rig_start(POOL))
 {
 	static struct ch_code codes[MANY];
-	struct rig rig = rig_start(POOL);
 	for (int i = 0; i < MANY; i++)
 		codes[i] = data_make(&rig, i % 4 < 2 ? CH_KIND_RODATA : CH_KIND_DATA, bytes_of(i),
 				     (uint8_t)i);
@@ -85,7 +84,6 @@ TEST(many_small_constants_cost_their_bytes)
 		CHECK_EQ(ch_block_commit(&e.code, 1), CH_OK);
 		CHECK_EQ(code_call(e.code.exec), i);
 	}
-	rig_end(&rig);
 }
 
 static void write_to(void *at)
@@ -155,9 +153,8 @@ TEST(small_data_keeps_its_access_where_code_is_mapped_again)
 }
 
 /* The first page of a freed run becomes a page of data: the pages behind stay as they are. */
-TEST(small_data_takes_one_page_of_a_run_that_was_freed)
+TEST_RIG_BY(small_data_takes_one_page_of_a_run_that_was_freed, rig_start(POOL))
 {
-	struct rig rig = rig_start(POOL);
 	/* A chunk's first memory: no other page is free before the run's first. */
 	uint32_t bytes = rig_page_bytes() < 16384 ? 65536 : (uint32_t)rig_page_bytes() * 4;
 	struct ch_open open = {.size = sizeof open,
@@ -176,7 +173,6 @@ TEST(small_data_takes_one_page_of_a_run_that_was_freed)
 	expect_access(other.exec, 100, "r-x");
 	CHECK_EQ(ch_block_abort(&other), CH_OK);
 	CHECK_EQ(ch_block_abort(&data), CH_OK);
-	rig_end(&rig);
 }
 
 struct pair {
@@ -209,9 +205,8 @@ static void make_pair(const struct rig *rig, void *arg)
 }
 
 /* The last code with an edge to data dies in a cycle, and a word on a stack leads to the data. */
-TEST(data_that_a_word_holds_outlives_its_code)
+TEST_RIG_BY(data_that_a_word_holds_outlives_its_code, rig_start(POOL))
 {
-	struct rig rig = rig_start(POOL);
 	struct pair pair;
 	/* A death by hand makes the room in which data without a user would wait. */
 	struct ch_owner by_hand = rig_owner(&rig, "by hand");
@@ -228,7 +223,6 @@ TEST(data_that_a_word_holds_outlives_its_code)
 	pair.data = NULL;
 	rig_collect(&rig, 2);
 	CHECK(!rig_is_there(pair.handle));
-	rig_end(&rig);
 }
 
 /* On procmem the written memory is a private copy, not the memory of the readers. */
@@ -253,9 +247,8 @@ TEST(small_constants_are_carried_over_to_where_they_are_read)
 }
 
 /* Large data, and data written in place, have pages of their own. */
-TEST(data_in_place_and_large_data_share_no_page)
+TEST_RIG_BY(data_in_place_and_large_data_share_no_page, rig_start(POOL))
 {
-	struct rig rig = rig_start(POOL);
 	uint32_t page = (uint32_t)rig_page_bytes();
 	struct ch_code small = data_make(&rig, CH_KIND_RODATA, page / 4 - 8, 1);
 	struct ch_code large = data_open(&rig, CH_KIND_RODATA, page / 4), in_place;
@@ -272,7 +265,6 @@ TEST(data_in_place_and_large_data_share_no_page)
 	CHECK_EQ(in_place.write, in_place.exec);
 	CHECK_EQ((uintptr_t)in_place.exec % page, 64);
 	CHECK_EQ(ch_block_commit(&in_place, 1), CH_OK);
-	rig_end(&rig);
 }
 
 /* With its slack the block is as long as a page. */
@@ -306,16 +298,14 @@ static void make_each_kind(const struct rig *rig, void *arg)
 	data_make(rig, CH_KIND_DATA, 64, 1);
 }
 
-TEST(thread_that_left_has_no_page_of_any_kind_open)
+TEST_RIG_BY(thread_that_left_has_no_page_of_any_kind_open, rig_start(POOL))
 {
-	struct rig rig = rig_start(POOL);
 	rig_apart(&rig, make_each_kind, NULL);
 	CHECK_EQ(atomic_load(&rig.heap->pool->pages_open), 0);
-	rig_end(&rig);
 }
 
 /* Random sizes, kinds and times, with code in between. The check of the heap judges. */
-TEST(small_data_and_code_come_and_go_at_random)
+TEST_RIG_BY(small_data_and_code_come_and_go_at_random, rig_start(POOL))
 {
 	enum { HELD = 400, TURNS = 20000 };
 	static struct {
@@ -323,7 +313,6 @@ TEST(small_data_and_code_come_and_go_at_random)
 		uint32_t bytes;
 		uint8_t with;
 	} held[HELD];
-	struct rig rig = rig_start(POOL);
 	struct test_random random = test_random_new();
 	for (int i = 0; i < TURNS; i++) {
 		unsigned at = (unsigned)test_random_below(&random, HELD);
@@ -343,5 +332,4 @@ TEST(small_data_and_code_come_and_go_at_random)
 		if (i % 500 == 0)
 			rig_check(&rig);
 	}
-	rig_end(&rig);
 }

@@ -49,9 +49,8 @@ static uint64_t call_owner(struct ch_owner owner)
 
 /* --- values passed on --- */
 
-TEST(trampoline_passes_everything_on)
+TEST_RIG_BY(trampoline_passes_everything_on, rig_start(0))
 {
-	struct rig rig = rig_start(0);
 	for (int kind = 0; kind < 2; kind++) {
 		struct ch_owner owner = rig_owner(&rig, "passes");
 		uint64_t payload = 0x1234567890abcdef + (uint64_t)kind;
@@ -62,12 +61,10 @@ TEST(trampoline_passes_everything_on)
 		probe_enter(*ch_owner_cell(owner), 0);
 		probe_check(payload, kind == CH_TRAMPOLINE_FRAMED ? PROBE_FRAMED_BYTES : 0);
 	}
-	rig_end(&rig);
 }
 
-TEST(trampoline_unwinds_at_every_instruction)
+TEST_RIG_BY(trampoline_unwinds_at_every_instruction, rig_start(0))
 {
-	struct rig rig = rig_start(0);
 	static const unsigned instructions[2] = {PROBE_FRAMED_STEPS, PROBE_TAIL_STEPS};
 	/* Ordinary code lies in chunks of its own. */
 	struct ch_owner other = rig_owner(&rig, "other");
@@ -89,12 +86,10 @@ TEST(trampoline_unwinds_at_every_instruction)
 		}
 	}
 	CHECK(is_unwindable((uintptr_t)ordinary.exec));
-	rig_end(&rig);
 }
 
-TEST(trampoline_is_found_and_named)
+TEST_RIG_BY(trampoline_is_found_and_named, rig_start(0))
 {
-	struct rig rig = rig_start(0);
 	struct ch_owner owner = rig_owner(&rig, "scm::fact");
 	int user = 0;
 	struct ch_block named, plain = make(owner, CH_TRAMPOLINE_FRAMED, (void *)answer_payload, 1);
@@ -113,12 +108,10 @@ TEST(trampoline_is_found_and_named)
 	}
 	CHECK_EQ(call(info.entry), 1);
 	CHECK_EQ(call(other.entry), 2);
-	rig_end(&rig);
 }
 
-TEST(trampoline_refuses_what_it_must)
+TEST_RIG_BY(trampoline_refuses_what_it_must, rig_start(0))
 {
-	struct rig rig = rig_start(0);
 	struct ch_owner owner = rig_owner(&rig, "owner"), gone = rig_owner(&rig, "gone");
 	const void *target = (const void *)(uintptr_t)answer_payload;
 	struct ch_block block = {77};
@@ -141,12 +134,10 @@ TEST(trampoline_refuses_what_it_must)
 	struct ch_open open = {.size = sizeof open, .owner = owner, .hot_bytes = 8, .frame = 16};
 	struct ch_code code;
 	CHECK_EQ(ch_block_open(&open, &code), CH_E_ARG);
-	rig_end(&rig);
 }
 
-TEST(invalidated_trampoline_gives_the_cell_back)
+TEST_RIG_BY(invalidated_trampoline_gives_the_cell_back, rig_start(0))
 {
-	struct rig rig = rig_start(0);
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	struct ch_block block = make(owner, CH_TRAMPOLINE_FRAMED, (void *)answer_payload, 6);
 	CHECK_EQ(ch_owner_set_entry(owner, block), CH_OK);
@@ -154,7 +145,6 @@ TEST(invalidated_trampoline_gives_the_cell_back)
 	CHECK_EQ(ch_blocks_invalidate(&block, 1, NULL), CH_OK);
 	CHECK_EQ((uint32_t)call_owner(owner), RIG_FALLBACK);
 	CHECK_EQ(block_info(block).state, CH_BLOCK_NOTENTRANT);
-	rig_end(&rig);
 }
 
 /* --- death --- */
@@ -244,10 +234,9 @@ TEST(released_trampoline_is_withdrawn_and_poisoned)
 }
 
 /* The unwinder knows the neighbours of a dead slot, and the neighbours run. */
-TEST(freed_slot_serves_again_and_its_neighbours_stay)
+TEST_RIG_BY(freed_slot_serves_again_and_its_neighbours_stay, rig_start(0))
 {
 	enum { COUNT = 9 };
-	struct rig rig = rig_start(0);
 	struct ch_owner owners[COUNT];
 	uintptr_t entries[COUNT];
 	for (int i = 0; i < COUNT; i++) {
@@ -266,7 +255,6 @@ TEST(freed_slot_serves_again_and_its_neighbours_stay)
 		if (i % 3)
 			CHECK_EQ(call((const void *)entries[i]), 100 + (uint64_t)i);
 	}
-	rig_end(&rig);
 }
 
 /* --- death while running --- */
@@ -347,15 +335,13 @@ static void use_many(const struct rig *rig, void *arg)
 	}
 }
 
-TEST(ten_thousand_trampolines_come_and_go)
+TEST_RIG_BY(ten_thousand_trampolines_come_and_go, rig_start(8 << 20))
 {
-	struct rig rig = rig_start(8 << 20);
 	rig_apart(&rig, use_many, NULL);
 	rig_collect(&rig, 3);
 	CHECK_EQ(rig_stats(&rig).blocks_now, 0);
 	CHECK_EQ(rig_stats(&rig).code_bytes_now, 0);
 	CHECK_EQ(rig_stats(&rig).pages_now, 0);
-	rig_end(&rig);
 }
 
 /* --- a full pool --- */
@@ -400,9 +386,8 @@ static void use_ordinary(const struct rig *rig, void *arg)
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
 }
 
-TEST(full_pool_says_so_and_serves_again)
+TEST_RIG_BY(full_pool_says_so_and_serves_again, rig_start(2 << 20))
 {
-	struct rig rig = rig_start(2 << 20);
 	struct filled f[3];
 	unsigned slot_bytes = (8 + CH_ARCH_TEMPLATE_BYTES + 7) & ~7;
 	unsigned slots = (unsigned)rig_page_bytes() / slot_bytes;
@@ -419,14 +404,12 @@ TEST(full_pool_says_so_and_serves_again)
 		rig_apart(&rig, use_ordinary, NULL);
 		rig_check(&rig);
 	}
-	rig_end(&rig);
 }
 
 /* A pool of one chunk has one kind at a time. An empty page gives way, even while the thread has
  * the page open. */
-TEST(slots_and_other_code_take_turns_in_one_chunk)
+TEST_RIG(slots_and_other_code_take_turns_in_one_chunk)
 {
-	struct rig rig = rig_start(1 << 20);
 	for (int round = 0; round < 4; round++) {
 		struct ch_owner owner = rig_owner(&rig, "in turn");
 		if (round % 2) {
@@ -444,7 +427,6 @@ TEST(slots_and_other_code_take_turns_in_one_chunk)
 		CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
 		rig_check(&rig);
 	}
-	rig_end(&rig);
 }
 
 /* --- threads --- */
@@ -569,9 +551,8 @@ static void use_after_fork(void *arg)
 }
 
 /* From the fork on, parent and child have trampolines of their own. */
-TEST(trampolines_go_on_in_the_child_of_a_fork)
+TEST_RIG_BY(trampolines_go_on_in_the_child_of_a_fork, rig_start(0))
 {
-	struct rig rig = rig_start(0);
 	struct ch_owner owner = rig_owner(&rig, "before the fork");
 	struct ch_block block = make(owner, CH_TRAMPOLINE_FRAMED, (void *)probe_target, 7);
 	CHECK_EQ(ch_owner_set_entry(owner, block), CH_OK);
@@ -580,7 +561,6 @@ TEST(trampolines_go_on_in_the_child_of_a_fork)
 	probe_fill(7);
 	probe_step(*ch_owner_cell(owner), PROBE_CODE_BYTES, true);
 	CHECK(probe_steps.steps == PROBE_FRAMED_STEPS && probe_steps.wrong == 0);
-	rig_end(&rig);
 }
 
 /* --- sinks --- */
@@ -597,9 +577,8 @@ static unsigned lines_with(const char *path, const char *text)
 	return lines;
 }
 
-TEST(trampoline_is_told_to_sinks_and_withdrawn)
+TEST_RIG_BY(trampoline_is_told_to_sinks_and_withdrawn, rig_start(0))
 {
-	struct rig rig = rig_start(0);
 	const char *path;
 	struct ch_owner owner = rig_owner(&rig, "scm::told file.scm:3");
 	const void *entry =
@@ -617,5 +596,4 @@ TEST(trampoline_is_told_to_sinks_and_withdrawn)
 	CHECK_EQ(lines_with(path, "scm::told"), 0);
 	CHECK(!is_unwindable((uintptr_t)entry));
 	unlink(path);
-	rig_end(&rig);
 }

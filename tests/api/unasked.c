@@ -116,11 +116,10 @@ TEST(code_that_is_freed_at_once_or_never_makes_no_collection)
 }
 
 /* The code is freed at the end, and no code is made behind. */
-TEST(a_poll_makes_the_collection_that_no_vm_is_asked_for)
+TEST_RIG_BY(a_poll_makes_the_collection_that_no_vm_is_asked_for, rig_start(POOL))
 {
 	enum { COUNT = 5000 };
 	static uintptr_t inverted[COUNT];
-	struct rig rig = rig_start(POOL);
 	uint8_t bytes[64] = {0};
 	for (int i = 0; i < COUNT; i++) {
 		function f;
@@ -138,7 +137,6 @@ TEST(a_poll_makes_the_collection_that_no_vm_is_asked_for)
 	ch_thread_poll();
 	CHECK_EQ(rig_stats(&rig).cycles, 1);
 	CHECK(rig_stats(&rig).blocks_freed > COUNT / 2);
-	rig_end(&rig);
 }
 
 /* Makes an owner with code and releases the owner, as a program that evaluates lines does. */
@@ -154,10 +152,9 @@ static void evaluate(const struct rig *rig, unsigned flags)
 }
 
 /* Such a loop does little else than to collect, so the distance between requests grows 16-fold. */
-TEST(owners_that_are_released_to_a_collection_do_not_pile_up)
+TEST_RIG_BY(owners_that_are_released_to_a_collection_do_not_pile_up, rig_start(POOL))
 {
 	enum { COUNT = 200000 };
-	struct rig rig = rig_start(POOL);
 	uint64_t most = 0;
 	for (int i = 0; i < COUNT; i++) {
 		evaluate(&rig, 0);
@@ -167,13 +164,11 @@ TEST(owners_that_are_released_to_a_collection_do_not_pile_up)
 	}
 	CHECK(most < COUNT / 2);
 	CHECK(rig_stats(&rig).owners_now < COUNT / 2);
-	rig_end(&rig);
 }
 
 /* The owner lives, and each version of its code makes the one before not entrant. */
-TEST(code_that_is_invalidated_does_not_pile_up)
+TEST_RIG_BY(code_that_is_invalidated_does_not_pile_up, rig_start(POOL))
 {
-	struct rig rig = rig_start(POOL);
 	struct ch_owner owner = rig_owner(&rig, "function");
 	struct ch_block last = {0};
 	for (int i = 0; i < ENOUGH; i++) {
@@ -189,7 +184,6 @@ TEST(code_that_is_invalidated_does_not_pile_up)
 	CHECK(rig_stats(&rig).cycles > 0);
 	CHECK(rig_stats(&rig).blocks_freed > ENOUGH / 2);
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
-	rig_end(&rig);
 }
 
 /* The caller has an edge to the callee, which goes first. */
@@ -233,9 +227,8 @@ TEST(code_that_was_left_by_a_release_at_once_is_collected)
 }
 
 /* Nobody polls. Without the flag, the caller may hold a lock. */
-TEST(only_an_open_that_may_collect_collects_released_owners)
+TEST_RIG_BY(only_an_open_that_may_collect_collects_released_owners, rig_start(POOL))
 {
-	struct rig rig = rig_start(POOL);
 	for (int i = 0; i < ENOUGH; i++)
 		evaluate(&rig, 0);
 	CHECK_EQ(rig_stats(&rig).cycles, 0);
@@ -243,13 +236,11 @@ TEST(only_an_open_that_may_collect_collects_released_owners)
 		evaluate(&rig, CH_OPEN_MAY_COLLECT);
 	CHECK(rig_stats(&rig).cycles > 0);
 	CHECK(rig_stats(&rig).blocks_freed > ENOUGH);
-	rig_end(&rig);
 }
 
 /* A full pool is no reason either. */
-TEST(open_that_may_not_collect_finds_the_pool_full_of_released_owners)
+TEST_RIG(open_that_may_not_collect_finds_the_pool_full_of_released_owners)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_open open = {.size = sizeof open, .hot_bytes = 2000};
 	enum ch_status status = CH_OK;
 	while (status == CH_OK) {
@@ -266,7 +257,6 @@ TEST(open_that_may_not_collect_finds_the_pool_full_of_released_owners)
 	CHECK_EQ(status, CH_E_FULL);
 	CHECK(atomic_load(&rig.heap->collect_wanted));
 	CHECK_EQ(rig_stats(&rig).cycles, 0);
-	rig_end(&rig);
 }
 
 TEST(a_vm_that_is_asked_collects_itself)

@@ -168,9 +168,8 @@ static void *end_unseen(void *arg)
 	return NULL;
 }
 
-TEST(code_is_not_made_while_the_thread_is_parked)
+TEST_RIG(code_is_not_made_while_the_thread_is_parked)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_open open = {
 		.size = sizeof open, .owner = rig_owner(&rig, "owner"), .hot_bytes = 64};
 	struct ch_code code;
@@ -195,13 +194,11 @@ TEST(code_is_not_made_while_the_thread_is_parked)
 	ch_thread_unpark();
 	CHECK_EQ(ch_block_open(&open, &code), CH_OK);
 	CHECK_EQ(ch_block_abort(&code), CH_OK);
-	rig_end(&rig);
 }
 
 /* A park is the thread's, not a heap's. */
-TEST(code_of_no_other_heap_is_made_while_the_thread_is_parked)
+TEST_RIG(code_of_no_other_heap_is_made_while_the_thread_is_parked)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_config config = rig_config(1 << 20);
 	struct ch_ops ops = {.size = sizeof ops};
 	struct ch_stats stats = {.size = sizeof stats};
@@ -232,7 +229,6 @@ TEST(code_of_no_other_heap_is_made_while_the_thread_is_parked)
 	CHECK_EQ(ch_thread_detach(heap), CH_OK);
 	CHECK_EQ(ch_vm_detach(vm), CH_OK);
 	CHECK_EQ(ch_heap_destroy(heap), CH_OK);
-	rig_end(&rig);
 }
 
 TEST(sentence_says_that_the_thread_ended_and_is_attached)
@@ -405,10 +401,9 @@ static void spoil(struct ch_open *open, unsigned field)
 	}
 }
 
-TEST(sentence_names_the_first_of_two_wrong_fields)
+TEST_RIG(sentence_names_the_first_of_two_wrong_fields)
 {
 	enum { FIELDS = sizeof fields / sizeof *fields };
-	struct rig rig = rig_start(1 << 20);
 	char says[80];
 	for (unsigned first = 0; first < FIELDS; first++)
 		for (unsigned second = first; second < FIELDS; second++) {
@@ -419,7 +414,6 @@ TEST(sentence_names_the_first_of_two_wrong_fields)
 			snprintf(says, sizeof says, "CH_E_ARG: ch_open.%s is ", fields[first]);
 			open_refuses(open, CH_E_ARG, says);
 		}
-	rig_end(&rig);
 }
 
 static void commit_refuses(struct ch_code ok, struct ch_code wrong, const char *words)
@@ -433,9 +427,8 @@ static void commit_refuses(struct ch_code ok, struct ch_code wrong, const char *
 	SAYS("CH_E_ARG: ch_code%s", words);
 }
 
-TEST(sentence_names_the_argument_of_code_that_is_ready)
+TEST_RIG(sentence_names_the_argument_of_code_that_is_ready)
 {
-	struct rig rig = rig_start(1 << 20);
 	void *f;
 	CHECK_EQ(ch_code_add(NULL, "\0\0\0", 4, "f", &f), CH_E_ARG);
 	SAYS("CH_E_ARG: heap is NULL");
@@ -446,12 +439,10 @@ TEST(sentence_names_the_argument_of_code_that_is_ready)
 	SAYS("CH_E_ARG: to is NULL");
 	CHECK_EQ(ch_code_add(rig.heap, "\0\0\0", 0, "f", &f), CH_E_ARG);
 	SAYS("CH_E_ARG: n is 0: not 1 to 4294967295");
-	rig_end(&rig);
 }
 
-TEST(sentence_names_what_is_wrong_with_steps_of_a_frame)
+TEST_RIG(sentence_names_what_is_wrong_with_steps_of_a_frame)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_open open = {.size = sizeof open,
 			       .owner = rig_owner(&rig, "o"),
 			       .hot_bytes = 64,
@@ -487,12 +478,10 @@ TEST(sentence_names_what_is_wrong_with_steps_of_a_frame)
 	CHECK_EQ(ch_block_abort(&code), CH_OK);
 	open.cold_bytes = 8;
 	open_refuses(open, CH_E_ARG, "ch_open.cold_bytes is 8: 0 with CH_FRAME_STEPS");
-	rig_end(&rig);
 }
 
-TEST(sentence_names_the_field_of_code_that_is_committed)
+TEST_RIG(sentence_names_the_field_of_code_that_is_committed)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_open open = {.owner = rig_owner(&rig, "o"), .hot_bytes = 64, .name = "n"};
 	struct emitter e;
 	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
@@ -509,12 +498,10 @@ TEST(sentence_names_the_field_of_code_that_is_committed)
 	commit_refuses(ok, (struct ch_code){.eh_frame = &open},
 		       ".eh_frame is set: the block was opened without CH_OPEN_OWN_FRAMES");
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
-	rig_end(&rig);
 }
 
-TEST(sentence_names_what_is_wrong_with_a_commit_or_a_site)
+TEST_RIG(sentence_names_what_is_wrong_with_a_commit_or_a_site)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_open open = {.owner = rig_owner(&rig, "o"), .hot_bytes = 64, .branch_room = 1};
 	struct emitter e;
 	struct ch_branch branch;
@@ -570,12 +557,10 @@ TEST(sentence_names_what_is_wrong_with_a_commit_or_a_site)
 	uint8_t frame;
 	CHECK_EQ(ch_frame_register(rig.heap, e.code.exec, 65, &frame), CH_E_ARG);
 	SAYS("CH_E_ARG: bytes is 65: not 1 to 64");
-	rig_end(&rig);
 }
 
-TEST(sentence_names_which_block_of_a_commit_is_wrong)
+TEST_RIG(sentence_names_which_block_of_a_commit_is_wrong)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "o");
 	struct ch_code codes[2];
 	for (int i = 0; i < 2; i++) {
@@ -593,12 +578,10 @@ TEST(sentence_names_which_block_of_a_commit_is_wrong)
 	SAYS("CH_E_STATE: ch_code 0 of 1 is not OPEN");
 	CHECK(!strstr(ch_why(), "another heap"));
 	CHECK_EQ(ch_block_abort(&codes[1]), CH_OK);
-	rig_end(&rig);
 }
 
-TEST(sentence_about_an_exit_leads_to_the_mistake)
+TEST_RIG(sentence_about_an_exit_leads_to_the_mistake)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct emitter e;
 	struct ch_branch branch;
 	emit_open(&e, rig_owner(&rig, "o"), 128, 1);
@@ -627,12 +610,10 @@ TEST(sentence_about_an_exit_leads_to_the_mistake)
 	CHECK_EQ(ch_code_free(rig.heap, e.code.exec, CH_RELEASE_NOT_RUNNING), CH_E_STALE);
 	SAYS("freed already, or OPEN: ch_block_abort ends that");
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
-	rig_end(&rig);
 }
 
-TEST(sentence_names_the_bad_site_of_a_commit)
+TEST_RIG(sentence_names_the_bad_site_of_a_commit)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct emitter e;
 	emit_open(&e, rig_owner(&rig, "o"), 64, 1);
 	emit_value(&e, 5);
@@ -651,7 +632,6 @@ TEST(sentence_names_the_bad_site_of_a_commit)
 	CHECK_EQ(ch_block_commit(&written, 1), CH_E_SITE);
 	SAYS("exec + %u, was written over", offset);
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
-	rig_end(&rig);
 }
 
 TEST(sentence_names_the_sink_that_failed)
@@ -778,9 +758,8 @@ TEST(sentence_names_what_a_handle_or_an_address_leads_to)
 	SAYS("CH_E_ARG: heap, or vm, is NULL, or of a destroyed heap");
 }
 
-TEST(sentence_names_the_line_that_does_not_rise)
+TEST_RIG(sentence_names_the_line_that_does_not_rise)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct emitter e;
 	emit_open(&e, rig_owner(&rig, "lines"), 32, 0);
 	CHECK_EQ(ch_block_lines(e.code.block, NULL, NULL, 0), CH_E_ARG);
@@ -795,5 +774,4 @@ TEST(sentence_names_the_line_that_does_not_rise)
 	CHECK_EQ(ch_block_lines(e.code.block, "file", lines, 2), CH_E_ARG);
 	SAYS("CH_E_ARG: lines[0].at is 0x0: not in the block");
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
-	rig_end(&rig);
 }

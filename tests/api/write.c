@@ -38,9 +38,8 @@ static void expect(enum ch_status got, enum ch_status status, const char *why)
 		FAIL("the reason \"%s\" does not say \"%s\"", ch_why(), why);
 }
 
-TEST(committed_code_gets_other_bytes)
+TEST_RIG(committed_code_gets_other_bytes)
 {
-	struct rig rig = rig_start(1 << 20);
 	uint8_t bytes[64];
 	void *code;
 	CHECK_EQ(ch_code_add(rig.heap, bytes, make_answer(1, bytes), "f", &code), CH_OK);
@@ -51,35 +50,29 @@ TEST(committed_code_gets_other_bytes)
 			 CH_OK);
 		CHECK_EQ(code_call(code), value);
 	}
-	rig_end(&rig);
 }
 
-TEST(write_synchronizes_the_cores)
+TEST_RIG(write_synchronizes_the_cores)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_info info = block_info(rig_block(rig_owner(&rig, "owner"), 1));
 	uint64_t before = rig_stats(&rig).core_syncs;
 	CHECK_EQ(ch_code_write(rig.heap, info.entry, info.entry, 4, NOT_RUNNING), CH_OK);
 	CHECK_EQ(rig_stats(&rig).core_syncs > before, atomic_load(&rig.heap->has_core_sync));
-	rig_end(&rig);
 }
 
-TEST(code_that_is_not_entrant_is_written)
+TEST_RIG(code_that_is_not_entrant_is_written)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_block block = rig_block(rig_owner(&rig, "owner"), 1);
 	const uint8_t *entry = block_info(block).entry;
 	uint8_t bytes[64];
 	CHECK_EQ(ch_blocks_invalidate(&block, 1, NULL), CH_OK);
 	CHECK_EQ(ch_code_write(NULL, entry, bytes, make_answer(2, bytes), NOT_RUNNING), CH_OK);
 	CHECK_EQ(code_call(entry), 2);
-	rig_end(&rig);
 }
 
 /* Code in a page, code in several pages, and code in place. */
-TEST(code_in_any_place_is_written)
+TEST_RIG_BY(code_in_any_place_is_written, rig_start(4 << 20))
 {
-	struct rig rig = rig_start(4 << 20);
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	struct ch_open opens[] = {{.owner = owner, .hot_bytes = 64},
 				  {.owner = owner, .hot_bytes = 200000},
@@ -101,12 +94,10 @@ TEST(code_in_any_place_is_written)
 		CHECK_EQ(ch_code_write(NULL, (const void *)at, &word, 8, CH_WRITE_WORD), CH_OK);
 		CHECK_EQ(*(const volatile uint64_t *)at, word);
 	}
-	rig_end(&rig);
 }
 
-TEST(write_stays_in_one_part_of_a_committed_block)
+TEST_RIG(write_stays_in_one_part_of_a_committed_block)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	struct emitter e, open;
 	struct ch_open two = {.owner = owner, .hot_bytes = 64, .cold_bytes = 64};
@@ -132,12 +123,10 @@ TEST(write_stays_in_one_part_of_a_committed_block)
 	expect(write_at(open.code.exec, 4, NOT_RUNNING), CH_E_ARG, "not in one part");
 	CHECK_EQ(ch_block_abort(&open.code), CH_OK);
 	CHECK_EQ(answer_of(e.code.block), 1);
-	rig_end(&rig);
 }
 
-TEST(data_and_trampolines_are_not_written)
+TEST_RIG_BY(data_and_trampolines_are_not_written, rig_start(4 << 20))
 {
-	struct rig rig = rig_start(4 << 20);
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	struct ch_block tramp;
 	enum ch_kind kinds[] = {CH_KIND_RODATA, CH_KIND_DATA};
@@ -157,7 +146,6 @@ TEST(data_and_trampolines_are_not_written)
 		 CH_OK);
 	expect(write_at(block_info(tramp).entry, 1, NOT_RUNNING), CH_E_STATE, "trampoline");
 	CHECK_EQ(answer_of(tramp), RIG_FALLBACK);
-	rig_end(&rig);
 }
 
 /* --- sites that stop a write --- */
@@ -177,9 +165,8 @@ static void expect_free(const uint8_t *at, size_t n)
 	CHECK_EQ(ch_code_write(NULL, at, at, n, NOT_RUNNING), CH_OK);
 }
 
-TEST(what_is_attached_is_not_written)
+TEST_RIG(what_is_attached_is_not_written)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct emitter e;
 	struct ch_open open = {.owner = rig_owner(&rig, "owner"),
 			       .hot_bytes = 200,
@@ -210,12 +197,10 @@ TEST(what_is_attached_is_not_written)
 	struct ch_info info = block_info(e.code.block);
 	expect_kept(info.cold_exec + 4, CH_ARCH_STUB_BYTES, "a stub");
 	expect(write_at(code, (size_t)(end + 4 - code), NOT_RUNNING), CH_E_SITE, "among the");
-	rig_end(&rig);
 }
 
-TEST(steps_of_a_frame_are_not_written)
+TEST_RIG(steps_of_a_frame_are_not_written)
 {
-	struct rig rig = rig_start(1 << 20);
 	if (!CH_ARCH_HAS_STEPS)
 		skip("the machine has no steps");
 	struct emitter e;
@@ -234,14 +219,12 @@ TEST(steps_of_a_frame_are_not_written)
 	for (uint32_t at = note; at < room; at++)
 		expect(write_at(info.entry + at, 1, NOT_RUNNING), CH_E_SITE, "ch_code.frame");
 	expect(write_at(info.entry, note + 1, NOT_RUNNING), CH_E_SITE, "ch_code.frame");
-	rig_end(&rig);
 }
 
 /* --- writes for running threads --- */
 
-TEST(what_others_load_is_an_aligned_word)
+TEST_RIG(what_others_load_is_an_aligned_word)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct emitter e;
 	emit_open(&e, rig_owner(&rig, "owner"), 64, 0);
 	emit_nops(&e, 32 / CODE_NOP_BYTES);
@@ -265,15 +248,13 @@ TEST(what_others_load_is_an_aligned_word)
 				CHECK_EQ(status == CH_OK,
 					 n == 4 && (uintptr_t)(code + at) % 4 == 0);
 		}
-	rig_end(&rig);
 }
 
 /* --- membarrier --- */
 
 /* The refusal comes by a filter after the heap was made. */
-TEST(write_needs_core_synchronization_only_where_cores_go_on_with_what_they_fetched)
+TEST_RIG(write_needs_core_synchronization_only_where_cores_go_on_with_what_they_fetched)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_info info = block_info(rig_block(rig_owner(&rig, "owner"), 1));
 	uint8_t bytes[64];
 	uint32_t n = make_answer(2, bytes);
@@ -283,14 +264,12 @@ TEST(write_needs_core_synchronization_only_where_cores_go_on_with_what_they_fetc
 		CHECK_EQ(status, CH_ARCH_FETCH_FOLLOWS ? CH_OK : CH_E_OS);
 		CHECK_EQ(code_call(info.entry), CH_ARCH_FETCH_FOLLOWS ? 2 : 1);
 	}
-	rig_end(&rig);
 }
 
 /* --- fork --- */
 
-TEST(write_in_a_child_of_fork_is_its_own)
+TEST_RIG(write_in_a_child_of_fork_is_its_own)
 {
-	struct rig rig = rig_start(1 << 20);
 	uint8_t one[64], two[64];
 	uint32_t n = make_answer(1, one);
 	void *code;
@@ -304,7 +283,6 @@ TEST(write_in_a_child_of_fork_is_its_own)
 	}
 	expect_exit(child, 0);
 	CHECK_EQ(code_call(code), 1);
-	rig_end(&rig);
 }
 
 /* --- a system that refuses --- */
@@ -351,9 +329,8 @@ TEST(write_that_gets_no_mapping_changes_nothing)
 	rig_end(&rig);
 }
 
-TEST(write_ends_with_the_commit_that_succeeds)
+TEST_RIG(write_ends_with_the_commit_that_succeeds)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_code codes[2];
 	for (int i = 0; i < 2; i++) {
 		struct emitter e;
@@ -372,12 +349,10 @@ TEST(write_ends_with_the_commit_that_succeeds)
 		CHECK(!codes[i].write && !codes[i].cold_write);
 		CHECK_EQ(code_call(codes[i].exec), 5);
 	}
-	rig_end(&rig);
 }
 
-TEST(write_ends_with_the_end_of_its_block)
+TEST_RIG(write_ends_with_the_end_of_its_block)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_assumption fact;
 	struct emitter e;
 	emit_open(&e, rig_owner(&rig, "o"), 64, 64);
@@ -391,5 +366,4 @@ TEST(write_ends_with_the_end_of_its_block)
 	CHECK_EQ(ch_assumption_break(fact, NULL), CH_OK);
 	CHECK_EQ(emit_commit(&e), CH_E_STALE);
 	CHECK(!e.code.write && !e.code.cold_write);
-	rig_end(&rig);
 }

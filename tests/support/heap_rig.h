@@ -127,6 +127,19 @@ static inline void rig_end(struct rig *rig)
 	CHECK_EQ(ch_heap_destroy(rig->heap), CH_OK);
 }
 
+/* A case with a heap of its own, `rig`, which is checked and destroyed behind the body: a heap with
+ * a pool of 1 MiB, or the one that the call `start` makes. */
+#define TEST_RIG(name) TEST_RIG_BY(name, rig_start(1 << 20))
+#define TEST_RIG_BY(name, start)             \
+	static void body_##name(struct rig); \
+	TEST(name)                           \
+	{                                    \
+		struct rig started_ = start; \
+		body_##name(started_);       \
+		rig_end(&started_);          \
+	}                                    \
+	static void body_##name(__attribute__((unused)) struct rig rig)
+
 /* --- owners and blocks --- */
 
 static inline struct ch_owner rig_owner(const struct rig *rig, const char *name)

@@ -26,14 +26,12 @@ static int turn_on(const struct rig *rig)
 	return failed;
 }
 
-TEST(libunwind_that_nobody_loaded_is_not_there)
+TEST_RIG_BY(libunwind_that_nobody_loaded_is_not_there, start())
 {
-	struct rig rig = start();
 	CHECK(!dlopen(library, RTLD_LAZY | RTLD_NOLOAD));
 	CHECK_EQ(turn_on(&rig), ENOSYS);
 	/* The sink looks for libunwind, and does not load it. */
 	CHECK(!dlopen(library, RTLD_LAZY | RTLD_NOLOAD));
-	rig_end(&rig);
 }
 
 static const struct rig *walking;

@@ -35,9 +35,8 @@ static void open_and_abort(struct ch_owner owner, int times)
 	}
 }
 
-TEST(records_of_blocks_that_wore_out_serve_when_there_are_no_others)
+TEST_RIG(records_of_blocks_that_wore_out_serve_when_there_are_no_others)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	open_and_abort(owner, 1);
 	struct ch__thread *self = ch__thread_self(rig.heap);
@@ -60,12 +59,10 @@ TEST(records_of_blocks_that_wore_out_serve_when_there_are_no_others)
 	CHECK_EQ(rig_record(e.code.block), first);
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
 	open_and_abort(owner, 10 * (int)records);
-	rig_end(&rig);
 }
 
-TEST(record_of_a_block_that_wore_out_rests_while_there_are_others)
+TEST_RIG(record_of_a_block_that_wore_out_rests_while_there_are_others)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	struct emitter worn, e;
 	open_and_abort(owner, 1);
@@ -81,13 +78,11 @@ TEST(record_of_a_block_that_wore_out_rests_while_there_are_others)
 			CHECK_EQ(ch_block_abort(&e.code), CH_OK);
 	}
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
-	rig_end(&rig);
 }
 
-TEST(records_that_go_back_together_all_come_again)
+TEST_RIG(records_that_go_back_together_all_come_again)
 {
 	enum { OWNERS = 50 };
-	struct rig rig = rig_start(1 << 20);
 	struct ch__table *owners = &rig.heap->owners;
 	uint32_t used = 0;
 	for (int turn = 0; turn < 4; turn++) {
@@ -99,12 +94,10 @@ TEST(records_that_go_back_together_all_come_again)
 		for (int i = 0; i < OWNERS; i++)
 			CHECK_EQ(ch_owner_release(all[i], CH_RELEASE_NOT_RUNNING), CH_OK);
 	}
-	rig_end(&rig);
 }
 
-TEST(records_of_owners_that_wore_out_serve_when_there_are_no_others)
+TEST_RIG(records_of_owners_that_wore_out_serve_when_there_are_no_others)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch__table *owners = &rig.heap->owners;
 	struct ch_owner before = {0};
 	for (int i = 0; i < 20; i++) {
@@ -119,12 +112,10 @@ TEST(records_of_owners_that_wore_out_serve_when_there_are_no_others)
 		before = owner;
 	}
 	CHECK_EQ(owners->used, 2);
-	rig_end(&rig);
 }
 
-TEST(records_of_assumptions_that_wore_out_serve_when_there_are_no_others)
+TEST_RIG(records_of_assumptions_that_wore_out_serve_when_there_are_no_others)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch__table *facts = &rig.heap->assumptions;
 	for (int i = 0; i < 20; i++) {
 		struct ch_assumption fact;
@@ -136,13 +127,11 @@ TEST(records_of_assumptions_that_wore_out_serve_when_there_are_no_others)
 		facts->limit = facts->used;
 	}
 	CHECK_EQ(facts->used, 2);
-	rig_end(&rig);
 }
 
 /* The record had its last life, and rests while the table has other records. */
-TEST(record_of_an_owner_that_wore_out_rests_while_there_are_others)
+TEST_RIG(record_of_an_owner_that_wore_out_rests_while_there_are_others)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_owner worn = rig_owner(&rig, "worn");
 	uint32_t index = ch__handle_index(worn.bits);
 	CHECK_EQ(ch_owner_release(worn, CH_RELEASE_NOT_RUNNING), CH_OK);
@@ -156,12 +145,10 @@ TEST(record_of_an_owner_that_wore_out_rests_while_there_are_others)
 		if (i % 2)
 			CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
 	}
-	rig_end(&rig);
 }
 
-TEST(record_of_an_assumption_that_wore_out_rests_while_there_are_others)
+TEST_RIG(record_of_an_assumption_that_wore_out_rests_while_there_are_others)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_assumption fact;
 	CHECK_EQ(ch_assumption_create(rig.vm, &fact), CH_OK);
 	uint32_t index = ch__handle_index(fact.bits);
@@ -174,7 +161,6 @@ TEST(record_of_an_assumption_that_wore_out_rests_while_there_are_others)
 		if (i % 2)
 			CHECK_EQ(ch_assumption_break(fact, NULL), CH_OK);
 	}
-	rig_end(&rig);
 }
 
 /* --- runs of branches --- */
@@ -194,9 +180,8 @@ static void wear(const struct rig *rig, uint32_t first, uint32_t count)
 	}
 }
 
-TEST(run_of_branches_counts_its_uses_one_by_one)
+TEST_RIG(run_of_branches_counts_its_uses_one_by_one)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	uint32_t before = 0;
 	for (int i = 0; i < 600; i++) {
@@ -208,12 +193,10 @@ TEST(run_of_branches_counts_its_uses_one_by_one)
 		before = now;
 		CHECK_EQ(ch_block_abort(&e.code), CH_OK);
 	}
-	rig_end(&rig);
 }
 
-TEST(branches_of_a_million_million_blocks_take_no_more_records)
+TEST_RIG(branches_of_a_million_million_blocks_take_no_more_records)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	rig.heap->branches_resting = 40;
 	for (uint16_t length = 1; length < 30; length += 9) {
@@ -226,12 +209,10 @@ TEST(branches_of_a_million_million_blocks_take_no_more_records)
 		}
 		CHECK(rig.heap->branches.used <= used + 40 + 2 * length);
 	}
-	rig_end(&rig);
 }
 
-TEST(run_of_branches_that_wore_out_rests_while_there_are_others)
+TEST_RIG(run_of_branches_that_wore_out_rests_while_there_are_others)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	struct emitter e;
 	CHECK_EQ(open_block(owner, 1, &e), CH_OK);
@@ -250,12 +231,10 @@ TEST(run_of_branches_that_wore_out_rests_while_there_are_others)
 		CHECK_EQ(ch_branch_link(stale, (struct ch_block){0}), CH_E_STALE);
 		CHECK_EQ(ch_block_abort(&e.code), CH_OK);
 	}
-	rig_end(&rig);
 }
 
-TEST(runs_of_branches_that_wore_out_serve_when_there_are_no_others)
+TEST_RIG(runs_of_branches_that_wore_out_serve_when_there_are_no_others)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	for (int i = 0; i < 20; i++) {
 		struct emitter e;
@@ -264,13 +243,11 @@ TEST(runs_of_branches_that_wore_out_serve_when_there_are_no_others)
 		wear(&rig, run_of(&rig, &e), 12);
 		CHECK_EQ(ch_block_abort(&e.code), CH_OK);
 	}
-	rig_end(&rig);
 }
 
-TEST(run_of_branches_that_rested_longest_is_next)
+TEST_RIG(run_of_branches_that_rested_longest_is_next)
 {
 	enum { RUNS = 3 };
-	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	struct emitter all[RUNS];
 	uint32_t runs[RUNS];
@@ -291,7 +268,6 @@ TEST(run_of_branches_that_rested_longest_is_next)
 	CHECK_EQ(open_block(owner, 12, &e), CH_E_MEMORY);
 	for (int i = 0; i < RUNS; i++)
 		CHECK_EQ(ch_block_abort(&all[i].code), CH_OK);
-	rig_end(&rig);
 }
 
 /* Opens blocks with so many branches each until the heap refuses, then aborts all. */
@@ -308,16 +284,14 @@ static int serve(struct ch_owner owner, uint16_t length)
 	return count;
 }
 
-TEST(branches_of_dead_blocks_serve_blocks_with_fewer_of_them)
+TEST_RIG(branches_of_dead_blocks_serve_blocks_with_fewer_of_them)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	rig.heap->branches.limit = 1 + 64 + 3;
 	CHECK_EQ(serve(owner, 16), 4);
 	CHECK_EQ(serve(owner, 15), 4);
 	CHECK_EQ(serve(owner, 7), 8);
 	CHECK_EQ(serve(owner, 1), 64 + 3);
-	rig_end(&rig);
 }
 
 TEST(next_heap_gives_no_handle_of_a_branch_whose_run_began_again)
@@ -340,9 +314,8 @@ TEST(next_heap_gives_no_handle_of_a_branch_whose_run_began_again)
 }
 
 /* Record 0 of owners stands for the missing owner, and its generation is 0. */
-TEST(handle_of_record_0_leads_to_nothing)
+TEST_RIG(handle_of_record_0_leads_to_nothing)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_owner none = {ch__handle(rig.heap->id, 0, 0)};
 	struct emitter e;
 	CHECK_EQ(open_block(none, 0, &e), CH_E_STALE);
@@ -350,7 +323,6 @@ TEST(handle_of_record_0_leads_to_nothing)
 	CHECK_EQ(open_block(rig_owner(&rig, "owner"), 0, &e), CH_OK);
 	CHECK_EQ(ch_edge_attach_owner(e.code.block, none), CH_E_STALE);
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
-	rig_end(&rig);
 }
 
 TEST(heaps_in_one_place_use_no_more_generations_than_their_records)
@@ -402,11 +374,10 @@ TEST(thread_of_a_host_whose_stop_is_the_core_sync_serializes_itself)
 }
 
 /* A thread reports its opens from time to time, and no byte twice. */
-TEST(bytes_of_many_opens_are_reported_once)
+TEST_RIG(bytes_of_many_opens_are_reported_once)
 {
 	enum { REPORT_MOST = 16384, BLOCKS = 200 };
 	static const uint8_t bytes[1000];
-	struct rig rig = rig_start(1 << 20);
 	for (int i = 0; i < BLOCKS; i++) {
 		void (*f)(void);
 		CHECK_EQ(ch_code_add(rig.heap, bytes, sizeof bytes, "f", &f), CH_OK);
@@ -415,7 +386,6 @@ TEST(bytes_of_many_opens_are_reported_once)
 	uint64_t opened = rig_stats(&rig).bytes_opened;
 	CHECK(opened >= BLOCKS * sizeof bytes && reported <= opened);
 	CHECK(reported + REPORT_MOST >= opened);
-	rig_end(&rig);
 }
 
 
@@ -457,15 +427,13 @@ TEST(kept_places_come_back_after_any_number_of_core_syncs)
 	remove_own_folder();
 }
 
-TEST(thread_that_comes_after_2_to_the_32_stops_serializes_itself)
+TEST_RIG(thread_that_comes_after_2_to_the_32_stops_serializes_itself)
 {
-	struct rig rig = rig_start(1 << 20);
 	rig.heap->core_syncs_by_stop = UINT64_C(1) << 32;
 	uint32_t before = ch__thread_self(rig.heap)->serialized;
 	CHECK_EQ(ch_thread_detach(rig.heap), CH_OK);
 	CHECK_EQ(ch_thread_attach(rig.heap, NULL, NULL), CH_OK);
 	CHECK_EQ(ch__thread_self(rig.heap)->serialized, before + 1);
-	rig_end(&rig);
 }
 
 /* --- epochs --- */
@@ -479,9 +447,8 @@ static void run_cycle(const struct rig *rig, struct ch_owner owner, bool is_comp
 	CHECK_EQ(ch_mark_end(marker, is_complete), CH_OK);
 }
 
-TEST(code_lives_through_any_number_of_cycles_that_are_given_up)
+TEST_RIG_BY(code_lives_through_any_number_of_cycles_that_are_given_up, rig_start_host(1 << 20))
 {
-	struct rig rig = rig_start_host(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	struct ch_block block = rig_block(owner, 4);
 	CHECK_EQ(ch_owner_set_entry(owner, block), CH_OK);
@@ -501,12 +468,11 @@ TEST(code_lives_through_any_number_of_cycles_that_are_given_up)
 		continue;
 	CHECK(rig_is_there(block) && rig_is_there(own_root.code.block));
 	CHECK_EQ(code_call_owner(owner), 4);
-	rig_end(&rig);
 }
 
-TEST(what_is_dead_stays_so_through_any_number_of_cycles_without_a_sweep)
+TEST_RIG_BY(what_is_dead_stays_so_through_any_number_of_cycles_without_a_sweep,
+	    rig_start_host(1 << 20))
 {
-	struct rig rig = rig_start_host(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "owner"), dead = rig_owner(&rig, "dead");
 	struct ch_block block = rig_block(dead, 4);
 	CHECK_EQ(ch_owner_set_entry(dead, block), CH_OK);
@@ -524,14 +490,12 @@ TEST(what_is_dead_stays_so_through_any_number_of_cycles_without_a_sweep)
 		}
 	}
 	CHECK_EQ(ch_owner_set_entry(owner, (struct ch_block){0}), CH_OK);
-	rig_end(&rig);
 }
 
 /* --- tombstones --- */
 
-TEST(tombstone_of_the_death_2_to_the_32_is_not_read_while_it_is_written)
+TEST_RIG(tombstone_of_the_death_2_to_the_32_is_not_read_while_it_is_written)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	struct ch__place place;
 	uint32_t offsets[3];
@@ -556,7 +520,6 @@ TEST(tombstone_of_the_death_2_to_the_32_is_not_read_while_it_is_written)
 	CHECK(stone);
 	stone->number = 0;
 	CHECK(!ch__place_find_freed(rig.heap, offsets[1], &place));
-	rig_end(&rig);
 }
 
 /* Returns the tombstone that was written last. */
@@ -566,9 +529,8 @@ static const struct ch__tombstone *last_stone(const struct rig *rig)
 }
 
 /* Code without a cold part, code with a cold part, code in whole pages, and a trampoline. */
-TEST(tombstone_says_where_the_parts_were)
+TEST_RIG(tombstone_says_where_the_parts_were)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "plain");
 	(void)rig_owner(&rig, "keeps the pages");
 	(void)rig_block(rig_owner(&rig, "stays"), 1);
@@ -602,14 +564,12 @@ TEST(tombstone_says_where_the_parts_were)
 		CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
 		CHECK_EQ(last_stone(&rig)->cold, CH__TOMB_SLOT);
 	}
-	rig_end(&rig);
 }
 
 /* A child of fork counts the gauges anew, and gets the same numbers, whatever a lost thread had
  * counted. */
-TEST(gauges_that_are_counted_anew_are_those_that_were)
+TEST_RIG(gauges_that_are_counted_anew_are_those_that_were)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	struct ch_branch branch;
 	struct emitter open;
@@ -640,7 +600,6 @@ TEST(gauges_that_are_counted_anew_are_those_that_were)
 #undef X
 	CHECK(before.hot_bytes_now && before.cold_bytes_now && before.stub_bytes_now);
 	CHECK_EQ(ch_block_abort(&open.code), CH_OK);
-	rig_end(&rig);
 }
 
 /* A heap without code is free in a single row; a span in the middle leaves the larger side. */
@@ -685,9 +644,8 @@ TEST(metadata_of_a_heap_has_the_bitmaps_of_its_pages)
 	rig_end(&rig);
 }
 
-TEST(metadata_of_a_heap_has_the_memory_of_its_tables)
+TEST_RIG(metadata_of_a_heap_has_the_memory_of_its_tables)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_heap *heap = rig.heap;
 	struct ch__table *tables[] = {&heap->blocks, &heap->branches, &heap->owners,
 				      &heap->assumptions, &heap->names, &heap->tombstones};
@@ -699,13 +657,11 @@ TEST(metadata_of_a_heap_has_the_memory_of_its_tables)
 		uint32_t last = tables[i]->backed - 1;
 		memset(ch__table_at(tables[i], last), 0, tables[i]->record_bytes);
 	}
-	rig_end(&rig);
 }
 
 /* Blocks that others invalidate meanwhile are counted, too, where there are no stamps. */
-TEST(discard_without_stamps_leaves_no_more_blocks_than_it_found)
+TEST_RIG(discard_without_stamps_leaves_no_more_blocks_than_it_found)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_owner gone = rig_owner(&rig, "gone"), owner = rig_owner(&rig, "owner");
 	struct ch__discard found;
 	(void)rig_block(gone, 1);
@@ -718,5 +674,4 @@ TEST(discard_without_stamps_leaves_no_more_blocks_than_it_found)
 	CHECK(ch__handle_index(later.bits) < found.records);
 	CHECK_EQ(ch_blocks_invalidate(&later, 1, NULL), CH_OK);
 	CHECK_EQ(ch__discard_end(rig.heap, NULL, &found), 1);
-	rig_end(&rig);
 }

@@ -33,15 +33,13 @@ static struct ch_vm *come(struct ch_heap *heap, const struct ch_ops *ops, void *
 	return vm;
 }
 
-TEST(vms_that_went_leave_records_for_those_that_come)
+TEST_RIG(vms_that_went_leave_records_for_those_that_come)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_ops none = {.size = sizeof none};
 	for (int i = 0; i < 10000; i++)
 		CHECK_EQ(ch_vm_detach(come(rig.heap, &none, NULL)), CH_OK);
 	CHECK(vm_records(rig.heap) < 100);
 	CHECK_EQ(rig_stats(&rig).vms_now, 1);
-	rig_end(&rig);
 }
 
 TEST(vms_with_code_that_went_leave_records_once_it_is_collected)
@@ -114,9 +112,8 @@ TEST(vm_whose_code_is_not_gone_yet_is_no_other_vm)
 
 /* --- fibers --- */
 
-TEST(records_of_blocks_that_a_thread_had_serve_those_that_come)
+TEST_RIG(records_of_blocks_that_a_thread_had_serve_those_that_come)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	rig_apart(&rig, rig_open_and_abort, &owner);
 	uint32_t used = rig.heap->blocks.used;
@@ -125,7 +122,6 @@ TEST(records_of_blocks_that_a_thread_had_serve_those_that_come)
 	CHECK_EQ(rig.heap->blocks.used, used);
 	rig_open_and_abort(&rig, &owner); /* also a thread that was there before */
 	CHECK_EQ(rig.heap->blocks.used, used);
-	rig_end(&rig);
 }
 
 static void leave_within_a_fiber(const struct rig *rig, void *fiber)
@@ -141,23 +137,20 @@ static void expect_no_fiber(const struct rig *rig, void *record)
 	CHECK_EQ(atomic_load(&thread->fiber), NULL);
 }
 
-TEST(thread_has_nothing_of_a_fiber_of_who_had_its_record)
+TEST_RIG(thread_has_nothing_of_a_fiber_of_who_had_its_record)
 {
 	static uint64_t stack[64];
-	struct rig rig = rig_start(1 << 20);
 	struct ch_fiber *fiber;
 	CHECK_EQ(ch_fiber_attach(rig.heap, stack, stack + 64, &fiber), CH_OK);
 	rig_apart(&rig, leave_within_a_fiber, &fiber);
 	rig_apart(&rig, expect_no_fiber, atomic_load(&rig.heap->threads));
 	CHECK_EQ(ch_fiber_detach(fiber), CH_OK);
-	rig_end(&rig);
 }
 
 /* The test takes minutes if each attach looks at all fibers attached before. */
-TEST(fibers_by_the_hundred_thousand_are_attached)
+TEST_RIG(fibers_by_the_hundred_thousand_are_attached)
 {
 	enum { FIBERS = 250000 };
-	struct rig rig = rig_start(1 << 20);
 	struct ch_fiber **fibers = malloc(FIBERS * sizeof(struct ch_fiber *));
 	static char stack[64];
 	CHECK(fibers);
@@ -174,14 +167,12 @@ TEST(fibers_by_the_hundred_thousand_are_attached)
 		records++;
 	CHECK_EQ(records, FIBERS);
 	free(fibers);
-	rig_end(&rig);
 }
 
-TEST(fiber_is_detached_once)
+TEST_RIG(fiber_is_detached_once)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_fiber *fiber, *others[2];
-	char stack[64];
+	char stack[64] = {0};
 	CHECK_EQ(ch_fiber_attach(rig.heap, stack, stack + sizeof stack, &fiber), CH_OK);
 	CHECK_EQ(ch_fiber_detach(fiber), CH_OK);
 	CHECK_EQ(ch_fiber_detach(fiber), CH_E_STATE);
@@ -191,7 +182,6 @@ TEST(fiber_is_detached_once)
 	CHECK(others[0] != others[1]);
 	for (int i = 0; i < 2; i++)
 		CHECK_EQ(ch_fiber_detach(others[i]), CH_OK);
-	rig_end(&rig);
 }
 
 /* --- names --- */
@@ -237,35 +227,30 @@ static void find_pairs(char pairs[STAGES][2][CHUNK])
 }
 
 /* While anybody counts as a reader, no text that is taken away is freed. */
-TEST(look_at_code_is_a_reader_no_longer_than_it_lasts)
+TEST_RIG(look_at_code_is_a_reader_no_longer_than_it_lasts)
 {
-	struct rig rig = rig_start(1 << 20);
 	const void *entry = block_info(rig_block(rig_owner(&rig, "read"), 7)).entry;
 	for (int is_given = 0; is_given < 2; is_given++) {
 		struct ch_spot spot = {.size = sizeof spot};
 		CHECK(ch_code_at(is_given ? rig.heap : NULL, entry, false, &spot));
 		CHECK(!ch__place_is_read());
 	}
-	rig_end(&rig);
 }
 
 /* Record 0 of each kind stands for none. Valgrind has less address space. */
-TEST(heap_has_as_many_records_of_each_kind_as_the_header_says)
+TEST_RIG_BY(heap_has_as_many_records_of_each_kind_as_the_header_says, rig_start(0))
 {
-	struct rig rig = rig_start(0);
 	const struct ch_heap *heap = rig.heap;
 	const struct ch__table *tables[] = {&heap->blocks, &heap->owners, &heap->branches,
 					    &heap->assumptions, &heap->names};
 	bool is_large = heap->pool->pool_bytes >= 256 << 20;
 	for (int i = !is_large; i < 5 && !heap->pool->is_translated; i++)
 		CHECK_EQ(tables[i]->limit - 1, 16777214);
-	rig_end(&rig);
 }
 
 /* A sampler asks again with the answer for the same address. */
-TEST(look_at_cold_code_says_so_each_time)
+TEST_RIG(look_at_cold_code_says_so_each_time)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_open open = {
 		.owner = rig_owner(&rig, "cold"), .hot_bytes = 16, .cold_bytes = 64};
 	struct emitter e;
@@ -278,12 +263,10 @@ TEST(look_at_cold_code_says_so_each_time)
 	uint64_t word = ch__look_code(rig.heap, cold, 0);
 	CHECK(word & CH__LOOK_COLD);
 	CHECK_EQ(ch__look_code(rig.heap, cold, word), word);
-	rig_end(&rig);
 }
 
-TEST(names_that_were_chosen_to_share_a_bucket_do_not)
+TEST_RIG(names_that_were_chosen_to_share_a_bucket_do_not)
 {
-	struct rig rig = rig_start(1 << 20);
 	char pairs[STAGES][2][CHUNK], name[STAGES * CHUNK + 1] = "";
 	find_pairs(pairs);
 	uint32_t hash = 0;
@@ -299,13 +282,11 @@ TEST(names_that_were_chosen_to_share_a_bucket_do_not)
 	for (uint32_t i = 0; i <= rig.heap->name_hash_mask; i++)
 		used += rig.heap->name_hash[i] != 0;
 	CHECK(used > NAMES / 4);
-	rig_end(&rig);
 }
 
 /* A patch point takes two places of the list, and one is left. */
-TEST(list_of_attachments_grows_before_the_last_takes_two_places)
+TEST_RIG(list_of_attachments_grows_before_the_last_takes_two_places)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "o");
 	struct emitter e;
 	emit_open(&e, owner, 64, 0);
@@ -319,14 +300,12 @@ TEST(list_of_attachments_grows_before_the_last_takes_two_places)
 	CHECK_EQ(list->count, CH__SIDE_FIRST + 1);
 	CHECK(list->count <= list->capacity);
 	CHECK_EQ(emit_commit(&e), CH_OK);
-	rig_end(&rig);
 }
 
 /* The first that goes is the last of its bucket. */
-TEST(names_that_share_a_bucket_go_each)
+TEST_RIG(names_that_share_a_bucket_go_each)
 {
 	enum { SHARING = 60 };
-	struct rig rig = rig_start(1 << 20);
 	struct ch_heap *heap = rig.heap;
 	uint32_t names[SHARING], count = heap->names_count;
 	char text[40];
@@ -340,7 +319,6 @@ TEST(names_that_share_a_bucket_go_each)
 		ch__name_drop(heap, names[i]);
 	CHECK_EQ(heap->names_count, count);
 	ch__heap_unlock(heap);
-	rig_end(&rig);
 }
 
 TEST(name_of_a_block_goes_when_its_tombstone_does)
@@ -370,9 +348,8 @@ static void fix_buckets(struct ch_heap *heap)
 	heap->name_key[0] = heap->name_key[1] = 1;
 }
 
-TEST(long_name_is_found_again_where_its_short_form_made_the_buckets_more)
+TEST_RIG(long_name_is_found_again_where_its_short_form_made_the_buckets_more)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_heap *heap = rig.heap;
 	char text[200];
 	ch__heap_lock(heap);
@@ -401,13 +378,11 @@ TEST(long_name_is_found_again_where_its_short_form_made_the_buckets_more)
 	ch__os_fail_at(0, false);
 	CHECK_EQ(heap->names_count, count - 2);
 	ch__heap_unlock(heap);
-	rig_end(&rig);
 }
 
-TEST(each_name_is_found_again_when_the_buckets_became_more)
+TEST_RIG(each_name_is_found_again_when_the_buckets_became_more)
 {
 	enum { COUNT = 1000, TEXT_BYTES = 16 };
-	struct rig rig = rig_start(1 << 20);
 	struct ch_heap *heap = rig.heap;
 	uint32_t names[COUNT];
 	char text[TEXT_BYTES];
@@ -426,15 +401,13 @@ TEST(each_name_is_found_again_when_the_buckets_became_more)
 		CHECK_EQ(ch__name_intern(heap, text), names[i]);
 	}
 	ch__heap_unlock(heap);
-	rig_end(&rig);
 }
 
 /* Of two characters of two and three bytes; files of names have whole characters only. */
-TEST(name_that_a_sink_has_no_room_for_ends_with_a_character)
+TEST_RIG(name_that_a_sink_has_no_room_for_ends_with_a_character)
 {
 	static const char name[] = "\xc3\xa9 \xe2\x82\xac";
 	static const size_t whole[] = {0, 0, 2, 3, 3, 3, 6, 6};
-	struct rig rig = rig_start(1 << 20);
 	uint64_t key = rig_block(rig_owner(&rig, name), 7).bits;
 	char text[sizeof name + 1];
 	for (size_t most = 0; most < sizeof whole / sizeof *whole; most++) {
@@ -444,13 +417,11 @@ TEST(name_that_a_sink_has_no_room_for_ends_with_a_character)
 	/* Bytes that are no UTF-8 stay where there is room. */
 	key = rig_block(rig_owner(&rig, "caf\xe9"), 7).bits;
 	CHECK_EQ(ch__tell_name(rig.heap, key, text, 6), 4);
-	rig_end(&rig);
 }
 
 /* The name of the last call is found without its hash. */
-TEST(name_that_came_last_and_went_is_made_anew)
+TEST_RIG(name_that_came_last_and_went_is_made_anew)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_heap *heap = rig.heap;
 	ch__heap_lock(heap);
 	uint32_t count = heap->names_count, one = ch__name_intern(heap, "one");
@@ -467,7 +438,6 @@ TEST(name_that_came_last_and_went_is_made_anew)
 	CHECK_EQ(ch__name_intern(heap, "one"), one);
 	CHECK_EQ(ch__name_intern(heap, "other"), other);
 	ch__heap_unlock(heap);
-	rig_end(&rig);
 }
 
 struct hashed {
@@ -480,23 +450,20 @@ static int by_hash(const void *a, const void *b)
 	return (one > other) - (one < other);
 }
 
-TEST(name_of_an_owner_that_went_is_forgotten)
+TEST_RIG(name_of_an_owner_that_went_is_forgotten)
 {
-	struct rig rig = rig_start(1 << 20);
 	uint32_t count = rig.heap->names_count;
 	struct ch_owner owner = rig_owner(&rig, "nobody else's");
 	CHECK_EQ(rig.heap->names_count, count + 1);
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
 	CHECK_EQ(rig.heap->names_count, count);
-	rig_end(&rig);
 }
 
 /* Some of so many names have the same hash. */
-TEST(names_of_one_hash_are_two_names)
+TEST_RIG(names_of_one_hash_are_two_names)
 {
 	enum { HASHED = 400000 };
 	static struct hashed all[HASHED];
-	struct rig rig = rig_start(1 << 20);
 	struct ch_heap *heap = rig.heap;
 	char text[16];
 	int found = 0;
@@ -520,7 +487,6 @@ TEST(names_of_one_hash_are_two_names)
 	}
 	ch__heap_unlock(heap);
 	CHECK(found > 0);
-	rig_end(&rig);
 }
 
 /* --- records of threads --- */
@@ -546,9 +512,8 @@ static void *take_apart(void *arg)
 	return NULL;
 }
 
-TEST(fresh_records_of_two_threads_lie_in_lines_of_their_own)
+TEST_RIG(fresh_records_of_two_threads_lie_in_lines_of_their_own)
 {
-	struct rig rig = rig_start(1 << 20);
 	uint32_t own[RECORDS];
 	pthread_t thread;
 	take_records(rig.heap, own, 1);
@@ -559,7 +524,6 @@ TEST(fresh_records_of_two_threads_lie_in_lines_of_their_own)
 		for (int k = 0; k < RECORDS; k++)
 			CHECK(own[i] / IN_WHOLE_LINES != of_other[k] / IN_WHOLE_LINES);
 	ch__records_give_back(rig.heap, own, 9);
-	rig_end(&rig);
 }
 
 TEST(hash_of_names_is_siphash_1_3)
@@ -584,10 +548,9 @@ TEST(each_heap_hashes_names_by_a_key_of_its_own)
 /* --- sites --- */
 
 /* The thread's map covers the OPEN block from first byte to last, in any page. */
-TEST(map_of_sites_is_of_all_of_the_open_block)
+TEST_RIG(map_of_sites_is_of_all_of_the_open_block)
 {
 	enum { SITES = 12, BLOCKS = 16 };
-	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	const struct ch__site_map *map = &ch__thread_self(rig.heap)->sites;
 	uint32_t seen = 0;
@@ -609,7 +572,6 @@ TEST(map_of_sites_is_of_all_of_the_open_block)
 		CHECK_EQ(emit_commit(&e), CH_OK);
 	}
 	CHECK_EQ(seen, 3); /* an even and an odd page number */
-	rig_end(&rig);
 }
 
 struct emitting {
@@ -704,12 +666,10 @@ TEST(pool_that_went_is_known_from_its_first_byte_to_its_last)
 }
 
 /* Owners need no code. */
-TEST(heap_of_a_small_pool_may_have_as_many_owners_as_any)
+TEST_RIG_BY(heap_of_a_small_pool_may_have_as_many_owners_as_any, rig_start(rig_page_bytes()))
 {
-	struct rig rig = rig_start(rig_page_bytes());
 	if (!rig.heap->pool->is_translated)
 		CHECK_EQ(rig.heap->owners.limit, CH__INDEX_MAX);
-	rig_end(&rig);
 }
 
 enum { KEPT_BY_EACH = 200 };
@@ -734,10 +694,9 @@ static void *keep_records(void *arg)
 }
 
 /* Free records that threads keep for themselves are no blocks that others lack. */
-TEST(threads_that_keep_records_leave_as_many_blocks_to_others)
+TEST_RIG_BY(threads_that_keep_records_leave_as_many_blocks_to_others, rig_start(rig_page_bytes()))
 {
 	enum { THREADS_MOST = 65536 / CH__GRANULE_BYTES / KEPT_BY_EACH + 1 };
-	struct rig rig = rig_start(rig_page_bytes());
 	pthread_t threads[THREADS_MOST];
 	unsigned n = (unsigned)(rig_page_bytes() / CH__GRANULE_BYTES / KEPT_BY_EACH) + 1;
 	ch_thread_park();
@@ -750,7 +709,6 @@ TEST(threads_that_keep_records_leave_as_many_blocks_to_others)
 	for (unsigned i = 0; i < n; i++)
 		CHECK_EQ(pthread_join(threads[i], NULL), 0);
 	ch_thread_unpark();
-	rig_end(&rig);
 }
 
 /* A heap reserves some 3 GiB for its tables, and riscv64 has 256 GiB for a process. */

@@ -63,9 +63,8 @@ TEST(byte_that_was_written_and_not_carried_over_is_seen)
 	see_each_byte(CH_BACKEND_PROCMEM);
 }
 
-TEST(notes_of_a_chunk_stay_when_it_gets_more_memory)
+TEST_RIG_BY(notes_of_a_chunk_stay_when_it_gets_more_memory, rig_start(POOL_BYTES))
 {
-	struct rig rig = rig_start(POOL_BYTES);
 	struct ch__pool *pool = rig.heap->pool;
 	struct ch_info info = block_info(rig_block(rig_owner(&rig, "one"), 5));
 	struct range r = {pool, (uintptr_t)info.entry & ~(uintptr_t)63};
@@ -79,7 +78,6 @@ TEST(notes_of_a_chunk_stay_when_it_gets_more_memory)
 	check_range(&r);
 	while (count)
 		ch__pool_retire_page(pool, taken[--count]);
-	rig_end(&rig);
 }
 
 TEST(notes_go_with_their_pool)

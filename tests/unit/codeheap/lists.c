@@ -11,9 +11,8 @@
 #include <pthread.h>
 #include <unistd.h>
 
-TEST(name_of_a_file_goes_with_its_block)
+TEST_RIG(name_of_a_file_goes_with_its_block)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	uint32_t count = rig.heap->names_count;
 	struct emitter e;
@@ -23,13 +22,11 @@ TEST(name_of_a_file_goes_with_its_block)
 	CHECK_EQ(rig.heap->names_count, count + 1);
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
 	CHECK_EQ(rig.heap->names_count, count);
-	rig_end(&rig);
 }
 
-TEST(list_that_became_too_short_is_given_back)
+TEST_RIG(list_that_became_too_short_is_given_back)
 {
 	enum { EDGES = 20, ROUNDS = 4 };
-	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	struct ch_block to = rig_block(owner, 7);
 	size_t before = 0;
@@ -42,7 +39,6 @@ TEST(list_that_became_too_short_is_given_back)
 		before = round ? before : ch__meta_bytes(rig.heap->meta);
 		CHECK_EQ(ch__meta_bytes(rig.heap->meta), before);
 	}
-	rig_end(&rig);
 }
 
 static struct emitter open_named(struct rig *rig, const struct ch__block **block)
@@ -57,9 +53,8 @@ static struct emitter open_named(struct rig *rig, const struct ch__block **block
 }
 
 /* Small lists serve the next names, and no attachments. */
-TEST(code_without_an_owner_has_a_list_of_its_name_alone_until_something_is_attached)
+TEST_RIG(code_without_an_owner_has_a_list_of_its_name_alone_until_something_is_attached)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "o");
 	const struct ch__side_list *lists[2];
 	const struct ch__block *block;
@@ -81,14 +76,12 @@ TEST(code_without_an_owner_has_a_list_of_its_name_alone_until_something_is_attac
 	e[1] = open_named(&rig, &block);
 	CHECK(block->side_list == lists[1]);
 	CHECK_EQ(emit_commit(&e[1]), CH_OK);
-	rig_end(&rig);
 }
 
 /* A site may lie around the entry of the block that had the list before. */
-TEST(list_of_another_block_has_no_entry_of_it)
+TEST_RIG(list_of_another_block_has_no_entry_of_it)
 {
 	enum { ENTRY_MOST = 12 };
-	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	struct ch_block to = rig_block(owner, 7);
 	CHECK_EQ(ch_owner_set_entry(owner, to), CH_OK);
@@ -107,13 +100,11 @@ TEST(list_of_another_block_has_no_entry_of_it)
 		(void)emit_jmp(&e, NULL);
 		CHECK_EQ(ch_block_abort(&e.code), CH_OK);
 	}
-	rig_end(&rig);
 }
 
 /* The word that the VM's entry tests is memory of its own. */
-TEST(list_of_another_block_has_no_name_of_it)
+TEST_RIG(list_of_another_block_has_no_name_of_it)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_open open = {
 		.owner = rig_owner(&rig, "owner"), .hot_bytes = 64, .entry = CH_ENTRY_GUARD};
 	struct emitter e;
@@ -127,15 +118,13 @@ TEST(list_of_another_block_has_no_name_of_it)
 	CHECK(ch__block_at(rig.heap, rig_record(e.code.block))->side_list == list);
 	CHECK_STR(block_info(e.code.block).name, "owner");
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
-	rig_end(&rig);
 }
 
-TEST(lines_whose_file_finds_no_memory_are_given_back)
+TEST_RIG(lines_whose_file_finds_no_memory_are_given_back)
 {
 	enum { LINES = 100 };
 	static const char file[] = "a file that no block has named before";
 	struct ch_line lines[LINES];
-	struct rig rig = rig_start(1 << 20);
 	struct emitter e;
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	emit_open(&e, owner, 2 * LINES, 0);
@@ -153,13 +142,11 @@ TEST(lines_whose_file_finds_no_memory_are_given_back)
 		CHECK(status == CH_OK || rig.heap->names_count == names);
 	}
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
-	rig_end(&rig);
 }
 
-TEST(block_relies_on_more_facts_than_its_first_list_has_places)
+TEST_RIG(block_relies_on_more_facts_than_its_first_list_has_places)
 {
 	enum { FACTS = 5 * CH__SIDE_FIRST };
-	struct rig rig = rig_start(1 << 20);
 	struct ch_assumption facts[FACTS];
 	struct emitter e;
 	size_t invalidated;
@@ -176,12 +163,10 @@ TEST(block_relies_on_more_facts_than_its_first_list_has_places)
 		CHECK_EQ(block_info(e.code.block).state, CH_BLOCK_NOTENTRANT);
 		rig_check(&rig);
 	}
-	rig_end(&rig);
 }
 
-TEST(guard_goes_over_to_each_longer_list)
+TEST_RIG(guard_goes_over_to_each_longer_list)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	struct ch_open open = {.owner = owner, .hot_bytes = 64, .entry = CH_ENTRY_GUARD};
 	struct emitter e;
@@ -194,13 +179,11 @@ TEST(guard_goes_over_to_each_longer_list)
 	CHECK_EQ(*guard, 0);
 	CHECK_EQ(ch_blocks_invalidate(&e.code.block, 1, NULL), CH_OK);
 	CHECK_EQ(*guard, 1);
-	rig_end(&rig);
 }
 
 /* The second branch was behind the first in one list, and is alone in the next. */
-TEST(branch_that_is_led_elsewhere_leaves_no_neighbour_behind)
+TEST_RIG(branch_that_is_led_elsewhere_leaves_no_neighbour_behind)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	struct ch_branch behind, before;
 	struct ch_block sources[] = {rig_jumper(owner, NULL, &behind),
@@ -213,12 +196,10 @@ TEST(branch_that_is_led_elsewhere_leaves_no_neighbour_behind)
 	CHECK_EQ(ch__block_at(rig.heap, rig_record(own))->in_head, 0);
 	rig_check(&rig);
 	CHECK(rig_is_there(sources[0]) && rig_is_there(sources[1]));
-	rig_end(&rig);
 }
 
-TEST(guard_of_a_block_that_went_is_given_back)
+TEST_RIG(guard_of_a_block_that_went_is_given_back)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_open open = {.size = sizeof open, .hot_bytes = 16, .entry = CH_ENTRY_GUARD};
 	size_t before = 0;
 	for (int round = 0; round < 4; round++) {
@@ -233,7 +214,6 @@ TEST(guard_of_a_block_that_went_is_given_back)
 			before = ch__meta_bytes(rig.heap->meta);
 		CHECK_EQ(ch__meta_bytes(rig.heap->meta), before);
 	}
-	rig_end(&rig);
 }
 
 static struct rig staying_rig;
@@ -275,10 +255,9 @@ TEST(s31_records_of_blocks_that_a_lost_thread_had_serve_the_child)
 }
 
 /* The test plays a stack that went in the middle of callbacks. */
-TEST(fiber_has_no_callbacks_of_who_had_its_record)
+TEST_RIG(fiber_has_no_callbacks_of_who_had_its_record)
 {
 	static uint64_t stack[64];
-	struct rig rig = rig_start(1 << 20);
 	struct ch_fiber *fiber, *next;
 	CHECK_EQ(ch_fiber_attach(rig.heap, stack, stack + 64, &fiber), CH_OK);
 	fiber->deliveries = 16;
@@ -286,25 +265,21 @@ TEST(fiber_has_no_callbacks_of_who_had_its_record)
 	CHECK_EQ(ch_fiber_attach(rig.heap, stack, stack + 64, &next), CH_OK);
 	CHECK(next == fiber && next->deliveries == 0);
 	CHECK_EQ(ch_fiber_detach(next), CH_OK);
-	rig_end(&rig);
 }
 
 /* As if the thread before had ended in the middle of callbacks. */
-TEST(thread_has_no_callbacks_of_who_had_its_record)
+TEST_RIG(thread_has_no_callbacks_of_who_had_its_record)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch__thread *self = ch__thread_self(rig.heap);
 	self->deliveries = 16;
 	CHECK_EQ(ch_thread_detach(rig.heap), CH_OK);
 	CHECK_EQ(ch_thread_attach(rig.heap, NULL, NULL), CH_OK);
 	CHECK(ch__thread_self(rig.heap) == self && self->deliveries == 0);
-	rig_end(&rig);
 }
 
-TEST(lists_that_grow_give_their_old_memory_back)
+TEST_RIG_BY(lists_that_grow_give_their_old_memory_back, rig_start(16 << 20))
 {
 	enum { BLOCKS = 5 * CH__QUEUE_MIN };
-	struct rig rig = rig_start(16 << 20);
 	struct ch_heap *heap = rig.heap;
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	const struct ch__thread *self = ch__thread_self(heap);
@@ -328,7 +303,6 @@ TEST(lists_that_grow_give_their_old_memory_back)
 	CHECK(heap->marker.queue_mask > mask);
 	CHECK(ch__meta_bytes(heap->meta) - before <
 	      (heap->marker.queue_mask + 1) * sizeof *heap->marker.queue);
-	rig_end(&rig);
 }
 
 /* --- records of owners --- */
@@ -341,9 +315,8 @@ static void release_at_once(const struct rig *rig, struct ch_owner owner, uint64
 }
 
 /* Other code may have called the first owner by its cell: the owner stays until a collection. */
-TEST(owner_has_no_callers_of_who_had_its_record)
+TEST_RIG(owner_has_no_callers_of_who_had_its_record)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_owner caller = rig_owner(&rig, "caller"), called = rig_owner(&rig, "called");
 	struct ch_owner next;
 	struct emitter e;
@@ -357,13 +330,11 @@ TEST(owner_has_no_callers_of_who_had_its_record)
 	while (ch__handle_index(next.bits) != ch__handle_index(called.bits));
 	CHECK(next.bits != called.bits);
 	release_at_once(&rig, next, 1);
-	rig_end(&rig);
 }
 
 /* The table of owners has no memory for one more. */
-TEST(name_of_an_owner_without_a_record_is_given_back)
+TEST_RIG(name_of_an_owner_without_a_record_is_given_back)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner;
 	do
 		owner = rig_owner(&rig, "owner");
@@ -374,15 +345,13 @@ TEST(name_of_an_owner_without_a_record_is_given_back)
 	ch__os_fail_at(0, false);
 	CHECK_EQ(status, CH_E_MEMORY);
 	CHECK_EQ(rig.heap->names_count, names);
-	rig_end(&rig);
 }
 
 /* Each count of cycles gives newborns another stamp, and an edge to an OPEN block ends the block's
  * infancy before its commit. */
-TEST(block_with_an_edge_before_its_commit_dies_whatever_the_count_of_cycles)
+TEST_RIG(block_with_an_edge_before_its_commit_dies_whatever_the_count_of_cycles)
 {
 	enum { STAMPS = 4 };
-	struct rig rig = rig_start(1 << 20);
 	for (int stamp = 0; stamp < STAMPS; stamp++) {
 		for (int cycle = 0; cycle < 2; cycle++) {
 			struct ch_owner owner = rig_owner(&rig, "owner");
@@ -406,5 +375,4 @@ TEST(block_with_an_edge_before_its_commit_dies_whatever_the_count_of_cycles)
 			CHECK_EQ(ch_owner_release(owner, CH_RELEASE_COLLECT), CH_OK);
 		}
 	}
-	rig_end(&rig);
 }

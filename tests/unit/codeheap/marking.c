@@ -161,14 +161,12 @@ static void make_entries(const struct rig *rig, void *arg)
 	}
 }
 
-TEST(entries_that_are_more_than_the_queue_holds_are_roots)
+TEST_RIG_BY(entries_that_are_more_than_the_queue_holds_are_roots, rig_start(4 << 20))
 {
-	struct rig rig = rig_start(4 << 20);
 	rig_apart(&rig, make_entries, NULL);
 	rig_collect(&rig, 1);
 	CHECK_EQ(rig.heap->marker.queue_mask, CH__QUEUE_MIN - 1);
 	expect_blocks(entries, ENTRIES);
-	rig_end(&rig);
 }
 
 /* --- a queue filled to the last place --- */
@@ -479,9 +477,8 @@ static void add_many(const struct rig *rig, void *arg)
 	}
 }
 
-TEST(code_on_which_nothing_hangs_is_on_no_list_of_roots)
+TEST_RIG(code_on_which_nothing_hangs_is_on_no_list_of_roots)
 {
-	struct rig rig = rig_start(1 << 20);
 	uint32_t count = 5000, listed = 0;
 	rig_apart(&rig, add_many, &count);
 	rig_collect(&rig, 1);
@@ -490,7 +487,6 @@ TEST(code_on_which_nothing_hangs_is_on_no_list_of_roots)
 	CHECK_EQ(listed, 0);
 	CHECK_EQ(rig_stats(&rig).marked_blocks_last, 0);
 	CHECK_EQ(rig_stats(&rig).blocks_now, count);
-	rig_end(&rig);
 }
 
 /* --- a cycle that is given up --- */

@@ -215,14 +215,12 @@ TEST(fork_by_who_holds_a_lock_ends_the_process)
 }
 
 /* A sink asks for the names of blocks through a pointer; clang does not follow the pointer. */
-TEST(names_are_told_to_a_sink_without_a_lock_out_of_order)
+TEST_RIG(names_are_told_to_a_sink_without_a_lock_out_of_order)
 {
-	struct rig rig = rig_start(1 << 20);
 	rig_block(rig_owner(&rig, "named"), 1);
 	CHECK_EQ(ch_sink_set(rig.heap, CH_SINK_PERF_MAP), CH_OK);
 	rig_block(rig_owner(&rig, "late"), 2);
 	CHECK_EQ(ch_sink_flush(rig.heap), CH_OK);
-	rig_end(&rig);
 }
 
 /* --- calls left by longjmp (docs/guarantees.md, section 2) --- */
@@ -337,12 +335,10 @@ TEST(call_that_was_left_by_longjmp_is_found_by_the_next_one)
 	expect_panic(leave_a_lock, "a call was left by longjmp");
 }
 
-TEST(visit_that_was_left_by_longjmp_has_its_thread_refused)
+TEST_RIG(visit_that_was_left_by_longjmp_has_its_thread_refused)
 {
-	struct rig rig = rig_start(1 << 20);
 	rig_block(rig_owner(&rig, "first"), 1);
 	expect_signal(leave_a_visit, &rig, 0);
-	rig_end(&rig);
 }
 
 TEST(region_that_was_left_by_longjmp_is_found_by_the_next_one)

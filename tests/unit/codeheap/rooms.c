@@ -53,16 +53,14 @@ static bool is_readable(const uint8_t *at)
 	return is_read;
 }
 
-TEST(room_does_not_run_before_its_commit)
+TEST_RIG_BY(room_does_not_run_before_its_commit, rig_start(POOL))
 {
-	struct rig rig = rig_start(POOL);
 	struct emitter e = open_room(&rig, ROOM, 5);
 	CHECK(e.code.hot_bytes >= ROOM);
 	CHECK_EQ(is_readable(e.code.exec), !is_room(&rig, e.code.block));
 	CHECK_EQ(ch_block_commit(&e.code, 1), CH_OK);
 	CHECK(!is_room(&rig, e.code.block));
 	CHECK(is_readable(e.code.exec));
-	rig_end(&rig);
 }
 
 /* Private memory has no rooms, nor has a process under Valgrind. */
@@ -76,9 +74,8 @@ static bool has_rooms(const struct rig *rig)
 
 /* Of two rooms that are committed together, the second does not get its memory. The first may be
  * written again, and be longer. */
-TEST(rooms_whose_commit_was_refused_are_written_again)
+TEST_RIG_BY(rooms_whose_commit_was_refused_are_written_again, rig_start(POOL))
 {
-	struct rig rig = rig_start(POOL);
 	uint32_t refused = 0;
 	enum ch_status status = CH_E_OS;
 	for (uint64_t nth = 1; status != CH_OK; nth++) {
@@ -110,13 +107,11 @@ TEST(rooms_whose_commit_was_refused_are_written_again)
 		CHECK(!rig_is_there(codes[0].block));
 	}
 	CHECK(refused > 0 || !has_rooms(&rig));
-	rig_end(&rig);
 }
 
 /* A room that was shorter when it was refused, and one that is given up then. */
-TEST(room_whose_commit_was_refused_is_given_up_or_ends_before)
+TEST_RIG_BY(room_whose_commit_was_refused_is_given_up_or_ends_before, rig_start(POOL))
 {
-	struct rig rig = rig_start(POOL);
 	for (uint64_t nth = 1; nth < 40; nth++) {
 		struct emitter one = open_room(&rig, ROOM, 1), two = open_room(&rig, ROOM, 2);
 		struct ch_code codes[] = {one.code, two.code};
@@ -134,13 +129,11 @@ TEST(room_whose_commit_was_refused_is_given_up_or_ends_before)
 		rig_check(&rig);
 		rig_collect(&rig, 3);
 	}
-	rig_end(&rig);
 }
 
 /* Whatever call fails: a room that is refused at its commit, and given up, leaves no mapping. */
-TEST(room_whose_commit_was_refused_leaves_no_mapping)
+TEST_RIG_BY(room_whose_commit_was_refused_leaves_no_mapping, rig_start(POOL))
 {
-	struct rig rig = rig_start(POOL);
 	enum ch_status status = CH_E_OS;
 	for (uint64_t nth = 1; status != CH_OK; nth++) {
 		struct emitter e = open_room(&rig, ROOM, 1);
@@ -153,13 +146,11 @@ TEST(room_whose_commit_was_refused_leaves_no_mapping)
 			CHECK_EQ(ch_block_abort(&e.code), CH_OK);
 		}
 	}
-	rig_end(&rig);
 }
 
 /* The chunks of a room are of the kind that the room's frames ask for. */
-TEST(room_of_code_with_frames_of_its_own_lies_in_chunks_of_their_kind)
+TEST_RIG_BY(room_of_code_with_frames_of_its_own_lies_in_chunks_of_their_kind, rig_start(POOL))
 {
-	struct rig rig = rig_start(POOL);
 	struct ch_open open = {.owner = rig_owner(&rig, "room"),
 			       .hot_bytes = ROOM,
 			       .flags = CH_OPEN_OWN_FRAMES};
@@ -171,27 +162,23 @@ TEST(room_of_code_with_frames_of_its_own_lies_in_chunks_of_their_kind)
 	CHECK_EQ(emit_commit(&e), CH_OK);
 	rig_check(&rig);
 	CHECK_EQ(code_call(e.code.exec), 5);
-	rig_end(&rig);
 }
 
 /* Chunks in use leave no run of chunks for a room: the block then has memory from the open on. */
-TEST(large_block_between_used_chunks_is_no_room)
+TEST_RIG_BY(large_block_between_used_chunks_is_no_room, rig_start(4 * CHUNK))
 {
-	struct rig rig = rig_start(4 * CHUNK);
 	struct emitter first = open_room(&rig, 9, 1);
 	struct emitter e = open_room(&rig, 3 * CHUNK + CHUNK / 2, 5);
 	CHECK(!is_room(&rig, e.code.block));
 	CHECK_EQ(ch_block_commit(&e.code, 1), CH_OK);
 	CHECK_EQ(code_call(e.code.exec), 5);
 	CHECK_EQ(ch_block_abort(&first.code), CH_OK);
-	rig_end(&rig);
 }
 
 /* A cold part lies at the end: such a block has its memory from the open on, so that its commit
  * needs none. */
-TEST(large_block_with_a_cold_part_is_no_room)
+TEST_RIG_BY(large_block_with_a_cold_part_is_no_room, rig_start(POOL))
 {
-	struct rig rig = rig_start(POOL);
 	struct ch_open open = {
 		.owner = rig_owner(&rig, "parts"), .hot_bytes = ROOM, .cold_bytes = 64};
 	struct emitter e;
@@ -202,13 +189,11 @@ TEST(large_block_with_a_cold_part_is_no_room)
 	CHECK_EQ(emit_commit(&e), CH_OK);
 	ch__os_pretended.commit_error = 0;
 	CHECK_EQ(code_call(e.code.exec), 5);
-	rig_end(&rig);
 }
 
 /* The memory of a room that came and went serves pages, spans and rooms as before. */
-TEST(rooms_come_and_go)
+TEST_RIG_BY(rooms_come_and_go, rig_start(POOL))
 {
-	struct rig rig = rig_start(POOL);
 	for (uint32_t i = 0; i < 60; i++) {
 		struct emitter e = open_room(&rig, ROOM + i * 100000, i);
 		struct emitter small = open_room(&rig, 100 + i * 10000, i);
@@ -226,13 +211,11 @@ TEST(rooms_come_and_go)
 		if (i % 5 == 4)
 			rig_collect(&rig, 3);
 	}
-	rig_end(&rig);
 }
 
 /* A room used up to its last chunk shares that chunk with others, who stay when it goes. */
-TEST(others_in_the_last_chunk_of_a_room_stay_when_it_goes)
+TEST_RIG_BY(others_in_the_last_chunk_of_a_room_stay_when_it_goes, rig_start(4 * CHUNK))
 {
-	struct rig rig = rig_start(4 * CHUNK);
 	struct emitter e = open_room(&rig, 4 * CHUNK - CHUNK / 2, 1);
 	CHECK(e.code.hot_bytes > FAR + e.at);
 	write_far(&e);
@@ -245,14 +228,12 @@ TEST(others_in_the_last_chunk_of_a_room_stay_when_it_goes)
 	rig_check(&rig);
 	CHECK_EQ(ch_block_commit(&small.code, 1), CH_OK);
 	CHECK_EQ(code_call(small.code.exec), 2);
-	rig_end(&rig);
 }
 
 /* Code that was committed dies as traps, whatever the system refuses then. Unwinders know all its
  * pages, also those behind the bytes that were asked for. */
-TEST(room_used_to_its_end_is_a_room_no_more)
+TEST_RIG_BY(room_used_to_its_end_is_a_room_no_more, rig_start(4 * CHUNK))
 {
-	struct rig rig = rig_start(4 * CHUNK);
 	struct emitter e = open_room(&rig, 4 * CHUNK - CHUNK / 2, 1);
 	uint32_t last = e.code.hot_bytes - e.at;
 	memcpy(e.code.write + last, e.code.write, e.at);
@@ -268,7 +249,6 @@ TEST(room_used_to_its_end_is_a_room_no_more)
 			(uint32_t)((uintptr_t)e.code.exec + at - pool->exec_base) >>
 				pool->page_log2,
 			CH_FRAME_POINTER));
-	rig_end(&rig);
 }
 
 static void fork_and_call(struct emitter *e)
@@ -343,9 +323,8 @@ TEST(refused_rooms_keep_the_pages_of_one)
 	}
 }
 
-TEST(room_that_waits_for_the_system_is_back_after_a_collection)
+TEST_RIG_BY(room_that_waits_for_the_system_is_back_after_a_collection, rig_start(POOL))
 {
-	struct rig rig = rig_start(POOL);
 	struct emitter e = open_room(&rig, ROOM, 1);
 	bool was_room = is_room(&rig, e.code.block);
 	ch__os_fail_at(1, true);
@@ -354,13 +333,11 @@ TEST(room_that_waits_for_the_system_is_back_after_a_collection)
 	CHECK_EQ(rig.heap->pool->inner->spans_retired, was_room);
 	rig_collect(&rig, 1);
 	CHECK_EQ(rig.heap->pool->inner->spans_retired, 0);
-	rig_end(&rig);
 }
 
 /* The page behind a room is the first of a run that a collection may bring back. */
-TEST(run_behind_a_room_counts_from_its_first_page)
+TEST_RIG_BY(run_behind_a_room_counts_from_its_first_page, rig_start(POOL))
 {
-	struct rig rig = rig_start(POOL);
 	struct emitter e = open_room(&rig, ROOM, 1);
 	struct ch__pool *pool = rig.heap->pool;
 	uint32_t pages = ch__pool_chunk_pages(pool), first = ch__pool_take_span(pool, pages, 0);
@@ -377,13 +354,11 @@ TEST(run_behind_a_room_counts_from_its_first_page)
 	CHECK_EQ(error, 0);
 	ch__pool_release_span(pool, first);
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
-	rig_end(&rig);
 }
 
 /* A room that dies leaves no memory: where the system has none, no collection would help. */
-TEST(room_is_no_memory_that_a_collection_brings_back)
+TEST_RIG_BY(room_is_no_memory_that_a_collection_brings_back, rig_start(POOL))
 {
-	struct rig rig = rig_start(POOL);
 	struct emitter small, e = open_room(&rig, ROOM, 1);
 	struct ch_open open = {.owner = rig_owner(&rig, "small"), .hot_bytes = 9};
 	bool was_room = is_room(&rig, e.code.block);
@@ -396,7 +371,6 @@ TEST(room_is_no_memory_that_a_collection_brings_back)
 	if (was_room)
 		CHECK_EQ(emit_open_as(&small, &open), CH_E_MEMORY);
 	ch__os_pretended.commit_error = 0;
-	rig_end(&rig);
 }
 
 /* A room is a mapping a chunk. At the limit of mappings, a room that is refused half made, and a
@@ -426,10 +400,9 @@ TEST(room_at_the_limit_of_mappings_gives_its_mappings_back)
 
 /* Bytes of the emitter that are not used become traps, also those before used_from. All of the
  * room's pages behind the used ones go back. */
-TEST(room_keeps_what_is_used_of_it)
+TEST_RIG_BY(room_keeps_what_is_used_of_it, rig_start(POOL))
 {
 	enum { FROM = 64 };
-	struct rig rig = rig_start(POOL);
 	struct emitter e;
 	struct ch_open open = {.owner = rig_owner(&rig, "room"), .hot_bytes = ROOM - CHUNK / 2,
 			       .align = 4096};
@@ -450,13 +423,11 @@ TEST(room_keeps_what_is_used_of_it)
 	CHECK(!memcmp(e.code.exec + FAR - CHUNK, &ch__arch_traps, 8));
 	CHECK(!memcmp(e.code.exec + (e.code.used_to + 15) / 8 * 8, &ch__arch_traps, 8));
 	CHECK_EQ(rig.heap->pool->pages_used - used, (4096 + e.code.used_to + page - 1) / page);
-	rig_end(&rig);
 }
 
 /* A limit of address space leaves none for the second view of a room that lands. */
-TEST(large_block_is_no_room_where_address_space_is_limited)
+TEST_RIG_BY(large_block_is_no_room_where_address_space_is_limited, rig_start(POOL))
 {
-	struct rig rig = rig_start(POOL);
 	struct rlimit limit;
 	CHECK_EQ(getrlimit(RLIMIT_AS, &limit), 0);
 	limit.rlim_cur = limit.rlim_max - 1; /* not RLIM_INFINITY */
@@ -465,7 +436,6 @@ TEST(large_block_is_no_room_where_address_space_is_limited)
 	CHECK(!is_room(&rig, e.code.block));
 	CHECK_EQ(ch_block_commit(&e.code, 1), CH_OK);
 	CHECK_EQ(code_call(e.code.exec), 5);
-	rig_end(&rig);
 }
 
 static bool is_executable(const uint8_t *at)
@@ -483,9 +453,8 @@ static bool is_executable(const uint8_t *at)
 	return access[2] == 'x';
 }
 
-TEST(room_does_not_run_in_a_child_before_its_commit)
+TEST_RIG_BY(room_does_not_run_in_a_child_before_its_commit, rig_start(POOL))
 {
-	struct rig rig = rig_start(POOL);
 	struct emitter e = open_room(&rig, ROOM, 3);
 	bool runs = !is_room(&rig, e.code.block);
 	pid_t child = fork_child();
@@ -495,7 +464,6 @@ TEST(room_does_not_run_in_a_child_before_its_commit)
 	int status;
 	CHECK(waitpid(child, &status, 0) == child && status == 0);
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
-	rig_end(&rig);
 }
 
 /* Returns a room that landed up to `far`, while the commit was refused for the sake of another. */

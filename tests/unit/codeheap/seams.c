@@ -167,9 +167,8 @@ TEST(time_that_a_vm_takes_to_stop_its_world_is_none_of_the_wait)
 
 /* The least values of the triggers double while collections take more than a tenth of the time, and
  * come down when collections take less than a fortieth. */
-TEST(clock_says_how_much_of_the_time_collections_take)
+TEST_RIG(clock_says_how_much_of_the_time_collections_take)
 {
-	struct rig rig = rig_start(1 << 20);
 	begin_time();
 	CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
 	uint32_t doublings = atomic_load(&rig.heap->floor_doublings);
@@ -186,7 +185,6 @@ TEST(clock_says_how_much_of_the_time_collections_take)
 		CHECK_EQ(atomic_load(&rig.heap->floor_doublings), --doublings);
 	}
 	ch__os_pretended.clock = NULL;
-	rig_end(&rig);
 }
 
 /* --- the collector --- */
@@ -266,13 +264,12 @@ static void change_errno_at_death(struct ch__listener *dying, const uint64_t *bl
 
 /* Each call of the system fails once. Code that gets no memory for its commit is aborted, and what
  * the abort meets is not told. */
-TEST(code_that_is_given_up_has_the_errno_of_its_commit)
+TEST_RIG_BY(code_that_is_given_up_has_the_errno_of_its_commit, rig_start(32 << 20))
 {
 	enum { LARGE = 5 << 20 };
 	static const struct ch__listener_calls deaths = {.blocks_die = change_errno_at_death};
 	static struct ch__listener hears = {.calls = &deaths};
 	static uint8_t bytes[LARGE];
-	struct rig rig = rig_start(32 << 20);
 	bool was_last = false;
 	ch__listener_add(rig.heap, &hears);
 	for (uint64_t nth = 1; !was_last; nth++) {
@@ -286,7 +283,6 @@ TEST(code_that_is_given_up_has_the_errno_of_its_commit)
 		CHECK(status != CH_OK ||
 		      ch_code_free(rig.heap, code, CH_RELEASE_NOT_RUNNING) == CH_OK);
 	}
-	rig_end(&rig);
 }
 
 /* Both calls come where the VM knows of no call of the system. */
@@ -311,9 +307,8 @@ TEST(listeners_leave_errno_alone)
 }
 
 /* What the listener waits for in the parent, the child's listener may not want. */
-TEST(child_of_fork_awaits_no_use_for_its_parent)
+TEST_RIG(child_of_fork_awaits_no_use_for_its_parent)
 {
-	struct rig rig = rig_start(1 << 20);
 	ch__listener_add(rig.heap, &listener);
 	ch__listener_await_use(rig.heap);
 	pid_t child = fork_child();
@@ -324,14 +319,12 @@ TEST(child_of_fork_awaits_no_use_for_its_parent)
 	expect_exit(child, 0);
 	ch__listeners_use(rig.heap);
 	CHECK_EQ(used, 1);
-	rig_end(&rig);
 }
 
 /* A thread of the parent that did not stop holds up nothing in the child. */
-TEST(child_of_fork_blames_no_thread_of_its_parent)
+TEST_RIG(child_of_fork_blames_no_thread_of_its_parent)
 {
 	struct ch_ops ops = {.size = sizeof ops, .collect_wanted = rig_count_asked};
-	struct rig rig = rig_start(1 << 20);
 	struct ch_vm *vm;
 	unsigned asked = 0;
 	/* The vm is asked for collections, so no open makes one, which would forget the thread. */
@@ -349,7 +342,6 @@ TEST(child_of_fork_blames_no_thread_of_its_parent)
 	}
 	expect_exit(child, 0);
 	CHECK_EQ(ch_vm_detach(vm), CH_OK);
-	rig_end(&rig);
 }
 
 static uint64_t dead_handles[8];
@@ -372,11 +364,10 @@ static bool was_told_dead(struct ch_block block)
 }
 
 /* The blocks of a released owner end together, and the listener hears of them in one call. */
-TEST(listener_hears_of_each_block_that_dies_by_its_handle)
+TEST_RIG(listener_hears_of_each_block_that_dies_by_its_handle)
 {
 	static const struct ch__listener_calls deaths = {.blocks_die = note_deaths};
 	enum { BLOCKS = 3 };
-	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	struct ch_block blocks[BLOCKS];
 	listener.calls = &deaths;
@@ -388,7 +379,6 @@ TEST(listener_hears_of_each_block_that_dies_by_its_handle)
 	CHECK_EQ(dead_count, BLOCKS);
 	for (uint32_t i = 0; i < BLOCKS; i++)
 		CHECK(was_told_dead(blocks[i]));
-	rig_end(&rig);
 }
 
 static struct ch__owner *goes;
@@ -406,10 +396,9 @@ static void give_record_away(struct ch__listener *of, const uint64_t *handles, s
 
 /* Between two batches other threads have their turn: the last blocks may die, and the record may
  * become another owner's. */
-TEST(release_leaves_the_owner_that_got_the_record_alone)
+TEST_RIG(release_leaves_the_owner_that_got_the_record_alone)
 {
 	static const struct ch__listener_calls deaths = {.blocks_die = give_record_away};
-	struct rig rig = rig_start(1 << 20);
 	struct ch_owner handle = rig_owner(&rig, "owner");
 	struct ch__owner *owner = ch__owner_at(rig.heap, ch__handle_index(handle.bits));
 	listener.calls = &deaths;
@@ -424,7 +413,6 @@ TEST(release_leaves_the_owner_that_got_the_record_alone)
 	atomic_fetch_sub(&owner->generation, CH__LIVES);
 	rig_collect(&rig, 3);
 	CHECK_EQ(told_dead, CH__KILLED_AT_ONCE + 3);
-	rig_end(&rig);
 }
 
 static struct rig *of_code;
@@ -435,9 +423,8 @@ static void *leave_to_a_collection(void *code)
 	return NULL;
 }
 
-TEST(code_that_a_stranger_leaves_to_a_collection_counts_as_dead)
+TEST_RIG(code_that_a_stranger_leaves_to_a_collection_counts_as_dead)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_open open = {.heap = rig.heap, .hot_bytes = 16};
 	struct emitter e;
 	pthread_t stranger;
@@ -449,22 +436,19 @@ TEST(code_that_a_stranger_leaves_to_a_collection_counts_as_dead)
 	CHECK_EQ(pthread_create(&stranger, NULL, leave_to_a_collection, e.code.exec), 0);
 	CHECK_EQ(pthread_join(stranger, NULL), 0);
 	CHECK(rig.heap->dead_bytes > before);
-	rig_end(&rig);
 }
 
 /* A profile and a statistics file listen to the same heap. */
-TEST(each_listener_of_a_heap_hears_of_a_death)
+TEST_RIG(each_listener_of_a_heap_hears_of_a_death)
 {
 	static const struct ch__listener_calls deaths = {.blocks_die = note_deaths};
 	static struct ch__listener two[2] = {{.calls = &deaths}, {.calls = &deaths}};
-	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	for (int i = 0; i < 2; i++)
 		ch__listener_add(rig.heap, &two[i]);
 	(void)rig_block(owner, 1);
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
 	CHECK_EQ(dead_count, 2);
-	rig_end(&rig);
 }
 
 static unsigned ended;
@@ -501,11 +485,10 @@ static void count_fork_over(struct ch__listener *of)
 }
 
 /* A process has no 255 heaps for this case: the one heap takes the last number. */
-TEST(listener_of_the_last_heap_hears_of_a_fork)
+TEST_RIG(listener_of_the_last_heap_hears_of_a_fork)
 {
 	static const struct ch__listener_calls both = {.fork_prepare = count_fork,
 						       .fork_parent = count_fork_over};
-	struct rig rig = rig_start(1 << 20);
 	listener.calls = &both;
 	ch__listener_add(rig.heap, &listener);
 	atomic_store(&ch__heaps[CH__HEAPS_MAX], rig.heap);
@@ -518,7 +501,6 @@ TEST(listener_of_the_last_heap_hears_of_a_fork)
 	CHECK_EQ(forks, 1);
 	CHECK_EQ(forks_over, 1);
 	expect_exit(child, 0);
-	rig_end(&rig);
 }
 
 static struct ch__block *edged;
@@ -547,10 +529,9 @@ static struct ch_block make(struct ch_owner owner, enum ch_kind kind, struct ch_
 
 /* The first 64 blocks of the walk end with code, and the block that comes next is the code's data:
  * data goes with the code, so the walk goes on behind a block that died meanwhile. */
-TEST(release_passes_a_block_once_that_other_code_has_an_edge_to)
+TEST_RIG_BY(release_passes_a_block_once_that_other_code_has_an_edge_to, rig_start(4 << 20))
 {
 	static const struct ch__listener_calls deaths = {.blocks_die = count_walks};
-	struct rig rig = rig_start(4 << 20);
 	struct ch_owner owner = rig_owner(&rig, "owner"), other = rig_owner(&rig, "other");
 	struct ch_block none = {0}, to;
 	for (int i = 0; i < 200; i++)
@@ -565,7 +546,6 @@ TEST(release_passes_a_block_once_that_other_code_has_an_edge_to)
 	CHECK_EQ(walks, 1);
 	CHECK_EQ(rig_stats(&rig).blocks_now, 2);
 	edged->flags &= (uint8_t)~CH__FLAG_IMMORTAL;
-	rig_end(&rig);
 }
 
 static enum ch_status refuse(struct ch_heap *heap, const char **stats_file, bool may_fail)
@@ -617,9 +597,8 @@ TEST(each_observer_hears_of_a_heap)
 }
 
 /* A question takes a lock and reads the clock. */
-TEST(poll_seldom_asks_for_names_that_wait)
+TEST_RIG(poll_seldom_asks_for_names_that_wait)
 {
-	struct rig rig = rig_start(1 << 20);
 	atomic_store(&rig.heap->sinks_wait, 3);
 	for (uint32_t left = 2; left > 0; left--) {
 		ch__tell_poll(rig.heap);
@@ -627,7 +606,6 @@ TEST(poll_seldom_asks_for_names_that_wait)
 	}
 	ch__tell_poll(rig.heap);
 	CHECK_EQ(atomic_load(&rig.heap->sinks_wait), 0);
-	rig_end(&rig);
 }
 
 static void wish_twice(void *unused)
@@ -666,9 +644,8 @@ TEST(statistics_file_that_nobody_can_write_is_refused_and_the_environments_told_
 			"has not\n");
 }
 
-TEST(fallbacks_are_as_many_as_there_is_room_for)
+TEST_RIG(fallbacks_are_as_many_as_there_is_room_for)
 {
-	struct rig rig = rig_start(1 << 20);
 	uintptr_t found[3] = {0};
 	struct ch_owner owner;
 	for (uintptr_t fallback = 8; fallback <= 24; fallback += 8)
@@ -678,12 +655,10 @@ TEST(fallbacks_are_as_many_as_there_is_room_for)
 	CHECK_EQ(ch__look_fallbacks(rig.heap, found, 2), 2);
 	ch__look_unlock_blocks(rig.heap);
 	CHECK(found[0] && found[1] && !found[2]);
-	rig_end(&rig);
 }
 
-TEST(owners_that_are_gone_or_were_given_no_fallback_have_none)
+TEST_RIG(owners_that_are_gone_or_were_given_no_fallback_have_none)
 {
-	struct rig rig = rig_start(1 << 20);
 	uintptr_t found[2] = {0};
 	struct ch_owner gone, bare;
 	CHECK_EQ(ch_owner_create(rig.vm, NULL, (const void *)8, NULL, &gone), CH_OK);
@@ -692,17 +667,14 @@ TEST(owners_that_are_gone_or_were_given_no_fallback_have_none)
 	ch__look_lock_blocks(rig.heap);
 	CHECK_EQ(ch__look_fallbacks(rig.heap, found, 2), 0);
 	ch__look_unlock_blocks(rig.heap);
-	rig_end(&rig);
 }
 
-TEST(cell_of_a_released_owner_holds_the_fallback_before_any_cycle)
+TEST_RIG(cell_of_a_released_owner_holds_the_fallback_before_any_cycle)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "o"), bare = rig_owner(&rig, "bare");
 	CHECK_EQ(ch_owner_set_entry(owner, rig_block(owner, 1)), CH_OK);
 	const void *const *cell = ch_owner_cell(owner);
 	CHECK(*cell != *ch_owner_cell(bare));
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_COLLECT), CH_OK);
 	CHECK(*cell == *ch_owner_cell(bare));
-	rig_end(&rig);
 }

@@ -27,9 +27,8 @@ static struct rig start(void)
 }
 
 /* A thread looked for room before places left the quarantine, and then sees no place waiting. */
-TEST(places_that_leave_the_quarantine_are_told_to_who_looked_before)
+TEST_RIG_BY(places_that_leave_the_quarantine_are_told_to_who_looked_before, start())
 {
-	struct rig rig = start();
 	struct ch_heap *heap = rig.heap;
 	struct filled f = fill_pool(&rig, 2, 60);
 	/* Fewer than a step of the sweep frees: the next step would wait for the steps before. */
@@ -47,15 +46,13 @@ TEST(places_that_leave_the_quarantine_are_told_to_who_looked_before)
 	if (told != (has_freed ? 1 : 0))
 		FAIL("space_free: places left the quarantine, and it was told %d times", told);
 	forget(&f);
-	rig_end(&rig);
 }
 
 /* A core may have fetched the dead code, and would run it in place of the new code. The place is
  * used again after a core synchronization, unless cores follow published code. No core has fetched
  * code that was never published. */
-TEST(place_of_released_code_waits_where_fetch_does_not_follow)
+TEST_RIG_BY(place_of_released_code_waits_where_fetch_does_not_follow, start())
 {
-	struct rig rig = start();
 	struct ch_owner owner = rig_owner(&rig, "released");
 	struct ch_block block = rig_block(owner, 1);
 	const uint8_t *exec = block_info(block).exec;
@@ -71,14 +68,12 @@ TEST(place_of_released_code_waits_where_fetch_does_not_follow)
 	size_t before = atomic_load(&rig.heap->quarantine_bytes);
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
 	CHECK_EQ(atomic_load(&rig.heap->quarantine_bytes), before);
-	rig_end(&rig);
 }
 
 /* A thread has asked for a core synchronization, which this core may have passed, and is about to
  * count the synchronization as done. Code freed in between waits for another synchronization. */
-TEST(place_that_is_freed_while_cores_are_told_waits_for_the_next_time)
+TEST_RIG_BY(place_that_is_freed_while_cores_are_told_waits_for_the_next_time, start())
 {
-	struct rig rig = start();
 	struct ch_heap *heap = rig.heap;
 	struct ch_owner source = rig_owner(&rig, "source"), owner = rig_owner(&rig, "released");
 	struct ch_branch branch;
@@ -96,13 +91,11 @@ TEST(place_that_is_freed_while_cores_are_told_waits_for_the_next_time)
 		     (int)atomic_load(&heap->quarantine_bytes));
 	CHECK_EQ(ch_heap_collect(heap), CH_OK);
 	CHECK_EQ(atomic_load(&heap->quarantine_bytes), 0);
-	rig_end(&rig);
 }
 
 /* A core may have fetched the way out of the source, which runs on. */
-TEST(place_waits_where_the_source_of_its_branch_was_invalidated)
+TEST_RIG_BY(place_waits_where_the_source_of_its_branch_was_invalidated, start())
 {
-	struct rig rig = start();
 	struct ch_owner owner = rig_owner(&rig, "released");
 	struct ch_branch branch;
 	struct ch_block source = rig_jumper(rig_owner(&rig, "source"), NULL, &branch);
@@ -110,13 +103,11 @@ TEST(place_waits_where_the_source_of_its_branch_was_invalidated)
 	CHECK_EQ(ch_blocks_invalidate(&source, 1, NULL), CH_OK);
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
 	CHECK(atomic_load(&rig.heap->quarantine_bytes) > 0);
-	rig_end(&rig);
 }
 
 /* Cores were told in between: the first place has waited for them. */
-TEST(place_that_has_waited_goes_back_though_another_comes_to_wait)
+TEST_RIG_BY(place_that_has_waited_goes_back_though_another_comes_to_wait, start())
 {
-	struct rig rig = start();
 	struct ch_heap *heap = rig.heap;
 	struct ch_branch branch;
 	uint64_t waits[2];
@@ -133,14 +124,12 @@ TEST(place_that_has_waited_goes_back_though_another_comes_to_wait)
 	CHECK(ch__quarantine_advance(heap, false));
 	ch__heap_unlock(heap);
 	CHECK_EQ(atomic_load(&heap->quarantine_bytes), waits[1] - waits[0]);
-	rig_end(&rig);
 }
 
 /* No core is told in between. */
-TEST(place_waits_on_when_another_place_comes_to_wait)
+TEST_RIG_BY(place_waits_on_when_another_place_comes_to_wait, start())
 {
 	enum { RELEASES = 3 };
-	struct rig rig = start();
 	struct ch_heap *heap = rig.heap;
 	struct ch_branch branch;
 	uint64_t waits = 0;
@@ -158,14 +147,12 @@ TEST(place_waits_on_when_another_place_comes_to_wait)
 	CHECK_EQ(atomic_load(&heap->quarantine_bytes), waits);
 	CHECK_EQ(ch_heap_collect(heap), CH_OK);
 	CHECK_EQ(atomic_load(&heap->quarantine_bytes), 0);
-	rig_end(&rig);
 }
 
 /* One step of the sweep ends several blocks. None of their places is free before cores are told. */
-TEST(places_of_blocks_that_die_together_all_wait)
+TEST_RIG_BY(places_of_blocks_that_die_together_all_wait, start())
 {
 	enum { BLOCKS = 3, CYCLES_MOST = 4 };
-	struct rig rig = start();
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	for (uint32_t i = 0; i < BLOCKS; i++)
 		(void)rig_block(owner, i);
@@ -179,7 +166,6 @@ TEST(places_of_blocks_that_die_together_all_wait)
 	CHECK_EQ(after.quarantine_bytes_now, before.code_bytes_now - after.code_bytes_now);
 	rig_collect(&rig, 1);
 	CHECK_EQ(rig_stats(&rig).quarantine_bytes_now, 0);
-	rig_end(&rig);
 }
 
 static struct ch_code open_data(const struct rig *rig)
@@ -298,16 +284,14 @@ static void count_serialized(const struct rig *rig, void *arg)
 
 /* Two threads use the same record in turn. When a stop of the world was the core sync, the second
  * thread serializes itself, too. */
-TEST(thread_that_gets_a_used_record_serializes_itself)
+TEST_RIG_BY(thread_that_gets_a_used_record_serializes_itself, start())
 {
-	struct rig rig = start();
 	uint32_t first = 0, second = 0;
 	atomic_fetch_add(&rig.heap->core_syncs_by_stop, 1);
 	rig_apart(&rig, count_serialized, &first);
 	rig_apart(&rig, count_serialized, &second);
 	CHECK_EQ(first, 1);
 	CHECK_EQ(second, 2);
-	rig_end(&rig);
 }
 
 /* --- linked targets --- */
@@ -342,9 +326,8 @@ static bool waits_after(const struct rig *rig, enum last_branch how)
 	return waits;
 }
 
-TEST(place_of_code_that_a_branch_led_to_waits)
+TEST_RIG_BY(place_of_code_that_a_branch_led_to_waits, start())
 {
-	struct rig rig = start();
 	/* The rounds give age stamps of all kinds. */
 	for (int cycle = 0; cycle < 4; cycle++) {
 		for (int how = UNLINKED; how <= CLOSED; how++)
@@ -356,7 +339,6 @@ TEST(place_of_code_that_a_branch_led_to_waits)
 		CHECK_EQ(waits_after(&rig, DIED), !CH_ARCH_FETCH_FOLLOWS);
 		rig_collect(&rig, 1);
 	}
-	rig_end(&rig);
 }
 
 /* When the system has no mapping left, a page can be neither lent nor taken back. Many failed opens
@@ -395,10 +377,9 @@ TEST(refused_opens_in_place_keep_at_most_a_page)
 
 /* Live code calls a released owner through the owner's cell. The cell stays, leads to the fallback,
  * and is given to no other owner. */
-TEST(cell_of_a_released_owner_stays_while_code_calls_through_it)
+TEST_RIG_BY(cell_of_a_released_owner_stays_while_code_calls_through_it, start())
 {
 	enum { CALLED = 31, STRANGERS = 40 };
-	struct rig rig = start();
 	struct ch_owner called = rig_owner(&rig, "called"), caller = rig_owner(&rig, "caller");
 	struct emitter e;
 	CHECK_EQ(ch_owner_set_entry(called, rig_block(called, CALLED)), CH_OK);
@@ -414,14 +395,12 @@ TEST(cell_of_a_released_owner_stays_while_code_calls_through_it)
 		CHECK_EQ(ch_owner_set_entry(stranger, rig_block(stranger, 7)), CH_OK);
 		CHECK_EQ(code_call(exec), RIG_FALLBACK);
 	}
-	rig_end(&rig);
 }
 
 /* Also in a slot that is used again. On x86-64 both templates fill their slots. */
-TEST(behind_the_template_of_a_slot_there_are_traps)
+TEST_RIG_BY(behind_the_template_of_a_slot_there_are_traps, start())
 {
 	enum { SLOTS = 20 };
-	struct rig rig = start();
 	for (int round = 0; round < 2; round++) {
 		struct ch_owner owner = rig_owner(&rig, "slots");
 		for (int i = 0; i < SLOTS; i++) {
@@ -439,7 +418,6 @@ TEST(behind_the_template_of_a_slot_there_are_traps)
 		}
 		CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
 	}
-	rig_end(&rig);
 }
 
 /* The shared byte may be any byte of both. */
@@ -480,20 +458,17 @@ static void make_in_turn(const struct rig *rig, void *unused)
 		CHECK_EQ(ch_owner_release(owners[i], CH_RELEASE_COLLECT), CH_OK);
 }
 
-TEST(owners_end_whose_places_leave_the_quarantine_together)
+TEST_RIG(owners_end_whose_places_leave_the_quarantine_together)
 {
-	struct rig rig = rig_start(1 << 20);
 	rig_apart(&rig, make_in_turn, NULL);
 	rig_collect(&rig, 4);
 	CHECK_EQ(rig_stats(&rig).blocks_now, 0);
 	CHECK_EQ(rig_stats(&rig).owners_now, 0);
-	rig_end(&rig);
 }
 
 /* A fourth of the listed blocks have an entry since: the list has room, and need not be longer. */
-TEST(open_does_without_memory_where_the_list_of_newborns_has_room)
+TEST_RIG(open_does_without_memory_where_the_list_of_newborns_has_room)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "newborns");
 	struct ch__thread *self = ch__thread_self(rig.heap);
 	do
@@ -507,7 +482,6 @@ TEST(open_does_without_memory_where_the_list_of_newborns_has_room)
 	ch__os_fail_at(0, false);
 	CHECK_EQ(status, CH_OK);
 	CHECK_EQ(self->young_capacity, capacity);
-	rig_end(&rig);
 }
 
 static struct ch_owner filler;
@@ -567,10 +541,9 @@ TEST(open_has_a_place_among_the_newborns_behind_callbacks_that_took_all)
 }
 
 /* Other calls wait for the heap lock during one step, and not for the end of all owners. */
-TEST(owners_that_died_end_in_steps)
+TEST_RIG_BY(owners_that_died_end_in_steps, rig_start_host(1 << 20))
 {
 	enum { STEP = 2048, OWNERS = 2 * STEP + 1 };
-	struct rig rig = rig_start_host(1 << 20);
 	struct ch_marker *marker;
 	for (int sweeps = 0; sweeps < 2; sweeps++) {
 		for (int i = 0; i < OWNERS; i++)
@@ -587,14 +560,12 @@ TEST(owners_that_died_end_in_steps)
 		}
 		CHECK_EQ(left, 0);
 	}
-	rig_end(&rig);
 }
 
 /* The sweep has passed the owner when a cycle finds it dead. The heap never had a block. */
-TEST(owner_that_died_amid_a_sweep_ends_with_the_next)
+TEST_RIG_BY(owner_that_died_amid_a_sweep_ends_with_the_next, rig_start_host(1 << 20))
 {
 	enum { OWNERS = 2 * 2048 + 1 };
-	struct rig rig = rig_start_host(1 << 20);
 	struct ch_owner first = rig_owner(&rig, "first");
 	struct ch_marker *marker;
 	for (int i = 1; i < OWNERS; i++)
@@ -610,13 +581,11 @@ TEST(owner_that_died_amid_a_sweep_ends_with_the_next)
 	while (ch__sweep_step(rig.heap) || atomic_load(&rig.heap->sweep_pending))
 		continue;
 	CHECK_EQ(rig_stats(&rig).owners_now, 0);
-	rig_end(&rig);
 }
 
 /* More comes back than was opened since the thread last counted. */
-TEST(room_that_comes_back_after_it_was_counted_asks_for_no_collection)
+TEST_RIG(room_that_comes_back_after_it_was_counted_asks_for_no_collection)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "short");
 	struct emitter large, small;
 	emit_open(&large, owner, 9000, 0);
@@ -628,7 +597,6 @@ TEST(room_that_comes_back_after_it_was_counted_asks_for_no_collection)
 	(void)rig_block(owner, 1);
 	CHECK(atomic_load(&rig.heap->bytes_since_cycle) < 2 * 9000);
 	CHECK(!atomic_load(&rig.heap->collect_wanted));
-	rig_end(&rig);
 }
 
 /* Each block has another file. */
@@ -651,9 +619,8 @@ static void make_with_all(struct ch_owner owner, struct ch_assumption fact)
 }
 
 /* The first turn makes what the heap keeps. */
-TEST(side_memory_of_what_has_ended_goes_back)
+TEST_RIG(side_memory_of_what_has_ended_goes_back)
 {
-	struct rig rig = rig_start(1 << 20);
 	size_t freed, kept, bytes = 0;
 	for (int turn = 0; turn < 3; turn++) {
 		struct ch_owner owner = rig_owner(&rig, "owner");
@@ -668,7 +635,6 @@ TEST(side_memory_of_what_has_ended_goes_back)
 		if (turn > 1)
 			CHECK_EQ(bytes, before);
 	}
-	rig_end(&rig);
 }
 
 static bool stop_nobody(void *user)
@@ -678,9 +644,8 @@ static bool stop_nobody(void *user)
 }
 
 /* The first turn makes what the heap keeps. */
-TEST(discard_whose_collection_fails_leaves_no_side_memory)
+TEST_RIG(discard_whose_collection_fails_leaves_no_side_memory)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_ops ops = {.size = sizeof ops, .stop_world = stop_nobody};
 	struct ch_vm *vm;
 	size_t freed, kept, bytes = 0;
@@ -696,14 +661,12 @@ TEST(discard_whose_collection_fails_leaves_no_side_memory)
 			CHECK_EQ(bytes, before);
 	}
 	CHECK_EQ(ch_vm_detach(vm), CH_OK);
-	rig_end(&rig);
 }
 
 /* Two of ten chunks are unused: too few for a trim beside a release. */
-TEST(collection_leaves_one_unused_chunk)
+TEST_RIG_BY(collection_leaves_one_unused_chunk, rig_start(16 << 20))
 {
 	enum { CHUNKS = 10, UNUSED = 2 };
-	struct rig rig = rig_start(16 << 20);
 	const struct ch__pool *pool = rig.heap->pool;
 	uint32_t bytes = (uint32_t)ch__pool_chunk_bytes(pool) - HEAD_BYTES;
 	struct ch_owner owners[CHUNKS];
@@ -721,5 +684,4 @@ TEST(collection_leaves_one_unused_chunk)
 	CHECK_EQ(pool->pages_committed, before);
 	CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
 	CHECK_EQ(pool->pages_committed, before - (UNUSED - 1) * ch__pool_chunk_pages(pool));
-	rig_end(&rig);
 }

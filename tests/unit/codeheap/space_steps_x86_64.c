@@ -48,9 +48,8 @@ static void end_open(void)
 	atomic_fetch_sub(&heap->opens_in_need, 1);
 }
 
-TEST(space_that_comes_while_an_open_without_room_ends_is_counted)
+TEST_RIG_BY(space_that_comes_while_an_open_without_room_ends_is_counted, begin(end_open))
 {
-	struct rig rig = begin(end_open);
 	for (int n = 0; left < 0; n++) {
 		uint64_t seen = ch__space_now(heap);
 		atomic_store(&heap->anyone_wants_space, false);
@@ -59,7 +58,6 @@ TEST(space_that_comes_while_an_open_without_room_ends_is_counted)
 		CHECK_EQ(ch__space_now(heap), seen + 1);
 	}
 	atomic_store(&heap->opens_in_need, 0);
-	rig_end(&rig);
 }
 
 static bool is_told;
@@ -70,9 +68,9 @@ static void poll(void)
 		is_told = true;
 }
 
-TEST(wish_that_stands_again_is_told_by_a_poll_that_comes_meanwhile_or_by_the_next)
+TEST_RIG_BY(wish_that_stands_again_is_told_by_a_poll_that_comes_meanwhile_or_by_the_next,
+	    begin(poll))
 {
-	struct rig rig = begin(poll);
 	for (int n = 0; left < 0; n++) {
 		is_told = false;
 		atomic_store(&heap->poll_due, 0);
@@ -81,7 +79,6 @@ TEST(wish_that_stands_again_is_told_by_a_poll_that_comes_meanwhile_or_by_the_nex
 		poll();
 		CHECK(is_told);
 	}
-	rig_end(&rig);
 }
 
 static struct ch__thread *taker;
@@ -99,9 +96,9 @@ static void take_record(struct ch_heap *from)
 	record = ch__record_take(from, taker);
 }
 
-TEST(records_that_a_thread_takes_are_in_the_heaps_list_or_the_threads_at_a_fork)
+TEST_RIG_BY(records_that_a_thread_takes_are_in_the_heaps_list_or_the_threads_at_a_fork,
+	    begin(look_as_child))
 {
-	struct rig rig = begin(look_as_child);
 	(void)rig_block(rig_owner(&rig, "owner"), 1);
 	taker = ch__thread_self(heap);
 	listed = taker->free_count;
@@ -111,5 +108,4 @@ TEST(records_that_a_thread_takes_are_in_the_heaps_list_or_the_threads_at_a_fork)
 		step_to(n, take_record);
 		ch__records_give_back(heap, &record, 1);
 	}
-	rig_end(&rig);
 }

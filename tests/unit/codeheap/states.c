@@ -664,9 +664,8 @@ TEST(release_that_is_stopped_half_way_keeps_what_its_cell_leads_to)
 }
 
 /* The releasing thread does not exist in the child. */
-TEST(child_of_fork_ends_a_release_that_its_parent_began)
+TEST_RIG(child_of_fork_ends_a_release_that_its_parent_began)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct half_done h;
 	rig_apart(&rig, release_half, &h);
 	pid_t pid = fork();
@@ -678,5 +677,4 @@ TEST(child_of_fork_ends_a_release_that_its_parent_began)
 	}
 	expect_exit(pid, 0);
 	rig_apart(&rig, call_and_end_release, &h);
-	rig_end(&rig);
 }

@@ -200,11 +200,10 @@ static void collect_on_fiber(void)
 
 /* The fiber around sp is found among the known fibers, in any order, above and below. A guard
  * without access lies between the running fiber and the fibers above. */
-TEST(fiber_that_is_run_unsaid_is_found_by_its_bounds)
+TEST_RIG(fiber_that_is_run_unsaid_is_found_by_its_bounds)
 {
 	enum { FIBERS = 5, RUNS = 2, GUARD = 3, PLACES = 6 };
 	static const int place_of[FIBERS] = {0, 5, RUNS, 4, 1};
-	struct rig rig = rig_start(1 << 20);
 	struct ch_fiber *fibers[FIBERS];
 	uint8_t *stacks = mmap(NULL, PLACES * STACK_BYTES, PROT_READ | PROT_WRITE,
 			       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -226,14 +225,12 @@ TEST(fiber_that_is_run_unsaid_is_found_by_its_bounds)
 	for (int i = 0; i < FIBERS; i++)
 		CHECK_EQ(ch_fiber_detach(fibers[i]), CH_OK);
 	CHECK_EQ(munmap(stacks, PLACES * STACK_BYTES), 0);
-	rig_end(&rig);
 }
 
 /* A fiber that was resumed may have left the frames that lay on its stack. */
-TEST(words_of_a_fiber_hold_their_block_until_the_fiber_is_resumed)
+TEST_RIG(words_of_a_fiber_hold_their_block_until_the_fiber_is_resumed)
 {
 	static uintptr_t stack[512];
-	struct rig rig = rig_start(1 << 20);
 	struct ch_fiber *fiber;
 	CHECK_EQ(ch_fiber_attach(rig.heap, stack, stack + 512, &fiber), CH_OK);
 	rig_apart(&rig, make_and_release, NULL);
@@ -245,15 +242,13 @@ TEST(words_of_a_fiber_hold_their_block_until_the_fiber_is_resumed)
 	rig_collect(&rig, 3);
 	CHECK(!rig_is_there(block));
 	CHECK_EQ(ch_fiber_detach(fiber), CH_OK);
-	rig_end(&rig);
 }
 
 /* Of the red zone below sp only what lies on the stack. */
-TEST(word_below_the_end_of_a_stack_holds_nothing)
+TEST_RIG(word_below_the_end_of_a_stack_holds_nothing)
 {
 	enum { WORDS = 512, LOW = 256 };
 	static uintptr_t words[WORDS];
-	struct rig rig = rig_start(1 << 20);
 	struct ch_fiber *fiber;
 	CHECK_EQ(ch_fiber_attach(rig.heap, words + LOW, words + WORDS, &fiber), CH_OK);
 	rig_apart(&rig, make_and_release, NULL);
@@ -269,7 +264,6 @@ TEST(word_below_the_end_of_a_stack_holds_nothing)
 	CHECK(!rig_is_there(block));
 	shown_sp = 0;
 	CHECK_EQ(ch_fiber_detach(fiber), CH_OK);
-	rig_end(&rig);
 }
 
 /* One fiber's stack ends where the other's begins, and is full. */
@@ -299,17 +293,15 @@ TEST(full_stack_is_not_taken_for_the_empty_one_below)
 }
 
 /* The record of a fiber that has gone is the next fiber's. */
-TEST(thread_runs_on_no_fiber_that_was_detached)
+TEST_RIG(thread_runs_on_no_fiber_that_was_detached)
 {
 	static uint8_t stack[STACK_BYTES];
-	struct rig rig = rig_start(1 << 20);
 	struct ch_fiber *fiber;
 	CHECK_EQ(ch_fiber_attach(rig.heap, stack, stack + sizeof stack, &fiber), CH_OK);
 	ch_fiber_resume(fiber);
 	CHECK(atomic_load(&ch__thread_self(rig.heap)->fiber) == fiber);
 	CHECK_EQ(ch_fiber_detach(fiber), CH_OK);
 	CHECK(atomic_load(&ch__thread_self(rig.heap)->fiber) == NULL);
-	rig_end(&rig);
 }
 
 /* --- a handler below its thread's stack --- */
@@ -338,10 +330,9 @@ static void *park_below(void *below)
 }
 
 /* Only the stack that the process began on grows. */
-TEST(stack_of_a_thread_does_not_grow_into_what_lies_below)
+TEST_RIG(stack_of_a_thread_does_not_grow_into_what_lies_below)
 {
 	enum { OWN_BYTES = 32 * STACK_BYTES, BOTH_BYTES = OWN_BYTES + STACK_BYTES };
-	struct rig rig = rig_start(1 << 20);
 	pthread_attr_t attributes;
 	pthread_t thread;
 	uint8_t *both = mmap(NULL, BOTH_BYTES, PROT_READ | PROT_WRITE,
@@ -356,17 +347,15 @@ TEST(stack_of_a_thread_does_not_grow_into_what_lies_below)
 	CHECK_EQ(low_after, low_before);
 	CHECK_EQ(pthread_attr_destroy(&attributes), 0);
 	CHECK_EQ(munmap(both, BOTH_BYTES), 0);
-	rig_end(&rig);
 }
 
 /* --- registers at a signal --- */
 
-TEST(each_register_that_a_signal_interrupted_is_shown)
+TEST_RIG(each_register_that_a_signal_interrupted_is_shown)
 {
 	enum { FIRST = 0x1000, UNSHOWN = 0x5a };
 	static ucontext_t context;
 	static uintptr_t words[CH_ARCH_CONTEXT_WORDS];
-	struct rig rig = rig_start(1 << 20);
 	struct ch__thread *self = ch__thread_self(rig.heap);
 	for (unsigned i = 0; i < CH_ARCH_CONTEXT_WORDS; i++)
 		words[i] = FIRST + i;
@@ -383,5 +372,4 @@ TEST(each_register_that_a_signal_interrupted_is_shown)
 	CHECK_EQ(self->shown.words_count, CH_ARCH_CONTEXT_WORDS);
 	CHECK_EQ(self->shown.sp, words[CH_ARCH_CONTEXT_SP]);
 	CHECK(!self->shown.may_end);
-	rig_end(&rig);
 }

@@ -77,9 +77,8 @@ TEST(dead_bytes_above_64_KiB_ask_for_a_collection)
 }
 
 /* Emitters ask for more than they use: here for opened_least in all, whatever the page is. */
-TEST(room_that_a_commit_gives_back_asks_for_no_collection)
+TEST_RIG_BY(room_that_a_commit_gives_back_asks_for_no_collection, rig_start(pool_bytes))
 {
-	struct rig rig = rig_start(pool_bytes);
 	struct ch_owner owner = rig_owner(&rig, "short");
 	forget(&rig);
 	for (unsigned i = 0; i < 31; i++) {
@@ -89,7 +88,6 @@ TEST(room_that_a_commit_gives_back_asks_for_no_collection)
 		CHECK_EQ(emit_commit(&e), CH_OK);
 	}
 	CHECK(!is_wanted(&rig));
-	rig_end(&rig);
 }
 
 TEST(a_tenth_of_what_is_committed_is_the_least_where_it_is_more)
@@ -232,10 +230,9 @@ TEST(released_blocks_count_as_large_as_the_dead_were)
 
 /* Unreachable blocks live through the first cycles, and then die in the same cycle. A word on the
  * stack may keep some blocks. */
-TEST(sweep_that_ends_moves_the_thresholds)
+TEST_RIG_BY(sweep_that_ends_moves_the_thresholds, rig_start(pool_bytes))
 {
 	enum { BLOCKS = 100, CYCLES = 8 };
-	struct rig rig = rig_start(pool_bytes);
 	struct ch_owner owner = rig_owner(&rig, "kept");
 	unsigned most = 0;
 	uint64_t freed = 0;
@@ -250,7 +247,6 @@ TEST(sweep_that_ends_moves_the_thresholds)
 	}
 	CHECK(most > 0);
 	CHECK(freed >= BLOCKS / 2);
-	rig_end(&rig);
 }
 
 TEST(full_pool_asks_for_a_collection_where_that_is_worth_its_while)
@@ -459,11 +455,10 @@ TEST(thread_that_is_not_attached_tells_the_vms_of_a_wish_and_of_space)
 	rig_end(&rig);
 }
 
-TEST(vm_is_not_told_of_space_that_the_vm_before_it_wanted)
+TEST_RIG_BY(vm_is_not_told_of_space_that_the_vm_before_it_wanted, rig_start(pool_bytes))
 {
 	unsigned told = 0;
 	struct ch_ops ops = {.size = sizeof ops, .space_free = count_space};
-	struct rig rig = rig_start(pool_bytes);
 	struct ch_vm *before, *vm = NULL;
 	CHECK_EQ(ch_vm_attach(rig.heap, &ops, &told, &before), CH_OK);
 	ch__heap_lock(rig.heap);
@@ -486,7 +481,6 @@ TEST(vm_is_not_told_of_space_that_the_vm_before_it_wanted)
 	ch_thread_poll();
 	CHECK_EQ(told, 0);
 	CHECK_EQ(ch_vm_detach(vm), CH_OK);
-	rig_end(&rig);
 }
 
 /* --- dead bytes ask --- */
@@ -562,9 +556,8 @@ TEST(bytes_made_invalid_in_any_way_ask_for_a_collection)
 }
 
 /* No cycle frees a root of its own: a wish at its invalidation would come too early. */
-TEST(kept_block_made_invalid_counts_as_dead_when_it_is_freed)
+TEST_RIG_BY(kept_block_made_invalid_counts_as_dead_when_it_is_freed, rig_start(pool_bytes))
 {
-	struct rig rig = rig_start(pool_bytes);
 	struct ch_open open = {.owner = rig_owner(&rig, "kept"), .hot_bytes = 64,
 			       .flags = CH_OPEN_KEPT};
 	struct emitter e;
@@ -575,7 +568,6 @@ TEST(kept_block_made_invalid_counts_as_dead_when_it_is_freed)
 	CHECK_EQ(rig.heap->dead_bytes, 0);
 	CHECK_EQ(ch_code_free(rig.heap, e.code.exec, CH_RELEASE_COLLECT), CH_OK);
 	CHECK(rig.heap->dead_bytes > 0);
-	rig_end(&rig);
 }
 
 /* There are more blocks than a region takes. */
@@ -623,9 +615,8 @@ TEST(each_block_made_invalid_counts_its_bytes_once_and_few_bytes_ask_for_nothing
 
 /* --- statistics --- */
 
-TEST(statistics_keep_the_most_pages_and_the_bytes_of_what_died)
+TEST_RIG_BY(statistics_keep_the_most_pages_and_the_bytes_of_what_died, rig_start(pool_bytes))
 {
-	struct rig rig = rig_start(pool_bytes);
 	struct ch_owner owner = rig_owner(&rig, "large");
 	uint64_t before = rig_stats(&rig).pages_now, bytes = 0;
 	enum { BLOCKS = 3 };
@@ -648,14 +639,12 @@ TEST(statistics_keep_the_most_pages_and_the_bytes_of_what_died)
 	CHECK_EQ(empty.pages_peak, full.pages_peak);
 	new_large(rig_owner(&rig, "small"), 1000);
 	CHECK_EQ(rig_stats(&rig).pages_peak, full.pages_peak);
-	rig_end(&rig);
 }
 
 /* Entries hold the blocks. The stack has few words that lead to them. */
-TEST(statistics_tell_roots_on_stacks_from_what_was_marked)
+TEST_RIG_BY(statistics_tell_roots_on_stacks_from_what_was_marked, rig_start(pool_bytes))
 {
 	enum { BLOCKS = 1000 };
-	struct rig rig = rig_start(pool_bytes);
 	for (int i = 0; i < BLOCKS; i++) {
 		struct ch_owner owner = rig_owner(&rig, "entered");
 		CHECK_EQ(ch_owner_set_entry(owner, rig_block(owner, 1)), CH_OK);
@@ -664,13 +653,11 @@ TEST(statistics_tell_roots_on_stacks_from_what_was_marked)
 	struct ch_stats stats = rig_stats(&rig);
 	CHECK_EQ(stats.blocks_now, BLOCKS);
 	CHECK(stats.stack_roots_last < BLOCKS / 2);
-	rig_end(&rig);
 }
 
 /* The marking begins when the world stands. */
-TEST(statistics_keep_the_longest_pause_and_time_the_marking_alone)
+TEST_RIG_BY(statistics_keep_the_longest_pause_and_time_the_marking_alone, rig_start(pool_bytes))
 {
-	struct rig rig = rig_start(pool_bytes);
 	atomic_store(&time_ns, 1000000);
 	ch__os_pretended.clock = tell_time;
 	ch__stats_note_pause(rig.heap, 1000000 - 700, 1000000 - 400);
@@ -681,7 +668,6 @@ TEST(statistics_keep_the_longest_pause_and_time_the_marking_alone)
 	CHECK_EQ(stats.mark_ns_last, 200);
 	CHECK_EQ(stats.mark_ns_total, 600);
 	ch__os_pretended.clock = NULL;
-	rig_end(&rig);
 }
 
 enum { LOOK_NS = 1000 };
@@ -692,9 +678,8 @@ static uint64_t look_at_clock(uint64_t waited_ns)
 }
 
 /* Each step of a sweep looks at the clock at both ends; the time in between counts. */
-TEST(statistics_sum_the_time_of_sweeps)
+TEST_RIG_BY(statistics_sum_the_time_of_sweeps, rig_start(pool_bytes))
 {
-	struct rig rig = rig_start(pool_bytes);
 	rig.heap->config.step_blocks = CH__KILLED_AT_ONCE;
 	atomic_store(&time_ns, 1000000);
 	ch__os_pretended.clock = look_at_clock;
@@ -704,7 +689,6 @@ TEST(statistics_sum_the_time_of_sweeps)
 		CHECK_EQ(rig_stats(&rig).sweep_ns_total, (uint64_t)cycle * LOOK_NS);
 	}
 	ch__os_pretended.clock = NULL;
-	rig_end(&rig);
 }
 
 /* --- releases --- */
@@ -729,10 +713,9 @@ TEST(release_at_once_tells_of_the_wish_before_it_returns)
 	rig_end(&rig);
 }
 
-TEST(release_counts_each_block_of_the_owner_as_dead)
+TEST_RIG_BY(release_counts_each_block_of_the_owner_as_dead, rig_start(pool_bytes))
 {
 	enum { BLOCKS = 100, BYTES = 64 };
-	struct rig rig = rig_start(pool_bytes);
 	uint64_t dead[2];
 	for (int many = 0; many < 2; many++) {
 		struct ch_owner owner = rig_owner(&rig, "released");
@@ -745,14 +728,12 @@ TEST(release_counts_each_block_of_the_owner_as_dead)
 	CHECK(dead[0] > BYTES && dead[0] < dead_least / 2);
 	CHECK(dead[1] - BYTES > (BLOCKS - 10) * (dead[0] - BYTES));
 	CHECK(dead[1] - BYTES < (BLOCKS + 10) * (dead[0] - BYTES));
-	rig_end(&rig);
 }
 
 /* The records of owners without blocks go by a collection, too. */
-TEST(detach_counts_each_owner_of_the_vm_as_dead)
+TEST_RIG_BY(detach_counts_each_owner_of_the_vm_as_dead, rig_start(pool_bytes))
 {
 	enum { OWNERS = 3, BYTES = 64 };
-	struct rig rig = rig_start(pool_bytes);
 	struct ch_ops ops = {.size = sizeof ops};
 	struct ch_vm *vm;
 	struct ch_owner owner;
@@ -764,7 +745,6 @@ TEST(detach_counts_each_owner_of_the_vm_as_dead)
 	forget(&rig);
 	CHECK_EQ(ch_vm_detach(vm), CH_OK);
 	CHECK_EQ(atomic_load(&rig.heap->dead_bytes), OWNERS * BYTES);
-	rig_end(&rig);
 }
 
 /* --- a poll --- */

@@ -45,9 +45,8 @@ static void *make_owner(void *of)
 	return NULL;
 }
 
-TEST(thread_that_waits_for_the_heap_lock_is_counted_until_it_has_the_lock)
+TEST_RIG(thread_that_waits_for_the_heap_lock_is_counted_until_it_has_the_lock)
 {
-	struct rig rig = rig_start(1 << 20);
 	pthread_t thread;
 	ch__heap_lock(rig.heap);
 	CHECK_EQ(pthread_create(&thread, NULL, make_owner, &rig), 0);
@@ -57,14 +56,12 @@ TEST(thread_that_waits_for_the_heap_lock_is_counted_until_it_has_the_lock)
 	ch__heap_unlock(rig.heap);
 	CHECK_EQ(pthread_join(thread, NULL), 0);
 	CHECK_EQ(atomic_load(&rig.heap->lock_waits), 0);
-	rig_end(&rig);
 }
 
 /* The release believes that another thread waits. */
-TEST(release_that_lets_others_go_first_goes_on_when_nobody_came)
+TEST_RIG(release_that_lets_others_go_first_goes_on_when_nobody_came)
 {
 	enum { MANY = 2 * CH__KILLED_AT_ONCE + 2 };
-	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "many");
 	struct ch_block blocks[MANY];
 	for (unsigned i = 0; i < MANY; i++)
@@ -74,12 +71,10 @@ TEST(release_that_lets_others_go_first_goes_on_when_nobody_came)
 	atomic_store(&rig.heap->lock_waits, 0);
 	for (unsigned i = 0; i < MANY; i++)
 		CHECK(!rig_is_there(blocks[i]));
-	rig_end(&rig);
 }
 
-TEST(child_of_a_fork_counts_no_thread_of_its_parent)
+TEST_RIG(child_of_a_fork_counts_no_thread_of_its_parent)
 {
-	struct rig rig = rig_start(1 << 20);
 	atomic_store(&rig.heap->lock_waits, 1);
 	pid_t child = fork_child();
 	if (child == 0)
@@ -87,13 +82,11 @@ TEST(child_of_a_fork_counts_no_thread_of_its_parent)
 	expect_exit(child, 0);
 	CHECK_EQ(atomic_load(&rig.heap->lock_waits), 1);
 	atomic_store(&rig.heap->lock_waits, 0);
-	rig_end(&rig);
 }
 
 /* A wait for such a thread would end by its limit only. */
-TEST(child_of_a_fork_waits_for_nothing_that_a_lost_thread_had_begun)
+TEST_RIG(child_of_a_fork_waits_for_nothing_that_a_lost_thread_had_begun)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_heap *heap = rig.heap;
 	CHECK(ch__lock_seize(&heap->need));
 	atomic_store(&heap->need_is, 1);
@@ -116,14 +109,12 @@ TEST(child_of_a_fork_waits_for_nothing_that_a_lost_thread_had_begun)
 	atomic_store(&heap->unasked_ns, 0);
 	atomic_store(&heap->need_is, 0);
 	ch__lock_let_go(&heap->need);
-	rig_end(&rig);
 }
 
 /* --- the turn of an open in need --- */
 
-TEST(turn_that_was_taken_over_is_ended_by_who_took_it)
+TEST_RIG(turn_that_was_taken_over_is_ended_by_who_took_it)
 {
-	struct rig rig = rig_start(1 << 20);
 	const struct ch__thread *self = ch__thread_self(rig.heap);
 	static const struct ch__thread other;
 	rig.heap->config.stop_wait_ms = 1;
@@ -137,19 +128,16 @@ TEST(turn_that_was_taken_over_is_ended_by_who_took_it)
 	ch__need_leave(rig.heap, later);
 	CHECK_EQ(atomic_load(&rig.heap->need_is), 0);
 	CHECK(ch__lock_is_free(&rig.heap->need));
-	rig_end(&rig);
 }
 
 /* Who has the lock has not said so yet, or no more. */
-TEST(turn_of_nobody_is_not_taken_over)
+TEST_RIG(turn_of_nobody_is_not_taken_over)
 {
-	struct rig rig = rig_start(1 << 20);
 	rig.heap->config.stop_wait_ms = 1;
 	CHECK(ch__lock_seize(&rig.heap->need));
 	CHECK_EQ(ch__need_enter(rig.heap, ch__thread_self(rig.heap)), 0);
 	CHECK_EQ(atomic_load(&rig.heap->need_is), 0);
 	ch__lock_let_go(&rig.heap->need);
-	rig_end(&rig);
 }
 
 static void take_over(void *heap, struct ch_marker *marker)
@@ -159,10 +147,9 @@ static void take_over(void *heap, struct ch_marker *marker)
 }
 
 /* The collection took so long that another thread took over. */
-TEST(collection_that_was_taken_over_leaves_the_turn_to_who_took_it)
+TEST_RIG(collection_that_was_taken_over_leaves_the_turn_to_who_took_it)
 {
 	struct ch_ops ops = {.size = sizeof ops, .roots = take_over};
-	struct rig rig = rig_start(1 << 20);
 	struct ch_vm *vm;
 	CHECK_EQ(ch_vm_attach(rig.heap, &ops, rig.heap, &vm), CH_OK);
 	CHECK(ch__collect_unasked(rig.heap));
@@ -170,7 +157,6 @@ TEST(collection_that_was_taken_over_leaves_the_turn_to_who_took_it)
 	CHECK_EQ(atomic_load(&rig.heap->unasked_ns), 7);
 	atomic_store(&rig.heap->unasked_ns, 0);
 	CHECK_EQ(ch_vm_detach(vm), CH_OK);
-	rig_end(&rig);
 }
 
 static bool stop_nobody(void *user)
@@ -180,43 +166,36 @@ static bool stop_nobody(void *user)
 }
 
 /* The heap cannot know whom a wait for the turn would stop. */
-TEST(heap_whose_vm_stops_its_threads_itself_has_no_turns)
+TEST_RIG(heap_whose_vm_stops_its_threads_itself_has_no_turns)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_ops ops = {.size = sizeof ops, .stop_world = stop_nobody};
 	struct ch_vm *vm;
 	CHECK_EQ(ch_vm_attach(rig.heap, &ops, NULL, &vm), CH_OK);
 	CHECK_EQ(ch__need_enter(rig.heap, ch__thread_self(rig.heap)), 0);
 	CHECK_EQ(ch_vm_detach(vm), CH_OK);
 	CHECK_EQ(ch__need_enter(rig.heap, ch__thread_self(rig.heap)), 0);
-	rig_end(&rig);
 }
 
 /* Else the thread's next wait for another's freeze would be a panic (ch__region_wait). */
-TEST(thread_that_froze_a_heap_is_forgotten_when_the_freeze_ends)
+TEST_RIG(thread_that_froze_a_heap_is_forgotten_when_the_freeze_ends)
 {
-	struct rig rig = rig_start(1 << 20);
 	ch__freeze(rig.heap);
 	CHECK(atomic_load(&rig.heap->freezer) == ch__lock_self());
 	ch__unfreeze(rig.heap);
 	CHECK(!atomic_load(&rig.heap->freezer));
-	rig_end(&rig);
 }
 
 /* All threads that are not attached have one record, without a number. */
-TEST(stranger_that_is_held_inside_a_call_is_told_as_not_attached)
+TEST_RIG(stranger_that_is_held_inside_a_call_is_told_as_not_attached)
 {
-	struct rig rig = rig_start(1 << 20);
 	atomic_store(&rig.heap->guest.inside, 1);
 	CHECK(!ch__freeze_until(rig.heap, 1));
 	CHECK(strstr(ch_why(), "thread 0 (not attached) is held inside a call of the library"));
 	atomic_store(&rig.heap->guest.inside, 0);
-	rig_end(&rig);
 }
 
-TEST(wait_of_less_than_a_millisecond_is_told_as_one)
+TEST_RIG(wait_of_less_than_a_millisecond_is_told_as_one)
 {
-	struct rig rig = rig_start(1 << 20);
 	rig.heap->config.stop_wait_ms = 1000;
 	CHECK_EQ(ch__world_waited_ms(rig.heap, 5000, 5001), 1);
 	CHECK_EQ(ch__world_waited_ms(rig.heap, 5000, 1005000), 1);
@@ -224,7 +203,6 @@ TEST(wait_of_less_than_a_millisecond_is_told_as_one)
 	/* Earlier waits have used the time up. */
 	CHECK_EQ(ch__world_waited_ms(rig.heap, 5000, 5000), 1);
 	CHECK_EQ(ch__world_waited_ms(rig.heap, 5000, 4000), 1);
-	rig_end(&rig);
 }
 
 /* --- a heap with something of everything --- */
@@ -603,9 +581,8 @@ TEST(collection_that_waits_for_the_lock_is_counted)
 }
 
 /* A cycle takes back an owner's record without blocks, but not while somebody holds the record. */
-TEST(record_of_an_owner_is_taken_back_when_nobody_holds_it)
+TEST_RIG(record_of_an_owner_is_taken_back_when_nobody_holds_it)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_owner handle = rig_owner(&rig, "gone");
 	struct ch__owner *owner = ch__owner_at(rig.heap, ch__handle_index(handle.bits));
 	signal(SIGALRM, let_go);
@@ -619,7 +596,6 @@ TEST(record_of_an_owner_is_taken_back_when_nobody_holds_it)
 		while (was_held)
 			ch__arch_pause();
 	}
-	rig_end(&rig);
 }
 
 /* --- a heap that ends while a handler looks for it --- */
@@ -769,9 +745,8 @@ TEST(heap_that_comes_after_handlers_were_refused_has_them_registered)
 }
 
 /* Otherwise the child would have the lock, and no thread that gives it back. */
-TEST(fork_waits_for_who_writes_a_file_of_names)
+TEST_RIG(fork_waits_for_who_writes_a_file_of_names)
 {
-	struct rig rig = rig_start(1 << 20);
 	signal(SIGALRM, let_go);
 	hold(&ch__sink_perfmap.tool->lock.word);
 	pid_t pid = fork_child();
@@ -779,5 +754,4 @@ TEST(fork_waits_for_who_writes_a_file_of_names)
 		_exit(was_held);
 	CHECK(!was_held);
 	expect_exit(pid, 0);
-	rig_end(&rig);
 }
