@@ -58,14 +58,12 @@ static void run(void *(*body)(void *))
 	CHECK_EQ(rig_stats(&rig).threads_now, 1);
 }
 
-TEST(thread_that_makes_code_is_attached_until_it_ends)
+TEST_SHARED_RIG(thread_that_makes_code_is_attached_until_it_ends, rig_start(0))
 {
-	rig = rig_start(0);
 	for (int i = 0; i < 10000; i++)
 		run(come_and_go);
 	CHECK_EQ(records(), 2);
 	CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
-	rig_end(&rig);
 }
 
 static void *give_bounds_after_a_call(void *arg)
@@ -84,16 +82,14 @@ static void *give_bounds_after_a_call(void *arg)
 	return NULL;
 }
 
-TEST(thread_that_a_call_attached_takes_the_bounds_that_it_gives)
+TEST_SHARED_RIG(thread_that_a_call_attached_takes_the_bounds_that_it_gives, rig_start(0))
 {
 	pthread_t thread;
-	rig = rig_start(0);
 	for (int is_given = 0; is_given < 2; is_given++) {
 		CHECK_EQ(pthread_create(&thread, NULL, give_bounds_after_a_call,
 					is_given ? &rig : NULL), 0);
 		CHECK_EQ(pthread_join(thread, NULL), 0);
 	}
-	rig_end(&rig);
 }
 
 /* --- ends --- */
@@ -106,11 +102,9 @@ static void *attach_and_end(void *arg)
 	return NULL;
 }
 
-TEST(thread_that_ends_parked_is_detached)
+TEST_SHARED_RIG(thread_that_ends_parked_is_detached, rig_start(0))
 {
-	rig = rig_start(0);
 	run(attach_and_end);
-	rig_end(&rig);
 }
 
 int __cxa_thread_atexit_impl(void (*)(void *), void *, void *);
@@ -133,15 +127,13 @@ static void *end_with_objects(void *arg)
 	return arg;
 }
 
-TEST(objects_of_a_thread_that_end_with_it_may_make_code)
+TEST_SHARED_RIG(objects_of_a_thread_that_end_with_it_may_make_code, rig_start(0))
 {
-	rig = rig_start(0);
 	run(come_and_go); /* the library's key comes first */
 	CHECK_EQ(pthread_key_create(&key, end_of_object), 0);
 	run(end_with_objects);
 	CHECK_EQ(ends, 2);
 	CHECK_EQ(pthread_key_delete(key), 0);
-	rig_end(&rig);
 }
 
 static _Atomic(int) waits;
@@ -167,15 +159,13 @@ static pthread_t start_waiter(void)
 	return thread;
 }
 
-TEST(thread_that_is_cancelled_is_detached)
+TEST_SHARED_RIG(thread_that_is_cancelled_is_detached, rig_start(0))
 {
-	rig = rig_start(0);
 	pthread_t thread = start_waiter();
 	CHECK_EQ(rig_stats(&rig).threads_now, 2);
 	CHECK_EQ(pthread_cancel(thread), 0);
 	CHECK_EQ(pthread_join(thread, NULL), 0);
 	CHECK_EQ(rig_stats(&rig).threads_now, 1);
-	rig_end(&rig);
 }
 
 TEST(process_ends_beside_threads_that_calls_attached)
@@ -204,11 +194,9 @@ static void *fork_in_thread(void *arg)
 	return arg;
 }
 
-TEST(child_of_a_thread_that_a_call_attached_goes_on_with_it)
+TEST_SHARED_RIG(child_of_a_thread_that_a_call_attached_goes_on_with_it, rig_start(0))
 {
-	rig = rig_start(0);
 	run(fork_in_thread);
-	rig_end(&rig);
 }
 
 /* --- calls that stay CH_E_THREAD --- */
@@ -237,16 +225,13 @@ static void *run_fiber(void *arg)
 	return arg;
 }
 
-TEST(call_on_a_stack_that_the_system_does_not_know_attaches_nothing)
+TEST_SHARED_RIG(call_on_a_stack_that_the_system_does_not_know_attaches_nothing, rig_start(0))
 {
-	rig = rig_start(0);
 	run(run_fiber);
-	rig_end(&rig);
 }
 
-TEST(attachment_by_a_call_becomes_the_callers_own_once)
+TEST_SHARED_RIG(attachment_by_a_call_becomes_the_callers_own_once, rig_start(0))
 {
-	rig = rig_start(0);
 	CHECK_EQ(ch_thread_detach(rig.heap), CH_OK);
 	make_and_free();
 	CHECK_EQ(ch_thread_attach(rig.heap, NULL, NULL), CH_OK);
@@ -254,5 +239,4 @@ TEST(attachment_by_a_call_becomes_the_callers_own_once)
 	CHECK_EQ(ch_thread_detach(rig.heap), CH_OK);
 	CHECK_EQ(ch_thread_detach(rig.heap), CH_E_THREAD);
 	CHECK_EQ(ch_thread_attach(rig.heap, NULL, NULL), CH_OK);
-	rig_end(&rig);
 }

@@ -4,6 +4,7 @@
  * child writes anything that the parent sees. */
 #define _GNU_SOURCE
 #include "codeheap/look.h"
+#include "tests/support/describe_signal.h"
 #include "tests/support/perfmap_reader.h"
 #include "tests/support/stage.h"
 
@@ -142,37 +143,15 @@ EVERY_DRIVER(codeless_child_interprets_and_ends_in_order)
 	CHECK_EQ(method_call(&mine, NULL), 5);
 	ch_thread_poll();
 	CHECK_EQ(stage->freed, 1);
-	stage_end(p->stage);
 }
 
 /* --- a child that runs code all the same --- */
-
-static const struct ch_heap *describing;
-
-static void describe(int signal, siginfo_t *info, void *ucontext)
-{
-	char text[300];
-	(void)signal;
-	size_t n = ch_trap_describe(describing, info, ucontext, text, sizeof text);
-	ssize_t written = write(STDERR_FILENO, text, n);
-	(void)written;
-	struct sigaction standard = {.sa_handler = SIG_DFL};
-	sigaction(SIGSEGV, &standard, NULL);
-	raise(SIGSEGV);
-}
-
-static void describe_faults(struct play *p)
-{
-	struct sigaction action = {.sa_sigaction = describe, .sa_flags = SA_SIGINFO};
-	describing = p->stage->heap;
-	CHECK_EQ(sigaction(SIGSEGV, &action, NULL), 0);
-}
 
 static void jump_to_code(void *arg)
 {
 	struct play *p = arg;
 	const void *target = (const void *)~p->entry;
-	describe_faults(p);
+	describe_signal(p->stage->heap, SIGSEGV);
 	stage_enter(&target, NULL);
 }
 
@@ -199,7 +178,6 @@ EVERY_DRIVER(codeless_child_faults_in_code_and_the_fault_is_described)
 	method_commit(&p->open, &mine);
 	CHECK_EQ(method_call(&mine, NULL), 5);
 	CHECK_EQ(method_call(&p->b, NULL), 2);
-	stage_end(p->stage);
 }
 
 TEST(codeless_child_has_no_names_of_code_in_its_perf_map)
@@ -232,7 +210,7 @@ static uint64_t fork_in_callee(void *arg)
 	p->pid = fork();
 	if (!p->pid) {
 		alarm(TEST_PATIENCE_S);
-		describe_faults(p);
+		describe_signal(p->stage->heap, SIGSEGV);
 	}
 	return 11;
 }
@@ -261,7 +239,6 @@ EVERY_DRIVER(codeless_child_faults_where_it_returns_into_code)
 		FAIL("the child ended with status 0x%x", (unsigned)status);
 	if (!strstr(text, "Rumpelstilzchen"))
 		FAIL("the fault of a child without code reads \"%s\"", text);
-	stage_end(p->stage);
 }
 
 /* --- a copy that fails --- */
@@ -303,7 +280,6 @@ EVERY_DRIVER(child_whose_copy_failed_has_no_code_at_all)
 	printf("%u children with code, %u without\n", with_code, without);
 	CHECK(with_code > 0 && without > 0);
 	CHECK_EQ(ch_block_abort(&p->open.code), CH_OK);
-	stage_end(p->stage);
 }
 
 /* --- a child in which no handler ran --- */
@@ -489,7 +465,6 @@ static void fork_without_code(struct stage *stage)
 	atomic_store(&p->step, 1);
 	for (int i = 0; i < 2; i++)
 		stage_join(&threads[i]);
-	stage_end(p->stage);
 }
 STAGE_CASE(codeless_children_wait_for_no_thread, _polls, STAGE_POLLS, fork_without_code)
 STAGE_CASE(codeless_children_wait_for_no_thread, _signals, STAGE_SIGNALS, fork_without_code)

@@ -158,7 +158,6 @@ EVERY_DRIVER(discard_counts_what_it_freed_and_what_stacks_hold)
 	emit_ret(&p->emitter);
 	method_commit(&p->emitter, &p->open);
 	CHECK_EQ(method_call(&p->open, NULL), 4);
-	stage_end(p->stage);
 }
 
 /* A block invalidated during the notices of a discard is not counted by the discard. */
@@ -189,7 +188,6 @@ static void count_own(struct stage *stage)
 	DISCARD(stage, SOME, 0);
 	CHECK_EQ(stage_stats(stage).blocks_notentrant_now, 2);
 	DISCARD(stage, 2, 0);
-	stage_end(p->stage);
 }
 STAGE_CASE(discard_counts_no_block_that_others_invalidate, _polls, STAGE_POLLS, count_own)
 STAGE_CASE(discard_counts_no_block_that_others_invalidate, _signals, STAGE_SIGNALS, count_own)
@@ -285,7 +283,6 @@ static void discard_under_eight(struct stage *stage)
 	atomic_store(&p->step, 1);
 	for (int i = 0; i < THREADS; i++)
 		stage_join(&threads[i]);
-	stage_end(p->stage);
 }
 STAGE_CASE(discards_with_eight_threads_inside_count_each_block_once, _polls, STAGE_POLLS,
 	   discard_under_eight)
@@ -330,7 +327,6 @@ static void discard_against_each_other(struct stage *stage)
 		stage_join(&threads[i]);
 	DISCARD(stage, stage_stats(stage).blocks_now, 0);
 	CHECK_EQ(stage_stats(stage).blocks_now, 0);
-	stage_end(p->stage);
 }
 STAGE_CASE(threads_inside_code_discard_it_for_each_other, _polls, STAGE_POLLS,
 	   discard_against_each_other)
@@ -370,7 +366,7 @@ static void drop_many(struct stage *stage, void *arg)
 EVERY_DRIVER(code_compiled_after_discards_finds_the_heap_like_new)
 {
 	enum { ROUNDS = 6 };
-	struct play *p = new_play(stage);
+	new_play(stage);
 	struct round rounds[ROUNDS];
 	struct ch_stats empty[ROUNDS];
 	for (int i = 0; i < ROUNDS; i++) {
@@ -402,7 +398,6 @@ EVERY_DRIVER(code_compiled_after_discards_finds_the_heap_like_new)
 	size_t kept = MANY * sizeof(struct ch__tombstone) + CH__TABLE_STEP_BYTES;
 	for (int i = 2; i < ROUNDS; i++)
 		CHECK(empty[i].metadata_bytes_now <= empty[i - 1].metadata_bytes_now + kept);
-	stage_end(p->stage);
 }
 
 /* --- nothing to free --- */
@@ -434,7 +429,6 @@ EVERY_DRIVER(discards_with_nothing_to_free_end_and_compiling_goes_on)
 	struct play *p = new_play(stage);
 	stage_apart(stage, build_discarder, p);
 	CHECK_EQ(method_call(&p->held[0], p), 6);
-	stage_end(p->stage);
 }
 
 /* --- discard of a single instance --- */
@@ -526,7 +520,6 @@ static void discard_one(struct stage *stage)
 		stage_join(&threads[i]);
 	CHECK_EQ(stage_stats(stage).blocks_invalidated, ROUNDS);
 	CHECK_EQ(ch_vm_detach(p->other), CH_OK);
-	stage_end(p->stage);
 }
 STAGE_CASE(discard_of_one_instance_leaves_the_other_running, _polls, STAGE_POLLS, discard_one)
 STAGE_CASE(discard_of_one_instance_leaves_the_other_running, _signals, STAGE_SIGNALS, discard_one)

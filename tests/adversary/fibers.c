@@ -72,7 +72,6 @@ EVERY_DRIVER(s05_suspended_fiber_holds_the_only_frame)
 	CHECK_EQ(p->m.freed, 0);
 	stage_collect(stage);
 	CHECK_EQ(p->m.freed, 1);
-	stage_end(p->stage);
 }
 
 /* --- 6 --- */
@@ -96,7 +95,6 @@ EVERY_DRIVER(s06_fiber_that_never_goes_on_holds_its_block_only)
 	fiber_end(&p->fiber);
 	stage_collect(stage);
 	CHECK_EQ(p->m.freed, 1);
-	stage_end(p->stage);
 }
 
 /* --- 7 --- */
@@ -143,7 +141,6 @@ EVERY_DRIVER(s07_fiber_goes_on_in_other_threads)
 	fiber_end(&p->fiber);
 	stage_collect(stage);
 	CHECK_EQ(p->m.freed, 1);
-	stage_end(p->stage);
 }
 
 /* --- 8 --- */
@@ -205,7 +202,6 @@ EVERY_DRIVER(s08_cycle_in_the_middle_of_a_switch)
 	fiber_end(&p->fiber);
 	stage_collect(stage);
 	CHECK_EQ(stage_stats(stage).blocks_now, 0);
-	stage_end(p->stage);
 }
 static void build_constant(struct stage *stage, void *arg)
 {
@@ -243,7 +239,6 @@ EVERY_DRIVER(s08_registers_saved_below_the_announced_sp)
 	fiber_end(&p->fiber);
 	stage_collect(stage);
 	CHECK_EQ(p->m.freed, 1);
-	stage_end(p->stage);
 }
 
 /* --- dead before its end --- */
@@ -267,7 +262,6 @@ EVERY_DRIVER(fiber_that_dies_unfinished_holds_nothing)
 		CHECK_EQ(p->m.freed, 1);
 	}
 	CHECK_EQ(stage_stats(stage).fibers_now, 0);
-	stage_end(p->stage);
 }
 
 /* A thread that no driver knows, and so none stops, ends a fiber. The thread may unmap the stack
@@ -309,7 +303,6 @@ EVERY_DRIVER(fiber_ended_by_a_stranger_stays_while_the_world_is_stopped)
 	CHECK_EQ(atomic_load(&p->has_left), 1);
 	stage_collect(stage);
 	CHECK_EQ(p->m.freed, 1);
-	stage_end(p->stage);
 }
 
 /* --- a storm: fibers move, go on, recompile running code, and die --- */
@@ -457,5 +450,4 @@ THREADED_DRIVER(fibers_move_between_threads_and_die_in_a_storm)
 	stage_collect(stage);
 	CHECK_EQ(stage_stats(stage).fibers_now, 0);
 	CHECK_EQ(stage_stats(stage).blocks_now, 0);
-	stage_end(stage);
 }

@@ -54,7 +54,6 @@ EVERY_DRIVER(s03_invalidated_middle_of_a_chain_frees_its_tail)
 	struct ch_owner_facts facts = {.size = sizeof facts};
 	CHECK_EQ(ch_owner_info(g->d.owner, &facts), CH_OK);
 	CHECK_EQ(method_call(&g->a, NULL), STAGE_FALLBACK);
-	stage_end(g->stage);
 }
 
 /* --- 4 --- */
@@ -86,7 +85,6 @@ EVERY_DRIVER(s04_cycles_and_self_loops_die)
 	stage_collect(stage);
 	stage_collect(stage);
 	CHECK_EQ(stage_stats(stage).owners_now, 0);
-	stage_end(g->stage);
 }
 
 /* --- 13 --- */
@@ -117,7 +115,6 @@ EVERY_DRIVER(s13_stub_outlives_the_collection_of_its_own_helper)
 	CHECK_EQ(method_call(&g->a, NULL), STAGE_FALLBACK);
 	stage_collect(stage);
 	CHECK_EQ(g->a.freed, 1);
-	stage_end(g->stage);
 }
 
 /* --- 14 --- */
@@ -161,7 +158,6 @@ EVERY_DRIVER(s14_branch_goes_back_to_its_own_page)
 	CHECK_EQ(stage->hits, 1);
 	CHECK_EQ(method_call(&g->a, NULL), 3);
 	CHECK_EQ(stage->hits, 1);
-	stage_end(g->stage);
 }
 
 /* --- 15 --- */
@@ -206,7 +202,6 @@ EVERY_DRIVER(s15_collections_while_a_block_is_half_built)
 	CHECK_EQ(method_call(&g->a, NULL), 15);
 	stage_collect(stage);
 	CHECK_EQ(method_call(&g->a, NULL), 15);
-	stage_end(g->stage);
 }
 
 /* --- newborn blocks --- */
@@ -222,7 +217,6 @@ EVERY_DRIVER(newborn_block_lives_for_two_cycles_and_no_third)
 	stage_collect(stage);
 	CHECK(!method_is_known(&g->b));
 	CHECK_EQ(ch_owner_set_entry(g->b.owner, g->b.block), CH_E_STALE);
-	stage_end(g->stage);
 }
 
 static void build_with_entry(struct stage *stage, void *arg)
@@ -247,7 +241,6 @@ EVERY_DRIVER(newborn_block_with_an_entry_of_its_own_lives_no_longer)
 	CHECK(method_is_known(&g->b));
 	stage_collect(stage);
 	CHECK(!method_is_known(&g->b));
-	stage_end(g->stage);
 }
 
 static void open_early(struct stage *stage, void *arg)
@@ -278,7 +271,6 @@ EVERY_DRIVER(newborn_block_is_as_old_as_its_commit)
 	CHECK(method_is_known(&g->b));
 	stage_collect(stage);
 	CHECK(!method_is_known(&g->b));
-	stage_end(g->stage);
 }
 
 /* --- 24 --- */
@@ -349,7 +341,6 @@ EVERY_DRIVER(s24_stale_handles_do_not_reach_what_came_after)
 	CHECK_EQ(ch_blocks_invalidate(&g->b.block, 1, &count), CH_OK);
 	CHECK_EQ(count, 0);
 	CHECK_EQ(block_state(g->c.block), CH_BLOCK_LIVE);
-	stage_end(g->stage);
 }
 
 /* --- 25 --- */
@@ -390,7 +381,6 @@ EVERY_DRIVER(s25_assumption_breaks_after_its_block_died)
 	for (int i = 0; i < 100; i++)
 		CHECK_EQ(block_state(fresh[i].block), CH_BLOCK_LIVE);
 	CHECK_EQ(ch_assumption_break(g->fact, &broken), CH_E_STALE);
-	stage_end(g->stage);
 }
 
 EVERY_DRIVER(s25_assumption_breaks_while_its_block_is_open)
@@ -405,7 +395,6 @@ EVERY_DRIVER(s25_assumption_breaks_while_its_block_is_open)
 	emit_ret(&e);
 	CHECK_EQ(emit_commit(&e), CH_E_STALE);
 	CHECK(!block_is_known(e.code.block));
-	stage_end(g->stage);
 }
 
 EVERY_DRIVER(commit_for_a_released_owner_is_stale)
@@ -421,7 +410,6 @@ EVERY_DRIVER(commit_for_a_released_owner_is_stale)
 	CHECK(!block_is_known(e.code.block));
 	if (stage->driver == STAGE_BOEHM || stage->driver == STAGE_HOST)
 		method_drop(stage, &g->a);
-	stage_end(g->stage);
 }
 
 /* --- each kind of edge and root --- */
@@ -464,7 +452,6 @@ EVERY_DRIVER(exits_and_edges_hold_their_blocks)
 	method_drop(stage, &g->a);
 	stage_collect(stage);
 	CHECK_EQ(stage_stats(stage).blocks_now, 0);
-	stage_end(g->stage);
 }
 
 static uint64_t invalidate_and_collect(void *arg)
@@ -507,7 +494,6 @@ EVERY_DRIVER(not_entrant_block_keeps_the_exit_that_its_frame_leaves_by)
 	CHECK_EQ(method_call(&g->a, g), 77);
 	stage_collect(stage);
 	CHECK_EQ(stage_stats(stage).blocks_now, 0);
-	stage_end(g->stage);
 }
 
 static void build_cell_caller(struct stage *stage, void *arg)
@@ -534,7 +520,6 @@ static void owner_edge(struct stage *stage)
 	method_drop(stage, &g->a);
 	stage_collect(stage);
 	CHECK_EQ(stage_stats(stage).blocks_now, 0);
-	stage_end(g->stage);
 }
 /* The VM's collector decides: the owner is reached through code alone. */
 STAGE_CASE(owner_that_only_code_reaches_keeps_its_entry, _host, STAGE_HOST, owner_edge)
@@ -571,7 +556,6 @@ static void ref_moves(struct stage *stage)
 		CHECK_EQ(g->asked, i);
 		CHECK_EQ(method_call(&g->a, NULL), 0x1000u + 16u * (unsigned)i);
 	}
-	stage_end(g->stage);
 }
 STAGE_CASE(ref_is_reported_and_moved_once_a_cycle, _host, STAGE_HOST, ref_moves)
 STAGE_CASE(ref_is_reported_and_moved_once_a_cycle, _polls, STAGE_POLLS, ref_moves)
@@ -619,7 +603,6 @@ static void hold_by_roots(struct stage *stage, unsigned forward)
 	g->asked = 0;
 	stage_collect(stage);
 	CHECK(!method_is_known(&g->b));
-	stage_end(g->stage);
 }
 
 EVERY_DRIVER(word_on_a_stack_of_the_vm_holds_its_block)
@@ -648,7 +631,6 @@ EVERY_DRIVER(return_address_at_a_blocks_end_holds_no_neighbour)
 {
 	struct graph *g = collect_reported(stage, build_neighbour, 0);
 	CHECK(!method_is_known(&g->b) && method_is_known(&g->c));
-	stage_end(g->stage);
 }
 
 /* The pool's first address is in frames of the library itself, and no code begins there. */
@@ -663,7 +645,6 @@ EVERY_DRIVER(the_pools_first_address_holds_nothing)
 {
 	struct graph *g = collect_reported(stage, build_first, 0);
 	CHECK(!method_is_known(&g->b));
-	stage_end(g->stage);
 }
 
 static void build_immortal(struct stage *stage, void *arg)
@@ -690,7 +671,6 @@ EVERY_DRIVER(immortal_block_is_a_root)
 		stage_collect(stage);
 	CHECK(method_is_known(&g->a));
 	CHECK(method_is_known(&g->b));
-	stage_end(g->stage);
 }
 
 /* --- 21: a graph wider than the marker's queue --- */
@@ -757,5 +737,4 @@ EVERY_DRIVER(s21_graph_wider_than_the_queue_of_the_marker)
 	method_drop(stage, &g->a);
 	stage_collect(stage);
 	CHECK_EQ(stage_stats(stage).blocks_now, 0);
-	stage_end(g->stage);
 }

@@ -246,7 +246,6 @@ STOPPING_DRIVER(stop_signal_interrupts_code_that_a_handler_runs)
 	}
 	atomic_store(&p->s.go, 4);
 	join_and_expect_dead(&p->s, &t, 5);
-	stage_end(stage);
 }
 
 /* --- on top of code on a fiber --- */
@@ -311,7 +310,6 @@ EVERY_DRIVER(handler_on_top_of_code_on_a_fiber_collects)
 	CHECK_EQ(p->s.result, 8);
 	stage_collect(stage);
 	CHECK_EQ(stage_stats(stage).blocks_now, 0);
-	stage_end(stage);
 }
 
 /* --- a fault in a function that code called --- */
@@ -384,7 +382,6 @@ EVERY_DRIVER(handler_of_a_fault_in_a_function_that_code_called_collects)
 	stage_collect(stage);
 	CHECK_EQ(stage_stats(stage).blocks_now, 0);
 	CHECK_EQ(munmap(guarded, guarded_bytes), 0);
-	stage_end(stage);
 }
 #endif
 

@@ -107,7 +107,6 @@ static void stop_under_no_lock(struct stage *stage)
 	join_parked(newcomer);
 	for (int i = 0; i < VMS; i++)
 		CHECK_EQ(ch_vm_detach(worlds[i].vm), CH_OK);
-	stage_end(stage);
 }
 STAGE_CASE(vms_stop_their_world_under_no_lock, _polls, STAGE_POLLS, stop_under_no_lock)
 STAGE_CASE(vms_stop_their_world_under_no_lock, _signals, STAGE_SIGNALS, stop_under_no_lock)
@@ -180,7 +179,6 @@ static void wait_for_a_region(struct stage *stage)
 	CHECK_EQ(ch_sink_set(stage->heap, CH_SINK_DEFAULT), CH_OK);
 	atomic_store(&p->step, 3);
 	stage_join(&held);
-	stage_end(stage);
 }
 STAGE_CASE(cycle_waits_asleep_for_a_thread_that_is_held_in_a_region, _polls, STAGE_POLLS,
 	   wait_for_a_region)
@@ -271,7 +269,6 @@ static void wait_for_a_lock(struct stage *stage)
 	atomic_store(&l->go, 5);
 	stage_join(&held);
 	CHECK_EQ(ch_vm_detach(vm), CH_OK);
-	stage_end(stage);
 }
 STAGE_CASE(cycle_gives_up_before_a_lock_that_a_thread_is_held_with, _polls, STAGE_POLLS,
 	   wait_for_a_lock)

@@ -253,7 +253,6 @@ static void leave_callback(struct stage *stage, enum way way)
 	CHECK_EQ(atomic_load(&p->inside), 2);
 	CHECK_EQ(method_call(&p->m, p), 3);
 	CHECK_EQ(stage_stats(stage).threads_now, 1);
-	stage_end(p->stage);
 }
 
 EVERY_DRIVER(exception_leaves_branch_hit_while_another_thread_is_in_it)
@@ -338,7 +337,6 @@ static void leave_nested(struct stage *stage, enum way way)
 	}
 	CHECK_EQ(stage->hits, 1000);
 	CHECK_EQ(stage_stats(stage).branch_hits, 1000);
-	stage_end(p->stage);
 }
 
 EVERY_DRIVER(exceptions_leave_callbacks_in_callbacks)

@@ -3,6 +3,8 @@
  * in traps, tables and files. */
 #define _GNU_SOURCE
 #include "codeheap/graph/block_parts.h"
+#include "tests/support/describe_signal.h"
+#include "tests/support/libgcc_knows.h"
 #include "tests/support/stage.h"
 
 #include <fcntl.h>
@@ -186,7 +188,6 @@ EVERY_DRIVER(s27_invalidation_needs_no_room_and_no_memory)
 	method_invalidate(&p->m);
 	ch__os_fail_at(0, false);
 	CHECK_EQ(method_call(&p->m, NULL), STAGE_FALLBACK);
-	stage_end(p->stage);
 }
 
 /* --- 28 --- */
@@ -226,7 +227,6 @@ EVERY_DRIVER(s28_pool_of_one_page)
 	}
 	stage_settle(stage);
 	CHECK(stage_stats(stage).pages_now <= 1); /* the thread's open page */
-	stage_end(p->stage);
 }
 
 EVERY_DRIVER(s28_block_of_exactly_a_page_and_one_byte_more)
@@ -246,7 +246,6 @@ EVERY_DRIVER(s28_block_of_exactly_a_page_and_one_byte_more)
 	CHECK_EQ(emit_open_as(&e, &open), CH_E_ARG);
 	stage_settle(stage);
 	CHECK(stage_stats(stage).pages_now <= 1);
-	stage_end(p->stage);
 }
 
 /* --- 30, and its callbacks --- */
@@ -312,7 +311,6 @@ EVERY_DRIVER(s30_discard_of_a_full_pool_and_room_again)
 	}
 	/* Each entry drops the entry before, so the pool never fills: collections keep up. */
 	CHECK_EQ(opened, wanted);
-	stage_end(p->stage);
 }
 
 EVERY_DRIVER(s30_pool_full_of_live_code_says_so_and_tells_when_space_came)
@@ -348,7 +346,6 @@ EVERY_DRIVER(s30_pool_full_of_live_code_says_so_and_tells_when_space_came)
 	struct method again;
 	method_constant(stage, &again, "again", 9);
 	CHECK_EQ(method_call(&again, NULL), 9);
-	stage_end(p->stage);
 }
 
 /* --- 38 --- */
@@ -391,7 +388,6 @@ EVERY_DRIVER(s38_each_request_for_a_collection_is_told)
 			CHECK_EQ(stage->wanted, asked);
 		stage_collect(stage);
 	}
-	stage_end(p->stage);
 }
 
 /* --- 42 --- */
@@ -440,7 +436,6 @@ EVERY_DRIVER(s42_half_a_million_definitions_leave_memory_flat)
 	CHECK(last.owners_now < 20000);
 	if (!getenv("CODEHEAP_TEST_SLOW"))
 		CHECK(resident_bytes() <= resident + GROWTH);
-	stage_end(p->stage);
 }
 
 /* --- 55 --- */
@@ -467,7 +462,6 @@ EVERY_DRIVER(s55_a_thousand_collections_write_no_code)
 	CHECK_EQ(ch_block_info(all[7].block, &later), CH_OK);
 	CHECK_EQ((uintptr_t)later.exec, (uintptr_t)info.exec);
 	CHECK_EQ(method_call(&all[7], NULL), 7);
-	stage_end(p->stage);
 }
 
 /* --- 48, 52, and the quarantine --- */
@@ -481,28 +475,11 @@ static void build_named(struct stage *stage, void *arg)
 	p->word = ~(uintptr_t)info.exec;
 }
 
-static const struct ch_heap *describing;
-
-static void describe(int signal, siginfo_t *info, void *ucontext)
-{
-	char text[800];
-	(void)signal;
-	size_t n = ch_trap_describe(describing, info, ucontext, text, sizeof text);
-	CHECK(n < sizeof text);
-	ssize_t written = write(STDERR_FILENO, text, n);
-	(void)written;
-	struct sigaction standard = {.sa_handler = SIG_DFL};
-	sigaction(SIGTRAP, &standard, NULL);
-	raise(SIGTRAP);
-}
-
 static void jump_to_freed(void *arg)
 {
 	struct play *p = arg;
 	const void *target = (const void *)~p->word;
-	struct sigaction action = {.sa_sigaction = describe, .sa_flags = SA_SIGINFO};
-	describing = p->stage->heap;
-	CHECK_EQ(sigaction(SIGTRAP, &action, NULL), 0);
+	describe_signal(p->stage->heap, SIGTRAP);
 	stage_enter(&target, NULL);
 }
 
@@ -517,7 +494,6 @@ EVERY_DRIVER(s48_jump_into_freed_code_traps_and_names_the_block)
 	expect_signal_text(jump_to_freed, p, SIGTRAP, p->report, sizeof p->report);
 	CHECK(strstr(p->report, "Schneewittchen"));
 	CHECK(strstr(p->report, "invalidated"));
-	stage_end(p->stage);
 }
 
 static bool file_has(const char *path, const char *text)
@@ -548,19 +524,12 @@ EVERY_DRIVER(s24_freed_block_leaves_the_perf_map)
 	if (file_has(path, "Schneewittchen"))
 		FAIL("perf map: it still names a block that was freed");
 	unlink(path);
-	stage_end(p->stage);
 }
-
-struct dwarf_eh_bases {
-	void *tbase, *dbase, *func;
-};
-extern const void *_Unwind_Find_FDE(void *pc, struct dwarf_eh_bases *);
 
 /* Not inlined: the address is a word of this frame. */
 static __attribute__((noinline)) bool unwinder_knows(const struct play *p)
 {
-	struct dwarf_eh_bases bases;
-	return _Unwind_Find_FDE((void *)(~p->word + 1), &bases) != NULL;
+	return libgcc_knows((const void *)(~p->word + 1));
 }
 
 EVERY_DRIVER(s24_freed_page_leaves_the_unwinder)
@@ -574,7 +543,6 @@ EVERY_DRIVER(s24_freed_page_leaves_the_unwinder)
 	CHECK_EQ(stage_stats(stage).pages_now, 0);
 	if (unwinder_knows(p))
 		FAIL("libgcc: %p is of a page that was freed, and still known", p);
-	stage_end(p->stage);
 }
 
 EVERY_DRIVER(freed_place_is_used_again_after_a_core_sync_only)
@@ -595,5 +563,4 @@ EVERY_DRIVER(freed_place_is_used_again_after_a_core_sync_only)
 	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
 	CHECK(stage_stats(stage).core_syncs > syncs);
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
-	stage_end(p->stage);
 }

@@ -97,7 +97,6 @@ EVERY_DRIVER(stub_is_finished_by_the_thread_that_its_callback_returns_in)
 	method_drop(stage, &p->target);
 	stage_collect(stage);
 	CHECK_EQ(stage_stats(stage).blocks_now, 0);
-	stage_end(p->stage);
 }
 
 /* --- the notices of a poll --- */
@@ -163,7 +162,6 @@ EVERY_DRIVER(poll_ends_where_a_notice_leaves_its_thread)
 	expect_told(p, 4);
 	rig_end(&p->first);
 	rig_end(&p->second);
-	stage_end(p->stage);
 }
 
 static void collect_first(struct fiber *f, void *arg)
@@ -184,7 +182,6 @@ EVERY_DRIVER(collection_ends_where_a_notice_leaves_its_thread)
 	expect_told(p, 4);
 	rig_end(&p->first);
 	rig_end(&p->second);
-	stage_end(p->stage);
 }
 
 enum { ROUNDS = 20 };
@@ -224,7 +221,6 @@ EVERY_DRIVER(fiber_hears_of_blocks_however_often_a_notice_returns_in_a_stranger)
 	CHECK_EQ(ch_fiber_detach(p->in_first), CH_OK);
 	fiber_end(&p->fiber);
 	rig_end(&p->first);
-	stage_end(stage);
 }
 
 /* --- word of space --- */
@@ -275,7 +271,6 @@ EVERY_DRIVER(word_of_space_for_another_vm_waits_for_a_thread_of_the_heap)
 	expect_told(p, 2);
 	CHECK_EQ(ch_vm_detach(p->other_vm), CH_OK);
 	rig_end(&p->first);
-	stage_end(p->stage);
 }
 
 /* --- an open that collects --- */

@@ -45,5 +45,4 @@ SHARED_DRIVER(s34_branch_is_relinked_and_unlinked_while_others_run_it)
 	atomic_store(&p->stop, 1);
 	for (int i = 0; i < 3; i++)
 		stage_join(&threads[i]);
-	stage_end(stage);
 }

@@ -96,7 +96,6 @@ STOPPING_DRIVER(s18_return_address_in_the_link_register_only)
 	CHECK_EQ(p->result, 18);
 	stage_collect(stage);
 	CHECK_EQ(stage_stats(stage).blocks_now, 0);
-	stage_end(p->stage);
 }
 
 /* --- 44: signed return addresses --- */
@@ -143,7 +142,6 @@ EVERY_DRIVER(s44_signed_return_address_holds_its_block)
 	collect_with_signed_word(p);
 	stage_collect(stage);
 	CHECK(!method_is_known(&p->m));
-	stage_end(p->stage);
 }
 
 /* --- 44: a second stack of return addresses, the processor's --- */
@@ -191,7 +189,6 @@ EVERY_DRIVER(s44_stubs_leave_a_shadow_stack_in_step)
 		p->depth = 2; /* unlinked, on to the fallback */
 		CHECK_EQ(call_through(p, 3), STAGE_FALLBACK + 1 + 3);
 	}
-	stage_end(p->stage);
 }
 
 /* --- 44: the demands of a shadow stack, checked without one --- */
@@ -254,7 +251,6 @@ EVERY_DRIVER(s44_no_return_address_in_a_frame_is_written)
 	stage_apart(stage, build_recursive, p);
 	p->depth = 3;
 	CHECK_EQ(method_call(&p->m, p), 4);
-	stage_end(p->stage);
 }
 
 /* --- 45: system pages of 64 KiB --- */
@@ -407,9 +403,8 @@ EVERY_DRIVER(s51_emulator_gets_views_that_execution_follows)
 {
 	if (has_dual())
 		skip("execution follows the first views: no emulator");
-	struct play *p = new_play(stage);
+	new_play(stage);
 	check_rewritten_code_runs(stage);
-	stage_end(p->stage);
 }
 
 /* Imitates an emulator that translated the first code: stores through the view change memory that
@@ -437,11 +432,10 @@ static void pretend_emulator(unsigned backends)
 EVERY_DRIVER(s51_stale_views_are_passed_over)
 {
 	pretend_emulator(1u << CH_BACKEND_DUAL);
-	struct play *p = new_play(stage);
+	new_play(stage);
 	if (stage->heap->pool->backend != CH_BACKEND_MEMFD)
 		FAIL("self-test: views that execution does not follow were taken");
 	check_rewritten_code_runs(stage);
-	stage_end(p->stage);
 }
 
 /* Imitates an emulator that runs its translation until the page is mapped again. */
@@ -474,7 +468,7 @@ EVERY_DRIVER(s51_translated_pages_are_mapped_again)
 {
 	pretend_emulator(1u << CH_BACKEND_DUAL | 1u << CH_BACKEND_MEMFD);
 	ch__os_pretended.between_runs = translate_all;
-	struct play *p = new_play(stage);
+	new_play(stage);
 	struct ch__pool *pool = stage->heap->pool;
 	CHECK_EQ(pool->backend, CH_BACKEND_MEMFD);
 	CHECK(pool->sync_steps & CH__SYNC_REMAP);
@@ -497,17 +491,15 @@ EVERY_DRIVER(s51_translated_pages_are_mapped_again)
 		if (stage->driver == STAGE_HOST || stage->driver == STAGE_BOEHM)
 			method_drop(stage, &m);
 	}
-	stage_end(p->stage);
 }
 
 EVERY_DRIVER(s51_memory_written_as_a_file_is_the_third_way)
 {
 	skip_without_procmem();
 	pretend_emulator(1u << CH_BACKEND_DUAL | 1u << CH_BACKEND_MEMFD);
-	struct play *p = new_play(stage);
+	new_play(stage);
 	CHECK_EQ(stage->heap->pool->backend, CH_BACKEND_PROCMEM);
 	check_rewritten_code_runs(stage);
-	stage_end(p->stage);
 }
 
 /* Creation refuses a heap that would run old code. Creation knows no driver. */

@@ -193,7 +193,6 @@ SAMPLED_DRIVER(process_that_forks_while_sampled)
 	CHECK_EQ(read_profile(p, NULL), counts.samples + counts.dropped);
 	CHECK_EQ(read_profile(p, "only in the child"), 0);
 	method_drop(stage, &p->spinner);
-	stage_end(stage);
 }
 
 /* --- start and stop --- */
@@ -301,7 +300,6 @@ THREADED_DRIVER(several_threads_start_stop_and_write)
 	CHECK(p->starts > 10);
 	CHECK_EQ(ch_profile_stop(stage->heap, NULL), CH_E_STATE);
 	method_drop(stage, &p->spinner);
-	stage_end(stage);
 }
 
 /* --- ends --- */
@@ -394,5 +392,4 @@ SAMPLED_DRIVER(code_on_a_signal_stack_is_sampled)
 	method_drop(stage, &p->spinner);
 	its.ss_flags = SS_DISABLE;
 	CHECK_EQ(sigaltstack(&its, NULL), 0);
-	stage_end(stage);
 }

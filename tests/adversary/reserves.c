@@ -420,5 +420,4 @@ EVERY_DRIVER(s50_heap_of_a_halved_pool_works)
 	int status;
 	CHECK_EQ(waitpid(pid, &status, 0), pid);
 	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-	stage_end(stage);
 }

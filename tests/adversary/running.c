@@ -49,7 +49,6 @@ EVERY_DRIVER(s01_block_invalidates_itself_in_a_callee)
 	CHECK_EQ(p->m.freed, 1);
 	stage_collect(stage);
 	CHECK_EQ(p->m.freed, 1);
-	stage_end(p->stage);
 }
 
 /* --- 2 --- */
@@ -85,7 +84,6 @@ EVERY_DRIVER(s02_caller_is_invalidated_between_two_of_its_frames)
 	CHECK_EQ(p->depth, 2);
 	stage_collect(stage);
 	CHECK_EQ(p->m.freed, 1);
-	stage_end(p->stage);
 }
 
 /* --- 9 --- */
@@ -131,7 +129,6 @@ EVERY_DRIVER(s09_longjmp_over_code_leaves_nothing_behind)
 	/* In another thread: the words left by the jump stay in place, below sp. */
 	stage_apart(stage, collect_apart, NULL);
 	CHECK_EQ(p->m.freed, 1);
-	stage_end(p->stage);
 }
 
 /* --- 10 --- */
@@ -179,7 +176,6 @@ EVERY_DRIVER(s10_unwinder_passes_an_invalidated_frame)
 	struct play *p = stage_play(stage, sizeof *p);
 	stage_apart(stage, build_unwound, p);
 	CHECK_EQ(call_marked(p), 6);
-	stage_end(p->stage);
 }
 
 /* --- 11 --- */
@@ -235,7 +231,6 @@ EVERY_DRIVER(s11_patch_point_fires_once_a_frame)
 	CHECK_EQ(p->exits, 4);
 	stage_collect(stage);
 	CHECK_EQ(p->m.freed, 1);
-	stage_end(p->stage);
 }
 
 /* --- 16 --- */
@@ -268,7 +263,6 @@ EVERY_DRIVER(s16_collection_from_inside_a_notice)
 	stage_collect(stage);
 	CHECK_EQ(p->other.freed, 1);
 	CHECK_EQ(p->m.freed, 1);
-	stage_end(p->stage);
 }
 
 /* --- 21 --- */
@@ -301,7 +295,6 @@ static void run_deep(struct stage *stage)
 	CHECK_EQ(method_call(&p->m, p), deep);
 	stage_collect(stage);
 	CHECK_EQ(p->m.freed, 1);
-	stage_end(p->stage);
 }
 
 EVERY_DRIVER(s21_ten_thousand_frames_of_one_block)
@@ -370,7 +363,6 @@ EVERY_DRIVER(s22_return_address_at_the_very_end_of_a_block)
 	struct play *p = stage_play(stage, sizeof *p);
 	stage_apart(stage, build_ending_in_a_call, p);
 	end_in_a_call(p);
-	stage_end(p->stage);
 }
 
 static void build_end_and_neighbour(struct stage *stage, void *arg)
@@ -388,7 +380,6 @@ EVERY_DRIVER(s23_return_address_at_the_start_of_the_next_block)
 	stage_apart(stage, build_end_and_neighbour, p);
 	end_in_a_call(p);
 	CHECK_EQ(method_call(&p->other, NULL), 2);
-	stage_end(p->stage);
 }
 
 /* --- 43 --- */
@@ -434,5 +425,4 @@ EVERY_DRIVER(s43_integer_on_the_stack_keeps_one_block)
 	collect_with_integer(stage, all);
 	stage_collect(stage);
 	CHECK_EQ(stage_stats(stage).blocks_now, 0);
-	stage_end(stage);
 }

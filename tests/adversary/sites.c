@@ -141,11 +141,10 @@ TEST(site_of_each_kind_is_there_at_the_commit)
 }
 
 /* Also with a thread's map of the block's sites, which takes each new site. */
-TEST(bytes_of_a_ref_are_no_other_site_s)
+TEST_SHARED_RIG(bytes_of_a_ref_are_no_other_site_s, rig_start(1 << 20))
 {
 	enum { POINTS = 20, REFS = 4, REFS_FROM = 256 };
 	struct emitter e;
-	rig = rig_start(1 << 20);
 	owner = rig_owner(&rig, "owner");
 	emit_open(&e, owner, 512, 0);
 	for (int i = 0; i < POINTS; i++)
@@ -160,7 +159,6 @@ TEST(bytes_of_a_ref_are_no_other_site_s)
 				 CH_E_SITE);
 	}
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
-	rig_end(&rig);
 }
 
 /* Many exits lead to one jump, and each attach would read all records. A record that the map has is
@@ -192,11 +190,10 @@ TEST(exit_to_the_first_byte_of_a_site_is_judged_by_the_map)
 	rig_end(&rig);
 }
 
-TEST(map_of_a_block_has_room_for_each_of_its_bytes)
+TEST_SHARED_RIG(map_of_a_block_has_room_for_each_of_its_bytes, rig_start(4 << 20))
 {
 	enum { WITHOUT = 8 };
 	size_t before = 0;
-	rig = rig_start(4 << 20);
 	owner = rig_owner(&rig, "owner");
 	const struct ch__site_map *map = &ch__thread_self(rig.heap)->sites;
 	for (uint32_t pages = 0; pages < 3; pages++) {
@@ -218,7 +215,6 @@ TEST(map_of_a_block_has_room_for_each_of_its_bytes)
 		CHECK_EQ(bytes, map->capacity);
 		CHECK_EQ(ch_block_abort(&e.code), CH_OK);
 	}
-	rig_end(&rig);
 }
 
 /* A byte of the map is spoilt that no site sets: a map that is made again would have it cleared. */
@@ -258,11 +254,10 @@ static void go_on_with(const struct rig *unused, void *arg)
 }
 
 /* The thread that opened the block has a map of the block, hands the block over, and goes on. */
-TEST(site_that_another_thread_attached_is_in_the_map)
+TEST_SHARED_RIG(site_that_another_thread_attached_is_in_the_map, rig_start(1 << 20))
 {
 	enum { MAPPED = 12 };
 	struct emitter e;
-	rig = rig_start(1 << 20);
 	owner = rig_owner(&rig, "owner");
 	emit_open(&e, owner, 512, MAPPED + 2);
 	for (int i = 0; i < MAPPED; i++)
@@ -276,7 +271,6 @@ TEST(site_that_another_thread_attached_is_in_the_map)
 	CHECK(is_refusal(spot_of_ref, branch(&e, spot_of_ref, CH_JMP, NULL)));
 	CHECK_EQ(ch_ref_attach(e.code.block, word_of(spot_of_branch)), CH_E_SITE);
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
-	rig_end(&rig);
 }
 
 /* A thread keeps a map of the sites of its current block. A later block gets the same record and
@@ -333,12 +327,11 @@ TEST(inside_of_an_entry_or_a_veneer_is_no_exit_by_the_map)
 }
 
 /* Exits into other blocks lie below or above the range of a block's map. */
-TEST(exit_into_another_page_is_in_no_map_of_the_block)
+TEST_SHARED_RIG(exit_into_another_page_is_in_no_map_of_the_block, rig_start(64 << 20))
 {
 	enum { BEFORE = 12, LARGE_BYTES = 3000, BLOCKS = 64 };
 	struct ch_open open = {.hot_bytes = 16, .flags = CH_OPEN_IMMORTAL};
 	struct emitter e;
-	rig = rig_start(64 << 20);
 	open.owner = owner = rig_owner(&rig, "owner");
 	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
 	emit_answer(&e, 1);
@@ -353,7 +346,6 @@ TEST(exit_into_another_page_is_in_no_map_of_the_block)
 		e.at = LARGE_BYTES - 64;
 		CHECK_EQ(emit_commit(&e), CH_OK);
 	}
-	rig_end(&rig);
 }
 
 /* The visitor returns false after `wanted` sites. */
@@ -368,11 +360,10 @@ static bool see_some_sites(void *arg, const struct ch_site *site)
 	return ++some->seen < some->wanted;
 }
 
-TEST(visit_of_sites_ends_at_the_site_or_stub_whose_visitor_says_so)
+TEST_SHARED_RIG(visit_of_sites_ends_at_the_site_or_stub_whose_visitor_says_so, rig_start(1 << 20))
 {
 	enum { BRANCHES = 3 };
 	struct emitter e;
-	rig = rig_start(1 << 20);
 	emit_open(&e, rig_owner(&rig, "owner"), 256, BRANCHES);
 	for (int i = 0; i < BRANCHES; i++)
 		(void)emit_attach(&e, emit_site_jmp(&e), CH_JMP, NULL);
@@ -382,5 +373,4 @@ TEST(visit_of_sites_ends_at_the_site_or_stub_whose_visitor_says_so)
 		CHECK_EQ(ch_block_sites(e.code.block, see_some_sites, &some), CH_OK);
 		CHECK_EQ(some.seen, wanted < 2 * BRANCHES ? wanted : 2 * BRANCHES);
 	}
-	rig_end(&rig);
 }

@@ -140,11 +140,12 @@ static void finish(struct emitter *e)
 	rig_end(&rig);
 }
 
+#define TEST_SITES(name) TEST_BETWEEN(name, start(), rig_end(&rig))
+
 /* --- alignment and cache line, the instruction --- */
 
-TEST(site_is_refused_where_its_field_leaves_an_aligned_8)
+TEST_SITES(site_is_refused_where_its_field_leaves_an_aligned_8)
 {
-	start();
 	for (unsigned f = 0; f < FORMS; f++)
 		for (uint32_t in_line = 0; in_line < 64; in_line++) {
 			struct emitter e;
@@ -159,7 +160,6 @@ TEST(site_is_refused_where_its_field_leaves_an_aligned_8)
 				REFUSED(&e, branch(&e, site, forms[f].kind, NULL), CH_E_SITE);
 			CHECK_EQ(emit_commit(&e), CH_OK);
 		}
-	rig_end(&rig);
 }
 
 TEST(site_is_refused_where_another_instruction_stands)
@@ -213,9 +213,8 @@ TEST(patch_point_is_refused_where_another_instruction_stands)
 }
 
 /* An exit may be one byte long, as `ret` is. */
-TEST(exit_of_a_patch_point_may_be_the_last_byte_of_other_code)
+TEST_SITES(exit_of_a_patch_point_may_be_the_last_byte_of_other_code)
 {
-	start();
 	struct ch_info other = block_info(rig_block(owner, 1));
 	const uint8_t *last = (const uint8_t *)other.exec + other.hot_bytes - 1;
 	struct emitter e;
@@ -225,14 +224,12 @@ TEST(exit_of_a_patch_point_may_be_the_last_byte_of_other_code)
 	REFUSED(&e, ch_patch_point_attach(e.code.block, point, last + 1, NULL), CH_E_ARG);
 	CHECK_EQ(ch_patch_point_attach(e.code.block, point, last, NULL), CH_OK);
 	CHECK_EQ(emit_commit(&e), CH_OK);
-	rig_end(&rig);
 }
 
 /* --- reach --- */
 
-TEST(exit_is_refused_that_the_site_or_its_stub_cannot_reach)
+TEST_SITES(exit_is_refused_that_the_site_or_its_stub_cannot_reach)
 {
-	start();
 	struct emitter e;
 	open_nops(&e, 256, 0, FORMS, CH_ENTRY_NONE);
 	const uint8_t *far = e.code.exec + (UINT64_C(3) << 30);
@@ -254,7 +251,6 @@ TEST(exit_is_refused_that_the_site_or_its_stub_cannot_reach)
 	const uint8_t *at = put_point(&e, 128);
 	REFUSED(&e, point(&e, at, far), CH_E_ARG);
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
-	rig_end(&rig);
 }
 
 /* --- no two sites share a byte --- */
@@ -281,9 +277,8 @@ static void crowd(struct emitter *e, const uint8_t *there, uint32_t size)
 	}
 }
 
-TEST(site_is_refused_over_another_one)
+TEST_SITES(site_is_refused_over_another_one)
 {
-	start();
 	for (unsigned f = 0; f < FORMS; f++) {
 		struct emitter e;
 		open_nops(&e, 256, 0, 8, CH_ENTRY_NONE);
@@ -297,7 +292,6 @@ TEST(site_is_refused_over_another_one)
 		CHECK_EQ(ref(&e, site + forms[f].size), CH_OK);
 		CHECK_EQ(emit_commit(&e), CH_OK);
 	}
-	rig_end(&rig);
 }
 
 TEST(site_is_refused_over_a_patch_point_and_over_a_ref)
@@ -436,9 +430,8 @@ TEST(exit_inside_a_site_of_another_block_is_refused)
 }
 
 /* In a page that is not the pool's first: a map counts from its page's offset. */
-TEST(site_around_a_known_target_is_refused)
+TEST_SITES(site_around_a_known_target_is_refused)
 {
-	start();
 	struct emitter first;
 	emit_open(&first, rig_owner(&rig, "first"), 1u << rig.heap->pool->page_log2, 0);
 	for (int round = 0; round < 6; round++) {
@@ -473,7 +466,6 @@ TEST(site_around_a_known_target_is_refused)
 		CHECK_EQ(emit_commit(&e), CH_OK);
 	}
 	CHECK_EQ(ch_block_abort(&first.code), CH_OK);
-	rig_end(&rig);
 }
 
 static enum ch_status commit_as(struct emitter *e, uint32_t from, uint32_t to, uint32_t entry,
@@ -486,9 +478,8 @@ static enum ch_status commit_as(struct emitter *e, uint32_t from, uint32_t to, u
 	return ch_block_commit(&e->code, 1);
 }
 
-TEST(site_of_a_live_block_obeys_the_same_rules)
+TEST_SITES(site_of_a_live_block_obeys_the_same_rules)
 {
-	start();
 	struct emitter other, e;
 	open_nops(&other, 64, 0, 0, CH_ENTRY_NONE);
 	CHECK_EQ(emit_commit(&other), CH_OK);
@@ -508,14 +499,12 @@ TEST(site_of_a_live_block_obeys_the_same_rules)
 	REFUSED(&e, branch(&e, over, CH_JMP, over + (UINT64_C(3) << 30)), CH_E_REACH);
 	CHECK_EQ(branch(&e, over, CH_JMP, first), CH_OK);
 	CHECK_EQ(branch(&e, away, CH_JMP, other.code.exec), CH_OK);
-	rig_end(&rig);
 }
 
 /* --- at commit --- */
 
-TEST(entry_inside_a_site_is_refused)
+TEST_SITES(entry_inside_a_site_is_refused)
 {
-	start();
 	struct emitter e;
 	struct victim victims[FORMS + 3];
 	open_nops(&e, 256, 0, FORMS, CH_ENTRY_NONE);
@@ -526,14 +515,12 @@ TEST(entry_inside_a_site_is_refused)
 			REFUSED(&e, commit_as(&e, 0, e.at, entry, 0), CH_E_SITE);
 		}
 	CHECK_EQ(commit_as(&e, 0, e.at, (uint32_t)(victims[0].at - e.code.exec), 0), CH_OK);
-	rig_end(&rig);
 }
 
 /* Unused bytes go back to another block. A site there would patch the other block's bytes, or would
  * hold the block's start. */
-TEST(site_outside_of_what_is_used_is_refused)
+TEST_SITES(site_outside_of_what_is_used_is_refused)
 {
-	start();
 	for (unsigned f = 0; f <= FORMS; f++) {
 		struct emitter e;
 		open_nops(&e, 256, 64, 1, CH_ENTRY_NONE);
@@ -563,7 +550,6 @@ TEST(site_outside_of_what_is_used_is_refused)
 	CHECK_EQ(ref(&e, e.code.cold_exec + 8), CH_OK);
 	REFUSED(&e, commit_as(&e, 0, 64, 0, 15), CH_E_SITE);
 	CHECK_EQ(commit_as(&e, 0, 64, 0, 16), CH_OK);
-	rig_end(&rig);
 }
 
 TEST(site_that_was_written_over_is_refused)

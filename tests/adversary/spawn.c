@@ -98,7 +98,6 @@ EVERY_DRIVER(s33_vfork_and_posix_spawn_leave_the_heap_alone)
 	if (forks && !CH_TSAN) /* TSan makes a fork of vfork */
 		FAIL("spawn: handlers of fork ran");
 	CHECK_EQ(method_call(&p->a, NULL), 2);
-	stage_end(p->stage);
 }
 
 /* A child of vfork is this process under another number. The thread's state serves the child as
@@ -237,7 +236,6 @@ EVERY_DRIVER(child_of_fork_replaces_itself)
 		expect_exit(pid, 0);
 	}
 	CHECK_EQ(method_call(&p->a, NULL), 2);
-	stage_end(p->stage);
 }
 
 /* --- a fork that fails --- */
@@ -275,7 +273,6 @@ static void fail_to_fork(struct stage *stage)
 	}
 	expect_exit(pid, 0);
 	CHECK_EQ(method_call(&p->a, NULL), 3);
-	stage_end(p->stage);
 }
 
 EVERY_DRIVER(fork_that_fails_leaves_the_heap_as_it_was)
@@ -355,7 +352,6 @@ EVERY_DRIVER(suspended_fiber_goes_on_in_parent_and_child)
 	}
 	finish_fiber(p);
 	expect_exit(pid, 0);
-	stage_end(p->stage);
 }
 
 /* libgc scans from sp to the end of the thread's own stack. The VM must tell of other stacks. */
@@ -419,7 +415,6 @@ EVERY_DRIVER(parked_thread_forks)
 	if (!pid)
 		_exit(0);
 	expect_exit(pid, 0);
-	stage_end(p->stage);
 }
 
 /* --- a handler that interrupted code --- */

@@ -91,7 +91,6 @@ EVERY_DRIVER(s18_address_in_a_register_that_calls_keep)
 	CHECK_EQ(p->result, 5);
 	stage_collect(stage);
 	CHECK_EQ(p->other.freed, 1);
-	stage_end(stage);
 }
 
 /* --- an alternate stack within the thread's own --- */
@@ -166,7 +165,6 @@ EVERY_DRIVER(s19_frame_below_a_handler_on_an_array_of_its_own_stack)
 	stage_wait(&p->step, 1);
 	ch_thread_unpark();
 	drop_under(p, &t);
-	stage_end(stage);
 }
 
 static void collect_in_handler(int signal)
@@ -196,7 +194,6 @@ OWN_DRIVER(s19_collections_in_a_handler_on_an_array_of_its_own_stack)
 {
 	struct spin *p = new_spin(stage, sizeof *p);
 	raise_apart(p, enter_and_collect);
-	stage_end(stage);
 }
 
 #if !CH_TSAN
@@ -223,7 +220,6 @@ STOPPING_DRIVER(s19_handler_on_an_array_of_its_own_stack_is_stopped)
 	stage_spawn(stage, &t, enter_and_spin, p);
 	stage_wait(&p->step, 1);
 	drop_under(p, &t);
-	stage_end(stage);
 }
 #endif
 
@@ -277,7 +273,6 @@ static void go_deep(struct stage *stage, void (*build)(struct stage *, void *))
 	free(p->stack);
 	stage_collect(stage);
 	CHECK_EQ(p->m.freed, 1);
-	stage_end(stage);
 }
 
 EVERY_DRIVER(frame_beyond_the_limit_that_its_stack_once_had)
@@ -363,7 +358,6 @@ EVERY_DRIVER(cycle_with_a_thread_on_no_known_stack_is_abandoned)
 	stage_collect(stage);
 	CHECK_EQ(p->m.freed, 1);
 	CHECK_EQ(p->other.freed, 1);
-	stage_end(stage);
 }
 
 /* --- unreadable memory --- */
@@ -410,7 +404,6 @@ EVERY_DRIVER(guard_within_a_stack_that_is_scanned_whole_is_passed_over)
 	ch_thread_unpark();
 	drop_under(p, &t);
 	CHECK_EQ(munmap(p->stack, SIGNAL_STACK_BYTES), 0);
-	stage_end(stage);
 }
 
 #if !CH_TSAN
@@ -441,7 +434,6 @@ STOPPING_DRIVER(s19_thread_parks_whose_last_stop_was_on_a_stack_that_is_gone)
 	stage_join(&t);
 	CHECK_EQ(stage_stats(stage).cycles_abandoned, 0);
 	CHECK_EQ(munmap(p->stack, SIGNAL_STACK_BYTES), 0);
-	stage_end(stage);
 }
 #endif
 
@@ -471,7 +463,6 @@ OWN_DRIVER(frame_below_a_handler_on_an_array_of_a_fiber_that_was_not_resumed)
 {
 	struct spin *p = new_spin(stage, sizeof *p);
 	raise_apart(p, go_away);
-	stage_end(stage);
 }
 #endif
 
@@ -501,7 +492,6 @@ OWN_DRIVER(guard_within_a_fiber_that_is_scanned_whole_is_passed_over)
 	struct spin *p = new_spin(stage, sizeof *p);
 	p->stack = map_bytes(SIGNAL_STACK_BYTES);
 	raise_apart(p, raise_on_fiber);
-	stage_end(stage);
 }
 
 static void build_hidden(struct stage *stage, void *arg)
@@ -543,7 +533,6 @@ static void suspend_above_guard(struct stage *stage, size_t sp_at)
 	CHECK_EQ(munmap(p->stack, 2 * ZONE_BYTES), 0);
 	stage_collect(stage);
 	CHECK_EQ(p->other.freed, 1);
-	stage_end(stage);
 }
 
 /* The scan below sp would read the guard; the slack of the same page is scanned. */
@@ -588,5 +577,5 @@ EVERY_DRIVER(thread_that_ended_parked_and_attached_is_passed_over)
 	for (int i = 0; i < 3; i++)
 		stage_collect(stage);
 	CHECK_EQ(p->other.freed, 1);
-	/* The thread is still attached, and so the heap stays. */
+	stage_keep(); /* the thread is still attached */
 }

@@ -36,7 +36,6 @@ static void spin_and_collect(struct stage *stage, void (*build)(struct stage *, 
 	expect_both_held(s);
 	atomic_store(&s->go, 2);
 	join_and_expect_dead(s, &t, 5);
-	stage_end(stage);
 }
 
 STOPPING_DRIVER(s20_address_in_the_red_zone)
@@ -121,7 +120,6 @@ EVERY_DRIVER(s19_frame_below_a_handler_on_its_own_stack)
 	expect_m_held(s);
 	atomic_store(&s->step, 2);
 	join_and_expect_dead(s, &t, 19);
-	stage_end(stage);
 }
 
 /* The interrupted pc and register lie in the signal's frame on the other stack only. */
@@ -194,7 +192,6 @@ static void interrupt_with_collections(struct stage *stage,
 	stage_wait(&s->step, 2);
 	atomic_store(&s->go, 2);
 	join_and_expect_dead(s, &t, 5);
-	stage_end(stage);
 }
 
 EVERY_DRIVER(s18_collections_in_the_handler_that_interrupted_code)
@@ -238,7 +235,6 @@ STOPPING_DRIVER(s54_thread_between_the_entry_and_its_guard)
 	expect_m_held(s);
 	atomic_store(&s->go, 2);
 	join_and_expect_dead(s, &t, 2);
-	stage_end(stage);
 }
 
 /* --- entries that become jumps --- */
@@ -287,7 +283,6 @@ STOPPING_DRIVER(s36_address_taken_before_its_entry_closed)
 	atomic_store(&s->go, 2);
 	stage_join(&t);
 	CHECK_EQ(s->result, STAGE_FALLBACK);
-	stage_end(stage);
 }
 
 /* --- regions, and abandoned cycles --- */

@@ -72,7 +72,6 @@ EVERY_DRIVER(s12_loser_of_a_stub_wakes_with_a_freed_target)
 	stage_join(&t);
 	CHECK_EQ(p->result[0], 3);
 	CHECK_EQ(atomic_load(&p->inside), 3);
-	stage_end(p->stage);
 }
 
 static bool find_stub(void *arg, const struct ch_site *site)
@@ -97,7 +96,6 @@ EVERY_DRIVER(s12_late_loser_finds_the_branch_linked)
 	uint64_t hits = stage->heap->pool->stub_lead_bytes ? 0 : 1;
 	CHECK_EQ(stage_stats(stage).branch_hits, hits);
 	CHECK_EQ(stage_stats(stage).branch_hits_stale, hits);
-	stage_end(p->stage);
 }
 
 /* Each answer dies before the link: eight times, then the fallback. */
@@ -125,7 +123,6 @@ EVERY_DRIVER(s12_answer_that_is_dead_is_asked_for_again_and_not_for_ever)
 	CHECK_EQ(stage->hits, 8);
 	if (stage->driver == STAGE_HOST || stage->driver == STAGE_BOEHM)
 		method_drop(stage, &p->b);
-	stage_end(p->stage);
 }
 
 enum { GIVEN_UP = 4711 };
@@ -151,7 +148,6 @@ EVERY_DRIVER(s12_thread_whose_answers_are_all_dead_goes_on_where_the_callback_sa
 	CHECK_EQ(stage->hits, 8);
 	if (stage->driver == STAGE_HOST || stage->driver == STAGE_BOEHM)
 		method_drop(stage, &p->b);
-	stage_end(p->stage);
 }
 
 EVERY_DRIVER(answer_that_is_not_entrant_is_asked_for_again)
@@ -164,7 +160,6 @@ EVERY_DRIVER(answer_that_is_not_entrant_is_asked_for_again)
 	CHECK_EQ(block_state(p->answer), CH_BLOCK_NOTENTRANT);
 	CHECK_EQ(method_call(&p->a, NULL), STAGE_FALLBACK);
 	CHECK_EQ(stage->hits, 8);
-	stage_end(p->stage);
 }
 
 enum late { ANSWERS, LINKS_ITSELF, OLD_IS_INVALIDATED };
@@ -205,7 +200,6 @@ EVERY_DRIVER(s12_late_answer_undoes_a_link_but_for_the_two_ways_of_a_vm_that_rel
 	take_twice(p, ANSWERS, 2, 2);
 	take_twice(p, LINKS_ITSELF, 2, 3);
 	take_twice(p, OLD_IS_INVALIDATED, 3, 3);
-	stage_end(p->stage);
 }
 
 /* No byte of data is an instruction. */
@@ -222,7 +216,6 @@ EVERY_DRIVER(answer_that_is_data_is_asked_for_again)
 	p->answer = e.code.block;
 	CHECK_EQ(method_call(&p->a, NULL), STAGE_FALLBACK);
 	CHECK_EQ(stage->hits, 8);
-	stage_end(p->stage);
 }
 
 /* The first answer's address does not count when the second answer has none. */
@@ -245,7 +238,6 @@ EVERY_DRIVER(callback_that_is_asked_again_finds_the_fallback_preset)
 	CHECK_EQ(stage->hits, 2);
 	if (stage->driver == STAGE_HOST || stage->driver == STAGE_BOEHM)
 		method_drop(stage, &p->b);
-	stage_end(p->stage);
 }
 
 /* Random: threads take a stub, while other threads invalidate the target and collect. */
@@ -310,7 +302,6 @@ SHARED_DRIVER(s12_storm_on_one_stub)
 	atomic_store(&p->step, 1);
 	for (int i = 0; i < THREADS; i++)
 		stage_join(&threads[i]);
-	stage_end(p->stage);
 }
 
 /* --- a thread inside leaves at its next branch --- */
@@ -355,7 +346,6 @@ EVERY_DRIVER(thread_leaves_an_invalidated_block_at_its_next_branch)
 	CHECK_EQ(method_call(&p->a, p), 2);
 	CHECK_EQ(stage->hits, 1);
 	CHECK_EQ(stage_stats(stage).branch_hits_stale, 1);
-	stage_end(p->stage);
 }
 
 /* --- release at once --- */
@@ -373,7 +363,6 @@ EVERY_DRIVER(release_at_once_sends_callers_to_their_stubs)
 	CHECK_EQ(stage->hits, 1);
 	if (stage->driver == STAGE_HOST || stage->driver == STAGE_BOEHM)
 		method_drop(stage, &p->b);
-	stage_end(p->stage);
 }
 
 /* --- 47: the bytes changed by linking --- */
@@ -411,5 +400,4 @@ EVERY_DRIVER(s47_linking_changes_no_byte_but_the_displacement)
 	CHECK_EQ(ch_branch_link(p->a.branch[0], (struct ch_block){0}), CH_OK);
 	memcpy(after, info.exec, bytes);
 	CHECK_EQ(memcmp(before, after, bytes), 0);
-	stage_end(p->stage);
 }

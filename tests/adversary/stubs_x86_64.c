@@ -36,7 +36,6 @@ EVERY_DRIVER(s34_site_across_an_aligned_word_is_refused)
 			CHECK_EQ(attach_at(&e, jmp, CH_JCC, NULL), CH_E_SITE);
 	}
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
-	stage_end(stage);
 }
 
 EVERY_DRIVER(s46_conditional_branch_out_of_reach_is_refused)
@@ -56,7 +55,6 @@ EVERY_DRIVER(s46_conditional_branch_out_of_reach_is_refused)
 	CHECK_EQ(attach_at(&e, shorty, CH_JCC, NULL), CH_E_SITE);
 	CHECK_EQ(attach_at(&e, near, CH_JCC, NULL), CH_OK);
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
-	stage_end(stage);
 }
 
 static struct ch_block clear_halves(struct stage *stage, struct ch_branch branch, void *user,
@@ -89,5 +87,4 @@ EVERY_DRIVER(stub_of_a_heap_keeps_the_upper_halves_of_vectors)
 	CHECK_EQ(value, 2);
 	CHECK_EQ(stage->hits, 1);
 	CHECK(memcmp(in, out, sizeof in) == 0);
-	stage_end(stage);
 }

@@ -67,7 +67,6 @@ EVERY_DRIVER(s40_heap_with_a_thread_inside_is_not_destroyed)
 	atomic_store(&p->inside, 2);
 	stage_join(&t);
 	CHECK_EQ(p->result, 40);
-	stage_end(p->stage);
 }
 
 static uint64_t yield_inside(void *arg)
@@ -104,7 +103,6 @@ EVERY_DRIVER(s40_heap_with_a_suspended_fiber_is_not_destroyed)
 	CHECK(f.is_done);
 	CHECK_EQ(p->result, 41);
 	fiber_end(&f);
-	stage_end(p->stage);
 }
 
 /* --- 40: a process --- */
@@ -147,6 +145,7 @@ EVERY_DRIVER(s40_exit_leaves_code_to_the_threads_inside)
 	stage_apart(stage, build_waiting, p);
 	stage_spawn(stage, &t, outlive_exit, p);
 	stage_wait(&p->inside, 1);
+	stage_keep();
 	if (CH_TSAN) { /* TSan reports each thread left at the end */
 		ch_thread_park();
 		atomic_store(&p->inside, 2);
@@ -266,7 +265,6 @@ EVERY_DRIVER(s41_unwinder_forgets_a_chunk_before_its_memory_goes)
 	CHECK_EQ(stage_stats(stage).blocks_now, 0);
 	CHECK(stage_stats(stage).committed_bytes_now <= 1 << 20);
 	check_withdrawals(2);
-	stage_end(p->stage);
 }
 
 /* Code in several chunks, trampolines and a block with frames of its own would each have a table.

@@ -96,7 +96,6 @@ SHARED_DRIVER(s29_discard_of_everything_while_eight_threads_run)
 	for (int i = 0; i < THREADS; i++)
 		stage_join(&threads[i]);
 	CHECK(stage_stats(stage).blocks_invalidated > 0);
-	stage_end(p->stage);
 }
 
 /* --- 37 --- */
@@ -134,7 +133,6 @@ SHARED_DRIVER(s37_threads_come_and_go_while_cycles_run)
 	stage_collect(stage);
 	stage_collect(stage);
 	CHECK_EQ(stage_stats(stage).threads_now, 1);
-	stage_end(p->stage);
 }
 
 TEST(s37_thread_that_is_not_attached_is_told)
@@ -259,7 +257,6 @@ SHARED_DRIVER(s39_profiler_walks_while_code_is_freed)
 	for (int i = 0; i < 2; i++)
 		stage_join(&threads[i]);
 	stage_collect(stage);
-	stage_end(p->stage);
 }
 
 /* --- 49, 50 --- */
@@ -278,7 +275,6 @@ static void run_some_cycles(struct stage *stage)
 	atomic_store(&p->step, 1);
 	for (int i = 0; i < 2; i++)
 		stage_join(&threads[i]);
-	stage_end(p->stage);
 }
 
 SHARED_DRIVER(s49_without_membarrier)

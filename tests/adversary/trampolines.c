@@ -43,7 +43,6 @@ EVERY_DRIVER(trampoline_is_kept_until_its_call_returned)
 		stage_collect(stage);
 	CHECK_EQ(p.m.freed, 1);
 	CHECK(!method_is_known(&p.m));
-	stage_end(stage);
 }
 
 EVERY_DRIVER(trampoline_dies_with_its_owner)
@@ -59,5 +58,4 @@ EVERY_DRIVER(trampoline_dies_with_its_owner)
 		stage_collect(stage);
 	CHECK_EQ(p.m.freed, 1);
 	CHECK_EQ(stage_stats(stage).pages_now, 0);
-	stage_end(stage);
 }

@@ -516,5 +516,4 @@ EVERY_DRIVER(trap_in_a_fiber_is_told)
 					  : "because its owner was released (COLLECT) and nothing "
 					    "held it,");
 	}
-	stage_end(stage);
 }

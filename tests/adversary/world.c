@@ -118,7 +118,6 @@ STOPPING_DRIVER(threads_stop_by_poll_and_park_and_signal_in_one_cycle)
 	stage_collect(stage);
 	CHECK_EQ(stage_stats(stage).blocks_now, 0);
 	CHECK_EQ(stage_stats(stage).cycles_abandoned, 0);
-	stage_end(p->stage);
 }
 
 /* --- threads that do not stop --- */
@@ -262,7 +261,6 @@ static void discard_in_vain(struct stage *stage)
 	CHECK_EQ(ch_vm_discard(stage->heap, NULL, &freed, &kept), CH_OK);
 	CHECK_EQ(freed, 3);
 	CHECK_EQ(kept, 0);
-	stage_end(p->stage);
 }
 STAGE_CASE(discard_without_a_thread_invalidates_all_and_frees_nothing, _polls, STAGE_POLLS,
 	   discard_in_vain)
@@ -318,7 +316,6 @@ static void refuse_one(struct stage *stage)
 	stage_join(&worker);
 	for (int i = 0; i < VMS; i++)
 		CHECK_EQ(ch_vm_detach(vms[i]), CH_OK);
-	stage_end(p->stage);
 }
 STAGE_CASE(vm_that_does_not_stop_its_world_stops_nobody_elses, _polls, STAGE_POLLS, refuse_one)
 STAGE_CASE(vm_that_does_not_stop_its_world_stops_nobody_elses, _signals, STAGE_SIGNALS, refuse_one)
@@ -393,7 +390,6 @@ static void come_and_go(struct stage *stage)
 	stage_collect(stage);
 	CHECK_EQ(stage_stats(stage).threads_now, 1);
 	CHECK_EQ(stage_stats(stage).cycles_abandoned, 0);
-	stage_end(p->stage);
 }
 STAGE_CASE(threads_attach_and_detach_while_a_cycle_waits, _polls, STAGE_POLLS, come_and_go)
 STAGE_HOST_THAT_STOPS_CASE(threads_attach_and_detach_while_a_cycle_waits, 0, come_and_go)
@@ -511,7 +507,6 @@ static void wait_in_one_of_two(struct stage *stage)
 		stage_join(&t[i]);
 	CHECK_EQ(stage_stats(stage).cycles_abandoned, 0);
 	CHECK_EQ(ch_heap_destroy(p->other), CH_OK);
-	stage_end(p->stage);
 }
 STAGE_CASE(thread_that_waits_for_one_heap_is_parked_to_the_other, _polls, STAGE_POLLS,
 	   wait_in_one_of_two)
@@ -603,5 +598,4 @@ OWN_DRIVER(first_stack_is_scanned_as_far_as_it_is_mapped)
 	stack_t none = {.ss_flags = SS_DISABLE};
 	CHECK_EQ(sigaltstack(&none, NULL), 0);
 	free(stack.ss_sp);
-	stage_end(p->stage);
 }

@@ -167,11 +167,11 @@ ONE_BODY void check_both_ways_pass_code_and_c(void)
 	}
 }
 
-TEST(backtraces_pass_code_and_c)
+#define TEST_SINKS(name, sinks) TEST_BETWEEN(name, start(sinks), rig_end(&rig))
+
+TEST_SINKS(backtraces_pass_code_and_c, CH_SINK_UNWIND)
 {
-	start(CH_SINK_UNWIND);
 	check_both_ways_pass_code_and_c();
-	rig_end(&rig);
 }
 
 ONE_BODY void into_c_without(void)
@@ -180,9 +180,8 @@ ONE_BODY void into_c_without(void)
 	NO_TAIL_CALL();
 }
 
-TEST(backtrace_by_tables_passes_c_without_frame_pointers)
+TEST_SINKS(backtrace_by_tables_passes_c_without_frame_pointers, CH_SINK_UNWIND)
 {
-	start(CH_SINK_UNWIND);
 	outer = make_framed("outer");
 	how = CH_BACKTRACE_TABLES;
 	call_code(outer.entry, into_c_without);
@@ -196,12 +195,10 @@ TEST(backtrace_by_tables_passes_c_without_frame_pointers)
 	call_code(outer.entry, into_c_without);
 	CHECK_EQ(count, 2);
 	CHECK(IS_IN(1, without_frame_pointer));
-	rig_end(&rig);
 }
 
-TEST(backtrace_by_tables_passes_code_of_another_shape)
+TEST_SINKS(backtrace_by_tables_passes_code_of_another_shape, CH_SINK_UNWIND)
 {
-	start(CH_SINK_UNWIND);
 	inner = make_frameless("frameless");
 	outer = make_framed("outer");
 	how = CH_BACKTRACE_TABLES;
@@ -212,20 +209,17 @@ TEST(backtrace_by_tables_passes_code_of_another_shape)
 	call_code(outer.entry, into_inner);
 	CHECK_EQ(count, 2);
 	CHECK_EQ(find(inner.call_end), 1);
-	rig_end(&rig);
 }
 
 /* No unwinder knows the pages: the tables end in the first code, and frame pointers go on. */
-TEST(frame_pointers_go_on_where_tables_end_in_code)
+TEST_SINKS(frame_pointers_go_on_where_tables_end_in_code, CH_SINK_NONE)
 {
-	start(CH_SINK_NONE);
 	outer = make_framed("outer");
 	inner = make_framed("inner");
 	how = CH_BACKTRACE_TABLES;
 	call_code(outer.entry, into_inner);
 	expect_both_codes();
 	CHECK(count > 6);
-	rig_end(&rig);
 }
 
 /* LLVM's unwinder leaves out the frame of code without a table. So does the walk here: the linker
@@ -254,9 +248,8 @@ _Unwind_Reason_Code __wrap__Unwind_Backtrace(_Unwind_Trace_Fn fn, void *arg)
 	return __real__Unwind_Backtrace(show_native, &shown);
 }
 
-TEST(frame_pointers_go_on_where_tables_end_before_code)
+TEST_SINKS(frame_pointers_go_on_where_tables_end_before_code, CH_SINK_NONE)
 {
-	start(CH_SINK_NONE);
 	outer = make_framed("outer");
 	inner = make_framed("inner");
 	how = CH_BACKTRACE_TABLES;
@@ -264,7 +257,6 @@ TEST(frame_pointers_go_on_where_tables_end_before_code)
 	call_code(outer.entry, into_inner);
 	expect_both_codes();
 	CHECK(count > 6);
-	rig_end(&rig);
 }
 
 ONE_BODY void compare_with_glibc(void)
@@ -286,12 +278,10 @@ ONE_BODY void compare_with_glibc(void)
 		CHECK_EQ(other[i], pcs[i]);
 }
 
-TEST(backtraces_agree_with_glibc)
+TEST_SINKS(backtraces_agree_with_glibc, CH_SINK_UNWIND)
 {
-	start(CH_SINK_UNWIND);
 	outer = make_framed("outer");
 	call_code(outer.entry, compare_with_glibc);
-	rig_end(&rig);
 }
 
 static void check_room(void)
@@ -306,13 +296,11 @@ static void check_room(void)
 	}
 }
 
-TEST(backtrace_writes_no_more_than_there_is_room)
+TEST_SINKS(backtrace_writes_no_more_than_there_is_room, CH_SINK_UNWIND)
 {
-	start(CH_SINK_UNWIND);
 	outer = make_framed("outer");
 	for (how = CH_BACKTRACE_FRAMES; how <= CH_BACKTRACE_TABLES; how++)
 		call_code(outer.entry, check_room);
-	rig_end(&rig);
 }
 
 void *trace_unattached(void *arg)
@@ -328,13 +316,11 @@ void *trace_unattached(void *arg)
 	return NULL;
 }
 
-TEST(thread_that_is_not_attached_has_tables_only)
+TEST_SINKS(thread_that_is_not_attached_has_tables_only, CH_SINK_UNWIND)
 {
-	start(CH_SINK_UNWIND);
 	pthread_t thread;
 	CHECK_EQ(pthread_create(&thread, NULL, trace_unattached, NULL), 0);
 	pthread_join(thread, NULL);
-	rig_end(&rig);
 }
 
 /* --- signals --- */
@@ -377,9 +363,8 @@ ONE_BODY void into_trap(void)
 	NO_TAIL_CALL();
 }
 
-TEST(backtraces_start_in_code_that_a_signal_interrupted)
+TEST_SINKS(backtraces_start_in_code_that_a_signal_interrupted, CH_SINK_UNWIND)
 {
-	start(CH_SINK_UNWIND);
 	inner = make_trap(CH_FRAME_POINTER);
 	outer = make_framed("outer");
 	/* The first walk over a table sorts the table, and no handler may sort. */
@@ -396,7 +381,6 @@ TEST(backtraces_start_in_code_that_a_signal_interrupted)
 			CHECK_BEGINS(name_of(pcs[0], false), "trap+0x");
 		}
 	}
-	rig_end(&rig);
 }
 
 static void trace_here(int signal)
@@ -406,9 +390,8 @@ static void trace_here(int signal)
 }
 
 /* The heap does not know where the alternate stack ends. */
-TEST(frames_of_a_stack_that_the_heap_does_not_know_are_not_walked)
+TEST_SINKS(frames_of_a_stack_that_the_heap_does_not_know_are_not_walked, CH_SINK_UNWIND)
 {
-	start(CH_SINK_UNWIND);
 	on_sigtrap(SA_ONSTACK);
 	how = CH_BACKTRACE_FRAMES;
 	for (int flags = 0; flags <= SA_ONSTACK; flags += SA_ONSTACK) {
@@ -417,12 +400,10 @@ TEST(frames_of_a_stack_that_the_heap_does_not_know_are_not_walked)
 		CHECK_EQ(raise(SIGUSR1), 0);
 		CHECK_EQ(count > 0, flags == 0);
 	}
-	rig_end(&rig);
 }
 
-TEST(code_without_a_frame_that_a_signal_interrupted_has_its_caller)
+TEST_SINKS(code_without_a_frame_that_a_signal_interrupted_has_its_caller, CH_SINK_UNWIND)
 {
-	start(CH_SINK_UNWIND);
 	inner = make_trap(CH_FRAME_LEAF);
 	outer = make_framed("outer");
 	how = CH_BACKTRACE_TABLES;
@@ -433,7 +414,6 @@ TEST(code_without_a_frame_that_a_signal_interrupted_has_its_caller)
 	CHECK(IS_IN(1, call_code));
 	CHECK(IS_IN(2, into_trap));
 	CHECK_EQ(find(outer.call_end), 3);
-	rig_end(&rig);
 }
 
 /* --- the callback of a branch --- */
@@ -540,10 +520,9 @@ TEST(frame_walk_ends_at_an_unaligned_record)
 	rig_end(&rig);
 }
 
-TEST(frame_walk_ends_where_records_do_not_rise)
+TEST_SINKS(frame_walk_ends_where_records_do_not_rise, CH_SINK_UNWIND)
 {
 	struct record records[4];
-	start(CH_SINK_UNWIND);
 	memset(records, 0, sizeof records);
 	records[2] = (struct record){frame_of(&records[0]), (void *)0x30000};
 	records[0] = (struct record){NULL, (void *)0x40000};
@@ -553,7 +532,6 @@ TEST(frame_walk_ends_where_records_do_not_rise)
 	CHECK_EQ(frames_beyond(&records[0]), 2);
 	records[2].caller = frame_of(&records[2]); /* a ring of a single record */
 	CHECK_EQ(frames_beyond(&records[2]), 1);
-	rig_end(&rig);
 }
 
 static void *walk_out_of_the_stack(void *above)
@@ -600,16 +578,14 @@ TEST(frame_walk_ends_at_the_outermost_frame)
 }
 
 /* The register of the frame pointer has a number of the VM's. */
-TEST(interrupted_code_without_a_frame_pointer_is_in_its_backtrace)
+TEST_SINKS(interrupted_code_without_a_frame_pointer_is_in_its_backtrace, CH_SINK_UNWIND)
 {
 	static ucontext_t context;
 	uintptr_t stack[2];
-	start(CH_SINK_UNWIND);
 	inner = make_framed("inner");
 	code_make_trap(&context, inner.entry, stack, 1);
 	CHECK_EQ(ch_backtrace(rig.heap, CH_BACKTRACE_FRAMES, &context, pcs, MOST), 1);
 	CHECK_BEGINS(name_of(pcs[0], false), "inner+0x");
-	rig_end(&rig);
 }
 
 /* --- names --- */
@@ -637,47 +613,39 @@ TEST(address_in_code_has_the_names_of_owner_and_block)
 	rig_end(&rig);
 }
 
-TEST(address_in_the_runtime_page_is_named)
+TEST_SINKS(address_in_the_runtime_page_is_named, CH_SINK_UNWIND)
 {
-	start(CH_SINK_UNWIND);
 	struct emitter e;
 	const void *veneer;
 	emit_open(&e, rig_owner(&rig, "caller"), 16, 0);
 	CHECK_EQ(ch_block_veneer(&e.code, (const void *)(uintptr_t)puts, &veneer), CH_OK);
 	CHECK_BEGINS(name_of(veneer, false), "runtime page of the code heap+0x");
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
-	rig_end(&rig);
 }
 
-TEST(code_without_a_name_is_called_so)
+TEST_SINKS(code_without_a_name_is_called_so, CH_SINK_UNWIND)
 {
-	start(CH_SINK_UNWIND);
 	const void *at = block_info(rig_block(rig_owner(&rig, NULL), 1)).exec;
 	CHECK_STR(name_of(at, false), "[code without a name]+0x0");
-	rig_end(&rig);
 }
 
-TEST(open_block_is_not_called_free)
+TEST_SINKS(open_block_is_not_called_free, CH_SINK_UNWIND)
 {
-	start(CH_SINK_UNWIND);
 	struct emitter e;
 	emit_open(&e, rig_owner(&rig, "maker"), 16, 0);
 	CHECK_BEGINS(name_of(e.code.exec, false), "code memory+0x");
 	emit_ret(&e);
 	CHECK_EQ(emit_commit(&e), CH_OK);
 	CHECK_BEGINS(name_of(e.code.exec, false), "maker+0x0");
-	rig_end(&rig);
 }
 
-TEST(freed_code_has_no_name)
+TEST_SINKS(freed_code_has_no_name, CH_SINK_UNWIND)
 {
-	start(CH_SINK_UNWIND);
 	struct ch_owner owner = rig_owner(&rig, "short life");
 	const void *at = block_info(rig_block(owner, 1)).exec;
 	CHECK_BEGINS(name_of(at, false), "short life+0x0");
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
 	CHECK_BEGINS(name_of(at, false), "code memory+0x");
-	rig_end(&rig);
 }
 
 /* A function with the C++ name of foo::bar(int), and unnamed bytes behind the function. */
@@ -691,9 +659,8 @@ void cxx_long_function(void) __asm__("_ZN300" LETTERS_300 "300" LETTERS_300 "Ev"
 __asm__(".text\n.globl _ZN300" LETTERS_300 "300" LETTERS_300 "Ev\n"
 	"_ZN300" LETTERS_300 "300" LETTERS_300 "Ev:\nnop\n");
 
-TEST(address_of_native_code_has_symbol_or_object)
+TEST_SINKS(address_of_native_code_has_symbol_or_object, CH_SINK_UNWIND)
 {
-	start(CH_SINK_UNWIND);
 	const char *at = (const char *)(uintptr_t)with_c_frame;
 	CHECK_STR(name_of(at, false), "with_c_frame+0x0");
 	CHECK_STR(name_of(at + 3, false), "with_c_frame+0x3");
@@ -702,12 +669,10 @@ TEST(address_of_native_code_has_symbol_or_object)
 	CHECK_BEGINS(name_of((const char *)(uintptr_t)find + 4, false), "api_backtrace+0x");
 	CHECK_STR(name_of((void *)0x10, false), "+0x10");
 	CHECK_STR(name_of(NULL, true), "+0x0");
-	rig_end(&rig);
 }
 
-TEST(names_of_cxx_are_demangled_where_the_process_can)
+TEST_SINKS(names_of_cxx_are_demangled_where_the_process_can, CH_SINK_UNWIND)
 {
-	start(CH_SINK_UNWIND);
 	const char *at = (const char *)(uintptr_t)cxx_function;
 	/* A sanitizer loads the C++ runtime itself. */
 	if (!dlsym(RTLD_DEFAULT, "__cxa_demangle"))
@@ -719,13 +684,11 @@ TEST(names_of_cxx_are_demangled_where_the_process_can)
 	ch_address_name(rig.heap, (void *)(uintptr_t)cxx_long_function, false, text, sizeof text);
 	CHECK_STR(text, LETTERS_300 "::" LETTERS_300 "()+0x0");
 	CHECK_BEGINS(name_of((void *)(uintptr_t)with_c_frame, false), "with_c_frame+0x0");
-	rig_end(&rig);
 }
 
-TEST(name_that_is_too_long_is_cut)
+TEST_SINKS(name_that_is_too_long_is_cut, CH_SINK_UNWIND)
 {
 	char text[16];
-	start(CH_SINK_UNWIND);
 	struct ch_block block = rig_block(rig_owner(&rig, "a name of some length"), 1);
 	const void *at = block_info(block).exec;
 	size_t length = ch_address_name(rig.heap, at, false, text, sizeof text);
@@ -734,18 +697,15 @@ TEST(name_that_is_too_long_is_cut)
 	CHECK_EQ(ch_address_name(rig.heap, at, false, text, 1), length);
 	CHECK_STR(text, "");
 	CHECK_EQ(ch_address_name(rig.heap, at, false, NULL, 0), length);
-	rig_end(&rig);
 }
 
 /* A terminal would obey control characters, among them CSI, a character of UTF-8 (C2 9B). */
-TEST(name_has_no_control_characters)
+TEST_SINKS(name_has_no_control_characters, CH_SINK_UNWIND)
 {
-	start(CH_SINK_UNWIND);
 	static const char name[] = "red\033[31m\nbell\007\x7f \xc2\x9b"
 				   "2J \xc3\xa9\xc2";
 	struct ch_block block = rig_block(rig_owner(&rig, name), 1);
 	CHECK_STR(name_of(block_info(block).exec, false), "red?[31m?bell?? ??2J \xc3\xa9\xc2+0x0");
-	rig_end(&rig);
 }
 
 /* --- while blocks die --- */
@@ -774,9 +734,8 @@ static void *make_blocks(void *arg)
 	return NULL;
 }
 
-TEST(names_are_whole_while_blocks_die)
+TEST_SINKS(names_are_whole_while_blocks_die, CH_SINK_UNWIND)
 {
-	start(CH_SINK_UNWIND);
 	pthread_t maker;
 	CHECK_EQ(pthread_create(&maker, NULL, make_blocks, NULL), 0);
 	uint64_t end = now_ns() + storm_ms() * UINT64_C(1000000), named = 0;
@@ -795,5 +754,4 @@ TEST(names_are_whole_while_blocks_die)
 	ch_thread_park();
 	pthread_join(maker, NULL);
 	ch_thread_unpark();
-	rig_end(&rig);
 }

@@ -19,9 +19,8 @@ enum { MIB = 1 << 20 };
 
 alignas(8) static uint8_t tables[64][TABLE_BYTES];
 
-TEST(exception_passes_blocks_of_every_shape)
+TEST_FRAMES(exception_passes_blocks_of_every_shape)
 {
-	rig r = start(8 * MIB);
 	block blocks[] = {new_block(r, FRAMED, "framed"), new_block(r, FRAMELESS, "less"),
 			  new_block(r, SAVING, "saving")};
 	for (int i = 1; i < 100; i++)
@@ -29,14 +28,12 @@ TEST(exception_passes_blocks_of_every_shape)
 			CHECK_EQ(catch_from(b, throw_it, i), -i);
 			CHECK_EQ(catch_from(b, return_it, i), i);
 		}
-	end(r);
 }
 
 /* What CH_FRAME_POINTER does not promise: the unwinder takes the code's register for its caller's.
  */
-TEST(register_saved_under_the_pointer_shape_comes_back_wrong)
+TEST_FRAMES(register_saved_under_the_pointer_shape_comes_back_wrong)
 {
-	rig r = start(8 * MIB);
 	block b = new_block(r, MISTAKEN, "mistaken");
 	run returns = {&b, return_it, 5}, throws = {&b, throw_it, 6};
 	int result = 0;
@@ -44,7 +41,6 @@ TEST(register_saved_under_the_pointer_shape_comes_back_wrong)
 	CHECK_EQ(result, 5);
 	CHECK(!frames_keeps_registers(run_and_catch, &throws, &result));
 	CHECK_EQ(result, -6);
-	end(r);
 }
 
 static void catch_inside(encoding pcs)
@@ -114,9 +110,8 @@ static void catch_spoiled(void *)
 	CHECK_EQ(ch_thread_detach(spoiled_rig->heap), CH_OK);
 }
 
-TEST(exception_is_caught_inside_a_block_that_was_invalidated_meanwhile)
+TEST_FRAMES(exception_is_caught_inside_a_block_that_was_invalidated_meanwhile)
 {
-	rig r = start(8 * MIB);
 	spoiled_rig = &r;
 	ch_thread_park();
 	run_on_ended_thread(catch_spoiled, nullptr);
@@ -126,12 +121,10 @@ TEST(exception_is_caught_inside_a_block_that_was_invalidated_meanwhile)
 	for (int i = 1; i < SPOILED; i++)
 		CHECK_EQ(tables[i][0], 0xff); /* its notice came, and only now */
 	check(r);
-	end(r);
 }
 
-TEST(debugger_has_the_table_of_a_block)
+TEST_FRAMES(debugger_has_the_table_of_a_block)
 {
-	rig r = start(8 * MIB);
 	CHECK_EQ(ch_sink_set(r.heap, CH_SINK_UNWIND | CH_SINK_GDB), CH_OK);
 	new_block(r, FRAMED, "before");
 	block catcher = new_catcher(r, "catcher", tables[0], nullptr);
@@ -141,7 +134,6 @@ TEST(debugger_has_the_table_of_a_block)
 	CHECK_EQ(ch_block_info(catcher.handle, &info), CH_OK);
 	uintptr_t at = (uintptr_t)info.entry;
 	CHECK(gdb_fde_at(gdb_entry_of(at), at) != nullptr);
-	end(r);
 }
 
 /* --- how long the table is known --- */
@@ -165,9 +157,8 @@ static block new_ownerless_catcher(const rig &r, uint8_t *memory)
 	return {ch_owner(), code.block, code.exec, b.size()};
 }
 
-TEST(table_leaves_the_unwinder_with_its_block)
+TEST_FRAMES(table_leaves_the_unwinder_with_its_block)
 {
-	rig r = start(8 * MIB);
 	block neighbour = new_block(r, FRAMED, "neighbour");
 	for (int round = 0; round < 20; round++) {
 		mourner last = {scramble, tables[0]};
@@ -182,13 +173,11 @@ TEST(table_leaves_the_unwinder_with_its_block)
 		CHECK(is_block_known(neighbour));
 		CHECK_EQ(catch_from(neighbour, throw_it, 5), -5);
 	}
-	end(r);
 }
 
 /* Nothing reads the table any more: its memory is gone. */
-TEST(table_of_code_without_an_owner_may_go_when_the_code_was_freed)
+TEST_FRAMES(table_of_code_without_an_owner_may_go_when_the_code_was_freed)
 {
-	rig r = start(8 * MIB);
 	CHECK_EQ(ch_sink_set(r.heap, CH_SINK_UNWIND | CH_SINK_GDB), CH_OK);
 	block neighbour = new_block(r, FRAMED, "neighbour");
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -204,7 +193,6 @@ TEST(table_of_code_without_an_owner_may_go_when_the_code_was_freed)
 		CHECK_EQ(catch_from(neighbour, throw_it, 5), -5);
 		CHECK_EQ(ch_sink_flush(r.heap), CH_OK);
 	}
-	end(r);
 }
 
 /* Blocks built in a frame that has gone, so that no stack holds them. */
@@ -234,9 +222,8 @@ static void build_apart(void *arg)
 }
 
 /* The notice may come before the place is free for others: the table is forgotten by then. */
-TEST(table_of_a_collected_block_is_forgotten_before_its_notice)
+TEST_FRAMES(table_of_a_collected_block_is_forgotten_before_its_notice)
 {
-	rig r = start(8 * MIB);
 	mourner last = {scramble, tables[1]};
 	apart a = {&r, &last, nullptr, 0};
 	ch_thread_park();
@@ -248,7 +235,6 @@ TEST(table_of_a_collected_block_is_forgotten_before_its_notice)
 	auto *exec = reinterpret_cast<const uint8_t *>(~reinterpret_cast<uintptr_t>(a.hidden));
 	CHECK(!is_known(exec));
 	CHECK(!is_known(exec + a.size - 1));
-	end(r);
 }
 
 /* libgcc 12 takes the table whose first pc is the next one below: one that lies among pages would
@@ -292,9 +278,8 @@ TEST(pages_around_a_table_stay_known)
 	end(r);
 }
 
-TEST(many_tables_come_and_go_in_any_order)
+TEST_FRAMES(many_tables_come_and_go_in_any_order)
 {
-	rig r = start(8 * MIB);
 	test_random random = test_random_new();
 	block live[32];
 	bool is_live[32] = {};
@@ -312,7 +297,6 @@ TEST(many_tables_come_and_go_in_any_order)
 		if (is_live[other])
 			CHECK_EQ(catch_from(live[other], throw_it, 9), CAUGHT + 9);
 	}
-	end(r);
 }
 
 /* --- a table that lies in the heap --- */
@@ -479,9 +463,8 @@ static const uint8_t *next_own(const rig &r)
 	return code.exec;
 }
 
-TEST(block_without_a_table_is_not_known)
+TEST_FRAMES(block_without_a_table_is_not_known)
 {
-	rig r = start(8 * MIB);
 	bytes b = plain_code(FRAMED);
 	ch_owner owner = new_owner(r, "none");
 	ch_code code;
@@ -489,12 +472,10 @@ TEST(block_without_a_table_is_not_known)
 	block none = commit_block(code, b, owner);
 	CHECK(!is_block_known(none));
 	CHECK_EQ(catch_from(none, return_it, 4), 4);
-	end(r);
 }
 
-TEST(table_may_describe_the_cold_bytes)
+TEST_FRAMES(table_may_describe_the_cold_bytes)
 {
-	rig r = start(8 * MIB);
 	ch_owner owner = new_owner(r, "cold");
 	bytes b = plain_code(FRAMELESS);
 	ch_open open = {};
@@ -514,12 +495,10 @@ TEST(table_may_describe_the_cold_bytes)
 	CHECK(is_known(code.cold_exec) && is_known(code.cold_exec + code.cold_bytes - 1));
 	release(made);
 	CHECK(!is_known(code.cold_exec));
-	end(r);
 }
 
-TEST(own_frames_take_no_frame_shape)
+TEST_FRAMES(own_frames_take_no_frame_shape)
 {
-	rig r = start(8 * MIB);
 	ch_open open = {};
 	open.size = sizeof open;
 	open.owner = new_owner(r, "both");
@@ -528,7 +507,6 @@ TEST(own_frames_take_no_frame_shape)
 	open.flags = CH_OPEN_OWN_FRAMES;
 	ch_code code;
 	CHECK_EQ(ch_block_open(&open, &code), CH_E_ARG);
-	end(r);
 }
 
 struct damage {
@@ -537,9 +515,8 @@ struct damage {
 };
 
 /* The lengths, the ids, the version and the pcs of a section that is right otherwise. */
-TEST(wrong_tables_are_refused)
+TEST_FRAMES(wrong_tables_are_refused)
 {
-	rig r = start(8 * MIB);
 	uint32_t size = catching_code().size();
 	block keeper = new_catcher(r, "keeper", tables[1], nullptr); /* of the chunk's zone */
 	for (encoding pcs : {ABSOLUTE, PC_RELATIVE}) {
@@ -583,14 +560,12 @@ TEST(wrong_tables_are_refused)
 		CHECK_EQ(commit_with(r, catching_section(tables[0], exec, 0, pcs), true), CH_E_ARG);
 	}
 	CHECK_EQ(catch_from(keeper, throw_it, 5), CAUGHT + 5);
-	end(r);
 }
 
 /* --- sinks, discard, detach, fork --- */
 
-TEST(sink_turned_off_and_on_forgets_and_knows_the_table)
+TEST_FRAMES(sink_turned_off_and_on_forgets_and_knows_the_table)
 {
-	rig r = start(8 * MIB);
 	block plain = new_block(r, FRAMED, "plain");
 	block catcher = new_catcher(r, "catcher", tables[0], nullptr);
 	for (int round = 0; round < 3; round++) {
@@ -610,12 +585,10 @@ TEST(sink_turned_off_and_on_forgets_and_knows_the_table)
 		release(quiet);
 		CHECK(!is_block_known(quiet));
 	}
-	end(r);
 }
 
-TEST(table_is_not_told_when_its_commit_fails)
+TEST_FRAMES(table_is_not_told_when_its_commit_fails)
 {
-	rig r = start(8 * MIB);
 	ch_assumption assumption;
 	CHECK_EQ(ch_assumption_create(r.vm, &assumption), CH_OK);
 	bytes b = catching_code();
@@ -633,12 +606,10 @@ TEST(table_is_not_told_when_its_commit_fails)
 	std::memset(tables[0], 0xff, TABLE_BYTES);
 	CHECK(!is_known(code.exec));
 	CHECK_EQ(catch_from(new_catcher(r, "next", tables[1], nullptr), throw_it, 2), CAUGHT + 2);
-	end(r);
 }
 
-TEST(tables_are_forgotten_when_their_vm_detaches)
+TEST_FRAMES(tables_are_forgotten_when_their_vm_detaches)
 {
-	rig r = start(8 * MIB);
 	ch_vm *other;
 	ch_ops ops = {};
 	ops.size = sizeof ops;
@@ -652,12 +623,10 @@ TEST(tables_are_forgotten_when_their_vm_detaches)
 		FAIL("libgcc still finds the table of a vm that is gone");
 	std::memset(tables[1], 0xff, TABLE_BYTES);
 	CHECK_EQ(catch_from(stays, throw_it, 8), CAUGHT + 8);
-	end(r);
 }
 
-TEST(discard_frees_blocks_with_tables)
+TEST_FRAMES(discard_frees_blocks_with_tables)
 {
-	rig r = start(8 * MIB);
 	mourner last = {scramble, tables[1]};
 	apart a = {&r, &last, nullptr, 0};
 	ch_thread_park();
@@ -671,7 +640,6 @@ TEST(discard_frees_blocks_with_tables)
 	auto *exec = reinterpret_cast<const uint8_t *>(~reinterpret_cast<uintptr_t>(a.hidden));
 	CHECK_EQ(tables[1][0], 0xff);
 	CHECK(!is_known(exec));
-	end(r);
 }
 
 TEST(heap_destroyed_with_its_tables_leaves_the_unwinder_whole)
@@ -694,9 +662,8 @@ TEST(heap_destroyed_with_its_tables_leaves_the_unwinder_whole)
 	CHECK(is_caught);
 }
 
-TEST(child_and_parent_free_their_tables_apart)
+TEST_FRAMES(child_and_parent_free_their_tables_apart)
 {
-	rig r = start(8 * MIB);
 	block catcher = new_catcher(r, "catcher", tables[0], nullptr);
 	block plain = new_block(r, FRAMELESS, "plain");
 	pid_t child = fork_child();
@@ -717,5 +684,4 @@ TEST(child_and_parent_free_their_tables_apart)
 	CHECK_EQ(catch_from(catcher, throw_it, 3), CAUGHT + 3);
 	release(catcher);
 	CHECK(!is_block_known(catcher));
-	end(r);
 }

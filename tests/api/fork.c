@@ -148,9 +148,8 @@ TEST(fork_from_code_isolates_parent_child_and_grandchild)
 
 /* --- a write after the fork --- */
 
-TEST(a_write_of_the_child_is_not_seen_by_the_parent)
+TEST_SHARED_RIG(a_write_of_the_child_is_not_seen_by_the_parent, rig_start(1 << 20))
 {
-	rig = rig_start(1 << 20);
 	make_code();
 	int pipes[2];
 	char byte;
@@ -166,7 +165,6 @@ TEST(a_write_of_the_child_is_not_seen_by_the_parent)
 	CHECK_EQ(read(pipes[0], &byte, 1), 1);
 	CHECK_EQ(code_call(block_info(jumper).entry), 2);
 	wait_for(child);
-	rig_end(&rig);
 }
 
 /* --- open blocks --- */
@@ -245,11 +243,10 @@ TEST(a_child_keeps_its_own_open_blocks_and_drops_those_of_others)
 }
 
 /* Until its commit the memory of a large room is private, and gaps hold traps. */
-TEST(a_child_and_its_parent_keep_an_open_room)
+TEST_SHARED_RIG(a_child_and_its_parent_keep_an_open_room, rig_start(64 << 20))
 {
 	enum { ROOM = 20 << 20, FAR = 9 << 20 };
 	struct emitter mine;
-	rig = rig_start(64 << 20);
 	emit_open(&mine, rig_owner(&rig, "room"), ROOM, 0);
 	emit_answer(&mine, 4);
 	memcpy(mine.code.write + FAR, mine.code.write, mine.at);
@@ -265,7 +262,6 @@ TEST(a_child_and_its_parent_keep_an_open_room)
 	if (!child)
 		_exit(0);
 	wait_for(child);
-	rig_end(&rig);
 }
 
 static struct ch_owner given;
@@ -537,10 +533,9 @@ static void *make_a_block(void *waits)
 }
 
 /* The lost thread's page is nobody's, also when a new thread has the record. */
-TEST(record_of_a_lost_thread_has_no_page_for_the_next_thread)
+TEST_SHARED_RIG(record_of_a_lost_thread_has_no_page_for_the_next_thread, rig_start(1 << 20))
 {
 	pthread_t lost, next;
-	rig = rig_start(1 << 20);
 	CHECK_EQ(pthread_create(&lost, NULL, make_a_block, &rig), 0);
 	TEST_UNTIL(atomic_load(&has_block))
 		usleep(1000);
@@ -554,5 +549,4 @@ TEST(record_of_a_lost_thread_has_no_page_for_the_next_thread)
 	atomic_store(&is_over, true);
 	CHECK_EQ(pthread_join(lost, NULL), 0);
 	wait_for(child);
-	rig_end(&rig);
 }

@@ -2,6 +2,7 @@
  * holes.c: a pool with holes. The statistics of free bytes and of the largest hole are right. Each
  * hole is served to the last byte. Spans need whole pages. */
 #include "tests/support/full_rig.h"
+#include "tests/support/libgcc_knows.h"
 #include "tests/support/stage_code.h"
 
 static struct rig start_pages(size_t pages)
@@ -303,17 +304,6 @@ TEST_RIG_BY(page_that_was_empty_is_looked_at_again, start_pages(1))
 
 /* --- unused pages of a run --- */
 
-struct dwarf_eh_bases {
-	void *tbase, *dbase, *func;
-};
-extern const void *_Unwind_Find_FDE(void *pc, struct dwarf_eh_bases *);
-
-static bool is_unwindable(const uint8_t *pc)
-{
-	struct dwarf_eh_bases bases;
-	return _Unwind_Find_FDE((void *)(uintptr_t)pc, &bases) != NULL;
-}
-
 enum { POOL_PAGES = 16, ASKED_PAGES = 6 };
 
 /* The bytes of the first page before the code. */
@@ -353,8 +343,8 @@ static void uses_pages(const struct rig *rig, const struct ch_open *as, size_t u
 	/* Bytes that were written and not used are traps. */
 	CHECK(ch__arch_are_traps(e.code.exec + used, ASKED_PAGES * page - head - used));
 	bool is_told = !(as->flags & CH_OPEN_OWN_FRAMES);
-	CHECK_EQ(is_unwindable(e.code.exec + pages * page - head - 1), is_told);
-	CHECK(!is_unwindable(e.code.exec + pages * page - head));
+	CHECK_EQ(libgcc_knows(e.code.exec + pages * page - head - 1), is_told);
+	CHECK(!libgcc_knows(e.code.exec + pages * page - head));
 	rig_check(rig);
 	struct ch_open rest = *as;
 	struct ch_code code;

@@ -44,9 +44,10 @@ static void end(struct rig *rig)
 	CHECK_EQ(rmdir(folder), 0);
 }
 
-TEST(jitdump_says_where_it_is)
+#define TEST_DUMP(name) TEST_WITH(name, struct rig, rig, start(), end(&rig))
+
+TEST_DUMP(jitdump_says_where_it_is)
 {
-	struct rig rig = start();
 	const char *path;
 	int failed;
 	char wanted[128];
@@ -54,7 +55,6 @@ TEST(jitdump_says_where_it_is)
 	CHECK(ch_sink_status(rig.heap, CH_SINK_JITDUMP, &path, &failed));
 	CHECK_STR(path, wanted);
 	CHECK_EQ(failed, 0);
-	end(&rig);
 }
 
 /* The bytes behind the name of the folder are not the library's to read. */
@@ -97,9 +97,8 @@ static size_t records_now(void)
 }
 
 /* Nobody was told of the code. */
-TEST(jitdump_has_nothing_of_code_that_was_given_up)
+TEST_DUMP(jitdump_has_nothing_of_code_that_was_given_up)
 {
-	struct rig rig = start();
 	size_t before = records_now();
 	struct emitter e;
 	emit_open(&e, rig_owner(&rig, "given up"), 64, 0);
@@ -107,12 +106,10 @@ TEST(jitdump_has_nothing_of_code_that_was_given_up)
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
 	CHECK_EQ(ch_sink_flush(rig.heap), CH_OK);
 	CHECK_EQ(records_now(), before);
-	end(&rig);
 }
 
-TEST(jitdump_has_nothing_of_data_that_ends)
+TEST_DUMP(jitdump_has_nothing_of_data_that_ends)
 {
-	struct rig rig = start();
 	size_t before = records_now();
 	struct ch_open open = {.heap = rig.heap, .hot_bytes = 64, .kind = CH_KIND_DATA};
 	struct emitter e;
@@ -121,12 +118,10 @@ TEST(jitdump_has_nothing_of_data_that_ends)
 	CHECK_EQ(ch_code_free(rig.heap, e.code.exec, CH_RELEASE_NOT_RUNNING), CH_OK);
 	CHECK_EQ(ch_sink_flush(rig.heap), CH_OK);
 	CHECK_EQ(records_now(), before);
-	end(&rig);
 }
 
-TEST(jitdump_has_the_code_that_runs)
+TEST_DUMP(jitdump_has_the_code_that_runs)
 {
-	struct rig rig = start();
 	struct ch_owner owner = rig_owner(&rig, "answer");
 	struct ch_open open = {.owner = owner,
 			       .hot_bytes = 64,
@@ -150,7 +145,6 @@ TEST(jitdump_has_the_code_that_runs)
 	CHECK(memcmp(load->code, e.code.exec, load->code_bytes) == 0);
 	CHECK(load->code_bytes >= 6 && load->lines && load->unwinding);
 	dump_free(dump);
-	end(&rig);
 }
 
 static void say_freed(const void *pc, uint64_t lived_at, const char *name)
@@ -171,10 +165,9 @@ static void forget(const struct rig *rig, void *arg)
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_COLLECT), CH_OK);
 }
 
-TEST(jitdump_says_that_collected_code_is_nobodys)
+TEST_DUMP(jitdump_says_that_collected_code_is_nobodys)
 {
 	static const void *pc;
-	struct rig rig = start();
 	rig_apart(&rig, forget, &pc);
 	uint64_t lived_at = now_ns();
 	rig_collect(&rig, 2);
@@ -187,7 +180,6 @@ TEST(jitdump_says_that_collected_code_is_nobodys)
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
 	CHECK_EQ(ch_sink_flush(rig.heap), CH_OK);
 	say_freed(entry, lived_at, "released");
-	end(&rig);
 }
 
 /* --- trampolines --- */
@@ -198,11 +190,10 @@ static uint32_t forty_two(void)
 	return 42;
 }
 
-TEST(jitdump_has_each_trampoline_by_name)
+TEST_DUMP(jitdump_has_each_trampoline_by_name)
 {
 	static struct ch_block blocks[TRAMPOLINES];
 	static uint8_t code[64];
-	struct rig rig = start();
 	struct ch_owner owner = rig_owner(&rig, "stamped");
 	for (int i = 0; i < TRAMPOLINES; i++)
 		CHECK_EQ(ch_trampoline_make(owner, CH_TRAMPOLINE_FRAMED,
@@ -225,7 +216,6 @@ TEST(jitdump_has_each_trampoline_by_name)
 	CHECK_EQ((uintptr_t)(dump_fde_pc(all->unwinding, all, 0) + (int64_t)all->at),
 		 (uintptr_t)last.entry);
 	dump_free(dump);
-	end(&rig);
 }
 
 /* --- told before reachable: a thread that finds a block looks at the clock --- */
@@ -292,9 +282,8 @@ static void child_has_it(const struct rig *rig, const void *entry)
 	_exit(0);
 }
 
-TEST(jitdump_of_a_child_has_the_childs_code)
+TEST_DUMP(jitdump_of_a_child_has_the_childs_code)
 {
-	struct rig rig = start();
 	struct ch_owner owner = rig_owner(&rig, "kept");
 	struct ch_block block = rig_block(owner, 3);
 	CHECK_EQ(ch_owner_set_entry(owner, block), CH_OK);
@@ -308,7 +297,6 @@ TEST(jitdump_of_a_child_has_the_childs_code)
 		CHECK(dump->records[i].kind != DUMP_LOAD ||
 		      strcmp(dump->records[i].name, "of the child") != 0);
 	dump_free(dump);
-	end(&rig);
 }
 
 TEST(jitdump_of_a_child_without_code_is_off)

@@ -157,9 +157,8 @@ static const void *make_own(const struct rig *r)
 	return e.code.exec;
 }
 
-TEST(lookups_never_find_a_wrong_block)
+TEST_SHARED_RIG(lookups_never_find_a_wrong_block, rig_start(8 << 20))
 {
-	rig = rig_start(8 << 20);
 	const void *entry = make_own(&rig);
 	struct sigaction action = {.sa_handler = handle, .sa_flags = SA_RESTART};
 	CHECK_EQ(sigaction(SIGALRM, &action, NULL), 0);
@@ -185,12 +184,10 @@ TEST(lookups_never_find_a_wrong_block)
 	       (unsigned long long)atomic_load(&found_count),
 	       (unsigned long long)atomic_load(&none_count),
 	       (unsigned long long)atomic_load(&handler_runs));
-	rig_end(&rig);
 }
 
-TEST(every_address_of_a_page_has_its_block_or_none)
+TEST_SHARED_RIG(every_address_of_a_page_has_its_block_or_none, rig_start(rig_page_bytes()))
 {
-	rig = rig_start(rig_page_bytes());
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	struct ch_block blocks[64];
 	for (uint32_t i = 0; i < 64; i++) {
@@ -210,13 +207,11 @@ TEST(every_address_of_a_page_has_its_block_or_none)
 		covered++;
 	}
 	CHECK_EQ(covered, bytes);
-	rig_end(&rig);
 }
 
-TEST(information_has_the_entry_of_live_code_only)
+TEST_SHARED_RIG(information_has_the_entry_of_live_code_only, rig_start(1 << 20))
 {
 	struct emitter e;
-	rig = rig_start(1 << 20);
 	emit_open(&e, rig_owner(&rig, "owner"), 16, 0);
 	emit_ret(&e);
 	CHECK_EQ(block_info(e.code.block).entry, NULL);
@@ -224,5 +219,4 @@ TEST(information_has_the_entry_of_live_code_only)
 	CHECK_EQ(block_info(e.code.block).entry, e.code.exec);
 	CHECK_EQ(ch_blocks_invalidate(&e.code.block, 1, NULL), CH_OK);
 	CHECK_EQ(block_info(e.code.block).entry, NULL);
-	rig_end(&rig);
 }

@@ -69,10 +69,9 @@ static void says(const char *words)
 		FAIL("%s is not how it begins: %s", words, ch_why());
 }
 
-TEST(structs_of_an_older_header_end_where_they_end)
+TEST_PROFILE(structs_of_an_older_header_end_where_they_end)
 {
 	enum { GARBAGE = 0xa5 };
-	profile_begin(&rig, STAGE_POLLS);
 	struct ch_heap *heap = rig.stage->heap;
 	struct ch_profile_options options;
 	struct ch_profile_counts counts;
@@ -91,12 +90,10 @@ TEST(structs_of_an_older_header_end_where_they_end)
 	for (size_t i = counts.size; i < sizeof counts; i++)
 		CHECK_EQ(((const uint8_t *)&counts)[i], GARBAGE);
 	CHECK_EQ(ch_profile_write(heap, rig.path, &view), CH_OK);
-	profile_end(&rig);
 }
 
-TEST(structs_of_a_newer_header_are_refused_by_name)
+TEST_PROFILE(structs_of_a_newer_header_are_refused_by_name)
 {
-	profile_begin(&rig, STAGE_POLLS);
 	struct ch_heap *heap = rig.stage->heap;
 	struct ch_profile_options options = {.size = sizeof options + 8};
 	struct ch_profile_counts counts = {.size = sizeof counts + 8};
@@ -107,14 +104,12 @@ TEST(structs_of_a_newer_header_are_refused_by_name)
 	says("CH_E_ARG: ch_profile_counts.size is ");
 	CHECK_EQ(ch_profile_write(heap, rig.path, &view), CH_E_ARG);
 	says("CH_E_ARG: ch_profile_view.size is ");
-	profile_end(&rig);
 }
 
 /* --- refusals --- */
 
-TEST(profiles_say_what_they_refuse)
+TEST_PROFILE(profiles_say_what_they_refuse)
 {
-	profile_begin(&rig, STAGE_POLLS);
 	struct ch_heap *heap = rig.stage->heap;
 	struct ch_profile_options options = {.size = sizeof options + 8};
 	struct ch_profile_counts counts = {.size = 3};
@@ -154,7 +149,6 @@ TEST(profiles_say_what_they_refuse)
 	options.memory_bytes = 1000;
 	CHECK_EQ(ch_profile_start(heap, 100, &options), CH_E_ARG);
 	CHECK_EQ(ch_profile_write(heap, rig.path, NULL), CH_OK);
-	profile_end(&rig);
 }
 
 TEST(profiles_of_a_heap_that_is_null_or_gone_are_refused)
@@ -198,10 +192,9 @@ static void read_new_name(int watch, const char *file, char name[NEW_NAME])
 		}
 }
 
-TEST(each_writer_has_a_file_of_its_own_beside_that_of_the_path)
+TEST_PROFILE(each_writer_has_a_file_of_its_own_beside_that_of_the_path)
 {
 	char names[2][NEW_NAME];
-	profile_begin(&rig, STAGE_POLLS);
 	profile_start_still(&rig, 0);
 	int watch = watch_tmp();
 	for (int i = 0; i < 2; i++) {
@@ -213,7 +206,6 @@ TEST(each_writer_has_a_file_of_its_own_beside_that_of_the_path)
 		FAIL("both are called %s", names[0]);
 	close(watch);
 	profile_stop(&rig);
-	profile_end(&rig);
 }
 
 /* Also those that a killed process of the same number left. */
@@ -330,7 +322,7 @@ TEST(file_is_its_owner_s_alone_unless_it_was_there)
 	profile_end(&rig);
 }
 
-TEST(picture_is_turned_as_the_view_says)
+TEST_PROFILE(picture_is_turned_as_the_view_says)
 {
 	static const struct {
 		unsigned flags;
@@ -338,7 +330,6 @@ TEST(picture_is_turned_as_the_view_says)
 	} rows[] = {{0, " data-icicle=\"0\" data-reversed=\"0\">"},
 		    {CH_PROFILE_ICICLE, " data-icicle=\"1\" data-reversed=\"0\">"},
 		    {CH_PROFILE_REVERSED, " data-icicle=\"0\" data-reversed=\"1\">"}};
-	profile_begin(&rig, STAGE_POLLS);
 	profile_start_still(&rig, 0);
 	profile_stop(&rig);
 	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -348,7 +339,6 @@ TEST(picture_is_turned_as_the_view_says)
 		CHECK(strstr(text, rows[i].said));
 		free(text);
 	}
-	profile_end(&rig);
 }
 
 /* --- threads --- */
@@ -423,9 +413,8 @@ TEST_TIMED(thread_that_comes_later_has_each_tick, 60)
 }
 
 /* Each timer counts as a pending signal, so the limit leaves no timer. */
-TEST(thread_that_gets_no_timer_is_counted)
+TEST_PROFILE(thread_that_gets_no_timer_is_counted)
 {
-	profile_begin(&rig, STAGE_POLLS);
 	struct method m;
 	struct rlimit limit, none;
 	pthread_t late;
@@ -449,7 +438,6 @@ TEST(thread_that_gets_no_timer_is_counted)
 	char *text = profile_file(rig.path);
 	CHECK(strstr(text, " of 1 thread (2 more were refused), "));
 	free(text);
-	profile_end(&rig);
 }
 
 static _Atomic(int) step;
@@ -619,9 +607,8 @@ static void (*handler_of_sigprof(void))(int)
 	return now.sa_handler;
 }
 
-TEST(start_installs_the_handler_that_was_taken_away_and_no_second_one)
+TEST_PROFILE(start_installs_the_handler_that_was_taken_away_and_no_second_one)
 {
-	profile_begin(&rig, STAGE_POLLS);
 	profile_start_still(&rig, 0);
 	profile_stop(&rig);
 	void (*own)(int) = handler_of_sigprof();
@@ -637,13 +624,11 @@ TEST(start_installs_the_handler_that_was_taken_away_and_no_second_one)
 	profile_start_still(&rig, 0);
 	CHECK(handler_of_sigprof() == count_foreign);
 	profile_stop(&rig);
-	profile_end(&rig);
 }
 
-TEST(stop_says_that_the_handler_was_taken_away)
+TEST_PROFILE(stop_says_that_the_handler_was_taken_away)
 {
 	struct ch_profile_counts counts = {.size = sizeof counts, .threads = 77};
-	profile_begin(&rig, STAGE_POLLS);
 	struct ch_heap *heap = rig.stage->heap;
 	profile_start_still(&rig, 0);
 	CHECK(signal(SIGPROF, SIG_IGN) != SIG_ERR);
@@ -655,7 +640,6 @@ TEST(stop_says_that_the_handler_was_taken_away)
 	/* It ended all the same, and can be written. */
 	CHECK_EQ(ch_profile_stop(heap, &counts), CH_E_STATE);
 	CHECK_EQ(ch_profile_write(heap, rig.path, NULL), CH_OK);
-	profile_end(&rig);
 }
 
 /* The default action of SIGPROF would kill. */

@@ -24,17 +24,19 @@
 #include <time.h>
 #include <unistd.h>
 
+/* Each file lies in a folder of the case, where nothing is left behind the body. */
 #define EVERY_FILE(case_)                                \
 	static void case_(const struct sink_file *sink); \
-	TEST(perf_map_##case_)                           \
-	{                                                \
-		case_(&perf_map);                        \
-	}                                                \
-	TEST(jitdump_##case_)                            \
-	{                                                \
-		case_(&jitdump);                         \
-	}                                                \
+	FILE_CASE(perf_map_##case_, case_, perf_map)     \
+	FILE_CASE(jitdump_##case_, case_, jitdump)       \
 	static void case_(const struct sink_file *sink)
+#define FILE_CASE(name, body, sink)  \
+	TEST(name)                   \
+	{                            \
+		use_folder(&sink);   \
+		body(&sink);         \
+		leave_folder(&sink); \
+	}
 
 /* --- things found at the name --- */
 static void check_refused(const struct sink_file *sink, int error)
@@ -54,50 +56,42 @@ static void check_refused(const struct sink_file *sink, int error)
 
 EVERY_FILE(is_not_written_through_a_link)
 {
-	use_folder(sink);
 	write_other();
 	CHECK_EQ(symlink(other, path), 0);
 	check_refused(sink, EEXIST);
 	check_other(sink);
-	leave_folder(sink);
 }
 
 EVERY_FILE(is_not_made_where_a_dangling_link_leads)
 {
 	struct stat st;
-	use_folder(sink);
 	CHECK_EQ(symlink(other, path), 0);
 	check_refused(sink, EEXIST);
 	CHECK_EQ(lstat(other, &st), -1);
-	leave_folder(sink);
 }
 
 EVERY_FILE(waits_at_no_fifo)
 {
-	use_folder(sink);
 	CHECK_EQ(mkfifo(path, 0666), 0);
 	check_refused(sink, EEXIST);
-	leave_folder(sink);
 }
 
 EVERY_FILE(is_not_made_over_a_folder)
 {
-	use_folder(sink);
 	CHECK_EQ(mkdir(path, 0700), 0);
 	check_refused(sink, EEXIST);
-	leave_folder(sink);
 }
 
 EVERY_FILE(of_another_user_is_not_touched)
 {
-	if (geteuid() != 0)
+	if (geteuid() != 0) {
+		leave_folder(sink);
 		skip("only root can make a file of another user");
-	use_folder(sink);
+	}
 	write_other();
 	CHECK_EQ(rename(other, path), 0);
 	CHECK_EQ(chown(path, 65534, 65534), 0);
 	check_refused(sink, EEXIST);
-	leave_folder(sink);
 }
 
 /* Makes the last write of the file an hour old, and so older than the process. */
@@ -113,7 +107,6 @@ static void make_old(const char *file)
 /* Another compiler of the process writes a file of the same name. */
 EVERY_FILE(that_is_open_in_this_process_is_left_alone)
 {
-	use_folder(sink);
 	write_other();
 	CHECK_EQ(rename(other, path), 0);
 	make_old(path);
@@ -121,35 +114,29 @@ EVERY_FILE(that_is_open_in_this_process_is_left_alone)
 	CHECK(fd >= 0);
 	check_refused(sink, EBUSY);
 	CHECK_EQ(close(fd), 0);
-	leave_folder(sink);
 }
 
 EVERY_FILE(that_is_younger_than_the_process_is_left_alone)
 {
-	use_folder(sink);
 	write_other();
 	CHECK_EQ(rename(other, path), 0);
 	check_refused(sink, EBUSY);
-	leave_folder(sink);
 }
 
 EVERY_FILE(of_a_heap_that_has_gone_is_replaced)
 {
-	use_folder(sink);
 	for (int i = 0; i < 3; i++) {
 		struct rig rig = start(sink);
 		check_on(&rig, sink);
 		live_and_die(&rig, 10);
 		rig_end(&rig);
 	}
-	leave_folder(sink);
 }
 
 /* The name of an earlier process's file is free to take. The file itself may have another name. */
 EVERY_FILE(is_new_and_its_owner_s_alone)
 {
 	struct stat st;
-	use_folder(sink);
 	write_other();
 	make_old(other);
 	CHECK_EQ(link(other, path), 0);
@@ -165,12 +152,10 @@ EVERY_FILE(is_new_and_its_owner_s_alone)
 	CHECK_EQ(ch_sink_flush(rig.heap), CH_OK);
 	check_other(sink);
 	rig_end(&rig);
-	leave_folder(sink);
 }
 
 EVERY_FILE(without_a_folder_is_off)
 {
-	use_folder(sink);
 	CHECK_EQ(rmdir(folder), 0);
 	struct rig rig = start(sink);
 	check_off(&rig, sink, ENOENT);
@@ -180,14 +165,12 @@ EVERY_FILE(without_a_folder_is_off)
 	CHECK_EQ(mkdir(folder, 0700), 0);
 	check_comes_back(&rig, sink);
 	rig_end(&rig);
-	leave_folder(sink);
 }
 
 /* --- changes while the sink writes --- */
 
 EVERY_FILE(of_a_removed_folder_is_off)
 {
-	use_folder(sink);
 	struct rig rig = start(sink);
 	live_and_write(&rig);
 	CHECK_EQ(unlink(path), 0);
@@ -196,7 +179,6 @@ EVERY_FILE(of_a_removed_folder_is_off)
 	CHECK_EQ(mkdir(folder, 0700), 0);
 	check_comes_back(&rig, sink);
 	rig_end(&rig);
-	leave_folder(sink);
 }
 
 static void check_replaced(struct rig *rig, const struct sink_file *sink)
@@ -210,12 +192,10 @@ static void check_replaced(struct rig *rig, const struct sink_file *sink)
 	CHECK_EQ(remove(path), 0);
 	check_comes_back(rig, sink);
 	rig_end(rig);
-	leave_folder(sink);
 }
 
 EVERY_FILE(replaced_by_a_fifo_is_off)
 {
-	use_folder(sink);
 	struct rig rig = start(sink);
 	live_and_write(&rig);
 	CHECK_EQ(unlink(path), 0);
@@ -225,7 +205,6 @@ EVERY_FILE(replaced_by_a_fifo_is_off)
 
 EVERY_FILE(replaced_by_a_link_is_off)
 {
-	use_folder(sink);
 	write_other();
 	struct rig rig = start(sink);
 	live_and_write(&rig);
@@ -236,7 +215,6 @@ EVERY_FILE(replaced_by_a_link_is_off)
 
 EVERY_FILE(replaced_by_a_link_leaves_its_target)
 {
-	use_folder(sink);
 	write_other();
 	struct rig rig = start(sink);
 	CHECK_EQ(unlink(path), 0);
@@ -244,12 +222,10 @@ EVERY_FILE(replaced_by_a_link_leaves_its_target)
 	check_failed(&rig, sink, EEXIST);
 	check_other(sink);
 	rig_end(&rig);
-	leave_folder(sink);
 }
 
 EVERY_FILE(replaced_by_a_file_is_off)
 {
-	use_folder(sink);
 	write_other();
 	struct rig rig = start(sink);
 	live_and_write(&rig);
@@ -280,7 +256,6 @@ static void count_signal(int signal)
 EVERY_FILE(beyond_the_limit_of_files_is_off)
 {
 	struct rlimit limit = {LIMIT_BYTES, RLIM_INFINITY}, none = {RLIM_INFINITY, RLIM_INFINITY};
-	use_folder(sink);
 	CHECK(signal(SIGXFSZ, count_signal) != SIG_ERR);
 	struct rig rig = start(sink);
 	CHECK_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
@@ -291,7 +266,6 @@ EVERY_FILE(beyond_the_limit_of_files_is_off)
 		FAIL_SINK("the program got SIGXFSZ for a write of the library's");
 	check_comes_back(&rig, sink);
 	rig_end(&rig);
-	leave_folder(sink);
 }
 
 /* The call that turns the sink on says that the names of live code found no room. */
@@ -360,7 +334,6 @@ static bool mount_small_disk(const char *at)
 
 EVERY_FILE(on_a_full_disk_is_off)
 {
-	use_folder(sink);
 	if (!mount_small_disk(folder)) {
 		leave_folder(sink);
 		skip("the kernel refuses a mount of our own");
@@ -374,13 +347,11 @@ EVERY_FILE(on_a_full_disk_is_off)
 	check_comes_back(&rig, sink);
 	rig_end(&rig);
 	CHECK_EQ(umount2(folder, MNT_DETACH), 0);
-	leave_folder(sink);
 }
 
 EVERY_FILE(that_cannot_be_made_on_a_full_disk_is_off)
 {
 	char filler[4096] = "";
-	use_folder(sink);
 	if (!mount_small_disk(folder)) {
 		leave_folder(sink);
 		skip("the kernel refuses a mount of our own");
@@ -398,7 +369,6 @@ EVERY_FILE(that_cannot_be_made_on_a_full_disk_is_off)
 	check_comes_back(&rig, sink);
 	rig_end(&rig);
 	CHECK_EQ(umount2(folder, MNT_DETACH), 0);
-	leave_folder(sink);
 }
 
 /* --- after the process --- */
@@ -459,7 +429,6 @@ static void kill_and_check(const struct sink_file *sink, pid_t pid)
 
 EVERY_FILE(names_the_code_of_a_process_that_is_killed)
 {
-	use_folder(sink);
 	pid_t pid = start_and_wait(sink);
 	TEST_UNTIL(file_names("name_of_the_hot_code"))
 		usleep(1000);
@@ -748,7 +717,6 @@ EVERY_FILE(stays_after_exit)
 {
 	static char text[1 << 18]; /* more than a page's bytes in a dump */
 	char name[64];
-	use_folder(sink);
 	pid_t pid = fork();
 	if (pid == 0)
 		run_and_exit(sink);
@@ -762,5 +730,4 @@ EVERY_FILE(stays_after_exit)
 	if (sink == &jitdump && !memmem(text, (size_t)n, "[freed]", 7)) /* it waited in memory */
 		FAIL_SINK("the file of a process that has exited does not name what it freed");
 	CHECK_EQ(close(fd), 0);
-	leave_folder(sink);
 }

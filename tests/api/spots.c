@@ -100,9 +100,8 @@ TEST(address_says_the_words_of_its_block_and_where_in_it_it_is)
 
 /* Behind the cold part lies a hole: that of a block whose cold part lay there before. Behind the
  * hot part no block was. */
-TEST(address_behind_a_part_is_no_code)
+TEST_RIG(address_behind_a_part_is_no_code)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct calls c[2];
 	for (int i = 0; i < 2; i++) {
 		open_calls(&rig, &c[i]);
@@ -115,7 +114,6 @@ TEST(address_behind_a_part_is_no_code)
 	CHECK(is_code(rig.heap, end - 1) && !is_code(rig.heap, end));
 	end = info.exec + info.hot_bytes;
 	CHECK(is_code(rig.heap, end - 1) && !is_code(rig.heap, end));
-	rig_end(&rig);
 }
 
 /* The first call is a branch. */
@@ -143,9 +141,8 @@ TEST(return_address_behind_a_call_has_the_word_of_its_branch)
 }
 
 /* Two points with a word each, then a call with a third point behind. */
-TEST(return_address_behind_a_call_has_the_word_of_its_point)
+TEST_RIG(return_address_behind_a_call_has_the_word_of_its_point)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct emitter e;
 	const void *point[2];
 	char words[3];
@@ -172,12 +169,10 @@ TEST(return_address_behind_a_call_has_the_word_of_its_point)
 		CHECK(!spot_at(rig.heap, (const uint8_t *)point[0] + 1, true).has_site);
 		CHECK_EQ(ch_blocks_invalidate(&e.code.block, 1, NULL), CH_OK);
 	}
-	rig_end(&rig);
 }
 
-TEST(invalidated_code_has_its_words_and_freed_code_none)
+TEST_RIG(invalidated_code_has_its_words_and_freed_code_none)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct calls c;
 	open_calls(&rig, &c);
 	for (int i = 0; i < CALLS; i++)
@@ -189,12 +184,10 @@ TEST(invalidated_code_has_its_words_and_freed_code_none)
 		check_site(rig.heap, &c, i);
 	CHECK_EQ(ch_owner_release(c.owner, CH_RELEASE_NOT_RUNNING), CH_OK);
 	CHECK(!is_code(rig.heap, c.e.code.exec) && !is_code(NULL, c.e.code.exec));
-	rig_end(&rig);
 }
 
-TEST(code_and_data_without_an_owner_have_none)
+TEST_RIG_BY(code_and_data_without_an_owner_have_none, rig_start(4 << 20))
 {
-	struct rig rig = rig_start(4 << 20);
 	static const uint8_t bytes[8];
 	const uint8_t *at;
 	CHECK_EQ(ch_code_add(rig.heap, bytes, sizeof bytes, "bytes", &at), CH_OK);
@@ -213,7 +206,6 @@ TEST(code_and_data_without_an_owner_have_none)
 	struct ch_spot spot = spot_at(rig.heap, code.exec + 50, false);
 	CHECK(spot.user == &rig && spot.exec == code.exec);
 	CHECK_EQ(spot.offset, 50);
-	rig_end(&rig);
 }
 
 TEST(code_is_found_in_whichever_heap_has_it)
@@ -257,9 +249,8 @@ static unsigned count_named(const struct rig *rig, const char *name)
 	return named.count;
 }
 
-TEST(name_leads_to_the_code_that_has_it)
+TEST_RIG(name_leads_to_the_code_that_has_it)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	struct ch_block plain = rig_block(owner, 1);
 	struct ch_open open = {.owner = owner, .hot_bytes = 16, .name = "own"};
@@ -282,12 +273,10 @@ TEST(name_leads_to_the_code_that_has_it)
 	CHECK_EQ(count_named(&rig, NULL), 2);
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
 	CHECK_EQ(count_named(&rig, "own") + count_named(&rig, "owner"), 0);
-	rig_end(&rig);
 }
 
-TEST(spot_of_an_older_header_is_filled_as_far_as_it_goes)
+TEST_RIG(spot_of_an_older_header_is_filled_as_far_as_it_goes)
 {
-	struct rig rig = rig_start(1 << 20);
 	struct ch_info info = block_info(rig_block(rig_owner(&rig, "owner"), 1));
 	struct ch_spot spot;
 	memset(&spot, 0xaa, sizeof spot);
@@ -299,7 +288,6 @@ TEST(spot_of_an_older_header_is_filled_as_far_as_it_goes)
 	CHECK(!ch_code_at(rig.heap, info.entry, false, &spot));
 	spot.size = sizeof spot.size;
 	CHECK(!ch_code_at(rig.heap, info.entry, false, &spot));
-	rig_end(&rig);
 }
 
 /* A struct that ends before the word of the call says that there is a word. */

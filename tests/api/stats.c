@@ -172,9 +172,8 @@ static void compare(void)
 	CHECK(stats.metadata_bytes_now > 0);
 }
 
-TEST(stats_equal_a_model_under_random_operations)
+TEST_SHARED_RIG(stats_equal_a_model_under_random_operations, rig_start(4 << 20))
 {
-	rig = rig_start(4 << 20);
 	dice = test_random_new();
 	for (int i = 0; i < 20000; i++) {
 		step();
@@ -189,12 +188,10 @@ TEST(stats_equal_a_model_under_random_operations)
 	rig_collect(&rig, 2);
 	CHECK_EQ(rig_stats(&rig).quarantine_bytes_now, 0);
 	CHECK_EQ(rig_stats(&rig).owners_now, 0);
-	rig_end(&rig);
 }
 
-TEST(stats_of_threads_that_left_are_kept)
+TEST_SHARED_RIG(stats_of_threads_that_left_are_kept, rig_start(1 << 20))
 {
-	rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	rig_block(owner, 1);
 	struct ch_stats before = rig_stats(&rig);
@@ -205,19 +202,16 @@ TEST(stats_of_threads_that_left_are_kept)
 	CHECK_EQ(after.blocks_opened, before.blocks_opened);
 	CHECK_EQ(after.code_bytes_now, before.code_bytes_now);
 	CHECK_EQ(ch_thread_attach(rig.heap, NULL, NULL), CH_OK);
-	rig_end(&rig);
 }
 
-TEST(the_peak_of_code_bytes_is_seen_without_asking)
+TEST_SHARED_RIG(the_peak_of_code_bytes_is_seen_without_asking, rig_start(4 << 20))
 {
-	rig = rig_start(4 << 20);
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	for (int i = 0; i < 2000; i++)
 		rig_block(owner, 1);
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
 	/* The peak may lack the bytes that a thread opens between two reports. */
 	CHECK(rig_stats(&rig).code_bytes_peak + 16384 >= 2000 * 16);
-	rig_end(&rig);
 }
 
 enum { MANY_THREADS = 20 };
@@ -232,10 +226,9 @@ static void *attach_with_others(void *arg)
 }
 
 /* A sum over many records of threads is made once in 64 KiB of dead code. */
-TEST(the_peak_of_code_bytes_is_seen_with_many_threads)
+TEST_SHARED_RIG(the_peak_of_code_bytes_is_seen_with_many_threads, rig_start(4 << 20))
 {
 	enum { OWNERS = 8, BLOCKS = 30, ALL_BYTES = OWNERS * BLOCKS * 1024 };
-	rig = rig_start(4 << 20);
 	pthread_t threads[MANY_THREADS];
 	struct ch_owner owners[OWNERS];
 	CHECK_EQ(pthread_barrier_init(&all_are_attached, NULL, MANY_THREADS), 0);
@@ -257,12 +250,10 @@ TEST(the_peak_of_code_bytes_is_seen_with_many_threads)
 	for (int i = 0; i < OWNERS; i++)
 		CHECK_EQ(ch_owner_release(owners[i], CH_RELEASE_NOT_RUNNING), CH_OK);
 	CHECK(rig_stats(&rig).code_bytes_peak + (64 << 10) >= ALL_BYTES);
-	rig_end(&rig);
 }
 
-TEST(the_peak_of_code_bytes_is_the_most_at_one_time)
+TEST_SHARED_RIG(the_peak_of_code_bytes_is_the_most_at_one_time, rig_start(4 << 20))
 {
-	rig = rig_start(4 << 20);
 	uint64_t peak = 0;
 	for (int round = 0; round < 4; round++) {
 		struct ch_owner owner = rig_owner(&rig, "owner");
@@ -274,13 +265,11 @@ TEST(the_peak_of_code_bytes_is_the_most_at_one_time)
 		rig_settle(&rig);
 		CHECK_EQ(rig_stats(&rig).code_bytes_now, 0);
 	}
-	rig_end(&rig);
 }
 
 /* What a commit gives back in front of the code and behind it. */
-TEST(bytes_that_the_code_did_not_need_are_no_code_bytes)
+TEST_SHARED_RIG(bytes_that_the_code_did_not_need_are_no_code_bytes, rig_start(1 << 20))
 {
-	rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "late entry");
 	struct emitter e;
 	emit_open(&e, owner, 64, 0);
@@ -290,14 +279,12 @@ TEST(bytes_that_the_code_did_not_need_are_no_code_bytes)
 	CHECK_EQ(emit_commit(&e), CH_OK);
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
 	CHECK_EQ(rig_stats(&rig).code_bytes_now, 0);
-	rig_end(&rig);
 }
 
 /* --- strings --- */
 
-TEST(cold_bytes_are_freed_bytes)
+TEST_SHARED_RIG(cold_bytes_are_freed_bytes, rig_start(1 << 20))
 {
-	rig = rig_start(1 << 20);
 	struct ch_owner owner = rig_owner(&rig, "cold");
 	struct emitter e;
 	struct ch_open open = {.owner = owner, .hot_bytes = 16, .cold_bytes = 400};
@@ -312,7 +299,6 @@ TEST(cold_bytes_are_freed_bytes)
 	CHECK(before.code_bytes_now >= 400);
 	CHECK_EQ(after.code_bytes_now, 0);
 	CHECK_EQ(after.bytes_freed - before.bytes_freed, before.code_bytes_now);
-	rig_end(&rig);
 }
 
 TEST(stats_say_what_the_heap_got)
@@ -337,9 +323,8 @@ TEST(stats_say_what_the_heap_got)
 	rig_end(&rig);
 }
 
-TEST(stats_say_how_long_cycles_marked)
+TEST_SHARED_RIG(stats_say_how_long_cycles_marked, rig_start(1 << 20))
 {
-	rig = rig_start(1 << 20);
 	CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
 	struct ch_stats first = rig_stats(&rig);
 	CHECK(first.mark_ns_last > 0 && first.mark_ns_last <= first.pause_ns_last);
@@ -348,5 +333,4 @@ TEST(stats_say_how_long_cycles_marked)
 	struct ch_stats second = rig_stats(&rig);
 	CHECK(second.mark_ns_last > 0);
 	CHECK_EQ(second.mark_ns_total, first.mark_ns_total + second.mark_ns_last);
-	rig_end(&rig);
 }

@@ -139,9 +139,12 @@ static void fill(const struct rig *rig)
 	}
 }
 
-TEST(file_says_at_rest_what_stats_say)
+#define TEST_FILE(name, pool_bytes)                                                   \
+	TEST_WITH(name, struct rig, rig, start_with(pool_bytes, in_folder("file")),   \
+		  (rig_end(&rig), remove_folder()))
+
+TEST_FILE(file_says_at_rest_what_stats_say, 4 << 20)
 {
-	struct rig rig = start_with(4 << 20, in_folder("file"));
 	fill(&rig);
 	hurry(rig.heap);
 	struct stats_image *image = stats_read(path, 3);
@@ -158,8 +161,6 @@ TEST(file_says_at_rest_what_stats_say)
 	CHECK_EQ(image->head.heap, rig.heap->id);
 	CHECK(!strncmp(stats_text(image, "process"), "api_stats_file", 14));
 	free(image);
-	rig_end(&rig);
-	remove_folder();
 }
 
 static void *build_kinds(void *arg)
@@ -173,9 +174,8 @@ static void *build_kinds(void *arg)
 	return NULL;
 }
 
-TEST(kinds_of_owners_are_bounded)
+TEST_FILE(kinds_of_owners_are_bounded, 4 << 20)
 {
-	struct rig rig = start_with(4 << 20, in_folder("file"));
 	struct ch__stats_section section;
 	build_kinds(&rig);
 	hurry(rig.heap);
@@ -189,14 +189,11 @@ TEST(kinds_of_owners_are_bounded)
 	CHECK_EQ(stats_kind(image, CH__STATS_OWNER_KINDS, "kind30")->live_blocks, 1);
 	check_sums(image, rig_stats(&rig).code_bytes_now, rig_stats(&rig).page_bytes);
 	free(image);
-	rig_end(&rig);
-	remove_folder();
 }
 
 /* A block of several pages, code in place, and data in place. */
-TEST(spans_and_data_are_listed_once)
+TEST_FILE(spans_and_data_are_listed_once, 16 << 20)
 {
-	struct rig rig = start_with(16 << 20, in_folder("file"));
 	struct ch_owner owner = rig_owner(&rig, "scm::large");
 	for (int i = 0; i < 3; i++) {
 		struct ch_code code;
@@ -221,15 +218,12 @@ TEST(spans_and_data_are_listed_once)
 	CHECK_EQ(stats_kind(image, CH__STATS_BLOCK_KINDS, "code")->live_blocks, 2);
 	check_sums(image, rig_stats(&rig).code_bytes_now, rig_stats(&rig).page_bytes);
 	free(image);
-	rig_end(&rig);
-	remove_folder();
 }
 
 /* With more parts than room, the parts of a page are all there or all left out. */
-TEST(parts_are_those_of_whole_pages)
+TEST_FILE(parts_are_those_of_whole_pages, 4 << 20)
 {
 	enum { BLOCKS = 30000 };
-	struct rig rig = start_with(4 << 20, in_folder("file"));
 	struct ch_owner owner = rig_owner(&rig, "scm::many");
 	struct ch__stats_section section, listed;
 	uint32_t whole = 0, blocks = 0;
@@ -256,13 +250,10 @@ TEST(parts_are_those_of_whole_pages)
 	CHECK(whole > 0 || page_bytes > 1 << 16);
 	CHECK(whole < section.count && listed.left_out > 0);
 	free(image);
-	rig_end(&rig);
-	remove_folder();
 }
 
-TEST(pauses_and_samples_are_the_last_ones)
+TEST_FILE(pauses_and_samples_are_the_last_ones, 1 << 20)
 {
-	struct rig rig = start_with(1 << 20, in_folder("file"));
 	hurry(rig.heap);
 	for (int i = 0; i < 40; i++)
 		CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
@@ -284,8 +275,6 @@ TEST(pauses_and_samples_are_the_last_ones)
 	CHECK(oldest->at_ns > sample[63].at_ns);
 	free(later);
 	free(image);
-	rig_end(&rig);
-	remove_folder();
 }
 
 /* --- never torn --- */
@@ -310,9 +299,8 @@ static void *read_on(void *arg)
 	return NULL;
 }
 
-TEST(readers_see_whole_states_of_a_heap_at_work)
+TEST_FILE(readers_see_whole_states_of_a_heap_at_work, 1 << 20)
 {
-	struct rig rig = start_with(1 << 20, in_folder("file"));
 	_Atomic(uint64_t) reads = 0;
 	uint64_t start = now_ns();
 	pthread_t reader;
@@ -331,8 +319,6 @@ TEST(readers_see_whole_states_of_a_heap_at_work)
 	pthread_join(reader, NULL);
 	ch_thread_unpark();
 	printf("# %llu reads\n", (unsigned long long)atomic_load(&reads));
-	rig_end(&rig);
-	remove_folder();
 }
 
 /* --- name and end of the file --- */
@@ -577,9 +563,8 @@ static void wait_until_off(struct ch_heap *heap, int error)
 	CHECK_STR(none, "");
 }
 
-TEST(full_disk_turns_the_file_off_and_the_vm_runs_on)
+TEST_FILE(full_disk_turns_the_file_off_and_the_vm_runs_on, 1 << 20)
 {
-	struct rig rig = start_with(1 << 20, in_folder("file"));
 	struct rlimit limit;
 	free(stats_read(path, 1));
 	hurry(rig.heap);
@@ -590,8 +575,6 @@ TEST(full_disk_turns_the_file_off_and_the_vm_runs_on)
 	setrlimit(RLIMIT_FSIZE, &limit);
 	rig_block(rig_owner(&rig, "scm::x"), 1);
 	CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
-	rig_end(&rig);
-	remove_folder();
 }
 
 TEST(file_that_somebody_removes_is_off)
@@ -611,9 +594,8 @@ TEST(file_that_somebody_removes_is_off)
 	remove_folder();
 }
 
-TEST(file_that_somebody_cuts_is_written_on)
+TEST_FILE(file_that_somebody_cuts_is_written_on, 1 << 20)
 {
-	struct rig rig = start_with(1 << 20, in_folder("file"));
 	free(stats_read(path, 1));
 	hurry(rig.heap);
 	for (int i = 0; i < 50; i++) {
@@ -621,8 +603,6 @@ TEST(file_that_somebody_cuts_is_written_on)
 		usleep(2000);
 	}
 	free(stats_read(path, 2));
-	rig_end(&rig);
-	remove_folder();
 }
 
 static void fail_each_call_of_creation(bool is_asked_by_vm)

@@ -129,20 +129,19 @@ TEST(heap_destroy_with_a_vm_or_a_thread_is_E_BUSY)
 	CHECK_EQ(ch_heap_destroy(rig.heap), CH_OK);
 }
 
-TEST(stats_of_another_size_are_E_ARG)
+#define TEST_STATUS(name) TEST_BETWEEN(name, start(), rig_end(&rig))
+
+TEST_STATUS(stats_of_another_size_are_E_ARG)
 {
-	start();
 	struct ch_stats stats = {.size = 8, .pool_bytes = 77};
 	FAILS(ch_heap_stats(rig.heap, &stats), CH_E_ARG);
 	CHECK_EQ(stats.pool_bytes, 77);
-	rig_end(&rig);
 }
 
 /* --- vm, thread, fiber --- */
 
-TEST(vm_thread_fiber_calls_give_each_status)
+TEST_STATUS(vm_thread_fiber_calls_give_each_status)
 {
-	start();
 	struct ch_vm *vm = rig.vm;
 	struct ch_ops ops = {.size = 8};
 	FAILS(ch_vm_attach(rig.heap, &ops, NULL, &vm), CH_E_ARG);
@@ -166,7 +165,6 @@ TEST(vm_thread_fiber_calls_give_each_status)
 	ch_thread_unpark();
 	ch_thread_poll();
 	CHECK_EQ(ch_thread_attach(rig.heap, NULL, NULL), CH_OK);
-	rig_end(&rig);
 }
 
 static void detach_twice(const struct rig *own, void *arg)
@@ -185,16 +183,13 @@ static void detach_twice(const struct rig *own, void *arg)
 	CHECK_EQ(fact.bits, 0);
 }
 
-TEST(vm_that_was_detached_makes_nothing_and_is_not_detached_again)
+TEST_STATUS(vm_that_was_detached_makes_nothing_and_is_not_detached_again)
 {
-	start();
 	rig_apart(&rig, detach_twice, NULL);
-	rig_end(&rig);
 }
 
-TEST(branch_without_an_exit_needs_a_callback)
+TEST_STATUS(branch_without_an_exit_needs_a_callback)
 {
-	start();
 	struct ch_vm *vm;
 	struct ch_ops ops = {.size = sizeof ops};
 	struct ch_owner owner;
@@ -211,14 +206,12 @@ TEST(branch_without_an_exit_needs_a_callback)
 	CHECK_EQ(ch_branch_attach(e.code.block, &site, &branch), CH_OK);
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
 	CHECK_EQ(ch_vm_detach(vm), CH_OK);
-	rig_end(&rig);
 }
 
 /* --- owner --- */
 
-TEST(owner_calls_give_each_status)
+TEST_STATUS(owner_calls_give_each_status)
 {
-	start();
 	struct ch_owner owner = {7}, other, none = {0};
 	owner = rig_owner(&rig, "owner");
 	other = rig_owner(&rig, "other");
@@ -250,12 +243,10 @@ TEST(owner_calls_give_each_status)
 	CHECK_EQ(ch_owner_release(other, CH_RELEASE_COLLECT), CH_OK);
 	FAILS(ch_owner_release(other, CH_RELEASE_COLLECT), CH_E_STALE);
 	FAILS(ch_owner_set_entry(other, (struct ch_block){0}), CH_E_STALE);
-	rig_end(&rig);
 }
 
-TEST(owner_info_tells_what_was_given)
+TEST_STATUS(owner_info_tells_what_was_given)
 {
-	start();
 	struct ch_owner owner;
 	int word;
 	CHECK_EQ(ch_owner_create(rig.vm, "sum-of-squares", (const void *)(uintptr_t)rig_fallback,
@@ -288,7 +279,6 @@ TEST(owner_info_tells_what_was_given)
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_COLLECT), CH_OK);
 	CHECK_EQ(ch_owner_info(owner, &facts), CH_OK);
 	CHECK(facts.is_released);
-	rig_end(&rig);
 }
 
 /* --- block --- */
@@ -311,9 +301,8 @@ static void *commit_unattached(void *arg)
 	return NULL;
 }
 
-TEST(block_open_gives_each_status)
+TEST_STATUS(block_open_gives_each_status)
 {
-	start();
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	struct ch_open ok = {.size = sizeof ok, .owner = owner, .hot_bytes = 64}, o;
 	o = ok, o.size = 8;
@@ -351,7 +340,6 @@ TEST(block_open_gives_each_status)
 	CHECK_EQ(ch_block_abort(&code), CH_OK);
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_COLLECT), CH_OK);
 	FAILS(try_open(ok), CH_E_STALE);
-	rig_end(&rig);
 }
 
 static enum ch_status commit_as(struct ch_code code, uint32_t from, uint32_t to, uint32_t cold,
@@ -364,9 +352,8 @@ static enum ch_status commit_as(struct ch_code code, uint32_t from, uint32_t to,
 	return ch_block_commit(&code, 1);
 }
 
-TEST(block_commit_and_abort_give_each_status)
+TEST_STATUS(block_commit_and_abort_give_each_status)
 {
-	start();
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	struct ch_open open = {.owner = owner, .hot_bytes = 64, .cold_bytes = 16};
 	struct emitter e;
@@ -392,12 +379,10 @@ TEST(block_commit_and_abort_give_each_status)
 	FAILS(ch_block_abort(&e.code), CH_E_STATE);
 	FAILS(ch_block_commit(&e.code, 1), CH_E_STATE);
 	CHECK_EQ(rig_stats(&rig).blocks_aborted, 1);
-	rig_end(&rig);
 }
 
-TEST(block_info_and_each_give_what_was_opened)
+TEST_STATUS(block_info_and_each_give_what_was_opened)
 {
-	start();
 	struct ch_owner owner = rig_owner(&rig, "method");
 	int word;
 	struct ch_open open = {.owner = owner,
@@ -426,7 +411,6 @@ TEST(block_info_and_each_give_what_was_opened)
 	struct ch_block none = {0}, foreign = {e.code.block.bits ^ ((uint64_t)2 << 32)};
 	FAILS(ch_block_info(none, &info), CH_E_STALE);
 	FAILS(ch_block_info(foreign, &info), CH_E_STALE);
-	rig_end(&rig);
 }
 
 static bool count_blocks(void *arg, const struct ch_info *info)
@@ -436,9 +420,8 @@ static bool count_blocks(void *arg, const struct ch_info *info)
 	return --*left > 0;
 }
 
-TEST(block_each_visits_all_and_ends_when_told)
+TEST_STATUS(block_each_visits_all_and_ends_when_told)
 {
-	start();
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	for (uint32_t i = 0; i < 10; i++)
 		rig_block(owner, i);
@@ -448,12 +431,10 @@ TEST(block_each_visits_all_and_ends_when_told)
 	left = 3;
 	CHECK_EQ(ch_block_each(rig.heap, NULL, count_blocks, &left), CH_OK);
 	CHECK_EQ(left, 0);
-	rig_end(&rig);
 }
 
-TEST(veneer_is_shared_and_full_at_last)
+TEST_STATUS(veneer_is_shared_and_full_at_last)
 {
-	start();
 	struct emitter e;
 	emit_open(&e, rig_owner(&rig, "owner"), 64, 0);
 	const void *at, *again;
@@ -477,7 +458,6 @@ TEST(veneer_is_shared_and_full_at_last)
 	FAILS(ch_block_veneer(&e.code, (const void *)target, &at), CH_E_FULL);
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
 	FAILS(ch_block_veneer(&e.code, (const void *)(uintptr_t)rig_fallback, &at), CH_E_STATE);
-	rig_end(&rig);
 }
 
 /* --- graph --- */
@@ -492,9 +472,8 @@ static enum ch_status try_branch(struct ch_block block, const void *at, enum ch_
 	return status;
 }
 
-TEST(branch_attach_gives_each_status)
+TEST_STATUS(branch_attach_gives_each_status)
 {
-	start();
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	struct emitter e;
 	emit_open(&e, owner, 128, 1);
@@ -519,12 +498,10 @@ TEST(branch_attach_gives_each_status)
 	FAILS(try_branch(block, jmp, CH_JMP, NULL), CH_E_FULL);
 	CHECK_EQ(ch_blocks_invalidate(&block, 1, NULL), CH_OK);
 	FAILS(try_branch(block, jmp, CH_JMP, NULL), CH_E_STATE);
-	rig_end(&rig);
 }
 
-TEST(branch_link_gives_each_status)
+TEST_STATUS(branch_link_gives_each_status)
 {
-	start();
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	struct emitter e;
 	emit_open(&e, owner, 64, 2);
@@ -551,12 +528,10 @@ TEST(branch_link_gives_each_status)
 	FAILS(ch_branch_link(jmp, fresh), CH_E_STATE);
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
 	FAILS(ch_branch_link(jmp, none), CH_E_STALE);
-	rig_end(&rig);
 }
 
-TEST(attachments_give_each_status)
+TEST_STATUS(attachments_give_each_status)
 {
-	start();
 	struct ch_owner owner = rig_owner(&rig, "owner"), dead = rig_owner(&rig, "dead");
 	CHECK_EQ(ch_owner_release(dead, CH_RELEASE_NOT_RUNNING), CH_OK);
 	struct ch_block live = rig_block(owner, 1), none = {0};
@@ -602,7 +577,6 @@ TEST(attachments_give_each_status)
 	FAILS(ch_assumption_break(fact, NULL), CH_E_STALE);
 	FAILS(ch_block_assume(e.code.block, fact), CH_E_STALE);
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
-	rig_end(&rig);
 }
 
 TEST(an_assumption_of_another_heap_is_stale)
@@ -624,9 +598,8 @@ TEST(an_assumption_of_another_heap_is_stale)
 
 /* --- invalidate, collect, look --- */
 
-TEST(invalidate_passes_over_the_dead_and_refuses_the_open)
+TEST_STATUS(invalidate_passes_over_the_dead_and_refuses_the_open)
 {
-	start();
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	struct emitter e;
 	emit_open(&e, owner, 16, 0);
@@ -642,7 +615,6 @@ TEST(invalidate_passes_over_the_dead_and_refuses_the_open)
 	CHECK_EQ(block_info(blocks[0]).state, CH_BLOCK_NOTENTRANT);
 	CHECK_EQ(block_info(blocks[0]).entry, NULL);
 	FAILS(ch_blocks_invalidate(blocks, 0, &count), CH_OK);
-	rig_end(&rig);
 }
 
 static uintptr_t same_word(void *arg, uintptr_t word, bool *is_young)
@@ -677,9 +649,8 @@ TEST(collect_calls_belong_to_their_driver)
 	rig_end(&rig);
 }
 
-TEST(lookup_of_foreign_addresses_finds_none)
+TEST_STATUS(lookup_of_foreign_addresses_finds_none)
 {
-	start();
 	struct ch_block block = {5};
 	CHECK(!block_at(rig.heap, &rig, &block));
 	CHECK_EQ(block.bits, 0);
@@ -695,14 +666,12 @@ TEST(lookup_of_foreign_addresses_finds_none)
 	const void *pcs[32];
 	CHECK(ch_backtrace(rig.heap, CH_BACKTRACE_FRAMES, NULL, pcs, 32) >= 1);
 	CHECK_EQ(ch_backtrace(rig.heap, CH_BACKTRACE_FRAMES, NULL, pcs, 0), 0);
-	rig_end(&rig);
 }
 
 /* --- frames and sinks --- */
 
-TEST(frame_register_gives_each_status)
+TEST_STATUS(frame_register_gives_each_status)
 {
-	start();
 	uint8_t frame = 9;
 	/* cfa = rsp + 8, ra at -8; each DW_CFA_nop behind makes other bytes. */
 	static const uint8_t leaf[5 + 13] = {0x0c, 0x07, 0x08, 0x90, 0x01};
@@ -726,12 +695,10 @@ TEST(frame_register_gives_each_status)
 		CHECK_EQ(ch_frame_register(rig.heap, leaf, (size_t)(5 + i), &frame), CH_OK);
 		CHECK_EQ(frame, CH_FRAME_STEPS + 1 + i);
 	}
-	rig_end(&rig);
 }
 
-TEST(sinks_can_be_switched_and_say_why_not)
+TEST_STATUS(sinks_can_be_switched_and_say_why_not)
 {
-	start();
 	const char *path;
 	int failed;
 	FAILS(ch_sink_set(rig.heap, 1 << 7), CH_E_ARG);
@@ -743,7 +710,6 @@ TEST(sinks_can_be_switched_and_say_why_not)
 	CHECK_STR(path, "");
 	CHECK_EQ(ch_sink_flush(rig.heap), CH_OK);
 	CHECK(ch_sink_status(rig.heap, CH_SINK_UNWIND, NULL, NULL));
-	rig_end(&rig);
 }
 
 static bool count_sites(void *arg, const struct ch_site *site)
@@ -757,9 +723,8 @@ static bool count_sites(void *arg, const struct ch_site *site)
 	return true;
 }
 
-TEST(block_sites_visits_all_that_is_attached)
+TEST_STATUS(block_sites_visits_all_that_is_attached)
 {
-	start();
 	struct emitter e;
 	emit_open(&e, rig_owner(&rig, "owner"), 64, 2);
 	const void *ref = emit_ref_word(&e, 0x1234567890abcdef);
@@ -775,16 +740,13 @@ TEST(block_sites_visits_all_that_is_attached)
 	for (int kind = 0; kind < 4; kind++)
 		CHECK_EQ(counts[kind], 1);
 	FAILS(ch_block_sites((struct ch_block){0}, count_sites, counts), CH_E_STALE);
-	rig_end(&rig);
 }
 
-TEST(trap_describe_leaves_foreign_signals_alone)
+TEST_STATUS(trap_describe_leaves_foreign_signals_alone)
 {
-	start();
 	char text[100] = "untouched";
 	siginfo_t info = {.si_signo = SIGSEGV, .si_addr = &info};
 	ucontext_t context;
 	memset(&context, 0, sizeof context);
 	CHECK_EQ(ch_trap_describe(rig.heap, &info, &context, text, sizeof text), 0);
-	rig_end(&rig);
 }

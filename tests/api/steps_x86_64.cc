@@ -183,13 +183,11 @@ static unsigned step_through(const block &b)
 	return count;
 }
 
-TEST(caller_is_found_at_each_instruction)
+TEST_FRAMES(caller_is_found_at_each_instruction)
 {
-	rig r = start(8 * MIB);
 	wants_registers = true;
 	for (uint8_t room : {16, 48, 112})
 		CHECK_EQ(step_through(new_steps(r, room)), INSTRUCTIONS);
-	end(r);
 }
 
 /* --- code with a frame pointer --- */
@@ -212,11 +210,10 @@ static block new_framed(const rig &r, shape kind, const bytes &b)
 
 /* The frame is there from behind the prologue to the epilogue. Before and after that, the caller's
  * rbp may be anything, as steps_call's is, and must not be taken for a frame. */
-TEST(caller_is_found_before_and_after_a_frame_whatever_its_frame_pointer_is)
+TEST_FRAMES(caller_is_found_before_and_after_a_frame_whatever_its_frame_pointer_is)
 {
 	/* mov rax, rdi; mov edi, esi; call rax */
 	static const auto body = {0x48, 0x89, 0xf8, 0x89, 0xf7, 0xff, 0xd0};
-	rig r = start(8 * MIB);
 	/* push rbp; mov rbp, rsp .. pop rbp, or leave; ret; the second form of mov; endbr64 */
 	bytes plain = bytes()({0x55, 0x48, 0x89, 0xe5})(body)({0x5d, 0xc3});
 	bytes other = bytes()({0x55, 0x48, 0x8b, 0xec})(body)({0xc9, 0xc3});
@@ -230,7 +227,6 @@ TEST(caller_is_found_before_and_after_a_frame_whatever_its_frame_pointer_is)
 	CHECK_EQ(step_through(new_framed(r, FRAMED, other)), 7);
 	CHECK_EQ(step_through(new_framed(r, FRAMED, with_endbr)), 8);
 	CHECK_EQ(step_through(new_framed(r, SAVING, saving)), 19);
-	end(r);
 }
 
 /* A block of one's own: its code begins at exec + from, behind the library's first instruction. */
@@ -249,10 +245,9 @@ static block new_at(const rig &r, ch_open open, uint32_t from, const bytes &b)
 }
 
 /* The ret is the last byte of a system page, or a nop follows it there. */
-TEST(caller_is_found_at_a_ret_at_the_end_of_a_page_whatever_its_frame_pointer_is)
+TEST_FRAMES(caller_is_found_at_a_ret_at_the_end_of_a_page_whatever_its_frame_pointer_is)
 {
 	enum { PAGE = 4096, BYTES = 16 };
-	rig r = start(8 * MIB);
 	for (bool has_nop : {false, true}) {
 		bytes code = bytes()({0x55, 0x48, 0x89, 0xe5, 0x48, 0x89, 0xf8, 0x89, 0xf7, 0xff,
 				      0xd0, 0x90, 0x90});
@@ -261,7 +256,6 @@ TEST(caller_is_found_at_a_ret_at_the_end_of_a_page_whatever_its_frame_pointer_is
 		open.hot_bytes = open.align = PAGE;
 		CHECK_EQ(step_through(new_at(r, open, PAGE - BYTES, code)), has_nop ? 9 : 10);
 	}
-	end(r);
 }
 
 static int not_entrant()
@@ -270,9 +264,8 @@ static int not_entrant()
 }
 
 /* The first instruction is the library's, then comes the frame. */
-TEST(caller_is_found_at_an_entry_that_can_be_shut_whatever_its_frame_pointer_is)
+TEST_FRAMES(caller_is_found_at_an_entry_that_can_be_shut_whatever_its_frame_pointer_is)
 {
-	rig r = start(8 * MIB);
 	for (bool has_endbr : {false, true}) {
 		bytes code = has_endbr ? bytes()({0xf3, 0x0f, 0x1e, 0xfa}) : bytes();
 		code({0x55, 0x48, 0x89, 0xe5, 0x48, 0x89, 0xf8, 0x89, 0xf7, 0xff, 0xd0, 0x5d,
@@ -283,7 +276,6 @@ TEST(caller_is_found_at_an_entry_that_can_be_shut_whatever_its_frame_pointer_is)
 		open.not_entrant = reinterpret_cast<void *>(not_entrant);
 		CHECK_EQ(step_through(new_at(r, open, 0, code)), has_endbr ? 9 : 8);
 	}
-	end(r);
 }
 
 /* Far from the thread's stack, as all that the linker places is. */
@@ -297,14 +289,12 @@ static bytes switches()
 }
 
 /* The frame lies on the caller's stack, while what the code calls runs on another. */
-TEST(caller_is_found_from_a_call_on_another_stack)
+TEST_FRAMES(caller_is_found_from_a_call_on_another_stack)
 {
-	rig r = start(8 * MIB);
 	/* call rax; leave; ret */
 	block b = new_framed(r, FRAMED, switches()({0xff, 0xd0, 0xc9, 0xc3}));
 	steps_call(b.run(), look_from_a_callee);
 	CHECK_EQ(looked, 1);
-	end(r);
 }
 
 /* Code up to the last byte of each page of a full pool: the call, or a nop or ud2 behind it. */
@@ -330,31 +320,26 @@ TEST(exception_passes_a_call_that_is_the_last_thing_in_memory_on_another_stack)
 	}
 }
 
-TEST(exception_passes_code_with_steps)
+TEST_FRAMES(exception_passes_code_with_steps)
 {
-	rig r = start(8 * MIB);
 	block first = new_steps(r, 48), second = new_steps(r, 16), third = new_steps(r, 112);
 	for (int i = 1; i < 100; i++)
 		for (const block &b : {first, second, third}) {
 			CHECK_EQ(catch_from(b, throw_it, i), -i);
 			CHECK_EQ(catch_from(b, return_it, i), i);
 		}
-	end(r);
 }
 
 /* The table of the chunk is older than the notes. */
-TEST(exception_passes_code_with_steps_beside_older_code_without)
+TEST_FRAMES(exception_passes_code_with_steps_beside_older_code_without)
 {
-	rig r = start(8 * MIB);
 	block plain = new_block(r, FRAMED, "plain");
 	CHECK_EQ(catch_from(plain, throw_it, 1), -1);
 	CHECK_EQ(catch_from(new_steps(r, 48), throw_it, 2), -2);
-	end(r);
 }
 
-TEST(place_that_serves_again_has_the_frame_of_what_is_there)
+TEST_FRAMES(place_that_serves_again_has_the_frame_of_what_is_there)
 {
-	rig r = start(8 * MIB);
 	const uint8_t *place = nullptr;
 	unsigned reused = 0;
 	for (unsigned i = 0; i < 300; i++) {
@@ -369,7 +354,6 @@ TEST(place_that_serves_again_has_the_frame_of_what_is_there)
 		release(b);
 	}
 	CHECK(reused > 100);
-	end(r);
 }
 
 /* In its place are traps, and no note: a walk from there may not look for one. */
@@ -382,9 +366,8 @@ static void on_freed(int, siginfo_t *, void *ucontext)
 	registers[REG_RSP] += 8;
 }
 
-TEST(caller_of_freed_code_is_found)
+TEST_FRAMES(caller_of_freed_code_is_found)
 {
-	rig r = start(8 * MIB);
 	struct sigaction action = {};
 	action.sa_sigaction = on_freed;
 	action.sa_flags = SA_SIGINFO;
@@ -396,7 +379,6 @@ TEST(caller_of_freed_code_is_found)
 	steps_call(freed.run(), nothing);
 	CHECK_EQ(looked, 1);
 	CHECK_EQ(catch_from(neighbour, throw_it, 7), -7);
-	end(r);
 }
 
 static void end_seven(int)
@@ -423,9 +405,8 @@ TEST(fault_of_a_child_of_a_raw_clone_reaches_the_handler_that_was_there)
 }
 
 /* What returns there would be the block behind it, or its note. */
-TEST(exception_passes_a_call_that_is_the_last_instruction)
+TEST_FRAMES(exception_passes_a_call_that_is_the_last_instruction)
 {
-	rig r = start(8 * MIB);
 	for (uint8_t pad = 0; pad < 8; pad++) {
 		bytes b;
 		for (unsigned i = 0; i < pad; i++)
@@ -442,7 +423,6 @@ TEST(exception_passes_a_call_that_is_the_last_instruction)
 		CHECK_EQ(catch_from(first, throw_it, 4), -4);
 		CHECK_EQ(catch_from(second, throw_it, 5), -5);
 	}
-	end(r);
 }
 
 /* Whether the frame is taken, after one change. */
@@ -455,9 +435,8 @@ template <class Change> static ch_status with(const rig &r, Change change)
 	return try_commit(r, code_of(48), &d.frame, &b);
 }
 
-TEST(frame_that_is_malformed_is_refused)
+TEST_FRAMES(frame_that_is_malformed_is_refused)
 {
-	rig r = start(8 * MIB);
 	block b;
 	CHECK_EQ(with(r, [](described &) {}), CH_OK);
 	CHECK_EQ(try_commit(r, code_of(48), nullptr, &b), CH_E_ARG);
@@ -488,14 +467,12 @@ TEST(frame_that_is_malformed_is_refused)
 	open.branch_room = 0;
 	open.entry = CH_ENTRY_PATCH;
 	CHECK_EQ(ch_block_open(&open, &code), CH_E_ARG);
-	end(r);
 }
 
 /* A block of whole pages has room behind the bytes that were asked for. A walk from there would
  * look for its frame behind the note. */
-TEST(more_bytes_than_a_note_describes_are_refused)
+TEST_FRAMES(more_bytes_than_a_note_describes_are_refused)
 {
-	rig r = start(8 * MIB);
 	described d;
 	ch_open open = {};
 	ch_code code;
@@ -513,5 +490,4 @@ TEST(more_bytes_than_a_note_describes_are_refused)
 	CHECK_EQ(ch_block_commit(&code, 1), CH_E_ARG);
 	code.used_to = 65000;
 	CHECK_EQ(ch_block_commit(&code, 1), CH_OK);
-	end(r);
 }

@@ -3,23 +3,14 @@
  * stepping through, staying while a call runs, collection, traps, making again; by thousands, in a
  * full pool, and beside threads that unwind. */
 #define _GNU_SOURCE
+#include "tests/support/describe_signal.h"
 #include "tests/support/heap_rig.h"
+#include "tests/support/libgcc_knows.h"
 #include "tests/support/template_probe.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <unistd.h>
-
-struct dwarf_eh_bases {
-	void *tbase, *dbase, *func;
-};
-extern const void *_Unwind_Find_FDE(void *pc, struct dwarf_eh_bases *);
-
-static bool is_unwindable(uintptr_t pc)
-{
-	struct dwarf_eh_bases bases;
-	return _Unwind_Find_FDE((void *)pc, &bases) != NULL;
-}
 
 static struct ch_block make(struct ch_owner owner, enum ch_trampoline kind, const void *target,
 			    uint64_t payload)
@@ -85,7 +76,7 @@ TEST_RIG_BY(trampoline_unwinds_at_every_instruction, rig_start(0))
 			CHECK_EQ(probe_seen_payload, 1);
 		}
 	}
-	CHECK(is_unwindable((uintptr_t)ordinary.exec));
+	CHECK(libgcc_knows(ordinary.exec));
 }
 
 TEST_RIG_BY(trampoline_is_found_and_named, rig_start(0))
@@ -150,6 +141,7 @@ TEST_RIG_BY(invalidated_trampoline_gives_the_cell_back, rig_start(0))
 /* --- death --- */
 
 struct dying {
+	const struct ch_heap *heap;
 	uintptr_t hidden; /* the entry's complement: no scan takes it for an address */
 	struct ch_owner owner;
 	struct ch_block block;
@@ -182,25 +174,10 @@ static void make_entry(const struct rig *rig, void *arg)
 	d->hidden = ~(uintptr_t)block_info(d->block).entry;
 }
 
-static const struct ch_heap *describing;
-static void describe(int signal, siginfo_t *info, void *ucontext)
-{
-	char text[800];
-	(void)signal;
-	size_t n = ch_trap_describe(describing, info, ucontext, text, sizeof text);
-	CHECK(n < sizeof text);
-	ssize_t written = write(STDERR_FILENO, text, n);
-	(void)written;
-	struct sigaction standard = {.sa_handler = SIG_DFL};
-	sigaction(SIGTRAP, &standard, NULL);
-	raise(SIGTRAP);
-}
-
 static void jump_to_freed(void *arg)
 {
 	struct dying *d = arg;
-	struct sigaction action = {.sa_sigaction = describe, .sa_flags = SA_SIGINFO};
-	CHECK_EQ(sigaction(SIGTRAP, &action, NULL), 0);
+	describe_signal(d->heap, SIGTRAP);
 	call((const void *)~d->hidden);
 }
 
@@ -212,7 +189,7 @@ TEST(released_trampoline_is_withdrawn_and_poisoned)
 		struct rig rig = start_dying(&d);
 		struct ch_block found;
 		rig_apart(&rig, make_entry, &d);
-		CHECK(is_unwindable(~d.hidden) && is_unwindable(~d.hidden + 20));
+		CHECK(libgcc_knows((const void *)~d.hidden) && libgcc_knows((const uint8_t *)~d.hidden + 20));
 		rig_collect(&rig, 4);
 		CHECK(d.freed == 0 && rig_is_there(d.block)); /* the owner lives */
 		CHECK_EQ(ch_owner_release(d.owner,
@@ -224,9 +201,9 @@ TEST(released_trampoline_is_withdrawn_and_poisoned)
 		CHECK(!rig_is_there(d.block));
 		CHECK(!block_at(rig.heap, (const void *)~d.hidden, &found));
 		for (int i = 0; i < 44; i++)
-			if (is_unwindable(~d.hidden + (uintptr_t)i))
+			if (libgcc_knows((const uint8_t *)~d.hidden + (uintptr_t)i))
 				FAIL("unwinder: byte %d of a freed trampoline is known", i);
-		describing = rig.heap;
+		d.heap = rig.heap;
 		expect_signal_text(jump_to_freed, &d, SIGTRAP, text, sizeof text);
 		CHECK(strstr(text, "scm::doomed"));
 		rig_end(&rig);
@@ -250,8 +227,8 @@ TEST_RIG_BY(freed_slot_serves_again_and_its_neighbours_stay, rig_start(0))
 	rig_settle(&rig);
 	for (int i = 0; i < COUNT; i++) {
 		uintptr_t last = entries[i] + CH_ARCH_TEMPLATE_BYTES - 1;
-		CHECK_EQ(is_unwindable(entries[i]), i % 3 != 0);
-		CHECK_EQ(is_unwindable(last), i % 3 != 0);
+		CHECK_EQ(libgcc_knows((const void *)entries[i]), i % 3 != 0);
+		CHECK_EQ(libgcc_knows((const void *)last), i % 3 != 0);
 		if (i % 3)
 			CHECK_EQ(call((const void *)entries[i]), 100 + (uint64_t)i);
 	}
@@ -311,7 +288,7 @@ static void use_many(const struct rig *rig, void *arg)
 			enum ch_release how = test_random_below(&random, 2)
 						      ? CH_RELEASE_COLLECT
 						      : CH_RELEASE_NOT_RUNNING;
-			CHECK(is_unwindable((uintptr_t)all[at].entry));
+			CHECK(libgcc_knows(all[at].entry));
 			CHECK_EQ(ch_owner_release(all[at].owner, how), CH_OK);
 		}
 		enum ch_trampoline kind = (enum ch_trampoline)test_random_below(&random, 2);
@@ -330,7 +307,7 @@ static void use_many(const struct rig *rig, void *arg)
 			continue;
 		CHECK_EQ(call(all[i].entry), all[i].payload);
 		CHECK_EQ(ch_owner_release(all[i].owner, CH_RELEASE_NOT_RUNNING), CH_OK);
-		CHECK(!CH_ARCH_FETCH_FOLLOWS || !is_unwindable((uintptr_t)all[i].entry));
+		CHECK(!CH_ARCH_FETCH_FOLLOWS || !libgcc_knows(all[i].entry));
 		all[i].entry = NULL;
 	}
 }
@@ -545,7 +522,7 @@ static void use_after_fork(void *arg)
 	struct ch_block block = make(owner, CH_TRAMPOLINE_FRAMED, (void *)answer_payload, 55);
 	CHECK_EQ(ch_owner_set_entry(owner, block), CH_OK);
 	CHECK_EQ(call_owner(owner), 55);
-	CHECK(is_unwindable((uintptr_t)*ch_owner_cell(owner)));
+	CHECK(libgcc_knows(*ch_owner_cell(owner)));
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
 	rig_check(rig);
 }
@@ -584,9 +561,9 @@ TEST_RIG_BY(trampoline_is_told_to_sinks_and_withdrawn, rig_start(0))
 	const void *entry =
 		block_info(make(owner, CH_TRAMPOLINE_FRAMED, (void *)answer_payload, 1)).entry;
 	CHECK_EQ(ch_sink_set(rig.heap, CH_SINK_PERF_MAP), CH_OK);
-	CHECK(!is_unwindable((uintptr_t)entry));
+	CHECK(!libgcc_knows(entry));
 	CHECK_EQ(ch_sink_set(rig.heap, CH_SINK_PERF_MAP | CH_SINK_UNWIND), CH_OK);
-	CHECK(is_unwindable((uintptr_t)entry));
+	CHECK(libgcc_knows(entry));
 	CHECK_EQ(ch_sink_flush(rig.heap), CH_OK);
 	CHECK(ch_sink_status(rig.heap, CH_SINK_PERF_MAP, &path, NULL));
 	CHECK_EQ(lines_with(path, "scm::told file.scm:3"), 1);
@@ -594,6 +571,6 @@ TEST_RIG_BY(trampoline_is_told_to_sinks_and_withdrawn, rig_start(0))
 	rig_settle(&rig);
 	CHECK_EQ(ch_sink_flush(rig.heap), CH_OK);
 	CHECK_EQ(lines_with(path, "scm::told"), 0);
-	CHECK(!is_unwindable((uintptr_t)entry));
+	CHECK(!libgcc_knows(entry));
 	unlink(path);
 }

@@ -420,19 +420,17 @@ TEST(detach_that_a_child_ended_does_not_end_again)
 }
 
 /* The record of a vm that detached rests, while others come and go. */
-TEST(second_detach_of_a_vm_does_not_end_the_vm_that_came_since)
+TEST_SHARED_RIG(second_detach_of_a_vm_does_not_end_the_vm_that_came_since, rig_start(1 << 20))
 {
 	const struct ch_ops none = {.size = sizeof none};
 	struct ch_vm *gone, *since;
 	struct ch_owner owner;
-	rig = rig_start(1 << 20);
 	CHECK_EQ(ch_vm_attach(rig.heap, &none, NULL, &gone), CH_OK);
 	CHECK_EQ(ch_vm_detach(gone), CH_OK);
 	CHECK_EQ(ch_vm_attach(rig.heap, &none, NULL, &since), CH_OK);
 	CHECK_EQ(ch_vm_detach(gone), CH_E_STATE);
 	CHECK_EQ(ch_owner_create(gone, "owner", NULL, NULL, &owner), CH_E_STATE);
 	CHECK_EQ(ch_vm_detach(since), CH_OK);
-	rig_end(&rig);
 }
 
 static unsigned stops;
@@ -444,10 +442,9 @@ static bool stop_world(void *user)
 }
 
 /* Its record stays for the blocks that a collection is to free. */
-TEST(vm_that_was_detached_is_not_asked_to_stop_its_threads)
+TEST_SHARED_RIG(vm_that_was_detached_is_not_asked_to_stop_its_threads, rig_start(1 << 20))
 {
 	struct ch_ops ops = {.size = sizeof ops, .stop_world = stop_world};
-	rig = rig_start(1 << 20);
 	CHECK_EQ(ch_vm_attach(rig.heap, &ops, &stops, &ending), CH_OK);
 	(void)make(own(ending), 1, 0);
 	CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
@@ -459,7 +456,6 @@ TEST(vm_that_was_detached_is_not_asked_to_stop_its_threads)
 	CHECK(vm != NULL);
 	rig_collect(&rig, 3);
 	CHECK_EQ(stops, 1);
-	rig_end(&rig);
 }
 
 static unsigned asked_for_roots;
@@ -470,15 +466,13 @@ static void count_roots(void *user, struct ch_marker *marker)
 	asked_for_roots += user == &asked_for_roots;
 }
 
-TEST(vm_that_was_detached_is_not_asked_for_its_roots)
+TEST_SHARED_RIG(vm_that_was_detached_is_not_asked_for_its_roots, rig_start(1 << 20))
 {
 	struct ch_ops ops = {.size = sizeof ops, .roots = count_roots};
-	rig = rig_start(1 << 20);
 	CHECK_EQ(ch_vm_attach(rig.heap, &ops, &asked_for_roots, &ending), CH_OK);
 	CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
 	CHECK_EQ(asked_for_roots, 1);
 	CHECK_EQ(ch_vm_detach(ending), CH_OK);
 	CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
 	CHECK_EQ(asked_for_roots, 1);
-	rig_end(&rig);
 }

@@ -70,9 +70,10 @@ static void visit(enum ch_refs which, uint32_t low, uint32_t stays, const char *
 			     v.times[i]);
 }
 
-TEST(young_refs_of_many_blocks_are_visited_once_each)
+#define TEST_YOUNG(name) TEST_BETWEEN(name, start(), rig_end(&rig))
+
+TEST_YOUNG(young_refs_of_many_blocks_are_visited_once_each)
 {
-	start();
 	make(BLOCKS, false);
 	visit(CH_REFS_YOUNG, 0, 0, "all are young");
 	visit(CH_REFS_YOUNG, 0, BLOCKS / 2, "half of them stay so");
@@ -81,13 +82,11 @@ TEST(young_refs_of_many_blocks_are_visited_once_each)
 	visit(CH_REFS_YOUNG, BLOCKS, UINT32_MAX, "the new ones");
 	visit(CH_REFS_YOUNG, UINT32_MAX, 0, "none");
 	visit(CH_REFS_ALL, 0, 0, "all, whatever their age");
-	rig_end(&rig);
 }
 
-TEST(young_refs_of_a_record_that_is_used_again_are_visited_once)
+TEST_YOUNG(young_refs_of_a_record_that_is_used_again_are_visited_once)
 {
 	struct emitter first, second, third;
-	start();
 	struct ch_owner other = rig_owner(&rig, "other");
 	open_with_ref(&first, owner);
 	CHECK_EQ(ch_block_abort(&first.code), CH_OK);
@@ -102,14 +101,12 @@ TEST(young_refs_of_a_record_that_is_used_again_are_visited_once)
 	visit(CH_REFS_YOUNG, 2, 0, "the third block is open");
 	CHECK_EQ(emit_commit(&third), CH_OK);
 	visit(CH_REFS_YOUNG, 2, 0, "it is committed");
-	rig_end(&rig);
 }
 
 /* The word that stays young is the first one, and the last one asked for is old. */
-TEST(block_of_which_one_ref_stays_young_is_visited_again)
+TEST_YOUNG(block_of_which_one_ref_stays_young_is_visited_again)
 {
 	struct emitter e;
-	start();
 	emit_open(&e, owner, 64, 0);
 	made = 2;
 	for (uint32_t i = made; i-- > 0;)
@@ -119,13 +116,11 @@ TEST(block_of_which_one_ref_stays_young_is_visited_again)
 	visit(CH_REFS_YOUNG, 0, 1, "the block is new");
 	visit(CH_REFS_YOUNG, 0, UINT32_MAX, "one ref stayed young");
 	visit(CH_REFS_YOUNG, UINT32_MAX, 0, "none did");
-	rig_end(&rig);
 }
 
 /* Else a host that makes minor collections rarely has a list of all code that there ever was. */
-TEST(list_of_young_refs_is_no_longer_than_the_table_of_blocks)
+TEST_YOUNG(list_of_young_refs_is_no_longer_than_the_table_of_blocks)
 {
-	start();
 	for (int i = 0; i < BLOCKS; i++) {
 		struct ch_owner passing = rig_owner(&rig, "passing");
 		struct emitter e;
@@ -139,14 +134,12 @@ TEST(list_of_young_refs_is_no_longer_than_the_table_of_blocks)
 	}
 	CHECK(rig.heap->young_refs_count <= rig.heap->blocks.used + 1);
 	CHECK(rig.heap->blocks.used < BLOCKS / 2);
-	rig_end(&rig);
 }
 
 /* A full collection that leaves objects young has all refs visited by the next minor one. */
-TEST(young_refs_that_a_visit_of_all_finds_are_visited_again)
+TEST_YOUNG(young_refs_that_a_visit_of_all_finds_are_visited_again)
 {
 	struct emitter open;
-	start();
 	make(20, false);
 	visit(CH_REFS_YOUNG, 0, UINT32_MAX, "none stays young");
 	visit(CH_REFS_ALL, 0, 10, "ten are young again");
@@ -157,27 +150,23 @@ TEST(young_refs_that_a_visit_of_all_finds_are_visited_again)
 	CHECK_EQ(emit_commit(&open), CH_OK);
 	visit(CH_REFS_YOUNG, 19, UINT32_MAX, "one of them, and the new block");
 	visit(CH_REFS_YOUNG, UINT32_MAX, 0, "none");
-	rig_end(&rig);
 }
 
 /* A commit puts its block on the list before the block is LIVE. */
-TEST(block_whose_commit_has_begun_stays_on_the_list_in_a_visit_of_all)
+TEST_YOUNG(block_whose_commit_has_begun_stays_on_the_list_in_a_visit_of_all)
 {
 	struct emitter open;
-	start();
 	open_with_ref(&open, owner);
 	ch__young_refs_add(rig.heap, &open.code, 1);
 	visit(CH_REFS_ALL, 0, 0, "an OPEN block is on the list");
 	CHECK_EQ(rig.heap->young_refs_count, 1);
 	CHECK_EQ(ch_block_abort(&open.code), CH_OK);
-	rig_end(&rig);
 }
 
 /* Without a list every block counts as young. The same holds with a list that is too short, until
  * the young blocks fit. */
-TEST(young_refs_without_memory_for_their_list_are_visited_all_the_same)
+TEST_YOUNG(young_refs_without_memory_for_their_list_are_visited_all_the_same)
 {
-	start();
 	make(300, true);
 	visit(CH_REFS_YOUNG, 0, 200, "all are young, and have no list");
 	visit(CH_REFS_YOUNG, 0, UINT32_MAX, "some stayed so, and have none either");
@@ -191,14 +180,12 @@ TEST(young_refs_without_memory_for_their_list_are_visited_all_the_same)
 	visit(CH_REFS_YOUNG, 500, 600, "those on the list");
 	visit(CH_REFS_YOUNG, 600, UINT32_MAX, "the rest of them");
 	visit(CH_REFS_YOUNG, UINT32_MAX, 0, "none");
-	rig_end(&rig);
 }
 
 /* The list knows a block whose commit has begun before the list has too little room. */
-TEST(block_whose_commit_has_begun_is_on_the_list_once_behind_a_loss)
+TEST_YOUNG(block_whose_commit_has_begun_is_on_the_list_once_behind_a_loss)
 {
 	struct emitter open;
-	start();
 	make(200, false);
 	open_with_ref(&open, owner);
 	ch__young_refs_add(rig.heap, &open.code, 1);
@@ -208,7 +195,6 @@ TEST(block_whose_commit_has_begun_is_on_the_list_once_behind_a_loss)
 	CHECK_EQ(rig.heap->young_refs_count, 101);
 	visit(CH_REFS_YOUNG, 200, UINT32_MAX, "each once");
 	CHECK_EQ(ch_block_abort(&open.code), CH_OK);
-	rig_end(&rig);
 }
 
 /* --- the end of a collection, in its own callbacks --- */
@@ -262,10 +248,9 @@ TEST(collection_does_not_end_in_its_own_callbacks)
 	rig_end(&rig);
 }
 
-TEST(visit_of_no_known_set_is_refused)
+TEST_YOUNG(visit_of_no_known_set_is_refused)
 {
 	struct ch_marker *marker;
-	start();
 	make(3, false);
 	refused = 0;
 	CHECK_EQ(ch_mark_begin(rig.heap, &marker), CH_OK);
@@ -273,7 +258,6 @@ TEST(visit_of_no_known_set_is_refused)
 	CHECK_STR(ch_why(), "CH_E_ARG: which is 7: not one of enum ch_refs");
 	CHECK_EQ(refused, 0);
 	CHECK_EQ(ch_mark_end(marker, false), CH_OK);
-	rig_end(&rig);
 }
 
 static uintptr_t mark_in_a_visit(void *arg, uintptr_t word, bool *is_young)
@@ -285,17 +269,15 @@ static uintptr_t mark_in_a_visit(void *arg, uintptr_t word, bool *is_young)
 }
 
 /* The first mark of a collection may come from a ref that a visit names. */
-TEST(collection_that_begins_to_mark_in_a_visit_ends)
+TEST_YOUNG(collection_that_begins_to_mark_in_a_visit_ends)
 {
 	struct ch_marker *marker;
-	start();
 	make(3, false);
 	CHECK_EQ(ch_mark_begin(rig.heap, &marker), CH_OK);
 	marker_now = marker;
 	CHECK_EQ(ch_refs_visit(marker, CH_REFS_ALL, mark_in_a_visit, &owner), CH_OK);
 	ch_mark_stacks(marker);
 	CHECK_EQ(ch_mark_end(marker, true), CH_OK);
-	rig_end(&rig);
 }
 
 static uintptr_t visit_in_a_visit(void *arg, uintptr_t word, bool *is_young)
@@ -307,10 +289,9 @@ static uintptr_t visit_in_a_visit(void *arg, uintptr_t word, bool *is_young)
 	return word;
 }
 
-TEST(visit_does_not_begin_in_another_visit)
+TEST_YOUNG(visit_does_not_begin_in_another_visit)
 {
 	static const enum ch_refs each[] = {CH_REFS_YOUNG, CH_REFS_ALL};
-	start();
 	make(3, false);
 	for (int i = 0; i < 2; i++) {
 		int visits = 0;
@@ -320,7 +301,6 @@ TEST(visit_does_not_begin_in_another_visit)
 		CHECK_EQ(visits, 3);
 	}
 	visit(CH_REFS_YOUNG, 0, 0, "all are young");
-	rig_end(&rig);
 }
 
 /* --- a VM whose closures hold code by address, and which marks the owner of each such code --- */

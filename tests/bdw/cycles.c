@@ -86,9 +86,8 @@ static void build_and_forget(struct rig *rig, void *arg)
 }
 
 /* libgc stops threads by its signals, so a VM may have no polls. */
-TEST(bdw_opens_sweep_what_died_while_nobody_polled)
+TEST_BDW(bdw_opens_sweep_what_died_while_nobody_polled)
 {
-	struct rig rig = start_rig(0);
 	for (int i = 0; i < ROUNDS; i++) {
 		run_apart(&rig, build_and_forget, NULL);
 		GC_gcollect();
@@ -96,7 +95,6 @@ TEST(bdw_opens_sweep_what_died_while_nobody_polled)
 	struct ch_stats stats = stats_of(rig.heap);
 	CHECK_EQ(stats.opens_full, 0);
 	CHECK(stats.blocks_freed > ROUNDS * ROUND_METHODS / 2);
-	end_rig(&rig);
 }
 
 static void build_one(struct rig *rig, void *arg)
@@ -109,9 +107,8 @@ static void build_one(struct rig *rig, void *arg)
 }
 
 /* Only the ref in code reaches the constant. */
-TEST(bdw_refs_keep_their_objects)
+TEST_BDW(bdw_refs_keep_their_objects)
 {
-	struct rig rig = start_rig(0);
 	run_apart(&rig, build_one, &kept[0]);
 	for (int i = 0; i < 3; i++) {
 		collect(&rig);
@@ -120,25 +117,21 @@ TEST(bdw_refs_keep_their_objects)
 	}
 	run_apart(&rig, run_kept, NULL);
 	CHECK_EQ(stats_of(rig.heap).blocks_now, 2);
-	end_rig(&rig);
 }
 
 /* The target's method is gone; the branch holds the target's code. */
-TEST(bdw_branch_keeps_target_of_dead_method)
+TEST_BDW(bdw_branch_keeps_target_of_dead_method)
 {
-	struct rig rig = start_rig(0);
 	run_apart(&rig, build_one, &kept[0]);
 	collect(&rig);
 	CHECK_EQ(stats_of(rig.heap).blocks_now, 2);
 	kept[0] = NULL;
 	collect(&rig);
 	CHECK_EQ(stats_of(rig.heap).blocks_now, 0);
-	end_rig(&rig);
 }
 
-TEST(bdw_released_owner_is_freed_though_its_anchor_lives)
+TEST_BDW(bdw_released_owner_is_freed_though_its_anchor_lives)
 {
-	struct rig rig = start_rig(0);
 	run_apart(&rig, build_one, &kept[0]);
 	CHECK_EQ(ch_owner_release(kept[0]->owner, CH_RELEASE_COLLECT), CH_OK);
 	collect(&rig);
@@ -146,7 +139,6 @@ TEST(bdw_released_owner_is_freed_though_its_anchor_lives)
 	struct emitter e;
 	CHECK(open_code(&e, kept[0]->owner, 0) == CH_E_STALE ||
 	      (e.code.used_to = 1, ch_block_commit(&e.code, 1) == CH_E_STALE));
-	end_rig(&rig);
 }
 
 /* An anchor names a heap: equal index and generation in another heap mean another owner. */
@@ -175,9 +167,8 @@ TEST(bdw_two_heaps_do_not_mix)
 	end_rig(&second);
 }
 
-TEST(bdw_wrong_use_is_a_status)
+TEST_BDW(bdw_wrong_use_is_a_status)
 {
-	struct rig rig = start_rig(0);
 	struct ch_owner owner;
 	void *anchor = &owner;
 	CHECK_EQ(ch_owner_create(rig.vm, "x", (const void *)no_code, NULL, &owner), CH_E_ARG);
@@ -209,26 +200,22 @@ TEST(bdw_wrong_use_is_a_status)
 	CHECK_EQ(ch_bdw_owner_create(vm, "x", (const void *)no_code, NULL, &owner, &anchor),
 		 CH_E_STATE);
 	CHECK(!anchor && !owner.bits);
-	end_rig(&rig);
 }
 
-TEST(bdw_collection_that_cannot_run_is_busy)
+TEST_BDW(bdw_collection_that_cannot_run_is_busy)
 {
-	struct rig rig = start_rig(0);
 	GC_disable();
 	CHECK_EQ(ch_heap_collect(rig.heap), CH_E_BUSY);
 	CHECK(strstr(ch_why(), "is disabled"));
 	GC_enable();
 	CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
-	end_rig(&rig);
 }
 
 /* The next owner lets each of the driver's queues grow once, from 16 KiB to 32 KiB. */
-TEST(bdw_queue_that_grows_takes_the_place_of_the_shorter_one)
+TEST_BDW(bdw_queue_that_grows_takes_the_place_of_the_shorter_one)
 {
 	enum { BLOCKS = 17000, QUEUES = 4, GROWTH = 16 << 10 };
 	static const uint8_t zeros[8];
-	struct rig rig = start_rig(0);
 	void *code;
 	new_method(&rig, 1);
 	for (int i = 0; i < BLOCKS; i++)
@@ -237,15 +224,13 @@ TEST(bdw_queue_that_grows_takes_the_place_of_the_shorter_one)
 	new_method(&rig, 2);
 	uint64_t taken = stats_of(rig.heap).metadata_bytes_now - before;
 	CHECK(taken >= QUEUES * GROWTH && taken < (QUEUES + 1) * GROWTH);
-	end_rig(&rig);
 }
 
 static void *volatile anchors[1 << 13];
 
 /* The collector's heap is full, and no object of the kind of anchors is free. */
-TEST(bdw_owner_without_memory_of_the_collector_is_refused)
+TEST_BDW(bdw_owner_without_memory_of_the_collector_is_refused)
 {
-	struct rig rig = start_rig(0);
 	enum ch_status status = CH_OK;
 	struct ch_owner owner;
 	void *anchor, **volatile all = NULL, **next;
@@ -263,7 +248,6 @@ TEST(bdw_owner_without_memory_of_the_collector_is_refused)
 	CHECK_EQ(status, CH_E_MEMORY);
 	CHECK(!anchor && !owner.bits);
 	CHECK(strstr(ch_why(), "an owner"));
-	end_rig(&rig);
 }
 
 /* Call number `nth` to the OS or for memory fails, and so do all later calls. The creation returns

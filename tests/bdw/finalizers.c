@@ -41,9 +41,8 @@ static void collect_apart(struct rig *rig, void *arg)
 		GC_invoke_finalizers();
 }
 
-TEST(bdw_code_of_a_finalizable_method_lives_once_more)
+TEST_BDW(bdw_code_of_a_finalizable_method_lives_once_more)
 {
-	struct rig rig = start_rig(0);
 	run_apart(&rig, build, NULL);
 	/* The first collection finds all methods dead, and revives all for their finalizers. */
 	run_apart(&rig, collect_apart, NULL);
@@ -54,7 +53,6 @@ TEST(bdw_code_of_a_finalizable_method_lives_once_more)
 	CHECK_EQ(finalized, METHODS);
 	CHECK_EQ(stats_of(rig.heap).blocks_freed, METHODS);
 	CHECK_EQ(stats_of(rig.heap).blocks_now, 0);
-	end_rig(&rig);
 }
 
 static void run_revived(struct rig *rig, void *arg)
@@ -65,9 +63,8 @@ static void run_revived(struct rig *rig, void *arg)
 			CHECK_EQ(run_method(revived[i]), revived[i]->sum);
 }
 
-TEST(bdw_revived_method_keeps_its_code)
+TEST_BDW(bdw_revived_method_keeps_its_code)
 {
-	struct rig rig = start_rig(0);
 	revive_limit = METHODS;
 	run_apart(&rig, build, NULL);
 	for (int i = 0; i < 3; i++)
@@ -78,7 +75,6 @@ TEST(bdw_revived_method_keeps_its_code)
 	memset(revived, 0, sizeof revived);
 	run_apart(&rig, collect_apart, NULL);
 	CHECK_EQ(stats_of(rig.heap).blocks_now, 0);
-	end_rig(&rig);
 }
 
 /* Makes an owner and code, inside the allocation of another owner's anchor: the library must hold

@@ -56,10 +56,12 @@ static int stop_after(void)
 	return ++asked >= stop_at;
 }
 
+/* A case at whose end nothing holds the kept methods. */
+#define TEST_ALL_FREED(name) TEST_WITH(name, struct rig, rig, start_rig(0), check_all_freed(&rig))
+
 /* Each try gives up at a later question of the collector, up to a question inside the stop. */
-TEST(bdw_collection_given_up_frees_nothing)
+TEST_ALL_FREED(bdw_collection_given_up_frees_nothing)
 {
-	struct rig rig = start_rig(0);
 	run_apart(&rig, build, NULL);
 	uint64_t stops = 0;
 	for (stop_at = 1; stop_at < 1000 && stops < 3; stop_at++) {
@@ -76,7 +78,6 @@ TEST(bdw_collection_given_up_frees_nothing)
 	collect(&rig);
 	CHECK_EQ(stats_of(rig.heap).blocks_now, METHODS);
 	run_apart(&rig, run_kept, NULL);
-	check_all_freed(&rig);
 }
 
 /* --- a program that did not start the collector --- */
@@ -191,9 +192,8 @@ static void build_code_that_names_nothing(struct rig *rig, void *arg)
 }
 
 /* Several engines mark; the statistics have what all of them found. */
-TEST(bdw_collection_counts_what_it_marked)
+TEST_ALL_FREED(bdw_collection_counts_what_it_marked)
 {
-	struct rig rig = start_rig(0);
 	run_apart(&rig, build, NULL);
 	uint64_t freezes = stats_of(rig.heap).freezes;
 	collect(&rig);
@@ -201,7 +201,6 @@ TEST(bdw_collection_counts_what_it_marked)
 	CHECK(stats.marked_blocks_last >= METHODS);
 	CHECK(stats.freezes > freezes);
 	CHECK(stats.pause_ns_last > 0);
-	check_all_freed(&rig);
 }
 
 /* Constants are young, and only code names them. Other code has no list of refs. */
@@ -491,9 +490,8 @@ static void *make_in_window(void *arg)
 	return NULL;
 }
 
-TEST(bdw_block_born_between_start_and_stop_is_traced)
+TEST_ALL_FREED(bdw_block_born_between_start_and_stop_is_traced)
 {
-	struct rig rig = start_rig(0);
 	run_apart(&rig, build_target, NULL);
 	pthread_t thread;
 	gate = 3;
@@ -507,7 +505,6 @@ TEST(bdw_block_born_between_start_and_stop_is_traced)
 	collect(&rig);
 	CHECK(is_known(held_by_newborn));
 	run_apart(&rig, run_kept, NULL);
-	check_all_freed(&rig);
 }
 
 /* --- other users of the hooks --- */
@@ -586,9 +583,8 @@ TEST(bdw_roots_of_the_vm_hold_code)
 	end_rig(&rig);
 }
 
-TEST(bdw_forked_child_runs_and_collects)
+TEST_ALL_FREED(bdw_forked_child_runs_and_collects)
 {
-	struct rig rig = start_rig(0);
 	run_apart(&rig, build, NULL);
 	collect(&rig);
 	fflush(stdout);
@@ -606,7 +602,6 @@ TEST(bdw_forked_child_runs_and_collects)
 	expect_exit(child, 0);
 	run_apart(&rig, run_kept, NULL);
 	CHECK_EQ(stats_of(rig.heap).blocks_now, METHODS);
-	check_all_freed(&rig);
 }
 
 /* --- overflow of the collector's mark stack: a block names many lists --- */
@@ -652,9 +647,8 @@ static void check_lists(struct rig *rig, void *arg)
 	}
 }
 
-TEST(bdw_mark_stack_overflow_loses_no_ref)
+TEST_ALL_FREED(bdw_mark_stack_overflow_loses_no_ref)
 {
-	struct rig rig = start_rig(0);
 	struct ch_code *code = calloc(1, sizeof *code);
 	run_apart(&rig, build_lists, code);
 	for (int i = 0; i < 3; i++) {
@@ -664,7 +658,6 @@ TEST(bdw_mark_stack_overflow_loses_no_ref)
 	}
 	run_apart(&rig, check_lists, code);
 	free(code);
-	check_all_freed(&rig);
 }
 
 /* --- another handler around the signal of the stops --- */

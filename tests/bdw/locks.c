@@ -39,10 +39,9 @@ static void *make_another(void *arg)
 	return NULL;
 }
 
-TEST(heap_that_is_made_waits_for_the_lock_of_the_collector)
+TEST_BDW(heap_that_is_made_waits_for_the_lock_of_the_collector)
 {
 	static struct ch__greeter greeter = {.begins = wait_until_held};
-	struct rig rig = start_rig(0);
 	pthread_t maker;
 	ch__listener_greet(&greeter);
 	CHECK_EQ(pthread_create(&maker, NULL, make_another, NULL), 0);
@@ -56,7 +55,6 @@ TEST(heap_that_is_made_waits_for_the_lock_of_the_collector)
 	GC_alloc_unlock();
 	CHECK_EQ(pthread_join(maker, NULL), 0);
 	CHECK(!was_early);
-	end_rig(&rig);
 }
 
 static void *destroy_heap(void *heap)
@@ -67,9 +65,8 @@ static void *destroy_heap(void *heap)
 	return NULL;
 }
 
-TEST(heap_that_is_destroyed_waits_for_the_lock_of_the_collector)
+TEST_BDW(heap_that_is_destroyed_waits_for_the_lock_of_the_collector)
 {
-	struct rig rig = start_rig(0);
 	struct ch_heap *heap;
 	pthread_t destroyer;
 	CHECK_EQ(ch_bdw_heap_create(NULL, &heap), CH_OK);
@@ -82,7 +79,6 @@ TEST(heap_that_is_destroyed_waits_for_the_lock_of_the_collector)
 	GC_alloc_unlock();
 	CHECK_EQ(pthread_join(destroyer, NULL), 0);
 	CHECK(!was_early);
-	end_rig(&rig);
 }
 
 /* --- the first heap --- */

@@ -95,12 +95,10 @@ static uint64_t *wait_inside(uint64_t *sum)
 	return sum;
 }
 
-TEST(bdw_return_address_holds_code)
+TEST_BDW(bdw_return_address_holds_code)
 {
-	struct rig rig = start_rig(0);
 	run_apart(&rig, build, (void *)(uintptr_t)wait_inside);
 	check_survives(&rig, run_thread, &rig);
-	end_rig(&rig);
 }
 
 static _Atomic(int) spin_gate;
@@ -137,9 +135,8 @@ static void wait_until_it_spins(pthread_t thread)
 }
 
 /* No frame and no return address: only the pc and some registers hold the code. */
-TEST(bdw_pc_alone_holds_code)
+TEST_BDW(bdw_pc_alone_holds_code)
 {
-	struct rig rig = start_rig(0);
 	run_apart(&rig, build_spinner, NULL);
 	pthread_t thread;
 	CHECK_EQ(pthread_create(&thread, NULL, run_spinner, &rig), 0);
@@ -153,7 +150,6 @@ TEST(bdw_pc_alone_holds_code)
 	CHECK_EQ(pthread_join(thread, NULL), 0);
 	collect(&rig);
 	CHECK(!is_known(block));
-	end_rig(&rig);
 }
 
 /* --- attached by a call --- */
@@ -178,13 +174,11 @@ static void *make_and_run(void *arg)
 	return NULL;
 }
 
-TEST(bdw_thread_that_a_call_attached_holds_its_code_until_it_ends)
+TEST_BDW(bdw_thread_that_a_call_attached_holds_its_code_until_it_ends)
 {
-	struct rig rig = start_rig(0);
 	own_rig = &rig;
 	check_survives(&rig, make_and_run, &rig);
 	CHECK_EQ(stats_of(rig.heap).threads_now, 1);
-	end_rig(&rig);
 }
 
 static void *make_unknown(void *arg)
@@ -207,14 +201,12 @@ static void *make_unknown(void *arg)
 	return NULL;
 }
 
-TEST(bdw_thread_that_the_collector_does_not_know_is_attached_by_no_call)
+TEST_BDW(bdw_thread_that_the_collector_does_not_know_is_attached_by_no_call)
 {
-	struct rig rig = start_rig(0);
 	pthread_t thread;
 	CHECK_EQ(pthread_create(&thread, NULL, make_unknown, &rig), 0);
 	CHECK_EQ(pthread_join(thread, NULL), 0);
 	CHECK_EQ(stats_of(rig.heap).threads_now, 1);
-	end_rig(&rig);
 }
 
 static void *block_quietly(void *arg)
@@ -231,12 +223,10 @@ static uint64_t *do_blocking(uint64_t *sum)
 	return sum;
 }
 
-TEST(bdw_parked_thread_holds_code)
+TEST_BDW(bdw_parked_thread_holds_code)
 {
-	struct rig rig = start_rig(0);
 	run_apart(&rig, build, (void *)(uintptr_t)do_blocking);
 	check_survives(&rig, run_thread, &rig);
-	end_rig(&rig);
 }
 
 static void *expect_parked(void *arg)
@@ -248,14 +238,12 @@ static void *expect_parked(void *arg)
 	return rig;
 }
 
-TEST(bdw_thread_that_blocks_is_parked_until_it_returns)
+TEST_BDW(bdw_thread_that_blocks_is_parked_until_it_returns)
 {
-	struct rig rig = start_rig(0);
 	void (*f)(void);
 	CHECK(ch_bdw_do_blocking(expect_parked, &rig) == &rig);
 	CHECK_EQ(ch_code_add(rig.heap, "\0\0\0", 4, "running", &f), CH_OK);
 	CHECK_EQ(ch_code_free(rig.heap, (void *)(uintptr_t)f, CH_RELEASE_NOT_RUNNING), CH_OK);
-	end_rig(&rig);
 }
 
 static uint64_t *do_blocking_unparked(uint64_t *sum)
@@ -264,12 +252,10 @@ static uint64_t *do_blocking_unparked(uint64_t *sum)
 	return sum;
 }
 
-TEST(bdw_blocking_without_park_holds_code)
+TEST_BDW(bdw_blocking_without_park_holds_code)
 {
-	struct rig rig = start_rig(0);
 	run_apart(&rig, build, (void *)(uintptr_t)do_blocking_unparked);
 	check_survives(&rig, run_thread, &rig);
-	end_rig(&rig);
 }
 
 /* The whole stack is scanned, also when the VM has a guard within. */
@@ -285,12 +271,10 @@ static uint64_t *do_blocking_over_guard(uint64_t *sum)
 	return sum;
 }
 
-TEST(bdw_guard_below_a_blocked_thread_is_passed_over)
+TEST_BDW(bdw_guard_below_a_blocked_thread_is_passed_over)
 {
-	struct rig rig = start_rig(0);
 	run_apart(&rig, build, (void *)(uintptr_t)do_blocking_over_guard);
 	check_survives(&rig, run_thread, &rig);
-	end_rig(&rig);
 }
 
 /* Code runs again after a blocking call: a park that has ended does not count. */
@@ -302,12 +286,10 @@ static uint64_t *block_then_run(uint64_t *sum)
 	return wait_inside(sum);
 }
 
-TEST(bdw_unparked_thread_is_scanned_where_it_is)
+TEST_BDW(bdw_unparked_thread_is_scanned_where_it_is)
 {
-	struct rig rig = start_rig(0);
 	run_apart(&rig, build, (void *)(uintptr_t)block_then_run);
 	check_survives(&rig, run_thread, &rig);
-	end_rig(&rig);
 }
 
 static uint64_t *collect_inside(uint64_t *sum)
@@ -319,16 +301,14 @@ static uint64_t *collect_inside(uint64_t *sum)
 	return sum;
 }
 
-TEST(bdw_collecting_thread_holds_its_code)
+TEST_BDW(bdw_collecting_thread_holds_its_code)
 {
-	struct rig rig = start_rig(0);
 	own_rig = &rig;
 	run_apart(&rig, build, (void *)(uintptr_t)collect_inside);
 	run_on_ended_thread(run_it, &rig);
 	CHECK_EQ(stage, DONE);
 	collect(&rig);
 	CHECK(!is_known(block));
-	end_rig(&rig);
 }
 
 /* --- fibers --- */
@@ -356,9 +336,8 @@ static void fiber_main(void)
 }
 
 /* The collector knows nothing of the fiber's stack, and sees the fiber only while suspended. */
-TEST(bdw_suspended_fiber_holds_code)
+TEST_BDW(bdw_suspended_fiber_holds_code)
 {
-	struct rig rig = start_rig(0);
 	run_apart(&rig, build, (void *)(uintptr_t)suspend_inside);
 	CHECK_EQ(ch_fiber_attach(rig.heap, fiber_stack, fiber_stack + sizeof fiber_stack, &fiber),
 		 CH_OK);
@@ -377,7 +356,6 @@ TEST(bdw_suspended_fiber_holds_code)
 	CHECK_EQ(ch_fiber_detach(fiber), CH_OK);
 	collect(&rig);
 	CHECK(!is_known(block));
-	end_rig(&rig);
 }
 
 /* --- a signal in the middle of a park --- */
@@ -403,9 +381,8 @@ static void *park_between_signals(void *arg)
 	return NULL;
 }
 
-TEST(bdw_stop_in_the_middle_of_a_park_leaves_what_was_published)
+TEST_BDW(bdw_stop_in_the_middle_of_a_park_leaves_what_was_published)
 {
-	struct rig rig = start_rig(0);
 	pthread_t thread;
 	parking_rig = &rig;
 	CHECK_EQ(pthread_create(&thread, NULL, park_between_signals, &rig), 0);
@@ -414,7 +391,6 @@ TEST(bdw_stop_in_the_middle_of_a_park_leaves_what_was_published)
 		collect(&rig);
 	stage = GO_ON;
 	CHECK_EQ(pthread_join(thread, NULL), 0);
-	end_rig(&rig);
 }
 
 /* --- the moves of threads that the driver makes (I20) --- */
@@ -429,9 +405,8 @@ static void *wait_to_go_on(void *arg)
 	return NULL;
 }
 
-TEST(bdw_each_legal_move_of_a_thread_that_the_collector_stops_is_made)
+TEST_BDW(bdw_each_legal_move_of_a_thread_that_the_collector_stops_is_made)
 {
-	struct rig rig = start_rig(0);
 	pthread_t thread;
 	CHECK_EQ(pthread_create(&thread, NULL, wait_to_go_on, &rig), 0);
 	wait_until(&stage, INSIDE);
@@ -450,14 +425,12 @@ TEST(bdw_each_legal_move_of_a_thread_that_the_collector_stops_is_made)
 			     row->by);
 	}
 	CHECK_EQ(rows, 4);
-	end_rig(&rig);
 }
 
 /* --- what a stop of the collector leaves as it is --- */
 
-TEST(bdw_thread_that_collects_while_parked_stays_parked)
+TEST_BDW(bdw_thread_that_collects_while_parked_stays_parked)
 {
-	struct rig rig = start_rig(0);
 	void (*f)(void);
 	ch_thread_park();
 	CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
@@ -465,7 +438,6 @@ TEST(bdw_thread_that_collects_while_parked_stays_parked)
 	CHECK_EQ(ch_code_add(rig.heap, "\0\0\0", 4, "parked", &f), CH_E_STATE);
 	ch_thread_unpark();
 	CHECK_EQ(ch__thread_self(rig.heap)->state, CH__RUNNING);
-	end_rig(&rig);
 }
 
 static struct ch_heap *builtin_heap, *second_heap;
@@ -505,9 +477,8 @@ static void *run_body(void *rig)
 }
 
 /* A cycle of the built-in heap would take the thread for stopped, and the thread would run on. */
-TEST(bdw_stop_counts_for_each_heap_of_the_driver_and_for_no_other)
+TEST_BDW(bdw_stop_counts_for_each_heap_of_the_driver_and_for_no_other)
 {
-	struct rig rig = start_rig(0);
 	struct ch_ops ops = {.size = sizeof ops, .roots = look_at_records};
 	struct ch_vm *vm;
 	pthread_t thread;
@@ -525,7 +496,6 @@ TEST(bdw_stop_counts_for_each_heap_of_the_driver_and_for_no_other)
 	CHECK_EQ(ch_vm_detach(vm), CH_OK);
 	CHECK_EQ(ch_heap_destroy(builtin_heap), CH_OK);
 	CHECK_EQ(ch_heap_destroy(second_heap), CH_OK);
-	end_rig(&rig);
 }
 
 /* --- memory that is no root --- */

@@ -114,6 +114,7 @@ static inline void end_rig(struct rig *rig)
 	CHECK_EQ(ch_vm_detach(rig->vm), CH_OK);
 	CHECK_EQ(ch_heap_destroy(rig->heap), CH_OK);
 }
+#define TEST_BDW(name) TEST_WITH(name, struct rig, rig, start_rig(0), end_rig(&rig))
 
 static inline void collect(struct rig *rig)
 {

@@ -32,6 +32,31 @@ static inline void emit_landing(struct emitter *e)
 	emit_bytes(e, landing, CODE_LANDING_BYTES);
 }
 
+/* Opens a block as *open says, and fills in open->size. */
+static inline enum ch_status emit_open_as(struct emitter *e, struct ch_open *open)
+{
+	bool is_marked = open->entry == CH_ENTRY_PATCH; /* the library has written the mark */
+	open->size = sizeof *open;
+	/* Cases that fill pages count bytes, so a large block gets no more. */
+	uint32_t more = open->hot_bytes < 1024 ? CODE_LANDING_BYTES : 0;
+	open->hot_bytes += more;
+	enum ch_status status = ch_block_open(open, &e->code);
+	open->hot_bytes -= more;
+	e->at = e->code.entry_bytes;
+	if (status == CH_OK && !is_marked)
+		emit_landing(e);
+	return status;
+}
+/* An ordinary block with some branches and room for code that has `hot` bytes on x86-64; the open
+ * must succeed. */
+static inline void emit_open(struct emitter *e, struct ch_owner owner, uint32_t hot,
+			     uint32_t branches)
+{
+	struct ch_open open = {
+		.owner = owner, .hot_bytes = CODE_ROOM(hot), .branch_room = branches};
+	CHECK_EQ(emit_open_as(e, &open), CH_OK);
+}
+
 /* An emitter of the block's cold bytes; emit_cold_end says how many bytes are used. */
 static inline struct emitter emit_cold(const struct emitter *e)
 {

@@ -22,6 +22,8 @@ enum { CODE_LANDING_BYTES = 4 };
 #else
 enum { CODE_LANDING_BYTES = 0 };
 #endif
+/* Room for small code that has so many bytes on x86-64. */
+#define CODE_ROOM(hot) ((hot) < 512 ? 2 * (hot) + 16 : (hot))
 
 /* The return address as stored by a function whose frame is at sp: PACIA1716, which signs where the
  * processor does. */
@@ -51,34 +53,6 @@ static inline void emit_register(struct emitter *e, unsigned n, uint64_t word)
 	     0xf2a00000 | (uint32_t)(word >> 16 & 0xffff) << 5 | n,
 	     0xf2c00000 | (uint32_t)(word >> 32 & 0xffff) << 5 | n,
 	     0xf2e00000 | (uint32_t)(word >> 48) << 5 | n);
-}
-
-/* --- life of a block --- */
-
-/* Opens a block as *open says, and fills in open->size. */
-static inline enum ch_status emit_open_as(struct emitter *e, struct ch_open *open)
-{
-	bool is_marked = open->entry == CH_ENTRY_PATCH; /* the library has written the mark */
-	open->size = sizeof *open;
-	/* Cases that fill pages count bytes, so a large block gets no more. */
-	uint32_t more = open->hot_bytes < 1024 ? CODE_LANDING_BYTES : 0;
-	open->hot_bytes += more;
-	enum ch_status status = ch_block_open(open, &e->code);
-	open->hot_bytes -= more;
-	e->at = e->code.entry_bytes;
-	if (CODE_LANDING_BYTES && status == CH_OK && !is_marked)
-		EMIT(e, 0xd503245f);
-	return status;
-}
-/* An ordinary block with some branches and room for code of `hot` bytes on x86-64, if `hot` is
- * small; the open must succeed. */
-static inline void emit_open(struct emitter *e, struct ch_owner owner, uint32_t hot,
-			     uint32_t branches)
-{
-	struct ch_open open = {.owner = owner,
-			       .hot_bytes = hot + (hot < 512 ? hot + 16 : 0),
-			       .branch_room = branches};
-	CHECK_EQ(emit_open_as(e, &open), CH_OK);
 }
 
 /* --- instructions --- */

@@ -12,6 +12,7 @@
 #define CODE_UNIT uint32_t
 
 enum { CODE_LANDING_BYTES = 0 }; /* no call needs a landing mark */
+#define CODE_ROOM(hot) (hot)
 #define CODE_CALL_BYTES 0xef, 0, 0, 0 /* a call, its target apart */
 #define CODE_POINT_BYTES 0x37, 0, 0, 0
 
@@ -104,24 +105,6 @@ static inline const void *emit_word_load(struct emitter *e, unsigned rd, uint64_
 	EMIT(e, rv_auipc(rd, 0), rv_ld(rd, rd, 12), rv_jal(0, 12));
 	emit_u64(e, word);
 	return emit_here(e) - 8;
-}
-
-/* --- life of a block --- */
-
-/* Opens a block as *open says, and fills in open->size. */
-static inline enum ch_status emit_open_as(struct emitter *e, struct ch_open *open)
-{
-	open->size = sizeof *open;
-	enum ch_status status = ch_block_open(open, &e->code);
-	e->at = e->code.entry_bytes;
-	return status;
-}
-/* An ordinary block with room for `hot` bytes of code and some branches; the open must succeed. */
-static inline void emit_open(struct emitter *e, struct ch_owner owner, uint32_t hot,
-			     uint32_t branches)
-{
-	struct ch_open open = {.owner = owner, .hot_bytes = hot, .branch_room = branches};
-	CHECK_EQ(emit_open_as(e, &open), CH_OK);
 }
 
 /* --- instructions --- */

@@ -11,6 +11,7 @@
 #define CODE_UNIT uint8_t
 
 enum { CODE_LANDING_BYTES = 0 }; /* no call needs a landing mark */
+#define CODE_ROOM(hot) (hot)
 #define CODE_CALL_BYTES 0xe8, 0, 0, 0, 0 /* a call, its target apart */
 #define CODE_POINT_BYTES 0xa9, 0, 0, 0, 0
 
@@ -33,24 +34,6 @@ static inline void emit_pad(struct emitter *e, uint32_t skip)
 {
 	while ((((uintptr_t)emit_here(e) + skip) & 7) > 4)
 		EMIT(e, 0x90);
-}
-
-/* --- life of a block --- */
-
-/* Opens a block as *open says, and fills in open->size. */
-static inline enum ch_status emit_open_as(struct emitter *e, struct ch_open *open)
-{
-	open->size = sizeof *open;
-	enum ch_status status = ch_block_open(open, &e->code);
-	e->at = e->code.entry_bytes;
-	return status;
-}
-/* An ordinary block with room for `hot` bytes of code and some branches; the open must succeed. */
-static inline void emit_open(struct emitter *e, struct ch_owner owner, uint32_t hot,
-			     uint32_t branches)
-{
-	struct ch_open open = {.owner = owner, .hot_bytes = hot, .branch_room = branches};
-	CHECK_EQ(emit_open_as(e, &open), CH_OK);
 }
 
 /* --- instructions --- */

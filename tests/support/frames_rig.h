@@ -140,6 +140,9 @@ inline void end(rig &r)
 	CHECK_EQ(ch_heap_destroy(r.heap), CH_OK);
 }
 
+/* A case with a heap `r`, whose pool has 8 MiB. */
+#define TEST_FRAMES(name) TEST_WITH(name, rig, r, start(8 << 20), end(r))
+
 inline ch_owner new_owner(const rig &r, const char *name)
 {
 	ch_owner owner;

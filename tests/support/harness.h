@@ -52,6 +52,27 @@ void test_add(struct test_case *);
 #define TEST_TIMED(name, seconds) TEST_CASE(name, seconds, 0, "timed")
 #define TEST_TRAPS(name, signal_) TEST_CASE(name, TEST_LIMIT_DEFAULT_S, signal_, "-")
 
+/* For files whose cases begin and end alike. A case between two statements, and a case with a value
+ * `with` that `begin` gives, and that `end` ends behind the body. */
+#define TEST_BETWEEN(name, begin, end)  \
+	static void body_##name(void);  \
+	TEST(name)                      \
+	{                               \
+		begin;                  \
+		body_##name();          \
+		end;                    \
+	}                               \
+	static void body_##name(void)
+#define TEST_WITH(name, type, with, begin, end) \
+	static void body_##name(type);          \
+	TEST(name)                              \
+	{                                       \
+		type with = begin;              \
+		body_##name(with);              \
+		end;                            \
+	}                                       \
+	static void body_##name(__attribute__((unused)) type with)
+
 /* A failed check prints file, line and expression and ends the whole case, from any thread. */
 __attribute__((noreturn, format(printf, 3, 4))) void test_fail(const char *file, int line,
 							       const char *format, ...);

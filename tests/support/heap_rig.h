@@ -130,15 +130,9 @@ static inline void rig_end(struct rig *rig)
 /* A case with a heap of its own, `rig`, which is checked and destroyed behind the body: a heap with
  * a pool of 1 MiB, or the one that the call `start` makes. */
 #define TEST_RIG(name) TEST_RIG_BY(name, rig_start(1 << 20))
-#define TEST_RIG_BY(name, start)             \
-	static void body_##name(struct rig); \
-	TEST(name)                           \
-	{                                    \
-		struct rig started_ = start; \
-		body_##name(started_);       \
-		rig_end(&started_);          \
-	}                                    \
-	static void body_##name(__attribute__((unused)) struct rig rig)
+#define TEST_RIG_BY(name, start) TEST_WITH(name, struct rig, rig, start, rig_end(&rig))
+/* The same where the file's functions share the heap `rig`. */
+#define TEST_SHARED_RIG(name, start) TEST_BETWEEN(name, rig = start, rig_end(&rig))
 
 /* --- owners and blocks --- */
 

@@ -58,6 +58,11 @@ static inline struct pool_rig rig_create(const struct ch__pool_config *config)
 		FAIL("pool: %s", strerror(error));
 	return rig;
 }
+static inline struct pool_rig rig_start(size_t pool_bytes)
+{
+	struct ch__pool_config config = rig_config(pool_bytes);
+	return rig_create(&config);
+}
 
 /* A child of expect_signal has the pool only if the pool is copied for the child, as by the heap's
  * fork handlers. */
@@ -101,6 +106,9 @@ static inline void rig_destroy(struct pool_rig *rig)
 	rig_check(rig);
 	ch__pool_destroy(rig->pool);
 }
+/* A case with a pool of the run's page size and backend. */
+#define TEST_POOL(name, pool_bytes) \
+	TEST_WITH(name, struct pool_rig, rig, rig_start(pool_bytes), rig_destroy(&rig))
 
 static inline uint32_t rig_take(const struct pool_rig *rig)
 {

@@ -123,6 +123,9 @@ static inline void profile_end(struct profile_rig *rig)
 	unlink(rig->path);
 	stage_end(rig->stage);
 }
+/* A case of a file whose rig is `rig`. */
+#define TEST_PROFILE(name) \
+	TEST_BETWEEN(name, profile_begin(&rig, STAGE_POLLS), profile_end(&rig))
 
 static inline struct ch_profile_counts profile_stop(struct profile_rig *rig)
 {

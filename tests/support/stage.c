@@ -243,8 +243,13 @@ struct ch_stats stage_stats(struct stage *s)
 	return stats;
 }
 
+/* What stage_run has to end. */
+static struct stage *running;
+
 void stage_end(struct stage *s)
 {
+	if (s == running)
+		running = NULL;
 	stage_check(s);
 	if (s->vm)
 		CHECK_EQ(ch_vm_detach(s->vm), CH_OK);
@@ -252,6 +257,19 @@ void stage_end(struct stage *s)
 	pthread_mutex_destroy(&s->lock);
 	free(s->play);
 	free(s);
+}
+
+void stage_run(struct stage *s, void (*body)(struct stage *))
+{
+	running = s;
+	body(s);
+	if (running)
+		stage_end(running);
+}
+
+void stage_keep(void)
+{
+	running = NULL;
 }
 
 /* --- collections --- */

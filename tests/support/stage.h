@@ -182,18 +182,21 @@ uint64_t stage_call_holding(const void *const *cell, void (*fn)(void *), void *a
 
 /* --- one case for several drivers --- */
 
-#define STAGE_CASE(name, suffix, driver_, body)            \
-	TEST(name##suffix)                                 \
-	{                                                  \
-		struct stage *stage_ = stage_new(driver_); \
-		body(stage_);                              \
+/* Runs the body, and ends the stage behind it, unless the body did or said that it keeps the stage,
+ * whose heap then lasts as long as the process. */
+void stage_run(struct stage *, void (*body)(struct stage *));
+void stage_keep(void);
+
+#define STAGE_CASE(name, suffix, driver_, body)      \
+	TEST(name##suffix)                           \
+	{                                            \
+		stage_run(stage_new(driver_), body); \
 	}
 /* A host whose ch_mark_begin stops the threads. */
 #define STAGE_HOST_THAT_STOPS_CASE(name, signal_, body)   \
 	TEST(name##_host_that_stops)                      \
 	{                                                 \
-		struct stage *stage_ = stage_new_host(signal_); \
-		body(stage_);                             \
+		stage_run(stage_new_host(signal_), body); \
 	}
 #if CH_TEST_BDW
 #define STAGE_BOEHM_CASE(name, body) STAGE_CASE(name, _boehm, STAGE_BOEHM, body)
@@ -234,7 +237,7 @@ uint64_t stage_call_holding(const void *const *cell, void (*fn)(void *), void *a
 	{                                                      \
 		struct stage *stage_ = stage_new(STAGE_HOST);  \
 		stage_->has_world = true;                      \
-		body_##name(stage_);                           \
+		stage_run(stage_, body_##name);                \
 	}                                                      \
 	STAGE_HOST_THAT_STOPS_CASE(name, 0, body_##name)       \
 	STAGE_BOEHM_CASE(name, body_##name)                    \

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "tests/support/harness.h"
+#include "tests/support/libgcc_knows.h"
 #include "tests/support/two_views.h"
 #include "sinks/sinks.h"
 #include "unwind/unwind.h"
@@ -20,18 +21,6 @@ enum {
 	BED_POOL_BYTES = BED_CHUNKS * BED_CHUNK_BYTES,
 	BED_PAGES_PER_CHUNK = BED_CHUNK_BYTES / BED_PAGE_BYTES,
 };
-
-struct dwarf_eh_bases {
-	void *tbase, *dbase, *func;
-};
-extern const void *_Unwind_Find_FDE(void *pc, struct dwarf_eh_bases *);
-
-/* Whether libgcc's unwinder has a frame for the code. */
-static inline bool libgcc_knows(const uint8_t *pc)
-{
-	struct dwarf_eh_bases bases;
-	return _Unwind_Find_FDE((void *)(uintptr_t)pc, &bases) != NULL;
-}
 
 struct bed {
 	struct ch__sinks_config config;
@@ -80,10 +69,11 @@ static inline void bed_map(struct bed *bed)
 			    .write = write};
 }
 
-static inline void bed_open(struct bed *bed, unsigned wanted)
+static inline struct bed *bed_open(struct bed *bed, unsigned wanted)
 {
 	bed_map(bed);
 	CHECK_EQ(ch__sinks_create(&bed->config, wanted, &bed->sinks), 0);
+	return bed;
 }
 
 /* The same, with names of the case's own. */
@@ -102,6 +92,9 @@ static inline void bed_close(struct bed *bed)
 	ch__meta_destroy(bed->config.meta);
 	two_views_unmap(bed->runtime, bed->write, BED_PAGE_BYTES + BED_POOL_BYTES);
 }
+/* A case with a bed whose sinks are these. */
+#define TEST_BED(name, wanted) \
+	TEST_WITH(name, struct bed *, bed, bed_open(&(struct bed){0}, wanted), bed_close(bed))
 
 /* Puts code at an offset of the pool; no thread runs code meanwhile. */
 static inline void *bed_code(struct bed *bed, size_t offset, const void *code, size_t n)

@@ -97,60 +97,51 @@ static void check_unregistered(const struct bed *bed)
 		FAIL("libunwind: the runtime page is still registered");
 }
 
-TEST(page_is_known_to_libunwind_only_while_live)
+TEST_BED(page_is_known_to_libunwind_only_while_live, CH_SINK_LIBUNWIND)
 {
 	static const uint32_t pages[] = {0, 1, 63, 64, 100, 191};
-	struct bed bed;
-	bed_open(&bed, CH_SINK_LIBUNWIND);
-	CHECK_EQ(ch__sinks_on(bed.sinks), CH_SINK_LIBUNWIND);
-	check_only_live(&bed, 0, 0);
+	CHECK_EQ(ch__sinks_on(bed->sinks), CH_SINK_LIBUNWIND);
+	check_only_live(bed, 0, 0);
 	for (unsigned i = 0; i < sizeof pages / sizeof pages[0]; i++) {
-		CHECK(ch__sinks_page_live(bed.sinks, pages[i], 1, 0));
-		check_only_live(&bed, pages[i], 1);
-		ch__sinks_page_dead(bed.sinks, pages[i], 1);
-		check_only_live(&bed, 0, 0);
+		CHECK(ch__sinks_page_live(bed->sinks, pages[i], 1, 0));
+		check_only_live(bed, pages[i], 1);
+		ch__sinks_page_dead(bed->sinks, pages[i], 1);
+		check_only_live(bed, 0, 0);
 	}
-	CHECK(!is_known(bed.pool + BED_POOL_BYTES));
-	CHECK(is_known(bed.runtime));
-	bed_close(&bed);
+	CHECK(!is_known(bed->pool + BED_POOL_BYTES));
+	CHECK(is_known(bed->runtime));
 }
 
-TEST(span_over_chunks_is_known_to_libunwind)
+TEST_BED(span_over_chunks_is_known_to_libunwind, CH_SINK_LIBUNWIND | CH_SINK_UNWIND)
 {
-	struct bed bed;
-	bed_open(&bed, CH_SINK_LIBUNWIND | CH_SINK_UNWIND);
-	CHECK(ch__sinks_page_live(bed.sinks, 50, 100, 0));
-	check_only_live(&bed, 50, 100);
-	ch__sinks_page_dead(bed.sinks, 63, 1);
-	CHECK(!is_page_known(&bed, 63));
-	CHECK(is_page_known(&bed, 62) && is_page_known(&bed, 64));
-	ch__sinks_page_dead(bed.sinks, 50, 13);
-	ch__sinks_page_dead(bed.sinks, 64, 86);
-	check_only_live(&bed, 0, 0);
-	CHECK(ch__sinks_page_live(bed.sinks, 70, 1, 0));
-	ch__sinks_chunk_gone(bed.sinks, 1);
-	check_only_live(&bed, 0, 0);
-	CHECK(ch__sinks_page_live(bed.sinks, 70, 1, 0));
-	check_only_live(&bed, 70, 1);
-	bed_close(&bed);
+	CHECK(ch__sinks_page_live(bed->sinks, 50, 100, 0));
+	check_only_live(bed, 50, 100);
+	ch__sinks_page_dead(bed->sinks, 63, 1);
+	CHECK(!is_page_known(bed, 63));
+	CHECK(is_page_known(bed, 62) && is_page_known(bed, 64));
+	ch__sinks_page_dead(bed->sinks, 50, 13);
+	ch__sinks_page_dead(bed->sinks, 64, 86);
+	check_only_live(bed, 0, 0);
+	CHECK(ch__sinks_page_live(bed->sinks, 70, 1, 0));
+	ch__sinks_chunk_gone(bed->sinks, 1);
+	check_only_live(bed, 0, 0);
+	CHECK(ch__sinks_page_live(bed->sinks, 70, 1, 0));
+	check_only_live(bed, 70, 1);
 }
 
-TEST(libunwind_turned_on_late_knows_live_pages)
+TEST_BED(libunwind_turned_on_late_knows_live_pages, 0)
 {
-	struct bed bed;
-	bed_open(&bed, 0);
-	CHECK(ch__sinks_page_live(bed.sinks, 10, 60, 0));
-	ch__sinks_page_dead(bed.sinks, 10, 5);
-	check_only_live(&bed, 0, 0);
-	CHECK_EQ(ch__sinks_set(bed.sinks, CH_SINK_LIBUNWIND), 0);
-	check_only_live(&bed, 15, 55);
-	CHECK_EQ(ch__sinks_set(bed.sinks, 0), 0);
-	check_only_live(&bed, 0, 0);
-	CHECK(!is_known(bed.runtime));
-	ch__sinks_page_dead(bed.sinks, 15, 54);
-	CHECK_EQ(ch__sinks_set(bed.sinks, CH_SINK_LIBUNWIND), 0);
-	check_only_live(&bed, 69, 1);
-	bed_close(&bed);
+	CHECK(ch__sinks_page_live(bed->sinks, 10, 60, 0));
+	ch__sinks_page_dead(bed->sinks, 10, 5);
+	check_only_live(bed, 0, 0);
+	CHECK_EQ(ch__sinks_set(bed->sinks, CH_SINK_LIBUNWIND), 0);
+	check_only_live(bed, 15, 55);
+	CHECK_EQ(ch__sinks_set(bed->sinks, 0), 0);
+	check_only_live(bed, 0, 0);
+	CHECK(!is_known(bed->runtime));
+	ch__sinks_page_dead(bed->sinks, 15, 54);
+	CHECK_EQ(ch__sinks_set(bed->sinks, CH_SINK_LIBUNWIND), 0);
+	check_only_live(bed, 69, 1);
 }
 
 TEST(pool_leaves_libunwind_with_its_heap)
@@ -176,16 +167,14 @@ TEST(pool_leaves_libunwind_with_its_heap)
 	}
 }
 
-TEST(each_failure_refuses_libunwind_and_leaves_nothing)
+TEST_BED(each_failure_refuses_libunwind_and_leaves_nothing, 0)
 {
-	struct bed bed;
-	bed_open(&bed, 0);
-	CHECK(ch__sinks_page_live(bed.sinks, 10, 60, 0));
-	size_t before = ch__meta_bytes(bed.config.meta);
+	CHECK(ch__sinks_page_live(bed->sinks, 10, 60, 0));
+	size_t before = ch__meta_bytes(bed->config.meta);
 	int failures = 0;
 	for (uint64_t nth = 1;; nth++) {
 		ch__os_fail_at(nth, false);
-		int error = ch__sinks_set(bed.sinks, CH_SINK_LIBUNWIND);
+		int error = ch__sinks_set(bed->sinks, CH_SINK_LIBUNWIND);
 		bool is_past = ch__os_failable_calls() < nth;
 		ch__os_fail_at(0, false);
 		if (is_past) {
@@ -194,25 +183,24 @@ TEST(each_failure_refuses_libunwind_and_leaves_nothing)
 		}
 		/* A place in the address space that one call did not give, another one gives. */
 		if (!error) {
-			CHECK_EQ(ch__sinks_set(bed.sinks, 0), 0);
+			CHECK_EQ(ch__sinks_set(bed->sinks, 0), 0);
 			FAIL("libunwind: call %llu failed and the sink is on",
 			     (unsigned long long)nth);
 		}
 		failures++;
 		CHECK_EQ(error, ENOMEM);
-		CHECK_EQ(ch__sinks_on(bed.sinks), 0);
-		CHECK_EQ(ch__sinks_status(bed.sinks, CH_SINK_LIBUNWIND), ENOMEM);
-		CHECK_EQ(ch__meta_bytes(bed.config.meta), before);
-		check_unregistered(&bed);
+		CHECK_EQ(ch__sinks_on(bed->sinks), 0);
+		CHECK_EQ(ch__sinks_status(bed->sinks, CH_SINK_LIBUNWIND), ENOMEM);
+		CHECK_EQ(ch__meta_bytes(bed->config.meta), before);
+		check_unregistered(bed);
 	}
 	CHECK(failures >= 4);
-	check_only_live(&bed, 10, 60);
+	check_only_live(bed, 10, 60);
 	/* A page of a new chunk needs nothing of the OS. */
 	ch__os_fail_at(1, true);
-	CHECK(ch__sinks_page_live(bed.sinks, 150, 1, 0));
+	CHECK(ch__sinks_page_live(bed->sinks, 150, 1, 0));
 	ch__os_fail_at(0, false);
-	CHECK(is_page_known(&bed, 150));
-	bed_close(&bed);
+	CHECK(is_page_known(bed, 150));
 }
 
 /* --- walks; the code is x86-64's --- */
@@ -276,26 +264,23 @@ ONE_BODY static int passes(const void *code, size_t return_offset)
 	return seen.frames_beyond;
 }
 
-TEST(walk_of_libunwind_ends_at_a_withdrawn_page)
+TEST_BED(walk_of_libunwind_ends_at_a_withdrawn_page, CH_SINK_LIBUNWIND)
 {
-	struct bed bed;
-	bed_open(&bed, CH_SINK_LIBUNWIND);
-	void *code = bed_code(&bed, 5 * BED_PAGE_BYTES + 64, frameless, sizeof frameless);
+	void *code = bed_code(bed, 5 * BED_PAGE_BYTES + 64, frameless, sizeof frameless);
 	CHECK_EQ(passes(code, FRAMELESS_RETURN), 0);
 	/* The chunk is registered before the shape. */
-	CHECK(ch__sinks_page_live(bed.sinks, 6, 1, 0));
-	uint8_t shape = ch__sinks_frame_register(bed.sinks, frameless_cfi, sizeof frameless_cfi);
-	CHECK(ch__sinks_page_live(bed.sinks, 5, 1, shape));
+	CHECK(ch__sinks_page_live(bed->sinks, 6, 1, 0));
+	uint8_t shape = ch__sinks_frame_register(bed->sinks, frameless_cfi, sizeof frameless_cfi);
+	CHECK(ch__sinks_page_live(bed->sinks, 5, 1, shape));
 	/* To main and beyond. */
 	for (int i = 0; i < 3; i++)
 		CHECK(passes(code, FRAMELESS_RETURN) >= 4);
-	ch__sinks_page_dead(bed.sinks, 5, 1);
+	ch__sinks_page_dead(bed->sinks, 5, 1);
 	CHECK_EQ(object_of((uintptr_t)code) != NULL, true);
 	if (is_known(code))
 		FAIL("libunwind: the withdrawn page is known");
 	if (passes(code, FRAMELESS_RETURN) != 0)
 		FAIL("libunwind: a walk passes a withdrawn page: its cache was not flushed");
-	bed_close(&bed);
 }
 
 /* A return address in a slot lies behind the call of the template with a frame. */
@@ -346,24 +331,21 @@ TEST(flushes_of_libunwind_come_one_by_one)
 	CHECK(atomic_load(&flushes) >= 40);
 }
 
-TEST(walk_of_libunwind_is_right_in_a_reused_page)
+TEST_BED(walk_of_libunwind_is_right_in_a_reused_page, CH_SINK_LIBUNWIND)
 {
-	struct bed bed;
-	bed_open(&bed, CH_SINK_LIBUNWIND);
-	uint8_t narrow = ch__sinks_frame_register(bed.sinks, frameless_cfi, sizeof frameless_cfi);
-	uint8_t broad = ch__sinks_frame_register(bed.sinks, wide_cfi, sizeof wide_cfi);
+	uint8_t narrow = ch__sinks_frame_register(bed->sinks, frameless_cfi, sizeof frameless_cfi);
+	uint8_t broad = ch__sinks_frame_register(bed->sinks, wide_cfi, sizeof wide_cfi);
 	for (int round = 0; round < 4; round++) {
 		bool is_wide = round % 2 != 0;
-		void *code = bed_code(&bed, 5 * BED_PAGE_BYTES + 64, is_wide ? wide : frameless,
+		void *code = bed_code(bed, 5 * BED_PAGE_BYTES + 64, is_wide ? wide : frameless,
 				      sizeof frameless);
-		CHECK(ch__sinks_page_live(bed.sinks, 5, 1, is_wide ? broad : narrow));
+		CHECK(ch__sinks_page_live(bed->sinks, 5, 1, is_wide ? broad : narrow));
 		CHECK(passes(code, FRAMELESS_RETURN) >= 4);
-		ch__sinks_page_dead(bed.sinks, 5, 1);
+		ch__sinks_page_dead(bed->sinks, 5, 1);
 	}
-	void *code = bed_code(&bed, 5 * BED_PAGE_BYTES + 64, framed, sizeof framed);
-	CHECK(ch__sinks_page_live(bed.sinks, 5, 1, 0));
+	void *code = bed_code(bed, 5 * BED_PAGE_BYTES + 64, framed, sizeof framed);
+	CHECK(ch__sinks_page_live(bed->sinks, 5, 1, 0));
 	CHECK(passes(code, FRAMED_RETURN) >= 4);
-	bed_close(&bed);
 }
 
 /* Pushes the registers of CH_FRAME_KEEPS_ALL and sets them to 0; push rax; call rdi; pops all. */
@@ -405,15 +387,12 @@ static void find_known(void)
 	}
 }
 
-TEST(walk_of_libunwind_finds_the_registers_that_code_saved)
+TEST_BED(walk_of_libunwind_finds_the_registers_that_code_saved, CH_SINK_LIBUNWIND)
 {
-	struct bed bed;
-	bed_open(&bed, CH_SINK_LIBUNWIND);
-	void *code = bed_code(&bed, 5 * BED_PAGE_BYTES + 64, saving, sizeof saving);
-	CHECK(ch__sinks_page_live(bed.sinks, 5, 1, CH_FRAME_KEEPS_ALL));
+	void *code = bed_code(bed, 5 * BED_PAGE_BYTES + 64, saving, sizeof saving);
+	CHECK(ch__sinks_page_live(bed->sinks, 5, 1, CH_FRAME_KEEPS_ALL));
 	with_known(code, find_known);
 	CHECK_EQ(known_found, 5);
-	bed_close(&bed);
 }
 
 /* --- a block with a table of its own --- */
@@ -463,65 +442,62 @@ static struct own_section *map_own_sections(const struct bed *bed)
 	return sections;
 }
 
-TEST(table_of_a_block_is_known_to_libunwind_while_it_lives)
+TEST_BED(table_of_a_block_is_known_to_libunwind_while_it_lives, CH_SINK_LIBUNWIND)
 {
 	/* The object of a later chunk than the first comes behind the table's. */
 	enum { PAGE = BED_PAGES_PER_CHUNK + 5 };
-	struct bed bed;
-	bed_open(&bed, CH_SINK_LIBUNWIND);
-	uint8_t *code = bed_code(&bed, PAGE * BED_PAGE_BYTES + 64, frameless, sizeof frameless);
-	struct own_section *section = map_own_sections(&bed);
+	uint8_t *code = bed_code(bed, PAGE * BED_PAGE_BYTES + 64, frameless, sizeof frameless);
+	struct own_section *section = map_own_sections(bed);
 	write_own(section, code);
 	size_t at;
 	CHECK(!ch__eh_frame_fault(section, (uintptr_t)code, (uintptr_t)code + 512, &at));
-	struct ch__own *own = ch__sinks_own_create(bed.sinks);
+	struct ch__own *own = ch__sinks_own_create(bed->sinks);
 	CHECK(own);
 	for (int round = 0; round < 3; round++) {
 		check_own(code, false);
-		ch__sinks_own_live(bed.sinks, own, section, (uintptr_t)code);
+		ch__sinks_own_live(bed->sinks, own, section, (uintptr_t)code);
 		check_own(code, true);
 		CHECK(passes(code, FRAMELESS_RETURN) >= 4);
 		/* Off and on again, while the block lives. */
-		CHECK_EQ(ch__sinks_set(bed.sinks, 0), 0);
+		CHECK_EQ(ch__sinks_set(bed->sinks, 0), 0);
 		check_own(code, false);
-		CHECK_EQ(ch__sinks_set(bed.sinks, CH_SINK_LIBUNWIND), 0);
+		CHECK_EQ(ch__sinks_set(bed->sinks, CH_SINK_LIBUNWIND), 0);
 		check_own(code, true);
 		/* Into libunwind's cache, which knows the block until it is flushed. */
 		CHECK(passes(code, FRAMELESS_RETURN) >= 4);
-		ch__sinks_own_dead(bed.sinks, own);
+		ch__sinks_own_dead(bed->sinks, own);
 		check_own(code, false);
 		CHECK_EQ(passes(code, FRAMELESS_RETURN), 0);
 	}
 	/* A failing allocation leaves only the new table unknown to libunwind. */
 	for (uint64_t nth = 1, calls = 1; nth <= calls; nth++) {
-		struct ch__own *other = ch__sinks_own_create(bed.sinks);
+		struct ch__own *other = ch__sinks_own_create(bed->sinks);
 		CHECK(other);
-		ch__sinks_own_live(bed.sinks, own, section, (uintptr_t)code);
+		ch__sinks_own_live(bed->sinks, own, section, (uintptr_t)code);
 		ch__os_fail_at(nth, false);
-		ch__sinks_own_live(bed.sinks, other, section, (uintptr_t)code);
+		ch__sinks_own_live(bed->sinks, other, section, (uintptr_t)code);
 		calls = ch__os_failable_calls();
 		ch__os_fail_at(0, false);
-		ch__sinks_own_destroy(bed.sinks, other);
+		ch__sinks_own_destroy(bed->sinks, other);
 		check_own(code, true);
-		ch__sinks_own_dead(bed.sinks, own);
+		ch__sinks_own_dead(bed->sinks, own);
 	}
 	check_own(code, false);
 	/* The chunk serves ordinary pages between two lives of the table. */
 	for (int round = 0; round < 3; round++) {
-		CHECK(ch__sinks_page_live(bed.sinks, PAGE, 1, 0));
+		CHECK(ch__sinks_page_live(bed->sinks, PAGE, 1, 0));
 		CHECK(is_known(code));
-		ch__sinks_page_dead(bed.sinks, PAGE, 1);
-		CHECK_EQ(ch__sinks_set(bed.sinks, round == 2 ? 0 : CH_SINK_LIBUNWIND), 0);
-		ch__sinks_chunk_gone(bed.sinks, 1);
-		CHECK_EQ(ch__sinks_set(bed.sinks, CH_SINK_LIBUNWIND), 0);
-		ch__sinks_own_live(bed.sinks, own, section, (uintptr_t)code);
+		ch__sinks_page_dead(bed->sinks, PAGE, 1);
+		CHECK_EQ(ch__sinks_set(bed->sinks, round == 2 ? 0 : CH_SINK_LIBUNWIND), 0);
+		ch__sinks_chunk_gone(bed->sinks, 1);
+		CHECK_EQ(ch__sinks_set(bed->sinks, CH_SINK_LIBUNWIND), 0);
+		ch__sinks_own_live(bed->sinks, own, section, (uintptr_t)code);
 		check_own(code, true);
-		ch__sinks_own_dead(bed.sinks, own);
+		ch__sinks_own_dead(bed->sinks, own);
 		check_own(code, false);
 	}
-	ch__sinks_own_destroy(bed.sinks, own);
+	ch__sinks_own_destroy(bed->sinks, own);
 	munmap(section, BED_PAGE_BYTES);
-	bed_close(&bed);
 }
 
 enum { OWNS = 3, MOST = 1 << 14 };
@@ -578,29 +554,24 @@ TEST(objects_of_tables_are_free_when_their_heap_went)
 	ch__nongnu_give(objects, before);
 }
 
-TEST(table_without_memory_for_its_object_is_not_told)
+TEST_BED(table_without_memory_for_its_object_is_not_told, CH_SINK_LIBUNWIND)
 {
-	struct bed bed;
-	bed_open(&bed, CH_SINK_LIBUNWIND);
-	struct own_section *section = map_own_sections(&bed);
-	uint8_t *code = bed_code(&bed, 5 * BED_PAGE_BYTES + 64, frameless, sizeof frameless);
+	struct own_section *section = map_own_sections(bed);
+	uint8_t *code = bed_code(bed, 5 * BED_PAGE_BYTES + 64, frameless, sizeof frameless);
 	write_own(section, code);
-	struct ch__own *own = ch__sinks_own_create(bed.sinks);
-	size_t before = ch__meta_bytes(bed.config.meta);
+	struct ch__own *own = ch__sinks_own_create(bed->sinks);
+	size_t before = ch__meta_bytes(bed->config.meta);
 	take_objects();
 	ch__os_fail_at(2, false); /* the first is the table's */
-	ch__sinks_own_live(bed.sinks, own, section, (uintptr_t)code);
+	ch__sinks_own_live(bed->sinks, own, section, (uintptr_t)code);
 	ch__os_fail_at(0, false);
-	CHECK_EQ(ch__meta_bytes(bed.config.meta), before);
+	CHECK_EQ(ch__meta_bytes(bed->config.meta), before);
 	check_own(code, false);
-	bed_close(&bed);
 }
 
-TEST(table_of_a_block_that_is_too_far_is_not_told)
+TEST_BED(table_of_a_block_that_is_too_far_is_not_told, CH_SINK_LIBUNWIND)
 {
-	struct bed bed;
-	bed_open(&bed, CH_SINK_LIBUNWIND);
-	uint8_t *code = bed_code(&bed, 5 * BED_PAGE_BYTES + 64, frameless, sizeof frameless);
+	uint8_t *code = bed_code(bed, 5 * BED_PAGE_BYTES + 64, frameless, sizeof frameless);
 	uintptr_t far = (uintptr_t)code - (UINT64_C(1) << 36);
 	struct own_section *section =
 		mmap((void *)(far & ~(uintptr_t)(BED_PAGE_BYTES - 1)), BED_PAGE_BYTES,
@@ -608,24 +579,21 @@ TEST(table_of_a_block_that_is_too_far_is_not_told)
 	CHECK(section != MAP_FAILED);
 	CHECK((uintptr_t)code - (uintptr_t)section > (UINT64_C(1) << 31));
 	write_own(section, code);
-	struct ch__own *own = ch__sinks_own_create(bed.sinks);
+	struct ch__own *own = ch__sinks_own_create(bed->sinks);
 	CHECK(own);
-	ch__sinks_own_live(bed.sinks, own, section, (uintptr_t)code);
+	ch__sinks_own_live(bed->sinks, own, section, (uintptr_t)code);
 	check_own(code, false);
 	CHECK_EQ(passes(code, FRAMELESS_RETURN), 0);
-	ch__sinks_own_destroy(bed.sinks, own);
+	ch__sinks_own_destroy(bed->sinks, own);
 	munmap(section, BED_PAGE_BYTES);
-	bed_close(&bed);
 }
 
-TEST(walks_of_libunwind_pass_while_other_pages_flip)
+TEST_BED(walks_of_libunwind_pass_while_other_pages_flip, CH_SINK_LIBUNWIND)
 {
-	struct bed bed;
-	bed_open(&bed, CH_SINK_LIBUNWIND);
-	uint8_t shape = ch__sinks_frame_register(bed.sinks, frameless_cfi, sizeof frameless_cfi);
-	void *code = bed_code(&bed, 5 * BED_PAGE_BYTES + 64, frameless, sizeof frameless);
-	CHECK(ch__sinks_page_live(bed.sinks, 5, 1, shape));
-	struct flipper flipper = {.bed = &bed, .pages = 192};
+	uint8_t shape = ch__sinks_frame_register(bed->sinks, frameless_cfi, sizeof frameless_cfi);
+	void *code = bed_code(bed, 5 * BED_PAGE_BYTES + 64, frameless, sizeof frameless);
+	CHECK(ch__sinks_page_live(bed->sinks, 5, 1, shape));
+	struct flipper flipper = {.bed = bed, .pages = 192};
 	pthread_t thread;
 	CHECK_EQ(pthread_create(&thread, NULL, flip_other_pages, &flipper), 0);
 	uint64_t end = now_ns() + storm_ms() * UINT64_C(1000000), passed = 0;
@@ -633,7 +601,6 @@ TEST(walks_of_libunwind_pass_while_other_pages_flip)
 		CHECK(passes(code, FRAMELESS_RETURN) >= 4);
 	atomic_store(&flipper.is_over, true);
 	pthread_join(thread, NULL);
-	bed_close(&bed);
 }
 
 /* --- through the public header --- */
@@ -768,30 +735,27 @@ TEST(backtrace_by_libunwind_starts_at_a_signals_context)
 	rig_end(&rig);
 }
 
-TEST(child_of_a_fork_has_its_own_libunwind)
+TEST_BED(child_of_a_fork_has_its_own_libunwind, CH_SINK_LIBUNWIND)
 {
-	struct bed bed;
-	bed_open(&bed, CH_SINK_LIBUNWIND);
-	CHECK(ch__sinks_page_live(bed.sinks, 5, 1, 0));
-	ch__sinks_lock(bed.sinks);
+	CHECK(ch__sinks_page_live(bed->sinks, 5, 1, 0));
+	ch__sinks_lock(bed->sinks);
 	ch__sinks_fork_files_prepare();
 	pid_t child = fork_child();
 	if (!child) {
 		ch__sinks_fork_files_done(true);
-		ch__sinks_fork_child(bed.sinks, true);
-		ch__sinks_page_dead(bed.sinks, 5, 1);
-		CHECK(ch__sinks_page_live(bed.sinks, 70, 1, 0));
-		check_only_live(&bed, 70, 1);
+		ch__sinks_fork_child(bed->sinks, true);
+		ch__sinks_page_dead(bed->sinks, 5, 1);
+		CHECK(ch__sinks_page_live(bed->sinks, 70, 1, 0));
+		check_only_live(bed, 70, 1);
 		struct bed other;
 		bed_open(&other, CH_SINK_LIBUNWIND);
 		bed_close(&other);
 		_exit(0);
 	}
 	ch__sinks_fork_files_done(false);
-	ch__sinks_unlock(bed.sinks);
+	ch__sinks_unlock(bed->sinks);
 	int status;
 	CHECK_EQ(waitpid(child, &status, 0), child);
 	CHECK_EQ(status, 0);
-	check_only_live(&bed, 5, 1);
-	bed_close(&bed);
+	check_only_live(bed, 5, 1);
 }

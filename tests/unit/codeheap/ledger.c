@@ -110,30 +110,28 @@ static void end_published(struct rig *rig)
 	rig_end(rig);
 }
 
-TEST(commit_publishes)
+#define TEST_PUBLISHED(name) \
+	TEST_WITH(name, struct rig, rig, rig_start(POOL_BYTES), end_published(&rig))
+
+TEST_PUBLISHED(commit_publishes)
 {
-	struct rig rig = rig_start(POOL_BYTES);
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	struct ch_block block = rig_block(owner, 5);
 	CHECK_EQ(ch_owner_set_entry(owner, block), CH_OK);
 	CHECK_EQ(code_call_owner(owner), 5);
-	end_published(&rig);
 }
 
-TEST(write_publishes)
+TEST_PUBLISHED(write_publishes)
 {
-	struct rig rig = rig_start(POOL_BYTES);
 	const uint8_t *at = block_info(rig_block(rig_owner(&rig, "owner"), 5)).entry;
 	static const uint8_t others[8] = {1, 2, 3, 4, 5, 6, 7, 8};
 	at = (const uint8_t *)(((uintptr_t)at + 7) & ~(uintptr_t)7);
 	CHECK_EQ(ch_code_write(NULL, at, others, 4, CH_WRITE_NOT_RUNNING), CH_OK);
 	CHECK_EQ(ch_code_write(NULL, at, others, 8, CH_WRITE_WORD), CH_OK);
-	end_published(&rig);
 }
 
-TEST(link_publishes)
+TEST_PUBLISHED(link_publishes)
 {
-	struct rig rig = rig_start(POOL_BYTES);
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	struct ch_block one = rig_block(owner, 1);
 	struct ch_branch branch;
@@ -141,13 +139,11 @@ TEST(link_publishes)
 	CHECK_EQ(ch_branch_link(branch, one), CH_OK);
 	CHECK_EQ(code_call(block_info(jumper).entry), 1);
 	CHECK_EQ(ch_blocks_invalidate(&one, 1, NULL), CH_OK); /* back to the branch's stub */
-	end_published(&rig);
 }
 
 /* A LIVE block reserved room for the branch: no commit comes later. */
-TEST(stub_of_a_live_block_is_published)
+TEST_PUBLISHED(stub_of_a_live_block_is_published)
 {
-	struct rig rig = rig_start(POOL_BYTES);
 	struct emitter e;
 	emit_open(&e, rig_owner(&rig, "owner"), 64, 1);
 	const void *site = emit_site_jmp(&e);
@@ -156,28 +152,22 @@ TEST(stub_of_a_live_block_is_published)
 	struct ch_branch_site late = {.at = site, .kind = CH_JMP};
 	struct ch_branch branch;
 	CHECK_EQ(ch_branch_attach(e.code.block, &late, &branch), CH_OK);
-	end_published(&rig);
 }
 
-TEST(traps_of_what_is_given_back_are_published)
+TEST_PUBLISHED(traps_of_what_is_given_back_are_published)
 {
-	struct rig rig = rig_start(POOL_BYTES);
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	rig_block(owner, 5);
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
-	end_published(&rig);
 }
 
-TEST(trampoline_is_published)
+TEST_PUBLISHED(trampoline_is_published)
 {
-	struct rig rig = rig_start(POOL_BYTES);
 	CHECK_EQ(code_call(block_info(rig_block(rig_owner(&rig, "owner"), 7)).entry), 7);
-	end_published(&rig);
 }
 
-TEST(patch_point_that_is_diverted_is_published)
+TEST_PUBLISHED(patch_point_that_is_diverted_is_published)
 {
-	struct rig rig = rig_start(POOL_BYTES);
 	struct ch_owner owner = rig_owner(&rig, "owner");
 	struct emitter e;
 	struct ch_open open = {.owner = owner, .hot_bytes = 64, .cold_bytes = 32};
@@ -193,12 +183,10 @@ TEST(patch_point_that_is_diverted_is_published)
 	CHECK_EQ(code_call(entry), 1);
 	CHECK_EQ(ch_blocks_invalidate(&e.code.block, 1, NULL), CH_OK);
 	CHECK_EQ(code_call(entry), 2);
-	end_published(&rig);
 }
 
-TEST(entry_that_is_shut_is_published)
+TEST_PUBLISHED(entry_that_is_shut_is_published)
 {
-	struct rig rig = rig_start(POOL_BYTES);
 	struct emitter e;
 	struct ch_open open = {
 		.owner = rig_owner(&rig, "owner"), .hot_bytes = 32, .entry = CH_ENTRY_PATCH};
@@ -209,19 +197,16 @@ TEST(entry_that_is_shut_is_published)
 	CHECK_EQ(code_call(entry), 3);
 	CHECK_EQ(ch_blocks_invalidate(&e.code.block, 1, NULL), CH_OK);
 	CHECK_EQ(code_call(entry), RIG_FALLBACK);
-	end_published(&rig);
 }
 
-TEST(veneer_is_published)
+TEST_PUBLISHED(veneer_is_published)
 {
-	struct rig rig = rig_start(POOL_BYTES);
 	struct emitter e;
 	const void *veneer;
 	emit_open(&e, rig_owner(&rig, "owner"), 64, 0);
 	CHECK_EQ(ch_block_veneer(&e.code, (const void *)(uintptr_t)rig_fallback, &veneer), CH_OK);
 	CHECK_EQ(code_call(veneer), RIG_FALLBACK);
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
-	end_published(&rig);
 }
 
 static uintptr_t move_word(void *arg, uintptr_t word, bool *is_young)

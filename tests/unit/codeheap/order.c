@@ -142,9 +142,8 @@ static void expect_live(uint32_t offset)
 	starts_set++;
 }
 
-TEST(block_is_live_before_an_address_leads_to_it)
+TEST_SHARED_RIG(block_is_live_before_an_address_leads_to_it, rig_start(1 << 20))
 {
-	rig = rig_start(1 << 20);
 	struct emitter e;
 	struct ch_open open = {.owner = rig_owner(&rig, "two"), .hot_bytes = 16, .cold_bytes = 16};
 	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
@@ -155,7 +154,6 @@ TEST(block_is_live_before_an_address_leads_to_it)
 	on_start = expect_live;
 	CHECK_EQ(ch_block_commit(&e.code, 1), CH_OK);
 	CHECK_EQ(starts_set, 2);
-	rig_end(&rig);
 }
 
 static struct ch_owner early_owner;
@@ -180,9 +178,8 @@ static void enter_before_start(uint32_t offset)
 	TEST_UNTIL(atomic_load(&rig.heap->freeze));
 }
 
-TEST(stub_is_taken_before_the_start_of_its_block_is_set)
+TEST_SHARED_RIG(stub_is_taken_before_the_start_of_its_block_is_set, rig_start(1 << 20))
 {
-	rig = rig_start(1 << 20);
 	early_owner = rig_owner(&rig, "early");
 	struct emitter e;
 	emit_open(&e, early_owner, 32, 1);
@@ -192,7 +189,6 @@ TEST(stub_is_taken_before_the_start_of_its_block_is_set)
 	CHECK_EQ(emit_commit(&e), CH_OK);
 	CHECK(!on_start);
 	join_parked(early_thread);
-	rig_end(&rig);
 }
 
 /* --- batches of names --- */
@@ -290,9 +286,8 @@ static void note_kind(uint32_t index)
 	killed[kills++] = ch__block_is_data(rig.heap, ch__block_at(rig.heap, index));
 }
 
-TEST(commit_that_comes_too_late_aborts_code_before_data)
+TEST_SHARED_RIG(commit_that_comes_too_late_aborts_code_before_data, rig_start(4 << 20))
 {
-	rig = rig_start(4 << 20);
 	struct ch_owner owner = rig_owner(&rig, "late");
 	struct emitter e;
 	struct ch_open data = {.owner = owner, .hot_bytes = 256, .kind = CH_KIND_DATA};
@@ -304,7 +299,6 @@ TEST(commit_that_comes_too_late_aborts_code_before_data)
 	CHECK_EQ(ch_block_commit(codes, 2), CH_E_STALE);
 	CHECK_EQ(kills, 2);
 	CHECK(!killed[0] && killed[1]);
-	rig_end(&rig);
 }
 
 /* --- data with the table of code --- */
@@ -349,9 +343,8 @@ static void expect_table(const struct ch__own *own)
 }
 
 /* An owner's blocks are freed 64 at a time, the newest first: the data before the code. */
-TEST(data_outlives_the_code_whose_table_it_holds)
+TEST_SHARED_RIG(data_outlives_the_code_whose_table_it_holds, rig_start(8 << 20))
 {
-	rig = rig_start(8 << 20);
 	struct ch_owner owner = rig_owner(&rig, "table");
 	struct emitter e, data;
 	struct ch_open own = {.owner = owner, .hot_bytes = 16, .flags = CH_OPEN_OWN_FRAMES};
@@ -370,7 +363,6 @@ TEST(data_outlives_the_code_whose_table_it_holds)
 	on_table = expect_table;
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
 	CHECK_EQ(tables_seen, 1);
-	rig_end(&rig);
 }
 
 /* Opens a block of an owner of its own, with room for an unwind table. */
@@ -425,9 +417,8 @@ TEST(detach_withdraws_the_table_of_a_commit_under_way)
 
 /* --- a failing open --- */
 
-TEST(open_that_fails_gives_its_records_back)
+TEST_SHARED_RIG(open_that_fails_gives_its_records_back, rig_start(64 << 10))
 {
-	rig = rig_start(64 << 10);
 	struct ch_owner owner = rig_owner(&rig, "full");
 	struct ch_open open = {.owner = owner, .hot_bytes = 512, .branch_room = 3};
 	struct emitter e;
@@ -441,7 +432,6 @@ TEST(open_that_fails_gives_its_records_back)
 		CHECK_EQ(emit_open_as(&e, &open), CH_E_FULL);
 	CHECK_EQ(rig.heap->branches.used, branches);
 	CHECK_EQ(rig.heap->blocks.used, blocks);
-	rig_end(&rig);
 }
 
 static unsigned tables_ended;
@@ -454,9 +444,8 @@ static void expect_heap_lock(const struct ch__own *own)
 }
 
 /* The name and the list of the block go back to memory that all threads of the heap share. */
-TEST(open_that_fails_gives_its_list_back_under_the_heap_lock)
+TEST_SHARED_RIG(open_that_fails_gives_its_list_back_under_the_heap_lock, rig_start(64 << 10))
 {
-	rig = rig_start(64 << 10);
 	struct ch_open open = {.owner = rig_owner(&rig, "full"),
 			       .hot_bytes = 512,
 			       .flags = CH_OPEN_OWN_FRAMES};
@@ -469,7 +458,6 @@ TEST(open_that_fails_gives_its_list_back_under_the_heap_lock)
 	CHECK_EQ(status, CH_E_FULL);
 	CHECK_EQ(tables_ended, 1);
 	on_table = NULL;
-	rig_end(&rig);
 }
 
 /* --- a vm that has gone --- */

@@ -60,20 +60,19 @@ static void count_opened(struct ch_heap *heap, uint64_t bytes)
 	ch__trigger_opened(heap, (uint32_t)bytes);
 }
 
+#define TEST_PAGES(name, used_bytes) \
+	TEST_WITH(name, struct rig, rig, start_with_pages(used_bytes), end_with_pages(&rig))
+
 /* --- least values --- */
 
-TEST(opened_bytes_above_256_KiB_ask_for_a_collection)
+TEST_PAGES(opened_bytes_above_256_KiB_ask_for_a_collection, 0)
 {
-	struct rig rig = start_with_pages(0);
 	expect_least(&rig, count_opened, opened_least);
-	end_with_pages(&rig);
 }
 
-TEST(dead_bytes_above_64_KiB_ask_for_a_collection)
+TEST_PAGES(dead_bytes_above_64_KiB_ask_for_a_collection, 0)
 {
-	struct rig rig = start_with_pages(0);
 	expect_least(&rig, ch__trigger_dead, dead_least);
-	end_with_pages(&rig);
 }
 
 /* Emitters ask for more than they use: here for opened_least in all, whatever the page is. */
@@ -90,30 +89,25 @@ TEST_RIG_BY(room_that_a_commit_gives_back_asks_for_no_collection, rig_start(pool
 	CHECK(!is_wanted(&rig));
 }
 
-TEST(a_tenth_of_what_is_committed_is_the_least_where_it_is_more)
+TEST_PAGES(a_tenth_of_what_is_committed_is_the_least_where_it_is_more, 10240 * KIB)
 {
 	const uint64_t used = 10240 * KIB;
-	struct rig rig = start_with_pages(used);
 	expect_least(&rig, count_opened, used / 10);
 	expect_least(&rig, ch__trigger_dead, used / 10);
-	end_with_pages(&rig);
 }
 
-TEST(pool_is_crowded_above_three_quarters)
+TEST_PAGES(pool_is_crowded_above_three_quarters, pool_bytes / 4 * 3)
 {
-	struct rig rig = start_with_pages(pool_bytes / 4 * 3);
 	uint64_t page = UINT64_C(1) << rig.heap->pool->page_log2;
 	expect_least(&rig, count_opened, pool_bytes / 4 * 3 / 10);
 	atomic_fetch_add(&rig.heap->pool->pages_used, 1);
 	CHECK(pool_bytes / 16 < (pool_bytes / 4 * 3 + page) / 10);
 	expect_least(&rig, count_opened, pool_bytes / 16);
-	end_with_pages(&rig);
 }
 
 /* The cycle that begins serves the request; an abandoned cycle restores the request. */
-TEST(cycle_takes_all_that_was_counted_and_gives_it_back_when_it_is_abandoned)
+TEST_PAGES(cycle_takes_all_that_was_counted_and_gives_it_back_when_it_is_abandoned, 0)
 {
-	struct rig rig = start_with_pages(0);
 	struct ch_heap *heap = rig.heap;
 	atomic_store(&heap->dead_bytes, 1000);
 	atomic_store(&heap->bytes_since_cycle, 2000);
@@ -139,7 +133,6 @@ TEST(cycle_takes_all_that_was_counted_and_gives_it_back_when_it_is_abandoned)
 	CHECK_EQ(heap->dead_bytes, 0);
 	CHECK_EQ(heap->bytes_since_cycle, 0);
 	CHECK(!is_wanted(&rig));
-	end_with_pages(&rig);
 }
 
 /* --- thresholds --- */
@@ -182,9 +175,8 @@ TEST(request_is_told_after_a_thread_told_late_of_the_request_before)
 }
 
 /* Less than a twentieth of the blocks is little. */
-TEST(cycles_that_free_little_double_their_threshold_up_to_64_times)
+TEST_PAGES(cycles_that_free_little_double_their_threshold_up_to_64_times, 0)
 {
-	struct rig rig = start_with_pages(0);
 	expect_factors(&rig, 1, 1);
 	for (uint64_t factor = 2; factor <= 64; factor *= 2) {
 		sweep_ends(&rig, 1000, 49);
@@ -194,13 +186,11 @@ TEST(cycles_that_free_little_double_their_threshold_up_to_64_times)
 	expect_factors(&rig, 64, 1);
 	sweep_ends(&rig, 1000, 50);
 	expect_factors(&rig, 1, 1);
-	end_with_pages(&rig);
 }
 
 /* Code that only grows says nothing about released or invalidated code. */
-TEST(threshold_of_the_dead_grows_where_the_dead_had_asked)
+TEST_PAGES(threshold_of_the_dead_grows_where_the_dead_had_asked, 0)
 {
-	struct rig rig = start_with_pages(0);
 	rig.heap->dead_at_cycle = dead_least;
 	sweep_ends(&rig, 1000, 0);
 	expect_factors(&rig, 2, 1);
@@ -212,20 +202,17 @@ TEST(threshold_of_the_dead_grows_where_the_dead_had_asked)
 	expect_factors(&rig, 64, 64);
 	sweep_ends(&rig, 1000, 1000);
 	expect_factors(&rig, 1, 1);
-	end_with_pages(&rig);
 }
 
 /* Of blocks that the sweep freed, each had 128 bytes; a sweep that frees none says nothing. */
-TEST(released_blocks_count_as_large_as_the_dead_were)
+TEST_PAGES(released_blocks_count_as_large_as_the_dead_were, 0)
 {
-	struct rig rig = start_with_pages(0);
 	for (unsigned i = 0; i < 2; i++) {
 		sweep_ends(&rig, 0, i ? 0 : 5);
 		forget(&rig);
 		ch__trigger_released(rig.heap, 3);
 		CHECK_EQ(rig.heap->dead_bytes, 64 + 3 * 128);
 	}
-	end_with_pages(&rig);
 }
 
 /* Unreachable blocks live through the first cycles, and then die in the same cycle. A word on the
@@ -249,22 +236,19 @@ TEST_RIG_BY(sweep_that_ends_moves_the_thresholds, rig_start(pool_bytes))
 	CHECK(freed >= BLOCKS / 2);
 }
 
-TEST(full_pool_asks_for_a_collection_where_that_is_worth_its_while)
+TEST_PAGES(full_pool_asks_for_a_collection_where_that_is_worth_its_while, 0)
 {
-	struct rig rig = start_with_pages(0);
 	forget(&rig);
 	ch__heap_lock(rig.heap);
 	atomic_store(&rig.heap->dead_bytes, pool_bytes / 10);
 	ch__trigger_full(rig.heap, rig.vm, 0);
 	ch__heap_unlock(rig.heap);
 	CHECK(is_wanted(&rig));
-	end_with_pages(&rig);
 }
 
 /* The last try was in vain, and the next is not due yet: the wish must not make each poll slow. */
-TEST(wish_that_may_not_be_tried_yet_is_put_off)
+TEST_PAGES(wish_that_may_not_be_tried_yet_is_put_off, 0)
 {
-	struct rig rig = start_with_pages(0);
 	rig.heap->unasked_after_ns = UINT64_MAX;
 	ch__trigger_dead(rig.heap, dead_least + 8);
 	CHECK(is_wanted(&rig));
@@ -277,12 +261,10 @@ TEST(wish_that_may_not_be_tried_yet_is_put_off)
 	ch_thread_poll();
 	CHECK(!is_wanted(&rig));
 	CHECK_EQ(rig_stats(&rig).cycles, 1);
-	end_with_pages(&rig);
 }
 
-TEST(wish_that_is_put_off_often_doubles_the_thresholds_twice_and_no_further)
+TEST_PAGES(wish_that_is_put_off_often_doubles_the_thresholds_twice_and_no_further, 0)
 {
-	struct rig rig = start_with_pages(0);
 	rig.heap->unasked_after_ns = UINT64_MAX;
 	for (int i = 0; i < 4; i++) {
 		ch__trigger_dead(rig.heap, 8 * dead_least + 8);
@@ -292,7 +274,6 @@ TEST(wish_that_is_put_off_often_doubles_the_thresholds_twice_and_no_further)
 	}
 	CHECK_EQ(rig_stats(&rig).cycles, 0);
 	expect_factors(&rig, 4, 4);
-	end_with_pages(&rig);
 }
 
 static _Atomic(uint64_t) time_ns;
@@ -319,9 +300,8 @@ static void expect_floor(const struct rig *rig, uint64_t factor)
 }
 
 /* More than a tenth of the time is much, less than a fortieth is little. */
-TEST(time_spent_in_cycles_moves_the_least_values_up_and_down)
+TEST_PAGES(time_spent_in_cycles_moves_the_least_values_up_and_down, 0)
 {
-	struct rig rig = start_with_pages(0);
 	atomic_store(&time_ns, 1000000);
 	ch__os_pretended.clock = tell_time;
 	cycle_ends(&rig, 1000, 0);
@@ -349,7 +329,6 @@ TEST(time_spent_in_cycles_moves_the_least_values_up_and_down)
 	cycle_ends(&rig, 1000, 0);
 	expect_floor(&rig, 1);
 	ch__os_pretended.clock = NULL;
-	end_with_pages(&rig);
 }
 
 static bool is_full_and_asks(const struct rig *rig, uint64_t dead_bytes)
@@ -363,9 +342,8 @@ static bool is_full_and_asks(const struct rig *rig, uint64_t dead_bytes)
 }
 
 /* Twice as long each time when the last cycles found little. */
-TEST(full_pool_without_a_change_asks_after_eight_lengths_of_a_cycle)
+TEST_PAGES(full_pool_without_a_change_asks_after_eight_lengths_of_a_cycle, 0)
 {
-	struct rig rig = start_with_pages(0);
 	atomic_store(&time_ns, 1000000);
 	ch__os_pretended.clock = tell_time;
 	for (uint32_t doublings = 0; doublings < 2; doublings++) {
@@ -378,13 +356,11 @@ TEST(full_pool_without_a_change_asks_after_eight_lengths_of_a_cycle)
 	}
 	ch__os_pretended.clock = NULL;
 	forget(&rig);
-	end_with_pages(&rig);
 }
 
 /* Places wait for a stop where the system does not synchronize cores. */
-TEST(full_pool_asks_at_once_where_a_tenth_changed_or_places_wait_for_a_stop)
+TEST_PAGES(full_pool_asks_at_once_where_a_tenth_changed_or_places_wait_for_a_stop, 0)
 {
-	struct rig rig = start_with_pages(0);
 	bool has_core_sync = atomic_load(&rig.heap->has_core_sync);
 	atomic_store(&time_ns, 1000000);
 	ch__os_pretended.clock = tell_time;
@@ -401,7 +377,6 @@ TEST(full_pool_asks_at_once_where_a_tenth_changed_or_places_wait_for_a_stop)
 	atomic_store(&rig.heap->quarantine_bytes, 0);
 	ch__os_pretended.clock = NULL;
 	forget(&rig);
-	end_with_pages(&rig);
 }
 
 /* --- vms are told --- */

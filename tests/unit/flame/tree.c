@@ -12,9 +12,10 @@ static void end_flame(void)
 	meta = NULL;
 }
 
-TEST(stacks_are_merged_and_sorted)
+#define TEST_FLAME(name) TEST_WITH(name, struct ch__flame *, flame, new_flame(), end_flame())
+
+TEST_FLAME(stacks_are_merged_and_sorted)
 {
-	struct ch__flame *flame = new_flame();
 	check_folded(flame, false, "");
 	CHECK(flame_add(flame, "main;b", CH__FLAME_NATIVE, 3));
 	CHECK(flame_add(flame, "main;a;x", CH__FLAME_CODE, 2));
@@ -25,12 +26,10 @@ TEST(stacks_are_merged_and_sorted)
 	check_folded(flame, false, "begin;a;x 5\nmain 1\nmain;a;x 2\nmain;b 7\n");
 	check_folded(flame, true, "b;main 7\nmain 1\nx;a;begin 5\nx;a;main 2\n");
 	check_folded(flame, false, "begin;a;x 5\nmain 1\nmain;a;x 2\nmain;b 7\n");
-	end_flame();
 }
 
-TEST(a_child_is_found_again_by_name_and_kind)
+TEST_FLAME(a_child_is_found_again_by_name_and_kind)
 {
-	struct ch__flame *flame = new_flame();
 	uint32_t native = ch__flame_child(flame, 0, "f", CH__FLAME_NATIVE);
 	uint32_t code = ch__flame_child(flame, 0, "f", CH__FLAME_CODE);
 	CHECK(native && code && native != code);
@@ -47,15 +46,13 @@ TEST(a_child_is_found_again_by_name_and_kind)
 	ch__flame_weigh(flame, ch__flame_child(flame, native, "h", CH__FLAME_CODE), 8);
 	check_folded(flame, false, "f 3\nf;h 12\n");
 	check_folded(flame, true, "f 3\nh;f 12\n");
-	end_flame();
 }
 
 /* Each name and each child exists once, however many there are, wherever the tables grew. */
-TEST(each_of_many_children_is_found_again)
+TEST_FLAME(each_of_many_children_is_found_again)
 {
 	enum { CHILDREN = 5000 };
 	static uint32_t nodes[CHILDREN];
-	struct ch__flame *flame = new_flame();
 	size_t bytes = 0;
 	for (int round = 0; round < 2; round++) {
 		for (uint32_t i = 0; i < CHILDREN; i++) {
@@ -69,7 +66,6 @@ TEST(each_of_many_children_is_found_again)
 		CHECK(round == 0 || ch__meta_bytes(meta) == bytes);
 		bytes = ch__meta_bytes(meta);
 	}
-	end_flame();
 }
 
 static void check_written(const char *name, const char *written)
@@ -84,9 +80,8 @@ static void check_written(const char *name, const char *written)
 	check_folded(one, false, wanted);
 }
 
-TEST(names_of_any_bytes_stay_one_line_of_text)
+TEST_FLAME(names_of_any_bytes_stay_one_line_of_text)
 {
-	struct ch__flame *flame = new_flame();
 	static const struct {
 		const char *name, *written;
 	} names[] = {
@@ -136,13 +131,11 @@ TEST(names_of_any_bytes_stay_one_line_of_text)
 	CHECK(ch__flame_child(flame, 0, "a:b", CH__FLAME_CODE));
 	ch__flame_weigh(flame, 2, 2);
 	check_folded(flame, false, "a:b 3\n");
-	end_flame();
 }
 
 /* flamegraph.pl takes two numbers at the end of a line for the weights of two profiles. */
-TEST(number_at_the_end_of_a_name_is_no_weight)
+TEST_FLAME(number_at_the_end_of_a_name_is_no_weight)
 {
-	struct ch__flame *flame = new_flame();
 	static const char *const names[][2] = {
 		{"trace 7", "trace_7"}, {"trace  7.25", "trace _7.25"}, {"a 1 2.", "a 1_2."},
 		{" 0123456789", "_0123456789"}, {"f 7a", "f 7a"}, {"f 7 ", "f 7 "}, {"f7", "f7"},
@@ -153,18 +146,15 @@ TEST(number_at_the_end_of_a_name_is_no_weight)
 	ch__flame_weigh(flame, ch__flame_child(flame, 0, "loop 3", CH__FLAME_CODE), 4);
 	ch__flame_weigh(flame, ch__flame_child(flame, 0, "loop_3", CH__FLAME_CODE), 8);
 	check_folded(flame, false, "loop_3 12\n");
-	end_flame();
 }
 
-TEST(weights_of_the_root_and_huge_ones_are_shown)
+TEST_FLAME(weights_of_the_root_and_huge_ones_are_shown)
 {
-	struct ch__flame *flame = new_flame();
 	ch__flame_weigh(flame, 0, 5);
 	CHECK(flame_add(flame, "f", CH__FLAME_CODE, UINT64_MAX - 6));
 	CHECK(flame_add(flame, "g", CH__FLAME_CODE, UINT64_MAX)); /* 1 is left */
 	check_folded(flame, false, "[unknown] 5\nf 18446744073709551609\ng 1\n");
 	check_folded(flame, true, "[unknown] 5\nf 18446744073709551609\ng 1\n");
-	end_flame();
 }
 
 /* Random trees against sums made without a tree. */
@@ -207,9 +197,8 @@ TEST(random_stacks_keep_their_weights)
 	}
 }
 
-TEST(refused_write_ends_the_writing)
+TEST_FLAME(refused_write_ends_the_writing)
 {
-	struct ch__flame *flame = new_flame();
 	char stack[20];
 	for (unsigned i = 0; i < 5000; i++) {
 		snprintf(stack, sizeof stack, "main;f%u", i);
@@ -219,7 +208,6 @@ TEST(refused_write_ends_the_writing)
 	CHECK(!ch__flame_write_folded(flame, false, flame_take, &out));
 	CHECK(out.bytes > 0 && out.bytes <= out.limit);
 	free(out.text);
-	end_flame();
 }
 
 static bool fill(struct ch__flame *flame)

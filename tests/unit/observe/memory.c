@@ -51,10 +51,9 @@ static void take_codes(int count, size_t memory_bytes)
 
 /* Takes code with a name each, beyond the first table of names, then stacks until no stack has
  * room, then code again. */
-TEST(memory_of_a_profile_is_counted_and_bounded)
+TEST_PROFILE(memory_of_a_profile_is_counted_and_bounded)
 {
 	enum { BYTES = 300000, TAKES = 8000, CODES = 100, FIRST_CODES = 40 };
-	profile_begin(&rig, STAGE_POLLS);
 	profile_start_still(&rig, BYTES);
 	take_codes(FIRST_CODES, BYTES);
 	CHECK(profile_running(&rig)->tree.names_count == FIRST_CODES);
@@ -65,7 +64,6 @@ TEST(memory_of_a_profile_is_counted_and_bounded)
 	}
 	take_codes(CODES, BYTES);
 	CHECK(profile_stop(&rig).dropped > 0);
-	profile_end(&rig);
 }
 
 /* A leak would be an arena each time. Sanitizers keep freed memory on purpose. */
@@ -87,11 +85,10 @@ static void take_many_stacks(uintptr_t from, uintptr_t count)
 	}
 }
 
-TEST(profile_that_another_one_follows_leaves_no_memory)
+TEST_PROFILE(profile_that_another_one_follows_leaves_no_memory)
 {
 	enum { FIRST = 5, ROUNDS = 30, STACKS = 200 };
 	size_t first = 0;
-	profile_begin(&rig, STAGE_POLLS);
 	for (int round = 0; round < FIRST + ROUNDS; round++) {
 		if (round == FIRST)
 			first = mapped_bytes();
@@ -100,14 +97,12 @@ TEST(profile_that_another_one_follows_leaves_no_memory)
 		(void)profile_stop(&rig);
 	}
 	see_that_nothing_stays(first, ROUNDS);
-	profile_end(&rig);
 }
 
 /* Meanwhile the table of nodes grows again and again. */
-TEST(stack_that_comes_again_is_found_again)
+TEST_PROFILE(stack_that_comes_again_is_found_again)
 {
 	enum { STACKS = 5000 };
-	profile_begin(&rig, STAGE_POLLS);
 	profile_start_still(&rig, 8 << 20);
 	struct ch__profiler *p = profile_running(&rig);
 	uint32_t nodes[2];
@@ -121,13 +116,11 @@ TEST(stack_that_comes_again_is_found_again)
 	CHECK(nodes[0] > STACKS);
 	CHECK_EQ(nodes[1], nodes[0]);
 	CHECK_EQ(profile_stop(&rig).dropped, 0);
-	profile_end(&rig);
 }
 
-TEST(profile_that_cannot_be_written_for_want_of_memory_leaves_none)
+TEST_PROFILE(profile_that_cannot_be_written_for_want_of_memory_leaves_none)
 {
 	enum { STACKS = 200, FIRST = 5, ROUNDS = 30, CALLS = 10 };
-	profile_begin(&rig, STAGE_POLLS);
 	profile_start_still(&rig, 16 << 20);
 	take_many_stacks(0, STACKS);
 	(void)profile_stop(&rig);
@@ -151,7 +144,6 @@ TEST(profile_that_cannot_be_written_for_want_of_memory_leaves_none)
 	}
 	CHECK(refused > 0);
 	see_that_nothing_stays(first, ROUNDS);
-	profile_end(&rig);
 }
 
 /* Nothing of the file that is made beside stays. */
@@ -175,10 +167,9 @@ static enum ch_status write_over(const char *text, uint64_t failing)
 }
 
 /* The last two calls close the file and give it its name. */
-TEST(file_is_the_old_one_or_whole_whatever_call_fails)
+TEST_PROFILE(file_is_the_old_one_or_whole_whatever_call_fails)
 {
 	static const char before[] = "what stood here before";
-	profile_begin(&rig, STAGE_POLLS);
 	profile_start_still(&rig, 0);
 	profile_stop(&rig);
 	unsigned beside = files_beside();
@@ -198,14 +189,12 @@ TEST(file_is_the_old_one_or_whole_whatever_call_fails)
 		if (nth + 2 > calls)
 			CHECK(status == CH_E_OS && error == EIO);
 	}
-	profile_end(&rig);
 }
 
-TEST(profile_that_cannot_start_leaves_nothing_and_the_next_one_starts)
+TEST_PROFILE(profile_that_cannot_start_leaves_nothing_and_the_next_one_starts)
 {
 	unsigned refused = 0;
 	uint64_t calls, nth = 0;
-	profile_begin(&rig, STAGE_POLLS);
 	struct ch__profile *profile = ch__profile_of(rig.stage->heap);
 	profile_start_still(&rig, 1 << 20);
 	(void)profile_stop(&rig);
@@ -223,7 +212,6 @@ TEST(profile_that_cannot_start_leaves_nothing_and_the_next_one_starts)
 	} while (calls >= nth);
 	CHECK(refused > 5);
 	profile_start_still(&rig, 0);
-	profile_end(&rig);
 }
 
 TEST(memory_of_a_profile_goes_with_its_heap)
@@ -246,10 +234,9 @@ static void come_and_go(struct stage *stage, void *arg)
 }
 
 /* A profile that is asked to merge the samples of ended threads gives the threads' memory back. */
-TEST(thread_that_left_leaves_nothing_in_a_profile)
+TEST_PROFILE(thread_that_left_leaves_nothing_in_a_profile)
 {
 	enum { BYTES = 1 << 20, THREADS = 5 };
-	profile_begin(&rig, STAGE_POLLS);
 	profile_start_still(&rig, BYTES);
 	struct ch__profiler *p = profile_running(&rig);
 	size_t before = 0;
@@ -267,5 +254,4 @@ TEST(thread_that_left_leaves_nothing_in_a_profile)
 		CHECK(i == 0 || used == before);
 		before = used;
 	}
-	profile_end(&rig);
 }

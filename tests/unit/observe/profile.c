@@ -53,9 +53,8 @@ TEST(stack_ends_at_an_address_that_is_no_code)
 }
 
 /* What stands in the frame pointer then is no frame's. */
-TEST(stack_of_code_that_is_not_known_has_no_caller)
+TEST_PROFILE(stack_of_code_that_is_not_known_has_no_caller)
 {
-	profile_begin(&rig, STAGE_POLLS);
 	uintptr_t returns[] = {(uintptr_t)profile_burn_all + 8};
 	profile_start_still(&rig, 0);
 	struct ch__pool *pool = rig.stage->heap->pool;
@@ -67,7 +66,6 @@ TEST(stack_of_code_that_is_not_known_has_no_caller)
 	profile_stop(&rig);
 	profile_read(&rig, 0);
 	CHECK_STR(rig.text, "[code memory without a block] 3\n[unknown] 5\n");
-	profile_end(&rig);
 }
 
 /* Linux on x86-64 shows [vsyscall] there as executable; other machines have nothing there. */
@@ -104,9 +102,8 @@ static void wait_for_maps(void)
 	ch__profile_unlock(p);
 }
 
-TEST(return_address_is_of_the_call_before_it)
+TEST_PROFILE(return_address_is_of_the_call_before_it)
 {
-	profile_begin(&rig, STAGE_POLLS);
 	profile_start_still(&rig, 0);
 	uint8_t *at = profile_map_file(&rig, "after", NULL, MAP_BYTES);
 	wait_for_maps();
@@ -121,12 +118,10 @@ TEST(return_address_is_of_the_call_before_it)
 		 file);
 	CHECK_EQ(profile_weight(&rig, line), 3);
 	munmap(at, MAP_BYTES);
-	profile_end(&rig);
 }
 
-TEST(memory_that_is_mapped_meanwhile_is_known_soon)
+TEST_PROFILE(memory_that_is_mapped_meanwhile_is_known_soon)
 {
-	profile_begin(&rig, STAGE_POLLS);
 	profile_start_still(&rig, 0);
 	/* The worker does not see the mapping before the first sample. */
 	struct ch__profiler *p = profile_running(&rig);
@@ -142,14 +137,12 @@ TEST(memory_that_is_mapped_meanwhile_is_known_soon)
 	CHECK_EQ(profile_weight(&rig, ".new (deleted)+0x0;"), 10);
 	CHECK_EQ(profile_weight(&rig, ";[unknown];"), 1);
 	munmap(at, MAP_BYTES);
-	profile_end(&rig);
 }
 
 /* More of a file is mapped, on both sides of the part that was mapped and seen. */
-TEST(object_that_grows_is_named_to_its_new_end)
+TEST_PROFILE(object_that_grows_is_named_to_its_new_end)
 {
 	char path[128];
-	profile_begin(&rig, STAGE_POLLS);
 	snprintf(path, sizeof path, "%s.grown", rig.path);
 	int fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0700);
 	CHECK(fd >= 0 && ftruncate(fd, 3 * MAP_BYTES) == 0);
@@ -170,7 +163,6 @@ TEST(object_that_grows_is_named_to_its_new_end)
 	close(fd);
 	unlink(path);
 	munmap(at, 3 * MAP_BYTES);
-	profile_end(&rig);
 }
 
 /* Returns how many frames the sample of a stack has. */
@@ -184,9 +176,8 @@ static uint32_t frames_of(const void *pc, const uintptr_t *returns, size_t count
 }
 
 /* A return address belongs to the byte before. */
-TEST(memory_is_known_from_its_first_byte_to_its_last)
+TEST_PROFILE(memory_is_known_from_its_first_byte_to_its_last)
 {
-	profile_begin(&rig, STAGE_POLLS);
 	uint8_t *around = mmap(NULL, 3 * MAP_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	CHECK(around != MAP_FAILED);
 	uintptr_t low = (uintptr_t)around + MAP_BYTES, high = low + MAP_BYTES;
@@ -205,7 +196,6 @@ TEST(memory_is_known_from_its_first_byte_to_its_last)
 	CHECK_EQ(frames_of(native, then_before, 3), 2);
 	profile_stop(&rig);
 	munmap(around, 3 * MAP_BYTES);
-	profile_end(&rig);
 }
 
 TEST(each_range_of_memory_is_known_after_each_other)
@@ -263,9 +253,8 @@ TEST(object_of_another_device_or_at_another_place_in_its_file_is_another)
 }
 
 /* Two objects had the same addresses, first and later: a sample there cannot tell which. */
-TEST(object_that_was_replaced_lends_its_name_to_nobody)
+TEST_PROFILE(object_that_was_replaced_lends_its_name_to_nobody)
 {
-	profile_begin(&rig, STAGE_POLLS);
 	uint8_t *at = profile_map_file(&rig, "first", NULL, MAP_BYTES);
 	uint8_t *alone = profile_map_file(&rig, "gone", NULL, MAP_BYTES);
 	profile_start_still(&rig, 0);
@@ -281,7 +270,6 @@ TEST(object_that_was_replaced_lends_its_name_to_nobody)
 	CHECK_EQ(profile_weight(&rig, ".gone (deleted)+0x20;"), 8);
 	CHECK_EQ(profile_weight(&rig, ""), 14);
 	munmap(at, MAP_BYTES);
-	profile_end(&rig);
 }
 
 TEST(deep_stack_keeps_its_innermost_frames)
@@ -385,10 +373,9 @@ static struct ch_info make_moments(const char *name)
 
 /* Takes a sample at each instruction of code that `caller` called; the record of `caller` leads to
  * `above`. Garbage, also code, lies where the return address would be at other instructions. */
-TEST(code_without_a_frame_record_has_its_caller)
+TEST_PROFILE(code_without_a_frame_record_has_its_caller)
 {
 	enum { MOMENTS = sizeof code_moments / sizeof *code_moments, RECORD = 4 };
-	profile_begin(&rig, STAGE_POLLS);
 	struct ch_info above = make_moments("above"), caller = make_moments("caller");
 	struct ch_info framed = make_moments("framed");
 	profile_start_still(&rig, 0);
@@ -424,16 +411,14 @@ TEST(code_without_a_frame_record_has_its_caller)
 	CHECK_EQ(profile_weight(&rig, ";above;caller;framed;"), MOMENTS - with_record);
 	CHECK_EQ(profile_weight(&rig, ";caller;framed;"), 2 * (MOMENTS - with_record));
 	CHECK_EQ(profile_weight(&rig, ";framed;"), MOMENTS + 2 * (MOMENTS - with_record));
-	profile_end(&rig);
 }
 
 /* --- blocks --- */
 
 /* Memory that is full of stacks still has room for the names of all code in the stacks. */
-TEST(sampled_code_has_room_for_its_name)
+TEST_PROFILE(sampled_code_has_room_for_its_name)
 {
 	enum { LITTLE_BYTES = 120000, CODES = 60, TAKES = 5000 };
-	profile_begin(&rig, STAGE_POLLS);
 	struct method m;
 	struct ch_info info = {.size = sizeof info};
 	char name[300];
@@ -457,12 +442,10 @@ TEST(sampled_code_has_room_for_its_name)
 		snprintf(name, sizeof name, ";%0280d;", i);
 		CHECK_EQ(profile_weight(&rig, name), 1);
 	}
-	profile_end(&rig);
 }
 
-TEST(sampled_code_keeps_its_name_when_its_place_is_used_again)
+TEST_PROFILE(sampled_code_keeps_its_name_when_its_place_is_used_again)
 {
-	profile_begin(&rig, STAGE_POLLS);
 	struct stage *s = rig.stage;
 	profile_start_still(&rig, 0);
 	const void *at = NULL;
@@ -490,14 +473,12 @@ TEST(sampled_code_keeps_its_name_when_its_place_is_used_again)
 	}
 	CHECK_EQ(profile_weight(&rig, ";[code memory without a block];"), 800);
 	CHECK_EQ(profile_weight(&rig, "[freed code]"), 0);
-	profile_end(&rig);
 }
 
 /* A record serves many codes in turn. */
-TEST(sampled_code_is_not_another_of_the_same_record)
+TEST_PROFILE(sampled_code_is_not_another_of_the_same_record)
 {
 	enum { OTHERS_MOST = 4000 };
-	profile_begin(&rig, STAGE_POLLS);
 	struct stage *s = rig.stage;
 	struct method first, again;
 	struct ch_info info = {.size = sizeof info};
@@ -520,7 +501,6 @@ TEST(sampled_code_is_not_another_of_the_same_record)
 	profile_read(&rig, 0);
 	CHECK_EQ(profile_weight(&rig, ";first;"), 3);
 	CHECK_EQ(profile_weight(&rig, ";again;"), 5);
-	profile_end(&rig);
 }
 
 struct short_life {
@@ -544,9 +524,8 @@ static void live_shortly(struct stage *s, void *arg)
 	profile_take_pc(&rig, at, 9);
 }
 
-TEST(profile_outlives_the_vm_whose_code_it_has)
+TEST_PROFILE(profile_outlives_the_vm_whose_code_it_has)
 {
-	profile_begin(&rig, STAGE_POLLS);
 	struct short_life life;
 	profile_start_still(&rig, 0);
 	stage_apart(rig.stage, live_shortly, &life);
@@ -556,7 +535,6 @@ TEST(profile_outlives_the_vm_whose_code_it_has)
 	profile_stop(&rig);
 	profile_read(&rig, 0);
 	CHECK_EQ(profile_weight(&rig, ";short-lived;"), 9);
-	profile_end(&rig);
 }
 
 static uint64_t interpret(void *arg)
@@ -629,10 +607,9 @@ static uint64_t pretend_time(uint64_t waited_ns)
 	return now_ns();
 }
 
-TEST(what_a_handler_reads_waits_for_it)
+TEST_PROFILE(what_a_handler_reads_waits_for_it)
 {
 	ch__os_pretended.clock = pretend_time;
-	profile_begin(&rig, STAGE_POLLS);
 	profile_start_still(&rig, 0);
 	struct ch__sampler_slot *slot = profile_slot(&rig);
 	struct ch__profiler *p = profile_running(&rig);
@@ -650,13 +627,11 @@ TEST(what_a_handler_reads_waits_for_it)
 		occupied = NULL;
 		CHECK_EQ(atomic_load(&slot->inside), 0);
 	}
-	profile_end(&rig);
 }
 
-TEST(handler_that_does_not_end_keeps_its_sampler)
+TEST_PROFILE(handler_that_does_not_end_keeps_its_sampler)
 {
 	ch__os_pretended.clock = pretend_time;
-	profile_begin(&rig, STAGE_POLLS);
 	profile_start_still(&rig, 0);
 	struct ch__sampler_slot *slot = profile_slot(&rig);
 	struct ch__profiler *p = profile_running(&rig);
@@ -669,7 +644,6 @@ TEST(handler_that_does_not_end_keeps_its_sampler)
 	CHECK(p->samplers && p->samplers->slot == slot);
 	ch__profile_unlock(p);
 	atomic_store(&slot->inside, 0);
-	profile_end(&rig);
 }
 
 static void *end_unseen(void *heap)

@@ -42,9 +42,8 @@ static void expect_folded(unsigned flags, const char *wanted)
 	CHECK_STR(rig.text, wanted);
 }
 
-TEST(report_says_what_was_seen_to_the_letter)
+TEST_PROFILE(report_says_what_was_seen_to_the_letter)
 {
-	profile_begin(&rig, STAGE_POLLS);
 	profile_start_still(&rig, 0);
 	make_codes();
 	uint64_t cold = codes[1] | CH__LOOK_COLD;
@@ -70,14 +69,12 @@ TEST(report_says_what_was_seen_to_the_letter)
 			 "[unknown];outer;[runtime page of the code heap] 3\n"
 			 "[unknown];outer;inner 21\n"
 			 "[unknown];outer (cold);inner 2\n");
-	profile_end(&rig);
 }
 
 
 /* Reversed, a stack begins with the frame that was running. */
-TEST(reversed_report_begins_with_what_ran)
+TEST_PROFILE(reversed_report_begins_with_what_ran)
 {
-	profile_begin(&rig, STAGE_POLLS);
 	profile_start_still(&rig, 0);
 	make_codes();
 	uint64_t stacks[][2] = {{codes[0], codes[1]}, {codes[0], CH__FRAME_WORD_UNKNOWN}};
@@ -86,39 +83,33 @@ TEST(reversed_report_begins_with_what_ran)
 	add(stacks[1], 1, false, 5);
 	expect_folded(0, "[unknown];inner 4\ninner 5\nouter;inner 3\n");
 	expect_folded(CH_PROFILE_REVERSED, "inner 5\ninner;[unknown] 4\ninner;outer 3\n");
-	profile_end(&rig);
 }
 
 /* Noted code that went before being named is shown without a name. */
-TEST(code_without_a_name_is_freed_code)
+TEST_PROFILE(code_without_a_name_is_freed_code)
 {
-	profile_begin(&rig, STAGE_POLLS);
 	profile_start_still(&rig, 0);
 	make_codes();
 	uint64_t gone = codes[0] + (UINT64_C(1) << 24); /* a later life of the record */
 	add(&codes[0], 1, false, 1);
 	add(&gone, 1, false, 2);
 	expect_folded(0, "[freed code] 2\ninner 1\n");
-	profile_end(&rig);
 }
 
-TEST(code_of_no_file_is_anonymous)
+TEST_PROFILE(code_of_no_file_is_anonymous)
 {
-	profile_begin(&rig, STAGE_POLLS);
 	void *at = mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	CHECK(at != MAP_FAILED);
 	profile_start_still(&rig, 0);
 	add(&(uint64_t){(uintptr_t)at + 8}, 1, false, 3);
 	expect_folded(0, "[anonymous code] 3\n");
 	CHECK_EQ(munmap(at, 4096), 0);
-	profile_end(&rig);
 }
 
 /* Both have the start 0. */
-TEST(code_without_a_symbol_is_no_fallback_without_one)
+TEST_PROFILE(code_without_a_symbol_is_no_fallback_without_one)
 {
 	struct ch_owner owner;
-	profile_begin(&rig, STAGE_POLLS);
 	uint8_t *at = mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	CHECK(at != MAP_FAILED);
 	CHECK_EQ(ch_owner_create(rig.stage->vm, "raw", at, NULL, &owner), CH_OK);
@@ -130,7 +121,6 @@ TEST(code_without_a_symbol_is_no_fallback_without_one)
 	free(svg);
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_COLLECT), CH_OK);
 	CHECK_EQ(munmap(at, 4096), 0);
-	profile_end(&rig);
 }
 
 TEST(name_that_is_too_long_is_cut)
@@ -160,10 +150,9 @@ static bool put_text(void *arg, const char *text, size_t n)
 }
 
 /* A report is complete, or says that memory was refused. */
-TEST(report_has_memory_or_says_so)
+TEST_PROFILE(report_has_memory_or_says_so)
 {
 	const struct ch__profiler_view view = {.is_folded = true};
-	profile_begin(&rig, STAGE_POLLS);
 	profile_start_still(&rig, 0);
 	make_codes();
 	add(codes, CODES, false, 3);
@@ -189,13 +178,11 @@ TEST(report_has_memory_or_says_so)
 		refused += error != 0;
 	} while (calls >= nth);
 	CHECK(refused > 10);
-	profile_end(&rig);
 }
 
 /* The picture says how many samples of which kind it shows. */
-TEST(picture_says_what_it_was_made_of)
+TEST_PROFILE(picture_says_what_it_was_made_of)
 {
-	profile_begin(&rig, STAGE_POLLS);
 	struct ch_profile_options options = {.size = sizeof options, .by_wall_clock = true};
 	CHECK_EQ(ch_profile_start(rig.stage->heap, 1, &options), CH_OK);
 	struct ch__profiler *p = profile_running(&rig);
@@ -218,7 +205,6 @@ TEST(picture_says_what_it_was_made_of)
 			FAIL("the picture does not say: %s", wanted);
 		free(svg);
 	}
-	profile_end(&rig);
 }
 
 /* --- frames of a VM --- */
@@ -233,11 +219,10 @@ static size_t give_address(void *user, const void *pc, const void *sp, const voi
 }
 
 /* When a call ends a block, the return address lies behind the block. */
-TEST(frame_of_the_vm_is_of_the_byte_before_it)
+TEST_PROFILE(frame_of_the_vm_is_of_the_byte_before_it)
 {
 	struct method m, below;
 	struct ch_info info = {.size = sizeof info};
-	profile_begin(&rig, STAGE_POLLS);
 	method_constant(rig.stage, &below, "below", 1);
 	method_constant(rig.stage, &m, "caller", 1);
 	CHECK_EQ(ch_block_info(m.block, &info), CH_OK);
@@ -253,13 +238,11 @@ TEST(frame_of_the_vm_is_of_the_byte_before_it)
 	profile_stop(&rig);
 	profile_read(&rig, 0);
 	CHECK_EQ(profile_weight(&rig, "caller"), 9);
-	profile_end(&rig);
 }
 
 /* A mapping that could not be noted may lie anywhere, so no native code has a name then. */
-TEST(native_code_has_no_name_where_a_mapping_was_not_noted)
+TEST_PROFILE(native_code_has_no_name_where_a_mapping_was_not_noted)
 {
-	profile_begin(&rig, STAGE_POLLS);
 	profile_start_still(&rig, 0);
 	struct ch__profiler *p = profile_running(&rig);
 	add(&(uint64_t){(uintptr_t)profile_burn_all + 1}, 1, false, 3);
@@ -276,7 +259,6 @@ TEST(native_code_has_no_name_where_a_mapping_was_not_noted)
 	CHECK(!is_whole);
 	expect_folded(0, "[unknown] 3\n");
 	CHECK_EQ(munmap(mapped, 4096), 0);
-	profile_end(&rig);
 }
 
 /* The object that was sampled was another one than lies there now. */
@@ -366,9 +348,8 @@ TEST(memory_that_was_replaced_before_the_end_is_seen)
 	profile_end(&rig);
 }
 
-TEST(mappings_that_were_seen_are_no_news)
+TEST_PROFILE(mappings_that_were_seen_are_no_news)
 {
-	profile_begin(&rig, STAGE_POLLS);
 	profile_start_still(&rig, 0);
 	struct ch__profiler *p = profile_running(&rig);
 	ch__profile_lock(p);
@@ -380,7 +361,6 @@ TEST(mappings_that_were_seen_are_no_news)
 	CHECK_EQ(p->seen.count, seen);
 	CHECK_EQ(ch__meta_bytes(p->meta), bytes);
 	ch__profile_unlock(p);
-	profile_end(&rig);
 }
 
 static void check_has_page(const struct ch__ranges *ranges, const uint8_t *page)
@@ -393,10 +373,9 @@ static void check_has_page(const struct ch__ranges *ranges, const uint8_t *page)
 }
 
 /* More than the first reading has room for. Neighbours in the memory are one range. */
-TEST(ranges_are_those_of_all_memory_however_many)
+TEST_PROFILE(ranges_are_those_of_all_memory_however_many)
 {
 	enum { PAGES = 200, PAGE = 4096 };
-	profile_begin(&rig, STAGE_POLLS);
 	profile_start_still(&rig, 0);
 	uint8_t *at = mmap(NULL, (PAGES + 1) * PAGE, PROT_NONE,
 			   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -416,12 +395,10 @@ TEST(ranges_are_those_of_all_memory_however_many)
 		check_has_page(ranges, at + i * PAGE);
 	ch__profile_unlock(p);
 	CHECK_EQ(munmap(at, (PAGES + 1) * PAGE), 0);
-	profile_end(&rig);
 }
 
-TEST(map_that_cannot_be_read_leaves_the_one_that_was)
+TEST_PROFILE(map_that_cannot_be_read_leaves_the_one_that_was)
 {
-	profile_begin(&rig, STAGE_POLLS);
 	profile_start_still(&rig, 0);
 	struct ch__profiler *p = profile_running(&rig);
 	ch__profile_lock(p);
@@ -433,7 +410,6 @@ TEST(map_that_cannot_be_read_leaves_the_one_that_was)
 	CHECK(error != 0);
 	CHECK(atomic_load(&p->ranges) == before);
 	ch__profile_unlock(p);
-	profile_end(&rig);
 }
 
 /* --- the tree --- */
@@ -451,9 +427,8 @@ static bool is_added(struct ch__profiler *p, uint64_t word, size_t bytes_left)
 }
 
 /* Code enters the tree together with room for its name, or not at all. */
-TEST(code_is_noted_with_room_for_its_name_or_not_at_all)
+TEST_PROFILE(code_is_noted_with_room_for_its_name_or_not_at_all)
 {
-	profile_begin(&rig, STAGE_POLLS);
 	profile_start_still(&rig, 0);
 	make_codes();
 	struct ch__profiler *p = profile_running(&rig);
@@ -462,14 +437,12 @@ TEST(code_is_noted_with_room_for_its_name_or_not_at_all)
 	CHECK(!is_added(p, codes[1], 0));
 	CHECK(is_added(p, codes[1], 2 * CH__PROFILE_NAME_BYTES));
 	expect_folded(0, "inner 1\nouter 1\n");
-	profile_end(&rig);
 }
 
 /* The tables grow with the content: a look-up stays short. */
-TEST(tables_of_the_tree_grow_with_it)
+TEST_PROFILE(tables_of_the_tree_grow_with_it)
 {
 	enum { NODES = 3000, NAMES = 300 };
-	profile_begin(&rig, STAGE_POLLS);
 	profile_start_still(&rig, 0);
 	make_codes();
 	struct ch__profiler *p = profile_running(&rig);
@@ -487,15 +460,13 @@ TEST(tables_of_the_tree_grow_with_it)
 	for (uint64_t i = 0; i < NAMES; i++)
 		CHECK_EQ(ch__tree_name(tree, codes[0] + (i << 24))->key, codes[0] + (i << 24));
 	CHECK(!ch__tree_name(tree, codes[1]));
-	profile_end(&rig);
 }
 
 /* A profile starts only if the starting thread has a ring, whatever the memory. */
-TEST(profile_without_room_for_a_ring_does_not_start)
+TEST_PROFILE(profile_without_room_for_a_ring_does_not_start)
 {
 	enum { MOST = 64 << 10, STEP = 512 };
 	size_t least = 0;
-	profile_begin(&rig, STAGE_POLLS);
 	for (size_t bytes = STEP; bytes < MOST; bytes += STEP) {
 		struct ch_profile_options options = {.size = sizeof options,
 						     .memory_bytes = bytes};
@@ -514,7 +485,6 @@ TEST(profile_without_room_for_a_ring_does_not_start)
 		least = least ? least : bytes;
 	}
 	CHECK(least > 2 * STEP);
-	profile_end(&rig);
 }
 
 /* --- signals --- */
@@ -561,12 +531,11 @@ static void *detach_and_wait(void *arg)
 	return NULL;
 }
 
-TEST(each_thread_that_is_there_is_sampled)
+TEST_PROFILE(each_thread_that_is_there_is_sampled)
 {
 	enum { THREADS = 3, DETACHED = THREADS };
 	static struct leaving waiting[THREADS + 1];
 	pthread_t threads[THREADS + 1];
-	profile_begin(&rig, STAGE_POLLS);
 	for (int i = 0; i <= THREADS; i++) {
 		void *(*wait)(void *) = i == DETACHED ? detach_and_wait : attach_and_wait;
 		CHECK_EQ(pthread_create(&threads[i], NULL, wait, &waiting[i]), 0);
@@ -579,14 +548,12 @@ TEST(each_thread_that_is_there_is_sampled)
 		atomic_store(&waiting[i].leaves, true);
 		CHECK_EQ(pthread_join(threads[i], NULL), 0);
 	}
-	profile_end(&rig);
 }
 
 /* A thread ended without leaving the heap: the number belongs to nobody. */
-TEST(thread_that_is_gone_is_not_sampled_and_not_refused)
+TEST_PROFILE(thread_that_is_gone_is_not_sampled_and_not_refused)
 {
 	struct ch__sampler_slot slot = {.inside = 0};
-	profile_begin(&rig, STAGE_POLLS);
 	struct ch__thread *self = ch__thread_self(rig.stage->heap);
 	int tid = self->thread_id;
 	self->thread_id = INT32_MAX;
@@ -596,7 +563,6 @@ TEST(thread_that_is_gone_is_not_sampled_and_not_refused)
 	self->thread_id = tid;
 	struct ch_profile_counts counts = profile_stop(&rig);
 	CHECK(counts.threads == 0 && counts.refused == 0);
-	profile_end(&rig);
 }
 
 static void *come_and_leave(void *arg)
@@ -615,11 +581,10 @@ static void *come_and_leave(void *arg)
 
 /* A thread leaves while the rings are emptied. The thread's sampler goes at the next emptying, when
  * the last sample has been seen. */
-TEST(thread_that_leaves_waits_while_rings_are_emptied)
+TEST_PROFILE(thread_that_leaves_waits_while_rings_are_emptied)
 {
 	struct leaving l = {0};
 	pthread_t thread;
-	profile_begin(&rig, STAGE_POLLS);
 	profile_start_still(&rig, 0);
 	struct ch__profiler *p = profile_running(&rig);
 	CHECK_EQ(pthread_create(&thread, NULL, come_and_leave, &l), 0);
@@ -635,7 +600,6 @@ TEST(thread_that_leaves_waits_while_rings_are_emptied)
 	CHECK(s->slot == slot);
 	ch__profile_unlock(p);
 	CHECK_EQ(pthread_join(thread, NULL), 0);
-	profile_end(&rig);
 }
 
 /* A signal within another signal's handler takes no sample, and leaves the sampler to the other. */

@@ -13,10 +13,8 @@ static uint32_t granules_of(const struct pool_rig *rig)
 	return UINT32_C(1) << (rig->pool->page_log2 - 3);
 }
 
-TEST(reserve_puts_hot_up_and_cold_down_until_they_meet)
+TEST_POOL(reserve_puts_hot_up_and_cold_down_until_they_meet, POOL_BYTES)
 {
-	struct ch__pool_config config = rig_config(POOL_BYTES);
-	struct pool_rig rig = rig_create(&config);
 	uint32_t page = rig_take(&rig), hot, cold, base = page << rig.pool->page_log2;
 	uint32_t low = base, high = base + (1u << rig.pool->page_log2);
 	while (high - low >= 24) {
@@ -38,26 +36,20 @@ TEST(reserve_puts_hot_up_and_cold_down_until_they_meet)
 	CHECK(!ch__page_reserve(rig.pool, page, 0, 1, 0, &hot, &cold));
 	CHECK(!ch__page_reserve(rig.pool, page, UINT32_MAX, 0, 0, &hot, &cold));
 	CHECK(!ch__page_reserve(rig.pool, page, 0, UINT32_MAX - 6, 0, &hot, &cold));
-	rig_destroy(&rig);
 }
 
-TEST(reserve_of_a_pair_is_all_or_nothing)
+TEST_POOL(reserve_of_a_pair_is_all_or_nothing, POOL_BYTES)
 {
-	struct ch__pool_config config = rig_config(POOL_BYTES);
-	struct pool_rig rig = rig_create(&config);
 	uint32_t page = rig_take(&rig), hot, cold, page_bytes = 1u << rig.pool->page_log2;
 	CHECK(!ch__page_reserve(rig.pool, page, page_bytes, 8, 0, &hot, &cold));
 	CHECK_EQ(rig.pool->pages[page].used_granules, 0);
 	CHECK(ch__page_has_room(rig.pool, page, page_bytes - 8, 8));
 	CHECK(ch__page_reserve(rig.pool, page, page_bytes - 8, 8, 0, &hot, &cold));
 	CHECK_EQ(rig.pool->pages[page].used_granules, granules_of(&rig));
-	rig_destroy(&rig);
 }
 
-TEST(last_part_given_back_moves_the_cursor_back)
+TEST_POOL(last_part_given_back_moves_the_cursor_back, POOL_BYTES)
 {
-	struct ch__pool_config config = rig_config(POOL_BYTES);
-	struct pool_rig rig = rig_create(&config);
 	uint32_t page = rig_take(&rig), hot[3], cold[3];
 	for (unsigned i = 0; i < 3; i++)
 		CHECK(ch__page_reserve(rig.pool, page, 64, 16, 0, &hot[i], &cold[i]));
@@ -67,14 +59,11 @@ TEST(last_part_given_back_moves_the_cursor_back)
 	CHECK(ch__page_reserve(rig.pool, page, 64, 16, 0, &again_hot, &again_cold));
 	CHECK_EQ(again_hot, hot[2]);
 	CHECK_EQ(again_cold, cold[2]);
-	rig_destroy(&rig);
 }
 
 /* The first part to come back leaves the cursors where they were. */
-TEST(open_page_that_came_back_whole_is_served_whole)
+TEST_POOL(open_page_that_came_back_whole_is_served_whole, POOL_BYTES)
 {
-	struct ch__pool_config config = rig_config(POOL_BYTES);
-	struct pool_rig rig = rig_create(&config);
 	uint32_t page = rig_take(&rig), hot[2], cold[2];
 	for (unsigned i = 0; i < 2; i++)
 		CHECK(ch__page_reserve(rig.pool, page, 64, 16, 0, &hot[i], &cold[i]));
@@ -83,7 +72,6 @@ TEST(open_page_that_came_back_whole_is_served_whole)
 		ch__page_give_back(rig.pool, page, cold[i], 16);
 	}
 	CHECK(ch__page_reserve(rig.pool, page, granules_of(&rig) * 8, 0, 0, &hot[0], &cold[0]));
-	rig_destroy(&rig);
 }
 
 static void give_back_twice(void *arg)
@@ -96,21 +84,16 @@ static void give_back_twice(void *arg)
 	ch__page_give_back(rig->pool, page, hot, 64);
 }
 
-TEST(give_back_twice_panics)
+TEST_POOL(give_back_twice_panics, POOL_BYTES)
 {
-	struct ch__pool_config config = rig_config(POOL_BYTES);
-	struct pool_rig rig = rig_create(&config);
 	rig_follow_forks(&rig);
 	expect_signal(give_back_twice, &rig, CH_CHECK > 0 ? SIGABRT : 0);
-	rig_destroy(&rig);
 }
 
 /* While the page is empty, only what was noted can refuse. */
-TEST(page_is_not_searched_again_for_what_it_refused)
+TEST_POOL(page_is_not_searched_again_for_what_it_refused, POOL_BYTES)
 {
 	enum { HOT = 4, COLD = 2 };
-	struct ch__pool_config config = rig_config(POOL_BYTES);
-	struct pool_rig rig = rig_create(&config);
 	uint32_t page = rig_take(&rig);
 	rig.pool->pages[page].refused_hot = HOT;
 	rig.pool->pages[page].refused_cold = COLD;
@@ -122,14 +105,11 @@ TEST(page_is_not_searched_again_for_what_it_refused)
 	CHECK(!ch__page_has_room(rig.pool, page, 8, COLD * 8));
 	CHECK_EQ(rig.pool->pages[page].refused_hot, 1);
 	CHECK_EQ(rig.pool->pages[page].refused_cold, 0);
-	rig_destroy(&rig);
 }
 
 /* A page that refused ten granules is not searched for four, where the largest hole has three. */
-TEST(page_that_refuses_notes_the_largest_of_its_holes)
+TEST_POOL(page_that_refuses_notes_the_largest_of_its_holes, POOL_BYTES)
 {
-	struct ch__pool_config config = rig_config(POOL_BYTES);
-	struct pool_rig rig = rig_create(&config);
 	uint32_t page = rig_take(&rig);
 	const struct ch__page *record = &rig.pool->pages[page];
 	uintptr_t all = rig_reserve(&rig, page, granules_of(&rig) * 8);
@@ -148,7 +128,6 @@ TEST(page_that_refuses_notes_the_largest_of_its_holes)
 	CHECK(ch__page_has_room(rig.pool, page, 24, 0));
 	rig_give_back(&rig, all + 8 * 32, 8);
 	CHECK(!ch__page_refuses(record, 80, 0));
-	rig_destroy(&rig);
 }
 
 /* --- holes of the exact size --- */
@@ -179,11 +158,9 @@ static void fill_hole(const struct pool_rig *rig, uint32_t page, uint32_t at, ui
 		ch__page_give_back(pool, page, cold, cold_bytes);
 }
 
-TEST(hole_of_just_the_size_is_found_at_either_end_of_a_page)
+TEST_POOL(hole_of_just_the_size_is_found_at_either_end_of_a_page, POOL_BYTES)
 {
 	enum { LONGEST = 130 };
-	struct ch__pool_config config = rig_config(POOL_BYTES);
-	struct pool_rig rig = rig_create(&config);
 	uint32_t page = rig_take(&rig), granules = granules_of(&rig);
 	uint32_t base = page << rig.pool->page_log2, hot, cold;
 	for (uint32_t n = 1; n <= LONGEST; n++)
@@ -212,7 +189,6 @@ TEST(hole_of_just_the_size_is_found_at_either_end_of_a_page)
 						   (size_t)(granules - end) * CH__GRANULE_BYTES);
 			CHECK_EQ(rig.pool->pages[page].used_granules, 0);
 		}
-	rig_destroy(&rig);
 }
 
 /* --- random pairs against a byte map --- */
@@ -260,11 +236,9 @@ static void drop_random_part(struct pool_rig *rig, uint32_t page, struct test_ra
 
 /* Cold parts of which most comes back lie one behind the other, and the last one borders the hot
  * parts. Without spare bytes parts of the same size would lie a whole part apart. */
-TEST(cold_parts_lie_behind_each_other_where_the_rest_of_one_came_back)
+TEST_POOL(cold_parts_lie_behind_each_other_where_the_rest_of_one_came_back, POOL_BYTES)
 {
 	enum { ASKED = 1024, USED = 64, HOT = 64 };
-	struct ch__pool_config config = rig_config(POOL_BYTES);
-	struct pool_rig rig = rig_create(&config);
 	uint32_t page = rig_take(&rig), hot, cold, before = 0, count = 0, behind = 0;
 	uint32_t end = (page + 1) << rig.pool->page_log2;
 	while (ch__page_reserve(rig.pool, page, HOT, ASKED, 3 * ASKED, &hot, &cold)) {
@@ -279,13 +253,10 @@ TEST(cold_parts_lie_behind_each_other_where_the_rest_of_one_came_back)
 	CHECK(behind >= count - 1 - page_bytes / ASKED / 2);
 	if (page_bytes > 4096)
 		CHECK(count * (HOT + USED) > page_bytes / 2);
-	rig_destroy(&rig);
 }
 
-TEST(random_pairs_never_overlap_and_fail_only_without_a_hole)
+TEST_POOL(random_pairs_never_overlap_and_fail_only_without_a_hole, POOL_BYTES)
 {
-	struct ch__pool_config config = rig_config(POOL_BYTES);
-	struct pool_rig rig = rig_create(&config);
 	struct test_random random = test_random_new();
 	uint32_t page = rig_take(&rig), granules = granules_of(&rig),
 		 base = page << rig.pool->page_log2;
@@ -332,15 +303,13 @@ TEST(random_pairs_never_overlap_and_fail_only_without_a_hole)
 		used += model[i];
 	CHECK_EQ(used, record->used_granules);
 	CHECK(failures > 0 && single_failures > 0);
-	rig_destroy(&rig);
 }
 
 /* --- starts --- */
 
 TEST(find_start_gives_the_last_start_at_or_below_in_its_page)
 {
-	struct ch__pool_config config = rig_config(POOL_BYTES);
-	struct pool_rig rig = rig_create(&config);
+	struct pool_rig rig = rig_start(POOL_BYTES);
 	struct test_random random = test_random_new();
 	uint32_t page_bytes = 1u << rig.pool->page_log2, page = 3, base = page * page_bytes;
 	ch__page_set_start(rig.pool, base - 8); /* the page before must not answer */
@@ -395,10 +364,8 @@ static void *toggle(void *arg)
 	return NULL;
 }
 
-TEST(threads_change_starts_of_one_word_at_once)
+TEST_POOL(threads_change_starts_of_one_word_at_once, POOL_BYTES)
 {
-	struct ch__pool_config config = rig_config(POOL_BYTES);
-	struct pool_rig rig = rig_create(&config);
 	pthread_barrier_t both;
 	struct toggler one = {rig.pool, 0, 16, &both}, other = {rig.pool, 8, 24, &both};
 	CHECK_EQ(pthread_barrier_init(&both, NULL, 2), 0);
@@ -406,25 +373,19 @@ TEST(threads_change_starts_of_one_word_at_once)
 	CHECK_EQ(pthread_create(&thread, NULL, toggle, &other), 0);
 	toggle(&one);
 	CHECK_EQ(pthread_join(thread, NULL), 0);
-	rig_destroy(&rig);
 }
 
 /* The bitmap's words of a page are counted from the pool's first page on. */
-TEST(find_start_stays_in_a_page_far_up)
+TEST_POOL(find_start_stays_in_a_page_far_up, 16 << 20)
 {
 	enum { FAR_UP = 8 << 20 };
-	struct ch__pool_config config = rig_config(2 * FAR_UP);
-	struct pool_rig rig = rig_create(&config);
 	ch__page_set_start(rig.pool, FAR_UP - 8);
 	CHECK_EQ(ch__page_find_start(rig.pool, FAR_UP), UINT32_MAX);
 	ch__page_clear_start(rig.pool, FAR_UP - 8);
-	rig_destroy(&rig);
 }
 
-TEST(find_start_crosses_the_pages_of_a_span)
+TEST_POOL(find_start_crosses_the_pages_of_a_span, POOL_BYTES)
 {
-	struct ch__pool_config config = rig_config(POOL_BYTES);
-	struct pool_rig rig = rig_create(&config);
 	uint32_t page_log2 = rig.pool->page_log2, first = ch__pool_take_span(rig.pool, 3, 1);
 	CHECK(first != CH__PAGE_NONE);
 	uint32_t start = first << page_log2,
@@ -439,16 +400,13 @@ TEST(find_start_crosses_the_pages_of_a_span)
 	ch__page_clear_start(rig.pool, start);
 	ch__page_clear_start(rig.pool, cold);
 	ch__pool_release_span(rig.pool, first);
-	rig_destroy(&rig);
 }
 
 /* The block is found by its start in the first page, from its cold part, too. No word between is
  * looked at: starts that the case plants there are seen from nearby only. */
-TEST(find_start_passes_over_the_middle_of_a_large_span)
+TEST_POOL(find_start_passes_over_the_middle_of_a_large_span, 8 << 20)
 {
 	enum { SPAN = 4 << 20, COLD = 65535 * CH__GRANULE_BYTES };
-	struct ch__pool_config config = rig_config(2 * SPAN);
-	struct pool_rig rig = rig_create(&config);
 	uint32_t page_log2 = rig.pool->page_log2;
 	uint32_t first = ch__pool_take_span(rig.pool, SPAN >> page_log2, 1);
 	CHECK(first != CH__PAGE_NONE);
@@ -470,5 +428,4 @@ TEST(find_start_passes_over_the_middle_of_a_large_span)
 	ch__page_clear_start(rig.pool, planted);
 	ch__page_clear_start(rig.pool, end - COLD);
 	ch__pool_release_span(rig.pool, first);
-	rig_destroy(&rig);
 }

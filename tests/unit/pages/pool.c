@@ -171,8 +171,7 @@ static void fill_chunks(const struct pool_rig *rig, unsigned chunks, uint32_t *p
 
 TEST(mappings_are_never_writable_and_executable_and_trimmed_chunks_have_no_access)
 {
-	struct ch__pool_config config = rig_config(8 * MIB);
-	struct pool_rig rig = rig_create(&config);
+	struct pool_rig rig = rig_start(8 * MIB);
 	struct ch__pool *pool = rig.pool;
 	static uint32_t pages[4096], count;
 	uintptr_t chunk[3] = {pool->exec_base, pool->exec_base + MIB, pool->exec_base + 2 * MIB};
@@ -219,10 +218,8 @@ TEST(mappings_are_never_writable_and_executable_and_trimmed_chunks_have_no_acces
 
 /* --- lists --- */
 
-TEST(page_with_room_is_taken_again_after_a_thirty_second_of_it_came_free)
+TEST_POOL(page_with_room_is_taken_again_after_a_thirty_second_of_it_came_free, MIB)
 {
-	struct ch__pool_config config = rig_config(MIB);
-	struct pool_rig rig = rig_create(&config);
 	struct ch__pool *pool = rig.pool;
 	uint32_t page = rig_take(&rig), page_bytes = 1u << pool->page_log2, hot, cold;
 	uint32_t enough = page_bytes / 32, parts = page_bytes / 8;
@@ -247,13 +244,10 @@ TEST(page_with_room_is_taken_again_after_a_thirty_second_of_it_came_free)
 	CHECK(!ch__page_reserve(pool, page, enough, 0, 0, &hot, &cold));
 	ch__pool_retire_page(pool, page);
 	CHECK_EQ(pool->pages[page].state, CH__PAGE_FULL);
-	rig_destroy(&rig);
 }
 
-TEST(page_becomes_free_with_its_last_granule)
+TEST_POOL(page_becomes_free_with_its_last_granule, MIB)
 {
-	struct ch__pool_config config = rig_config(MIB);
-	struct pool_rig rig = rig_create(&config);
 	struct ch__pool *pool = rig.pool;
 	uint32_t page = rig_take(&rig);
 	uintptr_t a = rig_reserve(&rig, page, 97), b = rig_reserve(&rig, page, 200);
@@ -270,13 +264,10 @@ TEST(page_becomes_free_with_its_last_granule)
 	CHECK(!ch__pool_note_freed(pool, page));
 	CHECK_EQ(pool->pages[page].state, CH__PAGE_FREE);
 	CHECK_EQ(pool->pages_used, 0);
-	rig_destroy(&rig);
 }
 
-TEST(full_pool_says_so_and_serves_again)
+TEST_POOL(full_pool_says_so_and_serves_again, MIB / 2)
 {
-	struct ch__pool_config config = rig_config(MIB / 2);
-	struct pool_rig rig = rig_create(&config);
 	uint32_t pages = rig.pool->page_count;
 	for (uint32_t i = 0; i < pages; i++)
 		CHECK_EQ(rig_take(&rig), i);
@@ -289,7 +280,6 @@ TEST(full_pool_says_so_and_serves_again)
 	ch__pool_retire_page(rig.pool, 2);
 	CHECK_EQ(rig_take(&rig), 5); /* first in, first out */
 	CHECK_EQ(rig_take(&rig), 2);
-	rig_destroy(&rig);
 }
 
 /* Five places of which none is far from the others are not random. */
@@ -313,10 +303,8 @@ TEST(write_views_lie_at_random_places)
 }
 
 /* A hole of less than 1/32 lists no page. */
-TEST(page_taken_in_need_is_of_the_frame_number_that_asks)
+TEST_POOL(page_taken_in_need_is_of_the_frame_number_that_asks, MIB)
 {
-	struct ch__pool_config config = rig_config(MIB);
-	struct pool_rig rig = rig_create(&config);
 	uint32_t page = rig_take(&rig), parts = (1u << rig.pool->page_log2) / 8, hot, cold;
 	uintptr_t first = rig_reserve(&rig, page, 8);
 	for (uint32_t i = 1; i < parts; i++)
@@ -328,14 +316,11 @@ TEST(page_taken_in_need_is_of_the_frame_number_that_asks)
 	CHECK_EQ(ch__pool_take_page_in_need(rig.pool, 1, 8, 0), CH__PAGE_NONE);
 	CHECK_EQ(ch__pool_take_page_in_need(rig.pool, 0, 8, 0), page);
 	CHECK_EQ(rig_reserve(&rig, page, 8), first);
-	rig_destroy(&rig);
 }
 
 /* A collection would help: as many pages in a row have memory. */
-TEST(memory_refused_beside_as_much_memory_is_a_full_pool)
+TEST_POOL(memory_refused_beside_as_much_memory_is_a_full_pool, MIB)
 {
-	struct ch__pool_config config = rig_config(MIB);
-	struct pool_rig rig = rig_create(&config);
 	rig_take(&rig);
 	uint32_t had = rig.pool->inner->chunks[0].pages;
 	ch__os_pretended.commit_error = ENOSPC;
@@ -345,13 +330,10 @@ TEST(memory_refused_beside_as_much_memory_is_a_full_pool)
 	CHECK_EQ(errno, ENOSPC);
 	ch__os_pretended.commit_error = 0;
 	CHECK_EQ(ch__pool_take_span(rig.pool, had + 1, 0), 1);
-	rig_destroy(&rig);
 }
 
-TEST(span_is_a_run_of_free_pages_and_comes_back)
+TEST_POOL(span_is_a_run_of_free_pages_and_comes_back, 4 * MIB)
 {
-	struct ch__pool_config config = rig_config(4 * MIB);
-	struct pool_rig rig = rig_create(&config);
 	struct ch__pool *pool = rig.pool;
 	uint32_t one = rig_take(&rig), all = pool->page_count;
 	CHECK_EQ(ch__pool_take_span(pool, all, 0), CH__PAGE_NONE);
@@ -373,7 +355,6 @@ TEST(span_is_a_run_of_free_pages_and_comes_back)
 	CHECK_EQ(ch__pool_take_span(pool, all, 0), 0);
 	rig_check(&rig);
 	ch__pool_release_span(pool, 0);
-	rig_destroy(&rig);
 }
 
 /* --- traps --- */
@@ -384,10 +365,8 @@ static void call_address(void *address)
 }
 
 /* Takes and releases a span from behind the first page to the end of a chunk. */
-TEST(one_chunk_that_comes_and_goes_stays_and_two_do_not)
+TEST_POOL(one_chunk_that_comes_and_goes_stays_and_two_do_not, 64 << 20)
 {
-	struct ch__pool_config config = rig_config(64 << 20);
-	struct pool_rig rig = rig_create(&config);
 	struct ch__pool *pool = rig.pool;
 	uint32_t a_chunk = pool->page_count / pool->chunk_count;
 	(void)rig_reserve(&rig, rig_take(&rig), 16);
@@ -401,13 +380,10 @@ TEST(one_chunk_that_comes_and_goes_stays_and_two_do_not)
 		CHECK_EQ(unused, chunks);
 		CHECK_EQ(atomic_load(&pool->wants_trim), chunks > 1);
 	}
-	rig_destroy(&rig);
 }
 
-TEST(unused_bytes_trap_at_every_offset)
+TEST_POOL(unused_bytes_trap_at_every_offset, 64 << 10)
 {
-	struct ch__pool_config config = rig_config(64 << 10);
-	struct pool_rig rig = rig_create(&config);
 	struct ch__pool *pool = rig.pool;
 	uint32_t page = rig_take(&rig), page_bytes = 1u << pool->page_log2;
 	uintptr_t base = pool->exec_base + ((uintptr_t)page << pool->page_log2);
@@ -424,7 +400,6 @@ TEST(unused_bytes_trap_at_every_offset)
 	rig_give_back(&rig, code, 64);
 	for (uint32_t at = 0; at < 64; at += unit)
 		expect_signal(call_address, (void *)(code + at), SIGTRAP);
-	rig_destroy(&rig);
 }
 
 /* --- PR_SET_MDWE: no mapping may gain execution by mprotect --- */
@@ -674,8 +649,7 @@ TEST(address_that_is_dropped_on_the_way_is_not_insisted_on)
 	errno = 0;
 	CHECK(!ch__os_reserve_at(at, bytes));
 	CHECK_EQ(errno, EEXIST);
-	struct ch__pool_config config = rig_config(1 << 20);
-	struct pool_rig rig = rig_create(&config);
+	struct pool_rig rig = rig_start(1 << 20);
 	rig_destroy(&rig);
 	CHECK(addresses_dropped);
 	if (insisted)

@@ -71,10 +71,12 @@ TEST(procmem_for_forks_takes_large_pages)
 	rig_destroy(&rig);
 }
 
-TEST(procmem_has_no_other_address_of_its_code)
+#define TEST_PROCMEM(name)                                                                  \
+	TEST_WITH(name, struct pool_rig, rig,                                               \
+		  (skip_without_procmem(), create_as(CH_BACKEND_PROCMEM)), rig_destroy(&rig))
+
+TEST_PROCMEM(procmem_has_no_other_address_of_its_code)
 {
-	skip_without_procmem();
-	struct pool_rig rig = create_as(CH_BACKEND_PROCMEM);
 	uintptr_t code = rig_reserve(&rig, rig_take(&rig), 16);
 	rig_write(&rig, code, 1);
 	check_mapping(code, "r-xp");
@@ -85,7 +87,6 @@ TEST(procmem_has_no_other_address_of_its_code)
 	ch__pool_sync(rig.pool, code, bytes);
 	CHECK_EQ(rig_call(code), 2);
 	check_mapping(code, "r-xp");
-	rig_destroy(&rig);
 }
 
 TEST(words_beside_a_pool_of_procmem_go_with_it)
@@ -120,11 +121,9 @@ TEST(views_of_procmem_are_within_reach_of_a_lead_at_a_random_distance)
 
 /* --- memory in use --- */
 
-TEST(write_of_what_is_there_keeps_pages_shared_procmem)
+TEST_PROCMEM(write_of_what_is_there_keeps_pages_shared_procmem)
 {
 	enum { CHUNK_PAGES = 128 };
-	skip_without_procmem();
-	struct pool_rig rig = create_as(CH_BACKEND_PROCMEM);
 	struct ch__pool *pool = rig.pool;
 	uint32_t pages = (uint32_t)(CHUNK_PAGES * 4096) >> pool->page_log2;
 	uint32_t span = ch__pool_take_span(pool, pages, 0);
@@ -143,13 +142,10 @@ TEST(write_of_what_is_there_keeps_pages_shared_procmem)
 	}
 	ch__pool_fork_parent(pool);
 	expect_exit(pid, 0);
-	rig_destroy(&rig);
 }
 
-TEST(chunks_that_are_given_up_have_no_memory_procmem)
+TEST_PROCMEM(chunks_that_are_given_up_have_no_memory_procmem)
 {
-	skip_without_procmem();
-	struct pool_rig rig = create_as(CH_BACKEND_PROCMEM);
 	struct ch__pool *pool = rig.pool;
 	size_t chunk_bytes = (size_t)1 << pool->chunk_log2;
 	uintptr_t second = pool->exec_base + chunk_bytes;
@@ -164,7 +160,6 @@ TEST(chunks_that_are_given_up_have_no_memory_procmem)
 	/* The copy is one mapping: the first chunk stays, for the next block. */
 	uintptr_t copy = (uintptr_t)ch__pool_write(pool, pool->exec_base);
 	CHECK(private_kib(copy, pool_bytes) <= (chunk_bytes + pool->runtime_bytes) >> 10);
-	rig_destroy(&rig);
 }
 
 /* The page has three mappings, since a word was stored where threads may run the bytes. At the
@@ -233,11 +228,9 @@ TEST(page_that_kept_a_part_of_its_execute_access_gets_all_back_procmem)
 	CHECK(is_refused);
 }
 
-TEST(code_that_is_refused_its_place_leaves_no_mapping_procmem)
+TEST_PROCMEM(code_that_is_refused_its_place_leaves_no_mapping_procmem)
 {
 	enum { TIMES = 64, BYTES = 1 << 20, THE_MOVE = 3 };
-	skip_without_procmem();
-	struct pool_rig rig = create_as(CH_BACKEND_PROCMEM);
 	uint32_t first = ch__pool_take_span(rig.pool, BYTES >> rig.pool->page_log2, 0);
 	CHECK(first != CH__PAGE_NONE && ch__pool_lend_span(rig.pool, first, CH__SPAN_IN_PLACE));
 	size_t before = mapped_bytes();
@@ -248,7 +241,6 @@ TEST(code_that_is_refused_its_place_leaves_no_mapping_procmem)
 	}
 	CHECK(mapped_bytes() < before + TIMES / 4 * BYTES);
 	CHECK(ch__pool_land_span(rig.pool, first, 0));
-	rig_destroy(&rig);
 }
 
 /* --- extent of a write --- */
@@ -276,10 +268,8 @@ static void expect_written(const struct words *w, size_t from, size_t to)
 }
 
 /* Neighbours of the synced words may be half written; their writer syncs them later. */
-TEST(sync_carries_over_the_words_that_it_touches_and_no_others)
+TEST_PROCMEM(sync_carries_over_the_words_that_it_touches_and_no_others)
 {
-	skip_without_procmem();
-	struct pool_rig rig = create_as(CH_BACKEND_PROCMEM);
 	struct words w = {.pool = rig.pool};
 	w.at = (rig_reserve(&rig, rig_take(&rig), sizeof w.before + 8) + 7) & ~(uintptr_t)7;
 	for (size_t i = 0; i < WORDS; i++)
@@ -293,7 +283,6 @@ TEST(sync_carries_over_the_words_that_it_touches_and_no_others)
 			ch__pool_sync(w.pool, w.at + from, to - from);
 			expect_written(&w, from, to);
 		}
-	rig_destroy(&rig);
 }
 
 static void nothing_between(const void *to)
@@ -302,10 +291,8 @@ static void nothing_between(const void *to)
 }
 
 /* A kernel may take fewer bytes than given. */
-TEST(what_is_carried_over_in_pieces_is_whole)
+TEST_PROCMEM(what_is_carried_over_in_pieces_is_whole)
 {
-	skip_without_procmem();
-	struct pool_rig rig = create_as(CH_BACKEND_PROCMEM);
 	struct words w = {.pool = rig.pool};
 	w.at = (rig_reserve(&rig, rig_take(&rig), sizeof w.before + 8) + 7) & ~(uintptr_t)7;
 	for (size_t i = 0; i < WORDS; i++)
@@ -315,7 +302,6 @@ TEST(what_is_carried_over_in_pieces_is_whole)
 	ch__pool_sync(w.pool, w.at, sizeof w.after);
 	ch__os_pretended.between_bytes = NULL;
 	expect_written(&w, 0, sizeof w.after);
-	rig_destroy(&rig);
 }
 
 /* --- the file --- */
@@ -341,11 +327,9 @@ static int lose_file(const struct pool_rig *rig, const char *other)
 	return fd;
 }
 
-TEST(lost_file_is_opened_again)
+TEST_PROCMEM(lost_file_is_opened_again)
 {
 	static const char *const others[] = {NULL, "/dev/null", "/dev/zero"};
-	skip_without_procmem();
-	struct pool_rig rig = create_as(CH_BACKEND_PROCMEM);
 	uintptr_t code = rig_reserve(&rig, rig_take(&rig), 16);
 	for (uint32_t i = 0; i < sizeof others / sizeof *others; i++) {
 		int fd = lose_file(&rig, others[i]);
@@ -354,15 +338,12 @@ TEST(lost_file_is_opened_again)
 			FAIL("a write went to a file that is not the process's memory");
 		CHECK(!others[i] || fcntl(fd, F_GETFD) >= 0);
 	}
-	rig_destroy(&rig);
 }
 
 /* The thread that opens the file may be stopped by a collection that writes code. The case takes
  * the word of the lock itself. */
-TEST(lost_file_is_awaited_from_no_thread)
+TEST_PROCMEM(lost_file_is_awaited_from_no_thread)
 {
-	skip_without_procmem();
-	struct pool_rig rig = create_as(CH_BACKEND_PROCMEM);
 	uintptr_t code = rig_reserve(&rig, rig_take(&rig), 16);
 	_Atomic(uint32_t) *word = &rig.pool->inner->views.opening->word;
 	lose_file(&rig, NULL);
@@ -374,7 +355,6 @@ TEST(lost_file_is_awaited_from_no_thread)
 	atomic_store(word, CH__LOCK_FREE);
 	rig_write(&rig, code, 6);
 	CHECK_EQ(rig_call(code), 6);
-	rig_destroy(&rig);
 }
 
 static void make_code_alone(void)
@@ -535,10 +515,8 @@ TEST(file_of_the_program_at_the_number_of_a_memfd_is_left_alone)
 }
 
 /* The check looks at the running bytes, not only at the copy. */
-TEST(check_finds_free_code_that_is_no_trap)
+TEST_PROCMEM(check_finds_free_code_that_is_no_trap)
 {
-	skip_without_procmem();
-	struct pool_rig rig = create_as(CH_BACKEND_PROCMEM);
 	uint8_t zeros[CH__GRANULE_BYTES] = {0};
 	char reason[160];
 	uint32_t page = rig_take(&rig);
@@ -549,7 +527,6 @@ TEST(check_finds_free_code_that_is_no_trap)
 		FAIL("free code that is no trap is not found");
 	/* The sync makes the bytes equal to the copy. */
 	ch__pool_sync(rig.pool, (uintptr_t)free_code, sizeof zeros);
-	rig_destroy(&rig);
 }
 
 /* --- exchanged pages --- */
@@ -574,10 +551,8 @@ static void *exchange(void *arg)
 }
 
 /* The new page holds words that others published after the copy was made. */
-TEST(word_that_is_published_beside_an_exchange_of_its_page_is_there)
+TEST_PROCMEM(word_that_is_published_beside_an_exchange_of_its_page_is_there)
 {
-	skip_without_procmem();
-	struct pool_rig rig = create_as(CH_BACKEND_PROCMEM);
 	uintptr_t at = rig_reserve(&rig, rig_take(&rig), 64) & ~(uintptr_t)7;
 	struct exchange x = {.pool = rig.pool, .exchanged = at + 8, .published = at + 16};
 	pthread_t thread;
@@ -590,7 +565,6 @@ TEST(word_that_is_published_beside_an_exchange_of_its_page_is_there)
 			CHECK_EQ(*(const volatile uint64_t *)x.published, word);
 	}
 	CHECK_EQ(pthread_join(thread, NULL), 0);
-	rig_destroy(&rig);
 }
 
 static _Atomic(int) publisher;
@@ -606,10 +580,8 @@ static void *publish(void *arg)
 }
 
 /* The exchange may have copied the page already. */
-TEST(word_waits_for_the_exchange_that_has_begun)
+TEST_PROCMEM(word_waits_for_the_exchange_that_has_begun)
 {
-	skip_without_procmem();
-	struct pool_rig rig = create_as(CH_BACKEND_PROCMEM);
 	uintptr_t at = rig_reserve(&rig, rig_take(&rig), 64) & ~(uintptr_t)7;
 	struct exchange x = {.pool = rig.pool, .published = at + 16};
 	_Atomic(uint32_t) *exchanges = rig.pool->inner->views.exchanges;
@@ -625,7 +597,6 @@ TEST(word_waits_for_the_exchange_that_has_begun)
 	atomic_fetch_add(exchanges, 1);
 	CHECK_EQ(pthread_join(thread, NULL), 0);
 	CHECK_EQ(*(const volatile uint64_t *)x.published, 0x1234567);
-	rig_destroy(&rig);
 }
 
 /* --- when code can no longer be written --- */
@@ -639,10 +610,8 @@ static void write_without_file(void *arg)
 }
 
 /* Otherwise the old code would run on. */
-TEST(write_that_the_system_refuses_ends_the_process)
+TEST_PROCMEM(write_that_the_system_refuses_ends_the_process)
 {
-	skip_without_procmem();
-	struct pool_rig rig = create_as(CH_BACKEND_PROCMEM);
 	char text[400];
 	uintptr_t code = rig_reserve(&rig, rig_take(&rig), 16);
 	rig_write(&rig, code, 1);
@@ -650,7 +619,6 @@ TEST(write_that_the_system_refuses_ends_the_process)
 	if (!strstr(text, "the system does not let code be written any more"))
 		FAIL("the panic says \"%s\"", text);
 	CHECK_EQ(rig_call(code), 1);
-	rig_destroy(&rig);
 }
 
 static void sync_two_pages(void *at)

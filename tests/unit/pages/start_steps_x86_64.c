@@ -61,8 +61,7 @@ static void clear_own(void)
 
 TEST(start_of_one_thread_is_not_lost_to_a_neighbour_of_another)
 {
-	struct ch__pool_config config = rig_config(1 << 20);
-	struct pool_rig rig = rig_create(&config);
+	struct pool_rig rig = rig_start(1 << 20);
 	pthread_barrier_t end;
 	pthread_t thread;
 	pool = rig.pool;
@@ -106,8 +105,7 @@ static void free_empty(int signal)
 
 static void free_twice(void)
 {
-	struct ch__pool_config config = rig_config(1 << 20);
-	struct pool_rig rig = rig_create(&config);
+	struct pool_rig rig = rig_start(1 << 20);
 	pool = rig.pool;
 	CHECK(signal(SIGTRAP, free_empty) != SIG_ERR);
 	for (int n = 0; left < 0; n++) {

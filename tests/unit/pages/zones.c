@@ -57,11 +57,20 @@ static uint32_t take(const struct pool_rig *rig, uint8_t frame)
 	return page;
 }
 
-TEST(pages_of_two_zones_share_no_chunk)
+#define TEST_ZONES(name, pool_bytes)                                     \
+	static void body_##name(struct pool_rig, struct heard *);        \
+	TEST(name)                                                       \
+	{                                                                \
+		struct heard heard = {.count = 0};                       \
+		struct pool_rig rig;                                     \
+		zone_rig(&rig, pool_bytes, &heard);                      \
+		body_##name(rig, &heard);                                \
+		rig_destroy(&rig);                                       \
+	}                                                                \
+	static void body_##name(struct pool_rig rig, __attribute__((unused)) struct heard *heard)
+
+TEST_ZONES(pages_of_two_zones_share_no_chunk, 8 * MIB)
 {
-	struct heard heard = {.count = 0};
-	struct pool_rig rig;
-	zone_rig(&rig, 8 * MIB, &heard);
 	uint32_t a = take(&rig, PAGES_FRAME), b = take(&rig, SLOTS_FRAME),
 		 c = take(&rig, OWN_FRAME), d = take(&rig, OTHER_PAGES_FRAME);
 	CHECK(chunk_of_page(&rig, a) != chunk_of_page(&rig, b));
@@ -72,36 +81,31 @@ TEST(pages_of_two_zones_share_no_chunk)
 	CHECK_EQ(chunk_of_page(&rig, take(&rig, OWN_FRAME)), chunk_of_page(&rig, c));
 	CHECK_EQ(chunk_of_page(&rig, take(&rig, SLOTS_FRAME)), chunk_of_page(&rig, b));
 	CHECK_EQ(rig_chunks(&rig), 3);
-	CHECK_EQ(heard.count, 0);
-	rig_destroy(&rig);
+	CHECK_EQ(heard->count, 0);
 }
 
-TEST(chunk_without_a_used_page_changes_its_zone_and_that_is_heard)
+TEST_ZONES(chunk_without_a_used_page_changes_its_zone_and_that_is_heard, 8 * MIB)
 {
-	struct heard heard = {.count = 0};
-	struct pool_rig rig;
-	zone_rig(&rig, 8 * MIB, &heard);
 	uint32_t page = take(&rig, PAGES_FRAME);
 	ch__pool_retire_page(rig.pool, page); /* FREE: the page has no block */
-	CHECK_EQ(heard.count, 0);
+	CHECK_EQ(heard->count, 0);
 	page = take(&rig, PAGES_FRAME);
-	CHECK_EQ(heard.count, 0); /* the same zone again */
+	CHECK_EQ(heard->count, 0); /* the same zone again */
 	ch__pool_retire_page(rig.pool, page);
 	uint32_t own = take(&rig, OWN_FRAME);
-	CHECK_EQ(heard.count, 1);
-	CHECK_EQ(heard.chunks[0], chunk_of_page(&rig, own));
+	CHECK_EQ(heard->count, 1);
+	CHECK_EQ(heard->chunks[0], chunk_of_page(&rig, own));
 	CHECK_EQ(rig_chunks(&rig), 1);
 	rig_check(&rig);
 	uint32_t other = take(&rig, PAGES_FRAME); /* the chunk is in use, so take another */
 	CHECK(chunk_of_page(&rig, other) != chunk_of_page(&rig, own));
-	CHECK_EQ(heard.count, 1);
+	CHECK_EQ(heard->count, 1);
 	ch__pool_retire_page(rig.pool, own);
 	rig_check(&rig);
 	/* The loss of a chunk's memory is heard at once. */
 	ch__pool_retire_page(rig.pool, other);
 	ch__pool_trim(rig.pool);
-	CHECK_EQ(heard.count, 2);
-	rig_destroy(&rig);
+	CHECK_EQ(heard->count, 2);
 }
 
 /* A chunk's first memory is used up: more of the chunk gets memory, though an unused chunk of
@@ -134,11 +138,8 @@ TEST(zone_widens_its_own_chunk_before_it_takes_an_unused_one)
 	widen(true);
 }
 
-TEST(chunk_gets_four_times_as_much_memory_as_before)
+TEST_ZONES(chunk_gets_four_times_as_much_memory_as_before, 2 * MIB)
 {
-	struct heard heard = {.count = 0};
-	struct pool_rig rig;
-	zone_rig(&rig, 2 * MIB, &heard);
 	for (uint32_t had = 0, all = chunk_pages(&rig); had < all;) {
 		uint32_t next = had ? 4 * had : (64u << 10) >> rig.pool->page_log2;
 		while (rig.pool->pages_used <= had)
@@ -146,23 +147,18 @@ TEST(chunk_gets_four_times_as_much_memory_as_before)
 		had = next < all ? next : all;
 		CHECK_EQ(rig.pool->pages_committed, had);
 	}
-	rig_destroy(&rig);
 }
 
 /* A chunk's first memory has one page less than the span. */
-TEST(span_lies_in_an_unused_chunk_with_memory_before_a_chunk_gets_more)
+TEST_ZONES(span_lies_in_an_unused_chunk_with_memory_before_a_chunk_gets_more, 2 * MIB)
 {
-	struct heard heard = {.count = 0};
-	struct pool_rig rig;
-	zone_rig(&rig, 2 * MIB, &heard);
 	CHECK_EQ(take(&rig, PAGES_FRAME), 0);
 	uint32_t had = rig.pool->pages_committed;
 	ch__pool_retire_page(rig.pool, take(&rig, OWN_FRAME));
 	CHECK_EQ(rig.pool->pages_committed, 2 * had);
 	CHECK_EQ(ch__pool_take_span(rig.pool, had, PAGES_FRAME), chunk_pages(&rig));
 	CHECK_EQ(rig.pool->pages_committed, 2 * had);
-	CHECK_EQ(heard.count, 1);
-	rig_destroy(&rig);
+	CHECK_EQ(heard->count, 1);
 }
 
 /* The system takes no access away, or no memory: until it takes both, the bytes are traps. */
@@ -206,11 +202,8 @@ TEST(memory_that_the_system_did_not_take_is_offered_again_by_the_next_trim)
 }
 
 /* A chunk with memory that lingered would never be room for a large block again. */
-TEST(chunk_that_the_system_did_not_take_is_used_again)
+TEST_ZONES(chunk_that_the_system_did_not_take_is_used_again, 2 * MIB)
 {
-	struct heard heard = {.count = 0};
-	struct pool_rig rig;
-	zone_rig(&rig, 2 * MIB, &heard);
 	const struct ch__chunk *chunks = rig.pool->inner->chunks;
 	uint32_t pages = 2 * chunk_pages(&rig);
 	uint32_t span = ch__pool_take_span(rig.pool, pages, OWN_FRAME);
@@ -221,14 +214,10 @@ TEST(chunk_that_the_system_did_not_take_is_used_again)
 	CHECK(chunks[1].lingers);
 	CHECK_EQ(ch__pool_take_span(rig.pool, pages, OWN_FRAME), span);
 	CHECK(!chunks[1].lingers);
-	rig_destroy(&rig);
 }
 
-TEST(page_with_room_is_not_given_to_another_zone)
+TEST_ZONES(page_with_room_is_not_given_to_another_zone, 2 * MIB)
 {
-	struct heard heard = {.count = 0};
-	struct pool_rig rig;
-	zone_rig(&rig, 2 * MIB, &heard);
 	uint32_t page = take(&rig, SLOTS_FRAME);
 	uintptr_t code = rig_reserve(&rig, page, 64);
 	ch__pool_retire_page(rig.pool, page);
@@ -242,18 +231,14 @@ TEST(page_with_room_is_not_given_to_another_zone)
 	rig_check(&rig);
 	/* The last used page goes: the whole chunk may serve other zones. */
 	rig_give_back(&rig, code, 64);
-	CHECK_EQ(heard.count, 0);
+	CHECK_EQ(heard->count, 0);
 	ch__pool_retire_page(rig.pool, page);
 	CHECK_EQ(chunk_of_page(&rig, take(&rig, PAGES_FRAME)), chunk_of_page(&rig, page));
-	CHECK_EQ(heard.count, 1);
-	rig_destroy(&rig);
+	CHECK_EQ(heard->count, 1);
 }
 
-TEST(span_crosses_chunks_of_its_own_zone_only)
+TEST_ZONES(span_crosses_chunks_of_its_own_zone_only, 4 * MIB)
 {
-	struct heard heard = {.count = 0};
-	struct pool_rig rig;
-	zone_rig(&rig, 4 * MIB, &heard);
 	uint32_t all = chunk_pages(&rig);
 	uint32_t low = take(&rig, PAGES_FRAME); /* chunk 0 */
 	CHECK_EQ(chunk_of_page(&rig, low), 0);
@@ -273,84 +258,66 @@ TEST(span_crosses_chunks_of_its_own_zone_only)
 	ch__pool_release_span(rig.pool, span);
 	rig_check(&rig);
 	/* Chunk 1 is wholly free and joins; chunk 2 holds a page. */
-	CHECK_EQ(heard.count, 0);
+	CHECK_EQ(heard->count, 0);
 	CHECK_EQ(ch__pool_take_span(rig.pool, 2 * all - 1, PAGES_FRAME), 1);
-	CHECK_EQ(heard.count, 1);
-	CHECK_EQ(heard.chunks[0], 1);
-	rig_destroy(&rig);
+	CHECK_EQ(heard->count, 1);
+	CHECK_EQ(heard->chunks[0], 1);
 }
 
-TEST(pool_of_one_chunk_serves_one_zone_at_a_time)
+TEST_ZONES(pool_of_one_chunk_serves_one_zone_at_a_time, MIB / 4)
 {
-	struct heard heard = {.count = 0};
-	struct pool_rig rig;
-	zone_rig(&rig, MIB / 4, &heard);
 	uint32_t page = take(&rig, PAGES_FRAME);
 	CHECK_EQ(ch__pool_take_page(rig.pool, OWN_FRAME), CH__PAGE_NONE);
 	CHECK_EQ(errno, 0);
 	CHECK_EQ(ch__pool_take_span(rig.pool, 1, OWN_FRAME), CH__PAGE_NONE);
 	ch__pool_retire_page(rig.pool, page);
 	CHECK_EQ(ch__pool_take_span(rig.pool, rig.pool->page_count, OWN_FRAME), 0);
-	CHECK_EQ(heard.count, 1);
+	CHECK_EQ(heard->count, 1);
 	CHECK_EQ(ch__pool_take_page(rig.pool, PAGES_FRAME), CH__PAGE_NONE);
 	ch__pool_release_span(rig.pool, 0);
 	take(&rig, PAGES_FRAME);
-	rig_destroy(&rig);
 }
 
-TEST(check_walk_sees_a_page_in_a_chunk_of_another_zone)
+TEST_ZONES(check_walk_sees_a_page_in_a_chunk_of_another_zone, 2 * MIB)
 {
-	struct heard heard = {.count = 0};
-	struct pool_rig rig;
-	zone_rig(&rig, 2 * MIB, &heard);
 	uint32_t page = take(&rig, PAGES_FRAME);
 	char reason[200];
 	rig.pool->pages[page].frame = OWN_FRAME;
 	CHECK(!ch__pool_check(rig.pool, reason, sizeof reason));
 	CHECK(strstr(reason, "another zone"));
 	rig.pool->pages[page].frame = PAGES_FRAME;
-	rig_destroy(&rig);
 }
 
-TEST(pages_of_code_in_place_are_for_any_use_afterwards)
+TEST_ZONES(pages_of_code_in_place_are_for_any_use_afterwards, 2 * MIB)
 {
-	struct heard heard = {.count = 0};
-	struct pool_rig rig;
-	zone_rig(&rig, 2 * MIB, &heard);
 	uint32_t span = ch__pool_take_span(rig.pool, 2, PAGES_FRAME);
 	CHECK(span != CH__PAGE_NONE);
 	CHECK(ch__pool_lend_span(rig.pool, span, CH__SPAN_IN_PLACE));
 	CHECK(ch__pool_land_span(rig.pool, span, 0));
 	ch__pool_release_span(rig.pool, span);
 	CHECK_EQ(ch__pool_span_use(rig.pool, span), CH__SPAN_CODE);
-	rig_destroy(&rig);
 }
 
 /* The system takes no execute access away and gives none back: the page waits, in the zone of the
  * kind that asked for it. */
-TEST(page_that_waits_for_the_system_is_of_the_zone_that_took_it)
+TEST_ZONES(page_that_waits_for_the_system_is_of_the_zone_that_took_it, 2 * MIB)
 {
-	struct heard heard = {.count = 0};
-	struct pool_rig rig;
-	zone_rig(&rig, 2 * MIB, &heard);
 	uint32_t page = take(&rig, PAGES_FRAME);
 	ch__pool_retire_page(rig.pool, page);
 	ch__os_fail_at(1, true);
 	CHECK_EQ(ch__pool_take_page(rig.pool, DATA_FRAME), CH__PAGE_NONE);
 	CHECK(errno != 0);
 	ch__os_fail_at(0, false);
-	CHECK_EQ(heard.count, 1); /* the chunk of code serves data */
+	CHECK_EQ(heard->count, 1); /* the chunk of code serves data */
 	CHECK_EQ(rig.pool->inner->spans_retired, 1);
 	rig_check(&rig);
 	CHECK(ch__pool_retry_retired(rig.pool));
-	rig_destroy(&rig);
 }
 
 /* The room itself would leave no memory. */
 TEST(memory_behind_a_room_counts_as_memory_that_code_could_leave)
 {
-	struct ch__pool_config config = rig_config(8 * MIB);
-	struct pool_rig rig = rig_create(&config);
+	struct pool_rig rig = rig_start(8 * MIB);
 	uint32_t room = ch__pool_take_room(rig.pool, 2 * ch__pool_chunk_pages(rig.pool), 0);
 	if (room == CH__PAGE_NONE)
 		skip("no rooms in private memory, under a translator or a limit of address space");
@@ -366,11 +333,8 @@ TEST(memory_behind_a_room_counts_as_memory_that_code_could_leave)
 }
 
 /* Nobody refused memory: with the pages that wait there would be too few, too. */
-TEST(pool_without_room_has_no_error_of_a_span_that_waits_for_the_system)
+TEST_ZONES(pool_without_room_has_no_error_of_a_span_that_waits_for_the_system, 2 * MIB)
 {
-	struct heard heard = {.count = 0};
-	struct pool_rig rig;
-	zone_rig(&rig, 2 * MIB, &heard);
 	uint32_t span = ch__pool_take_span(rig.pool, 2, OWN_FRAME);
 	CHECK(ch__pool_lend_span(rig.pool, span, CH__SPAN_DATA));
 	ch__os_fail_at(1, true);
@@ -381,15 +345,11 @@ TEST(pool_without_room_has_no_error_of_a_span_that_waits_for_the_system)
 	CHECK_EQ(errno, 0);
 	ch__os_fail_at(0, false);
 	CHECK(ch__pool_retry_retired(rig.pool));
-	rig_destroy(&rig);
 }
 
 /* The pages run again from the moment that the system maps them: by then they are traps. */
-TEST(span_that_waits_for_the_system_holds_traps)
+TEST_ZONES(span_that_waits_for_the_system_holds_traps, 2 * MIB)
 {
-	struct heard heard = {.count = 0};
-	struct pool_rig rig;
-	zone_rig(&rig, 2 * MIB, &heard);
 	uint32_t span = ch__pool_take_span(rig.pool, 2, OWN_FRAME);
 	size_t bytes = (size_t)2 << rig.pool->page_log2;
 	uintptr_t exec = ch__pool_page_exec(rig.pool, span);
@@ -402,15 +362,11 @@ TEST(span_that_waits_for_the_system_holds_traps)
 	CHECK_EQ(rig.pool->inner->spans_retired, 1);
 	CHECK(ch__arch_are_traps(ch__pool_read(rig.pool, exec), bytes));
 	CHECK(ch__pool_retry_retired(rig.pool));
-	rig_destroy(&rig);
 }
 
 /* Pages and spans of all zones come and go at random; the check judges. */
-TEST(zones_come_and_go_at_random)
+TEST_ZONES(zones_come_and_go_at_random, 8 * MIB)
 {
-	struct heard heard = {.count = 0};
-	struct pool_rig rig;
-	zone_rig(&rig, 8 * MIB, &heard);
 	static const uint8_t frames[] = {PAGES_FRAME,       SLOTS_FRAME,  OWN_FRAME,
 					 OTHER_PAGES_FRAME, RODATA_FRAME, DATA_FRAME};
 	enum { HELD = 64 };
@@ -438,8 +394,7 @@ TEST(zones_come_and_go_at_random)
 		if (i % 64 == 0)
 			rig_check(&rig);
 	}
-	CHECK(heard.count > 10);
-	rig_destroy(&rig);
+	CHECK(heard->count > 10);
 }
 
 /* A failing call leaves a sound pool, and a later call serves. */

@@ -36,65 +36,56 @@ TEST(nothing_is_made_until_somebody_asks)
 }
 
 /* --- withdrawal --- */
-TEST(removed_range_is_in_no_image_when_its_collection_has_ended)
+TEST_GDB(removed_range_is_in_no_image_when_its_collection_has_ended)
 {
-	struct bed bed;
-	open_gdb(&bed);
 	for (size_t i = 0; i < 100; i++)
-		add(&bed, i * 640, 64, i); /* four pages */
-	add(&bed, BED_CHUNK_BYTES, 64, 900);
-	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
+		add(bed, i * 640, 64, i); /* four pages */
+	add(bed, BED_CHUNK_BYTES, 64, 900);
+	ch__sinks_flush(bed->sinks, CH__FLUSH_EXACT);
 	for (size_t i = 0; i < 100; i += 2)
-		discard(&bed, i * 640, 64, i);
-	ch__sinks_flush(bed.sinks, CH__FLUSH_COLLECTION);
+		discard(bed, i * 640, 64, i);
+	ch__sinks_flush(bed->sinks, CH__FLUSH_COLLECTION);
 	for (size_t i = 0; i < 100; i += 2)
-		check_shown(&bed, i * 640, NULL);
-	check_shown(&bed, BED_CHUNK_BYTES, "fn_900"); /* the chunk did not change */
-	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
+		check_shown(bed, i * 640, NULL);
+	check_shown(bed, BED_CHUNK_BYTES, "fn_900"); /* the chunk did not change */
+	ch__sinks_flush(bed->sinks, CH__FLUSH_EXACT);
 	for (size_t i = 0; i < 100; i++) {
 		char name[40];
 		bed_name(NULL, i, name, sizeof name);
-		check_shown(&bed, i * 640, i % 2 ? name : NULL);
+		check_shown(bed, i * 640, i % 2 ? name : NULL);
 	}
-	add(&bed, 0, 32, 1000);
-	add(&bed, 32, 32, 1001);
-	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
-	check_shown(&bed, 0, "fn_1000");
-	check_shown(&bed, 32, "fn_1001");
+	add(bed, 0, 32, 1000);
+	add(bed, 32, 32, 1001);
+	ch__sinks_flush(bed->sinks, CH__FLUSH_EXACT);
+	check_shown(bed, 0, "fn_1000");
+	check_shown(bed, 32, "fn_1001");
 	gdb_list_length();
-	bed_close(&bed);
 }
 
-TEST(page_that_is_taken_again_has_the_frame_of_its_last_code)
+TEST_GDB(page_that_is_taken_again_has_the_frame_of_its_last_code)
 {
-	struct bed bed;
-	open_gdb(&bed);
-	CHECK(ch__sinks_page_live(bed.sinks, 0, 1, CH_FRAME_POINTER));
-	add(&bed, 64, 64, 1);
-	discard(&bed, 64, 64, 1);
-	ch__sinks_page_dead(bed.sinks, 0, 1);
-	CHECK(ch__sinks_page_live(bed.sinks, 0, 1, CH_FRAME_LEAF));
-	add(&bed, 64, 64, 2);
-	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
-	uintptr_t at = (uintptr_t)bed.pool + 64;
+	CHECK(ch__sinks_page_live(bed->sinks, 0, 1, CH_FRAME_POINTER));
+	add(bed, 64, 64, 1);
+	discard(bed, 64, 64, 1);
+	ch__sinks_page_dead(bed->sinks, 0, 1);
+	CHECK(ch__sinks_page_live(bed->sinks, 0, 1, CH_FRAME_LEAF));
+	add(bed, 64, 64, 2);
+	ch__sinks_flush(bed->sinks, CH__FLUSH_EXACT);
+	uintptr_t at = (uintptr_t)bed->pool + 64;
 	const uint8_t *fde = gdb_fde_at(gdb_entry_of(at), at);
 	CHECK(fde && !memcmp(program_of(fde), ch__arch_cfi_leaf, sizeof ch__arch_cfi_leaf));
-	bed_close(&bed);
 }
 
-TEST(chunk_that_goes_leaves_the_list)
+TEST_GDB(chunk_that_goes_leaves_the_list)
 {
-	struct bed bed;
-	open_gdb(&bed);
-	add(&bed, 64, 64, 1);
-	add(&bed, BED_CHUNK_BYTES + 64, 64, 2);
-	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
-	discard(&bed, BED_CHUNK_BYTES + 64, 64, 2);
-	ch__sinks_chunk_gone(bed.sinks, 1);
+	add(bed, 64, 64, 1);
+	add(bed, BED_CHUNK_BYTES + 64, 64, 2);
+	ch__sinks_flush(bed->sinks, CH__FLUSH_EXACT);
+	discard(bed, BED_CHUNK_BYTES + 64, 64, 2);
+	ch__sinks_chunk_gone(bed->sinks, 1);
 	CHECK_EQ(gdb_list_length(), 2);
-	check_shown(&bed, BED_CHUNK_BYTES + 64, NULL);
-	check_shown(&bed, 64, "fn_1");
-	bed_close(&bed);
+	check_shown(bed, BED_CHUNK_BYTES + 64, NULL);
+	check_shown(bed, 64, "fn_1");
 }
 
 static struct ch__sink_range told_late; /* the first of so many in a row */
@@ -131,24 +122,21 @@ TEST(sink_that_is_off_is_not_in_the_list)
 }
 
 /* A page that died in between may have had a block with its own frames, so the shape is unknown. */
-TEST(sink_that_was_off_does_not_know_the_shapes_of_the_dead)
+TEST_GDB(sink_that_was_off_does_not_know_the_shapes_of_the_dead)
 {
-	struct bed bed;
-	open_gdb(&bed);
-	CHECK(ch__sinks_page_live(bed.sinks, 0, 1, 0));
-	CHECK(ch__sinks_page_live(bed.sinks, 1, 1, 0));
-	CHECK_EQ(ch__sinks_set(bed.sinks, 0), 0);
-	ch__sinks_page_dead(bed.sinks, 0, 1);
-	CHECK_EQ(ch__sinks_set(bed.sinks, CH_SINK_GDB), 0);
-	add(&bed, 64, 40, 1);
-	add(&bed, BED_PAGE_BYTES + 64, 40, 2);
-	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
-	uintptr_t pool = (uintptr_t)bed.pool;
-	check_shown(&bed, 64, "fn_1");
+	CHECK(ch__sinks_page_live(bed->sinks, 0, 1, 0));
+	CHECK(ch__sinks_page_live(bed->sinks, 1, 1, 0));
+	CHECK_EQ(ch__sinks_set(bed->sinks, 0), 0);
+	ch__sinks_page_dead(bed->sinks, 0, 1);
+	CHECK_EQ(ch__sinks_set(bed->sinks, CH_SINK_GDB), 0);
+	add(bed, 64, 40, 1);
+	add(bed, BED_PAGE_BYTES + 64, 40, 2);
+	ch__sinks_flush(bed->sinks, CH__FLUSH_EXACT);
+	uintptr_t pool = (uintptr_t)bed->pool;
+	check_shown(bed, 64, "fn_1");
 	if (gdb_fde_at(gdb_entry_of(pool + 64), pool + 64))
 		FAIL("gdb: a page that died while the sink was off has a frame");
 	CHECK(gdb_fde_at(gdb_entry_of(pool + 64), pool + BED_PAGE_BYTES + 64));
-	bed_close(&bed);
 }
 
 TEST(heaps_share_the_list)
@@ -251,26 +239,23 @@ static void detach_debugger(void)
 	CHECK_EQ(debugger.count, gdb_list_length());
 }
 
-TEST(debugger_knows_a_range_when_its_add_returns)
+TEST_GDB(debugger_knows_a_range_when_its_add_returns)
 {
-	struct bed bed;
-	open_gdb(&bed);
-	add(&bed, 64, 64, 1);
+	add(bed, 64, 64, 1);
 	attach_debugger();
 	CHECK_EQ(debugger.events, 0);
-	add(&bed, 640, 64, 2);
+	add(bed, 640, 64, 2);
 	CHECK(debugger.events > 0);
-	check_shown(&bed, 64, "fn_1"); /* with the code from before */
-	check_shown(&bed, 640, "fn_2");
-	discard(&bed, 64, 64, 1);
-	ch__sinks_flush(bed.sinks, CH__FLUSH_COLLECTION);
-	check_shown(&bed, 64, NULL);
-	check_shown(&bed, 640, "fn_2");
+	check_shown(bed, 64, "fn_1"); /* with the code from before */
+	check_shown(bed, 640, "fn_2");
+	discard(bed, 64, 64, 1);
+	ch__sinks_flush(bed->sinks, CH__FLUSH_COLLECTION);
+	check_shown(bed, 64, NULL);
+	check_shown(bed, 640, "fn_2");
 	detach_debugger();
-	discard(&bed, 640, 64, 2);
-	ch__sinks_flush(bed.sinks, CH__FLUSH_COLLECTION);
+	discard(bed, 640, 64, 2);
+	ch__sinks_flush(bed->sinks, CH__FLUSH_COLLECTION);
 	CHECK_EQ(gdb_list_length(), 1); /* the runtime's image */
-	bed_close(&bed);
 }
 
 /* Not range by range, with an image for each. */
@@ -299,140 +284,119 @@ static bool hears_of(const struct gdb_entry *entry)
 }
 
 /* gdb 13 remembers the function that `finish` leaves, and dies when the function's image goes. */
-TEST(image_stays_while_what_it_shows_lives)
+TEST_GDB(image_stays_while_what_it_shows_lives)
 {
-	struct bed bed;
-	open_gdb(&bed);
 	attach_debugger();
-	add(&bed, 64, 64, 1);
-	const struct gdb_entry *first = gdb_entry_of((uintptr_t)bed.pool + 64);
+	add(bed, 64, 64, 1);
+	const struct gdb_entry *first = gdb_entry_of((uintptr_t)bed->pool + 64);
 	for (size_t i = 2; i < 400; i++)
-		add(&bed, i * 64, 64, i);
+		add(bed, i * 64, 64, i);
 	CHECK(hears_of(first));
-	CHECK(gdb_entry_of((uintptr_t)bed.pool + 64) == first);
-	discard(&bed, 5 * 64, 64, 5);
-	add(&bed, 5 * 64, 64, 1000); /* in the place of the dead code */
+	CHECK(gdb_entry_of((uintptr_t)bed->pool + 64) == first);
+	discard(bed, 5 * 64, 64, 5);
+	add(bed, 5 * 64, 64, 1000); /* in the place of the dead code */
 	CHECK(hears_of(first));
-	check_shown(&bed, 5 * 64, "fn_1000");
-	discard(&bed, 64, 64, 1);
-	ch__sinks_flush(bed.sinks, CH__FLUSH_COLLECTION);
+	check_shown(bed, 5 * 64, "fn_1000");
+	discard(bed, 64, 64, 1);
+	ch__sinks_flush(bed->sinks, CH__FLUSH_COLLECTION);
 	CHECK(!hears_of(first));
-	check_shown(&bed, 64, NULL);
+	check_shown(bed, 64, NULL);
 	detach_debugger();
-	bed_close(&bed);
 }
 
-TEST(what_outlives_its_neighbour_is_shown_apart_from_what_is_new)
+TEST_GDB(what_outlives_its_neighbour_is_shown_apart_from_what_is_new)
 {
-	struct bed bed;
-	open_gdb(&bed);
-	struct ch__sink_range two[] = {range_at(&bed, 64, 64, 1), range_at(&bed, 128, 64, 2)};
-	uintptr_t pool = (uintptr_t)bed.pool;
+	struct ch__sink_range two[] = {range_at(bed, 64, 64, 1), range_at(bed, 128, 64, 2)};
+	uintptr_t pool = (uintptr_t)bed->pool;
 	attach_debugger();
-	ch__sinks_add(bed.sinks, two, 2);
+	ch__sinks_add(bed->sinks, two, 2);
 	CHECK(gdb_entry_of(pool + 64) == gdb_entry_of(pool + 128));
-	discard(&bed, 64, 64, 1);
-	add(&bed, 192, 64, 3);
+	discard(bed, 64, 64, 1);
+	add(bed, 192, 64, 3);
 	const struct gdb_entry *left = gdb_entry_of(pool + 128);
 	CHECK(left && left != gdb_entry_of(pool + 192));
-	discard(&bed, 192, 64, 3);
-	add(&bed, 192, 64, 4);
+	discard(bed, 192, 64, 3);
+	add(bed, 192, 64, 4);
 	CHECK(gdb_entry_of(pool + 128) == left);
-	check_shown(&bed, 192, "fn_4");
+	check_shown(bed, 192, "fn_4");
 	detach_debugger();
-	bed_close(&bed);
 }
 
-TEST(images_become_one_a_chunk_when_nobody_listens)
+TEST_GDB(images_become_one_a_chunk_when_nobody_listens)
 {
-	struct bed bed;
-	open_gdb(&bed);
 	attach_debugger();
 	for (size_t i = 1; i < 20; i++)
-		add(&bed, i * 64, 64, i);
+		add(bed, i * 64, 64, i);
 	CHECK_EQ(gdb_list_length(), 20); /* with the runtime's image */
 	detach_debugger();
-	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
+	ch__sinks_flush(bed->sinks, CH__FLUSH_EXACT);
 	CHECK_EQ(gdb_list_length(), 2);
 	for (size_t i = 1; i < 20; i++)
-		CHECK(gdb_name_of((uintptr_t)bed.pool + i * 64));
-	bed_close(&bed);
+		CHECK(gdb_name_of((uintptr_t)bed->pool + i * 64));
 }
 
 /* A core that gcore makes has the image. A mark in the image goes with it. */
-TEST(image_stays_when_nobody_listens_and_nothing_of_it_is_removed)
+TEST_GDB(image_stays_when_nobody_listens_and_nothing_of_it_is_removed)
 {
-	struct bed bed;
-	open_gdb(&bed);
-	add(&bed, 64, 64, 1);
-	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
-	const struct gdb_entry *entry = gdb_entry_of((uintptr_t)bed.pool + 64);
+	add(bed, 64, 64, 1);
+	ch__sinks_flush(bed->sinks, CH__FLUSH_EXACT);
+	const struct gdb_entry *entry = gdb_entry_of((uintptr_t)bed->pool + 64);
 	uint8_t *mark = (uint8_t *)(uintptr_t)&entry->file[EI_NIDENT - 1];
 	*mark = 1;
-	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
-	add(&bed, 640, 64, 2);
-	ch__sinks_flush(bed.sinks, CH__FLUSH_COLLECTION);
-	entry = gdb_entry_of((uintptr_t)bed.pool + 64);
+	ch__sinks_flush(bed->sinks, CH__FLUSH_EXACT);
+	add(bed, 640, 64, 2);
+	ch__sinks_flush(bed->sinks, CH__FLUSH_COLLECTION);
+	entry = gdb_entry_of((uintptr_t)bed->pool + 64);
 	CHECK(entry && entry->file[EI_NIDENT - 1] == 1);
-	bed_close(&bed);
 }
 
 /* The image has the code shown before and the new code. */
-TEST(chunk_has_one_image_when_nobody_listened_to_a_part_of_it)
+TEST_GDB(chunk_has_one_image_when_nobody_listened_to_a_part_of_it)
 {
-	struct bed bed;
-	open_gdb(&bed);
 	attach_debugger();
-	add(&bed, 64, 64, 1);
-	add(&bed, 128, 64, 2);
+	add(bed, 64, 64, 1);
+	add(bed, 128, 64, 2);
 	detach_debugger();
-	add(&bed, 192, 64, 3);
-	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
+	add(bed, 192, 64, 3);
+	ch__sinks_flush(bed->sinks, CH__FLUSH_EXACT);
 	CHECK_EQ(gdb_list_length(), 2); /* with the runtime's image */
-	const struct gdb_entry *entry = gdb_entry_of((uintptr_t)bed.pool + 64);
-	CHECK(entry && entry == gdb_entry_of((uintptr_t)bed.pool + 128));
-	CHECK(entry == gdb_entry_of((uintptr_t)bed.pool + 192));
-	bed_close(&bed);
+	const struct gdb_entry *entry = gdb_entry_of((uintptr_t)bed->pool + 64);
+	CHECK(entry && entry == gdb_entry_of((uintptr_t)bed->pool + 128));
+	CHECK(entry == gdb_entry_of((uintptr_t)bed->pool + 192));
 }
 
 /* The sink did not hear of the old range's end. The old name goes, and the other ranges of the old
  * image are shown again. */
-TEST(range_that_is_told_twice_is_shown_by_its_last_name)
+TEST_GDB(range_that_is_told_twice_is_shown_by_its_last_name)
 {
-	struct bed bed;
-	open_gdb(&bed);
-	struct ch__sink_range two[] = {range_at(&bed, 64, 64, 1), range_at(&bed, 128, 64, 2)};
+	struct ch__sink_range two[] = {range_at(bed, 64, 64, 1), range_at(bed, 128, 64, 2)};
 	attach_debugger();
-	ch__sinks_add(bed.sinks, two, 2);
+	ch__sinks_add(bed->sinks, two, 2);
 	CHECK_EQ(gdb_list_length(), 2);
-	add(&bed, 64, 64, 3);
-	check_shown(&bed, 64, "fn_3");
-	check_shown(&bed, 128, "fn_2");
+	add(bed, 64, 64, 3);
+	check_shown(bed, 64, "fn_3");
+	check_shown(bed, 128, "fn_2");
 	CHECK_EQ(gdb_list_length(), 3);
 	for (const struct gdb_entry *e = __jit_debug_descriptor.first; e; e = e->next) {
 		const char *name;
-		if (gdb_symbol_at(e, (uintptr_t)bed.pool + 64, &name))
+		if (gdb_symbol_at(e, (uintptr_t)bed->pool + 64, &name))
 			CHECK_STR(name, "fn_3");
 	}
 	detach_debugger();
-	bed_close(&bed);
 }
 
 /* A debugger reads the new ranges each time, and all ranges now and then. */
-TEST(what_a_debugger_reads_does_not_grow_with_the_square)
+TEST_GDB(what_a_debugger_reads_does_not_grow_with_the_square)
 {
 	enum { RANGES = 4000, BYTES = 160, A_PAGE = BED_PAGE_BYTES / BYTES, MOST = 600 };
-	struct bed bed;
-	open_gdb(&bed);
 	attach_debugger();
 	for (size_t i = 0; i < RANGES; i++) {
-		add(&bed, i / A_PAGE * BED_PAGE_BYTES + i % A_PAGE * BYTES, BYTES, i);
+		add(bed, i / A_PAGE * BED_PAGE_BYTES + i % A_PAGE * BYTES, BYTES, i);
 		CHECK(debugger.count < MOST);
 	}
 	CHECK(debugger.events <= 3 * RANGES);
 	CHECK(debugger.symbols < (size_t)RANGES * 10);
 	detach_debugger();
-	bed_close(&bed);
 }
 
 /* Each page of an old chunk has a hole. The debugger reads only the ranges added there, and those

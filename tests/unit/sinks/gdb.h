@@ -14,11 +14,14 @@ static inline void use_heads(struct bed *bed)
 	bed->config.head_bytes = HEAD;
 }
 
-static inline void open_gdb(struct bed *bed)
+static inline struct bed *open_gdb(struct bed *bed)
 {
 	use_heads(bed);
 	CHECK_EQ(ch__sinks_create(&bed->config, CH_SINK_GDB, &bed->sinks), 0);
+	return bed;
 }
+#define TEST_GDB(name) \
+	TEST_WITH(name, struct bed *, bed, open_gdb(&(struct bed){0}), bed_close(bed))
 
 static inline void check_shown(const struct bed *bed, size_t offset, const char *name)
 {

@@ -10,18 +10,16 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-TEST(image_has_symbols_with_sizes_and_a_frame_for_each_range)
+TEST_GDB(image_has_symbols_with_sizes_and_a_frame_for_each_range)
 {
-	struct bed bed;
-	open_gdb(&bed);
-	struct ch__sink_range block[] = {range_at(&bed, 64, 40, 7), range_at(&bed, 8000, 24, 7),
-					 range_at(&bed, BED_PAGE_BYTES * 3, 100, 8)};
+	struct ch__sink_range block[] = {range_at(bed, 64, 40, 7), range_at(bed, 8000, 24, 7),
+					 range_at(bed, BED_PAGE_BYTES * 3, 100, 8)};
 	block[1].is_cold = true;
-	CHECK(ch__sinks_page_live(bed.sinks, 0, 1, 0));
-	CHECK(ch__sinks_page_live(bed.sinks, 3, 1, 0));
-	ch__sinks_add(bed.sinks, block, 3);
-	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
-	uintptr_t pool = (uintptr_t)bed.pool;
+	CHECK(ch__sinks_page_live(bed->sinks, 0, 1, 0));
+	CHECK(ch__sinks_page_live(bed->sinks, 3, 1, 0));
+	ch__sinks_add(bed->sinks, block, 3);
+	ch__sinks_flush(bed->sinks, CH__FLUSH_EXACT);
+	uintptr_t pool = (uintptr_t)bed->pool;
 	const struct gdb_entry *entry = gdb_entry_of(pool + 64);
 	const char *name;
 	CHECK(entry);
@@ -44,45 +42,38 @@ TEST(image_has_symbols_with_sizes_and_a_frame_for_each_range)
 	CHECK(gdb_fde_at(entry, pool + 64) && gdb_fde_at(entry, pool + 103));
 	CHECK(gdb_fde_at(entry, pool + 8000) && gdb_fde_at(entry, pool + BED_PAGE_BYTES * 3));
 	CHECK(!gdb_fde_at(entry, pool + 63) && !gdb_fde_at(entry, pool + 104));
-	bed_close(&bed);
 }
 
-TEST(range_keeps_its_frame_when_its_neighbour_goes)
+TEST_GDB(range_keeps_its_frame_when_its_neighbour_goes)
 {
-	struct bed bed;
-	open_gdb(&bed);
-	uintptr_t pool = (uintptr_t)bed.pool;
-	CHECK(ch__sinks_page_live(bed.sinks, 0, 1, 0));
-	add(&bed, 64, 40, 1);
-	add(&bed, 128, 40, 2);
-	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
-	discard(&bed, 64, 40, 1);
-	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
+	uintptr_t pool = (uintptr_t)bed->pool;
+	CHECK(ch__sinks_page_live(bed->sinks, 0, 1, 0));
+	add(bed, 64, 40, 1);
+	add(bed, 128, 40, 2);
+	ch__sinks_flush(bed->sinks, CH__FLUSH_EXACT);
+	discard(bed, 64, 40, 1);
+	ch__sinks_flush(bed->sinks, CH__FLUSH_EXACT);
 	const struct gdb_entry *entry = gdb_entry_of(pool + 128);
 	CHECK(entry && !gdb_entry_of(pool + 64));
 	CHECK(gdb_fde_at(entry, pool + 128) && !gdb_fde_at(entry, pool + 64));
-	bed_close(&bed);
 }
 
 /* Otherwise each range would have its own section, and an image has room for 65279 sections. */
-TEST(ranges_with_a_head_between_them_are_one_section)
+TEST_GDB(ranges_with_a_head_between_them_are_one_section)
 {
-	struct bed bed;
-	open_gdb(&bed);
-	uintptr_t pool = (uintptr_t)bed.pool;
-	CHECK(ch__sinks_page_live(bed.sinks, 0, 1, 0));
-	struct ch__sink_range block[] = {range_at(&bed, 64, 40, 7),
-					 range_at(&bed, 104 + HEAD, 24, 8),
-					 range_at(&bed, 136 + 2 * HEAD, 24, 9)};
-	ch__sinks_add(bed.sinks, block, 3);
-	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
+	uintptr_t pool = (uintptr_t)bed->pool;
+	CHECK(ch__sinks_page_live(bed->sinks, 0, 1, 0));
+	struct ch__sink_range block[] = {range_at(bed, 64, 40, 7),
+					 range_at(bed, 104 + HEAD, 24, 8),
+					 range_at(bed, 136 + 2 * HEAD, 24, 9)};
+	ch__sinks_add(bed->sinks, block, 3);
+	ch__sinks_flush(bed->sinks, CH__FLUSH_EXACT);
 	const struct gdb_entry *entry = gdb_entry_of(pool + 64);
 	const char *name;
 	CHECK(entry && gdb_claims(entry, pool + 104) && !gdb_claims(entry, pool + 136));
 	CHECK(!gdb_symbol_at(entry, pool + 104, &name));
 	CHECK(gdb_symbol_at(entry, pool + 104 + HEAD, &name));
 	CHECK_STR(name, "fn_8");
-	bed_close(&bed);
 }
 
 static size_t name_without_end(void *context, uint64_t key, char *out, size_t out_bytes)
@@ -118,14 +109,12 @@ TEST(long_name_is_cut_as_in_other_tools)
 }
 
 /* Readers walk the table by the fields of the section header. */
-TEST(table_of_symbols_says_how_long_and_of_which_binding_they_are)
+TEST_GDB(table_of_symbols_says_how_long_and_of_which_binding_they_are)
 {
-	struct bed bed;
-	open_gdb(&bed);
-	add(&bed, 64, 40, 1);
-	add(&bed, 128, 40, 2);
-	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
-	const struct gdb_entry *entry = gdb_entry_of((uintptr_t)bed.pool + 64);
+	add(bed, 64, 40, 1);
+	add(bed, 128, 40, 2);
+	ch__sinks_flush(bed->sinks, CH__FLUSH_EXACT);
+	const struct gdb_entry *entry = gdb_entry_of((uintptr_t)bed->pool + 64);
 	CHECK(entry);
 	const Elf64_Ehdr *header = gdb_header(entry);
 	CHECK_EQ(header->e_shentsize, sizeof(Elf64_Shdr));
@@ -147,22 +136,19 @@ TEST(table_of_symbols_says_how_long_and_of_which_binding_they_are)
 		(const Elf64_Sym *)(const void *)(entry->file + table->sh_offset);
 	for (unsigned i = 0; i < 2 + 1; i++)
 		CHECK_EQ(ELF64_ST_BIND(symbols[i].st_info) == STB_LOCAL, i < table->sh_info);
-	bed_close(&bed);
 }
 
-TEST(frames_are_those_of_the_shape_of_the_page)
+TEST_GDB(frames_are_those_of_the_shape_of_the_page)
 {
 	static const uint8_t cfi[] = {0x0c, 7, 8, 0x90, 1};
-	struct bed bed;
-	open_gdb(&bed);
-	uint8_t frame = ch__sinks_frame_register(bed.sinks, cfi, sizeof cfi);
+	uint8_t frame = ch__sinks_frame_register(bed->sinks, cfi, sizeof cfi);
 	CHECK(frame);
-	CHECK(ch__sinks_page_live(bed.sinks, 0, 1, 0));
-	CHECK(ch__sinks_page_live(bed.sinks, 1, 1, frame));
-	add(&bed, 64, 40, 1);
-	add(&bed, BED_PAGE_BYTES + 64, 40, 2);
-	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
-	uintptr_t pool = (uintptr_t)bed.pool;
+	CHECK(ch__sinks_page_live(bed->sinks, 0, 1, 0));
+	CHECK(ch__sinks_page_live(bed->sinks, 1, 1, frame));
+	add(bed, 64, 40, 1);
+	add(bed, BED_PAGE_BYTES + 64, 40, 2);
+	ch__sinks_flush(bed->sinks, CH__FLUSH_EXACT);
+	uintptr_t pool = (uintptr_t)bed->pool;
 	const struct gdb_entry *entry = gdb_entry_of(pool + 64);
 	const uint8_t *first = gdb_fde_at(entry, pool + 64);
 	const uint8_t *second = gdb_fde_at(entry, pool + BED_PAGE_BYTES + 64);
@@ -170,7 +156,6 @@ TEST(frames_are_those_of_the_shape_of_the_page)
 	CHECK(!memcmp(program_of(first), ch__arch_cfi_frame_pointer,
 		      sizeof ch__arch_cfi_frame_pointer));
 	CHECK(!memcmp(program_of(second), cfi, sizeof cfi));
-	bed_close(&bed);
 }
 
 TEST(frame_of_a_block_with_steps_has_the_steps)
@@ -190,20 +175,17 @@ TEST(frame_of_a_block_with_steps_has_the_steps)
 	bed_close(&bed);
 }
 
-TEST(span_is_one_symbol_and_one_frame)
+TEST_GDB(span_is_one_symbol_and_one_frame)
 {
-	struct bed bed;
-	open_gdb(&bed);
-	CHECK(ch__sinks_page_live(bed.sinks, BED_PAGES_PER_CHUNK - 1, 3, 0)); /* two chunks */
+	CHECK(ch__sinks_page_live(bed->sinks, BED_PAGES_PER_CHUNK - 1, 3, 0)); /* two chunks */
 	size_t at = BED_CHUNK_BYTES - BED_PAGE_BYTES;
-	add(&bed, at, 3 * BED_PAGE_BYTES, 5);
-	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
+	add(bed, at, 3 * BED_PAGE_BYTES, 5);
+	ch__sinks_flush(bed->sinks, CH__FLUSH_EXACT);
 	CHECK_EQ(gdb_list_length(), 2);
-	check_shown(&bed, at, "fn_5");
-	check_shown(&bed, at + 3 * BED_PAGE_BYTES - 1, "fn_5");
-	uintptr_t pc = (uintptr_t)bed.pool + at + 3 * BED_PAGE_BYTES - 1;
+	check_shown(bed, at, "fn_5");
+	check_shown(bed, at + 3 * BED_PAGE_BYTES - 1, "fn_5");
+	uintptr_t pc = (uintptr_t)bed->pool + at + 3 * BED_PAGE_BYTES - 1;
 	CHECK(gdb_fde_at(gdb_entry_of(pc), pc));
-	bed_close(&bed);
 }
 
 /* The hot part of a span of three pages reaches to the cold part at the span's end. */
@@ -229,21 +211,18 @@ static void check_span_with_cold(struct bed *bed, uint32_t page, size_t cold_byt
 	CHECK(gdb_fde_at(gdb_entry_of(pool + cold), pool + cold));
 }
 
-TEST(cold_part_of_a_span_has_a_section_that_is_its_own)
+TEST_GDB(cold_part_of_a_span_has_a_section_that_is_its_own)
 {
-	struct bed bed;
-	open_gdb(&bed);
-	check_span_with_cold(&bed, 4, 512, 1); /* all in one image */
-	check_span_with_cold(&bed, 8, 512, 2); /* an image for each part */
-	check_span_with_cold(&bed, 12, BED_PAGE_BYTES, 3);
-	check_span_with_cold(&bed, 16, BED_PAGE_BYTES + 512, 4);
-	check_span_with_cold(&bed, 20, 2 * BED_PAGE_BYTES + 512, 5); /* begins in the first page */
-	check_span_with_cold(&bed, BED_PAGES_PER_CHUNK - 1, 512, 6); /* two chunks */
-	add(&bed, 23 * BED_PAGE_BYTES, 64, 7);                       /* neighbours of spans */
-	add(&bed, 7 * BED_PAGE_BYTES + 640, 64, 8);
-	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
+	check_span_with_cold(bed, 4, 512, 1); /* all in one image */
+	check_span_with_cold(bed, 8, 512, 2); /* an image for each part */
+	check_span_with_cold(bed, 12, BED_PAGE_BYTES, 3);
+	check_span_with_cold(bed, 16, BED_PAGE_BYTES + 512, 4);
+	check_span_with_cold(bed, 20, 2 * BED_PAGE_BYTES + 512, 5); /* begins in the first page */
+	check_span_with_cold(bed, BED_PAGES_PER_CHUNK - 1, 512, 6); /* two chunks */
+	add(bed, 23 * BED_PAGE_BYTES, 64, 7);                       /* neighbours of spans */
+	add(bed, 7 * BED_PAGE_BYTES + 640, 64, 8);
+	ch__sinks_flush(bed->sinks, CH__FLUSH_EXACT);
 	gdb_check_sections();
-	bed_close(&bed);
 }
 
 TEST(slots_have_frames_of_their_own)
@@ -280,25 +259,22 @@ TEST(slots_have_frames_of_their_own)
 	ch__os_unmap(memory.at, memory.bytes);
 }
 
-TEST(sink_without_memory_for_frames_of_a_block_is_off)
+TEST_GDB(sink_without_memory_for_frames_of_a_block_is_off)
 {
-	struct bed bed;
-	open_gdb(&bed);
-	struct ch__own *own = ch__sinks_own_create(bed.sinks);
+	struct ch__own *own = ch__sinks_own_create(bed->sinks);
 	CHECK(own);
 	ch__os_fail_at(1, false);
-	ch__sinks_own_live(bed.sinks, own, "", (uintptr_t)bed.pool + 64);
+	ch__sinks_own_live(bed->sinks, own, "", (uintptr_t)bed->pool + 64);
 	ch__os_fail_at(0, false);
-	CHECK_EQ(ch__sinks_status(bed.sinks, CH_SINK_GDB), ENOMEM);
-	size_t bytes = ch__meta_bytes(bed.config.meta);
-	ch__sinks_fatal(bed.sinks);
-	ch__sinks_own_dead(bed.sinks, own);
+	CHECK_EQ(ch__sinks_status(bed->sinks, CH_SINK_GDB), ENOMEM);
+	size_t bytes = ch__meta_bytes(bed->config.meta);
+	ch__sinks_fatal(bed->sinks);
+	ch__sinks_own_dead(bed->sinks, own);
 	CHECK_EQ(gdb_list_length(), 0);
-	CHECK_EQ(ch__meta_bytes(bed.config.meta), bytes);
-	add(&bed, 64, 40, 1);
-	CHECK_EQ(ch__sinks_on(bed.sinks), 0);
-	ch__sinks_own_destroy(bed.sinks, own);
-	bed_close(&bed);
+	CHECK_EQ(ch__meta_bytes(bed->config.meta), bytes);
+	add(bed, 64, 40, 1);
+	CHECK_EQ(ch__sinks_on(bed->sinks), 0);
+	ch__sinks_own_destroy(bed->sinks, own);
 }
 
 static void put(uint8_t **at, const void *bytes, size_t n)
@@ -324,23 +300,21 @@ static size_t write_section(uint8_t *to, uintptr_t home, uintptr_t low, uint32_t
 	return (size_t)(at + 4 - to);
 }
 
-TEST(block_with_frames_of_its_own_has_those)
+TEST_GDB(block_with_frames_of_its_own_has_those)
 {
-	struct bed bed;
 	uint8_t section[128];
-	open_gdb(&bed);
-	uintptr_t pool = (uintptr_t)bed.pool, home = pool + 2 * BED_CHUNK_BYTES;
+	uintptr_t pool = (uintptr_t)bed->pool, home = pool + 2 * BED_CHUNK_BYTES;
 	size_t n = write_section(section, home, pool + 64, 30);
-	bed_code(&bed, 2 * BED_CHUNK_BYTES, section, n);
+	bed_code(bed, 2 * BED_CHUNK_BYTES, section, n);
 	size_t fault_at;
 	CHECK(!ch__eh_frame_fault((const void *)home, pool, pool + 200, &fault_at));
-	struct ch__own *own = ch__sinks_own_create(bed.sinks);
+	struct ch__own *own = ch__sinks_own_create(bed->sinks);
 	CHECK(own);
-	ch__sinks_own_live(bed.sinks, own, (const void *)home, pool + 64);
-	add(&bed, 64, 40, 7);
-	add(&bed, 128, 40, 7);            /* a cold part in the same page: shown no second time */
-	add(&bed, BED_PAGE_BYTES, 40, 8); /* no frames, page not live */
-	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
+	ch__sinks_own_live(bed->sinks, own, (const void *)home, pool + 64);
+	add(bed, 64, 40, 7);
+	add(bed, 128, 40, 7);            /* a cold part in the same page: shown no second time */
+	add(bed, BED_PAGE_BYTES, 40, 8); /* no frames, page not live */
+	ch__sinks_flush(bed->sinks, CH__FLUSH_EXACT);
 	const struct gdb_entry *entry = gdb_entry_of(pool + 64);
 	const uint8_t *fde = gdb_fde_at(entry, pool + 64);
 	CHECK(fde && fde == gdb_fde_at(entry, pool + 64 + 29));
@@ -360,76 +334,69 @@ TEST(block_with_frames_of_its_own_has_those)
 	CHECK_EQ(cie + 4 + cie_bytes, fde);
 	CHECK(cie_bytes + 4 == 24 && fde_bytes + 4 == 32);
 	CHECK(!memcmp(cie + 18, nops, 24 - 18) && !memcmp(fde + 27, nops, 32 - 27));
-	discard(&bed, 64, 40, 7);
-	ch__sinks_own_destroy(bed.sinks, own);
-	add(&bed, 64, 40, 9); /* without own frames */
-	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
-	check_shown(&bed, 64, "fn_9");
+	discard(bed, 64, 40, 7);
+	ch__sinks_own_destroy(bed->sinks, own);
+	add(bed, 64, 40, 9); /* without own frames */
+	ch__sinks_flush(bed->sinks, CH__FLUSH_EXACT);
+	check_shown(bed, 64, "fn_9");
 	CHECK(!gdb_fde_at(gdb_entry_of(pool + 64), pool + 64));
-	bed_close(&bed);
 }
 
 /* Addresses are absolute there, and the program of the CIE begins behind the return register. */
-TEST(frames_of_its_own_without_augmentation_keep_both_programs)
+TEST_GDB(frames_of_its_own_without_augmentation_keep_both_programs)
 {
 	static const uint8_t cie[20] = {16, 0, 0,    0,  0,    0, 0, 0,    1,
 					0,  1, 0x78, 16, 0x0c, 7, 8, 0x90, 1};
 	static const uint8_t program[] = {0x41, 0x0e, 0x10, 0};
-	struct bed bed;
 	uint8_t section[128] = {0}, *at = section;
-	open_gdb(&bed);
-	uintptr_t pool = (uintptr_t)bed.pool, home = pool + 2 * BED_CHUNK_BYTES;
+	uintptr_t pool = (uintptr_t)bed->pool, home = pool + 2 * BED_CHUNK_BYTES;
 	const uint32_t head[] = {24, sizeof cie + 4};
 	const uint64_t range[] = {pool + 64, 30};
 	put(&at, cie, sizeof cie);
 	put(&at, head, sizeof head);
 	put(&at, range, sizeof range);
 	put(&at, program, sizeof program);
-	bed_code(&bed, 2 * BED_CHUNK_BYTES, section, (size_t)(at + 4 - section));
+	bed_code(bed, 2 * BED_CHUNK_BYTES, section, (size_t)(at + 4 - section));
 	size_t fault_at;
 	CHECK(!ch__eh_frame_fault((const void *)home, pool, pool + 200, &fault_at));
-	struct ch__own *own = ch__sinks_own_create(bed.sinks);
+	struct ch__own *own = ch__sinks_own_create(bed->sinks);
 	CHECK(own);
-	ch__sinks_own_live(bed.sinks, own, (const void *)home, pool + 64);
-	add(&bed, 64, 40, 7);
-	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
+	ch__sinks_own_live(bed->sinks, own, (const void *)home, pool + 64);
+	add(bed, 64, 40, 7);
+	ch__sinks_flush(bed->sinks, CH__FLUSH_EXACT);
 	const uint8_t *fde = gdb_fde_at(gdb_entry_of(pool + 64), pool + 64);
 	CHECK(fde);
 	CHECK(!memcmp(program_of(fde), "\x0c\x07\x08\x90\x01", 5));
 	CHECK(!memcmp(fde + 24, program, sizeof program));
-	discard(&bed, 64, 40, 7);
-	ch__sinks_own_destroy(bed.sinks, own);
-	bed_close(&bed);
+	discard(bed, 64, 40, 7);
+	ch__sinks_own_destroy(bed->sinks, own);
 }
 
 /* The cold part begins in a page of the block, and shows the section no second time. */
-TEST(frames_of_its_own_may_begin_beyond_the_first_page_of_a_block)
+TEST_GDB(frames_of_its_own_may_begin_beyond_the_first_page_of_a_block)
 {
-	struct bed bed;
 	uint8_t section[128];
-	open_gdb(&bed);
-	uintptr_t pool = (uintptr_t)bed.pool, home = pool + 2 * BED_CHUNK_BYTES;
+	uintptr_t pool = (uintptr_t)bed->pool, home = pool + 2 * BED_CHUNK_BYTES;
 	uintptr_t low = pool + BED_PAGE_BYTES + 16;
 	size_t n = write_section(section, home, low, 30);
-	bed_code(&bed, 2 * BED_CHUNK_BYTES, section, n);
-	struct ch__own *own = ch__sinks_own_create(bed.sinks);
+	bed_code(bed, 2 * BED_CHUNK_BYTES, section, n);
+	struct ch__own *own = ch__sinks_own_create(bed->sinks);
 	CHECK(own);
-	ch__sinks_own_live(bed.sinks, own, (const void *)home, pool + 64);
-	add(&bed, 64, BED_PAGE_BYTES, 7);
-	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
+	ch__sinks_own_live(bed->sinks, own, (const void *)home, pool + 64);
+	add(bed, 64, BED_PAGE_BYTES, 7);
+	ch__sinks_flush(bed->sinks, CH__FLUSH_EXACT);
 	CHECK(gdb_fde_at(gdb_entry_of(pool + 64), low));
-	add(&bed, BED_PAGE_BYTES + 64, 40, 8);
-	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
+	add(bed, BED_PAGE_BYTES + 64, 40, 8);
+	ch__sinks_flush(bed->sinks, CH__FLUSH_EXACT);
 	const uint8_t *fde = gdb_fde_at(gdb_entry_of(pool + 64), low);
 	CHECK(fde);
 	uint32_t bytes;
 	memcpy(&bytes, fde, 4);
 	memcpy(&bytes, fde + 4 + bytes, 4);
 	CHECK_EQ(bytes, 0); /* the end */
-	discard(&bed, 64, BED_PAGE_BYTES, 7);
-	discard(&bed, BED_PAGE_BYTES + 64, 40, 8);
-	ch__sinks_own_destroy(bed.sinks, own);
-	bed_close(&bed);
+	discard(bed, 64, BED_PAGE_BYTES, 7);
+	discard(bed, BED_PAGE_BYTES + 64, 40, 8);
+	ch__sinks_own_destroy(bed->sinks, own);
 }
 
 /* --- lines --- */

@@ -69,31 +69,27 @@ static bool is_code_of_traps(const struct dump_record *record)
 	return ch__arch_are_traps(copy + skip, record->code_bytes);
 }
 
-TEST(dump_says_that_freed_code_is_nobodys)
+TEST_DUMP(dump_says_that_freed_code_is_nobodys)
 {
-	struct bed bed;
-	use_own_folder();
-	start(&bed);
-	add(&bed, 64, 64, 1);
-	add(&bed, 128, 64, 2);
+	add(bed, 64, 64, 1);
+	add(bed, 128, 64, 2);
 	uint64_t lived_at = now_ns();
-	discard(&bed, 64, 64, 1);
-	flush(&bed);
+	discard(bed, 64, 64, 1);
+	flush(bed);
 	uint64_t free_at = now_ns();
-	add(&bed, 80, 32, 3);
+	add(bed, 80, 32, 3);
 	uint64_t reused_at = now_ns();
 	struct dump *dump = read_own();
-	dump_check_owner(dump, bed.pool + 64, lived_at, "fn_1");
-	dump_check_owner(dump, bed.pool + 64, free_at, "[freed]");
-	dump_check_owner(dump, bed.pool + 127, free_at, "[freed]");
-	dump_check_owner(dump, bed.pool + 128, free_at, "fn_2");
-	dump_check_owner(dump, bed.pool + 80, lived_at, "fn_1");
-	dump_check_owner(dump, bed.pool + 80, reused_at, "fn_3");
-	dump_check_owner(dump, bed.pool + 79, reused_at, "[freed]");
-	const struct dump_record *gone = dump_owner(dump, (uintptr_t)bed.pool + 64, free_at);
+	dump_check_owner(dump, bed->pool + 64, lived_at, "fn_1");
+	dump_check_owner(dump, bed->pool + 64, free_at, "[freed]");
+	dump_check_owner(dump, bed->pool + 127, free_at, "[freed]");
+	dump_check_owner(dump, bed->pool + 128, free_at, "fn_2");
+	dump_check_owner(dump, bed->pool + 80, lived_at, "fn_1");
+	dump_check_owner(dump, bed->pool + 80, reused_at, "fn_3");
+	dump_check_owner(dump, bed->pool + 79, reused_at, "[freed]");
+	const struct dump_record *gone = dump_owner(dump, (uintptr_t)bed->pool + 64, free_at);
 	CHECK(is_code_of_traps(gone));
 	dump_free(dump);
-	end(&bed);
 }
 
 /* perf inject makes a file for each record. A range has a head before it, as those of a heap. */
@@ -128,26 +124,22 @@ TEST(dump_has_one_record_for_neighbours_that_go_together)
 	end(&bed);
 }
 
-TEST(dump_has_code_larger_than_its_buffer)
+TEST_DUMP(dump_has_code_larger_than_its_buffer)
 {
 	enum { LARGE = 3 * BED_CHUNK_BYTES / 2 };
-	struct bed bed;
-	use_own_folder();
-	start(&bed);
 	for (size_t at = 0; at < LARGE; at += BED_PAGE_BYTES)
-		bed_code(&bed, at, (const uint8_t *)&at, sizeof at);
-	add(&bed, 0, LARGE, 1);
-	add(&bed, LARGE, 64, 2);
+		bed_code(bed, at, (const uint8_t *)&at, sizeof at);
+	add(bed, 0, LARGE, 1);
+	add(bed, LARGE, 64, 2);
 	struct dump *dump = read_own();
-	const struct dump_record *large = dump_owner(dump, (uintptr_t)bed.pool, now_ns());
+	const struct dump_record *large = dump_owner(dump, (uintptr_t)bed->pool, now_ns());
 	CHECK(large && large->code_bytes == LARGE);
-	CHECK(memcmp(large->code, bed.pool, LARGE) == 0);
-	dump_check_owner(dump, bed.pool + LARGE, now_ns(), "fn_2");
+	CHECK(memcmp(large->code, bed->pool, LARGE) == 0);
+	dump_check_owner(dump, bed->pool + LARGE, now_ns(), "fn_2");
 	dump_free(dump);
-	discard(&bed, 0, LARGE, 1);
-	flush(&bed);
-	check_now(bed.pool + LARGE - 1, "[freed]");
-	end(&bed);
+	discard(bed, 0, LARGE, 1);
+	flush(bed);
+	check_now(bed->pool + LARGE - 1, "[freed]");
 }
 
 /* --- lines and unwinding --- */
@@ -533,47 +525,39 @@ static void *add_and_say_who(void *bed)
 	return (void *)(uintptr_t)ch__os_thread_id();
 }
 
-TEST(dump_says_which_thread_made_the_code)
+TEST_DUMP(dump_says_which_thread_made_the_code)
 {
-	struct bed bed;
 	pthread_t thread;
 	void *id;
-	use_own_folder();
-	start(&bed);
-	CHECK_EQ(pthread_create(&thread, NULL, add_and_say_who, &bed), 0);
+	CHECK_EQ(pthread_create(&thread, NULL, add_and_say_who, bed), 0);
 	pthread_join(thread, &id);
 	struct dump *dump = read_own();
-	const struct dump_record *load = dump_owner(dump, (uintptr_t)bed.pool + 64, now_ns());
+	const struct dump_record *load = dump_owner(dump, (uintptr_t)bed->pool + 64, now_ns());
 	CHECK(load && dump_u32(load->body + 4) == (uintptr_t)id);
 	dump_free(dump);
-	end(&bed);
 }
 
-TEST(dump_told_by_threads_is_whole)
+TEST_DUMP(dump_told_by_threads_is_whole)
 {
 	static struct area areas[THREADS];
-	struct bed bed;
 	pthread_t threads[THREADS];
-	use_own_folder();
-	start(&bed);
 	uint64_t until_ns = now_ns() + storm_ms() * UINT64_C(200000);
 	for (size_t i = 0; i < THREADS; i++) {
-		areas[i] = (struct area){.bed = &bed, .first = i * AREA_BYTES, .end_ns = until_ns};
+		areas[i] = (struct area){.bed = bed, .first = i * AREA_BYTES, .end_ns = until_ns};
 		CHECK_EQ(pthread_create(&threads[i], NULL, churn, &areas[i]), 0);
 	}
 	for (size_t i = 0; i < THREADS; i++)
 		pthread_join(threads[i], NULL);
-	flush(&bed);
-	CHECK_EQ(ch__sinks_status(bed.sinks, CH_SINK_JITDUMP), 0);
+	flush(bed);
+	CHECK_EQ(ch__sinks_status(bed->sinks, CH_SINK_JITDUMP), 0);
 	struct dump *dump = read_own();
 	for (size_t i = 0; i < THREADS * THREAD_RANGES; i++) {
 		char name[40];
 		bed_name(NULL, i * 64, name, sizeof name);
 		if (areas[i / THREAD_RANGES].live[i % THREAD_RANGES])
-			dump_check_owner(dump, bed.pool + i * 64, now_ns(), name);
+			dump_check_owner(dump, bed->pool + i * 64, now_ns(), name);
 	}
 	dump_free(dump);
-	end(&bed);
 }
 
 /* --- names --- */

@@ -40,11 +40,12 @@ static inline void pages_live(struct bed *bed)
 	CHECK(ch__sinks_page_live(bed->sinks, 0, BED_POOL_BYTES / BED_PAGE_BYTES, 0));
 }
 
-static inline void start(struct bed *bed)
+static inline struct bed *start(struct bed *bed)
 {
 	bed_open(bed, CH_SINK_JITDUMP);
 	CHECK_EQ(ch__sinks_status(bed->sinks, CH_SINK_JITDUMP), 0);
 	pages_live(bed);
+	return bed;
 }
 
 static inline void end(struct bed *bed)
@@ -52,6 +53,9 @@ static inline void end(struct bed *bed)
 	bed_close(bed);
 	remove_own_folder();
 }
+/* A case with a dump in a folder of its own. */
+#define TEST_DUMP(name) \
+	TEST_WITH(name, struct bed *, bed, (use_own_folder(), start(&(struct bed){0})), end(bed))
 
 static inline void flush(struct bed *bed)
 {

@@ -25,25 +25,21 @@ static void check_switched_off(struct bed *bed, int error)
 	flush(bed);
 }
 
-TEST(dump_is_switched_off_when_the_file_may_not_grow)
+TEST_DUMP(dump_is_switched_off_when_the_file_may_not_grow)
 {
-	struct bed bed;
 	struct rlimit limit = {32768, 32768};
-	use_own_folder();
-	start(&bed);
 	CHECK_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
 	size_t told = 0;
-	while (told < 1024 && ch__sinks_on(bed.sinks)) {
-		add(&bed, told * 64, 64, told);
+	while (told < 1024 && ch__sinks_on(bed->sinks)) {
+		add(bed, told * 64, 64, told);
 		told++;
 	}
 	CHECK(told > 10 && told < 1024);
-	check_switched_off(&bed, EFBIG);
+	check_switched_off(bed, EFBIG);
 	/* The records written before are still good: a reader ends at the cut record. */
 	struct dump *dump = read_own();
-	dump_check_owner(dump, bed.pool + 64, now_ns(), "fn_1");
+	dump_check_owner(dump, bed->pool + 64, now_ns(), "fn_1");
 	dump_free(dump);
-	end(&bed);
 }
 
 /* Returns the page of the file by which perf finds the file. */
@@ -62,25 +58,21 @@ static void *find_marker(void)
 }
 
 /* The first failure took the dump's page. The second finds somebody else's page there. */
-TEST(dump_that_fails_twice_takes_back_only_its_own_page)
+TEST_DUMP(dump_that_fails_twice_takes_back_only_its_own_page)
 {
-	struct bed bed;
 	struct rlimit limit = {4096, 4096};
-	use_own_folder();
-	start(&bed);
 	size_t bytes = (size_t)sysconf(_SC_PAGESIZE);
 	unsigned char is_in;
 	void *marker = find_marker();
 	CHECK_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
-	for (size_t i = 0; ch__sinks_on(bed.sinks); i++)
-		add(&bed, i * 64, 64, i);
-	check_switched_off(&bed, EFBIG);
+	for (size_t i = 0; ch__sinks_on(bed->sinks); i++)
+		add(bed, i * 64, 64, i);
+	check_switched_off(bed, EFBIG);
 	CHECK(mmap(marker, bytes, PROT_READ | PROT_WRITE,
 		   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) == marker);
 	CHECK_EQ(setenv("JITDUMPDIR", "/nowhere/at/all", 1), 0);
-	CHECK_EQ(ch__sinks_set(bed.sinks, CH_SINK_JITDUMP), ENOENT);
+	CHECK_EQ(ch__sinks_set(bed->sinks, CH_SINK_JITDUMP), ENOENT);
 	CHECK_EQ(mincore(marker, bytes, &is_in), 0); /* ENOMEM where nothing is mapped */
-	end(&bed);
 }
 
 /* The header fits, and the first code does not. */
@@ -466,47 +458,39 @@ static pid_t fork_told(struct bed *bed)
 }
 
 /* What the parent has yet to write of its dead is nothing that the child's file ever had. */
-TEST(dump_of_a_child_has_nobody_who_died_before)
+TEST_DUMP(dump_of_a_child_has_nobody_who_died_before)
 {
-	struct bed bed;
 	char path[128];
-	use_own_folder();
-	start(&bed);
-	add(&bed, 64, 64, 1);
-	discard(&bed, 64, 64, 1);
-	pid_t pid = fork_told(&bed);
+	add(bed, 64, 64, 1);
+	discard(bed, 64, 64, 1);
+	pid_t pid = fork_told(bed);
 	if (pid == 0) {
-		add(&bed, 256, 64, 3);
-		check_now(bed.pool + 256, "fn_3");
-		check_now(bed.pool + 64, "nobody");
+		add(bed, 256, 64, 3);
+		check_now(bed->pool + 256, "fn_3");
+		check_now(bed->pool + 64, "nobody");
 		path_of(getpid(), path);
 		unlink(path);
 		_exit(0);
 	}
-	ch__sinks_unlock(bed.sinks);
+	ch__sinks_unlock(bed->sinks);
 	expect_exit(pid, 0);
-	flush(&bed);
-	check_now(bed.pool + 64, "[freed]");
-	end(&bed);
+	flush(bed);
+	check_now(bed->pool + 64, "[freed]");
 }
 
-TEST(child_of_a_process_that_turned_its_dump_off_has_none)
+TEST_DUMP(child_of_a_process_that_turned_its_dump_off_has_none)
 {
-	struct bed bed;
 	char path[128];
-	use_own_folder();
-	start(&bed);
-	CHECK_EQ(ch__sinks_set(bed.sinks, 0), 0);
-	pid_t pid = fork_told(&bed);
+	CHECK_EQ(ch__sinks_set(bed->sinks, 0), 0);
+	pid_t pid = fork_told(bed);
 	if (pid == 0) {
 		path_of(getpid(), path);
 		CHECK_EQ(access(path, F_OK), -1);
-		CHECK_EQ(ch__sinks_set(bed.sinks, CH_SINK_JITDUMP), 0);
-		check_now(bed.runtime, "codeheap_runtime");
+		CHECK_EQ(ch__sinks_set(bed->sinks, CH_SINK_JITDUMP), 0);
+		check_now(bed->runtime, "codeheap_runtime");
 		unlink(path);
 		_exit(0);
 	}
-	ch__sinks_unlock(bed.sinks);
+	ch__sinks_unlock(bed->sinks);
 	expect_exit(pid, 0);
-	end(&bed);
 }

@@ -76,22 +76,18 @@ static void check_name(struct bed *bed, const char *path, const void *pc, const 
 	check_named(path, pc, name);
 }
 
-TEST(map_names_ranges_without_a_flush)
+TEST_MAP(map_names_ranges_without_a_flush)
 {
-	struct bed bed;
-	char path[128];
-	start(&bed, path);
-	add(&bed, 64, 64, 1);
-	check_name(&bed, path, bed.pool + 64, "fn_1");
-	add(&bed, 512, 64, 2);
-	check_name(&bed, path, bed.pool + 512, "fn_2");
-	discard(&bed, 64, 64, 1);
-	add(&bed, 96, 64, 3); /* the file is written anew */
-	add(&bed, 1024, 64, 4);
-	check_name(&bed, path, bed.pool + 96, "fn_3");
-	check_name(&bed, path, bed.pool + 1024, "fn_4");
-	check_named(path, bed.pool + 64, NULL);
-	end(&bed);
+	add(bed, 64, 64, 1);
+	check_name(bed, path, bed->pool + 64, "fn_1");
+	add(bed, 512, 64, 2);
+	check_name(bed, path, bed->pool + 512, "fn_2");
+	discard(bed, 64, 64, 1);
+	add(bed, 96, 64, 3); /* the file is written anew */
+	add(bed, 1024, 64, 4);
+	check_name(bed, path, bed->pool + 96, "fn_3");
+	check_name(bed, path, bed->pool + 1024, "fn_4");
+	check_named(path, bed->pool + 64, NULL);
 }
 
 static uint64_t told_ns;
@@ -102,43 +98,35 @@ static uint64_t tell_time(uint64_t waited_ns)
 }
 
 /* The whole file costs its duration many times over, no more. */
-TEST(map_that_was_written_anew_is_soon_written_again)
+TEST_MAP(map_that_was_written_anew_is_soon_written_again)
 {
-	struct bed bed;
-	char path[128];
-	start(&bed, path);
 	told_ns = UINT64_C(1) << 40;
 	ch__os_pretended.clock = tell_time;
-	add(&bed, 64, 40, 7);
+	add(bed, 64, 40, 7);
 	CHECK(ch__sinks_catch_up());
-	discard(&bed, 64, 40, 7);
-	add(&bed, 64, 40, 8);
+	discard(bed, 64, 40, 7);
+	add(bed, 64, 40, 8);
 	CHECK(ch__sinks_catch_up());
-	check_named(path, bed.pool + 64, "fn_8");
-	add(&bed, 128, 40, 9);
+	check_named(path, bed->pool + 64, "fn_8");
+	add(bed, 128, 40, 9);
 	told_ns += UINT64_C(1000000000);
 	CHECK(ch__sinks_catch_up());
-	check_named(path, bed.pool + 128, "fn_9");
+	check_named(path, bed->pool + 128, "fn_9");
 	ch__os_pretended.clock = NULL;
-	end(&bed);
 }
 
 /* Writes without end get only a share of the time; the waiting lines are written afterwards. */
-TEST(map_is_written_at_once_until_commits_come_thick)
+TEST_MAP(map_is_written_at_once_until_commits_come_thick)
 {
 	enum { MOST = 5000 };
-	struct bed bed;
-	char path[128];
 	size_t at_once = 0;
-	start(&bed, path);
 	do
-		add(&bed, at_once * 64, 64, at_once);
+		add(bed, at_once * 64, 64, at_once);
 	while (ch__sinks_catch_up() && ++at_once < MOST);
 	CHECK(at_once >= 4 && at_once < MOST);
 	char name[32];
 	snprintf(name, sizeof name, "fn_%zu", at_once);
-	check_name(&bed, path, bed.pool + at_once * 64, name);
-	end(&bed);
+	check_name(bed, path, bed->pool + at_once * 64, name);
 }
 
 /* A failing call may turn the file off, with a reason. */
@@ -181,28 +169,24 @@ TEST(map_that_another_compiler_has_open_is_left_alone)
 }
 
 /* Appending keeps the lines of both compilers; writing the file anew would lose the other's. */
-TEST(map_that_another_compiler_writes_to_keeps_its_lines)
+TEST_MAP(map_that_another_compiler_writes_to_keeps_its_lines)
 {
-	struct bed bed;
-	char path[128];
-	start(&bed, path);
 	int other = open(path, O_WRONLY | O_APPEND);
 	for (size_t i = 1; i <= 3; i++) {
-		add(&bed, i * 64, 64, i);
-		ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
+		add(bed, i * 64, 64, i);
+		ch__sinks_flush(bed->sinks, CH__FLUSH_BUFFERED);
 		CHECK_EQ(dprintf(other, "%zx 10 theirs\n", i << 12), 15);
 	}
 	check_named(path, (void *)0x1000, "theirs");
-	check_named(path, bed.pool + 64, "fn_1");
-	check_named(path, bed.pool + 192, "fn_3");
-	discard(&bed, 64, 64, 1);
-	add(&bed, 96, 32, 4);
-	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
-	CHECK_EQ(ch__sinks_status(bed.sinks, CH_SINK_PERF_MAP), EBUSY);
+	check_named(path, bed->pool + 64, "fn_1");
+	check_named(path, bed->pool + 192, "fn_3");
+	discard(bed, 64, 64, 1);
+	add(bed, 96, 32, 4);
+	ch__sinks_flush(bed->sinks, CH__FLUSH_BUFFERED);
+	CHECK_EQ(ch__sinks_status(bed->sinks, CH_SINK_PERF_MAP), EBUSY);
 	check_named(path, (void *)0x3000, "theirs");
-	check_named(path, bed.pool + 192, "fn_3");
+	check_named(path, bed->pool + 192, "fn_3");
 	CHECK_EQ(close(other), 0);
-	end(&bed);
 }
 
 /* A file that no heap uses is closed. */
@@ -224,36 +208,28 @@ TEST(map_of_heaps_that_have_gone_is_closed)
 }
 
 /* The new line is longer than the dead one at its beginning, by far. */
-TEST(map_has_one_name_where_a_long_range_follows_a_short_one)
+TEST_MAP(map_has_one_name_where_a_long_range_follows_a_short_one)
 {
-	struct bed bed;
-	char path[128];
-	start(&bed, path);
-	add(&bed, 64, 64, 1);
-	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
-	discard(&bed, 64, 64, 1);
-	add(&bed, 64, 4000, 2);
-	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
-	check_named(path, bed.pool + 70, "fn_2");
-	check_named(path, bed.pool + 4000, "fn_2");
-	end(&bed);
+	add(bed, 64, 64, 1);
+	ch__sinks_flush(bed->sinks, CH__FLUSH_BUFFERED);
+	discard(bed, 64, 64, 1);
+	add(bed, 64, 4000, 2);
+	ch__sinks_flush(bed->sinks, CH__FLUSH_BUFFERED);
+	check_named(path, bed->pool + 70, "fn_2");
+	check_named(path, bed->pool + 4000, "fn_2");
 }
 
 /* The log of lines becomes shorter when few of many lines are live. */
-TEST(map_keeps_the_one_line_of_many_that_is_live)
+TEST_MAP(map_keeps_the_one_line_of_many_that_is_live)
 {
 	enum { LINES = 5000, LAST = LINES - 1 };
-	struct bed bed;
-	char path[128];
-	start(&bed, path);
 	for (uint32_t i = 0; i < LINES; i++)
-		add(&bed, i * 16, 16, i);
+		add(bed, i * 16, 16, i);
 	for (uint32_t i = 0; i < LAST; i++)
-		discard(&bed, i * 16, 16, i);
-	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
-	check_named(path, bed.pool + LAST * 16, "fn_4999");
-	check_named(path, bed.pool + 16, NULL);
-	end(&bed);
+		discard(bed, i * 16, 16, i);
+	ch__sinks_flush(bed->sinks, CH__FLUSH_EXACT);
+	check_named(path, bed->pool + LAST * 16, "fn_4999");
+	check_named(path, bed->pool + 16, NULL);
 }
 
 /* The file before is open no longer than it takes to make the next one. */
@@ -388,29 +364,25 @@ static void *churn(void *arg)
 	return NULL;
 }
 
-TEST(map_told_by_threads_is_whole)
+TEST_MAP(map_told_by_threads_is_whole)
 {
 	static struct area areas[THREADS];
-	struct bed bed;
-	char path[128];
 	pthread_t threads[THREADS];
-	start(&bed, path);
 	uint64_t until_ns = now_ns() + storm_ms() * UINT64_C(500000);
 	for (size_t i = 0; i < THREADS; i++) {
-		areas[i] = (struct area){.bed = &bed, .first = i * AREA_BYTES, .end_ns = until_ns};
+		areas[i] = (struct area){.bed = bed, .first = i * AREA_BYTES, .end_ns = until_ns};
 		CHECK_EQ(pthread_create(&threads[i], NULL, churn, &areas[i]), 0);
 	}
 	for (size_t i = 0; i < THREADS; i++)
 		pthread_join(threads[i], NULL);
-	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
+	ch__sinks_flush(bed->sinks, CH__FLUSH_BUFFERED);
 	struct map_file *map = read_map(path);
 	for (size_t i = 0; i < THREADS * THREAD_RANGES; i++) {
 		const struct area *area = &areas[i / THREAD_RANGES];
 		if (area->live[i % THREAD_RANGES])
-			CHECK(line_of(map, (uintptr_t)bed.pool + i * 64) != NULL);
+			CHECK(line_of(map, (uintptr_t)bed->pool + i * 64) != NULL);
 	}
 	free(map);
-	end(&bed);
 }
 
 /* --- failures --- */

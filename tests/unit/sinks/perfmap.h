@@ -18,3 +18,16 @@ static inline void end(struct bed *bed)
 	bed_close(bed);
 	remove_own_folder();
 }
+
+/* A case with a bed whose map lies at `path`, in a folder of its own. */
+#define TEST_MAP(name)                                             \
+	static void body_##name(struct bed *, const char *);       \
+	TEST(name)                                                 \
+	{                                                          \
+		struct bed bed;                                    \
+		char path[128];                                    \
+		start(&bed, path);                                 \
+		body_##name(&bed, path);                           \
+		end(&bed);                                         \
+	}                                                          \
+	static void body_##name(struct bed *bed, const char *path)

@@ -10,45 +10,38 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-TEST(map_names_the_last_owner_of_an_address)
+TEST_MAP(map_names_the_last_owner_of_an_address)
 {
-	struct bed bed;
-	char path[128];
-	start(&bed, path);
-	add(&bed, 64, 64, 1);
-	add(&bed, 512, 64, 2);
-	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
-	discard(&bed, 64, 64, 1);
-	ch__sinks_flush(bed.sinks, CH__FLUSH_COLLECTION);
-	check_named(path, bed.pool + 64, "fn_1"); /* a few dead lines may stay */
-	add(&bed, 96, 64, 3);
-	add(&bed, 1024, 64, 4);
-	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
-	check_named(path, bed.pool + 64, NULL);
-	check_named(path, bed.pool + 96, "fn_3");
-	check_named(path, bed.pool + 512, "fn_2");
-	check_named(path, bed.pool + 1024, "fn_4");
-	end(&bed);
+	add(bed, 64, 64, 1);
+	add(bed, 512, 64, 2);
+	ch__sinks_flush(bed->sinks, CH__FLUSH_BUFFERED);
+	discard(bed, 64, 64, 1);
+	ch__sinks_flush(bed->sinks, CH__FLUSH_COLLECTION);
+	check_named(path, bed->pool + 64, "fn_1"); /* a few dead lines may stay */
+	add(bed, 96, 64, 3);
+	add(bed, 1024, 64, 4);
+	ch__sinks_flush(bed->sinks, CH__FLUSH_BUFFERED);
+	check_named(path, bed->pool + 64, NULL);
+	check_named(path, bed->pool + 96, "fn_3");
+	check_named(path, bed->pool + 512, "fn_2");
+	check_named(path, bed->pool + 1024, "fn_4");
 }
 
 /* fork's handlers, by which a child begins a file of its own, do not run. Lines wait, or the file
  * waits to be written anew. */
-TEST(map_is_not_written_by_a_child_of_a_raw_clone)
+TEST_MAP(map_is_not_written_by_a_child_of_a_raw_clone)
 {
-	struct bed bed;
 	struct stat before, after;
-	char path[128];
-	start(&bed, path);
-	add(&bed, 64, 64, 1);
-	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
+	add(bed, 64, 64, 1);
+	ch__sinks_flush(bed->sinks, CH__FLUSH_BUFFERED);
 	CHECK_EQ(stat(path, &before), 0);
 	for (int is_anew = 0; is_anew < 2; is_anew++) {
 		pid_t child = _Fork();
 		if (child == 0) {
 			if (is_anew)
-				discard(&bed, 64, 64, 1);
-			add(&bed, is_anew ? 96 : 128, 64, 2);
-			ch__sinks_destroy(bed.sinks);
+				discard(bed, 64, 64, 1);
+			add(bed, is_anew ? 96 : 128, 64, 2);
+			ch__sinks_destroy(bed->sinks);
 			_exit(0);
 		}
 		expect_exit(child, 0);
@@ -56,8 +49,7 @@ TEST(map_is_not_written_by_a_child_of_a_raw_clone)
 		CHECK_EQ(after.st_size, before.st_size);
 		CHECK_EQ(after.st_ino, before.st_ino);
 	}
-	check_named(path, bed.pool + 64, "fn_1");
-	end(&bed);
+	check_named(path, bed->pool + 64, "fn_1");
 }
 
 static size_t name_of_length(void *context, uint64_t key, char *to, size_t room)
@@ -134,32 +126,28 @@ TEST(map_drops_a_dead_line_whose_last_bytes_have_another_name)
 	end(&bed);
 }
 
-TEST(map_forgets_many_dead_lines_when_a_collection_ends)
+TEST_MAP(map_forgets_many_dead_lines_when_a_collection_ends)
 {
 	enum { LINES = 1000 };
-	struct bed bed;
-	char path[128];
-	start(&bed, path);
 	for (size_t i = 0; i < LINES; i++)
-		add(&bed, i * 64, 64, i);
-	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
+		add(bed, i * 64, 64, i);
+	ch__sinks_flush(bed->sinks, CH__FLUSH_BUFFERED);
 	for (size_t i = 0; i < 300; i++)
-		discard(&bed, i * 64, 64, i);
-	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
+		discard(bed, i * 64, 64, i);
+	ch__sinks_flush(bed->sinks, CH__FLUSH_BUFFERED);
 	struct map_file *map = read_map(path);
 	CHECK_EQ(map->count, LINES + 1);
 	free(map);
-	ch__sinks_flush(bed.sinks, CH__FLUSH_COLLECTION);
+	ch__sinks_flush(bed->sinks, CH__FLUSH_COLLECTION);
 	map = read_map(path);
 	CHECK_EQ(map->count, LINES - 300 + 1);
 	free(map);
 	for (size_t i = 300; i < 900; i++)
-		discard(&bed, i * 64, 64, i);
-	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED); /* more dead than live */
+		discard(bed, i * 64, 64, i);
+	ch__sinks_flush(bed->sinks, CH__FLUSH_BUFFERED); /* more dead than live */
 	map = read_map(path);
 	CHECK_EQ(map->count, 101);
 	free(map);
-	end(&bed);
 }
 
 /* Nobody asks for the file meanwhile, so each of the many lines waits until the file is written. */
@@ -324,21 +312,17 @@ TEST(map_has_no_line_of_two_heaps_that_went_where_another_comes)
 }
 
 /* A file without dead lines is not written anew. */
-TEST(map_stays_the_same_file_when_what_it_does_not_name_dies)
+TEST_MAP(map_stays_the_same_file_when_what_it_does_not_name_dies)
 {
-	struct bed bed;
 	struct stat before, after;
-	char path[128];
-	start(&bed, path);
-	add(&bed, 64, 64, 1);
-	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
+	add(bed, 64, 64, 1);
+	ch__sinks_flush(bed->sinks, CH__FLUSH_BUFFERED);
 	CHECK_EQ(stat(path, &before), 0);
-	discard(&bed, 128, 64, 2);
-	discard(&bed, BED_POOL_BYTES - 64, 64, 3);
-	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
+	discard(bed, 128, 64, 2);
+	discard(bed, BED_POOL_BYTES - 64, 64, 3);
+	ch__sinks_flush(bed->sinks, CH__FLUSH_EXACT);
 	CHECK(stat(path, &after) == 0 && after.st_ino == before.st_ino);
-	check_named(path, bed.pool + 64, "fn_1");
-	end(&bed);
+	check_named(path, bed->pool + 64, "fn_1");
 }
 
 /* Another compiler comes while the rewrite asks for a name, after the look at the old file. */

@@ -32,144 +32,117 @@ static void check_only_live(const struct bed *bed, uint32_t first, uint32_t page
 		CHECK_EQ(is_page_known(bed, page), page >= first && page < first + pages);
 }
 
-TEST(page_is_known_only_while_live)
+TEST_BED(page_is_known_only_while_live, CH_SINK_UNWIND)
 {
 	static const uint32_t pages[] = {0, 1, 63, 64, 100, 191};
-	struct bed bed;
-	bed_open(&bed, CH_SINK_UNWIND);
-	check_only_live(&bed, 0, 0);
+	check_only_live(bed, 0, 0);
 	for (unsigned i = 0; i < sizeof pages / sizeof pages[0]; i++) {
-		CHECK(ch__sinks_page_live(bed.sinks, pages[i], 1, 0));
-		check_only_live(&bed, pages[i], 1);
-		ch__sinks_page_dead(bed.sinks, pages[i], 1);
-		check_only_live(&bed, 0, 0);
+		CHECK(ch__sinks_page_live(bed->sinks, pages[i], 1, 0));
+		check_only_live(bed, pages[i], 1);
+		ch__sinks_page_dead(bed->sinks, pages[i], 1);
+		check_only_live(bed, 0, 0);
 	}
-	CHECK(!libgcc_knows(bed.pool + BED_POOL_BYTES));
-	bed_close(&bed);
+	CHECK(!libgcc_knows(bed->pool + BED_POOL_BYTES));
 }
 
-TEST(page_dead_leaves_neighbours_known)
+TEST_BED(page_dead_leaves_neighbours_known, CH_SINK_UNWIND)
 {
-	struct bed bed;
-	bed_open(&bed, CH_SINK_UNWIND);
 	for (uint32_t page = 60; page < 68; page++)
-		CHECK(ch__sinks_page_live(bed.sinks, page, 1, 0));
-	check_only_live(&bed, 60, 8);
-	ch__sinks_page_dead(bed.sinks, 63, 1);
-	CHECK(!is_page_known(&bed, 63));
+		CHECK(ch__sinks_page_live(bed->sinks, page, 1, 0));
+	check_only_live(bed, 60, 8);
+	ch__sinks_page_dead(bed->sinks, 63, 1);
+	CHECK(!is_page_known(bed, 63));
 	for (uint32_t page = 60; page < 68; page++)
-		CHECK_EQ(is_page_known(&bed, page), page != 63);
-	bed_close(&bed);
+		CHECK_EQ(is_page_known(bed, page), page != 63);
 }
 
-TEST(span_over_chunks_is_known_at_every_page)
+TEST_BED(span_over_chunks_is_known_at_every_page, CH_SINK_UNWIND)
 {
-	struct bed bed;
-	bed_open(&bed, CH_SINK_UNWIND);
-	CHECK(ch__sinks_page_live(bed.sinks, 50, 100, 0));
-	check_only_live(&bed, 50, 100);
-	ch__sinks_page_dead(bed.sinks, 50, 100);
-	check_only_live(&bed, 0, 0);
-	bed_close(&bed);
+	CHECK(ch__sinks_page_live(bed->sinks, 50, 100, 0));
+	check_only_live(bed, 50, 100);
+	ch__sinks_page_dead(bed->sinks, 50, 100);
+	check_only_live(bed, 0, 0);
 }
 
-TEST(chunk_gone_is_unknown_and_comes_back)
+TEST_BED(chunk_gone_is_unknown_and_comes_back, CH_SINK_UNWIND)
 {
-	struct bed bed;
-	bed_open(&bed, CH_SINK_UNWIND);
-	size_t before = ch__meta_bytes(bed.config.meta);
+	size_t before = ch__meta_bytes(bed->config.meta);
 	for (int round = 0; round < 3; round++) {
-		CHECK(ch__sinks_page_live(bed.sinks, 70, 1, 0));
-		CHECK(is_page_known(&bed, 70));
-		ch__sinks_page_dead(bed.sinks, 70, 1);
+		CHECK(ch__sinks_page_live(bed->sinks, 70, 1, 0));
+		CHECK(is_page_known(bed, 70));
+		ch__sinks_page_dead(bed->sinks, 70, 1);
 		if (round == 2) /* a sink that is off has its sections */
-			CHECK_EQ(ch__sinks_set(bed.sinks, 0), 0);
-		ch__sinks_chunk_gone(bed.sinks, 1);
-		check_only_live(&bed, 0, 0);
-		CHECK_EQ(ch__meta_bytes(bed.config.meta), before);
+			CHECK_EQ(ch__sinks_set(bed->sinks, 0), 0);
+		ch__sinks_chunk_gone(bed->sinks, 1);
+		check_only_live(bed, 0, 0);
+		CHECK_EQ(ch__meta_bytes(bed->config.meta), before);
 	}
-	bed_close(&bed);
 }
 
-TEST(chunk_gone_leaves_its_neighbours_known)
+TEST_BED(chunk_gone_leaves_its_neighbours_known, CH_SINK_UNWIND)
 {
-	struct bed bed;
-	bed_open(&bed, CH_SINK_UNWIND);
 	for (uint32_t chunk = 0; chunk < BED_CHUNKS; chunk++)
-		CHECK(ch__sinks_page_live(bed.sinks, chunk * BED_PAGES_PER_CHUNK, 1, 0));
-	ch__sinks_page_dead(bed.sinks, BED_PAGES_PER_CHUNK, 1);
-	CHECK(ch__sinks_page_live(bed.sinks, 2 * BED_PAGES_PER_CHUNK - 1, 1, 0));
-	ch__sinks_chunk_gone(bed.sinks, 1);
-	CHECK(!ch__sinks_page_is_live(bed.sinks, 2 * BED_PAGES_PER_CHUNK - 1, 0));
+		CHECK(ch__sinks_page_live(bed->sinks, chunk * BED_PAGES_PER_CHUNK, 1, 0));
+	ch__sinks_page_dead(bed->sinks, BED_PAGES_PER_CHUNK, 1);
+	CHECK(ch__sinks_page_live(bed->sinks, 2 * BED_PAGES_PER_CHUNK - 1, 1, 0));
+	ch__sinks_chunk_gone(bed->sinks, 1);
+	CHECK(!ch__sinks_page_is_live(bed->sinks, 2 * BED_PAGES_PER_CHUNK - 1, 0));
 	for (uint32_t chunk = 0; chunk < BED_CHUNKS; chunk++)
-		CHECK_EQ(is_page_known(&bed, chunk * BED_PAGES_PER_CHUNK), chunk != 1);
-	bed_close(&bed);
+		CHECK_EQ(is_page_known(bed, chunk * BED_PAGES_PER_CHUNK), chunk != 1);
 }
 
-TEST(unwind_turned_on_late_knows_live_pages)
+TEST_BED(unwind_turned_on_late_knows_live_pages, 0)
 {
-	struct bed bed;
-	bed_open(&bed, 0);
-	CHECK_EQ(ch__sinks_on(bed.sinks), 0);
-	CHECK(ch__sinks_page_live(bed.sinks, 10, 60, 0));
-	CHECK(ch__sinks_page_live(bed.sinks, 9, 1, 0));
-	ch__sinks_page_dead(bed.sinks, 9, 6);
-	check_only_live(&bed, 0, 0);
-	CHECK_EQ(ch__sinks_set(bed.sinks, CH_SINK_UNWIND), 0);
-	CHECK_EQ(ch__sinks_on(bed.sinks), CH_SINK_UNWIND);
-	check_only_live(&bed, 15, 55);
-	CHECK_EQ(ch__sinks_set(bed.sinks, 0), 0);
-	check_only_live(&bed, 0, 0);
-	ch__sinks_page_dead(bed.sinks, 15, 54);
-	CHECK_EQ(ch__sinks_set(bed.sinks, CH_SINK_UNWIND), 0);
-	check_only_live(&bed, 69, 1);
-	bed_close(&bed);
+	CHECK_EQ(ch__sinks_on(bed->sinks), 0);
+	CHECK(ch__sinks_page_live(bed->sinks, 10, 60, 0));
+	CHECK(ch__sinks_page_live(bed->sinks, 9, 1, 0));
+	ch__sinks_page_dead(bed->sinks, 9, 6);
+	check_only_live(bed, 0, 0);
+	CHECK_EQ(ch__sinks_set(bed->sinks, CH_SINK_UNWIND), 0);
+	CHECK_EQ(ch__sinks_on(bed->sinks), CH_SINK_UNWIND);
+	check_only_live(bed, 15, 55);
+	CHECK_EQ(ch__sinks_set(bed->sinks, 0), 0);
+	check_only_live(bed, 0, 0);
+	ch__sinks_page_dead(bed->sinks, 15, 54);
+	CHECK_EQ(ch__sinks_set(bed->sinks, CH_SINK_UNWIND), 0);
+	check_only_live(bed, 69, 1);
 }
 
-TEST(page_without_metadata_is_refused)
+TEST_BED(page_without_metadata_is_refused, CH_SINK_UNWIND)
 {
-	struct bed bed;
-	bed_open(&bed, CH_SINK_UNWIND);
-	CHECK(ch__sinks_page_live(bed.sinks, 0, 1, 0));
+	CHECK(ch__sinks_page_live(bed->sinks, 0, 1, 0));
 	ch__os_fail_at(1, false);
-	CHECK(!ch__sinks_page_live(bed.sinks, 63, 2, 0));
-	CHECK(!ch__sinks_page_is_live(bed.sinks, 63, 0));
+	CHECK(!ch__sinks_page_live(bed->sinks, 63, 2, 0));
+	CHECK(!ch__sinks_page_is_live(bed->sinks, 63, 0));
 	ch__os_fail_at(0, false);
-	check_only_live(&bed, 0, 1);
-	CHECK(ch__sinks_page_live(bed.sinks, 63, 2, 0));
-	ch__sinks_page_dead(bed.sinks, 0, 1);
-	check_only_live(&bed, 63, 2);
-	bed_close(&bed);
+	check_only_live(bed, 0, 1);
+	CHECK(ch__sinks_page_live(bed->sinks, 63, 2, 0));
+	ch__sinks_page_dead(bed->sinks, 0, 1);
+	check_only_live(bed, 63, 2);
 }
 
-TEST(error_of_an_unwinder_ends_when_nobody_wants_it)
+TEST_BED(error_of_an_unwinder_ends_when_nobody_wants_it, 0)
 {
-	struct bed bed;
-	bed_open(&bed, 0);
 	ch__os_fail_at(1, true);
-	CHECK_EQ(ch__sinks_set(bed.sinks, CH_SINK_UNWIND), ENOMEM);
+	CHECK_EQ(ch__sinks_set(bed->sinks, CH_SINK_UNWIND), ENOMEM);
 	ch__os_fail_at(0, false);
-	CHECK_EQ(ch__sinks_status(bed.sinks, CH_SINK_UNWIND), ENOMEM);
-	CHECK_EQ(ch__sinks_set(bed.sinks, 0), 0);
-	CHECK_EQ(ch__sinks_status(bed.sinks, CH_SINK_UNWIND), 0);
-	bed_close(&bed);
+	CHECK_EQ(ch__sinks_status(bed->sinks, CH_SINK_UNWIND), ENOMEM);
+	CHECK_EQ(ch__sinks_set(bed->sinks, 0), 0);
+	CHECK_EQ(ch__sinks_status(bed->sinks, CH_SINK_UNWIND), 0);
 }
 
 /* A call fails after some of the live pages have been told. */
-TEST(unwind_that_cannot_be_turned_on_knows_no_page)
+TEST_BED(unwind_that_cannot_be_turned_on_knows_no_page, 0)
 {
 	enum { PAGES = BED_CHUNKS * BED_PAGES_PER_CHUNK };
-	struct bed bed;
 	int error = ENOMEM;
-	bed_open(&bed, 0);
-	CHECK(ch__sinks_page_live(bed.sinks, 0, PAGES, 0));
+	CHECK(ch__sinks_page_live(bed->sinks, 0, PAGES, 0));
 	for (uint64_t n = 1; error; n++) {
 		ch__os_fail_at(n, true);
-		error = ch__sinks_set(bed.sinks, CH_SINK_UNWIND);
+		error = ch__sinks_set(bed->sinks, CH_SINK_UNWIND);
 		ch__os_fail_at(0, false);
-		check_only_live(&bed, 0, error ? 0 : PAGES);
+		check_only_live(bed, 0, error ? 0 : PAGES);
 	}
-	bed_close(&bed);
 }
 
 TEST(pool_is_unknown_after_destroy)
@@ -215,12 +188,10 @@ void __register_frame_info(const void *begin, void *object)
 	real(begin, object);
 }
 
-TEST(ranges_of_registered_objects_overlap_nowhere)
+TEST_BED(ranges_of_registered_objects_overlap_nowhere, CH_SINK_UNWIND)
 {
-	struct bed bed;
-	bed_open(&bed, CH_SINK_UNWIND);
 	for (uint32_t page = 0; page < BED_CHUNKS * BED_PAGES_PER_CHUNK; page++)
-		CHECK(ch__sinks_page_live(bed.sinks, page, 1, 0));
+		CHECK(ch__sinks_page_live(bed->sinks, page, 1, 0));
 	unsigned count = atomic_load(&objects_count);
 	CHECK(count > 1 && count <= OBJECTS_MOST);
 	for (unsigned i = 0; i < count; i++) {
@@ -229,7 +200,6 @@ TEST(ranges_of_registered_objects_overlap_nowhere)
 			CHECK(objects[i].high <= objects[j].low ||
 			      objects[j].high <= objects[i].low);
 	}
-	bed_close(&bed);
 }
 
 /* --- real backtraces --- */
@@ -277,107 +247,87 @@ ONE_BODY static bool passes(void *code, size_t return_offset)
 	return trace.has_beyond;
 }
 
-TEST(backtrace_passes_framed_code)
+TEST_BED(backtrace_passes_framed_code, CH_SINK_UNWIND)
 {
-	struct bed bed;
-	bed_open(&bed, CH_SINK_UNWIND);
-	void *code = bed_code(&bed, 5 * BED_PAGE_BYTES + 64, code_framed, sizeof code_framed);
+	void *code = bed_code(bed, 5 * BED_PAGE_BYTES + 64, code_framed, sizeof code_framed);
 	CHECK(!passes(code, CODE_FRAMED_RETURNS_AT));
-	CHECK(ch__sinks_page_live(bed.sinks, 5, 1, 0));
+	CHECK(ch__sinks_page_live(bed->sinks, 5, 1, 0));
 	CHECK(passes(code, CODE_FRAMED_RETURNS_AT));
-	ch__sinks_page_dead(bed.sinks, 5, 1);
+	ch__sinks_page_dead(bed->sinks, 5, 1);
 	CHECK(!passes(code, CODE_FRAMED_RETURNS_AT));
-	bed_close(&bed);
 }
 
-TEST(backtrace_passes_code_of_another_shape)
+TEST_BED(backtrace_passes_code_of_another_shape, CH_SINK_UNWIND)
 {
-	struct bed bed;
-	bed_open(&bed, CH_SINK_UNWIND);
-	void *code = bed_code(&bed, 5 * BED_PAGE_BYTES + 64, code_frameless, sizeof code_frameless);
-	CHECK(ch__sinks_page_live(bed.sinks, 6, 1,
+	void *code = bed_code(bed, 5 * BED_PAGE_BYTES + 64, code_frameless, sizeof code_frameless);
+	CHECK(ch__sinks_page_live(bed->sinks, 6, 1,
 				  0)); /* the chunk is registered before the shape */
 	uint8_t shape =
-		ch__sinks_frame_register(bed.sinks, code_frameless_cfi, sizeof code_frameless_cfi);
+		ch__sinks_frame_register(bed->sinks, code_frameless_cfi, sizeof code_frameless_cfi);
 	CHECK_EQ(shape, CH__FRAMES_FIXED);
-	CHECK(ch__sinks_page_live(bed.sinks, 5, 1, shape));
+	CHECK(ch__sinks_page_live(bed->sinks, 5, 1, shape));
 	CHECK(passes(code, CODE_FRAMELESS_RETURNS_AT));
 	/* The page comes back for code with frame pointers. */
-	ch__sinks_page_dead(bed.sinks, 5, 1);
-	code = bed_code(&bed, 5 * BED_PAGE_BYTES + 64, code_framed, sizeof code_framed);
-	CHECK(ch__sinks_page_live(bed.sinks, 5, 1, 0));
+	ch__sinks_page_dead(bed->sinks, 5, 1);
+	code = bed_code(bed, 5 * BED_PAGE_BYTES + 64, code_framed, sizeof code_framed);
+	CHECK(ch__sinks_page_live(bed->sinks, 5, 1, 0));
 	CHECK(passes(code, CODE_FRAMED_RETURNS_AT));
-	bed_close(&bed);
 }
 
 /* For the bottom of a stack of the VM's own: nothing above the frame is read. */
-TEST(backtrace_ends_at_code_whose_shape_has_no_return_address)
+TEST_BED(backtrace_ends_at_code_whose_shape_has_no_return_address, CH_SINK_UNWIND)
 {
 	const uint8_t *cfi = code_frameless_cfi; /* DW_CFA_def_cfa, then DW_CFA_offset of the pc */
 	const uint8_t end[] = {cfi[0], cfi[1], cfi[2], 0x07, cfi[3] & 0x3f}; /* DW_CFA_undefined */
-	struct bed bed;
-	bed_open(&bed, CH_SINK_UNWIND);
-	void *code = bed_code(&bed, 5 * BED_PAGE_BYTES + 64, code_frameless, sizeof code_frameless);
-	uint8_t shape = ch__sinks_frame_register(bed.sinks, end, sizeof end);
-	CHECK(ch__sinks_page_live(bed.sinks, 5, 1, shape));
+	void *code = bed_code(bed, 5 * BED_PAGE_BYTES + 64, code_frameless, sizeof code_frameless);
+	uint8_t shape = ch__sinks_frame_register(bed->sinks, end, sizeof end);
+	CHECK(ch__sinks_page_live(bed->sinks, 5, 1, shape));
 	CHECK(libgcc_knows(code));
 	CHECK(!passes(code, CODE_FRAMELESS_RETURNS_AT));
 	CHECK(trace.has_code);
-	bed_close(&bed);
 }
 
 /* The section of the chunk stays registered while the sink is off. */
-TEST(backtrace_passes_code_of_a_shape_that_came_while_the_sink_was_off)
+TEST_BED(backtrace_passes_code_of_a_shape_that_came_while_the_sink_was_off, CH_SINK_UNWIND)
 {
-	struct bed bed;
-	bed_open(&bed, CH_SINK_UNWIND);
-	void *code = bed_code(&bed, 5 * BED_PAGE_BYTES + 64, code_frameless, sizeof code_frameless);
-	CHECK(ch__sinks_page_live(bed.sinks, 6, 1, 0));
-	CHECK_EQ(ch__sinks_set(bed.sinks, 0), 0);
+	void *code = bed_code(bed, 5 * BED_PAGE_BYTES + 64, code_frameless, sizeof code_frameless);
+	CHECK(ch__sinks_page_live(bed->sinks, 6, 1, 0));
+	CHECK_EQ(ch__sinks_set(bed->sinks, 0), 0);
 	uint8_t shape =
-		ch__sinks_frame_register(bed.sinks, code_frameless_cfi, sizeof code_frameless_cfi);
-	CHECK_EQ(ch__sinks_set(bed.sinks, CH_SINK_UNWIND), 0);
-	CHECK(ch__sinks_page_live(bed.sinks, 5, 1, shape));
+		ch__sinks_frame_register(bed->sinks, code_frameless_cfi, sizeof code_frameless_cfi);
+	CHECK_EQ(ch__sinks_set(bed->sinks, CH_SINK_UNWIND), 0);
+	CHECK(ch__sinks_page_live(bed->sinks, 5, 1, shape));
 	CHECK(passes(code, CODE_FRAMELESS_RETURNS_AT));
-	bed_close(&bed);
 }
 
 /* A freed page may serve code of another shape before the sinks hear of the page's end. */
-TEST(page_taken_for_another_shape_has_that_shape)
+TEST_BED(page_taken_for_another_shape_has_that_shape, CH_SINK_UNWIND)
 {
-	struct bed bed;
-	bed_open(&bed, CH_SINK_UNWIND);
 	uint8_t shape =
-		ch__sinks_frame_register(bed.sinks, code_frameless_cfi, sizeof code_frameless_cfi);
+		ch__sinks_frame_register(bed->sinks, code_frameless_cfi, sizeof code_frameless_cfi);
 	CHECK_EQ(shape, CH__FRAMES_FIXED);
-	void *code = bed_code(&bed, 5 * BED_PAGE_BYTES + 64, code_frameless, sizeof code_frameless);
-	CHECK(ch__sinks_page_live(bed.sinks, 4, 3, 0));
-	CHECK(ch__sinks_page_live(bed.sinks, 5, 1, shape));
+	void *code = bed_code(bed, 5 * BED_PAGE_BYTES + 64, code_frameless, sizeof code_frameless);
+	CHECK(ch__sinks_page_live(bed->sinks, 4, 3, 0));
+	CHECK(ch__sinks_page_live(bed->sinks, 5, 1, shape));
 	CHECK(passes(code, CODE_FRAMELESS_RETURNS_AT));
-	check_only_live(&bed, 4, 3);
-	bed_close(&bed);
+	check_only_live(bed, 4, 3);
 }
 
-TEST(pages_of_a_chunk_that_is_gone_do_not_come_back_with_the_sink)
+TEST_BED(pages_of_a_chunk_that_is_gone_do_not_come_back_with_the_sink, CH_SINK_UNWIND)
 {
-	struct bed bed;
-	bed_open(&bed, CH_SINK_UNWIND);
-	CHECK(ch__sinks_page_live(bed.sinks, 60, 8, 0));
-	ch__sinks_chunk_gone(bed.sinks, 1); /* pages 64 to 67 were not told dead */
-	check_only_live(&bed, 60, 4);
-	CHECK_EQ(ch__sinks_set(bed.sinks, 0), 0);
-	CHECK_EQ(ch__sinks_set(bed.sinks, CH_SINK_UNWIND), 0);
-	check_only_live(&bed, 60, 4);
-	bed_close(&bed);
+	CHECK(ch__sinks_page_live(bed->sinks, 60, 8, 0));
+	ch__sinks_chunk_gone(bed->sinks, 1); /* pages 64 to 67 were not told dead */
+	check_only_live(bed, 60, 4);
+	CHECK_EQ(ch__sinks_set(bed->sinks, 0), 0);
+	CHECK_EQ(ch__sinks_set(bed->sinks, CH_SINK_UNWIND), 0);
+	check_only_live(bed, 60, 4);
 }
 
-TEST(backtrace_passes_while_other_pages_flip)
+TEST_BED(backtrace_passes_while_other_pages_flip, CH_SINK_UNWIND)
 {
-	struct bed bed;
-	bed_open(&bed, CH_SINK_UNWIND);
-	void *code = bed_code(&bed, 5 * BED_PAGE_BYTES + 64, code_framed, sizeof code_framed);
-	CHECK(ch__sinks_page_live(bed.sinks, 5, 1, 0));
-	struct flipper flipper = {.bed = &bed, .pages = 128};
+	void *code = bed_code(bed, 5 * BED_PAGE_BYTES + 64, code_framed, sizeof code_framed);
+	CHECK(ch__sinks_page_live(bed->sinks, 5, 1, 0));
+	struct flipper flipper = {.bed = bed, .pages = 128};
 	pthread_t thread;
 	CHECK_EQ(pthread_create(&thread, NULL, flip_other_pages, &flipper), 0);
 	uint64_t end = now_ns() + storm_ms() * UINT64_C(1000000), passed = 0;
@@ -387,20 +337,16 @@ TEST(backtrace_passes_while_other_pages_flip)
 	}
 	atomic_store(&flipper.is_over, true);
 	pthread_join(thread, NULL);
-	bed_close(&bed);
 }
-TEST(frame_shapes_run_out)
+TEST_BED(frame_shapes_run_out, 0)
 {
 	uint8_t cfi[CH__FRAME_CFI_BYTES] = {0};
-	struct bed bed;
-	bed_open(&bed, 0);
 	for (unsigned i = CH__FRAMES_FIXED; i < CH__FRAME_SHAPES; i++) {
 		cfi[sizeof cfi - 1] = (uint8_t)i;
-		CHECK_EQ(ch__sinks_frame_register(bed.sinks, cfi, sizeof cfi), i);
-		CHECK_EQ(ch__sinks_frame_register(bed.sinks, cfi, sizeof cfi), i);
+		CHECK_EQ(ch__sinks_frame_register(bed->sinks, cfi, sizeof cfi), i);
+		CHECK_EQ(ch__sinks_frame_register(bed->sinks, cfi, sizeof cfi), i);
 	}
-	CHECK_EQ(ch__sinks_frame_register(bed.sinks, cfi, 1), 0);
-	bed_close(&bed);
+	CHECK_EQ(ch__sinks_frame_register(bed->sinks, cfi, 1), 0);
 }
 
 TEST(lists_of_sinks_are_parsed)

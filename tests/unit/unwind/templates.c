@@ -177,16 +177,13 @@ TEST(each_instruction_of_the_frame_is_needed)
 
 /* --- tables that cannot be copied --- */
 
-TEST(template_without_a_table_is_refused)
+TEST_BED(template_without_a_table_is_refused, CH_SINK_UNWIND)
 {
-	struct bed bed;
 	struct ch__frame_shape shape;
-	bed_open(&bed, CH_SINK_UNWIND);
 	struct ch__arch_template t = ch__arch_templates[CH_TRAMPOLINE_FRAMED];
-	t.begin = bed.pool;
+	t.begin = bed->pool;
 	CHECK_EQ(ch__template_cfi(&t, &shape), ENOENT);
 	CHECK_EQ(shape.slot_bytes + shape.fde_bytes + shape.bytes, 0);
-	bed_close(&bed);
 }
 
 /* A function of C; its table is not the template's. */
