@@ -3,12 +3,11 @@
 # Images of the Scheme (--save, --load): one process writes what another begins with, whose pool lies
 # elsewhere and which has compiled nothing yet. Without arguments it lists its cases, with a name it
 # runs one.
-set -u
+. tests/support/script.sh
 programs=hosts/scheme/programs
 # Behind the words of an emulator, where the programs are another machine's.
 read -ra scheme <<< "${CODEHEAP_TEST_EMULATOR:-} ${CODEHEAP_BUILD:-build}/scheme"
-work=$(mktemp -d "${TMPDIR:-/tmp}/host-image.XXXXXX") || exit 1
-trap 'rm -rf "$work"' EXIT
+make_work
 image=$work/image
 
 cases="image_programs_go_on_in_other_processes:240 image_modes_share_images:240
@@ -18,8 +17,6 @@ image_name_trampolines_elsewhere:120 image_unwind_in_gdb:120 image_refuse_what_i
 image_leave_files_alone:120 image_refuse_each_wrong_byte:300 image_survive_sealed_damage:300
 image_are_flat_for_deep_data:120 image_wait_for_no_thread:120 image_begin_vms_beside:120
 image_show_traces:120"
-
-fail() { echo "$*" >&2; exit 1; }
 
 # run SWITCHES..: standard output goes to out, standard error to err.
 run() {
@@ -669,8 +666,5 @@ END
   shown '((f . 11) (f . 21))'
 }
 
-if [ $# = 0 ]; then
-  for c in $cases; do echo "${c%:*} ${c#*:} 0 -"; done
-  exit 0
-fi
+[ $# != 0 ] || { list_cases $cases; exit; }
 "$1"

@@ -4,8 +4,7 @@
 # do what they do when clang compiled them to a file (the Makefile there makes both), and the checks of both memory managers
 # hold, on each backend and where the process has denied itself new executable rights. Without arguments it lists its cases,
 # with a name it runs one.
-set -u
-build=${CODEHEAP_BUILD:-build}
+. tests/support/script.sh
 here=hosts/llvm
 made=$build/llvm/programs
 lli=$build/llvm/codeheap-lli
@@ -28,9 +27,7 @@ if [ $# = 0 ]; then
     "llvm_frames_of_damaged_sections 120 0 -"
   exit 0
 fi
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
-fail() { echo "$*" >&2; exit 1; }
+make_work
 run() { "$@" </dev/null; }
 
 # expect NAME [ARGUMENT..]: what the native program says goes to $work/expected; its status is $status.

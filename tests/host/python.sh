@@ -3,8 +3,8 @@
 # hosts/python: CPython 3.11 on the installed library. The cases of hosts/python/tests/*.py, each in a process of its own,
 # and programs that end and say the same with `-m codeheap` as without. Without arguments it lists its cases, with a
 # name it runs one.
-set -u
-build=$(realpath -m "${CODEHEAP_BUILD:-build}")
+. tests/support/script.sh
+build=$(realpath -m "$build")
 here=$(pwd)/hosts/python/tests
 python=/usr/bin/python3.11
 # Whatever the caller's environment asks of Python and of the extension.
@@ -47,10 +47,8 @@ fi
 
 # These choose backends themselves.
 case $1 in *_fork_in_* | *_wrong_options_* | *_every_backend_* | *_environment_*) unset CODEHEAP_WX ;; esac
-work=$(mktemp -d "${TMPDIR:-/tmp}/host-python.XXXXXX") || exit 1
-trap 'rm -rf "$work"' EXIT
+make_work
 export JITDUMPDIR=$work
-fail() { echo "$*" >&2; exit 1; }
 
 # same WORDS...: the program of these words does the same with and without the package.
 same() {

@@ -3,19 +3,13 @@
 # Debian's python3.11 with hosts/python, seen from outside: its functions are frames of their own in perf's call chains, in
 # gdb's backtraces and in the process's own, names in a perf map, and nodes of callgrind's graph that are called as often
 # as they are. Without arguments it lists its cases, with a name it runs one.
-set -u
-build=$(realpath -m "${CODEHEAP_BUILD:-build}")
+. tests/support/script.sh
+build=$(realpath -m "$build")
 cases='python_functions_are_in_the_chains_of_perf:300:- python_chains_of_perf_are_whole:120:timed
 python_functions_are_leaves_by_the_perf_map:300:-
 python_functions_are_frames_of_gdb:240:- python_functions_are_nodes_of_callgrind:300:- python_functions_are_frames_of_the_library:60:-'
 
-if [ $# = 0 ]; then
-  for c in $cases; do
-    IFS=: read -r name limit mode <<<"$c"
-    echo "$name $limit 0 $mode"
-  done
-  exit 0
-fi
+[ $# != 0 ] || { list_cases $cases; exit; }
 work=$(mktemp -d "${TMPDIR:-/tmp}/host-python.XXXXXX") || exit 1
 # Whatever the caller's environment asks of Python and of the extension.
 unset "${!PYTHON@}" "${!CODEHEAP_PYTHON_@}" CODEHEAP_SINKS CODEHEAP_DEAD_NAMES
@@ -197,7 +191,4 @@ END
   grep -q 'Py_BytesMain' "$work/said" || fail "the walk does not reach main: $(cat "$work/said")"
 }
 
-case " $(echo $cases | sed 's/:[^ ]*//g') " in
-  *" $1 "*) "$1" ;;
-  *) fail "no case $1" ;;
-esac
+run_listed "$1" $cases

@@ -3,8 +3,8 @@
 # Profiles of Debian's python3.11 by hosts/python: the cases of hosts/python/tests/cases_profile.py, each in a process of
 # its own, and programs that run under `-m codeheap --profile=FILE`, end and say the same as without, and leave a profile
 # however they end. Without arguments it lists its cases, with a name it runs one.
-set -u
-build=$(realpath -m "${CODEHEAP_BUILD:-build}")
+. tests/support/script.sh
+build=$(realpath -m "$build")
 here=$(pwd)/hosts/python/tests
 python=/usr/bin/python3.11
 # Whatever the caller's environment asks of Python and of the extension.
@@ -23,18 +23,10 @@ python_profile_is_one_at_a_time:120:- python_profile_that_is_not_written_masks_n
 python_profile_that_is_interrupted_is_not_left_running:120:- python_profile_begins_and_ends_often:120:-
 python_profiled_program_ends_as_without:300:- python_profiled_modules_folders_and_standard_input:120:-
 python_profiled_processes_of_the_program:120:- python_profile_options_of_the_command:120:-"
-if [ $# = 0 ]; then
-  for case in $cases; do
-    IFS=: read -r name limit mode <<<"$case"
-    echo "$name $limit 0 $mode"
-  done
-  exit 0
-fi
+[ $# != 0 ] || { list_cases $cases; exit; }
 
-work=$(mktemp -d "${TMPDIR:-/tmp}/host-profile.XXXXXX") || exit 1
-trap 'rm -rf "$work"' EXIT
+make_work
 export JITDUMPDIR=$work TMPDIR=$work
-fail() { echo "$*" >&2; exit 1; }
 program() { cat >"$work/$1"; }
 
 # same WORDS...: the program of these words ends and says the same under a profile as by itself, and the profile is there. By

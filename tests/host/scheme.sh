@@ -2,12 +2,11 @@
 # SPDX-License-Identifier: MIT
 # The Scheme of hosts/scheme: programs in every mode against the outputs beside them, and what its
 # JIT promises. Without arguments it lists its cases, with a name it runs one.
-set -u
+. tests/support/script.sh
 programs=hosts/scheme/programs
 # Behind the words of an emulator, where the programs are another machine's.
 read -ra scheme <<< "${CODEHEAP_TEST_EMULATOR:-} ${CODEHEAP_BUILD:-build}/scheme"
-work=$(mktemp -d "${TMPDIR:-/tmp}/host-scheme.XXXXXX") || exit 1
-trap 'rm -rf "$work"' EXIT
+make_work
 
 cases="interp:120 jit:120 arena:120 gc_every_stub:300 pool_of_4_pages:120 discard_every:900
 pages_of_64k:120 memfd:120 nothing_interpreted:120 errors_name_lines:60 errors_name_what_they_met:60 deep_recursion:60 mdwe:60
@@ -16,8 +15,6 @@ full_pool_serves:120 exits_stay_flat:60 mixed_types:60 wrong_use:60 malformed_te
 repl:60 listings_of_bytecode:120 trampolines:180 trampolines_keep_tail_calls_flat:60
 trampolines_name_what_is_interpreted:60 trampolines_in_perf:300 trampolines_in_gdb:120 most_trampolines_in_perf:300:timed
 code_is_named:60 lines_on_request:120 lines_of_the_source:120"
-
-fail() { echo "$*" >&2; exit 1; }
 
 # judged WANTED PROGRAM SWITCHES: the program writes what the file WANTED holds.
 judged() {

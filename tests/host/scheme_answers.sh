@@ -2,10 +2,9 @@
 # SPDX-License-Identifier: MIT
 # What the Scheme of hosts/scheme answers is one thing in every mode, and what R7RS asks for. Without arguments it lists its
 # cases, with a name it runs one.
-set -u
+. tests/support/script.sh
 read -ra scheme <<< "${CODEHEAP_TEST_EMULATOR:-} ${CODEHEAP_BUILD:-build}/scheme"
-work=$(mktemp -d "${TMPDIR:-/tmp}/host-scheme.XXXXXX") || exit 1
-trap 'rm -rf "$work"' EXIT
+make_work
 
 cases="pairs_of_operands_have_one_answer:180 comparisons_are_exact:60 symbols_are_read_as_written:60
 surrogates_are_no_characters:60 what_cannot_be_read_is_an_error:60 call_cc_calls_its_receiver_in_tail_position:120
@@ -13,8 +12,6 @@ escapes_that_were_left_are_errors:60 wrong_counts_are_told:60
 flonums_divide_exactly:60 all_fixnums_are_read:60 text_that_is_no_number_is_none:60 bytes_of_a_character_stay_together:60
 a_forced_chain_runs_once:60 conditions_go_on_to_outer_handlers:60 left_files_are_closed:60 lost_output_is_told:60 low_stack_limits_are_raised:60
 fibers_stay_with_their_thread:60 fibers_keep_their_values:60 symbols_of_threads_are_one:120"
-
-fail() { echo "$*" >&2; exit 1; }
 
 # says WANTED: the program on standard input prints WANTED, in each mode.
 says() {

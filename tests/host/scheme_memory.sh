@@ -2,17 +2,14 @@
 # SPDX-License-Identifier: MIT
 # The Scheme of hosts/scheme where memory, address space, threads or room for code are short: an error that a program can
 # catch, or a message and exit code 1, and never a signal. Without arguments it lists its cases, with a name it runs one.
-set -u
+. tests/support/script.sh
 read -ra scheme <<< "${CODEHEAP_TEST_EMULATOR:-} ${CODEHEAP_BUILD:-build}/scheme"
-work=$(mktemp -d "${TMPDIR:-/tmp}/host-scheme.XXXXXX") || exit 1
-trap 'rm -rf "$work"' EXIT
+make_work
 ulimit -c 0
 
 cases="memory_that_ends_is_an_error:600 memory_that_ended_is_there_again:600
 address_space_that_ended_is_there_again:600 memory_ends_as_often_as_it_is_used_up:120 little_address_space_is_told:300
 a_full_arena_is_an_error:120 thread_without_stack_is_an_error:120 symbols_die:120 both_recurse_as_deep:120"
-
-fail() { echo "$*" >&2; exit 1; }
 
 # What grows without end, by what it is made of.
 kinds() {

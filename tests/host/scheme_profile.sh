@@ -3,20 +3,16 @@
 # Profiles of Scheme programs: with-flame-profile and --profile. Each way out of a body, of a thread and of the process
 # leaves a report; its names and shares are those of the program. Without arguments it lists its cases, with a name it
 # runs one.
-set -u
+. tests/support/script.sh
 # Behind the words of an emulator, where the programs are another machine's.
-build=${CODEHEAP_BUILD:-build}
 read -ra scheme <<< "${CODEHEAP_TEST_EMULATOR:-} ${SCHEME:-$build/scheme}"
-work=$(mktemp -d "${TMPDIR:-/tmp}/host-profile.XXXXXX") || exit 1
-trap 'rm -rf "$work"' EXIT
+make_work
 
 exits="normal escape error_caught error_uncaught stack_exhausted exit_in_body exit_in_thread exit_in_fiber thread_ends
 thread_fails thread_outlived fiber_left_suspended"
 cases="body_that_is_left:300 values_stay:90 picture_is_whole:90 colours:120 who_calls_whom:90 interpreter_between:120
 stacks_are_whole:120:timed two_callers:300 three_to_one:120:timed threads:300 fibers:90 forms_of_reports:90 bad_requests:120
 nested:90 report_that_fails:120 forked:300 again_and_again:300 command_line:300 signals:300 signals_that_are_ignored:300 image:120"
-
-fail() { echo "$*" >&2; exit 1; }
 
 # (busy) is some 100 ms of work, in its own loop. Timers of processor time wait for a tick that finds the thread running, which
 # a busy machine may put off for longer: where a profile need only have the loop, it is by the wall clock.

@@ -2,8 +2,7 @@
 # SPDX-License-Identifier: MIT
 # PCRE2 with its JIT, sljit, on the heap (hosts/sljit), built against the installed library and judged by its own tests.
 # Without arguments it lists its cases, with a name it runs one.
-set -u
-build=${CODEHEAP_BUILD:-build}
+. tests/support/script.sh
 pcre2=$PWD/build/source/pcre2
 if [ $# = 0 ]; then
   printf '%s 300 0 -\n' sljit_pcre2_test_of_its_jit sljit_pcre2_tests_with_and_without_jit sljit_names_code \
@@ -15,8 +14,7 @@ if [ ! -d "$pcre2" ]; then
   exit 77
 fi
 programs=$(cd "$build/sljit" && pwd) || exit 1
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
+make_work
 fail() { echo "sljit: $*" >&2; exit 1; }
 
 # Some 800 patterns and subjects, each matched by the JIT and by the interpreter.

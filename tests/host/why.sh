@@ -2,15 +2,12 @@
 # SPDX-License-Identifier: MIT
 # README's table of what happens, by what the program that makes it (hosts/why) prints. Without arguments it lists its cases,
 # with a name it runs one.
-set -u
-build=${CODEHEAP_BUILD:-build}
-fail() { echo "$*" >&2; exit 1; }
+. tests/support/script.sh
 if [ $# = 0 ]; then
   echo "why_table_of_the_readme_is_what_the_runs_print 300 0 -"
   exit 0
 fi
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
+make_work
 case $1 in
   why_table_of_the_readme_is_what_the_runs_print)
     [ -r /proc/self/syscall ] || { echo "skip: the kernel does not say which call a process is in"; exit 77; }

@@ -2,16 +2,14 @@
 # SPDX-License-Identifier: MIT
 # xbyak's generators on the heap (hosts/xbyak), built against the installed library. Each case is one of its program's, in a
 # process of its own. Without arguments it lists its cases, with a name it runs one.
-set -u
-build=${CODEHEAP_BUILD:-build}
+. tests/support/script.sh
 if [ $# = 0 ]; then
   grep -o '\bX([a-z_]*_[a-z_]*)' hosts/xbyak/cases.cc | sed 's/X(\(.*\))/xbyak_\1 120 0 -/'
   echo xbyak_code_of_a_refused_instruction_is_not_committed 120 0 -
   exit 0
 fi
 program=$(cd "$build/xbyak" && pwd)/cases || exit 1
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
+make_work
 if [ "$1" = xbyak_code_of_a_refused_instruction_is_not_committed ]; then
   cat >"$work/quiet.cc" <<'EOF'
 #include "codeheap_xbyak.h"

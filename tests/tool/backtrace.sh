@@ -2,14 +2,10 @@
 # SPDX-License-Identifier: MIT
 # Backtraces by tables under each unwinder that a process may have: libgcc's, LLVM's, nongnu libunwind's; with the heap's
 # sinks on and off. Without arguments it lists its cases, with a name it runs one.
-set -u
-build=${CODEHEAP_BUILD:-build}
-cc=${CC:-gcc}
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
+. tests/support/script.sh
+make_work
 
 fail() { echo "backtrace: $*" >&2; exit 1; }
-must() { "$@" || fail "failed: $*"; }
 
 # main calls middle, middle calls code, code calls trace: middle's return address into main must be found behind the
 # code's, and names must be right.
@@ -114,8 +110,5 @@ case_tables_of_nongnu() {
   finds_main libunwind "$nongnu"
 }
 
-if [ $# = 0 ]; then
-  declare -F | sed -n 's/^declare -f case_\(.*\)/\1 120 0 -/p'
-  exit 0
-fi
+[ $# != 0 ] || { list_functions 120; exit; }
 "case_$1"

@@ -2,12 +2,9 @@
 # SPDX-License-Identifier: MIT
 # What `make breaks` would break: code and nothing else, in each of the usual ways; and its list of equivalent breaks is true
 # to the sources. Without arguments it lists its cases, with a name it runs one.
-set -u
+. tests/support/script.sh
 tools=$PWD/tests/breaks
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
-
-fail() { echo "$*" >&2; exit 1; }
+make_work
 
 cat >"$work/f.c" <<'C'
 /* a < b */
@@ -125,10 +122,5 @@ third b.o
 any a.o' ] || fail "it says: $said"
 }
 
-names=$(declare -F | sed -n 's/^declare -f case_//p')
-if [ $# = 0 ]; then
-  for name in $names; do echo "$name 120 0 -"; done
-  exit 0
-fi
-grep -qx "$1" <<<"$names" || fail "no case $1"
+[ $# != 0 ] || { list_functions 120; exit; }
 "case_$1"

@@ -2,13 +2,11 @@
 # SPDX-License-Identifier: MIT
 # The build as packagers have it: with link-time optimization, with a compiler whose warnings nobody has seen, in a folder of
 # their own, and killed in the middle. Without arguments it lists its cases, with a name it runs one.
-set -u
+. tests/support/script.sh
 gc=${CODEHEAP_TEST_GC:-bdw}
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
+make_work
 unset MAKEFLAGS MFLAGS MAKELEVEL MAKEOVERRIDES BUILD BUILD_ROOT WERROR EXTRA_CFLAGS EXTRA_LDFLAGS
 
-fail() { echo "$*" >&2; exit 1; }
 build_here() { make --no-print-directory -j3 SETUP=no GC="$gc" BUILD="$work/build" "$@" >"$work/log" 2>&1; }
 
 # What has a name of its own is whole, whatever the build died in: here in the tool that makes symbols local, which has emptied
@@ -89,8 +87,5 @@ case_name_that_nothing_has_is_refused() {
   grep -qF NONSENSE <<<"$said" || fail "mutants says: $said"
 }
 
-if [ $# = 0 ]; then
-  declare -F | sed -n 's/^declare -f case_\(.*\)/\1 300 0 -/p'
-  exit 0
-fi
+[ $# != 0 ] || { list_functions 300; exit; }
 "case_$1"

@@ -2,9 +2,8 @@
 # SPDX-License-Identifier: MIT
 # callgrind-names: live profiles keep their costs and calls and get names; made-up ones show each rule of the format, and
 # each rule, broken in a copy of the tool, is noticed. Without arguments it lists its cases, with a name it runs one.
-set -u
-build=$(realpath -m "${CODEHEAP_BUILD:-build}")
-cc=${CC:-gcc}
+. tests/support/script.sh
+build=$(realpath -m "$build")
 here=$PWD
 names=$build/callgrind-names
 cases="callgrind_names_of_a_scheme_program:300 callgrind_names_with_instructions_jumps_and_parts:300
@@ -16,7 +15,7 @@ if [ $# = 0 ]; then
   [ "${CODEHEAP_TEST_GC:-bdw}" != none ] || cases=${cases#*callgrind_rules} cases=callgrind_rules$cases
   # What breaks copies of the sources belongs to `make mutants`.
   [ -z "${CODEHEAP_TEST_BROKEN:-}" ] || cases=callgrind_broken_rules_are_noticed:300
-  for c in $cases; do echo "${c%:*} ${c#*:} 0 -"; done
+  list_cases $cases
   exit 0
 fi
 work=$(mktemp -d "${TMPDIR:-/tmp}/tool-callgrind.XXXXXX") || exit 1
@@ -347,7 +346,4 @@ callgrind_broken_rules_are_noticed() {
   echo "$count broken rules"
 }
 
-case " $(echo $cases callgrind_broken_rules_are_noticed | sed 's/:[^ ]*//g') " in
-  *" $1 "*) "$1" ;;
-  *) fail "no case $1" ;;
-esac
+run_listed "$1" $cases callgrind_broken_rules_are_noticed

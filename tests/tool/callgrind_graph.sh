@@ -3,9 +3,8 @@
 # What callgrind-names makes of profiles and jitdumps: the call graph as JSON, stacks, the difference of two graphs, and
 # objects of blocks. Made-up ones show each rule, live ones are judged by readers and rules of the judge's own, and each
 # rule, broken in a copy of the tool, is noticed. Without arguments it lists its cases, with a name it runs one.
-set -u
-build=$(realpath -m "${CODEHEAP_BUILD:-build}")
-cc=${CC:-gcc}
+. tests/support/script.sh
+build=$(realpath -m "$build")
 here=$PWD
 names=$build/callgrind-names
 san=${CODEHEAP_TEST_SAN:-}
@@ -20,7 +19,7 @@ if [ $# = 0 ]; then
   [ "${CODEHEAP_TEST_GC:-bdw}" != none ] || cases=${cases#*callgrind_json_names} cases=callgrind_json_names$cases
   # What breaks copies of the sources belongs to `make mutants`.
   [ -z "${CODEHEAP_TEST_BROKEN:-}" ] || cases=callgrind_broken_graphs_are_noticed:600
-  for c in $cases; do echo "${c%:*} ${c#*:} 0 -"; done
+  list_cases $cases
   exit 0
 fi
 work=$(mktemp -d "${TMPDIR:-/tmp}/tool-callgrind-graph.XXXXXX") || exit 1
@@ -664,7 +663,4 @@ callgrind_broken_graphs_are_noticed() {
   echo "$count broken rules"
 }
 
-case " $(echo $cases callgrind_broken_graphs_are_noticed | sed 's/:[^ ]*//g') " in
-  *" $1 "*) "$1" ;;
-  *) fail "no case $1" ;;
-esac
+run_listed "$1" $cases callgrind_broken_graphs_are_noticed

@@ -4,8 +4,8 @@
 # the one that tests/callgrind/graph.py reads, and have that shape; each rule of the reader, broken in a copy, is noticed by a
 # profile. The profile that callgrind-names writes is the same to callgrind_annotate. Without arguments it lists its
 # cases, with a name it runs one.
-set -u
-build=$(realpath -m "${CODEHEAP_BUILD:-build}")
+. tests/support/script.sh
+build=$(realpath -m "$build")
 cases="reader_shapes:300 reader_shapes_in_every_form:600 reader_parts_are_added_up:300 reader_thread_local_variables:120
 reader_made_up_profiles:120 reader_cachegrind:120 reader_events_of_several_profiles:120 reader_profile_that_begins_in_blocks:120
 reader_survives_any_input:600 reader_without_memory:300"
@@ -15,7 +15,7 @@ if [ $# = 0 ]; then
   [ "${CODEHEAP_TEST_GC:-bdw}" = none ] || cases="$cases $with_gc" # the Scheme needs libgc
   # What breaks copies of the sources belongs to `make mutants`.
   [ -z "${CODEHEAP_TEST_BROKEN:-}" ] || cases=reader_broken_rules_are_noticed:400
-  for c in $cases; do echo "${c%:*} ${c#*:} 0 -"; done
+  list_cases $cases
   exit 0
 fi
 . tests/callgrind/profiles.sh
@@ -453,7 +453,4 @@ END
   echo "$refused failures"
 }
 
-case " $(echo $cases $with_gc reader_broken_rules_are_noticed | sed 's/:[^ ]*//g') " in
-  *" $1 "*) "$1" ;;
-  *) fail "no case $1" ;;
-esac
+run_listed "$1" $cases $with_gc reader_broken_rules_are_noticed

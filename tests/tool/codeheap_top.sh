@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: MIT
 # codeheap-top on the statistics file of a running Scheme, of one that ended and of one that was killed; in a terminal; on
 # files that are broken, and on a disk that is full. Without arguments it lists its cases, with a name it runs one.
-set -u
-build=$(realpath -m "${CODEHEAP_BUILD:-build}")
+. tests/support/script.sh
+build=$(realpath -m "$build")
 here=$PWD
 top=$build/codeheap-top
 cases="top_shows_a_scheme_under_stress:300 top_knows_how_a_process_ended:180 top_refreshes_in_a_terminal:600
@@ -12,7 +12,7 @@ top_draws_whole_pages:120 top_shows_what_the_file_says:60 top_draws_no_names_of_
 if [ $# = 0 ]; then
   # What breaks copies of the sources belongs to `make mutants`.
   [ -z "${CODEHEAP_TEST_BROKEN:-}" ] || cases=top_broken_rules_are_noticed:600
-  for c in $cases; do echo "${c%:*} ${c#*:} 0 -"; done
+  list_cases $cases
   exit 0
 fi
 work=$(mktemp -d "${TMPDIR:-/tmp}/tool-top.XXXXXX") || exit 1
@@ -658,7 +658,4 @@ top_broken_rules_are_noticed() {
   rule top_refuses_broken_files codeheap-top/reader.c 'stats->owner_kinds.at\[i\].name\[CH__STATS_NAME_BYTES - 1\] = 0;' ';'
 }
 
-case " $(echo $cases top_broken_rules_are_noticed | sed 's/:[^ ]*//g') " in
-  *" $1 "*) "$1" ;;
-  *) fail "no case $1" ;;
-esac
+run_listed "$1" $cases top_broken_rules_are_noticed

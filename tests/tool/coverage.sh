@@ -2,12 +2,9 @@
 # SPDX-License-Identifier: MIT
 # What `make coverage` says of a library of one file: lines and ways of branches are counted, what is too little fails,
 # what the two rules leave out is left out, and no more. Without arguments it lists its cases, with a name it runs one.
-set -u
+. tests/support/script.sh
 tool=$PWD/tools/coverage.py
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
-
-fail() { echo "$*" >&2; exit 1; }
+make_work
 
 # run_with TEXT ARGUMENT...: the text as the body of f, run once with each argument; the tool's table in $said.
 run_with() {
@@ -92,10 +89,5 @@ case_coverage_of_nothing_is_refused() {
   grep -q 'no counts below empty' <<<"$said" || fail "it says: $said"
 }
 
-names=$(declare -F | sed -n 's/^declare -f case_//p')
-if [ $# = 0 ]; then
-  for name in $names; do echo "$name 120 0 -"; done
-  exit 0
-fi
-grep -qx "$1" <<<"$names" || fail "no case $1"
+[ $# != 0 ] || { list_functions 120; exit; }
 "case_$1"

@@ -3,11 +3,9 @@
 # The VMs of docs/embedding.md, each as its user would build it: one file in an empty folder, against the installed library
 # that pkg-config names, shared and static. Each checks itself; without one of the calls that the text asks for, each
 # fails. Without arguments it lists its cases, with a name it runs one.
-set -u
-build=$(realpath -m "${CODEHEAP_BUILD:-build}")
-cc=${CC:-gcc}
+. tests/support/script.sh
+build=$(realpath -m "$build")
 examples=$PWD/examples
-fail() { echo "$*" >&2; exit 1; }
 
 # vm FILE PACKAGE LINK [SED]: builds it in a folder of its own, maybe changed, and runs it.
 vm() {
@@ -69,6 +67,5 @@ if [ $# = 0 ]; then
   exit 0
 fi
 export PKG_CONFIG_PATH=$build/installed/lib/pkgconfig LD_LIBRARY_PATH=$build/installed/lib
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
+make_work
 "case_${1#embedding_}"

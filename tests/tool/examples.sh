@@ -2,9 +2,7 @@
 # SPDX-License-Identifier: MIT
 # Every program of examples/ runs and exits 0; the moving collector's program fails when it leaves out one of the calls
 # that it is about. Without arguments it lists its cases, with a name it runs one.
-set -u
-build=${CODEHEAP_BUILD:-build}
-fail() { echo "$*" >&2; exit 1; }
+. tests/support/script.sh
 
 # breaks SED: moving.c so changed ends with a check of its own that failed, or in freed code.
 breaks() {
@@ -112,7 +110,6 @@ if [ $# = 0 ]; then
   exit 0
 fi
 case $1 in example_profile | example_profile_shares | example_library_*) ;; example_*) exec "$build/examples/${1#example_}" ;; esac
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
+make_work
 name=${1#moving_}
 "case_${name#example_}"

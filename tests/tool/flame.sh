@@ -5,9 +5,7 @@
 #
 #     flame.sh         lists the cases: name limit signal alone|-
 #     flame.sh NAME    runs one: 0 passed, 77 skipped, else failed
-set -u
-build=${CODEHEAP_BUILD:-build}
-cc=${CC:-gcc}
+. tests/support/script.sh
 cases="flame_browser_draws_what_the_stacks_say:600 flame_icicle_and_reversed_in_a_browser:600
 flame_needs_neither_script_nor_another_file:600 flame_click_zooms_and_reset_restores:600
 flame_search_marks_matches_and_says_their_share:600 flame_keyboard_is_enough:600 flame_names_run_nothing_in_a_browser:600"
@@ -15,15 +13,14 @@ flame_search_marks_matches_and_says_their_share:600 flame_keyboard_is_enough:600
 if [ $# = 0 ]; then
   # What breaks copies of the sources belongs to `make mutants`.
   [ -z "${CODEHEAP_TEST_BROKEN:-}" ] || cases=flame_broken_rules_are_noticed:600
-  for c in $cases; do echo "${c%:*} ${c#*:} 0 -"; done
+  list_cases $cases
   exit 0
 fi
 for tool in chromedriver chromium; do
   command -v $tool >/dev/null || { echo "skip: there is no $tool"; exit 77; }
 done
 mkdir -p "$build" || exit 1
-work=$(mktemp -d "${TMPDIR:-/tmp}/tool-flame.XXXXXX") || exit 1
-trap 'rm -rf "$work"' EXIT
+make_work
 fail() { echo "flame: $*" >&2; exit 1; }
 
 # Makes graphs, with the sources of the tree.
@@ -150,7 +147,4 @@ flame_broken_rules_are_noticed() {
   drive each_fails "$work/list" "$work/none" || fail 'something goes unnoticed'
 }
 
-for c in $cases flame_broken_rules_are_noticed:600; do
-  [ "$1" != "${c%:*}" ] || { "$1"; exit; }
-done
-fail "no case $1"
+run_listed "$1" $cases flame_broken_rules_are_noticed

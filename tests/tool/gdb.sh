@@ -2,9 +2,7 @@
 # SPDX-License-Identifier: MIT
 # What gdb itself sees of code: names, lines and callers of C and Scheme frames, live, after attaching and in cores, and
 # nothing of what was freed. Without arguments it lists its cases, with a name it runs one.
-set -u
-build=${CODEHEAP_BUILD:-build}
-cc=${CC:-gcc}
+. tests/support/script.sh
 work=$(mktemp -d "${TMPDIR:-/tmp}/tool-gdb.XXXXXX") || exit 1
 victim=
 finish() {

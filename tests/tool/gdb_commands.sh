@@ -3,10 +3,8 @@
 # tools/gdb/codeheap.py in gdb -batch, on tests/gdb/debuggee.c and on Scheme programs, live and on a core: what the
 # commands say is compared with what the program prints itself, and breakpoints must leave its results right. Without
 # arguments it lists its cases, with a name it runs one.
-set -u
-build=${CODEHEAP_BUILD:-build}
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
+. tests/support/script.sh
+make_work
 export -n CODEHEAP_SINKS
 
 fail() { # fail MESSAGE: with what gdb and the program said
@@ -69,11 +67,13 @@ gdb_says() {
     fail "a Python error instead of a sentence"
   fi
 }
-# Runs $work/steps.py where the program is about to call the code.
+# The same, on the debuggee where it is about to call the code, with its facts as variables.
+gdb_at_code() {
+  gdb_says "$work/debuggee" < <(printf '%s\n' 'break code_is_ready' "run 1 >$work/facts" facts; cat)
+}
+# Runs $work/steps.py there.
 gdb_steps() {
-  gdb_says "$work/debuggee" <<EOF
-break code_is_ready
-run 1 >$work/facts
+  gdb_at_code <<EOF
 source $work/steps.py
 kill
 EOF
@@ -164,10 +164,7 @@ EOF
 case_gdb_blocks_with_pages_of_their_own_are_shown_whole() {
   start
   export DEBUGGEE_APART=1
-  gdb_says "$work/debuggee" <<EOF
-break code_is_ready
-run 1 >$work/facts
-facts
+  gdb_at_code <<EOF
 codeheap blocks live ^apart
 codeheap blocks live ^many$
 codeheap at \$large + 0x90000
@@ -279,10 +276,7 @@ EOF
 # A frame that a call of gdb's, or a signal, interrupted at the first byte of a block is in that block; the runtime page has a name.
 case_gdb_frames_that_gdb_interrupted_are_named() {
   start registers
-  gdb_says "$work/debuggee" <<EOF
-break code_is_ready
-run 1 >$work/facts
-facts
+  gdb_at_code <<EOF
 codeheap break -hw \$sum_entry
 continue
 break checkpoint
@@ -369,10 +363,7 @@ EOF
   said '\.quad 0x[0-9a-f]+ +; trampoline to 0x[0-9a-f]+ <call_outer>$'
   said_times 2 '\.quad 0x1234 +; payload$'
   said_times 0 '\(bad\)'
-  gdb_says "$work/debuggee" <<EOF
-break code_is_ready
-run 1 >$work/facts
-facts
+  gdb_at_code <<EOF
 call (int)ch_blocks_invalidate(&sum_code.block, 1, 0)
 call (int)ch_blocks_invalidate(&outer_code.block, 1, 0)
 codeheap disassemble \$sum_entry
@@ -486,9 +477,7 @@ EOF
 # From one INT3 to the next by continue and stepi, both armed all the while.
 case_gdb_int3_is_stepped_off() {
   start registers
-  gdb_says "$work/debuggee" <<EOF
-break code_is_ready
-run 1 >$work/facts
+  gdb_at_code <<EOF
 codeheap break -int3 square
 codeheap break -int3 sum
 continue
@@ -517,10 +506,7 @@ EOF
 # Beyond three debug registers the kind is INT3, and the last register is a thread's to get past it.
 case_gdb_kinds_mix_when_registers_run_out() {
   start registers
-  gdb_says "$work/debuggee" <<EOF
-break code_is_ready
-run 1 >$work/facts
-facts
+  gdb_at_code <<EOF
 codeheap break sum
 codeheap break \$sum_loop
 codeheap break \$sum_return
@@ -540,9 +526,7 @@ EOF
 # A stop for another reason, at an instruction whose INT3 is in: gdb has looked for the caller before the INT3 is out.
 case_gdb_backtrace_is_right_where_both_kinds_stop() {
   start registers
-  gdb_says "$work/debuggee" <<EOF
-break code_is_ready
-run 1 >$work/facts
+  gdb_at_code <<EOF
 codeheap break -hw square
 codeheap break -int3 square
 continue
@@ -584,9 +568,7 @@ EOF
 case_gdb_blocks_are_named_alike_in_all_commands() {
   start registers
   export DEBUGGEE_SHAPES=1
-  gdb_says "$work/debuggee" <<EOF
-break code_is_ready
-run 1 >$work/facts
+  gdb_at_code <<EOF
 codeheap disassemble sum
 codeheap disassemble by C
 codeheap disassemble square by C
@@ -615,9 +597,7 @@ EOF
 case_gdb_backtrace_begins_among_many_nops() {
   start registers
   export DEBUGGEE_SHAPES=1
-  gdb_says "$work/debuggee" <<EOF
-break code_is_ready
-run 1 >$work/facts
+  gdb_at_code <<EOF
 codeheap break -int3 loose-if code
 continue
 continue
@@ -745,9 +725,7 @@ EOF
 # The next process has its code elsewhere, and there are four registers.
 case_gdb_hardware_break_ends_with_its_process() {
   start registers
-  gdb_says "$work/debuggee" <<EOF
-break code_is_ready
-run 1 >$work/facts
+  gdb_at_code <<EOF
 codeheap break -hw square
 codeheap break -hw sum
 kill
@@ -772,9 +750,7 @@ EOF
 break_and_reuse() { # break_and_reuse KIND
   start registers
   export DEBUGGEE_REUSE=1
-  gdb_says "$work/debuggee" <<EOF
-break code_is_ready
-run 1 >$work/facts
+  gdb_at_code <<EOF
 continue
 codeheap break $1 gone
 break code_was_reused
@@ -807,9 +783,7 @@ case_gdb_hardware_break_ends_with_its_block() {
 case_gdb_int3_leaves_freed_code_alone() {
   start registers
   export DEBUGGEE_REUSE=1
-  gdb_says "$work/debuggee" <<EOF
-break code_is_ready
-run 1 >$work/facts
+  gdb_at_code <<EOF
 continue
 codeheap break -int3 gone
 break wipe_stack
@@ -981,10 +955,7 @@ EOF
 # As gdb sees code of a machine that has no module: no command reads a stub there, none writes an INT3, and frames are gdb's.
 case_gdb_other_machine_is_refused() {
   start
-  gdb_says "$work/debuggee" <<EOF
-break code_is_ready
-run 1 >$work/facts
-facts
+  gdb_at_code <<EOF
 python
 from codeheap_gdb import machine
 machine.name = lambda: "aarch64"
@@ -1001,9 +972,7 @@ EOF
 
 case_gdb_bad_arguments_are_sentences() {
   start
-  gdb_says "$work/debuggee" <<EOF
-break code_is_ready
-run 1 >$work/facts
+  gdb_at_code <<EOF
 python
 for text in ('at', 'at nosuch', 'at 1 +', 'at "abc"', 'at 0', 'at -1', 'blocks [', 'blocks heap 7', 'blocks no_such_name',
              'disassemble 99999', 'disassemble 7.1', 'disassemble main', 'disassemble', 'break nosuch', 'break -soft sum',
@@ -1214,7 +1183,7 @@ EOF
 if [ $# = 0 ]; then
   left_out='^none$'
   [ "${CODEHEAP_TEST_GC:-bdw}" != none ] || left_out='^gdb_scheme_'
-  declare -F | sed -n 's/^declare -f case_\(.*\)/\1 240 0 -/p' | grep -vE "$left_out"
+  list_functions 240 | grep -vE "$left_out"
   exit 0
 fi
 "case_$1"

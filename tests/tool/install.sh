@@ -3,18 +3,14 @@
 # The library as its users get it: installed, found by pkg-config, compiled against from a folder that has nothing of the
 # tree, in C and C++, with gcc and clang, shared and static; its versions; what `make uninstall` leaves, and the tarball of
 # `make dist`. Without arguments it lists its cases, with a name it runs one.
-set -u
+. tests/support/script.sh
 tree=$PWD
-build=${CODEHEAP_BUILD:-build}
 gc=${CODEHEAP_TEST_GC:-bdw}
 packages="codeheap codeheap-dl codeheap-profile"
 [ "$gc" = none ] || packages="$packages codeheap-bdw"
 strict="-O1 -Wall -Wextra -Wpedantic -Wundef -Wshadow -Werror"
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
+make_work
 
-fail() { echo "$*" >&2; exit 1; }
-must() { "$@" || fail "failed: $*"; }
 header_version() { sed -n 's/^#define CH_VERSION_'"$1"' "\{0,1\}\([0-9.]*\).*/\1/p' "$tree/codeheap/codeheap.h"; }
 # What is asked of make in this build; nothing is built again.
 install_here() { make --no-print-directory GC="$gc" BUILD="$build" "$@" >"$work/log" 2>&1 || { cat "$work/log" >&2; fail "make $*"; }; }
@@ -621,7 +617,7 @@ case_install_tarball_is_reproducible_and_builds() {
 if [ $# = 0 ]; then
   left_out='^none$'
   [ "$gc" != none ] || left_out='_bdw_|_of_one_command'
-  declare -F | sed -n 's/^declare -f case_\(.*\)/\1 120 0 -/p' | grep -vE "$left_out" |
+  list_functions 120 | grep -vE "$left_out" |
     sed -E 's/^(\S*_and_builds) 120/\1 400/; s/^(\S*_of_one_command) 120/\1 240/'
   exit 0
 fi

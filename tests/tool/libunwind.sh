@@ -2,14 +2,10 @@
 # SPDX-License-Identifier: MIT
 # nongnu libunwind is no dependency: which programs the products find it in, and what they say where it is not, or not
 # as they know it. Without arguments it lists its cases, with a name it runs one.
-set -u
-build=${CODEHEAP_BUILD:-build}
-cc=${CC:-gcc}
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
+. tests/support/script.sh
+make_work
 
 fail() { echo "libunwind: $*" >&2; exit 1; }
-must() { "$@" || fail "failed: $*"; }
 
 # Turns the sink on, compiles a block, and says what came of it: "on", or the error that refused it.
 write_program() {
@@ -139,8 +135,5 @@ C
   says EOPNOTSUPP '' "$build/libcodeheap.a" "$work/libunwind.so.8"
 }
 
-if [ $# = 0 ]; then
-  declare -F | sed -n 's/^declare -f case_\(.*\)/\1 120 0 -/p'
-  exit 0
-fi
+[ $# != 0 ] || { list_functions 120; exit; }
 "case_$1"

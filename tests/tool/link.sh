@@ -2,14 +2,9 @@
 # SPDX-License-Identifier: MIT
 # The products seen from outside: whose malloc runs, who can dlopen what, what a shared object needs and exports. Without
 # arguments it lists its cases, with a name it runs one.
-set -u
-build=$(realpath -m "${CODEHEAP_BUILD:-build}")
-cc=${CC:-gcc}
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
-
-fail() { echo "$*" >&2; exit 1; }
-must() { "$@" || fail "failed: $*"; }
+. tests/support/script.sh
+build=$(realpath -m "$build")
+make_work
 
 # A program that makes a heap and says from which object its malloc comes; "own" = the program's.
 write_program() {
@@ -574,7 +569,7 @@ if [ $# = 0 ]; then
   [ "${DEBUG:-}" != 1 ] || left_out="$left_out|^release_library_"
   [ "${CODEHEAP_TEST_ALLOC:-jemalloc}" != malloc ] || left_out="$left_out|^jemalloc_"
   [ "$(uname -m)" = x86_64 ] || left_out="$left_out|^shadow_stack_"
-  declare -F | sed -n 's/^declare -f case_\(.*\)/\1 120 0 -/p' | grep -vE "$left_out"
+  list_functions 120 | grep -vE "$left_out"
   exit 0
 fi
 "case_$1"

@@ -3,10 +3,9 @@
 # Every rule of tools/lint_text.py, signal_reach.py and lint_adversaries.py finds what it is there to find: each case plants
 # one offence in a clean small tree. That the small trees are clean is a case of its own.
 # Without arguments it lists its cases, with a name it runs one.
-set -u
+. tests/support/script.sh
 root=$PWD
 spdx='/* SPDX-License-Identifier: MIT */'
-fail() { echo "$*" >&2; exit 1; }
 
 # found_by CHECKER FILE FINDING: the checker fails and reports FINDING for that file.
 found_by() {
@@ -502,8 +501,7 @@ if [ $# = 0 ]; then
   exit 0
 fi
 name=${1#lint_}
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
+make_work
 cd "$work" || exit 1
 mkdir -p os pages unwind sinks codeheap examples docs tools
 printf '%b\n' "$spdx" 'int main(void)' '{' ' return 7;' '}' >examples/smallest.c

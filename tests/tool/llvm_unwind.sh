@@ -2,12 +2,8 @@
 # SPDX-License-Identifier: MIT
 # Code of a heap in a process whose C++ runtime unwinds by LLVM's libunwind: the test programs of libgcc's unwinder run
 # again with LLVM's loaded first. Without arguments it lists its cases, with a name it runs one.
-set -u
-build=${CODEHEAP_BUILD:-build}
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
-
-fail() { echo "$*" >&2; exit 1; }
+. tests/support/script.sh
+make_work
 
 llvm() {
   local f
@@ -64,8 +60,5 @@ case_llvm_trampolines() {
   done
 }
 
-if [ $# = 0 ]; then
-  declare -F | sed -n 's/^declare -f case_\(.*\)/\1 120 0 -/p'
-  exit 0
-fi
+[ $# != 0 ] || { list_functions 120; exit; }
 "case_$1"

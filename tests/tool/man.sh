@@ -3,11 +3,8 @@
 # The manual pages: without a warning of two formatters, and true: the library's page lists what the headers declare, a
 # program's page the switches that the program says it has, and no others. Without arguments it lists its cases, with a
 # name it runs one.
-set -u
-build=${CODEHEAP_BUILD:-build}
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
-fail() { echo "$*" >&2; exit 1; }
+. tests/support/script.sh
+make_work
 
 # What each page tells of, and a file by which one knows that the tree has it. A page that is missing here is looked at by no
 # case below, and so is refused.
@@ -168,7 +165,7 @@ case_man_pages_are_found_where_they_are_installed() {
 if [ $# = 0 ]; then
   left_out='^none$'
   [ "${CODEHEAP_TEST_GC:-bdw}" != none ] || left_out='_scheme_'
-  declare -F | sed -n 's/^declare -f case_\(.*\)/\1 120 0 -/p' | grep -vE "$left_out"
+  list_functions 120 | grep -vE "$left_out"
   exit 0
 fi
 "case_$1"

@@ -6,15 +6,10 @@
 # the compiler of that release's day made it, with the version of each symbol that it was linked with.
 # Without arguments it lists its cases, with a name it runs one. `tests/tool/old_header.sh write` keeps the header of this
 # tree and makes the binary of it: for a release, and while 0.2.0 is no release, for each change of the header.
-set -u
-build=${CODEHEAP_BUILD:-build}
-cc=${CC:-gcc}
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
+. tests/support/script.sh
+make_work
 structs="ch_config ch_ops ch_open ch_info ch_stats ch_spot ch_owner_facts ch_profile_options ch_profile_counts ch_profile_view"
 version=$(sed -n 's/^#define CH_VERSION_TEXT "\(.*\)"/\1/p' codeheap/codeheap.h)
-
-fail() { echo "$*" >&2; exit 1; }
 
 # The headers with one field less at the end of each struct, or with one more of 8 bytes.
 change_header() { # change_header less|more STRUCT...
@@ -199,7 +194,7 @@ write() {
 if [ $# = 0 ]; then
   # The binaries are of x86-64.
   [[ $("$cc" -dumpmachine) == x86_64-* ]] && left='$' || left='binary'
-  declare -F | sed -n 's/^declare -f case_\(.*\)/\1 120 0 -/p' | grep -v "^$left"
+  list_functions 120 | grep -v "^$left"
   exit 0
 fi
 [ "$1" = write ] && { write; exit; }

@@ -2,12 +2,10 @@
 # SPDX-License-Identifier: MIT
 # What docs/operating.md says of containers: no /proc, a read-only /tmp, another mount and pid namespace; of a limit of address
 # space; of the calls of the system; and of the program's environment. Without arguments it lists its cases, with a name it runs one.
-set -u
+. tests/support/script.sh
 # A case says itself which backend and which sinks it is about.
 unset CODEHEAP_WX CODEHEAP_SINKS CODEHEAP_PERF_MAP_DIR JITDUMPDIR
-build=$(realpath -m "${CODEHEAP_BUILD:-build}")
-cc=${CC:-gcc}
-fail() { echo "$*" >&2; exit 1; }
+build=$(realpath -m "$build")
 
 # A program with one block, `named`, that it calls. It says which files of sinks are on, and
 # why not. Words: `bounds` gives the bounds of the stack, `thread` does all in a new thread, `wait` ends when stdin does.

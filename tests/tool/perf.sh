@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # perf with the perf map, on the Scheme: what it names, how far its call graphs reach. Without arguments it lists its
 # cases, with a name it runs one.
-set -u
+. tests/support/script.sh
 scheme=${CODEHEAP_BUILD:-build}/scheme
 # What `most_` stands before asks for a share of the samples, of the others for some.
 cases='perf_map_names_samples:300 perf_map_names_samples_of_freed_code:300 perf_frame_pointers_reach_main:300
@@ -10,15 +10,8 @@ perf_report_shows_procedures:300 perf_report_shows_short_names:300 perf_report_n
 perf_report_names_the_loop_of_an_interrupted_record:300 most_perf_map_names_samples:300:timed most_perf_map_names_samples_of_freed_code:300:timed
 most_perf_frame_pointers_reach_main:300:timed'
 
-if [ $# = 0 ]; then
-  for c in $cases; do
-    IFS=: read -r name limit mode <<< "$c"
-    echo "$name $limit 0 ${mode:--}"
-  done
-  exit 0
-fi
-work=$(mktemp -d "${TMPDIR:-/tmp}/tool-perf.XXXXXX") || exit 1
-trap 'rm -rf "$work"' EXIT
+[ $# != 0 ] || { list_cases $cases; exit; }
+make_work
 
 fail() { echo "perf map: $*" >&2; exit 1; }
 

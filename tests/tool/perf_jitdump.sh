@@ -2,9 +2,7 @@
 # SPDX-License-Identifier: MIT
 # perf reads what the jitdump sink writes: `perf record -k 1`, `perf inject --jit`, then who was sampled, where the
 # stacks end, and what annotate shows. Without arguments it lists its cases, with a name it runs one.
-set -u
-build=${CODEHEAP_BUILD:-build}
-cc=${CC:-gcc}
+. tests/support/script.sh
 # What `shares_of_` stands before compares numbers of samples, of the others there are some.
 cases="perf_owners_of_one_address:300:- perf_names_outlive_pages_that_come_and_go:300:-
 perf_annotate_shows_the_source:300:- perf_annotate_shows_bytecode:300:-
@@ -13,17 +11,10 @@ perf_attaches_to_a_running_process:300:- shares_of_perf_owners_of_one_address:30
 shares_of_perf_names_outlive_pages_that_come_and_go:300:timed shares_of_perf_annotate_shows_the_source:300:timed
 shares_of_perf_attaches_to_a_running_process:300:timed"
 
-if [ $# = 0 ]; then
-  for c in $cases; do
-    IFS=: read -r name limit mode <<<"$c"
-    echo "$name $limit 0 $mode"
-  done
-  exit 0
-fi
+[ $# != 0 ] || { list_cases $cases; exit; }
 
 # perf takes every file that begins with /tmp/perf- for a perf map.
-work=$(mktemp -d "${TMPDIR:-/tmp}/tool-jitdump.XXXXXX") || exit 1
-trap 'rm -rf "$work"' EXIT
+make_work
 # What perf caches goes with the folder.
 export HOME=$work JITDUMPDIR=$work
 fail() { echo "jitdump: $*" >&2; exit 1; }

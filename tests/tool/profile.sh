@@ -3,16 +3,11 @@
 # libcodeheap-profile as its users get it: installed, found by pkg-config, linked beside each flavour of libcodeheap, shared
 # and static; what happens beside a core of another release, beside none, and where a program has a core alone. Without
 # arguments it lists its cases, with a name it runs one.
-set -u
+. tests/support/script.sh
 tree=$PWD
-build=${CODEHEAP_BUILD:-build}
 gc=${CODEHEAP_TEST_GC:-bdw}
 root=$tree/$build/installed
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
-
-fail() { echo "$*" >&2; exit 1; }
-must() { "$@" || fail "failed: $*"; }
+make_work
 
 # Calls a function by a trampoline, profiles until a sample found it there, and writes the folded stacks to argv[1].
 write_program() { # write_program FLAVOUR
@@ -248,7 +243,7 @@ case_profile_is_not_in_a_core() {
 if [ $# = 0 ]; then
   left_out='^none$'
   [ "$gc" != none ] || left_out='_bdw'
-  declare -F | sed -n 's/^declare -f case_\(.*\)/\1 120 0 -/p' | grep -vE "$left_out"
+  list_functions 120 | grep -vE "$left_out"
   exit 0
 fi
 unset CODEHEAP_STATS

@@ -3,14 +3,9 @@
 # What the stress does when it finds something, shown by a library that is broken on purpose: it prints its seed and ends
 # with one line of JSON, keeps the program that failed and a shorter one, and both fail again when they are run again,
 # while the library is broken. Without arguments it lists its cases, with a name it runs one.
-set -u
+. tests/support/script.sh
 build=$(cd "${CODEHEAP_BUILD:-build}" && pwd) || exit 2
 stress=$build/stress/stress-tested
-
-fail() {
-  echo "$*" >&2
-  exit 1
-}
 
 broken() { # broken MUTANT: the program
   local program=$work/stress-$1
@@ -93,6 +88,5 @@ case $1 in
     stress_that_sees_a_leak_keeps_the_program | stress_that_would_try_nothing_is_refused) ;;
   *) echo "no case $1" >&2; exit 2 ;;
 esac
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
+make_work
 "$1"

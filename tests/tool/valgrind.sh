@@ -3,13 +3,9 @@
 # The products under Valgrind with its default flags: the example, and Scheme programs whose code is compiled, freed and
 # reused while the Boehm collector marks. Memcheck must report nothing and the output must be right. Without arguments it
 # lists its cases, with a name it runs one.
-set -u
-build=${CODEHEAP_BUILD:-build}
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
+. tests/support/script.sh
+make_work
 cases="valgrind_example:120 valgrind_scheme_generators:120 valgrind_scheme_redefinition:120 valgrind_scheme_threads:120"
-
-fail() { echo "$*" >&2; exit 1; }
 
 under_valgrind() { # under_valgrind FLAGS.. PROGRAM..: its output is $work/out
   valgrind -q --error-exitcode=99 "$@" >"$work/out" 2>"$work/err" </dev/null
@@ -42,7 +38,7 @@ valgrind_scheme_threads() { scheme_program threads; }
 
 if [ $# = 0 ]; then
   [ "${CODEHEAP_TEST_GC:-bdw}" != none ] || cases=valgrind_example:120 # the Scheme needs libgc
-  for c in $cases; do echo "${c%:*} ${c#*:} 0 -"; done
+  list_cases $cases
   exit 0
 fi
 "$1"

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: MIT
+# What the scripts of tests/tool and tests/host share; sourced first of all, in the folder of the project.
+set -u
+build=${CODEHEAP_BUILD:-build}
+cc=${CC:-gcc}
+
+fail() { echo "$*" >&2; exit 1; }
+must() { "$@" || fail "failed: $*"; }
+make_work() { # a folder $work, which goes with the script
+  work=$(mktemp -d "${TMPDIR:-/tmp}/codeheap-script.XXXXXX") || exit 1
+  trap 'rm -rf "$work"' EXIT
+}
+
+# ---- what the runner is told of cases: name, seconds, signal, mode -----------------------------------------------------
+
+list_cases() { # list_cases NAME:SECONDS[:MODE]..
+  local listed name seconds mode
+  for listed; do
+    IFS=: read -r name seconds mode <<<"$listed"
+    echo "$name $seconds 0 ${mode:--}"
+  done
+}
+list_functions() { # list_functions SECONDS: each function case_NAME is a case
+  declare -F | sed -n "s/^declare -f case_\(.*\)/\1 $1 0 -/p"
+}
+run_listed() { # run_listed NAME CASE..: runs the function of that name, if it is among the cases as list_cases takes them
+  local name=$1 listed
+  shift
+  for listed; do
+    [ "${listed%%:*}" != "$name" ] || { "$name"; return; }
+  done
+  fail "no case $name"
+}
