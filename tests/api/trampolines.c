@@ -189,7 +189,8 @@ TEST(released_trampoline_is_withdrawn_and_poisoned)
 		struct rig rig = start_dying(&d);
 		struct ch_block found;
 		rig_apart(&rig, make_entry, &d);
-		CHECK(libgcc_knows((const void *)~d.hidden) && libgcc_knows((const uint8_t *)~d.hidden + 20));
+		CHECK(libgcc_knows((const uint8_t *)~d.hidden));
+		CHECK(libgcc_knows((const uint8_t *)~d.hidden + 20));
 		rig_collect(&rig, 4);
 		CHECK(d.freed == 0 && rig_is_there(d.block)); /* the owner lives */
 		CHECK_EQ(ch_owner_release(d.owner,

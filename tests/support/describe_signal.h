@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * describe_signal.h: a handler that says on stderr what the library knows of a signal, and then lets
- * the signal end the process, as a VM's does. */
+ * describe_signal.h: a handler that says on stderr what the library knows of a signal, and then
+ * lets the signal end the process, as a VM's does. */
 #pragma once
 
 #include "codeheap/codeheap.h"

@@ -52,8 +52,8 @@ void test_add(struct test_case *);
 #define TEST_TIMED(name, seconds) TEST_CASE(name, seconds, 0, "timed")
 #define TEST_TRAPS(name, signal_) TEST_CASE(name, TEST_LIMIT_DEFAULT_S, signal_, "-")
 
-/* For files whose cases begin and end alike. A case between two statements, and a case with a value
- * `with` that `begin` gives, and that `end` ends behind the body. */
+/* For files whose cases begin and end alike: a case between two statements; and a case with a value
+ * `with`, which `begin` gives, and which `end` ends behind the body. The body has a copy. */
 #define TEST_BETWEEN(name, begin, end)  \
 	static void body_##name(void);  \
 	TEST(name)                      \
