@@ -490,25 +490,7 @@ static void full_pool_is_a_status_then_there_is_room(void)
 	place_close(&place);
 }
 
-static void heap_without_room_for_a_shape_is_a_status(void)
-{
-	static const uint8_t nops[12];
-	struct ch_heap *heap;
-	uint8_t frame;
-	OK(ch_heap_create(NULL, &heap));
-	for (size_t n = 1; n <= sizeof nops; n++)
-		OK(ch_frame_register(heap, nops, n, &frame));
-	size_t used[2];
-	for (int i = 0; i < 32; i++) {
-		struct ch_ffi *ffi = (struct ch_ffi *)&heap;
-		CHECK(ch_ffi_open(heap, NULL, &ffi) == CH_E_FULL && !ffi);
-		used[i / 16] = mallinfo2().uordblks;
-	}
-	CHECK(used[1] == used[0]); /* freed memory may count once, in the cache of malloc */
-	OK(ch_heap_destroy(heap));
-}
-
-/* A plugin opens a place whenever it is loaded. All places have one frame shape. */
+/* A plugin opens a place whenever it is loaded. */
 static void places_come_and_go_without_end(void)
 {
 	struct place place = place_open(0, 0, NULL);
@@ -599,7 +581,6 @@ static void names_are_in_the_perf_map_until_the_closure_is_gone(void)
 	X(two_threads_call_while_closures_come_and_go)               \
 	X(closures_work_where_no_page_may_become_executable)         \
 	X(child_of_fork_has_closures_of_its_own)                     \
-	X(heap_without_room_for_a_shape_is_a_status)                 \
 	X(places_come_and_go_without_end)                            \
 	X(place_that_may_not_collect_does_not)                       \
 	X(full_pool_is_a_status_then_there_is_room)                  \

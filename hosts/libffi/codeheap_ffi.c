@@ -10,18 +10,12 @@
  * has that address, so the closure, its cif and its user stay until then. */
 #include "codeheap_ffi.h"
 
-#include "codeheap_ffi_frame.h"
-
-#include <stdatomic.h>
 #include <stdlib.h>
 
 struct ch_ffi {
-	struct ch_heap *heap;
 	struct ch_vm *vm;
 	struct ch_owner owner; /* a group: the owner of all closures */
 	struct ch_ffi_options options;
-	_Atomic(bool) is_collection_wanted;
-	uint8_t frame;
 };
 
 struct bound {
@@ -37,17 +31,10 @@ struct image {
 
 static void call_bound(ffi_cif *cif, void *result, void **arguments, void *user)
 {
-	struct bound bound;
-	memcpy(&bound, user, sizeof bound); /* code is aligned to 4 */
-	bound.fun(cif, result, arguments, bound.user);
+	const struct bound *bound = (const struct bound *)user;
+	bound->fun(cif, result, arguments, bound->user);
 	/* Until here the address is in this frame, or in a callee-saved register. */
 	__asm__ volatile("" : : "r"(user) : "memory");
-}
-
-static void note_wanted(void *vm_user)
-{
-	struct ch_ffi *ffi = (struct ch_ffi *)vm_user;
-	atomic_store_explicit(&ffi->is_collection_wanted, true, memory_order_relaxed);
 }
 
 static void tell_freed(void *vm_user, void *user)
@@ -60,19 +47,14 @@ static void tell_freed(void *vm_user, void *user)
 enum ch_status ch_ffi_open(struct ch_heap *heap, const struct ch_ffi_options *options,
 			   struct ch_ffi **out)
 {
-	struct ch_ops ops = {
-		.size = sizeof ops, .block_freed = tell_freed, .collect_wanted = note_wanted};
+	struct ch_ops ops = {.size = sizeof ops, .block_freed = tell_freed};
 	*out = NULL;
 	struct ch_ffi *ffi = (struct ch_ffi *)calloc(1, sizeof *ffi);
 	if (!ffi)
 		return CH_E_MEMORY;
-	ffi->heap = heap;
 	if (options)
 		ffi->options = *options;
-	enum ch_status status =
-		ch_frame_register(heap, ch_ffi_frame, ch_ffi_frame_bytes, &ffi->frame);
-	if (status == CH_OK)
-		status = ch_vm_attach(heap, &ops, ffi, &ffi->vm);
+	enum ch_status status = ch_vm_attach(heap, &ops, ffi, &ffi->vm);
 	if (status == CH_OK)
 		status = ch_owner_create(ffi->vm, NULL, NULL, NULL, &ffi->owner);
 	if (status == CH_OK)
@@ -101,17 +83,6 @@ static enum ch_status fill(struct ch_code *code, ffi_cif *cif, const struct boun
 	return CH_OK;
 }
 
-/* The thread stops here if a cycle wants the thread to stop, notices are delivered, and a wanted
- * collection is made. When the collection fails, the heap asks again. */
-static void rest(struct ch_ffi *ffi)
-{
-	ch_thread_poll();
-	if (atomic_exchange_explicit(&ffi->is_collection_wanted, false, memory_order_relaxed)) {
-		enum ch_status status = ch_heap_collect(ffi->heap);
-		(void)status;
-	}
-}
-
 enum ch_status ch_ffi_closure_create(struct ch_ffi *ffi, ffi_cif *cif,
 				     void (*fun)(ffi_cif *, void *, void **, void *), void *user,
 				     const char *name, struct ch_ffi_closure *closure)
@@ -121,13 +92,13 @@ enum ch_status ch_ffi_closure_create(struct ch_ffi *ffi, ffi_cif *cif,
 			       .owner = ffi->owner,
 			       .hot_bytes = sizeof(struct image),
 			       .flags = CH_OPEN_KEPT,
-			       .frame = ffi->frame,
+			       .frame = CH_FRAME_LEAF, /* libffi's code jumps to call_bound */
 			       .name = name,
 			       .user = user};
 	struct ch_code code;
 	closure->code = NULL;
 	if (!ffi->options.may_not_collect) {
-		rest(ffi);
+		ch_thread_poll(); /* makes the calls of `freed`; may collect */
 		open.flags |= CH_OPEN_MAY_COLLECT;
 	}
 	enum ch_status status = ch_block_open(&open, &code);

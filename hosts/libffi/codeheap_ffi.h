@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * codeheap_ffi.h: closures of libffi whose code lies in a code heap: named, never writable where
- * they run, freed when the owner says so and nothing is in them. To copy with codeheap_ffi.c,
- * codeheap_ffi_frame.h and codeheap_ffi_ARCH.c (x86_64), which are C11; libffi 3.4.
+ * they run, freed when the owner says so and nothing is in them. To copy with codeheap_ffi.c, which
+ * is C11; libffi 3.4.
  *
  *     struct ch_ffi *ffi;
  *     ch_ffi_open(heap, NULL, &ffi);
@@ -34,7 +34,7 @@ struct ch_ffi_options {
 	 * Called once a closure, from ch_thread_poll or ch_heap_collect, in create as well; under
 	 * no lock. Not called for closures that ch_ffi_close ends. */
 	void (*freed)(void *user);
-	/* True: create never polls and never collects; the program does. */
+	/* True: create never polls and never collects; the program's polls do. */
 	bool may_not_collect;
 };
 
@@ -42,7 +42,7 @@ struct ch_ffi_options {
  * in    heap     BUILTIN driver
  *       options  NULL = none
  * out   ffi      NULL on failure
- * ret   CH_OK | CH_E_MEMORY | CH_E_FULL the heap has 12 of the VM's frame shapes | CH_E_ARG
+ * ret   CH_OK | CH_E_MEMORY | CH_E_ARG
  * safe  any thread */
 CH_CHECKED enum ch_status ch_ffi_open(struct ch_heap *heap, const struct ch_ffi_options *options,
 				      struct ch_ffi **ffi);
