@@ -5,6 +5,7 @@
 
 #include "cases.h"
 
+#include <atomic>
 #include <thread>
 
 #include <sys/wait.h>

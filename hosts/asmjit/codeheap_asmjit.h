@@ -25,9 +25,7 @@
 #include <asmjit/x86.h>
 #include <codeheap/codeheap.h>
 
-#include <atomic>
 #include <cerrno>
-#include <cstdlib>
 #include <utility>
 
 /* --- errors --- */
@@ -163,8 +161,7 @@ class ch_asmjit_runtime : public asmjit::JitRuntime
 		if (its_status == CH_OK)
 			open_vm();
 	}
-	/* Ends all functions of the runtime: no thread is in a function, or will be; no other
-	 * thread polls, collects or opens blocks in the heap. */
+	/* Ends all functions of the runtime: no thread is in a function, or will be. */
 	~ch_asmjit_runtime() noexcept override
 	{
 		close_vm();
@@ -216,7 +213,7 @@ class ch_asmjit_runtime : public asmjit::JitRuntime
 		return add_address(reinterpret_cast<void **>(to), code, name);
 	}
 	/* add() with a handle, whose old function is released. The fallback is called where the
-	 * code is gone; without a fallback such a call aborts. */
+	 * code is gone; without a fallback such a call ends in a trap that says so. */
 	template <class Signature>
 	asmjit::Error add(ch_asmjit_function<Signature> *to, asmjit::CodeHolder *code,
 			  const char *name = nullptr, Signature *fallback = nullptr) noexcept
@@ -228,9 +225,7 @@ class ch_asmjit_runtime : public asmjit::JitRuntime
 			return error;
 		ch_status status = ch_owner_create(
 			its_vm, name ? name : name_in(code),
-			fallback ? reinterpret_cast<const void *>(fallback)
-				 : reinterpret_cast<const void *>(no_function),
-			this, &made.its_owner);
+			reinterpret_cast<const void *>(fallback), nullptr, &made.its_owner);
 		if (status != CH_OK)
 			return ch_asmjit_error(status);
 		made.cell = ch_owner_cell(made.its_owner);
@@ -277,26 +272,17 @@ class ch_asmjit_runtime : public asmjit::JitRuntime
 	ch_owner its_owner = {}; /* a group: the owner of all functions known by address */
 	ch_asmjit_options its_options;
 	ch_status its_status = CH_OK;
-	std::atomic<bool> is_collection_wanted{false};
 
 	/* x86-64: rbx, r12 to r15. AsmJit pushes them behind rbp, in the order of their numbers. */
 	static constexpr uint32_t KEPT_BY_CALLEES = 1u << 3 | 0xfu << 12;
-
-	[[noreturn]] static void no_function() noexcept
-	{
-		std::abort();
-	}
 
 	void open_vm() noexcept
 	{
 		ch_ops ops = {};
 		ops.size = sizeof ops;
-		ops.collect_wanted = [](void *user) {
-			static_cast<ch_asmjit_runtime *>(user)->is_collection_wanted = true;
-		};
-		its_status = ch_vm_attach(its_heap, &ops, this, &its_vm);
+		its_status = ch_vm_attach(its_heap, &ops, nullptr, &its_vm);
 		if (its_status == CH_OK)
-			its_status = ch_owner_create(its_vm, nullptr, nullptr, this, &its_owner);
+			its_status = ch_owner_create(its_vm, nullptr, nullptr, nullptr, &its_owner);
 	}
 	void close_vm() noexcept
 	{
@@ -331,11 +317,8 @@ class ch_asmjit_runtime : public asmjit::JitRuntime
 	{
 		if (its_status != CH_OK)
 			return status();
-		if (its_options.may_collect) {
+		if (its_options.may_collect)
 			ch_thread_poll();
-			if (is_collection_wanted.exchange(false))
-				(void)(ch_heap_collect(its_heap) == CH_OK);
-		}
 		asmjit::Error error = code->flatten();
 		if (!error)
 			error = code->resolveUnresolvedLinks();
