@@ -25,7 +25,7 @@ struct world {
 	std::unique_ptr<codeheap::JITLinkMemoryManager> manager;
 	std::unique_ptr<LLJIT> jit;
 
-	explicit world(std::size_t pool_bytes = 0)
+	explicit world(std::size_t pool_bytes = 0, unsigned compile_threads = 0)
 	{
 		ch_config config;
 		InitializeNativeTarget();
@@ -41,6 +41,7 @@ struct world {
 		machine.setCodeGenOptLevel(CodeGenOpt::None); // compile time is not under test
 		jit = must(LLJITBuilder()
 				   .setJITTargetMachineBuilder(std::move(machine))
+				   .setNumCompileThreads(compile_threads)
 				   .setObjectLinkingLayerCreator([this](ExecutionSession &session,
 									const Triple &) {
 					   return std::make_unique<ObjectLinkingLayer>(session,
@@ -157,7 +158,9 @@ void segments_of_all_kinds(const char *)
 	CHECK(freed.now() == 1);
 	must(w.manager->deallocate(std::move(finalized)));
 	check::collect(w.heap);
-	CHECK(freed.now() == 3);
+	CHECK(freed.now() == 2);
+	// An object without content.
+	must(w.manager->deallocate(must(must(allocate(w, {})).finalize())));
 	// The heap refuses memory that is both writable and executable.
 	auto refused =
 		allocate(w, {{AllocGroup(MemProt::Read | MemProt::Write | MemProt::Exec), 64}});
@@ -249,28 +252,55 @@ void actions_run_while_all_segments_stay(const char *)
 	CHECK(freed.now() == 24 && check::statistics(w.heap).owners_now == 0);
 }
 
+using life = check::life<world, loaded>;
+
 // As LLJIT with compile threads does.
-void a_graph_finalized_elsewhere_leaves_nothing(const char *)
+void a_graph_is_linked_by_passing_threads(const char *)
 {
 	using jitlink::MemProt;
 	world w;
-	auto graph = must(allocate(
-		w, {{MemProt::Read | MemProt::Write, 5000}, {MemProt::Read | MemProt::Exec, 300}}));
-	ch_thread_park();
-	std::thread([&] {
-		auto finalized = graph.finalize();
-		CHECK(!finalized && toString(finalized.takeError()).find("the calling thread") !=
-					    std::string::npos);
-		CHECK(ch_thread_detach(w.heap) == CH_E_THREAD); /* no collection waits for it */
-	}).join();
-	ch_thread_unpark();
+	std::unique_ptr<SimpleSegmentAlloc> graph;
+	jitlink::JITLinkMemoryManager::FinalizedAlloc finalized;
+	auto in_a_thread = [&](auto run) {
+		ch_thread_park();
+		std::thread([&] {
+			run();
+			CHECK(ch_thread_detach(w.heap) == CH_E_THREAD); // no collection waits for it
+		}).join();
+		ch_thread_unpark();
+	};
+	for (int round = 0; round < 2; round++) {
+		in_a_thread([&] {
+			graph = std::make_unique<SimpleSegmentAlloc>(
+				must(allocate(w, {{MemProt::Read | MemProt::Write, 5000},
+						  {MemProt::Read | MemProt::Exec, 300}})));
+		});
+		check::collect(w.heap);
+		CHECK(check::statistics(w.heap).blocks_open_now == 2);
+		if (round == 0) {
+			in_a_thread([&] { finalized = must(graph->finalize()); });
+			check::collect(w.heap);
+			CHECK(check::statistics(w.heap).blocks_now == 2);
+			must(w.manager->deallocate(std::move(finalized)));
+		}
+		in_a_thread([&] { graph.reset(); }); // the second one is forgotten
+	}
 	check::collect(w.heap);
 	auto stats = check::statistics(w.heap);
 	CHECK(stats.blocks_open_now == 0 && stats.blocks_now == 0 && stats.owners_now == 0);
 	check::sound(w.heap);
 }
 
-using life = check::life<world, loaded>;
+void compile_threads_make_code(const char *file)
+{
+	world w(0, 2);
+	for (int i = 0; i < 5; i++) {
+		life::load_and_drop(w, file, i);
+		check::collect(w.heap);
+		CHECK(check::statistics(w.heap).threads_now == 1);
+	}
+	check::sound(w.heap);
+}
 
 const check::named_case cases[] = {
 	{"exceptions_pass_code", life::exceptions_pass_code},
@@ -281,7 +311,8 @@ const check::named_case cases[] = {
 	{"full_pool_is_an_error", life::full_pool_is_an_error},
 	{"segments_of_all_kinds", segments_of_all_kinds},
 	{"actions_run_while_all_segments_stay", actions_run_while_all_segments_stay},
-	{"a_graph_finalized_elsewhere_leaves_nothing", a_graph_finalized_elsewhere_leaves_nothing},
+	{"a_graph_is_linked_by_passing_threads", a_graph_is_linked_by_passing_threads},
+	{"compile_threads_make_code", compile_threads_make_code},
 };
 
 } // namespace

@@ -10,15 +10,14 @@
  * Add no EHFrameRegistrationPlugin to the layer: the heap tells unwinders, for as long as the code
  * is there. The code outlives its ResourceTracker where a stack holds the code.
  *
- * All threads that link, remove or run code are attached to the heap. A graph is linked by one
- * thread from its allocation to its finalization: LLJIT without compile threads does so. */
+ * All threads that run code are attached to the heap. Any thread may link and remove: one that is
+ * not attached is for as long as it opens or commits blocks. */
 #ifndef CODEHEAP_JITLINK_H
 #define CODEHEAP_JITLINK_H
 
 #include <codeheap/codeheap.h>
 #include <llvm/ExecutionEngine/JITLink/JITLinkMemoryManager.h>
 
-#include <atomic>
 #include <memory>
 
 namespace codeheap
@@ -45,7 +44,6 @@ class JITLinkMemoryManager final : public llvm::jitlink::JITLinkMemoryManager
 	explicit JITLinkMemoryManager(ch_heap *H) : Heap(H)
 	{
 	}
-	static void OnBlockFreed(void *, void *);
 
 	ch_heap *Heap;
 	ch_vm *Vm = nullptr;

@@ -62,9 +62,6 @@ CH_CHECKED enum ch_status codeheap_llvm_module_create(struct codeheap_llvm *llvm
  * ret   NULL = the code may run; else a sentence, valid while the module is */
 const char *codeheap_llvm_module_error(const struct codeheap_llvm_module *module);
 
-/* codeheap_llvm_module_owner: the owner that governs the life of the module's blocks. */
-struct ch_owner codeheap_llvm_module_owner(const struct codeheap_llvm_module *module);
-
 #ifdef __cplusplus
 }
 #endif

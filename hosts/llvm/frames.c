@@ -372,6 +372,29 @@ enum frames_status frames_add(const uint8_t *section, size_t bytes, uintptr_t ad
 	return status;
 }
 
+enum ch_status frames_give(const struct frames_range *range, struct ch_owner owner, unsigned flags,
+			   struct ch_code *code)
+{
+	struct ch_open open = {.size = sizeof open, .owner = owner, .kind = CH_KIND_RODATA};
+	struct ch_code data;
+	if (!range->table)
+		return CH_OK;
+	size_t bytes = range->bytes + 4;
+	open.hot_bytes = bytes <= UINT32_MAX ? (uint32_t)bytes : UINT32_MAX;
+	open.flags = flags & CH_OPEN_MAY_COLLECT;
+	enum ch_status status = ch_block_open(&open, &data);
+	if (status != CH_OK)
+		return status;
+	memcpy(data.write, range->table, bytes);
+	code->eh_frame = data.exec;
+	status = ch_edge_attach(code->block, data.block);
+	if (status == CH_OK)
+		status = ch_block_commit(&data, 1);
+	if (status != CH_OK)
+		(void)!ch_block_abort(&data);
+	return status;
+}
+
 void frames_free(struct frames_range *ranges, size_t count)
 {
 	for (size_t i = 0; i < count; i++) {

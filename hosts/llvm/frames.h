@@ -2,11 +2,10 @@
  * frames.h: one unwind table per range of code, made from an .eh_frame section of the compiler's.
  * The heap wants a table for the frames of a single block, unchanged until the block is free. The
  * compiler's section has the frames of a whole module and dies with the module, so each range gets
- * a copy of its own frames. A copy may lie anywhere: all pointers are absolute. */
+ * a copy of its own frames, in the heap. A copy may lie anywhere: all pointers are absolute. */
 #pragma once
 
-#include <stddef.h>
-#include <stdint.h>
+#include <codeheap/codeheap.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -31,7 +30,14 @@ struct frames_range {
 enum frames_status frames_add(const uint8_t *section, size_t bytes, uintptr_t address,
 			      struct frames_range *ranges, size_t count);
 
-/* frames_free: forget the tables. Before, the caller sets a table to NULL if a block has it. */
+/* frames_give: code.eh_frame becomes a copy of the range's table, in a committed block of read-only
+ * data that the code's block has an edge to. Without a table nothing is done.
+ * in    owner, flags  as the code's at its open; of flags only CH_OPEN_MAY_COLLECT
+ * ret   CH_OK | a status of ch_block_open, ch_block_commit or ch_edge_attach */
+enum ch_status frames_give(const struct frames_range *range, struct ch_owner owner, unsigned flags,
+			   struct ch_code *code);
+
+/* frames_free: forget the tables. */
 void frames_free(struct frames_range *ranges, size_t count);
 
 #ifdef __cplusplus

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 // jitlink.cc: segments of a JITLink graph are blocks, one for each kind of access.
 //
-//   graph = an owner; the segments are committed together and live together, in a ring of edges
-//           with the owner's entry
+//   graph = an owner; the segments are committed together, kept until the owner is released, and
+//           from then on live together, in a ring of edges
 //   r-x     an ordinary block: JITLink writes at one address for another one
 //   r--     a block of read-only data   rw-   a block of data; both are written in place
-//   segments for the finalization only have no in-edge: the stack of the finalizing thread holds
-//   them until the end
+//   segments for the finalization only are not kept and have no in-edge: the stack of the
+//   finalizing thread holds them until the end
 //
 // ORC calls deallocate when a ResourceTracker goes; then the owner is released.
 #include "codeheap_jitlink.h"
@@ -16,7 +16,6 @@
 #include <vector>
 
 #include "frames.h"
-#include "tables.h"
 
 using namespace llvm;
 using namespace llvm::jitlink;
@@ -27,23 +26,36 @@ namespace codeheap
 namespace
 {
 
-// 6 kinds of access, each to last or for the finalization only. Where a holder comes no code lasts.
-constexpr size_t HolderBytes = 8, TableMostBytes = 1 << 20, SegmentsMost = 12;
+constexpr size_t SegmentsMost = 12; // 6 kinds of access, each to last or for the finalization only
 
-void noEntry()
+Error failure(const Twine &What, const Twine &Why)
 {
+	return make_error<StringError>("codeheap: " + What + ": " + Why, inconvertibleErrorCode());
 }
 
-Error failure(const Twine &What, ch_status Status)
+// ORC's threads come and go between calls: one that is not attached is so for a call, and no
+// collection waits for it.
+class Guest
 {
-	return make_error<StringError>("codeheap: " + What + ": " + ch_status_text(Status),
-				       inconvertibleErrorCode());
-}
+      public:
+	explicit Guest(ch_heap *H)
+	    : Heap(ch_thread_attach(H, nullptr, nullptr) == CH_OK ? H : nullptr)
+	{
+	}
+	~Guest()
+	{
+		if (Heap)
+			(void)!ch_thread_detach(Heap);
+	}
+	Guest(const Guest &) = delete;
+
+      private:
+	ch_heap *Heap;
+};
 
 struct Segment {
 	ch_code Code = {};
 	ch_kind Kind = CH_KIND_CODE;
-	table *Table = nullptr;
 	size_t Start = 0, Bytes = 0; // in the block
 	bool IsForFinalize = false;
 };
@@ -78,11 +90,9 @@ class JITLinkMemoryManager::InFlight final
 
       private:
 	Error openSegment(AllocGroup Group, BasicLayout::Segment &Wanted);
-	Error openBlock(Segment &S, unsigned Flags);
 	Error makeTables();
-	Error attachEdges();
 	Error commit();
-	Error run(Module &M);
+	Error publish(Module &M);
 	void forget();
 
 	codeheap::JITLinkMemoryManager &Manager;
@@ -91,31 +101,6 @@ class JITLinkMemoryManager::InFlight final
 	std::vector<Segment> Segments;
 	bool IsOpen = false;
 };
-
-Error JITLinkMemoryManager::InFlight::openBlock(Segment &S, unsigned Flags)
-{
-	ch_open Open = {};
-	Open.size = sizeof Open;
-	Open.owner = Owner;
-	Open.kind = S.Kind;
-	Open.flags = Flags;
-	if (S.Bytes > UINT32_MAX)
-		return failure("a segment is too large", CH_E_FULL);
-	Open.hot_bytes = static_cast<uint32_t>(S.Bytes);
-	if (S.Kind == CH_KIND_CODE) {
-		S.Table = table_new();
-		if (!S.Table)
-			return failure("a segment", CH_E_MEMORY);
-		Open.user = S.Table;
-	}
-	ch_status Status = ch_block_open(&Open, &S.Code);
-	if (Status != CH_OK) {
-		table_free(S.Table);
-		return failure("no block for a segment", Status);
-	}
-	Segments.push_back(S);
-	return Error::success();
-}
 
 Error JITLinkMemoryManager::InFlight::openSegment(AllocGroup Group, BasicLayout::Segment &Wanted)
 {
@@ -129,27 +114,31 @@ Error JITLinkMemoryManager::InFlight::openSegment(AllocGroup Group, BasicLayout:
 	Segment S;
 	S.Kind = IsCode ? CH_KIND_CODE : IsWritten ? CH_KIND_DATA : CH_KIND_RODATA;
 	S.IsForFinalize = Group.getMemDeallocPolicy() == MemDeallocPolicy::Finalize;
-	S.Bytes = Wanted.ContentSize + Wanted.ZeroFillSize + Alignment;
-	if (Error E = openBlock(S, IsCode ? CH_OPEN_OWN_FRAMES : CH_OPEN_IN_PLACE))
-		return E;
-	Segment &Opened = Segments.back();
-	Opened.Start = alignTo(reinterpret_cast<uintptr_t>(Opened.Code.exec), Alignment) -
-		       reinterpret_cast<uintptr_t>(Opened.Code.exec);
-	Opened.Bytes = Wanted.ContentSize + Wanted.ZeroFillSize;
-	Wanted.WorkingMem = reinterpret_cast<char *>(Opened.Code.write + Opened.Start);
-	Wanted.Addr = orc::ExecutorAddr::fromPtr(Opened.Code.exec + Opened.Start);
+	S.Bytes = Wanted.ContentSize + Wanted.ZeroFillSize;
+	ch_open Open = {};
+	Open.size = sizeof Open;
+	Open.owner = Owner;
+	Open.kind = S.Kind;
+	Open.flags = (IsCode ? CH_OPEN_OWN_FRAMES : CH_OPEN_IN_PLACE) |
+		     (S.IsForFinalize ? 0 : CH_OPEN_KEPT);
+	Open.hot_bytes = static_cast<uint32_t>(std::min<size_t>(S.Bytes + Alignment, UINT32_MAX));
+	if (ch_block_open(&Open, &S.Code) != CH_OK)
+		return failure("no block for a segment", ch_why());
+	S.Start = alignTo(reinterpret_cast<uintptr_t>(S.Code.exec), Alignment) -
+		  reinterpret_cast<uintptr_t>(S.Code.exec);
+	Segments.push_back(S);
+	Wanted.WorkingMem = reinterpret_cast<char *>(S.Code.write + S.Start);
+	Wanted.Addr = orc::ExecutorAddr::fromPtr(S.Code.exec + S.Start);
 	memset(Wanted.WorkingMem + Wanted.ContentSize, 0, Wanted.ZeroFillSize);
 	return Error::success();
 }
 
 Error JITLinkMemoryManager::InFlight::open()
 {
+	Guest Here(Manager.Heap);
 	BasicLayout Layout(G);
-	ch_status Status =
-		ch_owner_create(Manager.Vm, G.getName().c_str(),
-				reinterpret_cast<const void *>(noEntry), nullptr, &Owner);
-	if (Status != CH_OK)
-		return failure("no owner for a graph", Status);
+	if (ch_owner_create(Manager.Vm, G.getName().c_str(), nullptr, nullptr, &Owner) != CH_OK)
+		return failure("no owner for a graph", ch_why());
 	IsOpen = true;
 	for (auto &KV : Layout.segments())
 		if (Error E = openSegment(KV.first, KV.second))
@@ -173,74 +162,43 @@ Error JITLinkMemoryManager::InFlight::makeTables()
 		Status = frames_add(reinterpret_cast<const uint8_t *>(At), Range.getSize(), At,
 				    Ranges.data(), Ranges.size());
 	}
-	bool IsLarge = false;
-	for (size_t I = 0; I < Segments.size() && Status == FRAMES_OK; I++) {
-		IsLarge |= Ranges[I].bytes + 4 > TableMostBytes;
-		if (!Segments[I].Table)
-			continue;
-		Segments[I].Table->bytes = Ranges[I].table;
-		Segments[I].Code.eh_frame = Ranges[I].table;
-		Ranges[I].table = nullptr;
-	}
+	const char *Why = Status == FRAMES_NO_MEMORY ? "no memory" : "LLVM's are malformed";
+	for (size_t I = 0; I < Segments.size() && Status == FRAMES_OK; I++)
+		if (Segments[I].Kind == CH_KIND_CODE &&
+		    frames_give(&Ranges[I], Owner, 0, &Segments[I].Code) != CH_OK) {
+			Status = FRAMES_NO_MEMORY;
+			Why = ch_why();
+		}
 	frames_free(Ranges.data(), Ranges.size());
-	if (IsLarge)
-		return failure("an unwind table is over 1 MiB", CH_E_FULL);
-	if (Status != FRAMES_OK)
-		return failure("unwind tables",
-			       Status == FRAMES_NO_MEMORY ? CH_E_MEMORY : CH_E_ARG);
+	return Status == FRAMES_OK ? Error::success() : failure("unwind tables", Why);
+}
+
+// The segments that last come first, in a ring. Those for the finalization have edges into the
+// ring, and no edge leads back.
+Error JITLinkMemoryManager::InFlight::commit()
+{
+	auto Ring = std::stable_partition(Segments.begin(), Segments.end(),
+					  [](const Segment &S) { return !S.IsForFinalize; });
+	if (Error E = makeTables())
+		return E;
+	std::vector<ch_code> Codes;
+	for (auto S = Segments.begin(); S != Segments.end(); ++S) {
+		auto To = S + 1 < Ring ? S + 1 : Segments.begin();
+		if (S != To && ch_edge_attach(S->Code.block, To->Code.block) != CH_OK)
+			return failure("an edge", ch_why());
+		S->Code.used_to = static_cast<uint32_t>(S->Start + S->Bytes);
+		Codes.push_back(S->Code);
+	}
+	if (!Codes.empty() && ch_block_commit(Codes.data(), Codes.size()) != CH_OK)
+		return failure("a graph's blocks could not be committed", ch_why());
 	return Error::success();
 }
 
-// The first segment is code that lasts: the owner's entry. Segments for the finalization have
-// edges into the ring, and no edge leads back.
-Error JITLinkMemoryManager::InFlight::attachEdges()
+Error JITLinkMemoryManager::InFlight::publish(Module &M)
 {
-	ch_status Status = CH_OK;
-	size_t Ring = 0;
-	while (Ring < Segments.size() && !Segments[Ring].IsForFinalize)
-		Ring++;
-	for (size_t I = 0; I < Segments.size() && Status == CH_OK; I++) {
-		size_t To = I + 1 < Ring ? I + 1 : 0;
-		if (I != To)
-			Status = ch_edge_attach(Segments[I].Code.block, Segments[To].Code.block);
-	}
-	return Status == CH_OK ? Error::success() : failure("an edge", Status);
-}
-
-Error JITLinkMemoryManager::InFlight::commit()
-{
-	auto IsHolder = [](const Segment &S) { return S.Kind == CH_KIND_CODE && !S.IsForFinalize; };
-	if (none_of(Segments, IsHolder)) {
-		Segment S;
-		S.Bytes = HolderBytes;
-		if (Error E = openBlock(S, 0))
-			return E;
-	}
-	auto Rank = [&](const Segment &S) { return IsHolder(S) ? 0 : S.IsForFinalize ? 2 : 1; };
-	std::stable_sort(Segments.begin(), Segments.end(),
-			 [&](const Segment &A, const Segment &B) { return Rank(A) < Rank(B); });
-	if (Error E = makeTables())
+	Guest Here(Manager.Heap);
+	if (Error E = commit())
 		return E;
-	if (Error E = attachEdges())
-		return E;
-	std::vector<ch_code> Codes;
-	for (Segment &S : Segments) {
-		S.Code.used_to = static_cast<uint32_t>(S.Start + S.Bytes);
-		Codes.push_back(S.Code);
-	}
-	ch_status Status = ch_block_commit(Codes.data(), Codes.size());
-	if (Status != CH_OK)
-		return failure("a graph's blocks could not be committed", Status);
-	// From here on each block owns a table; OnBlockFreed frees the table.
-	ch_block Entry = Segments.front().Code.block;
-	for (Segment &S : Segments)
-		S.Code.block = {};
-	Status = ch_owner_set_entry(Owner, Entry);
-	return Status == CH_OK ? Error::success() : failure("an owner's entry", Status);
-}
-
-Error JITLinkMemoryManager::InFlight::run(Module &M)
-{
 	const void *Held[SegmentsMost];
 	for (size_t I = 0; I < SegmentsMost; I++)
 		Held[I] = I < Segments.size() ? Segments[I].Code.exec : nullptr;
@@ -259,10 +217,7 @@ Error JITLinkMemoryManager::InFlight::run(Module &M)
 void JITLinkMemoryManager::InFlight::finalize(OnFinalizedFunction OnFinalized)
 {
 	auto M = std::make_unique<Module>();
-	Error E = commit();
-	if (!E)
-		E = run(*M);
-	if (E) {
+	if (Error E = publish(*M)) {
 		forget();
 		OnFinalized(std::move(E));
 		return;
@@ -277,40 +232,23 @@ void JITLinkMemoryManager::InFlight::forget()
 	if (!IsOpen)
 		return;
 	IsOpen = false;
-	// A thread that is not attached cannot abort what another thread opened.
-	bool IsGuest = ch_thread_attach(Manager.Heap, nullptr, nullptr) == CH_OK;
-	for (Segment &S : Segments) {
-		if (!S.Code.block.bits)
-			continue;
-		ch_status Status = ch_block_abort(&S.Code);
-		// CH_E_STATE: a commit that found a block stale has aborted all.
-		if (Status == CH_OK || Status == CH_E_STATE)
-			table_free(S.Table);
-	}
+	Guest Here(Manager.Heap);
+	for (Segment &S : Segments)
+		(void)!ch_block_abort(&S.Code); // CH_E_STALE of what was committed
 	Segments.clear();
 	if (ch_owner_release(Owner, CH_RELEASE_COLLECT) != CH_OK)
 		report_fatal_error("codeheap: a graph's owner was released already");
-	if (IsGuest && ch_thread_detach(Manager.Heap) != CH_OK)
-		report_fatal_error("codeheap: a thread could not be detached");
 }
 
 // --- the manager ---
-
-void JITLinkMemoryManager::OnBlockFreed(void *, void *Table)
-{
-	table_free(static_cast<struct table *>(Table));
-}
 
 Expected<std::unique_ptr<JITLinkMemoryManager>> JITLinkMemoryManager::Create(ch_heap *Heap)
 {
 	std::unique_ptr<JITLinkMemoryManager> M(new JITLinkMemoryManager(Heap));
 	ch_ops Ops = {};
 	Ops.size = sizeof Ops;
-	Ops.block_freed = OnBlockFreed;
-	Ops.tells_detached = true;
-	ch_status Status = ch_vm_attach(Heap, &Ops, M.get(), &M->Vm);
-	if (Status != CH_OK)
-		return failure("a memory manager", Status);
+	if (ch_vm_attach(Heap, &Ops, nullptr, &M->Vm) != CH_OK)
+		return failure("a memory manager", ch_why());
 	return M;
 }
 
@@ -341,9 +279,8 @@ void JITLinkMemoryManager::deallocate(std::vector<FinalizedAlloc> Allocations,
 		std::unique_ptr<Module> M(Allocations.back().release().toPtr<Module *>());
 		Allocations.pop_back();
 		All = joinErrors(std::move(All), orc::shared::runDeallocActions(M->DeallocActions));
-		ch_status Status = ch_owner_release(M->Owner, CH_RELEASE_COLLECT);
-		if (Status != CH_OK)
-			All = joinErrors(std::move(All), failure("a release", Status));
+		if (ch_owner_release(M->Owner, CH_RELEASE_COLLECT) != CH_OK)
+			All = joinErrors(std::move(All), failure("a release", ch_why()));
 	}
 	OnDeallocated(std::move(All));
 }

@@ -7,11 +7,11 @@
  *   room   = an open block; sections of its kind fill the block in turn, since C++ modules have a
  *            section for each inline function and a block takes whole pages
  *
- * LLVM resolves relocations between its parts once, so all blocks of a batch live together: a ring
- * of edges joins them, and the owner's entry is in the ring. A later batch leads to the batch
- * before. LLVM disposes of the manager after MCJIT has withdrawn its own .eh_frame; then the owner
- * is released. From then on unwinders know only the tables made here, which stay until their block
- * is freed.
+ * LLVM's users call functions by address, so all blocks are kept (CH_OPEN_KEPT) until the owner is
+ * released. LLVM resolves relocations between its parts once, so from then on all blocks of a batch
+ * live together: a ring of edges joins them. A later batch leads to the batch before. LLVM disposes
+ * of the manager after MCJIT has withdrawn its own .eh_frame; then the owner is released. From then
+ * on unwinders know only the tables made here, which stay until their block is freed.
  *
  * MCJIT 14 ends the process when a section gets no memory, and does not look at the result of
  * finalizeMemory. So where the heap has no room, a section gets memory of malloc, which cannot run,
@@ -25,16 +25,9 @@
 #include <string.h>
 
 #include "frames.h"
-#include "tables.h"
 
-enum {
-	KINDS = 3,
-	/* A room is a page of the heap, unless a section is larger, less the block's own bytes in
-	 * the page. */
-	ROOM_PAGE_LESS = 128,
-	HOLDER_BYTES = 16,
-	TABLE_MOST_BYTES = 1 << 20, /* ch_code.eh_frame */
-};
+/* A room is a page of the heap, unless a section is larger, less the block's own bytes in the page. */
+enum { ROOM_PAGE_LESS = 128 };
 
 struct codeheap_llvm {
 	struct ch_vm *vm;
@@ -47,7 +40,6 @@ struct room {
 	struct ch_code code;
 	enum ch_kind kind;
 	uint32_t used;
-	struct table *table; /* code only */
 };
 
 struct section {
@@ -65,9 +57,7 @@ struct codeheap_llvm_module {
 	size_t frames_used, frames_room;
 	void **strays; /* sections without room in the heap */
 	size_t strays_used, strays_room;
-	const char *failed; /* the failed step, and why; NULL = all went well */
-	enum ch_status status;
-	char text[256];
+	char failed[300]; /* the failed step, and why; "" = all went well */
 };
 
 /* Grows an array by one. Returns false and changes nothing when memory is out. */
@@ -86,17 +76,10 @@ static bool grow(void **array, size_t used, size_t *room, size_t item)
 
 /* --- the vm --- */
 
-static void on_block_freed(void *vm_user, void *block_user)
-{
-	(void)vm_user;
-	table_free(block_user);
-}
-
 enum ch_status codeheap_llvm_create(struct ch_heap *heap, unsigned flags,
 				    struct codeheap_llvm **made)
 {
-	struct ch_ops ops = {
-		.size = sizeof ops, .block_freed = on_block_freed, .tells_detached = true};
+	struct ch_ops ops = {.size = sizeof ops};
 	struct ch_stats stats = {.size = sizeof stats};
 	*made = NULL;
 	enum ch_status status = ch_heap_stats(heap, &stats);
@@ -107,7 +90,7 @@ enum ch_status codeheap_llvm_create(struct ch_heap *heap, unsigned flags,
 		return CH_E_MEMORY;
 	llvm->flags = flags;
 	llvm->room_bytes = (size_t)stats.page_bytes - ROOM_PAGE_LESS;
-	status = ch_vm_attach(heap, &ops, llvm, &llvm->vm);
+	status = ch_vm_attach(heap, &ops, NULL, &llvm->vm);
 	if (status != CH_OK) {
 		free(llvm);
 		return status;
@@ -129,14 +112,12 @@ enum ch_status codeheap_llvm_destroy(struct codeheap_llvm *llvm)
 
 /* --- sections --- */
 
-static void fail(struct codeheap_llvm_module *module, const char *what, enum ch_status status)
+static const char no_memory[] = "no memory";
+
+static void fail(struct codeheap_llvm_module *module, const char *what, const char *why)
 {
-	if (module->failed) /* the first cause matters */
-		return;
-	snprintf(module->text, sizeof module->text, "codeheap: %s: %s", what,
-		 ch_status_text(status));
-	module->failed = module->text;
-	module->status = status;
+	if (!*module->failed) /* the first cause matters */
+		snprintf(module->failed, sizeof module->failed, "codeheap: %s: %s", what, why);
 }
 
 /* The offset at which `bytes` fit into a room, or UINT32_MAX. */
@@ -148,37 +129,27 @@ static uint32_t place_in(const struct room *room, size_t bytes, size_t alignment
 	return at <= end && bytes <= end - at ? (uint32_t)(at - base) : UINT32_MAX;
 }
 
+static unsigned may_collect(const struct codeheap_llvm *llvm)
+{
+	return llvm->flags & CODEHEAP_LLVM_MAY_COLLECT ? CH_OPEN_MAY_COLLECT : 0;
+}
+
 static struct room *open_room(struct codeheap_llvm_module *module, enum ch_kind kind, size_t bytes)
 {
 	struct codeheap_llvm *llvm = module->llvm;
-	bool is_code = kind == CH_KIND_CODE;
-	if (bytes > UINT32_MAX) {
-		fail(module, "a section is too large", CH_E_ARG);
-		return NULL;
-	}
+	size_t room_bytes = bytes > llvm->room_bytes ? bytes : llvm->room_bytes;
+	struct room room = {.kind = kind};
+	struct ch_open open = {.size = sizeof open, .owner = module->owner, .kind = kind};
+	open.hot_bytes = room_bytes <= UINT32_MAX ? (uint32_t)room_bytes : UINT32_MAX;
+	open.flags = CH_OPEN_IN_PLACE | CH_OPEN_KEPT | may_collect(llvm) |
+		     (kind == CH_KIND_CODE ? CH_OPEN_OWN_FRAMES : 0);
 	if (!grow((void **)&module->rooms, module->rooms_used, &module->rooms_room,
 		  sizeof *module->rooms)) {
-		fail(module, "no memory for a section", CH_E_MEMORY);
+		fail(module, "a section", no_memory);
 		return NULL;
 	}
-	struct room room = {.kind = kind, .table = is_code ? table_new() : NULL};
-	if (is_code && !room.table) {
-		fail(module, "no memory for a section", CH_E_MEMORY);
-		return NULL;
-	}
-	struct ch_open open = {.size = sizeof open, .owner = module->owner, .user = room.table};
-	open.kind = kind;
-	open.hot_bytes = (uint32_t)(bytes > llvm->room_bytes ? bytes : llvm->room_bytes);
-	open.flags = CH_OPEN_IN_PLACE | (is_code ? CH_OPEN_OWN_FRAMES : 0) |
-		     (llvm->flags & CODEHEAP_LLVM_MAY_COLLECT ? CH_OPEN_MAY_COLLECT : 0);
-	enum ch_status status = ch_block_open(&open, &room.code);
-	if (status != CH_OK) {
-		table_free(room.table);
-		/* Only the size can be out of range here. */
-		fail(module,
-		     status == CH_E_ARG ? "a section is larger than the pool has room for"
-					: "no block for a section",
-		     status);
+	if (ch_block_open(&open, &room.code) != CH_OK) {
+		fail(module, "a section", ch_why());
 		return NULL;
 	}
 	module->rooms[module->rooms_used] = room;
@@ -203,7 +174,7 @@ static uint8_t *allocate(struct codeheap_llvm_module *module, enum ch_kind kind,
 {
 	if (alignment == 0)
 		alignment = 16;
-	for (size_t i = module->rooms_used; !module->failed && i-- > 0;) {
+	for (size_t i = module->rooms_used; !*module->failed && i-- > 0;) {
 		struct room *room = &module->rooms[i];
 		uint32_t at = room->kind == kind ? place_in(room, bytes, alignment) : UINT32_MAX;
 		if (at != UINT32_MAX) {
@@ -211,7 +182,7 @@ static uint8_t *allocate(struct codeheap_llvm_module *module, enum ch_kind kind,
 			return room->code.exec + at;
 		}
 	}
-	struct room *room = module->failed ? NULL : open_room(module, kind, bytes + alignment);
+	struct room *room = *module->failed ? NULL : open_room(module, kind, bytes + alignment);
 	if (!room)
 		return stray(module, bytes, alignment);
 	uint32_t at = place_in(room, bytes, alignment);
@@ -238,7 +209,7 @@ static uint8_t *on_data_section(void *opaque, uintptr_t bytes, unsigned alignmen
 		return at;
 	if (!grow((void **)&module->frames, module->frames_used, &module->frames_room,
 		  sizeof *module->frames)) {
-		fail(module, "no memory for unwind tables", CH_E_MEMORY);
+		fail(module, "an unwind table", no_memory);
 		return at;
 	}
 	module->frames[module->frames_used++] = (struct section){at, bytes};
@@ -261,37 +232,20 @@ static void make_tables(struct codeheap_llvm_module *module)
 	for (size_t i = 0; i < module->frames_used && status == FRAMES_OK; i++)
 		status = frames_add(module->frames[i].at, module->frames[i].bytes,
 				    (uintptr_t)module->frames[i].at, ranges, count);
-	for (size_t i = 0; i < count && status == FRAMES_OK; i++) {
-		struct room *room = &module->rooms[i];
-		if (ranges[i].bytes + 4 > TABLE_MOST_BYTES)
-			fail(module, "an unwind table is over 1 MiB", CH_E_FULL);
-		if (!room->table)
-			continue;
-		room->table->bytes = ranges[i].table;
-		room->code.eh_frame = ranges[i].table;
-		ranges[i].table = NULL;
-	}
-	if (status == FRAMES_NO_MEMORY)
-		fail(module, "no memory for unwind tables", CH_E_MEMORY);
-	if (status == FRAMES_MALFORMED)
-		fail(module, "LLVM's unwind table", CH_E_ARG);
+	if (status != FRAMES_OK)
+		fail(module, "an unwind table",
+		     status == FRAMES_MALFORMED ? "LLVM's is malformed" : no_memory);
+	for (size_t i = 0; i < count && !*module->failed; i++)
+		if (module->rooms[i].kind == CH_KIND_CODE &&
+		    frames_give(&ranges[i], module->owner, may_collect(module->llvm),
+				&module->rooms[i].code) != CH_OK)
+			fail(module, "an unwind table", ch_why());
 	if (ranges)
 		frames_free(ranges, count);
 	free(ranges);
 }
 
-/* The room whose block becomes the owner's entry: only code can be an entry. */
-static struct room *find_holder(struct codeheap_llvm_module *module)
-{
-	for (size_t i = 0; i < module->rooms_used; i++)
-		if (module->rooms[i].kind == CH_KIND_CODE)
-			return &module->rooms[i];
-	if (allocate(module, CH_KIND_CODE, HOLDER_BYTES, HOLDER_BYTES) == NULL || module->failed)
-		return NULL;
-	return &module->rooms[module->rooms_used - 1];
-}
-
-static enum ch_status attach_edges(struct codeheap_llvm_module *module, const struct room *holder)
+static enum ch_status attach_edges(const struct codeheap_llvm_module *module)
 {
 	size_t count = module->rooms_used;
 	enum ch_status status = CH_OK;
@@ -299,46 +253,39 @@ static enum ch_status attach_edges(struct codeheap_llvm_module *module, const st
 		status = ch_edge_attach(module->rooms[i].code.block,
 					module->rooms[(i + 1) % count].code.block);
 	if (status == CH_OK && module->last.bits)
-		status = ch_edge_attach(holder->code.block, module->last);
+		status = ch_edge_attach(module->rooms[0].code.block, module->last);
 	return status;
 }
 
 static void commit(struct codeheap_llvm_module *module)
 {
-	struct room *holder = find_holder(module);
-	if (!holder)
-		return;
-	struct ch_block entry = holder->code.block;
 	struct ch_code *codes = calloc(module->rooms_used, sizeof *codes);
 	if (!codes) {
-		fail(module, "no memory for a commit", CH_E_MEMORY);
+		fail(module, "a commit", no_memory);
 		return;
 	}
 	make_tables(module);
-	enum ch_status status = module->failed ? module->status : attach_edges(module, holder);
 	for (size_t i = 0; i < module->rooms_used; i++) {
 		codes[i] = module->rooms[i].code;
 		codes[i].used_to = module->rooms[i].used;
 	}
-	if (status == CH_OK)
-		status = ch_block_commit(codes, module->rooms_used);
+	if (!*module->failed && (attach_edges(module) != CH_OK ||
+				 ch_block_commit(codes, module->rooms_used) != CH_OK))
+		fail(module, "a commit", ch_why());
 	free(codes);
-	if (status == CH_OK) {
-		module->rooms_used = 0;
-		module->frames_used = 0;
-		module->last = entry;
-		status = ch_owner_set_entry(module->owner, entry);
-	}
-	if (status != CH_OK)
-		fail(module, "a module's blocks could not be committed", status);
+	if (*module->failed)
+		return;
+	module->last = module->rooms[0].code.block;
+	module->rooms_used = 0;
+	module->frames_used = 0;
 }
 
 static LLVMBool on_finalize(void *opaque, char **message)
 {
 	struct codeheap_llvm_module *module = opaque;
-	if (!module->failed && module->rooms_used)
+	if (!*module->failed && module->rooms_used)
 		commit(module);
-	if (!module->failed)
+	if (!*module->failed)
 		return 0;
 	if (message)
 		*message = strdup(module->failed); /* LLVM frees it */
@@ -351,13 +298,8 @@ static void on_destroy(void *opaque)
 {
 	struct codeheap_llvm_module *module = opaque;
 	struct codeheap_llvm *llvm = module->llvm;
-	for (size_t i = 0; i < module->rooms_used; i++) {
-		struct room *room = &module->rooms[i];
-		enum ch_status status = ch_block_abort(&room->code);
-		/* CH_E_STATE: a commit that found the owner dead has aborted the blocks. */
-		if (room->table && (status == CH_OK || status == CH_E_STATE))
-			table_free(room->table);
-	}
+	for (size_t i = 0; i < module->rooms_used; i++)
+		(void)!ch_block_abort(&module->rooms[i].code);
 	if (ch_owner_release(module->owner, CH_RELEASE_COLLECT) != CH_OK)
 		fprintf(stderr, "codeheap: a module's owner was released already\n");
 	for (size_t i = 0; i < module->strays_used; i++)
@@ -381,8 +323,7 @@ enum ch_status codeheap_llvm_module_create(struct codeheap_llvm *llvm, const cha
 	if (!module)
 		return CH_E_MEMORY;
 	module->llvm = llvm;
-	/* Nothing goes through the cell: LLVM's users call functions by address. */
-	enum ch_status status = ch_owner_create(llvm->vm, name, NULL, module, &module->owner);
+	enum ch_status status = ch_owner_create(llvm->vm, name, NULL, NULL, &module->owner);
 	if (status != CH_OK) {
 		free(module);
 		return status;
@@ -396,10 +337,5 @@ enum ch_status codeheap_llvm_module_create(struct codeheap_llvm *llvm, const cha
 
 const char *codeheap_llvm_module_error(const struct codeheap_llvm_module *module)
 {
-	return module->failed;
-}
-
-struct ch_owner codeheap_llvm_module_owner(const struct codeheap_llvm_module *module)
-{
-	return module->owner;
+	return *module->failed ? module->failed : NULL;
 }

@@ -147,7 +147,7 @@ case_errors_are_sentences() {
   says 'there_is_no_such_function' "$lli" "$work/none.bc"
   echo 'static char much[3 << 20]; int main(int n, char **a) { much[n] = 1; return much[0] + (a != 0) - 1; }' |
     clang-14 -emit-llvm -c -x c -o "$work/large.bc" -
-  says 'codeheap: .*larger than the pool' "$lli" --pool=2 "$work/large.bc"
+  says 'codeheap: .*the pool has 2097152' "$lli" --pool=2 "$work/large.bc"
   run "$lli" --pool=16 "$work/large.bc" || fail "a pool that is large enough"
 }
 case_names_modules_in_a_perf_map() {
