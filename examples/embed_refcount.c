@@ -41,11 +41,6 @@ static void block_freed(void *vm_user, void *constant)
 	free(constant);
 }
 
-static void collect_wanted(void *is_wanted)
-{
-	*(bool *)is_wanted = true; /* not here: the library is in the middle of a call */
-}
-
 /* Called by the code. May free code and collect. The caller's code is on the stack, and stays. */
 static long add(const long *constant, long x)
 {
@@ -98,11 +93,9 @@ static long interpret(struct function *function, long x)
 int main(void)
 {
 	static struct function *functions[COUNT];
-	bool is_wanted = false;
 	struct ch_ops ops = {.size = sizeof ops, .block_freed = block_freed};
-	ops.collect_wanted = collect_wanted;
 	OK(ch_heap_create(NULL, &heap));
-	OK(ch_vm_attach(heap, &ops, &is_wanted, &vm));
+	OK(ch_vm_attach(heap, &ops, NULL, &vm));
 	OK(ch_thread_attach(heap, NULL, NULL));
 	for (int i = 0; i < COUNT; i++) {
 		struct function *made = functions[i] = malloc(sizeof *made);
@@ -121,10 +114,7 @@ int main(void)
 		}
 		victim = i >= 19 * COUNT ? function : NULL;
 		MUST((*cell)(function, i) == i % COUNT * scale + i); /* the code, or interpret() */
-		ch_thread_poll(); /* a safe place: the VM holds no lock here */
-		if (is_wanted)
-			OK(ch_heap_collect(heap));
-		is_wanted = false;
+		ch_thread_poll(); /* may collect, here where the VM holds no lock */
 	}
 	OK(ch_heap_collect(heap));
 	MUST(freed <= MADE && freed >= MADE - 50); /* chance words may hold some */

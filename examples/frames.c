@@ -33,7 +33,6 @@ static const unsigned char saving[] = {
 	0x59, 0x41, 0x5f, 0x41, 0x5e, 0x41, 0x5d, 0x41, 0x5c, 0x5b, 0x5d, 0xc3};
 
 static struct ch_heap *heap;
-static struct ch_vm *vm;
 static const void *callers[16];
 static size_t count;
 
@@ -45,23 +44,17 @@ static void ok(enum ch_status status)
 	exit(1);
 }
 
-static int interpret(void)
-{
-	return -1;
-}
-
 static const void *make(const char *name, const void *bytes, uint32_t n, uint8_t shape,
 			const struct ch_frame *frame)
 {
 	struct ch_code code;
-	struct ch_open open = {.size = sizeof open, .hot_bytes = n, .frame = shape};
-	ok(ch_owner_create(vm, name, (const void *)interpret, NULL, &open.owner));
+	struct ch_open open = {
+		.size = sizeof open, .heap = heap, .hot_bytes = n, .frame = shape, .name = name};
 	ok(ch_block_open(&open, &code));
 	memcpy(code.write, bytes, n);
 	code.used_to = n;
 	code.frame = frame; /* CH_FRAME_STEPS */
 	ok(ch_block_commit(&code, 1));
-	ok(ch_owner_set_entry(open.owner, code.block));
 	return code.exec;
 }
 
@@ -93,11 +86,8 @@ static bool finds(const void *caller, const void *callee, const char *name)
 
 int main(void)
 {
-	struct ch_ops ops = {.size = sizeof ops};
 	uint8_t shape;
 	ok(ch_heap_create(NULL, &heap));
-	ok(ch_vm_attach(heap, &ops, NULL, &vm));
-	ok(ch_thread_attach(heap, NULL, NULL));
 	ok(ch_frame_register(heap, fixed_rule, sizeof fixed_rule, &shape));
 	const void *of_shape = make("fixed", fixed, sizeof fixed, shape, NULL);
 	const void *of_steps =
@@ -106,7 +96,6 @@ int main(void)
 	if (!finds(caller, of_shape, "fixed") || !finds(caller, of_steps, "stepping"))
 		return 1;
 	printf("look is called by fixed, fixed by saving, saving by main; and by stepping alike\n");
-	ok(ch_vm_detach(vm));
 	ok(ch_heap_destroy(heap));
 	return 0;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * library.c: a library in a program that makes the threads. A function of the library compiles code
- * for any caller. Opening a block attaches the calling thread, and the end of the thread detaches
- * the thread. main and the threads are the program, without a word of code heaps; one thread waits
+ * for any caller. Making code attaches the calling thread, and the end of the thread detaches the
+ * thread. main and the threads are the program, without a word of code heaps; one thread waits
  * in read() all along. */
 #include <codeheap/codeheap.h>
 
@@ -13,56 +13,33 @@
 /* --- the library --- */
 
 static struct ch_heap *heap;
-static struct ch_vm *vm;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void start(void)
 {
 	struct ch_config config;
-	struct ch_ops ops = {.size = sizeof ops};
 	ch_config_init(&config);
 	config.stop_signal = SIGURG; /* a program's threads neither poll nor park */
-	if (ch_heap_create(&config, &heap) != CH_OK || ch_vm_attach(heap, &ops, NULL, &vm) != CH_OK)
-		vm = NULL;
-}
-
-/* First in each public function. Returns false when the caller has to do without code. */
-static bool enter(void)
-{
-	pthread_once(&once, start);
-	return vm;
-}
-
-static int slowly(int number)
-{
-	return number + number;
+	(void)!ch_heap_create(&config, &heap); /* NULL: the callers do without code */
 }
 
 /* Twice the number, by code made and thrown away here. */
 static int library_twice(int number)
 {
-	static const unsigned char twice[] = {0x8d, 0x04, 0x3f, 0xc3}; /* lea eax, [rdi+rdi]; ret */
-	struct ch_owner owner;
-	struct ch_code code;
-	if (!enter() || ch_owner_create(vm, "twice", (const void *)slowly, NULL, &owner) != CH_OK)
-		return slowly(number);
-	struct ch_open open = {.size = sizeof open, .owner = owner, .hot_bytes = sizeof twice};
-	if (ch_block_open(&open, &code) == CH_OK) {
-		memcpy(code.write, twice, sizeof twice);
-		code.used_to = sizeof twice;
-		if (ch_block_commit(&code, 1) == CH_OK)
-			(void)!ch_owner_set_entry(owner, code.block);
-		else
-			(void)!ch_block_abort(&code);
-	}
-	int result = (*(int (*const *)(int))ch_owner_cell(owner))(number);
-	(void)!ch_owner_release(owner, CH_RELEASE_COLLECT);
+	static const unsigned char bytes[] = {0x8d, 0x04, 0x3f, 0xc3}; /* lea eax, [rdi+rdi]; ret */
+	int (*twice)(int);
+	pthread_once(&once, start); /* first in each public function */
+	if (!heap || ch_code_add(heap, bytes, sizeof bytes, "twice", &twice))
+		return number + number;
+	int result = twice(number);
+	(void)!ch_code_free(heap, (void *)(uintptr_t)twice, CH_RELEASE_COLLECT);
 	return result;
 }
 
 static bool library_tidy(void)
 {
-	return !enter() || ch_heap_collect(heap) == CH_OK;
+	pthread_once(&once, start);
+	return !heap || ch_heap_collect(heap) == CH_OK;
 }
 
 /* --- the program --- */

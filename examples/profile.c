@@ -17,47 +17,32 @@ static void ok(enum ch_status status)
 	exit(1);
 }
 
-static void interpret(void)
-{
-}
-
 /* A procedure that counts to zero. The frame pointer leads the profiler to the caller. */
-static void (*const *compile(struct ch_vm *vm, const char *name, unsigned turns))(void)
+static void (*compile(struct ch_heap *heap, const char *name, unsigned turns))(void)
 {
 	/* push rbp; mov rbp, rsp; mov eax, turns; dec eax; jnz -4; pop rbp; ret */
 	unsigned char bytes[] = {0x55, 0x48, 0x89, 0xe5, 0xb8, 0,    0,   0,
 				 0,    0xff, 0xc8, 0x75, 0xfc, 0x5d, 0xc3};
-	struct ch_owner owner;
-	struct ch_code code;
+	void (*procedure)(void);
 	memcpy(bytes + 5, &turns, sizeof turns);
-	ok(ch_owner_create(vm, name, (const void *)interpret, NULL, &owner));
-	struct ch_open open = {.size = sizeof open, .owner = owner, .hot_bytes = sizeof bytes};
-	ok(ch_block_open(&open, &code));
-	memcpy(code.write, bytes, sizeof bytes);
-	code.used_to = sizeof bytes;
-	ok(ch_block_commit(&code, 1));
-	ok(ch_owner_set_entry(owner, code.block));
-	return (void (*const *)(void))ch_owner_cell(owner);
+	ok(ch_code_add(heap, bytes, sizeof bytes, name, &procedure));
+	return procedure;
 }
 
 int main(int argc, char **argv)
 {
 	const char *svg = argc > 1 ? argv[1] : "profile.svg";
 	const char *folded = argc > 2 ? argv[2] : "profile.folded";
-	struct ch_ops ops = {.size = sizeof ops};
 	struct ch_heap *heap;
-	struct ch_vm *vm;
 	ok(ch_heap_create(NULL, &heap));
-	ok(ch_vm_attach(heap, &ops, NULL, &vm));
-	ok(ch_thread_attach(heap, NULL, NULL));
-	void (*const *slow)(void) = compile(vm, "slow", 300000);
-	void (*const *quick)(void) = compile(vm, "quick", 100000);
+	void (*slow)(void) = compile(heap, "slow", 300000);
+	void (*quick)(void) = compile(heap, "quick", 100000);
 	/* [example] */
 	ok(ch_profile_start(heap, 250, NULL)); // samples a second of each thread's processor time
 	clock_t end = clock() + CLOCKS_PER_SEC / 2;
 	while (clock() < end) {
-		(*slow)();
-		(*quick)();
+		slow();
+		quick();
 	}
 	struct ch_profile_counts counts = {.size = sizeof counts};
 	ok(ch_profile_stop(heap, &counts));
@@ -69,7 +54,6 @@ int main(int argc, char **argv)
 	printf("%llu samples of %llu thread, %llu dropped; in %s and %s\n",
 	       (unsigned long long)counts.samples, (unsigned long long)counts.threads,
 	       (unsigned long long)counts.dropped, svg, folded);
-	ok(ch_vm_detach(vm));
 	ok(ch_heap_destroy(heap));
 	return 0;
 }

@@ -30,7 +30,7 @@ case_library_without_a_heap() {
 }
 
 # Memory is short at each commit: the block is still open, and the program is the last one to know of it.
-case_library_and_others_give_back_what_cannot_be_committed() {
+case_embed_gives_back_what_cannot_be_committed() {
   local example library
   cat >"$work/refusing.h" <<'C'
 #include <codeheap/codeheap.h>
@@ -47,7 +47,7 @@ static inline void expect_none_open(struct ch_heap *heap)
 #define ch_heap_collect(heap) (expect_none_open(heap), ch_heap_collect(heap))
 #define ch_heap_stats(heap, stats) (expect_none_open(heap), ch_heap_stats(heap, stats))
 C
-  for example in library embed_precise embed_refcount embed_boehm; do
+  for example in embed_precise embed_refcount embed_boehm; do
     library=$build/libcodeheap.a
     [ $example != embed_boehm ] || library="$build/libcodeheap-bdw.a -lgc"
     [ $example != embed_boehm ] || [ -f "$build/libcodeheap-bdw.a" ] || continue
@@ -103,13 +103,13 @@ if [ $# = 0 ]; then
   for c in examples/*.c; do
     case ${CODEHEAP_TEST_GC:-bdw}/$c in none/*boehm*) continue ;; esac
     case $c in */profile.c) printf '%s\n' 'example_profile 120 0 -' 'example_profile_shares 120 0 timed'; continue ;; esac
-    case $c in */library.c) printf 'example_library_%s 60 0 -\n' without_a_heap and_others_give_back_what_cannot_be_committed ;; esac
+    case $c in */library.c) printf 'example_%s 60 0 -\n' library_without_a_heap embed_gives_back_what_cannot_be_committed ;; esac
     [ ! -f "$c" ] || echo "example_$(basename "$c" .c) 60 0 -"
   done
-  declare -F | sed -n '/case_\(profile\|library\)/!s/^declare -f case_\(.*\)/moving_\1 120 0 -/p'
+  declare -F | sed -n '/case_\(profile\|library\|embed\)/!s/^declare -f case_\(.*\)/moving_\1 120 0 -/p'
   exit 0
 fi
-case $1 in example_profile | example_profile_shares | example_library_*) ;; example_*) exec "$build/examples/${1#example_}" ;; esac
+case $1 in example_profile | example_profile_shares | example_library_* | example_embed_gives_*) ;; example_*) exec "$build/examples/${1#example_}" ;; esac
 make_work
 name=${1#moving_}
 "case_${name#example_}"
