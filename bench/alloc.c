@@ -20,23 +20,12 @@ static uint8_t pattern[1024];
 
 /* --- young --- */
 
-static void make_batch(struct ch_owner owner)
-{
-	struct ch_open open = {.size = sizeof open, .owner = owner, .hot_bytes = YOUNG_BYTES};
-	struct ch_code code;
-	for (int i = 0; i < BATCH; i++) {
-		bench_ok(ch_block_open(&open, &code), "block_open");
-		memcpy(code.write, pattern, YOUNG_BYTES);
-		code.used_to = YOUNG_BYTES;
-		bench_ok(ch_block_commit(&code, 1), "block_commit");
-	}
-}
-
 static void young_batches(struct bench_heap *bench, int batches)
 {
 	for (int i = 0; i < batches; i++) {
 		struct ch_owner owner = bench_owner(bench, "young");
-		make_batch(owner);
+		for (int k = 0; k < BATCH; k++)
+			bench_block(owner, YOUNG_BYTES);
 		bench_ok(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), "owner_release");
 	}
 }
@@ -149,6 +138,10 @@ void bench_alloc_young(void)
 	struct bench_heap *bench = bench_heap_open(NULL);
 	struct peer_asmjit *peer = peer_asmjit_open(false), *filling = peer_asmjit_open(true);
 	young_ours(bench);
+	if (peer) {
+		young_asmjit(peer);
+		young_asmjit(filling);
+	}
 	for (int i = 0; i < RUNS; i++) {
 		double ours = young_ours(bench);
 		plain.ours[i] = filled.ours[i] = mapped.ours[i] = ours;
@@ -229,13 +222,7 @@ static void aged_make(struct aged *aged, uint32_t slot)
 		return;
 	}
 	struct ch_owner owner = bench_owner(aged->bench, "aged");
-	struct ch_open open = {.size = sizeof open, .owner = owner, .hot_bytes = bytes};
-	struct ch_code code;
-	bench_ok(ch_block_open(&open, &code), "block_open");
-	memcpy(code.write, pattern, bytes);
-	code.used_to = bytes;
-	bench_ok(ch_block_commit(&code, 1), "block_commit");
-	bench_ok(ch_owner_set_entry(owner, code.block), "set_entry");
+	bench_ok(ch_owner_set_entry(owner, bench_block(owner, bytes)), "set_entry");
 	aged->owners[slot] = owner;
 }
 
@@ -260,7 +247,7 @@ static void aged_fill(struct aged *aged, uint32_t low, uint32_t high)
 	for (uint32_t i = 0; i < LIVE; i++) {
 		aged_make(aged, i);
 		if (aged->bench)
-			bench_safepoint(aged->bench);
+			ch_thread_poll();
 	}
 }
 
@@ -275,7 +262,7 @@ static double aged_churn(struct aged *aged, int pairs, double *pool)
 		aged_make(aged, slot);
 		if (!aged->bench)
 			continue;
-		bench_safepoint(aged->bench);
+		ch_thread_poll();
 		if (i % 1024 == 0) {
 			struct ch_stats stats = bench_stats(aged->bench);
 			sum += (double)stats.pages_now * (double)stats.page_bytes /
@@ -342,31 +329,16 @@ void bench_alloc_aged(void)
 static double records_bytes(uint32_t branches)
 {
 	enum { BLOCKS = 100000 };
-	static const uint8_t jump[8] = {0xe9, 0, 0, 0, 0, 0x90, 0x90, 0x90};
 	struct bench_heap *bench = bench_heap_open(NULL);
 	struct ch_owner owner = bench_owner(bench, "records");
 	struct ch_block before = {0};
 	uint64_t bytes = bench_stats(bench).metadata_bytes_now;
 	for (int i = 0; i < BLOCKS; i++) {
-		struct ch_open open = {.size = sizeof open,
-				       .owner = owner,
-				       .hot_bytes = 100,
-				       .branch_room = branches};
-		struct ch_code code;
 		struct ch_branch branch[8];
-		bench_ok(ch_block_open(&open, &code), "block_open");
-		memset(code.write, 0xc3, 100);
-		for (uint32_t k = 0; k < branches; k++) {
-			/* The displacement lies in one aligned 8: exec is a multiple of 8. */
-			memcpy(code.write + 8 * k + 3, jump, 5);
-			struct ch_branch_site site = {.at = code.exec + 8 * k + 3, .kind = CH_JMP};
-			bench_ok(ch_branch_attach(code.block, &site, &branch[k]), "branch_attach");
-		}
-		code.used_to = 100;
-		bench_ok(ch_block_commit(&code, 1), "block_commit");
+		struct ch_block block = bench_jumps(owner, 100, branch, branches, NULL);
 		if (before.bits)
 			bench_ok(ch_branch_link(branch[0], before), "branch_link");
-		before = code.block;
+		before = block;
 	}
 	bench_ok(ch_owner_set_entry(owner, before), "set_entry");
 	bench_ok(ch_heap_collect(bench->heap), "collect");

@@ -57,6 +57,8 @@ double bench_median(double *values, int count);
 
 double bench_cpu_ns(void); /* of the calling thread */
 double bench_wall_ns(void);
+/* Processor seconds of a command of the shell and all that it waits for; NAN = it failed. */
+double bench_command_s(const char *command);
 /* A row begins on processor 1. -1 = all */
 void bench_pin(int cpu);
 
@@ -65,7 +67,6 @@ void bench_pin(int cpu);
 struct bench_heap {
 	struct ch_heap *heap;
 	struct ch_vm *vm;
-	bool wants_collection;
 };
 
 void bench_ok(enum ch_status, const char *what); /* exits the row's process on failure */
@@ -78,10 +79,12 @@ struct bench_heap *bench_heap_open(const struct ch_config *); /* NULL = defaults
 void bench_heap_close(struct bench_heap *);
 struct ch_stats bench_stats(const struct bench_heap *);
 struct ch_owner bench_owner(struct bench_heap *, const char *name);
-/* Polls, and collects when the heap asks. */
-void bench_safepoint(struct bench_heap *);
 /* One committed block of `bytes` bytes of code that returns at once. */
 struct ch_block bench_block(struct ch_owner, uint32_t bytes);
+enum { BENCH_JUMP_BYTES = 8 }; /* of a block for each of its jumps */
+/* The same, with a jump in each of the first BENCH_JUMP_BYTES. *exec may be NULL. */
+struct ch_block bench_jumps(struct ch_owner, uint32_t bytes, struct ch_branch *jumps,
+			    uint32_t count, const uint8_t **exec);
 const void *bench_fallback(void);
 
 uint32_t bench_random(uint64_t *state);
@@ -132,7 +135,7 @@ size_t peer_asmjit_reserved(struct peer_asmjit *);
 void peer_boehm_build(const uint32_t *edges, uint32_t blocks, uint32_t edges_a_block);
 double peer_boehm_collect_ns(void);
 
-/* ns a block, for blocks of `bytes` bytes at code + n. */
+/* ns a block, for blocks of `bytes` bytes, one behind the other from `code` on. */
 double peer_frames_ns(const uint8_t *code, uint32_t bytes, int blocks);
 double peer_symfiles_ns(const uint8_t *code, uint32_t bytes, int blocks);
 

@@ -78,19 +78,15 @@ void bench_lookup(void)
 	l.ours = take(BLOCKS * sizeof *l.ours);
 	l.theirs = take(BLOCKS * sizeof *l.theirs);
 	struct ch_owner owner = bench_owner(l.bench, "lookup");
-	struct ch_open open = {.size = sizeof open, .owner = owner};
 	for (uint32_t i = 0; i < BLOCKS; i++) {
 		uint32_t bytes = 40 + bench_random(&random) % 400;
-		struct ch_code code;
-		open.hot_bytes = bytes;
-		bench_ok(ch_block_open(&open, &code), "block_open");
-		code.used_to = bytes;
-		bench_ok(ch_block_commit(&code, 1), "block_commit");
+		const uint8_t *start;
+		bench_jumps(owner, bytes, NULL, 0, &start);
 		uint32_t inside = bench_random(&random) % bytes;
 		void *exec = NULL, *write;
 		if (l.peer && !peer_asmjit_alloc(l.peer, bytes, &exec, &write))
 			bench_die("AsmJit: no memory");
-		l.ours[i] = code.exec + inside;
+		l.ours[i] = start + inside;
 		/* AsmJit's query takes the start of an allocation only. */
 		l.theirs[i] = exec;
 	}
@@ -144,27 +140,12 @@ static uint32_t *make_edges(bool is_random)
 
 static struct bench_heap *build_graph(const uint32_t *edges)
 {
-	static const uint8_t jump[5] = {0xe9, 0, 0, 0, 0};
 	struct bench_heap *bench = bench_heap_open(NULL);
 	struct ch_owner owner = bench_owner(bench, "graph");
 	struct ch_block *blocks = take(NODES * sizeof *blocks);
 	struct ch_branch *branches = take((size_t)NODES * OUT * sizeof *branches);
-	struct ch_open open = {
-		.size = sizeof open, .owner = owner, .hot_bytes = 28, .branch_room = OUT};
-	for (uint32_t i = 0; i < NODES; i++) {
-		struct ch_code code;
-		bench_ok(ch_block_open(&open, &code), "block_open");
-		memset(code.write, 0x90, 28);
-		for (uint32_t k = 0; k < OUT; k++) {
-			memcpy(code.write + 8 * k + 3, jump, sizeof jump);
-			struct ch_branch_site site = {.at = code.exec + 8 * k + 3, .kind = CH_JMP};
-			bench_ok(ch_branch_attach(code.block, &site, &branches[i * OUT + k]),
-				 "branch_attach");
-		}
-		code.used_to = 28;
-		bench_ok(ch_block_commit(&code, 1), "block_commit");
-		blocks[i] = code.block;
-	}
+	for (uint32_t i = 0; i < NODES; i++)
+		blocks[i] = bench_jumps(owner, 28, &branches[i * OUT], OUT, NULL);
 	for (uint32_t i = 0; i < NODES * OUT; i++)
 		bench_ok(ch_branch_link(branches[i], blocks[edges[i]]), "branch_link");
 	bench_ok(ch_owner_set_entry(owner, blocks[0]), "set_entry");
@@ -387,28 +368,9 @@ void bench_stack_scan(void)
 enum { PAIRS = 2000, PATCH_LOOPS = 20 };
 
 struct pair {
-	struct ch_block from, to;
+	struct ch_block to;
 	struct ch_branch branch;
 };
-
-static void make_pair(struct ch_owner owner, struct pair *pair)
-{
-	static const uint8_t jump[5] = {0xe9, 0, 0, 0, 0};
-	struct ch_open open = {
-		.size = sizeof open, .owner = owner, .hot_bytes = 60, .branch_room = 1};
-	struct ch_code codes[2];
-	for (int i = 0; i < 2; i++) {
-		bench_ok(ch_block_open(&open, &codes[i]), "block_open");
-		memset(codes[i].write, 0x90, 60);
-		codes[i].used_to = 60;
-	}
-	memcpy(codes[0].write + 3, jump, sizeof jump);
-	struct ch_branch_site site = {.at = codes[0].exec + 3, .kind = CH_JMP};
-	bench_ok(ch_branch_attach(codes[0].block, &site, &pair->branch), "branch_attach");
-	bench_ok(ch_block_commit(codes, 2), "block_commit");
-	pair->from = codes[0].block;
-	pair->to = codes[1].block;
-}
 
 static double toggle_ns(void)
 {
@@ -441,8 +403,8 @@ static void patch_run(struct bench_heap *bench, struct patches *p)
 	struct ch_owner owner = bench_owner(bench, "patch");
 	double link_ns = 0, unlink_ns = 0;
 	for (int i = 0; i < PAIRS; i++) {
-		make_pair(owner, &pairs[i]);
-		targets[i] = pairs[i].to;
+		bench_jumps(owner, 60, &pairs[i].branch, 1, NULL);
+		targets[i] = pairs[i].to = bench_block(owner, 60);
 	}
 	for (int k = 0; k < PATCH_LOOPS; k++) {
 		double start = bench_cpu_ns();

@@ -3,11 +3,14 @@
 #define _GNU_SOURCE
 #include "bench/bench.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -26,6 +29,21 @@ double bench_cpu_ns(void)
 double bench_wall_ns(void)
 {
 	return read_clock(CLOCK_MONOTONIC);
+}
+
+double bench_command_s(const char *command)
+{
+	pid_t child = fork();
+	if (child == 0) {
+		execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+		_exit(127);
+	}
+	int status;
+	struct rusage usage;
+	if (child < 0 || wait4(child, &status, 0, &usage) < 0 || status)
+		return NAN;
+	return (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+	       (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
 }
 
 void bench_pin(int cpu)
@@ -102,11 +120,6 @@ const void *bench_fallback(void)
 	return (const void *)fall_back;
 }
 
-static void note_wish(void *user)
-{
-	((struct bench_heap *)user)->wants_collection = true;
-}
-
 /* Never reached: the branches of the benchmarks are linked before they run. */
 static struct ch_block no_target(void *user, struct ch_branch branch, void *branch_user,
 				 struct ch_regs *regs)
@@ -118,15 +131,11 @@ static struct ch_block no_target(void *user, struct ch_branch branch, void *bran
 struct bench_heap *bench_heap_open(const struct ch_config *config)
 {
 	struct bench_heap *bench = calloc(1, sizeof *bench);
-	struct ch_ops ops = {
-		.size = sizeof ops,
-		.branch_hit = no_target,
-		.collect_wanted = note_wish,
-	};
+	struct ch_ops ops = {.size = sizeof ops, .branch_hit = no_target};
 	if (!bench)
 		bench_die("no memory");
 	bench_ok(ch_heap_create(config, &bench->heap), "heap_create");
-	bench_ok(ch_vm_attach(bench->heap, &ops, bench, &bench->vm), "vm_attach");
+	bench_ok(ch_vm_attach(bench->heap, &ops, NULL, &bench->vm), "vm_attach");
 	bench_ok(ch_thread_attach(bench->heap, NULL, NULL), "thread_attach");
 	return bench;
 }
@@ -153,22 +162,30 @@ struct ch_owner bench_owner(struct bench_heap *bench, const char *name)
 	return owner;
 }
 
-void bench_safepoint(struct bench_heap *bench)
-{
-	ch_thread_poll();
-	if (bench->wants_collection) {
-		bench->wants_collection = false;
-		bench_ok(ch_heap_collect(bench->heap), "heap_collect");
-	}
-}
-
 struct ch_block bench_block(struct ch_owner owner, uint32_t bytes)
 {
-	struct ch_open open = {.size = sizeof open, .owner = owner, .hot_bytes = bytes};
+	return bench_jumps(owner, bytes, NULL, 0, NULL);
+}
+
+struct ch_block bench_jumps(struct ch_owner owner, uint32_t bytes, struct ch_branch *jumps,
+			    uint32_t count, const uint8_t **exec)
+{
+	static const uint8_t jump[5] = {0xe9, 0, 0, 0, 0};
+	struct ch_open open = {
+		.size = sizeof open, .owner = owner, .hot_bytes = bytes, .branch_room = count};
 	struct ch_code code;
 	bench_ok(ch_block_open(&open, &code), "block_open");
 	memset(code.write, 0xc3, bytes);
+	for (uint32_t i = 0; i < count; i++) {
+		/* The displacement lies in one aligned 8: exec is a multiple of 8. */
+		uint32_t at = BENCH_JUMP_BYTES * i + 3;
+		struct ch_branch_site site = {.at = code.exec + at, .kind = CH_JMP};
+		memcpy(code.write + at, jump, sizeof jump);
+		bench_ok(ch_branch_attach(code.block, &site, &jumps[i]), "branch_attach");
+	}
 	code.used_to = bytes;
 	bench_ok(ch_block_commit(&code, 1), "block_commit");
+	if (exec)
+		*exec = code.exec;
 	return code.block;
 }

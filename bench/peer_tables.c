@@ -38,7 +38,7 @@ double peer_frames_ns(const uint8_t *code, uint32_t bytes, int blocks)
 		bench_die("no memory");
 	double start = bench_cpu_ns();
 	for (int i = 0; i < blocks; i++) {
-		write_section(&sections[i], code + i, bytes);
+		write_section(&sections[i], code + (size_t)i * bytes, bytes);
 		__register_frame(&sections[i]);
 	}
 	double time = bench_cpu_ns() - start;
@@ -118,7 +118,7 @@ double peer_symfiles_ns(const uint8_t *code, uint32_t bytes, int blocks)
 		struct symfile *file = malloc(sizeof *file);
 		if (!file)
 			bench_die("no memory");
-		write_symfile(file, code + i, bytes, i);
+		write_symfile(file, code + (size_t)i * bytes, bytes, i);
 		file->entry = (struct entry){first_entry, NULL, &file->header,
 					     sizeof *file - offsetof(struct symfile, header)};
 		if (first_entry)

@@ -17,7 +17,6 @@ enum {
 	CALLS = 8, /* for each definition */
 	RUNS = 9,
 	CODE_MOST = 200,
-	DEAD_MOST = 1 << 17,
 };
 
 static uint8_t pattern[CODE_MOST];
@@ -28,8 +27,6 @@ struct program {
 	struct ch_owner *methods;
 	const void *const **cells;
 	uint32_t slots;
-	struct ch_owner *dead; /* dropped since the last flush */
-	uint32_t dead_count;
 	uint64_t random, flushes_done;
 };
 
@@ -46,26 +43,10 @@ static void define(struct program *p, uint32_t slot)
 	p->cells[slot] = ch_owner_cell(p->methods[slot]);
 }
 
-static void drop(struct program *p, uint32_t slot)
-{
-	if (!p->flushes)
-		bench_ok(ch_owner_release(p->methods[slot], CH_RELEASE_COLLECT), "release");
-	else if (p->dead_count == DEAD_MOST)
-		bench_die("the pool was never full");
-	else
-		p->dead[p->dead_count++] = p->methods[slot];
-}
-
 /* Throws all code away; the next call of a method compiles the method again. */
 static void flush(struct program *p)
 {
-	for (uint32_t i = 0; i < p->dead_count; i++)
-		bench_ok(ch_owner_release(p->dead[i], CH_RELEASE_NOT_RUNNING), "release");
-	for (uint32_t i = 0; i < p->slots; i++) {
-		bench_ok(ch_owner_release(p->methods[i], CH_RELEASE_NOT_RUNNING), "release");
-		define(p, i);
-	}
-	p->dead_count = 0;
+	bench_ok(ch_vm_discard(p->bench->heap, p->bench->vm, NULL, NULL), "vm_discard");
 	p->flushes_done++;
 }
 
@@ -77,7 +58,6 @@ static void compile(struct program *p, uint32_t slot)
 	enum ch_status status = ch_block_open(&open, &code);
 	if (status == CH_E_FULL && p->flushes) {
 		flush(p);
-		open.owner = p->methods[slot];
 		status = ch_block_open(&open, &code);
 	}
 	if (status == CH_E_FULL)
@@ -97,7 +77,7 @@ static double rate(struct program *p, uint32_t turns)
 	double start = bench_cpu_ns();
 	for (uint32_t i = 0; i < turns; i++) {
 		uint32_t slot = bench_random(&p->random) % p->slots;
-		drop(p, slot);
+		bench_ok(ch_owner_release(p->methods[slot], CH_RELEASE_COLLECT), "release");
 		define(p, slot);
 		compile(p, slot);
 		for (int k = 0; k < CALLS; k++) {
@@ -110,7 +90,7 @@ static double rate(struct program *p, uint32_t turns)
 			ran++;
 		}
 		if (!p->flushes)
-			bench_safepoint(p->bench);
+			ch_thread_poll();
 	}
 	return ran * 1e3 / (bench_cpu_ns() - start);
 }
@@ -124,8 +104,7 @@ static struct program open_program(size_t pool_bytes, uint32_t slots, bool flush
 		.bench = bench_heap_open(&config), .flushes = flushes, .slots = slots, .random = 7};
 	p.methods = calloc(slots, sizeof *p.methods);
 	p.cells = calloc(slots, sizeof *p.cells);
-	p.dead = calloc(DEAD_MOST, sizeof *p.dead);
-	if (!p.methods || !p.cells || !p.dead)
+	if (!p.methods || !p.cells)
 		bench_die("no memory");
 	for (uint32_t i = 0; i < slots; i++) {
 		define(&p, i);
@@ -139,7 +118,6 @@ static void close_program(struct program *p)
 	bench_heap_close(p->bench);
 	free(p->methods);
 	free(p->cells);
-	free(p->dead);
 }
 
 /* --- the limit: a bump arena, written over from its start, without any record --- */

@@ -8,8 +8,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 enum { RUNS = 5, PROGRAMS = 4, PATH = 512, COPIES = 2000 };
@@ -79,22 +77,12 @@ static void write_many(int copies, bool calls, char *path)
 	fclose(file);
 }
 
-/* Processor seconds of a command, NAN when the command fails. The output goes to a file. */
+/* As bench_command_s. The output goes to a file. */
 static double run_command(const char *command)
 {
 	char line[3 * PATH];
 	bench_format(line, sizeof line, "exec timeout -s KILL 60 %s >%s/out 2>&1", command, folder);
-	pid_t child = fork();
-	if (child == 0) {
-		execl("/bin/sh", "sh", "-c", line, (char *)NULL);
-		_exit(127);
-	}
-	int status;
-	struct rusage usage;
-	if (child < 0 || wait4(child, &status, 0, &usage) < 0 || status)
-		return NAN;
-	return (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
-	       (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6;
+	return bench_command_s(line);
 }
 
 static double run_scheme(const char *mode, const char *path)

@@ -7,10 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MADE = 4000, COPY_BYTES = 44, SECTION_BYTES = 72, CALLS = 200000, LOOPS = 10, RUNS = 9 };
-
-extern void __register_frame(void *);
-extern void __deregister_frame(void *);
+enum { MADE = 4000, COPY_BYTES = 44, CALLS = 200000, LOOPS = 10, RUNS = 9 };
 
 /* --- make --- */
 
@@ -19,37 +16,15 @@ static uint64_t answer(uint64_t n)
 	return n + 1;
 }
 
-/* A CIE, an FDE with the same program, the end. */
-static void write_section(uint8_t *at, uintptr_t pc)
-{
-	static const uint8_t cie[] = {20, 0,    0, 0, 0,    0, 0, 0, 1, 0, 1, 0x78,
-				      16, 0x0c, 7, 8, 0x90, 1, 0, 0, 0, 0, 0, 0};
-	static const uint8_t fde[] = {36, 0, 0, 0, 28, 0, 0, 0};
-	static const uint8_t program[] = {0x45, 0x0e, 16, 0x86, 2, 0x51, 0x0e, 8, 0xc6};
-	uint64_t range[2] = {pc, COPY_BYTES};
-	memset(at, 0, SECTION_BYTES);
-	memcpy(at, cie, sizeof cie);
-	memcpy(at + 24, fde, sizeof fde);
-	memcpy(at + 32, range, sizeof range);
-	memcpy(at + 48, program, sizeof program);
-}
-
 static double register_each_ns(void)
 {
-	uint8_t *copies = calloc(MADE, 48), *sections = calloc(MADE, SECTION_BYTES);
-	const uint8_t *from = (const uint8_t *)(uintptr_t)answer;
-	if (!copies || !sections)
+	uint8_t *copies = calloc(MADE, COPY_BYTES);
+	if (!copies)
 		bench_die("no memory");
 	double start = bench_cpu_ns();
-	for (uint32_t i = 0; i < MADE; i++) {
-		memcpy(copies + i * 48, from, COPY_BYTES);
-		write_section(sections + i * SECTION_BYTES, (uintptr_t)copies + i * 48);
-		__register_frame(sections + i * SECTION_BYTES);
-	}
-	double time = (bench_cpu_ns() - start) / MADE;
-	for (uint32_t i = MADE; i-- > 0;)
-		__deregister_frame(sections + i * SECTION_BYTES);
-	free(sections);
+	for (uint32_t i = 0; i < MADE; i++)
+		memcpy(copies + i * COPY_BYTES, (const uint8_t *)(uintptr_t)answer, COPY_BYTES);
+	double time = (bench_cpu_ns() - start) / MADE + peer_frames_ns(copies, COPY_BYTES, MADE);
 	free(copies);
 	return time;
 }
@@ -97,7 +72,7 @@ void bench_trampoline_make(void)
 		make.ours[r] = make_ns(bench, owners);
 		make.peer[make.peer_count++] = register_each_ns();
 		life.ours[r] = life_ns(bench);
-		bench_safepoint(bench);
+		ch_thread_poll();
 	}
 	bench_emit("trampoline_make", "ns", &make, "peer: copy and __register_frame each",
 		   (struct bench_goal){'<', 150, BENCH_OF_OURS},

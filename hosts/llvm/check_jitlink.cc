@@ -265,7 +265,8 @@ void a_graph_is_linked_by_passing_threads(const char *)
 		ch_thread_park();
 		std::thread([&] {
 			run();
-			CHECK(ch_thread_detach(w.heap) == CH_E_THREAD); // no collection waits for it
+			// No collection waits for it.
+			CHECK(ch_thread_detach(w.heap) == CH_E_THREAD);
 		}).join();
 		ch_thread_unpark();
 	};

@@ -26,7 +26,7 @@
 
 #include "frames.h"
 
-/* A room is a page of the heap, unless a section is larger, less the block's own bytes in the page. */
+/* A room is a page of the heap, less the block's own bytes there, unless a section is larger. */
 enum { ROOM_PAGE_LESS = 128 };
 
 struct codeheap_llvm {
