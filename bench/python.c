@@ -86,7 +86,7 @@ void bench_python(void)
 	}
 	bench_format(command, sizeof command,
 		     "PYTHONPATH=%s exec timeout -s KILL 145 /usr/bin/python3.11 "
-		     "hosts/python/bench.py --raw",
+		     "hosts/python/bench.py",
 		     folder);
 	FILE *output = popen(command, "r");
 	if (!output)

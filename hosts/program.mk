@@ -8,7 +8,7 @@ all: $(OUT)/$(program)
 $(OUT)/$(program): $(objects)
 	@echo link $@
 	@$(CXX) $(LDFLAGS) -rdynamic -o $@ $^ $(codeheap_libs) $(own_libs)
-$(OUT)/%.o: %.cc $(wildcard *.h) Makefile ../program.mk ../installed.mk $(codeheap_header)
+$(OUT)/%.o: %.cc $(wildcard *.h ../cases.h) Makefile ../program.mk ../installed.mk $(codeheap_header)
 	@mkdir -p $(OUT)
 	@echo c++ $@
 	@$(CXX) -std=c++17 -fno-omit-frame-pointer $(CXXFLAGS) $(warnings) $(own_flags) $(codeheap_flags) -c -o $@ $<

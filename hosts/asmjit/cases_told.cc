@@ -7,8 +7,6 @@
 
 #include <string>
 
-#include <unistd.h>
-
 static ch_heap *traced;
 static std::string by_tables, by_frames;
 
@@ -48,7 +46,7 @@ static bool in_order(const std::string &text, std::initializer_list<const char *
 	for (const char *name : names) {
 		at = text.find(name, at);
 		if (at == std::string::npos) {
-			std::fprintf(stderr, "no %s in\n%s", name, text.c_str());
+			fprintf(stderr, "no %s in\n%s", name, text.c_str());
 			return false;
 		}
 	}
@@ -67,7 +65,7 @@ CASE(backtrace_names_functions_and_reaches_main)
 					   "call_from_c", "main"}));
 		CHECK(in_order(by_frames, {"inner of asmjit", "outer of asmjit", "call_from_c"}));
 	}
-	end(traced);
+	end_heap(traced);
 }
 
 /* --- exceptions --- */
@@ -79,20 +77,6 @@ extern "C" int64_t throw_it(int64_t n)
 	return n;
 }
 
-__attribute__((noinline)) static int64_t caught_from(caller *fn, int64_t n)
-{
-	/* Held in callee-saved registers over the throw. */
-	int64_t a = n * 3, b = n * 5, c = n * 7, d = n * 11;
-	__asm__ volatile("" : "+r"(a), "+r"(b), "+r"(c), "+r"(d));
-	try {
-		return fn(n);
-	} catch (int64_t caught) {
-		__asm__ volatile("" : "+r"(a), "+r"(b), "+r"(c), "+r"(d));
-		CHECK(a == n * 3 && b == n * 5 && c == n * 7 && d == n * 11);
-		return -caught;
-	}
-}
-
 CASE(exception_passes_code_with_a_frame_pointer)
 {
 	ch_heap *heap = new_heap();
@@ -101,11 +85,11 @@ CASE(exception_passes_code_with_a_frame_pointer)
 		caller *inner = add_caller(&runtime, address_of(throw_it), "inner");
 		caller *outer = add_caller(&runtime, address_of(inner), "outer");
 		for (int i = 1; i < 200; i++) {
-			CHECK(caught_from(outer, i) == -i);
-			CHECK(caught_from(outer, 1 - i) == 3 - i);
+			CHECK(caught_from<int64_t>(outer, i) == -i);
+			CHECK(caught_from<int64_t>(outer, 1 - i) == 3 - i);
 		}
 	}
-	end(heap);
+	end_heap(heap);
 }
 
 /* A function that keeps values in all registers over a call, which may throw: 15 n, and more. */
@@ -144,32 +128,20 @@ CASE(exception_passes_code_that_saves_registers)
 		caller *inner = add_busy_caller(&runtime, address_of(throw_it), "inner");
 		caller *outer = add_busy_caller(&runtime, address_of(inner), "outer");
 		for (int i = 1; i < 200; i++) {
-			CHECK(caught_from(outer, i) == -i);
-			CHECK(caught_from(outer, 1 - i) == 15 * (1 - i) + 42);
+			CHECK(caught_from<int64_t>(outer, i) == -i);
+			CHECK(caught_from<int64_t>(outer, 1 - i) == 15 * (1 - i) + 42);
 		}
 	}
-	end(heap);
+	end_heap(heap);
 }
 
 /* --- names --- */
 
-static std::string perf_map()
-{
-	std::string path = "/tmp/perf-" + std::to_string(getpid()) + ".map", text;
-	std::FILE *file = std::fopen(path.c_str(), "r");
-	CHECK(file);
-	for (int c; (c = std::fgetc(file)) != EOF;)
-		text += static_cast<char>(c);
-	std::fclose(file);
-	return text;
-}
-
-static void require(const std::string &text, bool are_there,
-		    std::initializer_list<const char *> names)
+static void require(bool are_there, std::initializer_list<const char *> names)
 {
 	for (const char *name : names)
-		if ((text.find(name) != std::string::npos) != are_there)
-			failed(__FILE__, __LINE__, name);
+		if (file_has(perf_map(), name) != are_there)
+			case_failed(__FILE__, __LINE__, name);
 }
 
 /* A separate function: stale words of its frame would hold code while names are looked for. */
@@ -192,9 +164,8 @@ __attribute__((noinline)) static void name_and_release(ch_asmjit_runtime *runtim
 		CHECK(labelled[i]() == 5);
 	}
 	OK(ch_sink_flush(runtime->heap()));
-	std::string text = perf_map();
-	require(text, true, {"given by argument", "label_behind", "label_in_front"});
-	require(text, false, {"label_at_the_end"});
+	require(true, {"given by argument", "label_behind", "label_in_front"});
+	require(false, {"label_at_the_end"});
 	OK(runtime->release(given));
 	OK(runtime->release(labelled[1]));
 }
@@ -205,13 +176,16 @@ CASE(names_are_in_the_perf_map_until_code_is_collected)
 	{
 		ch_asmjit_runtime runtime(heap);
 		name_and_release(&runtime);
-		scrub_stack();
 		collect(heap);
 		OK(ch_sink_flush(heap));
-		std::string text = perf_map();
-		require(text, false, {"given by argument", "label_behind"});
-		require(text, true, {"label_in_front"});
+		require(false, {"given by argument", "label_behind"});
+		require(true, {"label_in_front"});
 	}
-	end(heap);
-	std::remove(("/tmp/perf-" + std::to_string(getpid()) + ".map").c_str());
+	end_heap(heap);
+	unlink(perf_map());
+}
+
+int main(int argc, char **argv)
+{
+	return run_cases(argc, argv);
 }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * cases.c: what closures in the heap promise, one case a process: `cases NAME`, without a name the
- * list. Exit 77: the machine lacks what the case needs. */
+ * cases.c: what closures in the heap promise. */
 #define _GNU_SOURCE
 #include <codeheap/look.h>
 
@@ -8,10 +7,7 @@
 
 #include <malloc.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
-#include <string.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 
 enum { MIB = 1 << 20 };
@@ -26,14 +22,8 @@ static ffi_type *two_pointers[] = {&ffi_type_pointer, &ffi_type_pointer};
 struct place place_open(size_t pool_bytes, unsigned sinks, void (*freed)(void *user))
 {
 	struct place place;
-	struct ch_config config;
 	struct ch_ffi_options options = {.freed = freed};
-	ch_config_init(&config);
-	config.pool_bytes = pool_bytes;
-	config.sinks = sinks;
-	config.stop_signal = SIGUSR2;
-	config.stop_wait_ms = 20000; /* a loaded machine is no stopped thread's fault */
-	OK(ch_heap_create(&config, &place.heap));
+	place.heap = heap_of(pool_bytes, sinks, NULL);
 	OK(ch_thread_attach(place.heap, NULL, NULL));
 	OK(ch_ffi_open(place.heap, &options, &place.ffi));
 	OK(ffi_prep_cif(&cif_int_int, FFI_DEFAULT_ABI, 1, &ffi_type_sint, one_int));
@@ -43,37 +33,9 @@ struct place place_open(size_t pool_bytes, unsigned sinks, void (*freed)(void *u
 
 void place_close(struct place *place)
 {
-	char report[512];
-	if (ch_heap_check(place->heap, report, sizeof report) != CH_OK)
-		case_failed(__FILE__, __LINE__, report);
+	check_heap(place->heap);
 	ch_ffi_close(place->ffi);
 	OK(ch_heap_destroy(place->heap));
-}
-
-void place_collect(const struct place *place)
-{
-	for (int i = 0; i < 3; i++)
-		OK(ch_heap_collect(place->heap));
-}
-
-__attribute__((noinline)) void scrub_stack(void)
-{
-	volatile char bytes[16384];
-	for (size_t i = 0; i < sizeof bytes; i++)
-		bytes[i] = 0;
-}
-
-bool is_code(const struct place *place, const void *address)
-{
-	struct ch_spot spot = {.size = sizeof spot};
-	return ch_code_at(place->heap, address, false, &spot);
-}
-
-struct ch_stats stats_of(const struct place *place)
-{
-	struct ch_stats stats = {.size = sizeof stats};
-	OK(ch_heap_stats(place->heap, &stats));
-	return stats;
 }
 
 struct ch_ffi_closure closure_of(const struct place *place, ffi_cif *cif, closure_function *fun,
@@ -124,7 +86,7 @@ static void compare(ffi_cif *cif, void *result, void **arguments, void *user)
 		s->closure.code = NULL;
 	}
 	if (s->place && s->calls % 64 == 1)
-		place_collect(s->place);
+		collect(s->place->heap);
 	give_int(result, s->sign * ((a > b) - (a < b)));
 }
 
@@ -141,7 +103,7 @@ __attribute__((noinline)) static void sort_words(struct sorting *s)
 		CHECK(words[i] == (s->sign > 0 ? i : WORDS - 1 - i));
 }
 
-static void qsort_compares_by_a_closure(void)
+CASE(qsort_compares_by_a_closure)
 {
 	struct place place = place_open(0, 0, NULL);
 	struct sorting up = {.sign = 1}, down = {.sign = -1};
@@ -166,13 +128,12 @@ __attribute__((noinline)) static void sort_and_release(const struct place *place
 
 /* The comparison releases its closure at the first call; qsort calls the address hundreds of times
  * more, with collections between the calls. */
-static void closure_that_releases_itself_serves_qsort_to_its_end(void)
+CASE(closure_that_releases_itself_serves_qsort_to_its_end)
 {
 	struct place place = place_open(0, 0, NULL);
 	sort_and_release(&place);
-	scrub_stack();
-	place_collect(&place);
-	CHECK(stats_of(&place).blocks_now == 0);
+	collect(place.heap);
+	CHECK(stats_of(place.heap).blocks_now == 0);
 	place_close(&place);
 }
 
@@ -213,7 +174,7 @@ static void give_large(ffi_cif *cif, void *result, void **arguments, void *user)
 		large->words[i] = *(long *)arguments[0] * i + *(long *)user;
 }
 
-static void closures_take_and_give_values_of_all_kinds(void)
+CASE(closures_take_and_give_values_of_all_kinds)
 {
 	struct place place = place_open(0, 0, NULL);
 	ffi_type *pair_parts[] = {&ffi_type_double, &ffi_type_sint, NULL};
@@ -255,6 +216,9 @@ static void closures_take_and_give_values_of_all_kinds(void)
 /* --- life --- */
 
 static long freed_count;
+static int three = 3;
+static struct place of_churn;
+static enum ch_release how_of_churn;
 
 static void count_freed(void *user)
 {
@@ -262,53 +226,37 @@ static void count_freed(void *user)
 	freed_count++;
 }
 
-static void churn(enum ch_release how)
+static void *make_number(int number)
 {
-	/* The heap remembers the last 65,536 freed blocks: memory is flat from EARLY rounds on. */
-	enum { ROUNDS = 100000, EARLY = 70000, KEPT = 16 };
-	struct place place = place_open(0, 0, count_freed);
-	static struct ch_ffi_closure kept[KEPT]; /* static: addresses on a stack hold code */
-	struct ch_stats early = {0};
-	int three = 3;
+	(void)number;
+	return closure_of(&of_churn, &cif_int_int, add_user, &three, "comes and goes").code;
+}
+
+static void call_and_release(void *code, int number)
+{
+	struct ch_ffi_closure closure = {code};
+	CHECK(as_int_int(closure)(number) == number + 3);
+	OK(ch_ffi_closure_release(closure, how_of_churn));
+}
+
+static void make_100000(enum ch_release how)
+{
+	of_churn = place_open(0, 0, count_freed);
+	how_of_churn = how;
 	freed_count = 0;
-	for (int i = 0; i < ROUNDS; i++) {
-		struct ch_ffi_closure *slot = &kept[i % KEPT];
-		if (slot->code) {
-			CHECK(as_int_int(*slot)(i) == i + 3);
-			OK(ch_ffi_closure_release(*slot, how));
-		}
-		*slot = closure_of(&place, &cif_int_int, add_user, &three, "comes and goes");
-		if (i == EARLY)
-			early = stats_of(&place);
-	}
-	struct ch_stats late = stats_of(&place);
-	printf("committed %lu, %lu KiB; metadata %lu, %lu KiB; %lu cycles; %ld freed\n",
-	       (unsigned long)early.committed_bytes_now >> 10,
-	       (unsigned long)late.committed_bytes_now >> 10,
-	       (unsigned long)early.metadata_bytes_now >> 10,
-	       (unsigned long)late.metadata_bytes_now >> 10, (unsigned long)late.cycles,
-	       freed_count);
-	fflush(stdout);
-	CHECK(late.committed_bytes_now <= early.committed_bytes_now + MIB);
-	CHECK(late.metadata_bytes_now <= early.metadata_bytes_now + MIB);
-	for (int i = 0; i < KEPT; i++)
-		OK(ch_ffi_closure_release(kept[i], how));
-	scrub_stack();
-	place_collect(&place);
-	/* Stale words on the stack may hold some blocks. */
-	CHECK(stats_of(&place).blocks_now <= KEPT / 2);
-	CHECK(freed_count >= ROUNDS - KEPT / 2 && freed_count <= ROUNDS);
-	place_close(&place);
+	churn(of_churn.heap, make_number, call_and_release);
+	CHECK(freed_count >= 100000 - 8 && freed_count <= 100000);
+	place_close(&of_churn);
 }
 
-static void hundred_thousand_closures_in_flat_memory_collected(void)
+CASE(hundred_thousand_closures_in_flat_memory_collected)
 {
-	churn(CH_RELEASE_COLLECT);
+	make_100000(CH_RELEASE_COLLECT);
 }
 
-static void hundred_thousand_closures_in_flat_memory_released_at_once(void)
+CASE(hundred_thousand_closures_in_flat_memory_released_at_once)
 {
-	churn(CH_RELEASE_NOT_RUNNING);
+	make_100000(CH_RELEASE_NOT_RUNNING);
 }
 
 /* A closure's user goes with the closure, and not while the closure's function runs, although no
@@ -336,9 +284,8 @@ static void release_inside(ffi_cif *cif, void *result, void **arguments, void *u
 	struct inside *in = (struct inside *)user;
 	(void)cif;
 	release_it(in);
-	scrub_stack();
-	for (int i = 0; i < 4; i++)
-		place_collect(in->place);
+	for (int i = 0; i < 2; i++)
+		collect(in->place->heap);
 	CHECK(in->is_alive);
 	give_int(result, *(int *)arguments[0] * 2);
 }
@@ -364,7 +311,7 @@ __attribute__((noinline)) static void create_it(struct inside *in)
 	in->closure = closure_of(in->place, &cif_int_int, release_inside, in, "inside");
 }
 
-static void user_lives_until_the_function_returned(void)
+CASE(user_lives_until_the_function_returned)
 {
 	struct place place = place_open(0, 0, end_inside);
 	for (int i = 0; i < 50; i++) {
@@ -373,9 +320,8 @@ static void user_lives_until_the_function_returned(void)
 		create_it(&in);
 		scrub_stack();
 		CHECK(call_hidden(&in, 21) == 42);
-		scrub_stack();
-		place_collect(&place);
-		CHECK(!in.is_alive && stats_of(&place).blocks_now == 0);
+		collect(place.heap);
+		CHECK(!in.is_alive && stats_of(place.heap).blocks_now == 0);
 	}
 	place_close(&place);
 }
@@ -397,11 +343,10 @@ static void *call_shared(void *arg)
 	return NULL;
 }
 
-static void two_threads_call_while_closures_come_and_go(void)
+CASE(two_threads_call_while_closures_come_and_go)
 {
 	struct place place = place_open(0, 0, NULL);
 	pthread_t thread;
-	int three = 3;
 	shared = closure_of(&place, &cif_int_int, add_user, &three, "shared");
 	OK(pthread_create(&thread, NULL, call_shared, &place));
 	while (!atomic_load(&calls_begin))
@@ -416,38 +361,24 @@ static void two_threads_call_while_closures_come_and_go(void)
 	}
 	atomic_store(&calls_end, true);
 	OK(pthread_join(thread, NULL));
-	CHECK(stats_of(&place).blocks_freed > 10000);
+	CHECK(stats_of(place.heap).blocks_freed > 10000);
 	place_close(&place);
 }
 
 /* --- the system --- */
 
-static void no_mapping_is_writable_and_executable(void)
+CASE(closures_work_where_no_page_may_become_executable)
 {
-	char line[512];
-	FILE *maps = fopen("/proc/self/maps", "r");
-	CHECK(maps);
-	while (fgets(line, sizeof line, maps))
-		CHECK(!strstr(line, " rwx"));
-	fclose(maps);
-}
-
-static void closures_work_where_no_page_may_become_executable(void)
-{
-	enum { SET_MDWE = 65, REFUSE_EXEC_GAIN = 1 }; /* Linux 6.3, include/uapi/linux/prctl.h */
-	if (prctl(SET_MDWE, REFUSE_EXEC_GAIN, 0, 0, 0) != 0) {
-		printf("skip: the kernel has no PR_SET_MDWE\n");
-		exit(77);
-	}
+	deny_new_code();
 	qsort_compares_by_a_closure();
 	hundred_thousand_closures_in_flat_memory_collected();
 	no_mapping_is_writable_and_executable();
 }
 
-static void child_of_fork_has_closures_of_its_own(void)
+CASE(child_of_fork_has_closures_of_its_own)
 {
 	struct place place = place_open(0, 0, NULL);
-	int three = 3, nine = 9, status;
+	int nine = 9, status;
 	struct ch_ffi_closure closure =
 		closure_of(&place, &cif_int_int, add_user, &three, "inherited");
 	pid_t child = fork();
@@ -457,7 +388,7 @@ static void child_of_fork_has_closures_of_its_own(void)
 			closure_of(&place, &cif_int_int, add_user, &nine, "of the child");
 		CHECK(as_int_int(closure)(1) == 4 && as_int_int(own)(1) == 10);
 		OK(ch_ffi_closure_release(closure, CH_RELEASE_NOT_RUNNING));
-		place_collect(&place);
+		collect(place.heap);
 		_exit(0);
 	}
 	CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && !WEXITSTATUS(status));
@@ -465,19 +396,19 @@ static void child_of_fork_has_closures_of_its_own(void)
 	place_close(&place);
 }
 
-static void full_pool_is_a_status_then_there_is_room(void)
+CASE(full_pool_is_a_status_then_there_is_room)
 {
 	enum { MOST = 100000 };
 	static struct ch_ffi_closure all[MOST];
 	struct place place = place_open(MIB, 0, NULL);
-	int three = 3, n = 0;
+	int n = 0;
 	enum ch_status status;
 	while ((status = ch_ffi_closure_create(place.ffi, &cif_int_int, add_user, &three, "fills",
 					       &all[n])) == CH_OK)
 		CHECK(++n < MOST);
 	printf("%d closures in 1 MiB\n", n);
 	CHECK(status == CH_E_FULL && !all[n].code && n > 5000);
-	CHECK(stats_of(&place).blocks_now == (uint64_t)n && !stats_of(&place).blocks_open_now);
+	CHECK(stats_of(place.heap).blocks_now == (uint64_t)n && !stats_of(place.heap).blocks_open_now);
 	for (int i = 0; i < n; i += 2)
 		OK(ch_ffi_closure_release(all[i], CH_RELEASE_COLLECT));
 	all[n] = closure_of(&place, &cif_int_int, add_user, &three, "found room");
@@ -486,16 +417,15 @@ static void full_pool_is_a_status_then_there_is_room(void)
 	ffi_cif bad = cif_int_int;
 	bad.abi = FFI_LAST_ABI;
 	CHECK(ch_ffi_closure_create(place.ffi, &bad, add_user, &three, "bad", &all[0]) == CH_E_ARG);
-	CHECK(!all[0].code && !stats_of(&place).blocks_open_now);
+	CHECK(!all[0].code && !stats_of(place.heap).blocks_open_now);
 	place_close(&place);
 }
 
 /* A plugin opens a place whenever it is loaded. */
-static void places_come_and_go_without_end(void)
+CASE(places_come_and_go_without_end)
 {
 	struct place place = place_open(0, 0, NULL);
 	struct ch_ffi *more[16];
-	int three = 3;
 	size_t used[2];
 	for (int round = 0; round < 2; round++) {
 		for (int n = 0; n < 16; n++)
@@ -509,7 +439,7 @@ static void places_come_and_go_without_end(void)
 	place_close(&place);
 }
 
-static void place_that_may_not_collect_does_not(void)
+CASE(place_that_may_not_collect_does_not)
 {
 	static const struct ch_ffi_options options = {.may_not_collect = true};
 	struct place place = place_open(MIB, 0, NULL);
@@ -517,94 +447,43 @@ static void place_that_may_not_collect_does_not(void)
 	OK(ch_ffi_open(place.heap, &options, &place.ffi));
 	struct ch_ffi_closure closure;
 	enum ch_status status;
-	int three = 3;
 	while ((status = ch_ffi_closure_create(place.ffi, &cif_int_int, add_user, &three, "gone",
 					       &closure)) == CH_OK)
 		OK(ch_ffi_closure_release(closure, CH_RELEASE_COLLECT));
-	CHECK(status == CH_E_FULL && !closure.code && stats_of(&place).cycles == 0);
-	place_collect(&place);
+	CHECK(status == CH_E_FULL && !closure.code && stats_of(place.heap).cycles == 0);
+	collect(place.heap);
 	closure_of(&place, &cif_int_int, add_user, &three, "room");
 	place_close(&place);
 }
 
 /* --- names --- */
 
-static bool perf_map_has(const char *name)
-{
-	char path[64], line[512];
-	bool found = false;
-	snprintf(path, sizeof path, "/tmp/perf-%d.map", (int)getpid());
-	FILE *file = fopen(path, "r");
-	CHECK(file);
-	while (fgets(line, sizeof line, file))
-		found = found || strstr(line, name);
-	fclose(file);
-	return found;
-}
-
 __attribute__((noinline)) static void name_and_release(const struct place *place)
 {
-	static int three = 3;
 	char name[80];
 	struct ch_ffi_closure a = closure_of(place, &cif_int_int, add_user, &three, "ffi goes");
 	closure_of(place, &cif_int_int, add_user, &three, "ffi stays");
 	ch_address_name(place->heap, a.code, false, name, sizeof name);
 	CHECK(strstr(name, "ffi goes"));
 	OK(ch_sink_flush(place->heap));
-	CHECK(perf_map_has("ffi goes") && perf_map_has("ffi stays"));
+	CHECK(file_has(perf_map(), "ffi goes"));
+	CHECK(file_has(perf_map(), "ffi stays"));
 	OK(ch_ffi_closure_release(a, CH_RELEASE_COLLECT));
 }
 
-static void names_are_in_the_perf_map_until_the_closure_is_gone(void)
+CASE(names_are_in_the_perf_map_until_the_closure_is_gone)
 {
-	char path[64];
 	struct place place = place_open(0, CH_SINK_UNWIND | CH_SINK_PERF_MAP, NULL);
 	name_and_release(&place);
-	scrub_stack();
-	place_collect(&place);
+	collect(place.heap);
 	OK(ch_sink_flush(place.heap));
-	CHECK(!perf_map_has("ffi goes") && perf_map_has("ffi stays"));
+	CHECK(!file_has(perf_map(), "ffi goes"));
+	CHECK(file_has(perf_map(), "ffi stays"));
 	place_close(&place);
-	snprintf(path, sizeof path, "/tmp/perf-%d.map", (int)getpid());
-	unlink(path);
+	unlink(perf_map());
 }
-
-/* --- the list --- */
-
-#define CASES(X)                                                     \
-	X(qsort_compares_by_a_closure)                               \
-	X(closure_that_releases_itself_serves_qsort_to_its_end)      \
-	X(closures_take_and_give_values_of_all_kinds)                \
-	X(hundred_thousand_closures_in_flat_memory_collected)        \
-	X(hundred_thousand_closures_in_flat_memory_released_at_once) \
-	X(user_lives_until_the_function_returned)                    \
-	X(two_threads_call_while_closures_come_and_go)               \
-	X(closures_work_where_no_page_may_become_executable)         \
-	X(child_of_fork_has_closures_of_its_own)                     \
-	X(places_come_and_go_without_end)                            \
-	X(place_that_may_not_collect_does_not)                       \
-	X(full_pool_is_a_status_then_there_is_room)                  \
-	X(names_are_in_the_perf_map_until_the_closure_is_gone)       \
-	X(exception_passes_a_closure)                                \
-	X(each_instruction_is_unwound)
 
 int main(int argc, char **argv)
 {
-	static const struct {
-		const char *name;
-		void (*run)(void);
-	} cases[] = {
-#define X(name) {#name, name},
-		CASES(X)
-#undef X
-	};
-	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-		if (argc < 2) {
-			puts(cases[i].name);
-		} else if (!strcmp(cases[i].name, argv[1])) {
-			cases[i].run();
-			return 0;
-		}
-	}
-	return argc < 2 ? 0 : 2;
+	return run_cases(argc, argv);
 }

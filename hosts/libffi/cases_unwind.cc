@@ -26,21 +26,7 @@ static void throws(ffi_cif *, void *result, void **arguments, void *user)
 	std::memcpy(result, &said, sizeof said);
 }
 
-__attribute__((noinline)) static int caught_from(int_int *fn, int n)
-{
-	/* Held in callee-saved registers over the throw. */
-	int64_t a = n * 3, b = n * 5, c = n * 7, d = n * 11;
-	__asm__ volatile("" : "+r"(a), "+r"(b), "+r"(c), "+r"(d));
-	try {
-		return fn(n);
-	} catch (int caught) {
-		__asm__ volatile("" : "+r"(a), "+r"(b), "+r"(c), "+r"(d));
-		CHECK(a == n * 3 && b == n * 5 && c == n * 7 && d == n * 11);
-		return -caught;
-	}
-}
-
-void exception_passes_a_closure()
+CASE(exception_passes_a_closure)
 {
 	place p = place_open(0, 0, nullptr);
 	int seven = 7;
@@ -117,7 +103,7 @@ static void on_step(int, siginfo_t *, void *ucontext)
 	}
 }
 
-void each_instruction_is_unwound()
+CASE(each_instruction_is_unwound)
 {
 	place p = place_open(0, 0, nullptr);
 	int two = 2;

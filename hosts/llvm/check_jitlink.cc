@@ -153,11 +153,11 @@ void segments_of_all_kinds(const char *)
 	check::freed freed(w.heap);
 	std::uintptr_t hidden; // a hidden address: no word on the stack holds the block
 	auto finalized = fill(w, data, once, &hidden);
-	check::collect(w.heap);
+	collect(w.heap);
 	look(hidden);
 	CHECK(freed.now() == 1);
 	must(w.manager->deallocate(std::move(finalized)));
-	check::collect(w.heap);
+	collect(w.heap);
 	CHECK(freed.now() == 2);
 	// An object without content.
 	must(w.manager->deallocate(must(must(allocate(w, {})).finalize())));
@@ -166,7 +166,7 @@ void segments_of_all_kinds(const char *)
 		allocate(w, {{AllocGroup(MemProt::Read | MemProt::Write | MemProt::Exec), 64}});
 	CHECK(!refused);
 	consumeError(refused.takeError());
-	check::sound(w.heap);
+	check_heap(w.heap);
 }
 
 // What the actions of a graph see.
@@ -182,7 +182,7 @@ using action = shared::WrapperFunction<shared::SPSError()>;
 Error collect_inside()
 {
 	check::freed freed(acted.w->heap);
-	check::collect(acted.w->heap);
+	collect(acted.w->heap);
 	acted.freed_inside += freed.now();
 	return ++acted.finalized == 2 && acted.fails
 		       ? errorCodeToError(make_error_code(std::errc::io_error))
@@ -238,18 +238,18 @@ void actions_run_while_all_segments_stay(const char *)
 	check::freed freed(w.heap);
 	auto finalized = must(finalize_all_kinds(w));
 	CHECK(acted.finalized == 2 && !acted.freed_inside && !acted.undone);
-	check::collect(w.heap);
+	collect(w.heap);
 	CHECK(freed.now() == 6);
 	must(w.manager->deallocate(std::move(finalized)));
 	CHECK(acted.undone == 2);
-	check::collect(w.heap);
+	collect(w.heap);
 	CHECK(freed.now() == 12);
 	acted = {&w, true, 0, 0, 0};
 	auto failed = finalize_all_kinds(w);
 	CHECK(!failed && toString(failed.takeError()) == "Input/output error");
 	CHECK(acted.finalized == 2 && acted.undone == 1);
-	check::collect(w.heap);
-	CHECK(freed.now() == 24 && check::statistics(w.heap).owners_now == 0);
+	collect(w.heap);
+	CHECK(freed.now() == 24 && stats_of(w.heap).owners_now == 0);
 }
 
 using life = check::life<world, loaded>;
@@ -276,20 +276,20 @@ void a_graph_is_linked_by_passing_threads(const char *)
 				must(allocate(w, {{MemProt::Read | MemProt::Write, 5000},
 						  {MemProt::Read | MemProt::Exec, 300}})));
 		});
-		check::collect(w.heap);
-		CHECK(check::statistics(w.heap).blocks_open_now == 2);
+		collect(w.heap);
+		CHECK(stats_of(w.heap).blocks_open_now == 2);
 		if (round == 0) {
 			in_a_thread([&] { finalized = must(graph->finalize()); });
-			check::collect(w.heap);
-			CHECK(check::statistics(w.heap).blocks_now == 2);
+			collect(w.heap);
+			CHECK(stats_of(w.heap).blocks_now == 2);
 			must(w.manager->deallocate(std::move(finalized)));
 		}
 		in_a_thread([&] { graph.reset(); }); // the second one is forgotten
 	}
-	check::collect(w.heap);
-	auto stats = check::statistics(w.heap);
+	collect(w.heap);
+	auto stats = stats_of(w.heap);
 	CHECK(stats.blocks_open_now == 0 && stats.blocks_now == 0 && stats.owners_now == 0);
-	check::sound(w.heap);
+	check_heap(w.heap);
 }
 
 void compile_threads_make_code(const char *file)
@@ -297,10 +297,10 @@ void compile_threads_make_code(const char *file)
 	world w(0, 2);
 	for (int i = 0; i < 5; i++) {
 		life::load_and_drop(w, file, i);
-		check::collect(w.heap);
-		CHECK(check::statistics(w.heap).threads_now == 1);
+		collect(w.heap);
+		CHECK(stats_of(w.heap).threads_now == 1);
 	}
-	check::sound(w.heap);
+	check_heap(w.heap);
 }
 
 const check::named_case cases[] = {

@@ -71,7 +71,7 @@ template <typename World, typename Module> struct life {
 			collect(w.heap);
 			throw_through(through, i);
 		}
-		sound(w.heap);
+		check_heap(w.heap);
 	}
 
 	// Dropped and collected in the depth of its own frames.
@@ -112,7 +112,7 @@ template <typename World, typename Module> struct life {
 		collect(w.heap);
 		CHECK(freed_since.now() >= 3);
 		call_all(other);
-		sound(w.heap);
+		check_heap(w.heap);
 	}
 
 	static void dropped_on_the_stack_is_unwound_through(const char *file)
@@ -148,20 +148,20 @@ template <typename World, typename Module> struct life {
 		for (int i = 0; i < n; i++) {
 			load_and_drop(w, file, i);
 			CHECK(ch_heap_collect(w.heap) == CH_OK);
-			auto now = statistics(w.heap);
+			auto now = stats_of(w.heap);
 			if (i < 20)
 				most = std::max(most, now.pages_now);
 			else
 				CHECK(now.pages_now <= most);
 		}
 		collect(w.heap);
-		auto end = statistics(w.heap);
+		auto end = stats_of(w.heap);
 		/* A stale word on the stack may hold one module. */
 		CHECK(end.blocks_freed >= 3 * (unsigned)(n - 1) && end.owners_now <= 3);
 		std::printf("%d modules: at most %lu pages, %lu blocks freed, %lu left\n", n,
 			    (unsigned long)end.pages_peak, (unsigned long)end.blocks_freed,
 			    (unsigned long)end.blocks_now);
-		sound(w.heap);
+		check_heap(w.heap);
 	}
 
 	static void access_is_never_write_and_execute(const char *file)
@@ -193,12 +193,12 @@ template <typename World, typename Module> struct life {
 				is_full = !modules.back()->links();
 			}
 			CHECK(is_full && modules.size() > 3);
-			sound(w.heap);
+			check_heap(w.heap);
 			for (std::size_t i = 0; i + 1 < modules.size(); i++)
 				call_all(*modules[i]);
 			modules.clear();
 			collect(w.heap);
-			CHECK(statistics(w.heap).blocks_open_now == 0);
+			CHECK(stats_of(w.heap).blocks_open_now == 0);
 		}
 		load_and_drop(w, file, 0);
 	}

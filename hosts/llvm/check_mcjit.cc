@@ -111,9 +111,9 @@ void full_pool_is_collected_where_allowed(const char *file)
 {
 	world w(2 << 20, CODEHEAP_LLVM_MAY_COLLECT);
 	const unsigned cycles = static_cast<unsigned>(check::times(4, 2));
-	for (int i = 0; i < 400 && check::statistics(w.heap).cycles < cycles; i++)
+	for (int i = 0; i < 400 && stats_of(w.heap).cycles < cycles; i++)
 		life::load_and_drop(w, file, i);
-	CHECK(check::statistics(w.heap).cycles >= cycles);
+	CHECK(stats_of(w.heap).cycles >= cycles);
 }
 
 // twice(n) = use_data(n) + use_data(n); use_data is in another module.
@@ -143,7 +143,7 @@ LLVMModuleRef second_module(LLVMContextRef context)
 	LLVMAddModule(e.jit, second_module(e.context));
 	CHECK(LLVMGetFunctionAddress(e.jit, "twice") != 0);
 	CHECK(!codeheap_llvm_module_error(e.module));
-	check::collect(w.heap);
+	collect(w.heap);
 	CHECK(freed.now() == 0);
 	long before = e.function<data_function>("use_data")(0);
 	CHECK(e.function<data_function>("twice")(0) == 2 * before + 30);
@@ -154,11 +154,11 @@ void modules_of_one_engine_live_together(const char *file)
 {
 	world w;
 	run_in_two_batches(w, file);
-	auto committed = check::statistics(w.heap).blocks_committed;
+	auto committed = stats_of(w.heap).blocks_committed;
 	CHECK(committed >= 4);
-	check::collect(w.heap);
-	CHECK(check::statistics(w.heap).blocks_freed == committed);
-	check::sound(w.heap);
+	collect(w.heap);
+	CHECK(stats_of(w.heap).blocks_freed == committed);
+	check_heap(w.heap);
 }
 
 void threads_throw_while_others_drop(const char *file)
@@ -183,7 +183,7 @@ void threads_throw_while_others_drop(const char *file)
 	for (auto &t : threads)
 		t.join();
 	ch_thread_unpark();
-	check::sound(w.heap);
+	check_heap(w.heap);
 }
 
 void engine_that_never_ran_leaves_nothing(const char *file)
@@ -197,7 +197,7 @@ void engine_that_never_ran_leaves_nothing(const char *file)
 	CHECK(codeheap_llvm_module_create(w.llvm, "no engine", &module, &manager) == CH_OK);
 	CHECK(codeheap_llvm_destroy(w.llvm) == CH_E_BUSY);
 	LLVMDisposeMCJITMemoryManager(manager);
-	auto stats = check::statistics(w.heap);
+	auto stats = stats_of(w.heap);
 	CHECK(stats.blocks_now == 0 && stats.blocks_open_now == 0);
 }
 

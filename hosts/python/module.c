@@ -23,9 +23,8 @@ static int choose(const char *what, const char *word, const char *const *names)
 	return -1;
 }
 
-static PyObject *activate(PyObject *self, PyObject *args, PyObject *keywords)
+static PyObject *activate(PyObject *Py_UNUSED(self), PyObject *args, PyObject *keywords)
 {
-	(void)self;
 	static char *names[] = {"mode",       "pool_bytes",    "backend", "fork", "sinks",
 				"dead_names", "collect_every", "reuse",   NULL};
 	const char *mode = "trampolines", *backend = "auto", *fork = "copy",
@@ -71,36 +70,28 @@ static PyObject *counts(bool is_done, size_t freed, size_t kept)
 	return is_done ? Py_BuildValue("(nn)", (Py_ssize_t)freed, (Py_ssize_t)kept) : NULL;
 }
 
-static PyObject *deactivate(PyObject *self, PyObject *unused)
+static PyObject *deactivate(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(unused))
 {
-	(void)self;
-	(void)unused;
 	size_t freed, kept;
 	bool is_done = interpreter_deactivate(&freed, &kept);
 	return counts(is_done, freed, kept);
 }
 
-static PyObject *discard(PyObject *self, PyObject *unused)
+static PyObject *discard(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(unused))
 {
-	(void)self;
-	(void)unused;
 	size_t freed, kept;
 	bool is_done = interpreter_discard(&freed, &kept);
 	return counts(is_done, freed, kept);
 }
 
-static PyObject *end(PyObject *self, PyObject *unused)
+static PyObject *end(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(unused))
 {
-	(void)self;
-	(void)unused;
 	interpreter_end();
 	Py_RETURN_NONE;
 }
 
-static PyObject *mode(PyObject *self, PyObject *unused)
+static PyObject *mode(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(unused))
 {
-	(void)self;
-	(void)unused;
 	const struct interpreter *now = interpreter_now();
 	return PyUnicode_FromString(mode_names[now ? now->mode : MODE_OFF]);
 }
@@ -115,10 +106,8 @@ static bool need_heap(void)
 	return false;
 }
 
-static PyObject *collect(PyObject *self, PyObject *unused)
+static PyObject *collect(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(unused))
 {
-	(void)self;
-	(void)unused;
 	if (!need_heap())
 		return NULL;
 	if (!thread_serve())
@@ -161,10 +150,8 @@ static PyObject *names_of_sinks(unsigned on)
 	return PyUnicode_FromString(*text ? text : "none");
 }
 
-static PyObject *stats(PyObject *self, PyObject *unused)
+static PyObject *stats(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(unused))
 {
-	(void)self;
-	(void)unused;
 	struct ch_stats now = {.size = sizeof now};
 	if (!need_heap())
 		return NULL;
@@ -183,10 +170,8 @@ static PyObject *stats(PyObject *self, PyObject *unused)
 	return all;
 }
 
-static PyObject *check(PyObject *self, PyObject *unused)
+static PyObject *check(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(unused))
 {
-	(void)self;
-	(void)unused;
 	char report[1024];
 	if (!need_heap())
 		return NULL;
@@ -196,9 +181,8 @@ static PyObject *check(PyObject *self, PyObject *unused)
 }
 
 /* The name of the code at an address, for tools and tests. */
-static PyObject *address_name(PyObject *self, PyObject *args)
+static PyObject *address_name(PyObject *Py_UNUSED(self), PyObject *args)
 {
-	(void)self;
 	unsigned long long address;
 	char text[1024];
 	if (!PyArg_ParseTuple(args, "K:address_name", &address) || !need_heap())
@@ -210,10 +194,8 @@ static PyObject *address_name(PyObject *self, PyObject *args)
 }
 
 /* The names on the caller's stack, innermost first. */
-static PyObject *backtrace(PyObject *self, PyObject *unused)
+static PyObject *backtrace(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(unused))
 {
-	(void)self;
-	(void)unused;
 	enum { MOST = 512 };
 	const void *pcs[MOST];
 	if (!need_heap())
@@ -235,9 +217,8 @@ static PyObject *backtrace(PyObject *self, PyObject *unused)
 
 /* --- sinks --- */
 
-static PyObject *set_sinks(PyObject *self, PyObject *args)
+static PyObject *set_sinks(PyObject *Py_UNUSED(self), PyObject *args)
 {
-	(void)self;
 	unsigned sinks;
 	if (!PyArg_ParseTuple(args, "I:set_sinks", &sinks) || !need_heap())
 		return NULL;
@@ -248,10 +229,8 @@ static PyObject *set_sinks(PyObject *self, PyObject *args)
 	Py_RETURN_NONE;
 }
 
-static PyObject *flush(PyObject *self, PyObject *unused)
+static PyObject *flush(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(unused))
 {
-	(void)self;
-	(void)unused;
 	if (!need_heap())
 		return NULL;
 	errno = 0;
@@ -261,9 +240,8 @@ static PyObject *flush(PyObject *self, PyObject *unused)
 	Py_RETURN_NONE;
 }
 
-static PyObject *sink_status(PyObject *self, PyObject *args)
+static PyObject *sink_status(PyObject *Py_UNUSED(self), PyObject *args)
 {
-	(void)self;
 	unsigned sink;
 	if (!PyArg_ParseTuple(args, "I:sink_status", &sink) || !need_heap())
 		return NULL;
@@ -276,9 +254,8 @@ static PyObject *sink_status(PyObject *self, PyObject *args)
 
 /* --- profile --- */
 
-static PyObject *start_profile(PyObject *self, PyObject *args)
+static PyObject *start_profile(PyObject *Py_UNUSED(self), PyObject *args)
 {
-	(void)self;
 	Py_ssize_t rate, memory_bytes;
 	int by_wall_clock, has_callers;
 	if (!PyArg_ParseTuple(args, "npnp:profile_start", &rate, &by_wall_clock, &memory_bytes,
@@ -293,10 +270,8 @@ static PyObject *start_profile(PyObject *self, PyObject *args)
 	Py_RETURN_NONE;
 }
 
-static PyObject *stop_profile(PyObject *self, PyObject *unused)
+static PyObject *stop_profile(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(unused))
 {
-	(void)self;
-	(void)unused;
 	struct ch_profile_counts counts;
 	if (!profile_stop(&counts))
 		return NULL;
@@ -305,9 +280,8 @@ static PyObject *stop_profile(PyObject *self, PyObject *unused)
 			     (unsigned long long)counts.threads);
 }
 
-static PyObject *write_profile(PyObject *self, PyObject *args)
+static PyObject *write_profile(PyObject *Py_UNUSED(self), PyObject *args)
 {
-	(void)self;
 	PyObject *path;
 	const char *title;
 	int is_folded, is_icicle, is_reversed;
@@ -335,19 +309,15 @@ static PyObject *end_profile(PyObject *self, PyObject *args)
 	return counts;
 }
 
-static PyObject *forget_profile(PyObject *self, PyObject *unused)
+static PyObject *forget_profile(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(unused))
 {
-	(void)self;
-	(void)unused;
 	profile_forget_of_parent();
 	Py_RETURN_NONE;
 }
 
 /* Ends a profile whose start a signal's Python handler interrupted. */
-static PyObject *abandon_profile(PyObject *self, PyObject *unused)
+static PyObject *abandon_profile(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(unused))
 {
-	(void)self;
-	(void)unused;
 	profile_end_of(interpreter_now());
 	Py_RETURN_NONE;
 }

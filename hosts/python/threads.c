@@ -166,10 +166,8 @@ static size_t find_return(uintptr_t low, uintptr_t high)
 }
 
 /* Called by the code that evaluate_known evaluates. */
-static PyObject *measure(PyObject *self, PyObject *unused)
+static PyObject *measure(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(unused))
 {
-	(void)self;
-	(void)unused;
 	uintptr_t low = (uintptr_t)PyThreadState_Get()->cframe;
 	learnt_bytes = learning_from - low;
 	learnt_return_at = find_return(low, learning_from);

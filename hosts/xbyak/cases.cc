@@ -1,31 +1,12 @@
 // SPDX-License-Identifier: MIT
-// cases.cc: code made by xbyak runs from a code heap, and goes with its generator. Each case is
-// run in a process of its own, by its name.
+// cases.cc: code made by xbyak runs from a code heap, and goes with its generator.
+#include "../cases.h"
 #include "codeheap_xbyak.h"
 
 #include <execinfo.h>
 
-#include <csignal>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <memory>
 #include <new>
-
-#define CHECK(what) ((what) ? (void)0 : failed(__LINE__, #what))
-#define OK(call) CHECK((call) == CH_OK)
-#define CASES(X) \
-	X(code_runs_once_it_is_committed) X(code_that_grows_finds_its_labels) \
-	X(what_was_never_committed_is_gone) X(refused_code_goes_with_its_generator) \
-	X(code_has_a_name_that_is_gone) X(freed_code_is_named_by_its_trap) \
-	X(no_code_is_made_where_there_is_no_room) X(short_memory_leaves_no_block) \
-	X(unwinding_ends_at_code_that_uses_rbp)
-
-[[noreturn]] static void failed(int line, const char *what)
-{
-	std::fprintf(stderr, "cases.cc:%d: %s (%s)\n", line, what, ch_why());
-	std::_Exit(1);
-}
 
 /* f(what, loops) = what * times * loops, in a loop with labels backward and forward. */
 struct adder : Xbyak::CodeGenerator {
@@ -51,13 +32,10 @@ static ch_heap *heap;
 
 static uint64_t blocks()
 {
-	ch_stats stats;
-	stats.size = sizeof stats;
-	OK(ch_heap_stats(heap, &stats));
-	return stats.blocks_now;
+	return stats_of(heap).blocks_now;
 }
 
-static void code_runs_once_it_is_committed()
+CASE(code_runs_once_it_is_committed)
 {
 	codeheap_xbyak memory(heap, "adder");
 	{
@@ -71,7 +49,7 @@ static void code_runs_once_it_is_committed()
 	CHECK(blocks() == 0);
 }
 
-static void code_that_grows_finds_its_labels()
+CASE(code_that_grows_finds_its_labels)
 {
 	codeheap_xbyak memory(heap, "grown");
 	adder large(&memory, 9000, 256, Xbyak::AutoGrow);
@@ -80,7 +58,7 @@ static void code_that_grows_finds_its_labels()
 	CHECK(blocks() == 1);
 }
 
-static void what_was_never_committed_is_gone()
+CASE(what_was_never_committed_is_gone)
 {
 	codeheap_xbyak memory(heap, "draft");
 	for (int i = 0; i < 1000; i++)
@@ -88,7 +66,7 @@ static void what_was_never_committed_is_gone()
 	CHECK(blocks() == 0);
 }
 
-static void refused_code_goes_with_its_generator()
+CASE(refused_code_goes_with_its_generator)
 {
 	codeheap_xbyak memory(heap, "empty");
 	struct nothing : Xbyak::CodeGenerator {
@@ -101,11 +79,11 @@ static void refused_code_goes_with_its_generator()
 	CHECK(blocks() == 0);
 }
 
-static void code_has_a_name_that_is_gone()
+CASE(code_has_a_name_that_is_gone)
 {
 	char text[] = "made";
 	codeheap_xbyak memory(heap, text), nameless(heap, nullptr);
-	std::memset(text, '?', sizeof text - 1);
+	memset(text, '?', sizeof text - 1);
 	adder one(&memory, 1, 4096), other(&nameless, 1, 4096);
 	OK(memory.commit(one));
 	OK(nameless.commit(other));
@@ -115,28 +93,28 @@ static void code_has_a_name_that_is_gone()
 	info.size = sizeof info;
 	CHECK(ch_code_at(heap, one.getCode(), false, &spot));
 	OK(ch_block_info(spot.block, &info));
-	CHECK(!std::strcmp(info.name, "made"));
+	CHECK(!strcmp(info.name, "made"));
 }
 
 static void end_well(int)
 {
-	std::_Exit(0);
+	_exit(0);
 }
-static void freed_code_is_named_by_its_trap()
+CASE(freed_code_is_named_by_its_trap)
 {
 	codeheap_xbyak memory(heap, "gone");
 	auto code = std::make_unique<adder>(&memory, 1, 4096);
 	OK(memory.commit(*code));
 	auto fn = code->getCode<int (*)(int, int)>();
 	code.reset();
-	std::signal(SIGTRAP, end_well); // the handler of the heap passes the trap on
+	signal(SIGTRAP, end_well); // the handler of the heap passes the trap on
 	OK(ch_trap_install(heap));
-	std::freopen("trap.txt", "w", stderr);
+	freopen("trap.txt", "w", stderr);
 	fn(1, 1);
 	CHECK(!"freed code runs");
 }
 
-static void no_code_is_made_where_there_is_no_room()
+CASE(no_code_is_made_where_there_is_no_room)
 {
 	codeheap_xbyak memory(heap, "large");
 	try {
@@ -151,20 +129,20 @@ static void no_code_is_made_where_there_is_no_room()
 static bool new_fails;
 void *operator new(size_t bytes)
 {
-	void *at = new_fails ? nullptr : std::malloc(bytes);
+	void *at = new_fails ? nullptr : malloc(bytes);
 	if (!at)
 		throw std::bad_alloc();
 	return at;
 }
 void operator delete(void *at) noexcept
 {
-	std::free(at);
+	free(at);
 }
 void operator delete(void *at, size_t) noexcept
 {
-	std::free(at);
+	free(at);
 }
-static void short_memory_leaves_no_block()
+CASE(short_memory_leaves_no_block)
 {
 	codeheap_xbyak memory(heap, "short");
 	bool has_thrown = false;
@@ -183,7 +161,7 @@ static void look_around()
 	void *frames[64];
 	CHECK(backtrace(frames, 64) == 2); // this function, and the code
 }
-static void unwinding_ends_at_code_that_uses_rbp()
+CASE(unwinding_ends_at_code_that_uses_rbp)
 {
 	struct user : Xbyak::CodeGenerator {
 		explicit user(codeheap_xbyak *memory) : Xbyak::CodeGenerator(4096, nullptr, memory)
@@ -208,10 +186,5 @@ static void unwinding_ends_at_code_that_uses_rbp()
 int main(int count, char **words)
 {
 	OK(ch_heap_create(nullptr, &heap));
-#define X(name)                                      \
-	if (count == 2 && !std::strcmp(words[1], #name)) \
-		return name(), 0;
-	CASES(X)
-#undef X
-	return 2;
+	return run_cases(count, words);
 }

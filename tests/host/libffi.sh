@@ -6,7 +6,7 @@ set -u
 build=${CODEHEAP_BUILD:-build}
 if [ $# = 0 ]; then
   echo "libffi_gdb_unwinds_each_instruction 240 0 -"
-  grep -o '\bX([a-z_]*_[a-z_]*)' hosts/libffi/cases.c | sed 's/X(\(.*\))/libffi_\1 120 0 -/'
+  sed -n 's/^CASE(\(.*\))$/libffi_\1 120 0 -/p' hosts/libffi/cases.c hosts/libffi/cases_unwind.cc
   exit 0
 fi
 

@@ -6,7 +6,7 @@
 pcre2=$PWD/build/source/pcre2
 if [ $# = 0 ]; then
   printf '%s 300 0 -\n' sljit_pcre2_test_of_its_jit sljit_pcre2_tests_with_and_without_jit sljit_names_code \
-    $(sed -n 's/^\tRUN(\(.*\))$/sljit_\1/p' hosts/sljit/cases.c)
+    $(sed -n 's/^CASE(\(.*\))$/sljit_\1/p' hosts/sljit/cases.c)
   exit 0
 fi
 if [ ! -d "$pcre2" ]; then
