@@ -24,16 +24,8 @@ void bench_descent_make(struct bench_heap *bench)
 	uint8_t bytes[] = {0x55, 0x48, 0x89, 0xe5, 0x48, 0xb8, 0,    0,    0,
 			   0,    0,    0,    0,    0,    0xff, 0xd0, 0x5d, 0xc3};
 	void (*callee)(void) = descend;
-	struct ch_open open = {.size = sizeof open,
-			       .owner = bench_owner(bench, "descend"),
-			       .hot_bytes = sizeof bytes};
-	struct ch_code block;
 	memcpy(bytes + 6, &callee, sizeof callee);
-	bench_ok(ch_block_open(&open, &block), "block_open");
-	memcpy(block.write + block.entry_bytes, bytes, sizeof bytes);
-	block.used_to = block.entry_bytes + sizeof bytes;
-	bench_ok(ch_block_commit(&block, 1), "block_commit");
-	code = (void (*)(void))(uintptr_t)(block.exec + block.entry_bytes);
+	bench_ok(ch_code_add(bench->heap, bytes, sizeof bytes, "descend", &code), "code_add");
 }
 
 void bench_descend(int frames, void (*bottom)(void))

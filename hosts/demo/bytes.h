@@ -7,8 +7,8 @@
 
 enum { DEMO_BYTES = 16, DEMO_CALL_BYTES = 32 };
 
-/* Both write at most DEMO_BYTES, for an address at 4 modulo 8, where blocks begin, and return the
- * number of bytes: a function that returns the number; the same with a jump for the return. */
+/* Both write at most DEMO_BYTES, for a multiple of 8, where blocks begin, and return the number of
+ * bytes: a function that returns the number; the same with a jump for the return. */
 uint32_t demo_return_number(uint8_t *write, uint8_t number);
 uint32_t demo_number_and_jump(uint8_t *write, uint8_t number, uint32_t *jump_at);
 /* A function that calls an address without telling the library: at most DEMO_CALL_BYTES. */

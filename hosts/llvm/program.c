@@ -12,6 +12,7 @@
 #include "program.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <llvm-c/Core.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -132,7 +133,7 @@ pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)
 		return create(thread, attributes, run, arg);
 	struct start *start = malloc(sizeof *start);
 	if (!start)
-		return 11; /* EAGAIN, as for any lack of resources */
+		return EAGAIN; /* as for any lack of resources */
 	*start = (struct start){run, arg};
 	int status = create(thread, attributes, run_thread, start);
 	if (status != 0)
