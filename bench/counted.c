@@ -194,14 +194,16 @@ static void make_batches(void)
 }
 static void count_told(unsigned sinks, const char *name)
 {
-	char kept[128] = "";
+	char kept[128];
 	const char *path = "";
 	open_heap(sinks);
 	twice(make_batches, name, FEW / BATCH * BATCH);
-	if (ch_sink_status(bench->heap, CH_SINK_PERF_MAP, &path, NULL))
-		bench_format(kept, sizeof kept, "%s", path);
+	bool has_map = ch_sink_status(bench->heap, CH_SINK_PERF_MAP, &path, NULL);
+	if (has_map != (sinks == CH_SINK_PERF_MAP))
+		bench_die("another sink is on");
+	bench_format(kept, sizeof kept, "%s", path ? path : "");
 	close_heap();
-	if (*kept)
+	if (has_map)
 		unlink(kept);
 }
 

@@ -94,6 +94,7 @@ int main(void)
 {
 	static struct function *functions[COUNT];
 	struct ch_ops ops = {.size = sizeof ops, .block_freed = block_freed};
+	ops.tells_detached = true; /* block_freed comes for what is left then, too */
 	OK(ch_heap_create(NULL, &heap));
 	OK(ch_vm_attach(heap, &ops, NULL, &vm));
 	OK(ch_thread_attach(heap, NULL, NULL));
@@ -120,6 +121,7 @@ int main(void)
 	MUST(freed <= MADE && freed >= MADE - 50); /* chance words may hold some */
 	printf("the code of all but %ld of %d compilations is freed\n", MADE - freed, MADE);
 	OK(ch_vm_detach(vm));
+	MUST(freed == MADE);
 	OK(ch_heap_destroy(heap));
 	return 0;
 }

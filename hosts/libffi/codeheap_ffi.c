@@ -47,7 +47,8 @@ static void tell_freed(void *vm_user, void *user)
 enum ch_status ch_ffi_open(struct ch_heap *heap, const struct ch_ffi_options *options,
 			   struct ch_ffi **out)
 {
-	struct ch_ops ops = {.size = sizeof ops, .block_freed = tell_freed};
+	struct ch_ops ops = {
+		.size = sizeof ops, .block_freed = tell_freed, .tells_detached = true};
 	*out = NULL;
 	struct ch_ffi *ffi = (struct ch_ffi *)calloc(1, sizeof *ffi);
 	if (!ffi)

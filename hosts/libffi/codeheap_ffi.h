@@ -31,8 +31,8 @@ struct ch_ffi_closure {
 /* Zero = the default. */
 struct ch_ffi_options {
 	/* A released closure is gone, and no call of its function runs: `user` and the cif may go.
-	 * Called once a closure, from ch_thread_poll or ch_heap_collect, in create as well; under
-	 * no lock. Not called for closures that ch_ffi_close ends. */
+	 * Called once a closure, from ch_thread_poll, ch_heap_collect and ch_ffi_close, in create
+	 * as well; under no lock. */
 	void (*freed)(void *user);
 	/* True: create never polls and never collects; the program's polls do. */
 	bool may_not_collect;
