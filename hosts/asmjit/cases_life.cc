@@ -151,6 +151,27 @@ CASE(handle_calls_what_is_there)
 	end_heap(heap);
 }
 
+CASE(call_without_code_and_fallback_traps)
+{
+	ch_heap *heap = new_heap();
+	{
+		ch_asmjit_runtime runtime(heap);
+		ch_asmjit_function<int(int)> f;
+		draft d(runtime, FuncSignatureT<int, int>());
+		OK(runtime.add(&f, draft_adder(&d, 1), "gone"));
+		pid_t child = fork();
+		if (child == 0) {
+			OK(ch_trap_install(heap));
+			CHECK(freopen("/dev/null", "w", stderr));
+			OK(ch_vm_discard(heap, runtime.vm(), nullptr, nullptr));
+			_exit(f(1));
+		}
+		int status;
+		CHECK(waitpid(child, &status, 0) == child && WIFSIGNALED(status));
+	}
+	end_heap(heap);
+}
+
 CASE(handle_is_replaced_while_another_thread_calls)
 {
 	ch_heap *heap = new_heap();
