@@ -124,7 +124,7 @@ static void rows_absent(const char *why)
 	bench_absent("image_start", "s", image_goal, why);
 }
 
-/* Bytes of a piece of code. How many pieces are made, and made again after a collection, is chance. */
+/* Bytes of a piece of code: how many are made, and made again after a collection, is chance. */
 static double bytes_a_piece(const char *bytes)
 {
 	return code_stat(bytes) / code_stat("(blocks-compiled");
