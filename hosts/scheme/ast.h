@@ -123,6 +123,7 @@ value hygienic(const char *name); /* symbol of the built-in, not shadowed by loc
 enum form form_of(struct expander *e, struct scope *scope, value head);
 void init_forms(void);
 
-void decide_loops(struct node *letrec);
-void find_captures(struct node *node, void *home);
+/* Loops inside of loops may be nested deeper than the forms that they come from. */
+void decide_loops(struct context *ctx, struct node *letrec);
+void find_captures(struct context *ctx, struct node *node, void *home);
 value generate_code(struct expander *e, struct node *lambda);

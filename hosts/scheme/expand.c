@@ -309,7 +309,7 @@ static struct node *expand_letrec(struct expander *e, struct scope *scope,
 			rest->kids[i] = expand(e, scope, list->items[count + i].form);
 		node->kids[count] = left == 1 ? rest->kids[0] : rest;
 	}
-	decide_loops(node);
+	decide_loops(e->ctx, node);
 	return node;
 }
 
@@ -404,7 +404,7 @@ static struct node *expand_named_let(struct expander *e, struct scope *scope, va
 	var->is_uninitialised = 0;
 	call->kids[0] = expand_symbol(e, inner, name);
 	node->kids[1] = call;
-	decide_loops(node);
+	decide_loops(e->ctx, node);
 	return node;
 }
 
@@ -573,7 +573,7 @@ value compile_toplevel(struct context *ctx, value form, value positions)
 
 	lambda->datum = intern("toplevel");
 	lambda->kids[0] = expand(&e, NULL, form);
-	find_captures(lambda, lambda);
+	find_captures(ctx, lambda, lambda);
 	thunk = alloc_bytes(ctx, T_CLOSURE, 16);
 	thunk->code = AS(code, generate_code(&e, lambda));
 	return (value)thunk;

@@ -259,39 +259,45 @@ static value receive(struct expander *e, value params, value expression, value b
 		    lambda(e, params, body));
 }
 
-static value rewrite_let_values(struct expander *e, value form)
+/* Returns the parameters with temporary names, and adds a (name temporary) for each to *pairs. */
+static value renamed(struct expander *e, value params, value *pairs)
+{
+	value temporary = params == V_NIL ? V_NIL : fresh(e, "v");
+
+	check_c_stack(e->ctx);
+	if (params != V_NIL)
+		*pairs = CONS(list(e, 2, is_pair(params) ? CAR(params) : params, temporary), *pairs);
+	return is_pair(params) ? CONS(temporary, renamed(e, CDR(params), pairs)) : temporary;
+}
+
+/* No expression of let-values is in the scope of a name. */
+static value rewrite_let_values(struct expander *e, value form, int is_sequence)
 {
 	form_length(e, form, 3, -1);
-	value bindings = reverse(e, SECOND(form));
-	value result = CONS(H("let"), CONS(V_NIL, BODY(form)));
-	for (; is_pair(bindings); bindings = CDR(bindings)) {
-		form_length(e, CAR(bindings), 2, 2);
-		result = receive(e, CAR(CAR(bindings)), SECOND(CAR(bindings)), list(e, 1, result));
+	value bindings = V_NIL, pairs = V_NIL, at = SECOND(form);
+	for (is_sequence |= form_length(e, at, 0, -1) < 2; is_pair(at); at = CDR(at)) {
+		form_length(e, CAR(at), 2, 2);
+		value params = CAR(CAR(at));
+		bindings = CONS(CONS(is_sequence ? params : renamed(e, params, &pairs),
+				     CDR(CAR(at))), bindings);
 	}
+	value result = CONS(H("let"), CONS(pairs, BODY(form)));
+	for (; is_pair(bindings); bindings = CDR(bindings))
+		result = receive(e, CAR(CAR(bindings)), SECOND(CAR(bindings)), list(e, 1, result));
 	return result;
 }
 
 static value rewrite_define_values(struct expander *e, value form)
 {
 	form_length(e, form, 3, 3);
-	value definitions = V_NIL, sets = V_NIL, params = V_NIL, at = SECOND(form), rest = V_NIL;
-	for (; at != V_NIL; at = is_pair(at) ? CDR(at) : V_NIL) {
-		value name = is_pair(at) ? CAR(at) : at, temporary = fresh(e, "v");
-		definitions = CONS(list(e, 3, H("define"), name, V_FALSE), definitions);
-		sets = CONS(list(e, 3, H("set!"), name, temporary), sets);
-		if (is_pair(at))
-			params = CONS(temporary, params);
-		else
-			rest = temporary;
-	}
-	value ordered = rest;
-	for (; is_pair(params); params = CDR(params))
-		ordered = CONS(CAR(params), ordered);
+	value pairs = V_NIL, sets = V_NIL, params = renamed(e, SECOND(form), &pairs), all = V_NIL;
+	for (value at = pairs; is_pair(at); at = CDR(at))
+		sets = CONS(CONS(H("set!"), CAR(at)), sets);
 	value assign = list(e, 3, H("call-with-values"), lambda(e, V_NIL, list(e, 1, THIRD(form))),
-			    lambda(e, ordered, sets));
-	value all = list(e, 1, list(e, 3, H("define"), fresh(e, "unused"), assign));
-	for (; is_pair(definitions); definitions = CDR(definitions))
-		all = CONS(CAR(definitions), all);
+			    lambda(e, params, sets));
+	all = list(e, 1, list(e, 3, H("define"), fresh(e, "unused"), assign));
+	for (; is_pair(pairs); pairs = CDR(pairs))
+		all = CONS(list(e, 3, H("define"), CAR(CAR(pairs)), V_FALSE), all);
 	return CONS(H("begin"), all);
 }
 
@@ -450,6 +456,7 @@ static value rewrite_with_flame_profile(struct expander *e, value form)
 /* All libraries exist: their procedures are always bound. */
 static int is_feature(struct expander *e, value requirement)
 {
+	check_c_stack(e->ctx);
 	if (!is_pair(requirement))
 		return is_word(requirement, "else") || is_word(requirement, "r7rs") ||
 		       is_word(requirement, "full-unicode");
@@ -508,7 +515,7 @@ value rewrite_form(struct expander *e, enum form form, value datum)
 		return rewrite_case_lambda(e, datum);
 	case FORM_LET_VALUES:
 	case FORM_LET_STAR_VALUES:
-		return rewrite_let_values(e, datum);
+		return rewrite_let_values(e, datum, form == FORM_LET_STAR_VALUES);
 	case FORM_RECEIVE:
 		form_length(e, datum, 4, -1);
 		return receive(e, SECOND(datum), THIRD(datum), CDR(BODY(datum)));

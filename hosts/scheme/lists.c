@@ -3,20 +3,27 @@
  */
 #include "ast.h"
 
-int64_t list_length(value list)
+/* Returns what lies behind the last pair; of a circular list, one of its pairs. */
+static value list_end(value list, int64_t *count)
 {
 	value slow = list;
-	int64_t count = 0;
 
-	while (is_pair(list)) {
+	for (*count = 0; is_pair(list);) {
 		list = CDR(list);
-		if (++count % 2 == 0) {
+		if (++*count % 2 == 0) {
 			slow = CDR(slow);
-			if (slow == list && is_pair(list))
-				return -1;
+			if (slow == list)
+				break;
 		}
 	}
-	return list == V_NIL ? count : -1;
+	return list;
+}
+
+int64_t list_length(value list)
+{
+	int64_t count;
+
+	return list_end(list, &count) == V_NIL ? count : -1;
 }
 
 int is_eqv(value a, value b)
@@ -162,12 +169,11 @@ PRIM(length_of)
 	return make_fixnum(length);
 }
 
-static value append2(struct context *ctx, value front, value back)
+/* Copies the pairs of front, in front of back. */
+static value copy_pairs(struct context *ctx, value front, value back)
 {
 	value first = back, last = V_NIL;
 
-	if (list_length(front) < 0)
-		raise_type(ctx, "append", "list", front);
 	for (; is_pair(front); front = CDR(front)) {
 		value pair = cons(ctx, CAR(front), back);
 		if (last == V_NIL)
@@ -182,8 +188,11 @@ static value append2(struct context *ctx, value front, value back)
 PRIM(append_of)
 {
 	value result = argc ? args[argc - 1] : V_NIL;
-	for (int64_t i = argc - 1; i-- > 0;)
-		result = append2(ctx, args[i], result);
+	for (int64_t i = argc - 1; i-- > 0;) {
+		if (list_length(args[i]) < 0)
+			raise_type(ctx, "append", "list", args[i]);
+		result = copy_pairs(ctx, args[i], result);
+	}
 	return result;
 }
 
@@ -240,21 +249,11 @@ PRIM(list_ref)
 PRIM(list_copy)
 {
 	UNUSED;
-	value first = V_NIL, last = V_NIL, at = args[0];
-	if (is_pair(at) && list_length(at) < 0 && list_length(CDR(at)) < 0)
-		raise_type(ctx, "list-copy", "list", at);
-	for (; is_pair(at); at = CDR(at)) {
-		value pair = cons(ctx, CAR(at), V_NIL);
-		if (first == V_NIL)
-			first = pair;
-		else
-			CDR(last) = pair;
-		last = pair;
-	}
-	if (last == V_NIL)
-		return at;
-	CDR(last) = at;
-	return first;
+	int64_t count;
+	value end = list_end(args[0], &count);
+	if (is_pair(end))
+		raise_type(ctx, "list-copy", "list", args[0]);
+	return copy_pairs(ctx, args[0], end);
 }
 
 PRIM(last_pair)

@@ -7,6 +7,7 @@
 #include "ast.h"
 
 struct loop_scan {
+	struct context *ctx;
 	struct var *var;
 	struct node *site;
 	int outside, inside, is_bad;
@@ -40,6 +41,7 @@ static void scan(struct loop_scan *s, struct node *node, int is_tail, int is_ins
 {
 	int last = node->kid_count - 1;
 
+	check_c_stack(s->ctx);
 	switch (node->kind) {
 	case N_LOCAL:
 		if (node->var == s->var)
@@ -70,9 +72,9 @@ static void scan(struct loop_scan *s, struct node *node, int is_tail, int is_ins
 	}
 }
 
-static int decide_loop(struct node *letrec, struct var *var)
+static int decide_loop(struct context *ctx, struct node *letrec, struct var *var)
 {
-	struct loop_scan s = {var, NULL, 0, 0, 0};
+	struct loop_scan s = {.ctx = ctx, .var = var};
 
 	if (!var->lambda || var->lambda->has_rest || var->is_assigned || var->forward_from_other)
 		return 0;
@@ -86,7 +88,7 @@ static int decide_loop(struct node *letrec, struct var *var)
 	return 1;
 }
 
-void decide_loops(struct node *letrec)
+void decide_loops(struct context *ctx, struct node *letrec)
 {
 	int changed;
 
@@ -94,7 +96,7 @@ void decide_loops(struct node *letrec)
 		changed = 0;
 		for (int i = 0; i < letrec->var_count; i++)
 			if (letrec->vars[i] && !letrec->vars[i]->loop_site)
-				changed |= decide_loop(letrec, letrec->vars[i]);
+				changed |= decide_loop(ctx, letrec, letrec->vars[i]);
 	} while (changed);
 }
 
@@ -104,8 +106,9 @@ static void bind(struct var *var, void *home)
 		var->home = home;
 }
 
-void find_captures(struct node *node, void *home)
+void find_captures(struct context *ctx, struct node *node, void *home)
 {
+	check_c_stack(ctx);
 	if (node->kind == N_LOCAL || node->kind == N_SET)
 		node->var->is_captured |= node->var->home != home && !node->var->loop_site;
 	if (node->kind == N_LET || node->kind == N_LETREC)
@@ -121,14 +124,14 @@ void find_captures(struct node *node, void *home)
 	if (called && called->loop_site == node) {
 		for (int i = 0; i < called->lambda->var_count; i++)
 			bind(called->lambda->vars[i], home);
-		find_captures(called->lambda->kids[0], home);
+		find_captures(ctx, called->lambda->kids[0], home);
 	}
 	for (int i = 0; i < node->kid_count; i++) {
 		/* The body of a loop is visited at the entry of the loop. */
 		int is_loop = node->kind == N_LETREC && i < node->var_count && node->vars[i] &&
 			      node->vars[i]->loop_site;
 		if (!is_loop)
-			find_captures(node->kids[i], home);
+			find_captures(ctx, node->kids[i], home);
 	}
 	/* All reads of a variable lie below the binder, so the variable's flags are final here. */
 	for (int i = 0; i < node->var_count; i++) {

@@ -137,16 +137,17 @@ int number_less_equal(struct context *ctx, value a, value b)
 }
 int number_equal(struct context *ctx, value a, value b) { return compare(ctx, "=", a, b) == 0; }
 
-#define FOLD(name, unit, step) \
+#define FOLD(name, text, unit, step) \
 	static value name(struct context *ctx, value *args, int64_t argc) \
 	{ \
-		value sum = make_fixnum(unit); \
-		for (int64_t i = 0; i < argc; i++) \
+		value sum = argc ? args[0] : make_fixnum(unit); \
+		number_arg(ctx, text, sum); \
+		for (int64_t i = 1; i < argc; i++) \
 			sum = step(ctx, sum, args[i]); \
 		return sum; \
 	}
-FOLD(add, 0, number_add)
-FOLD(multiply, 1, number_mul)
+FOLD(add, "+", 0, number_add)
+FOLD(multiply, "*", 1, number_mul)
 
 static value subtract(struct context *ctx, value *args, int64_t argc)
 {
@@ -494,8 +495,8 @@ static value bits_shift(struct context *ctx, value *args, int64_t argc)
 	int64_t by = bits_arg(ctx, "arithmetic-shift", args[1]);
 
 	(void)argc;
-	if (by <= 0)
-		return make_fixnum(n >> (by < -62 ? 62 : -by));
+	if (n == 0 || by <= 0)
+		return make_fixnum(n >> (by < -62 ? 62 : by < 0 ? -by : 0));
 	if (by < 63)
 		return box_integer((__int128)n * ((int64_t)1 << by));
 	return make_flonum(ldexp((double)n, by > 4096 ? 4096 : (int)by));

@@ -34,7 +34,7 @@ static value parse_integer(const char *text, int radix)
 		if (digit >= radix)
 			return V_FALSE;
 		approximate = approximate * radix + digit;
-		if (exact <= FIXNUM_MAX)
+		if (exact <= -(__int128)FIXNUM_MIN)
 			exact = exact * radix + digit;
 	}
 	if (exact - negative > FIXNUM_MAX)
@@ -74,7 +74,7 @@ static value parse_ratio(const char *text, const char *slash, int radix)
 {
 	char above[64];
 
-	if ((size_t)(slash - text) >= sizeof above)
+	if ((size_t)(slash - text) >= sizeof above || digit_of(slash[1]) >= radix)
 		return V_FALSE;
 	memcpy(above, text, (size_t)(slash - text));
 	above[slash - text] = 0;

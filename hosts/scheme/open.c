@@ -193,7 +193,8 @@ static void gen_binary(struct fn *fn, struct node *node, int dst)
 	int a = gen_operand(fn, left);
 	if (op == OP_ADD && is_small(right, INT16_MIN, INT16_MAX)) {
 		emit(fn, OP_ADDI, dst, a, (int)fixnum_of(right->datum));
-	} else if (op == OP_SUB && is_small(right, -INT16_MAX, INT16_MAX)) {
+	} else if (op == OP_SUB && is_small(right, -INT16_MAX, INT16_MAX) &&
+		   right->datum != make_fixnum(0)) { /* -0.0 + 0 is another number than -0.0 - 0 */
 		emit(fn, OP_ADDI, dst, a, -(int)fixnum_of(right->datum));
 	} else {
 		int b = gen_operand(fn, right);

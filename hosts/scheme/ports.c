@@ -338,15 +338,15 @@ static value read_string(struct context *ctx, value *args, int64_t argc)
 {
 	struct port *port = port_arg(ctx, args, argc, 1, 0), *text = port_open_buffer();
 
-	if (!is_fixnum(args[0]))
-		raise_type(ctx, "read-string", "count", args[0]);
-	for (int64_t left = fixnum_of(args[0]); left > 0; left--) {
+	int64_t count = index_arg(ctx, "read-string", args[0], INT64_MAX), left = count;
+
+	for (; left > 0; left--) {
 		int64_t c = port_read_char(ctx, port, 0);
 		if (c < 0)
 			break;
 		port_write_char(text, (uint32_t)c);
 	}
-	return text->length ? string_from_bytes(ctx, text->bytes, (size_t)text->length) : V_EOF;
+	return left == 0 || left < count ? string_from_bytes(ctx, text->bytes, (size_t)text->length) : V_EOF;
 }
 
 static value read_proc(struct context *ctx, value *args, int64_t argc)

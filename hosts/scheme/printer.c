@@ -59,30 +59,25 @@ static void write_string(struct port *port, const struct string *string, int is_
 		port_write_char(port, string->chars[i]);
 }
 
-static int needs_bars(struct context *ctx, struct string *name)
+static int needs_bars(struct string *name)
 {
-	char text[64];
-
-	(void)ctx;
-	if (name->length == 0)
+	if (name->length == 0 || name->chars[0] == '#')
 		return 1;
 	for (int64_t i = 0; i < name->length; i++) {
 		uint32_t c = name->chars[i];
 		if (c <= ' ' || (c < 128 && strchr("()[]\";'`,|\\", (int)c)))
 			return 1;
-		if (i < 63)
-			text[i] = (char)(c < 128 ? c : 'x');
 	}
-	if (name->length > 60)
+	if (name->chars[0] > '9')
 		return 0;
-	text[name->length] = 0;
-	return !strcmp(text, ".") || text[0] == '#' || parse_number(text, 10) != V_FALSE;
+	const char *text = string_to_utf8((value)name, NULL);
+	return !strcmp(text, ".") || parse_number(text, 10) != V_FALSE;
 }
 
-static void write_symbol(struct context *ctx, struct port *port, value symbol, int is_display)
+static void write_symbol(struct port *port, value symbol, int is_display)
 {
 	struct string *name = AS(symbol, symbol)->name;
-	if (!is_display && needs_bars(ctx, name))
+	if (!is_display && needs_bars(name))
 		write_quoted(port, name, '|');
 	else
 		write_string(port, name, 1);
@@ -165,13 +160,13 @@ void write_condition(struct context *ctx, struct port *port, value condition)
 	}
 }
 
-static void write_named(struct context *ctx, struct port *port, const char *kind, value name)
+static void write_named(struct port *port, const char *kind, value name)
 {
 	port_puts(port, "#<");
 	port_puts(port, kind);
 	if (is_symbol(name)) {
 		port_puts(port, " ");
-		write_symbol(ctx, port, name, 1);
+		write_symbol(port, name, 1);
 	}
 	port_puts(port, ">");
 }
@@ -192,7 +187,7 @@ static void write_object(struct context *ctx, struct port *port, value v, int is
 		write_string(port, AS(string, v), is_display);
 		break;
 	case T_SYMBOL:
-		write_symbol(ctx, port, v, is_display);
+		write_symbol(port, v, is_display);
 		break;
 	case T_VECTOR:
 		write_items(ctx, port, AS(vector, v), is_display, "#(");
@@ -213,20 +208,20 @@ static void write_object(struct context *ctx, struct port *port, value v, int is
 		port_puts(port, ">");
 		break;
 	case T_CLOSURE:
-		write_named(ctx, port, "procedure", AS(closure, v)->code->name);
+		write_named(port, "procedure", AS(closure, v)->code->name);
 		break;
 	case T_PRIM:
-		write_named(ctx, port, "procedure", intern(AS(prim, v)->name));
+		write_named(port, "procedure", intern(AS(prim, v)->name));
 		break;
 	case T_RTD:
-		write_named(ctx, port, "record-type", AS(rtd, v)->name);
+		write_named(port, "record-type", AS(rtd, v)->name);
 		break;
 	default: {
 		static const char *const names[] = {
 			[T_ESCAPE] = "continuation", [T_FIBER] = "fiber", [T_THREAD] = "thread",
 			[T_MUTEX] = "mutex",         [T_PORT] = "port",   [T_CONDITION] = NULL};
 		uint64_t type = *(uint64_t *)v;
-		write_named(ctx, port, type < T_CONDITION && names[type] ? names[type] : "object",
+		write_named(port, type < T_CONDITION && names[type] ? names[type] : "object",
 			    V_FALSE);
 	}
 	}

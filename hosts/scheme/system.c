@@ -52,6 +52,17 @@ PRIM(exit_of)
 	throw_to(ctx, outermost, V_FALSE);
 }
 
+/* Runs no thunk of dynamic-wind on the way. */
+PRIM(emergency_exit)
+{
+	struct catcher *outermost = ctx->now.catcher;
+
+	while (outermost->state.catcher)
+		outermost = outermost->state.catcher;
+	ctx->now.winders = outermost->state.winders;
+	return exit_of(ctx, args, argc);
+}
+
 PRIM(eval)
 {
 	value thunk = compile_toplevel(ctx, args[0], V_FALSE);
@@ -154,7 +165,7 @@ void init_system(struct context *ctx)
 		{"jiffies-per-second", jiffies_per_second, 0, 0},
 		{"current-second", current_second, 0, 0},
 		{"exit", exit_of, 0, 1},
-		{"emergency-exit", exit_of, 0, 1},
+		{"emergency-exit", emergency_exit, 0, 1},
 		{"eval", eval, 1, 2},
 		{"load", load, 1, 2},
 		{"gc", collect, 0, 0},
