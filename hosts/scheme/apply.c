@@ -63,16 +63,3 @@ value apply(struct context *ctx, value procedure, int64_t argc, const value *arg
 	ctx->pc = saved_pc;
 	return v;
 }
-
-value apply_list(struct context *ctx, value procedure, value list)
-{
-	int64_t count = list_length(list);
-	struct vector *args;
-
-	if (count < 0)
-		raise_type(ctx, "apply", "list", list);
-	args = AS(vector, make_vector(ctx, count, V_NIL));
-	for (int64_t i = 0; i < count; i++, list = CDR(list))
-		args->items[i] = CAR(list);
-	return apply(ctx, procedure, count, args->items);
-}

@@ -26,14 +26,13 @@ void escapes_end(struct context *ctx, const struct escape *last)
 }
 
 /* Errors go past this catcher, which only the escape knows. */
-static value call_cc(struct context *ctx, value *args, int64_t argc)
+PRIM(call_cc)
 {
 	struct escape *volatile escape = alloc_bytes(ctx, T_ESCAPE, sizeof *escape);
 	const struct insn *volatile pc = ctx->pc;
 	struct catcher catcher;
 	value v;
 
-	(void)argc;
 	catcher.state = ctx->now;
 	escape->catcher = &catcher;
 	escape->outer = ctx->now.escape;
@@ -69,66 +68,47 @@ int64_t escape_in_place(struct context *ctx, const value *fp, value *args, int64
 	return 1;
 }
 
-static value values(struct context *ctx, value *args, int64_t argc)
-{
-	return argc == 1 ? args[0] : make_values(ctx, argc, args);
-}
+PRIM(values) { return argc == 1 ? args[0] : make_values(ctx, argc, args); }
 
-static value values_to_list(struct context *ctx, value *args, int64_t argc)
+PRIM(values_to_list)
 {
-	(void)argc;
 	if (!is_type(args[0], T_VALUES))
 		return cons(ctx, args[0], V_NIL);
 	return make_list(ctx, AS(vector, args[0])->length, AS(vector, args[0])->items);
 }
 
-static value procedure_p(struct context *ctx, value *args, int64_t argc)
-{
-	(void)ctx;
-	(void)argc;
-	return make_bool(is_procedure(args[0]));
-}
+PRIM(procedure_p) { return make_bool(is_procedure(args[0])); }
 
-static value push_winder(struct context *ctx, value *args, int64_t argc)
+PRIM(push_winder)
 {
-	(void)argc;
 	/* On an escape the winder runs with the handlers of this place, not of the escape. */
 	ctx->now.winders = cons(ctx, cons(ctx, ctx->now.handlers, args[1]), ctx->now.winders);
 	return V_UNSPEC;
 }
 
-static value pop_winder(struct context *ctx, value *args, int64_t argc)
+PRIM(pop_winder)
 {
-	(void)args;
-	(void)argc;
 	if (is_pair(ctx->now.winders))
 		ctx->now.winders = CDR(ctx->now.winders);
 	return V_UNSPEC;
 }
 
-static value get_handlers(struct context *ctx, value *args, int64_t argc)
-{
-	(void)args;
-	(void)argc;
-	return ctx->now.handlers;
-}
+PRIM(get_handlers) { return ctx->now.handlers; }
 
-static value set_handlers(struct context *ctx, value *args, int64_t argc)
+PRIM(set_handlers)
 {
-	(void)argc;
 	if (list_length(args[0]) < 0)
 		raise_type(ctx, "%set-handlers", "list", args[0]);
 	ctx->now.handlers = args[0];
 	return V_UNSPEC;
 }
 
-static value raise_object(struct context *ctx, value *args, int64_t argc)
+PRIM(raise_object)
 {
-	(void)argc;
 	raise_value(ctx, args[0]);
 }
 
-static value error(struct context *ctx, value *args, int64_t argc)
+PRIM(error)
 {
 	struct condition *c = alloc_bytes(ctx, T_CONDITION, sizeof *c);
 
@@ -140,12 +120,7 @@ static value error(struct context *ctx, value *args, int64_t argc)
 	raise_value(ctx, (value)c);
 }
 
-static value error_object_p(struct context *ctx, value *args, int64_t argc)
-{
-	(void)ctx;
-	(void)argc;
-	return make_bool(is_type(args[0], T_CONDITION));
-}
+PRIM(error_object_p) { return make_bool(is_type(args[0], T_CONDITION)); }
 
 static struct condition *condition_arg(struct context *ctx, value v)
 {
@@ -154,31 +129,17 @@ static struct condition *condition_arg(struct context *ctx, value v)
 	return AS(condition, v);
 }
 
-static value error_message(struct context *ctx, value *args, int64_t argc)
-{
-	(void)argc;
-	return condition_arg(ctx, args[0])->message;
-}
+PRIM(error_message) { return condition_arg(ctx, args[0])->message; }
+PRIM(error_irritants) { return condition_arg(ctx, args[0])->irritants; }
 
-static value error_irritants(struct context *ctx, value *args, int64_t argc)
+PRIM(report_string)
 {
-	(void)argc;
-	return condition_arg(ctx, args[0])->irritants;
-}
-
-static value report_string(struct context *ctx, value *args, int64_t argc)
-{
-	(void)argc;
 	struct port *port = port_open_buffer();
 	write_condition(ctx, port, (value)condition_arg(ctx, args[0]));
 	return string_from_bytes(ctx, port->bytes, (size_t)port->length);
 }
 
-static value error_kind(struct context *ctx, value *args, int64_t argc)
-{
-	(void)argc;
-	return condition_arg(ctx, args[0])->kind;
-}
+PRIM(error_kind) { return condition_arg(ctx, args[0])->kind; }
 
 void init_control(struct context *ctx)
 {

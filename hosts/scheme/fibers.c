@@ -3,8 +3,6 @@
  */
 #include "vm.h"
 
-#define PRIM(name) static value name(struct context *ctx, value *args, int64_t argc)
-#define UNUSED (void)argc, (void)ctx, (void)args
 
 static struct fiber *fiber_arg(struct context *ctx, const char *who, value v)
 {
@@ -15,7 +13,6 @@ static struct fiber *fiber_arg(struct context *ctx, const char *who, value v)
 
 PRIM(make_fiber)
 {
-	UNUSED;
 	if (!is_procedure(args[0]))
 		raise_type(ctx, "make-fiber", "procedure", args[0]);
 	return (value)fiber_create(ctx, args[0]);
@@ -27,19 +24,10 @@ PRIM(resume)
 	return fiber_resume(ctx, fiber, argc > 1 ? args[1] : V_UNSPEC);
 }
 
-PRIM(yield)
-{
-	return fiber_yield(ctx, argc ? args[0] : V_UNSPEC);
-}
-
-PRIM(done_p)
-{
-	UNUSED;
-	return make_bool(fiber_arg(ctx, "fiber-done?", args[0])->state == FIBER_DONE);
-}
-
-PRIM(fiber_p) { UNUSED; return make_bool(is_type(args[0], T_FIBER)); }
-PRIM(current_fiber) { UNUSED; return (value)ctx->fiber; }
+PRIM(yield) { return fiber_yield(ctx, argc ? args[0] : V_UNSPEC); }
+PRIM(done_p) { return make_bool(fiber_arg(ctx, "fiber-done?", args[0])->state == FIBER_DONE); }
+PRIM(fiber_p) { return make_bool(is_type(args[0], T_FIBER)); }
+PRIM(current_fiber) { return (value)ctx->fiber; }
 
 void init_fibers(struct context *ctx)
 {

@@ -279,28 +279,22 @@ int image_load(struct context *ctx, const char *path, char *why)
 
 /* ---- procedures ---- */
 
-static value save_image(struct context *ctx, value *args, int64_t argc)
+PRIM(save_image)
 {
 	char why[IMAGE_WHY_BYTES];
 
-	(void)argc;
-	if (!is_type(args[0], T_STRING))
-		raise_type(ctx, "save-image", "string", args[0]);
-	if (!image_save(ctx, string_to_utf8(args[0], NULL), why))
+	if (!image_save(ctx, text_arg(ctx, "save-image", "file name", args[0]), why))
 		raise_error(ctx, "file", why, 0);
 	return V_UNSPEC;
 }
 
 /* (image-problem BYTEVECTOR): why the bytes are no image, or #f. */
-static value image_problem(struct context *ctx, value *args, int64_t argc)
+PRIM(image_problem)
 {
 	char why[IMAGE_WHY_BYTES];
 	struct image image;
 
-	(void)argc;
-	if (!is_type(args[0], T_BYTES))
-		raise_type(ctx, "image-problem", "bytevector", args[0]);
-	const struct bytes *bytes = AS(bytes, args[0]);
+	const struct bytes *bytes = bytes_arg(ctx, "image-problem", args[0]);
 	if (!image_check(&image, (const uint64_t *)bytes->data, (size_t)bytes->length / 8, why))
 		return string_from(ctx, why);
 	free(image.at);

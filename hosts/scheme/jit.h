@@ -228,6 +228,8 @@ void finish_slot(struct compilation *c, int slot, enum slot_type type); /* R0 ho
 void load_slot(struct compilation *c, enum emit_reg to,
 	       int slot); /* from R0 if R0 holds the slot */
 void store_pc(struct compilation *c, const struct insn *pc);
+/* Goes to label unless reg holds an object with this header. */
+void test_object(struct compilation *c, enum emit_reg reg, uint64_t header, int label);
 void emit_poll(struct compilation *c, const struct insn *pc, const struct insn *exit);
 void call_c(struct compilation *c, const struct insn *pc,
 	    const void *function); /* ARG1.. are set */

@@ -48,7 +48,8 @@ static int settle(const struct emitter *e, const struct image *image, const stru
 		const uint8_t *exec = image->exec[fix->section] + fix->at;
 		const void *target;
 		if (fix->kind == FIX_RECORD) {
-			emit_fill_word(write, (uint64_t)&block->records[fix->record]);
+			target = &block->records[fix->record];
+			memcpy(write, &target, sizeof target);
 			continue;
 		}
 		target = fix->kind == FIX_LABEL ? label_address(e, image, fix->label)

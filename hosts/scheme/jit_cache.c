@@ -365,7 +365,7 @@ struct ch_block jit_branch_hit(void *vm_user, struct ch_branch branch, void *use
 	if (record->record_kind != REC_BODY)
 		emit_site_go_on(regs, jit_exit_thunk, (uint64_t)(record->code->insns + record->pc));
 	else if (record->code->has_rest)
-		emit_site_go_on_as_is(regs, jit_interpret_thunk);
+		regs->pc = (uint64_t)jit_interpret_thunk; /* argc is in ARG2 */
 	else
 		emit_site_go_on(regs, jit_interpret_thunk, (uint64_t)record->code->exact_args);
 	return is_placed ? version.block : none;

@@ -219,8 +219,6 @@ static void jump_to_leaf(struct compilation *c, const struct call *call, enum em
  * calls of most recursions. Only for itself: tracing a procedure makes its own code anew. */
 static void compile_leaf(struct compilation *c, struct call *call)
 {
-	static const uint8_t opposites[] = {[IF_EQ] = IF_NE, [IF_NE] = IF_EQ, [IF_LT] = IF_GE,
-					    [IF_GE] = IF_LT, [IF_GT] = IF_LE, [IF_LE] = IF_GT};
 	struct emitter *e = c->e;
 	const struct insn *test = c->code->insns, *leaf = insn_jump(test);
 	enum emit_cond cond;
@@ -232,7 +230,7 @@ static void compile_leaf(struct compilation *c, struct call *call)
 		return;
 	if (!jumps) {
 		leaf = test + 1;
-		cond = (enum emit_cond)opposites[cond];
+		cond = emit_opposite(cond);
 	}
 	call->has_leaf = 1;
 	call->join = emit_label(e);
@@ -375,10 +373,7 @@ static void call_any(struct compilation *c, const struct call *call)
 	c->r0_fresh = -1;
 	emit_bind(e, again);
 	emit_load(e, R0, FPTR, distance - 8);
-	emit_test_bits(e, R0, 3);
-	emit_goto_if(e, IF_NE, slow);
-	emit_cmp_imm(e, R0, 0, T_CLOSURE);
-	emit_goto_if(e, IF_NE, slow);
+	test_object(c, R0, T_CLOSURE, slow);
 	if (call->is_tail) {
 		move_arguments(c, call);
 		emit_store(e, FPTR, -8, R0);
@@ -445,12 +440,8 @@ static void call_case(struct compilation *c, struct call *call, struct code *cod
 
 	c->r0_fresh = -1;
 	emit_load(e, R0, FPTR, SLOT(call->base + 2));
-	if (types_get(&c->types, call->base + 2) != TY_CLOSURE) {
-		emit_test_bits(e, R0, 3);
-		emit_goto_if(e, IF_NE, miss);
-		emit_cmp_imm(e, R0, 0, T_CLOSURE);
-		emit_goto_if(e, IF_NE, miss);
-	}
+	if (types_get(&c->types, call->base + 2) != TY_CLOSURE)
+		test_object(c, R0, T_CLOSURE, miss);
 	emit_ref(e, R1, (value)code);
 	emit_op_load(e, DO_CMP, R1, R0, offsetof(struct closure, code));
 	emit_goto_if(e, IF_NE, miss);

@@ -6,6 +6,8 @@
 
 #include <string.h>
 
+#include <codeheap/codeheap.h>
+
 void emit_reset(struct emitter *e, int is_arena)
 {
 	e->section = HOT;
@@ -85,4 +87,22 @@ void emit_bind(struct emitter *e, int label)
 	e->labels[label].is_bound = 1;
 	e->labels[label].section = e->section;
 	e->labels[label].at = e->used[e->section];
+}
+
+/* ---- registers at a site ---- */
+
+struct context *emit_site_context(const struct ch_regs *regs)
+{
+	return (struct context *)regs->gpr[emit_numbers[CTX]];
+}
+
+uint64_t *emit_site_frame(const struct ch_regs *regs)
+{
+	return (uint64_t *)regs->gpr[emit_numbers[FPTR]];
+}
+
+void emit_site_go_on(struct ch_regs *regs, const void *at, uint64_t arg2)
+{
+	regs->gpr[emit_numbers[ARG2]] = arg2;
+	regs->pc = (uint64_t)at;
 }

@@ -25,18 +25,19 @@ enum {
 };
 
 enum emit_reg { R0, R1, R2, R3, ARG0, ARG1, ARG2, ARG3, CTX, FPTR, FRAME, SP };
-enum emit_cond {
-	IF_EQ,
-	IF_NE,
-	IF_LT,
-	IF_LE,
-	IF_GT,
-	IF_GE,
-	IF_BELOW,
-	IF_ABOVE_EQ,
+enum emit_cond { /* a condition, then its opposite */
+	IF_EQ, IF_NE,
+	IF_LT, IF_GE,
+	IF_GT, IF_LE,
+	IF_BELOW, IF_ABOVE_EQ,
 	IF_ABOVE,
 	IF_OVERFLOW
 };
+/* Of the first four pairs. */
+static inline enum emit_cond emit_opposite(enum emit_cond cond)
+{
+	return (enum emit_cond)(cond ^ 1);
+}
 enum emit_op { DO_ADD, DO_SUB, DO_AND, DO_OR, DO_CMP, DO_TEST };
 enum emit_fop { FDO_ADD, FDO_SUB, FDO_MUL, FDO_DIV };
 enum emit_fcmp { FCMP_EQ, FCMP_LT, FCMP_LE };
@@ -110,7 +111,6 @@ static inline void emit_in(struct emitter *e, enum emit_section section)
 }
 
 void emit_load(struct emitter *e, enum emit_reg to, enum emit_reg base, int32_t offset);
-void emit_load32(struct emitter *e, enum emit_reg to, enum emit_reg base, int32_t offset);
 void emit_store(struct emitter *e, enum emit_reg base, int32_t offset, enum emit_reg from);
 void emit_store_imm(struct emitter *e, enum emit_reg base, int32_t offset, int32_t word);
 void emit_imm(struct emitter *e, enum emit_reg to, uint64_t word);
@@ -163,13 +163,15 @@ void emit_patch_point(struct emitter *e, int exit);
 void emit_fill_rel(uint8_t *write, const uint8_t *exec, const void *target);
 void emit_patch_rel(uint8_t *at, const void *target); /* while other threads run the code */
 int emit_reaches(const uint8_t *exec, const void *target);
-void emit_fill_word(uint8_t *write, uint64_t word);
 uint32_t emit_site_field(enum emit_site kind); /* offset of the displacement */
 enum { ARENA_STUB_BYTES = 16 };
 void emit_arena_stub(uint8_t *write, const uint8_t *exec, const void *record);
 void emit_publish(const uint8_t *exec, uint32_t bytes); /* call before arena code runs */
 extern const intptr_t emit_arena_reach; /* how far the arena may lie from functions */
 extern const char emit_objdump[];       /* the disassembler, as a shell command */
+
+/* The architecture's numbers of the registers, by enum emit_reg. */
+extern const uint8_t emit_numbers[];
 
 /* ---- jit_emit.c: for the emitters ---- */
 void emit_reset(struct emitter *e, int is_arena);
@@ -193,6 +195,5 @@ struct ch_regs;
 struct context;
 struct context *emit_site_context(const struct ch_regs *regs);
 uint64_t *emit_site_frame(const struct ch_regs *regs);
-/* Go on at a fixed piece of code with ARG2 = arg2, or with ARG2 unchanged. */
+/* Go on at a fixed piece of code with ARG2 = arg2. */
 void emit_site_go_on(struct ch_regs *regs, const void *at, uint64_t arg2);
-void emit_site_go_on_as_is(struct ch_regs *regs, const void *at);

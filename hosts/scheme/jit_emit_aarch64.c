@@ -13,13 +13,11 @@
 
 #include <string.h>
 
-#include <codeheap/codeheap.h>
-
 const char emit_objdump[] = "$(command -v aarch64-linux-gnu-objdump || echo objdump) -m aarch64";
 const intptr_t emit_arena_reach = 128 << 20;
 
 enum { VALUE = 16, OTHER = 17, ZERO = 31, STACK = 31 };
-static const uint8_t numbers[] = {
+const uint8_t emit_numbers[] = {
 	[R0] = 0,   [R1] = 9,   [R2] = 10,  [R3] = 11,   [ARG0] = 0,   [ARG1] = 1,
 	[ARG2] = 2, [ARG3] = 3, [CTX] = 19, [FPTR] = 20, [FRAME] = 29, [SP] = STACK};
 
@@ -65,7 +63,7 @@ static void load_literal(struct emitter *e, enum emit_reg to, int kind, uint64_t
 		literal->label = emit_label(e);
 	}
 	emit_fix(e, FIX_LABEL)->label = literal->label;
-	word(e, LDR_LITERAL | numbers[to]);
+	word(e, LDR_LITERAL | emit_numbers[to]);
 }
 
 void emit_end(struct emitter *e)
@@ -153,7 +151,7 @@ static void add_immediate(struct emitter *e, unsigned to, unsigned from, int64_t
 
 void emit_imm(struct emitter *e, enum emit_reg to, uint64_t content)
 {
-	immediate(e, numbers[to], content);
+	immediate(e, emit_numbers[to], content);
 }
 
 /* ---- moves ---- */
@@ -182,49 +180,45 @@ static void memory(struct emitter *e, uint32_t opcode, unsigned reg, unsigned ba
 
 void emit_load(struct emitter *e, enum emit_reg to, enum emit_reg base, int32_t offset)
 {
-	memory(e, LDR, numbers[to], numbers[base], offset);
-}
-void emit_load32(struct emitter *e, enum emit_reg to, enum emit_reg base, int32_t offset)
-{
-	memory(e, LDR_32, numbers[to], numbers[base], offset);
+	memory(e, LDR, emit_numbers[to], emit_numbers[base], offset);
 }
 void emit_store(struct emitter *e, enum emit_reg base, int32_t offset, enum emit_reg from)
 {
-	memory(e, STR, numbers[from], numbers[base], offset);
+	memory(e, STR, emit_numbers[from], emit_numbers[base], offset);
 }
 void emit_store_imm(struct emitter *e, enum emit_reg base, int32_t offset, int32_t content)
 {
 	if (content)
 		immediate(e, VALUE, (uint64_t)(int64_t)content);
-	memory(e, STR, content ? VALUE : ZERO, numbers[base], offset);
+	memory(e, STR, content ? VALUE : ZERO, emit_numbers[base], offset);
 }
 void emit_move(struct emitter *e, enum emit_reg to, enum emit_reg from)
 {
-	if (numbers[to] != numbers[from])
-		three(e, 0xaa0003e0, numbers[to], 0, numbers[from]);
+	if (emit_numbers[to] != emit_numbers[from])
+		three(e, 0xaa0003e0, emit_numbers[to], 0, emit_numbers[from]);
 }
 void emit_address(struct emitter *e, enum emit_reg to, enum emit_reg base, int32_t offset)
 {
-	add_immediate(e, numbers[to], numbers[base], offset, 0, 0);
+	add_immediate(e, emit_numbers[to], emit_numbers[base], offset, 0, 0);
 }
 
 static void scale_index(struct emitter *e, enum emit_reg base, enum emit_reg index, int scale)
 {
 	uint32_t log2 = scale == 8 ? 3 : scale == 4 ? 2 : 0;
 
-	three(e, 0x8b000000 | log2 << 10, VALUE, numbers[base], numbers[index]);
+	three(e, 0x8b000000 | log2 << 10, VALUE, emit_numbers[base], emit_numbers[index]);
 }
 void emit_load_index(struct emitter *e, enum emit_reg to, enum emit_reg base, enum emit_reg index,
 		     int scale, int32_t offset)
 {
 	scale_index(e, base, index, scale);
-	memory(e, scale == 8 ? LDR : LDR_32, numbers[to], VALUE, offset);
+	memory(e, scale == 8 ? LDR : LDR_32, emit_numbers[to], VALUE, offset);
 }
 void emit_store_index(struct emitter *e, enum emit_reg base, enum emit_reg index, int scale,
 		      int32_t offset, enum emit_reg from)
 {
 	scale_index(e, base, index, scale);
-	memory(e, STR, numbers[from], VALUE, offset);
+	memory(e, STR, emit_numbers[from], VALUE, offset);
 }
 
 /* ---- arithmetic ---- */
@@ -242,7 +236,7 @@ static void op_number(struct emitter *e, enum emit_op op, unsigned to, unsigned 
 }
 void emit_op(struct emitter *e, enum emit_op op, enum emit_reg to, enum emit_reg from)
 {
-	op_number(e, op, numbers[to], numbers[from]);
+	op_number(e, op, emit_numbers[to], emit_numbers[from]);
 }
 
 static void op_immediate(struct emitter *e, enum emit_op op, unsigned to, int32_t n)
@@ -261,67 +255,67 @@ static void op_immediate(struct emitter *e, enum emit_op op, unsigned to, int32_
 }
 void emit_op_imm(struct emitter *e, enum emit_op op, enum emit_reg to, int32_t n)
 {
-	op_immediate(e, op, numbers[to], n);
+	op_immediate(e, op, emit_numbers[to], n);
 }
 void emit_op_load(struct emitter *e, enum emit_op op, enum emit_reg to, enum emit_reg base,
 		  int32_t offset)
 {
-	memory(e, LDR, VALUE, numbers[base], offset);
-	op_number(e, op, numbers[to], VALUE);
+	memory(e, LDR, VALUE, emit_numbers[base], offset);
+	op_number(e, op, emit_numbers[to], VALUE);
 }
 void emit_cmp_imm(struct emitter *e, enum emit_reg base, int32_t offset, int32_t n)
 {
-	memory(e, LDR, VALUE, numbers[base], offset);
+	memory(e, LDR, VALUE, emit_numbers[base], offset);
 	op_immediate(e, DO_CMP, VALUE, n);
 }
 void emit_cmp_imm32(struct emitter *e, enum emit_reg base, int32_t offset, int32_t n)
 {
-	memory(e, LDR_32, VALUE, numbers[base], offset);
+	memory(e, LDR_32, VALUE, emit_numbers[base], offset);
 	immediate(e, OTHER, (uint32_t)n);
 	three(e, 0x6b000000, ZERO, VALUE, OTHER);
 }
 void emit_test_bits(struct emitter *e, enum emit_reg reg, int bits)
 {
-	op_immediate(e, DO_TEST, numbers[reg], bits);
+	op_immediate(e, DO_TEST, emit_numbers[reg], bits);
 }
 void emit_shift_right(struct emitter *e, enum emit_reg to, int bits)
 {
-	three(e, 0x9340fc00, numbers[to], numbers[to], (unsigned)bits);
+	three(e, 0x9340fc00, emit_numbers[to], emit_numbers[to], (unsigned)bits);
 }
 void emit_shift_left(struct emitter *e, enum emit_reg to, int bits)
 {
 	uint32_t left = (uint32_t)bits & 63;
 
-	three(e, 0xd3400000 | (63 - left) << 10, numbers[to], numbers[to], (64 - left) & 63);
+	three(e, 0xd3400000 | (63 - left) << 10, emit_numbers[to], emit_numbers[to], (64 - left) & 63);
 }
 /* The product fits if the upper half is all sign. */
 void emit_multiply(struct emitter *e, enum emit_reg to, enum emit_reg from, int overflow)
 {
-	three(e, 0x9b407c00, VALUE, numbers[to], numbers[from]); /* smulh */
-	three(e, 0x9b007c00, numbers[to], numbers[to], numbers[from]);
-	three(e, 0xeb80fc00, ZERO, VALUE, numbers[to]); /* cmp x16, to, asr 63 */
+	three(e, 0x9b407c00, VALUE, emit_numbers[to], emit_numbers[from]); /* smulh */
+	three(e, 0x9b007c00, emit_numbers[to], emit_numbers[to], emit_numbers[from]);
+	three(e, 0xeb80fc00, ZERO, VALUE, emit_numbers[to]); /* cmp x16, to, asr 63 */
 	emit_goto_if(e, IF_NE, overflow);
 }
 void emit_divide(struct emitter *e)
 {
-	three(e, 0x9ac00c00, VALUE, numbers[R0], numbers[R1]);
-	three(e, 0x9b008000 | (uint32_t)numbers[R0] << 10, numbers[R2], VALUE, numbers[R1]);
-	three(e, 0xaa0003e0, numbers[R0], 0, VALUE);
+	three(e, 0x9ac00c00, VALUE, emit_numbers[R0], emit_numbers[R1]);
+	three(e, 0x9b008000 | (uint32_t)emit_numbers[R0] << 10, emit_numbers[R2], VALUE, emit_numbers[R1]);
+	three(e, 0xaa0003e0, emit_numbers[R0], 0, VALUE);
 }
 
 /* ---- floating point ---- */
 
 void emit_fload(struct emitter *e, int to, enum emit_reg base, int32_t offset)
 {
-	memory(e, LDR_D, (unsigned)to, numbers[base], offset);
+	memory(e, LDR_D, (unsigned)to, emit_numbers[base], offset);
 }
 void emit_fstore(struct emitter *e, enum emit_reg base, int32_t offset, int from)
 {
-	memory(e, STR_D, (unsigned)from, numbers[base], offset);
+	memory(e, STR_D, (unsigned)from, emit_numbers[base], offset);
 }
 void emit_ffrom(struct emitter *e, int to, enum emit_reg from)
 {
-	three(e, 0x9e620000, (unsigned)to, numbers[from], 0);
+	three(e, 0x9e620000, (unsigned)to, emit_numbers[from], 0);
 }
 void emit_fop(struct emitter *e, enum emit_fop op, int to, int from)
 {
@@ -371,12 +365,12 @@ void emit_tail(struct emitter *e, const void *function)
 }
 void emit_call_at(struct emitter *e, enum emit_reg base, int32_t offset)
 {
-	memory(e, LDR, VALUE, numbers[base], offset);
+	memory(e, LDR, VALUE, emit_numbers[base], offset);
 	word(e, 0xd63f0000 | VALUE << 5); /* blr x16 */
 }
 void emit_jump_at(struct emitter *e, enum emit_reg base, int32_t offset)
 {
-	memory(e, LDR, VALUE, numbers[base], offset);
+	memory(e, LDR, VALUE, emit_numbers[base], offset);
 	word(e, 0xd61f0000 | VALUE << 5); /* br x16 */
 }
 void emit_return(struct emitter *e)
@@ -452,36 +446,12 @@ void emit_patch_rel(uint8_t *at, const void *target)
 	__atomic_store_n(insn, lead_to(*insn, at, target), __ATOMIC_RELEASE);
 	emit_publish(at, sizeof *insn);
 }
-void emit_fill_word(uint8_t *write, uint64_t content)
-{
-	memcpy(write, &content, sizeof content);
-}
 
 void emit_arena_stub(uint8_t *write, const uint8_t *exec, const void *record)
 {
-	const uint32_t insns[] = {LDR_LITERAL | 2u << 5 | numbers[R0], B};
+	const uint32_t insns[] = {LDR_LITERAL | 2u << 5 | emit_numbers[R0], B};
 
 	memcpy(write, insns, sizeof insns);
 	emit_fill_rel(write + 4, exec + 4, jit_arena_thunk);
 	memcpy(write + 8, &record, sizeof record);
-}
-
-/* ---- registers at a site ---- */
-
-struct context *emit_site_context(const struct ch_regs *regs)
-{
-	return (struct context *)regs->gpr[numbers[CTX]];
-}
-uint64_t *emit_site_frame(const struct ch_regs *regs)
-{
-	return (uint64_t *)regs->gpr[numbers[FPTR]];
-}
-void emit_site_go_on_as_is(struct ch_regs *regs, const void *at)
-{
-	regs->pc = (uint64_t)at;
-}
-void emit_site_go_on(struct ch_regs *regs, const void *at, uint64_t arg2)
-{
-	regs->gpr[numbers[ARG2]] = arg2;
-	regs->pc = (uint64_t)at;
 }

@@ -7,12 +7,10 @@
 
 #include <string.h>
 
-#include <codeheap/codeheap.h>
-
 const char emit_objdump[] = "objdump -m i386:x86-64";
 const intptr_t emit_arena_reach = INT32_MAX;
 
-static const uint8_t numbers[] = {
+const uint8_t emit_numbers[] = {
 	[R0] = 0,   [R1] = 1,   [R2] = 2,  [R3] = 8,    [ARG0] = 7,  [ARG1] = 6,
 	[ARG2] = 2, [ARG3] = 1, [CTX] = 3, [FPTR] = 12, [FRAME] = 5, [SP] = 4};
 
@@ -76,9 +74,9 @@ static void displaced(struct emitter *e, int reg, int base, int32_t offset, int 
 static void memory(struct emitter *e, int wide, unsigned opcode, int reg, enum emit_reg base,
 		   int32_t offset)
 {
-	rex(e, wide, reg, 0, numbers[base]);
+	rex(e, wide, reg, 0, emit_numbers[base]);
 	byte(e, opcode);
-	displaced(e, reg, numbers[base], offset, -1);
+	displaced(e, reg, emit_numbers[base], offset, -1);
 }
 
 static void both(struct emitter *e, int wide, unsigned opcode, int reg, int rm)
@@ -92,15 +90,11 @@ static void both(struct emitter *e, int wide, unsigned opcode, int reg, int rm)
 
 void emit_load(struct emitter *e, enum emit_reg to, enum emit_reg base, int32_t offset)
 {
-	memory(e, 1, 0x8b, numbers[to], base, offset);
-}
-void emit_load32(struct emitter *e, enum emit_reg to, enum emit_reg base, int32_t offset)
-{
-	memory(e, 0, 0x8b, numbers[to], base, offset);
+	memory(e, 1, 0x8b, emit_numbers[to], base, offset);
 }
 void emit_store(struct emitter *e, enum emit_reg base, int32_t offset, enum emit_reg from)
 {
-	memory(e, 1, 0x89, numbers[from], base, offset);
+	memory(e, 1, 0x89, emit_numbers[from], base, offset);
 }
 void emit_store_imm(struct emitter *e, enum emit_reg base, int32_t offset, int32_t word)
 {
@@ -110,15 +104,15 @@ void emit_store_imm(struct emitter *e, enum emit_reg base, int32_t offset, int32
 
 static void wide_imm(struct emitter *e, enum emit_reg to)
 {
-	rex(e, 1, 0, 0, numbers[to]);
-	byte(e, 0xb8u | (numbers[to] & 7));
+	rex(e, 1, 0, 0, emit_numbers[to]);
+	byte(e, 0xb8u | (emit_numbers[to] & 7));
 }
 
 void emit_imm(struct emitter *e, enum emit_reg to, uint64_t word)
 {
 	if (word <= UINT32_MAX) {
-		rex(e, 0, 0, 0, numbers[to]);
-		byte(e, 0xb8u | (numbers[to] & 7));
+		rex(e, 0, 0, 0, emit_numbers[to]);
+		byte(e, 0xb8u | (emit_numbers[to] & 7));
 		word32(e, (uint32_t)word);
 	} else {
 		wide_imm(e, to);
@@ -139,12 +133,12 @@ void emit_record(struct emitter *e, enum emit_reg to, int record)
 }
 void emit_move(struct emitter *e, enum emit_reg to, enum emit_reg from)
 {
-	if (numbers[to] != numbers[from])
-		both(e, 1, 0x89, numbers[from], numbers[to]);
+	if (emit_numbers[to] != emit_numbers[from])
+		both(e, 1, 0x89, emit_numbers[from], emit_numbers[to]);
 }
 void emit_address(struct emitter *e, enum emit_reg to, enum emit_reg base, int32_t offset)
 {
-	memory(e, 1, 0x8d, numbers[to], base, offset);
+	memory(e, 1, 0x8d, emit_numbers[to], base, offset);
 }
 
 /* ---- arithmetic ---- */
@@ -154,7 +148,7 @@ static const uint8_t op_digits[] = {
 
 void emit_op(struct emitter *e, enum emit_op op, enum emit_reg to, enum emit_reg from)
 {
-	both(e, 1, op == DO_TEST ? 0x85u : op_digits[op] * 8u + 1, numbers[from], numbers[to]);
+	both(e, 1, op == DO_TEST ? 0x85u : op_digits[op] * 8u + 1, emit_numbers[from], emit_numbers[to]);
 }
 static void immediate(struct emitter *e, int32_t word)
 {
@@ -165,13 +159,13 @@ static void immediate(struct emitter *e, int32_t word)
 }
 void emit_op_imm(struct emitter *e, enum emit_op op, enum emit_reg to, int32_t word)
 {
-	both(e, 1, word == (int8_t)word ? 0x83 : 0x81, op_digits[op], numbers[to]);
+	both(e, 1, word == (int8_t)word ? 0x83 : 0x81, op_digits[op], emit_numbers[to]);
 	immediate(e, word);
 }
 void emit_op_load(struct emitter *e, enum emit_op op, enum emit_reg to, enum emit_reg base,
 		  int32_t offset)
 {
-	memory(e, 1, op_digits[op] * 8u + 3, numbers[to], base, offset);
+	memory(e, 1, op_digits[op] * 8u + 3, emit_numbers[to], base, offset);
 }
 void emit_cmp_imm(struct emitter *e, enum emit_reg base, int32_t offset, int32_t word)
 {
@@ -186,7 +180,7 @@ void emit_cmp_imm32(struct emitter *e, enum emit_reg base, int32_t offset, int32
 void emit_test_bits(struct emitter *e, enum emit_reg reg, int bits)
 {
 	/* The low byte of rsi, rdi needs a REX prefix. */
-	int n = numbers[reg];
+	int n = emit_numbers[reg];
 
 	if (n >= 4)
 		byte(e, 0x40u | (unsigned)(n >> 3));
@@ -196,20 +190,20 @@ void emit_test_bits(struct emitter *e, enum emit_reg reg, int bits)
 }
 void emit_shift_right(struct emitter *e, enum emit_reg to, int bits)
 {
-	both(e, 1, 0xc1, 7, numbers[to]);
+	both(e, 1, 0xc1, 7, emit_numbers[to]);
 	byte(e, (unsigned)bits);
 }
 void emit_shift_left(struct emitter *e, enum emit_reg to, int bits)
 {
-	both(e, 1, 0xc1, 4, numbers[to]);
+	both(e, 1, 0xc1, 4, emit_numbers[to]);
 	byte(e, (unsigned)bits);
 }
 void emit_multiply(struct emitter *e, enum emit_reg to, enum emit_reg from, int overflow)
 {
-	rex(e, 1, numbers[to], 0, numbers[from]);
+	rex(e, 1, emit_numbers[to], 0, emit_numbers[from]);
 	byte(e, 0x0f);
 	byte(e, 0xaf);
-	byte(e, 0xc0u | (unsigned)(numbers[to] & 7) << 3 | (numbers[from] & 7));
+	byte(e, 0xc0u | (unsigned)(emit_numbers[to] & 7) << 3 | (emit_numbers[from] & 7));
 	emit_goto_if(e, IF_OVERFLOW, overflow);
 }
 
@@ -235,21 +229,21 @@ static void indexed(struct emitter *e, unsigned opcode, int reg, enum emit_reg b
 		    enum emit_reg index, int scale, int32_t offset, int wide)
 {
 	int log2 = scale == 8 ? 3 : scale == 4 ? 2 : 0;
-	int sib = log2 << 6 | (numbers[index] & 7) << 3 | (numbers[base] & 7);
+	int sib = log2 << 6 | (emit_numbers[index] & 7) << 3 | (emit_numbers[base] & 7);
 
-	rex(e, wide, reg, numbers[index], numbers[base]);
+	rex(e, wide, reg, emit_numbers[index], emit_numbers[base]);
 	byte(e, opcode);
-	displaced(e, reg, numbers[base], offset, sib);
+	displaced(e, reg, emit_numbers[base], offset, sib);
 }
 void emit_load_index(struct emitter *e, enum emit_reg to, enum emit_reg base, enum emit_reg index,
 		     int scale, int32_t offset)
 {
-	indexed(e, 0x8b, numbers[to], base, index, scale, offset, scale == 8);
+	indexed(e, 0x8b, emit_numbers[to], base, index, scale, offset, scale == 8);
 }
 void emit_store_index(struct emitter *e, enum emit_reg base, enum emit_reg index, int scale,
 		      int32_t offset, enum emit_reg from)
 {
-	indexed(e, 0x89, numbers[from], base, index, scale, offset, 1);
+	indexed(e, 0x89, emit_numbers[from], base, index, scale, offset, 1);
 }
 
 /* ---- floating point ---- */
@@ -257,10 +251,10 @@ void emit_store_index(struct emitter *e, enum emit_reg base, enum emit_reg index
 static void scalar(struct emitter *e, unsigned opcode, int reg, enum emit_reg base, int32_t offset)
 {
 	byte(e, 0xf2);
-	rex(e, 0, reg, 0, numbers[base]);
+	rex(e, 0, reg, 0, emit_numbers[base]);
 	byte(e, 0x0f);
 	byte(e, opcode);
-	displaced(e, reg, numbers[base], offset, -1);
+	displaced(e, reg, emit_numbers[base], offset, -1);
 }
 void emit_fload(struct emitter *e, int to, enum emit_reg base, int32_t offset)
 {
@@ -273,10 +267,10 @@ void emit_fstore(struct emitter *e, enum emit_reg base, int32_t offset, int from
 void emit_ffrom(struct emitter *e, int to, enum emit_reg from)
 {
 	byte(e, 0xf2);
-	rex(e, 1, to, 0, numbers[from]);
+	rex(e, 1, to, 0, emit_numbers[from]);
 	byte(e, 0x0f);
 	byte(e, 0x2a);
-	byte(e, 0xc0u | (unsigned)to << 3 | (numbers[from] & 7));
+	byte(e, 0xc0u | (unsigned)to << 3 | (emit_numbers[from] & 7));
 }
 void emit_fop(struct emitter *e, enum emit_fop op, int to, int from)
 {
@@ -416,10 +410,6 @@ void emit_publish(const uint8_t *exec, uint32_t bytes)
 	(void)exec; /* stores reach the instruction cache without help */
 	(void)bytes;
 }
-void emit_fill_word(uint8_t *write, uint64_t word)
-{
-	memcpy(write, &word, sizeof word);
-}
 
 void emit_arena_stub(uint8_t *write, const uint8_t *exec, const void *record)
 {
@@ -429,24 +419,4 @@ void emit_arena_stub(uint8_t *write, const uint8_t *exec, const void *record)
 	write[10] = 0xe9;
 	emit_fill_rel(write + 11, exec + 11, jit_arena_thunk);
 	write[15] = 0xcc;
-}
-
-/* ---- registers at a site ---- */
-
-struct context *emit_site_context(const struct ch_regs *regs)
-{
-	return (struct context *)regs->gpr[3];
-}
-uint64_t *emit_site_frame(const struct ch_regs *regs)
-{
-	return (uint64_t *)regs->gpr[12];
-}
-void emit_site_go_on_as_is(struct ch_regs *regs, const void *at)
-{
-	regs->pc = (uint64_t)at;
-}
-void emit_site_go_on(struct ch_regs *regs, const void *at, uint64_t arg2)
-{
-	regs->gpr[2] = arg2;
-	regs->pc = (uint64_t)at;
 }

@@ -102,10 +102,7 @@ static void load_float(struct compilation *c, int to, const struct operand *o, i
 	if (!is_known(c, o)) {
 		if (*guard < 0)
 			*guard = guard_label(c, pc);
-		emit_test_bits(e, R0, 3);
-		emit_goto_if(e, IF_NE, *guard);
-		emit_cmp_imm(e, R0, 0, T_FLONUM);
-		emit_goto_if(e, IF_NE, *guard);
+		test_object(c, R0, T_FLONUM, *guard);
 		types_set(&c->types, o->slot, TY_FLONUM);
 	}
 	emit_fload(e, to, R0, offsetof(struct flonum, number));
@@ -279,17 +276,17 @@ static uint64_t same_number(struct context *ctx, value x, value y)
 }
 
 struct comparison {
-	uint8_t fixnum, opposite, fcmp;
+	uint8_t fixnum, fcmp;
 	uint8_t swaps; /* the right operand comes first */
 	const void *slow;
 };
 
 static const struct comparison comparisons[] = {
-	{IF_LT, IF_GE, FCMP_LT, 0, (const void *)less},
-	{IF_LE, IF_GT, FCMP_LE, 0, (const void *)less_equal},
-	{IF_GT, IF_LE, FCMP_LT, 1, (const void *)less},
-	{IF_GE, IF_LT, FCMP_LE, 1, (const void *)less_equal},
-	{IF_EQ, IF_NE, FCMP_EQ, 0, (const void *)same_number},
+	{IF_LT, FCMP_LT, 0, (const void *)less},
+	{IF_LE, FCMP_LE, 0, (const void *)less_equal},
+	{IF_GT, FCMP_LT, 1, (const void *)less},
+	{IF_GE, FCMP_LE, 1, (const void *)less_equal},
+	{IF_EQ, FCMP_EQ, 0, (const void *)same_number},
 };
 
 static enum emit_cond any_compare(struct compilation *c, const struct insn *pc,
@@ -380,9 +377,9 @@ static void guess(struct compilation *c, const struct comparison *cmp, const str
 enum emit_cond fixnum_condition(const struct insn *pc)
 {
 	int index = pc->op - OP_JLT;
-	const struct comparison *cmp = &comparisons[index % 5];
+	enum emit_cond cond = (enum emit_cond)comparisons[index % 5].fixnum;
 
-	return (enum emit_cond)(index % 10 >= 5 ? cmp->opposite : cmp->fixnum);
+	return index % 10 >= 5 ? emit_opposite(cond) : cond;
 }
 
 void compile_compare(struct compilation *c, const struct insn *pc,

@@ -141,14 +141,11 @@ void end_with_goto(struct compilation *c, uint32_t pc)
 static void two_way(struct compilation *c, enum emit_cond cond, const struct insn *yes,
 		    const struct insn *no)
 {
-	static const uint8_t opposites[] = {[IF_EQ] = IF_NE, [IF_NE] = IF_EQ, [IF_LT] = IF_GE,
-					    [IF_GE] = IF_LT, [IF_GT] = IF_LE, [IF_LE] = IF_GT};
-
 	if (c->likely == LIKELY_YES) {
 		const struct insn *other = yes;
 		yes = no;
 		no = other;
-		cond = (enum emit_cond)opposites[cond];
+		cond = emit_opposite(cond);
 	}
 	emit_site(c->e, SITE_JUMP_IF, cond, add_point(c, pc_index(c->code, yes)), -1);
 	if (c->likely == LIKELY_UNKNOWN)
@@ -222,6 +219,14 @@ void call_c(struct compilation *c, const struct insn *pc, const void *function)
 	emit_call(c->e, function);
 }
 
+void test_object(struct compilation *c, enum emit_reg reg, uint64_t header, int label)
+{
+	emit_test_bits(c->e, reg, 3);
+	emit_goto_if(c->e, IF_NE, label);
+	emit_cmp_imm(c->e, reg, 0, (int32_t)header);
+	emit_goto_if(c->e, IF_NE, label);
+}
+
 /* Loads the slot into reg; goes to label unless the value is an object with this header. */
 static void check_object(struct compilation *c, enum emit_reg reg, int slot, uint64_t header,
 			 enum slot_type type, int label)
@@ -229,10 +234,7 @@ static void check_object(struct compilation *c, enum emit_reg reg, int slot, uin
 	load_slot(c, reg, slot);
 	if (types_get(&c->types, slot) == type)
 		return;
-	emit_test_bits(c->e, reg, 3);
-	emit_goto_if(c->e, IF_NE, label);
-	emit_cmp_imm(c->e, reg, 0, (int32_t)header);
-	emit_goto_if(c->e, IF_NE, label);
+	test_object(c, reg, header, label);
 	types_set(&c->types, slot, type);
 }
 

@@ -5,21 +5,18 @@
 #include "heap_map.h"
 #include "jit.h"
 
-#define UNUSED (void)argc, (void)ctx, (void)args
 
-static value code_collect(struct context *ctx, value *args, int64_t argc)
+PRIM(code_collect)
 {
-	UNUSED;
 	if (jit_has_heap(ctx))
 		jit_collect(ctx);
 	return V_UNSPEC;
 }
 
-static value code_discard(struct context *ctx, value *args, int64_t argc)
+PRIM(code_discard)
 {
 	size_t freed = 0, kept = 0;
 
-	UNUSED;
 	if (jit_has_heap(ctx) && ch_vm_discard(jit_heap(), jit_of(ctx)->ch, &freed, &kept) != CH_OK)
 		raise_error(ctx, "error", "code-discard!: a thread did not stop", 0);
 	return cons(ctx, make_fixnum((int64_t)freed), make_fixnum((int64_t)kept));
@@ -38,13 +35,12 @@ static value add_count(struct context *ctx, value list, const char *name, uint64
 	return cons(ctx, cons(ctx, intern(text), make_fixnum((int64_t)count)), list);
 }
 
-static value code_stats(struct context *ctx, value *args, int64_t argc)
+PRIM(code_stats)
 {
 	struct jit_vm *jit = jit_of(ctx);
 	struct ch_stats stats = {.size = sizeof stats};
 	value list = V_NIL;
 
-	UNUSED;
 	if (jit_has_heap(ctx) && ch_heap_stats(jit_heap(), &stats) == CH_OK) {
 #define X(name) list = add_count(ctx, list, #name, stats.name);
 		CH_STATS_LIST(X)
@@ -62,11 +58,10 @@ static value code_stats(struct context *ctx, value *args, int64_t argc)
 	return add_count(ctx, list, "interpreted_calls", (uint64_t)vm_interpreted_calls(ctx->vm));
 }
 
-static value code_check(struct context *ctx, value *args, int64_t argc)
+PRIM(code_check)
 {
 	char report[512];
 
-	UNUSED;
 	if (!jit_has_heap(ctx) || ch_heap_check(jit_heap(), report, sizeof report) == CH_OK)
 		return V_TRUE;
 	raise_error(ctx, "error", report, 0);
@@ -75,18 +70,14 @@ static value code_check(struct context *ctx, value *args, int64_t argc)
 /* ---- a picture ---- */
 
 /* (code-map FILE): the heap before and after a collection, as SVG. */
-static value code_map(struct context *ctx, value *args, int64_t argc)
+PRIM(code_map)
 {
 	struct heap_map_panel *panels[2] = {NULL, NULL};
-	const char *path;
+	const char *path = text_arg(ctx, "code-map", "file name", args[0]);
 	int is_written = 0;
 
-	(void)argc;
-	if (!is_type(args[0], T_STRING))
-		raise_type(ctx, "code-map", "string", args[0]);
 	if (!jit_has_heap(ctx))
 		return V_FALSE;
-	path = string_to_utf8(args[0], NULL);
 	panels[0] = heap_map_take(jit_heap(), "before a collection");
 	jit_collect(ctx);
 	panels[1] = heap_map_take(jit_heap(), "after it");
@@ -129,9 +120,8 @@ static void invalidate_callers(struct context *ctx)
 
 /* Changes the bytecode first, then invalidates machine code made from it: activations go on in the
  * interpreter, with the new bytecode. */
-static value trace(struct context *ctx, value *args, int64_t argc)
+PRIM(trace)
 {
-	(void)argc;
 	if (!is_type(args[0], T_CLOSURE))
 		raise_type(ctx, "trace!", "procedure", args[0]);
 	struct code *code = AS(closure, args[0])->code;
@@ -158,9 +148,8 @@ void note_traced_return(struct context *ctx, value *fp, value result)
 	pthread_mutex_unlock(&vm->lock);
 }
 
-static value trace_events(struct context *ctx, value *args, int64_t argc)
+PRIM(trace_events)
 {
-	UNUSED;
 	pthread_mutex_lock(&ctx->vm->lock);
 	value list = ctx->vm->traced_returns ? ctx->vm->traced_returns : V_NIL;
 	ctx->vm->traced_returns = V_NIL;

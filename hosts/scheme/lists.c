@@ -87,17 +87,15 @@ static value check_pair(struct context *ctx, const char *who, value v)
 	return v;
 }
 
-#define PRIM(name) static value name(struct context *ctx, value *args, int64_t argc)
-#define UNUSED (void)argc, (void)ctx, (void)args
 
-PRIM(cons_of) { UNUSED; return cons(ctx, args[0], args[1]); }
-PRIM(car_of) { UNUSED; return CAR(check_pair(ctx, "car", args[0])); }
-PRIM(cdr_of) { UNUSED; return CDR(check_pair(ctx, "cdr", args[0])); }
+PRIM(cons_of) { return cons(ctx, args[0], args[1]); }
+PRIM(car_of) { return CAR(check_pair(ctx, "car", args[0])); }
+PRIM(cdr_of) { return CDR(check_pair(ctx, "cdr", args[0])); }
 
 #define PATH(name, path) \
 	PRIM(name) \
 	{ \
-		UNUSED; \
+		\
 		value v = args[0]; \
 		for (const char *at = path; *at; at++) { \
 			check_pair(ctx, #name, v); \
@@ -111,13 +109,11 @@ PATH(cadar, "ada") PATH(caaar, "aaa") PATH(cdaar, "aad") PATH(caddar, "adda") PA
 
 PRIM(set_car)
 {
-	UNUSED;
 	CAR(check_pair(ctx, "set-car!", args[0])) = args[1];
 	return V_UNSPEC;
 }
 PRIM(set_cdr)
 {
-	UNUSED;
 	CDR(check_pair(ctx, "set-cdr!", args[0])) = args[1];
 	return V_UNSPEC;
 }
@@ -125,7 +121,7 @@ PRIM(set_cdr)
 #define TEST(name, test) \
 	PRIM(name) \
 	{ \
-		UNUSED; \
+		\
 		value v = args[0]; \
 		return make_bool(test); \
 	}
@@ -136,10 +132,9 @@ TEST(symbol_p, is_symbol(v))
 TEST(boolean_p, v == V_TRUE || v == V_FALSE)
 TEST(not_of, v == V_FALSE)
 TEST(unspecified_p, v == V_UNSPEC)
-PRIM(eq_p) { UNUSED; return make_bool(args[0] == args[1]); }
-PRIM(eqv_p) { UNUSED; return make_bool(is_eqv(args[0], args[1])); }
-PRIM(equal_p) { UNUSED; return make_bool(is_equal(ctx, args[0], args[1])); }
-
+PRIM(eq_p) { return make_bool(args[0] == args[1]); }
+PRIM(eqv_p) { return make_bool(is_eqv(args[0], args[1])); }
+PRIM(equal_p) { return make_bool(is_equal(ctx, args[0], args[1])); }
 PRIM(list_of) { return make_list(ctx, argc, args); }
 
 PRIM(cons_star)
@@ -162,7 +157,6 @@ PRIM(make_list_of)
 
 PRIM(length_of)
 {
-	UNUSED;
 	int64_t length = list_length(args[0]);
 	if (length < 0)
 		raise_type(ctx, "length", "list", args[0]);
@@ -215,7 +209,6 @@ PRIM(append_in_place)
 
 PRIM(reverse_of)
 {
-	UNUSED;
 	value result = V_NIL, at = args[0];
 	if (list_length(at) < 0)
 		raise_type(ctx, "reverse", "list", at);
@@ -236,10 +229,9 @@ static value tail(struct context *ctx, const char *who, value list, value index)
 	return list;
 }
 
-PRIM(list_tail) { UNUSED; return tail(ctx, "list-tail", args[0], args[1]); }
+PRIM(list_tail) { return tail(ctx, "list-tail", args[0], args[1]); }
 PRIM(list_ref)
 {
-	UNUSED;
 	value at = tail(ctx, "list-ref", args[0], args[1]);
 	if (!is_pair(at))
 		raise_range(ctx, "list-ref", args[1]);
@@ -248,7 +240,6 @@ PRIM(list_ref)
 
 PRIM(list_copy)
 {
-	UNUSED;
 	int64_t count;
 	value end = list_end(args[0], &count);
 	if (is_pair(end))
@@ -258,7 +249,6 @@ PRIM(list_copy)
 
 PRIM(last_pair)
 {
-	UNUSED;
 	value at = check_pair(ctx, "last-pair", args[0]);
 	while (is_pair(CDR(at)))
 		at = CDR(at);
@@ -268,7 +258,7 @@ PRIM(last_pair)
 #define SEARCH(name, who, test, item, result) \
 	PRIM(name) \
 	{ \
-		UNUSED; \
+		\
 		value key = args[0]; \
 		int64_t left = (int64_t)1 << 40; \
 		for (value at = args[1]; at != V_NIL; at = CDR(at)) { \
@@ -290,7 +280,6 @@ SEARCH(assoc, "assoc", is_equal(ctx, key, found), KEY, CAR(at))
 
 PRIM(symbol_to_string)
 {
-	UNUSED;
 	if (!is_symbol(args[0]))
 		raise_type(ctx, "symbol->string", "symbol", args[0]);
 	struct string *name = AS(symbol, args[0])->name;
@@ -301,16 +290,12 @@ PRIM(symbol_to_string)
 
 PRIM(string_to_symbol)
 {
-	UNUSED;
-	if (!is_type(args[0], T_STRING))
-		raise_type(ctx, "string->symbol", "string", args[0]);
-	return intern_string(AS(string, args[0]));
+	return intern_string(string_arg(ctx, "string->symbol", args[0]));
 }
 
 PRIM(gensym)
 {
 	char text[48];
-	UNUSED;
 	snprintf(text, sizeof text, " g%lld", (long long)ctx->vm->gensyms++);
 	return intern(text);
 }

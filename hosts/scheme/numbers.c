@@ -138,7 +138,7 @@ int number_less_equal(struct context *ctx, value a, value b)
 int number_equal(struct context *ctx, value a, value b) { return compare(ctx, "=", a, b) == 0; }
 
 #define FOLD(name, text, unit, step) \
-	static value name(struct context *ctx, value *args, int64_t argc) \
+	PRIM(name) \
 	{ \
 		value sum = argc ? args[0] : make_fixnum(unit); \
 		number_arg(ctx, text, sum); \
@@ -149,7 +149,7 @@ int number_equal(struct context *ctx, value a, value b) { return compare(ctx, "=
 FOLD(add, "+", 0, number_add)
 FOLD(multiply, "*", 1, number_mul)
 
-static value subtract(struct context *ctx, value *args, int64_t argc)
+PRIM(subtract)
 {
 	if (argc == 1)
 		return is_flonum(args[0]) ? make_flonum(-FLO(args[0]))
@@ -160,7 +160,7 @@ static value subtract(struct context *ctx, value *args, int64_t argc)
 	return v;
 }
 
-static value divide(struct context *ctx, value *args, int64_t argc)
+PRIM(divide)
 {
 	if (argc == 1)
 		return number_div(ctx, make_fixnum(1), args[0]);
@@ -171,7 +171,7 @@ static value divide(struct context *ctx, value *args, int64_t argc)
 }
 
 #define CHAIN(name, test) \
-	static value name(struct context *ctx, value *args, int64_t argc) \
+	PRIM(name) \
 	{ \
 		int holds = 1; \
 		if (argc == 1) \
@@ -190,9 +190,8 @@ CHAIN(num_less_equal, number_less_equal(ctx, a, b))
 CHAIN(num_greater_equal, number_less_equal(ctx, b, a))
 
 #define BINARY(name, function) \
-	static value name(struct context *ctx, value *args, int64_t argc) \
+	PRIM(name) \
 	{ \
-		(void)argc; \
 		return function(ctx, args[0], args[1]); \
 	}
 BINARY(quotient, number_quotient)
@@ -200,28 +199,24 @@ BINARY(remainder_of, number_remainder)
 BINARY(modulo_of, number_modulo)
 BINARY(floor_quotient_of, floor_quotient)
 
-static value floor_both(struct context *ctx, value *args, int64_t argc)
+PRIM(floor_both)
 {
-	(void)argc;
 	value both[2] = {floor_quotient(ctx, args[0], args[1]),
 			 number_modulo(ctx, args[0], args[1])};
 	return make_values(ctx, 2, both);
 }
 
-static value truncate_both(struct context *ctx, value *args, int64_t argc)
+PRIM(truncate_both)
 {
-	(void)argc;
 	value both[2] = {number_quotient(ctx, args[0], args[1]),
 			 number_remainder(ctx, args[0], args[1])};
 	return make_values(ctx, 2, both);
 }
 
 #define PREDICATE(name, test) \
-	static value name(struct context *ctx, value *args, int64_t argc) \
+	PRIM(name) \
 	{ \
 		value v = args[0]; \
-		(void)argc; \
-		(void)ctx; \
 		return make_bool(test); \
 	}
 PREDICATE(number_p, is_number(v))
@@ -242,18 +237,16 @@ PREDICATE(infinite_p, isinf(number_arg(ctx, "infinite?", v)))
 PREDICATE(finite_p, isfinite(number_arg(ctx, "finite?", v)))
 
 #define FLOAT(name, text, expression) \
-	static value name(struct context *ctx, value *args, int64_t argc) \
+	PRIM(name) \
 	{ \
 		double x = number_arg(ctx, text, args[0]); \
-		(void)argc; \
 		return make_flonum(expression); \
 	}
 /* exp, log and the like are exact at the one point where R7RS programs expect an exact result. */
 #define FLOAT_EXACT(name, text, at, result, expression) \
-	static value name(struct context *ctx, value *args, int64_t argc) \
+	PRIM(name) \
 	{ \
 		double x = number_arg(ctx, text, args[0]); \
-		(void)argc; \
 		if (args[0] == make_fixnum(at)) \
 			return make_fixnum(result); \
 		return make_flonum(expression); \
@@ -267,10 +260,9 @@ FLOAT_EXACT(acos_of, "acos", 1, 0, acos(x))
 FLOAT(to_inexact, "inexact", x)
 
 #define ROUNDER(name, text, function) \
-	static value name(struct context *ctx, value *args, int64_t argc) \
+	PRIM(name) \
 	{ \
 		double x = number_arg(ctx, text, args[0]); \
-		(void)argc; \
 		return is_fixnum(args[0]) ? args[0] : make_flonum(function(x)); \
 	}
 ROUNDER(floor_of, "floor", floor)
@@ -278,7 +270,7 @@ ROUNDER(ceiling_of, "ceiling", ceil)
 ROUNDER(truncate_of, "truncate", trunc)
 ROUNDER(round_of, "round", nearbyint)
 
-static value log_of(struct context *ctx, value *args, int64_t argc)
+PRIM(log_of)
 {
 	double x = number_arg(ctx, "log", args[0]);
 
@@ -287,7 +279,7 @@ static value log_of(struct context *ctx, value *args, int64_t argc)
 	return args[0] == make_fixnum(1) ? make_fixnum(0) : make_flonum(log(x));
 }
 
-static value atan_of(struct context *ctx, value *args, int64_t argc)
+PRIM(atan_of)
 {
 	double x = number_arg(ctx, "atan", args[0]);
 
@@ -308,11 +300,10 @@ static int64_t integer_root(int64_t n)
 	return root;
 }
 
-static value sqrt_of(struct context *ctx, value *args, int64_t argc)
+PRIM(sqrt_of)
 {
 	double x = number_arg(ctx, "sqrt", args[0]);
 
-	(void)argc;
 	if (is_fixnum(args[0]) && fixnum_of(args[0]) >= 0) {
 		int64_t root = integer_root(fixnum_of(args[0]));
 		if (root * root == fixnum_of(args[0]))
@@ -321,9 +312,8 @@ static value sqrt_of(struct context *ctx, value *args, int64_t argc)
 	return make_flonum(sqrt(x));
 }
 
-static value exact_integer_sqrt(struct context *ctx, value *args, int64_t argc)
+PRIM(exact_integer_sqrt)
 {
-	(void)argc;
 	if (!is_fixnum(args[0]) || fixnum_of(args[0]) < 0)
 		raise_type(ctx, "exact-integer-sqrt", "natural number", args[0]);
 	int64_t n = fixnum_of(args[0]), root = integer_root(n);
@@ -331,11 +321,10 @@ static value exact_integer_sqrt(struct context *ctx, value *args, int64_t argc)
 	return make_values(ctx, 2, both);
 }
 
-static value expt_of(struct context *ctx, value *args, int64_t argc)
+PRIM(expt_of)
 {
 	double x = number_arg(ctx, "expt", args[0]), y = number_arg(ctx, "expt", args[1]);
 
-	(void)argc;
 	if (is_fixnum(args[1]) && fixnum_of(args[1]) >= 0) {
 		value power = args[0], result = make_fixnum(1);
 		for (int64_t n = fixnum_of(args[1]); n > 0; n >>= 1) {
@@ -349,9 +338,8 @@ static value expt_of(struct context *ctx, value *args, int64_t argc)
 	return make_flonum(pow(x, y));
 }
 
-static value exp_mod(struct context *ctx, value *args, int64_t argc)
+PRIM(exp_mod)
 {
-	(void)argc;
 	if (!is_fixnum(args[0]) || !is_fixnum(args[1]) || !is_fixnum(args[2]) ||
 	    fixnum_of(args[1]) < 0 || fixnum_of(args[2]) < 1)
 		raise_type(ctx, "modular-expt", "natural numbers", args[0]);
@@ -365,11 +353,10 @@ static value exp_mod(struct context *ctx, value *args, int64_t argc)
 	return make_fixnum((int64_t)result);
 }
 
-static value to_exact(struct context *ctx, value *args, int64_t argc)
+PRIM(to_exact)
 {
 	double x = number_arg(ctx, "exact", args[0]);
 
-	(void)argc;
 	if (is_fixnum(args[0]))
 		return args[0];
 	value n = make_integer(x);
@@ -393,20 +380,13 @@ static value extreme(struct context *ctx, const char *who, value *args, int64_t 
 	return inexact && is_fixnum(best) ? make_flonum(double_of(best)) : best;
 }
 
-static value max_of(struct context *ctx, value *args, int64_t argc)
-{
-	return extreme(ctx, "max", args, argc, 1);
-}
-static value min_of(struct context *ctx, value *args, int64_t argc)
-{
-	return extreme(ctx, "min", args, argc, -1);
-}
+PRIM(max_of) { return extreme(ctx, "max", args, argc, 1); }
+PRIM(min_of) { return extreme(ctx, "min", args, argc, -1); }
 
-static value absolute(struct context *ctx, value *args, int64_t argc)
+PRIM(absolute)
 {
 	double x = number_arg(ctx, "abs", args[0]);
 
-	(void)argc;
 	if (is_flonum(args[0]))
 		return make_flonum(fabs(x));
 	return fixnum_of(args[0]) < 0 ? number_sub(ctx, make_fixnum(0), args[0]) : args[0];
@@ -422,7 +402,7 @@ static value gcd2(struct context *ctx, value a, value b)
 	return absolute(ctx, &a, 1);
 }
 
-static value gcd_of(struct context *ctx, value *args, int64_t argc)
+PRIM(gcd_of)
 {
 	value result = make_fixnum(0);
 
@@ -431,7 +411,7 @@ static value gcd_of(struct context *ctx, value *args, int64_t argc)
 	return result;
 }
 
-static value lcm_of(struct context *ctx, value *args, int64_t argc)
+PRIM(lcm_of)
 {
 	value result = make_fixnum(1);
 
@@ -446,23 +426,9 @@ static value lcm_of(struct context *ctx, value *args, int64_t argc)
 	return result;
 }
 
-static value square(struct context *ctx, value *args, int64_t argc)
-{
-	(void)argc;
-	return number_mul(ctx, args[0], args[0]);
-}
-
-static value increment(struct context *ctx, value *args, int64_t argc)
-{
-	(void)argc;
-	return number_add(ctx, args[0], make_fixnum(1));
-}
-
-static value decrement(struct context *ctx, value *args, int64_t argc)
-{
-	(void)argc;
-	return number_sub(ctx, args[0], make_fixnum(1));
-}
+PRIM(square) { return number_mul(ctx, args[0], args[0]); }
+PRIM(increment) { return number_add(ctx, args[0], make_fixnum(1)); }
+PRIM(decrement) { return number_sub(ctx, args[0], make_fixnum(1)); }
 
 static int64_t bits_arg(struct context *ctx, const char *who, value v)
 {
@@ -472,7 +438,7 @@ static int64_t bits_arg(struct context *ctx, const char *who, value v)
 }
 
 #define BITS(name, text, unit, operator) \
-	static value name(struct context *ctx, value *args, int64_t argc) \
+	PRIM(name) \
 	{ \
 		int64_t bits = unit; \
 		for (int64_t i = 0; i < argc; i++) \
@@ -483,18 +449,13 @@ BITS(bits_and, "bitwise-and", -1, &)
 BITS(bits_or, "bitwise-ior", 0, |)
 BITS(bits_xor, "bitwise-xor", 0, ^)
 
-static value bits_not(struct context *ctx, value *args, int64_t argc)
-{
-	(void)argc;
-	return make_fixnum(~bits_arg(ctx, "bitwise-not", args[0]));
-}
+PRIM(bits_not) { return make_fixnum(~bits_arg(ctx, "bitwise-not", args[0])); }
 
-static value bits_shift(struct context *ctx, value *args, int64_t argc)
+PRIM(bits_shift)
 {
 	int64_t n = bits_arg(ctx, "arithmetic-shift", args[0]);
 	int64_t by = bits_arg(ctx, "arithmetic-shift", args[1]);
 
-	(void)argc;
 	if (n == 0 || by <= 0)
 		return make_fixnum(n >> (by < -62 ? 62 : by < 0 ? -by : 0));
 	if (by < 63)

@@ -212,13 +212,6 @@ static struct port *port_arg(struct context *ctx, value *args, int64_t argc, int
 	return AS(port, args[index]);
 }
 
-static int64_t index_arg(struct context *ctx, const char *who, value v, int64_t most)
-{
-	if (!is_fixnum(v) || fixnum_of(v) < 0 || fixnum_of(v) > most)
-		raise_range(ctx, who, v);
-	return fixnum_of(v);
-}
-
 /* A string port grows without the lock, as allocation may raise an error. The new buffer replaces
  * the old buffer only if the old one is still too small. */
 void port_append(struct context *ctx, struct port *port, const char *bytes, size_t count)
@@ -256,16 +249,10 @@ static value print(struct context *ctx, value *args, int64_t argc, int is_displa
 	return V_UNSPEC;
 }
 
-static value display(struct context *ctx, value *args, int64_t argc)
-{
-	return print(ctx, args, argc, 1);
-}
-static value write_datum(struct context *ctx, value *args, int64_t argc)
-{
-	return print(ctx, args, argc, 0);
-}
+PRIM(display) { return print(ctx, args, argc, 1); }
+PRIM(write_datum) { return print(ctx, args, argc, 0); }
 
-static value write_char(struct context *ctx, value *args, int64_t argc)
+PRIM(write_char)
 {
 	struct port *port = port_arg(ctx, args, argc, 1, 1);
 
@@ -275,22 +262,20 @@ static value write_char(struct context *ctx, value *args, int64_t argc)
 	return V_UNSPEC;
 }
 
-static value write_string(struct context *ctx, value *args, int64_t argc)
+PRIM(write_string)
 {
 	struct port *port = port_arg(ctx, args, argc, 1, 1), *text = port_open_buffer();
 
-	if (!is_type(args[0], T_STRING))
-		raise_type(ctx, "write-string", "string", args[0]);
-	struct string *s = AS(string, args[0]);
-	int64_t end = argc > 3 ? index_arg(ctx, "write-string", args[3], s->length) : s->length;
-	int64_t start = argc > 2 ? index_arg(ctx, "write-string", args[2], end) : 0;
+	struct string *s = string_arg(ctx, "write-string", args[0]);
+	int64_t start, end;
+	range_args(ctx, "write-string", args, argc, 2, s->length, &start, &end);
 	for (; start < end; start++)
 		port_write_char(text, s->chars[start]);
 	port_append(ctx, port, text->bytes, (size_t)text->length);
 	return V_UNSPEC;
 }
 
-static value newline(struct context *ctx, value *args, int64_t argc)
+PRIM(newline)
 {
 	struct port *port = port_arg(ctx, args, argc, 0, 1);
 
@@ -298,7 +283,7 @@ static value newline(struct context *ctx, value *args, int64_t argc)
 	return V_UNSPEC;
 }
 
-static value flush_output(struct context *ctx, value *args, int64_t argc)
+PRIM(flush_output)
 {
 	struct port *port = port_arg(ctx, args, argc, 0, 1);
 
@@ -308,19 +293,19 @@ static value flush_output(struct context *ctx, value *args, int64_t argc)
 	return V_UNSPEC;
 }
 
-static value read_char(struct context *ctx, value *args, int64_t argc)
+PRIM(read_char)
 {
 	int64_t c = port_read_char(ctx, port_arg(ctx, args, argc, 0, 0), 0);
 	return c < 0 ? V_EOF : make_char((uint32_t)c);
 }
 
-static value peek_char(struct context *ctx, value *args, int64_t argc)
+PRIM(peek_char)
 {
 	int64_t c = port_read_char(ctx, port_arg(ctx, args, argc, 0, 0), 1);
 	return c < 0 ? V_EOF : make_char((uint32_t)c);
 }
 
-static value read_line(struct context *ctx, value *args, int64_t argc)
+PRIM(read_line)
 {
 	struct port *port = port_arg(ctx, args, argc, 0, 0), *text = port_open_buffer();
 	int c = port_read_byte(ctx, port);
@@ -334,7 +319,7 @@ static value read_line(struct context *ctx, value *args, int64_t argc)
 	return string_from_bytes(ctx, text->bytes, (size_t)text->length);
 }
 
-static value read_string(struct context *ctx, value *args, int64_t argc)
+PRIM(read_string)
 {
 	struct port *port = port_arg(ctx, args, argc, 1, 0), *text = port_open_buffer();
 
@@ -346,40 +331,31 @@ static value read_string(struct context *ctx, value *args, int64_t argc)
 			break;
 		port_write_char(text, (uint32_t)c);
 	}
-	return left == 0 || left < count ? string_from_bytes(ctx, text->bytes, (size_t)text->length) : V_EOF;
+	if (left && left == count)
+		return V_EOF;
+	return string_from_bytes(ctx, text->bytes, (size_t)text->length);
 }
 
-static value read_proc(struct context *ctx, value *args, int64_t argc)
-{
-	return read_datum(ctx, port_arg(ctx, args, argc, 0, 0), V_FALSE);
-}
+PRIM(read_proc) { return read_datum(ctx, port_arg(ctx, args, argc, 0, 0), V_FALSE); }
 
-static value char_ready(struct context *ctx, value *args, int64_t argc)
+PRIM(char_ready)
 {
 	port_arg(ctx, args, argc, 0, 0);
 	return V_TRUE;
 }
 
-static value open_input_string(struct context *ctx, value *args, int64_t argc)
+PRIM(open_input_string)
 {
 	size_t bytes;
 
-	(void)argc;
-	if (!is_type(args[0], T_STRING))
-		raise_type(ctx, "open-input-string", "string", args[0]);
+	string_arg(ctx, "open-input-string", args[0]);
 	char *text = string_to_utf8(args[0], &bytes);
 	return (value)port_open_string(text, (int64_t)bytes);
 }
 
-static value open_output_string(struct context *ctx, value *args, int64_t argc)
-{
-	(void)ctx;
-	(void)args;
-	(void)argc;
-	return (value)port_open_buffer();
-}
+PRIM(open_output_string) { return (value)port_open_buffer(); }
 
-static value get_output_string(struct context *ctx, value *args, int64_t argc)
+PRIM(get_output_string)
 {
 	struct port *port = port_arg(ctx, args, argc, 0, 1);
 	return string_from_bytes(ctx, port->bytes, (size_t)port->length);
@@ -387,9 +363,8 @@ static value get_output_string(struct context *ctx, value *args, int64_t argc)
 
 static value open_file(struct context *ctx, value name, int is_output)
 {
-	if (!is_type(name, T_STRING))
-		raise_type(ctx, "open file", "string", name);
-	char *path = string_to_utf8(name, NULL);
+	const char *path = text_arg(ctx, is_output ? "open-output-file" : "open-input-file",
+				    "file name", name);
 	int fd = open(path, is_output ? O_WRONLY | O_CREAT | O_TRUNC : O_RDONLY, 0666);
 	if (fd < 0)
 		raise_error(ctx, "file", "cannot open", 1, name);
@@ -398,20 +373,11 @@ static value open_file(struct context *ctx, value name, int is_output)
 	return (value)port;
 }
 
-static value open_input_file(struct context *ctx, value *args, int64_t argc)
-{
-	(void)argc;
-	return open_file(ctx, args[0], 0);
-}
-static value open_output_file(struct context *ctx, value *args, int64_t argc)
-{
-	(void)argc;
-	return open_file(ctx, args[0], 1);
-}
+PRIM(open_input_file) { return open_file(ctx, args[0], 0); }
+PRIM(open_output_file) { return open_file(ctx, args[0], 1); }
 
-static value close_port(struct context *ctx, value *args, int64_t argc)
+PRIM(close_port)
 {
-	(void)argc;
 	if (!is_type(args[0], T_PORT))
 		raise_type(ctx, "close-port", "port", args[0]);
 	struct port *port = AS(port, args[0]);
@@ -422,89 +388,44 @@ static value close_port(struct context *ctx, value *args, int64_t argc)
 	return V_UNSPEC;
 }
 
-static value current_output(struct context *ctx, value *args, int64_t argc)
-{
-	(void)args;
-	(void)argc;
-	return (value)ctx->vm->output;
-}
-static value current_error(struct context *ctx, value *args, int64_t argc)
-{
-	(void)args;
-	(void)argc;
-	return (value)ctx->vm->error_output;
-}
-static value current_input(struct context *ctx, value *args, int64_t argc)
-{
-	(void)args;
-	(void)argc;
-	return (value)ctx->vm->input;
-}
+PRIM(current_output) { return (value)ctx->vm->output; }
+PRIM(current_error) { return (value)ctx->vm->error_output; }
+PRIM(current_input) { return (value)ctx->vm->input; }
 
-static value set_output(struct context *ctx, value *args, int64_t argc)
+PRIM(set_output)
 {
 	ctx->vm->output = port_arg(ctx, args, argc, 0, 1);
 	return V_UNSPEC;
 }
 
-static value set_input(struct context *ctx, value *args, int64_t argc)
+PRIM(set_input)
 {
 	ctx->vm->input = port_arg(ctx, args, argc, 0, 0);
 	return V_UNSPEC;
 }
 
-static value eof_object(struct context *ctx, value *args, int64_t argc)
-{
-	(void)ctx;
-	(void)args;
-	(void)argc;
-	return V_EOF;
-}
+PRIM(eof_object) { return V_EOF; }
+PRIM(eof_p) { return make_bool(args[0] == V_EOF); }
+PRIM(port_p) { return make_bool(is_type(args[0], T_PORT)); }
 
-static value eof_p(struct context *ctx, value *args, int64_t argc)
+PRIM(input_port_p)
 {
-	(void)ctx;
-	(void)argc;
-	return make_bool(args[0] == V_EOF);
-}
-
-static value port_p(struct context *ctx, value *args, int64_t argc)
-{
-	(void)ctx;
-	(void)argc;
-	return make_bool(is_type(args[0], T_PORT));
-}
-
-static value input_port_p(struct context *ctx, value *args, int64_t argc)
-{
-	(void)ctx;
-	(void)argc;
 	return make_bool(is_type(args[0], T_PORT) && !AS(port, args[0])->is_output);
 }
 
-static value output_port_p(struct context *ctx, value *args, int64_t argc)
+PRIM(output_port_p)
 {
-	(void)ctx;
-	(void)argc;
 	return make_bool(is_type(args[0], T_PORT) && AS(port, args[0])->is_output);
 }
 
-static value port_open_p(struct context *ctx, value *args, int64_t argc)
+PRIM(port_open_p)
 {
-	(void)argc;
 	if (!is_type(args[0], T_PORT))
 		raise_type(ctx, "port-open?", "port", args[0]);
 	return make_bool(AS(port, args[0])->is_open);
 }
 
 /* ---- bytes: every port carries bytes and text ---- */
-
-static struct bytes *bytes_arg(struct context *ctx, const char *who, value v)
-{
-	if (!is_type(v, T_BYTES))
-		raise_type(ctx, who, "bytevector", v);
-	return AS(bytes, v);
-}
 
 static value bytes_from(struct context *ctx, const char *data, int64_t length)
 {
@@ -515,19 +436,19 @@ static value bytes_from(struct context *ctx, const char *data, int64_t length)
 	return (value)bytes;
 }
 
-static value read_u8(struct context *ctx, value *args, int64_t argc)
+PRIM(read_u8)
 {
 	int byte = port_read_byte(ctx, port_arg(ctx, args, argc, 0, 0));
 	return byte < 0 ? V_EOF : make_fixnum(byte);
 }
 
-static value peek_u8(struct context *ctx, value *args, int64_t argc)
+PRIM(peek_u8)
 {
 	int byte = port_peek_byte(ctx, port_arg(ctx, args, argc, 0, 0));
 	return byte < 0 ? V_EOF : make_fixnum(byte);
 }
 
-static value read_bytes(struct context *ctx, value *args, int64_t argc)
+PRIM(read_bytes)
 {
 	struct port *port = port_arg(ctx, args, argc, 1, 0), *text = port_open_buffer();
 	int64_t left = index_arg(ctx, "read-bytevector", args[0], INT32_MAX);
@@ -544,13 +465,12 @@ static value read_bytes(struct context *ctx, value *args, int64_t argc)
 	return bytes_from(ctx, text->bytes, text->length);
 }
 
-static value read_bytes_into(struct context *ctx, value *args, int64_t argc)
+PRIM(read_bytes_into)
 {
 	struct bytes *to = bytes_arg(ctx, "read-bytevector!", args[0]);
 	struct port *port = port_arg(ctx, args, argc, 1, 0);
-	int64_t end = argc > 3 ? index_arg(ctx, "read-bytevector!", args[3], to->length)
-			       : to->length;
-	int64_t start = argc > 2 ? index_arg(ctx, "read-bytevector!", args[2], end) : 0;
+	int64_t start, end;
+	range_args(ctx, "read-bytevector!", args, argc, 2, to->length, &start, &end);
 	int64_t at = start;
 
 	for (; at < end; at++) {
@@ -562,7 +482,7 @@ static value read_bytes_into(struct context *ctx, value *args, int64_t argc)
 	return at == start && start < end ? V_EOF : make_fixnum(at - start);
 }
 
-static value write_u8(struct context *ctx, value *args, int64_t argc)
+PRIM(write_u8)
 {
 	struct port *port = port_arg(ctx, args, argc, 1, 1);
 	char byte = (char)index_arg(ctx, "write-u8", args[0], 255);
@@ -571,27 +491,24 @@ static value write_u8(struct context *ctx, value *args, int64_t argc)
 	return V_UNSPEC;
 }
 
-static value write_bytes(struct context *ctx, value *args, int64_t argc)
+PRIM(write_bytes)
 {
 	struct bytes *from = bytes_arg(ctx, "write-bytevector", args[0]);
 	struct port *port = port_arg(ctx, args, argc, 1, 1);
-	int64_t end = argc > 3 ? index_arg(ctx, "write-bytevector", args[3], from->length)
-			       : from->length;
-	int64_t start = argc > 2 ? index_arg(ctx, "write-bytevector", args[2], end) : 0;
-
+	int64_t start, end;
+	range_args(ctx, "write-bytevector", args, argc, 2, from->length, &start, &end);
 	port_append(ctx, port, (const char *)from->data + start, (size_t)(end - start));
 	return V_UNSPEC;
 }
 
-static value open_input_bytes(struct context *ctx, value *args, int64_t argc)
+PRIM(open_input_bytes)
 {
 	struct bytes *from = bytes_arg(ctx, "open-input-bytevector", args[0]);
 
-	(void)argc;
 	return (value)port_open_string((const char *)from->data, from->length);
 }
 
-static value get_output_bytes(struct context *ctx, value *args, int64_t argc)
+PRIM(get_output_bytes)
 {
 	struct port *port = port_arg(ctx, args, argc, 0, 1);
 	return bytes_from(ctx, port->bytes, port->length);

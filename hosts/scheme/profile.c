@@ -30,9 +30,8 @@ enum { ENDING_SIGNALS = sizeof ending_signals / sizeof *ending_signals };
 
 /* Functions of the interpreter, and functions it calls to go on: the interpreter in pictures. */
 static const char *const interpreter[] = {
-	"interp_run", "interp_activate", "interp_entry", "interp_finish",  "frame_prepare",
-	"call_other", "apply",           "apply_list",   "trampoline_run", "trampoline_entry",
-	NULL};
+	"interp_run", "interp_activate", "interp_entry",   "interp_finish",    "frame_prepare",
+	"call_other", "apply",           "trampoline_run", "trampoline_entry", NULL};
 
 /* Lock order: life, then lock. A thread that begins or ends a profile holds life until the watcher
  * has begun or ended; the watcher takes lock only. A thread that ends the process keeps life. */
@@ -409,11 +408,9 @@ static void read_request(struct context *ctx, value *args, int64_t argc,
 			 struct profile_request *request)
 {
 	static const char who[] = "with-flame-profile";
-	size_t bytes = 0;
 
-	if (is_type(args[0], T_STRING))
-		request->path = string_to_utf8(args[0], &bytes);
-	if (bytes == 0 || strlen(request->path) != bytes)
+	request->path = text_arg(ctx, who, "file name", args[0]);
+	if (!*request->path)
 		raise_type(ctx, who, "file name", args[0]);
 	request->is_folded = profile_is_folded(request->path);
 	for (int64_t i = 1; i + 1 < argc; i += 2) {
@@ -425,9 +422,8 @@ static void read_request(struct context *ctx, value *args, int64_t argc,
 			request->rate = fixnum_of(v);
 			break;
 		case PROFILE_KEY_TITLE:
-			if (v != V_FALSE && !is_type(v, T_STRING))
-				raise_type(ctx, who, "string for :title", v);
-			request->title = v == V_FALSE ? NULL : string_to_utf8(v, NULL);
+			request->title = v == V_FALSE ? NULL
+					 : text_arg(ctx, who, "string for :title", v);
 			break;
 		case PROFILE_KEY_WALL:
 			request->by_wall_clock = v != V_FALSE;
@@ -447,7 +443,7 @@ static void read_request(struct context *ctx, value *args, int64_t argc,
 	}
 }
 
-static value begin_of(struct context *ctx, value *args, int64_t argc)
+PRIM(begin_of)
 {
 	struct profile_request request = {.rate = PROFILE_RATE};
 	char why[PROFILE_WHY_BYTES], text[PROFILE_WHY_BYTES + 32];
@@ -462,11 +458,10 @@ static value begin_of(struct context *ctx, value *args, int64_t argc)
 }
 
 /* A failure to write is only reported: the body's value counts more than its profile. */
-static value end_of(struct context *ctx, value *args, int64_t argc)
+PRIM(end_of)
 {
 	char why[PROFILE_WHY_BYTES];
 
-	(void)argc;
 	if (!is_fixnum(args[0]) || fixnum_of(args[0]) <= 0)
 		raise_type(ctx, "%profile-end", "profile", args[0]);
 	if (!jit_has_heap(ctx) || end(ctx, fixnum_of(args[0]), why))
@@ -478,13 +473,12 @@ static value end_of(struct context *ctx, value *args, int64_t argc)
 
 /* Errors leave from this catcher, not from the place of the error: an error that has used up the
  * stack skips all winders on the way to the next catcher. The outer winders still run. */
-static value run_body(struct context *ctx, value *args, int64_t argc)
+PRIM(run_body)
 {
 	struct catcher catcher;
 	int volatile is_thrown = 0;
 	value volatile v = V_UNSPEC;
 
-	(void)argc;
 	catcher_enter(ctx, &catcher);
 	if (_setjmp(catcher.target) == 0)
 		v = apply(ctx, args[0], 0, NULL);

@@ -5,36 +5,12 @@
 
 #include "vm.h"
 
-#define PRIM(name) static value name(struct context *ctx, value *args, int64_t argc)
-#define UNUSED (void)argc, (void)ctx, (void)args
-
-static struct string *string_arg(struct context *ctx, const char *who, value v)
-{
-	if (!is_type(v, T_STRING))
-		raise_type(ctx, who, "string", v);
-	return AS(string, v);
-}
 
 static uint32_t char_arg(struct context *ctx, const char *who, value v)
 {
 	if (!is_char(v))
 		raise_type(ctx, who, "character", v);
 	return char_of(v);
-}
-
-static int64_t index_arg(struct context *ctx, const char *who, value v, int64_t least, int64_t most)
-{
-	if (!is_fixnum(v) || fixnum_of(v) < least || fixnum_of(v) > most)
-		raise_range(ctx, who, v);
-	return fixnum_of(v);
-}
-
-/* Optional start and end arguments from args[at] on. */
-static void range_args(struct context *ctx, const char *who, value *args, int64_t argc, int64_t at,
-		       int64_t length, int64_t *start, int64_t *end)
-{
-	*end = argc > at + 1 ? index_arg(ctx, who, args[at + 1], 0, length) : length;
-	*start = argc > at ? index_arg(ctx, who, args[at], 0, *end) : 0;
 }
 
 static value substring_of(struct context *ctx, struct string *s, int64_t start, int64_t end)
@@ -45,12 +21,12 @@ static value substring_of(struct context *ctx, struct string *s, int64_t start, 
 	return copy;
 }
 
-PRIM(string_p) { UNUSED; return make_bool(is_type(args[0], T_STRING)); }
-PRIM(char_p) { UNUSED; return make_bool(is_char(args[0])); }
+PRIM(string_p) { return make_bool(is_type(args[0], T_STRING)); }
+PRIM(char_p) { return make_bool(is_char(args[0])); }
 
 PRIM(make_string_of)
 {
-	return make_string(ctx, index_arg(ctx, "make-string", args[0], 0, INT64_MAX >> 8),
+	return make_string(ctx, index_arg(ctx, "make-string", args[0], INT64_MAX >> 8),
 			   argc > 1 ? char_arg(ctx, "make-string", args[1]) : ' ');
 }
 
@@ -62,24 +38,18 @@ PRIM(string_of)
 	return s;
 }
 
-PRIM(string_length)
-{
-	UNUSED;
-	return make_fixnum(string_arg(ctx, "string-length", args[0])->length);
-}
+PRIM(string_length) { return make_fixnum(string_arg(ctx, "string-length", args[0])->length); }
 
 PRIM(string_ref)
 {
-	UNUSED;
 	struct string *s = string_arg(ctx, "string-ref", args[0]);
-	return make_char(s->chars[index_arg(ctx, "string-ref", args[1], 0, s->length - 1)]);
+	return make_char(s->chars[index_arg(ctx, "string-ref", args[1], s->length - 1)]);
 }
 
 PRIM(string_set)
 {
-	UNUSED;
 	struct string *s = string_arg(ctx, "string-set!", args[0]);
-	int64_t at = index_arg(ctx, "string-set!", args[1], 0, s->length - 1);
+	int64_t at = index_arg(ctx, "string-set!", args[1], s->length - 1);
 	s->chars[at] = char_arg(ctx, "string-set!", args[2]);
 	return V_UNSPEC;
 }
@@ -119,7 +89,6 @@ PRIM(string_to_list)
 
 PRIM(list_to_string)
 {
-	UNUSED;
 	int64_t length = list_length(args[0]);
 	if (length < 0)
 		raise_type(ctx, "list->string", "list", args[0]);
@@ -168,7 +137,7 @@ PRIM(string_copy_to)
 {
 	int64_t start, end;
 	struct string *to = string_arg(ctx, "string-copy!", args[0]);
-	int64_t at = index_arg(ctx, "string-copy!", args[1], 0, to->length);
+	int64_t at = index_arg(ctx, "string-copy!", args[1], to->length);
 	struct string *from = string_arg(ctx, "string-copy!", args[2]);
 	range_args(ctx, "string-copy!", args, argc, 3, from->length, &start, &end);
 	if (end - start > to->length - at)
@@ -227,7 +196,7 @@ CHAR_COMPARE(char_ci_le, "char-ci<=?", <=, fold) CHAR_COMPARE(char_ci_ge, "char-
 #define CHAR_TEST(name, text, test) \
 	PRIM(name) \
 	{ \
-		UNUSED; \
+		\
 		wint_t c = (wint_t)char_arg(ctx, text, args[0]); \
 		return make_bool(test); \
 	}
@@ -239,23 +208,13 @@ CHAR_TEST(char_lower, "char-lower-case?", iswlower(c) != 0)
 
 PRIM(char_upcase)
 {
-	UNUSED;
 	return make_char((uint32_t)towupper((wint_t)char_arg(ctx, "char-upcase", args[0])));
 }
-PRIM(char_downcase)
-{
-	UNUSED;
-	return make_char(fold(char_arg(ctx, "char-downcase", args[0])));
-}
-PRIM(char_to_integer)
-{
-	UNUSED;
-	return make_fixnum(char_arg(ctx, "char->integer", args[0]));
-}
+PRIM(char_downcase) { return make_char(fold(char_arg(ctx, "char-downcase", args[0]))); }
+PRIM(char_to_integer) { return make_fixnum(char_arg(ctx, "char->integer", args[0])); }
 PRIM(integer_to_char)
 {
-	UNUSED;
-	uint32_t c = (uint32_t)index_arg(ctx, "integer->char", args[0], 0, 0x10ffff);
+	uint32_t c = (uint32_t)index_arg(ctx, "integer->char", args[0], 0x10ffff);
 
 	if (is_surrogate(c))
 		raise_range(ctx, "integer->char", args[0]);
@@ -263,14 +222,12 @@ PRIM(integer_to_char)
 }
 PRIM(digit_value)
 {
-	UNUSED;
 	uint32_t c = char_arg(ctx, "digit-value", args[0]);
 	return c >= '0' && c <= '9' ? make_fixnum(c - '0') : V_FALSE;
 }
 
 PRIM(string_upcase)
 {
-	UNUSED;
 	struct string *s = string_arg(ctx, "string-upcase", args[0]);
 	value copy = substring_of(ctx, s, 0, s->length);
 	for (int64_t i = 0; i < s->length; i++)
@@ -279,7 +236,6 @@ PRIM(string_upcase)
 }
 PRIM(string_downcase)
 {
-	UNUSED;
 	struct string *s = string_arg(ctx, "string-downcase", args[0]);
 	value copy = substring_of(ctx, s, 0, s->length);
 	for (int64_t i = 0; i < s->length; i++)
@@ -289,7 +245,11 @@ PRIM(string_downcase)
 
 static int64_t radix_arg(struct context *ctx, value *args, int64_t argc)
 {
-	return argc > 1 ? index_arg(ctx, "radix", args[1], 2, 36) : 10;
+	int64_t radix = argc > 1 ? index_arg(ctx, "radix", args[1], 36) : 10;
+
+	if (radix < 2)
+		raise_range(ctx, "radix", args[1]);
+	return radix;
 }
 
 PRIM(number_to_string)
@@ -312,7 +272,6 @@ PRIM(string_to_number)
 
 PRIM(string_search)
 {
-	UNUSED;
 	struct string *needle = string_arg(ctx, "string-search", args[0]);
 	struct string *s = string_arg(ctx, "string-search", args[1]);
 	for (int64_t i = 0; i + needle->length <= s->length; i++)
@@ -323,13 +282,6 @@ PRIM(string_search)
 
 /* ---- bytevectors ---- */
 
-static struct bytes *bytes_arg(struct context *ctx, const char *who, value v)
-{
-	if (!is_type(v, T_BYTES))
-		raise_type(ctx, who, "bytevector", v);
-	return AS(bytes, v);
-}
-
 static struct bytes *new_bytes(struct context *ctx, int64_t length)
 {
 	struct bytes *bytes = alloc_atomic(ctx, T_BYTES, sizeof *bytes + (size_t)length);
@@ -339,9 +291,9 @@ static struct bytes *new_bytes(struct context *ctx, int64_t length)
 
 PRIM(make_bytevector)
 {
-	int64_t length = index_arg(ctx, "make-bytevector", args[0], 0, INT32_MAX - 64);
+	int64_t length = index_arg(ctx, "make-bytevector", args[0], INT32_MAX - 64);
 	struct bytes *bytes = new_bytes(ctx, length);
-	memset(bytes->data, argc > 1 ? (int)index_arg(ctx, "make-bytevector", args[1], 0, 255) : 0,
+	memset(bytes->data, argc > 1 ? (int)index_arg(ctx, "make-bytevector", args[1], 255) : 0,
 	       (size_t)length);
 	return (value)bytes;
 }
@@ -349,27 +301,24 @@ PRIM(bytevector)
 {
 	struct bytes *bytes = new_bytes(ctx, argc);
 	for (int64_t i = 0; i < argc; i++)
-		bytes->data[i] = (uint8_t)index_arg(ctx, "bytevector", args[i], 0, 255);
+		bytes->data[i] = (uint8_t)index_arg(ctx, "bytevector", args[i], 255);
 	return (value)bytes;
 }
-PRIM(bytevector_p) { UNUSED; return make_bool(is_type(args[0], T_BYTES)); }
+PRIM(bytevector_p) { return make_bool(is_type(args[0], T_BYTES)); }
 PRIM(bytevector_length)
 {
-	UNUSED;
 	return make_fixnum(bytes_arg(ctx, "bytevector-length", args[0])->length);
 }
 PRIM(bytevector_ref)
 {
-	UNUSED;
 	struct bytes *b = bytes_arg(ctx, "bytevector-u8-ref", args[0]);
-	return make_fixnum(b->data[index_arg(ctx, "bytevector-u8-ref", args[1], 0, b->length - 1)]);
+	return make_fixnum(b->data[index_arg(ctx, "bytevector-u8-ref", args[1], b->length - 1)]);
 }
 PRIM(bytevector_set)
 {
-	UNUSED;
 	struct bytes *b = bytes_arg(ctx, "bytevector-u8-set!", args[0]);
-	int64_t at = index_arg(ctx, "bytevector-u8-set!", args[1], 0, b->length - 1);
-	b->data[at] = (uint8_t)index_arg(ctx, "bytevector-u8-set!", args[2], 0, 255);
+	int64_t at = index_arg(ctx, "bytevector-u8-set!", args[1], b->length - 1);
+	b->data[at] = (uint8_t)index_arg(ctx, "bytevector-u8-set!", args[2], 255);
 	return V_UNSPEC;
 }
 
@@ -386,7 +335,7 @@ PRIM(bytevector_copy_to)
 {
 	int64_t start, end;
 	struct bytes *to = bytes_arg(ctx, "bytevector-copy!", args[0]);
-	int64_t at = index_arg(ctx, "bytevector-copy!", args[1], 0, to->length);
+	int64_t at = index_arg(ctx, "bytevector-copy!", args[1], to->length);
 	struct bytes *from = bytes_arg(ctx, "bytevector-copy!", args[2]);
 	range_args(ctx, "bytevector-copy!", args, argc, 3, from->length, &start, &end);
 	if (end - start > to->length - at)
@@ -411,7 +360,7 @@ PRIM(bytevector_fill)
 {
 	int64_t start, end;
 	struct bytes *b = bytes_arg(ctx, "bytevector-fill!", args[0]);
-	int byte = (int)index_arg(ctx, "bytevector-fill!", args[1], 0, 255);
+	int byte = (int)index_arg(ctx, "bytevector-fill!", args[1], 255);
 	range_args(ctx, "bytevector-fill!", args, argc, 2, b->length, &start, &end);
 	memset(b->data + start, byte, (size_t)(end - start));
 	return V_UNSPEC;

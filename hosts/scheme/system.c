@@ -12,23 +12,19 @@
 
 #include "profile.h"
 
-#define PRIM(name) static value name(struct context *ctx, value *args, int64_t argc)
-#define UNUSED (void)argc, (void)ctx, (void)args
 
 PRIM(current_jiffy)
 {
 	struct timespec now;
-	UNUSED;
 	clock_gettime(CLOCK_MONOTONIC, &now);
 	return make_fixnum((int64_t)now.tv_sec * 1000000 + now.tv_nsec / 1000);
 }
 
-PRIM(jiffies_per_second) { UNUSED; return make_fixnum(1000000); }
+PRIM(jiffies_per_second) { return make_fixnum(1000000); }
 
 PRIM(current_second)
 {
 	struct timespec now;
-	UNUSED;
 	clock_gettime(CLOCK_REALTIME, &now);
 	return make_flonum((double)now.tv_sec + (double)now.tv_nsec / 1e9);
 }
@@ -66,17 +62,13 @@ PRIM(emergency_exit)
 PRIM(eval)
 {
 	value thunk = compile_toplevel(ctx, args[0], V_FALSE);
-	UNUSED;
 	return apply(ctx, thunk, 0, NULL);
 }
 
 PRIM(load)
 {
 	value file = ctx->vm->load_file;
-	UNUSED;
-	if (!is_type(args[0], T_STRING))
-		raise_type(ctx, "load", "string", args[0]);
-	int fd = open(string_to_utf8(args[0], NULL), O_RDONLY);
+	int fd = open(text_arg(ctx, "load", "file name", args[0]), O_RDONLY);
 	if (fd < 0)
 		raise_error(ctx, "file", "cannot open", 1, args[0]);
 	struct port *port = port_open_fd(fd, 0);
@@ -88,44 +80,30 @@ PRIM(load)
 
 PRIM(collect)
 {
-	UNUSED;
 	GC_gcollect();
 	return V_UNSPEC;
 }
 
-PRIM(heap_bytes) { UNUSED; return make_fixnum((int64_t)GC_get_heap_size()); }
-PRIM(interpreted_calls) { UNUSED; return make_fixnum(vm_interpreted_calls(ctx->vm)); }
-PRIM(environment) { UNUSED; return V_UNSPEC; }
-PRIM(features)
-{
-	UNUSED;
-	return cons(ctx, intern("r7rs"), cons(ctx, intern("full-unicode"), V_NIL));
-}
-PRIM(command_line) { UNUSED; return cons(ctx, string_from(ctx, "scheme"), V_NIL); }
+PRIM(heap_bytes) { return make_fixnum((int64_t)GC_get_heap_size()); }
+PRIM(interpreted_calls) { return make_fixnum(vm_interpreted_calls(ctx->vm)); }
+PRIM(environment) { return V_UNSPEC; }
+PRIM(features) { return cons(ctx, intern("r7rs"), cons(ctx, intern("full-unicode"), V_NIL)); }
+PRIM(command_line) { return cons(ctx, string_from(ctx, "scheme"), V_NIL); }
 
 PRIM(getenv_of)
 {
-	UNUSED;
-	if (!is_type(args[0], T_STRING))
-		raise_type(ctx, "get-environment-variable", "string", args[0]);
-	const char *text = getenv(string_to_utf8(args[0], NULL));
+	const char *text = getenv(text_arg(ctx, "get-environment-variable", "name", args[0]));
 	return text ? string_from(ctx, text) : V_FALSE;
 }
 
 PRIM(file_exists)
 {
-	UNUSED;
-	if (!is_type(args[0], T_STRING))
-		raise_type(ctx, "file-exists?", "string", args[0]);
-	return make_bool(access(string_to_utf8(args[0], NULL), F_OK) == 0);
+	return make_bool(access(text_arg(ctx, "file-exists?", "file name", args[0]), F_OK) == 0);
 }
 
 PRIM(delete_file)
 {
-	UNUSED;
-	if (!is_type(args[0], T_STRING))
-		raise_type(ctx, "delete-file", "string", args[0]);
-	if (unlink(string_to_utf8(args[0], NULL)))
+	if (unlink(text_arg(ctx, "delete-file", "file name", args[0])))
 		raise_error(ctx, "file", "cannot delete", 1, args[0]);
 	return V_UNSPEC;
 }
@@ -133,7 +111,6 @@ PRIM(delete_file)
 /* Returns 0 in the child. Refused beside other threads: their locks would stay locked. */
 PRIM(fork_process)
 {
-	UNUSED;
 	if (ctx->thread != V_FALSE || ctx->vm->threads_running != 0)
 		raise_error(ctx, "error", "fork-process: other threads are running", 0);
 	vm_flush(ctx->vm);
@@ -147,7 +124,6 @@ PRIM(fork_process)
 PRIM(wait_process)
 {
 	int status;
-	UNUSED;
 	if (!is_fixnum(args[0]) || fixnum_of(args[0]) <= 0 || fixnum_of(args[0]) > INT32_MAX)
 		raise_type(ctx, "wait-process", "process", args[0]);
 	while (waitpid((pid_t)fixnum_of(args[0]), &status, 0) < 0)
@@ -156,7 +132,7 @@ PRIM(wait_process)
 	return make_fixnum(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
 }
 
-PRIM(void_of) { UNUSED; return V_UNSPEC; }
+PRIM(void_of) { return V_UNSPEC; }
 
 void init_system(struct context *ctx)
 {

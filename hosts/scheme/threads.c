@@ -9,8 +9,6 @@
 
 #include "vm.h"
 
-#define PRIM(name) static value name(struct context *ctx, value *args, int64_t argc)
-#define UNUSED (void)argc, (void)ctx, (void)args
 
 enum { THREAD_STACK_BYTES = 8 << 20 };
 enum thread_state { THREAD_NEW, THREAD_RUNNING, THREAD_DONE };
@@ -88,7 +86,6 @@ static struct thread *thread_arg(struct context *ctx, const char *who, value v)
 
 PRIM(make_thread)
 {
-	UNUSED;
 	if (!is_procedure(args[0]))
 		raise_type(ctx, "make-thread", "procedure", args[0]);
 	struct thread *thread = alloc_bytes(ctx, T_THREAD, sizeof *thread);
@@ -101,7 +98,6 @@ PRIM(make_thread)
 
 PRIM(thread_start)
 {
-	UNUSED;
 	struct thread *thread = thread_arg(ctx, "thread-start!", args[0]);
 	pthread_attr_t attr;
 	pthread_t id;
@@ -134,7 +130,6 @@ PRIM(spawn)
 
 PRIM(thread_join)
 {
-	UNUSED;
 	struct thread *thread = thread_arg(ctx, "thread-join!", args[0]);
 
 	if ((value)thread == ctx->thread)
@@ -154,14 +149,12 @@ PRIM(thread_join)
 
 PRIM(thread_yield)
 {
-	UNUSED;
 	sched_yield();
 	return V_UNSPEC;
 }
 
 PRIM(thread_sleep)
 {
-	UNUSED;
 	if (!is_number(args[0]) || !(double_of(args[0]) >= 0 && double_of(args[0]) < 1e6))
 		raise_type(ctx, "thread-sleep!", "number of seconds", args[0]);
 	double seconds = double_of(args[0]);
@@ -173,8 +166,8 @@ PRIM(thread_sleep)
 	return V_UNSPEC;
 }
 
-PRIM(thread_p) { UNUSED; return make_bool(is_type(args[0], T_THREAD)); }
-PRIM(current_thread) { UNUSED; return ctx->thread; }
+PRIM(thread_p) { return make_bool(is_type(args[0], T_THREAD)); }
+PRIM(current_thread) { return ctx->thread; }
 
 static struct mutex *mutex_arg(struct context *ctx, const char *who, value v)
 {
@@ -201,15 +194,10 @@ int mutex_is_free(value mutex)
 	return is_free;
 }
 
-PRIM(new_mutex)
-{
-	UNUSED;
-	return make_mutex(ctx);
-}
+PRIM(new_mutex) { return make_mutex(ctx); }
 
 PRIM(mutex_lock)
 {
-	UNUSED;
 	struct mutex *mutex = mutex_arg(ctx, "mutex-lock!", args[0]);
 
 	pthread_mutex_lock(&mutex->lock);
@@ -225,7 +213,6 @@ PRIM(mutex_lock)
 
 PRIM(mutex_unlock)
 {
-	UNUSED;
 	struct mutex *mutex = mutex_arg(ctx, "mutex-unlock!", args[0]);
 
 	pthread_mutex_lock(&mutex->lock);

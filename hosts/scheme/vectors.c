@@ -3,8 +3,6 @@
  */
 #include "vm.h"
 
-#define PRIM(name) static value name(struct context *ctx, value *args, int64_t argc)
-#define UNUSED (void)argc, (void)ctx, (void)args
 
 static struct vector *vector_arg(struct context *ctx, const char *who, value v)
 {
@@ -13,25 +11,11 @@ static struct vector *vector_arg(struct context *ctx, const char *who, value v)
 	return AS(vector, v);
 }
 
-static int64_t index_arg(struct context *ctx, const char *who, value v, int64_t least, int64_t most)
-{
-	if (!is_fixnum(v) || fixnum_of(v) < least || fixnum_of(v) > most)
-		raise_range(ctx, who, v);
-	return fixnum_of(v);
-}
-
-static void range_args(struct context *ctx, const char *who, value *args, int64_t argc, int64_t at,
-		       int64_t length, int64_t *start, int64_t *end)
-{
-	*end = argc > at + 1 ? index_arg(ctx, who, args[at + 1], 0, length) : length;
-	*start = argc > at ? index_arg(ctx, who, args[at], 0, *end) : 0;
-}
-
-PRIM(vector_p) { UNUSED; return make_bool(is_type(args[0], T_VECTOR)); }
+PRIM(vector_p) { return make_bool(is_type(args[0], T_VECTOR)); }
 
 PRIM(make_vector_of)
 {
-	return make_vector(ctx, index_arg(ctx, "make-vector", args[0], 0, INT64_MAX >> 8),
+	return make_vector(ctx, index_arg(ctx, "make-vector", args[0], INT64_MAX >> 8),
 			   argc > 1 ? args[1] : make_fixnum(0));
 }
 
@@ -42,24 +26,18 @@ PRIM(vector_of)
 	return v;
 }
 
-PRIM(vector_length)
-{
-	UNUSED;
-	return make_fixnum(vector_arg(ctx, "vector-length", args[0])->length);
-}
+PRIM(vector_length) { return make_fixnum(vector_arg(ctx, "vector-length", args[0])->length); }
 
 PRIM(vector_ref)
 {
-	UNUSED;
 	struct vector *v = vector_arg(ctx, "vector-ref", args[0]);
-	return v->items[index_arg(ctx, "vector-ref", args[1], 0, v->length - 1)];
+	return v->items[index_arg(ctx, "vector-ref", args[1], v->length - 1)];
 }
 
 PRIM(vector_set)
 {
-	UNUSED;
 	struct vector *v = vector_arg(ctx, "vector-set!", args[0]);
-	v->items[index_arg(ctx, "vector-set!", args[1], 0, v->length - 1)] = args[2];
+	v->items[index_arg(ctx, "vector-set!", args[1], v->length - 1)] = args[2];
 	return V_UNSPEC;
 }
 
@@ -73,7 +51,6 @@ PRIM(vector_to_list)
 
 PRIM(list_to_vector)
 {
-	UNUSED;
 	int64_t length = list_length(args[0]);
 	if (length < 0)
 		raise_type(ctx, "list->vector", "list", args[0]);
@@ -107,7 +84,7 @@ PRIM(vector_copy_to)
 {
 	int64_t start, end;
 	struct vector *to = vector_arg(ctx, "vector-copy!", args[0]);
-	int64_t at = index_arg(ctx, "vector-copy!", args[1], 0, to->length);
+	int64_t at = index_arg(ctx, "vector-copy!", args[1], to->length);
 	struct vector *from = vector_arg(ctx, "vector-copy!", args[2]);
 	range_args(ctx, "vector-copy!", args, argc, 3, from->length, &start, &end);
 	if (end - start > to->length - at)
@@ -141,7 +118,6 @@ static struct rtd *rtd_arg(struct context *ctx, value v)
 
 PRIM(make_rtd)
 {
-	UNUSED;
 	struct rtd *type = alloc_bytes(ctx, T_RTD, sizeof *type);
 	type->name = args[0];
 	type->fields = args[1];
@@ -165,7 +141,6 @@ PRIM(make_record)
 
 PRIM(record_p)
 {
-	UNUSED;
 	return make_bool(is_type(args[0], T_RECORD) && (value)AS(record, args[0])->type == args[1]);
 }
 
@@ -174,14 +149,13 @@ static value *field(struct context *ctx, value *args)
 	struct rtd *type = rtd_arg(ctx, args[1]);
 	if (!is_type(args[0], T_RECORD) || AS(record, args[0])->type != type)
 		raise_type(ctx, "record accessor", "record of its type", args[0]);
-	return &AS(record, args[0])->fields[index_arg(ctx, "record accessor", args[2], 0,
-						      type->count - 1)];
+	return AS(record, args[0])->fields +
+	       index_arg(ctx, "record accessor", args[2], type->count - 1);
 }
 
-PRIM(record_ref) { UNUSED; return *field(ctx, args); }
+PRIM(record_ref) { return *field(ctx, args); }
 PRIM(record_set)
 {
-	UNUSED;
 	*field(ctx, args) = args[3];
 	return V_UNSPEC;
 }

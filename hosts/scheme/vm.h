@@ -155,6 +155,12 @@ struct vm {
 	value memory_error;   /* condition for an error without memory for a new condition */
 };
 
+/* The head of a built-in: its arguments are args[0] to args[argc - 1]. */
+#define PRIM(name) \
+	static value name(__attribute__((unused)) struct context *ctx, \
+			  __attribute__((unused)) value *args, \
+			  __attribute__((unused)) int64_t argc)
+
 struct prim_def {
 	const char *name;
 	value (*run)(struct context *ctx, value *args, int64_t argc);
@@ -266,9 +272,18 @@ static inline void check_c_stack(struct context *ctx)
 		raise_stack(ctx);
 }
 
+/* ---- arguments.c ---- */
+struct string *string_arg(struct context *ctx, const char *who, value v);
+struct bytes *bytes_arg(struct context *ctx, const char *who, value v);
+/* For the system, in whose texts a zero byte is the end: a string without one. */
+const char *text_arg(struct context *ctx, const char *who, const char *wanted, value v);
+int64_t index_arg(struct context *ctx, const char *who, value v, int64_t most); /* from 0 on */
+/* Optional start and end from args[at] on. */
+void range_args(struct context *ctx, const char *who, value *args, int64_t argc, int64_t at,
+		int64_t length, int64_t *start, int64_t *end);
+
 /* ---- apply.c ---- */
 value apply(struct context *ctx, value procedure, int64_t argc, const value *args);
-value apply_list(struct context *ctx, value procedure, value list);
 
 /* ---- numbers.c ---- */
 value number_add(struct context *ctx, value a, value b);

@@ -104,7 +104,7 @@ static inline void settle(struct ch_code *code)
 		const uint8_t *exec = address_of(code, fix->section, fix->at);
 		const void *target = fix->function;
 		if (fix->kind == FIX_RECORD) {
-			emit_fill_word(write, (uint64_t)&records[fix->record]);
+			memcpy(write, &(void *){&records[fix->record]}, sizeof(void *));
 			continue;
 		}
 		if (fix->kind == FIX_LABEL)
