@@ -11,6 +11,8 @@ surrogates_are_no_characters:60 what_cannot_be_read_is_an_error:60 call_cc_calls
 escapes_that_were_left_are_errors:60 wrong_counts_are_told:60
 flonums_divide_exactly:60 all_fixnums_are_read:60 text_that_is_no_number_is_none:60 bytes_of_a_character_stay_together:60
 a_forced_chain_runs_once:60 conditions_go_on_to_outer_handlers:60 left_files_are_closed:60 lost_output_is_told:60 low_stack_limits_are_raised:60
+signed_zeros_are_kept:60 values_are_bound_at_once:60 improper_lists_are_copied:60 names_of_files_have_no_zero:60
+deep_code_is_an_error:120 emergency_exit_runs_no_thunk:60
 fibers_stay_with_their_thread:60 fibers_keep_their_values:60 symbols_of_threads_are_one:120"
 
 # says WANTED: the program on standard input prints WANTED, in each mode.
@@ -99,6 +101,8 @@ symbols_are_read_as_written() {
   says '(|a\|b| |a b| |x\\y| abc || |1|)#t' << 'END'
 (define all (list '|a\|b| '|a b| '|x\\y| 'abc (string->symbol "") (string->symbol "1")))
 (write all)
+(define longs (map (lambda (c) (make-string 70 c)) '(#\1 #\# #\a)))
+(set! all (append (map string->symbol (append '("-.5" "..." "." "1/2" "1/-2") longs)) all))
 (define port (open-output-string))
 (write all port)
 (write (equal? all (read (open-input-string (get-output-string port)))))
@@ -162,20 +166,88 @@ END
 }
 
 all_fixnums_are_read() {
-  says '(#t #t #t #f)' << 'END'
+  says '(#t #t #t #f -4.611686018427388e19 -4.611686018427388e19 0)' << 'END'
 (define least (- -4611686018427387903 1))
 (write (list (eqv? least -4611686018427387904) (eqv? least (exact -4611686018427387904.)) (eqv? least (arithmetic-shift -1 62))
-             (exact? 4611686018427387904)))
+             (exact? 4611686018427387904) -46116860184273879040 (* -10. 4611686018427387904) (arithmetic-shift 0 100)))
 END
 }
 
 text_that_is_no_number_is_none() {
-  says '(#f 12 read |#%x| "b" syntax)' << 'END'
+  says '(#f 12 read |#%x| "b" syntax (#f #f -0.5))' << 'END'
 (define (kind thunk) (guard (e (#t (error-kind e))) (thunk)))
 (write (list (string->number (string #\1 #\2 #\null #\3)) (string->number "12")
              (kind (lambda () (read (open-input-string (string-append "#b" (make-string 70 #\1))))))
-             (string->symbol "#%x") (vector->string (vector #\a #\b #\c) 1 2) (kind (lambda () (eval '(let* 5 7))))))
+             (string->symbol "#%x") (vector->string (vector #\a #\b #\c) 1 2) (kind (lambda () (eval '(let* 5 7))))
+             (map string->number '("1/-2" "-4611686018427387904/-1" "-1/2"))))
 END
+}
+
+# As code, where 0 is a constant or not, and called as a procedure.
+signed_zeros_are_kept() {
+  says '(-0.0 -0.0 -0.0 -0.0 -0.0 0.0 -0.0)("+: not a number:" "*: not a number:")' << 'END'
+(define (less a b) (- a b))
+(define (same a) (- a 0))
+(less 1.5 2) (less 1 2) (same 1.5) (same 1)
+(write (list (same -0.0) (less -0.0 0) (apply - '(-0.0 0)) (apply + '(-0.0 -0.0)) (+ -0.0) (+ -0.0 0) (apply * '(-0.0))))
+(define (message f) (guard (e (#t (error-object-message e))) (f 'a)))
+(write (list (message +) (message *)))
+END
+}
+
+# let-values: no expression is in the scope of a name; let*-values: each but the first.
+values_are_bound_at_once() {
+  says '(x y a b)(x y x y)(1 (2 3) (4 5))5(1 2 (3 4))' << 'END'
+(define-values (a b x y) (values 'a 'b 'x 'y))
+(write (let-values (((a b) (values x y)) ((x y) (values a b))) (list a b x y)))
+(write (let*-values (((a b) (values x y)) ((x y) (values a b))) (list a b x y)))
+(write (let-values (((a . r) (values 1 2 3)) (all (values 4 5)) (() (values))) (list a r all)))
+(write (let-values () 5))
+(write (let () (define-values (p q . r) (values 1 2 3 4)) (list p q r)))
+END
+}
+
+improper_lists_are_copied() {
+  says '((1 2 . 3) 5 () #f (type type))("" "" "abc")' << 'END'
+(define proper (list 1 2))
+(define (circle n) (let ((l (iota n))) (set-cdr! (last-pair l) l) l))
+(define (kind l) (guard (e (#t (error-kind e))) (list-copy l)))
+(write (list (list-copy '(1 2 . 3)) (list-copy 5) (list-copy '()) (eq? proper (list-copy proper)) (map kind (map circle '(1 2)))))
+(define (read-some n text) (read-string n (open-input-string text)))
+(write (list (read-some 0 "abc") (read-some 0 "") (read-some 5 "abc")))
+END
+}
+
+# The system would take what is in front of the zero byte.
+names_of_files_have_no_zero() {
+  : > "$work/kept"
+  says '(type type type type type #t)' << END
+(define name (string-append "$work/kept" (string #\\null) ".txt"))
+(define (kind f) (guard (e (#t (error-kind e))) (f name)))
+(write (append (map kind (list open-output-file open-input-file file-exists? delete-file load)) (list (file-exists? "$work/kept"))))
+END
+}
+
+# Loops whose bodies enter one another are deeper than the form is.
+deep_code_is_an_error() {
+  says 'stackstack' << 'END'
+(define (repeat n wrap x) (if (= n 0) x (repeat (- n 1) wrap (wrap x))))
+(define (kind form) (guard (e (#t (error-kind e))) (eval form)))
+(write (kind (list 'cond-expand (list (repeat 3000000 (lambda (x) (list 'not x)) 'r7rs) 1))))
+(define (name i) (string->symbol (string-append "f" (number->string i))))
+(define (loop i)
+  (list 'define (list (name i) 'x) (repeat 40 (lambda (x) (list 'let '((x x)) x)) (list (name (+ i 1)) 'x))))
+(define loops `(lambda () ,@(map loop (iota 800)) (define (f800 x) x) (f0 1)))
+(write (fiber-resume (make-fiber (lambda () (kind loops)))))
+END
+}
+
+emergency_exit_runs_no_thunk() {
+  local out
+  out=$("${scheme[@]}" -e '(dynamic-wind void (lambda () (emergency-exit 3)) (lambda () (display "after")))')
+  [ "$?$out" = 3 ] || fail "emergency-exit: $out"
+  out=$("${scheme[@]}" -e '(dynamic-wind void (lambda () (exit 4)) (lambda () (display "after")))')
+  [ "$?$out" = 4after ] || fail "exit: $out"
 }
 
 # A file is read by 16,384 bytes.
