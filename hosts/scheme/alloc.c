@@ -282,6 +282,26 @@ value make_string(struct context *ctx, int64_t length, uint32_t fill)
 	return (value)string;
 }
 
+struct bytes *make_bytes(struct context *ctx, int64_t length)
+{
+	struct bytes *bytes = alloc_atomic(ctx, T_BYTES, sizeof *bytes + (size_t)length);
+
+	bytes->length = length;
+	return bytes;
+}
+
+size_t encode_utf8(uint32_t c, char text[4])
+{
+	static const uint8_t first[] = {0, 0xc0, 0xe0, 0xf0};
+	int more = c < 0x80 ? 0 : c < 0x800 ? 1 : c < 0x10000 ? 2 : 3;
+	size_t count = 0;
+
+	text[count++] = (char)(first[more] | c >> (6 * more));
+	while (more-- > 0)
+		text[count++] = (char)(0x80 | (c >> (6 * more) & 0x3f));
+	return count;
+}
+
 size_t decode_utf8(const unsigned char *at, size_t left, uint32_t *out)
 {
 	static const uint8_t masks[] = {0, 0, 0x1f, 0x0f, 0x07};
@@ -330,24 +350,8 @@ size_t string_write_utf8(const struct string *s, char *out)
 {
 	char *at = out;
 
-	for (int64_t i = 0; i < s->length; i++) {
-		uint32_t c = s->chars[i];
-		if (c < 0x80) {
-			*at++ = (char)c;
-		} else if (c < 0x800) {
-			*at++ = (char)(0xc0 | c >> 6);
-			*at++ = (char)(0x80 | (c & 0x3f));
-		} else if (c < 0x10000) {
-			*at++ = (char)(0xe0 | c >> 12);
-			*at++ = (char)(0x80 | (c >> 6 & 0x3f));
-			*at++ = (char)(0x80 | (c & 0x3f));
-		} else {
-			*at++ = (char)(0xf0 | c >> 18);
-			*at++ = (char)(0x80 | (c >> 12 & 0x3f));
-			*at++ = (char)(0x80 | (c >> 6 & 0x3f));
-			*at++ = (char)(0x80 | (c & 0x3f));
-		}
-	}
+	for (int64_t i = 0; i < s->length; i++)
+		at += encode_utf8(s->chars[i], at);
 	*at = 0;
 	return (size_t)(at - out);
 }

@@ -3,7 +3,6 @@
  */
 #include "vm.h"
 
-
 static struct fiber *fiber_arg(struct context *ctx, const char *who, value v)
 {
 	if (!is_type(v, T_FIBER))

@@ -5,7 +5,6 @@
 #include "heap_map.h"
 #include "jit.h"
 
-
 PRIM(code_collect)
 {
 	if (jit_has_heap(ctx))

@@ -87,7 +87,6 @@ static value check_pair(struct context *ctx, const char *who, value v)
 	return v;
 }
 
-
 PRIM(cons_of) { return cons(ctx, args[0], args[1]); }
 PRIM(car_of) { return CAR(check_pair(ctx, "car", args[0])); }
 PRIM(cdr_of) { return CDR(check_pair(ctx, "cdr", args[0])); }

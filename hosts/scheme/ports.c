@@ -100,22 +100,10 @@ void port_write_bytes(struct port *port, const char *bytes, size_t count)
 
 void port_puts(struct port *port, const char *text) { port_write_bytes(port, text, strlen(text)); }
 
-static size_t encode(uint32_t c, char text[4])
-{
-	static const uint8_t first[] = {0, 0xc0, 0xe0, 0xf0};
-	int more = c < 0x80 ? 0 : c < 0x800 ? 1 : c < 0x10000 ? 2 : 3;
-	size_t count = 0;
-
-	text[count++] = (char)(first[more] | c >> (6 * more));
-	while (more-- > 0)
-		text[count++] = (char)(0x80 | (c >> (6 * more) & 0x3f));
-	return count;
-}
-
 void port_write_char(struct port *port, uint32_t c)
 {
 	char text[4];
-	size_t count = encode(c, text);
+	size_t count = encode_utf8(c, text);
 
 	port_write_bytes(port, text, count);
 }
@@ -236,7 +224,7 @@ static void append_char(struct context *ctx, struct port *port, uint32_t c)
 {
 	char text[4];
 
-	port_append(ctx, port, text, encode(c, text));
+	port_append(ctx, port, text, encode_utf8(c, text));
 }
 
 static value print(struct context *ctx, value *args, int64_t argc, int is_display)
@@ -429,9 +417,8 @@ PRIM(port_open_p)
 
 static value bytes_from(struct context *ctx, const char *data, int64_t length)
 {
-	struct bytes *bytes = alloc_atomic(ctx, T_BYTES, sizeof *bytes + (size_t)length);
+	struct bytes *bytes = make_bytes(ctx, length);
 
-	bytes->length = length;
 	memcpy(bytes->data, data, (size_t)length);
 	return (value)bytes;
 }

@@ -161,9 +161,8 @@ static value read_vector(struct reader *r)
 static value read_bytevector(struct reader *r)
 {
 	struct vector *items = AS(vector, read_vector(r));
-	struct bytes *bytes = alloc_atomic(r->ctx, T_BYTES, sizeof *bytes + (size_t)items->length);
+	struct bytes *bytes = make_bytes(r->ctx, items->length);
 
-	bytes->length = items->length;
 	for (int64_t i = 0; i < items->length; i++) {
 		if (!is_fixnum(items->items[i]) || items->items[i] > make_fixnum(255))
 			fail(r, "bad byte");

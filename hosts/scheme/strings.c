@@ -5,20 +5,11 @@
 
 #include "vm.h"
 
-
 static uint32_t char_arg(struct context *ctx, const char *who, value v)
 {
 	if (!is_char(v))
 		raise_type(ctx, who, "character", v);
 	return char_of(v);
-}
-
-static value substring_of(struct context *ctx, struct string *s, int64_t start, int64_t end)
-{
-	value copy = make_string(ctx, end - start, 0);
-
-	memcpy(AS(string, copy)->chars, s->chars + start, (size_t)(end - start) * 4);
-	return copy;
 }
 
 PRIM(string_p) { return make_bool(is_type(args[0], T_STRING)); }
@@ -52,28 +43,6 @@ PRIM(string_set)
 	int64_t at = index_arg(ctx, "string-set!", args[1], s->length - 1);
 	s->chars[at] = char_arg(ctx, "string-set!", args[2]);
 	return V_UNSPEC;
-}
-
-PRIM(substring)
-{
-	int64_t start, end;
-	struct string *s = string_arg(ctx, "substring", args[0]);
-	range_args(ctx, "substring", args, argc, 1, s->length, &start, &end);
-	return substring_of(ctx, s, start, end);
-}
-
-PRIM(string_append)
-{
-	int64_t length = 0;
-	for (int64_t i = 0; i < argc; i++)
-		length += string_arg(ctx, "string-append", args[i])->length;
-	value s = make_string(ctx, length, 0);
-	uint32_t *at = AS(string, s)->chars;
-	for (int64_t i = 0; i < argc; i++) {
-		memcpy(at, AS(string, args[i])->chars, (size_t)AS(string, args[i])->length * 4);
-		at += AS(string, args[i])->length;
-	}
-	return s;
 }
 
 PRIM(string_to_list)
@@ -130,19 +99,6 @@ PRIM(string_fill)
 	range_args(ctx, "string-fill!", args, argc, 2, s->length, &start, &end);
 	for (; start < end; start++)
 		s->chars[start] = c;
-	return V_UNSPEC;
-}
-
-PRIM(string_copy_to)
-{
-	int64_t start, end;
-	struct string *to = string_arg(ctx, "string-copy!", args[0]);
-	int64_t at = index_arg(ctx, "string-copy!", args[1], to->length);
-	struct string *from = string_arg(ctx, "string-copy!", args[2]);
-	range_args(ctx, "string-copy!", args, argc, 3, from->length, &start, &end);
-	if (end - start > to->length - at)
-		raise_range(ctx, "string-copy!", args[1]);
-	memmove(to->chars + at, from->chars + start, (size_t)(end - start) * 4);
 	return V_UNSPEC;
 }
 
@@ -226,21 +182,17 @@ PRIM(digit_value)
 	return c >= '0' && c <= '9' ? make_fixnum(c - '0') : V_FALSE;
 }
 
-PRIM(string_upcase)
+static value in_case(struct context *ctx, const struct string *s, wint_t (*other)(wint_t c))
 {
-	struct string *s = string_arg(ctx, "string-upcase", args[0]);
-	value copy = substring_of(ctx, s, 0, s->length);
+	value copy = make_string(ctx, s->length, 0);
 	for (int64_t i = 0; i < s->length; i++)
-		AS(string, copy)->chars[i] = (uint32_t)towupper((wint_t)s->chars[i]);
+		AS(string, copy)->chars[i] = (uint32_t)other((wint_t)s->chars[i]);
 	return copy;
 }
+PRIM(string_upcase) { return in_case(ctx, string_arg(ctx, "string-upcase", args[0]), towupper); }
 PRIM(string_downcase)
 {
-	struct string *s = string_arg(ctx, "string-downcase", args[0]);
-	value copy = substring_of(ctx, s, 0, s->length);
-	for (int64_t i = 0; i < s->length; i++)
-		AS(string, copy)->chars[i] = fold(s->chars[i]);
-	return copy;
+	return in_case(ctx, string_arg(ctx, "string-downcase", args[0]), towlower);
 }
 
 static int64_t radix_arg(struct context *ctx, value *args, int64_t argc)
@@ -282,24 +234,17 @@ PRIM(string_search)
 
 /* ---- bytevectors ---- */
 
-static struct bytes *new_bytes(struct context *ctx, int64_t length)
-{
-	struct bytes *bytes = alloc_atomic(ctx, T_BYTES, sizeof *bytes + (size_t)length);
-	bytes->length = length;
-	return bytes;
-}
-
 PRIM(make_bytevector)
 {
 	int64_t length = index_arg(ctx, "make-bytevector", args[0], INT32_MAX - 64);
-	struct bytes *bytes = new_bytes(ctx, length);
+	struct bytes *bytes = make_bytes(ctx, length);
 	memset(bytes->data, argc > 1 ? (int)index_arg(ctx, "make-bytevector", args[1], 255) : 0,
 	       (size_t)length);
 	return (value)bytes;
 }
 PRIM(bytevector)
 {
-	struct bytes *bytes = new_bytes(ctx, argc);
+	struct bytes *bytes = make_bytes(ctx, argc);
 	for (int64_t i = 0; i < argc; i++)
 		bytes->data[i] = (uint8_t)index_arg(ctx, "bytevector", args[i], 255);
 	return (value)bytes;
@@ -322,40 +267,6 @@ PRIM(bytevector_set)
 	return V_UNSPEC;
 }
 
-PRIM(bytevector_copy)
-{
-	int64_t start, end;
-	struct bytes *from = bytes_arg(ctx, "bytevector-copy", args[0]);
-	range_args(ctx, "bytevector-copy", args, argc, 1, from->length, &start, &end);
-	struct bytes *copy = new_bytes(ctx, end - start);
-	memcpy(copy->data, from->data + start, (size_t)(end - start));
-	return (value)copy;
-}
-PRIM(bytevector_copy_to)
-{
-	int64_t start, end;
-	struct bytes *to = bytes_arg(ctx, "bytevector-copy!", args[0]);
-	int64_t at = index_arg(ctx, "bytevector-copy!", args[1], to->length);
-	struct bytes *from = bytes_arg(ctx, "bytevector-copy!", args[2]);
-	range_args(ctx, "bytevector-copy!", args, argc, 3, from->length, &start, &end);
-	if (end - start > to->length - at)
-		raise_range(ctx, "bytevector-copy!", args[1]);
-	memmove(to->data + at, from->data + start, (size_t)(end - start));
-	return V_UNSPEC;
-}
-PRIM(bytevector_append)
-{
-	int64_t length = 0, at = 0;
-	for (int64_t i = 0; i < argc; i++)
-		length += bytes_arg(ctx, "bytevector-append", args[i])->length;
-	struct bytes *all = new_bytes(ctx, length);
-	for (int64_t i = 0; i < argc; i++) {
-		struct bytes *part = AS(bytes, args[i]);
-		memcpy(all->data + at, part->data, (size_t)part->length);
-		at += part->length;
-	}
-	return (value)all;
-}
 PRIM(bytevector_fill)
 {
 	int64_t start, end;
@@ -375,12 +286,13 @@ PRIM(utf8_to_string)
 PRIM(string_to_utf8_bytes)
 {
 	int64_t start, end;
-	size_t count;
 	struct string *s = string_arg(ctx, "string->utf8", args[0]);
+	struct port *text = port_open_buffer();
 	range_args(ctx, "string->utf8", args, argc, 1, s->length, &start, &end);
-	char *text = string_to_utf8(substring_of(ctx, s, start, end), &count);
-	struct bytes *bytes = new_bytes(ctx, (int64_t)count);
-	memcpy(bytes->data, text, count);
+	while (start < end)
+		port_write_char(text, s->chars[start++]);
+	struct bytes *bytes = make_bytes(ctx, text->length);
+	memcpy(bytes->data, text->bytes, (size_t)text->length);
 	return (value)bytes;
 }
 
@@ -390,11 +302,10 @@ void init_strings(struct context *ctx)
 		{"string?", string_p, 1, 1}, {"make-string", make_string_of, 1, 2},
 		{"string", string_of, 0, -1}, {"string-length", string_length, 1, 1},
 		{"string-ref", string_ref, 2, 2}, {"string-set!", string_set, 3, 3},
-		{"substring", substring, 2, 3}, {"string-copy", substring, 1, 3},
-		{"string-append", string_append, 0, -1}, {"string->list", string_to_list, 1, 3},
+ {"string->list", string_to_list, 1, 3},
 		{"list->string", list_to_string, 1, 1}, {"string->vector", string_to_vector, 1, 3},
 		{"vector->string", vector_to_string, 1, 3}, {"string-fill!", string_fill, 2, 4},
-		{"string-copy!", string_copy_to, 3, 5}, {"string=?", string_eq, 1, -1},
+ {"string=?", string_eq, 1, -1},
 		{"string<?", string_lt, 1, -1}, {"string>?", string_gt, 1, -1},
 		{"string<=?", string_le, 1, -1}, {"string>=?", string_ge, 1, -1},
 		{"string-ci=?", string_ci_eq, 1, -1}, {"string-ci<?", string_ci_lt, 1, -1},
@@ -408,9 +319,6 @@ void init_strings(struct context *ctx)
 		{"bytevector?", bytevector_p, 1, 1}, {"bytevector-length", bytevector_length, 1, 1},
 		{"bytevector-u8-ref", bytevector_ref, 2, 2},
 		{"bytevector-u8-set!", bytevector_set, 3, 3},
-		{"bytevector-copy", bytevector_copy, 1, 3},
-		{"bytevector-copy!", bytevector_copy_to, 3, 5},
-		{"bytevector-append", bytevector_append, 0, -1},
 		{"bytevector-fill!", bytevector_fill, 2, 4},
 		{"utf8->string", utf8_to_string, 1, 3},
 		{"string->utf8", string_to_utf8_bytes, 1, 3},

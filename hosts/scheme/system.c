@@ -12,7 +12,6 @@
 
 #include "profile.h"
 
-
 PRIM(current_jiffy)
 {
 	struct timespec now;

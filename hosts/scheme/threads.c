@@ -9,7 +9,6 @@
 
 #include "vm.h"
 
-
 enum { THREAD_STACK_BYTES = 8 << 20 };
 enum thread_state { THREAD_NEW, THREAD_RUNNING, THREAD_DONE };
 

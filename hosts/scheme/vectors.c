@@ -3,7 +3,6 @@
  */
 #include "vm.h"
 
-
 static struct vector *vector_arg(struct context *ctx, const char *who, value v)
 {
 	if (!is_type(v, T_VECTOR))
@@ -70,43 +69,6 @@ PRIM(vector_fill)
 	return V_UNSPEC;
 }
 
-PRIM(vector_copy)
-{
-	int64_t start, end;
-	struct vector *v = vector_arg(ctx, "vector-copy", args[0]);
-	range_args(ctx, "vector-copy", args, argc, 1, v->length, &start, &end);
-	value copy = make_vector(ctx, end - start, V_NIL);
-	memcpy(AS(vector, copy)->items, v->items + start, (size_t)(end - start) * 8);
-	return copy;
-}
-
-PRIM(vector_copy_to)
-{
-	int64_t start, end;
-	struct vector *to = vector_arg(ctx, "vector-copy!", args[0]);
-	int64_t at = index_arg(ctx, "vector-copy!", args[1], to->length);
-	struct vector *from = vector_arg(ctx, "vector-copy!", args[2]);
-	range_args(ctx, "vector-copy!", args, argc, 3, from->length, &start, &end);
-	if (end - start > to->length - at)
-		raise_range(ctx, "vector-copy!", args[1]);
-	memmove(to->items + at, from->items + start, (size_t)(end - start) * 8);
-	return V_UNSPEC;
-}
-
-PRIM(vector_append)
-{
-	int64_t length = 0;
-	for (int64_t i = 0; i < argc; i++)
-		length += vector_arg(ctx, "vector-append", args[i])->length;
-	value v = make_vector(ctx, length, V_NIL);
-	value *at = AS(vector, v)->items;
-	for (int64_t i = 0; i < argc; i++) {
-		memcpy(at, AS(vector, args[i])->items, (size_t)AS(vector, args[i])->length * 8);
-		at += AS(vector, args[i])->length;
-	}
-	return v;
-}
-
 /* ---- records ---- */
 
 static struct rtd *rtd_arg(struct context *ctx, value v)
@@ -167,9 +129,8 @@ void init_vectors(struct context *ctx)
 		{"vector", vector_of, 0, -1}, {"vector-length", vector_length, 1, 1},
 		{"vector-ref", vector_ref, 2, 2}, {"vector-set!", vector_set, 3, 3},
 		{"vector->list", vector_to_list, 1, 3}, {"list->vector", list_to_vector, 1, 1},
-		{"vector-fill!", vector_fill, 2, 4}, {"vector-copy", vector_copy, 1, 3},
-		{"subvector", vector_copy, 3, 3}, {"vector-copy!", vector_copy_to, 3, 5},
-		{"vector-append", vector_append, 0, -1},
+		{"vector-fill!", vector_fill, 2, 4},
+
 	};
 
 	DEFINE_PRIMS(ctx, defs);

@@ -128,6 +128,7 @@ static const char *fill(struct context *ctx)
 	init_chars(ctx);
 	init_vectors(ctx);
 	init_records(ctx);
+	init_rows(ctx);
 	init_ports(ctx);
 	init_control(ctx);
 	init_fibers(ctx);

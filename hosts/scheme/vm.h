@@ -222,6 +222,8 @@ value make_string(struct context *ctx, int64_t length, uint32_t fill);
 value string_from(struct context *ctx, const char *utf8);
 value string_from_bytes(struct context *ctx, const char *utf8, size_t bytes);
 char *string_to_utf8(value string, size_t *bytes);
+struct bytes *make_bytes(struct context *ctx, int64_t length); /* not cleared */
+size_t encode_utf8(uint32_t c, char text[4]); /* returns the count of bytes */
 /* decode_utf8: the code point that text begins with, and its bytes. A malformed byte stands for
  * itself. */
 size_t decode_utf8(const unsigned char *at, size_t left, uint32_t *out);
@@ -335,6 +337,7 @@ void init_strings(struct context *ctx);
 void init_chars(struct context *ctx);
 void init_vectors(struct context *ctx);
 void init_records(struct context *ctx);
+void init_rows(struct context *ctx);
 void init_ports(struct context *ctx);
 void init_control(struct context *ctx);
 void init_fibers(struct context *ctx);
