@@ -3,18 +3,20 @@
  */
 #include "vm.h"
 
-struct string *string_arg(struct context *ctx, const char *who, value v)
+value object_arg(struct context *ctx, const char *who, enum type type, value v)
 {
-	if (!is_type(v, T_STRING))
-		raise_type(ctx, who, "string", v);
-	return AS(string, v);
-}
+	static const char *const names[] = {
+		[T_PAIR] = "pair",           [T_CLOSURE] = "procedure",
+		[T_VECTOR] = "vector",       [T_STRING] = "string",
+		[T_SYMBOL] = "symbol",       [T_RTD] = "record type",
+		[T_FIBER] = "fiber",         [T_THREAD] = "thread",
+		[T_MUTEX] = "mutex",         [T_PORT] = "port",
+		[T_BYTES] = "bytevector",    [T_CONDITION] = "error object",
+	};
 
-struct bytes *bytes_arg(struct context *ctx, const char *who, value v)
-{
-	if (!is_type(v, T_BYTES))
-		raise_type(ctx, who, "bytevector", v);
-	return AS(bytes, v);
+	if (!is_type(v, type))
+		raise_type(ctx, who, names[type], v);
+	return v;
 }
 
 const char *text_arg(struct context *ctx, const char *who, const char *wanted, value v)

@@ -124,9 +124,7 @@ PRIM(error_object_p) { return make_bool(is_type(args[0], T_CONDITION)); }
 
 static struct condition *condition_arg(struct context *ctx, value v)
 {
-	if (!is_type(v, T_CONDITION))
-		raise_type(ctx, "error-object-message", "error object", v);
-	return AS(condition, v);
+	return AS(condition, object_arg(ctx, "error-object-message", T_CONDITION, v));
 }
 
 PRIM(error_message) { return condition_arg(ctx, args[0])->message; }

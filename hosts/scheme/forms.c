@@ -121,6 +121,15 @@ static value rewrite_cond_clauses(struct expander *e, value clauses, value other
 	return result == V_NIL ? list(e, 1, H("begin")) : result;
 }
 
+static value reverse(struct expander *e, value items)
+{
+	value result = V_NIL;
+
+	for (; items != V_NIL; items = CDR(items))
+		result = CONS(CAR(items), result);
+	return result;
+}
+
 static value case_test(struct expander *e, value key, value data)
 {
 	int64_t count = form_length(e, data, 0, -1);
@@ -148,20 +157,8 @@ static value rewrite_case(struct expander *e, value form)
 							  : case_test(e, key, CAR(clause));
 		clauses = CONS(at_line(e, clause, CONS(test, body)), clauses);
 	}
-	value ordered = V_NIL;
-	for (; is_pair(clauses); clauses = CDR(clauses))
-		ordered = CONS(CAR(clauses), ordered);
 	return list(e, 3, H("let"), list(e, 1, list(e, 2, key, SECOND(form))),
-		    CONS(H("cond"), ordered));
-}
-
-static value reverse(struct expander *e, value items)
-{
-	value result = V_NIL;
-
-	for (; items != V_NIL; items = CDR(items))
-		result = CONS(CAR(items), result);
-	return result;
+		    CONS(H("cond"), reverse(e, clauses)));
 }
 
 static value rewrite_do(struct expander *e, value form)
@@ -262,11 +259,11 @@ static value receive(struct expander *e, value params, value expression, value b
 /* Returns the parameters with temporary names, and adds a (name temporary) for each to *pairs. */
 static value renamed(struct expander *e, value params, value *pairs)
 {
-	value temporary = params == V_NIL ? V_NIL : fresh(e, "v");
-
 	check_c_stack(e->ctx);
-	if (params != V_NIL)
-		*pairs = CONS(list(e, 2, is_pair(params) ? CAR(params) : params, temporary), *pairs);
+	if (params == V_NIL)
+		return params;
+	value name = is_pair(params) ? CAR(params) : params, temporary = fresh(e, "v");
+	*pairs = CONS(list(e, 2, name, temporary), *pairs);
 	return is_pair(params) ? CONS(temporary, renamed(e, CDR(params), pairs)) : temporary;
 }
 
@@ -278,8 +275,9 @@ static value rewrite_let_values(struct expander *e, value form, int is_sequence)
 	for (is_sequence |= form_length(e, at, 0, -1) < 2; is_pair(at); at = CDR(at)) {
 		form_length(e, CAR(at), 2, 2);
 		value params = CAR(CAR(at));
-		bindings = CONS(CONS(is_sequence ? params : renamed(e, params, &pairs),
-				     CDR(CAR(at))), bindings);
+		if (!is_sequence)
+			params = renamed(e, params, &pairs);
+		bindings = CONS(CONS(params, CDR(CAR(at))), bindings);
 	}
 	value result = CONS(H("let"), CONS(pairs, BODY(form)));
 	for (; is_pair(bindings); bindings = CDR(bindings))

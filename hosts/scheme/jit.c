@@ -387,22 +387,15 @@ static const struct vm_hooks hooks = {
 	.poll = poll,
 };
 
-/* --interp --trampolines: the trampolines are the only code. */
-static const struct vm_hooks interpreter_hooks = {
-	.code_created = code_created_interpreted,
-	.thread_started = attach_thread,
-	.thread_ended = detach_thread,
-	.fiber_created = fiber_created,
-	.fiber_suspending = fiber_suspending,
-	.fiber_resumed = fiber_resumed,
-	.fiber_ended = fiber_ended,
-	.poll = poll,
-};
-
 static void choose_hooks(struct vm *vm)
 {
-	struct vm_hooks chosen = vm->options.mode == MODE_INTERP ? interpreter_hooks : hooks;
+	struct vm_hooks chosen = hooks;
 
+	if (vm->options.mode == MODE_INTERP) { /* with trampolines: they are the only code */
+		chosen.code_created = code_created_interpreted;
+		chosen.loop_head = NULL;
+		chosen.cell_changed = NULL;
+	}
 	if (vm->options.trampolines)
 		chosen.run = trampoline_run;
 	vm_enable_hooks(vm, &chosen);

@@ -286,7 +286,8 @@ void emit_shift_left(struct emitter *e, enum emit_reg to, int bits)
 {
 	uint32_t left = (uint32_t)bits & 63;
 
-	three(e, 0xd3400000 | (63 - left) << 10, emit_numbers[to], emit_numbers[to], (64 - left) & 63);
+	three(e, 0xd3400000 | (63 - left) << 10, emit_numbers[to], emit_numbers[to],
+	      (64 - left) & 63);
 }
 /* The product fits if the upper half is all sign. */
 void emit_multiply(struct emitter *e, enum emit_reg to, enum emit_reg from, int overflow)
@@ -299,7 +300,8 @@ void emit_multiply(struct emitter *e, enum emit_reg to, enum emit_reg from, int 
 void emit_divide(struct emitter *e)
 {
 	three(e, 0x9ac00c00, VALUE, emit_numbers[R0], emit_numbers[R1]);
-	three(e, 0x9b008000 | (uint32_t)emit_numbers[R0] << 10, emit_numbers[R2], VALUE, emit_numbers[R1]);
+	three(e, 0x9b008000 | (uint32_t)emit_numbers[R0] << 10, emit_numbers[R2], VALUE,
+	      emit_numbers[R1]);
 	three(e, 0xaa0003e0, emit_numbers[R0], 0, VALUE);
 }
 

@@ -148,7 +148,8 @@ static const uint8_t op_digits[] = {
 
 void emit_op(struct emitter *e, enum emit_op op, enum emit_reg to, enum emit_reg from)
 {
-	both(e, 1, op == DO_TEST ? 0x85u : op_digits[op] * 8u + 1, emit_numbers[from], emit_numbers[to]);
+	both(e, 1, op == DO_TEST ? 0x85u : op_digits[op] * 8u + 1, emit_numbers[from],
+	     emit_numbers[to]);
 }
 static void immediate(struct emitter *e, int32_t word)
 {

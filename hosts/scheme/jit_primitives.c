@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT
- * jit_primitives.c: procedures on the code heap: collect, discard, statistics, and tracing of a
- * procedure's returns. The procedures exist in every mode and do nothing without machine code.
+ * jit_primitives.c: procedures on the code heap: collect, discard, statistics, a picture, and
+ * tracing of a procedure's returns. The procedures exist in every mode and do nothing without
+ * machine code.
  */
-#include "heap_map.h"
+#include <stdlib.h>
+
 #include "jit.h"
+#include "tools/draw/draw_heap.h"
 
 PRIM(code_collect)
 {
@@ -66,12 +69,104 @@ PRIM(code_check)
 	raise_error(ctx, "error", report, 0);
 }
 
-/* ---- a picture ---- */
+/* ---- a picture: blocks by ch_block_each, numbers by ch_heap_stats; tools/draw/ draws ---- */
+
+enum { HEAD_BYTES = 8, PANELS = 2 };
+
+struct heap_map_panel {
+	char title[80];
+	struct ch_stats stats;
+	struct drawn_part *parts;
+	size_t count, capacity, blocks;
+	bool has_failed;
+};
+
+/* Adds a part with its head, which lies before exec. */
+static bool add_part(struct heap_map_panel *panel, const uint8_t *exec, uint32_t bytes,
+		     uint32_t head, enum drawn_kind kind)
+{
+	if (panel->count == panel->capacity) {
+		size_t capacity = panel->capacity ? panel->capacity * 2 : 1024;
+		struct drawn_part *grown = realloc(panel->parts, capacity * sizeof *grown);
+		if (!grown) {
+			panel->has_failed = true;
+			return false;
+		}
+		panel->parts = grown;
+		panel->capacity = capacity;
+	}
+	panel->parts[panel->count++] = (struct drawn_part){(uintptr_t)exec - head,
+							   bytes + head, kind};
+	return true;
+}
+
+static bool add_block(void *arg, const struct ch_info *info)
+{
+	struct heap_map_panel *panel = arg;
+	if (info->state != CH_BLOCK_LIVE && info->state != CH_BLOCK_NOTENTRANT)
+		return true;
+	bool is_live = info->state == CH_BLOCK_LIVE;
+	panel->blocks++;
+	return add_part(panel, info->exec, info->hot_bytes, HEAD_BYTES,
+			is_live ? DRAWN_HOT : DRAWN_NOTENTRANT) &&
+	       (!info->cold_exec ||
+		add_part(panel, info->cold_exec, info->cold_bytes, HEAD_BYTES,
+			 is_live ? DRAWN_COLD : DRAWN_NOTENTRANT));
+}
+
+static void heap_map_free(struct heap_map_panel *panel)
+{
+	if (panel)
+		free(panel->parts);
+	free(panel);
+}
+
+static struct heap_map_panel *heap_map_take(struct ch_heap *heap, const char *title)
+{
+	struct heap_map_panel *panel = calloc(1, sizeof *panel);
+	if (!panel)
+		return NULL;
+	snprintf(panel->title, sizeof panel->title, "%s", title);
+	panel->stats.size = sizeof panel->stats;
+	if (ch_block_each(heap, NULL, add_block, panel) != CH_OK || panel->has_failed ||
+	    ch_heap_stats(heap, &panel->stats) != CH_OK) {
+		heap_map_free(panel);
+		return NULL;
+	}
+	return panel;
+}
+
+static bool heap_map_write(FILE *file, struct heap_map_panel *const *panels)
+{
+	enum {
+#define X(name) AT_##name,
+		CH_STATS_LIST(X)
+#undef X
+			NUMBERS
+	};
+	struct drawn_number numbers[PANELS][NUMBERS];
+	struct drawn_heap heaps[PANELS];
+	for (int i = 0; i < PANELS; i++) {
+		const struct ch_stats *stats = &panels[i]->stats;
+#define X(name) numbers[i][AT_##name] = (struct drawn_number){#name, stats->name};
+		CH_STATS_LIST(X)
+#undef X
+		heaps[i] = (struct drawn_heap){
+			.title = panels[i]->title,
+			.numbers = numbers[i],
+			.number_count = NUMBERS,
+			.parts = panels[i]->parts,
+			.part_count = panels[i]->count,
+			.block_count = panels[i]->blocks,
+		};
+	}
+	return draw_heaps(file, heaps, PANELS);
+}
 
 /* (code-map FILE): the heap before and after a collection, as SVG. */
 PRIM(code_map)
 {
-	struct heap_map_panel *panels[2] = {NULL, NULL};
+	struct heap_map_panel *panels[PANELS] = {NULL, NULL};
 	const char *path = text_arg(ctx, "code-map", "file name", args[0]);
 	int is_written = 0;
 
@@ -82,7 +177,7 @@ PRIM(code_map)
 	panels[1] = heap_map_take(jit_heap(), "after it");
 	FILE *file = panels[0] && panels[1] ? fopen(path, "w") : NULL;
 	if (file) {
-		is_written = heap_map_write(file, panels, 2);
+		is_written = heap_map_write(file, panels);
 		is_written &= fclose(file) == 0;
 	}
 	heap_map_free(panels[0]);
@@ -121,9 +216,7 @@ static void invalidate_callers(struct context *ctx)
  * interpreter, with the new bytecode. */
 PRIM(trace)
 {
-	if (!is_type(args[0], T_CLOSURE))
-		raise_type(ctx, "trace!", "procedure", args[0]);
-	struct code *code = AS(closure, args[0])->code;
+	struct code *code = AS(closure, object_arg(ctx, "trace!", T_CLOSURE, args[0]))->code;
 	for (int32_t i = 0; i < code->insn_count; i++)
 		__atomic_store_n(&code->insns[i].op, traced_op(code->insns[i].op),
 				 __ATOMIC_RELEASE);

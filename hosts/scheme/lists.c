@@ -279,9 +279,8 @@ SEARCH(assoc, "assoc", is_equal(ctx, key, found), KEY, CAR(at))
 
 PRIM(symbol_to_string)
 {
-	if (!is_symbol(args[0]))
-		raise_type(ctx, "symbol->string", "symbol", args[0]);
-	struct string *name = AS(symbol, args[0])->name;
+	value symbol = object_arg(ctx, "symbol->string", T_SYMBOL, args[0]);
+	const struct string *name = AS(symbol, symbol)->name;
 	value copy = make_string(ctx, name->length, 0);
 	memcpy(AS(string, copy)->chars, name->chars, (size_t)name->length * 4);
 	return copy;

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT
  * main.c: the command line and the REPL of build/scheme.
  */
+#define GC_THREADS
 #include <errno.h>
+#include <gc/gc.h>
 #include <locale.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "beside.h"
 #include "image.h"
 #include "profile.h"
 
@@ -223,6 +224,86 @@ static int end_profile(struct context *ctx, const struct command *command, int r
 		fprintf(stderr, "scheme: %s: %s\n", command->profile.path, text);
 	return result;
 }
+
+/* ---- --beside=FILE ---- */
+
+/* While the program runs, a thread makes another VM instance in the same process, runs FILE in it
+ * and destroys it, over and over. Both VMs share the code heap. */
+struct beside {
+	struct vm_options options;
+	const char *path;
+	atomic_int must_stop;
+	int runs, failures;
+	char *first; /* output of the first run */
+	size_t first_bytes;
+	pthread_t thread;
+};
+
+static void compare_output(struct beside *beside, struct vm *vm)
+{
+	size_t bytes;
+	const char *text = vm_captured(vm, &bytes);
+
+	if (!beside->first) {
+		beside->first = malloc(bytes + 1);
+		beside->first_bytes = bytes;
+		if (beside->first)
+			memcpy(beside->first, text, bytes);
+	} else if (bytes != beside->first_bytes || memcmp(text, beside->first, bytes) != 0) {
+		beside->failures++;
+	}
+}
+
+static void *run_beside(void *argument)
+{
+	struct beside *beside = argument;
+
+	do {
+		struct vm *vm = vm_create(&beside->options);
+		if (!vm) {
+			beside->failures++;
+			break;
+		}
+		vm_capture_output(vm);
+		if (vm_run_file(vm->main, beside->path) != 0)
+			beside->failures++;
+		compare_output(beside, vm);
+		beside->runs++;
+		vm_destroy(vm);
+	} while (!atomic_load(&beside->must_stop));
+	return NULL;
+}
+
+static struct beside *beside_start(const struct vm_options *options, const char *path)
+{
+	struct beside *beside = calloc(1, sizeof *beside);
+
+	if (!beside)
+		return NULL;
+	beside->options = *options;
+	beside->path = path;
+	if (pthread_create(&beside->thread, NULL, run_beside, beside)) {
+		free(beside);
+		return NULL;
+	}
+	return beside;
+}
+
+/* Returns the number of failed runs. */
+static int beside_stop(struct beside *beside)
+{
+	int failures;
+
+	atomic_store(&beside->must_stop, 1);
+	pthread_join(beside->thread, NULL);
+	failures = beside->failures;
+	fprintf(stderr, "beside: %d runs, %d failures\n", beside->runs, failures);
+	free(beside->first);
+	free(beside);
+	return failures;
+}
+
+/* ---- start ---- */
 
 /* Machine code calls on the C stack, the interpreter does not: the C stack gets room to recurse as
  * deep as the value stack. The system leaves at least 128 MiB below the stack. Under a limit of the

@@ -366,9 +366,7 @@ PRIM(open_output_file) { return open_file(ctx, args[0], 1); }
 
 PRIM(close_port)
 {
-	if (!is_type(args[0], T_PORT))
-		raise_type(ctx, "close-port", "port", args[0]);
-	struct port *port = AS(port, args[0]);
+	struct port *port = AS(port, object_arg(ctx, "close-port", T_PORT, args[0]));
 	port_flush(port);
 	if (port->is_open && port->lost)
 		fail_with_port(ctx, port, "cannot write", port->lost);
@@ -408,9 +406,7 @@ PRIM(output_port_p)
 
 PRIM(port_open_p)
 {
-	if (!is_type(args[0], T_PORT))
-		raise_type(ctx, "port-open?", "port", args[0]);
-	return make_bool(AS(port, args[0])->is_open);
+	return make_bool(AS(port, object_arg(ctx, "port-open?", T_PORT, args[0]))->is_open);
 }
 
 /* ---- bytes: every port carries bytes and text ---- */

@@ -8,8 +8,9 @@ enum { ROW_HEAD = 16 };
 _Static_assert(offsetof(struct string, chars) == ROW_HEAD &&
 		       offsetof(struct vector, items) == ROW_HEAD &&
 		       offsetof(struct bytes, data) == ROW_HEAD &&
-		       offsetof(struct string, length) == 8 && offsetof(struct vector, length) == 8 &&
-		       offsetof(struct bytes, length) == 8, "one layout of rows");
+		       offsetof(struct string, length) == 8 &&
+		       offsetof(struct vector, length) == 8 && offsetof(struct bytes, length) == 8,
+	       "one layout of rows");
 
 static int64_t length_of(value row) { return ((const int64_t *)row)[1]; }
 
@@ -24,15 +25,6 @@ static char *element(enum type type, value row, int64_t index)
 	return (char *)row + ROW_HEAD + row_bytes(type, index);
 }
 
-static value row_arg(struct context *ctx, const char *who, enum type type, value v)
-{
-	if (!is_type(v, type))
-		raise_type(ctx, who, type == T_VECTOR   ? "vector"
-				     : type == T_STRING ? "string"
-							: "bytevector", v);
-	return v;
-}
-
 static value new_row(struct context *ctx, enum type type, int64_t length)
 {
 	return type == T_VECTOR   ? make_vector(ctx, length, V_NIL)
@@ -44,7 +36,7 @@ static value copy_part(struct context *ctx, const char *who, enum type type, val
 		       int64_t argc)
 {
 	int64_t start, end;
-	value from = row_arg(ctx, who, type, args[0]);
+	value from = object_arg(ctx, who, type, args[0]);
 
 	range_args(ctx, who, args, argc, 1, length_of(from), &start, &end);
 	value copy = new_row(ctx, type, end - start);
@@ -56,7 +48,7 @@ static value copy_into(struct context *ctx, const char *who, enum type type, val
 		       int64_t argc)
 {
 	int64_t start, end;
-	value to = row_arg(ctx, who, type, args[0]), from = row_arg(ctx, who, type, args[2]);
+	value to = object_arg(ctx, who, type, args[0]), from = object_arg(ctx, who, type, args[2]);
 	int64_t at = index_arg(ctx, who, args[1], length_of(to));
 
 	range_args(ctx, who, args, argc, 3, length_of(from), &start, &end);
@@ -71,7 +63,7 @@ static value append(struct context *ctx, const char *who, enum type type, value 
 	int64_t length = 0, at = 0;
 
 	for (int64_t i = 0; i < argc; i++)
-		length += length_of(row_arg(ctx, who, type, args[i]));
+		length += length_of(object_arg(ctx, who, type, args[i]));
 	value all = new_row(ctx, type, length);
 	for (int64_t i = 0; i < argc; i++) {
 		int64_t count = length_of(args[i]);

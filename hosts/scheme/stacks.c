@@ -178,7 +178,7 @@ void context_destroy(struct context *ctx)
 
 /* ---- fibers ---- */
 
-struct fiber *fiber_create(struct context *ctx, value thunk)
+static struct fiber *fiber_create(struct context *ctx, value thunk)
 {
 	struct fiber *fiber = alloc_bytes(ctx, T_FIBER, sizeof *fiber);
 
@@ -187,6 +187,8 @@ struct fiber *fiber_create(struct context *ctx, value thunk)
 	fiber->home = ctx->main_fiber;
 	return fiber;
 }
+
+static value fiber_yield(struct context *ctx, value v);
 
 static void fiber_start(struct context *ctx)
 {
@@ -289,7 +291,7 @@ static void switch_fibers(struct context *ctx, struct fiber *from, struct fiber 
 		ctx->vm->hooks.fiber_resumed(ctx, from);
 }
 
-value fiber_resume(struct context *ctx, struct fiber *fiber, value v)
+static value fiber_resume(struct context *ctx, struct fiber *fiber, value v)
 {
 	struct fiber *self = ctx->fiber;
 
@@ -320,7 +322,7 @@ value fiber_resume(struct context *ctx, struct fiber *fiber, value v)
 }
 
 /* Ends the fiber if v is V_NONE. */
-value fiber_yield(struct context *ctx, value v)
+static value fiber_yield(struct context *ctx, value v)
 {
 	struct fiber *self = ctx->fiber;
 
@@ -330,4 +332,40 @@ value fiber_yield(struct context *ctx, value v)
 		self->transfer = v;
 	switch_fibers(ctx, self, self->resumer, v == V_NONE ? FIBER_DONE : FIBER_SUSPENDED);
 	return self->transfer;
+}
+
+/* ---- procedures ---- */
+
+static struct fiber *fiber_arg(struct context *ctx, const char *who, value v)
+{
+	return AS(fiber, object_arg(ctx, who, T_FIBER, v));
+}
+
+PRIM(make_fiber)
+{
+	if (!is_procedure(args[0]))
+		raise_type(ctx, "make-fiber", "procedure", args[0]);
+	return (value)fiber_create(ctx, args[0]);
+}
+
+PRIM(resume)
+{
+	struct fiber *fiber = fiber_arg(ctx, "fiber-resume", args[0]);
+	return fiber_resume(ctx, fiber, argc > 1 ? args[1] : V_UNSPEC);
+}
+
+PRIM(yield) { return fiber_yield(ctx, argc ? args[0] : V_UNSPEC); }
+PRIM(done_p) { return make_bool(fiber_arg(ctx, "fiber-done?", args[0])->state == FIBER_DONE); }
+PRIM(fiber_p) { return make_bool(is_type(args[0], T_FIBER)); }
+PRIM(current_fiber) { return (value)ctx->fiber; }
+
+void init_fibers(struct context *ctx)
+{
+	static const struct prim_def defs[] = {
+		{"make-fiber", make_fiber, 1, 1}, {"fiber-resume", resume, 1, 2},
+		{"fiber-yield", yield, 0, 1}, {"fiber-done?", done_p, 1, 1},
+		{"fiber?", fiber_p, 1, 1}, {"current-fiber", current_fiber, 0, 0},
+	};
+
+	DEFINE_PRIMS(ctx, defs);
 }

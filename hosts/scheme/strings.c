@@ -81,9 +81,7 @@ PRIM(string_to_vector)
 PRIM(vector_to_string)
 {
 	int64_t start, end;
-	if (!is_type(args[0], T_VECTOR))
-		raise_type(ctx, "vector->string", "vector", args[0]);
-	struct vector *v = AS(vector, args[0]);
+	struct vector *v = AS(vector, object_arg(ctx, "vector->string", T_VECTOR, args[0]));
 	range_args(ctx, "vector->string", args, argc, 1, v->length, &start, &end);
 	value s = make_string(ctx, end - start, 0);
 	for (int64_t i = start; i < end; i++)

@@ -78,9 +78,7 @@ static void *thread_main(void *argument)
 
 static struct thread *thread_arg(struct context *ctx, const char *who, value v)
 {
-	if (!is_type(v, T_THREAD))
-		raise_type(ctx, who, "thread", v);
-	return (struct thread *)v;
+	return AS(thread, object_arg(ctx, who, T_THREAD, v));
 }
 
 PRIM(make_thread)
@@ -170,9 +168,7 @@ PRIM(current_thread) { return ctx->thread; }
 
 static struct mutex *mutex_arg(struct context *ctx, const char *who, value v)
 {
-	if (!is_type(v, T_MUTEX))
-		raise_type(ctx, who, "mutex", v);
-	return (struct mutex *)v;
+	return AS(mutex, object_arg(ctx, who, T_MUTEX, v));
 }
 
 value make_mutex(struct context *ctx)

@@ -5,9 +5,7 @@
 
 static struct vector *vector_arg(struct context *ctx, const char *who, value v)
 {
-	if (!is_type(v, T_VECTOR))
-		raise_type(ctx, who, "vector", v);
-	return AS(vector, v);
+	return AS(vector, object_arg(ctx, who, T_VECTOR, v));
 }
 
 PRIM(vector_p) { return make_bool(is_type(args[0], T_VECTOR)); }
@@ -71,13 +69,6 @@ PRIM(vector_fill)
 
 /* ---- records ---- */
 
-static struct rtd *rtd_arg(struct context *ctx, value v)
-{
-	if (!is_type(v, T_RTD))
-		raise_type(ctx, "record operation", "record type", v);
-	return AS(rtd, v);
-}
-
 PRIM(make_rtd)
 {
 	struct rtd *type = alloc_bytes(ctx, T_RTD, sizeof *type);
@@ -91,7 +82,7 @@ PRIM(make_rtd)
 
 PRIM(make_record)
 {
-	struct rtd *type = rtd_arg(ctx, args[0]);
+	struct rtd *type = AS(rtd, object_arg(ctx, "record operation", T_RTD, args[0]));
 	if (argc - 1 != type->count)
 		raise_error(ctx, "type", "wrong number of fields for", 1, type->name);
 	struct record *record =
@@ -108,7 +99,7 @@ PRIM(record_p)
 
 static value *field(struct context *ctx, value *args)
 {
-	struct rtd *type = rtd_arg(ctx, args[1]);
+	struct rtd *type = AS(rtd, object_arg(ctx, "record operation", T_RTD, args[1]));
 	if (!is_type(args[0], T_RECORD) || AS(record, args[0])->type != type)
 		raise_type(ctx, "record accessor", "record of its type", args[0]);
 	return AS(record, args[0])->fields +

@@ -189,9 +189,6 @@ value load_port(struct context *ctx, struct port *port, int may_prescan);
 void stacks_init(void);
 struct context *context_create(struct vm *vm);
 void context_destroy(struct context *ctx);
-struct fiber *fiber_create(struct context *ctx, value thunk);
-value fiber_resume(struct context *ctx, struct fiber *fiber, value v);
-value fiber_yield(struct context *ctx, value v);
 
 /* ---- symbols.c ---- */
 void symbols_start(void);
@@ -275,8 +272,15 @@ static inline void check_c_stack(struct context *ctx)
 }
 
 /* ---- arguments.c ---- */
-struct string *string_arg(struct context *ctx, const char *who, value v);
-struct bytes *bytes_arg(struct context *ctx, const char *who, value v);
+value object_arg(struct context *ctx, const char *who, enum type type, value v); /* returns v */
+static inline struct string *string_arg(struct context *ctx, const char *who, value v)
+{
+	return AS(string, object_arg(ctx, who, T_STRING, v));
+}
+static inline struct bytes *bytes_arg(struct context *ctx, const char *who, value v)
+{
+	return AS(bytes, object_arg(ctx, who, T_BYTES, v));
+}
 /* For the system, in whose texts a zero byte is the end: a string without one. */
 const char *text_arg(struct context *ctx, const char *who, const char *wanted, value v);
 int64_t index_arg(struct context *ctx, const char *who, value v, int64_t most); /* from 0 on */
