@@ -110,14 +110,8 @@ PRIM(raise_object)
 
 PRIM(error)
 {
-	struct condition *c = alloc_bytes(ctx, T_CONDITION, sizeof *c);
-
-	c->kind = intern("error");
-	c->message = args[0];
-	c->irritants = make_list(ctx, argc - 1, args + 1);
-	c->file = V_FALSE;
-	find_line(ctx, &c->file, &c->line);
-	raise_value(ctx, (value)c);
+	value irritants = make_list(ctx, argc - 1, args + 1);
+	raise_here(ctx, condition_new(ctx, "error", args[0], irritants));
 }
 
 PRIM(error_object_p) { return make_bool(is_type(args[0], T_CONDITION)); }

@@ -50,8 +50,8 @@ _Noreturn void throw_to(struct context *ctx, struct catcher *catcher, value erro
 	longjmp(catcher->target, 1);
 }
 
-/* Finds the innermost frame of the program itself: the prelude's code has no file. */
-int find_line(struct context *ctx, value *file, int64_t *line)
+/* The place is the innermost frame of the program itself: the prelude's code has no file. */
+static void find_place(struct context *ctx, struct condition *c)
 {
 	value *fp = FP(ctx);
 	const struct insn *pc = ctx->pc;
@@ -62,15 +62,14 @@ int find_line(struct context *ctx, value *file, int64_t *line)
 			if (code->file != V_FALSE && code->file) {
 				int64_t at = pc - 1 - code->insns;
 				int inside = pc > code->insns && at < code->insn_count;
-				*file = code->file;
-				*line = inside ? (int64_t)code->lines[at] : code->line;
-				return 1;
+				c->file = code->file;
+				c->line = inside ? (int64_t)code->lines[at] : code->line;
+				return;
 			}
 		}
 		pc = (const struct insn *)fp[-2];
 		fp = (value *)fp[-3];
 	}
-	return 0;
 }
 
 _Noreturn void raise_value(struct context *ctx, value object)
@@ -86,22 +85,27 @@ _Noreturn void raise_value(struct context *ctx, value object)
 	throw_to(ctx, ctx->now.catcher, object);
 }
 
-static struct condition *make_condition(struct context *ctx, const char *kind, const char *message)
+struct condition *condition_new(struct context *ctx, const char *kind, value message,
+				value irritants)
 {
 	struct condition *c = alloc_bytes(ctx, T_CONDITION, sizeof *c);
 
 	c->kind = intern(kind);
-	c->message = string_from(ctx, message);
-	c->irritants = V_NIL;
+	c->message = message;
+	c->irritants = irritants;
 	c->file = V_FALSE;
-	find_line(ctx, &c->file, &c->line);
 	return c;
+}
+
+_Noreturn void raise_here(struct context *ctx, struct condition *c)
+{
+	find_place(ctx, c);
+	raise_value(ctx, (value)c);
 }
 
 _Noreturn void raise_error(struct context *ctx, const char *kind, const char *message,
 			   int64_t irritant_count, ...)
 {
-	struct condition *c = make_condition(ctx, kind, message);
 	value items[4];
 	va_list rest;
 
@@ -109,8 +113,8 @@ _Noreturn void raise_error(struct context *ctx, const char *kind, const char *me
 	for (int64_t i = 0; i < irritant_count; i++)
 		items[i] = va_arg(rest, value);
 	va_end(rest);
-	c->irritants = make_list(ctx, irritant_count, items);
-	raise_value(ctx, (value)c);
+	value irritants = make_list(ctx, irritant_count, items);
+	raise_here(ctx, condition_new(ctx, kind, string_from(ctx, message), irritants));
 }
 
 _Noreturn void raise_type(struct context *ctx, const char *who, const char *wanted, value got)
@@ -139,16 +143,13 @@ _Noreturn void raise_unbound(struct context *ctx, struct cell *cell)
  * catcher, which restores the usual limits. */
 _Noreturn void raise_stack(struct context *ctx)
 {
-	struct condition *c;
-
 	if (ctx->now.stack_limit >= ctx->now.stack_end) {
 		ctx->now.handlers = V_NIL;
 		ctx->now.winders = ctx->now.catcher->state.winders;
 	}
 	ctx->now.stack_limit = ctx->now.stack_end;
 	ctx->now.c_limit -= RESERVE_C_BYTES;
-	c = make_condition(ctx, "stack", "recursion too deep");
-	raise_value(ctx, (value)c);
+	raise_error(ctx, "stack", "recursion too deep", 0);
 }
 
 /* With memory left for a new condition and for handlers, the condition is like any other. If memory
@@ -165,6 +166,5 @@ _Noreturn void raise_memory(struct context *ctx)
 	struct condition *c = AS(condition, error);
 	c->file = V_FALSE;
 	c->line = 0;
-	find_line(ctx, &c->file, &c->line);
-	raise_value(ctx, error);
+	raise_here(ctx, c);
 }

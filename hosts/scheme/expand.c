@@ -41,12 +41,10 @@ struct scope *scope_bind(struct scope *scope, value name, struct var *var)
 
 _Noreturn void raise_syntax(struct expander *e, value form, const char *message)
 {
-	struct condition *c = alloc_bytes(e->ctx, T_CONDITION, sizeof *c);
+	struct condition *c = condition_new(e->ctx, "syntax", string_from(e->ctx, message),
+					    cons(e->ctx, form, V_NIL));
 	int64_t line = position_of(e->positions, form);
 
-	c->message = string_from(e->ctx, message);
-	c->irritants = cons(e->ctx, form, V_NIL);
-	c->kind = intern("syntax");
 	c->file = e->ctx->vm->load_file;
 	c->line = line ? line : e->line;
 	raise_value(e->ctx, (value)c);

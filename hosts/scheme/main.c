@@ -73,55 +73,51 @@ struct command {
 /* Returns 1 when taken, 0 when text is no switch, -1 when wrong. */
 static int parse_switch(struct command *command, const char *text)
 {
-	struct vm_options *options = &command->options;
+#define AT(member) offsetof(struct command, member)
 	static const struct {
-		const char *prefix;
+		const char *text;
+		enum { COUNT, TEXT, FLAG } kind;
 		size_t offset;
-	} counts[] = {
-		{"--pool=", offsetof(struct vm_options, pool_bytes)},
-		{"--page=", offsetof(struct vm_options, page_bytes)},
-		{"--discard-every=", offsetof(struct vm_options, discard_every)},
-		{"--gc-every-call=", offsetof(struct vm_options, gc_every_calls)},
-		{"--stack=", offsetof(struct vm_options, stack_bytes)},
+		int flag;
+	} switches[] = {
+		{"--interp", FLAG, AT(options.mode), MODE_INTERP},
+		{"--jit", FLAG, AT(options.mode), MODE_JIT},
+		{"--arena", FLAG, AT(options.mode), MODE_ARENA},
+		{"--gc-every-stub", FLAG, AT(options.gc_every_stub), 1},
+		{"--trampolines", FLAG, AT(options.trampolines), 1},
+		{"--lines", FLAG, AT(options.lines), 1},
+		{"--pool=", COUNT, AT(options.pool_bytes), 0},
+		{"--page=", COUNT, AT(options.page_bytes), 0},
+		{"--discard-every=", COUNT, AT(options.discard_every), 0},
+		{"--gc-every-call=", COUNT, AT(options.gc_every_calls), 0},
+		{"--stack=", COUNT, AT(options.stack_bytes), 0},
+		{"--profile-rate=", COUNT, AT(profile.rate), 0},
+		{"--profile=", TEXT, AT(profile.path), 0},
+		{"--beside=", TEXT, AT(beside), 0},
+		{"--save=", TEXT, AT(save), 0},
+		{"--load=", TEXT, AT(options.load), 0},
+		{"--dump-ir=", TEXT, AT(options.dump_ir), 0},
+		{"--sinks=", TEXT, AT(options.sinks), 0},
 	};
+#undef AT
 
 	if (strncmp(text, "--", 2) != 0)
 		return 0;
-	for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
-		const char *rest = after(text, counts[i].prefix);
-		if (rest)
-			return take_count(text, rest,
-					  (int64_t *)((char *)options + counts[i].offset));
+	for (size_t i = 0; i < sizeof switches / sizeof *switches; i++) {
+		const char *rest = after(text, switches[i].text);
+		void *to = (char *)command + switches[i].offset;
+		if (!rest || (switches[i].kind == FLAG && *rest) ||
+		    (switches[i].kind == TEXT && !*rest))
+			continue;
+		if (switches[i].kind == COUNT)
+			return take_count(text, rest, to);
+		if (switches[i].kind == TEXT)
+			*(const char **)to = rest;
+		else
+			*(int *)to = switches[i].flag;
+		return 1;
 	}
-	if (!strcmp(text, "--interp"))
-		options->mode = MODE_INTERP;
-	else if (!strcmp(text, "--jit"))
-		options->mode = MODE_JIT;
-	else if (!strcmp(text, "--arena"))
-		options->mode = MODE_ARENA;
-	else if (!strcmp(text, "--gc-every-stub"))
-		options->gc_every_stub = 1;
-	else if (!strcmp(text, "--trampolines"))
-		options->trampolines = 1;
-	else if (!strcmp(text, "--lines"))
-		options->lines = 1;
-	else if (after(text, "--beside="))
-		command->beside = after(text, "--beside=");
-	else if (after(text, "--save="))
-		command->save = after(text, "--save=");
-	else if (after(text, "--profile-rate="))
-		return take_count(text, after(text, "--profile-rate="), &command->profile.rate);
-	else if (after(text, "--profile=") && *after(text, "--profile="))
-		command->profile.path = after(text, "--profile=");
-	else if (after(text, "--load="))
-		options->load = after(text, "--load=");
-	else if (after(text, "--dump-ir="))
-		options->dump_ir = after(text, "--dump-ir=");
-	else if (after(text, "--sinks="))
-		options->sinks = after(text, "--sinks=");
-	else
-		return fprintf(stderr, "scheme: %s: no such switch\n", text), -1;
-	return 1;
+	return fprintf(stderr, "scheme: %s: no such switch\n", text), -1;
 }
 
 /* Runs one form; returns 0 at the end of the input. */

@@ -80,11 +80,9 @@ enum { CLOSE = 0x82, DOT = 0x92 };
 
 static _Noreturn void fail(struct reader *r, const char *message)
 {
-	struct condition *c = alloc_bytes(r->ctx, T_CONDITION, sizeof *c);
+	struct condition *c =
+		condition_new(r->ctx, "read", string_from(r->ctx, message), V_NIL);
 
-	c->message = string_from(r->ctx, message);
-	c->irritants = V_NIL;
-	c->kind = intern("read");
 	c->file = r->port->name;
 	c->line = r->port->line;
 	raise_value(r->ctx, (value)c);

@@ -32,8 +32,8 @@ static value new_row(struct context *ctx, enum type type, int64_t length)
 				  : (value)make_bytes(ctx, length);
 }
 
-static value copy_part(struct context *ctx, const char *who, enum type type, value *args,
-		       int64_t argc)
+static inline value copy_part(struct context *ctx, const char *who, enum type type, value *args,
+			      int64_t argc)
 {
 	int64_t start, end;
 	value from = object_arg(ctx, who, type, args[0]);
@@ -44,8 +44,8 @@ static value copy_part(struct context *ctx, const char *who, enum type type, val
 	return copy;
 }
 
-static value copy_into(struct context *ctx, const char *who, enum type type, value *args,
-		       int64_t argc)
+static inline value copy_into(struct context *ctx, const char *who, enum type type, value *args,
+			      int64_t argc)
 {
 	int64_t start, end;
 	value to = object_arg(ctx, who, type, args[0]), from = object_arg(ctx, who, type, args[2]);
@@ -58,7 +58,8 @@ static value copy_into(struct context *ctx, const char *who, enum type type, val
 	return V_UNSPEC;
 }
 
-static value append(struct context *ctx, const char *who, enum type type, value *args, int64_t argc)
+static inline value append(struct context *ctx, const char *who, enum type type, value *args,
+			   int64_t argc)
 {
 	int64_t length = 0, at = 0;
 

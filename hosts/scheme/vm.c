@@ -94,18 +94,6 @@ static int load_image(struct context *ctx)
 	return 0;
 }
 
-/* Makes the condition for errors without memory, when no condition can be made. */
-static value make_memory_error(struct context *ctx)
-{
-	struct condition *c = alloc_bytes(ctx, T_CONDITION, sizeof *c);
-
-	c->kind = intern("memory");
-	c->message = string_from(ctx, "out of memory");
-	c->irritants = V_NIL;
-	c->file = V_FALSE;
-	return (value)c;
-}
-
 /* Returns NULL, or the reason for a failure. */
 static const char *fill(struct context *ctx)
 {
@@ -113,7 +101,9 @@ static const char *fill(struct context *ctx)
 	int has_code = vm->options.mode != MODE_INTERP || vm->options.trampolines;
 	const char *refusal = NULL;
 
-	vm->memory_error = make_memory_error(ctx);
+	/* For errors without memory, when no condition can be made. */
+	vm->memory_error = (value)condition_new(ctx, "memory", string_from(ctx, "out of memory"),
+						V_NIL);
 	vm->input = port_open_fd(0, 0);
 	vm->output = port_open_fd(1, 1);
 	vm->error_output = port_open_fd(2, 1);

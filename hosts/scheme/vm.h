@@ -251,6 +251,9 @@ static inline value cons(struct context *ctx, value car, value cdr)
 /* ---- errors.c ---- */
 /* The context with the innermost catcher of this thread; NULL: there is no catcher. */
 extern _Thread_local struct context *thread_context;
+struct condition *condition_new(struct context *ctx, const char *kind, value message,
+				value irritants); /* of no place */
+_Noreturn void raise_here(struct context *ctx, struct condition *c); /* with this place */
 _Noreturn void raise_error(struct context *ctx, const char *kind, const char *message,
 			   int64_t irritant_count, ...);
 _Noreturn void raise_type(struct context *ctx, const char *who, const char *wanted, value got);
@@ -263,7 +266,6 @@ _Noreturn void throw_to(struct context *ctx, struct catcher *catcher, value erro
 void catcher_enter(struct context *ctx, struct catcher *catcher);
 void catcher_leave(struct context *ctx, struct catcher *catcher);
 void unwind_to(struct context *ctx, value winders);
-int find_line(struct context *ctx, value *file, int64_t *line);
 
 static inline void check_c_stack(struct context *ctx)
 {
