@@ -443,7 +443,7 @@ static value rewrite_with_flame_profile(struct expander *e, value form)
 	value request = SECOND(form), out = CONS(CAR(request), V_NIL);
 	for (value at = CDR(request); is_pair(at); at = CDR(CDR(at))) {
 		form_length(e, at, 2, -1);
-		if (profile_keyword(CAR(at)) == PROFILE_KEY_NONE)
+		if (!profile_is_word(CAR(at)))
 			raise_syntax(e, CAR(at), "with-flame-profile does not know this word");
 		out = CONS(SECOND(at), CONS(list(e, 2, H("quote"), CAR(at)), out));
 	}

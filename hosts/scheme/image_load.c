@@ -21,14 +21,18 @@ struct loader {
 
 /* ---- empty objects ---- */
 
+static value text_of(const struct loader *l, uint64_t number)
+{
+	uint64_t length = image_length(l->image, number);
+	value text = make_string(l->ctx, (int64_t)length, 0);
+
+	memcpy(AS(string, text)->chars, image_body(l->image, number), (size_t)length * 4);
+	return text;
+}
+
 static value symbol_from(const struct loader *l, uint64_t number)
 {
-	const struct image *image = l->image;
-	int64_t length = (int64_t)image_length(image, number);
-	value name = make_string(l->ctx, length, 0);
-
-	memcpy(AS(string, name)->chars, image_body(image, number), (size_t)length * 4);
-	return intern_string(AS(string, name));
+	return intern_string(AS(string, text_of(l, number)));
 }
 
 /* V_NONE: no such built-in. Nothing is loaded yet, so a hidden name still holds its built-in. */
@@ -74,32 +78,12 @@ static value make_code(struct context *ctx, const uint64_t *body, uint64_t insn_
 	return (value)code;
 }
 
-static value make_atomic(struct context *ctx, enum type type, uint64_t length, const uint64_t *body,
-			 size_t bytes)
-{
-	struct string *object = alloc_atomic(ctx, type, sizeof *object + bytes);
-
-	object->length = (int64_t)length;
-	memcpy(object->chars, body, bytes);
-	return (value)object;
-}
-_Static_assert(offsetof(struct string, chars) == offsetof(struct bytes, data) &&
-		       offsetof(struct string, length) == offsetof(struct bytes, length),
-	       "strings and bytes have one layout");
-
-static value make_row(struct context *ctx, enum type type, uint64_t length)
-{
-	struct vector *row = alloc_bytes(ctx, type, sizeof *row + (size_t)length * 8);
-
-	row->length = (int64_t)length;
-	return (value)row;
-}
-
 static value make_object(const struct loader *l, uint64_t number)
 {
 	struct context *ctx = l->ctx;
 	const uint64_t *body = image_body(l->image, number);
 	uint64_t length = image_length(l->image, number);
+	struct bytes *bytes;
 	double real;
 
 	switch (image_kind(l->image, number)) {
@@ -111,17 +95,19 @@ static value make_object(const struct loader *l, uint64_t number)
 		memcpy(&real, body, sizeof real);
 		return make_flonum(real);
 	case IMAGE_BYTES:
-		return make_atomic(ctx, T_BYTES, length, body, (size_t)length);
+		bytes = make_bytes(ctx, (int64_t)length);
+		memcpy(bytes->data, body, (size_t)length);
+		return (value)bytes;
 	case IMAGE_STRING:
-		return make_atomic(ctx, T_STRING, length, body, (size_t)length * 4);
+		return text_of(l, number);
 	case IMAGE_CLOSURE:
 		return (value)alloc_bytes(ctx, T_CLOSURE, 16 + (size_t)length * 8);
 	case IMAGE_RECORD:
 		return (value)alloc_bytes(ctx, T_RECORD, 16 + (size_t)length * 8);
 	case IMAGE_VECTOR:
-		return make_row(ctx, T_VECTOR, length);
+		return make_vector(ctx, (int64_t)length, V_NIL);
 	case IMAGE_VALUES:
-		return make_row(ctx, T_VALUES, length);
+		return make_values(ctx, (int64_t)length, body);
 	case IMAGE_SYMBOL:
 		return symbol_from(l, number);
 	case IMAGE_PRIM:

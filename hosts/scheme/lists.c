@@ -94,7 +94,6 @@ PRIM(cdr_of) { return CDR(check_pair(ctx, "cdr", args[0])); }
 #define PATH(name, path) \
 	PRIM(name) \
 	{ \
-		\
 		value v = args[0]; \
 		for (const char *at = path; *at; at++) { \
 			check_pair(ctx, #name, v); \
@@ -117,20 +116,13 @@ PRIM(set_cdr)
 	return V_UNSPEC;
 }
 
-#define TEST(name, test) \
-	PRIM(name) \
-	{ \
-		\
-		value v = args[0]; \
-		return make_bool(test); \
-	}
-TEST(pair_p, is_pair(v))
-TEST(null_p, v == V_NIL)
-TEST(list_p, list_length(v) >= 0)
-TEST(symbol_p, is_symbol(v))
-TEST(boolean_p, v == V_TRUE || v == V_FALSE)
-TEST(not_of, v == V_FALSE)
-TEST(unspecified_p, v == V_UNSPEC)
+PREDICATE(pair_p, is_pair(v))
+PREDICATE(null_p, v == V_NIL)
+PREDICATE(list_p, list_length(v) >= 0)
+PREDICATE(symbol_p, is_symbol(v))
+PREDICATE(boolean_p, v == V_TRUE || v == V_FALSE)
+PREDICATE(not_of, v == V_FALSE)
+PREDICATE(unspecified_p, v == V_UNSPEC)
 PRIM(eq_p) { return make_bool(args[0] == args[1]); }
 PRIM(eqv_p) { return make_bool(is_eqv(args[0], args[1])); }
 PRIM(equal_p) { return make_bool(is_equal(ctx, args[0], args[1])); }
@@ -257,7 +249,6 @@ PRIM(last_pair)
 #define SEARCH(name, who, test, item, result) \
 	PRIM(name) \
 	{ \
-		\
 		value key = args[0]; \
 		int64_t left = (int64_t)1 << 40; \
 		for (value at = args[1]; at != V_NIL; at = CDR(at)) { \

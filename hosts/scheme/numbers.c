@@ -213,12 +213,6 @@ PRIM(truncate_both)
 	return make_values(ctx, 2, both);
 }
 
-#define PREDICATE(name, test) \
-	PRIM(name) \
-	{ \
-		value v = args[0]; \
-		return make_bool(test); \
-	}
 PREDICATE(number_p, is_number(v))
 PREDICATE(integer_p, is_fixnum(v) || (is_flonum(v) && isfinite(FLO(v)) && FLO(v) == floor(FLO(v))))
 PREDICATE(rational_p, is_fixnum(v) || (is_flonum(v) && isfinite(FLO(v))))

@@ -377,21 +377,32 @@ void profile_describe(char *text, size_t bytes)
 
 /* ---- procedures for the prelude's %with-flame-profile ---- */
 
-enum profile_key profile_keyword(value symbol)
-{
-	static const struct {
-		const char *name;
-		enum profile_key key;
-	} keys[] = {
-		{":rate", PROFILE_KEY_RATE},     {":title", PROFILE_KEY_TITLE},
-		{":wall", PROFILE_KEY_WALL},     {":folded", PROFILE_KEY_FOLDED},
-		{":icicle", PROFILE_KEY_ICICLE}, {":reversed", PROFILE_KEY_REVERSED},
-	};
+static const struct {
+	const char *name;
+	enum { RATE, TITLE, FLAG } kind;
+	size_t offset;
+} words[] = {
+	{":rate", RATE, offsetof(struct profile_request, rate)},
+	{":title", TITLE, offsetof(struct profile_request, title)},
+	{":wall", FLAG, offsetof(struct profile_request, by_wall_clock)},
+	{":folded", FLAG, offsetof(struct profile_request, is_folded)},
+	{":icicle", FLAG, offsetof(struct profile_request, is_icicle)},
+	{":reversed", FLAG, offsetof(struct profile_request, is_reversed)},
+};
+enum { WORDS = sizeof words / sizeof *words };
 
-	for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-		if (symbol == intern(keys[i].name))
-			return keys[i].key;
-	return PROFILE_KEY_NONE;
+static size_t find_word(value symbol)
+{
+	size_t i = 0;
+
+	while (i < WORDS && symbol != intern(words[i].name))
+		i++;
+	return i;
+}
+
+int profile_is_word(value symbol)
+{
+	return find_word(symbol) < WORDS;
 }
 
 /* Returns true for lines, false for a picture: the default by the file's name. */
@@ -415,30 +426,19 @@ static void read_request(struct context *ctx, value *args, int64_t argc,
 	request->is_folded = profile_is_folded(request->path);
 	for (int64_t i = 1; i + 1 < argc; i += 2) {
 		value v = args[i + 1];
-		switch (profile_keyword(args[i])) {
-		case PROFILE_KEY_RATE:
+		size_t word = find_word(args[i]);
+		if (word == WORDS)
+			raise_type(ctx, who, "keyword", args[i]);
+		void *to = (char *)request + words[word].offset;
+		if (words[word].kind == FLAG) {
+			*(int *)to = v != V_FALSE;
+		} else if (words[word].kind == TITLE) {
+			*(const char **)to =
+				v == V_FALSE ? NULL : text_arg(ctx, who, "string for :title", v);
+		} else {
 			if (!is_fixnum(v))
 				raise_type(ctx, who, "whole number for :rate", v);
-			request->rate = fixnum_of(v);
-			break;
-		case PROFILE_KEY_TITLE:
-			request->title = v == V_FALSE ? NULL
-					 : text_arg(ctx, who, "string for :title", v);
-			break;
-		case PROFILE_KEY_WALL:
-			request->by_wall_clock = v != V_FALSE;
-			break;
-		case PROFILE_KEY_FOLDED:
-			request->is_folded = v != V_FALSE;
-			break;
-		case PROFILE_KEY_ICICLE:
-			request->is_icicle = v != V_FALSE;
-			break;
-		case PROFILE_KEY_REVERSED:
-			request->is_reversed = v != V_FALSE;
-			break;
-		default:
-			raise_type(ctx, who, "keyword", args[i]);
+			*(int64_t *)to = fixnum_of(v);
 		}
 	}
 }

@@ -16,17 +16,8 @@ struct profile_request {
 	int is_icicle, is_reversed;
 };
 
-/* The words of (with-flame-profile (FILE WORD VALUE ...) ...). */
-enum profile_key {
-	PROFILE_KEY_NONE,
-	PROFILE_KEY_RATE,
-	PROFILE_KEY_TITLE,
-	PROFILE_KEY_WALL,
-	PROFILE_KEY_FOLDED,
-	PROFILE_KEY_ICICLE,
-	PROFILE_KEY_REVERSED
-};
-enum profile_key profile_keyword(value symbol);
+/* profile_is_word: is this a WORD of (with-flame-profile (FILE WORD VALUE ...) ...)? */
+int profile_is_word(value symbol);
 
 /* profile_is_folded: the form of the report by the file's name. */
 int profile_is_folded(const char *path);

@@ -150,7 +150,6 @@ CHAR_COMPARE(char_ci_le, "char-ci<=?", <=, fold) CHAR_COMPARE(char_ci_ge, "char-
 #define CHAR_TEST(name, text, test) \
 	PRIM(name) \
 	{ \
-		\
 		wint_t c = (wint_t)char_arg(ctx, text, args[0]); \
 		return make_bool(test); \
 	}

@@ -161,6 +161,14 @@ struct vm {
 			  __attribute__((unused)) value *args, \
 			  __attribute__((unused)) int64_t argc)
 
+/* A built-in that tests its argument v. */
+#define PREDICATE(name, test) \
+	PRIM(name) \
+	{ \
+		value v = args[0]; \
+		return make_bool(test); \
+	}
+
 struct prim_def {
 	const char *name;
 	value (*run)(struct context *ctx, value *args, int64_t argc);
