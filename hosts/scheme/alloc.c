@@ -171,37 +171,33 @@ static void *sure(void *object)
 
 /* If the heap cannot grow, the collector gives up without a collection soon after the last
  * collection, even if a catcher has dropped many objects since. So collect once before an error. */
+static int is_worth_another_try(const void *object)
+{
+	if (__builtin_expect(object != NULL, 1))
+		return 0;
+	GC_gcollect();
+	return 1;
+}
+
 void *new_scanned(size_t bytes)
 {
 	void *object = GC_MALLOC(bytes);
 
-	if (__builtin_expect(object == NULL, 0)) {
-		GC_gcollect();
-		object = GC_MALLOC(bytes);
-	}
-	return sure(object);
+	return sure(is_worth_another_try(object) ? GC_MALLOC(bytes) : object);
 }
 
 void *new_plain(size_t bytes)
 {
 	void *object = GC_MALLOC_ATOMIC(bytes);
 
-	if (__builtin_expect(object == NULL, 0)) {
-		GC_gcollect();
-		object = GC_MALLOC_ATOMIC(bytes);
-	}
-	return sure(object);
+	return sure(is_worth_another_try(object) ? GC_MALLOC_ATOMIC(bytes) : object);
 }
 
 void *grow_scanned(void *block, size_t bytes)
 {
 	void *object = GC_REALLOC(block, bytes);
 
-	if (__builtin_expect(object == NULL, 0)) {
-		GC_gcollect();
-		object = GC_REALLOC(block, bytes);
-	}
-	return sure(object);
+	return sure(is_worth_another_try(object) ? GC_REALLOC(block, bytes) : object);
 }
 
 /* A larger request is refused before the collector is asked, which would abort or thrash. */
@@ -211,10 +207,8 @@ void *alloc_slow(struct context *ctx, size_t granules)
 {
 	void *list = GC_malloc_many(granules * GRANULE_BYTES);
 
-	if (__builtin_expect(list == NULL, 0)) {
-		GC_gcollect();
+	if (is_worth_another_try(list))
 		list = GC_malloc_many(granules * GRANULE_BYTES);
-	}
 	sure(list);
 	ctx->free_lists[granules] = *(void **)list;
 	return list;

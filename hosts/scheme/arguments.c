@@ -3,7 +3,7 @@
  */
 #include "vm.h"
 
-value object_arg(struct context *ctx, const char *who, enum type type, value v)
+_Noreturn void raise_other_type(struct context *ctx, const char *who, enum type type, value got)
 {
 	static const char *const names[] = {
 		[T_PAIR] = "pair",           [T_CLOSURE] = "procedure",
@@ -14,9 +14,7 @@ value object_arg(struct context *ctx, const char *who, enum type type, value v)
 		[T_BYTES] = "bytevector",    [T_CONDITION] = "error object",
 	};
 
-	if (!is_type(v, type))
-		raise_type(ctx, who, names[type], v);
-	return v;
+	raise_type(ctx, who, names[type], got);
 }
 
 const char *text_arg(struct context *ctx, const char *who, const char *wanted, value v)

@@ -189,15 +189,10 @@ CHAIN(num_greater, number_less(ctx, b, a))
 CHAIN(num_less_equal, number_less_equal(ctx, a, b))
 CHAIN(num_greater_equal, number_less_equal(ctx, b, a))
 
-#define BINARY(name, function) \
-	PRIM(name) \
-	{ \
-		return function(ctx, args[0], args[1]); \
-	}
-BINARY(quotient, number_quotient)
-BINARY(remainder_of, number_remainder)
-BINARY(modulo_of, number_modulo)
-BINARY(floor_quotient_of, floor_quotient)
+PRIM(quotient) { return number_quotient(ctx, args[0], args[1]); }
+PRIM(remainder_of) { return number_remainder(ctx, args[0], args[1]); }
+PRIM(modulo_of) { return number_modulo(ctx, args[0], args[1]); }
+PRIM(floor_quotient_of) { return floor_quotient(ctx, args[0], args[1]); }
 
 PRIM(floor_both)
 {
@@ -230,12 +225,6 @@ PREDICATE(nan_p, isnan(number_arg(ctx, "nan?", v)))
 PREDICATE(infinite_p, isinf(number_arg(ctx, "infinite?", v)))
 PREDICATE(finite_p, isfinite(number_arg(ctx, "finite?", v)))
 
-#define FLOAT(name, text, expression) \
-	PRIM(name) \
-	{ \
-		double x = number_arg(ctx, text, args[0]); \
-		return make_flonum(expression); \
-	}
 /* exp, log and the like are exact at the one point where R7RS programs expect an exact result. */
 #define FLOAT_EXACT(name, text, at, result, expression) \
 	PRIM(name) \
@@ -251,7 +240,7 @@ FLOAT_EXACT(cos_of, "cos", 0, 1, cos(x))
 FLOAT_EXACT(tan_of, "tan", 0, 0, tan(x))
 FLOAT_EXACT(asin_of, "asin", 0, 0, asin(x))
 FLOAT_EXACT(acos_of, "acos", 1, 0, acos(x))
-FLOAT(to_inexact, "inexact", x)
+PRIM(to_inexact) { return make_flonum(number_arg(ctx, "inexact", args[0])); }
 
 #define ROUNDER(name, text, function) \
 	PRIM(name) \

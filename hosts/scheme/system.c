@@ -50,11 +50,7 @@ PRIM(exit_of)
 /* Runs no thunk of dynamic-wind on the way. */
 PRIM(emergency_exit)
 {
-	struct catcher *outermost = ctx->now.catcher;
-
-	while (outermost->state.catcher)
-		outermost = outermost->state.catcher;
-	ctx->now.winders = outermost->state.winders;
+	ctx->now.winders = V_NIL;
 	return exit_of(ctx, args, argc);
 }
 

@@ -282,7 +282,13 @@ static inline void check_c_stack(struct context *ctx)
 }
 
 /* ---- arguments.c ---- */
-value object_arg(struct context *ctx, const char *who, enum type type, value v); /* returns v */
+_Noreturn void raise_other_type(struct context *ctx, const char *who, enum type type, value got);
+static inline value object_arg(struct context *ctx, const char *who, enum type type, value v)
+{
+	if (!is_type(v, type))
+		raise_other_type(ctx, who, type, v);
+	return v;
+}
 static inline struct string *string_arg(struct context *ctx, const char *who, value v)
 {
 	return AS(string, object_arg(ctx, who, T_STRING, v));
