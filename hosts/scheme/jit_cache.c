@@ -265,7 +265,7 @@ void jit_invalidate(struct jit_vm *jit, struct code *code)
 	for (uint32_t i = 0; i < method->count; i++)
 		if (method->versions[i].block.bits &&
 		    ch_blocks_invalidate(&method->versions[i].block, 1, NULL) != CH_OK)
-			continue;
+			abort(); /* a version has no block before its commit */
 	jit_unlock(jit);
 }
 

@@ -117,8 +117,7 @@ value parse_number(const char *text, int radix)
 	return v;
 }
 
-/* When digits alone would need many zeros, an exponent is printed, by Guile's limits.
- * Digits and exponent of the shortest form: value = 0.DIGITS * 10^exponent. */
+/* Digits and exponent of the shortest form: value = 0.DIGITS * 10^exponent. */
 static int shortest_digits(double number, char *digits, size_t bytes)
 {
 	char text[48];
@@ -141,6 +140,7 @@ static int shortest_digits(double number, char *digits, size_t bytes)
 	return *at ? atoi(at + 1) + 1 : 1;
 }
 
+/* When digits alone would need many zeros, an exponent is printed, by Guile's limits. */
 static void format_flonum(double number, char *out, size_t bytes)
 {
 	char digits[32];

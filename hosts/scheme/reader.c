@@ -419,5 +419,7 @@ value read_datum(struct context *ctx, struct port *port, value positions)
 
 	if (v == CLOSE || v == DOT)
 		fail(&r, v == CLOSE ? "unexpected closing parenthesis" : "unexpected dot");
+	if (is_symbol(v)) /* A form that is a name alone has a line, too. */
+		note_position(ctx, positions, v, port->line);
 	return v == V_NONE ? V_EOF : v;
 }

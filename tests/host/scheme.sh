@@ -111,6 +111,7 @@ errors_name_lines() {
     [ $? = 1 ] || fail "$mode: the exit code"
     grep -q 'e.scm:2: car: not a pair: 5' "$work/out" || fail "$mode: $(cat "$work/out")"
   done
+  says "$work/p.scm:3: unbound variable: nowhere" <<< $'1\n2\nnowhere\n4'
 }
 
 errors_name_what_they_met() {
