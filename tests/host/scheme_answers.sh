@@ -12,7 +12,7 @@ escapes_that_were_left_are_errors:60 wrong_counts_are_told:60
 flonums_divide_exactly:60 all_fixnums_are_read:60 text_that_is_no_number_is_none:60 bytes_of_a_character_stay_together:60
 a_forced_chain_runs_once:60 conditions_go_on_to_outer_handlers:60 left_files_are_closed:60 lost_output_is_told:60 low_stack_limits_are_raised:60
 signed_zeros_are_kept:60 values_are_bound_at_once:60 improper_lists_are_copied:60 names_of_files_have_no_zero:60
-deep_code_is_an_error:120 emergency_exit_runs_no_thunk:60
+deep_code_is_an_error:120 handlers_are_nested_deep:120 emergency_exit_runs_no_thunk:60
 fibers_stay_with_their_thread:60 fibers_keep_their_values:60 symbols_of_threads_are_one:120"
 
 # says WANTED: the program on standard input prints WANTED, in each mode.
@@ -239,6 +239,15 @@ deep_code_is_an_error() {
   (list 'define (list (name i) 'x) (repeat 40 (lambda (x) (list 'let '((x x)) x)) (list (name (+ i 1)) 'x))))
 (define loops `(lambda () ,@(map loop (iota 800)) (define (f800 x) x) (f0 1)))
 (write (fiber-resume (make-fiber (lambda () (kind loops)))))
+END
+}
+
+# 100,000 deep, a look at all handlers for each would be five thousand million steps.
+handlers_are_nested_deep() {
+  says '100000(100000 stack)' << 'END'
+(define (deep n) (if (= n 0) 0 (+ 1 (with-exception-handler raise (lambda () (deep (- n 1)))))))
+(write (deep 100000))
+(write (list (deep 100000) (guard (e (#t (error-kind e))) (let loop () (+ 1 (with-exception-handler void loop))))))
 END
 }
 
