@@ -99,13 +99,6 @@ static void put_text(struct part *p, const char *text)
 	put(p, text, strlen(text) + 1);
 }
 
-static void put_unsigned(struct part *p, uint32_t value)
-{
-	for (; value >= 0x80; value >>= 7)
-		put_number(p, value | 0x80, 1);
-	put_number(p, value, 1);
-}
-
 static void put_signed(struct part *p, int64_t value)
 {
 	while (value < -0x40 || value >= 0x40) {
@@ -275,7 +268,7 @@ static void put_rows(struct part *p, const struct ch__tool_lines *lines, uintptr
 		uintptr_t next = ch__tool_line_exec(lines, i);
 		if (next != pc) {
 			put_number(p, LNS_ADVANCE_PC, 1);
-			put_unsigned(p, (uint32_t)(next - pc));
+			put_signed(p, (int64_t)(next - pc)); /* unsigned, but not below 0 */
 		}
 		put_number(p, LNS_ADVANCE_LINE, 1);
 		put_signed(p, (int64_t)lines->at[i].line - line);
@@ -284,7 +277,7 @@ static void put_rows(struct part *p, const struct ch__tool_lines *lines, uintptr
 		line = lines->at[i].line;
 	}
 	put_number(p, LNS_ADVANCE_PC, 1);
-	put_unsigned(p, (uint32_t)(high - pc));
+	put_signed(p, (int64_t)(high - pc));
 	put(p, ((const uint8_t[]){0, 1, LNE_END_SEQUENCE}), 3);
 }
 
@@ -337,13 +330,12 @@ static void put_range(struct image *m, const struct ch__elf_page *page,
 		      const struct ch__elf_range *range)
 {
 	static const char cold[] = " [cold]";
-	char own[CH__TOOL_NAME_BYTES + sizeof cold];
-	const char *name = m->in->name ? m->in->name : own;
+	char name[CH__TOOL_NAME_BYTES + sizeof cold];
 	uintptr_t low, high;
 	code_of(m->in, page, range, &low, &high);
-	size_t n = name == own ? ch__tool_name(m->in->config, low, range->key, own) : strlen(name);
+	size_t n = ch__tool_name(m->in->config, low, range->key, name);
 	if (range->is_cold) {
-		memcpy(own + n, cold, sizeof cold);
+		memcpy(name + n, cold, sizeof cold);
 		n += sizeof cold - 1;
 	}
 	Elf64_Sym symbol = {
@@ -355,7 +347,7 @@ static void put_range(struct image *m, const struct ch__elf_page *page,
 	};
 	put(&m->part[SYMBOLS], &symbol, sizeof symbol);
 	put(&m->part[STRINGS], name, n + 1);
-	if (name != own || (m->base && !m->part[INFO].room)) /* no unit was counted */
+	if (m->base && !m->part[INFO].room) /* no unit was counted */
 		return;
 	if (!put_lines(m, range, name, low, high) && is_taken_apart(name))
 		put_unit(m, name, NULL, 0, low, high);

@@ -29,7 +29,6 @@ struct ch__elf_input {
 	uint32_t page_count;
 	const void *image;
 	uintptr_t base; /* of ranges */
-	const char *name; /* of every range; NULL: the names and lines of the configuration */
 };
 
 struct ch__elf_memory {

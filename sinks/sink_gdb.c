@@ -190,7 +190,6 @@ static bool show_runtime(struct gdb *g)
 		.page_count = 1,
 		.image = range.image,
 		.base = g->user.config->runtime_exec,
-		.name = "codeheap_runtime",
 	};
 	g->runtime = make_image(&in);
 	return g->runtime != NULL;

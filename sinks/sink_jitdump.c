@@ -311,7 +311,8 @@ static void tell_block(const struct ch__tool_user *user, const struct ch__sink_r
 	static const struct ch__frame_shape none;
 	const struct ch__sinks_config *config = user->config;
 	char name[CH__TOOL_NAME_BYTES];
-	uint8_t frame = ch__sink_frame(config, ch__sink_page(config, range->exec));
+	bool is_runtime = range->exec == config->runtime_exec;
+	uint8_t frame = is_runtime ? 1 : ch__sink_frame(config, ch__sink_page(config, range->exec));
 	struct code code = {.exec = range->exec, .bytes = range->bytes, .name = name};
 	ch__tool_name(config, range->exec, range->key, name);
 	struct ch__tool_lines lines = ch__tool_lines(config, range);
@@ -323,13 +324,10 @@ static void tell_block(const struct ch__tool_user *user, const struct ch__sink_r
 /* The trampoline and the veneers. */
 static void tell_runtime(struct user *user) CH_REQUIRES(ch__role_file)
 {
-	struct code code = {.exec = user->common.config->runtime_exec,
-					.bytes = user->common.config->runtime_bytes,
-					.name = "codeheap_runtime"};
-	if (!user->is_runtime_told) {
-		put_unwinding(&code, &user->common.config->shapes[0]);
-		put_load(&code);
-	}
+	struct ch__sink_range runtime = {.exec = user->common.config->runtime_exec,
+					 .bytes = user->common.config->runtime_bytes};
+	if (!user->is_runtime_told)
+		tell_block(&user->common, &runtime);
 	user->is_runtime_told = true;
 }
 

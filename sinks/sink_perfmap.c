@@ -85,13 +85,6 @@ static void put_line(const struct ch__sinks_config *config, uintptr_t exec, size
 	tool.used = (size_t)(at - tool.buffer);
 }
 
-static void put_runtime_line(const struct ch__sinks_config *config) CH_REQUIRES(ch__role_file)
-{
-	char *at = ch__tool_room(&tool, LINE_BYTES);
-	tool.used += (size_t)snprintf(at, LINE_BYTES, "%zx %zx codeheap_runtime\n",
-				      (size_t)config->runtime_exec, config->runtime_bytes);
-}
-
 static bool make_maps(struct user *user)
 {
 	size_t bytes = user->common.config->pool_bytes >> GRANULE_LOG2 >> 3;
@@ -213,7 +206,7 @@ static void put_live_lines(void) CH_REQUIRES(ch__role_file)
 {
 	EACH_USER(user) {
 		const struct ch__sinks_config *config = user->common.config;
-		put_runtime_line(config);
+		put_line(config, config->runtime_exec, config->runtime_bytes, 0);
 		drop_dead_lines(user);
 		uncover(user);
 		for (size_t i = user->lines; i-- > 0;) {
@@ -389,7 +382,8 @@ static int open_perfmap(const struct ch__sinks_config *config, void **state)
 	ch__tool_join(&tool, &user->common);
 	file.must_rewrite |= config->runtime_exec < file.orphans_high &&
 			     config->pool_exec + config->pool_bytes > file.orphans_low;
-	put_runtime_line(config); /* which a rewrite drops, and puts itself */
+	/* a rewrite drops this line, and puts it itself */
+	put_line(config, config->runtime_exec, config->runtime_bytes, 0);
 	write_waiting();
 	return user->common.error;
 }

@@ -24,6 +24,9 @@ void *ch__tool_state(const struct ch__sinks_config *config, void **state, size_t
 size_t ch__tool_name(const struct ch__sinks_config *config, uintptr_t exec, uint64_t key,
 		     char *name)
 {
+	static const char runtime[] = "codeheap_runtime";
+	if (exec == config->runtime_exec)
+		return memcpy(name, runtime, sizeof runtime), sizeof runtime - 1;
 	size_t n = config->name(config->context, key, name, CH__TOOL_NAME_BYTES);
 	if (n == 0) {
 		memcpy(name, "jit_", 4);
@@ -38,7 +41,7 @@ struct ch__tool_lines ch__tool_lines(const struct ch__sinks_config *config,
 {
 	struct ch__tool_lines lines = {.pool_exec = config->pool_exec, .low = range->exec};
 	size_t n = 0, first = 0, end, low = range->exec - config->pool_exec;
-	if (config->lines)
+	if (config->lines && low < config->pool_bytes)
 		lines.at = config->lines(config->context, range->key, &lines.file, &n);
 	if (!n || !*lines.file) /* an empty name ends DWARF's table of files */
 		return lines;

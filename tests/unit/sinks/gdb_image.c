@@ -700,10 +700,10 @@ TEST(image_has_as_many_sections_as_a_file_can_have_or_there_is_none)
 {
 	enum { OTHERS = 4, MOST = SHN_LORESERVE - 1 - OTHERS }; /* null, frames, symbols, strings */
 	static struct ch__elf_range ranges[MOST + 1];
-	static const struct ch__sinks_config config;
+	static const struct ch__sinks_config config = {.name = no_name};
 	struct ch__elf_page page = {.ranges = ranges, .count = MOST};
 	struct ch__elf_input in = {
-		.config = &config, .pages = &page, .page_count = 1, .base = 4096, .name = "f"};
+		.config = &config, .pages = &page, .page_count = 1, .base = 4096};
 	for (uint32_t i = 0; i <= MOST; i++)
 		ranges[i] = (struct ch__elf_range){.offset = 16 * i, .bytes = 8};
 	struct ch__elf_memory memory = ch__elf_image_make(&in, 0);
