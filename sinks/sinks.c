@@ -5,6 +5,7 @@
  * A sink that fails is switched off and keeps its errno for status. Callers hear nothing of the
  * failure, except that a page is refused when no unwind data can be made. */
 #include "sinks/table.h"
+#include "unwind/nongnu.h"
 #include "unwind/steps.h"
 
 #include <errno.h>
@@ -344,21 +345,18 @@ void ch__sinks_fork_child(struct ch__sinks *s, bool has_code)
 
 void ch__sinks_fork_files_prepare(void) CH_UNANALYSED("the file role is one for several locks")
 {
-	for (unsigned i = 0; i < CH__SINKS_COUNT; i++) {
+	ch__nongnu_lock();
+	for (unsigned i = 0; i < CH__SINKS_COUNT; i++)
 		lock_tool(i);
-		if (ch__sinks_table[i]->fork_prepare)
-			ch__sinks_table[i]->fork_prepare();
-	}
 }
 
 void ch__sinks_fork_files_done(bool is_child)
 	CH_UNANALYSED("the file role is one for several locks")
 {
 	for (unsigned i = 0; i < CH__SINKS_COUNT; i++) {
-		void (*call)(void) = is_child ? ch__sinks_table[i]->fork_child
-					      : ch__sinks_table[i]->fork_parent;
-		if (call)
-			call();
+		if (is_child && ch__sinks_table[i]->fork_child)
+			ch__sinks_table[i]->fork_child();
 		unlock_tool(i);
 	}
+	ch__nongnu_unlock();
 }

@@ -146,8 +146,5 @@ struct ch__sink_ops {
 	void (*shape_added)(void *state, uint8_t frame);
 	void (*own_live)(void *state, struct ch__own *); /* own->section is set */
 	void (*own_dead)(void *state, struct ch__own *); /* NULL: it cannot be read any more */
-	/* For what a sink has once in the process, beside a tool's lock. */
-	void (*fork_prepare)(void);
-	void (*fork_parent)(void);
-	void (*fork_child)(void);
+	void (*fork_child)(void); /* for what the sink has once in the process */
 };

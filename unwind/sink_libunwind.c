@@ -269,7 +269,4 @@ const struct ch__sink_ops ch__sink_libunwind = {
 	.shape_added = write_shape,
 	.own_live = tell_own_live,
 	.own_dead = tell_own_dead,
-	.fork_prepare = ch__nongnu_lock,
-	.fork_parent = ch__nongnu_unlock,
-	.fork_child = ch__nongnu_unlock,
 };
