@@ -16,6 +16,7 @@ enum {
 	CH_ARCH_STUB_CALL_BYTES = 16, /* a return address into a stub, x17, is stub + 16 */
 	CH_ARCH_STUB_LEADS_FAR = 1,   /* B reaches 128 MiB; the stub's literal leads on */
 	CH_ARCH_LEAD_BYTES = 0,
+	CH_ARCH_LEAD_JUMP_BYTES = 0,
 	CH_ARCH_STUB_LITERAL = 16,  /* the index comes first where that aligns the literal */
 	CH_ARCH_DIVERTER_BYTES = 4, /* nop <-> b */
 	CH_ARCH_VENEER_BYTES = 24,  /* bti c; ldr x16, literal; br x16; the aligned literal */
@@ -41,6 +42,7 @@ enum {
 	CH_ARCH_FETCH_FOLLOWS = 0,  /* only after each core has synchronized its context */
 };
 #define CH_ARCH_CFI_RECORD_END 0x0c, CH_ARCH_DWARF_FP, 16 + CH_ARCH_RECORD_AT /* DW_CFA_def_cfa */
+static const uint64_t ch__arch_lead = 0;
 static const uint32_t ch__arch_landing = 0xd503245f; /* for a call, and a jump by x16 or x17 */
 /* BRK #0xc0de, an immediate that no debugger, kernel or compiler uses. */
 static const uint64_t ch__arch_traps = UINT64_C(0xd4381bc0d4381bc0);
@@ -62,23 +64,6 @@ enum { CH_ARCH_NONGNU_PC = 32, CH_ARCH_NONGNU_CURSOR_WORDS = 250 };
 static inline void ch__arch_sync(const uint8_t *exec, size_t bytes)
 {
 	__builtin___clear_cache((char *)(uintptr_t)exec, (char *)(uintptr_t)exec + bytes);
-}
-
-static inline bool ch__arch_lead_reaches(ptrdiff_t delta)
-{
-	(void)delta;
-	return false;
-}
-
-static inline void ch__arch_lead_write(uint8_t *write, ptrdiff_t delta, uintptr_t target)
-{
-	(void)write, (void)delta, (void)target;
-}
-
-static inline bool ch__arch_lead_is_valid(const uint8_t *read, ptrdiff_t delta)
-{
-	(void)read, (void)delta;
-	return false;
 }
 
 /* XPACLRI, a no-op where the processor signs nothing. */

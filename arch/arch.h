@@ -32,6 +32,8 @@
  *   CH_ARCH_STUB_CALL_BYTES    a stub's return address, or a substitute, from the stub's start
  *   CH_ARCH_STUB_LEADS_FAR     1: a site may not reach all of the pool, and the stub leads on
  *   CH_ARCH_LEAD_BYTES         the length of a lead before a stub; 0: no procmem backend
+ *   CH_ARCH_LEAD_JUMP_BYTES    the length of its jump
+ *   ch__arch_lead              its first 8 bytes; the distance is added from the third byte on
  *   CH_ARCH_STUB_LITERAL       from here on the first multiple of 8 in the stub, or in its lead, is
  *                              the target's literal
  *   CH_ARCH_DIVERTER_BYTES     the length of a diverter

@@ -17,6 +17,7 @@ enum {
 	CH_ARCH_STUB_CALL_BYTES = 12, /* t1 in place of a return address: stub + 12 */
 	CH_ARCH_STUB_LEADS_FAR = 1,   /* jal reaches 1 MiB; the stub's literal leads on */
 	CH_ARCH_LEAD_BYTES = 0,
+	CH_ARCH_LEAD_JUMP_BYTES = 0,
 	CH_ARCH_STUB_LITERAL = 12,
 	CH_ARCH_DIVERTER_BYTES = 4, /* lui x0, imm20 <-> jal x0, imm20 */
 	CH_ARCH_VENEER_BYTES = 24,  /* auipc, ld, jr, pad, literal */
@@ -42,6 +43,7 @@ enum {
 	CH_ARCH_FETCH_FOLLOWS = 1,  /* publishing has each hart execute fence.i, and waits */
 };
 #define CH_ARCH_CFI_RECORD_END 0x0c, CH_ARCH_DWARF_FP, 16 + CH_ARCH_RECORD_AT /* DW_CFA_def_cfa */
+static const uint64_t ch__arch_lead = 0;
 static const uint32_t ch__arch_landing = 0;
 static const uint64_t ch__arch_traps = UINT64_C(0x9002900290029002); /* c.ebreak */
 /* s1 to s11, then fs0 to fs11, downwards */
@@ -65,23 +67,6 @@ static inline void ch__arch_sync(const uint8_t *exec, size_t bytes)
 	/* Old code would run. */
 	if (CH_UNLIKELY(__riscv_flush_icache(begin, (char *)begin + bytes, 0) != 0))
 		ch__panic("the system does not let code be published any more");
-}
-
-static inline bool ch__arch_lead_reaches(ptrdiff_t delta)
-{
-	(void)delta;
-	return false;
-}
-
-static inline void ch__arch_lead_write(uint8_t *write, ptrdiff_t delta, uintptr_t target)
-{
-	(void)write, (void)delta, (void)target;
-}
-
-static inline bool ch__arch_lead_is_valid(const uint8_t *read, ptrdiff_t delta)
-{
-	(void)read, (void)delta;
-	return false;
 }
 
 __attribute__((always_inline)) static inline uintptr_t ch__arch_strip(uintptr_t word)

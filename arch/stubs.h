@@ -27,11 +27,31 @@ static inline uintptr_t ch__arch_stub_leads_to(const uint8_t *read)
 	return __atomic_load_n(ch__arch_stub_literal(read), __ATOMIC_ACQUIRE);
 }
 /* A lead stands before a stub where running code is not patched (procmem). The lead jumps by the
- * literal in the write view, delta bytes away. A lead begins at a multiple of 8. If
- * CH_ARCH_LEAD_BYTES is 0, no delta is reached. */
-static inline bool ch__arch_lead_reaches(ptrdiff_t delta);
-static inline void ch__arch_lead_write(uint8_t *write, ptrdiff_t delta, uintptr_t target);
-static inline bool ch__arch_lead_is_valid(const uint8_t *read, ptrdiff_t delta);
+ * literal in the write view, delta bytes away. A lead begins at a multiple of 8. */
+static inline ptrdiff_t ch__arch_lead_displacement(ptrdiff_t delta)
+{
+	return delta + CH_ARCH_STUB_LITERAL - CH_ARCH_LEAD_JUMP_BYTES;
+}
+static inline bool ch__arch_lead_reaches(ptrdiff_t delta)
+{
+	return ch__arch_lead_displacement(delta) == (int32_t)ch__arch_lead_displacement(delta);
+}
+static inline uint64_t ch__arch_lead_code(ptrdiff_t delta)
+{
+	return ch__arch_lead | (uint64_t)(uint32_t)ch__arch_lead_displacement(delta) << 16;
+}
+static inline void ch__arch_lead_write(uint8_t *write, ptrdiff_t delta, uintptr_t target)
+{
+	uint64_t code = ch__arch_lead_code(delta);
+	CH_ASSERT((uintptr_t)write % 8 == 0, "a lead's literal is not aligned");
+	memcpy(write, &code, sizeof code);
+	ch__arch_stub_lead(write, target);
+}
+static inline bool ch__arch_lead_is_valid(const uint8_t *read, ptrdiff_t delta)
+{
+	uint64_t code = ch__arch_lead_code(delta);
+	return memcmp(read, &code, sizeof code) == 0;
+}
 /* Writes the trampoline that stubs call: the trampoline enters the stub entry with the context.
  * Returns the trampoline's bytes. */
 size_t ch__arch_trampoline_write(uint8_t *write, struct ch__arch_stub_context *);

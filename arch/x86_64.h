@@ -9,14 +9,13 @@
 
 #include "arch/base.h"
 
-#include <string.h>
-
 enum {
 	CH_ARCH_TRAP_UNIT_BYTES = 1, /* INT3 traps at every offset */
 	CH_ARCH_STUB_BYTES = 8,      /* call rel32 + 24-bit branch index */
 	CH_ARCH_STUB_CALL_BYTES = 5, /* a return address into a stub is stub + 5 */
 	CH_ARCH_STUB_LEADS_FAR = 0,  /* a site reaches the whole pool by itself */
 	CH_ARCH_LEAD_BYTES = 16,     /* jmp [literal of the write view], traps, literal */
+	CH_ARCH_LEAD_JUMP_BYTES = 6,
 	CH_ARCH_STUB_LITERAL = 8,
 	CH_ARCH_DIVERTER_BYTES = 5, /* test eax, imm32 <-> jmp rel32 */
 	CH_ARCH_VENEER_BYTES = 16,  /* jmp [rip + 2], pad, literal */
@@ -41,6 +40,8 @@ enum {
 	CH_ARCH_POOL_LOG2_MAX = 30, /* a jump reaches all of the pool and its runtime */
 	CH_ARCH_FETCH_FOLLOWS = 1,
 };
+/* jmp qword [rip + displacement], two traps */
+static const uint64_t ch__arch_lead = UINT64_C(0xcccc0000000025ff);
 static const uint32_t ch__arch_landing = 0;
 static const uint64_t ch__arch_traps = UINT64_C(0xcccccccccccccccc); /* INT3 */
 /* DW_CFA_def_cfa_expression, of 103 bytes. The CFA is rbp + 16 where rbp is less than 1 GiB above
@@ -88,39 +89,6 @@ static inline uint64_t ch__arch_kept_state(uint64_t enabled)
 {
 	enum { XSAVE_PKRU = 9 };
 	return enabled & ~(UINT64_C(1) << XSAVE_PKRU);
-}
-
-static inline ptrdiff_t ch__arch_lead_displacement(ptrdiff_t delta)
-{
-	enum { JUMP_BYTES = 6 };
-	return delta + CH_ARCH_STUB_LITERAL - JUMP_BYTES;
-}
-
-static inline bool ch__arch_lead_reaches(ptrdiff_t delta)
-{
-	return ch__arch_lead_displacement(delta) == (int32_t)ch__arch_lead_displacement(delta);
-}
-
-/* jmp qword [rip + displacement], two traps */
-static inline uint64_t ch__arch_lead_code(ptrdiff_t delta)
-{
-	uint64_t displacement = (uint32_t)ch__arch_lead_displacement(delta);
-	return UINT64_C(0xcccc0000000025ff) | displacement << 16;
-}
-
-static inline void ch__arch_lead_write(uint8_t *write, ptrdiff_t delta, uintptr_t target)
-{
-	uint64_t code = ch__arch_lead_code(delta);
-	CH_ASSERT((uintptr_t)write % 8 == 0, "a lead's literal is not aligned");
-	memcpy(write, &code, sizeof code);
-	write += CH_ARCH_STUB_LITERAL;
-	__atomic_store_n((uint64_t *)(void *)write, target, __ATOMIC_RELEASE);
-}
-
-static inline bool ch__arch_lead_is_valid(const uint8_t *read, ptrdiff_t delta)
-{
-	uint64_t code = ch__arch_lead_code(delta);
-	return memcmp(read, &code, sizeof code) == 0;
 }
 
 __attribute__((always_inline)) static inline uintptr_t ch__arch_strip(uintptr_t word)

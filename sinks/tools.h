@@ -67,8 +67,8 @@ static inline bool ch__tool_try_lock(struct ch__tool *tool)
 void *ch__tool_state(const struct ch__sinks_config *, void **state, size_t bytes)
 	CH_REQUIRES(ch__role_file);
 
-/* Writes the name of a key, one made of exec, or that of the runtime page. Returns the length, below
- * CH__TOOL_NAME_BYTES. */
+/* Writes the name of a key, one made of exec, or that of the runtime page. Returns the length,
+ * below CH__TOOL_NAME_BYTES. */
 size_t ch__tool_name(const struct ch__sinks_config *, uintptr_t exec, uint64_t key, char *name);
 /* Returns the place behind the digits, 16 at most. */
 static inline char *ch__tool_hex(char *at, uint64_t value)

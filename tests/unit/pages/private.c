@@ -3,6 +3,7 @@
  * code, no cost for a write that changes nothing, a lost file is opened again. A program's file at
  * the same number is left alone, on memfd too. */
 #define _GNU_SOURCE
+#include "arch/stubs.h"
 #include "pages/inner.h"
 #include "tests/support/pool_rig.h"
 
