@@ -36,7 +36,7 @@ int ch__os_file_create_locked(const char *path, bool *is_locked)
 		errno = EBUSY;
 		return -1;
 	}
-	int fd = ch__os_file_create(path);
+	int fd = ch__os_file_create(path, NULL, 0);
 	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
 	*is_locked = fd >= 0 && fcntl(fd, F_OFD_SETLK, &lock) == 0;
 	return fd;

@@ -427,7 +427,7 @@ static int write_file(const char *path, struct ch__profiler_copy *copy,
 	bool is_plain = ch__os_file_is_plain(path);
 	print_beside(beside, sizeof beside, path);
 	struct file file = {
-		.fd = is_plain ? ch__os_file_create(beside) : ch__os_file_straight(path)};
+		.fd = is_plain ? ch__os_file_create(beside, NULL, 0) : ch__os_file_straight(path)};
 	int error = file.fd < 0 ? errno : 0;
 	if (!error && is_plain)
 		ch__os_file_take_mode(file.fd, path);

@@ -10,13 +10,12 @@ struct ch__text;
 enum { CH__OS_PATH_BYTES = 4096 }; /* the system's longest path, with the 0 at its end */
 
 /* Makes a regular file, open for both, which only the owner may read and write. Follows no link,
- * and replaces only a regular file of the same user. Returns -1 and errno on failure. */
-int ch__os_file_create(const char *path) CH_EXCLUDES(CH__STANDING);
-/* Like ch__os_file_create, for a name that others in the process may write, too. Returns -1, EBUSY
- * when the file there is open in this process or was written since the process began. `own`, held
- * or let go, is replaced all the same, unless somebody else changed its own_bytes. */
+ * and replaces only a regular file of the same user. Returns -1 and errno on failure. With `own`
+ * the name is one that others in the process may write, too: EBUSY when the file there is open in
+ * this process or was written since the process began. `own`, held or let go, is replaced all the
+ * same, unless somebody else changed its own_bytes. */
 struct ch__os_held;
-int ch__os_file_create_known(const char *path, const struct ch__os_held *own, uint64_t own_bytes)
+int ch__os_file_create(const char *path, const struct ch__os_held *own, uint64_t own_bytes)
 	CH_EXCLUDES(CH__STANDING);
 /* Holds the file. From here on writes append, whoever else writes. Returns false and errno. */
 bool ch__os_file_hold(int fd, struct ch__os_held *) CH_EXCLUDES(CH__STANDING);

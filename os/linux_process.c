@@ -213,7 +213,7 @@ static bool remove_leftover(const char *path, const struct ch__os_held *own, uin
 }
 
 /* Looks only when the open found a file: behind a look that finds none, somebody may make one. */
-int ch__os_file_create_known(const char *path, const struct ch__os_held *own, uint64_t own_bytes)
+int ch__os_file_create(const char *path, const struct ch__os_held *own, uint64_t own_bytes)
 {
 	enum { FLAGS = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, MODE = 0600 };
 	if (ch__os_may_fail())
@@ -226,11 +226,6 @@ int ch__os_file_create_known(const char *path, const struct ch__os_held *own, ui
 	ch__cancel_allow(cancel);
 	ch__os_note(fd >= 0, NULL); /* not the call that was refused before */
 	return fd;
-}
-
-int ch__os_file_create(const char *path)
-{
-	return ch__os_file_create_known(path, NULL, 0);
 }
 
 bool ch__os_file_hold(int fd, struct ch__os_held *file)

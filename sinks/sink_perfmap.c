@@ -310,7 +310,7 @@ static bool rewrite_file(void) CH_REQUIRES(ch__role_file)
 		return fail_file(tool.error);
 	struct ch__os_held old = tool.file;
 	uint64_t written = tool.written;
-	int fd = is_untouched(old.fd, tool.path, written) ? ch__os_file_create(path) : -1;
+	int fd = is_untouched(old.fd, tool.path, written) ? ch__os_file_create(path, NULL, 0) : -1;
 	bool ok = ch__os_file_hold(fd, &tool.file) && fill_new_file(path, old.fd, written);
 	int error = tool.error ? tool.error : errno;
 	ch__os_let_go(&old);

@@ -70,7 +70,7 @@ bool ch__tool_create(struct ch__tool *tool)
 	tool->process = ch__os_process_id();
 	snprintf(tool->path + tool->folder_bytes, NAME_ROOM, "/%s-%d.%s", tool->stem,
 		 tool->process, tool->extension);
-	int fd = ch__os_file_create_known(tool->path, &tool->file, tool->written);
+	int fd = ch__os_file_create(tool->path, &tool->file, tool->written);
 	if (fd < 0)
 		return fail_with(tool, errno);
 	tool->written = 0;

@@ -286,7 +286,8 @@ TEST(file_of_a_standard_stream_is_written_on)
 {
 	make_folder();
 	for (int stream = 0; stream <= STDERR_FILENO + 1; stream++) {
-		int kept = fcntl(stream, F_DUPFD_CLOEXEC, 10), fd = ch__os_file_create(path);
+		int kept = fcntl(stream, F_DUPFD_CLOEXEC, 10);
+		int fd = ch__os_file_create(path, NULL, 0);
 		CHECK(fd >= 0 && ch__os_file_write(fd, "before", 6));
 		CHECK_EQ(dup2(fd, stream), stream);
 		if (fd != stream)

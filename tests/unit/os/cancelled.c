@@ -45,7 +45,7 @@ static void open_self_memory(void)
 
 static void create_file(void)
 {
-	fd = ch__os_file_create(path);
+	fd = ch__os_file_create(path, NULL, 0);
 }
 
 static void put(void)

@@ -46,24 +46,24 @@ TEST(file_create_takes_no_bait)
 {
 	char target[128];
 	strcpy(target, path_of("victim"));
-	int fd = ch__os_file_create(target);
+	int fd = ch__os_file_create(target, NULL, 0);
 	CHECK(fd >= 0 && ch__os_file_write(fd, "keep", 4));
 	close(fd);
 	const char *path = path_of("bait");
 	CHECK_EQ(symlink(target, path), 0);
 	scribbles = true;
-	CHECK_EQ(ch__os_file_create(path), -1);
+	CHECK_EQ(ch__os_file_create(path, NULL, 0), -1);
 	CHECK_EQ(errno, EEXIST);
 	scribbles = false;
 	CHECK_EQ(unlink(path), 0);
 	CHECK_EQ(mkfifo(path, 0600), 0); /* opening it would block for ever */
-	CHECK_EQ(ch__os_file_create(path), -1);
+	CHECK_EQ(ch__os_file_create(path, NULL, 0), -1);
 	CHECK_EQ(unlink(path), 0);
 	struct stat s;
 	CHECK(stat(target, &s) == 0 && s.st_size == 4);
 	/* A leftover of this process is replaced by a new file; an open descriptor keeps the old
 	 * file. */
-	int old = open(target, O_RDONLY), again = ch__os_file_create(target);
+	int old = open(target, O_RDONLY), again = ch__os_file_create(target, NULL, 0);
 	CHECK(again >= 0 && fstat(again, &s) == 0 && s.st_size == 0);
 	CHECK(fstat(old, &s) == 0 && s.st_size == 4);
 	close(old);
@@ -140,7 +140,7 @@ TEST(new_file_is_its_owner_s_alone)
 {
 	struct stat s;
 	umask(0);
-	int fd = ch__os_file_create(path_of("file"));
+	int fd = ch__os_file_create(path_of("file"), NULL, 0);
 	CHECK(fd >= 0 && fstat(fd, &s) == 0);
 	CHECK_EQ(s.st_mode & 07777, 0600);
 	close(fd);
@@ -168,15 +168,15 @@ TEST(file_is_an_earlier_process_s_until_this_one_began)
 		pid_t pid = fork_child();
 		if (pid == 0) {
 			const struct ch__os_held none = {.fd = -1};
-			int fd = ch__os_file_create(path_of("file"));
+			int fd = ch__os_file_create(path_of("file"), NULL, 0);
 			CHECK(fd >= 0);
 			close(fd);
-			CHECK_EQ(ch__os_file_create_known(path_of("file"), &none, 0), -1);
+			CHECK_EQ(ch__os_file_create(path_of("file"), &none, 0), -1);
 			CHECK_EQ(errno, EBUSY);
 			CHECK_EQ(dup(STDERR_FILENO), fd); /* looking left no descriptor */
 			close(fd);
 			date_file(path_of("file"), &began, -BEFORE_NS);
-			fd = ch__os_file_create_known(path_of("file"), &none, 0);
+			fd = ch__os_file_create(path_of("file"), &none, 0);
 			CHECK(fd >= 0);
 			close(fd);
 			ch__os_file_remove(path_of("file"));
@@ -200,7 +200,7 @@ TEST(file_write_beyond_limits_is_an_error_not_a_signal)
 {
 	struct rlimit limit = {100, RLIM_INFINITY};
 	char bytes[200] = {0};
-	int ends[2], fd = ch__os_file_create(path_of("file"));
+	int ends[2], fd = ch__os_file_create(path_of("file"), NULL, 0);
 	signal(SIGXFSZ, count_signal);
 	signal(SIGPIPE, count_signal);
 	CHECK_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
@@ -225,7 +225,7 @@ TEST(file_is_read_to_its_end_and_known_by_its_place)
 	char bytes[8] = "";
 	char path[128];
 	strcpy(path, path_of("file"));
-	int fd = ch__os_file_create(path);
+	int fd = ch__os_file_create(path, NULL, 0);
 	CHECK(ch__os_file_write(fd, "abcdef", 6));
 	CHECK_EQ(ch__os_file_read(fd, 2, bytes, sizeof bytes), 4);
 	CHECK_STR(bytes, "cdef");

@@ -80,7 +80,7 @@ TEST(call_that_does_half_goes_on_behind_it)
 {
 	char path[] = "/tmp/codeheap-half-XXXXXX", bytes[8] = "";
 	CHECK(mkdtemp(path) && rmdir(path) == 0);
-	int fd = ch__os_file_create(path);
+	int fd = ch__os_file_create(path, NULL, 0);
 	does_half = true;
 	interrupted = 2;
 	CHECK(ch__os_file_write(fd, "abcdefg", 7));
@@ -233,7 +233,7 @@ TEST(file_that_begins_as_descriptor_0_is_made_once)
 	CHECK(mkdtemp(path) && rmdir(path) == 0);
 	close(STDIN_FILENO);
 	errno = EEXIST;
-	int fd = ch__os_file_create(path);
+	int fd = ch__os_file_create(path, NULL, 0);
 	CHECK(fd > STDERR_FILENO);
 	CHECK(fcntl(STDIN_FILENO, F_GETFD) < 0);
 	close(fd);
@@ -249,7 +249,7 @@ TEST(file_takes_the_place_of_no_standard_stream)
 		struct ch__os_held memory;
 		int kept = fcntl(stream, F_DUPFD_CLOEXEC, 10);
 		close(stream);
-		int fd = ch__os_file_create(path);
+		int fd = ch__os_file_create(path, NULL, 0);
 		bool is_held = ch__os_self_memory(&memory);
 		bool is_left = fcntl(stream, F_GETFD) < 0;
 		int numbered = is_held ? atomic_load(&memory.fd) : -1;
@@ -344,7 +344,7 @@ TEST(file_that_comes_between_a_look_and_the_open_is_not_replaced)
 	char path[] = "/tmp/codeheap-remains-XXXXXX";
 	CHECK(mkdtemp(path) && rmdir(path) == 0);
 	comes_between = path;
-	int fd = ch__os_file_create_known(path, &none, 0);
+	int fd = ch__os_file_create(path, &none, 0);
 	CHECK(__real_lstat(path, &found) == 0);
 	CHECK_EQ(found.st_size, comes_between ? 0 : 4);
 	CHECK(comes_between ? fd >= 0 : fd < 0);
@@ -358,7 +358,7 @@ TEST(file_that_goes_before_it_is_looked_at_is_made)
 	char path[] = "/tmp/codeheap-remains-XXXXXX";
 	close(mkstemp(path));
 	goes_before = path;
-	int fd = ch__os_file_create(path);
+	int fd = ch__os_file_create(path, NULL, 0);
 	goes_before = NULL;
 	CHECK(fd >= 0);
 	close(fd);
@@ -380,11 +380,11 @@ TEST(file_of_another_device_or_user_is_not_ours)
 	CHECK(ch__os_file_hold(fd, &file));
 	is_elsewhere = true;
 	CHECK(!ch__os_file_is_at(fd, path) && errno == EEXIST);
-	CHECK(ch__os_file_create_known(path, &file, 0) < 0 && errno == EBUSY);
+	CHECK(ch__os_file_create(path, &file, 0) < 0 && errno == EBUSY);
 	is_elsewhere = false;
 	CHECK(ch__os_file_is_at(fd, path));
 	other_user = geteuid() + 1;
-	CHECK(ch__os_file_create(path) < 0 && errno == EEXIST);
+	CHECK(ch__os_file_create(path, NULL, 0) < 0 && errno == EEXIST);
 	other_user = 0;
 	CHECK(ch__os_file_is_at(fd, path));
 	close(fd);
@@ -420,11 +420,11 @@ TEST(file_of_an_early_date_is_this_process_s_while_it_is_open)
 	CHECK_EQ(utimensat(AT_FDCWD, path, early, 0), 0);
 	int next = dup(STDERR_FILENO);
 	close(next);
-	CHECK_EQ(ch__os_file_create_known(path, &none, 1), -1);
+	CHECK_EQ(ch__os_file_create(path, &none, 1), -1);
 	CHECK_EQ(errno, EBUSY);
 	CHECK_EQ(dup(STDERR_FILENO), next); /* the search left no descriptor */
 	close(NUMBER);
-	fd = ch__os_file_create_known(path, &none, 1);
+	fd = ch__os_file_create(path, &none, 1);
 	CHECK(fd >= 0);
 	close(fd);
 	ch__os_file_remove(path);
@@ -439,7 +439,7 @@ TEST(file_is_this_process_s_where_nobody_can_tell_which_are_open)
 	CHECK(fd >= 0);
 	CHECK_EQ(utimensat(AT_FDCWD, path, early, 0), 0);
 	refuse_call_with(SYS_openat, EACCES, 2, O_DIRECTORY);
-	CHECK_EQ(ch__os_file_create_known(path, &none, 1), -1);
+	CHECK_EQ(ch__os_file_create(path, &none, 1), -1);
 	CHECK_EQ(errno, EBUSY);
 	close(fd);
 	ch__os_file_remove(path);
@@ -450,7 +450,8 @@ TEST(file_that_is_held_is_written_at_its_end_whoever_else_writes)
 	struct ch__os_held file;
 	char path[] = "/tmp/codeheap-held-XXXXXX", bytes[8] = "";
 	CHECK(mkdtemp(path) && rmdir(path) == 0);
-	int fd = ch__os_file_create(path), other = open(path, O_WRONLY | O_APPEND | O_CLOEXEC);
+	int fd = ch__os_file_create(path, NULL, 0);
+	int other = open(path, O_WRONLY | O_APPEND | O_CLOEXEC);
 	CHECK(other >= 0 && ch__os_file_hold(fd, &file));
 	CHECK(ch__os_file_write(fd, "a", 1) && ch__os_file_write(other, "b", 1));
 	CHECK(ch__os_file_write(fd, "c", 1));
