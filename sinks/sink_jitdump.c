@@ -105,8 +105,9 @@ struct code {
 	const char *name;
 };
 
-static struct ch__tool tool = {
-	.rank = CH__RANK_JITDUMP, .stem = "jit", .extension = "dump", .file.fd = -1};
+static void forget_file(void) CH_REQUIRES(ch__role_file);
+static struct ch__tool tool = {.rank = CH__RANK_JITDUMP, .stem = "jit", .extension = "dump",
+			       .forget = forget_file, .file.fd = -1};
 static struct {
 	uint64_t now_ns;  /* of records until the next take_time, as the thread */
 	uint32_t thread;
@@ -235,16 +236,10 @@ static void close_file(void) CH_REQUIRES(ch__role_file)
 	ch__tool_close(&tool);
 }
 
-static void forget_file(void) CH_REQUIRES(ch__role_file)
+static void forget_file(void)
 {
 	close_file();
 	ch__tool_forget(&tool);
-}
-
-static bool fail_file(int error) CH_REQUIRES(ch__role_file)
-{
-	forget_file();
-	return ch__tool_fail(&tool, error);
 }
 
 /* The header comes before the marker: a tool that sees the mapping may read at once. */
@@ -338,7 +333,7 @@ static int open_jitdump(const struct ch__sinks_config *config, void **state)
 	if (!user)
 		return ENOMEM;
 	if (tool.file.fd >= 0 && !ch__os_file_is_at(tool.file.fd, tool.path))
-		fail_file(errno);
+		ch__tool_fail(&tool, errno);
 	if (tool.file.fd < 0 && !start_file(config))
 		return user->common.error = tool.error;
 	ch__tool_join(&tool, &user->common);
@@ -346,7 +341,7 @@ static int open_jitdump(const struct ch__sinks_config *config, void **state)
 	user->is_runtime_told = false;
 	tell_runtime(user);
 	if (!ch__tool_flush(&tool))
-		fail_file(tool.error);
+		ch__tool_fail(&tool, tool.error);
 	return user->common.error;
 }
 
@@ -354,7 +349,7 @@ static bool flush_jitdump(void *state, enum ch__flush how) CH_REQUIRES(ch__role_
 {
 	(void)state, (void)how;
 	tell_gone();
-	return ch__tool_write(&tool) || fail_file(tool.error);
+	return ch__tool_write(&tool) || ch__tool_fail(&tool, tool.error);
 }
 
 /* The caller has removed every range before. */
@@ -377,7 +372,7 @@ static bool add_ranges(void *state, const struct ch__sink_range *ranges, size_t 
 	for (size_t i = 0; i < n; i++)
 		if (ch__sink_is_in_pool(user->common.config, &ranges[i]))
 			tell_block(&user->common, &ranges[i]);
-	return ch__tool_flush(&tool) || fail_file(tool.error);
+	return ch__tool_flush(&tool) || ch__tool_fail(&tool, tool.error);
 }
 
 static bool remove_ranges(void *state, const struct ch__sink_range *ranges, size_t n)
@@ -403,7 +398,7 @@ static void resume_child(void) CH_REQUIRES(ch__role_file)
 	for (struct user *user = (void *)tool.users; user; user = (void *)user->common.next)
 		user->is_runtime_told = false;
 	if (!ch__tool_create(&tool) || !begin_file())
-		fail_file(tool.error);
+		ch__tool_fail(&tool, tool.error);
 }
 
 const struct ch__sink_ops ch__sink_jitdump = {

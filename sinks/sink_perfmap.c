@@ -58,8 +58,9 @@ struct user { /* one heap; [file lock], and while the sink is off all but common
 	uint8_t *maps;    /* live, then covered */
 };
 
-static struct ch__tool tool = {
-	.rank = CH__RANK_PERF_MAP, .stem = "perf", .extension = "map", .file.fd = -1};
+static void forget_file(void) CH_REQUIRES(ch__role_file);
+static struct ch__tool tool = {.rank = CH__RANK_PERF_MAP, .stem = "perf", .extension = "map",
+			       .forget = forget_file, .file.fd = -1};
 static struct {
 	CH_BY_FILE bool must_rewrite;
 	CH_BY_FILE uint64_t next_ns; /* the earliest time of the next catch_up */
@@ -187,19 +188,13 @@ static bool make_room(struct user *user)
 	return user->lines < user->capacity;
 }
 
-static void forget_file(void) CH_REQUIRES(ch__role_file)
-{
-	ch__tool_forget(&tool);
-	file.must_rewrite = false;
-	file.orphans_low = file.orphans_high = 0;
-}
-
-static bool fail_file(int error) CH_REQUIRES(ch__role_file)
+static void forget_file(void)
 {
 	EACH_USER(user)
 		drop_lines(user);
-	forget_file();
-	return ch__tool_fail(&tool, error);
+	ch__tool_forget(&tool);
+	file.must_rewrite = false;
+	file.orphans_low = file.orphans_high = 0;
 }
 
 static void put_live_lines(void) CH_REQUIRES(ch__role_file)
@@ -307,7 +302,7 @@ static bool rewrite_file(void) CH_REQUIRES(ch__role_file)
 	snprintf(path, sizeof path, "%s.new", tool.path);
 	/* Kept lines are read from the old file, so the buffer goes there first. */
 	if (has_kept_lines() && !ch__tool_flush(&tool))
-		return fail_file(tool.error);
+		return ch__tool_fail(&tool, tool.error);
 	struct ch__os_held old = tool.file;
 	uint64_t written = tool.written;
 	int fd = is_untouched(old.fd, tool.path, written) ? ch__os_file_create(path, NULL, 0) : -1;
@@ -319,7 +314,7 @@ static bool rewrite_file(void) CH_REQUIRES(ch__role_file)
 		bool stays = ch__os_file_is_at(fd, tool.path);
 		if (ch__os_file_is_at(fd, path))
 			ch__os_file_remove(path);
-		fail_file(error);
+		ch__tool_fail(&tool, error);
 		if (!stays) {
 			tool.file = old;
 			tool.written = written;
@@ -335,7 +330,7 @@ static bool write_waiting(void) CH_REQUIRES(ch__role_file)
 {
 	if (file.must_rewrite)
 		return rewrite_file();
-	return ch__tool_write(&tool) || fail_file(tool.error);
+	return ch__tool_write(&tool) || ch__tool_fail(&tool, tool.error);
 }
 
 static bool catch_up(void) CH_REQUIRES(ch__role_file)
@@ -437,7 +432,7 @@ static bool add_ranges(void *state, const struct ch__sink_range *ranges, size_t 
 	for (size_t i = 0; i < n; i++)
 		if (!add_range(state, &ranges[i], may_be_known))
 			return false;
-	return !tool.error || fail_file(tool.error);
+	return !tool.error || ch__tool_fail(&tool, tool.error);
 }
 
 static void remove_range(struct user *user, const struct ch__sink_range *range)
@@ -501,7 +496,7 @@ static void resume_child(void) CH_REQUIRES(ch__role_file)
 	(void)ch__tool_create(&tool);
 	put_live_lines();
 	if (!ch__tool_flush(&tool))
-		fail_file(tool.error);
+		ch__tool_fail(&tool, tool.error);
 }
 
 const struct ch__sink_ops ch__sink_perfmap = {

@@ -162,6 +162,7 @@ void ch__tool_leave(struct ch__tool *tool, struct ch__tool_user *user)
 
 bool ch__tool_fail(struct ch__tool *tool, int error)
 {
+	tool->forget();
 	for (; tool->users; tool->users = tool->users->next) {
 		tool->users->is_on = false;
 		tool->users->error = error;

@@ -42,6 +42,7 @@ struct ch__tool {
 	struct ch__lock lock;
 	enum ch__rank rank;           /* [const] */
 	const char *stem, *extension; /* [const] the file is stem-PID.extension */
+	void (*forget)(void);         /* [const] closes the file, and drops what was told */
 	CH_BY_FILE struct ch__tool_user *users; /* of the file; all users are on */
 	CH_BY_FILE int error;                   /* of the file, which is not written again */
 	CH_BY_FILE char *buffer;                /* NULL: the file was not begun */
@@ -120,7 +121,7 @@ void ch__tool_forget(struct ch__tool *) CH_REQUIRES(ch__role_file);
 
 void ch__tool_join(struct ch__tool *, struct ch__tool_user *) CH_REQUIRES(ch__role_file);
 void ch__tool_leave(struct ch__tool *, struct ch__tool_user *) CH_REQUIRES(ch__role_file);
-/* Switches every user off; returns false. */
+/* Forgets the file, and switches every user off; returns false. */
 bool ch__tool_fail(struct ch__tool *, int error) CH_REQUIRES(ch__role_file);
 
 extern const struct ch__sink_ops ch__sink_gdb, ch__sink_perfmap, ch__sink_jitdump;
