@@ -234,7 +234,7 @@ uint32_t ch__granules_largest_hole(const struct ch__pool *pool, uint32_t index)
 	return largest;
 }
 
-static inline void change_start(struct ch__pool *pool, uint32_t offset, bool begins)
+void ch__page_set_start(struct ch__pool *pool, uint32_t offset, bool begins)
 {
 	_Atomic(uint64_t) *starts = pool->starts + offset / CH__GRANULE_BYTES / 64;
 	uint64_t bit = UINT64_C(1) << (offset / CH__GRANULE_BYTES & 63);
@@ -245,16 +245,6 @@ static inline void change_start(struct ch__pool *pool, uint32_t offset, bool beg
 		atomic_fetch_or_explicit(starts, bit, memory_order_release);
 	else
 		atomic_fetch_and_explicit(starts, ~bit, memory_order_release);
-}
-
-void ch__page_set_start(struct ch__pool *pool, uint32_t offset)
-{
-	change_start(pool, offset, true);
-}
-
-void ch__page_clear_start(struct ch__pool *pool, uint32_t offset)
-{
-	change_start(pool, offset, false);
 }
 
 /* A span has a start in its first page, by which the cold part is found, too. No word between is

@@ -35,8 +35,7 @@ bool ch__page_has_room(struct ch__pool *, uint32_t page, uint32_t hot_bytes, uin
 /* Gives back a range of used granules, which holds traps. A cursor at the range moves back. */
 void ch__page_give_back(struct ch__pool *, uint32_t page, uint32_t offset, size_t bytes)
 	CH_REQUIRES(ch__role_busy);
-void ch__page_set_start(struct ch__pool *, uint32_t offset);   /* atomic; release */
-void ch__page_clear_start(struct ch__pool *, uint32_t offset); /* likewise */
+void ch__page_set_start(struct ch__pool *, uint32_t offset, bool begins); /* atomic; release */
 static inline bool ch__page_has_start(const struct ch__pool *pool, uint32_t offset)
 {
 	uint32_t granule = offset / CH__GRANULE_BYTES;

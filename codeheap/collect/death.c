@@ -177,9 +177,9 @@ static void kill(struct ch_heap *heap, struct ch__owner *owner, struct ch__block
 	atomic_store_explicit(&block->generation, generation + 1, memory_order_release);
 	atomic_store_explicit(&block->first_branch, 0, memory_order_release);
 	if (!was_open) {
-		ch__page_clear_start(heap->pool, block->hot_offset);
+		ch__page_set_start(heap->pool, block->hot_offset, false);
 		if (block->cold_granules)
-			ch__page_clear_start(heap->pool, ch__cold_offset(heap, block));
+			ch__page_set_start(heap->pool, ch__cold_offset(heap, block), false);
 	}
 	ch__block_set_state(heap, block, index, CH_BLOCK_DEAD, CH__CAUSE_NONE, __func__);
 	/* A flag set by another thread at the same time (HELD) may be lost: nobody asks for it any

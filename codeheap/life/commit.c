@@ -159,9 +159,9 @@ static inline void go_live(struct ch_heap *heap, struct ch__block *block, uint32
 	uint32_t epoch = CH_LOAD_RELAXED(&heap->epoch);
 	CH_STORE_RELAXED(&block->mark, epoch + (is_own_root ? CH__MARK_AHEAD : 0));
 	ch__block_set_state(heap, block, index, CH_BLOCK_LIVE, CH__CAUSE_NONE, __func__);
-	ch__page_set_start(heap->pool, block->hot_offset);
+	ch__page_set_start(heap->pool, block->hot_offset, true);
 	if (cold)
-		ch__page_set_start(heap->pool, cold);
+		ch__page_set_start(heap->pool, cold, true);
 }
 
 static void abort_open(struct ch_heap *heap, uint32_t index, enum ch__death death)

@@ -253,7 +253,7 @@ static void *commit_slowly(void *arg)
 		ch__valgrind_part_born(rig.heap->pool, ch__exec(rig.heap, block->hot_offset),
 				       ch__hot_bytes(block));
 	ch__block_set_state(rig.heap, block, index, CH_BLOCK_LIVE, CH__CAUSE_NONE, "go_live");
-	ch__page_set_start(rig.heap->pool, block->hot_offset);
+	ch__page_set_start(rig.heap->pool, block->hot_offset, true);
 	ch__region_leave(self);
 	CHECK_EQ(ch_thread_detach(rig.heap), CH_OK);
 	return NULL;

@@ -39,13 +39,13 @@ void __wrap_ch__sinks_add(struct ch__sinks *sinks, const struct ch__sink_range *
 	__real_ch__sinks_add(sinks, ranges, n);
 }
 
-void __real_ch__page_set_start(struct ch__pool *, uint32_t);
-void __wrap_ch__page_set_start(struct ch__pool *, uint32_t);
-void __wrap_ch__page_set_start(struct ch__pool *pool, uint32_t offset)
+void __real_ch__page_set_start(struct ch__pool *, uint32_t, bool);
+void __wrap_ch__page_set_start(struct ch__pool *, uint32_t, bool);
+void __wrap_ch__page_set_start(struct ch__pool *pool, uint32_t offset, bool begins)
 {
-	if (on_start)
+	if (on_start && begins)
 		on_start(offset);
-	__real_ch__page_set_start(pool, offset);
+	__real_ch__page_set_start(pool, offset, begins);
 }
 
 void __real_ch__blocks_kill(struct ch_heap *, const uint32_t *, uint32_t, enum ch__death);

@@ -47,7 +47,7 @@ static void start(void)
 	open_page = rig_take(&rig);
 	rig_reserve(&rig, partly, 64);
 	rig_reserve(&rig, open_page, 64);
-	ch__page_set_start(rig.pool, partly << rig.pool->page_log2);
+	ch__page_set_start(rig.pool, partly << rig.pool->page_log2, true);
 	ch__pool_retire_page(rig.pool, partly);
 	span = ch__pool_take_span(rig.pool, SPAN, 0);
 	CHECK(span != CH__PAGE_NONE);

@@ -312,14 +312,14 @@ TEST(find_start_gives_the_last_start_at_or_below_in_its_page)
 	struct pool_rig rig = rig_start(POOL_BYTES);
 	struct test_random random = test_random_new();
 	uint32_t page_bytes = 1u << rig.pool->page_log2, page = 3, base = page * page_bytes;
-	ch__page_set_start(rig.pool, base - 8); /* the page before must not answer */
-	ch__page_set_start(rig.pool, base + page_bytes);
+	ch__page_set_start(rig.pool, base - 8, true); /* the page before must not answer */
+	ch__page_set_start(rig.pool, base + page_bytes, true);
 	for (unsigned round = 0; round < 30; round++) {
 		memset(model, 0, sizeof model);
 		for (unsigned i = 0; i < round; i++) {
 			uint32_t g = (uint32_t)test_random_below(&random, page_bytes / 8);
 			model[g] = 1;
-			ch__page_set_start(rig.pool, base + g * 8);
+			ch__page_set_start(rig.pool, base + g * 8, true);
 		}
 		uint32_t expected = UINT32_MAX;
 		for (uint32_t offset = 0; offset < page_bytes; offset++) {
@@ -329,7 +329,7 @@ TEST(find_start_gives_the_last_start_at_or_below_in_its_page)
 		}
 		for (uint32_t g = 0; g < page_bytes / 8; g++)
 			if (model[g])
-				ch__page_clear_start(rig.pool, base + g * 8);
+				ch__page_set_start(rig.pool, base + g * 8, false);
 		CHECK_EQ(ch__page_find_start(rig.pool, base + page_bytes - 1), UINT32_MAX);
 	}
 	ch__pool_destroy(rig.pool); /* its starts are of no block: no check would pass */
@@ -345,8 +345,8 @@ struct toggler {
 static void expect_kept(const struct toggler *t, bool is_set)
 {
 	for (int i = 0; i < MEANWHILE; i++) {
-		ch__page_set_start(t->pool, t->moved);
-		ch__page_clear_start(t->pool, t->moved);
+		ch__page_set_start(t->pool, t->moved, true);
+		ch__page_set_start(t->pool, t->moved, false);
 	}
 	CHECK_EQ(ch__page_has_start(t->pool, t->kept), is_set);
 }
@@ -356,9 +356,9 @@ static void *toggle(void *arg)
 	const struct toggler *t = arg;
 	pthread_barrier_wait(t->both);
 	for (int i = 0; i < TOGGLES; i++) {
-		ch__page_set_start(t->pool, t->kept);
+		ch__page_set_start(t->pool, t->kept, true);
 		expect_kept(t, true);
-		ch__page_clear_start(t->pool, t->kept);
+		ch__page_set_start(t->pool, t->kept, false);
 		expect_kept(t, false);
 	}
 	return NULL;
@@ -379,9 +379,9 @@ TEST_POOL(threads_change_starts_of_one_word_at_once, POOL_BYTES)
 TEST_POOL(find_start_stays_in_a_page_far_up, 16 << 20)
 {
 	enum { FAR_UP = 8 << 20 };
-	ch__page_set_start(rig.pool, FAR_UP - 8);
+	ch__page_set_start(rig.pool, FAR_UP - 8, true);
 	CHECK_EQ(ch__page_find_start(rig.pool, FAR_UP), UINT32_MAX);
-	ch__page_clear_start(rig.pool, FAR_UP - 8);
+	ch__page_set_start(rig.pool, FAR_UP - 8, false);
 }
 
 TEST_POOL(find_start_crosses_the_pages_of_a_span, POOL_BYTES)
@@ -390,15 +390,15 @@ TEST_POOL(find_start_crosses_the_pages_of_a_span, POOL_BYTES)
 	CHECK(first != CH__PAGE_NONE);
 	uint32_t start = first << page_log2,
 		 cold = (first + 3) * (1u << page_log2) - 64;
-	ch__page_set_start(rig.pool, start);
-	ch__page_set_start(rig.pool, cold);
+	ch__page_set_start(rig.pool, start, true);
+	ch__page_set_start(rig.pool, cold, true);
 	CHECK_EQ(ch__page_find_start(rig.pool, start + 5), start);
 	CHECK_EQ(ch__page_find_start(rig.pool, (first + 2) << page_log2), start);
 	CHECK_EQ(ch__page_find_start(rig.pool, cold - 1), start);
 	CHECK_EQ(ch__page_find_start(rig.pool, cold + 63), cold);
 	CHECK_EQ(ch__page_find_start(rig.pool, (first + 3) << page_log2), UINT32_MAX);
-	ch__page_clear_start(rig.pool, start);
-	ch__page_clear_start(rig.pool, cold);
+	ch__page_set_start(rig.pool, start, false);
+	ch__page_set_start(rig.pool, cold, false);
 	ch__pool_release_span(rig.pool, first);
 }
 
@@ -412,20 +412,20 @@ TEST_POOL(find_start_passes_over_the_middle_of_a_large_span, 8 << 20)
 	CHECK(first != CH__PAGE_NONE);
 	uint32_t start = (first << page_log2) + 64, end = (first << page_log2) + SPAN;
 	uint32_t planted = start + SPAN / 2, near = end - COLD - 65536;
-	ch__page_set_start(rig.pool, start);
-	ch__page_set_start(rig.pool, planted);
+	ch__page_set_start(rig.pool, start, true);
+	ch__page_set_start(rig.pool, planted, true);
 	CHECK_EQ(ch__page_find_start(rig.pool, planted + 100), planted);
 	CHECK_EQ(ch__page_find_start(rig.pool, planted + 4096), start);
 	CHECK_EQ(ch__page_find_start(rig.pool, near), start);
 	CHECK_EQ(ch__page_find_start(rig.pool, end - 1), start);
 	CHECK_EQ(ch__page_find_start(rig.pool, end), UINT32_MAX);
-	ch__page_set_start(rig.pool, end - COLD);
+	ch__page_set_start(rig.pool, end - COLD, true);
 	CHECK_EQ(ch__page_find_start(rig.pool, end - COLD + 100), end - COLD);
 	CHECK_EQ(ch__page_find_start(rig.pool, end - 1), start);
 	CHECK_EQ(ch__page_find_start(rig.pool, end - COLD - 1), start);
-	ch__page_clear_start(rig.pool, start);
+	ch__page_set_start(rig.pool, start, false);
 	CHECK_EQ(ch__page_find_start(rig.pool, near), UINT32_MAX);
-	ch__page_clear_start(rig.pool, planted);
-	ch__page_clear_start(rig.pool, end - COLD);
+	ch__page_set_start(rig.pool, planted, false);
+	ch__page_set_start(rig.pool, end - COLD, false);
 	ch__pool_release_span(rig.pool, first);
 }

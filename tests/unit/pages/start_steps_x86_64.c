@@ -25,7 +25,7 @@ static void on_trap(int signal)
 
 static void clear(uint32_t offset)
 {
-	ch__page_clear_start(pool, offset);
+	ch__page_set_start(pool, offset, false);
 }
 
 static void *wait_for_the_end(void *arg)
@@ -51,7 +51,7 @@ static void step_through(void (*call)(void), bool is_set)
 
 static void set_own(void)
 {
-	ch__page_set_start(pool, own);
+	ch__page_set_start(pool, own, true);
 }
 
 static void clear_own(void)
