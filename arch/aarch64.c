@@ -15,8 +15,8 @@
  * change them): stubs and veneers use no other registers. */
 #define _GNU_SOURCE /* fields of ucontext */
 #include "arch/arch.h"
+#include "arch/fields.h"
 #include "arch/registers.h"
-#include "arch/sites.h"
 #include "arch/slots.h"
 
 #include <signal.h>
@@ -43,7 +43,6 @@ enum {
 	BRANCH_BITS = 26,
 	JCC_BRANCH_AT = 4,  /* the B behind the condition */
 	LEA_LITERAL_AT = 8, /* behind LDR and B */
-	LEA_BYTES = 16,
 };
 
 static uint32_t load_word(const uint8_t *at)
@@ -63,7 +62,7 @@ static void store_published(uint8_t *at, uint32_t word)
 	__atomic_store_n((uint32_t *)(void *)at, word, __ATOMIC_RELEASE);
 }
 
-static bool branch_reaches(uintptr_t exec, uintptr_t target)
+static bool field_reaches(uintptr_t exec, uintptr_t target)
 {
 	int64_t words = (int64_t)(target - exec) / 4;
 	return ((target - exec) & 3) == 0 && words >= -(1 << (BRANCH_BITS - 1)) &&
@@ -72,7 +71,7 @@ static bool branch_reaches(uintptr_t exec, uintptr_t target)
 
 static uint32_t encode_branch(uint32_t insn, uintptr_t exec, uintptr_t target)
 {
-	CH_ASSERT(branch_reaches(exec, target), "jump out of reach");
+	CH_ASSERT(field_reaches(exec, target), "jump out of reach");
 	return insn | ((uint32_t)((target - exec) >> 2) & ((1u << BRANCH_BITS) - 1));
 }
 
@@ -104,16 +103,6 @@ bool ch__arch_may_change(uintptr_t exec, const uint8_t *from, const uint8_t *to,
 	       may_be_exchanged(load_word(to));
 }
 
-size_t ch__arch_site_bytes(enum ch_branch_kind kind)
-{
-	static const uint8_t bytes[] = {[CH_JMP] = 4,
-					[CH_JCC] = JCC_BRANCH_AT + 4,
-					[CH_CALL] = 4,
-					[CH_LEA] = LEA_BYTES,
-					[CH_LITERAL] = 8};
-	return bytes[kind];
-}
-
 /* B.cond, CBZ, CBNZ, TBZ or TBNZ to the instruction after the next one. */
 static bool skips_one(uint32_t word)
 {
@@ -122,7 +111,7 @@ static bool skips_one(uint32_t word)
 	return (word & 0x7e000000) == 0x36000000 && (word >> 5 & 0x3fff) == 2;
 }
 
-static bool is_site_of(enum ch_branch_kind kind, const uint8_t *read)
+static bool is_instruction_of(enum ch_branch_kind kind, const uint8_t *read)
 {
 	switch (kind) {
 	case CH_JMP:
@@ -135,59 +124,32 @@ static bool is_site_of(enum ch_branch_kind kind, const uint8_t *read)
 	case CH_LEA: /* any register: ldr x, +8; b +12 */
 		return (load_word(read) & ~31u) == (insn_ldr_x16 & ~31u) + (2u << 5) &&
 		       load_word(read + 4) == insn_b + 3;
-	case CH_LITERAL:
-		return true;
 	default:
 		return false;
 	}
 }
 
-bool ch__arch_site_is_valid(enum ch_branch_kind kind, const uint8_t *read, uintptr_t exec)
+static const uint8_t field_at[] = {[CH_JMP] = 0,
+				   [CH_JCC] = JCC_BRANCH_AT,
+				   [CH_CALL] = 0,
+				   [CH_LEA] = LEA_LITERAL_AT,
+				   [CH_LITERAL] = 0};
+
+static void write_field(enum ch_branch_kind kind, uint8_t *write, uintptr_t exec, uintptr_t target)
 {
-	if (!is_site_of(kind, read))
-		return false;
-	bool has_literal = kind == CH_LEA || kind == CH_LITERAL;
-	return (exec & (has_literal ? 7 : 3)) == 0;
+	store_published(write, encode_branch(kind == CH_CALL ? insn_bl : insn_b, exec, target));
 }
 
-/* The distance from the site's first byte to the word or literal that changes. */
-static size_t field_at(enum ch_branch_kind kind)
+static uintptr_t field_target(const uint8_t *read, uintptr_t exec)
 {
-	if (kind == CH_LEA)
-		return LEA_LITERAL_AT;
-	return kind == CH_JCC ? JCC_BRANCH_AT : 0;
-}
-
-bool ch__arch_site_reaches(enum ch_branch_kind kind, uintptr_t exec, uintptr_t target)
-{
-	return kind == CH_LITERAL || kind == CH_LEA ||
-	       branch_reaches(exec + field_at(kind), target);
-}
-
-void ch__arch_site_write(enum ch_branch_kind kind, uint8_t *write, uintptr_t exec, uintptr_t target)
-{
-	write += field_at(kind);
-	exec += field_at(kind);
-	if (kind == CH_LITERAL || kind == CH_LEA)
-		__atomic_store_n((uint64_t *)(void *)write, target, __ATOMIC_RELEASE);
-	else
-		store_published(write, encode_branch(kind == CH_CALL ? insn_bl : insn_b, exec,
-						     target));
-}
-
-uintptr_t ch__arch_site_target(enum ch_branch_kind kind, const uint8_t *read, uintptr_t exec)
-{
-	read += field_at(kind);
-	if (kind == CH_LITERAL || kind == CH_LEA)
-		return __atomic_load_n((const uint64_t *)(const void *)read, __ATOMIC_ACQUIRE);
-	return branch_target(load_published(read), exec + field_at(kind));
+	return branch_target(load_published(read), exec);
 }
 
 /* --- diverter: a NOP, whose target the caller knows, and a B once armed --- */
 
 void ch__arch_diverter_write(uint8_t *write, uintptr_t exec, uintptr_t target)
 {
-	CH_ASSERT(branch_reaches(exec, target), "jump out of reach");
+	CH_ASSERT(field_reaches(exec, target), "jump out of reach");
 	memcpy(write, &insn_nop, sizeof insn_nop);
 }
 
@@ -198,7 +160,7 @@ bool ch__arch_diverter_is_there(const uint8_t *read)
 
 bool ch__arch_diverter_is_valid(const uint8_t *read, uintptr_t exec, uintptr_t target)
 {
-	return ch__arch_diverter_is_there(read) && branch_reaches(exec, target);
+	return ch__arch_diverter_is_there(read) && field_reaches(exec, target);
 }
 
 void ch__arch_diverter_arm(uint8_t *write, uintptr_t exec, uintptr_t target)
@@ -265,8 +227,7 @@ uintptr_t ch__arch_veneer_target(const uint8_t *read)
 
 void ch__arch_stub_context_init(struct ch__arch_stub_context *context)
 {
-	context->extended_bytes = 0;
-	context->extended_mask = 0;
+	(void)context;
 }
 
 /* Records follow each other. One kind of record has the address and the size of further records,

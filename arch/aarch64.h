@@ -18,6 +18,8 @@ enum {
 	CH_ARCH_LEAD_BYTES = 0,
 	CH_ARCH_LEAD_JUMP_BYTES = 0,
 	CH_ARCH_STUB_LITERAL = 16,  /* the index comes first where that aligns the literal */
+	CH_ARCH_FIELD_ALIGN = 4,
+	CH_ARCH_LEA_HAS_LITERAL = 1,
 	CH_ARCH_DIVERTER_BYTES = 4, /* nop <-> b */
 	CH_ARCH_VENEER_BYTES = 24,  /* bti c; ldr x16, literal; br x16; the aligned literal */
 	CH_ARCH_VENEER_REACH_LOG2 = 27, /* of BL */

@@ -36,6 +36,8 @@
  *   ch__arch_lead              its first 8 bytes; the distance is added from the third byte on
  *   CH_ARCH_STUB_LITERAL       from here on the first multiple of 8 in the stub, or in its lead, is
  *                              the target's literal
+ *   CH_ARCH_FIELD_ALIGN        of the 4 bytes of a site's instruction that change
+ *   CH_ARCH_LEA_HAS_LITERAL    1: a site CH_LEA loads a literal, which changes
  *   CH_ARCH_DIVERTER_BYTES     the length of a diverter
  *   CH_ARCH_VENEER_BYTES       the length of a veneer with its literal
  *   CH_ARCH_VENEER_REACH_LOG2  log2 of the distance from which code calls a veneer

@@ -10,8 +10,8 @@
  * the stub leads on by a literal. Stubs clobber t1 and t3, as linkers' stubs do (psABI, PLT). */
 #define _GNU_SOURCE /* register names of ucontext */
 #include "arch/arch.h"
+#include "arch/fields.h"
 #include "arch/registers.h"
-#include "arch/sites.h"
 #include "arch/slots.h"
 
 #include <signal.h>
@@ -52,17 +52,7 @@ static void store_word(uint8_t *at, uint32_t word)
 	__atomic_store_n((uint32_t *)(void *)at, word, __ATOMIC_RELEASE);
 }
 
-static uint64_t load_literal(const uint8_t *at)
-{
-	return __atomic_load_n((const uint64_t *)(const void *)at, __ATOMIC_ACQUIRE);
-}
-
-static void store_literal(uint8_t *at, uint64_t literal)
-{
-	__atomic_store_n((uint64_t *)(void *)at, literal, __ATOMIC_RELEASE);
-}
-
-static bool jal_reaches(uintptr_t exec, uintptr_t target)
+static bool field_reaches(uintptr_t exec, uintptr_t target)
 {
 	int64_t distance = (int64_t)(target - exec);
 	return distance >= -JAL_REACH && distance < JAL_REACH && distance % 2 == 0;
@@ -71,7 +61,7 @@ static bool jal_reaches(uintptr_t exec, uintptr_t target)
 /* Bits 31 to 12 of a jal: 20, 10:1, 11, 19:12. */
 static uint32_t jal_field(uintptr_t exec, uintptr_t target)
 {
-	CH_ASSERT(jal_reaches(exec, target), "jump out of reach");
+	CH_ASSERT(field_reaches(exec, target), "jump out of reach");
 	uint32_t d = (uint32_t)(target - exec);
 	return (d >> 20 & 1) << 31 | (d >> 1 & 0x3ff) << 21 | (d >> 11 & 1) << 20 |
 	       (d >> 12 & 0xff) << 12;
@@ -120,22 +110,11 @@ bool ch__arch_may_change(uintptr_t exec, const uint8_t *from, const uint8_t *to,
 	return bytes == 4 && exec % 4 == 0 && (*from & *to & 3) == 3;
 }
 
-/* The distance from the site's first byte to the word or literal that changes. */
-static const uint8_t field_offset[] = {[CH_JMP] = 0,
-				       [CH_JCC] = 4,
-				       [CH_CALL] = 0,
-				       [CH_LEA] = LEA_LITERAL,
-				       [CH_LITERAL] = 0};
-
-static bool has_literal(enum ch_branch_kind kind)
-{
-	return kind == CH_LEA || kind == CH_LITERAL;
-}
-
-size_t ch__arch_site_bytes(enum ch_branch_kind kind)
-{
-	return field_offset[kind] + (has_literal(kind) ? 8u : 4u);
-}
+static const uint8_t field_at[] = {[CH_JMP] = 0,
+				   [CH_JCC] = 4,
+				   [CH_CALL] = 0,
+				   [CH_LEA] = LEA_LITERAL,
+				   [CH_LITERAL] = 0};
 
 /* A branch over the next instruction, a jal. */
 static bool is_branch_over_one(uint32_t word)
@@ -167,44 +146,20 @@ static bool is_instruction_of(enum ch_branch_kind kind, const uint8_t *read)
 		       (load_word(read + 4) & LOW_12) == JAL_X0;
 	case CH_LEA:
 		return is_address_load(read);
-	case CH_LITERAL:
-		return true;
 	default:
 		return false;
 	}
 }
 
-bool ch__arch_site_is_valid(enum ch_branch_kind kind, const uint8_t *read, uintptr_t exec)
+static void write_field(enum ch_branch_kind kind, uint8_t *write, uintptr_t exec, uintptr_t target)
 {
-	if ((unsigned)kind > CH_LITERAL)
-		return false;
-	unsigned unit = has_literal(kind) ? 8 : 4;
-	if ((exec + field_offset[kind]) % unit)
-		return false;
-	return is_instruction_of(kind, read);
+	(void)kind;
+	store_word(write, (load_word(write) & LOW_12) | jal_field(exec, target));
 }
 
-bool ch__arch_site_reaches(enum ch_branch_kind kind, uintptr_t exec, uintptr_t target)
+static uintptr_t field_target(const uint8_t *read, uintptr_t exec)
 {
-	return has_literal(kind) || jal_reaches(exec + field_offset[kind], target);
-}
-
-void ch__arch_site_write(enum ch_branch_kind kind, uint8_t *write, uintptr_t exec, uintptr_t target)
-{
-	uint8_t *field = write + field_offset[kind];
-	if (has_literal(kind))
-		store_literal(field, target);
-	else
-		store_word(field, (load_word(field) & LOW_12) |
-					  jal_field(exec + field_offset[kind], target));
-}
-
-uintptr_t ch__arch_site_target(enum ch_branch_kind kind, const uint8_t *read, uintptr_t exec)
-{
-	const uint8_t *field = read + field_offset[kind];
-	if (has_literal(kind))
-		return load_literal(field);
-	return jal_target(load_word(field), exec + field_offset[kind]);
+	return jal_target(load_word(read), exec);
 }
 
 /* --- diverter: `lui x0` whose immediate is already the displacement of the jump --- */
@@ -263,27 +218,19 @@ size_t ch__arch_trampoline_write(uint8_t *write, struct ch__arch_stub_context *c
 
 void ch__arch_stub_context_init(struct ch__arch_stub_context *context)
 {
-	context->extended_bytes = 0;
-	context->extended_mask = 0;
+	(void)context;
 }
 
 /* The literal is aligned wherever the veneer lies. */
 void ch__arch_veneer_write(uint8_t *write, uintptr_t exec, uintptr_t target)
 {
-	uint32_t code[SLOT_CODE_WORDS];
-	put_slot_code(code, exec);
-	ch__arch_fill_traps(write, CH_ARCH_VENEER_BYTES);
-	memcpy(write, code, sizeof code);
-	ch__arch_stub_lead(write, target);
+	(void)exec;
+	put_slot(write, target, (uint32_t)ch__arch_traps);
 }
 
 uintptr_t ch__arch_veneer_target(const uint8_t *read)
 {
-	uint32_t load;
-	uint64_t literal;
-	memcpy(&load, read + 4, sizeof load);
-	memcpy(&literal, read + (load >> 20), sizeof literal);
-	return literal;
+	return ch__arch_stub_leads_to(read);
 }
 
 enum { FLOATS_BYTES = 32 * 8, VECTORS_BYTES_MAX = 1 << 20 };

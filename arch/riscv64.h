@@ -19,6 +19,8 @@ enum {
 	CH_ARCH_LEAD_BYTES = 0,
 	CH_ARCH_LEAD_JUMP_BYTES = 0,
 	CH_ARCH_STUB_LITERAL = 12,
+	CH_ARCH_FIELD_ALIGN = 4,
+	CH_ARCH_LEA_HAS_LITERAL = 1,
 	CH_ARCH_DIVERTER_BYTES = 4, /* lui x0, imm20 <-> jal x0, imm20 */
 	CH_ARCH_VENEER_BYTES = 24,  /* auipc, ld, jr, pad, literal */
 	CH_ARCH_VENEER_REACH_LOG2 = 31, /* of auipc and jalr */

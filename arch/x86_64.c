@@ -4,8 +4,8 @@
  * ch__arch_stub_context_init is async-signal-safe. */
 #define _GNU_SOURCE /* register names of ucontext */
 #include "arch/arch.h"
+#include "arch/fields.h"
 #include "arch/registers.h"
-#include "arch/sites.h"
 #include "arch/stubs.h"
 
 #include <cpuid.h>
@@ -46,13 +46,8 @@ void ch__arch_serialize(void)
 	__asm__ volatile("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(d) : : "memory");
 }
 
-static const uint8_t displacement_offset[] = {
-	[CH_JMP] = 1, [CH_JCC] = 2, [CH_CALL] = 1, [CH_LEA] = 3};
-
-size_t ch__arch_site_bytes(enum ch_branch_kind kind)
-{
-	return kind == CH_LITERAL ? 8 : displacement_offset[kind] + 4u;
-}
+static const uint8_t field_at[] = {
+	[CH_JMP] = 1, [CH_JCC] = 2, [CH_CALL] = 1, [CH_LEA] = 3, [CH_LITERAL] = 0};
 
 static bool is_instruction_of(enum ch_branch_kind kind, const uint8_t *read)
 {
@@ -65,8 +60,6 @@ static bool is_instruction_of(enum ch_branch_kind kind, const uint8_t *read)
 		return read[0] == 0x0f && (read[1] & 0xf0) == 0x80;
 	case CH_LEA: /* REX.W, any register: mod = 00, rm = 101 is rip-relative */
 		return (read[0] & 0xfb) == 0x48 && read[1] == 0x8d && (read[2] & 0xc7) == 0x05;
-	case CH_LITERAL:
-		return true;
 	default:
 		return false;
 	}
@@ -78,42 +71,26 @@ bool ch__arch_may_change(uintptr_t exec, const uint8_t *from, const uint8_t *to,
 	return true;
 }
 
-bool ch__arch_site_is_valid(enum ch_branch_kind kind, const uint8_t *read, uintptr_t exec)
+static bool field_reaches(uintptr_t exec, uintptr_t target)
 {
-	if (!is_instruction_of(kind, read))
-		return false;
-	return kind == CH_LITERAL ? (exec & 7) == 0
-				  : ((exec + displacement_offset[kind]) & 7) <= 4;
-}
-
-bool ch__arch_site_reaches(enum ch_branch_kind kind, uintptr_t exec, uintptr_t target)
-{
-	return kind == CH_LITERAL ||
-	       fits_displacement(exec + ch__arch_site_bytes(kind), target);
+	return fits_displacement(exec + 4, target);
 }
 
 /* A displacement inside one aligned 8 need not be 4-aligned. C has no unaligned atomic; the
  * processor has: a mov inside one aligned 8 is one access (Intel SDM 3A, 8.1.1). The asm, here and
- * in ch__arch_site_target, makes sure of one instruction. */
-void ch__arch_site_write(enum ch_branch_kind kind, uint8_t *write, uintptr_t exec, uintptr_t target)
+ * in field_target, makes sure of one instruction. */
+static void write_field(enum ch_branch_kind kind, uint8_t *write, uintptr_t exec, uintptr_t target)
 {
-	if (kind == CH_LITERAL) {
-		__atomic_store_n((uint64_t *)(void *)write, target, __ATOMIC_RELEASE);
-		return;
-	}
-	int32_t value = displacement(exec + ch__arch_site_bytes(kind), target);
-	uint8_t *at = write + displacement_offset[kind];
-	__asm__ volatile("movl %1, %0" : "=m"(*(uint8_t(*)[4])at) : "r"(value) : "memory");
+	int32_t value = displacement(exec + 4, target);
+	(void)kind;
+	__asm__ volatile("movl %1, %0" : "=m"(*(uint8_t(*)[4])write) : "r"(value) : "memory");
 }
 
-uintptr_t ch__arch_site_target(enum ch_branch_kind kind, const uint8_t *read, uintptr_t exec)
+static uintptr_t field_target(const uint8_t *read, uintptr_t exec)
 {
-	if (kind == CH_LITERAL)
-		return __atomic_load_n((const uint64_t *)(const void *)read, __ATOMIC_ACQUIRE);
 	int32_t value;
-	const uint8_t *at = read + displacement_offset[kind];
-	__asm__ volatile("movl %1, %0" : "=r"(value) : "m"(*(const uint8_t(*)[4])at) : "memory");
-	return exec + ch__arch_site_bytes(kind) + (uintptr_t)(intptr_t)value;
+	__asm__ volatile("movl %1, %0" : "=r"(value) : "m"(*(const uint8_t(*)[4])read) : "memory");
+	return exec + 4 + (uintptr_t)(intptr_t)value;
 }
 
 /* --- diverter: `test eax, imm32` whose immediate is already the displacement of the jump --- */

@@ -17,6 +17,8 @@ enum {
 	CH_ARCH_LEAD_BYTES = 16,     /* jmp [literal of the write view], traps, literal */
 	CH_ARCH_LEAD_JUMP_BYTES = 6,
 	CH_ARCH_STUB_LITERAL = 8,
+	CH_ARCH_FIELD_ALIGN = 1,
+	CH_ARCH_LEA_HAS_LITERAL = 0,
 	CH_ARCH_DIVERTER_BYTES = 5, /* test eax, imm32 <-> jmp rel32 */
 	CH_ARCH_VENEER_BYTES = 16,  /* jmp [rip + 2], pad, literal */
 	CH_ARCH_VENEER_REACH_LOG2 = 31,
