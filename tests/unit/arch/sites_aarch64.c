@@ -181,7 +181,8 @@ TEST(site_is_refused_when_its_instruction_is_another)
 TEST(instruction_that_others_run_may_become_b_bl_nop_or_brk_only)
 {
 	static const uint32_t words[] = {b, bl + 5, nop, 0xd4381bc0, /* all others are refused: */
-					 ret, bti_c, 0x54000060, 0x34000000, 0x58000040, 0};
+					 ret, bti_c, 0x54000060, 0x34000000, 0x58000040, 0,
+					 0xd4200001 /* no BRK */};
 	enum { FIRST_WRONG = 4, WORDS = sizeof words / sizeof *words };
 	for (unsigned i = 0; i < WORDS; i++)
 		for (unsigned j = 0; j < WORDS; j++) {

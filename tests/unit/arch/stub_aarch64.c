@@ -449,6 +449,9 @@ TEST(signature_is_stripped_from_a_return_address)
 		uintptr_t word = code_sign(address, sp);
 		signed_ones += word != address;
 		CHECK_EQ(ch__arch_strip(word), address);
+		ucontext_t context;
+		context.uc_mcontext.regs[30] = word;
+		CHECK_EQ(ch__arch_context_return(&context), address);
 	}
 	CHECK_EQ(ch__arch_strip(address), address);
 	bool has_pac = (getauxval(AT_HWCAP) & HWCAP_PACA) != 0;
@@ -482,6 +485,29 @@ TEST(code_without_a_frame_record_has_its_caller_in_the_link_register)
 	for (unsigned i = 0; i < 6; i++)
 		CHECK_EQ(unrecorded_at(end + i), i >= 1 && i <= 3 ? 0x1110 : 0);
 	CHECK_EQ(unrecorded_at((const uint32_t *)((uintptr_t)end + 2)), 0);
+	/* stp x29, x19; stp x19, x30; stp x29, x30, [x0, #-32]!; stp x29, x30, [sp, #16] */
+	static const uint32_t others[] = {0xa9be4ffd, 0xa9be7bf3, 0xa9be781d, 0xa9017bfd};
+	for (unsigned i = 0; i < 4; i++)
+		CHECK_EQ(unrecorded_at(others + i), 0);
+}
+
+/* The pages before and behind the code cannot be read. */
+TEST(caller_is_read_off_code_between_the_ends_of_its_page)
+{
+	enum { NOP = 0xd503201f, MOV = 0x910003fd };
+	size_t page = CH_ARCH_SMALLEST_PAGE;
+	uint8_t *code = mmap(NULL, 3 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	CHECK(code != MAP_FAILED);
+	code += page;
+	CHECK_EQ(mprotect(code, page, PROT_READ | PROT_WRITE), 0);
+	uint32_t *first = (void *)code, *last = (void *)(code + page - 4);
+	*first = MOV;
+	CHECK_EQ(unrecorded_at(first), 0);
+	*last = ch__arch_landing;
+	CHECK_EQ(unrecorded_at(last), 0);
+	*last = NOP;
+	CHECK_EQ(unrecorded_at(last), 0);
+	CHECK_EQ(unrecorded_at((const uint32_t *)(uintptr_t)(code + page - 2)), 0);
 }
 
 /* The frame of a signal has a record that says where further records lie. */
@@ -505,6 +531,62 @@ TEST(vectors_of_a_signal_end_behind_all_its_records)
 	memcpy(records + AT + 16, &bytes, sizeof bytes);
 	CHECK_EQ(ch__arch_context_vectors(&frame.context, &end), (uintptr_t)records);
 	CHECK_EQ(end, (uintptr_t)(frame.more + MORE));
+}
+
+/* A record ends the search when it is no record: empty, too short, or the mark of the end; and what
+ * a record says of further records counts only if that may be so. */
+TEST(vectors_of_a_signal_end_at_a_record_that_is_none)
+{
+	enum { EXTRA = 0x45585401, EXTRA_BYTES = 32, MORE = 64, FAR = 1 << 21 };
+	static struct {
+		ucontext_t context;
+		uint64_t more[MORE / 8];
+	} frame;
+	uint8_t *records = frame.context.uc_mcontext.__reserved;
+	const uint32_t bytes = sizeof frame.context.uc_mcontext.__reserved;
+	const uintptr_t more = (uintptr_t)frame.more, behind = (uintptr_t)records + bytes;
+	const struct {
+		uint32_t words[4]; /* the first record, and one that begins in the first */
+		uint32_t at;       /* of the record that says more */
+		uint64_t data;
+		uint32_t data_bytes;
+		uintptr_t end;
+	} frames[] = {
+		{{1, 16}, 16, more, MORE, more + MORE},
+		{{0, 16}, 16, more, MORE, behind},
+		{{1, 4, 8}, 12, more, MORE, behind},
+		{{1, bytes - 8}, bytes - 8, 0, 0, behind},
+		{{1, 16}, 16, behind + FAR, 8, behind},
+		{{1, 16}, 16, more, FAR, behind},
+	};
+	for (unsigned i = 0; i < sizeof frames / sizeof *frames; i++) {
+		const uint32_t extra[] = {EXTRA, EXTRA_BYTES};
+		memset(records, 0, bytes);
+		memcpy(records, frames[i].words, sizeof frames[i].words);
+		memcpy(records + frames[i].at, extra, sizeof extra);
+		if (frames[i].at + EXTRA_BYTES < bytes) {
+			memcpy(records + frames[i].at + 8, &frames[i].data, 8);
+			memcpy(records + frames[i].at + 16, &frames[i].data_bytes, 4);
+		} else {
+			const uint32_t short_one[] = {EXTRA, 8};
+			memcpy(records + frames[i].at, short_one, sizeof short_one);
+			frame.more[0] = more;
+			frame.more[1] = MORE;
+		}
+		uintptr_t end = 0;
+		CHECK_EQ(ch__arch_context_vectors(&frame.context, &end), (uintptr_t)records);
+		CHECK_EQ(end, frames[i].end);
+	}
+}
+
+/* An indirect jump enters them: by a stub's trampoline, or by a pointer. */
+TEST(functions_of_the_machine_begin_with_a_landing_pad)
+{
+	void (*const functions[])(void) = {ch__arch_stub_entry,
+					   (void (*)(void))ch__arch_save_registers,
+					   (void (*)(void))ch__arch_with_registers};
+	for (unsigned i = 0; i < 3; i++)
+		CHECK(ch__arch_landing_is_there((const uint8_t *)(uintptr_t)functions[i]));
 }
 
 TEST(breakpoint_of_a_debugger_is_seen)

@@ -415,17 +415,28 @@ TEST(code_without_a_frame_record_has_its_caller_in_ra)
 	CHECK_EQ(unrecorded_at(large), 0x1110);
 	CHECK_EQ(unrecorded_at(illegal + 1), 0);
 	CHECK_EQ(unrecorded_at((const uint8_t *)whole + 1), 0);
+	/* c.addi of a0, then c.sdsp ra, or ret; sd ra, 0(a0); addi sp, then a nop */
+	_Alignas(64) static const uint16_t others[] = {0x0505, 0xec06, 0x0505, 0x8082};
+	_Alignas(64) static const uint32_t others_whole[] = {0x00153023, 0xfe010113, 0x00000013};
+	CHECK_EQ(unrecorded_at(others), 0);
+	CHECK_EQ(unrecorded_at(others + 2), 0);
+	CHECK_EQ(unrecorded_at(others_whole), 0);
+	CHECK_EQ(unrecorded_at(others_whole + 1), 0);
 }
 
-/* The page behind the code cannot be read. */
+/* The pages before and behind the code cannot be read. */
 TEST(caller_is_read_off_code_to_the_last_byte_of_its_page)
 {
 	size_t page = CH_ARCH_SMALLEST_PAGE;
-	uint8_t *code =
-		mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	uint8_t *code = mmap(NULL, 3 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	CHECK(code != MAP_FAILED);
-	CHECK_EQ(mprotect(code + page, page, PROT_NONE), 0);
-	const uint16_t first_half = 0x0113, ret = 0x8082;
+	code += page;
+	CHECK_EQ(mprotect(code, page, PROT_READ | PROT_WRITE), 0);
+	const uint16_t first_half = 0x0113, ret = 0x8082, sets_s0 = 0x1000, moves_sp = 0x6105;
+	memcpy(code, &sets_s0, sizeof sets_s0);
+	CHECK_EQ(unrecorded_at(code), 0);
+	memcpy(code + page - 2, &moves_sp, sizeof moves_sp);
+	CHECK_EQ(unrecorded_at(code + page - 2), 0);
 	memcpy(code + page - 2, &first_half, sizeof first_half);
 	CHECK_EQ(unrecorded_at(code + page - 2), 0);
 	memcpy(code + page - 2, &ret, sizeof ret);
@@ -461,6 +472,15 @@ TEST(vectors_of_a_signal_end_behind_all_its_records)
 	frame.context.uc_stack.ss_size = sizeof frame;
 	CHECK_EQ(ch__arch_context_vectors(&frame.context, &end), low);
 	CHECK_EQ(end, low + AT + VECTORS + SHADOW);
+	/* Nothing says where the frame ends. */
+	frame.context.uc_stack.ss_size = 0;
+	CHECK_EQ(ch__arch_context_vectors(&frame.context, &end), low);
+	CHECK_EQ(end, low + FLOATS);
+	/* A record is not shorter than its head. */
+	frame.context.uc_stack.ss_size = sizeof frame;
+	memcpy((uint8_t *)low + AT + 4, &(uint32_t){4}, 4);
+	CHECK_EQ(ch__arch_context_vectors(&frame.context, &end), low);
+	CHECK_EQ(end, low + FLOATS);
 }
 
 TEST(breakpoint_of_a_debugger_is_seen)
@@ -469,4 +489,6 @@ TEST(breakpoint_of_a_debugger_is_seen)
 	static const uint16_t halves[][2] = {{0x9002, 1}, {0x0073, 0x10}, {0x0073, 0}, {0x13, 0}};
 	for (unsigned i = 0; i < 4; i++)
 		CHECK_EQ(ch__arch_has_breakpoint(halves[i]), i < 2);
+	for (unsigned i = 0; i < 4; i++) /* c.ebreak is the library's, and others are no traps */
+		CHECK_EQ(ch__arch_trap_is_foreign((const uint8_t *)halves[i]), i == 1);
 }
