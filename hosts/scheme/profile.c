@@ -377,7 +377,7 @@ void profile_describe(char *text, size_t bytes)
 
 /* ---- procedures for the prelude's %with-flame-profile ---- */
 
-static const struct {
+static const struct word {
 	const char *name;
 	enum { RATE, TITLE, FLAG } kind;
 	size_t offset;
@@ -389,20 +389,19 @@ static const struct {
 	{":icicle", FLAG, offsetof(struct profile_request, is_icicle)},
 	{":reversed", FLAG, offsetof(struct profile_request, is_reversed)},
 };
-enum { WORDS = sizeof words / sizeof *words };
 
-static size_t find_word(value symbol)
+static const struct word *find_word(value symbol)
 {
-	size_t i = 0;
-
-	while (i < WORDS && symbol != intern(words[i].name))
-		i++;
-	return i;
+	for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+		if (symbol == intern(words[i].name))
+			return &words[i];
+	}
+	return NULL;
 }
 
 int profile_is_word(value symbol)
 {
-	return find_word(symbol) < WORDS;
+	return find_word(symbol) != NULL;
 }
 
 /* Returns true for lines, false for a picture: the default by the file's name. */
@@ -426,13 +425,13 @@ static void read_request(struct context *ctx, value *args, int64_t argc,
 	request->is_folded = profile_is_folded(request->path);
 	for (int64_t i = 1; i + 1 < argc; i += 2) {
 		value v = args[i + 1];
-		size_t word = find_word(args[i]);
-		if (word == WORDS)
+		const struct word *word = find_word(args[i]);
+		void *to = (char *)request + (word ? word->offset : 0);
+		if (!word) {
 			raise_type(ctx, who, "keyword", args[i]);
-		void *to = (char *)request + words[word].offset;
-		if (words[word].kind == FLAG) {
+		} else if (word->kind == FLAG) {
 			*(int *)to = v != V_FALSE;
-		} else if (words[word].kind == TITLE) {
+		} else if (word->kind == TITLE) {
 			*(const char **)to =
 				v == V_FALSE ? NULL : text_arg(ctx, who, "string for :title", v);
 		} else {

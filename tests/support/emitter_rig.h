@@ -104,7 +104,8 @@ static inline void settle(struct ch_code *code)
 		const uint8_t *exec = address_of(code, fix->section, fix->at);
 		const void *target = fix->function;
 		if (fix->kind == FIX_RECORD) {
-			memcpy(write, &(void *){&records[fix->record]}, sizeof(void *));
+			const uintptr_t record = (uintptr_t)&records[fix->record];
+			memcpy(write, &record, sizeof record);
 			continue;
 		}
 		if (fix->kind == FIX_LABEL)

@@ -551,7 +551,7 @@ TEST(vectors_of_a_signal_end_at_a_record_that_is_none)
 		uint64_t data;
 		uint32_t data_bytes;
 		uintptr_t end;
-	} frames[] = {
+	} lists[] = {
 		{{1, 16}, 16, more, MORE, more + MORE},
 		{{0, 16}, 16, more, MORE, behind},
 		{{1, 4, 8}, 12, more, MORE, behind},
@@ -559,23 +559,23 @@ TEST(vectors_of_a_signal_end_at_a_record_that_is_none)
 		{{1, 16}, 16, behind + FAR, 8, behind},
 		{{1, 16}, 16, more, FAR, behind},
 	};
-	for (unsigned i = 0; i < sizeof frames / sizeof *frames; i++) {
+	for (unsigned i = 0; i < sizeof lists / sizeof *lists; i++) {
 		const uint32_t extra[] = {EXTRA, EXTRA_BYTES};
 		memset(records, 0, bytes);
-		memcpy(records, frames[i].words, sizeof frames[i].words);
-		memcpy(records + frames[i].at, extra, sizeof extra);
-		if (frames[i].at + EXTRA_BYTES < bytes) {
-			memcpy(records + frames[i].at + 8, &frames[i].data, 8);
-			memcpy(records + frames[i].at + 16, &frames[i].data_bytes, 4);
+		memcpy(records, lists[i].words, sizeof lists[i].words);
+		memcpy(records + lists[i].at, extra, sizeof extra);
+		if (lists[i].at + EXTRA_BYTES < bytes) {
+			memcpy(records + lists[i].at + 8, &lists[i].data, 8);
+			memcpy(records + lists[i].at + 16, &lists[i].data_bytes, 4);
 		} else {
 			const uint32_t short_one[] = {EXTRA, 8};
-			memcpy(records + frames[i].at, short_one, sizeof short_one);
+			memcpy(records + lists[i].at, short_one, sizeof short_one);
 			frame.more[0] = more;
 			frame.more[1] = MORE;
 		}
 		uintptr_t end = 0;
 		CHECK_EQ(ch__arch_context_vectors(&frame.context, &end), (uintptr_t)records);
-		CHECK_EQ(end, frames[i].end);
+		CHECK_EQ(end, lists[i].end);
 	}
 }
 
