@@ -79,6 +79,8 @@ static bool make_file(struct cg_output *file, struct cg_block *block, uint16_t m
 					  .name = name_of,
 					  .lines = lines_of,
 					  .pool_exec = (uintptr_t)block->address,
+					  .pool_bytes = block->code.length,
+					  .runtime_exec = UINTPTR_MAX, /* none */
 					  .page_bytes = 1u << 31}; /* a single page */
 	struct ch__elf_input input = {
 		.config = &config,
