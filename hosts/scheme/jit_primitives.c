@@ -83,7 +83,7 @@ struct heap_map_panel {
 
 /* Adds a part with its head, which lies before exec. */
 static bool add_part(struct heap_map_panel *panel, const uint8_t *exec, uint32_t bytes,
-		     uint32_t head, enum drawn_kind kind)
+		     enum drawn_kind kind)
 {
 	if (panel->count == panel->capacity) {
 		size_t capacity = panel->capacity ? panel->capacity * 2 : 1024;
@@ -95,8 +95,8 @@ static bool add_part(struct heap_map_panel *panel, const uint8_t *exec, uint32_t
 		panel->parts = grown;
 		panel->capacity = capacity;
 	}
-	panel->parts[panel->count++] = (struct drawn_part){(uintptr_t)exec - head,
-							   bytes + head, kind};
+	panel->parts[panel->count++] = (struct drawn_part){(uintptr_t)exec - HEAD_BYTES,
+							   bytes + HEAD_BYTES, kind};
 	return true;
 }
 
@@ -107,10 +107,10 @@ static bool add_block(void *arg, const struct ch_info *info)
 		return true;
 	bool is_live = info->state == CH_BLOCK_LIVE;
 	panel->blocks++;
-	return add_part(panel, info->exec, info->hot_bytes, HEAD_BYTES,
+	return add_part(panel, info->exec, info->hot_bytes,
 			is_live ? DRAWN_HOT : DRAWN_NOTENTRANT) &&
 	       (!info->cold_exec ||
-		add_part(panel, info->cold_exec, info->cold_bytes, HEAD_BYTES,
+		add_part(panel, info->cold_exec, info->cold_bytes,
 			 is_live ? DRAWN_COLD : DRAWN_NOTENTRANT));
 }
 
