@@ -29,10 +29,7 @@ static _Atomic(unsigned) refs_visited;
 static void build_hider(struct stage *stage, void *arg)
 {
 	struct spin *p = arg;
-	struct emitter e;
-	build_other(stage, p);
-	method_new(stage, &p->m, "hides an address");
-	method_open(&e, &p->m);
+	struct emitter e = open_spinner(stage, p, "hides an address");
 	emit_load_code(&e);
 	if (!emit_hide_code(&e, hides_in_upper_half))
 		skip("vector registers here have no upper half");

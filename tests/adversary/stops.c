@@ -15,10 +15,7 @@
 static void build_red_zone(struct stage *stage, void *arg)
 {
 	struct spin *s = arg;
-	struct emitter e;
-	build_other(stage, s);
-	method_new(stage, &s->m, "red zone");
-	method_open(&e, &s->m);
+	struct emitter e = open_spinner(stage, s, "red zone");
 	emit_stash_code(&e);
 	emit_spin(&e);
 	emit_jump_stashed(&e);

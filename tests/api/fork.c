@@ -28,6 +28,23 @@ static void wait_for(pid_t child)
 		FAIL("the child ended with %x", (unsigned)how);
 }
 
+/* A child ends here, and its parent waits. */
+static void end_child(pid_t child)
+{
+	if (!child)
+		_exit(0);
+	wait_for(child);
+}
+
+/* Both processes commit the block that was open, and run it. */
+static pid_t fork_and_commit(struct emitter *e, uint32_t answer)
+{
+	pid_t child = fork_child();
+	CHECK_EQ(emit_commit(e), CH_OK);
+	CHECK_EQ(code_call(e->code.exec), answer);
+	return child;
+}
+
 static void *be_busy(void *arg)
 {
 	uint32_t number = (uint32_t)(uintptr_t)arg, rounds = 0;
@@ -229,9 +246,7 @@ TEST(a_child_keeps_its_own_open_blocks_and_drops_those_of_others)
 	start_other(&other, open_and_wait);
 	emit_open(&mine, rig_owner(&rig, "mine"), 32, 0);
 	emit_answer(&mine, 4);
-	pid_t child = fork_child();
-	CHECK_EQ(emit_commit(&mine), CH_OK);
-	CHECK_EQ(code_call(mine.code.exec), 4);
+	pid_t child = fork_and_commit(&mine, 4);
 	if (!child) {
 		CHECK(!rig_is_there(opened_elsewhere.code.block));
 		CHECK_EQ(rig_stats(&rig).blocks_open_now, 0);
@@ -259,9 +274,7 @@ TEST_SHARED_RIG(a_child_and_its_parent_keep_an_open_room, rig_start(64 << 20))
 	CHECK_EQ(code_call(mine.code.exec + FAR), 4);
 	CHECK(!memcmp(mine.code.exec + FAR / 2, &ch__arch_traps, sizeof ch__arch_traps));
 	rig_check(&rig);
-	if (!child)
-		_exit(0);
-	wait_for(child);
+	end_child(child);
 }
 
 static struct ch_owner given;
@@ -287,12 +300,8 @@ TEST(a_child_keeps_an_open_block_in_a_record_that_was_anothers)
 	/* Where cores may run old bytes on, the record waits for a cycle. */
 	CHECK(!CH_ARCH_FETCH_FOLLOWS || rig_record(mine.code.block) == rig_record(given_block));
 	emit_answer(&mine, 4);
-	pid_t child = fork_child();
-	CHECK_EQ(emit_commit(&mine), CH_OK);
-	CHECK_EQ(code_call(mine.code.exec), 4);
-	if (!child)
-		_exit(0);
-	wait_for(child);
+	pid_t child = fork_and_commit(&mine, 4);
+	end_child(child);
 	end_other(&other);
 }
 
@@ -341,12 +350,8 @@ static void keep_of_an_earlier_thread(void *(*run)(void *))
 	rig_apart(&rig, open_elsewhere, NULL);
 	CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
 	start_beside_rig(&other, run);
-	pid_t child = fork_child();
-	CHECK_EQ(emit_commit(&opened_elsewhere), CH_OK);
-	CHECK_EQ(code_call(opened_elsewhere.code.exec), 3);
-	if (!child)
-		_exit(0);
-	wait_for(child);
+	pid_t child = fork_and_commit(&opened_elsewhere, 3);
+	end_child(child);
 	end_other(&other);
 }
 
@@ -415,9 +420,7 @@ TEST(a_child_of_an_open_that_collects_is_in_need_of_nothing)
 	CHECK(has_forked && forked >= 0);
 	CHECK_EQ(atomic_load(&rig.heap->opens_in_need), 0);
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
-	if (!forked)
-		_exit(0);
-	wait_for(forked);
+	end_child(forked);
 	rig_end(&rig);
 }
 
@@ -433,9 +436,7 @@ TEST(a_child_tells_what_a_lost_thread_was_about_to_tell)
 	pid_t child = fork_child();
 	ch_thread_poll();
 	CHECK_EQ(asked, child ? 0 : 1);
-	if (!child)
-		_exit(0);
-	wait_for(child);
+	end_child(child);
 	rig_end(&rig);
 }
 
@@ -455,9 +456,7 @@ TEST(dead_data_is_not_written_in_a_child_without_code)
 	pid_t child = fork_child();
 	rig_collect(&rig, 2);
 	rig_check(&rig);
-	if (!child)
-		_exit(0);
-	wait_for(child);
+	end_child(child);
 	rig_end(&rig);
 }
 
@@ -505,12 +504,8 @@ TEST(heaps_come_and_go_while_another_thread_forks)
 	int forks = 0;
 	CHECK_EQ(pthread_create(&maker, NULL, make_heaps, NULL), 0);
 	uint64_t end = now_ns() + (uint64_t)storm_ms() * 1000000;
-	for (; now_ns() < end || !atomic_load(&heaps_made); forks++) {
-		pid_t child = fork();
-		if (child == 0)
-			_exit(0);
-		wait_for(child);
-	}
+	for (; now_ns() < end || !atomic_load(&heaps_made); forks++)
+		end_child(fork());
 	atomic_store(&is_over, true);
 	ch_thread_park();
 	pthread_join(maker, NULL);

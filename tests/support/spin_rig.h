@@ -45,14 +45,21 @@ static inline void emit_spin(struct emitter *e)
 	emit_wait_for(e, 2);
 }
 
+/* Begins the spinner's code, which goes on in the other's. */
+static inline struct emitter open_spinner(struct stage *stage, struct spin *s, const char *name)
+{
+	struct emitter e;
+	build_other(stage, s);
+	method_new(stage, &s->m, name);
+	method_open(&e, &s->m);
+	return e;
+}
+
 /* The address of the spinner's next code is in a register only. */
 static inline void build_spinner(struct stage *stage, void *arg)
 {
 	struct spin *s = arg;
-	struct emitter e;
-	build_other(stage, s);
-	method_new(stage, &s->m, "spinner");
-	method_open(&e, &s->m);
+	struct emitter e = open_spinner(stage, s, "spinner");
 	emit_load_code(&e);
 	emit_spin(&e);
 	emit_jump_code(&e);
