@@ -252,13 +252,16 @@ static bool ends_with_owner(struct ch_heap *heap, struct ch__block *block)
 	return true;
 }
 
-/* An own root needs no mark, and is traced in each cycle. The queue has room: half is free. */
+/* An own root needs no mark, is traced in each cycle, and counts as marked: the cycle costs the
+ * same, and the trigger learns how much is left. The queue has room: half is free. */
 static void mark_root(struct ch_marker *marker, uint32_t index) CH_REQUIRES(ch__role_frozen)
 {
-	if (ch__block_is_own_root(marker->heap, ch__block_at(marker->heap, index)))
+	if (ch__block_is_own_root(marker->heap, ch__block_at(marker->heap, index))) {
 		marker->queue[marker->tail++ & marker->queue_mask] = index;
-	else
+		marker->marked++;
+	} else {
 		ch__mark_block(marker, index);
+	}
 }
 
 /* An edge may have marked a block of the list before the block is traced as a root: the mark

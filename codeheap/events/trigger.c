@@ -174,7 +174,8 @@ void ch__trigger_swept(struct ch_heap *heap)
 {
 	uint64_t freed = heap->counters.blocks_freed - heap->blocks_at_cycle;
 	uint64_t bytes = heap->counters.bytes_freed - heap->bytes_at_cycle;
-	bool is_poor = freed * 20 < heap->stats.marked_blocks_last;
+	/* Code without an owner is not marked. */
+	bool is_poor = !freed || freed * 20 < heap->stats.marked_blocks_last;
 	back_off(&heap->opened_doublings, is_poor, DOUBLINGS_MAX);
 	/* When code only grows, a poor cycle says nothing of released or invalidated code. */
 	back_off(&heap->dead_doublings, is_poor && heap->dead_at_cycle > DEAD_MIN_BYTES,

@@ -236,6 +236,36 @@ TEST_RIG_BY(sweep_that_ends_moves_the_thresholds, rig_start(pool_bytes))
 	CHECK(freed >= BLOCKS / 2);
 }
 
+/* An emulator's blocks, and code without an owner: roots that no cycle frees. */
+TEST_RIG_BY(cycles_that_free_little_of_kept_code_double_their_threshold, rig_start(pool_bytes))
+{
+	enum { BLOCKS = 100, FREED = 4 };
+	struct ch_owner owner = rig_owner(&rig, "kept");
+	static const uint8_t *kept[BLOCKS]; /* on the stack the addresses would hold the code */
+	for (unsigned i = 0; i < 2 * BLOCKS; i++) {
+		struct ch_open open = {.hot_bytes = 64};
+		struct emitter e;
+		open.heap = i < BLOCKS ? NULL : rig.heap;
+		open.owner = i < BLOCKS ? owner : open.owner;
+		open.flags = i < BLOCKS ? CH_OPEN_KEPT : 0;
+		CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+		emit_answer(&e, 1);
+		CHECK_EQ(emit_commit(&e), CH_OK);
+		if (i < BLOCKS)
+			kept[i] = e.code.exec;
+	}
+	CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
+	CHECK_EQ(rig.heap->opened_doublings, 1);
+	for (unsigned i = 0; i < FREED; i++)
+		CHECK_EQ(ch_code_free(rig.heap, kept[i], CH_RELEASE_COLLECT), CH_OK);
+	CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
+	CHECK(rig_stats(&rig).blocks_freed > 0);
+	CHECK_EQ(rig.heap->opened_doublings, 2);
+	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+	CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
+	CHECK_EQ(rig.heap->opened_doublings, 3);
+}
+
 TEST_PAGES(full_pool_asks_for_a_collection_where_that_is_worth_its_while, 0)
 {
 	forget(&rig);
