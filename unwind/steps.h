@@ -9,7 +9,8 @@
 struct ch__text;
 
 enum {
-	CH__STEPS_MOST = 12,
+	/* Six registers saved and loaded, room made and given back, and a call with arguments. */
+	CH__STEPS_MOST = 16,
 	CH__NOTE_SAVES_AT = 4,
 	CH__NOTE_STEPS_AT = CH__NOTE_SAVES_AT + 4 * CH_ARCH_STEPS_KEPT,
 	/* The state at the call comes before the steps, and an end behind the steps. */
@@ -45,6 +46,7 @@ uintptr_t ch__steps_note(const struct ch__steps *, uintptr_t exec);
 /* Call after the poison. */
 void ch__steps_dead(struct ch__steps *, uintptr_t exec, size_t bytes);
 /* Writes the instructions of an FDE for the block at exec, with a CIE of the frame of LEAF, into
- * CH__STEPS_FDE_BYTES. Returns the bytes written; 0 without a note. */
-enum { CH__STEPS_FDE_BYTES = 160 };
+ * CH__STEPS_FDE_BYTES. Returns the bytes written; 0 without a note. Before each CFA, of 4 bytes,
+ * and each save, of 3, comes an advance of 3. */
+enum { CH__STEPS_FDE_BYTES = 7 * (CH__STEPS_MOST + 1) + 6 * CH_ARCH_STEPS_KEPT };
 size_t ch__steps_fde(const struct ch__steps *, uintptr_t exec, uint8_t *out);

@@ -141,7 +141,7 @@ static int look_from_a_callee(int number)
 }
 
 static const uint8_t *stepped;
-static bool was_at[40]; /* bytes of the longest code */
+static bool was_at[52]; /* bytes of the longest code */
 static bool wants_registers;
 
 static void on_step(int, siginfo_t *, void *ucontext)
@@ -188,6 +188,27 @@ TEST_FRAMES(caller_is_found_at_each_instruction)
 	wants_registers = true;
 	for (uint8_t room : {16, 48, 112})
 		CHECK_EQ(step_through(new_steps(r, room)), INSTRUCTIONS);
+}
+
+/* Push rbx, rbp, r12 to r15; sub rsp, 24; xor each; mov rax, rdi; mov edi, esi; call rax;
+ * add rsp, 24; pop r15 to r12, rbp, rbx; ret. */
+TEST_FRAMES(caller_of_code_that_saves_all_registers_is_found_at_each_instruction)
+{
+	bytes code = bytes()({0x53, 0x55, 0x41, 0x54, 0x41, 0x55, 0x41, 0x56, 0x41, 0x57})(
+		{0x48, 0x83, 0xec, 24, 0x31, 0xdb, 0x31, 0xed, 0x45, 0x31, 0xe4})(
+		{0x45, 0x31, 0xed, 0x45, 0x31, 0xf6, 0x45, 0x31, 0xff})(
+		{0x48, 0x89, 0xf8, 0x89, 0xf7, 0xff, 0xd0, 0x48, 0x83, 0xc4, 24})(
+		{0x41, 0x5f, 0x41, 0x5e, 0x41, 0x5d, 0x41, 0x5c, 0x5d, 0x5b, 0xc3});
+	ch_frame_step steps[] = {{1, 16},  {2, 24},  {4, 32},  {6, 40},	 {8, 48},
+				 {10, 56}, {14, 80}, {41, 56}, {43, 48}, {45, 40},
+				 {47, 32}, {49, 24}, {50, 16}, {51, 8}};
+	ch_frame_save saves[] = {{3, 2, 1},  {6, 3, 2},	 {12, 4, 4},
+				 {13, 5, 6}, {14, 6, 8}, {15, 7, 10}};
+	ch_frame frame = {steps, saves, 14, 6};
+	block b;
+	CHECK_EQ(try_commit(r, code, &frame, &b), CH_OK);
+	wants_registers = true;
+	CHECK_EQ(step_through(b), 24);
 }
 
 /* --- code with a frame pointer --- */
@@ -445,8 +466,8 @@ TEST_FRAMES(frame_that_is_malformed_is_refused)
 	CHECK_EQ(with(r, [](described &d) { d.steps[0].cfa = 12; }), CH_E_ARG);
 	CHECK_EQ(with(r, [](described &d) { d.steps[0].cfa = 0; }), CH_E_ARG);
 	CHECK_EQ(with(r, [](described &d) { d.steps[3].cfa = 32768; }), CH_E_ARG);
-	CHECK_EQ(with(r, [](described &d) { d.frame.steps_n = 13; }), CH_E_ARG);
-	CHECK_EQ(with(r, [](described &d) { d.frame.saves_n = 13; }), CH_E_ARG);
+	CHECK_EQ(with(r, [](described &d) { d.frame.steps_n = 17; }), CH_E_ARG);
+	CHECK_EQ(with(r, [](described &d) { d.frame.saves_n = 17; }), CH_E_ARG);
 	CHECK_EQ(with(r, [](described &d) { d.saves[0].reg = 5; }), CH_E_ARG);
 	CHECK_EQ(with(r, [](described &d) { d.saves[1].reg = 3; }), CH_E_ARG);
 	CHECK_EQ(with(r, [](described &d) { d.saves[0].below = 1; }), CH_E_ARG);

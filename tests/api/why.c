@@ -462,8 +462,8 @@ TEST_RIG(sentence_names_what_is_wrong_with_steps_of_a_frame)
 		{{{0, 16}}, {0, 2, 1}, 1, 1, "saves[0].reg is 0: none that a callee keeps, or"},
 		{{{0, 16}}, {6, 1, 1}, 1, 1, "saves[0].below is 1: not 2 or more"},
 		{{{0, 16}}, {6, 2, 70}, 1, 1, "saves[0].at is 70: not in the bytes that are used"},
-		{{{0, 16}}, {6, 2, 1}, 13, 1, "steps_n is 13: at most 12"},
-		{{{0, 16}}, {6, 2, 1}, 1, 13, "saves_n is 13: at most 12"},
+		{{{0, 16}}, {6, 2, 1}, 17, 1, "steps_n is 17: at most 16"},
+		{{{0, 16}}, {6, 2, 1}, 1, 17, "saves_n is 17: at most 16"},
 	};
 	code.used_to = 64;
 	CHECK_EQ(ch_block_commit(&code, 1), CH_E_ARG);

@@ -826,7 +826,7 @@ struct ch_frame_save {
 struct ch_frame {
 	const struct ch_frame_step *steps;
 	const struct ch_frame_save *saves;
-	uint8_t steps_n, saves_n; /* at most 12 each */
+	uint8_t steps_n, saves_n; /* at most 16 each */
 };
 
 /* ch_frame_register: a frame shape of the VM's own; examples/frames.c has one.

@@ -165,3 +165,25 @@ TEST(instructions_for_debuggers_are_those_of_the_note)
 	CHECK_EQ(memcmp(out, wanted + 3, sizeof wanted - 3), 0);
 	ch__steps_end(&s);
 }
+
+TEST(instructions_of_the_longest_note_fill_the_room_for_instructions)
+{
+	enum { BEFORE = 8, CODE_BYTES = 480 };
+	skip_without_steps();
+	static uint8_t pool[1024] __attribute__((aligned(16)));
+	struct ch_frame_step steps[CH__STEPS_MOST];
+	struct ch_frame_save saves[CH_ARCH_STEPS_KEPT];
+	for (unsigned i = 0; i < CH__STEPS_MOST; i++)
+		steps[i] = (struct ch_frame_step){(uint16_t)(2 * i + 2), 0x4018};
+	for (unsigned i = 0; i < CH_ARCH_STEPS_KEPT; i++)
+		saves[i] = (struct ch_frame_save){ch__arch_steps_kept[i], 2, (uint16_t)(2 * i + 1)};
+	const struct ch_frame most = {steps, saves, CH__STEPS_MOST, CH_ARCH_STEPS_KEPT};
+	uint8_t out[CH__STEPS_FDE_BYTES + 1] = {0};
+	struct ch__steps s;
+	uintptr_t exec = (uintptr_t)pool;
+	CHECK(ch__steps_begin(&s, exec, sizeof pool));
+	CHECK(ch__frame_note(pool + BEFORE + CODE_BYTES, &most, CODE_BYTES) <= CH__NOTE_MOST_BYTES);
+	ch__steps_live(&s, exec, exec + BEFORE + CODE_BYTES);
+	CHECK_EQ(ch__steps_fde(&s, exec, out), CH__STEPS_FDE_BYTES);
+	ch__steps_end(&s);
+}
