@@ -192,7 +192,7 @@ TEST_FRAMES(caller_is_found_at_each_instruction)
 
 /* Push rbx, rbp, r12 to r15; sub rsp, 24; xor each; mov rax, rdi; mov edi, esi; call rax;
  * add rsp, 24; pop r15 to r12, rbp, rbx; ret. */
-TEST_FRAMES(caller_of_code_that_saves_all_registers_is_found_at_each_instruction)
+TEST_FRAMES(caller_is_found_at_each_instruction_of_code_that_saves_all_registers)
 {
 	bytes code = bytes()({0x53, 0x55, 0x41, 0x54, 0x41, 0x55, 0x41, 0x56, 0x41, 0x57})(
 		{0x48, 0x83, 0xec, 24, 0x31, 0xdb, 0x31, 0xed, 0x45, 0x31, 0xe4})(
