@@ -67,28 +67,10 @@ static void merge(struct ch__profiler *p, struct ch__sampler *s) CH_REQUIRES(ch_
 	}
 }
 
-static void free_sampler(struct ch__profiler *p, struct ch__sampler *s)
-	CH_REQUIRES(ch__role_guest)
-{
-	p->used_bytes -= s->ring_bytes;
-	ch__os_unmap(s->ring, s->ring_bytes);
-	ch__profile_free(p, s, sizeof *s);
-}
-
-/* Empties all rings. Then a sampler without a slot goes: its thread has left. */
 static void merge_all(struct ch__profiler *p) CH_REQUIRES(ch__role_guest)
 {
-	for (struct ch__sampler **link = &p->samplers; *link;) {
-		struct ch__sampler *s = *link;
+	for (struct ch__sampler *s = p->samplers; s; s = s->next)
 		merge(p, s);
-		if (s->slot) {
-			link = &s->next;
-			continue;
-		}
-		p->counts.dropped += CH_LOAD_RELAXED(&s->dropped);
-		*link = s->next;
-		free_sampler(p, s);
-	}
 }
 
 /* --- the worker --- */
@@ -182,47 +164,62 @@ static struct ch__sampler *make_sampler(struct ch__profiler *p, struct ch__sampl
 		s->slot = slot;
 		s->next = p->samplers;
 		p->samplers = s;
-		p->counts.threads++;
 	}
 	ch__profile_unlock(p);
 	return s;
 }
 
-static void take_back(struct ch__profiler *p, struct ch__sampler *s)
+static void free_sampler(struct ch__profiler *p, struct ch__sampler *s)
+	CH_REQUIRES(ch__role_guest)
 {
+	struct ch__sampler **link = &p->samplers;
+	while (*link != s)
+		link = &(*link)->next;
+	*link = s->next;
+	p->counts.dropped += CH_LOAD_RELAXED(&s->dropped);
+	p->used_bytes -= s->ring_bytes;
+	ch__os_unmap(s->ring, s->ring_bytes);
+	ch__profile_free(p, s, sizeof *s);
+}
+
+/* The ring goes at once, for threads that come and go take no memory together. A handler that does
+ * not end keeps its sampler for good. */
+static void end_sampler(struct ch__profiler *p, struct ch__sampler_slot *slot,
+			struct ch__sampler *s)
+{
+	atomic_store_explicit(&slot->sampler, NULL, memory_order_seq_cst);
+	if (!ch__handler_left(slot))
+		return;
 	ch__profile_lock(p);
-	s->slot = NULL;
-	p->counts.threads--;
-	merge_all(p);
+	merge(p, s);
+	free_sampler(p, s);
 	ch__profile_unlock(p);
 }
 
-static void refuse(struct ch__profiler *p)
-{
-	ch__profile_lock(p);
-	p->counts.refused++;
-	ch__profile_unlock(p);
-}
-
-int ch__profiler_add(struct ch__profiler *p, struct ch__sampler_slot *slot, int thread_id)
+static int add(struct ch__profiler *p, struct ch__sampler_slot *slot, int thread_id)
 {
 	struct ch__sampler *s = slot ? make_sampler(p, slot) : NULL;
-	if (!s) {
-		refuse(p);
+	if (!s)
 		return ENOMEM;
-	}
 	/* seq_cst, as each store of it: against the handler. */
 	atomic_store_explicit(&slot->sampler, s, memory_order_seq_cst);
 	if (ch__os_timer_start(&s->timer, thread_id, p->config.asked.by_wall_clock,
 			       NS_PER_S / p->config.rate, p->config.timer_value))
 		return 0;
 	int error = errno;
-	atomic_store_explicit(&slot->sampler, NULL, memory_order_seq_cst);
-	if (ch__handler_left(slot))
-		take_back(p, s);
-	if (!ch__os_thread_exists(thread_id))
-		return ESRCH;
-	refuse(p);
+	end_sampler(p, slot, s);
+	return ch__os_thread_exists(thread_id) ? error : ESRCH;
+}
+
+int ch__profiler_add(struct ch__profiler *p, struct ch__sampler_slot *slot, int thread_id)
+{
+	int error = add(p, slot, thread_id);
+	ch__profile_lock(p);
+	if (!error)
+		p->counts.threads++;
+	else if (error != ESRCH)
+		p->counts.refused++;
+	ch__profile_unlock(p);
 	return error;
 }
 
@@ -232,13 +229,7 @@ void ch__profiler_remove(struct ch__profiler *p, struct ch__sampler_slot *slot)
 	if (!s)
 		return;
 	ch__os_timer_stop(&s->timer);
-	atomic_store_explicit(&slot->sampler, NULL, memory_order_seq_cst);
-	/* A handler that does not end keeps its sampler for good. */
-	bool has_left = ch__handler_left(slot);
-	ch__profile_lock(p);
-	if (has_left)
-		s->slot = NULL;
-	ch__profile_unlock(p);
+	end_sampler(p, slot, s);
 }
 
 static struct ch__sampler_slot *any_slot(struct ch__profiler *p)
@@ -246,7 +237,7 @@ static struct ch__sampler_slot *any_slot(struct ch__profiler *p)
 	struct ch__sampler_slot *slot = NULL;
 	ch__profile_lock(p);
 	for (struct ch__sampler *s = p->samplers; s && !slot; s = s->next)
-		if (s->slot && atomic_load(&s->slot->sampler) == s)
+		if (atomic_load(&s->slot->sampler) == s)
 			slot = s->slot;
 	ch__profile_unlock(p);
 	return slot;
@@ -329,8 +320,6 @@ void ch__profiler_fork_parent(struct ch__profiler *p) CH_UNANALYSED("of prepare"
 void ch__profiler_fork_child(struct ch__profiler *p) CH_UNANALYSED("of prepare")
 {
 	for (struct ch__sampler *s = p->samplers; s; s = s->next) {
-		if (!s->slot)
-			continue;
 		atomic_store(&s->slot->sampler, NULL);
 		atomic_store(&s->slot->inside, 0);
 	}

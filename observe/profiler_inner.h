@@ -51,7 +51,7 @@ struct ch__sampler {
 		uint64_t key;
 	} known[CH__KNOWN_CODES];      /* the last look-ups, by address [own] */
 	struct ch__os_timer timer;     /* for add and remove only */
-	struct ch__sampler_slot *slot; /* NULL: removed [profile] */
+	struct ch__sampler_slot *slot; /* [const] */
 	struct ch__sampler *next;      /* [profile] */
 };
 

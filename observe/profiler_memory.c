@@ -40,7 +40,7 @@ bool ch__handlers_left(struct ch__profiler *p)
 {
 	bool have_left = true;
 	for (struct ch__sampler *s = p->samplers; s; s = s->next)
-		if (s->slot && !ch__handler_left(s->slot))
+		if (!ch__handler_left(s->slot))
 			have_left = false;
 	return have_left;
 }

@@ -348,6 +348,20 @@ TEST(memory_that_was_replaced_before_the_end_is_seen)
 	profile_end(&rig);
 }
 
+TEST_PROFILE(code_of_no_file_that_grows_down_is_not_replaced)
+{
+	const int may = PROT_READ | PROT_EXEC, how = MAP_PRIVATE | MAP_ANONYMOUS;
+	uint8_t *at = mmap(NULL, 2 * MAP_BYTES, PROT_NONE, how, -1, 0), *high = at + MAP_BYTES;
+	CHECK(at != MAP_FAILED);
+	CHECK(mmap(high, MAP_BYTES, may, how | MAP_FIXED, -1, 0) == high);
+	profile_start_still(&rig, 0);
+	profile_take_pc(&rig, high, 4);
+	CHECK(mmap(at, MAP_BYTES, may, how | MAP_FIXED, -1, 0) == at);
+	profile_stop(&rig);
+	expect_folded(0, "[anonymous code] 4\n");
+	CHECK_EQ(munmap(at, 2 * MAP_BYTES), 0);
+}
+
 TEST_PROFILE(mappings_that_were_seen_are_no_news)
 {
 	profile_start_still(&rig, 0);
@@ -579,8 +593,7 @@ static void *come_and_leave(void *arg)
 	return NULL;
 }
 
-/* A thread leaves while the rings are emptied. The thread's sampler goes at the next emptying, when
- * the last sample has been seen. */
+/* The sampler of a thread that leaves goes when others have done with it. */
 TEST_PROFILE(thread_that_leaves_waits_while_rings_are_emptied)
 {
 	struct leaving l = {0};
@@ -597,7 +610,7 @@ TEST_PROFILE(thread_that_leaves_waits_while_rings_are_emptied)
 	TEST_UNTIL(atomic_load(&l.has_left) ||
 		   (!atomic_load(&slot->sampler) && thread_is_asleep(atomic_load(&l.tid))))
 		usleep(1000);
-	CHECK(s->slot == slot);
+	CHECK(p->samplers == s);
 	ch__profile_unlock(p);
 	CHECK_EQ(pthread_join(thread, NULL), 0);
 }
