@@ -236,6 +236,7 @@ $(native)/%.so: tests/native/object.c $(OBJ)/flags
 	$(if $(filter linked,$*),$(Q)$(OBJCOPY) --only-keep-debug $(new) $(@D)/.debug/$(@F).debug && \
 	  $(OBJCOPY) --strip-all --add-gnu-debuglink=$(@D)/.debug/$(@F).debug $(new))
 	$(if $(filter bare,$*),$(Q)$(OBJCOPY) --strip-all $(new))
+	$(if $(filter other,$*),$(Q)$(OBJCOPY) --redefine-sym other_step=other_step@V1 $(new))
 	$(Q)mv -f $(new) $@
 $(BUILD)/tests/unit_scheme_emitter $(BUILD)/tests/unit_scheme_sites: $(emitter_o)
 $(BUILD)/tests/hostile: tests/runner/hostile.c tests/support/own_mounts.h

@@ -28,3 +28,6 @@ uintptr_t native_hidden_at(void)
 {
 	return (uintptr_t)NATIVE_HIDDEN;
 }
+
+/* A symbol without a size, and a label that assemblers leave behind. */
+__asm__(".text\n.globl native_unsized\nnative_unsized: .long 0\n\"$label\": .long 0\n");

@@ -62,6 +62,17 @@ TEST(code_of_another_heap_has_its_name)
 	end();
 }
 
+TEST(free_memory_of_another_heap_has_no_block)
+{
+	struct method host;
+	begin();
+	const struct ch__pool *pool = other->heap->pool;
+	profile_take_pc(&rig, make_code(rig.stage, &host, "host"), 3);
+	profile_take_pc(&rig, (const void *)(pool->exec_base + pool->pool_bytes - 8), 5);
+	expect_lines(";host;", 3, ";[code memory without a block];", 5);
+	end();
+}
+
 /* The handles of both blocks differ only in the heap's number. */
 TEST(codes_of_two_heaps_are_not_one)
 {

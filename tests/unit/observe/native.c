@@ -209,6 +209,18 @@ TEST(functions_of_cxx_have_the_names_that_were_written)
 	close_names();
 }
 
+TEST(label_is_no_name_and_a_version_no_part_of_one)
+{
+	skip_without_libdw();
+	void *other = load_built("other.so");
+	uintptr_t hidden = hidden_of(other), unsized = exported_of(other, "native_unsized");
+	open_names();
+	check_name(hidden, hidden, "other_step");
+	check_name(unsized, unsized, "native_unsized");
+	check_nameless(unsized + 4);
+	close_names();
+}
+
 TEST(name_is_cut_to_its_room)
 {
 	open_names();

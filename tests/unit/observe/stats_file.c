@@ -123,6 +123,17 @@ TEST(writer_sleeps_many_times_as_long_as_it_works)
 	leave_folder(path);
 }
 
+TEST(writer_sleeps_two_seconds_at_most)
+{
+	char path[PATH_BYTES];
+	use_folder(path);
+	struct rig rig = start_with(path);
+	atomic_store(ch__stats_file_period(rig.heap->listeners), UINT64_MAX);
+	free(stats_read(path, 3)); /* it slept the first period before */
+	rig_end(&rig);
+	leave_folder(path);
+}
+
 static void skip_without_threads_in_children(void)
 {
 	if (CH_TSAN)
