@@ -376,6 +376,7 @@ callgrind_json_that_is_none_is_refused() {
   refuses 1 'there before' "$f\"nodes\": [$n], \"edges\": [{\"caller\": 0, \"callee\": 0, \"calls\": 1}, {\"caller\": 0, \"callee\": 0, \"calls\": 1}]}"
   refuses 1 '64 bits' "$f\"nodes\": [$n], \"edges\": [{\"caller\": 0, \"callee\": 0, \"calls\": 18446744073709551616}]}"
   refuses 1 'no number' "$f\"nodes\": [$n], \"edges\": [{\"caller\": 0x0, \"callee\": 0, \"calls\": 1}]}"
+  refuses 1 'no number' "$f\"nodes\": [$n], \"edges\": [{\"caller\": 0X0, \"callee\": 0, \"calls\": 1}]}"
   refuses 1 'no ,' "$f\"events\": [\"Ir\"], \"nodes\": [$n], \"edges\": []}"
   refuses 1 'there before' "$f\"events\": [\"Ir\", \"Ir\"], \"nodes\": [], \"edges\": []}"
   refuses 1 'behind the end' "$f\"nodes\": [], \"edges\": []} x"
@@ -447,11 +448,12 @@ def lines(at, entries):
     body += b"".join(struct.pack("<QII", *entry[:2], 0) + entry[2] + b"\0" for entry in entries)
     return struct.pack("<IIQ", 2, 16 + len(body), 9) + body
 out = struct.pack("<IIIIIIQQ", 0x4a695444, 1, 40, 62, 0, 1, 1, 0)
-out += load(1, b"../../etc/passwd") + load(2, b"a b\nc\x1b[31m") + load(3, b"") + load(4, b"n" * 900) + load(5, b".")
+out += load(1, b"../../etc/passwd") + load(2, b"a b\nc\x1b[31m\xc2\x9b") + load(3, b"") + load(4, b"n" * 900) + load(5, b".")
 out += load(6, b"first", time=5) + load(6, b"second", time=7) + load(6, b"third", time=7) + load(7, b"\xff\xfe")
 out += lines(0x2000, [(0x2000, 3, b"a.c"), (0x2001, 4, b"\xff"), (0x2002, 5, b"b.h"), (0x2004, 5, b"a.c")])
 out += load(8, b"with.lines__", at=0x2000) + load(9, b"[freed]", at=0x2000) + load(10, b"", length=5)
-out += load(11, b"none", code=b"") + load(12, b"high", at=(1 << 64) - 2) + struct.pack("<IIQ", 99, 20, 9) + b"what"
+out += load(11, b"none", code=b"") + load(12, b"high", at=(1 << 64) - 2) + load(14, b"low", at=0)
+out += struct.pack("<IIQ", 99, 20, 9) + b"what"
 open(sys.argv[1], "wb").write(out + load(13, b"last"))
 END
 }
@@ -461,11 +463,11 @@ callgrind_dump_that_is_damaged() {
   dump "$work/dump"
   "$names" --elf="$work/objects" --output="$work/list" "$work/dump" 2>"$work/err"
   [ $? = 1 ] || fail 'wrong records are no failure'
-  grep -q '4 records are wrong' "$work/err" && grep -q '1 records are of kinds' "$work/err" &&
+  grep -q '5 records are wrong' "$work/err" && grep -q '1 records are of kinds' "$work/err" &&
     grep -q '10 blocks written, 1 times' "$work/err" && grep -q '1 source lines are of a second file' "$work/err" || fail "says $(cat "$work/err")"
   # shellcheck disable=SC2012 # names are what is tested
   (cd "$work/objects" && LC_ALL=C ls) >"$work/leaves"
-  printf '%s\n' 00000001-.._.._etc_passwd.elf 00000002-a_b_c__31m.elf 00000003.elf "00000004-$(printf 'n%.0s' $(seq 100)).elf" \
+  printf '%s\n' 00000001-.._.._etc_passwd.elf 00000002-a_b_c__31m__.elf 00000003.elf "00000004-$(printf 'n%.0s' $(seq 100)).elf" \
     00000005-..elf 00000006-first.elf 00000006@7-second.elf 00000007-__.elf 00000008-with.lines__.elf 00000013-last.elf >"$work/to"
   diff "$work/to" "$work/leaves" >&2 || fail 'files are called otherwise'
   [ "$(find "$work" -type f | grep -c passwd)" = 1 ] || fail 'a name leads elsewhere'

@@ -139,10 +139,7 @@ static void list_block(struct cg_elf_blocks *blocks, const struct cg_block *bloc
 {
 	cg_output_print(&blocks->list, "%" PRIu64 " %" PRIu64 " 0x%" PRIx64 " %zu %s ",
 			block->index, block->time, block->address, block->code.length, leaf);
-	for (size_t i = 0; i < block->name.length; i++) {
-		unsigned char c = (unsigned char)block->name.at[i];
-		cg_output_put(&blocks->list, c < ' ' || c == 0x7f ? "?" : block->name.at + i, 1);
-	}
+	cg_output_word(&blocks->list, block->name);
 	cg_output_put(&blocks->list, "\n", 1);
 }
 

@@ -195,22 +195,13 @@ static const char *kind_of(const struct cg_change *change)
 	return !change->node[0] ? "came" : !change->node[1] ? "went" : "changed";
 }
 
-/* Names are anybody's: what would break the line is not written as it is. */
-static void put_word(struct cg_output *output, struct cg_text text)
-{
-	for (; text.length; text.at++, text.length--) {
-		unsigned char c = (unsigned char)*text.at;
-		cg_output_put(output, c < ' ' || c == 0x7f ? "?" : text.at, 1);
-	}
-}
-
 static void put_node(struct cg_output *output, const struct cg_node *node)
 {
-	put_word(output, node->function);
+	cg_output_word(output, node->function);
 	cg_output_print(output, " [");
-	put_word(output, node->object);
+	cg_output_word(output, node->object);
 	cg_output_print(output, ":");
-	put_word(output, node->file);
+	cg_output_word(output, node->file);
 	cg_output_print(output, "]");
 }
 
@@ -219,7 +210,7 @@ static void put_change(struct cg_output *output, const struct cg_change *change,
 {
 	bool is_more = after >= before;
 	cg_output_print(output, "  ");
-	put_word(output, what);
+	cg_output_word(output, what);
 	if (change->node[0] && change->node[1])
 		cg_output_print(output, " %" PRIu64 " -> %" PRIu64 " (%c%" PRIu64 ")", before,
 				after, is_more ? '+' : '-', distance(before, after));

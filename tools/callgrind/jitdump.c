@@ -168,7 +168,8 @@ static bool read_load(struct cg_jitdump *dump, const char *record, const char *b
 		.name = cg_text(name, (size_t)(zero - name)),
 		.code = cg_text(zero + 1, (size_t)code_bytes),
 	};
-	if (!code_bytes || code_bytes > INT32_MAX || block->address > UINT64_MAX - code_bytes)
+	if (!block->address || !code_bytes || code_bytes > INT32_MAX ||
+	    block->address > UINT64_MAX - code_bytes)
 		return is_wrong(dump, record, "code that lies nowhere");
 	/* What libcodeheap writes over code that went. */
 	if (cg_text_is(block->name, "[freed]")) {

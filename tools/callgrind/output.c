@@ -80,6 +80,19 @@ unsigned cg_character(struct cg_text text)
 	return bytes;
 }
 
+void cg_output_word(struct cg_output *output, struct cg_text text)
+{
+	while (text.length) {
+		unsigned bytes = cg_character(text);
+		unsigned char first = (unsigned char)*text.at;
+		bool is_control = first < ' ' || first == 0x7f ||
+				  (first == 0xc2 && bytes == 2 && (unsigned char)text.at[1] < 0xa0);
+		bytes += !bytes;
+		cg_output_put(output, is_control ? "?" : text.at, is_control ? 1 : bytes);
+		text = cg_text(text.at + bytes, text.length - bytes);
+	}
+}
+
 bool cg_output_json(struct cg_output *output, struct cg_text text)
 {
 	cg_output_put(output, "\"", 1);

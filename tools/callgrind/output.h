@@ -16,6 +16,8 @@ bool cg_output_print(struct cg_output *output, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 /* A JSON string with its quotes. Bytes that are no UTF-8 become U+FFFD. */
 bool cg_output_json(struct cg_output *output, struct cg_text text);
+/* As a word of a line: control characters, which a terminal would obey, are question marks. */
+void cg_output_word(struct cg_output *output, struct cg_text text);
 void cg_output_end(struct cg_output *output);
 
 /* Writes a file beside the path and gives it that name, so that who reads the path sees the old
