@@ -42,6 +42,10 @@ typedef bool ch__flame_write(void *arg, const char *text, size_t bytes);
  * invalid UTF-8 as in the picture. */
 bool ch__flame_write_folded(struct ch__flame *, bool is_reversed, ch__flame_write *, void *arg);
 
+/* Returns the code point of the character at the beginning of a text that is not empty, and its
+ * bytes. A byte that begins no UTF-8 is U+FFFD, of a single byte. */
+uint32_t ch__flame_decode(const char *text, size_t bytes, size_t *length);
+
 struct ch__flame_view {
 	const char *title;    /* NULL: none */
 	const char *subtitle; /* NULL: none; a line about the numbers */

@@ -49,26 +49,35 @@ static uint32_t visible(uint32_t code_point)
 	return code_point;
 }
 
-uint32_t ch__flame_character(const char *name, const char **end)
+uint32_t ch__flame_decode(const char *text, size_t bytes, size_t *length)
 {
-	const uint8_t *at = (const uint8_t *)name;
-	*end = name + 1;
+	const uint8_t *at = (const uint8_t *)text;
+	*length = 1;
 	if (at[0] < 0x80)
-		return visible(at[0]);
+		return at[0];
 	unsigned more = at[0] >= 0xf0 ? 3 : at[0] >= 0xe0 ? 2 : 1;
 	static const uint32_t least[] = {0, 0x80, 0x800, 0x10000};
 	if (at[0] < 0xc2 || at[0] > 0xf4)
 		return REPLACEMENT;
 	uint32_t code_point = at[0] & (0x3fu >> more);
 	for (unsigned i = 1; i <= more; i++) {
-		if ((at[i] & 0xc0) != 0x80) /* also the end of the name */
+		if (i == bytes || (at[i] & 0xc0) != 0x80)
 			return REPLACEMENT;
 		code_point = code_point << 6 | (at[i] & 0x3f);
 	}
 	if (code_point < least[more] || code_point > 0x10ffff ||
 	    (code_point >= 0xd800 && code_point < 0xe000))
 		return REPLACEMENT;
-	*end = name + 1 + more;
+	*length = 1 + more;
+	return code_point;
+}
+
+/* The name's end goes on with no character, and so need not be looked for. */
+uint32_t ch__flame_character(const char *name, const char **end)
+{
+	size_t length;
+	uint32_t code_point = ch__flame_decode(name, SIZE_MAX, &length);
+	*end = name + length;
 	return visible(code_point);
 }
 

@@ -110,7 +110,7 @@ $(callgrind_names): $(callgrind_o) $(OBJ)/rooms.a
 	$(call link_c,-lm -ldl)
 codeheap_top_o := $(patsubst %.c,$(OBJ)/%.o,$(wildcard tools/codeheap-top/*.c)) $(draw_o)
 $(codeheap_top_o): BASE += -fdebug-prefix-map="$(CURDIR)"=.
-$(codeheap_top): $(codeheap_top_o)
+$(codeheap_top): $(codeheap_top_o) $(OBJ)/flame/flame_text.o
 	$(call link_c)
 # It exports its functions, so that its profiles name them where there is no libdw.
 $(BUILD)/scheme: $(scheme_o) $(BUILD)/libcodeheap-profile.a $(BUILD)/libcodeheap-bdw.a

@@ -23,7 +23,8 @@ OBSERVERS = {"flame": ("os/meta.h", "os/os.h"),
 CLIENTS = ["hosts", "examples", "bench", "stress", "tools"]
 # What files of the library's own tools see beside the public headers.
 TOOLS = {"tools/callgrind/elf_blocks.c": ("os/os.h", "sinks/elf_image.h"), "tools/callgrind/jitdump.h": ("unwind/sink.h",),
-         "tools/callgrind/stacks.h": ("flame/flame.h",), "tools/codeheap-top/reader.h": ("observe/stats_file.h",),
+         "tools/callgrind/output.c": ("flame/flame.h",), "tools/callgrind/stacks.h": ("flame/flame.h",),
+         "tools/codeheap-top/output.c": ("flame/flame.h",), "tools/codeheap-top/reader.h": ("observe/stats_file.h",),
          "tools/tidy/broken_contracts.c": ("codeheap/*/*.h", "invalidate/*.h")}
 # Programs of every folder draw with it; it sees the C library only.
 DRAWING = "tools/draw/"

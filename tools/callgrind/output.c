@@ -3,6 +3,8 @@
 #define _GNU_SOURCE /* mkstemp */
 #include "tools/callgrind/output.h"
 
+#include "flame/flame.h"
+
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -63,21 +65,9 @@ bool cg_output_print(struct cg_output *output, const char *format, ...)
 
 unsigned cg_character(struct cg_text text)
 {
-	const unsigned char *at = (const unsigned char *)text.at;
-	if (!text.length || at[0] < 0x80)
-		return text.length != 0;
-	unsigned bytes = at[0] >= 0xf0 ? 4 : at[0] >= 0xe0 ? 3 : 2;
-	if (at[0] < 0xc2 || at[0] > 0xf4 || bytes > text.length)
-		return 0;
-	for (unsigned i = 1; i < bytes; i++) {
-		if ((at[i] & 0xc0) != 0x80)
-			return 0;
-	}
-	/* Forms that are too long, surrogates, and what lies behind the last character. */
-	if ((at[0] == 0xe0 && at[1] < 0xa0) || (at[0] == 0xed && at[1] > 0x9f) ||
-	    (at[0] == 0xf0 && at[1] < 0x90) || (at[0] == 0xf4 && at[1] > 0x8f))
-		return 0;
-	return bytes;
+	size_t length = 0;
+	uint32_t code_point = text.length ? ch__flame_decode(text.at, text.length, &length) : 0;
+	return length == 1 && code_point >= 0x80 ? 0 : (unsigned)length;
 }
 
 void cg_output_word(struct cg_output *output, struct cg_text text)

@@ -1,37 +1,19 @@
 /* SPDX-License-Identifier: MIT
  * output.c: a statistics file as JSON, and as the picture of a heap. */
+#include "flame/flame.h"
 #include "tools/draw/draw_heap.h"
 #include "tools/codeheap-top/view.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 
-/* The next character of UTF-8; the replacement character for a byte of none, as where a text was
- * cut. */
-static uint32_t character(const unsigned char **at)
-{
-	static const uint32_t least[] = {0, 0x80, 0x800, 0x10000};
-	const unsigned char *c = *at;
-	int more = *c < 0x80 ? 0 : *c >= 0xf0 ? 3 : *c >= 0xe0 ? 2 : 1;
-	uint32_t found = more ? *c & (0x3fu >> more) : *c;
-	bool is_valid = *c < 0x80 || (*c >= 0xc2 && *c <= 0xf4);
-	for (int i = 1; is_valid && i <= more; i++) {
-		is_valid = (c[i] & 0xc0) == 0x80;
-		found = found << 6 | (c[i] & 0x3f);
-	}
-	is_valid = is_valid && found >= least[more] && found <= 0x10ffff &&
-		   (found < 0xd800 || found > 0xdfff);
-	*at = c + (is_valid ? more + 1 : 1);
-	return is_valid ? found : 0xfffd;
-}
-
 /* ASCII only: what reads it need not know in what encoding. */
 static void put_string(FILE *file, const char *text)
 {
-	const unsigned char *at = (const unsigned char *)text;
+	size_t length;
 	fputc('"', file);
-	while (*at) {
-		uint32_t c = character(&at);
+	for (; *text; text += length) {
+		uint32_t c = ch__flame_decode(text, SIZE_MAX, &length);
 		if (c == '"' || c == '\\')
 			fprintf(file, "\\%c", (char)c);
 		else if (c >= ' ' && c <= '~')
