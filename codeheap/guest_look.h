@@ -87,7 +87,6 @@ enum ch__look_kind {
 struct ch__look_block {
 	enum ch_block_state state;
 	enum ch__look_kind kind;
-	bool is_span; /* the block has whole pages for itself */
 	uint32_t hot_offset, hot_bytes, cold_offset, cold_bytes;
 	const char *owner_name;
 };

@@ -63,11 +63,11 @@ static void list_page(struct ch__stats_walk *walk, uint32_t page, struct ch__loo
 		walk->pages_left_out++;
 		return;
 	}
+	/* The block of a span takes it whole. */
 	bool is_whole = seen.is_span || seen.taken_bytes > page_bytes;
 	walk->pages[walk->pages_count++] = (struct ch__stats_page){
 		.page = page,
 		.pages = 1,
-		/* add_to_page fills in the free bytes of a span when the walk finds the block. */
 		.free_bytes = is_whole ? 0 : page_bytes - seen.taken_bytes,
 	};
 	walk->row_of[page] = walk->pages_count;
@@ -179,11 +179,6 @@ static void add_to_page(struct ch__stats_walk *walk, const struct ch__look_block
 		row->notentrant_bytes += hot + cold;
 	else
 		row->dead_bytes += hot + cold;
-	if (block->is_span) {
-		uint64_t all = (uint64_t)row->pages * walk->look->page_bytes;
-		uint64_t taken = (uint64_t)hot + cold;
-		row->free_bytes = taken < all ? (uint32_t)(all - taken) : 0;
-	}
 	enum ch__stats_part_kind part = CH__STATS_PART_HOT;
 	if (!is_live)
 		part = block->state == CH_BLOCK_NOTENTRANT ? CH__STATS_PART_NOTENTRANT

@@ -147,7 +147,6 @@ static bool look_at(const struct ch_heap *heap, const struct ch__block *block,
 	*out = (struct ch__look_block){
 		.state = state,
 		.kind = kind_of(heap, block),
-		.is_span = ch__block_is_span(heap, block),
 		.hot_offset = block->hot_offset,
 		.hot_bytes = ch__hot_bytes(block),
 		.cold_bytes = ch__cold_bytes(block),
