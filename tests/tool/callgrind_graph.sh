@@ -443,8 +443,8 @@ import struct, sys
 def load(index, name, at=0x1000, code=b"\x90\x90\x90\xc3", time=9, length=None):
     body = struct.pack("<IIQQQQ", 1, 1, at, at, len(code) if length is None else length, index) + name + b"\0" + code
     return struct.pack("<IIQ", 0, 16 + len(body), time) + body
-def lines(at, entries):
-    body = struct.pack("<QQ", at, len(entries))
+def lines(at, entries, more=0):
+    body = struct.pack("<QQ", at, len(entries) + more)
     body += b"".join(struct.pack("<QII", *entry[:2], 0) + entry[2] + b"\0" for entry in entries)
     return struct.pack("<IIQ", 2, 16 + len(body), 9) + body
 out = struct.pack("<IIIIIIQQ", 0x4a695444, 1, 40, 62, 0, 1, 1, 0)
@@ -453,6 +453,7 @@ out += load(6, b"first", time=5) + load(6, b"second", time=7) + load(6, b"third"
 out += lines(0x2000, [(0x2000, 3, b"a.c"), (0x2001, 4, b"\xff"), (0x2002, 5, b"b.h"), (0x2004, 5, b"a.c")])
 out += load(8, b"with.lines__", at=0x2000) + load(9, b"[freed]", at=0x2000) + load(10, b"", length=5)
 out += load(11, b"none", code=b"") + load(12, b"high", at=(1 << 64) - 2) + load(14, b"low", at=0)
+out += lines(0x3000, [(0x3000, 1, b"\xff"), (0x3001, 2, b"n" * 20)], 1) + load(15, b"own", at=0x3000)
 out += struct.pack("<IIQ", 99, 20, 9) + b"what"
 open(sys.argv[1], "wb").write(out + load(13, b"last"))
 END
@@ -464,11 +465,11 @@ callgrind_dump_that_is_damaged() {
   "$names" --elf="$work/objects" --output="$work/list" "$work/dump" 2>"$work/err"
   [ $? = 1 ] || fail 'wrong records are no failure'
   grep -q '5 records are wrong' "$work/err" && grep -q '1 records are of kinds' "$work/err" &&
-    grep -q '10 blocks written, 1 times' "$work/err" && grep -q '1 source lines are of a second file' "$work/err" || fail "says $(cat "$work/err")"
+    grep -q '11 blocks written, 1 times' "$work/err" && grep -q '3 source lines are of a second file' "$work/err" || fail "says $(cat "$work/err")"
   # shellcheck disable=SC2012 # names are what is tested
   (cd "$work/objects" && LC_ALL=C ls) >"$work/leaves"
   printf '%s\n' 00000001-.._.._etc_passwd.elf 00000002-a_b_c__31m__.elf 00000003.elf "00000004-$(printf 'n%.0s' $(seq 100)).elf" \
-    00000005-..elf 00000006-first.elf 00000006@7-second.elf 00000007-__.elf 00000008-with.lines__.elf 00000013-last.elf >"$work/to"
+    00000005-..elf 00000006-first.elf 00000006@7-second.elf 00000007-__.elf 00000008-with.lines__.elf 00000013-last.elf 00000015-own.elf >"$work/to"
   diff "$work/to" "$work/leaves" >&2 || fail 'files are called otherwise'
   [ "$(find "$work" -type f | grep -c passwd)" = 1 ] || fail 'a name leads elsewhere'
   [ "$(LC_ALL=C tr -d '\n -~\377\376' <"$work/list" | wc -c)" = 0 ] || fail 'the list has control characters'
@@ -656,6 +657,9 @@ callgrind_broken_graphs_are_noticed() {
   rule callgrind_dump_that_is_damaged jitdump.c 'code_bytes != (uint64_t)' '0 \&\& code_bytes != (uint64_t)'
   rule callgrind_dump_that_is_damaged jitdump.c 'block->address > UINT64_MAX - code_bytes' '0'
   rule callgrind_dump_that_is_damaged jitdump.c 'strcmp(block->file, entry.file)' '0'
+  rule callgrind_dump_that_is_damaged jitdump.c '!block->address ||' ''
+  rule callgrind_dump_that_is_damaged jitdump.c '|| !entry->file' ''
+  rule callgrind_dump_that_is_damaged jitdump.c 'left_out += count' 'left_out += 0'
   rule callgrind_dump_that_is_damaged elf_blocks.c 'is_harmless(block->name.at\[i\])' '1'
   rule callgrind_dump_that_is_damaged elf_blocks.c 'i < NAME_MOST' '1'
   rule callgrind_dump_that_is_damaged elf_blocks.c 'if (!is_new)' 'if (0)'

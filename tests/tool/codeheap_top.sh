@@ -338,11 +338,11 @@ def body_of(last, dead):
             + section(3, "<40s6Q", kinds) + section(4, "<40s6Q", [kinds[0][:6] + (dead,)])
             + section(5, "<8Q", samples) + section(6, "<QQ", pauses) + section(7, "<10I", pages, 5)
             + section(8, "<II", ((at, size | kind << 28) for at, size, kind in parts)))
-def say(state, *words, last=999_900, dead=300):
+def say(state, *words, last=999_900, dead=300, ago=3000.5):
     body = body_of(last, dead)
     with open(out, "wb") as file:
         file.write(b"CHSTATS\0" + struct.pack("<IIQQQQIIII", 0x01020304, 1, 2, len(body), checksum(body), 5, os.getpid(), 3, state, 0) + body)
-    os.utime(out, (time.time() - 3000.5,) * 2)
+    os.utime(out, (time.time() - ago,) * 2)
     return subprocess.run([top, *words, out], capture_output=True, check=True, text=True, timeout=60).stdout
 view = say(0).splitlines()
 bar = lambda text: "[" + text.ljust(60, ".") + "]"
@@ -371,6 +371,7 @@ view = say(1, last=12_340_000, dead=3000).splitlines()
 assert view[0] == wanted[0].replace("running", "ended; the figures are its last ones"), view[0]
 assert view[7] == "a second   -" and view[8].startswith("pauses     last 12.34 ms, "), view
 assert view[3] == "code       " + bar("#!xxxx") + " 300 B", view[3]
+assert say(1, ago=-100).splitlines()[1] == wanted[1] + "0.0 s ago", "the clock was set back"
 state = json.loads(say(0, "--json"))
 assert state["pid"] == os.getpid() and state["heap"] == 3 and state["written_ns"] == 5
 assert state["stats"] == dict(zip(names, values))
@@ -443,9 +444,10 @@ for seed in range(first, first + count):
         assert not any(b < 32 and b != 10 or b > 126 for b in done.stdout), (seed, form)
         refused += done.returncode
 assert 0 < refused < 3 * count, refused
-# A section of a later version is stepped over, whatever its entries are; one of a known kind has possible lengths.
-first, = struct.unpack_from("<I", whole, 64)
-for kind, entry, n, is_read in (99, 4, 6, True), (99, 0, 9, True), (99, 1, 3 << 20, True), (99, 8, 1 << 30, False), (first, 4, 6, False):
+# A section of a later version is stepped over, whatever its entries are; one of a known kind has possible lengths, and comes once.
+first, second = (struct.unpack_from("<I", whole, at)[0] for at in heads[:2])
+for kind, entry, n, is_read in ((99, 4, 6, True), (99, 0, 9, True), (99, 1, 3 << 20, True), (99, 8, 1 << 30, False),
+                                (first, 4, 6, False), (first, 8, 0, True), (second, 8, 0, False)):
     others = whole[heads[kind == first]:64 + size]
     body = struct.pack("<IIII", kind, entry, n, 0) + bytes((entry * n + 7 & ~7) % (1 << 23)) + others
     head = bytearray(whole[:64])
@@ -456,7 +458,7 @@ for kind, entry, n, is_read in (99, 4, 6, True), (99, 0, 9, True), (99, 1, 3 << 
 PYTHON
   python3 "$work/spoil.py" "$top" "$work/file" "$work/bad" $spoilt 1 || fail 'a spoilt file'
   # The same, read by a program that watches its own memory.
-  if gcc -std=gnu11 -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -I. -o "$work/watched" tools/{codeheap-top,draw}/*.c 2>/dev/null; then
+  if gcc -std=gnu11 -g -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -I. -o "$work/watched" tools/{codeheap-top,draw}/*.c flame/flame_text.c 2>/dev/null; then
     python3 "$work/spoil.py" "$work/watched" "$work/file" "$work/bad" $spoilt 1000 || fail 'a spoilt file'
   fi
   cat >"$work/name.py" <<'PYTHON'
@@ -620,7 +622,7 @@ rule() {
   cp "$work/stress.scm" "$broken"
   sed -i "s@$3@$4@" "$broken/tools/$2"
   ! cmp -s "tools/$2" "$broken/tools/$2" || fail "there is no '$3' in $2 to break"
-  (cd "$broken" && gcc -std=gnu11 -O1 -w -I. -I"$here" -o top tools/{codeheap-top,draw}/*.c) 2>"$work/err" || fail "$3: $(cat "$work/err")"
+  (cd "$broken" && gcc -std=gnu11 -O1 -w -I. -I"$here" -o top tools/{codeheap-top,draw}/*.c "$here/flame/flame_text.c") 2>"$work/err" || fail "$3: $(cat "$work/err")"
   (trap end_writer EXIT; work=$broken top=$broken/top; "$1") >/dev/null 2>&1 && fail "$1 does not notice when '$3' is '$4'"
   return 0
 }
@@ -634,6 +636,8 @@ top_broken_rules_are_noticed() {
   rule top_refuses_broken_files codeheap-top/reader.c 'bytes > end - at ||' ''
   rule top_refuses_broken_files codeheap-top/reader.c 'bytes > end - at ||' '& section.entry_bytes < 8 ||'
   rule top_refuses_broken_files codeheap-top/reader.c 'section->entry_bytes < 8 ||' ''
+  rule top_refuses_broken_files codeheap-top/reader.c '!stats->list.at' '!0'
+  rule top_shows_what_the_file_says codeheap-top/view.c 'stats->age_s < 0 ? 0.0 : ' ''
   rule top_knows_how_a_process_ended codeheap-top/view.c 'return "ended"' 'return "running"'
   rule top_knows_how_a_process_ended codeheap-top/reader.c 'return lock.l_type != F_UNLCK' 'return true'
   rule top_refuses_broken_files codeheap-top/reader.c 'lock.l_type != F_UNLCK ||' ''
