@@ -204,7 +204,8 @@ static bool read_number(struct source *source, uint64_t *number)
 {
 	skip_space(source);
 	/* cg_take_number knows hexadecimal ones too, which JSON does not. */
-	if (source->rest.length > 1 && source->rest.at[0] == '0' && (source->rest.at[1] | 32) == 'x')
+	const char *at = source->rest.at;
+	if (source->rest.length > 1 && at[0] == '0' && (at[1] | 32) == 'x')
 		return fail(source->graph, "no number");
 	return cg_take_number(&source->rest, number) || fail(source->graph, "no number of 64 bits");
 }
