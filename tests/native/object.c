@@ -5,6 +5,9 @@
 
 #ifndef NATIVE_HIDDEN
 #define NATIVE_HIDDEN hidden_step
+#else
+/* A symbol without a size, and a label that assemblers leave behind. */
+__asm__(".text\n.globl native_unsized\nnative_unsized: .long 0\n\"$label\": .long 0\n");
 #endif
 
 int native_elsewhere(int n); /* defined nowhere: the call goes through the linkage table */
@@ -28,6 +31,3 @@ uintptr_t native_hidden_at(void)
 {
 	return (uintptr_t)NATIVE_HIDDEN;
 }
-
-/* A symbol without a size, and a label that assemblers leave behind. */
-__asm__(".text\n.globl native_unsized\nnative_unsized: .long 0\n\"$label\": .long 0\n");
