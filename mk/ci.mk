@@ -76,7 +76,7 @@ tidy:
 
 model:
 	@tools/setup.sh model
-	@timeout -s KILL 900 docs/model/run.sh
+	@CODEHEAP_BUILD=$(BUILD) timeout -s KILL 900 docs/model/run.sh
 # The library as it is compiled for ThreadSanitizer, in a memory of its own (tests/orders/); T names rows.
 orders:
 	@tools/setup.sh lib

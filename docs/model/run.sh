@@ -3,10 +3,12 @@
 # make model: runs the protocol models in spin, two at a time. Base models and correct variants must pass, each mutant
 # must be caught, and by the kind of error that is expected of it: a failed assertion, or a deadlock. Every switch of a
 # model must be in the list. Every search is exhaustive, no state is
-# hashed away. One line a run; exits 1 unless all are as expected. Scratch files lie in build/model.
+# hashed away. One line a run; exits 1 unless all are as expected. Scratch files lie in model/ of the build.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
-scratch=$PWD/${CODEHEAP_BUILD:-build}/model
+build=${CODEHEAP_BUILD:-build}
+case $build in /*) ;; *) build=$PWD/$build ;; esac
+scratch=$build/model
 models=$PWD/docs/model
 
 # EXPECT MODEL DEFINES...: EXPECT is pass, assert or deadlock. The longest ones first.
@@ -122,9 +124,10 @@ run() { # run NUMBER EXPECT MODEL DEFINES...
   rm -rf "$folder"
 }
 
+number=0 wanted=${1:-}
+[ -z "$wanted" ] || [ -f "$models/$wanted.pml" ] || { echo "model: there is no model $wanted" >&2; exit 2; }
 command -v spin >/dev/null || { echo 'model: spin is missing' >&2; exit 2; }
 rm -rf "$scratch" && mkdir -p "$scratch" || exit 2
-number=0 wanted=${1:-}
 while read -r line; do
   read -r _ model _ <<<"$line"
   [ -n "$line" ] && { [ -z "$wanted" ] || [ "$wanted" = "$model" ]; } || continue

@@ -54,6 +54,7 @@ case_build_lies_in_the_folder_that_was_named() {
     [ -n "$(find "$work/build" -name 'libcodeheap-*.tar.gz')" ] || fail "the tarball is elsewhere"
   fi
   make --no-print-directory -n ci BUILD="$work/ci" | grep -qF "BUILD_ROOT='$work/ci'" || fail "make ci builds elsewhere"
+  make --no-print-directory -n model SETUP=no BUILD="$work/ci" | grep -qF "CODEHEAP_BUILD=$work/ci " || fail "make model searches elsewhere"
   make --no-print-directory vars BUILD_ROOT="$work/ci" GC=none | grep -qFx "BUILD=$work/ci/gc-none" || fail "a variant is elsewhere"
   timeout -s KILL 60 make --no-print-directory steady RUNS=0 LOAD=0 BUILD="$work/run" >/dev/null 2>"$work/log" || fail "make steady"
   [ ! -s "$work/log" ] || fail "make steady says: $(<"$work/log")"
@@ -83,6 +84,7 @@ case_name_that_nothing_has_is_refused() {
   refuses 'RUNS=x is not a number' steady RUNS=x
   local said
   said=$(tests/orders/run.py NONSENSE) && fail "orders passes: $said"
+  said=$(docs/model/run.sh nonsense 2>&1) && fail "the models pass: $said"
   said=$(tests/breaks/planted.py NONSENSE) && fail "mutants passes: $said"
   grep -qF NONSENSE <<<"$said" || fail "mutants says: $said"
 }
