@@ -408,7 +408,8 @@ int graph_level_replay(const char *folder, const char *path)
 	}
 	int failures = 0;
 	for (int i = 0; i < REPLAYS && !failures; i++) {
-		start(&level->run, &level->program, level->shared, level->own, false);
+		if (!start(&level->run, &level->program, level->shared, level->own, false))
+			return 2;
 		enum run_end end = run_wait(&level->run);
 		remove_files(level->own, level->run.process);
 		if (end != RUN_FINE) {

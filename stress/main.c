@@ -101,7 +101,8 @@ int main(int argc, char **argv)
 		perror(s.folder);
 		return 2;
 	}
-	if (s.replay && strstr(s.replay, ".scm"))
+	const char *ending = s.replay ? strrchr(s.replay, '.') : NULL;
+	if (ending && !strcmp(ending, ".scm"))
 		return scheme_level_replay(s.replay);
 	if (s.replay)
 		return graph_level_replay(s.folder, s.replay);

@@ -54,6 +54,8 @@ bool run_start(struct run *run, int (*fn)(void *arg), void *arg, uint64_t limit_
 	/* Parent and child both call setpgid, so neither has to wait for the group. */
 	if (run->process > 0)
 		setpgid(run->process, run->process);
+	else
+		perror("stress: there is no process for a run");
 	return run->process > 0;
 }
 

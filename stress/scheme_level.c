@@ -158,18 +158,19 @@ static char *copy(const char *text, size_t length)
 	return to;
 }
 
-/* Tries the last program alone, then with all earlier programs. */
+/* Tries the last program alone, then with all earlier programs; where nothing is to be tried, and
+ * where neither fails again, the trial has all that ran. */
 static bool find_failing(const struct progress *progress, struct trial *trial)
 {
-	size_t from = progress->current;
-	for (int i = 0; i < 2; i++, from = 0) {
+	bool does = false;
+	for (int i = 0; i < 2 && !does; i++) {
+		size_t from = i ? 0 : progress->current;
 		free((void *)(uintptr_t)trial->text);
 		trial->length = progress->length - from;
 		trial->text = copy(progress->text + from, trial->length);
-		if (trial->text && fails(trial))
-			return true;
+		does = minimise_ms && trial->text && fails(trial);
 	}
-	return false;
+	return does;
 }
 
 static void explain(struct scheme_level *level, enum run_end end)
@@ -182,9 +183,12 @@ static void explain(struct scheme_level *level, enum run_end end)
 	       end == RUN_FAILED ? "outputs differ" : run_text(&level->run, end));
 	if (!progress->length)
 		return;
-	bool is_repeated = minimise_ms && find_failing(progress, &trial);
-	keep_text(level, is_repeated ? "whole program" : "it did not fail again; all that ran", "",
-		  &trial);
+	bool is_repeated = find_failing(progress, &trial);
+	keep_text(level,
+		  is_repeated   ? "whole program"
+		  : minimise_ms ? "it did not fail again; all that ran"
+				: "all that ran",
+		  "", &trial);
 	if (is_repeated) {
 		shorten(&trial, false, deadline_ms);
 		shorten(&trial, true, deadline_ms);
@@ -283,13 +287,13 @@ bool scheme_level_has_enough(const struct scheme_level *level, uint64_t seconds)
 	return enough;
 }
 
-bool scheme_level_replay(const char *path)
+int scheme_level_replay(const char *path)
 {
 	struct trial trial = {.length = 0};
 	trial.text = failure_read(path, &trial.length);
-	if (!trial.text) {
-		fprintf(stderr, "%s: it cannot be read\n", path);
-		return true;
+	if (!trial.text || !trial.length) {
+		fprintf(stderr, "%s: there is no program to be read\n", path);
+		return 2;
 	}
 	habits_read(&trial.habits, trial.text);
 	bool is_failure = fails(&trial);

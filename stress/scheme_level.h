@@ -18,5 +18,5 @@ bool scheme_level_poll(struct scheme_level *level, uint64_t left_ms);
 bool scheme_level_end(struct scheme_level *level);
 const struct counters *scheme_level_counts(const struct scheme_level *level);
 bool scheme_level_has_enough(const struct scheme_level *level, uint64_t seconds);
-/* Runs a kept program several times. Returns true when the program still fails. */
-bool scheme_level_replay(const char *path);
+/* Runs a kept program several times. Returns 0, 1 for a failure, 2 if it cannot be read. */
+int scheme_level_replay(const char *path);

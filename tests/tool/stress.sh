@@ -61,6 +61,29 @@ stress_that_would_try_nothing_is_refused() {
   [ $? = 2 ] && grep -q 'No such file' "$work/errors" || fail 'it does not say that it has no folder'
 }
 
+# Nothing is tried again then: what is kept is all that there is.
+stress_that_may_not_shorten_keeps_all_that_ran() {
+  break_and_find "$work" SKIP_STACKS 2 7 0
+  grep -q '^(define ' "$work"/stress/failures/scheme-*[0-9].scm || fail 'it keeps no Scheme program'
+  grep -q 'again' "$work/said" && fail 'it says that it ran the program again'
+  break_and_find "$work" NOTICE_TWICE 1 7 0
+  replay NOTICE_TWICE "$work"/stress/failures/graph-*[0-9].txt
+  [ $? = 1 ] || fail 'it keeps no program of calls that fails'
+}
+
+stress_says_of_a_file_whether_it_fails_or_is_no_program() {
+  local file folder=$work/of.scm
+  mkdir "$folder"
+  : >"$work/empty.scm"
+  echo 'no program' >"$folder/words.txt"
+  for file in "$work/none.scm" "$work/empty.scm" "$folder" "$folder/words.txt" "$work/none.txt"; do
+    replay '' "$file"
+    [ $? = 2 ] || fail "$file is taken for a program"
+  done
+  echo '(write 1)' >"$work/one.scm"
+  replay '' "$work/one.scm" || fail 'a program that agrees is said to fail'
+}
+
 # What fails depends on the schedule: not every program that failed fails again, so it goes on until one does.
 stress_that_fails_keeps_a_short_program_in_scheme() {
   local seed whole short
@@ -75,18 +98,18 @@ stress_that_fails_keeps_a_short_program_in_scheme() {
   replay '' "$short" || fail 'the shorter program fails where nothing is broken'
 }
 
+cases=(
+  stress_that_fails_keeps_a_short_program_of_calls:450
+  stress_that_sees_a_leak_keeps_the_program:240
+  stress_that_would_try_nothing_is_refused:60
+  stress_that_may_not_shorten_keeps_all_that_ran:480
+  stress_says_of_a_file_whether_it_fails_or_is_no_program:120
+  stress_that_fails_keeps_a_short_program_in_scheme:600
+)
 if [ $# = 0 ]; then
   [ "${CODEHEAP_TEST_GC:-bdw}" = none ] && exit 0
-  echo 'stress_that_fails_keeps_a_short_program_of_calls 450 0 -'
-  echo 'stress_that_sees_a_leak_keeps_the_program 240 0 -'
-  echo 'stress_that_would_try_nothing_is_refused 60 0 -'
-  echo 'stress_that_fails_keeps_a_short_program_in_scheme 600 0 -'
+  list_cases "${cases[@]}"
   exit 0
 fi
-case $1 in
-  stress_that_fails_keeps_a_short_program_of_calls | stress_that_fails_keeps_a_short_program_in_scheme | \
-    stress_that_sees_a_leak_keeps_the_program | stress_that_would_try_nothing_is_refused) ;;
-  *) echo "no case $1" >&2; exit 2 ;;
-esac
 make_work
-"$1"
+run_listed "$1" "${cases[@]}"
