@@ -17,6 +17,7 @@
 	X(graph_stub_races)                                                       \
 	X(graph_invalidations_on_stack)                                           \
 	X(graph_exits) /* frames that left an invalidated block by its exit */    \
+	X(graph_loose)       /* blocks without an owner, freed by their address */ \
 	X(graph_discards)                                                         \
 	X(graph_full_pools)                                                       \
 	X(graph_fibers_across_cycle)                                              \
@@ -49,5 +50,5 @@ bool graph_level_end(struct graph_level *level); /* waits for the running progra
 const struct graph_shared *graph_level_counts(const struct graph_level *level);
 /* Whether as much happened as seconds should bring; prints the missing. */
 bool graph_level_has_enough(const struct graph_level *level, uint64_t seconds);
-/* Runs the program of a file some times. Returns 0, 1 for a failure, 2 for an unreadable file. */
+/* Runs the program of a file some times. Returns 0, 1 for a failure, 2 if it could not be run. */
 int graph_level_replay(const char *folder, const char *path);

@@ -9,6 +9,7 @@
  *         1: call branch; point; to head       2: leave; jump branch   3: leave; jump if, branch
  *         4: load address, branch; call; ...   5: call [literal]; ...  6: call [cell]; ...
  *         else: return number
+ *         [an aligned word, all of whose bytes are the same: graph_code_write]
  *   cold  return number | mark: target of the points once the block was invalidated */
 #include "graph_emit.h"
 #include "graph_world.h"
@@ -69,8 +70,10 @@ static void put_site(struct emitter *e, int arm, enum ch_branch_kind kind)
 {
 	struct graph_arm *a = &e->node->arms[arm];
 	uintptr_t user = (uintptr_t)e->node->number << 8 | (uintptr_t)arm;
-	struct ch_branch_site site = {
-		.at = graph_emit_site(&e->hot, kind), .kind = kind, .user = (void *)user};
+	struct ch_branch_site site = {.at = graph_emit_site(&e->hot, kind),
+				      .kind = kind,
+				      .user = (void *)user,
+				      .exit = e->node->veneer};
 	graph_allow(ch_branch_attach(e->node->handle, &site, &a->branch), GRAPH_BIT(CH_OK),
 		    "a branch");
 	a->at = site.at;
@@ -127,8 +130,12 @@ static void put_body(struct emitter *e)
 	put_point(e);
 	put_arms(e, head);
 	graph_emit_return(&e->hot, node->number);
+	static const uint8_t none[8];
 	if (e->hot.literal_use)
 		put_site(e, 5, CH_LITERAL);
+	graph_emit_bytes(&e->hot, none, -e->hot.at & 7);
+	node->written = e->hot.at;
+	graph_emit_bytes(&e->hot, none, sizeof none);
 }
 
 /* --- opening --- */
@@ -156,13 +163,16 @@ static struct graph_node *new_node(uint32_t owner)
 /* Returns NULL where there is no owner, or no room. */
 static struct graph_node *open_node(uint32_t owner, struct ch_open *open)
 {
-	struct graph_node *node = owner ? new_node(owner) : NULL;
+	struct graph_node *node =
+		owner && !graph_owner(owner)->loose ? new_node(owner) : NULL;
 	if (!node)
 		return NULL;
 	char name[16];
 	snprintf(name, sizeof name, "g%u", node->number);
 	open->size = sizeof *open;
 	open->owner = graph_owner(owner)->handle;
+	if (!open->owner.bits)
+		open->heap = graph_heap_of(node)->heap;
 	open->name = name;
 	open->user = node;
 	unsigned allowed = GRAPH_BIT(CH_OK) | GRAPH_BIT(CH_E_FULL) | GRAPH_BIT(CH_E_STALE);
@@ -177,6 +187,7 @@ static struct graph_node *open_node(uint32_t owner, struct ch_open *open)
 		return NULL;
 	}
 	node->handle = node->code.block;
+	node->branch_room = open->branch_room;
 	node->exec = node->code.exec;
 	node->cold = node->code.cold_exec;
 	atomic_store(&node->state, NODE_OPEN);
@@ -208,7 +219,7 @@ static uint32_t make_data(uint32_t owner)
 static void hold_data(struct graph_node *node, uint32_t other)
 {
 	uint32_t data = graph_node(other)->data;
-	if (!data)
+	if (!data && graph_owner(node->owner)->handle.bits)
 		data = make_data(node->owner);
 	if (data && graph_allow(ch_edge_attach(node->handle, graph_node(data)->handle),
 				GRAPH_BIT(CH_OK) | GRAPH_BIT(CH_E_STALE), "an edge to data") ==
@@ -233,6 +244,36 @@ void graph_code_judge_data(const struct graph_node *node)
 		if (!data->is_constant)
 			__atomic_store_n(&words[i], word, __ATOMIC_RELAXED);
 	}
+}
+
+/* --- the word that is written --- */
+
+static const uint64_t ones = UINT64_C(0x0101010101010101);
+enum { WRITTEN_BY_CHILD = 0x80 };
+
+void graph_code_write(const struct graph_node *node)
+{
+	uint64_t byte = 1 + (uint64_t)graph_self()->index;
+	if (graph_world.is_child)
+		byte |= WRITTEN_BY_CHILD;
+	uint64_t word = byte * ones;
+	/* Where a page changes as a whole, mappings may be too many. */
+	if (node->written)
+		graph_allow(ch_code_write(byte % 2 ? graph_heap_of(node)->heap : NULL,
+					  node->exec + node->written, &word, sizeof word,
+					  CH_WRITE_WORD),
+			    GRAPH_BIT(CH_OK) | GRAPH_BIT(CH_E_OS), "a write");
+}
+
+void graph_code_judge_written(const struct graph_node *node)
+{
+	if (!node->written)
+		return;
+	const uint64_t *at = (const uint64_t *)(const void *)(node->exec + node->written);
+	uint64_t word = __atomic_load_n(at, __ATOMIC_RELAXED), byte = word & 0xff;
+	if (word != byte * ones || (!graph_world.is_child && byte >= WRITTEN_BY_CHILD))
+		graph_fail("block g%u runs, and its word is 0x%llx", node->number,
+			   (unsigned long long)word);
 }
 
 /* --- code --- */
@@ -269,13 +310,13 @@ static void hold_others(struct emitter *e, int x, int y)
 		e->exit = graph_node(other)->exec;
 	}
 	other = atomic_load(&graph_world.slots[x].owner);
-	if ((node->shape & GRAPH_CELL) && other &&
+	if ((node->shape & GRAPH_CELL) && other && graph_owner(other)->handle.bits &&
 	    graph_allow(ch_edge_attach_owner(node->handle, graph_owner(other)->handle), ok,
 			"an edge to an owner") == CH_OK)
 		node->edge_owner = other;
 	if (node->shape & GRAPH_REF)
 		node->ref_owner = atomic_load(&graph_world.slots[y].owner);
-	int vm = owner->heap * GRAPH_VMS + owner->vm;
+	int vm = owner->heap * GRAPH_VMS + owner->vm % GRAPH_VMS;
 	other = atomic_load(&graph_world.fact_slots[vm][(unsigned)y % GRAPH_FACTS]);
 	if ((node->shape & GRAPH_FACT) && other &&
 	    graph_allow(ch_block_assume(node->handle, graph_world.facts[other].handle), ok,
@@ -286,7 +327,7 @@ static void hold_others(struct emitter *e, int x, int y)
 static uint32_t room_for(unsigned shape)
 {
 	static const uint32_t more[] = {0, 200, BIG_BYTES, HUGE_BYTES};
-	return graph_emit_hot_bytes + more[shape >> GRAPH_SIZE_SHIFT & 3];
+	return graph_emit_hot_bytes + 2 * sizeof ones + more[shape >> GRAPH_SIZE_SHIFT & 3];
 }
 
 static unsigned branches_of(unsigned shape)
@@ -297,8 +338,11 @@ static unsigned branches_of(unsigned shape)
 	return count;
 }
 
-uint32_t graph_code_open(int slot, unsigned shape, int x, int y)
+uint32_t graph_code_open(uint32_t of, int slot, unsigned shape, int x, int y)
 {
+	/* What only an owner's code has. */
+	if (!graph_owner(of)->handle.bits)
+		shape &= ~(unsigned)(GRAPH_REF | GRAPH_IMMORTAL | 3 << GRAPH_ENTRY_SHIFT);
 	enum ch_entry entry = (enum ch_entry)(shape >> GRAPH_ENTRY_SHIFT & 3);
 	bool may_collect = graph_world.program->driver != GRAPH_HOST && (shape & 1);
 	struct ch_open open = {.hot_bytes = room_for(shape),
@@ -307,10 +351,18 @@ uint32_t graph_code_open(int slot, unsigned shape, int x, int y)
 			       .entry = entry > CH_ENTRY_GUARD ? CH_ENTRY_NONE : entry,
 			       .flags = (shape & GRAPH_IMMORTAL ? CH_OPEN_IMMORTAL : 0) |
 					(may_collect ? CH_OPEN_MAY_COLLECT : 0)};
-	struct graph_node *node = open_node(atomic_load(&graph_world.slots[slot].owner), &open);
+	struct graph_node *node = open_node(of, &open);
 	if (!node)
 		return 0;
 	node->shape = shape;
+	/* No vm answers for its branches. */
+	if (!graph_owner(of)->handle.bits &&
+	    graph_allow(ch_block_veneer(&node->code, (const void *)(uintptr_t)graph_code_fallback,
+					&node->veneer),
+			GRAPH_BIT(CH_OK) | GRAPH_BIT(CH_E_FULL), "a veneer") != CH_OK) {
+		graph_code_abort(node->number);
+		return 0;
+	}
 	struct emitter e = emitter_of(node);
 	put_cold(&e);
 	hold_others(&e, graph_code_beside(slot, x), graph_code_beside(slot, y));
@@ -399,7 +451,8 @@ void graph_code_abort(uint32_t number)
 uint32_t graph_code_trampoline(int slot, int kind)
 {
 	uint32_t owner = atomic_load(&graph_world.slots[slot].owner);
-	struct graph_node *node = owner ? new_node(owner) : NULL;
+	struct graph_node *node =
+		owner && !graph_owner(owner)->loose ? new_node(owner) : NULL;
 	if (!node)
 		return 0;
 	char name[16];
@@ -422,7 +475,7 @@ uint32_t graph_code_trampoline(int slot, int kind)
 	return node->number;
 }
 
-bool graph_code_publish(int slot, uint32_t number, bool as_entry)
+void graph_code_publish(int slot, uint32_t number, bool as_entry)
 {
 	struct graph_slot *s = &graph_world.slots[slot];
 	struct graph_node *node = graph_node(number);
@@ -432,7 +485,6 @@ bool graph_code_publish(int slot, uint32_t number, bool as_entry)
 			"an entry") == CH_OK)
 		atomic_store(&node->is_held, true);
 	atomic_store(&s->recent, atomic_exchange(&s->code, number));
-	return true;
 }
 
 /* --- targets of an arm --- */

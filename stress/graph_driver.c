@@ -217,7 +217,7 @@ static void create_undisturbed(struct ch_vm *of, const char *name, const void *f
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-uint32_t graph_driver_owner(int heap, int vm)
+static uint32_t new_owner(int heap, int vm)
 {
 	uint32_t number = atomic_fetch_add(&graph_world.owner_count, 1);
 	if (number >= GRAPH_OWNERS) {
@@ -225,13 +225,36 @@ uint32_t graph_driver_owner(int heap, int vm)
 		return 0;
 	}
 	struct graph_owner *o = graph_owner(number);
+	o->heap = heap;
+	o->vm = vm;
+	atomic_store(&o->users, 1);
+	return number;
+}
+
+uint32_t graph_driver_loose(int heap)
+{
+	return new_owner(heap, GRAPH_VMS);
+}
+
+void graph_driver_loosen(uint32_t owner, uint32_t number)
+{
+	struct graph_owner *o = graph_owner(owner);
+	o->loose = number;
+	o->address = graph_node(number)->entry;
+	o->cell = &o->address;
+	atomic_store(&o->is_born, true);
+}
+
+uint32_t graph_driver_owner(int heap, int vm)
+{
+	uint32_t number = new_owner(heap, vm);
+	if (!number)
+		return 0;
+	struct graph_owner *o = graph_owner(number);
 	struct ch_vm *of = graph_world.heaps[heap].vms[vm];
 	const void *fallback = (const void *)(uintptr_t)graph_code_fallback;
 	char name[16];
 	snprintf(name, sizeof name, "o%u", number);
-	o->heap = heap;
-	o->vm = vm;
-	atomic_store(&o->users, 1);
 	if (is_boehm()) {
 		struct method *method = GC_MALLOC(sizeof *method);
 		if (!method)
@@ -248,7 +271,7 @@ uint32_t graph_driver_owner(int heap, int vm)
 
 uintptr_t graph_driver_word(uint32_t owner)
 {
-	if (atomic_load(&graph_owner(owner)->is_dropped))
+	if (atomic_load(&graph_owner(owner)->is_dropped) || graph_owner(owner)->loose)
 		return 0;
 	/* This stack holds the pointer from here on: the method cannot go. */
 	if (is_boehm())
@@ -260,6 +283,13 @@ static void drop_now(uint32_t owner)
 {
 	struct graph_owner *o = graph_owner(owner);
 	atomic_store(&o->is_dropped, true);
+	if (o->loose) {
+		graph_allow(ch_code_free(o->loose % 2 ? graph_world.heaps[o->heap].heap : NULL,
+					 graph_node(o->loose)->exec, CH_RELEASE_COLLECT),
+			    GRAPH_BIT(CH_OK), "the end of code without an owner");
+		GRAPH_COUNT(graph_loose, 1);
+		return;
+	}
 	if (is_boehm())
 		__atomic_store_n(&methods[owner], NULL, __ATOMIC_RELAXED);
 	if ((!is_boehm() && !is_host()) || atomic_load(&o->by_release)) {
@@ -380,7 +410,8 @@ static void mark_and_end(int heap)
 	uint32_t count = atomic_load(&graph_world.owner_count);
 	for (uint32_t i = 1; i < count && i < GRAPH_OWNERS; i++) {
 		struct graph_owner *o = graph_owner(i);
-		if (!atomic_load(&o->is_born) || atomic_load(&o->is_dropped) || o->heap != heap)
+		if (!atomic_load(&o->is_born) || atomic_load(&o->is_dropped) || o->loose ||
+		    o->heap != heap)
 			continue;
 		host.is_marked[i] = true;
 		ch_mark_owner(marker, o->handle);
@@ -456,9 +487,8 @@ uint64_t graph_cycles(int heap)
 /* --- stacks and forks --- */
 
 /* The collector has to know the stack of each thread, and may not come between. */
-void graph_driver_switch(struct graph_stack *from, struct graph_stack *to)
+void graph_driver_switch(const struct graph_stack *to)
 {
-	(void)from;
 	if (!is_boehm())
 		return;
 	struct GC_stack_base bottom = {.mem_base = to->high};

@@ -444,6 +444,7 @@ bool graph_level_has_enough(const struct graph_level *level, uint64_t seconds)
 		{"stub races", c->graph_stub_races, 6},
 		{"invalidations on the stack", c->graph_invalidations_on_stack, 30},
 		{"exits", c->graph_exits, 20},
+		{"blocks without an owner", c->graph_loose, 10},
 		{"fibers across a cycle", c->graph_fibers_across_cycle, 10},
 		{"fibers in another thread", c->graph_fibers_moved, 10},
 		{"signals", c->graph_signals, 10},

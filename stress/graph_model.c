@@ -31,6 +31,22 @@ static uint32_t node_count(void)
 
 /* --- present blocks --- */
 
+/* Each byte leads to the block, whether the heap is named or not. */
+static void judge_lookup(const struct graph_node *node, const struct ch_info *info)
+{
+	const uint8_t *const places[] = {info->exec, info->exec + info->hot_bytes - 1,
+					 info->cold_exec, info->cold_exec + info->cold_bytes - 1};
+	for (int i = 0; i < (info->cold_bytes ? 4 : 2); i++) {
+		struct ch_spot spot = {.size = sizeof spot};
+		const struct ch_heap *heap = i % 2 ? NULL : graph_heap_of(node)->heap;
+		if (!ch_code_at(heap, places[i], false, &spot) || spot.user != node ||
+		    spot.block.bits != node->handle.bits || spot.state != info->state ||
+		    spot.is_cold != (i >= 2))
+			graph_fail("%p in block g%u does not lead to the block",
+				   (const void *)places[i], node->number);
+	}
+}
+
 static void judge_state(const struct graph_node *node, const struct ch_info *info)
 {
 	const struct graph_heap *h = graph_heap_of(node);
@@ -69,6 +85,7 @@ static void observe(void)
 		    ch_block_info(node->handle, &info) != CH_OK)
 			continue;
 		judge_state(node, &info);
+		judge_lookup(node, &info);
 		node->is_there = true;
 		node->is_entrant = info.state == CH_BLOCK_LIVE;
 		sorted[sorted_count++] = i;
@@ -113,7 +130,8 @@ static uint32_t target_of(struct graph_node *node, int number)
 	const uint8_t *address = leads_to(&node->arms[number], number);
 	uint32_t to = node_at(address);
 	if (!to) {
-		if (address < node->cold || address >= node->cold + node->cold_bytes)
+		if (address != node->veneer &&
+		    (address < node->cold || address >= node->cold + node->cold_bytes))
 			graph_fail("arm %d of block g%u leads to %p, where no block is and not its "
 				   "stub",
 				   number, node->number, (const void *)address);
@@ -145,7 +163,7 @@ static uint32_t entry_of(const struct graph_owner *owner)
 	    graph_owner(graph_node(number)->owner) != owner)
 		graph_fail("the cell of owner %td leads to %p, which is no entry of its",
 			   owner - graph_world.owners, (const void *)address);
-	if (!graph_node(number)->is_entrant)
+	if (!graph_node(number)->is_entrant && !owner->loose)
 		graph_fail("the cell of owner %td leads to block g%u, which is not entrant",
 			   owner - graph_world.owners, number);
 	return number;
@@ -294,6 +312,27 @@ static void run_reached(void)
 	}
 }
 
+/* Blocks that are gone leave no record behind, and no call that failed did. */
+static void judge_counts(const struct ch_heap *heap, const struct ch_stats *stats)
+{
+	uint64_t branches = 0, invalid = 0;
+	for (uint32_t i = 0; i < sorted_count; i++) {
+		const struct graph_node *node = graph_node(sorted[i]);
+		if (graph_heap_of(node)->heap != heap)
+			continue;
+		branches += node->branch_room;
+		invalid += !node->is_entrant;
+	}
+	if (stats->branches_now != branches || stats->blocks_notentrant_now != invalid ||
+	    stats->blocks_open_now)
+		graph_fail("%llu branches, %llu invalid blocks and %llu open ones are counted, not "
+			   "%llu, %llu and 0",
+			   (unsigned long long)stats->branches_now,
+			   (unsigned long long)stats->blocks_notentrant_now,
+			   (unsigned long long)stats->blocks_open_now, (unsigned long long)branches,
+			   (unsigned long long)invalid);
+}
+
 static void check_heaps(const char *when)
 {
 	char report[300];
@@ -311,9 +350,12 @@ static void judge_name(const struct ch_heap *heap, const char *line)
 	unsigned number;
 	if (!name || name == line || name[-1] != ' ' || sscanf(name, "g%u", &number) != 1)
 		return;
-	if (number < node_count() && atomic_load(&graph_node(number)->state) == NODE_COMMITTED &&
-	    graph_heap_of(graph_node(number))->heap == heap && !graph_node(number)->is_there)
+	struct graph_node *node = graph_node(number < node_count() ? number : 0);
+	if (atomic_load(&node->state) != NODE_COMMITTED || graph_heap_of(node)->heap != heap)
+		return;
+	if (!node->is_there)
 		graph_fail("the perf map still has the name of block g%u: %s", number, line);
+	node->is_named |= (const uint8_t *)(uintptr_t)strtoull(line, NULL, 16) == node->exec;
 }
 
 static void check_names(struct ch_heap *heap)
@@ -322,11 +364,20 @@ static void check_names(struct ch_heap *heap)
 	const char *path;
 	if (!ch_sink_status(heap, CH_SINK_PERF_MAP, &path, NULL) || ch_sink_flush(heap) != CH_OK)
 		return;
+	for (uint32_t i = 0; i < sorted_count; i++)
+		graph_node(sorted[i])->is_named = false;
 	FILE *file = fopen(path, "r");
-	while (file && fgets(line, sizeof line, file))
+	if (!file)
+		graph_fail("there is no perf map %s", path);
+	while (fgets(line, sizeof line, file))
 		judge_name(heap, line);
-	if (file)
-		fclose(file);
+	fclose(file);
+	for (uint32_t i = 0; i < sorted_count; i++) {
+		const struct graph_node *node = graph_node(sorted[i]);
+		if (graph_heap_of(node)->heap == heap && node->is_entrant && !node->is_data &&
+		    !node->is_named)
+			graph_fail("the perf map has no name of block g%u", node->number);
+	}
 }
 
 /* --- a thread of the model's own, whose stack is gone before any count --- */
@@ -378,7 +429,8 @@ static void compare(void)
 		if (node->is_predicted_dead && !node->is_there)
 			GRAPH_COUNT(graph_predicted_freed, 1);
 		node->is_predicted_dead = false;
-		if (!node->is_there && !atomic_load(&node->notices))
+		if (!node->is_there && !atomic_load(&node->notices) &&
+		    !graph_owner(node->owner)->loose)
 			graph_fail("block g%u was freed, and there was no notice", i);
 	}
 }
@@ -407,8 +459,13 @@ void graph_model_round(bool is_last)
 	check_heaps("after two cycles");
 	observe();
 	compare();
-	for (int i = 0; i < graph_world.program->heaps; i++)
+	for (int i = 0; i < graph_world.program->heaps; i++) {
+		struct ch_stats stats = {.size = sizeof stats};
+		graph_allow(ch_heap_stats(graph_world.heaps[i].heap, &stats), GRAPH_BIT(CH_OK),
+			    "statistics");
+		judge_counts(graph_world.heaps[i].heap, &stats);
 		check_names(graph_world.heaps[i].heap);
+	}
 	GRAPH_COUNT(graph_rounds, 1);
 }
 

@@ -87,12 +87,33 @@ static void make_young(int slot, int blocks)
 
 /* --- blocks --- */
 
+static uint32_t open_of(uint32_t owner, const struct graph_operation *o)
+{
+	return graph_code_open(owner, o->operand[0], (unsigned)o->operand[1], o->operand[2],
+			       o->operand[3]);
+}
+
 static void make_code(const struct graph_operation *o)
 {
-	uint32_t number = graph_code_open(o->operand[0], (unsigned)o->operand[1], o->operand[2],
-					  o->operand[3]);
+	uint32_t number = open_of(atomic_load(&slot_at(o->operand[0])->owner), o);
 	if (number && graph_code_commit(number))
 		graph_code_publish(o->operand[0], number, true);
+}
+
+static void make_loose(const struct graph_operation *o)
+{
+	struct graph_slot *slot = slot_at(o->operand[0]);
+	uint32_t none = 0, owner = 0, number = 0;
+	if (!atomic_load(&slot->owner))
+		owner = graph_driver_loose(heap_at(o->operand[0]));
+	if (owner)
+		number = open_of(owner, o);
+	if (!number || !graph_code_commit(number))
+		return;
+	graph_driver_loosen(owner, number);
+	graph_code_publish(o->operand[0], number, false);
+	if (!atomic_compare_exchange_strong(&slot->owner, &none, owner))
+		graph_driver_drop(owner, true);
 }
 
 static void make_exit(int slot)
@@ -106,8 +127,7 @@ static void open_into_hand(struct graph_thread *t, const struct graph_operation 
 {
 	if (t->handful == GRAPH_HAND)
 		return;
-	uint32_t number = graph_code_open(o->operand[0], (unsigned)o->operand[1], o->operand[2],
-					  o->operand[3]);
+	uint32_t number = open_of(atomic_load(&slot_at(o->operand[0])->owner), o);
 	t = graph_self();
 	if (number)
 		t->hand[t->handful++] = number;
@@ -143,7 +163,8 @@ static void commit_from_hand(struct graph_thread *t)
 static void set_entry(int slot, int which)
 {
 	uint32_t owner = atomic_load(&slot_at(slot)->owner), number = code_at(slot);
-	if (!owner || (which && (!number || graph_node(number)->owner != owner)))
+	if (!owner || graph_owner(owner)->loose ||
+	    (which && (!number || graph_node(number)->owner != owner)))
 		return;
 	if (which)
 		graph_code_publish(slot, number, true);
@@ -418,6 +439,9 @@ static void run_change(struct graph_thread *t, const struct graph_operation *o)
 	case GRAPH_code:
 		make_code(o);
 		break;
+	case GRAPH_loose:
+		make_loose(o);
+		break;
 	case GRAPH_exit:
 		make_exit(o->operand[0]);
 		break;
@@ -506,6 +530,10 @@ static void run_other(struct graph_thread *t, const struct graph_operation *o)
 		break;
 	case GRAPH_park:
 		graph_driver_sleep((unsigned)o->operand[0]);
+		break;
+	case GRAPH_write:
+		if (t->stack->depth > t->stack->segment)
+			graph_code_write(t->stack->frames[t->stack->depth - 1].node);
 		break;
 	case GRAPH_look:
 		look(t, o);

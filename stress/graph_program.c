@@ -102,9 +102,12 @@ static void put_code(struct dice *d, enum graph_kind kind, int at)
 static void put_change(struct dice *d)
 {
 	switch (below(d, 12)) {
-	case 0:
-		put(d, GRAPH_owner, slot(d), 0, 0, 0);
+	case 0: {
+		int at = slot(d);
+		put(d, GRAPH_drop, at, below(d, 2), 0, 0);
+		put_code(d, GRAPH_loose, at);
 		break;
+	}
 	case 1:
 	case 2: {
 		int at = slot(d);
@@ -165,7 +168,7 @@ static void put_end(struct dice *d)
 
 static void put_rare(struct dice *d)
 {
-	switch (below(d, 14)) {
+	switch (below(d, 17)) {
 	case 0:
 	case 1:
 		put(d, GRAPH_raise, 0, 0, 0, 0);
@@ -206,6 +209,11 @@ static void put_rare(struct dice *d)
 		break;
 	case 12:
 		put(d, GRAPH_check, below(d, GRAPH_HEAPS), 0, 0, 0);
+		break;
+	case 13:
+	case 14:
+	case 15:
+		put(d, GRAPH_write, 0, 0, 0, 0);
 		break;
 	default:
 		put(d, GRAPH_look, slot(d), below(d, 8), 0, 0);
@@ -361,6 +369,7 @@ static bool is_in_range(const struct graph_operation *o)
 {
 	static const uint8_t slots[GRAPH_KINDS][GRAPH_OPERANDS] = {
 		[GRAPH_owner] = {1}, [GRAPH_drop] = {1},          [GRAPH_code] = {1, 0, 1, 1},
+		[GRAPH_loose] = {1, 0, 1, 1},
 		[GRAPH_exit] = {1},  [GRAPH_open] = {1, 0, 1, 1}, [GRAPH_young] = {1},
 		[GRAPH_tramp] = {1}, [GRAPH_entry] = {1},         [GRAPH_link] = {1, 0, 1},
 		[GRAPH_enter] = {1}, [GRAPH_take] = {0, 0, 1},    [GRAPH_kill] = {1, 1, 1},

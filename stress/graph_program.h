@@ -28,6 +28,7 @@ enum {
 	X(owner, 1)  /* slot: an owner, unless it has one */                                     \
 	X(drop, 2)   /* slot, whether by release everywhere */                                   \
 	X(code, 4)   /* slot, shape, two more slots: a block, and the owner's entry */           \
+	X(loose, 4)  /* like code, without an owner, in an empty slot: freed by drop */          \
 	X(exit, 1)   /* slot: a block to leave to from patch points */                           \
 	X(open, 4)   /* like code, but left OPEN in the thread's hand */                         \
 	X(commit, 0) /* the oldest block in the hand */                                          \
@@ -54,6 +55,7 @@ enum {
 	X(fork, 1)    /* the child goes on for some operations, checks, and ends */              \
 	X(poll, 0)                                                                               \
 	X(park, 1)  /* microseconds */                                                           \
+	X(write, 0) /* in a block: into its committed bytes */                                   \
 	X(look, 2)  /* slot, kind: lookups, walks, statistics, backtraces */                     \
 	X(sinks, 2) /* heap, set */                                                              \
 	X(check, 1) /* heap: all invariants, while threads run */

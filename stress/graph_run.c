@@ -61,6 +61,7 @@ static void judge_place(const struct graph_node *node, uintptr_t pc)
 		graph_fail("%s g%u runs after the notice that its data g%u was freed",
 			   text_of(node), node->number, node->data);
 	graph_code_judge_data(node);
+	graph_code_judge_written(node);
 }
 
 static void judge_entrance(struct graph_thread *t, struct graph_stack *s, struct graph_node *node)
@@ -68,7 +69,9 @@ static void judge_entrance(struct graph_thread *t, struct graph_stack *s, struct
 	struct expect expect = s->expect;
 	s->expect.kind = EXPECT_NOTHING;
 	graph_run_entered(s);
-	if (atomic_load(&node->killer) == t && !graph_world.is_child)
+	/* Who keeps the address of code without an owner may enter it. */
+	if (atomic_load(&node->killer) == t && !graph_world.is_child &&
+	    !(expect.kind == EXPECT_OWNER && graph_owner(node->owner)->loose))
 		graph_fail("block g%u was entered by the thread that had invalidated it",
 			   node->number);
 	switch (expect.kind) {
@@ -170,10 +173,12 @@ static struct ch_block answer(struct graph_node *source, int arm, uint32_t numbe
 
 static uint32_t compile_for(int slot)
 {
-	uint32_t number = graph_code_open(slot, GRAPH_JMP, slot, slot);
-	if (number && graph_code_commit(number) && graph_code_publish(slot, number, false))
-		return number;
-	return 0;
+	uint32_t owner = atomic_load(&graph_world.slots[slot].owner),
+		 number = graph_code_open(owner, slot, GRAPH_JMP, slot, slot);
+	if (!number || !graph_code_commit(number))
+		return 0;
+	graph_code_publish(slot, number, false);
+	return number;
 }
 
 static uint32_t choose(const struct graph_operation *o, int slot)
@@ -335,6 +340,8 @@ void graph_run_freed(void *vm_user, void *block_user)
 	struct graph_node *node = block_user;
 	if (node < graph_world.nodes || node >= graph_world.nodes + GRAPH_NODES)
 		graph_fail("a notice of no block");
+	if (graph_owner(node->owner)->loose)
+		graph_fail("a notice of block g%u, which has no owner", node->number);
 	if (atomic_fetch_add(&node->notices, 1))
 		graph_fail("two notices of block g%u", node->number);
 	if (!graph_world.is_child && atomic_load(&node->frames) > 0)

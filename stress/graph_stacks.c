@@ -45,7 +45,7 @@ __attribute__((noinline)) static void switch_to(struct graph_stack *from, struct
 	/* The limit is for the stack of a callback. */
 	t->limit = t->end;
 	suspend(from);
-	graph_driver_switch(from, to);
+	graph_driver_switch(to);
 	graph_emit_switch(&from->sp, to->sp);
 	graph_driver_switched();
 	resumed(from);
@@ -68,7 +68,7 @@ static void begin(void *arg)
 
 /* --- fibers --- */
 
-static bool prepare(struct graph_stack *s)
+static void prepare(struct graph_stack *s)
 {
 	if (!s->low) {
 		s->low = mmap(NULL, STACK_BYTES, PROT_READ | PROT_WRITE,
@@ -88,7 +88,6 @@ static bool prepare(struct graph_stack *s)
 			ch_fiber_attach(graph_world.heaps[i].heap, s->low, s->high, &s->fibers[i]),
 			GRAPH_BIT(CH_OK), "a fiber");
 	s->sp = graph_emit_stack(s->high, begin, s);
-	return true;
 }
 
 static void count_resumption(struct graph_stack *s, struct graph_thread *t)

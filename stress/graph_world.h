@@ -37,9 +37,13 @@ struct graph_fact {
 	_Atomic(bool) is_breaking, is_broken;
 };
 
+/* Code without an owner has a record, too: a handle that is none, a vm behind all others, which is
+ * never discarded, and a word of the harness for the cell. */
 struct graph_owner {
 	struct ch_owner handle;
 	const void *const *cell;
+	const void *address; /* the cell of code without an owner */
+	uint32_t loose;      /* the number of that code; 0: there is an owner */
 	int heap, vm;
 	_Atomic(bool) is_born, by_release;
 	_Atomic(bool) is_dropped;  /* no root of the VM leads to the owner any more */
@@ -61,7 +65,10 @@ struct graph_node {
 	struct ch_block handle;
 	struct ch_code code; /* while OPEN */
 	const uint8_t *exec, *entry, *cold;
+	const void *veneer; /* where arms of code without an owner lead unlinked; else NULL */
 	uint32_t hot_bytes, cold_bytes;
+	uint32_t branch_room;
+	uint32_t written; /* offset of the word that graph_code_write writes; 0 = none */
 	unsigned shape;
 	bool is_exit, is_trampoline, is_leaf, is_data, is_constant;
 	struct graph_arm arms[GRAPH_ARMS + 1];
@@ -75,6 +82,7 @@ struct graph_node {
 	_Atomic(int) frames, notices;
 	bool is_reached, is_perhaps, is_predicted_dead, is_there, is_counted; /* the model's */
 	bool is_entrant; /* the model's: LIVE */
+	bool is_named;   /* the model's: in the perf map */
 };
 
 struct graph_frame {
@@ -136,9 +144,9 @@ struct graph_heap {
 	struct ch_heap *heap;
 	struct ch_vm *vms[GRAPH_VMS];
 	_Atomic(bool) is_wanted;
-	_Atomic(uint32_t) discards[GRAPH_VMS];
+	_Atomic(uint32_t) discards[GRAPH_VMS + 1];
 	/* Tick at which the newest finished discard began. */
-	_Atomic(uint64_t) discarded_at[GRAPH_VMS];
+	_Atomic(uint64_t) discarded_at[GRAPH_VMS + 1];
 };
 
 struct graph_world {
@@ -200,6 +208,9 @@ void graph_driver_enter_thread(struct graph_thread *);
 void graph_driver_leave_thread(struct graph_thread *);
 /* Makes an owner of this heap and vm. Returns 0 without room. */
 uint32_t graph_driver_owner(int heap, int vm);
+/* The same for code without an owner, whose number is said when the code is committed. */
+uint32_t graph_driver_loose(int heap);
+void graph_driver_loosen(uint32_t owner, uint32_t number);
 /* The word by which a ref in code names the owner; 0 when nothing leads to the owner any more. */
 uintptr_t graph_driver_word(uint32_t owner);
 /* Takes the slot's use away: with the last user the VM has no more use for the owner. */
@@ -216,7 +227,7 @@ void graph_driver_safepoint(void);
 void graph_driver_park(void);
 void graph_driver_unpark(void);
 void graph_driver_sleep(unsigned us);
-void graph_driver_switch(struct graph_stack *from, struct graph_stack *to);
+void graph_driver_switch(const struct graph_stack *to);
 void graph_driver_switched(void); /* the first call on a stack after a switch */
 void graph_driver_forked(void);   /* in the child */
 extern const struct ch_ops graph_ops;
@@ -225,8 +236,8 @@ extern const struct ch_ops graph_ops;
 
 /* Another slot whose owner is of the same heap as the slot. */
 int graph_code_beside(int slot, int other);
-/* Opens a block of the slot's owner and emits the code. Returns 0 on failure. */
-uint32_t graph_code_open(int slot, unsigned shape, int x, int y);
+/* Opens a block of the owner and emits the code, for a slot. Returns 0 on failure. */
+uint32_t graph_code_open(uint32_t owner, int slot, unsigned shape, int x, int y);
 uint32_t graph_code_open_exit(int slot);
 /* If the program has data, holds the other block's data, or makes data. */
 uint32_t graph_code_open_leaf(uint32_t owner, uint32_t other);
@@ -234,9 +245,13 @@ bool graph_code_commit(uint32_t number);
 void graph_code_abort(uint32_t number);
 /* Fails when a running block's data has changed; writes the data again. */
 void graph_code_judge_data(const struct graph_node *node);
+/* Writes into a block that is on the calling thread's stack. */
+void graph_code_write(const struct graph_node *node);
+/* Fails when no thread of the process can have written the word whole. */
+void graph_code_judge_written(const struct graph_node *node);
 uint32_t graph_code_trampoline(int slot, int kind);
 /* Makes the block the owner's entry and the slot's newest block. */
-bool graph_code_publish(int slot, uint32_t number, bool as_entry);
+void graph_code_publish(int slot, uint32_t number, bool as_entry);
 uint64_t graph_code_fallback(void);
 /* Notes that the arm may lead to the block from here on. */
 void graph_code_candidate(struct graph_node *node, int arm, uint32_t number);
