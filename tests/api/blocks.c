@@ -284,6 +284,30 @@ TEST_RIG(assumption_knows_who_relies_on_it_whoever_died)
 	}
 }
 
+/* The second block gets the list of the first, with the items of the first behind its end. */
+TEST_RIG(block_leaves_no_assumption_of_the_block_before)
+{
+	struct ch_owner owner = rig_owner(&rig, "owner");
+	struct ch_assumption facts[2];
+	struct emitter first, second, other;
+	size_t count;
+	for (int i = 0; i < 2; i++)
+		CHECK_EQ(ch_assumption_create(rig.vm, &facts[i]), CH_OK);
+	emit_open(&first, owner, 16, 0);
+	for (int i = 0; i < 2; i++)
+		CHECK_EQ(ch_block_assume(first.code.block, facts[i]), CH_OK);
+	CHECK_EQ(ch_block_abort(&first.code), CH_OK);
+	emit_open(&second, owner, 16, 0);
+	CHECK_EQ(ch_block_assume(second.code.block, facts[0]), CH_OK);
+	emit_open(&other, owner, 16, 0);
+	CHECK_EQ(ch_block_assume(other.code.block, facts[1]), CH_OK);
+	CHECK_EQ(ch_block_abort(&second.code), CH_OK);
+	emit_ret(&other);
+	CHECK_EQ(emit_commit(&other), CH_OK);
+	CHECK_EQ(ch_assumption_break(facts[1], &count), CH_OK);
+	CHECK_EQ(count, 1);
+}
+
 TEST_RIG(commit_with_an_edge_to_an_aborted_block_aborts)
 {
 	struct ch_owner owner = rig_owner(&rig, "owner");
@@ -549,6 +573,27 @@ TEST_RIG(a_branch_with_an_exit_of_its_own_leads_there_while_unlinked)
 	rig_collect(&rig, 3);
 	CHECK(rig_is_there(shared.code.block));
 	CHECK_EQ(code_call(shared.code.exec), 77);
+}
+
+TEST_RIG(a_branch_in_the_cold_bytes_is_led_to_its_target_and_back)
+{
+	struct ch_owner owner = rig_owner(&rig, "owner");
+	struct ch_open open = {
+		.owner = owner, .hot_bytes = CODE_ROOM(16), .cold_bytes = 32, .branch_room = 1};
+	struct ch_block target = rig_block(owner, 6);
+	struct emitter e;
+	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+	emit_answer(&e, 5);
+	struct emitter cold = emit_cold(&e);
+	emit_landing(&cold);
+	struct ch_branch branch = emit_jmp(&cold, NULL);
+	emit_cold_end(&e, &cold);
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	CHECK_EQ(ch_branch_link(branch, target), CH_OK);
+	CHECK_EQ(code_call(e.code.cold_exec), 6);
+	rig_check(&rig);
+	CHECK_EQ(ch_blocks_invalidate(&target, 1, NULL), CH_OK);
+	CHECK_EQ(code_call(e.code.cold_exec), RIG_FALLBACK);
 }
 
 TEST_RIG(a_live_block_takes_branches_while_it_has_room)
