@@ -37,18 +37,17 @@ bool ch__owner_insert(struct ch_heap *heap, struct ch_owner handle, struct ch__b
 	struct ch__owner *owner;
 	if (!ch__owner_hold(heap, handle, &owner))
 		return false;
-	if (ch__owner_is_released(owner)) {
-		ch__owner_unlock(owner);
-		return false;
+	bool is_let_in = !ch__owner_is_released(owner);
+	if (is_let_in) {
+		block->owner_prev = 0;
+		block->owner_next = owner->first_block;
+		if (owner->first_block)
+			ch__block_at(heap, owner->first_block)->owner_prev = index;
+		atomic_store_explicit(&owner->first_block, index, memory_order_release);
+		count_blocks(owner, 1);
 	}
-	block->owner_prev = 0;
-	block->owner_next = owner->first_block;
-	if (owner->first_block)
-		ch__block_at(heap, owner->first_block)->owner_prev = index;
-	atomic_store_explicit(&owner->first_block, index, memory_order_release);
-	count_blocks(owner, 1);
 	ch__owner_unlock(owner);
-	return true;
+	return is_let_in;
 }
 
 void ch__owner_drop(struct ch_heap *heap, uint32_t owner_index, uint32_t records)
