@@ -206,3 +206,27 @@ TEST(owner_of_another_heap_is_not_marked)
 	rig_end(&two);
 	rig_end(&one);
 }
+
+/* The record of the block is used more often than the record of any owner or assumption. */
+TEST(no_later_heap_gives_the_handle_of_a_block_in_a_record_that_was_used_often)
+{
+	enum { USES = 40 };
+	uint64_t before[USES];
+	for (int heap = 0; heap < 2; heap++) {
+		struct rig rig = rig_start(1 << 20);
+		struct ch_owner owner = rig_owner(&rig, "owner");
+		for (int i = 0; i < USES; i++) {
+			struct emitter e;
+			emit_open(&e, owner, 16, 0);
+			for (int k = 0; heap && k < USES; k++)
+				CHECK(e.code.block.bits != before[k]);
+			/* The same record of a heap with the same number. */
+			if (heap)
+				CHECK_EQ((uint32_t)e.code.block.bits, (uint32_t)before[i]);
+			else
+				before[i] = e.code.block.bits;
+			CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+		}
+		rig_end(&rig);
+	}
+}
