@@ -417,7 +417,7 @@ reader_survives_any_input() {
   local inputs=900
   [ "${CODEHEAP_TEST_LONG:-}" != 1 ] || inputs=40000
   must "$cc" -std=gnu11 -w -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -I. -o "$work/read_many" \
-    "$here/read_many.c" tools/callgrind/{graph,names,output,perf_map,reader,table}.c
+    "$here/read_many.c" tools/callgrind/{graph,names,output,perf_map,reader,table}.c flame/flame_text.c
   build_shapes
   profile instructions shapes --dump-instr=yes --collect-jumps=yes
   profile parts shapes --combine-dumps=yes --dump-before=chain_a --cache-sim=yes
@@ -431,7 +431,7 @@ reader_survives_any_input() {
 reader_without_memory() {
   must "$cc" -std=gnu11 -w -O0 -g -fsanitize=address,undefined -fno-sanitize-recover=all -I. -o "$work/read_many" \
     -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc "$here/read_many.c" "$here/failing_memory.c" \
-    tools/callgrind/{graph,names,output,perf_map,reader,table}.c
+    tools/callgrind/{graph,names,output,perf_map,reader,table}.c flame/flame_text.c
   printf '1000 100 one\n2000 100 two\n3000 100 one\n' >"$work/map"
   python3 - >"$work/input" <<'END'
 import struct, sys
