@@ -72,7 +72,7 @@ uint32_t ch__flame_decode(const char *text, size_t bytes, size_t *length)
 	return code_point;
 }
 
-/* The name's end goes on with no character, and so need not be looked for. */
+/* The byte 0 behind a name continues no character, so the name's length is not asked for. */
 uint32_t ch__flame_character(const char *name, const char **end)
 {
 	size_t length;

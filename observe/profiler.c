@@ -182,8 +182,8 @@ static void free_sampler(struct ch__profiler *p, struct ch__sampler *s)
 	ch__profile_free(p, s, sizeof *s);
 }
 
-/* The ring goes at once, for threads that come and go take no memory together. A handler that does
- * not end keeps its sampler for good. */
+/* The ring goes at once: the rings of threads that come and go would fill the memory that the
+ * profile may take. A handler that does not end keeps its sampler for good. */
 static void end_sampler(struct ch__profiler *p, struct ch__sampler_slot *slot,
 			struct ch__sampler *s)
 {

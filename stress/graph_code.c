@@ -147,8 +147,11 @@ int graph_code_beside(int slot, int other)
 	return beside < GRAPH_SLOTS ? beside : slot;
 }
 
+/* Returns NULL where there is no owner, or no room. Code without an owner is alone. */
 static struct graph_node *new_node(uint32_t owner)
 {
+	if (!owner || graph_owner(owner)->loose)
+		return NULL;
 	uint32_t number = atomic_fetch_add(&graph_world.node_count, 1);
 	if (number >= GRAPH_NODES) {
 		atomic_store(&graph_world.node_count, GRAPH_NODES);
@@ -160,11 +163,9 @@ static struct graph_node *new_node(uint32_t owner)
 	return node;
 }
 
-/* Returns NULL where there is no owner, or no room. */
 static struct graph_node *open_node(uint32_t owner, struct ch_open *open)
 {
-	struct graph_node *node =
-		owner && !graph_owner(owner)->loose ? new_node(owner) : NULL;
+	struct graph_node *node = new_node(owner);
 	if (!node)
 		return NULL;
 	char name[16];
@@ -451,8 +452,7 @@ void graph_code_abort(uint32_t number)
 uint32_t graph_code_trampoline(int slot, int kind)
 {
 	uint32_t owner = atomic_load(&graph_world.slots[slot].owner);
-	struct graph_node *node =
-		owner && !graph_owner(owner)->loose ? new_node(owner) : NULL;
+	struct graph_node *node = new_node(owner);
 	if (!node)
 		return 0;
 	char name[16];

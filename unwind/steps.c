@@ -230,8 +230,8 @@ void ch__frame_fault(struct ch__text *fault, const struct ch_frame *f, uint32_t 
 	uint32_t seen = 0;
 	bool has_steps = f->steps_n > CH__STEPS_MOST;
 	if (has_steps || f->saves_n > CH__STEPS_MOST)
-		ch__text_format(fault, "%s is %u: at most 16", has_steps ? "steps_n" : "saves_n",
-				has_steps ? f->steps_n : f->saves_n);
+		ch__text_format(fault, "%s is %u: at most %u", has_steps ? "steps_n" : "saves_n",
+				has_steps ? f->steps_n : f->saves_n, CH__STEPS_MOST);
 	for (unsigned i = 0; i < f->steps_n && !fault->length; i++)
 		put_step_fault(fault, f, i, code_bytes);
 	for (unsigned i = 0; i < f->saves_n && !fault->length; i++)

@@ -174,7 +174,7 @@ void ch__trigger_swept(struct ch_heap *heap)
 {
 	uint64_t freed = heap->counters.blocks_freed - heap->blocks_at_cycle;
 	uint64_t bytes = heap->counters.bytes_freed - heap->bytes_at_cycle;
-	/* Code without an owner is not marked. */
+	/* Where no block has an owner, none may be marked: to free none is poor there, too. */
 	bool is_poor = !freed || freed * 20 < heap->stats.marked_blocks_last;
 	back_off(&heap->opened_doublings, is_poor, DOUBLINGS_MAX);
 	/* When code only grows, a poor cycle says nothing of released or invalidated code. */

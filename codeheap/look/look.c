@@ -14,12 +14,20 @@ CH__LOCK_FUNCTIONS(ch__look_lock_heaps, ch__look_unlock_heaps, void, ch__lock_pa
 		   ch__heaps_lock, CH__RANK_HEAPS)
 CH__LOCK_FUNCTIONS(ch__look_lock_threads, ch__look_unlock_threads, struct ch_heap *heap,
 		   ch__lock_parking, heap->registry, CH__RANK_REGISTRY)
-CH__LOCK_FUNCTIONS(ch__look_lock_blocks, ch__look_unlock_blocks, struct ch_heap *heap,
-		   ch__lock_parking, heap->lock, CH__RANK_HEAP)
 
 struct ch_heap *ch__look_heap_of(uint32_t id)
 {
 	return atomic_load(&ch__heaps[id]);
+}
+
+void ch__look_lock_blocks(struct ch_heap *heap)
+{
+	ch__heap_lock(heap);
+}
+
+void ch__look_unlock_blocks(struct ch_heap *heap)
+{
+	ch__heap_unlock(heap);
 }
 
 enum ch_status ch__look_refuses(const struct ch_heap *heap)

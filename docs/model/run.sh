@@ -6,9 +6,7 @@
 # hashed away. One line a run; exits 1 unless all are as expected. Scratch files lie in model/ of the build.
 set -u
 cd "$(dirname "$0")/../.." || exit 2
-build=${CODEHEAP_BUILD:-build}
-case $build in /*) ;; *) build=$PWD/$build ;; esac
-scratch=$build/model
+scratch=$(realpath -m "${CODEHEAP_BUILD:-build}")/model
 models=$PWD/docs/model
 
 # EXPECT MODEL DEFINES...: EXPECT is pass, assert or deadlock. The longest ones first.

@@ -72,14 +72,10 @@ unsigned cg_character(struct cg_text text)
 
 void cg_output_word(struct cg_output *output, struct cg_text text)
 {
-	while (text.length) {
-		unsigned bytes = cg_character(text);
-		unsigned char first = (unsigned char)*text.at;
-		bool is_control = first < ' ' || first == 0x7f ||
-				  (first == 0xc2 && bytes == 2 && (unsigned char)text.at[1] < 0xa0);
-		bytes += !bytes;
+	for (size_t bytes; text.length; text = cg_text(text.at + bytes, text.length - bytes)) {
+		uint32_t code_point = ch__flame_decode(text.at, text.length, &bytes);
+		bool is_control = code_point < ' ' || (code_point >= 0x7f && code_point < 0xa0);
 		cg_output_put(output, is_control ? "?" : text.at, is_control ? 1 : bytes);
-		text = cg_text(text.at + bytes, text.length - bytes);
 	}
 }
 
