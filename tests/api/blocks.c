@@ -284,30 +284,6 @@ TEST_RIG(assumption_knows_who_relies_on_it_whoever_died)
 	}
 }
 
-/* The second block gets the list of the first, with the items of the first behind its end. */
-TEST_RIG(block_leaves_no_assumption_of_the_block_before)
-{
-	struct ch_owner owner = rig_owner(&rig, "owner");
-	struct ch_assumption facts[2];
-	struct emitter first, second, other;
-	size_t count;
-	for (int i = 0; i < 2; i++)
-		CHECK_EQ(ch_assumption_create(rig.vm, &facts[i]), CH_OK);
-	emit_open(&first, owner, 16, 0);
-	for (int i = 0; i < 2; i++)
-		CHECK_EQ(ch_block_assume(first.code.block, facts[i]), CH_OK);
-	CHECK_EQ(ch_block_abort(&first.code), CH_OK);
-	emit_open(&second, owner, 16, 0);
-	CHECK_EQ(ch_block_assume(second.code.block, facts[0]), CH_OK);
-	emit_open(&other, owner, 16, 0);
-	CHECK_EQ(ch_block_assume(other.code.block, facts[1]), CH_OK);
-	CHECK_EQ(ch_block_abort(&second.code), CH_OK);
-	emit_ret(&other);
-	CHECK_EQ(emit_commit(&other), CH_OK);
-	CHECK_EQ(ch_assumption_break(facts[1], &count), CH_OK);
-	CHECK_EQ(count, 1);
-}
-
 TEST_RIG(commit_with_an_edge_to_an_aborted_block_aborts)
 {
 	struct ch_owner owner = rig_owner(&rig, "owner");
