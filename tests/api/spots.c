@@ -8,9 +8,12 @@
 
 enum { HOT_BYTES = 96, COLD_BYTES = 24, CALLS = 2 };
 
+/* No member keeps what was there before. */
 static struct ch_spot spot_at(const struct ch_heap *heap, const void *pc, bool is_return)
 {
-	struct ch_spot spot = {.size = sizeof spot};
+	struct ch_spot spot;
+	memset(&spot, 0xaa, sizeof spot);
+	spot.size = sizeof spot;
 	if (!ch_code_at(heap, pc, is_return, &spot))
 		FAIL("%p has no code", pc);
 	return spot;

@@ -419,6 +419,23 @@ TEST_RIG(name_that_a_sink_has_no_room_for_ends_with_a_character)
 	CHECK_EQ(ch__tell_name(rig.heap, key, text, 6), 4);
 }
 
+/* What CPython 3.11, whose hash of bytes is SipHash-1-3, answers with PYTHONHASHSEED=1. */
+TEST(hash_of_a_name_is_siphash_1_3)
+{
+	static const uint64_t key[2] = {UINT64_C(0xaed66ce184be2329), UINT64_C(0xebe9bbf1f1499052)};
+	static const struct {
+		const char *text;
+		uint64_t hash;
+	} known[] = {
+		{"a", UINT64_C(0xd6300bc9f7cc0e73)},
+		{"seven-b", UINT64_C(0x01c5edb12fb3f37d)},
+		{"eight-by", UINT64_C(0x8c460057755a8555)},
+		{"scm::procedure program.scm:17", UINT64_C(0x9a5058024ca49315)},
+	};
+	for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+		CHECK_EQ(ch__name_hash(key, known[i].text, strlen(known[i].text)), known[i].hash);
+}
+
 /* The name of the last call is found without its hash. */
 TEST_RIG(name_that_came_last_and_went_is_made_anew)
 {
