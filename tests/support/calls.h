@@ -11,6 +11,7 @@
 static inline struct ch_info block_info(struct ch_block block)
 {
 	struct ch_info info;
+	memset(&info, 0xaa, sizeof info); /* the call writes each member */
 	info.size = sizeof info;
 	CHECK_EQ(ch_block_info(block, &info), CH_OK);
 	return info;

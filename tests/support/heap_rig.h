@@ -105,7 +105,9 @@ static inline void rig_check(const struct rig *rig)
 
 static inline struct ch_stats rig_stats(const struct rig *rig)
 {
-	struct ch_stats stats = {.size = sizeof stats};
+	struct ch_stats stats;
+	memset(&stats, 0xaa, sizeof stats); /* the call writes each member */
+	stats.size = sizeof stats;
 	CHECK_EQ(ch_heap_stats(rig->heap, &stats), CH_OK);
 	return stats;
 }
