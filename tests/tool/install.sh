@@ -421,7 +421,7 @@ case_install_is_staged_in_the_folders_that_packagers_choose() {
   [ -s "$stage/data/doc/libcodeheap/docs/embedding.md" ] || fail "the documents are not there"
   find "$stage/usr" -mindepth 1 -maxdepth 1 ! -name bin ! -name lib ! -name include ! -name man | grep . && fail "outside of the folders"
   grep -rlF -- "$stage" "$stage" && fail "these name the stage"
-  export PKG_CONFIG_LIBDIR=$stage/usr/lib/some-abi/pkgconfig
+  export PKG_CONFIG_PATH= PKG_CONFIG_LIBDIR=$stage/usr/lib/some-abi/pkgconfig
   [ "$(pkg-config --variable=libdir codeheap)" = /usr/lib/some-abi ] || fail "libdir is $(pkg-config --variable=libdir codeheap)"
   # As one builds against a system image.
   write_program codeheap "$work/program.c"
