@@ -67,6 +67,11 @@ case_build_lies_in_the_folder_that_was_named() {
   return 0
 }
 
+case_no_case_has_the_switches_of_the_users_programs() {
+  CODEHEAP_SINKS=none make --no-print-directory -n run-check T=nonsense >"$work/log" || fail "make -n"
+  grep -qF -e "env -u JITDUMPDIR " "$work/log" && grep -qF -e " -u CODEHEAP_SINKS " "$work/log" || fail "cases have what the user set"
+}
+
 refuses() { # refuses TEXT make...: it does nothing, and says so
   local said
   said=$(timeout -s KILL 250 make --no-print-directory SETUP=no "${@:2}" 2>&1) && fail "make ${*:2} passes: $said"
