@@ -298,6 +298,25 @@ TEST(block_in_the_record_of_another_has_sites_of_its_own)
 	end(&second);
 }
 
+TEST_SHARED_RIG(map_of_a_block_has_what_was_attached_before_the_map_was_made, rig_start(1 << 20))
+{
+	enum { OF_THE_BLOCK_BEFORE = 20, REFS = 10 };
+	struct emitter e;
+	owner = rig_owner(&rig, "owner");
+	emit_open(&e, owner, 512, 1);
+	for (unsigned i = 0; i < OF_THE_BLOCK_BEFORE; i++)
+		CHECK_EQ(ch_ref_attach(e.code.block, e.code.exec + 8 * i), CH_OK);
+	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	emit_open(&e, owner, 512, 1);
+	e.at = REF_AT;
+	const uint8_t *site = emit_site_jmp(&e);
+	for (unsigned i = 0; i < REFS; i++)
+		CHECK_EQ(ch_ref_attach(e.code.block, word_of(site) - 8 + 8 * i), CH_OK);
+	CHECK(ch__thread_self(rig.heap)->sites.is_made);
+	CHECK(is_refusal(site, branch(&e, site, CH_JMP, NULL)));
+	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+}
+
 /* The entry and the veneer are longer than a byte of the map has bits. The veneer itself is an exit
  * with a map and without. */
 TEST(inside_of_an_entry_or_a_veneer_is_no_exit_by_the_map)
