@@ -85,14 +85,14 @@ static int find_linked(const char *file, const char *link, uint32_t crc)
 }
 
 /* Global, because libdw gives a callback no word of the session, only of a module. Relaxed: a
- * process has one libdw, so every opener of a session stores the same value. */
+ * process has one libdw, so every opener of a session stores the same value first. */
 static _Atomic(ch__elfutils_find_debug *) find_by_build_id;
 
 static int find_debug(struct ch__elfutils_module *module, void **user, const char *name,
 		      uint64_t base, const char *file, const char *link, uint32_t crc, char **path)
 {
 	ch__elfutils_find_debug *by_build_id = CH_LOAD_RELAXED(&find_by_build_id);
-	int fd = by_build_id ? by_build_id(module, user, name, base, file, link, crc, path) : -1;
+	int fd = by_build_id(module, user, name, base, file, link, crc, path);
 	if (fd < 0)
 		fd = find_linked(file, link, crc);
 	/* With errno set, libdw would not look into the object itself either. */
