@@ -70,14 +70,16 @@ static enum ch_status write_locked(struct ch_heap *heap, uintptr_t at, const voi
 					      "change while others run it", n, at,
 				   how == CH_WRITE_WORD ? "aligned word"
 							: "instruction in an aligned 8");
+	/* No core has fetched a word that code loads: the next load sees the store. */
+	bool is_run = how != CH_WRITE_WORD;
 	/* Before the bytes change: with the sync refused, cores may go on with the old bytes. */
 	errno = ENOTSUP;
-	if (!CH_ARCH_FETCH_FOLLOWS && !ch__core_sync(heap))
+	if (is_run && !CH_ARCH_FETCH_FOLLOWS && !ch__core_sync(heap))
 		return ch__because(CH_E_OS, "membarrier's core synchronization is refused: %m");
 	if (!store(heap->pool, at, bytes, n, how))
 		return ch__because(CH_E_OS, "the page of %lx cannot be exchanged: %m", at);
 	CH_PUBLISHED(heap->pool, at, n, "write");
-	if (!ch__core_sync(heap) && !CH_ARCH_FETCH_FOLLOWS)
+	if (is_run && !ch__core_sync(heap) && !CH_ARCH_FETCH_FOLLOWS)
 		ch__panic("the system does not let code be written any more");
 	return CH_OK;
 }

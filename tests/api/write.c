@@ -60,6 +60,14 @@ TEST_RIG(write_synchronizes_the_cores)
 	CHECK_EQ(rig_stats(&rig).core_syncs > before, atomic_load(&rig.heap->has_core_sync));
 }
 
+TEST_RIG(write_of_a_word_that_code_loads_synchronizes_no_core)
+{
+	struct ch_info info = block_info(rig_block(rig_owner(&rig, "owner"), 1));
+	uint64_t before = rig_stats(&rig).core_syncs;
+	CHECK_EQ(ch_code_write(rig.heap, info.entry, info.entry, 4, CH_WRITE_WORD), CH_OK);
+	CHECK_EQ(rig_stats(&rig).core_syncs, before);
+}
+
 TEST_RIG(code_that_is_not_entrant_is_written)
 {
 	struct ch_block block = rig_block(rig_owner(&rig, "owner"), 1);
@@ -263,6 +271,7 @@ TEST_RIG(write_needs_core_synchronization_only_where_cores_go_on_with_what_they_
 		enum ch_status status = ch_code_write(NULL, info.entry, bytes, n, NOT_RUNNING);
 		CHECK_EQ(status, CH_ARCH_FETCH_FOLLOWS ? CH_OK : CH_E_OS);
 		CHECK_EQ(code_call(info.entry), CH_ARCH_FETCH_FOLLOWS ? 2 : 1);
+		CHECK_EQ(ch_code_write(NULL, info.exec, info.exec, 4, CH_WRITE_WORD), CH_OK);
 	}
 }
 

@@ -681,11 +681,11 @@ enum ch_write { CH_WRITE_NOT_RUNNING, CH_WRITE_WORD, CH_WRITE_INSTRUCTION };
  *       lie elsewhere, or the block is OPEN | CH_E_STATE data, or a trampoline | CH_E_SITE a byte
  *       belongs to an attached site or ref, a stub, a patchable entry or a block's steps; or the
  *       bytes are no WORD or INSTRUCTION | CH_E_OS errno kept; nothing changed: aarch64 without
- *       membarrier's core synchronization; procmem, WORD or INSTRUCTION of more than one byte: each
- *       such page is a mapping, and the process can have no more
+ *       membarrier's core synchronization (WORD needs none); procmem, WORD or INSTRUCTION of more
+ *       than one byte: each such page is a mapping, and the process can have no more
  * lock  heap
  * safe  any thread
- * cost  O(n + attachments), and 1 us for a core synchronization; procmem: 5 to 20 us */
+ * cost  O(n + attachments), and 1 us for a core synchronization (not WORD); procmem: 5 to 20 us */
 CH_API CH_CHECKED enum ch_status ch_code_write(struct ch_heap *heap, const void *at,
 					       const void *bytes, size_t n, enum ch_write how);
 
