@@ -211,7 +211,7 @@ TEST(owner_of_another_heap_is_not_marked)
 TEST(no_later_heap_gives_the_handle_of_a_block_in_a_record_that_was_used_often)
 {
 	enum { USES = 40 };
-	uint64_t before[USES];
+	uint64_t before[USES] = {0};
 	for (int heap = 0; heap < 2; heap++) {
 		struct rig rig = rig_start(1 << 20);
 		struct ch_owner owner = rig_owner(&rig, "owner");
