@@ -108,6 +108,21 @@ TEST(blocks_of_a_vm_that_detaches_are_told_once_if_it_asked)
 	check_told(1, BLOCKS, 1);
 }
 
+/* The block's end is told when a cycle finds the block dead. Its place waits for the next core sync. */
+TEST(block_whose_place_waits_is_not_told_again)
+{
+	start(true);
+	struct ch_owner owner = own(ending);
+	make(owner, 1, 0);
+	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_COLLECT), CH_OK);
+	while (!told[1])
+		rig_collect(&rig, 1);
+	CHECK(rig.heap->quarantine_bytes > 0);
+	CHECK_EQ(ch_vm_detach(ending), CH_OK);
+	check_told(1, 1, 1);
+	rig_end(&rig);
+}
+
 /* Only a block that was committed has an end to tell. */
 TEST(block_that_is_given_up_is_not_told)
 {
