@@ -317,6 +317,24 @@ TEST_SHARED_RIG(map_of_a_block_has_what_was_attached_before_the_map_was_made, ri
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
 }
 
+/* Before the thread has a map of the block, and with the map. */
+TEST_SHARED_RIG(bytes_of_a_stub_are_no_site_s, rig_start(1 << 20))
+{
+	enum { REFS = 10 };
+	struct ch_open open = {.hot_bytes = 512, .cold_bytes = 16, .branch_room = 1};
+	struct emitter e;
+	open.owner = owner = rig_owner(&rig, "owner");
+	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+	for (unsigned round = 0; round < 2; round++) {
+		CHECK_EQ(ch__thread_self(rig.heap)->sites.is_made, round == 1);
+		for (uint32_t i = 8; i <= ch__stub_bytes(rig.heap); i++)
+			CHECK_EQ(ch_ref_attach(e.code.block, e.code.cold_exec - i), CH_E_SITE);
+		for (unsigned i = 0; i < REFS; i++)
+			CHECK_EQ(ch_ref_attach(e.code.block, e.code.exec + 8 * i), CH_OK);
+	}
+	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+}
+
 /* The entry and the veneer are longer than a byte of the map has bits. The veneer itself is an exit
  * with a map and without. */
 TEST(inside_of_an_entry_or_a_veneer_is_no_exit_by_the_map)
