@@ -108,7 +108,8 @@ TEST(blocks_of_a_vm_that_detaches_are_told_once_if_it_asked)
 	check_told(1, BLOCKS, 1);
 }
 
-/* The block's end is told when a cycle finds the block dead. Its place waits for the next core sync. */
+/* The block's end is told when a cycle finds the block dead, while the place waits for a core
+ * sync. */
 TEST(block_whose_place_waits_is_not_told_again)
 {
 	start(true);
