@@ -228,6 +228,23 @@ TEST(memory_of_a_profile_goes_with_its_heap)
 	see_that_nothing_stays(first, ROUNDS);
 }
 
+/* A profile that is read while it runs takes the names of its code, and gives their room back. */
+TEST_PROFILE(names_are_taken_once_however_often_a_profile_is_read)
+{
+	enum { BYTES = 300000, CODES = 3, READS = 3 };
+	profile_start_still(&rig, BYTES);
+	take_codes(CODES, BYTES);
+	size_t before = profile_running(&rig)->used_bytes, first = 0;
+	for (int i = 0; i < READS; i++) {
+		profile_read(&rig, 0);
+		expect_bounded(BYTES);
+		size_t used = profile_running(&rig)->used_bytes;
+		CHECK(used < before && (!first || used == first));
+		first = used;
+	}
+	(void)profile_stop(&rig);
+}
+
 static void come_and_go(struct stage *stage, void *arg)
 {
 	(void)stage, (void)arg;
