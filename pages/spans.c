@@ -147,7 +147,6 @@ static void take_run(struct ch__pool *pool, uint32_t first, uint32_t pages, uint
 		atomic_store_explicit(&page->frame, frame, memory_order_release);
 		page->landed_bytes = 0;
 		page->span_pages = i == first ? pages : 0;
-		ch__span_set_word(pool, i, CH__SPAN_CODE);
 		CH_STORE_RELAXED(&page->span_first, first);
 		ch__page_set_state(pool, i, CH__PAGE_SPAN, __func__);
 	}
