@@ -120,15 +120,15 @@ steady:
 	@tools/setup.sh $(if $(filter core,$(TIER)),core,check)
 	$(if $(filter 0,$(RUNS)),,+@$(sub) test-needs $(werror_of_tests))
 	+@RUNS='$(RUNS)' LOAD='$(LOAD)' CODEHEAP_BUILD=$(call quoted,$(BUILD)) tools/steady.sh
-# What the cases of this build find in their environment: none of the library's switches, which users may have set for programs
-# of theirs; one language, since what tools say is read, and a folder for their files
+# Nothing that make runs has the library's own switches: users may have set them for programs of theirs.
+unexport CODEHEAP_DEAD_NAMES CODEHEAP_DEBUG CODEHEAP_SINKS CODEHEAP_STATS CODEHEAP_WX JITDUMPDIR
+# What the cases of this build find in their environment: one language, since what tools say is read, and a folder for their files
 # without a blank, since gdb, LD_PRELOAD and the flags of pkg-config take a path with one for two. AddressSanitizer
 # guesses where thread-local data of libraries loaded late (libdw) lie, guesses wrong by their address, and LeakSanitizer
 # dies of it: it finds such data as memory of the dynamic linker. What is beyond all memory is NULL under sanitizers, too.
 # glibc's malloc takes 64 MiB of addresses when two threads meet in it, and cases count what is mapped: one arena.
 slow := $(if $(EMULATOR),10,$(if $(SAN)$(filter 1,$(COVERAGE)),4))
-switches = JITDUMPDIR $(filter-out CODEHEAP_TEST_%,$(filter CODEHEAP_%,$(.VARIABLES)))
-test_environment = env $(switches:%=-u %) LC_ALL=C.UTF-8 $(if $(word 2,$(TMPDIR)),TMPDIR=/tmp) CODEHEAP_BUILD=$(BUILD) CODEHEAP_ARCH=$(ARCH) CODEHEAP_TEST_STORM_MS=$(STORM_MS) CODEHEAP_TEST_SEED=$${CODEHEAP_TEST_SEED:-$(SEED)} \
+test_environment = LC_ALL=C.UTF-8 $(if $(word 2,$(TMPDIR)),TMPDIR=/tmp) CODEHEAP_BUILD=$(BUILD) CODEHEAP_ARCH=$(ARCH) CODEHEAP_TEST_STORM_MS=$(STORM_MS) CODEHEAP_TEST_SEED=$${CODEHEAP_TEST_SEED:-$(SEED)} \
 	 $(if $(filter 1,$(LONG)),CODEHEAP_TEST_LONG=1) \
 	 $(if $(PAGE)$(SYSTEM_PAGE),CODEHEAP_TEST_PAGE=$(or $(PAGE),$(SYSTEM_PAGE))) \
 	 $(if $(SYSTEM_PAGE),CODEHEAP_TEST_SYSTEM_PAGE=$(SYSTEM_PAGE)) $(if $(BACKEND),CODEHEAP_WX=$(BACKEND)) \
