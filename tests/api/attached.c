@@ -4,14 +4,13 @@
 #include "tests/support/heap_rig.h"
 
 struct attached {
-	struct rig *rig;
 	struct ch_owner owner;
 	struct ch_assumption fact; /* the item that both blocks have */
 };
 
-static struct attached attached_to(struct rig *rig)
+static struct attached attached_to(const struct rig *rig)
 {
-	struct attached a = {.rig = rig, .owner = rig_owner(rig, "owner")};
+	struct attached a = {.owner = rig_owner(rig, "owner")};
 	CHECK_EQ(ch_assumption_create(rig->vm, &a.fact), CH_OK);
 	return a;
 }
@@ -122,9 +121,7 @@ TEST_RIG(block_keeps_no_target_of_the_block_before)
 TEST_RIG(block_diverts_no_patch_point_of_the_block_before)
 {
 	struct attached a = attached_to(&rig);
-	struct emitter e;
-	emit_open(&e, a.owner, 64, 0);
-	CHECK_EQ(ch_block_assume(e.code.block, a.fact), CH_OK);
+	struct emitter e = next_block(&a);
 	const void *point = emit_point(&e), *leads_to = e.code.exec + e.at;
 	CHECK_EQ(ch_patch_point_attach(e.code.block, point, leads_to, NULL), CH_OK);
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
@@ -150,9 +147,7 @@ static struct rig collected_by_its_host(void)
 TEST_RIG_BY(block_shows_no_ref_of_the_block_before, collected_by_its_host())
 {
 	struct attached a = attached_to(&rig);
-	struct emitter e;
-	emit_open(&e, a.owner, 64, 0);
-	CHECK_EQ(ch_block_assume(e.code.block, a.fact), CH_OK);
+	struct emitter e = next_block(&a);
 	CHECK_EQ(ch_ref_attach(e.code.block, emit_ref_word(&e, 1)), CH_OK);
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
 	struct ch_block next = commit_next(&a);
