@@ -394,9 +394,17 @@ uint32_t graph_code_open_exit(int slot)
 	return node->number;
 }
 
-uint32_t graph_code_open_leaf(uint32_t owner, uint32_t other)
+static void put_lines(const struct graph_node *node, uint32_t from)
 {
-	struct ch_open open = {.hot_bytes = LEAF_BYTES};
+	const struct ch_line lines[] = {{node->exec, node->number}, {node->exec + from, 0}};
+	graph_allow(ch_block_lines(node->handle, "/graph.c", lines, 2), GRAPH_BIT(CH_OK), "lines");
+}
+
+uint32_t graph_code_open_leaf(uint32_t owner, uint32_t other, enum graph_leaf kind)
+{
+	static const unsigned flags[LEAF_KINDS] = {[LEAF_KEPT] = CH_OPEN_KEPT,
+						   [LEAF_IN_PLACE] = CH_OPEN_IN_PLACE};
+	struct ch_open open = {.hot_bytes = LEAF_BYTES, .flags = flags[kind]};
 	struct graph_node *node = open_node(owner, &open);
 	if (!node)
 		return 0;
@@ -406,6 +414,8 @@ uint32_t graph_code_open_leaf(uint32_t owner, uint32_t other)
 		hold_data(node, other);
 	graph_emit_landing(&e.hot);
 	graph_emit_enter(&e.hot);
+	if (kind == LEAF_WITH_LINES)
+		put_lines(node, e.hot.at);
 	graph_emit_return(&e.hot, node->number);
 	node->code.used_to = e.hot.at;
 	return node->number;

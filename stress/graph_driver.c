@@ -245,13 +245,9 @@ void graph_driver_loosen(uint32_t owner, uint32_t number)
 	atomic_store(&o->is_born, true);
 }
 
-uint32_t graph_driver_owner(int heap, int vm)
+static void create(uint32_t number, struct ch_vm *of)
 {
-	uint32_t number = new_owner(heap, vm);
-	if (!number)
-		return 0;
 	struct graph_owner *o = graph_owner(number);
-	struct ch_vm *of = graph_world.heaps[heap].vms[vm];
 	const void *fallback = (const void *)(uintptr_t)graph_code_fallback;
 	char name[16];
 	snprintf(name, sizeof name, "o%u", number);
@@ -266,6 +262,27 @@ uint32_t graph_driver_owner(int heap, int vm)
 	} else {
 		create_undisturbed(of, name, fallback, o);
 	}
+}
+
+uint32_t graph_driver_owner(int heap, int vm)
+{
+	uint32_t number = new_owner(heap, vm);
+	if (number)
+		create(number, graph_world.heaps[heap].vms[vm]);
+	return number;
+}
+
+uint32_t graph_driver_guest(int heap)
+{
+	struct graph_heap *h = &graph_world.heaps[heap];
+	uint32_t number = new_owner(heap, GRAPH_VMS);
+	struct ch_ops ops = graph_ops;
+	ops.tells_detached = true;
+	if (!number)
+		return 0;
+	graph_allow(ch_vm_attach(h->heap, &ops, h, &graph_owner(number)->guest),
+		    GRAPH_BIT(CH_OK), "a vm");
+	create(number, graph_owner(number)->guest);
 	return number;
 }
 
@@ -400,9 +417,30 @@ static void drain(struct ch_marker *marker, int heap)
 	}
 }
 
+/* The objects move to and fro: both words name the same owner. */
+static uintptr_t move_object(void *arg, uintptr_t word, bool *is_young)
+{
+	(void)arg;
+	if (word < WORD_BASE || word >= WORD_BASE + (uintptr_t)GRAPH_OWNERS * 16 || word % 8)
+		graph_fail("a ref says 0x%zx", word);
+	*is_young = word & 16;
+	return word ^ 8;
+}
+
+static void collect_minor(int heap)
+{
+	struct ch_marker *marker;
+	graph_allow(ch_mark_begin(graph_world.heaps[heap].heap, &marker), GRAPH_BIT(CH_OK),
+		    "a minor collection");
+	graph_allow(ch_refs_visit(marker, CH_REFS_YOUNG, move_object, NULL), GRAPH_BIT(CH_OK),
+		    "refs to young objects");
+	graph_allow(ch_mark_end(marker, false), GRAPH_BIT(CH_OK), "a minor collection's end");
+}
+
 static void mark_and_end(int heap)
 {
 	struct ch_marker *marker;
+	collect_minor(heap);
 	memset(host.is_marked, 0, GRAPH_OWNERS);
 	host.queued = 0;
 	graph_allow(ch_mark_begin(graph_world.heaps[heap].heap, &marker), GRAPH_BIT(CH_OK),
@@ -419,6 +457,8 @@ static void mark_and_end(int heap)
 	}
 	ch_mark_stacks(marker);
 	drain(marker, heap);
+	graph_allow(ch_refs_visit(marker, CH_REFS_ALL, move_object, NULL), GRAPH_BIT(CH_OK),
+		    "all refs");
 	graph_allow(ch_mark_end(marker, true), GRAPH_BIT(CH_OK), "the end of a cycle");
 }
 

@@ -26,6 +26,11 @@ static int heap_at(int index)
 	return index % graph_world.program->heaps;
 }
 
+static void note_dying(uint32_t number)
+{
+	atomic_store(&graph_node(number)->may_be_invalid, true);
+}
+
 /* --- owners --- */
 
 static void make_owner(int slot)
@@ -46,43 +51,100 @@ static void drop_owner(int slot, bool by_release)
 		graph_driver_drop(owner, by_release);
 }
 
-/* No other thread knows the owner or its blocks, so all may go at once. */
-static void make_young(int slot, int blocks)
+/* Blocks that no other thread knows, nor their owner: all may go at once. */
+struct young {
+	uint32_t owner, all[8], last;
+	int count;
+};
+
+static void open_young(struct young *y, int slot, int blocks)
 {
-	uint32_t owner = graph_driver_owner(heap_at(slot), 0), last = 0, all[8];
-	struct ch_info info = {.size = sizeof info};
-	int count = 0;
-	for (int i = 0; owner && i < blocks && i < 8; i++) {
-		uint32_t number = graph_code_open_leaf(owner, i ? 0 : code_at(slot));
+	for (int i = 0; i < blocks && i < 8; i++) {
+		uint32_t number = graph_code_open_leaf(y->owner, i ? 0 : code_at(slot),
+						       (enum graph_leaf)((slot + i) % LEAF_KINDS));
 		if (!number || !graph_code_commit(number))
 			break;
-		all[count++] = number;
-		if (ch_owner_set_entry(graph_owner(owner)->handle, graph_node(number)->handle) ==
-		    CH_OK)
-			last = number;
+		y->all[y->count++] = number;
+		if (ch_owner_set_entry(graph_owner(y->owner)->handle,
+				       graph_node(number)->handle) == CH_OK)
+			y->last = number;
 	}
-	if (last) {
-		uint64_t value = graph_emit_call(graph_owner(owner)->cell);
-		/* A discard may have come between. */
-		if (value != last && value != GRAPH_FALLBACK)
-			graph_fail("young block g%u returned 0x%llx", last,
-				   (unsigned long long)value);
-	}
-	if (!owner)
-		return;
-	atomic_store(&graph_owner(owner)->is_released, true);
-	graph_allow(ch_owner_release(graph_owner(owner)->handle, CH_RELEASE_NOT_RUNNING),
-		    GRAPH_BIT(CH_OK), "release of young code");
-	graph_driver_drop(owner, false);
-	for (int i = 0; i < count; i++) {
-		uint32_t data = graph_node(all[i])->data;
-		if (ch_block_info(graph_node(all[i])->handle, &info) != CH_E_STALE)
-			graph_fail("block g%u is there after its release as not running", all[i]);
-		if (data && graph_node(data)->owner == owner &&
-		    ch_block_info(graph_node(data)->handle, &info) != CH_E_STALE)
+}
+
+/* A discard may have come between. */
+static void run_young(const struct young *y)
+{
+	uint64_t value = y->last ? graph_emit_call(graph_owner(y->owner)->cell) : 0;
+	if (value != y->last && value != GRAPH_FALLBACK)
+		graph_fail("young block g%u returned 0x%llx", y->last, (unsigned long long)value);
+}
+
+static bool is_there(uint32_t number)
+{
+	struct ch_info info = {.size = sizeof info};
+	return ch_block_info(graph_node(number)->handle, &info) != CH_E_STALE;
+}
+
+static void judge_young(const struct young *y)
+{
+	for (int i = 0; i < y->count; i++) {
+		uint32_t data = graph_node(y->all[i])->data;
+		if (is_there(y->all[i]))
+			graph_fail("block g%u is there after its release as not running",
+				   y->all[i]);
+		if (data && graph_node(data)->owner == y->owner && is_there(data))
 			graph_fail("data g%u is there after its only user g%u is gone", data,
-				   all[i]);
+				   y->all[i]);
 	}
+}
+
+/* Some kept blocks go by their address, the others with the owner. */
+static void free_kept(const struct young *y, int slot)
+{
+	for (int i = 0; i < y->count; i++) {
+		uint32_t number = y->all[i];
+		if ((slot + i) % LEAF_KINDS != LEAF_KEPT || number % 2)
+			continue;
+		struct ch_heap *heap = graph_heap_of(graph_node(number))->heap;
+		graph_allow(ch_code_free(number % 4 ? heap : NULL, graph_node(number)->exec,
+					 CH_RELEASE_NOT_RUNNING),
+			    GRAPH_BIT(CH_OK), "the end of kept code");
+		if (is_there(number))
+			graph_fail("kept block g%u is there after its end by address", number);
+	}
+}
+
+static void end_guest(const struct young *y)
+{
+	struct ch_info info = {.size = sizeof info};
+	for (int i = 0; i < y->count; i++)
+		note_dying(y->all[i]);
+	graph_allow(ch_vm_detach(graph_owner(y->owner)->guest), GRAPH_BIT(CH_OK), "a guest's end");
+	for (int i = 0; i < y->count; i++)
+		if (ch_block_info(graph_node(y->all[i])->handle, &info) == CH_OK &&
+		    info.state == CH_BLOCK_LIVE)
+			graph_fail("block g%u is live after its vm's end", y->all[i]);
+}
+
+static void make_young(int slot, int blocks, bool has_guest)
+{
+	int heap = heap_at(slot);
+	struct young y = {.owner = has_guest ? graph_driver_guest(heap)
+					     : graph_driver_owner(heap, 0)};
+	if (!y.owner)
+		return;
+	open_young(&y, slot, blocks);
+	run_young(&y);
+	free_kept(&y, slot);
+	atomic_store(&graph_owner(y.owner)->is_released, true);
+	if (has_guest) {
+		end_guest(&y);
+	} else {
+		graph_allow(ch_owner_release(graph_owner(y.owner)->handle, CH_RELEASE_NOT_RUNNING),
+			    GRAPH_BIT(CH_OK), "release of young code");
+		judge_young(&y);
+	}
+	graph_driver_drop(y.owner, false);
 }
 
 /* --- blocks --- */
@@ -206,11 +268,6 @@ static void call_trampoline(const struct graph_operation *o)
 }
 
 /* --- invalidation --- */
-
-static void note_dying(uint32_t number)
-{
-	atomic_store(&graph_node(number)->may_be_invalid, true);
-}
 
 static void note_dead(struct graph_node *node)
 {
@@ -458,7 +515,7 @@ static void run_change(struct graph_thread *t, const struct graph_operation *o)
 		break;
 	}
 	case GRAPH_young:
-		make_young(o->operand[0], o->operand[1]);
+		make_young(o->operand[0], o->operand[1], o->operand[2]);
 		break;
 	case GRAPH_tramp:
 		call_trampoline(o);

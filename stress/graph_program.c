@@ -198,7 +198,7 @@ static void put_rare(struct dice *d)
 		d->depth[d->thread] = 0;
 		break;
 	case 9:
-		put(d, GRAPH_young, slot(d), 1 + below(d, 4), 0, 0);
+		put(d, GRAPH_young, slot(d), 1 + below(d, 4), chance(d, 20), 0);
 		break;
 	case 10:
 		put(d, GRAPH_tramp, slot(d), below(d, 2), 0, 0);

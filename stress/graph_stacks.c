@@ -200,8 +200,9 @@ static void on_raised(int number)
 
 static void on_shot(int number, siginfo_t *info, void *ucontext)
 {
-	(void)number, (void)info;
+	(void)number;
 	const void *pcs[64];
+	char line[256];
 	struct ch_spot spot = {.size = sizeof spot};
 	struct ch_heap *heap = graph_world.heaps[0].heap;
 	if (!graph_self() || graph_self()->is_over)
@@ -209,6 +210,9 @@ static void on_shot(int number, siginfo_t *info, void *ucontext)
 	size_t count = ch_backtrace(heap, CH_BACKTRACE_FRAMES, ucontext, pcs, 64);
 	for (size_t i = 0; i < count; i++)
 		(void)!ch_code_at(heap, pcs[i], i > 0, &spot);
+	info->si_signo = SIGTRAP;
+	info->si_code = TRAP_BRKPT;
+	(void)!ch_trap_describe(heap, info, ucontext, line, sizeof line);
 }
 
 void graph_signal_raise(void)

@@ -49,6 +49,7 @@ struct graph_owner {
 	_Atomic(bool) is_dropped;  /* no root of the VM leads to the owner any more */
 	_Atomic(int) users;        /* uses of the cell under way, and the slot's use */
 	_Atomic(bool) is_released; /* the entry is no root, whatever leads to the owner */
+	struct ch_vm *guest;       /* a vm of this owner alone, which ends with the owner; or NULL */
 };
 
 enum node_state { NODE_UNBORN, NODE_OPEN, NODE_COMMITTED, NODE_LOST };
@@ -208,6 +209,8 @@ void graph_driver_enter_thread(struct graph_thread *);
 void graph_driver_leave_thread(struct graph_thread *);
 /* Makes an owner of this heap and vm. Returns 0 without room. */
 uint32_t graph_driver_owner(int heap, int vm);
+/* The same for a vm of its own, which no discard of one vm names. */
+uint32_t graph_driver_guest(int heap);
 /* The same for code without an owner, whose number is said when the code is committed. */
 uint32_t graph_driver_loose(int heap);
 void graph_driver_loosen(uint32_t owner, uint32_t number);
@@ -239,8 +242,9 @@ int graph_code_beside(int slot, int other);
 /* Opens a block of the owner and emits the code, for a slot. Returns 0 on failure. */
 uint32_t graph_code_open(uint32_t owner, int slot, unsigned shape, int x, int y);
 uint32_t graph_code_open_exit(int slot);
+enum graph_leaf { LEAF_PLAIN, LEAF_KEPT, LEAF_IN_PLACE, LEAF_WITH_LINES, LEAF_KINDS };
 /* If the program has data, holds the other block's data, or makes data. */
-uint32_t graph_code_open_leaf(uint32_t owner, uint32_t other);
+uint32_t graph_code_open_leaf(uint32_t owner, uint32_t other, enum graph_leaf kind);
 bool graph_code_commit(uint32_t number);
 void graph_code_abort(uint32_t number);
 /* Fails when a running block's data has changed; writes the data again. */

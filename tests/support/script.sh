@@ -4,6 +4,9 @@ set -u
 build=${CODEHEAP_BUILD:-build}
 cc=${CC:-gcc}
 
+# What a killed script leaves behind ends, too: no program of a case computes as long.
+ulimit -t 1800
+
 fail() { echo "$*" >&2; exit 1; }
 must() { "$@" || fail "failed: $*"; }
 make_work() { # a folder $work, which goes with the script
