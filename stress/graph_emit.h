@@ -39,6 +39,8 @@ void graph_emit_otherwise(struct graph_emitter *e, uint32_t from);
 const void *graph_emit_site(struct graph_emitter *e, enum ch_branch_kind kind);
 /* The target of a site, by the site's bytes. */
 const uint8_t *graph_emit_target(const uint8_t *at, enum ch_branch_kind kind);
+/* Where a stub leads its site on; the stub itself if it does not. */
+const uint8_t *graph_emit_lead(const uint8_t *stub);
 void graph_emit_call_literal(struct graph_emitter *e);
 /* The call behind a LEA. */
 void graph_emit_call_lea(struct graph_emitter *e);

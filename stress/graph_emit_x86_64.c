@@ -190,6 +190,19 @@ const uint8_t *graph_emit_target(const uint8_t *at, enum ch_branch_kind kind)
 	memcpy(&far, at, sizeof far);
 	return at + 4 + far;
 }
+/* jmp [a literal, in the write view]; a stub that does not lead on leads behind its lead. */
+const uint8_t *graph_emit_lead(const uint8_t *stub)
+{
+	enum { LEAD_BYTES = 8, JUMP_BYTES = 6 };
+	const uint8_t *further;
+	int32_t far;
+
+	if (stub[0] != 0xff || stub[1] != 0x25)
+		return stub;
+	memcpy(&far, stub + 2, sizeof far);
+	memcpy(&further, stub + JUMP_BYTES + far, sizeof further);
+	return further == stub + LEAD_BYTES ? stub : further;
+}
 void graph_emit_call_lea(struct graph_emitter *e)
 {
 	PUT(e, 0xff, 0xd0);

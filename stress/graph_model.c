@@ -124,14 +124,21 @@ static const uint8_t *leads_to(const struct graph_arm *arm, int number)
 	return graph_emit_target(arm->at, (enum ch_branch_kind)kinds[number]);
 }
 
+static bool is_stub(const struct graph_node *node, const uint8_t *address)
+{
+	return address >= node->cold && address < node->cold + node->cold_bytes;
+}
+
 /* The block that an arm leads to; 0 = the arm's stub. */
 static uint32_t target_of(struct graph_node *node, int number)
 {
 	const uint8_t *address = leads_to(&node->arms[number], number);
+	/* Where running code is not patched, the site stays and its stub leads on. */
+	if (is_stub(node, address))
+		address = graph_emit_lead(address);
 	uint32_t to = node_at(address);
 	if (!to) {
-		if (address != node->veneer &&
-		    (address < node->cold || address >= node->cold + node->cold_bytes))
+		if (address != node->veneer && !is_stub(node, address))
 			graph_fail("arm %d of block g%u leads to %p, where no block is and not its "
 				   "stub",
 				   number, node->number, (const void *)address);
