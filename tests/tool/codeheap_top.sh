@@ -413,7 +413,7 @@ top_refuses_broken_files() {
   grep -q 'no statistics file' "$work/err" || fail "$(cat "$work/err")"
   CODEHEAP_STATS=$work/file "$build/scheme" -e '(+ 1 2)' >/dev/null 2>&1 </dev/null || fail scheme
   cat >"$work/spoil.py" <<'PYTHON'
-import random, struct, subprocess, sys
+import json, random, struct, subprocess, sys
 from stats_sum import checksum
 top, source, out, count, first = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]), int(sys.argv[5])
 whole = open(source, "rb").read()
@@ -444,6 +444,17 @@ for seed in range(first, first + count):
         assert not any(b < 32 and b != 10 or b > 126 for b in done.stdout), (seed, form)
         refused += done.returncode
 assert 0 < refused < 3 * count, refused
+# No name ends, and a number behind each looks like more of it.
+endless = bytearray(whole)
+for at in heads:
+    kind, entry, n, _ = struct.unpack_from("<IIII", whole, at)
+    for i in range(at + 16, at + 16 + entry * n, entry) if kind in (2, 3, 4) else ():
+        endless[i:i + 48] = b"%02d" % (i // entry % 100) + b"x" * 46
+struct.pack_into("<Q", endless, 32, checksum(bytes(endless[64:64 + size])))
+open(out, "wb").write(endless)
+state = json.loads(subprocess.run([top, "--json", out], capture_output=True, check=True, timeout=60).stdout)
+names = [*state["stats"], *state["owner_kinds"], *state["block_kinds"]]
+assert len(state["block_kinds"]) > 1 and {len(name) for name in names} == {39}, names
 # A section of a later version is stepped over, whatever its entries are; one of a known kind has possible lengths, and comes once.
 first, second = (struct.unpack_from("<I", whole, at)[0] for at in heads[:2])
 for kind, entry, n, is_read in ((99, 4, 6, True), (99, 0, 9, True), (99, 1, 3 << 20, True), (99, 8, 1 << 30, False),
@@ -660,6 +671,7 @@ top_broken_rules_are_noticed() {
   rule top_refuses_broken_files codeheap-top/view.c " && text\[i\] <= '~'" ''
   rule top_refuses_broken_files codeheap-top/reader.c 'stats->numbers.at\[i\].name\[CH__STATS_NAME_BYTES - 1\] = 0;' ';'
   rule top_refuses_broken_files codeheap-top/reader.c 'stats->owner_kinds.at\[i\].name\[CH__STATS_NAME_BYTES - 1\] = 0;' ';'
+  rule top_refuses_broken_files codeheap-top/reader.c 'i < stats->block_kinds.count; i++' 'i < 1; i++'
 }
 
 run_listed "$1" $cases top_broken_rules_are_noticed
