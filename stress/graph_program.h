@@ -33,7 +33,7 @@ enum {
 	X(open, 4)   /* like code, but left OPEN in the thread's hand */                         \
 	X(commit, 0) /* the oldest block in the hand */                                          \
 	X(abort, 0)                                                                              \
-	X(young, 3)     /* slot for its heap, blocks, whether of a new vm: made, run, freed */      \
+	X(young, 3)     /* slot for its heap, blocks, whether of a new vm: made, run, freed */ \
 	X(tramp, 2)     /* slot, kind: a trampoline, called */                                   \
 	X(entry, 2)     /* slot, 0: the fallback, 1: the newest block */                         \
 	X(link, 3)      /* slot, arm, slot to lead to (-1: the stub) */                          \

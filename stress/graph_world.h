@@ -49,7 +49,7 @@ struct graph_owner {
 	_Atomic(bool) is_dropped;  /* no root of the VM leads to the owner any more */
 	_Atomic(int) users;        /* uses of the cell under way, and the slot's use */
 	_Atomic(bool) is_released; /* the entry is no root, whatever leads to the owner */
-	struct ch_vm *guest;       /* a vm of this owner alone, which ends with the owner; or NULL */
+	struct ch_vm *guest;       /* a vm of this owner alone, which ends with it; or NULL */
 };
 
 enum node_state { NODE_UNBORN, NODE_OPEN, NODE_COMMITTED, NODE_LOST };
