@@ -616,11 +616,15 @@ top_takes_no_wrong_words() {
 -d nan file|-d: needs
 -n 0 file|-n: needs a number from 1 to 1000000000
 -n -1 file|-n: needs
+-n 1.5 file|-n: needs a whole number
+-n 1000000001 file|-n: needs a number from 1 to 1000000000
 --no-such file|--no-such: no such option
 file other|other: a second file
 --json --svg file|--svg: --json or --svg?
 --svg --once --json file|--json: --json or --svg?
 WORDS
+  "$top" -d 86400 -n 1000000000 "$work/none" 2>/dev/null
+  [ $? = 1 ] || fail 'the largest numbers are wrong words'
   "$top" --help | grep -q -- '--svg' || fail '--help'
 }
 

@@ -79,9 +79,17 @@ static double number_of(const char *word, const char *text, double least, double
 	wrong_usage(word, why);
 }
 
+static long looks_of(const char *word, const char *text)
+{
+	double looks = number_of(word, text, 1, 1000000000);
+	if (looks != (double)(long)looks)
+		wrong_usage(word, "needs a whole number");
+	return (long)looks;
+}
+
 static struct options read_options(int argc, char **argv)
 {
-	enum { SECONDS_MOST = 86400, LOOKS_MOST = 1000000000 };
+	enum { SECONDS_MOST = 86400 };
 	const double least_s = 0.05;
 	struct options options = {.seconds = 1};
 	bool has_looks = false;
@@ -94,8 +102,7 @@ static struct options read_options(int argc, char **argv)
 		if (!strcmp(word, "-d"))
 			options.seconds = number_of(word, next, least_s, SECONDS_MOST), i++;
 		else if (!strcmp(word, "-n"))
-			options.looks = (long)number_of(word, next, 1, LOOKS_MOST),
-			has_looks = true, i++;
+			options.looks = looks_of(word, next), has_looks = true, i++;
 		else if (!strcmp(word, "--once"))
 			options.is_once = true;
 		else if (!strcmp(word, "--json"))
