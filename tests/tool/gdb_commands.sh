@@ -669,7 +669,8 @@ EOF
   result_right
 }
 
-# gdb stops with the second process; of the first, which goes on without gdb, it would have taken no INT3 out.
+# gdb stops with the second process; of the first, which goes on without gdb, it would have taken no INT3 out. Before the
+# second process runs there is one.
 case_gdb_int3_stays_out_where_gdb_resumes_two_processes() {
   start
   export DEBUGGEE_TWO_HEAPS=1
@@ -677,8 +678,10 @@ case_gdb_int3_stays_out_where_gdb_resumes_two_processes() {
 break code_is_ready
 run 2000000000 >$work/facts
 facts
-codeheap break -int3 other
 add-inferior -exec $work/debuggee
+set schedule-multiple on
+codeheap break -int3 other
+set schedule-multiple off
 inferior 2
 run 1 >$work/others
 break checkpoint thread 2.1
