@@ -150,6 +150,10 @@ static void count_open(struct ch__request *r)
 	uint32_t before = r->self->unreported_bytes, reported = before >= 8192 ? before : 0;
 	r->self->unreported_bytes = before - reported + bytes;
 	if (CH_UNLIKELY(reported)) {
+		/* The thread that releases the blocks may have opened none. */
+		if (!CH_LOAD_RELAXED(&r->heap->mean_dead_bytes))
+			CH_STORE_RELAXED(&r->heap->mean_dead_bytes,
+					 c->bytes_opened / c->blocks_opened);
 		ch__trigger_opened(r->heap, reported);
 		ch__trigger_tell(r->heap);
 	}

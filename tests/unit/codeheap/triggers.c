@@ -735,6 +735,28 @@ TEST_RIG_BY(release_counts_each_block_of_the_owner_as_dead, rig_start(pool_bytes
 	CHECK(dead[1] - BYTES < (BLOCKS + 10) * (dead[0] - BYTES));
 }
 
+static void make_blocks(const struct rig *rig, void *owner)
+{
+	for (int i = 0; i < 16; i++) {
+		struct ch_open open = {.owner = *(struct ch_owner *)owner, .hot_bytes = 1024};
+		struct emitter e;
+		CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+		e.code.used_to = 1024;
+		CHECK_EQ(ch_block_commit(&e.code, 1), CH_OK);
+	}
+	(void)rig;
+}
+
+/* One thread compiles, another one's collector releases. */
+TEST_RIG_BY(release_by_a_thread_that_opened_nothing_counts_the_bytes, rig_start(pool_bytes))
+{
+	struct ch_owner owner = rig_owner(&rig, "released");
+	rig_alone(&rig, make_blocks, &owner);
+	forget(&rig);
+	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_COLLECT), CH_OK);
+	CHECK(atomic_load(&rig.heap->dead_bytes) >= 15 * 1024);
+}
+
 /* The records of owners without blocks go by a collection, too. */
 TEST_RIG_BY(detach_counts_each_owner_of_the_vm_as_dead, rig_start(pool_bytes))
 {
