@@ -3,7 +3,9 @@
  * is a root: its targets live, and no discard and no end of a vm frees the code. */
 #include "tests/support/heap_rig.h"
 
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -475,6 +477,64 @@ TEST(kept_code_goes_with_its_owner)
 	for (int i = 0; i < GROUP; i++)
 		CHECK(!rig_is_there(g.kept[i]));
 	CHECK_EQ(freed_users, 0x10101);
+	rig_end(&rig);
+}
+
+enum { SWEEPERS = 4, SWEPT = 512 };
+struct swept {
+	const struct rig *rig;
+	uintptr_t inverted[SWEPT];
+	_Atomic int at;
+};
+
+static void make_swept(const struct rig *rig, void *arg)
+{
+	struct swept *s = arg;
+	struct ch_owner owner = rig_owner(rig, "swept");
+	s->rig = rig;
+	for (int i = 0; i < SWEPT; i++) {
+		struct emitter e;
+		struct ch_open open = {.owner = owner,
+				       .hot_bytes = 16,
+				       .flags = CH_OPEN_KEPT,
+				       .user = (void *)1};
+		CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+		emit_ret(&e);
+		CHECK_EQ(emit_commit(&e), CH_OK);
+		s->inverted[i] = ~(uintptr_t)e.code.exec;
+	}
+}
+
+static void *sweep(void *arg)
+{
+	struct swept *s = arg;
+	CHECK_EQ(ch_thread_attach(s->rig->heap, NULL, NULL), CH_OK);
+	for (int i; (i = atomic_fetch_add(&s->at, 1)) < SWEPT;)
+		CHECK_EQ(ch_code_free(s->rig->heap, (const void *)~s->inverted[i],
+				      (enum ch_release)(i % 2)),
+			 CH_OK);
+	return NULL;
+}
+
+/* A parallel collector: the thread that leads it is parked until all have swept. */
+TEST(several_threads_sweep_kept_code_at_once_and_each_block_is_told_once)
+{
+	struct ch_config config = rig_config(1 << 20);
+	struct ch_ops ops = {.size = sizeof ops, .block_freed = note_freed};
+	struct rig rig = rig_create(&config, &ops, NULL);
+	struct swept s = {.at = 0};
+	pthread_t sweepers[SWEEPERS];
+	freed_users = 0;
+	rig_apart(&rig, make_swept, &s);
+	ch_thread_park();
+	for (int i = 0; i < SWEEPERS; i++)
+		CHECK_EQ(pthread_create(&sweepers[i], NULL, sweep, &s), 0);
+	for (int i = 0; i < SWEEPERS; i++)
+		CHECK_EQ(pthread_join(sweepers[i], NULL), 0);
+	ch_thread_unpark();
+	rig_collect(&rig, 1);
+	CHECK_EQ(freed_users, SWEPT);
+	CHECK_EQ(rig_stats(&rig).blocks_now, 0);
 	rig_end(&rig);
 }
 
