@@ -575,3 +575,19 @@ TEST_RIG_BY(open_that_collects_waits_for_no_block_that_is_open, start_pages(4))
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
 	forget(&f);
 }
+
+/* A block of more than half a page shares its page with none: docs/embedding.md, section 6. */
+TEST(large_pages_have_less_room_beside_blocks_of_nine_kib)
+{
+	enum { POOL = 1 << 20, BYTES = 9200 };
+	for (size_t wanted = 16384; wanted <= 65536; wanted *= 4) {
+		struct ch_config config = rig_config(POOL);
+		config.page_bytes = wanted;
+		struct rig rig = rig_create(&config, NULL, NULL);
+		size_t page = rig_stats(&rig).page_bytes;
+		struct filled f = fill_pool(&rig, POOL / rig_page_bytes(), BYTES);
+		CHECK_EQ(f.count, POOL / page * (page / (BYTES + HEAD_BYTES)));
+		forget(&f);
+		rig_end(&rig);
+	}
+}
