@@ -7,7 +7,7 @@
 enum {
 	OPENED_MIN_BYTES = 256 << 10,
 	DEAD_MIN_BYTES = 64 << 10,
-	COMMITTED_PART = 10, /* and a tenth of what is committed */
+	COMMITTED_PART = 10, /* and a tenth of what was committed then */
 	POOL_WANTED_QUARTERS = 3,
 	DOUBLINGS_MAX = 6,
 	PUT_OFF_DOUBLINGS_MAX = 2, /* dead bytes pass 4 tenths of pages they fill to a half */
@@ -25,7 +25,7 @@ static uint64_t committed_bytes(const struct ch_heap *heap)
 
 static uint64_t scaled(struct ch_heap *heap, uint64_t least, const _Atomic(uint32_t) *doublings)
 {
-	uint64_t part = committed_bytes(heap) / COMMITTED_PART;
+	uint64_t part = CH_LOAD_RELAXED(&heap->committed_then) / COMMITTED_PART;
 	least <<= CH_LOAD_RELAXED(&heap->floor_doublings);
 	return (part > least ? part : least) << CH_LOAD_RELAXED(doublings);
 }
@@ -145,6 +145,12 @@ void ch__trigger_cycle_ended(struct ch_heap *heap, uint64_t cycle_ns)
 		atomic_store(&heap->floor_doublings, doublings - 1);
 }
 
+/* A doubled part of what is committed at the moment would grow with the dead, and not be passed. */
+static void note_committed(struct ch_heap *heap)
+{
+	CH_STORE_RELAXED(&heap->committed_then, committed_bytes(heap));
+}
+
 /* A cycle that found little doubles the threshold by which it was wanted. */
 static void back_off(_Atomic(uint32_t) *doublings, bool is_poor, uint32_t most)
 {
@@ -163,6 +169,7 @@ bool ch__trigger_is_late(const struct ch_heap *heap)
 
 void ch__trigger_put_off(struct ch_heap *heap)
 {
+	note_committed(heap);
 	back_off(&heap->opened_doublings, true, PUT_OFF_DOUBLINGS_MAX);
 	back_off(&heap->dead_doublings, true, PUT_OFF_DOUBLINGS_MAX);
 	CH_STORE_RELAXED(&heap->bytes_since_cycle, 0);
@@ -174,6 +181,7 @@ void ch__trigger_swept(struct ch_heap *heap)
 {
 	uint64_t freed = heap->counters.blocks_freed - heap->blocks_at_cycle;
 	uint64_t bytes = heap->counters.bytes_freed - heap->bytes_at_cycle;
+	note_committed(heap);
 	/* Where no block has an owner, none may be marked: to free none is poor there, too. */
 	bool is_poor = !freed || freed * 20 < heap->stats.marked_blocks_last;
 	back_off(&heap->opened_doublings, is_poor, DOUBLINGS_MAX);

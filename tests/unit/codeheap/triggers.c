@@ -20,6 +20,7 @@ static struct rig start_with_pages(uint64_t used_bytes)
 	CHECK_EQ(rig.heap->pool->pool_bytes, pool_bytes);
 	atomic_store(&rig.heap->pool->pages_used,
 		     (uint32_t)(used_bytes >> rig.heap->pool->page_log2));
+	atomic_store(&rig.heap->committed_then, used_bytes);
 	return rig;
 }
 
@@ -264,6 +265,29 @@ TEST_RIG_BY(cycles_that_free_little_of_kept_code_double_their_threshold, rig_sta
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
 	CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
 	CHECK_EQ(rig.heap->opened_doublings, 3);
+}
+
+/* The tenth is of what the last sweep left: of what is there it would rise as fast as the dead. */
+TEST_RIG_BY(dead_code_is_collected_after_any_number_of_poor_cycles, rig_start(4 * pool_bytes))
+{
+	enum { BYTES = 4000 };
+	uint8_t code[BYTES];
+	memset(code, 0, sizeof code);
+	for (uint64_t bytes = 0; bytes < 1024 * KIB; bytes += BYTES)
+		CHECK_EQ(ch_code_add(rig.heap, code, BYTES, "live", &(const void *){0}), CH_OK);
+	CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
+	atomic_store(&rig.heap->opened_doublings, 6);
+	atomic_store(&rig.heap->dead_doublings, 6);
+	uint64_t cycles = rig_stats(&rig).cycles, most = 0;
+	while (rig_stats(&rig).cycles == cycles && most < 2 * pool_bytes) {
+		const void *exec;
+		CHECK_EQ(ch_code_add(rig.heap, code, BYTES, "dead", &exec), CH_OK);
+		CHECK_EQ(ch_code_free(rig.heap, exec, CH_RELEASE_COLLECT), CH_OK);
+		ch_thread_poll();
+		most += BYTES;
+	}
+	CHECK(most > 4 * 1024 * KIB);
+	CHECK(most < 12 * 1024 * KIB);
 }
 
 TEST_PAGES(full_pool_asks_for_a_collection_where_that_is_worth_its_while, 0)
