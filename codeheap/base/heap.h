@@ -175,7 +175,7 @@ struct ch_heap {
 	uint64_t last_cycle_end_ns, cycle_ns; /* end and length of the last cycle; relaxed */
 	uint64_t sweep_ns_at_cycle, blocks_at_cycle, bytes_at_cycle; /* [frozen] */
 	uint64_t dead_at_cycle, opened_at_cycle; /* of the last cycle that began [frozen] */
-	_Atomic(uint64_t) committed_then; /* after the last sweep, or when one was put off; relaxed */
+	_Atomic(uint64_t) committed_then; /* after a sweep, or when one was put off; relaxed */
 	_Atomic(uint64_t) mean_dead_bytes; /* of the last sweep; before: of opened; 0: unknown */
 	/* statistics under heap, unless atomic */
 	CH_BY_HEAP struct ch__counters counters; /* of detached threads, and of the sweep */

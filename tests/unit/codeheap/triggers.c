@@ -267,29 +267,6 @@ TEST_RIG_BY(cycles_that_free_little_of_kept_code_double_their_threshold, rig_sta
 	CHECK_EQ(rig.heap->opened_doublings, 3);
 }
 
-/* The tenth is of what the last sweep left: of what is there it would rise as fast as the dead. */
-TEST_RIG_BY(dead_code_is_collected_after_any_number_of_poor_cycles, rig_start(4 * pool_bytes))
-{
-	enum { BYTES = 4000 };
-	uint8_t code[BYTES];
-	memset(code, 0, sizeof code);
-	for (uint64_t bytes = 0; bytes < 1024 * KIB; bytes += BYTES)
-		CHECK_EQ(ch_code_add(rig.heap, code, BYTES, "live", &(const void *){0}), CH_OK);
-	CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
-	atomic_store(&rig.heap->opened_doublings, 6);
-	atomic_store(&rig.heap->dead_doublings, 6);
-	uint64_t cycles = rig_stats(&rig).cycles, most = 0;
-	while (rig_stats(&rig).cycles == cycles && most < 2 * pool_bytes) {
-		const void *exec;
-		CHECK_EQ(ch_code_add(rig.heap, code, BYTES, "dead", &exec), CH_OK);
-		CHECK_EQ(ch_code_free(rig.heap, exec, CH_RELEASE_COLLECT), CH_OK);
-		ch_thread_poll();
-		most += BYTES;
-	}
-	CHECK(most > 4 * 1024 * KIB);
-	CHECK(most < 12 * 1024 * KIB);
-}
-
 TEST_PAGES(full_pool_asks_for_a_collection_where_that_is_worth_its_while, 0)
 {
 	forget(&rig);
@@ -757,28 +734,6 @@ TEST_RIG_BY(release_counts_each_block_of_the_owner_as_dead, rig_start(pool_bytes
 	CHECK(dead[0] > BYTES && dead[0] < dead_least / 2);
 	CHECK(dead[1] - BYTES > (BLOCKS - 10) * (dead[0] - BYTES));
 	CHECK(dead[1] - BYTES < (BLOCKS + 10) * (dead[0] - BYTES));
-}
-
-static void make_blocks(const struct rig *rig, void *owner)
-{
-	for (int i = 0; i < 16; i++) {
-		struct ch_open open = {.owner = *(struct ch_owner *)owner, .hot_bytes = 1024};
-		struct emitter e;
-		CHECK_EQ(emit_open_as(&e, &open), CH_OK);
-		e.code.used_to = 1024;
-		CHECK_EQ(ch_block_commit(&e.code, 1), CH_OK);
-	}
-	(void)rig;
-}
-
-/* One thread compiles, another one's collector releases. */
-TEST_RIG_BY(release_by_a_thread_that_opened_nothing_counts_the_bytes, rig_start(pool_bytes))
-{
-	struct ch_owner owner = rig_owner(&rig, "released");
-	rig_alone(&rig, make_blocks, &owner);
-	forget(&rig);
-	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_COLLECT), CH_OK);
-	CHECK(atomic_load(&rig.heap->dead_bytes) >= 15 * 1024);
 }
 
 /* The records of owners without blocks go by a collection, too. */
