@@ -275,7 +275,7 @@ uint32_t graph_driver_owner(int heap, int vm)
 uint32_t graph_driver_guest(int heap)
 {
 	struct graph_heap *h = &graph_world.heaps[heap];
-	uint32_t number = new_owner(heap, GRAPH_VMS);
+	uint32_t number = new_owner(heap, GRAPH_VMS + 1);
 	struct ch_ops ops = graph_ops;
 	ops.tells_detached = true;
 	if (!number)

@@ -359,6 +359,8 @@ static void discard(int heap, int vm)
 	for (int i = 0; i < p->vms; i++)
 		if (vm < 0 || vm == i)
 			atomic_fetch_add(&h->discards[i], 1);
+	if (vm < 0)
+		atomic_fetch_add(&h->discards[GRAPH_VMS + 1], 1); /* the guests' */
 	graph_allow(ch_vm_discard(h->heap, vm < 0 ? NULL : h->vms[vm], NULL, NULL),
 		    GRAPH_BIT(CH_OK) | GRAPH_BIT(CH_E_BUSY), "a discard");
 	GRAPH_COUNT(graph_discards, 1);

@@ -145,9 +145,9 @@ struct graph_heap {
 	struct ch_heap *heap;
 	struct ch_vm *vms[GRAPH_VMS];
 	_Atomic(bool) is_wanted;
-	_Atomic(uint32_t) discards[GRAPH_VMS + 1];
+	_Atomic(uint32_t) discards[GRAPH_VMS + 2];
 	/* Tick at which the newest finished discard began. */
-	_Atomic(uint64_t) discarded_at[GRAPH_VMS + 1];
+	_Atomic(uint64_t) discarded_at[GRAPH_VMS + 2];
 };
 
 struct graph_world {
