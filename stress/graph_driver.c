@@ -233,7 +233,7 @@ static uint32_t new_owner(int heap, int vm)
 
 uint32_t graph_driver_loose(int heap)
 {
-	return new_owner(heap, GRAPH_VMS);
+	return new_owner(heap, GRAPH_NO_VM);
 }
 
 void graph_driver_loosen(uint32_t owner, uint32_t number)
@@ -275,7 +275,7 @@ uint32_t graph_driver_owner(int heap, int vm)
 uint32_t graph_driver_guest(int heap)
 {
 	struct graph_heap *h = &graph_world.heaps[heap];
-	uint32_t number = new_owner(heap, GRAPH_VMS + 1);
+	uint32_t number = new_owner(heap, GRAPH_GUEST_VM);
 	struct ch_ops ops = graph_ops;
 	ops.tells_detached = true;
 	if (!number)

@@ -350,23 +350,27 @@ static void doubt(int slot)
 		}
 }
 
+/* Whether a discard of this vm (-1: all) is one of vm i, too. */
+static bool is_among(int i, int vm)
+{
+	return i != GRAPH_NO_VM && (vm < 0 || vm == i);
+}
+
 static void discard(int heap, int vm)
 {
 	const struct graph_program *p = graph_world.program;
 	struct graph_heap *h = &graph_world.heaps[heap % p->heaps];
 	uint64_t began = graph_tick();
 	vm = vm < 0 ? -1 : vm % p->vms;
-	for (int i = 0; i < p->vms; i++)
-		if (vm < 0 || vm == i)
+	for (int i = 0; i < GRAPH_ALL_VMS; i++)
+		if (is_among(i, vm))
 			atomic_fetch_add(&h->discards[i], 1);
-	if (vm < 0)
-		atomic_fetch_add(&h->discards[GRAPH_VMS + 1], 1); /* the guests' */
 	graph_allow(ch_vm_discard(h->heap, vm < 0 ? NULL : h->vms[vm], NULL, NULL),
 		    GRAPH_BIT(CH_OK) | GRAPH_BIT(CH_E_BUSY), "a discard");
 	GRAPH_COUNT(graph_discards, 1);
-	for (int i = 0; i < p->vms; i++) {
+	for (int i = 0; i < GRAPH_ALL_VMS; i++) {
 		uint64_t last = atomic_load(&h->discarded_at[i]);
-		while ((vm < 0 || vm == i) && last < began &&
+		while (is_among(i, vm) && last < began &&
 		       !atomic_compare_exchange_weak(&h->discarded_at[i], &last, began))
 			continue;
 	}

@@ -198,11 +198,21 @@ static void on_raised(int number)
 	t->is_in_handler = false;
 }
 
+/* As if the interrupted thread had read code that is there, or was. */
+static void describe_fault(const struct graph_thread *t, const void *ucontext)
+{
+	char line[256];
+	uint32_t count = atomic_load(&graph_world.node_count);
+	const struct graph_node *node = graph_node(count ? (uint32_t)(t->next % count) : 0);
+	siginfo_t fault = {.si_signo = SIGSEGV, .si_code = SEGV_ACCERR};
+	fault.si_addr = (void *)(uintptr_t)node->exec;
+	(void)!ch_trap_describe(graph_heap_of(node)->heap, &fault, ucontext, line, sizeof line);
+}
+
 static void on_shot(int number, siginfo_t *info, void *ucontext)
 {
-	(void)number;
+	(void)number, (void)info;
 	const void *pcs[64];
-	char line[256];
 	struct ch_spot spot = {.size = sizeof spot};
 	struct ch_heap *heap = graph_world.heaps[0].heap;
 	if (!graph_self() || graph_self()->is_over)
@@ -210,9 +220,7 @@ static void on_shot(int number, siginfo_t *info, void *ucontext)
 	size_t count = ch_backtrace(heap, CH_BACKTRACE_FRAMES, ucontext, pcs, 64);
 	for (size_t i = 0; i < count; i++)
 		(void)!ch_code_at(heap, pcs[i], i > 0, &spot);
-	info->si_signo = SIGTRAP;
-	info->si_code = TRAP_BRKPT;
-	(void)!ch_trap_describe(heap, info, ucontext, line, sizeof line);
+	describe_fault(graph_self(), ucontext);
 }
 
 void graph_signal_raise(void)

@@ -26,6 +26,10 @@ enum {
 	GRAPH_FRAMES = 40, /* deepest nesting of blocks on one stack */
 	GRAPH_HAND = 4,    /* open blocks of one thread */
 	GRAPH_CANDIDATES = 8,
+	/* Behind the vms of the program: of code without an owner, and of guests. */
+	GRAPH_NO_VM = GRAPH_VMS,
+	GRAPH_GUEST_VM,
+	GRAPH_ALL_VMS,
 	GRAPH_EXIT_MARK = 1 << 30,
 	GRAPH_FALLBACK = 0xfa11 << 8,
 	GRAPH_WAIT_MS = 20000, /* longer is a hang */
@@ -37,8 +41,8 @@ struct graph_fact {
 	_Atomic(bool) is_breaking, is_broken;
 };
 
-/* Code without an owner has a record, too: a handle that is none, a vm behind all others, which is
- * never discarded, and a word of the harness for the cell. */
+/* Code without an owner has a record, too: a handle that is none, a vm that is none, which is never
+ * discarded, and a word of the harness for the cell. */
 struct graph_owner {
 	struct ch_owner handle;
 	const void *const *cell;
@@ -145,9 +149,9 @@ struct graph_heap {
 	struct ch_heap *heap;
 	struct ch_vm *vms[GRAPH_VMS];
 	_Atomic(bool) is_wanted;
-	_Atomic(uint32_t) discards[GRAPH_VMS + 2];
+	_Atomic(uint32_t) discards[GRAPH_ALL_VMS];
 	/* Tick at which the newest finished discard began. */
-	_Atomic(uint64_t) discarded_at[GRAPH_VMS + 2];
+	_Atomic(uint64_t) discarded_at[GRAPH_ALL_VMS];
 };
 
 struct graph_world {
