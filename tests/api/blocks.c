@@ -543,6 +543,10 @@ TEST_RIG(a_branch_with_an_exit_of_its_own_leads_there_while_unlinked)
 		CHECK_EQ(code_call(e.code.exec), 8);
 		CHECK_EQ(ch_blocks_invalidate(&target, 1, NULL), CH_OK);
 		CHECK_EQ(code_call(e.code.exec), 77);
+		CHECK_EQ(ch_branch_link(branch, rig_block(owner, 9)), CH_OK);
+		CHECK_EQ(code_call(e.code.exec), 9);
+		CHECK_EQ(ch_blocks_invalidate(&e.code.block, 1, NULL), CH_OK);
+		CHECK_EQ(code_call(e.code.exec), 77);
 		rig_check(&rig);
 	}
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_COLLECT), CH_OK);

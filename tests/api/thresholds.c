@@ -33,8 +33,7 @@ TEST_RIG_BY(release_by_a_thread_that_opened_nothing_counts_the_bytes, rig_start(
 TEST_RIG_BY(dead_code_is_collected_after_any_number_of_poor_cycles, rig_start(POOL))
 {
 	enum { BYTES = 4000 };
-	uint8_t code[BYTES];
-	memset(code, 0, sizeof code);
+	static const uint8_t code[BYTES];
 	for (uint64_t bytes = 0; bytes < MIB; bytes += BYTES)
 		CHECK_EQ(ch_code_add(rig.heap, code, BYTES, "live", &(const void *){0}), CH_OK);
 	CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
