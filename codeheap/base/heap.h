@@ -168,6 +168,7 @@ struct ch_heap {
 	_Atomic(uint64_t) unasked_after_ns; /* no such collection before then */
 	_Atomic(bool) is_late_told;  /* a line said that dead code piles up */
 	_Atomic(bool) anyone_wants_space;
+	_Atomic(bool) space_came; /* or an open failed, since polls told the vms */
 	_Atomic(uint64_t) space_events; /* blocks whose place became reusable, or will in need */
 	_Atomic(uint64_t) space_returns; /* places given back without a death, while an open asks */
 	_Atomic(uint32_t) opens_in_need; /* looked for room, and did not yet ask to be told */

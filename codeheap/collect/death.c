@@ -65,6 +65,7 @@ static void count_space(struct ch_heap *heap, uint32_t places)
 	/* Stored under heap only. */
 	uint64_t events = CH_LOAD_RELAXED(&heap->space_events);
 	atomic_store_explicit(&heap->space_events, events + places, memory_order_release);
+	ch__space_came(heap);
 }
 
 /* Whether other cores may still jump to the block, by a stale jump of a branch that is or was

@@ -28,7 +28,8 @@ static bool is_due(const struct ch_heap *heap)
 {
 	return CH_LOAD_RELAXED(&heap->stopping) || CH_LOAD_RELAXED(&heap->sweep_pending) ||
 	       CH_LOAD_RELAXED(&heap->sinks_wait) || CH_LOAD_RELAXED(&heap->notices_now) ||
-	       CH_LOAD_RELAXED(&heap->anyone_wants_space) ||
+	       (CH_LOAD_RELAXED(&heap->anyone_wants_space) &&
+		(CH_LOAD_RELAXED(&heap->space_came) || !CH_LOAD_RELAXED(&heap->collect_wanted))) ||
 	       (CH_LOAD_RELAXED(&heap->collect_wanted) && !CH_LOAD_RELAXED(&heap->collect_told));
 }
 

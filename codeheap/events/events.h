@@ -51,13 +51,24 @@ static inline uint64_t ch__space_now(struct ch_heap *heap)
 	return atomic_load(&heap->space_events) + atomic_load(&heap->space_returns);
 }
 
+/* Call after the count grew: a vm that wants space since then sees the count at its first poll. */
+static inline void ch__space_came(struct ch_heap *heap)
+{
+	if (CH_LIKELY(!atomic_load(&heap->anyone_wants_space)))
+		return;
+	atomic_store(&heap->space_came, true);
+	ch__poll_want(heap);
+}
+
 /* Bytes went back without a death. */
 static inline void ch__space_returned(struct ch_heap *heap)
 {
 	/* seq_cst: opens count themselves before a look; a vm wants space before its open ends. */
 	if (CH_UNLIKELY(atomic_load(&heap->opens_in_need) ||
-			atomic_load(&heap->anyone_wants_space)))
+			atomic_load(&heap->anyone_wants_space))) {
 		atomic_fetch_add(&heap->space_returns, 1);
+		ch__space_came(heap);
+	}
 }
 
 /* --- the core's calls to its observers (listener.c), which look at a heap through guest_look.h.

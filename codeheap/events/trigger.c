@@ -94,9 +94,12 @@ void ch__trigger_full(struct ch_heap *heap, struct ch_vm *vm, uint64_t space_see
 	/* The first failed open decides: space since then counts, whatever later opens saw. */
 	if (!vm->wants_space)
 		vm->space_seen = space_seen;
-	vm->wants_space = true;
-	atomic_store(&heap->anyone_wants_space, true);
-	ch__poll_want(heap);
+	/* A vm that is not told asks by its opens only: its polls need not look. */
+	vm->wants_space = vm->ops.space_free != NULL;
+	if (vm->wants_space) {
+		atomic_store(&heap->anyone_wants_space, true);
+		ch__space_came(heap);
+	}
 	if (is_worth(heap))
 		want(heap);
 }
@@ -215,6 +218,8 @@ static void tell(struct ch_heap *heap, struct ch_vm *vm, bool of_space)
 static void tell_space(struct ch_heap *heap)
 {
 	bool anyone = false, is_ours = ch__thread_self(heap) != NULL;
+	if (!atomic_exchange(&heap->space_came, false))
+		return;
 	for (struct ch_vm *vm = heap->vms; vm; vm = vm->next)
 		if (!is_ours || ch__thread_now(heap))
 			tell(heap, vm, true);
@@ -222,6 +227,9 @@ static void tell_space(struct ch_heap *heap)
 	for (struct ch_vm *vm = heap->vms; vm; vm = vm->next)
 		anyone |= vm->is_attached && vm->wants_space;
 	atomic_store(&heap->anyone_wants_space, anyone);
+	/* A callback left the heap, and its thread told no more vms. */
+	if (is_ours && !ch__thread_now(heap))
+		ch__space_came(heap);
 	ch__heap_unlock(heap);
 }
 

@@ -98,6 +98,7 @@ void ch__vm_leave(struct ch_vm *vm)
 {
 	CH_ASSERT(CH_CHECK < 2 || ch__lock_is_mine(&vm->heap->lock), "leaves without the lock");
 	vm->is_attached = false;
+	ch__space_came(vm->heap); /* polls find that nobody waits, if so */
 	if (decides_when(vm))
 		atomic_fetch_sub_explicit(&vm->heap->vms_asked, 1, memory_order_relaxed);
 	if (!vm->owners_now)

@@ -98,6 +98,44 @@ TEST(each_waiting_vm_is_told_of_space_once_and_the_others_are_not)
 	end_hearers(hearers, VMS, heap);
 }
 
+static struct hearer *leaver;
+static void leave_heap(void *user)
+{
+	leaver = user;
+	CHECK_EQ(ch_thread_detach(leaver->rig.heap), CH_OK);
+	leaver->told++;
+}
+
+/* Those that a poll tells behind such a vm are told by the next poll. */
+TEST(vm_is_told_of_space_though_the_callback_of_another_took_the_thread_out_of_the_heap)
+{
+	enum { VMS = 3 };
+	struct ch_ops ops = {.size = sizeof ops, .space_free = leave_heap};
+	struct hearer h, leavers[VMS];
+	struct ch_heap *heap = heap_of_hearers(&h, 1, 2);
+	struct filled f = fill_pool(&h.rig, 2, 60);
+	CHECK_EQ(try_open(f.owners[0], 60, 0), CH_E_FULL);
+	for (int i = 0; i < VMS; i++) {
+		leavers[i] = (struct hearer){.rig = {heap, NULL}};
+		CHECK_EQ(ch_vm_attach(heap, &ops, &leavers[i], &leavers[i].rig.vm), CH_OK);
+		CHECK_EQ(try_open(rig_owner(&leavers[i].rig, "full"), 60, 0), CH_E_FULL);
+	}
+	CHECK_EQ(ch_owner_release(f.owners[1], CH_RELEASE_NOT_RUNNING), CH_OK);
+	for (int polls = 0; polls < 2 * VMS; polls++) {
+		poll_here();
+		if (leaver)
+			CHECK_EQ(ch_thread_attach(heap, NULL, NULL), CH_OK);
+		leaver = NULL;
+	}
+	CHECK_EQ(h.told, 1);
+	for (int i = 0; i < VMS; i++) {
+		CHECK_EQ(leavers[i].told, 1);
+		CHECK_EQ(ch_vm_detach(leavers[i].rig.vm), CH_OK);
+	}
+	forget(&f);
+	end_hearers(&h, 1, heap);
+}
+
 /* The records of vms are used again, after others. */
 TEST(vm_in_the_record_of_one_that_waited_for_space_is_not_told_of_it)
 {

@@ -472,8 +472,8 @@ CH_API void ch_thread_poll(void);
 /* ch_thread_poll_word: the word for machine code to test: not 0 while ch_thread_poll has work.
  * ret   the heap's word, at one address for all threads while the heap lives | NULL no such heap
  * safe  any thread; code loads the 4 bytes without a memory order
- * note  polls of the heap's threads set it back, but not while a stop or a sweep lasts, an open
- *       that failed waits for space, or names wait for perf's map. Two heaps have two words */
+ * note  polls of the heap's threads set it back, but not while a stop or a sweep lasts, names wait
+ *       for perf's map, or a vm waits for space and no collection is wanted. Two heaps: two words */
 CH_API const volatile uint32_t *ch_thread_poll_word(struct ch_heap *heap);
 
 /* --- fiber --- */

@@ -412,6 +412,7 @@ static void ask_for_space(struct scene *s)
 	struct ch_heap *heap = s->rig.heap;
 	struct ch_vm *vms = atomic_exchange(&heap->vms, NULL);
 	atomic_store(&heap->anyone_wants_space, true);
+	atomic_store(&heap->space_came, true);
 	ch__trigger_poll(heap);
 	atomic_store(&heap->vms, vms);
 }
