@@ -473,7 +473,7 @@ CH_API void ch_thread_poll(void);
  * ret   the heap's word, at one address for all threads while the heap lives | NULL no such heap
  * safe  any thread; code loads the 4 bytes without a memory order
  * note  polls of the heap's threads set it back, but not while a stop or a sweep lasts, names wait
- *       for perf's map, or a vm waits for space and no collection is wanted. Two heaps: two words */
+ *       for perf's map, or a vm waits for space and no collection is wanted. Each heap has one */
 CH_API const volatile uint32_t *ch_thread_poll_word(struct ch_heap *heap);
 
 /* --- fiber --- */

@@ -64,6 +64,7 @@ static struct ch__tool tool = {.rank = CH__RANK_PERF_MAP, .stem = "perf", .exten
 static struct {
 	CH_BY_FILE bool must_rewrite;
 	CH_BY_FILE uint64_t next_ns; /* the earliest time of the next catch_up */
+	_Atomic(uint64_t) early_until; /* next_ns when names last had to wait; relaxed */
 	/* Lines of heaps that have gone lie in [orphans_low, orphans_high). */
 	CH_BY_FILE uintptr_t orphans_low, orphans_high;
 } file;
@@ -337,8 +338,10 @@ static bool catch_up(void) CH_REQUIRES(ch__role_file)
 	if (!tool.users || (tool.used == 0 && !file.must_rewrite))
 		return true;
 	uint64_t from = ch__os_now_ns();
-	if (from < file.next_ns)
+	if (from < file.next_ns) {
+		CH_STORE_RELAXED(&file.early_until, file.next_ns);
 		return false;
+	}
 	bool is_anew = file.must_rewrite;
 	write_waiting();
 	if (file.next_ns + SAVED_NS < from)
@@ -354,6 +357,11 @@ bool ch__sinks_catch_up(void)
 	bool is_done = catch_up();
 	ch__tool_unlock(&tool);
 	return is_done;
+}
+
+bool ch__sinks_wait_for_time(void)
+{
+	return ch__os_now_ns() < CH_LOAD_RELAXED(&file.early_until);
 }
 
 static int open_perfmap(const struct ch__sinks_config *config, void **state)

@@ -99,9 +99,9 @@ enum ch_status ch__tell_create(struct ch_heap *heap, unsigned wanted)
 /* Asks the sinks always: sinks_wait says only that lines waited once, and another heap or an
  * observer may have written them. Relaxed: a thread stores 0 before it asks, and POLLS after it
  * asked; the questions are ordered by the file's lock. */
+enum { POLLS = 16 };
 void ch__tell_catch_up(struct ch_heap *heap)
 {
-	enum { POLLS = 16 };
 	CH_STORE_RELAXED(&heap->sinks_wait, 0);
 	if (ch__sinks_catch_up())
 		return;
@@ -110,11 +110,13 @@ void ch__tell_catch_up(struct ch_heap *heap)
 	ch__listeners_names_wait();
 }
 
-/* A question takes a lock and reads the clock, and polls come by the thousand: one in POLLS asks.
- * The thread parks for the write, so a stop waits neither for the write nor for the file's lock. */
+/* A look reads the clock, and polls come by the thousand: one in POLLS looks. The thread parks for
+ * the write, so a stop waits neither for the write nor for the file's lock. */
 void ch__tell_poll(struct ch_heap *heap)
 {
 	uint32_t polls = CH_LOAD_RELAXED(&heap->sinks_wait);
+	if (polls == 1 && ch__sinks_wait_for_time())
+		polls += POLLS;
 	if (polls > 1) {
 		CH_STORE_RELAXED(&heap->sinks_wait, polls - 1);
 		return;

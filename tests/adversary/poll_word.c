@@ -130,7 +130,8 @@ static void release_more(void *user)
 /* A poll has passed the vm that waits when the callback of another vm makes space. */
 TEST(poll_word_stays_set_when_space_comes_while_a_poll_tells_of_space)
 {
-	struct ch_ops first = {.size = sizeof first, .collect_wanted = ask, .space_free = release_more};
+	struct ch_ops first = {
+		.size = sizeof first, .collect_wanted = ask, .space_free = release_more};
 	struct ch_ops ops = {
 		.size = sizeof ops, .collect_wanted = ask, .space_free = hear_of_space};
 	struct filled f = start_full(&first);

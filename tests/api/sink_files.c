@@ -554,6 +554,41 @@ TEST(stop_waits_for_no_poll_that_writes_names)
 	leave_folder(&perf_map);
 }
 
+static uint64_t told_ns;
+static uint64_t tell_time(uint64_t waited_ns)
+{
+	return told_ns += waited_ns;
+}
+
+/* Another thread, whose write does not come to an end, has the file's lock. */
+TEST(poll_does_not_wait_for_the_perf_map_before_waiting_names_may_be_written)
+{
+	enum { POLLS = 100 };
+	_Atomic(uint32_t) *word = &ch__sink_perfmap.tool->lock.word;
+	ch__listener_on_names(NULL);
+	use_folder(&perf_map);
+	struct rig rig = start(&perf_map);
+	told_ns = UINT64_C(1) << 40;
+	ch__os_pretended.clock = tell_time;
+	do
+		rig_block(rig_owner(&rig, "waits"), 1);
+	while (!atomic_load(&rig.heap->sinks_wait));
+	rig_block(rig_owner(&rig, "last_of_all"), 1);
+	atomic_store(word, CH__LOCK_TAKEN);
+	for (int i = 0; i < POLLS; i++)
+		ch_thread_poll();
+	atomic_store(word, CH__LOCK_FREE);
+	CHECK(!file_names("last_of_all"));
+	told_ns += UINT64_C(1000000000);
+	for (int i = 0; i < POLLS; i++)
+		ch_thread_poll();
+	CHECK(file_names("last_of_all"));
+	CHECK_EQ(*ch_thread_poll_word(rig.heap), 0);
+	ch__os_pretended.clock = NULL;
+	rig_end(&rig);
+	leave_folder(&perf_map);
+}
+
 /* An observer wrote the waiting names, and did not tell the heap. The next commit is no part of a
  * storm. Eight rounds, since some commits would ask the sinks by chance. */
 TEST(perf_map_names_code_that_comes_long_after_a_storm)
