@@ -494,7 +494,7 @@ CH_API CH_CHECKED enum ch_status ch_fiber_attach(struct ch_heap *heap, const voi
  *       fiber that was detached both calls do nothing, and ch_why says so */
 CH_API void ch_fiber_suspend(struct ch_fiber *fiber, const void *lowest_sp);
 
-/* ch_fiber_resume: the caller runs on the fiber's stack again; after the switch.
+/* ch_fiber_resume: the caller runs on the fiber's stack, first or again; after each switch there.
  * safe  any attached thread: a fiber may go on in another thread */
 CH_API void ch_fiber_resume(struct ch_fiber *fiber);
 

@@ -485,8 +485,8 @@ void ch__vms_tell(struct ch_heap *heap)
 	if (!CH_LOAD_RELAXED(&heap->notices_now) || deliver(heap))
 		ch__trigger_poll(heap);
 	/* A callback may leave the stack to a stranger, and the thread's record to another. The
-	 * count of a fiber is the stack's own. */
-	if (is_of_fiber || deliveries_here(heap) == here)
+	 * count of a fiber is the stack's own. A thread that is back may have a fiber since. */
+	if (is_of_fiber || (self ? ch__thread_now(heap) == self : deliveries_here(heap) == here))
 		*here = before;
 }
 

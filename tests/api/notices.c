@@ -59,6 +59,37 @@ TEST(notice_that_polls_goes_no_deeper_for_more_notices)
 	end();
 }
 
+static struct ch_fiber *home;
+
+/* The thread's own stack is a fiber from the first switch away on. */
+static void leave_and_return(void)
+{
+	const struct ch__thread *self = ch__thread_self(rig.heap);
+	CHECK_EQ(ch_fiber_attach(rig.heap, (const void *)self->stack_low,
+				 (const void *)self->stack_high, &home),
+		 CH_OK);
+	ch_fiber_suspend(home, (const void *)self->stack_low);
+	ch_fiber_resume(home);
+}
+
+TEST(thread_hears_of_blocks_however_often_its_first_fiber_comes_in_a_notice)
+{
+	enum { ROUNDS = 20 };
+	struct ch_ops ops = {.size = sizeof ops, .block_freed = note};
+	struct ch_config config = rig_config(1 << 20);
+	in_notice = leave_and_return;
+	rig = rig_create(&config, &ops, NULL);
+	for (unsigned i = 1; i <= ROUNDS; i++) {
+		struct ch_owner owner = rig_owner(&rig, "freed");
+		rig_block(owner, 1);
+		CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+		ch_thread_poll();
+		CHECK_EQ(notices, i);
+		CHECK_EQ(ch_fiber_detach(home), CH_OK);
+	}
+	rig_end(&rig);
+}
+
 static void do_nothing(void)
 {
 }
