@@ -323,6 +323,7 @@ static bool rewrite_file(void) CH_REQUIRES(ch__role_file)
 		return false;
 	}
 	file.must_rewrite = false;
+	file.orphans_low = file.orphans_high = 0; /* none is in the new file */
 	return true;
 }
 

@@ -263,6 +263,31 @@ TEST(map_has_the_lines_of_a_heap_that_went_until_its_place_is_used)
 	end(&third);
 }
 
+/* The file was written anew since: no line of that heap is there. */
+TEST(map_has_the_lines_of_a_heap_that_went_where_one_of_long_ago_comes_again)
+{
+	struct bed stays, first, second;
+	char path[128];
+	start(&stays, path);
+	bed_open(&first, CH_SINK_PERF_MAP);
+	add(&first, 64, 64, 1);
+	CHECK(ch__sinks_destroy(first.sinks));
+	add(&stays, 64, 64, 2);
+	discard(&stays, 64, 64, 2);
+	ch__sinks_flush(stays.sinks, CH__FLUSH_EXACT);
+	check_named(path, first.pool + 64, NULL);
+	bed_open(&second, CH_SINK_PERF_MAP);
+	add(&second, 64, 64, 3);
+	CHECK(ch__sinks_destroy(second.sinks));
+	CHECK_EQ(ch__sinks_create(&first.config, CH_SINK_PERF_MAP, &first.sinks), 0);
+	check_named(path, first.runtime, "codeheap_runtime");
+	check_named(path, second.pool + 64, "fn_3");
+	second.sinks = NULL;
+	bed_close(&second);
+	bed_close(&first);
+	end(&stays);
+}
+
 /* The neighbours begin where the heap that went ended, and end where it began. */
 TEST(map_has_the_lines_of_a_heap_that_went_beside_the_next_heap)
 {
