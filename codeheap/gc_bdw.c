@@ -74,6 +74,7 @@ struct bdw {
 	bool must_retrace;    /* is_full, and code ran since its first stop [GC] */
 	bool is_done;         /* this stop reached the end of marking [GC] */
 	uint64_t stop_ns;     /* [GC] */
+	_Atomic(uint32_t) completed; /* full cycles; the heap's moves when marks grow old, too */
 	_Atomic(int) blind_to; /* the thread whose stack the last scan did not know; 0: none */
 	struct engine engines[ENGINES];
 };
@@ -405,6 +406,7 @@ static void after_reclaim(void)
 			bdw->is_full = false;
 			sum_marked(bdw);
 			ch__cycle_complete(bdw->heap, bdw->stop_ns);
+			CH_STORE_RELAXED(&bdw->completed, CH_LOAD_RELAXED(&bdw->completed) + 1);
 		}
 		thaw(bdw);
 	}
@@ -448,9 +450,9 @@ static void on_event(GC_EventType event)
 
 /* --- the driver --- */
 
-static uint32_t completed_of(const struct ch_heap *heap)
+static uint32_t completed_of(const struct bdw *bdw)
 {
-	return atomic_load_explicit(&heap->completed, memory_order_acquire);
+	return atomic_load_explicit(&bdw->completed, memory_order_acquire);
 }
 
 static enum ch_status because_unregistered(void)
@@ -464,9 +466,9 @@ static enum ch_status collect(struct ch_heap *heap)
 	if (!GC_thread_is_registered())
 		return because_unregistered();
 	const struct bdw *bdw = heap->driver_data;
-	uint32_t before = completed_of(heap);
+	uint32_t before = completed_of(bdw);
 	GC_gcollect();
-	if (completed_of(heap) != before)
+	if (completed_of(bdw) != before)
 		return CH_OK;
 	if (GC_is_disabled())
 		return ch__because(CH_E_BUSY, "the collector of Boehm is disabled");

@@ -80,6 +80,25 @@ TEST_ALL_FREED(bdw_collection_given_up_frees_nothing)
 	run_apart(&rig, run_kept, NULL);
 }
 
+/* The begin of a cycle makes marks young that have grown old, and so moves what is complete. */
+TEST_ALL_FREED(bdw_collection_given_up_while_marks_are_renewed_is_busy)
+{
+	run_apart(&rig, build, NULL);
+	uint64_t cycles = stats_of(rig.heap).cycles, stops = stats_of(rig.heap).cycles_abandoned;
+	enum ch_status status = CH_E_BUSY;
+	GC_set_stop_func(stop_after);
+	for (stop_at = 1; stop_at < 1000 && status == CH_E_BUSY; stop_at++) {
+		asked = 0;
+		rig.heap->marks_renewed = rig.heap->epoch - CH__MARKS_LAST;
+		status = ch_heap_collect(rig.heap);
+		CHECK_EQ(status == CH_OK, stats_of(rig.heap).cycles > cycles);
+	}
+	GC_set_stop_func(never_give_up);
+	CHECK_EQ(status, CH_OK);
+	CHECK(stats_of(rig.heap).cycles_abandoned - stops > 1);
+	run_apart(&rig, run_kept, NULL);
+}
+
 /* --- a program that did not start the collector --- */
 
 TEST(first_heap_starts_the_collector)
