@@ -25,7 +25,7 @@ bool ch__meta_grow(struct ch__meta *meta, void *array, uint32_t *capacity, uint3
 {
 	size_t had = *capacity * item_bytes;
 	uint32_t longer = *capacity ? *capacity * 2 : least;
-	void *old, *grown = ch__meta_alloc(meta, longer * item_bytes);
+	void *old, *grown = longer ? ch__meta_alloc(meta, longer * item_bytes) : NULL;
 	if (!grown)
 		return false;
 	memcpy(&old, array, sizeof old);

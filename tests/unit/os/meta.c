@@ -167,6 +167,17 @@ TEST(array_that_grows_keeps_its_items_and_gives_back_what_it_left)
 	ch__meta_destroy(meta);
 }
 
+/* Twice as many are 2^32, which its capacity does not hold. */
+TEST(array_of_2_to_the_31_items_grows_no_further)
+{
+	struct ch__meta *meta = ch__meta_create();
+	uint64_t *items = NULL; /* of which none is read */
+	uint32_t room = UINT32_C(1) << 31;
+	CHECK(!ch__meta_grow(meta, &items, &room, 4, sizeof *items));
+	CHECK_EQ(room, UINT32_C(1) << 31);
+	ch__meta_destroy(meta);
+}
+
 TEST(threads_allocate_and_children_of_fork_go_on)
 {
 	skip_if_allocator_forgets_forks();
