@@ -48,7 +48,7 @@ _Static_assert(GC_VERSION_MAJOR * 100 + GC_VERSION_MINOR >= 802, "the driver nee
  * the handle decides. */
 struct anchor {
 	uint32_t place, generation; /* low and high half of the owner's handle */
-	_Atomic(uint32_t) tag;      /* the heap's; release, pairs with mark_anchor */
+	_Atomic(uint32_t) tag;      /* TAG; release, pairs with mark_anchor */
 };
 /* With the byte that the collector adds an anchor is one granule of 16. */
 _Static_assert(sizeof(struct anchor) == 12, "an anchor is one granule of the collector");
@@ -67,7 +67,7 @@ enum { ENGINES = 4 };
 struct bdw {
 	struct ch_heap *heap; /* [const] */
 	struct bdw *next;     /* [GC] */
-	uint32_t tag;         /* in the heap's anchors, never used again [const] */
+	uint32_t id;          /* the heap's, in the handles of its anchors [const] */
 	uint32_t first_epoch; /* of the full collection; owners marked since then are roots [GC] */
 	bool is_frozen;       /* [GC] */
 	bool is_full;         /* a full collection is under way [GC] */
@@ -85,12 +85,11 @@ struct mark_stack {
 	void **source;
 };
 
-enum { TAG_FIRST = 0x43480000 }; /* no plausible half of a link or a small number */
+enum { TAG = 0x43480001 }; /* no plausible half of a link or a small number */
 
 static struct bdw *heaps;     /* [GC] */
 static struct ch__lock setup; /* outermost, and not held over a fork */
 static bool is_begun, is_set_up; /* [setup] */
-static _Atomic(uint32_t) last_tag = TAG_FIRST;
 static unsigned anchor_kind; /* [const] */
 static void *sentinel;       /* [const] */
 static bool full_asked;      /* since the last PRE_STOP [GC] */
@@ -170,14 +169,15 @@ static struct GC_ms_entry *mark_anchor(GC_word *object, struct GC_ms_entry *top,
 	if (heaps && CH_UNLIKELY(heaps->heap->pool->is_translated))
 		ch__valgrind_copy((uintptr_t *)(void *)&object, (uintptr_t)&object, 1);
 	const struct anchor *anchor = (const void *)object;
-	uint32_t tag = atomic_load_explicit(&anchor->tag, memory_order_acquire);
+	if (atomic_load_explicit(&anchor->tag, memory_order_acquire) != TAG)
+		return top;
+	struct ch_owner handle = {(uint64_t)anchor->generation << 32 | anchor->place};
 	struct bdw *bdw = heaps;
-	while (bdw && bdw->tag != tag)
+	while (bdw && bdw->id != ch__handle_heap_id(handle.bits))
 		bdw = bdw->next;
 	if (!bdw || !bdw->is_full)
 		return top;
 	struct ch_heap *heap = bdw->heap;
-	struct ch_owner handle = {(uint64_t)anchor->generation << 32 | anchor->place};
 	if (!bdw->is_frozen) {
 		note_owner(heap, handle);
 		return top;
@@ -591,7 +591,7 @@ static struct bdw *new_bdw(struct ch_heap *heap)
 	if (!bdw)
 		return NULL;
 	bdw->heap = heap;
-	bdw->tag = atomic_fetch_add(&last_tag, 1) + 1;
+	bdw->id = heap->id;
 	ch__heap_lock(heap);
 	bool has_queues = grow_queues(bdw);
 	ch__heap_unlock(heap);
@@ -639,10 +639,9 @@ enum ch_status ch_bdw_heap_create(const struct ch_config *config, struct ch_heap
 /* --- owners --- */
 
 /* Writes the anchor. Returns false if a full cycle ended since the record's birth. */
-static bool write_anchor(struct bdw *bdw, uint32_t index, struct anchor *anchor,
+static bool write_anchor(struct ch_heap *heap, uint32_t index, struct anchor *anchor,
 			 struct ch_owner *handle) CH_REQUIRES(ch__role_heap)
 {
-	struct ch_heap *heap = bdw->heap;
 	struct ch__owner *owner = ch__owner_at(heap, index);
 	struct ch__thread *self = ch__region_enter_for(heap);
 	bool is_alive = ch__owner_is_alive(heap, owner);
@@ -651,7 +650,7 @@ static bool write_anchor(struct bdw *bdw, uint32_t index, struct anchor *anchor,
 		anchor->place = (uint32_t)handle->bits;
 		anchor->generation = (uint32_t)(handle->bits >> 32);
 		CH_STORE_RELAXED(&owner->mark, CH_LOAD_RELAXED(&heap->epoch));
-		atomic_store_explicit(&anchor->tag, bdw->tag, memory_order_release);
+		atomic_store_explicit(&anchor->tag, TAG, memory_order_release);
 	}
 	ch__region_leave(self);
 	return is_alive;
@@ -678,7 +677,7 @@ enum ch_status ch_bdw_owner_create(struct ch_vm *vm, const char *name, const voi
 	for (;;) {
 		uint32_t index;
 		status = ch__owner_make(vm, name, fallback, user, &index);
-		if (status != CH_OK || write_anchor(heap->driver_data, index, anchor, owner))
+		if (status != CH_OK || write_anchor(heap, index, anchor, owner))
 			break;
 		ch__owner_try_free(heap, index);
 	}
