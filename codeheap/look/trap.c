@@ -56,11 +56,13 @@ static void put_block(struct ch__text *line, const struct ch__place *place)
 	ch__text_put(line, ")");
 }
 
-/* A tombstone lost for want of memory may be of the last death at this address. */
+/* A tombstone lost for want of memory may be of the last death at this address. The ring takes its
+ * memory in the first lap, so behind the second no lost one would be left. */
 static void put_lost(struct ch__text *line, const struct ch_heap *heap)
 {
 	uint64_t lost = atomic_load_explicit(&heap->tombstones_lost, memory_order_acquire);
-	if (lost)
+	uint64_t written = atomic_load_explicit(&heap->tombstones_written, memory_order_acquire);
+	if (lost && written / 2 < heap->config.remembered_dead)
 		ch__text_format(line, " (as far as is known: memory was short, records lost: %lu)",
 				lost);
 }

@@ -556,6 +556,27 @@ TEST_RIG(tombstone_without_memory_is_missed)
 	check_begins(describe_at(rig.heap, at), "block `next` (#");
 }
 
+TEST(tombstone_without_memory_is_not_missed_for_ever)
+{
+	enum { REMEMBERED = 64 };
+	struct ch_config config = rig_config(1 << 20);
+	config.remembered_dead = REMEMBERED;
+	struct rig rig = rig_create(&config, NULL, NULL);
+	struct ch_owner gone = rig_owner(&rig, "gone"), owner = rig_owner(&rig, "owner");
+	const uint8_t *at = block_info(rig_block(gone, 3)).exec;
+	(void)rig_block(owner, 3); /* keeps the page */
+	ch__os_fail_at(1, true);
+	CHECK_EQ(ch_owner_release(gone, CH_RELEASE_NOT_RUNNING), CH_OK);
+	ch__os_fail_at(0, false);
+	for (int i = 1; i < 2 * REMEMBERED; i++)
+		die(owner, NULL);
+	describe_at(rig.heap, at);
+	check_has(caught.text, "memory was short, records lost: 1)");
+	die(owner, NULL);
+	CHECK(!strstr(describe_at(rig.heap, at), "memory was short"));
+	rig_end(&rig);
+}
+
 /* The number is noted when the block dies. */
 TEST_RIG(code_that_is_not_freed_names_no_number_of_its_broken_assumption)
 {
