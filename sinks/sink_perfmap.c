@@ -31,9 +31,11 @@ enum {
 	LINE_BYTES = 64 + CH__TOOL_NAME_BYTES, /* two numbers, two spaces, a newline and a name */
 	REWRITE_DEAD_LINES = 256,              /* fewer are not worth a rewrite, 0.1 ms at least */
 	/* The time that a write uses up: 1 ms for lines, however long the thread did not run
-	 * meanwhile; for the whole file 40 times its duration. SAVED_NS of time can be saved up. */
+	 * meanwhile; for the whole file 40 times its duration, of which WORK_MOST_NS count: a
+	 * process may be stopped for hours. SAVED_NS of time can be saved up. */
 	LINES_NS = 1000000,
 	WORK_SHARE = 40,
+	WORK_MOST_NS = 1000000000,
 	SAVED_NS = 8000000,
 	GRANULE_LOG2 = 3,
 	LIVE = 0,
@@ -347,7 +349,10 @@ static bool catch_up(void) CH_REQUIRES(ch__role_file)
 	write_waiting();
 	if (file.next_ns + SAVED_NS < from)
 		file.next_ns = from - SAVED_NS;
-	file.next_ns += is_anew ? (ch__os_now_ns() - from) * WORK_SHARE : LINES_NS;
+	uint64_t worked = ch__os_now_ns() - from;
+	if (worked > WORK_MOST_NS)
+		worked = WORK_MOST_NS;
+	file.next_ns += is_anew ? worked * WORK_SHARE : LINES_NS;
 	return true;
 }
 

@@ -16,6 +16,7 @@ enum {
 	/* A full pool asks again after changes in this part, or so many lengths of a cycle. */
 	WORTH_PART = 10,
 	WORTH_PAUSES = 8,
+	CYCLE_MOST_S = 10, /* counts: a process may be stopped for hours */
 };
 
 static uint64_t committed_bytes(const struct ch_heap *heap)
@@ -135,6 +136,8 @@ void ch__trigger_cycle_ended(struct ch_heap *heap, uint64_t cycle_ns)
 	/* Boehm's hooks come here without the lock, while another thread may end a sweep. */
 	uint64_t swept = __atomic_load_n(&heap->stats.sweep_ns_total, __ATOMIC_RELAXED);
 	uint64_t collecting = cycle_ns + swept - heap->sweep_ns_at_cycle;
+	if (collecting > CYCLE_MOST_S * UINT64_C(1000000000))
+		collecting = CYCLE_MOST_S * UINT64_C(1000000000);
 	__atomic_store_n(&heap->last_cycle_end_ns, now, __ATOMIC_RELAXED);
 	__atomic_store_n(&heap->cycle_ns, collecting, __ATOMIC_RELAXED);
 	heap->sweep_ns_at_cycle = swept;

@@ -389,6 +389,21 @@ TEST_PAGES(full_pool_without_a_change_asks_after_eight_lengths_of_a_cycle, 0)
 	forget(&rig);
 }
 
+/* The process, or its container, was stopped within the cycle. */
+TEST_PAGES(full_pool_asks_after_minutes_where_a_cycle_seemed_to_last_for_hours, 0)
+{
+	const uint64_t second = 1000000000;
+	atomic_store(&time_ns, 1000000);
+	ch__os_pretended.clock = tell_time;
+	cycle_ends(&rig, 3 * 3600 * second, 3 * 3600 * second);
+	atomic_fetch_add(&time_ns, 79 * second);
+	CHECK(!is_full_and_asks(&rig, 0));
+	atomic_fetch_add(&time_ns, second);
+	CHECK(is_full_and_asks(&rig, 0));
+	ch__os_pretended.clock = NULL;
+	forget(&rig);
+}
+
 /* Places wait for a stop where the system does not synchronize cores. */
 TEST_PAGES(full_pool_asks_at_once_where_a_tenth_changed_or_places_wait_for_a_stop, 0)
 {

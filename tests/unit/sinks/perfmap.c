@@ -90,11 +90,11 @@ TEST_MAP(map_names_ranges_without_a_flush)
 	check_named(path, bed->pool + 64, NULL);
 }
 
-static uint64_t told_ns;
+static uint64_t told_ns, each_ns;
 
 static uint64_t tell_time(uint64_t waited_ns)
 {
-	return told_ns += waited_ns;
+	return told_ns += waited_ns + each_ns;
 }
 
 /* The whole file costs its duration many times over, no more. */
@@ -110,6 +110,26 @@ TEST_MAP(map_that_was_written_anew_is_soon_written_again)
 	check_named(path, bed->pool + 64, "fn_8");
 	add(bed, 128, 40, 9);
 	told_ns += UINT64_C(1000000000);
+	CHECK(ch__sinks_catch_up());
+	check_named(path, bed->pool + 128, "fn_9");
+	ch__os_pretended.clock = NULL;
+}
+
+/* A stop, of the process or of its container, is no work. */
+TEST_MAP(map_that_was_written_anew_as_the_process_stopped_for_hours_is_soon_written_again)
+{
+	const uint64_t second = 1000000000;
+	told_ns = UINT64_C(1) << 40;
+	ch__os_pretended.clock = tell_time;
+	add(bed, 64, 40, 7);
+	CHECK(ch__sinks_catch_up());
+	discard(bed, 64, 40, 7);
+	add(bed, 64, 40, 8);
+	each_ns = 3 * 3600 * second;
+	CHECK(ch__sinks_catch_up());
+	each_ns = 0;
+	add(bed, 128, 40, 9);
+	told_ns += 40 * second; /* it may have worked for one */
 	CHECK(ch__sinks_catch_up());
 	check_named(path, bed->pool + 128, "fn_9");
 	ch__os_pretended.clock = NULL;
