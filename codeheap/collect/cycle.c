@@ -215,8 +215,9 @@ enum ch_status ch_heap_collect(struct ch_heap *heap)
 
 /* The caller asked for no stop, and waits a 50th of stop_wait_ms for other threads. After a try in
  * vain no thread tries for 50 times as long as that try took, save where much is dead, or the
- * thread that held the try up stands still or left. */
-enum { UNASKED_PART = 50 };
+ * thread that held the try up stands still or left. Of a try its wait counts and TRY_NS: a process
+ * may be stopped for hours. */
+enum { UNASKED_PART = 50, TRY_NS = 1000000000 };
 
 static bool is_asked(const struct ch_heap *heap)
 {
@@ -240,8 +241,10 @@ static bool collect_shortly(struct ch_heap *heap, uint64_t start_ns)
 	uint64_t limit_ns = ch__stop_limit(heap, 0) / UNASKED_PART;
 	if (collect_until(heap, start_ns + limit_ns) == CH_OK)
 		return true;
-	uint64_t end = ch__os_now_ns();
-	heap->unasked_after_ns = end + (end - start_ns) * UNASKED_PART;
+	uint64_t end = ch__os_now_ns(), tried_ns = end - start_ns;
+	if (tried_ns > limit_ns + TRY_NS)
+		tried_ns = limit_ns + TRY_NS;
+	heap->unasked_after_ns = end + tried_ns * UNASKED_PART;
 	return false;
 }
 

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: MIT
  * thresholds.c: dead code has its collection by the default thresholds, whichever thread releases
- * the code, and whatever the cycles before found. */
+ * the code, and whatever the cycles before found. After a try in vain it has the next in time. */
 #include "codeheap/base/heap.h"
+#include "codeheap/base/park.h"
 #include "tests/support/heap_rig.h"
+
+#include <pthread.h>
 
 enum { MIB = 1 << 20, POOL = 64 * MIB };
 
@@ -49,4 +52,58 @@ TEST_RIG_BY(dead_code_is_collected_after_any_number_of_poor_cycles, rig_start(PO
 	}
 	CHECK(dead > 4 * MIB);
 	CHECK(dead < 12 * MIB);
+}
+
+static struct ch_heap *stopped_in;
+static _Atomic(uint64_t) time_ns;
+
+/* The process is stopped for three hours when it begins to wait for threads of `stopped_in`. */
+static uint64_t tell_time(uint64_t waited_ns)
+{
+	if (stopped_in && atomic_load(&stopped_in->stopping)) {
+		stopped_in = NULL;
+		waited_ns = UINT64_C(3) * 3600 * 1000000000;
+	}
+	return atomic_fetch_add(&time_ns, waited_ns + 1000) + waited_ns;
+}
+
+struct runner {
+	struct ch_heap *heap;
+	_Atomic(bool) is_there, ends;
+};
+
+static void *run_without_a_poll(void *arg)
+{
+	struct runner *r = arg;
+	CHECK_EQ(ch_thread_attach(r->heap, NULL, NULL), CH_OK);
+	atomic_store(&r->is_there, true);
+	while (!atomic_load(&r->ends))
+		continue;
+	CHECK_EQ(ch_thread_detach(r->heap), CH_OK);
+	return NULL;
+}
+
+/* A stop, of the process or of its container, is no part of a try. */
+TEST_RIG_BY(process_that_stops_for_hours_within_a_try_tries_again_within_minutes, rig_start(MIB))
+{
+	static const uint8_t code[2000];
+	struct runner r = {.heap = rig.heap};
+	pthread_t thread;
+	CHECK_EQ(pthread_create(&thread, NULL, run_without_a_poll, &r), 0);
+	TEST_UNTIL(atomic_load(&r.is_there));
+	rig.heap->config.stop_wait_ms = 1000;
+	stopped_in = rig.heap;
+	atomic_store(&time_ns, now_ns());
+	ch__os_pretended.clock = tell_time;
+	while (stopped_in) {
+		const void *exec;
+		CHECK_EQ(ch_code_add(rig.heap, code, sizeof code, "dead", &exec), CH_OK);
+		CHECK_EQ(ch_code_free(rig.heap, exec, CH_RELEASE_COLLECT), CH_OK);
+		ch_thread_poll();
+	}
+	CHECK_EQ(rig_stats(&rig).cycles, 0);
+	CHECK(rig.heap->unasked_after_ns < atomic_load(&time_ns) + UINT64_C(60) * 1000000000);
+	ch__os_pretended.clock = NULL;
+	atomic_store(&r.ends, true);
+	CHECK_EQ(pthread_join(thread, NULL), 0);
 }
