@@ -484,9 +484,11 @@ static void destroy(struct ch_heap *heap)
 		return;
 	GC_alloc_lock();
 	struct bdw **link = &heaps;
-	while (*link != bdw)
+	/* In a child of fork the heap may be on no list: a lost thread began to destroy it. */
+	while (*link && *link != bdw)
 		link = &(*link)->next;
-	*link = bdw->next;
+	if (*link)
+		*link = bdw->next;
 	GC_alloc_unlock();
 }
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * locks.c: the collector's lock, under which hooks walk the list of heaps and a heap enters the
- * list; and the lock under which the first heap sets the collector up. */
+ * list; the lock under which the first heap sets the collector up; and forks beside both. */
 #define _GNU_SOURCE
+#include "codeheap/base/heap.h"
 #include "codeheap/listener.h"
 #include "tests/bdw/support.h"
 
@@ -124,4 +125,58 @@ TEST(child_of_a_fork_while_the_first_heap_is_made_does_not_wait_for_it)
 	expect_exit(child, 0);
 	atomic_store(&goes_on, true);
 	CHECK_EQ(pthread_join(maker, NULL), 0);
+}
+
+/* --- a heap that is being destroyed when another thread forks --- */
+
+static struct ch_heap *held, *going;
+
+static bool hold_lock(void *arg, const struct ch_info *info)
+{
+	(void)info;
+	atomic_store(&is_held, true);
+	while (!atomic_load(&goes_on))
+		sched_yield();
+	return arg != NULL;
+}
+
+static void *visit_held(void *arg)
+{
+	CHECK_EQ(ch_block_each(held, NULL, hold_lock, arg), CH_OK);
+	return NULL;
+}
+
+/* Until the fork waits with the lock of all heaps; then the destruction waits for the fork. */
+static void *destroy_beside_the_fork(void *heap)
+{
+	pthread_t destroyer;
+	TEST_UNTIL(!ch__lock_is_free(&ch__heaps_lock))
+		sched_yield();
+	CHECK_EQ(pthread_create(&destroyer, NULL, destroy_heap, heap), 0);
+	TEST_UNTIL(atomic_load(&maker_tid) && thread_is_asleep(atomic_load(&maker_tid)))
+		sched_yield();
+	atomic_store(&goes_on, true);
+	CHECK_EQ(pthread_join(destroyer, NULL), 0);
+	return NULL;
+}
+
+TEST(child_of_a_fork_while_a_heap_is_destroyed_may_destroy_it)
+{
+	pthread_t visitor, destroyer;
+	void *code;
+	GC_set_handle_fork(1);
+	start_collector();
+	CHECK_EQ(ch_heap_create(NULL, &held), CH_OK);
+	CHECK_EQ(ch_code_add(held, "", 1, NULL, &code), CH_OK);
+	CHECK_EQ(ch_bdw_heap_create(NULL, &going), CH_OK);
+	CHECK_EQ(pthread_create(&visitor, NULL, visit_held, NULL), 0);
+	TEST_UNTIL(atomic_load(&is_held))
+		sched_yield();
+	CHECK_EQ(pthread_create(&destroyer, NULL, destroy_beside_the_fork, going), 0);
+	pid_t child = fork_child();
+	if (!child)
+		_exit(ch_heap_destroy(going) == CH_OK ? 0 : 1);
+	expect_exit(child, 0);
+	CHECK_EQ(pthread_join(visitor, NULL), 0);
+	CHECK_EQ(pthread_join(destroyer, NULL), 0);
 }
