@@ -37,7 +37,7 @@ enum ch_status ch_assumption_create(struct ch_vm *vm, struct ch_assumption *out)
 	ch__heap_unlock(heap);
 	if (!is_attached)
 		return ch__because(CH_E_STATE, "the vm was detached");
-	return index ? CH_OK : ch__because_memory("an assumption");
+	return index ? CH_OK : ch__because_no_record(&heap->assumptions, "assumptions");
 }
 
 enum ch_status ch_block_assume(struct ch_block handle, struct ch_assumption assumption)

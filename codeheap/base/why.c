@@ -114,6 +114,6 @@ enum ch_status(ch__because_no_record)(const struct ch__table *table, const char 
 {
 	if (atomic_load(&table->used) + CH__RUN_MAX <= table->limit)
 		return ch__because_memory(records);
-	return ch__because(CH_E_MEMORY, "the heap has %u %s, its limit: a collection frees those "
-					"released", table->limit - 1, records);
+	return ch__because(CH_E_MEMORY, "the heap has %u %s, its limit: end some, and collect",
+			   table->limit - 1, records);
 }

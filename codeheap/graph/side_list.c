@@ -284,7 +284,7 @@ enum ch_status ch_block_lines(struct ch_block block, const char *file, const str
 	ch__heap_unlock(s.heap);
 	if (!made->file) {
 		ch__meta_free(s.heap->meta, made, lines_bytes((uint32_t)n));
-		return ch__because_memory("the name of the file");
+		return ch__because_no_record(&s.heap->names, "names");
 	}
 	ch__side_add(&s, CH__ITEM_LINES, ch__item_of(made), NULL);
 	return CH_OK;

@@ -244,11 +244,14 @@ enum ch_status ch__block_open(struct ch_heap *heap, struct ch__thread *self,
 		return status;
 	if (!reserve_side(&r)) {
 		bool has_record = r.record, has_run = !open->branch_room || r.run;
+		bool has_name = !open->name || !r.side_list || r.side_list->name;
 		drop_side(&r);
 		if (!has_record)
 			return ch__because_no_record(&heap->blocks, "blocks");
-		return has_run ? ch__because_memory("the block")
-			       : ch__because_no_record(&heap->branches, "branches");
+		if (!has_run)
+			return ch__because_no_record(&heap->branches, "branches");
+		return has_name ? ch__because_memory("the block")
+				: ch__because_no_record(&heap->names, "names");
 	}
 	enum ch__placed placed = ch__place_at_hand(&r);
 	if (CH_UNLIKELY(placed == CH__NO_ROOM))

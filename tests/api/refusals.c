@@ -520,6 +520,7 @@ TEST(heap_that_is_null_or_gone_is_refused)
 TEST_RIG(sentence_tells_a_limit_of_records_from_missing_memory)
 {
 	struct ch_owner owner = rig_owner(&rig, "o"), more;
+	struct ch_assumption fact;
 	struct ch_code code;
 	struct ch_open open = {.size = sizeof open, .owner = owner, .hot_bytes = 16};
 	char says[80];
@@ -528,9 +529,17 @@ TEST_RIG(sentence_tells_a_limit_of_records_from_missing_memory)
 	uint64_t side_bytes = rig_stats(&rig).metadata_bytes_now;
 	REFUSED(ch_owner_create(rig.vm, "p", NULL, NULL, &more), CH_E_MEMORY, " names, its limit");
 	CHECK_EQ(rig_stats(&rig).metadata_bytes_now, side_bytes);
+	open.name = "b";
+	REFUSED(ch_block_open(&open, &code), CH_E_MEMORY, " names, its limit");
+	open.name = NULL;
+	CHECK_EQ(ch_block_open(&open, &code), CH_OK);
+	struct ch_line line = {code.exec, 1};
+	REFUSED(ch_block_lines(code.block, "f", &line, 1), CH_E_MEMORY, " names, its limit");
 	rig.heap->names.limit = CH__INDEX_MAX;
+	rig.heap->assumptions.limit = 1;
+	REFUSED(ch_assumption_create(rig.vm, &fact), CH_E_MEMORY, " assumptions, its limit");
 	rig.heap->owners.limit = rig.heap->owners.used;
-	snprintf(says, sizeof says, "the heap has %u owners, its limit: a collection frees those",
+	snprintf(says, sizeof says, "the heap has %u owners, its limit: end some, and collect",
 		 rig.heap->owners.used - 1);
 	REFUSED(ch_owner_create(rig.vm, "o", NULL, NULL, &more), CH_E_MEMORY, says);
 	CHECK_EQ(ch_owner_release(last, CH_RELEASE_COLLECT), CH_OK);
