@@ -78,8 +78,9 @@ CH_API CH_CHECKED enum ch_status ch_bdw_owner_create(struct ch_vm *vm, const cha
 
 /* ch_bdw_do_blocking: GC_do_blocking with the caller parked: collections neither stop the caller
  * nor wait.
- * in    fn   makes no use of the collector's heap; to run code of a heap again from inside it,
- *            unpark within GC_call_with_gc_active, and park again at its end
+ * in    fn   makes no use of the collector's heap, and ends by a return only; to run code of a
+ *            heap again from inside it, unpark within GC_call_with_gc_active, and park again at
+ *            its end
  *       arg  its argument
  * ret   what fn returned
  * lock  none while fn runs

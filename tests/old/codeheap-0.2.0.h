@@ -49,7 +49,7 @@
  * takes the heap's lock, and lets it go; registry, pages and sinks are other locks of a heap. A
  * function without a lock line takes none. A function without a cost line is O(1); the number of
  * heaps, the length of a name, a list that doubles, and waits come on top. Callbacks run under no
- * lock, save `ref`, `roots` and `visit`: no longjmp may leave these three. A call that fails gives
+ * lock, save `ref`, `roots` and `visit`: these three end by a return only. A call that fails gives
  * no handle (none) and no pointer (NULL). `bytes` or `max` behind an argument is the room there.
  * Unless a call says otherwise, a handle that is stale or another heap's gives CH_E_STALE; a heap
  * that is NULL or destroyed, or a vm that is NULL, gives CH_E_ARG; no other argument is NULL.
@@ -244,8 +244,8 @@ enum ch_open_flags {
 /* --- callbacks of a VM --- */
 /* Each callback may be NULL; without branch_hit each branch needs an exit (ch_branch_site). A
  * callback runs in the thread whose call or branch it comes from, attached or not, and may call any
- * function of this header, unless its field says otherwise. No longjmp and no exception leaves a
- * callback but branch_hit. A fiber may switch threads in branch_hit, block_freed and space_free. If
+ * function of this header, unless its field says otherwise. A callback but branch_hit ends by a
+ * return only. A fiber may switch threads in branch_hit, block_freed and space_free. If
  * the new thread is not attached, a ch_block_open on the fiber gives CH_E_THREAD, a stub panics. */
 struct ch_ops {
 	size_t size; /* sizeof(struct ch_ops) */
