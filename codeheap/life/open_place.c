@@ -405,6 +405,9 @@ enum ch__placed ch__place_in_need(struct ch__request *r)
 		ch__heap_unlock(heap);
 		ch__trigger_tell(heap);
 	}
+	/* What a long run of pages got before the refusal. */
+	if (placed == CH__NO_ROOM && r->refused)
+		ch__pool_trim(heap->pool);
 	/* In a child that a callback of the collection forked, the count began again at 0. */
 	if (heap->process == process)
 		atomic_fetch_sub(&heap->opens_in_need, 1);

@@ -6,6 +6,7 @@
 #include "tests/support/heap_rig.h"
 
 #include <stdio.h>
+#include <sys/resource.h>
 
 enum {
 	KIB = 1024,
@@ -283,6 +284,34 @@ TEST_RIG_BY(committed_bytes_are_those_that_an_open_block_may_write, rig_start(32
 	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
 	CHECK(rig_stats(&rig).committed_bytes_now >= before + LARGE);
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+}
+
+/* To give a chunk execute access takes as much address space as lies before the chunk, so the system
+ * refuses in the middle of a long run of pages. */
+TEST(open_that_the_system_refuses_in_its_middle_gives_back_what_it_got_dual)
+{
+	enum { LARGE = 48 << 20, SPACE = 20 << 20, MOST = 2 << 20 };
+	/* Two views; and notes of each byte that had memory. */
+	enum { MOST_KIB = (2 * MOST + (CH_CHECK >= 2 ? SPACE : 0)) / KIB };
+	if (TEST_SANITIZED)
+		skip("a sanitizer needs address space of its own");
+	struct rig rig = rig_on(CH_BACKEND_DUAL);
+	struct ch_open open = {.owner = rig_owner(&rig, "large"), .hot_bytes = LARGE};
+	struct emitter e;
+	struct rlimit all, few;
+	CHECK_EQ(getrlimit(RLIMIT_AS, &all), 0);
+	few = all;
+	few.rlim_cur = mapped_bytes() + SPACE;
+	unsigned long before = resident();
+	CHECK_EQ(setrlimit(RLIMIT_AS, &few), 0);
+	CHECK_EQ(emit_open_as(&e, &open), CH_E_MEMORY);
+	CHECK_EQ(setrlimit(RLIMIT_AS, &all), 0);
+	uint64_t committed = rig_stats(&rig).committed_bytes_now;
+	unsigned long after = resident();
+	if (committed > MOST || after > before + MOST_KIB)
+		FAIL("%llu KiB are committed, the process has %lu KiB, and had %lu",
+		     (unsigned long long)committed / KIB, after, before);
+	rig_end(&rig);
 }
 
 /* --- a heap --- */
