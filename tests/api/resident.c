@@ -286,7 +286,7 @@ TEST_RIG_BY(committed_bytes_are_those_that_an_open_block_may_write, rig_start(32
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
 }
 
-/* To give a chunk execute access takes as much address space as lies before the chunk, so the system
+/* To give a chunk execute access takes as much address space as lies before the chunk: the system
  * refuses in the middle of a long run of pages. */
 TEST(open_that_the_system_refuses_in_its_middle_gives_back_what_it_got_dual)
 {
