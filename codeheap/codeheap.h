@@ -889,8 +889,8 @@ CH_API CH_CHECKED enum ch_status ch_assumption_break(struct ch_assumption assump
 						     size_t *invalidated);
 
 /* --- invalidate --- */
-/* ch_blocks_invalidate: no thread enters the blocks any more, save by an address that the VM keeps
- * (no owner, or KEPT). A thread inside leaves at its next branch, return or patch point.
+/* ch_blocks_invalidate: no cell or branch leads to the blocks any more, and entries of PATCH and
+ * GUARD are shut. A thread inside leaves at its next branch, return or patch point.
  * in    blocks  any; dead and NOTENTRANT blocks, and data, are passed over
  * out   count   blocks that became NOTENTRANT, may be NULL
  * ret   CH_OK | CH_E_ARG of two heaps, CH_E_STATE a block is OPEN: nothing was changed
@@ -980,7 +980,7 @@ CH_API CH_CHECKED enum ch_status ch_trap_install(struct ch_heap *heap);
 CH_API CH_CHECKED enum ch_status ch_sink_set(struct ch_heap *heap, unsigned sinks);
 
 /* ch_sink_flush: write what is buffered; show all code to GDB, whether GDB listens or not.
- * ret   CH_OK | CH_E_OS a sink failed and is off
+ * ret   CH_OK | CH_E_OS a sink failed and is off; the same at each call, until ch_sink_set
  * lock  heap, sinks
  * safe  any thread
  * cost  O(what waits); with GDB O(blocks of the heap) */

@@ -123,6 +123,53 @@ TEST(invalidation_shuts_all_ways_in_order_before_the_block_says_so)
 	rig_end(&play.rig);
 }
 
+/* --- a thread between a linked branch and its target --- */
+
+static struct ch_block block_ahead;
+static const void *ahead;
+static uint64_t take_argument(uint64_t argument)
+{
+	trap_flag_clear();
+	return argument;
+}
+
+static void shut_what_is_ahead(int signal, siginfo_t *info, void *context)
+{
+	const ucontext_t *interrupted = context;
+	(void)signal, (void)info;
+	if ((uintptr_t)interrupted->uc_mcontext.gregs[REG_RIP] == (uintptr_t)ahead)
+		CHECK_EQ(ch_blocks_invalidate(&block_ahead, 1, NULL), CH_OK);
+}
+
+TEST(thread_between_a_linked_branch_and_a_shut_entry_comes_to_not_entrant_with_its_registers)
+{
+	enum { ARGUMENT = 77 };
+	struct sigaction action = {.sa_sigaction = shut_what_is_ahead, .sa_flags = SA_SIGINFO};
+	struct rig rig = rig_start(1 << 20);
+	struct ch_owner owner = rig_owner(&rig, "ahead");
+	struct ch_open open = {.owner = owner, .hot_bytes = 16, .entry = CH_ENTRY_PATCH,
+			       .not_entrant = (const void *)(uintptr_t)take_argument};
+	struct emitter e;
+	struct ch_branch in;
+	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+	emit_ret(&e);
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	block_ahead = e.code.block;
+	ahead = block_info(block_ahead).entry;
+	struct ch_block jumper = rig_jumper(owner, NULL, &in);
+	CHECK_EQ(ch_branch_link(in, block_ahead), CH_OK);
+	uint64_t (*enter)(uint64_t);
+	const void *entry = block_info(jumper).entry;
+	memcpy(&enter, &entry, sizeof enter);
+	CHECK_EQ(sigaction(SIGTRAP, &action, NULL), 0);
+	trap_flag_set();
+	uint64_t got = enter(ARGUMENT);
+	trap_flag_clear();
+	CHECK_EQ(got, ARGUMENT);
+	CHECK_EQ(block_info(block_ahead).state, CH_BLOCK_NOTENTRANT);
+	rig_end(&rig);
+}
+
 /* --- the end of a block --- */
 
 static void see_place(struct play *p)

@@ -369,6 +369,17 @@ TEST_RIG(a_patchable_entry_leads_to_its_target_when_invalidated)
 	}
 }
 
+TEST_RIG(thread_that_loaded_the_cell_before_an_invalidation_enters_a_block_whose_entry_is_not_shut)
+{
+	struct ch_owner owner = rig_owner(&rig, "loaded");
+	struct ch_block block = rig_block(owner, 5);
+	CHECK_EQ(ch_owner_set_entry(owner, block), CH_OK);
+	const void *loaded = *ch_owner_cell(owner);
+	CHECK_EQ(ch_blocks_invalidate(&block, 1, NULL), CH_OK);
+	CHECK_EQ(code_call(loaded), 5);
+	CHECK_EQ(code_call_owner(owner), RIG_FALLBACK);
+}
+
 TEST_RIG(a_patchable_entry_may_not_be_moved)
 {
 	struct ch_open open = {
