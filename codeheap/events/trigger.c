@@ -105,10 +105,13 @@ void ch__trigger_full(struct ch_heap *heap, struct ch_vm *vm, uint64_t space_see
 		want(heap);
 }
 
+/* A poll may have taken a request of a moment ago for a told one; and polls for a vm that waits for
+ * space look for a reason to collect again. */
 static void end_request(struct ch_heap *heap)
 {
 	atomic_store(&heap->collect_wanted, false);
 	atomic_store(&heap->collect_told, false);
+	ch__poll_want(heap);
 }
 
 void ch__trigger_cycle_begins(struct ch_heap *heap)
@@ -116,8 +119,6 @@ void ch__trigger_cycle_begins(struct ch_heap *heap)
 	heap->dead_at_cycle = atomic_exchange(&heap->dead_bytes, 0);
 	heap->opened_at_cycle = atomic_exchange(&heap->bytes_since_cycle, 0);
 	end_request(heap);
-	/* A poll may have taken a request of a moment ago for a told one. */
-	ch__poll_want(heap);
 }
 
 void ch__trigger_cycle_abandoned(struct ch_heap *heap)

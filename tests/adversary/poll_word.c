@@ -120,6 +120,23 @@ TEST(poll_word_is_clear_once_the_request_of_an_open_without_room_was_told_and_se
 	rig_end(&rig);
 }
 
+TEST(poll_word_is_set_again_when_the_collection_that_a_waiting_vm_needs_is_put_off)
+{
+	struct ch_ops ops = {
+		.size = sizeof ops, .collect_wanted = ask, .space_free = hear_of_space};
+	struct filled f = start_full(&ops);
+	CHECK_EQ(try_open(f.owners[0], 60, 0), CH_E_FULL);
+	for (int i = 0; i < 2; i++) {
+		TEST_UNTIL(!*word) {
+			ch_thread_poll();
+		}
+		ch__trigger_put_off(rig.heap);
+		CHECK(*word);
+	}
+	forget(&f);
+	rig_end(&rig);
+}
+
 static struct ch_owner to_release;
 static void release_more(void *user)
 {
