@@ -52,13 +52,7 @@ static inline uint64_t ch__space_now(struct ch_heap *heap)
 }
 
 /* Call after the count grew: a vm that wants space since then sees the count at its first poll. */
-static inline void ch__space_came(struct ch_heap *heap)
-{
-	if (CH_LIKELY(!atomic_load(&heap->anyone_wants_space)))
-		return;
-	atomic_store(&heap->space_came, true);
-	ch__poll_want(heap);
-}
+void ch__space_came(struct ch_heap *);
 
 /* Bytes went back without a death. */
 static inline void ch__space_returned(struct ch_heap *heap)

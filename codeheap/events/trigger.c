@@ -90,6 +90,14 @@ void ch__trigger_released(struct ch_heap *heap, uint32_t blocks)
 	ch__trigger_dead(heap, 64 + mean * blocks);
 }
 
+void ch__space_came(struct ch_heap *heap)
+{
+	if (!atomic_load(&heap->anyone_wants_space))
+		return;
+	atomic_store(&heap->space_came, true);
+	ch__poll_want(heap);
+}
+
 void ch__trigger_full(struct ch_heap *heap, struct ch_vm *vm, uint64_t space_seen)
 {
 	/* The first failed open decides: space since then counts, whatever later opens saw. */
