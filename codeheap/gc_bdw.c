@@ -67,14 +67,12 @@ enum { ENGINES = 4 };
 struct bdw {
 	struct ch_heap *heap; /* [const] */
 	struct bdw *next;     /* [GC] */
-	uint32_t id;          /* the heap's, in the handles of its anchors [const] */
 	uint32_t first_epoch; /* of the full collection; owners marked since then are roots [GC] */
 	bool is_frozen;       /* [GC] */
 	bool is_full;         /* a full collection is under way [GC] */
 	bool must_retrace;    /* is_full, and code ran since its first stop [GC] */
 	bool is_done;         /* this stop reached the end of marking [GC] */
 	uint64_t stop_ns;     /* [GC] */
-	_Atomic(uint32_t) completed; /* full cycles; the heap's moves when marks grow old, too */
 	_Atomic(int) blind_to; /* the thread whose stack the last scan did not know; 0: none */
 	struct engine engines[ENGINES];
 };
@@ -173,7 +171,7 @@ static struct GC_ms_entry *mark_anchor(GC_word *object, struct GC_ms_entry *top,
 		return top;
 	struct ch_owner handle = {(uint64_t)anchor->generation << 32 | anchor->place};
 	struct bdw *bdw = heaps;
-	while (bdw && bdw->id != ch__handle_heap_id(handle.bits))
+	while (bdw && bdw->heap->id != ch__handle_heap_id(handle.bits))
 		bdw = bdw->next;
 	if (!bdw || !bdw->is_full)
 		return top;
@@ -406,7 +404,6 @@ static void after_reclaim(void)
 			bdw->is_full = false;
 			sum_marked(bdw);
 			ch__cycle_complete(bdw->heap, bdw->stop_ns);
-			CH_STORE_RELAXED(&bdw->completed, CH_LOAD_RELAXED(&bdw->completed) + 1);
 		}
 		thaw(bdw);
 	}
@@ -450,9 +447,10 @@ static void on_event(GC_EventType event)
 
 /* --- the driver --- */
 
-static uint32_t completed_of(const struct bdw *bdw)
+/* `completed` moves when marks grow old, too. */
+static uint64_t cycles_of(const struct ch_heap *heap)
 {
-	return atomic_load_explicit(&bdw->completed, memory_order_acquire);
+	return __atomic_load_n(&heap->stats.cycles, __ATOMIC_RELAXED);
 }
 
 static enum ch_status because_unregistered(void)
@@ -466,9 +464,9 @@ static enum ch_status collect(struct ch_heap *heap)
 	if (!GC_thread_is_registered())
 		return because_unregistered();
 	const struct bdw *bdw = heap->driver_data;
-	uint32_t before = completed_of(bdw);
+	uint64_t before = cycles_of(heap);
 	GC_gcollect();
-	if (completed_of(bdw) != before)
+	if (cycles_of(heap) != before)
 		return CH_OK;
 	if (GC_is_disabled())
 		return ch__because(CH_E_BUSY, "the collector of Boehm is disabled");
@@ -593,7 +591,6 @@ static struct bdw *new_bdw(struct ch_heap *heap)
 	if (!bdw)
 		return NULL;
 	bdw->heap = heap;
-	bdw->id = heap->id;
 	ch__heap_lock(heap);
 	bool has_queues = grow_queues(bdw);
 	ch__heap_unlock(heap);

@@ -65,8 +65,7 @@ static struct ch__tool tool = {.rank = CH__RANK_PERF_MAP, .stem = "perf", .exten
 			       .forget = forget_file, .file.fd = -1};
 static struct {
 	CH_BY_FILE bool must_rewrite;
-	CH_BY_FILE uint64_t next_ns; /* the earliest time of the next catch_up */
-	_Atomic(uint64_t) early_until; /* next_ns when names last had to wait; relaxed */
+	_Atomic(uint64_t) next_ns; /* the earliest time of the next catch_up [file]; relaxed */
 	/* Lines of heaps that have gone lie in [orphans_low, orphans_high). */
 	CH_BY_FILE uintptr_t orphans_low, orphans_high;
 } file;
@@ -340,19 +339,17 @@ static bool catch_up(void) CH_REQUIRES(ch__role_file)
 {
 	if (!tool.users || (tool.used == 0 && !file.must_rewrite))
 		return true;
-	uint64_t from = ch__os_now_ns();
-	if (from < file.next_ns) {
-		CH_STORE_RELAXED(&file.early_until, file.next_ns);
+	uint64_t from = ch__os_now_ns(), next_ns = CH_LOAD_RELAXED(&file.next_ns);
+	if (from < next_ns)
 		return false;
-	}
 	bool is_anew = file.must_rewrite;
 	write_waiting();
-	if (file.next_ns + SAVED_NS < from)
-		file.next_ns = from - SAVED_NS;
-	uint64_t worked = ch__os_now_ns() - from;
+	if (next_ns + SAVED_NS < from)
+		next_ns = from - SAVED_NS;
+	uint64_t worked = is_anew ? ch__os_now_ns() - from : 0;
 	if (worked > WORK_MOST_NS)
 		worked = WORK_MOST_NS;
-	file.next_ns += is_anew ? worked * WORK_SHARE : LINES_NS;
+	CH_STORE_RELAXED(&file.next_ns, next_ns + (is_anew ? worked * WORK_SHARE : LINES_NS));
 	return true;
 }
 
@@ -367,7 +364,7 @@ bool ch__sinks_catch_up(void)
 
 bool ch__sinks_wait_for_time(void)
 {
-	return ch__os_now_ns() < CH_LOAD_RELAXED(&file.early_until);
+	return ch__os_now_ns() < CH_LOAD_RELAXED(&file.next_ns);
 }
 
 static int open_perfmap(const struct ch__sinks_config *config, void **state)

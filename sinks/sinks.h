@@ -68,7 +68,7 @@ void ch__sinks_flush(struct ch__sinks *, enum ch__flush) CH_EXCLUDES(CH__STANDIN
 /* Called after adds: writes what all heaps told and is buffered. Returns false, without a write,
  * when a write would take too much of the time; call again later then. The caller needs no lock. */
 bool ch__sinks_catch_up(void) CH_EXCLUDES(CH__STANDING);
-/* A guess, without a lock: whether catch_up would still answer false, as before. */
+/* Whether catch_up would answer false if names wait. Without a lock: a guess. */
 bool ch__sinks_wait_for_time(void);
 /* For the handler of a signal that ends the process: a reader of the core finds live code. */
 void ch__sinks_fatal(struct ch__sinks *);

@@ -352,7 +352,7 @@ static bool end_infancy(struct ch_heap *heap, struct ch_block handle)
 
 void ch__cycle_complete(struct ch_heap *heap, uint64_t start_ns)
 {
-	heap->stats.cycles++;
+	CH__COUNT(heap->stats.cycles, 1);
 	heap->cycle_has_begun = false;
 	ch__event_note(heap, CH__EVENT_CYCLE_ENDS, heap->marker.marked);
 	uint32_t newborns = 0;

@@ -360,6 +360,7 @@ TEST_RIG(a_patchable_entry_leads_to_its_target_when_invalidated)
 		struct emitter e;
 		CHECK_EQ(emit_open_as(&e, &open), CH_OK);
 		CHECK_EQ(e.code.entry_bytes, CH_ARCH_LANDING_BYTES + CH_ARCH_DIVERTER_BYTES);
+		CHECK(e.code.hot_bytes >= open.hot_bytes + e.code.entry_bytes);
 		emit_answer(&e, 3);
 		CHECK_EQ(emit_commit(&e), CH_OK);
 		const void *entry = block_info(e.code.block).entry;

@@ -97,8 +97,7 @@ static uint64_t tell_time(uint64_t waited_ns)
 	return told_ns += waited_ns + each_ns;
 }
 
-/* The whole file costs its duration many times over, no more. */
-TEST_MAP(map_that_was_written_anew_is_soon_written_again)
+static void write_anew(struct bed *bed, uint64_t work_ns)
 {
 	told_ns = UINT64_C(1) << 40;
 	ch__os_pretended.clock = tell_time;
@@ -106,7 +105,15 @@ TEST_MAP(map_that_was_written_anew_is_soon_written_again)
 	CHECK(ch__sinks_catch_up());
 	discard(bed, 64, 40, 7);
 	add(bed, 64, 40, 8);
+	each_ns = work_ns;
 	CHECK(ch__sinks_catch_up());
+	each_ns = 0;
+}
+
+/* The whole file costs its duration many times over, no more. */
+TEST_MAP(map_that_was_written_anew_is_soon_written_again)
+{
+	write_anew(bed, 0);
 	check_named(path, bed->pool + 64, "fn_8");
 	add(bed, 128, 40, 9);
 	told_ns += UINT64_C(1000000000);
@@ -119,15 +126,7 @@ TEST_MAP(map_that_was_written_anew_is_soon_written_again)
 TEST_MAP(map_that_was_written_anew_as_the_process_stopped_for_hours_is_soon_written_again)
 {
 	const uint64_t second = 1000000000;
-	told_ns = UINT64_C(1) << 40;
-	ch__os_pretended.clock = tell_time;
-	add(bed, 64, 40, 7);
-	CHECK(ch__sinks_catch_up());
-	discard(bed, 64, 40, 7);
-	add(bed, 64, 40, 8);
-	each_ns = 3 * 3600 * second;
-	CHECK(ch__sinks_catch_up());
-	each_ns = 0;
+	write_anew(bed, 3 * 3600 * second);
 	add(bed, 128, 40, 9);
 	told_ns += 40 * second; /* it may have worked for one */
 	CHECK(ch__sinks_catch_up());
