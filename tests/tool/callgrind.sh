@@ -188,6 +188,7 @@ callgrind_refuses_what_is_no_profile() {
   refuses 'empty events' 1 'no events' 'events:  \n'
   refuses 'another version' 1 'version' "version: 2\n$h"
   refuses 'unknown positions' 1 'position' 'positions: place\nevents: Ir\n'
+  refuses 'empty positions' 1 'no positions' 'positions:  \nevents: Ir\n'
   refuses 'costs in front of events' 1 'events' '1 5\n'
   refuses 'costs without a function' 3 'fn=' "${h}1 5\n"
   refuses 'a function of another part' 7 'fn=' "${h}fn=f\n1 1\n${h}1 1\n"
