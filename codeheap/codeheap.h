@@ -662,7 +662,7 @@ CH_API CH_CHECKED enum ch_status ch_code_add(struct ch_heap *heap, const void *b
  * cost  COLLECT: O(1); NOT_RUNNING: O(attachments of the code, and branches to the code)
  * note  in a BUILTIN heap where no vm has collect_wanted or stop_world, the library collects what
  *       this call, ch_owner_release and invalidations leave to cycles: in polls, in ch_code_add, in
- *       ch_block_open with `heap` or MAY_COLLECT. It waits for threads for stop_wait_ms / 50; if
+ *       ch_block_open with `heap` or MAY_COLLECT. It waits for threads for stop_wait_ms / 10; if
  *       one does not stop, nothing is freed, and the next try comes much later */
 CH_API CH_CHECKED enum ch_status ch_code_free(struct ch_heap *heap, const void *at,
 					      enum ch_release how);

@@ -213,11 +213,11 @@ enum ch_status ch_heap_collect(struct ch_heap *heap)
 	return collect_until(heap, ch__stop_limit(heap, ch__os_now_ns()));
 }
 
-/* The caller asked for no stop, and waits a 50th of stop_wait_ms for other threads. After a try in
- * vain no thread tries for 50 times as long as that try took, save where much is dead, or the
- * thread that held the try up stands still or left. Of a try its wait counts and TRY_NS: a process
- * may be stopped for hours. */
-enum { UNASKED_PART = 50, TRY_NS = 1000000000 };
+/* The caller asked for no stop, and waits a tenth of stop_wait_ms for other threads: a busy machine
+ * keeps a thread from its processor for some 30 ms. After a try in vain no thread tries for 50
+ * times as long as that try took, save where much is dead, or the thread that held the try up
+ * stands still or left. Of a try its wait counts and TRY_NS: a process may be stopped for hours. */
+enum { UNASKED_PART = 10, REST = 50, TRY_NS = 1000000000 };
 
 static bool is_asked(const struct ch_heap *heap)
 {
@@ -244,7 +244,7 @@ static bool collect_shortly(struct ch_heap *heap, uint64_t start_ns)
 	uint64_t end = ch__os_now_ns(), tried_ns = end - start_ns;
 	if (tried_ns > limit_ns + TRY_NS)
 		tried_ns = limit_ns + TRY_NS;
-	heap->unasked_after_ns = end + tried_ns * UNASKED_PART;
+	heap->unasked_after_ns = end + tried_ns * REST;
 	return false;
 }
 

@@ -107,3 +107,52 @@ TEST_RIG_BY(process_that_stops_for_hours_within_a_try_tries_again_within_minutes
 	atomic_store(&r.ends, true);
 	CHECK_EQ(pthread_join(thread, NULL), 0);
 }
+
+/* Begins with the pretended time at which the stop began. */
+static uint64_t late_from_ns;
+static struct runner *late;
+
+static bool runs_beside(struct ch_heap *heap)
+{
+	for (struct ch__thread *t = heap->threads; t; t = t->next)
+		if (t != ch__thread_self(heap) && t->is_attached &&
+		    atomic_load(&t->state) == CH__RUNNING)
+			return true;
+	return false;
+}
+
+/* The other thread comes 60 ms late to the stop. */
+static uint64_t tell_time_of_a_busy_machine(uint64_t waited_ns)
+{
+	uint64_t now = atomic_fetch_add(&time_ns, waited_ns + 1000) + waited_ns;
+	if (!late || !atomic_load(&late->heap->stopping))
+		return now;
+	late_from_ns = late_from_ns ? late_from_ns : now;
+	if (now > late_from_ns + 60000000) {
+		atomic_store(&late->ends, true);
+		TEST_UNTIL(!runs_beside(late->heap));
+		late = NULL;
+	}
+	return now;
+}
+
+TEST_RIG_BY(try_waits_for_a_thread_that_has_no_processor_for_some_time, rig_start(MIB))
+{
+	static const uint8_t code[2000];
+	struct runner r = {.heap = rig.heap};
+	pthread_t thread;
+	CHECK_EQ(pthread_create(&thread, NULL, run_without_a_poll, &r), 0);
+	TEST_UNTIL(atomic_load(&r.is_there));
+	rig.heap->config.stop_wait_ms = 1000;
+	late = &r;
+	ch__os_pretended.clock = tell_time_of_a_busy_machine;
+	while (!rig_stats(&rig).cycles) {
+		const void *exec;
+		CHECK_EQ(ch_code_add(rig.heap, code, sizeof code, "dead", &exec), CH_OK);
+		CHECK_EQ(ch_code_free(rig.heap, exec, CH_RELEASE_COLLECT), CH_OK);
+		CHECK_EQ(rig_stats(&rig).cycles_abandoned, 0);
+	}
+	ch__os_pretended.clock = NULL;
+	CHECK(atomic_load(&r.ends));
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+}

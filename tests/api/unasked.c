@@ -12,8 +12,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* A try to collect waits a 50th of STOP_WAIT_MS for a thread that does not stop. */
-enum { POOL = 64 << 20, MANY = 400000, ENOUGH = 100000, STOP_WAIT_MS = 5000 };
+/* A try to collect waits a tenth of STOP_WAIT_MS for a thread that does not stop. */
+enum { POOL = 64 << 20, MANY = 400000, ENOUGH = 100000, STOP_WAIT_MS = 1000 };
 
 typedef uint32_t (*function)(void);
 
@@ -671,7 +671,7 @@ TEST(a_free_that_frees_nothing_asks_no_vm_and_waits_for_no_lock)
 
 TEST(a_try_beside_a_held_lock_says_how_long_it_waited)
 {
-	enum { WAIT_MS = 1000, PART = 50 };
+	enum { WAIT_MS = 1000, PART = 10 };
 	static const char says[] = "CH_E_BUSY: another thread held a lock of the heap for ";
 	for (int of_registry = 0; of_registry < 2; of_registry++) {
 		struct holder h = {.heap = heap_alone(POOL), .of_registry = of_registry};
