@@ -591,3 +591,27 @@ TEST(large_pages_have_less_room_beside_blocks_of_nine_kib)
 		rig_end(&rig);
 	}
 }
+
+/* All code is freed at once, but for one function long ago. */
+TEST(crowded_pool_collects_for_nothing_once_a_sixteenth_at_most)
+{
+	enum { BYTES = 1000, LIVE = 3400, POOL_BYTES = 4 << 20 };
+	static const uint8_t bytes[BYTES];
+	static void *code[LIVE];
+	struct ch_config config = rig_config(POOL_BYTES);
+	struct ch_stats stats = {.size = sizeof stats};
+	struct ch_heap *heap;
+	CHECK_EQ(ch_heap_create(&config, &heap), CH_OK);
+	CHECK_EQ(ch_code_add(heap, bytes, BYTES, NULL, &code[0]), CH_OK);
+	CHECK_EQ(ch_code_free(heap, code[0], CH_RELEASE_COLLECT), CH_OK);
+	for (int i = 0; i < 10 * LIVE; i++) {
+		void **at = &code[i % LIVE];
+		if (i >= LIVE)
+			CHECK_EQ(ch_code_free(heap, *at, CH_RELEASE_NOT_RUNNING), CH_OK);
+		CHECK_EQ(ch_code_add(heap, bytes, BYTES, NULL, at), CH_OK);
+	}
+	CHECK_EQ(ch_heap_stats(heap, &stats), CH_OK);
+	CHECK(stats.pages_now * stats.page_bytes * 4 > stats.pool_bytes * 3);
+	CHECK(stats.cycles <= stats.bytes_opened / (POOL_BYTES / 16) + 1);
+	CHECK_EQ(ch_heap_destroy(heap), CH_OK);
+}
