@@ -424,6 +424,35 @@ TEST(a_child_of_an_open_that_collects_is_in_need_of_nothing)
 	rig_end(&rig);
 }
 
+static void *hold_up(void *arg)
+{
+	struct other *self = arg;
+	CHECK_EQ(ch_thread_attach(rig.heap, NULL, NULL), CH_OK);
+	pthread_barrier_wait(&self->barrier);
+	pthread_barrier_wait(&self->barrier); /* not parked */
+	CHECK_EQ(ch_thread_detach(rig.heap), CH_OK);
+	return NULL;
+}
+
+/* The child lacks the thread that held a try up; no time ends the pause behind the try. */
+TEST(a_child_collects_though_a_thread_of_its_parent_did_not_stop)
+{
+	static const uint8_t bytes[60000];
+	void (*f)(void);
+	struct other other;
+	start_other(&other, hold_up);
+	rig.heap->config.stop_wait_ms = 1000;
+	while (ch_code_add(rig.heap, bytes, sizeof bytes, "f", &f) == CH_OK)
+		CHECK_EQ(ch_code_free(rig.heap, (void *)(uintptr_t)f, CH_RELEASE_COLLECT), CH_OK);
+	CHECK(rig_stats(&rig).cycles_abandoned > 0);
+	atomic_store(&rig.heap->unasked_after_ns, UINT64_MAX);
+	rig.heap->config.stop_wait_ms = TEST_PATIENCE_MS;
+	pid_t child = fork_child();
+	CHECK_EQ(ch_code_add(rig.heap, bytes, sizeof bytes, "f", &f), child ? CH_E_FULL : CH_OK);
+	end_child(child);
+	end_other(&other);
+}
+
 /* The state that a thread leaves which is stopped by the fork between its mark and its callback. */
 TEST(a_child_tells_what_a_lost_thread_was_about_to_tell)
 {
