@@ -176,19 +176,24 @@ codeheap at \$dead_cold - 7
 codeheap break -int3 large
 codeheap delete
 codeheap break -int3 apart
-python attempt("break many")
+python
+for text in ("break many", "break -int3 small", "break -int3 \$data", "break -int3 \$small + 8", "disassemble \$data"):
+    attempt(text)
+end
 EOF
   said "^ +[0-9]+ +$(fact large) +[0-9]{6} +$(before_fact large_cold 8) +8 LIVE +- apart large$"
-  said "^ +[0-9]+ +$(fact data) +[0-9]+ +- +- LIVE .* apart data$"
-  said "^ +[0-9]+ +$(fact small) +104 +- +- LIVE .* apart small$"
+  said "^ +[0-9]+ +$(fact data) +[0-9]+ +- +- LIVE data +- apart data$"
+  said "^ +[0-9]+ +$(fact small) +104 +- +- LIVE data +- apart small$"
   said '^3000 blocks$'
   said ': block [0-9]+ of apart large, LIVE, at \+0x90000$'
   said '^sentence: many has 3000 places to enter: '
+  said_times 2 '^sentence: block [0-9]+ of apart data is data\.$'
+  said_times 2 '^sentence: block [0-9]+ of apart small is data\.$'
   said_times 2 '^Codeheap breakpoint [0-9]+ \(INT3\) '
   said_times 2 '^Codeheap breakpoint [12] \(INT3\) .* of apart large \+0x10$'
   said ': block [0-9]+ of apart large, LIVE, at cold \+0x1$'
-  said ': block [0-9]+ of apart data, LIVE, at \+0x8$'
-  said ': block [0-9]+ of apart small, LIVE, at \+0x8$'
+  said ': block [0-9]+ of apart data, LIVE data, at \+0x8$'
+  said ': block [0-9]+ of apart small, LIVE data, at \+0x8$'
   said ': freed code: block [0-9]+ of apart dead, .*, at \+0x90000$'
   said ': freed code: block [0-9]+ of apart dead, .*, at \+0x1$'
 }

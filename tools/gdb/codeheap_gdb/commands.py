@@ -90,6 +90,13 @@ def block_named(text, found):
     return (block, block.entry) if block else block_at(address_of(text or "$pc"), found)
 
 
+def code_of(places):
+    """Those places that lie in code: in data a breakpoint would change a variable."""
+    block = places[0][0]
+    code = [place for place in places if not place[0].is_data]
+    return code or memory.fail(f"{block.label} of {block.full_name} is data.")
+
+
 def pc_in(block):
     """The pc of the selected frame where it is in the block, else the block's entry."""
     try:
@@ -137,7 +144,7 @@ def places_of(text, found):
         blocks = blocks_called(text, found)
     if blocks is None:
         try:
-            return [block_named(text, found)]
+            return code_of([block_named(text, found)])
         except gdb.GdbError as error:
             if is_expression:
                 raise
@@ -148,7 +155,7 @@ def places_of(text, found):
     if len(blocks) > MOST_PLACES:
         memory.fail(f"{text} has {len(blocks)} places to enter: give one of its blocks, "
                     f"`codeheap blocks` lists them.")
-    return [(block, block.entry) for block in blocks]
+    return code_of([(block, block.entry) for block in blocks])
 
 
 # --- at ---
@@ -164,6 +171,10 @@ def describe(address, found):
     return f"{heaps.gdb_symbol(address)} is not in any code heap."
 
 
+def state_text(block):
+    return block.state + (" data" if block.is_data else "")
+
+
 def what(address, heap):
     """The same for an exec address of the heap."""
     if heap.has_runtime(address):
@@ -172,8 +183,8 @@ def what(address, heap):
     if not block:
         return heap.describe_gap(address)
     file, line = block.line_at(address)
-    where = f", {file}:{line}" if line else ""
-    return f"{block.label} of {block.full_name}, {block.state}, at {block.place(address)}{where}"
+    place = block.place(address) + (f", {file}:{line}" if line else "")
+    return f"{block.label} of {block.full_name}, {state_text(block)}, at {place}"
 
 
 class At(Command):
@@ -236,7 +247,8 @@ class Blocks(Command):
 
 FILTER is any of: a state (open, live, notentrant, dead), `heap N`, regular expressions
 that the name must match. Columns: block, address of its hot part and of its cold part
-with their bytes, state, branches (linked/attached), owner's name and the block's own."""
+with their bytes, state (and whether it is data), branches (linked/attached), owner's
+name and the block's own."""
 
     def __init__(self):
         super().__init__("codeheap blocks", completer_class=gdb.COMPLETE_NONE)
@@ -258,7 +270,7 @@ with their bytes, state, branches (linked/attached), owner's name and the block'
                 shown += 1
                 print(row.format(block.number, f"{hot:#x}", hot_bytes,
                                  f"{cold:#x}" if cold_bytes else "-", cold_bytes or "-",
-                                 block.state, branches_text(block), block.full_name))
+                                 state_text(block), branches_text(block), block.full_name))
         print(f"{shown} blocks")
 
 

@@ -18,8 +18,8 @@ FIXED_SHAPES = ("POINTER", "KEEPS_ALL", "LEAF", "STEPS")
 STATE_MASK = 7  # of a block's state; its cause is above
 
 
-def joined(owner_name, own_name):
-    return " ".join(filter(None, (owner_name, own_name))) or "code without a name"
+def joined(owner_name, own_name, what="code"):
+    return " ".join(filter(None, (owner_name, own_name))) or f"{what} without a name"
 
 
 class Block:
@@ -64,13 +64,21 @@ class Block:
         return self.heap.exec_base + start, size
 
     @property
+    def use(self):
+        """Of its pages: enum ch__span_use."""
+        page = self.heap.page(self.record["hot_offset"] >> self.heap.page_log2)
+        return page["span_use"] & self.heap.library.constant("CH__SPAN_USE") if self.is_span else 0
+
+    @property
+    def is_data(self):
+        return self.use >= self.heap.library.constant("CH__SPAN_RODATA")
+
+    @property
     def head_bytes(self):
         """Of its hot part: what lies before the VM's bytes."""
-        page = self.heap.page(self.record["hot_offset"] >> self.heap.page_log2)
         constant = self.heap.library.constant
-        use = page["span_use"] & constant("CH__SPAN_USE")
-        is_in_place = constant("CH__SPAN_IN_PLACE") <= use <= constant("CH__SPAN_DATA")
-        return IN_PLACE_HEAD_BYTES if self.is_span and is_in_place else HEAD_BYTES
+        is_in_place = constant("CH__SPAN_IN_PLACE") <= self.use <= constant("CH__SPAN_DATA")
+        return IN_PLACE_HEAD_BYTES if is_in_place else HEAD_BYTES
 
     @property
     def hot_code(self):
@@ -114,7 +122,7 @@ class Block:
 
     @property
     def full_name(self):
-        return joined(self.owner_name, self.own_name)
+        return joined(self.owner_name, self.own_name, "data" if self.is_data else "code")
 
     @property
     def label(self):
