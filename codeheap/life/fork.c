@@ -103,9 +103,9 @@ static void drop_other_threads(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
 		memset(&t->shown, 0, sizeof t->shown);
 		t->is_attached = false;
 	}
-	/* The child lacks the thread that held a try up. */
+	/* The child lacks the thread that held a try up: if there was one, the next is due. */
 	CH_STORE_RELAXED(&heap->held_up_by, 0);
-	heap->unasked_after_ns = 0;
+	heap->unasked_after_ns = heap->unasked_after_ns != 0;
 	if (self)
 		self->thread_id = ch__os_thread_id();
 }

@@ -390,7 +390,8 @@ static enum ch_status fill(struct ch_heap *heap)
 	return status;
 }
 
-/* Fills a pool beside a thread that runs without a poll; no time ends the pause behind the try. */
+/* Fills a pool beside a thread that runs without a poll. No time ends the pause behind the try, nor
+ * makes a cycle worth while. */
 static void fill_beside(struct runner *r, pthread_t *thread)
 {
 	r->heap = heap_that_waits(1 << 20, STOP_WAIT_MS);
@@ -399,6 +400,7 @@ static void fill_beside(struct runner *r, pthread_t *thread)
 	CHECK_EQ(fill(r->heap), CH_E_FULL);
 	CHECK(stats_of(r->heap).cycles_abandoned > 0);
 	atomic_store(&r->heap->unasked_after_ns, UINT64_MAX);
+	r->heap->cycle_ns = UINT64_MAX >> 16;
 }
 
 /* The pause behind a try in vain ends with its cause. */
