@@ -54,6 +54,8 @@ struct ch_marker { /* of an open cycle */
 	uint32_t callbacks; /* of the VM, nested: no cycle ends in its middle */
 	int blind_to; /* a thread that stands on an unknown stack; 0: none does */
 	uint64_t marked, stack_roots;
+	uint64_t own_roots;       /* of the marked */
+	bool has_released_owners; /* marked */
 };
 
 struct ch__listener;
@@ -163,7 +165,9 @@ struct ch_heap {
 	 * that comes. */
 	_Atomic(bool) collect_told;
 	_Atomic(uint32_t) vms_asked; /* attached vms with collect_wanted or stop_world */
-	_Atomic(bool) waits_for_cycle; /* once, code was left to a cycle */
+	/* Code was left to a cycle, and no cycle since found own roots only. Set behind dead_bytes,
+	 * taken back before dead_bytes is read: a free beside the end of a cycle stays. */
+	_Atomic(bool) waits_for_cycle;
 	_Atomic(uint64_t) unasked_ns; /* since then a thread is in ch__collect_unasked; 0: none */
 	_Atomic(uint64_t) unasked_after_ns; /* no such collection before then */
 	_Atomic(bool) is_late_told;  /* a line said that dead code piles up */

@@ -107,6 +107,8 @@ bool ch__core_sync(struct ch_heap *heap)
 	/* What was granted may be refused later: by a filter, or for want of memory. */
 	if (!ch__os_membarrier_core_sync()) {
 		CH_STORE_RELAXED(&heap->has_core_sync, false);
+		/* The places of the dead wait for a stop from here on. */
+		atomic_store(&heap->waits_for_cycle, true);
 		atomic_fetch_sub_explicit(&heap->core_syncs_begun, 1, memory_order_seq_cst);
 		return false;
 	}

@@ -77,6 +77,7 @@ bool ch__mark_owner_index(struct ch_marker *marker, uint32_t index)
 	if (!ch__is_alive(heap, mark))
 		return false;
 	CH_STORE_RELAXED(&owner->mark, CH_LOAD_RELAXED(&heap->epoch));
+	marker->has_released_owners |= ch__owner_is_released(owner);
 	if (owner->entry && ch__owner_enters(owner))
 		ch__mark_block(marker, owner->entry);
 	return true;
@@ -259,6 +260,7 @@ static void mark_root(struct ch_marker *marker, uint32_t index) CH_REQUIRES(ch__
 	if (ch__block_is_own_root(marker->heap, ch__block_at(marker->heap, index))) {
 		marker->queue[marker->tail++ & marker->queue_mask] = index;
 		marker->marked++;
+		marker->own_roots++;
 	} else {
 		ch__mark_block(marker, index);
 	}
@@ -360,6 +362,8 @@ void ch__cycle_complete(struct ch_heap *heap, uint64_t start_ns)
 		for (uint32_t i = 0; i < t->young_count; i++)
 			newborns += end_infancy(heap, t->young[i]);
 	CH_STORE_RELAXED(&heap->newborns, newborns);
+	if (heap->marker.marked == heap->marker.own_roots && !heap->marker.has_released_owners)
+		ch__trigger_nothing_left(heap);
 	heap->stats.marked_blocks_last = heap->marker.marked;
 	heap->stats.stack_roots_last = heap->marker.stack_roots;
 	CH_STORE_RELAXED(&heap->completed, CH_LOAD_RELAXED(&heap->epoch));

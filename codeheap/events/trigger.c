@@ -74,13 +74,22 @@ void ch__trigger_opened(struct ch_heap *heap, uint32_t bytes)
 
 void ch__trigger_dead(struct ch_heap *heap, uint64_t bytes)
 {
-	if (bytes)
-		CH_STORE_RELAXED(&heap->waits_for_cycle, true);
-	uint64_t sum =
-		bytes + atomic_fetch_add_explicit(&heap->dead_bytes, bytes, memory_order_relaxed);
+	uint64_t sum = bytes + atomic_fetch_add(&heap->dead_bytes, bytes);
+	if (bytes && !atomic_load(&heap->waits_for_cycle))
+		atomic_store(&heap->waits_for_cycle, true);
 	if (sum > scaled(heap, DEAD_MIN_BYTES, &heap->dead_doublings) ||
 	    (CH_UNLIKELY(CH_LOAD_RELAXED(&heap->anyone_wants_space)) && is_worth(heap)))
 		want(heap);
+}
+
+/* Where only stops synchronize, the places of the dead wait for the next cycle, too. */
+void ch__trigger_nothing_left(struct ch_heap *heap)
+{
+	if (!heap->has_core_sync)
+		return;
+	atomic_store(&heap->waits_for_cycle, false);
+	if (atomic_load(&heap->dead_bytes))
+		atomic_store(&heap->waits_for_cycle, true);
 }
 
 void ch__trigger_released(struct ch_heap *heap, uint32_t blocks)
@@ -190,7 +199,7 @@ void ch__trigger_put_off(struct ch_heap *heap)
 	back_off(&heap->opened_doublings, true, PUT_OFF_DOUBLINGS_MAX);
 	back_off(&heap->dead_doublings, true, PUT_OFF_DOUBLINGS_MAX);
 	CH_STORE_RELAXED(&heap->bytes_since_cycle, 0);
-	CH_STORE_RELAXED(&heap->dead_bytes, 0);
+	CH_STORE_RELAXED(&heap->dead_bytes, 1); /* what is left is not forgotten */
 	end_request(heap);
 }
 

@@ -3,6 +3,7 @@
  * the code, and whatever the cycles before found. After a try in vain it has the next in time. */
 #include "codeheap/base/heap.h"
 #include "codeheap/base/park.h"
+#include "codeheap/events/events.h"
 #include "tests/support/heap_rig.h"
 
 #include <pthread.h>
@@ -155,4 +156,64 @@ TEST_RIG_BY(try_waits_for_a_thread_that_has_no_processor_for_some_time, rig_star
 	ch__os_pretended.clock = NULL;
 	CHECK(atomic_load(&r.ends));
 	CHECK_EQ(pthread_join(thread, NULL), 0);
+}
+
+/* A word of the thread that opens the block would hold the block. */
+static void leave_a_young_block(const struct rig *rig, void *arg)
+{
+	struct ch_owner owner = rig_owner(rig, "young");
+	struct emitter e;
+	(void)arg;
+	emit_open(&e, owner, 16, 0);
+	emit_ret(&e);
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_COLLECT), CH_OK);
+}
+
+/* The library's own code is no block that a cycle looks at. */
+TEST_RIG_BY(heap_waits_for_a_cycle_while_anything_is_left, rig_start(MIB))
+{
+	struct ch_heap *heap = rig.heap;
+	struct ch_open open = {.heap = heap, .hot_bytes = 16};
+	struct emitter e;
+	bool has_core_sync = atomic_load(&heap->has_core_sync);
+	rig_alone(&rig, leave_a_young_block, NULL);
+	CHECK(atomic_load(&heap->waits_for_cycle));
+	atomic_store(&heap->has_core_sync, true);
+	rig_collect(&rig, 1); /* the block is young */
+	CHECK(atomic_load(&heap->waits_for_cycle));
+	rig_collect(&rig, 3);
+	CHECK_EQ(rig_stats(&rig).blocks_now, 0);
+	CHECK(!atomic_load(&heap->waits_for_cycle));
+
+	/* A free comes as a cycle ends, also where no thread stopped for the last try. */
+	ch__trigger_released(heap, 1);
+	ch__trigger_nothing_left(heap);
+	CHECK(atomic_load(&heap->waits_for_cycle));
+	ch__trigger_put_off(heap);
+	ch__trigger_nothing_left(heap);
+	CHECK(atomic_load(&heap->waits_for_cycle));
+
+	/* The places of the dead wait for a stop. */
+	atomic_store(&heap->dead_bytes, 0);
+	atomic_store(&heap->has_core_sync, false);
+	ch__trigger_nothing_left(heap);
+	CHECK(atomic_load(&heap->waits_for_cycle));
+	atomic_store(&heap->has_core_sync, true);
+	ch__trigger_nothing_left(heap);
+	CHECK(!atomic_load(&heap->waits_for_cycle));
+
+	/* A released owner that code has an edge to has no block. */
+	struct ch_owner owner = rig_owner(&rig, "held");
+	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+	emit_ret(&e);
+	CHECK_EQ(ch_edge_attach_owner(e.code.block, owner), CH_OK);
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_COLLECT), CH_OK);
+	CHECK_EQ(ch_heap_collect(heap), CH_OK);
+	CHECK(atomic_load(&heap->waits_for_cycle));
+	CHECK_EQ(ch_code_free(heap, e.code.exec, CH_RELEASE_NOT_RUNNING), CH_OK);
+	rig_collect(&rig, 1);
+	CHECK(!atomic_load(&heap->waits_for_cycle));
+	atomic_store(&heap->has_core_sync, has_core_sync);
 }
