@@ -41,9 +41,7 @@ static bool is_worth(struct ch_heap *heap)
 	uint64_t pauses = WORTH_PAUSES << CH_LOAD_RELAXED(&heap->opened_doublings);
 	/* When only stops synchronize, the next stop frees the places of dead blocks. */
 	bool awaits_stop = !heap->has_core_sync && atomic_load(&heap->quarantine_bytes);
-	/* What a try in vain left is in no sum (ch__trigger_put_off), and dead still. */
-	bool is_left = heap->unasked_after_ns != 0;
-	return awaits_stop || is_left || changed >= heap->pool->pool_bytes / WORTH_PART ||
+	return awaits_stop || changed >= heap->pool->pool_bytes / WORTH_PART ||
 	       ch__os_now_ns() - __atomic_load_n(&heap->last_cycle_end_ns, __ATOMIC_RELAXED) >=
 		       pauses * __atomic_load_n(&heap->cycle_ns, __ATOMIC_RELAXED);
 }
@@ -120,7 +118,8 @@ void ch__trigger_full(struct ch_heap *heap, struct ch_vm *vm, uint64_t space_see
 		atomic_store(&heap->anyone_wants_space, true);
 		ch__space_came(heap);
 	}
-	if (is_worth(heap))
+	/* What a try in vain left is in no sum (ch__trigger_put_off), and dead still. */
+	if (heap->unasked_after_ns || is_worth(heap))
 		want(heap);
 }
 
