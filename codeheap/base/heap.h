@@ -169,6 +169,7 @@ struct ch_heap {
 	 * taken back before dead_bytes is read: a free beside the end of a cycle stays. */
 	_Atomic(bool) waits_for_cycle;
 	_Atomic(uint64_t) unasked_ns; /* since then a thread is in ch__collect_unasked; 0: none */
+	_Atomic(const struct ch__thread *) unasked_by; /* the last one that was there */
 	_Atomic(uint64_t) unasked_after_ns; /* no such collection before then */
 	_Atomic(bool) is_late_told;  /* a line said that dead code piles up */
 	_Atomic(bool) anyone_wants_space;

@@ -85,6 +85,9 @@ void ch__young_refs_add(struct ch_heap *, const struct ch_code *, size_t count);
  * is not parked collects, and never two at once, save beside a callback that stays away for longer
  * than stop_wait_ms. Returns whether a collection was tried. */
 bool ch__collect_unasked(struct ch_heap *) CH_EXCLUDES(CH__ANY);
+/* An open without room waits while another thread collects: that thread may have no processor. At
+ * most until the caller could take over. Returns whether it waited. */
+bool ch__await_unasked(struct ch_heap *) CH_EXCLUDES(CH__ANY);
 /* One load where no collection is wanted, two where no code was left to a collection. */
 static inline bool ch__collect_if_unasked(struct ch_heap *heap) CH_EXCLUDES(CH__ANY)
 {

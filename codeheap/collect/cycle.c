@@ -261,6 +261,7 @@ bool CH_COLD ch__collect_unasked(struct ch_heap *heap)
 	if ((since && now < ch__stop_limit(heap, since)) ||
 	    !atomic_compare_exchange_strong(&heap->unasked_ns, &since, now))
 		return false;
+	CH_STORE_RELAXED(&heap->unasked_by, self);
 	bool is_late = ch__trigger_is_late(heap);
 	bool is_tried = is_late || now >= heap->unasked_after_ns || is_let_go(heap, self);
 	bool has_collected = is_tried && collect_shortly(heap, now);
@@ -275,6 +276,22 @@ bool CH_COLD ch__collect_unasked(struct ch_heap *heap)
 	}
 	atomic_compare_exchange_strong(&heap->unasked_ns, &now, 0);
 	return is_tried;
+}
+
+bool ch__await_unasked(struct ch_heap *heap)
+{
+	enum { NAP_NS = 50000 };
+	static _Atomic(uint32_t) never;
+	const struct ch__thread *self = ch__thread_self(heap);
+	uint64_t since = atomic_load(&heap->unasked_ns);
+	if (!since || !self || self->park_depth || CH_LOAD_RELAXED(&heap->unasked_by) == self)
+		return false;
+	ch_thread_park();
+	while (atomic_load(&heap->unasked_ns) == since &&
+	       ch__os_now_ns() < ch__stop_limit(heap, since))
+		ch__os_futex_wait(&never, 0, NAP_NS);
+	ch_thread_unpark();
+	return true;
 }
 
 enum ch_status ch_vm_discard(struct ch_heap *heap, struct ch_vm *vm, size_t *freed, size_t *kept)

@@ -149,7 +149,8 @@ enum ch_status ch_block_open(const struct ch_open *open, struct ch_code *code)
 		self = ch__thread_now(heap);
 	status = open_by(heap, self, open, code);
 	if (CH_UNLIKELY(status == CH_E_FULL) && open->heap &&
-	    !(open->flags & CH_OPEN_MAY_COLLECT) && ch__collect_if_unasked(heap))
+	    !(open->flags & CH_OPEN_MAY_COLLECT) &&
+	    (ch__collect_if_unasked(heap) || ch__await_unasked(heap)))
 		status = open_by(heap, ch__thread_now(heap), open, code);
 	return status;
 }

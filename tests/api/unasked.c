@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * unasked.c: a release may leave code to a collection. If no vm is asked to collect, a thread
- * that makes code or polls collects. If a vm is asked, no such thread collects. */
+ * that makes code or polls collects. If a vm is asked, no such thread collects.
+ * length: all cases make, free and collect in the same few ways. */
 #include "codeheap/events/events.h"
 #include "codeheap/base/park.h"
 #include "tests/support/heap_rig.h"
@@ -702,6 +703,89 @@ TEST(a_try_beside_a_held_lock_says_how_long_it_waited)
 		CHECK_EQ(stats_of(h.heap).cycles_abandoned, 0); /* none was begun */
 		CHECK_EQ(ch_heap_destroy(h.heap), CH_OK);
 	}
+}
+
+/* --- a thread that collects, and waits --- */
+
+struct beside {
+	struct ch_heap *heap;
+	const struct ch__thread *opener;
+	_Atomic(bool) is_there, is_held;
+};
+
+/* Holds the registry until the opener waits. */
+static void *hold_up_the_collection(void *arg)
+{
+	struct beside *b = arg;
+	ch__registry_lock(b->heap);
+	atomic_store(&b->is_held, true);
+	TEST_UNTIL(atomic_load(&b->opener->state) == CH__PARKED);
+	ch__registry_unlock(b->heap);
+	return NULL;
+}
+
+/* ch_heap_stats takes the registry, and so does the attachment. */
+static void make_until_it_is_collected(const struct beside *b)
+{
+	uint8_t bytes[2000] = {0};
+	while (!__atomic_load_n(&b->heap->stats.cycles, __ATOMIC_RELAXED))
+		CHECK_EQ(make_and_free(b->heap, bytes, sizeof bytes, CH_RELEASE_COLLECT), CH_OK);
+}
+
+static void *collect_beside(void *arg)
+{
+	struct beside *b = arg;
+	CHECK_EQ(ch_thread_attach(b->heap, NULL, NULL), CH_OK);
+	atomic_store(&b->is_there, true);
+	TEST_UNTIL(atomic_load(&b->is_held));
+	make_until_it_is_collected(b);
+	return NULL;
+}
+
+/* The collecting thread may have no processor, while others fill the pool. */
+TEST(an_open_without_room_waits_for_the_collection_of_another_thread)
+{
+	struct beside b = {.heap = heap_alone(1 << 20)};
+	pthread_t threads[2];
+	loop(b.heap, 1, CH_RELEASE_COLLECT);
+	b.opener = ch__thread_self(b.heap);
+	CHECK_EQ(pthread_create(&threads[0], NULL, collect_beside, &b), 0);
+	TEST_UNTIL(atomic_load(&b.is_there));
+	CHECK_EQ(pthread_create(&threads[1], NULL, hold_up_the_collection, &b), 0);
+	TEST_UNTIL(atomic_load(&b.heap->unasked_ns));
+	make_until_it_is_collected(&b);
+	for (int i = 0; i < 2; i++)
+		CHECK_EQ(pthread_join(threads[i], NULL), 0);
+	CHECK_EQ(ch_heap_destroy(b.heap), CH_OK);
+}
+
+static void fill_once(void *vm_user, void *block_user)
+{
+	static const uint8_t bytes[60000];
+	struct beside *b = vm_user;
+	enum ch_status status = CH_OK;
+	function f;
+	(void)block_user;
+	if (atomic_exchange(&b->is_held, true))
+		return;
+	while (status == CH_OK)
+		status = ch_code_add(b->heap, bytes, sizeof bytes, NULL, &f);
+	CHECK_EQ(status, CH_E_FULL);
+}
+
+/* The thread would wait for itself. */
+TEST(callback_of_a_collection_finds_no_room_at_once)
+{
+	struct beside b = {.heap = NULL};
+	struct ch_config config = rig_config(1 << 20);
+	struct ch_ops ops = {.size = sizeof ops, .block_freed = fill_once};
+	struct rig rig = rig_create(&config, &ops, &b);
+	b.heap = rig.heap;
+	while (!atomic_load(&b.is_held)) {
+		evaluate(&rig, 0);
+		ch_thread_poll();
+	}
+	rig_end(&rig);
 }
 
 /* --- a callback that stays away --- */
