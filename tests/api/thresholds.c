@@ -84,22 +84,34 @@ static void *run_without_a_poll(void *arg)
 	return NULL;
 }
 
+/* A try to collect waits for the runner for 100 ms. */
+static void start(struct runner *r, pthread_t *thread, struct ch_heap *heap)
+{
+	*r = (struct runner){.heap = heap};
+	CHECK_EQ(pthread_create(thread, NULL, run_without_a_poll, r), 0);
+	TEST_UNTIL(atomic_load(&r->is_there));
+	heap->config.stop_wait_ms = 1000;
+}
+
+static void leave_code(struct ch_heap *heap)
+{
+	static const uint8_t code[2000];
+	const void *exec;
+	CHECK_EQ(ch_code_add(heap, code, sizeof code, "dead", &exec), CH_OK);
+	CHECK_EQ(ch_code_free(heap, exec, CH_RELEASE_COLLECT), CH_OK);
+}
+
 /* A stop, of the process or of its container, is no part of a try. */
 TEST_RIG_BY(process_that_stops_for_hours_within_a_try_tries_again_within_minutes, rig_start(MIB))
 {
-	static const uint8_t code[2000];
-	struct runner r = {.heap = rig.heap};
+	struct runner r;
 	pthread_t thread;
-	CHECK_EQ(pthread_create(&thread, NULL, run_without_a_poll, &r), 0);
-	TEST_UNTIL(atomic_load(&r.is_there));
-	rig.heap->config.stop_wait_ms = 1000;
+	start(&r, &thread, rig.heap);
 	stopped_in = rig.heap;
 	atomic_store(&time_ns, now_ns());
 	ch__os_pretended.clock = tell_time;
 	while (stopped_in) {
-		const void *exec;
-		CHECK_EQ(ch_code_add(rig.heap, code, sizeof code, "dead", &exec), CH_OK);
-		CHECK_EQ(ch_code_free(rig.heap, exec, CH_RELEASE_COLLECT), CH_OK);
+		leave_code(rig.heap);
 		ch_thread_poll();
 	}
 	CHECK_EQ(rig_stats(&rig).cycles, 0);
@@ -139,18 +151,13 @@ static uint64_t tell_time_of_a_busy_machine(uint64_t waited_ns)
 
 TEST_RIG_BY(try_waits_for_a_thread_that_has_no_processor_for_some_time, rig_start(MIB))
 {
-	static const uint8_t code[2000];
-	struct runner r = {.heap = rig.heap};
+	struct runner r;
 	pthread_t thread;
-	CHECK_EQ(pthread_create(&thread, NULL, run_without_a_poll, &r), 0);
-	TEST_UNTIL(atomic_load(&r.is_there));
-	rig.heap->config.stop_wait_ms = 1000;
+	start(&r, &thread, rig.heap);
 	late = &r;
 	ch__os_pretended.clock = tell_time_of_a_busy_machine;
 	while (!rig_stats(&rig).cycles) {
-		const void *exec;
-		CHECK_EQ(ch_code_add(rig.heap, code, sizeof code, "dead", &exec), CH_OK);
-		CHECK_EQ(ch_code_free(rig.heap, exec, CH_RELEASE_COLLECT), CH_OK);
+		leave_code(rig.heap);
 		CHECK_EQ(rig_stats(&rig).cycles_abandoned, 0);
 	}
 	ch__os_pretended.clock = NULL;
