@@ -19,7 +19,7 @@ void ch__trigger_released(struct ch_heap *, uint32_t blocks); /* about so many, 
 /* The world stands still: later counts and requests are not of this cycle, and stay. */
 void ch__trigger_cycle_begins(struct ch_heap *) CH_REQUIRES(ch__role_frozen);
 void ch__trigger_cycle_abandoned(struct ch_heap *);
-/* A full cycle found that only own roots and their code live. */
+/* A full cycle found nothing alive but own roots. */
 void ch__trigger_nothing_left(struct ch_heap *);
 /* Whether much is dead, and several collections that no vm asked for were put off. */
 bool ch__trigger_is_late(const struct ch_heap *);

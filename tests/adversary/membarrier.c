@@ -106,6 +106,7 @@ static void refuse_and_run(struct stage *stage, enum stage_refusal how, bool is_
 		CHECK_EQ(atomic_load(&stage->heap->fence_in_regions), false);
 		CHECK_EQ(atomic_load(&stage->heap->core_syncs_by_stop), 0);
 		stage_refuse_membarrier(how);
+		atomic_store(&stage->heap->waits_for_cycle, false);
 	}
 	struct ch_stats before = stage_stats(stage);
 	uint32_t stops = atomic_load(&stage->heap->core_syncs_by_stop);
@@ -116,6 +117,8 @@ static void refuse_and_run(struct stage *stage, enum stage_refusal how, bool is_
 		ch_thread_unpark();
 	}
 	check_choice(p, how, &before, stops);
+	/* The places of what died before wait for a stop. */
+	CHECK(!is_late || atomic_load(&stage->heap->waits_for_cycle));
 	check_serialized(p);
 	atomic_store(&p->is_over, 1);
 	for (int i = 0; i < 2; i++)

@@ -121,9 +121,8 @@ TEST_RIG_BY(process_that_stops_for_hours_within_a_try_tries_again_within_minutes
 	CHECK_EQ(pthread_join(thread, NULL), 0);
 }
 
-/* Begins with the pretended time at which the stop began. */
-static uint64_t late_from_ns;
-static struct runner *late;
+static struct runner *late;    /* comes late to the next stop */
+static uint64_t late_from_ns; /* the pretended time of the stop; 0: none began */
 
 static bool runs_beside(struct ch_heap *heap)
 {
@@ -134,7 +133,7 @@ static bool runs_beside(struct ch_heap *heap)
 	return false;
 }
 
-/* The other thread comes 60 ms late to the stop. */
+/* The thread comes 60 ms late. */
 static uint64_t tell_time_of_a_busy_machine(uint64_t waited_ns)
 {
 	uint64_t now = atomic_fetch_add(&time_ns, waited_ns + 1000) + waited_ns;
