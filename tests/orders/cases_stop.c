@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * cases_stop.c: regions against the freeze, and parks against the stop of the world (I1, I9). */
+ * cases_stop.c: regions against the freeze, parks against the stop of the world (I1, I9), polls
+ * against reasons to poll, and code left to a cycle against the cycle's end. */
 #include "codeheap/base/park.h"
 #include "codeheap/events/events.h"
 #include "codeheap/collect/collect.h"
@@ -184,9 +185,32 @@ static void end_word(void)
 	HOLDS(atomic_load(&heap->poll_due) || !(is_asked || atomic_load(&heap->sinks_wait)));
 }
 
+/* --- code that was left to a cycle --- */
+
+/* An earlier free was left, too, and the cycle that ends took its bytes. */
+static void begin_left(void)
+{
+	scene.heap->dead_bytes = 0;
+	scene.heap->waits_for_cycle = true;
+}
+/* By a thread that is not attached: no stop keeps it out. */
+static void leaves_code(void)
+{
+	ch__trigger_dead(scene.heap, 64);
+}
+static void finds_nothing_left(void)
+{
+	ch__trigger_nothing_left(scene.heap);
+}
+static void end_left(void)
+{
+	HOLDS(scene.heap->dead_bytes == 64 && scene.heap->waits_for_cycle);
+}
+
 const struct order_case cases_stop[] = {
 	{"poll_word", 5000, scene_make, begin_word, end_word,
 	 {wants_a_collection, polls_by_the_word, has_names_that_wait}},
+	{"left", 3000, scene_make, begin_left, end_left, {leaves_code, finds_nothing_left}},
 	{"serialize", 1000, both_parked, NULL, runs_no_more, {runs_on, syncs_by_stops}},
 	{"regions", 3000, scene_make, NULL, NULL,
 	 {changes_in_regions, changes_in_regions, reads_frozen}},
