@@ -128,6 +128,18 @@ static inline enum ch_status open_by(struct ch_heap *heap, struct ch__thread *se
 	return CH_LIKELY(status == CH_OK) ? ch__block_open(heap, self, open, code) : status;
 }
 
+/* Where only stops synchronize, what a collection freed waits for the stop of the next. */
+static enum ch_status CH_COLD open_again(struct ch_heap *heap, const struct ch_open *open,
+					 struct ch_code *code)
+{
+	enum ch_status status = ch__told(CH_E_FULL);
+	int tries = heap->has_core_sync ? 1 : 2;
+	while (status == CH_E_FULL && tries-- &&
+	       (ch__collect_if_unasked(heap) || ch__await_unasked(heap)))
+		status = open_by(heap, ch__thread_now(heap), open, code);
+	return status;
+}
+
 /* Without an owner, the thread makes the collections that no vm is asked for. After a collection
  * the caller may be another thread (I14). */
 enum ch_status ch_block_open(const struct ch_open *open, struct ch_code *code)
@@ -149,9 +161,8 @@ enum ch_status ch_block_open(const struct ch_open *open, struct ch_code *code)
 		self = ch__thread_now(heap);
 	status = open_by(heap, self, open, code);
 	if (CH_UNLIKELY(status == CH_E_FULL) && open->heap &&
-	    !(open->flags & CH_OPEN_MAY_COLLECT) &&
-	    (ch__collect_if_unasked(heap) || ch__await_unasked(heap)))
-		status = open_by(heap, ch__thread_now(heap), open, code);
+	    !(open->flags & CH_OPEN_MAY_COLLECT))
+		status = open_again(heap, open, code);
 	return status;
 }
 

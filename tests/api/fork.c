@@ -436,13 +436,14 @@ static void *hold_up(void *arg)
 
 /* The child lacks the thread that held a try up. No time ends the pause behind the try, nor makes
  * a cycle worth while. */
-TEST(a_child_collects_though_a_thread_of_its_parent_did_not_stop)
+static void collects_in_a_child(bool has_core_sync)
 {
 	static const uint8_t bytes[60000];
 	void (*f)(void);
 	struct other other;
 	start_other(&other, hold_up);
 	rig.heap->config.stop_wait_ms = 1000;
+	rig.heap->has_core_sync &= has_core_sync;
 	while (ch_code_add(rig.heap, bytes, sizeof bytes, "f", &f) == CH_OK)
 		CHECK_EQ(ch_code_free(rig.heap, (void *)(uintptr_t)f, CH_RELEASE_COLLECT), CH_OK);
 	CHECK(rig_stats(&rig).cycles_abandoned > 0);
@@ -453,6 +454,14 @@ TEST(a_child_collects_though_a_thread_of_its_parent_did_not_stop)
 	CHECK_EQ(ch_code_add(rig.heap, bytes, sizeof bytes, "f", &f), child ? CH_E_FULL : CH_OK);
 	end_child(child);
 	end_other(&other);
+}
+TEST(a_child_collects_though_a_thread_of_its_parent_did_not_stop)
+{
+	collects_in_a_child(true);
+}
+TEST(a_child_collects_twice_where_only_stops_synchronize)
+{
+	collects_in_a_child(false);
 }
 
 /* The state that a thread leaves which is stopped by the fork between its mark and its callback. */

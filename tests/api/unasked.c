@@ -404,6 +404,12 @@ static void fill_beside(struct runner *r, pthread_t *thread)
 	r->heap->cycle_ns = UINT64_MAX >> 16;
 }
 
+/* Where only stops synchronize, the second one gives the places back. */
+static uint64_t cycles_that_make_room(struct ch_heap *heap)
+{
+	return atomic_load(&heap->has_core_sync) ? 1 : 2;
+}
+
 /* The pause behind a try in vain ends with its cause. */
 TEST(full_pool_serves_again_once_the_thread_that_held_a_try_up_parks_or_leaves)
 {
@@ -422,7 +428,7 @@ TEST(full_pool_serves_again_once_the_thread_that_held_a_try_up_parks_or_leaves)
 		else
 			TEST_UNTIL(!atomic_load(&r.parks));
 		CHECK_EQ(ch_code_add(r.heap, bytes, sizeof bytes, "f", &f), CH_OK);
-		CHECK_EQ(stats_of(r.heap).cycles, 1);
+		CHECK_EQ(stats_of(r.heap).cycles, cycles_that_make_room(r.heap));
 		atomic_store(&r.ends, true);
 		if (!leaves)
 			CHECK_EQ(pthread_join(thread, NULL), 0);
@@ -456,7 +462,7 @@ TEST(full_pool_serves_the_thread_that_held_a_try_up)
 	TEST_UNTIL(!atomic_load(&r.adds));
 	ch_thread_unpark();
 	CHECK_EQ(atomic_load(&r.added), CH_OK);
-	CHECK_EQ(stats_of(r.heap).cycles, 1);
+	CHECK_EQ(stats_of(r.heap).cycles, cycles_that_make_room(r.heap));
 	end_beside(&r, thread);
 }
 
