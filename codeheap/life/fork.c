@@ -31,6 +31,11 @@ static void prepare_heap(struct ch_heap *heap) CH_REQUIRES(ALL_OF_A_HEAP)
 	ch__sinks_lock(heap->sinks);
 }
 
+static bool is_code(uintptr_t address)
+{
+	return ch__heap_at(address) != NULL;
+}
+
 /* ch__heaps_lock is held throughout, so all three handlers see the same heaps. The parking locks of
  * all heaps come first. Otherwise a fork holding A's sinks lock could wait for B's heap lock, while
  * B's cycle, the holder, waits for a thread that waits for A's sinks lock, which is no park. */
@@ -43,6 +48,9 @@ static void prepare(void) CH_UNANALYSED("the locks of all heaps, in a loop")
 		ch__panic("a fork between ch_mark_begin and ch_mark_end, or in a visit");
 	ch__ranks_rest(true);
 	ch__heaps_take();
+	/* A signal may come in the child before the code is there. Signals with other handlers come:
+	 * a collector's prepare handler, which runs after this one, may wait for a stop by them. */
+	ch__os_signals_hold(is_code);
 	CH__EACH_HEAP(heap)
 		lock_all(heap);
 	CH__EACH_HEAP(heap)
@@ -72,6 +80,7 @@ static void parent(void) CH_UNANALYSED("the locks of all heaps, in a loop")
 	}
 	ch__heaps_let_go();
 	ch__ranks_rest(false);
+	ch__os_signals_let_go();
 }
 
 /* Aborts the OPEN blocks of a thread missing in the child: nobody else will. A thread that such a
@@ -215,6 +224,7 @@ static void child(void) CH_UNANALYSED("the locks of all heaps, in a loop")
 		wake_heap(heap);
 	ch__heaps_let_go();
 	ch__ranks_rest(false);
+	ch__os_signals_let_go();
 }
 
 /* The second caller waits for the first: a fork may come as soon as a heap is there. In a child of

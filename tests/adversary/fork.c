@@ -546,3 +546,37 @@ TEST(signal_that_is_held_back_over_a_fork_finds_code_in_the_child)
 	CHECK_EQ(is_found, 0);
 	rig_end(&asked);
 }
+
+static bool is_blocked(int signal)
+{
+	sigset_t mask;
+	CHECK_EQ(pthread_sigmask(SIG_BLOCK, NULL, &mask), 0);
+	return sigismember(&mask, signal);
+}
+
+/* SIGUSR2 is held back by the program all along. */
+TEST(signal_whose_handler_is_code_waits_for_the_code_of_the_child)
+{
+	CHECK_EQ(pthread_atfork(NULL, NULL, raise_in_child), 0);
+	sigset_t held, waiting;
+	sigemptyset(&held);
+	sigaddset(&held, SIGUSR2);
+	struct rig rig = rig_start(1 << 20);
+	struct ch_info info = block_info(rig_block(rig_owner(&rig, "handler"), 1));
+	union {
+		const void *data;
+		void (*code)(int);
+	} entry = {info.entry};
+	signal(SIGUSR1, entry.code);
+	signal(SIGUSR2, entry.code);
+	CHECK_EQ(pthread_sigmask(SIG_BLOCK, &held, NULL), 0);
+	pid_t pid = fork();
+	CHECK(pid >= 0);
+	CHECK(!is_blocked(SIGUSR1) && is_blocked(SIGUSR2));
+	CHECK_EQ(sigpending(&waiting), 0);
+	CHECK(!sigismember(&waiting, SIGUSR1));
+	if (pid == 0)
+		_exit(0);
+	expect_exit(pid, 0);
+	rig_end(&rig);
+}
