@@ -71,7 +71,7 @@ enum ch__os_manner { CH__OS_PLAIN, CH__OS_LIKE_OLD, CH__OS_UNDISTURBED };
 bool ch__os_signal_install(int signal, void (*handler)(int, void *, void *),
 			   struct ch__os_action *old, enum ch__os_manner);
 bool ch__os_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void));
-/* Until ch__os_signals_let_go the calling thread blocks each signal whose handler is_held names. The
- * callers of all threads exclude each other; a child of fork may let go. */
+/* Until ch__os_signals_let_go the calling thread blocks each signal whose handler is_held names.
+ * The callers of all threads exclude each other; a child of fork may let go. */
 void ch__os_signals_hold(bool (*is_held)(uintptr_t handler));
 void ch__os_signals_let_go(void);

@@ -48,8 +48,8 @@ static void prepare(void) CH_UNANALYSED("the locks of all heaps, in a loop")
 		ch__panic("a fork between ch_mark_begin and ch_mark_end, or in a visit");
 	ch__ranks_rest(true);
 	ch__heaps_take();
-	/* A signal may come in the child before the code is there. Signals with other handlers come:
-	 * a collector's prepare handler, which runs after this one, may wait for a stop by them. */
+	/* A signal may come in the child before the code is there. Signals with other handlers
+	 * come: a collector's prepare handler, which runs later, may wait for a stop by them. */
 	ch__os_signals_hold(is_code);
 	CH__EACH_HEAP(heap)
 		lock_all(heap);

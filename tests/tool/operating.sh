@@ -154,6 +154,31 @@ C
   (ulimit -c 0; exec "$work/late") 2>/dev/null
   [ $? = 139 ] || fail "the stack grew: operating.md says that it cannot"
 }
+# The limit counts all address space, and a user without rights has one.
+case_memory_is_locked_before_the_heap_where_a_limit_holds() {
+  cat >"$work/locked.c" <<'C'
+#define _GNU_SOURCE
+#include <codeheap/codeheap.h>
+#include <errno.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
+static struct ch_heap *heap;
+static int locks(int flags) { return mlockall(flags) ? errno : 0; }
+int main(int argc, char **argv) {
+  int (*f)(void);
+  struct ch_stats stats = {.size = sizeof stats};
+  if (setrlimit(RLIMIT_MEMLOCK, &(struct rlimit){8 << 20, 8 << 20}) || (!getuid() && setresuid(65534, 65534, 65534))) return 77;
+  if (argc > 1 && locks(MCL_CURRENT | MCL_FUTURE)) return 3;
+  if (ch_heap_create(NULL, &heap) || ch_code_add(heap, "\xb8\x2a\0\0\0\xc3", 6, "f", &f) || f() != 42) return 4;
+  if (argc > 1) return ch_heap_stats(heap, &stats) || stats.pool_bytes > 4 << 20;
+  return locks(MCL_CURRENT) != ENOMEM;
+}
+C
+  "$cc" -std=gnu11 -O1 -w -I. -o "$work/locked" "$work/locked.c" "$build/libcodeheap-dl.a" -lm -pthread || fail "no program"
+  "$work/locked" before || fail "ended with $? where memory was locked first"
+  "$work/locked" || fail "ended with $? where memory was locked later"
+}
 # What systemd's set lacks on x86-64 (systemd-analyze syscall-filter, version 252), and a filter kills for.
 case_calls_are_those_of_a_system_service() {
   local lacks='mincore ptrace syslog uselib ustat sysfs vhangup modify_ldt pivot_root adjtimex chroot acct settimeofday mount umount2

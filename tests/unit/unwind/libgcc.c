@@ -202,6 +202,14 @@ TEST_BED(ranges_of_registered_objects_overlap_nowhere, CH_SINK_UNWIND)
 	}
 }
 
+/* libgcc 12 unwinds without a lock until it is told of an object. */
+TEST_BED(libgcc_is_told_of_no_object_without_its_sink, CH_SINK_NONE)
+{
+	for (uint32_t page = 0; page < BED_CHUNKS * BED_PAGES_PER_CHUNK; page++)
+		CHECK(ch__sinks_page_live(bed->sinks, page, 1, 0));
+	CHECK_EQ(atomic_load(&objects_count), 0);
+}
+
 /* --- real backtraces --- */
 
 struct trace {
