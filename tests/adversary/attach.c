@@ -246,6 +246,34 @@ TEST_SHARED_RIG(call_on_a_stack_that_the_system_does_not_know_attaches_nothing, 
 	run(run_fibers);
 }
 
+static void *collect(void *heap)
+{
+	CHECK_EQ(ch_heap_collect(heap), CH_OK);
+	return heap;
+}
+
+/* The park is that of a VM on another heap. */
+TEST_SHARED_RIG(library_in_a_parked_thread_makes_code_between_an_unpark_and_a_park, rig_start(0))
+{
+	function f;
+	struct rig vms = rig_start(1 << 20);
+	ch_thread_park();
+	ch_thread_park();
+	CHECK_EQ(add(&f), CH_E_STATE);
+	ch_thread_unpark();
+	CHECK_EQ(add(&f), CH_E_STATE);
+	ch_thread_unpark();
+	make_and_free();
+	ch_thread_park();
+	ch_thread_park();
+	pthread_t thread;
+	CHECK_EQ(pthread_create(&thread, NULL, collect, vms.heap), 0);
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+	ch_thread_unpark();
+	ch_thread_unpark();
+	rig_end(&vms);
+}
+
 TEST_SHARED_RIG(attachment_by_a_call_becomes_the_callers_own_once, rig_start(0))
 {
 	CHECK_EQ(ch_thread_detach(rig.heap), CH_OK);

@@ -203,6 +203,34 @@ C
   must "$work/empty" "$build/libcodeheap-dl.so"
 }
 
+# Each copy takes a part of the loader's room for thread-local memory.
+case_four_plugins_with_the_archive_inside_open_in_one_program() {
+  cat >"$work/four.c" <<'C'
+#include <dlfcn.h>
+#include <stdio.h>
+int main(int argc, char **argv) {
+  for (int i = 1; i < argc; i++) {
+    void *h = dlopen(argv[i], RTLD_NOW | RTLD_LOCAL);
+    int (*answer)(void) = h ? (int (*)(void))dlsym(h, "answer") : 0;
+    if (!answer || answer() != 42) return printf("%s: %s\n", argv[i], answer ? "wrong" : dlerror()), 1;
+  }
+  return argc != 5;
+}
+C
+  cat >"$work/plugin.c" <<'C'
+#include <codeheap/codeheap.h>
+int answer(void) {
+  static struct ch_heap *heap;
+  int (*f)(void);
+  return ch_heap_create(NULL, &heap) || ch_code_add(heap, "\xb8\x2a\0\0\0\xc3", 6, "f", &f) ? 1 : f();
+}
+C
+  must "$cc" -o "$work/four" "$work/four.c"
+  must "$cc" -shared -fPIC -I. -o "$work/plugin1.so" "$work/plugin.c" "$build/libcodeheap-dl.a" -lm -Wl,--exclude-libs,ALL,-z,nodelete
+  for i in 2 3 4; do cp "$work/plugin1.so" "$work/plugin$i.so"; done
+  must "$work/four" "$work"/plugin[1-4].so
+}
+
 # What is linked is not loaded later: the loader says it in the words that the documents have.
 case_linked_library_is_refused_in_an_empty_program_in_the_documents_words() {
   cat >"$work/loads.c" <<'C'
