@@ -72,6 +72,6 @@ bool ch__os_signal_install(int signal, void (*handler)(int, void *, void *),
 			   struct ch__os_action *old, enum ch__os_manner);
 bool ch__os_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void));
 /* Until ch__os_signals_let_go the calling thread blocks each signal whose handler is_held names.
- * The callers of all threads exclude each other; a child of fork may let go. */
+ * From hold to let go the threads exclude each other; a child of fork may let go. */
 void ch__os_signals_hold(bool (*is_held)(uintptr_t handler));
 void ch__os_signals_let_go(void);

@@ -78,9 +78,9 @@ static void parent(void) CH_UNANALYSED("the locks of all heaps, in a loop")
 		ch__pool_fork_parent(heap->pool);
 		unlock_all(heap);
 	}
+	ch__os_signals_let_go();
 	ch__heaps_let_go();
 	ch__ranks_rest(false);
-	ch__os_signals_let_go();
 }
 
 /* Aborts the OPEN blocks of a thread missing in the child: nobody else will. A thread that such a
@@ -222,9 +222,9 @@ static void child(void) CH_UNANALYSED("the locks of all heaps, in a loop")
 	ch__sinks_fork_files_done(true);
 	CH__EACH_HEAP(heap)
 		wake_heap(heap);
+	ch__os_signals_let_go();
 	ch__heaps_let_go();
 	ch__ranks_rest(false);
-	ch__os_signals_let_go();
 }
 
 /* The second caller waits for the first: a fork may come as soon as a heap is there. In a child of

@@ -554,6 +554,19 @@ static bool is_blocked(int signal)
 	return sigismember(&mask, signal);
 }
 
+static struct rig handling;
+
+/* Code of the heap handles the signal. */
+static void handle_by_code(int number)
+{
+	union {
+		const void *data;
+		void (*code)(int);
+	} entry;
+	entry.data = block_info(rig_block(rig_owner(&handling, "handler"), 1)).entry;
+	signal(number, entry.code);
+}
+
 /* SIGUSR2 is held back by the program all along. */
 TEST(signal_whose_handler_is_code_waits_for_the_code_of_the_child)
 {
@@ -561,14 +574,9 @@ TEST(signal_whose_handler_is_code_waits_for_the_code_of_the_child)
 	sigset_t held, waiting;
 	sigemptyset(&held);
 	sigaddset(&held, SIGUSR2);
-	struct rig rig = rig_start(1 << 20);
-	struct ch_info info = block_info(rig_block(rig_owner(&rig, "handler"), 1));
-	union {
-		const void *data;
-		void (*code)(int);
-	} entry = {info.entry};
-	signal(SIGUSR1, entry.code);
-	signal(SIGUSR2, entry.code);
+	handling = rig_start(1 << 20);
+	handle_by_code(SIGUSR1);
+	handle_by_code(SIGUSR2);
 	CHECK_EQ(pthread_sigmask(SIG_BLOCK, &held, NULL), 0);
 	pid_t pid = fork();
 	CHECK(pid >= 0);
@@ -578,5 +586,30 @@ TEST(signal_whose_handler_is_code_waits_for_the_code_of_the_child)
 	if (pid == 0)
 		_exit(0);
 	expect_exit(pid, 0);
-	rig_end(&rig);
+	rig_end(&handling);
+}
+
+static void *fork_often(void *arg)
+{
+	for (int i = 0; i < 200; i++) {
+		pid_t pid = fork();
+		if (pid == 0)
+			_exit(is_blocked(SIGUSR1));
+		CHECK(!is_blocked(SIGUSR1));
+		expect_exit(pid, 0);
+	}
+	return arg;
+}
+
+TEST(threads_that_fork_at_once_get_their_signals_back)
+{
+	enum { THREADS = 4 };
+	pthread_t threads[THREADS];
+	handling = rig_start(1 << 20);
+	handle_by_code(SIGUSR1);
+	for (int i = 0; i < THREADS; i++)
+		CHECK_EQ(pthread_create(&threads[i], NULL, fork_often, NULL), 0);
+	for (int i = 0; i < THREADS; i++)
+		CHECK_EQ(pthread_join(threads[i], NULL), 0);
+	rig_end(&handling);
 }
