@@ -52,21 +52,22 @@ static const uint64_t ch__arch_traps = UINT64_C(0xcccccccccccccccc); /* INT3 */
  * diverter it is as behind the diverter. At other bytes it is rbp + 16, since a frame may lie on
  * another stack than rsp. A call that never returns may be the last instruction, so no byte is read
  * that may be in a page without memory. Another function's push may stand behind such a call, so
- * rbp is asked first. */
+ * rbp is asked first. No jump leads behind the last operation: LLDB 14 takes that for an error. */
 #define CH_ARCH_CFI_RECORD_END                                                                     \
 	0x0f, 103,                                                                                 \
-	0x76, 0, 0x77, 0, 0x1c, 0x4e, 0x25, 0x30, 0x29, 0x28, 79, 0,          /* near rsp? */      \
+	0x76, 0, 0x77, 0, 0x1c, 0x4e, 0x25, 0x28, 5, 0,                       /* far from rsp? */  \
+	0x76, 8, 0x2f, 86, 0,                                                 /* rbp + 16 */       \
 	0x80, 0,                                                              /* pc: look there */ \
-	0x12, 0x0a, 0xff, 0x0f, 0x1a, 0x12, 0x30, 0x29, 0x28, 66, 0,          /* begins a page? */ \
+	0x12, 0x0a, 0xff, 0x0f, 0x1a, 0x12, 0x30, 0x29, 0x28, 0xee, 0xff,     /* begins a page? */ \
 	0x14, 0x94, 1, 0x12, 0x08, 0x55, 0x29,                                /* push, */          \
-	0x14, 0x08, 0xc3, 0x29, 0x21, 0x28, 56, 0,                            /* or ret? */        \
-	0x14, 0x0a, 0xfe, 0x0f, 0x2a, 0x28, 43, 0,                            /* ends a page? */   \
-	0x15, 2, 0x23, 1, 0x94, 2, 0x12, 0x0a, 0x0f, 0x1e, 0x29, 0x28, 34, 0, /* endbr64? */       \
+	0x14, 0x08, 0xc3, 0x29, 0x21, 0x28, 51, 0,                            /* or ret? */        \
+	0x14, 0x0a, 0xfe, 0x0f, 0x2a, 0x28, 0xd7, 0xff,                       /* ends a page? */   \
+	0x15, 2, 0x23, 1, 0x94, 2, 0x12, 0x0a, 0x0f, 0x1e, 0x29, 0x28, 29, 0, /* endbr64? */       \
 	0x12, 0x0a, 0x89, 0xe5, 0x29,                                         /* mov, */           \
-	0x14, 0x0a, 0x8b, 0xec, 0x29, 0x21, 0x28, 25, 0,                      /* either form? */   \
-	0x14, 0x08, 0xa9, 0x2e, 0x28, 8, 0,                                   /* no diverter? */   \
+	0x14, 0x0a, 0x8b, 0xec, 0x29, 0x21, 0x28, 20, 0,                      /* either form? */   \
+	0x14, 0x08, 0xa9, 0x2e, 0x28, 0xb4, 0xff,                             /* no diverter? */   \
 	0x13, 0x13, 0x13, 0x23, 5, 0x2f, 0xb3, 0xff,                          /* look behind it */ \
-	0x76, 16, 0x2f, 7, 0, 0x77, 8, 0x2f, 2, 0, 0x77, 16                   /* one of three */
+	0x77, 0, 0x2f, 2, 0, 0x77, 8, 0x23, 8                                 /* rsp + 8, or + 16 */
 /* rbx, r12 to r15, pushed in this order */
 static const uint8_t ch__arch_cfi_saves[] = {0x83, 3, 0x8c, 4, 0x8d, 5, 0x8e, 6, 0x8f, 7};
 /* DW_CFA_def_cfa: rsp + 8; the return address at cfa - 8 */

@@ -320,6 +320,33 @@ TEST(frame_with_rbp_is_told_in_the_numbers_of_the_abi)
 	CHECK(!memcmp(program + 2 + program[1], rule, sizeof rule));
 }
 
+static size_t bytes_of_operation(uint8_t op)
+{
+	if (op == 0x0a || op == 0x28 || op == 0x2f) /* const2u, bra, skip */
+		return 3;
+	/* const1u, pick, plus_uconst, deref_size; breg with a small offset */
+	return op == 0x08 || op == 0x15 || op == 0x23 || op == 0x94 || (op >= 0x70 && op < 0x90)
+		       ? 2
+		       : 1;
+}
+
+/* LLDB 14 evaluates no expression with a jump to its end. */
+TEST(jumps_of_the_frame_rule_lead_to_operations)
+{
+	const uint8_t *rule = ch__arch_cfi_frame_pointer + 2;
+	uint8_t begins[256] = {0};
+	size_t bytes = rule[-1], at;
+	for (at = 0; at < bytes; at += bytes_of_operation(rule[at]))
+		begins[at] = 1;
+	CHECK_EQ(at, bytes);
+	for (at = 0; at < bytes; at += bytes_of_operation(rule[at])) {
+		int16_t by;
+		memcpy(&by, rule + at + 1, sizeof by);
+		if (rule[at] == 0x28 || rule[at] == 0x2f)
+			CHECK(begins[at + 3 + (size_t)by]);
+	}
+}
+
 /* --- images --- */
 
 __asm__("	.text\n"
