@@ -406,6 +406,14 @@ void ch__os_large_pages(void *at, size_t bytes)
 	errno = error;
 }
 
+void ch__os_dump(void *at, size_t bytes, bool is_dumped)
+{
+	int error = errno;
+	require_pages(at, bytes);
+	madvise(at, bytes, is_dumped ? MADV_DODUMP : MADV_DONTDUMP);
+	errno = error;
+}
+
 _Atomic(uint32_t) *ch__os_words_wiped_by_fork(void)
 {
 	size_t bytes = ch__os_page_bytes();

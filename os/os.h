@@ -69,6 +69,8 @@ void ch__os_close(int fd) CH_EXCLUDES(CH__STANDING); /* keeps errno */
 bool ch__os_map_private(void *at, size_t bytes, enum ch__os_view) CH_EXCLUDES(CH__STANDING);
 /* Asks for larger pages, so that a fork copies fewer entries. May do nothing. */
 void ch__os_large_pages(void *at, size_t bytes) CH_EXCLUDES(CH__STANDING);
+/* Whether core files have the memory. May do nothing. */
+void ch__os_dump(void *at, size_t bytes, bool is_dumped) CH_EXCLUDES(CH__STANDING);
 /* The calling process's memory as a file, to write where no mapping may be written. A child that
  * inherits the file would write to its parent. */
 bool ch__os_self_memory(struct ch__os_held *) CH_EXCLUDES(CH__STANDING);

@@ -40,6 +40,8 @@ bool ch__tables_place(struct ch__table *tables, unsigned count, bool is_limited)
 		bytes += bytes_of(&tables[i], tables[i].limit);
 	char *at = is_limited ? NULL : ch__os_reserve(bytes, page, 0, ch__os_anywhere);
 	if (at) {
+		/* gdb's gcore would write all of it, as zeros. */
+		ch__os_dump(at, bytes, false);
 		place(tables, count, at, true);
 		return true;
 	}
@@ -74,6 +76,17 @@ _Atomic(uint32_t) *ch__table_generation(const struct ch__table *table, uint32_t 
 	return (void *)((char *)ch__table_at(table, index) + table->generation_offset);
 }
 
+/* A step before it has access: so neither call splits a mapping, of which the process may be able
+ * to have no more. */
+static void dump(const struct ch__table *table, size_t has, size_t needs)
+{
+	size_t from = has ? has + CH__TABLE_STEP_BYTES : 0, to = needs + CH__TABLE_STEP_BYTES;
+	size_t end = bytes_of(table, table->limit);
+	to = to < end ? to : end;
+	if (from < to)
+		ch__os_dump(table->base + from, to - from, true);
+}
+
 bool ch__table_back(struct ch__table *table, uint32_t index)
 {
 	if (CH_LIKELY(index < CH_LOAD_RELAXED(&table->backed)))
@@ -82,6 +95,8 @@ bool ch__table_back(struct ch__table *table, uint32_t index)
 	char *at = table->base + has;
 	if (!table->is_reserved && !ch__os_reserve_at(at, needs - has))
 		return false;
+	if (table->is_reserved)
+		dump(table, has, needs);
 	/* A new mapping will not do: before Linux 6.12 a refused mapping leaves a hole. Another
 	 * thread's mapping may come there, and would be lost to the next step. */
 	if (!ch__os_protect(at, needs - has, true)) {

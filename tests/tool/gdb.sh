@@ -573,6 +573,8 @@ generate-core-file $work/core
 kill
 END
   [ -s "$work/core" ] || fail "no core: $(tail -3 "$work/said")"
+  # The pool's 256 MiB are there, not what is reserved for records.
+  [ "$(stat -c %s "$work/core")" -lt $((512 << 20)) ] || fail "a core of $(stat -c %s "$work/core") bytes"
   session "$work/victim" "$work/core" <<'END'
 bt
 info symbol $pc

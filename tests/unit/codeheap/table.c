@@ -53,6 +53,24 @@ TEST(table_has_address_space_for_all_records_and_takes_memory_in_steps)
 	CHECK(!is_mapped(&two[0], 0) && !is_mapped(&two[1], STEPS - 1));
 }
 
+static bool is_dumped(const struct ch__table *table, unsigned step)
+{
+	return !mapping_has_flag(table->base + (size_t)step * CH__TABLE_STEP_BYTES, " dd");
+}
+
+TEST(cores_have_what_has_records_and_one_step_behind_it)
+{
+	place(false);
+	CHECK(!is_dumped(&two[0], 0));
+	for (unsigned step = 0; step < STEPS; step++) {
+		take_a_step(&two[0]);
+		for (unsigned i = 0; i < STEPS; i++)
+			CHECK_EQ(is_dumped(&two[0], i), i <= step + 1);
+		CHECK(!is_dumped(&two[1], 0));
+	}
+	ch__tables_free(two, 2);
+}
+
 TEST(table_in_limited_address_space_takes_it_with_each_step)
 {
 	place(true);
