@@ -136,6 +136,22 @@ static bool map_view(void *at, size_t bytes, enum ch__os_view view, int flags, i
 	return ch__os_note(is_mapped, "mmap");
 }
 
+/* Takes the access to `at`. perf learns from mmap and mprotect, not from mremap, that memory is not
+ * for code; an address that has code later would have no name then. So a mapping of the same kind,
+ * made elsewhere, is moved there. A core would have all of it, as zeros, and a shared mapping would
+ * take memory for them. */
+static bool move_without_access(void *made, void *at, size_t bytes)
+{
+	if (made == MAP_FAILED)
+		return false;
+	madvise(made, bytes, MADV_DONTDUMP);
+	if (mprotect(made, bytes, PROT_NONE) == 0 &&
+	    mremap(made, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, at) != MAP_FAILED)
+		return true;
+	munmap(made, bytes);
+	return false;
+}
+
 /* mprotect never gives execute access here: the parameters cannot ask for PROT_EXEC. */
 static bool protect_view(void *at, size_t bytes, bool is_writable)
 {
@@ -392,10 +408,26 @@ bool ch__os_map_again(const struct ch__os_held *file, size_t offset, void *at, s
 	return false;
 }
 
+static bool map_private(void *at, size_t bytes, enum ch__os_view view)
+{
+	int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+	return (view == CH__OS_NONE &&
+		move_without_access(mmap(NULL, bytes, PROT_NONE, flags, -1, 0), at, bytes)) ||
+	       map_view(at, bytes, view, flags, -1, 0);
+}
+
 bool ch__os_map_private(void *at, size_t bytes, enum ch__os_view view)
 {
-	return !ch__os_may_fail() && is_of_pages(at, bytes) &&
-	       map_view(at, bytes, view, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	return !ch__os_may_fail() && is_of_pages(at, bytes) && map_private(at, bytes, view);
+}
+
+void ch__os_announce_code(void *at, size_t bytes)
+{
+	int error = errno;
+	require_pages(at, bytes);
+	if (map_private(at, bytes, CH__OS_RX) && !map_private(at, bytes, CH__OS_NONE))
+		munmap(at, bytes);
+	errno = error;
 }
 
 void ch__os_large_pages(void *at, size_t bytes)
@@ -433,7 +465,8 @@ bool ch__os_protect(void *at, size_t bytes, bool is_writable)
 bool ch__os_protect_none(void *at, size_t bytes)
 {
 	return !ch__os_may_fail() && is_of_pages(at, bytes) &&
-	       ch__os_note(mprotect(at, bytes, PROT_NONE) == 0, "mprotect");
+	       (move_without_access(mremap(at, 0, bytes, MREMAP_MAYMOVE), at, bytes) ||
+		ch__os_note(mprotect(at, bytes, PROT_NONE) == 0, "mprotect"));
 }
 
 enum { HELD_MAPPINGS = 128 }; /* neighbours of different access do not merge */

@@ -67,6 +67,8 @@ void ch__os_close(int fd) CH_EXCLUDES(CH__STANDING); /* keeps errno */
 
 /* Private zeroed memory over a reservation, or over old memory, which is given back. */
 bool ch__os_map_private(void *at, size_t bytes, enum ch__os_view) CH_EXCLUDES(CH__STANDING);
+/* Lets perf know that a reservation will have code. May do nothing. */
+void ch__os_announce_code(void *at, size_t bytes) CH_EXCLUDES(CH__STANDING);
 /* Asks for larger pages, so that a fork copies fewer entries. May do nothing. */
 void ch__os_large_pages(void *at, size_t bytes) CH_EXCLUDES(CH__STANDING);
 /* Whether core files have the memory. May do nothing. */

@@ -58,12 +58,16 @@ static bool map_shared(struct ch__views *v)
 
 static bool map_views(struct ch__views *v)
 {
-	if (ch__views_are_private(v))
+	if (ch__views_are_private(v)) {
+		ch__os_announce_code(v->exec, v->bytes);
 		return ch__private_map(v) && ch__views_commit(v, 0, v->runtime_bytes);
+	}
 	if (!map_shared(v) || !ch__views_populate(v, 0, v->runtime_bytes, v->write))
 		return false;
-	if (v->backend == CH_BACKEND_MEMFD)
+	if (v->backend == CH_BACKEND_MEMFD) {
+		ch__os_dump(v->exec, v->bytes, false);
 		return ch__os_map_fd(&v->file, 0, v->exec, v->runtime_bytes, CH__OS_RX);
+	}
 	return ch__os_protect_none(v->exec + v->runtime_bytes, v->bytes - v->runtime_bytes);
 }
 
@@ -352,6 +356,7 @@ bool ch__views_adopt(struct ch__views *v, struct ch__views *copy)
 		v->file = copy->file;
 		copy->file.fd = -1;
 	} else {
+		ch__os_announce_code(v->exec, v->bytes); /* its names are in a file of its own */
 		if (!ch__os_move_over(copy->exec, v->bytes, v->exec))
 			return false;
 		copy->has_exec = false;

@@ -6,8 +6,10 @@
 scheme=${CODEHEAP_BUILD:-build}/scheme
 # What `most_` stands before asks for a share of the samples, of the others for some.
 cases='perf_map_names_samples:300 perf_map_names_samples_of_freed_code:300 perf_frame_pointers_reach_main:300
-perf_report_shows_procedures:300 perf_report_shows_short_names:300 perf_report_names_the_loop_of_a_killed_program:300
-perf_report_names_the_loop_of_an_interrupted_record:300 most_perf_map_names_samples:300:timed most_perf_map_names_samples_of_freed_code:300:timed
+perf_report_shows_procedures:300 perf_report_shows_short_names:300 perf_report_names_code_that_comes_late:300
+perf_report_names_code_of_a_child:300 perf_report_names_the_loop_of_a_killed_program:300
+perf_report_names_the_loop_of_an_interrupted_record:300
+most_perf_map_names_samples:300:timed most_perf_map_names_samples_of_freed_code:300:timed
 most_perf_frame_pointers_reach_main:300:timed'
 
 [ $# != 0 ] || { list_cases $cases; exit; }
@@ -134,9 +136,26 @@ perf_report_shows_procedures() {
   done
 }
 
+# native NAME: builds $work/NAME.c. sample NAME SWITCHES..: runs the program under perf; its samples are in $work/script.
+native() {
+  [ "$(uname -m)" = x86_64 ] || { echo 'skip: the code is for x86-64'; exit 77; }
+  "${CC:-gcc}" -std=gnu11 -I. -o "$work/$1" "$work/$1.c" "${CODEHEAP_BUILD:-build}/libcodeheap.a" -lm -lpthread > "$work/err" 2>&1 ||
+    fail "not built: $(tail -3 "$work/err")"
+  probe
+}
+forget() { for pid in $pid; do rm -f "/tmp/perf-$pid.map"; done; }
+sample() {
+  local name=$1
+  shift
+  perf record -q --no-bpf-event -e cpu-clock -F 999 -o "$work/data" "$@" "$work/$name" > "$work/out" 2>&1 ||
+    fail "perf record: $(tail -3 "$work/out")"
+  pid=$(perf script -i "$work/data" -F pid,comm 2> "$work/err" | awk -v name="$name" '$1 == name { print $2 }' | sort -u)
+  trap 'rm -rf "$work"; forget' EXIT
+  perf script -i "$work/data" -F ip,sym > "$work/script" 2> "$work/err"
+}
+
 # perf passes over a line of the map whose name has fewer than three bytes.
 perf_report_shows_short_names() {
-  [ "$(uname -m)" = x86_64 ] || { echo 'skip: the code is for x86-64'; exit 77; }
   cat > "$work/short.c" << 'END'
 #include "codeheap/codeheap.h"
 /* push rbp; mov rbp, rsp; mov ecx, 200000000; again: dec ecx; jnz again; pop rbp; ret */
@@ -153,16 +172,52 @@ int main(void) {
   return 0;
 }
 END
-  "${CC:-gcc}" -std=gnu11 -I. -o "$work/short" "$work/short.c" "${CODEHEAP_BUILD:-build}/libcodeheap.a" -lm -lpthread > "$work/err" 2>&1 ||
-    fail "not built: $(tail -3 "$work/err")"
-  probe
-  perf record -q --no-bpf-event -e cpu-clock -F 999 -o "$work/data" "$work/short" > "$work/out" 2>&1 ||
-    fail "perf record: $(tail -3 "$work/out")"
-  pid=$(perf script -i "$work/data" -F pid,comm 2> "$work/err" | awk '$1 == "short" { print $2; exit }')
-  trap 'rm -rf "$work" "/tmp/perf-$pid.map"' EXIT
-  perf script -i "$work/data" -F ip,sym > "$work/script" 2> "$work/err"
+  native short
+  sample short
   grep -qE "^ +[0-9a-f]+ f *\$" "$work/script" && grep -qE "^ +[0-9a-f]+ gh *\$" "$work/script" ||
     fail "perf has no sample in f or in gh: $(sort "$work/script" | uniq -c | sort -rn | head -3)"
+}
+
+# write_late FORK: a program whose code comes into memory that the pool did not have at first.
+write_late() {
+  cat > "$work/late.c" << END
+#include "codeheap/codeheap.h"
+#include <sys/wait.h>
+#include <unistd.h>
+static const char code[] = "\\x55\\x48\\x89\\xe5\\xb9\\x00\\xc2\\xeb\\x0b\\xff\\xc9\\x75\\xfc\\x5d\\xc3"; /* as above */
+int main(void) {
+  struct ch_heap *heap;
+  void (*f)(void);
+  if (ch_heap_create(NULL, &heap) || ch_code_add(heap, code, 15, "scm::early", &f)) return 1;
+  if ($1) return waitpid(-1, NULL, 0) < 0;
+  for (int i = 0; i < 20000; i++)
+    if (ch_code_add(heap, code, 15, "scm::early", &f)) return 1;
+  if (ch_code_add(heap, code, 15, "scm::late", &f)) return 1;
+  f();
+  return 0;
+}
+END
+  native late
+}
+# late_is_named BACKEND SWITCHES..
+late_is_named() {
+  CODEHEAP_WX=$1 CODEHEAP_SINKS=perfmap sample late "${@:2}"
+  grep -qE '[0-9a-f] scm::late *$' "$work/script" ||
+    fail "$*: no sample in scm::late: $(sort "$work/script" | uniq -c | sort -rn | head -3)"
+  forget
+}
+# A call graph by DWARF makes perf note all mappings, not those of code alone.
+perf_report_names_code_that_comes_late() {
+  local backend
+  write_late 0
+  for backend in dual procmem; do
+    late_is_named $backend
+    late_is_named $backend --call-graph dwarf,512
+  done
+}
+perf_report_names_code_of_a_child() {
+  write_late 'fork()'
+  late_is_named dual
 }
 
 # A program in its steady state: it compiles nothing more, and never ends.

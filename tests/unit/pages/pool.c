@@ -169,6 +169,40 @@ static void fill_chunks(const struct pool_rig *rig, unsigned chunks, uint32_t *p
 	CHECK_EQ(rig->pool->pages_committed, *count);
 }
 
+static void core_has_what_is_used(enum ch_backend backend)
+{
+	struct ch__pool_config config = rig_config(8 * MIB);
+	config.backend = backend;
+	struct pool_rig rig = rig_create(&config);
+	static uint32_t pages[4096], count;
+	const uint8_t *exec = (const uint8_t *)rig.pool->exec_base;
+	CHECK(mapping_has_flag(exec, " dd"));
+	fill_chunks(&rig, 3, pages, &count);
+	for (unsigned i = 0; i < 4; i++)
+		CHECK_EQ(mapping_has_flag(exec + i * MIB, " dd"), i == 3);
+	for (uint32_t i = 0; i < count; i++)
+		ch__pool_retire_page(rig.pool, pages[i]);
+	ch__pool_trim(rig.pool);
+	for (unsigned i = 0; i < 3; i++) /* the first chunk is the spare one */
+		CHECK_EQ(mapping_has_flag(exec + i * MIB, " dd"), i > 0);
+	rig_destroy(&rig);
+}
+
+TEST(cores_have_the_code_memory_that_is_used_dual)
+{
+	core_has_what_is_used(CH_BACKEND_DUAL);
+}
+
+TEST(cores_have_the_code_memory_that_is_used_memfd)
+{
+	core_has_what_is_used(CH_BACKEND_MEMFD);
+}
+TEST(cores_have_the_code_memory_that_is_used_procmem)
+{
+	skip_without_procmem();
+	core_has_what_is_used(CH_BACKEND_PROCMEM);
+}
+
 TEST(mappings_are_never_writable_and_executable_and_trimmed_chunks_have_no_access)
 {
 	struct pool_rig rig = rig_start(8 * MIB);
