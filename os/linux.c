@@ -464,9 +464,14 @@ bool ch__os_protect(void *at, size_t bytes, bool is_writable)
 
 bool ch__os_protect_none(void *at, size_t bytes)
 {
-	return !ch__os_may_fail() && is_of_pages(at, bytes) &&
-	       (move_without_access(mremap(at, 0, bytes, MREMAP_MAYMOVE), at, bytes) ||
-		ch__os_note(mprotect(at, bytes, PROT_NONE) == 0, "mprotect"));
+	if (ch__os_may_fail() || !is_of_pages(at, bytes))
+		return false;
+	if (move_without_access(mremap(at, 0, bytes, MREMAP_MAYMOVE), at, bytes))
+		return true;
+	bool is_changed = mprotect(at, bytes, PROT_NONE) == 0;
+	if (is_changed)
+		ch__os_dump(at, bytes, false);
+	return ch__os_note(is_changed, "mprotect");
 }
 
 enum { HELD_MAPPINGS = 128 }; /* neighbours of different access do not merge */
