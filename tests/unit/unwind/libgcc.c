@@ -202,12 +202,17 @@ TEST_BED(ranges_of_registered_objects_overlap_nowhere, CH_SINK_UNWIND)
 	}
 }
 
-/* libgcc 12 unwinds without a lock until it is told of an object. */
-TEST_BED(libgcc_is_told_of_no_object_without_its_sink, CH_SINK_NONE)
+/* libgcc 12 unwinds without a lock until it is told of an object. Another library may have told of
+ * its own when it was loaded. */
+TEST(libgcc_is_told_of_no_object_without_its_sink)
 {
+	unsigned before = atomic_load(&objects_count);
+	struct bed bed;
+	bed_open(&bed, CH_SINK_NONE);
 	for (uint32_t page = 0; page < BED_CHUNKS * BED_PAGES_PER_CHUNK; page++)
-		CHECK(ch__sinks_page_live(bed->sinks, page, 1, 0));
-	CHECK_EQ(atomic_load(&objects_count), 0);
+		CHECK(ch__sinks_page_live(bed.sinks, page, 1, 0));
+	CHECK_EQ(atomic_load(&objects_count), before);
+	bed_close(&bed);
 }
 
 /* --- real backtraces --- */
