@@ -138,8 +138,7 @@ static bool map_view(void *at, size_t bytes, enum ch__os_view view, int flags, i
 
 /* Takes the access to `at`. perf learns from mmap and mprotect, not from mremap, that memory is not
  * for code; an address that has code later would have no name then. So a mapping of the same kind,
- * made elsewhere, is moved there. A core would have all of it, as zeros, and a shared mapping would
- * take memory for them. */
+ * made elsewhere, is moved there. A core would have all of it, as zeros. */
 static bool move_without_access(void *made, void *at, size_t bytes)
 {
 	if (made == MAP_FAILED)
@@ -430,22 +429,6 @@ void ch__os_announce_code(void *at, size_t bytes)
 	errno = error;
 }
 
-void ch__os_large_pages(void *at, size_t bytes)
-{
-	int error = errno;
-	require_pages(at, bytes);
-	madvise(at, bytes, MADV_HUGEPAGE);
-	errno = error;
-}
-
-void ch__os_dump(void *at, size_t bytes, bool is_dumped)
-{
-	int error = errno;
-	require_pages(at, bytes);
-	madvise(at, bytes, is_dumped ? MADV_DODUMP : MADV_DONTDUMP);
-	errno = error;
-}
-
 _Atomic(uint32_t) *ch__os_words_wiped_by_fork(void)
 {
 	size_t bytes = ch__os_page_bytes();
@@ -468,10 +451,10 @@ bool ch__os_protect_none(void *at, size_t bytes)
 		return false;
 	if (move_without_access(mremap(at, 0, bytes, MREMAP_MAYMOVE), at, bytes))
 		return true;
-	bool is_changed = mprotect(at, bytes, PROT_NONE) == 0;
+	bool is_changed = ch__os_note(mprotect(at, bytes, PROT_NONE) == 0, "mprotect");
 	if (is_changed)
-		ch__os_dump(at, bytes, false);
-	return ch__os_note(is_changed, "mprotect");
+		madvise(at, bytes, MADV_DONTDUMP);
+	return is_changed;
 }
 
 enum { HELD_MAPPINGS = 128 }; /* neighbours of different access do not merge */
@@ -506,14 +489,24 @@ bool ch__os_populate(void *rw, size_t bytes)
 	return false;
 }
 
+static const int advices[] = {
+	[CH__OS_DROP] = MADV_DONTNEED,       [CH__OS_DISCARD] = MADV_REMOVE,
+	[CH__OS_DONT_FORK] = MADV_DONTFORK,  [CH__OS_DONT_DUMP] = MADV_DONTDUMP,
+	[CH__OS_DUMP] = MADV_DODUMP,         [CH__OS_LARGE_PAGES] = MADV_HUGEPAGE,
+};
+
 bool ch__os_advise(void *at, size_t bytes, enum ch__os_advice advice)
 {
-	static const int advices[] = {[CH__OS_DROP] = MADV_DONTNEED,
-				      [CH__OS_DISCARD] = MADV_REMOVE,
-				      [CH__OS_DONT_FORK] = MADV_DONTFORK,
-				      [CH__OS_DONT_DUMP] = MADV_DONTDUMP};
 	return !ch__os_may_fail() && is_of_pages(at, bytes) &&
 	       ch__os_note(madvise(at, bytes, advices[advice]) == 0, "madvise");
+}
+
+void ch__os_suggest(void *at, size_t bytes, enum ch__os_advice advice)
+{
+	int error = errno;
+	require_pages(at, bytes);
+	madvise(at, bytes, advices[advice]);
+	errno = error;
 }
 
 static bool membarrier(int command)

@@ -69,10 +69,6 @@ void ch__os_close(int fd) CH_EXCLUDES(CH__STANDING); /* keeps errno */
 bool ch__os_map_private(void *at, size_t bytes, enum ch__os_view) CH_EXCLUDES(CH__STANDING);
 /* Lets perf know that a reservation will have code. May do nothing. */
 void ch__os_announce_code(void *at, size_t bytes) CH_EXCLUDES(CH__STANDING);
-/* Asks for larger pages, so that a fork copies fewer entries. May do nothing. */
-void ch__os_large_pages(void *at, size_t bytes) CH_EXCLUDES(CH__STANDING);
-/* Whether core files have the memory. May do nothing. */
-void ch__os_dump(void *at, size_t bytes, bool is_dumped) CH_EXCLUDES(CH__STANDING);
 /* The calling process's memory as a file, to write where no mapping may be written. A child that
  * inherits the file would write to its parent. */
 bool ch__os_self_memory(struct ch__os_held *) CH_EXCLUDES(CH__STANDING);
@@ -92,12 +88,16 @@ void ch__os_let_mappings_go(void *) CH_EXCLUDES(CH__STANDING);
 /* Commits memory of a shared mapping through the RW view: fails with an error, never SIGBUS. */
 bool ch__os_populate(void *rw, size_t bytes) CH_EXCLUDES(CH__STANDING);
 enum ch__os_advice {
-	CH__OS_DROP,      /* private memory reads as zero again */
-	CH__OS_DISCARD,   /* the same of a shared mapping, by a view that is RW */
-	CH__OS_DONT_FORK, /* a child of fork does not have the mapping */
-	CH__OS_DONT_DUMP,
+	CH__OS_DROP,        /* private memory reads as zero again */
+	CH__OS_DISCARD,     /* the same of a shared mapping, by a view that is RW */
+	CH__OS_DONT_FORK,   /* a child of fork does not have the mapping */
+	CH__OS_DONT_DUMP,   /* core files do not have the memory */
+	CH__OS_DUMP,        /* they have it again */
+	CH__OS_LARGE_PAGES, /* so that a fork copies fewer entries */
 };
 bool ch__os_advise(void *at, size_t bytes, enum ch__os_advice) CH_EXCLUDES(CH__STANDING);
+/* The same, but may do nothing; keeps errno. */
+void ch__os_suggest(void *at, size_t bytes, enum ch__os_advice) CH_EXCLUDES(CH__STANDING);
 /* Moves the mapping `from` onto `to`, replacing what is there. */
 bool ch__os_move_over(void *from, size_t bytes, void *to) CH_EXCLUDES(CH__STANDING);
 /* Private zeroed memory for tables. */

@@ -65,7 +65,7 @@ static bool map_views(struct ch__views *v)
 	if (!map_shared(v) || !ch__views_populate(v, 0, v->runtime_bytes, v->write))
 		return false;
 	if (v->backend == CH_BACKEND_MEMFD) {
-		ch__os_dump(v->exec, v->bytes, false);
+		ch__os_suggest(v->exec, v->bytes, CH__OS_DONT_DUMP);
 		return ch__os_map_fd(&v->file, 0, v->exec, v->runtime_bytes, CH__OS_RX);
 	}
 	return ch__os_protect_none(v->exec + v->runtime_bytes, v->bytes - v->runtime_bytes);

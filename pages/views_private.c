@@ -93,7 +93,7 @@ bool ch__private_take_back(struct ch__views *v, size_t offset, size_t bytes)
 		return false;
 	if (ch__os_map_private(born, bytes, CH__OS_RX)) {
 		if (align == LARGE_PAGE_BYTES)
-			ch__os_large_pages(born, bytes);
+			ch__os_suggest(born, bytes, CH__OS_LARGE_PAGES);
 		/* Memcheck would report reads of the range's unused bytes. */
 		ch__valgrind_reports(false);
 		bool is_full = carry_over(v, born, v->write + offset, bytes);
@@ -129,6 +129,6 @@ bool ch__private_map(struct ch__views *v)
 	if (!ch__os_map_private(v->write, v->bytes, CH__OS_RW))
 		return false;
 	if (v->has_large_pages)
-		ch__os_large_pages(v->write, v->bytes);
+		ch__os_suggest(v->write, v->bytes, CH__OS_LARGE_PAGES);
 	return true;
 }

@@ -41,7 +41,7 @@ bool ch__tables_place(struct ch__table *tables, unsigned count, bool is_limited)
 	char *at = is_limited ? NULL : ch__os_reserve(bytes, page, 0, ch__os_anywhere);
 	if (at) {
 		/* gdb's gcore would write all of it, as zeros. */
-		ch__os_dump(at, bytes, false);
+		ch__os_suggest(at, bytes, CH__OS_DONT_DUMP);
 		place(tables, count, at, true);
 		return true;
 	}
@@ -76,15 +76,15 @@ _Atomic(uint32_t) *ch__table_generation(const struct ch__table *table, uint32_t 
 	return (void *)((char *)ch__table_at(table, index) + table->generation_offset);
 }
 
-/* A step before it has access: so neither call splits a mapping, of which the process may be able
- * to have no more. */
+/* Cores get a step of records before the step gets access. So neither call splits a mapping: the
+ * process may be able to have no more mappings. */
 static void dump(const struct ch__table *table, size_t has, size_t needs)
 {
 	size_t from = has ? has + CH__TABLE_STEP_BYTES : 0, to = needs + CH__TABLE_STEP_BYTES;
 	size_t end = bytes_of(table, table->limit);
 	to = to < end ? to : end;
 	if (from < to)
-		ch__os_dump(table->base + from, to - from, true);
+		ch__os_suggest(table->base + from, to - from, CH__OS_DUMP);
 }
 
 bool ch__table_back(struct ch__table *table, uint32_t index)

@@ -525,18 +525,24 @@ static void raise_in_child(void)
 	CHECK_EQ(raise(SIGUSR1), 0);
 }
 
+static void hold(int signal, sigset_t *before)
+{
+	sigset_t held;
+	sigemptyset(&held);
+	sigaddset(&held, signal);
+	CHECK_EQ(pthread_sigmask(SIG_BLOCK, &held, before), 0);
+}
+
 TEST(signal_that_is_held_back_over_a_fork_finds_code_in_the_child)
 {
 	/* Registered before the first heap: runs in the child before the library's handler. */
 	CHECK_EQ(pthread_atfork(NULL, NULL, raise_in_child), 0);
-	sigset_t held, before;
-	sigemptyset(&held);
-	sigaddset(&held, SIGUSR1);
+	sigset_t before;
 	asked = rig_start(1 << 20);
 	struct ch_info info = block_info(rig_block(rig_owner(&asked, "asked"), 1));
 	asked_at = info.exec;
 	signal(SIGUSR1, ask_code);
-	CHECK_EQ(pthread_sigmask(SIG_BLOCK, &held, &before), 0);
+	hold(SIGUSR1, &before);
 	pid_t pid = fork();
 	CHECK_EQ(pthread_sigmask(SIG_SETMASK, &before, NULL), 0);
 	CHECK(pid >= 0);
@@ -571,13 +577,11 @@ static void handle_by_code(int number)
 TEST(signal_whose_handler_is_code_waits_for_the_code_of_the_child)
 {
 	CHECK_EQ(pthread_atfork(NULL, NULL, raise_in_child), 0);
-	sigset_t held, waiting;
-	sigemptyset(&held);
-	sigaddset(&held, SIGUSR2);
+	sigset_t waiting;
 	handling = rig_start(1 << 20);
 	handle_by_code(SIGUSR1);
 	handle_by_code(SIGUSR2);
-	CHECK_EQ(pthread_sigmask(SIG_BLOCK, &held, NULL), 0);
+	hold(SIGUSR2, NULL);
 	pid_t pid = fork();
 	CHECK(pid >= 0);
 	CHECK(!is_blocked(SIGUSR1) && is_blocked(SIGUSR2));

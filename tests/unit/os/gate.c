@@ -83,7 +83,7 @@ TEST(wish_for_large_pages_that_is_refused_leaves_errno_alone)
 	errno = E2BIG;
 	CHECK(madvise(at, bytes, MADV_HUGEPAGE) != 0 && errno != E2BIG);
 	errno = E2BIG;
-	ch__os_large_pages(at, bytes);
+	ch__os_suggest(at, bytes, CH__OS_LARGE_PAGES);
 	CHECK_EQ(errno, E2BIG);
 }
 

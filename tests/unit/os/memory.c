@@ -179,7 +179,7 @@ TEST(memory_that_is_for_large_pages_is_known_to_the_system_as_such)
 	if (madvise(at + 2 * MIB, 2 * MIB, MADV_HUGEPAGE) != 0 ||
 	    !mapping_has_flag(at + 2 * MIB, " hg"))
 		skip("the kernel has no large pages, or does not say so");
-	ch__os_large_pages(at, 2 * MIB);
+	ch__os_suggest(at, 2 * MIB, CH__OS_LARGE_PAGES);
 	CHECK(mapping_has_flag(at, " hg"));
 	munmap(at, 4 * MIB);
 }

@@ -90,7 +90,7 @@ static void unmap_inside(void *at)
 }
 static void large_pages_part(void *at)
 {
-	ch__os_large_pages(at, SMALL);
+	ch__os_suggest(at, SMALL, CH__OS_LARGE_PAGES);
 }
 static void map_again_part(void *at)
 {
