@@ -23,7 +23,9 @@ _Static_assert((int)CH__PAGE_FRAMES <= (int)CH__FRAME_NUMBERS, "pages/ knows eac
 /* States of a thread; moves.c has the moves (I9). SIGNALLED: waits in the stop signal's handler. */
 enum ch__thread_state { CH__RUNNING, CH__PARKED, CH__SIGNALLED };
 
-/* Counted by the owning thread without locked instructions, summed by stats.c. */
+/* Counted by the owning thread without locked instructions, summed by stats.c. What a block counts
+ * for changes in the region that changes the block, or under heap: a child of fork, which loses
+ * threads, has the counts that its blocks have. */
 struct ch__counters {
 	uint64_t blocks_opened, blocks_committed, blocks_aborted, blocks_freed;
 	uint64_t bytes_opened, bytes_freed, branch_hits, branch_hits_stale, opens_full;

@@ -225,8 +225,6 @@ static inline void ch__block_recycle(struct ch_heap *heap, struct ch__thread *th
 /* --- sums that the statistics keep (stats.c) --- */
 
 void ch__counters_add(struct ch__counters *sum, const struct ch__counters *more);
-/* Recounts the blocks after threads were lost while counting. No thread runs. Under heap. */
-void ch__stats_recount(struct ch_heap *) CH_REQUIRES(ch__role_heap);
 /* Call before the bytes of blocks go; with a count of 0 for the peak of this moment. With many
  * records of threads the peak is exact to 64 KiB: a sum over all records would be most of the cost
  * of a death. */

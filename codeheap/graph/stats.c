@@ -60,34 +60,6 @@ void ch__stats_note_pause(struct ch_heap *heap, uint64_t start_ns, uint64_t mark
 	heap->stats.mark_ns_total += heap->stats.mark_ns_last;
 }
 
-static void add_block(const struct ch_heap *heap, const struct ch__block *block,
-		      struct ch__counters *sum)
-{
-	uint32_t hot = ch__hot_bytes(block), cold = ch__cold_bytes(block);
-	bool is_open = ch__block_state(block) == CH_BLOCK_OPEN;
-	sum->blocks_opened += is_open;
-	sum->blocks_committed += !is_open;
-	sum->code_bytes += hot + cold;
-	sum->cold_bytes += cold;
-	sum->stub_bytes += (int64_t)ch__branches_count(heap, ch__block_run(block)) *
-			   ch__stub_bytes(heap);
-}
-
-void ch__stats_recount(struct ch_heap *heap)
-{
-	struct ch__counters is = {0}, was = sum_counters(heap), *mend = &heap->counters;
-	for (uint32_t i = 1; i < heap->blocks.used; i++)
-		if (ch__block_in_use(heap, i))
-			add_block(heap, ch__block_at(heap, i), &is);
-	uint64_t committed = is.blocks_committed + was.blocks_freed;
-	uint64_t opened = is.blocks_opened + committed + was.blocks_aborted;
-	mend->blocks_committed += committed - was.blocks_committed;
-	mend->blocks_opened += opened - was.blocks_opened;
-	mend->code_bytes += is.code_bytes - was.code_bytes;
-	mend->cold_bytes += is.cold_bytes - was.cold_bytes;
-	mend->stub_bytes += is.stub_bytes - was.stub_bytes;
-}
-
 static void fill_memory(struct ch_heap *heap, struct ch_stats *s) CH_REQUIRES(ch__role_heap)
 {
 	struct ch__pool *pool = heap->pool;

@@ -217,6 +217,8 @@ static inline enum published publish(struct ch_heap *heap, struct ch__thread *se
 		go_live(heap, ch__code_block(heap, code), ch__handle_index(code->block.bits));
 		end_writing(code);
 	}
+	if (result == PUBLISHED)
+		CH__COUNT(self->counters.blocks_committed, count);
 	ch__region_leave(self);
 	return result;
 }
@@ -278,6 +280,7 @@ static void finish_bytes(struct ch_heap *heap, struct ch__thread *self, const st
 	if (block->side_list)
 		block->side_list->entry_offset =
 			ch__entry_from(block, code) + ch__head_bytes(use) - CH__HEAD_BYTES;
+	CH__COUNT(self->counters.code_bytes, -(int64_t)cut);
 	ch__region_leave(self);
 	if (is_apart) {
 		uint32_t first = block->hot_offset >> heap->pool->page_log2;
@@ -290,7 +293,6 @@ static void finish_bytes(struct ch_heap *heap, struct ch__thread *self, const st
 	}
 	if (cut) {
 		ch__space_returned(heap);
-		CH__COUNT(self->counters.code_bytes, -(int64_t)cut);
 		self->unreported_bytes -= cut < self->unreported_bytes ? cut
 								       : self->unreported_bytes;
 	}
@@ -391,7 +393,6 @@ static enum ch_status commit(struct ch_heap *heap, struct ch__thread *self, stru
 		abort_all(heap, codes, count);
 		return because_stale(result);
 	}
-	CH__COUNT(self->counters.blocks_committed, count);
 	return CH_OK;
 }
 

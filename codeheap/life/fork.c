@@ -132,10 +132,11 @@ static void end_detaches(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
 static void note_lost_spans(struct ch_heap *heap)
 {
 	struct ch__pool *pool = heap->pool;
+	bool has_spans = false;
 	for (uint32_t i = 0; i < ch__pool_pages_end(pool); i++)
 		if (atomic_load(&pool->pages[i].state) == CH__PAGE_SPAN)
-			pool->pages[i].is_lost = true;
-	for (uint32_t i = 1; i < heap->blocks.used; i++) {
+			pool->pages[i].is_lost = has_spans = true;
+	for (uint32_t i = 1; has_spans && i < heap->blocks.used; i++) {
 		const struct ch__block *block = ch__block_at(heap, i);
 		if (ch__block_state(block) != CH_BLOCK_FREE && (block->flags & CH__FLAG_APART))
 			pool->pages[block->hot_offset >> pool->page_log2].is_lost = false;
@@ -204,7 +205,6 @@ static void wake_heap(struct ch_heap *heap)
 	ch__owners_end_releases(heap);
 	end_detaches(heap);
 	reclaim_pages(heap);
-	ch__stats_recount(heap);
 	ch__heap_unlock(heap);
 	ch__sweep_unlock(heap);
 	ch__registry_unlock(heap);

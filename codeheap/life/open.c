@@ -135,20 +135,12 @@ static void fill_code(struct ch__request *r, struct ch_code *code)
 	code->used_to = code->entry_bytes;
 }
 
-static void count_open(struct ch__request *r)
+/* The bytes of this open count at a later one: its commit may give most of them back. */
+static void report_open(struct ch__request *r)
 {
-	struct ch__counters *c = &r->self->counters;
-	uint32_t bytes = r->hot_bytes + r->cold_bytes;
-	CH__COUNT(c->blocks_opened, 1);
-	CH__COUNT(c->bytes_opened, bytes);
-	CH__COUNT(c->code_bytes, bytes);
-	if (r->cold_bytes) {
-		CH__COUNT(c->cold_bytes, r->cold_bytes);
-		CH__COUNT(c->stub_bytes, (long)r->open->branch_room * ch__stub_bytes(r->heap));
-	}
-	/* The bytes of this open count at a later one: its commit may give most of them back. */
+	const struct ch__counters *c = &r->self->counters;
 	uint32_t before = r->self->unreported_bytes, reported = before >= 8192 ? before : 0;
-	r->self->unreported_bytes = before - reported + bytes;
+	r->self->unreported_bytes = before - reported + r->hot_bytes + r->cold_bytes;
 	if (CH_UNLIKELY(reported)) {
 		/* The thread that releases the blocks may have opened none. */
 		if (!CH_LOAD_RELAXED(&r->heap->mean_dead_bytes))
@@ -263,6 +255,6 @@ enum ch_status ch__block_open(struct ch_heap *heap, struct ch__thread *self,
 					    : ch__because_stale("owner", open->owner.bits);
 	}
 	fill_code(&r, code);
-	count_open(&r);
+	report_open(&r);
 	return CH_OK;
 }

@@ -203,6 +203,19 @@ static bool take_span(struct ch__request *r)
 	return true;
 }
 
+static void count_open(const struct ch__request *r) CH_REQUIRES(ch__role_region)
+{
+	struct ch__counters *c = &r->self->counters;
+	uint32_t bytes = r->hot_bytes + r->cold_bytes;
+	CH__COUNT(c->blocks_opened, 1);
+	CH__COUNT(c->bytes_opened, bytes);
+	CH__COUNT(c->code_bytes, bytes);
+	if (r->cold_bytes) {
+		CH__COUNT(c->cold_bytes, r->cold_bytes);
+		CH__COUNT(c->stub_bytes, (long)r->open->branch_room * ch__stub_bytes(r->heap));
+	}
+}
+
 /* Writes the record of a block whose place is reserved. Returns false when the owner died. */
 static bool write_record(struct ch__request *r) CH_REQUIRES(ch__role_region)
 {
@@ -247,6 +260,7 @@ static bool write_record(struct ch__request *r) CH_REQUIRES(ch__role_region)
 	uint32_t young = CH_LOAD_RELAXED(&r->self->young_count);
 	r->self->young[young] = r->handle;
 	CH_STORE_RELAXED(&r->self->young_count, young + 1);
+	count_open(r);
 	return true;
 }
 

@@ -566,42 +566,6 @@ TEST_RIG(tombstone_says_where_the_parts_were)
 	}
 }
 
-/* A child of fork counts the gauges anew, and gets the same numbers, whatever a lost thread had
- * counted. */
-TEST_RIG(gauges_that_are_counted_anew_are_those_that_were)
-{
-	struct ch_owner owner = rig_owner(&rig, "owner");
-	struct ch_branch branch;
-	struct emitter open;
-	(void)rig_block(owner, 1);
-	(void)rig_jumper(owner, NULL, &branch);
-	emit_open(&open, owner, 100, 2);
-	CHECK_EQ(ch_block_abort(&open.code), CH_OK);
-	emit_open(&open, owner, 100, 2);
-	struct ch_owner gone = rig_owner(&rig, "gone");
-	(void)rig_block(gone, 2);
-	CHECK_EQ(ch_owner_release(gone, CH_RELEASE_NOT_RUNNING), CH_OK);
-	struct ch_stats before = rig_stats(&rig);
-	ch__heap_lock(rig.heap);
-	struct ch__counters *counters = &rig.heap->counters;
-	counters->blocks_opened += 5;
-	counters->blocks_committed += 3;
-	counters->code_bytes -= 64;
-	counters->cold_bytes += 32;
-	counters->stub_bytes -= 16;
-	ch__stats_recount(rig.heap);
-	ch__heap_unlock(rig.heap);
-	struct ch_stats after = rig_stats(&rig);
-#define X(name)                          \
-	if (before.name != after.name)   \
-		FAIL(#name " is another one: %llu and %llu", \
-		     (unsigned long long)before.name, (unsigned long long)after.name);
-	CH_STATS_LIST(X)
-#undef X
-	CHECK(before.hot_bytes_now && before.cold_bytes_now && before.stub_bytes_now);
-	CHECK_EQ(ch_block_abort(&open.code), CH_OK);
-}
-
 /* A heap without code is free in a single row; a span in the middle leaves the larger side. */
 TEST(free_room_is_counted_in_rows)
 {
