@@ -73,7 +73,7 @@ struct ch__page {
 	 * the page has no room. Stored under busy. The store of a free is seq_cst, as is its look
 	 * for opens without room: such an open reads the new value, or is told of space. */
 	_Atomic(uint16_t) refused_hot, refused_cold;
-	bool is_lost;           /* SPAN, while a child of fork looks for spans without a block */
+	bool has_block;         /* first page of a SPAN: has a block, dead or alive [region] */
 	bool has_memory;        /* a page without memory is FREE [pages] */
 	uint32_t span_pages;    /* SPAN: pages in the run; 0 except in the first page [pages] */
 	_Atomic(uint32_t) span_first; /* SPAN: the run's first page [pages]; relaxed in lookup */

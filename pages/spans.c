@@ -83,6 +83,7 @@ bool ch__span_release(struct ch__pool *pool, uint32_t first)
 	bool is_room = has_code && ch__pool_span_is_room(pool, first);
 	CH_ASSERT(ch__page_state(&pool->pages[first]) == CH__PAGE_SPAN && pages,
 		  "not a span's first page");
+	pool->pages[first].has_block = false;
 	if (has_code) {
 		/* To Valgrind, dead parts are without access. */
 		ch__valgrind_set(pool, exec, bytes, true);

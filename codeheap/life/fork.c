@@ -127,36 +127,19 @@ static void end_detaches(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
 			ch__vm_told(vm);
 }
 
-/* Marks the spans without a block, by the records of blocks. Bytes would not do: a dead block's are
- * traps, and the place stays taken until a core sync has passed. */
-static void note_lost_spans(struct ch_heap *heap)
-{
-	struct ch__pool *pool = heap->pool;
-	bool has_spans = false;
-	for (uint32_t i = 0; i < ch__pool_pages_end(pool); i++)
-		if (atomic_load(&pool->pages[i].state) == CH__PAGE_SPAN)
-			pool->pages[i].is_lost = has_spans = true;
-	for (uint32_t i = 1; has_spans && i < heap->blocks.used; i++) {
-		const struct ch__block *block = ch__block_at(heap, i);
-		if (ch__block_state(block) != CH_BLOCK_FREE && (block->flags & CH__FLAG_APART))
-			pool->pages[block->hot_offset >> pool->page_log2].is_lost = false;
-	}
-}
-
 /* Retires OPEN pages without a thread, and frees lost spans: a lost thread had taken the span and
  * not yet written the block's record. */
 static void reclaim_pages(struct ch_heap *heap)
 {
 	struct ch__pool *pool = heap->pool;
 	const struct ch__thread *self = ch__thread_self(heap);
-	note_lost_spans(heap);
 	for (uint32_t i = 0; i < ch__pool_pages_end(pool); i++) {
 		enum ch__page_state state = (enum ch__page_state)atomic_load(&pool->pages[i].state);
 		uint32_t frame = pool->pages[i].frame;
 		if (state == CH__PAGE_OPEN && !(self && self->open_page[frame] == i + 1))
 			ch__page_retire(heap, i);
 		else if (state == CH__PAGE_SPAN && pool->pages[i].span_pages &&
-			 pool->pages[i].is_lost)
+			 !pool->pages[i].has_block)
 			ch__block_pages_freed(heap, i << pool->page_log2, true);
 	}
 }

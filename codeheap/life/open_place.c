@@ -260,6 +260,8 @@ static bool write_record(struct ch__request *r) CH_REQUIRES(ch__role_region)
 	uint32_t young = CH_LOAD_RELAXED(&r->self->young_count);
 	r->self->young[young] = r->handle;
 	CH_STORE_RELAXED(&r->self->young_count, young + 1);
+	if (r->span_pages)
+		heap->pool->pages[r->hot_offset >> heap->pool->page_log2].has_block = true;
 	count_open(r);
 	return true;
 }

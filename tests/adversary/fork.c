@@ -359,12 +359,25 @@ EVERY_DRIVER(s31_fork_while_threads_emit_and_hold_locks)
 		remove_own_folder();
 }
 
-/* At the fork a thread of the parent had taken pages for a block to come. */
+static void free_code_of_three_pages(struct stage *stage)
+{
+	struct ch_open open = {.size = sizeof open, .heap = stage->heap,
+			       .hot_bytes = 2 * (uint32_t)rig_page_bytes() + 8};
+	struct ch_code code;
+	CHECK_EQ(ch_block_open(&open, &code), CH_OK);
+	code.used_to = open.hot_bytes;
+	const void *exec = code.exec;
+	CHECK_EQ(ch_block_commit(&code, 1), CH_OK);
+	CHECK_EQ(ch_code_free(stage->heap, exec, CH_RELEASE_NOT_RUNNING), CH_OK);
+}
+
+/* At the fork a thread of the parent had taken pages for a block to come, where another was. */
 EVERY_DRIVER(s31_child_reclaims_what_a_thread_had_in_its_hands)
 {
 	struct play *p = new_play(stage);
 	stage_apart(stage, build, p);
 	struct ch__pool *pool = stage->heap->pool;
+	free_code_of_three_pages(stage);
 	struct ch_stats before = stage_stats(stage);
 	uint32_t span = ch__pool_take_span(pool, 3, 0), page = ch__pool_take_page(pool, 0);
 	CHECK(span != CH__PAGE_NONE && page != CH__PAGE_NONE);
