@@ -188,8 +188,7 @@ struct ch_heap {
 	CH_BY_HEAP uint64_t blocks_invalidated, branches_linked, branches_unlinked;
 	CH_BY_HEAP uint64_t patch_points_armed, code_bytes_peak, notentrant_bytes;
 	CH_BY_HEAP uint64_t blocks_notentrant, owners_now, assumptions_now;
-	/* Of the last sum over threads for code_bytes_peak, and bytes that died since. */
-	CH_BY_HEAP uint32_t peak_threads, peak_dead_bytes;
+	CH_BY_HEAP uint64_t peak_dead_bytes; /* since the last sum for code_bytes_peak */
 	/* Of cycles only: marks, pauses, freezes, sweeps; the rest is 0. Boehm's hooks store in the
 	 * stopped world, without the lock; sweep_ns_total under heap, relaxed [frozen] */
 	struct ch_stats stats;

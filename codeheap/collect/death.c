@@ -519,7 +519,7 @@ static void kill_some(struct ch_heap *heap, const uint32_t *blocks, uint32_t cou
 	struct end end;
 	end.count = 0;
 	end.must_wait = death == CH__DEATH_UNREACHED || dead_names_kept(heap);
-	ch__stats_note_peak(heap, blocks, count);
+	uint64_t freed = heap->counters.bytes_freed;
 	ch__tombstones_reserve(heap, count);
 	if (by_hand)
 		reserve_orphans(heap, blocks, count);
@@ -547,6 +547,7 @@ static void kill_some(struct ch_heap *heap, const uint32_t *blocks, uint32_t cou
 			fill_with_traps(heap, &end.dead[i]);
 		drop_side(heap, &end.dead[i]);
 	}
+	ch__stats_note_peak(heap, heap->counters.bytes_freed - freed);
 	if (is_here) {
 		free_or_quarantine(heap, &end);
 		count_space(heap, end.count);

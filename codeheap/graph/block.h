@@ -225,10 +225,8 @@ static inline void ch__block_recycle(struct ch_heap *heap, struct ch__thread *th
 /* --- sums that the statistics keep (stats.c) --- */
 
 void ch__counters_add(struct ch__counters *sum, const struct ch__counters *more);
-/* Call before the bytes of blocks go; with a count of 0 for the peak of this moment. With many
- * records of threads the peak is exact to 64 KiB: a sum over all records would be most of the cost
- * of a death. */
-void ch__stats_note_peak(struct ch_heap *, const uint32_t *blocks, uint32_t count)
-	CH_REQUIRES(ch__role_heap);
+/* Call when so many bytes of blocks have gone, with 0 for the peak of this moment. The peak is
+ * exact to 16 KiB: a sum over all threads for each death would be most of the death's cost. */
+void ch__stats_note_peak(struct ch_heap *, uint64_t died) CH_REQUIRES(ch__role_heap);
 /* Notes a pause that began at start_ns, with the marking from marked_from_ns on. */
 void ch__stats_note_pause(struct ch_heap *, uint64_t start_ns, uint64_t marked_from_ns);

@@ -22,24 +22,14 @@ static struct ch__counters sum_counters(struct ch_heap *heap) CH_REQUIRES(ch__ro
 	return sum;
 }
 
-void ch__stats_note_peak(struct ch_heap *heap, const uint32_t *blocks, uint32_t count)
+void ch__stats_note_peak(struct ch_heap *heap, uint64_t died)
 {
-	enum { FEW_THREADS = 16, MOST_DEAD_BYTES = 64 << 10 };
-	int64_t bytes = heap->counters.code_bytes;
-	uint32_t threads = 0, dead = heap->peak_dead_bytes;
-	if (count && CH_UNLIKELY(heap->peak_threads > FEW_THREADS)) {
-		for (uint32_t i = 0; i < count && dead < MOST_DEAD_BYTES; i++) {
-			const struct ch__block *block = ch__block_at(heap, blocks[i]);
-			dead += ch__hot_bytes(block) + ch__cold_bytes(block);
-		}
-		heap->peak_dead_bytes = dead;
-		if (dead < MOST_DEAD_BYTES)
-			return;
-	}
-	for (const struct ch__thread *t = heap->threads; t; t = t->next, threads++)
-		bytes += __atomic_load_n(&t->counters.code_bytes, __ATOMIC_RELAXED);
-	heap->peak_threads = threads;
+	enum { MOST_DEAD_BYTES = 16 << 10 };
+	heap->peak_dead_bytes += died;
+	if (died && heap->peak_dead_bytes < MOST_DEAD_BYTES)
+		return;
 	heap->peak_dead_bytes = 0;
+	int64_t bytes = sum_counters(heap).code_bytes + (int64_t)died;
 	if (bytes > (int64_t)heap->code_bytes_peak)
 		heap->code_bytes_peak = (uint64_t)bytes;
 }
@@ -138,7 +128,7 @@ enum ch_status ch_heap_stats(struct ch_heap *heap, struct ch_stats *out)
 	fill_counters(&sum, stats);
 	fill_memory(heap, stats);
 	fill_counts(heap, stats);
-	ch__stats_note_peak(heap, NULL, 0);
+	ch__stats_note_peak(heap, 0);
 	stats->code_bytes_peak = heap->code_bytes_peak;
 	ch__heap_unlock(heap);
 	/* The walk over all pages is long, and needs no lock. */

@@ -225,7 +225,7 @@ static void *attach_with_others(void *arg)
 	return NULL;
 }
 
-/* A sum over many records of threads is made once in 64 KiB of dead code. */
+/* A sum over records of threads is made once in 16 KiB of dead code. */
 TEST_SHARED_RIG(the_peak_of_code_bytes_is_seen_with_many_threads, rig_start(4 << 20))
 {
 	enum { OWNERS = 8, BLOCKS = 30, ALL_BYTES = OWNERS * BLOCKS * 1024 };
@@ -249,7 +249,7 @@ TEST_SHARED_RIG(the_peak_of_code_bytes_is_seen_with_many_threads, rig_start(4 <<
 	}
 	for (int i = 0; i < OWNERS; i++)
 		CHECK_EQ(ch_owner_release(owners[i], CH_RELEASE_NOT_RUNNING), CH_OK);
-	CHECK(rig_stats(&rig).code_bytes_peak + (64 << 10) >= ALL_BYTES);
+	CHECK(rig_stats(&rig).code_bytes_peak + (16 << 10) >= ALL_BYTES);
 }
 
 TEST_SHARED_RIG(the_peak_of_code_bytes_is_the_most_at_one_time, rig_start(4 << 20))

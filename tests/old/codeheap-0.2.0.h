@@ -355,7 +355,7 @@ CH_API CH_CHECKED enum ch_status ch_heap_destroy(struct ch_heap *heap);
  *   committed_bytes_now  memory taken from the system, with all that an OPEN block may write
  *   branches_now         all branch_room, with a branch or not; bytes_opened: the room asked for
  *   owners_now           an owner counts until the place of its last block is free
- *   cycles_abandoned     not cycles that got no lock or memory. code_bytes_peak: within 64 KiB */
+ *   cycles_abandoned     not cycles that got no lock or memory. code_bytes_peak: within 16 KiB */
 /* clang-format off */
 #define CH_STATS_LIST(X)                                                                          \
 	X(pool_bytes) X(page_bytes) X(pages_now) X(free_bytes_now) X(largest_free_bytes_now)      \
