@@ -34,7 +34,7 @@ core_cc := $(filter-out $(for_others),$(wildcard tests/unit/*/*.cc tests/api/*.c
 # A program exports the functions that the dynamic linker is to name.
 libs_api_backtrace := -rdynamic -Wl,--wrap=_Unwind_Backtrace
 libs_unit_os_gate := $(addprefix -Wl$(comma)--wrap=,fallocate madvise munmap close lstat)
-libs_unit_os_remains := -Wl,--wrap=lstat,--wrap=madvise
+libs_unit_os_remains := -Wl,--wrap=lstat
 libs_unit_observe_images := -Wl,--wrap=dl_iterate_phdr
 libs_unit_observe_native := -Wl,--wrap=dladdr
 libs_unit_observe_system := -Wl,--wrap=pthread_create

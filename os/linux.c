@@ -429,17 +429,6 @@ void ch__os_announce_code(void *at, size_t bytes)
 	errno = error;
 }
 
-_Atomic(uint32_t) *ch__os_words_wiped_by_fork(void)
-{
-	size_t bytes = ch__os_page_bytes();
-	void *at = ch__os_private(bytes);
-	if (at && !ch__os_note(madvise(at, bytes, MADV_WIPEONFORK) == 0, "madvise")) {
-		ch__os_unreserve(at, bytes);
-		return NULL;
-	}
-	return at;
-}
-
 bool ch__os_protect(void *at, size_t bytes, bool is_writable)
 {
 	return !ch__os_may_fail() && is_of_pages(at, bytes) && protect_view(at, bytes, is_writable);
@@ -493,6 +482,7 @@ static const int advices[] = {
 	[CH__OS_DROP] = MADV_DONTNEED,       [CH__OS_DISCARD] = MADV_REMOVE,
 	[CH__OS_DONT_FORK] = MADV_DONTFORK,  [CH__OS_DONT_DUMP] = MADV_DONTDUMP,
 	[CH__OS_DUMP] = MADV_DODUMP,         [CH__OS_LARGE_PAGES] = MADV_HUGEPAGE,
+	[CH__OS_WIPE] = MADV_WIPEONFORK,
 };
 
 bool ch__os_advise(void *at, size_t bytes, enum ch__os_advice advice)

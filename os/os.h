@@ -72,8 +72,6 @@ void ch__os_announce_code(void *at, size_t bytes) CH_EXCLUDES(CH__STANDING);
 /* The calling process's memory as a file, to write where no mapping may be written. A child that
  * inherits the file would write to its parent. */
 bool ch__os_self_memory(struct ch__os_held *) CH_EXCLUDES(CH__STANDING);
-/* A page of words that are 0 at first, and again in each child of fork. NULL: errno. */
-_Atomic(uint32_t) *ch__os_words_wiped_by_fork(void);
 /* No injected failure: stores into code have no status. */
 bool ch__os_self_write(const struct ch__os_held *, void *to, const void *from, size_t bytes);
 /* Makes the range readable, or writable too, and no longer executable. On failure, at the map-count
@@ -94,6 +92,7 @@ enum ch__os_advice {
 	CH__OS_DONT_DUMP,   /* core files do not have the memory */
 	CH__OS_DUMP,        /* they have it again */
 	CH__OS_LARGE_PAGES, /* so that a fork copies fewer entries */
+	CH__OS_WIPE,        /* private memory reads as zero in a child of fork */
 };
 bool ch__os_advise(void *at, size_t bytes, enum ch__os_advice) CH_EXCLUDES(CH__STANDING);
 /* The same, but may do nothing; keeps errno. */

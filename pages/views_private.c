@@ -14,7 +14,9 @@ bool ch__private_open(struct ch__views *v)
 	bool is_open = CH_LOAD_RELAXED(v->is_own) && ch__os_holds(&v->file);
 	if (!is_open) {
 		ch__os_let_go(&v->file);
-		is_open = ch__os_self_memory(&v->file);
+		/* With each file: what dumps and restores a process (CRIU) loses the advice. */
+		is_open = ch__os_advise((void *)v->is_own, ch__os_page_bytes(), CH__OS_WIPE) &&
+			  ch__os_self_memory(&v->file);
 		CH_STORE_RELAXED(v->is_own, is_open);
 	}
 	ch__lock_release(v->opening, CH__RANK_OPENING);
@@ -118,7 +120,7 @@ bool ch__private_exchange(struct ch__views *v, size_t offset)
 
 bool ch__private_map(struct ch__views *v)
 {
-	v->is_own = ch__os_words_wiped_by_fork();
+	v->is_own = ch__os_private(ch__os_page_bytes());
 	if (!v->is_own)
 		return false;
 	v->exchanges = v->is_own + 1;

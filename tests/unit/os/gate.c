@@ -778,11 +778,6 @@ TEST(call_that_fails_half_way_says_why)
 				CHECK_EQ(error, ENFILE);
 		}
 	ch__os_unreserve(shared, 4 * page);
-	refuse(1, ENOSYS);
-	scribbles = true;
-	CHECK(!ch__os_words_wiped_by_fork());
-	scribbles = false;
-	CHECK_EQ(errno, ENOSYS);
 	/* Letting go of a lost file changes no errno. */
 	struct ch__os_held none = {.fd = -1}, lost;
 	CHECK(ch__os_memfd(page, &lost));

@@ -174,24 +174,6 @@ TEST(place_anywhere_leaves_nothing_around_it)
 	expect_nothing_mapped_since(before);
 }
 
-int __real_madvise(void *at, size_t bytes, int advice);
-int __wrap_madvise(void *at, size_t bytes, int advice);
-int __wrap_madvise(void *at, size_t bytes, int advice)
-{
-	errno = ENOSYS;
-	return advice == MADV_WIPEONFORK ? -1 : __real_madvise(at, bytes, advice);
-}
-
-TEST(words_that_a_fork_would_not_wipe_leave_no_mapping)
-{
-	size_t before = mapped_bytes();
-	ch__os_pretended.page_bytes = BYTES;
-	for (int i = 0; i < TIMES; i++)
-		CHECK(!ch__os_words_wiped_by_fork());
-	ch__os_pretended.page_bytes = 0;
-	expect_nothing_mapped_since(before);
-}
-
 /* --- descriptors --- */
 
 /* Descriptor 0 is valid where a program has closed its input. Whatever errno was before, one file

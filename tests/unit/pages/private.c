@@ -341,6 +341,23 @@ TEST_PROCMEM(lost_file_is_opened_again)
 	}
 }
 
+/* CRIU 3.17 restores a process without the advice, and with another file at the number. */
+TEST_PROCMEM(child_of_a_process_that_was_restored_writes_its_own_memory)
+{
+	uintptr_t code = rig_reserve(&rig, rig_take(&rig), 16);
+	void *words = (void *)rig.pool->inner->views.is_own;
+	CHECK_EQ(madvise(words, ch__os_page_bytes(), MADV_KEEPONFORK), 0);
+	lose_file(&rig, NULL);
+	rig_write(&rig, code, 5);
+	pid_t pid = fork_child();
+	if (pid == 0) {
+		rig_write(&rig, code, 6);
+		_exit(rig_call(code) != 6);
+	}
+	expect_exit(pid, 0);
+	CHECK_EQ(rig_call(code), 5);
+}
+
 /* The thread that opens the file may be stopped by a collection that writes code. The case takes
  * the word of the lock itself. */
 TEST_PROCMEM(lost_file_is_awaited_from_no_thread)
