@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * stop_signal.c: the stop signal outside of a stop: a late signal, a signal of another sender,
- * handlers before and behind the library's. Registers and stacks of a stopped thread are tested in
- * stops.c. */
+ * handlers before and behind the library's; a VM's own stop by a signal. Registers and stacks of a
+ * stopped thread are tested in stops.c. */
 #define _GNU_SOURCE
 #include "tests/support/published.h"
 #include "os/threads.h"
@@ -323,6 +323,112 @@ TEST(handler_that_came_later_and_keeps_the_stop_signal_is_suspected)
 			       "took the signal, or it had no processor"));
 	p->stage->heap->config.stop_wait_ms = TEST_PATIENCE_MS;
 	CHECK(heard > 0);
+	atomic_store(&p->step, 2);
+	stage_join(&t);
+	stage_end(p->stage);
+}
+
+/* --- a VM that stops threads by a signal of its own, too --- */
+
+static struct {
+	pthread_mutex_t lock; /* around each stop, the VM's and the library's */
+	pthread_t thread;
+	_Atomic(int) stands;
+	_Atomic(bool) is_stop;
+} own = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* With all signals blocked, as in VMs that stop threads so. */
+static void stand(int signal)
+{
+	(void)signal;
+	atomic_store(&own.stands, 1);
+	TEST_UNTIL(!atomic_load(&own.is_stop))
+		usleep(10);
+	atomic_store(&own.stands, 0);
+}
+
+static void own_stop_begins(pthread_t thread)
+{
+	atomic_store(&own.is_stop, true);
+	CHECK_EQ(pthread_kill(thread, SIGUSR1), 0);
+	TEST_UNTIL(atomic_load(&own.stands))
+		usleep(10);
+}
+
+static void own_stop_ends(void)
+{
+	atomic_store(&own.is_stop, false);
+	TEST_UNTIL(!atomic_load(&own.stands))
+		usleep(10);
+}
+
+static void install_own_stop(void)
+{
+	struct sigaction action = {.sa_handler = stand, .sa_flags = SA_RESTART};
+	sigfillset(&action.sa_mask);
+	CHECK_EQ(sigaction(SIGUSR1, &action, NULL), 0);
+	own.thread = pthread_self();
+}
+
+/* No sanitizer puts signals off in a usleep. */
+static void lock_stops(void)
+{
+	TEST_UNTIL(pthread_mutex_trylock(&own.lock) == 0)
+		usleep(10);
+}
+
+static void stop_the_collecting_thread(struct stage *stage, void *arg)
+{
+	struct play *p = arg;
+	(void)stage;
+	while (atomic_load(&p->step) == 0) {
+		lock_stops();
+		own_stop_begins(own.thread);
+		own_stop_ends();
+		pthread_mutex_unlock(&own.lock);
+		usleep(10); /* the lock is for both */
+	}
+}
+
+TEST(stops_by_two_signals_take_turns_under_one_lock)
+{
+	enum { ROUNDS = 300 };
+	struct play *p = new_play();
+	struct stage_thread t;
+	install_own_stop();
+	stage_spawn(p->stage, &t, stop_the_collecting_thread, p);
+	for (int i = 0; i < ROUNDS; i++) {
+		lock_stops();
+		CHECK_EQ(stage_try_collect(p->stage), CH_OK);
+		pthread_mutex_unlock(&own.lock);
+		usleep(10);
+	}
+	atomic_store(&p->step, 1);
+	stage_join(&t);
+	stage_end(p->stage);
+}
+
+static void note_the_thread(struct stage *stage, void *arg)
+{
+	own.thread = pthread_self();
+	wait_without_a_poll(stage, arg);
+}
+
+TEST(thread_that_the_vm_stopped_by_its_own_signal_keeps_a_collection_waiting)
+{
+	struct play *p = new_play();
+	struct stage_thread t;
+	install_own_stop();
+	stage_spawn(p->stage, &t, note_the_thread, p);
+	stage_wait(&p->step, 1);
+	own_stop_begins(own.thread);
+	p->stage->heap->config.stop_wait_ms = 50;
+	CHECK_EQ(stage_try_collect(p->stage), CH_E_BUSY);
+	CHECK(strstr(ch_why(), " did not stop in 50 ms: it blocks stop_signal, another handler "
+			       "took the signal, or it had no processor"));
+	p->stage->heap->config.stop_wait_ms = TEST_PATIENCE_MS;
+	own_stop_ends();
+	CHECK_EQ(stage_try_collect(p->stage), CH_OK);
 	atomic_store(&p->step, 2);
 	stage_join(&t);
 	stage_end(p->stage);
