@@ -115,13 +115,14 @@ static bool self_test(struct ch__views *v)
 bool ch__views_exclude(struct ch__views *v)
 {
 	size_t whole = v->bytes + 2 * v->guard_bytes;
+	ch__os_suggest(v->write, v->bytes, CH__OS_DONT_DUMP);
 	/* Private memory is a child's own from its first write on. Under Valgrind a child without a
 	 * handler shares the code. */
 	if (ch__views_are_private(v) || (v->sync_steps & CH__SYNC_VALGRIND))
-		return ch__os_advise(v->write, v->bytes, CH__OS_DONT_DUMP);
+		return true;
 	v->is_part_inherited = !ch__os_advise(v->exec - v->guard_bytes, whole, CH__OS_DONT_FORK) ||
 			       !ch__os_advise(v->write - v->guard_bytes, whole, CH__OS_DONT_FORK);
-	return !v->is_part_inherited && ch__os_advise(v->write, v->bytes, CH__OS_DONT_DUMP);
+	return !v->is_part_inherited;
 }
 
 const char *const ch__backend_names[] = {[CH_BACKEND_DUAL] = "dual",
