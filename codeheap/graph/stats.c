@@ -4,7 +4,6 @@
  * exact only where nothing runs. */
 #include "codeheap/base/sized.h"
 #include "codeheap/graph/block_parts.h"
-#include "codeheap/graph/branch.h"
 
 void ch__counters_add(struct ch__counters *sum, const struct ch__counters *more)
 {

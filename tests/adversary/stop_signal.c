@@ -347,10 +347,10 @@ static void stand(int signal)
 	atomic_store(&own.stands, 0);
 }
 
-static void own_stop_begins(pthread_t thread)
+static void own_stop_begins(void)
 {
 	atomic_store(&own.is_stop, true);
-	CHECK_EQ(pthread_kill(thread, SIGUSR1), 0);
+	CHECK_EQ(pthread_kill(own.thread, SIGUSR1), 0);
 	TEST_UNTIL(atomic_load(&own.stands))
 		usleep(10);
 }
@@ -383,7 +383,7 @@ static void stop_the_collecting_thread(struct stage *stage, void *arg)
 	(void)stage;
 	while (atomic_load(&p->step) == 0) {
 		lock_stops();
-		own_stop_begins(own.thread);
+		own_stop_begins();
 		own_stop_ends();
 		pthread_mutex_unlock(&own.lock);
 		usleep(10); /* the lock is for both */
@@ -421,7 +421,7 @@ TEST(thread_that_the_vm_stopped_by_its_own_signal_keeps_a_collection_waiting)
 	install_own_stop();
 	stage_spawn(p->stage, &t, note_the_thread, p);
 	stage_wait(&p->step, 1);
-	own_stop_begins(own.thread);
+	own_stop_begins();
 	p->stage->heap->config.stop_wait_ms = 50;
 	CHECK_EQ(stage_try_collect(p->stage), CH_E_BUSY);
 	CHECK(strstr(ch_why(), " did not stop in 50 ms: it blocks stop_signal, another handler "
