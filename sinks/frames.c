@@ -170,29 +170,6 @@ int ch__sinks_slots_register(struct ch__sinks *s, enum ch_trampoline kind, uint1
 	return error;
 }
 
-void ch__sinks_slot_live(struct ch__sinks *s, uintptr_t exec, uint8_t frame)
-{
-	CH__SINKS_EACH(s, i, state, slot_live)
-		ch__sinks_table[i]->slot_live(state, exec, frame);
-}
-
-/* Under the lock, since the section of an empty page may go meanwhile. */
-bool ch__sinks_slot_is_live(struct ch__sinks *s, uintptr_t exec)
-{
-	bool is_live = false;
-	ch__sinks_lock(s);
-	CH__SINKS_EACH(s, i, state, slot_is_live)
-		is_live |= ch__sinks_table[i]->slot_is_live(state, exec);
-	ch__sinks_unlock(s);
-	return is_live;
-}
-
-void ch__sinks_slot_dead(struct ch__sinks *s, uintptr_t exec)
-{
-	CH__SINKS_EACH(s, i, state, slot_dead)
-		ch__sinks_table[i]->slot_dead(state, exec);
-}
-
 struct ch__own *ch__sinks_own_create(struct ch__sinks *s)
 {
 	return ch__meta_alloc(s->config.meta, sizeof(struct ch__own));

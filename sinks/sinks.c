@@ -108,18 +108,9 @@ struct late {
 static void tell_late(void *arg, const struct ch__sink_range *range)
 {
 	const struct late *late = arg;
-	const struct ch__sinks_config *config = &late->sinks->config;
 	const struct ch__sink_ops *ops = ch__sinks_table[late->slot];
 	void *state = ch__sinks_state_if_on(late->sinks, late->slot);
 	if (!state)
-		return;
-	if (ops->slot_live) {
-		size_t page = ch__sink_page(config, range->exec);
-		uint8_t frame = (uint8_t)(ch__sink_frame(config, page) - 1);
-		if (ch__frame_has_slots(frame))
-			ops->slot_live(state, range->exec - config->head_bytes, frame);
-	}
-	if (!ops->add)
 		return;
 	if (!enter(late->slot, state) || !(late->is_removed ? ops->remove(state, range, 1)
 							   : ops->add(state, range, 1, true)))
@@ -130,7 +121,7 @@ static void tell_late(void *arg, const struct ch__sink_range *range)
 static void tell_all(struct ch__sinks *s, unsigned i, bool is_removed)
 {
 	struct late late = {s, i, is_removed};
-	if (s->config.each && (ch__sinks_table[i]->add || ch__sinks_table[i]->slot_live))
+	if (s->config.each && ch__sinks_table[i]->add)
 		s->config.each(s->config.context, tell_late, &late);
 }
 

@@ -39,12 +39,6 @@ bool ch__sinks_page_is_live(const struct ch__sinks *, uint32_t page, uint8_t fra
  * template; all slots are of one size. Returns 0, also for a registered shape; ENOENT when the
  * process has no table for the template, ENOTSUP when the table cannot be copied. */
 int ch__sinks_slots_register(struct ch__sinks *, enum ch_trampoline kind, uint16_t slot_bytes);
-/* From here on a slot of a live page holds code, or no code. slot_live comes before the code is
- * reachable, slot_dead after poison. Takes no lock of this room; no call overlaps ch__sinks_set. */
-void ch__sinks_slot_live(struct ch__sinks *, uintptr_t exec, uint8_t frame)
-	CH_EXCLUDES(CH__STANDING);
-void ch__sinks_slot_dead(struct ch__sinks *, uintptr_t exec) CH_EXCLUDES(CH__STANDING);
-bool ch__sinks_slot_is_live(struct ch__sinks *, uintptr_t exec); /* for an unwinder that is on */
 /* Comes before a chunk goes back to the OS or to another zone. All pages of the chunk are dead. */
 void ch__sinks_chunk_gone(struct ch__sinks *, uint32_t chunk) CH_EXCLUDES(CH__STANDING);
 /* Makes a dead table. Returns NULL when there is no memory. */

@@ -2,7 +2,7 @@
  * eh_frame.c: the bytes of an unwind section for a row of code pages: written once, with FDEs that
  * are switched live and dead in place. A page has one FDE. A page of slots has an FDE for each
  * slot, because the frame of a template differs from instruction to instruction. Nothing is
- * registered here, and no lock is taken: one writer a page, one a slot.
+ * registered here, and no lock is taken: one writer a page.
  *
  *   section   [CIE of each frame shape] [a longer CIE of steps] [FDE of page or slot 0]..[of n-1]
  *             [sentinel] [0]
@@ -14,8 +14,8 @@
  * FDE covers its own page only, also in a span of pages: libgcc's binary search goes right at a
  * dead FDE, so a dead FDE inside a longer live range would hide the range. The CIEs have no
  * augmentation, so pcs are absolute pointers and the range is one aligned 8-byte word; libgcc takes
- * the encoding from the first CIE only. The instructions of slots are written while all slots of
- * their page are dead.
+ * the encoding from the first CIE only. The instructions of a slot are written before the slot is
+ * live.
  * Sources: LSB Core 5.0, 10.6 (.eh_frame); libgcc/unwind-dw2-fde.c. */
 #include "unwind/steps.h"
 #include "unwind/unwinders.h"
@@ -49,20 +49,15 @@ static uint32_t fde_bytes(const struct ch__eh_place *place)
 	return FDE_CFA_AT + (place->slot_bytes ? CH__FRAME_FDE_BYTES : 0);
 }
 
-static uint32_t fdes_of_page(const struct ch__eh_place *place)
+uint32_t ch__eh_frame_of_page(const struct ch__eh_place *place)
 {
 	return place->slot_bytes ? (uint32_t)(place->page_bytes / place->slot_bytes) : 1;
 }
 
-uint32_t ch__eh_frame_count(const struct ch__eh_place *place)
-{
-	return place->pages * fdes_of_page(place);
-}
-
 size_t ch__eh_frame_bytes(const struct ch__eh_place *place)
 {
-	return FDES_AT + ((size_t)ch__eh_frame_count(place) + 1) * fde_bytes(place) +
-	       TERMINATOR_BYTES;
+	size_t fdes = (size_t)place->pages * ch__eh_frame_of_page(place) + 1;
+	return FDES_AT + fdes * fde_bytes(place) + TERMINATOR_BYTES;
 }
 
 /* All FDEs of a section are as long as the first. */
@@ -133,7 +128,7 @@ void ch__eh_frame_write(uint8_t *section, const struct ch__eh_place *place,
 		ch__eh_frame_shape(section, (uint8_t)i, &shapes[i]);
 	for (uint32_t page = 0; page < place->pages; page++) {
 		uintptr_t exec = place->exec + page * place->page_bytes + place->code_at;
-		for (uint32_t i = 0; i < fdes_of_page(place); i++)
+		for (uint32_t i = 0; i < ch__eh_frame_of_page(place); i++)
 			fde = write_fde(section, fde, bytes, exec + i * place->slot_bytes);
 	}
 	/* the sentinel */
@@ -145,36 +140,17 @@ bool ch__eh_frame_is_live(uint8_t *section, uint32_t index)
 	return CH_LOAD_RELAXED(range_of(ch__eh_frame_fde(section, index))) != 0;
 }
 
-void ch__eh_frame_live(uint8_t *section, uint32_t index, size_t bytes, uint8_t frame)
+void ch__eh_frame_live(uint8_t *section, uint32_t index, size_t bytes,
+		       const struct ch__frame_shape *shapes, uint8_t frame)
 {
 	uint8_t *fde = ch__eh_frame_fde(section, index);
 	set_cie(section, fde, frame);
+	if (shapes[frame].slot_bytes)
+		memcpy(fde + FDE_CFA_AT, shapes[frame].fde, CH__FRAME_FDE_BYTES);
 	atomic_store_explicit(range_of(fde), bytes, memory_order_release);
 }
 
 void ch__eh_frame_dead(uint8_t *section, uint32_t index)
 {
 	atomic_store_explicit(range_of(ch__eh_frame_fde(section, index)), 0, memory_order_release);
-}
-
-uint32_t ch__eh_slot_index(const struct ch__eh_place *place, uintptr_t exec)
-{
-	uint32_t page = (uint32_t)((exec - place->exec) / place->page_bytes);
-	size_t at = (exec - place->exec) % place->page_bytes;
-	CH_ASSERT(page < place->pages && at % place->slot_bytes == 0 &&
-			  at / place->slot_bytes < fdes_of_page(place),
-		  "not the address of a slot");
-	return page * fdes_of_page(place) + (uint32_t)(at / place->slot_bytes);
-}
-
-void ch__eh_slots_page(uint8_t *section, const struct ch__eh_place *place, uint32_t page,
-		       const struct ch__frame_shape *shape)
-{
-	uint32_t first = page * fdes_of_page(place), end = first + fdes_of_page(place);
-	for (uint32_t i = first; i < end; i++) {
-		uint8_t *program = ch__eh_frame_fde(section, i) + FDE_CFA_AT;
-		/* A page with live slots that is taken again has the shape already. */
-		if (memcmp(program, shape->fde, CH__FRAME_FDE_BYTES) != 0)
-			memcpy(program, shape->fde, CH__FRAME_FDE_BYTES);
-	}
 }

@@ -163,7 +163,7 @@ bool ch__nongnu_understands(struct ch__nongnu_object *object, const struct ch__f
 		uint8_t *section = low + sizeof *table;
 		place.exec = at;
 		ch__eh_frame_write(section, &place, shapes);
-		ch__eh_frame_live(section, 0, RANGE, 0);
+		ch__eh_frame_live(section, 0, RANGE, shapes, 0);
 		*table = (struct ch__nongnu_entry){
 			(int32_t)at, (int32_t)(uintptr_t)ch__eh_frame_fde(section, 0)};
 		ch__nongnu_fill(object, at, at + RANGE, 0, table, 1);

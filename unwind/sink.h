@@ -94,9 +94,9 @@ enum { CH__FRAME_CFI_BYTES = 119, CH__FRAME_FDE_BYTES = 24 };
  * 0 and return_register == 0 is not registered.
  *
  * An ordinary shape's program holds at every pc of its pages. A page of a slot shape is a row of
- * slots of one size. Each live slot runs the same code, code_bytes long behind the head, with an
- * FDE of its own: the program `fde` has locations from the first byte of the code on. A range that
- * is told of such a page is a whole slot from its code on.
+ * slots of one size. Each slot runs the same code, code_bytes long behind the head, with an FDE of
+ * its own: the program `fde` has locations from the first byte of the code on. A range that is told
+ * of such a page is a whole slot from its code on.
  *
  * For the shape of steps, `cfi` is right for code at its call. Unwinders are told the program of
  * `steps` (steps.h), which also serves a block's own FDE. NULL: nobody has used the shape. */
@@ -138,10 +138,6 @@ struct ch__sink_ops {
 	void (*fatal)(void *state);
 	bool (*page_live)(void *state, uint32_t page, uint32_t pages, uint8_t frame);
 	void (*page_dead)(void *state, uint32_t page, uint32_t pages);
-	/* For the slot at exec, in a live page; under no lock of this room. */
-	void (*slot_live)(void *state, uintptr_t exec, uint8_t frame);
-	void (*slot_dead)(void *state, uintptr_t exec);
-	bool (*slot_is_live)(void *state, uintptr_t exec);
 	void (*chunk_gone)(void *state, uint32_t chunk);
 	void (*shape_added)(void *state, uint8_t frame);
 	void (*own_live)(void *state, struct ch__own *); /* own->section is set */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * sink_libgcc.c: makes code pages known to the unwinder of the process, so that exceptions and
- * backtraces pass through code. Whole pages or slots are told, never blocks, and CFI is written by
+ * backtraces pass through code. Whole pages are told, never blocks, and CFI is written by
  * eh_frame.c. docs/unwinders.md, section 2, says why, and what LLVM's libunwind needs besides.
  *
  * A section is registered on the first use of its chunk, or of its 256 KiB of slots. Only
@@ -8,9 +8,7 @@
  * chunks have disjoint ranges, because libgcc stops at the first section whose range may hold the
  * pc; a span may cross chunks.
  *
- * Lock: the sinks lock is held in every entry, save the entries of slots. A slot is switched by the
- * owner of its place, and the slot's section stays, since the page is in use. Inside come the
- * unwinder's own locks. */
+ * Lock: the sinks lock is held in every entry. Inside come the unwinder's own locks. */
 #include "unwind/unwinders.h"
 
 #include <errno.h>
@@ -33,16 +31,11 @@ struct libgcc {
 	const struct ch__sinks_config *config;
 	size_t row_bytes; /* what a section of slots covers */
 	uint32_t rows; /* of slots, in a chunk */
-	uint32_t end;  /* parts from here on never were: no walk reads them [sinks] */
+	uint32_t end;  /* parts from here on never were: no walk reads them */
 	/* Of the runtime page, one FDE. Then for each chunk: of its pages, of its slots by row.
-	 * NULL: not registered. Release at registration; pairs with part_at. */
-	_Atomic(struct part *) parts[];
+	 * NULL: not registered. */
+	struct part *parts[];
 };
-
-static struct part *part_at(const struct libgcc *g, uint32_t i)
-{
-	return atomic_load_explicit(&g->parts[i], memory_order_acquire);
-}
 
 static uint32_t index_of_chunk(const struct libgcc *g, uint32_t chunk)
 {
@@ -54,58 +47,54 @@ static uint32_t index_of_row(const struct libgcc *g, uint32_t row)
 	return index_of_chunk(g, row / g->rows) + 1 + row % g->rows;
 }
 
-static struct part *part_of_slot(const struct libgcc *g, uintptr_t exec)
-{
-	size_t row = (exec - g->config->pool_exec) / g->row_bytes;
-	return part_at(g, index_of_row(g, (uint32_t)row));
-}
-
 /* Returns NULL when a part that is not registered yet finds no memory. */
 static struct part *register_part(struct libgcc *g, uint32_t i, const struct ch__eh_place *place)
 {
-	struct part *part = part_at(g, i);
+	struct part *part = g->parts[i];
 	size_t bytes = sizeof *part + ch__eh_frame_bytes(place);
 	if (part || !(part = ch__meta_alloc(g->config->meta, bytes)))
 		return part;
 	part->place = *place;
 	ch__eh_frame_write(part->section, place, g->config->shapes);
 	__register_frame_info(part->section, part->object);
-	atomic_store_explicit(&g->parts[i], part, memory_order_release);
+	g->parts[i] = part;
 	g->end = i < g->end ? g->end : i + 1;
 	return part;
 }
 
-static void set_live(struct part *part, uint32_t index, size_t bytes, uint8_t frame)
+static void set_live(const struct libgcc *g, struct part *part, uint32_t page, uint8_t frame)
 {
-	if (ch__eh_frame_is_live(part->section, index))
-		return;
-	ch__eh_frame_live(part->section, index, bytes, frame);
-	if (__unw_add_dynamic_fde)
-		__unw_add_dynamic_fde((uintptr_t)ch__eh_frame_fde(part->section, index));
+	const struct ch__frame_shape *shapes = g->config->shapes;
+	uint32_t fdes = ch__eh_frame_of_page(&part->place), end = (page + 1) * fdes;
+	size_t bytes = part->place.slot_bytes ? shapes[frame].code_bytes : part->place.page_bytes;
+	for (uint32_t i = page * fdes; i < end; i++) {
+		if (ch__eh_frame_is_live(part->section, i))
+			continue;
+		ch__eh_frame_live(part->section, i, bytes, shapes, frame);
+		if (__unw_add_dynamic_fde)
+			__unw_add_dynamic_fde((uintptr_t)ch__eh_frame_fde(part->section, i));
+	}
 }
 
-static void set_dead(struct part *part, uint32_t index)
+static void set_dead(struct part *part, uint32_t page, uint32_t pages)
 {
-	if (!ch__eh_frame_is_live(part->section, index))
-		return;
-	if (__unw_remove_dynamic_fde)
-		__unw_remove_dynamic_fde((uintptr_t)ch__eh_frame_fde(part->section, index));
-	ch__eh_frame_dead(part->section, index);
-}
-
-static void kill_part(struct part *part)
-{
-	for (uint32_t i = 0; part && i < ch__eh_frame_count(&part->place); i++)
-		set_dead(part, i);
+	uint32_t fdes = part ? ch__eh_frame_of_page(&part->place) : 0;
+	for (uint32_t i = page * fdes; i < (page + pages) * fdes; i++) {
+		if (!ch__eh_frame_is_live(part->section, i))
+			continue;
+		if (__unw_remove_dynamic_fde)
+			__unw_remove_dynamic_fde((uintptr_t)ch__eh_frame_fde(part->section, i));
+		ch__eh_frame_dead(part->section, i);
+	}
 }
 
 static void deregister_part(struct libgcc *g, uint32_t i)
 {
-	struct part *part = part_at(g, i);
+	struct part *part = g->parts[i];
 	if (!part)
 		return;
-	kill_part(part);
-	atomic_store_explicit(&g->parts[i], NULL, memory_order_release);
+	set_dead(part, 0, part->place.pages);
+	g->parts[i] = NULL;
 	__deregister_frame_info(part->section);
 	ch__meta_free(g->config->meta, part, sizeof *part + ch__eh_frame_bytes(&part->place));
 }
@@ -116,7 +105,7 @@ static size_t state_bytes(const struct ch__sinks_config *config, size_t row_byte
 	enum { FRESH_BYTES = 16 << 10 };
 	size_t pool = config->pool_bytes;
 	size_t parts = FIRST_CHUNK + pool / config->chunk_bytes + pool / row_bytes;
-	size_t bytes = sizeof(struct libgcc) + parts * sizeof(_Atomic(struct part *));
+	size_t bytes = sizeof(struct libgcc) + parts * sizeof(struct part *);
 	return bytes > FRESH_BYTES ? bytes : FRESH_BYTES;
 }
 
@@ -141,7 +130,7 @@ static bool register_runtime(struct libgcc *g)
 		.exec = g->config->runtime_exec, .page_bytes = bytes, .pages = 1};
 	struct part *part = register_part(g, RUNTIME, &place);
 	if (part)
-		set_live(part, 0, bytes, 0);
+		set_live(g, part, 0, 0);
 	return part != NULL;
 }
 
@@ -158,7 +147,8 @@ static void close_libgcc(void *state)
 {
 	struct libgcc *g = state;
 	for (uint32_t i = FIRST_CHUNK; i < g->end; i++)
-		kill_part(part_at(g, i));
+		if (g->parts[i])
+			set_dead(g->parts[i], 0, g->parts[i]->place.pages);
 }
 
 static void destroy_libgcc(void *state)
@@ -197,11 +187,7 @@ static bool tell_pages_live(void *state, uint32_t page, uint32_t pages, uint8_t 
 			return false; /* other parts serve a later use */
 	for (; page < end; page++) {
 		struct part *part = part_for(g, page, frame, &index);
-		if (part->place.slot_bytes)
-			ch__eh_slots_page(part->section, &part->place, index,
-					  &g->config->shapes[frame]);
-		else
-			set_live(part, index, part->place.page_bytes, frame);
+		set_live(g, part, index, frame);
 	}
 	return true;
 }
@@ -210,10 +196,10 @@ static void tell_pages_dead(void *state, uint32_t page, uint32_t pages)
 {
 	struct libgcc *g = state;
 	uint32_t a_chunk = (uint32_t)(g->config->chunk_bytes / g->config->page_bytes);
+	uint32_t a_row = (uint32_t)(g->row_bytes / g->config->page_bytes);
 	for (uint32_t end = page + pages; page < end; page++) {
-		struct part *part = part_at(g, index_of_chunk(g, page / a_chunk));
-		if (part)
-			set_dead(part, page % a_chunk);
+		set_dead(g->parts[index_of_chunk(g, page / a_chunk)], page % a_chunk, 1);
+		set_dead(g->parts[index_of_row(g, page / a_row)], page % a_row, 1);
 	}
 }
 
@@ -222,28 +208,6 @@ static void drop_chunk(void *state, uint32_t chunk)
 	struct libgcc *g = state;
 	for (uint32_t i = index_of_chunk(g, chunk); i < index_of_chunk(g, chunk + 1); i++)
 		deregister_part(g, i);
-}
-
-static void tell_slot_live(void *state, uintptr_t exec, uint8_t frame)
-{
-	struct libgcc *g = state;
-	struct part *part = part_of_slot(g, exec);
-	if (part)
-		set_live(part, ch__eh_slot_index(&part->place, exec),
-			 g->config->shapes[frame].code_bytes, frame);
-}
-
-static void tell_slot_dead(void *state, uintptr_t exec)
-{
-	struct part *part = part_of_slot(state, exec);
-	if (part)
-		set_dead(part, ch__eh_slot_index(&part->place, exec));
-}
-
-static bool ask_slot(void *state, uintptr_t exec)
-{
-	struct part *part = part_of_slot(state, exec);
-	return part && ch__eh_frame_is_live(part->section, ch__eh_slot_index(&part->place, exec));
 }
 
 /* LLVM's libunwind has a call for sections, too, but version 14 does not end at a section's end. */
@@ -276,8 +240,8 @@ static void write_shape(void *state, uint8_t frame)
 	struct libgcc *g = state;
 	const struct ch__frame_shape *shape = &g->config->shapes[frame];
 	for (uint32_t i = 0; i < g->end; i++)
-		if (part_at(g, i))
-			ch__eh_frame_shape(part_at(g, i)->section, frame, shape);
+		if (g->parts[i])
+			ch__eh_frame_shape(g->parts[i]->section, frame, shape);
 }
 
 const struct ch__sink_ops ch__sink_libgcc = {
@@ -288,9 +252,6 @@ const struct ch__sink_ops ch__sink_libgcc = {
 	.destroy = destroy_libgcc,
 	.page_live = tell_pages_live,
 	.page_dead = tell_pages_dead,
-	.slot_live = tell_slot_live,
-	.slot_dead = tell_slot_dead,
-	.slot_is_live = ask_slot,
 	.chunk_gone = drop_chunk,
 	.shape_added = write_shape,
 	.own_live = register_own,

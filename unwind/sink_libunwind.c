@@ -130,7 +130,7 @@ static void tell_runtime(struct libunwind *u)
 	size_t bytes = u->config->runtime_bytes;
 	if (!covers(u, part))
 		cover(u, part, u->config->runtime_exec, 1, bytes);
-	ch__eh_frame_live(section_of(u, part), 0, bytes, 0);
+	ch__eh_frame_live(section_of(u, part), 0, bytes, u->config->shapes, 0);
 }
 
 /* Every page must be within reach of an offset from the first byte of the tables. */
@@ -229,7 +229,8 @@ static bool tell_pages_live(void *state, uint32_t page, uint32_t pages, uint8_t 
 			cover(u, chunk, u->config->pool_exec + chunk * chunk_bytes,
 			      u->pages_per_chunk, page_bytes);
 		if (!ch__eh_frame_is_live(section_of(u, chunk), index))
-			ch__eh_frame_live(section_of(u, chunk), index, page_bytes, frame);
+			ch__eh_frame_live(section_of(u, chunk), index, page_bytes,
+					  u->config->shapes, frame);
 	}
 	return true;
 }

@@ -17,21 +17,17 @@ struct ch__eh_place {
 };
 void ch__eh_frame_cie(uint8_t *cie, const struct ch__frame_shape *); /* into zeroed bytes */
 size_t ch__eh_frame_bytes(const struct ch__eh_place *);
-uint32_t ch__eh_frame_count(const struct ch__eh_place *); /* of FDEs, without the sentinel */
+uint32_t ch__eh_frame_of_page(const struct ch__eh_place *); /* how many FDEs a page has */
 /* Writes all FDEs, dead and with the CIE of shape 0, into zeroed bytes or over a section. */
 void ch__eh_frame_write(uint8_t *section, const struct ch__eh_place *,
 			const struct ch__frame_shape *shapes);
 void ch__eh_frame_shape(uint8_t *section, uint8_t frame, const struct ch__frame_shape *);
 uint8_t *ch__eh_frame_fde(uint8_t *section, uint32_t index);
 /* Makes a dead FDE live, for so many bytes from its first pc on. */
-void ch__eh_frame_live(uint8_t *section, uint32_t index, size_t bytes, uint8_t frame);
+void ch__eh_frame_live(uint8_t *section, uint32_t index, size_t bytes,
+		       const struct ch__frame_shape *shapes, uint8_t frame);
 bool ch__eh_frame_is_live(uint8_t *section, uint32_t index);
 void ch__eh_frame_dead(uint8_t *section, uint32_t index);
-/* The index of the FDE for the slot at exec. */
-uint32_t ch__eh_slot_index(const struct ch__eh_place *, uintptr_t exec);
-/* Gives the slots of a page the shape's instructions. All are dead, or have the instructions. */
-void ch__eh_slots_page(uint8_t *section, const struct ch__eh_place *, uint32_t page,
-		       const struct ch__frame_shape *shape);
 
 /* Fills in the facts of the template's CIE and FDE, and code_bytes. Returns 0; ENOENT when the
  * process has no table for the template; ENOTSUP when the table's form cannot be copied. */

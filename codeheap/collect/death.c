@@ -281,17 +281,14 @@ static void free_places(struct ch_heap *heap, const struct dead *dead, uint32_t 
 	uint32_t hot_offset = first->hot_offset, page = page_of(heap, first);
 	uint32_t owner = first->owner, finished = 0;
 	bool is_span = ch__block_is_span(heap, first);
-	bool is_slot = ch__place_is_slot(heap, hot_offset);
 	bool has_steps = ch__place_has_steps(heap, hot_offset);
 	/* A child without code has no memory there. */
 	bool is_shared = dead->is_data && !is_span && !heap->is_codeless;
-	/* The unwind data of slots goes last (I8), while nobody else can have the places. */
-	for (uint32_t i = 0; i < count && (is_shared || is_slot || has_steps); i++) {
+	/* Notes of steps go last (I8), while nobody else can have the places. */
+	for (uint32_t i = 0; i < count && (is_shared || has_steps); i++) {
 		uintptr_t hot = ch__exec(heap, dead[i].block->hot_offset);
 		if (is_shared)
 			ch__pool_poison(heap->pool, hot, dead[i].hot_bytes);
-		else if (is_slot)
-			ch__sinks_slot_dead(heap->sinks, hot);
 		else
 			ch__steps_dead(ch__sinks_steps(heap->sinks), hot, dead[i].hot_bytes);
 	}

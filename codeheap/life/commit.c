@@ -305,21 +305,16 @@ static void finish_bytes(struct ch_heap *heap, struct ch__thread *self, const st
 				   code->eh_frame, ch__exec(heap, block->hot_offset));
 }
 
-/* Under the heap lock an assumption cannot break, a rewrite of names sees all or none of a commit,
- * and an unwinder that is turned on meanwhile misses no slot. */
+/* Under the heap lock an assumption cannot break, and a rewrite of names sees all or none of a
+ * commit. */
 static inline enum published publish_told(struct ch_heap *heap, struct ch__thread *self,
 					  struct ch_code *codes, size_t count, bool tell,
 					  unsigned besides)
 	CH_UNANALYSED("it takes the lock where the lock is needed")
 {
-	bool is_locked = tell || (besides & (CH__ASSUMES | CH__IN_SLOTS));
+	bool is_locked = tell || (besides & CH__ASSUMES);
 	if (is_locked)
 		ch__heap_lock(heap);
-	if (besides & CH__IN_SLOTS) { /* a trampoline, alone (finish_plain) */
-		uint32_t offset = ch__code_block(heap, codes)->hot_offset;
-		ch__sinks_slot_live(heap->sinks, ch__exec(heap, offset),
-				    ch__place_frame(heap, offset));
-	}
 	if (tell)
 		tell_sinks(heap, codes, count, true);
 	enum published result = publish(heap, self, codes, count, tell);
@@ -334,8 +329,7 @@ static inline enum published publish_told(struct ch_heap *heap, struct ch__threa
 
 /* Makes a block ready that is as most are: code that fills its room, with nothing attached. Returns
  * false, and has changed nothing, when the block is another, or is to be refused. */
-static inline bool finish_plain(struct ch_heap *heap, const struct ch_code *code,
-				unsigned *besides)
+static inline bool finish_plain(struct ch_heap *heap, const struct ch_code *code)
 {
 	uint32_t index, used = CH__HEAD_BYTES + code->used_to;
 	uint64_t rare = code->used_from | code->entry_offset | code->cold_used |
@@ -351,7 +345,6 @@ static inline bool finish_plain(struct ch_heap *heap, const struct ch_code *code
 	    ch__place_has_steps(heap, hot) ||
 	    ch__look_around_part(heap, index, hot, bytes, "hot") != CH_OK)
 		return false;
-	*besides = ch__place_is_slot(heap, hot) ? CH__IN_SLOTS : 0;
 	fill_gap(heap, hot + used, hot + bytes);
 	ch__pool_publish(heap->pool, ch__exec(heap, hot), bytes);
 	return true;
@@ -380,7 +373,7 @@ static enum ch_status commit(struct ch_heap *heap, struct ch__thread *self, stru
 			     size_t count)
 {
 	unsigned besides = 0;
-	enum ch_status status = count == 1 && finish_plain(heap, codes, &besides)
+	enum ch_status status = count == 1 && finish_plain(heap, codes)
 					? CH_OK : finish(heap, self, codes, count, &besides);
 	if (status != CH_OK)
 		return status;

@@ -116,7 +116,7 @@ static inline enum ch_status ch__look_around_part(const struct ch_heap *heap, ui
 }
 
 /* What some blocks need besides the usual steps. */
-enum { CH__ASSUMES = 1, CH__MAY_BE_YOUNG = 2, CH__IS_APART = 4, CH__IN_SLOTS = 8 };
+enum { CH__ASSUMES = 1, CH__MAY_BE_YOUNG = 2, CH__IS_APART = 4 };
 
 /* Returns CH_OK when all blocks may be committed, and what they need besides. */
 enum ch_status ch__commit_check(struct ch_heap *, struct ch__thread *, const struct ch_code *,

@@ -234,23 +234,6 @@ static void check_owner(struct check *c, struct ch__owner *owner)
 	c->is.blocks_of_owners += atomic_load(&owner->blocks_now);
 }
 
-/* The unwinder knows each slot of published code, and no free slot. */
-static void check_slots_of(struct check *c, uint32_t p)
-{
-	struct ch_heap *heap = c->heap;
-	struct ch__pool *pool = heap->pool;
-	uint32_t page_bytes = (uint32_t)1 << pool->page_log2;
-	look_at(c, "page", p);
-	for (uint32_t at = 0; at + CH__SLOT_BYTES <= page_bytes; at += CH__SLOT_BYTES) {
-		uint32_t offset = (p << pool->page_log2) + at;
-		bool is_known = ch__sinks_slot_is_live(heap->sinks, ch__exec(heap, offset));
-		if (is_known && !ch__page_uses(pool, offset))
-			say(c, "the unwinder knows the free slot at +%u", at);
-		if (!is_known && ch__page_has_start(pool, offset))
-			say(c, "the unwinder does not know the slot at +%u", at);
-	}
-}
-
 /* A dependent names its item, and the item names the dependent. */
 static void check_assumption(struct check *c, const struct ch__assumption *fact)
 {
@@ -309,17 +292,10 @@ static void check_dead(struct check *c, uint32_t at, uint32_t tail, bool of_noti
 static void check_pages(struct check *c)
 {
 	const struct ch__pool *pool = c->heap->pool;
-	bool has_unwinder = (ch__sinks_on(c->heap->sinks) & CH_SINK_UNWIND) != 0;
 	uint64_t used = 0;
-	for (uint32_t i = 0; i < ch__pool_pages_end(pool); i++) {
-		const struct ch__page *page = &pool->pages[i];
-		if (atomic_load(&page->state) == CH__PAGE_SPAN)
-			continue;
-		used += atomic_load(&page->used_granules);
-		if (has_unwinder && atomic_load(&page->state) != CH__PAGE_FREE &&
-		    ch__frame_has_slots(page->frame))
-			check_slots_of(c, i);
-	}
+	for (uint32_t i = 0; i < ch__pool_pages_end(pool); i++)
+		if (atomic_load(&pool->pages[i].state) != CH__PAGE_SPAN)
+			used += atomic_load(&pool->pages[i].used_granules);
 	/* A place and its record change in one region, or under the heap lock: the sums agree. */
 	compare(c, "granules of blocks", used, c->is.granules);
 }

@@ -50,8 +50,6 @@ struct play {
 	/* Data that loses its last user */
 	struct ch_owner user;
 	struct ch_code both[2]; /* the user and its data */
-	/* A slot */
-	uintptr_t slot;
 	/* A snapshot */
 	struct ch_stats stats;
 };
@@ -631,36 +629,6 @@ TEST(data_whose_user_ends_in_the_middle_of_their_commit_goes_live)
 	CHECK_EQ(play.status, CH_OK);
 	CHECK(!rig_is_there(play.both[0].block));
 	CHECK_EQ(block_info(play.both[1].block).state, CH_BLOCK_LIVE);
-	rig_end(&play.rig);
-}
-
-/* --- the place of a slot --- */
-
-static bool has_given_the_slot_back(struct play *p)
-{
-	struct ch_heap *heap = p->rig.heap;
-	return !ch__page_uses(heap->pool, ch__offset(heap, p->slot));
-}
-
-/* Whoever takes the place tells the unwinder of the new slot. */
-TEST(slot_leaves_the_unwinder_before_others_can_have_its_place)
-{
-	static struct play play = {.is_here = has_given_the_slot_back, .call = release_the_user};
-	struct ch_block block;
-	begin(&play, 4 << 20);
-	struct ch_heap *heap = play.rig.heap;
-	play.user = rig_owner(&play.rig, "slot");
-	CHECK_EQ(ch_trampoline_make(play.user, CH_TRAMPOLINE_TAIL,
-				    (const void *)(uintptr_t)rig_fallback, 0, NULL, NULL, &block),
-		 CH_OK);
-	play.slot = ch__exec(heap, ch__block_at(heap, rig_record(block))->hot_offset);
-	CHECK(ch__sinks_slot_is_live(heap->sinks, play.slot));
-	pthread_t caller = start_call(&play);
-	CHECK(atomic_load(&play.is_there));
-	CHECK(!ch__sinks_slot_is_live(heap->sinks, play.slot));
-	atomic_store(&play.may_go, 1);
-	CHECK_EQ(pthread_join(caller, NULL), 0);
-	CHECK_EQ(play.status, CH_OK);
 	rig_end(&play.rig);
 }
 

@@ -127,7 +127,7 @@ static void unwinds(void)
 }
 static void frame_lives_once(void)
 {
-	ch__eh_frame_live(section, 0, 0x4000, 2);
+	ch__eh_frame_live(section, 0, 0x4000, shapes, 2);
 }
 
 /* --- an owner's cell --- */

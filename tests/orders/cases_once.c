@@ -203,12 +203,9 @@ enum { FAKE_PAGE_BYTES = 4096, FAKE_PAGES = 2 };
 static const uintptr_t fake_pool = 0x7000000;
 static struct ch__sinks_config sinks_config;
 static struct ch__sinks *sinks;
-static void *state; /* of the unwinder's sink */
-static struct ch__frame_shape shapes[CH__FRAMES];
 
 static void make_sinks(void)
 {
-	struct ch__frame_shape *shape = &shapes[CH__FRAME_SLOTS];
 	scene_make();
 	sinks_config = (struct ch__sinks_config){
 		.pool_exec = fake_pool,
@@ -216,11 +213,8 @@ static void make_sinks(void)
 		.page_bytes = FAKE_PAGE_BYTES,
 		.chunk_bytes = FAKE_PAGE_BYTES,
 		.head_bytes = 8,
-		.shapes = shapes,
 		.meta = scene.heap->meta,
 	};
-	HOLDS(ch__template_cfi(&ch__arch_templates[0], shape) == 0);
-	shape->slot_bytes = 128;
 }
 static void begin_sinks(void)
 {
@@ -230,17 +224,6 @@ static void end_sinks(void)
 {
 	ch__sinks_destroy(sinks);
 }
-static void turns_on(void)
-{
-	HOLDS(ch__sinks_set(sinks, CH_SINK_UNWIND) == 0);
-}
-static void tells_slots(void)
-{
-	for (int i = 0; i < 4; i++) {
-		ch__sinks_slot_dead(sinks, fake_pool + 256);
-		order_yield();
-	}
-}
 
 /* Each thread runs this before making a block with steps; the first makes the map of steps. */
 static void looks_for_notes(void)
@@ -248,29 +231,6 @@ static void looks_for_notes(void)
 	for (uintptr_t i = 0; i < 3; i++) {
 		HOLDS(ch__sinks_steps_begin(sinks));
 		HOLDS(!ch__steps_note(ch__sinks_steps(sinks), fake_pool + 8 * i));
-		order_yield();
-	}
-}
-
-static void begin_parts(void)
-{
-	state = NULL;
-	HOLDS(ch__sink_libgcc.open(&sinks_config, &state) == 0);
-}
-static void end_parts(void)
-{
-	ch__sink_libgcc.destroy(state);
-}
-static void registers_parts(void)
-{
-	for (uint32_t page = 0; page < FAKE_PAGES; page++)
-		HOLDS(ch__sink_libgcc.page_live(state, page, 1, CH__FRAME_SLOTS));
-}
-static void asks_slots(void)
-{
-	for (uint32_t i = 0; i < 6; i++) {
-		uintptr_t page = fake_pool + i % FAKE_PAGES * FAKE_PAGE_BYTES;
-		HOLDS(!ch__sink_libgcc.slot_is_live(state, page + 256));
 		order_yield();
 	}
 }
@@ -634,9 +594,7 @@ const struct order_case cases_once[] = {
 	{"gone", 1000, NULL, begin_gone, NULL, {a_small_pool_goes, asks_who_had}},
 	{"vms", 1000, scene_make, begin_vms, end_vms, {attaches_vm, walks_vms}},
 	{"fibers", 1000, make_fibers, begin_fibers, end_fibers, {changes_fibers, looks_at_fibers}},
-	{"sinks", 1000, make_sinks, begin_sinks, end_sinks, {turns_on, tells_slots}},
 	{"steps", 1000, make_sinks, begin_sinks, end_sinks, {looks_for_notes, looks_for_notes}},
-	{"parts", 1000, make_sinks, begin_parts, end_parts, {registers_parts, asks_slots}},
 	{"object", 1000, NULL, begin_object, NULL, {object_is_used_again, searches_object}},
 	{"listeners", GREETERS, scene_make, begin_listeners, end_listeners,
 	 {comes_to_listen, finds_listeners, greets}},

@@ -442,25 +442,3 @@ TEST(heap_check_fills_the_room_that_it_is_given)
 	poke_undo();
 	rig_end(&rig);
 }
-
-/* The unwinder hears of slots by calls, not by fields. */
-TEST(heap_check_sees_slots_that_the_unwinder_and_the_pool_know_otherwise)
-{
-	start();
-	uintptr_t used = ch__exec(heap, block(slot)->hot_offset), unused = used + CH__SLOT_BYTES;
-	uint32_t page = block(slot)->hot_offset >> heap->pool->page_log2;
-	uint8_t frame = heap->pool->pages[page].frame;
-	ch__sinks_slot_live(heap->sinks, unused, frame);
-	char report[300];
-	CHECK_EQ(ch_heap_check(heap, report, sizeof report), CH_E_BROKEN);
-	if (!strstr(report, "the unwinder knows the free slot at"))
-		FAIL("a free slot is known: %s", report);
-	ch__sinks_slot_dead(heap->sinks, unused);
-	rig_check(&rig);
-	ch__sinks_slot_dead(heap->sinks, used);
-	CHECK_EQ(ch_heap_check(heap, report, sizeof report), CH_E_BROKEN);
-	if (!strstr(report, "the unwinder does not know the slot at"))
-		FAIL("a slot with code is not known: %s", report);
-	ch__sinks_slot_live(heap->sinks, used, frame);
-	rig_end(&rig);
-}

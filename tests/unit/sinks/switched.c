@@ -132,10 +132,6 @@ static void register_slots(struct bed *bed)
 {
 	ch__sinks_slots_register(bed->sinks, CH_TRAMPOLINE_FRAMED, 512);
 }
-static void ask_of_a_slot(struct bed *bed)
-{
-	ch__sinks_slot_is_live(bed->sinks, (uintptr_t)bed->pool);
-}
 static void begin_steps(struct bed *bed)
 {
 	ch__sinks_steps_begin(bed->sinks);
@@ -155,9 +151,8 @@ static void ask_for_status(struct bed *bed)
 
 TEST(what_sinks_share_is_read_and_written_under_their_lock)
 {
-	static void (*const calls[])(struct bed *) = {register_shape, register_slots, ask_of_a_slot,
-						      begin_steps,    bring_table,    end_table,
-						      ask_for_status};
+	static void (*const calls[])(struct bed *) = {register_shape, register_slots, begin_steps,
+						      bring_table, end_table, ask_for_status};
 	struct bed bed;
 	bed_open(&bed, 0);
 	table = ch__sinks_own_create(bed.sinks);

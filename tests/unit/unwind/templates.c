@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * templates.c: the frames of templates. A frame is taken from the linked image, is right at every
  * instruction of a copy, and is wrong when any one CFI instruction is dropped. A template without a
- * table, or with a table of another form, is refused. Slots go live and dead one by one. */
+ * table, or with a table of another form, is refused. The slots of a page come and go with it. */
 #define _GNU_SOURCE
 #include "tests/support/template_probe.h"
 #include "tests/support/unwind_rig.h"
@@ -77,8 +77,6 @@ TEST(unwinder_finds_the_caller_at_every_instruction)
 			size_t at = slot_offset(page, slots[i]);
 			const uint8_t *code =
 				put_trampoline(&bed, (enum ch_trampoline)kind, at, 4711 + i);
-			uintptr_t exec = (uintptr_t)bed.pool + at;
-			ch__sinks_slot_live(bed.sinks, exec, frame_of((enum ch_trampoline)kind));
 			if (count_wrong(code, (enum ch_trampoline)kind))
 				FAIL("template %u: a wrong caller at its byte %lld", kind,
 				     (long long)(probe_steps.wrong_pc - (uintptr_t)code));
@@ -90,11 +88,10 @@ TEST(unwinder_finds_the_caller_at_every_instruction)
 }
 
 /* Without a table no caller is found, so the test above sees the slot's FDE. */
-TEST(unwinder_finds_no_caller_without_the_slot)
+TEST(unwinder_finds_no_caller_without_the_page)
 {
 	struct bed bed;
 	open_slots(&bed, CH_SINK_UNWIND);
-	CHECK(ch__sinks_page_live(bed.sinks, 5, 1, frame_of(CH_TRAMPOLINE_TAIL)));
 	const uint8_t *code = put_trampoline(&bed, CH_TRAMPOLINE_TAIL, slot_offset(5, 9), 1);
 	CHECK_EQ(count_wrong(code, CH_TRAMPOLINE_TAIL), PROBE_TAIL_STEPS);
 	bed_close(&bed);
@@ -135,9 +132,8 @@ static bool is_noticed(struct dropped *d)
 		CHECK(section);
 		memset(section, 0, bytes); /* as side memory comes */
 		ch__eh_frame_write(section, &place, d->shapes);
-		ch__eh_slots_page(section, &place, 2, &d->shapes[frame]);
-		uint32_t slot = ch__eh_slot_index(&place, (uintptr_t)d->code - CODE_AT);
-		ch__eh_frame_live(section, slot, d->shapes[frame].code_bytes, frame);
+		uint32_t slot = 2 * slots_in_page + 3;
+		ch__eh_frame_live(section, slot, d->shapes[frame].code_bytes, d->shapes, frame);
 		__register_frame_info(section, object);
 		_exit(count_wrong(d->code, CH_TRAMPOLINE_FRAMED) != 0);
 	}
@@ -154,6 +150,7 @@ TEST(each_instruction_of_the_frame_is_needed)
 	struct ch__arch_template t = ch__arch_templates[CH_TRAMPOLINE_FRAMED];
 	struct ch__frame_shape *shape = &d.shapes[CH__FRAME_SLOTS + CH_TRAMPOLINE_FRAMED];
 	CHECK_EQ(ch__template_cfi(&t, shape), 0);
+	shape->slot_bytes = SLOT_BYTES;
 	d.code = put_trampoline(&bed, CH_TRAMPOLINE_FRAMED, slot_offset(2, 3), 5);
 	CHECK(!is_noticed(&d));
 	unsigned dropped = 0;
@@ -266,45 +263,40 @@ TEST(table_is_read_in_the_forms_that_linkers_write)
 
 /* --- slots come and go --- */
 
-/* Checks that exactly the slots in `live` are known. */
-static void check_slots(const struct bed *bed, uint32_t page, const bool *live)
+static void check_slots(const struct bed *bed, uint32_t page, bool are_live)
 {
 	struct ch__arch_template t = ch__arch_templates[CH_TRAMPOLINE_FRAMED];
 	for (uint32_t i = 0; i < slots_in_page; i++) {
 		const uint8_t *slot = bed->pool + slot_offset(page, i);
-		CHECK_EQ(libgcc_knows(slot + CODE_AT), live[i]);
-		CHECK_EQ(libgcc_knows(slot + CODE_AT + 20), live[i]);
-		CHECK_EQ(libgcc_knows(slot + CODE_AT + t.bytes - 1), live[i]);
+		CHECK_EQ(libgcc_knows(slot + CODE_AT), are_live);
+		CHECK_EQ(libgcc_knows(slot + CODE_AT + 20), are_live);
+		CHECK_EQ(libgcc_knows(slot + CODE_AT + t.bytes - 1), are_live);
 		CHECK(!libgcc_knows(slot) && !libgcc_knows(slot + CODE_AT - 1));
 	}
 	CHECK(!libgcc_knows(bed->pool + (size_t)page * BED_PAGE_BYTES - 1));
 }
 
-TEST(slots_come_and_go_one_by_one)
+TEST(slots_come_and_go_with_their_page)
 {
-	enum { ROUNDS = 40, CHANGES = 50 };
+	enum { ROUNDS = 40 };
 	struct bed bed;
 	static const uint32_t pages[] = {15, 16, 63, 64};
-	static bool live[4][BED_PAGE_BYTES / SLOT_BYTES];
+	bool live[4] = {false};
 	struct test_random random = test_random_new();
 	open_slots(&bed, CH_SINK_UNWIND);
-	uint8_t frame = frame_of(CH_TRAMPOLINE_FRAMED);
-	for (unsigned p = 0; p < 4; p++)
-		CHECK(ch__sinks_page_live(bed.sinks, pages[p], 1, frame));
 	for (int round = 0; round < ROUNDS; round++) {
-		for (int i = 0; i < CHANGES; i++) {
-			unsigned p = (unsigned)test_random_below(&random, 4);
-			uint32_t slot = (uint32_t)test_random_below(&random, slots_in_page);
-			uintptr_t exec = (uintptr_t)bed.pool + slot_offset(pages[p], slot);
-			if (live[p][slot])
-				ch__sinks_slot_dead(bed.sinks, exec);
-			else
-				ch__sinks_slot_live(bed.sinks, exec, frame);
-			live[p][slot] = !live[p][slot];
-		}
-		/* The page is taken again while slots are live, like a page with holes. */
-		CHECK(ch__sinks_page_live(bed.sinks, pages[round % 4], 1, frame));
-		check_slots(&bed, pages[round % 4], live[round % 4]);
+		unsigned p = (unsigned)test_random_below(&random, 4);
+		uint8_t kind = (uint8_t)test_random_below(&random, CH__TEMPLATES);
+		live[p] = !live[p];
+		if (live[p])
+			CHECK(ch__sinks_page_live(bed.sinks, pages[p], 1,
+						  frame_of((enum ch_trampoline)kind)));
+		else
+			ch__sinks_page_dead(bed.sinks, pages[p], 1);
+		if (live[p] && kind != CH_TRAMPOLINE_FRAMED) /* another length */
+			CHECK(libgcc_knows(bed.pool + slot_offset(pages[p], 1) + CODE_AT));
+		else
+			check_slots(&bed, pages[p], live[p]);
 	}
 	bed_close(&bed);
 }
@@ -319,11 +311,7 @@ TEST(chunk_of_slots_is_forgotten_as_a_whole)
 		/* As slots, then as ordinary code, then as slots of the other kind. */
 		uint8_t frame = (uint8_t)(round == 1 ? 0 : CH__FRAME_SLOTS + (round & 1));
 		CHECK(ch__sinks_page_live(bed.sinks, 70, 1, frame));
-		if (round != 1)
-			ch__sinks_slot_live(bed.sinks, exec, frame);
 		CHECK(libgcc_knows((const uint8_t *)exec + CODE_AT));
-		if (round != 1)
-			ch__sinks_slot_dead(bed.sinks, exec);
 		ch__sinks_page_dead(bed.sinks, 70, 1);
 		CHECK(!libgcc_knows((const uint8_t *)exec + CODE_AT));
 		ch__sinks_chunk_gone(bed.sinks, 1);
@@ -342,9 +330,7 @@ TEST(each_section_of_slots_goes_with_its_chunk)
 	CHECK(ch__sinks_page_live(bed.sinks, BED_PAGES_PER_CHUNK, BED_PAGES_PER_CHUNK, frame));
 	for (uint32_t page = BED_PAGES_PER_CHUNK; page < 2 * BED_PAGES_PER_CHUNK; page++) {
 		uintptr_t exec = (uintptr_t)bed.pool + slot_offset(page, 3);
-		ch__sinks_slot_live(bed.sinks, exec, frame);
 		CHECK(libgcc_knows((const uint8_t *)exec + CODE_AT));
-		ch__sinks_slot_dead(bed.sinks, exec);
 	}
 	CHECK(ch__meta_bytes(bed.config.meta) > before);
 	ch__sinks_page_dead(bed.sinks, BED_PAGES_PER_CHUNK, BED_PAGES_PER_CHUNK);
@@ -380,13 +366,12 @@ TEST(unwind_turned_on_late_knows_live_slots)
 	CHECK(ch__sinks_page_live(bed.sinks, 100, 1, 0));
 	published[0] = (uintptr_t)bed.pool + slot_offset(3, 30);
 	published[1] = (uintptr_t)bed.pool + 100 * BED_PAGE_BYTES + 64;
-	ch__sinks_slot_live(bed.sinks, published[0], frame);
 	const uint8_t *code = (const uint8_t *)published[0] + CODE_AT;
 	for (int round = 0; round < 3; round++) {
 		CHECK(!libgcc_knows(code));
 		CHECK_EQ(ch__sinks_set(bed.sinks, CH_SINK_UNWIND), 0);
 		CHECK(libgcc_knows(code));
-		CHECK(!libgcc_knows(code + SLOT_BYTES));
+		CHECK(!libgcc_knows(code - 1));
 		CHECK(libgcc_knows((const uint8_t *)published[1]));
 		CHECK_EQ(ch__sinks_set(bed.sinks, 0), 0);
 	}
