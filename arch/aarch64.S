@@ -181,7 +181,6 @@
 	.type	template_\name, %function
 	.p2align 3
 template_\name:
-	.cfi_startproc
 	bti_c
 	.endm
 
@@ -192,22 +191,16 @@ template_\name\()_target:
 template_\name\()_payload:
 	.quad	0
 template_\name\()_end:
-	finish	template_\name
+	.size	template_\name, . - template_\name
 	.endm
 
 	template framed
 	stp	x29, x30, [sp, #-16]!
-	.cfi_def_cfa_offset 16
-	.cfi_offset x29, -16
-	.cfi_offset x30, -8
 	mov	x29, sp		/* for walks by frame pointers; the tables go by sp */
 	ldr	x16, template_framed_target
 	ldr	x15, template_framed_payload
 	blr	x16
 	ldp	x29, x30, [sp], #16
-	.cfi_def_cfa_offset 0
-	.cfi_restore x29
-	.cfi_restore x30
 	ret
 	literals framed
 

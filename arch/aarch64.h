@@ -56,6 +56,9 @@ static const uint8_t ch__arch_cfi_saves[] = {
 	5, 72, 14, 5, 73, 13, 5, 74, 16, 5, 75, 15, 5, 76, 18, 5, 77, 17, 5, 78, 20, 5, 79, 19};
 /* DW_CFA_def_cfa: sp; the return address stays in x30 */
 static const uint8_t ch__arch_cfi_leaf[] = {0x0c, 31, 0};
+/* DW_CFA_advance_loc behind the stp, def_cfa_offset, offsets; behind the ldp the frame as before */
+static const uint8_t ch__arch_cfi_framed[] = {0x42, 0x0e, 16, 0x9d, 2, 0x9e, 1,
+					      0x45, 0x0e, 0,  0xdd, 0xde};
 /* No register of a DWARF expression has the pc of a frame that a signal interrupted. */
 enum { CH_ARCH_HAS_STEPS = 0, CH_ARCH_STEPS_CFA = 0, CH_ARCH_STEPS_KEPT = 1 };
 static const uint8_t ch__arch_steps_kept[] = {30};

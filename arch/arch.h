@@ -60,6 +60,7 @@
  *   ch__arch_cfi_saves         the other callee-saved registers, from a frame's record downwards,
  *                              as operands of DW_CFA_offset
  *   ch__arch_cfi_leaf          CFI of code without a frame, as at the call
+ *   ch__arch_cfi_framed        what the template of a trampoline with a frame changes, from where
  *   CH_ARCH_HAS_STEPS          1: a CFI expression can read a frame's pc, and so find a note
  *   CH_ARCH_STEPS_CFA          bytes from sp at a function's first instruction to the caller's sp
  *   ch__arch_steps_kept        the CH_ARCH_STEPS_KEPT registers that code with steps may save

@@ -188,7 +188,6 @@
 	.type	template_\name, @function
 	.balign	8
 template_\name:
-	.cfi_startproc
 	.endm
 
 	.macro	literals name, target
@@ -198,7 +197,7 @@ template_\name\()_target:
 template_\name\()_payload:
 	.quad	0
 template_\name\()_end:
-	finish	template_\name
+	.size	template_\name, . - template_\name
 	.endm
 
 	.set FRAMED_TARGET, 48
@@ -206,22 +205,16 @@ template_\name\()_end:
 
 	template framed
 	addi	sp, sp, -16
-	.cfi_def_cfa_offset 16
 	sd	ra, 8(sp)
-	.cfi_offset ra, -8
 	sd	s0, 0(sp)
-	.cfi_offset s0, -16
 	addi	s0, sp, 16	/* for walks by frame pointers; the tables go by sp */
 	auipc	t1, 0		/* 16 bytes behind template_framed */
 	ld	t2, FRAMED_TARGET - 16 + 8(t1)
 	ld	t1, FRAMED_TARGET - 16(t1)
 	jalr	t1
 	ld	ra, 8(sp)
-	.cfi_restore ra
 	ld	s0, 0(sp)
-	.cfi_restore s0
 	addi	sp, sp, 16
-	.cfi_def_cfa_offset 0
 	ret
 	literals framed, FRAMED_TARGET
 

@@ -55,6 +55,10 @@ static const uint8_t ch__arch_cfi_saves[] = {
 	0xb5, 19, 0xb6, 20, 0xb7, 21, 0xb8, 22, 0xb9, 23, 0xba, 24, 0xbb, 25};
 /* DW_CFA_def_cfa: sp; the return address stays in ra */
 static const uint8_t ch__arch_cfi_leaf[] = {0x0c, 2, 0};
+/* DW_CFA_advance_loc behind each instruction that changes sp, ra or s0, then what it changes:
+ * def_cfa_offset, offset of ra, offset of s0; restore of ra, restore of s0, def_cfa_offset */
+static const uint8_t ch__arch_cfi_framed[] = {0x44, 0x0e, 16, 0x44, 0x81, 1,    0x44, 0x88, 2,
+					      0x58, 0xc1, 0x44, 0xc8, 0x44, 0x0e, 0};
 /* No register of a DWARF expression has the pc of a frame that a signal interrupted. */
 enum { CH_ARCH_HAS_STEPS = 0, CH_ARCH_STEPS_CFA = 0, CH_ARCH_STEPS_KEPT = 1 };
 static const uint8_t ch__arch_steps_kept[] = {1};

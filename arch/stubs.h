@@ -64,11 +64,11 @@ uintptr_t ch__arch_jump_target(const uint8_t *read, uintptr_t exec);
 void ch__arch_veneer_write(uint8_t *write, uintptr_t exec, uintptr_t target);
 uintptr_t ch__arch_veneer_target(const uint8_t *read);
 
-/* --- trampolines (enum ch_trampoline): templates with CFI of their own in the linked image --- */
+/* --- trampolines (enum ch_trampoline): FRAMED has the frame of ch__arch_cfi_framed --- */
 enum { CH__TEMPLATES = CH_TRAMPOLINE_TAIL + 1 };
 struct ch__arch_template {
 	/* At a multiple of 8, like the code of a block. A copy at such an address with its literals
-	 * filled in is a trampoline. One FDE covers exactly these bytes. */
+	 * filled in is a trampoline. */
 	const uint8_t *begin;
 	uint16_t bytes;                 /* code, then the literals */
 	uint16_t target_at, payload_at; /* 8-byte literals, from begin; aligned in a copy */

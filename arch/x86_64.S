@@ -213,7 +213,6 @@
 	.type	template_\name, @function
 	.p2align 3, 0xcc
 template_\name:
-	.cfi_startproc
 	endbr64
 	.endm
 
@@ -224,19 +223,15 @@ template_\name\()_target:
 template_\name\()_payload:
 	.quad	0
 template_\name\()_end:
-	finish	template_\name
+	.size	template_\name, . - template_\name
 	.endm
 
 	template framed
 	pushq	%rbp
-	.cfi_def_cfa_offset 16
-	.cfi_offset %rbp, -16
 	movq	%rsp, %rbp	/* for walks by frame pointers; the tables go by rsp */
 	movq	template_framed_payload(%rip), %r10
 	call	*template_framed_target(%rip)
 	popq	%rbp
-	.cfi_def_cfa_offset 8
-	.cfi_restore %rbp
 	ret
 	literals framed
 

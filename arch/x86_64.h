@@ -72,6 +72,8 @@ static const uint64_t ch__arch_traps = UINT64_C(0xcccccccccccccccc); /* INT3 */
 static const uint8_t ch__arch_cfi_saves[] = {0x83, 3, 0x8c, 4, 0x8d, 5, 0x8e, 6, 0x8f, 7};
 /* DW_CFA_def_cfa: rsp + 8; the return address at cfa - 8 */
 static const uint8_t ch__arch_cfi_leaf[] = {0x0c, 7, 8, 0x80 | CH_ARCH_DWARF_RETURN, 1};
+/* DW_CFA_advance_loc behind the push, def_cfa_offset, offset; behind the pop the frame as before */
+static const uint8_t ch__arch_cfi_framed[] = {0x45, 0x0e, 16, 0x86, 2, 0x51, 0x0e, 8, 0xc6};
 /* A DWARF expression can name the pc of a frame: the number of the return address. */
 enum { CH_ARCH_HAS_STEPS = 1, CH_ARCH_STEPS_CFA = 8, CH_ARCH_STEPS_KEPT = 6 };
 static const uint8_t ch__arch_steps_kept[] = {3, 6, 12, 13, 14, 15};

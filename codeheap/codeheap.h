@@ -854,7 +854,7 @@ enum ch_trampoline { CH_TRAMPOLINE_FRAMED, CH_TRAMPOLINE_TAIL };
  * ret   CH_OK | CH_E_ARG | CH_E_STALE the owner is dead | CH_E_FULL also if other code, or a thread
  *       that opened code, has a page in every chunk: trampolines have chunks of their own |
  *       CH_E_MEMORY | CH_E_THREAD | CH_E_STATE the thread is parked | CH_E_BROKEN as a commit |
- *       CH_E_OS also no unwind table for the template (errno: linked without, or unknown form)
+ *       CH_E_OS as an open or a commit
  * lock  heap
  * safe  as ch_block_open
  * cost  some 100 ns; a page now and then; system calls: procmem, riscv64 */

@@ -61,16 +61,6 @@ static const struct ch__elf_range *next_range(const struct ch__elf_input *in, st
 	return NULL;
 }
 
-/* The code of a range: a slot may be longer than the code. */
-static void code_of(const struct ch__elf_input *in, const struct ch__elf_page *page,
-		    const struct ch__elf_range *range, uintptr_t *low, uintptr_t *high)
-{
-	*low = in->base + range->offset;
-	*high = *low + range->bytes;
-	if (page->frame && in->config->shapes[page->frame - 1].slot_bytes)
-		*high = *low + in->config->shapes[page->frame - 1].code_bytes;
-}
-
 /* GDB shows a symbol without a language as a decoded name of Ada or Objective-C where possible. A
  * space, or a capital that no encoding has, keeps GDB from Ada: so _Z and _R stay for GDB. */
 static bool is_taken_apart(const char *name)
@@ -181,12 +171,11 @@ static void put_frames(struct image *m)
 		if (!c.page->frame)
 			continue;
 		const struct ch__frame_shape *shape = &m->in->config->shapes[c.page->frame - 1];
-		uintptr_t low, high;
-		code_of(m->in, c.page, range, &low, &high);
+		uintptr_t low = m->in->base + range->offset;
 		uint8_t steps[CH__STEPS_FDE_BYTES];
 		size_t bytes = shape->steps ? ch__steps_fde(shape->steps, low, steps)
 					    : shape->fde_bytes;
-		put_fde(p, cie_of(m, c.page->frame - 1U), low, high - low,
+		put_fde(p, cie_of(m, c.page->frame - 1U), low, range->bytes,
 			shape->steps ? steps : shape->fde, bytes);
 	}
 	put_number(p, 0, 4);
@@ -326,13 +315,11 @@ static uint32_t sections_of(const struct image *m)
 	return (uint32_t)(m->part[SECTIONS].used / sizeof(Elf64_Shdr));
 }
 
-static void put_range(struct image *m, const struct ch__elf_page *page,
-		      const struct ch__elf_range *range)
+static void put_range(struct image *m, const struct ch__elf_range *range)
 {
 	static const char cold[] = " [cold]";
 	char name[CH__TOOL_NAME_BYTES + sizeof cold];
-	uintptr_t low, high;
-	code_of(m->in, page, range, &low, &high);
+	uintptr_t low = m->in->base + range->offset, high = low + range->bytes;
 	size_t n = ch__tool_name(m->in->config, low, range->key, name);
 	if (range->is_cold) {
 		memcpy(name + n, cold, sizeof cold);
@@ -343,7 +330,7 @@ static void put_range(struct image *m, const struct ch__elf_page *page,
 		.st_info = ELF64_ST_INFO(STB_GLOBAL, STT_FUNC),
 		.st_shndx = (Elf64_Half)sections_of(m), /* the run's, put at the run's end */
 		.st_value = low,
-		.st_size = high - low,
+		.st_size = range->bytes,
 	};
 	put(&m->part[SYMBOLS], &symbol, sizeof symbol);
 	put(&m->part[STRINGS], name, n + 1);
@@ -380,7 +367,7 @@ static void put_ranges(struct image *m)
 			};
 		}
 		text.sh_size = low + range->bytes - text.sh_addr;
-		put_range(m, c.page, range);
+		put_range(m, range);
 	}
 	put_section(m, text);
 }

@@ -33,9 +33,11 @@ static void write_shape(struct ch__frame_shape *shape, const uint8_t *cfi, size_
 	shape->data_align = CH_ARCH_DWARF_DATA_ALIGN;
 }
 
-_Static_assert(sizeof ch__arch_cfi_frame_pointer + sizeof ch__arch_cfi_saves <= CH__FRAME_CFI_BYTES,
-	       "a shape has room for the longest program of its own");
-void ch__sinks_fixed_shapes(struct ch__frame_shape *shapes)
+_Static_assert(sizeof ch__arch_cfi_frame_pointer + sizeof ch__arch_cfi_saves <=
+			       CH__FRAME_CFI_BYTES &&
+		       sizeof ch__arch_cfi_framed <= CH__FRAME_FDE_BYTES,
+	       "a shape has room for the longest programs of its own");
+void ch__sinks_fixed_shapes(struct ch__frame_shape *shapes, uint16_t slot_bytes)
 {
 	static const uint8_t *const record = ch__arch_cfi_frame_pointer;
 	write_shape(&shapes[CH_FRAME_POINTER], record, sizeof ch__arch_cfi_frame_pointer);
@@ -43,12 +45,14 @@ void ch__sinks_fixed_shapes(struct ch__frame_shape *shapes)
 	write_shape(&shapes[CH_FRAME_KEEPS_ALL], ch__arch_cfi_saves, sizeof ch__arch_cfi_saves);
 	write_shape(&shapes[CH_FRAME_LEAF], ch__arch_cfi_leaf, sizeof ch__arch_cfi_leaf);
 	write_shape(&shapes[CH_FRAME_STEPS], ch__arch_cfi_leaf, sizeof ch__arch_cfi_leaf);
-}
-
-static bool is_shape(const struct ch__sinks *s, uint8_t frame) CH_REQUIRES(ch__role_sinks)
-{
-	return ch__frame_has_slots(frame) ? s->shapes[frame].slot_bytes != 0
-					  : frame < s->shape_count;
+	for (unsigned kind = 0; kind < CH__TEMPLATES; kind++) {
+		struct ch__frame_shape *shape = &shapes[CH__FRAME_SLOTS + kind];
+		write_shape(shape, ch__arch_cfi_leaf, sizeof ch__arch_cfi_leaf);
+		shape->slot_bytes = slot_bytes;
+	}
+	struct ch__frame_shape *framed = &shapes[CH__FRAME_SLOTS + CH_TRAMPOLINE_FRAMED];
+	memcpy(framed->fde, ch__arch_cfi_framed, sizeof ch__arch_cfi_framed);
+	framed->fde_bytes = sizeof ch__arch_cfi_framed;
 }
 
 static void kill_pages(struct ch__sinks *s, uint32_t page, uint32_t pages)
@@ -62,7 +66,8 @@ bool ch__sinks_page_live(struct ch__sinks *s, uint32_t page, uint32_t pages, uin
 {
 	bool ok = true;
 	ch__sinks_lock(s);
-	CH_ASSERT(page < s->page_count && pages <= s->page_count - page && is_shape(s, frame),
+	CH_ASSERT(page < s->page_count && pages <= s->page_count - page &&
+			  (frame < s->shape_count || ch__frame_has_slots(frame)),
 		  "sinks: a live page outside the pool, or of no frame shape");
 	for (uint32_t i = page; i < page + pages; i++)
 		if (ch__sink_frame(&s->config, i) && ch__sink_frame(&s->config, i) != frame + 1)
@@ -147,27 +152,6 @@ bool ch__sinks_steps_begin(struct ch__sinks *s)
 	}
 	ch__sinks_unlock(s);
 	return steps != NULL;
-}
-
-int ch__sinks_slots_register(struct ch__sinks *s, enum ch_trampoline kind, uint16_t slot_bytes)
-{
-	struct ch__arch_template template = ch__arch_templates[kind];
-	uint8_t frame = (uint8_t)(CH__FRAME_SLOTS + kind);
-	int error = 0;
-	CH_ASSERT(s->config.head_bytes + template.bytes <= slot_bytes,
-		  "sinks: a template longer than a slot");
-	ch__sinks_lock(s);
-	if (!is_shape(s, frame)) {
-		struct ch__frame_shape shape;
-		error = ch__template_cfi(&template, &shape);
-		if (!error) {
-			shape.slot_bytes = slot_bytes;
-			s->shapes[frame] = shape;
-			tell_shape(s, frame);
-		}
-	}
-	ch__sinks_unlock(s);
-	return error;
 }
 
 struct ch__own *ch__sinks_own_create(struct ch__sinks *s)

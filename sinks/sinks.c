@@ -84,7 +84,7 @@ int ch__sinks_create(const struct ch__sinks_config *config, unsigned wanted, str
 	s->config.each = NULL; /* nothing is published yet */
 	s->page_count = page_count;
 	nobody_else_knows(s);
-	ch__sinks_fixed_shapes(s->shapes);
+	ch__sinks_fixed_shapes(s->shapes, config->slot_bytes);
 	s->shape_count = CH__FRAMES_FIXED;
 	/* Without unwind data no page can be taken, so a failure of the unwinder fails the
 	 * creation. A failure of a file does not. */

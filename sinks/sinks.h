@@ -35,10 +35,6 @@ void ch__sinks_page_dead(struct ch__sinks *, uint32_t page, uint32_t pages)
 	CH_EXCLUDES(CH__STANDING);
 /* Whether page_live returned true for the page, with this frame shape. Takes no lock. */
 bool ch__sinks_page_is_live(const struct ch__sinks *, uint32_t page, uint8_t frame);
-/* Makes frame number CH__FRAME_SLOTS + kind a slot shape. A slot has a head, then a copy of the
- * template; all slots are of one size. Returns 0, also for a registered shape; ENOENT when the
- * process has no table for the template, ENOTSUP when the table cannot be copied. */
-int ch__sinks_slots_register(struct ch__sinks *, enum ch_trampoline kind, uint16_t slot_bytes);
 /* Comes before a chunk goes back to the OS or to another zone. All pages of the chunk are dead. */
 void ch__sinks_chunk_gone(struct ch__sinks *, uint32_t chunk) CH_EXCLUDES(CH__STANDING);
 /* Makes a dead table. Returns NULL when there is no memory. */

@@ -55,4 +55,4 @@ ch__sinks_state_if_on(const struct ch__sinks *s, unsigned i)
 		     state; state = NULL)
 
 /* Writes the shapes that each heap begins with (frames.c). */
-void ch__sinks_fixed_shapes(struct ch__frame_shape *);
+void ch__sinks_fixed_shapes(struct ch__frame_shape *, uint16_t slot_bytes);

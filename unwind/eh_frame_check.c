@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * eh_frame_check.c: reads .eh_frame: whether a section of the VM's may be given to unwinders, and
- * FDEs of such sections and of the linked image. A section may be given when its records lead to
- * its end, its FDEs name CIEs of the section and code of the block, and unwinders read each form of
- * pointer: at others they end the process. A wrong range would hide the code of others. What the
- * VM's CFI programs, LSDAs and personalities do is not judged. No lock; reads the section only.
+ * FDEs of such sections. A section may be given when its records lead to its end, its FDEs name
+ * CIEs of the section and code of the block, and unwinders read each form of pointer: at others
+ * they end the process. A wrong range would hide the code of others. What the VM's CFI programs,
+ * LSDAs and personalities do is not judged. No lock; reads the section only.
  *
  *   record   +0 length, 0 = the end | +4 0 = a CIE, else distance back to the CIE
  *   CIE      +8 version | +9 augmentation, 0-terminated | code and data alignment | return register
@@ -168,18 +168,9 @@ static bool read_fde(const uint8_t *section, const uint8_t *record, uint32_t byt
 	if (data > (size_t)(c.end - c.at))
 		return false;
 	fde->record = record;
-	fde->data_bytes = (uint32_t)data;
 	fde->program = c.at + data;
 	fde->program_bytes = (uint32_t)(c.end - fde->program);
 	return !c.is_over;
-}
-
-/* The FDE says where its CIE lies; other records of the linker's are not looked at. */
-bool ch__eh_frame_of_image(const uint8_t *record, struct ch__eh_frame_fde *fde)
-{
-	uint32_t length = read32(record), distance = read32(record + 4);
-	return length >= 8 && length <= SECTION_MOST_BYTES && distance &&
-	       read_fde(record + 4 - distance, record, length + 4, fde);
 }
 
 bool ch__eh_frame_next(const uint8_t *section, size_t *at, struct ch__eh_frame_fde *fde)

@@ -44,6 +44,7 @@ struct ch__sinks_config {
 	uintptr_t runtime_exec; /* the runtime page, before the pool: trampoline and veneers */
 	size_t runtime_bytes;
 	size_t head_bytes; /* before each range: no code, and of no other range */
+	uint16_t slot_bytes; /* a trampoline's, with its head */
 	struct ch__meta *meta;
 	/* By page: the frame shape of its code, + 1; 0: the page is dead, or its code has unwind
 	 * tables of its own. The table of sinks sets a shape when each sink knows the page: a
@@ -94,9 +95,9 @@ enum { CH__FRAME_CFI_BYTES = 119, CH__FRAME_FDE_BYTES = 24 };
  * 0 and return_register == 0 is not registered.
  *
  * An ordinary shape's program holds at every pc of its pages. A page of a slot shape is a row of
- * slots of one size. Each slot runs the same code, code_bytes long behind the head, with an FDE of
- * its own: the program `fde` has locations from the first byte of the code on. A range that is told
- * of such a page is a whole slot from its code on.
+ * slots of one size. Each slot runs the same code behind its head, with an FDE of its own: the
+ * program `fde` has locations from the first byte of the code on. A range that is told of such a
+ * page is a whole slot from its code on.
  *
  * For the shape of steps, `cfi` is right for code at its call. Unwinders are told the program of
  * `steps` (steps.h), which also serves a block's own FDE. NULL: nobody has used the shape. */
@@ -107,7 +108,6 @@ struct ch__frame_shape {
 	uint8_t code_align;
 	int8_t data_align;
 	uint16_t slot_bytes; /* 0: an ordinary shape, and the rest is 0 too */
-	uint8_t code_bytes;
 	uint8_t fde_bytes;
 	uint8_t fde[CH__FRAME_FDE_BYTES]; /* behind fde_bytes: 0, DW_CFA_nop */
 	const struct ch__steps *steps;

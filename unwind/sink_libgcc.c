@@ -66,7 +66,8 @@ static void set_live(const struct libgcc *g, struct part *part, uint32_t page, u
 {
 	const struct ch__frame_shape *shapes = g->config->shapes;
 	uint32_t fdes = ch__eh_frame_of_page(&part->place), end = (page + 1) * fdes;
-	size_t bytes = part->place.slot_bytes ? shapes[frame].code_bytes : part->place.page_bytes;
+	size_t slot_bytes = part->place.slot_bytes;
+	size_t bytes = slot_bytes ? slot_bytes - part->place.code_at : part->place.page_bytes;
 	for (uint32_t i = page * fdes; i < end; i++) {
 		if (ch__eh_frame_is_live(part->section, i))
 			continue;

@@ -9,17 +9,15 @@
  * record is well-formed, every FDE lies in [low, high), at least one covers something. */
 const char *ch__eh_frame_fault(const void *section, uintptr_t low, uintptr_t high, size_t *at);
 /* An FDE, and from its CIE the version, letters, alignments and return register as written there,
- * and the programs. data_bytes: of the FDE's own augmentation. */
+ * and the programs. */
 struct ch__eh_frame_fde {
 	const uint8_t *record;
 	uint64_t low, bytes;
 	const char *letters;
 	const uint8_t *facts, *initial, *program;
-	uint32_t facts_bytes, initial_bytes, data_bytes, program_bytes;
+	uint32_t facts_bytes, initial_bytes, program_bytes;
 	uint8_t version, encoding;
 };
-/* The FDE that an unwinder found in the linked image. Returns false for a form not judged here. */
-bool ch__eh_frame_of_image(const uint8_t *record, struct ch__eh_frame_fde *);
 /* The next FDE of a sound section from *at on, 0 the first time. Returns false at the end. */
 bool ch__eh_frame_next(const uint8_t *section, size_t *at, struct ch__eh_frame_fde *);
 

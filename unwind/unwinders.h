@@ -28,7 +28,3 @@ void ch__eh_frame_live(uint8_t *section, uint32_t index, size_t bytes,
 		       const struct ch__frame_shape *shapes, uint8_t frame);
 bool ch__eh_frame_is_live(uint8_t *section, uint32_t index);
 void ch__eh_frame_dead(uint8_t *section, uint32_t index);
-
-/* Fills in the facts of the template's CIE and FDE, and code_bytes. Returns 0; ENOENT when the
- * process has no table for the template; ENOTSUP when the table's form cannot be copied. */
-int ch__template_cfi(const struct ch__arch_template *, struct ch__frame_shape *);

@@ -100,7 +100,6 @@ struct ch_heap {
 	_Atomic(bool) reports_traps; /* served by trap_install.c */
 	struct ch_config config;     /* [const] */
 	_Atomic(uint32_t) last_frame; /* highest frame shape there is */
-	_Atomic(uint32_t) templates_ready; /* bits of enum ch_trampoline with unwind data */
 	/* A trap of the runtime page: cells of owners without a fallback lead there [const] */
 	const void *no_fallback;
 	CH_BY_HEAP uint32_t veneers_from, veneers_to; /* offsets in the runtime page [heap] */

@@ -43,21 +43,6 @@ enum ch_status ch_code_add(struct ch_heap *heap, const void *bytes, size_t n, co
 	return status;
 }
 
-/* Registers the unwind data of a kind at the first use. */
-static enum ch_status need_template(struct ch_heap *heap, enum ch_trampoline kind)
-{
-	uint32_t ready = atomic_load_explicit(&heap->templates_ready, memory_order_acquire);
-	if (CH_LIKELY(ready >> kind & 1))
-		return CH_OK;
-	int error = ch__sinks_slots_register(heap->sinks, kind, CH__SLOT_BYTES);
-	if (error) {
-		errno = error;
-		return ch__because(CH_E_OS, "no unwind table of the trampolines: %m");
-	}
-	atomic_fetch_or_explicit(&heap->templates_ready, UINT32_C(1) << kind, memory_order_release);
-	return CH_OK;
-}
-
 static void stamp(enum ch_trampoline kind, uint8_t *write, const void *target, uint64_t payload)
 {
 	struct ch__arch_template template = ch__arch_templates[kind];
@@ -84,8 +69,6 @@ enum ch_status ch_trampoline_make(struct ch_owner owner, enum ch_trampoline kind
 				   CH__TEMPLATES - 1);
 	struct ch__thread *self = ch__thread_self(heap);
 	enum ch_status status = ch__thread_need(heap, &self);
-	if (status == CH_OK)
-		status = need_template(heap, kind);
 	if (status != CH_OK)
 		return status;
 	struct ch_open open = {.size = sizeof open, .owner = owner, .name = name, .user = user,

@@ -82,6 +82,7 @@ enum ch_status ch__tell_create(struct ch_heap *heap, unsigned wanted)
 		.runtime_exec = pool->runtime_exec,
 		.runtime_bytes = pool->runtime_bytes,
 		.head_bytes = CH__HEAD_BYTES,
+		.slot_bytes = CH__SLOT_BYTES,
 		.meta = heap->meta,
 		.context = heap,
 		.name = ch__tell_name,

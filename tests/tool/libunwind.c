@@ -286,10 +286,9 @@ TEST_BED(walk_of_libunwind_ends_at_a_withdrawn_page, CH_SINK_LIBUNWIND)
 /* A return address in a slot lies behind the call of the template with a frame. */
 TEST(walk_of_libunwind_passes_a_page_of_slots_by_frame_pointers)
 {
-	enum { CODE_AT = 8, SLOT_BYTES = (CODE_AT + CH_ARCH_TEMPLATE_BYTES + 7) & ~7 };
+	enum { CODE_AT = 8 };
 	struct bed bed;
 	bed_open(&bed, CH_SINK_LIBUNWIND);
-	CHECK_EQ(ch__sinks_slots_register(bed.sinks, CH_TRAMPOLINE_TAIL, SLOT_BYTES), 0);
 	void *code = bed_code(&bed, 5 * BED_PAGE_BYTES + CODE_AT, framed, sizeof framed);
 	CHECK(ch__sinks_page_live(bed.sinks, 5, 1, CH__FRAME_SLOTS + CH_TRAMPOLINE_TAIL));
 	CHECK(passes(code, FRAMED_RETURN) >= 4);

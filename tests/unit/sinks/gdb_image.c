@@ -243,10 +243,8 @@ TEST(slots_have_frames_of_their_own)
 		.image = ranges[0].image,
 		.base = 0x10000,
 	};
-	shapes[CH__FRAME_SLOTS] = (struct ch__frame_shape){.slot_bytes = 64,
-							   .code_bytes = 30,
-							   .fde_bytes = 2,
-							   .fde = {0x41, 0x0e}};
+	shapes[CH__FRAME_SLOTS] = (struct ch__frame_shape){
+		.slot_bytes = 64, .fde_bytes = 2, .fde = {0x41, 0x0e}};
 	struct ch__elf_memory memory = ch__elf_image_make(&in, 8);
 	CHECK(memory.at);
 	struct gdb_entry entry = {.file = memory.image, .file_bytes = memory.image_bytes};
@@ -254,11 +252,11 @@ TEST(slots_have_frames_of_their_own)
 	const Elf64_Sym *symbol = gdb_symbol_at(&entry, 0x10000 + 192 + 8, &name);
 	CHECK(symbol);
 	CHECK_EQ(symbol->st_value, 0x10000 + 192 + 8);
-	CHECK_EQ(symbol->st_size, 30);
+	CHECK_EQ(symbol->st_size, 56);
 	const uint8_t *fde = gdb_fde_at(&entry, 0x10000 + 64 + 8);
 	CHECK(fde && fde != gdb_fde_at(&entry, 0x10000 + 192 + 8));
 	CHECK(fde[24] == 0x41 && fde[25] == 0x0e);
-	CHECK(!gdb_fde_at(&entry, 0x10000 + 64 + 7) && !gdb_fde_at(&entry, 0x10000 + 64 + 38));
+	CHECK(!gdb_fde_at(&entry, 0x10000 + 64 + 7) && !gdb_fde_at(&entry, 0x10000 + 64 + 64));
 	ch__os_unmap(memory.at, memory.bytes);
 }
 

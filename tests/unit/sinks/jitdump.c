@@ -359,7 +359,6 @@ TEST(dump_has_a_record_of_each_trampoline)
 	use_own_folder();
 	bed_open(&bed, CH_SINK_JITDUMP);
 	uint8_t frame = CH__FRAME_SLOTS + CH_TRAMPOLINE_FRAMED;
-	CHECK_EQ(ch__sinks_slots_register(bed.sinks, CH_TRAMPOLINE_FRAMED, SLOT_BYTES), 0);
 	CHECK(ch__sinks_page_live(bed.sinks, 1, 1, frame));
 	CHECK(ch__sinks_page_live(bed.sinks, 0, 1, 0));
 	static const uint8_t code[] = {1, 2, 3, 4, 5, 6, 7, 8};

@@ -128,10 +128,6 @@ static void register_shape(struct bed *bed)
 {
 	ch__sinks_frame_register(bed->sinks, (const uint8_t[]){0}, 1);
 }
-static void register_slots(struct bed *bed)
-{
-	ch__sinks_slots_register(bed->sinks, CH_TRAMPOLINE_FRAMED, 512);
-}
 static void begin_steps(struct bed *bed)
 {
 	ch__sinks_steps_begin(bed->sinks);
@@ -151,8 +147,8 @@ static void ask_for_status(struct bed *bed)
 
 TEST(what_sinks_share_is_read_and_written_under_their_lock)
 {
-	static void (*const calls[])(struct bed *) = {register_shape, register_slots, begin_steps,
-						      bring_table, end_table, ask_for_status};
+	static void (*const calls[])(struct bed *) = {register_shape, begin_steps, bring_table,
+						      end_table, ask_for_status};
 	struct bed bed;
 	bed_open(&bed, 0);
 	table = ch__sinks_own_create(bed.sinks);

@@ -147,12 +147,11 @@ static uintptr_t slot_at(const struct bed *bed, uint32_t page, uint32_t slot)
 static void expect_slots(const struct bed *bed, uint32_t page, bool are_live)
 {
 	enum { SLOTS = BED_PAGE_BYTES / SLOT_BYTES };
-	struct ch__arch_template t = ch__arch_templates[CH_TRAMPOLINE_TAIL];
 	for (uint32_t i = 0; i < SLOTS; i++) {
 		const uint8_t *code = (const uint8_t *)slot_at(bed, page, i) + CODE_AT;
 		CHECK_EQ(is_known(code), are_live);
-		CHECK_EQ(is_known(code + t.bytes - 1), are_live);
-		CHECK(!is_known(code - 1) && !is_known(code + t.bytes));
+		CHECK_EQ(is_known(code + SLOT_BYTES - CODE_AT - 1), are_live);
+		CHECK(!is_known(code - 1) && !is_known(code + SLOT_BYTES - CODE_AT));
 	}
 	CHECK_EQ(told_n, are_live ? 1 + SLOTS : 1);
 }
@@ -161,8 +160,8 @@ static void open_with_slots(struct bed *bed)
 {
 	bed_map(bed);
 	bed->config.head_bytes = CODE_AT;
+	bed->config.slot_bytes = SLOT_BYTES;
 	CHECK_EQ(ch__sinks_create(&bed->config, CH_SINK_UNWIND, &bed->sinks), 0);
-	CHECK_EQ(ch__sinks_slots_register(bed->sinks, CH_TRAMPOLINE_TAIL, SLOT_BYTES), 0);
 }
 
 TEST(each_slot_is_told_once_and_taken_back_once)

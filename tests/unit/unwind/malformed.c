@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * malformed.c: .eh_frame records of every judged form, with one fault at a time: faults in a VM's
- * section (eh_frame_check.c), and faults in the image's table of a template (template_cfi.c). The
- * program itself provides _Unwind_Find_FDE, so the library finds the test's table as the
- * image's. */
+ * section (eh_frame_check.c). */
 #include "tests/support/harness.h"
 #include "unwind/unwinders.h"
 #include "unwind/unwind.h"
@@ -373,84 +371,4 @@ TEST(section_that_is_refused_says_at_which_byte)
 	check_fault(fde_at, "an FDE that is malformed, or without a CIE to take");
 	build(&(struct form){.no_fde = true});
 	check_fault(section + used - 4, "the end, and no FDE has code");
-}
-
-/* --- the image's table of a template --- */
-
-static const void *found;
-
-extern const void *_Unwind_Find_FDE(const void *pc, void *bases);
-const void *_Unwind_Find_FDE(const void *pc, void *bases)
-{
-	(void)pc, (void)bases;
-	return found;
-}
-
-static int read_template(const struct form *f, uint16_t template_bytes)
-{
-	struct ch__arch_template template = {.begin = code, .bytes = template_bytes};
-	static const struct ch__frame_shape none;
-	struct ch__frame_shape shape;
-	build(f);
-	found = fde_at;
-	int error = ch__template_cfi(&template, &shape);
-	if (error)
-		CHECK_EQ(memcmp(&shape, &none, sizeof shape), 0);
-	else
-		CHECK(shape.code_bytes == template_bytes && shape.data_align == -8 &&
-		      shape.return_register == 16 && shape.code_align == 1);
-	return error;
-}
-
-TEST(frame_of_a_template_is_read_from_every_form_that_linkers_write)
-{
-	static const struct form forms[] = {
-		{.what = "absolute"},
-		{.what = "sdata8", .encoding = SDATA8},
-		{.what = "relative", .encoding = PC_RELATIVE | SDATA4},
-		{.what = "relative, 8 bytes", .encoding = PC_RELATIVE | SDATA8},
-		{.what = "version 3", .version = 3},
-		{.what = "programs", .cfi_bytes = 8, .fde_cfi_bytes = 8},
-	};
-	for (unsigned i = 0; i < sizeof forms / sizeof *forms; i++)
-		if (read_template(&forms[i], CODE_BYTES) != 0)
-			FAIL("a template's table is refused: %s", forms[i].what);
-}
-
-TEST(frame_of_a_template_in_another_form_is_refused)
-{
-	static const struct form forms[] = {
-		{.what = "version 4", .version = 4},
-		{.what = "no letters", .letters = ""},
-		{.what = "letters before the encoding", .letters = "zLR"},
-		{.what = "letters behind the encoding", .letters = "zRS"},
-		{.what = "a long factor", .factor_bytes = 2},
-		{.what = "data of another length", .data = 1},
-		{.what = "an encoding by way of a word", .encoding = INDIRECT | SDATA4},
-		{.what = "an encoding of 2 bytes", .encoding = UDATA2},
-		{.what = "a CIE that is none", .cie_id = 8},
-		{.what = "a CIE that is cut", .cie_length = -16},
-		{.what = "a CIE without an end", .cie_length = -100},
-		{.what = "a CIE of 64 bits", .cie_length = -17},
-		{.what = "a long program of the CIE", .cfi_bytes = 250},
-		{.what = "a long program of the FDE", .fde_cfi_bytes = 250},
-		{.what = "an FDE that is a CIE", .distance = -24},
-		{.what = "an FDE that is cut", .fde_length = -12},
-		{.what = "an FDE with data", .fde_data = 1},
-		{.what = "an FDE of other code", .first = 1},
-		{.what = "an FDE of less code", .bytes = CODE_BYTES - 1},
-	};
-	for (unsigned i = 0; i < sizeof forms / sizeof *forms; i++)
-		if (read_template(&forms[i], CODE_BYTES) != ENOTSUP)
-			FAIL("a template's table is accepted: %s", forms[i].what);
-}
-
-TEST(template_without_a_frame_or_too_long_is_refused)
-{
-	struct form f = {.what = "plain", .bytes = 256};
-	struct ch__arch_template template = {.begin = code, .bytes = CODE_BYTES};
-	struct ch__frame_shape shape;
-	CHECK_EQ(read_template(&f, 256), ENOTSUP);
-	found = NULL;
-	CHECK_EQ(ch__template_cfi(&template, &shape), ENOENT);
 }

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: MIT
- * templates.c: the frames of templates. A frame is taken from the linked image, is right at every
- * instruction of a copy, and is wrong when any one CFI instruction is dropped. A template without a
- * table, or with a table of another form, is refused. The slots of a page come and go with it. */
+ * templates.c: the frames of templates. A frame is right at every instruction of a copy, and is
+ * wrong when any one CFI instruction is dropped. The slots of a page come and go with it. */
 #define _GNU_SOURCE
 #include "tests/support/template_probe.h"
 #include "tests/support/unwind_rig.h"
+#include "sinks/table.h"
 #include "unwind/unwinders.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -15,7 +14,6 @@
 enum { CODE_AT = 8, SLOT_BYTES = (CODE_AT + CH_ARCH_TEMPLATE_BYTES + 7) & ~7 };
 
 extern void __register_frame_info(const void *begin, void *object);
-extern void *__deregister_frame_info(const void *begin);
 
 static uint8_t frame_of(enum ch_trampoline kind)
 {
@@ -26,12 +24,8 @@ static void open_slots(struct bed *bed, unsigned wanted)
 {
 	bed_map(bed);
 	bed->config.head_bytes = CODE_AT;
+	bed->config.slot_bytes = SLOT_BYTES;
 	CHECK_EQ(ch__sinks_create(&bed->config, wanted, &bed->sinks), 0);
-	for (unsigned kind = 0; kind < CH__TEMPLATES; kind++)
-		for (int twice = 0; twice < 2; twice++)
-			CHECK_EQ(ch__sinks_slots_register(bed->sinks, (enum ch_trampoline)kind,
-							  SLOT_BYTES),
-				 0);
 }
 
 static size_t slot_offset(uint32_t page, uint32_t slot)
@@ -133,7 +127,7 @@ static bool is_noticed(struct dropped *d)
 		memset(section, 0, bytes); /* as side memory comes */
 		ch__eh_frame_write(section, &place, d->shapes);
 		uint32_t slot = 2 * slots_in_page + 3;
-		ch__eh_frame_live(section, slot, d->shapes[frame].code_bytes, d->shapes, frame);
+		ch__eh_frame_live(section, slot, SLOT_BYTES - CODE_AT, d->shapes, frame);
 		__register_frame_info(section, object);
 		_exit(count_wrong(d->code, CH_TRAMPOLINE_FRAMED) != 0);
 	}
@@ -147,10 +141,8 @@ TEST(each_instruction_of_the_frame_is_needed)
 	struct bed bed;
 	bed_map(&bed);
 	struct dropped d = {.bed = &bed};
-	struct ch__arch_template t = ch__arch_templates[CH_TRAMPOLINE_FRAMED];
 	struct ch__frame_shape *shape = &d.shapes[CH__FRAME_SLOTS + CH_TRAMPOLINE_FRAMED];
-	CHECK_EQ(ch__template_cfi(&t, shape), 0);
-	shape->slot_bytes = SLOT_BYTES;
+	ch__sinks_fixed_shapes(d.shapes, SLOT_BYTES);
 	d.code = put_trampoline(&bed, CH_TRAMPOLINE_FRAMED, slot_offset(2, 3), 5);
 	CHECK(!is_noticed(&d));
 	unsigned dropped = 0;
@@ -172,105 +164,15 @@ TEST(each_instruction_of_the_frame_is_needed)
 	munmap(bed.runtime, BED_PAGE_BYTES + BED_POOL_BYTES);
 }
 
-/* --- tables that cannot be copied --- */
-
-TEST_BED(template_without_a_table_is_refused, CH_SINK_UNWIND)
-{
-	struct ch__frame_shape shape;
-	struct ch__arch_template t = ch__arch_templates[CH_TRAMPOLINE_FRAMED];
-	t.begin = bed->pool;
-	CHECK_EQ(ch__template_cfi(&t, &shape), ENOENT);
-	CHECK_EQ(shape.slot_bytes + shape.fde_bytes + shape.bytes, 0);
-}
-
-/* A function of C; its table is not the template's. */
-__attribute__((noinline)) static int other_function(int n)
-{
-	volatile int m = n;
-	return m + 1;
-}
-
-TEST(table_that_covers_other_bytes_is_refused)
-{
-	struct ch__frame_shape shape;
-	struct ch__arch_template t = ch__arch_templates[CH_TRAMPOLINE_FRAMED];
-	t.bytes--;
-	CHECK_EQ(ch__template_cfi(&t, &shape), ENOTSUP);
-	t.bytes++;
-	t.begin += 4;
-	CHECK_EQ(ch__template_cfi(&t, &shape), ENOTSUP);
-	t.begin = (const uint8_t *)(uintptr_t)other_function;
-	CHECK_EQ(ch__template_cfi(&t, &shape), ENOTSUP);
-	CHECK_EQ(other_function(1), 2);
-}
-
-/* Writes a table in forms of assemblers and other linkers: the same facts in other encodings. */
-static const uint8_t *table_at(uint8_t *section, const char *augmentation, uint8_t encoding,
-			       const uint8_t *pc, size_t bytes)
-{
-	uint8_t *at = section;
-	memset(section, 0, 128);
-	*(uint32_t *)(void *)at = 28;
-	at[8] = 1;
-	size_t n = strlen(augmentation) + 1;
-	memcpy(at + 9, augmentation, n);
-	static const uint8_t rest[] = {1, 0x78, 16, 1};
-	memcpy(at + 9 + n, rest, sizeof rest);
-	at[9 + n + sizeof rest] = encoding;
-	static const uint8_t initial[] = {0x0c, 7, 8, 0x90, 1};
-	memcpy(at + 10 + n + sizeof rest, initial, sizeof initial);
-	uint8_t *fde = section + 32;
-	*(uint32_t *)(void *)fde = 28;
-	*(uint32_t *)(void *)(fde + 4) = 36;
-	uint64_t begin = (uintptr_t)pc, length = bytes;
-	if (encoding & 0x10)
-		begin -= (uintptr_t)(fde + 8);
-	size_t size = (encoding & 0x0f) == 0x0b ? 4 : 8;
-	memcpy(fde + 8, &begin, size);
-	memcpy(fde + 8 + size, &length, size);
-	return section;
-}
-
-static int cfi_of(const char *augmentation, uint8_t encoding)
-{
-	static _Alignas(16) uint8_t section[160];
-	static uint8_t code[64];
-	static uintptr_t object[16];
-	struct ch__frame_shape shape;
-	struct ch__arch_template t = {code, 40, 24, 32};
-	memset(object, 0, sizeof object);
-	__register_frame_info(table_at(section, augmentation, encoding, code, 40), object);
-	int error = ch__template_cfi(&t, &shape);
-	__deregister_frame_info(section);
-	if (!error) {
-		CHECK_EQ(shape.code_align, 1);
-		CHECK_EQ(shape.data_align, -8);
-		CHECK_EQ(shape.return_register, 16);
-		CHECK_EQ(shape.code_bytes, 40);
-		CHECK(shape.bytes >= 5 && shape.cfi[0] == 0x0c && shape.cfi[4] == 1);
-	}
-	return error;
-}
-
-TEST(table_is_read_in_the_forms_that_linkers_write)
-{
-	CHECK_EQ(cfi_of("zR", 0x1b), 0); /* relative, 4 bytes */
-	CHECK_EQ(cfi_of("zR", 0x1c), 0); /* relative, 8 bytes */
-	CHECK_EQ(cfi_of("zR", 0x00), 0); /* absolute */
-	CHECK_EQ(cfi_of("", 0x00), ENOTSUP);
-	CHECK_EQ(cfi_of("zRS", 0x1b), ENOTSUP); /* a signal's frame: the pc is exact */
-}
-
 /* --- slots come and go --- */
 
 static void check_slots(const struct bed *bed, uint32_t page, bool are_live)
 {
-	struct ch__arch_template t = ch__arch_templates[CH_TRAMPOLINE_FRAMED];
 	for (uint32_t i = 0; i < slots_in_page; i++) {
 		const uint8_t *slot = bed->pool + slot_offset(page, i);
 		CHECK_EQ(libgcc_knows(slot + CODE_AT), are_live);
 		CHECK_EQ(libgcc_knows(slot + CODE_AT + 20), are_live);
-		CHECK_EQ(libgcc_knows(slot + CODE_AT + t.bytes - 1), are_live);
+		CHECK_EQ(libgcc_knows(slot + SLOT_BYTES - 1), are_live);
 		CHECK(!libgcc_knows(slot) && !libgcc_knows(slot + CODE_AT - 1));
 	}
 	CHECK(!libgcc_knows(bed->pool + (size_t)page * BED_PAGE_BYTES - 1));
@@ -293,10 +195,7 @@ TEST(slots_come_and_go_with_their_page)
 						  frame_of((enum ch_trampoline)kind)));
 		else
 			ch__sinks_page_dead(bed.sinks, pages[p], 1);
-		if (live[p] && kind != CH_TRAMPOLINE_FRAMED) /* another length */
-			CHECK(libgcc_knows(bed.pool + slot_offset(pages[p], 1) + CODE_AT));
-		else
-			check_slots(&bed, pages[p], live[p]);
+		check_slots(&bed, pages[p], live[p]);
 	}
 	bed_close(&bed);
 }
@@ -358,10 +257,10 @@ TEST(unwind_turned_on_late_knows_live_slots)
 	struct bed bed;
 	bed_map(&bed);
 	bed.config.head_bytes = CODE_AT;
+	bed.config.slot_bytes = SLOT_BYTES;
 	bed.config.each = each_published;
 	CHECK_EQ(ch__sinks_create(&bed.config, 0, &bed.sinks), 0);
 	uint8_t frame = frame_of(CH_TRAMPOLINE_TAIL);
-	CHECK_EQ(ch__sinks_slots_register(bed.sinks, CH_TRAMPOLINE_TAIL, SLOT_BYTES), 0);
 	CHECK(ch__sinks_page_live(bed.sinks, 3, 1, frame));
 	CHECK(ch__sinks_page_live(bed.sinks, 100, 1, 0));
 	published[0] = (uintptr_t)bed.pool + slot_offset(3, 30);
