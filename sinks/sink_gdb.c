@@ -72,7 +72,7 @@ struct gdb { /* one heap; [gdb lock] where not const */
 	struct chunk *chunks[]; /* NULL: nothing was told of the chunk */
 };
 
-static struct ch__tool jit = {.rank = CH__RANK_GDB, .file.fd = -1};
+static struct ch__tool jit = {.rank = CH__RANK_GDB, .sink = CH_SINK_GDB, .file.fd = -1};
 
 static size_t chunk_bytes(const struct gdb *g)
 {
@@ -325,22 +325,19 @@ static void free_chunk(struct gdb *g, uint32_t index)
 	g->chunks[index] = NULL;
 }
 
-static void close_gdb(void *state) CH_REQUIRES(ch__role_file)
+static void close_with(struct gdb *g, int error) CH_REQUIRES(ch__role_file)
 {
-	struct gdb *g = state;
 	if (g->runtime)
 		drop_image(g->runtime);
 	g->runtime = NULL;
 	for (uint32_t i = 0; i < g->chunk_count; i++)
 		free_chunk(g, i);
-	ch__tool_leave(&jit, &g->user);
+	ch__tool_leave(&jit, &g->user, error);
 }
 
-static bool fail(struct gdb *g) CH_REQUIRES(ch__role_file)
+static void close_gdb(void *state) CH_REQUIRES(ch__role_file)
 {
-	close_gdb(g);
-	g->user.error = ENOMEM;
-	return false;
+	close_with(state, 0);
 }
 
 static int open_gdb(const struct ch__sinks_config *config, void **state) CH_REQUIRES(ch__role_file)
@@ -355,7 +352,7 @@ static int open_gdb(const struct ch__sinks_config *config, void **state) CH_REQU
 	return 0;
 }
 
-static bool add_ranges(void *state, const struct ch__sink_range *ranges, size_t n,
+static void add_ranges(void *state, const struct ch__sink_range *ranges, size_t n,
 		       bool may_be_known) CH_REQUIRES(ch__role_file)
 {
 	struct gdb *g = state;
@@ -365,26 +362,28 @@ static bool add_ranges(void *state, const struct ch__sink_range *ranges, size_t 
 	/* Late ranges (may_be_known) come one by one, and a flush follows the last. */
 	if (ok && !may_be_known && somebody_looks())
 		ok = show_all(g, true);
-	return ok || fail(g);
+	if (!ok)
+		close_with(g, ENOMEM);
 }
 
-static bool remove_ranges(void *state, const struct ch__sink_range *ranges, size_t n)
+static void remove_ranges(void *state, const struct ch__sink_range *ranges, size_t n)
 {
 	for (size_t i = 0; i < n; i++)
 		remove_range(state, &ranges[i]);
-	return true;
 }
 
-static bool flush_gdb(void *state, enum ch__flush how) CH_REQUIRES(ch__role_file)
+static void flush_gdb(void *state, enum ch__flush how) CH_REQUIRES(ch__role_file)
 {
 	struct gdb *g = state;
 	bool somebody_listens = somebody_looks();
-	if (how == CH__FLUSH_EXACT || somebody_listens)
-		return show_all(g, somebody_listens) || fail(g);
+	if (how == CH__FLUSH_EXACT || somebody_listens) {
+		if (!show_all(g, somebody_listens))
+			close_with(g, ENOMEM);
+		return;
+	}
 	for (uint32_t i = 0; i < g->chunk_count; i++)
 		if (g->chunks[i] && g->chunks[i]->has_changed)
 			drop_images(g, g->chunks[i], false);
-	return true;
 }
 
 /* The wait ends: the dying thread may hold the lock, or the holder may wait for ever. */
@@ -397,7 +396,7 @@ static void show_at_death(void *state)
 			return;
 		ch__os_futex_wait(&never, 0, 1000000);
 	}
-	if (g->user.is_on)
+	if (ch__sink_is_on(g->user.config, CH_SINK_GDB))
 		show_all(g, true);
 	ch__tool_unlock(&jit);
 }
@@ -407,11 +406,12 @@ static void set_own(struct gdb *g, const struct ch__own *own, const uint8_t *sec
 {
 	uint32_t page = (uint32_t)ch__sink_page(g->user.config, own->exec);
 	ch__tool_lock(&jit);
-	struct chunk *chunk = g->user.is_on ? chunk_of(g, page) : NULL;
+	bool is_on = ch__sink_is_on(g->user.config, CH_SINK_GDB);
+	struct chunk *chunk = is_on ? chunk_of(g, page) : NULL;
 	if (chunk)
 		chunk->pages[page % g->pages_per_chunk].own = section;
-	else if (g->user.is_on)
-		fail(g); /* the next add finds the error */
+	else if (is_on)
+		close_with(g, ENOMEM);
 	ch__tool_unlock(&jit);
 }
 

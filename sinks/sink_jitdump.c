@@ -106,8 +106,8 @@ struct code {
 };
 
 static void forget_file(void) CH_REQUIRES(ch__role_file);
-static struct ch__tool tool = {.rank = CH__RANK_JITDUMP, .stem = "jit", .extension = "dump",
-			       .forget = forget_file, .file.fd = -1};
+static struct ch__tool tool = {.rank = CH__RANK_JITDUMP, .sink = CH_SINK_JITDUMP, .stem = "jit",
+			       .extension = "dump", .forget = forget_file, .file.fd = -1};
 static struct {
 	uint64_t now_ns;  /* of records until the next take_time, as the thread */
 	uint32_t thread;
@@ -335,21 +335,24 @@ static int open_jitdump(const struct ch__sinks_config *config, void **state)
 	if (tool.file.fd >= 0 && !ch__os_file_is_at(tool.file.fd, tool.path))
 		ch__tool_fail(&tool, errno);
 	if (tool.file.fd < 0 && !start_file(config))
-		return user->common.error = tool.error;
+		return tool.error;
 	ch__tool_join(&tool, &user->common);
 	take_time();
 	user->is_runtime_told = false;
 	tell_runtime(user);
-	if (!ch__tool_flush(&tool))
-		ch__tool_fail(&tool, tool.error);
-	return user->common.error;
+	return ch__tool_flush(&tool) || ch__tool_fail(&tool, tool.error) ? 0 : tool.error;
 }
 
-static bool flush_jitdump(void *state, enum ch__flush how) CH_REQUIRES(ch__role_file)
+static bool write_gone(void) CH_REQUIRES(ch__role_file)
 {
-	(void)state, (void)how;
 	tell_gone();
 	return ch__tool_write(&tool) || ch__tool_fail(&tool, tool.error);
+}
+
+static void flush_jitdump(void *state, enum ch__flush how) CH_REQUIRES(ch__role_file)
+{
+	(void)state, (void)how;
+	(void)write_gone();
 }
 
 /* The caller has removed every range before. */
@@ -358,11 +361,11 @@ static void close_jitdump(void *state) CH_REQUIRES(ch__role_file)
 	struct user *user = state;
 	const struct ch__sinks_config *config = user->common.config;
 	note_gone(config, config->runtime_exec, config->runtime_bytes);
-	if (flush_jitdump(user, CH__FLUSH_BUFFERED))
-		ch__tool_leave(&tool, &user->common);
+	if (write_gone())
+		ch__tool_leave(&tool, &user->common, 0);
 }
 
-static bool add_ranges(void *state, const struct ch__sink_range *ranges, size_t n,
+static void add_ranges(void *state, const struct ch__sink_range *ranges, size_t n,
 		       bool may_be_known) CH_REQUIRES(ch__role_file)
 {
 	(void)may_be_known; /* a second load has the same name */
@@ -372,17 +375,17 @@ static bool add_ranges(void *state, const struct ch__sink_range *ranges, size_t 
 	for (size_t i = 0; i < n; i++)
 		if (ch__sink_is_in_pool(user->common.config, &ranges[i]))
 			tell_block(&user->common, &ranges[i]);
-	return ch__tool_flush(&tool) || ch__tool_fail(&tool, tool.error);
+	if (!ch__tool_flush(&tool))
+		ch__tool_fail(&tool, tool.error);
 }
 
-static bool remove_ranges(void *state, const struct ch__sink_range *ranges, size_t n)
+static void remove_ranges(void *state, const struct ch__sink_range *ranges, size_t n)
 	CH_REQUIRES(ch__role_file)
 {
 	const struct ch__tool_user *user = state;
 	for (size_t i = 0; i < n; i++)
 		if (ch__sink_is_in_pool(user->config, &ranges[i]))
 			note_gone(user->config, ranges[i].exec, ranges[i].bytes);
-	return true;
 }
 
 /* The old file and the bytes in the buffer belong to the parent. Each heap of the child tells of

@@ -61,8 +61,8 @@ struct user { /* one heap; [file lock], and while the sink is off all but common
 };
 
 static void forget_file(void) CH_REQUIRES(ch__role_file);
-static struct ch__tool tool = {.rank = CH__RANK_PERF_MAP, .stem = "perf", .extension = "map",
-			       .forget = forget_file, .file.fd = -1};
+static struct ch__tool tool = {.rank = CH__RANK_PERF_MAP, .sink = CH_SINK_PERF_MAP, .stem = "perf",
+			       .extension = "map", .forget = forget_file, .file.fd = -1};
 static struct {
 	CH_BY_FILE bool must_rewrite;
 	_Atomic(uint64_t) next_ns; /* the earliest time of the next catch_up [file]; relaxed */
@@ -382,21 +382,19 @@ static int open_perfmap(const struct ch__sinks_config *config, void **state)
 	}
 	if (error) {
 		drop_lines(user);
-		return user->common.error = error;
+		return error;
 	}
 	ch__tool_join(&tool, &user->common);
 	file.must_rewrite |= config->runtime_exec < file.orphans_high &&
 			     config->pool_exec + config->pool_bytes > file.orphans_low;
 	/* a rewrite drops this line, and puts it itself */
 	put_line(config, config->runtime_exec, config->runtime_bytes, 0);
-	write_waiting();
-	return user->common.error;
+	return write_waiting() ? 0 : atomic_load(ch__sink_error(config, CH_SINK_PERF_MAP));
 }
 
 /* The user leaves; the lines stay in the file, for samples that were taken. */
-static void close_perfmap(void *state) CH_REQUIRES(ch__role_file)
+static void close_with(struct user *user, int error) CH_REQUIRES(ch__role_file)
 {
-	struct user *user = state;
 	const struct ch__sinks_config *config = user->common.config;
 	uintptr_t low = config->runtime_exec, high = config->pool_exec + config->pool_bytes;
 	if (!write_waiting())
@@ -406,9 +404,14 @@ static void close_perfmap(void *state) CH_REQUIRES(ch__role_file)
 	if (high > file.orphans_high)
 		file.orphans_high = high;
 	drop_lines(user);
-	ch__tool_leave(&tool, &user->common);
+	ch__tool_leave(&tool, &user->common, error);
 	if (!tool.users)
 		forget_file();
+}
+
+static void close_perfmap(void *state) CH_REQUIRES(ch__role_file)
+{
+	close_with(state, 0);
 }
 
 static bool add_range(struct user *user, const struct ch__sink_range *range, bool may_be_known)
@@ -422,8 +425,7 @@ static bool add_range(struct user *user, const struct ch__sink_range *range, boo
 	if (may_be_known && (*live & bit_of(granule)))
 		return true;
 	if (user->lines == user->capacity && !make_room(user)) { /* other heaps go on */
-		close_perfmap(user);
-		user->common.error = ENOMEM;
+		close_with(user, ENOMEM);
 		return false;
 	}
 	user->log[user->lines++] =
@@ -436,13 +438,14 @@ static bool add_range(struct user *user, const struct ch__sink_range *range, boo
 	return true;
 }
 
-static bool add_ranges(void *state, const struct ch__sink_range *ranges, size_t n,
+static void add_ranges(void *state, const struct ch__sink_range *ranges, size_t n,
 		       bool may_be_known) CH_REQUIRES(ch__role_file)
 {
-	for (size_t i = 0; i < n; i++)
-		if (!add_range(state, &ranges[i], may_be_known))
-			return false;
-	return !tool.error || ch__tool_fail(&tool, tool.error);
+	bool ok = true;
+	for (size_t i = 0; ok && i < n; i++)
+		ok = add_range(state, &ranges[i], may_be_known);
+	if (tool.error)
+		ch__tool_fail(&tool, tool.error);
 }
 
 static void remove_range(struct user *user, const struct ch__sink_range *range)
@@ -462,16 +465,15 @@ static void remove_range(struct user *user, const struct ch__sink_range *range)
 		user->dead++;
 }
 
-static bool remove_ranges(void *state, const struct ch__sink_range *ranges, size_t n)
+static void remove_ranges(void *state, const struct ch__sink_range *ranges, size_t n)
 	CH_REQUIRES(ch__role_file)
 {
 	struct user *user = state;
 	/* A kept line must be in the file, and after this call nobody knows the name. */
 	if (user->common.config->keeps_dead_names && file.must_rewrite && !rewrite_file())
-		return false;
+		return;
 	for (size_t i = 0; i < n; i++)
 		remove_range(user, &ranges[i]);
-	return true;
 }
 
 static bool wants_rewrite(enum ch__flush how) CH_REQUIRES(ch__role_file)
@@ -486,7 +488,7 @@ static bool wants_rewrite(enum ch__flush how) CH_REQUIRES(ch__role_file)
 	return dead > REWRITE_DEAD_LINES && (dead > live || how == CH__FLUSH_COLLECTION);
 }
 
-static bool flush_perfmap(void *state, enum ch__flush how) CH_REQUIRES(ch__role_file)
+static void flush_perfmap(void *state, enum ch__flush how) CH_REQUIRES(ch__role_file)
 {
 	struct user *user = state;
 	if (how == CH__FLUSH_IN_NEED && user->keeps) {
@@ -494,7 +496,7 @@ static bool flush_perfmap(void *state, enum ch__flush how) CH_REQUIRES(ch__role_
 		file.must_rewrite = true;
 	}
 	file.must_rewrite |= wants_rewrite(how);
-	return write_waiting();
+	write_waiting();
 }
 
 /* The old file belongs to the parent, like the lines that wait in the buffer. */

@@ -2,8 +2,8 @@
  * sinks.c: the sinks that are on, and the ranges of code that sinks are told of. The table of sinks
  * knows no format and no file.
  *
- * A sink that fails is switched off and keeps its errno for status. Callers hear nothing of the
- * failure, except that a page is refused when no unwind data can be made. */
+ * A sink that fails is off, and its errno stays for status. Callers hear nothing of the failure,
+ * except that a page is refused when no unwind data can be made. */
 #include "sinks/table.h"
 #include "unwind/nongnu.h"
 #include "unwind/steps.h"
@@ -28,11 +28,6 @@ static size_t sinks_bytes(uint32_t page_count)
 	return sizeof(struct ch__sinks) + page_count * sizeof(_Atomic(uint8_t));
 }
 
-static void switch_off(struct ch__sinks *s, unsigned i)
-{
-	atomic_fetch_and_explicit(&s->on, ~(unsigned)ch__sinks_table[i]->bit, memory_order_relaxed);
-}
-
 static unsigned slot_of(enum ch_sink sink)
 {
 	unsigned i = 0;
@@ -41,28 +36,16 @@ static unsigned slot_of(enum ch_sink sink)
 	return i;
 }
 
-/* The error of a tool's sink; the tool's lock is held. */
-static int error_of(unsigned i, const void *state)
+static _Atomic(int) *error_of(const struct ch__sinks *s, unsigned i)
 {
-	return ch__sinks_table[i]->tool && state ? ((const struct ch__tool_user *)state)->error : 0;
+	return ch__sink_error(&s->config, ch__sinks_table[i]->bit);
 }
 
 /* Takes the lock of the sink's tool. Returns false when the sink is off and must hear nothing. */
-static bool enter(unsigned i, const struct ch__tool_user *state) CH_ACQUIRES(ch__role_file)
+static bool enter(const struct ch__sinks *s, unsigned i) CH_ACQUIRES(ch__role_file)
 {
 	lock_tool(i);
-	return !ch__sinks_table[i]->tool || state->is_on;
-}
-
-/* A sink that failed may have been turned off and on since then, and then has no error. */
-static void switch_off_failed(struct ch__sinks *s, unsigned i, const void *state)
-{
-	ch__sinks_lock(s);
-	lock_tool(i);
-	if (error_of(i, state) != 0)
-		switch_off(s, i);
-	unlock_tool(i);
-	ch__sinks_unlock(s);
+	return ch__sink_is_on(&s->config, ch__sinks_table[i]->bit);
 }
 
 static void nobody_else_knows(const struct ch__sinks *s)
@@ -81,6 +64,8 @@ int ch__sinks_create(const struct ch__sinks_config *config, unsigned wanted, str
 	s->config = *config;
 	s->config.frames = s->frames;
 	s->config.shapes = s->shapes;
+	s->config.on = &s->on;
+	s->config.errors = s->errors;
 	s->config.each = NULL; /* nothing is published yet */
 	s->page_count = page_count;
 	nobody_else_knows(s);
@@ -109,12 +94,12 @@ static void tell_late(void *arg, const struct ch__sink_range *range)
 {
 	const struct late *late = arg;
 	const struct ch__sink_ops *ops = ch__sinks_table[late->slot];
-	void *state = ch__sinks_state_if_on(late->sinks, late->slot);
-	if (!state)
-		return;
-	if (!enter(late->slot, state) || !(late->is_removed ? ops->remove(state, range, 1)
-							   : ops->add(state, range, 1, true)))
-		switch_off(late->sinks, late->slot);
+	void *state = ch__sinks_state_of(late->sinks, late->slot);
+	bool is_on = enter(late->sinks, late->slot);
+	if (is_on && late->is_removed)
+		ops->remove(state, range, 1);
+	else if (is_on)
+		ops->add(state, range, 1, true);
 	unlock_tool(late->slot);
 }
 
@@ -148,6 +133,7 @@ static int turn_on(struct ch__sinks *s, unsigned i)
 	const struct ch__sink_ops *ops = ch__sinks_table[i];
 	ch__sinks_lock(s);
 	void *state = ch__sinks_state_of(s, i);
+	atomic_store(error_of(s, i), 0);
 	lock_tool(i);
 	int error = s->is_codeless && ops->knows_time ? EFAULT : ops->open(&s->config, &state);
 	unlock_tool(i);
@@ -156,22 +142,20 @@ static int turn_on(struct ch__sinks *s, unsigned i)
 		ops->close(state);
 		error = ENOMEM;
 	}
-	s->open_error[i] = error;
-	if (!error) {
+	if (error)
+		atomic_store(error_of(s, i), error);
+	else
 		tell_own(s, ops->own_live, state);
-		atomic_fetch_or_explicit(&s->on, ops->bit, memory_order_relaxed);
-	}
+	if (!error && !ops->tool)
+		atomic_fetch_or(&s->on, (unsigned)ops->bit);
 	ch__sinks_unlock(s);
 	if (error || !s->config.each)
 		return error;
 	tell_all(s, i, false);
-	if (!ops->flush)
-		return 0;
-	if (!enter(i, state) || !ops->flush(state, CH__FLUSH_BUFFERED))
-		switch_off(s, i);
-	error = error_of(i, state);
+	if (enter(s, i) && ops->flush)
+		ops->flush(state, CH__FLUSH_BUFFERED);
 	unlock_tool(i);
-	return error;
+	return atomic_load(error_of(s, i));
 }
 
 static void turn_off(struct ch__sinks *s, unsigned i)
@@ -180,24 +164,11 @@ static void turn_off(struct ch__sinks *s, unsigned i)
 		tell_all(s, i, true);
 	ch__sinks_lock(s);
 	void *state = ch__sinks_state_of(s, i);
-	switch_off(s, i);
 	tell_own(s, ch__sinks_table[i]->own_dead, state);
-	if (enter(i, state))
+	if (enter(s, i))
 		ch__sinks_table[i]->close(state);
 	unlock_tool(i);
-	ch__sinks_unlock(s);
-}
-
-/* Nobody wants the sink. An error of the last write, when the sink goes off, comes later. */
-static void forget_error(struct ch__sinks *s, unsigned i)
-{
-	ch__sinks_lock(s);
-	struct ch__tool_user *user = ch__sinks_table[i]->tool ? ch__sinks_state_of(s, i) : NULL;
-	s->open_error[i] = 0;
-	lock_tool(i);
-	if (user)
-		user->error = 0;
-	unlock_tool(i);
+	atomic_fetch_and(&s->on, ~(unsigned)ch__sinks_table[i]->bit);
 	ch__sinks_unlock(s);
 }
 
@@ -207,13 +178,9 @@ int ch__sinks_set(struct ch__sinks *s, unsigned wanted)
 	for (unsigned i = 0; i < CH__SINKS_COUNT; i++) {
 		bool is_on = (ch__sinks_on(s) & (unsigned)ch__sinks_table[i]->bit) != 0;
 		bool is_wanted = (wanted & (unsigned)ch__sinks_table[i]->bit) != 0;
-		/* A sink whose tool failed for another heap stays on until a range is told. */
-		if (is_on && is_wanted && ch__sinks_status(s, ch__sinks_table[i]->bit) != 0) {
-			switch_off(s, i);
-			is_on = false;
-		}
+		/* An error of the last write, when the sink goes off, comes later. */
 		if (!is_wanted)
-			forget_error(s, i);
+			atomic_store(error_of(s, i), 0);
 		if (is_on && !is_wanted)
 			turn_off(s, i);
 		int error = !is_on && is_wanted ? turn_on(s, i) : 0;
@@ -226,24 +193,15 @@ int ch__sinks_set(struct ch__sinks *s, unsigned wanted)
 int ch__sinks_status(struct ch__sinks *s, enum ch_sink sink)
 {
 	unsigned i = slot_of(sink);
-	if (i == CH__SINKS_COUNT)
-		return EINVAL;
-	ch__sinks_lock(s);
-	lock_tool(i);
-	int error = s->open_error[i] ? s->open_error[i] : error_of(i, ch__sinks_state_of(s, i));
-	unlock_tool(i);
-	ch__sinks_unlock(s);
-	return error;
+	return i == CH__SINKS_COUNT ? EINVAL : atomic_load(error_of(s, i));
 }
 
 const char *ch__sinks_path(const struct ch__sinks *s, enum ch_sink sink)
 {
 	unsigned i = slot_of(sink);
-	bool is_tool = i < CH__SINKS_COUNT && ch__sinks_table[i]->tool;
-	const struct ch__tool_user *user = is_tool ? ch__sinks_state_of(s, i) : NULL;
-	if (!user)
+	if (i == CH__SINKS_COUNT || !ch__sinks_table[i]->tool)
 		return "";
-	const char *path = enter(i, user) ? ch__sinks_table[i]->tool->path : "";
+	const char *path = enter(s, i) ? ch__sinks_table[i]->tool->path : "";
 	unlock_tool(i);
 	return path;
 }
@@ -275,12 +233,11 @@ bool ch__sinks_destroy(struct ch__sinks *s)
 	return is_all;
 }
 
-#define TELL(s, entry, ...)                                                                     \
-	CH__SINKS_EACH(s, i, state, entry) {                                                    \
-		bool ok = enter(i, state) && ch__sinks_table[i]->entry(state, __VA_ARGS__);     \
-		unlock_tool(i);                                                                 \
-		if (!ok)                                                                        \
-			switch_off_failed(s, i, state);                                         \
+#define TELL(s, entry, ...)                                             \
+	CH__SINKS_EACH(s, i, state, entry) {                            \
+		if (enter(s, i))                                        \
+			ch__sinks_table[i]->entry(state, __VA_ARGS__);  \
+		unlock_tool(i);                                         \
 	}
 
 void ch__sinks_add(struct ch__sinks *s, const struct ch__sink_range *ranges, size_t n)
@@ -315,11 +272,10 @@ static void tell_child(struct ch__sinks *s, unsigned i, bool has_code) CH_REQUIR
 		tell_all(s, i, false);
 		return;
 	}
-	switch_off(s, i);
-	if (enter(i, state))
+	if (enter(s, i))
 		ch__sinks_table[i]->close(state);
 	unlock_tool(i);
-	s->open_error[i] = EFAULT;
+	atomic_store(error_of(s, i), EFAULT);
 }
 
 void ch__sinks_fork_child(struct ch__sinks *s, bool has_code)

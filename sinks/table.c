@@ -50,5 +50,5 @@ void ch__sinks_print(unsigned on, char *list, size_t bytes)
 
 unsigned ch__sinks_on(const struct ch__sinks *s)
 {
-	return CH_LOAD_RELAXED(&s->on);
+	return atomic_load(&s->on);
 }

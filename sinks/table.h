@@ -17,11 +17,12 @@ extern const struct ch__sink_ops *const ch__sinks_table[CH__SINKS_COUNT];
 struct ch__sinks {
 	struct ch__sinks_config config;
 	struct ch__lock lock;
-	/* Bits; relaxed: the caller of set orders a change before the threads that must hear. */
+	/* As the configuration says. The caller of set orders a change before the threads that must
+	 * hear. */
 	_Atomic(unsigned) on;
+	_Atomic(int) errors[CH__SINKS_COUNT];
 	/* Release when open made it; pairs with the acquire of ch__sinks_state_of. */
 	_Atomic(void *) state[CH__SINKS_COUNT];
-	CH_BY_SINKS int open_error[CH__SINKS_COUNT];
 	uint32_t page_count;          /* [const] */
 	CH_BY_SINKS uint32_t page_end; /* no page from here on ever had frames */
 	CH_BY_SINKS uint8_t shape_count;
@@ -43,8 +44,8 @@ static inline void *ch__sinks_state_of(const struct ch__sinks *s, unsigned i)
 static inline __attribute__((always_inline)) void *
 ch__sinks_state_if_on(const struct ch__sinks *s, unsigned i)
 {
-	unsigned on = CH_LOAD_RELAXED(&s->on);
-	return on & (unsigned)ch__sinks_table[i]->bit ? ch__sinks_state_of(s, i) : NULL;
+	bool is_on = ch__sink_is_on(&s->config, ch__sinks_table[i]->bit);
+	return is_on ? ch__sinks_state_of(s, i) : NULL;
 }
 
 /* Visits each sink that is on and has the entry. */

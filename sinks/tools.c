@@ -146,26 +146,25 @@ void ch__tool_join(struct ch__tool *tool, struct ch__tool_user *user)
 {
 	user->next = tool->users;
 	tool->users = user;
-	user->is_on = true;
-	user->error = 0;
+	atomic_fetch_or(user->config->on, (unsigned)tool->sink);
 }
 
-void ch__tool_leave(struct ch__tool *tool, struct ch__tool_user *user)
+void ch__tool_leave(struct ch__tool *tool, struct ch__tool_user *user, int error)
 {
 	struct ch__tool_user **at = &tool->users;
 	while (*at && *at != user)
 		at = &(*at)->next;
 	if (*at)
 		*at = user->next;
-	user->is_on = false;
+	/* In this order: who finds the sink off finds why. */
+	atomic_store(ch__sink_error(user->config, tool->sink), error);
+	atomic_fetch_and(user->config->on, ~(unsigned)tool->sink);
 }
 
 bool ch__tool_fail(struct ch__tool *tool, int error)
 {
 	tool->forget();
-	for (; tool->users; tool->users = tool->users->next) {
-		tool->users->is_on = false;
-		tool->users->error = error;
-	}
+	while (tool->users)
+		ch__tool_leave(tool, tool->users, error);
 	return false;
 }

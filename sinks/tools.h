@@ -27,13 +27,20 @@ static inline bool ch__sink_is_in_pool(const struct ch__sinks_config *config,
 	       range->bytes <= config->pool_bytes - offset;
 }
 
+static inline bool ch__sink_is_on(const struct ch__sinks_config *config, enum ch_sink sink)
+{
+	return (CH_LOAD_RELAXED(config->on) & (unsigned)sink) != 0;
+}
+static inline _Atomic(int) *ch__sink_error(const struct ch__sinks_config *config, enum ch_sink sink)
+{
+	return &config->errors[__builtin_ctz((unsigned)sink)];
+}
+
 /* One heap, and the first field of the sink's state. [file lock] where not const */
 struct ch__tool_user {
 	const struct ch__sinks_config *config; /* [const] */
 	size_t bytes;                          /* of the state [const] */
 	struct ch__tool_user *next;
-	bool is_on;
-	int error; /* the errno that switched the sink off */
 };
 
 /* Shared by all heaps of the process: the list of a debugger, or a file with a buffer (tools.c).
@@ -41,6 +48,7 @@ struct ch__tool_user {
 struct ch__tool {
 	struct ch__lock lock;
 	enum ch__rank rank;           /* [const] */
+	enum ch_sink sink;            /* [const] */
 	const char *stem, *extension; /* [const] the file is stem-PID.extension */
 	void (*forget)(void);         /* [const] closes the file, and drops what was told */
 	CH_BY_FILE struct ch__tool_user *users; /* of the file; all users are on */
@@ -119,8 +127,10 @@ void ch__tool_close(struct ch__tool *) CH_REQUIRES(ch__role_file);
 /* Closes the file and frees the buffer. */
 void ch__tool_forget(struct ch__tool *) CH_REQUIRES(ch__role_file);
 
+/* The user's sink is on, or off with an errno or 0. */
 void ch__tool_join(struct ch__tool *, struct ch__tool_user *) CH_REQUIRES(ch__role_file);
-void ch__tool_leave(struct ch__tool *, struct ch__tool_user *) CH_REQUIRES(ch__role_file);
+void ch__tool_leave(struct ch__tool *, struct ch__tool_user *, int error)
+	CH_REQUIRES(ch__role_file);
 /* Forgets the file, and switches every user off; returns false. */
 bool ch__tool_fail(struct ch__tool *, int error) CH_REQUIRES(ch__role_file);
 

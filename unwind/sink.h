@@ -51,6 +51,10 @@ struct ch__sinks_config {
 	 * release, which pairs with the acquire of ch__sink_frame. */
 	const _Atomic(uint8_t) *frames;
 	const struct ch__frame_shape *shapes; /* the table of sinks has them */
+	/* The table has both: bits of the sinks that are on, and by the number of a sink's bit the
+	 * errno that switched the sink off. Of a tool's sink both change under the tool's lock. */
+	_Atomic(unsigned) *on;
+	_Atomic(int) *errors;
 	void *context;
 	/* Writes the name of a key, without newline, which would end the line of a file; returns
 	 * its length, below out_bytes, 0 for none. Called under the file lock, from the add of a
@@ -129,10 +133,10 @@ struct ch__sink_ops {
 	int (*open)(const struct ch__sinks_config *, void **state);
 	void (*close)(void *state);
 	void (*destroy)(void *state); /* after close; for unwinders */
-	/* Returns false when the sink failed: it hears nothing more; the errno is in its state. */
-	bool (*add)(void *state, const struct ch__sink_range *, size_t n, bool may_be_known);
-	bool (*remove)(void *state, const struct ch__sink_range *, size_t n);
-	bool (*flush)(void *state, enum ch__flush how);
+	/* A sink that fails is off from then on. */
+	void (*add)(void *state, const struct ch__sink_range *, size_t n, bool may_be_known);
+	void (*remove)(void *state, const struct ch__sink_range *, size_t n);
+	void (*flush)(void *state, enum ch__flush how);
 	/* The process is about to die: show what there is. In a signal handler: tries locks for a
 	 * short while, allocates nothing but mappings. */
 	void (*fatal)(void *state);

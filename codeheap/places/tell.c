@@ -196,7 +196,7 @@ bool ch_sink_status(struct ch_heap *heap, enum ch_sink sink, const char **path, 
 	if (sink == CH_SINK_STATS_FILE)
 		return ch__listeners_file(heap, path, failed);
 	*path = ch__sinks_path(heap->sinks, sink);
+	unsigned on = ch__sinks_on(heap->sinks); /* first: a sink that is off says why */
 	*failed = ch__sinks_status(heap->sinks, sink);
-	/* A file that failed for another heap is off here, too, before this heap hears of it. */
-	return !*failed && (ch__sinks_on(heap->sinks) & (unsigned)sink) != 0;
+	return !*failed && (on & (unsigned)sink) != 0;
 }

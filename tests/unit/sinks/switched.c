@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT
- * switched.c: a sink fails in one thread while another thread turns the sink off and on again: the
- * reopened sink has not failed. Then children of fork: a child that cannot make a file turns the
- * sink off, and a child of a process without a map makes no file. */
+ * switched.c: a sink of two heaps that fails for one of them is off for both, and comes back. Then
+ * the lock under which sinks are turned on and told of tables. Then children of fork: a child that
+ * cannot make a file turns the sink off, and a child of a process without a map makes no file. */
 #define _GNU_SOURCE
 #include "os/locks/ranks.h"
 #include "sinks/table.h"
 #include "tests/unit/sinks/perfmap.h"
 #include "unwind/steps.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -39,53 +40,26 @@ static void let_files_grow(bool may)
 	CHECK_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
 }
 
-static int error_of(const struct ch__tool_user *user)
+/* The heap that hears nothing meanwhile neither tells the sink of code nor turns it off. */
+TEST(sink_that_fails_is_off_for_every_heap_at_once)
 {
-	ch__tool_lock(ch__sink_perfmap.tool);
-	int error = user->error;
-	ch__tool_unlock(ch__sink_perfmap.tool);
-	return error;
-}
-
-/* Opens the failed sink anew under the same locks as ch__sinks_set. */
-static void turn_on_anew(struct bed *bed, void *state)
-{
-	ch__tool_lock(ch__sink_perfmap.tool);
-	CHECK_EQ(ch__sink_perfmap.open(&bed->config, &state), 0);
-	ch__tool_unlock(ch__sink_perfmap.tool);
-	CHECK_EQ(error_of(state), 0);
-}
-
-TEST(sink_that_is_turned_on_anew_while_it_fails_stays_on)
-{
-	struct bed bed;
-	struct teller teller = {&bed, 0};
-	pthread_t thread;
-	char path[128];
+	struct bed beds[2];
+	struct teller teller = {&beds[0], 0};
 	use_own_folder();
-	bed_open(&bed, CH_SINK_PERF_MAP);
-	path_of(getpid(), path);
-	unsigned slot = 0;
-	while (ch__sinks_table[slot] != &ch__sink_perfmap)
-		slot++;
-	void *state = ch__sinks_state_of(bed.sinks, slot);
+	for (int i = 0; i < 2; i++)
+		bed_open(&beds[i], CH_SINK_PERF_MAP);
 	let_files_grow(false);
-	ch__sinks_lock(bed.sinks); /* as ch__sinks_set has */
-	CHECK_EQ(pthread_create(&thread, NULL, tell_too_much, &teller), 0);
-	TEST_UNTIL(error_of(state) != 0)
-		usleep(1000);
-	TEST_UNTIL(thread_is_asleep(atomic_load(&teller.tid)))
-		usleep(1000);
+	(void)tell_too_much(&teller);
 	let_files_grow(true);
-	turn_on_anew(&bed, state);
-	ch__sinks_unlock(bed.sinks);
-	CHECK_EQ(pthread_join(thread, NULL), 0);
-	CHECK_EQ(ch__sinks_on(bed.sinks), CH_SINK_PERF_MAP);
-	CHECK_EQ(ch__sinks_status(bed.sinks, CH_SINK_PERF_MAP), 0);
-	add(&bed, 0, RANGE_BYTES, 7);
-	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
-	check_named(path, bed.pool, "fn_7");
-	end(&bed);
+	for (int i = 0; i < 2; i++) {
+		CHECK_EQ(ch__sinks_on(beds[i].sinks), 0);
+		CHECK_EQ(ch__sinks_status(beds[i].sinks, CH_SINK_PERF_MAP), EFBIG);
+	}
+	for (int i = 0; i < 2; i++)
+		CHECK_EQ(ch__sinks_set(beds[i].sinks, CH_SINK_PERF_MAP), 0);
+	CHECK_EQ(ch__sinks_status(beds[1].sinks, CH_SINK_PERF_MAP), 0);
+	bed_close(&beds[1]);
+	end(&beds[0]);
 }
 
 struct call {
@@ -140,15 +114,10 @@ static void end_table(struct bed *bed)
 {
 	ch__sinks_own_dead(bed->sinks, table);
 }
-static void ask_for_status(struct bed *bed)
-{
-	ch__sinks_status(bed->sinks, CH_SINK_UNWIND);
-}
-
 TEST(what_sinks_share_is_read_and_written_under_their_lock)
 {
 	static void (*const calls[])(struct bed *) = {register_shape, begin_steps, bring_table,
-						      end_table, ask_for_status};
+						      end_table};
 	struct bed bed;
 	bed_open(&bed, 0);
 	table = ch__sinks_own_create(bed.sinks);
