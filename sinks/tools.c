@@ -152,10 +152,9 @@ void ch__tool_join(struct ch__tool *tool, struct ch__tool_user *user)
 void ch__tool_leave(struct ch__tool *tool, struct ch__tool_user *user, int error)
 {
 	struct ch__tool_user **at = &tool->users;
-	while (*at && *at != user)
+	while (*at != user)
 		at = &(*at)->next;
-	if (*at)
-		*at = user->next;
+	*at = user->next;
 	/* In this order: who finds the sink off finds why. */
 	atomic_store(ch__sink_error(user->config, tool->sink), error);
 	atomic_fetch_and(user->config->on, ~(unsigned)tool->sink);
