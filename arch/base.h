@@ -111,9 +111,10 @@ extern struct ch__role ch__role_window;  /* code bytes were written and not yet 
 /* None of them is held where code of the VM may run. */
 #define CH__ANY ch__role_registry, ch__role_frozen, CH__RIGHT_OF_REGISTRY
 
-/* The broken-invariant exit of every room; codeheap/events/event.c sets the hook of the heap's
- * configuration. */
+/* The broken-invariant exit of every room (codeheap/base/panic.c), and the hook that hears of it
+ * first: the last heap's that was configured with one. */
 _Noreturn CH_GUEST void ch__panic(const char *reason) CH_COLD;
+void ch__panic_set_hook(void (*hook)(const char *));
 
 #if CH_CHECK
 #define CH_ASSERT(cond, reason) (CH_LIKELY(cond) ? (void)0 : ch__panic(reason))

@@ -131,7 +131,6 @@ enum ch_status ch_assumption_break(struct ch_assumption handle, size_t *invalida
 			ch__region_leave(self);
 		}
 		end_fact(heap, index);
-		ch__event_note(heap, CH__EVENT_BROKEN, *invalidated);
 		ch__trigger_dead(heap, to_die);
 	} else {
 		status = ch__because_stale("assumption", handle.bits);

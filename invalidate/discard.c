@@ -40,7 +40,6 @@ static void invalidate_all(struct ch_heap *heap, struct ch_vm *vm, enum ch__caus
 		ch__region_leave(self);
 	}
 	ch__trigger_dead(heap, to_die);
-	ch__event_note(heap, CH__EVENT_DISCARDED, found->count);
 }
 
 void ch__discard_begin(struct ch_heap *heap, struct ch_vm *vm, bool is_counted,

@@ -88,8 +88,6 @@ static size_t invalidate_handles(struct ch_heap *heap, const struct ch_block *bl
 		ch__region_leave(self);
 	}
 	ch__trigger_dead(heap, to_die);
-	if (count)
-		ch__event_note(heap, CH__EVENT_INVALIDATED, count);
 	return count;
 }
 

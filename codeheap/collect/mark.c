@@ -332,7 +332,7 @@ void ch__cycle_begin(struct ch_heap *heap)
 	CH_STORE_RELAXED(&heap->epoch, epoch + 1);
 	heap->cycle_has_begun = true;
 	ch__trigger_cycle_begins(heap);
-	ch__event_note(heap, CH__EVENT_CYCLE_BEGINS, ++heap->cycle_number);
+	heap->cycle_number++;
 }
 
 /* The second full cycle after the block's commit ends: from here on only marks hold the block.
@@ -356,7 +356,6 @@ void ch__cycle_complete(struct ch_heap *heap, uint64_t start_ns)
 {
 	CH__COUNT(heap->stats.cycles, 1);
 	heap->cycle_has_begun = false;
-	ch__event_note(heap, CH__EVENT_CYCLE_ENDS, heap->marker.marked);
 	uint32_t newborns = 0;
 	for (struct ch__thread *t = heap->threads; t; t = t->next)
 		for (uint32_t i = 0; i < t->young_count; i++)
@@ -377,7 +376,7 @@ void ch__cycle_complete(struct ch_heap *heap, uint64_t start_ns)
 
 void ch__cycle_give_up(struct ch_heap *heap)
 {
-	ch__event_note(heap, CH__EVENT_CYCLE_GIVEN_UP, ++heap->stats.cycles_abandoned);
+	heap->stats.cycles_abandoned++;
 	if (heap->cycle_has_begun)
 		ch__trigger_cycle_abandoned(heap);
 	heap->cycle_has_begun = false;

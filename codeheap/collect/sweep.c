@@ -86,7 +86,6 @@ static bool step(struct ch_heap *heap)
 		/* Blocks of the cycle before have seen this cycle's core sync. */
 		ch__quarantine_advance(heap, is_need);
 		ch__trigger_swept(heap);
-		ch__event_note(heap, CH__EVENT_SWEPT, heap->counters.blocks_freed);
 	}
 	CH__COUNT(heap->stats.sweep_ns_total, ch__os_now_ns() - start);
 	ch__heap_unlock(heap);

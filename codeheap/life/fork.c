@@ -181,7 +181,6 @@ static void wake_heap(struct ch_heap *heap)
 	ch__unfreeze(heap);
 	ch__records_unlock(heap);
 	heap->process = ch__os_process_id();
-	ch__event_note(heap, CH__EVENT_FORKED, (uint64_t)heap->process);
 	if (!has_code)
 		lose_code(heap);
 	drop_other_threads(heap);

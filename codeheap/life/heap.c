@@ -302,7 +302,6 @@ static enum ch_status create_heap(const struct ch_config *config, unsigned wante
 		status = ch__listeners_begin(heap);
 	if (status == CH_OK) {
 		atomic_store(&ch__heaps[heap->id], heap);
-		ch__event_note(heap, CH__EVENT_CREATED, heap->pool->pool_bytes);
 		if (config->panic)
 			ch__panic_set_hook(config->panic);
 		*out = heap;
@@ -398,7 +397,6 @@ enum ch_status ch_heap_destroy(struct ch_heap *heap)
 		return ch__because(CH_E_BUSY, "attached vms: %u, fibers: %u", vms, fibers);
 	if (self)
 		(void)!ch_thread_detach(heap);
-	ch__event_note(heap, CH__EVENT_DESTROYED, heap->pool->pool_bytes);
 	if (heap->driver.destroy)
 		heap->driver.destroy(heap);
 	/* A fork waits, as in create_heap: a heap without its listeners is in no child's table. */

@@ -171,7 +171,6 @@ static enum ch_status no_room(const struct ch__request *r)
 	}
 	if (r->lacks_memory)
 		return ch__because_memory("the block");
-	ch__event_note(r->heap, CH__EVENT_FULL, bytes);
 	bool is_host = r->heap->config.driver == CH_DRIVER_HOST;
 	bool may_collect = r->open->flags & CH_OPEN_MAY_COLLECT;
 	bool waits = r->open->heap && CH_LOAD_RELAXED(&r->heap->waits_for_cycle);

@@ -64,7 +64,6 @@ static enum ch_status attach(struct ch_heap *heap, const void *low, const void *
 	atomic_store(&thread->fiber, NULL);
 	ch__thread_set_state(thread, CH__RUNNING, memory_order_seq_cst, __func__);
 	thread->is_attached = true;
-	ch__event_note(heap, CH__EVENT_ATTACHED, (uint64_t)thread->thread_id);
 	thread->next_of_thread = ch__thread_list;
 	/* A signal handler of this thread walks the list. */
 	atomic_signal_fence(memory_order_release);
@@ -161,7 +160,6 @@ enum ch_status ch_thread_detach(struct ch_heap *heap)
 	while (*link != thread)
 		link = &(*link)->next_of_thread;
 	*link = thread->next_of_thread;
-	ch__event_note(heap, CH__EVENT_DETACHED, (uint64_t)thread->thread_id);
 	ch__thread_set_state(thread, CH__PARKED, memory_order_seq_cst, __func__);
 	ch__heap_unlock(heap);
 	ch__registry_unlock(heap);

@@ -5,7 +5,6 @@
 #define _GNU_SOURCE
 #include "codeheap/collector.h"
 #include "codeheap/base/park.h"
-#include "codeheap/events/events.h"
 #include "tests/support/stage.h"
 
 #include <errno.h>

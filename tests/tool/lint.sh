@@ -417,9 +417,9 @@ case_parts_of_the_heap_have_an_order() {
   object codeheap/places/find.c 'int ch__find(void); int ch__find(void) { return 1; }'
   object codeheap/look/trap.c 'int ch__find(void); int ch__trap(void); int ch__trap(void) { return ch__find(); }'
   said=$(python3 "$root/tools/lint_graph.py" obj/codeheap/*/*.o) || fail "refused: $said"
-  object codeheap/events/event.c 'int ch__find(void); int ch__event(void); int ch__event(void) { return ch__find(); }'
+  object codeheap/events/vm.c 'int ch__find(void); int ch__event(void); int ch__event(void) { return ch__find(); }'
   said=$(python3 "$root/tools/lint_graph.py" obj/codeheap/*/*.o) && fail 'an upward use is not found'
-  [ "$said" = "codeheap/events/event.c:1: codeheap/events/ must not use codeheap/places/: -ch__find-> codeheap/places/find.c" ] ||
+  [ "$said" = "codeheap/events/vm.c:1: codeheap/events/ must not use codeheap/places/: -ch__find-> codeheap/places/find.c" ] ||
     fail "$said"
 }
 case_files_that_use_each_other() {

@@ -3,7 +3,6 @@
  * without a holder, threads that do not hear of each other, a heap with locks taken out of order,
  * and calls left with a lock or a region. */
 #include "codeheap/graph/block.h"
-#include "codeheap/events/events.h"
 #include "codeheap/base/park.h"
 #include "os/locks/ranks.h"
 #include "tests/support/heap_rig.h"
