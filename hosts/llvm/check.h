@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * check.h: shared by the checks of both memory managers: cases by name, and how a failure is said.
+ * check.h: shared by the checks of the memory managers: cases by name, and how a failure is said.
  * A case that returns has passed. */
 #pragma once
 

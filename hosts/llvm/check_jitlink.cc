@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: MIT
 // check_jitlink.cc: the JITLink memory manager under an LLJIT: code runs, is unwound through, is
 // removed with its ResourceTracker, and collected when no stack holds it.
-#include "check_life.h"
+#include "check_orc.h"
 
-#include <llvm/Bitcode/BitcodeReader.h>
 #include <llvm/ExecutionEngine/JITLink/JITLink.h>
-#include <llvm/ExecutionEngine/Orc/LLJIT.h>
 #include <llvm/ExecutionEngine/Orc/ObjectLinkingLayer.h>
-#include <llvm/Support/TargetSelect.h>
 #include <thread>
 
 #include "codeheap_jitlink.h"
@@ -18,98 +15,29 @@ using namespace llvm::orc;
 namespace
 {
 
-ExitOnError must("check_jitlink: ");
+using check::must;
 
-struct world {
-	ch_heap *heap = nullptr;
+struct world : check::orc_world {
 	std::unique_ptr<codeheap::JITLinkMemoryManager> manager;
-	std::unique_ptr<LLJIT> jit;
+	// JITLink 14 asks for writable memory for an ELF object's constants, too.
+	static constexpr const char *constants = "rw-";
 
 	explicit world(std::size_t pool_bytes = 0, unsigned compile_threads = 0)
+	    : check::orc_world(pool_bytes)
 	{
-		ch_config config;
-		InitializeNativeTarget();
-		InitializeNativeTargetAsmPrinter();
-		ch_config_init(&config);
-		config.pool_bytes = pool_bytes;
-		CHECK(ch_heap_create(&config, &heap) == CH_OK);
-		CHECK(ch_thread_attach(heap, nullptr, nullptr) == CH_OK);
 		manager = must(codeheap::JITLinkMemoryManager::Create(heap));
 		auto machine = must(JITTargetMachineBuilder::detectHost());
 		machine.setRelocationModel(Reloc::PIC_);
 		machine.setCodeModel(CodeModel::Small);
-		machine.setCodeGenOptLevel(CodeGenOpt::None); // compile time is not under test
-		jit = must(LLJITBuilder()
-				   .setJITTargetMachineBuilder(std::move(machine))
-				   .setNumCompileThreads(compile_threads)
-				   .setObjectLinkingLayerCreator([this](ExecutionSession &session,
-									const Triple &) {
-					   return std::make_unique<ObjectLinkingLayer>(session,
-										       *manager);
-				   })
-				   .create());
-		jit->getMainJITDylib().addGenerator(
-			must(DynamicLibrarySearchGenerator::GetForCurrentProcess(
-				jit->getDataLayout().getGlobalPrefix())));
-		// A failed lookup is reported by its return value only.
-		jit->getExecutionSession().setErrorReporter(
-			[](Error e) { consumeError(std::move(e)); });
+		create(std::move(machine), compile_threads,
+		       [this](ExecutionSession &session, const Triple &) {
+			       return std::make_unique<ObjectLinkingLayer>(session, *manager);
+		       });
 	}
 	~world()
 	{
 		jit.reset();
 		manager.reset();
-		CHECK(ch_thread_detach(heap) == CH_OK);
-		CHECK(ch_heap_destroy(heap) == CH_OK);
-	}
-};
-
-// A module in a JITDylib of its own: many modules may have the same names.
-struct loaded {
-	world &w;
-	JITDylib &dylib;
-	ResourceTrackerSP tracker;
-	// JITLink 14 asks for writable memory for an ELF object's constants, too.
-	static constexpr const char *constants = "rw-";
-
-	loaded(world &in, const char *file, const std::string &name)
-	    : w(in), dylib(must(in.jit->createJITDylib(name))),
-	      tracker(dylib.createResourceTracker())
-	{
-		auto context = std::make_unique<LLVMContext>();
-		auto bytes = must(errorOrToExpected(MemoryBuffer::getFile(file)));
-		auto m = must(parseBitcodeFile(*bytes, *context));
-		m->setModuleIdentifier(name);
-		dylib.addToLinkOrder(w.jit->getMainJITDylib());
-		must(w.jit->addIRModule(tracker,
-					ThreadSafeModule(std::move(m), std::move(context))));
-	}
-	~loaded()
-	{
-		drop();
-	}
-	void drop()
-	{
-		if (tracker)
-			must(tracker->remove());
-		tracker = nullptr;
-	}
-	template <typename F> F *function(const char *name)
-	{
-		auto symbol = must(w.jit->lookup(dylib, name));
-		return reinterpret_cast<F *>(symbol.getAddress());
-	}
-	const void *data(const char *name)
-	{
-		return function<char>(name);
-	}
-	bool links()
-	{
-		auto found = w.jit->lookup(dylib, "thrown_inside");
-		if (found)
-			return true;
-		consumeError(found.takeError());
-		return false;
 	}
 };
 
@@ -252,6 +180,7 @@ void actions_run_while_all_segments_stay(const char *)
 	CHECK(freed.now() == 24 && stats_of(w.heap).owners_now == 0);
 }
 
+using loaded = check::orc_module<world>;
 using life = check::life<world, loaded>;
 
 // As LLJIT with compile threads does.
@@ -303,6 +232,26 @@ void compile_threads_make_code(const char *file)
 	check_heap(w.heap);
 }
 
+// No open of the manager collects: dead code fills the pool until a thread polls.
+void polls_collect_what_was_removed(const char *file)
+{
+	world w(2 << 20);
+	for (int i = 0; i < check::times(200, 60); i++) {
+		life::load_and_drop(w, file, i);
+		ch_thread_poll();
+	}
+	CHECK(stats_of(w.heap).cycles > 0);
+	bool is_full = false;
+	for (int i = 0; i < 1000 && !is_full; i++)
+		is_full = !loaded(w, file, "unpolled " + std::to_string(i)).links();
+	CHECK(is_full);
+	auto cycles = stats_of(w.heap).cycles;
+	ch_thread_poll();
+	CHECK(stats_of(w.heap).cycles > cycles);
+	life::load_and_drop(w, file, 1000);
+	check_heap(w.heap);
+}
+
 const check::named_case cases[] = {
 	{"exceptions_pass_code", life::exceptions_pass_code},
 	{"dropped_on_the_stack_is_unwound_through", life::dropped_on_the_stack_is_unwound_through},
@@ -314,6 +263,7 @@ const check::named_case cases[] = {
 	{"actions_run_while_all_segments_stay", actions_run_while_all_segments_stay},
 	{"a_graph_is_linked_by_passing_threads", a_graph_is_linked_by_passing_threads},
 	{"compile_threads_make_code", compile_threads_make_code},
+	{"polls_collect_what_was_removed", polls_collect_what_was_removed},
 };
 
 } // namespace

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * check_life.h: the cases for both memory managers: a module lives, is thrown through, is dropped,
+ * check_life.h: the cases for all memory managers: a module lives, is thrown through, is dropped,
  * also in the depth of its own frames, and leaves no room behind. A program of checks gives its
  * World (`heap` and a compiler for the heap; made with the bytes of the pool) and its Module, one
  * copy of the file, made with (world, file, name), which has

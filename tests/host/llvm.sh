@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
 # LLVM 14 on the heap (hosts/llvm), built against the installed library: ordinary programs that clang compiled to bitcode
-# do what they do when clang compiled them to a file (the Makefile there makes both), and the checks of both memory managers
+# do what they do when clang compiled them to a file (the Makefile there makes both), and the checks of the memory managers
 # hold, on each backend and where the process has denied itself new executable rights. Without arguments it lists its cases,
 # with a name it runs one.
 . tests/support/script.sh
@@ -15,7 +15,7 @@ checks() { # the cases of a program of checks, without running it: the list is m
 }
 if [ $# = 0 ]; then
   for p in $programs_c $programs_cc; do echo "llvm_runs_$p 120 0 -"; done
-  for m in mcjit jitlink; do
+  for m in mcjit jitlink rtdyld; do
     for c in $(checks $m); do echo "llvm_${m}_$c 120 0 -"; done
     printf '%s\n' "llvm_${m}_with_executable_rights_denied 300 0 -" "llvm_${m}_on_each_backend 600 0 -" \
       "llvm_${m}_forgets_no_memory 300 0 -"
@@ -177,16 +177,18 @@ case $name in
   runs_with_every_sink) # what others are told changes nothing, and all is withdrawn; libunwind is not in the programs
     JITDUMPDIR=$work CODEHEAP_SINKS=unwind,jitdump,gdb same exceptions
     JITDUMPDIR=$work CODEHEAP_SINKS=unwind,jitdump,gdb all_checks mcjit
+    JITDUMPDIR=$work CODEHEAP_SINKS=unwind,jitdump,gdb all_checks rtdyld
     JITDUMPDIR=$work CODEHEAP_SINKS=unwind,jitdump,gdb all_checks jitlink ;;
   runs_*) same "${name#runs_}" ;;
   links_two_modules) same linked --extra="$made/linked_part.bc" ;;
-  mcjit_with_executable_rights_denied | jitlink_with_executable_rights_denied)
+  mcjit_with_executable_rights_denied | jitlink_with_executable_rights_denied | rtdyld_with_executable_rights_denied)
     CHECK_MDWE=1 all_checks "${name%%_*}" ;;
-  mcjit_forgets_no_memory | jitlink_forgets_no_memory) # tables of unwinders, memory in place of sections
+  mcjit_forgets_no_memory | jitlink_forgets_no_memory | rtdyld_forgets_no_memory)
+    # tables of unwinders, memory in place of sections
     under=(env "LD_PRELOAD=$(gcc -print-file-name=liblsan.so)" LSAN_OPTIONS=exitcode=23)
     run "${under[@]}" true >/dev/null 2>&1 && [ -e "${under[1]#*=}" ] || { echo "skip: leaks cannot be looked for"; exit 77; }
     all_checks "${name%%_*}" ;;
-  mcjit_on_each_backend | jitlink_on_each_backend) checks_on_each_backend "${name%%_*}" ;;
-  mcjit_* | jitlink_*) check "${name%%_*}" "${name#*_}" ;;
+  mcjit_on_each_backend | jitlink_on_each_backend | rtdyld_on_each_backend) checks_on_each_backend "${name%%_*}" ;;
+  mcjit_* | jitlink_* | rtdyld_*) check "${name%%_*}" "${name#*_}" ;;
   *) "case_$name" ;;
 esac

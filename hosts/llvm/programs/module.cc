@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// module.cc: what check_mcjit and check_jitlink load and drop: functions that call back, with
+// module.cc: what the checks of memory managers load and drop: functions that call back, with
 // destructors and handlers in their frames, and data of all three kinds.
 #include <cstring>
 #include <stdexcept>
