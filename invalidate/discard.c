@@ -14,56 +14,37 @@ static bool is_of(struct ch_heap *heap, uint32_t index, const struct ch_vm *vm)
 	       (!vm || ch__owner_at(heap, ch__block_at(heap, index)->owner)->vm == vm);
 }
 
-/* Never 0. A reused record has another generation; 128 reuses give the same stamp again. */
-static uint8_t stamp_of(const struct ch_heap *heap, uint32_t index)
+static bool is_to_go(struct ch_heap *heap, uint32_t index, const struct ch_vm *vm)
+	CH_REQUIRES(ch__role_heap)
 {
-	uint32_t generation = CH_LOAD_RELAXED(&ch__block_at(heap, index)->generation);
-	return (uint8_t)(generation >> 1 | 0x80);
+	return is_of(heap, index, vm) && !(ch__block_at(heap, index)->flags & CH__FLAG_IMMORTAL);
 }
 
-/* The blocks to get rid of, in *found, are all blocks that are NOTENTRANT afterwards. */
-static void invalidate_all(struct ch_heap *heap, struct ch_vm *vm, enum ch__cause cause,
-			   struct ch__discard *found) CH_REQUIRES(ch__role_heap)
+static void invalidate_all(struct ch_heap *heap, struct ch_vm *vm, enum ch__cause cause)
+	CH_REQUIRES(ch__role_heap)
 {
 	struct ch__thread *self = ch__thread_or_guest(heap);
 	uint64_t to_die = 0;
-	for (uint32_t i = 1; i < found->records; i++) {
+	for (uint32_t i = 1; i < heap->blocks.used; i++) {
 		ch__region_enter(self);
-		const struct ch__block *block = ch__block_at(heap, i);
-		if (is_of(heap, i, vm) && !(block->flags & CH__FLAG_IMMORTAL)) {
+		if (is_to_go(heap, i, vm))
 			(void)ch__invalidate_block(heap, i, cause, &to_die);
-			bool is_invalid = ch__block_state(block) == CH_BLOCK_NOTENTRANT;
-			found->count += is_invalid;
-			if (is_invalid && found->stamps)
-				found->stamps[i] = stamp_of(heap, i);
-		}
 		ch__region_leave(self);
 	}
 	ch__trigger_dead(heap, to_die);
 }
 
-void ch__discard_begin(struct ch_heap *heap, struct ch_vm *vm, bool is_counted,
-		       struct ch__discard *found)
-{
-	ch__heap_lock(heap);
-	*found = (struct ch__discard){.records = heap->blocks.used};
-	if (is_counted)
-		found->stamps = ch__meta_alloc(heap->meta, found->records);
-	invalidate_all(heap, vm, CH__CAUSE_DISCARDED, found);
-	ch__heap_unlock(heap);
-}
-
-/* Without stamps blocks of later invalidations are counted, too, up to the number found. */
-size_t ch__discard_end(struct ch_heap *heap, struct ch_vm *vm, const struct ch__discard *found)
+size_t ch__discard(struct ch_heap *heap, struct ch_vm *vm, bool invalidates)
 {
 	size_t count = 0;
 	ch__heap_lock(heap);
-	for (uint32_t i = 1; i < found->records; i++)
-		if (is_of(heap, i, vm) && (!found->stamps || found->stamps[i] == stamp_of(heap, i)))
-			count += ch__block_state(ch__block_at(heap, i)) == CH_BLOCK_NOTENTRANT;
+	if (invalidates)
+		invalidate_all(heap, vm, CH__CAUSE_DISCARDED);
+	for (uint32_t i = 1; i < heap->blocks.used; i++)
+		count += is_to_go(heap, i, vm) &&
+			 ch__block_state(ch__block_at(heap, i)) == CH_BLOCK_NOTENTRANT;
 	ch__heap_unlock(heap);
-	ch__meta_free(heap->meta, found->stamps, found->records);
-	return count < found->count ? count : found->count;
+	return count;
 }
 
 /* After the detach no callback says when the VM may free the unwind tables of its blocks, and
@@ -142,8 +123,7 @@ enum ch_status ch_vm_detach(struct ch_vm *vm)
 		ch__heap_unlock(heap);
 		return ch__because(CH_E_STATE, "the vm was detached before");
 	}
-	struct ch__discard all = {.records = heap->blocks.used};
-	invalidate_all(heap, vm, CH__CAUSE_DETACHED, &all);
+	invalidate_all(heap, vm, CH__CAUSE_DETACHED);
 	for (uint32_t i = 1; i < heap->owners.used; i++) {
 		/* When a thread has begun a release of this owner, the thread leads the cell back.
 		 * The record waits for a collection, and the vm's record for the owner's. */

@@ -88,13 +88,5 @@ void ch__assumption_leave(struct ch_heap *, struct ch__side_list *) CH_REQUIRES(
 bool ch__invalidate_block(struct ch_heap *, uint32_t block, enum ch__cause, uint64_t *to_die)
 	CH_REQUIRES(ch__role_heap, ch__role_region);
 
-/* The blocks that a discard found. Blocks come and go before the discard counts what is left. */
-struct ch__discard {
-	uint8_t *stamps; /* by record, 0 = not found; NULL = not asked for, or no memory */
-	uint32_t records; /* in use at the start; later records are newer code */
-	size_t count;     /* blocks to get rid of */
-};
-/* vm: NULL for all vms. Stamps are made only with is_counted. */
-void ch__discard_begin(struct ch_heap *, struct ch_vm *, bool is_counted, struct ch__discard *);
-/* Returns how many of the found blocks are left, and frees the stamps. */
-size_t ch__discard_end(struct ch_heap *, struct ch_vm *, const struct ch__discard *);
+/* Returns how many blocks of a vm, NULL: of all vms, are NOTENTRANT, once it invalidated all. */
+size_t ch__discard(struct ch_heap *, struct ch_vm *, bool invalidates);

@@ -180,7 +180,8 @@ static enum ch_status collect_apart(struct ch_heap *heap, struct ch_vm *vm,
 	return status;
 }
 
-/* As ch_heap_collect, for a heap that the library collects, and until the limit at most. */
+/* As ch_heap_collect, for a heap that the library collects, and until the limit at most. The caller
+ * tells the vms of what died. */
 static enum ch_status collect_until(struct ch_heap *heap, uint64_t until_ns) CH_EXCLUDES(CH__ANY)
 {
 	/* Published here and not deeper: the library's own frames hold only stale words. Words
@@ -200,7 +201,6 @@ static enum ch_status collect_until(struct ch_heap *heap, uint64_t until_ns) CH_
 	}
 	heap->unasked_after_ns = 0; /* nobody holds up the next */
 	ch__sweep_steps(heap, UINT32_MAX);
-	ch__vms_tell(heap);
 	return CH_OK;
 }
 
@@ -210,7 +210,10 @@ enum ch_status ch_heap_collect(struct ch_heap *heap)
 		return ch__because_refused(heap);
 	if (heap->config.driver == CH_DRIVER_HOST)
 		return ch__because(CH_E_STATE, "a HOST heap is collected by ch_mark_begin");
-	return collect_until(heap, ch__stop_limit(heap, ch__os_now_ns()));
+	enum ch_status status = collect_until(heap, ch__stop_limit(heap, ch__os_now_ns()));
+	if (status == CH_OK)
+		ch__vms_tell(heap);
+	return status;
 }
 
 /* The caller asked for no stop, and waits a tenth of stop_wait_ms for other threads: a busy machine
@@ -239,8 +242,10 @@ static bool is_let_go(const struct ch_heap *heap, const struct ch__thread *self)
 static bool collect_shortly(struct ch_heap *heap, uint64_t start_ns)
 {
 	uint64_t limit_ns = ch__stop_limit(heap, 0) / UNASKED_PART;
-	if (collect_until(heap, start_ns + limit_ns) == CH_OK)
+	if (collect_until(heap, start_ns + limit_ns) == CH_OK) {
+		ch__vms_tell(heap);
 		return true;
+	}
 	uint64_t end = ch__os_now_ns(), tried_ns = end - start_ns;
 	if (tried_ns > limit_ns + TRY_NS)
 		tried_ns = limit_ns + TRY_NS;
@@ -306,18 +311,14 @@ enum ch_status ch_vm_discard(struct ch_heap *heap, struct ch_vm *vm, size_t *fre
 		return ch__because(CH_E_ARG, "the vm is another heap's");
 	/* A VM with a collector of its own runs the next cycle itself. */
 	bool collects = heap->config.driver == CH_DRIVER_BUILTIN && !heap->driver.collect;
-	struct ch__discard found;
-	ch__discard_begin(heap, vm, collects, &found);
-	enum ch_status status = CH_OK;
-	size_t left = found.count;
-	if (collects) {
-		status = ch_heap_collect(heap);
-		left = ch__discard_end(heap, vm, &found);
-	} else {
-		ch__trigger_tell(heap);
-	}
-	*freed = found.count - left;
-	*kept = left;
+	size_t found = ch__discard(heap, vm, true);
+	enum ch_status status =
+		collects ? collect_until(heap, ch__stop_limit(heap, ch__os_now_ns())) : CH_OK;
+	/* Before the callbacks, which may invalidate more. */
+	*kept = collects ? ch__discard(heap, vm, false) : found;
+	*freed = *kept < found ? found - *kept : 0;
+	if (status == CH_OK)
+		ch__vms_tell(heap);
 	return status;
 }
 

@@ -622,20 +622,3 @@ TEST_RIG(metadata_of_a_heap_has_the_memory_of_its_tables)
 		memset(ch__table_at(tables[i], last), 0, tables[i]->record_bytes);
 	}
 }
-
-/* Blocks that others invalidate meanwhile are counted, too, where there are no stamps. */
-TEST_RIG(discard_without_stamps_leaves_no_more_blocks_than_it_found)
-{
-	struct ch_owner gone = rig_owner(&rig, "gone"), owner = rig_owner(&rig, "owner");
-	struct ch__discard found;
-	(void)rig_block(gone, 1);
-	(void)rig_block(owner, 2);
-	CHECK_EQ(ch_owner_release(gone, CH_RELEASE_NOT_RUNNING), CH_OK);
-	rig_settle(&rig);
-	ch__discard_begin(rig.heap, NULL, false, &found);
-	CHECK_EQ(found.count, 1);
-	struct ch_block later = rig_block(owner, 3);
-	CHECK(ch__handle_index(later.bits) < found.records);
-	CHECK_EQ(ch_blocks_invalidate(&later, 1, NULL), CH_OK);
-	CHECK_EQ(ch__discard_end(rig.heap, NULL, &found), 1);
-}
