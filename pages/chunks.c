@@ -38,9 +38,9 @@ struct ch__moves ch__page_moves = {
 			{"make_span", CH__PAGE_OPEN, CH__PAGE_SPAN, PAGES_AND_BUSY},
 			{"make_span", CH__PAGE_FULL, CH__PAGE_SPAN, PAGES_AND_BUSY},
 			{"make_span", CH__PAGE_PARTLY, CH__PAGE_SPAN, PAGES_AND_BUSY},
-			/* A page from which the system refused to take execute access. */
-			{"make_span", CH__PAGE_FREE, CH__PAGE_SPAN, CH__UNDER_PAGES},
-			{"take_run", CH__PAGE_FREE, CH__PAGE_SPAN, CH__UNDER_PAGES},
+			{"ch__span_make", CH__PAGE_FREE, CH__PAGE_SPAN, CH__UNDER_PAGES},
+			/* A page of data comes as such a span, too. */
+			{"open_page", CH__PAGE_SPAN, CH__PAGE_OPEN, PAGES_AND_BUSY},
 			{"ch__span_release", CH__PAGE_SPAN, CH__PAGE_FREE, CH__UNDER_PAGES},
 		},
 };

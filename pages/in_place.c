@@ -45,14 +45,6 @@ bool ch__span_lend(struct ch__pool *pool, uint32_t first, enum ch__span_use use)
 	return lend(pool, first, use);
 }
 
-bool ch__pool_lend_span(struct ch__pool *pool, uint32_t first, enum ch__span_use use)
-{
-	ch__pages_lock(pool);
-	bool is_lent = ch__span_lend(pool, first, use);
-	ch__pages_unlock(pool);
-	return is_lent;
-}
-
 void ch__pool_take_over(const struct ch__pool *pool, uintptr_t exec, size_t bytes)
 {
 	if (ch__views_are_private(&pool->inner->views))

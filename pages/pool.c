@@ -174,37 +174,33 @@ static void make_span(struct ch__pool *pool, uint32_t index) CH_REQUIRES(ch__rol
 	ch__page_set_state(pool, index, CH__PAGE_SPAN, __func__);
 }
 
-/* Takes execute access from a FREE page that is not for code. Returns false with errno. */
-static bool has_access(struct ch__pool *pool, uint32_t index, uint8_t frame)
+/* A FREE page for data is taken like a span of one page, as it goes back. */
+static uint32_t next_of_use(struct ch__pool *pool, uint8_t frame, enum ch__span_use use)
 	CH_REQUIRES(ch__role_pages)
 {
-	enum ch__span_use use = (enum ch__span_use)pool->inner->config.uses[frame];
-	bool is_free = ch__page_state(&pool->pages[index]) == CH__PAGE_FREE;
-	if (CH_LIKELY(use == CH__SPAN_CODE || !is_free))
-		return true;
-	/* At the limit of mappings, each further try would retire another page. */
-	if (!ch__spans_retry_retired(pool))
-		return false;
-	if (CH_LIKELY(ch__span_lend(pool, index, use)))
-		return true;
-	/* A page of several mappings may have lost execute access in part. */
-	int error = errno;
-	/* Of the chunk's zone, as of all pages in use. */
-	atomic_store_explicit(&pool->pages[index].frame, frame, memory_order_release);
-	make_span(pool, index);
-	(void)ch__span_release(pool, index);
-	errno = error;
-	return false;
+	uint32_t index = first_of(pool, ch__partly_list(pool, frame));
+	if (use != CH__SPAN_CODE && !ch__spans_retry_retired(pool))
+		return index != CH__PAGE_NONE ? index : CH__PAGE_NO_ACCESS;
+	index = next_page(pool, frame);
+	if (CH_LIKELY(use == CH__SPAN_CODE) || index == CH__PAGE_NONE ||
+	    ch__page_state(&pool->pages[index]) != CH__PAGE_FREE)
+		return index;
+	index = ch__span_make(pool, index, 1, frame, use);
+	if (index == CH__PAGE_NO_ACCESS)
+		return index;
+	pool->pages[index].span_pages = 0;
+	ch__valgrind_set(pool, ch__pool_page_exec(pool, index), (size_t)1 << pool->page_log2,
+			 false);
+	return index;
 }
 
 uint32_t ch__pool_take_page(struct ch__pool *pool, uint8_t frame)
 {
 	CH_ASSERT(frame < CH__FRAME_NUMBERS, "frame number out of range");
 	ch__pages_lock(pool);
-	uint32_t index = ch__pool_has_code(pool) ? next_page(pool, frame) : CH__PAGE_NONE;
-	if (index != CH__PAGE_NONE && !has_access(pool, index, frame))
-		index = CH__PAGE_NONE;
-	if (index != CH__PAGE_NONE) {
+	enum ch__span_use use = (enum ch__span_use)pool->inner->config.uses[frame];
+	uint32_t index = ch__pool_has_code(pool) ? next_of_use(pool, frame, use) : CH__PAGE_NONE;
+	if (index < CH__PAGE_NO_ACCESS) {
 		struct ch__page *page = &pool->pages[index];
 		ch__page_lock(page);
 		/* Frees read the frame number without a lock: an equal number is not stored. */

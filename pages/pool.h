@@ -23,6 +23,7 @@ enum {
 	CH__GRANULE_BYTES = 8,
 	CH__CHUNK_BYTES = 1 << 20,
 	CH__LARGE_CHUNK_BYTES = 2 << 20,
+	CH__PAGE_NO_ACCESS = 0xfffffffe,
 	CH__PAGE_NONE = 0xffffffff,
 	CH__FRAME_NUMBERS = 22, /* blocks of different frame numbers share no pages */
 };
@@ -148,7 +149,8 @@ static inline uint32_t ch__pool_pages_end(const struct ch__pool *pool)
  * of data loses execute access until it is FREE again, or retired like a span. Returns
  * CH__PAGE_NONE with errno 0 when the pool is full, or has room only in other zones. Returns
  * CH__PAGE_NONE with an errno when no collection would help: the system refused memory, and the
- * pool could not serve the request if all of its code were gone. */
+ * pool could not serve the request if all of its code were gone. Returns CH__PAGE_NO_ACCESS with
+ * errno when there was room, and the system refused to change the access of pages. */
 uint32_t ch__pool_take_page(struct ch__pool *, uint8_t frame) CH_TAKES_PAGES;
 /* After ch__pool_take_page found none: makes a FULL page OPEN, by holes that were passed over or
  * are less than the 1/32 that lists a page. Returns CH__PAGE_NONE when no page has room. A page
@@ -159,9 +161,10 @@ void ch__pool_retire_page(struct ch__pool *, uint32_t page) CH_TAKES_PAGES; /* O
 /* Call after granules of the page were given back. Lists the page again when 1/32 of it came free,
  * frees it with the last granule. Returns true when the page became FREE. */
 bool ch__pool_note_freed(struct ch__pool *, uint32_t page) CH_TAKES_PAGES;
-/* Takes a run of whole FREE pages. Returns the first page's index, or CH__PAGE_NONE with errno as
- * above. A run may cross chunks: all of them are then of the frame number's zone. */
-uint32_t ch__pool_take_span(struct ch__pool *, uint32_t pages, uint8_t frame) CH_TAKES_PAGES;
+/* Takes a run of whole FREE pages for the use. Returns the first page's index, or as above. A run
+ * may cross chunks: all of them are then of the frame number's zone. */
+uint32_t ch__pool_take_span(struct ch__pool *, uint32_t pages, uint8_t frame,
+			    enum ch__span_use) CH_TAKES_PAGES;
 /* The same for a large span of code, in whole chunks without memory, and so mostly longer. An
  * emitter's memory is private until ch__pool_land_span. Returns CH__PAGE_NONE where
  * ch__pool_take_span does better, or the system refuses. */
@@ -172,8 +175,6 @@ void ch__pool_cut_span(struct ch__pool *, uint32_t first, uint32_t kept) CH_TAKE
 /* Releases retired spans. Returns false with errno at the first refusal of the system: another span
  * would be refused too. */
 bool ch__pool_retry_retired(struct ch__pool *) CH_TAKES_PAGES;
-/* Gives a span that was just taken its use. Returns false with errno: release the span then. */
-bool ch__pool_lend_span(struct ch__pool *, uint32_t first, enum ch__span_use) CH_TAKES_PAGES;
 /* Private backends: copies bytes that were written in place into the write view. */
 void ch__pool_take_over(const struct ch__pool *, uintptr_t exec, size_t bytes);
 /* The span is complete: gives its pages the access of their use, unless they have it. Code is not

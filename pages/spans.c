@@ -138,8 +138,8 @@ uint32_t ch__pool_have_run(struct ch__pool *pool, uint32_t pages, enum ch__zone 
 	return first;
 }
 
-static void take_run(struct ch__pool *pool, uint32_t first, uint32_t pages, uint8_t frame)
-	CH_REQUIRES(ch__role_pages)
+uint32_t ch__span_make(struct ch__pool *pool, uint32_t first, uint32_t pages, uint8_t frame,
+		       enum ch__span_use use)
 {
 	for (uint32_t i = first; i < first + pages; i++) {
 		struct ch__page *page = &pool->pages[i];
@@ -151,17 +151,28 @@ static void take_run(struct ch__pool *pool, uint32_t first, uint32_t pages, uint
 		CH_STORE_RELAXED(&page->span_first, first);
 		ch__page_set_state(pool, i, CH__PAGE_SPAN, __func__);
 	}
+	if (use == CH__SPAN_CODE || ch__span_lend(pool, first, use))
+		return first;
+	int error = errno;
+	(void)ch__span_release(pool, first);
+	errno = error;
+	return CH__PAGE_NO_ACCESS;
 }
 
-uint32_t ch__pool_take_span(struct ch__pool *pool, uint32_t pages, uint8_t frame)
+uint32_t ch__pool_take_span(struct ch__pool *pool, uint32_t pages, uint8_t frame,
+			    enum ch__span_use use)
 {
 	CH_ASSERT(frame < CH__FRAME_NUMBERS && pages, "no such frame number, or no pages");
 	ch__pages_lock(pool);
 	enum ch__zone zone = (enum ch__zone)pool->inner->config.zones[frame];
-	uint32_t first =
-		ch__pool_has_code(pool) ? ch__pool_have_run(pool, pages, zone) : CH__PAGE_NONE;
-	if (first != CH__PAGE_NONE)
-		take_run(pool, first, pages, frame);
+	uint32_t first = CH__PAGE_NONE;
+	/* At the limit of mappings, each further try would retire another span. */
+	if (use != CH__SPAN_CODE && !ch__spans_retry_retired(pool))
+		first = CH__PAGE_NO_ACCESS;
+	else if (ch__pool_has_code(pool))
+		first = ch__pool_have_run(pool, pages, zone);
+	if (first < CH__PAGE_NO_ACCESS)
+		first = ch__span_make(pool, first, pages, frame, use);
 	ch__pages_unlock(pool);
 	return first;
 }
@@ -203,7 +214,7 @@ uint32_t ch__pool_take_room(struct ch__pool *pool, uint32_t pages, uint8_t frame
 	if (first != CH__PAGE_NONE) {
 		for (uint32_t i = first; i < first + whole; i += all)
 			ch__chunk_add_pages(pool, i, i + all, zone);
-		take_run(pool, first, whole, frame);
+		(void)ch__span_make(pool, first, whole, frame, CH__SPAN_CODE);
 		ch__span_set_word(pool, first, CH__SPAN_ROOM);
 		if (!ch__views_room(&inner->views, ch__pool_page_offset(pool, first),
 				    (size_t)whole << pool->page_log2, ch__pool_chunk_bytes(pool))) {

@@ -116,7 +116,7 @@ static uint32_t take_run(struct ch__request *r)
 	uint32_t taken = may_be_room ? ch__pool_take_room(pool, r->span_pages, r->frame)
 				     : CH__PAGE_NONE;
 	return taken != CH__PAGE_NONE ? taken
-				      : ch__pool_take_span(pool, r->span_pages, r->frame);
+				      : ch__pool_take_span(pool, r->span_pages, r->frame, r->use);
 }
 
 /* Returns a page, or the first of a span, known to the unwinders; CH__PAGE_NONE: there is none. */
@@ -131,15 +131,17 @@ static CH_COLD uint32_t take_pages(struct ch__request *r, bool in_need)
 						 pool, r->frame, r->hot_bytes + r->slack,
 						 r->cold_bytes)
 				       : ch__pool_take_page(pool, r->frame);
-	if (!in_need)
+	if (!in_need) {
 		r->refused = taken == CH__PAGE_NONE ? errno : 0;
-	bool is_told = taken == CH__PAGE_NONE || r->frame >= CH__FRAME_OWN ||
+		r->os_error = taken == CH__PAGE_NO_ACCESS ? errno : 0;
+	}
+	bool is_told = taken >= CH__PAGE_NO_ACCESS || r->frame >= CH__FRAME_OWN ||
 		       ch__sinks_page_live(heap->sinks, taken,
 					   r->span_pages ? pool->pages[taken].span_pages : 1,
 					   r->frame);
 	ch__records_unlock(heap);
 	if (is_told)
-		return taken;
+		return taken < CH__PAGE_NO_ACCESS ? taken : CH__PAGE_NONE;
 	r->lacks_memory = true;
 	if (r->span_pages)
 		ch__pool_release_span(pool, taken);
@@ -180,21 +182,9 @@ static bool CH_COLD share_page(struct ch__request *r)
 static bool take_span(struct ch__request *r)
 {
 	struct ch_heap *heap = r->heap;
-	r->os_error = 0;
-	/* At the limit of mappings, each further try would retire the pages of another span. */
-	if (r->use != CH__SPAN_CODE && !ch__pool_retry_retired(heap->pool)) {
-		r->os_error = errno;
-		return false;
-	}
 	uint32_t first = take_pages(r, false);
 	if (first == CH__PAGE_NONE)
 		return false;
-	if (r->use != CH__SPAN_CODE && !ch__pool_lend_span(heap->pool, first, r->use)) {
-		r->os_error = errno;
-		ch__block_pages_freed(heap, first << heap->pool->page_log2, true);
-		note_moved(heap);
-		return false;
-	}
 	uint32_t end = first + heap->pool->pages[first].span_pages;
 	r->hot_offset = (first << heap->pool->page_log2) + r->slack;
 	r->cold_offset = (end << heap->pool->page_log2) - r->cold_bytes;

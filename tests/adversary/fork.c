@@ -379,7 +379,8 @@ EVERY_DRIVER(s31_child_reclaims_what_a_thread_had_in_its_hands)
 	struct ch__pool *pool = stage->heap->pool;
 	free_code_of_three_pages(stage);
 	struct ch_stats before = stage_stats(stage);
-	uint32_t span = ch__pool_take_span(pool, 3, 0), page = ch__pool_take_page(pool, 0);
+	uint32_t span = ch__pool_take_span(pool, 3, 0, CH__SPAN_CODE),
+		 page = ch__pool_take_page(pool, 0);
 	CHECK(span != CH__PAGE_NONE && page != CH__PAGE_NONE);
 	pid_t pid = fork();
 	if (!pid) {

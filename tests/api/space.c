@@ -167,12 +167,15 @@ TEST(vm_in_the_record_of_one_that_waited_for_space_is_not_told_of_it)
 }
 
 /* Memory for records and a mapping may come free, too; memory for the pool may not. */
-TEST(vm_whose_open_lacked_a_mapping_is_told_of_space_too)
+static void lack_mappings(enum ch_kind kind, uint32_t flags)
 {
 	struct hearer h;
-	struct ch_heap *heap = heap_of_hearers(&h, 1, 64);
-	struct ch_open open = {.size = sizeof open, .owner = rig_owner(&h.rig, "in place"),
-			       .hot_bytes = 100, .flags = CH_OPEN_IN_PLACE};
+	struct ch_heap *heap = heap_of_hearers(&h, 1, 256);
+	struct ch_open open = {.size = sizeof open,
+			       .owner = rig_owner(&h.rig, "lent"),
+			       .hot_bytes = 100,
+			       .kind = kind,
+			       .flags = flags};
 	struct ch_code code;
 	enum ch_status status = CH_E_OS;
 	int lacking = 0;
@@ -194,6 +197,13 @@ TEST(vm_whose_open_lacked_a_mapping_is_told_of_space_too)
 	CHECK_EQ(ch_block_abort(&code), CH_OK);
 	CHECK_EQ(ch_owner_release(open.owner, CH_RELEASE_COLLECT), CH_OK);
 	end_hearers(&h, 1, heap);
+}
+
+TEST(vm_whose_open_lacked_a_mapping_is_told_of_space_too)
+{
+	lack_mappings(CH_KIND_CODE, CH_OPEN_IN_PLACE);
+	lack_mappings(CH_KIND_DATA, 0);
+	lack_mappings(CH_KIND_RODATA, 0);
 }
 
 TEST(space_free_holds_no_lock_and_may_compile_and_collect)

@@ -577,7 +577,7 @@ TEST(free_room_is_counted_in_rows)
 	CHECK_EQ(rig_stats(&rig).free_bytes_now, PAGES * page);
 	CHECK_EQ(rig_stats(&rig).largest_free_bytes_now, PAGES * page);
 	for (int i = 0; i < PAGES; i++)
-		spans[i] = ch__pool_take_span(rig.heap->pool, 1, 0);
+		spans[i] = ch__pool_take_span(rig.heap->pool, 1, 0, CH__SPAN_CODE);
 	CHECK_EQ(rig_stats(&rig).free_bytes_now, 0);
 	CHECK_EQ(rig_stats(&rig).largest_free_bytes_now, 0);
 	/* All pages but 5 and 6 are free: rows of 5 and of 9 pages. */
@@ -600,7 +600,7 @@ TEST(metadata_of_a_heap_has_the_bitmaps_of_its_pages)
 	struct rig rig = rig_start(PAGES * 65536);
 	struct ch_heap *heap = rig.heap;
 	uint64_t before = rig_stats(&rig).metadata_bytes_now - ch__meta_bytes(heap->meta);
-	uint32_t span = ch__pool_take_span(heap->pool, PAGES, 0);
+	uint32_t span = ch__pool_take_span(heap->pool, PAGES, 0, CH__SPAN_CODE);
 	CHECK(span != CH__PAGE_NONE);
 	uint64_t after = rig_stats(&rig).metadata_bytes_now - ch__meta_bytes(heap->meta);
 	CHECK_EQ(after - before, PAGES * rig_page_bytes() / CH__GRANULE_BYTES / 4);

@@ -340,14 +340,15 @@ TEST_RIG_BY(run_behind_a_room_counts_from_its_first_page, rig_start(POOL))
 {
 	struct emitter e = open_room(&rig, ROOM, 1);
 	struct ch__pool *pool = rig.heap->pool;
-	uint32_t pages = ch__pool_chunk_pages(pool), first = ch__pool_take_span(pool, pages, 0);
+	uint32_t pages = ch__pool_chunk_pages(pool),
+		 first = ch__pool_take_span(pool, pages, 0, CH__SPAN_CODE);
 	CHECK(first != CH__PAGE_NONE);
 	uint32_t room = ch__block_at(rig.heap, rig_record(e.code.block))->hot_offset >>
 			pool->page_log2;
 	CHECK(!is_room(&rig, e.code.block) || first == room + pool->pages[room].span_pages);
 	errno = 0;
 	ch__os_fail_at(1, true);
-	uint32_t none = ch__pool_take_span(pool, pages, 0);
+	uint32_t none = ch__pool_take_span(pool, pages, 0, CH__SPAN_CODE);
 	int error = errno;
 	ch__os_fail_at(0, false);
 	CHECK_EQ(none, CH__PAGE_NONE);

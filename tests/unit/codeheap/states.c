@@ -323,10 +323,11 @@ static void live_as_page(struct ch__pool *pool)
 	give_back(pool, page, hot, room);
 	CHECK_EQ(pool->pages[page].state, CH__PAGE_FREE);
 	/* The pages become executable again at the second try. */
-	page = ch__pool_take_span(pool, 2, 0);
+	page = ch__pool_take_span(pool, 2, 0, CH__SPAN_CODE);
 	ch__pool_cut_span(pool, page, 1);
 	CHECK_EQ(pool->pages[page + 1].state, CH__PAGE_FREE);
-	CHECK(ch__pool_lend_span(pool, page, CH__SPAN_DATA));
+	ch__pool_release_span(pool, page);
+	page = ch__pool_take_span(pool, 1, 0, CH__SPAN_DATA);
 	ch__os_fail_at(1, true);
 	ch__pool_release_span(pool, page);
 	ch__os_fail_at(0, false);
@@ -335,7 +336,7 @@ static void live_as_page(struct ch__pool *pool)
 	CHECK_EQ(pool->pages[page].state, CH__PAGE_FREE);
 	live_as_data(pool);
 	ch__os_fail_at(1, false);
-	CHECK_EQ(ch__pool_take_page(pool, CH__FRAME_DATA), CH__PAGE_NONE);
+	CHECK_EQ(ch__pool_take_page(pool, CH__FRAME_DATA), CH__PAGE_NO_ACCESS);
 	ch__os_fail_at(0, false);
 	check_all_made(&ch__page_moves);
 }
@@ -346,7 +347,8 @@ static void take_and_drop_chunks(struct ch__pool *pool, bool must_fail)
 	enum { SPANS = 3 };
 	uint32_t first[SPANS], pages = CH__CHUNK_BYTES >> pool->page_log2;
 	for (int i = 0; i < SPANS; i++)
-		CHECK((first[i] = ch__pool_take_span(pool, pages, 0)) != CH__PAGE_NONE);
+		CHECK((first[i] = ch__pool_take_span(pool, pages, 0, CH__SPAN_CODE)) !=
+		      CH__PAGE_NONE);
 	for (int i = 0; i < SPANS; i++)
 		ch__pool_release_span(pool, first[i]);
 	ch__os_fail_at(must_fail ? 1 : 0, true);

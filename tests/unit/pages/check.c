@@ -49,7 +49,7 @@ static void start(void)
 	rig_reserve(&rig, open_page, 64);
 	ch__page_set_start(rig.pool, partly << rig.pool->page_log2, true);
 	ch__pool_retire_page(rig.pool, partly);
-	span = ch__pool_take_span(rig.pool, SPAN, 0);
+	span = ch__pool_take_span(rig.pool, SPAN, 0, CH__SPAN_CODE);
 	CHECK(span != CH__PAGE_NONE);
 	CHECK_EQ(ch__page_state(at(partly)), CH__PAGE_PARTLY);
 	unused = UINT32_MAX;

@@ -97,8 +97,8 @@ TEST(span_is_where_memory_is_before_it_is_where_none_is)
 		ch__pool_retire_page(rig.pool, i);
 	ch__pool_trim(rig.pool); /* the first chunk stays */
 	CHECK_EQ(committed(), 2 * a_chunk);
-	CHECK_EQ(ch__pool_take_span(rig.pool, a_chunk, 0), 0);
-	CHECK_EQ(ch__pool_take_span(rig.pool, a_chunk / 2, 0), all - a_chunk);
+	CHECK_EQ(ch__pool_take_span(rig.pool, a_chunk, 0, CH__SPAN_CODE), 0);
+	CHECK_EQ(ch__pool_take_span(rig.pool, a_chunk / 2, 0, CH__SPAN_CODE), all - a_chunk);
 	CHECK_EQ(committed(), 2 * a_chunk);
 	rig_destroy(&rig);
 }

@@ -66,7 +66,7 @@ static struct pool_rig create_with_code(enum ch_backend backend, uint32_t value,
 static void live_on(const struct pool_rig *rig)
 {
 	rig_check(rig);
-	uint32_t span = ch__pool_take_span(rig->pool, rig->pool->page_count / 2, 0);
+	uint32_t span = ch__pool_take_span(rig->pool, rig->pool->page_count / 2, 0, CH__SPAN_CODE);
 	CHECK(span != CH__PAGE_NONE);
 	uintptr_t code = rig->pool->exec_base + ((uintptr_t)span << rig->pool->page_log2) + 64;
 	rig_write(rig, code, 9);
@@ -147,7 +147,8 @@ static void commit_beside(struct pool_rig *rig)
 	if (pid == 0) {
 		await(&m->parent_wrote);
 		/* Takes memory of the size of the place: a whole chunk. */
-		uint32_t span = ch__pool_take_span(rig->pool, ch__pool_chunk_pages(rig->pool), 0);
+		uint32_t span = ch__pool_take_span(rig->pool, ch__pool_chunk_pages(rig->pool), 0,
+						   CH__SPAN_CODE);
 		CHECK(span != CH__PAGE_NONE);
 		uintptr_t code = ch__pool_page_exec(rig->pool, span) + 64;
 		rig_write(rig, code, 2);
@@ -355,8 +356,7 @@ TEST(child_whose_place_is_taken_has_no_code_and_takes_nothing)
 		if (backends[i] == CH_BACKEND_PROCMEM || !rig_may_have(backends[i]))
 			continue;
 		struct pool_rig rig = create_as(backends[i]);
-		CHECK_EQ(ch__pool_take_span(rig.pool, 1, 0), 0);
-		CHECK(ch__pool_lend_span(rig.pool, 0, CH__SPAN_RODATA));
+		CHECK_EQ(ch__pool_take_span(rig.pool, 1, 0, CH__SPAN_RODATA), 0);
 		CHECK(ch__pool_fork_prepare(rig.pool, true));
 		have_place_taken(&rig);
 		ch__pool_fork_parent(rig.pool);
@@ -442,7 +442,7 @@ static void call_without_code(void *arg)
 		CHECK_EQ(ch__pool_take_page(call->rig->pool, 0), CH__PAGE_NONE);
 		CHECK_EQ(errno, EACCES);
 		CHECK_EQ(ch__pool_take_page_in_need(call->rig->pool, 0, 16, 0), CH__PAGE_NONE);
-		CHECK_EQ(ch__pool_take_span(call->rig->pool, 1, 0), CH__PAGE_NONE);
+		CHECK_EQ(ch__pool_take_span(call->rig->pool, 1, 0, CH__SPAN_CODE), CH__PAGE_NONE);
 		uint64_t bytes, largest;
 		ch__pool_count_free(call->rig->pool, &bytes, &largest);
 		CHECK(bytes == 0 && largest == 0);
@@ -493,7 +493,7 @@ TEST(child_without_copy_gives_pages_back_and_touches_no_byte)
 		if (!rig_may_have(backends[i]))
 			continue;
 		struct pool_rig rig = create_as(backends[i]);
-		uint32_t span = ch__pool_take_span(rig.pool, 2, 0);
+		uint32_t span = ch__pool_take_span(rig.pool, 2, 0, CH__SPAN_CODE);
 		CHECK(span != CH__PAGE_NONE);
 		CHECK(ch__pool_fork_prepare(rig.pool, false));
 		pid_t pid = fork_child();

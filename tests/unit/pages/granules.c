@@ -386,7 +386,8 @@ TEST_POOL(find_start_stays_in_a_page_far_up, 16 << 20)
 
 TEST_POOL(find_start_crosses_the_pages_of_a_span, POOL_BYTES)
 {
-	uint32_t page_log2 = rig.pool->page_log2, first = ch__pool_take_span(rig.pool, 3, 1);
+	uint32_t page_log2 = rig.pool->page_log2,
+		 first = ch__pool_take_span(rig.pool, 3, 1, CH__SPAN_CODE);
 	CHECK(first != CH__PAGE_NONE);
 	uint32_t start = first << page_log2,
 		 cold = (first + 3) * (1u << page_log2) - 64;
@@ -408,7 +409,7 @@ TEST_POOL(find_start_passes_over_the_middle_of_a_large_span, 8 << 20)
 {
 	enum { SPAN = 4 << 20, COLD = 65535 * CH__GRANULE_BYTES };
 	uint32_t page_log2 = rig.pool->page_log2;
-	uint32_t first = ch__pool_take_span(rig.pool, SPAN >> page_log2, 1);
+	uint32_t first = ch__pool_take_span(rig.pool, SPAN >> page_log2, 1, CH__SPAN_CODE);
 	CHECK(first != CH__PAGE_NONE);
 	uint32_t start = (first << page_log2) + 64, end = (first << page_log2) + SPAN;
 	uint32_t planted = start + SPAN / 2, near = end - COLD - 65536;

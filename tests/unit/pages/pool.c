@@ -308,7 +308,7 @@ TEST_POOL(full_pool_says_so_and_serves_again, MIB / 2)
 	errno = 7;
 	CHECK_EQ(ch__pool_take_page(rig.pool, 0), CH__PAGE_NONE);
 	CHECK_EQ(errno, 0);
-	CHECK_EQ(ch__pool_take_span(rig.pool, 1, 0), CH__PAGE_NONE);
+	CHECK_EQ(ch__pool_take_span(rig.pool, 1, 0, CH__SPAN_CODE), CH__PAGE_NONE);
 	CHECK_EQ(errno, 0);
 	ch__pool_retire_page(rig.pool, 5);
 	ch__pool_retire_page(rig.pool, 2);
@@ -358,22 +358,22 @@ TEST_POOL(memory_refused_beside_as_much_memory_is_a_full_pool, MIB)
 	rig_take(&rig);
 	uint32_t had = rig.pool->inner->chunks[0].pages;
 	ch__os_pretended.commit_error = ENOSPC;
-	CHECK_EQ(ch__pool_take_span(rig.pool, had, 0), CH__PAGE_NONE);
+	CHECK_EQ(ch__pool_take_span(rig.pool, had, 0, CH__SPAN_CODE), CH__PAGE_NONE);
 	CHECK_EQ(errno, 0);
-	CHECK_EQ(ch__pool_take_span(rig.pool, had + 1, 0), CH__PAGE_NONE);
+	CHECK_EQ(ch__pool_take_span(rig.pool, had + 1, 0, CH__SPAN_CODE), CH__PAGE_NONE);
 	CHECK_EQ(errno, ENOSPC);
 	ch__os_pretended.commit_error = 0;
-	CHECK_EQ(ch__pool_take_span(rig.pool, had + 1, 0), 1);
+	CHECK_EQ(ch__pool_take_span(rig.pool, had + 1, 0, CH__SPAN_CODE), 1);
 }
 
 TEST_POOL(span_is_a_run_of_free_pages_and_comes_back, 4 * MIB)
 {
 	struct ch__pool *pool = rig.pool;
 	uint32_t one = rig_take(&rig), all = pool->page_count;
-	CHECK_EQ(ch__pool_take_span(pool, all, 0), CH__PAGE_NONE);
-	CHECK_EQ(ch__pool_take_span(pool, all + 1, 0), CH__PAGE_NONE);
-	uint32_t small = ch__pool_take_span(pool, 3, 2),
-		 large = ch__pool_take_span(pool, all / 2, 2);
+	CHECK_EQ(ch__pool_take_span(pool, all, 0, CH__SPAN_CODE), CH__PAGE_NONE);
+	CHECK_EQ(ch__pool_take_span(pool, all + 1, 0, CH__SPAN_CODE), CH__PAGE_NONE);
+	uint32_t small = ch__pool_take_span(pool, 3, 2, CH__SPAN_CODE),
+		 large = ch__pool_take_span(pool, all / 2, 2, CH__SPAN_CODE);
 	CHECK(small != CH__PAGE_NONE && large != CH__PAGE_NONE);
 	CHECK(large >= small + 3 || large + all / 2 <= small);
 	CHECK_EQ(pool->pages_used, 1 + 3 + all / 2);
@@ -386,7 +386,7 @@ TEST_POOL(span_is_a_run_of_free_pages_and_comes_back, 4 * MIB)
 	ch__pool_release_span(pool, small);
 	ch__pool_retire_page(pool, one);
 	rig_check(&rig);
-	CHECK_EQ(ch__pool_take_span(pool, all, 0), 0);
+	CHECK_EQ(ch__pool_take_span(pool, all, 0, CH__SPAN_CODE), 0);
 	rig_check(&rig);
 	ch__pool_release_span(pool, 0);
 }
@@ -405,7 +405,8 @@ TEST_POOL(one_chunk_that_comes_and_goes_stays_and_two_do_not, 64 << 20)
 	uint32_t a_chunk = pool->page_count / pool->chunk_count;
 	(void)rig_reserve(&rig, rig_take(&rig), 16);
 	for (uint32_t chunks = 1; chunks <= 2; chunks++) {
-		uint32_t unused = 0, span = ch__pool_take_span(pool, (chunks + 1) * a_chunk - 1, 0);
+		uint32_t unused = 0, span = ch__pool_take_span(pool, (chunks + 1) * a_chunk - 1, 0,
+							       CH__SPAN_CODE);
 		CHECK_EQ(span, 1);
 		CHECK(!atomic_load(&pool->wants_trim));
 		ch__pool_release_span(pool, span);
@@ -510,7 +511,7 @@ static bool live(const struct ch__pool_config *config, uint64_t nth)
 	      rig.pool->is_translated);
 	uint32_t page = ch__pool_take_page(rig.pool, 0);
 	is_whole &= page != CH__PAGE_NONE;
-	uint32_t span = ch__pool_take_span(rig.pool, rig.pool->page_count / 2, 0);
+	uint32_t span = ch__pool_take_span(rig.pool, rig.pool->page_count / 2, 0, CH__SPAN_CODE);
 	is_whole &= span != CH__PAGE_NONE;
 	rig_check(&rig);
 	if (page != CH__PAGE_NONE) {
@@ -528,7 +529,7 @@ static bool live(const struct ch__pool_config *config, uint64_t nth)
 	rig_check(&rig);
 	/* A pool is usable after a failed trim. */
 	page = ch__pool_take_page(rig.pool, 0);
-	span = ch__pool_take_span(rig.pool, rig.pool->page_count / 2, 0);
+	span = ch__pool_take_span(rig.pool, rig.pool->page_count / 2, 0, CH__SPAN_CODE);
 	is_whole &= page != CH__PAGE_NONE && span != CH__PAGE_NONE;
 	if (page != CH__PAGE_NONE) {
 		uintptr_t code = rig_reserve(&rig, page, 16);
@@ -784,7 +785,8 @@ TEST(pages_that_are_mapped_again_are_those_that_were_written)
 	struct ch__pool *pool = rig.pool;
 	pool->sync_steps |= CH__SYNC_REMAP;
 	pool->inner->views.sync_steps |= CH__SYNC_REMAP;
-	uint32_t pages = pool->page_count / 2, span = ch__pool_take_span(pool, pages, 0);
+	uint32_t pages = pool->page_count / 2,
+		 span = ch__pool_take_span(pool, pages, 0, CH__SPAN_CODE);
 	CHECK(span != CH__PAGE_NONE);
 	const void *end = (const void *)(pool->exec_base + pool->pool_bytes - 8);
 	CHECK(!ch__os_is_readable(end));

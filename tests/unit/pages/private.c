@@ -127,7 +127,7 @@ TEST_PROCMEM(write_of_what_is_there_keeps_pages_shared_procmem)
 	enum { CHUNK_PAGES = 128 };
 	struct ch__pool *pool = rig.pool;
 	uint32_t pages = (uint32_t)(CHUNK_PAGES * 4096) >> pool->page_log2;
-	uint32_t span = ch__pool_take_span(pool, pages, 0);
+	uint32_t span = ch__pool_take_span(pool, pages, 0, CH__SPAN_CODE);
 	CHECK(span != CH__PAGE_NONE);
 	uintptr_t code = ch__pool_page_exec(pool, span);
 	size_t bytes = (size_t)pages << pool->page_log2;
@@ -151,7 +151,7 @@ TEST_PROCMEM(chunks_that_are_given_up_have_no_memory_procmem)
 	size_t chunk_bytes = (size_t)1 << pool->chunk_log2;
 	uintptr_t second = pool->exec_base + chunk_bytes;
 	CHECK(pool->chunk_count > 1);
-	uint32_t span = ch__pool_take_span(pool, pool->page_count, 0);
+	uint32_t span = ch__pool_take_span(pool, pool->page_count, 0, CH__SPAN_CODE);
 	CHECK_EQ(span, 0);
 	CHECK(private_kib(second, chunk_bytes) > 0);
 	ch__pool_release_span(pool, span);
@@ -192,8 +192,8 @@ static void lose_access_in_part(long left)
 	for (int i = 0; i < SPARE; i += 2)
 		CHECK_EQ(mprotect(spare + (size_t)i * system, system, PROT_NONE), 0);
 	fill_maps(left);
-	bool is_refused = ch__pool_take_page(rig.pool, DATA) == CH__PAGE_NONE;
-	bool is_again = ch__pool_take_page(rig.pool, DATA) == CH__PAGE_NONE;
+	bool is_refused = ch__pool_take_page(rig.pool, DATA) == CH__PAGE_NO_ACCESS;
+	bool is_again = ch__pool_take_page(rig.pool, DATA) == CH__PAGE_NO_ACCESS;
 	if (!is_refused || !is_again)
 		_exit(4);
 	CHECK(rig.pool->inner->spans_retired <= 1);
@@ -232,8 +232,9 @@ TEST(page_that_kept_a_part_of_its_execute_access_gets_all_back_procmem)
 TEST_PROCMEM(code_that_is_refused_its_place_leaves_no_mapping_procmem)
 {
 	enum { TIMES = 64, BYTES = 1 << 20, THE_MOVE = 3 };
-	uint32_t first = ch__pool_take_span(rig.pool, BYTES >> rig.pool->page_log2, 0);
-	CHECK(first != CH__PAGE_NONE && ch__pool_lend_span(rig.pool, first, CH__SPAN_IN_PLACE));
+	uint32_t first =
+		ch__pool_take_span(rig.pool, BYTES >> rig.pool->page_log2, 0, CH__SPAN_IN_PLACE);
+	CHECK(first < CH__PAGE_NO_ACCESS);
 	size_t before = mapped_bytes();
 	for (int i = 0; i < TIMES; i++) {
 		ch__os_fail_at(THE_MOVE, true);
@@ -486,7 +487,7 @@ static void take_chunk(struct pool_rig *rig, uintptr_t code)
 {
 	(void)code;
 	uint32_t span = ch__pool_take_span(
-		rig->pool, 2 * rig->pool->page_count / rig->pool->chunk_count, 0);
+		rig->pool, 2 * rig->pool->page_count / rig->pool->chunk_count, 0, CH__SPAN_CODE);
 	CHECK(span != CH__PAGE_NONE);
 	CHECK(ch__arch_are_traps((const uint8_t *)ch__pool_page_exec(rig->pool, span), 1024));
 }
@@ -522,7 +523,8 @@ TEST(file_of_the_program_at_the_number_of_a_memfd_is_left_alone)
 	bool is_remapped = (rig.pool->sync_steps & CH__SYNC_REMAP) != 0;
 	int fd = lose_file(&rig, own.path);
 	errno = 0;
-	CHECK_EQ(ch__pool_take_span(rig.pool, 2 * rig.pool->page_count / rig.pool->chunk_count, 0),
+	CHECK_EQ(ch__pool_take_span(rig.pool, 2 * rig.pool->page_count / rig.pool->chunk_count, 0,
+				    CH__SPAN_CODE),
 		 CH__PAGE_NONE);
 	CHECK_EQ(errno, EBADF);
 	CHECK_EQ(rig_call(code), 1);

@@ -85,7 +85,7 @@ static bool takes_it;
 static void take_as_span(void)
 {
 	uint32_t lower[16], n = 0, span;
-	while ((span = ch__pool_take_span(pool, 1, 0)) != empty) {
+	while ((span = ch__pool_take_span(pool, 1, 0, CH__SPAN_CODE)) != empty) {
 		CHECK(n < 16 && span != CH__PAGE_NONE);
 		lower[n++] = span;
 	}

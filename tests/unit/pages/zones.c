@@ -156,7 +156,7 @@ TEST_ZONES(span_lies_in_an_unused_chunk_with_memory_before_a_chunk_gets_more, 2 
 	uint32_t had = rig.pool->pages_committed;
 	ch__pool_retire_page(rig.pool, take(&rig, OWN_FRAME));
 	CHECK_EQ(rig.pool->pages_committed, 2 * had);
-	CHECK_EQ(ch__pool_take_span(rig.pool, had, PAGES_FRAME), chunk_pages(&rig));
+	CHECK_EQ(ch__pool_take_span(rig.pool, had, PAGES_FRAME, CH__SPAN_CODE), chunk_pages(&rig));
 	CHECK_EQ(rig.pool->pages_committed, 2 * had);
 	CHECK_EQ(heard->count, 1);
 }
@@ -169,7 +169,8 @@ static void trim_in_vain(uint64_t failing_call)
 	zone_rig(&rig, 4 * MIB, &heard);
 	const struct ch__chunk *chunks = rig.pool->inner->chunks;
 	uintptr_t second = ch__pool_page_exec(rig.pool, chunk_pages(&rig));
-	uint32_t span = ch__pool_take_span(rig.pool, 2 * chunk_pages(&rig), OWN_FRAME);
+	uint32_t span =
+		ch__pool_take_span(rig.pool, 2 * chunk_pages(&rig), OWN_FRAME, CH__SPAN_CODE);
 	uint32_t third = take(&rig, SLOTS_FRAME);
 	CHECK_EQ(chunk_of_page(&rig, third), 2);
 	ch__pool_release_span(rig.pool, span);
@@ -206,13 +207,13 @@ TEST_ZONES(chunk_that_the_system_did_not_take_is_used_again, 2 * MIB)
 {
 	const struct ch__chunk *chunks = rig.pool->inner->chunks;
 	uint32_t pages = 2 * chunk_pages(&rig);
-	uint32_t span = ch__pool_take_span(rig.pool, pages, OWN_FRAME);
+	uint32_t span = ch__pool_take_span(rig.pool, pages, OWN_FRAME, CH__SPAN_CODE);
 	ch__pool_release_span(rig.pool, span);
 	ch__os_fail_at(1, false);
 	ch__pool_trim(rig.pool);
 	ch__os_fail_at(0, false);
 	CHECK(chunks[1].lingers);
-	CHECK_EQ(ch__pool_take_span(rig.pool, pages, OWN_FRAME), span);
+	CHECK_EQ(ch__pool_take_span(rig.pool, pages, OWN_FRAME, CH__SPAN_CODE), span);
 	CHECK(!chunks[1].lingers);
 }
 
@@ -242,24 +243,24 @@ TEST_ZONES(span_crosses_chunks_of_its_own_zone_only, 4 * MIB)
 	uint32_t all = chunk_pages(&rig);
 	uint32_t low = take(&rig, PAGES_FRAME); /* chunk 0 */
 	CHECK_EQ(chunk_of_page(&rig, low), 0);
-	uint32_t span = ch__pool_take_span(rig.pool, all + 1, OWN_FRAME);
+	uint32_t span = ch__pool_take_span(rig.pool, all + 1, OWN_FRAME, CH__SPAN_CODE);
 	CHECK_EQ(span, all); /* pages of chunk 0 are free, but of another zone */
 	rig_check(&rig);
 	/* The rest of chunk 2 serves its zone; a run of the other zone must not reach it. */
-	CHECK_EQ(ch__pool_take_span(rig.pool, all + 1, PAGES_FRAME), CH__PAGE_NONE);
+	CHECK_EQ(ch__pool_take_span(rig.pool, all + 1, PAGES_FRAME, CH__SPAN_CODE), CH__PAGE_NONE);
 	CHECK_EQ(errno, 0);
 	errno = EIO; /* nobody refused memory */
-	CHECK_EQ(ch__pool_take_span(rig.pool, rig.pool->page_count + 1, PAGES_FRAME),
+	CHECK_EQ(ch__pool_take_span(rig.pool, rig.pool->page_count + 1, PAGES_FRAME, CH__SPAN_CODE),
 		 CH__PAGE_NONE);
 	CHECK_EQ(errno, 0);
 	CHECK_EQ(chunk_of_page(&rig, take(&rig, OWN_FRAME)), 2);
-	CHECK_EQ(ch__pool_take_span(rig.pool, all, PAGES_FRAME), 3 * all);
+	CHECK_EQ(ch__pool_take_span(rig.pool, all, PAGES_FRAME, CH__SPAN_CODE), 3 * all);
 	rig_check(&rig);
 	ch__pool_release_span(rig.pool, span);
 	rig_check(&rig);
 	/* Chunk 1 is wholly free and joins; chunk 2 holds a page. */
 	CHECK_EQ(heard->count, 0);
-	CHECK_EQ(ch__pool_take_span(rig.pool, 2 * all - 1, PAGES_FRAME), 1);
+	CHECK_EQ(ch__pool_take_span(rig.pool, 2 * all - 1, PAGES_FRAME, CH__SPAN_CODE), 1);
 	CHECK_EQ(heard->count, 1);
 	CHECK_EQ(heard->chunks[0], 1);
 }
@@ -269,9 +270,9 @@ TEST_ZONES(pool_of_one_chunk_serves_one_zone_at_a_time, MIB / 4)
 	uint32_t page = take(&rig, PAGES_FRAME);
 	CHECK_EQ(ch__pool_take_page(rig.pool, OWN_FRAME), CH__PAGE_NONE);
 	CHECK_EQ(errno, 0);
-	CHECK_EQ(ch__pool_take_span(rig.pool, 1, OWN_FRAME), CH__PAGE_NONE);
+	CHECK_EQ(ch__pool_take_span(rig.pool, 1, OWN_FRAME, CH__SPAN_CODE), CH__PAGE_NONE);
 	ch__pool_retire_page(rig.pool, page);
-	CHECK_EQ(ch__pool_take_span(rig.pool, rig.pool->page_count, OWN_FRAME), 0);
+	CHECK_EQ(ch__pool_take_span(rig.pool, rig.pool->page_count, OWN_FRAME, CH__SPAN_CODE), 0);
 	CHECK_EQ(heard->count, 1);
 	CHECK_EQ(ch__pool_take_page(rig.pool, PAGES_FRAME), CH__PAGE_NONE);
 	ch__pool_release_span(rig.pool, 0);
@@ -290,9 +291,8 @@ TEST_ZONES(check_walk_sees_a_page_in_a_chunk_of_another_zone, 2 * MIB)
 
 TEST_ZONES(pages_of_code_in_place_are_for_any_use_afterwards, 2 * MIB)
 {
-	uint32_t span = ch__pool_take_span(rig.pool, 2, PAGES_FRAME);
-	CHECK(span != CH__PAGE_NONE);
-	CHECK(ch__pool_lend_span(rig.pool, span, CH__SPAN_IN_PLACE));
+	uint32_t span = ch__pool_take_span(rig.pool, 2, PAGES_FRAME, CH__SPAN_IN_PLACE);
+	CHECK(span < CH__PAGE_NO_ACCESS);
 	CHECK(ch__pool_land_span(rig.pool, span, 0));
 	ch__pool_release_span(rig.pool, span);
 	CHECK_EQ(ch__pool_span_use(rig.pool, span), CH__SPAN_CODE);
@@ -305,7 +305,7 @@ TEST_ZONES(page_that_waits_for_the_system_is_of_the_zone_that_took_it, 2 * MIB)
 	uint32_t page = take(&rig, PAGES_FRAME);
 	ch__pool_retire_page(rig.pool, page);
 	ch__os_fail_at(1, true);
-	CHECK_EQ(ch__pool_take_page(rig.pool, DATA_FRAME), CH__PAGE_NONE);
+	CHECK_EQ(ch__pool_take_page(rig.pool, DATA_FRAME), CH__PAGE_NO_ACCESS);
 	CHECK(errno != 0);
 	ch__os_fail_at(0, false);
 	CHECK_EQ(heard->count, 1); /* the chunk of code serves data */
@@ -325,7 +325,7 @@ TEST(memory_behind_a_room_counts_as_memory_that_code_could_leave)
 	CHECK(page > room);
 	uint32_t had = rig.pool->inner->chunks[ch__pool_chunk_of(rig.pool, page)].pages;
 	ch__os_pretended.commit_error = ENOSPC;
-	CHECK_EQ(ch__pool_take_span(rig.pool, had, 0), CH__PAGE_NONE);
+	CHECK_EQ(ch__pool_take_span(rig.pool, had, 0, CH__SPAN_CODE), CH__PAGE_NONE);
 	CHECK_EQ(errno, 0);
 	ch__os_pretended.commit_error = 0;
 	ch__pool_release_span(rig.pool, room);
@@ -335,13 +335,13 @@ TEST(memory_behind_a_room_counts_as_memory_that_code_could_leave)
 /* Nobody refused memory: with the pages that wait there would be too few, too. */
 TEST_ZONES(pool_without_room_has_no_error_of_a_span_that_waits_for_the_system, 2 * MIB)
 {
-	uint32_t span = ch__pool_take_span(rig.pool, 2, OWN_FRAME);
-	CHECK(ch__pool_lend_span(rig.pool, span, CH__SPAN_DATA));
+	uint32_t span = ch__pool_take_span(rig.pool, 2, OWN_FRAME, CH__SPAN_DATA);
 	ch__os_fail_at(1, true);
 	ch__pool_release_span(rig.pool, span);
 	CHECK_EQ(rig.pool->inner->spans_retired, 1);
 	errno = EIO;
-	CHECK_EQ(ch__pool_take_span(rig.pool, rig.pool->page_count, OWN_FRAME), CH__PAGE_NONE);
+	CHECK_EQ(ch__pool_take_span(rig.pool, rig.pool->page_count, OWN_FRAME, CH__SPAN_CODE),
+		 CH__PAGE_NONE);
 	CHECK_EQ(errno, 0);
 	ch__os_fail_at(0, false);
 	CHECK(ch__pool_retry_retired(rig.pool));
@@ -350,10 +350,9 @@ TEST_ZONES(pool_without_room_has_no_error_of_a_span_that_waits_for_the_system, 2
 /* The pages run again from the moment that the system maps them: by then they are traps. */
 TEST_ZONES(span_that_waits_for_the_system_holds_traps, 2 * MIB)
 {
-	uint32_t span = ch__pool_take_span(rig.pool, 2, OWN_FRAME);
+	uint32_t span = ch__pool_take_span(rig.pool, 2, OWN_FRAME, CH__SPAN_DATA);
 	size_t bytes = (size_t)2 << rig.pool->page_log2;
 	uintptr_t exec = ch__pool_page_exec(rig.pool, span);
-	CHECK(ch__pool_lend_span(rig.pool, span, CH__SPAN_DATA));
 	memset((void *)exec, 0, bytes);
 	ch__pool_take_over(rig.pool, exec, bytes);
 	ch__os_fail_at(1, true);
@@ -385,7 +384,8 @@ TEST_ZONES(zones_come_and_go_at_random, 8 * MIB)
 		} else {
 			is_span[at] = frame < RODATA_FRAME && test_random_below(&random, 4) == 0;
 			uint32_t pages = 1 + (uint32_t)test_random_below(&random, 90);
-			held[at] = is_span[at] ? ch__pool_take_span(rig.pool, pages, frame)
+			held[at] = is_span[at] ? ch__pool_take_span(rig.pool, pages, frame,
+								    CH__SPAN_CODE)
 					       : ch__pool_take_page(rig.pool, frame);
 			is_held[at] = held[at] != CH__PAGE_NONE;
 		}
@@ -406,15 +406,17 @@ TEST(each_failing_call_leaves_sound_zones)
 		zone_rig(&rig, 8 * MIB, &heard);
 		ch__os_fail_at(n, false);
 		uint32_t page = ch__pool_take_page(rig.pool, PAGES_FRAME);
-		uint32_t span = ch__pool_take_span(rig.pool, 2 * chunk_pages(&rig) + 1, OWN_FRAME);
+		uint32_t span = ch__pool_take_span(rig.pool, 2 * chunk_pages(&rig) + 1, OWN_FRAME,
+						   CH__SPAN_CODE);
 		uint32_t data = ch__pool_take_page(rig.pool, DATA_FRAME);
 		if (page != CH__PAGE_NONE)
 			ch__pool_retire_page(rig.pool, page);
-		if (data != CH__PAGE_NONE)
+		if (data < CH__PAGE_NO_ACCESS)
 			ch__pool_retire_page(rig.pool, data);
 		if (span != CH__PAGE_NONE)
 			ch__pool_release_span(rig.pool, span);
-		uint32_t slots = ch__pool_take_span(rig.pool, 3 * chunk_pages(&rig), SLOTS_FRAME);
+		uint32_t slots = ch__pool_take_span(rig.pool, 3 * chunk_pages(&rig), SLOTS_FRAME,
+						    CH__SPAN_CODE);
 		ch__pool_trim(rig.pool);
 		calls = n < calls ? calls : ch__os_failable_calls() + 1;
 		ch__os_fail_at(0, false);
@@ -424,13 +426,13 @@ TEST(each_failing_call_leaves_sound_zones)
 				CHECK_EQ(ch__pool_span_use(rig.pool, i), CH__SPAN_CODE);
 		/* The page is executable again, at the second try at the latest. */
 		CHECK(ch__pool_retry_retired(rig.pool));
-		if (data != CH__PAGE_NONE)
+		if (data < CH__PAGE_NO_ACCESS)
 			CHECK_EQ(rig.pool->pages[data].span_use, CH__SPAN_CODE);
 		if (slots != CH__PAGE_NONE)
 			ch__pool_release_span(rig.pool, slots);
 		take(&rig, OWN_FRAME);
-		CHECK(ch__pool_take_span(rig.pool, 4 * chunk_pages(&rig), PAGES_FRAME) !=
-		      CH__PAGE_NONE);
+		CHECK(ch__pool_take_span(rig.pool, 4 * chunk_pages(&rig), PAGES_FRAME,
+					 CH__SPAN_CODE) != CH__PAGE_NONE);
 		rig_destroy(&rig);
 	}
 }
