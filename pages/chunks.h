@@ -72,7 +72,8 @@ uint32_t ch__span_make(struct ch__pool *, uint32_t first, uint32_t pages, uint8_
 		       enum ch__span_use) CH_REQUIRES(ch__role_pages);
 /* Returns false when the span is retired. */
 bool ch__span_release(struct ch__pool *, uint32_t first) CH_REQUIRES(ch__role_pages);
-/* As ch__pool_retry_retired. */
+/* Releases retired spans. Returns false with errno at the first refusal of the system: another span
+ * would be refused too. */
 bool ch__spans_retry_retired(struct ch__pool *) CH_REQUIRES(ch__role_pages);
 
 static inline void ch__span_set_word(struct ch__pool *pool, uint32_t first, unsigned word)

@@ -367,6 +367,7 @@ void ch__pool_trim(struct ch__pool *pool)
 	bool has_spare = false;
 	ch__pages_lock(pool);
 	CH_STORE_RELAXED(&pool->wants_trim, false);
+	(void)ch__spans_retry_retired(pool);
 	uint32_t chunks = inner->views.has_code ? pool->chunk_count : 0;
 	for (uint32_t chunk = 0; chunk < chunks; chunk++) {
 		const struct ch__chunk *c = &inner->chunks[chunk];

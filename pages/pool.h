@@ -172,9 +172,6 @@ uint32_t ch__pool_take_room(struct ch__pool *, uint32_t pages, uint8_t frame) CH
 void ch__pool_release_span(struct ch__pool *, uint32_t first) CH_TAKES_PAGES;
 /* Keeps the first `kept` pages of a span of code; the rest becomes FREE, and a room a span. */
 void ch__pool_cut_span(struct ch__pool *, uint32_t first, uint32_t kept) CH_TAKES_PAGES;
-/* Releases retired spans. Returns false with errno at the first refusal of the system: another span
- * would be refused too. */
-bool ch__pool_retry_retired(struct ch__pool *) CH_TAKES_PAGES;
 /* Private backends: copies bytes that were written in place into the write view. */
 void ch__pool_take_over(const struct ch__pool *, uintptr_t exec, size_t bytes);
 /* The span is complete: gives its pages the access of their use, unless they have it. Code is not
@@ -198,8 +195,8 @@ static inline bool ch__pool_span_is_room(const struct ch__pool *pool, uint32_t f
 bool ch__pool_span_runs(const struct ch__pool *, uint32_t first);
 /* Whether only a release may write traps there: pages that are not RX, and all of a room. */
 bool ch__pool_span_waits_for_traps(const struct ch__pool *, uint32_t first);
-/* Gives memory back to the OS: that of wholly FREE chunks, save one; then that of runs of FREE
- * pages, while much is unused. */
+/* Releases retired spans. Gives memory back to the OS: that of wholly FREE chunks, save one; then
+ * that of runs of FREE pages, while much is unused. */
 void ch__pool_trim(struct ch__pool *) CH_TAKES_PAGES;
 /* Trims when much is unused, and more than the last trim left. For callers after a free, with no
  * lock held. */

@@ -263,11 +263,3 @@ void ch__pool_cut_span(struct ch__pool *pool, uint32_t first, uint32_t kept)
 	}
 	ch__pages_unlock(pool);
 }
-
-bool ch__pool_retry_retired(struct ch__pool *pool)
-{
-	ch__pages_lock(pool);
-	bool is_back = ch__spans_retry_retired(pool);
-	ch__pages_unlock(pool);
-	return is_back;
-}

@@ -100,7 +100,6 @@ bool ch__sweep_step(struct ch_heap *heap)
 	if (more)
 		return true;
 	ch__sinks_flush(heap->sinks, CH__FLUSH_COLLECTION);
-	(void)ch__pool_retry_retired(heap->pool);
 	ch__pool_trim(heap->pool);
 	return false;
 }

@@ -3,7 +3,7 @@
  * functions written into the pool, fork handlers. */
 #pragma once
 
-#include "pages/inner.h"
+#include "pages/chunks.h"
 #include "os/threads.h"
 #include "pages/granules.h"
 #include "pages/write.h"
@@ -17,6 +17,15 @@
 struct pool_rig {
 	struct ch__pool *pool;
 };
+
+/* As a trim begins. */
+static inline bool rig_retry_retired(struct ch__pool *pool)
+{
+	ch__pages_lock(pool);
+	bool is_back = ch__spans_retry_retired(pool);
+	ch__pages_unlock(pool);
+	return is_back;
+}
 
 static inline struct ch__pool_config rig_config(size_t pool_bytes)
 {

@@ -332,7 +332,7 @@ static void live_as_page(struct ch__pool *pool)
 	ch__pool_release_span(pool, page);
 	ch__os_fail_at(0, false);
 	CHECK_EQ(pool->pages[page].state, CH__PAGE_SPAN);
-	CHECK(ch__pool_retry_retired(pool));
+	ch__pool_trim(pool);
 	CHECK_EQ(pool->pages[page].state, CH__PAGE_FREE);
 	live_as_data(pool);
 	ch__os_fail_at(1, false);

@@ -198,7 +198,7 @@ static void lose_access_in_part(long left)
 		_exit(4);
 	CHECK(rig.pool->inner->spans_retired <= 1);
 	CHECK_EQ(munmap(spare, SPARE * system), 0);
-	CHECK(ch__pool_retry_retired(rig.pool));
+	CHECK(rig_retry_retired(rig.pool));
 	for (uint32_t taken = CH__PAGE_NONE; taken != page;) {
 		taken = rig_take(&rig);
 		uintptr_t code = rig_reserve(&rig, taken, 16);

@@ -439,7 +439,7 @@ TEST(first_refusal_is_the_reason_of_a_page_that_keeps_its_access)
 	take();
 	release(code[0] ? 0 : 1); /* a FREE page with memory, whatever a page's size is */
 	CHECK_EQ(error_of_refused_page(1), EPERM);
-	CHECK(ch__pool_retry_retired(rig.pool));
+	CHECK(rig_retry_retired(rig.pool));
 	rig_destroy(&rig);
 }
 

@@ -311,7 +311,7 @@ TEST_ZONES(page_that_waits_for_the_system_is_of_the_zone_that_took_it, 2 * MIB)
 	CHECK_EQ(heard->count, 1); /* the chunk of code serves data */
 	CHECK_EQ(rig.pool->inner->spans_retired, 1);
 	rig_check(&rig);
-	CHECK(ch__pool_retry_retired(rig.pool));
+	CHECK(rig_retry_retired(rig.pool));
 }
 
 /* The room itself would leave no memory. */
@@ -344,7 +344,7 @@ TEST_ZONES(pool_without_room_has_no_error_of_a_span_that_waits_for_the_system, 2
 		 CH__PAGE_NONE);
 	CHECK_EQ(errno, 0);
 	ch__os_fail_at(0, false);
-	CHECK(ch__pool_retry_retired(rig.pool));
+	CHECK(rig_retry_retired(rig.pool));
 }
 
 /* The pages run again from the moment that the system maps them: by then they are traps. */
@@ -360,7 +360,7 @@ TEST_ZONES(span_that_waits_for_the_system_holds_traps, 2 * MIB)
 	ch__os_fail_at(0, false);
 	CHECK_EQ(rig.pool->inner->spans_retired, 1);
 	CHECK(ch__arch_are_traps(ch__pool_read(rig.pool, exec), bytes));
-	CHECK(ch__pool_retry_retired(rig.pool));
+	CHECK(rig_retry_retired(rig.pool));
 }
 
 /* Pages and spans of all zones come and go at random; the check judges. */
@@ -425,7 +425,7 @@ TEST(each_failing_call_leaves_sound_zones)
 			if (ch__page_state(&rig.pool->pages[i]) == CH__PAGE_FREE)
 				CHECK_EQ(ch__pool_span_use(rig.pool, i), CH__SPAN_CODE);
 		/* The page is executable again, at the second try at the latest. */
-		CHECK(ch__pool_retry_retired(rig.pool));
+		CHECK(rig_retry_retired(rig.pool));
 		if (data < CH__PAGE_NO_ACCESS)
 			CHECK_EQ(rig.pool->pages[data].span_use, CH__SPAN_CODE);
 		if (slots != CH__PAGE_NONE)
