@@ -309,13 +309,15 @@ enum ch_status ch_vm_discard(struct ch_heap *heap, struct ch_vm *vm, size_t *fre
 		return ch__because_refused(heap);
 	if (vm && vm->heap != heap)
 		return ch__because(CH_E_ARG, "the vm is another heap's");
+	size_t found = *kept = ch__discard(heap, vm, true);
 	/* A VM with a collector of its own runs the next cycle itself. */
-	bool collects = heap->config.driver == CH_DRIVER_BUILTIN && !heap->driver.collect;
-	size_t found = ch__discard(heap, vm, true);
-	enum ch_status status =
-		collects ? collect_until(heap, ch__stop_limit(heap, ch__os_now_ns())) : CH_OK;
+	if (heap->config.driver == CH_DRIVER_HOST || heap->driver.collect) {
+		ch__trigger_tell(heap);
+		return CH_OK;
+	}
+	enum ch_status status = collect_until(heap, ch__stop_limit(heap, ch__os_now_ns()));
 	/* Before the callbacks, which may invalidate more. */
-	*kept = collects ? ch__discard(heap, vm, false) : found;
+	*kept = ch__discard(heap, vm, false);
 	*freed = *kept < found ? found - *kept : 0;
 	if (status == CH_OK)
 		ch__vms_tell(heap);

@@ -59,6 +59,26 @@ TEST(notice_that_polls_goes_no_deeper_for_more_notices)
 	end();
 }
 
+static void call_nothing(void)
+{
+}
+
+/* The VM's own cycle comes later, and frees what was discarded. */
+TEST(discard_that_runs_no_cycle_makes_no_callback)
+{
+	struct ch_ops ops = {.size = sizeof ops, .block_freed = note};
+	struct ch_config config = rig_config(1 << 20);
+	size_t freed, kept;
+	config.driver = CH_DRIVER_HOST;
+	in_notice = call_nothing;
+	rig = rig_create(&config, &ops, NULL);
+	free_blocks();
+	CHECK_EQ(ch_vm_discard(rig.heap, NULL, &freed, &kept), CH_OK);
+	CHECK_EQ(notices, 0);
+	ch_thread_poll();
+	end();
+}
+
 static struct ch_fiber *home;
 
 /* The thread's own stack is a fiber from the first switch away on. */
