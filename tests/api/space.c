@@ -170,7 +170,7 @@ TEST(vm_in_the_record_of_one_that_waited_for_space_is_not_told_of_it)
 static void lack_mappings(enum ch_kind kind, uint32_t flags)
 {
 	struct hearer h;
-	struct ch_heap *heap = heap_of_hearers(&h, 1, 256);
+	struct ch_heap *heap = heap_of_hearers(&h, 1, 1024); /* chunks of data, too */
 	struct ch_open open = {.size = sizeof open,
 			       .owner = rig_owner(&h.rig, "lent"),
 			       .hot_bytes = 100,
