@@ -253,12 +253,7 @@ void polls_collect_what_was_removed(const char *file)
 }
 
 const check::named_case cases[] = {
-	{"exceptions_pass_code", life::exceptions_pass_code},
-	{"dropped_on_the_stack_is_unwound_through", life::dropped_on_the_stack_is_unwound_through},
-	{"dropped_on_the_stack_catches", life::dropped_on_the_stack_catches},
-	{"many_modules_take_no_room", life::many_modules_take_no_room},
-	{"access_is_never_write_and_execute", life::access_is_never_write_and_execute},
-	{"full_pool_is_an_error", life::full_pool_is_an_error},
+	LIFE_CASES,
 	{"segments_of_all_kinds", segments_of_all_kinds},
 	{"actions_run_while_all_segments_stay", actions_run_while_all_segments_stay},
 	{"a_graph_is_linked_by_passing_threads", a_graph_is_linked_by_passing_threads},

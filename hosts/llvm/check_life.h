@@ -202,6 +202,27 @@ template <typename World, typename Module> struct life {
 		}
 		load_and_drop(w, file, 0);
 	}
+
+	/* For code without a poll: an open collects where the pool is full. */
+	static void goes_on_by_cycles(World &w, const char *file)
+	{
+		const unsigned cycles = static_cast<unsigned>(times(4, 2));
+		for (int i = 0; i < 400 && stats_of(w.heap).cycles < cycles; i++)
+			load_and_drop(w, file, i);
+		CHECK(stats_of(w.heap).cycles >= cycles);
+	}
 };
 
 } // namespace check
+
+/* For the table of each program. */
+/* clang-format off */
+#define LIFE_CASES \
+	{"exceptions_pass_code", life::exceptions_pass_code}, \
+	{"dropped_on_the_stack_is_unwound_through", \
+	 life::dropped_on_the_stack_is_unwound_through}, \
+	{"dropped_on_the_stack_catches", life::dropped_on_the_stack_catches}, \
+	{"many_modules_take_no_room", life::many_modules_take_no_room}, \
+	{"access_is_never_write_and_execute", life::access_is_never_write_and_execute}, \
+	{"full_pool_is_an_error", life::full_pool_is_an_error}
+/* clang-format on */

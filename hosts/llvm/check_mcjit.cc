@@ -110,10 +110,7 @@ using life = check::life<world, engine>;
 void full_pool_is_collected_where_allowed(const char *file)
 {
 	world w(2 << 20, CODEHEAP_LLVM_MAY_COLLECT);
-	const unsigned cycles = static_cast<unsigned>(check::times(4, 2));
-	for (int i = 0; i < 400 && stats_of(w.heap).cycles < cycles; i++)
-		life::load_and_drop(w, file, i);
-	CHECK(stats_of(w.heap).cycles >= cycles);
+	life::goes_on_by_cycles(w, file);
 }
 
 // twice(n) = use_data(n) + use_data(n); use_data is in another module.
@@ -202,12 +199,7 @@ void engine_that_never_ran_leaves_nothing(const char *file)
 }
 
 const check::named_case cases[] = {
-	{"exceptions_pass_code", life::exceptions_pass_code},
-	{"dropped_on_the_stack_is_unwound_through", life::dropped_on_the_stack_is_unwound_through},
-	{"dropped_on_the_stack_catches", life::dropped_on_the_stack_catches},
-	{"many_modules_take_no_room", life::many_modules_take_no_room},
-	{"access_is_never_write_and_execute", life::access_is_never_write_and_execute},
-	{"full_pool_is_an_error", life::full_pool_is_an_error},
+	LIFE_CASES,
 	{"full_pool_is_collected_where_allowed", full_pool_is_collected_where_allowed},
 	{"modules_of_one_engine_live_together", modules_of_one_engine_live_together},
 	{"threads_throw_while_others_drop", threads_throw_while_others_drop},
