@@ -14,35 +14,33 @@ static bool is_of(struct ch_heap *heap, uint32_t index, const struct ch_vm *vm)
 	       (!vm || ch__owner_at(heap, ch__block_at(heap, index)->owner)->vm == vm);
 }
 
-static bool is_to_go(struct ch_heap *heap, uint32_t index, const struct ch_vm *vm)
-	CH_REQUIRES(ch__role_heap)
-{
-	return is_of(heap, index, vm) && !(ch__block_at(heap, index)->flags & CH__FLAG_IMMORTAL);
-}
-
-static void invalidate_all(struct ch_heap *heap, struct ch_vm *vm, enum ch__cause cause)
+/* Returns how many blocks are NOTENTRANT afterwards. CAUSE_NONE: counts only. */
+static size_t invalidate_all(struct ch_heap *heap, struct ch_vm *vm, enum ch__cause cause)
 	CH_REQUIRES(ch__role_heap)
 {
 	struct ch__thread *self = ch__thread_or_guest(heap);
 	uint64_t to_die = 0;
+	size_t count = 0;
 	for (uint32_t i = 1; i < heap->blocks.used; i++) {
+		const struct ch__block *block = ch__block_at(heap, i);
 		ch__region_enter(self);
-		if (is_to_go(heap, i, vm))
-			(void)ch__invalidate_block(heap, i, cause, &to_die);
+		if (is_of(heap, i, vm) && !(block->flags & CH__FLAG_IMMORTAL)) {
+			if (cause != CH__CAUSE_NONE)
+				(void)ch__invalidate_block(heap, i, cause, &to_die);
+			count += ch__block_state(block) == CH_BLOCK_NOTENTRANT;
+		}
 		ch__region_leave(self);
 	}
-	ch__trigger_dead(heap, to_die);
+	if (cause != CH__CAUSE_NONE)
+		ch__trigger_dead(heap, to_die);
+	return count;
 }
 
 size_t ch__discard(struct ch_heap *heap, struct ch_vm *vm, bool invalidates)
 {
-	size_t count = 0;
 	ch__heap_lock(heap);
-	if (invalidates)
-		invalidate_all(heap, vm, CH__CAUSE_DISCARDED);
-	for (uint32_t i = 1; i < heap->blocks.used; i++)
-		count += is_to_go(heap, i, vm) &&
-			 ch__block_state(ch__block_at(heap, i)) == CH_BLOCK_NOTENTRANT;
+	size_t count =
+		invalidate_all(heap, vm, invalidates ? CH__CAUSE_DISCARDED : CH__CAUSE_NONE);
 	ch__heap_unlock(heap);
 	return count;
 }
@@ -123,7 +121,7 @@ enum ch_status ch_vm_detach(struct ch_vm *vm)
 		ch__heap_unlock(heap);
 		return ch__because(CH_E_STATE, "the vm was detached before");
 	}
-	invalidate_all(heap, vm, CH__CAUSE_DETACHED);
+	(void)invalidate_all(heap, vm, CH__CAUSE_DETACHED);
 	for (uint32_t i = 1; i < heap->owners.used; i++) {
 		/* When a thread has begun a release of this owner, the thread leads the cell back.
 		 * The record waits for a collection, and the vm's record for the owner's. */

@@ -35,9 +35,9 @@ struct ch__moves ch__page_moves = {
 			{"settle", CH__PAGE_FULL, CH__PAGE_FREE, PAGES_AND_BUSY},
 			{"settle", CH__PAGE_PARTLY, CH__PAGE_FREE, PAGES_AND_BUSY},
 			/* An empty page of data goes as a span of one page. */
-			{"make_span", CH__PAGE_OPEN, CH__PAGE_SPAN, PAGES_AND_BUSY},
-			{"make_span", CH__PAGE_FULL, CH__PAGE_SPAN, PAGES_AND_BUSY},
-			{"make_span", CH__PAGE_PARTLY, CH__PAGE_SPAN, PAGES_AND_BUSY},
+			{"ch__span_make", CH__PAGE_OPEN, CH__PAGE_SPAN, PAGES_AND_BUSY},
+			{"ch__span_make", CH__PAGE_FULL, CH__PAGE_SPAN, PAGES_AND_BUSY},
+			{"ch__span_make", CH__PAGE_PARTLY, CH__PAGE_SPAN, PAGES_AND_BUSY},
 			{"ch__span_make", CH__PAGE_FREE, CH__PAGE_SPAN, CH__UNDER_PAGES},
 			/* A page of data comes as such a span, too. */
 			{"open_page", CH__PAGE_SPAN, CH__PAGE_OPEN, PAGES_AND_BUSY},

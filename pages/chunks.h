@@ -66,8 +66,8 @@ bool ch__pool_has_much_unused(const struct ch__pool *);
  * of ch__pool_take_page. Where there is none, retired spans come back, and the search goes on. */
 uint32_t ch__pool_have_run(struct ch__pool *, uint32_t pages, enum ch__zone)
 	CH_REQUIRES(ch__role_pages);
-/* Makes a span of FREE pages with memory, for the use. Returns its first page, or
- * CH__PAGE_NO_ACCESS with errno, as ch__pool_take_span. */
+/* Makes a span of pages with memory, which hold no block, for the use; CH__SPAN_CODE: their access
+ * stays. Returns its first page, or CH__PAGE_NO_ACCESS with errno, as ch__pool_take_span. */
 uint32_t ch__span_make(struct ch__pool *, uint32_t first, uint32_t pages, uint8_t frame,
 		       enum ch__span_use) CH_REQUIRES(ch__role_pages);
 /* Returns false when the span is retired. */

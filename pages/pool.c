@@ -167,21 +167,15 @@ static uint32_t next_page(struct ch__pool *pool, uint8_t frame) CH_REQUIRES(ch__
 	return page != CH__PAGE_NONE ? page : ch__pool_have_run(pool, 1, zone);
 }
 
-static void make_span(struct ch__pool *pool, uint32_t index) CH_REQUIRES(ch__role_pages)
-{
-	pool->pages[index].span_pages = 1;
-	CH_STORE_RELAXED(&pool->pages[index].span_first, index);
-	ch__page_set_state(pool, index, CH__PAGE_SPAN, __func__);
-}
-
 /* A FREE page for data is taken like a span of one page, as it goes back. */
-static uint32_t next_of_use(struct ch__pool *pool, uint8_t frame, enum ch__span_use use)
-	CH_REQUIRES(ch__role_pages)
+static uint32_t next_of_use(struct ch__pool *pool, uint8_t frame) CH_REQUIRES(ch__role_pages)
 {
-	uint32_t index = first_of(pool, ch__partly_list(pool, frame));
-	if (use != CH__SPAN_CODE && !ch__spans_retry_retired(pool))
-		return index != CH__PAGE_NONE ? index : CH__PAGE_NO_ACCESS;
-	index = next_page(pool, frame);
+	enum ch__span_use use = (enum ch__span_use)pool->inner->config.uses[frame];
+	if (use != CH__SPAN_CODE && !ch__spans_retry_retired(pool)) {
+		uint32_t partly = first_of(pool, ch__partly_list(pool, frame));
+		return partly != CH__PAGE_NONE ? partly : CH__PAGE_NO_ACCESS;
+	}
+	uint32_t index = next_page(pool, frame);
 	if (CH_LIKELY(use == CH__SPAN_CODE) || index == CH__PAGE_NONE ||
 	    ch__page_state(&pool->pages[index]) != CH__PAGE_FREE)
 		return index;
@@ -198,8 +192,7 @@ uint32_t ch__pool_take_page(struct ch__pool *pool, uint8_t frame)
 {
 	CH_ASSERT(frame < CH__FRAME_NUMBERS, "frame number out of range");
 	ch__pages_lock(pool);
-	enum ch__span_use use = (enum ch__span_use)pool->inner->config.uses[frame];
-	uint32_t index = ch__pool_has_code(pool) ? next_of_use(pool, frame, use) : CH__PAGE_NONE;
+	uint32_t index = ch__pool_has_code(pool) ? next_of_use(pool, frame) : CH__PAGE_NONE;
 	if (index < CH__PAGE_NO_ACCESS) {
 		struct ch__page *page = &pool->pages[index];
 		ch__page_lock(page);
@@ -248,7 +241,7 @@ static void settle(struct ch__pool *pool, uint32_t index) CH_REQUIRES(ch__role_p
 	uint32_t enough = ch__pool_granules(pool) >> LISTED_SHARE_LOG2;
 	uint32_t unused = ch__pool_granules(pool) - used;
 	if (used == 0 && CH_UNLIKELY(ch__pool_span_use(pool, index) != CH__SPAN_CODE)) {
-		make_span(pool, index);
+		(void)ch__span_make(pool, index, 1, page->frame, CH__SPAN_CODE);
 		return;
 	}
 	if (used == 0)

@@ -84,7 +84,7 @@ struct ch_heap {
 	bool is_codeless; /* a child of fork without a copy: no block lives [const] */
 	int process;      /* the process with this memory [const] */
 	uint32_t id;                 /* the heap's number in handles [const] */
-	_Atomic(uint32_t) epoch;     /* mark of blocks that the cycle reached [frozen] */
+	_Atomic(uint32_t) epoch;     /* mark of what the cycle reached; 1 at first [frozen] */
 	_Atomic(uint32_t) completed; /* R2: epoch of the last full cycle [frozen] */
 	uint32_t marks_renewed;      /* epoch when marks were last made young [frozen] */
 	_Atomic(uint32_t) stopping;  /* 1: the library stops the world; futex */
@@ -140,7 +140,6 @@ struct ch_heap {
 	CH_BY_HEAP bool young_refs_lost;            /* a block found no room on young_refs [heap] */
 	_Atomic(uint32_t) sweep_pending; /* enum ch__sweep */
 	uint32_t sweep_cursor, sweep_owner; /* next to look at [region], by the sweeper */
-	uint32_t cycle_number;           /* [frozen] */
 	_Atomic(uint64_t) core_syncs; /* completed */
 	/* Counted before each: an earlier sync may have passed a core before later stores. */
 	_Atomic(uint64_t) core_syncs_begun;

@@ -332,7 +332,6 @@ void ch__cycle_begin(struct ch_heap *heap)
 	CH_STORE_RELAXED(&heap->epoch, epoch + 1);
 	heap->cycle_has_begun = true;
 	ch__trigger_cycle_begins(heap);
-	heap->cycle_number++;
 }
 
 /* The second full cycle after the block's commit ends: from here on only marks hold the block.

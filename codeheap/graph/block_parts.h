@@ -161,7 +161,7 @@ static inline uint8_t ch__place_frame(const struct ch_heap *heap, uint32_t hot_o
 {
 	return heap->pool->pages[hot_offset >> heap->pool->page_log2].frame;
 }
-/* A block in a slot or with steps has its own unwind data, from before LIVE until after poison. */
+/* A block with steps has unwind data of its own, from before LIVE until after poison. */
 static inline bool ch__place_has_steps(const struct ch_heap *heap, uint32_t hot_offset)
 {
 	return ch__place_frame(heap, hot_offset) == CH_FRAME_STEPS;

@@ -80,7 +80,7 @@ void ch__tombstone_write(struct ch_heap *heap, const struct ch__owner *owner,
 	put(&stone->block_how, index | (uint32_t)death_of(heap, owner, death) << 24 |
 				       (uint32_t)ch__block_cause(block) << 28);
 	put(&stone->generation, CH_LOAD_RELAXED(&block->generation));
-	put(&stone->collection, heap->cycle_number);
+	put(&stone->collection, CH_LOAD_RELAXED(&heap->epoch) - 1);
 	put_name(heap, &stone->owner_name, ch__name_short(heap, owner->name));
 	put_name(heap, &stone->name, list ? ch__name_short(heap, list->name) : 0);
 	put(&stone->by, by ? by->at : 0);
