@@ -24,6 +24,7 @@ enum {
 	CH__TOMBSTONES_LOG2 = 16, CH__TOMBSTONES_MOST = 1 << 20,
 	CH__COPY_WORDS = 4096,
 	CH__PAUSES = 32, /* the last pauses, for observers */
+	CH__NAMES_LAST = 256,
 };
 
 /* States of records without a state word of their own, and the tables of legal moves (moves.c). */
@@ -111,10 +112,6 @@ struct ch_heap {
 	};
 	CH_BY_RECORDS uint32_t branch_generations; /* most generations of a run so far */
 	uint32_t branches_resting; /* so many worn records of a length rest [const] */
-	uint64_t name_key[2];               /* of the hash of names, secret [const] */
-	CH_BY_HEAP uint32_t *name_hash;     /* [heap] */
-	CH_BY_HEAP uint32_t name_hash_mask, names_count;
-	CH_BY_HEAP uint32_t name_last;              /* the last interned; 0: it went [heap] */
 	CH_BY_HEAP uint32_t names_parked;           /* names that somebody may be reading [heap] */
 	/* Free side lists, by capacity. */
 	CH_BY_HEAP struct ch__side_list *side_lists_free[CH__SIDE_CLASSES];
@@ -200,6 +197,7 @@ struct ch_heap {
 	/* Large fields stand last: the making of a heap touches few pages. */
 	struct ch__thread guest; /* stands for an unattached thread with the heap lock [heap] */
 	struct ch__pause pauses[CH__PAUSES];
+	CH_BY_HEAP uint32_t names_last[CH__NAMES_LAST]; /* to be shared (names.c); 0: none */
 	CH_BY_RECORDS struct ch__runs branch_runs[CH__RUN_MAX + 1]; /* by length */
 	uintptr_t stack_copy[CH__COPY_WORDS]; /* copies of stacks not scanned in place [frozen] */
 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * names.h: interned names with counted references (names.c). Lock: heap, except to read a text. */
+ * names.h: names with counted references (names.c). Lock: heap, except to read a text. */
 #pragma once
 
 #include "codeheap/base/heap.h"
@@ -7,11 +7,9 @@
 struct ch__name {
 	_Atomic(char *) text; /* NULL: the name is parked, or free */
 	uint32_t references;
-	uint32_t next; /* hash chain, list of parked names, or free list */
-	union {
-		uint32_t hash;
-		char *parked; /* the text, which readers may still have */
-	};
+	uint32_t next; /* list of parked names, or free list */
+	char *parked; /* the text, which readers may still have */
+	uint32_t place;      /* among the last names, where this one was put */
 	uint32_t short_name; /* of a long name: its cut form, referenced; else 0 */
 };
 
@@ -19,9 +17,8 @@ static inline struct ch__name *ch__name_at(const struct ch_heap *heap, uint32_t 
 {
 	return ch__table_at_bytes(&heap->names, index, sizeof(struct ch__name));
 }
-uint64_t ch__name_hash(const uint64_t key[2], const char *text, size_t bytes);
 /* Returns the name, with one more reference that is the caller's; 0: no memory. */
-uint32_t ch__name_intern(struct ch_heap *, const char *text) CH_REQUIRES(ch__role_heap);
+uint32_t ch__name_take(struct ch_heap *, const char *text) CH_REQUIRES(ch__role_heap);
 void ch__name_drop(struct ch_heap *, uint32_t name)
 	CH_REQUIRES(ch__role_heap) CH_EXCLUDES(CH__STANDING);
 /* The same in a region. The text is freed by the next ch__names_free_parked or ch__name_drop. */

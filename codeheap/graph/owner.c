@@ -76,7 +76,7 @@ enum ch_status ch__owner_make(struct ch_vm *vm, const char *name, const void *fa
 	struct ch_heap *heap = vm->heap;
 	if (!vm->is_attached)
 		return ch__because(CH_E_STATE, "the vm was detached");
-	uint32_t text = ch__name_intern(heap, name ? name : "");
+	uint32_t text = ch__name_take(heap, name ? name : "");
 	uint32_t fresh = text ? ch__table_take(&heap->owners) : 0;
 	if (!fresh) {
 		ch__name_drop(heap, text);

@@ -280,7 +280,7 @@ enum ch_status ch_block_lines(struct ch_block block, const char *file, const str
 	if (!made)
 		return ch__because_memory("the lines");
 	ch__heap_lock(s.heap);
-	made->file = ch__name_intern(s.heap, file);
+	made->file = ch__name_take(s.heap, file);
 	ch__heap_unlock(s.heap);
 	if (!made->file) {
 		ch__meta_free(s.heap->meta, made, lines_bytes((uint32_t)n));

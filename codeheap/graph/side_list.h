@@ -25,7 +25,7 @@ struct ch__item {
 struct ch__side_list {
 	_Atomic(uint16_t) count;
 	uint16_t capacity;     /* [const] */
-	uint32_t name;         /* interned */
+	uint32_t name;         /* names.h */
 	uint32_t entry_offset; /* from the first byte behind the head */
 	union {
 		uint32_t *guard; /* 0 while entrant; apart, since code holds the address */
@@ -37,7 +37,7 @@ struct ch__side_list {
 /* Source lines of a block, rising by offset; constant once attached. */
 struct ch__lines {
 	uint32_t count;
-	uint32_t file; /* interned */
+	uint32_t file; /* names.h */
 	struct ch__sink_line at[];
 };
 

@@ -212,7 +212,6 @@ static enum ch_status fill_heap(struct ch_heap *heap, unsigned wanted)
 	atomic_store(&heap->fence_in_regions, !fast_fence);
 	atomic_store(&heap->has_core_sync, core_sync);
 	heap->branches_resting = CH__BRANCHES_RESTING;
-	ch__os_random(heap->name_key, sizeof heap->name_key);
 	heap->process = ch__os_process_id();
 	ch__runtime_begin(heap);
 	if (heap->config.stops_world && heap->config.stop_signal &&

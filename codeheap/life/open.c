@@ -68,7 +68,7 @@ static bool reserve_side(struct ch__request *r)
 	ch__heap_lock(heap);
 	r->side_list = ch__side_make(heap, has_items ? CH__SIDE_FIRST : 0);
 	if (r->side_list && name)
-		ch__side_set_name(r->side_list, ch__name_intern(heap, name));
+		ch__side_set_name(r->side_list, ch__name_take(heap, name));
 	ch__heap_unlock(heap);
 	if (!r->side_list)
 		return false;

@@ -605,7 +605,7 @@ static uint32_t named;
 static void name_comes(void)
 {
 	ch__heap_lock(scene.heap);
-	named = ch__name_intern(scene.heap, "one name");
+	named = ch__name_take(scene.heap, "one name");
 	ch__heap_unlock(scene.heap);
 	HOLDS(named && named <= NAMES_OF_A_RUN);
 }
@@ -630,7 +630,7 @@ static void names_come_and_go(void)
 	for (int i = 0; i < NAMES_OF_A_RUN; i++) {
 		ch__heap_lock(scene.heap);
 		if (i)
-			name = ch__name_intern(scene.heap, i % 2 ? "another name" : "one name");
+			name = ch__name_take(scene.heap, i % 2 ? "another name" : "one name");
 		ch__name_drop(scene.heap, name);
 		ch__heap_unlock(scene.heap);
 	}

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * growth.c: the memory that a heap keeps of ended vms, fibers and names, and how slow a script can
- * make the heap by the choice of names. The test counts the records. counters.c tests counters that
- * run out. */
+ * growth.c: the memory that a heap keeps of ended vms, fibers and names. The test counts the
+ * records. counters.c tests counters that run out. */
 #include "codeheap/guest_look.h"
 #include "codeheap/base/heap.h"
 #include "codeheap/graph/block.h"
@@ -9,6 +8,7 @@
 #include "codeheap/graph/names.h"
 #include "codeheap/places/places.h"
 #include "tests/support/heap_rig.h"
+#include "tests/support/names_now.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -186,46 +186,6 @@ TEST_RIG(fiber_is_detached_once)
 
 /* --- names --- */
 
-enum { STAGES = 12, CHUNK = 5, NAMES = 1 << STAGES };
-
-static uint32_t fnv(uint32_t hash, const char *text, size_t bytes)
-{
-	for (size_t i = 0; i < bytes; i++)
-		hash = (hash ^ (uint8_t)text[i]) * 16777619u;
-	return hash;
-}
-
-static void chunk_of(uint32_t number, char text[CHUNK])
-{
-	for (int i = 0; i < CHUNK; i++, number >>= 6)
-		text[i] = (char)('0' + (number & 63));
-}
-
-/* For each stage, two chunks with the same FNV-1a hash, which anybody can compute. */
-static void find_pairs(char pairs[STAGES][2][CHUNK])
-{
-	enum { SLOTS = 1 << 20 };
-	uint32_t state = 2166136261u, *seen = malloc(SLOTS * sizeof(uint32_t));
-	CHECK(seen);
-	for (int stage = 0; stage < STAGES; stage++) {
-		memset(seen, 0, SLOTS * sizeof *seen);
-		for (uint32_t number = 1;; number++) {
-			char text[CHUNK], other[CHUNK];
-			chunk_of(number, text);
-			uint32_t hash = fnv(state, text, CHUNK), *slot = &seen[hash % SLOTS];
-			chunk_of(*slot, other);
-			if (*slot && fnv(state, other, CHUNK) == hash) {
-				memcpy(pairs[stage][0], text, CHUNK);
-				memcpy(pairs[stage][1], other, CHUNK);
-				state = hash;
-				break;
-			}
-			*slot = number;
-		}
-	}
-	free(seen);
-}
-
 /* While anybody counts as a reader, no text that is taken away is freed. */
 TEST_RIG(look_at_code_is_a_reader_no_longer_than_it_lasts)
 {
@@ -265,25 +225,6 @@ TEST_RIG(look_at_cold_code_says_so_each_time)
 	CHECK_EQ(ch__look_code(rig.heap, cold, word), word);
 }
 
-TEST_RIG(names_that_were_chosen_to_share_a_bucket_do_not)
-{
-	char pairs[STAGES][2][CHUNK], name[STAGES * CHUNK + 1] = "";
-	find_pairs(pairs);
-	uint32_t hash = 0;
-	for (uint32_t i = 0; i < NAMES; i++) {
-		for (int stage = 0; stage < STAGES; stage++)
-			memcpy(&name[stage * CHUNK], pairs[stage][i >> stage & 1], CHUNK);
-		uint32_t its = fnv(2166136261u, name, sizeof name - 1);
-		CHECK(!i || its == hash);
-		hash = its;
-		(void)rig_owner(&rig, name);
-	}
-	uint32_t used = 0;
-	for (uint32_t i = 0; i <= rig.heap->name_hash_mask; i++)
-		used += rig.heap->name_hash[i] != 0;
-	CHECK(used > NAMES / 4);
-}
-
 /* A patch point takes two places of the list, and one is left. */
 TEST_RIG(list_of_attachments_grows_before_the_last_takes_two_places)
 {
@@ -302,25 +243,6 @@ TEST_RIG(list_of_attachments_grows_before_the_last_takes_two_places)
 	CHECK_EQ(emit_commit(&e), CH_OK);
 }
 
-/* The first that goes is the last of its bucket. */
-TEST_RIG(names_that_share_a_bucket_go_each)
-{
-	enum { SHARING = 60 };
-	struct ch_heap *heap = rig.heap;
-	uint32_t names[SHARING], count = heap->names_count;
-	char text[40];
-	ch__heap_lock(heap);
-	for (int i = 0; i < SHARING; i++) {
-		snprintf(text, sizeof text, "name %d", i);
-		CHECK((names[i] = ch__name_intern(heap, text)));
-	}
-	CHECK_EQ(heap->names_count, count + SHARING);
-	for (int i = 0; i < SHARING; i++)
-		ch__name_drop(heap, names[i]);
-	CHECK_EQ(heap->names_count, count);
-	ch__heap_unlock(heap);
-}
-
 TEST(name_of_a_block_goes_when_its_tombstone_does)
 {
 	enum { REMEMBERED = 64 };
@@ -328,7 +250,7 @@ TEST(name_of_a_block_goes_when_its_tombstone_does)
 	config.remembered_dead = REMEMBERED;
 	struct rig rig = rig_create(&config, NULL, NULL);
 	struct ch_owner owner = rig_owner(&rig, "o");
-	uint32_t count = rig.heap->names_count;
+	uint32_t count = names_now(rig.heap);
 	char name[40];
 	for (int i = 0; i < 4 * REMEMBERED; i++) {
 		struct emitter e;
@@ -337,69 +259,71 @@ TEST(name_of_a_block_goes_when_its_tombstone_does)
 		CHECK_EQ(emit_open_as(&e, &open), CH_OK);
 		CHECK_EQ(ch_block_abort(&e.code), CH_OK);
 	}
-	CHECK(rig.heap->names_count <= count + REMEMBERED);
+	CHECK(names_now(rig.heap) <= count + REMEMBERED);
 	rig_end(&rig);
 }
 
-/* The long name found no memory for more buckets, and the name's short form does. */
-/* A name is in the same bucket in each run, as the key of the hash is not secret. */
-static void fix_buckets(struct ch_heap *heap)
-{
-	heap->name_key[0] = heap->name_key[1] = 1;
-}
-
-TEST_RIG(long_name_is_found_again_where_its_short_form_made_the_buckets_more)
+/* Neither the short form of a long name nor its text stays when the rest has no memory. */
+TEST_RIG(long_name_without_memory_leaves_nothing)
 {
 	struct ch_heap *heap = rig.heap;
 	char text[200];
-	ch__heap_lock(heap);
-	fix_buckets(heap);
-	for (int i = 0; !heap->name_hash_mask || heap->names_count < heap->name_hash_mask; i++) {
-		snprintf(text, sizeof text, "name %d", i);
-		CHECK(ch__name_intern(heap, text));
-	}
-	uint32_t mask = heap->name_hash_mask;
+	uint32_t count = names_now(heap);
 	memset(text, 'x', sizeof text - 1);
 	text[sizeof text - 1] = 0;
-	ch__os_fail_at(1, false);
-	uint32_t name = ch__name_intern(heap, text);
-	ch__os_fail_at(0, false);
-	CHECK(name);
-	CHECK(heap->name_hash_mask > mask);
-	uint32_t count = heap->names_count;
-	heap->name_last = 0; /* the last name is found without the buckets */
-	CHECK_EQ(ch__name_intern(heap, text), name);
-	CHECK_EQ(heap->names_count, count);
+	ch__heap_lock(heap);
+	uint32_t name = 0;
+	for (uint64_t nth = 1; !name; nth++) {
+		size_t before = ch__meta_bytes(heap->meta);
+		ch__os_fail_at(nth, false);
+		name = ch__name_take(heap, text);
+		ch__os_fail_at(0, false);
+		CHECK(name || ch__meta_bytes(heap->meta) == before);
+		CHECK(name || names_now(heap) == count);
+	}
+	CHECK_EQ(names_now(heap), count + 2);
 	ch__name_drop(heap, name);
-	ch__name_drop(heap, name);
-	text[0] = 'y';
-	ch__os_fail_at(2, false); /* the text of the short form has memory */
-	CHECK_EQ(ch__name_intern(heap, text), 0);
-	ch__os_fail_at(0, false);
-	CHECK_EQ(heap->names_count, count - 2);
+	CHECK_EQ(names_now(heap), count);
 	ch__heap_unlock(heap);
 }
 
-TEST_RIG(each_name_is_found_again_when_the_buckets_became_more)
+/* Each takes the place of the name before it in the buffer, and goes by itself. */
+TEST_RIG(names_from_one_buffer_are_shared_while_they_are_the_last_there)
 {
-	enum { COUNT = 1000, TEXT_BYTES = 16 };
+	static const char *const texts[] = {"one.scm", "other.scm"};
 	struct ch_heap *heap = rig.heap;
-	uint32_t names[COUNT];
-	char text[TEXT_BYTES];
+	uint32_t count = names_now(heap), names[2];
+	char text[16];
 	ch__heap_lock(heap);
-	fix_buckets(heap);
-	size_t others = ch__meta_bytes(heap->meta);
-	for (int i = 0; i < COUNT; i++) {
-		snprintf(text, sizeof text, "name %d", i);
-		CHECK((names[i] = ch__name_intern(heap, text)));
+	for (int first = 0; first < 2; first++) {
+		for (int i = 0; i < 2; i++)
+			CHECK((names[i] = ch__name_take(heap, strcpy(text, texts[i]))));
+		CHECK(names[0] != names[1]);
+		for (int i = 0; i < 2; i++)
+			CHECK_STR(ch__name_text(heap, names[i]), texts[i]);
+		ch__name_drop(heap, names[first]);
+		uint32_t other = ch__name_take(heap, strcpy(text, texts[!first]));
+		CHECK_EQ(other == names[!first], !first);
+		ch__name_drop(heap, other);
+		ch__name_drop(heap, names[!first]);
+		CHECK_EQ(names_now(heap), count);
 	}
-	CHECK(heap->name_hash_mask >= COUNT);
-	size_t buckets = (heap->name_hash_mask + 1) * sizeof *heap->name_hash;
-	CHECK_EQ(ch__meta_bytes(heap->meta), others + buckets + COUNT * TEXT_BYTES);
-	for (int i = 0; i < COUNT; i++) {
-		snprintf(text, sizeof text, "name %d", i);
-		CHECK_EQ(ch__name_intern(heap, text), names[i]);
-	}
+	ch__heap_unlock(heap);
+}
+
+/* The names of a block and of its file come by turns. */
+TEST_RIG(names_from_two_strings_are_shared_each)
+{
+	static char texts[2][16] = {"block", "file"};
+	struct ch_heap *heap = rig.heap;
+	uint32_t names[2];
+	ch__heap_lock(heap);
+	for (int round = 0; round < 3; round++)
+		for (int i = 0; i < 2; i++) {
+			uint32_t name = ch__name_take(heap, texts[i]);
+			CHECK(!round || name == names[i]);
+			names[i] = name;
+		}
 	ch__heap_unlock(heap);
 }
 
@@ -419,91 +343,30 @@ TEST_RIG(name_that_a_sink_has_no_room_for_ends_with_a_character)
 	CHECK_EQ(ch__tell_name(rig.heap, key, text, 6), 4);
 }
 
-/* What CPython 3.11, whose hash of bytes is SipHash-1-3, answers with PYTHONHASHSEED=1. */
-TEST(hash_of_a_name_is_siphash_1_3)
-{
-	static const uint64_t key[2] = {UINT64_C(0xaed66ce184be2329), UINT64_C(0xebe9bbf1f1499052)};
-	static const struct {
-		const char *text;
-		uint64_t hash;
-	} known[] = {
-		{"a", UINT64_C(0xd6300bc9f7cc0e73)},
-		{"seven-b", UINT64_C(0x01c5edb12fb3f37d)},
-		{"eight-by", UINT64_C(0x8c460057755a8555)},
-		{"scm::procedure program.scm:17", UINT64_C(0x9a5058024ca49315)},
-	};
-	for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
-		CHECK_EQ(ch__name_hash(key, known[i].text, strlen(known[i].text)), known[i].hash);
-}
-
-/* The name of the last call is found without its hash. */
 TEST_RIG(name_that_came_last_and_went_is_made_anew)
 {
+	static const char text[] = "one";
 	struct ch_heap *heap = rig.heap;
 	ch__heap_lock(heap);
-	uint32_t count = heap->names_count, one = ch__name_intern(heap, "one");
-	CHECK_EQ(ch__name_intern(heap, "one"), one);
+	uint32_t count = names_now(heap), one = ch__name_take(heap, text);
+	CHECK_EQ(ch__name_take(heap, text), one);
 	ch__name_drop(heap, one);
-	CHECK_EQ(heap->names_count, count + 1);
+	CHECK_EQ(names_now(heap), count + 1);
 	ch__name_drop(heap, one);
-	CHECK_EQ(heap->names_count, count);
-	one = ch__name_intern(heap, "one");
-	CHECK_EQ(heap->names_count, count + 1);
-	CHECK_STR(ch__name_text(heap, one), "one");
-	uint32_t other = ch__name_intern(heap, "other");
-	CHECK_STR(ch__name_text(heap, other), "other");
-	CHECK_EQ(ch__name_intern(heap, "one"), one);
-	CHECK_EQ(ch__name_intern(heap, "other"), other);
+	CHECK_EQ(names_now(heap), count);
+	one = ch__name_take(heap, text);
+	CHECK_EQ(names_now(heap), count + 1);
+	CHECK_STR(ch__name_text(heap, one), text);
 	ch__heap_unlock(heap);
-}
-
-struct hashed {
-	uint32_t hash, number;
-};
-
-static int by_hash(const void *a, const void *b)
-{
-	uint32_t one = ((const struct hashed *)a)->hash, other = ((const struct hashed *)b)->hash;
-	return (one > other) - (one < other);
 }
 
 TEST_RIG(name_of_an_owner_that_went_is_forgotten)
 {
-	uint32_t count = rig.heap->names_count;
+	uint32_t count = names_now(rig.heap);
 	struct ch_owner owner = rig_owner(&rig, "nobody else's");
-	CHECK_EQ(rig.heap->names_count, count + 1);
+	CHECK_EQ(names_now(rig.heap), count + 1);
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
-	CHECK_EQ(rig.heap->names_count, count);
-}
-
-/* Some of so many names have the same hash. */
-TEST_RIG(names_of_one_hash_are_two_names)
-{
-	enum { HASHED = 400000 };
-	static struct hashed all[HASHED];
-	struct ch_heap *heap = rig.heap;
-	char text[16];
-	int found = 0;
-	for (uint32_t i = 0; i < HASHED; i++) {
-		int n = snprintf(text, sizeof text, "%u", i);
-		all[i] = (struct hashed){ch__name_hash(heap->name_key, text, (size_t)n), i};
-	}
-	qsort(all, HASHED, sizeof *all, by_hash);
-	ch__heap_lock(heap);
-	for (int i = 1; i < HASHED; i++) {
-		if (all[i].hash != all[i - 1].hash)
-			continue;
-		snprintf(text, sizeof text, "%u", all[i - 1].number);
-		uint32_t one = ch__name_intern(heap, text);
-		snprintf(text, sizeof text, "%u", all[i].number);
-		uint32_t other = ch__name_intern(heap, text);
-		CHECK(one && other);
-		CHECK(one != other);
-		CHECK_STR(ch__name_text(heap, other), text);
-		found++;
-	}
-	ch__heap_unlock(heap);
-	CHECK(found > 0);
+	CHECK_EQ(names_now(rig.heap), count);
 }
 
 /* --- records of threads --- */
@@ -541,25 +404,6 @@ TEST_RIG(fresh_records_of_two_threads_lie_in_lines_of_their_own)
 		for (int k = 0; k < RECORDS; k++)
 			CHECK(own[i] / IN_WHOLE_LINES != of_other[k] / IN_WHOLE_LINES);
 	ch__records_give_back(rig.heap, own, 9);
-}
-
-TEST(hash_of_names_is_siphash_1_3)
-{
-	const uint64_t zero[2] = {0, 0};
-	/* Values of the reference implementation (github.com/veorq/SipHash). */
-	CHECK_EQ(ch__name_hash(zero, "", 0), UINT64_C(0xd1fba762150c532c));
-	CHECK_EQ(ch__name_hash(zero, "", 1), UINT64_C(0x68a914128e01e473));
-	CHECK_EQ(ch__name_hash(zero, "siphash", 7), UINT64_C(0x8264ceeccb16bcbe));
-	CHECK_EQ(ch__name_hash(zero, "digest-sip_hash", 15), UINT64_C(0xce31007e34130c0a));
-}
-
-TEST(each_heap_hashes_names_by_a_key_of_its_own)
-{
-	struct rig a = rig_start(1 << 20), b = rig_start(1 << 20);
-	for (int i = 0; i < 2; i++)
-		CHECK(a.heap->name_key[i] != b.heap->name_key[i]);
-	rig_end(&a);
-	rig_end(&b);
 }
 
 /* --- sites --- */
