@@ -53,8 +53,8 @@ static uint32_t make(struct ch_heap *heap, const char *text, size_t bytes)
 	return index;
 }
 
-/* A VM has one string for the name of many blocks, or makes each name in one buffer: so the last name
- * from the address is likely the same. */
+/* A VM has one string for the name of many blocks, or makes each name in one buffer: so the last
+ * name from the address is likely the same. */
 uint32_t ch__name_take(struct ch_heap *heap, const char *text)
 {
 	uint32_t place = (uintptr_t)text / 16 % CH__NAMES_LAST, index = heap->names_last[place];
