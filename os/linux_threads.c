@@ -55,49 +55,11 @@ int ch__os_thread_id(void)
 	return (int)syscall(SYS_gettid);
 }
 
-/* Returns the end of the disarmed stack if the kernel's record of such a stack stands at `stack`,
- * else 0. The signal's frame lies at the stack's end, above sp. */
-__attribute__((no_sanitize("address", "thread", "undefined"))) static uintptr_t
-end_of_disarmed(const volatile stack_t *stack, uintptr_t sp)
-{
-	enum { FRAME_BYTES_MAX = 1 << 16, STACK_BYTES_MAX = 1 << 28 };
-	const unsigned disarmed = 1u << 31; /* SS_AUTODISARM of linux/signal.h */
-	uintptr_t low = (uintptr_t)stack->ss_sp, bytes = stack->ss_size, end = low + bytes;
-	unsigned flags = (unsigned)stack->ss_flags;
-	return (flags == disarmed || flags == (disarmed | SS_ONSTACK)) && bytes < STACK_BYTES_MAX &&
-			       sp - low < bytes && end - (uintptr_t)(stack + 1) < FRAME_BYTES_MAX &&
-			       ch__os_is_readable((const void *)(end - sizeof end))
-		       ? end
-		       : 0;
-}
-
-/* The kernel forgets a SS_AUTODISARM stack while a handler runs on the stack: only the frame of the
- * signal has the bounds. The search is bounded, in case there is no such stack. */
-static uintptr_t disarmed_stack_end(uintptr_t sp)
-{
-	enum { FARTHEST = 1 << 20 };
-	uintptr_t from = CH_ROUND_UP(sp, 8), mask = CH_ARCH_SMALLEST_PAGE - 1, known = from;
-	uintptr_t found = 0;
-	for (uintptr_t at = from; !found && at - from < FARTHEST; at += sizeof(uintptr_t)) {
-		uintptr_t behind = at + sizeof(stack_t);
-		if (behind > known) {
-			if (!ch__os_is_readable((const void *)(behind - sizeof(uintptr_t))))
-				return 0;
-			known = (behind + mask) & ~mask;
-		}
-		found = end_of_disarmed((const volatile stack_t *)at, sp);
-	}
-	return found;
-}
-
-uintptr_t ch__os_signal_stack_end(uintptr_t sp, bool may_be_disarmed)
+uintptr_t ch__os_signal_stack_end(uintptr_t sp)
 {
 	stack_t stack;
-	if (sigaltstack(NULL, &stack) != 0)
+	if (sigaltstack(NULL, &stack) != 0 || !(stack.ss_flags & SS_ONSTACK))
 		return 0;
-	/* Valgrind does not know such a stack either. */
-	if (!(stack.ss_flags & SS_ONSTACK))
-		return !may_be_disarmed || ch__valgrind_runs() ? 0 : disarmed_stack_end(sp);
 	uintptr_t low = (uintptr_t)stack.ss_sp;
 	return sp - low < stack.ss_size ? low + stack.ss_size : 0;
 }

@@ -17,9 +17,9 @@ extern const char *const ch__os_is_only_thread;
 void ch__os_futex_wait(_Atomic(uint32_t) *word, uint32_t while_value, uint64_t timeout_ns);
 void ch__os_futex_wake(_Atomic(uint32_t) *word); /* wakes all */
 int ch__os_thread_id(void);
-/* Returns the end of the caller's alternate signal stack when sp lies there, else 0. If
- * may_be_disarmed, a stack with SS_AUTODISARM within 1 MiB of sp is found, too. */
-uintptr_t ch__os_signal_stack_end(uintptr_t sp, bool may_be_disarmed);
+/* Returns the end of the caller's alternate signal stack when sp lies there, else 0. The system
+ * does not know a stack with SS_AUTODISARM while a handler runs there. */
+uintptr_t ch__os_signal_stack_end(uintptr_t sp);
 /* Sends a signal with a tag, for the handler, to a thread of this process. Signal 0 asks whether
  * the thread exists: ESRCH. A signal below SIGRTMIN that is pending is not sent again, and a signal
  * for which the kernel's queue has no room comes without the tag. */

@@ -107,10 +107,8 @@ static void publish_sp(struct ch__thread *thread, uintptr_t sp)
 		if (low < thread->stack_low)
 			thread->stack_low = low;
 	}
-	uintptr_t low, high;
-	bool is_known = ch__thread_stack(thread, sp, &low, &high);
 	thread->shown.sp = sp;
-	thread->shown.signal_stack_end = ch__os_signal_stack_end(sp, !is_known);
+	thread->shown.signal_stack_end = ch__os_signal_stack_end(sp);
 }
 
 void ch__thread_publish_saved(struct ch__thread *thread, const struct ch__arch_saved *saved)

@@ -484,7 +484,7 @@ static void look_at_signal_stack(int signal)
 	uintptr_t at[] = {low - 1, low, end - 1, end};
 	(void)signal;
 	for (unsigned i = 0; i < 4; i++)
-		signal_stack_ends[i] = ch__os_signal_stack_end(at[i], false);
+		signal_stack_ends[i] = ch__os_signal_stack_end(at[i]);
 }
 
 /* Another stack may begin at the end of this stack. */
@@ -495,7 +495,7 @@ TEST(stack_of_signals_ends_with_its_last_byte)
 	struct sigaction action = {.sa_handler = look_at_signal_stack, .sa_flags = SA_ONSTACK};
 	uintptr_t end = (uintptr_t)signal_stack + SIGNAL_STACK_BYTES;
 	CHECK(signal_stack && sigaltstack(&stack, NULL) == 0);
-	CHECK_EQ(ch__os_signal_stack_end(end - 1, false), 0); /* nobody runs on the stack */
+	CHECK_EQ(ch__os_signal_stack_end(end - 1), 0); /* nobody runs on the stack */
 	CHECK_EQ(sigaction(SIGUSR1, &action, NULL), 0);
 	CHECK_EQ(raise(SIGUSR1), 0);
 	CHECK_EQ(signal_stack_ends[0], 0);

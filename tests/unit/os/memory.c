@@ -326,46 +326,6 @@ TEST(first_stack_without_a_limit_begins_where_memory_is_mapped)
 	CHECK_EQ(ch__os_first_stack_low(here, (uintptr_t)high), here);
 }
 
-/* The record of the kernel is known by what it says. The words of a stack may look like such a
- * record, and code on the rest of the stack would then be freed. */
-TEST(record_of_a_disarmed_stack_has_the_stack_around_it)
-{
-	enum { BYTES = 1 << 17, FAR = 1 << 16, DISARMED = INT32_MIN };
-	size_t page = (size_t)sysconf(_SC_PAGESIZE);
-	uint8_t *low = mmap(NULL, BYTES + page, PROT_READ | PROT_WRITE,
-			    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	CHECK(low != MAP_FAILED && mprotect(low + BYTES, page, PROT_NONE) == 0);
-	uint8_t *end = low + BYTES, *near = end - 1024, *far = end - FAR - sizeof(stack_t);
-	uint8_t *sp = far - 64;
-	const struct {
-		uint8_t *at, *low, *end;
-		int flags;
-		bool is_one;
-	} records[] = {
-		{near, low, end, DISARMED, true},
-		{near, low, end, DISARMED | SS_ONSTACK, true},
-		{near, low, end, SS_ONSTACK, false},
-		{near, low, end, DISARMED | SS_DISABLE, false},
-		{near, end - (1 << 28), end, DISARMED, false}, /* larger than any */
-		{near, sp + 1, end, DISARMED, false},
-		{near, low, near, DISARMED, false},
-		{far, low, end, DISARMED, false},
-		{near, low, end + page, DISARMED, false}, /* not mapped whole */
-	};
-	if (ch__os_signal_stack_end((uintptr_t)sp, true))
-		FAIL("zeros are a record");
-	for (unsigned i = 0; i < sizeof records / sizeof *records; i++) {
-		stack_t *record = (stack_t *)(void *)records[i].at;
-		*record = (stack_t){.ss_sp = records[i].low, .ss_flags = records[i].flags};
-		record->ss_size = (size_t)(records[i].end - records[i].low);
-		uintptr_t found = ch__os_signal_stack_end((uintptr_t)sp, true);
-		if (found != (records[i].is_one ? (uintptr_t)end : 0))
-			FAIL("record %u ends at %#lx", i, (unsigned long)found);
-		*record = (stack_t){.ss_size = 0};
-	}
-	CHECK_EQ(munmap(low, BYTES + page), 0);
-}
-
 TEST(call_that_is_refused_leaves_errno_alone)
 {
 	const void *low, *high;
