@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * aarch64.S: the entry of stubs, the capture of callee-saved registers, and the templates of
- * trampolines. aarch64.c asserts the offsets.
+ * aarch64.S: the entry of stubs, and the capture of callee-saved registers. aarch64.c asserts the
+ * offsets.
  *
  * Frames here are not signed, so that unwinders of any age pass them. BTI is a hint: older
  * processors ignore the instruction. */
@@ -173,44 +173,6 @@
 	.cfi_restore x30
 	ret
 	finish	ch__arch_with_registers
-
-/* Templates of trampolines (stubs.h). All argument registers stay as they were, also x8, in which a
- * caller passes the address of a large result. x15 has the payload, and x16 the target: a page of
- * BTI takes a jump by x16 where it takes a call. */
-	.macro	template name
-	.type	template_\name, %function
-	.p2align 3
-template_\name:
-	bti_c
-	.endm
-
-	.macro	literals name
-	.balign	8
-template_\name\()_target:
-	.quad	0
-template_\name\()_payload:
-	.quad	0
-template_\name\()_end:
-	.size	template_\name, . - template_\name
-	.endm
-
-	template framed
-	stp	x29, x30, [sp, #-16]!
-	mov	x29, sp		/* for walks by frame pointers; the tables go by sp */
-	ldr	x16, template_framed_target
-	ldr	x15, template_framed_payload
-	blr	x16
-	ldp	x29, x30, [sp], #16
-	ret
-	literals framed
-
-	template tail
-	ldr	x16, template_tail_target
-	ldr	x15, template_tail_payload
-	br	x16
-	literals tail
-
-	templates
 
 /* GNU_PROPERTY_AARCH64_FEATURE_1_AND (ELF for the Arm 64-bit architecture): this object has landing
  * pads (BTI). The linker keeps the property if all objects have it. */

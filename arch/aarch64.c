@@ -35,6 +35,7 @@ static const uint32_t insn_br_x16 = 0xd61f0200;
 static const uint32_t insn_ret = 0xd65f03c0;
 static const uint32_t insn_adr_x17 = 0x10000011;     /* immhi at bit 5, in units of 4 */
 static const uint32_t insn_ldr_x16 = 0x58000010;     /* imm19 at bit 5, in units of 4 */
+static const uint32_t insn_ldr_x15 = 0x5800000f;
 static const uint32_t insn_stp_x16_x17 = 0xa9bf47f0; /* stp x16, x17, [sp, #-16]! */
 static const uint32_t insn_movz_w0 = 0x52800000;
 static const uint32_t insn_movk_w0_high = 0x72a00000; /* lsl #16 */
@@ -195,10 +196,35 @@ size_t ch__arch_trampoline_write(uint8_t *write, struct ch__arch_stub_context *c
 		insn_br_x16,
 		(uint32_t)ch__arch_traps,
 	};
-	uintptr_t literals[2] = {(uintptr_t)context, (uintptr_t)ch__arch_stub_entry};
-	memcpy(write, code, sizeof code);
-	memcpy(write + sizeof code, literals, sizeof literals);
-	return sizeof code + sizeof literals;
+	return ch__arch_put_literals(write, code, sizeof code, (uintptr_t)context,
+				     (uintptr_t)ch__arch_stub_entry);
+}
+
+/* All argument registers stay as they were, also x8, in which a caller passes the address of a
+ * large result. x15 gets the payload, and x16 the target: a page of BTI takes a jump by x16 where
+ * it takes a call. The frame is for walks by frame pointers; the tables go by sp. */
+size_t ch__arch_template_write(enum ch_trampoline kind, uint8_t *write, uintptr_t target,
+			       uint64_t payload)
+{
+	const uint32_t framed[8] = {
+		ch__arch_landing,
+		0xa9bf7bfd,             /* stp x29, x30, [sp, #-16]! */
+		0x910003fd,             /* mov x29, sp */
+		insn_ldr_x16 | 5u << 5, /* the target, at +32 */
+		insn_ldr_x15 | 6u << 5, /* the payload, at +40 */
+		0xd63f0200,             /* blr x16 */
+		0xa8c17bfd,             /* ldp x29, x30, [sp], #16 */
+		insn_ret,
+	};
+	const uint32_t tail[4] = {
+		ch__arch_landing,
+		insn_ldr_x16 | 3u << 5, /* the target, at +16 */
+		insn_ldr_x15 | 4u << 5, /* the payload, at +24 */
+		insn_br_x16,
+	};
+	return kind == CH_TRAMPOLINE_FRAMED
+		       ? ch__arch_put_literals(write, framed, sizeof framed, target, payload)
+		       : ch__arch_put_literals(write, tail, sizeof tail, target, payload);
 }
 
 /* The literal is aligned to 8 wherever the veneer begins. */

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
- * riscv64.S: the entry of stubs, the capture of callee-saved registers, and the templates of
- * trampolines. riscv64.c asserts the offsets.
+ * riscv64.S: the entry of stubs, and the capture of callee-saved registers. riscv64.c asserts the
+ * offsets.
  *
  * A stub jumps here and the entry jumps on: neither is a call, so the processor's return-address
  * stack stays in step with the program's returns. */
 
 #include "arch/function.h"
 
-	.option norvc		/* templates are copied: the bytes stay as written */
+	.option norvc		/* 4 bytes each: a case unwinds at every instruction */
 	.option norelax
 	.text
 
@@ -181,50 +181,5 @@
 	.cfi_def_cfa_offset 0
 	ret
 	finish	ch__arch_with_registers
-
-/* Templates of trampolines (stubs.h). All argument registers stay as they were. The payload is in
- * t2, the register of the static chain (an extra argument of nested functions); t1 is clobbered. */
-	.macro	template name
-	.type	template_\name, @function
-	.balign	8
-template_\name:
-	.endm
-
-	.macro	literals name, target
-	.org	template_\name + \target
-template_\name\()_target:
-	.quad	0
-template_\name\()_payload:
-	.quad	0
-template_\name\()_end:
-	.size	template_\name, . - template_\name
-	.endm
-
-	.set FRAMED_TARGET, 48
-	.set TAIL_TARGET, 16
-
-	template framed
-	addi	sp, sp, -16
-	sd	ra, 8(sp)
-	sd	s0, 0(sp)
-	addi	s0, sp, 16	/* for walks by frame pointers; the tables go by sp */
-	auipc	t1, 0		/* 16 bytes behind template_framed */
-	ld	t2, FRAMED_TARGET - 16 + 8(t1)
-	ld	t1, FRAMED_TARGET - 16(t1)
-	jalr	t1
-	ld	ra, 8(sp)
-	ld	s0, 0(sp)
-	addi	sp, sp, 16
-	ret
-	literals framed, FRAMED_TARGET
-
-	template tail
-	auipc	t1, 0
-	ld	t2, TAIL_TARGET + 8(t1)
-	ld	t1, TAIL_TARGET(t1)
-	jr	t1
-	literals tail, TAIL_TARGET
-
-	templates
 
 	.section .note.GNU-stack, "", @progbits

@@ -191,10 +191,12 @@ bool ch__arch_diverter_is_armed(const uint8_t *read)
 
 void ch__arch_stub_entry(void);
 
+enum { RA = 1, SP = 2, T2 = 7, S0 = 8 };
+
 /* On entry t1 is the stub and t3 the trampoline's own address. */
 size_t ch__arch_trampoline_write(uint8_t *write, struct ch__arch_stub_context *context)
 {
-	enum { SP = 2, LITERALS = 32 };
+	enum { LITERALS = 32 };
 	static const uint32_t first[2] = {
 		0xff010113,                                                /* addi sp, sp, -16 */
 		0x13 | T1 << 7 | T1 << 15 | CH_ARCH_STUB_CALL_BYTES << 20, /* addi t1, t1, 12 */
@@ -209,11 +211,41 @@ size_t ch__arch_trampoline_write(uint8_t *write, struct ch__arch_stub_context *c
 		encode_jr(T3),
 		C_EBREAK << 16 | C_EBREAK,
 	};
-	uintptr_t literals[2] = {(uintptr_t)context, (uintptr_t)ch__arch_stub_entry};
 	CH_ASSERT((uintptr_t)write % 8 == 0, "the trampoline's literals are not aligned");
-	memcpy(write, code, sizeof code);
-	memcpy(write + LITERALS, literals, sizeof literals);
-	return LITERALS + sizeof literals;
+	return ch__arch_put_literals(write, code, sizeof code, (uintptr_t)context,
+				     (uintptr_t)ch__arch_stub_entry);
+}
+
+/* All argument registers stay as they were. t2, the register of the static chain (an extra argument
+ * of nested functions), gets the payload; t1 is clobbered. The frame is for walks by frame
+ * pointers; the tables go by sp. */
+size_t ch__arch_template_write(enum ch_trampoline kind, uint8_t *write, uintptr_t target,
+			       uint64_t payload)
+{
+	enum { AUIPC_AT = 16, FRAMED_BYTES = 48, TAIL_BYTES = 16 };
+	const uint32_t framed[FRAMED_BYTES / 4] = {
+		0xff010113, /* addi sp, sp, -16 */
+		encode_sd(RA, SP, 8),
+		encode_sd(S0, SP, 0),
+		0x01010413, /* addi s0, sp, 16 */
+		AUIPC | T1 << 7,
+		encode_ld(T2, T1, FRAMED_BYTES - AUIPC_AT + 8),
+		encode_ld(T1, T1, FRAMED_BYTES - AUIPC_AT),
+		encode_jr(T1) | RA << 7, /* jalr t1 */
+		encode_ld(RA, SP, 8),
+		encode_ld(S0, SP, 0),
+		0x01010113, /* addi sp, sp, 16 */
+		encode_jr(RA),
+	};
+	const uint32_t tail[TAIL_BYTES / 4] = {
+		AUIPC | T1 << 7,
+		encode_ld(T2, T1, TAIL_BYTES + 8),
+		encode_ld(T1, T1, TAIL_BYTES),
+		encode_jr(T1),
+	};
+	return kind == CH_TRAMPOLINE_FRAMED
+		       ? ch__arch_put_literals(write, framed, sizeof framed, target, payload)
+		       : ch__arch_put_literals(write, tail, sizeof tail, target, payload);
 }
 
 void ch__arch_stub_context_init(struct ch__arch_stub_context *context)
@@ -315,7 +347,6 @@ static uint32_t load_next(uintptr_t pc, uintptr_t at)
  * ends with loads of both, addi sp and ret. */
 uintptr_t ch__arch_unrecorded_return(const void *ucontext)
 {
-	enum { RA = 1, S0 = 8 };
 	uintptr_t pc = ch__arch_context_pc(ucontext), at = pc;
 	if (pc % sizeof(uint16_t))
 		return 0;

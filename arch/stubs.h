@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * stubs.h: the contract of an architecture for the code that the library writes: stubs and their
- * leads, the trampoline that stubs call, jumps, veneers, and the templates of trampolines. */
+ * leads, the trampoline that stubs call, jumps, veneers, and the trampolines of a VM. */
 #pragma once
 
 #include "arch/arch.h"
@@ -66,14 +66,17 @@ uintptr_t ch__arch_veneer_target(const uint8_t *read);
 
 /* --- trampolines (enum ch_trampoline): FRAMED has the frame of ch__arch_cfi_framed --- */
 enum { CH__TEMPLATES = CH_TRAMPOLINE_TAIL + 1 };
-struct ch__arch_template {
-	/* At a multiple of 8, like the code of a block. A copy at such an address with its literals
-	 * filled in is a trampoline. */
-	const uint8_t *begin;
-	uint16_t bytes;                 /* code, then the literals */
-	uint16_t target_at, payload_at; /* 8-byte literals, from begin; aligned in a copy */
-};
-_Static_assert(sizeof(struct ch__arch_template) == 16, "each .S writes the table");
-_Static_assert(offsetof(struct ch__arch_template, target_at) == 10, "each .S writes it");
-_Static_assert(offsetof(struct ch__arch_template, payload_at) == 12, "each .S writes it");
-extern const struct ch__arch_template ch__arch_templates[CH__TEMPLATES]; /* by kind; in the .S */
+/* Writes at a multiple of 8; returns the bytes, at most CH_ARCH_TEMPLATE_BYTES. */
+size_t ch__arch_template_write(enum ch_trampoline, uint8_t *write, uintptr_t target,
+			       uint64_t payload);
+
+/* For the .c of each machine: code of whole 8 bytes, and the two literals behind that it loads.
+ * Returns the bytes of both. */
+static inline size_t ch__arch_put_literals(uint8_t *write, const void *code, size_t bytes,
+					   uint64_t first, uint64_t second)
+{
+	uint64_t literals[2] = {first, second};
+	memcpy(write, code, bytes);
+	memcpy(write + bytes, literals, sizeof literals);
+	return bytes + sizeof literals;
+}

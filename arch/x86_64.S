@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * x86_64.S: the entry of stubs, the capture of callee-saved registers, and the templates of
- * trampolines. x86_64.c asserts the offsets.
+ * x86_64.S: the entry of stubs, and the capture of callee-saved registers. x86_64.c asserts the
+ * offsets.
  *
  * The entry leaves by `ret` through a slot of the frame: the stub's call has pushed an entry on the
  * processor's return-address stack, and a jump would make every later return of the program
@@ -205,42 +205,6 @@
 	.cfi_adjust_cfa_offset -72
 	ret
 	finish	ch__arch_with_registers
-
-/* Templates of trampolines (stubs.h). All argument registers, al (the count of vector registers of
- * a call with variable arguments) and r11 stay as they were. r10 has the payload: the register that
- * the ABI sets apart for the static chain. */
-	.macro	template name
-	.type	template_\name, @function
-	.p2align 3, 0xcc
-template_\name:
-	endbr64
-	.endm
-
-	.macro	literals name
-	.balign	8, 0xcc
-template_\name\()_target:
-	.quad	0
-template_\name\()_payload:
-	.quad	0
-template_\name\()_end:
-	.size	template_\name, . - template_\name
-	.endm
-
-	template framed
-	pushq	%rbp
-	movq	%rsp, %rbp	/* for walks by frame pointers; the tables go by rsp */
-	movq	template_framed_payload(%rip), %r10
-	call	*template_framed_target(%rip)
-	popq	%rbp
-	ret
-	literals framed
-
-	template tail
-	movq	template_tail_payload(%rip), %r10
-	jmp	*template_tail_target(%rip)
-	literals tail
-
-	templates
 
 /* GNU_PROPERTY_X86_FEATURE_1_AND (System V ABI, AMD64 supplement): this object keeps a shadow stack
  * in step. The linker keeps the property if all objects have it. Without it the loader turns the

@@ -164,10 +164,33 @@ size_t ch__arch_trampoline_write(uint8_t *write, struct ch__arch_stub_context *c
 		0xff, 0x25, 12,   0,    0, 0, /* jmp qword [rip + 12]: the stub entry, at +24 */
 		INT3, INT3, INT3, INT3,
 	};
-	uintptr_t literals[2] = {(uintptr_t)context, (uintptr_t)ch__arch_stub_entry};
-	memcpy(write, code, sizeof code);
-	memcpy(write + sizeof code, literals, sizeof literals);
-	return sizeof code + sizeof literals;
+	return ch__arch_put_literals(write, code, sizeof code, (uintptr_t)context,
+				     (uintptr_t)ch__arch_stub_entry);
+}
+
+/* All argument registers, al (the count of vector registers of a call with variable arguments) and
+ * r11 stay as they were. r10, which the ABI sets apart for the static chain, gets the payload. The
+ * frame is for walks by frame pointers; the tables go by rsp. */
+size_t ch__arch_template_write(enum ch_trampoline kind, uint8_t *write, uintptr_t target,
+			       uint64_t payload)
+{
+	static const uint8_t framed[24] = {
+		0xf3, 0x0f, 0x1e, 0xfa,       /* endbr64 */
+		0x55,                         /* push rbp */
+		0x48, 0x89, 0xe5,             /* mov rbp, rsp */
+		0x4c, 0x8b, 0x15, 17, 0, 0, 0, /* mov r10, [rip + 17]: the payload, at +32 */
+		0xff, 0x15, 3,    0,  0, 0,    /* call qword [rip + 3]: the target, at +24 */
+		0x5d, 0xc3,                   /* pop rbp; ret */
+		INT3,
+	};
+	static const uint8_t tail[24] = {
+		0xf3, 0x0f, 0x1e, 0xfa,        /* endbr64 */
+		0x4c, 0x8b, 0x15, 21, 0, 0, 0, /* mov r10, [rip + 21]: the payload, at +32 */
+		0xff, 0x25, 7,    0,  0, 0,    /* jmp qword [rip + 7]: the target, at +24 */
+		INT3, INT3, INT3, INT3, INT3, INT3, INT3,
+	};
+	return ch__arch_put_literals(write, kind == CH_TRAMPOLINE_FRAMED ? framed : tail,
+				     sizeof framed, target, payload);
 }
 
 bool ch__arch_jump_reaches(uintptr_t exec, uintptr_t target)

@@ -43,15 +43,6 @@ enum ch_status ch_code_add(struct ch_heap *heap, const void *bytes, size_t n, co
 	return status;
 }
 
-static void stamp(enum ch_trampoline kind, uint8_t *write, const void *target, uint64_t payload)
-{
-	struct ch__arch_template template = ch__arch_templates[kind];
-	uint64_t to = (uintptr_t)target;
-	memcpy(write, template.begin, template.bytes);
-	memcpy(write + template.target_at, &to, sizeof to);
-	memcpy(write + template.payload_at, &payload, sizeof payload);
-}
-
 enum ch_status ch_trampoline_make(struct ch_owner owner, enum ch_trampoline kind,
 				  const void *target, uint64_t payload, const char *name,
 				  void *user, struct ch_block *block)
@@ -79,7 +70,7 @@ enum ch_status ch_trampoline_make(struct ch_owner owner, enum ch_trampoline kind
 	status = ch__block_open(heap, self, &open, &code);
 	if (status != CH_OK)
 		return status;
-	stamp(kind, code.write, target, payload);
+	(void)ch__arch_template_write(kind, code.write, (uintptr_t)target, payload);
 	/* The block keeps the slot, to give it back whole. Behind the template are traps. */
 	code.used_to = code.hot_bytes;
 	status = commit_or_abort(&code);

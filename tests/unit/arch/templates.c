@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * templates.c: the templates of trampolines. A copy with filled literals passes every argument
- * register, the results and the payload, keeps the stack aligned, and begins where an indirect jump
- * may land. tests/unit/unwind/templates.c tests the unwind rules of templates. */
+ * templates.c: trampolines as they are written. A trampoline passes every argument register, the
+ * results and the payload, keeps the stack aligned, and begins where an indirect jump may land.
+ * tests/unit/unwind/templates.c tests the unwind rules of trampolines. */
 #define _GNU_SOURCE
 #include "arch/arch.h"
 #include "arch/registers.h"
@@ -12,19 +12,15 @@
 enum { COPY_BYTES = 4096, COPY_AT = 8 };
 
 struct copy {
-	uint8_t *exec, *write; /* where the template's first byte goes */
+	uint8_t *exec, *write; /* where the first byte goes */
 	size_t at;
 };
 
 /* Makes a copy as in a block: `at` is a multiple of 8. */
 static struct copy copy_of(enum ch_trampoline kind, size_t at, uint64_t payload)
 {
-	struct ch__arch_template t = ch__arch_templates[kind];
-	uint64_t target = (uintptr_t)probe_target;
 	uint8_t *write, *exec = two_views_map(COPY_BYTES, &write);
-	memcpy(write + at, t.begin, t.bytes);
-	memcpy(write + at + t.target_at, &target, 8);
-	memcpy(write + at + t.payload_at, &payload, 8);
+	ch__arch_template_write(kind, write + at, (uintptr_t)probe_target, payload);
 	ch__arch_sync(exec, COPY_BYTES);
 	return (struct copy){exec + at, write + at, at};
 }
@@ -52,22 +48,19 @@ TEST(template_passes_arguments_results_and_the_payload)
 TEST(template_lies_as_the_contract_says)
 {
 	for (unsigned kind = 0; kind < CH__TEMPLATES; kind++) {
-		struct ch__arch_template t = ch__arch_templates[kind];
-		CHECK_EQ((uintptr_t)t.begin % 8, 0);
-		CHECK(t.bytes <= CH_ARCH_TEMPLATE_BYTES);
-		CHECK(!memcmp(t.begin, probe_landing, sizeof probe_landing));
-		uint16_t literals[2] = {t.target_at, t.payload_at};
-		CHECK(t.target_at != t.payload_at);
-		for (unsigned i = 0; i < 2; i++) {
-			uint64_t literal;
-			CHECK_EQ((uintptr_t)(t.begin + literals[i]) % 8, 0);
-			CHECK(literals[i] + 8 <= t.bytes);
-			memcpy(&literal, t.begin + literals[i], 8);
-			CHECK_EQ(literal, 0); /* the loader has nothing to write into the code */
-		}
+		_Alignas(8) uint8_t code[CH_ARCH_TEMPLATE_BYTES + 8];
+		uint64_t literals[2];
+		memset(code, 0xee, sizeof code);
+		size_t bytes = ch__arch_template_write((enum ch_trampoline)kind, code, 4711, 815);
+		CHECK(bytes <= CH_ARCH_TEMPLATE_BYTES && bytes % 8 == 0);
+		/* A slot is not wider than needed. */
+		CHECK(kind != CH_TRAMPOLINE_FRAMED || bytes == CH_ARCH_TEMPLATE_BYTES);
+		CHECK(!memcmp(code, probe_landing, sizeof probe_landing));
+		memcpy(literals, code + bytes - sizeof literals, sizeof literals);
+		CHECK_EQ(literals[0], 4711);
+		CHECK_EQ(literals[1], 815);
+		CHECK_EQ(code[bytes], 0xee);
 	}
-	struct ch__arch_template longest = ch__arch_templates[CH_TRAMPOLINE_FRAMED];
-	CHECK_EQ(longest.bytes, CH_ARCH_TEMPLATE_BYTES); /* a slot is not wider than needed */
 }
 
 /* A walk by frame pointers from the target passes the framed trampoline. */
@@ -88,12 +81,11 @@ static void walk(void)
 
 TEST(framed_template_keeps_the_frame_pointer)
 {
-	struct ch__arch_template t = ch__arch_templates[CH_TRAMPOLINE_FRAMED];
 	struct copy copy = copy_of(CH_TRAMPOLINE_FRAMED, COPY_AT, 0);
 	uint8_t *code = copy.exec;
-	uint64_t target = (uintptr_t)walk;
-	memcpy(copy.write + t.target_at, &target, 8);
+	ch__arch_template_write(CH_TRAMPOLINE_FRAMED, copy.write, (uintptr_t)walk, 0);
+	ch__arch_sync(code, CH_ARCH_TEMPLATE_BYTES);
 	((void (*)(void))(uintptr_t)code)();
-	CHECK(walked[0] > (uintptr_t)code && walked[0] < (uintptr_t)code + t.target_at);
+	CHECK(walked[0] > (uintptr_t)code && walked[0] < (uintptr_t)code + CH_ARCH_TEMPLATE_BYTES);
 	CHECK(walked[1] != 0 && (walked[1] < (uintptr_t)code || walked[1] > (uintptr_t)code + 64));
 }

@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+enum { LITERALS_BYTES = 16 }; /* behind the code */
 enum { CODE_AT = 8, SLOT_BYTES = (CODE_AT + CH_ARCH_TEMPLATE_BYTES + 7) & ~7 };
 
 extern void __register_frame_info(const void *begin, void *object);
@@ -39,22 +40,19 @@ static const uint32_t slots_in_page = BED_PAGE_BYTES / SLOT_BYTES;
 static const uint8_t *put_trampoline(struct bed *bed, enum ch_trampoline kind, size_t offset,
 				     uint64_t payload)
 {
-	struct ch__arch_template t = ch__arch_templates[kind];
-	uint8_t code[CH_ARCH_TEMPLATE_BYTES];
-	uint64_t target = (uintptr_t)probe_target;
-	memcpy(code, t.begin, t.bytes);
-	memcpy(code + t.target_at, &target, 8);
-	memcpy(code + t.payload_at, &payload, 8);
-	return bed_code(bed, offset + CODE_AT, code, t.bytes);
+	_Alignas(8) uint8_t code[CH_ARCH_TEMPLATE_BYTES];
+	size_t bytes = ch__arch_template_write(kind, code, (uintptr_t)probe_target, payload);
+	return bed_code(bed, offset + CODE_AT, code, bytes);
 }
 
 /* Steps through the code. Returns how many instructions had a wrong caller. */
 static unsigned count_wrong(const uint8_t *code, enum ch_trampoline kind)
 {
 	static const unsigned instructions[CH__TEMPLATES] = {PROBE_FRAMED_STEPS, PROBE_TAIL_STEPS};
-	struct ch__arch_template t = ch__arch_templates[kind];
+	uint8_t same[CH_ARCH_TEMPLATE_BYTES];
+	size_t bytes = ch__arch_template_write(kind, same, 0, 0);
 	probe_fill(kind + 77);
-	probe_step(code, t.target_at, kind == CH_TRAMPOLINE_FRAMED);
+	probe_step(code, bytes - LITERALS_BYTES, kind == CH_TRAMPOLINE_FRAMED);
 	CHECK_EQ(probe_steps.steps, instructions[kind]);
 	CHECK(probe_steps.target_steps >= PROBE_TARGET_STEPS);
 	return probe_steps.wrong;
