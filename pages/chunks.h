@@ -63,7 +63,7 @@ bool ch__pool_has_much_unused(const struct ch__pool *);
 /* --- spans: runs of whole pages, found, lent for a use, taken back and released --- */
 
 /* Returns the first of a run of FREE pages in the zone, with memory, or CH__PAGE_NONE with errno as
- * of ch__pool_take_page. Where there is none, retired spans come back, and the search goes on. */
+ * of ch__pool_take_page. */
 uint32_t ch__pool_have_run(struct ch__pool *, uint32_t pages, enum ch__zone)
 	CH_REQUIRES(ch__role_pages);
 /* Makes a span of pages with memory, which hold no block, for the use; CH__SPAN_CODE: their access

@@ -171,7 +171,8 @@ static uint32_t next_page(struct ch__pool *pool, uint8_t frame) CH_REQUIRES(ch__
 static uint32_t next_of_use(struct ch__pool *pool, uint8_t frame) CH_REQUIRES(ch__role_pages)
 {
 	enum ch__span_use use = (enum ch__span_use)pool->inner->config.uses[frame];
-	if (use != CH__SPAN_CODE && !ch__spans_retry_retired(pool)) {
+	bool are_back = ch__spans_retry_retired(pool);
+	if (use != CH__SPAN_CODE && !are_back) {
 		uint32_t partly = first_of(pool, ch__partly_list(pool, frame));
 		return partly != CH__PAGE_NONE ? partly : CH__PAGE_NO_ACCESS;
 	}

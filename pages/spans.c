@@ -49,10 +49,8 @@ static uint32_t find_run(const struct ch__pool *pool, uint32_t pages, enum ch__z
 	return CH__PAGE_NONE;
 }
 
-/* Returns the first of a run of FREE pages in the zone, and commits memory where the run lacks
- * some. Prefers a run with memory. CH__PAGE_NONE: errno as of ch__pool_take_page. */
-static uint32_t try_run(struct ch__pool *pool, uint32_t pages, enum ch__zone zone)
-	CH_REQUIRES(ch__role_pages)
+/* Prefers a run with memory, and commits memory where a run lacks some. */
+uint32_t ch__pool_have_run(struct ch__pool *pool, uint32_t pages, enum ch__zone zone)
 {
 	uint32_t first = find_run(pool, pages, zone, true);
 	if (first == CH__PAGE_NONE)
@@ -120,24 +118,6 @@ bool ch__spans_retry_retired(struct ch__pool *pool)
 	return is_back;
 }
 
-/* For a request without room. Keeps errno. */
-static bool have_retired_back(struct ch__pool *pool) CH_REQUIRES(ch__role_pages)
-{
-	int error = errno;
-	bool is_back = pool->inner->spans_retired && ch__spans_retry_retired(pool);
-	errno = error;
-	return is_back;
-}
-
-uint32_t ch__pool_have_run(struct ch__pool *pool, uint32_t pages, enum ch__zone zone)
-{
-	uint32_t first;
-	do
-		first = try_run(pool, pages, zone);
-	while (first == CH__PAGE_NONE && have_retired_back(pool));
-	return first;
-}
-
 uint32_t ch__span_make(struct ch__pool *pool, uint32_t first, uint32_t pages, uint8_t frame,
 		       enum ch__span_use use)
 {
@@ -166,8 +146,9 @@ uint32_t ch__pool_take_span(struct ch__pool *pool, uint32_t pages, uint8_t frame
 	ch__pages_lock(pool);
 	enum ch__zone zone = (enum ch__zone)pool->inner->config.zones[frame];
 	uint32_t first = CH__PAGE_NONE;
+	bool are_back = ch__spans_retry_retired(pool);
 	/* At the limit of mappings, each further try would retire another span. */
-	if (use != CH__SPAN_CODE && !ch__spans_retry_retired(pool))
+	if (use != CH__SPAN_CODE && !are_back)
 		first = CH__PAGE_NO_ACCESS;
 	else if (ch__pool_has_code(pool))
 		first = ch__pool_have_run(pool, pages, zone);
