@@ -149,6 +149,8 @@ static bool scan_frames(struct ch_marker *marker, const struct ch__thread *threa
 			return false;
 		low = fiber->low;
 		high = fiber->high;
+		/* Of a handler, if the stack has SS_AUTODISARM: it interrupted the thread's own. */
+		scan_whole_stack(marker, thread);
 	}
 	scan_live(marker, thread, below(shown->sp, CH_ARCH_RED_ZONE_BYTES, low), high);
 	return true;

@@ -64,6 +64,7 @@ static uint64_t raise_on_other_stack(void *arg)
 }
 
 static int signal_stack_flags;
+static bool stack_is_a_fibers;
 
 enum { SIGNAL_STACK_BYTES = 128 << 10 };
 
@@ -95,8 +96,14 @@ static void drop_signal_stack(struct stage *stage, void *at)
 static void enter_on_signal_stack(struct stage *stage, void *arg)
 {
 	struct spin *s = arg;
-	void *stack = new_signal_stack(stage);
+	struct ch_fiber *fiber = NULL;
+	uint8_t *stack = new_signal_stack(stage);
+	if (stack_is_a_fibers)
+		CHECK_EQ(ch_fiber_attach(stage->heap, stack, stack + SIGNAL_STACK_BYTES, &fiber),
+			 CH_OK);
 	s->result = method_call(&s->m, s);
+	if (fiber)
+		CHECK_EQ(ch_fiber_detach(fiber), CH_OK);
 	drop_signal_stack(stage, stack);
 }
 
@@ -106,7 +113,7 @@ static void build_raiser(struct stage *stage, void *arg)
 	method_native(stage, &s->m, "raiser", (void *)raise_on_other_stack);
 }
 
-EVERY_DRIVER(s19_frame_below_a_handler_on_its_own_stack)
+static void raise_and_collect(struct stage *stage)
 {
 	struct spin *s = new_spin(stage, sizeof *s);
 	stage_apart(stage, build_raiser, s);
@@ -117,6 +124,21 @@ EVERY_DRIVER(s19_frame_below_a_handler_on_its_own_stack)
 	expect_m_held(s);
 	atomic_store(&s->step, 2);
 	join_and_expect_dead(s, &t, 19);
+}
+
+EVERY_DRIVER(s19_frame_below_a_handler_on_its_own_stack)
+{
+	raise_and_collect(stage);
+}
+
+/* The kernel forgets an auto-disarmed stack while a handler runs there. */
+enum { AUTODISARM = -0x7fffffff - 1 }; /* SS_AUTODISARM of linux/signal.h */
+
+EVERY_DRIVER(s19_frame_below_a_handler_on_a_fibers_stack_that_is_disarmed)
+{
+	signal_stack_flags = AUTODISARM;
+	stack_is_a_fibers = true;
+	raise_and_collect(stage);
 }
 
 /* Of a stack that nobody knows each cycle is abandoned. */
@@ -156,10 +178,9 @@ EVERY_DRIVER(s19_pc_in_the_frame_of_a_signal_on_its_own_stack)
 	interrupt_and_collect(stage);
 }
 
-/* The kernel forgets an auto-disarmed stack while a handler runs there. */
 EVERY_DRIVER(s19_cycle_beside_a_handler_on_a_stack_that_is_disarmed_is_abandoned)
 {
-	signal_stack_flags = (int)(1u << 31); /* SS_AUTODISARM of linux/signal.h */
+	signal_stack_flags = AUTODISARM;
 	interrupt_and_collect(stage);
 }
 #endif
