@@ -67,9 +67,10 @@ struct chunk {
 struct gdb { /* one heap; [gdb lock] where not const */
 	struct ch__tool_user user;
 	uint32_t pages_per_chunk, chunk_count; /* [const] */
-	struct image *runtime;
 	uint32_t further; /* images beside the first of each chunk */
-	struct chunk *chunks[]; /* NULL: nothing was told of the chunk */
+	/* The first has the runtime page alone, whose image never changes. NULL: nothing was told
+	 * of the chunk. */
+	struct chunk *chunks[];
 };
 
 static struct ch__tool jit = {.rank = CH__RANK_GDB, .sink = CH_SINK_GDB, .file.fd = -1};
@@ -147,7 +148,7 @@ static bool show_waiting(struct gdb *g, struct chunk *chunk, const void *why)
 		.pages = chunk->pages,
 		.page_count = g->pages_per_chunk,
 		.image = why,
-		.base = g->user.config->pool_exec,
+		.base = g->user.config->runtime_exec,
 	};
 	if (!hand_over(g, chunk, why, why))
 		return true;
@@ -177,24 +178,6 @@ static void drop_images(struct gdb *g, struct chunk *chunk, bool all)
 	}
 }
 
-/* The runtime page is one range that never changes. */
-static bool show_runtime(struct gdb *g)
-{
-	if (g->runtime)
-		return true;
-	struct ch__elf_range range = {.bytes = (uint32_t)g->user.config->runtime_bytes};
-	struct ch__elf_page page = {.ranges = &range, .count = 1, .frame = 1};
-	struct ch__elf_input in = {
-		.config = g->user.config,
-		.pages = &page,
-		.page_count = 1,
-		.image = range.image,
-		.base = g->user.config->runtime_exec,
-	};
-	g->runtime = make_image(&in);
-	return g->runtime != NULL;
-}
-
 /* Returns false when there is no memory; then has_changed stays set. */
 static bool show_chunk(struct gdb *g, struct chunk *chunk, bool as_one)
 {
@@ -213,26 +196,37 @@ static bool show_chunk(struct gdb *g, struct chunk *chunk, bool as_one)
 
 static bool show_all(struct gdb *g, bool somebody_listens)
 {
-	bool ok = show_runtime(g), as_one = !somebody_listens || g->further >= MOST;
+	bool ok = true, as_one = !somebody_listens || g->further >= MOST;
 	for (uint32_t i = 0; ok && i < g->chunk_count; i++)
 		ok = !g->chunks[i] || show_chunk(g, g->chunks[i], as_one);
 	return ok;
 }
 
-static struct chunk *chunk_of(struct gdb *g, uint32_t page)
+/* Returns the chunk of an address, or NULL, and the page's index there. */
+static struct chunk **chunk_of(struct gdb *g, uintptr_t exec, uint32_t *page)
 {
-	uint32_t index = page / g->pages_per_chunk;
-	struct chunk *chunk = g->chunks[index];
-	if (!chunk)
-		chunk = g->chunks[index] = ch__meta_alloc(g->user.config->meta, chunk_bytes(g));
-	return chunk;
+	const struct ch__sinks_config *config = g->user.config;
+	bool is_runtime = exec < config->pool_exec;
+	size_t i = is_runtime ? 0 : (exec - config->pool_exec) / config->page_bytes;
+	*page = (uint32_t)(i % g->pages_per_chunk);
+	return &g->chunks[is_runtime ? 0 : i / g->pages_per_chunk + 1];
+}
+
+static struct ch__elf_page *make_page(struct gdb *g, uintptr_t exec, struct chunk **chunk)
+{
+	uint32_t page;
+	struct chunk **at = chunk_of(g, exec, &page);
+	if (!*at)
+		*at = ch__meta_alloc(g->user.config->meta, chunk_bytes(g));
+	*chunk = *at;
+	return *at ? &(*at)->pages[page] : NULL;
 }
 
 /* Whether the page has a range with the same start. *at: its index, or that of a new range. */
 static bool has_range(const struct gdb *g, const struct ch__elf_page *page,
 		      const struct ch__sink_range *range, uint32_t *at)
 {
-	uint32_t offset = (uint32_t)(range->exec - g->user.config->pool_exec);
+	uint32_t offset = (uint32_t)(range->exec - g->user.config->runtime_exec);
 	uint32_t low = 0, high = page->count;
 	/* Mostly a new range lies behind all ranges of the page. */
 	if (high && page->ranges[high - 1].offset < offset)
@@ -270,13 +264,11 @@ static bool insert(struct gdb *g, struct ch__elf_page *page, uint32_t at)
 static bool add_range(struct gdb *g, const struct ch__sink_range *range, bool may_be_known)
 {
 	const struct ch__sinks_config *config = g->user.config;
-	if (!ch__sink_is_in_pool(config, range))
-		return true;
-	uint32_t at, index = (uint32_t)ch__sink_page(config, range->exec);
-	struct chunk *chunk = chunk_of(g, index);
-	if (!chunk)
+	struct chunk *chunk;
+	struct ch__elf_page *page = make_page(g, range->exec, &chunk);
+	if (!page)
 		return false;
-	struct ch__elf_page *page = &chunk->pages[index % g->pages_per_chunk];
+	uint32_t at;
 	bool is_known = has_range(g, page, range, &at);
 	if (is_known && may_be_known)
 		return true;
@@ -286,23 +278,20 @@ static bool add_range(struct gdb *g, const struct ch__sink_range *range, bool ma
 		return false;
 	page->ranges[at] = (struct ch__elf_range){
 		.key = range->key,
-		.offset = (uint32_t)(range->exec - config->pool_exec),
+		.offset = (uint32_t)(range->exec - config->runtime_exec),
 		.bytes = (uint32_t)range->bytes & INT32_MAX,
 		.is_cold = range->is_cold,
 	};
-	page->frame = ch__sink_frame(config, index);
+	page->frame = ch__sink_frame_at(config, range->exec);
 	chunk->has_changed = true;
 	return true;
 }
 
 static void remove_range(struct gdb *g, const struct ch__sink_range *range)
 {
-	if (!ch__sink_is_in_pool(g->user.config, range))
-		return;
-	uint32_t index = (uint32_t)ch__sink_page(g->user.config, range->exec);
-	struct chunk *chunk = g->chunks[index / g->pages_per_chunk];
-	struct ch__elf_page *page = chunk ? &chunk->pages[index % g->pages_per_chunk] : NULL;
-	uint32_t at;
+	uint32_t at, index;
+	struct chunk *chunk = *chunk_of(g, range->exec, &index);
+	struct ch__elf_page *page = chunk ? &chunk->pages[index] : NULL;
 	if (!page || !has_range(g, page, range, &at))
 		return;
 	outdate(&page->ranges[at]);
@@ -327,9 +316,6 @@ static void free_chunk(struct gdb *g, uint32_t index)
 
 static void close_with(struct gdb *g, int error) CH_REQUIRES(ch__role_file)
 {
-	if (g->runtime)
-		drop_image(g->runtime);
-	g->runtime = NULL;
 	for (uint32_t i = 0; i < g->chunk_count; i++)
 		free_chunk(g, i);
 	ch__tool_leave(&jit, &g->user, error);
@@ -342,7 +328,7 @@ static void close_gdb(void *state) CH_REQUIRES(ch__role_file)
 
 static int open_gdb(const struct ch__sinks_config *config, void **state) CH_REQUIRES(ch__role_file)
 {
-	uint32_t chunks = (uint32_t)(config->pool_bytes / config->chunk_bytes);
+	uint32_t chunks = (uint32_t)(config->pool_bytes / config->chunk_bytes) + 1;
 	struct gdb *g = ch__tool_state(config, state, sizeof *g + chunks * sizeof g->chunks[0]);
 	if (!g)
 		return ENOMEM;
@@ -404,12 +390,12 @@ static void show_at_death(void *state)
 /* The section is copied when the block is shown, between own_live and the block's death. */
 static void set_own(struct gdb *g, const struct ch__own *own, const uint8_t *section)
 {
-	uint32_t page = (uint32_t)ch__sink_page(g->user.config, own->exec);
+	struct chunk *chunk;
 	ch__tool_lock(&jit);
 	bool is_on = ch__sink_is_on(g->user.config, CH_SINK_GDB);
-	struct chunk *chunk = is_on ? chunk_of(g, page) : NULL;
-	if (chunk)
-		chunk->pages[page % g->pages_per_chunk].own = section;
+	struct ch__elf_page *page = is_on ? make_page(g, own->exec, &chunk) : NULL;
+	if (page)
+		page->own = section;
 	else if (is_on)
 		close_with(g, ENOMEM);
 	ch__tool_unlock(&jit);
@@ -428,7 +414,7 @@ static void forget_own(void *state, struct ch__own *own)
 static void forget_chunk(void *state, uint32_t chunk)
 {
 	ch__tool_lock(&jit);
-	free_chunk(state, chunk);
+	free_chunk(state, chunk + 1);
 	ch__tool_unlock(&jit);
 }
 

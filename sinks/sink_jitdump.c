@@ -20,9 +20,9 @@
  *
  * The file belongs to the process and stays open until exit, in the folder of the heap that opened
  * it. A failed write switches the sink off for every heap; the next heap that turns the sink on
- * starts the file anew. An add writes loads at once. The load named "[freed]" of freed code is
- * written by the next add or flush, also at exit, unless the heap's lock is held then. No reader
- * asks for a close record. Lock: the tool's.
+ * starts the file anew. An add writes loads at once. The load named "[freed]" of freed code, with
+ * the bytes that are still there, waits in the buffer for the next add or flush, also at exit,
+ * unless the heap's lock is held then. No reader asks for a close record. Lock: the tool's.
  * Sources: Linux, tools/perf/Documentation/jitdump-specification.txt; LSB Core 5.0, 10.6. */
 #include "sinks/tools.h"
 
@@ -38,7 +38,6 @@ enum {
 	PROGRAM_BYTES = CH__STEPS_FDE_BYTES + 7, /* of the longest, with no-ops up to 8 bytes */
 	PCREL_SDATA4 = 0x1b,
 	OMIT = 0xff,
-	GONE_MOST = 16,
 };
 _Static_assert(CH__FRAME_CFI_BYTES + 7 <= PROGRAM_BYTES && CH__FRAME_FDE_BYTES + 7 <= PROGRAM_BYTES,
 	       "room for a program");
@@ -93,15 +92,9 @@ _Static_assert(sizeof(struct file_head) == 40 && sizeof(struct prefix) == 16 &&
 		       offsetof(struct fde, program) == ENTRY_FIXED_BYTES,
 	       "they lie in the file as they lie in memory");
 
-struct user { /* one heap */
-	struct ch__tool_user common;
-	bool is_runtime_told; /* [file lock] */
-};
-
 struct code {
 	uintptr_t exec;
 	size_t bytes;
-	bool is_traps; /* traps are written, not the bytes at exec */
 	const char *name;
 };
 
@@ -113,25 +106,11 @@ static struct {
 	uint32_t thread;
 	CH_BY_FILE void *marker;
 	uint64_t index; /* of the last load record; none is reused in the process */
-	CH_BY_FILE struct code gone[GONE_MOST];
-	CH_BY_FILE size_t gone_count;
 } file;
 
 static void put(const void *bytes, size_t n) CH_UNANALYSED("records are put under the file lock")
 {
 	ch__tool_put(&tool, bytes, n);
-}
-
-/* Traps as in memory from exec on: a trap of several bytes begins at an aligned address. */
-static void put_traps(uintptr_t exec, size_t n)
-{
-	enum { PART = 256, ALIGN = 16 };
-	_Alignas(ALIGN) uint8_t traps[ALIGN + PART];
-	ch__arch_fill_traps(traps, sizeof traps);
-	for (size_t part; n; n -= part) {
-		part = n < PART ? n : PART;
-		put(traps + exec % ALIGN, part);
-	}
 }
 
 static void take_time(void)
@@ -159,10 +138,7 @@ static void put_load(const struct code *code)
 	};
 	put(&head, sizeof head);
 	put(code->name, name_bytes);
-	if (code->is_traps)
-		put_traps(code->exec, code->bytes);
-	else
-		put((const void *)code->exec, code->bytes);
+	put((const void *)code->exec, code->bytes);
 }
 
 static void put_line(uint64_t at, uint32_t line, const char *source)
@@ -232,7 +208,6 @@ static void close_file(void) CH_REQUIRES(ch__role_file)
 	if (file.marker)
 		ch__os_unmap(file.marker, ch__os_page_bytes());
 	file.marker = NULL;
-	file.gone_count = 0;
 	ch__tool_close(&tool);
 }
 
@@ -271,43 +246,13 @@ static bool start_file(const struct ch__sinks_config *config) CH_REQUIRES(ch__ro
 	return false;
 }
 
-/* Also takes the time of the records that follow. */
-static void tell_gone(void) CH_REQUIRES(ch__role_file)
-{
-	take_time();
-	for (size_t i = 0; i < file.gone_count; i++)
-		put_load(&file.gone[i]);
-	file.gone_count = 0;
-}
-
-/* Neighbours that die together share a record, since perf inject makes a file of every record.
- * Between neighbours lies the second one's head, if it has one. */
-static void note_gone(const struct ch__sinks_config *config, uintptr_t exec, size_t bytes)
-	CH_REQUIRES(ch__role_file)
-{
-	uintptr_t end = exec + bytes;
-	for (size_t i = file.gone_count; i-- > 0;) {
-		struct code *gone = &file.gone[i];
-		uintptr_t gone_end = gone->exec + gone->bytes;
-		if (exec - gone_end > config->head_bytes && gone->exec - end > config->head_bytes)
-			continue;
-		gone->exec = exec < gone->exec ? exec : gone->exec;
-		gone->bytes = (end > gone_end ? end : gone_end) - gone->exec;
-		return;
-	}
-	if (file.gone_count == GONE_MOST)
-		tell_gone();
-	file.gone[file.gone_count++] = (struct code){exec, bytes, true, "[freed]"};
-}
-
 static void tell_block(const struct ch__tool_user *user, const struct ch__sink_range *range)
 	CH_REQUIRES(ch__role_file)
 {
 	static const struct ch__frame_shape none;
 	const struct ch__sinks_config *config = user->config;
 	char name[CH__TOOL_NAME_BYTES];
-	bool is_runtime = range->exec == config->runtime_exec;
-	uint8_t frame = is_runtime ? 1 : ch__sink_frame(config, ch__sink_page(config, range->exec));
+	uint8_t frame = ch__sink_frame_at(config, range->exec);
 	struct code code = {.exec = range->exec, .bytes = range->bytes, .name = name};
 	ch__tool_name(config, range->exec, range->key, name);
 	struct ch__tool_lines lines = ch__tool_lines(config, range);
@@ -316,76 +261,79 @@ static void tell_block(const struct ch__tool_user *user, const struct ch__sink_r
 	put_load(&code);
 }
 
-/* The trampoline and the veneers. */
-static void tell_runtime(struct user *user) CH_REQUIRES(ch__role_file)
-{
-	struct ch__sink_range runtime = {.exec = user->common.config->runtime_exec,
-					 .bytes = user->common.config->runtime_bytes};
-	if (!user->is_runtime_told)
-		tell_block(&user->common, &runtime);
-	user->is_runtime_told = true;
-}
-
 static int open_jitdump(const struct ch__sinks_config *config, void **state)
 	CH_REQUIRES(ch__role_file)
 {
-	struct user *user = ch__tool_state(config, state, sizeof *user);
+	struct ch__tool_user *user = ch__tool_state(config, state, sizeof *user);
 	if (!user)
 		return ENOMEM;
 	if (tool.file.fd >= 0 && !ch__os_file_is_at(tool.file.fd, tool.path))
 		ch__tool_fail(&tool, errno);
 	if (tool.file.fd < 0 && !start_file(config))
 		return tool.error;
-	ch__tool_join(&tool, &user->common);
-	take_time();
-	user->is_runtime_told = false;
-	tell_runtime(user);
-	return ch__tool_flush(&tool) || ch__tool_fail(&tool, tool.error) ? 0 : tool.error;
+	ch__tool_join(&tool, user);
+	return 0;
 }
 
-static bool write_gone(void) CH_REQUIRES(ch__role_file)
+static bool write_waiting(void) CH_REQUIRES(ch__role_file)
 {
-	tell_gone();
 	return ch__tool_write(&tool) || ch__tool_fail(&tool, tool.error);
 }
 
 static void flush_jitdump(void *state, enum ch__flush how) CH_REQUIRES(ch__role_file)
 {
 	(void)state, (void)how;
-	(void)write_gone();
+	(void)write_waiting();
 }
 
 /* The caller has removed every range before. */
 static void close_jitdump(void *state) CH_REQUIRES(ch__role_file)
 {
-	struct user *user = state;
-	const struct ch__sinks_config *config = user->common.config;
-	note_gone(config, config->runtime_exec, config->runtime_bytes);
-	if (write_gone())
-		ch__tool_leave(&tool, &user->common, 0);
+	if (write_waiting())
+		ch__tool_leave(&tool, state, 0);
 }
 
 static void add_ranges(void *state, const struct ch__sink_range *ranges, size_t n,
 		       bool may_be_known) CH_REQUIRES(ch__role_file)
 {
 	(void)may_be_known; /* a second load has the same name */
-	struct user *user = state;
-	tell_gone();
-	tell_runtime(user);
+	const struct ch__tool_user *user = state;
+	take_time();
 	for (size_t i = 0; i < n; i++)
-		if (ch__sink_is_in_pool(user->common.config, &ranges[i]))
-			tell_block(&user->common, &ranges[i]);
+		tell_block(user, &ranges[i]);
 	if (!ch__tool_flush(&tool))
 		ch__tool_fail(&tool, tool.error);
+}
+
+/* Neighbours that die together share a record, since perf inject makes a file of every record.
+ * Between neighbours lies the second one's head, if it has one. */
+static void put_gone(const struct ch__sinks_config *config, const struct ch__sink_range *ranges,
+		     size_t n, bool is_cold)
+{
+	struct code gone = {.name = "[freed]"};
+	for (const struct ch__sink_range *range = ranges; range < ranges + n; range++) {
+		uintptr_t gone_end = gone.exec + gone.bytes, end = range->exec + range->bytes;
+		if (range->is_cold != is_cold)
+			continue;
+		bool is_behind = range->exec - gone_end <= config->head_bytes;
+		bool is_before = gone.exec - end <= config->head_bytes;
+		if (gone.bytes && !is_behind && !is_before)
+			put_load(&gone);
+		if (!is_behind)
+			gone.exec = range->exec;
+		gone.bytes = (is_before ? gone_end : end) - gone.exec;
+	}
+	if (gone.bytes)
+		put_load(&gone);
 }
 
 static void remove_ranges(void *state, const struct ch__sink_range *ranges, size_t n)
 	CH_REQUIRES(ch__role_file)
 {
 	const struct ch__tool_user *user = state;
-	for (size_t i = 0; i < n; i++)
-		if (ch__sink_is_in_pool(user->config, &ranges[i]))
-			note_gone(user->config, ranges[i].exec, ranges[i].bytes);
+	take_time();
+	put_gone(user->config, ranges, n, false);
+	put_gone(user->config, ranges, n, true);
 }
 
 /* The old file and the bytes in the buffer belong to the parent. Each heap of the child tells of
@@ -398,8 +346,6 @@ static void resume_child(void) CH_REQUIRES(ch__role_file)
 		return;
 	}
 	close_file();
-	for (struct user *user = (void *)tool.users; user; user = (void *)user->common.next)
-		user->is_runtime_told = false;
 	if (!ch__tool_create(&tool) || !begin_file())
 		ch__tool_fail(&tool, tool.error);
 }

@@ -46,7 +46,7 @@ enum {
 
 struct line {
 	uint64_t key;
-	uint32_t offset; /* from the pool's base */
+	uint32_t offset; /* from the runtime page */
 	uint32_t bytes;
 };
 
@@ -90,7 +90,7 @@ static void put_line(const struct ch__sinks_config *config, uintptr_t exec, size
 
 static bool make_maps(struct user *user)
 {
-	size_t bytes = user->common.config->pool_bytes >> GRANULE_LOG2 >> 3;
+	size_t bytes = ch__sink_bytes(user->common.config) >> GRANULE_LOG2 >> 3;
 	user->map_bytes = CH_ROUND_UP(bytes, ch__os_page_bytes());
 	user->maps = ch__os_private(MAPS * user->map_bytes);
 	return user->maps != NULL;
@@ -142,8 +142,8 @@ static bool cover(struct user *user, size_t offset, size_t bytes)
  * covers a part. The range was read from a file, whose text may be anything. */
 static bool keeps_line(struct user *user, const struct ch__sink_range *range)
 {
-	return user->keeps && ch__sink_is_in_pool(user->common.config, range) &&
-	       !cover(user, range->exec - user->common.config->pool_exec, range->bytes);
+	return user->keeps && ch__sink_has(user->common.config, range) &&
+	       !cover(user, range->exec - user->common.config->runtime_exec, range->bytes);
 }
 
 static void resize_log(struct user *user, size_t capacity)
@@ -203,13 +203,12 @@ static void put_live_lines(void) CH_REQUIRES(ch__role_file)
 {
 	EACH_USER(user) {
 		const struct ch__sinks_config *config = user->common.config;
-		put_line(config, config->runtime_exec, config->runtime_bytes, 0);
 		drop_dead_lines(user);
 		uncover(user);
 		for (size_t i = user->lines; i-- > 0;) {
 			struct line line = user->log[i];
 			if (!cover(user, line.offset, line.bytes))
-				put_line(config, config->pool_exec + line.offset, line.bytes,
+				put_line(config, config->runtime_exec + line.offset, line.bytes,
 					 line.key);
 		}
 		user->dead = 0;
@@ -387,9 +386,7 @@ static int open_perfmap(const struct ch__sinks_config *config, void **state)
 	ch__tool_join(&tool, &user->common);
 	file.must_rewrite |= config->runtime_exec < file.orphans_high &&
 			     config->pool_exec + config->pool_bytes > file.orphans_low;
-	/* a rewrite drops this line, and puts it itself */
-	put_line(config, config->runtime_exec, config->runtime_bytes, 0);
-	return write_waiting() ? 0 : atomic_load(ch__sink_error(config, CH_SINK_PERF_MAP));
+	return 0;
 }
 
 /* The user leaves; the lines stay in the file, for samples that were taken. */
@@ -418,9 +415,7 @@ static bool add_range(struct user *user, const struct ch__sink_range *range, boo
 	CH_REQUIRES(ch__role_file)
 {
 	const struct ch__sinks_config *config = user->common.config;
-	if (!ch__sink_is_in_pool(config, range))
-		return true;
-	size_t offset = range->exec - config->pool_exec, granule = offset >> GRANULE_LOG2;
+	size_t offset = range->exec - config->runtime_exec, granule = offset >> GRANULE_LOG2;
 	uint64_t *live = word_of(user, granule, LIVE);
 	if (may_be_known && (*live & bit_of(granule)))
 		return true;
@@ -450,10 +445,7 @@ static void add_ranges(void *state, const struct ch__sink_range *ranges, size_t 
 
 static void remove_range(struct user *user, const struct ch__sink_range *range)
 {
-	size_t offset = range->exec - user->common.config->pool_exec;
-	size_t granule = offset >> GRANULE_LOG2;
-	if (offset >= user->common.config->pool_bytes)
-		return;
+	size_t granule = (range->exec - user->common.config->runtime_exec) >> GRANULE_LOG2;
 	uint64_t *live = word_of(user, granule, LIVE);
 	if (!(*live & bit_of(granule)))
 		return;

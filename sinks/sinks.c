@@ -66,7 +66,6 @@ int ch__sinks_create(const struct ch__sinks_config *config, unsigned wanted, str
 	s->config.shapes = s->shapes;
 	s->config.on = &s->on;
 	s->config.errors = s->errors;
-	s->config.each = NULL; /* nothing is published yet */
 	s->page_count = page_count;
 	nobody_else_knows(s);
 	ch__sinks_fixed_shapes(s->shapes, config->slot_bytes);
@@ -78,36 +77,50 @@ int ch__sinks_create(const struct ch__sinks_config *config, unsigned wanted, str
 		(void)ch__sinks_destroy(s);
 		return error;
 	}
-	s->config.each = config->each;
 	*out = s;
 	return 0;
 }
 
-/* Tells one sink of the ranges of published blocks. */
+/* Tells one sink of the runtime page, and of the ranges of published blocks. */
 struct late {
 	struct ch__sinks *sinks;
 	unsigned slot;
 	bool is_removed;
+	size_t count;
+	struct ch__sink_range ranges[64];
 };
 
-static void tell_late(void *arg, const struct ch__sink_range *range)
+static void tell_late(struct late *late)
 {
-	const struct late *late = arg;
 	const struct ch__sink_ops *ops = ch__sinks_table[late->slot];
 	void *state = ch__sinks_state_of(late->sinks, late->slot);
 	bool is_on = enter(late->sinks, late->slot);
 	if (is_on && late->is_removed)
-		ops->remove(state, range, 1);
+		ops->remove(state, late->ranges, late->count);
 	else if (is_on)
-		ops->add(state, range, 1, true);
+		ops->add(state, late->ranges, late->count, true);
 	unlock_tool(late->slot);
+	late->count = 0;
+}
+
+static void gather(void *arg, const struct ch__sink_range *range)
+{
+	struct late *late = arg;
+	late->ranges[late->count++] = *range;
+	if (late->count == sizeof late->ranges / sizeof *range)
+		tell_late(late);
 }
 
 static void tell_all(struct ch__sinks *s, unsigned i, bool is_removed)
 {
-	struct late late = {s, i, is_removed};
-	if (s->config.each && ch__sinks_table[i]->add)
-		s->config.each(s->config.context, tell_late, &late);
+	struct late late = {.sinks = s, .slot = i, .is_removed = is_removed};
+	struct ch__sink_range runtime = {.exec = s->config.runtime_exec,
+					 .bytes = s->config.runtime_bytes};
+	if (!ch__sinks_table[i]->add)
+		return;
+	gather(&late, &runtime);
+	s->config.each(s->config.context, gather, &late);
+	tell_late(&late);
 }
 
 static bool tell_live_pages(struct ch__sinks *s, const struct ch__sink_ops *ops, void *state)
@@ -149,7 +162,7 @@ static int turn_on(struct ch__sinks *s, unsigned i)
 	if (!error && !ops->tool)
 		atomic_fetch_or(&s->on, (unsigned)ops->bit);
 	ch__sinks_unlock(s);
-	if (error || !s->config.each)
+	if (error)
 		return error;
 	tell_all(s, i, false);
 	if (enter(s, i) && ops->flush)

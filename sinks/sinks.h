@@ -48,8 +48,8 @@ bool ch__sinks_own_dead(struct ch__sinks *, struct ch__own *) CH_EXCLUDES(CH__ST
 /* Calls own_dead first. NULL is allowed. */
 void ch__sinks_own_destroy(struct ch__sinks *, struct ch__own *) CH_EXCLUDES(CH__STANDING);
 
-/* Ranges of the pool. A range is added after the removal of each range that it overlaps. flush
- * makes files agree. */
+/* Ranges of the pool. The table adds that of the runtime page, with key 0, when a sink comes on. A
+ * range is added after the removal of each range that it overlaps, and has a byte. flush makes files agree. */
 void ch__sinks_add(struct ch__sinks *, const struct ch__sink_range *, size_t n)
 	CH_EXCLUDES(CH__STANDING);
 void ch__sinks_remove(struct ch__sinks *, const struct ch__sink_range *, size_t n)

@@ -41,7 +41,7 @@ struct ch__tool_lines ch__tool_lines(const struct ch__sinks_config *config,
 {
 	struct ch__tool_lines lines = {.pool_exec = config->pool_exec, .low = range->exec};
 	size_t n = 0, first = 0, end, low = range->exec - config->pool_exec;
-	if (config->lines && ch__sink_is_in_pool(config, range))
+	if (config->lines && range->exec >= config->pool_exec)
 		lines.at = config->lines(config->context, range->key, &lines.file, &n);
 	if (!n || !*lines.file) /* an empty name ends DWARF's table of files */
 		return lines;

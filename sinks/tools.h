@@ -6,25 +6,30 @@
 #include "os/files.h"
 #include "unwind/sink.h"
 
-/* The index of an address's page, behind all pages if the address is not in the pool. */
-static inline size_t ch__sink_page(const struct ch__sinks_config *config, uintptr_t exec)
-{
-	return (exec - config->pool_exec) / config->page_bytes;
-}
-
 /* The frame shape of a page's code, + 1; 0 = the page has none. */
 static inline uint8_t ch__sink_frame(const struct ch__sinks_config *config, size_t page)
 {
 	return atomic_load_explicit(&config->frames[page], memory_order_acquire);
 }
-
-/* Whether the range has a byte and lies in the pool. */
-static inline bool ch__sink_is_in_pool(const struct ch__sinks_config *config,
-				       const struct ch__sink_range *range)
+/* The same, by an address. The runtime page keeps the frame pointer (sink_libgcc.c). */
+static inline uint8_t ch__sink_frame_at(const struct ch__sinks_config *config, uintptr_t exec)
 {
-	size_t offset = range->exec - config->pool_exec;
-	return offset < config->pool_bytes && range->bytes &&
-	       range->bytes <= config->pool_bytes - offset;
+	if (exec < config->pool_exec)
+		return CH_FRAME_POINTER + 1;
+	return ch__sink_frame(config, (exec - config->pool_exec) / config->page_bytes);
+}
+
+/* Bytes of all code that tools are told of, from runtime_exec on. */
+static inline size_t ch__sink_bytes(const struct ch__sinks_config *config)
+{
+	return config->pool_exec + config->pool_bytes - config->runtime_exec;
+}
+/* Whether the range has a byte and lies there. */
+static inline bool ch__sink_has(const struct ch__sinks_config *config,
+				const struct ch__sink_range *range)
+{
+	size_t offset = range->exec - config->runtime_exec, all = ch__sink_bytes(config);
+	return offset < all && range->bytes && range->bytes <= all - offset;
 }
 
 static inline bool ch__sink_is_on(const struct ch__sinks_config *config, enum ch_sink sink)

@@ -68,9 +68,8 @@ struct ch__sinks_config {
 	 * before a flush IN_NEED. */
 	bool keeps_dead_names;
 	const char *jitdump_dir; /* NULL = JITDUMPDIR or the default */
-	/* Calls visit for every range that is published. Called by ch__sinks_set for a sink that
-	 * comes on late; for a sink that knows time, when the sink goes off, is destroyed, or is in
-	 * a child of fork. No lock of this room is held, save the sinks lock in the child. May take
+	/* Calls visit for every range that is published. Called for a sink that comes on; for a
+	 * sink that knows time, when the sink goes off, is destroyed, or is in a child of fork. No lock of this room is held, save the sinks lock in the child. May take
 	 * locks of its caller's order. */
 	void (*each)(void *context, void (*visit)(void *arg, const struct ch__sink_range *),
 		     void *arg);

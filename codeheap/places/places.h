@@ -161,19 +161,20 @@ bool ch__place_find_freed(const struct ch_heap *, uint32_t offset, struct ch__pl
 /* --- sinks --- */
 
 /* The ranges of a block of code that sinks are told: of each part the VM's bytes without the head,
- * so that every tool shows the first byte of code as +0x0. Returns how many: 2 with a cold part. */
+ * so that every tool shows the first byte of code as +0x0. Returns how many. */
 static inline size_t ch__block_ranges(const struct ch_heap *heap, const struct ch__block *block,
 				      uint64_t key, struct ch__sink_range *out)
 {
 	uint32_t head = ch__head_bytes(ch__block_use(heap, block));
-	out[0] = (struct ch__sink_range){ch__exec(heap, block->hot_offset + head),
-					 ch__hot_bytes(block) - head, key, false};
-	if (!block->cold_granules)
-		return 1;
-	out[1] = (struct ch__sink_range){
-		ch__exec(heap, ch__cold_offset(heap, block) + CH__HEAD_BYTES),
-		ch__cold_bytes(block) - CH__HEAD_BYTES, key, true};
-	return 2;
+	size_t n = 0;
+	if (ch__hot_bytes(block) > head)
+		out[n++] = (struct ch__sink_range){ch__exec(heap, block->hot_offset + head),
+						   ch__hot_bytes(block) - head, key, false};
+	if (ch__cold_bytes(block) > CH__HEAD_BYTES)
+		out[n++] = (struct ch__sink_range){
+			ch__exec(heap, ch__cold_offset(heap, block) + CH__HEAD_BYTES),
+			ch__cold_bytes(block) - CH__HEAD_BYTES, key, true};
+	return n;
 }
 /* Writes the name of a block for sinks: the owner's name, then the block's own. Returns the length.
  * Takes no lock: sinks ask under a lock of their own, while the block is or becomes published. */

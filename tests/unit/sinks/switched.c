@@ -280,15 +280,16 @@ TEST(notes_that_have_no_memory_or_no_heap_keep_none)
 
 TEST(range_is_in_the_pool_with_all_its_bytes)
 {
-	struct ch__sinks_config config = {.pool_exec = 1 << 20, .pool_bytes = 4096};
+	struct ch__sinks_config config = {
+		.runtime_exec = (1 << 20) - 4096, .pool_exec = 1 << 20, .pool_bytes = 4096};
 	static const struct {
 		size_t at, bytes;
 		bool is_in;
-	} rows[] = {{0, 4096, true}, {0, 4097, false}, {4088, 8, true},
-		    {4088, 16, false}, {4096, 8, false}, {8, 0, false}};
+	} rows[] = {{0, 8192, true}, {0, 8193, false}, {8184, 8, true},
+		    {8184, 16, false}, {8192, 8, false}, {8, 0, false}};
 	for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++) {
-		struct ch__sink_range range = {config.pool_exec + rows[i].at, rows[i].bytes, 0,
+		struct ch__sink_range range = {config.runtime_exec + rows[i].at, rows[i].bytes, 0,
 					       false};
-		CHECK_EQ(ch__sink_is_in_pool(&config, &range), rows[i].is_in);
+		CHECK_EQ(ch__sink_has(&config, &range), rows[i].is_in);
 	}
 }
