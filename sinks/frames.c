@@ -77,6 +77,8 @@ bool ch__sinks_page_live(struct ch__sinks *s, uint32_t page, uint32_t pages, uin
 	if (ok) {
 		set_frames(s, page, pages, (uint8_t)(frame + 1));
 		s->page_end = page + pages > s->page_end ? page + pages : s->page_end;
+	} else {
+		kill_pages(s, page, pages);
 	}
 	ch__sinks_unlock(s);
 	return ok;

@@ -75,43 +75,31 @@ bool ch__nongnu_find(void)
 	return true;
 }
 
-bool ch__nongnu_take(struct ch__nongnu_object **out, uint32_t count)
+struct ch__nongnu_object *ch__nongnu_take(void)
 {
-	size_t page = ch__os_page_bytes(), a_page = page / sizeof **out;
-	uint32_t taken;
+	size_t page = ch__os_page_bytes();
 	ch__nongnu_lock();
-	for (taken = 0; taken < count; taken++) {
-		struct ch__nongnu_object *fresh = process.free ? NULL : ch__os_private(page);
-		for (size_t i = 0; fresh && i < a_page; i++) {
-			fresh[i].next_free = process.free;
-			process.free = &fresh[i];
-		}
-		if (!process.free)
-			break;
-		out[taken] = process.free;
-		process.free = out[taken]->next_free;
+	struct ch__nongnu_object *fresh = process.free ? NULL : ch__os_private(page);
+	for (size_t i = 0; fresh && i < page / sizeof *fresh; i++) {
+		fresh[i].next_free = process.free;
+		process.free = &fresh[i];
 	}
+	struct ch__nongnu_object *object = process.free;
+	if (object)
+		process.free = object->next_free;
 	ch__nongnu_unlock();
-	return taken == count;
-}
-
-void ch__nongnu_give(struct ch__nongnu_object **given, uint32_t count)
-{
-	ch__nongnu_lock();
-	for (uint32_t i = 0; i < count; i++) {
-		if (!given[i])
-			continue;
-		given[i]->next_free = process.free;
-		process.free = given[i];
-	}
-	ch__nongnu_unlock();
+	return object;
 }
 
 /* Walks read start, then end. When a fill comes between the reads, no pc is behind the start. */
-void ch__nongnu_empty(struct ch__nongnu_object *object)
+void ch__nongnu_give(struct ch__nongnu_object *object)
 {
 	__atomic_store_n(&object->end, 0, __ATOMIC_RELEASE);
 	__atomic_store_n(&object->start, UINTPTR_MAX, __ATOMIC_RELEASE);
+	ch__nongnu_lock();
+	object->next_free = process.free;
+	process.free = object;
+	ch__nongnu_unlock();
 }
 
 void ch__nongnu_fill(struct ch__nongnu_object *object, uintptr_t start, uintptr_t end,
@@ -143,7 +131,7 @@ void ch__nongnu_flush(void)
  * the table. So the proof is an object with segment 0. For the old layout a length of 0 finds
  * nothing and does no harm; with the right layout the range is found. Offsets from 0 have 32 bits:
  * so table, section and the range, where no code is, lie in a page of the lowest 2 GiB. */
-bool ch__nongnu_understands(struct ch__nongnu_object *object, const struct ch__frame_shape *shapes)
+bool ch__nongnu_understands(const struct ch__frame_shape *shapes)
 {
 	enum { PLACE = 1 << 30, RANGE = 16 };
 	struct ch__eh_place place = {.page_bytes = RANGE, .pages = 1};
@@ -155,7 +143,8 @@ bool ch__nongnu_understands(struct ch__nongnu_object *object, const struct ch__f
 		return false;
 	uintptr_t at = (uintptr_t)low;
 	bool is_understood = false;
-	if (at <= INT32_MAX - bytes) {
+	struct ch__nongnu_object *object = ch__nongnu_take();
+	if (object && at <= INT32_MAX - bytes) {
 		struct ch__nongnu_procedure found = {0, 0, {0}};
 		struct ch__nongnu_cursor cursor;
 		ucontext_t context;
@@ -172,9 +161,10 @@ bool ch__nongnu_understands(struct ch__nongnu_object *object, const struct ch__f
 			ch__nongnu.start(&cursor, &context, 0);
 		is_understood = ch__nongnu.procedure(*ch__nongnu.space, at, &found, NULL) == 0 &&
 				found.start == at && found.end == at + RANGE;
-		ch__nongnu_empty(object);
 	}
+	if (object)
+		ch__nongnu_give(object);
 	ch__os_unmap(low, bytes);
-	errno = ENOTSUP;
+	errno = object ? ENOTSUP : ENOMEM;
 	return is_understood;
 }

@@ -59,13 +59,14 @@ extern struct ch__nongnu ch__nongnu;
 /* Returns false when the process has no libunwind, or not all of it. */
 bool ch__nongnu_find(void);
 /* Whether libunwind reads objects as laid out here, by an object over no code; else errno. */
-bool ch__nongnu_understands(struct ch__nongnu_object *, const struct ch__frame_shape *);
+bool ch__nongnu_understands(const struct ch__frame_shape *);
 /* Empties libunwind's caches of frames, so that tables are read anew. */
 void ch__nongnu_flush(void);
 
-/* Objects that cover nothing, for the life of the process: walks may read an object at any time. */
-bool ch__nongnu_take(struct ch__nongnu_object **out, uint32_t count);   /* false: out has fewer */
-void ch__nongnu_give(struct ch__nongnu_object **given, uint32_t count); /* may hold NULLs */
+/* An object that covers nothing, for the life of the process: walks may read it at any time. NULL:
+ * no memory. An object that is given back covers nothing from then on. */
+struct ch__nongnu_object *ch__nongnu_take(void);
+void ch__nongnu_give(struct ch__nongnu_object *);
 void ch__nongnu_lock(void) CH_ACQUIRES(ch__role_file) CH_EXCLUDES(CH__RIGHT_OF_FILE);
 void ch__nongnu_unlock(void) CH_RELEASES(ch__role_file);
 
@@ -73,4 +74,3 @@ void ch__nongnu_unlock(void) CH_RELEASES(ch__role_file);
  * without a lock. From the first fill on libunwind has the object. */
 void ch__nongnu_fill(struct ch__nongnu_object *, uintptr_t start, uintptr_t end, uintptr_t segment,
 		     const struct ch__nongnu_entry *table, size_t entries);
-void ch__nongnu_empty(struct ch__nongnu_object *);

@@ -139,6 +139,7 @@ struct ch__sink_ops {
 	/* The process is about to die: show what there is. In a signal handler: tries locks for a
 	 * short while, allocates nothing but mappings. */
 	void (*fatal)(void *state);
+	/* Returns false without memory: then some are live, and page_dead follows for all. */
 	bool (*page_live)(void *state, uint32_t page, uint32_t pages, uint8_t frame);
 	void (*page_dead)(void *state, uint32_t page, uint32_t pages);
 	void (*chunk_gone)(void *state, uint32_t chunk);

@@ -183,11 +183,10 @@ static bool tell_pages_live(void *state, uint32_t page, uint32_t pages, uint8_t 
 {
 	struct libgcc *g = state;
 	uint32_t index, end = page + pages;
-	for (uint32_t i = page; i < end; i++)
-		if (!part_for(g, i, frame, &index))
-			return false; /* other parts serve a later use */
 	for (; page < end; page++) {
 		struct part *part = part_for(g, page, frame, &index);
+		if (!part)
+			return false; /* other parts serve a later use */
 		set_live(g, part, index, frame);
 	}
 	return true;

@@ -3,7 +3,7 @@
  * docs/unwinders.md, section 3, says which version will do, why an object stays for the life of the
  * process, and why it lies within 2 GiB of the code. CFI is written by eh_frame.c.
  *
- * A chunk has one object, from its first use until the heap goes. Pages come and go by one store in
+ * A chunk has one object, from its first use until the chunk goes. Pages come and go by one store in
  * the chunk's section, and each withdrawal ends in a flush of libunwind's caches. A block with an
  * unwind table of its own has an object over the FDEs in the VM's section; without memory for the
  * object, the table is not told. A free object covers nothing. Lock: the sinks lock is held in
@@ -19,7 +19,7 @@ struct libunwind {
 	uint32_t pages_per_chunk, chunk_count;
 	size_t part_bytes, memory_bytes;
 	uint8_t *memory;                     /* a part for each chunk, then for the runtime page */
-	struct ch__nongnu_object *objects[]; /* by part; covers code when end is not 0 */
+	struct ch__nongnu_object *objects[]; /* by part; NULL: nothing is covered */
 };
 
 /* A part is the table of a chunk, then its section. */
@@ -31,24 +31,34 @@ static uint8_t *section_of(const struct libunwind *u, uint32_t part)
 
 static bool covers(const struct libunwind *u, uint32_t part)
 {
-	return u->objects[part]->end != 0;
+	return u->objects[part] != NULL;
 }
 
-static void cover(struct libunwind *u, uint32_t part, uintptr_t exec, uint32_t pages,
-		  size_t page_bytes)
+/* Returns false when there is no memory. */
+static bool cover(struct libunwind *u, uint32_t part)
 {
+	const struct ch__sinks_config *c = u->config;
+	bool is_runtime = part == u->chunk_count;
+	struct ch__eh_place place = {
+		.exec = is_runtime ? c->runtime_exec : c->pool_exec + part * c->chunk_bytes,
+		.page_bytes = is_runtime ? c->runtime_bytes : c->page_bytes,
+		.pages = is_runtime ? 1 : u->pages_per_chunk,
+	};
+	uintptr_t segment = (uintptr_t)u->memory, end = place.exec;
 	uint8_t *section = section_of(u, part);
 	struct ch__nongnu_entry *table = (void *)(u->memory + part * u->part_bytes);
-	uintptr_t segment = (uintptr_t)u->memory;
-	struct ch__eh_place place = {.exec = exec, .page_bytes = page_bytes, .pages = pages};
-	ch__eh_frame_write(section, &place, u->config->shapes);
-	for (uint32_t i = 0; i < pages; i++) {
+	if (covers(u, part))
+		return true;
+	if (!(u->objects[part] = ch__nongnu_take()))
+		return false;
+	ch__eh_frame_write(section, &place, c->shapes);
+	for (uint32_t i = 0; i < place.pages; i++, end += place.page_bytes) {
 		uintptr_t fde = (uintptr_t)ch__eh_frame_fde(section, i);
-		table[i] = (struct ch__nongnu_entry){
-			(int32_t)(intptr_t)(exec + i * page_bytes - segment),
-			(int32_t)(intptr_t)(fde - segment)};
+		table[i] = (struct ch__nongnu_entry){(int32_t)(intptr_t)(end - segment),
+						     (int32_t)(intptr_t)(fde - segment)};
 	}
-	ch__nongnu_fill(u->objects[part], exec, exec + pages * page_bytes, segment, table, pages);
+	ch__nongnu_fill(u->objects[part], place.exec, end, segment, table, place.pages);
+	return true;
 }
 
 static void kill_pages(struct libunwind *u, uint32_t part, uint32_t first, uint32_t pages)
@@ -100,7 +110,7 @@ static void tell_own_live(void *state, struct ch__own *own)
 		       (int64_t)(reach.high - segment) <= INT32_MAX;
 	size_t bytes = reach.entries * sizeof(struct ch__nongnu_entry);
 	struct ch__nongnu_entry *table = is_near ? ch__meta_alloc(u->config->meta, bytes) : NULL;
-	if (!table || !ch__nongnu_take(&own->libunwind, 1)) {
+	if (!table || !(own->libunwind = ch__nongnu_take())) {
 		ch__meta_free(u->config->meta, table, bytes);
 		return;
 	}
@@ -114,23 +124,24 @@ static void tell_own_dead(void *state, struct ch__own *own)
 	struct libunwind *u = state;
 	struct ch__nongnu_object *object = own->libunwind;
 	if (object) {
-		ch__nongnu_empty(object);
-		ch__meta_free(u->config->meta, (void *)object->table,
-			      object->table_words * sizeof(uintptr_t));
-		ch__nongnu_give(&own->libunwind, 1);
+		void *table = (void *)object->table;
+		size_t bytes = object->table_words * sizeof(uintptr_t);
+		ch__nongnu_give(object);
+		ch__meta_free(u->config->meta, table, bytes);
 		own->libunwind = NULL;
 	}
 	ch__nongnu_flush();
 }
 
 /* As in sink_libgcc.c. */
-static void tell_runtime(struct libunwind *u)
+static bool tell_runtime(struct libunwind *u)
 {
 	uint32_t part = u->chunk_count;
 	size_t bytes = u->config->runtime_bytes;
-	if (!covers(u, part))
-		cover(u, part, u->config->runtime_exec, 1, bytes);
+	if (!cover(u, part))
+		return false;
 	ch__eh_frame_live(section_of(u, part), 0, bytes, u->config->shapes, 0);
+	return true;
 }
 
 /* Every page must be within reach of an offset from the first byte of the tables. */
@@ -157,7 +168,6 @@ static size_t state_bytes(uint32_t chunks)
 
 static void free_state(struct libunwind *u)
 {
-	ch__nongnu_give(u->objects, u->chunk_count + 1);
 	if (u->memory)
 		ch__os_unmap(u->memory, u->memory_bytes);
 	ch__meta_free(u->config->meta, u, state_bytes(u->chunk_count));
@@ -178,11 +188,7 @@ static int make_state(const struct ch__sinks_config *config, void **state)
 			 ch__eh_frame_bytes(&(struct ch__eh_place){.pages = u->pages_per_chunk}) +
 			 15) &
 			~(size_t)15;
-	int error = ch__nongnu_take(u->objects, chunks + 1) ? 0 : ENOMEM;
-	if (!error && !ch__nongnu_understands(u->objects[0], config->shapes))
-		error = errno;
-	if (!error)
-		error = take_memory(u);
+	int error = ch__nongnu_understands(config->shapes) ? take_memory(u) : errno;
 	if (error)
 		free_state(u);
 	else
@@ -193,9 +199,7 @@ static int make_state(const struct ch__sinks_config *config, void **state)
 static int open_libunwind(const struct ch__sinks_config *config, void **state)
 {
 	int error = *state ? 0 : make_state(config, state);
-	if (!error)
-		tell_runtime(*state);
-	return error;
+	return error || tell_runtime(*state) ? error : ENOMEM;
 }
 
 /* Objects stay registered, without a live FDE. */
@@ -208,28 +212,35 @@ static void close_libunwind(void *state)
 	ch__nongnu_flush();
 }
 
+static void drop_chunk(void *state, uint32_t chunk)
+{
+	struct libunwind *u = state;
+	/* The object would hide a block's own table there, with an object later in the list. */
+	if (covers(u, chunk))
+		ch__nongnu_give(u->objects[chunk]);
+	u->objects[chunk] = NULL;
+}
+
 static void destroy_libunwind(void *state)
 {
 	struct libunwind *u = state;
 	for (uint32_t part = 0; part <= u->chunk_count; part++)
-		ch__nongnu_empty(u->objects[part]);
+		drop_chunk(u, part);
 	free_state(u);
 }
 
 static bool tell_pages_live(void *state, uint32_t page, uint32_t pages, uint8_t frame)
 {
 	struct libunwind *u = state;
-	size_t page_bytes = u->config->page_bytes, chunk_bytes = u->config->chunk_bytes;
 	/* Returns into a slot lead behind a call of the framed template: shape 0 is right. */
 	if (ch__frame_has_slots(frame))
 		frame = 0;
 	for (uint32_t end = page + pages; page < end; page++) {
 		uint32_t chunk = page / u->pages_per_chunk, index = page % u->pages_per_chunk;
-		if (!covers(u, chunk))
-			cover(u, chunk, u->config->pool_exec + chunk * chunk_bytes,
-			      u->pages_per_chunk, page_bytes);
+		if (!cover(u, chunk))
+			return false;
 		if (!ch__eh_frame_is_live(section_of(u, chunk), index))
-			ch__eh_frame_live(section_of(u, chunk), index, page_bytes,
+			ch__eh_frame_live(section_of(u, chunk), index, u->config->page_bytes,
 					  u->config->shapes, frame);
 	}
 	return true;
@@ -241,13 +252,6 @@ static void tell_pages_dead(void *state, uint32_t page, uint32_t pages)
 	for (uint32_t end = page + pages; page < end; page++)
 		kill_pages(u, page / u->pages_per_chunk, page % u->pages_per_chunk, 1);
 	ch__nongnu_flush();
-}
-
-static void drop_chunk(void *state, uint32_t chunk)
-{
-	struct libunwind *u = state;
-	/* The object would hide a block's own table there, with an object later in the list. */
-	ch__nongnu_empty(u->objects[chunk]);
 }
 
 static void write_shape(void *state, uint8_t frame)
