@@ -301,29 +301,24 @@ static void remove_range(struct gdb *g, const struct ch__sink_range *range)
 	chunk->has_changed = true;
 }
 
-static void free_chunk(struct gdb *g, uint32_t index)
+static void free_chunk(struct gdb *g, struct chunk *chunk)
 {
-	struct chunk *chunk = g->chunks[index];
-	if (!chunk)
-		return;
 	drop_images(g, chunk, true);
 	for (uint32_t i = 0; i < g->pages_per_chunk; i++)
 		ch__meta_free(g->user.config->meta, chunk->pages[i].ranges,
 			      chunk->pages[i].capacity * sizeof *chunk->pages[i].ranges);
 	ch__meta_free(g->user.config->meta, chunk, chunk_bytes(g));
-	g->chunks[index] = NULL;
 }
 
-static void close_with(struct gdb *g, int error) CH_REQUIRES(ch__role_file)
+static void close_gdb(void *state, int error) CH_REQUIRES(ch__role_file)
 {
-	for (uint32_t i = 0; i < g->chunk_count; i++)
-		free_chunk(g, i);
+	struct gdb *g = state;
+	for (uint32_t i = 0; i < g->chunk_count; i++) {
+		if (g->chunks[i])
+			free_chunk(g, g->chunks[i]);
+		g->chunks[i] = NULL;
+	}
 	ch__tool_leave(&jit, &g->user, error);
-}
-
-static void close_gdb(void *state) CH_REQUIRES(ch__role_file)
-{
-	close_with(state, 0);
 }
 
 static int open_gdb(const struct ch__sinks_config *config, void **state) CH_REQUIRES(ch__role_file)
@@ -345,11 +340,11 @@ static void add_ranges(void *state, const struct ch__sink_range *ranges, size_t 
 	bool ok = true;
 	for (size_t i = 0; ok && i < n; i++)
 		ok = add_range(g, &ranges[i], may_be_known);
-	/* Late ranges (may_be_known) come one by one, and a flush follows the last. */
+	/* Late ranges (may_be_known) come in batches, and a flush follows the last. */
 	if (ok && !may_be_known && somebody_looks())
 		ok = show_all(g, true);
 	if (!ok)
-		close_with(g, ENOMEM);
+		close_gdb(g, ENOMEM);
 }
 
 static void remove_ranges(void *state, const struct ch__sink_range *ranges, size_t n)
@@ -364,7 +359,7 @@ static void flush_gdb(void *state, enum ch__flush how) CH_REQUIRES(ch__role_file
 	bool somebody_listens = somebody_looks();
 	if (how == CH__FLUSH_EXACT || somebody_listens) {
 		if (!show_all(g, somebody_listens))
-			close_with(g, ENOMEM);
+			close_gdb(g, ENOMEM);
 		return;
 	}
 	for (uint32_t i = 0; i < g->chunk_count; i++)
@@ -397,7 +392,7 @@ static void set_own(struct gdb *g, const struct ch__own *own, const uint8_t *sec
 	if (page)
 		page->own = section;
 	else if (is_on)
-		close_with(g, ENOMEM);
+		close_gdb(g, ENOMEM);
 	ch__tool_unlock(&jit);
 }
 
@@ -409,13 +404,6 @@ static void note_own(void *state, struct ch__own *own)
 static void forget_own(void *state, struct ch__own *own)
 {
 	set_own(state, own, NULL);
-}
-
-static void forget_chunk(void *state, uint32_t chunk)
-{
-	ch__tool_lock(&jit);
-	free_chunk(state, chunk + 1);
-	ch__tool_unlock(&jit);
 }
 
 const struct ch__sink_ops ch__sink_gdb = {
@@ -430,5 +418,4 @@ const struct ch__sink_ops ch__sink_gdb = {
 	.fatal = show_at_death,
 	.own_live = note_own,
 	.own_dead = forget_own,
-	.chunk_gone = forget_chunk,
 };

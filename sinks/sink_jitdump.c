@@ -287,10 +287,10 @@ static void flush_jitdump(void *state, enum ch__flush how) CH_REQUIRES(ch__role_
 }
 
 /* The caller has removed every range before. */
-static void close_jitdump(void *state) CH_REQUIRES(ch__role_file)
+static void close_jitdump(void *state, int error) CH_REQUIRES(ch__role_file)
 {
 	if (write_waiting())
-		ch__tool_leave(&tool, state, 0);
+		ch__tool_leave(&tool, state, error);
 }
 
 static void add_ranges(void *state, const struct ch__sink_range *ranges, size_t n,

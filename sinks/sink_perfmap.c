@@ -390,8 +390,9 @@ static int open_perfmap(const struct ch__sinks_config *config, void **state)
 }
 
 /* The user leaves; the lines stay in the file, for samples that were taken. */
-static void close_with(struct user *user, int error) CH_REQUIRES(ch__role_file)
+static void close_perfmap(void *state, int error) CH_REQUIRES(ch__role_file)
 {
+	struct user *user = state;
 	const struct ch__sinks_config *config = user->common.config;
 	uintptr_t low = config->runtime_exec, high = config->pool_exec + config->pool_bytes;
 	if (!write_waiting())
@@ -406,11 +407,6 @@ static void close_with(struct user *user, int error) CH_REQUIRES(ch__role_file)
 		forget_file();
 }
 
-static void close_perfmap(void *state) CH_REQUIRES(ch__role_file)
-{
-	close_with(state, 0);
-}
-
 static bool add_range(struct user *user, const struct ch__sink_range *range, bool may_be_known)
 	CH_REQUIRES(ch__role_file)
 {
@@ -420,7 +416,7 @@ static bool add_range(struct user *user, const struct ch__sink_range *range, boo
 	if (may_be_known && (*live & bit_of(granule)))
 		return true;
 	if (user->lines == user->capacity && !make_room(user)) { /* other heaps go on */
-		close_with(user, ENOMEM);
+		close_perfmap(user, ENOMEM);
 		return false;
 	}
 	user->log[user->lines++] =

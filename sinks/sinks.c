@@ -152,8 +152,8 @@ static int turn_on(struct ch__sinks *s, unsigned i)
 	unlock_tool(i);
 	atomic_store_explicit(&s->state[i], state, memory_order_release);
 	if (!error && !tell_live_pages(s, ops, state)) {
-		ops->close(state);
 		error = ENOMEM;
+		ops->close(state, error);
 	}
 	if (error)
 		atomic_store(error_of(s, i), error);
@@ -179,7 +179,7 @@ static void turn_off(struct ch__sinks *s, unsigned i)
 	void *state = ch__sinks_state_of(s, i);
 	tell_own(s, ch__sinks_table[i]->own_dead, state);
 	if (enter(s, i))
-		ch__sinks_table[i]->close(state);
+		ch__sinks_table[i]->close(state, 0);
 	unlock_tool(i);
 	atomic_fetch_and(&s->on, ~(unsigned)ch__sinks_table[i]->bit);
 	ch__sinks_unlock(s);
@@ -286,9 +286,8 @@ static void tell_child(struct ch__sinks *s, unsigned i, bool has_code) CH_REQUIR
 		return;
 	}
 	if (enter(s, i))
-		ch__sinks_table[i]->close(state);
+		ch__sinks_table[i]->close(state, EFAULT);
 	unlock_tool(i);
-	atomic_store(error_of(s, i), EFAULT);
 }
 
 void ch__sinks_fork_child(struct ch__sinks *s, bool has_code)

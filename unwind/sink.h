@@ -130,7 +130,7 @@ struct ch__sink_ops {
 	struct ch__tool *tool; /* sinks/tools.h; NULL: an unwinder */
 	/* Returns 0 or errno. *state is NULL at first, later the old state. */
 	int (*open)(const struct ch__sinks_config *, void **state);
-	void (*close)(void *state);
+	void (*close)(void *state, int error); /* why a tool is off from then on */
 	void (*destroy)(void *state); /* after close; for unwinders */
 	/* A sink that fails is off from then on. */
 	void (*add)(void *state, const struct ch__sink_range *, size_t n, bool may_be_known);

@@ -144,9 +144,10 @@ static int open_libgcc(const struct ch__sinks_config *config, void **state)
 }
 
 /* Sections stay registered, with the FDE of the runtime page alone. */
-static void close_libgcc(void *state)
+static void close_libgcc(void *state, int error)
 {
 	struct libgcc *g = state;
+	(void)error;
 	for (uint32_t i = FIRST_CHUNK; i < g->end; i++)
 		if (g->parts[i])
 			set_dead(g->parts[i], 0, g->parts[i]->place.pages);

@@ -203,9 +203,10 @@ static int open_libunwind(const struct ch__sinks_config *config, void **state)
 }
 
 /* Objects stay registered, without a live FDE. */
-static void close_libunwind(void *state)
+static void close_libunwind(void *state, int error)
 {
 	struct libunwind *u = state;
+	(void)error;
 	for (uint32_t part = 0; part < u->chunk_count; part++)
 		kill_pages(u, part, 0, u->pages_per_chunk);
 	kill_pages(u, u->chunk_count, 0, 1);

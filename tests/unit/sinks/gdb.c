@@ -74,18 +74,6 @@ TEST_GDB(page_that_is_taken_again_has_the_frame_of_its_last_code)
 	CHECK(fde && !memcmp(program_of(fde), ch__arch_cfi_leaf, sizeof ch__arch_cfi_leaf));
 }
 
-TEST_GDB(chunk_that_goes_leaves_the_list)
-{
-	add(bed, 64, 64, 1);
-	add(bed, BED_CHUNK_BYTES + 64, 64, 2);
-	ch__sinks_flush(bed->sinks, CH__FLUSH_EXACT);
-	discard(bed, BED_CHUNK_BYTES + 64, 64, 2);
-	ch__sinks_chunk_gone(bed->sinks, 1);
-	CHECK_EQ(gdb_list_length(), 2);
-	check_shown(bed, BED_CHUNK_BYTES + 64, NULL);
-	check_shown(bed, 64, "fn_1");
-}
-
 static struct ch__sink_range told_late; /* the first of so many in a row */
 static unsigned told_late_count;
 
