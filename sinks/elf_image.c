@@ -146,10 +146,15 @@ static void put_fde(struct part *p, size_t cie, uint64_t low, uint64_t bytes,
 }
 
 /* A block's own frames, with absolute pcs, and no personality and LSDA, of no use to a debugger. */
-static void put_own(struct part *p, const uint8_t *section)
+static void put_own(struct image *m, const struct ch__elf_range *range)
 {
+	const struct ch__sinks_config *config = m->in->config;
+	const uint8_t *section = NULL;
+	struct part *p = &m->part[FRAMES];
 	struct ch__eh_frame_fde fde;
-	for (size_t at = 0; ch__eh_frame_next(section, &at, &fde);) {
+	if (config->section && !range->is_cold) /* once a block */
+		section = config->section(config->context, range->key);
+	for (size_t at = 0; section && ch__eh_frame_next(section, &at, &fde);) {
 		size_t cie = p->used, record = open_length(p);
 		put_number(p, (uint64_t)fde.version << 32, 6); /* id, version, no letters */
 		put(p, fde.facts, fde.facts_bytes);
@@ -165,11 +170,10 @@ static void put_frames(struct image *m)
 	struct cursor c = {0};
 	const struct ch__elf_range *range;
 	while ((range = next_range(m->in, &c))) {
-		/* A cold part may begin in the same page. */
-		if (c.page->own && range == c.page->ranges)
-			put_own(p, c.page->own);
-		if (!c.page->frame)
+		if (!c.page->frame) {
+			put_own(m, range);
 			continue;
+		}
 		const struct ch__frame_shape *shape = &m->in->config->shapes[c.page->frame - 1];
 		uintptr_t low = m->in->base + range->offset;
 		uint8_t steps[CH__STEPS_FDE_BYTES];

@@ -19,7 +19,6 @@ struct ch__elf_page {
 	struct ch__elf_range *ranges; /* rising by offset, disjoint */
 	uint32_t count, capacity;
 	uint8_t frame; /* shape of the page's frames, + 1; 0: none */
-	const uint8_t *own; /* the sound .eh_frame of the block with the first range, or NULL */
 };
 
 /* An image shows the ranges of [pages, pages + page_count) whose `image` equals the input's. */
@@ -38,5 +37,5 @@ struct ch__elf_memory {
 	size_t image_bytes;
 };
 
-/* Signal-safe if `name` and `lines` of the configuration are. */
+/* Signal-safe if `name`, `lines` and `section` of the configuration are. */
 struct ch__elf_memory ch__elf_image_make(const struct ch__elf_input *, size_t head_bytes);

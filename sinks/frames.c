@@ -161,13 +161,11 @@ struct ch__own *ch__sinks_own_create(struct ch__sinks *s)
 	return ch__meta_alloc(s->config.meta, sizeof(struct ch__own));
 }
 
-void ch__sinks_own_live(struct ch__sinks *s, struct ch__own *own, const void *section,
-			uintptr_t exec)
+void ch__sinks_own_live(struct ch__sinks *s, struct ch__own *own, const void *section)
 {
 	ch__sinks_lock(s);
 	CH_ASSERT(!own->section, "sinks: a block's table is live already");
 	own->section = section;
-	own->exec = exec;
 	own->prev = NULL;
 	own->next = s->own;
 	if (s->own)

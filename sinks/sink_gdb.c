@@ -202,7 +202,7 @@ static bool show_all(struct gdb *g, bool somebody_listens)
 	return ok;
 }
 
-/* Returns the chunk of an address, or NULL, and the page's index there. */
+/* Returns where the chunk of an address stands, and the page's index there. */
 static struct chunk **chunk_of(struct gdb *g, uintptr_t exec, uint32_t *page)
 {
 	const struct ch__sinks_config *config = g->user.config;
@@ -210,16 +210,6 @@ static struct chunk **chunk_of(struct gdb *g, uintptr_t exec, uint32_t *page)
 	size_t i = is_runtime ? 0 : (exec - config->pool_exec) / config->page_bytes;
 	*page = (uint32_t)(i % g->pages_per_chunk);
 	return &g->chunks[is_runtime ? 0 : i / g->pages_per_chunk + 1];
-}
-
-static struct ch__elf_page *make_page(struct gdb *g, uintptr_t exec, struct chunk **chunk)
-{
-	uint32_t page;
-	struct chunk **at = chunk_of(g, exec, &page);
-	if (!*at)
-		*at = ch__meta_alloc(g->user.config->meta, chunk_bytes(g));
-	*chunk = *at;
-	return *at ? &(*at)->pages[page] : NULL;
 }
 
 /* Whether the page has a range with the same start. *at: its index, or that of a new range. */
@@ -264,11 +254,13 @@ static bool insert(struct gdb *g, struct ch__elf_page *page, uint32_t at)
 static bool add_range(struct gdb *g, const struct ch__sink_range *range, bool may_be_known)
 {
 	const struct ch__sinks_config *config = g->user.config;
-	struct chunk *chunk;
-	struct ch__elf_page *page = make_page(g, range->exec, &chunk);
-	if (!page)
+	uint32_t at, index;
+	struct chunk **place = chunk_of(g, range->exec, &index), *chunk = *place;
+	if (!chunk)
+		chunk = *place = ch__meta_alloc(config->meta, chunk_bytes(g));
+	if (!chunk)
 		return false;
-	uint32_t at;
+	struct ch__elf_page *page = &chunk->pages[index];
 	bool is_known = has_range(g, page, range, &at);
 	if (is_known && may_be_known)
 		return true;
@@ -377,33 +369,8 @@ static void show_at_death(void *state)
 			return;
 		ch__os_futex_wait(&never, 0, 1000000);
 	}
-	if (ch__sink_is_on(g->user.config, CH_SINK_GDB))
-		show_all(g, true);
+	show_all(g, true); /* nothing, if the sink is off */
 	ch__tool_unlock(&jit);
-}
-
-/* The section is copied when the block is shown, between own_live and the block's death. */
-static void set_own(struct gdb *g, const struct ch__own *own, const uint8_t *section)
-{
-	struct chunk *chunk;
-	ch__tool_lock(&jit);
-	bool is_on = ch__sink_is_on(g->user.config, CH_SINK_GDB);
-	struct ch__elf_page *page = is_on ? make_page(g, own->exec, &chunk) : NULL;
-	if (page)
-		page->own = section;
-	else if (is_on)
-		close_gdb(g, ENOMEM);
-	ch__tool_unlock(&jit);
-}
-
-static void note_own(void *state, struct ch__own *own)
-{
-	set_own(state, own, own->section);
-}
-
-static void forget_own(void *state, struct ch__own *own)
-{
-	set_own(state, own, NULL);
 }
 
 const struct ch__sink_ops ch__sink_gdb = {
@@ -416,6 +383,4 @@ const struct ch__sink_ops ch__sink_gdb = {
 	.remove = remove_ranges,
 	.flush = flush_gdb,
 	.fatal = show_at_death,
-	.own_live = note_own,
-	.own_dead = forget_own,
 };

@@ -39,8 +39,8 @@ bool ch__sinks_page_is_live(const struct ch__sinks *, uint32_t page, uint8_t fra
 void ch__sinks_chunk_gone(struct ch__sinks *, uint32_t chunk) CH_EXCLUDES(CH__STANDING);
 /* Makes a dead table. Returns NULL when there is no memory. */
 struct ch__own *ch__sinks_own_create(struct ch__sinks *) CH_EXCLUDES(CH__STANDING);
-/* Comes before the code, from exec on, is reachable. The section stays unchanged until own_dead. */
-void ch__sinks_own_live(struct ch__sinks *, struct ch__own *, const void *section, uintptr_t exec)
+/* Comes before the code is reachable. The section stays unchanged until own_dead. */
+void ch__sinks_own_live(struct ch__sinks *, struct ch__own *, const void *section)
 	CH_EXCLUDES(CH__STANDING);
 /* No stack holds the code. A dead table stays dead. Returns false when unwinders still know the
  * table, so that the record must stay. */
@@ -48,8 +48,9 @@ bool ch__sinks_own_dead(struct ch__sinks *, struct ch__own *) CH_EXCLUDES(CH__ST
 /* Calls own_dead first. NULL is allowed. */
 void ch__sinks_own_destroy(struct ch__sinks *, struct ch__own *) CH_EXCLUDES(CH__STANDING);
 
-/* Ranges of the pool. The table adds that of the runtime page, with key 0, when a sink comes on. A
- * range is added after the removal of each range that it overlaps, and has a byte. flush makes files agree. */
+/* Ranges of the pool, of a byte and more. A range is added after the removal of each range that it
+ * overlaps. The table itself adds the runtime page, with key 0, to a sink that comes on. flush
+ * makes files agree. */
 void ch__sinks_add(struct ch__sinks *, const struct ch__sink_range *, size_t n)
 	CH_EXCLUDES(CH__STANDING);
 void ch__sinks_remove(struct ch__sinks *, const struct ch__sink_range *, size_t n)

@@ -64,13 +64,17 @@ struct ch__sinks_config {
 	 * written. Called when name may be; lines and file stay as long. */
 	const struct ch__sink_line *(*lines)(void *context, uint64_t key, const char **file,
 					     size_t *n);
+	/* Returns the .eh_frame that a key's block brought, while the unwinders know it, or NULL.
+	 * Called when name may be. */
+	const uint8_t *(*section)(void *context, uint64_t key);
 	/* Perf map: the lines of removed ranges stay; the caller does not use the addresses again
 	 * before a flush IN_NEED. */
 	bool keeps_dead_names;
 	const char *jitdump_dir; /* NULL = JITDUMPDIR or the default */
 	/* Calls visit for every range that is published. Called for a sink that comes on; for a
-	 * sink that knows time, when the sink goes off, is destroyed, or is in a child of fork. No lock of this room is held, save the sinks lock in the child. May take
-	 * locks of its caller's order. */
+	 * sink that knows time, when the sink goes off, is destroyed, or is in a child of fork. No
+	 * lock of this room is held, save the sinks lock in the child. May take locks of its
+	 * caller's order. */
 	void (*each)(void *context, void (*visit)(void *arg, const struct ch__sink_range *),
 		     void *arg);
 };
@@ -82,8 +86,7 @@ enum { CH__OBJECT_WORDS = 16 };
  * pages. The code lies in chunks without live pages. */
 struct ch__own {
 	struct ch__own *next, *prev; /* [sinks] live ones */
-	const uint8_t *section;      /* [sinks] NULL while dead */
-	uintptr_t exec;              /* [sinks] of the block's first range */
+	const uint8_t *section;      /* [sinks] NULL while dead; read by the tools of its block */
 	uintptr_t object[CH__OBJECT_WORDS];  /* libgcc's, so that telling cannot fail */
 	struct ch__nongnu_object *libunwind; /* libunwind's; NULL: libunwind was not told */
 };

@@ -302,7 +302,7 @@ static void finish_bytes(struct ch_heap *heap, struct ch__thread *self, const st
 				 ch__cold_bytes(block));
 	if (code->eh_frame)
 		ch__sinks_own_live(heap->sinks, ch__side_pointer(block->side_list, CH__ITEM_OWN),
-				   code->eh_frame, ch__exec(heap, block->hot_offset));
+				   code->eh_frame);
 }
 
 /* Under the heap lock an assumption cannot break, and a rewrite of names sees all or none of a

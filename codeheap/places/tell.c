@@ -47,6 +47,13 @@ static const struct ch__sink_line *lines_of(void *context, uint64_t key, const c
 	return lines ? lines->at : NULL;
 }
 
+static const uint8_t *section_of(void *context, uint64_t key)
+{
+	const struct ch__block *block = ch__block_at(context, ch__handle_index(key));
+	const struct ch__own *own = ch__side_pointer(block->side_list, CH__ITEM_OWN);
+	return own ? own->section : NULL;
+}
+
 /* Called under the heap lock: no block is published or withdrawn meanwhile. */
 static CH_COLD void each_range(void *context,
 			       void (*visit)(void *arg, const struct ch__sink_range *), void *arg)
@@ -87,6 +94,7 @@ enum ch_status ch__tell_create(struct ch_heap *heap, unsigned wanted)
 		.context = heap,
 		.name = ch__tell_name,
 		.lines = lines_of,
+		.section = section_of,
 		.keeps_dead_names = heap->config.dead_names == CH_DEAD_NAMES_KEPT,
 		.jitdump_dir = heap->config.jitdump_dir,
 		.each = each_range,

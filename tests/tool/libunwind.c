@@ -448,7 +448,7 @@ TEST_BED(table_of_a_block_is_known_to_libunwind_while_it_lives, CH_SINK_LIBUNWIN
 	CHECK(own);
 	for (int round = 0; round < 3; round++) {
 		check_own(code, false);
-		ch__sinks_own_live(bed->sinks, own, section, (uintptr_t)code);
+		ch__sinks_own_live(bed->sinks, own, section);
 		check_own(code, true);
 		CHECK(passes(code, FRAMELESS_RETURN) >= 4);
 		/* Off and on again, while the block lives. */
@@ -466,9 +466,9 @@ TEST_BED(table_of_a_block_is_known_to_libunwind_while_it_lives, CH_SINK_LIBUNWIN
 	for (uint64_t nth = 1, calls = 1; nth <= calls; nth++) {
 		struct ch__own *other = ch__sinks_own_create(bed->sinks);
 		CHECK(other);
-		ch__sinks_own_live(bed->sinks, own, section, (uintptr_t)code);
+		ch__sinks_own_live(bed->sinks, own, section);
 		ch__os_fail_at(nth, false);
-		ch__sinks_own_live(bed->sinks, other, section, (uintptr_t)code);
+		ch__sinks_own_live(bed->sinks, other, section);
 		calls = ch__os_failable_calls();
 		ch__os_fail_at(0, false);
 		ch__sinks_own_destroy(bed->sinks, other);
@@ -478,8 +478,8 @@ TEST_BED(table_of_a_block_is_known_to_libunwind_while_it_lives, CH_SINK_LIBUNWIN
 	check_own(code, false);
 	/* Of two free objects the one that comes first in libunwind's list is taken first. */
 	struct ch__own *other = ch__sinks_own_create(bed->sinks);
-	ch__sinks_own_live(bed->sinks, own, section, (uintptr_t)code);
-	ch__sinks_own_live(bed->sinks, other, section, (uintptr_t)code);
+	ch__sinks_own_live(bed->sinks, own, section);
+	ch__sinks_own_live(bed->sinks, other, section);
 	ch__sinks_own_dead(bed->sinks, own);
 	ch__sinks_own_destroy(bed->sinks, other);
 	/* The chunk serves ordinary pages between two lives of the table. */
@@ -490,7 +490,7 @@ TEST_BED(table_of_a_block_is_known_to_libunwind_while_it_lives, CH_SINK_LIBUNWIN
 		CHECK_EQ(ch__sinks_set(bed->sinks, round == 2 ? 0 : CH_SINK_LIBUNWIND), 0);
 		ch__sinks_chunk_gone(bed->sinks, 1);
 		CHECK_EQ(ch__sinks_set(bed->sinks, CH_SINK_LIBUNWIND), 0);
-		ch__sinks_own_live(bed->sinks, own, section, (uintptr_t)code);
+		ch__sinks_own_live(bed->sinks, own, section);
 		check_own(code, true);
 		ch__sinks_own_dead(bed->sinks, own);
 		check_own(code, false);
@@ -534,7 +534,7 @@ static void live_with_tables(void)
 	}
 	for (int round = 0; round < 3; round++) {
 		for (int i = 0; i < OWNS; i++)
-			ch__sinks_own_live(bed.sinks, owns[i], &sections[i], (uintptr_t)codes[i]);
+			ch__sinks_own_live(bed.sinks, owns[i], &sections[i]);
 		for (int i = 0; i < OWNS; i++)
 			check_own(codes[i], true);
 		for (int i = 0; i < OWNS; i++)
@@ -566,7 +566,7 @@ TEST_BED(table_without_memory_for_its_object_is_not_told, CH_SINK_LIBUNWIND)
 	size_t before = ch__meta_bytes(bed->config.meta);
 	take_objects();
 	ch__os_fail_at(2, false); /* the first is the table's */
-	ch__sinks_own_live(bed->sinks, own, section, (uintptr_t)code);
+	ch__sinks_own_live(bed->sinks, own, section);
 	ch__os_fail_at(0, false);
 	CHECK_EQ(ch__meta_bytes(bed->config.meta), before);
 	check_own(code, false);
@@ -584,7 +584,7 @@ TEST_BED(table_of_a_block_that_is_too_far_is_not_told, CH_SINK_LIBUNWIND)
 	write_own(section, code);
 	struct ch__own *own = ch__sinks_own_create(bed->sinks);
 	CHECK(own);
-	ch__sinks_own_live(bed->sinks, own, section, (uintptr_t)code);
+	ch__sinks_own_live(bed->sinks, own, section);
 	check_own(code, false);
 	CHECK_EQ(passes(code, FRAMELESS_RETURN), 0);
 	ch__sinks_own_destroy(bed->sinks, own);

@@ -408,7 +408,7 @@ TEST(detach_withdraws_the_table_of_a_commit_under_way)
 	rig = rig_start(8 << 20);
 	struct ch__own *own = open_own(&e, 100, 0);
 	write_table(table, (uintptr_t)e.code.exec, e.at);
-	ch__sinks_own_live(rig.heap->sinks, own, table, (uintptr_t)e.code.exec);
+	ch__sinks_own_live(rig.heap->sinks, own, table);
 	CHECK_EQ(ch_vm_detach(rig.vm), CH_OK);
 	CHECK(!own->section);
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);

@@ -261,27 +261,31 @@ TEST(slots_have_frames_of_their_own)
 	ch__os_unmap(memory.at, memory.bytes);
 }
 
-TEST_GDB(sink_without_memory_for_frames_of_a_block_is_off)
+/* Key 7 has the section at chunk 2. */
+static const uint8_t *their_section;
+
+static const uint8_t *section_of_seven(void *context, uint64_t key)
 {
-	struct ch__own *own = ch__sinks_own_create(bed->sinks);
-	CHECK(own);
-	ch__os_fail_at(1, false);
-	ch__sinks_own_live(bed->sinks, own, "", (uintptr_t)bed->pool + 64);
-	ch__os_fail_at(0, false);
-	CHECK_EQ(ch__sinks_status(bed->sinks, CH_SINK_GDB), ENOMEM);
-	size_t bytes = ch__meta_bytes(bed->config.meta);
-	unsigned slot = 0;
-	while (ch__sinks_table[slot] != &ch__sink_gdb)
-		slot++;
-	/* As from a thread that found the sink on. */
-	ch__sink_gdb.fatal(ch__sinks_state_of(bed->sinks, slot));
-	ch__sink_gdb.own_dead(ch__sinks_state_of(bed->sinks, slot), own);
-	ch__sinks_own_dead(bed->sinks, own);
-	CHECK_EQ(gdb_list_length(), 0);
-	CHECK_EQ(ch__meta_bytes(bed->config.meta), bytes);
-	add(bed, 64, 40, 1);
-	CHECK_EQ(ch__sinks_on(bed->sinks), 0);
-	ch__sinks_own_destroy(bed->sinks, own);
+	(void)context;
+	return key == 7 ? their_section : NULL;
+}
+
+static struct bed *open_with_section(struct bed *bed)
+{
+	use_heads(bed);
+	bed->config.section = section_of_seven;
+	CHECK_EQ(ch__sinks_create(&bed->config, CH_SINK_GDB, &bed->sinks), 0);
+	their_section = bed->pool + 2 * BED_CHUNK_BYTES;
+	return bed;
+}
+#define TEST_SECTION(name) \
+	TEST_WITH(name, struct bed *, bed, open_with_section(&(struct bed){0}), bed_close(bed))
+
+static void add_cold(struct bed *bed, size_t offset, size_t bytes, uint64_t key)
+{
+	struct ch__sink_range range = range_at(bed, offset, bytes, key);
+	range.is_cold = true;
+	ch__sinks_add(bed->sinks, &range, 1);
 }
 
 static void put(uint8_t **at, const void *bytes, size_t n)
@@ -307,7 +311,7 @@ static size_t write_section(uint8_t *to, uintptr_t home, uintptr_t low, uint32_t
 	return (size_t)(at + 4 - to);
 }
 
-TEST_GDB(block_with_frames_of_its_own_has_those)
+TEST_SECTION(block_with_frames_of_its_own_has_those)
 {
 	uint8_t section[128];
 	uintptr_t pool = (uintptr_t)bed->pool, home = pool + 2 * BED_CHUNK_BYTES;
@@ -315,11 +319,8 @@ TEST_GDB(block_with_frames_of_its_own_has_those)
 	bed_code(bed, 2 * BED_CHUNK_BYTES, section, n);
 	size_t fault_at;
 	CHECK(!ch__eh_frame_fault((const void *)home, pool, pool + 200, &fault_at));
-	struct ch__own *own = ch__sinks_own_create(bed->sinks);
-	CHECK(own);
-	ch__sinks_own_live(bed->sinks, own, (const void *)home, pool + 64);
 	add(bed, 64, 40, 7);
-	add(bed, 128, 40, 7);            /* a cold part in the same page: shown no second time */
+	add_cold(bed, 128, 40, 7);       /* in the same page: shown no second time */
 	add(bed, BED_PAGE_BYTES, 40, 8); /* no frames, page not live */
 	ch__sinks_flush(bed->sinks, CH__FLUSH_EXACT);
 	const struct gdb_entry *entry = gdb_entry_of(pool + 64);
@@ -342,7 +343,6 @@ TEST_GDB(block_with_frames_of_its_own_has_those)
 	CHECK(cie_bytes + 4 == 24 && fde_bytes + 4 == 32);
 	CHECK(!memcmp(cie + 18, nops, 24 - 18) && !memcmp(fde + 27, nops, 32 - 27));
 	discard(bed, 64, 40, 7);
-	ch__sinks_own_destroy(bed->sinks, own);
 	add(bed, 64, 40, 9); /* without own frames */
 	ch__sinks_flush(bed->sinks, CH__FLUSH_EXACT);
 	check_shown(bed, 64, "fn_9");
@@ -350,7 +350,7 @@ TEST_GDB(block_with_frames_of_its_own_has_those)
 }
 
 /* Addresses are absolute there, and the program of the CIE begins behind the return register. */
-TEST_GDB(frames_of_its_own_without_augmentation_keep_both_programs)
+TEST_SECTION(frames_of_its_own_without_augmentation_keep_both_programs)
 {
 	static const uint8_t cie[20] = {16, 0, 0,    0,  0,    0, 0, 0,    1,
 					0,  1, 0x78, 16, 0x0c, 7, 8, 0x90, 1};
@@ -366,34 +366,26 @@ TEST_GDB(frames_of_its_own_without_augmentation_keep_both_programs)
 	bed_code(bed, 2 * BED_CHUNK_BYTES, section, (size_t)(at + 4 - section));
 	size_t fault_at;
 	CHECK(!ch__eh_frame_fault((const void *)home, pool, pool + 200, &fault_at));
-	struct ch__own *own = ch__sinks_own_create(bed->sinks);
-	CHECK(own);
-	ch__sinks_own_live(bed->sinks, own, (const void *)home, pool + 64);
 	add(bed, 64, 40, 7);
 	ch__sinks_flush(bed->sinks, CH__FLUSH_EXACT);
 	const uint8_t *fde = gdb_fde_at(gdb_entry_of(pool + 64), pool + 64);
 	CHECK(fde);
 	CHECK(!memcmp(program_of(fde), "\x0c\x07\x08\x90\x01", 5));
 	CHECK(!memcmp(fde + 24, program, sizeof program));
-	discard(bed, 64, 40, 7);
-	ch__sinks_own_destroy(bed->sinks, own);
 }
 
 /* The cold part begins in a page of the block, and shows the section no second time. */
-TEST_GDB(frames_of_its_own_may_begin_beyond_the_first_page_of_a_block)
+TEST_SECTION(frames_of_its_own_may_begin_beyond_the_first_page_of_a_block)
 {
 	uint8_t section[128];
 	uintptr_t pool = (uintptr_t)bed->pool, home = pool + 2 * BED_CHUNK_BYTES;
 	uintptr_t low = pool + BED_PAGE_BYTES + 16;
 	size_t n = write_section(section, home, low, 30);
 	bed_code(bed, 2 * BED_CHUNK_BYTES, section, n);
-	struct ch__own *own = ch__sinks_own_create(bed->sinks);
-	CHECK(own);
-	ch__sinks_own_live(bed->sinks, own, (const void *)home, pool + 64);
 	add(bed, 64, BED_PAGE_BYTES, 7);
 	ch__sinks_flush(bed->sinks, CH__FLUSH_EXACT);
 	CHECK(gdb_fde_at(gdb_entry_of(pool + 64), low));
-	add(bed, BED_PAGE_BYTES + 64, 40, 8);
+	add_cold(bed, BED_PAGE_BYTES + 64, 40, 7);
 	ch__sinks_flush(bed->sinks, CH__FLUSH_EXACT);
 	const uint8_t *fde = gdb_fde_at(gdb_entry_of(pool + 64), low);
 	CHECK(fde);
@@ -401,9 +393,6 @@ TEST_GDB(frames_of_its_own_may_begin_beyond_the_first_page_of_a_block)
 	memcpy(&bytes, fde, 4);
 	memcpy(&bytes, fde + 4 + bytes, 4);
 	CHECK_EQ(bytes, 0); /* the end */
-	discard(bed, 64, BED_PAGE_BYTES, 7);
-	discard(bed, BED_PAGE_BYTES + 64, 40, 8);
-	ch__sinks_own_destroy(bed->sinks, own);
 }
 
 /* --- lines --- */

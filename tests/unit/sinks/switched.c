@@ -108,7 +108,7 @@ static void begin_steps(struct bed *bed)
 }
 static void bring_table(struct bed *bed)
 {
-	ch__sinks_own_live(bed->sinks, table, "\0\0\0", (uintptr_t)bed->pool);
+	ch__sinks_own_live(bed->sinks, table, "\0\0\0");
 }
 static void end_table(struct bed *bed)
 {

@@ -232,8 +232,7 @@ TEST(each_fde_of_a_table_is_told_once_and_taken_back_once)
 					  (uintptr_t)bed.pool + i * 4096 + FDES * 64, &at));
 		own[i] = ch__sinks_own_create(bed.sinks);
 		CHECK(own[i] != NULL);
-		ch__sinks_own_live(bed.sinks, own[i], sections[i],
-				   (uintptr_t)bed.pool + (size_t)i * 4096);
+		ch__sinks_own_live(bed.sinks, own[i], sections[i]);
 		CHECK_EQ(told_n, 1 + (i + 1) * FDES);
 	}
 	for (unsigned on = 0; on < 2; on++) {
@@ -271,7 +270,7 @@ TEST(tables_that_are_left_go_with_the_sinks)
 		struct ch__own *own = ch__sinks_own_create(bed.sinks);
 		CHECK(own != NULL);
 		put_table(sections[i], code, 1);
-		ch__sinks_own_live(bed.sinks, own, sections[i], (uintptr_t)code);
+		ch__sinks_own_live(bed.sinks, own, sections[i]);
 	}
 	CHECK_EQ(told_n, 3);
 	bed_close(&bed);
