@@ -436,6 +436,16 @@ static struct own_section *map_own_sections(const struct bed *bed)
 	return sections;
 }
 
+/* Of two free objects the one that comes first in libunwind's list is taken first then. */
+static void free_two(struct bed *bed, struct ch__own *own, const struct own_section *section)
+{
+	struct ch__own *other = ch__sinks_own_create(bed->sinks);
+	ch__sinks_own_live(bed->sinks, own, section);
+	ch__sinks_own_live(bed->sinks, other, section);
+	ch__sinks_own_dead(bed->sinks, own);
+	ch__sinks_own_destroy(bed->sinks, other);
+}
+
 TEST_BED(table_of_a_block_is_known_to_libunwind_while_it_lives, CH_SINK_LIBUNWIND)
 {
 	enum { PAGE = BED_PAGES_PER_CHUNK + 5 };
@@ -476,12 +486,7 @@ TEST_BED(table_of_a_block_is_known_to_libunwind_while_it_lives, CH_SINK_LIBUNWIN
 		ch__sinks_own_dead(bed->sinks, own);
 	}
 	check_own(code, false);
-	/* Of two free objects the one that comes first in libunwind's list is taken first. */
-	struct ch__own *other = ch__sinks_own_create(bed->sinks);
-	ch__sinks_own_live(bed->sinks, own, section);
-	ch__sinks_own_live(bed->sinks, other, section);
-	ch__sinks_own_dead(bed->sinks, own);
-	ch__sinks_own_destroy(bed->sinks, other);
+	free_two(bed, own, section);
 	/* The chunk serves ordinary pages between two lives of the table. */
 	for (int round = 0; round < 3; round++) {
 		CHECK(ch__sinks_page_live(bed->sinks, PAGE, 1, 0));
