@@ -44,16 +44,15 @@ static const char first_strings[] = "\0.text";
 enum { NAME_TEXT = 1 };
 
 struct cursor {
-	const struct ch__elf_page *page; /* of the range that came last */
-	uint32_t page_at, range_at;
+	uint32_t page_at, range_at; /* of the next range */
 };
 
 static const struct ch__elf_range *next_range(const struct ch__elf_input *in, struct cursor *c)
 {
 	for (; c->page_at < in->page_count; c->page_at++, c->range_at = 0) {
-		c->page = &in->pages[c->page_at];
-		while (c->range_at < c->page->count) {
-			const struct ch__elf_range *range = &c->page->ranges[c->range_at++];
+		const struct ch__elf_page *page = &in->pages[c->page_at];
+		while (c->range_at < page->count) {
+			const struct ch__elf_range *range = &page->ranges[c->range_at++];
 			if (range->image == in->image)
 				return range;
 		}
@@ -170,16 +169,17 @@ static void put_frames(struct image *m)
 	struct cursor c = {0};
 	const struct ch__elf_range *range;
 	while ((range = next_range(m->in, &c))) {
-		if (!c.page->frame) {
+		uintptr_t low = m->in->base + range->offset;
+		uint8_t frame = ch__sink_frame_at(m->in->config, low);
+		if (!frame) {
 			put_own(m, range);
 			continue;
 		}
-		const struct ch__frame_shape *shape = &m->in->config->shapes[c.page->frame - 1];
-		uintptr_t low = m->in->base + range->offset;
+		const struct ch__frame_shape *shape = &m->in->config->shapes[frame - 1];
 		uint8_t steps[CH__STEPS_FDE_BYTES];
 		size_t bytes = shape->steps ? ch__steps_fde(shape->steps, low, steps)
 					    : shape->fde_bytes;
-		put_fde(p, cie_of(m, c.page->frame - 1U), low, range->bytes,
+		put_fde(p, cie_of(m, frame - 1U), low, range->bytes,
 			shape->steps ? steps : shape->fde, bytes);
 	}
 	put_number(p, 0, 4);

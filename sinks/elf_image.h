@@ -18,7 +18,6 @@ struct ch__elf_range {
 struct ch__elf_page {
 	struct ch__elf_range *ranges; /* rising by offset, disjoint */
 	uint32_t count, capacity;
-	uint8_t frame; /* shape of the page's frames, + 1; 0: none */
 };
 
 /* An image shows the ranges of [pages, pages + page_count) whose `image` equals the input's. */

@@ -274,7 +274,6 @@ static bool add_range(struct gdb *g, const struct ch__sink_range *range, bool ma
 		.bytes = (uint32_t)range->bytes & INT32_MAX,
 		.is_cold = range->is_cold,
 	};
-	page->frame = ch__sink_frame_at(config, range->exec);
 	chunk->has_changed = true;
 	return true;
 }

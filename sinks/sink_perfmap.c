@@ -11,7 +11,7 @@
  * starts the file anew. A failed write switches the sink off for every heap. Nothing is mapped: a
  * mapped file that somebody cuts is a SIGBUS in the VM. Lock: the tool's, in every function.
  *
- * Each heap has a log of its lines, and bitmaps of its pool, one bit a granule of 8 bytes:
+ * Each heap has a log of its lines, and bitmaps of its runtime page and pool, one bit for 8 bytes:
  *
  *   live      a range that starts in the granule was added and not removed
  *   covered   a line in the file or its buffer, live or dead, covers the granule

@@ -75,11 +75,13 @@ static bool make_file(struct cg_output *file, struct cg_block *block, uint16_t m
 {
 	struct ch__elf_range range = {.bytes = (uint32_t)block->code.length & INT32_MAX};
 	struct ch__elf_page page = {.ranges = &range, .count = 1, .capacity = 1};
+	const _Atomic(uint8_t) no_frame = 0;
 	struct ch__sinks_config config = {.context = block,
 					  .name = name_of,
 					  .lines = lines_of,
 					  .pool_exec = (uintptr_t)block->address,
 					  .pool_bytes = block->code.length,
+					  .frames = &no_frame,
 					  .runtime_exec = UINTPTR_MAX, /* none */
 					  .page_bytes = 1u << 31}; /* a single page */
 	struct ch__elf_input input = {

@@ -45,20 +45,6 @@ TEST_GDB(image_has_symbols_with_sizes_and_a_frame_for_each_range)
 	CHECK(!gdb_fde_at(entry, pool + 63) && !gdb_fde_at(entry, pool + 104));
 }
 
-TEST_GDB(range_keeps_its_frame_when_its_neighbour_goes)
-{
-	uintptr_t pool = (uintptr_t)bed->pool;
-	CHECK(ch__sinks_page_live(bed->sinks, 0, 1, 0));
-	add(bed, 64, 40, 1);
-	add(bed, 128, 40, 2);
-	ch__sinks_flush(bed->sinks, CH__FLUSH_EXACT);
-	discard(bed, 64, 40, 1);
-	ch__sinks_flush(bed->sinks, CH__FLUSH_EXACT);
-	const struct gdb_entry *entry = gdb_entry_of(pool + 128);
-	CHECK(entry && !gdb_entry_of(pool + 64));
-	CHECK(gdb_fde_at(entry, pool + 128) && !gdb_fde_at(entry, pool + 64));
-}
-
 /* Otherwise each range would have its own section, and an image has room for 65279 sections. */
 TEST_GDB(ranges_with_a_head_between_them_are_one_section)
 {
@@ -234,9 +220,16 @@ TEST(slots_have_frames_of_their_own)
 	static struct ch__frame_shape shapes[CH__FRAMES];
 	struct ch__elf_range ranges[] = {{.key = 1, .offset = 72, .bytes = 56},
 					 {.key = 2, .offset = 200, .bytes = 56}};
-	struct ch__elf_page page = {.ranges = ranges, .count = 2, .frame = CH__FRAME_SLOTS + 1};
+	struct ch__elf_page page = {.ranges = ranges, .count = 2};
+	_Atomic(uint8_t) frame = CH__FRAME_SLOTS + 1;
 	struct ch__sinks_config config = {
-		.name = bed_name, .head_bytes = HEAD, .shapes = shapes};
+		.pool_exec = 0x10000,
+		.page_bytes = BED_PAGE_BYTES,
+		.name = bed_name,
+		.head_bytes = HEAD,
+		.frames = &frame,
+		.shapes = shapes,
+	};
 	struct ch__elf_input in = {
 		.config = &config,
 		.pages = &page,
@@ -696,7 +689,9 @@ TEST(image_has_as_many_sections_as_a_file_can_have_or_there_is_none)
 {
 	enum { OTHERS = 4, MOST = SHN_LORESERVE - 1 - OTHERS }; /* null, frames, symbols, strings */
 	static struct ch__elf_range ranges[MOST + 1];
-	static const struct ch__sinks_config config = {.name = no_name};
+	static const _Atomic(uint8_t) no_frame;
+	static const struct ch__sinks_config config = {
+		.page_bytes = 1 << 30, .name = no_name, .frames = &no_frame};
 	struct ch__elf_page page = {.ranges = ranges, .count = MOST};
 	struct ch__elf_input in = {
 		.config = &config, .pages = &page, .page_count = 1, .base = 4096};
