@@ -43,6 +43,8 @@ bool ch__views_commit(struct ch__views *, size_t offset, size_t bytes);
 /* Takes access, then memory. Returns false when the system refused one of both: the write view
  * keeps its bytes, and the range may have lost access. */
 bool ch__views_decommit(struct ch__views *, size_t offset, size_t bytes);
+/* Takes access, in one mapping. Returns false when the system refused. */
+bool ch__views_deny(struct ch__views *, size_t offset, size_t bytes);
 
 /* Gives the write view of a range without memory private copies of one chunk of traps, which take
  * memory as they are written. False: the range has some copies; ch__views_leave_room ends them. */

@@ -108,7 +108,7 @@ bool ch__span_release(struct ch__pool *pool, uint32_t first)
 	return true;
 }
 
-bool ch__spans_retry_retired(struct ch__pool *pool)
+static bool give_retired_back(struct ch__pool *pool) CH_REQUIRES(ch__role_pages)
 {
 	bool is_back = true;
 	for (uint32_t i = 0; pool->inner->spans_retired && is_back && i < ch__pool_pages_end(pool);
@@ -116,6 +116,40 @@ bool ch__spans_retry_retired(struct ch__pool *pool)
 		if (ch__span_is_retired(pool, i))
 			is_back = ch__span_release(pool, i);
 	return is_back;
+}
+
+/* Makes one span, and one mapping, of retired spans of a chunk with FREE pages only between
+ * them. The spans may be what took the last mappings. */
+static void join_retired(struct ch__pool *pool, uint32_t first) CH_REQUIRES(ch__role_pages)
+{
+	const struct ch__page *pages = pool->pages;
+	uint32_t old = first + pages[first].span_pages, end = old, i = old;
+	while (i & (ch__pool_chunk_pages(pool) - 1))
+		if (ch__span_is_retired(pool, i)) {
+			pool->inner->spans_retired--;
+			ch__span_set_word(pool, i, CH__SPAN_CODE);
+			end = i += pages[i].span_pages;
+		} else if (ch__page_state(&pages[i]) == CH__PAGE_FREE &&
+			   ch__pool_page_is_backed(pool, i)) {
+			i++;
+		} else {
+			break;
+		}
+	if (end == old)
+		return;
+	(void)ch__span_make(pool, first, end - first, pages[first].frame, CH__SPAN_CODE);
+	(void)ch__views_deny(&pool->inner->views, ch__pool_page_offset(pool, first),
+			     (size_t)(end - first) << pool->page_log2);
+}
+
+bool ch__spans_retry_retired(struct ch__pool *pool)
+{
+	if (give_retired_back(pool))
+		return true;
+	for (uint32_t i = 0; i < ch__pool_pages_end(pool); i++)
+		if (ch__span_is_retired(pool, i))
+			join_retired(pool, i);
+	return give_retired_back(pool);
 }
 
 uint32_t ch__span_make(struct ch__pool *pool, uint32_t first, uint32_t pages, uint8_t frame,

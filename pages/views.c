@@ -229,12 +229,18 @@ bool ch__views_commit(struct ch__views *v, size_t offset, size_t bytes)
 	return false;
 }
 
+bool ch__views_deny(struct ch__views *v, size_t offset, size_t bytes)
+{
+	return ch__views_are_private(v)
+		       ? ch__os_map_private(v->exec + offset, bytes, CH__OS_NONE)
+		       : ch__os_protect_none(v->exec + offset, bytes);
+}
+
 bool ch__views_decommit(struct ch__views *v, size_t offset, size_t bytes)
 {
-	bool is_private = ch__views_are_private(v);
-	return (is_private ? ch__os_map_private(v->exec + offset, bytes, CH__OS_NONE)
-			   : ch__os_protect_none(v->exec + offset, bytes)) &&
-	       ch__os_advise(v->write + offset, bytes, is_private ? CH__OS_DROP : CH__OS_DISCARD);
+	return ch__views_deny(v, offset, bytes) &&
+	       ch__os_advise(v->write + offset, bytes,
+			     ch__views_are_private(v) ? CH__OS_DROP : CH__OS_DISCARD);
 }
 
 /* Maps the range RW at `to`. */

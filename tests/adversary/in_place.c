@@ -388,6 +388,35 @@ TEST(images_at_the_limit_of_mappings_are_a_status)
 	CHECK(refused > 0 && refused < 16);
 }
 
+/* The system has no mapping left but those that the blocks took. */
+TEST(images_at_the_limit_of_mappings_give_theirs_back)
+{
+	enum { BLOCKS = 24 };
+	if (TEST_SANITIZED)
+		skip("a sanitizer maps memory of its own");
+	struct rig rig = rig_start(4 << 20);
+	struct ch_owner owner = rig_owner(&rig, "owner"), next = rig_owner(&rig, "next");
+	struct emitter e[BLOCKS], last;
+	for (int i = 0; i < BLOCKS; i++)
+		e[i] = open_full_of_zeros(owner);
+	for (int i = 0; i < BLOCKS; i += 2)
+		CHECK_EQ(ch_block_abort(&e[i].code), CH_OK);
+	fill_maps(0);
+	for (int i = 1; i < BLOCKS; i += 2)
+		CHECK_EQ(ch_block_abort(&e[i].code), CH_OK);
+	rig_check(&rig);
+	emit_open_in_place(&last, next, CH_KIND_CODE, 100);
+	emit_answer(&last, 5);
+	last.code.used_to = last.at;
+	CHECK_EQ(ch_block_commit(&last.code, 1), CH_OK);
+	CHECK_EQ(code_call(last.code.exec), 5);
+	CHECK_EQ(ch_owner_release(next, CH_RELEASE_NOT_RUNNING), CH_OK);
+	rig_collect(&rig, 1);
+	for (int i = 0; i < BLOCKS; i++)
+		expect_free(e[i].code.exec, e[i].code.hot_bytes);
+	rig_end(&rig);
+}
+
 TEST_RIG(pages_that_do_not_come_back_stay_out_of_use_until_they_do)
 {
 	struct ch_owner owner = rig_owner(&rig, "owner");
