@@ -287,22 +287,21 @@ TEST_RIG(long_name_without_memory_leaves_nothing)
 	ch__heap_unlock(heap);
 }
 
-/* Each takes the place of the name before it in the buffer, and goes by itself. */
-TEST_RIG(names_from_one_buffer_are_shared_while_they_are_the_last_there)
+/* Of one length, with one end: each takes the place of the one before, and goes by itself. */
+TEST_RIG(names_of_one_place_are_shared_while_they_are_the_last_there)
 {
-	static const char *const texts[] = {"one.scm", "other.scm"};
+	static const char *const texts[] = {"<anonymous> of one.scm", "<anonymous> or one.scm"};
 	struct ch_heap *heap = rig.heap;
 	uint32_t count = names_now(heap), names[2];
-	char text[16];
 	ch__heap_lock(heap);
 	for (int first = 0; first < 2; first++) {
 		for (int i = 0; i < 2; i++)
-			CHECK((names[i] = ch__name_take(heap, strcpy(text, texts[i]))));
+			CHECK((names[i] = ch__name_take(heap, texts[i])));
 		CHECK(names[0] != names[1]);
 		for (int i = 0; i < 2; i++)
 			CHECK_STR(ch__name_text(heap, names[i]), texts[i]);
 		ch__name_drop(heap, names[first]);
-		uint32_t other = ch__name_take(heap, strcpy(text, texts[!first]));
+		uint32_t other = ch__name_take(heap, texts[!first]);
 		CHECK_EQ(other == names[!first], !first);
 		ch__name_drop(heap, other);
 		ch__name_drop(heap, names[!first]);
@@ -311,16 +310,18 @@ TEST_RIG(names_from_one_buffer_are_shared_while_they_are_the_last_there)
 	ch__heap_unlock(heap);
 }
 
-/* The names of a block and of its file come by turns. */
-TEST_RIG(names_from_two_strings_are_shared_each)
+/* By turns, each time in other memory, as a collector that moves strings has them. */
+TEST_RIG(names_that_come_by_turns_are_shared_each)
 {
-	static char texts[2][16] = {"block", "file"};
+	enum { ROUNDS = 3, NAMES = 10, BYTES = 16 };
 	struct ch_heap *heap = rig.heap;
-	uint32_t names[2];
+	uint32_t names[NAMES];
 	ch__heap_lock(heap);
-	for (int round = 0; round < 3; round++)
-		for (int i = 0; i < 2; i++) {
-			uint32_t name = ch__name_take(heap, texts[i]);
+	for (int round = 0; round < ROUNDS; round++)
+		for (int i = 0; i < NAMES; i++) {
+			char text[ROUNDS][BYTES];
+			snprintf(text[round], BYTES, "lambda-%d", i);
+			uint32_t name = ch__name_take(heap, text[round]);
 			CHECK(!round || name == names[i]);
 			names[i] = name;
 		}
