@@ -187,8 +187,12 @@ bool ch__sinks_own_dead(struct ch__sinks *s, struct ch__own *own)
 	if (is_kept)
 		own->section = NULL;
 	if (was_live) {
-		CH__SINKS_EACH(s, i, state, own_dead)
+		/* Unwinders come first, and read the section. */
+		CH__SINKS_EACH(s, i, state, own_dead) {
+			if (ch__sinks_table[i]->tool)
+				own->section = NULL;
 			ch__sinks_table[i]->own_dead(state, own);
+		}
 		*(own->prev ? &own->prev->next : &s->own) = own->next;
 		if (own->next)
 			own->next->prev = own->prev;

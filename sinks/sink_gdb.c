@@ -292,23 +292,24 @@ static void remove_range(struct gdb *g, const struct ch__sink_range *range)
 	chunk->has_changed = true;
 }
 
-static void free_chunk(struct gdb *g, struct chunk *chunk)
+static void free_chunk(struct gdb *g, uint32_t index)
 {
+	struct chunk *chunk = g->chunks[index];
+	if (!chunk)
+		return;
 	drop_images(g, chunk, true);
 	for (uint32_t i = 0; i < g->pages_per_chunk; i++)
 		ch__meta_free(g->user.config->meta, chunk->pages[i].ranges,
 			      chunk->pages[i].capacity * sizeof *chunk->pages[i].ranges);
 	ch__meta_free(g->user.config->meta, chunk, chunk_bytes(g));
+	g->chunks[index] = NULL;
 }
 
 static void close_gdb(void *state, int error) CH_REQUIRES(ch__role_file)
 {
 	struct gdb *g = state;
-	for (uint32_t i = 0; i < g->chunk_count; i++) {
-		if (g->chunks[i])
-			free_chunk(g, g->chunks[i]);
-		g->chunks[i] = NULL;
-	}
+	for (uint32_t i = 0; i < g->chunk_count; i++)
+		free_chunk(g, i);
 	ch__tool_leave(&jit, &g->user, error);
 }
 
@@ -372,6 +373,21 @@ static void show_at_death(void *state)
 	ch__tool_unlock(&jit);
 }
 
+/* The VM frees the section next: who makes an image of the block has the lock. */
+static void await_image(void *state, struct ch__own *own)
+{
+	(void)state, (void)own;
+	ch__tool_lock(&jit);
+	ch__tool_unlock(&jit);
+}
+
+static void forget_chunk(void *state, uint32_t chunk)
+{
+	ch__tool_lock(&jit);
+	free_chunk(state, chunk + 1);
+	ch__tool_unlock(&jit);
+}
+
 const struct ch__sink_ops ch__sink_gdb = {
 	.name = "gdb",
 	.bit = CH_SINK_GDB,
@@ -382,4 +398,6 @@ const struct ch__sink_ops ch__sink_gdb = {
 	.remove = remove_ranges,
 	.flush = flush_gdb,
 	.fatal = show_at_death,
+	.own_dead = await_image,
+	.chunk_gone = forget_chunk,
 };

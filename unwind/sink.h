@@ -86,7 +86,9 @@ enum { CH__OBJECT_WORDS = 16 };
  * pages. The code lies in chunks without live pages. */
 struct ch__own {
 	struct ch__own *next, *prev; /* [sinks] live ones */
-	const uint8_t *section;      /* [sinks] NULL while dead; read by the tools of its block */
+	/* NULL while dead [sinks]. A tool reads it under the tool's lock, and the tool's own_dead
+	 * waits for that lock. */
+	_Atomic(const uint8_t *) section;
 	uintptr_t object[CH__OBJECT_WORDS];  /* libgcc's, so that telling cannot fail */
 	struct ch__nongnu_object *libunwind; /* libunwind's; NULL: libunwind was not told */
 };
@@ -148,6 +150,7 @@ struct ch__sink_ops {
 	void (*chunk_gone)(void *state, uint32_t chunk);
 	void (*shape_added)(void *state, uint8_t frame);
 	void (*own_live)(void *state, struct ch__own *); /* own->section is set */
-	void (*own_dead)(void *state, struct ch__own *); /* NULL: it cannot be read any more */
+	/* NULL: it cannot be read any more, or for a tool shall not be. */
+	void (*own_dead)(void *state, struct ch__own *);
 	void (*fork_child)(void); /* for what the sink has once in the process */
 };

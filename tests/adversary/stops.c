@@ -132,7 +132,7 @@ EVERY_DRIVER(s19_frame_below_a_handler_on_its_own_stack)
 }
 
 /* The kernel forgets an auto-disarmed stack while a handler runs there. */
-enum { AUTODISARM = -0x7fffffff - 1 }; /* SS_AUTODISARM of linux/signal.h */
+enum { AUTODISARM = (int)(1u << 31) }; /* SS_AUTODISARM of linux/signal.h */
 
 EVERY_DRIVER(s19_frame_below_a_handler_on_a_fibers_stack_that_is_disarmed)
 {

@@ -60,6 +60,32 @@ TEST_GDB(removed_range_is_in_no_image_when_its_collection_has_ended)
 	gdb_list_length();
 }
 
+TEST_GDB(page_that_is_taken_again_has_the_frame_of_its_last_code)
+{
+	CHECK(ch__sinks_page_live(bed->sinks, 0, 1, CH_FRAME_POINTER));
+	add(bed, 64, 64, 1);
+	discard(bed, 64, 64, 1);
+	ch__sinks_page_dead(bed->sinks, 0, 1);
+	CHECK(ch__sinks_page_live(bed->sinks, 0, 1, CH_FRAME_LEAF));
+	add(bed, 64, 64, 2);
+	ch__sinks_flush(bed->sinks, CH__FLUSH_EXACT);
+	uintptr_t at = (uintptr_t)bed->pool + 64;
+	const uint8_t *fde = gdb_fde_at(gdb_entry_of(at), at);
+	CHECK(fde && !memcmp(program_of(fde), ch__arch_cfi_leaf, sizeof ch__arch_cfi_leaf));
+}
+
+TEST_GDB(chunk_that_goes_leaves_the_list)
+{
+	add(bed, 64, 64, 1);
+	add(bed, BED_CHUNK_BYTES + 64, 64, 2);
+	ch__sinks_flush(bed->sinks, CH__FLUSH_EXACT);
+	discard(bed, BED_CHUNK_BYTES + 64, 64, 2);
+	ch__sinks_chunk_gone(bed->sinks, 1);
+	CHECK_EQ(gdb_list_length(), 2);
+	check_shown(bed, BED_CHUNK_BYTES + 64, NULL);
+	check_shown(bed, 64, "fn_1");
+}
+
 static struct ch__sink_range told_late; /* the first of so many in a row */
 static unsigned told_late_count;
 

@@ -45,6 +45,20 @@ TEST_GDB(image_has_symbols_with_sizes_and_a_frame_for_each_range)
 	CHECK(!gdb_fde_at(entry, pool + 63) && !gdb_fde_at(entry, pool + 104));
 }
 
+TEST_GDB(range_keeps_its_frame_when_its_neighbour_goes)
+{
+	uintptr_t pool = (uintptr_t)bed->pool;
+	CHECK(ch__sinks_page_live(bed->sinks, 0, 1, 0));
+	add(bed, 64, 40, 1);
+	add(bed, 128, 40, 2);
+	ch__sinks_flush(bed->sinks, CH__FLUSH_EXACT);
+	discard(bed, 64, 40, 1);
+	ch__sinks_flush(bed->sinks, CH__FLUSH_EXACT);
+	const struct gdb_entry *entry = gdb_entry_of(pool + 128);
+	CHECK(entry && !gdb_entry_of(pool + 64));
+	CHECK(gdb_fde_at(entry, pool + 128) && !gdb_fde_at(entry, pool + 64));
+}
+
 /* Otherwise each range would have its own section, and an image has room for 65279 sections. */
 TEST_GDB(ranges_with_a_head_between_them_are_one_section)
 {

@@ -127,6 +127,49 @@ TEST(what_sinks_share_is_read_and_written_under_their_lock)
 	bed_close(&bed);
 }
 
+static const uint8_t *section_of_table(void *context, uint64_t key)
+{
+	(void)context, (void)key;
+	return table->section;
+}
+
+enum { ENDED = -1 };
+
+static void *end_the_table(void *arg)
+{
+	struct teller *teller = arg;
+	atomic_store(&teller->tid, (int)gettid());
+	ch__sinks_own_dead(teller->bed->sinks, table);
+	atomic_store(&teller->tid, ENDED);
+	return NULL;
+}
+
+/* The VM frees the table next, and who makes an image for the debugger may be reading it. The image
+ * after that has none. */
+TEST(table_ends_when_no_image_is_made_of_it)
+{
+	struct bed bed;
+	struct teller teller = {&bed, 0};
+	pthread_t thread;
+	bed_map(&bed);
+	bed.config.section = section_of_table;
+	CHECK_EQ(ch__sinks_create(&bed.config, CH_SINK_GDB, &bed.sinks), 0);
+	table = ch__sinks_own_create(bed.sinks);
+	ch__sinks_own_live(bed.sinks, table, "\0\0\0");
+	ch__tool_lock(ch__sink_gdb.tool);
+	CHECK(bed.config.section(NULL, 0));
+	CHECK_EQ(pthread_create(&thread, NULL, end_the_table, &teller), 0);
+	TEST_UNTIL(!bed.config.section(NULL, 0))
+		usleep(1000);
+	TEST_UNTIL(atomic_load(&teller.tid) == ENDED || thread_is_asleep(atomic_load(&teller.tid)))
+		usleep(1000);
+	CHECK(atomic_load(&teller.tid) != ENDED);
+	ch__tool_unlock(ch__sink_gdb.tool);
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+	ch__sinks_own_destroy(bed.sinks, table);
+	bed_close(&bed);
+}
+
 static void *begin_the_steps(void *arg)
 {
 	struct teller *teller = arg;
