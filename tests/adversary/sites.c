@@ -127,7 +127,7 @@ TEST(head_of_another_block_is_no_exit)
 TEST(site_of_each_kind_is_there_at_the_commit)
 {
 	for (int kind = 0; kind < KINDS; kind++) {
-		struct emitter e;
+		struct emitter e = {0};
 		uint8_t kept[32];
 		CHECK_EQ(branch(&e, open_with_sites(&e), CH_JMP, NULL), CH_OK);
 		uint8_t *write = e.code.write + (spots[kind].at - e.code.exec);

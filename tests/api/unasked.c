@@ -638,7 +638,7 @@ static void *hold_a_lock(void *arg)
 /* Frees what is no code, and what was freed before; no free may find anything. */
 static void free_in_vain(struct ch_heap *heap, const void *freed, struct ch_owner released)
 {
-	char other;
+	char other = 0;
 	enum ch_release both[] = {CH_RELEASE_COLLECT, CH_RELEASE_NOT_RUNNING};
 	for (int i = 0; i < (released.bits ? 2 : 1); i++) {
 		CHECK_EQ(ch_code_free(heap, freed, both[i]), CH_E_STALE);

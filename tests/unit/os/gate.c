@@ -544,7 +544,7 @@ TEST(waits_wakes_and_looks_at_memory_leave_errno_alone)
 	_Atomic(uint32_t) one = 1;
 	size_t page = ch__os_page_bytes();
 	uint8_t *nothing = ch__os_reserve(page, page, 0, ch__os_anywhere);
-	uint64_t copy;
+	uint64_t copy = 0;
 	CHECK(nothing);
 	errno = ERANGE;
 	ch__os_futex_wait(&one, 2, 0);
