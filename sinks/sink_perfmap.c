@@ -435,8 +435,6 @@ static void add_ranges(void *state, const struct ch__sink_range *ranges, size_t 
 	bool ok = true;
 	for (size_t i = 0; ok && i < n; i++)
 		ok = add_range(state, &ranges[i], may_be_known);
-	if (tool.error)
-		ch__tool_fail(&tool, tool.error);
 }
 
 static void remove_range(struct user *user, const struct ch__sink_range *range)

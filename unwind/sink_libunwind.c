@@ -184,10 +184,8 @@ static int make_state(const struct ch__sinks_config *config, void **state)
 	u->config = config;
 	u->pages_per_chunk = (uint32_t)(config->chunk_bytes / config->page_bytes);
 	u->chunk_count = chunks;
-	u->part_bytes = (u->pages_per_chunk * sizeof(struct ch__nongnu_entry) +
-			 ch__eh_frame_bytes(&(struct ch__eh_place){.pages = u->pages_per_chunk}) +
-			 15) &
-			~(size_t)15;
+	u->part_bytes = u->pages_per_chunk * sizeof(struct ch__nongnu_entry) +
+			ch__eh_frame_bytes(&(struct ch__eh_place){.pages = u->pages_per_chunk});
 	int error = ch__nongnu_understands(config->shapes) ? take_memory(u) : errno;
 	if (error)
 		free_state(u);
@@ -207,9 +205,8 @@ static void close_libunwind(void *state, int error)
 {
 	struct libunwind *u = state;
 	(void)error;
-	for (uint32_t part = 0; part < u->chunk_count; part++)
+	for (uint32_t part = 0; part <= u->chunk_count; part++)
 		kill_pages(u, part, 0, u->pages_per_chunk);
-	kill_pages(u, u->chunk_count, 0, 1);
 	ch__nongnu_flush();
 }
 

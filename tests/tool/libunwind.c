@@ -446,6 +446,32 @@ static void free_two(struct bed *bed, struct ch__own *own, const struct own_sect
 	ch__sinks_own_destroy(bed->sinks, other);
 }
 
+/* A pointer to the object of each chunk, and of the runtime page, behind five words. */
+TEST_BED(state_has_room_for_the_objects_of_all_chunks, 0)
+{
+	size_t before = ch__meta_bytes(bed->config.meta);
+	CHECK_EQ(ch__sinks_set(bed->sinks, CH_SINK_LIBUNWIND), 0);
+	CHECK(ch__meta_bytes(bed->config.meta) - before >= (5 + BED_CHUNKS + 1) * sizeof(void *));
+}
+
+/* The table gets the object of a heap that went, which is behind the runtime page's object. */
+TEST(table_in_the_first_page_is_known_to_libunwind)
+{
+	struct bed first, bed;
+	bed_open(&first, CH_SINK_LIBUNWIND);
+	bed_open(&bed, CH_SINK_LIBUNWIND);
+	bed_close(&first);
+	uint8_t *code = bed_code(&bed, 64, frameless, sizeof frameless);
+	struct own_section *section = map_own_sections(&bed);
+	write_own(section, code);
+	struct ch__own *own = ch__sinks_own_create(bed.sinks);
+	ch__sinks_own_live(bed.sinks, own, section);
+	check_own(code, true);
+	ch__sinks_own_destroy(bed.sinks, own);
+	CHECK_EQ(munmap(section, BED_PAGE_BYTES), 0);
+	bed_close(&bed);
+}
+
 TEST_BED(table_of_a_block_is_known_to_libunwind_while_it_lives, CH_SINK_LIBUNWIND)
 {
 	enum { PAGE = BED_PAGES_PER_CHUNK + 5 };

@@ -137,6 +137,19 @@ TEST_GDB(sink_that_was_off_does_not_know_the_shapes_of_the_dead)
 	CHECK(gdb_fde_at(gdb_entry_of(pool + 64), pool + BED_PAGE_BYTES + 64));
 }
 
+TEST_GDB(range_that_nobody_told_of_is_removed_without_harm)
+{
+	discard(bed, 64, 64, 1);
+	add(bed, 64, 64, 1);
+	add(bed, 192, 64, 2);
+	discard(bed, 128, 64, 3);
+	discard(bed, 256, 64, 4);
+	discard(bed, BED_CHUNK_BYTES, 64, 5);
+	ch__sinks_flush(bed->sinks, CH__FLUSH_EXACT);
+	check_shown(bed, 64, "fn_1");
+	check_shown(bed, 192, "fn_2");
+}
+
 TEST(heaps_share_the_list)
 {
 	struct bed first, second;
@@ -235,6 +248,35 @@ static void detach_debugger(void)
 	put_first_bytes(debugger.first_bytes);
 	CHECK(!debugger.is_bad);
 	CHECK_EQ(debugger.count, gdb_list_length());
+}
+
+static struct bed *committed_to;
+static unsigned events_of_the_commit;
+static void commit_and_tell_late(void *context,
+				 void (*visit)(void *, const struct ch__sink_range *), void *arg)
+{
+	add(committed_to, 640, 64, 77);
+	events_of_the_commit = debugger.events;
+	told_late = range_at(committed_to, 640, 64, 77);
+	told_late_count = 1;
+	tell_late(context, visit, arg);
+}
+
+/* The late range is one that a commit has told of; of the runtime page there is an image, too. */
+TEST(image_of_a_commit_stays_when_the_range_is_told_late)
+{
+	struct bed bed;
+	use_heads(&bed);
+	committed_to = &bed;
+	bed.config.each = commit_and_tell_late;
+	CHECK_EQ(ch__sinks_create(&bed.config, 0, &bed.sinks), 0);
+	attach_debugger();
+	CHECK_EQ(ch__sinks_set(bed.sinks, CH_SINK_GDB), 0);
+	check_shown(&bed, 640, "fn_77");
+	CHECK_EQ(events_of_the_commit, 1);
+	CHECK_EQ(debugger.events, 2);
+	detach_debugger();
+	bed_close(&bed);
 }
 
 TEST_GDB(debugger_knows_a_range_when_its_add_returns)

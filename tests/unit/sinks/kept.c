@@ -161,9 +161,11 @@ TEST(kept_name_yields_to_a_new_owner_of_its_address)
 	add(&bed, 64, 64, 1);
 	add(&bed, 128, 64, 2);
 	add(&bed, 256, 64, 3);
+	add(&bed, 320, 64, 6);
 	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
 	discard(&bed, 64, 64, 1);
 	discard(&bed, 128, 64, 2);
+	discard(&bed, 320, 64, 6);
 	add(&bed, 64, 64, 4);  /* the same place */
 	add(&bed, 160, 64, 5); /* overlaps part of the range */
 	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
@@ -171,6 +173,7 @@ TEST(kept_name_yields_to_a_new_owner_of_its_address)
 	check_named(path, bed.pool + 128, NULL);
 	check_named(path, bed.pool + 160, "fn_5");
 	check_named(path, bed.pool + 256, "fn_3");
+	check_named(path, bed.pool + 320, "fn_6");
 	bed_close(&bed);
 	remove_own_folder();
 }

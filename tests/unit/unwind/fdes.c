@@ -3,6 +3,7 @@
  * FDE is live. The FDE is taken back once before its end, so that LLVM's unwinder finds the same as
  * libgcc's. A stand-in for LLVM's unwinder keeps the books. */
 #define _GNU_SOURCE
+#include "sinks/table.h"
 #include "tests/support/unwind_rig.h"
 #include "unwind/unwinders.h"
 
@@ -20,6 +21,7 @@ struct told {
 };
 static struct told told[MOST];
 static size_t told_n;
+static struct ch__sinks *told_by; /* NULL: not known yet, or gone */
 
 void __unw_add_dynamic_fde(uintptr_t fde);
 void __unw_remove_dynamic_fde(uintptr_t fde);
@@ -40,6 +42,7 @@ static struct told read_fde(uintptr_t fde)
 static size_t place_of(uintptr_t fde)
 {
 	size_t i = 0;
+	CHECK(!told_by || ch__lock_is_mine(&told_by->lock));
 	while (i < told_n && told[i].fde != fde)
 		i++;
 	return i;
@@ -92,7 +95,9 @@ TEST(section_ends_in_its_bytes)
 		uint8_t *section = map_section(ch__eh_frame_bytes(&place));
 		struct ch__eh_frame_fde fde;
 		uint32_t count = 0;
+		memset(section - 4, 0x5a, 4);
 		ch__eh_frame_write(section, &place, shapes);
+		CHECK(!memcmp(section - 4, "ZZZZ", 4));
 		for (size_t at = 0; ch__eh_frame_next(section, &at, &fde);)
 			count++;
 		CHECK_EQ(count, place.pages + 1); /* and the sentinel */
@@ -225,6 +230,7 @@ TEST(each_fde_of_a_table_is_told_once_and_taken_back_once)
 	struct ch__own *own[2];
 	struct bed bed;
 	bed_open(&bed, CH_SINK_UNWIND);
+	told_by = bed.sinks;
 	for (unsigned i = 0; i < 2; i++) {
 		put_table(sections[i], bed.pool + (size_t)i * 4096, FDES);
 		size_t at;
@@ -255,6 +261,7 @@ TEST(each_fde_of_a_table_is_told_once_and_taken_back_once)
 		CHECK_EQ(is_known(bed.pool + 4096), !i);
 		ch__sinks_own_destroy(bed.sinks, own[i]);
 	}
+	told_by = NULL;
 	bed_close(&bed);
 	CHECK_EQ(told_n, 0);
 }

@@ -45,6 +45,20 @@ TEST_BED(page_is_known_only_while_live, CH_SINK_UNWIND)
 	CHECK(!libgcc_knows(bed->pool + BED_POOL_BYTES));
 }
 
+/* A pointer to the part of the runtime page, of each chunk, and of each 256 KiB of slots. */
+TEST_BED(state_has_room_for_the_parts_of_a_large_pool, 0)
+{
+	struct ch__sinks_config config = bed->config;
+	struct ch__sinks *sinks;
+	config.pool_bytes = (size_t)4 << 30;
+	size_t parts = 1 + config.pool_bytes / config.chunk_bytes + config.pool_bytes / (256 << 10);
+	CHECK_EQ(ch__sinks_create(&config, 0, &sinks), 0);
+	size_t before = ch__meta_bytes(config.meta);
+	CHECK_EQ(ch__sinks_set(sinks, CH_SINK_UNWIND), 0);
+	CHECK(ch__meta_bytes(config.meta) - before >= parts * sizeof(void *));
+	CHECK(ch__sinks_destroy(sinks));
+}
+
 TEST_BED(page_dead_leaves_neighbours_known, CH_SINK_UNWIND)
 {
 	for (uint32_t page = 60; page < 68; page++)
