@@ -349,11 +349,8 @@ static void flush_gdb(void *state, enum ch__flush how) CH_REQUIRES(ch__role_file
 {
 	struct gdb *g = state;
 	bool somebody_listens = somebody_looks();
-	if (how == CH__FLUSH_EXACT || somebody_listens) {
-		if (!show_all(g, somebody_listens))
-			close_gdb(g, ENOMEM);
-		return;
-	}
+	if ((how == CH__FLUSH_EXACT || somebody_listens) && !show_all(g, somebody_listens))
+		close_gdb(g, ENOMEM);
 	for (uint32_t i = 0; i < g->chunk_count; i++)
 		if (g->chunks[i] && g->chunks[i]->has_changed)
 			drop_images(g, g->chunks[i], false);

@@ -84,12 +84,10 @@ static void land(struct ch__steps *s, uint32_t jump)
 	s->program[jump - 2] = (uint8_t)(s->program_bytes - jump);
 }
 
-/* Writes the length of the expression, in the two bytes before it. */
+/* Writes the length of the expression, below 128, in the two bytes before it: ULEB128. */
 static void end_expression(struct ch__steps *s, uint32_t from)
 {
-	uint32_t bytes = s->program_bytes - from;
-	s->program[from - 2] = (uint8_t)(0x80 | (bytes & 0x7f)); /* ULEB128 */
-	s->program[from - 1] = (uint8_t)(bytes >> 7);
+	s->program[from - 2] = (uint8_t)(0x80 | (s->program_bytes - from));
 }
 
 /* Leaves the note, and above the note the pc's offset in the code. */

@@ -298,6 +298,9 @@ static void live_and_die(struct bed *bed, struct bed *other)
 	want_rewrite(other);
 	ch__sinks_flush(other->sinks, CH__FLUSH_BUFFERED);
 	discard(bed, 128, 64, 2);
+	add(bed, 192, 64, 3);
+	want_rewrite(other);
+	discard(bed, 192, 64, 3); /* the file is written anew first */
 	ch__sinks_flush(bed->sinks, CH__FLUSH_EXACT);
 }
 
@@ -321,6 +324,7 @@ TEST(kept_names_are_there_or_the_map_is_off_when_any_call_fails)
 		if (is_on) {
 			check_named(path, bed.pool + 64, "fn_1");
 			check_named(path, bed.pool + 128, "fn_2");
+			check_named(path, bed.pool + 192, "fn_3");
 		}
 		bed_close(&other);
 		bed_close(&bed);

@@ -119,6 +119,21 @@ TEST_MAP(map_that_was_written_anew_is_soon_written_again)
 	ch__os_pretended.clock = NULL;
 }
 
+/* Nor does it use up the time of the next lines. */
+TEST_MAP(map_that_nothing_waits_for_is_not_written)
+{
+	enum { TRIES = 100 };
+	told_ns = UINT64_C(1) << 40;
+	ch__os_pretended.clock = tell_time;
+	for (unsigned i = 0; i < TRIES; i++)
+		CHECK(ch__sinks_catch_up());
+	CHECK_EQ(ch__sinks_set(bed->sinks, 0), 0);
+	for (unsigned i = 0; i < TRIES; i++)
+		CHECK(ch__sinks_catch_up());
+	ch__os_pretended.clock = NULL;
+	CHECK_EQ(access(path, F_OK), 0);
+}
+
 /* A stop, of the process or of its container, is no work. */
 TEST_MAP(map_that_was_written_anew_as_the_process_stopped_for_hours_is_soon_written_again)
 {
@@ -440,6 +455,22 @@ TEST(map_that_cannot_be_opened_keeps_no_memory)
 		CHECK_EQ(ch__sinks_set(bed.sinks, CH_SINK_PERF_MAP), ENOENT);
 	CHECK(mapped_bytes() < before + TRIES / 2 * TRY_BYTES);
 	bed_close(&bed);
+}
+
+/* What a failed try leaves is known to be the library's own. */
+TEST_MAP(map_that_could_not_be_begun_replaces_its_file_at_the_next_try)
+{
+	bool has_failed = true;
+	for (uint64_t nth = 1; has_failed; nth++) {
+		CHECK_EQ(ch__sinks_set(bed->sinks, 0), 0);
+		ch__os_fail_at(nth, false);
+		has_failed = ch__sinks_set(bed->sinks, CH_SINK_PERF_MAP) != 0;
+		ch__os_fail_at(0, false);
+		CHECK_EQ(ch__sinks_set(bed->sinks, 0), 0);
+		CHECK_EQ(ch__sinks_set(bed->sinks, CH_SINK_PERF_MAP), 0);
+		add(bed, 64, 64, nth);
+	}
+	CHECK_EQ(access(path, F_OK), 0);
 }
 
 /* Fails each system or metadata call of a life in turn: the map is right, or off with a reason. */

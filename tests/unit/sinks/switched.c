@@ -5,6 +5,7 @@
 #define _GNU_SOURCE
 #include "os/locks/ranks.h"
 #include "sinks/table.h"
+#include "tests/support/gdb_list.h"
 #include "tests/unit/sinks/perfmap.h"
 #include "unwind/steps.h"
 
@@ -167,6 +168,35 @@ TEST(table_ends_when_no_image_is_made_of_it)
 	ch__tool_unlock(ch__sink_gdb.tool);
 	CHECK_EQ(pthread_join(thread, NULL), 0);
 	ch__sinks_own_destroy(bed.sinks, table);
+	bed_close(&bed);
+}
+
+static void *end_the_chunk(void *arg)
+{
+	struct teller *teller = arg;
+	atomic_store(&teller->tid, (int)gettid());
+	ch__sinks_chunk_gone(teller->bed->sinks, 0);
+	return NULL;
+}
+
+/* Who has the lock may be making an image of the chunk, or may read the list. */
+TEST(chunk_that_goes_stays_in_the_list_while_the_list_is_used)
+{
+	struct bed bed;
+	struct teller teller = {&bed, 0};
+	pthread_t thread;
+	bed_open(&bed, CH_SINK_GDB);
+	add(&bed, 64, 64, 1);
+	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
+	CHECK_EQ(gdb_list_length(), 2);
+	ch__tool_lock(ch__sink_gdb.tool);
+	CHECK_EQ(pthread_create(&thread, NULL, end_the_chunk, &teller), 0);
+	TEST_UNTIL(atomic_load(&teller.tid) && thread_is_asleep(atomic_load(&teller.tid)))
+		usleep(1000);
+	CHECK_EQ(gdb_list_length(), 2);
+	ch__tool_unlock(ch__sink_gdb.tool);
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+	CHECK_EQ(gdb_list_length(), 1);
 	bed_close(&bed);
 }
 

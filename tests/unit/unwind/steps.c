@@ -144,13 +144,13 @@ TEST(instructions_for_debuggers_are_those_of_the_note)
 	static uint8_t pool[1024] __attribute__((aligned(16)));
 	const uint8_t reg = ch__arch_steps_kept[1];
 	const struct ch_frame_step steps[] = {{1, 16}, {4, 0x4018}, {5 + 0x123, 8}};
-	const struct ch_frame_save saves[] = {{reg, 3, 5}};
+	const struct ch_frame_save saves[] = {{reg, 200, 5}};
 	const struct ch_frame frame = {steps, saves, 3, 1};
 	/* DW_CFA_advance_loc2, def_cfa_offset, offset; a LEB128 of two or three bytes. */
 	const uint8_t wanted[] = {3,    8,    0,    0x0e, 0x88, 0x80, 0, /* at the call */
 				  3,    1,    0,    0x0e, 0x90, 0x80, 0, /* at 1 */
 				  3,    3,    0,    0x0e, 0x98, 0x80, 1, /* at 4 */
-				  3,    1,    0,    (uint8_t)(0x80 | reg), 0x83, 0,
+				  3,    1,    0,    (uint8_t)(0x80 | reg), 0xc8, 1,
 				  3,    0x23, 1,    0x0e, 0x88, 0x80, 0};
 	uint8_t out[CH__STEPS_FDE_BYTES];
 	struct ch__steps s;
