@@ -439,10 +439,12 @@ TEST_RIG_BY(vm_of_a_host_heap_has_no_stop_of_its_own, rig_start_host(1 << 20))
 TEST_RIG(set_of_sinks_has_no_status)
 {
 	static const unsigned sets[] = {0, CH_SINK_UNWIND | CH_SINK_PERF_MAP, 77, 1u << 31};
-	CHECK(ch_sink_status(rig.heap, CH_SINK_UNWIND, NULL, NULL));
+	const char *path = NULL;
+	CHECK(ch_sink_status(rig.heap, CH_SINK_UNWIND, &path, NULL));
+	CHECK(!*path); /* it has no file */
 	for (unsigned i = 0; i < sizeof sets / sizeof *sets; i++) {
-		const char *path = NULL;
 		int failed = 0;
+		path = NULL;
 		if (ch_sink_status(rig.heap, (enum ch_sink)sets[i], &path, &failed))
 			FAIL("a sink %u is on", sets[i]);
 		CHECK_EQ(failed, EINVAL);
