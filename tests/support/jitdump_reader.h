@@ -78,6 +78,7 @@ static inline void dump_check_lines(const struct dump_record *lines, const struc
 		uint64_t pc = dump_u64(at);
 		CHECK(pc >= load->at && pc <= load->at + load->code_bytes && pc >= last);
 		last = pc;
+		CHECK_EQ(dump_u64(at + 8) >> 32, 0); /* no column */
 		at += 16 + strnlen((const char *)at + 16, (size_t)(end - at - 16)) + 1;
 	}
 	CHECK_EQ(last, load->at + load->code_bytes);

@@ -338,24 +338,24 @@ TEST_ZONES(spans_of_a_chunk_that_wait_for_the_system_become_one, 2 * MIB)
 	uint32_t all = chunk_pages(&rig);
 	struct ch__pool *pool = rig.pool;
 	CHECK_EQ(ch__pool_take_span(pool, 1, OWN_FRAME, CH__SPAN_DATA), 0);
-	CHECK_EQ(ch__pool_take_span(pool, 1, OWN_FRAME, CH__SPAN_CODE), 1);
-	CHECK_EQ(ch__pool_take_span(pool, 2, OWN_FRAME, CH__SPAN_DATA), 2);
-	CHECK_EQ(ch__pool_take_span(pool, all - 4, OWN_FRAME, CH__SPAN_CODE), 4);
+	CHECK_EQ(ch__pool_take_span(pool, all - 1, OWN_FRAME, CH__SPAN_CODE), 1);
 	CHECK_EQ(ch__pool_take_span(pool, 1, OWN_FRAME, CH__SPAN_DATA), all);
+	CHECK_EQ(ch__pool_take_span(pool, 1, OWN_FRAME, CH__SPAN_CODE), all + 1);
+	CHECK_EQ(ch__pool_take_span(pool, 2, OWN_FRAME, CH__SPAN_DATA), all + 2);
 	ch__pool_release_span(pool, 1);
-	ch__pool_release_span(pool, 4);
+	ch__pool_release_span(pool, all + 1);
 	ch__os_fail_at(1, true);
 	ch__pool_release_span(pool, 0);
-	ch__pool_release_span(pool, 2);
 	ch__pool_release_span(pool, all);
+	ch__pool_release_span(pool, all + 2);
 	CHECK_EQ(pool->inner->spans_retired, 3);
 	CHECK(!rig_retry_retired(pool));
 	CHECK_EQ(pool->inner->spans_retired, 2);
-	CHECK_EQ(pool->pages[0].span_pages, 4);
-	CHECK_EQ(pool->pages[all].span_pages, 1);
+	CHECK_EQ(pool->pages[0].span_pages, 1);
+	CHECK_EQ(pool->pages[all].span_pages, 4);
 	ch__os_fail_at(0, false);
 	CHECK(rig_retry_retired(pool));
-	for (uint32_t i = 0; i <= all; i++)
+	for (uint32_t i = 0; i < all + 4; i++)
 		CHECK_EQ(ch__page_state(&pool->pages[i]), CH__PAGE_FREE);
 }
 
