@@ -22,6 +22,8 @@ struct play {
 	bool raises;     /* the thread, before its spin */
 	struct method m;
 	_Atomic(int) step;
+	uintptr_t inverted; /* the address of m's kept code */
+	bool loads;         /* a thread that looks at m has loaded the address */
 };
 
 static _Atomic(unsigned) heard;
@@ -193,6 +195,66 @@ static void expect_stops(struct play *p)
 	atomic_store(&p->go, 2);
 	stage_join(&t);
 	method_drop(p->stage, &p->m);
+}
+
+/* --- a table of kept code: m is a record of the VM's --- */
+
+static void build_kept(struct stage *stage, void *arg)
+{
+	struct play *p = arg;
+	struct emitter e;
+	method_new(stage, &p->m, "kept");
+	struct ch_open open = {.owner = p->m.owner,
+			       .hot_bytes = 64,
+			       .flags = CH_OPEN_KEPT,
+			       .user = &p->m};
+	CHECK_EQ(emit_open_as(&e, &open), CH_OK);
+	emit_answer(&e, 6);
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	p->m.block = e.code.block;
+	p->inverted = ~(uintptr_t)e.code.exec;
+}
+
+static void look(struct stage *stage, void *arg)
+{
+	struct play *p = arg;
+	const void *volatile entry = p->loads ? (const void *)~p->inverted : NULL;
+	(void)stage;
+	atomic_store(&p->step, 1);
+	TEST_UNTIL(atomic_load(&p->step) == 2)
+		sched_yield();
+	(void)entry;
+}
+
+static void end_kept(struct stage *stage, void *arg)
+{
+	struct play *p = arg;
+	CHECK_EQ(ch_blocks_invalidate(&p->m.block, 1, NULL), CH_OK);
+	CHECK_EQ(ch_code_free(stage->heap, (const void *)~p->inverted, CH_RELEASE_COLLECT), CH_OK);
+}
+
+/* The address of the code holds the code, and so the record; the address of the record does not. */
+TEST(stop_signal_comes_between_the_record_of_kept_code_and_its_entry)
+{
+	struct play *p = new_play();
+	for (int loads = 0; loads <= 1; loads++) {
+		struct stage_thread t;
+		p->loads = loads;
+		p->m.freed = 0;
+		stage_apart(p->stage, build_kept, p);
+		stage_spawn(p->stage, &t, look, p);
+		stage_wait(&p->step, 1);
+		stage_apart(p->stage, end_kept, p);
+		stage_collect(p->stage);
+		CHECK_EQ(stage_stats(p->stage).cycles_abandoned, 0);
+		CHECK_EQ(p->m.freed, !loads);
+		atomic_store(&p->step, 2);
+		stage_join(&t);
+		stage_collect(p->stage);
+		CHECK_EQ(p->m.freed, 1);
+		method_drop(p->stage, &p->m);
+	}
+	stage_end(p->stage);
 }
 
 /* A collecting thread publishes its registers, and may be stopped before its cycle reads. */
