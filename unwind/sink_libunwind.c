@@ -205,8 +205,9 @@ static void close_libunwind(void *state, int error)
 {
 	struct libunwind *u = state;
 	(void)error;
-	for (uint32_t part = 0; part <= u->chunk_count; part++)
+	for (uint32_t part = 0; part < u->chunk_count; part++)
 		kill_pages(u, part, 0, u->pages_per_chunk);
+	kill_pages(u, u->chunk_count, 0, 1);
 	ch__nongnu_flush();
 }
 
