@@ -101,9 +101,13 @@ TEST(jitdump_that_was_removed_is_begun_anew_by_the_next_heap)
 }
 
 /* --- descriptors --- */
+static struct ch__tool *tool_of(const struct sink_file *sink)
+{
+	return (sink == &jitdump ? &ch__sink_jitdump : &ch__sink_perfmap)->tool;
+}
 static int number_of(const struct sink_file *sink)
 {
-	return (sink == &jitdump ? &ch__sink_jitdump : &ch__sink_perfmap)->tool->file.fd;
+	return tool_of(sink)->file.fd;
 }
 
 /* Somebody's file gets the number of the sink's file. */
@@ -249,16 +253,16 @@ static void let_child_exit(const struct sink_file *sink)
 		rig_block(rig_owner(&rig, "waits"), 1);
 	if (sink == &jitdump) /* freed code waits, too */
 		live_and_die(&rig, 1);
-	if (sink == &perf_map && !ch__sink_perfmap.tool->used)
+	if (sink == &perf_map && !tool_of(sink)->used)
 		FAIL_SINK("no line waits");
 	CHECK_EQ(stat(path, &before), 0);
 	/* As a thread of the parent has it that is not in the child. */
-	ch__sinks_lock(rig.heap->sinks);
+	ch__tool_lock(tool_of(sink));
 	pid_t pid = _Fork();
 	CHECK(pid >= 0);
 	if (pid == 0)
 		exit(0);
-	ch__sinks_unlock(rig.heap->sinks);
+	ch__tool_unlock(tool_of(sink));
 	expect_exit(pid, 0);
 	CHECK_EQ(stat(path, &after), 0);
 	if (after.st_size != before.st_size)
