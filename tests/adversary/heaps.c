@@ -67,8 +67,8 @@ static void *ask_sinks(void *arg)
 	while (!atomic_load(&p->go))
 		continue;
 	while (!atomic_load(&p->collected)) {
-		int failed;
-		CHECK(ch_sink_status(p->stage->heap, CH_SINK_UNWIND, NULL, &failed));
+		uint8_t frame;
+		CHECK_EQ(ch_frame_register(p->stage->heap, "", 1, &frame), CH_OK); /* a nop */
 		ch_thread_poll();
 	}
 	CHECK_EQ(ch_thread_detach(p->stage->heap), CH_OK);

@@ -201,12 +201,12 @@ TEST(code_that_ends_is_known_at_each_instruction_of_its_end)
 	release_in_steps(owner, "nobody's");
 }
 
-static void see_first(struct play *p)
+static void see_second(struct play *p)
 {
 	struct ch__place place;
 	uint32_t offset = ch__offset(p->rig.heap, (uintptr_t)p->exec);
 	if (!p->lost_at && ch__place_find_freed(p->rig.heap, offset, &place) &&
-	    strcmp(place.name, "first") != 0)
+	    strcmp(place.name, "second") != 0)
 		p->lost_at = p->step;
 }
 
@@ -225,11 +225,11 @@ static struct ch_owner owner_of(const char *name, const uint8_t **exec)
 /* The heap remembers one block, and the second takes the record of the first. */
 TEST(tombstone_that_is_written_over_has_no_name_of_two_blocks)
 {
-	const uint8_t *of_second;
-	begin(see_first);
+	const uint8_t *of_first;
+	begin(see_second);
 	play.rig.heap->config.remembered_dead = 1;
-	struct ch_owner first = owner_of("first", &play.exec);
-	struct ch_owner second = owner_of("second", &of_second);
+	struct ch_owner first = owner_of("first", &of_first);
+	struct ch_owner second = owner_of("second", &play.exec);
 	CHECK_EQ(ch_owner_release(first, CH_RELEASE_NOT_RUNNING), CH_OK);
 	release_in_steps(second, "another's by its name");
 }

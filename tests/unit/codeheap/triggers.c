@@ -478,9 +478,10 @@ TEST(thread_that_is_not_attached_tells_the_vms_of_a_wish_and_of_space)
 
 TEST_RIG_BY(vm_is_not_told_of_space_that_the_vm_before_it_wanted, rig_start(pool_bytes))
 {
-	unsigned told = 0;
+	unsigned told = 0, told_other = 0;
 	struct ch_ops ops = {.size = sizeof ops, .space_free = count_space};
-	struct ch_vm *before, *vm = NULL;
+	struct ch_vm *other, *before, *vm = NULL;
+	CHECK_EQ(ch_vm_attach(rig.heap, &ops, &told_other, &other), CH_OK);
 	CHECK_EQ(ch_vm_attach(rig.heap, &ops, &told, &before), CH_OK);
 	ch__heap_lock(rig.heap);
 	ch__trigger_full(rig.heap, before, ch__space_now(rig.heap));
@@ -497,12 +498,14 @@ TEST_RIG_BY(vm_is_not_told_of_space_that_the_vm_before_it_wanted, rig_start(pool
 	CHECK(vm == before);
 	/* Another vm wants space: all vms are looked at. */
 	ch__heap_lock(rig.heap);
-	ch__trigger_full(rig.heap, rig.vm, ch__space_now(rig.heap));
+	ch__trigger_full(rig.heap, other, ch__space_now(rig.heap));
 	ch__heap_unlock(rig.heap);
 	atomic_fetch_add(&rig.heap->space_events, 1);
 	ch_thread_poll();
+	CHECK_EQ(told_other, 1);
 	CHECK_EQ(told, 0);
 	CHECK_EQ(ch_vm_detach(vm), CH_OK);
+	CHECK_EQ(ch_vm_detach(other), CH_OK);
 }
 
 /* --- dead bytes ask --- */
