@@ -99,10 +99,8 @@ bool ch__span_release(struct ch__pool *pool, uint32_t first)
 	if (!is_room)
 		CH_PUBLISHED(pool, exec, bytes, "poison of a span");
 	ch__valgrind_set(pool, exec, bytes, false);
-	for (uint32_t i = first; i < first + pages; i++) {
-		pool->pages[i].span_pages = 0;
+	for (uint32_t i = first; i < first + pages; i++)
 		ch__page_set_state(pool, i, CH__PAGE_FREE, __func__);
-	}
 	for (uint32_t i = first; is_room && i < first + pages; i += ch__pool_chunk_pages(pool))
 		ch__chunk_give_up(pool, ch__pool_chunk_of(pool, i));
 	return true;
