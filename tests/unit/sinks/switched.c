@@ -17,20 +17,12 @@
 
 enum { RANGES = 1024, RANGE_BYTES = 64, FILE_BYTES = 4096 };
 
-struct teller {
-	struct bed *bed;
-	_Atomic(int) tid;
-};
-
 /* Adds more lines than the file may hold. */
-static void *tell_too_much(void *arg)
+static void tell_too_much(struct bed *bed)
 {
-	struct teller *teller = arg;
-	atomic_store(&teller->tid, (int)gettid());
 	for (size_t i = 0; i < RANGES; i++)
-		add(teller->bed, i * RANGE_BYTES, RANGE_BYTES, i);
-	ch__sinks_flush(teller->bed->sinks, CH__FLUSH_BUFFERED);
-	return NULL;
+		add(bed, i * RANGE_BYTES, RANGE_BYTES, i);
+	ch__sinks_flush(bed->sinks, CH__FLUSH_BUFFERED);
 }
 
 static void let_files_grow(bool may)
@@ -45,12 +37,11 @@ static void let_files_grow(bool may)
 TEST(sink_that_fails_is_off_for_every_heap_at_once)
 {
 	struct bed beds[2];
-	struct teller teller = {&beds[0], 0};
 	use_own_folder();
 	for (int i = 0; i < 2; i++)
 		bed_open(&beds[i], CH_SINK_PERF_MAP);
 	let_files_grow(false);
-	(void)tell_too_much(&teller);
+	tell_too_much(&beds[0]);
 	let_files_grow(true);
 	for (int i = 0; i < 2; i++) {
 		CHECK_EQ(ch__sinks_on(beds[i].sinks), 0);
@@ -66,6 +57,7 @@ TEST(sink_that_fails_is_off_for_every_heap_at_once)
 struct call {
 	void (*function)(struct bed *);
 	struct bed *bed;
+	_Atomic(int) tid; /* of a thread that makes the call; ENDED behind it */
 };
 
 static void call_under_the_lock(void *arg)
@@ -78,7 +70,7 @@ static void call_under_the_lock(void *arg)
 /* Checked builds refuse a second lock of a rank, and so show that the call takes the lock. */
 static void expect_lock_of_sinks(void (*function)(struct bed *), struct bed *bed)
 {
-	struct call call = {function, bed};
+	struct call call = {function, bed, 0};
 	char text[400] = "";
 	expect_signal_text(call_under_the_lock, &call, SIGABRT, text, sizeof text);
 	CHECK(strstr(text, "sinks is wanted by who holds sinks"));
@@ -105,7 +97,7 @@ static void register_shape(struct bed *bed)
 }
 static void begin_steps(struct bed *bed)
 {
-	ch__sinks_steps_begin(bed->sinks);
+	CHECK(ch__sinks_steps_begin(bed->sinks));
 }
 static void bring_table(struct bed *bed)
 {
@@ -136,13 +128,21 @@ static const uint8_t *section_of_table(void *context, uint64_t key)
 
 enum { ENDED = -1 };
 
-static void *end_the_table(void *arg)
+static void *make_call(void *arg)
 {
-	struct teller *teller = arg;
-	atomic_store(&teller->tid, (int)gettid());
-	ch__sinks_own_dead(teller->bed->sinks, table);
-	atomic_store(&teller->tid, ENDED);
+	struct call *call = arg;
+	atomic_store(&call->tid, (int)gettid());
+	call->function(call->bed);
+	atomic_store(&call->tid, ENDED);
 	return NULL;
+}
+
+static void expect_to_wait(struct call *call)
+{
+	TEST_UNTIL(atomic_load(&call->tid) == ENDED ||
+		   (atomic_load(&call->tid) && thread_is_asleep(atomic_load(&call->tid))))
+		usleep(1000);
+	CHECK(atomic_load(&call->tid) != ENDED);
 }
 
 /* The VM frees the table next, and who makes an image for the debugger may be reading it. The image
@@ -150,7 +150,7 @@ static void *end_the_table(void *arg)
 TEST(table_ends_when_no_image_is_made_of_it)
 {
 	struct bed bed;
-	struct teller teller = {&bed, 0};
+	struct call call = {end_table, &bed, 0};
 	pthread_t thread;
 	bed_map(&bed);
 	bed.config.section = section_of_table;
@@ -159,40 +159,34 @@ TEST(table_ends_when_no_image_is_made_of_it)
 	ch__sinks_own_live(bed.sinks, table, "\0\0\0");
 	ch__tool_lock(ch__sink_gdb.tool);
 	CHECK(bed.config.section(NULL, 0));
-	CHECK_EQ(pthread_create(&thread, NULL, end_the_table, &teller), 0);
+	CHECK_EQ(pthread_create(&thread, NULL, make_call, &call), 0);
 	TEST_UNTIL(!bed.config.section(NULL, 0))
 		usleep(1000);
-	TEST_UNTIL(atomic_load(&teller.tid) == ENDED || thread_is_asleep(atomic_load(&teller.tid)))
-		usleep(1000);
-	CHECK(atomic_load(&teller.tid) != ENDED);
+	expect_to_wait(&call);
 	ch__tool_unlock(ch__sink_gdb.tool);
 	CHECK_EQ(pthread_join(thread, NULL), 0);
 	ch__sinks_own_destroy(bed.sinks, table);
 	bed_close(&bed);
 }
 
-static void *end_the_chunk(void *arg)
+static void end_chunk(struct bed *bed)
 {
-	struct teller *teller = arg;
-	atomic_store(&teller->tid, (int)gettid());
-	ch__sinks_chunk_gone(teller->bed->sinks, 0);
-	return NULL;
+	ch__sinks_chunk_gone(bed->sinks, 0);
 }
 
 /* Who has the lock may be making an image of the chunk, or may read the list. */
 TEST(chunk_that_goes_stays_in_the_list_while_the_list_is_used)
 {
 	struct bed bed;
-	struct teller teller = {&bed, 0};
+	struct call call = {end_chunk, &bed, 0};
 	pthread_t thread;
 	bed_open(&bed, CH_SINK_GDB);
 	add(&bed, 64, 64, 1);
 	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
 	CHECK_EQ(gdb_list_length(), 2);
 	ch__tool_lock(ch__sink_gdb.tool);
-	CHECK_EQ(pthread_create(&thread, NULL, end_the_chunk, &teller), 0);
-	TEST_UNTIL(atomic_load(&teller.tid) && thread_is_asleep(atomic_load(&teller.tid)))
-		usleep(1000);
+	CHECK_EQ(pthread_create(&thread, NULL, make_call, &call), 0);
+	expect_to_wait(&call);
 	CHECK_EQ(gdb_list_length(), 2);
 	ch__tool_unlock(ch__sink_gdb.tool);
 	CHECK_EQ(pthread_join(thread, NULL), 0);
@@ -200,20 +194,12 @@ TEST(chunk_that_goes_stays_in_the_list_while_the_list_is_used)
 	bed_close(&bed);
 }
 
-static void *begin_the_steps(void *arg)
-{
-	struct teller *teller = arg;
-	atomic_store(&teller->tid, (int)gettid());
-	CHECK(ch__sinks_steps_begin(teller->bed->sinks));
-	return NULL;
-}
-
 /* Both find no map, and wait for the lock. */
 TEST(two_threads_that_want_notes_make_one_map)
 {
 	enum { THREADS = 2 };
 	struct bed bed, other;
-	struct teller tellers[THREADS];
+	struct call calls[THREADS];
 	pthread_t threads[THREADS];
 	bed_open(&bed, 0);
 	bed_open(&other, 0);
@@ -222,11 +208,9 @@ TEST(two_threads_that_want_notes_make_one_map)
 	CHECK(ch__sinks_steps_begin(other.sinks));
 	ch__sinks_lock(bed.sinks);
 	for (unsigned i = 0; i < THREADS; i++) {
-		tellers[i] = (struct teller){&bed, 0};
-		CHECK_EQ(pthread_create(&threads[i], NULL, begin_the_steps, &tellers[i]), 0);
-		TEST_UNTIL(atomic_load(&tellers[i].tid) &&
-			   thread_is_asleep(atomic_load(&tellers[i].tid)))
-			usleep(1000);
+		calls[i] = (struct call){begin_steps, &bed, 0};
+		CHECK_EQ(pthread_create(&threads[i], NULL, make_call, &calls[i]), 0);
+		expect_to_wait(&calls[i]);
 	}
 	ch__sinks_unlock(bed.sinks);
 	for (unsigned i = 0; i < THREADS; i++)
