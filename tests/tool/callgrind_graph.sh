@@ -628,7 +628,7 @@ callgrind_broken_graphs_are_noticed() {
   rule $names_of output.c "first == '\"' ||" ''
   rule $names_of graph.c 'qsort(sorted' '(void)(sorted'
   rule $names_of graph.c 'graph->edges\[i\].caller = now\[graph->edges\[i\].caller\]' ''
-  rule $stacks names.c 'if (is_next && !write_bytes(naming, positions' 'if (0 \&\& !write_bytes(naming, positions'
+  rule $stacks names.c 'if (is_next && !write_text(naming' 'if (0 \&\& !write_text(naming'
   rule $stacks main.c 'naming->may_lack_map && naming->unnamed' '0'
   rule $stacks graph_command.c 'line -= lines + 1' 'line -= lines'
   rule $stacks stacks.c 'for (size_t i = 0; left; i++, left--)' 'for (size_t i = 0; 0; i++)'
@@ -647,7 +647,7 @@ callgrind_broken_graphs_are_noticed() {
   rule $diff graph_diff.c 'if (ends\[0\]\[i\] != ends\[1\]\[i\])' 'if (i == 1 \&\& ends[0][i] != ends[1][i])'
   rule $diff graph_diff.c 'is_change |= change.calls\[0\] != change.calls\[1\]' ''
   rule $diff graph_diff.c 'is_change |= d != 0' ''
-  rule $diff graph_diff.c 'by_amount(&from\[a\], &from\[b\]) <= 0' '1'
+  rule $diff graph_diff.c 'a->ordinal < b->ordinal' 'a->ordinal > b->ordinal'
   rule $diff graph_diff.c "is_more ? '+' : '-'" "'+'"
   rule $diff graph_command.c 'diff.count != 0' '0'
   rule $diff graph_command.c 'is_json(input)' '0'
