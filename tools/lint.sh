@@ -29,6 +29,7 @@ run_checker() {
 run_checker tools/lint_text.py
 run_checker tools/lint_adversaries.py
 run_checker tests/breaks/rows.py
+run_checker tests/breaks/scripts.py
 
 # ---- breaks that were judged equivalent stand where the list says
 run_checker tests/breaks/unplanned.py lint

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# Every rule of tools/lint_text.py, signal_reach.py and lint_adversaries.py finds what it is there to find: each case plants
-# one offence in a clean small tree. That the small trees are clean is a case of its own.
+# Every rule of tools/lint_text.py, signal_reach.py, lint_adversaries.py and of tests/breaks finds what it is there to find:
+# each case plants one offence in a clean small tree. That the small trees are clean is a case of its own.
 # Without arguments it lists its cases, with a name it runs one.
 . tests/support/script.sh
 root=$PWD
@@ -340,6 +340,34 @@ case_line_that_belongs_to_no_row() {
   catalogue
   echo 'mutant' >>tests/breaks/b.rows
   planted tests/breaks/b.rows 'is no line of a row'
+}
+# What a script breaks in copies of sources, in a tree with one of each kind of line.
+scripts_that_break() {
+  mkdir -p tests/tool tests/host tools/callgrind hosts/scheme flame
+  printf '%s\n' 'int good;' 'int bad;' | tee tools/callgrind/a.c hosts/scheme/a.c >flame/b.c
+  printf '%s\n' 'f() {' "  rule some_case a.c '^int good' 'int worse'" "  rule a.c 'int bad' \\" "    'int worse'" \
+    "  breaks draws plain b.c 'int bad' 'int worse'" '}' >tests/tool/a.sh
+  printf '%s\n' 'g() {' "  breaks a 's/^int good/int worse/' case" '}' >tests/host/b.sh
+  python3 "$root/tests/breaks/scripts.py" | grep -qx 'note: 4 lines of scripts break what they name' || fail 'the clean tree has findings'
+}
+broken_script() { found_by tests/breaks/scripts.py "$@"; }
+case_script_breaks_a_line_that_is_gone() {
+  scripts_that_break
+  echo "int good;" | tee tools/callgrind/a.c >flame/b.c
+  echo "int bad;" >hosts/scheme/a.c
+  broken_script tests/tool/a.sh 'changes nothing in tools/callgrind/a.c'
+  broken_script tests/tool/a.sh 'changes nothing in flame/b.c'
+  broken_script tests/host/b.sh 'changes nothing in hosts/scheme/a.c'
+}
+case_script_breaks_text_that_stands_twice() {
+  scripts_that_break
+  echo 'int bad;' >>flame/b.c
+  broken_script tests/tool/a.sh 'changes nothing in flame/b.c'
+}
+case_script_breaks_a_file_that_is_gone() {
+  scripts_that_break
+  rm flame/b.c
+  broken_script tests/tool/a.sh 'names no file to break'
 }
 case_mutant_that_the_table_does_not_name() {
   catalogue
