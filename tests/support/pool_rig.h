@@ -153,7 +153,9 @@ static inline void rig_write(const struct pool_rig *rig, uintptr_t exec, uint32_
 	ch__pool_sync(rig->pool, exec, bytes);
 }
 
-static inline uint32_t rig_call(uintptr_t exec)
+/* clang 17's -fsanitize=undefined looks for a type in front of the function that is called. A block
+ * has its head there, the first page of a pool nothing. */
+__attribute__((no_sanitize("undefined"))) static inline uint32_t rig_call(uintptr_t exec)
 {
 	return ((uint32_t(*)(void))exec)();
 }
