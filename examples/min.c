@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * min.c: the shortest program with an owner: one block of code, called through its owner's cell,
- * invalidated, collected. smallest.c has code without an owner. */
+ * invalidated, collected. The code is x86-64's. smallest.c has code without an owner. */
 #include <codeheap/codeheap.h>
 
 #include <stdio.h>
