@@ -46,8 +46,8 @@
  *     return ch_code_free(heap, (void *)(uintptr_t)f, CH_RELEASE_NOT_RUNNING);
  *
  * Above each function stand lines in, out, ret, lock, safe, cost, note. "lock  heap": the function
- * takes the heap's lock, and lets it go; registry, pages and sinks are other locks of a heap. A
- * function without a lock line takes none. A function without a cost line is O(1); the number of
+ * takes the heap's lock, maybe under it pages and sinks, two other locks of a heap, as registry is.
+ * A function without a lock line takes none. A function without a cost line is O(1); the number of
  * heaps, the length of a name, a list that doubles, and waits come on top. Callbacks run under no
  * lock, save `ref`, `roots` and `visit`; all but branch_hit end by a return only. A call that fails
  * gives no handle (none), no pointer (NULL). `bytes` or `max` is the room at the argument before.
@@ -155,7 +155,7 @@ struct ch_regs {
 
 /* The only moves:
  *   OPEN -> LIVE                ch_block_commit, by the thread that opened it
- *   OPEN -> FREE                ch_block_abort; a commit that gives CH_E_STALE; in a child of fork,
+ *   OPEN -> DEAD                ch_block_abort; a commit that gives CH_E_STALE; in a child of fork,
  *                               if it has no code, or lost the thread that opened the block
  *   LIVE -> NOTENTRANT          ch_blocks_invalidate, ch_assumption_break, ch_vm_discard, _detach
  *   LIVE | NOTENTRANT -> DEAD   the sweep, of blocks that a cycle did not reach; NOT_RUNNING, by
@@ -223,7 +223,7 @@ enum ch_sink {
 enum ch_dead_names { CH_DEAD_NAMES_REPLACED, CH_DEAD_NAMES_KEPT };
 
 enum ch_open_flags {
-	/* In a full pool the open collects, and again while that helps (not a HOST heap's). The
+	/* In a full pool the open collects, up to 4 times while that helps (HOST: not). The
 	 * caller holds no lock that a callback takes, or that a thread waits for unparked. While
 	 * one open collects, others with this flag wait, and so take nothing that comes free; where
 	 * a vm has or had stop_world, none waits. CH_E_FULL: live code, new code, and a page for
@@ -273,7 +273,7 @@ struct ch_ops {
 	/* A collection would pay: set a flag; no lock, no call of the library. In polls, calls that
 	 * open, abort, invalidate, collect or end code (COLLECT: not). NULL: see ch_code_free. */
 	void (*collect_wanted)(void *vm_user);
-	/* Space came free after opens failed, with CH_E_FULL or for want of records or mappings:
+	/* Space came free after opens failed, with CH_E_FULL, or for want of mappings or a page:
 	 * once for all of them, in polls and collections; maybe before the last open returned. */
 	void (*space_free)(void *vm_user);
 	/* In a BUILTIN heap (HOST: CH_E_ARG), the VM's own way to stop its threads. Comes in the
@@ -591,7 +591,7 @@ struct ch_code {
  * ret   CH_OK | CH_E_ARG also if larger than the pool | CH_E_STALE the owner is dead | CH_E_FULL |
  *       CH_E_MEMORY | CH_E_THREAD | CH_E_STATE the thread is parked | CH_E_OS errno kept |
  *       CH_E_REACH a block with PATCH of 1 MiB or more on riscv64, 128 MiB or more on aarch64
- * lock  none without name and entry, if the thread's page has room; else pages, heap
+ * lock  none without name, entry, branch_room, if the thread's page has room; else heap, registry
  * safe  an attached thread; or any other on its own stack, which the call attaches (Boehm: if its
  *       collector knows the thread; else CH_E_THREAD). Any attached thread may go on with the block
  * cost  some 50 ns; for a page, sweep steps; large: system calls, procmem O(bytes); full O(pages)
@@ -621,7 +621,7 @@ CH_API CH_CHECKED enum ch_status ch_block_veneer(const struct ch_code *code, con
  *       blocks were aborted | CH_E_OS errno kept: large code does not get its memory, or code in
  *       place its access; all stay OPEN, do not write in place now: commit again, or abort |
  *       CH_E_BROKEN the emitter of a block, or of the one in front, damaged bytes beyond its room
- * lock  heap with assumptions, entry_offset, HOST refs, a sink beside UNWIND; sinks with eh_frame
+ * lock  heap to abort; with assumptions, entry_offset, HOST refs, eh_frame, large code, tools' sinks
  * safe  the thread that opened the blocks
  * cost  some 30 ns a block, O(attachments, and bytes of unused room); from 2 MiB on a copy of
  *       the used bytes, 1 to 2 ms a MiB; system calls: for sinks, in place, large, procmem, riscv64
@@ -643,7 +643,7 @@ CH_API CH_CHECKED enum ch_status ch_block_abort(struct ch_code *code);
  * out   to        points to a pointer to a function, of any type: set to the code, or NULL
  * ret   CH_OK | CH_E_ARG | CH_E_FULL | CH_E_MEMORY | CH_E_OS errno kept | CH_E_THREAD and
  *       CH_E_STATE as ch_block_open | CH_E_BROKEN as ch_block_commit
- * lock  heap; where the call may collect (ch_code_free) the caller holds no lock of its own
+ * lock  heap; registry attaches. Where the call may collect (ch_code_free) the caller holds no lock
  * safe  any thread, as ch_block_open
  * cost  some 100 ns, and a copy of the bytes; system calls: procmem, riscv64 */
 CH_API CH_CHECKED enum ch_status ch_code_add(struct ch_heap *heap, const void *bytes, size_t n,
@@ -699,7 +699,7 @@ struct ch_info {
 	enum ch_block_state state;
 	const uint8_t *exec;      /* hot bytes */
 	const uint8_t *cold_exec; /* cold bytes, stubs included */
-	const uint8_t *entry;     /* NULL unless LIVE */
+	const uint8_t *entry;     /* NULL unless LIVE code */
 	uint32_t hot_bytes, cold_bytes;
 	uint32_t branches_now; /* attached */
 	enum ch_kind kind;

@@ -55,7 +55,7 @@ extern "C" {
 /* ch_bdw_heap_create: ch_heap_create with the Boehm collector as the driver.
  * in    config  NULL = all defaults; driver stays 0; stop_signal: not used
  * ret   CH_OK | CH_E_ARG a field is out of range | CH_E_OS errno kept | CH_E_MEMORY | CH_E_THREAD
- * lock  the collector's
+ * lock  the collector's; of the set of heaps; heap
  * safe  any registered thread; attach threads and vms afterwards
  * cost  that of ch_heap_create; of the process's first one, a collection
  * note  runs GC_INIT where nobody did. The first heap of a process collects once, so finalizers

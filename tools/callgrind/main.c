@@ -49,9 +49,9 @@ static const char usage[] =
 	"\n"
 	"Exit status: 0; 1 when something cannot be read or the output not be written: then there "
 	"is no output\n"
-	"file, and a file that was there is as it was; 2 for another command line than this. Of "
-	"diff: 0 no\n"
-	"difference, 1 there is one, 2 trouble.\n";
+	"file, and a file that was there is as it was; 1 with output when --elf met wrong records; "
+	"2 for another\n"
+	"command line than this. Of diff: 0 no difference, 1 there is one, 2 trouble.\n";
 
 void cg_complain(const char *what, const char *why)
 {

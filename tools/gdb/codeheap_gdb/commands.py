@@ -190,8 +190,8 @@ def what(address, heap):
 class At(Command):
     """What lies at an address: codeheap at ADDRESS
 
-The block of code and its place in it, or the block that was freed there and why (the
-last 65,536 freed blocks), a free page, the runtime page, or nothing of a heap. Addresses
+The block of code and its place in it, or the block that was freed there and why (of the
+freed blocks that the heap remembers), a free page, the runtime page, or nothing of a heap. Addresses
 of the write view are told from those where code runs."""
 
     def __init__(self):
