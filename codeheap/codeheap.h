@@ -49,8 +49,8 @@
  * takes the heap's lock, maybe under it pages and sinks, two other locks of a heap, as registry is.
  * A function without a lock line takes none. A function without a cost line is O(1); the number of
  * heaps, the length of a name, a list that doubles, and waits come on top. Callbacks run under no
- * lock, save `ref`, `roots` and `visit`; all but branch_hit end by a return only. A call that fails
- * gives no handle (none), no pointer (NULL). `bytes` or `max` is the room at the argument before.
+ * lock, save `ref`, `roots`, `visit`, `panic`; all but branch_hit end by a return only. A call that
+ * fails gives no handle, no pointer (NULL). `bytes` or `max` is the room at the argument before.
  * Unless a call says otherwise, a handle that is stale or another heap's gives CH_E_STALE; a heap
  * that is NULL or destroyed, or a vm that is NULL, gives CH_E_ARG; no other argument is NULL.
  *
@@ -621,7 +621,7 @@ CH_API CH_CHECKED enum ch_status ch_block_veneer(const struct ch_code *code, con
  *       blocks were aborted | CH_E_OS errno kept: large code does not get its memory, or code in
  *       place its access; all stay OPEN, do not write in place now: commit again, or abort |
  *       CH_E_BROKEN the emitter of a block, or of the one in front, damaged bytes beyond its room
- * lock  heap to abort; with assumptions, entry_offset, HOST refs, eh_frame, large code, tools' sinks
+ * lock  heap to abort; with assumptions, entry_offset, HOST refs, eh_frame, large code, tool sinks
  * safe  the thread that opened the blocks
  * cost  some 30 ns a block, O(attachments, and bytes of unused room); from 2 MiB on a copy of
  *       the used bytes, 1 to 2 ms a MiB; system calls: for sinks, in place, large, procmem, riscv64

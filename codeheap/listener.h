@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * listener.h: how an observer hears of a heap. An observer (a profiler, a statistics file) is a
  * guest: the heap knows only a table of the guest's functions, and works the same without a guest.
- * Beside the public header, heap and guest know of each other only by this header and by
- * guest_look.h, for what an observer sees.
+ * Beside the public headers, why.h and sized.h, heap and guest know of each other only by this
+ * header and by guest_look.h, for what an observer sees.
  *
  * The words in parentheses at each function name the locks that are held: heaps (no heap comes or
  * goes), and of the heap registry (no thread comes or goes) or heap (no block dies). The function

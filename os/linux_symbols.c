@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * linux_symbols.c: the one user of the dynamic linker: symbols of the process, the object and the
- * symbol at an address, and C++ names. Nothing here is async-signal-safe: the dynamic linker takes
- * its lock, the demangler allocates. No lock of the library. */
+ * linux_symbols.c: what the core asks the dynamic linker: symbols of the process, the object and
+ * the symbol at an address, and C++ names. Nothing here is async-signal-safe: the dynamic linker
+ * takes its lock, the demangler allocates. No lock of the library. */
 #define _GNU_SOURCE
 #include "arch/arch.h"
 #include "os/files.h"

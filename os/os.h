@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * os.h: memory, time and the process. This header, threads.h and files.h are the only gate to the
- * operating system. Every call that may fail passes through a counter, so that a test can make the
- * Nth call fail. Nothing here takes a library lock. A port to another system is another set of
- * files beside linux*.c. All functions that return bool or a pointer report failure by false or
- * NULL, with errno from the OS. */
+ * os.h: memory, time and the process. This header, threads.h and files.h are the core's only gate
+ * to the operating system. Every call that may fail passes through a counter, so that a test can
+ * make the Nth call fail. Nothing here takes a library lock. A port to another system is another
+ * set of files beside linux*.c. All functions that return bool or a pointer report failure by false
+ * or NULL, with errno from the OS. */
 #pragma once
 
 #include "arch/base.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * text.h: a text made in a signal handler, or before a panic: no lock, no allocation, no call of
- * the C library. */
+ * the C library but strerrorname_np. */
 #pragma once
 
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * threads.h: threads, signals, stacks, futexes and membarriers (linux_threads.c).
- * Async-signal-safe up to and with ch__os_object_of. */
+ * threads.h: threads, signals, stacks, futexes and membarriers (linux*.c).
+ * Async-signal-safe up to and with ch__os_first_stack_low. */
 #pragma once
 
 #include "arch/base.h"

@@ -2,7 +2,7 @@
  * pool.c: a pool's life, its pages that are handed out and come back, and trim.
  *
  * A page's busy is taken under the pages lock, never the other way round. A thread takes pages that
- * it took before, as far as there are any. Zones: I18. */
+ * it took before, as far as there are any. States: I17; zones: I18. */
 #include "pages/granules.h"
 #include "pages/chunks.h"
 

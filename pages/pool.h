@@ -8,7 +8,7 @@
  *
  * Offsets are bytes from the pool's base. Granules, chunks and zones: docs/design.md, section 4.
  *
- * Locks: the pages lock (in the pool) guards lists, states (legal moves: moves.c) and commit. A
+ * Locks: the pages lock (in the pool) guards lists, states (legal moves: chunks.c) and commit. A
  * page's `busy` guards its cursors and used bits; busy is held for some instructions, inside a
  * region or under the pages lock. */
 #pragma once
@@ -145,7 +145,7 @@ static inline uint32_t ch__pool_pages_end(const struct ch__pool *pool)
 	return CH_LOAD_RELAXED(&pool->pages_end);
 }
 
-/* Makes a PARTLY page of the frame number OPEN, else a FREE page; its free bytes hold traps. A page
+/* Makes a PARTLY page of the frame number, or a FREE one, OPEN; its free bytes hold traps. A page
  * of data loses execute access until it is FREE again, or retired like a span. Returns
  * CH__PAGE_NONE with errno 0 when the pool is full, or has room only in other zones. Returns
  * CH__PAGE_NONE with an errno when no collection would help: the system refused memory, and the

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * sync.c: the end of the one write path: makes bytes that were stored through the RW view visible
- * to execution at the RX address (ch__pool_sync). No lock; on x86-64 no system call, unless the
- * views need a further step. */
+ * to execution at the RX address (ch__pool_sync). Waits for no lock; on x86-64 no system call,
+ * unless the views need a further step. */
 #include "pages/inner.h"
 #include "pages/write.h"
 

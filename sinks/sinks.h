@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
- * sinks.h: the table of a heap's sinks, through which the outside world hears of code. Lock: the
- * functions take the sinks lock, which nobody takes in a stopped world. */
+ * sinks.h: the table of a heap's sinks, through which the outside world hears of code. Pages,
+ * shapes and tables are told under the sinks lock, ranges under each tool's; nobody takes either in
+ * a stopped world. */
 #pragma once
 
 #include "unwind/sink.h"

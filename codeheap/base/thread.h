@@ -20,7 +20,7 @@ enum {
 };
 _Static_assert((int)CH__PAGE_FRAMES <= (int)CH__FRAME_NUMBERS, "pages/ knows each frame number");
 
-/* States of a thread; moves.c has the moves (I9). SIGNALLED: waits in the stop signal's handler. */
+/* States of a thread; moves (I20): moves.c. SIGNALLED: waits in the stop signal's handler. */
 enum ch__thread_state { CH__RUNNING, CH__PARKED, CH__SIGNALLED };
 
 /* Counted by the owning thread without locked instructions, summed by stats.c. What a block counts

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * why.c: the texts of a status: a constant text, and the sentence of the calling thread about the
  * call. The sentence is made in the thread's own memory: no lock, no allocation, and no call of the
- * C library except to read the environment, once. A signal handler that fails a call while it
- * interrupts another call mixes two sentences, and harms nothing. */
+ * C library except for names of errors, and to read the environment, once. A signal handler that
+ * fails a call while it interrupts another call mixes two sentences, and harms nothing. */
 #include "codeheap/base/why.h"
 #include "codeheap/base/table.h"
 #include "os/locks/ranks.h"

@@ -178,7 +178,7 @@ static inline void trace(struct ch_marker *marker, struct lookahead *look, uint3
 	struct ch_heap *heap = marker->heap;
 	const struct ch__block *block = ch__block_at(heap, index);
 	uint32_t first = ch__block_run(block);
-	/* A run lies in a single segment: the records are adjacent. */
+	/* The records of a run are adjacent. */
 	const struct ch__branch *branch = first ? ch__branch_at(heap, first) : NULL;
 	for (uint32_t word = first ? 0 : CH__BRANCH_LAST; !(word & CH__BRANCH_LAST); branch++) {
 		word = CH_LOAD_RELAXED(&branch->target_kind);

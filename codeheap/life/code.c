@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * code.c: code that one call opens, fills and commits: code of finished bytes, and trampolines. A
  * trampoline is a block in a slot, with unwind data of its own (docs/design.md, section 5). Lock:
- * heap, in the commit. */
+ * heap, as an open and a commit take it. */
 #include "codeheap/graph/handles.h"
 #include "codeheap/life/life.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * commit.c: publication of open blocks, and their abort. Unused bytes go back to the page first.
  * Order after that (I3): bytes and instruction cache, unwind tables of blocks, names, then LIVE and
- * start bits. The last step is one region, without the owner's busy. Lock: heap when an assumption
- * has to be judged, or sinks hear of ranges or slots. */
+ * start bits. The last step is one region, without the owner's busy. Lock: heap for assumptions, an
+ * entry offset, HOST refs and ranges for sinks; sinks for an eh_frame. */
 #include "codeheap/events/events.h"
 #include "codeheap/collect/collect.h"
 #include "codeheap/graph/handles.h"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * check.c: ch_heap_check, the walk of every invariant: records against pages and bitmaps, lists
  * against each other, gauges against counts, and the bytes at every attached site decoded (P5).
- * Under heap, frozen; reports the first broken thing, and changes nothing. */
+ * Under registry and heap; records frozen, pages not. Reports the first broken thing, and changes
+ * nothing. */
 #include "arch/sites.h"
 #include "invalidate/invalidate.h"
 #include "codeheap/graph/handles.h"

@@ -3,7 +3,7 @@
  * that choose sinks. Formats and files belong to sinks/.
  *
  * A key is a block's handle. Sinks ask only about blocks that are published or being published, so
- * the record stays. Lock: heap for the public calls, none for the functions of sinks. */
+ * the record stays. Lock: heap for the calls that set or flush, none for the functions of sinks. */
 #include "codeheap/events/events.h"
 #include "codeheap/graph/handles.h"
 #include "codeheap/places/places.h"
