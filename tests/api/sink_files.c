@@ -627,7 +627,7 @@ TEST(child_that_ran_no_handler_of_fork_waits_at_its_exit_for_no_thread)
 	pid_t pid = _Fork();
 	if (pid == 0)
 		exit(0);
-	expect_exit_at_once(pid);
+	expect_exit_at_once(pid, NULL);
 	leave_folder(&perf_map);
 }
 
@@ -691,7 +691,7 @@ TEST(process_that_gets_no_thread_for_names_waits_at_its_exit_for_none)
 		ch__os_fail_at(0, false);
 		exit(0);
 	}
-	expect_exit_at_once(pid);
+	expect_exit_at_once(pid, NULL);
 }
 
 TEST(child_of_a_process_that_got_no_thread_for_names_has_one)

@@ -127,8 +127,9 @@ __attribute__((noreturn)) void run_case_again(const char *name);
 int fork_child(void); /* fork, which must not fail */
 /* Waits for a child of fork, and fails unless the child exited with the code. */
 void expect_exit(int pid, int code);
-/* The child exits with 0, and is not awake each ms for a wait of two seconds. */
-void expect_exit_at_once(int pid);
+/* The child exits with 0, and is not awake each ms for a wait of two seconds. wakes_before: how often
+ * it was awake until it called exit; NULL = never. */
+void expect_exit_at_once(int pid, const long *wakes_before);
 
 /* How long a storm (random work on several threads) runs: CODEHEAP_TEST_STORM_MS, at most 5 s. A
  * longer storm names its full length, and runs for the full length where the environment allows. */

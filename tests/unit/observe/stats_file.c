@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -278,7 +279,7 @@ TEST(child_that_ran_no_handler_of_fork_waits_at_its_exit_for_no_file)
 	pid_t pid = _Fork();
 	if (pid == 0)
 		exit(0);
-	expect_exit_at_once(pid);
+	expect_exit_at_once(pid, NULL);
 	rig_end(&rig);
 	leave_folder(path);
 }
@@ -291,15 +292,23 @@ TEST(exit_waits_for_no_file_that_could_not_be_made)
 	snprintf(second, sizeof second, "%s.2", path);
 	CHECK_EQ(mkdir(second, 0700), 0);
 	CHECK_EQ(setenv("CODEHEAP_STATS", path, 1), 0);
-	pid_t pid = fork();
+	long *wakes = mmap(NULL, sizeof *wakes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+			   -1, 0);
+	CHECK(wakes != MAP_FAILED);
+	pid_t pid = fork_child();
 	if (pid == 0) {
 		for (int i = 0; i < 2; i++)
 			CHECK_EQ(ch_heap_create(NULL, &heaps[i]), CH_OK);
 		CHECK(ch_sink_status(heaps[0], CH_SINK_STATS_FILE, NULL, NULL));
 		CHECK(!ch_sink_status(heaps[1], CH_SINK_STATS_FILE, NULL, NULL));
+		/* This waits for the thread of the first file. */
+		CHECK_EQ(ch_heap_destroy(heaps[0]), CH_OK);
+		struct rusage used;
+		CHECK_EQ(getrusage(RUSAGE_SELF, &used), 0);
+		*wakes = used.ru_nvcsw;
 		exit(0);
 	}
-	expect_exit_at_once(pid);
+	expect_exit_at_once(pid, wakes);
 	CHECK_EQ(rmdir(second), 0);
 	leave_folder(path);
 }
