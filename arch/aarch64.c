@@ -19,7 +19,6 @@
 #include "arch/registers.h"
 #include "arch/slots.h"
 
-#include <signal.h>
 #include <string.h>
 #include <ucontext.h>
 

@@ -7,8 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* 1 compiles the hooks that only tests use: failures of system calls, and a pretended system
- * (os/os.h). A library is built with 0. */
+/* 1 compiles the hooks that only tests use, such as failures of system calls (os/os.h). A library
+ * is built with 0. */
 #ifndef CH_TESTING
 #define CH_TESTING 0
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * riscv64.c: encodings of patch sites, diverters, stubs and veneers of RV64GC, and register images
- * of signals. Nothing here allocates or takes a lock. The only system calls publish code, which the
- * kernel alone can do for all harts. Every function is async-signal-safe.
+ * of signals. Nothing here allocates or takes a lock. The only system call flushes the calling
+ * thread's instruction cache. Every function is async-signal-safe.
  *
  * Concurrent modification: the architecture promises nothing beyond fence.i. In practice an
  * instruction that is one naturally aligned 4-byte word is fetched whole, old or new, and an
@@ -14,7 +14,6 @@
 #include "arch/registers.h"
 #include "arch/slots.h"
 
-#include <signal.h>
 #include <string.h>
 #include <sys/cachectl.h>
 #include <ucontext.h>

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  * stubs.h: the contract of an architecture for the code that the library writes: stubs and their
- * leads, the trampoline that stubs call, jumps, veneers, and the trampolines of a VM. */
+ * leads, the trampoline that stubs enter, jumps, veneers, and the trampolines of a VM. */
 #pragma once
 
 #include "arch/arch.h"
 
 void ch__arch_stub_write(uint8_t *write, uintptr_t exec, uintptr_t trampoline, uint32_t index);
-/* Returns the branch index of the stub whose call pushed the return address at `read`. */
+/* Returns the branch index of the stub with the return address at `read`. */
 uint32_t ch__arch_stub_index(const uint8_t *read_return_address);
 bool ch__arch_stub_is_valid(const uint8_t *read, uintptr_t exec, uintptr_t trampoline,
 			    uint32_t index);
@@ -52,7 +52,7 @@ static inline bool ch__arch_lead_is_valid(const uint8_t *read, ptrdiff_t delta)
 	uint64_t code = ch__arch_lead_code(delta);
 	return memcmp(read, &code, sizeof code) == 0;
 }
-/* Writes the trampoline that stubs call: the trampoline enters the stub entry with the context.
+/* Writes the trampoline that stubs enter: the trampoline enters the stub entry with the context.
  * Returns the trampoline's bytes. */
 size_t ch__arch_trampoline_write(uint8_t *write, struct ch__arch_stub_context *);
 void ch__arch_stub_context_init(struct ch__arch_stub_context *);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * discard.c: invalidates all code of one vm, or of all vms, under one hold of the heap lock; and
+ * discard.c: invalidates code of one vm, or of all vms, under one hold of the heap lock; and
  * ends a vm. ch_vm_discard (cycle.c) runs the cycle that frees the blocks that no stack holds. */
 #include "codeheap/events/events.h"
 #include "codeheap/graph/handles.h"

@@ -56,7 +56,7 @@ static enum entry set_entry(struct ch_heap *heap, uint32_t owner_index, struct c
 	return SET;
 }
 
-/* Entry and cell change while the owner is held; blocks end and are invalidated likewise. */
+/* Entry, and cell save by a release, change while the owner is held; blocks end likewise. */
 static enum ch_status set_entry_by(struct ch__thread *self, struct ch_owner handle,
 				   struct ch_block block)
 {

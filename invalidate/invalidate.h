@@ -88,6 +88,6 @@ void ch__assumption_leave(struct ch_heap *, struct ch__side_list *) CH_REQUIRES(
 bool ch__invalidate_block(struct ch_heap *, uint32_t block, enum ch__cause, uint64_t *to_die)
 	CH_REQUIRES(ch__role_heap, ch__role_region);
 
-/* Invalidates all blocks of a vm, NULL: of all vms, if asked to. Returns how many are NOTENTRANT
- * then. */
+/* Invalidates the blocks of a vm, NULL: of all vms, that are not immortal, if asked to. Returns how
+ * many are NOTENTRANT then. */
 size_t ch__discard(struct ch_heap *, struct ch_vm *, bool invalidates);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * files.h: files of sinks, and the dynamic linker's knowledge (linux_process.c, linux_symbols.c).
+ * files.h: files of sinks, and the dynamic linker's knowledge (linux*.c).
  * Functions of linux_symbols.c must not run in a signal handler. */
 #pragma once
 

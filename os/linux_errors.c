@@ -7,7 +7,6 @@
 #include "os/threads.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>

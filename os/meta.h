@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * meta.h: side memory of a heap: records, names, edges, bitmaps. Each heap has one arena;
- * letting it go frees all. Side memory holds no pointer that a tracing collector must see.
+ * meta.h: side memory of a heap: threads, names, side lists, states of sinks. Each heap has one
+ * arena; letting it go frees all. Side memory holds no pointer that a tracing collector must see.
  * Any thread may call; never in a stopped world or a signal handler. */
 #pragma once
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * os.h: memory, time and the process. This header, threads.h and files.h are the core's only gate
- * to the operating system. Every call that may fail passes through a counter, so that a test can
- * make the Nth call fail. Nothing here takes a library lock. A port to another system is another
- * set of files beside linux*.c. All functions that return bool or a pointer report failure by false
- * or NULL, with errno from the OS. */
+ * to the operating system. Most calls that may fail pass through a counter, so that a test can make
+ * the Nth call fail. Nothing here takes a library lock. A port to another system is another set of
+ * files beside linux*.c. All functions that return bool or a pointer report failure by false or
+ * NULL, with errno from the OS. */
 #pragma once
 
 #include "arch/base.h"
@@ -83,7 +83,7 @@ bool ch__os_protect_none(void *at, size_t bytes) CH_EXCLUDES(CH__STANDING);
  * fails before the process is at its limit of mappings. NULL: the process can have no more. */
 void *ch__os_hold_mappings(void) CH_EXCLUDES(CH__STANDING);
 void ch__os_let_mappings_go(void *) CH_EXCLUDES(CH__STANDING);
-/* Commits memory of a shared mapping through the RW view: fails with an error, never SIGBUS. */
+/* Commits memory through the RW view: fails with an error, never SIGBUS. */
 bool ch__os_populate(void *rw, size_t bytes) CH_EXCLUDES(CH__STANDING);
 enum ch__os_advice {
 	CH__OS_DROP,        /* private memory reads as zero again */
@@ -124,7 +124,7 @@ struct ch__os_pretence {
 	int commit_error;
 	/* What it refuses: more than so many bytes at once. */
 	size_t commit_bytes;
-	/* An emulator's act between the two runs of a backend's self-test: 1 dual, 2 memfd. */
+	/* An emulator's act between the two runs of a self-test: of an enum ch_backend. */
 	void (*between_runs)(int backend, uint8_t *exec, uint8_t *write, size_t bytes);
 	/* Called between two bytes of a self-write, which some machines store byte by byte. */
 	void (*between_bytes)(const void *to);

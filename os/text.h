@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * text.h: a text made in a signal handler, or before a panic: no lock, no allocation, no call of
+ * text.h: a text, also in a signal handler or before a panic: no lock, no allocation, no call of
  * the C library but strerrorname_np. */
 #pragma once
 

@@ -38,7 +38,7 @@ struct ch__os_action {
 void ch__os_signal_chain(int signal, void *info, void *ucontext, struct ch__os_action *,
 			 bool is_last);
 bool ch__os_signal_is_handled(const struct ch__os_action *);
-/* Writes the last words of a process to stderr: no cancellation point, no error. */
+/* Writes a line to stderr: no cancellation point, no error. */
 void ch__os_write_last(const char *text, size_t n);
 /* Returns true when the aligned 8 bytes can be read. */
 bool ch__os_is_readable(const void *at);
@@ -67,7 +67,6 @@ bool ch__os_signal_is_fault(int signal);
 /* How a handler runs. LIKE_OLD, for a handler that passes everything on: with the stack, the mask
  * and the restart of system calls of the old handler. UNDISTURBED: every signal is blocked. */
 enum ch__os_manner { CH__OS_PLAIN, CH__OS_LIKE_OLD, CH__OS_UNDISTURBED };
-/* Async-signal-safe. */
 bool ch__os_signal_install(int signal, void (*handler)(int, void *, void *),
 			   struct ch__os_action *old, enum ch__os_manner);
 bool ch__os_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void));

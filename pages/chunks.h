@@ -6,7 +6,7 @@
 #include "pages/inner.h"
 
 /* Lists of pages: heads are numbered behind the pages; a head's next is the first page, its prev
- * the last. FREE pages of committed chunks are listed by zone, PARTLY pages by frame number. */
+ * the last. FREE pages with memory are listed by zone, PARTLY pages by frame number. */
 enum { CH__LISTS = CH__ZONES + CH__FRAME_NUMBERS };
 static inline uint32_t ch__free_list(const struct ch__pool *pool, unsigned zone)
 {

@@ -74,7 +74,7 @@ struct ch__page {
 	 * the page has no room. Stored under busy. The store of a free is seq_cst, as is its look
 	 * for opens without room: such an open reads the new value, or is told of space. */
 	_Atomic(uint16_t) refused_hot, refused_cold;
-	bool has_block;         /* first page of a SPAN: has a block, dead or alive [region] */
+	bool has_block;         /* SPAN's first page: a block has it [region; cleared: pages] */
 	bool has_memory;        /* a page without memory is FREE [pages] */
 	uint32_t span_pages;    /* SPAN: pages in the run; 0 except in the first page [pages] */
 	_Atomic(uint32_t) span_first; /* SPAN: the run's first page [pages]; relaxed in lookup */
@@ -97,7 +97,7 @@ struct ch__pool_config {
 	 * with all pages FREE; or NULL. */
 	void (*gone)(void *arg, uint32_t chunk);
 	void *gone_arg;
-	/* Gets "NAME: CALL ERROR; " of each backend that was refused, unless NULL. */
+	/* Gets "NAME: CALL ERROR" of each backend that was refused, unless NULL. */
 	struct ch__text *tried;
 };
 
@@ -120,7 +120,7 @@ struct ch__pool {
 	struct ch__page *pages; /* pages, then the heads of lists [const pointer] */
 	_Atomic(uint64_t) *used;   /* 1 bit a granule; written under the page's busy */
 	_Atomic(uint64_t) *starts; /* 1 bit a granule: a part begins; release, lookup acquires */
-	struct ch__pool_inner *inner; /* views, lists, chunk states, lock: pages/inner.h */
+	struct ch__pool_inner *inner; /* views, chunks, lock: pages/inner.h */
 	/* Apart from the fields above, which every open, commit and death reads. */
 	_Alignas(CH__LINE_BYTES) _Atomic(uint32_t) pages_used; /* gauges, relaxed */
 	_Atomic(uint32_t) pages_peak, pages_committed;

@@ -21,8 +21,8 @@ static size_t place_align(const struct ch__pool_config *config)
 	return config->pool_bytes < most ? config->pool_bytes : most;
 }
 
-/* Private memory has its copy within reach of a lead, at a random place too. Both views lie at the
- * same place within a large page. */
+/* Private memory has its copy within reach of a lead, at a random place too. With large pages
+ * both views lie alike within one. */
 static bool reserve(struct ch__views *v, const struct ch__pool_config *config)
 {
 	size_t whole = v->bytes + 2 * v->guard_bytes, before = v->guard_bytes + v->runtime_bytes;

@@ -4,9 +4,6 @@
  * tables of blocks and the shapes for an unwinder that is turned on late. */
 #include "sinks/table.h"
 #include "unwind/steps.h"
-#include "unwind/unwinders.h"
-
-#include <errno.h>
 
 static void set_frames(struct ch__sinks *s, uint32_t page, uint32_t pages, uint8_t frame)
 {

@@ -9,7 +9,7 @@
  *
  * The file belongs to the process and stays after all heaps. A heap made after all others have gone
  * starts the file anew. A failed write switches the sink off for every heap. Nothing is mapped: a
- * mapped file that somebody cuts is a SIGBUS in the VM. Lock: the tool's, in every function.
+ * mapped file that somebody cuts is a SIGBUS in the VM. Lock: the tool's, but for a guess.
  *
  * Each heap has a log of its lines, and bitmaps of its runtime page and pool, one bit for 8 bytes:
  *
@@ -352,7 +352,7 @@ static bool catch_up(void) CH_REQUIRES(ch__role_file)
 	return true;
 }
 
-/* No other sink buffers what it was told. */
+/* No other sink buffers what was added. */
 bool ch__sinks_catch_up(void)
 {
 	ch__tool_lock(&tool);

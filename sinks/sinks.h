@@ -43,8 +43,8 @@ struct ch__own *ch__sinks_own_create(struct ch__sinks *) CH_EXCLUDES(CH__STANDIN
 /* Comes before the code is reachable. The section stays unchanged until own_dead. */
 void ch__sinks_own_live(struct ch__sinks *, struct ch__own *, const void *section)
 	CH_EXCLUDES(CH__STANDING);
-/* No stack holds the code. A dead table stays dead. Returns false when unwinders still know the
- * table, so that the record must stay. */
+/* No stack holds the code. A dead table stays dead. The first call returns false when unwinders
+ * still know the table, so that the record must stay. */
 bool ch__sinks_own_dead(struct ch__sinks *, struct ch__own *) CH_EXCLUDES(CH__STANDING);
 /* Calls own_dead first. NULL is allowed. */
 void ch__sinks_own_destroy(struct ch__sinks *, struct ch__own *) CH_EXCLUDES(CH__STANDING);

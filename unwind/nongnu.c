@@ -19,8 +19,8 @@ struct ch__nongnu ch__nongnu; /* written once, under the lock */
 CH__LOCK_FUNCTIONS(ch__nongnu_lock, ch__nongnu_unlock, void, ch__lock_take, process.lock,
 		   CH__RANK_UNWINDER)
 
-/* The functions for walks in the own process have the architecture's name and an L, the flush has
- * the name alone, the call that registers has neither. */
+/* The functions for walks in the own process have the architecture's name and an L, flush and
+ * general space have the name alone, the call that registers has neither. */
 #define LOCAL(name) "_UL" CH_ARCH_NONGNU_NAME "_" name
 #define GENERAL(name) "_U" CH_ARCH_NONGNU_NAME "_" name
 #define SYMBOLS(X)                                 \

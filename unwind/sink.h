@@ -52,7 +52,7 @@ struct ch__sinks_config {
 	const _Atomic(uint8_t) *frames;
 	const struct ch__frame_shape *shapes; /* the table of sinks has them */
 	/* The table has both: bits of the sinks that are on, and by the number of a sink's bit the
-	 * errno that switched the sink off. Of a tool's sink both change under the tool's lock. */
+	 * errno that switched the sink off. A tool's sink goes on under the tool's lock. */
 	_Atomic(unsigned) *on;
 	_Atomic(int) *errors;
 	void *context;
@@ -115,7 +115,7 @@ struct ch__frame_shape {
 	uint8_t bytes, return_register;
 	uint8_t code_align;
 	int8_t data_align;
-	uint16_t slot_bytes; /* 0: an ordinary shape, and the rest is 0 too */
+	uint16_t slot_bytes; /* 0: an ordinary shape, without `fde` */
 	uint8_t fde_bytes;
 	uint8_t fde[CH__FRAME_FDE_BYTES]; /* behind fde_bytes: 0, DW_CFA_nop */
 	const struct ch__steps *steps;
@@ -144,7 +144,7 @@ struct ch__sink_ops {
 	/* The process is about to die: show what there is. In a signal handler: tries locks for a
 	 * short while, allocates nothing but mappings. */
 	void (*fatal)(void *state);
-	/* Returns false without memory: then some are live, and page_dead follows for all. */
+	/* Returns false without memory: then some are live, and page_dead or close follows. */
 	bool (*page_live)(void *state, uint32_t page, uint32_t pages, uint8_t frame);
 	void (*page_dead)(void *state, uint32_t page, uint32_t pages);
 	void (*chunk_gone)(void *state, uint32_t chunk);

@@ -8,7 +8,7 @@
  * chunks have disjoint ranges, because libgcc stops at the first section whose range may hold the
  * pc; a span may cross chunks.
  *
- * Lock: the sinks lock is held in every entry. Inside come the unwinder's own locks. */
+ * Lock: the sinks lock is held in every entry but destroy. Inside come the unwinder's own locks. */
 #include "unwind/unwinders.h"
 
 #include <errno.h>

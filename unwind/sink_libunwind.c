@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  * sink_libunwind.c: makes code pages known to nongnu libunwind, if the process has libunwind.
  * docs/unwinders.md, section 3, says which version will do, why an object stays for the life of the
- * process, and why it lies within 2 GiB of the code. CFI is written by eh_frame.c.
+ * process, and why tables lie near the code. CFI is written by eh_frame.c.
  *
  * A chunk has one object, from its first use until the chunk goes. Pages come and go by one store
  * in the chunk's section, and each withdrawal ends in a flush of libunwind's caches. A block with
  * an unwind table of its own has an object over the FDEs in the VM's section; without memory for
  * the object, the table is not told. A free object covers nothing. Lock: the sinks lock is held in
- * every entry; inside come the locks of nongnu.c and libunwind. */
+ * every entry but destroy; inside come the locks of nongnu.c and libunwind. */
 #include "unwind/nongnu.h"
 #include "unwind/unwinders.h"
 

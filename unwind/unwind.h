@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * unwind.h: for callers without a sink: whether an unwind table is well-formed, and walks by frame
- * pointers. */
+ * unwind.h: unwind tables, whether they are well-formed, their FDEs; walks by frame pointers. */
 #pragma once
 
 #include "arch/base.h"

@@ -18,7 +18,7 @@ struct ch__eh_place {
 void ch__eh_frame_cie(uint8_t *cie, const struct ch__frame_shape *); /* into zeroed bytes */
 size_t ch__eh_frame_bytes(const struct ch__eh_place *);
 uint32_t ch__eh_frame_of_page(const struct ch__eh_place *); /* how many FDEs a page has */
-/* Writes all FDEs, dead and with the CIE of shape 0, into zeroed bytes or over a section. */
+/* Writes CIEs and FDEs, dead and of shape 0, into zeroed bytes or over a section. */
 void ch__eh_frame_write(uint8_t *section, const struct ch__eh_place *,
 			const struct ch__frame_shape *shapes);
 void ch__eh_frame_shape(uint8_t *section, uint8_t frame, const struct ch__frame_shape *);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * walk.c: the frame-pointer walk. Only words inside the given stack are read, no lock is taken, and
- * only the architecture's frame step is called: so the walk may run in a signal handler, on the
- * interrupted thread's registers. A wrong frame pointer that looks right is not noticed: the walk
- * then yields words of the stack and ends.
+ * only the architecture's frame step and strip are called: so the walk may run in a signal handler,
+ * on the interrupted thread's registers. A wrong frame pointer that looks right is not noticed: the
+ * walk then yields words of the stack and ends.
  *
  * The walk ends at a record that is not aligned or not whole in the stack, or not above the record
  * before: so at a saved frame pointer of 0, which an outermost frame has. The walk ends at a return

@@ -56,7 +56,7 @@ static inline uintptr_t ch__lock_self(void)
 }
 #endif
 
-/* For moves of states in checked builds (I20), and for a thread about to wait in all builds. */
+/* For assertions, moves of states (I20), and a thread about to wait. */
 static inline bool ch__lock_is_mine(const struct ch__lock *lock)
 {
 	return CH_LOAD_RELAXED(&lock->holder) == ch__lock_self();

@@ -63,6 +63,7 @@ page() {
 case $1 in
   demo_picture_holds_the_statistics) picture ;;
   demo_adversary_runs_to_its_end)
+    set -o pipefail
     "${run[@]}" "$build/scheme" --jit hosts/demo/adversary.scm </dev/null | diff - hosts/demo/adversary.out ;;
   demo_chain_keeps_its_promises) "${run[@]}" "$build/demo/chain" ;;
   demo_short_promises_are_kept) "${run[@]}" "$build/demo/promises" >"$out/text" && cat "$out/text" && ! grep -q BROKEN "$out/text" ;;

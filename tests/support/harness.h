@@ -127,8 +127,8 @@ __attribute__((noreturn)) void run_case_again(const char *name);
 int fork_child(void); /* fork, which must not fail */
 /* Waits for a child of fork, and fails unless the child exited with the code. */
 void expect_exit(int pid, int code);
-/* The child exits with 0, and is not awake each ms for a wait of two seconds. wakes_before: how often
- * it was awake until it called exit; NULL = never. */
+/* The child exits with 0, and is not awake each ms for a wait of two seconds. wakes_before: how
+ * often it was awake until it called exit; NULL = never. */
 void expect_exit_at_once(int pid, const long *wakes_before);
 
 /* How long a storm (random work on several threads) runs: CODEHEAP_TEST_STORM_MS, at most 5 s. A

@@ -8,7 +8,7 @@ build=${CODEHEAP_BUILD:-build}
 
 # Each program that has cases of the driver, from its text: they are listed by the program itself.
 programs() {
-  grep -lE 'STAGE_BOEHM|EVERY_DRIVER|THREADED_DRIVER|STOPPING_DRIVER' tests/adversary/*.c | sed 's|tests/adversary/\(.*\)\.c|adversary_\1|'
+  grep -lE 'STAGE_BOEHM|EVERY_DRIVER|THREADED_DRIVER|STOPPING_DRIVER|SHARED_DRIVER' tests/adversary/*.c | sed 's|tests/adversary/\(.*\)\.c|adversary_\1|'
 }
 
 # Not those that may be skipped: what they lack they lack in each mode.

@@ -95,8 +95,10 @@ case_name_that_nothing_has_is_refused() {
   done
   refuses 'RUNS=x is not a number' steady RUNS=x
   local said
-  said=$(tests/orders/run.py NONSENSE) && fail "orders passes: $said"
+  said=$(tests/orders/run.py NONSENSE 2>&1) && fail "orders passes: $said"
+  grep -qF NONSENSE <<<"$said" || fail "orders says: $said"
   said=$(docs/model/run.sh nonsense 2>&1) && fail "the models pass: $said"
+  grep -qF nonsense <<<"$said" || grep -q 'spin is missing' <<<"$said" || fail "the models say: $said"
   said=$(tests/breaks/planted.py NONSENSE) && fail "mutants passes: $said"
   grep -qF NONSENSE <<<"$said" || fail "mutants says: $said"
 }

@@ -285,6 +285,11 @@ callgrind_believes_no_map_of_others() {
   rm -f "$map"
 }
 
+rules_hold() {
+  rm -f "$work/new"
+  callgrind_rules_of_the_format && callgrind_refuses_what_is_no_profile && callgrind_believes_no_map_of_others &&
+    callgrind_failure_leaves_no_file
+}
 # rule FILE PATTERN TEXT: in a copy of the tool the line with the pattern gets another text; the rules must notice.
 rule() {
   rm -rf "$work/broken"
@@ -295,10 +300,8 @@ rule() {
   # The library's part of it is the build's, under whose checker it is linked.
   (cd "$work/broken" && "$cc" -O0 -w ${CODEHEAP_TEST_SAN:+"-fsanitize=$CODEHEAP_TEST_SAN"} -I. -I"$here" -o names \
     tools/callgrind/*.c "$build/obj/rooms.a" -lm -ldl -pthread) 2>"$work/err" || fail "$2: $(cat "$work/err")"
-  [ $count != 0 ] || (callgrind_rules_of_the_format && callgrind_refuses_what_is_no_profile) || fail 'the rules themselves'
-  (names=$work/broken/names; callgrind_rules_of_the_format && callgrind_refuses_what_is_no_profile && callgrind_believes_no_map_of_others &&
-    callgrind_failure_leaves_no_file) >/dev/null 2>&1 &&
-    fail "nobody notices when '$2' is '$3'"
+  [ $count != 0 ] || (rules_hold) || fail 'the rules themselves'
+  (names=$work/broken/names; rules_hold) >/dev/null 2>&1 && fail "nobody notices when '$2' is '$3'"
   count=$((count + 1))
 }
 

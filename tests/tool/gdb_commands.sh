@@ -633,6 +633,8 @@ continue
 continue
 detach
 EOF
+  said_times 2 '^Codeheap breakpoint [12] \(INT3\) at '
+  said_times 2 'Codeheap breakpoint [12], '
   goes_on_rightly
 }
 
@@ -647,6 +649,7 @@ run 1 >$work/facts
 codeheap break -int3 square
 continue
 EOF
+  said_times 1 '^Codeheap breakpoint 1 \(INT3\) at '
   goes_on_rightly
 }
 

@@ -485,10 +485,11 @@ case_install_that_fails_leaves_the_library_that_was_there() {
   install_here install PREFIX="$work/root"
   picture_of "$work/root" >"$work/before"
   mkdir "$work/bin"
-  printf '%s\n' '#!/bin/sh' 'for to; do :; done' 'case $to in */lib/libcodeheap.so.*) echo part >"$to"; exit 1 ;; esac' \
+  printf '%s\n' '#!/bin/sh' 'for to; do :; done' 'case $to in */lib/libcodeheap.so.*) echo part >"$to"; echo full >&2; exit 1 ;; esac' \
     "exec $(command -v install) \"\$@\"" >"$work/bin/install"
   chmod +x "$work/bin/install"
   PATH=$work/bin:$PATH make --no-print-directory GC="$gc" BUILD="$build" install PREFIX="$work/root" >"$work/log" 2>&1 && fail "it counts as done"
+  grep -qx full "$work/log" || fail "it ended elsewhere: $(cat "$work/log")"
   picture_of "$work/root" >"$work/after"
   must diff "$work/before" "$work/after"
   rm "$library"
@@ -520,6 +521,7 @@ case_install_ends_when_the_manual_pages_cannot_be_made() {
   chmod +x "$work/bin/python3"
   PATH=$work/bin:$PATH make --no-print-directory SETUP=no BUILD="$work/build" "$work/build/man/stamp" >"$work/log" 2>&1 && fail "it goes on"
   [ ! -e "$work/build/man/stamp" ] || fail "the pages count as made"
+  make --no-print-directory SETUP=no BUILD="$work/build" "$work/build/man/stamp" >"$work/log" 2>&1 || fail "it fails with a python3, too: $(cat "$work/log")"
 }
 
 case_install_of_a_relative_prefix_is_refused() {
