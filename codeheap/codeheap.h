@@ -160,7 +160,7 @@ struct ch_regs {
  *   LIVE -> NOTENTRANT          ch_blocks_invalidate, ch_assumption_break, ch_vm_discard, _detach
  *   LIVE | NOTENTRANT -> DEAD   the sweep, of blocks that a cycle did not reach; NOT_RUNNING, by
  *                               ch_owner_release or ch_code_free; in a child of fork without code
- *   DEAD -> FREE                the sweep: names withdrawn, traps written, cores synchronized */
+ *   DEAD -> FREE                names withdrawn, traps written, cores synchronized if need be */
 enum ch_block_state {
 	CH_BLOCK_FREE,
 	CH_BLOCK_OPEN,

@@ -348,7 +348,7 @@ class open_block
 	{
 		return its_code;
 	}
-	/* The block lives until ch_code_free, not as long as an owner wants. */
+	/* ch_code_free takes the block: it has no owner, or CH_OPEN_KEPT. */
 	bool is_freed_by_address() const noexcept
 	{
 		return can_be_freed;

@@ -80,7 +80,7 @@ ch_refs_visit(struct ch_marker *marker, enum ch_refs which,
  * lock  lets the locks of ch_mark_begin go. With stops_world the threads go on, whatever the call
  *       returns. The sweep comes later
  * safe  the thread of ch_mark_begin, mutators stopped, its mark stack drained after ch_mark_stacks
- * cost  O(blocks newly reached) */
+ * cost  O(roots among the blocks) */
 CH_API CH_CHECKED enum ch_status ch_mark_end(struct ch_marker *marker, bool is_complete);
 
 #ifdef __cplusplus

@@ -9,8 +9,8 @@
  * A stop of the collector, by its events (world: R runs, S stopped)
  *   start callback  R  a full collection was asked for; it may still be given up, so only a flag
  *                   is set
- *   PRE_STOP        R  every heap is frozen (I1), one core sync; if the mark bits were cleared, the
- *                   epoch moves
+ *   PRE_STOP        R  every heap is frozen (I1), one core sync; in a full collection the epoch
+ *                   moves
  *   POST_STOP       S  roots are scanned (push_other_roots, any number of times), anchors are
  *                   marked
  *   MARK_END        S  tracing is complete, except for objects that finalizers revive

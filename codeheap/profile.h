@@ -60,7 +60,7 @@ struct ch_profile_counts {
  *       SIGPROF has no handler any more: samples are missing
  * lock  heaps, registry, heap
  * safe  any thread
- * cost  O(blocks of the heap, and samples) */
+ * cost  O(owners of the heap, and samples) */
 CH_API CH_CHECKED enum ch_status ch_profile_stop(struct ch_heap *heap,
 						 struct ch_profile_counts *counts);
 

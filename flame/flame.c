@@ -65,7 +65,7 @@ static void insert(struct ch__flame_table *table, uint32_t hash, uint32_t index)
 	table->slots[at] = index;
 }
 
-/* Makes room for one index more. `used` counts the indices, with index 0, which has no slot. */
+/* Makes room for one index more. `used` counts the indices, that one and 0, which has no slot. */
 static bool grow_table(struct ch__flame *flame, struct ch__flame_table *table, bool is_name,
 		       size_t used)
 {
@@ -76,7 +76,7 @@ static bool grow_table(struct ch__flame *flame, struct ch__flame_table *table, b
 	fresh.slots = ch__meta_alloc(flame->meta, fresh.size * sizeof *fresh.slots);
 	if (!fresh.slots)
 		return false;
-	for (uint32_t index = 1; index < used; index++)
+	for (uint32_t index = 1; index + 1 < used; index++)
 		insert(&fresh, hash_at(flame, is_name, index), index);
 	ch__meta_free(flame->meta, table->slots, table->size * sizeof *table->slots);
 	*table = fresh;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * flame_walk.c: the boxes of a flame graph in the order of drawing, from the root or from the
  * leaves. A walk from the leaves makes no second tree. Stacks with the same last frames are
- * neighbours in an array, and each level sorts them anew by the next frame. So memory is bounded by
- * the number of stacks, however deep the stacks are. */
+ * neighbours in an array, and each level sorts them anew by the next frame. So memory grows with
+ * the number of stacks and their depth only. */
 #include "flame/flame_tree.h"
 
 #include <stdlib.h>

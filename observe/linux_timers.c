@@ -145,7 +145,7 @@ static bool read_lines(int fd, bool (*visit)(void *, const struct ch__os_mapping
 {
 	char text[8192];
 	size_t have = 0;
-	for (bool is_any = false;; is_any = true) {
+	for (bool is_any = false;;) {
 		ssize_t got = read(fd, text + have, sizeof text - 1 - have);
 		if (got < 0 && errno == EINTR)
 			continue;
@@ -162,6 +162,7 @@ static bool read_lines(int fd, bool (*visit)(void *, const struct ch__os_mapping
 		}
 		if (got == 0)
 			return is_any;
+		is_any = true;
 		have -= (size_t)(at - text);
 		memmove(text, at, have);
 		if (have == sizeof text - 1)

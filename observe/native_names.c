@@ -187,7 +187,7 @@ static bool is_label(const char *symbol)
 	return *symbol == '$' || strncmp(symbol, ".L", 2) == 0;
 }
 
-static bool put_name(const char *symbol, char *text, size_t bytes)
+static void put_name(const char *symbol, char *text, size_t bytes)
 {
 	enum { SYMBOL_BYTES = 4096 };
 	char plain[SYMBOL_BYTES];
@@ -196,7 +196,6 @@ static bool put_name(const char *symbol, char *text, size_t bytes)
 	struct ch__text name = {text, bytes, 0};
 	ch__os_put_symbol(plain, &name);
 	ch__text_end(&name);
-	return true;
 }
 
 static bool name_by_file(struct ch__native_names *names, uintptr_t pc, char *text, size_t bytes,
@@ -204,7 +203,8 @@ static bool name_by_file(struct ch__native_names *names, uintptr_t pc, char *tex
 {
 	if (names->last.name && pc >= names->last.start && pc < names->last.end) {
 		*start = names->last.start;
-		return put_name(names->last.name, text, bytes);
+		put_name(names->last.name, text, bytes);
+		return true;
 	}
 	const struct object *object = object_of(names, pc);
 	if (!object || !object->module)
@@ -217,7 +217,8 @@ static bool name_by_file(struct ch__native_names *names, uintptr_t pc, char *tex
 		return false;
 	*start = pc - (uintptr_t)offset;
 	names->last = (struct function){*start, *start + (uintptr_t)symbol.bytes, name};
-	return put_name(name, text, bytes);
+	put_name(name, text, bytes);
+	return true;
 }
 
 bool ch__native_name(struct ch__native_names *names, uintptr_t pc, char *text, size_t bytes,
@@ -228,9 +229,11 @@ bool ch__native_name(struct ch__native_names *names, uintptr_t pc, char *text, s
 		return true;
 	if (!ch__os_place_of(pc, &place))
 		return false;
-	bool is_named = place.is_symbol && put_name(place.name, text, bytes);
-	if (is_named)
+	bool is_named = place.is_symbol;
+	if (is_named) {
+		put_name(place.name, text, bytes);
 		*start = place.at;
+	}
 	ch__os_place_end(&place);
 	return is_named;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * profile.h: the profile of a heap, as profile.c and profile_handler.c share it. */
+ * profile.h: the profile of a heap (profile.c), and its signal handler (profile_handler.c). */
 #pragma once
 
 #include "observe/profiler.h"

@@ -3,7 +3,7 @@
  * words and names for code (codeheap/guest_look.h), but no blocks.
  *
  *   thread of the VM   timer -> SIGPROF -> ch__sampler_take: walk, words into its own ring
- *   worker             every few ms: rings -> tree of stacks; reads the maps again when asked
+ *   worker             every few ms: rings -> tree of stacks; looks at the maps, sooner when asked
  *   a block dies       rings -> tree; the name is taken before the block is gone
  *   report             copies of the tree, the names and the maps -> flame/flame.h
  *

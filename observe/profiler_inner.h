@@ -2,7 +2,7 @@
  * profiler_inner.h: private to the files of the profiler.
  *
  * Field tags: [const] set at create, [profile] under the profile lock, [own] only the handler of
- * the thread, [atomic: ...] with the pair. */
+ * the thread. */
 #pragma once
 
 #include "arch/arch.h"
@@ -100,7 +100,7 @@ struct ch__seen_list {
 
 struct ch__profiler {
 	struct ch__profiler_config config; /* [const] */
-	struct ch__meta *meta; /* all memory of the profiler, its own too [const] */
+	struct ch__meta *meta; /* all memory but the rings, its own too [const] */
 	struct ch__lock lock;
 	struct ch__os_thread worker;
 	_Atomic(uint32_t) ending;      /* futex of the worker */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * profiler_tree.c: samples merged into a tree of stacks, and the names of the codes in the tree.
- * Bounded: a sample without room is left out, and counted. Lock: profile, held by every caller. */
+ * Bounded: a sample without room is left out, and counted. Lock: profile, but for a copy none. */
 #include "observe/profiler_inner.h"
 
 #include <string.h>

@@ -99,8 +99,7 @@ enum ch__stats_page_kind {
 	CH__STATS_PAGE_DATA,
 	CH__STATS_PAGE_KINDS
 };
-/* No count has the header of the page. hot_bytes and cold_bytes are of live blocks. Bytes in no
- * count, save the header, are of open blocks. */
+/* hot_bytes and cold_bytes are of live blocks. Bytes in no count are of open blocks. */
 struct ch__stats_page {
 	uint32_t page;  /* its number in the pool */
 	uint32_t pages; /* 1; of a span: how many it has */

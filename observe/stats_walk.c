@@ -15,7 +15,7 @@
 enum {
 	STEP_RECORDS = 512,
 	BETWEEN_STEPS_NS = 50000,
-	BLOCK_BYTES_MIN = 32, /* most blocks are larger: there is room for all parts of a pool */
+	BLOCK_BYTES_MIN = 32, /* most blocks are larger: a small pool's parts have room */
 };
 
 bool ch__stats_walk_create(struct ch__stats_walk *walk, struct ch_heap *heap,
@@ -63,12 +63,10 @@ static void list_page(struct ch__stats_walk *walk, uint32_t page, struct ch__loo
 		walk->pages_left_out++;
 		return;
 	}
-	/* The block of a span takes it whole. */
-	bool is_whole = seen.is_span || seen.taken_bytes > page_bytes;
 	walk->pages[walk->pages_count++] = (struct ch__stats_page){
 		.page = page,
 		.pages = 1,
-		.free_bytes = is_whole ? 0 : page_bytes - seen.taken_bytes,
+		.free_bytes = seen.is_span ? 0 : page_bytes - seen.taken_bytes,
 	};
 	walk->row_of[page] = walk->pages_count;
 }

@@ -48,7 +48,7 @@ bool ch__os_child_may_start_threads(void);
 /* Waits for the end of the thread. The owner asks the thread to end before. */
 void ch__os_thread_join(struct ch__os_thread *) CH_EXCLUDES(CH__STANDING);
 /* Holds the cancellation of the calling thread off until ch__os_cancel_allow of the result. For
- * calls of other libraries; each call of the system here does so by itself. */
+ * calls of other libraries, and ch__os_file_open; the other calls here do so by themselves. */
 int ch__os_cancel_hold(void);
 void ch__os_cancel_allow(int before);
 /* Whether the thread returns before until_ns: an exit waits for no thread for ever. */

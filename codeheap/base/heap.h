@@ -7,7 +7,7 @@
  * stopped.
  *
  * Field tags: [const] set at create, [heap] [registry] [records] under that lock, [own] by its
- * thread only, [region] changed in a region only and read by marking. */
+ * thread only, [frozen] while frozen, [region] changed in a region only and read by marking. */
 #pragma once
 
 #include "codeheap/base/table.h"
@@ -30,8 +30,8 @@ enum {
 /* States of records without a state word of their own, and the tables of legal moves (moves.c). */
 enum ch__owner_state { CH__OWNER_NONE, CH__OWNER_LIVE, CH__OWNER_RELEASING, CH__OWNER_RELEASED };
 enum ch__branch_state { CH__BRANCH_NONE, CH__BRANCH_UNLINKED, CH__BRANCH_LINKED };
-enum ch__gate_state { CH__GATE_OPEN, CH__GATE_SHUT };
-enum ch__assumption_state { CH__ASSUMPTION_NONE, CH__ASSUMPTION_HOLDS };
+enum { CH__GATE_OPEN, CH__GATE_SHUT };
+enum { CH__ASSUMPTION_NONE, CH__ASSUMPTION_HOLDS };
 
 extern struct ch__moves ch__block_moves, ch__owner_moves, ch__branch_moves, ch__gate_moves,
 	ch__assumption_moves, ch__thread_moves; /* in checked builds */
@@ -82,8 +82,8 @@ struct ch_heap {
 	bool cycle_has_begun; /* a cycle began, and neither ended nor was given up [frozen] */
 	_Atomic(uintptr_t) freezer;   /* ch__lock_self of the last freezer, or 0; relaxed */
 	_Atomic(uintptr_t) marker_is; /* ch__lock_self of the marking thread, or 0; relaxed */
-	bool is_codeless; /* a child of fork without a copy: no block lives [const] */
-	int process;      /* the process with this memory [const] */
+	bool is_codeless; /* a child of fork without a copy: no block lives [fork.c] */
+	int process;      /* the process with this memory [fork.c] */
 	uint32_t id;                 /* the heap's number in handles [const] */
 	_Atomic(uint32_t) epoch;     /* mark of what the cycle reached; 1 at first [frozen] */
 	_Atomic(uint32_t) completed; /* R2: epoch of the last full cycle [frozen] */
@@ -133,7 +133,7 @@ struct ch_heap {
 	struct ch_marker marker;         /* of the open cycle [heap] */
 	struct ch__driver driver;        /* [const] */
 	void *driver_data;               /* belongs to the driver; the core leaves it alone */
-	CH_BY_HEAP uint64_t cycle_start_ns; /* HOST: from ch_mark_begin to its end, or 0 [heap] */
+	CH_BY_HEAP uint64_t cycle_start_ns; /* of an open cycle, not Boehm's; or 0 [heap] */
 	CH_BY_HEAP bool young_refs_lost;            /* a block found no room on young_refs [heap] */
 	_Atomic(uint32_t) sweep_pending; /* enum ch__sweep */
 	uint32_t sweep_cursor, sweep_owner; /* next to look at [region], by the sweeper */
@@ -147,8 +147,8 @@ struct ch_heap {
 	_Atomic(uint64_t) quarantine_bytes;
 	CH_BY_HEAP uint32_t notice_head, notice_tail; /* DEAD blocks whose block_freed is due */
 	_Atomic(uint32_t) notices_now;
-	_Atomic(uint64_t) tombstones_written; /* release after the entry; place.c acquires */
-	_Atomic(uint64_t) tombstones_lost;    /* for want of memory; likewise */
+	_Atomic(uint64_t) tombstones_written; /* release after the entry; place.c, trap.c acquire */
+	_Atomic(uint64_t) tombstones_lost;    /* for want of memory; release, trap.c acquires */
 	CH_BY_HEAP uint32_t young_refs_count, young_refs_capacity;
 	CH_BY_HEAP struct ch_block *young_refs; /* blocks whose refs a minor collection visits */
 	/* triggers */
@@ -179,13 +179,13 @@ struct ch_heap {
 	_Atomic(uint64_t) committed_then; /* after a sweep, or when one was put off; relaxed */
 	_Atomic(uint64_t) mean_dead_bytes; /* of the last sweep; before: of opened; 0: unknown */
 	/* statistics under heap, unless atomic */
-	CH_BY_HEAP struct ch__counters counters; /* of detached threads, and of the sweep */
+	CH_BY_HEAP struct ch__counters counters; /* of detached threads, and of deaths */
 	CH_BY_HEAP uint64_t blocks_invalidated, branches_linked, branches_unlinked;
 	CH_BY_HEAP uint64_t patch_points_armed, code_bytes_peak, notentrant_bytes;
 	CH_BY_HEAP uint64_t blocks_notentrant, owners_now, assumptions_now;
 	CH_BY_HEAP uint64_t peak_dead_bytes; /* since the last sum for code_bytes_peak */
-	/* Of cycles only: marks, pauses, freezes, sweeps; the rest is 0. Boehm's hooks store in the
-	 * stopped world, without the lock; sweep_ns_total under heap, relaxed [frozen] */
+	/* Of cycles only: marks, pauses, freezes, sweeps; the rest is 0. Boehm's hooks store
+	 * frozen, without the lock; sweep_ns_total under heap, relaxed [frozen] */
 	struct ch_stats stats;
 	_Atomic(uint32_t) pauses_noted; /* release after a pause; pairs with look.c */
 	_Atomic(struct ch__listener *) listeners; /* push-only: release; pairs with events.h */

@@ -25,12 +25,12 @@ struct ch__moves ch__block_moves = {
 		{"go_live", CH_BLOCK_OPEN, CH_BLOCK_LIVE, REGION},
 		/* Entry, cell, branches and patch points lead elsewhere (I13). */
 		{"ch__invalidate_block", CH_BLOCK_LIVE, CH_BLOCK_NOTENTRANT, HELD},
-		/* An abort, or a child of fork without the thread that was emitting. */
+		/* An abort, a stale commit, a child of fork without the thread or code. */
 		{"kill", CH_BLOCK_OPEN, CH_BLOCK_DEAD, HELD},
-		/* The sweep of a block that is not alive; a release as NOT_RUNNING. */
+		/* The sweep of a dead block; NOT_RUNNING; a child of fork without code. */
 		{"kill", CH_BLOCK_LIVE, CH_BLOCK_DEAD, HELD},
 		{"kill", CH_BLOCK_NOTENTRANT, CH_BLOCK_DEAD, HELD},
-		/* Withdrawn, trapped, place back after the core sync (I8), notice given. */
+		/* Withdrawn, trapped, place back (I8), notice given. */
 		{"ch__block_recycle", CH_BLOCK_DEAD, CH_BLOCK_FREE, HEAP},
 	},
 };

@@ -44,8 +44,8 @@ struct ch__table {
 	uint32_t limit;        /* records at most [const] */
 	/* Records that have memory; stored under the lock of the lists. */
 	_Atomic(uint32_t) backed;
-	/* Records handed out at least once, record 0 included; stored under [records], a release
-	 * that a walk over the records acquires. */
+	/* Records handed out at least once, record 0 included; stored likewise, a release that a
+	 * walk over the records acquires. */
 	_Atomic(uint32_t) used;
 	/* FIFO [records]; of names, owners and assumptions [heap] */
 	uint32_t free_head, free_tail;
@@ -81,7 +81,7 @@ _Atomic(uint32_t) *ch__table_generation(const struct ch__table *, uint32_t index
 uint32_t ch__table_generations(const struct ch__table *);
 /* Makes `count` fresh records in a row: the first, or 0: no memory. Under records. */
 uint32_t ch__table_extend(struct ch__table *, uint32_t count);
-/* Takes a free, fresh or worn record; 0: no memory. Under records, and the lock of the lists. */
+/* Takes a free, fresh or worn record; 0: no memory. Under the lock of the lists. */
 uint32_t ch__table_take(struct ch__table *);
 /* Gives back a record that nobody has. Likewise. */
 void ch__table_give(struct ch__table *, uint32_t index, bool is_worn);

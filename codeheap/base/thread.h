@@ -79,8 +79,8 @@ struct ch__thread {
 	uint32_t open_page[CH__PAGE_FRAMES]; /* page + 1 for new blocks, 0: none [own] */
 	uint32_t free_records[CH__THREAD_RECORDS]; /* of blocks: a stack [own] */
 	uint32_t free_count;
-	/* Blocks opened, roots while OPEN or newborn. Handles, since a record that is used again
-	 * may be another thread's block [region] */
+	/* Blocks opened that are roots (ch__block_is_young_root). Handles, since a record that is
+	 * used again may be another thread's block [region] */
 	struct ch_block *young;
 	_Atomic(uint32_t) young_count;  /* stored in regions or frozen, relaxed */
 	uint32_t young_capacity;        /* [region] */
@@ -113,7 +113,7 @@ struct ch_vm {
 	void *user;
 	/* Stored under heap, release after the callbacks; Boehm's hooks read without heap. */
 	_Atomic(bool) is_attached;
-	bool wants_space;   /* an open failed; relaxed */
+	CH_BY_HEAP bool wants_space; /* an open failed, and space_free is due [heap] */
 	/* ch__space_now before the first failed open looked for room [heap] */
 	CH_BY_HEAP uint64_t space_seen;
 	struct ch_vm *next; /* all records of the heap, never unlinked [heap], read anywhere */
@@ -131,7 +131,7 @@ struct ch_vm {
 void ch__vm_owner_gone(struct ch_vm *) CH_REQUIRES(ch__role_heap);
 /* Of the vm's blocks nobody is told any more. Call once per detach. */
 void ch__vm_told(struct ch_vm *) CH_REQUIRES(ch__role_heap);
-/* The vm is detached from here on. The caller has told of its blocks and set `told`. */
+/* The vm is detached from here on. The caller tells of its blocks afterwards. */
 void ch__vm_leave(struct ch_vm *) CH_REQUIRES(ch__role_heap);
 /* Of a heap that ends, and that nobody reads. */
 void ch__vms_leave(struct ch_heap *) CH_COLD;

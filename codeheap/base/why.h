@@ -9,8 +9,8 @@
 #include "arch/base.h"
 #include "codeheap/codeheap.h"
 
-/* Makes the sentence of the calling thread, and returns the status. Formats: %s, %d, %u, %lu, %zu,
- * %lx, and %m, the refused call of the system with the name of errno. errno stays. Signal-safe. */
+/* Makes the sentence of the calling thread, and returns the status. Formats: %s, %d, %u, %x, %lu,
+ * %zu, %lx, and %m: the refused call of the system, and errno's name. errno stays. Signal-safe. */
 CH_GUEST enum ch_status ch__because(enum ch_status, const char *format, ...)
 	__attribute__((format(printf, 2, 3))) CH_COLD;
 /* The same for faults of the program's user: the sentence goes to stderr in any case. */

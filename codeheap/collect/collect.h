@@ -73,7 +73,7 @@ void ch__vms_tell(struct ch_heap *) CH_EXCLUDES(CH__ANY);
 enum { CH__KILLED_AT_ONCE = 64 };
 /* OPEN|LIVE|NOTENTRANT -> DEAD, for CH__KILLED_AT_ONCE blocks at most. Records go on the quarantine
  * or become free. A release leaves blocks with an edge from another block. Live in-edges are
- * patched, except in-edges of blocks that no cycle reached. */
+ * patched, save those of blocks that no cycle reached, or without a copy. */
 void ch__blocks_kill(struct ch_heap *, const uint32_t *blocks, uint32_t count, enum ch__death)
 	CH_REQUIRES(ch__role_heap) CH_EXCLUDES(CH__STANDING);
 

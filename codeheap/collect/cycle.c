@@ -180,8 +180,8 @@ static enum ch_status collect_apart(struct ch_heap *heap, struct ch_vm *vm,
 	return status;
 }
 
-/* As ch_heap_collect, for a heap that the library collects, and until the limit at most. The caller
- * tells the vms of what died. */
+/* As ch_heap_collect, not of a HOST heap, and until the limit at most. The caller tells the vms of
+ * what died. */
 static enum ch_status collect_until(struct ch_heap *heap, uint64_t until_ns) CH_EXCLUDES(CH__ANY)
 {
 	/* Published here and not deeper: the library's own frames hold only stale words. Words

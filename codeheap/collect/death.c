@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
- * death.c: the end of a block, for any reason: no cycle reached the block (sweep.c), its owner was
- * released, its open or commit was given up, or a child of fork has no thread or no copy for it.
- * The block is withdrawn and filled with traps. After a core sync the place is reused (P2, P4, P5).
+ * death.c: the end of a block, for any reason: no cycle reached the block (sweep.c), it or its
+ * owner was freed, its open or commit was given up, or a child of fork has no thread or no copy for
+ * it. The block is withdrawn and filled with traps. After a core sync the place is reused (P2, P4,
+ * P5).
  *
  * Order: I3, I8. Lock: heap; pages and sinks inside. */
 #include "codeheap/events/events.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * mark.c: the one engine of the three drivers (P2): a breadth-first walk over the side records,
- * while regions are frozen; takes no lock, allocates nothing, dirties no code page (I5, I6). */
+ * while regions are frozen; takes no lock, allocates nothing, writes to code only refs that moved
+ * (I5, I6). */
 #include "codeheap/events/events.h"
 #include "codeheap/collect/collect.h"
 #include "codeheap/graph/handles.h"
@@ -267,8 +268,7 @@ static void mark_root(struct ch_marker *marker, uint32_t index) CH_REQUIRES(ch__
 }
 
 /* An edge may have marked a block of the list before the block is traced as a root: the mark
- * decides. An OPEN block is born with the epoch of the moment, so the links are traced here
- * whatever the mark. */
+ * decides, save for own roots. */
 void ch__mark_roots(struct ch_marker *marker)
 {
 	struct ch_heap *heap = marker->heap;

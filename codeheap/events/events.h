@@ -16,7 +16,7 @@ void ch__trigger_full(struct ch_heap *, struct ch_vm *, uint64_t space_seen)
 /* So much code is left to a cycle. If no vm is asked for one, ch__collect_unasked runs. */
 void ch__trigger_dead(struct ch_heap *, uint64_t bytes);
 void ch__trigger_released(struct ch_heap *, uint32_t blocks); /* about so many, of unknown size */
-/* The world stands still: later counts and requests are not of this cycle, and stay. */
+/* The heap is frozen: later counts and requests are not of this cycle, and stay. */
 void ch__trigger_cycle_begins(struct ch_heap *) CH_REQUIRES(ch__role_frozen);
 void ch__trigger_cycle_abandoned(struct ch_heap *);
 /* A full cycle found nothing alive but own roots. */

@@ -14,20 +14,20 @@ struct ch__block {
 	uint32_t owner;                  /* index; 0 = none: lives until ch_code_free */
 	union {
 		_Atomic(uint16_t) hot_granules;
-		_Atomic(uint16_t) span_granules_low; /* SPAN: of the hot part */
+		_Atomic(uint16_t) span_granules_low; /* APART: of the hot part */
 	};
 	union {
 		_Atomic(uint16_t) cold_granule; /* granule in the page; 0 = no cold part */
-		_Atomic(uint16_t) span_granules_high; /* SPAN: a cold part ends the run of pages */
+		_Atomic(uint16_t) span_granules_high; /* APART: a cold part ends its pages */
 	};
 	_Atomic(uint16_t) cold_granules;
 	_Atomic(uint8_t) state;          /* enum ch_block_state | enum ch__cause << 3 [region] */
-	_Atomic(uint8_t) flags;          /* [region]; several threads may set bits at once */
+	_Atomic(uint8_t) flags;          /* several threads may change bits at once */
 	_Atomic(uint32_t) first_branch;  /* first of the run; 0 = none */
 	union {
 		uint32_t in_head; /* of code: the first incoming branch [heap, region] */
-		/* Of data: number of blocks with an edge to this block. Atomic steps: up under the
-		 * lock of the owner, down under heap. */
+		/* Of data: number of edges to this block. Atomic steps: up under the lock of the
+		 * owner, down under heap. */
 		uint32_t users;
 	};
 	/* A DEAD block is on the quarantine list, on the list of notices, or on both. */
@@ -65,7 +65,7 @@ enum ch__block_flag {
 	CH__FLAG_AGE_ONE = 0x10,
 	CH__FLAG_LEADS = 0x10, /* with HELD: opened to be its own root */
 	CH__FLAG_UNLINKED = 0x20, /* with HELD: a branch to it was unlinked, and may run */
-	CH__FLAG_HELD = 0x40,   /* has had an in-edge or an entry: not newborn */
+	CH__FLAG_HELD = 0x40,   /* not newborn: had an in-edge, an entry or two cycles */
 	CH__FLAG_NOTICE = 0x80, /* DEAD: block_freed is due */
 	CH__FLAG_EDGED = 0x80,  /* not DEAD: a block attached an edge to it */
 };
@@ -94,7 +94,7 @@ static inline void ch__block_set_flag(struct ch__block *block, enum ch__block_fl
 		continue;
 }
 
-/* Sets HELD: an in-edge or an entry came. */
+/* Sets HELD: the block is newborn no more. */
 static inline void ch__block_held(struct ch__block *block)
 {
 	uint8_t flags = CH_LOAD_RELAXED(&block->flags);
@@ -143,7 +143,7 @@ static inline void ch__block_set_state(struct ch_heap *heap, struct ch__block *b
 		by);
 	ch__block_store(block, to, cause);
 }
-/* Whether a block has the record, in any state. */
+/* Whether an OPEN, LIVE or NOTENTRANT block has the record. */
 static inline bool ch__block_in_use(const struct ch_heap *heap, uint32_t index)
 {
 	return atomic_load_explicit(&ch__block_at(heap, index)->generation, memory_order_acquire) &
@@ -199,7 +199,7 @@ static inline void ch__owner_remove(struct ch_heap *heap, struct ch__owner *owne
 }
 
 void ch__block_pages_freed(struct ch_heap *, uint32_t hot_offset, bool is_span);
-void ch__page_retire(struct ch_heap *, uint32_t page); /* the caller's open page */
+void ch__page_retire(struct ch_heap *, uint32_t page); /* open: the caller's, or nobody's */
 /* The calling thread opens blocks of the frame number in another page from here on: index + 1, or 0
  * for none. The old page is retired. */
 void ch__thread_use_page(struct ch__thread *self, uint32_t frame, uint32_t page);

@@ -2,8 +2,9 @@
  * block_parts.h: where the parts of a block lie, and what is in front of the VM's bytes.
  *
  *   hot part of a block    head | +8 the VM's bytes ... | trap fill to the granule
- *   in place, data         head | traps to +64 | the VM's bytes, 64-aligned ...
- *   cold part              head | +8 stubs, ch__stub_bytes each | VM's cold bytes | trap fill
+ *   in place, large data   head | traps to +64 | the VM's bytes, 64-aligned ...
+ *   cold part              head | +8 stubs, ch__stub_bytes each | PATCH's veneer | VM's cold bytes
+ *                          | trap fill
  *   head                   +0 traps (4 bytes) | +4 record index (4 bytes)
  *
  * So hot bytes are 8-aligned, and traps lie behind each part: what runs on behind its end traps at
@@ -35,8 +36,8 @@ static inline void ch__set_hot_offset(struct ch__block *block, uint32_t offset)
 {
 	atomic_store_explicit(&block->hot_offset, offset, memory_order_release);
 }
-/* The block that an edge of a side list leads to. NULL: it was aborted, and another block may have
- * its record. */
+/* The block that an edge of a side list leads to. NULL: it died, and another block may have its
+ * record. */
 static inline struct ch__block *ch__edge_target(const struct ch_heap *heap, struct ch__item edge)
 {
 	struct ch__block *target = ch__block_at(heap, edge.value);

@@ -28,8 +28,8 @@ static inline bool ch__block_is(const struct ch__block *block, struct ch_block h
 	uint32_t generation = atomic_load_explicit(&block->generation, memory_order_acquire);
 	return (generation & 1) && generation == ch__handle_generation(handle.bits);
 }
-/* Index of the handle's block, 0 when stale. Call under the heap lock or frozen. A call in a region
- * is only a look, or is repeated under a lock that excludes reuse. */
+/* Index of the handle's block, 0 when stale. Call under the heap lock or frozen. Any other call is
+ * only a look, or is repeated under a lock that excludes reuse. */
 uint32_t ch__block_resolve(struct ch_heap *, struct ch_block);
 /* The same, but 0 also when a cycle found the block dead, swept or not (I5). In a region. */
 uint32_t ch__block_resolve_alive(struct ch_heap *, struct ch_block) CH_REQUIRES(ch__role_region);

@@ -26,7 +26,7 @@ struct ch__side_list {
 	_Atomic(uint16_t) count;
 	uint16_t capacity;     /* [const] */
 	uint32_t name;         /* names.h */
-	uint32_t entry_offset; /* from the first byte behind the head */
+	uint32_t entry_offset; /* from CH__HEAD_BYTES of the hot part */
 	union {
 		uint32_t *guard; /* 0 while entrant; apart, since code holds the address */
 		struct ch__side_list *next_free; /* while no block has the list [heap] */

@@ -48,10 +48,10 @@ struct ch__request {
 	uint32_t hot_offset, cold_offset;
 	uint32_t span_pages;   /* 0 = within a page; 1 at least where whole pages are asked for */
 	uint8_t frame;         /* frame number of the pages */
-	enum ch__span_use use; /* of the span */
+	enum ch__span_use use; /* of the pages */
 	int os_error;          /* errno of the last try, which had room */
 	int refused;           /* errno: no room, no memory, and no collection would help */
-	bool lacks_memory;     /* the last try had room, but no side memory */
+	bool lacks_memory;     /* the last try found no side memory */
 	bool is_in_vain;       /* the last collection was given up */
 	uint64_t space_seen;   /* ch__space_now before the last try */
 };

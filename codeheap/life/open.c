@@ -116,7 +116,7 @@ static void fill_code(struct ch__request *r, struct ch_code *code)
 		code->cold_bytes = r->cold_bytes - CH__HEAD_BYTES - stubs;
 	}
 	if (r->open->entry == CH_ENTRY_PATCH) {
-		/* The veneer to the not-entrant target is the first of the VM's cold bytes. */
+		/* The veneer to the not-entrant target lies before the VM's cold bytes. */
 		const struct ch__owner *owner =
 			ch__owner_at(heap, ch__handle_index(r->open->owner.bits));
 		const void *target = r->open->not_entrant ? r->open->not_entrant : owner->fallback;

@@ -79,7 +79,7 @@ static inline bool ch__found_is_there(const struct ch__found *found)
 /* Both steps, for a caller that reads no more of the block, or has it held. Signal-safe. */
 bool ch__find_whole(const struct ch_heap *, uintptr_t pc, struct ch__found *);
 /* Index of the block whose code holds pc, head included; 0 = none, or OPEN. Sets *generation to the
- * block's; pass NULL in the stopped world or under the heap lock. Signal-safe. */
+ * block's; pass NULL where the block is held. Signal-safe. */
 uint32_t ch__find(const struct ch_heap *, uintptr_t pc, uint32_t *generation);
 
 /* --- freed blocks, and the block at an address of the pool, alive or freed --- */

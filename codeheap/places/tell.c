@@ -54,7 +54,7 @@ static const uint8_t *section_of(void *context, uint64_t key)
 	return own ? own->section : NULL;
 }
 
-/* Called under the heap lock: no block is published or withdrawn meanwhile. */
+/* Under the heap lock, or nobody has the heap: no block is published or withdrawn meanwhile. */
 static CH_COLD void each_range(void *context,
 			       void (*visit)(void *arg, const struct ch__sink_range *), void *arg)
 {
