@@ -81,9 +81,8 @@ struct ch_heap {
 	CH_BY_HEAP bool cycle_is_synced; /* a core sync came before the stop [heap] */
 	bool cycle_has_begun; /* a cycle began, and neither ended nor was given up [frozen] */
 	_Atomic(uintptr_t) freezer;   /* ch__lock_self of the last freezer, or 0; relaxed */
-	_Atomic(uintptr_t) marker_is; /* ch__lock_self of the marking thread, or 0; relaxed */
-	bool is_codeless; /* a child of fork without a copy: no block lives [fork.c] */
-	int process;      /* the process with this memory [fork.c] */
+	bool is_codeless; /* a child of fork without a copy: no block lives [const] */
+	int process;      /* the process with this memory [const] */
 	uint32_t id;                 /* the heap's number in handles [const] */
 	_Atomic(uint32_t) epoch;     /* mark of what the cycle reached; 1 at first [frozen] */
 	_Atomic(uint32_t) completed; /* R2: epoch of the last full cycle [frozen] */
@@ -145,10 +144,11 @@ struct ch_heap {
 	CH_BY_HEAP uint32_t quarantine_waits; /* first block whose core sync may not have passed */
 	CH_BY_HEAP uint64_t quarantine_syncs; /* core syncs begun by the last block's death */
 	_Atomic(uint64_t) quarantine_bytes;
-	CH_BY_HEAP uint32_t notice_head, notice_tail; /* DEAD blocks whose block_freed is due */
-	_Atomic(uint32_t) notices_now;
-	_Atomic(uint64_t) tombstones_written; /* release after the entry; place.c, trap.c acquire */
-	_Atomic(uint64_t) tombstones_lost;    /* for want of memory; release, trap.c acquires */
+	/* DEAD blocks whose block_freed is due; the first is stored under heap */
+	_Atomic(uint32_t) notice_head;
+	CH_BY_HEAP uint32_t notice_tail;
+	_Atomic(uint64_t) tombstones_written; /* release after the entry; place.c acquires */
+	_Atomic(uint64_t) tombstones_lost;    /* for want of memory; likewise */
 	CH_BY_HEAP uint32_t young_refs_count, young_refs_capacity;
 	CH_BY_HEAP struct ch_block *young_refs; /* blocks whose refs a minor collection visits */
 	/* triggers */
@@ -169,8 +169,7 @@ struct ch_heap {
 	_Atomic(bool) is_late_told;  /* a line said that dead code piles up */
 	_Atomic(bool) anyone_wants_space;
 	_Atomic(bool) space_came; /* or an open failed, since polls told the vms */
-	_Atomic(uint64_t) space_events; /* blocks whose place became reusable, or will in need */
-	_Atomic(uint64_t) space_returns; /* places given back without a death, while an open asks */
+	_Atomic(uint64_t) space_events; /* while an open asks, or a vm waits: ch__space_returned */
 	_Atomic(uint32_t) opens_in_need; /* looked for room, and did not yet ask to be told */
 	_Atomic(uint32_t) newborns; /* newborn blocks that the last cycle spared; relaxed */
 	uint64_t last_cycle_end_ns, cycle_ns; /* end and length of the last cycle; relaxed */
@@ -179,7 +178,7 @@ struct ch_heap {
 	_Atomic(uint64_t) committed_then; /* after a sweep, or when one was put off; relaxed */
 	_Atomic(uint64_t) mean_dead_bytes; /* of the last sweep; before: of opened; 0: unknown */
 	/* statistics under heap, unless atomic */
-	CH_BY_HEAP struct ch__counters counters; /* of detached threads, and of deaths */
+	CH_BY_HEAP struct ch__counters counters; /* of deaths; the rest is in threads' records */
 	CH_BY_HEAP uint64_t blocks_invalidated, branches_linked, branches_unlinked;
 	CH_BY_HEAP uint64_t patch_points_armed, code_bytes_peak, notentrant_bytes;
 	CH_BY_HEAP uint64_t blocks_notentrant, owners_now, assumptions_now;

@@ -84,18 +84,16 @@ void ch__heap_pass(struct ch_heap *heap) CH_UNANALYSED("it takes the role back")
 
 /* A lent lock has no rank: the thread may begin a cycle of another heap meanwhile, whose waits have
  * a limit. The locks of sinks, which ch_sink_status takes, stand right of the lent lock. */
-void ch__heap_lend(struct ch_heap *heap)
+void ch__heap_lend(void)
 {
-	CH_STORE_RELAXED(&heap->marker_is, ch__lock_self());
 	ch__marking++;
 	ch__rank_note(CH__RANK_HEAP, false);
 }
 
-void ch__heap_take_back(struct ch_heap *heap)
+void ch__heap_take_back(void)
 {
 	ch__rank_note(CH__RANK_HEAP, true);
 	ch__marking--;
-	CH_STORE_RELAXED(&heap->marker_is, 0);
 }
 
 /* A handler may run on an alternate stack, which may be an array in a frame, within the thread's
@@ -116,7 +114,7 @@ void ch__thread_publish_saved(struct ch__thread *thread, const struct ch__arch_s
 	struct ch__shown *shown = &thread->shown;
 	memcpy(shown->words, saved->words, sizeof saved->words);
 	shown->words_count = CH_ARCH_SAVED_WORDS;
-	shown->may_end = thread->park_depth > 0;
+	shown->may_end = false; /* the thread waits here, parked or not */
 	publish_sp(thread, saved->sp);
 }
 

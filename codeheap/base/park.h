@@ -45,8 +45,8 @@ bool ch__heap_refuses(const struct ch_heap *);
 enum ch_status ch__because_refused(const struct ch_heap *) CH_COLD;
 
 /* From lend to take_back the VM runs under the heap lock: calls that would wait get CH_E_STATE. */
-void ch__heap_lend(struct ch_heap *);
-void ch__heap_take_back(struct ch_heap *);
+void ch__heap_lend(void);
+void ch__heap_take_back(void);
 
 /* Asked anew after each callback, which may leave its stack to another thread (I14). Not inlined: a
  * compiler assumes the same thread throughout a function. */

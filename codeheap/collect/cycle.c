@@ -184,13 +184,9 @@ static enum ch_status collect_apart(struct ch_heap *heap, struct ch_vm *vm,
  * what died. */
 static enum ch_status collect_until(struct ch_heap *heap, uint64_t until_ns) CH_EXCLUDES(CH__ANY)
 {
-	/* Published here and not deeper: the library's own frames hold only stale words. Words
-	 * published by a park of the VM stay: other threads' cycles read them until the unpark. */
-	struct ch__thread *self = ch__thread_self(heap);
+	/* Saved here and not deeper: the library's own frames hold only stale words. */
 	struct ch__arch_saved saved;
 	ch__arch_save_registers(&saved);
-	if (self && !self->park_depth)
-		ch__thread_publish_saved(self, &saved);
 	CH_STORE_RELAXED(&heap->held_up_by, 0);
 	enum ch_status status = heap->driver.collect
 					? heap->driver.collect(heap)
@@ -328,7 +324,7 @@ enum ch_status ch_vm_discard(struct ch_heap *heap, struct ch_vm *vm, size_t *fre
 static void leave_cycle(const struct ch_marker *marker)
 	CH_RELEASES(ch__role_heap, ch__role_frozen) CH_UNANALYSED("the marker has them")
 {
-	ch__heap_lend(marker->heap);
+	ch__heap_lend();
 	if (marker->heap->config.stops_world)
 		ch__rank_note(CH__RANK_REGISTRY, false);
 }
@@ -338,13 +334,15 @@ static void take_cycle(const struct ch_marker *marker)
 {
 	if (marker->heap->config.stops_world)
 		ch__rank_note(CH__RANK_REGISTRY, true);
-	ch__heap_take_back(marker->heap);
+	ch__heap_take_back();
 }
 
-/* A thread in a visit of ch_block_each is a marking thread, too. */
+/* A thread in a visit of ch_block_each, or in a callback of a cycle of the library's, has the lock,
+ * too. */
 bool ch__host_may_mark(const struct ch_heap *heap) CH_UNANALYSED("a marking thread has the lock")
 {
-	bool may = CH_LOAD_RELAXED(&heap->marker_is) == ch__lock_self() && heap->cycle_start_ns;
+	bool may = ch__lock_is_mine(&heap->lock) && heap->cycle_start_ns &&
+		   heap->config.driver == CH_DRIVER_HOST;
 	if (CH_UNLIKELY(!may))
 		(void)ch__because(CH_E_STATE, "the calling thread is not between ch_mark_begin and "
 					      "ch_mark_end");
@@ -370,7 +368,7 @@ static uint32_t begin_host(const struct ch__arch_saved *saved, void *of, void *a
 		return ch__because_refused(heap);
 	if (heap->config.driver != CH_DRIVER_HOST)
 		return ch__because(CH_E_STATE, "ch_config.driver is not CH_DRIVER_HOST");
-	if (CH_LOAD_RELAXED(&heap->marker_is) == ch__lock_self())
+	if (ch__lock_is_mine(&heap->lock))
 		return ch__because_marking();
 	if (heap->config.stops_world)
 		ch__threads_park_away(saved);
@@ -430,10 +428,8 @@ void ch_mark_stacks(struct ch_marker *marker)
 	begin_to_mark(marker);
 	marker->has_stacks = true;
 	/* Words published by a park of the VM stay, until the VM's unpark. */
-	if (self && self->park_depth <= (marker->heap->config.stops_world ? 1u : 0u)) {
+	if (self && self->park_depth <= (marker->heap->config.stops_world ? 1u : 0u))
 		ch__thread_publish_self(self);
-		self->shown.may_end = false; /* the thread waits here, parked or not */
-	}
 	ch__scan_stacks(marker);
 }
 

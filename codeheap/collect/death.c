@@ -58,17 +58,6 @@ static void count_death(struct ch_heap *heap, const struct dead *dead)
 	}
 }
 
-/* Counts places once they are free, or on the quarantine for an open in need. If the places were
- * counted earlier, an open that looks for room in between would find none, and wait for word of
- * space that was given before. */
-static void count_space(struct ch_heap *heap, uint32_t places)
-{
-	/* Stored under heap only. */
-	uint64_t events = CH_LOAD_RELAXED(&heap->space_events);
-	atomic_store_explicit(&heap->space_events, events + places, memory_order_release);
-	ch__space_came(heap);
-}
-
 /* Whether other cores may still jump to the block, by a stale jump of a branch that is or was
  * linked, or may run stale bytes at the block's place. */
 static bool is_known(const struct ch__block *block, bool is_data, bool was_open)
@@ -245,13 +234,13 @@ static void fill_with_traps(struct ch_heap *heap, const struct dead *dead)
 static void queue_notice(struct ch_heap *heap, uint32_t index) CH_REQUIRES(ch__role_heap)
 {
 	ch__block_at(heap, index)->notice_next = 0;
-	if (heap->notice_head)
+	if (CH_LOAD_RELAXED(&heap->notice_head)) {
 		ch__block_at(heap, heap->notice_tail)->notice_next = index;
-	else
-		heap->notice_head = index;
-	heap->notice_tail = index;
-	if (!atomic_fetch_add_explicit(&heap->notices_now, 1, memory_order_relaxed))
+	} else {
+		CH_STORE_RELAXED(&heap->notice_head, index);
 		ch__poll_want(heap);
+	}
+	heap->notice_tail = index;
 }
 
 /* Drops everything of the block except the place, and queues the notice to the VM. */
@@ -421,7 +410,7 @@ bool ch__quarantine_advance(struct ch_heap *heap, bool in_need)
 	free_places(heap, same, count);
 	/* The deaths were counted as space for an open in need. Without core syncs the space was
 	 * not there. And an open that looks just now finds the places neither free nor here. */
-	count_space(heap, 1);
+	ch__space_returned(heap);
 	return true;
 }
 
@@ -431,7 +420,7 @@ static CH_COLD bool deliver(struct ch_heap *heap) CH_EXCLUDES(CH__ANY)
 	bool is_ours = ch__thread_self(heap) != NULL;
 	while (!is_ours || ch__thread_now(heap)) {
 		ch__heap_lock(heap);
-		uint32_t index = heap->notice_head;
+		uint32_t index = CH_LOAD_RELAXED(&heap->notice_head);
 		if (!index) {
 			ch__heap_unlock(heap);
 			return true;
@@ -440,8 +429,7 @@ static CH_COLD bool deliver(struct ch_heap *heap) CH_EXCLUDES(CH__ANY)
 		uint32_t owner = block->owner;
 		struct ch_vm *vm = ch__owner_at(heap, owner)->vm;
 		void *user = block->user;
-		heap->notice_head = block->notice_next;
-		atomic_fetch_sub_explicit(&heap->notices_now, 1, memory_order_relaxed);
+		CH_STORE_RELAXED(&heap->notice_head, block->notice_next);
 		void (*freed)(void *, void *) = index >= vm->told ? vm->ops.block_freed : NULL;
 		void *vm_user = vm->user;
 		block->flags &= (uint8_t)~CH__FLAG_NOTICE;
@@ -480,7 +468,7 @@ void ch__vms_tell(struct ch_heap *heap)
 	if (before >= DEEPEST)
 		return;
 	*here = before + 1;
-	if (!CH_LOAD_RELAXED(&heap->notices_now) || deliver(heap))
+	if (!CH_LOAD_RELAXED(&heap->notice_head) || deliver(heap))
 		ch__trigger_poll(heap);
 	/* A callback may leave the stack to a stranger, and the thread's record to another. The
 	 * count of a fiber is the stack's own. A thread that is back may have a fiber since. */
@@ -546,9 +534,9 @@ static void kill_some(struct ch_heap *heap, const uint32_t *blocks, uint32_t cou
 		drop_side(heap, &end.dead[i]);
 	}
 	ch__stats_note_peak(heap, heap->counters.bytes_freed - freed);
-	if (is_here) {
+	if (is_here && end.count) {
 		free_or_quarantine(heap, &end);
-		count_space(heap, end.count);
+		ch__space_returned(heap);
 	}
 }
 

@@ -13,7 +13,7 @@ static bool serve(const struct ch__thread *thread, struct ch_heap *heap)
 		ch__sweep_step(heap);
 	if (CH_UNLIKELY(CH_LOAD_RELAXED(&heap->sinks_wait)))
 		ch__tell_poll(heap);
-	if (CH_LIKELY(!CH_LOAD_RELAXED(&heap->notices_now) &&
+	if (CH_LIKELY(!CH_LOAD_RELAXED(&heap->notice_head) &&
 		      !CH_LOAD_RELAXED(&heap->collect_wanted) &&
 		      !CH_LOAD_RELAXED(&heap->anyone_wants_space)))
 		return true;
@@ -27,7 +27,7 @@ static bool serve(const struct ch__thread *thread, struct ch_heap *heap)
 static bool is_due(const struct ch_heap *heap)
 {
 	return CH_LOAD_RELAXED(&heap->stopping) || CH_LOAD_RELAXED(&heap->sweep_pending) ||
-	       CH_LOAD_RELAXED(&heap->sinks_wait) || CH_LOAD_RELAXED(&heap->notices_now) ||
+	       CH_LOAD_RELAXED(&heap->sinks_wait) || CH_LOAD_RELAXED(&heap->notice_head) ||
 	       (CH_LOAD_RELAXED(&heap->anyone_wants_space) &&
 		(CH_LOAD_RELAXED(&heap->space_came) || !CH_LOAD_RELAXED(&heap->collect_wanted))) ||
 	       (CH_LOAD_RELAXED(&heap->collect_wanted) && !CH_LOAD_RELAXED(&heap->collect_told));

@@ -47,22 +47,24 @@ static inline void ch__trigger_tell_again(struct ch_heap *heap)
 	ch__poll_want(heap);
 }
 
-/* Grows with every event that could make room. */
+/* Grows with every event that could make room, while an open looks for room or a vm waits. */
 static inline uint64_t ch__space_now(struct ch_heap *heap)
 {
-	return atomic_load(&heap->space_events) + atomic_load(&heap->space_returns);
+	return atomic_load(&heap->space_events);
 }
 
 /* Call after the count grew: a vm that wants space since then sees the count at its first poll. */
 void ch__space_came(struct ch_heap *);
 
-/* Bytes went back without a death. */
+/* Places are free, or on the quarantine for an open in need; call it then, and not before. If the
+ * places were counted earlier, an open that looks for room in between would find none, and wait for
+ * word of space that was given before. */
 static inline void ch__space_returned(struct ch_heap *heap)
 {
 	/* seq_cst: opens count themselves before a look; a vm wants space before its open ends. */
 	if (CH_UNLIKELY(atomic_load(&heap->opens_in_need) ||
 			atomic_load(&heap->anyone_wants_space))) {
-		atomic_fetch_add(&heap->space_returns, 1);
+		atomic_fetch_add(&heap->space_events, 1);
 		ch__space_came(heap);
 	}
 }

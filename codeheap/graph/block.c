@@ -174,7 +174,7 @@ enum ch_status ch_block_each(struct ch_heap *heap, const char *name,
 	if (ch__heap_refuses(heap))
 		return ch__because_refused(heap);
 	ch__heap_lock(heap);
-	ch__heap_lend(heap);
+	ch__heap_lend();
 	uint32_t used = heap->blocks.used;
 	for (uint32_t i = 1; i < used; i++) {
 		struct ch_info info;
@@ -188,7 +188,7 @@ enum ch_status ch_block_each(struct ch_heap *heap, const char *name,
 		if (is_asked_for && !visit(arg, &info))
 			break;
 	}
-	ch__heap_take_back(heap);
+	ch__heap_take_back();
 	ch__heap_unlock(heap);
 	return CH_OK;
 }

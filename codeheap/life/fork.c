@@ -163,7 +163,6 @@ static void wake_heap(struct ch_heap *heap)
 	CH_RELEASES(ALL_OF_A_HEAP, ch__role_frozen, ch__role_pages, ch__role_sinks)
 {
 	atomic_store(&heap->freeze, 1);
-	atomic_store(&heap->stopping, 0);
 	atomic_store(&heap->opens_in_need, 0);
 	atomic_store(&heap->lock_waits, 0);
 	(void)ch__lock_set_free(&heap->need);

@@ -148,8 +148,6 @@ enum ch_status ch_thread_detach(struct ch_heap *heap)
 	ch__records_flush(heap, thread);
 	for (uint32_t frame = 0; frame < CH__PAGE_FRAMES; frame++)
 		ch__thread_use_page(thread, frame, 0);
-	ch__counters_add(&heap->counters, &thread->counters);
-	memset(&thread->counters, 0, sizeof thread->counters);
 	/* The stack may be unmapped next, and a Boehm cycle may not have stopped this thread, since
 	 * the collector does not know a thread at its end. Hence the region, as in forget_stack. */
 	ch__region_enter(thread);

@@ -284,9 +284,7 @@ static void check_dead(struct check *c, uint32_t at, uint32_t tail, bool of_noti
 	c->number = heap->quarantine_waits;
 	if (!has_waiting)
 		say(c, "waits for a core sync, but not on the quarantine");
-	if (of_notices)
-		compare(c, "notices", atomic_load(&heap->notices_now), seen);
-	else
+	if (!of_notices)
 		compare(c, "bytes on the quarantine", atomic_load(&heap->quarantine_bytes), bytes);
 }
 
@@ -309,7 +307,7 @@ static void check_sums(struct check *c) CH_REQUIRES(ch__role_heap)
 	for (const struct ch_vm *vm = heap->vms; vm; vm = vm->next)
 		owners_of_vms += vm->owners_now - (!vm->is_attached && vm->told != UINT32_MAX);
 	check_dead(c, heap->quarantine_head, heap->quarantine_tail, false);
-	check_dead(c, heap->notice_head, heap->notice_tail, true);
+	check_dead(c, atomic_load(&heap->notice_head), heap->notice_tail, true);
 	compare(c, "owners", heap->owners_now, c->is.owners);
 	compare(c, "owners of vms", owners_of_vms, c->is.owners);
 	compare(c, "blocks of owners", c->is.blocks_of_owners, c->is.owned);

@@ -389,10 +389,6 @@ static void alive_one_waits(void)
 {
 	POKE(heap->quarantine_waits, source);
 }
-static void notices_now(void)
-{
-	POKE(heap->notices_now, heap->notices_now + 1);
-}
 static void no_notice(void)
 {
 	struct ch__block *b = block(heap->notice_head);
@@ -411,7 +407,6 @@ TEST(heap_check_sees_lists_of_the_dead_that_are_wrong)
 		{quarantine_tail, "the list of the quarantine ends elsewhere"},
 		{notice_tail, "the list of notices ends elsewhere"},
 		{alive_one_waits, "waits for a core sync, but not on the quarantine"},
-		{notices_now, "notices: "},
 		{no_notice, "on the list of notices, but not dead or not due"}};
 	struct ch_ops ops = {.size = sizeof ops, .block_freed = on_freed};
 	struct ch_config config = rig_config(4 << 20);

@@ -275,7 +275,7 @@ TEST(nobody_is_told_of_a_block_whose_vm_does_not_ask)
 	uint64_t before = rig_stats(&rig).blocks_freed;
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
 	CHECK_EQ(rig_stats(&rig).blocks_freed - before, 2);
-	CHECK_EQ(atomic_load(&rig.heap->notices_now), 0);
+	CHECK_EQ(atomic_load(&rig.heap->notice_head), 0);
 	rig_end(&rig);
 }
 
