@@ -163,8 +163,7 @@ struct ch_heap {
 	/* Code was left to a cycle, and no cycle since found own roots only. Set behind dead_bytes,
 	 * taken back before dead_bytes is read: a free beside the end of a cycle stays. */
 	_Atomic(bool) waits_for_cycle;
-	_Atomic(uint64_t) unasked_ns; /* since then a thread is in ch__collect_unasked; 0: none */
-	_Atomic(const struct ch__thread *) unasked_by; /* the last one that was there */
+	_Atomic(uint32_t) collects_unasked; /* 1: a thread is in ch__collect_unasked */
 	_Atomic(uint64_t) unasked_after_ns; /* no such collection before then */
 	_Atomic(bool) is_late_told;  /* a line said that dead code piles up */
 	_Atomic(bool) anyone_wants_space;

@@ -82,11 +82,10 @@ void ch__young_refs_add(struct ch_heap *, const struct ch_code *, size_t count);
 
 /* Makes the wanted collection where no vm is asked: in a BUILTIN heap where code was left to a
  * cycle, and no vm hears collect_wanted or stops its threads itself. Only an attached thread that
- * is not parked collects, and never two at once, save beside a callback that stays away for longer
- * than stop_wait_ms. Returns whether a collection was tried. */
+ * is not parked collects, and never two at once. Returns whether a collection was tried. */
 bool ch__collect_unasked(struct ch_heap *) CH_EXCLUDES(CH__ANY);
 /* An open without room waits while another thread collects: that thread may have no processor. At
- * most until the caller could take over. Returns whether it waited. */
+ * most as long as for a stop. Returns whether it waited. */
 bool ch__await_unasked(struct ch_heap *) CH_EXCLUDES(CH__ANY);
 /* One load where no collection is wanted, two where no code was left to a collection. */
 static inline bool ch__collect_if_unasked(struct ch_heap *heap) CH_EXCLUDES(CH__ANY)

@@ -238,10 +238,8 @@ static bool is_let_go(const struct ch_heap *heap, const struct ch__thread *self)
 static bool collect_shortly(struct ch_heap *heap, uint64_t start_ns)
 {
 	uint64_t limit_ns = ch__stop_limit(heap, 0) / UNASKED_PART;
-	if (collect_until(heap, start_ns + limit_ns) == CH_OK) {
-		ch__vms_tell(heap);
+	if (collect_until(heap, start_ns + limit_ns) == CH_OK)
 		return true;
-	}
 	uint64_t end = ch__os_now_ns(), tried_ns = end - start_ns;
 	if (tried_ns > limit_ns + TRY_NS)
 		tried_ns = limit_ns + TRY_NS;
@@ -249,25 +247,17 @@ static bool collect_shortly(struct ch_heap *heap, uint64_t start_ns)
 	return false;
 }
 
-/* A callback of the collection may call this function again, or stay away: after the limit the next
- * thread takes over. If the first thread is in a long cycle instead, the thread that took over
- * collects in vain. Then nothing is put off, unless a thread did not stop, and another thread may
- * take over. */
+/* Callbacks come when the next collection may be made: one may collect, too, or stay away. */
 bool CH_COLD ch__collect_unasked(struct ch_heap *heap)
 {
 	const struct ch__thread *self = ch__thread_self(heap);
-	if (is_asked(heap) || !self || self->park_depth)
+	if (is_asked(heap) || !self || self->park_depth ||
+	    atomic_exchange(&heap->collects_unasked, 1))
 		return false;
-	uint64_t now = ch__os_now_ns(), since = atomic_load(&heap->unasked_ns);
-	if ((since && now < ch__stop_limit(heap, since)) ||
-	    !atomic_compare_exchange_strong(&heap->unasked_ns, &since, now))
-		return false;
-	CH_STORE_RELAXED(&heap->unasked_by, self);
+	uint64_t now = ch__os_now_ns();
 	bool is_late = ch__trigger_is_late(heap);
 	bool is_tried = is_late || now >= heap->unasked_after_ns || is_let_go(heap, self);
 	bool has_collected = is_tried && collect_shortly(heap, now);
-	if (!has_collected && since && !atomic_load(&heap->held_up_by))
-		return is_tried;
 	if (!has_collected) {
 		/* No call fails meanwhile, so nothing else would tell the user. */
 		if (is_late && !heap->is_late_told)
@@ -275,22 +265,21 @@ bool CH_COLD ch__collect_unasked(struct ch_heap *heap)
 		heap->is_late_told |= is_late;
 		ch__trigger_put_off(heap);
 	}
-	atomic_compare_exchange_strong(&heap->unasked_ns, &now, 0);
+	atomic_store(&heap->collects_unasked, 0);
+	if (has_collected)
+		ch__vms_tell(heap);
 	return is_tried;
 }
 
 bool ch__await_unasked(struct ch_heap *heap)
 {
 	enum { NAP_NS = 50000 };
-	static _Atomic(uint32_t) never;
-	const struct ch__thread *self = ch__thread_self(heap);
-	uint64_t since = atomic_load(&heap->unasked_ns);
-	if (!since || !self || self->park_depth || CH_LOAD_RELAXED(&heap->unasked_by) == self)
+	uint64_t until_ns = ch__stop_limit(heap, ch__os_now_ns());
+	if (!atomic_load(&heap->collects_unasked))
 		return false;
-	ch_thread_park();
-	while (atomic_load(&heap->unasked_ns) == since &&
-	       ch__os_now_ns() < ch__stop_limit(heap, since))
-		ch__os_futex_wait(&never, 0, NAP_NS);
+	ch__thread_park_here();
+	while (atomic_load(&heap->collects_unasked) && ch__os_now_ns() < until_ns)
+		ch__os_futex_wait(&heap->collects_unasked, 1, NAP_NS);
 	ch_thread_unpark();
 	return true;
 }

@@ -167,7 +167,7 @@ static void wake_heap(struct ch_heap *heap)
 	atomic_store(&heap->lock_waits, 0);
 	(void)ch__lock_set_free(&heap->need);
 	atomic_store(&heap->need_is, 0);
-	atomic_store(&heap->unasked_ns, 0);
+	atomic_store(&heap->collects_unasked, 0);
 	/* A lost thread may have been about to tell the vms. */
 	ch__trigger_tell_again(heap);
 	/* A core sync begun by a lost thread ended with the thread. */

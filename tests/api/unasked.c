@@ -701,13 +701,6 @@ TEST(a_try_beside_a_held_lock_says_how_long_it_waited)
 		CHECK_EQ(strncmp(ch_why(), says, sizeof says - 1), 0);
 		CHECK(atoi(ch_why() + sizeof says - 1) <= WAIT_MS / PART);
 		CHECK(!atomic_load(&h.heap->collect_wanted)); /* it is put off */
-		/* A thread that takes over from one in a long collection puts nothing off. */
-		atomic_store(&h.heap->unasked_ns, 1);
-		atomic_store(&h.heap->collect_wanted, true);
-		h.heap->unasked_after_ns = 0;
-		ch__poll_want(h.heap);
-		ch_thread_poll();
-		CHECK(atomic_load(&h.heap->collect_wanted));
 		atomic_store(&h.step, 2);
 		CHECK_EQ(pthread_join(thread, NULL), 0);
 		CHECK_EQ(stats_of(h.heap).cycles, 0);
@@ -763,7 +756,7 @@ TEST(an_open_without_room_waits_for_the_collection_of_another_thread)
 	CHECK_EQ(pthread_create(&threads[0], NULL, collect_beside, &b), 0);
 	TEST_UNTIL(atomic_load(&b.is_there));
 	CHECK_EQ(pthread_create(&threads[1], NULL, hold_up_the_collection, &b), 0);
-	TEST_UNTIL(atomic_load(&b.heap->unasked_ns));
+	TEST_UNTIL(atomic_load(&b.heap->collects_unasked));
 	make_until_it_is_collected(&b);
 	for (int i = 0; i < 2; i++)
 		CHECK_EQ(pthread_join(threads[i], NULL), 0);
@@ -784,7 +777,7 @@ static void fill_once(void *vm_user, void *block_user)
 	CHECK_EQ(status, CH_E_FULL);
 }
 
-/* The thread would wait for itself. */
+/* Else the thread would wait for itself. */
 TEST(callback_of_a_collection_finds_no_room_at_once)
 {
 	struct beside b = {.heap = NULL};

@@ -90,14 +90,14 @@ TEST_RIG(child_of_a_fork_waits_for_nothing_that_a_lost_thread_had_begun)
 	struct ch_heap *heap = rig.heap;
 	CHECK(ch__lock_seize(&heap->need));
 	atomic_store(&heap->need_is, 1);
-	atomic_store(&heap->unasked_ns, 1);
+	atomic_store(&heap->collects_unasked, 1);
 	atomic_fetch_add(&heap->core_syncs_begun, 1);
 	atomic_store(&ch__place_readers, 1);
 	pid_t child = fork_child();
 	if (child == 0) {
 		int left = ch__lock_is_free(&heap->need) ? 0 : 1;
 		left += atomic_load(&heap->need_is) ? 2 : 0;
-		left += atomic_load(&heap->unasked_ns) ? 4 : 0;
+		left += atomic_load(&heap->collects_unasked) ? 4 : 0;
 		left += heap->core_syncs_begun != heap->core_syncs ? 8 : 0;
 		left += atomic_load(&ch__place_readers) ? 16 : 0;
 		left += ch__thread_self(heap)->thread_id != gettid() ? 32 : 0;
@@ -106,7 +106,7 @@ TEST_RIG(child_of_a_fork_waits_for_nothing_that_a_lost_thread_had_begun)
 	expect_exit(child, 0);
 	atomic_store(&ch__place_readers, 0);
 	atomic_fetch_sub(&heap->core_syncs_begun, 1);
-	atomic_store(&heap->unasked_ns, 0);
+	atomic_store(&heap->collects_unasked, 0);
 	atomic_store(&heap->need_is, 0);
 	ch__lock_let_go(&heap->need);
 }
@@ -138,25 +138,6 @@ TEST_RIG(turn_of_nobody_is_not_taken_over)
 	CHECK_EQ(ch__need_enter(rig.heap, ch__thread_self(rig.heap)), 0);
 	CHECK_EQ(atomic_load(&rig.heap->need_is), 0);
 	ch__lock_let_go(&rig.heap->need);
-}
-
-static void take_over(void *heap, struct ch_marker *marker)
-{
-	(void)marker;
-	atomic_store(&((struct ch_heap *)heap)->unasked_ns, 7);
-}
-
-/* The collection took so long that another thread took over. */
-TEST_RIG(collection_that_was_taken_over_leaves_the_turn_to_who_took_it)
-{
-	struct ch_ops ops = {.size = sizeof ops, .roots = take_over};
-	struct ch_vm *vm;
-	CHECK_EQ(ch_vm_attach(rig.heap, &ops, rig.heap, &vm), CH_OK);
-	CHECK(ch__collect_unasked(rig.heap));
-	CHECK_EQ(rig_stats(&rig).cycles, 1);
-	CHECK_EQ(atomic_load(&rig.heap->unasked_ns), 7);
-	atomic_store(&rig.heap->unasked_ns, 0);
-	CHECK_EQ(ch_vm_detach(vm), CH_OK);
 }
 
 static bool stop_nobody(void *user)
