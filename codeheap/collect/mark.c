@@ -342,6 +342,9 @@ static bool end_infancy(struct ch_heap *heap, struct ch_block handle)
 	if (!index)
 		return false;
 	struct ch__block *block = ch__block_at(heap, index);
+	/* Infancy begins with the commit. In a block that is held the bits are other flags. */
+	if (ch__block_state(block) == CH_BLOCK_OPEN && !(block->flags & CH__FLAG_HELD))
+		block->flags = (uint8_t)((block->flags & ~CH__FLAG_AGE) | ch__age_stamp(heap));
 	/* The stamp alone: flags in lower bits would borrow from the age. */
 	uint8_t age = (uint8_t)(ch__age_stamp(heap) - (block->flags & CH__FLAG_AGE)) & CH__FLAG_AGE;
 	if (ch__block_state(block) != CH_BLOCK_LIVE || (block->flags & CH__FLAG_HELD))

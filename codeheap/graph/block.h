@@ -61,7 +61,8 @@ enum ch__block_flag {
 	CH__FLAG_ENTRY = 3, /* enum ch_entry */
 	CH__FLAG_APART = 4,
 	CH__FLAG_IMMORTAL = 8,
-	CH__FLAG_AGE = 0x30, /* heap->stats.cycles at the commit, modulo 4; only without HELD */
+	/* heap->stats.cycles at the commit, modulo 4; only without HELD. Cycles renew it before */
+	CH__FLAG_AGE = 0x30,
 	CH__FLAG_AGE_ONE = 0x10,
 	CH__FLAG_LEADS = 0x10, /* with HELD: opened to be its own root */
 	CH__FLAG_UNLINKED = 0x20, /* with HELD: a branch to it was unlinked, and may run */

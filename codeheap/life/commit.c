@@ -134,17 +134,6 @@ static void show_part(const struct ch__pool *pool, uintptr_t exec, uint32_t byte
 		ch__valgrind_part_born(pool, exec, bytes);
 }
 
-/* The block has the stamp of its open until here; mostly no cycle was completed since. Another
- * thread may attach an edge to the OPEN block at the same time: HELD has no stamp. */
-static void renew_age(struct ch_heap *heap, struct ch__block *block)
-{
-	uint8_t stamp = ch__age_stamp(heap);
-	uint8_t flags = CH_LOAD_RELAXED(&block->flags);
-	while (!(flags & CH__FLAG_HELD) && (flags & CH__FLAG_AGE) != stamp &&
-	       !ch__block_change_flags(block, &flags, (flags & ~CH__FLAG_AGE) | stamp))
-		continue;
-}
-
 /* In a region, with the owner alive. */
 static inline void go_live(struct ch_heap *heap, struct ch__block *block, uint32_t index)
 {
@@ -154,7 +143,6 @@ static inline void go_live(struct ch_heap *heap, struct ch__block *block, uint32
 		show_part(heap->pool, ch__exec(heap, block->hot_offset), ch__hot_bytes(block));
 	if (cold)
 		show_part(heap->pool, ch__exec(heap, cold), ch__cold_bytes(block));
-	renew_age(heap, block);
 	bool is_own_root = ch__block_leads(block) && !(block->flags & CH__FLAG_IMMORTAL);
 	uint32_t epoch = CH_LOAD_RELAXED(&heap->epoch);
 	CH_STORE_RELAXED(&block->mark, epoch + (is_own_root ? CH__MARK_AHEAD : 0));
