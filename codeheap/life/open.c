@@ -50,19 +50,17 @@ static enum ch_status size_request(struct ch__request *r)
 	return CH_OK;
 }
 
-static bool reserve_side(struct ch__request *r)
+static enum ch_status reserve_side(struct ch__request *r)
 {
 	struct ch_heap *heap = r->heap;
-	if (!ch__open_reserve_young(r))
-		return false;
-	if (!(r->record = ch__record_take(heap, r->self)))
-		return false;
+	if (!ch__open_reserve_young(r) || !(r->record = ch__record_take(heap, r->self)))
+		return ch__because_no_record(&heap->blocks, "blocks");
 	if (r->open->branch_room && !(r->run = ch__branches_take(heap, r->open->branch_room)))
-		return false;
+		return ch__because_no_record(&heap->branches, "branches");
 	const char *name = r->open->name;
 	if (!name && r->open->entry == CH_ENTRY_NONE &&
 	    !(r->open->flags & (CH_OPEN_OWN_FRAMES | CH_OPEN_IN_PLACE)))
-		return true;
+		return CH_OK;
 	/* Code without an owner has a name, and mostly nothing else. */
 	bool has_items = !r->open->heap || (r->open->flags & CH_OPEN_OWN_FRAMES);
 	ch__heap_lock(heap);
@@ -70,18 +68,19 @@ static bool reserve_side(struct ch__request *r)
 	if (r->side_list && name)
 		ch__side_set_name(r->side_list, ch__name_take(heap, name));
 	ch__heap_unlock(heap);
-	if (!r->side_list)
-		return false;
-	if (r->open->entry == CH_ENTRY_GUARD &&
-	    !(r->side_list->guard = ch__meta_alloc(heap->meta, sizeof *r->side_list->guard)))
-		return false;
+	if (r->side_list && name && !r->side_list->name)
+		return ch__because_no_record(&heap->names, "names");
+	if (!r->side_list ||
+	    (r->open->entry == CH_ENTRY_GUARD &&
+	     !(r->side_list->guard = ch__meta_alloc(heap->meta, sizeof *r->side_list->guard))))
+		return ch__because_memory("the block");
 	if (r->open->flags & CH_OPEN_OWN_FRAMES) {
 		struct ch__own *own = ch__sinks_own_create(heap->sinks);
 		if (!own)
-			return false;
+			return ch__because_memory("the block");
 		ch__side_append(r->side_list, CH__ITEM_OWN, ch__item_of(own));
 	}
-	return !name || r->side_list->name;
+	return CH_OK;
 }
 
 static void CH_COLD drop_side(struct ch__request *r)
@@ -231,18 +230,11 @@ enum ch_status ch__block_open(struct ch_heap *heap, struct ch__thread *self,
 	if (r.frame == CH_FRAME_STEPS && !ch__sinks_steps_begin(heap->sinks))
 		return ch__because_memory("the frames of CH_FRAME_STEPS");
 	enum ch_status status = size_request(&r);
-	if (status != CH_OK)
-		return status;
-	if (!reserve_side(&r)) {
-		bool has_record = r.record, has_run = !open->branch_room || r.run;
-		bool has_name = !open->name || !r.side_list || r.side_list->name;
+	if (CH_LIKELY(status == CH_OK))
+		status = reserve_side(&r);
+	if (CH_UNLIKELY(status != CH_OK)) {
 		drop_side(&r);
-		if (!has_record)
-			return ch__because_no_record(&heap->blocks, "blocks");
-		if (!has_run)
-			return ch__because_no_record(&heap->branches, "branches");
-		return has_name ? ch__because_memory("the block")
-				: ch__because_no_record(&heap->names, "names");
+		return status;
 	}
 	enum ch__placed placed = ch__place_at_hand(&r);
 	if (CH_UNLIKELY(placed == CH__NO_ROOM))
