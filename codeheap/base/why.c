@@ -92,10 +92,9 @@ enum ch_status(ch__because_marking)(void)
 				       "ch_mark_end, or in ref, roots or visit");
 }
 
-enum ch_status ch__because_locked(unsigned waited_ms)
+enum ch_status ch__because_locked(void)
 {
-	return ch__because(CH_E_BUSY, "another thread held a lock of the heap for %u ms",
-			   waited_ms);
+	return ch__because(CH_E_BUSY, "another thread held a lock of the heap");
 }
 
 enum ch_status(ch__because_stranger)(void)

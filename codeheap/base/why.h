@@ -23,7 +23,7 @@ void ch__why_print(const char *before) CH_COLD;
 /* For each call with a lock, between ch_mark_begin and ch_mark_end and in ref, roots and visit. */
 enum ch_status ch__because_marking(void) CH_COLD;
 /* For a call that waited in vain for a lock of the heap. */
-enum ch_status ch__because_locked(unsigned waited_ms) CH_COLD;
+enum ch_status ch__because_locked(void) CH_COLD;
 /* For a call that only an attached thread may make. */
 enum ch_status ch__because_stranger(void) CH_COLD;
 /* For missing memory of the heap's own records. */

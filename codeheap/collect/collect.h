@@ -51,8 +51,6 @@ void ch__world_unlock(struct ch_heap *) CH_RELEASES(ch__role_registry, ch__role_
 bool ch__world_stop(struct ch_heap *, uint64_t until_ns) CH_TRY_ACQUIRES(true, ch__role_stopped)
 	CH_REQUIRES(ch__role_registry, ch__role_heap, ch__role_frozen);
 void ch__world_resume(struct ch_heap *) CH_RELEASES(ch__role_stopped);
-/* How long a wait in vain was, for a sentence: stop_wait_ms, or much less. */
-unsigned ch__world_waited_ms(const struct ch_heap *, uint64_t from_ns, uint64_t until_ns);
 /* For a sentence: why a thread did not stop, and what helps, unless the thread is gone. */
 const char *ch__world_reason(const struct ch_config *, bool is_gone) CH_COLD;
 /* For ch_config.stop_signal, which is sound. A child of fork knows whether the handler is there. */

@@ -72,11 +72,10 @@ static bool freeze_and_stop(struct ch_heap *heap, uint64_t until_ns)
 static enum ch_status begin(struct ch_heap *heap, uint64_t until_ns)
 	CH_UNANALYSED("a cycle keeps the locks")
 {
-	uint64_t start = ch__os_now_ns();
 	if (!lock(heap, until_ns)) {
 		if (heap->config.stops_world)
 			ch_thread_unpark();
-		return ch__because_locked(ch__world_waited_ms(heap, start, until_ns));
+		return ch__because_locked();
 	}
 	bool has_memory = ch__mark_reserve(heap, &heap->marker);
 	heap->cycle_start_ns = ch__os_now_ns();
@@ -157,9 +156,8 @@ static enum ch_status collect_apart(struct ch_heap *heap, struct ch_vm *vm,
 	CH_EXCLUDES(CH__ANY)
 {
 	struct ch_vm copy;
-	uint64_t start = ch__os_now_ns();
 	if (!next_that_stops(heap, &vm, &copy, until_ns))
-		return ch__because_locked(ch__world_waited_ms(heap, start, until_ns));
+		return ch__because_locked();
 	if (!vm)
 		return collect_builtin(heap, saved, until_ns);
 	ch__holds_nothing();

@@ -123,14 +123,6 @@ static const struct ch__thread *running(struct ch_heap *heap, bool signal)
 	return found;
 }
 
-/* A collection that nobody asked for waits for a part of stop_wait_ms only. If the part is less
- * than 1 ms, or earlier waits have used the part up, the sentence says 1 ms. */
-unsigned ch__world_waited_ms(const struct ch_heap *heap, uint64_t from_ns, uint64_t until_ns)
-{
-	uint64_t ms = until_ns > from_ns ? (until_ns - from_ns - 1) / 1000000 + 1 : 1;
-	return ms > heap->config.stop_wait_ms / 2 ? heap->config.stop_wait_ms : (unsigned)ms;
-}
-
 const char *ch__world_reason(const struct ch_config *config, bool is_gone)
 {
 	return config->stop_signal ? "it blocks stop_signal, another handler took the signal, or "
@@ -169,8 +161,8 @@ bool ch__world_stop(struct ch_heap *heap, uint64_t until_ns) CH_UNANALYSED("it m
 	/* Before the sentence, as in ch__freeze_until. */
 	ch__world_resume(heap);
 	ch__unfreeze(heap);
-	(void)ch__because(CH_E_BUSY, "thread %d%s did not stop in %u ms: %s", thread->thread_id,
-			  ch__thread_how(thread), ch__world_waited_ms(heap, start, until_ns),
+	(void)ch__because(CH_E_BUSY, "thread %d%s did not stop in time: %s", thread->thread_id,
+			  ch__thread_how(thread),
 			  ch__world_reason(&heap->config, ch__thread_is_gone(thread)));
 	return false;
 }

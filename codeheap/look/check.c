@@ -343,7 +343,7 @@ enum ch_status ch_heap_check(struct ch_heap *heap, char *report, size_t bytes)
 	ch__text_end(&c.report);
 	uint64_t until = ch__stop_limit(heap, ch__os_now_ns());
 	if (!ch__world_lock(heap, until))
-		return ch__because_locked(heap->config.stop_wait_ms);
+		return ch__because_locked();
 	char pages[160];
 	if (!ch__pool_check(heap->pool, pages, sizeof pages))
 		say(&c, "%s", pages);

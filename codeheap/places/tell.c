@@ -159,7 +159,7 @@ enum ch_status ch_sink_set(struct ch_heap *heap, unsigned sinks)
 		wanted = CH_SINK_UNWIND;
 	uint64_t until = ch__stop_limit(heap, ch__os_now_ns());
 	if (!ch__heap_lock_until(heap, until))
-		return ch__because_locked(heap->config.stop_wait_ms);
+		return ch__because_locked();
 	/* Before the freeze and the walk (I19). */
 	atomic_store(&heap->sinks_on, atomic_load(&heap->sinks_on) | wanted);
 	enum ch_status status = ch__told(CH_E_BUSY);

@@ -207,14 +207,10 @@ TEST(thread_that_does_not_stop_is_named_and_nobody_is_held)
 	stage_wait(&p->ready, 1);
 	for (int i = 0; i < 3; i++) {
 		CHECK_EQ(ch_mark_begin(p->stage->heap, &marker), CH_E_BUSY);
-		/* What other waits of the cycle took of the 60 ms is not the thread's. */
-		unsigned waited_ms = 0;
-		sscanf(ch_why(), "CH_E_BUSY: thread %*d did not stop in %u", &waited_ms);
-		CHECK(waited_ms <= 60);
-		snprintf(words, sizeof words, "CH_E_BUSY: thread %d did not stop in %u ms: it "
+		snprintf(words, sizeof words, "CH_E_BUSY: thread %d did not stop in time: it "
 					      "neither polled nor parked; "
 					      "ch_config.stop_signal stops such threads",
-			 p->number, waited_ms);
+			 p->number);
 		CHECK_STR(ch_why(), words);
 		CHECK(!marker);
 		expect_run(p);
@@ -258,7 +254,7 @@ TEST(lock_that_is_held_too_long_leaves_the_caller_running)
 	stage_spawn(p->stage, &visitor, visit_slowly, p);
 	wait_parked(&p->ready, 1);
 	CHECK_EQ(ch_mark_begin(p->stage->heap, &marker), CH_E_BUSY);
-	CHECK(strstr(ch_why(), "another thread held a lock of the heap for 60 ms"));
+	CHECK(strstr(ch_why(), "another thread held a lock of the heap"));
 	CHECK_EQ(ch__thread_self(p->stage->heap)->park_depth, 0);
 	CHECK_EQ(atomic_load(&p->stage->heap->registry.word), CH__LOCK_FREE);
 	atomic_store(&p->step, 1);

@@ -381,7 +381,7 @@ TEST(handler_that_came_later_and_keeps_the_stop_signal_is_suspected)
 	install(STAGE_STOP_SIGNAL, NULL);
 	p->stage->heap->config.stop_wait_ms = 50;
 	CHECK_EQ(stage_try_collect(p->stage), CH_E_BUSY);
-	CHECK(strstr(ch_why(), " did not stop in 50 ms: it blocks stop_signal, another handler "
+	CHECK(strstr(ch_why(), " did not stop in time: it blocks stop_signal, another handler "
 			       "took the signal, or it had no processor"));
 	p->stage->heap->config.stop_wait_ms = TEST_PATIENCE_MS;
 	CHECK(heard > 0);
@@ -486,7 +486,7 @@ TEST(thread_that_the_vm_stopped_by_its_own_signal_keeps_a_collection_waiting)
 	own_stop_begins();
 	p->stage->heap->config.stop_wait_ms = 50;
 	CHECK_EQ(stage_try_collect(p->stage), CH_E_BUSY);
-	CHECK(strstr(ch_why(), " did not stop in 50 ms: it blocks stop_signal, another handler "
+	CHECK(strstr(ch_why(), " did not stop in time: it blocks stop_signal, another handler "
 			       "took the signal, or it had no processor"));
 	p->stage->heap->config.stop_wait_ms = TEST_PATIENCE_MS;
 	own_stop_ends();

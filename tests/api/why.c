@@ -142,7 +142,7 @@ static void expect_runner_is_named(bool by_call, const char *how)
 	CHECK_EQ(pthread_create(&thread, NULL, run_without_a_poll, &r), 0);
 	pthread_barrier_wait(&r.barrier);
 	CHECK_EQ(ch_heap_collect(rig.heap), CH_E_BUSY);
-	SAYS("CH_E_BUSY: thread %d%s did not stop in 200 ms: it neither polled nor parked; "
+	SAYS("CH_E_BUSY: thread %d%s did not stop in time: it neither polled nor parked; "
 	     "ch_config.stop_signal stops such threads",
 	     r.thread_id, how);
 	CHECK_EQ(ch_vm_detach(rig.vm), CH_OK);
@@ -241,7 +241,7 @@ TEST(sentence_says_that_the_thread_ended_and_is_attached)
 	CHECK_EQ(pthread_create(&threads[0], NULL, end_unseen, &gone), 0);
 	CHECK_EQ(pthread_join(threads[0], NULL), 0);
 	CHECK_EQ(ch_heap_collect(rig.heap), CH_E_BUSY);
-	SAYS("CH_E_BUSY: thread %d (which ended and is attached) did not stop in 200 ms: "
+	SAYS("CH_E_BUSY: thread %d (which ended and is attached) did not stop in time: "
 	     "it neither polled nor parked",
 	     gone.thread_id);
 	/* The ended thread is named, not the running thread. */

@@ -175,17 +175,6 @@ TEST_RIG(stranger_that_is_held_inside_a_call_is_told_as_not_attached)
 	atomic_store(&rig.heap->guest.inside, 0);
 }
 
-TEST_RIG(wait_of_less_than_a_millisecond_is_told_as_one)
-{
-	rig.heap->config.stop_wait_ms = 1000;
-	CHECK_EQ(ch__world_waited_ms(rig.heap, 5000, 5001), 1);
-	CHECK_EQ(ch__world_waited_ms(rig.heap, 5000, 1005000), 1);
-	CHECK_EQ(ch__world_waited_ms(rig.heap, 5000, 1005001), 2);
-	/* Earlier waits have used the time up. */
-	CHECK_EQ(ch__world_waited_ms(rig.heap, 5000, 5000), 1);
-	CHECK_EQ(ch__world_waited_ms(rig.heap, 5000, 4000), 1);
-}
-
 /* --- a heap with something of everything --- */
 
 struct scene {
