@@ -7,99 +7,70 @@
 #include "codeheap/life/life.h"
 #include "unwind/steps.h"
 
-static enum ch_status CH_COLD because_open(const char *field, uint64_t value, const char *rule)
-{
-	return ch__because(CH_E_ARG, "ch_open.%s is %lu: %s", field, value, rule);
-}
-
-/* The library writes nothing among bytes written in place, nor in data. The note of CH_FRAME_STEPS
- * lies behind all code of the block, and describes hot bytes only. */
-static CH_COLD enum ch_status check_plain(const struct ch_open *open)
-{
-	bool has_steps = open->frame == CH_FRAME_STEPS;
-	bool is_in_place = open->kind != CH_KIND_CODE || (open->flags & CH_OPEN_IN_PLACE);
-	const char *rule = has_steps ? "0 with CH_FRAME_STEPS"
-				     : "0 of data, or of what is written in place";
-	if (!has_steps && !is_in_place)
-		return CH_OK;
-	if (has_steps && (!CH_ARCH_HAS_STEPS || is_in_place))
-		return because_open("frame", CH_FRAME_STEPS,
-				    "CH_FRAME_STEPS is not for this machine, or for data and what "
-				    "is written in place");
-	if (has_steps && open->hot_bytes > CH__STEPS_CODE_BYTES)
-		return because_open("hot_bytes", open->hot_bytes,
-				    "at most 65000 with CH_FRAME_STEPS");
-	if (open->entry == CH_ENTRY_PATCH)
-		return because_open("entry", CH_ENTRY_PATCH,
-				    has_steps ? "not CH_ENTRY_PATCH with CH_FRAME_STEPS"
-					      : "not CH_ENTRY_PATCH of data, or of what is "
-						"written in place");
-	if (open->branch_room)
-		return because_open("branch_room", open->branch_room, rule);
-	if (open->cold_bytes)
-		return because_open("cold_bytes", open->cold_bytes, rule);
-	return CH_OK;
-}
-
-static enum ch_status check_data(const struct ch_open *open)
-{
-	if (open->entry != CH_ENTRY_NONE)
-		return because_open("entry", open->entry, "data is not entered");
-	if (open->frame)
-		return because_open("frame", open->frame, "data has no frames");
-	if (open->flags & CH_OPEN_OWN_FRAMES)
-		return because_open("flags", open->flags, "CH_OPEN_OWN_FRAMES: data has no frames");
-	return CH_OK;
-}
-
 /* A page is at least as large, and begins at a multiple of this. */
 enum { ALIGN_MOST = 4096 };
 
-/* Fields that most opens leave 0. */
-static CH_COLD enum ch_status check_rare_fields(const struct ch_heap *heap,
-						const struct ch_open *open)
+/* Each field by itself, in the order of the structure; then fields that do not go together. The
+ * library writes nothing among bytes written in place, nor in data. The note of CH_FRAME_STEPS lies
+ * behind all code of the block, and describes hot bytes only. */
+static CH_COLD enum ch_status check_rules(const struct ch_heap *heap, const struct ch_open *open)
 {
 	const unsigned known = CH_OPEN_MAY_COLLECT | CH_OPEN_IMMORTAL | CH_OPEN_OWN_FRAMES |
 			       CH_OPEN_IN_PLACE | CH_OPEN_KEPT;
-	uint32_t last_frame = CH_LOAD_RELAXED(&heap->last_frame);
-	if ((unsigned)open->entry > CH_ENTRY_GUARD)
-		return because_open("entry", (unsigned)open->entry, "not 0 to 2");
-	if (open->frame > last_frame)
-		return ch__because(CH_E_ARG, "ch_open.frame is %u: not 0 to %u, the last that is "
-					     "registered", open->frame, last_frame);
-	if (open->flags & ~known)
-		return ch__because(CH_E_ARG, "ch_open.flags is %x: it has bits that are none of "
-					     "enum ch_open_flags", open->flags);
-	if ((unsigned)open->kind > CH_KIND_DATA)
-		return because_open("kind", (unsigned)open->kind, "not 0 to 2");
+	unsigned entry = (unsigned)open->entry, kind = (unsigned)open->kind, flags = open->flags;
+	bool has_own = (flags & CH_OPEN_OWN_FRAMES) != 0, is_data = kind != CH_KIND_CODE;
+	bool has_steps = open->frame == CH_FRAME_STEPS;
+	bool is_in_place = is_data || (flags & CH_OPEN_IN_PLACE);
+	bool is_bare = has_steps || is_in_place;
+	const char *zero = has_steps ? "0 with CH_FRAME_STEPS"
+				     : "0 of data, or of what is written in place";
+	const struct {
+		bool is_broken;
+		const char *field;
+		uint64_t is;
+		const char *rule;
+	} rules[] = {
+		{!open->hot_bytes, "hot_bytes", 0, "1 at least"},
+		{open->branch_room > CH__RUN_MAX, "branch_room", open->branch_room, "not 0 to 512"},
+		{entry > CH_ENTRY_GUARD, "entry", entry, "not 0 to 2"},
+		{open->frame > CH_LOAD_RELAXED(&heap->last_frame), "frame", open->frame,
+		 "no shape of that number is registered"},
+		{(flags & ~known) != 0, "flags", flags,
+		 "it has bits that are none of enum ch_open_flags"},
+		{kind > CH_KIND_DATA, "kind", kind, "not 0 to 2"},
+		{open->align > ALIGN_MOST || (open->align & (open->align - 1)), "align",
+		 open->align, "not a power of two up to 4096"},
+		{open->heap && open->owner.bits, "owner", open->owner.bits, "0 beside heap"},
+		{open->heap && entry, "entry", entry,
+		 "code without an owner is entered by its address"},
+		{has_own && open->frame, "frame", open->frame, "0 beside CH_OPEN_OWN_FRAMES"},
+		{has_steps && (!CH_ARCH_HAS_STEPS || is_in_place), "frame", open->frame,
+		 "CH_FRAME_STEPS is not for this machine, or for data and what is written in "
+		 "place"},
+		{has_steps && open->hot_bytes > CH__STEPS_CODE_BYTES, "hot_bytes", open->hot_bytes,
+		 "at most 65000 with CH_FRAME_STEPS"},
+		{is_bare && entry == CH_ENTRY_PATCH, "entry", entry,
+		 "not CH_ENTRY_PATCH with CH_FRAME_STEPS, of data, or of what is written in place"},
+		{is_bare && open->branch_room, "branch_room", open->branch_room, zero},
+		{is_bare && open->cold_bytes, "cold_bytes", open->cold_bytes, zero},
+		{is_data && entry, "entry", entry, "data is not entered"},
+		{is_data && open->frame, "frame", open->frame, "data has no frames"},
+		{is_data && has_own, "flags", flags, "CH_OPEN_OWN_FRAMES: data has no frames"},
+	};
+	for (unsigned i = 0; i < sizeof rules / sizeof *rules; i++)
+		if (rules[i].is_broken)
+			return ch__because(CH_E_ARG, "ch_open.%s is %lu: %s", rules[i].field,
+					   rules[i].is, rules[i].rule);
 	return CH_OK;
 }
 
-/* Each field by itself, in the order of the structure; then fields that do not go together. */
-static enum ch_status check_open(const struct ch_heap *heap, const struct ch_open *open)
+/* Most opens leave rare fields 0, and break no rule of the others. */
+static inline bool is_plain(const struct ch_open *open)
 {
-	bool is_plain =
-		!((unsigned)open->entry | (unsigned)open->kind | open->flags | open->frame);
-	if (!open->hot_bytes)
-		return because_open("hot_bytes", 0, "1 at least");
-	if (open->branch_room > CH__RUN_MAX)
-		return because_open("branch_room", open->branch_room, "not 0 to 512");
-	enum ch_status status = is_plain ? CH_OK : check_rare_fields(heap, open);
-	if (status != CH_OK)
-		return status;
-	if (open->align > ALIGN_MOST || (open->align & (open->align - 1)))
-		return because_open("align", open->align, "not a power of two up to 4096");
-	if (open->heap && open->owner.bits)
-		return ch__because(CH_E_ARG, "ch_open: heap and owner are set: one of both");
-	if (is_plain)
-		return CH_OK;
-	if (open->heap && open->entry != CH_ENTRY_NONE)
-		return because_open("entry", open->entry,
-				    "code without an owner is entered by its address");
-	if ((open->flags & CH_OPEN_OWN_FRAMES) && open->frame)
-		return because_open("frame", open->frame, "0 beside CH_OPEN_OWN_FRAMES");
-	status = check_plain(open);
-	return status == CH_OK && open->kind != CH_KIND_CODE ? check_data(open) : status;
+	return !((unsigned)open->entry | (unsigned)open->kind | open->flags | open->frame) &&
+	       open->hot_bytes && open->branch_room <= CH__RUN_MAX &&
+	       open->align <= ALIGN_MOST && !(open->align & (open->align - 1)) &&
+	       !(open->heap && open->owner.bits);
 }
 
 static enum ch_status CH_COLD open_sized(const struct ch_open *open, struct ch_code *code)
@@ -154,7 +125,8 @@ enum ch_status ch_block_open(const struct ch_open *open, struct ch_code *code)
 	if (CH_UNLIKELY(open->heap ? !self && !ch__heap_is_listed(heap)
 				   : !heap || !ch__owner_is_live(heap, open->owner)))
 		return because_dead(open);
-	enum ch_status status = check_open(heap, open);
+	enum ch_status status =
+		CH_LIKELY(is_plain(open)) ? CH_OK : check_rules(heap, open);
 	if (CH_UNLIKELY(status != CH_OK))
 		return status;
 	if (open->heap && ch__collect_if_unasked(heap))
