@@ -82,17 +82,11 @@ void ch__assumption_leave(struct ch_heap *heap, struct ch__side_list *list)
 
 /* Returns whether the break invalidated the block. The commit of an OPEN block finds an item
  * without an assumption, and fails. */
-static bool break_for(struct ch_heap *heap, struct ch__dependent by, uint32_t fact,
-		      uint32_t generation, uint64_t *to_die)
+static bool break_for(struct ch_heap *heap, struct ch__dependent by, uint64_t *to_die)
 	CH_REQUIRES(ch__role_heap, ch__role_region)
 {
-	struct ch__side_list *list = ch__block_at(heap, by.block)->side_list;
-	bool is_its_end = ch__invalidate_block(heap, by.block, CH__CAUSE_ASSUMPTION, to_die);
-	if (is_its_end)
-		ch__side_set(list, by.item, CH__ITEM_BROKEN, (struct ch__item){fact, generation});
-	else
-		ch__side_move(list, by.item, (struct ch__item){0});
-	return is_its_end;
+	ch__side_move(ch__block_at(heap, by.block)->side_list, by.item, (struct ch__item){0});
+	return ch__invalidate_block(heap, by.block, CH__CAUSE_ASSUMPTION, to_die);
 }
 
 /* The handle is stale from here on. */
@@ -125,9 +119,7 @@ enum ch_status ch_assumption_break(struct ch_assumption handle, size_t *invalida
 		uint64_t to_die = 0;
 		for (uint32_t i = 0; i < fact->count; i++) {
 			struct ch__thread *self = ch__region_enter_for(heap);
-			*invalidated +=
-				break_for(heap, fact->dependents[i], index, fact->generation,
-					  &to_die);
+			*invalidated += break_for(heap, fact->dependents[i], &to_die);
 			ch__region_leave(self);
 		}
 		end_fact(heap, index);

@@ -14,10 +14,9 @@ enum ch__item_kind {
 	CH__ITEM_REF,        /* at = pool offset of the word */
 	CH__ITEM_POINT,      /* at = pool offset; value = exit's pool offset */
 	CH__ITEM_POINT_USER, /* follows POINT: at | value << 32 = user */
-	CH__ITEM_ASSUME,     /* at = assumption index; value = slot in the dependents */
+	CH__ITEM_ASSUME,     /* at = assumption index, 0: broken; value = slot in the dependents */
 	CH__ITEM_LINES,      /* one at most: at | value << 32 = struct ch__lines * */
 	CH__ITEM_OWN,        /* the table for unwinders: likewise struct ch__own * */
-	CH__ITEM_BROKEN,     /* was ASSUME, invalidated the block: at = index, value = generation */
 };
 struct ch__item {
 	uint32_t at, value;

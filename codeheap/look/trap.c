@@ -38,13 +38,6 @@ static const char *const kinds[] = {
 	[CH_BLOCK_DEAD] = "",
 };
 
-static void put_cause(struct ch__text *line, const struct ch__place *place)
-{
-	ch__text_put(line, causes[place->cause]);
-	if (place->cause == CH__CAUSE_ASSUMPTION && place->by)
-		ch__text_format(line, " (#%u.%u)", place->by, place->by_generation);
-}
-
 static void put_block(struct ch__text *line, const struct ch__place *place)
 {
 	ch__text_put(line, place->is_slot ? "trampoline" : place->is_data ? "data" : "block");
@@ -71,9 +64,8 @@ static void put_end_of(struct ch__text *line, const struct ch_heap *heap,
 		       const struct ch__place *place)
 {
 	bool is_sweep = place->death <= CH__DEATH_VM_GONE || place->death == CH__DEATH_FREED;
-	ch__text_format(line, ", freed %s collection %u because %s", is_sweep ? "in" : "after",
-			place->collection, deaths[place->death]);
-	put_cause(line, place);
+	ch__text_format(line, ", freed %s collection %u because %s%s", is_sweep ? "in" : "after",
+			place->collection, deaths[place->death], causes[place->cause]);
 	put_lost(line, heap);
 }
 
@@ -124,7 +116,7 @@ static enum ch_block_state put_place(struct ch__text *line, const struct ch_heap
 	if (place.state == CH_BLOCK_OPEN)
 		ch__text_put(line, ", not committed");
 	else if (place.state == CH_BLOCK_NOTENTRANT)
-		put_cause(line, &place);
+		ch__text_put(line, causes[place.cause]);
 	else if (place.state == CH_BLOCK_DEAD)
 		put_end_of(line, heap, &place);
 	ch__text_format(line, "; executed at %s+%x%s", place.is_cold ? "cold " : "", place.at,

@@ -102,8 +102,6 @@ static bool read_stone(const struct ch_heap *heap, uint32_t slot, uint32_t numbe
 	place->cause = (enum ch__cause)(how >> 28);
 	place->generation = load(&stone->generation);
 	place->collection = load(&stone->collection);
-	place->by = load(&stone->by);
-	place->by_generation = load(&stone->by_generation);
 	copy_names(heap, load(&stone->name), load(&stone->owner_name), place);
 	return CH_LOAD_RELAXED(&stone->number) == number;
 }

@@ -110,9 +110,8 @@ struct ch__tombstone {
 	_Atomic(uint32_t) generation;
 	_Atomic(uint32_t) owner_name, name;  /* short names, referenced; 0: none of its own */
 	_Atomic(uint32_t) collection;
-	_Atomic(uint32_t) by, by_generation; /* the assumption that broke; 0: none */
 };
-_Static_assert(sizeof(struct ch__tombstone) == 44, "65,536 tombstones take 2.75 MiB");
+_Static_assert(sizeof(struct ch__tombstone) == 36, "65,536 tombstones take 2.25 MiB");
 
 /* Number of the n-th death, n from 1. Never 0, and different for deaths that share a slot. */
 static inline uint32_t ch__tombstone_number(uint64_t n)
@@ -147,9 +146,8 @@ struct ch__place {
 	uint32_t into_head; /* 1 to the head's bytes in the head; 0 outside of the head */
 	bool is_cold, is_slot, is_data; /* is_data: never set for DEAD */
 	enum ch__cause cause;
-	enum ch__death death; /* death to by_generation: DEAD only */
+	enum ch__death death; /* DEAD only, as the next */
 	uint32_t collection;
-	uint32_t by, by_generation; /* the assumption that broke; 0: not known */
 	char name[CH__NAME_SHORT_BYTES], owner[CH__NAME_SHORT_BYTES];
 };
 

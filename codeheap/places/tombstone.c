@@ -71,7 +71,6 @@ void ch__tombstone_write(struct ch_heap *heap, const struct ch__owner *owner,
 	struct ch__tombstone *stone =
 		ch__table_at_bytes(&heap->tombstones, slot, sizeof(struct ch__tombstone));
 	const struct ch__side_list *list = block->side_list;
-	const struct ch__item *by = ch__side_find(list, CH__ITEM_BROKEN);
 	__builtin_prefetch(stone + 8, 1);
 	CH_STORE_RELAXED(&stone->number, 0);
 	put(&stone->hot_offset, block->hot_offset);
@@ -83,8 +82,6 @@ void ch__tombstone_write(struct ch_heap *heap, const struct ch__owner *owner,
 	put(&stone->collection, CH_LOAD_RELAXED(&heap->epoch) - 1);
 	put_name(heap, &stone->owner_name, ch__name_short(heap, owner->name));
 	put_name(heap, &stone->name, list ? ch__name_short(heap, list->name) : 0);
-	put(&stone->by, by ? by->at : 0);
-	put(&stone->by_generation, by ? by->value : 0);
 	put(&stone->number, ch__tombstone_number(written + 1));
 	atomic_store_explicit(&heap->tombstones_written, written + 1, memory_order_release);
 }

@@ -301,7 +301,7 @@ static const struct death deaths[] = {
 	 invalidate_then_release, true, false, 1},
 	{"freed in collection 1 because nothing reached it, invalidated by ch_blocks_invalidate;",
 	 invalidate_then_discard, true, false, 0},
-	{"freed in collection 1 because nothing reached it, invalidated by a broken assumption ",
+	{"freed in collection 1 because nothing reached it, invalidated by a broken assumption;",
 	 break_assumption, true, true, 1},
 	{"freed in collection 1 because nothing reached it, invalidated by ch_vm_discard;", discard,
 	 true, false, 0},
@@ -335,12 +335,7 @@ static void kill_one(const struct rig *rig, void *arg)
 static void check_told(const struct rig *rig, void *arg)
 {
 	const struct way *way = arg;
-	char wanted[200], assumption[40] = "";
-	if (way->death->assumes)
-		snprintf(assumption, sizeof assumption, "(#1.%u);",
-			 ch__handle_generation(way->dying->assumption.bits));
-	snprintf(wanted, sizeof wanted, "%s%s", way->death->says, assumption);
-	check_has(describe_at(rig->heap, (const void *)~way->dying->hot.from), wanted);
+	check_has(describe_at(rig->heap, (const void *)~way->dying->hot.from), way->death->says);
 }
 
 TEST(each_way_to_die_is_told)
@@ -359,31 +354,6 @@ TEST(each_way_to_die_is_told)
 		rig_alone(&rig, check_told, &way);
 		rig_end(&rig);
 	}
-}
-
-TEST_RIG(assumption_that_broke_first_is_blamed)
-{
-	static const struct shape shape = {"f", NULL, 20, 0, 0, 0, CH_ENTRY_NONE, 0, 0};
-	struct ch_assumption unused, second;
-	struct dying d = {.shape = &shape, .has_entry = true};
-	CHECK_EQ(ch_assumption_create(rig.vm, &unused), CH_OK);
-	CHECK_EQ(ch_assumption_break(unused, NULL), CH_OK);
-	CHECK_EQ(ch_assumption_create(rig.vm, &second), CH_OK); /* #1.3: a record used again */
-	CHECK_EQ(ch_assumption_create(rig.vm, &d.assumption), CH_OK);
-	struct emitter e;
-	d.owner = rig_owner(&rig, "f");
-	emit_open(&e, d.owner, 16, 0);
-	CHECK_EQ(ch_block_assume(e.code.block, second), CH_OK);
-	CHECK_EQ(ch_block_assume(e.code.block, d.assumption), CH_OK);
-	emit_ret(&e);
-	CHECK_EQ(emit_commit(&e), CH_OK);
-	d.block = e.code.block;
-	note_parts(rig.heap, &d);
-	CHECK_EQ(ch_assumption_break(d.assumption, NULL), CH_OK);
-	CHECK_EQ(ch_assumption_break(second, NULL), CH_OK);
-	CHECK_EQ(ch_owner_release(d.owner, CH_RELEASE_NOT_RUNNING), CH_OK);
-	check_has(describe_at(rig.heap, (const void *)~d.hot.from),
-		  "invalidated by a broken assumption (#2.1);");
 }
 
 TEST_RIG(code_that_was_never_published_is_told)

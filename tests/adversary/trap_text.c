@@ -577,22 +577,6 @@ TEST(tombstone_without_memory_is_not_missed_for_ever)
 	rig_end(&rig);
 }
 
-/* The number is noted when the block dies. */
-TEST_RIG(code_that_is_not_freed_names_no_number_of_its_broken_assumption)
-{
-	struct ch_owner owner = rig_owner(&rig, "stays");
-	struct ch_assumption fact;
-	struct emitter e;
-	CHECK_EQ(ch_assumption_create(rig.vm, &fact), CH_OK);
-	emit_open(&e, owner, 64, 0);
-	CHECK_EQ(ch_block_assume(e.code.block, fact), CH_OK);
-	emit_ret(&e);
-	CHECK_EQ(emit_commit(&e), CH_OK);
-	CHECK_EQ(ch_assumption_break(fact, NULL), CH_OK);
-	check_begins(describe_at(rig.heap, e.code.exec), "not yet freed block `stays` (#");
-	check_has(caught.text, "), invalidated by a broken assumption; executed at +0");
-}
-
 /* --- names under a reader --- */
 
 TEST_RIG(what_a_reader_may_look_at_is_not_freed)
