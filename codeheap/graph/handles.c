@@ -2,7 +2,6 @@
  * handles.c: from handles to records and back: blocks, branches, owners. Each declaration says
  * under which lock a record stays the handle's. */
 #include "codeheap/graph/handles.h"
-#include "codeheap/graph/names.h"
 
 struct ch_heap *ch__handle_lock(const char *what, uint64_t bits, enum ch_status *status)
 	CH_UNANALYSED("it takes the lock of what it returns")
@@ -57,43 +56,12 @@ struct ch_branch ch__branch_handle(const struct ch_heap *heap, uint32_t index)
 	return (struct ch_branch){ch__handle(heap->id, index, generation)};
 }
 
-/* Returns the generation of the handle's record, or 0: no record has the index yet. */
-static uint32_t generation_there(struct ch_heap *heap, const char *what, uint64_t bits)
-{
-	const struct ch__table *table = !strcmp(what, "block")	 ? &heap->blocks
-					: !strcmp(what, "owner") ? &heap->owners
-					: !strcmp(what, "branch") ? &heap->branches
-								  : &heap->assumptions;
-	uint32_t index = ch__handle_index(bits);
-	if (!ch__table_has(table, index))
-		return 0;
-	return table == &heap->branches ? ch__branch_life(heap, ch__branch_at(heap, index))
-					: *ch__table_generation(table, index);
-}
-
-/* Generations begin again, so their difference is compared. The record of a handle whose generation
- * is still there may have a block that a cycle found dead. */
-static const char *how_stale(const char *what, uint64_t bits)
-{
-	struct ch_heap *heap = atomic_load(&ch__heaps[ch__handle_heap_id(bits)]);
-	if (!heap)
-		return "is of a heap that was destroyed, or never was";
-	uint32_t there = generation_there(heap, what, bits);
-	int32_t lives = (int32_t)(there - ch__handle_generation(bits));
-	if (there && lives && !(lives & ~CH__LIFE_ENDS) && strcmp(what, "owner") == 0)
-		return "was released already";
-	return !there || lives < 0 ? "never was"
-	       : lives		   ? "is dead"
-				   : "is dead, or another heap's";
-}
-
 enum ch_status(ch__because_stale)(const char *what, uint64_t bits)
 {
 	if (!bits)
 		return ch__because(CH_E_STALE, "the handle of the %s is none", what);
-	/* The heap may be destroyed meanwhile, but is not freed while places are read. */
-	ch__place_read_begin();
-	const char *how = how_stale(what, bits);
-	ch__place_read_end();
-	return ch__because(CH_E_STALE, "%s #%lu.%lu %s", what, bits & 0xffffff, bits >> 32, how);
+	return ch__because(CH_E_STALE, "%s #%lu.%lu %s", what, bits & 0xffffff, bits >> 32,
+			   ch__handle_heap(bits)
+				   ? "is dead, released, or another heap's"
+				   : "is of a heap that was destroyed, or never was");
 }
