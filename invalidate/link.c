@@ -144,8 +144,8 @@ static void write_stub(struct ch_heap *heap, const struct ch__block *block, uint
 	ch__pool_sync(heap->pool, stub, ch__stub_bytes(heap));
 }
 
-static enum ch_status attach(const struct ch__subject *s, const struct ch_branch_site *site,
-			     struct ch_branch *out)
+static enum ch_status attach(const struct ch__subject *s, struct ch_block handle,
+			     const struct ch_branch_site *site, struct ch_branch *out)
 {
 	struct ch_heap *heap = s->heap;
 	uint32_t index = 0;
@@ -155,8 +155,8 @@ static enum ch_status attach(const struct ch__subject *s, const struct ch_branch
 	struct ch__branch *branch = ch__branch_at(heap, index);
 	write_stub(heap, s->block, index, site->exit);
 	ch__region_enter_inline(s->self);
-	CH_MOVE(ch__branch_moves, index, ch__branch_generation(branch), ch__branch_state(branch),
-		CH__BRANCH_UNLINKED, ch__held(heap), __func__);
+	CH_MOVE(ch__branch_moves, index, 0, ch__branch_state(branch), CH__BRANCH_UNLINKED,
+		ch__held(heap), __func__);
 	uint32_t word = CH_LOAD_RELAXED(&branch->target_kind);
 	word = (word & CH__BRANCH_LAST) | (uint32_t)site->kind << CH__BRANCH_KIND_SHIFT;
 	if (site->exit)
@@ -168,7 +168,7 @@ static enum ch_status attach(const struct ch__subject *s, const struct ch_branch
 	/* The site is not reachable yet, even when the block is LIVE. */
 	write_site(heap, s->block, index, ch__branch_exit(heap, s->block, index));
 	ch__sites_note(s);
-	*out = ch__branch_handle(heap, index);
+	*out = ch__branch_handle(handle, index);
 	return CH_OK;
 }
 
@@ -181,7 +181,7 @@ enum ch_status ch_branch_attach(struct ch_block handle, const struct ch_branch_s
 	if (status != CH_OK)
 		return status;
 	if (s.state == CH_BLOCK_OPEN)
-		return attach(&s, site, out);
+		return attach(&s, handle, site, out);
 	/* The heap lock keeps a LIVE block from being invalidated or freed meanwhile. */
 	ch__heap_lock(s.heap);
 	uint32_t index = ch__block_resolve(s.heap, handle);
@@ -190,40 +190,37 @@ enum ch_status ch_branch_attach(struct ch_block handle, const struct ch_branch_s
 	else if (!ch__block_may_run(s.heap, s.block))
 		status = ch__because_not_entrant(s.heap, index);
 	else
-		status = attach(&s, site, out);
+		status = attach(&s, handle, site, out);
 	ch__heap_unlock(s.heap);
 	return status;
 }
 
-/* The field with the index in the low bits; the bits above stay. */
-static uint32_t with_index(const _Atomic(uint32_t) *field, uint32_t index)
+static void set_target(struct ch__branch *branch, uint32_t target)
 {
-	return (CH_LOAD_RELAXED(field) & ~(uint32_t)CH__INDEX_MAX) | index;
-}
-static void set_index(_Atomic(uint32_t) *field, uint32_t index)
-{
-	CH_STORE_RELAXED(field, with_index(field, index));
+	uint32_t word = CH_LOAD_RELAXED(&branch->target_kind) & ~(uint32_t)CH__INDEX_MAX;
+	atomic_store_explicit(&branch->target_kind, word | target, memory_order_release);
 }
 
 static void list_insert(struct ch_heap *heap, struct ch__block *target, struct ch__branch *branch,
 			uint32_t index)
 {
-	set_index(&branch->next_gen, target->in_head);
-	set_index(&branch->prev_gen, 0);
+	branch->next = target->in_head;
+	branch->prev = 0;
 	if (target->in_head)
-		set_index(&ch__branch_at(heap, target->in_head)->prev_gen, index);
+		ch__branch_at(heap, target->in_head)->prev = index;
 	target->in_head = index;
 }
 
-static void list_remove(struct ch_heap *heap, struct ch__block *target, struct ch__branch *branch)
+static void list_remove(struct ch_heap *heap, struct ch__block *target,
+			const struct ch__branch *branch)
 {
-	uint32_t next = ch__branch_next(branch), prev = ch__branch_prev(branch);
+	uint32_t next = branch->next, prev = branch->prev;
 	if (prev)
-		set_index(&ch__branch_at(heap, prev)->next_gen, next);
+		ch__branch_at(heap, prev)->next = next;
 	else
 		target->in_head = next;
 	if (next)
-		set_index(&ch__branch_at(heap, next)->prev_gen, prev);
+		ch__branch_at(heap, next)->prev = prev;
 }
 
 /* The site of the source leads to stub or exit then; with NULL the site stays. runs_on: a core may
@@ -237,11 +234,11 @@ static void unlink_branch(struct ch_heap *heap, uint32_t index, bool runs_on,
 	uint32_t target = ch__branch_target(branch);
 	if (!target)
 		return;
-	CH_MOVE(ch__branch_moves, index, ch__branch_generation(branch), ch__branch_state(branch),
-		CH__BRANCH_UNLINKED, ch__held(heap), __func__);
+	CH_MOVE(ch__branch_moves, index, 0, ch__branch_state(branch), CH__BRANCH_UNLINKED,
+		ch__held(heap), __func__);
 	struct ch__block *to = ch__block_at(heap, target);
 	list_remove(heap, to, branch);
-	set_index(&branch->target_kind, 0);
+	set_target(branch, 0);
 	heap->branches_unlinked++;
 	if (runs_on)
 		ch__block_set_flag(to, CH__FLAG_UNLINKED);
@@ -251,12 +248,11 @@ static void unlink_branch(struct ch_heap *heap, uint32_t index, bool runs_on,
 
 /* Tests alive and acts in one region (I5), and says afterwards why not. The heap lock keeps both
  * ends valid meanwhile. */
-static enum ch_status link_locked(struct ch_heap *heap, uint32_t index, uint32_t target)
-	CH_REQUIRES(ch__role_heap)
+static enum ch_status link_locked(struct ch_heap *heap, uint32_t index, uint32_t source,
+				  uint32_t target) CH_REQUIRES(ch__role_heap)
 {
 	struct ch__branch *branch = ch__branch_at(heap, index);
 	struct ch__thread *self = ch__thread_or_guest(heap);
-	uint32_t source = ch__branch_source(heap, branch);
 	const struct ch__block *from = ch__block_at(heap, source);
 	struct ch__block *to = target ? ch__block_at(heap, target) : NULL;
 	bool is_lea_to_none = to && ch__branch_kind(branch) == CH_LEA &&
@@ -271,10 +267,9 @@ static enum ch_status link_locked(struct ch_heap *heap, uint32_t index, uint32_t
 	if (links && ch__branch_target(branch))
 		unlink_branch(heap, index, true, to ? NULL : from);
 	if (links && to) {
-		CH_MOVE(ch__branch_moves, index, ch__branch_generation(branch),
-			ch__branch_state(branch), CH__BRANCH_LINKED, ch__held(heap), __func__);
-		uint32_t word = with_index(&branch->target_kind, target);
-		atomic_store_explicit(&branch->target_kind, word, memory_order_release);
+		CH_MOVE(ch__branch_moves, index, 0, ch__branch_state(branch), CH__BRANCH_LINKED,
+			ch__held(heap), __func__);
+		set_target(branch, target);
 		list_insert(heap, to, branch, index);
 		ch__block_held(to);
 		heap->branches_linked++;
@@ -286,20 +281,47 @@ static enum ch_status link_locked(struct ch_heap *heap, uint32_t index, uint32_t
 	return links ? CH_OK : ch__because_not_entrant(heap, from_runs ? target : source);
 }
 
+/* The block, OPEN or in its commit, that has the branch, and no start yet; 0: none. */
+static CH_COLD uint32_t find_unstarted(const struct ch_heap *heap, uint32_t branch)
+{
+	for (uint32_t i = 1; i < heap->blocks.used; i++) {
+		uint32_t run = ch__block_in_use(heap, i) ? ch__block_run(ch__block_at(heap, i)) : 0;
+		if (branch - run < ch__branches_count(heap, run))
+			return i;
+	}
+	return 0;
+}
+
+/* Index of the handle's branch, 0 when stale. *source: the committed block that has it, or 0. */
+static uint32_t resolve(const struct ch_heap *heap, struct ch_branch handle, uint32_t *source)
+	CH_REQUIRES(ch__role_heap)
+{
+	uint32_t index = ch__handle_index(handle.bits);
+	*source = 0;
+	if (!ch__handle_is_known(heap, &heap->branches, handle.bits) ||
+	    !ch__branch_at(heap, index)->site)
+		return 0;
+	*source = ch__branch_source(heap, ch__branch_at(heap, index));
+	uint32_t block = *source ? *source : find_unstarted(heap, index);
+	uint32_t generation = CH_LOAD_RELAXED(&ch__block_at(heap, block)->generation);
+	uint32_t life = ch__branch_life(block, generation);
+	return block && life == ch__handle_generation(handle.bits) ? index : 0;
+}
+
 enum ch_status ch_branch_link(struct ch_branch handle, struct ch_block target_handle)
 {
 	enum ch_status status;
 	struct ch_heap *heap = ch__handle_lock("branch", handle.bits, &status);
 	if (!heap)
 		return status;
-	uint32_t index = ch__branch_resolve(heap, handle);
+	uint32_t source, index = resolve(heap, handle, &source);
 	uint32_t target = target_handle.bits ? ch__block_resolve(heap, target_handle) : 0;
 	if (!index)
 		status = ch__because_stale("branch", handle.bits);
 	else if (!target && target_handle.bits)
 		status = ch__because_stale("block", target_handle.bits);
 	else
-		status = link_locked(heap, index, target);
+		status = link_locked(heap, index, source, target);
 	ch__heap_unlock(heap);
 	return status;
 }

@@ -436,9 +436,9 @@ enum ch_status ch_ref_attach(struct ch_block block, const void *at)
 	return CH_OK;
 }
 
-static struct ch_site site_of(const struct ch_heap *heap, const struct ch__block *block,
-			      const struct place *p)
+static struct ch_site site_of(const struct ch_heap *heap, uint32_t index, const struct place *p)
 {
+	const struct ch__block *block = ch__block_at(heap, index);
 	uintptr_t exec = ch__exec(heap, p->at);
 	const uint8_t *read = ch__pool_read(heap->pool, exec);
 	struct ch_site site = {.at = (const uint8_t *)exec};
@@ -448,7 +448,7 @@ static struct ch_site site_of(const struct ch_heap *heap, const struct ch__block
 		site.leads_to = (const void *)ch__branch_leads_to(heap, block, p->index);
 		site.branch_kind = ch__branch_kind(branch);
 		site.is_linked = ch__branch_target(branch) != 0;
-		site.branch = ch__branch_handle(heap, p->index);
+		site.branch = ch__branch_handle(ch__block_handle(heap, index), p->index);
 		site.user = branch->user;
 	} else if (p->kind == REF) {
 		site.kind = CH_SITE_REF;
@@ -463,12 +463,13 @@ static struct ch_site site_of(const struct ch_heap *heap, const struct ch__block
 	return site;
 }
 
-static void visit_sites(const struct ch_heap *heap, const struct ch__block *block,
+static void visit_sites(const struct ch_heap *heap, uint32_t index,
 			bool (*visit)(void *arg, const struct ch_site *site), void *arg)
 {
+	const struct ch__block *block = ch__block_at(heap, index);
 	struct walk w = walk_from(BRANCH, heap, block);
 	for (struct place p; next_place(&w, &p);) {
-		struct ch_site site = site_of(heap, block, &p);
+		struct ch_site site = site_of(heap, index, &p);
 		if (!visit(arg, &site))
 			return;
 		if (p.kind != BRANCH)
@@ -497,9 +498,9 @@ enum ch_status ch_block_sites(struct ch_block handle,
 	uintptr_t exec = index ? ch__exec(heap, first_byte(block)) : 0;
 	ch__region_leave(self);
 	if (index) {
-		ch__heap_lend();
-		visit_sites(heap, block, visit, arg);
-		ch__heap_take_back();
+		ch__heap_lend(heap);
+		visit_sites(heap, index, visit, arg);
+		ch__heap_take_back(heap);
 	} else {
 		status = ch__because_stale("block", handle.bits);
 	}

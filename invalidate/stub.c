@@ -80,7 +80,7 @@ void ch__stub_hit(struct ch__arch_stub_context *context, struct ch_regs *regs,
 	/* This thread's stack holds the source block, so the block's records stay. */
 	const struct ch__owner *owner = ch__owner_at(heap, ch__block_at(heap, source)->owner);
 	const struct ch_vm *vm = owner->vm;
-	struct ch_branch handle = ch__branch_handle(heap, index);
+	struct ch_branch handle = ch__branch_handle(ch__block_handle(heap, source), index);
 	void *user = branch->user;
 	for (int asked = 0; asked < ASKED_AT_MOST; asked++) {
 		regs->pc = (uintptr_t)owner->fallback;

@@ -18,7 +18,6 @@
 enum {
 	CH__LIVES = 8, /* generations from one life of an owner's record to the next */
 	CH__SIDE_CLASSES = 16, /* capacities of side lists: 0, 4 * 2^n, the last is 65,535 */
-	CH__BRANCHES_RESTING = 1 << 18,
 	CH__HEAPS_MAX = 255, CH__TABLES = 6,
 	CH__QUEUE_MIN = 1 << 12,
 	CH__TOMBSTONES_LOG2 = 16, CH__TOMBSTONES_MOST = 1 << 20,
@@ -109,8 +108,6 @@ struct ch_heap {
 		};
 		struct ch__table tables[CH__TABLES];
 	};
-	CH_BY_RECORDS uint32_t branch_generations; /* most generations of a run so far */
-	uint32_t branches_resting; /* so many worn records of a length rest [const] */
 	CH_BY_HEAP uint32_t names_parked;           /* names that somebody may be reading [heap] */
 	/* Free side lists, by capacity. */
 	CH_BY_HEAP struct ch__side_list *side_lists_free[CH__SIDE_CLASSES];
@@ -196,7 +193,7 @@ struct ch_heap {
 	struct ch__thread guest; /* stands for an unattached thread with the heap lock [heap] */
 	struct ch__pause pauses[CH__PAUSES];
 	CH_BY_HEAP uint32_t names_last[CH__NAMES_LAST]; /* to be shared (names.c); 0: none */
-	CH_BY_RECORDS struct ch__runs branch_runs[CH__RUN_MAX + 1]; /* by length */
+	CH_BY_RECORDS uint32_t branch_runs[CH__RUN_MAX + 1]; /* free runs, by length (branch.c) */
 	uintptr_t stack_copy[CH__COPY_WORDS]; /* copies of stacks not scanned in place [frozen] */
 };
 

@@ -64,7 +64,7 @@ enum ch_status ch__because_refused(const struct ch_heap *heap)
 void ch__heaps_leave_id(const struct ch_heap *heap) CH_UNANALYSED("nobody has a lock of the heap")
 {
 	const struct ch__table *tables[] = {&heap->blocks, &heap->owners, &heap->assumptions};
-	uint32_t most = heap->branch_generations;
+	uint32_t most = 0;
 	for (unsigned i = 0; i < sizeof tables / sizeof *tables; i++) {
 		uint32_t had = ch__table_generations(tables[i]);
 		most = had > most ? had : most;

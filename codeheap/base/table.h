@@ -87,9 +87,3 @@ uint32_t ch__table_take(struct ch__table *);
 void ch__table_give(struct ch__table *, uint32_t index, bool is_worn);
 /* Gets memory for all records up to one, where a table's indices come from elsewhere; likewise. */
 bool ch__table_back(struct ch__table *, uint32_t index);
-
-/* Free runs of branch records, all of one length (branch.c). */
-struct ch__runs {
-	uint32_t free; /* LIFO */
-	uint32_t worn, worn_last, worn_now; /* FIFO: resting runs */
-};

@@ -4,17 +4,16 @@
 
 #include "codeheap/base/heap.h"
 
-/* user | site | target:24 kind:3 flags:5 | next:24 generation low:8 | prev:24 generation high:8 */
+/* user | site | target:24 kind:3 flags:5 | next | prev */
 struct ch__branch {
 	/* Stored with release, user before site: code_at.c finds a branch by the site, and judges
 	 * both words by the generation of the block, in any life of the record. */
-	union {
-		_Atomic(void *) user;
-		_Atomic(uintptr_t) next_free; /* first record of a free run: the next run */
-	};
-	_Atomic(uint32_t) site;               /* pool offset of the instruction; 0 = not attached */
-	_Atomic(uint32_t) target_kind;        /* [region] */
-	_Atomic(uint32_t) next_gen, prev_gen; /* [heap] */
+	_Atomic(void *) user;
+	_Atomic(uint32_t) site;        /* pool offset of the instruction; 0 = not attached */
+	_Atomic(uint32_t) target_kind; /* [region] */
+	/* Of the branches that lead to the target [heap]. Of a free run's first record, next is the
+	 * next run [records]. */
+	uint32_t next, prev;
 };
 _Static_assert(sizeof(struct ch__branch) == 24, "a branch record is 24 bytes");
 
@@ -63,18 +62,6 @@ static inline uint32_t ch__branches_count(const struct ch_heap *heap, uint32_t f
 	for (uint32_t at = first; at; at = ch__branch_after(heap, at))
 		count++;
 	return count;
-}
-static inline uint32_t ch__branch_generation(const struct ch__branch *branch)
-{
-	return (branch->next_gen >> 24) | (branch->prev_gen >> 24) << 8;
-}
-static inline uint32_t ch__branch_next(const struct ch__branch *branch)
-{
-	return branch->next_gen & CH__INDEX_MAX;
-}
-static inline uint32_t ch__branch_prev(const struct ch__branch *branch)
-{
-	return branch->prev_gen & CH__INDEX_MAX;
 }
 /* State of a branch whose record a block has, for CH_MOVE. */
 static inline enum ch__branch_state ch__branch_state(const struct ch__branch *branch)

@@ -50,12 +50,6 @@ struct ch_block ch__block_handle(const struct ch_heap *heap, uint32_t index)
 	return (struct ch_block){ch__handle(heap->id, index, generation)};
 }
 
-struct ch_branch ch__branch_handle(const struct ch_heap *heap, uint32_t index)
-{
-	uint32_t generation = ch__branch_life(heap, ch__branch_at(heap, index));
-	return (struct ch_branch){ch__handle(heap->id, index, generation)};
-}
-
 enum ch_status(ch__because_stale)(const char *what, uint64_t bits)
 {
 	if (!bits)

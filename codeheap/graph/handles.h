@@ -55,23 +55,20 @@ static inline bool ch__owner_is_live(const struct ch_heap *heap, struct ch_owner
 	uint32_t index = ch__owner_look_up(heap, handle);
 	return index && !ch__owner_is_released(ch__owner_at(heap, index));
 }
-/* The generation in a branch's handle: the record has 16 bits, counted from the heap's first. */
-static inline uint32_t ch__branch_life(const struct ch_heap *heap, const struct ch__branch *branch)
-{
-	return heap->blocks.first_generation + ch__branch_generation(branch);
-}
-static inline uint32_t ch__branch_resolve(const struct ch_heap *heap, struct ch_branch handle)
-	CH_REQUIRES(ch__role_heap)
-{
-	uint32_t index = ch__handle_index(handle.bits);
-	if (!ch__handle_is_known(heap, &heap->branches, handle.bits))
-		return 0;
-	const struct ch__branch *branch = ch__branch_at(heap, index);
-	uint32_t generation = ch__branch_life(heap, branch);
-	return branch->site && generation == ch__handle_generation(handle.bits) ? index : 0;
-}
 struct ch_block ch__block_handle(const struct ch_heap *, uint32_t index);
-struct ch_branch ch__branch_handle(const struct ch_heap *, uint32_t index);
+/* The generation in the handles of a block's branches, which live as long as the block. The next
+ * block with the record of a branch may have the same generation, and has another index. */
+static inline uint32_t ch__branch_life(uint32_t block, uint32_t generation)
+{
+	const uint32_t spread = 0x9e3779b1;
+	return generation + spread * block;
+}
+static inline struct ch_branch ch__branch_handle(struct ch_block block, uint32_t branch)
+{
+	uint32_t life = ch__branch_life(ch__handle_index(block.bits),
+					ch__handle_generation(block.bits));
+	return (struct ch_branch){ch__handle(ch__handle_heap_id(block.bits), branch, life)};
+}
 static inline struct ch_owner ch__owner_handle(const struct ch_heap *heap, uint32_t index)
 {
 	if (!index)

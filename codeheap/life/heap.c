@@ -211,7 +211,6 @@ static enum ch_status fill_heap(struct ch_heap *heap, unsigned wanted)
 	ch__os_membarrier_register(&fast_fence, &core_sync);
 	atomic_store(&heap->fence_in_regions, !fast_fence);
 	atomic_store(&heap->has_core_sync, core_sync);
-	heap->branches_resting = CH__BRANCHES_RESTING;
 	heap->process = ch__os_process_id();
 	ch__runtime_begin(heap);
 	if (heap->config.stops_world && heap->config.stop_signal &&

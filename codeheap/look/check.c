@@ -93,7 +93,7 @@ static void check_in_edges(struct check *c, const struct ch__block *block)
 	uint32_t seen = 0;
 	if (ch__block_is_data(heap, block))
 		return;
-	for (uint32_t at = block->in_head; at; at = ch__branch_next(ch__branch_at(heap, at))) {
+	for (uint32_t at = block->in_head; at; at = ch__branch_at(heap, at)->next) {
 		if (ch__branch_target(ch__branch_at(heap, at)) != c->number ||
 		    ++seen > heap->branches.used) {
 			say(c, "its list of incoming branches is not its own");

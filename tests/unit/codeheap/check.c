@@ -98,9 +98,9 @@ static void start(void)
 	patched = index_of(make_as(o, fact, CH_ENTRY_PATCH, 0));
 	own = index_of(make_as(other, fact, CH_ENTRY_NONE, CH_OPEN_OWN_FRAMES));
 	assumption = ch__handle_index(fact.bits);
-	linked = ch__branch_resolve(heap, of_source[0]);
-	unlinked = ch__branch_resolve(heap, of_source[1]);
-	late_link = ch__branch_resolve(heap, of_late[0]);
+	linked = ch__handle_index(of_source[0].bits);
+	unlinked = ch__handle_index(of_source[1].bits);
+	late_link = ch__handle_index(of_late[0].bits);
 	owner = ch__owner_look_up(heap, o), bare_owner = ch__owner_look_up(heap, none);
 	other_owner = ch__owner_look_up(heap, other);
 	/* A thread's record indices fall: the walk meets the younger of two records first. */
@@ -178,8 +178,7 @@ static void foreign_edge(void)
 }
 static void circle(void)
 {
-	struct ch__branch *branch = ch__branch_at(heap, linked);
-	POKE(branch->next_gen, (branch->next_gen & ~CH__INDEX_MAX) | linked);
+	POKE(ch__branch_at(heap, linked)->next, linked);
 }
 static struct ch__item *item(uint32_t index, enum ch__item_kind kind)
 {

@@ -170,104 +170,29 @@ static uint32_t run_of(const struct rig *rig, const struct emitter *e)
 	return ch__block_at(rig->heap, rig_record(e->code.block))->first_branch;
 }
 
-/* Wears branches as many uses do. The branches are of an OPEN block without attached branches. */
-static void wear(const struct rig *rig, uint32_t first, uint32_t count)
-{
-	for (uint32_t i = first; i < first + count; i++) {
-		struct ch__branch *branch = ch__branch_at(rig->heap, i);
-		branch->next_gen = (branch->next_gen & CH__INDEX_MAX) | 0xffu << 24;
-		branch->prev_gen = (branch->prev_gen & CH__INDEX_MAX) | 0xffu << 24;
-	}
-}
-
-TEST_RIG(run_of_branches_counts_its_uses_one_by_one)
+TEST_RIG(handle_of_a_branch_is_stale_in_each_block_that_has_the_record_since)
 {
 	struct ch_owner owner = rig_owner(&rig, "owner");
-	uint32_t before = 0;
-	for (int i = 0; i < 600; i++) {
-		struct emitter e;
-		CHECK_EQ(open_block(owner, 1, &e), CH_OK);
-		uint32_t now = ch__branch_generation(ch__branch_at(rig.heap, run_of(&rig, &e)));
-		if (i)
-			CHECK_EQ(now, before + 1);
-		before = now;
-		CHECK_EQ(ch_block_abort(&e.code), CH_OK);
-	}
-}
-
-TEST_RIG(branches_of_a_million_million_blocks_take_no_more_records)
-{
-	struct ch_owner owner = rig_owner(&rig, "owner");
-	rig.heap->branches_resting = 40;
-	for (uint16_t length = 1; length < 30; length += 9) {
-		uint32_t used = rig.heap->branches.used;
-		for (int i = 0; i < 500; i++) {
-			struct emitter e;
-			CHECK_EQ(open_block(owner, length, &e), CH_OK);
-			wear(&rig, run_of(&rig, &e), length);
-			CHECK_EQ(ch_block_abort(&e.code), CH_OK);
-		}
-		CHECK(rig.heap->branches.used <= used + 40 + 2 * length);
-	}
-}
-
-TEST_RIG(run_of_branches_that_wore_out_rests_while_there_are_others)
-{
-	struct ch_owner owner = rig_owner(&rig, "owner");
-	struct emitter e;
-	CHECK_EQ(open_block(owner, 1, &e), CH_OK);
-	struct ch_branch stale = emit_jmp(&e, NULL);
-	CHECK_EQ(ch__handle_generation(stale.bits), 0);
-	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
-	CHECK_EQ(open_block(owner, 1, &e), CH_OK);
-	CHECK_EQ(run_of(&rig, &e), ch__handle_index(stale.bits));
-	wear(&rig, run_of(&rig, &e), 1);
-	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
-	for (int i = 0; i < 10; i++) {
-		CHECK_EQ(ch_branch_link(stale, (struct ch_block){0}), CH_E_STALE);
-		CHECK_EQ(open_block(owner, 1, &e), CH_OK);
-		struct ch_branch branch = emit_jmp(&e, NULL);
-		CHECK(branch.bits != stale.bits);
-		CHECK_EQ(ch_branch_link(stale, (struct ch_block){0}), CH_E_STALE);
-		CHECK_EQ(ch_block_abort(&e.code), CH_OK);
-	}
-}
-
-TEST_RIG(runs_of_branches_that_wore_out_serve_when_there_are_no_others)
-{
-	struct ch_owner owner = rig_owner(&rig, "owner");
-	for (int i = 0; i < 20; i++) {
-		struct emitter e;
-		CHECK_EQ(open_block(owner, 12, &e), CH_OK);
-		rig.heap->branches.limit = rig.heap->branches.used;
-		wear(&rig, run_of(&rig, &e), 12);
-		CHECK_EQ(ch_block_abort(&e.code), CH_OK);
-	}
-}
-
-TEST_RIG(run_of_branches_that_rested_longest_is_next)
-{
-	enum { RUNS = 3 };
-	struct ch_owner owner = rig_owner(&rig, "owner");
-	struct emitter all[RUNS];
-	uint32_t runs[RUNS];
-	for (int i = 0; i < RUNS; i++) {
-		CHECK_EQ(open_block(owner, 12, &all[i]), CH_OK);
-		runs[i] = run_of(&rig, &all[i]);
-		(void)emit_jmp(&all[i], &rig); /* a link takes the place of the word */
-		wear(&rig, runs[i], 12);
-	}
-	rig.heap->branches.limit = rig.heap->branches.used;
-	for (int i = 0; i < RUNS; i++)
-		CHECK_EQ(ch_block_abort(&all[i].code), CH_OK);
-	for (int i = 0; i < RUNS; i++) {
-		CHECK_EQ(open_block(owner, 12, &all[i]), CH_OK);
-		CHECK_EQ(run_of(&rig, &all[i]), runs[i]);
-	}
-	struct emitter e;
-	CHECK_EQ(open_block(owner, 12, &e), CH_E_MEMORY);
-	for (int i = 0; i < RUNS; i++)
-		CHECK_EQ(ch_block_abort(&all[i].code), CH_OK);
+	struct ch_block none = {0};
+	struct emitter first, between, second;
+	CHECK_EQ(open_block(owner, 1, &first), CH_OK);
+	const struct ch__thread *self = ch__thread_self(rig.heap);
+	uint32_t generation = ch__handle_generation(first.code.block.bits);
+	struct ch_branch stale = emit_jmp(&first, NULL);
+	CHECK_EQ(ch_block_abort(&first.code), CH_OK);
+	CHECK_EQ(open_block(owner, 0, &between), CH_OK); /* has the block's record */
+	/* The block that gets the branch's record has the generation of the first block. */
+	set_generation(&rig, self->free_records[self->free_count - 1], generation - 1);
+	CHECK_EQ(open_block(owner, 1, &second), CH_OK);
+	CHECK_EQ(ch__handle_generation(second.code.block.bits), generation);
+	CHECK_EQ(run_of(&rig, &second), ch__handle_index(stale.bits));
+	struct ch_branch branch = emit_jmp(&second, NULL);
+	CHECK_EQ(ch_branch_link(stale, none), CH_E_STALE);
+	CHECK_EQ(ch_branch_link(branch, none), CH_E_STATE);
+	CHECK_EQ(emit_commit(&second), CH_OK);
+	CHECK_EQ(ch_branch_link(stale, none), CH_E_STALE);
+	CHECK_EQ(ch_branch_link(branch, none), CH_OK);
+	CHECK_EQ(ch_block_abort(&between.code), CH_OK);
 }
 
 /* Opens blocks with so many branches each until the heap refuses, then aborts all. */
@@ -292,25 +217,6 @@ TEST_RIG(branches_of_dead_blocks_serve_blocks_with_fewer_of_them)
 	CHECK_EQ(serve(owner, 15), 4);
 	CHECK_EQ(serve(owner, 7), 8);
 	CHECK_EQ(serve(owner, 1), 64 + 3);
-}
-
-TEST(next_heap_gives_no_handle_of_a_branch_whose_run_began_again)
-{
-	struct rig rig = rig_start(1 << 20);
-	uint32_t id = rig.heap->id;
-	struct emitter e;
-	CHECK_EQ(open_block(rig_owner(&rig, "owner"), 1, &e), CH_OK);
-	wear(&rig, run_of(&rig, &e), 1);
-	struct ch_branch last = emit_jmp(&e, NULL);
-	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
-	CHECK_EQ(ch__branch_generation(ch__branch_at(rig.heap, ch__handle_index(last.bits))), 0);
-	rig_end(&rig);
-	rig = rig_start(1 << 20);
-	CHECK_EQ(rig.heap->id, id);
-	/* A run has 2^16 generations, from the heap's first generation on. */
-	uint32_t first = rig.heap->blocks.first_generation;
-	CHECK(ch__handle_generation(last.bits) - first > UINT16_MAX);
-	rig_end(&rig);
 }
 
 /* Record 0 of owners stands for the missing owner, and its generation is 0. */
@@ -338,21 +244,6 @@ TEST(heaps_in_one_place_use_no_more_generations_than_their_records)
 	CHECK(firsts[1] != firsts[0]);
 	for (int i = 2; i < HEAPS; i++)
 		CHECK_EQ(firsts[i] - firsts[i - 1], firsts[1] - firsts[0]);
-}
-
-TEST(generations_of_branches_count_for_the_next_heap_in_one_place)
-{
-	enum { USES = 5000 };
-	struct rig rig = rig_start(1 << 20);
-	uint32_t id = rig.heap->id, first = rig.heap->blocks.first_generation;
-	ch__records_lock(rig.heap);
-	rig.heap->branch_generations = USES;
-	ch__records_unlock(rig.heap);
-	rig_end(&rig);
-	rig = rig_start(1 << 20);
-	CHECK_EQ(rig.heap->id, id);
-	CHECK(rig.heap->blocks.first_generation - first > USES);
-	rig_end(&rig);
 }
 
 /* --- core syncs --- */

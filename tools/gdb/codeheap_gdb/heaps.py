@@ -163,7 +163,7 @@ class Block:
         index, found = self.record["in_head"], []
         while index and len(found) < self.heap.branches.used:
             found.append(self.heap.branches.at(index))
-            index = found[-1]["next_gen"] & INDEX_MASK if found[-1] else 0
+            index = found[-1]["next"] if found[-1] else 0
         return [record for record in found if record]
 
     def stubs_end(self):
