@@ -37,6 +37,12 @@ run_checker tests/breaks/unplanned.py lint
 # ---- contracts broken on purpose compile: make tidy's clang says nothing of contracts where a file does not
 gcc -std=gnu11 -I. -fsyntax-only tools/tidy/broken_contracts.c 2>&1 | grep -E ': (fatal )?error:' >>"$findings"
 
+# ---- the cases of make orders compile: no other step has them
+for file in tests/orders/*.c; do
+  gcc -std=gnu11 -I. -DCH_TESTING=1 -DCH_TEST_BDW=0 "-DCH_TEST_CODE=\"tests/support/code_$(uname -m).h\"" -fsyntax-only \
+    -Werror=implicit-function-declaration "$file" 2>&1 | grep -E ': (fatal )?error:' >>"$findings"
+done
+
 # ---- the manual page lists what the headers declare
 run_checker tools/man_functions.py
 
