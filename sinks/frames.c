@@ -25,9 +25,6 @@ static void write_shape(struct ch__frame_shape *shape, const uint8_t *cfi, size_
 {
 	memcpy(shape->cfi + shape->bytes, cfi, bytes);
 	shape->bytes = (uint8_t)(shape->bytes + bytes);
-	shape->return_register = CH_ARCH_DWARF_RETURN;
-	shape->code_align = CH_ARCH_DWARF_CODE_ALIGN;
-	shape->data_align = CH_ARCH_DWARF_DATA_ALIGN;
 }
 
 _Static_assert(sizeof ch__arch_cfi_frame_pointer + sizeof ch__arch_cfi_saves <=
@@ -106,13 +103,6 @@ void ch__sinks_chunk_gone(struct ch__sinks *s, uint32_t chunk)
 	ch__sinks_unlock(s);
 }
 
-static void tell_shape(struct ch__sinks *s, uint8_t frame)
-{
-	for (unsigned i = 0; i < CH__SINKS_COUNT; i++)
-		if (ch__sinks_state_of(s, i) && ch__sinks_table[i]->shape_added)
-			ch__sinks_table[i]->shape_added(ch__sinks_state_of(s, i), frame);
-}
-
 uint8_t ch__sinks_frame_register(struct ch__sinks *s, const uint8_t *cfi, size_t bytes)
 {
 	uint8_t frame = CH__FRAMES_FIXED;
@@ -125,7 +115,6 @@ uint8_t ch__sinks_frame_register(struct ch__sinks *s, const uint8_t *cfi, size_t
 	} else if (frame == s->shape_count) {
 		s->shape_count++;
 		write_shape(&s->shapes[frame], cfi, bytes);
-		tell_shape(s, frame);
 	}
 	ch__sinks_unlock(s);
 	return frame;
@@ -145,7 +134,6 @@ bool ch__sinks_steps_begin(struct ch__sinks *s)
 		}
 		if (steps) {
 			s->shapes[CH_FRAME_STEPS].steps = steps;
-			tell_shape(s, CH_FRAME_STEPS);
 			atomic_store_explicit(&s->steps, steps, memory_order_release);
 		}
 	}

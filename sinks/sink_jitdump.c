@@ -167,9 +167,9 @@ static void put_unwinding(const struct code *code, const struct ch__frame_shape 
 	struct cie cie = {
 		.version = 1,
 		.letters = "zR",
-		.code_align = shape->code_align,
-		.data_align = (uint8_t)shape->data_align & 0x7f, /* SLEB128 of a small number */
-		.return_register = shape->return_register,
+		.code_align = CH_ARCH_DWARF_CODE_ALIGN,
+		.data_align = CH_ARCH_DWARF_DATA_ALIGN & 0x7f, /* SLEB128 of a small number */
+		.return_register = CH_ARCH_DWARF_RETURN,
 		.data_bytes = 1,
 		.encoding = PCREL_SDATA4,
 	};

@@ -81,32 +81,33 @@ static _Atomic(uint64_t) *range_of(uint8_t *fde)
 	return (_Atomic(uint64_t) *)(void *)(fde + FDE_RANGE_AT);
 }
 
-/* A shape that is not registered gets a well-formed CIE, too: readers step over all CIEs. */
-static void write_cie(uint8_t *cie, uint32_t bytes, const struct ch__frame_shape *shape,
-		      const uint8_t *program, uint32_t program_bytes)
+/* A shape that is not registered gets a well-formed CIE, too: readers step over all CIEs. Unwinders
+ * may be reading a CIE with the program, so such a CIE is left alone. */
+static void write_cie(uint8_t *cie, uint32_t bytes, const uint8_t *program, uint32_t program_bytes)
 {
+	if (cie[8] && !memcmp(cie + CIE_FIXED_BYTES, program, program_bytes))
+		return;
 	put32(cie, bytes - 4);
 	put32(cie + 4, 0); /* id of a CIE */
 	cie[8] = CIE_VERSION;
 	cie[9] = 0; /* no augmentation */
-	cie[10] = shape->code_align;
-	cie[11] = (uint8_t)shape->data_align & 0x7f; /* SLEB128 of a small number: its low 7 bits */
-	cie[12] = shape->return_register;
+	cie[10] = CH_ARCH_DWARF_CODE_ALIGN;
+	cie[11] = CH_ARCH_DWARF_DATA_ALIGN & 0x7f; /* SLEB128 of a small number: its low 7 bits */
+	cie[12] = CH_ARCH_DWARF_RETURN;
 	memcpy(cie + CIE_FIXED_BYTES, program, program_bytes); /* the rest stays 0, DW_CFA_nop */
 }
 
 void ch__eh_frame_cie(uint8_t *cie, const struct ch__frame_shape *shape)
 {
-	write_cie(cie, CH__CIE_BYTES, shape, shape->cfi, shape->bytes);
+	write_cie(cie, CH__CIE_BYTES, shape->cfi, shape->bytes);
 }
 
-void ch__eh_frame_shape(uint8_t *section, uint8_t frame, const struct ch__frame_shape *shape)
+static void write_shape(uint8_t *section, uint8_t frame, const struct ch__frame_shape *shape)
 {
 	const struct ch__steps *steps = shape->steps;
 	ch__eh_frame_cie(section + (size_t)frame * CH__CIE_BYTES, shape);
 	if (frame == CH_FRAME_STEPS)
-		write_cie(section + STEPS_AT, STEPS_BYTES, shape,
-			  steps ? steps->program : shape->cfi,
+		write_cie(section + STEPS_AT, STEPS_BYTES, steps ? steps->program : shape->cfi,
 			  steps ? steps->program_bytes : shape->bytes);
 }
 
@@ -125,7 +126,7 @@ void ch__eh_frame_write(uint8_t *section, const struct ch__eh_place *place,
 	uint32_t bytes = fde_bytes(place);
 	uint8_t *fde = section + FDES_AT;
 	for (unsigned i = 0; i < CH__FRAMES; i++)
-		ch__eh_frame_shape(section, (uint8_t)i, &shapes[i]);
+		write_shape(section, (uint8_t)i, &shapes[i]);
 	for (uint32_t page = 0; page < place->pages; page++) {
 		uintptr_t exec = place->exec + page * place->page_bytes + place->code_at;
 		for (uint32_t i = 0; i < ch__eh_frame_of_page(place); i++)
@@ -144,6 +145,7 @@ void ch__eh_frame_live(uint8_t *section, uint32_t index, size_t bytes,
 		       const struct ch__frame_shape *shapes, uint8_t frame)
 {
 	uint8_t *fde = ch__eh_frame_fde(section, index);
+	write_shape(section, frame, &shapes[frame]);
 	set_cie(section, fde, frame);
 	if (shapes[frame].slot_bytes)
 		memcpy(fde + FDE_CFA_AT, shapes[frame].fde, CH__FRAME_FDE_BYTES);

@@ -99,8 +99,8 @@ enum ch__flush { CH__FLUSH_BUFFERED, CH__FLUSH_COLLECTION, CH__FLUSH_EXACT, CH__
 
 enum { CH__FRAME_CFI_BYTES = 119, CH__FRAME_FDE_BYTES = 24 };
 
-/* The instructions of a frame shape's CIE, and for a slot shape of each FDE. A shape with bytes ==
- * 0 and return_register == 0 is not registered.
+/* The instructions of a frame shape's CIE, and for a slot shape of each FDE. A shape of 0 bytes is
+ * not registered.
  *
  * An ordinary shape's program holds at every pc of its pages. A page of a slot shape is a row of
  * slots of one size. Each slot runs the same code behind its head, with an FDE of its own: the
@@ -112,10 +112,8 @@ enum { CH__FRAME_CFI_BYTES = 119, CH__FRAME_FDE_BYTES = 24 };
 struct ch__steps;
 struct ch__frame_shape {
 	uint8_t cfi[CH__FRAME_CFI_BYTES];
-	uint8_t bytes, return_register;
-	uint8_t code_align;
-	int8_t data_align;
-	uint16_t slot_bytes; /* 0: an ordinary shape, without `fde` */
+	uint8_t bytes;
+	uint16_t slot_bytes; /* 0: an ordinary shape, and the rest is 0 too */
 	uint8_t fde_bytes;
 	uint8_t fde[CH__FRAME_FDE_BYTES]; /* behind fde_bytes: 0, DW_CFA_nop */
 	const struct ch__steps *steps;
@@ -148,7 +146,6 @@ struct ch__sink_ops {
 	bool (*page_live)(void *state, uint32_t page, uint32_t pages, uint8_t frame);
 	void (*page_dead)(void *state, uint32_t page, uint32_t pages);
 	void (*chunk_gone)(void *state, uint32_t chunk);
-	void (*shape_added)(void *state, uint8_t frame);
 	void (*own_live)(void *state, struct ch__own *); /* own->section is set */
 	/* NULL: it cannot be read any more, or for a tool shall not be. */
 	void (*own_dead)(void *state, struct ch__own *);

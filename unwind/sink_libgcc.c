@@ -236,15 +236,6 @@ static void deregister_own(void *state, struct ch__own *own)
 	__deregister_frame_info(own->section);
 }
 
-static void write_shape(void *state, uint8_t frame)
-{
-	struct libgcc *g = state;
-	const struct ch__frame_shape *shape = &g->config->shapes[frame];
-	for (uint32_t i = 0; i < g->end; i++)
-		if (g->parts[i])
-			ch__eh_frame_shape(g->parts[i]->section, frame, shape);
-}
-
 const struct ch__sink_ops ch__sink_libgcc = {
 	.name = "unwind",
 	.bit = CH_SINK_UNWIND,
@@ -254,7 +245,6 @@ const struct ch__sink_ops ch__sink_libgcc = {
 	.page_live = tell_pages_live,
 	.page_dead = tell_pages_dead,
 	.chunk_gone = drop_chunk,
-	.shape_added = write_shape,
 	.own_live = register_own,
 	.own_dead = deregister_own,
 };

@@ -253,14 +253,6 @@ static void tell_pages_dead(void *state, uint32_t page, uint32_t pages)
 	ch__nongnu_flush();
 }
 
-static void write_shape(void *state, uint8_t frame)
-{
-	struct libunwind *u = state;
-	for (uint32_t part = 0; part <= u->chunk_count; part++)
-		if (covers(u, part) && !ch__frame_has_slots(frame))
-			ch__eh_frame_shape(section_of(u, part), frame, &u->config->shapes[frame]);
-}
-
 const struct ch__sink_ops ch__sink_libunwind = {
 	.name = "libunwind",
 	.bit = CH_SINK_LIBUNWIND,
@@ -270,7 +262,6 @@ const struct ch__sink_ops ch__sink_libunwind = {
 	.page_live = tell_pages_live,
 	.page_dead = tell_pages_dead,
 	.chunk_gone = drop_chunk,
-	.shape_added = write_shape,
 	.own_live = tell_own_live,
 	.own_dead = tell_own_dead,
 };

@@ -21,9 +21,9 @@ uint32_t ch__eh_frame_of_page(const struct ch__eh_place *); /* how many FDEs a p
 /* Writes CIEs and FDEs, dead and of shape 0, into zeroed bytes or over a section. */
 void ch__eh_frame_write(uint8_t *section, const struct ch__eh_place *,
 			const struct ch__frame_shape *shapes);
-void ch__eh_frame_shape(uint8_t *section, uint8_t frame, const struct ch__frame_shape *);
 uint8_t *ch__eh_frame_fde(uint8_t *section, uint32_t index);
-/* Makes a dead FDE live, for so many bytes from its first pc on. */
+/* Makes a dead FDE live, for so many bytes from its first pc on; writes the CIE of a shape that has
+ * come since the section was written. */
 void ch__eh_frame_live(uint8_t *section, uint32_t index, size_t bytes,
 		       const struct ch__frame_shape *shapes, uint8_t frame);
 bool ch__eh_frame_is_live(uint8_t *section, uint32_t index);

@@ -104,6 +104,24 @@ TEST(section_ends_in_its_bytes)
 	}
 }
 
+/* Unwinders read the CIE of a live page while another page of the shape comes alive. */
+TEST(cie_of_live_code_is_not_written)
+{
+	struct ch__frame_shape shapes[CH__FRAMES] = {0};
+	struct ch__eh_place place = {.exec = 1 << 20, .page_bytes = 4096, .pages = 2};
+	size_t page = ch__os_page_bytes();
+	uint8_t *map = map_section(2 * page);
+	/* The FDEs begin a page of memory. */
+	uint8_t *section = map + page - (ch__eh_frame_fde(map, 0) - map);
+	CHECK(section >= map && ch__eh_frame_bytes(&place) < 2 * page);
+	ch__eh_frame_write(section, &place, shapes);
+	shapes[CH_FRAME_LEAF] = (struct ch__frame_shape){.cfi = {0x0a}, .bytes = 1};
+	ch__eh_frame_live(section, 0, 4096, shapes, CH_FRAME_LEAF);
+	CHECK_EQ(mprotect(map, page, PROT_READ), 0);
+	ch__eh_frame_live(section, 1, 4096, shapes, CH_FRAME_LEAF);
+	CHECK(ch__eh_frame_is_live(section, 1));
+}
+
 /* --- pages --- */
 
 static void expect_pages(const struct bed *bed, uint32_t first, uint32_t pages)
