@@ -242,7 +242,10 @@ int ch__os_file_create(const char *path, const struct ch__os_held *own, uint64_t
 	int fd = open(path, FLAGS, MODE);
 	if (fd < 0 && errno == EEXIST && remove_leftover(path, own, own_bytes))
 		fd = open(path, FLAGS, MODE);
+	bool is_made = fd >= 0;
 	fd = ch__os_fd_apart(fd);
+	if (is_made && fd < 0) /* else the next try takes the file for another compiler's */
+		unlink(path);
 	ch__cancel_allow(cancel);
 	ch__os_note(fd >= 0, NULL); /* not the call that was refused before */
 	return fd;

@@ -222,6 +222,24 @@ TEST(file_that_begins_as_descriptor_0_is_made_once)
 	ch__os_file_remove(path);
 }
 
+/* The process may have no descriptor above the standard streams. */
+TEST(file_that_gets_no_number_is_taken_back)
+{
+	const struct ch__os_held none = {.fd = -1};
+	struct rlimit before;
+	char path[] = "/tmp/codeheap-remains-XXXXXX";
+	CHECK(mkdtemp(path) && rmdir(path) == 0);
+	CHECK_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+	close(STDIN_FILENO);
+	CHECK_EQ(setrlimit(RLIMIT_NOFILE, &(struct rlimit){1, before.rlim_max}), 0);
+	CHECK(ch__os_file_create(path, &none, 0) == -1 && errno == EINVAL);
+	CHECK_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+	int fd = ch__os_file_create(path, &none, 0);
+	CHECK(fd > STDERR_FILENO);
+	close(fd);
+	ch__os_file_remove(path);
+}
+
 /* A stream that a program closed is the next descriptor: each of the three, also alone. */
 TEST(file_takes_the_place_of_no_standard_stream)
 {
