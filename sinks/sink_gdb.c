@@ -251,7 +251,7 @@ static bool insert(struct gdb *g, struct ch__elf_page *page, uint32_t at)
 	return true;
 }
 
-static bool add_range(struct gdb *g, const struct ch__sink_range *range, bool may_be_known)
+static bool add_range(struct gdb *g, const struct ch__sink_range *range)
 {
 	const struct ch__sinks_config *config = g->user.config;
 	uint32_t at, index;
@@ -261,10 +261,7 @@ static bool add_range(struct gdb *g, const struct ch__sink_range *range, bool ma
 	if (!chunk)
 		return false;
 	struct ch__elf_page *page = &chunk->pages[index];
-	bool is_known = has_range(g, page, range, &at);
-	if (is_known && may_be_known)
-		return true;
-	if (is_known)
+	if (has_range(g, page, range, &at))
 		outdate(&page->ranges[at]);
 	else if (!insert(g, page, at))
 		return false;
@@ -325,15 +322,14 @@ static int open_gdb(const struct ch__sinks_config *config, void **state) CH_REQU
 	return 0;
 }
 
-static void add_ranges(void *state, const struct ch__sink_range *ranges, size_t n,
-		       bool may_be_known) CH_REQUIRES(ch__role_file)
+static void add_ranges(void *state, const struct ch__sink_range *ranges, size_t n, bool is_late)
+	CH_REQUIRES(ch__role_file)
 {
 	struct gdb *g = state;
 	bool ok = true;
 	for (size_t i = 0; ok && i < n; i++)
-		ok = add_range(g, &ranges[i], may_be_known);
-	/* Late ranges (may_be_known) come in batches, and a flush follows the last. */
-	if (ok && !may_be_known && somebody_looks())
+		ok = add_range(g, &ranges[i]);
+	if (ok && !is_late && somebody_looks())
 		ok = show_all(g, true);
 	if (!ok)
 		close_gdb(g, ENOMEM);

@@ -293,10 +293,10 @@ static void close_jitdump(void *state, int error) CH_REQUIRES(ch__role_file)
 		ch__tool_leave(&tool, state, error);
 }
 
-static void add_ranges(void *state, const struct ch__sink_range *ranges, size_t n,
-		       bool may_be_known) CH_REQUIRES(ch__role_file)
+static void add_ranges(void *state, const struct ch__sink_range *ranges, size_t n, bool is_late)
+	CH_REQUIRES(ch__role_file)
 {
-	(void)may_be_known; /* a second load has the same name */
+	(void)is_late;
 	const struct ch__tool_user *user = state;
 	take_time();
 	for (size_t i = 0; i < n; i++)

@@ -54,7 +54,7 @@ struct user { /* one heap; [file lock], and while the sink is off all but common
 	struct ch__tool_user common;
 	struct line *log;
 	size_t lines, capacity; /* of the log */
-	size_t live, dead; /* counts of lines: dead ones that the next rewrite drops */
+	size_t dead; /* lines that the next rewrite drops */
 	bool keeps; /* the lines of its pool that no live line covers are dead, and stay */
 	size_t map_bytes; /* of a bitmap: whole pages */
 	uint8_t *maps;    /* live, then covered */
@@ -407,34 +407,31 @@ static void close_perfmap(void *state, int error) CH_REQUIRES(ch__role_file)
 		forget_file();
 }
 
-static bool add_range(struct user *user, const struct ch__sink_range *range, bool may_be_known)
+static bool add_range(struct user *user, const struct ch__sink_range *range)
 	CH_REQUIRES(ch__role_file)
 {
 	const struct ch__sinks_config *config = user->common.config;
 	size_t offset = range->exec - config->runtime_exec, granule = offset >> GRANULE_LOG2;
-	uint64_t *live = word_of(user, granule, LIVE);
-	if (may_be_known && (*live & bit_of(granule)))
-		return true;
 	if (user->lines == user->capacity && !make_room(user)) { /* other heaps go on */
 		close_perfmap(user, ENOMEM);
 		return false;
 	}
 	user->log[user->lines++] =
 		(struct line){range->key, (uint32_t)offset, (uint32_t)range->bytes};
-	*live |= bit_of(granule);
-	user->live++;
+	*word_of(user, granule, LIVE) |= bit_of(granule);
 	file.must_rewrite |= cover(user, offset, range->bytes);
 	if (!file.must_rewrite) /* else the rewrite puts this line */
 		put_line(config, range->exec, range->bytes, range->key);
 	return true;
 }
 
-static void add_ranges(void *state, const struct ch__sink_range *ranges, size_t n,
-		       bool may_be_known) CH_REQUIRES(ch__role_file)
+static void add_ranges(void *state, const struct ch__sink_range *ranges, size_t n, bool is_late)
+	CH_REQUIRES(ch__role_file)
 {
 	bool ok = true;
+	(void)is_late;
 	for (size_t i = 0; ok && i < n; i++)
-		ok = add_range(state, &ranges[i], may_be_known);
+		ok = add_range(state, &ranges[i]);
 }
 
 static void remove_range(struct user *user, const struct ch__sink_range *range)
@@ -444,7 +441,6 @@ static void remove_range(struct user *user, const struct ch__sink_range *range)
 	if (!(*live & bit_of(granule)))
 		return;
 	*live &= ~bit_of(granule);
-	user->live--;
 	if (user->common.config->keeps_dead_names)
 		user->keeps = true;
 	else
@@ -464,14 +460,11 @@ static void remove_ranges(void *state, const struct ch__sink_range *ranges, size
 
 static bool wants_rewrite(enum ch__flush how) CH_REQUIRES(ch__role_file)
 {
-	size_t live = 0, dead = 0;
-	EACH_USER(user) {
-		live += user->live;
+	size_t dead = 0;
+	EACH_USER(user)
 		dead += user->dead;
-	}
-	if (how >= CH__FLUSH_EXACT)
-		return dead > 0;
-	return dead > REWRITE_DEAD_LINES && (dead > live || how == CH__FLUSH_COLLECTION);
+	return how >= CH__FLUSH_EXACT ? dead > 0
+				      : how == CH__FLUSH_COLLECTION && dead > REWRITE_DEAD_LINES;
 }
 
 static void flush_perfmap(void *state, enum ch__flush how) CH_REQUIRES(ch__role_file)

@@ -20,7 +20,7 @@ void ch__sinks_print(unsigned on, char *list, size_t bytes);
 unsigned ch__sinks_on(const struct ch__sinks *);
 /* Turns sinks on and off. Returns 0 or an errno. A new sink is told of all live pages and ranges. A
  * sink that is turned off leaves its file; an unwinder takes the pages for dead. Calls do not
- * overlap, and meanwhile no range is removed; ranges may be added. */
+ * overlap, and meanwhile no range is added or removed. */
 int ch__sinks_set(struct ch__sinks *, unsigned wanted) CH_EXCLUDES(CH__STANDING);
 /* Returns 0, or the errno that switched the sink off. */
 int ch__sinks_status(struct ch__sinks *, enum ch_sink) CH_EXCLUDES(CH__STANDING);

@@ -135,8 +135,8 @@ struct ch__sink_ops {
 	int (*open)(const struct ch__sinks_config *, void **state);
 	void (*close)(void *state, int error); /* why a tool is off from then on */
 	void (*destroy)(void *state); /* after close; for unwinders */
-	/* A sink that fails is off from then on. */
-	void (*add)(void *state, const struct ch__sink_range *, size_t n, bool may_be_known);
+	/* A sink that fails is off from then on. is_late: a flush follows the last late range. */
+	void (*add)(void *state, const struct ch__sink_range *, size_t n, bool is_late);
 	void (*remove)(void *state, const struct ch__sink_range *, size_t n);
 	void (*flush)(void *state, enum ch__flush how);
 	/* The process is about to die: show what there is. In a signal handler: tries locks for a

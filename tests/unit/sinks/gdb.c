@@ -250,35 +250,6 @@ static void detach_debugger(void)
 	CHECK_EQ(debugger.count, gdb_list_length());
 }
 
-static struct bed *committed_to;
-static unsigned events_of_the_commit;
-static void commit_and_tell_late(void *context,
-				 void (*visit)(void *, const struct ch__sink_range *), void *arg)
-{
-	add(committed_to, 640, 64, 77);
-	events_of_the_commit = debugger.events;
-	told_late = range_at(committed_to, 640, 64, 77);
-	told_late_count = 1;
-	tell_late(context, visit, arg);
-}
-
-/* The late range is one that a commit has told of; of the runtime page there is an image, too. */
-TEST(image_of_a_commit_stays_when_the_range_is_told_late)
-{
-	struct bed bed;
-	use_heads(&bed);
-	committed_to = &bed;
-	bed.config.each = commit_and_tell_late;
-	CHECK_EQ(ch__sinks_create(&bed.config, 0, &bed.sinks), 0);
-	attach_debugger();
-	CHECK_EQ(ch__sinks_set(bed.sinks, CH_SINK_GDB), 0);
-	check_shown(&bed, 640, "fn_77");
-	CHECK_EQ(events_of_the_commit, 1);
-	CHECK_EQ(debugger.events, 2);
-	detach_debugger();
-	bed_close(&bed);
-}
-
 TEST_GDB(debugger_knows_a_range_when_its_add_returns)
 {
 	add(bed, 64, 64, 1);
