@@ -498,9 +498,9 @@ enum ch_status ch_block_sites(struct ch_block handle,
 	uintptr_t exec = index ? ch__exec(heap, first_byte(block)) : 0;
 	ch__region_leave(self);
 	if (index) {
-		ch__heap_lend(heap);
+		ch__heap_lend();
 		visit_sites(heap, index, visit, arg);
-		ch__heap_take_back(heap);
+		ch__heap_take_back();
 	} else {
 		status = ch__because_stale("block", handle.bits);
 	}

@@ -113,7 +113,7 @@ struct ch__steps;
 struct ch__frame_shape {
 	uint8_t cfi[CH__FRAME_CFI_BYTES];
 	uint8_t bytes;
-	uint16_t slot_bytes; /* 0: an ordinary shape, and the rest is 0 too */
+	uint16_t slot_bytes; /* 0: an ordinary shape, without `fde` */
 	uint8_t fde_bytes;
 	uint8_t fde[CH__FRAME_FDE_BYTES]; /* behind fde_bytes: 0, DW_CFA_nop */
 	const struct ch__steps *steps;

@@ -80,8 +80,8 @@ struct ch_heap {
 	CH_BY_HEAP bool cycle_is_synced; /* a core sync came before the stop [heap] */
 	bool cycle_has_begun; /* a cycle began, and neither ended nor was given up [frozen] */
 	_Atomic(uintptr_t) freezer;   /* ch__lock_self of the last freezer, or 0; relaxed */
-	bool is_codeless; /* a child of fork without a copy: no block lives [const] */
-	int process;      /* the process with this memory [const] */
+	bool is_codeless; /* a child of fork without a copy: no block lives [fork.c] */
+	int process;      /* the process with this memory [fork.c] */
 	uint32_t id;                 /* the heap's number in handles [const] */
 	_Atomic(uint32_t) epoch;     /* mark of what the cycle reached; 1 at first [frozen] */
 	_Atomic(uint32_t) completed; /* R2: epoch of the last full cycle [frozen] */
@@ -144,8 +144,8 @@ struct ch_heap {
 	/* DEAD blocks whose block_freed is due; the first is stored under heap */
 	_Atomic(uint32_t) notice_head;
 	CH_BY_HEAP uint32_t notice_tail;
-	_Atomic(uint64_t) tombstones_written; /* release after the entry; place.c acquires */
-	_Atomic(uint64_t) tombstones_lost;    /* for want of memory; likewise */
+	_Atomic(uint64_t) tombstones_written; /* release after the entry; place.c, trap.c acquire */
+	_Atomic(uint64_t) tombstones_lost;    /* for want of memory; release, trap.c acquires */
 	CH_BY_HEAP uint32_t young_refs_count, young_refs_capacity;
 	CH_BY_HEAP struct ch_block *young_refs; /* blocks whose refs a minor collection visits */
 	/* triggers */
