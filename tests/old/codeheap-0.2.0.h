@@ -39,24 +39,24 @@
  * The calls to start with, from examples/smallest.c. Code of an owner begins with examples/min.c.
  *
  *     struct ch_heap *heap;
- *     int (*f)(void); // mov eax, 42; ret
+ *     int (*f)(void); // x86-64: mov eax, 42; ret
  *     if (ch_heap_create(NULL, &heap) || ch_code_add(heap, "\xb8\x2a\0\0\0\xc3", 6, "f", &f))
  *     	return fprintf(stderr, "%s\n", ch_why()), 1;
  *     printf("%d\n", f());
  *     return ch_code_free(heap, (void *)(uintptr_t)f, CH_RELEASE_NOT_RUNNING);
  *
  * Above each function stand lines in, out, ret, lock, safe, cost, note. "lock  heap": the function
- * takes the heap's lock, and lets it go; registry, pages and sinks are other locks of a heap. A
- * function without a lock line takes none. A function without a cost line is O(1); the number of
+ * takes the heap's lock, maybe under it pages and sinks, two other locks of a heap, as registry is.
+ * A function without a lock line takes none. A function without a cost line is O(1); the number of
  * heaps, the length of a name, a list that doubles, and waits come on top. Callbacks run under no
- * lock, save `ref`, `roots` and `visit`: these three end by a return only. A call that fails gives
- * no handle (none) and no pointer (NULL). `bytes` or `max` behind an argument is the room there.
+ * lock, save `ref`, `roots`, `visit`, `panic`; all but branch_hit end by a return only. A call that
+ * fails gives no handle, no pointer (NULL). `bytes` or `max` is the room at the argument before.
  * Unless a call says otherwise, a handle that is stale or another heap's gives CH_E_STALE; a heap
  * that is NULL or destroyed, or a vm that is NULL, gives CH_E_ARG; no other argument is NULL.
  *
  * Signals. A signal handler may call a function whose safe line says so. If the signal interrupted
  * code of the heap (ch_code_at of the saved pc tells), or is a fault of such code, or of a function
- * of the VM's own, a handler may call every function: no lock, allocator or call was interrupted.
+ * of the VM's own that holds no lock, a handler may call every function: no call was interrupted.
  *
  * Threads. The call that opens a block attaches its thread; the end of a thread detaches it. A
  * thread that is not attached gets CH_E_THREAD from a function for "an attached thread" or for "the
@@ -72,7 +72,7 @@
  * are CH_E_MEMORY. A block has at most 512 branches, and 524,272 cold bytes with its stubs, with
  * PATCH 16 fewer (aarch64, riscv64: 24); more are CH_E_ARG. A block has at most 65,535 other
  * attachments, more are CH_E_MEMORY; a patch point counts as two, or three if its exit lies in
- * another block. Names have any length. */
+ * another block. Names have any length; one of more than 63 bytes counts as two. */
 #ifndef CODEHEAP_CODEHEAP_H
 #define CODEHEAP_CODEHEAP_H
 #include <stdbool.h>
@@ -155,12 +155,12 @@ struct ch_regs {
 
 /* The only moves:
  *   OPEN -> LIVE                ch_block_commit, by the thread that opened it
- *   OPEN -> FREE                ch_block_abort; a commit that gives CH_E_STALE; in a child of fork,
+ *   OPEN -> DEAD                ch_block_abort; a commit that gives CH_E_STALE; in a child of fork,
  *                               if it has no code, or lost the thread that opened the block
  *   LIVE -> NOTENTRANT          ch_blocks_invalidate, ch_assumption_break, ch_vm_discard, _detach
  *   LIVE | NOTENTRANT -> DEAD   the sweep, of blocks that a cycle did not reach; NOT_RUNNING, by
  *                               ch_owner_release or ch_code_free; in a child of fork without code
- *   DEAD -> FREE                the sweep: names withdrawn, traps written, cores synchronized */
+ *   DEAD -> FREE                names withdrawn, traps written, cores synchronized if need be */
 enum ch_block_state {
 	CH_BLOCK_FREE,
 	CH_BLOCK_OPEN,
@@ -199,13 +199,13 @@ enum ch_release { CH_RELEASE_COLLECT, CH_RELEASE_NOT_RUNNING };
  *   large   larger, or with CH_OPEN_IN_PLACE: has whole pages; write is exec, a multiple of 64
  *   chunks  a chunk with data, or with code of OWN_FRAMES, has no other code. So a pool of one
  *           chunk has code or data
- *   life    with ch_open.heap, KEPT or IMMORTAL: as such code. Other data lives while an edge of a
- *           live block, or a word on a stack, leads there, and new data until the third
+ *   life    KEPT, IMMORTAL or with ch_open.heap: as code opened so. Other data lives while an edge
+ *           of a live block, or a word on a stack, leads there, and new data until the third
  *           cycle. When the last block with an edge to the data dies, the data dies, too: in the
  *           same cycle, or at once by NOT_RUNNING, even if a stack leads to the data */
 enum ch_kind { CH_KIND_CODE, CH_KIND_RODATA, CH_KIND_DATA };
 
-/* Sinks. In a configuration CH_SINK_DEFAULT is CH_SINK_UNWIND. */
+/* Sinks. CH_SINK_DEFAULT is CH_SINK_UNWIND, in a configuration and in ch_sink_set. */
 enum ch_sink {
 	CH_SINK_DEFAULT = 0,
 	CH_SINK_UNWIND = 1,     /* libgcc's unwinder, and LLVM's where there is one */
@@ -223,11 +223,11 @@ enum ch_sink {
 enum ch_dead_names { CH_DEAD_NAMES_REPLACED, CH_DEAD_NAMES_KEPT };
 
 enum ch_open_flags {
-	/* In a full pool the open collects, and again while that helps (not a HOST heap's). The
+	/* In a full pool the open collects, up to 4 times while that helps (HOST: not). The
 	 * caller holds no lock that a callback takes, or that a thread waits for unparked. While
-	 * one open collects, others with this flag wait, unless a vm has or had stop_world: so they
-	 * do not take what comes free. CH_E_FULL: live code, new code, and a page for each thread
-	 * and frame shape fill the pool, or a collection failed (ch_why). */
+	 * one open collects, others with this flag wait, and so take nothing that comes free; where
+	 * a vm has or had stop_world, none waits. CH_E_FULL: live code, new code, and a page for
+	 * each thread and frame shape fill the pool, or a collection failed (ch_why). */
 	CH_OPEN_MAY_COLLECT = 1,
 	CH_OPEN_IMMORTAL = 2, /* thunks: a root until the heap ends or NOT_RUNNING ends its owner */
 	CH_OPEN_OWN_FRAMES = 4, /* unwinders know the block by ch_code.eh_frame only; frame is 0.
@@ -236,8 +236,8 @@ enum ch_open_flags {
 	 * cold_bytes, branch_room and PATCH are CH_E_ARG; refs and patch points are CH_E_STATE. */
 	CH_OPEN_IN_PLACE = 8,
 	/* A block of an owner is a root, also when invalidated, until ch_code_free or the end of
-	 * the owner. After an end by COLLECT it stays while a stack, a block or the cell leads
-	 * there. If a ref of the block leads to an object that marks the owner, both stay. */
+	 * the owner. After either by COLLECT it stays while a stack, a block or the cell leads
+	 * there. If a ref of it leads to an object that marks the owner, both keep each other. */
 	CH_OPEN_KEPT = 16,
 };
 
@@ -254,9 +254,9 @@ struct ch_ops {
 	 * may change regs, take the VM's locks, compile, collect, invalidate. It may be left by
 	 * longjmp; also by an exception or a cancellation, if the block's frame shape holds at the
 	 * site (not out of OWN_FRAMES). No lock is held then, and the branch stays as it was. The
-	 * library links after the return, over a ch_branch_link made meanwhile. If the returned
-	 * block died or was invalidated meanwhile, the callback comes again, 8 times in all; then
-	 * the thread goes on at regs->pc. So set regs->pc also when returning a block, unless the
+	 * library links after the return, in place of a ch_branch_link made meanwhile. If the block
+	 * died or was invalidated meanwhile, the callback comes again, 8 times in all; then the
+	 * thread goes on at regs->pc. So set regs->pc also when returning a block, unless the
 	 * fallback may be entered with the registers of the site. */
 	struct ch_block (*branch_hit)(void *vm_user, struct ch_branch branch, void *branch_user,
 				      struct ch_regs *regs);
@@ -273,12 +273,12 @@ struct ch_ops {
 	/* A collection would pay: set a flag; no lock, no call of the library. In polls, calls that
 	 * open, abort, invalidate, collect or end code (COLLECT: not). NULL: see ch_code_free. */
 	void (*collect_wanted)(void *vm_user);
-	/* Space came free after opens failed, with CH_E_FULL or for want of records or mappings:
-	 * once for all of them, in polls and collections; maybe before the last one returned. */
+	/* Space came free after opens failed, with CH_E_FULL, or for want of mappings or a page:
+	 * once for all of them, in polls and collections; maybe before the last open returned. */
 	void (*space_free)(void *vm_user);
 	/* In a BUILTIN heap (HOST: CH_E_ARG), the VM's own way to stop its threads. Comes in the
-	 * collecting thread, attached or not, before the library stops threads in its way. Each
-	 * thread that the VM stops has parked, outside of the library. False: CH_E_BUSY. */
+	 * collecting thread, attached or not, before the library itself stops threads. Each thread
+	 * that the VM stops has parked, outside of the library. False: CH_E_BUSY. */
 	bool (*stop_world)(void *vm_user);
 	void (*resume_world)(void *vm_user); /* once for each stop_world that returned true */
 };
@@ -289,7 +289,7 @@ struct ch_config {
 	size_t size;       /* sizeof(struct ch_config) */
 	/* The most that the pool may grow to: a power of two, one page to 1 GiB. 0 = 256 MiB; but
 	 * 64 MiB on aarch64, where a BL reaches all of it, and under a limit of address space. If
-	 * the address space is short, half of it, and so on to 1 MiB: ch_stats.pool_bytes. */
+	 * the address space is short, half the pool, and so on to 1 MiB: ch_stats.pool_bytes. */
 	size_t pool_bytes;
 	size_t page_bytes; /* power of two, 4096 to 65536; 0 = 16384; the system's if larger */
 	const void *near_address; /* code reaches it, if there is room; NULL = the library */
@@ -299,16 +299,17 @@ struct ch_config {
 	/* COPY: a child gets its own copy of the code. NONE, or no memory for the copy: the child
 	 * has no code. Its blocks are stale, its cells lead to fallbacks, its opens are CH_E_OS
 	 * (EACCES). COW, for servers that fork often, on x86-64: parent and child share pages until
-	 * either writes. AUTO is PROCMEM then; DUAL and MEMFD are CH_E_ARG. */
+	 * either writes. AUTO is PROCMEM then; DUAL and MEMFD are CH_E_ARG. Where CODEHEAP_WX asks
+	 * for one of the two, COW is COPY. */
 	enum ch_fork fork;
 	/* HOST (else CH_E_ARG): ch_mark_begin stops the attached threads as a BUILTIN cycle does,
 	 * and ch_mark_end lets them go on; false: the VM does both. */
 	bool stops_world;
-	/* A BUILTIN heap, or one with stops_world, stops running threads by it. Not SIGSEGV and its
-	 * like. Some waits of the program end with EINTR. 0 = none: threads poll, or park */
+	/* A BUILTIN heap, or one with stops_world, stops running threads by it: 1 to 64, but not
+	 * SIGSEGV and its like. Some waits of the program end with EINTR. 0 = none: threads poll */
 	int stop_signal;
 	unsigned stop_wait_ms; /* how long a cycle waits in all for threads and locks; 0 = 1000 */
-	unsigned sinks; /* set of enum ch_sink; one that fails is off; CODEHEAP_SINKS overrides */
+	unsigned sinks; /* set; one that fails is off (UNWIND: no heap); CODEHEAP_SINKS overrides */
 	enum ch_dead_names dead_names; /* CODEHEAP_DEAD_NAMES overrides: replaced, kept */
 	/* Copied; NULL = environment's JITDUMPDIR, else /tmp. All heaps share the first one's. */
 	const char *jitdump_dir;
@@ -320,8 +321,7 @@ struct ch_config {
 	/* Freed blocks that traps can name: a power of two, 64 to 1,048,576; 0 = 65,536. 36 bytes
 	 * each, some 70 more with a name of its own, taken as blocks die: 2 to 7 MB for 65,536. */
 	unsigned remembered_dead;
-	/* Called on a broken invariant, before the reason and the last 64 events (cycles,
-	 * invalidations, threads, forks) go to stderr, and abort(). The last one given counts. */
+	/* On a broken invariant, before the line on stderr and abort(). The last given counts. */
 	void (*panic)(const char *reason);
 };
 
@@ -389,7 +389,7 @@ CH_API CH_CHECKED enum ch_status ch_heap_stats(struct ch_heap *heap, struct ch_s
 
 /* ch_heap_check: walk every invariant; decode the bytes at every attached site.
  * out   report  what is broken, "" when nothing is; may be NULL with bytes 0
- * ret   CH_OK | CH_E_BROKEN | CH_E_BUSY a thread was held inside a call, by a debugger or scheduler
+ * ret   CH_OK | CH_E_BROKEN | CH_E_BUSY a thread was held in a call, or collected, for stop_wait_ms
  * lock  registry, heap, pages; freezes: waits until no thread is inside a call
  * safe  any thread, attached or not
  * cost  O(heap) */
@@ -412,7 +412,7 @@ CH_API CH_CHECKED enum ch_status ch_vm_attach(struct ch_heap *heap, const struct
  * lock  heap, until commits are through, stop_wait_ms at most; none while block_freed runs
  * safe  any thread
  * cost  O(owners and blocks of the heap)
- * note  later cycles free the blocks. Assumptions stay until ch_assumption_break, also later. Keep
+ * note  later cycles free the blocks. Assumptions stay; ch_assumption_break may come later. Keep
  *       user valid until polls, collections and opens of other threads have returned */
 CH_API CH_CHECKED enum ch_status ch_vm_detach(struct ch_vm *vm);
 
@@ -486,7 +486,7 @@ CH_API CH_CHECKED enum ch_status ch_fiber_attach(struct ch_heap *heap, const voi
 						 const void *high, struct ch_fiber **fiber);
 
 /* ch_fiber_suspend: the caller is about to leave the stack of the fiber; before the switch.
- * in    fiber      the caller runs on its stack; a thread's own stack is attached as a fiber, too
+ * in    fiber      the caller runs on its stack; for a thread's own stack attach a fiber, too
  *       lowest_sp  an address below every frame that is kept. Cycles scan the stack from 256 bytes
  *                  below it on, or all of the stack if the address is not on the stack
  * safe  the thread that runs on it
@@ -577,9 +577,9 @@ struct ch_code {
 	/* in, with OWN_FRAMES: an .eh_frame section of at most 1 MiB, 4-aligned, ended by a length
 	 * of 0. Each CIE gives a CFA. FDEs name used bytes by exec addresses: absolute or
 	 * pc-relative, of 2, 4 or 8 bytes. NULL: unwinding ends at the block. The library makes no
-	 * copy. So the section lies in RODATA that the block has an edge to. Or the VM keeps it
-	 * until the commit failed, until block_freed came, until commit and ch_vm_detach returned,
-	 * or until ch_code_free as NOT_RUNNING returned, if no block has an edge to the block. */
+	 * copy: the section lies in RODATA that the block has an edge to; or the VM keeps it until
+	 * the commit failed, or block_freed came, or commit and then ch_vm_detach returned, or
+	 * ch_code_free as NOT_RUNNING returned, of a block that no block has an edge to. */
 	const void *eh_frame;
 	const struct ch_frame *frame; /* in, with CH_FRAME_STEPS */
 	uint64_t spare[4];            /* ch_block_open sets them to 0 */
@@ -591,7 +591,7 @@ struct ch_code {
  * ret   CH_OK | CH_E_ARG also if larger than the pool | CH_E_STALE the owner is dead | CH_E_FULL |
  *       CH_E_MEMORY | CH_E_THREAD | CH_E_STATE the thread is parked | CH_E_OS errno kept |
  *       CH_E_REACH a block with PATCH of 1 MiB or more on riscv64, 128 MiB or more on aarch64
- * lock  none without name and entry, if the thread's page has room; else pages, heap
+ * lock  none without name, entry, branch_room, if the thread's page has room; else heap, registry
  * safe  an attached thread; or any other on its own stack, which the call attaches (Boehm: if its
  *       collector knows the thread; else CH_E_THREAD). Any attached thread may go on with the block
  * cost  some 50 ns; for a page, sweep steps; large: system calls, procmem O(bytes); full O(pages)
@@ -611,7 +611,7 @@ CH_API CH_CHECKED enum ch_status ch_block_veneer(const struct ch_code *code, con
 
 /* ch_block_commit: publish OPEN blocks: from then on the blocks may run.
  * in    codes  "in" fields set; after CH_OK and CH_E_STALE write and cold_write of each are NULL
- *       count  how many blocks: all become LIVE, one by one with no cycle in between, or none
+ *       count  1 or more blocks: all become LIVE, one by one with no cycle in between, or none
  * ret   CH_OK | CH_E_STATE a block is not open, or of another heap, or an edge names an OPEN block
  *       that is not among codes: nothing was done | CH_E_ARG a block comes twice; a field is out of
  *       range (of data, all room is used); an eh_frame is malformed, covers other code, or was not
@@ -620,8 +620,8 @@ CH_API CH_CHECKED enum ch_status ch_block_veneer(const struct ch_code *code, con
  *       the owner is dead, an assumption broke, or a block that an edge names was aborted: all the
  *       blocks were aborted | CH_E_OS errno kept: large code does not get its memory, or code in
  *       place its access; all stay OPEN, do not write in place now: commit again, or abort |
- *       CH_E_BROKEN the emitter of a block, or of the block before, damaged bytes beyond its room
- * lock  heap with assumptions, entry_offset, HOST refs, a sink beside UNWIND; sinks with eh_frame
+ *       CH_E_BROKEN the emitter of a block, or of the one in front, damaged bytes beyond its room
+ * lock  heap to abort; with assumptions, entry_offset, HOST refs, eh_frame, large code, tool sinks
  * safe  the thread that opened the blocks
  * cost  some 30 ns a block, O(attachments, and bytes of unused room); from 2 MiB on a copy of
  *       the used bytes, 1 to 2 ms a MiB; system calls: for sinks, in place, large, procmem, riscv64
@@ -643,7 +643,7 @@ CH_API CH_CHECKED enum ch_status ch_block_abort(struct ch_code *code);
  * out   to        points to a pointer to a function, of any type: set to the code, or NULL
  * ret   CH_OK | CH_E_ARG | CH_E_FULL | CH_E_MEMORY | CH_E_OS errno kept | CH_E_THREAD and
  *       CH_E_STATE as ch_block_open | CH_E_BROKEN as ch_block_commit
- * lock  heap; where the call may collect (ch_code_free) the caller holds no lock of its own
+ * lock  heap; registry attaches. Where the call may collect (ch_code_free) the caller holds no lock
  * safe  any thread, as ch_block_open
  * cost  some 100 ns, and a copy of the bytes; system calls: procmem, riscv64 */
 CH_API CH_CHECKED enum ch_status ch_code_add(struct ch_heap *heap, const void *bytes, size_t n,
@@ -653,7 +653,7 @@ CH_API CH_CHECKED enum ch_status ch_code_add(struct ch_heap *heap, const void *b
  * in    heap  NULL = whichever has the address: O(heaps)
  *       at    what ch_code_add gave; ch_info.exec (ch_code.exec if used_from is 0); or the entry
  *       how   COLLECT: a cycle frees the code when no cell, edge, branch or word of a stack, stale
- *             too, leads to it. NOT_RUNNING: now, branches to it unlinked; with an edge, by a cycle
+ *             or not, leads there. NOT_RUNNING: now, branches unlinked; with an edge to it, a cycle
  * ret   CH_OK | CH_E_ARG how; `at` is in no pool, or inside code | CH_E_STATE the code is immortal,
  *       or an owner's without KEPT | CH_E_STALE nothing is there, or OPEN code. If the code was
  *       freed before, and other code lies there, the call frees the other code
@@ -677,10 +677,10 @@ enum ch_write { CH_WRITE_NOT_RUNNING, CH_WRITE_WORD, CH_WRITE_INSTRUCTION };
 /* ch_code_write: write into committed code, where a store at ch_code.write is lost.
  * in    heap   NULL = whichever has the address: O(heaps)
  *       at, n  exec address; all n bytes lie in the hot bytes, or in the cold bytes, of one block
- * ret   CH_OK a thread that comes to the bytes from here on runs the new bytes | CH_E_ARG the bytes
- *       lie elsewhere, or the block is OPEN | CH_E_STATE data, or a trampoline | CH_E_SITE a byte
- *       belongs to an attached site or ref, a stub, a patchable entry or a block's steps; or the
- *       bytes are no WORD or INSTRUCTION | CH_E_OS errno kept; nothing changed: aarch64 without
+ * ret   CH_OK a thread that comes to the bytes from here on runs the new bytes | CH_E_ARG n is 0;
+ *       `how`; the bytes lie elsewhere; the block is OPEN | CH_E_STATE data, a trampoline |
+ *       CH_E_SITE bytes of an attached site or ref, a stub, a patchable entry or a block's steps;
+ *       or no WORD or INSTRUCTION | CH_E_OS errno kept; nothing changed: aarch64 without
  *       membarrier's core synchronization (WORD needs none); procmem, WORD or INSTRUCTION of more
  *       than one byte: each such page is a mapping, and the process can have no more
  * lock  heap
@@ -699,7 +699,7 @@ struct ch_info {
 	enum ch_block_state state;
 	const uint8_t *exec;      /* hot bytes */
 	const uint8_t *cold_exec; /* cold bytes, stubs included */
-	const uint8_t *entry;     /* NULL unless LIVE */
+	const uint8_t *entry;     /* NULL unless LIVE code */
 	uint32_t hot_bytes, cold_bytes;
 	uint32_t branches_now; /* attached */
 	enum ch_kind kind;
@@ -816,7 +816,7 @@ enum ch_frame_shape { CH_FRAME_POINTER, CH_FRAME_KEEPS_ALL, CH_FRAME_LEAF, CH_FR
  * the call: cfa 8. No step lies where a call returns to. A child of fork without code sees LEAF. */
 struct ch_frame_step {
 	uint16_t at;  /* exec offset; rises from step to step */
-	uint16_t cfa; /* from `at` on, bytes from sp up to the caller's sp: a multiple of 8 */
+	uint16_t cfa; /* from `at` on, bytes from sp up to the caller's sp: 8 to 32,760, by 8 */
 };
 struct ch_frame_save {
 	uint8_t reg;   /* DWARF's number: 3 (rbx), 6 (rbp), 12 to 15; once */
@@ -831,7 +831,7 @@ struct ch_frame {
 
 /* ch_frame_register: a frame shape of the VM's own; examples/frames.c has one.
  * in    cfi, bytes  1 to 64 bytes of DWARF call-frame instructions that hold at each instruction of
- *                   every block of the shape: all from the CFA on, data factor -8; not checked
+ *                   every block of the shape, the CFA's rule first; data factor -8; not checked
  * out   frame   for ch_open.frame; equal bytes have one number. Blocks of two shapes share no page
  * ret   CH_OK | CH_E_ARG | CH_E_FULL 12 shapes are registered
  * lock  sinks
@@ -931,7 +931,7 @@ struct ch_spot {
  * out   spot       as at one moment; all but size is 0 when the call returns false
  * ret   true when pc lies in a LIVE or NOTENTRANT block. A wrong size: false, spot stays as it was
  * safe  any thread, signal handlers, callbacks, while others allocate, free and collect
- * cost  some 17 ns, block alone some 13; is_return: O(what is attached to the block) */
+ * cost  some 25 ns; is_return: O(what is attached to the block) */
 CH_API bool ch_code_at(const struct ch_heap *heap, const void *pc, bool is_return,
 		       struct ch_spot *spot);
 
@@ -972,8 +972,8 @@ CH_API CH_CHECKED enum ch_status ch_trap_install(struct ch_heap *heap);
 
 /* --- sinks --- */
 /* ch_sink_set: choose the sinks that are on. A sink that comes on is told of all live code.
- * ret   CH_OK | CH_E_ARG | CH_E_BUSY a thread was held inside a call | CH_E_OS errno kept: a file
- *       could not be made, or the process has no libunwind; the sink is off
+ * ret   CH_OK | CH_E_ARG | CH_E_BUSY as ch_heap_check | CH_E_OS errno kept: a file could not be
+ *       made, or the process has no libunwind; the sink is off
  * lock  heap, sinks
  * safe  any thread; while UNWIND goes off, no thread may unwind through a block of OWN_FRAMES
  * cost  O(blocks of the heap) for each sink that comes on */
