@@ -139,6 +139,8 @@ TEST_RIG(structs_of_a_newer_header_are_refused_by_name)
 	says("CH_E_ARG: ch_owner_facts.size is ");
 	struct ch_info found = block_info(rig_block(owner, 2));
 	CHECK(!ch_code_at(rig.heap, found.entry, false, &spot));
+	spot.size = sizeof spot.size; /* has no field */
+	CHECK(!ch_code_at(rig.heap, found.entry, false, &spot));
 	spot.size = sizeof spot;
 	CHECK(ch_code_at(rig.heap, found.entry, false, &spot));
 }

@@ -278,21 +278,6 @@ TEST_RIG(name_leads_to_the_code_that_has_it)
 	CHECK_EQ(count_named(&rig, "own") + count_named(&rig, "owner"), 0);
 }
 
-TEST_RIG(spot_of_an_older_header_is_filled_as_far_as_it_goes)
-{
-	struct ch_info info = block_info(rig_block(rig_owner(&rig, "owner"), 1));
-	struct ch_spot spot;
-	memset(&spot, 0xaa, sizeof spot);
-	spot.size = offsetof(struct ch_spot, owner);
-	CHECK(ch_code_at(rig.heap, info.entry, false, &spot));
-	CHECK_EQ(spot.block.bits, info.block.bits);
-	CHECK_EQ(spot.owner.bits, 0xaaaaaaaaaaaaaaaa);
-	spot.size = sizeof spot + 1;
-	CHECK(!ch_code_at(rig.heap, info.entry, false, &spot));
-	spot.size = sizeof spot.size;
-	CHECK(!ch_code_at(rig.heap, info.entry, false, &spot));
-}
-
 /* A struct that ends before the word of the call says that there is a word. */
 TEST(spot_of_an_older_header_says_which_call_a_return_is_of)
 {

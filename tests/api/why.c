@@ -634,18 +634,6 @@ TEST_RIG(sentence_names_the_bad_site_of_a_commit)
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
 }
 
-TEST(sentence_names_the_sink_that_failed)
-{
-	struct ch_config config;
-	struct ch_heap *heap;
-	ch_config_init(&config);
-	config.jitdump_dir = "/dev/null/none";
-	CHECK_EQ(ch_heap_create(&config, &heap), CH_OK);
-	CHECK_EQ(ch_sink_set(heap, CH_SINK_JITDUMP | CH_SINK_UNWIND), CH_E_OS);
-	SAYS("CH_E_OS: failed and off: jitdump, with ");
-	CHECK_EQ(ch_heap_destroy(heap), CH_OK);
-}
-
 /* Each call that a creation can do without is refused once, with the error of a later call. */
 TEST(sentence_does_not_blame_a_call_that_was_refused_earlier)
 {
