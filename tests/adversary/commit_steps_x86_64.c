@@ -134,6 +134,7 @@ TEST(end_of_a_block_costs_the_same_in_a_heap_that_had_many_threads)
 	CHECK_EQ(sigaction(SIGTRAP, &action, NULL), 0);
 	(void)steps_of_an_end();
 	unsigned long few = steps_of_an_end(), many;
+	CHECK(few > 0);
 	have_many_threads();
 	(void)steps_of_an_end();
 	many = steps_of_an_end();

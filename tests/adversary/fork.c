@@ -565,6 +565,13 @@ static bool is_blocked(int signal)
 
 static struct rig handling;
 
+static int handled;
+
+static uint64_t count_handled(void)
+{
+	return (uint64_t)++handled;
+}
+
 /* Code of the heap handles the signal. */
 static void handle_by_code(int number)
 {
@@ -572,7 +579,14 @@ static void handle_by_code(int number)
 		const void *data;
 		void (*code)(int);
 	} entry;
-	entry.data = block_info(rig_block(rig_owner(&handling, "handler"), 1)).entry;
+	struct emitter e;
+	emit_open(&e, rig_owner(&handling, "handler"), 64, 0);
+	emit_frame(&e);
+	emit_call_c(&e, (const void *)count_handled);
+	emit_frame_end(&e);
+	emit_ret(&e);
+	CHECK_EQ(emit_commit(&e), CH_OK);
+	entry.data = block_info(e.code.block).entry;
 	signal(number, entry.code);
 }
 
@@ -590,6 +604,7 @@ TEST(signal_whose_handler_is_code_waits_for_the_code_of_the_child)
 	CHECK(!is_blocked(SIGUSR1) && is_blocked(SIGUSR2));
 	CHECK_EQ(sigpending(&waiting), 0);
 	CHECK(!sigismember(&waiting, SIGUSR1));
+	CHECK_EQ(handled, pid == 0);
 	if (pid == 0)
 		_exit(0);
 	expect_exit(pid, 0);

@@ -560,6 +560,9 @@ static void invalidate_each_kind(struct stage *stage, bool discards)
 		CHECK(method_has_fallback(gone[i]));
 		CHECK_EQ(method_call(gone[i], NULL), STAGE_FALLBACK);
 	}
+	CHECK(method_has_fallback(&k.released) && method_has_fallback(&k.at_once));
+	if (!discards)
+		CHECK(!method_is_known(&k.at_once));
 	stage_check(stage);
 	stage_collect(stage);
 	stage_check(stage);

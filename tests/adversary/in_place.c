@@ -492,7 +492,7 @@ static void *look_up(void *arg)
 {
 	struct watcher *w = arg;
 	const struct ch__pool *pool = w->rig->heap->pool;
-	uint64_t found = 0, at = 0;
+	uint64_t at = 0;
 	while (!atomic_load(&w->is_over)) {
 		struct ch_block block;
 		struct ch_info info = {.size = sizeof info};
@@ -500,10 +500,9 @@ static void *look_up(void *arg)
 		const uint8_t *pc = (const uint8_t *)pool->exec_base + at;
 		if (!block_at(w->rig->heap, pc, &block) || ch_block_info(block, &info) != CH_OK)
 			continue;
-		found++;
 		CHECK(pc >= info.exec - 64 && pc < info.exec + info.hot_bytes);
+		atomic_fetch_add(&w->found, 1);
 	}
-	atomic_fetch_add(&w->found, found);
 	return NULL;
 }
 
@@ -514,7 +513,8 @@ TEST(storm_of_lookups_while_images_come_and_go)
 	pthread_t threads[2];
 	for (int i = 0; i < 2; i++)
 		CHECK_EQ(pthread_create(&threads[i], NULL, look_up, &watcher), 0);
-	for (uint64_t end = now_ns() + storm_ms() * 1000000ull; now_ns() < end;) {
+	uint64_t end = now_ns() + storm_ms() * 1000000ull;
+	while (now_ns() < end || !atomic_load(&watcher.found)) {
 		struct image image = image_make(&rig, 0);
 		CHECK_EQ(code_call_owner(image.owner), IMAGE_CONSTANT);
 		CHECK_EQ(ch_owner_release(image.owner, CH_RELEASE_COLLECT), CH_OK);

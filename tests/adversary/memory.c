@@ -146,6 +146,8 @@ TEST(s26_collections_without_memory_lose_nothing)
 		stage_check(stage);
 		CHECK_EQ(method_call(&p->other, NULL), 5);
 	}
+	stage_collect(stage);
+	CHECK_EQ(stage_stats(stage).blocks_now, 1);
 	stage_end(p->stage);
 }
 

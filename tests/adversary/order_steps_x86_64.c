@@ -189,7 +189,6 @@ static void release_in_steps(struct ch_owner owner, const char *whose)
 	CHECK(play.step > 0);
 	if (play.lost_at)
 		FAIL("the code is %s at step %u of %u", whose, play.lost_at, play.step);
-	rig_end(&play.rig);
 }
 
 /* I8: the tombstone stands before the record is out of use. */
@@ -199,6 +198,7 @@ TEST(code_that_ends_is_known_at_each_instruction_of_its_end)
 	struct ch_owner owner = rig_owner(&play.rig, "ends");
 	play.exec = block_info(rig_block(owner, 1)).entry;
 	release_in_steps(owner, "nobody's");
+	rig_end(&play.rig);
 }
 
 static void see_second(struct play *p)
@@ -232,4 +232,9 @@ TEST(tombstone_that_is_written_over_has_no_name_of_two_blocks)
 	struct ch_owner second = owner_of("second", &play.exec);
 	CHECK_EQ(ch_owner_release(first, CH_RELEASE_NOT_RUNNING), CH_OK);
 	release_in_steps(second, "another's by its name");
+	struct ch__place place;
+	CHECK(ch__place_find_freed(play.rig.heap,
+				   ch__offset(play.rig.heap, (uintptr_t)play.exec), &place));
+	CHECK_STR(place.name, "second");
+	rig_end(&play.rig);
 }

@@ -231,6 +231,8 @@ static uint64_t walk_row(const struct failures_row *row, const struct failures_s
 	scene_check(&s);
 	scene_still_works(&s);
 	scene_end(&s);
+	if (!stepper.steps && !delay_ns)
+		FAIL("%s: no step was made", row->name);
 	return stepper.steps;
 }
 

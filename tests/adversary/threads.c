@@ -226,11 +226,12 @@ static void run_and_drop(struct stage *stage, void *arg)
 		struct method m;
 		method_native(stage, &m, "walked", (void *)spend_time);
 		for (int i = 0; i < 5; i++)
-			method_call(&m, &m);
+			CHECK_EQ(method_call(&m, &m), 1);
 		method_invalidate(&m);
 		method_drop(stage, &m);
 		method_native(stage, &m, "walked to its end", (void *)drop_and_spend_time);
-		method_call(&m, &m);
+		CHECK_EQ(method_call(&m, &m), 1);
+		atomic_fetch_add(&p->calls, 1);
 		stage_poll(stage);
 	}
 }
@@ -268,7 +269,7 @@ static void run_some_cycles(struct stage *stage)
 	struct stage_thread threads[2];
 	for (int i = 0; i < 2; i++)
 		stage_spawn(stage, &threads[i], run_and_drop, p);
-	for (int i = 0; i < 50; i++) {
+	for (int i = 0; i < 50 || atomic_load(&p->calls) < 50; i++) {
 		stage_collect(stage);
 		stage_pause();
 	}

@@ -157,15 +157,33 @@ TEST(jitdump_whose_number_another_file_got_leaves_that_file_alone)
 	lose_number(&jitdump);
 }
 
+static bool map_has(const char *words)
+{
+	static char text[1 << 16];
+	int fd = open(path, O_RDONLY);
+	ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text);
+	CHECK(n >= 0);
+	CHECK_EQ(close(fd), 0);
+	return memmem(text, (size_t)n, words, strlen(words)) != NULL;
+}
+
 /* The map is written anew under another descriptor, which is the sink's own, too. */
 TEST(perf_map_that_was_written_anew_is_still_written)
 {
+	struct stat first;
 	use_folder(&perf_map);
 	struct rig rig = start(&perf_map);
+	int fd = open(path, O_RDONLY);
+	CHECK(fd >= 0);
 	live_and_die(&rig, 10);
 	CHECK_EQ(ch_sink_flush(rig.heap), CH_OK); /* takes the dead lines out */
+	CHECK_EQ(fstat(fd, &first), 0);
+	CHECK_EQ(first.st_nlink, 0); /* another file has its name */
+	CHECK_EQ(close(fd), 0);
+	CHECK(!map_has("somewhat_longer_name_of_life"));
 	rig_block(rig_owner(&rig, "behind"), 1);
 	CHECK_EQ(ch_sink_flush(rig.heap), CH_OK);
+	CHECK(map_has("behind\n"));
 	check_on(&rig, &perf_map);
 	rig_end(&rig);
 	leave_folder(&perf_map);
@@ -180,16 +198,6 @@ static void append_theirs(void)
 	CHECK_EQ(close(fd), 0);
 }
 
-static bool has_theirs(void)
-{
-	static char text[1 << 16];
-	int fd = open(path, O_RDONLY);
-	ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text);
-	CHECK(n >= 0);
-	CHECK_EQ(close(fd), 0);
-	return memmem(text, (size_t)n, "theirs\n", 7) != NULL;
-}
-
 TEST(perf_map_of_a_heap_that_has_gone_keeps_lines_that_another_compiler_wrote)
 {
 	use_folder(&perf_map);
@@ -199,14 +207,14 @@ TEST(perf_map_of_a_heap_that_has_gone_keeps_lines_that_another_compiler_wrote)
 	append_theirs();
 	rig = start(&perf_map);
 	check_off(&rig, &perf_map, EBUSY);
-	CHECK(has_theirs());
+	CHECK(map_has("theirs\n"));
 	CHECK_EQ(unlink(path), 0);
 	check_comes_back(&rig, &perf_map);
 	CHECK_EQ(ch_sink_set(rig.heap, CH_SINK_UNWIND), CH_OK);
 	append_theirs();
 	CHECK_EQ(ch_sink_set(rig.heap, CH_SINK_UNWIND | CH_SINK_PERF_MAP), CH_E_OS);
 	CHECK_EQ(errno, EBUSY);
-	CHECK(has_theirs());
+	CHECK(map_has("theirs\n"));
 	rig_end(&rig);
 	leave_folder(&perf_map);
 }

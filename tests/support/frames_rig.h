@@ -86,6 +86,14 @@ struct rig {
 };
 
 /* The action of a notice of a block's end. */
+inline ch_stats stats_of(const rig &r)
+{
+	ch_stats stats;
+	stats.size = sizeof stats;
+	CHECK_EQ(ch_heap_stats(r.heap, &stats), CH_OK);
+	return stats;
+}
+
 struct mourner {
 	void (*freed)(void *arg);
 	void *arg;
