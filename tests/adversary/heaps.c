@@ -88,9 +88,12 @@ TEST(fork_waits_for_one_heap_without_the_sinks_of_the_other)
 		CHECK_EQ(pthread_create(&threads[i], NULL, parts[i], p), 0);
 		while (i < 3 && atomic_load(&p->ready) <= i)
 			usleep(100);
-		usleep(50000);
+		TEST_UNTIL(i != 2 || atomic_load(&p->other->stopping))
+			usleep(100);
 	}
-	/* The fork has the locks it can get. A thread of both comes to the first heap's sinks. */
+	/* The fork has the locks it can get, and waits for one of the cycle's. A thread of both comes to the first heap's sinks. */
+	TEST_UNTIL(atomic_load(&p->other->registry.word) == CH__LOCK_AWAITED)
+		usleep(100);
 	atomic_store(&p->go, 1);
 	usleep(50000);
 	atomic_store(&p->done, 1);

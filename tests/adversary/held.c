@@ -677,6 +677,8 @@ TEST(thread_that_one_heap_stops_keeps_no_lock_of_another)
 	stage_wait(&b->first, 1);
 	CHECK_EQ(ch_mark_begin(b->heaps[0], &first), CH_OK);
 	CHECK_EQ(ch_mark_begin(b->heaps[1], &second), CH_OK);
+	TEST_UNTIL(atomic_load(&stage->heap->lock.word) == CH__LOCK_AWAITED)
+		usleep(100);
 	CHECK_EQ(ch_mark_end(first, false), CH_OK);
 	stage_sleep(100); /* the thread gets the lock */
 	CHECK_EQ(ch_mark_begin(b->heaps[0], &first), CH_OK);

@@ -21,6 +21,7 @@ struct play {
 	struct method dropped;
 	struct ch_heap *other;
 	bool is_told; /* m[0] sets go to 1 when entered */
+	_Atomic(int) both; /* the number of the thread of both heaps */
 };
 
 static struct play *new_play(struct stage *stage)
@@ -448,6 +449,7 @@ static void poll_both(struct stage *stage, void *arg)
 	struct play *p = arg;
 	(void)stage;
 	CHECK_EQ(ch_thread_attach(p->other, NULL, NULL), CH_OK);
+	atomic_store(&p->both, (int)gettid());
 	atomic_fetch_add(&p->ready, 1);
 	while (!atomic_load(&p->done))
 		ch_thread_poll();
@@ -470,6 +472,7 @@ static void spin_in_both(struct stage *stage, void *arg)
 	struct play *p = arg;
 	(void)stage;
 	CHECK_EQ(ch_thread_attach(p->other, NULL, NULL), CH_OK);
+	atomic_store(&p->both, (int)gettid());
 	atomic_fetch_add(&p->ready, 1);
 	while (!atomic_load(&p->done))
 		continue;
@@ -481,6 +484,14 @@ static void collect_when_both_are_there(struct stage *stage, void *arg)
 	struct play *p = arg;
 	stage_wait(&p->ready, 3);
 	CHECK_EQ(ch_heap_collect(stage->heap), CH_OK);
+}
+
+static bool stands_still(const struct ch_heap *heap, int thread_id)
+{
+	const struct ch__thread *t = heap->threads;
+	while (t && atomic_load(&t->thread_id) != thread_id)
+		t = t->next;
+	return t && atomic_load(&t->state) != CH__RUNNING;
 }
 
 /* A thread of two heaps stands still for the first heap's cycle, which waits for a third thread. A
@@ -499,7 +510,8 @@ static void wait_in_one_of_two(struct stage *stage)
 	ch_thread_park();
 	atomic_fetch_add(&p->ready, 1);
 	wait_for_stop(stage->heap);
-	stage_sleep(50); /* until the thread of both stands still */
+	TEST_UNTIL(stands_still(stage->heap, atomic_load(&p->both)))
+		usleep(100);
 	CHECK_EQ(ch_heap_collect(p->other), CH_OK);
 	atomic_store(&p->done, 1);
 	ch_thread_unpark();
