@@ -318,17 +318,37 @@ STOPPING_DRIVER(s36_address_taken_before_its_entry_closed)
 
 /* --- regions, and abandoned cycles --- */
 
-static void open_one(struct stage *stage, void *arg)
+enum { CHANGES = 6 };
+
+/* Change n is begun at step 2n + 2 and over at step 2n + 3. */
+static void may_change(struct spin *s, int n)
+{
+	atomic_store(&s->step, 2 * n + 1);
+	while (atomic_load(&s->step) != 2 * n + 2)
+		sched_yield();
+}
+
+static void change_all(struct stage *stage, void *arg)
 {
 	struct spin *s = arg;
-	method_constant(stage, &s->m, "one", 1); /* gives the thread a page and records */
 	struct emitter e;
-	atomic_store(&s->step, 1);
-	while (atomic_load(&s->step) != 2)
-		sched_yield();
+	method_constant(stage, &s->m, "one", 1); /* gives the thread a page and records */
+	method_jumper(stage, &s->other, "jumper");
+	may_change(s, 0);
 	method_open(&e, &s->m);
-	atomic_store(&s->step, 3);
-	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	may_change(s, 1);
+	CHECK_EQ(ch_edge_attach(e.code.block, s->m.block), CH_OK);
+	const void *word = emit_ref_word(&e, 0);
+	may_change(s, 2);
+	CHECK_EQ(ch_ref_attach(e.code.block, word), CH_OK);
+	emit_answer(&e, 2);
+	may_change(s, 3);
+	method_commit_only(&e, &s->m);
+	may_change(s, 4);
+	method_link(&s->other, 0, &s->m);
+	may_change(s, 5);
+	CHECK_EQ(ch_owner_set_entry(s->m.owner, s->m.block), CH_OK);
+	atomic_store(&s->step, 2 * CHANGES + 1);
 }
 
 TEST(nothing_that_marking_reads_changes_while_it_reads)
@@ -336,16 +356,19 @@ TEST(nothing_that_marking_reads_changes_while_it_reads)
 	struct stage *stage = stage_new(STAGE_HOST);
 	struct spin *s = new_spin(stage, sizeof *s);
 	struct stage_thread t;
-	stage_spawn(stage, &t, open_one, s);
-	stage_wait(&s->step, 1);
-	struct ch_marker *marker;
-	CHECK_EQ(ch_mark_begin(stage->heap, &marker), CH_OK);
-	atomic_store(&s->step, 2);
-	stage_sleep(100);
-	CHECK_EQ(atomic_load(&s->step), 2);
-	ch_mark_stacks(marker);
-	CHECK_EQ(ch_mark_end(marker, false), CH_OK);
-	stage_wait(&s->step, 3);
+	stage_spawn(stage, &t, change_all, s);
+	for (int n = 0; n < CHANGES; n++) {
+		struct ch_marker *marker;
+		stage_wait(&s->step, 2 * n + 1);
+		CHECK_EQ(ch_mark_begin(stage->heap, &marker), CH_OK);
+		atomic_store(&s->step, 2 * n + 2);
+		stage_sleep(50);
+		if (atomic_load(&s->step) != 2 * n + 2)
+			FAIL("change %d was made while marking read", n);
+		ch_mark_stacks(marker);
+		CHECK_EQ(ch_mark_end(marker, false), CH_OK);
+	}
+	stage_wait(&s->step, 2 * CHANGES + 1);
 	stage_join(&t);
 	stage_end(stage);
 }

@@ -306,10 +306,9 @@ TEST(handler_that_is_reset_is_called_once)
 }
 
 /* An interrupted call goes on, or does not, as the previous handler wanted. */
-static void read_interrupted(void *arg)
+static void read_interrupted(struct foreign *f, int flags)
 {
-	struct foreign *f = arg;
-	struct sigaction action = {.sa_handler = note_plain};
+	struct sigaction action = {.sa_handler = note_plain, .sa_flags = flags};
 	CHECK_EQ(sigaction(SIGTRAP, &action, NULL), 0);
 	install(f);
 	int ends[2];
@@ -318,24 +317,39 @@ static void read_interrupted(void *arg)
 	alarm(TEST_PATIENCE_S); /* a call that goes on and on */
 	pid_t parent = getpid(), child = fork();
 	if (child == 0) {
-		for (;;) { /* until the parent goes on */
+		/* Until the parent goes on, or for long enough that a signal came while it read. */
+		for (int sent = 0; !(flags & SA_RESTART) || sent < 50; sent++) {
 			usleep(2000);
 			if (kill(parent, SIGTRAP) != 0 || getppid() != parent)
 				_exit(0);
 		}
+		_exit(write(ends[1], "", 1) != 1);
 	}
 	ssize_t n = read(ends[0], &byte, 1);
 	int error = errno;
 	kill(child, SIGKILL);
 	waitpid(child, NULL, 0);
+	if (flags & SA_RESTART)
+		_exit(n == 1 && seen.count > 0 ? 0 : 7);
 	_exit(n == -1 && error == EINTR ? 0 : 6);
+}
+
+static void read_to_the_interruption(void *arg)
+{
+	read_interrupted(arg, 0);
+}
+
+static void read_on(void *arg)
+{
+	read_interrupted(arg, (int)SA_RESTART);
 }
 
 TEST(interrupted_calls_end_as_the_handler_before_wanted)
 {
 	struct foreign f;
 	start(&f);
-	expect_signal(read_interrupted, &f, 0);
+	expect_signal(read_to_the_interruption, &f, 0);
+	expect_signal(read_on, &f, 0);
 	rig_end(&f.rig);
 }
 

@@ -769,6 +769,18 @@ TEST_TIMED(fork_costs_a_profile_no_ticks, 60)
 
 /* --- ends --- */
 
+static void expect_no_timer(void)
+{
+	sigset_t held, before, pending;
+	sigemptyset(&held);
+	sigaddset(&held, SIGPROF);
+	CHECK_EQ(pthread_sigmask(SIG_BLOCK, &held, &before), 0);
+	profile_burn(5);
+	CHECK_EQ(sigpending(&pending), 0);
+	CHECK(!sigismember(&pending, SIGPROF));
+	CHECK_EQ(pthread_sigmask(SIG_SETMASK, &before, NULL), 0);
+}
+
 TEST_EXCLUSIVE(heap_that_goes_ends_its_profile, 60)
 {
 	for (int i = 0; i < 20; i++) {
@@ -776,5 +788,6 @@ TEST_EXCLUSIVE(heap_that_goes_ends_its_profile, 60)
 		CHECK_EQ(ch_profile_start(rig.stage->heap, 5000, NULL), CH_OK);
 		profile_burn(5);
 		profile_end(&rig);
+		expect_no_timer();
 	}
 }

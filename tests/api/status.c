@@ -118,6 +118,7 @@ TEST(heap_destroy_with_a_vm_or_a_thread_is_E_BUSY)
 	start();
 	pthread_barrier_t barrier;
 	pthread_t thread;
+	FAILS(ch_heap_destroy(rig.heap), CH_E_BUSY);
 	CHECK_EQ(pthread_barrier_init(&barrier, NULL, 2), 0);
 	CHECK_EQ(pthread_create(&thread, NULL, attach_and_wait, &barrier), 0);
 	pthread_barrier_wait(&barrier);
@@ -749,4 +750,5 @@ TEST_STATUS(trap_describe_leaves_foreign_signals_alone)
 	ucontext_t context;
 	memset(&context, 0, sizeof context);
 	CHECK_EQ(ch_trap_describe(rig.heap, &info, &context, text, sizeof text), 0);
+	CHECK_STR(text, "");
 }
