@@ -91,7 +91,8 @@ TEST(fork_waits_for_one_heap_without_the_sinks_of_the_other)
 		TEST_UNTIL(i != 2 || atomic_load(&p->other->stopping))
 			usleep(100);
 	}
-	/* The fork has the locks it can get, and waits for one of the cycle's. A thread of both comes to the first heap's sinks. */
+	/* The fork has the locks it can get, and waits for one of the cycle's. A thread of both
+	 * comes to the first heap's sinks. */
 	TEST_UNTIL(atomic_load(&p->other->registry.word) == CH__LOCK_AWAITED)
 		usleep(100);
 	atomic_store(&p->go, 1);
