@@ -45,6 +45,7 @@ enum fuzz_shape {
 struct fuzz_block {
 	enum ch_block_state state; /* CH_BLOCK_FREE: the slot is empty, or the block is gone */
 	int life;                  /* the number among all blocks, and the block's result */
+	int number;                /* the same for trampolines, whose result is the fallback's */
 	struct ch_block handle;
 	struct ch_code code; /* while OPEN */
 	const uint8_t *entry;
@@ -109,6 +110,7 @@ struct fuzz {
 	int nested; /* runs under way */
 	unsigned calls;
 	bool is_told[FUZZ_LIVES]; /* by block_freed */
+	const struct ch_vm *tells[FUZZ_LIVES]; /* of a block that is gone: who must be told */
 	bool ref_seen[FUZZ_LIVES];
 	bool is_loud; /* FUZZ_LOUD in the environment: each call is printed */
 };
@@ -129,6 +131,8 @@ void fuzz_mark(void);
  * with the heap, and buries freed blocks. */
 void fuzz_cycle_done(bool is_exact);
 void fuzz_bury(int block);
+/* To call when a poll or a collection has told of all blocks that are gone. */
+void fuzz_check_told(void);
 void fuzz_invalidated(int block);
 /* Checks counts, states and cells against the model, and the rights of all mappings. */
 void fuzz_compare(void);

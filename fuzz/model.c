@@ -102,10 +102,19 @@ void fuzz_bury(int at)
 {
 	struct fuzz_block *b = &fuzz.blocks[at];
 	fuzz.gone[fuzz.gone_count++ % FUZZ_GONE] = b->handle;
+	if (b->state != CH_BLOCK_OPEN)
+		fuzz.tells[b->number] = fuzz.owners[b->owner].vm;
 	b->state = CH_BLOCK_FREE;
 	b->link = FUZZ_NONE;
 	unlink_from_all(at);
 	leave_entry(at);
+}
+
+void fuzz_check_told(void)
+{
+	for (int i = 0; i < fuzz.lives; i++)
+		if (fuzz.tells[i] && !fuzz.is_told[i])
+			FAIL("nobody was told that block %d is gone", i);
 }
 
 /* A present block keeps the targets of its edge and its link. */
@@ -155,6 +164,7 @@ void fuzz_cycle_done(bool is_exact)
 	for (int i = 0; i < FUZZ_BLOCKS; i++)
 		if (is_gone[i])
 			fuzz_bury(i);
+	fuzz_check_told();
 	fuzz_check_heap();
 }
 
@@ -187,6 +197,8 @@ static void check_info(int at)
 	struct ch_block found;
 	if (ch_block_info(b->handle, &info) != CH_OK)
 		FAIL("block %d is gone", b->life);
+	if (fuzz.is_told[b->number] || info.user != (void *)(uintptr_t)(b->number + 1))
+		FAIL("block %d was told to be freed, or is of another user", b->life);
 	if (info.state != b->state)
 		FAIL("block %d is in state %d, and should be in %d", b->life, info.state, b->state);
 	if ((b->state == CH_BLOCK_LIVE) != (info.entry != NULL))
@@ -204,9 +216,21 @@ static void check_gone(void)
 		CHECK_EQ(ch_block_info(fuzz.gone[i], &info), CH_E_STALE);
 }
 
+static void check_owner(const struct fuzz_owner *o)
+{
+	struct ch_owner_facts facts = {.size = sizeof facts};
+	CHECK_EQ(ch_owner_info(o->handle, &facts), CH_OK);
+	CHECK(facts.vm == o->vm && !facts.is_released);
+	CHECK_EQ(facts.entry.bits, o->entry == FUZZ_NONE ? 0 : fuzz.blocks[o->entry].handle.bits);
+	uint64_t blocks = 0;
+	for (int i = 0; i < FUZZ_BLOCKS; i++)
+		blocks += fuzz_is_there(i) && &fuzz.owners[fuzz.blocks[i].owner] == o;
+	CHECK(facts.blocks_now >= blocks); /* dead ones count until their place is free */
+}
+
 void fuzz_compare(void)
 {
-	uint64_t blocks = 0, opens = 0, invalid = 0;
+	uint64_t blocks = 0, opens = 0, invalid = 0, facts = 0, fibers = 0;
 	for (int i = 0; i < FUZZ_BLOCKS; i++) {
 		if (!fuzz_is_there(i))
 			continue;
@@ -221,6 +245,14 @@ void fuzz_compare(void)
 	CHECK_EQ(stats.blocks_now, blocks);
 	CHECK_EQ(stats.blocks_open_now, opens);
 	CHECK_EQ(stats.blocks_notentrant_now, invalid);
+	for (int i = 0; i < FUZZ_FACTS; i++)
+		facts += fuzz.facts[i].is_there;
+	for (int i = 0; i < FUZZ_FIBERS; i++)
+		fibers += fuzz.fibers[i].fiber != NULL;
+	CHECK_EQ(stats.assumptions_now, facts);
+	CHECK_EQ(stats.fibers_now, fibers);
+	CHECK_EQ(stats.threads_now, 1);
+	CHECK_EQ(stats.vms_now, FUZZ_VMS);
 	for (int i = 0; i < FUZZ_OWNERS; i++) {
 		const struct fuzz_owner *o = &fuzz.owners[i];
 		if (o->state != OWNER_ALIVE)
@@ -231,6 +263,7 @@ void fuzz_compare(void)
 			o->entry == FUZZ_NONE ? fuzz_fallback() : fuzz.blocks[o->entry].entry;
 		if (*cell != leads)
 			FAIL("the cell of owner %d does not lead where it should", i);
+		check_owner(o);
 	}
 	check_protections();
 }

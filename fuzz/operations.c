@@ -150,6 +150,7 @@ static void open_block(void)
 		return;
 	struct fuzz_block *b = &fuzz.blocks[at];
 	struct fuzz_block fresh = {.life = fuzz.lives,
+				   .number = fuzz.lives,
 				   .owner = owner,
 				   .edge = FUZZ_NONE,
 				   .link = FUZZ_NONE,
@@ -332,6 +333,7 @@ static void make_trampoline(void)
 	CHECK_EQ(code_call(info.entry), FUZZ_FALLBACK);
 	fuzz.blocks[at] = (struct fuzz_block){.state = CH_BLOCK_LIVE,
 					      .life = FUZZ_FALLBACK,
+					      .number = fuzz.lives,
 					      .handle = block,
 					      .entry = info.entry,
 					      .hot_bytes = info.hot_bytes,
@@ -491,6 +493,13 @@ static void change_vm(void)
 			fuzz.owners[i].state = OWNER_RELEASED;
 			fuzz.owners[i].entry = FUZZ_NONE;
 		}
+	/* A vm that is gone is told nothing; the next one may have its address. */
+	for (int i = 0; i < FUZZ_OWNERS; i++)
+		if (fuzz.owners[i].vm == vm)
+			fuzz.owners[i].vm = NULL;
+	for (int i = 0; i < fuzz.lives; i++)
+		if (fuzz.tells[i] == vm)
+			fuzz.tells[i] = NULL;
 	fuzz_attach_vm(at);
 }
 
@@ -587,8 +596,8 @@ static bool look_at_site(void *arg, const struct ch_site *site)
 	return true;
 }
 
-/* Writes the same hot bytes into a block again. Takes no byte of the program, so that the corpus
- * keeps its meaning. */
+/* Writes other hot bytes into a block, and then the same again. Takes no byte of the program, so
+ * that the corpus keeps its meaning. */
 static void write_again(void)
 {
 	const struct fuzz_block *b = &fuzz.blocks[fuzz.calls % FUZZ_BLOCKS];
@@ -609,12 +618,22 @@ static void write_again(void)
 		expected = CH_E_STATE;
 	else if (w.is_attached || (how == CH_WRITE_WORD && !is_word))
 		expected = CH_E_SITE;
-	CHECK_EQ(ch_code_write(fuzz.calls % 3 ? fuzz.heap : NULL, w.at, w.at, w.n, how), expected);
+	struct ch_heap *heap = fuzz.calls % 3 ? fuzz.heap : NULL;
+	uint8_t was[13] = {0}, others[13];
+	if (expected != CH_E_ARG)
+		memcpy(was, w.at, w.n);
+	for (size_t i = 0; i < w.n; i++)
+		others[i] = (uint8_t)~was[i];
+	CHECK_EQ(ch_code_write(heap, w.at, others, w.n, how), expected);
+	CHECK(expected == CH_E_ARG || !memcmp(w.at, expected ? was : others, w.n));
+	CHECK_EQ(ch_code_write(heap, w.at, was, w.n, how), expected);
+	CHECK(expected == CH_E_ARG || !memcmp(w.at, was, w.n));
 }
 
 static void poll(void)
 {
 	ch_thread_poll();
+	fuzz_check_told();
 	write_again();
 }
 
