@@ -252,27 +252,30 @@ void graph_code_judge_data(const struct graph_node *node)
 static const uint64_t ones = UINT64_C(0x0101010101010101);
 enum { WRITTEN_BY_CHILD = 0x80 };
 
-void graph_code_write(const struct graph_node *node)
+void graph_code_write(struct graph_node *node)
 {
 	uint64_t byte = 1 + (uint64_t)graph_self()->index;
 	if (graph_world.is_child)
 		byte |= WRITTEN_BY_CHILD;
 	uint64_t word = byte * ones;
 	/* Where a page changes as a whole, mappings may be too many. */
-	if (node->written)
-		graph_allow(ch_code_write(byte % 2 ? graph_heap_of(node)->heap : NULL,
+	if (node->written &&
+	    graph_allow(ch_code_write(byte % 2 ? graph_heap_of(node)->heap : NULL,
 					  node->exec + node->written, &word, sizeof word,
 					  CH_WRITE_WORD),
-			    GRAPH_BIT(CH_OK) | GRAPH_BIT(CH_E_OS), "a write");
+			    GRAPH_BIT(CH_OK) | GRAPH_BIT(CH_E_OS), "a write") == CH_OK)
+		atomic_store(&node->is_written, true);
 }
 
 void graph_code_judge_written(const struct graph_node *node)
 {
 	if (!node->written)
 		return;
+	bool is_written = atomic_load(&node->is_written);
 	const uint64_t *at = (const uint64_t *)(const void *)(node->exec + node->written);
 	uint64_t word = __atomic_load_n(at, __ATOMIC_RELAXED), byte = word & 0xff;
-	if (word != byte * ones || (!graph_world.is_child && byte >= WRITTEN_BY_CHILD))
+	if (word != byte * ones || (is_written && !byte) ||
+	    (!graph_world.is_child && byte >= WRITTEN_BY_CHILD))
 		graph_fail("block g%u runs, and its word is 0x%llx", node->number,
 			   (unsigned long long)word);
 }

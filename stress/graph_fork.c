@@ -28,13 +28,13 @@ void graph_fork(int operations)
 	struct graph_thread *t = graph_self();
 	if (graph_world.is_child)
 		return;
-	GRAPH_COUNT(graph_forks, 1);
 	pid_t child = fork();
 	if (child < 0)
 		return;
 	if (child) {
 		graph_driver_park();
 		wait_for(child);
+		GRAPH_COUNT(graph_forks, 1);
 		graph_driver_unpark();
 		return;
 	}

@@ -322,21 +322,24 @@ static void run_reached(void)
 /* Blocks that are gone leave no record behind, and no call that failed did. */
 static void judge_counts(const struct ch_heap *heap, const struct ch_stats *stats)
 {
-	uint64_t branches = 0, invalid = 0;
+	uint64_t branches = 0, invalid = 0, blocks = 0;
 	for (uint32_t i = 0; i < sorted_count; i++) {
 		const struct graph_node *node = graph_node(sorted[i]);
 		if (graph_heap_of(node)->heap != heap)
 			continue;
+		blocks++;
 		branches += node->branch_room;
 		invalid += !node->is_entrant;
 	}
 	if (stats->branches_now != branches || stats->blocks_notentrant_now != invalid ||
-	    stats->blocks_open_now)
-		graph_fail("%llu branches, %llu invalid blocks and %llu open ones are counted, not "
-			   "%llu, %llu and 0",
+	    stats->blocks_open_now || stats->blocks_now != blocks)
+		graph_fail("%llu blocks, %llu branches, %llu invalid blocks and %llu open ones are "
+			   "counted, not %llu, %llu, %llu and 0",
+			   (unsigned long long)stats->blocks_now,
 			   (unsigned long long)stats->branches_now,
 			   (unsigned long long)stats->blocks_notentrant_now,
-			   (unsigned long long)stats->blocks_open_now, (unsigned long long)branches,
+			   (unsigned long long)stats->blocks_open_now, (unsigned long long)blocks,
+			   (unsigned long long)branches,
 			   (unsigned long long)invalid);
 }
 

@@ -378,16 +378,28 @@ static void discard(int heap, int vm)
 
 /* --- looking --- */
 
+/* An OPEN block may have no handle in its record yet. */
+static void judge_user(const struct graph_node *node, struct ch_block block)
+{
+	if (!node || (atomic_load(&node->state) == NODE_COMMITTED && node->handle.bits != block.bits))
+		graph_fail("block g%u is said to be where another block is", node ? node->number : 0);
+}
+
 static bool visit_site(void *arg, const struct ch_site *site)
 {
 	(void)arg;
-	return site->at != NULL;
+	if (!site->at)
+		graph_fail("a site has no address");
+	return true;
 }
 
 static bool visit_block(void *arg, const struct ch_info *info)
 {
 	(void)arg;
-	return info->block.bits != 0;
+	if (!info->block.bits)
+		graph_fail("a visited block has no handle");
+	judge_user(info->user, info->block);
+	return true;
 }
 
 static void look_at_block(const struct graph_node *node)
@@ -402,7 +414,8 @@ static void look_at_block(const struct graph_node *node)
 	if (atomic_load(&node->state) == NODE_COMMITTED && info.state != CH_BLOCK_OPEN &&
 	    info.exec != node->exec)
 		graph_fail("block g%u moved", node->number);
-	(void)!ch_code_at(NULL, node->exec, false, &spot);
+	if (ch_code_at(NULL, node->exec, false, &spot))
+		judge_user(spot.user, spot.block);
 }
 
 static void look_at_stack(struct graph_thread *t)
@@ -414,7 +427,8 @@ static void look_at_stack(struct graph_thread *t)
 	size_t count =
 		t->is_in_handler ? 0 : ch_backtrace(heap, CH_BACKTRACE_FRAMES, NULL, pcs, 64);
 	for (size_t i = 0; i < count; i++)
-		(void)!ch_code_at(heap, pcs[i], true, &spot);
+		if (ch_code_at(heap, pcs[i], true, &spot))
+			judge_user(spot.user, spot.block);
 	/* A block on the stack can always be looked up. */
 	for (int i = 0; i < s->pinned; i++) {
 		const struct graph_node *node = s->frames[i].node;
@@ -427,6 +441,15 @@ static void look_at_stack(struct graph_thread *t)
 	__asm__ volatile("" ::"r"(pcs) : "memory");
 }
 
+static void look_at_owner(const struct graph_owner *owner)
+{
+	struct ch_owner_facts facts = {.size = sizeof facts};
+	if (graph_allow(ch_owner_info(owner->handle, &facts),
+			GRAPH_BIT(CH_OK) | GRAPH_BIT(CH_E_STALE), "an owner") == CH_OK &&
+	    facts.user != owner)
+		graph_fail("the handle of an owner is of another owner");
+}
+
 __attribute__((noinline)) static void look(struct graph_thread *t, const struct graph_operation *o)
 {
 	char text[256];
@@ -434,7 +457,6 @@ __attribute__((noinline)) static void look(struct graph_thread *t, const struct 
 	uint32_t number = code_at(o->operand[0]),
 		 owner = atomic_load(&slot_at(o->operand[0])->owner);
 	struct ch_stats stats = {.size = sizeof stats};
-	struct ch_owner_facts facts = {.size = sizeof facts};
 	if (o->operand[1] == 0 && ch_heap_stats(heap, &stats) != CH_OK)
 		graph_fail("no statistics");
 	else if (o->operand[1] == 1 && number)
@@ -446,8 +468,7 @@ __attribute__((noinline)) static void look(struct graph_thread *t, const struct 
 		graph_allow(ch_block_each(heap, NULL, visit_block, NULL), GRAPH_BIT(CH_OK),
 			    "each block");
 	else if (o->operand[1] == 4 && owner)
-		graph_allow(ch_owner_info(graph_owner(owner)->handle, &facts),
-			    GRAPH_BIT(CH_OK) | GRAPH_BIT(CH_E_STALE), "an owner");
+		look_at_owner(graph_owner(owner));
 	else if (o->operand[1] == 5 && number)
 		ch_address_name(heap, graph_node(number)->exec, false, text, sizeof text);
 	else if (o->operand[1] >= 6)

@@ -81,6 +81,7 @@ struct graph_node {
 	_Atomic(int) state;
 	_Atomic(uint64_t) committed_at; /* by graph_tick; cycles_at: the heap's cycles then */
 	_Atomic(uint64_t) cycles_at;
+	_Atomic(bool) is_written; /* the word holds what some thread wrote */
 	_Atomic(bool) is_held; /* an entry or a branch led to the block once */
 	_Atomic(bool) may_be_invalid, is_invalid;
 	_Atomic(const void *) killer; /* thread whose invalidation of the block has returned */
@@ -254,7 +255,7 @@ void graph_code_abort(uint32_t number);
 /* Fails when a running block's data has changed; writes the data again. */
 void graph_code_judge_data(const struct graph_node *node);
 /* Writes into a block that is on the calling thread's stack. */
-void graph_code_write(const struct graph_node *node);
+void graph_code_write(struct graph_node *node);
 /* Fails when no thread of the process can have written the word whole. */
 void graph_code_judge_written(const struct graph_node *node);
 uint32_t graph_code_trampoline(int slot, int kind);

@@ -276,7 +276,8 @@ bool scheme_level_has_enough(const struct scheme_level *level, uint64_t seconds)
 		sum->invalidations_on_stack >= wanted && sum->returns_into_invalidated >= wanted;
 	if (seconds >= 20)
 		enough &= sum->programs && sum->operations && sum->stub_races &&
-			  sum->fibers_across_cycle && sum->collections && sum->blocks_freed;
+			  sum->fibers_across_cycle && sum->collections && sum->blocks_freed &&
+			  sum->half_built;
 	if (seconds >= 60)
 		enough &= sum->vms_collecting_at_stubs && sum->vms_collecting_at_calls &&
 			  sum->vms_discarding && sum->vms_with_trampolines &&

@@ -85,6 +85,7 @@ static void fiber_resumed(struct context *ctx, struct fiber *fiber)
 /* --- a block that stays open across collections --- */
 
 static struct ch_vm *half_built_vm;
+static uint64_t half_built; /* blocks that were built halfway, and held others */
 void *half_built_anchor; /* static data is a root of the collector */
 
 static void check(enum ch_status status)
@@ -148,6 +149,7 @@ static void *collect_halfway(void *argument)
 	for (int i = 0; i < 3; i++)
 		check(ch_heap_collect(jit_heap()));
 	bool lived = !is_built || ch_block_info(blocks[0].block, &info) == CH_OK;
+	half_built += is_built && lived;
 	if (is_built)
 		check(ch_block_abort(&blocks[1]));
 	check(ch_owner_release(owner, CH_RELEASE_COLLECT));
@@ -368,6 +370,7 @@ static void take_counts(const struct worker *worker, struct counters *counts)
 	counts->stub_races = s.branch_hits_stale;
 	counts->fibers_across_cycle = atomic_load(&across_cycle);
 	counts->collections = s.cycles;
+	counts->half_built = half_built;
 	counts->blocks_freed = s.blocks_freed;
 }
 

@@ -23,6 +23,7 @@
 	X(vms_discarding)           \
 	X(vms_with_trampolines)     \
 	X(vms_with_every_sink)      \
+	X(half_built)               \
 	X(mismatches)
 
 struct counters {
