@@ -267,12 +267,12 @@ def judge_lines(objects, source):
     if len(answers) != len(asked) + 1:
         fail("gdb says %s" % answers)
     for (path, name, line, file), said in zip(asked, answers):
-        if 'Line %d of "%s"' % (line, file) not in said and "Line %d of" % line not in said:
+        if 'Line %d of "%s"' % (line, file) not in said:
             fail("%s: gdb says %s" % (path, said))
         if name not in said or not os.path.basename(file) in said:
             fail("%s: gdb does not know %s: %s" % (path, name, said))
-        if source not in file and not file:
-            fail("%s is of no file" % name)
+        if source not in file:
+            fail("%s is of the file %s" % (name, file))
 
 
 # ---- damage

@@ -55,6 +55,7 @@ enum failures_flags {
 	ROW_COLLECTS = 16,       /* the failing call may lead to the freeing of other code */
 	ROW_ALL_SETTINGS = 32,   /* HOST heaps, too */
 	ROW_SWITCHES_SINKS = 64, /* sinks of the setting may be off */
+	ROW_MAY_MAKE_NO_CALL = 128, /* what grows seldom, or gives back */
 };
 
 struct failures_row {
@@ -67,8 +68,8 @@ struct failures_row {
 	void (*repair)(struct scene *); /* before the call is repeated; may be NULL */
 };
 
-/* Walks the row in the setting; a failed check ends the case. */
-void failures_walk(const struct failures_row *, const struct failures_setting *);
+/* Walks the row in the setting; a failed check ends the case. Returns whether any call failed. */
+bool failures_walk(const struct failures_row *, const struct failures_setting *);
 /* The statuses that the header lists at `ret` of the function, as bits; 0: it is not there. */
 unsigned failures_documented(const char *function);
 /* Calls visit with each function that a public header declares. */

@@ -280,6 +280,7 @@ TEST_RIG(long_name_without_memory_leaves_nothing)
 		ch__os_fail_at(0, false);
 		CHECK(name || ch__meta_bytes(heap->meta) == before);
 		CHECK(name || names_now(heap) == count);
+		CHECK(!name || nth > 1);
 	}
 	CHECK_EQ(names_now(heap), count + 2);
 	ch__name_drop(heap, name);

@@ -163,7 +163,11 @@ TEST_PUBLISHED(traps_of_what_is_given_back_are_published)
 
 TEST_PUBLISHED(trampoline_is_published)
 {
-	CHECK_EQ(code_call(block_info(rig_block(rig_owner(&rig, "owner"), 7)).entry), 7);
+	struct ch_block block;
+	CHECK_EQ(ch_trampoline_make(rig_owner(&rig, "owner"), CH_TRAMPOLINE_TAIL,
+				    (void *)(uintptr_t)rig_fallback, 0, NULL, NULL, &block),
+		 CH_OK);
+	CHECK_EQ(code_call(block_info(block).entry), RIG_FALLBACK);
 }
 
 TEST_PUBLISHED(patch_point_that_is_diverted_is_published)

@@ -324,14 +324,13 @@ static void interrupt_a_freeze(void *arg)
 
 TEST(call_in_a_handler_that_interrupted_another_one_ends_the_process)
 {
-	static const char why[] = "called in a signal handler that interrupted a call of the";
-	expect_panic(interrupt_a_call, why);
-	expect_panic(interrupt_a_freeze, why);
+	expect_panic(interrupt_a_call, "heap is wanted by who holds heap");
+	expect_panic(interrupt_a_freeze, "a region is wanted by the thread that froze the heap");
 }
 
 TEST(call_that_was_left_by_longjmp_is_found_by_the_next_one)
 {
-	expect_panic(leave_a_lock, "a call was left by longjmp");
+	expect_panic(leave_a_lock, "heap is wanted by who holds heap");
 }
 
 TEST_RIG(visit_that_was_left_by_longjmp_has_its_thread_refused)
@@ -342,7 +341,7 @@ TEST_RIG(visit_that_was_left_by_longjmp_has_its_thread_refused)
 
 TEST(region_that_was_left_by_longjmp_is_found_by_the_next_one)
 {
-	expect_panic(leave_a_region, "a call was left by longjmp");
+	expect_panic(leave_a_region, "a region within a region");
 }
 
 /* As after a call that another thread left. */

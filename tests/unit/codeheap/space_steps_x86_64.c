@@ -33,6 +33,8 @@ static struct rig begin(void (*other)(void))
 	return rig;
 }
 
+static unsigned looks; /* at moments when a fork would not wait for the thread */
+
 /* The other thread comes behind n instructions of the call, if the call has as many. */
 static void step_to(int n, void (*call)(struct ch_heap *))
 {
@@ -40,6 +42,7 @@ static void step_to(int n, void (*call)(struct ch_heap *))
 	trap_flag_set();
 	call(heap);
 	trap_flag_clear();
+	CHECK(n > 0 || left < 0 || looks); /* a call has many instructions */
 }
 
 /* What place_in_need of life/open.c does last. */
@@ -112,8 +115,6 @@ TEST_RIG_BY(records_that_a_thread_takes_are_in_the_heaps_list_or_the_threads_at_
 }
 
 /* --- counts --- */
-
-static unsigned looks; /* at moments when a fork would not wait for the thread */
 
 static struct ch__counters count_blocks(void)
 {

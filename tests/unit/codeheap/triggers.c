@@ -267,16 +267,6 @@ TEST_RIG_BY(cycles_that_free_little_of_kept_code_double_their_threshold, rig_sta
 	CHECK_EQ(rig.heap->opened_doublings, 3);
 }
 
-TEST_PAGES(full_pool_asks_for_a_collection_where_that_is_worth_its_while, 0)
-{
-	forget(&rig);
-	ch__heap_lock(rig.heap);
-	atomic_store(&rig.heap->dead_bytes, pool_bytes / 10);
-	ch__trigger_full(rig.heap, rig.vm, 0);
-	ch__heap_unlock(rig.heap);
-	CHECK(is_wanted(&rig));
-}
-
 /* The last try was in vain, and the next is not due yet: the wish must not make each poll slow. */
 TEST_PAGES(wish_that_may_not_be_tried_yet_is_put_off, 0)
 {

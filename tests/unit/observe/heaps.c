@@ -284,6 +284,7 @@ TEST(heap_that_the_thread_has_left_names_no_code_of_it)
 	profile_stop(&rig);
 	profile_read(&rig, 0);
 	CHECK_EQ(profile_weight(&rig, "guest"), 0);
+	CHECK_EQ(profile_weight(&rig, ""), 5);
 	stage_attach(other);
 	end();
 }

@@ -87,7 +87,9 @@ static void give_back_twice(void *arg)
 TEST_POOL(give_back_twice_panics, POOL_BYTES)
 {
 	rig_follow_forks(&rig);
-	expect_signal(give_back_twice, &rig, CH_CHECK > 0 ? SIGABRT : 0);
+	char text[400] = "";
+	expect_signal_text(give_back_twice, &rig, CH_CHECK > 0 ? SIGABRT : 0, text, sizeof text);
+	CHECK(!CH_CHECK || strstr(text, "granules given back twice"));
 }
 
 /* While the page is empty, only what was noted can refuse. */

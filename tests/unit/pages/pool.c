@@ -498,8 +498,9 @@ static void run_span(const struct pool_rig *rig, uint32_t first, uint32_t pages)
 
 /* The whole life of a pool, with the nth call failing. Every step may fail, and no step may leave a
  * broken pool. A created pool lacks nothing; memfd may have another kind of file, and under
- * Valgrind a pool may lack the list for Valgrind. Returns true when no step failed. */
-static bool live(const struct ch__pool_config *config, uint64_t nth)
+ * Valgrind a pool may lack the list for Valgrind. When no call fails any more, the pool has all.
+ * Returns true when no step failed. */
+static bool live(const struct ch__pool_config *config, uint64_t nth, uint64_t *calls)
 {
 	struct pool_rig rig = {0};
 	bool is_whole = true;
@@ -531,13 +532,17 @@ static bool live(const struct ch__pool_config *config, uint64_t nth)
 	page = ch__pool_take_page(rig.pool, 0);
 	span = ch__pool_take_span(rig.pool, rig.pool->page_count / 2, 0, CH__SPAN_CODE);
 	is_whole &= page != CH__PAGE_NONE && span != CH__PAGE_NONE;
-	if (page != CH__PAGE_NONE) {
-		uintptr_t code = rig_reserve(&rig, page, 16);
-		rig_write(&rig, code, 78);
-		CHECK_EQ(rig_call(code), 78);
-	}
-	if (span != CH__PAGE_NONE)
-		run_span(&rig, span, rig.pool->page_count / 2);
+	*calls = ch__os_failable_calls();
+	ch__os_fail_at(0, false);
+	if (page == CH__PAGE_NONE)
+		page = ch__pool_take_page(rig.pool, 0);
+	if (span == CH__PAGE_NONE)
+		span = ch__pool_take_span(rig.pool, rig.pool->page_count / 2, 0, CH__SPAN_CODE);
+	CHECK(page != CH__PAGE_NONE && span != CH__PAGE_NONE);
+	uintptr_t code = rig_reserve(&rig, page, 16);
+	rig_write(&rig, code, 78);
+	CHECK_EQ(rig_call(code), 78);
+	run_span(&rig, span, rig.pool->page_count / 2);
 	rig_destroy(&rig);
 	return is_whole;
 }
@@ -554,16 +559,16 @@ static void fail_each_call(enum ch_backend backend)
 	config.gone = count_gone;
 	config.gone_arg = &trimmed;
 	ch__os_fail_at(UINT64_MAX, false);
-	CHECK(live(&config, UINT64_MAX));
-	uint64_t calls = ch__os_failable_calls();
+	uint64_t calls, failed;
+	CHECK(live(&config, UINT64_MAX, &calls));
 	CHECK(calls > 10 && trimmed > 0);
 	for (unsigned later = 0; later < 2; later++)
 		for (uint64_t n = 1; n <= calls; n++) {
 			ch__os_fail_at(n, later);
-			live(&config, n);
+			live(&config, n, &failed);
 			ch__os_fail_at(0, false);
 		}
-	CHECK(live(&config, UINT64_MAX));
+	CHECK(live(&config, UINT64_MAX, &failed));
 	if (mapped_at_nothing)
 		FAIL("a view that found no place was mapped %u times", mapped_at_nothing);
 }

@@ -66,7 +66,12 @@ TEST(procmem_for_forks_takes_large_pages)
 	CHECK_EQ(pool->exec_base % CH__LARGE_CHUNK_BYTES, 0);
 	CHECK_EQ((uintptr_t)pool->delta % CH__LARGE_CHUNK_BYTES, 0);
 	/* A kernel without large pages marks neither view. */
-	bool has_large = mapping_has_flag(ch__pool_read(pool, code), " hg");
+	uint8_t *own = mmap(NULL, 2 * CH__LARGE_CHUNK_BYTES, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS,
+			    -1, 0);
+	CHECK(own != MAP_FAILED);
+	bool has_large = madvise(own, CH__LARGE_CHUNK_BYTES, MADV_HUGEPAGE) == 0 &&
+			 mapping_has_flag(own, " hg");
+	CHECK_EQ(mapping_has_flag(ch__pool_read(pool, code), " hg"), has_large);
 	CHECK_EQ(mapping_has_flag((const void *)code, " hg"), has_large);
 	CHECK(!mapping_has_flag((const void *)pool->runtime_exec, " hg"));
 	rig_destroy(&rig);

@@ -42,6 +42,7 @@ static void step_through(void (*call)(void), bool is_set)
 		trap_flag_set();
 		call();
 		trap_flag_clear();
+		CHECK(n > 0 || left < 0); /* a call has many instructions */
 		CHECK_EQ(ch__page_has_start(pool, own), is_set);
 		CHECK(left >= 0 || ch__page_has_start(pool, others));
 		clear(others);
@@ -121,6 +122,7 @@ static void free_twice(void)
 		trap_flag_set();
 		bool is_freed = ch__pool_note_freed(pool, empty);
 		trap_flag_clear();
+		CHECK(n > 0 || left < 0);
 		CHECK_EQ(freed + is_freed, 1);
 		bool is_span = freed && takes_it;
 		CHECK_EQ(pool->pages[empty].state, is_span ? CH__PAGE_SPAN : CH__PAGE_FREE);

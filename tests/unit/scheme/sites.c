@@ -179,7 +179,7 @@ TEST(emitter_makes_sites_of_jumps_and_calls)
 	emit_store(e, CTX, OUT(1), R0);
 	emit_leave(e);
 	emit_return(e);
-	struct ch_block callee = place();
+	struct ch_block callee = place(), home = callee;
 	next_block = callee;
 	for (int linked = 0; linked < 2; linked++) {
 		if (!linked) {
@@ -195,7 +195,7 @@ TEST(emitter_makes_sites_of_jumps_and_calls)
 			emit_store(e, CTX, OUT(3), R3);
 			end();
 			emit_in(e, HOT);
-			place();
+			home = place();
 		}
 		memset(state.out, 0, sizeof state.out);
 		hits = 0;
@@ -207,6 +207,11 @@ TEST(emitter_makes_sites_of_jumps_and_calls)
 	}
 	struct ch_block last = leaf(4, 9);
 	CHECK_EQ(ch_branch_link(branches[1], last), CH_OK);
+	CHECK_EQ(ch_owner_set_entry(owner, home), CH_OK);
+	memset(state.out, 0, sizeof state.out);
+	call();
+	CHECK_EQ(state.out[5], 9);
+	CHECK_EQ(state.out[3], 0);
 }
 
 /* The block is invalidated from inside: the patch point behind the call leads to the exit. */

@@ -573,5 +573,8 @@ TEST(dump_records_stay_whole_with_odd_names)
 	snprintf(nameless, sizeof nameless, "jit_%lx", (unsigned long)(bed.pool + 64));
 	check_now(bed.pool + 64, nameless);
 	check_now(bed.pool + 128, "a procedure of two words");
+	struct dump *dump = read_own();
+	CHECK(!dump->is_cut);
+	dump_free(dump);
 	end(&bed);
 }

@@ -43,6 +43,7 @@ struct form {
 	uint8_t cfi_bytes, fde_cfi_bytes; /* of the programs, in nops */
 	bool unended_letters, no_fde, empty_fde, cie_is_fde, no_end;
 	bool long_register, empty_behind; /* two bytes of LEB128; a second FDE, of nothing */
+	enum { IN_CIE, IN_FDE, IN_LENGTH, IN_CODE, NO_CODE } fault; /* of an unsound one */
 };
 
 /* --- a section --- */
@@ -156,10 +157,13 @@ static void build(const struct form *f)
 
 /* --- a VM's section --- */
 
+static const char *fault; /* of the last section that was looked at; NULL: none */
+
 static bool serves(const void *records, uintptr_t low, uintptr_t high)
 {
 	size_t at;
-	return !ch__eh_frame_fault(records, low, high, &at);
+	fault = ch__eh_frame_fault(records, low, high, &at);
+	return !fault;
 }
 
 static bool is_sound(const struct form *f)
@@ -210,6 +214,13 @@ TEST(sections_of_every_form_are_sound)
 
 TEST(sections_with_one_thing_wrong_are_refused)
 {
+	static const char *const faults[] = {
+		[IN_CIE] = "a CIE that is malformed, or that unwinders may not take",
+		[IN_FDE] = "an FDE that is malformed, or without a CIE to take",
+		[IN_LENGTH] = "no length of a record",
+		[IN_CODE] = "an FDE of other code",
+		[NO_CODE] = "the end, and no FDE has code",
+	};
 	static const struct form forms[] = {
 		{.what = "version 2", .version = 2},
 		{.what = "version 4", .version = 4},
@@ -247,27 +258,29 @@ TEST(sections_with_one_thing_wrong_are_refused)
 		{.what = "a CIE that is cut in its factors", .letters = "", .cie_length = -4},
 		{.what = "a factor that does not end", .factor_bytes = 30, .cie_length = -24},
 		{.what = "a factor of more than 64 bits", .factor_bytes = 11},
-		{.what = "an FDE whose CIE lies before the section", .distance = 4096},
-		{.what = "an FDE whose CIE is not aligned", .distance = -2},
-		{.what = "an FDE whose CIE is none", .cie_id = 4},
-		{.what = "an FDE whose CIE reaches into it", .distance = -4},
-		{.what = "an FDE without room for pcs", .fde_length = -12},
-		{.what = "an FDE with room for one pc", .fde_length = -8},
-		{.what = "an FDE of an odd length", .fde_length = -2},
-		{.what = "an FDE whose data reach behind it", .fde_data = 100},
-		{.what = "an FDE whose data end a byte behind it", .fde_data = 4},
-		{.what = "code before the block", .first = (uint64_t)-8},
-		{.what = "code behind the block", .first = CODE_BYTES},
-		{.what = "code over the block's end", .bytes = CODE_BYTES + 1},
-		{.what = "an FDE of nothing", .empty_fde = true},
-		{.what = "no FDE", .no_fde = true},
-		{.what = "a short record", .cie_length = -100},
-		{.what = "a record of an odd length", .cie_length = 2},
-		{.what = "a record that leads far away", .cie_length = 2 * SECTION_MOST},
+		{.fault = IN_FDE, .what = "an FDE whose CIE lies before the section", .distance = 4096},
+		{.fault = IN_FDE, .what = "an FDE whose CIE is not aligned", .distance = -2},
+		{.fault = IN_FDE, .what = "an FDE whose CIE is none", .cie_id = 4},
+		{.fault = IN_FDE, .what = "an FDE whose CIE reaches into it", .distance = -4},
+		{.fault = IN_FDE, .what = "an FDE without room for pcs", .fde_length = -12},
+		{.fault = IN_FDE, .what = "an FDE with room for one pc", .fde_length = -8},
+		{.fault = IN_LENGTH, .what = "an FDE of an odd length", .fde_length = -2},
+		{.fault = IN_FDE, .what = "an FDE whose data reach behind it", .fde_data = 100},
+		{.fault = IN_FDE, .what = "an FDE whose data end a byte behind it", .fde_data = 4},
+		{.fault = IN_CODE, .what = "code before the block", .first = (uint64_t)-8},
+		{.fault = IN_CODE, .what = "code behind the block", .first = CODE_BYTES},
+		{.fault = IN_CODE, .what = "code over the block's end", .bytes = CODE_BYTES + 1},
+		{.fault = NO_CODE, .what = "an FDE of nothing", .empty_fde = true},
+		{.fault = NO_CODE, .what = "no FDE", .no_fde = true},
+		{.fault = IN_LENGTH, .what = "a short record", .cie_length = -100},
+		{.fault = IN_LENGTH, .what = "a record of an odd length", .cie_length = 2},
+		{.fault = IN_LENGTH, .what = "a record that leads far away", .cie_length = 2 * SECTION_MOST},
 	};
 	for (unsigned i = 0; i < sizeof forms / sizeof *forms; i++)
 		if (is_sound(&forms[i]))
 			FAIL("an unsound section is accepted: %s", forms[i].what);
+		else if (strcmp(fault, faults[forms[i].fault]) != 0)
+			FAIL("%s is told as %s", forms[i].what, fault);
 }
 
 /* Unwinders extend the sign of the length: the FDE would have all code above, or none. */
