@@ -253,7 +253,6 @@ static void begin_object(void)
 static void object_is_used_again(void)
 {
 	ch__nongnu_give(&object);
-	(void)ch__nongnu_take(); /* the same */
 	ch__nongnu_fill(&object, NEW, NEW + OBJECT_BYTES, 0, &tables[1], 1);
 }
 /* Searches an address of the new code as libunwind does, on a machine that loads in order. */

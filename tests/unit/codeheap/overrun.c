@@ -3,6 +3,7 @@
  * leaves everything as before. An emitter inside the room never hears so, whatever other threads do
  * with the bytes around. */
 #include "codeheap/graph/block_parts.h"
+#include "pages/inner.h"
 #include "tests/support/heap_rig.h"
 #include "tests/support/stage_code.h"
 
