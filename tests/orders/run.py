@@ -138,8 +138,7 @@ def try_row(row):
     for case in row.cases:
         status, output, seconds = run(program, case.case)
         last = output.split("\n")[-1] if output else str(status)
-        is_short = "a shorter case is needed" not in output  # else memory.c ended the case, not a check
-        said.append((status not in (0, 2, "killed") and is_short, f"{last[:90]} ({seconds:.1f} s)"))
+        said.append((status not in (0, 2), f"{last[:90]} ({seconds:.1f} s)"))
     shutil.rmtree(folder)
     return ("ok" if all(caught for caught, _ in said) else "FAIL"), "; ".join(text for _, text in said)
 
