@@ -381,8 +381,10 @@ static void discard(int heap, int vm)
 /* An OPEN block may have no handle in its record yet. */
 static void judge_user(const struct graph_node *node, struct ch_block block)
 {
-	if (!node || (atomic_load(&node->state) == NODE_COMMITTED && node->handle.bits != block.bits))
-		graph_fail("block g%u is said to be where another block is", node ? node->number : 0);
+	if (!node ||
+	    (atomic_load(&node->state) == NODE_COMMITTED && node->handle.bits != block.bits))
+		graph_fail("block g%u is said to be where another block is",
+			   node ? node->number : 0);
 }
 
 static bool visit_site(void *arg, const struct ch_site *site)

@@ -89,7 +89,8 @@ static bool has_dual(void)
 static void walk_settings(const struct failures_row *row)
 {
 	char folder[] = "/tmp/codeheap.XXXXXX";
-	bool has_walked = false, has_failed = row->flags & (ROW_MAKES_NO_CALL | ROW_MAY_MAKE_NO_CALL);
+	bool has_walked = false;
+	bool has_failed = row->flags & (ROW_MAKES_NO_CALL | ROW_MAY_MAKE_NO_CALL);
 	CHECK(mkdtemp(folder) != NULL);
 	CHECK_EQ(setenv("CODEHEAP_PERF_MAP_DIR", folder, 1), 0);
 	CHECK_EQ(setenv("JITDUMPDIR", folder, 1), 0);

@@ -331,7 +331,7 @@ static bool use_comma(void)
 	snprintf(command, sizeof command,
 		 "cd %s && printf 'LC_NUMERIC\ndecimal_point \",\"\nthousands_sep \".\"\n"
 		 "grouping 3\nEND LC_NUMERIC\n' >text && "
-		 "localedef -c -f ANSI_X3.4-1968 -i text ./comma >/dev/null 2>&1; :", /* 1: warnings */
+		 "localedef -c -f ANSI_X3.4-1968 -i text ./comma >/dev/null 2>&1; :", /* warns */
 		 folder);
 	bool is_made = system(command) == 0 && !setenv("LOCPATH", folder, 1) &&
 		       setlocale(LC_NUMERIC, "comma");

@@ -258,7 +258,8 @@ TEST(sections_with_one_thing_wrong_are_refused)
 		{.what = "a CIE that is cut in its factors", .letters = "", .cie_length = -4},
 		{.what = "a factor that does not end", .factor_bytes = 30, .cie_length = -24},
 		{.what = "a factor of more than 64 bits", .factor_bytes = 11},
-		{.fault = IN_FDE, .what = "an FDE whose CIE lies before the section", .distance = 4096},
+		{.fault = IN_FDE,
+		 .what = "an FDE whose CIE lies before the section", .distance = 4096},
 		{.fault = IN_FDE, .what = "an FDE whose CIE is not aligned", .distance = -2},
 		{.fault = IN_FDE, .what = "an FDE whose CIE is none", .cie_id = 4},
 		{.fault = IN_FDE, .what = "an FDE whose CIE reaches into it", .distance = -4},
@@ -274,7 +275,8 @@ TEST(sections_with_one_thing_wrong_are_refused)
 		{.fault = NO_CODE, .what = "no FDE", .no_fde = true},
 		{.fault = IN_LENGTH, .what = "a short record", .cie_length = -100},
 		{.fault = IN_LENGTH, .what = "a record of an odd length", .cie_length = 2},
-		{.fault = IN_LENGTH, .what = "a record that leads far away", .cie_length = 2 * SECTION_MOST},
+		{.fault = IN_LENGTH,
+		 .what = "a record that leads far away", .cie_length = 2 * SECTION_MOST},
 	};
 	for (unsigned i = 0; i < sizeof forms / sizeof *forms; i++)
 		if (is_sound(&forms[i]))
