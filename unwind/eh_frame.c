@@ -145,7 +145,8 @@ void ch__eh_frame_live(uint8_t *section, uint32_t index, size_t bytes,
 		       const struct ch__frame_shape *shapes, uint8_t frame)
 {
 	uint8_t *fde = ch__eh_frame_fde(section, index);
-	write_shape(section, frame, &shapes[frame]);
+	if (!shapes[frame].slot_bytes) /* else it was there from the beginning */
+		write_shape(section, frame, &shapes[frame]);
 	set_cie(section, fde, frame);
 	if (shapes[frame].slot_bytes)
 		memcpy(fde + FDE_CFA_AT, shapes[frame].fde, CH__FRAME_FDE_BYTES);
