@@ -285,7 +285,9 @@ TEST_RIG_BY(code_that_is_given_up_has_the_errno_of_its_commit, rig_start(32 << 2
 		CHECK(status != CH_OK ||
 		      ch_code_free(rig.heap, code, CH_RELEASE_NOT_RUNNING) == CH_OK);
 	}
-	CHECK(refused > 0);
+	/* Elsewhere large code has its memory from the open on. */
+	const struct ch__pool *pool = rig.heap->pool;
+	CHECK(refused > 0 || pool->backend == CH_BACKEND_PROCMEM || pool->is_translated);
 }
 
 /* Both calls come where the VM knows of no call of the system. */
