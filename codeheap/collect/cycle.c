@@ -182,9 +182,13 @@ static enum ch_status collect_apart(struct ch_heap *heap, struct ch_vm *vm,
  * what died. */
 static enum ch_status collect_until(struct ch_heap *heap, uint64_t until_ns) CH_EXCLUDES(CH__ANY)
 {
-	/* Saved here and not deeper: the library's own frames hold only stale words. */
+	/* Published here and not deeper: the library's own frames hold only stale words. Words
+	 * published by a park of the VM stay: other threads' cycles read them until the unpark. */
+	struct ch__thread *self = ch__thread_self(heap);
 	struct ch__arch_saved saved;
 	ch__arch_save_registers(&saved);
+	if (self && !self->park_depth)
+		ch__thread_publish_saved(self, &saved);
 	CH_STORE_RELAXED(&heap->held_up_by, 0);
 	enum ch_status status = heap->driver.collect
 					? heap->driver.collect(heap)

@@ -171,14 +171,15 @@ static int by_stack(const void *a, const void *b)
 /* The lines come in the order of bytes, as all names are of one byte. */
 static void check_lines(char *folded)
 {
-	char *rest = folded, wanted[2 * LONGEST + 24];
+	char *rest = folded, wanted[sizeof weighed->stack + 24];
 	qsort(weighed, STACKS, sizeof *weighed, by_stack);
 	for (unsigned i = 0; i < STACKS;) {
 		const char *stack = weighed[i].stack;
 		uint64_t weight = 0;
 		while (i < STACKS && !strcmp(weighed[i].stack, stack))
 			weight += weighed[i++].weight;
-		snprintf(wanted, sizeof wanted, "%s %" PRIu64, stack, weight);
+		snprintf(wanted, sizeof wanted, "%.*s %" PRIu64, (int)sizeof weighed->stack, stack,
+			 weight);
 		if (!weight)
 			continue;
 		CHECK(*rest);
