@@ -75,6 +75,7 @@ TEST(environment_chooses_the_backend)
 TEST(environment_that_asks_for_shared_memory_makes_forks_copy)
 {
 	static const char *const names[] = {"dual", "memfd"};
+	skip_without_procmem();
 	for (unsigned i = 0; i < 2; i++) {
 		struct ch_config config = rig_config(1 << 20);
 		config.fork = CH_FORK_COW;
