@@ -22,45 +22,52 @@ static CH_COLD enum ch_status check_rules(const struct ch_heap *heap, const stru
 	bool has_steps = open->frame == CH_FRAME_STEPS;
 	bool is_in_place = is_data || (flags & CH_OPEN_IN_PLACE);
 	bool is_bare = has_steps || is_in_place;
-	const char *zero = has_steps ? "0 with CH_FRAME_STEPS"
-				     : "0 of data, or of what is written in place";
+	uint32_t last_frame = CH_LOAD_RELAXED(&heap->last_frame);
 	const struct {
 		bool is_broken;
-		const char *field;
 		uint64_t is;
-		const char *rule;
+		const char *format; /* of the value, and of last_frame */
 	} rules[] = {
-		{!open->hot_bytes, "hot_bytes", 0, "1 at least"},
-		{open->branch_room > CH__RUN_MAX, "branch_room", open->branch_room, "not 0 to 512"},
-		{entry > CH_ENTRY_GUARD, "entry", entry, "not 0 to 2"},
-		{open->frame > CH_LOAD_RELAXED(&heap->last_frame), "frame", open->frame,
-		 "no shape of that number is registered"},
-		{(flags & ~known) != 0, "flags", flags,
-		 "it has bits that are none of enum ch_open_flags"},
-		{kind > CH_KIND_DATA, "kind", kind, "not 0 to 2"},
-		{open->align > ALIGN_MOST || (open->align & (open->align - 1)), "align",
-		 open->align, "not a power of two up to 4096"},
-		{open->heap && open->owner.bits, "owner", open->owner.bits, "0 beside heap"},
-		{open->heap && entry, "entry", entry,
-		 "code without an owner is entered by its address"},
-		{has_own && open->frame, "frame", open->frame, "0 beside CH_OPEN_OWN_FRAMES"},
-		{has_steps && (!CH_ARCH_HAS_STEPS || is_in_place), "frame", open->frame,
-		 "CH_FRAME_STEPS is not for this machine, or for data and what is written in "
-		 "place"},
-		{has_steps && open->hot_bytes > CH__STEPS_CODE_BYTES, "hot_bytes", open->hot_bytes,
-		 "at most 65000 with CH_FRAME_STEPS"},
-		{is_bare && entry == CH_ENTRY_PATCH, "entry", entry,
-		 "not CH_ENTRY_PATCH with CH_FRAME_STEPS, of data, or of what is written in place"},
-		{is_bare && open->branch_room, "branch_room", open->branch_room, zero},
-		{is_bare && open->cold_bytes, "cold_bytes", open->cold_bytes, zero},
-		{is_data && entry, "entry", entry, "data is not entered"},
-		{is_data && open->frame, "frame", open->frame, "data has no frames"},
-		{is_data && has_own, "flags", flags, "CH_OPEN_OWN_FRAMES: data has no frames"},
+		{!open->hot_bytes, 0, "ch_open.hot_bytes is %lu: 1 at least"},
+		{open->branch_room > CH__RUN_MAX, open->branch_room,
+		 "ch_open.branch_room is %lu: not 0 to 512"},
+		{entry > CH_ENTRY_GUARD, entry, "ch_open.entry is %lu: not 0 to 2"},
+		{open->frame > last_frame, open->frame,
+		 "ch_open.frame is %lu: not 0 to %u, the last that is registered"},
+		{(flags & ~known) != 0, flags,
+		 "ch_open.flags is %lx: it has bits that are none of enum ch_open_flags"},
+		{kind > CH_KIND_DATA, kind, "ch_open.kind is %lu: not 0 to 2"},
+		{open->align > ALIGN_MOST || (open->align & (open->align - 1)), open->align,
+		 "ch_open.align is %lu: not a power of two up to 4096"},
+		{open->heap && open->owner.bits, 0, "ch_open: heap and owner are set: one of both"},
+		{open->heap && entry, entry,
+		 "ch_open.entry is %lu: code without an owner is entered by its address"},
+		{has_own && open->frame, open->frame,
+		 "ch_open.frame is %lu: 0 beside CH_OPEN_OWN_FRAMES"},
+		{has_steps && (!CH_ARCH_HAS_STEPS || is_in_place), open->frame,
+		 "ch_open.frame is %lu: CH_FRAME_STEPS is not for this machine, or for data and "
+		 "what is written in place"},
+		{has_steps && open->hot_bytes > CH__STEPS_CODE_BYTES, open->hot_bytes,
+		 "ch_open.hot_bytes is %lu: at most 65000 with CH_FRAME_STEPS"},
+		{is_bare && entry == CH_ENTRY_PATCH, entry,
+		 "ch_open.entry is %lu: not CH_ENTRY_PATCH with CH_FRAME_STEPS, of data, or of "
+		 "what is written in place"},
+		{has_steps && open->branch_room, open->branch_room,
+		 "ch_open.branch_room is %lu: 0 with CH_FRAME_STEPS"},
+		{is_in_place && open->branch_room, open->branch_room,
+		 "ch_open.branch_room is %lu: 0 of data, or of what is written in place"},
+		{has_steps && open->cold_bytes, open->cold_bytes,
+		 "ch_open.cold_bytes is %lu: 0 with CH_FRAME_STEPS"},
+		{is_in_place && open->cold_bytes, open->cold_bytes,
+		 "ch_open.cold_bytes is %lu: 0 of data, or of what is written in place"},
+		{is_data && entry, entry, "ch_open.entry is %lu: data is not entered"},
+		{is_data && open->frame, open->frame, "ch_open.frame is %lu: data has no frames"},
+		{is_data && has_own, flags,
+		 "ch_open.flags is %lu: CH_OPEN_OWN_FRAMES: data has no frames"},
 	};
 	for (unsigned i = 0; i < sizeof rules / sizeof *rules; i++)
 		if (rules[i].is_broken)
-			return ch__because(CH_E_ARG, "ch_open.%s is %lu: %s", rules[i].field,
-					   rules[i].is, rules[i].rule);
+			return ch__because(CH_E_ARG, rules[i].format, rules[i].is, last_frame);
 	return CH_OK;
 }
 

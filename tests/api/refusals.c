@@ -373,8 +373,7 @@ TEST_RIG(open_of_no_known_entry_and_no_registered_frame_is_refused)
 	open.entry = CH_ENTRY_NONE;
 	for (unsigned last = CH_FRAME_STEPS; last < CH_FRAME_STEPS + 2; last++) {
 		open.frame = (uint8_t)(last + 1);
-		REFUSED(ch_block_open(&open, &code), CH_E_ARG,
-			"no shape of that number is registered");
+		REFUSED(ch_block_open(&open, &code), CH_E_ARG, "the last that is registered");
 		uint8_t frame;
 		CHECK_EQ(ch_frame_register(rig.heap, rule, last, &frame), CH_OK); /* 3, then 4 */
 		CHECK_EQ(frame, last + 1);

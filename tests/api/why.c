@@ -347,8 +347,8 @@ TEST(sentence_names_what_is_wrong_with_a_request_for_a_block)
 	o = ok, o.hot_bytes = 0, open_refuses(o, CH_E_ARG, "CH_E_ARG: ch_open.hot_bytes is 0");
 	o = ok, o.hot_bytes = 2 << 20, open_refuses(o, CH_E_ARG, "hot and 0 cold bytes of the ");
 	o = ok, o.align = 3, open_refuses(o, CH_E_ARG, "ch_open.align is 3: not a power of two up");
-	o = ok, o.frame = 200, open_refuses(o, CH_E_ARG, "ch_open.frame is 200: no shape of that ");
-	o = ok, o.flags = 0x4000, open_refuses(o, CH_E_ARG, "ch_open.flags is 16384: it has ");
+	o = ok, o.frame = 200, open_refuses(o, CH_E_ARG, "ch_open.frame is 200: not 0 to 3, the ");
+	o = ok, o.flags = 0x4000, open_refuses(o, CH_E_ARG, "ch_open.flags is 0x4000: it has ");
 	o = ok, o.branch_room = UINT32_MAX;
 	open_refuses(o, CH_E_ARG, "ch_open.branch_room is 4294967295: not 0 to 512");
 	o = ok, o.entry = (enum ch_entry)5, open_refuses(o, CH_E_ARG, "ch_open.entry is 5: not 0");
@@ -363,7 +363,7 @@ TEST(sentence_names_what_is_wrong_with_a_request_for_a_block)
 	open_refuses(o, CH_E_ARG, "ch_open.branch_room is 2: 0 of data, or of what is written in ");
 	o = ok, o.flags = CH_OPEN_OWN_FRAMES, o.frame = 2;
 	open_refuses(o, CH_E_ARG, "ch_open.frame is 2: 0 beside CH_OPEN_OWN_FRAMES");
-	o = ok, o.heap = rig.heap, open_refuses(o, CH_E_ARG, ": 0 beside heap");
+	o = ok, o.heap = rig.heap, open_refuses(o, CH_E_ARG, "ch_open: heap and owner are set");
 	o = ok, o.owner.bits = 0;
 	open_refuses(o, CH_E_ARG, "CH_E_ARG: ch_open: heap and owner are both none");
 	o.heap = rig.heap, o.entry = CH_ENTRY_GUARD;
