@@ -112,8 +112,8 @@ static inline uintptr_t ch__tool_line_exec(const struct ch__tool_lines *lines, s
 
 /* Begins a file in the folder, if one is given, else in /tmp. False: tool->error. */
 bool ch__tool_start(struct ch__tool *, const char *folder) CH_REQUIRES(ch__role_file);
-/* Creates an empty file in the same folder, named by the process. Replaces only a
- * leftover of an earlier process, or our own file, unchanged. Returns false with tool->error. */
+/* Creates an empty file in the same folder, named by the process. Replaces only a leftover of an
+ * earlier process, or our own file, unchanged. Returns false with tool->error. */
 bool ch__tool_create(struct ch__tool *) CH_REQUIRES(ch__role_file);
 /* Writes the buffer. Returns false with tool->error, also after an earlier failure. */
 bool ch__tool_flush(struct ch__tool *) CH_REQUIRES(ch__role_file);

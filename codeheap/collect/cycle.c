@@ -276,9 +276,9 @@ bool CH_COLD ch__collect_unasked(struct ch_heap *heap)
 bool ch__await_unasked(struct ch_heap *heap)
 {
 	enum { NAP_NS = 50000 };
-	uint64_t until_ns = ch__stop_limit(heap, ch__os_now_ns());
 	if (!atomic_load(&heap->collects_unasked))
 		return false;
+	uint64_t until_ns = ch__stop_limit(heap, ch__os_now_ns());
 	ch__thread_park_here();
 	while (atomic_load(&heap->collects_unasked) && ch__os_now_ns() < until_ns)
 		ch__os_futex_wait(&heap->collects_unasked, 1, NAP_NS);

@@ -179,20 +179,6 @@ static void read_whole(int fd, char *text, size_t bytes)
 	text[used] = 0;
 }
 
-/* Whether this process has a descriptor of a file with these letters in its name. */
-static bool has_file(const char *letters)
-{
-	for (int fd = 0; fd < 200; fd++) {
-		char link[40], name[200];
-		snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-		ssize_t n = readlink(link, name, sizeof name - 1);
-		name[n > 0 ? n : 0] = 0;
-		if (strstr(name, letters))
-			return true;
-	}
-	return false;
-}
-
 /* Memory of code, perf map and dump stay this process's: the descriptors close on exec. */
 EVERY_DRIVER(s33_spawned_program_inherits_no_file)
 {
@@ -213,7 +199,7 @@ EVERY_DRIVER(s33_spawned_program_inherits_no_file)
 	snprintf(files[1], sizeof files[1], "%s", path);
 	stage_apart(stage, build, p);
 	for (unsigned i = 0; i < sizeof ours / sizeof ours[0]; i++)
-		if (!has_file(ours[i]))
+		if (descriptor_of(ours[i]) < 0)
 			FAIL("spawn: this process has no descriptor of %s", ours[i]);
 	char *argv[] = {(char *)"ls", (char *)"-l", (char *)"/proc/self/fd", NULL};
 	posix_spawn_file_actions_t actions;

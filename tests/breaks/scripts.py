@@ -12,6 +12,8 @@ import shlex
 import subprocess
 import sys
 
+from rows import read_file
+
 FOLDERS = ("tools/callgrind", "tools", "flame")
 
 
@@ -39,16 +41,14 @@ def sed(change):
 def main():
     count, findings = 0, []
     for script in sorted(glob.glob("tests/*/*.sh")):
-        with open(script, encoding="utf-8") as file:
-            text = file.read()
+        text = read_file(script)
         for line in re.finditer(r"^ +(?:rule|breaks) (?:.*\\\n)*.*$", text, re.M):
             count, n = count + 1, 1 + text.count("\n", 0, line.start())
             change = change_of(shlex.split(line.group().replace("\\\n", "")))
             if not change:
                 findings.append(f"{script}:{n}: names no file to break")
                 continue
-            with open(change[0], encoding="utf-8") as file:
-                source = file.read()
+            source = read_file(change[0])
             if change[1](source) == source:
                 findings.append(f"{script}:{n}: changes nothing in {change[0]}")
     print("\n".join(findings) if findings else f"note: {count} lines of scripts break what they name")

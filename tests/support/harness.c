@@ -345,6 +345,19 @@ unsigned open_files(void)
 	return n - 3; /* ".", ".." and the folder itself */
 }
 
+int descriptor_of(const char *letters)
+{
+	for (int fd = STDERR_FILENO + 1; fd < 256; fd++) {
+		char link[40], name[300];
+		snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+		ssize_t n = readlink(link, name, sizeof name - 1);
+		name[n > 0 ? n : 0] = 0;
+		if (strstr(name, letters))
+			return fd;
+	}
+	return -1;
+}
+
 bool mapping_has_flag(const void *at, const char *flag)
 {
 	char line[512];

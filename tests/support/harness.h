@@ -185,6 +185,8 @@ size_t resident_bytes(void);
 uint64_t private_kib(uintptr_t from, size_t bytes);
 /* How many descriptors are open. */
 unsigned open_files(void);
+/* A descriptor behind the standard ones of a file with these letters in its name, or -1. */
+int descriptor_of(const char *letters);
 /* Whether the mapping at the address has a flag of proc(5), VmFlags: " dd" is not dumped. */
 bool mapping_has_flag(const void *at, const char *flag);
 /* Page size of this run (CODEHEAP_TEST_PAGE), 0 = the library's default. */

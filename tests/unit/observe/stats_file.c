@@ -141,19 +141,6 @@ static void skip_without_threads_in_children(void)
 		skip("ThreadSanitizer has no threads in a child of a process with some");
 }
 
-/* Returns -1 when no descriptor leads to the file. */
-static int descriptor_of(const char *path)
-{
-	char name[40], leads_to[300];
-	for (int fd = 0; fd < 64; fd++) {
-		snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
-		ssize_t n = readlink(name, leads_to, sizeof leads_to);
-		if (n >= (ssize_t)strlen(path) && !memcmp(leads_to, path, strlen(path)))
-			return fd;
-	}
-	return -1;
-}
-
 /* The file is closed only once: later the number may belong to another file. */
 TEST(file_that_was_turned_off_is_closed)
 {
