@@ -580,7 +580,7 @@ static void handle_by_code(int number)
 		void (*code)(int);
 	} entry;
 	struct emitter e;
-	emit_open(&e, rig_owner(&handling, "handler"), 64, 0);
+	emit_open(&e, rig_owner(&handling, "handler"), 128, 0);
 	emit_frame(&e);
 	emit_call_c(&e, (const void *)count_handled);
 	emit_frame_end(&e);
