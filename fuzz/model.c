@@ -230,7 +230,8 @@ static void check_owner(const struct fuzz_owner *o)
 
 void fuzz_compare(void)
 {
-	uint64_t blocks = 0, opens = 0, invalid = 0, facts = 0, fibers = 0;
+	uint64_t blocks = 0, opens = 0, invalid = 0, branches = 0;
+	uint64_t facts = 0, fibers = 0, owners = 0;
 	for (int i = 0; i < FUZZ_BLOCKS; i++) {
 		if (!fuzz_is_there(i))
 			continue;
@@ -238,6 +239,7 @@ void fuzz_compare(void)
 		blocks++;
 		opens += fuzz.blocks[i].state == CH_BLOCK_OPEN;
 		invalid += fuzz.blocks[i].state == CH_BLOCK_NOTENTRANT;
+		branches += fuzz.blocks[i].life != FUZZ_FALLBACK; /* trampolines have none */
 	}
 	check_gone();
 	struct ch_stats stats = {.size = sizeof stats};
@@ -245,6 +247,7 @@ void fuzz_compare(void)
 	CHECK_EQ(stats.blocks_now, blocks);
 	CHECK_EQ(stats.blocks_open_now, opens);
 	CHECK_EQ(stats.blocks_notentrant_now, invalid);
+	CHECK_EQ(stats.branches_now, branches);
 	for (int i = 0; i < FUZZ_FACTS; i++)
 		facts += fuzz.facts[i].is_there;
 	for (int i = 0; i < FUZZ_FIBERS; i++)
@@ -257,6 +260,7 @@ void fuzz_compare(void)
 		const struct fuzz_owner *o = &fuzz.owners[i];
 		if (o->state != OWNER_ALIVE)
 			continue;
+		owners++;
 		const void *const *cell = ch_owner_cell(o->handle);
 		CHECK(cell);
 		const void *leads =
@@ -265,6 +269,7 @@ void fuzz_compare(void)
 			FAIL("the cell of owner %d does not lead where it should", i);
 		check_owner(o);
 	}
+	CHECK(stats.owners_now >= owners); /* released ones count until their last place is free */
 	check_protections();
 }
 

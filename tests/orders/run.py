@@ -115,6 +115,11 @@ def run(program, *cases):
     return status, output.strip(), time.time() - begun
 
 
+def is_caught(status, output):
+    """A check or a race is status 1, a pointer astray a signal. A time-out and a full table of memory.c prove nothing."""
+    return status == 1 and "a shorter case is needed" not in output or status != "killed" and status < 0
+
+
 def try_row(row):
     texts, folder = row.broken_files(read_file), os.path.join(SCRATCH, row.name)
     shutil.rmtree(folder, ignore_errors=True)
@@ -138,7 +143,7 @@ def try_row(row):
     for case in row.cases:
         status, output, seconds = run(program, case.case)
         last = output.split("\n")[-1] if output else str(status)
-        said.append((status not in (0, 2), f"{last[:90]} ({seconds:.1f} s)"))
+        said.append((is_caught(status, output), f"{last[:90]} ({seconds:.1f} s)"))
     shutil.rmtree(folder)
     return ("ok" if all(caught for caught, _ in said) else "FAIL"), "; ".join(text for _, text in said)
 

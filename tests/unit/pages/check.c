@@ -6,7 +6,7 @@
 #include "tests/support/pool_rig.h"
 
 #include <pthread.h>
-#include <unistd.h>
+#include <time.h>
 
 enum { MIB = 1 << 20, SPAN = 3 };
 
@@ -246,11 +246,23 @@ TEST(missing_trap_is_named_by_its_address)
 	rig_destroy(&rig);
 }
 
+static atomic_bool has_walked;
+
 static void *check_pool(void *is_sound)
 {
 	char reason[200];
 	*(bool *)is_sound = ch__pool_check(rig.pool, reason, sizeof reason);
+	atomic_store(&has_walked, true);
 	return NULL;
+}
+
+static long cpu_ms(pthread_t thread)
+{
+	struct timespec used;
+	clockid_t clock;
+	CHECK_EQ(pthread_getcpuclockid(thread, &clock), 0);
+	CHECK_EQ(clock_gettime(clock, &used), 0);
+	return used.tv_sec * 1000 + used.tv_nsec / 1000000;
 }
 
 /* Who takes granules changes the bitmap, then the count. */
@@ -262,7 +274,9 @@ TEST(check_walk_waits_for_who_changes_a_page)
 	ch__page_lock(at(partly));
 	count();
 	CHECK_EQ(pthread_create(&thread, NULL, check_pool, &is_sound), 0);
-	usleep(100000); /* a walk that does not wait is at the page */
+	/* Who waits for a page spins. A walk that does not wait has been at the page by then. */
+	TEST_UNTIL(atomic_load(&has_walked) || cpu_ms(thread) >= 50);
+	CHECK(!atomic_load(&has_walked));
 	poke_undo();
 	ch__page_unlock(at(partly));
 	CHECK_EQ(pthread_join(thread, NULL), 0);
