@@ -60,6 +60,8 @@ USES = {
     "late_site": ["codeheap/look/code_at.c", "invalidate/link.c"],
     "reuse": ["codeheap/life/open_place.c", "codeheap/life/commit.c", "codeheap/collect/death.c",
               "codeheap/places/find.c", "codeheap/graph/handles.c", "codeheap/graph/branch.c", "codeheap/look/code_at.c", "invalidate/link.c"],
+    "calls": ["codeheap/life/open_place.c", "codeheap/life/commit.c", "codeheap/collect/death.c", "codeheap/places/find.c",
+              "codeheap/graph/handles.c", "codeheap/graph/branch.c", "codeheap/look/code_at.c", "invalidate/link.c"],
     "sinks": ["sinks/sinks.c", "sinks/frames.c"],
     "steps": [],
     "names": ["codeheap/places/place.c", "codeheap/graph/names.c"],
