@@ -343,6 +343,26 @@ static void judge_counts(const struct ch_heap *heap, const struct ch_stats *stat
 			   (unsigned long long)invalid);
 }
 
+/* No thread is attached at the end of a round. */
+static void judge_others(int heap, const struct ch_stats *stats)
+{
+	uint64_t facts = 0, fibers = 0;
+	for (uint32_t i = 1; i < atomic_load(&graph_world.fact_count); i++)
+		facts += graph_world.facts[i].heap == heap &&
+			 !atomic_load(&graph_world.facts[i].is_broken);
+	for (int i = 0; i < GRAPH_FIBERS; i++)
+		fibers += graph_world.fibers[i].fibers[heap] != NULL;
+	if (stats->assumptions_now != facts || stats->fibers_now != fibers ||
+	    stats->threads_now || stats->vms_now != (uint64_t)graph_world.program->vms)
+		graph_fail("%llu assumptions, %llu fibers, %llu threads and %llu vms are counted, "
+			   "not %llu, %llu, 0 and %d",
+			   (unsigned long long)stats->assumptions_now,
+			   (unsigned long long)stats->fibers_now,
+			   (unsigned long long)stats->threads_now,
+			   (unsigned long long)stats->vms_now, (unsigned long long)facts,
+			   (unsigned long long)fibers, graph_world.program->vms);
+}
+
 static void check_heaps(const char *when)
 {
 	char report[300];
@@ -474,6 +494,7 @@ void graph_model_round(bool is_last)
 		graph_allow(ch_heap_stats(graph_world.heaps[i].heap, &stats), GRAPH_BIT(CH_OK),
 			    "statistics");
 		judge_counts(graph_world.heaps[i].heap, &stats);
+		judge_others(i, &stats);
 		check_names(graph_world.heaps[i].heap);
 	}
 	GRAPH_COUNT(graph_rounds, 1);
