@@ -18,7 +18,8 @@ struct ch_owner_facts {
 	bool is_released;
 	const char *name; /* "" without one; valid while the owner is alive */
 	struct ch_block entry;
-	uint64_t blocks_now, code_bytes_now, metadata_bytes_now;
+	uint64_t blocks_now; /* dead ones too, until their place is free */
+	uint64_t code_bytes_now, metadata_bytes_now;
 };
 
 /* ch_owner_info: what the heap knows of an owner.
