@@ -251,6 +251,14 @@ static void aged_fill(struct aged *aged, uint32_t low, uint32_t high)
 	}
 }
 
+static double pool_bytes(const struct aged *aged)
+{
+	if (!aged->bench)
+		return (double)peer_asmjit_reserved(aged->peer);
+	struct ch_stats stats = bench_stats(aged->bench);
+	return (double)stats.pages_now * (double)stats.page_bytes;
+}
+
 /* Nanoseconds a pair; *pool is the mean over the time of pool bytes per requested byte. */
 static double aged_churn(struct aged *aged, int pairs, double *pool)
 {
@@ -260,18 +268,14 @@ static double aged_churn(struct aged *aged, int pairs, double *pool)
 		uint32_t slot = bench_random(&aged->random) % LIVE;
 		aged_kill(aged, slot);
 		aged_make(aged, slot);
-		if (!aged->bench)
-			continue;
-		ch_thread_poll();
+		if (aged->bench)
+			ch_thread_poll();
 		if (i % 1024 == 0) {
-			struct ch_stats stats = bench_stats(aged->bench);
-			sum += (double)stats.pages_now * (double)stats.page_bytes /
-			       (double)aged->requested;
+			sum += pool_bytes(aged) / (double)aged->requested;
 			samples++;
 		}
 	}
-	*pool = samples ? sum / samples
-			: (double)peer_asmjit_reserved(aged->peer) / (double)aged->requested;
+	*pool = sum / samples;
 	return (bench_cpu_ns() - start) / pairs;
 }
 

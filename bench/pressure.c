@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * pressure.c: rows of a program whose live code nearly fills its pool: methods are defined anew and
  * called at random, and a call compiles a method without code. The measure is how many calls run
- * code, beside the same program with room for everything, beside a heap that throws all code away
- * when full, as many JITs do, and beside code that is only written and called. */
+ * code, beside the same program with room for everything, beside a heap that discards all code when
+ * it is full, and beside code that is only written and called. */
 #define _GNU_SOURCE
 #include "bench/bench.h"
 
@@ -186,7 +186,7 @@ void bench_pressure(void)
 		   (struct bench_goal){'>', 0.5, BENCH_OF_PEER}, note);
 	bench_format(note, sizeof note, "%lu times; a compiler here is a memcpy",
 		     (unsigned long)flushing.flushes_done);
-	bench_emit("pressure_flush", "M/s", &flush_all, "all code thrown away when it is full",
+	bench_emit("pressure_flush", "M/s", &flush_all, "ch_vm_discard when it is full",
 		   (struct bench_goal){'>', 1, BENCH_OF_PEER}, note);
 	close_program(&tight);
 	close_program(&wide);

@@ -35,31 +35,41 @@ static struct bench_heap *bench;
 /* --- one sample --- */
 
 static struct sigaction profilers;
-/* By the profiler, warm; by glibc; by libunwind; by the profiler, the first time in a signal. */
-static double taken[4][SAMPLES_MAX];
+/* A walk's time the first time in a signal, and warm, the mean of AGAIN. */
+enum walker { OURS, GLIBC, LIBUNWIND, WALKERS };
+static struct {
+	double first[SAMPLES_MAX], warm[SAMPLES_MAX];
+} taken[WALKERS];
 static volatile int samples;
 static int (*libunwind)(void **, int);
 
-static void time_sample(int signal, siginfo_t *info, void *ucontext)
+/* Returns how many frames the walk saw; ours writes its frames to a ring. */
+static int walk(enum walker walker, int signal, siginfo_t *info, void *ucontext)
 {
 	void *pcs[MOST];
+	if (walker == GLIBC)
+		return backtrace(pcs, MOST);
+	if (walker == LIBUNWIND)
+		return libunwind ? libunwind(pcs, MOST) : 0;
+	profilers.sa_sigaction(signal, info, ucontext);
+	return FRAMES;
+}
+
+static void time_sample(int signal, siginfo_t *info, void *ucontext)
+{
 	if (samples == SAMPLES_MAX)
 		return;
-	double first = bench_wall_ns();
-	profilers.sa_sigaction(signal, info, ucontext);
-	double start = bench_wall_ns();
-	for (int i = 0; i < AGAIN; i++)
-		profilers.sa_sigaction(signal, info, ucontext);
-	double ours = bench_wall_ns();
-	int frames = backtrace(pcs, MOST);
-	double glibc = bench_wall_ns();
-	int more = libunwind ? libunwind(pcs, MOST) : MOST;
-	double last = bench_wall_ns();
-	/* A walk that missed frames is no measure. */
-	taken[0][samples] = (ours - start) / AGAIN;
-	taken[3][samples] = start - first;
-	taken[1][samples] = frames >= FRAMES ? glibc - ours : NAN;
-	taken[2][samples] = libunwind && more >= FRAMES ? last - glibc : NAN;
+	for (int w = 0; w < WALKERS; w++) {
+		double first = bench_wall_ns();
+		int frames = walk(w, signal, info, ucontext);
+		double start = bench_wall_ns();
+		for (int i = 0; i < AGAIN; i++)
+			walk(w, signal, info, ucontext);
+		double end = bench_wall_ns();
+		/* A walk that missed frames is no measure. */
+		taken[w].first[samples] = frames >= FRAMES ? start - first : NAN;
+		taken[w].warm[samples] = frames >= FRAMES ? (end - start) / AGAIN : NAN;
+	}
 	samples++;
 }
 
@@ -125,10 +135,11 @@ static void sample_row(void)
 		bench_descend(DEPTH, spin);
 		sigaction(SIGPROF, &profilers, NULL);
 		lost += stop_profile().dropped;
-		runs.ours[runs.count++] = bench_median(taken[0], samples);
-		first.ours[first.count++] = bench_median(taken[3], samples);
-		runs.peer[runs.peer_count++] = bench_median(taken[1], samples);
-		libunwinds[i] = bench_median(taken[2], samples);
+		runs.ours[runs.count++] = bench_median(taken[OURS].warm, samples);
+		runs.peer[runs.peer_count++] = bench_median(taken[GLIBC].warm, samples);
+		first.ours[first.count++] = bench_median(taken[OURS].first, samples);
+		first.peer[first.peer_count++] = bench_median(taken[GLIBC].first, samples);
+		libunwinds[i] = bench_median(taken[LIBUNWIND].warm, samples);
 	}
 	int frames = deepest_line();
 	if (lost || frames < FRAMES) {
@@ -137,11 +148,11 @@ static void sample_row(void)
 		bench_absent("profile_sample", "ns", goal, note);
 		return;
 	}
-	bench_format(note, sizeof note, "the handler, %d frames, half of them code; libunwind %.0f",
+	bench_format(note, sizeof note, "wall; the handler, %d frames, half of them code; libunwind %.0f",
 		     frames, bench_median(libunwinds, RUNS));
 	bench_emit("profile_sample", "ns", &runs, "glibc backtrace", goal, note);
-	bench_emit("profile_sample_first", "ns", &first, NULL, no_goal,
-		   "the first one in a signal: cold caches");
+	bench_emit("profile_sample_first", "ns", &first, "glibc backtrace", no_goal,
+		   "wall; the first one in a signal: cold caches");
 }
 
 /* --- the loss of a program --- */

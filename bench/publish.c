@@ -120,7 +120,8 @@ static void publish_row(const char *name, unsigned sinks, bool is_shown, struct 
 	static const double finest_ns = 1;
 	unsigned on, off;
 	struct bench_heap *none = open_told(0, &off), *told = open_told(sinks, &on);
-	bool has_file = (on & ~(unsigned)CH_SINK_UNWIND) != 0;
+	/* No peer writes lines or records of code. */
+	bool has_frames = on & (CH_SINK_UNWIND | CH_SINK_LIBUNWIND), has_symfiles = on & CH_SINK_GDB;
 	char note[128];
 	print_sinks(told,
 		    is_shown ? "batches of 32, 192 B, over no sinks; images made"
@@ -136,14 +137,19 @@ static void publish_row(const char *name, unsigned sinks, bool is_shown, struct 
 		double without = publish(none, is_shown);
 		double more = publish(told, is_shown) - without;
 		runs.ours[r] = more > finest_ns ? more : finest_ns;
-		runs.peer[r] = peer_frames_ns(pattern, BLOCK_BYTES, BLOCKS);
-		if (has_file)
+		runs.peer[r] = 0;
+		if (has_frames)
+			runs.peer[r] += peer_frames_ns(pattern, BLOCK_BYTES, BLOCKS);
+		if (has_symfiles)
 			runs.peer[r] += peer_symfiles_ns(pattern, BLOCK_BYTES, BLOCKS);
 	}
-	runs.count = runs.peer_count = RUNS;
+	runs.count = RUNS;
+	runs.peer_count = has_frames || has_symfiles ? RUNS : 0;
 	bench_emit(name, "ns/block", &runs,
-		   has_file ? "one __register_frame and one GDB symfile a block"
-			    : "one __register_frame a block",
+		   !runs.peer_count ? NULL
+		   : !has_symfiles  ? "one __register_frame a block"
+		   : !has_frames    ? "one GDB symfile a block"
+				    : "one __register_frame and one GDB symfile a block",
 		   goal, note);
 close:
 	bench_heap_close(told);

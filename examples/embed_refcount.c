@@ -22,7 +22,8 @@ static long scale = 2, freed;
 static struct function *victim; /* the next addition drops this function, below its own code */
 
 #define MUST(what) ((what) ? (void)0 : (fprintf(stderr, "failed: %s\n", #what), exit(1)))
-#define OK(call) MUST((call) == CH_OK)
+#define OK(call) \
+	((call) == CH_OK ? (void)0 : (fprintf(stderr, "%s: %s\n", #call, ch_why()), exit(1)))
 
 /* Frees no code: frames may return to it. It goes when no stack and no live block leads there. */
 static void function_drop(struct function *function)

@@ -46,7 +46,8 @@ static struct ch_heap *heap;
 static struct ch_vm *vm;
 
 #define MUST(what) ((what) ? (void)0 : (fprintf(stderr, "failed: %s\n", #what), exit(1)))
-#define OK(call) MUST((call) == CH_OK)
+#define OK(call) \
+	((call) == CH_OK ? (void)0 : (fprintf(stderr, "%s: %s\n", #call, ch_why()), exit(1)))
 
 /* --- the collector --- */
 

@@ -20,7 +20,8 @@ static struct function ping, pong;
 
 static int call(const struct function *f, int n)
 {
-	return (*(int (*const *)(int))ch_owner_cell(f->owner))(n);
+	/* Another thread may store the cell meanwhile. */
+	return __atomic_load_n((int (*const *)(int))ch_owner_cell(f->owner), __ATOMIC_RELAXED)(n);
 }
 static int interpret_ping(int n)
 {
@@ -73,10 +74,12 @@ static void lock(void)
 static struct ch_block branch_hit(void *vm, struct ch_branch branch, void *of, struct ch_regs *regs)
 {
 	struct function *callee = of;
+	struct ch_info info = {.size = sizeof info};
 	(void)vm, (void)branch;
 	regs->pc = (uintptr_t)callee->interpret;
 	lock();
-	if (!callee->block.bits)
+	/* A block that was invalidated or is gone is no target any more. */
+	if (ch_block_info(callee->block, &info) != CH_OK || info.state != CH_BLOCK_LIVE)
 		compile(callee);
 	struct ch_block block = callee->block;
 	pthread_mutex_unlock(&vm_lock);
@@ -99,7 +102,6 @@ int main(void)
 	lock();
 	pong.step = 100;
 	OK(ch_blocks_invalidate(&pong.block, 1, NULL)); /* ping's branch leads to its stub again */
-	pong.block = (struct ch_block){0};
 	pthread_mutex_unlock(&vm_lock);
 	int second = call(&ping, 10); /* compiles pong anew */
 	OK(ch_heap_collect(heap));    /* frees the old code */

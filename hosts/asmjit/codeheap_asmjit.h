@@ -260,8 +260,11 @@ class ch_asmjit_runtime : public asmjit::JitRuntime
 	{
 		ch_spot spot = {};
 		spot.size = sizeof spot;
-		if (!address || !ch_code_at(its_heap, address, false, &spot) ||
-		    spot.owner.bits != its_owner.bits)
+		bool is_ours = address && ch_code_at(its_heap, address, false, &spot) &&
+			       spot.owner.bits == its_owner.bits;
+		spot = ch_spot(); /* addresses on a stack would hold the block */
+		asm volatile("" : : "r"(&spot) : "memory");
+		if (!is_ours)
 			return asmjit::kErrorInvalidArgument;
 		return ch_asmjit_error(ch_code_free(its_heap, address, its_options.release));
 	}
@@ -374,6 +377,8 @@ class ch_asmjit_runtime : public asmjit::JitRuntime
 			*address = room.exec;
 		else
 			error = ch_asmjit_error(ch_owner_set_entry(owner, room.block));
+		room = ch_code(); /* addresses on a stack would hold the block */
+		asm volatile("" : : "r"(&room) : "memory");
 		return error;
 	}
 

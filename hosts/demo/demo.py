@@ -122,7 +122,7 @@ def outputs():
     cycles = wrong = 0
     for name in ("fib", "tak", "queens", "deriv", "redefine"):
         wanted = open(f"{PROGRAMS}/{name}.out").read()
-        text = scheme("--jit", "--pool=65536", "-e", f'(begin (load "{name}.scm") (code-stats))').out
+        text = scheme("--jit", "--pool=65536", "-e", f'(begin (load "{PROGRAMS}/{name}.scm") (code-stats))').out
         cycles += stats_of(text).get("cycles", 0)
         wrong += not text.startswith(wanted)
     judge(8, not wrong, f"ran five programs in a pool of four pages: {wrong or 'none'} failed, {cycles} collections")

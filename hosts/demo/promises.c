@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * promises.c: promises that a short program can show: no mapping is writable and executable,
  * under PR_SET_MDWE too (P3); a signal handler resolves addresses while code is made and
- * collected (P6); fork isolates (P9); a heap starts no thread and no timer (P10). */
+ * collected (P6); fork isolates (P9); a heap starts no thread (P10). */
 #include <codeheap/codeheap.h>
 
 #include "bytes.h"

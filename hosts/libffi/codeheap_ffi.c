@@ -60,14 +60,19 @@ enum ch_status ch_ffi_open(struct ch_heap *heap, const struct ch_ffi_options *op
 		status = ch_owner_create(ffi->vm, NULL, NULL, NULL, &ffi->owner);
 	if (status == CH_OK)
 		*out = ffi;
-	else if (!ffi->vm || ch_vm_detach(ffi->vm) == CH_OK)
+	else if (ffi->vm)
+		ch_ffi_close(ffi);
+	else
 		free(ffi);
 	return status;
 }
 
 void ch_ffi_close(struct ch_ffi *ffi)
 {
-	if (ch_vm_detach(ffi->vm) == CH_OK)
+	enum ch_status status;
+	while ((status = ch_vm_detach(ffi->vm)) == CH_E_BUSY)
+		continue; /* a thread of the heap is held in a commit */
+	if (status == CH_OK)
 		free(ffi);
 }
 
@@ -110,8 +115,10 @@ enum ch_status ch_ffi_closure_create(struct ch_ffi *ffi, ffi_cif *cif,
 		status = ch_block_commit(&code, 1);
 	if (status == CH_OK)
 		closure->code = code.exec;
-	else if (ch_block_abort(&code) != CH_OK)
-		return status; /* the commit aborted the block */
+	else
+		(void)!ch_block_abort(&code); /* CH_E_STATE where the commit aborted the block */
+	memset(&code, 0, sizeof code); /* addresses on a stack would hold the block */
+	__asm__ volatile("" : : "r"(&code) : "memory");
 	return status;
 }
 

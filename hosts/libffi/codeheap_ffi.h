@@ -57,6 +57,7 @@ void ch_ffi_close(struct ch_ffi *ffi);
  *       name  copied; what perf, gdb and traps say
  * out   closure  none on failure
  * ret   CH_OK | CH_E_ARG libffi refused the cif | CH_E_FULL | CH_E_MEMORY | CH_E_THREAD | CH_E_OS
+ *       CH_E_STATE the thread is parked | CH_E_BROKEN the heap cannot commit any more
  * safe  an attached thread; unless may_not_collect is set the call polls and may collect: the
  *       caller holds no lock that another attached thread waits for unparked */
 CH_CHECKED enum ch_status ch_ffi_closure_create(struct ch_ffi *ffi, ffi_cif *cif,
@@ -67,7 +68,8 @@ CH_CHECKED enum ch_status ch_ffi_closure_create(struct ch_ffi *ffi, ffi_cif *cif
 /* ch_ffi_closure_release: no code loads the closure's address from memory any more.
  * in    how  COLLECT: the closure goes when no call of it runs and no stack has its address; its
  *            own function may release it. NOT_RUNNING: goes at once: no call of it runs
- * ret   CH_OK | CH_E_STALE released already | CH_E_ARG closure.code is NULL
+ *       Release once: other code that lies there by then would be freed
+ * ret   CH_OK | CH_E_STALE nothing lies there any more | CH_E_ARG closure.code is NULL
  * safe  any thread */
 CH_CHECKED enum ch_status ch_ffi_closure_release(struct ch_ffi_closure closure,
 						 enum ch_release how);

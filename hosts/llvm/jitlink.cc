@@ -234,7 +234,7 @@ void JITLinkMemoryManager::InFlight::forget()
 	IsOpen = false;
 	Guest Here(Manager.Heap);
 	for (Segment &S : Segments)
-		(void)!ch_block_abort(&S.Code); // CH_E_STALE of what was committed
+		(void)!ch_block_abort(&S.Code); // CH_E_STATE of what was committed
 	Segments.clear();
 	if (ch_owner_release(Owner, CH_RELEASE_COLLECT) != CH_OK)
 		report_fatal_error("codeheap: a graph's owner was released already");

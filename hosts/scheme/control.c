@@ -115,22 +115,25 @@ PRIM(error)
 
 PRIM(error_object_p) { return make_bool(is_type(args[0], T_CONDITION)); }
 
-static struct condition *condition_arg(struct context *ctx, value v)
+static struct condition *condition_arg(struct context *ctx, const char *who, value v)
 {
-	return AS(condition, object_arg(ctx, "error-object-message", T_CONDITION, v));
+	return AS(condition, object_arg(ctx, who, T_CONDITION, v));
 }
 
-PRIM(error_message) { return condition_arg(ctx, args[0])->message; }
-PRIM(error_irritants) { return condition_arg(ctx, args[0])->irritants; }
+PRIM(error_message) { return condition_arg(ctx, "error-object-message", args[0])->message; }
+PRIM(error_irritants)
+{
+	return condition_arg(ctx, "error-object-irritants", args[0])->irritants;
+}
 
 PRIM(report_string)
 {
 	struct port *port = port_open_buffer();
-	write_condition(ctx, port, (value)condition_arg(ctx, args[0]));
+	write_condition(ctx, port, (value)condition_arg(ctx, "condition/report-string", args[0]));
 	return string_from_bytes(ctx, port->bytes, (size_t)port->length);
 }
 
-PRIM(error_kind) { return condition_arg(ctx, args[0])->kind; }
+PRIM(error_kind) { return condition_arg(ctx, "error-kind", args[0])->kind; }
 
 void init_control(struct context *ctx)
 {

@@ -6,7 +6,7 @@
 #include "control.h"
 #include "frame.h"
 
-enum { RESERVE_SLOTS = 4096, RESERVE_C_BYTES = 48 << 10 };
+enum { RESERVE_C_BYTES = 48 << 10 };
 
 _Thread_local struct context *thread_context;
 

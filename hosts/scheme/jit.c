@@ -165,10 +165,19 @@ int arena_assume(struct jit_vm *jit, struct jit_record *record)
 	return 1;
 }
 
+/* Another thread may have broken the assumption already. */
+static void end_assumption(struct cell *cell)
+{
+	struct ch_assumption assumption = {
+		__atomic_exchange_n(&cell->assumption, 0, __ATOMIC_SEQ_CST)};
+
+	if (assumption.bits)
+		(void)!ch_assumption_break(assumption, NULL);
+}
+
 static void cell_changed(struct context *ctx, struct cell *cell)
 {
 	struct jit_vm *jit = jit_of(ctx);
-	struct ch_assumption assumption;
 
 	if (jit->is_arena) {
 		jit_lock(jit);
@@ -184,9 +193,7 @@ static void cell_changed(struct context *ctx, struct cell *cell)
 		jit_unlock(jit);
 		return;
 	}
-	assumption.bits = __atomic_exchange_n(&cell->assumption, 0, __ATOMIC_SEQ_CST);
-	if (assumption.bits && ch_assumption_break(assumption, NULL) != CH_OK)
-		return; /* already broken by another thread */
+	end_assumption(cell);
 }
 
 static void *stack_low(void)
@@ -492,6 +499,10 @@ void jit_stop(struct vm *vm)
 	if (!jit)
 		return;
 	end_code(jit);
+	/* The facts of a VM end with it. */
+	for (int64_t i = 0; i < vm->cell_capacity; i++)
+		for (struct cell *cell = vm->cells[i]; cell; cell = cell->next)
+			end_assumption(cell);
 	detach_thread(vm->main);
 	free((char *)jit->listings);
 	free(jit->contexts);

@@ -42,7 +42,6 @@ static struct {
 	char *path, *title;              /* [lock] */
 	unsigned flags;                  /* enum ch_profile_flags [lock] */
 	struct ch_profile_counts counts; /* of the last ended profile [lock] */
-	int64_t rate;                    /* [lock] */
 } profile = {.life = PTHREAD_MUTEX_INITIALIZER, .lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* The thread woken by signals. [life] */
@@ -298,7 +297,6 @@ static int start(const struct profile_request *request, char *why)
 	profile.flags = (request->is_folded ? CH_PROFILE_FOLDED : 0) |
 			(request->is_icicle ? CH_PROFILE_ICICLE : 0) |
 			(request->is_reversed ? CH_PROFILE_REVERSED : 0);
-	profile.rate = request->rate;
 	profile.token = ++profile.tokens;
 	return 1;
 }

@@ -7,8 +7,6 @@
 #include <codeheap/codeheap.h>
 
 #include <cstdio>
-#include <cstring>
-#include <map>
 #include <mutex>
 #include <sys/mman.h>
 #include <unistd.h>
