@@ -80,29 +80,6 @@ void ch__assumption_leave(struct ch_heap *heap, struct ch__side_list *list)
 	}
 }
 
-/* Returns whether the break invalidated the block. The commit of an OPEN block finds an item
- * without an assumption, and fails. */
-static bool break_for(struct ch_heap *heap, struct ch__dependent by, uint64_t *to_die)
-	CH_REQUIRES(ch__role_heap, ch__role_region)
-{
-	ch__side_move(ch__block_at(heap, by.block)->side_list, by.item, (struct ch__item){0});
-	return ch__invalidate_block(heap, by.block, CH__CAUSE_ASSUMPTION, to_die);
-}
-
-/* The handle is stale from here on. */
-static void end_fact(struct ch_heap *heap, uint32_t index) CH_REQUIRES(ch__role_heap)
-{
-	struct ch__assumption *fact = ch__assumption_at(heap, index);
-	CH_MOVE(ch__assumption_moves, index, fact->generation, fact->generation & 1,
-		CH__ASSUMPTION_NONE, ch__held(heap), __func__);
-	fact->generation++;
-	ch__meta_free(heap->meta, fact->dependents, fact->capacity * sizeof *fact->dependents);
-	fact->dependents = NULL;
-	fact->count = fact->capacity = 0;
-	heap->assumptions_now--;
-	ch__table_give(&heap->assumptions, index, ch__is_worn(fact->generation));
-}
-
 enum ch_status ch_assumption_break(struct ch_assumption handle, size_t *invalidated)
 {
 	enum ch_status status;
@@ -118,11 +95,25 @@ enum ch_status ch_assumption_break(struct ch_assumption handle, size_t *invalida
 		struct ch__assumption *fact = ch__assumption_at(heap, index);
 		uint64_t to_die = 0;
 		for (uint32_t i = 0; i < fact->count; i++) {
+			struct ch__dependent by = fact->dependents[i];
 			struct ch__thread *self = ch__region_enter_for(heap);
-			*invalidated += break_for(heap, fact->dependents[i], &to_die);
+			/* The commit of an OPEN block finds no assumption there, and fails. */
+			ch__side_move(ch__block_at(heap, by.block)->side_list, by.item,
+				      (struct ch__item){0});
+			*invalidated += ch__invalidate_block(heap, by.block, CH__CAUSE_ASSUMPTION,
+							     &to_die);
 			ch__region_leave(self);
 		}
-		end_fact(heap, index);
+		/* The handle is stale from here on. */
+		CH_MOVE(ch__assumption_moves, index, fact->generation, fact->generation & 1,
+			CH__ASSUMPTION_NONE, ch__held(heap), __func__);
+		fact->generation++;
+		ch__meta_free(heap->meta, fact->dependents,
+			      fact->capacity * sizeof *fact->dependents);
+		fact->dependents = NULL;
+		fact->count = fact->capacity = 0;
+		heap->assumptions_now--;
+		ch__table_give(&heap->assumptions, index, ch__is_worn(fact->generation));
 		ch__trigger_dead(heap, to_die);
 	} else {
 		status = ch__because_stale("assumption", handle.bits);

@@ -3,7 +3,6 @@
  * why a block may not be entered, and where the veneer of a closed entry lies, behind the stubs.
  * Reads only; link.c attaches and changes. */
 #include "arch/sites.h"
-#include "codeheap/places/places.h"
 #include "codeheap/graph/handles.h"
 #include "invalidate/invalidate.h"
 
@@ -16,21 +15,6 @@ enum ch_status ch__because_not_entrant(const struct ch_heap *heap, uint32_t inde
 			   ch__block_is_data(heap, block)		   ? "data"
 			   : ch__block_state(block) == CH_BLOCK_OPEN ? "OPEN"
 								   : "NOTENTRANT");
-}
-
-uint32_t ch__branch_source(const struct ch_heap *heap, const struct ch__branch *branch)
-{
-	/* Blocks die under the heap lock, so a start nearby and the block's place tell as much as
-	 * ch__find. An OPEN block has no start: the start found is then another block's, and an
-	 * emitter may have spoilt the index there. */
-	uint32_t site = branch->site, start = ch__page_near_start(heap->pool, site);
-	uint32_t index = start == UINT32_MAX ? 0 : ch__head_index(heap, start);
-	if (ch__table_has(&heap->blocks, index)) {
-		const struct ch__block *block = ch__block_at(heap, index);
-		if (site - block->hot_offset < ch__hot_bytes(block))
-			return index;
-	}
-	return ch__find(heap, ch__exec(heap, site), NULL);
 }
 
 uintptr_t ch__branch_exit(const struct ch_heap *heap, const struct ch__block *source,

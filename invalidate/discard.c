@@ -59,36 +59,8 @@ static void forget_tables(struct ch_heap *heap, const struct ch_vm *vm) CH_REQUI
 	}
 }
 
-/* A commit tests the owner and makes the block LIVE in one region. So after a freeze every commit
- * that saw the owner before the release is through. Returns false when a thread was held in its
- * region: a block that goes LIVE later is told to nobody. */
-static bool await_commits(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
-{
-	if (!ch__freeze_until(heap, ch__stop_limit(heap, ch__os_now_ns())))
-		return false;
-	ch__unfreeze(heap);
-	return true;
-}
-
-/* Takes the user words of the next blocks whose end was not told, and moves vm->told behind them. A
- * waiting notice counts, too: delivery skips records below vm->told. */
-static uint32_t gather_users(struct ch_heap *heap, struct ch_vm *vm, void **users, uint32_t most)
-	CH_REQUIRES(ch__role_heap)
-{
-	uint32_t n = 0, i = vm->told;
-	for (; n < most && i < heap->blocks.used; i++) {
-		const struct ch__block *block = ch__block_at(heap, i);
-		enum ch_block_state state = ch__block_state(block);
-		bool is_due = state == CH_BLOCK_DEAD ? (block->flags & CH__FLAG_NOTICE) != 0
-						     : ch__block_is_published(block);
-		if (is_due && ch__owner_at(heap, block->owner)->vm == vm)
-			users[n++] = block->user;
-	}
-	vm->told = i;
-	return n;
-}
-
-/* From vm->told on, the delivery of notices tells of blocks that die meanwhile. */
+/* Tells of all blocks whose end was not told. From vm->told on, the delivery of notices tells of
+ * blocks that die meanwhile. */
 static void tell_all(struct ch_heap *heap, struct ch_vm *vm) CH_EXCLUDES(CH__ANY)
 {
 	enum { AT_ONCE = 64 };
@@ -98,15 +70,25 @@ static void tell_all(struct ch_heap *heap, struct ch_vm *vm) CH_EXCLUDES(CH__ANY
 	uint32_t n;
 	do {
 		ch__heap_lock(heap);
-		n = gather_users(heap, vm, users, AT_ONCE);
+		uint32_t i = vm->told;
+		for (n = 0; n < AT_ONCE && i < heap->blocks.used; i++) {
+			const struct ch__block *block = ch__block_at(heap, i);
+			enum ch_block_state state = ch__block_state(block);
+			/* A notice that waits is due here: delivery skips records below told. */
+			bool is_due = state == CH_BLOCK_DEAD ? (block->flags & CH__FLAG_NOTICE) != 0
+							     : ch__block_is_published(block);
+			if (is_due && ch__owner_at(heap, block->owner)->vm == vm)
+				users[n++] = block->user;
+		}
+		vm->told = i;
 		vm->teller = ch__lock_self();
 		/* A child of fork may have ended this detach in a callback. */
 		if (!n && vm->told != UINT32_MAX)
 			ch__vm_told(vm);
 		ch__heap_unlock(heap);
 		ch__holds_nothing();
-		for (uint32_t i = 0; i < n; i++)
-			freed(vm_user, users[i]);
+		for (uint32_t told = 0; told < n; told++)
+			freed(vm_user, users[told]);
 	} while (n);
 }
 
@@ -130,7 +112,13 @@ enum ch_status ch_vm_detach(struct ch_vm *vm)
 			ch__trigger_released(heap, 0);
 	}
 	bool is_told = vm->ops.tells_detached && vm->ops.block_freed;
-	if (!await_commits(heap) && is_told) {
+	/* A commit tests the owner and makes the block LIVE in one region. So after a freeze every
+	 * commit that saw the owner before the release is through. A thread may be held in its
+	 * region: a block that goes LIVE later would be told to nobody. */
+	bool is_through = ch__freeze_until(heap, ch__stop_limit(heap, ch__os_now_ns()));
+	if (is_through)
+		ch__unfreeze(heap);
+	if (!is_through && is_told) {
 		/* The next call finds the blocks that are left, and goes on. */
 		ch__heap_unlock(heap);
 		return ch__told(CH_E_BUSY);

@@ -10,22 +10,6 @@ static void note_replaced(struct ch_heap *heap, uint32_t index)
 		ch__block_store(ch__block_at(heap, index), CH_BLOCK_LIVE, CH__CAUSE_REPLACED);
 }
 
-/* The block is LIVE, and stays LIVE while the owner is held. */
-static void lead_cell(struct ch_heap *heap, struct ch__owner *owner, uint32_t index)
-	CH_REQUIRES(ch__role_owner, ch__role_region)
-{
-	struct ch__block *block = ch__block_at(heap, index);
-	note_replaced(heap, owner->entry); /* maybe the block itself */
-	ch__block_store(block, CH_BLOCK_LIVE, CH__CAUSE_NONE);
-	CH_PUBLISHED(heap->pool, ch__exec(heap, block->hot_offset), CH__GRANULE_BYTES, "entry");
-	owner->entry = index;
-	ch__block_held(block);
-	atomic_store_explicit(&owner->cell, (const void *)ch__block_entry(heap, block),
-			      memory_order_seq_cst);
-	if (ch__owner_is_released(owner))
-		atomic_store_explicit(&owner->cell, owner->fallback, memory_order_seq_cst);
-}
-
 enum entry { SET, NO_OWNER, NO_BLOCK, NOT_ITS, SHUT };
 
 static enum entry set_entry(struct ch_heap *heap, uint32_t owner_index, struct ch__owner *owner,
@@ -41,7 +25,7 @@ static enum entry set_entry(struct ch_heap *heap, uint32_t owner_index, struct c
 	uint32_t index = ch__block_resolve(heap, handle);
 	if (!index)
 		return NO_BLOCK;
-	const struct ch__block *block = ch__block_at(heap, index);
+	struct ch__block *block = ch__block_at(heap, index);
 	uint32_t of = ch__block_owner(block);
 	/* A block of another owner may end at any time, and a block of this owner may get its
 	 * record: the second look at the generation finds that. */
@@ -52,7 +36,16 @@ static enum entry set_entry(struct ch_heap *heap, uint32_t owner_index, struct c
 		return NOT_ITS;
 	if (!ch__block_may_run(heap, block))
 		return SHUT;
-	lead_cell(heap, owner, index);
+	/* The block is LIVE, and stays LIVE while the owner is held. */
+	note_replaced(heap, owner->entry); /* maybe the block itself */
+	ch__block_store(block, CH_BLOCK_LIVE, CH__CAUSE_NONE);
+	CH_PUBLISHED(heap->pool, ch__exec(heap, block->hot_offset), CH__GRANULE_BYTES, "entry");
+	owner->entry = index;
+	ch__block_held(block);
+	atomic_store_explicit(&owner->cell, (const void *)ch__block_entry(heap, block),
+			      memory_order_seq_cst);
+	if (ch__owner_is_released(owner))
+		atomic_store_explicit(&owner->cell, owner->fallback, memory_order_seq_cst);
 	return SET;
 }
 

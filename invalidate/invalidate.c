@@ -72,25 +72,6 @@ bool ch__invalidate_block(struct ch_heap *heap, uint32_t index, enum ch__cause c
 	return true;
 }
 
-static size_t invalidate_handles(struct ch_heap *heap, const struct ch_block *blocks, size_t n)
-	CH_REQUIRES(ch__role_heap)
-{
-	uint64_t to_die = 0;
-	size_t count = 0;
-	for (size_t from = 0; from < n; from += BLOCKS_OF_A_REGION) {
-		size_t to = n - from > BLOCKS_OF_A_REGION ? from + BLOCKS_OF_A_REGION : n;
-		struct ch__thread *self = ch__region_enter_for(heap);
-		for (size_t i = from; i < to; i++) {
-			uint32_t index = ch__block_resolve(heap, blocks[i]);
-			count += index && ch__invalidate_block(heap, index, CH__CAUSE_INVALIDATED,
-							       &to_die);
-		}
-		ch__region_leave(self);
-	}
-	ch__trigger_dead(heap, to_die);
-	return count;
-}
-
 /* Stores the heap of all blocks that are not stale, or NULL. Returns CH_E_STATE when a block is
  * OPEN, CH_E_ARG when the blocks are of two heaps. Needs no lock: no handle's block becomes OPEN
  * later. */
@@ -126,8 +107,19 @@ enum ch_status ch_blocks_invalidate(const struct ch_block *blocks, size_t n, siz
 	enum ch_status status = find_heap(blocks, n, &heap);
 	if (status != CH_OK || !heap)
 		return status;
+	uint64_t to_die = 0;
 	ch__heap_lock(heap);
-	*count = invalidate_handles(heap, blocks, n);
+	for (size_t from = 0; from < n; from += BLOCKS_OF_A_REGION) {
+		size_t to = n - from > BLOCKS_OF_A_REGION ? from + BLOCKS_OF_A_REGION : n;
+		struct ch__thread *self = ch__region_enter_for(heap);
+		for (size_t i = from; i < to; i++) {
+			uint32_t index = ch__block_resolve(heap, blocks[i]);
+			*count += index && ch__invalidate_block(heap, index, CH__CAUSE_INVALIDATED,
+								&to_die);
+		}
+		ch__region_leave(self);
+	}
+	ch__trigger_dead(heap, to_die);
 	ch__heap_unlock(heap);
 	ch__trigger_tell(heap);
 	return CH_OK;

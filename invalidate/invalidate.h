@@ -25,9 +25,6 @@ static inline uintptr_t ch__stub_hit_exec(const struct ch_heap *heap, uintptr_t 
 {
 	return stub + heap->pool->stub_lead_bytes;
 }
-/* Returns the index of the committed block that holds the branch's site, or 0. */
-uint32_t ch__branch_source(const struct ch_heap *, const struct ch__branch *)
-	CH_REQUIRES(ch__role_heap);
 /* The address to which an unlinked branch of the block leads: its stub, or the VM's exit. */
 uintptr_t ch__branch_exit(const struct ch_heap *, const struct ch__block *, uint32_t branch);
 /* The address to which the site's bytes lead, through the stub if the stub leads the site on. */

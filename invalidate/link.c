@@ -5,6 +5,7 @@
 #include "arch/sites.h"
 #include "codeheap/base/sized.h"
 #include "codeheap/graph/handles.h"
+#include "codeheap/places/places.h"
 #include "invalidate/invalidate.h"
 
 static void lead_stub(struct ch_heap *heap, uintptr_t stub, uintptr_t target)
@@ -59,23 +60,6 @@ static void write_site(struct ch_heap *heap, const struct ch__block *source, uin
 	CH_PUBLISHED(heap->pool, exec, ch__arch_site_bytes(ch__branch_kind(branch)), "branch");
 }
 
-/* Whether the jump in the stub reaches the exit, and the site reaches the exit by itself, if stubs
- * do not lead on. */
-static bool exit_is_near(const struct ch_heap *heap, enum ch_branch_kind kind, uintptr_t at,
-			 uintptr_t stub, uintptr_t exit)
-{
-	return !exit || (ch__arch_jump_reaches(ch__stub_hit_exec(heap, stub), exit) &&
-			 (ch__stubs_lead_on(heap) || ch__arch_site_reaches(kind, at, exit)));
-}
-
-static uint32_t free_slot(const struct ch_heap *heap, const struct ch__block *block)
-{
-	uint32_t at = ch__block_run(block);
-	while (at && ch__branch_at(heap, at)->site)
-		at = ch__branch_after(heap, at);
-	return at;
-}
-
 /* An instruction that is only unaligned would be a valid site some bytes further on. */
 static enum ch_status because_bytes(enum ch_branch_kind kind, const uint8_t *read, uintptr_t at)
 {
@@ -110,7 +94,9 @@ static enum ch_status check_site(const struct ch__subject *s, const struct ch_br
 		return ch__because_outside(s, "ch_branch_site.at", at);
 	if (!ch__arch_site_is_valid(kind, read, at))
 		return because_bytes(kind, read, at);
-	*index = free_slot(heap, s->block);
+	*index = ch__block_run(s->block);
+	while (*index && ch__branch_at(heap, *index)->site)
+		*index = ch__branch_after(heap, *index);
 	if (!*index)
 		return ch__because(CH_E_FULL, "ch_open.branch_room is 0 or used up");
 	if (!ch__sites_allow(s, at, bytes, exit, false))
@@ -120,7 +106,11 @@ static enum ch_status check_site(const struct ch__subject *s, const struct ch_br
 		return ch__because_outside(s, "ch_branch_site.exit", exit);
 	uintptr_t stub = ch__stub_exec(heap, s->block, *index);
 	bool has_stub = ch__arch_site_reaches(kind, at, stub);
-	if (!has_stub || !exit_is_near(heap, kind, at, stub, exit))
+	/* The jump in the stub goes to the exit, and the site does where stubs do not lead on. */
+	bool has_exit = !exit || (ch__arch_jump_reaches(ch__stub_hit_exec(heap, stub), exit) &&
+				  (ch__stubs_lead_on(heap) ||
+				   ch__arch_site_reaches(kind, at, exit)));
+	if (!has_stub || !has_exit)
 		return ch__because(CH_E_REACH, "ch_branch_site.%s %lx is too far from %lx",
 				   has_stub ? "exit" : "at's stub", has_stub ? exit : stub, at);
 	/* Without an exit the stub asks branch_hit. */
@@ -281,6 +271,23 @@ static enum ch_status link_locked(struct ch_heap *heap, uint32_t index, uint32_t
 	return links ? CH_OK : ch__because_not_entrant(heap, from_runs ? target : source);
 }
 
+/* Returns the index of the committed block that holds the branch's site, or 0. */
+static uint32_t source_of(const struct ch_heap *heap, const struct ch__branch *branch)
+	CH_REQUIRES(ch__role_heap)
+{
+	/* Blocks die under the heap lock, so a start nearby and the block's place tell as much as
+	 * ch__find. An OPEN block has no start: the start found is then another block's, and an
+	 * emitter may have spoilt the index there. */
+	uint32_t site = branch->site, start = ch__page_near_start(heap->pool, site);
+	uint32_t index = start == UINT32_MAX ? 0 : ch__head_index(heap, start);
+	if (ch__table_has(&heap->blocks, index)) {
+		const struct ch__block *block = ch__block_at(heap, index);
+		if (site - block->hot_offset < ch__hot_bytes(block))
+			return index;
+	}
+	return ch__find(heap, ch__exec(heap, site), NULL);
+}
+
 /* The block, OPEN or in its commit, that has the branch, and no start yet; 0: none. */
 static CH_COLD uint32_t find_unstarted(const struct ch_heap *heap, uint32_t branch)
 {
@@ -301,7 +308,7 @@ static uint32_t resolve(const struct ch_heap *heap, struct ch_branch handle, uin
 	if (!ch__handle_is_known(heap, &heap->branches, handle.bits) ||
 	    !ch__branch_at(heap, index)->site)
 		return 0;
-	*source = ch__branch_source(heap, ch__branch_at(heap, index));
+	*source = source_of(heap, ch__branch_at(heap, index));
 	uint32_t block = *source ? *source : find_unstarted(heap, index);
 	uint32_t generation = CH_LOAD_RELAXED(&ch__block_at(heap, block)->generation);
 	uint32_t life = ch__branch_life(block, generation);
@@ -332,7 +339,7 @@ void ch__block_unlink(struct ch_heap *heap, uint32_t index, bool patch_incoming,
 	struct ch__block *block = ch__block_at(heap, index);
 	for (uint32_t at; (at = block->in_head) != 0;) {
 		const struct ch__branch *branch = ch__branch_at(heap, at);
-		uint32_t source = patch_incoming ? ch__branch_source(heap, branch) : 0;
+		uint32_t source = patch_incoming ? source_of(heap, branch) : 0;
 		unlink_branch(heap, at, patch_incoming, source ? ch__block_at(heap, source) : NULL);
 	}
 	for (uint32_t at = ch__block_run(block); at; at = ch__branch_after(heap, at))

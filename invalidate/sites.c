@@ -131,21 +131,6 @@ __attribute__((noinline)) static void note(struct ch__site_map *map, const struc
 		map->bytes[p->leads_to - map->base] |= TARGET;
 }
 
-/* Notes what was attached since: by this thread, or by a thread that had the OPEN block in between.
- * The branches of a run get their sites in order. */
-static void catch_up(const struct ch_heap *heap, struct ch__site_map *map,
-		     const struct ch__block *block)
-{
-	struct walk w = {heap, block, BRANCH, map->branch, map->item};
-	struct place p;
-	while (w.branch && ch__branch_at(heap, w.branch)->site && next_branch(&w, &p))
-		note(map, &p);
-	while (next_item(&w, &p))
-		note(map, &p);
-	map->branch = w.branch;
-	map->item = w.item;
-}
-
 static bool is_of(const struct ch__site_map *map, const struct ch__block *block)
 {
 	return map->block == block && map->generation == CH_LOAD_RELAXED(&block->generation);
@@ -158,7 +143,16 @@ static const struct ch__site_map *map_of(const struct ch__subject *s)
 	struct ch__site_map *map = &s->self->sites;
 	if (!map->is_made || !is_of(map, s->block) || ch__block_state(s->block) != CH_BLOCK_OPEN)
 		return NULL;
-	catch_up(s->heap, map, s->block);
+	/* What was attached since: by this thread, or by a thread that had the OPEN block in
+	 * between. The branches of a run get their sites in order. */
+	struct walk w = {s->heap, s->block, BRANCH, map->branch, map->item};
+	struct place p;
+	while (w.branch && ch__branch_at(s->heap, w.branch)->site && next_branch(&w, &p))
+		note(map, &p);
+	while (next_item(&w, &p))
+		note(map, &p);
+	map->branch = w.branch;
+	map->item = w.item;
 	return map;
 }
 

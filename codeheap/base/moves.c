@@ -77,7 +77,7 @@ struct ch__moves ch__assumption_moves = {
 	.states = {"NONE", "HOLDS"},
 	.rows = {
 		{"ch_assumption_create", CH__ASSUMPTION_NONE, CH__ASSUMPTION_HOLDS, HEAP},
-		{"end_fact", CH__ASSUMPTION_HOLDS, CH__ASSUMPTION_NONE, HEAP},
+		{"ch_assumption_break", CH__ASSUMPTION_HOLDS, CH__ASSUMPTION_NONE, HEAP},
 	},
 };
 
