@@ -242,25 +242,21 @@ static void push_roots_of(struct bdw *bdw) CH_REQUIRES(ch__role_frozen, ch__role
 	give_engine(engine);
 }
 
-static void push_refs_of(const struct ch_heap *heap, const struct ch__side_list *list)
-{
-	const struct ch__item *items = ch__side_items(list);
-	for (uint32_t i = 0; i < list->count; i++) {
-		if (list->kinds[i] != CH__ITEM_REF)
-			continue;
-		uintptr_t word;
-		memcpy(&word, ch__pool_read(heap->pool, ch__exec(heap, items[i].at)), sizeof word);
-		push_word(word);
-	}
-}
-
 static void push_all_refs(const struct ch_heap *heap)
 {
 	for (uint32_t i = 1; i < heap->blocks.used; i++) {
 		const struct ch__block *block = ch__block_at(heap, i);
-		if ((atomic_load_explicit(&block->generation, memory_order_acquire) & 1) &&
-		    block->side_list && ch__block_is_alive(heap, block))
-			push_refs_of(heap, block->side_list);
+		if (!(atomic_load_explicit(&block->generation, memory_order_acquire) & 1) ||
+		    !ch__block_is_alive(heap, block))
+			continue;
+		const struct ch__side_list *list = block->side_list;
+		for (uint32_t at = 0; list && at < list->count; at++) {
+			uintptr_t exec = ch__exec(heap, ch__side_items(list)[at].at), word;
+			if (list->kinds[at] != CH__ITEM_REF)
+				continue;
+			memcpy(&word, ch__pool_read(heap->pool, exec), sizeof word);
+			push_word(word);
+		}
 	}
 }
 
@@ -382,15 +378,6 @@ static void after_start(void)
 	}
 }
 
-static void sum_marked(struct bdw *bdw)
-{
-	struct ch_marker *sum = &bdw->heap->marker;
-	for (int i = 0; i < ENGINES; i++) {
-		sum->marked += bdw->engines[i].marker.marked;
-		sum->stack_roots += bdw->engines[i].marker.stack_roots;
-	}
-}
-
 static void after_reclaim(void)
 {
 	for (struct bdw *bdw = heaps; bdw; bdw = bdw->next) {
@@ -402,7 +389,11 @@ static void after_reclaim(void)
 			bdw->is_full = false;
 		} else if (bdw->is_full) {
 			bdw->is_full = false;
-			sum_marked(bdw);
+			for (int i = 0; i < ENGINES; i++) {
+				const struct ch_marker *of = &bdw->engines[i].marker;
+				bdw->heap->marker.marked += of->marked;
+				bdw->heap->marker.stack_roots += of->stack_roots;
+			}
 			ch__cycle_complete(bdw->heap, bdw->stop_ns);
 		}
 		thaw(bdw);

@@ -54,29 +54,6 @@ uintptr_t ch__branch_leads_to(const struct ch_heap *heap, const struct ch__block
 	return further == hit_of(heap, stub) ? stub : further;
 }
 
-bool ch__branch_stub_is_valid(const struct ch_heap *heap, const struct ch__block *source,
-			      uint32_t index)
-{
-	const struct ch__branch *branch = ch__branch_at(heap, index);
-	uintptr_t exec = ch__exec(heap, branch->site), stub = ch__stub_exec(heap, source, index);
-	uintptr_t hit = ch__stub_hit_exec(heap, stub);
-	uintptr_t site = ch__arch_site_target(ch__branch_kind(branch),
-					      ch__pool_read(heap->pool, exec), exec);
-	const uint8_t *read = ch__pool_read(heap->pool, stub);
-	/* The target of a lead, or of a linked branch's stub, is not judged here. */
-	if (heap->pool->stub_lead_bytes &&
-	    (site != stub || !ch__arch_lead_is_valid(read, heap->pool->delta)))
-		return false;
-	if (CH_ARCH_STUB_LEADS_FAR && !(ch__branch_target(branch) && site == stub) &&
-	    ch__arch_stub_leads_to(read) != ch__branch_stub_home(heap, source, index))
-		return false;
-	if (ch__branch_has(branch, CH__BRANCH_OWN_EXIT))
-		return true;
-	uintptr_t leads_to = CH_ARCH_STUB_LEADS_FAR ? ch__arch_stub_leads_to(read)
-						    : heap->pool->runtime_exec;
-	return ch__arch_stub_is_valid(ch__pool_read(heap->pool, hit), hit, leads_to, index);
-}
-
 uintptr_t ch__block_veneer_exec(const struct ch_heap *heap, const struct ch__block *block)
 {
 	uint32_t branches = ch__branches_count(heap, ch__block_run(block));

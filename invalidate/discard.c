@@ -14,9 +14,7 @@ static bool is_of(struct ch_heap *heap, uint32_t index, const struct ch_vm *vm)
 	       (!vm || ch__owner_at(heap, ch__block_at(heap, index)->owner)->vm == vm);
 }
 
-/* Returns how many blocks are NOTENTRANT afterwards. CAUSE_NONE: counts only. */
-static size_t invalidate_all(struct ch_heap *heap, struct ch_vm *vm, enum ch__cause cause)
-	CH_REQUIRES(ch__role_heap)
+size_t ch__discard(struct ch_heap *heap, struct ch_vm *vm, enum ch__cause cause)
 {
 	struct ch__thread *self = ch__thread_or_guest(heap);
 	uint64_t to_die = 0;
@@ -33,15 +31,6 @@ static size_t invalidate_all(struct ch_heap *heap, struct ch_vm *vm, enum ch__ca
 	}
 	if (cause != CH__CAUSE_NONE)
 		ch__trigger_dead(heap, to_die);
-	return count;
-}
-
-size_t ch__discard(struct ch_heap *heap, struct ch_vm *vm, bool invalidates)
-{
-	ch__heap_lock(heap);
-	size_t count =
-		invalidate_all(heap, vm, invalidates ? CH__CAUSE_DISCARDED : CH__CAUSE_NONE);
-	ch__heap_unlock(heap);
 	return count;
 }
 
@@ -103,7 +92,7 @@ enum ch_status ch_vm_detach(struct ch_vm *vm)
 		ch__heap_unlock(heap);
 		return ch__because(CH_E_STATE, "the vm was detached before");
 	}
-	(void)invalidate_all(heap, vm, CH__CAUSE_DETACHED);
+	(void)ch__discard(heap, vm, CH__CAUSE_DETACHED);
 	for (uint32_t i = 1; i < heap->owners.used; i++) {
 		/* When a thread has begun a release of this owner, the thread leads the cell back.
 		 * The record waits for a collection, and the vm's record for the owner's. */
@@ -115,9 +104,11 @@ enum ch_status ch_vm_detach(struct ch_vm *vm)
 	/* A commit tests the owner and makes the block LIVE in one region. So after a freeze every
 	 * commit that saw the owner before the release is through. A thread may be held in its
 	 * region: a block that goes LIVE later would be told to nobody. */
-	bool is_through = ch__freeze_until(heap, ch__stop_limit(heap, ch__os_now_ns()));
-	if (is_through)
+	bool is_through = false;
+	if (ch__freeze_until(heap, ch__stop_limit(heap, ch__os_now_ns()))) {
 		ch__unfreeze(heap);
+		is_through = true;
+	}
 	if (!is_through && is_told) {
 		/* The next call finds the blocks that are left, and goes on. */
 		ch__heap_unlock(heap);

@@ -8,10 +8,8 @@
 /* Whether threads may enter the block. Test, and act on the answer, in one region (I5). */
 static inline bool ch__block_may_run(const struct ch_heap *heap, const struct ch__block *block)
 {
-	if (!ch__block_is_alive(heap, block))
-		return false;
-	bool is_live = ch__block_state(block) == CH_BLOCK_LIVE;
-	return is_live && !ch__block_is_data(heap, block);
+	return ch__block_is_alive(heap, block) && ch__block_state(block) == CH_BLOCK_LIVE &&
+	       !ch__block_is_data(heap, block);
 }
 /* Notes why the block may not be entered, and returns CH_E_STALE or CH_E_STATE. */
 enum ch_status ch__because_not_entrant(const struct ch_heap *, uint32_t block);
@@ -29,8 +27,6 @@ static inline uintptr_t ch__stub_hit_exec(const struct ch_heap *heap, uintptr_t 
 uintptr_t ch__branch_exit(const struct ch_heap *, const struct ch__block *, uint32_t branch);
 /* The address to which the site's bytes lead, through the stub if the stub leads the site on. */
 uintptr_t ch__branch_leads_to(const struct ch_heap *, const struct ch__block *, uint32_t branch);
-/* Whether the bytes of the branch's stub fit the branch record and the bytes of the site. */
-bool ch__branch_stub_is_valid(const struct ch_heap *, const struct ch__block *, uint32_t) CH_COLD;
 /* The stub's home: the stub's target while the stub does not lead the site on. */
 uintptr_t ch__branch_stub_home(const struct ch_heap *, const struct ch__block *, uint32_t branch);
 /* Exec address of the veneer to which the closed entry of a block with CH_ENTRY_PATCH leads. The
@@ -85,6 +81,6 @@ void ch__assumption_leave(struct ch_heap *, struct ch__side_list *) CH_REQUIRES(
 bool ch__invalidate_block(struct ch_heap *, uint32_t block, enum ch__cause, uint64_t *to_die)
 	CH_REQUIRES(ch__role_heap, ch__role_region);
 
-/* Invalidates the blocks of a vm, NULL: of all vms, that are not immortal, if asked to. Returns how
- * many are NOTENTRANT then. */
-size_t ch__discard(struct ch_heap *, struct ch_vm *, bool invalidates);
+/* Invalidates the blocks of a vm, NULL: of all vms, that are not immortal. Returns how many are
+ * NOTENTRANT then. CAUSE_NONE: counts only. */
+size_t ch__discard(struct ch_heap *, struct ch_vm *, enum ch__cause) CH_REQUIRES(ch__role_heap);

@@ -120,20 +120,6 @@ static enum ch_status check_site(const struct ch__subject *s, const struct ch_br
 				     "branch_hit; code without an owner has no vm");
 }
 
-static void write_stub(struct ch_heap *heap, const struct ch__block *block, uint32_t index,
-		       const void *exit)
-{
-	uintptr_t stub = ch__stub_exec(heap, block, index), hit = ch__stub_hit_exec(heap, stub);
-	uint8_t *write = ch__pool_write(heap->pool, hit);
-	if (exit)
-		ch__arch_jump_write(write, hit, (uintptr_t)exit);
-	else
-		ch__arch_stub_write(write, hit, heap->pool->runtime_exec, index);
-	if (heap->pool->stub_lead_bytes)
-		ch__arch_lead_write(ch__pool_lend(heap->pool, stub), heap->pool->delta, hit);
-	ch__pool_sync(heap->pool, stub, ch__stub_bytes(heap));
-}
-
 static enum ch_status attach(const struct ch__subject *s, struct ch_block handle,
 			     const struct ch_branch_site *site, struct ch_branch *out)
 {
@@ -143,7 +129,15 @@ static enum ch_status attach(const struct ch__subject *s, struct ch_block handle
 	if (status != CH_OK)
 		return status;
 	struct ch__branch *branch = ch__branch_at(heap, index);
-	write_stub(heap, s->block, index, site->exit);
+	uintptr_t stub = ch__stub_exec(heap, s->block, index), hit = ch__stub_hit_exec(heap, stub);
+	uint8_t *write = ch__pool_write(heap->pool, hit);
+	if (site->exit)
+		ch__arch_jump_write(write, hit, (uintptr_t)site->exit);
+	else
+		ch__arch_stub_write(write, hit, heap->pool->runtime_exec, index);
+	if (heap->pool->stub_lead_bytes)
+		ch__arch_lead_write(ch__pool_lend(heap->pool, stub), heap->pool->delta, hit);
+	ch__pool_sync(heap->pool, stub, ch__stub_bytes(heap));
 	ch__region_enter_inline(s->self);
 	CH_MOVE(ch__branch_moves, index, 0, ch__branch_state(branch), CH__BRANCH_UNLINKED,
 		ch__held(heap), __func__);
@@ -191,28 +185,6 @@ static void set_target(struct ch__branch *branch, uint32_t target)
 	atomic_store_explicit(&branch->target_kind, word | target, memory_order_release);
 }
 
-static void list_insert(struct ch_heap *heap, struct ch__block *target, struct ch__branch *branch,
-			uint32_t index)
-{
-	branch->next = target->in_head;
-	branch->prev = 0;
-	if (target->in_head)
-		ch__branch_at(heap, target->in_head)->prev = index;
-	target->in_head = index;
-}
-
-static void list_remove(struct ch_heap *heap, struct ch__block *target,
-			const struct ch__branch *branch)
-{
-	uint32_t next = branch->next, prev = branch->prev;
-	if (prev)
-		ch__branch_at(heap, prev)->next = next;
-	else
-		target->in_head = next;
-	if (next)
-		ch__branch_at(heap, next)->prev = prev;
-}
-
 /* The site of the source leads to stub or exit then; with NULL the site stays. runs_on: a core may
  * have fetched the old way to this target, and may run it. So the target's place waits for a core
  * synchronization before reuse (I8). */
@@ -227,7 +199,13 @@ static void unlink_branch(struct ch_heap *heap, uint32_t index, bool runs_on,
 	CH_MOVE(ch__branch_moves, index, 0, ch__branch_state(branch), CH__BRANCH_UNLINKED,
 		ch__held(heap), __func__);
 	struct ch__block *to = ch__block_at(heap, target);
-	list_remove(heap, to, branch);
+	uint32_t next = branch->next, prev = branch->prev;
+	if (prev)
+		ch__branch_at(heap, prev)->next = next;
+	else
+		to->in_head = next;
+	if (next)
+		ch__branch_at(heap, next)->prev = prev;
 	set_target(branch, 0);
 	heap->branches_unlinked++;
 	if (runs_on)
@@ -260,7 +238,11 @@ static enum ch_status link_locked(struct ch_heap *heap, uint32_t index, uint32_t
 		CH_MOVE(ch__branch_moves, index, 0, ch__branch_state(branch), CH__BRANCH_LINKED,
 			ch__held(heap), __func__);
 		set_target(branch, target);
-		list_insert(heap, to, branch, index);
+		branch->next = to->in_head;
+		branch->prev = 0;
+		if (to->in_head)
+			ch__branch_at(heap, to->in_head)->prev = index;
+		to->in_head = index;
 		ch__block_held(to);
 		heap->branches_linked++;
 		CH_PUBLISHED(heap->pool, ch__exec(heap, to->hot_offset), CH__GRANULE_BYTES,

@@ -296,7 +296,9 @@ enum ch_status ch_vm_discard(struct ch_heap *heap, struct ch_vm *vm, size_t *fre
 		return ch__because_refused(heap);
 	if (vm && vm->heap != heap)
 		return ch__because(CH_E_ARG, "the vm is another heap's");
-	size_t found = *kept = ch__discard(heap, vm, true);
+	ch__heap_lock(heap);
+	size_t found = *kept = ch__discard(heap, vm, CH__CAUSE_DISCARDED);
+	ch__heap_unlock(heap);
 	/* A VM with a collector of its own runs the next cycle itself. */
 	if (heap->config.driver == CH_DRIVER_HOST || heap->driver.collect) {
 		ch__trigger_tell(heap);
@@ -304,7 +306,9 @@ enum ch_status ch_vm_discard(struct ch_heap *heap, struct ch_vm *vm, size_t *fre
 	}
 	enum ch_status status = collect_until(heap, ch__stop_limit(heap, ch__os_now_ns()));
 	/* Before the callbacks, which may invalidate more. */
-	*kept = ch__discard(heap, vm, false);
+	ch__heap_lock(heap);
+	*kept = ch__discard(heap, vm, CH__CAUSE_NONE);
+	ch__heap_unlock(heap);
 	*freed = *kept < found ? found - *kept : 0;
 	if (status == CH_OK)
 		ch__vms_tell(heap);

@@ -178,19 +178,6 @@ static void abort_all(struct ch_heap *heap, struct ch_code *codes, size_t count)
 		}
 }
 
-static bool sinks_want_ranges(const struct ch_heap *heap)
-{
-	return ch__sinks_want_ranges(CH_LOAD_RELAXED(&heap->sinks_on));
-}
-
-static enum ch_status CH_COLD because_stale(enum published result)
-{
-	return ch__because(CH_E_STALE, "%s: the blocks were aborted",
-			   result == OWNER_GONE   ? "the owner of a block died"
-			   : result == FACT_BROKE ? "an assumption of a block broke"
-						  : "a block that an edge names was aborted");
-}
-
 /* Publishes all blocks in one region, so that a cycle finds all of them LIVE, or none,
  * and a sink that comes on misses none (I19). */
 static inline enum published publish(struct ch_heap *heap, struct ch__thread *self,
@@ -198,7 +185,8 @@ static inline enum published publish(struct ch_heap *heap, struct ch__thread *se
 {
 	const struct ch_code *end = codes + count;
 	ch__region_enter_inline(self);
-	enum published result = !is_told && sinks_want_ranges(heap) ? UNTOLD : PUBLISHED;
+	bool is_wanted = !is_told && ch__sinks_want_ranges(CH_LOAD_RELAXED(&heap->sinks_on));
+	enum published result = is_wanted ? UNTOLD : PUBLISHED;
 	for (struct ch_code *code = codes; code < end && result == PUBLISHED; code++)
 		result = may_go_live(heap, ch__code_block(heap, code));
 	for (struct ch_code *code = codes; code < end && result == PUBLISHED; code++) {
@@ -367,12 +355,15 @@ static enum ch_status commit(struct ch_heap *heap, struct ch__thread *self, stru
 		return status;
 	enum published result;
 	do {
-		bool tell = sinks_want_ranges(heap);
+		bool tell = ch__sinks_want_ranges(CH_LOAD_RELAXED(&heap->sinks_on));
 		result = publish_told(heap, self, codes, count, tell, besides);
 	} while (result == UNTOLD);
 	if (result != PUBLISHED) {
 		abort_all(heap, codes, count);
-		return because_stale(result);
+		return ch__because(CH_E_STALE, "%s: the blocks were aborted",
+				   result == OWNER_GONE	  ? "the owner of a block died"
+				   : result == FACT_BROKE ? "an assumption of a block broke"
+				   : "a block that an edge names was aborted");
 	}
 	return CH_OK;
 }
@@ -409,25 +400,20 @@ static void CH_COLD fill_behind(struct ch_heap *heap, struct ch__thread *self, u
 	ch__region_leave(self);
 }
 
-/* An abort gives the bytes behind the parts of a block their traps back (P4). */
-static void CH_COLD mend_overrun(struct ch_heap *heap, struct ch__thread *self,
-				 const struct ch__block *block)
-{
-	/* Under Valgrind, the bytes are nobody's to write. */
-	if (heap->pool->is_translated)
-		return;
-	fill_behind(heap, self, block->hot_offset + ch__hot_bytes(block));
-	if (block->cold_granules)
-		fill_behind(heap, self, ch__cold_offset(heap, block) + ch__cold_bytes(block));
-}
-
 enum ch_status ch_block_abort(struct ch_code *code)
 {
 	struct ch__subject s;
 	enum ch_status status = ch__subject_open_given(code, &s);
 	if (status != CH_OK)
 		return status;
-	mend_overrun(s.heap, s.self, s.block);
+	/* The bytes behind the parts get their traps back (P4). Under Valgrind, they are nobody's
+	 * to write. */
+	bool mends = !s.heap->pool->is_translated;
+	if (mends)
+		fill_behind(s.heap, s.self, s.block->hot_offset + ch__hot_bytes(s.block));
+	if (mends && s.block->cold_granules)
+		fill_behind(s.heap, s.self,
+			    ch__cold_offset(s.heap, s.block) + ch__cold_bytes(s.block));
 	abort_open(s.heap, ch__handle_index(code->block.bits), CH__DEATH_ABORTED);
 	end_writing(code);
 	return CH_OK;

@@ -47,14 +47,6 @@ static enum ch_status check_used(const struct ch_heap *heap, const struct ch__bl
 	return CH_OK;
 }
 
-static enum ch_status check_frame(const struct ch_frame *frame, uint32_t code_bytes)
-{
-	char words[96];
-	struct ch__text fault = {words, sizeof words, 0};
-	ch__frame_fault(&fault, frame, code_bytes);
-	return ch__text_end(&fault) ? ch__because(CH_E_ARG, "ch_code.frame: %s", words) : CH_OK;
-}
-
 /* Checks that code->frame and code->eh_frame are sound, wanted at open, and for this block only. */
 static enum ch_status check_table(const struct ch_heap *heap, const struct ch__block *block,
 				  const struct ch_code *code, bool has_steps)
@@ -65,9 +57,15 @@ static enum ch_status check_table(const struct ch_heap *heap, const struct ch__b
 		return ch__because(CH_E_ARG, "ch_code.frame is %s: the block was opened with%s "
 					     "CH_FRAME_STEPS",
 				   frame ? "set" : "NULL", frame ? "out" : "");
-	enum ch_status status = frame ? check_frame(frame, code->used_to) : CH_OK;
-	if (status != CH_OK || !code->eh_frame)
-		return status;
+	if (frame) {
+		char words[96];
+		struct ch__text fault = {words, sizeof words, 0};
+		ch__frame_fault(&fault, frame, code->used_to);
+		if (ch__text_end(&fault))
+			return ch__because(CH_E_ARG, "ch_code.frame: %s", words);
+	}
+	if (!code->eh_frame)
+		return CH_OK;
 	if (!ch__side_find(block->side_list, CH__ITEM_OWN))
 		return ch__because(CH_E_ARG, "ch_code.eh_frame is set: the block was opened "
 					     "without CH_OPEN_OWN_FRAMES");
@@ -176,18 +174,6 @@ enum ch_status ch__because_overrun(const struct ch_heap *heap, uint32_t index,
 			   "there is damaged", index, name, part);
 }
 
-static inline enum ch_status look_around(const struct ch_heap *heap, const struct ch__block *block,
-					 struct ch_block handle)
-{
-	uint32_t index = ch__handle_index(handle.bits);
-	enum ch_status status = ch__look_around_part(heap, index, block->hot_offset,
-						     ch__hot_bytes(block), "hot");
-	if (CH_LIKELY(status != CH_OK || !block->cold_granules))
-		return status;
-	return ch__look_around_part(heap, index, ch__cold_offset(heap, block),
-				    ch__cold_bytes(block), "cold");
-}
-
 /* For a block that has branches, an entry of its own or items on its side list, or that lies apart.
  * A trampoline has none of them: finish_plain (commit.c) makes it ready, or it is refused. */
 __attribute__((noinline)) static enum ch_status
@@ -217,7 +203,12 @@ static inline enum ch_status check_code(struct ch_heap *heap, struct ch__thread 
 	struct ch__block *block = ch__code_block(heap, code);
 	const struct ch__side_list *list = block->side_list;
 	bool has_steps = ch__place_has_steps(heap, block->hot_offset);
-	enum ch_status status = look_around(heap, block, code->block);
+	uint32_t index = ch__handle_index(code->block.bits);
+	enum ch_status status = ch__look_around_part(heap, index, block->hot_offset,
+						     ch__hot_bytes(block), "hot");
+	if (CH_LIKELY(status == CH_OK) && CH_UNLIKELY(block->cold_granules))
+		status = ch__look_around_part(heap, index, ch__cold_offset(heap, block),
+					      ch__cold_bytes(block), "cold");
 	if (CH_LIKELY(status == CH_OK))
 		status = CH__SPARE_CHECK(ch_code, code);
 	if (CH_LIKELY(status == CH_OK))

@@ -83,18 +83,6 @@ static void parent(void) CH_UNANALYSED("the locks of all heaps, in a loop")
 	ch__ranks_rest(false);
 }
 
-/* Aborts the OPEN blocks of a thread missing in the child: nobody else will. A thread that such a
- * block was handed to compiles again. Blocks of the record's earlier threads were handed over, and
- * stay. */
-static void abort_open(struct ch_heap *heap, struct ch__thread *thread) CH_REQUIRES(ch__role_heap)
-{
-	for (uint32_t i = thread->young_of_others; i < thread->young_count; i++) {
-		uint32_t index = ch__block_resolve(heap, thread->young[i]);
-		if (index && ch__block_state(ch__block_at(heap, index)) == CH_BLOCK_OPEN)
-			ch__blocks_kill(heap, &index, 1, CH__DEATH_FORKED);
-	}
-}
-
 static void drop_other_threads(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
 {
 	struct ch__thread *self = ch__thread_self(heap);
@@ -103,7 +91,14 @@ static void drop_other_threads(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
 			continue;
 		atomic_store(&t->inside, 0);
 		ch__thread_set_state(t, CH__PARKED, memory_order_seq_cst, __func__);
-		abort_open(heap, t);
+		/* Nobody else aborts the thread's OPEN blocks. A thread that such a block was
+		 * handed to compiles again. Blocks of the record's earlier threads were handed
+		 * over, and stay. */
+		for (uint32_t i = t->young_of_others; i < t->young_count; i++) {
+			uint32_t index = ch__block_resolve(heap, t->young[i]);
+			if (index && ch__block_state(ch__block_at(heap, index)) == CH_BLOCK_OPEN)
+				ch__blocks_kill(heap, &index, 1, CH__DEATH_FORKED);
+		}
 		ch__records_flush(heap, t);
 		memset(t->open_page, 0, sizeof t->open_page);
 		/* The thread may just have freed the memory of its map. */
@@ -117,14 +112,6 @@ static void drop_other_threads(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
 	heap->unasked_after_ns = heap->unasked_after_ns != 0;
 	if (self)
 		self->thread_id = ch__os_thread_id();
-}
-
-/* Ends the detaches of vms in the middle of which another thread made callbacks. */
-static void end_detaches(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
-{
-	for (struct ch_vm *vm = heap->vms; vm; vm = vm->next)
-		if (!vm->is_attached && vm->told != UINT32_MAX && vm->teller != ch__lock_self())
-			ch__vm_told(vm);
 }
 
 /* Retires OPEN pages without a thread, and frees lost spans: a lost thread had taken the span and
@@ -184,7 +171,10 @@ static void wake_heap(struct ch_heap *heap)
 		lose_code(heap);
 	drop_other_threads(heap);
 	ch__owners_end_releases(heap);
-	end_detaches(heap);
+	/* Ends detaches in the middle of which another thread made callbacks. */
+	for (struct ch_vm *vm = heap->vms; vm; vm = vm->next)
+		if (!vm->is_attached && vm->told != UINT32_MAX && vm->teller != ch__lock_self())
+			ch__vm_told(vm);
 	reclaim_pages(heap);
 	ch__heap_unlock(heap);
 	ch__sweep_unlock(heap);

@@ -21,20 +21,6 @@ enum {
 	FLUSH_PRIORITY = 60000, /* at exit: behind destructors without a priority */
 };
 
-/* The system protects whole pages only: a VM that names a smaller page gets the system's size. */
-static enum ch_status fit_to_system(struct ch_config *config)
-{
-	size_t least = ch__os_page_bytes();
-	if (least > PAGE_MAX_BYTES)
-		return ch__because(CH_E_ARG, "the system's pages have %zu bytes: at most %d",
-				   least, PAGE_MAX_BYTES);
-	if (config->page_bytes < least)
-		config->page_bytes = least;
-	if (config->pool_bytes < config->page_bytes)
-		config->pool_bytes = config->page_bytes;
-	return CH_OK;
-}
-
 static enum ch_status check_ranges(const struct ch_config *config)
 {
 	/* A negative value is larger than any limit. */
@@ -100,7 +86,16 @@ static enum ch_status read_config(const struct ch_config *in, struct ch_config *
 	/* The kept configuration says whether the library stops the threads. */
 	config->stops_world |= config->driver == CH_DRIVER_BUILTIN;
 	status = check_ranges(config);
-	return status == CH_OK ? fit_to_system(config) : status;
+	size_t least = ch__os_page_bytes();
+	if (status == CH_OK && least > PAGE_MAX_BYTES)
+		return ch__because(CH_E_ARG, "the system's pages have %zu bytes: at most %d",
+				   least, PAGE_MAX_BYTES);
+	/* The system protects whole pages only: a smaller page gets the system's size. */
+	if (config->page_bytes < least)
+		config->page_bytes = least;
+	if (config->pool_bytes < config->page_bytes)
+		config->pool_bytes = config->page_bytes;
+	return status;
 }
 
 static void chunk_gone(void *arg, uint32_t chunk)
@@ -125,28 +120,25 @@ static bool create_tables(struct ch_heap *heap)
 	uint32_t most = granules < CH__INDEX_MAX ? (uint32_t)granules : CH__INDEX_MAX;
 	/* Valgrind has little address space for a process. */
 	uint32_t others = heap->pool->is_translated ? most : CH__INDEX_MAX;
-	const struct {
-		struct ch__table *table;
-		uint32_t bytes, link, generation, limit;
-	} rows[] = {
-		{&heap->owners, sizeof(struct ch__owner), offsetof(struct ch__owner, next_free),
-		 offsetof(struct ch__owner, generation), others},
-		{&heap->blocks, sizeof(struct ch__block), offsetof(struct ch__block, free_next),
-		 offsetof(struct ch__block, generation), most},
-		{&heap->branches, sizeof(struct ch__branch), 0, 0, others},
-		{&heap->assumptions, sizeof(struct ch__assumption),
-		 offsetof(struct ch__assumption, next_free),
-		 offsetof(struct ch__assumption, generation), others},
-		{&heap->names, sizeof(struct ch__name), offsetof(struct ch__name, next), 0, others},
-		{&heap->tombstones, sizeof(struct ch__tombstone), 0, 0,
-		 heap->config.remembered_dead + 1},
-	};
-	for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++) {
-		rows[i].table->record_bytes = rows[i].bytes;
-		rows[i].table->link_offset = rows[i].link;
-		rows[i].table->generation_offset = rows[i].generation;
-		rows[i].table->limit = rows[i].limit;
-	}
+	heap->owners.record_bytes = sizeof(struct ch__owner);
+	heap->owners.link_offset = offsetof(struct ch__owner, next_free);
+	heap->owners.generation_offset = offsetof(struct ch__owner, generation);
+	heap->owners.limit = others;
+	heap->blocks.record_bytes = sizeof(struct ch__block);
+	heap->blocks.link_offset = offsetof(struct ch__block, free_next);
+	heap->blocks.generation_offset = offsetof(struct ch__block, generation);
+	heap->blocks.limit = most;
+	heap->assumptions.record_bytes = sizeof(struct ch__assumption);
+	heap->assumptions.link_offset = offsetof(struct ch__assumption, next_free);
+	heap->assumptions.generation_offset = offsetof(struct ch__assumption, generation);
+	heap->assumptions.limit = others;
+	heap->names.record_bytes = sizeof(struct ch__name);
+	heap->names.link_offset = offsetof(struct ch__name, next);
+	heap->names.limit = others;
+	heap->branches.record_bytes = sizeof(struct ch__branch);
+	heap->branches.limit = others;
+	heap->tombstones.record_bytes = sizeof(struct ch__tombstone);
+	heap->tombstones.limit = heap->config.remembered_dead + 1;
 	/* ThreadSanitizer has no random places, and Valgrind few. */
 	bool is_one_of_many = heap->id > RESERVING_HEAPS && !heap->pool->is_translated && !CH_TSAN;
 	return ch__tables_place(heap->tables, CH__TABLES,

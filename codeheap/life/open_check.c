@@ -52,14 +52,12 @@ static CH_COLD enum ch_status check_rules(const struct ch_heap *heap, const stru
 		{is_bare && entry == CH_ENTRY_PATCH, entry,
 		 "ch_open.entry is %lu: not CH_ENTRY_PATCH with CH_FRAME_STEPS, of data, or of "
 		 "what is written in place"},
-		{has_steps && open->branch_room, open->branch_room,
-		 "ch_open.branch_room is %lu: 0 with CH_FRAME_STEPS"},
-		{is_in_place && open->branch_room, open->branch_room,
-		 "ch_open.branch_room is %lu: 0 of data, or of what is written in place"},
-		{has_steps && open->cold_bytes, open->cold_bytes,
-		 "ch_open.cold_bytes is %lu: 0 with CH_FRAME_STEPS"},
-		{is_in_place && open->cold_bytes, open->cold_bytes,
-		 "ch_open.cold_bytes is %lu: 0 of data, or of what is written in place"},
+		{is_bare && open->branch_room, open->branch_room,
+		 "ch_open.branch_room is %lu: 0 with CH_FRAME_STEPS, of data, or of what is "
+		 "written in place"},
+		{is_bare && open->cold_bytes, open->cold_bytes,
+		 "ch_open.cold_bytes is %lu: 0 with CH_FRAME_STEPS, of data, or of what is "
+		 "written in place"},
 		{is_data && entry, entry, "ch_open.entry is %lu: data is not entered"},
 		{is_data && open->frame, open->frame, "ch_open.frame is %lu: data has no frames"},
 		{is_data && has_own, flags,

@@ -72,13 +72,6 @@ enum { COLD_SPARE = 3 };
  * all threads. */
 enum look { LOOK_AT_OWN, LOOK_AT_OPEN };
 
-/* Another thread's page is open before unwinders know the page. Of data unwinders are not told. */
-static bool is_known(const struct ch__request *r, uint32_t page_index)
-{
-	return r->frame >= CH__FRAME_OWN ||
-	       ch__sinks_page_is_live(r->heap->sinks, page_index, r->frame);
-}
-
 static inline __attribute__((always_inline)) bool
 reserve_in(struct ch__request *r, uint32_t page_index, enum look look)
 {
@@ -87,10 +80,13 @@ reserve_in(struct ch__request *r, uint32_t page_index, enum look look)
 	uint32_t hot_bytes = r->hot_bytes + r->slack, spare = COLD_SPARE * r->open->cold_bytes;
 	/* Most of a part may be stubs, which do not come back: the next part would not fit. */
 	bool has_spare = r->self->has_spare_cold && spare >= r->cold_bytes;
-	/* The page may have been retired and taken for another shape since its index was read. */
+	/* The page may have been retired and taken for another shape since its index was read.
+	 * Another thread's page is open before unwinders know the page. Of data unwinders are not
+	 * told. */
 	bool fits = CH_LOAD_RELAXED(&page->state) == CH__PAGE_OPEN && page->frame == r->frame &&
 		    (look == LOOK_AT_OWN ||
-		     (is_known(r, page_index) &&
+		     ((r->frame >= CH__FRAME_OWN ||
+		       ch__sinks_page_is_live(r->heap->sinks, page_index, r->frame)) &&
 		      ch__page_has_room(r->heap->pool, page_index, hot_bytes, r->cold_bytes))) &&
 		    ch__page_reserve(r->heap->pool, page_index, hot_bytes, r->cold_bytes,
 				     has_spare ? spare : 0, &r->hot_offset, &r->cold_offset);
@@ -108,29 +104,24 @@ static void note_moved(struct ch_heap *heap)
 		ch__space_returned(heap);
 }
 
-/* A room is for a block of one part, whose used bytes come first. */
-static uint32_t take_run(struct ch__request *r)
-{
-	struct ch__pool *pool = r->heap->pool;
-	bool may_be_room = r->use == CH__SPAN_CODE && !r->cold_bytes;
-	uint32_t taken = may_be_room ? ch__pool_take_room(pool, r->span_pages, r->frame)
-				     : CH__PAGE_NONE;
-	return taken != CH__PAGE_NONE ? taken
-				      : ch__pool_take_span(pool, r->span_pages, r->frame, r->use);
-}
-
 /* Returns a page, or the first of a span, known to the unwinders; CH__PAGE_NONE: there is none. */
 static CH_COLD uint32_t take_pages(struct ch__request *r, bool in_need)
 {
 	struct ch_heap *heap = r->heap;
 	struct ch__pool *pool = heap->pool;
+	/* A room is for a block of one part, whose used bytes come first. */
+	bool may_be_room = r->span_pages && r->use == CH__SPAN_CODE && !r->cold_bytes;
+	uint32_t taken = CH__PAGE_NONE;
 	/* Under this lock forget_page cannot tell a page dead after the page is told live here. */
 	ch__records_lock(heap);
-	uint32_t taken = r->span_pages ? take_run(r)
-			 : in_need     ? ch__pool_take_page_in_need(
-						 pool, r->frame, r->hot_bytes + r->slack,
-						 r->cold_bytes)
-				       : ch__pool_take_page(pool, r->frame);
+	if (may_be_room)
+		taken = ch__pool_take_room(pool, r->span_pages, r->frame);
+	if (r->span_pages && taken == CH__PAGE_NONE)
+		taken = ch__pool_take_span(pool, r->span_pages, r->frame, r->use);
+	else if (!r->span_pages)
+		taken = in_need ? ch__pool_take_page_in_need(pool, r->frame,
+							     r->hot_bytes + r->slack, r->cold_bytes)
+				: ch__pool_take_page(pool, r->frame);
 	if (!in_need) {
 		r->refused = taken == CH__PAGE_NONE ? errno : 0;
 		r->os_error = taken == CH__PAGE_NO_ACCESS ? errno : 0;
@@ -288,14 +279,6 @@ enum ch__placed ch__place_at_hand(struct ch__request *r)
 	return r->span_pages ? CH__NO_ROOM : try_place(r, LOOK_AT_OWN);
 }
 
-/* A span needs whole pages, and slots need whole chunks; the thread may hold empty pages. */
-static void retire_own_pages(struct ch__request *r)
-{
-	for (uint32_t frame = 0; frame < CH__PAGE_FRAMES; frame++)
-		if (r->span_pages || frame != r->frame)
-			ch__thread_use_page(r->self, frame, 0);
-}
-
 /* One cycle is enough where nothing changes meanwhile. Newborn blocks outlive two cycles. A place
  * freed by a cycle may be too small, may go to an open that never collects, or may wait for the
  * next cycle's stop as its core sync: then another cycle is worth a try, too. */
@@ -339,7 +322,10 @@ static enum ch__placed place_slowly(struct ch__request *r)
 				return placed;
 		if ((placed = try_place(r, LOOK_AT_OPEN)) != CH__NO_ROOM)
 			return placed;
-		retire_own_pages(r);
+		/* A span needs whole pages, and slots whole chunks: the thread may hold some. */
+		for (uint32_t frame = 0; frame < CH__PAGE_FRAMES; frame++)
+			if (r->span_pages || frame != r->frame)
+				ch__thread_use_page(r->self, frame, 0);
 		if (attempt == 0)
 			continue;
 		ch__heap_lock(heap);

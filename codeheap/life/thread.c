@@ -5,21 +5,6 @@
 #include "codeheap/base/why.h"
 #include "codeheap/life/life.h"
 
-static struct ch__thread *take_record(struct ch_heap *heap)
-{
-	for (struct ch__thread *t = heap->threads; t; t = t->next)
-		if (!t->is_attached)
-			return t;
-	struct ch__thread *fresh = ch__meta_alloc(heap->meta, sizeof *fresh);
-	if (!fresh)
-		return NULL;
-	fresh->heap = heap;
-	atomic_store(&fresh->state, CH__PARKED);
-	fresh->next = heap->threads;
-	atomic_store_explicit(&heap->threads, fresh, memory_order_release);
-	return fresh;
-}
-
 /* Each attachment registers this anew, so that a later destructor may attach again. A thread ending
  * between ch_mark_begin and ch_mark_end stays attached: nobody else may take what it holds. */
 static void leave_all(void *unused)
@@ -52,10 +37,19 @@ static enum ch_status attach(struct ch_heap *heap, const void *low, const void *
 	if (!ch__os_at_thread_end(leave_all))
 		return ch__because(CH_E_OS, "the end of threads cannot be heard of: %m");
 	ch__registry_lock(heap);
-	struct ch__thread *thread = take_record(heap);
+	struct ch__thread *thread = heap->threads;
+	while (thread && thread->is_attached)
+		thread = thread->next;
 	if (!thread) {
-		ch__registry_unlock(heap);
-		return ch__because_memory("a thread");
+		thread = ch__meta_alloc(heap->meta, sizeof *thread);
+		if (!thread) {
+			ch__registry_unlock(heap);
+			return ch__because_memory("a thread");
+		}
+		thread->heap = heap;
+		atomic_store(&thread->state, CH__PARKED);
+		thread->next = heap->threads;
+		atomic_store_explicit(&heap->threads, thread, memory_order_release);
 	}
 	set_stack(thread, low, high);
 	thread->thread_id = ch__os_thread_id();

@@ -26,25 +26,6 @@ static enum ch_status refuse(const char *variable, const char *set, const char *
 				wish(variable));
 }
 
-static enum ch_status read_backend(struct ch_config *config)
-{
-	const char *name = wish("CODEHEAP_WX");
-	if (name && !ch__backend_of_name(name, &config->backend))
-		return refuse("CODEHEAP_WX", "", "dual, memfd or procmem");
-	return CH_OK;
-}
-
-static enum ch_status read_dead_names(struct ch_config *config)
-{
-	const char *name = wish("CODEHEAP_DEAD_NAMES");
-	if (!name)
-		return CH_OK;
-	if (strcmp(name, "kept") != 0 && strcmp(name, "replaced") != 0)
-		return refuse("CODEHEAP_DEAD_NAMES", "", "replaced or kept");
-	config->dead_names = *name == 'k' ? CH_DEAD_NAMES_KEPT : CH_DEAD_NAMES_REPLACED;
-	return CH_OK;
-}
-
 static enum ch_status read_sinks(struct ch_config *config, unsigned *wanted)
 {
 	char names[LINE_BYTES];
@@ -85,10 +66,19 @@ void ch__wishes_tell_off(const struct ch_heap *heap, unsigned wanted)
  * no heap: a wrong value has the line only. */
 enum ch_status ch__wishes_read(struct ch_config *config, unsigned *wanted)
 {
-	enum ch_status backend = read_backend(config), names = read_dead_names(config);
+	enum ch_status status = CH_OK;
+	const char *backend = wish("CODEHEAP_WX"), *names = wish("CODEHEAP_DEAD_NAMES");
+	if (backend && !ch__backend_of_name(backend, &config->backend))
+		status = refuse("CODEHEAP_WX", "", "dual, memfd or procmem");
+	if (names && strcmp(names, "kept") == 0)
+		config->dead_names = CH_DEAD_NAMES_KEPT;
+	else if (names && strcmp(names, "replaced") == 0)
+		config->dead_names = CH_DEAD_NAMES_REPLACED;
+	else if (names)
+		status = refuse("CODEHEAP_DEAD_NAMES", "", "replaced or kept");
 	enum ch_status sinks = read_sinks(config, wanted);
 	const char *debug = wish("CODEHEAP_DEBUG");
 	if (debug && strcmp(debug, "0") != 0 && strcmp(debug, "1") != 0)
 		(void)refuse("CODEHEAP_DEBUG", "", "0 or 1");
-	return backend != CH_OK ? backend : names != CH_OK ? names : sinks;
+	return status != CH_OK ? status : sinks;
 }

@@ -44,21 +44,6 @@ static bool may_change(const struct ch_heap *heap, uintptr_t at, const uint8_t *
 	return ch__arch_may_change(at, ch__pool_read(heap->pool, at), bytes, n);
 }
 
-static bool store(struct ch__pool *pool, uintptr_t at, const void *bytes, size_t n,
-		  enum ch_write how)
-{
-	if (how == CH_WRITE_NOT_RUNNING) {
-		memcpy(ch__pool_write(pool, at), bytes, n);
-		ch__pool_sync(pool, at, n);
-		return true;
-	}
-	uint64_t word;
-	uintptr_t skip = at % sizeof word;
-	memcpy(&word, ch__pool_read(pool, at - skip), sizeof word);
-	memcpy((uint8_t *)&word + skip, bytes, n);
-	return ch__pool_store(pool, at - skip, word);
-}
-
 static enum ch_status write_locked(struct ch_heap *heap, uintptr_t at, const void *bytes, size_t n,
 				   enum ch_write how) CH_REQUIRES(ch__role_heap)
 {
@@ -76,8 +61,17 @@ static enum ch_status write_locked(struct ch_heap *heap, uintptr_t at, const voi
 	errno = ENOTSUP;
 	if (is_run && !CH_ARCH_FETCH_FOLLOWS && !ch__core_sync(heap))
 		return ch__because(CH_E_OS, "membarrier's core synchronization is refused: %m");
-	if (!store(heap->pool, at, bytes, n, how))
-		return ch__because(CH_E_OS, "the page of %lx cannot be exchanged: %m", at);
+	if (how == CH_WRITE_NOT_RUNNING) {
+		memcpy(ch__pool_write(heap->pool, at), bytes, n);
+		ch__pool_sync(heap->pool, at, n);
+	} else {
+		uint64_t word;
+		uintptr_t skip = at % sizeof word;
+		memcpy(&word, ch__pool_read(heap->pool, at - skip), sizeof word);
+		memcpy((uint8_t *)&word + skip, bytes, n);
+		if (!ch__pool_store(heap->pool, at - skip, word))
+			return ch__because(CH_E_OS, "the page of %lx cannot be exchanged: %m", at);
+	}
 	CH_PUBLISHED(heap->pool, at, n, "write");
 	if (is_run && !ch__core_sync(heap) && !CH_ARCH_FETCH_FOLLOWS)
 		ch__panic("the system does not let code be written any more");

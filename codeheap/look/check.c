@@ -59,6 +59,30 @@ static void check_part(struct check *c, uint32_t offset, uint32_t bytes, const c
 		say(c, "its %s part is not found by address", part);
 }
 
+/* Whether the bytes of the branch's stub fit the branch record and the bytes of the site. */
+static bool stub_is_valid(const struct ch_heap *heap, const struct ch__block *source,
+			  uint32_t index)
+{
+	const struct ch__branch *branch = ch__branch_at(heap, index);
+	uintptr_t exec = ch__exec(heap, branch->site), stub = ch__stub_exec(heap, source, index);
+	uintptr_t hit = ch__stub_hit_exec(heap, stub);
+	uintptr_t site = ch__arch_site_target(ch__branch_kind(branch),
+					      ch__pool_read(heap->pool, exec), exec);
+	const uint8_t *read = ch__pool_read(heap->pool, stub);
+	/* The target of a lead, or of a linked branch's stub, is not judged here. */
+	if (heap->pool->stub_lead_bytes &&
+	    (site != stub || !ch__arch_lead_is_valid(read, heap->pool->delta)))
+		return false;
+	if (CH_ARCH_STUB_LEADS_FAR && !(ch__branch_target(branch) && site == stub) &&
+	    ch__arch_stub_leads_to(read) != ch__branch_stub_home(heap, source, index))
+		return false;
+	if (ch__branch_has(branch, CH__BRANCH_OWN_EXIT))
+		return true;
+	uintptr_t leads_to = CH_ARCH_STUB_LEADS_FAR ? ch__arch_stub_leads_to(read)
+						    : heap->pool->runtime_exec;
+	return ch__arch_stub_is_valid(ch__pool_read(heap->pool, hit), hit, leads_to, index);
+}
+
 static void check_branch(struct check *c, const struct ch__block *block, uint32_t at)
 {
 	struct ch_heap *heap = c->heap;
@@ -73,7 +97,7 @@ static void check_branch(struct check *c, const struct ch__block *block, uint32_
 		return;
 	}
 	uintptr_t leads_to = ch__branch_leads_to(heap, block, at);
-	if (!ch__branch_stub_is_valid(heap, block, at))
+	if (!stub_is_valid(heap, block, at))
 		say(c, "the stub of branch %u is overwritten", at);
 	if (!target) {
 		if (leads_to != ch__branch_exit(heap, block, at) && ch__block_is_published(block))
@@ -114,19 +138,6 @@ static void check_diverter(struct check *c, uintptr_t exec, uintptr_t target, bo
 		say(c, "%s leads elsewhere than its exit", what);
 	else if (is_armed != must_be_armed)
 		say(c, "%s is not as its state", what);
-}
-
-/* Checks a patchable entry: one store closes the entry, to lead to the veneer behind the stubs. */
-static void check_entry(struct check *c, const struct ch__block *block, bool is_dead_end)
-{
-	struct ch_heap *heap = c->heap;
-	if (ch__block_entry_kind(block) != CH_ENTRY_PATCH)
-		return;
-	if (!ch__arch_landing_is_there(ch__pool_read(
-		    heap->pool, ch__exec(heap, block->hot_offset) + CH__HEAD_BYTES)))
-		say(c, "the bytes before the entry changed");
-	check_diverter(c, ch__block_gate_exec(heap, block), ch__block_veneer_exec(heap, block),
-		       is_dead_end, "the entry");
 }
 
 static void check_points(struct check *c, const struct ch__block *block, bool is_dead_end)
@@ -201,7 +212,14 @@ static void check_block(struct check *c, const struct ch__block *block)
 	check_in_edges(c, block);
 	if (is_dead_end && block->in_head)
 		say(c, "not entrant, but a branch leads to it");
-	check_entry(c, block, is_dead_end);
+	/* One store closes a patchable entry, to lead to the veneer behind the stubs. */
+	if (ch__block_entry_kind(block) == CH_ENTRY_PATCH) {
+		uintptr_t first = ch__exec(heap, block->hot_offset) + CH__HEAD_BYTES;
+		if (!ch__arch_landing_is_there(ch__pool_read(heap->pool, first)))
+			say(c, "the bytes before the entry changed");
+		check_diverter(c, ch__block_gate_exec(heap, block),
+			       ch__block_veneer_exec(heap, block), is_dead_end, "the entry");
+	}
 	if (ch__block_is_alive(heap, block))
 		check_points(c, block, is_dead_end);
 }
@@ -288,21 +306,16 @@ static void check_dead(struct check *c, uint32_t at, uint32_t tail, bool of_noti
 		compare(c, "bytes on the quarantine", atomic_load(&heap->quarantine_bytes), bytes);
 }
 
-static void check_pages(struct check *c)
-{
-	const struct ch__pool *pool = c->heap->pool;
-	uint64_t used = 0;
-	for (uint32_t i = 0; i < ch__pool_pages_end(pool); i++)
-		if (atomic_load(&pool->pages[i].state) != CH__PAGE_SPAN)
-			used += atomic_load(&pool->pages[i].used_granules);
-	/* A place and its record change in one region, or under the heap lock: the sums agree. */
-	compare(c, "granules of blocks", used, c->is.granules);
-}
-
 static void check_sums(struct check *c) CH_REQUIRES(ch__role_heap)
 {
 	struct ch_heap *heap = c->heap;
-	uint64_t owners_of_vms = 0;
+	const struct ch__pool *pool = heap->pool;
+	uint64_t owners_of_vms = 0, granules = 0;
+	for (uint32_t i = 0; i < ch__pool_pages_end(pool); i++)
+		if (atomic_load(&pool->pages[i].state) != CH__PAGE_SPAN)
+			granules += atomic_load(&pool->pages[i].used_granules);
+	/* A place and its record change in one region, or under the heap lock: the sums agree. */
+	compare(c, "granules of blocks", granules, c->is.granules);
 	/* ch_vm_detach counts one owner more until the call is through. */
 	for (const struct ch_vm *vm = heap->vms; vm; vm = vm->next)
 		owners_of_vms += vm->owners_now - (!vm->is_attached && vm->told != UINT32_MAX);
@@ -316,23 +329,6 @@ static void check_sums(struct check *c) CH_REQUIRES(ch__role_heap)
 	compare(c, "blocks not entrant", heap->blocks_notentrant, c->is.notentrant);
 	compare(c, "bytes not entrant", heap->notentrant_bytes, c->is.notentrant_bytes);
 	compare(c, "assumptions", heap->assumptions_now, c->is.assumptions);
-}
-
-static void check_records(struct check *c)
-{
-	struct ch_heap *heap = c->heap;
-	for (uint32_t i = 1; i < heap->blocks.used; i++) {
-		look_at(c, "block", i);
-		check_block(c, ch__block_at(heap, i));
-	}
-	for (uint32_t i = 1; i < heap->owners.used; i++) {
-		look_at(c, "owner", i);
-		check_owner(c, ch__owner_at(heap, i));
-	}
-	for (uint32_t i = 1; i < heap->assumptions.used; i++) {
-		look_at(c, "assumption", i);
-		check_assumption(c, ch__assumption_at(heap, i));
-	}
 }
 
 enum ch_status ch_heap_check(struct ch_heap *heap, char *report, size_t bytes)
@@ -351,8 +347,18 @@ enum ch_status ch_heap_check(struct ch_heap *heap, char *report, size_t bytes)
 		ch__world_unlock(heap);
 		return ch__told(CH_E_BUSY);
 	}
-	check_records(&c);
-	check_pages(&c);
+	for (uint32_t i = 1; i < heap->blocks.used; i++) {
+		look_at(&c, "block", i);
+		check_block(&c, ch__block_at(heap, i));
+	}
+	for (uint32_t i = 1; i < heap->owners.used; i++) {
+		look_at(&c, "owner", i);
+		check_owner(&c, ch__owner_at(heap, i));
+	}
+	for (uint32_t i = 1; i < heap->assumptions.used; i++) {
+		look_at(&c, "assumption", i);
+		check_assumption(&c, ch__assumption_at(heap, i));
+	}
 	check_sums(&c);
 	ch__unfreeze(heap);
 	ch__world_unlock(heap);

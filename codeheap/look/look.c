@@ -136,36 +136,30 @@ static enum ch__look_kind kind_of(const struct ch_heap *heap, const struct ch__b
 	return frame == CH__FRAME_OWN ? CH__LOOK_OWN_FRAMES : CH__LOOK_CODE;
 }
 
-/* Returns false for an OPEN or FREE block. In any other state the fields were stored before the
- * state, and change under the heap lock only. */
-static bool look_at(const struct ch_heap *heap, const struct ch__block *block,
-		    struct ch__look_block *out)
-{
-	enum ch_block_state state = ch__block_state(block);
-	if (state != CH_BLOCK_LIVE && state != CH_BLOCK_NOTENTRANT && state != CH_BLOCK_DEAD)
-		return false;
-	*out = (struct ch__look_block){
-		.state = state,
-		.kind = kind_of(heap, block),
-		.hot_offset = block->hot_offset,
-		.hot_bytes = ch__hot_bytes(block),
-		.cold_bytes = ch__cold_bytes(block),
-		.owner_name = ch__name_text(heap, ch__owner_at(heap, block->owner)->name),
-	};
-	if (out->cold_bytes)
-		out->cold_offset = ch__cold_offset(heap, block);
-	return true;
-}
-
 bool ch__look_blocks(struct ch_heap *heap, uint32_t *next, uint32_t records,
 		     void (*visit)(void *arg, const struct ch__look_block *), void *arg)
 {
 	uint32_t used = heap->blocks.used, end = *next + records;
-	struct ch__look_block block;
 	end = end < used ? end : used;
-	for (uint32_t i = *next; i < end; i++)
-		if (look_at(heap, ch__block_at(heap, i), &block))
-			visit(arg, &block);
+	for (uint32_t i = *next; i < end; i++) {
+		const struct ch__block *block = ch__block_at(heap, i);
+		enum ch_block_state state = ch__block_state(block);
+		/* In any other state the fields were stored before the state, and change under the
+		 * heap lock only. */
+		if (state == CH_BLOCK_OPEN || state == CH_BLOCK_FREE)
+			continue;
+		struct ch__look_block shown = {
+			.state = state,
+			.kind = kind_of(heap, block),
+			.hot_offset = block->hot_offset,
+			.hot_bytes = ch__hot_bytes(block),
+			.cold_bytes = ch__cold_bytes(block),
+			.owner_name = ch__name_text(heap, ch__owner_at(heap, block->owner)->name),
+		};
+		if (shown.cold_bytes)
+			shown.cold_offset = ch__cold_offset(heap, block);
+		visit(arg, &shown);
+	}
 	*next = end;
 	return end < used;
 }

@@ -69,16 +69,6 @@ static void put_end_of(struct ch__text *line, const struct ch_heap *heap,
 	put_lost(line, heap);
 }
 
-static void put_unused(struct ch__text *line, const struct ch_heap *heap, uint32_t offset)
-{
-	uint64_t written = atomic_load_explicit(&heap->tombstones_written, memory_order_acquire);
-	bool is_expired = written > heap->config.remembered_dead;
-	ch__text_format(line, "no block: a byte of page %u that never had one%s",
-			offset >> heap->pool->page_log2,
-			is_expired ? ", or freed code, record expired" : "");
-	put_lost(line, heap);
-}
-
 static bool is_in_use(enum ch_block_state state)
 {
 	return state != CH_BLOCK_FREE && state != CH_BLOCK_DEAD;
@@ -108,7 +98,13 @@ static enum ch_block_state put_place(struct ch__text *line, const struct ch_heap
 	bool is_behind = find_in_front(heap, offset, &place);
 	enum ch_block_state state = place.state;
 	if (place.state == CH_BLOCK_FREE) {
-		put_unused(line, heap, offset);
+		uint64_t written =
+			atomic_load_explicit(&heap->tombstones_written, memory_order_acquire);
+		bool is_expired = written > heap->config.remembered_dead;
+		ch__text_format(line, "no block: a byte of page %u that never had one%s",
+				offset >> heap->pool->page_log2,
+				is_expired ? ", or freed code, record expired" : "");
+		put_lost(line, heap);
 		return state;
 	}
 	ch__text_put(line, kinds[place.state]);
@@ -218,12 +214,6 @@ static void put_signal(struct ch__text *line, const siginfo_t *info, enum ch_blo
 		ch__text_put(line, ": its own trap, or it ran on behind its end");
 }
 
-/* The exec address of a byte of the write view. */
-static uintptr_t exec_of(const struct ch_heap *heap, uintptr_t write)
-{
-	return write - (uintptr_t)heap->pool->delta;
-}
-
 /* Names the block at the mistaken exec or write address. */
 static void put_mistaken(struct ch__text *line, const struct ch__place *place, uintptr_t at)
 {
@@ -268,7 +258,7 @@ static void put_written(struct ch__text *line, const struct ch_heap *heap, uintp
 {
 	ch__text_put(line, "executed at the write address");
 	struct ch__place place;
-	ch__place_find(heap, ch__offset(heap, exec_of(heap, write)), &place);
+	ch__place_find(heap, ch__offset(heap, write - (uintptr_t)heap->pool->delta), &place);
 	put_mistaken(line, &place, write);
 	ch__text_put(line, ": code runs at ch_code.exec");
 	if (place.state == CH_BLOCK_OPEN)
@@ -287,13 +277,6 @@ static bool is_foreign(const struct ch_heap *heap, uintptr_t address)
 	return ch__arch_trap_is_foreign(ch__pool_read(heap->pool, address));
 }
 
-/* A cell is a word of its owner's record: data, so a call of the cell itself faults there. */
-static bool is_record(const struct ch_heap *heap, uintptr_t address)
-{
-	uint64_t used = CH_LOAD_RELAXED(&heap->owners.used);
-	return address - (uintptr_t)heap->owners.base < used * sizeof(struct ch__owner);
-}
-
 /* Whether code of the pool called an address without code, say NULL. */
 static bool is_lost(const struct ch_heap *heap, const siginfo_t *info, const void *ucontext)
 {
@@ -307,10 +290,12 @@ static void describe(struct ch__text *line, const struct ch_heap *heap, const si
 {
 	uintptr_t address = ch__arch_trap_address(info->si_signo, info->si_code, ucontext);
 	bool is_nowhere = address == (uintptr_t)heap->no_fallback;
-	bool is_cell = is_record(heap, address);
+	/* A cell is a word of its owner's record: data, so a call of the cell itself faults. */
+	uint64_t used = CH_LOAD_RELAXED(&heap->owners.used);
+	bool is_cell = address - (uintptr_t)heap->owners.base < used * sizeof(struct ch__owner);
 	bool is_in_pool = ch__pool_has(heap->pool, address);
 	bool is_here = is_nowhere || is_cell || is_in_pool || is_lost(heap, info, ucontext);
-	bool is_written = ch__pool_has(heap->pool, exec_of(heap, address));
+	bool is_written = ch__pool_has(heap->pool, address - (uintptr_t)heap->pool->delta);
 	bool is_ours = is_here || is_written;
 	is_ours |= has_data_address(info) && ch__pool_has(heap->pool, (uintptr_t)info->si_addr);
 	/* Somebody sent the signal: wherever the thread stood, it did nothing. */

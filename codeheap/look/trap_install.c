@@ -76,26 +76,21 @@ static void report(int signal, void *info, void *ucontext)
 	ch__os_signal_chain(signal, info, ucontext, &before[at], true);
 }
 
-static enum ch_status install(void) CH_REQUIRES(ch__heaps_lock)
-{
-	for (unsigned i = 0; i < SIGNALS; i++) {
-		installed[i] = installed[i] || ch__os_signal_install(signals[i], report, &before[i],
-								     CH__OS_LIKE_OLD);
-		/* Handlers that are installed only pass signals on, until a later call succeeds. */
-		if (!installed[i])
-			return ch__because(CH_E_OS, "no handler for signal %d: %m", signals[i]);
-	}
-	return CH_OK;
-}
-
 /* The second caller waits for the first: code may run after the return. A fork waits, too, so a
  * child knows of each signal whether the handler is there. */
 enum ch_status ch_trap_install(struct ch_heap *heap)
 {
 	if (ch__heap_refuses(heap))
 		return ch__because_refused(heap);
+	enum ch_status status = CH_OK;
 	ch__heaps_take();
-	enum ch_status status = install();
+	for (unsigned i = 0; status == CH_OK && i < SIGNALS; i++) {
+		installed[i] = installed[i] || ch__os_signal_install(signals[i], report, &before[i],
+								     CH__OS_LIKE_OLD);
+		/* Handlers that are installed only pass signals on, until a later call succeeds. */
+		if (!installed[i])
+			status = ch__because(CH_E_OS, "no handler for signal %d: %m", signals[i]);
+	}
 	ch__heaps_let_go();
 	if (status == CH_OK)
 		atomic_store(&heap->reports_traps, true);

@@ -177,7 +177,7 @@ inline parent() {
 	freeze[0] = 0;
 	UNLOCK(0)
 }
-/* child, ch__pool_fork_child, drop_other_threads, abort_open */
+/* child, ch__pool_fork_child, drop_other_threads */
 inline child() {
 #ifdef COPY_IN_CHILD
 	copy_code();

@@ -358,9 +358,9 @@ TEST(sentence_names_what_is_wrong_with_a_request_for_a_block)
 	o = ok, o.kind = CH_KIND_DATA, o.flags = CH_OPEN_OWN_FRAMES;
 	open_refuses(o, CH_E_ARG, "ch_open.flags is 4: CH_OPEN_OWN_FRAMES: data has no frames");
 	o = ok, o.kind = CH_KIND_DATA, o.cold_bytes = 8;
-	open_refuses(o, CH_E_ARG, "ch_open.cold_bytes is 8: 0 of data, or of what is written in ");
+	open_refuses(o, CH_E_ARG, "ch_open.cold_bytes is 8: 0 with CH_FRAME_STEPS, of data, or ");
 	o = ok, o.flags = CH_OPEN_IN_PLACE, o.branch_room = 2;
-	open_refuses(o, CH_E_ARG, "ch_open.branch_room is 2: 0 of data, or of what is written in ");
+	open_refuses(o, CH_E_ARG, "ch_open.branch_room is 2: 0 with CH_FRAME_STEPS, of data, or ");
 	o = ok, o.flags = CH_OPEN_OWN_FRAMES, o.frame = 2;
 	open_refuses(o, CH_E_ARG, "ch_open.frame is 2: 0 beside CH_OPEN_OWN_FRAMES");
 	o = ok, o.heap = rig.heap, open_refuses(o, CH_E_ARG, "ch_open: heap and owner are set");
