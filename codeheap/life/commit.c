@@ -406,8 +406,8 @@ enum ch_status ch_block_abort(struct ch_code *code)
 	enum ch_status status = ch__subject_open_given(code, &s);
 	if (status != CH_OK)
 		return status;
-	/* The bytes behind the parts get their traps back (P4). Under Valgrind, they are nobody's
-	 * to write. */
+	/* The bytes behind the parts get their traps back (P4). Under Valgrind, these bytes are
+	 * nobody's to write. */
 	bool mends = !s.heap->pool->is_translated;
 	if (mends)
 		fill_behind(s.heap, s.self, s.block->hot_offset + ch__hot_bytes(s.block));
