@@ -28,16 +28,17 @@ enum {
 	XSAVE_ALIGN = 64,
 };
 
-static bool fits_displacement(uintptr_t next, uintptr_t target)
+/* A displacement counts from its end. */
+static bool field_reaches(uintptr_t exec, uintptr_t target)
 {
-	int64_t distance = (int64_t)(target - next);
+	int64_t distance = (int64_t)(target - (exec + 4));
 	return distance == (int32_t)distance;
 }
 
-static int32_t displacement(uintptr_t next, uintptr_t target)
+static int32_t displacement(uintptr_t exec, uintptr_t target)
 {
-	CH_ASSERT(fits_displacement(next, target), "jump out of reach");
-	return (int32_t)(target - next);
+	CH_ASSERT(field_reaches(exec, target), "jump out of reach");
+	return (int32_t)(target - (exec + 4));
 }
 
 void ch__arch_serialize(void)
@@ -71,17 +72,12 @@ bool ch__arch_may_change(uintptr_t exec, const uint8_t *from, const uint8_t *to,
 	return true;
 }
 
-static bool field_reaches(uintptr_t exec, uintptr_t target)
-{
-	return fits_displacement(exec + 4, target);
-}
-
 /* A displacement inside one aligned 8 need not be 4-aligned. C has no unaligned atomic; the
  * processor has: a mov inside one aligned 8 is one access (Intel SDM 3A, 8.1.1). The asm, here and
  * in field_target, makes sure of one instruction. */
 static void write_field(enum ch_branch_kind kind, uint8_t *write, uintptr_t exec, uintptr_t target)
 {
-	int32_t value = displacement(exec + 4, target);
+	int32_t value = displacement(exec, target);
 	(void)kind;
 	__asm__ volatile("movl %1, %0" : "=m"(*(uint8_t(*)[4])write) : "r"(value) : "memory");
 }
@@ -124,7 +120,7 @@ bool ch__arch_diverter_is_armed(const uint8_t *read)
 
 static uint64_t encode_stub(uintptr_t exec, uintptr_t trampoline, uint32_t index)
 {
-	uint32_t distance = (uint32_t)displacement(exec + CH_ARCH_STUB_CALL_BYTES, trampoline);
+	uint32_t distance = (uint32_t)displacement(exec + field_at[CH_CALL], trampoline);
 	return CALL | (uint64_t)distance << 8 | (uint64_t)index << 40;
 }
 
@@ -151,7 +147,7 @@ bool ch__arch_stub_is_valid(const uint8_t *read, uintptr_t exec, uintptr_t tramp
 {
 	uint64_t stub;
 	memcpy(&stub, read, CH_ARCH_STUB_BYTES);
-	return fits_displacement(exec + CH_ARCH_STUB_CALL_BYTES, trampoline) &&
+	return field_reaches(exec + field_at[CH_CALL], trampoline) &&
 	       stub == encode_stub(exec, trampoline, index);
 }
 

@@ -40,26 +40,11 @@ static bool is_of_pages(const void *at, size_t bytes)
 	return false;
 }
 
-static bool has_space(size_t bytes)
-{
-	size_t pretended = ch__os_pretended.reserve_bytes;
-	if (CH_LIKELY(!pretended) || bytes <= pretended)
-		return true;
-	errno = ENOMEM;
-	return false;
-}
-
 bool ch__os_space_is_limited(void)
 {
 	struct rlimit limit;
 	return ch__os_pretended.reserve_bytes || getrlimit(RLIMIT_AS, &limit) != 0 ||
 	       limit.rlim_cur != RLIM_INFINITY;
-}
-
-static size_t whole_pages(size_t bytes)
-{
-	size_t pretended = ch__os_pretended.page_bytes;
-	return pretended ? (bytes + pretended - 1) / pretended * pretended : bytes;
 }
 
 /* For calls that report nothing. The kernel rounds a length up, so a caller that gives a part of a
@@ -72,22 +57,16 @@ static void require_pages(const void *at, size_t bytes)
 
 /* If the compiler marks where an indirect branch may land, code pages are guarded, too: a branch to
  * any other place traps (arm64: Documentation/arch/arm64/elf_hwcaps.rst, HWCAP2_BTI). */
-static int exec_protection(void)
-{
-#if defined(__ARM_FEATURE_BTI_DEFAULT)
-	if (getauxval(AT_HWCAP2) & HWCAP2_BTI)
-		return PROT_READ | PROT_EXEC | PROT_BTI;
-#endif
-	return PROT_READ | PROT_EXEC;
-}
-
 static int protection_of(enum ch__os_view view)
 {
-	if (view == CH__OS_RX)
-		return exec_protection();
-	return view >= CH__OS_RW  ? PROT_READ | PROT_WRITE
-	       : view == CH__OS_R ? PROT_READ
-				  : PROT_NONE;
+#if defined(__ARM_FEATURE_BTI_DEFAULT)
+	if (view == CH__OS_RX && (getauxval(AT_HWCAP2) & HWCAP2_BTI))
+		return PROT_READ | PROT_EXEC | PROT_BTI;
+#endif
+	return view >= CH__OS_RW   ? PROT_READ | PROT_WRITE
+	       : view == CH__OS_RX ? PROT_READ | PROT_EXEC
+	       : view == CH__OS_R  ? PROT_READ
+				   : PROT_NONE;
 }
 
 /* Set when a thread that made views had READ_IMPLIES_EXEC. relaxed: then each call asks anew. */
@@ -151,25 +130,18 @@ static bool move_without_access(void *made, void *at, size_t bytes)
 	return false;
 }
 
-/* mprotect never gives execute access here: the parameters cannot ask for PROT_EXEC. */
-static bool protect_view(void *at, size_t bytes, bool is_writable)
-{
-	enum ch__os_view view = is_writable ? CH__OS_RW : CH__OS_R;
-	int before;
-	if (!withhold_implied(view, &before))
-		return false;
-	bool is_changed = mprotect(at, bytes, protection_of(view)) == 0;
-	restore_implied(before);
-	return ch__os_note(is_changed, "mprotect");
-}
-
 /* Maps exactly at `at`, if not NULL; EEXIST when something is mapped there. The address is only a
  * hint, and a mapping elsewhere is given back. MAP_FIXED_NOREPLACE would not do: ThreadSanitizer
  * drops an address for which it has no shadow, and the call then gets page 0 where the process may
  * have page 0. */
 static void *map_none(void *at, size_t bytes)
 {
-	if (!has_space(bytes) || !is_of_pages(at, bytes))
+	size_t pretended = ch__os_pretended.reserve_bytes;
+	if (CH_UNLIKELY(pretended && bytes > pretended)) {
+		errno = ENOMEM;
+		return NULL;
+	}
+	if (!is_of_pages(at, bytes))
 		return NULL;
 	void *got = mmap(at, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (!ch__os_note(got != MAP_FAILED, "mmap"))
@@ -248,23 +220,18 @@ static void *reserve_anywhere(size_t bytes, size_t align, size_t offset)
 	return wide + skip;
 }
 
-/* The end of random places: half of user space, which has 47 bits on x86-64, 38 to 48 elsewhere.
- * The system puts the first stack, where the bytes of AT_RANDOM lie, near the end of user space. */
-static uintptr_t random_end(void)
-{
-	const uintptr_t most = UINT64_C(1) << 46;
-	uintptr_t on_stack = getauxval(AT_RANDOM);
-	uintptr_t half = on_stack ? (uintptr_t)1 << (63 - __builtin_clzll(on_stack)) : most;
-	return half < most ? half : most;
-}
-
 void *ch__os_reserve(size_t bytes, size_t align, size_t offset, uintptr_t hint)
 {
 	void *got = NULL;
 	if (ch__os_may_fail())
 		return NULL;
 	if (hint == 0) {
-		uintptr_t end = random_end();
+		/* Half of user space, which has 47 bits on x86-64, 38 to 48 elsewhere. The system
+		 * puts the first stack, where the bytes of AT_RANDOM lie, near its end. */
+		const uintptr_t most = UINT64_C(1) << 46;
+		uintptr_t on_stack = getauxval(AT_RANDOM);
+		uintptr_t end = on_stack ? (uintptr_t)1 << (63 - __builtin_clzll(on_stack)) : most;
+		end = end < most ? end : most;
 		got = reserve_between(end / 64, end, bytes, align, offset);
 	} else if (hint != ch__os_anywhere) {
 		/* Below first: an executable's brk heap grows above the executable, and the stack
@@ -288,7 +255,7 @@ void ch__os_unreserve(void *at, size_t bytes)
 /* Maps where the system likes, at a whole page also of the size that a test pretends. */
 static void *map_anywhere(size_t bytes, int protection, int flags, int fd)
 {
-	size_t mapped = whole_pages(bytes);
+	size_t mapped = CH_ROUND_UP(bytes, ch__os_page_bytes());
 	void *at = NULL;
 	if (ch__os_pretended.page_bytes && !(at = reserve_anywhere(mapped, ch__os_page_bytes(), 0)))
 		return NULL;
@@ -330,7 +297,7 @@ void *ch__os_private_near(size_t bytes, uintptr_t hint)
 
 void ch__os_unmap(void *at, size_t bytes)
 {
-	ch__os_unreserve(at, whole_pages(bytes));
+	ch__os_unreserve(at, CH_ROUND_UP(bytes, ch__os_page_bytes()));
 }
 
 void *ch__os_file_marker(int fd)
@@ -355,7 +322,7 @@ bool ch__os_duplicate_rw(void *from, size_t bytes, void *to)
 	    !ch__os_note(mremap(from, 0, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, to) != MAP_FAILED,
 			 "mremap"))
 		return false;
-	return !ch__os_may_fail() && protect_view(to, bytes, true);
+	return ch__os_protect(to, bytes, true);
 }
 
 bool ch__os_move_over(void *from, size_t bytes, void *to)
@@ -429,9 +396,16 @@ void ch__os_announce_code(void *at, size_t bytes)
 	errno = error;
 }
 
+/* mprotect never gives execute access here: the parameters cannot ask for PROT_EXEC. */
 bool ch__os_protect(void *at, size_t bytes, bool is_writable)
 {
-	return !ch__os_may_fail() && is_of_pages(at, bytes) && protect_view(at, bytes, is_writable);
+	enum ch__os_view view = is_writable ? CH__OS_RW : CH__OS_R;
+	int before;
+	if (ch__os_may_fail() || !is_of_pages(at, bytes) || !withhold_implied(view, &before))
+		return false;
+	bool is_changed = mprotect(at, bytes, protection_of(view)) == 0;
+	restore_implied(before);
+	return ch__os_note(is_changed, "mprotect");
 }
 
 bool ch__os_protect_none(void *at, size_t bytes)

@@ -57,17 +57,6 @@ void ch__os_let_go(struct ch__os_held *file)
 	errno = error;
 }
 
-/* A file operation beyond RLIMIT_FSIZE raises SIGXFSZ, which kills. */
-static bool fits_file_limit(size_t bytes)
-{
-	struct rlimit limit;
-	if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
-	    bytes <= limit.rlim_cur)
-		return true;
-	errno = EFBIG;
-	return false;
-}
-
 int ch__os_fd_apart(int fd)
 {
 	if (fd < 0 || fd > STDERR_FILENO)
@@ -112,9 +101,13 @@ static int new_nameless_file(const char *folder)
 bool ch__os_memfd(size_t bytes, struct ch__os_held *file)
 {
 	static const char *const folders[] = {"/dev/shm", "/tmp"};
+	struct rlimit limit;
 	ch__os_hold(file, -1);
-	if (!fits_file_limit(bytes))
+	/* A file operation beyond the limit raises SIGXFSZ, which kills. */
+	if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && bytes > limit.rlim_cur) {
+		errno = EFBIG;
 		return false;
+	}
 	int fd = new_memfd();
 	bool is_memfd = fd >= 0;
 	for (unsigned i = 0; fd < 0 && i < sizeof folders / sizeof *folders; i++)

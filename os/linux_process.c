@@ -145,13 +145,6 @@ const char *ch__os_environment(const char *name)
 	return secure_getenv(name);
 }
 
-/* A file at a sink's name may be somebody's trap, or the leftover of an earlier process with the
- * same number (docs/design.md, section 8). Only a leftover is replaced. */
-static bool is_own(const struct stat *found)
-{
-	return S_ISREG(found->st_mode) && found->st_uid == geteuid();
-}
-
 static bool is_same(const struct stat *one, const struct stat *other)
 {
 	return one->st_dev == other->st_dev && one->st_ino == other->st_ino;
@@ -190,8 +183,9 @@ static int64_t ns_of(clockid_t clock)
 	return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* When this process began, by the clock of files, some ms too early; INT64_MIN: unknown. */
-static int64_t birth_ns(void)
+/* Whether the file was written since this process began, by the clock of files, or some ms before.
+ * Where nobody knows the beginning, the answer is true. */
+static bool is_of_this_process(const struct stat *found)
 {
 	enum { STARTED = 20 }; /* spaces between the end of the name and the field */
 	char text[1024];
@@ -205,26 +199,24 @@ static int64_t birth_ns(void)
 		at = strchr(at + 1, ' ');
 	long ticks = sysconf(_SC_CLK_TCK);
 	if (!at || ticks <= 0)
-		return INT64_MIN;
+		return true;
 	/* A file has the time of the last tick, and the start time is cut to a whole tick. */
 	const int64_t slack_ns = 20000000;
 	int64_t after_boot = strtoll(at, NULL, 10) * (1000000000 / ticks);
-	return ns_of(CLOCK_REALTIME) - ns_of(CLOCK_BOOTTIME) + after_boot - slack_ns;
-}
-
-static bool is_of_this_process(const struct stat *found)
-{
+	int64_t birth = ns_of(CLOCK_REALTIME) - ns_of(CLOCK_BOOTTIME) + after_boot - slack_ns;
 	int64_t changed = (int64_t)found->st_mtim.tv_sec * 1000000000 + found->st_mtim.tv_nsec;
-	return changed >= birth_ns() || is_open_here(found);
+	return changed >= birth || is_open_here(found);
 }
 
-/* Of files in the process, `own` alone is replaced. Without `own`, each leftover is. */
+/* A file at a sink's name may be somebody's trap, or the leftover of an earlier process with the
+ * same number (docs/design.md, section 8). Only a leftover is replaced. Of files in the process,
+ * `own` alone is replaced. Without `own`, each leftover is. */
 static bool remove_leftover(const char *path, const struct ch__os_held *own, uint64_t bytes)
 {
 	struct stat found;
 	if (lstat(path, &found) != 0)
 		return errno == ENOENT;
-	bool is_ours = is_own(&found);
+	bool is_ours = S_ISREG(found.st_mode) && found.st_uid == geteuid();
 	if (is_ours && (!own || (ch__is_held(&found, own) && (uint64_t)found.st_size == bytes) ||
 			!is_of_this_process(&found)))
 		return unlink(path) == 0;

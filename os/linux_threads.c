@@ -110,18 +110,6 @@ uintptr_t ch__os_first_stack_low(uintptr_t low, uintptr_t high)
 	return low;
 }
 
-/* For a system that refuses process_vm_readv or has none: reads words that were readable a moment
- * ago. */
-static size_t copy_of_page(uintptr_t *to, uintptr_t from, size_t bytes)
-{
-	size_t in_page = CH_ARCH_SMALLEST_PAGE - from % CH_ARCH_SMALLEST_PAGE;
-	size_t words = (bytes < in_page ? bytes : in_page) / sizeof *to;
-	if (!ch__os_is_readable((const void *)from))
-		return 0;
-	ch__valgrind_copy(to, from, words);
-	return words * sizeof *to;
-}
-
 /* Not by a function of the C library, which a sanitizer replaces. */
 size_t ch__os_copy(void *to, uintptr_t from, size_t bytes)
 {
@@ -136,9 +124,15 @@ size_t ch__os_copy(void *to, uintptr_t from, size_t bytes)
 		is_refused = copied < 0 && errno != EFAULT;
 	}
 	errno = error;
-	if (is_refused)
-		return copy_of_page(to, from, bytes);
-	return copied < 0 ? 0 : (size_t)copied;
+	if (!is_refused)
+		return copied < 0 ? 0 : (size_t)copied;
+	/* The system refuses the call or has none: reads words that were readable a moment ago. */
+	size_t in_page = CH_ARCH_SMALLEST_PAGE - from % CH_ARCH_SMALLEST_PAGE;
+	size_t words = (bytes < in_page ? bytes : in_page) / sizeof(uintptr_t);
+	if (!ch__os_is_readable((const void *)from))
+		return 0;
+	ch__valgrind_copy(to, from, words);
+	return words * sizeof(uintptr_t);
 }
 
 bool ch__os_thread_signal(int thread_id, int signal, const void *tag)
@@ -193,13 +187,23 @@ static bool is_own_fault(int signal, const siginfo_t *info)
 	return info->si_code > 0 && ch__os_signal_is_fault(signal);
 }
 
-/* The signal is queued while blocked, and delivered before another instruction of the interrupted
- * code runs: a trap whose pc is already behind the INT3 would otherwise be lost. With return_to the
- * return of the handler delivers the signal. */
-static void die_by_default(int signal, siginfo_t *info, ucontext_t *return_to)
+/* The kernel's defaults (signal(7)). The library's handler stays where the process goes on. The
+ * signal that kills is queued while blocked, and delivered before another instruction of the
+ * interrupted code runs: a trap whose pc is already behind the INT3 would otherwise be lost. With
+ * return_to the return of the handler delivers the signal. */
+static void act_by_default(int signal, siginfo_t *info, ucontext_t *return_to)
 {
 	struct sigaction action = {.sa_handler = SIG_DFL};
 	sigset_t blocked;
+	bool is_ignored = signal == SIGCHLD || signal == SIGCONT || signal == SIGURG ||
+			  signal == SIGWINCH ||
+			  (is_first_process() && !is_own_fault(signal, info));
+	if (is_ignored)
+		return;
+	if (signal == SIGTSTP || signal == SIGTTIN || signal == SIGTTOU) {
+		syscall(SYS_kill, getpid(), SIGSTOP);
+		return;
+	}
 	sigemptyset(&blocked);
 	sigaddset(&blocked, signal);
 	sigaction(signal, &action, NULL);
@@ -233,20 +237,6 @@ static void call(const struct sigaction *old, int signal, siginfo_t *info, void 
 	else
 		old->sa_handler(signal);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
-}
-
-/* The kernel's defaults (signal(7)). The library's handler stays where the process goes on. */
-static void act_by_default(int signal, siginfo_t *info, ucontext_t *return_to)
-{
-	bool is_ignored = signal == SIGCHLD || signal == SIGCONT || signal == SIGURG ||
-			  signal == SIGWINCH ||
-			  (is_first_process() && !is_own_fault(signal, info));
-	if (is_ignored)
-		return;
-	if (signal == SIGTSTP || signal == SIGTTIN || signal == SIGTTOU)
-		syscall(SYS_kill, getpid(), SIGSTOP);
-	else
-		die_by_default(signal, info, return_to);
 }
 
 void ch__os_signal_chain(int signal, void *info, void *ucontext, struct ch__os_action *old_action,

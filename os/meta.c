@@ -161,7 +161,6 @@ struct shard {
 struct ch__meta {
 	struct shard shards[SHARDS];
 	unsigned arena;
-	int arena_flags;
 	_Atomic(bool) was_large; /* once true, true for good; relaxed */
 };
 
@@ -174,36 +173,22 @@ static struct shard *own_shard(struct ch__meta *meta)
 }
 _Static_assert(SHARDS == 1 << (64 - 61), "own_shard takes the top bits");
 
-/* Without a tcache the arena serves directly: slower, never wrong. */
-static int new_tcache(void)
-{
-	unsigned index;
-	size_t size = sizeof index;
-	return mallctl("tcache.create", &index, &size, NULL, 0) == 0 ? MALLOCX_TCACHE(index)
-								     : MALLOCX_TCACHE_NONE;
-}
-
 /* Few calls are served without a tcache: a tcache would be most of an empty heap's memory, and much
  * of the time that makes a heap, since jemalloc gives fresh pages to each tcache. */
 static int tcache_of(struct shard *shard)
 {
 	enum { FEW = 16 };
+	unsigned index;
+	size_t size = sizeof index;
 	CH_ASSERT(ch__lock_is_mine(&shard->lock), "a cache of metadata is used without its lock");
 	if (CH_UNLIKELY(!shard->tcache_flags)) {
 		if (shard->calls++ < FEW)
 			return MALLOCX_TCACHE_NONE;
-		shard->tcache_flags = new_tcache();
+		/* Without a tcache the arena serves directly: slower, never wrong. */
+		bool is_made = mallctl("tcache.create", &index, &size, NULL, 0) == 0;
+		shard->tcache_flags = is_made ? MALLOCX_TCACHE(index) : MALLOCX_TCACHE_NONE;
 	}
 	return shard->tcache_flags;
-}
-
-static void destroy_tcache(int flags)
-{
-	if (!flags || flags == MALLOCX_TCACHE_NONE)
-		return;
-	/* The inverse of MALLOCX_TCACHE, which adds 2 and shifts by 8 bits. */
-	unsigned index = ((unsigned)flags >> 8) - 2;
-	mallctl("tcache.destroy", NULL, NULL, &index, sizeof index);
 }
 
 /* jemalloc leaves the first 2 MiB of a destroyed arena mapped for ever. So arenas of ended heaps
@@ -253,15 +238,13 @@ struct ch__meta *ch__meta_create(void)
 	errno = ENOMEM; /* jemalloc sets none, and lacks memory or numbers of arenas */
 	if (ch__os_may_fail() || take_arena(&arena) != 0)
 		return NULL;
-	int flags = (int)MALLOCX_ARENA(arena);
-	struct ch__meta *meta = mallocx(sizeof *meta, flags | MALLOCX_TCACHE_NONE | MALLOCX_ZERO |
-							      MALLOCX_ALIGN(64));
+	int flags = MALLOCX_TCACHE_NONE | MALLOCX_ZERO | MALLOCX_ALIGN(64);
+	struct ch__meta *meta = mallocx(sizeof *meta, MALLOCX_ARENA(arena) | flags);
 	if (!meta) {
 		drop_arena(arena, false);
 		return NULL;
 	}
 	meta->arena = arena;
-	meta->arena_flags = flags;
 	return meta;
 }
 
@@ -269,8 +252,13 @@ void ch__meta_destroy(struct ch__meta *meta)
 {
 	unsigned arena = meta->arena;
 	bool was_large = CH_LOAD_RELAXED(&meta->was_large);
-	for (unsigned i = 0; i < SHARDS; i++)
-		destroy_tcache(meta->shards[i].tcache_flags);
+	for (unsigned i = 0; i < SHARDS; i++) {
+		int flags = meta->shards[i].tcache_flags;
+		/* The inverse of MALLOCX_TCACHE, which adds 2 and shifts by 8 bits. */
+		unsigned index = ((unsigned)flags >> 8) - 2;
+		if (flags && flags != MALLOCX_TCACHE_NONE)
+			mallctl("tcache.destroy", NULL, NULL, &index, sizeof index);
+	}
 	drop_arena(arena, was_large); /* and with it meta itself */
 }
 
@@ -294,7 +282,7 @@ void *ch__meta_alloc(struct ch__meta *meta, size_t bytes)
 	}
 	struct shard *shard = own_shard(meta);
 	ch__lock_take(&shard->lock, CH__RANK_META);
-	void *at = mallocx(size, meta->arena_flags | tcache_of(shard) | MALLOCX_ZERO);
+	void *at = mallocx(size, MALLOCX_ARENA(meta->arena) | tcache_of(shard) | MALLOCX_ZERO);
 	if (at)
 		count(meta, shard, (int64_t)size);
 	ch__lock_release(&shard->lock, CH__RANK_META);
@@ -310,7 +298,7 @@ void ch__meta_free(struct ch__meta *meta, void *at, size_t bytes)
 		return;
 	struct shard *shard = own_shard(meta);
 	/* jemalloc believes the size, and would put the memory among memory of that size. */
-	CH_ASSERT(CH_CHECK < 2 || sallocx(at, 0) == nallocx(size, meta->arena_flags),
+	CH_ASSERT(CH_CHECK < 2 || sallocx(at, 0) == nallocx(size, MALLOCX_ARENA(meta->arena)),
 		  "side memory is given back with another size than it was taken with");
 	ch__lock_take(&shard->lock, CH__RANK_META);
 	sdallocx(at, size, tcache_of(shard));

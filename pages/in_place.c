@@ -51,35 +51,26 @@ void ch__pool_take_over(const struct ch__pool *pool, uintptr_t exec, size_t byte
 		memcpy(ch__pool_lend(pool, exec), (const void *)exec, bytes);
 }
 
-/* Bytes that run, though the landing was refused, count as landed: an abort makes traps of them. */
-static bool land_room(struct ch__pool *pool, uint32_t first, size_t bytes)
-	CH_REQUIRES(ch__role_pages)
-{
-	struct ch__page *page = &pool->pages[first];
-	size_t last = ch__pool_chunk_bytes(pool) - 1, landed = (bytes + last) & ~last;
-	bool runs;
-	bool is_landed = ch__views_land_room(&pool->inner->views, ch__pool_page_offset(pool, first),
-					     landed, &runs);
-	if (runs && landed > page->landed_bytes)
-		page->landed_bytes = landed;
-	return is_landed;
-}
-
 bool ch__pool_land_span(struct ch__pool *pool, uint32_t first, size_t room_bytes)
 {
 	ch__pages_lock(pool);
+	struct ch__page *page = &pool->pages[first];
+	struct ch__views *views = &pool->inner->views;
+	size_t offset = ch__pool_page_offset(pool, first);
 	unsigned word = ch__pool_span_word(pool, first);
 	CH_ASSERT(word != CH__SPAN_CODE && !(word & CH__SPAN_RETIRED),
 		  "not a span that is written in place");
-	bool is_landed = true;
+	bool is_landed = true, runs = false;
+	size_t landed = CH_ROUND_UP(room_bytes, ch__pool_chunk_bytes(pool));
 	if (word & CH__SPAN_ROOM)
-		is_landed = land_room(pool, first, room_bytes);
+		is_landed = ch__views_land_room(views, offset, landed, &runs);
 	else if (word == CH__SPAN_IN_PLACE)
-		is_landed = ch__views_take_back(&pool->inner->views,
-						ch__pool_page_offset(pool, first),
-						bytes_of(pool, first));
+		is_landed = ch__views_take_back(views, offset, bytes_of(pool, first));
 	else if (word == CH__SPAN_RODATA)
 		is_landed = lend(pool, first, word | CH__SPAN_LANDED);
+	/* Bytes that run, though the landing was refused, count: an abort makes traps of them. */
+	if (runs && landed > page->landed_bytes)
+		page->landed_bytes = landed;
 	if (is_landed)
 		ch__span_set_word(pool, first, word | CH__SPAN_LANDED);
 	ch__pages_unlock(pool);

@@ -22,38 +22,34 @@ static size_t take_table(size_t *used, size_t bytes)
 	return at;
 }
 
-static void set_shape(struct ch__pool *pool, const struct ch__pool_config *config)
-{
-	size_t chunk_bytes = config->is_for_forks ? CH__LARGE_CHUNK_BYTES : CH__CHUNK_BYTES;
-	if (chunk_bytes > config->pool_bytes)
-		chunk_bytes = config->pool_bytes;
-	pool->pool_bytes = config->pool_bytes;
-	pool->page_log2 = (uint32_t)__builtin_ctzll(config->page_bytes);
-	pool->chunk_log2 = (uint32_t)__builtin_ctzll(chunk_bytes);
-	pool->page_count = (uint32_t)(config->pool_bytes >> pool->page_log2);
-	pool->chunk_count = (uint32_t)(config->pool_bytes >> pool->chunk_log2);
-}
-
 /* One mapping, touched as far as the pool is used: a large pool costs no memory before. All that a
  * creation writes lies together, in one page. Returns NULL with errno. */
 static struct ch__pool *map_tables(const struct ch__pool_config *config)
 {
-	struct ch__pool shape;
+	struct ch__pool *pool;
 	struct ch__pool_inner *inner;
-	set_shape(&shape, config);
-	uint32_t lists_end = shape.page_count + CH__LISTS;
+	size_t chunk_bytes = config->is_for_forks ? CH__LARGE_CHUNK_BYTES : CH__CHUNK_BYTES;
+	if (chunk_bytes > config->pool_bytes)
+		chunk_bytes = config->pool_bytes;
+	uint32_t page_count = (uint32_t)(config->pool_bytes / config->page_bytes);
+	uint32_t chunk_count = (uint32_t)(config->pool_bytes / chunk_bytes);
+	uint32_t lists_end = page_count + CH__LISTS;
 	size_t bytes = 0, bitmap_bytes = config->pool_bytes / CH__GRANULE_BYTES / 8;
-	size_t pages = take_table(&bytes, lists_end * sizeof *shape.pages);
-	size_t own = take_table(&bytes, sizeof shape);
+	size_t pages = take_table(&bytes, lists_end * sizeof *pool->pages);
+	size_t own = take_table(&bytes, sizeof *pool);
 	size_t inners = take_table(&bytes, sizeof *inner);
 	size_t used = take_table(&bytes, bitmap_bytes);
 	size_t starts = take_table(&bytes, bitmap_bytes);
-	size_t chunks = take_table(&bytes, shape.chunk_count * sizeof *inner->chunks);
+	size_t chunks = take_table(&bytes, chunk_count * sizeof *inner->chunks);
 	uint8_t *at = ch__os_private(bytes);
 	if (!at)
 		return NULL;
-	struct ch__pool *pool = (struct ch__pool *)(void *)(at + own);
-	set_shape(pool, config);
+	pool = (struct ch__pool *)(void *)(at + own);
+	pool->pool_bytes = config->pool_bytes;
+	pool->page_log2 = (uint32_t)__builtin_ctzll(config->page_bytes);
+	pool->page_count = page_count;
+	pool->chunk_log2 = (uint32_t)__builtin_ctzll(chunk_bytes);
+	pool->chunk_count = chunk_count;
 	pool->inner = inner = (struct ch__pool_inner *)(void *)(at + inners);
 	pool->pages = (struct ch__page *)(void *)(at + pages);
 	pool->used = (_Atomic(uint64_t) *)(void *)(at + used);
@@ -61,7 +57,7 @@ static struct ch__pool *map_tables(const struct ch__pool_config *config)
 	inner->tables = at;
 	inner->table_bytes = bytes;
 	inner->chunks = (struct ch__chunk *)(void *)(at + chunks);
-	for (uint32_t list = pool->page_count; list < lists_end; list++)
+	for (uint32_t list = page_count; list < lists_end; list++)
 		pool->pages[list].next = pool->pages[list].prev = list;
 	return pool;
 }

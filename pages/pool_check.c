@@ -114,9 +114,22 @@ static bool check_chunk(struct walk *walk, uint32_t chunk) CH_REQUIRES(ch__role_
 	       broken(walk, first, "its chunk counts other pages in use");
 }
 
-static bool check_gauges(struct walk *walk)
+static bool check_all(struct walk *walk) CH_REQUIRES(ch__role_pages)
 {
 	const struct ch__pool *pool = walk->pool;
+	for (unsigned zone = 0; zone < CH__ZONES; zone++)
+		if (!check_list(walk, ch__free_list(pool, zone), CH__PAGE_FREE, zone))
+			return false;
+	for (unsigned frame = 0; frame < CH__FRAME_NUMBERS; frame++)
+		if (!check_list(walk, ch__partly_list(pool, frame), CH__PAGE_PARTLY, frame))
+			return false;
+	for (uint32_t chunk = 0; chunk < pool->chunk_count; chunk++)
+		if (!check_chunk(walk, chunk))
+			return false;
+	if (walk->listed != 0)
+		return broken(walk, walk->listed, "pages listed too many or too few");
+	if (walk->retired != pool->inner->spans_retired)
+		return broken(walk, walk->retired, "spans are retired, but the count differs");
 	if (walk->committed != CH_LOAD_RELAXED(&pool->pages_committed))
 		return broken(walk, walk->committed, "have memory, but the gauge differs");
 	if (walk->used > CH_LOAD_RELAXED(&pool->pages_peak))
@@ -125,25 +138,6 @@ static bool check_gauges(struct walk *walk)
 		return broken(walk, walk->open, "open, but the count differs");
 	return walk->used == CH_LOAD_RELAXED(&pool->pages_used) ||
 	       broken(walk, walk->used, "in use, but the gauge differs");
-}
-
-static bool check_all(struct walk *walk) CH_REQUIRES(ch__role_pages)
-{
-	struct ch__pool_inner *inner = walk->pool->inner;
-	for (unsigned zone = 0; zone < CH__ZONES; zone++)
-		if (!check_list(walk, ch__free_list(walk->pool, zone), CH__PAGE_FREE, zone))
-			return false;
-	for (unsigned frame = 0; frame < CH__FRAME_NUMBERS; frame++)
-		if (!check_list(walk, ch__partly_list(walk->pool, frame), CH__PAGE_PARTLY, frame))
-			return false;
-	for (uint32_t chunk = 0; chunk < walk->pool->chunk_count; chunk++)
-		if (!check_chunk(walk, chunk))
-			return false;
-	if (walk->listed != 0)
-		return broken(walk, walk->listed, "pages listed too many or too few");
-	if (walk->retired != inner->spans_retired)
-		return broken(walk, walk->retired, "spans are retired, but the count differs");
-	return check_gauges(walk);
 }
 
 bool ch__pool_check(struct ch__pool *pool, char *reason, size_t reason_bytes)

@@ -93,15 +93,6 @@ static bool close_the_rest(struct ch__pool *pool) CH_REQUIRES(ch__role_pages)
 	return true;
 }
 
-/* To memcheck all of the adopted memory is in use. */
-static void revoke_unused(const struct ch__pool *pool) CH_REQUIRES(ch__role_pages)
-{
-	for (uint32_t i = 0; i < ch__pool_pages_end(pool); i++)
-		if (ch__pool_page_is_backed(pool, i) &&
-		    ch__page_state(&pool->pages[i]) != CH__PAGE_SPAN)
-			ch__granules_revoke_unused(pool, i);
-}
-
 static bool take_code(struct ch__pool *pool) CH_REQUIRES(ch__role_pages)
 {
 	struct ch__pool_inner *inner = pool->inner;
@@ -121,8 +112,12 @@ bool ch__pool_fork_child(struct ch__pool *pool)
 		ch__spans_leave_zeros(pool);
 	}
 	ch__views_destroy(&inner->copy);
-	if (is_usable && pool->is_translated)
-		revoke_unused(pool);
+	/* To memcheck all of the adopted memory is in use. */
+	uint32_t judged = is_usable && pool->is_translated ? ch__pool_pages_end(pool) : 0;
+	for (uint32_t i = 0; i < judged; i++)
+		if (ch__pool_page_is_backed(pool, i) &&
+		    ch__page_state(&pool->pages[i]) != CH__PAGE_SPAN)
+			ch__granules_revoke_unused(pool, i);
 	ch__pages_unlock(pool);
 	return is_usable;
 }

@@ -13,21 +13,17 @@
  * function that is called by an address. */
 enum { SELF_TEST_FIRST = 0x5eed1, SELF_TEST_SECOND = 0x5eed2, SELF_TEST_AT = 64 };
 
-/* Alignment of the pool: chunks, and large pages of the system, begin at their multiples. For a
- * large pool, multiples of its size would leave few places near an address. */
-static size_t place_align(const struct ch__pool_config *config)
-{
-	size_t most = 64 << 20;
-	return config->pool_bytes < most ? config->pool_bytes : most;
-}
-
 /* Private memory has its copy within reach of a lead, at a random place too. With large pages
  * both views lie alike within one. */
 static bool reserve(struct ch__views *v, const struct ch__pool_config *config)
 {
 	size_t whole = v->bytes + 2 * v->guard_bytes, before = v->guard_bytes + v->runtime_bytes;
 	uintptr_t hint = config->near_address ? config->near_address : (uintptr_t)ch__views_create;
-	uint8_t *at = ch__os_reserve(whole, place_align(config), before, hint);
+	/* Chunks, and large pages of the system, begin at their multiples. For a large pool,
+	 * multiples of its size would leave few places near an address. */
+	const size_t most = 64 << 20;
+	size_t pool_align = config->pool_bytes < most ? config->pool_bytes : most;
+	uint8_t *at = ch__os_reserve(whole, pool_align, before, hint);
 	if (!at)
 		return false;
 	v->exec = at + v->guard_bytes;

@@ -23,24 +23,20 @@ bool ch__private_open(struct ch__views *v)
 	return is_open;
 }
 
-/* Writes by a file of the call's own. The thread that opens the common file may stand in a stopped
- * world, in which the collector moves refs: nobody waits for that thread. */
-static bool carry_over_alone(uint8_t *to, const uint8_t *from, size_t bytes)
-{
-	struct ch__os_held file;
-	bool is_done = ch__os_self_memory(&file) && ch__os_self_write(&file, to, from, bytes);
-	ch__os_let_go(&file);
-	return is_done;
-}
-
 /* An inherited file leads to the parent's memory, and the child of a fork without handlers has no
  * other file. A host that closes unknown files may have a file of its own at the number. */
 static bool carry_over(struct ch__views *v, uint8_t *to, const uint8_t *from, size_t bytes)
 {
 	if (CH_LIKELY(CH_LOAD_RELAXED(v->is_own)) && ch__os_self_write(&v->file, to, from, bytes))
 		return true;
-	return ch__private_open(v) ? ch__os_self_write(&v->file, to, from, bytes)
-				   : carry_over_alone(to, from, bytes);
+	if (ch__private_open(v))
+		return ch__os_self_write(&v->file, to, from, bytes);
+	/* By a file of the call's own. The thread that opens the common file may stand in a stopped
+	 * world, in which the collector moves refs: nobody waits for that thread. */
+	struct ch__os_held file;
+	bool is_done = ch__os_self_memory(&file) && ch__os_self_write(&file, to, from, bytes);
+	ch__os_let_go(&file);
+	return is_done;
 }
 
 static bool has_same(const struct ch__views *v, size_t at)

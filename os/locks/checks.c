@@ -20,23 +20,21 @@ static const char *const names[] = {
 static _Thread_local uint8_t locks[CH__RANKS];
 static _Thread_local bool is_resting;
 
-static _Noreturn CH_COLD void refuse_lock(const char *what, const char *has)
-{
-	char bytes[240];
-	struct ch__text text = {bytes, sizeof bytes, 0};
-	ch__text_format(&text, "locks out of order: %s is wanted by who holds %s; or %s", what, has,
-			CH__MISPLACED_CALL);
-	ch__text_end(&text);
-	ch__panic(bytes);
-}
-
 __attribute__((noinline)) void ch__rank_check_for(enum ch__rank rank, const char *what)
 {
 	if (is_resting)
 		return;
-	for (unsigned other = rank; other < CH__RANKS; other++)
-		if (locks[other])
-			refuse_lock(what ? what : names[rank], names[other]);
+	unsigned other = rank;
+	while (other < CH__RANKS && !locks[other])
+		other++;
+	if (other == CH__RANKS)
+		return;
+	char bytes[240];
+	struct ch__text text = {bytes, sizeof bytes, 0};
+	ch__text_format(&text, "locks out of order: %s is wanted by who holds %s; or %s",
+			what ? what : names[rank], names[other], CH__MISPLACED_CALL);
+	ch__text_end(&text);
+	ch__panic(bytes);
 }
 
 __attribute__((noinline)) void ch__rank_note(enum ch__rank rank, bool is_taken)
