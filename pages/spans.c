@@ -190,12 +190,6 @@ uint32_t ch__pool_take_span(struct ch__pool *pool, uint32_t pages, uint8_t frame
 	return first;
 }
 
-static uint32_t in_chunks(const struct ch__pool *pool, uint32_t pages)
-{
-	uint32_t last = ch__pool_chunk_pages(pool) - 1;
-	return (pages + last) & ~last;
-}
-
 /* Returns the first page of the lowest run of chunks without memory. */
 static uint32_t find_bare(const struct ch__pool *pool, uint32_t pages) CH_REQUIRES(ch__role_pages)
 {
@@ -215,7 +209,7 @@ uint32_t ch__pool_take_room(struct ch__pool *pool, uint32_t pages, uint8_t frame
 {
 	struct ch__pool_inner *inner = pool->inner;
 	uint32_t all = ch__pool_chunk_pages(pool), first = CH__PAGE_NONE;
-	uint32_t whole = in_chunks(pool, pages);
+	uint32_t whole = (uint32_t)CH_ROUND_UP(pages, all);
 	if (pages < ROOM_CHUNKS * all || ch__views_are_private(&inner->views) ||
 	    pool->is_translated || ch__os_space_is_limited())
 		return CH__PAGE_NONE;
@@ -258,7 +252,7 @@ void ch__pool_cut_span(struct ch__pool *pool, uint32_t first, uint32_t kept)
 		/* The part that landed is code like other code, also where nothing is cut: others
 		 * may lie in its last chunk. */
 		ch__span_set_word(pool, first, CH__SPAN_CODE);
-		bare = in_chunks(pool, rest);
+		bare = (uint32_t)CH_ROUND_UP(rest, ch__pool_chunk_pages(pool));
 	}
 	if (bare < end) {
 		/* The rest is a room of its own. */

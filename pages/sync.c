@@ -55,17 +55,14 @@ void ch__pool_sync_steps(const struct ch__pool *pool, uintptr_t exec, size_t byt
 	errno = error;
 }
 
-static bool is_in_one_byte(uint64_t bits)
-{
-	return !bits || bits >> (__builtin_ctzll(bits) & ~7) <= 0xff;
-}
-
 bool ch__pool_store(const struct ch__pool *pool, uintptr_t exec, uint64_t word)
 {
 	struct ch__views *v = &pool->inner->views;
 	uint64_t *at = (uint64_t *)(void *)ch__pool_write(pool, exec), old = *at;
+	uint64_t bits = old ^ word;
+	bool is_one_byte = !bits || bits >> (__builtin_ctzll(bits) & ~7) <= 0xff;
 	__atomic_store_n(at, word, __ATOMIC_RELEASE);
-	bool is_stored = !ch__views_are_private(v) || is_in_one_byte(old ^ word) ||
+	bool is_stored = !ch__views_are_private(v) || is_one_byte ||
 			 ch__private_exchange(v, exec - (uintptr_t)v->exec);
 	if (!is_stored)
 		*at = old;

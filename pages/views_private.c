@@ -45,19 +45,6 @@ static bool has_same(const struct ch__views *v, size_t at)
 	       *(const volatile uint64_t *)(const volatile void *)(v->write + at);
 }
 
-/* Trims the range to the words that differ. Returns false when all are the same: a write then costs
- * no call, and in a child of fork no page. */
-static bool trim(const struct ch__views *v, size_t *from, size_t *to)
-{
-	*from &= ~(size_t)(UNIT - 1);
-	*to = CH_ROUND_UP(*to, UNIT);
-	while (*from < *to && has_same(v, *from))
-		*from += UNIT;
-	while (*to > *from && has_same(v, *to - UNIT))
-		*to -= UNIT;
-	return *from < *to;
-}
-
 /* An exchange that has begun may have copied the page before the caller's store. The fetch_add
  * orders the caller's stores before the read of the word. The exchanging thread must get to run. */
 static void await_exchange(const struct ch__views *v)
@@ -71,13 +58,17 @@ static void await_exchange(const struct ch__views *v)
 bool ch__private_write(struct ch__views *v, size_t from, size_t to)
 {
 	await_exchange(v);
-	/* Memcheck would report reads at exec before the commit. */
+	from &= ~(size_t)(UNIT - 1);
+	to = CH_ROUND_UP(to, UNIT);
+	/* Where all words are the same, a write costs no call, and in a child of fork no page.
+	 * Memcheck would report reads at exec before the commit. */
 	ch__valgrind_reports(false);
-	bool is_same = !trim(v, &from, &to);
+	while (from < to && has_same(v, from))
+		from += UNIT;
+	while (to > from && has_same(v, to - UNIT))
+		to -= UNIT;
 	ch__valgrind_reports(true);
-	if (is_same)
-		return true;
-	return carry_over(v, v->exec + from, v->write + from, to - from);
+	return from == to || carry_over(v, v->exec + from, v->write + from, to - from);
 }
 
 /* The memory is born executable at another place, where nothing jumps to: its own place holds the
