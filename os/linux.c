@@ -274,17 +274,6 @@ void *ch__os_private(size_t bytes)
 						MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1);
 }
 
-#if CH_CHECK >= 2
-void *ch__os_notes(size_t bytes)
-{
-	int error = errno;
-	void *got = map_anywhere(bytes, PROT_READ | PROT_WRITE,
-				 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1);
-	errno = error;
-	return got;
-}
-#endif
-
 void *ch__os_private_near(size_t bytes, uintptr_t hint)
 {
 	void *at = ch__os_reserve(bytes, ch__os_page_bytes(), 0, hint);

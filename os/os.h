@@ -103,10 +103,6 @@ bool ch__os_move_over(void *from, size_t bytes, void *to) CH_EXCLUDES(CH__STANDI
 void *ch__os_private(size_t bytes) CH_EXCLUDES(CH__STANDING);
 /* The same, within 1 GiB of the hint where there is room; bytes is a multiple of the page. */
 void *ch__os_private_near(size_t bytes, uintptr_t hint) CH_EXCLUDES(CH__STANDING);
-#if CH_CHECK >= 2
-/* The same for notes of checked builds, which can do without: no injected failure. */
-void *ch__os_notes(size_t bytes) CH_EXCLUDES(CH__STANDING);
-#endif
 void ch__os_unmap(void *at, size_t bytes) CH_EXCLUDES(CH__STANDING); /* keeps errno */
 
 int ch__os_process_id(void);

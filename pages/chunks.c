@@ -3,6 +3,7 @@
  * the lists of these. Lists (chunks.h) are circles through a head, and first in, first out: a freed
  * page rests longest, and under pressure every page gets a turn. Zones: I18. Lock: pages. */
 #include "pages/chunks.h"
+#include "pages/write.h"
 
 #include <errno.h>
 
@@ -190,7 +191,7 @@ static bool commit(struct ch__pool *pool, uint32_t from, uint32_t to, enum ch__z
 	ch__valgrind_set(pool, exec, bytes, true);
 	if (!ch__views_commit(&pool->inner->views, offset, bytes))
 		return false;
-	ch__ledger_open(pool, offset, bytes);
+	ch__ledger_note(pool, offset, bytes);
 	ch__valgrind_set(pool, exec, bytes, false);
 	ch__chunk_add_pages(pool, from, to, zone);
 	return true;

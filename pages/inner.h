@@ -100,12 +100,9 @@ struct ch__pool_inner {
 	CH_BY_PAGES uint32_t left_unused;   /* pages that the last trim left, or fewer since */
 	CH_BY_PAGES uint32_t looked_in_need; /* page where a search of full pages ended */
 	CH_BY_PAGES bool is_short; /* the last step was refused: a chunk grows by what is asked */
-	void *tables; /* the pool itself, its records and bitmaps: one private mapping */
-	size_t table_bytes;
+	size_t table_bytes; /* pages, the pool itself, this, bitmaps: one private mapping */
 	uintptr_t *parts; /* Valgrind: the address of each part, by its first granule */
-#if CH_CHECK >= 2
-	uint8_t *notes; /* published bytes, by offset; NULL: none */
-#endif
+	uint8_t *notes; /* checked builds: published bytes, by offset (ledger.c); NULL: none */
 	bool has_copy;         /* the child of a fork gets code */
 	struct ch__views copy; /* for the child, where memory is shared */
 };
@@ -147,15 +144,6 @@ static inline enum ch__page_state ch__page_state(const struct ch__page *page)
 {
 	return (enum ch__page_state)CH_LOAD_RELAXED(&page->state);
 }
-
-#if CH_CHECK >= 2
-/* The runtime page, or a part of a chunk, was committed and holds traps. */
-void ch__ledger_open(struct ch__pool *, size_t offset, size_t bytes);
-void ch__ledger_destroy(struct ch__pool *);
-#else
-#define ch__ledger_open(pool, offset, bytes) ((void)0)
-#define ch__ledger_destroy(pool) ((void)0)
-#endif
 
 void ch__valgrind_pool_born(const struct ch__pool *) CH_COLD;
 void ch__valgrind_pool_dead(const struct ch__pool *) CH_COLD;

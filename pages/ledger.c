@@ -9,24 +9,6 @@
 
 #if CH_CHECK >= 2
 
-/* The notes of the whole pool are one range, touched as the pool is; the runtime page comes first.
- * Where address space is limited there are none: they would take what is left. */
-void ch__ledger_open(struct ch__pool *pool, size_t offset, size_t bytes)
-{
-	const struct ch__views *v = &pool->inner->views;
-	if (!offset && !ch__views_are_private(v) && !ch__os_space_is_limited())
-		pool->inner->notes = ch__os_notes(v->bytes);
-	/* The bytes are traps, and already published. */
-	if (pool->inner->notes)
-		memcpy(pool->inner->notes + offset, v->write + offset, bytes);
-}
-
-void ch__ledger_destroy(struct ch__pool *pool)
-{
-	if (pool->inner->notes)
-		ch__os_unmap(pool->inner->notes, pool->inner->views.bytes);
-}
-
 /* Notes the bytes, or returns the first byte that differs from its note, else the end. Threads may
  * write blocks of the same chunk meanwhile. */
 __attribute__((no_sanitize("thread"))) static size_t go_over(const struct ch__pool *pool, size_t at,
@@ -34,8 +16,8 @@ __attribute__((no_sanitize("thread"))) static size_t go_over(const struct ch__po
 {
 	const struct ch__views *v = &pool->inner->views;
 	volatile uint8_t *notes = pool->inner->notes;
-	if (!notes_them && ch__views_are_private(v))
-		notes = v->exec;
+	if (ch__views_are_private(v))
+		notes = notes_them ? NULL : v->exec;
 	for (; notes && at < end; at++) {
 		uint8_t byte = ((const volatile uint8_t *)v->write)[at];
 		if (notes_them)

@@ -5,6 +5,7 @@
  * it took before, as far as there are any. States: I17; zones: I18. */
 #include "pages/granules.h"
 #include "pages/chunks.h"
+#include "pages/write.h"
 
 #include <errno.h>
 
@@ -41,6 +42,10 @@ static struct ch__pool *map_tables(const struct ch__pool_config *config)
 	size_t used = take_table(&bytes, bitmap_bytes);
 	size_t starts = take_table(&bytes, bitmap_bytes);
 	size_t chunks = take_table(&bytes, chunk_count * sizeof *inner->chunks);
+	/* Where address space is limited, notes would take what is left. */
+	bool has_notes = CH_CHECK >= 2 && !ch__os_space_is_limited();
+	size_t all = config->page_bytes + config->pool_bytes;
+	size_t notes = take_table(&bytes, has_notes ? all : 0);
 	uint8_t *at = ch__os_private(bytes);
 	if (!at)
 		return NULL;
@@ -54,8 +59,8 @@ static struct ch__pool *map_tables(const struct ch__pool_config *config)
 	pool->pages = (struct ch__page *)(void *)(at + pages);
 	pool->used = (_Atomic(uint64_t) *)(void *)(at + used);
 	pool->starts = (_Atomic(uint64_t) *)(void *)(at + starts);
-	inner->tables = at;
 	inner->table_bytes = bytes;
+	inner->notes = has_notes ? at + notes : NULL;
 	inner->chunks = (struct ch__chunk *)(void *)(at + chunks);
 	for (uint32_t list = page_count; list < lists_end; list++)
 		pool->pages[list].next = pool->pages[list].prev = list;
@@ -72,7 +77,7 @@ int ch__pool_create(const struct ch__pool_config *config, struct ch__pool **out)
 	int error = ch__views_create(&inner->views, config);
 	if (error) {
 		*out = NULL;
-		ch__os_unmap(inner->tables, inner->table_bytes);
+		ch__os_unmap(pool->pages, inner->table_bytes);
 		return error;
 	}
 	pool->backend = inner->views.backend;
@@ -85,7 +90,7 @@ int ch__pool_create(const struct ch__pool_config *config, struct ch__pool **out)
 	pool->delta = inner->views.write - inner->views.exec;
 	if (pool->is_translated)
 		ch__valgrind_pool_born(pool);
-	ch__ledger_open(pool, 0, pool->runtime_bytes);
+	ch__ledger_note(pool, 0, pool->runtime_bytes);
 	return 0;
 }
 
@@ -94,9 +99,8 @@ void ch__pool_destroy(struct ch__pool *pool)
 	struct ch__pool_inner *inner = pool->inner;
 	if (pool->is_translated)
 		ch__valgrind_pool_dead(pool);
-	ch__ledger_destroy(pool);
 	ch__views_destroy(&inner->views);
-	ch__os_unmap(inner->tables, inner->table_bytes); /* the records of the pool, too */
+	ch__os_unmap(pool->pages, inner->table_bytes); /* the pool itself, too */
 }
 
 static uint32_t first_of(const struct ch__pool *pool, uint32_t list) CH_REQUIRES(ch__role_pages)

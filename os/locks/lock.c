@@ -33,7 +33,7 @@ bool ch__lock_sleep(struct ch__lock *lock, uint64_t until_ns)
 		ch__panic("a lock is wanted by the thread that holds it: " CH__MISPLACED_CALL);
 	}
 	linger(lock);
-	if (ch__lock_seize(lock))
+	if (ch__lock_spin(lock))
 		return true;
 	while (atomic_exchange_explicit(&lock->word, CH__LOCK_AWAITED, memory_order_acquire) !=
 	       CH__LOCK_FREE) {
@@ -44,12 +44,6 @@ bool ch__lock_sleep(struct ch__lock *lock, uint64_t until_ns)
 		linger(lock);
 	}
 	return true;
-}
-
-void ch__lock_wait(struct ch__lock *lock)
-{
-	if (!ch__lock_spin(lock))
-		(void)ch__lock_sleep(lock, 0);
 }
 
 bool ch__lock_set_free(struct ch__lock *lock)

@@ -92,7 +92,7 @@ static inline __attribute__((always_inline)) bool ch__lock_seize(struct ch__lock
 bool ch__lock_spin(struct ch__lock *);
 /* Looks for a while, and sleeps. Returns false when the lock was not free before until_ns (0: no
  * limit). On the thread's own lock: false at once, or a panic without a limit. */
-bool ch__lock_sleep(struct ch__lock *, uint64_t until_ns) CH_EXCLUDES(CH__STANDING);
+bool ch__lock_sleep(struct ch__lock *, uint64_t until_ns) CH_COLD CH_EXCLUDES(CH__STANDING);
 
 /* One access: as soon as the lock is free, the heap with the lock may go. */
 static inline void ch__lock_let_go(struct ch__lock *lock)
@@ -104,14 +104,12 @@ static inline void ch__lock_let_go(struct ch__lock *lock)
 		ch__os_futex_wake(&lock->word);
 }
 
-void ch__lock_wait(struct ch__lock *) CH_COLD;
-
 static inline void ch__lock_take(struct ch__lock *lock, enum ch__rank rank)
 	CH_ACQUIRES(lock) CH_UNANALYSED("it makes the lock")
 {
 	ch__rank_check_for(rank, NULL);
 	if (CH_UNLIKELY(!ch__lock_seize(lock)))
-		ch__lock_wait(lock);
+		(void)ch__lock_sleep(lock, 0);
 	ch__lock_note(lock, rank, true);
 }
 /* Trying follows no order of ranks. Signal-safe. */

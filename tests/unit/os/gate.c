@@ -109,8 +109,6 @@ TEST(questions_that_the_system_refuses_leave_errno_alone)
 	CHECK_EQ(errno, E2BIG);
 	CHECK_EQ(ch__os_copy(to, (uintptr_t)hole, sizeof to), 0);
 	CHECK_EQ(errno, E2BIG);
-	CHECK(!ch__os_notes((size_t)1 << 50));
-	CHECK_EQ(errno, E2BIG);
 	int words = dup(STDERR_FILENO);
 	close(STDERR_FILENO);
 	ch__os_write_last("nothing", 7);
