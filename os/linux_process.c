@@ -183,8 +183,8 @@ static int64_t ns_of(clockid_t clock)
 	return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* Whether the file was written since this process began, by the clock of files, or some ms before.
- * Where nobody knows the beginning, the answer is true. */
+/* Whether the file is open here, or was written since this process began, by the clock of files, or
+ * some ms before. Where nobody knows the beginning, the answer is true. */
 static bool is_of_this_process(const struct stat *found)
 {
 	enum { STARTED = 20 }; /* spaces between the end of the name and the field */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * lock.c: waiting for a lock: some spins, then a while of looks at the word, then sleep. */
+ * lock.c: waiting for a lock: a while of looks at the word, then some tries, then sleep. */
 #include "os/locks/lock.h"
 
 #include "os/os.h"
