@@ -134,13 +134,6 @@ static bool tell_live_pages(struct ch__sinks *s, const struct ch__sink_ops *ops,
 	return ok;
 }
 
-static void tell_own(struct ch__sinks *s, void (*tell)(void *, struct ch__own *), void *state)
-	CH_REQUIRES(ch__role_sinks)
-{
-	for (struct ch__own *own = s->own; tell && own; own = own->next)
-		tell(state, own);
-}
-
 static int turn_on(struct ch__sinks *s, unsigned i)
 {
 	const struct ch__sink_ops *ops = ch__sinks_table[i];
@@ -157,8 +150,8 @@ static int turn_on(struct ch__sinks *s, unsigned i)
 	}
 	if (error)
 		atomic_store(error_of(s, i), error);
-	else
-		tell_own(s, ops->own_live, state);
+	for (struct ch__own *own = s->own; !error && ops->own_live && own; own = own->next)
+		ops->own_live(state, own);
 	if (!error && !ops->tool)
 		atomic_fetch_or(&s->on, (unsigned)ops->bit);
 	ch__sinks_unlock(s);
@@ -173,15 +166,17 @@ static int turn_on(struct ch__sinks *s, unsigned i)
 
 static void turn_off(struct ch__sinks *s, unsigned i)
 {
-	if (ch__sinks_table[i]->knows_time)
+	const struct ch__sink_ops *ops = ch__sinks_table[i];
+	if (ops->knows_time)
 		tell_all(s, i, true);
 	ch__sinks_lock(s);
 	void *state = ch__sinks_state_of(s, i);
-	tell_own(s, ch__sinks_table[i]->own_dead, state);
+	for (struct ch__own *own = s->own; ops->own_dead && own; own = own->next)
+		ops->own_dead(state, own);
 	if (enter(s, i))
-		ch__sinks_table[i]->close(state, 0);
+		ops->close(state, 0);
 	unlock_tool(i);
-	atomic_fetch_and(&s->on, ~(unsigned)ch__sinks_table[i]->bit);
+	atomic_fetch_and(&s->on, ~(unsigned)ops->bit);
 	ch__sinks_unlock(s);
 }
 

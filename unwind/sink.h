@@ -83,12 +83,13 @@ struct ch__sinks_config {
 enum { CH__OBJECT_WORDS = 16 };
 
 /* The unwind table of a block: a whole .eh_frame section of the VM's, told beside the tables of
- * pages. The code lies in chunks without live pages. */
+ * pages (sections.c). The code lies in chunks without live pages. */
 struct ch__own {
 	struct ch__own *next, *prev; /* [sinks] live ones */
 	/* NULL while dead [sinks]. A tool reads it under the tool's lock, and the tool's own_dead
 	 * waits for that lock. */
 	_Atomic(const uint8_t *) section;
+	bool is_of_pages; /* a section of the library's, whose FDEs come to life later */
 	uintptr_t object[CH__OBJECT_WORDS];  /* libgcc's, so that telling cannot fail */
 	struct ch__nongnu_object *libunwind; /* libunwind's; NULL: libunwind was not told */
 };
@@ -146,7 +147,8 @@ struct ch__sink_ops {
 	bool (*page_live)(void *state, uint32_t page, uint32_t pages, uint8_t frame);
 	void (*page_dead)(void *state, uint32_t page, uint32_t pages);
 	void (*chunk_gone)(void *state, uint32_t chunk);
-	void (*own_live)(void *state, struct ch__own *); /* own->section is set */
+	/* own->section is set. Returns false when there was no memory to tell of it. */
+	bool (*own_live)(void *state, struct ch__own *);
 	/* NULL: it cannot be read any more, or for a tool shall not be. */
 	void (*own_dead)(void *state, struct ch__own *);
 	void (*fork_child)(void); /* for what the sink has once in the process */
