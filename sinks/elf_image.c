@@ -119,18 +119,6 @@ static void close_record(struct part *p, size_t from)
 	close_length(p, from);
 }
 
-static size_t cie_of(struct image *m, unsigned frame)
-{
-	struct part *p = &m->part[FRAMES];
-	if (!m->cies[frame]) {
-		uint8_t cie[CH__CIE_BYTES] = {0};
-		m->cies[frame] = p->used + 1;
-		ch__eh_frame_cie(cie, &m->in->config->shapes[frame]);
-		put(p, cie, sizeof cie);
-	}
-	return m->cies[frame] - 1;
-}
-
 static void put_fde(struct part *p, size_t cie, uint64_t low, uint64_t bytes,
 		    const uint8_t *program, size_t program_bytes)
 {
@@ -175,11 +163,17 @@ static void put_frames(struct image *m)
 			put_own(m, range);
 			continue;
 		}
-		const struct ch__frame_shape *shape = &m->in->config->shapes[frame - 1];
+		const struct ch__frame_shape *shape = &m->in->config->shapes[--frame];
+		if (!m->cies[frame]) {
+			uint8_t cie[CH__CIE_BYTES] = {0};
+			m->cies[frame] = p->used + 1;
+			ch__eh_frame_cie(cie, shape);
+			put(p, cie, sizeof cie);
+		}
 		uint8_t steps[CH__STEPS_FDE_BYTES];
 		size_t bytes = shape->steps ? ch__steps_fde(shape->steps, low, steps)
 					    : shape->fde_bytes;
-		put_fde(p, cie_of(m, frame - 1U), low, range->bytes,
+		put_fde(p, m->cies[frame] - 1, low, range->bytes,
 			shape->steps ? steps : shape->fde, bytes);
 	}
 	put_number(p, 0, 4);
@@ -233,24 +227,6 @@ static const uint8_t abbreviations[] = {
 	0,
 };
 
-static void put_line_header(struct part *p, const char *file)
-{
-	static const uint8_t facts[] = {
-		1, /* bytes of the smallest instruction */
-		1, /* operations an instruction */
-		1, /* rows begin statements */
-		0xfb, 14, /* line base -5, range 14: of opcodes that are not used */
-		13, 0, 1, 1, 1, 1, 0, 0, 0, 1, 0, 0, 1, /* opcodes + 1, the operands of each */
-		0, /* no folders */
-	};
-	put_number(p, 4, 2); /* version */
-	size_t header = open_length(p);
-	put(p, facts, sizeof facts);
-	put_text(p, file);
-	put(p, "\0\0\0\0", 4); /* folder, time and bytes of the file; no more files */
-	close_length(p, header);
-}
-
 static void put_rows(struct part *p, const struct ch__tool_lines *lines, uintptr_t high)
 {
 	uintptr_t pc = ch__tool_line_exec(lines, 0);
@@ -301,13 +277,26 @@ static void put_unit(struct image *m, const char *name, const char *file, size_t
 static bool put_lines(struct image *m, const struct ch__elf_range *range, const char *name,
 		      uintptr_t low, uintptr_t high)
 {
+	static const uint8_t facts[] = {
+		1, /* bytes of the smallest instruction */
+		1, /* operations an instruction */
+		1, /* rows begin statements */
+		0xfb, 14, /* line base -5, range 14: of opcodes that are not used */
+		13, 0, 1, 1, 1, 1, 0, 0, 0, 1, 0, 0, 1, /* opcodes + 1, the operands of each */
+		0, /* no folders */
+	};
 	struct part *p = &m->part[LINES];
 	struct ch__sink_range code = {low, high - low, range->key, range->is_cold};
 	struct ch__tool_lines lines = ch__tool_lines(m->in->config, &code);
 	if (!lines.count)
 		return false;
 	size_t unit = p->used, length = open_length(p);
-	put_line_header(p, lines.file);
+	put_number(p, 4, 2); /* version */
+	size_t header = open_length(p);
+	put(p, facts, sizeof facts);
+	put_text(p, lines.file);
+	put(p, "\0\0\0\0", 4); /* folder, time and bytes of the file; no more files */
+	close_length(p, header);
 	put_rows(p, &lines, high);
 	close_length(p, length);
 	put_unit(m, name, lines.file, unit, low, high);
@@ -434,34 +423,26 @@ static void put_all(struct image *m)
 	put_sections(m);
 }
 
-static struct ch__elf_memory take_memory(struct image *m, size_t head)
-{
-	struct ch__elf_memory memory = {.image_bytes = CH_ROUND_UP(sizeof(Elf64_Ehdr), ALIGN)};
-	for (unsigned i = 0; i < PARTS; i++)
-		memory.image_bytes += CH_ROUND_UP(m->part[i].used, ALIGN);
-	memory.bytes = head + memory.image_bytes;
-	/* a section's number has 16 bits */
-	if (sections_of(m) < SHN_LORESERVE)
-		memory.at = ch__os_private(memory.bytes);
-	if (!memory.at)
-		return memory;
-	memory.image = m->base = (uint8_t *)memory.at + head;
-	uint8_t *at = m->base + CH_ROUND_UP(sizeof(Elf64_Ehdr), ALIGN);
-	for (unsigned i = 0; i < PARTS; i++) {
-		m->part[i] = (struct part){.at = at, .room = m->part[i].used};
-		at += CH_ROUND_UP(m->part[i].room, ALIGN);
-	}
-	return memory;
-}
-
 struct ch__elf_memory ch__elf_image_make(const struct ch__elf_input *in, size_t head_bytes)
 {
 	struct image m = {.in = in};
+	struct ch__elf_memory memory = {.image_bytes = CH_ROUND_UP(sizeof(Elf64_Ehdr), ALIGN)};
 	put_all(&m);
-	struct ch__elf_memory memory = take_memory(&m, CH_ROUND_UP(head_bytes, ALIGN));
-	if (memory.at) {
-		put_all(&m);
-		put_header(&m);
+	for (unsigned i = 0; i < PARTS; i++)
+		memory.image_bytes += CH_ROUND_UP(m.part[i].used, ALIGN);
+	memory.bytes = CH_ROUND_UP(head_bytes, ALIGN) + memory.image_bytes;
+	/* a section's number has 16 bits */
+	if (sections_of(&m) < SHN_LORESERVE)
+		memory.at = ch__os_private(memory.bytes);
+	if (!memory.at)
+		return memory;
+	memory.image = m.base = (uint8_t *)memory.at + CH_ROUND_UP(head_bytes, ALIGN);
+	uint8_t *at = m.base + CH_ROUND_UP(sizeof(Elf64_Ehdr), ALIGN);
+	for (unsigned i = 0; i < PARTS; i++) {
+		m.part[i] = (struct part){.at = at, .room = m.part[i].used};
+		at += CH_ROUND_UP(m.part[i].room, ALIGN);
 	}
+	put_all(&m);
+	put_header(&m);
 	return memory;
 }

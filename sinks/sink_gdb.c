@@ -94,38 +94,6 @@ static void tell_debugger(struct jit_entry *entry, uint32_t action)
 	__jit_debug_descriptor.relevant = NULL;
 }
 
-/* The debugger reads only the address of the entry, so the memory may go afterwards. */
-static void drop_image(struct image *image)
-{
-	struct jit_entry *entry = &image->entry;
-	if (entry->previous)
-		entry->previous->next = entry->next;
-	else
-		__jit_debug_descriptor.first = entry->next;
-	if (entry->next)
-		entry->next->previous = entry->previous;
-	tell_debugger(entry, JIT_UNREGISTER);
-	ch__os_unmap(image, image->bytes);
-}
-
-static struct image *make_image(const struct ch__elf_input *in)
-{
-	struct ch__elf_memory memory = ch__elf_image_make(in, sizeof(struct image));
-	struct image *image = memory.at;
-	if (!image)
-		return NULL;
-	struct jit_entry *next = __jit_debug_descriptor.first;
-	*image = (struct image){
-		.entry = {.next = next, .file = memory.image, .file_bytes = memory.image_bytes},
-		.bytes = memory.bytes,
-	};
-	if (next)
-		next->previous = &image->entry;
-	__jit_debug_descriptor.first = &image->entry;
-	tell_debugger(&image->entry, JIT_REGISTER);
-	return image;
-}
-
 /* Sets `image` to `to` in the ranges of a chunk where `image` is `from`; both are images or reasons
  * to wait. Returns false if there are no such ranges. */
 static bool hand_over(struct gdb *g, struct chunk *chunk, const void *from, const void *to)
@@ -152,12 +120,22 @@ static bool show_waiting(struct gdb *g, struct chunk *chunk, const void *why)
 	};
 	if (!hand_over(g, chunk, why, why))
 		return true;
-	struct image *image = make_image(&in);
+	struct ch__elf_memory memory = ch__elf_image_make(&in, sizeof(struct image));
+	struct image *image = memory.at;
 	if (!image)
 		return false;
+	struct jit_entry *next = __jit_debug_descriptor.first;
+	*image = (struct image){
+		.entry = {.next = next, .file = memory.image, .file_bytes = memory.image_bytes},
+		.bytes = memory.bytes,
+		.next = chunk->images,
+	};
+	if (next)
+		next->previous = &image->entry;
+	__jit_debug_descriptor.first = &image->entry;
+	tell_debugger(&image->entry, JIT_REGISTER);
 	hand_over(g, chunk, why, image);
 	g->further += chunk->images != NULL;
-	image->next = chunk->images;
 	chunk->images = image;
 	return true;
 }
@@ -174,7 +152,16 @@ static void drop_images(struct gdb *g, struct chunk *chunk, bool all)
 		*at = image->next;
 		g->further -= chunk->images != NULL;
 		hand_over(g, chunk, image, &was_shown);
-		drop_image(image);
+		struct jit_entry *entry = &image->entry;
+		if (entry->previous)
+			entry->previous->next = entry->next;
+		else
+			__jit_debug_descriptor.first = entry->next;
+		if (entry->next)
+			entry->next->previous = entry->previous;
+		/* The debugger reads only the address of the entry, so the memory may go then. */
+		tell_debugger(entry, JIT_UNREGISTER);
+		ch__os_unmap(image, image->bytes);
 	}
 }
 
@@ -239,18 +226,6 @@ static void outdate(const struct ch__elf_range *range)
 		((struct image *)(uintptr_t)range->image)->shows_removed = true;
 }
 
-static bool insert(struct gdb *g, struct ch__elf_page *page, uint32_t at)
-{
-	if (page->count == page->capacity &&
-	    !ch__meta_grow(g->user.config->meta, &page->ranges, &page->capacity, TABLE_LEAST,
-			   sizeof *page->ranges))
-		return false;
-	memmove(page->ranges + at + 1, page->ranges + at,
-		(page->count - at) * sizeof *page->ranges);
-	page->count++;
-	return true;
-}
-
 static bool add_range(struct gdb *g, const struct ch__sink_range *range)
 {
 	const struct ch__sinks_config *config = g->user.config;
@@ -261,10 +236,17 @@ static bool add_range(struct gdb *g, const struct ch__sink_range *range)
 	if (!chunk)
 		return false;
 	struct ch__elf_page *page = &chunk->pages[index];
-	if (has_range(g, page, range, &at))
+	if (has_range(g, page, range, &at)) {
 		outdate(&page->ranges[at]);
-	else if (!insert(g, page, at))
-		return false;
+	} else {
+		if (page->count == page->capacity &&
+		    !ch__meta_grow(config->meta, &page->ranges, &page->capacity, TABLE_LEAST,
+				   sizeof *page->ranges))
+			return false;
+		memmove(page->ranges + at + 1, page->ranges + at,
+			(page->count - at) * sizeof *page->ranges);
+		page->count++;
+	}
 	page->ranges[at] = (struct ch__elf_range){
 		.key = range->key,
 		.offset = (uint32_t)(range->exec - config->runtime_exec),
@@ -273,20 +255,6 @@ static bool add_range(struct gdb *g, const struct ch__sink_range *range)
 	};
 	chunk->has_changed = true;
 	return true;
-}
-
-static void remove_range(struct gdb *g, const struct ch__sink_range *range)
-{
-	uint32_t at, index;
-	struct chunk *chunk = *chunk_of(g, range->exec, &index);
-	struct ch__elf_page *page = chunk ? &chunk->pages[index] : NULL;
-	if (!page || !has_range(g, page, range, &at))
-		return;
-	outdate(&page->ranges[at]);
-	page->count--;
-	memmove(page->ranges + at, page->ranges + at + 1,
-		(page->count - at) * sizeof *page->ranges);
-	chunk->has_changed = true;
 }
 
 static void free_chunk(struct gdb *g, uint32_t index)
@@ -337,8 +305,19 @@ static void add_ranges(void *state, const struct ch__sink_range *ranges, size_t 
 
 static void remove_ranges(void *state, const struct ch__sink_range *ranges, size_t n)
 {
-	for (size_t i = 0; i < n; i++)
-		remove_range(state, &ranges[i]);
+	struct gdb *g = state;
+	for (size_t i = 0; i < n; i++) {
+		uint32_t at, index;
+		struct chunk *chunk = *chunk_of(g, ranges[i].exec, &index);
+		struct ch__elf_page *page = chunk ? &chunk->pages[index] : NULL;
+		if (!page || !has_range(g, page, &ranges[i], &at))
+			continue;
+		outdate(&page->ranges[at]);
+		page->count--;
+		memmove(page->ranges + at, page->ranges + at + 1,
+			(page->count - at) * sizeof *page->ranges);
+		chunk->has_changed = true;
+	}
 }
 
 static void flush_gdb(void *state, enum ch__flush how) CH_REQUIRES(ch__role_file)

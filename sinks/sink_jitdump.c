@@ -235,32 +235,6 @@ static bool begin_file(void) CH_REQUIRES(ch__role_file)
 	return !tool.error;
 }
 
-static bool start_file(const struct ch__sinks_config *config) CH_REQUIRES(ch__role_file)
-{
-	const char *folder = config->jitdump_dir;
-	if (!folder || !*folder)
-		folder = ch__os_environment("JITDUMPDIR");
-	if (ch__tool_start(&tool, folder) && begin_file())
-		return true;
-	forget_file();
-	return false;
-}
-
-static void tell_block(const struct ch__tool_user *user, const struct ch__sink_range *range)
-	CH_REQUIRES(ch__role_file)
-{
-	static const struct ch__frame_shape none;
-	const struct ch__sinks_config *config = user->config;
-	char name[CH__TOOL_NAME_BYTES];
-	uint8_t frame = ch__sink_frame_at(config, range->exec);
-	struct code code = {.exec = range->exec, .bytes = range->bytes, .name = name};
-	ch__tool_name(config, range->exec, range->key, name);
-	struct ch__tool_lines lines = ch__tool_lines(config, range);
-	put_lines(&code, &lines);
-	put_unwinding(&code, frame ? &config->shapes[frame - 1] : &none);
-	put_load(&code);
-}
-
 static int open_jitdump(const struct ch__sinks_config *config, void **state)
 	CH_REQUIRES(ch__role_file)
 {
@@ -269,8 +243,15 @@ static int open_jitdump(const struct ch__sinks_config *config, void **state)
 		return ENOMEM;
 	if (tool.file.fd >= 0 && !ch__os_file_is_at(tool.file.fd, tool.path))
 		ch__tool_fail(&tool, errno);
-	if (tool.file.fd < 0 && !start_file(config))
-		return tool.error;
+	if (tool.file.fd < 0) {
+		const char *folder = config->jitdump_dir;
+		if (!folder || !*folder)
+			folder = ch__os_environment("JITDUMPDIR");
+		if (!ch__tool_start(&tool, folder) || !begin_file()) {
+			forget_file();
+			return tool.error;
+		}
+	}
 	ch__tool_join(&tool, user);
 	return 0;
 }
@@ -296,11 +277,20 @@ static void close_jitdump(void *state, int error) CH_REQUIRES(ch__role_file)
 static void add_ranges(void *state, const struct ch__sink_range *ranges, size_t n, bool is_late)
 	CH_REQUIRES(ch__role_file)
 {
+	static const struct ch__frame_shape none;
+	const struct ch__sinks_config *config = ((struct ch__tool_user *)state)->config;
+	char name[CH__TOOL_NAME_BYTES];
 	(void)is_late;
-	const struct ch__tool_user *user = state;
 	take_time();
-	for (size_t i = 0; i < n; i++)
-		tell_block(user, &ranges[i]);
+	for (const struct ch__sink_range *range = ranges; range < ranges + n; range++) {
+		uint8_t frame = ch__sink_frame_at(config, range->exec);
+		struct code code = {.exec = range->exec, .bytes = range->bytes, .name = name};
+		ch__tool_name(config, range->exec, range->key, name);
+		struct ch__tool_lines lines = ch__tool_lines(config, range);
+		put_lines(&code, &lines);
+		put_unwinding(&code, frame ? &config->shapes[frame - 1] : &none);
+		put_load(&code);
+	}
 	if (!ch__tool_flush(&tool))
 		ch__tool_fail(&tool, tool.error);
 }

@@ -70,8 +70,8 @@ static struct {
 	CH_BY_FILE uintptr_t orphans_low, orphans_high;
 } file;
 
-#define EACH_USER(user) \
-	for (struct user *user = (void *)tool.users; user; user = (void *)user->common.next)
+#define EACH_USER(each) \
+	for (struct user *each = (void *)tool.users; each; each = (void *)each->common.next)
 
 static void put_line(const struct ch__sinks_config *config, uintptr_t exec, size_t bytes,
 		     uint64_t key) CH_REQUIRES(ch__role_file)
@@ -86,14 +86,6 @@ static void put_line(const struct ch__sinks_config *config, uintptr_t exec, size
 		*at++ = ' ';
 	*at++ = '\n';
 	tool.used = (size_t)(at - tool.buffer);
-}
-
-static bool make_maps(struct user *user)
-{
-	size_t bytes = ch__sink_bytes(user->common.config) >> GRANULE_LOG2 >> 3;
-	user->map_bytes = CH_ROUND_UP(bytes, ch__os_page_bytes());
-	user->maps = ch__os_private(MAPS * user->map_bytes);
-	return user->maps != NULL;
 }
 
 static void drop_lines(struct user *user)
@@ -114,13 +106,6 @@ static uint64_t bit_of(size_t granule)
 	return UINT64_C(1) << (granule % 64);
 }
 
-static void uncover(struct user *user)
-{
-	uint8_t *at = user->maps + COVERED * user->map_bytes;
-	if (!ch__os_advise(at, user->map_bytes, CH__OS_DROP))
-		memset(at, 0, user->map_bytes);
-}
-
 /* Covers all granules of the range. Returns whether one was covered before. */
 static bool cover(struct user *user, size_t offset, size_t bytes)
 {
@@ -136,14 +121,6 @@ static bool cover(struct user *user, size_t offset, size_t bytes)
 		at += n;
 	}
 	return seen != 0;
-}
-
-/* Whether the file keeps the line of a range: no live line, and no line that was kept before,
- * covers a part. The range was read from a file, whose text may be anything. */
-static bool keeps_line(struct user *user, const struct ch__sink_range *range)
-{
-	return user->keeps && ch__sink_has(user->common.config, range) &&
-	       !cover(user, range->exec - user->common.config->runtime_exec, range->bytes);
 }
 
 static void resize_log(struct user *user, size_t capacity)
@@ -203,8 +180,10 @@ static void put_live_lines(void) CH_REQUIRES(ch__role_file)
 {
 	EACH_USER(user) {
 		const struct ch__sinks_config *config = user->common.config;
+		uint8_t *covered = user->maps + COVERED * user->map_bytes;
 		drop_dead_lines(user);
-		uncover(user);
+		if (!ch__os_advise(covered, user->map_bytes, CH__OS_DROP))
+			memset(covered, 0, user->map_bytes);
 		for (size_t i = user->lines; i-- > 0;) {
 			struct line line = user->log[i];
 			if (!cover(user, line.offset, line.bytes))
@@ -223,7 +202,8 @@ static bool has_kept_lines(void) CH_REQUIRES(ch__role_file)
 	return false;
 }
 
-/* line: n bytes, newline included, which ends the text of the numbers. */
+/* Copies a line if no live line, and no line that was kept before, covers a part of the range. The
+ * text may be anything. line: n bytes, newline included, which ends the text of the numbers. */
 static void copy_if_kept(char *line, size_t n) CH_REQUIRES(ch__role_file)
 {
 	char *at;
@@ -232,7 +212,9 @@ static void copy_if_kept(char *line, size_t n) CH_REQUIRES(ch__role_file)
 	range.bytes = strtoull(at, NULL, 16);
 	line[n - 1] = '\n';
 	EACH_USER(user) {
-		if (keeps_line(user, &range)) {
+		const struct ch__sinks_config *config = user->common.config;
+		if (user->keeps && ch__sink_has(config, &range) &&
+		    !cover(user, range.exec - config->runtime_exec, range.bytes)) {
 			ch__tool_put(&tool, line, n);
 			return;
 		}
@@ -288,15 +270,6 @@ static bool put_in_place(const char *path, int old, uint64_t written) CH_REQUIRE
 	return is_replaced;
 }
 
-static bool fill_new_file(const char *path, int old, uint64_t written) CH_REQUIRES(ch__role_file)
-{
-	tool.used = 0;
-	tool.written = 0;
-	put_live_lines();
-	return (!has_kept_lines() || copy_kept_lines(old)) && ch__tool_flush(&tool) &&
-	       put_in_place(path, old, written);
-}
-
 static bool rewrite_file(void) CH_REQUIRES(ch__role_file)
 {
 	char path[sizeof tool.path + 8];
@@ -307,7 +280,14 @@ static bool rewrite_file(void) CH_REQUIRES(ch__role_file)
 	struct ch__os_held old = tool.file;
 	uint64_t written = tool.written;
 	int fd = is_untouched(old.fd, tool.path, written) ? ch__os_file_create(path, NULL, 0) : -1;
-	bool ok = ch__os_file_hold(fd, &tool.file) && fill_new_file(path, old.fd, written);
+	bool ok = ch__os_file_hold(fd, &tool.file);
+	if (ok) {
+		tool.used = 0;
+		tool.written = 0;
+		put_live_lines();
+		ok = (!has_kept_lines() || copy_kept_lines(old.fd)) && ch__tool_flush(&tool) &&
+		     put_in_place(path, old.fd, written);
+	}
 	int error = tool.error ? tool.error : errno;
 	ch__os_let_go(&old);
 	if (!ok) {
@@ -372,7 +352,10 @@ static int open_perfmap(const struct ch__sinks_config *config, void **state)
 	struct user *user = ch__tool_state(config, state, sizeof *user);
 	if (!user)
 		return ENOMEM;
-	int error = make_maps(user) ? 0 : ENOMEM;
+	size_t bytes = ch__sink_bytes(config) >> GRANULE_LOG2 >> 3;
+	user->map_bytes = CH_ROUND_UP(bytes, ch__os_page_bytes());
+	user->maps = ch__os_private(MAPS * user->map_bytes);
+	int error = user->maps ? 0 : ENOMEM;
 	/* perf looks in /tmp only; the variable is for tests. */
 	if (!error && !tool.users &&
 	    !ch__tool_start(&tool, ch__os_environment("CODEHEAP_PERF_MAP_DIR"))) {
@@ -407,64 +390,47 @@ static void close_perfmap(void *state, int error) CH_REQUIRES(ch__role_file)
 		forget_file();
 }
 
-static bool add_range(struct user *user, const struct ch__sink_range *range)
-	CH_REQUIRES(ch__role_file)
-{
-	const struct ch__sinks_config *config = user->common.config;
-	size_t offset = range->exec - config->runtime_exec, granule = offset >> GRANULE_LOG2;
-	if (user->lines == user->capacity && !make_room(user)) { /* other heaps go on */
-		close_perfmap(user, ENOMEM);
-		return false;
-	}
-	user->log[user->lines++] =
-		(struct line){range->key, (uint32_t)offset, (uint32_t)range->bytes};
-	*word_of(user, granule, LIVE) |= bit_of(granule);
-	file.must_rewrite |= cover(user, offset, range->bytes);
-	if (!file.must_rewrite) /* else the rewrite puts this line */
-		put_line(config, range->exec, range->bytes, range->key);
-	return true;
-}
-
 static void add_ranges(void *state, const struct ch__sink_range *ranges, size_t n, bool is_late)
 	CH_REQUIRES(ch__role_file)
 {
-	bool ok = true;
+	struct user *user = state;
+	const struct ch__sinks_config *config = user->common.config;
 	(void)is_late;
-	for (size_t i = 0; ok && i < n; i++)
-		ok = add_range(state, &ranges[i]);
-}
-
-static void remove_range(struct user *user, const struct ch__sink_range *range)
-{
-	size_t granule = (range->exec - user->common.config->runtime_exec) >> GRANULE_LOG2;
-	uint64_t *live = word_of(user, granule, LIVE);
-	if (!(*live & bit_of(granule)))
-		return;
-	*live &= ~bit_of(granule);
-	if (user->common.config->keeps_dead_names)
-		user->keeps = true;
-	else
-		user->dead++;
+	for (const struct ch__sink_range *range = ranges; range < ranges + n; range++) {
+		size_t offset = range->exec - config->runtime_exec;
+		size_t granule = offset >> GRANULE_LOG2;
+		if (user->lines == user->capacity && !make_room(user)) { /* other heaps go on */
+			close_perfmap(user, ENOMEM);
+			return;
+		}
+		user->log[user->lines++] =
+			(struct line){range->key, (uint32_t)offset, (uint32_t)range->bytes};
+		*word_of(user, granule, LIVE) |= bit_of(granule);
+		file.must_rewrite |= cover(user, offset, range->bytes);
+		if (!file.must_rewrite) /* else the rewrite puts this line */
+			put_line(config, range->exec, range->bytes, range->key);
+	}
 }
 
 static void remove_ranges(void *state, const struct ch__sink_range *ranges, size_t n)
 	CH_REQUIRES(ch__role_file)
 {
 	struct user *user = state;
+	const struct ch__sinks_config *config = user->common.config;
 	/* A kept line must be in the file, and after this call nobody knows the name. */
-	if (user->common.config->keeps_dead_names && file.must_rewrite && !rewrite_file())
+	if (config->keeps_dead_names && file.must_rewrite && !rewrite_file())
 		return;
-	for (size_t i = 0; i < n; i++)
-		remove_range(user, &ranges[i]);
-}
-
-static bool wants_rewrite(enum ch__flush how) CH_REQUIRES(ch__role_file)
-{
-	size_t dead = 0;
-	EACH_USER(user)
-		dead += user->dead;
-	return how >= CH__FLUSH_EXACT ? dead > 0
-				      : how == CH__FLUSH_COLLECTION && dead > REWRITE_DEAD_LINES;
+	for (size_t i = 0; i < n; i++) {
+		size_t granule = (ranges[i].exec - config->runtime_exec) >> GRANULE_LOG2;
+		uint64_t *live = word_of(user, granule, LIVE);
+		if (!(*live & bit_of(granule)))
+			continue;
+		*live &= ~bit_of(granule);
+		if (config->keeps_dead_names)
+			user->keeps = true;
+		else
+			user->dead++;
+	}
 }
 
 static void flush_perfmap(void *state, enum ch__flush how) CH_REQUIRES(ch__role_file)
@@ -474,7 +440,12 @@ static void flush_perfmap(void *state, enum ch__flush how) CH_REQUIRES(ch__role_
 		user->keeps = false;
 		file.must_rewrite = true;
 	}
-	file.must_rewrite |= wants_rewrite(how);
+	size_t dead = 0;
+	EACH_USER(other)
+		dead += other->dead;
+	file.must_rewrite |= how >= CH__FLUSH_EXACT
+				     ? dead > 0
+				     : how == CH__FLUSH_COLLECTION && dead > REWRITE_DEAD_LINES;
 	write_waiting();
 }
 

@@ -123,17 +123,6 @@ static void tell_all(struct ch__sinks *s, unsigned i, bool is_removed)
 	tell_late(&late);
 }
 
-static bool tell_live_pages(struct ch__sinks *s, const struct ch__sink_ops *ops, void *state)
-	CH_REQUIRES(ch__role_sinks)
-{
-	bool ok = true;
-	for (uint32_t page = 0; ok && ops->page_live && page < s->page_end; page++) {
-		uint8_t frame = ch__sink_frame(&s->config, page);
-		ok = !frame || ops->page_live(state, page, 1, (uint8_t)(frame - 1));
-	}
-	return ok;
-}
-
 static int turn_on(struct ch__sinks *s, unsigned i)
 {
 	const struct ch__sink_ops *ops = ch__sinks_table[i];
@@ -144,9 +133,12 @@ static int turn_on(struct ch__sinks *s, unsigned i)
 	int error = s->is_codeless && ops->knows_time ? EFAULT : ops->open(&s->config, &state);
 	unlock_tool(i);
 	atomic_store_explicit(&s->state[i], state, memory_order_release);
-	if (!error && !tell_live_pages(s, ops, state)) {
-		error = ENOMEM;
-		ops->close(state, error);
+	for (uint32_t page = 0; !error && ops->page_live && page < s->page_end; page++) {
+		uint8_t frame = ch__sink_frame(&s->config, page);
+		if (frame && !ops->page_live(state, page, 1, (uint8_t)(frame - 1))) {
+			error = ENOMEM;
+			ops->close(state, error);
+		}
 	}
 	if (error)
 		atomic_store(error_of(s, i), error);
@@ -270,21 +262,6 @@ void ch__sinks_fatal(struct ch__sinks *s)
 		ch__sinks_table[i]->fatal(state);
 }
 
-/* In a child without code a file has nothing to name, so the sink is closed. */
-static void tell_child(struct ch__sinks *s, unsigned i, bool has_code) CH_REQUIRES(ch__role_sinks)
-{
-	void *state = ch__sinks_state_if_on(s, i);
-	if (!state || !ch__sinks_table[i]->knows_time)
-		return;
-	if (has_code) {
-		tell_all(s, i, false);
-		return;
-	}
-	if (enter(s, i))
-		ch__sinks_table[i]->close(state, EFAULT);
-	unlock_tool(i);
-}
-
 void ch__sinks_fork_child(struct ch__sinks *s, bool has_code)
 {
 	s->is_codeless = !has_code;
@@ -292,8 +269,19 @@ void ch__sinks_fork_child(struct ch__sinks *s, bool has_code)
 	if (!has_code && ch__sinks_steps(s))
 		ch__steps_dead(ch__sinks_steps(s), s->config.pool_exec,
 			       s->page_end * s->config.page_bytes);
-	for (unsigned i = 0; i < CH__SINKS_COUNT; i++)
-		tell_child(s, i, has_code);
+	for (unsigned i = 0; i < CH__SINKS_COUNT; i++) {
+		void *state = ch__sinks_state_if_on(s, i);
+		if (!state || !ch__sinks_table[i]->knows_time)
+			continue;
+		if (has_code) {
+			tell_all(s, i, false);
+			continue;
+		}
+		/* A file has nothing to name, so the sink is closed. */
+		if (enter(s, i))
+			ch__sinks_table[i]->close(state, EFAULT);
+		unlock_tool(i);
+	}
 	ch__sinks_unlock(s);
 }
 

@@ -198,36 +198,28 @@ void ch__sections_chunk_gone(void *state, uint32_t chunk)
 		drop_part(s, i);
 }
 
-/* The section for a page of the frame shape, and the page's index there; NULL: no memory. */
-static struct ch__part *part_for(struct ch__sections *s, uint32_t page, uint8_t frame,
-				 uint32_t *index)
-{
-	size_t page_bytes = s->config->page_bytes, at = page * page_bytes;
-	size_t slot_bytes = s->config->shapes[frame].slot_bytes;
-	size_t bytes = slot_bytes ? s->row_bytes : s->config->chunk_bytes;
-	uint32_t i = (uint32_t)(at / bytes);
-	struct ch__eh_place place = {
-		.exec = s->config->pool_exec + i * bytes,
-		.page_bytes = page_bytes,
-		.pages = (uint32_t)(bytes / page_bytes),
-		.slot_bytes = slot_bytes,
-		.code_at = slot_bytes ? s->config->head_bytes : 0,
-	};
-	*index = (uint32_t)(at % bytes / page_bytes);
-	return tell_part(s, slot_bytes ? index_of_row(s, i) : index_of_chunk(s, i), &place);
-}
-
 bool ch__sections_live(void *state, uint32_t page, uint32_t pages, uint8_t frame)
 {
 	struct ch__sections *s = state;
-	uint32_t index, end = page + pages;
+	const struct ch__sinks_config *c = s->config;
 	if (!s->rows && ch__frame_has_slots(frame))
 		frame = 0;
-	for (; page < end; page++) {
-		struct ch__part *part = part_for(s, page, frame, &index);
+	size_t slot_bytes = c->shapes[frame].slot_bytes;
+	size_t bytes = slot_bytes ? s->row_bytes : c->chunk_bytes;
+	struct ch__eh_place place = {
+		.page_bytes = c->page_bytes,
+		.pages = (uint32_t)(bytes / c->page_bytes),
+		.slot_bytes = slot_bytes,
+		.code_at = slot_bytes ? c->head_bytes : 0,
+	};
+	for (uint32_t end = page + pages; page < end; page++) {
+		uint32_t i = page / place.pages;
+		place.exec = c->pool_exec + i * bytes;
+		i = slot_bytes ? index_of_row(s, i) : index_of_chunk(s, i);
+		struct ch__part *part = tell_part(s, i, &place);
 		if (!part)
 			return false; /* other parts serve a later use */
-		set_live(s, part, index, frame);
+		set_live(s, part, page % place.pages, frame);
 	}
 	return true;
 }

@@ -124,15 +124,6 @@ static void put_walk(struct ch__steps *s)
 	PUT(s, OP_PLUS_UCONST, 2, OP_DEREF_SIZE, 2, OP_BREG0 + CH_ARCH_DWARF_SP, 0, OP_PLUS);
 }
 
-static void put_cfa(struct ch__steps *s)
-{
-	uint32_t from = put_gap(s, CFA_DEF_CFA_EXPRESSION);
-	put_find(s);
-	PUT(s, OP_SWAP, OP_PLUS_UCONST, CH__NOTE_STEPS_AT);
-	put_walk(s);
-	end_expression(s, from);
-}
-
 /* Returns the offset in a note of the register `nth` of ch__arch_steps_kept. */
 static size_t save_at(unsigned nth)
 {
@@ -166,7 +157,11 @@ bool ch__steps_begin(struct ch__steps *s, uintptr_t pool_exec, size_t pool_bytes
 	s->map = ch__os_private(s->map_bytes);
 	if (!s->map)
 		return false;
-	put_cfa(s);
+	uint32_t cfa = put_gap(s, CFA_DEF_CFA_EXPRESSION);
+	put_find(s);
+	PUT(s, OP_SWAP, OP_PLUS_UCONST, CH__NOTE_STEPS_AT);
+	put_walk(s);
+	end_expression(s, cfa);
 	PUT(s, CFA_OFFSET | CH_ARCH_DWARF_RETURN, 1);
 	for (unsigned i = 0; i < CH_ARCH_STEPS_KEPT; i++)
 		put_saved(s, i);
@@ -289,15 +284,6 @@ static uint16_t word_at(const uint8_t *at)
 	return word;
 }
 
-/* DW_CFA_advance_loc2, in units of code. */
-static uint8_t *put_advance(uint8_t *out, int32_t bytes)
-{
-	uint16_t distance = (uint16_t)(bytes / CH_ARCH_DWARF_CODE_ALIGN);
-	*out++ = 0x03;
-	memcpy(out, &distance, sizeof distance);
-	return out + sizeof distance;
-}
-
 /* DW_CFA_def_cfa_offset; DW_CFA_offset of the registers that are saved from here on. */
 static uint8_t *put_state(uint8_t *out, const uint8_t *note, int32_t at, const uint8_t *step)
 {
@@ -345,7 +331,10 @@ size_t ch__steps_fde(const struct ch__steps *s, uintptr_t exec, uint8_t *out)
 	int32_t from = (int32_t)(exec - ((uintptr_t)note - back));
 	for (int32_t at = -1; (at = next_change(note, step, at)) != NEVER;) {
 		if (at > from) {
-			to = put_advance(to, at - from);
+			uint16_t distance = (uint16_t)((at - from) / CH_ARCH_DWARF_CODE_ALIGN);
+			*to++ = 0x03; /* DW_CFA_advance_loc2, in units of code */
+			memcpy(to, &distance, sizeof distance);
+			to += sizeof distance;
 			from = at;
 		}
 		to = put_state(to, note, at, step);
