@@ -379,8 +379,11 @@ static Elf64_Shdr section_of(struct image *m, const char *name, uint32_t type, e
 	};
 }
 
-static void put_sections(struct image *m)
+static void put_all(struct image *m)
 {
+	memset(m->cies, 0, sizeof m->cies);
+	put_frames(m);
+	put_ranges(m);
 	Elf64_Shdr symbols = section_of(m, ".symtab", SHT_SYMTAB, SYMBOLS);
 	put_section(m, section_of(m, ".eh_frame", SHT_PROGBITS, FRAMES));
 	if (m->part[LINES].used)
@@ -396,31 +399,6 @@ static void put_sections(struct image *m)
 	symbols.sh_addralign = 8;
 	put_section(m, symbols);
 	put_section(m, section_of(m, ".strtab", SHT_STRTAB, STRINGS));
-}
-
-static void put_header(const struct image *m)
-{
-	Elf64_Ehdr header = {
-		.e_ident = {ELFMAG0, ELFMAG1, ELFMAG2, ELFMAG3, ELFCLASS64, ELFDATA2LSB, EV_CURRENT,
-			    ELFOSABI_NONE},
-		.e_type = ET_EXEC, /* addresses are absolute */
-		.e_machine = CH_ARCH_ELF_MACHINE,
-		.e_version = EV_CURRENT,
-		.e_shoff = (Elf64_Off)(m->part[SECTIONS].at - m->base),
-		.e_ehsize = sizeof header,
-		.e_shentsize = sizeof(Elf64_Shdr),
-		.e_shnum = (Elf64_Half)sections_of(m),
-		.e_shstrndx = (Elf64_Half)(sections_of(m) - 1),
-	};
-	memcpy(m->base, &header, sizeof header);
-}
-
-static void put_all(struct image *m)
-{
-	memset(m->cies, 0, sizeof m->cies);
-	put_frames(m);
-	put_ranges(m);
-	put_sections(m);
 }
 
 struct ch__elf_memory ch__elf_image_make(const struct ch__elf_input *in, size_t head_bytes)
@@ -443,6 +421,18 @@ struct ch__elf_memory ch__elf_image_make(const struct ch__elf_input *in, size_t 
 		at += CH_ROUND_UP(m.part[i].room, ALIGN);
 	}
 	put_all(&m);
-	put_header(&m);
+	Elf64_Ehdr header = {
+		.e_ident = {ELFMAG0, ELFMAG1, ELFMAG2, ELFMAG3, ELFCLASS64, ELFDATA2LSB, EV_CURRENT,
+			    ELFOSABI_NONE},
+		.e_type = ET_EXEC, /* addresses are absolute */
+		.e_machine = CH_ARCH_ELF_MACHINE,
+		.e_version = EV_CURRENT,
+		.e_shoff = (Elf64_Off)(m.part[SECTIONS].at - m.base),
+		.e_ehsize = sizeof header,
+		.e_shentsize = sizeof(Elf64_Shdr),
+		.e_shnum = (Elf64_Half)sections_of(&m),
+		.e_shstrndx = (Elf64_Half)(sections_of(&m) - 1),
+	};
+	memcpy(m.base, &header, sizeof header);
 	return memory;
 }

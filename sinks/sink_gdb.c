@@ -165,28 +165,24 @@ static void drop_images(struct gdb *g, struct chunk *chunk, bool all)
 	}
 }
 
-/* Returns false when there is no memory; then has_changed stays set. */
-static bool show_chunk(struct gdb *g, struct chunk *chunk, bool as_one)
-{
-	if (as_one && chunk->images && chunk->images->next)
-		chunk->has_changed = true;
-	else if (!chunk->has_changed)
-		return true;
-	drop_images(g, chunk, as_one);
-	if (as_one)
-		hand_over(g, chunk, NEVER_SHOWN, &was_shown);
-	if (!show_waiting(g, chunk, &was_shown) || !show_waiting(g, chunk, NEVER_SHOWN))
-		return false;
-	chunk->has_changed = false;
-	return true;
-}
-
+/* Returns false when there is no memory; then a chunk's has_changed stays set. */
 static bool show_all(struct gdb *g, bool somebody_listens)
 {
-	bool ok = true, as_one = !somebody_listens || g->further >= MOST;
-	for (uint32_t i = 0; ok && i < g->chunk_count; i++)
-		ok = !g->chunks[i] || show_chunk(g, g->chunks[i], as_one);
-	return ok;
+	bool as_one = !somebody_listens || g->further >= MOST;
+	for (uint32_t i = 0; i < g->chunk_count; i++) {
+		struct chunk *chunk = g->chunks[i];
+		bool is_split = chunk && chunk->images && chunk->images->next;
+		if (!chunk || (!chunk->has_changed && !(as_one && is_split)))
+			continue;
+		chunk->has_changed = true;
+		drop_images(g, chunk, as_one);
+		if (as_one)
+			hand_over(g, chunk, NEVER_SHOWN, &was_shown);
+		if (!show_waiting(g, chunk, &was_shown) || !show_waiting(g, chunk, NEVER_SHOWN))
+			return false;
+		chunk->has_changed = false;
+	}
+	return true;
 }
 
 /* Returns where the chunk of an address stands, and the page's index there. */

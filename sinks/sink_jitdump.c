@@ -256,21 +256,16 @@ static int open_jitdump(const struct ch__sinks_config *config, void **state)
 	return 0;
 }
 
-static bool write_waiting(void) CH_REQUIRES(ch__role_file)
-{
-	return ch__tool_write(&tool) || ch__tool_fail(&tool, tool.error);
-}
-
 static void flush_jitdump(void *state, enum ch__flush how) CH_REQUIRES(ch__role_file)
 {
 	(void)state, (void)how;
-	(void)write_waiting();
+	(void)ch__tool_write(&tool);
 }
 
 /* The caller has removed every range before. */
 static void close_jitdump(void *state, int error) CH_REQUIRES(ch__role_file)
 {
-	if (write_waiting())
+	if (ch__tool_write(&tool))
 		ch__tool_leave(&tool, state, error);
 }
 

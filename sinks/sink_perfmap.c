@@ -194,14 +194,6 @@ static void put_live_lines(void) CH_REQUIRES(ch__role_file)
 	}
 }
 
-static bool has_kept_lines(void) CH_REQUIRES(ch__role_file)
-{
-	EACH_USER(user)
-		if (user->keeps)
-			return true;
-	return false;
-}
-
 /* Copies a line if no live line, and no line that was kept before, covers a part of the range. The
  * text may be anything. line: n bytes, newline included, which ends the text of the numbers. */
 static void copy_if_kept(char *line, size_t n) CH_REQUIRES(ch__role_file)
@@ -274,8 +266,11 @@ static bool rewrite_file(void) CH_REQUIRES(ch__role_file)
 {
 	char path[sizeof tool.path + 8];
 	snprintf(path, sizeof path, "%s.new", tool.path);
+	bool has_kept_lines = false;
+	EACH_USER(user)
+		has_kept_lines |= user->keeps;
 	/* Kept lines are read from the old file, so the buffer goes there first. */
-	if (has_kept_lines() && !ch__tool_flush(&tool))
+	if (has_kept_lines && !ch__tool_flush(&tool))
 		return ch__tool_fail(&tool, tool.error);
 	struct ch__os_held old = tool.file;
 	uint64_t written = tool.written;
@@ -285,7 +280,7 @@ static bool rewrite_file(void) CH_REQUIRES(ch__role_file)
 		tool.used = 0;
 		tool.written = 0;
 		put_live_lines();
-		ok = (!has_kept_lines() || copy_kept_lines(old.fd)) && ch__tool_flush(&tool) &&
+		ok = (!has_kept_lines || copy_kept_lines(old.fd)) && ch__tool_flush(&tool) &&
 		     put_in_place(path, old.fd, written);
 	}
 	int error = tool.error ? tool.error : errno;
@@ -309,9 +304,7 @@ static bool rewrite_file(void) CH_REQUIRES(ch__role_file)
 
 static bool write_waiting(void) CH_REQUIRES(ch__role_file)
 {
-	if (file.must_rewrite)
-		return rewrite_file();
-	return ch__tool_write(&tool) || ch__tool_fail(&tool, tool.error);
+	return file.must_rewrite ? rewrite_file() : ch__tool_write(&tool);
 }
 
 static bool catch_up(void) CH_REQUIRES(ch__role_file)

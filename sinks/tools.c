@@ -114,7 +114,7 @@ bool ch__tool_write(struct ch__tool *tool)
 {
 	if (!tool->error && !ch__os_file_is_at(tool->file.fd, tool->path))
 		fail_with(tool, errno);
-	return ch__tool_flush(tool);
+	return ch__tool_flush(tool) || ch__tool_fail(tool, tool->error);
 }
 
 void ch__tool_put(struct ch__tool *tool, const void *bytes, size_t n)

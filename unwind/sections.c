@@ -8,7 +8,7 @@
  * whose range may hold the pc; a span may cross chunks.
  *
  * Lock: the sinks lock is held in every entry but destroy. Inside come the unwinder's own locks. */
-#include "unwind/sections.h"
+#include "unwind/unwinders.h"
 
 #include <errno.h>
 
@@ -52,7 +52,7 @@ static struct ch__part *tell_part(struct ch__sections *s, uint32_t i,
 	part->place = *place;
 	part->own = (struct ch__own){.section = part->section, .is_of_pages = true};
 	ch__eh_frame_write(part->section, place, s->config->shapes);
-	if (!s->by->own_live(s, &part->own)) {
+	if (!s->ops->own_live(s, &part->own)) {
 		free_part(s, part);
 		return NULL;
 	}
@@ -71,8 +71,8 @@ static void set_live(const struct ch__sections *s, struct ch__part *part, uint32
 		if (ch__eh_frame_is_live(part->section, i))
 			continue;
 		ch__eh_frame_live(part->section, i, bytes, s->config->shapes, frame);
-		if (s->by->fde_live)
-			s->by->fde_live((uintptr_t)ch__eh_frame_fde(part->section, i));
+		if (s->ops->fde_live)
+			s->ops->fde_live((uintptr_t)ch__eh_frame_fde(part->section, i));
 	}
 }
 
@@ -83,8 +83,8 @@ static void set_dead(const struct ch__sections *s, struct ch__part *part, uint32
 	for (uint32_t i = page * fdes; i < (page + pages) * fdes; i++) {
 		if (!ch__eh_frame_is_live(part->section, i))
 			continue;
-		if (s->by->fde_dead)
-			s->by->fde_dead((uintptr_t)ch__eh_frame_fde(part->section, i));
+		if (s->ops->fde_dead)
+			s->ops->fde_dead((uintptr_t)ch__eh_frame_fde(part->section, i));
 		ch__eh_frame_dead(part->section, i);
 	}
 }
@@ -123,20 +123,20 @@ static bool take_memory(struct ch__sections *s)
 }
 
 static struct ch__sections *make_state(const struct ch__sinks_config *config,
-				       const struct ch__unwinder *by)
+				       const struct ch__sink_ops *ops)
 {
 	size_t row = config->chunk_bytes < ROW_BYTES ? config->chunk_bytes : ROW_BYTES;
 	struct ch__sections fresh = {
 		.config = config,
-		.by = by,
+		.ops = ops,
 		.row_bytes = row,
-		.rows = by->is_near ? 0 : (uint32_t)(config->chunk_bytes / row),
+		.rows = ops->is_near ? 0 : (uint32_t)(config->chunk_bytes / row),
 	};
 	struct ch__sections *s = ch__meta_alloc(config->meta, state_bytes(&fresh));
 	if (!s)
 		return NULL;
 	*s = fresh;
-	if (!by->is_near || take_memory(s))
+	if (!ops->is_near || take_memory(s))
 		return s;
 	free_state(s);
 	return NULL;
@@ -144,10 +144,10 @@ static struct ch__sections *make_state(const struct ch__sinks_config *config,
 
 /* Nothing returns into the runtime page, which has jumps and a trampoline. Neither touches the
  * frame pointer: so a sampler gets the caller of the block that jumped there. */
-int ch__sections_open(const struct ch__sinks_config *config, const struct ch__unwinder *by,
+int ch__sections_open(const struct ch__sinks_config *config, const struct ch__sink_ops *ops,
 		      void **state)
 {
-	struct ch__sections *s = *state ? *state : make_state(config, by);
+	struct ch__sections *s = *state ? *state : make_state(config, ops);
 	struct ch__eh_place place = {
 		.exec = config->runtime_exec, .page_bytes = config->runtime_bytes, .pages = 1};
 	struct ch__part *part = s ? tell_part(s, RUNTIME, &place) : NULL;
@@ -169,8 +169,8 @@ void ch__sections_close(void *state, int error)
 	for (uint32_t i = FIRST_CHUNK; i < s->end; i++)
 		if (s->parts[i])
 			set_dead(s, s->parts[i], 0, s->parts[i]->place.pages);
-	if (s->by->forget)
-		s->by->forget();
+	if (s->ops->forget)
+		s->ops->forget();
 }
 
 static void drop_part(struct ch__sections *s, uint32_t i)
@@ -179,7 +179,7 @@ static void drop_part(struct ch__sections *s, uint32_t i)
 	if (!part)
 		return;
 	s->parts[i] = NULL;
-	s->by->own_dead(s, &part->own);
+	s->ops->own_dead(s, &part->own);
 	free_part(s, part);
 }
 
@@ -234,6 +234,6 @@ void ch__sections_dead(void *state, uint32_t page, uint32_t pages)
 		if (s->rows)
 			set_dead(s, s->parts[index_of_row(s, page / a_row)], page % a_row, 1);
 	}
-	if (s->by->forget)
-		s->by->forget();
+	if (s->ops->forget)
+		s->ops->forget();
 }

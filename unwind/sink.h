@@ -152,4 +152,11 @@ struct ch__sink_ops {
 	/* NULL: it cannot be read any more, or for a tool shall not be. */
 	void (*own_dead)(void *state, struct ch__own *);
 	void (*fork_child)(void); /* for what the sink has once in the process */
+	/* How unwind/sections.c tells an unwinder: of each FDE, and when some have died. is_near:
+	 * sections lie within 2 GiB of the code. Pages of slots are told as pages of the frame
+	 * pointer: returns into a slot lead behind a call of the framed template. Otherwise slots
+	 * have sections of their own. */
+	void (*fde_live)(uintptr_t fde), (*fde_dead)(uintptr_t fde);
+	void (*forget)(void);
+	bool is_near;
 };

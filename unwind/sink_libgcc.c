@@ -2,7 +2,7 @@
  * sink_libgcc.c: makes code known to the unwinder of the process, so that exceptions and backtraces
  * pass through code. sections.c has the tables of pages. docs/unwinders.md, section 2, says what
  * LLVM's libunwind needs besides. */
-#include "unwind/sections.h"
+#include "unwind/unwinders.h"
 
 extern void __register_frame_info(const void *begin, void *object);
 extern void *__deregister_frame_info(const void *begin);
@@ -39,13 +39,7 @@ static void deregister_own(void *state, struct ch__own *own)
 
 static int open_libgcc(const struct ch__sinks_config *config, void **state)
 {
-	static const struct ch__unwinder libgcc = {
-		.own_live = register_own,
-		.own_dead = deregister_own,
-		.fde_live = __unw_add_dynamic_fde,
-		.fde_dead = __unw_remove_dynamic_fde,
-	};
-	return ch__sections_open(config, &libgcc, state);
+	return ch__sections_open(config, &ch__sink_libgcc, state);
 }
 
 const struct ch__sink_ops ch__sink_libgcc = {
@@ -59,4 +53,6 @@ const struct ch__sink_ops ch__sink_libgcc = {
 	.chunk_gone = ch__sections_chunk_gone,
 	.own_live = register_own,
 	.own_dead = deregister_own,
+	.fde_live = __unw_add_dynamic_fde,
+	.fde_dead = __unw_remove_dynamic_fde,
 };

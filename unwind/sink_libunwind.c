@@ -8,7 +8,7 @@
  * told. A free object covers nothing. Lock: the sinks lock is held in every entry but destroy;
  * inside come the locks of nongnu.c and libunwind. */
 #include "unwind/nongnu.h"
-#include "unwind/sections.h"
+#include "unwind/unwinders.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -81,17 +81,11 @@ static void tell_own_dead(void *state, struct ch__own *own)
 
 static int open_libunwind(const struct ch__sinks_config *config, void **state)
 {
-	static const struct ch__unwinder libunwind = {
-		.own_live = tell_own_live,
-		.own_dead = tell_own_dead,
-		.forget = ch__nongnu_flush,
-		.is_near = true,
-	};
 	if (!ch__nongnu_find())
 		return ENOSYS;
 	if (!*state && !ch__nongnu_understands(config->shapes))
 		return errno;
-	return ch__sections_open(config, &libunwind, state);
+	return ch__sections_open(config, &ch__sink_libunwind, state);
 }
 
 const struct ch__sink_ops ch__sink_libunwind = {
@@ -105,4 +99,6 @@ const struct ch__sink_ops ch__sink_libunwind = {
 	.chunk_gone = ch__sections_chunk_gone,
 	.own_live = tell_own_live,
 	.own_dead = tell_own_dead,
+	.forget = ch__nongnu_flush,
+	.is_near = true,
 };

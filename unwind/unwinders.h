@@ -28,3 +28,25 @@ void ch__eh_frame_live(uint8_t *section, uint32_t index, size_t bytes,
 		       const struct ch__frame_shape *shapes, uint8_t frame);
 bool ch__eh_frame_is_live(uint8_t *section, uint32_t index);
 void ch__eh_frame_dead(uint8_t *section, uint32_t index);
+
+/* What one unwinder was told of a heap's pages. */
+struct ch__sections {
+	const struct ch__sinks_config *config;
+	const struct ch__sink_ops *ops;
+	uint8_t *memory; /* of a near unwinder: a part for each of `parts` */
+	size_t memory_bytes, part_bytes;
+	size_t row_bytes; /* what a section of slots covers */
+	uint32_t rows; /* of slots, in a chunk; 0: slots have no sections */
+	uint32_t end;  /* parts from here on never were: no walk reads them */
+	/* Of the runtime page, one FDE. Then for each chunk: of its pages, of its slots by row.
+	 * NULL: not told. */
+	struct ch__part *parts[];
+};
+
+/* Entries of struct ch__sink_ops; `state` is a struct ch__sections. */
+int ch__sections_open(const struct ch__sinks_config *, const struct ch__sink_ops *, void **state);
+void ch__sections_close(void *state, int error);
+void ch__sections_destroy(void *state);
+bool ch__sections_live(void *state, uint32_t page, uint32_t pages, uint8_t frame);
+void ch__sections_dead(void *state, uint32_t page, uint32_t pages);
+void ch__sections_chunk_gone(void *state, uint32_t chunk);
