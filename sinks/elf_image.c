@@ -43,23 +43,6 @@ struct image {
 static const char first_strings[] = "\0.text";
 enum { NAME_TEXT = 1 };
 
-struct cursor {
-	uint32_t page_at, range_at; /* of the next range */
-};
-
-static const struct ch__elf_range *next_range(const struct ch__elf_input *in, struct cursor *c)
-{
-	for (; c->page_at < in->page_count; c->page_at++, c->range_at = 0) {
-		const struct ch__elf_page *page = &in->pages[c->page_at];
-		while (c->range_at < page->count) {
-			const struct ch__elf_range *range = &page->ranges[c->range_at++];
-			if (range->image == in->image)
-				return range;
-		}
-	}
-	return NULL;
-}
-
 /* GDB shows a symbol without a language as a decoded name of Ada or Objective-C where possible. A
  * space, or a capital that no encoding has, keeps GDB from Ada: so _Z and _R stay for GDB. */
 static bool is_taken_apart(const char *name)
@@ -151,32 +134,25 @@ static void put_own(struct image *m, const struct ch__elf_range *range)
 	}
 }
 
-static void put_frames(struct image *m)
+static void put_frame(struct image *m, const struct ch__elf_range *range)
 {
 	struct part *p = &m->part[FRAMES];
-	struct cursor c = {0};
-	const struct ch__elf_range *range;
-	while ((range = next_range(m->in, &c))) {
-		uintptr_t low = m->in->base + range->offset;
-		uint8_t frame = ch__sink_frame_at(m->in->config, low);
-		if (!frame) {
-			put_own(m, range);
-			continue;
-		}
-		const struct ch__frame_shape *shape = &m->in->config->shapes[--frame];
-		if (!m->cies[frame]) {
-			uint8_t cie[CH__CIE_BYTES] = {0};
-			m->cies[frame] = p->used + 1;
-			ch__eh_frame_cie(cie, shape);
-			put(p, cie, sizeof cie);
-		}
-		uint8_t steps[CH__STEPS_FDE_BYTES];
-		size_t bytes = shape->steps ? ch__steps_fde(shape->steps, low, steps)
-					    : shape->fde_bytes;
-		put_fde(p, m->cies[frame] - 1, low, range->bytes,
-			shape->steps ? steps : shape->fde, bytes);
+	uintptr_t low = m->in->base + range->offset;
+	uint8_t frame = ch__sink_frame_at(m->in->config, low);
+	if (!frame) {
+		put_own(m, range);
+		return;
 	}
-	put_number(p, 0, 4);
+	const struct ch__frame_shape *shape = &m->in->config->shapes[--frame];
+	if (!m->cies[frame]) {
+		uint8_t cie[CH__CIE_BYTES] = {0};
+		m->cies[frame] = p->used + 1;
+		ch__eh_frame_cie(cie, shape);
+		put(p, cie, sizeof cie);
+	}
+	uint8_t steps[CH__STEPS_FDE_BYTES];
+	size_t bytes = shape->steps ? ch__steps_fde(shape->steps, low, steps) : shape->fde_bytes;
+	put_fde(p, m->cies[frame] - 1, low, range->bytes, shape->steps ? steps : shape->fde, bytes);
 }
 
 enum { /* DWARF 4: figures 34 and 37, section 7.5 */
@@ -308,12 +284,29 @@ static uint32_t sections_of(const struct image *m)
 	return (uint32_t)(m->part[SECTIONS].used / sizeof(Elf64_Shdr));
 }
 
-static void put_range(struct image *m, const struct ch__elf_range *range)
+static void put_section(struct image *m, Elf64_Shdr section)
+{
+	put(&m->part[SECTIONS], &section, sizeof section);
+}
+
+/* text: the section of the run before; then that of the range. */
+static void put_range(struct image *m, const struct ch__elf_range *range, Elf64_Shdr *text)
 {
 	static const char cold[] = " [cold]";
 	char name[CH__TOOL_NAME_BYTES + sizeof cold];
 	uintptr_t low = m->in->base + range->offset, high = low + range->bytes;
 	size_t n = ch__tool_name(m->in->config, low, range->key, name);
+	if (low - (text->sh_addr + text->sh_size) > m->in->config->head_bytes) {
+		put_section(m, *text);
+		*text = (Elf64_Shdr){
+			.sh_name = NAME_TEXT,
+			.sh_type = SHT_NOBITS,
+			.sh_flags = SHF_ALLOC | SHF_EXECINSTR,
+			.sh_addr = low,
+			.sh_addralign = 1,
+		};
+	}
+	text->sh_size = high - text->sh_addr;
 	if (range->is_cold) {
 		memcpy(name + n, cold, sizeof cold);
 		n += sizeof cold - 1;
@@ -333,35 +326,23 @@ static void put_range(struct image *m, const struct ch__elf_range *range)
 		put_unit(m, name, NULL, 0, low, high);
 }
 
-static void put_section(struct image *m, Elf64_Shdr section)
-{
-	put(&m->part[SECTIONS], &section, sizeof section);
-}
-
 static void put_ranges(struct image *m)
 {
 	static const Elf64_Sym no_symbol;
-	struct cursor c = {0};
-	const struct ch__elf_range *range;
+	const struct ch__elf_input *in = m->in;
 	Elf64_Shdr text = {0}; /* the null section, far from any code, then one for each run */
 	put(&m->part[STRINGS], first_strings, sizeof first_strings);
 	put(&m->part[SYMBOLS], &no_symbol, sizeof no_symbol);
-	while ((range = next_range(m->in, &c))) {
-		uintptr_t low = m->in->base + range->offset;
-		uintptr_t gap = low - (text.sh_addr + text.sh_size);
-		if (gap > m->in->config->head_bytes) {
-			put_section(m, text);
-			text = (Elf64_Shdr){
-				.sh_name = NAME_TEXT,
-				.sh_type = SHT_NOBITS,
-				.sh_flags = SHF_ALLOC | SHF_EXECINSTR,
-				.sh_addr = low,
-				.sh_addralign = 1,
-			};
+	for (uint32_t i = 0; i < in->page_count; i++) {
+		for (uint32_t k = 0; k < in->pages[i].count; k++) {
+			const struct ch__elf_range *range = &in->pages[i].ranges[k];
+			if (range->image != in->image)
+				continue;
+			put_frame(m, range);
+			put_range(m, range, &text);
 		}
-		text.sh_size = low + range->bytes - text.sh_addr;
-		put_range(m, range);
 	}
+	put_number(&m->part[FRAMES], 0, 4);
 	put_section(m, text);
 }
 
@@ -382,7 +363,6 @@ static Elf64_Shdr section_of(struct image *m, const char *name, uint32_t type, e
 static void put_all(struct image *m)
 {
 	memset(m->cies, 0, sizeof m->cies);
-	put_frames(m);
 	put_ranges(m);
 	Elf64_Shdr symbols = section_of(m, ".symtab", SHT_SYMTAB, SYMBOLS);
 	put_section(m, section_of(m, ".eh_frame", SHT_PROGBITS, FRAMES));
@@ -401,20 +381,18 @@ static void put_all(struct image *m)
 	put_section(m, section_of(m, ".strtab", SHT_STRTAB, STRINGS));
 }
 
-struct ch__elf_memory ch__elf_image_make(const struct ch__elf_input *in, size_t head_bytes)
+uint8_t *ch__elf_image_make(const struct ch__elf_input *in, size_t head_bytes, size_t *bytes)
 {
 	struct image m = {.in = in};
-	struct ch__elf_memory memory = {.image_bytes = CH_ROUND_UP(sizeof(Elf64_Ehdr), ALIGN)};
 	put_all(&m);
+	*bytes = head_bytes + CH_ROUND_UP(sizeof(Elf64_Ehdr), ALIGN);
 	for (unsigned i = 0; i < PARTS; i++)
-		memory.image_bytes += CH_ROUND_UP(m.part[i].used, ALIGN);
-	memory.bytes = CH_ROUND_UP(head_bytes, ALIGN) + memory.image_bytes;
+		*bytes += CH_ROUND_UP(m.part[i].used, ALIGN);
 	/* a section's number has 16 bits */
-	if (sections_of(&m) < SHN_LORESERVE)
-		memory.at = ch__os_private(memory.bytes);
-	if (!memory.at)
-		return memory;
-	memory.image = m.base = (uint8_t *)memory.at + CH_ROUND_UP(head_bytes, ALIGN);
+	uint8_t *memory = sections_of(&m) < SHN_LORESERVE ? ch__os_private(*bytes) : NULL;
+	if (!memory)
+		return NULL;
+	m.base = memory + head_bytes;
 	uint8_t *at = m.base + CH_ROUND_UP(sizeof(Elf64_Ehdr), ALIGN);
 	for (unsigned i = 0; i < PARTS; i++) {
 		m.part[i] = (struct part){.at = at, .room = m.part[i].used};

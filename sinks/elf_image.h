@@ -29,12 +29,7 @@ struct ch__elf_input {
 	uintptr_t base; /* of ranges */
 };
 
-struct ch__elf_memory {
-	void *at;       /* private pages; NULL: no memory, or more gaps than a file has sections */
-	size_t bytes;   /* of the pages */
-	uint8_t *image; /* 16-aligned, head_bytes and more from `at` */
-	size_t image_bytes;
-};
-
-/* Signal-safe if `name`, `lines` and `section` of the configuration are. */
-struct ch__elf_memory ch__elf_image_make(const struct ch__elf_input *, size_t head_bytes);
+/* Returns private pages of *bytes, with the image behind a head of a multiple of 16 bytes. NULL: no
+ * memory, or more gaps than a file has sections. Signal-safe if `name`, `lines` and `section` of
+ * the configuration are. */
+uint8_t *ch__elf_image_make(const struct ch__elf_input *, size_t head_bytes, size_t *bytes);

@@ -51,8 +51,8 @@ enum {
 #define NEVER_SHOWN NULL
 static const char was_shown; /* only the address is used */
 
-struct image {
-	struct jit_entry entry;
+struct image { /* the ELF image lies behind it */
+	_Alignas(16) struct jit_entry entry;
 	size_t bytes;       /* of the memory that begins here */
 	bool shows_removed; /* a range of the image was removed or changed */
 	struct image *next; /* of the chunk */
@@ -120,14 +120,14 @@ static bool show_waiting(struct gdb *g, struct chunk *chunk, const void *why)
 	};
 	if (!hand_over(g, chunk, why, why))
 		return true;
-	struct ch__elf_memory memory = ch__elf_image_make(&in, sizeof(struct image));
-	struct image *image = memory.at;
+	size_t bytes;
+	struct image *image = (void *)ch__elf_image_make(&in, sizeof *image, &bytes);
 	if (!image)
 		return false;
 	struct jit_entry *next = __jit_debug_descriptor.first;
 	*image = (struct image){
-		.entry = {.next = next, .file = memory.image, .file_bytes = memory.image_bytes},
-		.bytes = memory.bytes,
+		.entry = {.next = next, .file = image + 1, .file_bytes = bytes - sizeof *image},
+		.bytes = bytes,
 		.next = chunk->images,
 	};
 	if (next)

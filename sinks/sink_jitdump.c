@@ -92,12 +92,6 @@ _Static_assert(sizeof(struct file_head) == 40 && sizeof(struct prefix) == 16 &&
 		       offsetof(struct fde, program) == ENTRY_FIXED_BYTES,
 	       "they lie in the file as they lie in memory");
 
-struct code {
-	uintptr_t exec;
-	size_t bytes;
-	const char *name;
-};
-
 static void forget_file(void) CH_REQUIRES(ch__role_file);
 static struct ch__tool tool = {.rank = CH__RANK_JITDUMP, .sink = CH_SINK_JITDUMP, .stem = "jit",
 			       .extension = "dump", .forget = forget_file, .file.fd = -1};
@@ -124,9 +118,9 @@ static struct prefix prefix_of(enum record id, size_t bytes)
 	return (struct prefix){id, (uint32_t)bytes, file.now_ns};
 }
 
-static void put_load(const struct code *code)
+static void put_load(const struct ch__sink_range *code, const char *name)
 {
-	size_t name_bytes = strlen(code->name) + 1;
+	size_t name_bytes = strlen(name) + 1;
 	struct load_head head = {
 		prefix_of(LOAD, sizeof head + name_bytes + code->bytes),
 		(uint32_t)tool.process,
@@ -137,7 +131,7 @@ static void put_load(const struct code *code)
 		++file.index,
 	};
 	put(&head, sizeof head);
-	put(code->name, name_bytes);
+	put(name, name_bytes);
 	put((const void *)code->exec, code->bytes);
 }
 
@@ -148,7 +142,7 @@ static void put_line(uint64_t at, uint32_t line, const char *source)
 	put(source, strlen(source) + 1);
 }
 
-static void put_lines(const struct code *code, const struct ch__tool_lines *lines)
+static void put_lines(const struct ch__sink_range *code, const struct ch__tool_lines *lines)
 {
 	size_t n = lines->count, name_bytes = n ? strlen(lines->file) + 1 : 0;
 	struct debug_head head;
@@ -162,7 +156,7 @@ static void put_lines(const struct code *code, const struct ch__tool_lines *line
 	put_line(code->exec + code->bytes, lines->at[n - 1].line, lines->file);
 }
 
-static void put_unwinding(const struct code *code, const struct ch__frame_shape *shape)
+static void put_unwinding(const struct ch__sink_range *code, const struct ch__frame_shape *shape)
 {
 	struct cie cie = {
 		.version = 1,
@@ -279,12 +273,11 @@ static void add_ranges(void *state, const struct ch__sink_range *ranges, size_t 
 	take_time();
 	for (const struct ch__sink_range *range = ranges; range < ranges + n; range++) {
 		uint8_t frame = ch__sink_frame_at(config, range->exec);
-		struct code code = {.exec = range->exec, .bytes = range->bytes, .name = name};
 		ch__tool_name(config, range->exec, range->key, name);
 		struct ch__tool_lines lines = ch__tool_lines(config, range);
-		put_lines(&code, &lines);
-		put_unwinding(&code, frame ? &config->shapes[frame - 1] : &none);
-		put_load(&code);
+		put_lines(range, &lines);
+		put_unwinding(range, frame ? &config->shapes[frame - 1] : &none);
+		put_load(range, name);
 	}
 	if (!ch__tool_flush(&tool))
 		ch__tool_fail(&tool, tool.error);
@@ -295,7 +288,7 @@ static void add_ranges(void *state, const struct ch__sink_range *ranges, size_t 
 static void put_gone(const struct ch__sinks_config *config, const struct ch__sink_range *ranges,
 		     size_t n, bool is_cold)
 {
-	struct code gone = {.name = "[freed]"};
+	struct ch__sink_range gone = {0};
 	for (const struct ch__sink_range *range = ranges; range < ranges + n; range++) {
 		uintptr_t gone_end = gone.exec + gone.bytes, end = range->exec + range->bytes;
 		if (range->is_cold != is_cold)
@@ -303,13 +296,13 @@ static void put_gone(const struct ch__sinks_config *config, const struct ch__sin
 		bool is_behind = range->exec - gone_end <= config->head_bytes;
 		bool is_before = gone.exec - end <= config->head_bytes;
 		if (gone.bytes && !is_behind && !is_before)
-			put_load(&gone);
+			put_load(&gone, "[freed]");
 		if (!is_behind)
 			gone.exec = range->exec;
 		gone.bytes = (is_before ? gone_end : end) - gone.exec;
 	}
 	if (gone.bytes)
-		put_load(&gone);
+		put_load(&gone, "[freed]");
 }
 
 static void remove_ranges(void *state, const struct ch__sink_range *ranges, size_t n)

@@ -53,20 +53,20 @@ static const struct ch__sink_line *lines_of(void *context, uint64_t key, const c
 
 /* ---- one file -------------------------------------------------------------------------------- */
 
-static void put_code(struct cg_output *file, const struct ch__elf_memory *memory,
+static void put_code(struct cg_output *file, uint8_t *image, size_t bytes,
 		     const struct cg_block *block, uint16_t machine)
 {
-	Elf64_Ehdr *header = (Elf64_Ehdr *)(void *)memory->image;
-	Elf64_Shdr *sections = (Elf64_Shdr *)(void *)(memory->image + header->e_shoff);
-	size_t pad = -memory->image_bytes % CODE_ALIGN;
+	Elf64_Ehdr *header = (Elf64_Ehdr *)(void *)image;
+	Elf64_Shdr *sections = (Elf64_Shdr *)(void *)(image + header->e_shoff);
+	size_t pad = -bytes % CODE_ALIGN;
 	header->e_machine = machine;
 	for (unsigned i = 0; i < header->e_shnum; i++) {
 		if (sections[i].sh_type != SHT_NOBITS)
 			continue;
 		sections[i].sh_type = SHT_PROGBITS;
-		sections[i].sh_offset = memory->image_bytes + pad;
+		sections[i].sh_offset = bytes + pad;
 	}
-	cg_output_put(file, memory->image, memory->image_bytes);
+	cg_output_put(file, image, bytes);
 	cg_output_put(file, (const char[CODE_ALIGN]){0}, pad);
 	cg_output_text(file, block->code);
 }
@@ -91,11 +91,12 @@ static bool make_file(struct cg_output *file, struct cg_block *block, uint16_t m
 		.image = range.image,
 		.base = (uintptr_t)block->address,
 	};
-	struct ch__elf_memory memory = ch__elf_image_make(&input, 0);
-	if (!memory.at)
+	size_t bytes;
+	uint8_t *image = ch__elf_image_make(&input, 0, &bytes);
+	if (!image)
 		return false;
-	put_code(file, &memory, block, machine);
-	ch__os_unmap(memory.at, memory.bytes);
+	put_code(file, image, bytes, block, machine);
+	ch__os_unmap(image, bytes);
 	return !file->failed;
 }
 

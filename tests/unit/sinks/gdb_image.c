@@ -253,9 +253,10 @@ TEST(slots_have_frames_of_their_own)
 	};
 	shapes[CH__FRAME_SLOTS] = (struct ch__frame_shape){
 		.slot_bytes = 64, .fde_bytes = 2, .fde = {0x41, 0x0e}};
-	struct ch__elf_memory memory = ch__elf_image_make(&in, 8);
-	CHECK(memory.at);
-	struct gdb_entry entry = {.file = memory.image, .file_bytes = memory.image_bytes};
+	size_t bytes;
+	uint8_t *memory = ch__elf_image_make(&in, 16, &bytes);
+	CHECK(memory != NULL);
+	struct gdb_entry entry = {.file = memory + 16, .file_bytes = bytes - 16};
 	const char *name;
 	const Elf64_Sym *symbol = gdb_symbol_at(&entry, 0x10000 + 192 + 8, &name);
 	CHECK(symbol);
@@ -265,7 +266,7 @@ TEST(slots_have_frames_of_their_own)
 	CHECK(fde && fde != gdb_fde_at(&entry, 0x10000 + 192 + 8));
 	CHECK(fde[24] == 0x41 && fde[25] == 0x0e);
 	CHECK(!gdb_fde_at(&entry, 0x10000 + 64 + 7) && !gdb_fde_at(&entry, 0x10000 + 64 + 64));
-	ch__os_unmap(memory.at, memory.bytes);
+	ch__os_unmap(memory, bytes);
 }
 
 /* Key 7 has the section at chunk 2. */
@@ -711,12 +712,13 @@ TEST(image_has_as_many_sections_as_a_file_can_have_or_there_is_none)
 		.config = &config, .pages = &page, .page_count = 1, .base = 4096};
 	for (uint32_t i = 0; i <= MOST; i++)
 		ranges[i] = (struct ch__elf_range){.offset = 16 * i, .bytes = 8};
-	struct ch__elf_memory memory = ch__elf_image_make(&in, 0);
-	CHECK(memory.at != NULL);
-	CHECK_EQ(((const Elf64_Ehdr *)(const void *)memory.image)->e_shnum, SHN_LORESERVE - 1);
-	ch__os_unmap(memory.at, memory.bytes);
+	size_t bytes;
+	uint8_t *memory = ch__elf_image_make(&in, 0, &bytes);
+	CHECK(memory != NULL);
+	CHECK_EQ(((const Elf64_Ehdr *)(const void *)memory)->e_shnum, SHN_LORESERVE - 1);
+	ch__os_unmap(memory, bytes);
 	page.count++;
-	CHECK(ch__elf_image_make(&in, 0).at == NULL);
+	CHECK(ch__elf_image_make(&in, 0, &bytes) == NULL);
 }
 
 /* A debugger passes over a symbol without a name. */
