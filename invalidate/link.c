@@ -146,7 +146,7 @@ static enum ch_status attach(const struct ch__subject *s, struct ch_block handle
 	if (site->exit)
 		word |= CH__BRANCH_OWN_EXIT;
 	CH_STORE_RELAXED(&branch->target_kind, word);
-	ch__branch_set_user(branch, site->user);
+	atomic_store_explicit(&branch->user, site->user, memory_order_release);
 	ch__branch_set_site(branch, ch__offset(heap, (uintptr_t)site->at));
 	ch__region_leave(s->self);
 	/* The site is not reachable yet, even when the block is LIVE. */

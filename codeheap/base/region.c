@@ -58,14 +58,6 @@ static CH_COLD bool await_region(struct ch__thread *thread, uint64_t until_ns)
 	return true;
 }
 
-static const struct ch__thread *held_in_region(struct ch_heap *heap, uint64_t until_ns)
-{
-	for (struct ch__thread *t = heap->threads; t; t = t->next)
-		if (!await_region(t, until_ns))
-			return t;
-	return await_region(&heap->guest, until_ns) ? NULL : &heap->guest;
-}
-
 bool ch__freeze_until(struct ch_heap *heap, uint64_t until_ns) CH_UNANALYSED("it makes the role")
 {
 	atomic_fetch_add_explicit(&heap->freeze, 1, memory_order_seq_cst);
@@ -75,9 +67,12 @@ bool ch__freeze_until(struct ch_heap *heap, uint64_t until_ns) CH_UNANALYSED("it
 	bool has_fence = atomic_load_explicit(&heap->fence_in_regions, memory_order_acquire);
 	if (CH_LOAD_RELAXED(&heap->fence_came_late) || (!has_fence && !ch__os_membarrier_fence()))
 		fence_late(heap);
-	const struct ch__thread *held = held_in_region(heap, until_ns);
-	if (!held)
+	struct ch__thread *held = heap->threads;
+	while (held && await_region(held, until_ns))
+		held = held->next;
+	if (!held && await_region(&heap->guest, until_ns))
 		return true;
+	held = held ? held : &heap->guest;
 	/* Before the sentence: others would stand still where nobody reads stderr. */
 	ch__unfreeze(heap);
 	(void)ch__because(CH_E_BUSY, "thread %d%s is held inside a call of the library",

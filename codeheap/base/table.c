@@ -76,17 +76,6 @@ _Atomic(uint32_t) *ch__table_generation(const struct ch__table *table, uint32_t 
 	return (void *)((char *)ch__table_at(table, index) + table->generation_offset);
 }
 
-/* Cores get a step of records before the step gets access. So neither call splits a mapping: the
- * process may be able to have no more mappings. */
-static void dump(const struct ch__table *table, size_t has, size_t needs)
-{
-	size_t from = has ? has + CH__TABLE_STEP_BYTES : 0, to = needs + CH__TABLE_STEP_BYTES;
-	size_t end = bytes_of(table, table->limit);
-	to = to < end ? to : end;
-	if (from < to)
-		ch__os_suggest(table->base + from, to - from, CH__OS_DUMP);
-}
-
 bool ch__table_back(struct ch__table *table, uint32_t index)
 {
 	if (CH_LIKELY(index < CH_LOAD_RELAXED(&table->backed)))
@@ -95,8 +84,13 @@ bool ch__table_back(struct ch__table *table, uint32_t index)
 	char *at = table->base + has;
 	if (!table->is_reserved && !ch__os_reserve_at(at, needs - has))
 		return false;
-	if (table->is_reserved)
-		dump(table, has, needs);
+	/* Cores get a step of records before the step gets access. So neither call splits a
+	 * mapping: the process may be able to have no more mappings. */
+	size_t from = has ? has + CH__TABLE_STEP_BYTES : 0, to = needs + CH__TABLE_STEP_BYTES;
+	size_t end = bytes_of(table, table->limit);
+	to = to < end ? to : end;
+	if (table->is_reserved && from < to)
+		ch__os_suggest(table->base + from, to - from, CH__OS_DUMP);
 	/* A new mapping will not do: before Linux 6.12 a refused mapping leaves a hole. Another
 	 * thread's mapping may come there, and would be lost to the next step. */
 	if (!ch__os_protect(at, needs - has, true)) {

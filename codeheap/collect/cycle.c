@@ -8,19 +8,15 @@
 #include "invalidate/invalidate.h"
 
 /* Owners are adjacent in memory; the blocks of their entries are not, and so are prefetched. */
-enum { ENTRIES_AHEAD = 16 };
-static void prefetch_entry(const struct ch_heap *heap, uint32_t owner)
-{
-	if (owner < heap->owners.used && ch__owner_at(heap, owner)->entry)
-		__builtin_prefetch(ch__block_at(heap, ch__owner_at(heap, owner)->entry), 1);
-}
-
 static void mark_owners(struct ch_marker *marker) CH_REQUIRES(ch__role_frozen)
 {
+	enum { ENTRIES_AHEAD = 16 };
 	struct ch_heap *heap = marker->heap;
 	for (uint32_t i = 1; i < heap->owners.used; i++) {
 		const struct ch__owner *owner = ch__owner_at(heap, i);
-		prefetch_entry(heap, i + ENTRIES_AHEAD);
+		uint32_t ahead = i + ENTRIES_AHEAD;
+		if (ahead < heap->owners.used && ch__owner_at(heap, ahead)->entry)
+			__builtin_prefetch(ch__block_at(heap, ch__owner_at(heap, ahead)->entry), 1);
 		if (!(CH_LOAD_RELAXED(&owner->generation) & 1) || !ch__owner_enters(owner))
 			continue;
 		ch__mark_owner_index(marker, i);
@@ -33,14 +29,6 @@ enum ch_status ch__because_blind(int thread_id)
 {
 	return ch__because(CH_E_BUSY, "thread %d stood on a stack that is neither its own nor an "
 				      "attached fiber's: ch_fiber_attach it", thread_id);
-}
-
-/* With ch_config.stops_world the registry, too, left of heap: coming and going threads wait. */
-static bool lock(struct ch_heap *heap, uint64_t until_ns)
-	CH_TRY_ACQUIRES(true, ch__role_heap) CH_UNANALYSED("the registry where it stops")
-{
-	return heap->config.stops_world ? ch__world_lock(heap, until_ns)
-					: ch__heap_lock_until(heap, until_ns);
 }
 
 /* Gives back the locks, and the park of the caller. */
@@ -68,11 +56,14 @@ static bool freeze_and_stop(struct ch_heap *heap, uint64_t until_ns)
 }
 
 /* A thread that stops others is parked itself, to every heap, from before the first wait to the
- * end. Otherwise two threads that collect a heap each would wait for each other (I9, I10). */
+ * end. Otherwise two threads that collect a heap each would wait for each other (I9, I10). The
+ * thread has the registry, too, left of heap: coming and going threads wait. */
 static enum ch_status begin(struct ch_heap *heap, uint64_t until_ns)
 	CH_UNANALYSED("a cycle keeps the locks")
 {
-	if (!lock(heap, until_ns)) {
+	bool is_locked = heap->config.stops_world ? ch__world_lock(heap, until_ns)
+						  : ch__heap_lock_until(heap, until_ns);
+	if (!is_locked) {
 		if (heap->config.stops_world)
 			ch_thread_unpark();
 		return ch__because_locked();
@@ -130,39 +121,26 @@ collect_builtin(struct ch_heap *heap, const struct ch__arch_saved *saved, uint64
 	return end(heap, true, marked_from);
 }
 
-/* Finds the first vm, from *from on, with a stop of its own for its threads. The vm may be detached
- * meanwhile, so the calls use a copy. Returns false when the heap lock was not free in time. */
-static bool next_that_stops(struct ch_heap *heap, struct ch_vm **from, struct ch_vm *copy,
-			    uint64_t until_ns)
-{
-	struct ch_vm *vm = *from;
-	if (!ch__heap_lock_until(heap, until_ns))
-		return false;
-	while (vm && !(vm->is_attached && vm->ops.stop_world))
-		vm = vm->next;
-	if (vm) {
-		copy->ops = vm->ops;
-		copy->user = vm->user;
-	}
-	ch__heap_unlock(heap);
-	*from = vm;
-	return true;
-}
-
-/* Recurses for each such vm: every stop has its end, whatever the next vms say. Time spent by the
- * vms does not count, since the limit moves by as much. */
+/* Recurses for each vm, from `vm` on, with a stop of its own for its threads: every stop has its
+ * end, whatever the next vms say. Time spent by the vms does not count, since the limit moves by as
+ * much. A vm may be detached meanwhile, so the calls use copies. */
 static enum ch_status collect_apart(struct ch_heap *heap, struct ch_vm *vm,
 				    const struct ch__arch_saved *saved, uint64_t until_ns)
 	CH_EXCLUDES(CH__ANY)
 {
-	struct ch_vm copy;
-	if (!next_that_stops(heap, &vm, &copy, until_ns))
+	if (!ch__heap_lock_until(heap, until_ns))
 		return ch__because_locked();
-	if (!vm)
+	while (vm && !(vm->is_attached && vm->ops.stop_world))
+		vm = vm->next;
+	bool (*stop)(void *) = vm ? vm->ops.stop_world : NULL;
+	void (*resume)(void *) = vm ? vm->ops.resume_world : NULL;
+	void *user = vm ? vm->user : NULL;
+	ch__heap_unlock(heap);
+	if (!stop)
 		return collect_builtin(heap, saved, until_ns);
 	ch__holds_nothing();
 	uint64_t asked_ns = ch__os_now_ns();
-	bool has_stopped = copy.ops.stop_world(copy.user);
+	bool has_stopped = stop(user);
 	until_ns += ch__os_now_ns() - asked_ns;
 	if (!has_stopped) {
 		if (ch__heap_lock_until(heap, until_ns)) {
@@ -173,8 +151,8 @@ static enum ch_status collect_apart(struct ch_heap *heap, struct ch_vm *vm,
 	}
 	enum ch_status status = collect_apart(heap, vm->next, saved, until_ns);
 	ch__holds_nothing();
-	if (copy.ops.resume_world)
-		copy.ops.resume_world(copy.user);
+	if (resume)
+		resume(user);
 	return status;
 }
 
@@ -220,12 +198,6 @@ enum ch_status ch_heap_collect(struct ch_heap *heap)
  * stands still or left. Of a try its wait counts and TRY_NS: a process may be stopped for hours. */
 enum { UNASKED_PART = 10, REST = 50, TRY_NS = 1000000000 };
 
-static bool is_asked(const struct ch_heap *heap)
-{
-	return heap->config.driver == CH_DRIVER_HOST || heap->driver.collect || heap->is_codeless ||
-	       CH_LOAD_RELAXED(&heap->vms_asked);
-}
-
 /* Whether a thread held up the last collection, and stands still since, left, or is the caller. */
 static bool is_let_go(const struct ch_heap *heap, const struct ch__thread *self)
 {
@@ -237,29 +209,24 @@ static bool is_let_go(const struct ch_heap *heap, const struct ch__thread *self)
 	return held_up_by && !t;
 }
 
-static bool collect_shortly(struct ch_heap *heap, uint64_t start_ns)
-{
-	uint64_t limit_ns = ch__stop_limit(heap, 0) / UNASKED_PART;
-	if (collect_until(heap, start_ns + limit_ns) == CH_OK)
-		return true;
-	uint64_t end = ch__os_now_ns(), tried_ns = end - start_ns;
-	if (tried_ns > limit_ns + TRY_NS)
-		tried_ns = limit_ns + TRY_NS;
-	heap->unasked_after_ns = end + tried_ns * REST;
-	return false;
-}
-
 /* Callbacks come when the next collection may be made: one may collect, too, or stay away. */
 bool CH_COLD ch__collect_unasked(struct ch_heap *heap)
 {
 	const struct ch__thread *self = ch__thread_self(heap);
-	if (is_asked(heap) || !self || self->park_depth ||
-	    atomic_exchange(&heap->collects_unasked, 1))
+	bool is_asked = heap->config.driver == CH_DRIVER_HOST || heap->driver.collect ||
+			heap->is_codeless || CH_LOAD_RELAXED(&heap->vms_asked);
+	if (is_asked || !self || self->park_depth || atomic_exchange(&heap->collects_unasked, 1))
 		return false;
-	uint64_t now = ch__os_now_ns();
+	uint64_t now = ch__os_now_ns(), limit_ns = ch__stop_limit(heap, 0) / UNASKED_PART;
 	bool is_late = ch__trigger_is_late(heap);
 	bool is_tried = is_late || now >= heap->unasked_after_ns || is_let_go(heap, self);
-	bool has_collected = is_tried && collect_shortly(heap, now);
+	bool has_collected = is_tried && collect_until(heap, now + limit_ns) == CH_OK;
+	if (is_tried && !has_collected) {
+		uint64_t end = ch__os_now_ns(), tried_ns = end - now;
+		if (tried_ns > limit_ns + TRY_NS)
+			tried_ns = limit_ns + TRY_NS;
+		heap->unasked_after_ns = end + tried_ns * REST;
+	}
 	if (!has_collected) {
 		/* No call fails meanwhile, so nothing else would tell the user. */
 		if (is_late && !heap->is_late_told)

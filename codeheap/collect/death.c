@@ -231,18 +231,6 @@ static void fill_with_traps(struct ch_heap *heap, const struct dead *dead)
 		ch__valgrind_part_dead(heap->pool, cold);
 }
 
-static void queue_notice(struct ch_heap *heap, uint32_t index) CH_REQUIRES(ch__role_heap)
-{
-	ch__block_at(heap, index)->notice_next = 0;
-	if (CH_LOAD_RELAXED(&heap->notice_head)) {
-		ch__block_at(heap, heap->notice_tail)->notice_next = index;
-	} else {
-		CH_STORE_RELAXED(&heap->notice_head, index);
-		ch__poll_want(heap);
-	}
-	heap->notice_tail = index;
-}
-
 /* Drops everything of the block except the place, and queues the notice to the VM. */
 static void drop_side(struct ch_heap *heap, const struct dead *dead) CH_REQUIRES(ch__role_heap)
 {
@@ -257,8 +245,16 @@ static void drop_side(struct ch_heap *heap, const struct dead *dead) CH_REQUIRES
 		__atomic_store_n(&block->side_list, NULL, __ATOMIC_RELEASE);
 		ch__side_drop(heap, list);
 	}
-	if (block->flags & CH__FLAG_NOTICE)
-		queue_notice(heap, dead->index);
+	if (!(block->flags & CH__FLAG_NOTICE))
+		return;
+	block->notice_next = 0;
+	if (CH_LOAD_RELAXED(&heap->notice_head)) {
+		ch__block_at(heap, heap->notice_tail)->notice_next = dead->index;
+	} else {
+		CH_STORE_RELAXED(&heap->notice_head, dead->index);
+		ch__poll_want(heap);
+	}
+	heap->notice_tail = dead->index;
 }
 
 /* Gives back places: of an owner's blocks in a page, or of a block with a span. DEAD -> FREE, the

@@ -155,13 +155,6 @@ static inline void exchange_edge(struct ch_marker *marker, struct lookahead *loo
 		mark_record(marker, waited.block, waited.index, look->cycle);
 }
 
-static inline void push_edge(struct ch_marker *marker, struct lookahead *look, struct edge edge)
-{
-	__builtin_prefetch(edge.block, 1);
-	exchange_edge(marker, look, look->next, edge);
-	look->next = (look->next + 1) % EDGES_AHEAD;
-}
-
 /* Newest first: in a chain of blocks no other record is on the way. */
 static bool mark_newest(struct ch_marker *marker, struct lookahead *look, uint32_t most)
 {
@@ -186,7 +179,10 @@ static inline void trace(struct ch_marker *marker, struct lookahead *look, uint3
 		uint32_t target = word & CH__INDEX_MAX;
 		if (!target)
 			continue;
-		push_edge(marker, look, (struct edge){ch__block_at(heap, target), target});
+		struct edge edge = {ch__block_at(heap, target), target};
+		__builtin_prefetch(edge.block, 1);
+		exchange_edge(marker, look, look->next, edge);
+		look->next = (look->next + 1) % EDGES_AHEAD;
 	}
 	if (block->side_list)
 		trace_extra(marker, block, refs);
@@ -254,21 +250,9 @@ static bool ends_with_owner(struct ch_heap *heap, struct ch__block *block)
 	return true;
 }
 
-/* An own root needs no mark, is traced in each cycle, and counts as marked: the cycle costs the
- * same, and the trigger learns how much is left. The queue has room: half is free. */
-static void mark_root(struct ch_marker *marker, uint32_t index) CH_REQUIRES(ch__role_frozen)
-{
-	if (ch__block_is_own_root(marker->heap, ch__block_at(marker->heap, index))) {
-		marker->queue[marker->tail++ & marker->queue_mask] = index;
-		marker->marked++;
-		marker->own_roots++;
-	} else {
-		ch__mark_block(marker, index);
-	}
-}
-
 /* An edge may have marked a block of the list before the block is traced as a root: the mark
- * decides, save for own roots. */
+ * decides, save for own roots. An own root needs no mark, is traced in each cycle, and counts as
+ * marked: the cycle costs the same, and the trigger learns how much is left. */
 void ch__mark_roots(struct ch_marker *marker)
 {
 	struct ch_heap *heap = marker->heap;
@@ -281,7 +265,14 @@ void ch__mark_roots(struct ch_marker *marker)
 				continue;
 			of_others += i < t->young_of_others;
 			t->young[kept++] = t->young[i];
-			mark_root(marker, index);
+			if (ch__block_is_own_root(heap, ch__block_at(heap, index))) {
+				/* The queue has room: half is free. */
+				marker->queue[marker->tail++ & marker->queue_mask] = index;
+				marker->marked++;
+				marker->own_roots++;
+			} else {
+				ch__mark_block(marker, index);
+			}
 			if (marker->tail - marker->head > marker->queue_mask / 2)
 				ch__mark_drain(marker);
 		}

@@ -24,24 +24,13 @@ static bool serve(const struct ch__thread *thread, struct ch_heap *heap)
 }
 
 /* Whether there is work for serve, or a stop. A request that the vms were told of is not due. */
-static bool is_due(const struct ch_heap *heap)
+static CH_COLD bool is_due(const struct ch_heap *heap)
 {
 	return CH_LOAD_RELAXED(&heap->stopping) || CH_LOAD_RELAXED(&heap->sweep_pending) ||
 	       CH_LOAD_RELAXED(&heap->sinks_wait) || CH_LOAD_RELAXED(&heap->notice_head) ||
 	       (CH_LOAD_RELAXED(&heap->anyone_wants_space) &&
 		(CH_LOAD_RELAXED(&heap->space_came) || !CH_LOAD_RELAXED(&heap->collect_wanted))) ||
 	       (CH_LOAD_RELAXED(&heap->collect_wanted) && !CH_LOAD_RELAXED(&heap->collect_told));
-}
-
-/* The word is set while a reason stands, and taken back by the poll that finds none. The second
- * look sees a reason stored since: the acquire of the exchange pairs with ch__poll_want. */
-static CH_COLD void take_back(struct ch_heap *heap)
-{
-	if (is_due(heap))
-		return;
-	(void)atomic_exchange_explicit(&heap->poll_due, 0, memory_order_acquire);
-	if (is_due(heap))
-		ch__poll_want(heap);
 }
 
 void ch_thread_poll(void)
@@ -58,7 +47,14 @@ void ch_thread_poll(void)
 		}
 		if (CH_UNLIKELY(!serve(t, heap)))
 			return;
-		take_back(heap);
+		/* The word is set while a reason stands, and taken back by the poll that finds
+		 * none. The second look sees a reason stored since: the acquire of the exchange
+		 * pairs with ch__poll_want. */
+		if (is_due(heap))
+			continue;
+		(void)atomic_exchange_explicit(&heap->poll_due, 0, memory_order_acquire);
+		if (is_due(heap))
+			ch__poll_want(heap);
 	}
 }
 

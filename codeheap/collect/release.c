@@ -6,25 +6,15 @@
 #include "codeheap/collect/collect.h"
 #include "codeheap/graph/handles.h"
 
-static uint32_t first_of(const struct ch__owner *owner)
-{
-	return atomic_load_explicit(&owner->first_block, memory_order_acquire);
-}
-
-/* Whether the record is still the released owner's: its last block may have died meanwhile. */
-static bool is_still(const struct ch__owner *owner, uint32_t generation)
-{
-	return CH_LOAD_RELAXED(&owner->generation) == generation;
-}
-
 /* Kills the owner's committed blocks. Returns true when a block is left, OPEN or in its commit. A
- * block that dies, also data that a killed block takes along, moves owner->release_at on. */
+ * block that dies, also data that a killed block takes along, moves owner->release_at on. After the
+ * last block's death the record may be another owner's, with another generation. */
 static bool kill_committed(struct ch_heap *heap, struct ch__owner *owner, uint32_t generation)
 	CH_REQUIRES(ch__role_heap)
 {
 	uint32_t batch[CH__KILLED_AT_ONCE], count = 0;
 	bool has_others = false;
-	owner->release_at = first_of(owner);
+	owner->release_at = atomic_load_explicit(&owner->first_block, memory_order_acquire);
 	for (uint32_t at; (at = owner->release_at) != 0;) {
 		struct ch__block *block = ch__block_at(heap, at);
 		owner->release_at = block->owner_next;
@@ -40,7 +30,7 @@ static bool kill_committed(struct ch_heap *heap, struct ch__owner *owner, uint32
 		ch__blocks_kill(heap, batch, count, CH__DEATH_NOT_RUNNING);
 		count = 0;
 		ch__heap_pass(heap);
-		if (!is_still(owner, generation))
+		if (CH_LOAD_RELAXED(&owner->generation) != generation)
 			return false;
 	}
 	ch__blocks_kill(heap, batch, count, CH__DEATH_NOT_RUNNING);
@@ -60,7 +50,7 @@ static void free_blocks(struct ch_heap *heap, uint32_t index) CH_REQUIRES(ch__ro
 		ch__unfreeze(heap);
 		(void)kill_committed(heap, owner, generation);
 	}
-	if (!is_still(owner, generation))
+	if (CH_LOAD_RELAXED(&owner->generation) != generation)
 		return;
 	struct ch__thread *self = ch__region_enter_for(heap);
 	ch__owner_lock(owner);
@@ -69,7 +59,7 @@ static void free_blocks(struct ch_heap *heap, uint32_t index) CH_REQUIRES(ch__ro
 		CH_STORE_RELAXED(&owner->mark, CH_LOAD_RELAXED(&heap->completed) - 1);
 	ch__owner_unlock(owner);
 	ch__region_leave(self);
-	if (first_of(owner))
+	if (atomic_load_explicit(&owner->first_block, memory_order_acquire))
 		ch__trigger_released(heap, 1);
 	ch__owner_try_free(heap, index);
 }

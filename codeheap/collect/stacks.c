@@ -118,34 +118,26 @@ static const struct ch_fiber *fiber_of_sp(struct ch_heap *heap, uintptr_t sp)
 	return fiber;
 }
 
-/* sp lies on an alternate stack. The interrupted frames are somewhere on the stack that the thread
- * runs on, or on the stack around the alternate stack. */
-static void scan_signal_stack(struct ch_marker *marker, const struct ch__thread *thread)
-	CH_REQUIRES(ch__role_frozen, ch__role_stopped)
-{
-	const struct ch__shown *shown = &thread->shown;
-	scan_live(marker, thread, below(shown->sp, CH_ARCH_RED_ZONE_BYTES, 0),
-		  shown->signal_stack_end);
-	const struct ch_fiber *fiber = fiber_of_sp(marker->heap, shown->sp);
-	if (fiber)
-		scan_copied(marker, fiber->low, fiber->high);
-	scan_whole_stack(marker, thread);
-}
-
 /* Returns false when sp lies on no stack that the heap knows. The most certain answer comes first:
  * the system's word, the thread's own bounds, fibers. */
 static bool scan_frames(struct ch_marker *marker, const struct ch__thread *thread)
 	CH_REQUIRES(ch__role_frozen, ch__role_stopped)
 {
 	const struct ch__shown *shown = &thread->shown;
+	const struct ch_fiber *fiber = NULL;
 	uintptr_t low, high;
 	if (shown->signal_stack_end) {
-		scan_signal_stack(marker, thread);
+		/* The interrupted frames are somewhere on the stack that the thread runs on, or on
+		 * the stack around the alternate stack. */
+		scan_live(marker, thread, below(shown->sp, CH_ARCH_RED_ZONE_BYTES, 0),
+			  shown->signal_stack_end);
+		if ((fiber = fiber_of_sp(marker->heap, shown->sp)))
+			scan_copied(marker, fiber->low, fiber->high);
+		scan_whole_stack(marker, thread);
 		return true;
 	}
 	if (!ch__thread_stack(thread, shown->sp, &low, &high)) {
-		const struct ch_fiber *fiber = fiber_of_sp(marker->heap, shown->sp);
-		if (!fiber)
+		if (!(fiber = fiber_of_sp(marker->heap, shown->sp)))
 			return false;
 		low = fiber->low;
 		high = fiber->high;
@@ -176,9 +168,13 @@ static void scan_thread(struct ch_marker *marker, struct ch__thread *thread)
 		marker->blind_to = thread->thread_id;
 }
 
-static void scan_fibers(struct ch_marker *marker) CH_REQUIRES(ch__role_frozen, ch__role_stopped)
+void ch__scan_stacks(struct ch_marker *marker)
 {
-	for (struct ch_fiber *f = marker->heap->fibers; f; f = f->next) {
+	struct ch_heap *heap = marker->heap;
+	for (struct ch__thread *t = heap->threads; t; t = t->next)
+		if (t->is_attached)
+			scan_thread(marker, t);
+	for (struct ch_fiber *f = heap->fibers; f; f = f->next) {
 		uintptr_t sp = atomic_load_explicit(&f->suspended_sp, memory_order_acquire);
 		if (!f->is_attached || !sp)
 			continue;
@@ -188,15 +184,6 @@ static void scan_fibers(struct ch_marker *marker) CH_REQUIRES(ch__role_frozen, c
 		else
 			ch__scan_words(marker, below(sp, FIBER_SLACK_BYTES, f->low), f->high);
 	}
-}
-
-void ch__scan_stacks(struct ch_marker *marker)
-{
-	struct ch_heap *heap = marker->heap;
-	for (struct ch__thread *t = heap->threads; t; t = t->next)
-		if (t->is_attached)
-			scan_thread(marker, t);
-	scan_fibers(marker);
 	marker->callbacks++;
 	ch__marking++; /* `roots` may call nothing that locks */
 	for (struct ch_vm *vm = heap->vms; vm; vm = vm->next)

@@ -41,18 +41,11 @@ void ch__listener_on_names(ch__listener_names_wait *call)
 	atomic_store(&who_hears_of_names, call);
 }
 
-/* Told once: a user who asked in the environment sees no status, and would look for the file. */
-static void tell_of_no_file(void)
+enum ch_status ch__listeners_begin(struct ch_heap *heap)
 {
 	static const char line[] =
 		"codeheap: CODEHEAP_STATS needs libcodeheap-profile, which this process has not\n";
 	static _Atomic(uint32_t) is_told;
-	if (!atomic_exchange(&is_told, 1))
-		ch__os_write_last(line, strlen(line));
-}
-
-enum ch_status ch__listeners_begin(struct ch_heap *heap)
-{
 	const char *wish = ch__os_environment("CODEHEAP_STATS");
 	const char *stats_file = wish ? wish : heap->config.stats_file;
 	enum ch_status status = CH_OK;
@@ -61,9 +54,11 @@ enum ch_status ch__listeners_begin(struct ch_heap *heap)
 		status = g->begins(heap, &stats_file, wish != NULL);
 	if (status == CH_OK && stats_file && *stats_file) {
 		heap->no_file = errno = ENOSYS;
-		if (wish)
-			tell_of_no_file();
-		else
+		/* Told once: a user who asked in the environment sees no status, and would look for
+		 * the file. */
+		if (wish && !atomic_exchange(&is_told, 1))
+			ch__os_write_last(line, strlen(line));
+		if (!wish)
 			status = ch__because(CH_E_OS, "ch_config.stats_file needs "
 					     "ch_stats_file_enable of libcodeheap-profile: %m");
 	}

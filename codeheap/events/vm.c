@@ -23,20 +23,6 @@ static CH_COLD void leave_heap(struct ch_vm *vm) CH_REQUIRES(homeless_lock)
 	homeless_end = &vm->next;
 }
 
-static CH_COLD struct ch_vm *take_homeless(void)
-{
-	size_t bytes = ch__os_page_bytes();
-	ch__lock_take(&homeless_lock, CH__RANK_META);
-	struct ch_vm *fresh = homeless ? NULL : ch__os_private(bytes);
-	for (size_t i = 0; fresh && i < bytes / sizeof *fresh; i++)
-		leave_heap(&fresh[i]);
-	struct ch_vm *vm = homeless;
-	if (vm && !(homeless = vm->next))
-		homeless_end = &homeless;
-	ch__lock_release(&homeless_lock, CH__RANK_META);
-	return vm;
-}
-
 void ch__vms_leave(struct ch_heap *heap)
 {
 	ch__lock_take(&homeless_lock, CH__RANK_META);
@@ -56,7 +42,15 @@ static struct ch_vm *take_vm(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
 		heap->free_vms_now--;
 		return vm;
 	}
-	vm = take_homeless();
+	size_t bytes = ch__os_page_bytes();
+	ch__lock_take(&homeless_lock, CH__RANK_META);
+	struct ch_vm *fresh = homeless ? NULL : ch__os_private(bytes);
+	for (size_t i = 0; fresh && i < bytes / sizeof *fresh; i++)
+		leave_heap(&fresh[i]);
+	vm = homeless;
+	if (vm && !(homeless = vm->next))
+		homeless_end = &homeless;
+	ch__lock_release(&homeless_lock, CH__RANK_META);
 	if (!vm)
 		return NULL;
 	vm->heap = heap;

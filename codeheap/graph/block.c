@@ -139,16 +139,6 @@ static CH_COLD void fill_info(struct ch_heap *heap, uint32_t index, struct ch_in
 		info->branches_now += ch__branch_at(heap, at)->site != 0;
 }
 
-/* Fills the caller's struct directly if all fits: no address is left on the stack of this call. */
-static void fill_sized(struct ch_heap *heap, uint32_t index, struct ch_info *out)
-{
-	struct ch_info whole;
-	bool is_whole = out->size == sizeof whole;
-	fill_info(heap, index, is_whole ? out : &whole);
-	if (!is_whole)
-		ch__sized_give(out, &whole);
-}
-
 enum ch_status ch_block_info(struct ch_block handle, struct ch_info *out)
 {
 	enum ch_status status = CH__SIZED_CHECK(ch_info, out, block, kind);
@@ -158,11 +148,16 @@ enum ch_status ch_block_info(struct ch_block handle, struct ch_info *out)
 	struct ch_heap *heap = ch__handle_lock("block", handle.bits, &status);
 	if (!heap)
 		return status;
-	/* The region ends when *out has the addresses: a scan of the caller's stack sees them. */
+	/* If all fits, *out is filled directly: no address is left on the stack of this call. The
+	 * region ends when *out has the addresses: a scan of the caller's stack sees them. */
+	struct ch_info whole;
+	bool is_whole = out->size == sizeof whole;
 	struct ch__thread *self = ch__region_enter_for(heap);
 	uint32_t index = ch__block_resolve_alive(heap, handle);
 	if (index)
-		fill_sized(heap, index, out);
+		fill_info(heap, index, is_whole ? out : &whole);
+	if (index && !is_whole)
+		ch__sized_give(out, &whole);
 	ch__region_leave(self);
 	ch__heap_unlock(heap);
 	return index ? CH_OK : ch__because_stale("block", handle.bits);

@@ -19,25 +19,16 @@ static uint32_t pop_run(struct ch_heap *heap, uint32_t count) CH_REQUIRES(ch__ro
 	return first;
 }
 
-/* Takes the beginning of a longer free run. The rest is a run then. */
-static uint32_t CH_COLD take_longer(struct ch_heap *heap, uint32_t count)
-	CH_REQUIRES(ch__role_records)
-{
-	for (uint32_t length = count + 1, first; length <= CH__RUN_MAX; length++) {
-		if (!(first = pop_run(heap, length)))
-			continue;
-		give_run(heap, first + count, length - count);
-		return first;
-	}
-	return 0;
-}
-
 uint32_t ch__branches_take(struct ch_heap *heap, uint32_t count)
 {
 	ch__records_lock(heap);
 	uint32_t first = pop_run(heap, count);
-	if (!first && !(first = ch__table_extend(&heap->branches, count)))
-		first = take_longer(heap, count);
+	if (!first)
+		first = ch__table_extend(&heap->branches, count);
+	/* At last the beginning of a longer free run. The rest is a run then. */
+	for (uint32_t length = count + 1; !first && length <= CH__RUN_MAX; length++)
+		if ((first = pop_run(heap, length)))
+			give_run(heap, first + count, length - count);
 	ch__records_unlock(heap);
 	for (uint32_t i = 0; first && i < count; i++)
 		CH_STORE_RELAXED(&ch__branch_at(heap, first + i)->target_kind,

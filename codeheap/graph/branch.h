@@ -41,10 +41,6 @@ static inline bool ch__branch_has(const struct ch__branch *branch, uint32_t flag
 {
 	return (CH_LOAD_RELAXED(&branch->target_kind) & flag) != 0;
 }
-static inline void ch__branch_set_user(struct ch__branch *branch, void *user)
-{
-	atomic_store_explicit(&branch->user, user, memory_order_release);
-}
 /* Call after the other fields of the branch are stored. */
 static inline void ch__branch_set_site(struct ch__branch *branch, uint32_t site)
 {

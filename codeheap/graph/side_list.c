@@ -40,9 +40,16 @@ static void give_back(struct ch_heap *heap, struct ch__side_list *list) CH_REQUI
 	*free = list;
 }
 
-static CH_COLD enum ch_status replace(const struct ch__subject *s, uint32_t more)
-	CH_REQUIRES(ch__role_heap)
+static bool has_room(const struct ch__subject *s, uint32_t more)
 {
+	const struct ch__side_list *list = s->block->side_list;
+	return list && list->count + more <= list->capacity;
+}
+
+enum ch_status ch__side_need_locked(const struct ch__subject *s, uint32_t more)
+{
+	if (has_room(s, more))
+		return CH_OK;
 	struct ch__block *block = s->block;
 	struct ch__side_list *old = block->side_list;
 	uint32_t count = old ? old->count : 0;
@@ -70,17 +77,6 @@ static CH_COLD enum ch_status replace(const struct ch__subject *s, uint32_t more
 	return CH_OK;
 }
 
-static bool has_room(const struct ch__subject *s, uint32_t more)
-{
-	const struct ch__side_list *list = s->block->side_list;
-	return list && list->count + more <= list->capacity;
-}
-
-enum ch_status ch__side_need_locked(const struct ch__subject *s, uint32_t more)
-{
-	return has_room(s, more) ? CH_OK : replace(s, more);
-}
-
 enum ch_status ch__side_need(const struct ch__subject *s, uint32_t more)
 {
 	if (has_room(s, more))
@@ -98,23 +94,18 @@ static size_t lines_bytes(uint32_t count)
 	return sizeof(struct ch__lines) + count * sizeof((struct ch__lines *)0)->at[0];
 }
 
-static void drop_items(struct ch_heap *heap, const struct ch__side_list *list)
-	CH_REQUIRES(ch__role_heap)
-{
-	struct ch__lines *lines = ch__side_pointer(list, CH__ITEM_LINES);
-	if (lines) {
-		ch__name_drop(heap, lines->file);
-		ch__meta_free(heap->meta, lines, lines_bytes(lines->count));
-	}
-	ch__meta_free(heap->meta, list->guard, sizeof *list->guard);
-	ch__sinks_own_destroy(heap->sinks, ch__side_pointer(list, CH__ITEM_OWN));
-}
-
 void ch__side_drop(struct ch_heap *heap, struct ch__side_list *list)
 {
 	ch__name_drop(heap, list->name);
-	if (list->count || list->guard)
-		drop_items(heap, list);
+	if (list->count || list->guard) {
+		struct ch__lines *lines = ch__side_pointer(list, CH__ITEM_LINES);
+		if (lines) {
+			ch__name_drop(heap, lines->file);
+			ch__meta_free(heap->meta, lines, lines_bytes(lines->count));
+		}
+		ch__meta_free(heap->meta, list->guard, sizeof *list->guard);
+		ch__sinks_own_destroy(heap->sinks, ch__side_pointer(list, CH__ITEM_OWN));
+	}
 	give_back(heap, list);
 }
 
@@ -248,19 +239,6 @@ static enum ch_status check_lines(const struct ch__subject *s, const struct ch_l
 	return CH_OK;
 }
 
-static struct ch__lines *make_lines(struct ch_heap *heap, const struct ch_line *from, size_t n)
-{
-	struct ch__lines *lines = ch__meta_alloc(heap->meta, lines_bytes((uint32_t)n));
-	if (!lines)
-		return NULL;
-	lines->count = (uint32_t)n;
-	for (size_t i = 0; i < n; i++) {
-		lines->at[i].offset = ch__offset(heap, (uintptr_t)from[i].at);
-		lines->at[i].line = from[i].line;
-	}
-	return lines;
-}
-
 enum ch_status ch_block_lines(struct ch_block block, const char *file, const struct ch_line *lines,
 			      size_t n)
 {
@@ -276,9 +254,14 @@ enum ch_status ch_block_lines(struct ch_block block, const char *file, const str
 		status = ch__side_need(&s, 1);
 	if (status != CH_OK)
 		return status;
-	struct ch__lines *made = make_lines(s.heap, lines, n);
+	struct ch__lines *made = ch__meta_alloc(s.heap->meta, lines_bytes((uint32_t)n));
 	if (!made)
 		return ch__because_memory("the lines");
+	made->count = (uint32_t)n;
+	for (size_t i = 0; i < n; i++) {
+		made->at[i].offset = ch__offset(s.heap, (uintptr_t)lines[i].at);
+		made->at[i].line = lines[i].line;
+	}
 	ch__heap_lock(s.heap);
 	made->file = ch__name_take(s.heap, file);
 	ch__heap_unlock(s.heap);

@@ -98,19 +98,14 @@ static inline void ch__side_move(struct ch__side_list *list, uint32_t at, struct
 	__atomic_store_n(&to->at, item.at, __ATOMIC_RELEASE);
 	__atomic_store_n(&to->value, item.value, __ATOMIC_RELEASE);
 }
-static inline void ch__side_set(struct ch__side_list *list, uint32_t at, enum ch__item_kind kind,
-				struct ch__item item)
-{
-	ch__side_move(list, at, item);
-	__atomic_store_n(&list->kinds[at], (uint8_t)kind, __ATOMIC_RELEASE);
-}
 /* Appends an item; the list has room. Marking may read the list meanwhile. */
 static inline void ch__side_append(struct ch__side_list *list, enum ch__item_kind kind,
 				   struct ch__item item)
 {
 	uint16_t count = CH_LOAD_RELAXED(&list->count);
 	CH_ASSERT(CH_CHECK < 2 || count < list->capacity, "an item behind the end of a side list");
-	ch__side_set(list, count, kind, item);
+	ch__side_move(list, count, item);
+	__atomic_store_n(&list->kinds[count], (uint8_t)kind, __ATOMIC_RELEASE);
 	atomic_store_explicit(&list->count, (uint16_t)(count + 1), memory_order_release);
 }
 static inline void ch__side_set_name(struct ch__side_list *list, uint32_t name)

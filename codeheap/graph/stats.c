@@ -49,22 +49,6 @@ void ch__stats_note_pause(struct ch_heap *heap, uint64_t start_ns, uint64_t mark
 	heap->stats.mark_ns_total += heap->stats.mark_ns_last;
 }
 
-static void fill_memory(struct ch_heap *heap, struct ch_stats *s) CH_REQUIRES(ch__role_heap)
-{
-	struct ch__pool *pool = heap->pool;
-	s->pool_bytes = pool->pool_bytes;
-	s->page_bytes = (uint64_t)1 << pool->page_log2;
-	s->pages_now = atomic_load(&pool->pages_used);
-	s->pages_peak = atomic_load(&pool->pages_peak);
-	s->committed_bytes_now = (uint64_t)atomic_load(&pool->pages_committed) << pool->page_log2;
-	uint64_t bitmaps = s->pages_now * s->page_bytes / CH__GRANULE_BYTES / 8 * 2;
-	s->metadata_bytes_now = ch__meta_bytes(heap->meta) + bitmaps;
-	for (unsigned i = 0; i < CH__TABLES; i++)
-		s->metadata_bytes_now += ch__table_backed_bytes(&heap->tables[i]);
-	s->quarantine_bytes_now = atomic_load(&heap->quarantine_bytes);
-	s->notentrant_bytes_now = heap->notentrant_bytes;
-}
-
 /* Counters that change while they are read may differ by less than nothing. */
 static uint64_t gauge(int64_t difference)
 {
@@ -91,8 +75,21 @@ static void fill_counters(const struct ch__counters *c, struct ch_stats *s)
 	s->opens_full = c->opens_full;
 }
 
-static void fill_counts(struct ch_heap *heap, struct ch_stats *s) CH_REQUIRES(ch__role_heap)
+/* After fill_counters, whose bytes of stubs say how many branches there are. */
+static void fill_gauges(struct ch_heap *heap, struct ch_stats *s) CH_REQUIRES(ch__role_heap)
 {
+	struct ch__pool *pool = heap->pool;
+	s->pool_bytes = pool->pool_bytes;
+	s->page_bytes = (uint64_t)1 << pool->page_log2;
+	s->pages_now = atomic_load(&pool->pages_used);
+	s->pages_peak = atomic_load(&pool->pages_peak);
+	s->committed_bytes_now = (uint64_t)atomic_load(&pool->pages_committed) << pool->page_log2;
+	uint64_t bitmaps = s->pages_now * s->page_bytes / CH__GRANULE_BYTES / 8 * 2;
+	s->metadata_bytes_now = ch__meta_bytes(heap->meta) + bitmaps;
+	for (unsigned i = 0; i < CH__TABLES; i++)
+		s->metadata_bytes_now += ch__table_backed_bytes(&heap->tables[i]);
+	s->quarantine_bytes_now = atomic_load(&heap->quarantine_bytes);
+	s->notentrant_bytes_now = heap->notentrant_bytes;
 	for (struct ch__thread *t = heap->threads; t; t = t->next)
 		s->threads_now += t->is_attached;
 	for (struct ch_fiber *f = heap->fibers; f; f = f->next)
@@ -125,8 +122,7 @@ enum ch_status ch_heap_stats(struct ch_heap *heap, struct ch_stats *out)
 	stats->backend = ch__backend_names[heap->pool->backend];
 	stats->sinks_on = ch__sinks_on(heap->sinks);
 	fill_counters(&sum, stats);
-	fill_memory(heap, stats);
-	fill_counts(heap, stats);
+	fill_gauges(heap, stats);
 	ch__stats_note_peak(heap, 0);
 	stats->code_bytes_peak = heap->code_bytes_peak;
 	ch__heap_unlock(heap);

@@ -62,18 +62,6 @@ static bool read_block(const struct ch_heap *heap, uint32_t index, uint32_t gene
 	       __atomic_load_n(&block->side_list, __ATOMIC_RELAXED) == list;
 }
 
-/* Looks at all records: a block before its commit has no start bit. */
-static bool find_open(const struct ch_heap *heap, uint32_t offset, struct ch__place *place)
-{
-	uint32_t used = load(&heap->blocks.used);
-	for (uint32_t i = 1; i < used; i++) {
-		uint32_t generation = load(&ch__block_at(heap, i)->generation);
-		if ((generation & 1) && read_block(heap, i, generation, offset, place))
-			return true;
-	}
-	return false;
-}
-
 static bool read_stone(const struct ch_heap *heap, uint32_t slot, uint32_t number, uint32_t offset,
 		       struct ch__place *place)
 {
@@ -129,6 +117,13 @@ void ch__place_find(const struct ch_heap *heap, uint32_t offset, struct ch__plac
 		if (index && read_block(heap, index, generation, offset, place))
 			return;
 	}
-	if (!find_open(heap, offset, place) && !ch__place_find_freed(heap, offset, place))
+	/* All records: a block before its commit has no start bit. */
+	uint32_t used = load(&heap->blocks.used);
+	for (uint32_t i = 1; i < used; i++) {
+		uint32_t generation = load(&ch__block_at(heap, i)->generation);
+		if ((generation & 1) && read_block(heap, i, generation, offset, place))
+			return;
+	}
+	if (!ch__place_find_freed(heap, offset, place))
 		place->state = CH_BLOCK_FREE;
 }

@@ -47,17 +47,6 @@ static inline void put_name(struct ch_heap *heap, _Atomic(uint32_t) *field, uint
 	ch__name_park(heap, old);
 }
 
-static uint32_t cold_word(const struct ch_heap *heap, const struct ch__block *block)
-{
-	uint32_t word = block->cold_granules;
-	if (ch__place_is_slot(heap, block->hot_offset))
-		word |= CH__TOMB_SLOT;
-	if (CH_LIKELY(!(block->flags & CH__FLAG_APART)))
-		return word | (uint32_t)block->cold_granule << CH__TOMB_COLD_SHIFT;
-	bool is_in_place = ch__use_is_in_place(ch__block_use(heap, block));
-	return word | CH__TOMB_SPAN | (is_in_place ? CH__TOMB_IN_PLACE : 0);
-}
-
 void ch__tombstone_write(struct ch_heap *heap, const struct ch__owner *owner,
 			 const struct ch__block *block, uint32_t index, enum ch__death death)
 {
@@ -71,11 +60,20 @@ void ch__tombstone_write(struct ch_heap *heap, const struct ch__owner *owner,
 	struct ch__tombstone *stone =
 		ch__table_at_bytes(&heap->tombstones, slot, sizeof(struct ch__tombstone));
 	const struct ch__side_list *list = block->side_list;
+	uint32_t cold = block->cold_granules;
+	if (ch__place_is_slot(heap, block->hot_offset))
+		cold |= CH__TOMB_SLOT;
+	if (CH_LIKELY(!(block->flags & CH__FLAG_APART)))
+		cold |= (uint32_t)block->cold_granule << CH__TOMB_COLD_SHIFT;
+	else if (ch__use_is_in_place(ch__block_use(heap, block)))
+		cold |= CH__TOMB_SPAN | CH__TOMB_IN_PLACE;
+	else
+		cold |= CH__TOMB_SPAN;
 	__builtin_prefetch(stone + 8, 1);
 	CH_STORE_RELAXED(&stone->number, 0);
 	put(&stone->hot_offset, block->hot_offset);
 	put(&stone->hot_granules, ch__hot_bytes(block) / CH__GRANULE_BYTES);
-	put(&stone->cold, cold_word(heap, block));
+	put(&stone->cold, cold);
 	put(&stone->block_how, index | (uint32_t)death_of(heap, owner, death) << 24 |
 				       (uint32_t)ch__block_cause(block) << 28);
 	put(&stone->generation, CH_LOAD_RELAXED(&block->generation));

@@ -167,7 +167,7 @@ inline kill() {
 		bgen = bgen + 1; st = DEAD
 	}
 }
-/* fill_with_traps, queue_notice, ch__quarantine_advance, ch__block_recycle, ch__owner_drop */
+/* fill_with_traps, drop_side, ch__quarantine_advance, ch__block_recycle, ch__owner_drop */
 inline finish() {
 	bytes = 0;
 #ifndef OWNER_FREED_FIRST
