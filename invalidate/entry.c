@@ -41,7 +41,7 @@ static enum entry set_entry(struct ch_heap *heap, uint32_t owner_index, struct c
 	ch__block_store(block, CH_BLOCK_LIVE, CH__CAUSE_NONE);
 	CH_PUBLISHED(heap->pool, ch__exec(heap, block->hot_offset), CH__GRANULE_BYTES, "entry");
 	owner->entry = index;
-	ch__block_held(block);
+	ch__block_set_flag(block, CH__FLAG_HELD);
 	atomic_store_explicit(&owner->cell, (const void *)ch__block_entry(heap, block),
 			      memory_order_seq_cst);
 	if (ch__owner_is_released(owner))

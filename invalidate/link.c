@@ -243,7 +243,7 @@ static enum ch_status link_locked(struct ch_heap *heap, uint32_t index, uint32_t
 		if (to->in_head)
 			ch__branch_at(heap, to->in_head)->prev = index;
 		to->in_head = index;
-		ch__block_held(to);
+		ch__block_set_flag(to, CH__FLAG_HELD);
 		heap->branches_linked++;
 		CH_PUBLISHED(heap->pool, ch__exec(heap, to->hot_offset), CH__GRANULE_BYTES,
 			     "target of a link");

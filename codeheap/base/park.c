@@ -28,17 +28,6 @@ const char *ch__thread_how(const struct ch__thread *thread)
 						      : "";
 }
 
-static bool unpark_with(struct ch__lock *lock, uint64_t until_ns);
-
-/* The holder may be a cycle, which waits until the thread stops (I9). */
-bool ch__lock_wait_parked(struct ch__lock *lock, uint64_t until_ns)
-{
-	if (ch__lock_spin(lock))
-		return true;
-	ch__thread_park_here();
-	return unpark_with(lock, until_ns);
-}
-
 #define HEAP_LOCK(take, let_go, lock, rank) \
 	CH__LOCK_FUNCTIONS(take, let_go, struct ch_heap *heap, ch__lock_parking, heap->lock, rank)
 HEAP_LOCK(ch__registry_lock, ch__registry_unlock, registry, CH__RANK_REGISTRY)
@@ -200,6 +189,15 @@ static bool unpark_with(struct ch__lock *lock, uint64_t until_ns)
 		if (t->park_depth && ch__park_close(t))
 			ch__thread_serialize(t);
 	return is_taken;
+}
+
+/* The holder may be a cycle, which waits until the thread stops (I9). */
+bool ch__lock_wait_parked(struct ch__lock *lock, uint64_t until_ns)
+{
+	if (ch__lock_spin(lock))
+		return true;
+	ch__thread_park_here();
+	return unpark_with(lock, until_ns);
 }
 
 void ch_thread_unpark(void)

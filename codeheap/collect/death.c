@@ -358,7 +358,6 @@ static void prefetch_return(const struct ch_heap *heap, const struct ch__block *
 
 bool ch__quarantine_advance(struct ch_heap *heap, bool in_need)
 {
-	pass_syncs(heap);
 	if (!heap->quarantine_head)
 		return false;
 	if (dead_names_kept(heap)) {

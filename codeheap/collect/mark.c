@@ -281,25 +281,13 @@ void ch__mark_roots(struct ch_marker *marker)
 	}
 }
 
+/* Alive marks become this epoch, others the epoch before, and marks ahead are as far ahead again. */
 static void renew(const struct ch_heap *heap, _Atomic(uint32_t) *mark, uint32_t epoch)
 {
 	uint32_t seen = atomic_load(mark);
 	atomic_store(mark, ch__is_ahead(heap, seen)   ? epoch + CH__MARK_AHEAD
 			   : ch__is_alive(heap, seen) ? epoch
 						      : epoch - 1);
-}
-
-/* Marks are compared by distance, so none may grow old (docs/design.md, section 5). Alive marks
- * become this epoch, others the epoch before, and marks ahead are as far ahead again. */
-static void renew_marks(struct ch_heap *heap, uint32_t epoch) CH_REQUIRES(ch__role_frozen)
-{
-	for (uint32_t i = 1; i < heap->blocks.used; i++)
-		renew(heap, &ch__block_at(heap, i)->mark, epoch);
-	renew(heap, &ch__owner_at(heap, 0)->mark, epoch);
-	for (uint32_t i = 1; i < heap->owners.used; i++)
-		renew(heap, &ch__owner_at(heap, i)->mark, epoch);
-	atomic_store(&heap->completed, epoch);
-	heap->marks_renewed = epoch;
 }
 
 void ch__mark_all(struct ch_marker *marker)
@@ -318,8 +306,16 @@ void ch__cycle_begin(struct ch_heap *heap)
 {
 	ch__marker_init(heap, &heap->marker);
 	uint32_t epoch = CH_LOAD_RELAXED(&heap->epoch);
-	if (CH_UNLIKELY(epoch - heap->marks_renewed >= CH__MARKS_LAST))
-		renew_marks(heap, epoch);
+	/* Marks are compared by distance, so none may grow old (docs/design.md, section 5). */
+	if (CH_UNLIKELY(epoch - heap->marks_renewed >= CH__MARKS_LAST)) {
+		for (uint32_t i = 1; i < heap->blocks.used; i++)
+			renew(heap, &ch__block_at(heap, i)->mark, epoch);
+		renew(heap, &ch__owner_at(heap, 0)->mark, epoch);
+		for (uint32_t i = 1; i < heap->owners.used; i++)
+			renew(heap, &ch__owner_at(heap, i)->mark, epoch);
+		atomic_store(&heap->completed, epoch);
+		heap->marks_renewed = epoch;
+	}
 	CH_STORE_RELAXED(&heap->epoch, epoch + 1);
 	heap->cycle_has_begun = true;
 	ch__trigger_cycle_begins(heap);
@@ -341,7 +337,7 @@ static bool end_infancy(struct ch_heap *heap, struct ch_block handle)
 	if (ch__block_state(block) != CH_BLOCK_LIVE || (block->flags & CH__FLAG_HELD))
 		return false;
 	if (age >= 2 * CH__FLAG_AGE_ONE)
-		ch__block_held(block);
+		ch__block_set_flag(block, CH__FLAG_HELD);
 	return true;
 }
 

@@ -87,20 +87,13 @@ static inline bool ch__block_change_flags(struct ch__block *block, uint8_t *from
 	return true;
 }
 
-/* Mostly the flag is set already: no locked instruction then. */
+/* Mostly the flag is set already: no locked instruction then. With HELD the block is newborn no
+ * more, and has no age. */
 static inline void ch__block_set_flag(struct ch__block *block, enum ch__block_flag flag)
 {
 	uint8_t flags = CH_LOAD_RELAXED(&block->flags);
-	while (!(flags & flag) && !ch__block_change_flags(block, &flags, flags | flag))
-		continue;
-}
-
-/* Sets HELD: the block is newborn no more. */
-static inline void ch__block_held(struct ch__block *block)
-{
-	uint8_t flags = CH_LOAD_RELAXED(&block->flags);
-	while (!(flags & CH__FLAG_HELD) &&
-	       !ch__block_change_flags(block, &flags, (flags & ~CH__FLAG_AGE) | CH__FLAG_HELD))
+	unsigned kept = flag == CH__FLAG_HELD ? ~(unsigned)CH__FLAG_AGE : ~0u;
+	while (!(flags & flag) && !ch__block_change_flags(block, &flags, (flags & kept) | flag))
 		continue;
 }
 

@@ -53,21 +53,18 @@ static uint32_t make(struct ch_heap *heap, const char *text, size_t bytes)
 	return index;
 }
 
-/* The place among the last names, by the length and the last bytes, where most names differ. A name
- * takes the place of the one before: so scripts, which choose names, can make no search long. */
-static uint32_t place_of(const char *text, size_t length)
+uint32_t ch__name_take(struct ch_heap *heap, const char *text)
 {
 	enum { MOST = 4 };
+	size_t length = strlen(text);
+	/* The place among the last names, by the length and the last bytes, where most names
+	 * differ. A name takes the place of the one before: so scripts, which choose names, can
+	 * make no search long. */
 	uint32_t place = (uint32_t)length;
 	for (size_t i = length > MOST ? length - MOST : 0; i < length; i++)
 		place = place * 31 + (uint8_t)text[i];
-	return place % CH__NAMES_LAST;
-}
-
-uint32_t ch__name_take(struct ch_heap *heap, const char *text)
-{
-	size_t length = strlen(text);
-	uint32_t place = place_of(text, length), index = heap->names_last[place];
+	place %= CH__NAMES_LAST;
+	uint32_t index = heap->names_last[place];
 	if (index && !strcmp(ch__name_at(heap, index)->text, text)) {
 		ch__name_at(heap, index)->references++;
 		return index;

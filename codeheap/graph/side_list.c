@@ -176,7 +176,7 @@ enum ch_status ch__edge_add(struct ch__subject *s, struct ch_block to)
 		if (ch__block_resolve_alive(s->heap, to) == target) {
 			struct ch__item item = {ch__handle_generation(to.bits), target};
 			ch__side_append(s->block->side_list, CH__ITEM_EDGE, item);
-			ch__block_held(block);
+			ch__block_set_flag(block, CH__FLAG_HELD);
 			ch__block_set_flag(block, CH__FLAG_EDGED);
 			if (ch__block_is_data(s->heap, block))
 				__atomic_add_fetch(&block->users, 1, __ATOMIC_RELAXED);
