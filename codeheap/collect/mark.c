@@ -281,7 +281,7 @@ void ch__mark_roots(struct ch_marker *marker)
 	}
 }
 
-/* Alive marks become this epoch, others the epoch before, and marks ahead are as far ahead again. */
+/* Alive marks become this epoch, others the one before, and marks ahead are as far ahead again. */
 static void renew(const struct ch_heap *heap, _Atomic(uint32_t) *mark, uint32_t epoch)
 {
 	uint32_t seen = atomic_load(mark);
