@@ -147,6 +147,11 @@ def main():
         first = seen.setdefault(row.name, row)
         if first is not row:
             find(row.path, row.line, f"{row.name} is a row of {first.path}, too")
+    needed = {case.case for row in rows for case in row.cases}
+    for path in sorted(glob.glob(ORDERS + "/cases_*.c")):
+        for name in re.findall(r'^\t\{"(\w+)"', read_file(path), re.M):
+            if name not in needed:
+                find(path, 1, f"no row shows that the case {name} can fail")
     print("\n".join(findings) if findings else f"note: {len(rows)} mutants stand once where their rows say")
     return 1 if findings else 0
 

@@ -122,6 +122,14 @@ _Noreturn void order_failed(const char *format, ...)
 	fflush(stdout);
 	_exit(1);
 }
+/* A table is full, or a run does what this memory does not know: that proves nothing of orders. */
+_Noreturn static void unable(const char *why)
+{
+	is_simulating = false;
+	printf("%s: run %u: %s\n", current ? current->name : "-", run, why);
+	fflush(stdout);
+	_exit(3);
+}
 
 uint32_t order_chance(uint32_t n)
 {
@@ -213,7 +221,7 @@ static void join(struct view *to, const struct view *from, bool with_clock)
 static struct view *copy_of(const struct view *view)
 {
 	if (view_count == VIEWS)
-		order_failed("too many views: a shorter case is needed");
+		unable("too many views: a shorter case is needed");
 	struct view *copy = &views[view_count++];
 	memcpy(copy->clock, view->clock, sizeof copy->clock);
 	memcpy(copy->oldest, view->oldest, place_count * sizeof copy->oldest[0]);
@@ -233,7 +241,7 @@ static uint64_t memory_at(uintptr_t address, uint32_t bytes)
 static uint32_t add_store(struct place *place, uint64_t value, struct view *carries)
 {
 	if (store_count == STORES)
-		order_failed("too many stores: a shorter case is needed");
+		unable("too many stores: a shorter case is needed");
 	uint32_t index = store_count++;
 	stores[index] = (struct store){value, carries, 0};
 	if (place->count)
@@ -252,7 +260,7 @@ static uint32_t place_of(const volatile void *pointer, uint32_t bytes)
 		at = (at + 1) % TABLE;
 	if (!place_at[at]) {
 		if (place_count == PLACES)
-			order_failed("too many atomics: a shorter case is needed");
+			unable("too many atomics: a shorter case is needed");
 		places[place_count] = (struct place){.address = address, .bytes = (uint8_t)bytes};
 		for (uint32_t t = 0; t < THREADS; t++)
 			threads[t].view.oldest[place_count] = 0;
@@ -326,7 +334,7 @@ static struct cell *cell_of(uintptr_t address)
 		at = (at + 1) % CELLS;
 	if (cells[at].run != run) {
 		if (++cells_used > CELLS / 2)
-			order_failed("too many bytes: a shorter case is needed");
+			unable("too many bytes: a shorter case is needed");
 		struct cell *cell = &cells[at];
 		memset(cell, 0, sizeof *cell);
 		cell->run = run;
@@ -350,7 +358,7 @@ static void race(uintptr_t address, uint32_t other, const char *what, void *call
 static void note_born(uintptr_t low, size_t bytes)
 {
 	if (born_count == sizeof born / sizeof *born)
-		order_failed("too much is allocated: a shorter case is needed");
+		unable("too much is allocated: a shorter case is needed");
 	born[born_count++] = (struct born){low & ~(uintptr_t)7, bytes, self,
 					   threads[self].view.clock[self] + 1};
 }
@@ -555,7 +563,7 @@ void __tsan_atomic_signal_fence(int order)
 void __tsan_atomic_thread_fence(int order)
 {
 	(void)order;
-	order_failed("a fence: the library has none, and this memory does not know them");
+	unable("a fence: the library has none, and this memory does not know them");
 }
 #define HERE __builtin_return_address(0)
 #define CHANGE(bits, name, how)                                                                    \
@@ -636,7 +644,7 @@ void __wrap_ch__meta_free(struct ch__meta *meta, void *at, size_t bytes)
 	}
 	PLAIN(at, bytes, true);
 	if (gone_count == sizeof gone / sizeof *gone)
-		order_failed("too much is freed: a shorter case is needed");
+		unable("too much is freed: a shorter case is needed");
 	gone[gone_count++] = (struct gone){meta, at, bytes};
 }
 void __wrap_ch__os_futex_wait(_Atomic(uint32_t) *word, uint32_t value, uint64_t timeout_ns)
@@ -799,7 +807,7 @@ static int find_tls(struct dl_phdr_info *info, size_t size, void *context)
 	return 1; /* the program itself comes first */
 }
 
-bool order_run(const struct order_case *c)
+void order_run(const struct order_case *c)
 {
 	current = c;
 	dl_iterate_phdr(find_tls, NULL);
@@ -827,5 +835,4 @@ bool order_run(const struct order_case *c)
 		if (c->end)
 			c->end();
 	}
-	return true;
 }

@@ -36,8 +36,8 @@ _Noreturn void order_failed(const char *format, ...) __attribute__((format(print
 			order_failed("%s:%d: %s", __FILE__, __LINE__, #condition);                 \
 	} while (0)
 
-/* Runs a case. Returns false when no run came to its end, or something outside of runs failed. */
-bool order_run(const struct order_case *);
+/* Runs a case. */
+void order_run(const struct order_case *);
 /* Another thread may run here. */
 void order_yield(void);
 /* Calls the function as thread 1, 2 or 3, with nothing simulated. */

@@ -37,40 +37,29 @@ USES = {
     "regions_fenced": ["codeheap/base/region.c"],
     "poll_word": ["codeheap/events/trigger.c", "codeheap/collect/poll.c"],
     "stop": ["codeheap/base/park.c", "codeheap/base/region.c", "codeheap/collect/world.c"],
-    "signalled": ["codeheap/base/park.c", "codeheap/collect/world.c"],
     "table": ["codeheap/graph/handles.c", "codeheap/base/table.c"],
-    "lists": [],
+    "left_heap": ["codeheap/base/heaps.c"],
     "listeners": ["codeheap/events/listener.c"],
-    "frames": [],
     "cell": ["codeheap/graph/owner.c", "invalidate/entry.c", "codeheap/graph/handles.c"],
-    "owner": ["codeheap/graph/owner.c", "invalidate/entry.c", "codeheap/graph/handles.c"],
-    "sampler": [],
     "locks": ["os/locks/lock.c", "codeheap/base/park.c", "codeheap/graph/owner.c"],
-    "heap": [],
-    "action": [],
     "linked": ["invalidate/stub.c", "invalidate/link.c"],
     "serialize": ["codeheap/base/park.c", "codeheap/base/region.c"],
-    "reuse_asked": [],
     "apart": ["pages/pool.c", "pages/chunks.c", "pages/spans.c", "pages/in_place.c", "codeheap/places/find.c",
               "codeheap/look/code_at.c", "codeheap/life/open_place.c"],
     "cause": ["codeheap/places/place.c"],
     "edge": ["codeheap/graph/side_list.c"],
-    "frame": [],
-    "points": ["codeheap/graph/side_list.c", "codeheap/life/open_place.c", "invalidate/sites.c"],
     "late_site": ["codeheap/look/code_at.c", "invalidate/link.c"],
     "reuse": ["codeheap/life/open_place.c", "codeheap/life/commit.c", "codeheap/collect/death.c",
               "codeheap/places/find.c", "codeheap/graph/handles.c", "codeheap/graph/branch.c", "codeheap/look/code_at.c", "invalidate/link.c"],
     "calls": ["codeheap/life/open_place.c", "codeheap/life/commit.c", "codeheap/collect/death.c", "codeheap/places/find.c",
               "codeheap/graph/handles.c", "codeheap/graph/branch.c", "codeheap/look/code_at.c", "invalidate/link.c"],
-    "sinks": ["sinks/sinks.c", "sinks/frames.c"],
-    "steps": [],
     "names": ["codeheap/places/place.c", "codeheap/graph/names.c"],
-    "tombstone": [],
-    "death": [],
     "place": ["codeheap/life/open.c", "codeheap/life/open_place.c", "codeheap/life/commit.c", "codeheap/collect/death.c",
               "codeheap/places/place.c", "codeheap/graph/side_list.c", "codeheap/graph/names.c", "codeheap/places/tombstone.c"],
 }
 LIMIT_S = 400
+# What proves nothing: it passes, there is no such case, memory.c is unable, there is no end.
+UNSEEN = (0, 2, 3, "killed")
 
 
 def compile_to(source, object, first=None):
@@ -117,11 +106,6 @@ def run(program, *cases):
     return status, output.strip(), time.time() - begun
 
 
-def is_caught(status, output):
-    """A check or a race is status 1, a pointer astray a signal. A time-out and a full table of memory.c prove nothing."""
-    return status == 1 and "a shorter case is needed" not in output or status != "killed" and status < 0
-
-
 def try_row(row):
     texts, folder = row.broken_files(read_file), os.path.join(SCRATCH, row.name)
     shutil.rmtree(folder, ignore_errors=True)
@@ -145,7 +129,7 @@ def try_row(row):
     for case in row.cases:
         status, output, seconds = run(program, case.case)
         last = output.split("\n")[-1] if output else str(status)
-        said.append((is_caught(status, output), f"{last[:90]} ({seconds:.1f} s)"))
+        said.append((status not in UNSEEN, f"{last[:90]} ({seconds:.1f} s)"))
     shutil.rmtree(folder)
     return ("ok" if all(caught for caught, _ in said) else "FAIL"), "; ".join(text for _, text in said)
 
@@ -153,8 +137,9 @@ def try_row(row):
 def main():
     names = sys.argv[1:]
     rows = [row for row in all_rows(folder=HERE) if not names or row.name in names]
-    if not rows:
-        print(f"orders: no row is {' or '.join(names)}")
+    unknown = sorted(set(names) - {row.name for row in rows})
+    if unknown:
+        print(f"orders: no row is {' or '.join(unknown)}")
         return 2
     os.makedirs(SCRATCH, exist_ok=True)
     for source in sources():
