@@ -44,7 +44,10 @@ run_cppcheck() {
 }
 run_analyzer() {
   printf '%s\n' $TIDY_LIB | xargs -P "$jobs" -n 4 sh -c \
-    'for f; do gcc $TIDY_FLAGS -O1 -DCH_ALLOC_MALLOC=0 -fanalyzer -c -o /dev/null $f 2>&1 | grep -E "warning:|error:"; done; :' sh
+    'for f; do
+       gcc $TIDY_FLAGS -O1 -DCH_ALLOC_MALLOC=0 -fanalyzer -c -o /dev/null $f >"$0/$$.gcc" 2>&1; code=$?
+       grep -E "warning:|error:" "$0/$$.gcc" || [ $code = 0 ] || { cat "$0/$$.gcc"; exit 1; }
+     done' "$work"
 }
 
 export TIDY_FLAGS

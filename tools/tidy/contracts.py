@@ -14,16 +14,17 @@ import tempfile
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tests/breaks"))
 from rows import all_rows, read_file
 
-SAID = re.compile(r"^(\S+?):(\d+):\d+: (?:warning|error): (.*)$", re.M)
+SAID = re.compile(r"^(\S+?):(\d+):\d+: (?:warning|(?:fatal )?error): (.*)$", re.M)
 
 
 def ask(command, *more):
     done = subprocess.run(command.split() + ["-Wthread-safety", "-fsyntax-only", *more], capture_output=True, text=True)
-    return [(path, int(line), text) for path, line, text in SAID.findall(done.stderr)]
+    found = [(path, int(line), text) for path, line, text in SAID.findall(done.stderr)]
+    return found or [(command.split()[-1], 1, f"clang ended with {done.returncode}")] * (done.returncode != 0)
 
 
 def is_seen(row, path, commands):
-    """Whether clang has a finding in the file when it is broken so."""
+    """Whether clang says that a contract is broken when the file is broken so."""
     command = next(command for command in commands if command.split()[-1] == path)
     with tempfile.TemporaryDirectory() as folder:
         for file, text in row.broken_files(read_file).items():
@@ -31,7 +32,8 @@ def is_seen(row, path, commands):
             os.makedirs(os.path.dirname(copy), exist_ok=True)
             with open(copy, "w", encoding="utf-8") as out:
                 out.write(text)
-        return bool(ask(f"{command.removesuffix(path)} -I{folder} {folder}/{path}"))
+        said = ask(f"{command.removesuffix(path)} -I{folder} {folder}/{path}")
+        return any("[-Wthread-safety" in text for _, _, text in said)
 
 
 def main(list_path):
