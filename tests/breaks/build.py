@@ -120,6 +120,13 @@ class Build:
             elif word in self.compiles:
                 yield word
 
+    def is_old(self, program):
+        """Whether one of its objects is gone, or older than a file that it is made of."""
+        def is_new(made):
+            return os.path.isfile(made) and all(os.path.isfile(file) and os.path.getmtime(file) <= os.path.getmtime(made)
+                                                for file in self.files_of(made))
+        return not all(map(is_new, self.objects_of(program)))
+
 
 class Broken:
     """Files of the tree with other texts, and the programs that are made of them."""
