@@ -122,6 +122,9 @@ for o in $safe; do
     case $name in ${of_machine:-/}) continue ;; esac
     case "$allowed" in *" $name "*) ;; *) found "$at: $o refers to $name, which its list does not allow" ;; esac
   done
+  for name in $([ "${CODEHEAP_ARCH:-x86_64}" != x86_64 ] || sed -n "s|^$o *||p" "$findings.safe"); do
+    nm -u "$build/obj/$o" | grep -qw -- "$name" || found "$at: $o does not refer to $name"
+  done
   ${CROSS:-}readelf -rW "$build/obj/$o" | grep -qE 'TLSDESC|TLSGD|TLSLD' && found "$at: $o has TLS that may allocate"
 done
 

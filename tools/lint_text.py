@@ -17,9 +17,9 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../
 from programs import program_of, sources  # noqa: E402
 
 # What an observer knows of the library beside its own room: the public headers, the listener, and what needs no heap.
-OBSERVERS = {"flame": ("os/meta.h", "os/os.h"),
-             "observe": ("arch/arch.h", "arch/base.h", "arch/registers.h", "os/files.h", "os/meta.h", "os/os.h", "os/text.h", "os/linux.h", "os/threads.h", "os/locks/lock.h", "os/locks/ranks.h", "unwind/unwind.h", "flame/flame.h",
-                         "codeheap/codeheap.h", "codeheap/profile.h", "codeheap/guest_look.h", "codeheap/listener.h", "codeheap/base/why.h", "codeheap/base/sized.h")}
+OBSERVERS = {"flame": ("os/meta.h",),
+             "observe": ("arch/arch.h", "arch/base.h", "arch/registers.h", "os/files.h", "os/meta.h", "os/os.h", "os/text.h", "os/linux.h", "os/threads.h", "os/locks/lock.h", "unwind/unwind.h", "flame/flame.h",
+                         "codeheap/profile.h", "codeheap/guest_look.h", "codeheap/listener.h", "codeheap/base/why.h", "codeheap/base/sized.h")}
 CLIENTS = ["hosts", "examples", "bench", "stress", "tools"]
 # What files of the library's own tools see beside the public headers.
 TOOLS = {"tools/callgrind/elf_blocks.c": ("os/os.h", "sinks/elf_image.h"), "tools/callgrind/jitdump.h": ("unwind/sink.h",),
@@ -29,7 +29,7 @@ TOOLS = {"tools/callgrind/elf_blocks.c": ("os/os.h", "sinks/elf_image.h"), "tool
 # Programs of every folder draw with it; it sees the C library only.
 DRAWING = "tools/draw/"
 CODE = (".c", ".h", ".hpp", ".S", ".cc")
-TEXT = CODE + (".md", ".sh", ".py", ".scm", ".pml", ".list", ".in", ".map", ".awk", ".ss", ".mk")
+TEXT = CODE + (".md", ".sh", ".py", ".scm", ".pml", ".list", ".in", ".map", ".mk", ".1", ".3", ".7", ".html", ".svg", ".def", ".s", ".supp")
 LINE_COLUMNS, FUNCTION_LINES, FILE_LINES, HEADER_LINES, HEADER_FUNCTIONS = 100, 60, 800, 1000, 60
 README_LINES = 100
 MAKEFILE_LINES = 250  # what is not the library's is in mk/
@@ -144,10 +144,11 @@ def check_includes(path, lines, users):
 
 
 def check_tools(texts):
-    """What a tool may see beside the public headers, it includes."""
-    for path, names in TOOLS.items():
-        for name in names if path in texts else ():
-            if not any(fnmatch.fnmatch(found, name) for found in re.findall(r'#\s*include\s*"([^"]+)"', texts[path])):
+    """What a tool or an observer may see beside the public headers, it includes."""
+    for path, names in (TOOLS | OBSERVERS).items():
+        text = texts.get(path) or "".join(texts[file] for file in texts if file.startswith(path + "/"))
+        for name in names if text else ():
+            if not any(fnmatch.fnmatch(found, name) for found in re.findall(r'#\s*include\s*"([^"]+)"', text)):
                 find(path, 1, f"includes no {name}, which tools/lint_text.py lets it see")
 
 

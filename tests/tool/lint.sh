@@ -85,9 +85,11 @@ case_host_knows_no_tool() {
 case_tool_sees_what_its_row_says() {
   local name
   mkdir -p flame tools/callgrind
-  for name in flame tree; do
-    printf '%s\n' "$spdx" '#pragma once' >"flame/$name.h"
+  for name in os/meta flame/flame flame/tree; do
+    printf '%s\n' "$spdx" '#pragma once' >"$name.h"
   done
+  found flame 'includes no os/meta.h'
+  echo '#include "os/meta.h"' >>flame/tree.h
   offend tools/callgrind/stacks.h '#include "flame/tree.h"' 'public headers only'
   found tools/callgrind/stacks.h 'includes no flame/flame.h'
   printf '%s\n' "$spdx" '#include "flame/flame.h"' >tools/callgrind/stacks.h
@@ -122,6 +124,7 @@ case_places_of_a_port_that_are_miscounted() {
 case_word_over_two_lines() { offend codeheap/mark.c '/* it is so for\n''\x20* now */' 'word `for'; }
 case_word_of_time() { offend docs/x.md 'It is Current''ly so.' '`Current''ly`'; }
 case_word_numbered_stage() { offend docs/x.md 'in ph''ase 2 of it' '`ph''ase 2`'; }
+case_word_in_a_manual_page() { offend docs/man/x.3 'to be FIX''ME' '`FIX''ME`'; }
 case_word_todo() { offend tools/x.sh '# TO''DO' '`TO''DO`'; }
 case_long_line() { offend pages/pool.c "int x; /* $(many 100 y | tr -d '\n') */" 'columns, at most 100'; }
 case_long_function() {
@@ -223,6 +226,9 @@ reaches_no_more() { # reaches_no_more ARCH
     COLD int ch__b(void) { return getpid(); } COLD void *ch__c(void) { return malloc(9); }' ''
   echo 'edge codeheap/b.o:ch__b' >>list
   reaches 'void ch__b(void); void (*p)(void); void ch__b(void) { p(); p(); }' ''
+  echo 'edge codeheap/a.o:gone' >>list
+  reaches 'void ch__b(void); void ch__b(void) {}' 'there is no function codeheap/a.o:gone, which an edge leaves'
+  sed -i '$d' list
   echo 'root codeheap/a.o:nobody' >>list
   reaches 'void ch__b(void); void ch__b(void) {}' 'there is no function codeheap/a.o:nobody'
   judge_reached "$arch"
@@ -335,6 +341,12 @@ case_mutant_that_changes_nothing() {
   catalogue
   sed -i 's/^+int torn = 1/+int torn = 0/' tests/breaks/b.rows
   planted tests/breaks/b.rows 'TORN changes no text'
+}
+case_case_of_a_weak_memory_that_nothing_fails() {
+  catalogue
+  mkdir tests/orders
+  printf '\t{"stop", 1},\n' >tests/orders/cases_a.c
+  planted tests/orders/cases_a.c 'no row shows that the case stop can fail'
 }
 case_line_that_belongs_to_no_row() {
   catalogue
