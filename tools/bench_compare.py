@@ -49,6 +49,9 @@ def main():
             continue
         key = "ratio" if value(old[name], "ratio") and value(new[name], "ratio") else "ours"
         a, b = value(old[name], key), value(new[name], key)
+        if a is not None and new[name].get("ours") is None:
+            print(f"{name}: no longer measured")
+            worse += 1
         if a is None or b is None:
             continue
         change = (a / b if larger_is_better(new[name]) else b / a) - 1

@@ -5,7 +5,7 @@
 # step that failed.
 # ONLY=name,name chooses steps (patterns of the shell's); CODEHEAP_CI_PLACES steps (2) run side by side. Each runs under a
 # limit; one that dies, ends late or prints no sums is a failure with its name. Steps that count nothing themselves (lint, measure,
-# tidy, model, orders, stress, fuzz, debug) count as one test each. Ends with a table and one line `N passed, N failed` over
+# tidy, model, orders, stress, fuzz, instructions, debug) count as one test each. Ends with a table and one line `N passed, N failed` over
 # all steps; exits 1 when anything failed. Needs no terminal and, set up, no network and no root, save that debian-13 needs root, and
 # a network the first time. What a step printed is in build/ci/.
 set -u
@@ -70,7 +70,8 @@ run_step() {
     [ $status = 0 ] || [ "$f" != 0 ] || f=1
   fi
   {
-    grep -oE '^(skipped [1-9][0-9]*|left out [1-9][0-9]* under .*)' "$log"
+    grep -oE '^(skipped [1-9][0-9]*|left out [1-9][0-9]* under .*|[a-z-]+ +not set: .*)' "$log"
+    grep -c '^-- ' "$log" | sed -n 's/^[1-9].*/& mutants were not tried/p'
     if [ "$f" != 0 ]; then
       [ $status != 137 ] || echo "killed after $limit s"
       [ "$kind" != tests ] || [ -n "$line" ] || echo "no line of sums; exit $status"
