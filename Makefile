@@ -226,7 +226,7 @@ include mk/hosts.mk mk/install.mk mk/tests.mk mk/ci.mk mk/help.mk
 # ---- targets -------------------------------------------------------------------------------------------------------
 .PHONY: all libs check check-timed steady test-needs run-check hostile run-hostile demo demo-needs stress run-stress bench run-bench bench-compare instructions run-instructions lint run-lint measure \
         coverage run-coverage test-index run-test-index tests-of breaks run-breaks \
-        fuzz run-fuzz tidy model orders run-orders mutants run-mutants install uninstall dist clean help vars ci programs
+        fuzz run-fuzz tidy run-tidy model orders run-orders mutants run-mutants install uninstall dist clean help vars ci programs
 sub = $(MAKE) --no-print-directory
 
 # Each of these is a make of its own, or takes files away: beside another one in the same folder both would write the

@@ -69,6 +69,8 @@ outside_flags = -D_GNU_SOURCE $(shell pkg-config --cflags libffi) -isystem $(she
                 -isystem $(shell /usr/bin/python3.11 -c 'import sysconfig; print(sysconfig.get_path("include"))')
 tidy:
 	@tools/setup.sh tidy
+	+@$(sub) run-tidy
+run-tidy:
 	@TIDY_FLAGS='$(CSTD) -I. -pthread $(WARN) $(PROGRAM_FLAGS)' TIDY_LIB='$(lib_c) $(if $(bdw_o),codeheap/gc_bdw.c)' \
 	 TIDY_HOSTS='$(wildcard tools/callgrind/*.c tools/codeheap-top/*.c tools/draw/*.c) $(scheme_c) $(demo_c) $(examples:$(BUILD)/%=%.c)' TIDY_TESTS='$(filter-out $(for_others),$(test_sources) $(wildcard tests/support/*.c tests/runner/*.c))' \
 	 TIDY_OUTSIDE='$(outside_c)' TIDY_OUTSIDE_FLAGS='$(outside_flags)' JOBS='$(or $(JOBS),2)' \

@@ -81,8 +81,7 @@ endif
 script_tests_need := $(if $(filter tests/tool/llvm_unwind.sh,$(scripts)),$(addprefix $(BUILD)/tests/,\
                        api_exceptions adversary_unwind unit_unwind_libgcc api_trampolines)) \
                      $(if $(filter tests/tool/hostile.sh,$(scripts)),$(addprefix $(BUILD)/tests/,\
-                       hostile unit_pages_pool unit_codeheap_failures adversary_memory adversary_full \
-                       api_trampolines adversary_running adversary_threads)) \
+                       hostile $(shell sed -nE 's/^[a-z]+-[a-z]+ ([a-z_]+) [a-z0-9_]+$$/\1/p' tests/tool/hostile.sh))) \
                      $(if $(filter tests/tool/gdb_commands.sh,$(scripts)),$(BUILD)/gdb/debuggee) \
                      $(if $(filter tests/tool/flame.sh,$(scripts)),$(BUILD)/flame/draw) \
                      $(if $(filter tests/tool/stress.sh,$(scripts)),$(if $(stress_c),$(BUILD)/stress/stress-tested)) \

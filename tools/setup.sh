@@ -39,7 +39,9 @@ probe_lib() {
   has_tool objcopy || need binutils
   has_file /usr/include/stdio.h || need libc6-dev
   case "$CC" in
-    *clang*) has_tool "$CC" || need "$(case "$CC" in *-*) echo "${CC##*/}" ;; *) echo clang ;; esac)" ;;
+    *clang*)
+      has_tool "$CC" || need "$(case "$CC" in *-*) echo "${CC##*/}" ;; *) echo clang ;; esac)"
+      [ -z "$SAN" ] || has_file /usr/lib/llvm-*/lib/clang/*/lib/linux/libclang_rt.asan-*.a || need "libclang-rt${CC##*clang}-dev" ;;
   esac
   if [ -z "$SAN" ] && [ "$ALLOC" != malloc ]; then
     { has_file /usr/include/jemalloc/jemalloc.h && has_file /usr/lib/*/libjemalloc_pic.a; } || need libjemalloc-dev
@@ -54,6 +56,7 @@ probe_check() {
   has_tool pkg-config || need pkg-config
   has_tool gdb || need gdb
   has_tool perf || need linux-perf
+  has_tool pgrep || need procps
   has_tool valgrind || need valgrind
   has_file /usr/share/doc/libc6-dbg || need libc6-dbg
   has_file /usr/bin/python3.11 || need python3

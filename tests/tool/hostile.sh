@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT
-# Ten cases of the core tier, each in a process that may not gain executable memory by mprotect (a filter as systemd's
+# Cases of the core tier, each in a process that may not gain executable memory by mprotect (a filter as systemd's
 # MemoryDenyWriteExecute), or that has no membarrier; `make hostile` runs them all under all restrictions.
 #
 #     hostile.sh         lists the cases: name limit signal alone|-
