@@ -21,7 +21,7 @@ help:
 #help make tidy           contracts of locks and world by clang, clang-tidy, cppcheck, -fanalyzer; PARTS=some  < 180 s
 #help make model          the protocol models in spin, with their mutants                        < 180 s
 #help make orders         what is read and written without a lock, in a weak memory, with weaker orders; T=row  < 300 s
-#help make mutants        breaks the code on purpose, one way at a time; each must be noticed; T=name  < 2400 s
+#help make mutants        breaks the code on purpose, one way at a time; each must be noticed; T=name  < 3000 s
 #help make coverage       the lines and branches of the library that its tests run, by file; MISSING=1 names the others  < 600 s
 #help make tests-of FILE=f  the test programs and cases that run lines of the file, and its planted mutants         1 s
 #help make test-index     the index that it reads, from a run of each case on objects that count             < 600 s
