@@ -444,7 +444,6 @@ static void free_two(struct bed *bed, struct ch__own *own, const struct own_sect
 	ch__sinks_own_destroy(bed->sinks, other);
 }
 
-/* A pointer to the object of each chunk, and of the runtime page, behind five words. */
 /* The table gets the object of a heap that went, which is behind the runtime page's object. */
 TEST(table_in_the_first_page_is_known_to_libunwind)
 {
