@@ -86,7 +86,7 @@ void bench_headline(void)
 		 (unsigned long)stats.blocks_opened, (unsigned long)stats.blocks_freed,
 		 (unsigned long)stats.cycles,
 		 (double)stats.pages_peak * (double)stats.page_bytes / (1 << 20));
-	bench_emit("headline", "s", &time, "LuaJIT: a process that parses text by loadstring and interprets it",
+	bench_emit("headline", "s", &time, "LuaJIT: a process that parses text and interprets it",
 		   (struct bench_goal){'<', 0.25, BENCH_OF_OURS}, note);
 	bench_emit("headline_resident", "MiB", &growth, NULL,
 		   (struct bench_goal){'<', 2, BENCH_OF_OURS},

@@ -148,8 +148,9 @@ static void sample_row(void)
 		bench_absent("profile_sample", "ns", goal, note);
 		return;
 	}
-	bench_format(note, sizeof note, "wall; the handler, %d frames, half of them code; libunwind %.0f",
-		     frames, bench_median(libunwinds, RUNS));
+	bench_format(note, sizeof note,
+		     "wall; the handler, %d frames, half of them code; libunwind %.0f", frames,
+		     bench_median(libunwinds, RUNS));
 	bench_emit("profile_sample", "ns", &runs, "glibc backtrace", goal, note);
 	bench_emit("profile_sample_first", "ns", &first, "glibc backtrace", no_goal,
 		   "wall; the first one in a signal: cold caches");

@@ -121,7 +121,8 @@ static void publish_row(const char *name, unsigned sinks, bool is_shown, struct 
 	unsigned on, off;
 	struct bench_heap *none = open_told(0, &off), *told = open_told(sinks, &on);
 	/* No peer writes lines or records of code. */
-	bool has_frames = on & (CH_SINK_UNWIND | CH_SINK_LIBUNWIND), has_symfiles = on & CH_SINK_GDB;
+	bool has_frames = on & (CH_SINK_UNWIND | CH_SINK_LIBUNWIND);
+	bool has_symfiles = on & CH_SINK_GDB;
 	char note[128];
 	print_sinks(told,
 		    is_shown ? "batches of 32, 192 B, over no sinks; images made"

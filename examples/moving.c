@@ -362,7 +362,8 @@ static void compile(int place)
 	struct ch_owner owner;
 	char name[32];
 	snprintf(name, sizeof name, "method %d", place);
-	push(make(METHOD, 0, 0)); /* before the owner: a collection ends an owner that nothing marks */
+	/* Before the owner: a collection ends an owner that nothing marks. */
+	push(make(METHOD, 0, 0));
 	ok(ch_owner_create(vm, name, (const void *)interpret, NULL, &owner));
 	((struct object *)shadow_top[-1])->first = owner.bits;
 	push(make(PAIR, place % 2 ? shadow_top[-1] : 1, 0));
