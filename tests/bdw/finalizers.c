@@ -102,7 +102,8 @@ static void allocate_much(struct rig *rig, void *arg)
 			 CH_OK);
 		is_creating = false;
 		GC_REGISTER_FINALIZER_NO_ORDER(m, finalize_with_owner, NULL, NULL, NULL);
-		GC_MALLOC_ATOMIC(512);
+		/* Of many sizes, so that collections begin in allocations of each kind. */
+		GC_MALLOC_ATOMIC(512 + i % 97 * 16);
 		ch_thread_poll();
 	}
 }
