@@ -125,8 +125,8 @@ static inline char *ch__tool_room(struct ch__tool *tool, size_t bytes) CH_REQUIR
 	return tool->buffer + tool->used;
 }
 void ch__tool_put(struct ch__tool *, const void *bytes, size_t n) CH_REQUIRES(ch__role_file);
-/* Flushes a file that readers find by the path. Fails (ch__tool_fail) when the file is not at the
- * path, too. */
+/* Flushes a file that readers find by the path. A file that is not at the path, or is not written,
+ * ends by ch__tool_fail. */
 bool ch__tool_write(struct ch__tool *) CH_REQUIRES(ch__role_file);
 /* Closes the file and drops the contents of the buffer. */
 void ch__tool_close(struct ch__tool *) CH_REQUIRES(ch__role_file);

@@ -110,6 +110,15 @@ static enum ch_status because_records(void)
 	return ch__because(CH_E_MEMORY, "no side memory for the heap: %m");
 }
 
+static void set_records(struct ch__table *table, uint32_t bytes, uint32_t link, uint32_t generation,
+			uint32_t limit)
+{
+	table->record_bytes = bytes;
+	table->link_offset = link;
+	table->generation_offset = generation;
+	table->limit = limit;
+}
+
 static bool create_tables(struct ch_heap *heap)
 {
 	enum {
@@ -120,25 +129,18 @@ static bool create_tables(struct ch_heap *heap)
 	uint32_t most = granules < CH__INDEX_MAX ? (uint32_t)granules : CH__INDEX_MAX;
 	/* Valgrind has little address space for a process. */
 	uint32_t others = heap->pool->is_translated ? most : CH__INDEX_MAX;
-	heap->owners.record_bytes = sizeof(struct ch__owner);
-	heap->owners.link_offset = offsetof(struct ch__owner, next_free);
-	heap->owners.generation_offset = offsetof(struct ch__owner, generation);
-	heap->owners.limit = others;
-	heap->blocks.record_bytes = sizeof(struct ch__block);
-	heap->blocks.link_offset = offsetof(struct ch__block, free_next);
-	heap->blocks.generation_offset = offsetof(struct ch__block, generation);
-	heap->blocks.limit = most;
-	heap->assumptions.record_bytes = sizeof(struct ch__assumption);
-	heap->assumptions.link_offset = offsetof(struct ch__assumption, next_free);
-	heap->assumptions.generation_offset = offsetof(struct ch__assumption, generation);
-	heap->assumptions.limit = others;
-	heap->names.record_bytes = sizeof(struct ch__name);
-	heap->names.link_offset = offsetof(struct ch__name, next);
-	heap->names.limit = others;
-	heap->branches.record_bytes = sizeof(struct ch__branch);
-	heap->branches.limit = others;
-	heap->tombstones.record_bytes = sizeof(struct ch__tombstone);
-	heap->tombstones.limit = heap->config.remembered_dead + 1;
+	set_records(&heap->owners, sizeof(struct ch__owner), offsetof(struct ch__owner, next_free),
+		    offsetof(struct ch__owner, generation), others);
+	set_records(&heap->blocks, sizeof(struct ch__block), offsetof(struct ch__block, free_next),
+		    offsetof(struct ch__block, generation), most);
+	set_records(&heap->branches, sizeof(struct ch__branch), 0, 0, others);
+	set_records(&heap->assumptions, sizeof(struct ch__assumption),
+		    offsetof(struct ch__assumption, next_free),
+		    offsetof(struct ch__assumption, generation), others);
+	set_records(&heap->names, sizeof(struct ch__name), offsetof(struct ch__name, next), 0,
+		    others);
+	set_records(&heap->tombstones, sizeof(struct ch__tombstone), 0, 0,
+		    heap->config.remembered_dead + 1);
 	/* ThreadSanitizer has no random places, and Valgrind few. */
 	bool is_one_of_many = heap->id > RESERVING_HEAPS && !heap->pool->is_translated && !CH_TSAN;
 	return ch__tables_place(heap->tables, CH__TABLES,
