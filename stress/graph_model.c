@@ -319,48 +319,42 @@ static void run_reached(void)
 	}
 }
 
-/* Blocks that are gone leave no record behind, and no call that failed did. */
-static void judge_counts(const struct ch_heap *heap, const struct ch_stats *stats)
+/* Blocks that are gone leave no record behind, and no call that failed did. At the end of a round
+ * no thread is attached. */
+static void judge_counts(int heap, const struct ch_stats *stats)
 {
-	uint64_t branches = 0, invalid = 0, blocks = 0;
+	uint64_t branches = 0, invalid = 0, blocks = 0, facts = 0, fibers = 0;
 	for (uint32_t i = 0; i < sorted_count; i++) {
 		const struct graph_node *node = graph_node(sorted[i]);
-		if (graph_heap_of(node)->heap != heap)
+		if (graph_owner(node->owner)->heap != heap)
 			continue;
 		blocks++;
 		branches += node->branch_room;
 		invalid += !node->is_entrant;
 	}
-	if (stats->branches_now != branches || stats->blocks_notentrant_now != invalid ||
-	    stats->blocks_open_now || stats->blocks_now != blocks)
-		graph_fail("%llu blocks, %llu branches, %llu invalid blocks and %llu open ones are "
-			   "counted, not %llu, %llu, %llu and 0",
-			   (unsigned long long)stats->blocks_now,
-			   (unsigned long long)stats->branches_now,
-			   (unsigned long long)stats->blocks_notentrant_now,
-			   (unsigned long long)stats->blocks_open_now, (unsigned long long)blocks,
-			   (unsigned long long)branches,
-			   (unsigned long long)invalid);
-}
-
-/* No thread is attached at the end of a round. */
-static void judge_others(int heap, const struct ch_stats *stats)
-{
-	uint64_t facts = 0, fibers = 0;
 	for (uint32_t i = 1; i < atomic_load(&graph_world.fact_count); i++)
 		facts += graph_world.facts[i].heap == heap &&
 			 !atomic_load(&graph_world.facts[i].is_broken);
 	for (int i = 0; i < GRAPH_FIBERS; i++)
 		fibers += graph_world.fibers[i].fibers[heap] != NULL;
-	if (stats->assumptions_now != facts || stats->fibers_now != fibers ||
-	    stats->threads_now || stats->vms_now != (uint64_t)graph_world.program->vms)
-		graph_fail("%llu assumptions, %llu fibers, %llu threads and %llu vms are counted, "
-			   "not %llu, %llu, 0 and %d",
-			   (unsigned long long)stats->assumptions_now,
-			   (unsigned long long)stats->fibers_now,
-			   (unsigned long long)stats->threads_now,
-			   (unsigned long long)stats->vms_now, (unsigned long long)facts,
-			   (unsigned long long)fibers, graph_world.program->vms);
+	const struct {
+		const char *what;
+		uint64_t counted, are;
+	} rows[] = {
+		{"blocks", stats->blocks_now, blocks},
+		{"branches", stats->branches_now, branches},
+		{"invalid blocks", stats->blocks_notentrant_now, invalid},
+		{"open blocks", stats->blocks_open_now, 0},
+		{"assumptions", stats->assumptions_now, facts},
+		{"fibers", stats->fibers_now, fibers},
+		{"threads", stats->threads_now, 0},
+		{"vms", stats->vms_now, (uint64_t)graph_world.program->vms},
+	};
+	for (unsigned i = 0; i < sizeof rows / sizeof *rows; i++)
+		if (rows[i].counted != rows[i].are)
+			graph_fail("%llu %s are counted, not %llu",
+				   (unsigned long long)rows[i].counted, rows[i].what,
+				   (unsigned long long)rows[i].are);
 }
 
 static void check_heaps(const char *when)
@@ -493,8 +487,7 @@ void graph_model_round(bool is_last)
 		struct ch_stats stats = {.size = sizeof stats};
 		graph_allow(ch_heap_stats(graph_world.heaps[i].heap, &stats), GRAPH_BIT(CH_OK),
 			    "statistics");
-		judge_counts(graph_world.heaps[i].heap, &stats);
-		judge_others(i, &stats);
+		judge_counts(i, &stats);
 		check_names(graph_world.heaps[i].heap);
 	}
 	GRAPH_COUNT(graph_rounds, 1);

@@ -12,8 +12,9 @@ import sys
 HEAD = """# Figures
 
 Written by `make bench WRITE=1`, from one run on one machine: {machine}, gcc {compiler}.
-Medians of *n* runs, or the best one where the row says so; ours, the peer and the limit are measured in turn. *spread* is the middle half of our runs, as a part
-of their median. *ratio* is ours to the peer, or to the limit where there is no peer or the goal is of the limit. *of goal* is how many times the goal a row takes that misses it.
+Medians of *n* runs, or the best one where the row says so; ours, the peer and the limit are measured in turn. *ratio* is
+ours to the peer, or to the limit where the goal is of the limit. *spread* is the middle half of our runs, as a part of
+their median. *of goal* is how many times the goal a row takes that misses it.
 
 | row | unit | ours | peer | limit | ratio | goal | of goal | n | spread | peer; note |
 |---|---|---|---|---|---|---|---|---|---|---|

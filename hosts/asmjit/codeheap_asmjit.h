@@ -262,8 +262,7 @@ class ch_asmjit_runtime : public asmjit::JitRuntime
 		spot.size = sizeof spot;
 		bool is_ours = address && ch_code_at(its_heap, address, false, &spot) &&
 			       spot.owner.bits == its_owner.bits;
-		spot = ch_spot(); /* addresses on a stack would hold the block */
-		asm volatile("" : : "r"(&spot) : "memory");
+		forget(&spot);
 		if (!is_ours)
 			return asmjit::kErrorInvalidArgument;
 		return ch_asmjit_error(ch_code_free(its_heap, address, its_options.release));
@@ -341,6 +340,13 @@ class ch_asmjit_runtime : public asmjit::JitRuntime
 		return asmjit::kErrorTooLarge;
 	}
 
+	/* Addresses on a stack would hold the block. */
+	template <class T> static void forget(T *addresses) noexcept
+	{
+		*addresses = T();
+		asm volatile("" : : "r"(addresses) : "memory");
+	}
+
 	/* Makes a block with the code. address NULL: the block becomes the entry of a handle's
 	 * owner. Or a block of the group, with a name; *address is its address. */
 	asmjit::Error make(ch_owner owner, asmjit::CodeHolder *code, const char *name,
@@ -377,8 +383,7 @@ class ch_asmjit_runtime : public asmjit::JitRuntime
 			*address = room.exec;
 		else
 			error = ch_asmjit_error(ch_owner_set_entry(owner, room.block));
-		room = ch_code(); /* addresses on a stack would hold the block */
-		asm volatile("" : : "r"(&room) : "memory");
+		forget(&room);
 		return error;
 	}
 

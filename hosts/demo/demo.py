@@ -72,6 +72,11 @@ def stats_of(text):
     return {name: int(number) for name, number in re.findall(r"\(([a-z-]+) \. (\d+)\)", text[last:])} if last >= 0 else {}
 
 
+def said_with_stats(program, switch):
+    """What a compiled program printed, and (code-stats) behind it."""
+    return scheme("--jit", switch, "-e", f'(begin (load "{program}.scm") (code-stats))').out
+
+
 def judge(promise, is_kept, evidence):
     was_kept, said = verdicts.get(promise, (True, []))
     verdicts[promise] = (was_kept and bool(is_kept), said + [evidence])
@@ -113,7 +118,7 @@ def outputs():
     names = sorted(path[:-4] for path in glob.glob(PROGRAMS + "/*.scm") if os.path.exists(path[:-4] + ".out"))
     wrong, replaced = [], 0
     for name in names:
-        text = scheme("--jit", "--discard-every=5000", "-e", f'(begin (load "{name}.scm") (code-stats))').out
+        text = said_with_stats(name, "--discard-every=5000")
         replaced += stats_of(text).get("blocks-invalidated", 0)
         wrong += [] if text.startswith(open(name + ".out").read()) else [name]
     judge(7, not wrong and replaced,
@@ -122,7 +127,7 @@ def outputs():
     cycles = wrong = 0
     for name in ("fib", "tak", "queens", "deriv", "redefine"):
         wanted = open(f"{PROGRAMS}/{name}.out").read()
-        text = scheme("--jit", "--pool=65536", "-e", f'(begin (load "{PROGRAMS}/{name}.scm") (code-stats))').out
+        text = said_with_stats(f"{PROGRAMS}/{name}", "--pool=65536")
         cycles += stats_of(text).get("cycles", 0)
         wrong += not text.startswith(wanted)
     judge(8, not wrong, f"ran five programs in a pool of four pages: {wrong or 'none'} failed, {cycles} collections")

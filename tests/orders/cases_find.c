@@ -283,12 +283,17 @@ static void looks_at_once(void)
 		look_up();
 }
 
+/* Another block takes the same record of a branch, too. */
+static void begin_calls(void)
+{
+	is_large_first = true;
+	begin_death();
+}
 /* Another block takes the same side list, too. */
 static void begin_points(void)
 {
 	site_there = A_POINT;
-	is_large_first = true;
-	begin_death();
+	begin_calls();
 }
 static void begin_bare(void)
 {
@@ -305,19 +310,8 @@ static void is_replaced_by_its_like(void)
 	struct ch_code code;
 	dies();
 	is_bare = bare_comes;
-	site_there = bare_comes || siteless_comes ? NO_SITE : A_POINT;
-	make_block(&code, &dying, true);
-}
-/* Another block takes the same record of a branch, too. */
-static void begin_calls(void)
-{
-	is_large_first = true;
-	begin_death();
-}
-static void is_replaced_by_a_caller(void)
-{
-	struct ch_code code;
-	dies();
+	if (bare_comes || siteless_comes)
+		site_there = NO_SITE;
 	make_block(&code, &dying, true);
 }
 static void end_points(void)
@@ -693,7 +687,7 @@ const struct order_case cases_find[] = {
 	{"reuse", 400000, make, begin_reuse, end_reuse, {is_replaced, looks_at_once}},
 	{"reuse_asked", 12000, make, begin_reuse, end_reuse, {is_replaced, asks_at_once}},
 	{"late_site", 3000, make, begin_late, end_late, {call_comes, looks_at_once}},
-	{"calls", 60000, make, begin_calls, end_reuse, {is_replaced_by_a_caller, looks_at_once}},
+	{"calls", 60000, make, begin_calls, end_reuse, {is_replaced_by_its_like, looks_at_once}},
 	{"points", 40000, make, begin_points, end_points, {is_replaced_by_its_like, looks_at_once}},
 	{"bare", 40000, make, begin_bare, end_points, {is_replaced_by_its_like, looks_at_once}},
 	{"siteless", 24000, make, begin_siteless, end_points,
