@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * aarch64.S: the entry of stubs, and the capture of callee-saved registers. aarch64.c asserts the
- * offsets.
+ * aarch64.S: the entry of stubs, and the capture of callee-saved registers. arch.h and
+ * aarch64.c assert the offsets.
  *
  * Frames here are not signed, so that unwinders of any age pass them. BTI is a hint: older
  * processors ignore the instruction. */

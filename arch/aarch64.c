@@ -19,7 +19,6 @@
 #include "arch/registers.h"
 #include "arch/slots.h"
 
-#include <string.h>
 #include <ucontext.h>
 
 _Static_assert(offsetof(ucontext_t, uc_mcontext.regs) == CH_ARCH_CONTEXT_AT, "aarch64.h");

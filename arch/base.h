@@ -12,8 +12,8 @@
 #ifndef CH_TESTING
 #define CH_TESTING 0
 #endif
-/* 0 off, 1 cheap assertions, 2 also the legal moves of states (os/locks/moves.h). Tests link a
- * build with 2, and make DEBUG=1 makes one. */
+/* 0 off, 1 cheap assertions, 2 also what costs: moves of states and ranks of locks (os/locks/), the
+ * ledger (pages/). Tests link a build with 2, and make DEBUG=1 makes one. */
 #ifndef CH_CHECK
 #define CH_CHECK (CH_TESTING ? 2 : 1)
 #endif

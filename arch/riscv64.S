@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * riscv64.S: the entry of stubs, and the capture of callee-saved registers. riscv64.c asserts the
- * offsets.
+ * riscv64.S: the entry of stubs, and the capture of callee-saved registers. arch.h and
+ * riscv64.c assert the offsets.
  *
  * A stub jumps here and the entry jumps on: neither is a call, so the processor's return-address
  * stack stays in step with the program's returns. */

@@ -14,8 +14,6 @@
 #include "arch/registers.h"
 #include "arch/slots.h"
 
-#include <string.h>
-#include <sys/cachectl.h>
 #include <ucontext.h>
 
 _Static_assert(offsetof(ucontext_t, uc_mcontext.__gregs) == CH_ARCH_CONTEXT_AT, "riscv64.h");

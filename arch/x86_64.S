@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * x86_64.S: the entry of stubs, and the capture of callee-saved registers. x86_64.c asserts the
- * offsets.
+ * x86_64.S: the entry of stubs, and the capture of callee-saved registers. arch.h and
+ * x86_64.c assert the offsets.
  *
  * The entry leaves by `ret` through a slot of the frame: the stub's call has pushed an entry on the
  * processor's return-address stack, and a jump would make every later return of the program

@@ -11,7 +11,6 @@
 #include <cpuid.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <string.h>
 #include <ucontext.h>
 
 _Static_assert(offsetof(struct ch__arch_stub_context, extended_bytes) == 8, "x86_64.S loads it");
@@ -263,8 +262,7 @@ uintptr_t ch__arch_context_vectors(const void *ucontext, uintptr_t *end)
 
 uintptr_t ch__arch_context_return(const void *ucontext)
 {
-	uintptr_t sp = ch__arch_context_sp(ucontext);
-	return sp && sp % 8 == 0 ? *(volatile uintptr_t *)sp : 0;
+	return *(volatile uintptr_t *)ch__arch_context_sp(ucontext);
 }
 
 /* Four bytes of code, lowest first. Returns 0, which begins no instruction here, unless all are in

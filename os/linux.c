@@ -117,7 +117,7 @@ static bool map_view(void *at, size_t bytes, enum ch__os_view view, int flags, i
 
 /* Takes the access to `at`. perf learns from mmap and mprotect, not from mremap, that memory is not
  * for code; an address that has code later would have no name then. So a mapping of the same kind,
- * made elsewhere, is moved there. A core would have all of it, as zeros. */
+ * made elsewhere, is moved there. Without DONTDUMP a core would have all of it, as zeros. */
 static bool move_without_access(void *made, void *at, size_t bytes)
 {
 	if (made == MAP_FAILED)
@@ -159,8 +159,7 @@ bool ch__os_reserve_at(void *at, size_t bytes)
 	return !ch__os_may_fail() && map_none(at, bytes) != NULL;
 }
 
-/* For places of mappings and keys of hashes: when the kernel gives no bytes, time and addresses
- * will do. */
+/* For places and names: when the kernel gives no bytes, time and addresses will do. */
 void ch__os_random(void *bytes, size_t n)
 {
 	uint8_t *at = bytes;
@@ -350,8 +349,8 @@ bool ch__os_map_fd(const struct ch__os_held *file, size_t offset, void *at, size
 			ch__os_fd_of(file), (off_t)offset);
 }
 
-/* No injected failure: stores into code have no status. At the limit of mappings the kernel refuses
- * to replace a part of a mapping, until other threads give some back. */
+/* At the limit of mappings the kernel refuses to replace a part of a mapping, until other threads
+ * give some back. */
 bool ch__os_map_again(const struct ch__os_held *file, size_t offset, void *at, size_t bytes)
 {
 	require_pages(at, bytes | offset);

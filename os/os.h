@@ -48,7 +48,7 @@ struct ch__os_held {
 	_Atomic(int) fd;                 /* -1: none. All three are relaxed: a mixture */
 	_Atomic(uint64_t) device, inode; /* of two files matches no file */
 };
-/* Takes a descriptor, or -1 for none. Returns false when there is no such file. Keeps errno. */
+/* Takes a descriptor, or -1 for none. Returns false with errno when there is no such file. */
 bool ch__os_hold(struct ch__os_held *, int fd);
 /* Returns false and EBADF when the file is not held any more. */
 bool ch__os_holds(const struct ch__os_held *);
@@ -58,8 +58,8 @@ void ch__os_let_go(struct ch__os_held *) CH_EXCLUDES(CH__STANDING);
 bool ch__os_memfd(size_t bytes, struct ch__os_held *) CH_EXCLUDES(CH__STANDING);
 bool ch__os_map_fd(const struct ch__os_held *, size_t offset, void *at, size_t bytes,
 		   enum ch__os_view) CH_EXCLUDES(CH__STANDING);
-/* Maps RX memory RX again, excluded from forks; no injected failure. On an emulator each write ends
- * with this call, also a write in a region. */
+/* Maps RX memory RX again, excluded from forks; no injected failure, since stores into code have no
+ * status. On an emulator each write ends with this call, also a write in a region. */
 bool ch__os_map_again(const struct ch__os_held *, size_t offset, void *at, size_t bytes);
 bool ch__os_fd_commit(const struct ch__os_held *, size_t offset, size_t bytes)
 	CH_EXCLUDES(CH__STANDING);
@@ -79,8 +79,8 @@ bool ch__os_self_write(const struct ch__os_held *, void *to, const void *from, s
 bool ch__os_protect(void *at, size_t bytes, bool is_writable) CH_EXCLUDES(CH__STANDING);
 /* Drops to no access; may split a mapping and so fail at the map-count limit. */
 bool ch__os_protect_none(void *at, size_t bytes) CH_EXCLUDES(CH__STANDING);
-/* Holds mappings that a caller leaves to the process: what the caller does until it lets them go
- * fails before the process is at its limit of mappings. NULL: the process can have no more. */
+/* Takes 128 mappings, so that a caller who uses up the rest leaves these to the process. NULL: the
+ * process can have no more. */
 void *ch__os_hold_mappings(void) CH_EXCLUDES(CH__STANDING);
 void ch__os_let_mappings_go(void *) CH_EXCLUDES(CH__STANDING);
 /* Commits memory through the RW view: fails with an error, never SIGBUS. */

@@ -189,12 +189,13 @@ static bool commit(struct ch__pool *pool, uint32_t from, uint32_t to, enum ch__z
 	size_t bytes = (size_t)(to - from) << pool->page_log2;
 	uintptr_t exec = pool->runtime_exec + offset;
 	ch__valgrind_set(pool, exec, bytes, true);
-	if (!ch__views_commit(&pool->inner->views, offset, bytes))
-		return false;
-	ch__ledger_note(pool, offset, bytes);
+	bool is_done = ch__views_commit(&pool->inner->views, offset, bytes);
+	if (is_done)
+		ch__ledger_note(pool, offset, bytes);
 	ch__valgrind_set(pool, exec, bytes, false);
-	ch__chunk_add_pages(pool, from, to, zone);
-	return true;
+	if (is_done)
+		ch__chunk_add_pages(pool, from, to, zone);
+	return is_done;
 }
 
 bool ch__chunk_commit(struct ch__pool *pool, uint32_t from, uint32_t to, enum ch__zone zone)

@@ -79,7 +79,7 @@ bool ch__pool_land_span(struct ch__pool *pool, uint32_t first, size_t room_bytes
 
 bool ch__span_is_retired(const struct ch__pool *pool, uint32_t page)
 {
-	return pool->pages[page].span_pages && (ch__pool_span_word(pool, page) & CH__SPAN_RETIRED);
+	return ch__pool_span_word(pool, page) & CH__SPAN_RETIRED;
 }
 
 bool ch__span_take_back(struct ch__pool *pool, uint32_t first)

@@ -38,7 +38,8 @@ bool ch__views_sync(struct ch__views *, const uint8_t *exec, size_t bytes);
 /* Returns 0 or errno. The runtime page is committed and trap-filled, the rest not executable. */
 int ch__views_create(struct ch__views *, const struct ch__pool_config *);
 void ch__views_destroy(struct ch__views *); /* keeps errno */
-/* Memory, then traps, then execute access. Returns false with errno: the range is as before. */
+/* Memory, then traps, then execute access. Returns false with errno: the range has no memory, or
+ * traps. */
 bool ch__views_commit(struct ch__views *, size_t offset, size_t bytes);
 /* Takes access, then memory. Returns false when the system refused one of both: the write view
  * keeps its bytes, and the range may have lost access. */
@@ -100,7 +101,7 @@ struct ch__pool_inner {
 	CH_BY_PAGES uint32_t left_unused;   /* pages that the last trim left, or fewer since */
 	CH_BY_PAGES uint32_t looked_in_need; /* page where a search of full pages ended */
 	CH_BY_PAGES bool is_short; /* the last step was refused: a chunk grows by what is asked */
-	size_t table_bytes; /* pages, the pool itself, this, bitmaps: one private mapping */
+	size_t table_bytes; /* of all that map_tables (pool.c) lays out: one private mapping */
 	uintptr_t *parts; /* Valgrind: the address of each part, by its first granule */
 	uint8_t *notes; /* checked builds: published bytes, by offset (ledger.c); NULL: none */
 	bool has_copy;         /* the child of a fork gets code */

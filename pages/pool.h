@@ -9,8 +9,8 @@
  * Offsets are bytes from the pool's base. Granules, chunks and zones: docs/design.md, section 4.
  *
  * Locks: the pages lock (in the pool) guards lists, states (legal moves: chunks.c) and commit. A
- * page's `busy` guards its cursors and used bits; busy is held for some instructions, inside a
- * region or under the pages lock. */
+ * page's `busy` guards its cursors and used bits; busy is held inside a region or under the pages lock, for
+ * some instructions, and by ch__pool_check for a look at all bytes of the page. */
 #pragma once
 
 #include "arch/arch.h"
@@ -210,9 +210,8 @@ static inline void ch__pool_trim_if_worth(struct ch__pool *pool) CH_TAKES_PAGES
  * a hole within a page. */
 void ch__pool_count_free(const struct ch__pool *, uint64_t *bytes, uint64_t *largest);
 
-/* Takes the pages lock, also when the result is false: there is no memory for the copy, and the
- * child's views will have no access. */
-bool ch__pool_fork_prepare(struct ch__pool *, bool has_child_code) CH_ACQUIRES(ch__role_pages);
+/* Takes the pages lock. Without memory for the copy the child's views will have no access. */
+void ch__pool_fork_prepare(struct ch__pool *, bool has_child_code) CH_ACQUIRES(ch__role_pages);
 void ch__pool_fork_parent(struct ch__pool *) CH_RELEASES(ch__role_pages);
 /* Maps the copy at the same addresses and releases the lock. Returns false on failure, and for fork
  * NONE: the views stay without access, and no code byte may be read or written. No page's busy is

@@ -42,7 +42,6 @@ static bool copy_pool(struct ch__pool *pool) CH_REQUIRES(ch__role_pages)
 	struct ch__pool_inner *inner = pool->inner;
 	if (!ch__views_copy(&inner->views, &inner->copy))
 		return false;
-	CH_ASSERT(inner->copy.write, "a copy without memory");
 	bool is_copied = copy_range(inner, 0, pool->runtime_bytes);
 	uint32_t had = ch__pool_pages_end(pool);
 	for (uint32_t page = 0, end; is_copied && page < had; page = end + 1) {
@@ -56,7 +55,7 @@ static bool copy_pool(struct ch__pool *pool) CH_REQUIRES(ch__role_pages)
 	return is_copied;
 }
 
-bool ch__pool_fork_prepare(struct ch__pool *pool, bool has_child_code)
+void ch__pool_fork_prepare(struct ch__pool *pool, bool has_child_code)
 {
 	struct ch__pool_inner *inner = pool->inner;
 	ch__pages_lock(pool);
@@ -65,7 +64,6 @@ bool ch__pool_fork_prepare(struct ch__pool *pool, bool has_child_code)
 	inner->has_copy = has_child_code && inner->views.has_code &&
 			  (ch__views_are_private(&inner->views) || copy_pool(pool));
 	ch__valgrind_reports(true);
-	return !has_child_code || inner->has_copy;
 }
 
 void ch__pool_fork_parent(struct ch__pool *pool)
@@ -108,6 +106,7 @@ bool ch__pool_fork_child(struct ch__pool *pool)
 	struct ch__pool_inner *inner = pool->inner;
 	bool is_usable = take_code(pool);
 	if (!is_usable) {
+		inner->spans_retired = 0; /* no access comes back */
 		ch__views_forget(&inner->views);
 		ch__spans_leave_zeros(pool);
 	}

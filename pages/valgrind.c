@@ -6,7 +6,7 @@
  * reads gaps between its instructions reads traps, and memcheck reports nothing.
  *
  * All requests are behind pool->is_translated: outside of Valgrind a program pays for a test. No
- * lock, no system call. */
+ * lock. */
 #include "pages/inner.h"
 #include "pages/write.h"
 

@@ -14,7 +14,7 @@
 enum { SELF_TEST_FIRST = 0x5eed1, SELF_TEST_SECOND = 0x5eed2, SELF_TEST_AT = 64 };
 
 /* Private memory has its copy within reach of a lead, at a random place too. With large pages
- * both views lie alike within one. */
+ * both views have the same distance from a multiple of such a page. */
 static bool reserve(struct ch__views *v, const struct ch__pool_config *config)
 {
 	size_t whole = v->bytes + 2 * v->guard_bytes, before = v->guard_bytes + v->runtime_bytes;

@@ -25,7 +25,8 @@ static inline uint8_t *ch__pool_lend(const struct ch__pool *pool, uintptr_t exec
 {
 	return (uint8_t *)(exec + (uintptr_t)pool->delta);
 }
-/* Code is read through the RW view, too, which always has access, also for a signal handler. */
+/* Code is read through the RW view, too, which has access wherever code is, also for a signal
+ * handler. */
 static inline const uint8_t *ch__pool_read(const struct ch__pool *pool, uintptr_t exec)
 {
 	return (const uint8_t *)(exec + (uintptr_t)pool->delta);

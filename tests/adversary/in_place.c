@@ -417,6 +417,24 @@ TEST(images_at_the_limit_of_mappings_give_theirs_back)
 	rig_end(&rig);
 }
 
+TEST(child_without_code_collects_beside_pages_that_wait_for_the_system)
+{
+	struct rig rig = start_on(CH_BACKEND_AUTO, CH_FORK_NONE);
+	struct emitter e;
+	emit_open_in_place(&e, rig_owner(&rig, "owner"), CH_KIND_DATA, 40000);
+	ch__os_fail_at(1, true);
+	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
+	ch__os_fail_at(0, false);
+	pid_t child = fork_child();
+	if (!child) {
+		rig_collect(&rig, 2);
+		rig_check(&rig);
+		_exit(3);
+	}
+	expect_exit(child, 3);
+	rig_end(&rig);
+}
+
 TEST_RIG(pages_that_do_not_come_back_stay_out_of_use_until_they_do)
 {
 	struct ch_owner owner = rig_owner(&rig, "owner");

@@ -138,7 +138,7 @@ static void hold_every_lock(struct stage *stage, void *arg)
 	ch__heap_lock(heap);
 	ch__records_lock(heap);
 	ch__freeze(heap);
-	CHECK(ch__pool_fork_prepare(heap->pool, false)); /* the pages' */
+	ch__pool_fork_prepare(heap->pool, false); /* the pages' */
 	ch__sinks_lock(heap->sinks);
 	ch__sinks_fork_files_prepare();
 	atomic_store(&p->step, 1);

@@ -27,6 +27,14 @@ static inline bool rig_retry_retired(struct ch__pool *pool)
 	return is_back;
 }
 
+/* Returns false when there is no memory for the child's copy. */
+static inline bool rig_fork_prepare(struct ch__pool *pool, bool has_child_code)
+	CH_ACQUIRES(ch__role_pages)
+{
+	ch__pool_fork_prepare(pool, has_child_code);
+	return !has_child_code || pool->inner->has_copy;
+}
+
 static inline struct ch__pool_config rig_config(size_t pool_bytes)
 {
 	size_t page_bytes = test_page_bytes(), least = ch__os_page_bytes();
