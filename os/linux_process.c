@@ -115,26 +115,6 @@ bool ch__os_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(vo
 	return ch__os_note(error == 0, "pthread_atfork");
 }
 
-static sigset_t held_signals;
-
-void ch__os_signals_hold(bool (*is_held)(uintptr_t handler))
-{
-	sigset_t before;
-	struct sigaction action;
-	sigemptyset(&held_signals);
-	pthread_sigmask(SIG_BLOCK, NULL, &before);
-	for (int signal = 1; signal < NSIG; signal++)
-		if (!sigismember(&before, signal) && sigaction(signal, NULL, &action) == 0 &&
-		    is_held((uintptr_t)action.sa_handler))
-			sigaddset(&held_signals, signal);
-	pthread_sigmask(SIG_BLOCK, &held_signals, NULL);
-}
-
-void ch__os_signals_let_go(void)
-{
-	pthread_sigmask(SIG_UNBLOCK, &held_signals, NULL);
-}
-
 int ch__os_process_id(void)
 {
 	return getpid();

@@ -51,6 +51,8 @@ bool ch__os_object_of(uintptr_t address, struct ch__os_object *); /* false: stor
 /* Copies memory that may be unreadable or vanish meanwhile, from an aligned address on. Returns the
  * bytes copied, perhaps fewer than were readable; 0 when the first byte is not. */
 size_t ch__os_copy(void *to, uintptr_t from, size_t bytes);
+/* Returns true for signals that a fault of the processor, or abort(), raises. */
+bool ch__os_signal_is_fault(int signal);
 /* Whether these are bounds of the stack that the process began on. The lower bound moves: the
  * system maps used memory only, a touch below makes the stack grow, or kills, and the limit may be
  * raised at any time. */
@@ -62,15 +64,9 @@ bool ch__os_stack_bounds(const void **low, const void **high) CH_EXCLUDES(CH__ST
 /* `call` runs once in the calling thread as the thread ends, after the destructors of C++. `call`
  * and destructors of other pthread keys may ask again. All callers in a process pass one `call`. */
 bool ch__os_at_thread_end(void (*call)(void *)) CH_EXCLUDES(CH__STANDING);
-/* Returns true for signals that a fault of the processor, or abort(), raises. */
-bool ch__os_signal_is_fault(int signal);
 /* How a handler runs. LIKE_OLD, for a handler that passes everything on: with the stack, the mask
  * and the restart of system calls of the old handler. UNDISTURBED: every signal is blocked. */
 enum ch__os_manner { CH__OS_PLAIN, CH__OS_LIKE_OLD, CH__OS_UNDISTURBED };
 bool ch__os_signal_install(int signal, void (*handler)(int, void *, void *),
 			   struct ch__os_action *old, enum ch__os_manner);
 bool ch__os_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void));
-/* Until ch__os_signals_let_go the calling thread blocks each signal whose handler is_held names.
- * From hold to let go the threads exclude each other; a child of fork may let go. */
-void ch__os_signals_hold(bool (*is_held)(uintptr_t handler));
-void ch__os_signals_let_go(void);

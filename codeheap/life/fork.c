@@ -27,13 +27,8 @@ static void prepare_heap(struct ch_heap *heap) CH_REQUIRES(ALL_OF_A_HEAP)
 {
 	ch__freeze(heap);
 	/* When this fails, the child has no code: a jump there faults, and nothing is shared. */
-	(void)ch__pool_fork_prepare(heap->pool, heap->config.fork != CH_FORK_NONE);
+	ch__pool_fork_prepare(heap->pool, heap->config.fork != CH_FORK_NONE);
 	ch__sinks_lock(heap->sinks);
-}
-
-static bool is_code(uintptr_t address)
-{
-	return ch__heap_at(address) != NULL;
 }
 
 /* ch__heaps_lock is held throughout, so all three handlers see the same heaps. The parking locks of
@@ -48,9 +43,6 @@ static void prepare(void) CH_UNANALYSED("the locks of all heaps, in a loop")
 		ch__panic("a fork between ch_mark_begin and ch_mark_end, or in a visit");
 	ch__ranks_rest(true);
 	ch__heaps_take();
-	/* A signal may come in the child before the code is there. Signals with other handlers
-	 * come: a collector's prepare handler, which runs later, may wait for a stop by them. */
-	ch__os_signals_hold(is_code);
 	CH__EACH_HEAP(heap)
 		lock_all(heap);
 	CH__EACH_HEAP(heap)
@@ -78,7 +70,6 @@ static void parent(void) CH_UNANALYSED("the locks of all heaps, in a loop")
 		ch__pool_fork_parent(heap->pool);
 		unlock_all(heap);
 	}
-	ch__os_signals_let_go();
 	ch__heaps_let_go();
 	ch__ranks_rest(false);
 }
@@ -193,7 +184,6 @@ static void child(void) CH_UNANALYSED("the locks of all heaps, in a loop")
 	ch__sinks_fork_files_done(true);
 	CH__EACH_HEAP(heap)
 		wake_heap(heap);
-	ch__os_signals_let_go();
 	ch__heaps_let_go();
 	ch__ranks_rest(false);
 }
