@@ -11,7 +11,6 @@
 #include "os/os.h"
 
 #include <errno.h>
-#include <stdio.h>
 
 enum { ALIGN = 16, SHARDS = 8 };
 
@@ -41,13 +40,14 @@ bool ch__meta_grow(struct ch__meta *meta, void *array, uint32_t *capacity, uint3
 
 #include <stdlib.h>
 
-/* In front of each allocation, so that destroying the heap finds all allocations. */
+/* Behind each allocation, so that destroying the heap finds all allocations. Callers' pointers lead
+ * to the beginning of malloc's memory, as checkers of leaks want it. */
 struct link {
 	/* volatile: the order of stores keeps the forward chain whole at any moment */
 	struct link *volatile next;
 	struct link *prev;
+	void *memory;
 };
-_Static_assert(sizeof(struct link) == ALIGN, "keeps the alignment");
 
 struct ch__meta {
 	struct ch__lock lock;
@@ -55,48 +55,34 @@ struct ch__meta {
 	size_t bytes;     /* [lock] */
 };
 
-/* Callers' pointers lead behind the links, so only the lists point to the beginning of malloc's
- * memory. Leak checkers start here. */
-enum { ROOTS = 256 };
-static struct ch__meta *_Atomic roots[ROOTS];
-
-static void change_root(struct ch__meta *from, struct ch__meta *to)
-{
-	for (unsigned i = 0; i < ROOTS; i++) {
-		struct ch__meta *seen = from;
-		if (atomic_compare_exchange_strong(&roots[i], &seen, to))
-			return;
-	}
-}
-
 struct ch__meta *ch__meta_create(void)
 {
 	struct ch__meta *meta = ch__os_may_fail() ? NULL : calloc(1, sizeof *meta);
 	if (!meta)
 		return NULL;
 	meta->list.next = meta->list.prev = &meta->list;
-	change_root(NULL, meta);
 	return meta;
 }
 
 void ch__meta_destroy(struct ch__meta *meta)
 {
-	change_root(meta, NULL);
 	for (struct link *at = meta->list.next, *next; at != &meta->list; at = next) {
 		next = at->next;
-		free(at);
+		free(at->memory);
 	}
 	free(meta);
 }
 
 void *ch__meta_alloc(struct ch__meta *meta, size_t bytes)
 {
-	size_t size = rounded(bytes), all = sizeof(struct link) + size;
-	struct link *at = ch__os_may_fail() || all < bytes ? NULL : calloc(1, all);
-	if (!at) {
+	size_t size = rounded(bytes), all = size + sizeof(struct link);
+	uint8_t *memory = ch__os_may_fail() || all < bytes ? NULL : calloc(1, all);
+	if (!memory) {
 		errno = ENOMEM;
 		return NULL;
 	}
+	struct link *at = (void *)(memory + size);
+	at->memory = memory;
 	ch__lock_take(&meta->lock, CH__RANK_META);
 	at->next = meta->list.next;
 	at->prev = &meta->list;
@@ -104,20 +90,22 @@ void *ch__meta_alloc(struct ch__meta *meta, size_t bytes)
 	meta->list.next = at;
 	meta->bytes += size;
 	ch__lock_release(&meta->lock, CH__RANK_META);
-	return at + 1;
+	return memory;
 }
 
 void ch__meta_free(struct ch__meta *meta, void *memory, size_t bytes)
 {
 	if (!memory)
 		return;
-	struct link *at = (struct link *)memory - 1;
+	struct link *at = (void *)((uint8_t *)memory + rounded(bytes));
+	CH_ASSERT(at->memory == memory,
+		  "side memory is given back with another size than it was taken with");
 	ch__lock_take(&meta->lock, CH__RANK_META);
 	at->prev->next = at->next;
 	at->next->prev = at->prev;
 	meta->bytes -= rounded(bytes);
 	ch__lock_release(&meta->lock, CH__RANK_META);
-	free(at);
+	free(memory);
 }
 
 size_t ch__meta_bytes(struct ch__meta *meta)
@@ -144,6 +132,7 @@ void ch__meta_fork_child(struct ch__meta *meta)
 #else
 
 #include <jemalloc/jemalloc.h>
+#include <stdio.h>
 
 /* The last options that the library's copy of jemalloc reads, after MALLOC_CONF. By default a
  * thread's first call makes an unused tcache, chooses one of several arenas for it, and crashes if
@@ -161,7 +150,6 @@ struct shard {
 struct ch__meta {
 	struct shard shards[SHARDS];
 	unsigned arena;
-	_Atomic(bool) was_large; /* once true, true for good; relaxed */
 };
 
 static struct shard *own_shard(struct ch__meta *meta)
@@ -192,9 +180,8 @@ static int tcache_of(struct shard *shard)
 }
 
 /* jemalloc leaves the first 2 MiB of a destroyed arena mapped for ever. So arenas of ended heaps
- * wait here, emptied, for the next heap. A large arena is destroyed, since an emptied arena keeps
- * its addresses. Number + 1; 0 = none. */
-enum { IDLE_ARENAS = 16, IDLE_BYTES_MOST = 32 << 20 };
+ * wait here, emptied, for the next heap. Number + 1; 0 = none. */
+enum { IDLE_ARENAS = 16 };
 static _Atomic(unsigned) idle_arenas[IDLE_ARENAS];
 
 static CH_COLD void tell_arena(unsigned arena, const char *what)
@@ -216,12 +203,8 @@ static int take_arena(unsigned *arena)
 	return mallctl("arenas.create", arena, &size, NULL, 0);
 }
 
-static CH_COLD void drop_arena(unsigned arena, bool was_large)
+static CH_COLD void drop_arena(unsigned arena)
 {
-	if (was_large) {
-		tell_arena(arena, "destroy");
-		return;
-	}
 	tell_arena(arena, "reset");
 	tell_arena(arena, "purge"); /* frees memory, keeps addresses */
 	for (unsigned i = 0; i < IDLE_ARENAS; i++) {
@@ -241,7 +224,7 @@ struct ch__meta *ch__meta_create(void)
 	int flags = MALLOCX_TCACHE_NONE | MALLOCX_ZERO | MALLOCX_ALIGN(64);
 	struct ch__meta *meta = mallocx(sizeof *meta, MALLOCX_ARENA(arena) | flags);
 	if (!meta) {
-		drop_arena(arena, false);
+		drop_arena(arena);
 		return NULL;
 	}
 	meta->arena = arena;
@@ -251,7 +234,6 @@ struct ch__meta *ch__meta_create(void)
 void ch__meta_destroy(struct ch__meta *meta)
 {
 	unsigned arena = meta->arena;
-	bool was_large = CH_LOAD_RELAXED(&meta->was_large);
 	for (unsigned i = 0; i < SHARDS; i++) {
 		int flags = meta->shards[i].tcache_flags;
 		/* The inverse of MALLOCX_TCACHE, which adds 2 and shifts by 8 bits. */
@@ -259,18 +241,12 @@ void ch__meta_destroy(struct ch__meta *meta)
 		if (flags && flags != MALLOCX_TCACHE_NONE)
 			mallctl("tcache.destroy", NULL, NULL, &index, sizeof index);
 	}
-	drop_arena(arena, was_large); /* and with it meta itself */
+	drop_arena(arena); /* and with it meta itself */
 }
 
-/* One shard is no measure, since threads free what others allocate. All shards are asked when one
- * passes a MiB, so an arena may be SHARDS MiB beyond the limit before it counts as large. */
-static void count(struct ch__meta *meta, struct shard *shard, int64_t bytes)
+static void count(struct shard *shard, int64_t bytes)
 {
-	int64_t before = CH_LOAD_RELAXED(&shard->bytes);
-	int64_t sum = before + bytes;
-	CH_STORE_RELAXED(&shard->bytes, sum);
-	if (CH_UNLIKELY(sum >> 20 > before >> 20) && ch__meta_bytes(meta) > IDLE_BYTES_MOST)
-		CH_STORE_RELAXED(&meta->was_large, true);
+	CH_STORE_RELAXED(&shard->bytes, CH_LOAD_RELAXED(&shard->bytes) + bytes);
 }
 
 void *ch__meta_alloc(struct ch__meta *meta, size_t bytes)
@@ -284,7 +260,7 @@ void *ch__meta_alloc(struct ch__meta *meta, size_t bytes)
 	ch__lock_take(&shard->lock, CH__RANK_META);
 	void *at = mallocx(size, MALLOCX_ARENA(meta->arena) | tcache_of(shard) | MALLOCX_ZERO);
 	if (at)
-		count(meta, shard, (int64_t)size);
+		count(shard, (int64_t)size);
 	ch__lock_release(&shard->lock, CH__RANK_META);
 	if (!at)
 		errno = ENOMEM;
@@ -302,7 +278,7 @@ void ch__meta_free(struct ch__meta *meta, void *at, size_t bytes)
 		  "side memory is given back with another size than it was taken with");
 	ch__lock_take(&shard->lock, CH__RANK_META);
 	sdallocx(at, size, tcache_of(shard));
-	count(meta, shard, -(int64_t)size);
+	count(shard, -(int64_t)size);
 	ch__lock_release(&shard->lock, CH__RANK_META);
 }
 
