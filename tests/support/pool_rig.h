@@ -28,7 +28,7 @@ static inline bool rig_retry_retired(struct ch__pool *pool)
 }
 
 /* Returns false when there is no memory for the child's copy. */
-static inline bool rig_fork_prepare(struct ch__pool *pool, bool has_child_code)
+static inline bool rig_copy_for_child(struct ch__pool *pool, bool has_child_code)
 	CH_ACQUIRES(ch__role_pages)
 {
 	ch__pool_fork_prepare(pool, has_child_code);
@@ -86,7 +86,7 @@ static inline struct pool_rig rig_start(size_t pool_bytes)
 static struct ch__pool *rig_forked;
 static inline void rig_fork_prepare(void)
 {
-	CHECK(ch__pool_fork_prepare(rig_forked, true));
+	CHECK(rig_copy_for_child(rig_forked, true));
 }
 static inline void rig_fork_parent(void)
 {

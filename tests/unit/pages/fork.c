@@ -86,7 +86,7 @@ static void fork_and_write(struct pool_rig *rig, bool is_mdwe)
 	rig_write(rig, yours, 2);
 	uint8_t *runtime = ch__pool_write(pool, pool->runtime_exec);
 	ch__pool_sync(pool, pool->runtime_exec, ch__arch_constant_function_write(runtime, 3));
-	CHECK(rig_fork_prepare(pool, true));
+	CHECK(rig_copy_for_child(pool, true));
 	pid_t pid = fork_child();
 	if (pid == 0) {
 		if (is_mdwe)
@@ -213,7 +213,7 @@ static void fork_generations(struct pool_rig *rig, uintptr_t code, unsigned dept
 {
 	if (depth == 0)
 		return;
-	CHECK(rig_fork_prepare(rig->pool, true));
+	CHECK(rig_copy_for_child(rig->pool, true));
 	pid_t pid = fork_child();
 	if (pid == 0) {
 		CHECK(ch__pool_fork_child(rig->pool));
@@ -280,7 +280,7 @@ TEST(child_has_the_whole_runtime_page_and_memory_where_its_parent_has_some)
 		memcpy(before, runtime, pool->runtime_bytes);
 		expect_same_runtime_page(pool, before);
 		expect_backed_only(pool);
-		CHECK(rig_fork_prepare(pool, true));
+		CHECK(rig_copy_for_child(pool, true));
 		pid_t pid = fork_child();
 		if (pid == 0) {
 			CHECK(ch__pool_fork_child(pool));
@@ -340,7 +340,7 @@ static void have_place_taken(const struct pool_rig *rig)
 			CHECK(!is_mapped(copy.write));
 			CHECK(!copy.has_exec || !is_mapped(copy.exec));
 			/* The child's child has none either; inherited views go first there. */
-			CHECK(!rig_fork_prepare(rig->pool, true));
+			CHECK(!rig_copy_for_child(rig->pool, true));
 			CHECK(!ch__pool_fork_child(rig->pool));
 			for (size_t at = 0; at < v->guard_bytes; at++)
 				CHECK_EQ(taken[at], 0x5a);
@@ -357,7 +357,7 @@ TEST(child_whose_place_is_taken_has_no_code_and_takes_nothing)
 			continue;
 		struct pool_rig rig = create_as(backends[i]);
 		CHECK_EQ(ch__pool_take_span(rig.pool, 1, 0, CH__SPAN_RODATA), 0);
-		CHECK(rig_fork_prepare(rig.pool, true));
+		CHECK(rig_copy_for_child(rig.pool, true));
 		have_place_taken(&rig);
 		ch__pool_fork_parent(rig.pool);
 		rig_destroy(&rig);
@@ -372,11 +372,11 @@ TEST(child_of_a_process_that_kept_a_part_has_places_as_any_other)
 		skip("no memfd here");
 	struct pool_rig rig = create_as(CH_BACKEND_MEMFD);
 	rig.pool->inner->views.is_part_inherited = true;
-	CHECK(rig_fork_prepare(rig.pool, true));
+	CHECK(rig_copy_for_child(rig.pool, true));
 	pid_t pid = fork_child();
 	if (pid == 0) {
 		CHECK(ch__pool_fork_child(rig.pool));
-		CHECK(rig_fork_prepare(rig.pool, true));
+		CHECK(rig_copy_for_child(rig.pool, true));
 		have_place_taken(&rig);
 		_exit(0);
 	}
@@ -397,7 +397,7 @@ static void lose_code_twice(struct pool_rig *rig)
 	struct ch__views v = rig->pool->inner->views;
 	size_t whole = v.bytes + 2 * v.guard_bytes;
 	CHECK(!ch__pool_fork_child(rig->pool));
-	CHECK(!rig_fork_prepare(rig->pool, true));
+	CHECK(!rig_copy_for_child(rig->pool, true));
 	pid_t pid = fork_child();
 	if (pid == 0) {
 		CHECK(!ch__pool_fork_child(rig->pool));
@@ -416,7 +416,7 @@ TEST(child_of_a_child_without_code_gives_its_places_back)
 		if (!rig_may_have(backends[i]))
 			continue;
 		struct pool_rig rig = create_as(backends[i]);
-		CHECK(rig_fork_prepare(rig.pool, false));
+		CHECK(rig_copy_for_child(rig.pool, false));
 		pid_t pid = fork_child();
 		if (pid == 0) {
 			lose_code_twice(&rig);
@@ -477,7 +477,7 @@ TEST(child_without_copy_has_no_code)
 			ch__pool_retire_page(rig.pool, full);
 			CHECK_EQ(ch__page_state(&rig.pool->pages[full]), CH__PAGE_FULL);
 			CHECK_EQ(ch__page_state(&rig.pool->pages[partly]), CH__PAGE_PARTLY);
-			CHECK(rig_fork_prepare(rig.pool, false));
+			CHECK(rig_copy_for_child(rig.pool, false));
 			expect_signal(call_without_code, &call, SIGSEGV);
 			expect_signal(write_without_code, &call, SIGSEGV);
 			ch__pool_fork_parent(rig.pool);
@@ -495,7 +495,7 @@ TEST(child_without_copy_gives_pages_back_and_touches_no_byte)
 		struct pool_rig rig = create_as(backends[i]);
 		uint32_t span = ch__pool_take_span(rig.pool, 2, 0, CH__SPAN_CODE);
 		CHECK(span != CH__PAGE_NONE);
-		CHECK(rig_fork_prepare(rig.pool, false));
+		CHECK(rig_copy_for_child(rig.pool, false));
 		pid_t pid = fork_child();
 		if (pid == 0) {
 			CHECK(!ch__pool_fork_child(rig.pool));
@@ -545,7 +545,7 @@ TEST(code_is_in_a_core_once)
 		uintptr_t code;
 		struct pool_rig rig = create_with_code(backends[i], 6, &code);
 		expect_one_in_a_core(rig.pool, code);
-		CHECK(rig_fork_prepare(rig.pool, true));
+		CHECK(rig_copy_for_child(rig.pool, true));
 		pid_t pid = fork_child();
 		if (pid == 0) {
 			CHECK(ch__pool_fork_child(rig.pool));
@@ -569,7 +569,7 @@ TEST(each_failing_call_of_a_fork_is_survived)
 		bool is_copied = false;
 		for (uint64_t n = 1; !is_copied; n++) {
 			ch__os_fail_at(n, true);
-			is_copied = rig_fork_prepare(rig.pool, true);
+			is_copied = rig_copy_for_child(rig.pool, true);
 			ch__os_fail_at(0, false);
 			CHECK(n < 100);
 			if (!is_copied)
@@ -579,7 +579,7 @@ TEST(each_failing_call_of_a_fork_is_survived)
 		}
 		for (unsigned n = 2; n < 40; n++) {
 			struct failing f = {&rig, n / 2, n % 2};
-			CHECK(rig_fork_prepare(rig.pool, true));
+			CHECK(rig_copy_for_child(rig.pool, true));
 			expect_signal(fail_in_child, &f, 0);
 			ch__pool_fork_parent(rig.pool);
 		}

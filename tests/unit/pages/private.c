@@ -136,7 +136,7 @@ TEST_PROCMEM(write_of_what_is_there_keeps_pages_shared_procmem)
 	CHECK(span != CH__PAGE_NONE);
 	uintptr_t code = ch__pool_page_exec(pool, span);
 	size_t bytes = (size_t)pages << pool->page_log2;
-	CHECK(rig_fork_prepare(pool, true));
+	CHECK(rig_copy_for_child(pool, true));
 	pid_t pid = fork_child();
 	if (pid == 0) {
 		CHECK(ch__pool_fork_child(pool));
@@ -410,7 +410,7 @@ static void fork_with_as_many_descriptors(enum ch_backend backend)
 	struct pool_rig rig = create_as(backend);
 	rig_write(&rig, rig_reserve(&rig, rig_take(&rig), 16), 1);
 	unsigned before = open_descriptors();
-	CHECK(rig_fork_prepare(rig.pool, true));
+	CHECK(rig_copy_for_child(rig.pool, true));
 	pid_t pid = fork_child();
 	if (pid == 0) {
 		CHECK(ch__pool_fork_child(rig.pool));
