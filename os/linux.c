@@ -69,31 +69,27 @@ static int protection_of(enum ch__os_view view)
 				   : PROT_NONE;
 }
 
-/* Set when a thread that made views had READ_IMPLIES_EXEC. relaxed: then each call asks anew. */
-static _Atomic(bool) read_implies_exec;
-enum { ASK_PERSONALITY = -1 };
+/* The personality with READ_IMPLIES_EXEC that a thread had at a look; 0: none had it. relaxed */
+static _Atomic(int) implying;
 
 void ch__os_look_at_personality(void)
 {
-	int found = personality((unsigned long)ASK_PERSONALITY);
+	enum { ASK = -1 };
+	int found = personality((unsigned long)ASK);
 	if (found != -1 && (found & READ_IMPLIES_EXEC))
-		CH_STORE_RELAXED(&read_implies_exec, true);
+		CH_STORE_RELAXED(&implying, found);
 }
 
 /* Around a call that makes a view. *before is for restore_implied; -1: nothing to restore. Returns
- * false with errno when the system would make the view executable and lets nobody change that. */
+ * false with errno when the system lets nobody change the personality. */
 static bool withhold_implied(enum ch__os_view view, int *before)
 {
+	int found = CH_LOAD_RELAXED(&implying);
 	*before = -1;
-	if (CH_LIKELY(!CH_LOAD_RELAXED(&read_implies_exec)) || view == CH__OS_RX)
+	if (CH_LIKELY(!found) || view == CH__OS_RX)
 		return true;
-	int found = personality((unsigned long)ASK_PERSONALITY);
-	if (found == -1 || !(found & READ_IMPLIES_EXEC))
-		return true;
-	if (personality((unsigned long)(found & ~READ_IMPLIES_EXEC)) == -1)
-		return false;
-	*before = found;
-	return true;
+	*before = personality((unsigned long)(found & ~READ_IMPLIES_EXEC));
+	return *before != -1;
 }
 
 static void restore_implied(int before)

@@ -6,6 +6,7 @@
 #include "os/files.h"
 #include "os/threads.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -130,30 +131,25 @@ static bool is_same(const struct stat *one, const struct stat *other)
 	return one->st_dev == other->st_dev && one->st_ino == other->st_ino;
 }
 
-/* A name in the folder is a descriptor's number; the entries "." and ".." are skipped. If the
- * folder cannot be read, the answer is true. /proc/self/fd ends with the first thread. */
+/* A name in the folder is a descriptor's number, or "." or "..". If the folder cannot be read, the
+ * answer is true. /proc/self/fd ends with the first thread. */
 static bool is_open_here(const struct stat *file)
 {
-	enum { NAME_AT = 19, LENGTH_AT = 16 }; /* of the kernel's struct linux_dirent64 */
-	char entries[2048] __attribute__((aligned(8)));
-	int folder = open("/proc/thread-self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	bool is_open = folder < 0;
-	long n = 1;
-	while (!is_open && n > 0) {
-		n = syscall(SYS_getdents64, folder, entries, sizeof entries);
-		for (long at = 0; !is_open && at < n;) {
-			uint16_t length;
-			memcpy(&length, entries + at + LENGTH_AT, sizeof length);
-			const char *name = entries + at + NAME_AT;
-			int fd = (int)strtol(name, NULL, 10);
-			struct stat found;
-			is_open = *name != '.' && fstat(fd, &found) == 0 && is_same(&found, file);
-			at += length;
-		}
-	}
-	if (folder >= 0)
-		close(folder);
-	return is_open || n < 0;
+	DIR *folder = opendir("/proc/thread-self/fd");
+	const struct dirent *entry;
+	struct stat found;
+	bool is_open;
+	if (!folder)
+		return true;
+	do {
+		errno = 0;
+		entry = readdir(folder);
+		is_open = entry ? *entry->d_name != '.' && fstat(atoi(entry->d_name), &found) == 0 &&
+					  is_same(&found, file)
+				: errno != 0;
+	} while (entry && !is_open);
+	closedir(folder);
+	return is_open;
 }
 
 static int64_t ns_of(clockid_t clock)
