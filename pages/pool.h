@@ -162,13 +162,11 @@ void ch__pool_retire_page(struct ch__pool *, uint32_t page) CH_TAKES_PAGES; /* O
  * frees it with the last granule. Returns true when the page became FREE. */
 bool ch__pool_note_freed(struct ch__pool *, uint32_t page) CH_TAKES_PAGES;
 /* Takes a run of whole FREE pages for the use. Returns the first page's index, or as above. A run
- * may cross chunks: all of them are then of the frame number's zone. */
+ * may cross chunks: all of them are then of the frame number's zone. CH__SPAN_ROOM: of code, and a
+ * large one gets chunks without memory, and so mostly more pages, where the system lets it: then an
+ * emitter's memory is private until ch__pool_land_span. */
 uint32_t ch__pool_take_span(struct ch__pool *, uint32_t pages, uint8_t frame,
 			    enum ch__span_use) CH_TAKES_PAGES;
-/* The same for a large span of code, in whole chunks without memory, and so mostly longer. An
- * emitter's memory is private until ch__pool_land_span. Returns CH__PAGE_NONE where
- * ch__pool_take_span does better, or the system refuses. */
-uint32_t ch__pool_take_room(struct ch__pool *, uint32_t pages, uint8_t frame) CH_TAKES_PAGES;
 void ch__pool_release_span(struct ch__pool *, uint32_t first) CH_TAKES_PAGES;
 /* Keeps the first `kept` pages of a span of code; the rest becomes FREE, and a room a span. */
 void ch__pool_cut_span(struct ch__pool *, uint32_t first, uint32_t kept) CH_TAKES_PAGES;

@@ -171,25 +171,6 @@ uint32_t ch__span_make(struct ch__pool *pool, uint32_t first, uint32_t pages, ui
 	return CH__PAGE_NO_ACCESS;
 }
 
-uint32_t ch__pool_take_span(struct ch__pool *pool, uint32_t pages, uint8_t frame,
-			    enum ch__span_use use)
-{
-	CH_ASSERT(frame < CH__FRAME_NUMBERS && pages, "no such frame number, or no pages");
-	ch__pages_lock(pool);
-	enum ch__zone zone = (enum ch__zone)pool->inner->config.zones[frame];
-	uint32_t first = CH__PAGE_NONE;
-	bool are_back = ch__spans_retry_retired(pool);
-	/* At the limit of mappings, each further try would retire another span. */
-	if (use != CH__SPAN_CODE && !are_back)
-		first = CH__PAGE_NO_ACCESS;
-	else if (ch__pool_has_code(pool))
-		first = ch__pool_have_run(pool, pages, zone);
-	if (first < CH__PAGE_NO_ACCESS)
-		first = ch__span_make(pool, first, pages, frame, use);
-	ch__pages_unlock(pool);
-	return first;
-}
-
 /* Returns the first page of the lowest run of chunks without memory. */
 static uint32_t find_bare(const struct ch__pool *pool, uint32_t pages) CH_REQUIRES(ch__role_pages)
 {
@@ -203,34 +184,53 @@ static uint32_t find_bare(const struct ch__pool *pool, uint32_t pages) CH_REQUIR
 	return CH__PAGE_NONE;
 }
 
-/* Private memory has a copy as its write view already. A limit of address space has no room for the
- * views of a room that lands. Where a span waits for the system, a room could be the next. */
-uint32_t ch__pool_take_room(struct ch__pool *pool, uint32_t pages, uint8_t frame)
+/* Returns the first page of a room, or CH__PAGE_NONE where a span with memory does better. Private
+ * memory has a copy as its write view already. A limit of address space has no room for the views
+ * of a room that lands. */
+static uint32_t take_room(struct ch__pool *pool, uint32_t pages, uint8_t frame, enum ch__zone zone)
+	CH_REQUIRES(ch__role_pages)
 {
-	struct ch__pool_inner *inner = pool->inner;
-	uint32_t all = ch__pool_chunk_pages(pool), first = CH__PAGE_NONE;
-	uint32_t whole = (uint32_t)CH_ROUND_UP(pages, all);
-	if (pages < ROOM_CHUNKS * all || ch__views_are_private(&inner->views) ||
-	    pool->is_translated || ch__os_space_is_limited())
+	struct ch__views *views = &pool->inner->views;
+	uint32_t all = ch__pool_chunk_pages(pool), whole = (uint32_t)CH_ROUND_UP(pages, all);
+	if (pages < ROOM_CHUNKS * all || ch__views_are_private(views) || pool->is_translated ||
+	    ch__os_space_is_limited() || find_run(pool, pages, zone, true) != CH__PAGE_NONE)
 		return CH__PAGE_NONE;
+	uint32_t first = find_bare(pool, whole);
+	if (first == CH__PAGE_NONE)
+		return CH__PAGE_NONE;
+	for (uint32_t i = first; i < first + whole; i += all)
+		ch__chunk_add_pages(pool, i, i + all, zone);
+	(void)ch__span_make(pool, first, whole, frame, CH__SPAN_CODE);
+	ch__span_set_word(pool, first, CH__SPAN_ROOM);
+	if (ch__views_room(views, ch__pool_page_offset(pool, first),
+			   (size_t)whole << pool->page_log2, ch__pool_chunk_bytes(pool)))
+		return first;
+	(void)ch__span_release(pool, first);
+	return CH__PAGE_NONE;
+}
+
+uint32_t ch__pool_take_span(struct ch__pool *pool, uint32_t pages, uint8_t frame,
+			    enum ch__span_use use)
+{
+	CH_ASSERT(frame < CH__FRAME_NUMBERS && pages, "no such frame number, or no pages");
 	ch__pages_lock(pool);
-	enum ch__zone zone = (enum ch__zone)inner->config.zones[frame];
-	if (ch__pool_has_code(pool) && ch__spans_retry_retired(pool) &&
-	    find_run(pool, pages, zone, true) == CH__PAGE_NONE)
-		first = find_bare(pool, whole);
-	if (first != CH__PAGE_NONE) {
-		for (uint32_t i = first; i < first + whole; i += all)
-			ch__chunk_add_pages(pool, i, i + all, zone);
-		(void)ch__span_make(pool, first, whole, frame, CH__SPAN_CODE);
-		ch__span_set_word(pool, first, CH__SPAN_ROOM);
-		if (!ch__views_room(&inner->views, ch__pool_page_offset(pool, first),
-				    (size_t)whole << pool->page_log2, ch__pool_chunk_bytes(pool))) {
-			(void)ch__span_release(pool, first);
-			first = CH__PAGE_NONE;
-		}
+	enum ch__zone zone = (enum ch__zone)pool->inner->config.zones[frame];
+	uint32_t first = CH__PAGE_NONE, room = CH__PAGE_NONE;
+	bool are_back = ch__spans_retry_retired(pool), has_code = ch__pool_has_code(pool);
+	if (use == CH__SPAN_ROOM) {
+		use = CH__SPAN_CODE;
+		if (are_back && has_code)
+			room = take_room(pool, pages, frame, zone);
 	}
+	/* At the limit of mappings, each further try would retire another span. */
+	if (use != CH__SPAN_CODE && !are_back)
+		first = CH__PAGE_NO_ACCESS;
+	else if (has_code && room == CH__PAGE_NONE)
+		first = ch__pool_have_run(pool, pages, zone);
+	if (first < CH__PAGE_NO_ACCESS)
+		first = ch__span_make(pool, first, pages, frame, use);
 	ch__pages_unlock(pool);
-	return first;
+	return room != CH__PAGE_NONE ? room : first;
 }
 
 void ch__pool_release_span(struct ch__pool *pool, uint32_t first)

@@ -110,15 +110,14 @@ static CH_COLD uint32_t take_pages(struct ch__request *r, bool in_need)
 	struct ch_heap *heap = r->heap;
 	struct ch__pool *pool = heap->pool;
 	/* A room is for a block of one part, whose used bytes come first. */
-	bool may_be_room = r->span_pages && r->use == CH__SPAN_CODE && !r->cold_bytes;
-	uint32_t taken = CH__PAGE_NONE;
+	bool may_be_room = r->use == CH__SPAN_CODE && !r->cold_bytes;
+	uint32_t taken;
 	/* Under this lock forget_page cannot tell a page dead after the page is told live here. */
 	ch__records_lock(heap);
-	if (may_be_room)
-		taken = ch__pool_take_room(pool, r->span_pages, r->frame);
-	if (r->span_pages && taken == CH__PAGE_NONE)
-		taken = ch__pool_take_span(pool, r->span_pages, r->frame, r->use);
-	else if (!r->span_pages)
+	if (r->span_pages)
+		taken = ch__pool_take_span(pool, r->span_pages, r->frame,
+					   may_be_room ? CH__SPAN_ROOM : r->use);
+	else
 		taken = in_need ? ch__pool_take_page_in_need(pool, r->frame,
 							     r->hot_bytes + r->slack, r->cold_bytes)
 				: ch__pool_take_page(pool, r->frame);
