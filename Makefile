@@ -148,7 +148,7 @@ FORCE:
 # What runs once in a heap's life, at a fork or a stop, in a check, before the process dies, or beside a system call, as sinks
 # do, is built to be small: a quarter of such a file is loops unrolled and calls made inline.
 seldom_c := $(wildcard os/linux*.c observe/linux*.c codeheap/look/trap*.c sinks/*.c) os/text.c \
-            $(addprefix pages/,chunks.c in_place.c pool.c pool_check.c pool_fork.c spans.c valgrind.c views.c views_private.c) \
+            $(addprefix pages/,chunks.c pool.c pool_check.c pool_fork.c spans.c valgrind.c views.c views_private.c) \
             $(filter-out unwind/walk.c,$(wildcard unwind/*.c)) $(addprefix invalidate/,assumption.c discard.c sites.c) \
             $(wildcard codeheap/events/*.c) $(addprefix codeheap/base/,heaps.c park.c why.c) \
             $(addprefix codeheap/collect/,cycle.c world.c) codeheap/graph/stats.c codeheap/places/place.c \

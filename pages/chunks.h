@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * chunks.h: what the files of pages/ that hand pages out share, under the pages lock: states and
- * lists of pages, the memory of chunks (chunks.c), spans (spans.c), their uses (in_place.c). */
+ * lists of pages, the memory of chunks (chunks.c), spans (spans.c). */
 #pragma once
 
 #include "pages/inner.h"
@@ -75,20 +75,6 @@ bool ch__span_release(struct ch__pool *, uint32_t first) CH_REQUIRES(ch__role_pa
 /* Releases retired spans. Returns false with errno at the first refusal of the system: another span
  * would be refused too. */
 bool ch__spans_retry_retired(struct ch__pool *) CH_REQUIRES(ch__role_pages);
-
-static inline void ch__span_set_word(struct ch__pool *pool, uint32_t first, unsigned word)
-	CH_REQUIRES(ch__role_pages)
-{
-	atomic_store_explicit(&pool->pages[first].span_use, (uint8_t)word, memory_order_release);
-}
-/* Takes execute access from a span or a page, for the use. Returns false with errno when the system
- * refused: the use is noted all the same, and some pages may have lost execute access. A page that
- * is one mapping keeps execute access. */
-bool ch__span_lend(struct ch__pool *, uint32_t first, enum ch__span_use)
-	CH_REQUIRES(ch__role_pages);
-/* Makes the span's pages RX like ordinary pages, with traps in pages that were not RX; those of a
- * room have no access and no copies. Returns false when the system refused: the span is retired. */
-bool ch__span_take_back(struct ch__pool *, uint32_t first) CH_REQUIRES(ch__role_pages);
 bool ch__span_is_retired(const struct ch__pool *, uint32_t page) CH_REQUIRES(ch__role_pages);
 /* In a child of fork without code: makes constants read as zero. */
 void ch__spans_leave_zeros(struct ch__pool *) CH_REQUIRES(ch__role_pages);

@@ -1,12 +1,151 @@
 /* SPDX-License-Identifier: MIT
- * spans.c: runs of whole pages: found, taken, cut and released, and rooms, which are spans of whole
- * chunks. The uses of a span are in in_place.c. Zones: I18. Lock: pages. */
+ * spans.c: runs of whole pages: found, taken, lent, taken back, cut and released, and rooms, which
+ * are spans of whole chunks. Zones: I18.
+ *
+ * Spans that are not RX from the first on (I21; docs/design.md, section 4): code emitted where it
+ * will run, data, and large rooms. Pages shared by small blocks of data are taken for one kind, R
+ * or RW, and released as a span of one page. Private backends: the bytes at exec and in the write
+ * view are two copies, until ch__pool_take_over. Lock: pages. */
 #include "pages/chunks.h"
 #include "pages/write.h"
 
 #include <errno.h>
 
 enum { ROOM_CHUNKS = 2 }; /* a span as long as that may be a room */
+
+static void set_word(struct ch__pool *pool, uint32_t first, unsigned word)
+	CH_REQUIRES(ch__role_pages)
+{
+	atomic_store_explicit(&pool->pages[first].span_use, (uint8_t)word, memory_order_release);
+}
+
+/* A shared page counts as a single page. */
+static size_t bytes_of(const struct ch__pool *pool, uint32_t first)
+{
+	size_t pages = pool->pages[first].span_pages;
+	return (pages ? pages : 1) << pool->page_log2;
+}
+
+/* Of a room that landed, only a part is RX. */
+static bool is_all_rx(unsigned word)
+{
+	return word == CH__SPAN_CODE || word == (CH__SPAN_IN_PLACE | CH__SPAN_LANDED);
+}
+
+bool ch__pool_span_runs(const struct ch__pool *pool, uint32_t first)
+{
+	unsigned word = ch__pool_span_word(pool, first);
+	return is_all_rx(word) || word == (CH__SPAN_ROOM | CH__SPAN_LANDED);
+}
+
+bool ch__pool_span_waits_for_traps(const struct ch__pool *pool, uint32_t first)
+{
+	return !is_all_rx(ch__pool_span_word(pool, first));
+}
+
+/* Takes execute access away from the pages. Returns false when the system refused; some pages may
+ * have lost execute access. */
+static bool lend(const struct ch__pool *pool, uint32_t first, unsigned word)
+{
+	bool is_writable = word != CH__PAGE_RODATA && word != (CH__SPAN_RODATA | CH__SPAN_LANDED);
+	return ch__os_protect(pool->inner->views.exec + ch__pool_page_offset(pool, first),
+			      bytes_of(pool, first), is_writable);
+}
+
+/* Takes execute access from a span or a page, for the use. Returns false with errno when the system
+ * refused: the use is noted all the same, and some pages may have lost execute access. A page that
+ * is one mapping keeps execute access. */
+static bool lend_for(struct ch__pool *pool, uint32_t first, enum ch__span_use use)
+	CH_REQUIRES(ch__role_pages)
+{
+	set_word(pool, first, use);
+	return lend(pool, first, use);
+}
+
+void ch__pool_take_over(const struct ch__pool *pool, uintptr_t exec, size_t bytes)
+{
+	if (ch__views_are_private(&pool->inner->views))
+		memcpy(ch__pool_lend(pool, exec), (const void *)exec, bytes);
+}
+
+bool ch__pool_land_span(struct ch__pool *pool, uint32_t first, size_t room_bytes)
+{
+	ch__pages_lock(pool);
+	struct ch__page *page = &pool->pages[first];
+	struct ch__views *views = &pool->inner->views;
+	size_t offset = ch__pool_page_offset(pool, first);
+	unsigned word = ch__pool_span_word(pool, first);
+	CH_ASSERT(word != CH__SPAN_CODE && !(word & CH__SPAN_RETIRED),
+		  "not a span that is written in place");
+	bool is_landed = true, runs = false;
+	size_t landed = CH_ROUND_UP(room_bytes, ch__pool_chunk_bytes(pool));
+	if (word & CH__SPAN_ROOM)
+		is_landed = ch__views_land_room(views, offset, landed, &runs);
+	else if (word == CH__SPAN_IN_PLACE)
+		is_landed = ch__views_take_back(views, offset, bytes_of(pool, first));
+	else if (word == CH__SPAN_RODATA)
+		is_landed = lend(pool, first, word | CH__SPAN_LANDED);
+	/* Bytes that run, though the landing was refused, count: an abort makes traps of them. */
+	if (runs && landed > page->landed_bytes)
+		page->landed_bytes = landed;
+	if (is_landed)
+		set_word(pool, first, word | CH__SPAN_LANDED);
+	ch__pages_unlock(pool);
+	return is_landed;
+}
+
+bool ch__span_is_retired(const struct ch__pool *pool, uint32_t page)
+{
+	return ch__pool_span_word(pool, page) & CH__SPAN_RETIRED;
+}
+
+/* Makes the span's pages RX like ordinary pages, with traps in pages that were not RX; those of a
+ * room have no access and no copies. Returns false when the system refused: the span is retired. */
+static bool take_back(struct ch__pool *pool, uint32_t first) CH_REQUIRES(ch__role_pages)
+{
+	struct ch__pool_inner *inner = pool->inner;
+	unsigned word = ch__pool_span_word(pool, first);
+	size_t offset = ch__pool_page_offset(pool, first), bytes = bytes_of(pool, first);
+	bool is_room = word & CH__SPAN_ROOM;
+	if (is_all_rx(word)) {
+		set_word(pool, first, CH__SPAN_CODE);
+		return true;
+	}
+	/* Bytes that were written in place must not run, not even for a moment. */
+	if (!is_room)
+		ch__arch_fill_traps(inner->views.write + offset, bytes);
+	bool is_back = is_room ? ch__views_leave_room(&inner->views, offset, bytes)
+			       : ch__views_take_back(&inner->views, offset, bytes);
+	inner->spans_retired += !is_back - !!(word & CH__SPAN_RETIRED);
+	set_word(pool, first, is_back ? CH__SPAN_CODE : word | CH__SPAN_RETIRED);
+	return is_back;
+}
+
+/* Only the first page of a span, or a shared page, has a word other than the word of code. */
+bool ch__spans_lend_again(struct ch__pool *pool)
+{
+	for (uint32_t i = 0; i < ch__pool_pages_end(pool); i++) {
+		unsigned word = ch__pool_span_word(pool, i);
+		if (!is_all_rx(word) && !lend(pool, i, word))
+			return false;
+	}
+	return true;
+}
+
+/* An unwinder with a table there goes on to read: zeros are the end of a table. If the system
+ * refuses, the read is a fault. */
+void ch__spans_leave_zeros(struct ch__pool *pool)
+{
+	/* Without has_exec, the range may be somebody else's. */
+	uint32_t pages = pool->inner->views.has_exec ? ch__pool_pages_end(pool) : 0;
+	for (uint32_t i = 0; i < pages; i++) {
+		enum ch__span_use use = ch__pool_span_use(pool, i);
+		if (use != CH__SPAN_RODATA && use != CH__PAGE_RODATA)
+			continue;
+		(void)ch__os_map_private(pool->inner->views.exec + ch__pool_page_offset(pool, i),
+					 bytes_of(pool, i), CH__OS_R);
+	}
+}
 
 /* The system refused memory (errno) for a run of pages. Sets errno to 0 when the pages with memory
  * could hold such a run if their code were gone. A room leaves no memory behind. */
@@ -91,7 +230,7 @@ bool ch__span_release(struct ch__pool *pool, uint32_t first)
 			ch__pool_poison(pool, exec, pool->pages[first].landed_bytes);
 			pool->pages[first].landed_bytes = 0;
 		}
-		if (!ch__span_take_back(pool, first))
+		if (!take_back(pool, first))
 			return false;
 		if (!is_room)
 			ch__pool_poison(pool, exec, bytes);
@@ -125,7 +264,7 @@ static void join_retired(struct ch__pool *pool, uint32_t first) CH_REQUIRES(ch__
 	while (i & (ch__pool_chunk_pages(pool) - 1))
 		if (ch__span_is_retired(pool, i)) {
 			pool->inner->spans_retired--;
-			ch__span_set_word(pool, i, CH__SPAN_CODE);
+			set_word(pool, i, CH__SPAN_CODE);
 			end = i += pages[i].span_pages;
 		} else if (ch__page_state(&pages[i]) == CH__PAGE_FREE &&
 			   ch__pool_page_is_backed(pool, i)) {
@@ -163,7 +302,7 @@ uint32_t ch__span_make(struct ch__pool *pool, uint32_t first, uint32_t pages, ui
 		CH_STORE_RELAXED(&page->span_first, first);
 		ch__page_set_state(pool, i, CH__PAGE_SPAN, __func__);
 	}
-	if (use == CH__SPAN_CODE || ch__span_lend(pool, first, use))
+	if (use == CH__SPAN_CODE || lend_for(pool, first, use))
 		return first;
 	int error = errno;
 	(void)ch__span_release(pool, first);
@@ -201,7 +340,7 @@ static uint32_t take_room(struct ch__pool *pool, uint32_t pages, uint8_t frame, 
 	for (uint32_t i = first; i < first + whole; i += all)
 		ch__chunk_add_pages(pool, i, i + all, zone);
 	(void)ch__span_make(pool, first, whole, frame, CH__SPAN_CODE);
-	ch__span_set_word(pool, first, CH__SPAN_ROOM);
+	set_word(pool, first, CH__SPAN_ROOM);
 	if (ch__views_room(views, ch__pool_page_offset(pool, first),
 			   (size_t)whole << pool->page_log2, ch__pool_chunk_bytes(pool)))
 		return first;
@@ -251,12 +390,12 @@ void ch__pool_cut_span(struct ch__pool *pool, uint32_t first, uint32_t kept)
 	if (ch__pool_span_is_room(pool, first)) {
 		/* The part that landed is code like other code, also where nothing is cut: others
 		 * may lie in its last chunk. */
-		ch__span_set_word(pool, first, CH__SPAN_CODE);
+		set_word(pool, first, CH__SPAN_CODE);
 		bare = (uint32_t)CH_ROUND_UP(rest, ch__pool_chunk_pages(pool));
 	}
 	if (bare < end) {
 		/* The rest is a room of its own. */
-		ch__span_set_word(pool, bare, CH__SPAN_ROOM);
+		set_word(pool, bare, CH__SPAN_ROOM);
 		pages[bare].span_pages = end - bare;
 		pages[bare].landed_bytes =
 			pages[first].landed_bytes - ((size_t)(bare - first) << pool->page_log2);

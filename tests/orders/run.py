@@ -44,7 +44,7 @@ USES = {
     "locks": ["os/locks/lock.c", "codeheap/base/park.c", "codeheap/graph/owner.c"],
     "linked": ["invalidate/stub.c", "invalidate/link.c"],
     "serialize": ["codeheap/base/park.c", "codeheap/base/region.c"],
-    "apart": ["pages/pool.c", "pages/chunks.c", "pages/spans.c", "pages/in_place.c", "codeheap/places/find.c",
+    "apart": ["pages/pool.c", "pages/chunks.c", "pages/spans.c", "codeheap/places/find.c",
               "codeheap/look/code_at.c", "codeheap/life/open_place.c"],
     "cause": ["codeheap/places/place.c"],
     "edge": ["codeheap/graph/side_list.c"],
