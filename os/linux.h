@@ -27,10 +27,6 @@ static inline bool ch__is_handler(const struct sigaction *action)
 	return action->sa_handler != SIG_DFL && action->sa_handler != SIG_IGN;
 }
 
-/* Whether the file that was found is the one that is held, or was let go. */
-struct stat;
-bool ch__is_held(const struct stat *found, const struct ch__os_held *);
-
 static inline int ch__os_fd_of(const struct ch__os_held *file)
 {
 	return CH_LOAD_RELAXED(&file->fd);
