@@ -4,7 +4,6 @@
 
 #include "os/os.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>

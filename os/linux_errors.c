@@ -6,7 +6,6 @@
 #include "os/text.h"
 #include "os/threads.h"
 
-#include <errno.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>

@@ -10,8 +10,6 @@
 #include "os/locks/lock.h"
 #include "os/os.h"
 
-#include <errno.h>
-
 enum { ALIGN = 16, SHARDS = 8 };
 
 static size_t rounded(size_t bytes)

@@ -8,6 +8,8 @@
 
 #include "arch/base.h"
 
+#include <errno.h>
+
 struct ch__text;
 /* Returns is_done. If false, notes with errno that the system refused this thread the call. */
 bool ch__os_note(bool is_done, const char *call);

@@ -4,8 +4,6 @@
 #include "os/text.h"
 #include "os/os.h"
 
-#include <errno.h>
-
 static size_t control_bytes(const char *at)
 {
 	uint8_t first = (uint8_t)at[0], second = (uint8_t)at[1]; /* `at` is no end */

@@ -3,9 +3,6 @@
  * the lists of these. Lists (chunks.h) are circles through a head, and first in, first out: a freed
  * page rests longest, and under pressure every page gets a turn. Zones: I18. Lock: pages. */
 #include "pages/chunks.h"
-#include "pages/write.h"
-
-#include <errno.h>
 
 enum {
 	UNUSED_CHUNKS = 2,     /* memory goes back when as many chunks are unused, */

@@ -4,7 +4,6 @@
  * (ch__page_find_start). The owners of pages are not known here. */
 #include "pages/granules.h"
 #include "pages/inner.h"
-#include "pages/write.h"
 
 enum { NOT_FOUND = 0xffffffff };
 

@@ -5,7 +5,7 @@
 
 #include "os/locks/lock.h"
 #include "os/locks/moves.h"
-#include "pages/pool.h"
+#include "pages/write.h"
 
 /* The two views of a pool's memory, by each backend. */
 struct ch__views {
@@ -103,7 +103,7 @@ struct ch__pool_inner {
 	CH_BY_PAGES bool is_short; /* the last step was refused: a chunk grows by what is asked */
 	size_t table_bytes; /* of all that map_tables (pool.c) lays out: one private mapping */
 	uintptr_t *parts; /* Valgrind: the address of each part, by its first granule */
-	uint8_t *notes; /* checked builds: published bytes, by offset (ledger.c); NULL: none */
+	uint8_t *notes; /* checked builds: published bytes, by offset (sync.c); NULL: none */
 	bool has_copy;         /* the child of a fork gets code */
 	struct ch__views copy; /* for the child, where memory is shared */
 };

@@ -5,9 +5,6 @@
  * it took before, as far as there are any. States: I17; zones: I18. */
 #include "pages/granules.h"
 #include "pages/chunks.h"
-#include "pages/write.h"
-
-#include <errno.h>
 
 enum {
 	TABLE_ALIGN = CH__LINE_BYTES,

@@ -7,9 +7,6 @@
  * or RW, and released as a span of one page. Private backends: the bytes at exec and in the write
  * view are two copies, until ch__pool_take_over. Lock: pages. */
 #include "pages/chunks.h"
-#include "pages/write.h"
-
-#include <errno.h>
 
 enum { ROOM_CHUNKS = 2 }; /* a span as long as that may be a room */
 

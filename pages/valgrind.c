@@ -8,7 +8,6 @@
  * All requests are behind pool->is_translated: outside of Valgrind a program pays for a test. No
  * lock. */
 #include "pages/inner.h"
-#include "pages/write.h"
 
 void ch__valgrind_pool_born(const struct ch__pool *pool)
 {

@@ -5,9 +5,6 @@
 #include "os/text.h"
 #include "arch/stubs.h"
 #include "pages/inner.h"
-#include "pages/write.h"
-
-#include <errno.h>
 
 /* The test's function does not begin the page: clang's -fsanitize=function reads in front of each
  * function that is called by an address. */

@@ -39,7 +39,7 @@ enum ch__sync_step {
 	CH__SYNC_COPY = 4,     /* the bytes were written to a copy, and are carried over */
 };
 void ch__pool_sync_steps(const struct ch__pool *, uintptr_t exec, size_t bytes) CH_COLD;
-/* The ledger of checked builds (ledger.c): the written bytes of a range must be the published
+/* The ledger of checked builds (sync.c): the written bytes of a range must be the published
  * bytes, or the process dies and says `what`. The caller keeps other threads from writing. */
 #if CH_CHECK >= 2
 /* By offsets from the runtime page: an address would stay on the stack, and hold its block. */
