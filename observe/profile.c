@@ -400,7 +400,7 @@ struct file {
 static bool put(void *arg, const char *text, size_t n)
 {
 	struct file *file = arg;
-	if (!ch__os_file_write(file->fd, text, n))
+	if (ch__os_file_put(file->fd, text, n) != n)
 		file->error = errno;
 	return !file->error;
 }

@@ -205,12 +205,12 @@ static bool write_file(struct ch__stats_file *file, enum ch__stats_state state)
 		.flags = file->is_locked ? CH__STATS_FILE_LOCKED : 0,
 	};
 	if (!ch__os_file_rewind(fd_of(file)) ||
-	    !ch__os_file_write(fd_of(file), &head, sizeof head) ||
-	    !ch__os_file_write(fd_of(file), file->body, file->body_bytes))
+	    ch__os_file_put(fd_of(file), &head, sizeof head) != sizeof head ||
+	    ch__os_file_put(fd_of(file), file->body, file->body_bytes) != file->body_bytes)
 		return false;
 	head.sequence = file->sequence += 2;
 	return ch__os_file_rewind(fd_of(file)) &&
-	       ch__os_file_write(fd_of(file), &head, sizeof head);
+	       ch__os_file_put(fd_of(file), &head, sizeof head) == sizeof head;
 }
 
 /* A partly written file stays: its odd sequence tells readers that the file is not whole. */

@@ -24,10 +24,6 @@ int64_t ch__os_file_bytes(int fd); /* -1: errno */
 int64_t ch__os_file_read(int fd, uint64_t offset, void *bytes, size_t n) CH_EXCLUDES(CH__STANDING);
 /* Returns the number of bytes written; fewer than n: errno. SIGXFSZ and SIGPIPE do not kill. */
 size_t ch__os_file_put(int fd, const void *bytes, size_t n) CH_EXCLUDES(CH__STANDING);
-static inline bool ch__os_file_write(int fd, const void *bytes, size_t n) CH_EXCLUDES(CH__STANDING)
-{
-	return ch__os_file_put(fd, bytes, n) == n;
-}
 /* Whether the path leads to the open file. Returns false and errno, EEXIST when something else has
  * the name. */
 bool ch__os_file_is_at(int fd, const char *path) CH_EXCLUDES(CH__STANDING);

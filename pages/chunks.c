@@ -122,17 +122,10 @@ static uint32_t first_page(const struct ch__pool *pool, uint32_t chunk)
 	return chunk * ch__pool_chunk_pages(pool);
 }
 
-static void tell_gone(const struct ch__pool *pool, uint32_t chunk) CH_REQUIRES(ch__role_pages)
-{
-	const struct ch__pool_config *config = &pool->inner->config;
-	if (config->gone)
-		config->gone(config->gone_arg, chunk);
-}
-
 void ch__chunk_join(struct ch__pool *pool, uint32_t chunk, enum ch__zone zone)
 {
 	uint32_t end = first_page(pool, chunk + 1);
-	tell_gone(pool, chunk);
+	pool->inner->config.gone(pool->inner->config.gone_arg, chunk);
 	pool->inner->chunks[chunk].zone = (uint8_t)zone;
 	for (uint32_t page = first_page(pool, chunk); page < end; page++)
 		if (ch__pool_page_is_backed(pool, page)) {
@@ -160,7 +153,7 @@ void ch__chunk_give_up(struct ch__pool *pool, uint32_t chunk)
 {
 	struct ch__chunk *c = &pool->inner->chunks[chunk];
 	if (c->pages)
-		tell_gone(pool, chunk);
+		pool->inner->config.gone(pool->inner->config.gone_arg, chunk);
 	c->lingers = !ch__pages_give_up(pool, first_page(pool, chunk), first_page(pool, chunk + 1));
 }
 

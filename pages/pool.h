@@ -94,10 +94,10 @@ struct ch__pool_config {
 	uint8_t zones[CH__FRAME_NUMBERS];
 	uint8_t uses[CH__FRAME_NUMBERS]; /* by frame number: enum ch__span_use, CODE or PAGE_... */
 	/* Called under the pages lock for each chunk that loses its memory or changes its zone,
-	 * with all pages FREE; or NULL. */
+	 * with all pages FREE. */
 	void (*gone)(void *arg, uint32_t chunk);
 	void *gone_arg;
-	/* Gets "NAME: CALL ERROR" of each backend that was refused, unless NULL. */
+	/* Gets "NAME: CALL ERROR" of each backend that was refused. */
 	struct ch__text *tried;
 };
 
@@ -216,5 +216,5 @@ void ch__pool_fork_parent(struct ch__pool *) CH_RELEASES(ch__role_pages);
  * held: a thread that has one is in a region, which a fork awaits, or holds the lock. */
 bool ch__pool_fork_child(struct ch__pool *) CH_RELEASES(ch__role_pages);
 
-/* Returns false and writes a reason when an invariant of the pages is broken. */
-bool ch__pool_check(struct ch__pool *, char *reason, size_t reason_bytes) CH_TAKES_PAGES;
+/* Returns false and puts a reason when an invariant of the pages is broken. */
+bool ch__pool_check(struct ch__pool *, struct ch__text *reason) CH_TAKES_PAGES;

@@ -2,20 +2,18 @@
  * pool_check.c: the walk over a pool's invariants: lists, states, counters, bitmaps, traps in
  * unused bytes. Nothing is repaired. Lock: pages, then one page's busy at a time. */
 #include "pages/granules.h"
+#include "os/text.h"
 #include "pages/chunks.h"
-
-#include <stdio.h>
 
 struct walk {
 	struct ch__pool *pool;
-	char *reason;
-	size_t reason_bytes;
+	struct ch__text *reason;
 	uint32_t listed, used, open, retired, committed;
 };
 
 static bool broken(struct walk *walk, uint32_t page, const char *what)
 {
-	snprintf(walk->reason, walk->reason_bytes, "page %u: %s", page, what);
+	ch__text_format(walk->reason, "page %u: %s", page, what);
 	return false;
 }
 
@@ -58,8 +56,7 @@ static bool check_granules(struct walk *walk, uint32_t index, bool has_memory)
 	uintptr_t where = ch__pool_page_exec(pool, index);
 	const char *fault = ch__granules_fault(pool, index, has_memory, &where);
 	if (fault) {
-		snprintf(walk->reason, walk->reason_bytes, "page %u: %s, at %p", index, fault,
-			 (const void *)where);
+		ch__text_format(walk->reason, "page %u: %s, at %lx", index, fault, where);
 		return false;
 	}
 	if (ch__page_state(page) == CH__PAGE_FREE)
@@ -140,9 +137,9 @@ static bool check_all(struct walk *walk) CH_REQUIRES(ch__role_pages)
 	       broken(walk, walk->used, "in use, but the gauge differs");
 }
 
-bool ch__pool_check(struct ch__pool *pool, char *reason, size_t reason_bytes)
+bool ch__pool_check(struct ch__pool *pool, struct ch__text *reason)
 {
-	struct walk walk = {.pool = pool, .reason = reason, .reason_bytes = reason_bytes};
+	struct walk walk = {.pool = pool, .reason = reason};
 	ch__pages_lock(pool);
 	/* Memcheck would report the check's reads of unused bytes. */
 	ch__valgrind_reports(false);

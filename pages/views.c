@@ -124,8 +124,6 @@ const char *const ch__backend_names[] = {[CH_BACKEND_DUAL] = "dual",
 
 static void note_refusal(const struct ch__pool_config *config, enum ch_backend backend, int error)
 {
-	if (!config->tried)
-		return;
 	ch__text_format(config->tried, "%s%s: ", config->tried->length ? "; " : "",
 			ch__backend_names[backend]);
 	ch__os_put_error(config->tried, error);

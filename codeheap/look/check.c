@@ -340,9 +340,8 @@ enum ch_status ch_heap_check(struct ch_heap *heap, char *report, size_t bytes)
 	uint64_t until = ch__stop_limit(heap, ch__os_now_ns());
 	if (!ch__world_lock(heap, until))
 		return ch__because_locked();
-	char pages[160];
-	if (!ch__pool_check(heap->pool, pages, sizeof pages))
-		say(&c, "%s", pages);
+	if (!ch__pool_check(heap->pool, &c.report))
+		ch__text_end(&c.report);
 	if (!ch__freeze_until(heap, until)) {
 		ch__world_unlock(heap);
 		return ch__told(CH_E_BUSY);

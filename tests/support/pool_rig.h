@@ -4,6 +4,7 @@
 #pragma once
 
 #include "pages/chunks.h"
+#include "os/text.h"
 #include "os/threads.h"
 #include "pages/granules.h"
 #include "pages/write.h"
@@ -35,8 +36,15 @@ static inline bool rig_copy_for_child(struct ch__pool *pool, bool has_child_code
 	return !has_child_code || pool->inner->has_copy;
 }
 
+static inline void rig_chunk_gone(void *arg, uint32_t chunk)
+{
+	(void)arg, (void)chunk;
+}
+
 static inline struct ch__pool_config rig_config(size_t pool_bytes)
 {
+	static char bytes[300];
+	static struct ch__text tried = {bytes, sizeof bytes, 0};
 	size_t page_bytes = test_page_bytes(), least = ch__os_page_bytes();
 	const char *sanitizer = getenv("CODEHEAP_TEST_SAN");
 	/* Under TSan memory may lie in some ranges of addresses only. */
@@ -45,7 +53,9 @@ static inline struct ch__pool_config rig_config(size_t pool_bytes)
 					.page_bytes = page_bytes      ? page_bytes
 						      : least > 16384 ? least
 								      : 16384,
-					.random_alias = may_be_anywhere};
+					.random_alias = may_be_anywhere,
+					.gone = rig_chunk_gone,
+					.tried = &tried};
 }
 
 /* Emulators and checkers refuse dual; procmem is refused where nobody saw how the kernel stores. */
@@ -102,10 +112,19 @@ static inline void rig_follow_forks(const struct pool_rig *rig)
 	CHECK(ch__os_atfork(rig_fork_prepare, rig_fork_parent, rig_fork_child));
 }
 
+/* Whether the pool is sound, or else why not. */
+static inline bool rig_is_sound(struct ch__pool *pool, char *reason, size_t bytes)
+{
+	struct ch__text text = {reason, bytes, 0};
+	bool is_sound = ch__pool_check(pool, &text);
+	ch__text_end(&text);
+	return is_sound;
+}
+
 static inline void rig_check(const struct pool_rig *rig)
 {
 	char reason[200];
-	if (!ch__pool_check(rig->pool, reason, sizeof reason))
+	if (!rig_is_sound(rig->pool, reason, sizeof reason))
 		FAIL("%s", reason);
 }
 

@@ -288,13 +288,13 @@ TEST(file_of_a_standard_stream_is_written_on)
 	for (int stream = 0; stream <= STDERR_FILENO + 1; stream++) {
 		int kept = fcntl(stream, F_DUPFD_CLOEXEC, 10);
 		int fd = ch__os_file_create(path, NULL, 0);
-		CHECK(fd >= 0 && ch__os_file_write(fd, "before", 6));
+		CHECK(fd >= 0 && ch__os_file_put(fd, "before", 6) == 6);
 		CHECK_EQ(dup2(fd, stream), stream);
 		if (fd != stream)
 			close(fd);
 		int straight = ch__os_file_straight(path);
 		bool is_kept = bytes_of_file() == 6;
-		bool is_written = straight >= 0 && ch__os_file_write(straight, "+", 1);
+		bool is_written = straight >= 0 && ch__os_file_put(straight, "+", 1) == 1;
 		if (straight >= 0)
 			close(straight);
 		if (kept >= 0) {

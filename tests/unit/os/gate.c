@@ -49,7 +49,7 @@ TEST(file_create_takes_no_bait)
 	char target[128];
 	strcpy(target, path_of("victim"));
 	int fd = ch__os_file_create(target, NULL, 0);
-	CHECK(fd >= 0 && ch__os_file_write(fd, "keep", 4));
+	CHECK(fd >= 0 && ch__os_file_put(fd, "keep", 4) == 4);
 	close(fd);
 	const char *path = path_of("bait");
 	CHECK_EQ(symlink(target, path), 0);
@@ -208,18 +208,18 @@ TEST(file_write_beyond_limits_is_an_error_not_a_signal)
 	signal(SIGXFSZ, count_signal);
 	signal(SIGPIPE, count_signal);
 	CHECK_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
-	CHECK(ch__os_file_write(fd, bytes, 100));
-	CHECK(!ch__os_file_write(fd, bytes, 1));
+	CHECK(ch__os_file_put(fd, bytes, 100) == 100);
+	CHECK(ch__os_file_put(fd, bytes, 1) != 1);
 	CHECK_EQ(errno, EFBIG);
 	limit.rlim_cur = RLIM_INFINITY;
 	setrlimit(RLIMIT_FSIZE, &limit);
 	CHECK_EQ(pipe(ends), 0);
 	close(ends[0]);
-	CHECK(!ch__os_file_write(ends[1], bytes, 1));
+	CHECK(ch__os_file_put(ends[1], bytes, 1) != 1);
 	CHECK_EQ(errno, EPIPE);
 	CHECK_EQ(fatal_signals, 0);
 	int full = open("/dev/full", O_WRONLY);
-	CHECK(full < 0 || (!ch__os_file_write(full, bytes, 1) && errno == ENOSPC));
+	CHECK(full < 0 || (ch__os_file_put(full, bytes, 1) != 1 && errno == ENOSPC));
 	ch__os_file_remove(path_of("file"));
 	remove_folder();
 }
@@ -230,7 +230,7 @@ TEST(file_is_read_to_its_end_and_known_by_its_place)
 	char path[128];
 	strcpy(path, path_of("file"));
 	int fd = ch__os_file_create(path, NULL, 0);
-	CHECK(ch__os_file_write(fd, "abcdef", 6));
+	CHECK(ch__os_file_put(fd, "abcdef", 6) == 6);
 	CHECK_EQ(ch__os_file_read(fd, 2, bytes, sizeof bytes), 4);
 	CHECK_STR(bytes, "cdef");
 	CHECK_EQ(ch__os_file_read(fd, 6, bytes, sizeof bytes), 0);

@@ -83,7 +83,7 @@ TEST(call_that_does_half_goes_on_behind_it)
 	int fd = ch__os_file_create(path, NULL, 0);
 	does_half = true;
 	interrupted = 2;
-	CHECK(ch__os_file_write(fd, "abcdefg", 7));
+	CHECK(ch__os_file_put(fd, "abcdefg", 7) == 7);
 	interrupted = 2;
 	CHECK_EQ(ch__os_file_read(fd, 0, bytes, 7), 7);
 	does_half = false;
@@ -452,8 +452,8 @@ TEST(file_that_is_held_is_written_at_its_end_whoever_else_writes)
 	int fd = ch__os_file_create(path, NULL, 0);
 	int other = open(path, O_WRONLY | O_APPEND | O_CLOEXEC);
 	CHECK(other >= 0 && ch__os_file_hold(fd, &file));
-	CHECK(ch__os_file_write(fd, "a", 1) && ch__os_file_write(other, "b", 1));
-	CHECK(ch__os_file_write(fd, "c", 1));
+	CHECK(ch__os_file_put(fd, "a", 1) == 1 && ch__os_file_put(other, "b", 1) == 1);
+	CHECK(ch__os_file_put(fd, "c", 1) == 1);
 	CHECK_EQ(ch__os_file_read(fd, 0, bytes, sizeof bytes), 3);
 	CHECK_STR(bytes, "abc");
 	close(other);
@@ -554,7 +554,7 @@ static void write_in_vain(int fd, int raised, int other)
 	for (int is_others = 0; is_others < 2; is_others++) {
 		if (is_others)
 			raise(raised);
-		CHECK(!ch__os_file_write(fd, "", 1));
+		CHECK(ch__os_file_put(fd, "", 1) != 1);
 		CHECK_EQ(sigpending(&pending), 0);
 		CHECK_EQ(sigismember(&pending, raised), is_others);
 	}

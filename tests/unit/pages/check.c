@@ -223,7 +223,7 @@ TEST(check_walk_sees_each_invariant_of_a_pool_broken)
 	for (unsigned i = 0; i < sizeof ways / sizeof *ways; i++) {
 		char reason[200] = "";
 		ways[i].breaks();
-		bool is_sound = ch__pool_check(rig.pool, reason, sizeof reason);
+		bool is_sound = rig_is_sound(rig.pool, reason, sizeof reason);
 		poke_undo();
 		if (is_sound || !strstr(reason, ways[i].says))
 			FAIL("way %u: it should say \"%s\", and says \"%s\"", i, ways[i].says,
@@ -238,7 +238,7 @@ TEST(missing_trap_is_named_by_its_address)
 	char reason[200], at[32];
 	start();
 	no_trap();
-	CHECK(!ch__pool_check(rig.pool, reason, sizeof reason));
+	CHECK(!rig_is_sound(rig.pool, reason, sizeof reason));
 	poke_undo();
 	const char *end = (const char *)ch__pool_page_exec(rig.pool, unused + 1);
 	snprintf(at, sizeof at, ", at %p", (const void *)(end - CH__GRANULE_BYTES));
@@ -251,7 +251,7 @@ static atomic_bool has_walked;
 static void *check_pool(void *is_sound)
 {
 	char reason[200];
-	*(bool *)is_sound = ch__pool_check(rig.pool, reason, sizeof reason);
+	*(bool *)is_sound = rig_is_sound(rig.pool, reason, sizeof reason);
 	atomic_store(&has_walked, true);
 	return NULL;
 }

@@ -546,9 +546,9 @@ TEST_PROCMEM(check_finds_free_code_that_is_no_trap)
 	char reason[160];
 	uint32_t page = rig_take(&rig);
 	uint8_t *free_code = (uint8_t *)rig_reserve(&rig, page, 16) + 16;
-	CHECK(ch__pool_check(rig.pool, reason, sizeof reason));
+	CHECK(rig_is_sound(rig.pool, reason, sizeof reason));
 	CHECK(ch__os_self_write(&rig.pool->inner->views.file, free_code, zeros, sizeof zeros));
-	if (ch__pool_check(rig.pool, reason, sizeof reason))
+	if (rig_is_sound(rig.pool, reason, sizeof reason))
 		FAIL("free code that is no trap is not found");
 	/* The sync makes the bytes equal to the copy. */
 	ch__pool_sync(rig.pool, (uintptr_t)free_code, sizeof zeros);

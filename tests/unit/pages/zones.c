@@ -284,7 +284,7 @@ TEST_ZONES(check_walk_sees_a_page_in_a_chunk_of_another_zone, 2 * MIB)
 	uint32_t page = take(&rig, PAGES_FRAME);
 	char reason[200];
 	rig.pool->pages[page].frame = OWN_FRAME;
-	CHECK(!ch__pool_check(rig.pool, reason, sizeof reason));
+	CHECK(!rig_is_sound(rig.pool, reason, sizeof reason));
 	CHECK(strstr(reason, "another zone"));
 	rig.pool->pages[page].frame = PAGES_FRAME;
 }
