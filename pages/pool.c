@@ -327,29 +327,24 @@ static bool may_go(const struct ch__pool *pool, uint32_t page) CH_REQUIRES(ch__r
 /* From above: code that is to come finds room below. Ends where the system refuses, and leaves the
  * process mappings: without any, no page would get its memory back. The run that it refused goes
  * by what was held. */
-static void give_up_runs(struct ch__pool *pool) CH_REQUIRES(ch__role_pages)
+static void give_up_runs(struct ch__pool *pool)
 {
 	uint32_t in_chunk = ch__pool_chunk_pages(pool) - 1, least = RUN_BYTES >> pool->page_log2;
-	bool is_taken = !pool->inner->views.has_large_pages;
-	void *held = NULL;
-	for (uint32_t end = ch__pool_pages_end(pool), from;
-	     end && is_taken && ch__pool_has_much_unused(pool); end = from) {
-		from = end - 1;
+	uint32_t from = ch__pool_pages_end(pool), end = from;
+	void *held = ch__pool_has_much_unused(pool) ? ch__os_hold_mappings() : NULL;
+	bool is_taken = held;
+	while (from && is_taken && ch__pool_has_much_unused(pool)) {
+		end = from--;
 		while (may_go(pool, from) && (from & in_chunk) && may_go(pool, from - 1))
 			from--;
-		if (end - from < least)
-			continue;
-		if (!held && !(held = ch__os_hold_mappings()))
-			return;
-		is_taken = ch__pages_give_up(pool, from, end);
-		if (!is_taken) {
-			ch__os_let_mappings_go(held);
-			held = NULL;
-			(void)ch__pages_give_up(pool, from, end);
-		}
+		if (end - from >= least)
+			is_taken = ch__pages_give_up(pool, from, end);
 	}
-	if (held)
-		ch__os_let_mappings_go(held);
+	if (!held)
+		return;
+	ch__os_let_mappings_go(held);
+	if (!is_taken)
+		(void)ch__pages_give_up(pool, from, end);
 }
 
 void ch__pool_trim(struct ch__pool *pool)
@@ -369,7 +364,7 @@ void ch__pool_trim(struct ch__pool *pool)
 		else
 			ch__chunk_give_up(pool, chunk);
 	}
-	if (chunks)
+	if (chunks && !inner->views.has_large_pages)
 		give_up_runs(pool);
 	inner->left_unused = ch__pool_unused_pages(pool);
 	ch__pages_unlock(pool);

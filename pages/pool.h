@@ -88,7 +88,6 @@ struct ch__pool_config {
 	size_t page_bytes;      /* power of two, 4096..65536, >= the system's page */
 	uintptr_t near_address; /* 0 = near the library */
 	enum ch_backend backend;
-	bool random_alias;      /* false under TSan */
 	bool is_for_forks;      /* a fork copies few entries: large pages, chunks of 2 MiB */
 	/* by frame number: enum ch__zone of the chunks for such pages */
 	uint8_t zones[CH__FRAME_NUMBERS];

@@ -26,9 +26,9 @@ static bool reserve(struct ch__views *v, const struct ch__pool_config *config)
 	v->exec = at + v->guard_bytes;
 	v->has_exec = true;
 	/* The system's choice of a place may go to another mapping in a child of fork, before the
-	 * views are back. */
+	 * views are back. ThreadSanitizer allows memory in some ranges only. */
 	bool is_private = ch__views_are_private(v);
-	uintptr_t alias = is_private ? (uintptr_t)v->exec : config->random_alias ? 0 : hint;
+	uintptr_t alias = is_private ? (uintptr_t)v->exec : CH_TSAN ? hint : 0;
 	size_t align = v->has_large_pages ? CH__LARGE_CHUNK_BYTES : v->guard_bytes;
 	if (!(at = ch__os_reserve(whole, align, before, alias)))
 		return false;

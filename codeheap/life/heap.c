@@ -155,7 +155,6 @@ static enum ch_status create_pool(struct ch_heap *heap)
 		.page_bytes = config->page_bytes,
 		.near_address = (uintptr_t)config->near_address,
 		.backend = config->backend,
-		.random_alias = !CH_TSAN,
 		.is_for_forks = config->fork == CH_FORK_COW,
 		.zones = {[CH__FRAME_OWN] = CH__ZONE_OWN,
 			  [CH__FRAME_RODATA] = CH__ZONE_OWN,

@@ -46,14 +46,10 @@ static inline struct ch__pool_config rig_config(size_t pool_bytes)
 	static char bytes[300];
 	static struct ch__text tried = {bytes, sizeof bytes, 0};
 	size_t page_bytes = test_page_bytes(), least = ch__os_page_bytes();
-	const char *sanitizer = getenv("CODEHEAP_TEST_SAN");
-	/* Under TSan memory may lie in some ranges of addresses only. */
-	bool may_be_anywhere = !sanitizer || !strstr(sanitizer, "thread");
 	return (struct ch__pool_config){.pool_bytes = pool_bytes,
 					.page_bytes = page_bytes      ? page_bytes
 						      : least > 16384 ? least
 								      : 16384,
-					.random_alias = may_be_anywhere,
 					.gone = rig_chunk_gone,
 					.tried = &tried};
 }

@@ -83,7 +83,7 @@ TEST(pool_is_aligned_near_its_hint_and_the_alias_is_far)
 	expect_near(pool, here);
 	CHECK(pool->delta > 64 * MIB || pool->delta < -64 * MIB);
 	intptr_t far = INT64_C(1) << 32;
-	CHECK(!config.random_alias || pool->stub_lead_bytes || pool->delta > far ||
+	CHECK(CH_TSAN || pool->stub_lead_bytes || pool->delta > far ||
 	      pool->delta < -far);
 	CHECK(ch__pool_has(pool, pool->exec_base) &&
 	      ch__pool_has(pool, pool->exec_base + pool->pool_bytes - 1));
@@ -101,7 +101,7 @@ TEST(pool_is_aligned_near_its_hint_and_the_alias_is_far)
 	struct pool_rig other = rig_create(&config);
 	expect_near(other.pool, here);
 	rig_destroy(&other);
-	config.near_address = config.random_alias ? 0x200000000000 : here + 64 * MIB;
+	config.near_address = CH_TSAN ? here + 64 * MIB : 0x200000000000;
 	other = rig_create(&config);
 	expect_near(other.pool, config.near_address);
 	rig_destroy(&other);
@@ -114,7 +114,7 @@ TEST(pool_finds_a_place_between_what_is_there)
 	struct ch__pool_config config = rig_config((size_t)1 << CH_ARCH_POOL_LOG2_MAX);
 	uintptr_t hint = UINT64_C(0x200000000000);
 	static const unsigned at_mib[] = {240, 740};
-	if (!config.random_alias)
+	if (CH_TSAN)
 		skip("memory may lie in some ranges only");
 	if (config.pool_bytes > 256 * MIB)
 		config.pool_bytes = 256 * MIB;
@@ -325,7 +325,6 @@ TEST(write_views_lie_at_random_places)
 		struct ch__pool_config config = rig_config(MIB);
 		unsetenv("CODEHEAP_WX");
 		config.backend = CH_BACKEND_MEMFD;
-		config.random_alias = true;
 		rigs[i] = rig_create(&config);
 		intptr_t apart =
 			rigs[i].pool->inner->views.write - rigs[0].pool->inner->views.write;
