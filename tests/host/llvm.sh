@@ -11,7 +11,7 @@ lli=$build/llvm/codeheap-lli
 programs_c="words numbers jumps pointers large threads processes"
 programs_cc="exceptions globals tasks"
 checks() { # the cases of a program of checks, without running it: the list is made before it is built
-  sed -n 's/^\t{"\([a-z_]*\)", [a-z_:]*},$/\1/p' "$here/check_$1.cc"
+  sed -n 's/^\t{"\([a-z_]*\)",.*/\1/p' "$here/check_life.h" "$here/check_$1.cc"
 }
 if [ $# = 0 ]; then
   for p in $programs_c $programs_cc; do echo "llvm_runs_$p 120 0 -"; done
@@ -24,7 +24,7 @@ if [ $# = 0 ]; then
     "llvm_runs_on_each_backend 300 0 -" "llvm_runs_with_every_sink 120 0 -" "llvm_drops_programs 300 0 -" "llvm_drops_a_program_whose_thread_runs_on 120 0 -" \
     "llvm_keeps_programs_apart 120 0 -" "llvm_errors_are_sentences 120 0 -" \
     "llvm_names_modules_in_a_perf_map 120 0 -" "llvm_names_functions_in_gdb 120 0 -" \
-    "llvm_frames_of_damaged_sections 120 0 -"
+    "llvm_frames_of_damaged_sections 120 0 -" "llvm_each_check_is_listed 60 0 -"
   exit 0
 fi
 make_work
@@ -163,6 +163,13 @@ case_names_functions_in_gdb() { # LLVM's own part of gdb's interface works besid
     "$lli" "$made/numbers.bc" >"$work/out" 2>&1 </dev/null
   grep -qiE 'ptrace|could not trace' "$work/out" && { echo "skip: the kernel refuses ptrace"; exit 77; }
   grep -qE '^#1 .* in say ' "$work/out" && grep -qE '^#2 .* in main ' "$work/out" || fail "$(tail -5 "$work/out")"
+}
+case_each_check_is_listed() {
+  local m
+  for m in mcjit jitlink rtdyld; do
+    "$build/llvm/check_$m" >"$work/out" || fail "$m: no list"
+    checks $m | cmp - "$work/out" || fail "$m: cases are missing here, or in its table"
+  done
 }
 
 name=${1#llvm_}
