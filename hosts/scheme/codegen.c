@@ -137,6 +137,8 @@ static int free_index(struct fn *fn, struct var *var)
 	for (int i = 0; i < fn->free_count; i++)
 		if (fn->frees[i] == var)
 			return i;
+	if (fn->free_count > UINT16_MAX)
+		raise_syntax(fn->e, fn->lambda->datum, "procedure has too many variables");
 	GROW(fn, fn->frees, fn->free_count, fn->free_capacity);
 	fn->frees[fn->free_count] = var;
 	return fn->free_count++;

@@ -190,6 +190,8 @@ static enum place place_in_heap(struct compilation *c, struct method *method,
 		(void)!ch_block_abort(&code);
 		free(block); /* the heap tells the end of committed blocks only */
 	}
+	explicit_bzero(&code, sizeof code); /* addresses on a stack would hold the block */
+	explicit_bzero(&image, sizeof image);
 	return place;
 }
 

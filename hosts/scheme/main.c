@@ -64,7 +64,6 @@ static int take_count(const char *text, const char *rest, int64_t *out)
 
 struct command {
 	struct vm_options options;
-	const char *beside; /* a file, or NULL */
 	const char *save;
 	struct profile_request profile; /* path NULL: none */
 	pid_t profiled;                 /* 0: no process */
@@ -93,7 +92,7 @@ static int parse_switch(struct command *command, const char *text)
 		{"--stack=", COUNT, AT(options.stack_bytes), 0},
 		{"--profile-rate=", COUNT, AT(profile.rate), 0},
 		{"--profile=", TEXT, AT(profile.path), 0},
-		{"--beside=", TEXT, AT(beside), 0},
+		{"--beside=", TEXT, AT(options.beside), 0},
 		{"--save=", TEXT, AT(save), 0},
 		{"--load=", TEXT, AT(options.load), 0},
 		{"--dump-ir=", TEXT, AT(options.dump_ir), 0},
@@ -227,7 +226,6 @@ static int end_profile(struct context *ctx, const struct command *command, int r
  * and destroys it, over and over. Both VMs share the code heap. */
 struct beside {
 	struct vm_options options;
-	const char *path;
 	atomic_int must_stop;
 	int runs, failures;
 	char *first; /* output of the first run */
@@ -261,7 +259,7 @@ static void *run_beside(void *argument)
 			break;
 		}
 		vm_capture_output(vm);
-		if (vm_run_file(vm->main, beside->path) != 0)
+		if (vm_run_file(vm->main, beside->options.beside) != 0)
 			beside->failures++;
 		compare_output(beside, vm);
 		beside->runs++;
@@ -270,14 +268,13 @@ static void *run_beside(void *argument)
 	return NULL;
 }
 
-static struct beside *beside_start(const struct vm_options *options, const char *path)
+static struct beside *beside_start(const struct vm_options *options)
 {
 	struct beside *beside = calloc(1, sizeof *beside);
 
 	if (!beside)
 		return NULL;
 	beside->options = *options;
-	beside->path = path;
 	if (pthread_create(&beside->thread, NULL, run_beside, beside)) {
 		free(beside);
 		return NULL;
@@ -361,7 +358,7 @@ int main(int argc, char **argv)
 	struct context *ctx = vm->main;
 	if (command.profile.path && !begin_profile(ctx, &command))
 		return 1;
-	if (command.beside && !(beside = beside_start(&command.options, command.beside))) {
+	if (command.options.beside && !(beside = beside_start(&command.options))) {
 		fputs("scheme: --beside: no memory for a thread\n", stderr);
 		return 1;
 	}

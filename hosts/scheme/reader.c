@@ -201,7 +201,7 @@ static void read_escape(struct reader *r, struct port *text)
 		while (peek(r) == ' ' || peek(r) == '\t')
 			next(r);
 	} else {
-		port_write_char(text, (uint32_t)c);
+		port_write_bytes(text, &(char){(char)c}, 1); /* may begin a character of several */
 	}
 }
 
@@ -249,10 +249,10 @@ static value read_char_name(struct reader *r)
 	for (size_t i = 0; i < sizeof names / sizeof *names; i++)
 		if (!strcmp(text, names[i].name))
 			return make_char(names[i].c);
-	char *end;
-	unsigned long code = strtoul(text + 1, &end, 16);
-	if ((text[0] == 'x' || text[0] == 'U' || text[0] == 'u') && !*end && code <= 0x10ffff &&
-	    !is_surrogate((uint32_t)code))
+	unsigned long code = strtoul(text + 1, NULL, 16);
+	size_t digits = strspn(text + 1, "0123456789abcdefABCDEF");
+	if ((text[0] == 'x' || text[0] == 'U' || text[0] == 'u') && digits == count - 1 &&
+	    code <= 0x10ffff && !is_surrogate((uint32_t)code))
 		return make_char((uint32_t)code);
 	fail(r, "unknown character name");
 }
@@ -340,7 +340,7 @@ static value read_hash(struct reader *r)
 	}
 	if (c == ';') {
 		value skipped = read_value(r);
-		if (skipped == CLOSE || skipped == V_NONE)
+		if (skipped == CLOSE || skipped == DOT || skipped == V_NONE)
 			fail(r, "nothing to skip");
 		return V_UNDEF;
 	}

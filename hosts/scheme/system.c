@@ -103,10 +103,10 @@ PRIM(delete_file)
 	return V_UNSPEC;
 }
 
-/* Returns 0 in the child. Refused beside other threads: their locks would stay locked. */
+/* Returns 0 in the child. Refused beside other threads and VMs: their locks would stay locked. */
 PRIM(fork_process)
 {
-	if (ctx->thread != V_FALSE || ctx->vm->threads_running != 0)
+	if (ctx->thread != V_FALSE || ctx->vm->threads_running != 0 || ctx->vm->options.beside)
 		raise_error(ctx, "error", "fork-process: other threads are running", 0);
 	vm_flush(ctx->vm);
 	pid_t child = fork();

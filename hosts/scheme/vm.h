@@ -31,6 +31,7 @@ struct vm_options {
 	const char *sinks;
 	const char *load;    /* an image to begin with; NULL: begin with the prelude */
 	const char *dump_ir; /* folder for listings of bytecode; NULL: no listings */
+	const char *beside;  /* a file that other VMs of the process run; NULL: no other VM */
 };
 
 /* struct vm_hooks: the callbacks of a code generator. Each may be null. */

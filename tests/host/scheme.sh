@@ -8,19 +8,20 @@ programs=hosts/scheme/programs
 read -ra scheme <<< "${CODEHEAP_TEST_EMULATOR:-} ${CODEHEAP_BUILD:-build}/scheme"
 make_work
 
-cases="interp:120 jit:120 arena:120 gc_every_stub:300 pool_of_4_pages:120 discard_every:900
+cases="interp:120 jit:120 arena:120 gc_every_stub:300 full_pools_change_no_output:120 discard_every:900
 pages_of_64k:120 memfd:120 nothing_interpreted:120 errors_name_lines:60 errors_name_what_they_met:60 deep_recursion:60 mdwe:60
-two_vms:180 trace_fires_once:60 disassembly:60 redefinition:60 loops_hear_of_redefinitions:120 eval_stays_flat:120
+two_vms:180 forks_only_alone:60 trace_fires_once:60 disassembly:60 redefinition:60 loops_hear_of_redefinitions:120 eval_stays_flat:120
 full_pool_serves:120 exits_stay_flat:60 mixed_types:60 wrong_use:60 malformed_text:60 code_checks_out:120
 repl:60 listings_of_bytecode:120 trampolines:180 trampolines_keep_tail_calls_flat:60
 trampolines_name_what_is_interpreted:60 trampolines_in_perf:300 trampolines_in_gdb:120 most_trampolines_in_perf:300:timed
 code_is_named:60 lines_on_request:120 lines_of_the_source:120"
 
-# judged WANTED PROGRAM SWITCHES: the program writes what the file WANTED holds.
+# judged WANTED PROGRAM SWITCHES: the program, and $behind after it, write what the file WANTED holds.
+behind=''
 judged() {
   local wanted=$1 p=$2
   shift 2
-  "${scheme[@]}" "$@" "$p" > "$work/out" 2> "$work/err" < /dev/null || fail "$p $*: exit $?: $(head -c 300 "$work/err")"
+  "${scheme[@]}" "$@" "$p" ${behind:+-e "$behind"} > "$work/out" 2> "$work/err" < /dev/null || fail "$p $*: exit $?: $(head -c 300 "$work/err")"
   cmp "$work/out" "$wanted" || fail "$p $*: another output"
 }
 
@@ -55,7 +56,11 @@ says() {
 interp() { all_programs --interp; }
 jit() { all_programs --jit; }
 arena() { all_programs --arena; }
-pool_of_4_pages() { several_programs --jit --pool=65536 --page=16384; }
+full_pools_change_no_output() {
+  local behind="(if (= 0 (cdr (assq 'opens-full (code-stats)))) (error \"the pool was never full\"))"
+  several_programs --jit --pool=8192 --page=4096
+  judged "$programs/redefine.out" "$programs/redefine.scm" --interp --trampolines --pool=8192 --page=4096
+}
 pages_of_64k() { several_programs --jit --page=65536; }
 memfd() { CODEHEAP_WX=memfd several_programs --jit; }
 
@@ -154,6 +159,14 @@ two_vms() {
     cmp "$work/out" "$programs/${pair%:*}.out" || fail "$pair"
     grep -q 'runs, 0 failures' "$work/err" || fail "$pair: $(cat "$work/err")"
   done
+}
+
+# A child would wait for ever for a lock that the other VM's thread holds.
+forks_only_alone() {
+  echo '(let loop ((i 0)) (if (< i 1000) (begin (string->symbol (number->string i)) (loop (+ i 1)))))' > "$work/beside.scm"
+  echo '(write (guard (e (#t (condition/report-string e))) (if (= 0 (fork-process)) (emergency-exit 0) 1)))' > "$work/p.scm"
+  "${scheme[@]}" --beside="$work/beside.scm" "$work/p.scm" > "$work/out" 2> "$work/err" || fail "$(cat "$work/err")"
+  [ "$(cat "$work/out")" = '"fork-process: other threads are running"' ] || fail "$(cat "$work/out")"
 }
 
 # f is on the stack when it is traced, called from deep inside; its return is told once, no other.
@@ -452,7 +465,6 @@ END
 trampolines() {
   all_programs --interp --trampolines
   several_programs --jit --trampolines
-  several_programs --interp --trampolines --pool=16384 --page=4096
   several_programs --interp --trampolines --discard-every=5000
   "${scheme[@]}" --arena --trampolines -e 1 > "$work/out" 2>&1 && fail '--arena was not refused'
   grep -q 'blocks of the code heap' "$work/out" || fail "no message: $(cat "$work/out")"

@@ -14,6 +14,8 @@ a_forced_chain_runs_once:60 conditions_go_on_to_outer_handlers:60 left_files_are
 signed_zeros_are_kept:60 values_are_bound_at_once:60 improper_lists_are_copied:60 names_of_files_have_no_zero:60
 deep_code_is_an_error:120 handlers_are_nested_deep:120 emergency_exit_runs_no_thunk:60
 fibers_stay_with_their_thread:60 fibers_keep_their_values:60 symbols_of_threads_are_one:120"
+# Half a minute, for the names of 66,000 variables.
+[ "${CODEHEAP_TEST_LONG:-}${CODEHEAP_TEST_EMULATOR:-}" != 1 ] || cases+=" a_closure_of_too_many_variables_is_refused:400"
 
 # says WANTED: the program on standard input prints WANTED, in each mode.
 says() {
@@ -149,6 +151,28 @@ what_cannot_be_read_is_an_error() {
   "${scheme[@]}" "$work" > "$work/out" 2>&1
   [ $? = 1 ] || fail "a directory as program: $(cat "$work/out")"
   grep -q 'cannot read: Is a directory' "$work/out" || fail "$(cat "$work/out")"
+  says '(ok read read read read)' << 'END'
+(define (kind text) (guard (e (#t (error-kind e))) (read (open-input-string text)) 'ok))
+(write (map kind '("(a #; b . c)" "(a #; . b)" "#\\x-ffffffffffffffbf" "#\\x0x41" "#\\x+41")))
+END
+}
+
+# An instruction names a free variable by 16 bits.
+a_closure_of_too_many_variables_is_refused() {
+  local got
+  cat > "$work/p.scm" << 'END'
+(define (names letter) (map (lambda (i) (string->symbol (string-append letter (number->string i)))) (iota 33000)))
+(define a (names "a"))
+(define b (names "b"))
+(define uses (map (lambda (name) (list 'void name)) (append b a)))
+(define (last-of n)
+  (let ((outer (eval `(lambda ,a (lambda ,b (lambda () ,@(list-tail uses (- 66000 n)) ,(car (reverse a))))))))
+    ((apply (apply outer (iota 33000)) (iota 33000 1)))))
+(write (last-of 65536))
+(write (guard (e (#t (error-object-message e))) (last-of 65537)))
+END
+  got=$("${scheme[@]}" --interp "$work/p.scm" 2>&1)
+  [ "$got" = '32999"procedure has too many variables"' ] || fail "$got"
 }
 
 wrong_counts_are_told() {
@@ -262,7 +286,7 @@ emergency_exit_runs_no_thunk() {
 # A file is read by 16,384 bytes.
 bytes_of_a_character_stay_together() {
   printf '%016383d\303\251b' 0 > "$work/text"
-  says '(#\é #\é #\b)(237 160 128)' << END
+  says '(#\é #\é #\b)(237 160 128)1' << END
 (define port (open-input-file "$work/text"))
 (read-string 16383 port)
 (define peeked (peek-char port))
@@ -270,6 +294,7 @@ bytes_of_a_character_stay_together() {
 (write (list peeked next (peek-char port)))
 (define half (open-input-bytevector (bytevector 237 160 128)))
 (write (map (lambda (i) (char->integer (read-char half))) '(1 2 3)))
+(write (string-length "\é"))
 END
 }
 
