@@ -101,6 +101,25 @@ static text jump_into_freed(const peer &p)
 			: died(end);
 }
 
+/* --- the same, when another function has got the memory --- */
+
+static text jump_into_used_again(const peer &p)
+{
+	outcome end = run_in_child([&p] {
+		void *freed = p.start() ? p.make(kind::RETURNS, 42, "freed") : nullptr;
+		if (!freed)
+			return tell("no code");
+		p.release(freed, false);
+		void *next = nullptr;
+		for (int i = 0; i < 1000 && next != freed; i++)
+			next = p.make(kind::RETURNS, 7, "next");
+		tell(next != freed      ? "not used again"
+		     : call(freed) == 7 ? "the other function runs"
+					: "wrong");
+	});
+	return end.signal ? died(end) : told(end);
+}
+
 /* --- fork while another thread compiles --- */
 
 enum { FORKS = 5000 }; /* one of some 160 meets AsmJit's lock held */
@@ -306,6 +325,7 @@ static const struct {
 	text (*run)(const peer &);
 } rows[] = {
 	{"a jump into freed code", jump_into_freed},
+	{"the same, when another function has got the memory", jump_into_used_again},
 	{"code that is freed while it runs", freed_while_it_runs},
 	{"`fork` while another thread compiles", fork_beside_a_compiler},
 	{"`mprotect` denied (systemd's `MemoryDenyWriteExecute=`)", without_new_code},
