@@ -270,7 +270,7 @@ struct ch_ops {
 	void (*block_freed)(void *vm_user, void *block_user);
 	/* ch_vm_detach calls block_freed for each block that the vm has then, under no lock. */
 	bool tells_detached;
-	/* A collection would pay: set a flag; no lock, no call of the library. In polls, calls that
+	/* A cycle is due: set a flag; no library call, no lock held over one. In polls, calls that
 	 * open, abort, invalidate, collect or end code (COLLECT: not). NULL: see ch_code_free. */
 	void (*collect_wanted)(void *vm_user);
 	/* Space came free after opens failed, with CH_E_FULL, or for want of mappings or a page:
@@ -408,7 +408,7 @@ CH_API CH_CHECKED enum ch_status ch_vm_attach(struct ch_heap *heap, const struct
  * afterwards, except a callback that another thread was about to make inside the library. With
  * `tells_detached` the call waits for commits, and makes block_freed for each block that is left.
  * in    vm  no thread runs code of the vm, or will
- * ret   CH_OK | CH_E_STATE detached before | CH_E_BUSY a thread is held in a commit: call again
+ * ret   CH_OK | CH_E_STATE detached | CH_E_BUSY (tells_detached) a commit is held: call again
  * lock  heap, until commits are through, stop_wait_ms at most; none while block_freed runs
  * safe  any thread
  * cost  O(owners and blocks of the heap)

@@ -254,10 +254,7 @@ Expected<std::unique_ptr<JITLinkMemoryManager>> JITLinkMemoryManager::Create(ch_
 
 JITLinkMemoryManager::~JITLinkMemoryManager()
 {
-	ch_status Status = Vm ? ch_vm_detach(Vm) : CH_OK;
-	while (Status == CH_E_BUSY)
-		Status = ch_vm_detach(Vm);
-	if (Status != CH_OK)
+	if (Vm && ch_vm_detach(Vm) != CH_OK)
 		report_fatal_error("codeheap: a memory manager could not be detached");
 }
 

@@ -300,6 +300,23 @@ TEST(block_whose_commit_is_held_during_the_detach_is_told)
 	check_told(1, 1, 1);
 }
 
+TEST(detach_of_a_vm_that_asked_for_nothing_ends_while_a_commit_is_held)
+{
+	pthread_t thread;
+	struct ch_code code;
+	start(false);
+	struct ch_open open = {
+		.size = sizeof open, .owner = own(ending), .hot_bytes = 16, .user = (void *)1};
+	CHECK_EQ(ch_block_open(&open, &code), CH_OK);
+	CHECK_EQ(pthread_create(&thread, NULL, commit_slowly, &code), 0);
+	TEST_UNTIL(atomic_load(&step) == 1);
+	rig.heap->config.stop_wait_ms = LIMIT_MS;
+	CHECK_EQ(ch_vm_detach(ending), CH_OK);
+	atomic_store(&step, 2);
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+	end_all();
+}
+
 TEST(immortal_block_whose_commit_is_held_during_its_owners_release_dies)
 {
 	pthread_t thread;
