@@ -17,7 +17,7 @@ programs=$(cd "$build/sljit" && pwd) || exit 1
 make_work
 fail() { echo "sljit: $*" >&2; exit 1; }
 
-# Some 800 patterns and subjects, each matched by the JIT and by the interpreter.
+# Patterns and subjects, each matched by the JIT and by the interpreter.
 sljit_pcre2_test_of_its_jit() {
   CODEHEAP_SLJIT_SAYS=1 "$programs/pcre2_jit_test" >"$work/out" 2>&1 || fail "pcre2_jit_test: $(tail -n 3 "$work/out")"
   grep -q 'All JIT regression tests are successfully passed' "$work/out" || fail "not all tests passed: $(tail -n 3 "$work/out")"
