@@ -239,32 +239,43 @@ static void unlist_context(struct jit_vm *jit, struct context *ctx)
 	pthread_mutex_unlock(&jit->list_lock);
 }
 
-static enum ch_status attach_stack(void)
+/* A copy: the calls that undo what was done before may change the sentence. */
+static const char *why_refused(void)
+{
+	static __thread char why[256];
+
+	snprintf(why, sizeof why, "%s", ch_why());
+	return why;
+}
+
+/* Returns NULL, or the reason for a failure. */
+static const char *attach_stack(void)
 {
 	struct GC_stack_base bottom;
-	enum ch_status status = ch_thread_attach(shared.heap, NULL, NULL);
 
-	if (status != CH_OK)
-		return status;
+	if (ch_thread_attach(shared.heap, NULL, NULL) != CH_OK)
+		return why_refused();
 	GC_get_stack_base(&bottom);
-	status = ch_fiber_attach(shared.heap, stack_low(), bottom.mem_base, &own_stack);
-	if (status != CH_OK && ch_thread_detach(shared.heap) != CH_OK)
+	if (ch_fiber_attach(shared.heap, stack_low(), bottom.mem_base, &own_stack) == CH_OK)
+		return NULL;
+	const char *refusal = why_refused();
+	if (ch_thread_detach(shared.heap) != CH_OK)
 		abort();
-	return status;
+	return refusal;
 }
 
 static const char *attach_thread(struct context *ctx)
 {
 	struct jit_vm *jit = jit_of(ctx);
-	enum ch_status status = CH_OK;
+	const char *refusal = NULL;
 
 	if (!list_context(jit, ctx))
 		return "no memory";
 	if (!jit->is_arena && attached_count == 0)
-		status = attach_stack();
-	if (status != CH_OK) {
+		refusal = attach_stack();
+	if (refusal) {
 		unlist_context(jit, ctx);
-		return ch_why();
+		return refusal;
 	}
 	attached_count += !jit->is_arena;
 	if (jit->keeps_interrupt)
