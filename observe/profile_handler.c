@@ -5,7 +5,6 @@
  *
  * A signal of the library carries its heap's tag, an address in `tags` that no foreign timer has,
  * and is for the receiving thread. Other signals go to the action installed before. */
-#include "arch/arch.h"
 #include "arch/registers.h"
 #include "observe/profile.h"
 #include "observe/system.h"

@@ -8,7 +8,6 @@
 #include "observe/profiler_inner.h"
 
 #include <errno.h>
-#include <string.h>
 
 enum {
 	NS_PER_S = 1000000000,

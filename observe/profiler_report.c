@@ -137,13 +137,13 @@ struct then_and_now {
 static void write_name(const struct then_and_now *maps, struct native *native, char *text,
 		       size_t bytes)
 {
-	bool is_several, is_replaced;
+	bool is_several;
 	const struct ch__seen *then = ch__seen_find(maps->then, native->pc, &is_several);
-	const struct ch__seen *now = ch__seen_find(&maps->now, native->pc, &is_replaced);
 	if (!then) {
 		snprintf(text, bytes, is_several ? "[code that was replaced]" : "[unknown]");
 		return;
 	}
+	const struct ch__seen *now = ch__seen_find(&maps->now, native->pc, &is_several);
 	bool is_there = now && ch__seen_is_same(then, now);
 	if (is_there && ch__native_name(maps->symbols, native->pc, text, bytes, &native->start))
 		return;

@@ -204,6 +204,9 @@ static bool write_file(struct ch__stats_file *file, enum ch__stats_state state)
 		.state = state,
 		.flags = file->is_locked ? CH__STATS_FILE_LOCKED : 0,
 	};
+	/* The heap is in the making: nothing has been gathered yet. */
+	if (!file->body_bytes)
+		return true;
 	if (!ch__os_file_rewind(fd_of(file)) ||
 	    ch__os_file_put(fd_of(file), &head, sizeof head) != sizeof head ||
 	    ch__os_file_put(fd_of(file), file->body, file->body_bytes) != file->body_bytes)
@@ -293,7 +296,6 @@ static bool open_and_start(struct ch__stats_file *file)
 	atomic_store(&writing_process, ch__os_process_id());
 	if (!ch__os_thread_start(&file->thread, write_on, file)) {
 		int error = errno;
-		turn_off(file, error);
 		ch__os_file_remove(file->path);
 		errno = error;
 		return false;

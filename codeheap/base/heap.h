@@ -125,7 +125,7 @@ struct ch_heap {
 	_Atomic(struct ch_vm *) vms;               /* push-only */
 	CH_BY_HEAP struct ch_vm *free_vms, *free_vms_last; /* FIFO [heap] */
 	CH_BY_HEAP uint32_t free_vms_now;                  /* [heap] */
-	struct ch_vm nobody; /* of code without an owner: never attached, no callbacks [const] */
+	struct ch_vm nobody; /* of code without an owner: never attached, no callbacks [heap] */
 	struct ch_marker marker;         /* of the open cycle [heap] */
 	struct ch__driver driver;        /* [const] */
 	void *driver_data;               /* belongs to the driver; the core leaves it alone */
@@ -157,8 +157,8 @@ struct ch_heap {
 	 * that comes. */
 	_Atomic(bool) collect_told;
 	_Atomic(uint32_t) vms_asked; /* attached vms with collect_wanted or stop_world */
-	/* Code was left to a cycle, and no cycle since found own roots only. Set behind dead_bytes,
-	 * taken back before dead_bytes is read: a free beside the end of a cycle stays. */
+	/* A cycle may free code. The end of a cycle that found own roots only clears this word, then
+	 * looks at dead_bytes: a free that counted meanwhile sets the word again. */
 	_Atomic(bool) waits_for_cycle;
 	_Atomic(uint32_t) collects_unasked; /* 1: a thread is in ch__collect_unasked */
 	_Atomic(uint64_t) unasked_after_ns; /* no such collection before then */

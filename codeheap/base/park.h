@@ -190,8 +190,8 @@ static inline void ch__region_enter_inline(struct ch__thread *thread) CH_ACQUIRE
 		  "a region of another thread: a callback left its stack to this one");
 	for (;;) {
 		ch__rank_note(CH__RANK_REGION, true);
-		/* seq_cst against ch__freeze; or a plain store, with the membarrier in ch__freeze
-		 * as the fence of both sides. */
+		/* seq_cst against ch__freeze_until; or a plain store, with the membarrier there as
+		 * the fence of both sides. */
 		if (CH_UNLIKELY(CH_LOAD_RELAXED(&heap->fence_in_regions))) {
 			atomic_store_explicit(&thread->inside, 1, memory_order_seq_cst);
 		} else {

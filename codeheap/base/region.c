@@ -88,7 +88,7 @@ void ch__freeze(struct ch_heap *heap) CH_UNANALYSED("it makes the role")
 
 void ch__unfreeze(struct ch_heap *heap) CH_UNANALYSED("it makes the role")
 {
-	/* With two freezers, the remaining freezer is forgotten: no thread is taken for it. */
+	/* Forgets another freezer, too, whose misplaced region then waits instead of a panic. */
 	CH_STORE_RELAXED(&heap->freezer, 0);
 	if (atomic_fetch_sub_explicit(&heap->freeze, 1, memory_order_release) == 1)
 		ch__os_futex_wake(&heap->freeze);

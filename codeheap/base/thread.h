@@ -74,7 +74,7 @@ struct ch__thread {
 	/* [registry]; as its stack grows, the thread lowers stack_low before it shows sp */
 	uintptr_t stack_low, stack_high;
 	bool stack_grows; /* the stack is the process's first [registry] */
-	_Atomic(struct ch_fiber *) fiber; /* the running fiber; NULL: on the thread's own stack */
+	_Atomic(struct ch_fiber *) fiber; /* resumed last, suspended since or not; NULL: none */
 	struct ch__shown shown;
 	uint32_t open_page[CH__PAGE_FRAMES]; /* page + 1 for new blocks, 0: none [own] */
 	uint32_t free_records[CH__THREAD_RECORDS]; /* of blocks: a stack [own] */

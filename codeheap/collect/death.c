@@ -128,7 +128,7 @@ static bool edged_ends(struct ch_heap *heap, struct ch__block *block, uint32_t i
 	block->flags &= (uint8_t)~CH__FLAG_IMMORTAL;
 	if (!is_left)
 		return false;
-	/* A user that ended just now may have put the block there. */
+	/* A user that ended just now may have put the block on the list. */
 	for (uint32_t i = 0; i < heap->orphans_count; i++)
 		if (heap->orphans[i] == index)
 			return false;
@@ -257,8 +257,9 @@ static void drop_side(struct ch_heap *heap, const struct dead *dead) CH_REQUIRES
 	heap->notice_tail = dead->index;
 }
 
-/* Gives back places: of an owner's blocks in a page, or of a block with a span. DEAD -> FREE, the
- * records too unless a notice is due. Under heap. */
+/* Gives back places: of an owner's blocks in a page, or of a block with a span. (Blocks that end
+ * together have one owner, save orphans and what a cycle found, which wait and are sorted then.)
+ * DEAD -> FREE, the records too unless a notice is due. Under heap. */
 static void free_places(struct ch_heap *heap, const struct dead *dead, uint32_t count)
 	CH_REQUIRES(ch__role_heap)
 {
@@ -441,13 +442,20 @@ static CH_COLD bool deliver(struct ch_heap *heap) CH_EXCLUDES(CH__ANY)
 	return false;
 }
 
+/* Asked anew after a callback, as ch__thread_now: a compiler may not keep the address. */
+static __attribute__((noinline)) uint32_t *of_stranger(void)
+{
+	static _Thread_local uint32_t deliveries;
+	__asm__ volatile("");
+	return &deliveries;
+}
+
 /* How many calls on this stack make callbacks. */
 static uint32_t *deliveries_here(const struct ch_heap *heap)
 {
-	static _Thread_local uint32_t of_stranger;
 	struct ch__thread *self = ch__thread_self(heap);
 	if (!self)
-		return &of_stranger;
+		return of_stranger();
 	struct ch_fiber *fiber = CH_LOAD_RELAXED(&self->fiber);
 	return fiber ? &fiber->deliveries : &self->deliveries;
 }
@@ -466,8 +474,9 @@ void ch__vms_tell(struct ch_heap *heap)
 	if (!CH_LOAD_RELAXED(&heap->notice_head) || deliver(heap))
 		ch__trigger_poll(heap);
 	/* A callback may leave the stack to a stranger, and the thread's record to another. The
-	 * count of a fiber is the stack's own. A thread that is back may have a fiber since. */
-	if (is_of_fiber || (self ? ch__thread_now(heap) == self : deliveries_here(heap) == here))
+	 * count of a fiber is the stack's own. A thread that is back may have a fiber since, and a
+	 * stranger a record. */
+	if (is_of_fiber || (self ? ch__thread_now(heap) == self : of_stranger() == here))
 		*here = before;
 }
 

@@ -46,6 +46,7 @@ static void free_blocks(struct ch_heap *heap, uint32_t index) CH_REQUIRES(ch__ro
 	 * that saw the owner before the release are through, and later commits see the release. If
 	 * a thread stays in a region, cycles free its block. */
 	if (kill_committed(heap, owner, generation) &&
+	    CH_LOAD_RELAXED(&owner->generation) == generation &&
 	    ch__freeze_until(heap, ch__stop_limit(heap, ch__os_now_ns()))) {
 		ch__unfreeze(heap);
 		(void)kill_committed(heap, owner, generation);

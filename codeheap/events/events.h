@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * events.h: who is told what: the vms and opens without room (trigger.c), observers
- * (listener.c). */
+ * (listener.c). The records of vms are here, too (vm.c, thread.h). */
 #pragma once
 
 #include "codeheap/base/heap.h"
@@ -10,7 +10,8 @@
  * that came free, for opens without room: an unchanged count means that no space came --- */
 
 void ch__trigger_opened(struct ch_heap *, uint32_t bytes);
-/* An open of the vm found no room: a cycle is wanted, and space_free is due when room comes. */
+/* An open of the vm found no room: a cycle is wanted if it is worth while, and space_free, if the
+ * vm has it, is due when room comes. */
 void ch__trigger_full(struct ch_heap *, struct ch_vm *, uint64_t space_seen)
 	CH_REQUIRES(ch__role_heap);
 /* So much code is left to a cycle. If no vm is asked for one, ch__collect_unasked runs. */
@@ -21,7 +22,7 @@ void ch__trigger_cycle_begins(struct ch_heap *) CH_REQUIRES(ch__role_frozen);
 void ch__trigger_cycle_abandoned(struct ch_heap *);
 /* A full cycle found nothing alive but own roots. */
 void ch__trigger_nothing_left(struct ch_heap *);
-/* Whether much is dead, and several collections that no vm asked for were put off. */
+/* Whether much is dead, and the threshold of the dead has doubled twice. */
 bool ch__trigger_is_late(const struct ch_heap *);
 /* A collection that no vm asked for was in vain: the next threshold doubles, to 4-fold at most. */
 void ch__trigger_put_off(struct ch_heap *);
@@ -56,9 +57,9 @@ static inline uint64_t ch__space_now(struct ch_heap *heap)
 /* Call after the count grew: a vm that wants space since then sees the count at its first poll. */
 void ch__space_came(struct ch_heap *);
 
-/* Places are free, or on the quarantine for an open in need; call it then, and not before. If the
- * places were counted earlier, an open that looks for room in between would find none, and wait for
- * word of space that was given before. */
+/* Call when the places can be found: free, or on the quarantine for an open in need. If they were
+ * counted earlier, an open could look before they are there, note the new count, and wait for a
+ * change that has passed. */
 static inline void ch__space_returned(struct ch_heap *heap)
 {
 	/* seq_cst: opens count themselves before a look; a vm wants space before its open ends. */

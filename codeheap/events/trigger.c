@@ -123,8 +123,8 @@ void ch__trigger_full(struct ch_heap *heap, struct ch_vm *vm, uint64_t space_see
 		want(heap);
 }
 
-/* A poll may have taken a request of a moment ago for a told one; and polls for a vm that waits for
- * space look for a reason to collect again. */
+/* The next request is told whatever became of this one. Polls for a vm that waits for space have to
+ * look for a reason to collect again. */
 static void end_request(struct ch_heap *heap)
 {
 	atomic_store(&heap->collect_wanted, false);
@@ -211,8 +211,8 @@ void ch__trigger_swept(struct ch_heap *heap)
 	bool is_poor = !freed || freed * 20 < heap->stats.marked_blocks_last;
 	back_off(&heap->opened_doublings, is_poor, DOUBLINGS_MAX);
 	/* When code only grows, a poor cycle says nothing of released or invalidated code. */
-	back_off(&heap->dead_doublings, is_poor && heap->dead_at_cycle > DEAD_MIN_BYTES,
-		 DOUBLINGS_MAX);
+	if (!is_poor || heap->dead_at_cycle > DEAD_MIN_BYTES)
+		back_off(&heap->dead_doublings, is_poor, DOUBLINGS_MAX);
 	if (freed)
 		CH_STORE_RELAXED(&heap->mean_dead_bytes, bytes / freed);
 }

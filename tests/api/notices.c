@@ -110,6 +110,31 @@ TEST(thread_hears_of_blocks_however_often_its_first_fiber_comes_in_a_notice)
 	rig_end(&rig);
 }
 
+static void add_code(void)
+{
+	void *code;
+	CHECK_EQ(ch_code_add(rig.heap, "", 1, "added", &code), CH_OK);
+}
+
+/* The code in the notice attaches the thread that collects. */
+TEST(stranger_hears_of_blocks_however_often_a_notice_attaches_it)
+{
+	enum { ROUNDS = 20 };
+	struct ch_ops ops = {.size = sizeof ops, .block_freed = note};
+	struct ch_config config = rig_config(1 << 20);
+	in_notice = add_code;
+	rig = rig_create(&config, &ops, NULL);
+	for (unsigned i = 1; i <= ROUNDS; i++) {
+		struct ch_owner owner = rig_owner(&rig, "freed");
+		rig_block(owner, 1);
+		CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
+		CHECK_EQ(ch_thread_detach(rig.heap), CH_OK);
+		CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
+		CHECK_EQ(notices, i);
+	}
+	rig_end(&rig);
+}
+
 static void do_nothing(void)
 {
 }

@@ -201,6 +201,9 @@ TEST_PAGES(threshold_of_the_dead_grows_where_the_dead_had_asked, 0)
 		CHECK_EQ(1u << atomic_load(&rig.heap->dead_doublings), factor);
 	}
 	expect_factors(&rig, 64, 64);
+	rig.heap->dead_at_cycle = dead_least;
+	sweep_ends(&rig, 1000, 0);
+	expect_factors(&rig, 64, 64);
 	sweep_ends(&rig, 1000, 1000);
 	expect_factors(&rig, 1, 1);
 }

@@ -584,6 +584,38 @@ TEST(wish_of_the_environment_that_fails_is_told)
 	CHECK_STR(ch_why(), "CH_E_OS: the statistics file /dev/full: no regular file of the user");
 }
 
+static bool refuses;
+
+static enum ch_status refuse(struct ch_heap *heap, const char **stats_file, bool may_fail)
+{
+	(void)heap, (void)stats_file, (void)may_fail;
+	errno = EXDEV;
+	return refuses ? CH_E_OS : CH_OK;
+}
+
+/* Greets before the library's own greeter, and is asked behind it. */
+__attribute__((constructor(101))) static void greet_first(void)
+{
+	static struct ch__greeter greeter = {.begins = refuse};
+	ch__listener_greet(&greeter);
+}
+
+/* The writing thread begins before the heap is one of the process's. */
+TEST(file_says_nothing_of_a_heap_in_the_making)
+{
+	char path[PATH_BYTES];
+	struct ch_heap *heap;
+	struct stat file;
+	use_folder(path);
+	struct ch_config config = rig_config(1 << 20);
+	config.stats_file = path;
+	refuses = true;
+	CHECK_EQ(ch_heap_create(&config, &heap), CH_E_OS);
+	CHECK_EQ(stat(path, &file), 0);
+	CHECK_EQ(file.st_size, 0);
+	leave_folder(path);
+}
+
 /* A second greeter in the list would be its own follower: no heap's creation would end. */
 TEST(files_that_are_enabled_again_are_enabled_once)
 {
