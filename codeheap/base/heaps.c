@@ -56,7 +56,7 @@ enum ch_status ch__because_refused(const struct ch_heap *heap)
 	if (ch__is_marking())
 		return ch__because_marking();
 	if (!heap)
-		return ch__because(CH_E_ARG, "heap, or vm, is NULL, or of a destroyed heap");
+		return ch__because(CH_E_ARG, "heap, or vm, is NULL");
 	return ch__because(CH_E_ARG, "no heap is at %lx: it was destroyed, or never was",
 			   (uintptr_t)heap);
 }

@@ -237,5 +237,5 @@ static inline void ch__thread_serialize(struct ch__thread *thread)
 		return;
 	thread->stops_served = stops;
 	ch__arch_serialize();
-	atomic_fetch_add_explicit(&thread->serialized, 1, memory_order_relaxed);
+	CH__COUNT(thread->serialized, 1);
 }

@@ -90,7 +90,7 @@ struct ch__thread {
 	struct ch__counters counters;         /* [own], read relaxed */
 	struct ch__site_map sites;            /* [own] */
 	uint64_t stops_served; /* core_syncs_by_stop when the thread last serialized [own] */
-	_Atomic(uint32_t) serialized; /* how often the thread serialized; relaxed */
+	uint32_t serialized; /* how often the thread serialized [own], read relaxed */
 	_Atomic(void *) listener_word;    /* ch__look_thread_word */
 	struct ch__thread *next; /* all of the heap's, never unlinked [registry], read anywhere */
 	struct ch__thread *next_of_thread; /* attachment of the same thread to another heap [own] */
@@ -108,7 +108,7 @@ struct ch_fiber {
 };
 
 struct ch_vm {
-	struct ch_heap *heap; /* NULL: it was destroyed */
+	struct ch_heap *heap; /* [const] */
 	struct ch_ops ops;
 	void *user;
 	/* Stored under heap, release after the callbacks; Boehm's hooks read without heap. */
@@ -133,8 +133,6 @@ void ch__vm_owner_gone(struct ch_vm *) CH_REQUIRES(ch__role_heap);
 void ch__vm_told(struct ch_vm *) CH_REQUIRES(ch__role_heap);
 /* The vm is detached from here on. The caller tells of its blocks afterwards. */
 void ch__vm_leave(struct ch_vm *) CH_REQUIRES(ch__role_heap);
-/* Of a heap that ends, and that nobody reads. */
-void ch__vms_leave(struct ch_heap *) CH_COLD;
 /* Whether refs of its code are reported: a detached vm's may dangle, and its code runs no more. */
 static inline bool ch__vm_is_told(const struct ch_vm *vm)
 {

@@ -9,30 +9,6 @@
  * a late use, then likely meets a resting record, and is refused. */
 enum { VMS_RESTING = 64 };
 
-/* Records of vms of destroyed heaps, and fresh ones: FIFO, chained by next. The memory is the
- * process's: a late use of such a vm finds no heap. The lock is taken under a heap's or the heaps'
- * only: a fork, which has those, finds it free. */
-static struct ch__lock homeless_lock;
-static struct ch_vm *homeless CH_GUARDED_BY(homeless_lock);
-static struct ch_vm **homeless_end CH_GUARDED_BY(homeless_lock) = &homeless;
-
-static CH_COLD void leave_heap(struct ch_vm *vm) CH_REQUIRES(homeless_lock)
-{
-	*vm = (struct ch_vm){0};
-	*homeless_end = vm;
-	homeless_end = &vm->next;
-}
-
-void ch__vms_leave(struct ch_heap *heap)
-{
-	ch__lock_take(&homeless_lock, CH__RANK_META);
-	for (struct ch_vm *vm = heap->vms, *next; vm; vm = next) {
-		next = vm->next;
-		leave_heap(vm);
-	}
-	ch__lock_release(&homeless_lock, CH__RANK_META);
-}
-
 /* As many records as vms were attached at once, plus resting records and records with an owner. */
 static struct ch_vm *take_vm(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
 {
@@ -42,15 +18,7 @@ static struct ch_vm *take_vm(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
 		heap->free_vms_now--;
 		return vm;
 	}
-	size_t bytes = ch__os_page_bytes();
-	ch__lock_take(&homeless_lock, CH__RANK_META);
-	struct ch_vm *fresh = homeless ? NULL : ch__os_private(bytes);
-	for (size_t i = 0; fresh && i < bytes / sizeof *fresh; i++)
-		leave_heap(&fresh[i]);
-	vm = homeless;
-	if (vm && !(homeless = vm->next))
-		homeless_end = &homeless;
-	ch__lock_release(&homeless_lock, CH__RANK_META);
+	vm = ch__meta_alloc(heap->meta, sizeof *vm);
 	if (!vm)
 		return NULL;
 	vm->heap = heap;

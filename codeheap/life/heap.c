@@ -221,7 +221,6 @@ static void free_heap(struct ch_heap *heap)
 	 * unwind reads the tables that an unwinder keeps. */
 	if (!ch__sinks_destroy(heap->sinks))
 		return;
-	ch__vms_leave(heap);
 	if (heap->pool)
 		ch__pool_destroy(heap->pool);
 	ch__tables_free(heap->tables, CH__TABLES);

@@ -84,7 +84,7 @@ static void check_serialized(struct play *p)
 		if (!atomic_load(&t->is_attached))
 			continue;
 		threads++;
-		TEST_UNTIL(atomic_load(&t->serialized))
+		TEST_UNTIL(__atomic_load_n(&t->serialized, __ATOMIC_RELAXED))
 			stage_pause();
 	}
 	CHECK_EQ(threads, 3);

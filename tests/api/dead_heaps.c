@@ -99,36 +99,6 @@ TEST(handles_of_a_heap_that_is_gone_are_stale_in_the_next_one)
 	}
 }
 
-/* --- a vm --- */
-
-static void expect_refused(enum ch_status status)
-{
-	CHECK_EQ(status, CH_E_ARG);
-	CHECK_STR(ch_why(), "CH_E_ARG: heap, or vm, is NULL, or of a destroyed heap");
-}
-
-/* Side memory of a heap that had much goes back to the system. A little waits for the next heap. */
-static void use_vm_of_a_gone_heap(size_t side_bytes)
-{
-	struct ch_owner owner;
-	struct ch_assumption fact;
-	struct rig gone = rig_start(1 << 20);
-	CHECK(ch__meta_alloc(gone.heap->meta, side_bytes));
-	rig_end(&gone);
-	struct rig rig = rig_start(1 << 20);
-	expect_refused(ch_owner_create(gone.vm, "owner", NULL, NULL, &owner));
-	expect_refused(ch_assumption_create(gone.vm, &fact));
-	expect_refused(ch_vm_detach(gone.vm));
-	CHECK_EQ(ch_vm_discard(rig.heap, gone.vm, NULL, NULL), CH_E_ARG);
-	rig_end(&rig);
-}
-
-TEST(vm_of_a_heap_that_is_gone_is_refused)
-{
-	for (unsigned i = 0; i < HEAPS; i++)
-		use_vm_of_a_gone_heap(i % 5 ? 1 : 80 << 20);
-}
-
 /* --- two heaps --- */
 
 TEST(blocks_of_two_heaps_are_not_invalidated_in_one_call)

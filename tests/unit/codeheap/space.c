@@ -281,7 +281,7 @@ TEST(nobody_is_told_of_a_block_whose_vm_does_not_ask)
 
 static void count_serialized(const struct rig *rig, void *arg)
 {
-	*(uint32_t *)arg = atomic_load(&ch__thread_self(rig->heap)->serialized);
+	*(uint32_t *)arg = ch__thread_self(rig->heap)->serialized;
 }
 
 /* Two threads use the same record in turn. When a stop of the world was the core sync, the second
