@@ -103,12 +103,6 @@ struct ch__look_page {
 };
 /* Returns false when the page and all behind were never in use. */
 CH_GUEST bool ch__look_page(const struct ch_heap *, uint32_t page, struct ch__look_page *);
-/* Copies the last pauses, the oldest first. Returns how many. */
-enum { CH__LOOK_PAUSES = 32 };
-struct ch__look_pause {
-	uint64_t at_ns, ns;
-};
-CH_GUEST uint32_t ch__look_pauses(const struct ch_heap *, struct ch__look_pause[CH__LOOK_PAUSES]);
 /* Writes waiting names if a write is due. Returns false while names wait. Any thread, no lock. */
 CH_GUEST bool ch__look_write_names(void) CH_EXCLUDES(CH__ANY);
 /* The names of a set of sinks, as in CODEHEAP_SINKS. */

@@ -5,8 +5,9 @@
  * header and by guest_look.h, for what an observer sees.
  *
  * The words in parentheses at each function name the locks that are held: heaps (no heap comes or
- * goes), and of the heap registry (no thread comes or goes) or heap (no block dies). The function
- * may take locks right of the held lock only, and may not call the public interface. */
+ * goes), and of the heap registry (no thread comes or goes), heap (no block dies) or freeze (no
+ * thread is in a region: one call at a time). The function may take locks right of the held lock
+ * only, and may not call the public interface. */
 #pragma once
 
 #include "arch/base.h"
@@ -32,6 +33,8 @@ struct ch__listener_calls {
 	/* Handles of at most CH__LOOK_DEATHS_MOST blocks that no lookup finds any more.
 	 * ch__look_name still knows the names. (heap) */
 	void (*blocks_die)(struct ch__listener *, const uint64_t *handles, size_t n);
+	/* Threads were held up for `ns`, until at_ns. May neither wait nor allocate. (freeze) */
+	void (*paused)(struct ch__listener *, uint64_t at_ns, uint64_t ns);
 	/* The heap is used (an open takes a page, a poll has work, a cycle ends) for the first time
 	 * since ch__listener_await_use. No lock is held. */
 	void (*used)(struct ch__listener *);

@@ -58,6 +58,7 @@ struct ch__stats_file {
 	uint64_t sequence;
 	struct ch__stats_sample samples[SAMPLES]; /* the oldest first */
 	uint32_t samples_count;
+	struct ch__stats_pauses pauses; /* by the thread that has the heap frozen */
 	struct ch__stats_walk walk;
 	uint8_t *body; /* has room for the largest body */
 	size_t body_room, body_bytes;
@@ -83,7 +84,7 @@ static size_t body_room(const struct ch__stats_walk *walk)
 	return SECTIONS * sizeof(struct ch__stats_section) + TEXTS * sizeof(struct ch__stats_text) +
 	       NUMBERS_MOST * sizeof(struct ch__stats_number) + sizeof walk->owners +
 	       sizeof walk->blocks + SAMPLES * sizeof(struct ch__stats_sample) +
-	       CH__LOOK_PAUSES * sizeof(struct ch__stats_pause) +
+	       CH__STATS_PAUSES_MOST * sizeof(struct ch__stats_pause) +
 	       walk->pages_room * sizeof *walk->pages + walk->parts_room * sizeof *walk->parts;
 }
 
@@ -147,13 +148,34 @@ static void add_samples(struct ch__stats_file *file, const struct ch_stats *stat
 		    file->samples_count, 0);
 }
 
+void ch__stats_pauses_note(struct ch__stats_pauses *p, uint64_t at_ns, uint64_t ns)
+{
+	uint32_t noted = CH_LOAD_RELAXED(&p->noted);
+	struct ch__stats_noted *pause = &p->at[noted % CH__STATS_PAUSES_MOST];
+	atomic_store_explicit(&pause->at_ns, at_ns, memory_order_release);
+	atomic_store_explicit(&pause->ns, ns, memory_order_release);
+	atomic_store_explicit(&p->noted, noted + 1, memory_order_release);
+}
+
+uint32_t ch__stats_pauses_read(const struct ch__stats_pauses *p,
+			       struct ch__stats_pause out[CH__STATS_PAUSES_MOST])
+{
+	const uint32_t most = CH__STATS_PAUSES_MOST;
+	uint32_t noted = atomic_load_explicit(&p->noted, memory_order_acquire), kept = 0;
+	for (uint32_t n = noted < most ? 0 : noted - most + 1; n != noted; n++) {
+		const struct ch__stats_noted *pause = &p->at[n % most];
+		out[kept].at_ns = atomic_load_explicit(&pause->at_ns, memory_order_acquire);
+		out[kept].ns = atomic_load_explicit(&pause->ns, memory_order_acquire);
+		/* A later pause may have taken the place meanwhile, or be about to take it. */
+		kept = CH_LOAD_RELAXED(&p->noted) - n < most ? kept + 1 : 0;
+	}
+	return kept;
+}
+
 static void add_pauses(struct ch__stats_file *file)
 {
-	struct ch__look_pause seen[CH__LOOK_PAUSES];
-	struct ch__stats_pause pauses[CH__LOOK_PAUSES];
-	uint32_t count = ch__look_pauses(file->listener.heap, seen);
-	for (uint32_t i = 0; i < count; i++)
-		pauses[i] = (struct ch__stats_pause){.at_ns = seen[i].at_ns, .ns = seen[i].ns};
+	struct ch__stats_pause pauses[CH__STATS_PAUSES_MOST];
+	uint32_t count = ch__stats_pauses_read(&file->pauses, pauses);
 	add_section(file, CH__STATS_PAUSES, pauses, sizeof *pauses, count, 0);
 }
 
@@ -446,6 +468,11 @@ static void used(struct ch__listener *listener)
 	atomic_store(&file->is_due, 0);
 }
 
+static void paused(struct ch__listener *listener, uint64_t at_ns, uint64_t ns)
+{
+	ch__stats_pauses_note(&((struct ch__stats_file *)listener)->pauses, at_ns, ns);
+}
+
 static bool status(struct ch__listener *listener, const char **path, int *failed)
 {
 	const struct ch__stats_file *file = (const struct ch__stats_file *)listener;
@@ -456,6 +483,7 @@ static bool status(struct ch__listener *listener, const char **path, int *failed
 }
 
 static const struct ch__listener_calls calls = {
+	.paused = paused,
 	.used = used,
 	.fork_child = fork_child,
 	.ends = heap_ends,

@@ -28,6 +28,19 @@ struct ch__stats_walk {
 	const struct ch__look_heap *look; /* the caller's [const] */
 };
 
+/* The last pauses of a heap. One writer at a time; a reader may come in the middle. */
+enum { CH__STATS_PAUSES_MOST = 32 };
+struct ch__stats_pauses {
+	_Atomic(uint32_t) noted; /* release after a pause */
+	struct ch__stats_noted {
+		_Atomic(uint64_t) at_ns, ns; /* release; a reader looks for later pauses */
+	} at[CH__STATS_PAUSES_MOST];
+};
+void ch__stats_pauses_note(struct ch__stats_pauses *, uint64_t at_ns, uint64_t ns);
+/* Copies the last pauses, the oldest first. Returns how many. */
+uint32_t ch__stats_pauses_read(const struct ch__stats_pauses *,
+			       struct ch__stats_pause[CH__STATS_PAUSES_MOST]);
+
 /* Makes room for the lists in the side memory. Returns false if there is no memory. */
 bool ch__stats_walk_create(struct ch__stats_walk *, struct ch_heap *, const struct ch__look_heap *,
 			   struct ch__meta *);

@@ -22,7 +22,6 @@ enum {
 	CH__QUEUE_MIN = 1 << 12,
 	CH__TOMBSTONES_LOG2 = 16, CH__TOMBSTONES_MOST = 1 << 20,
 	CH__COPY_WORDS = 4096,
-	CH__PAUSES = 32, /* the last pauses, for observers */
 	CH__NAMES_LAST = 256,
 };
 
@@ -64,10 +63,6 @@ struct ch__listener;
  * its end; then comes another. If each cycle began the sweep anew, frequent cycles would leave all
  * places on the quarantine. */
 enum ch__sweep { CH__SWEEP_NONE, CH__SWEEP_DUE, CH__SWEEP_AGAIN };
-
-struct ch__pause {
-	_Atomic(uint64_t) at_ns, ns; /* release; look.c acquires, and looks for later pauses */
-};
 
 struct ch_heap {
 	struct ch__arch_stub_context stub; /* first: the trampoline passes this address */
@@ -182,7 +177,6 @@ struct ch_heap {
 	/* Of cycles only: marks, pauses, freezes, sweeps; the rest is 0. Boehm's hooks store
 	 * frozen, without the lock; sweep_ns_total under heap, relaxed [frozen] */
 	struct ch_stats stats;
-	_Atomic(uint32_t) pauses_noted; /* release after a pause; pairs with look.c */
 	_Atomic(struct ch__listener *) listeners; /* push-only: release; pairs with events.h */
 	struct ch_heap *left_next;   /* destroyed, but still read (heaps.c) [ch__heaps_lock] */
 	int no_file; /* errno: a statistics file is wanted, and nobody writes one [const] */
@@ -191,7 +185,6 @@ struct ch_heap {
 	CH_BY_HEAP uint32_t *orphans, orphans_count, orphans_capacity;
 	/* Large fields stand last: the making of a heap touches few pages. */
 	struct ch__thread guest; /* stands for an unattached thread with the heap lock [heap] */
-	struct ch__pause pauses[CH__PAUSES];
 	CH_BY_HEAP uint32_t names_last[CH__NAMES_LAST]; /* to be shared (names.c); 0: none */
 	CH_BY_RECORDS uint32_t branch_runs[CH__RUN_MAX + 1]; /* free runs, by length (branch.c) */
 	uintptr_t stack_copy[CH__COPY_WORDS]; /* copies of stacks not scanned in place [frozen] */

@@ -3,6 +3,7 @@
  * count of free bytes. Counters of running threads change while they are read, so a snapshot is
  * exact only where nothing runs. */
 #include "codeheap/base/sized.h"
+#include "codeheap/events/events.h"
 #include "codeheap/graph/block_parts.h"
 
 void ch__counters_add(struct ch__counters *sum, const struct ch__counters *more)
@@ -37,11 +38,7 @@ void ch__stats_note_peak(struct ch_heap *heap, uint64_t died)
 void ch__stats_note_pause(struct ch_heap *heap, uint64_t start_ns, uint64_t marked_from_ns)
 {
 	uint64_t at_ns = ch__os_now_ns(), ns = at_ns - start_ns;
-	uint32_t noted = CH_LOAD_RELAXED(&heap->pauses_noted);
-	struct ch__pause *pause = &heap->pauses[noted % CH__PAUSES];
-	atomic_store_explicit(&pause->at_ns, at_ns, memory_order_release);
-	atomic_store_explicit(&pause->ns, ns, memory_order_release);
-	atomic_store_explicit(&heap->pauses_noted, noted + 1, memory_order_release);
+	CH__TELL(heap, paused, at_ns, ns);
 	heap->stats.pause_ns_last = ns;
 	if (ns > heap->stats.pause_ns_max)
 		heap->stats.pause_ns_max = ns;

@@ -8,7 +8,6 @@
 #include <stdio.h>
 
 _Static_assert((int)CH__LOOK_HEAPS_MAX == (int)CH__HEAPS_MAX, "observers number heaps alike");
-_Static_assert((int)CH__LOOK_PAUSES == (int)CH__PAUSES, "an observer has room for each pause");
 
 CH__LOCK_FUNCTIONS(ch__look_lock_heaps, ch__look_unlock_heaps, void, ch__lock_parking,
 		   ch__heaps_lock, CH__RANK_HEAPS)
@@ -47,19 +46,6 @@ void ch__look_heap(const struct ch_heap *heap, struct ch__look_heap *out)
 		.page_bytes = (size_t)1 << pool->page_log2,
 		.pages = pool->page_count,
 	};
-}
-
-uint32_t ch__look_pauses(const struct ch_heap *heap, struct ch__look_pause out[CH__LOOK_PAUSES])
-{
-	uint32_t noted = atomic_load_explicit(&heap->pauses_noted, memory_order_acquire), kept = 0;
-	for (uint32_t n = noted < CH__PAUSES ? 0 : noted - CH__PAUSES + 1; n != noted; n++) {
-		const struct ch__pause *pause = &heap->pauses[n % CH__PAUSES];
-		out[kept].at_ns = atomic_load_explicit(&pause->at_ns, memory_order_acquire);
-		out[kept].ns = atomic_load_explicit(&pause->ns, memory_order_acquire);
-		/* A later pause may have taken the place meanwhile, or be about to take it. */
-		kept = CH_LOAD_RELAXED(&heap->pauses_noted) - n < CH__PAUSES ? kept + 1 : 0;
-	}
-	return kept;
 }
 
 bool ch__look_write_names(void)

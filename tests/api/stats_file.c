@@ -260,8 +260,8 @@ TEST_FILE(pauses_and_samples_are_the_last_ones, 1 << 20)
 	struct stats_image *image = stats_read(path, 70);
 	struct ch__stats_section section;
 	const struct ch__stats_pause *pause = stats_section(image, CH__STATS_PAUSES, &section);
-	CHECK_EQ(section.count, CH__PAUSES - 1);
-	CHECK_EQ(pause[CH__PAUSES - 2].ns, rig_stats(&rig).pause_ns_last);
+	CHECK_EQ(section.count, CH__STATS_PAUSES_MOST - 1);
+	CHECK_EQ(pause[CH__STATS_PAUSES_MOST - 2].ns, rig_stats(&rig).pause_ns_last);
 	for (uint32_t i = 1; i < section.count; i++)
 		CHECK(pause[i].at_ns > pause[i - 1].at_ns && pause[i].ns > 0);
 	const struct ch__stats_sample *sample = stats_section(image, CH__STATS_SAMPLES, &section);

@@ -8,6 +8,7 @@
 #include "codeheap/graph/names.h"
 #include "observe/profile.h"
 #include "observe/profiler_inner.h"
+#include "observe/stats_walk.h"
 #include "os/linux.h"
 #include "sinks/sinks.h"
 #include "tests/orders/cases.h"
@@ -361,25 +362,27 @@ static void end_file(void)
 
 /* --- pauses --- */
 
+static struct ch__stats_pauses pauses;
+
 static void begin_pauses(void)
 {
 	/* All places are taken: the next pause comes to the oldest one's. */
-	for (uint32_t i = 0; i < CH__PAUSES; i++) {
-		scene.heap->pauses[i].at_ns = i;
-		scene.heap->pauses[i].ns = 0;
+	for (uint32_t i = 0; i < CH__STATS_PAUSES_MOST; i++) {
+		pauses.at[i].at_ns = i;
+		pauses.at[i].ns = 0;
 	}
-	scene.heap->pauses_noted = CH__PAUSES;
+	pauses.noted = CH__STATS_PAUSES_MOST;
 }
 static void notes_pauses(void)
 {
 	for (uint32_t i = 0; i < 3; i++)
-		ch__stats_note_pause(scene.heap, CH__PAUSES + i, CH__PAUSES);
+		ch__stats_pauses_note(&pauses, CH__STATS_PAUSES_MOST + i + 7, 7);
 }
 static void looks_at_pauses(void)
 {
 	for (int n = 0; n < 4; n++) {
-		struct ch__look_pause seen[CH__LOOK_PAUSES];
-		uint32_t count = ch__look_pauses(scene.heap, seen);
+		struct ch__stats_pause seen[CH__STATS_PAUSES_MOST];
+		uint32_t count = ch__stats_pauses_read(&pauses, seen);
 		for (uint32_t i = 0; i < count; i++)
 			HOLDS(seen[i].at_ns - seen[i].ns == seen[0].at_ns - seen[0].ns + i);
 		order_yield();
@@ -599,7 +602,7 @@ const struct order_case cases_once[] = {
 	{"listeners", GREETERS, scene_make, begin_listeners, end_listeners,
 	 {comes_to_listen, finds_listeners, greets}},
 	{"file", 500, make_file, begin_file, end_file, {opens_file, asks_path}},
-	{"pauses", 1000, scene_make, begin_pauses, NULL, {notes_pauses, looks_at_pauses}},
+	{"pauses", 1000, NULL, begin_pauses, NULL, {notes_pauses, looks_at_pauses}},
 	{"guard", 1000, scene_make, begin_guard, end_guard, {invalidates, tests_guard}},
 	{"core_sync", 1000, scene_make, begin_core_sync, end_core_sync, {poisons, syncs_cores}},
 	{"slot", 1000, make_slots_of_threads, begin_word, end_word, {gives_slot, is_sampled}},
