@@ -12,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <time.h>
 #include <ucontext.h>
@@ -72,11 +71,6 @@ bool ch__os_timer_start(struct ch__os_timer *timer, int thread_id, bool by_wall_
 void ch__os_timer_stop(struct ch__os_timer *timer)
 {
 	timer_delete((timer_t)timer->system);
-}
-
-bool ch__os_thread_exists(int thread_id)
-{
-	return syscall(SYS_tgkill, getpid(), thread_id, 0) == 0 || errno != ESRCH;
 }
 
 bool ch__os_timer_expired(const void *siginfo, void **value, uint32_t *times)

@@ -207,7 +207,8 @@ static int add(struct ch__profiler *p, struct ch__sampler_slot *slot, int thread
 		return 0;
 	int error = errno;
 	end_sampler(p, slot, s);
-	return ch__os_thread_exists(thread_id) ? error : ESRCH;
+	bool is_gone = !ch__os_thread_signal(thread_id, 0, NULL) && errno == ESRCH;
+	return is_gone ? ESRCH : error;
 }
 
 int ch__profiler_add(struct ch__profiler *p, struct ch__sampler_slot *slot, int thread_id)

@@ -20,7 +20,6 @@ bool ch__os_timer_start(struct ch__os_timer *, int thread_id, bool by_wall_clock
 			uint64_t interval_ns, void *value) CH_EXCLUDES(CH__STANDING);
 /* A signal of the timer may still come. */
 void ch__os_timer_stop(struct ch__os_timer *) CH_EXCLUDES(CH__STANDING);
-bool ch__os_thread_exists(int thread_id); /* in this process */
 /* Whether the signal is of a POSIX timer, the library's or not. *times: how often the timer expired
  * since its last signal. Async-signal-safe, and so is ch__os_profile_chain. */
 bool ch__os_timer_expired(const void *siginfo, void **value, uint32_t *times);

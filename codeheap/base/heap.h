@@ -13,7 +13,6 @@
 #include "codeheap/base/table.h"
 #include "codeheap/base/thread.h"
 #include "os/locks/moves.h"
-#include "os/meta.h"
 
 enum {
 	CH__LIVES = 8, /* generations from one life of an owner's record to the next */

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * panic.c: the end of the process on a broken invariant. Signal-safe, save for the hook of the
  * VM. */
-#include "arch/base.h"
 #include "os/threads.h"
 
 #include <stdatomic.h>

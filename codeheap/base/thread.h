@@ -4,8 +4,6 @@
  * Field tags: see heap.h. */
 #pragma once
 
-#include "codeheap/codeheap.h"
-#include "os/locks/lock.h"
 #include "pages/pool.h"
 #include "sinks/sinks.h"
 
@@ -131,7 +129,7 @@ struct ch_vm {
 void ch__vm_owner_gone(struct ch_vm *) CH_REQUIRES(ch__role_heap);
 /* Of the vm's blocks nobody is told any more. Call once per detach. */
 void ch__vm_told(struct ch_vm *) CH_REQUIRES(ch__role_heap);
-/* The vm is detached from here on. The caller tells of its blocks afterwards. */
+/* The vm is detached from here on. The caller counts as an owner, and tells of its blocks then. */
 void ch__vm_leave(struct ch_vm *) CH_REQUIRES(ch__role_heap);
 /* Whether refs of its code are reported: a detached vm's may dangle, and its code runs no more. */
 static inline bool ch__vm_is_told(const struct ch_vm *vm)

@@ -2,6 +2,7 @@
  * collect.h: the functions of collect/, for its files and for callers. */
 #pragma once
 
+#include "codeheap/events/events.h"
 #include "codeheap/places/places.h"
 
 void ch__marker_init(struct ch_heap *, struct ch_marker *);

@@ -2,7 +2,6 @@
  * cycle.c: full cycles of the built-in and the host driver (docs/design.md, section 6), also where
  * no vm hears that a collection is wanted. */
 #include "codeheap/collector.h"
-#include "codeheap/events/events.h"
 #include "codeheap/collect/collect.h"
 #include "codeheap/graph/handles.h"
 #include "invalidate/invalidate.h"

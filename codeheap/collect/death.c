@@ -5,7 +5,6 @@
  * P5).
  *
  * Order: I3, I8. Lock: heap; pages and sinks inside. */
-#include "codeheap/events/events.h"
 #include "codeheap/collect/collect.h"
 #include "codeheap/graph/handles.h"
 #include "invalidate/invalidate.h"

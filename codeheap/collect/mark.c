@@ -2,7 +2,6 @@
  * mark.c: the one engine of the three drivers (P2): a breadth-first walk over the side records,
  * while regions are frozen; takes no lock, allocates nothing, writes to code only refs that moved
  * (I5, I6). */
-#include "codeheap/events/events.h"
 #include "codeheap/collect/collect.h"
 #include "codeheap/graph/handles.h"
 

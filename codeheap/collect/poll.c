@@ -2,7 +2,6 @@
  * poll.c: ch_thread_poll. A thread stands still where one of its heaps is stopped, and does the
  * work that is due: a step of the sweep, waiting names, notices, requests for a collection. A word
  * of the heap says whether work is due. */
-#include "codeheap/events/events.h"
 #include "codeheap/collect/collect.h"
 
 /* Returns false when a callback left this stack to another thread, or the thread left the heap.

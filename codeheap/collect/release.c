@@ -2,7 +2,6 @@
  * release.c: ch_owner_release lets an owner go (owner.c); blocks that nobody runs end at once
  * (death.c). ch_code_free does the same for code that is its own root. Lock: heap. No lock for
  * CH_RELEASE_COLLECT by an attached thread. */
-#include "codeheap/events/events.h"
 #include "codeheap/collect/collect.h"
 #include "codeheap/graph/handles.h"
 

@@ -2,7 +2,6 @@
  * sweep.c: finds blocks that no cycle reached, and ends them (death.c); then owners that
  * died. Runs with the world running, a single sweeper at a time, in steps of at most 64 dead blocks
  * or 2,048 owners. Lock: sweep before heap; pages and sinks inside. */
-#include "codeheap/events/events.h"
 #include "codeheap/collect/collect.h"
 
 /* The death of a block touches lines all over memory: asked for some blocks ahead. */

@@ -86,14 +86,8 @@ static inline struct ch__listener *ch__listeners_first(const struct ch_heap *hea
 	for (struct ch__listener *l_ = ch__listeners_first(heap); l_; l_ = l_->next)           \
 		if (l_->calls->call)                                                           \
 	l_->calls->call(l_, ##__VA_ARGS__)
-void ch__listeners_used(struct ch_heap *) CH_COLD;
 /* Called where a child of fork compiles or collects; not in a region. */
-static inline void ch__listeners_use(struct ch_heap *heap)
-{
-	if (CH_UNLIKELY(CH_LOAD_RELAXED(&heap->use_is_awaited)))
-		ch__listeners_used(heap);
-}
-void ch__listeners_fork_child(struct ch_heap *) CH_REQUIRES(ch__role_heap);
+void ch__listeners_use(struct ch_heap *);
 void ch__listeners_end(struct ch_heap *) CH_REQUIRES(ch__heaps_lock) CH_EXCLUDES(CH__ANY);
 void ch__listeners_names_wait(void) CH_EXCLUDES(CH__ANY); /* names wait for the perf map */
 bool ch__listeners_file(const struct ch_heap *, const char **path, int *failed);

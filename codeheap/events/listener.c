@@ -70,10 +70,10 @@ enum ch_status ch__listeners_begin(struct ch_heap *heap)
 	return status;
 }
 
-void ch__listeners_used(struct ch_heap *heap)
+void ch__listeners_use(struct ch_heap *heap)
 {
 	int error = errno;
-	if (atomic_exchange(&heap->use_is_awaited, 0))
+	if (CH_LOAD_RELAXED(&heap->use_is_awaited) && atomic_exchange(&heap->use_is_awaited, 0))
 		CH__TELL(heap, used);
 	errno = error;
 }
@@ -85,12 +85,6 @@ void ch__listeners_names_wait(void)
 	if (call)
 		call();
 	errno = error;
-}
-
-void ch__listeners_fork_child(struct ch_heap *heap)
-{
-	atomic_store(&heap->use_is_awaited, 0);
-	CH__TELL(heap, fork_child);
 }
 
 void ch__listeners_end(struct ch_heap *heap)

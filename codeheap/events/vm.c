@@ -27,21 +27,17 @@ static struct ch_vm *take_vm(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
 	return vm;
 }
 
-static void free_vm(struct ch_vm *vm) CH_REQUIRES(ch__role_heap)
+/* Dying blocks find the vm's callbacks by their owners: the last owner lets the record go. */
+void ch__vm_owner_gone(struct ch_vm *vm)
 {
 	struct ch_heap *heap = vm->heap;
+	if (--vm->owners_now || vm->is_attached)
+		return;
 	if (heap->free_vms_now++)
 		heap->free_vms_last->next_free = vm;
 	else
 		heap->free_vms = vm;
 	heap->free_vms_last = vm;
-}
-
-/* Dying blocks find the vm's callbacks by their owners: the last owner lets the record go. */
-void ch__vm_owner_gone(struct ch_vm *vm)
-{
-	if (!--vm->owners_now && !vm->is_attached)
-		free_vm(vm);
 }
 
 void ch__vm_told(struct ch_vm *vm)
@@ -63,8 +59,6 @@ void ch__vm_leave(struct ch_vm *vm)
 	ch__space_came(vm->heap); /* polls find that nobody waits, if so */
 	if (decides_when(vm))
 		atomic_fetch_sub_explicit(&vm->heap->vms_asked, 1, memory_order_relaxed);
-	if (!vm->owners_now)
-		free_vm(vm);
 }
 
 enum ch_status ch_vm_attach(struct ch_heap *heap, const struct ch_ops *ops, void *user,

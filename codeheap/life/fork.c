@@ -153,7 +153,7 @@ static void wake_heap(struct ch_heap *heap)
 	bool has_code = ch__pool_fork_child(heap->pool);
 	bool fast_fence = false, core_sync = false;
 	ch__os_membarrier_register(&fast_fence, &core_sync);
-	ch__listeners_fork_child(heap);
+	CH__TELL(heap, fork_child);
 	ch__sinks_fork_child(heap->sinks, has_code);
 	ch__unfreeze(heap);
 	ch__records_unlock(heap);

@@ -340,7 +340,7 @@ static void begin_file(void)
 }
 static void opens_file(void)
 {
-	ch__listeners_used(second);
+	ch__listeners_use(second);
 }
 static void asks_path(void)
 {

@@ -299,7 +299,7 @@ TEST(listeners_leave_errno_alone)
 	ch__listener_on_names(change_errno_at_names);
 	errno = EXDEV;
 	for (int i = 0; i < 2; i++) {
-		ch__listeners_used(rig.heap);
+		ch__listeners_use(rig.heap);
 		CHECK_EQ(errno, EXDEV);
 		CHECK_EQ(used, 1);
 	}
@@ -309,21 +309,6 @@ TEST(listeners_leave_errno_alone)
 	ch__listener_on_names(NULL);
 	rig_end(&rig);
 	CHECK_EQ(over, 1);
-}
-
-/* What the listener waits for in the parent, the child's listener may not want. */
-TEST_RIG(child_of_fork_awaits_no_use_for_its_parent)
-{
-	ch__listener_add(rig.heap, &listener);
-	ch__listener_await_use(rig.heap);
-	pid_t child = fork_child();
-	if (child == 0) {
-		ch__listeners_use(rig.heap);
-		_exit(used);
-	}
-	expect_exit(child, 0);
-	ch__listeners_use(rig.heap);
-	CHECK_EQ(used, 1);
 }
 
 /* A thread of the parent that did not stop holds up nothing in the child. */
