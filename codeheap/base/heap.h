@@ -151,8 +151,8 @@ struct ch_heap {
 	 * that comes. */
 	_Atomic(bool) collect_told;
 	_Atomic(uint32_t) vms_asked; /* attached vms with collect_wanted or stop_world */
-	/* A cycle may free code. The end of a cycle that found own roots only clears this word, then
-	 * looks at dead_bytes: a free that counted meanwhile sets the word again. */
+	/* A cycle may free code. The end of a cycle that found own roots only clears this word and
+	 * then looks at dead_bytes: a free that counted meanwhile sets the word again. */
 	_Atomic(bool) waits_for_cycle;
 	_Atomic(uint32_t) collects_unasked; /* 1: a thread is in ch__collect_unasked */
 	_Atomic(uint64_t) unasked_after_ns; /* no such collection before then */
