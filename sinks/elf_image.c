@@ -16,8 +16,6 @@
  * Sources: System V ABI (ELF); LSB Core 5.0, 10.6 (.eh_frame); DWARF 4, 6.2 and 7.5. */
 #include "sinks/elf_image.h"
 
-#include "unwind/steps.h"
-
 #include <elf.h>
 
 _Static_assert(sizeof(uintptr_t) == 8 && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
@@ -143,16 +141,14 @@ static void put_frame(struct image *m, const struct ch__elf_range *range)
 		put_own(m, range);
 		return;
 	}
-	const struct ch__frame_shape *shape = &m->in->config->shapes[--frame];
+	const struct ch__frame_shape *shapes = m->in->config->shapes, *shape = &shapes[--frame];
 	if (!m->cies[frame]) {
-		uint8_t cie[CH__CIE_BYTES] = {0};
+		uint8_t cie[CH__CIE_MOST_BYTES] = {0};
+		size_t bytes = ch__eh_frame_cie(cie, shapes, frame);
 		m->cies[frame] = p->used + 1;
-		ch__eh_frame_cie(cie, shape);
-		put(p, cie, sizeof cie);
+		put(p, cie, bytes);
 	}
-	uint8_t steps[CH__STEPS_FDE_BYTES];
-	size_t bytes = shape->steps ? ch__steps_fde(shape->steps, low, steps) : shape->fde_bytes;
-	put_fde(p, m->cies[frame] - 1, low, range->bytes, shape->steps ? steps : shape->fde, bytes);
+	put_fde(p, m->cies[frame] - 1, low, range->bytes, shape->fde, shape->fde_bytes);
 }
 
 enum { /* DWARF 4: figures 34 and 37, section 7.5 */

@@ -15,7 +15,8 @@
  *     memory, and samples of the next block would lose the name.
  *   - .eh_frame_hdr has no table: perf with libunwind would read it through those bytes. Without a
  *     table libunwind finds no information and follows the frame pointer, which is right for blocks
- *     that keep the frame pointer. perf with libdw has the exact rules, from .eh_frame in the file.
+ *     that keep the frame pointer. perf with libdw has the rules, from .eh_frame in the file. It
+ *     cannot read the map of code with steps: such code has no rules.
  * The last entry of DEBUG is at the code's end: a line holds up to the next entry only.
  *
  * The file belongs to the process and stays open until exit, in the folder of the heap that opened
@@ -26,8 +27,6 @@
  * Sources: Linux, tools/perf/Documentation/jitdump-specification.txt; LSB Core 5.0, 10.6. */
 #include "sinks/tools.h"
 
-#include "unwind/steps.h"
-
 #include <errno.h>
 
 enum {
@@ -35,12 +34,11 @@ enum {
 	VERSION = 1,
 	HDR_BYTES = 20,
 	ENTRY_FIXED_BYTES = 17, /* of a CIE and of an FDE, before the program */
-	PROGRAM_BYTES = CH__STEPS_FDE_BYTES + 7, /* of the longest, with no-ops up to 8 bytes */
+	PROGRAM_BYTES = CH__FRAME_CFI_BYTES + 7, /* of the longest, with no-ops up to 8 bytes */
 	PCREL_SDATA4 = 0x1b,
 	OMIT = 0xff,
 };
-_Static_assert(CH__FRAME_CFI_BYTES + 7 <= PROGRAM_BYTES && CH__FRAME_FDE_BYTES + 7 <= PROGRAM_BYTES,
-	       "room for a program");
+_Static_assert(CH__FRAME_FDE_BYTES <= CH__FRAME_CFI_BYTES, "room for a program");
 
 enum record { LOAD = 0, DEBUG_INFO = 2, UNWINDING_INFO = 4 };
 
@@ -169,12 +167,8 @@ static void put_unwinding(const struct ch__sink_range *code, const struct ch__fr
 	};
 	struct fde fde = {.bytes = (uint32_t)code->bytes};
 	size_t n = shape->fde_bytes;
-	if (code->bytes > INT32_MAX / 2)
-		return;
 	memcpy(cie.program, shape->cfi, shape->bytes);
 	memcpy(fde.program, shape->fde, n);
-	if (shape->steps)
-		n = ch__steps_fde(shape->steps, code->exec, fde.program);
 	/* For code without a shape the section is the end mark only. */
 	uint32_t cie_bytes = shape->bytes ? CH_ROUND_UP(ENTRY_FIXED_BYTES + shape->bytes, 8) : 8;
 	uint32_t fde_bytes = shape->bytes ? CH_ROUND_UP(ENTRY_FIXED_BYTES + n, 8) : 0;
@@ -276,7 +270,8 @@ static void add_ranges(void *state, const struct ch__sink_range *ranges, size_t 
 		ch__tool_name(config, range->exec, range->key, name);
 		struct ch__tool_lines lines = ch__tool_lines(config, range);
 		put_lines(range, &lines);
-		put_unwinding(range, frame ? &config->shapes[frame - 1] : &none);
+		bool has_rules = frame && frame - 1 != CH_FRAME_STEPS;
+		put_unwinding(range, has_rules ? &config->shapes[frame - 1] : &none);
 		put_load(range, name);
 	}
 	if (!ch__tool_flush(&tool))

@@ -4,7 +4,7 @@
  * slot, because the frame of a template differs from instruction to instruction. Nothing is
  * registered here, and no lock is taken: one writer a page.
  *
- *   section   [CIE of each frame shape] [a longer CIE of steps] [FDE of page or slot 0]..[of n-1]
+ *   section   [CIE of each frame shape; that of steps is longer] [FDE of page or slot 0]..[of n-1]
  *             [sentinel] [0]
  *   FDE       +0 length | +4 distance to its CIE | +8 first pc | +16 bytes of pc, 0 = dead
  *             | of a slot +24 instructions, then 0 = DW_CFA_nop
@@ -27,13 +27,12 @@ enum {
 	FDE_PC_AT = 8,
 	FDE_RANGE_AT = 16,
 	FDE_CFA_AT = 24,
-	STEPS_AT = CH__FRAMES * CH__CIE_BYTES,
-	STEPS_BYTES = CH__STEPS_PROGRAM_BYTES + 24,
-	FDES_AT = STEPS_AT + STEPS_BYTES,
+	CIE_BYTES = 136, /* of each shape but that of steps */
+	FDES_AT = (CH__FRAMES - 1) * CIE_BYTES + CH__CIE_MOST_BYTES,
 	TERMINATOR_BYTES = 8,
 };
-_Static_assert(CIE_FIXED_BYTES + CH__FRAME_CFI_BYTES <= CH__CIE_BYTES &&
-		       CIE_FIXED_BYTES + CH__STEPS_PROGRAM_BYTES <= STEPS_BYTES,
+_Static_assert(CIE_FIXED_BYTES + CH__FRAME_CFI_BYTES <= CIE_BYTES &&
+		       CIE_FIXED_BYTES + CH__STEPS_PROGRAM_BYTES <= CH__CIE_MOST_BYTES,
 	       "a CIE has room for a program");
 _Static_assert(FDES_AT % 8 == 0 && FDE_RANGE_AT % 8 == 0 && FDE_CFA_AT % 8 == 0 &&
 		       CH__FRAME_FDE_BYTES % 8 == 0,
@@ -68,12 +67,16 @@ uint8_t *ch__eh_frame_fde(uint8_t *section, uint32_t index)
 	return section + FDES_AT + (size_t)index * (length + sizeof length);
 }
 
+static uint8_t *cie_of(uint8_t *section, uint8_t frame)
+{
+	size_t longer = frame > CH_FRAME_STEPS ? CH__CIE_MOST_BYTES - CIE_BYTES : 0;
+	return section + (size_t)frame * CIE_BYTES + longer;
+}
+
 /* The distance goes from the field itself back to the CIE. */
 static void set_cie(uint8_t *section, uint8_t *fde, uint8_t frame)
 {
-	const uint8_t *cie =
-		section + (frame == CH_FRAME_STEPS ? STEPS_AT : (size_t)frame * CH__CIE_BYTES);
-	put32(fde + FDE_CIE_AT, (uint32_t)(fde + FDE_CIE_AT - cie));
+	put32(fde + FDE_CIE_AT, (uint32_t)(fde + FDE_CIE_AT - cie_of(section, frame)));
 }
 
 static _Atomic(uint64_t) *range_of(uint8_t *fde)
@@ -83,11 +86,15 @@ static _Atomic(uint64_t) *range_of(uint8_t *fde)
 
 /* A shape that is not registered gets a well-formed CIE, too: readers step over all CIEs. Unwinders
  * may be reading a CIE with the program, so such a CIE is left alone. */
-static void write_cie(uint8_t *cie, uint32_t bytes, const uint8_t *program, uint32_t program_bytes)
+size_t ch__eh_frame_cie(uint8_t *cie, const struct ch__frame_shape *shapes, uint8_t frame)
 {
+	const struct ch__steps *steps = shapes[frame].steps;
+	const uint8_t *program = steps ? steps->program : shapes[frame].cfi;
+	size_t program_bytes = steps ? steps->program_bytes : shapes[frame].bytes;
+	size_t bytes = frame == CH_FRAME_STEPS ? CH__CIE_MOST_BYTES : CIE_BYTES;
 	if (cie[8] && !memcmp(cie + CIE_FIXED_BYTES, program, program_bytes))
-		return;
-	put32(cie, bytes - 4);
+		return bytes;
+	put32(cie, (uint32_t)bytes - 4);
 	put32(cie + 4, 0); /* id of a CIE */
 	cie[8] = CIE_VERSION;
 	cie[9] = 0; /* no augmentation */
@@ -95,20 +102,7 @@ static void write_cie(uint8_t *cie, uint32_t bytes, const uint8_t *program, uint
 	cie[11] = CH_ARCH_DWARF_DATA_ALIGN & 0x7f; /* SLEB128 of a small number: its low 7 bits */
 	cie[12] = CH_ARCH_DWARF_RETURN;
 	memcpy(cie + CIE_FIXED_BYTES, program, program_bytes); /* the rest stays 0, DW_CFA_nop */
-}
-
-void ch__eh_frame_cie(uint8_t *cie, const struct ch__frame_shape *shape)
-{
-	write_cie(cie, CH__CIE_BYTES, shape->cfi, shape->bytes);
-}
-
-static void write_shape(uint8_t *section, uint8_t frame, const struct ch__frame_shape *shape)
-{
-	const struct ch__steps *steps = shape->steps;
-	ch__eh_frame_cie(section + (size_t)frame * CH__CIE_BYTES, shape);
-	if (frame == CH_FRAME_STEPS)
-		write_cie(section + STEPS_AT, STEPS_BYTES, steps ? steps->program : shape->cfi,
-			  steps ? steps->program_bytes : shape->bytes);
+	return bytes;
 }
 
 static uint8_t *write_fde(uint8_t *section, uint8_t *fde, uint32_t bytes, uint64_t first_pc)
@@ -125,8 +119,8 @@ void ch__eh_frame_write(uint8_t *section, const struct ch__eh_place *place,
 {
 	uint32_t bytes = fde_bytes(place);
 	uint8_t *fde = section + FDES_AT;
-	for (unsigned i = 0; i < CH__FRAMES; i++)
-		write_shape(section, (uint8_t)i, &shapes[i]);
+	for (uint8_t frame = 0; frame < CH__FRAMES; frame++)
+		ch__eh_frame_cie(cie_of(section, frame), shapes, frame);
 	for (uint32_t page = 0; page < place->pages; page++) {
 		uintptr_t exec = place->exec + page * place->page_bytes + place->code_at;
 		for (uint32_t i = 0; i < ch__eh_frame_of_page(place); i++)
@@ -146,7 +140,7 @@ void ch__eh_frame_live(uint8_t *section, uint32_t index, size_t bytes,
 {
 	uint8_t *fde = ch__eh_frame_fde(section, index);
 	if (!shapes[frame].slot_bytes) /* else it was there from the beginning */
-		write_shape(section, frame, &shapes[frame]);
+		ch__eh_frame_cie(cie_of(section, frame), shapes, frame);
 	set_cie(section, fde, frame);
 	if (shapes[frame].slot_bytes)
 		memcpy(fde + FDE_CFA_AT, shapes[frame].fde, CH__FRAME_FDE_BYTES);

@@ -108,8 +108,8 @@ enum { CH__FRAME_CFI_BYTES = 119, CH__FRAME_FDE_BYTES = 24 };
  * program `fde` has locations from the first byte of the code on. A range that is told of such a
  * page is a whole slot from its code on.
  *
- * For the shape of steps, `cfi` is right for code at its call. Unwinders are told the program of
- * `steps` (steps.h), which also serves a block's own FDE. NULL: nobody has used the shape. */
+ * For the shape of steps, `cfi` is right for code at its call. Unwinders and debuggers are told the
+ * program of `steps` (steps.h). NULL: nobody has used the shape. */
 struct ch__steps;
 struct ch__frame_shape {
 	uint8_t cfi[CH__FRAME_CFI_BYTES];

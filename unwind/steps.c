@@ -11,8 +11,8 @@
  *                of offset 0, the end is 0xffff
  *
  * Only on x86-64 can an expression name a pc register with the pc of the frame itself, for a call
- * and for a signal: libgcc, nongnu and LLVM's libunwind. A saved register's expression counts the
- * CFA anew, because libunwind before 1.7 hands over a stale CFA.
+ * and for a signal: libgcc, nongnu and LLVM's libunwind, gdb, lldb. A saved register's expression
+ * counts the CFA anew, because libunwind before 1.7 hands over a stale CFA.
  * Sources: DWARF 4, 2.5.1 and 6.4.2. */
 #include "unwind/steps.h"
 
@@ -41,6 +41,7 @@ enum {
 	OP_BREG0 = 0x70,
 	OP_PC = OP_BREG0 + CH_ARCH_DWARF_RETURN,
 	OP_DEREF_SIZE = 0x94,
+	OP_NOP = 0x96,
 	CFA_OFFSET = 0x80,
 	CFA_DEF_CFA_EXPRESSION = 0x0f,
 	CFA_VAL_EXPRESSION = 0x16,
@@ -146,6 +147,7 @@ static void put_saved(struct ch__steps *s, unsigned nth)
 	land(s, kept);
 	PUT(s, (uint8_t)(OP_BREG0 + ch__arch_steps_kept[nth]), 0);
 	land(s, end);
+	PUT(s, OP_NOP); /* lldb refuses a jump to the end */
 	end_expression(s, from);
 }
 
@@ -275,70 +277,4 @@ void ch__steps_dead(struct ch__steps *s, uintptr_t exec, size_t bytes)
 {
 	for (uintptr_t at = exec & ~(uintptr_t)7; at < exec + bytes; at += 8)
 		CH_STORE_RELAXED(map_at(s, at), 0);
-}
-
-static uint16_t word_at(const uint8_t *at)
-{
-	uint16_t word;
-	memcpy(&word, at, sizeof word);
-	return word;
-}
-
-/* DW_CFA_def_cfa_offset; DW_CFA_offset of the registers that are saved from here on. */
-static uint8_t *put_state(uint8_t *out, const uint8_t *note, int32_t at, const uint8_t *step)
-{
-	if (word_at(step) == at) {
-		uint16_t cfa = word_at(step + 2);
-		*out++ = 0x0e;
-		*out++ = (uint8_t)(0x80 | (cfa & 0x7f));
-		*out++ = (uint8_t)(0x80 | (cfa >> 7 & 0x7f));
-		*out++ = (uint8_t)(cfa >> 14);
-	}
-	for (unsigned i = 0; i < CH_ARCH_STEPS_KEPT; i++) {
-		const uint8_t *save = note + save_at(i);
-		if (word_at(save) != at)
-			continue;
-		uint16_t words = word_at(save + 2) / 8;
-		*out++ = CFA_OFFSET | ch__arch_steps_kept[i];
-		*out++ = (uint8_t)(0x80 | (words & 0x7f));
-		*out++ = (uint8_t)(words >> 7);
-	}
-	return out;
-}
-
-/* The next offset with a change behind `at`; NEVER when there is none. */
-static uint16_t next_change(const uint8_t *note, const uint8_t *step, int32_t at)
-{
-	uint16_t next = word_at(step);
-	for (unsigned i = 0; i < CH_ARCH_STEPS_KEPT; i++) {
-		uint16_t save = word_at(note + save_at(i));
-		if (save < next && save > at)
-			next = save;
-	}
-	return next;
-}
-
-size_t ch__steps_fde(const struct ch__steps *s, uintptr_t exec, uint8_t *out)
-{
-	const uint8_t *note = (const uint8_t *)ch__steps_note(s, exec);
-	if (!note)
-		return 0;
-	const uint8_t *step = note + CH__NOTE_STEPS_AT;
-	uint8_t *to = out;
-	uint32_t back;
-	memcpy(&back, note, sizeof back);
-	/* The FDE begins at exec, maybe before the code. */
-	int32_t from = (int32_t)(exec - ((uintptr_t)note - back));
-	for (int32_t at = -1; (at = next_change(note, step, at)) != NEVER;) {
-		if (at > from) {
-			uint16_t distance = (uint16_t)((at - from) / CH_ARCH_DWARF_CODE_ALIGN);
-			*to++ = 0x03; /* DW_CFA_advance_loc2, in units of code */
-			memcpy(to, &distance, sizeof distance);
-			to += sizeof distance;
-			from = at;
-		}
-		to = put_state(to, note, at, step);
-		step += word_at(step) == at ? 4 : 0;
-	}
-	return (size_t)(to - out);
 }

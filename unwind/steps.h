@@ -45,8 +45,3 @@ void ch__steps_live(struct ch__steps *, uintptr_t exec, uintptr_t note);
 uintptr_t ch__steps_note(const struct ch__steps *, uintptr_t exec);
 /* Call after the poison. */
 void ch__steps_dead(struct ch__steps *, uintptr_t exec, size_t bytes);
-/* Writes the instructions of an FDE for the block at exec, with a CIE of the frame of LEAF, into
- * CH__STEPS_FDE_BYTES. Returns the bytes written; 0 without a note. Before each CFA, of 4 bytes,
- * and each save, of 3, comes an advance of 3. */
-enum { CH__STEPS_FDE_BYTES = 7 * (CH__STEPS_MOST + 1) + 6 * CH_ARCH_STEPS_KEPT };
-size_t ch__steps_fde(const struct ch__steps *, uintptr_t exec, uint8_t *out);

@@ -7,7 +7,7 @@
 
 extern const struct ch__sink_ops ch__sink_libgcc, ch__sink_libunwind;
 
-enum { CH__CIE_BYTES = 136 };
+enum { CH__CIE_MOST_BYTES = 1024 }; /* of the shape of steps */
 /* The code of a section: whole pages, or the slots of each page. */
 struct ch__eh_place {
 	uintptr_t exec;
@@ -15,7 +15,8 @@ struct ch__eh_place {
 	uint32_t pages;
 	size_t slot_bytes, code_at; /* the code's first byte in a slot; 0 for pages */
 };
-void ch__eh_frame_cie(uint8_t *cie, const struct ch__frame_shape *); /* into zeroed bytes */
+/* Writes the CIE of shapes[frame] into zeroed bytes, or over an older one. Returns its bytes. */
+size_t ch__eh_frame_cie(uint8_t *cie, const struct ch__frame_shape *shapes, uint8_t frame);
 size_t ch__eh_frame_bytes(const struct ch__eh_place *);
 uint32_t ch__eh_frame_of_page(const struct ch__eh_place *); /* how many FDEs a page has */
 /* Writes CIEs and FDEs, dead and of shape 0, into zeroed bytes or over a section. */

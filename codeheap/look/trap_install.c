@@ -64,7 +64,7 @@ static void report(int signal, void *info, void *ucontext)
 			if (!atomic_load(&heap->reports_traps))
 				continue;
 			say(heap, info, ucontext);
-			/* Frames are read from code, which a child of a raw clone lacks. */
+			/* Tables may lie in the pool, which a child of a raw clone lacks. */
 			if (heap->process == ch__os_process_id())
 				ch__sinks_fatal(heap->sinks);
 		}

@@ -151,8 +151,7 @@ TEST(tools_find_the_steps_of_a_span_whose_first_bytes_are_unused)
 	struct ch__sink_range ranges[2];
 	uint32_t index = ch__block_resolve(rig.heap, e.code.block);
 	CHECK_EQ(ch__block_ranges(rig.heap, ch__block_at(rig.heap, index), 0, ranges), 1);
-	uint8_t fde[CH__STEPS_FDE_BYTES];
-	CHECK(ch__steps_fde(ch__sinks_steps(rig.heap->sinks), ranges[0].exec, fde) != 0);
+	CHECK(ch__steps_note(ch__sinks_steps(rig.heap->sinks), ranges[0].exec) != 0);
 	rig_end(&rig);
 }
 

@@ -8,8 +8,10 @@ extern "C" {
 #include "tests/support/gdb_list.h"
 }
 
+#include <signal.h>
 #include <string>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -442,6 +444,29 @@ TEST(child_without_copy_throws_though_a_table_lay_in_the_heap)
 	}
 	expect_exit(child, 3);
 	CHECK_EQ(catch_from(unknown.code, throw_it, 8), CAUGHT + 8);
+	end(r);
+}
+
+static void end_seven(int)
+{
+	_exit(7);
+}
+
+/* The report of the fault looks at no table in the pool. */
+TEST(fault_of_a_child_of_a_raw_clone_reaches_the_handler_that_was_there)
+{
+	CHECK(signal(SIGSEGV, end_seven) != SIG_ERR);
+	rig r = start(8 * MIB);
+	CHECK_EQ(ch_trap_install(r.heap), CH_OK);
+	CHECK_EQ(ch_sink_set(r.heap, CH_SINK_UNWIND | CH_SINK_GDB), CH_OK);
+	image made = new_image(r, PC_RELATIVE);
+	auto pid = static_cast<pid_t>(syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0));
+	CHECK(pid >= 0);
+	if (pid == 0) {
+		CHECK_EQ(catch_from(made.code, throw_it, 8), CAUGHT + 8);
+		_exit(8); /* procmem: the child has the code */
+	}
+	expect_exit(pid, std::strcmp(stats_of(r).backend, "procmem") == 0 ? 8 : 7);
 	end(r);
 }
 

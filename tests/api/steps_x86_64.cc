@@ -8,9 +8,7 @@
 
 #include <iterator>
 #include <signal.h>
-#include <sys/syscall.h>
 #include <ucontext.h>
-#include <unistd.h>
 
 using namespace frames;
 
@@ -400,29 +398,6 @@ TEST_FRAMES(caller_of_freed_code_is_found)
 	steps_call(freed.run(), nothing);
 	CHECK_EQ(looked, 1);
 	CHECK_EQ(catch_from(neighbour, throw_it, 7), -7);
-}
-
-static void end_seven(int)
-{
-	_exit(7);
-}
-
-/* The report of the fault looks at no note: notes lie in the code. */
-TEST(fault_of_a_child_of_a_raw_clone_reaches_the_handler_that_was_there)
-{
-	CHECK(signal(SIGSEGV, end_seven) != SIG_ERR);
-	rig r = start(8 * MIB);
-	CHECK_EQ(ch_trap_install(r.heap), CH_OK);
-	CHECK_EQ(ch_sink_set(r.heap, CH_SINK_UNWIND | CH_SINK_GDB), CH_OK);
-	block code = new_steps(r, 16);
-	auto pid = static_cast<pid_t>(syscall(SYS_fork));
-	CHECK(pid >= 0);
-	if (pid == 0) {
-		steps_call(code.run(), nothing);
-		_exit(8); /* procmem: the child has the code */
-	}
-	expect_exit(pid, std::strcmp(stats_of(r).backend, "procmem") == 0 ? 8 : 7);
-	end(r);
 }
 
 /* What returns there would be the block behind it, or its note. */

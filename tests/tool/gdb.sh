@@ -468,7 +468,7 @@ int main(void) {
 }
 C
   must "$cc" -std=gnu11 -O1 -g -fno-omit-frame-pointer -I. -o "$work/victim" "$work/shapes.c" "$build/libcodeheap.a" -lm -pthread
-  session --args "$work/victim" <<'END'
+  session --args "$work/victim" <<END
 break shown
 run
 bt
@@ -481,6 +481,7 @@ continue
 bt
 frame function known
 info registers rbx r12
+generate-core-file $work/core
 continue
 bt
 END
@@ -496,6 +497,14 @@ END
   said '^#0 .*in has_none \(\)'
   said '^#1 .*known \('
   said '^#2 .*main \('
+  session "$work/victim" "$work/core" <<'END'
+bt
+frame function known
+info registers rbx
+END
+  said '^#0 .*in has_steps \(\)'
+  said '^#2 .*main \('
+  said '^rbx +0x1111'
 }
 
 # An image for each commit, until they become one: with LONG=1 two thousand.

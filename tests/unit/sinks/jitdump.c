@@ -321,20 +321,17 @@ TEST(dump_has_unwind_rules_of_the_pages_shape)
 	end(&bed);
 }
 
-TEST(dump_has_the_steps_of_a_block)
+TEST(dump_has_no_rules_of_code_with_steps)
 {
-	enum { PROGRAM_AT = 17 };
 	if (!CH_ARCH_HAS_STEPS)
 		skip("no steps on this machine");
 	struct bed bed;
-	uint8_t steps[CH__STEPS_FDE_BYTES];
 	use_own_folder();
 	bed_open(&bed, CH_SINK_JITDUMP);
-	size_t n = add_steps(&bed, steps);
+	add_steps(&bed);
 	struct dump *dump = read_own();
 	const struct dump_record *load = dump_owner(dump, (uintptr_t)bed.pool + 64, now_ns());
-	CHECK(n > 0 && load && load->unwinding && dump_count_fdes(load->unwinding) == 1);
-	CHECK_EQ(memcmp(dump_fde(load->unwinding, 0) + PROGRAM_AT, steps, n), 0);
+	CHECK(load && load->unwinding && dump_count_fdes(load->unwinding) == 0);
 	dump_free(dump);
 	end(&bed);
 }

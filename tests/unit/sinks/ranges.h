@@ -23,8 +23,8 @@ static inline void discard(struct bed *bed, size_t offset, size_t bytes, uint64_
 	ch__sinks_remove(bed->sinks, &range, 1);
 }
 
-/* Code of 64 bytes at offset 64 of page 0, with steps. Returns its instructions for debuggers. */
-static inline size_t add_steps(struct bed *bed, uint8_t fde[CH__STEPS_FDE_BYTES])
+/* Code of 64 bytes at offset 64 of page 0, with steps. */
+static inline void add_steps(struct bed *bed)
 {
 	enum { AT = 64, BYTES = 64, NOTE_ROOM = 64 };
 	static const struct ch_frame_step steps[] = {{1, 16}, {60, 8}};
@@ -36,5 +36,4 @@ static inline size_t add_steps(struct bed *bed, uint8_t fde[CH__STEPS_FDE_BYTES]
 	void *at = bed_code(bed, AT + BYTES, note, NOTE_ROOM);
 	ch__steps_live(ch__sinks_steps(bed->sinks), (uintptr_t)bed->pool + AT, (uintptr_t)at);
 	add(bed, AT, BYTES, 1);
-	return ch__steps_fde(ch__sinks_steps(bed->sinks), (uintptr_t)bed->pool + AT, fde);
 }
