@@ -44,7 +44,8 @@ libs_unit_pages_runs := $(addprefix -Wl$(comma)--wrap=,ch__os_hold_mappings ch__
 libs_unit_codeheap_order := $(addprefix -Wl$(comma)--wrap=,ch__sinks_add ch__sinks_remove ch__sinks_own_destroy ch__page_set_start \
                               ch__blocks_kill)
 libs_unit_codeheap_stopped := -Wl,--wrap=ch__scan_stacks
-libs_unit_codeheap_waits := $(addprefix -Wl$(comma)--wrap=,ch__os_atfork ch__heap_is_listed)
+libs_unit_codeheap_waits := $(addprefix -Wl$(comma)--wrap=,ch__os_atfork ch__heap_is_listed ch__os_symbol)
+libs_unit_unwind_nongnu := -Wl,--wrap=ch__os_private_near
 libs_tool_libunwind := -Wl,--no-as-needed -lgcc_s -lunwind -Wl,--as-needed
 support_c := $(filter-out $(for_others) tests/support/harness.c tests/support/os_failing.c tests/support/pretend.c tests/support/coverage.c tests/support/reached.c tests/support/stand_in.c,$(wildcard tests/support/*.c))
 support_o := $(support_c:%.c=$(TOBJ)/%.o)

@@ -37,7 +37,7 @@ void *ch__os_file_marker(int fd) CH_EXCLUDES(CH__STANDING);
 
 /* The address of a symbol that the process has loaded, also where `library` was opened for its user
  * alone (RTLD_LOCAL). The symbol's object is never unloaded from then on. NULL: not found. */
-void *ch__os_symbol(const char *library, const char *name) CH_EXCLUDES(CH__STANDING);
+void *ch__os_symbol(const char *library, const char *name) CH_EXCLUDES(CH__ANY);
 /* The name is a copy, since another thread may unload the object: ch__os_place_end frees it. */
 struct ch__os_place {
 	char *name;   /* of the symbol; where none is exported, of the object's file */

@@ -94,7 +94,7 @@ static void forget_file(void) CH_REQUIRES(ch__role_file);
 static struct ch__tool tool = {.rank = CH__RANK_JITDUMP, .sink = CH_SINK_JITDUMP, .stem = "jit",
 			       .extension = "dump", .forget = forget_file, .file.fd = -1};
 static struct {
-	uint64_t now_ns;  /* of records until the next take_time, as the thread */
+	uint64_t now_ns; /* with the thread: of all records that are put until the next take_time */
 	uint32_t thread;
 	CH_BY_FILE void *marker;
 	uint64_t index; /* of the last load record; none is reused in the process */

@@ -176,8 +176,11 @@ static void forget_file(void)
 	file.orphans_low = file.orphans_high = 0;
 }
 
+/* Of a new file. */
 static void put_live_lines(void) CH_REQUIRES(ch__role_file)
 {
+	file.must_rewrite = false;
+	file.orphans_low = file.orphans_high = 0; /* none is in the new file */
 	EACH_USER(user) {
 		const struct ch__sinks_config *config = user->common.config;
 		uint8_t *covered = user->maps + COVERED * user->map_bytes;
@@ -297,8 +300,6 @@ static bool rewrite_file(void) CH_REQUIRES(ch__role_file)
 		}
 		return false;
 	}
-	file.must_rewrite = false;
-	file.orphans_low = file.orphans_high = 0; /* none is in the new file */
 	return true;
 }
 

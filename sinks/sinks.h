@@ -8,7 +8,8 @@
 
 struct ch__sinks;
 
-/* Returns 0 or an errno. `wanted` is a set of enum ch_sink. */
+/* Returns 0 or an errno. `wanted` is a set of enum ch_sink. LIBUNWIND is on where ch__nongnu_find
+ * found it before. */
 int ch__sinks_create(const struct ch__sinks_config *, unsigned wanted, struct ch__sinks **)
 	CH_EXCLUDES(CH__STANDING);
 /* Returns false when an unwinder keeps tables: the pool and the side memory must stay. */

@@ -11,7 +11,7 @@ static inline uint8_t ch__sink_frame(const struct ch__sinks_config *config, size
 {
 	return atomic_load_explicit(&config->frames[page], memory_order_acquire);
 }
-/* The same, by an address. The runtime page keeps the frame pointer (sink_libgcc.c). */
+/* The same, by an address. The runtime page keeps the frame pointer (sections.c). */
 static inline uint8_t ch__sink_frame_at(const struct ch__sinks_config *config, uintptr_t exec)
 {
 	if (exec < config->pool_exec)

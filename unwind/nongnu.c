@@ -63,16 +63,15 @@ static bool find(struct ch__nongnu *n, bool is_loaded)
 
 /* The first libunwind that is found serves all heaps: it has their objects. A program that links
  * the archive has only the members in use: then some of the weak references are missing. */
-bool ch__nongnu_find(void)
+void ch__nongnu_find(void)
 {
 	struct ch__nongnu n;
 	if (!find(&n, false) && !find(&n, true))
-		return false;
+		return;
 	ch__nongnu_lock();
 	if (!ch__nongnu.add)
 		ch__nongnu = n;
 	ch__nongnu_unlock();
-	return true;
 }
 
 struct ch__nongnu_object *ch__nongnu_take(void)
@@ -91,7 +90,8 @@ struct ch__nongnu_object *ch__nongnu_take(void)
 	return object;
 }
 
-/* Walks read start, then end. When a fill comes between the reads, no pc is behind the start. */
+/* Walks read start, then end. When a fill comes between the reads, no pc is behind the start. A
+ * walk that read the start before may take a pc for the object's next place, and end there. */
 void ch__nongnu_give(struct ch__nongnu_object *object)
 {
 	__atomic_store_n(&object->end, 0, __ATOMIC_RELEASE);
@@ -131,19 +131,22 @@ void ch__nongnu_flush(void)
  * the table. So the proof is an object with segment 0. For the old layout a length of 0 finds
  * nothing and does no harm; with the right layout the range is found. Offsets from 0 have 32 bits:
  * so table, section and the range, where no code is, lie in a page of the lowest 2 GiB. */
-bool ch__nongnu_understands(const struct ch__frame_shape *shapes)
+int ch__nongnu_prove(const struct ch__frame_shape *shapes)
 {
 	enum { PLACE = 1 << 30, RANGE = 16 };
 	struct ch__eh_place place = {.page_bytes = RANGE, .pages = 1};
 	size_t bytes = ch__os_page_bytes();
 	CH_ASSERT(sizeof(struct ch__nongnu_entry) + ch__eh_frame_bytes(&place) <= bytes,
 		  "libunwind's proof is longer than a page");
+	ch__nongnu_lock();
+	bool is_there = ch__nongnu.add != NULL;
+	ch__nongnu_unlock();
+	if (!is_there)
+		return ENOSYS;
 	uint8_t *low = ch__os_private_near(bytes, PLACE);
-	if (!low)
-		return false;
 	uintptr_t at = (uintptr_t)low;
-	bool is_understood = false;
-	struct ch__nongnu_object *object = ch__nongnu_take();
+	struct ch__nongnu_object *object = low ? ch__nongnu_take() : NULL;
+	int error = ENOMEM;
 	if (object && at <= INT32_MAX - bytes) {
 		struct ch__nongnu_procedure found = {0, 0, {0}};
 		struct ch__nongnu_cursor cursor;
@@ -159,12 +162,13 @@ bool ch__nongnu_understands(const struct ch__frame_shape *shapes)
 		/* The first cursor sets up libunwind's spaces. */
 		if (getcontext && getcontext(&context) == 0)
 			ch__nongnu.start(&cursor, &context, 0);
-		is_understood = ch__nongnu.procedure(*ch__nongnu.space, at, &found, NULL) == 0 &&
-				found.start == at && found.end == at + RANGE;
+		bool is_found = ch__nongnu.procedure(*ch__nongnu.space, at, &found, NULL) == 0;
+		bool is_right = is_found && found.start == at && found.end == at + RANGE;
+		error = is_right ? 0 : ENOTSUP;
 	}
 	if (object)
 		ch__nongnu_give(object);
-	ch__os_unmap(low, bytes);
-	errno = object ? ENOTSUP : ENOMEM;
-	return is_understood;
+	if (low)
+		ch__os_unmap(low, bytes);
+	return error;
 }

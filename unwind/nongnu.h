@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * nongnu.h: declarations of nongnu libunwind, written down here because neither building nor
  * linking the library asks for libunwind. The layouts are of libunwind 1.6 and later. A test
- * compares them with the real header; ch__nongnu_understands proves that the process has them.
+ * compares them with the real header; ch__nongnu_prove proves that the process has them.
  * Source: libunwind-dynamic.h, libunwind-common.h of libunwind 1.6. */
 #pragma once
 
@@ -56,10 +56,12 @@ struct ch__nongnu {
 
 /* The libunwind of the process, for all heaps; set once, by ch__nongnu_find. */
 extern struct ch__nongnu ch__nongnu;
-/* Returns false when the process has no libunwind, or not all of it. */
-bool ch__nongnu_find(void);
-/* Whether libunwind reads objects as laid out here, by an object over no code; else errno. */
-bool ch__nongnu_understands(const struct ch__frame_shape *);
+/* Sets it if the process has libunwind, and all of it. Call before the sink is wanted, without a
+ * lock: the dynamic linker runs constructors under a lock of its own, and they may call. */
+void ch__nongnu_find(void) CH_EXCLUDES(CH__ANY);
+/* Returns 0 if libunwind reads objects as laid out here, by an object over no code. ENOSYS: none
+ * was found. ENOMEM: no memory, or none at a low address. ENOTSUP: another layout. */
+int ch__nongnu_prove(const struct ch__frame_shape *);
 /* Empties libunwind's caches of frames, so that tables are read anew. */
 void ch__nongnu_flush(void);
 

@@ -72,9 +72,9 @@ struct ch__sinks_config {
 	bool keeps_dead_names;
 	const char *jitdump_dir; /* NULL = JITDUMPDIR or the default */
 	/* Calls visit for every range that is published. Called for a sink that comes on; for a
-	 * sink that knows time, when the sink goes off, is destroyed, or is in a child of fork. No
-	 * lock of this room is held, save the sinks lock in the child. May take locks of its
-	 * caller's order. */
+	 * sink that knows time also before it goes off, at its end, and in a child of fork. No lock
+	 * of this room is held, save the sinks lock in the child. May take locks of its caller's
+	 * order. */
 	void (*each)(void *context, void (*visit)(void *arg, const struct ch__sink_range *),
 		     void *arg);
 };
@@ -82,10 +82,10 @@ struct ch__sinks_config {
 /* libgcc's words about a section, in memory of the library: six or seven up to GCC 14. */
 enum { CH__OBJECT_WORDS = 16 };
 
-/* The unwind table of a block: a whole .eh_frame section of the VM's, told beside the tables of
- * pages (sections.c). The code lies in chunks without live pages. */
+/* An unwind table, a whole .eh_frame section: of a block, and then the VM's, for code in chunks
+ * without live pages; or of pages (sections.c). */
 struct ch__own {
-	struct ch__own *next, *prev; /* [sinks] live ones */
+	struct ch__own *next, *prev; /* [sinks] live ones of blocks */
 	/* NULL while dead [sinks]. A tool reads it under the tool's lock, and the tool's own_dead
 	 * waits for that lock. */
 	_Atomic(const uint8_t *) section;
@@ -149,7 +149,7 @@ struct ch__sink_ops {
 	void (*chunk_gone)(void *state, uint32_t chunk);
 	/* own->section is set. Returns false when there was no memory to tell of it. */
 	bool (*own_live)(void *state, struct ch__own *);
-	/* NULL: it cannot be read any more, or for a tool shall not be. */
+	/* own->section is NULL where it cannot be read any more, and always for a tool. */
 	void (*own_dead)(void *state, struct ch__own *);
 	void (*fork_child)(void); /* for what the sink has once in the process */
 	/* How unwind/sections.c tells an unwinder: of each FDE, and when some have died. is_near:

@@ -10,7 +10,6 @@
 #include "unwind/nongnu.h"
 #include "unwind/unwinders.h"
 
-#include <errno.h>
 #include <stdlib.h>
 
 struct reach {
@@ -81,11 +80,8 @@ static void tell_own_dead(void *state, struct ch__own *own)
 
 static int open_libunwind(const struct ch__sinks_config *config, void **state)
 {
-	if (!ch__nongnu_find())
-		return ENOSYS;
-	if (!*state && !ch__nongnu_understands(config->shapes))
-		return errno;
-	return ch__sections_open(config, &ch__sink_libunwind, state);
+	int error = *state ? 0 : ch__nongnu_prove(config->shapes);
+	return error ? error : ch__sections_open(config, &ch__sink_libunwind, state);
 }
 
 const struct ch__sink_ops ch__sink_libunwind = {

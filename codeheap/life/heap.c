@@ -6,6 +6,7 @@
 #include "codeheap/life/life.h"
 #include "invalidate/invalidate.h"
 #include "os/text.h"
+#include "unwind/nongnu.h"
 
 #include <errno.h>
 
@@ -317,6 +318,8 @@ enum ch_status ch__heap_create(const struct ch_config *in, const struct ch__driv
 		status = ch__wishes_read(&config, &wanted);
 	if (status != CH_OK)
 		return status;
+	if (wanted & CH_SINK_LIBUNWIND)
+		ch__nongnu_find();
 	/* Each size of the first backend comes before any size of the next: a limit costs size, not
 	 * the backend, and with the backend what tools see of the code. */
 	size_t asked = config.pool_bytes;

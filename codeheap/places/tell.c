@@ -2,12 +2,14 @@
  * tell.c: names, source lines and ranges of blocks by key, for the sinks of a heap, and the calls
  * that choose sinks. Formats and files belong to sinks/.
  *
- * A key is a block's handle. Sinks ask only about blocks that are published or being published, so
- * the record stays. Lock: heap for the calls that set or flush, none for the functions of sinks. */
+ * A key is a block's handle. Sinks ask only about blocks that are published or being published, and
+ * observers under the heap lock, so the record stays. Lock: heap for the calls that set or flush,
+ * none for the functions of sinks. */
 #include "codeheap/events/events.h"
 #include "codeheap/graph/handles.h"
 #include "codeheap/places/places.h"
 #include "os/text.h"
+#include "unwind/nongnu.h"
 
 #include <errno.h>
 
@@ -157,13 +159,15 @@ enum ch_status ch_sink_set(struct ch_heap *heap, unsigned sinks)
 				   (uint64_t)sinks);
 	if (sinks == CH_SINK_DEFAULT)
 		wanted = CH_SINK_UNWIND;
+	if (wanted & CH_SINK_LIBUNWIND)
+		ch__nongnu_find();
 	uint64_t until = ch__stop_limit(heap, ch__os_now_ns());
 	if (!ch__heap_lock_until(heap, until))
 		return ch__because_locked();
 	/* Before the freeze and the walk (I19). */
 	atomic_store(&heap->sinks_on, atomic_load(&heap->sinks_on) | wanted);
 	enum ch_status status = ch__told(CH_E_BUSY);
-	int error = 0;
+	int error = 0, before = errno;
 	if (ch__freeze_until(heap, until)) {
 		ch__unfreeze(heap);
 		error = ch__sinks_set(heap->sinks, wanted);
@@ -172,7 +176,7 @@ enum ch_status ch_sink_set(struct ch_heap *heap, unsigned sinks)
 	}
 	atomic_store(&heap->sinks_on, ch__sinks_on(heap->sinks));
 	ch__heap_unlock(heap);
-	errno = error;
+	errno = error ? error : before;
 	return status;
 }
 
@@ -187,8 +191,10 @@ enum ch_status ch_sink_flush(struct ch_heap *heap)
 		if (!error)
 			error = ch__sinks_status(heap->sinks, (enum ch_sink)bit);
 	ch__heap_unlock(heap);
+	if (!error)
+		return CH_OK;
 	errno = error;
-	return error ? because_sink(heap) : CH_OK;
+	return because_sink(heap);
 }
 
 bool ch_sink_status(struct ch_heap *heap, enum ch_sink sink, const char **path, int *failed)

@@ -16,6 +16,7 @@
 #include "tests/support/heap_rig.h"
 #include "tests/support/trap_rig.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/single_threaded.h>
@@ -725,4 +726,34 @@ TEST_RIG(fork_waits_for_who_writes_a_file_of_names)
 		_exit(was_held);
 	CHECK(!was_held);
 	expect_exit(pid, 0);
+}
+
+/* --- the linker has a lock, and runs constructors under it, which may call the library --- */
+
+static struct ch_heap *asked_by;
+static unsigned asked;
+
+void *__wrap_ch__os_symbol(const char *library, const char *name);
+void *__wrap_ch__os_symbol(const char *library, const char *name)
+{
+	(void)library, (void)name;
+	CHECK(!ch__lock_is_mine(&ch__heaps_lock));
+	CHECK(!asked_by || !ch__lock_is_mine(&asked_by->lock));
+	asked++;
+	return NULL;
+}
+
+TEST_RIG(linker_is_asked_for_libunwind_under_no_lock)
+{
+	struct ch_config config;
+	struct ch_heap *other;
+	ch_config_init(&config);
+	config.sinks = CH_SINK_UNWIND | CH_SINK_LIBUNWIND;
+	CHECK_EQ(ch_heap_create(&config, &other), CH_OK);
+	CHECK_EQ(asked, 1);
+	asked_by = rig.heap;
+	CHECK_EQ(ch_sink_set(rig.heap, config.sinks), CH_E_OS);
+	CHECK_EQ(errno, ENOSYS);
+	CHECK_EQ(asked, 2);
+	CHECK_EQ(ch_heap_destroy(other), CH_OK);
 }

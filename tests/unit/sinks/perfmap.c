@@ -669,6 +669,37 @@ TEST(map_of_a_child_is_its_own)
 	end(&b);
 }
 
+/* The parent's file has two lines of an address, and is to be written anew. */
+TEST(map_that_a_child_began_is_not_written_anew)
+{
+	struct bed bed;
+	char path[128];
+	struct stat before, after;
+	start(&bed, path);
+	add(&bed, 64, 64, 1);
+	ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
+	discard(&bed, 64, 64, 1);
+	add(&bed, 64, 64, 2);
+	ch__sinks_lock(bed.sinks);
+	ch__sinks_fork_files_prepare();
+	pid_t pid = fork();
+	ch__sinks_fork_files_done(pid == 0);
+	if (pid == 0) {
+		ch__sinks_fork_child(bed.sinks, true);
+		path_of(getpid(), path);
+		CHECK_EQ(stat(path, &before), 0);
+		ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
+		CHECK_EQ(stat(path, &after), 0);
+		CHECK_EQ(after.st_ino, before.st_ino);
+		check_named(path, bed.pool + 64, "fn_2");
+		unlink(path);
+		_exit(0);
+	}
+	ch__sinks_unlock(bed.sinks);
+	expect_exit(pid, 0);
+	end(&bed);
+}
+
 /* --- names --- */
 static size_t odd_name(void *context, uint64_t key, char *out, size_t out_bytes)
 {

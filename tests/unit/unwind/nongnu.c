@@ -9,6 +9,7 @@
 #include "sinks/sinks.h"
 #include "unwind/nongnu.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -115,4 +116,25 @@ TEST(objects_are_taken_and_given_under_their_lock)
 {
 	CHECK(takes_the_lock(take));
 	CHECK(takes_the_lock(give));
+}
+
+/* The lowest 2 GiB are full. */
+void *__wrap_ch__os_private_near(size_t bytes, uintptr_t at);
+void *__wrap_ch__os_private_near(size_t bytes, uintptr_t at)
+{
+	(void)at;
+	return ch__os_private(bytes);
+}
+
+static void add_nothing(struct ch__nongnu_object *object)
+{
+	(void)object;
+}
+
+TEST(proof_without_a_low_address_has_no_memory)
+{
+	static const struct ch__frame_shape shapes[CH__FRAMES];
+	CHECK_EQ(ch__nongnu_prove(shapes), ENOSYS);
+	ch__nongnu.add = add_nothing;
+	CHECK_EQ(ch__nongnu_prove(shapes), ENOMEM);
 }
