@@ -27,8 +27,6 @@ size_t ch__os_file_put(int fd, const void *bytes, size_t n) CH_EXCLUDES(CH__STAN
 /* Whether the path leads to the open file. Returns false and errno, EEXIST when something else has
  * the name. */
 bool ch__os_file_is_at(int fd, const char *path) CH_EXCLUDES(CH__STANDING);
-/* Swaps two files in one step; ENOSYS, EINVAL where the system has no such call. */
-bool ch__os_file_exchange(const char *one, const char *other) CH_EXCLUDES(CH__STANDING);
 bool ch__os_file_rename(const char *from, const char *to) CH_EXCLUDES(CH__STANDING);
 void ch__os_file_remove(const char *path) CH_EXCLUDES(CH__STANDING);
 /* The file's first page, mapped readable and executable so that profilers note the file's name.

@@ -24,10 +24,6 @@
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 0x0008U /* Linux 6.3, include/uapi/linux/memfd.h */
 #endif
-#ifndef RENAME_EXCHANGE
-#define RENAME_EXCHANGE 2 /* musl's headers, too */
-#endif
-
 _Static_assert(sizeof(struct ch__old_action) <= sizeof(struct ch__os_action), "room for it");
 
 bool ch__os_stack_bounds(const void **low, const void **high)
@@ -483,12 +479,6 @@ bool ch__os_file_is_at(int fd, const char *path)
 		return true;
 	errno = EEXIST;
 	return false;
-}
-
-bool ch__os_file_exchange(const char *one, const char *other)
-{
-	return !ch__os_may_fail() &&
-	       syscall(SYS_renameat2, AT_FDCWD, one, AT_FDCWD, other, RENAME_EXCHANGE) == 0;
 }
 
 bool ch__os_file_rename(const char *from, const char *to)

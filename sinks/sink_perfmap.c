@@ -250,21 +250,7 @@ static bool is_untouched(int fd, const char *path, uint64_t written)
 }
 
 /* A reader sees the old file or the new file, never a half. Somebody may have changed the old file
- * while the new file was written. So both files change places, and the old file is checked where
- * nobody looks for it; a changed file goes back. */
-static bool put_in_place(const char *path, int old, uint64_t written) CH_REQUIRES(ch__role_file)
-{
-	if (!ch__os_file_exchange(path, tool.path))
-		return (errno == EINVAL || errno == ENOSYS) && /* no such call, or not there */
-		       is_untouched(old, tool.path, written) && ch__os_file_rename(path, tool.path);
-	bool is_replaced = is_untouched(old, path, written);
-	if (is_replaced)
-		ch__os_file_remove(path);
-	else
-		(void)ch__os_file_rename(path, tool.path);
-	return is_replaced;
-}
-
+ * while the new file was written, so it is looked at once more before the new one goes there. */
 static bool rewrite_file(void) CH_REQUIRES(ch__role_file)
 {
 	char path[sizeof tool.path + 8];
@@ -284,20 +270,17 @@ static bool rewrite_file(void) CH_REQUIRES(ch__role_file)
 		tool.written = 0;
 		put_live_lines();
 		ok = (!has_kept_lines || copy_kept_lines(old.fd)) && ch__tool_flush(&tool) &&
-		     put_in_place(path, old.fd, written);
+		     is_untouched(old.fd, tool.path, written) &&
+		     ch__os_file_rename(path, tool.path);
 	}
 	int error = tool.error ? tool.error : errno;
 	ch__os_let_go(&old);
 	if (!ok) {
-		/* If the way back failed, somebody else's file may lie here, and ours there. */
-		bool stays = ch__os_file_is_at(fd, tool.path);
 		if (ch__os_file_is_at(fd, path))
 			ch__os_file_remove(path);
 		ch__tool_fail(&tool, error);
-		if (!stays) {
-			tool.file = old;
-			tool.written = written;
-		}
+		tool.file = old;
+		tool.written = written;
 		return false;
 	}
 	return true;

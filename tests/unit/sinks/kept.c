@@ -77,30 +77,6 @@ TEST(kept_names_outlive_a_rewrite_that_another_heap_wants)
 	remove_own_folder();
 }
 
-/* An old kernel has no call that lets two files change places, and some file systems do not serve
- * the call. */
-TEST(kept_names_outlive_a_rewrite_where_files_cannot_change_places)
-{
-	enum { ARGUMENT = 4, EXCHANGE = 2 };
-	static const int errors[] = {EINVAL, ENOSYS};
-	struct bed bed, other;
-	start(&bed);
-	bed_open(&other, CH_SINK_PERF_MAP);
-	add(&bed, 64, 64, 1);
-	discard(&bed, 64, 64, 1);
-	for (int i = 0; i < 2; i++) {
-		refuse_call_with(SYS_renameat2, errors[i], ARGUMENT, EXCHANGE);
-		want_rewrite(&other);
-		ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
-		CHECK_EQ(ch__sinks_status(bed.sinks, CH_SINK_PERF_MAP), 0);
-		check_named(path, bed.pool + 64, "fn_1");
-		check_named(path, other.pool, "fn_101");
-	}
-	bed_close(&other);
-	bed_close(&bed);
-	remove_own_folder();
-}
-
 TEST(map_that_is_written_anew_takes_no_more_memory)
 {
 	enum { TIMES = 64 };

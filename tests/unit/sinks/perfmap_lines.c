@@ -404,49 +404,6 @@ TEST(map_written_anew_drops_no_line_that_another_compiler_wrote_meanwhile)
 	write_anew_when_another_comes(false, EBUSY);
 }
 
-/* Files cannot change places: the old file is looked at once more before the new one goes there. */
-TEST(map_written_anew_on_an_old_kernel_replaces_nothing_that_came_meanwhile)
-{
-	enum { ARGUMENT = 4, EXCHANGE = 2 };
-	refuse_call_with(SYS_renameat2, ENOSYS, ARGUMENT, EXCHANGE);
-	write_anew_when_another_comes(false, EBUSY);
-}
-
-/* The files changed places, and one call fails, maybe the way back: then ours lies there. */
-TEST(map_that_took_the_place_of_a_changed_one_is_known)
-{
-	bool has_failed = true, has_stayed = false;
-	use_own_folder();
-	path_of(getpid(), comes_to);
-	for (uint64_t nth = 1; has_failed; nth++) {
-		struct bed bed;
-		(void)unlink(comes_to);
-		bed_open_named(&bed, CH_SINK_PERF_MAP, name_when_another_comes);
-		add(&bed, 64, 64, 1);
-		ch__sinks_flush(bed.sinks, CH__FLUSH_BUFFERED);
-		int other = comes_by = open(comes_to, O_WRONLY | O_APPEND);
-		discard(&bed, 64, 64, 1);
-		add(&bed, 96, 32, 2);
-		ch__os_fail_at(nth, false);
-		ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
-		has_failed = ch__os_failable_calls() >= nth;
-		ch__os_fail_at(0, false);
-		struct stat theirs, found;
-		CHECK(fstat(other, &theirs) == 0 && stat(comes_to, &found) == 0);
-		bool stays = theirs.st_ino != found.st_ino;
-		comes_by = -1;
-		CHECK_EQ(close(other), 0);
-		bed_close(&bed);
-		bed_open(&bed, CH_SINK_PERF_MAP);
-		if (stays)
-			CHECK_EQ(ch__sinks_status(bed.sinks, CH_SINK_PERF_MAP), 0);
-		has_stayed |= stays;
-		bed_close(&bed);
-	}
-	CHECK(has_stayed);
-	remove_own_folder();
-}
-
 static bool is_theirs(const char *path)
 {
 	char line[64] = "";
