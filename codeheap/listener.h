@@ -35,7 +35,7 @@ struct ch__listener_calls {
 	void (*blocks_die)(struct ch__listener *, const uint64_t *handles, size_t n);
 	/* Threads were held up for `ns`, until at_ns. May neither wait nor allocate. (freeze) */
 	void (*paused)(struct ch__listener *, uint64_t at_ns, uint64_t ns);
-	/* The heap is used (an open takes a page, a poll has work, a cycle ends) for the first time
+	/* The heap is used (an open takes pages, a poll or a call has work) for the first time
 	 * since ch__listener_await_use. No lock is held. */
 	void (*used)(struct ch__listener *);
 	/* Around a fork of the process: the locks of every heap are held. The child's call comes

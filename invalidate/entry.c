@@ -22,7 +22,7 @@ static enum entry set_entry(struct ch_heap *heap, uint32_t owner_index, struct c
 		ch__owner_reset_cell(owner);
 		return SET;
 	}
-	uint32_t index = ch__block_resolve(heap, handle);
+	uint32_t index = ch__block_resolve_alive(heap, handle);
 	if (!index)
 		return NO_BLOCK;
 	struct ch__block *block = ch__block_at(heap, index);

@@ -114,7 +114,6 @@ static CH_COLD void fill_info(struct ch_heap *heap, uint32_t index, struct ch_in
 	const struct ch__owner *owner = ch__owner_at(heap, block->owner);
 	enum ch_block_state state = ch__block_state(block);
 	enum ch__span_use use = ch__block_use(heap, block);
-	const struct ch__side_list *list = block->side_list;
 	*info = (struct ch_info){
 		.size = sizeof *info,
 		.block = ch__block_handle(heap, index),
@@ -122,7 +121,7 @@ static CH_COLD void fill_info(struct ch_heap *heap, uint32_t index, struct ch_in
 		.vm = block->owner ? owner->vm : NULL,
 		.user = block->user,
 		.state = state,
-		.name = ch__name_text(heap, list && list->name ? list->name : owner->name),
+		.name = ch__block_name(heap, block),
 		.exec = (const uint8_t *)ch__exec(heap, block->hot_offset) + ch__head_bytes(use),
 		.hot_bytes = ch__hot_bytes(block) - ch__head_bytes(use),
 	};

@@ -13,6 +13,7 @@
 #pragma once
 
 #include "codeheap/graph/block.h"
+#include "codeheap/graph/names.h"
 #include "codeheap/graph/side_list.h"
 #include "pages/granules.h"
 #include "pages/write.h"
@@ -157,6 +158,12 @@ static inline uintptr_t ch__stub_exec(const struct ch_heap *heap, const struct c
 {
 	return ch__exec(heap, ch__cold_offset(heap, block) + CH__HEAD_BYTES +
 				      (branch - ch__block_run(block)) * ch__stub_bytes(heap));
+}
+/* The block's own name, or its owner's. Under heap. */
+static inline const char *ch__block_name(const struct ch_heap *heap, const struct ch__block *block)
+{
+	uint32_t own = block->side_list ? block->side_list->name : 0;
+	return ch__name_text(heap, own ? own : ch__owner_at(heap, block->owner)->name);
 }
 static inline uint8_t ch__place_frame(const struct ch_heap *heap, uint32_t hot_offset)
 {

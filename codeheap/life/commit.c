@@ -318,8 +318,7 @@ static inline bool finish_plain(struct ch_heap *heap, const struct ch_code *code
 	uint32_t hot = block->hot_offset, bytes = block->hot_granules * CH__GRANULE_BYTES;
 	if ((block->flags & (CH__FLAG_APART | CH__FLAG_ENTRY)) || block->cold_granules ||
 	    (block->side_list && block->side_list->count) || bytes - used >= CH__GRANULE_BYTES ||
-	    ch__place_has_steps(heap, hot) ||
-	    ch__look_around_part(heap, index, hot, bytes, "hot") != CH_OK)
+	    ch__place_has_steps(heap, hot) || !ch__part_is_kept(heap, index, hot, bytes))
 		return false;
 	fill_gap(heap, hot + used, hot + bytes);
 	ch__pool_publish(heap->pool, ch__exec(heap, hot), bytes);

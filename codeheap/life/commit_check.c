@@ -157,14 +157,11 @@ static bool waits_for_others(struct ch_heap *heap, const struct ch__block *block
 }
 
 /* The head of a part was written over, or the traps behind the part. */
-enum ch_status ch__because_overrun(const struct ch_heap *heap, uint32_t index,
-				   const char *part, bool is_in_front)
+static CH_COLD enum ch_status because_overrun(const struct ch_heap *heap, uint32_t index,
+					      uint32_t offset, const char *part)
 {
-	const struct ch__block *block = ch__block_at(heap, index);
-	const struct ch__side_list *list = block->side_list;
-	uint32_t owner = ch__owner_at(heap, block->owner)->name;
-	const char *name = ch__name_text(heap, list && list->name ? list->name : owner);
-	if (is_in_front)
+	const char *name = ch__block_name(heap, ch__block_at(heap, index));
+	if (ch__head_read(heap, offset) != ch__head_of(index))
 		return ch__because(CH_E_BROKEN,
 				   "what lies in front of the %s bytes of block #%u `%s` was "
 				   "written over: by its emitter, or that of the block before",
@@ -204,13 +201,13 @@ static inline enum ch_status check_code(struct ch_heap *heap, struct ch__thread 
 	const struct ch__side_list *list = block->side_list;
 	bool has_steps = ch__place_has_steps(heap, block->hot_offset);
 	uint32_t index = ch__handle_index(code->block.bits);
-	enum ch_status status = ch__look_around_part(heap, index, block->hot_offset,
-						     ch__hot_bytes(block), "hot");
-	if (CH_LIKELY(status == CH_OK) && CH_UNLIKELY(block->cold_granules))
-		status = ch__look_around_part(heap, index, ch__cold_offset(heap, block),
-					      ch__cold_bytes(block), "cold");
-	if (CH_LIKELY(status == CH_OK))
-		status = CH__SPARE_CHECK(ch_code, code);
+	uint32_t hot = block->hot_offset, cold = ch__cold_offset(heap, block);
+	if (CH_UNLIKELY(!ch__part_is_kept(heap, index, hot, ch__hot_bytes(block))))
+		return because_overrun(heap, index, hot, "hot");
+	if (CH_UNLIKELY(block->cold_granules) &&
+	    !ch__part_is_kept(heap, index, cold, ch__cold_bytes(block)))
+		return because_overrun(heap, index, cold, "cold");
+	enum ch_status status = CH__SPARE_CHECK(ch_code, code);
 	if (CH_LIKELY(status == CH_OK))
 		status = check_used(heap, block, code, i, has_steps);
 	if (CH_LIKELY(status == CH_OK))

@@ -101,18 +101,13 @@ static inline uint32_t ch__entry_from(const struct ch__block *block, const struc
 	return code->entry_offset - (stays_whole ? 0 : code->used_from);
 }
 
-enum ch_status ch__because_overrun(const struct ch_heap *, uint32_t index, const char *part,
-				   bool is_in_front) CH_COLD;
 /* Whether the emitter kept to the room of its block. Under Valgrind, Valgrind tells. */
-static inline enum ch_status ch__look_around_part(const struct ch_heap *heap, uint32_t index,
-						  uint32_t offset, uint32_t bytes, const char *part)
+static inline bool ch__part_is_kept(const struct ch_heap *heap, uint32_t index, uint32_t offset,
+				    uint32_t bytes)
 {
-	if (CH_UNLIKELY(heap->pool->is_translated))
-		return CH_OK;
-	bool is_in_front = ch__head_read(heap, offset) != ch__head_of(index);
-	if (CH_UNLIKELY(is_in_front || !ch__is_trap_behind(heap, offset + bytes)))
-		return ch__because_overrun(heap, index, part, is_in_front);
-	return CH_OK;
+	return CH_UNLIKELY(heap->pool->is_translated) ||
+	       (ch__head_read(heap, offset) == ch__head_of(index) &&
+		ch__is_trap_behind(heap, offset + bytes));
 }
 
 /* What some blocks need besides the usual steps. */

@@ -112,6 +112,7 @@ static CH_COLD uint32_t take_pages(struct ch__request *r, bool in_need)
 	/* A room is for a block of one part, whose used bytes come first. */
 	bool may_be_room = r->use == CH__SPAN_CODE && !r->cold_bytes;
 	uint32_t taken;
+	ch__listeners_use(heap);
 	/* Under this lock forget_page cannot tell a page dead after the page is told live here. */
 	ch__records_lock(heap);
 	if (r->span_pages)
@@ -144,7 +145,6 @@ static CH_COLD uint32_t take_pages(struct ch__request *r, bool in_need)
 /* Takes another page for the thread, outside of regions. Returns false when there is none. */
 static bool next_page(struct ch__request *r, bool in_need)
 {
-	ch__listeners_use(r->heap);
 	uint32_t taken = take_pages(r, in_need);
 	if (taken == CH__PAGE_NONE)
 		return false;

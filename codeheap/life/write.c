@@ -58,9 +58,12 @@ static enum ch_status write_locked(struct ch_heap *heap, uintptr_t at, const voi
 	/* No core has fetched a word that code loads: the next load sees the store. */
 	bool is_run = how != CH_WRITE_WORD;
 	/* Before the bytes change: with the sync refused, cores may go on with the old bytes. */
-	errno = ENOTSUP;
-	if (is_run && !CH_ARCH_FETCH_FOLLOWS && !ch__core_sync(heap))
-		return ch__because(CH_E_OS, "membarrier's core synchronization is refused: %m");
+	if (is_run && !CH_ARCH_FETCH_FOLLOWS) {
+		errno = ENOTSUP;
+		if (!ch__core_sync(heap))
+			return ch__because(CH_E_OS, "membarrier's core synchronization is "
+						    "refused: %m");
+	}
 	if (how == CH_WRITE_NOT_RUNNING) {
 		memcpy(ch__pool_write(heap->pool, at), bytes, n);
 		ch__pool_sync(heap->pool, at, n);

@@ -331,6 +331,24 @@ static void check_sums(struct check *c) CH_REQUIRES(ch__role_heap)
 	compare(c, "assumptions", heap->assumptions_now, c->is.assumptions);
 }
 
+static void check_records(struct check *c) CH_REQUIRES(ch__role_heap)
+{
+	struct ch_heap *heap = c->heap;
+	for (uint32_t i = 1; i < heap->blocks.used; i++) {
+		look_at(c, "block", i);
+		check_block(c, ch__block_at(heap, i));
+	}
+	for (uint32_t i = 1; i < heap->owners.used; i++) {
+		look_at(c, "owner", i);
+		check_owner(c, ch__owner_at(heap, i));
+	}
+	for (uint32_t i = 1; i < heap->assumptions.used; i++) {
+		look_at(c, "assumption", i);
+		check_assumption(c, ch__assumption_at(heap, i));
+	}
+	check_sums(c);
+}
+
 enum ch_status ch_heap_check(struct ch_heap *heap, char *report, size_t bytes)
 {
 	if (ch__heap_refuses(heap))
@@ -342,24 +360,13 @@ enum ch_status ch_heap_check(struct ch_heap *heap, char *report, size_t bytes)
 		return ch__because_locked();
 	if (!ch__pool_check(heap->pool, &c.report))
 		ch__text_end(&c.report);
-	if (!ch__freeze_until(heap, until)) {
-		ch__world_unlock(heap);
-		return ch__told(CH_E_BUSY);
+	bool is_frozen = ch__freeze_until(heap, until);
+	if (is_frozen) {
+		check_records(&c);
+		ch__unfreeze(heap);
 	}
-	for (uint32_t i = 1; i < heap->blocks.used; i++) {
-		look_at(&c, "block", i);
-		check_block(&c, ch__block_at(heap, i));
-	}
-	for (uint32_t i = 1; i < heap->owners.used; i++) {
-		look_at(&c, "owner", i);
-		check_owner(&c, ch__owner_at(heap, i));
-	}
-	for (uint32_t i = 1; i < heap->assumptions.used; i++) {
-		look_at(&c, "assumption", i);
-		check_assumption(&c, ch__assumption_at(heap, i));
-	}
-	check_sums(&c);
-	ch__unfreeze(heap);
 	ch__world_unlock(heap);
-	return c.report.length ? ch__because(CH_E_BROKEN, "report says what is broken") : CH_OK;
+	if (c.report.length)
+		return ch__because(CH_E_BROKEN, "report says what is broken");
+	return is_frozen ? CH_OK : ch__told(CH_E_BUSY);
 }

@@ -131,8 +131,8 @@ bool ch__look_blocks(struct ch_heap *heap, uint32_t *next, uint32_t records,
 		const struct ch__block *block = ch__block_at(heap, i);
 		enum ch_block_state state = ch__block_state(block);
 		/* In any other state the fields were stored before the state, and change under the
-		 * heap lock only. */
-		if (state == CH_BLOCK_OPEN || state == CH_BLOCK_FREE)
+		 * heap lock only. A dead block whose place went back waits for its notice. */
+		if (state == CH_BLOCK_OPEN || state == CH_BLOCK_FREE || !ch__hot_bytes(block))
 			continue;
 		struct ch__look_block shown = {
 			.state = state,

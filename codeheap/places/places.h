@@ -175,7 +175,8 @@ static inline size_t ch__block_ranges(const struct ch_heap *heap, const struct c
 	return n;
 }
 /* Writes the name of a block for sinks: the owner's name, then the block's own. Returns the length.
- * Takes no lock: sinks ask under a lock of their own, while the block is or becomes published. */
+ * Takes no lock: sinks ask under a lock of their own, while the block is or becomes published, and
+ * observers under heap, until the side list is dropped. */
 size_t ch__tell_name(void *heap, uint64_t handle, char *out, size_t out_bytes);
 /* Call after telling ranges. The sinks write the lines that wait, if the time for it has come. */
 void ch__tell_catch_up(struct ch_heap *) CH_EXCLUDES(CH__ANY);

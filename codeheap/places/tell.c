@@ -137,15 +137,18 @@ void ch__tell_poll(struct ch_heap *heap)
 	ch_thread_unpark();
 }
 
-/* Names the sinks that failed; errno says how. */
-static CH_COLD enum ch_status because_sink(const struct ch_heap *heap)
+/* Of an error names the sinks that failed; errno says how. */
+static enum ch_status status_of_sinks(const struct ch_heap *heap, int error)
 {
 	char names[96];
 	unsigned failed = 0;
+	if (!error)
+		return CH_OK;
 	for (unsigned bit = 1; bit & CH__SINKS_ALL; bit <<= 1)
 		if (ch__sinks_status(heap->sinks, (enum ch_sink)bit))
 			failed |= bit;
 	ch__sinks_print(failed, names, sizeof names);
+	errno = error;
 	return ch__because(CH_E_OS, "failed and off: %s, with %m", names);
 }
 
@@ -166,18 +169,15 @@ enum ch_status ch_sink_set(struct ch_heap *heap, unsigned sinks)
 		return ch__because_locked();
 	/* Before the freeze and the walk (I19). */
 	atomic_store(&heap->sinks_on, atomic_load(&heap->sinks_on) | wanted);
-	enum ch_status status = ch__told(CH_E_BUSY);
-	int error = 0, before = errno;
-	if (ch__freeze_until(heap, until)) {
+	int error = 0;
+	bool is_through = ch__freeze_until(heap, until);
+	if (is_through) {
 		ch__unfreeze(heap);
 		error = ch__sinks_set(heap->sinks, wanted);
-		errno = error;
-		status = error ? because_sink(heap) : CH_OK;
 	}
 	atomic_store(&heap->sinks_on, ch__sinks_on(heap->sinks));
 	ch__heap_unlock(heap);
-	errno = error ? error : before;
-	return status;
+	return is_through ? status_of_sinks(heap, error) : ch__told(CH_E_BUSY);
 }
 
 enum ch_status ch_sink_flush(struct ch_heap *heap)
@@ -191,10 +191,7 @@ enum ch_status ch_sink_flush(struct ch_heap *heap)
 		if (!error)
 			error = ch__sinks_status(heap->sinks, (enum ch_sink)bit);
 	ch__heap_unlock(heap);
-	if (!error)
-		return CH_OK;
-	errno = error;
-	return because_sink(heap);
+	return status_of_sinks(heap, error);
 }
 
 bool ch_sink_status(struct ch_heap *heap, enum ch_sink sink, const char **path, int *failed)

@@ -167,6 +167,11 @@ static void wait_for_a_region(struct stage *stage)
 	stage_join(&collector);
 	char report[100];
 	CHECK_EQ(ch_heap_check(stage->heap, report, sizeof report), CH_E_BUSY);
+	/* Pages are looked at all the same. */
+	atomic_fetch_add(&stage->heap->pool->pages_used, 1);
+	CHECK_EQ(ch_heap_check(stage->heap, report, sizeof report), CH_E_BROKEN);
+	CHECK(strncmp(report, "page", 4) == 0);
+	atomic_fetch_sub(&stage->heap->pool->pages_used, 1);
 	CHECK_EQ(ch_sink_set(stage->heap, CH_SINK_NONE), CH_E_BUSY);
 	CHECK_EQ(atomic_load(&stage->heap->freeze), 0);
 	CHECK_EQ(stage_stats(stage).cycles_abandoned, p->tries);

@@ -2,6 +2,7 @@
  * notices.c: block_freed may call every function. A callback that polls or collects delivers other
  * notices, whose callbacks do the same: no stack overflows, and each notice comes once. */
 #include "codeheap/graph/block.h"
+#include "codeheap/guest_look.h"
 #include "tests/support/heap_rig.h"
 
 #include <pthread.h>
@@ -50,6 +51,25 @@ static void end(void)
 	CHECK_EQ(notices, BLOCKS);
 	CHECK(most <= DEPTH_MOST);
 	rig_end(&rig);
+}
+
+static void expect_bytes(void *unused, const struct ch__look_block *block)
+{
+	(void)unused;
+	CHECK(block->hot_bytes);
+}
+
+/* The bytes went back, and other code may lie there. */
+TEST(block_that_waits_for_its_notice_alone_is_shown_to_no_observer)
+{
+	uint32_t next = 1;
+	start(ch_thread_poll);
+	ch__look_lock_blocks(rig.heap);
+	while (ch__look_blocks(rig.heap, &next, BLOCKS, expect_bytes, NULL))
+		continue;
+	ch__look_unlock_blocks(rig.heap);
+	ch_thread_poll();
+	end();
 }
 
 TEST(notice_that_polls_goes_no_deeper_for_more_notices)

@@ -691,16 +691,23 @@ TEST(child_of_fork_makes_a_file_of_its_own_when_it_works)
 	rig_block(rig_owner(&rig, "scm::parent"), 1);
 	snprintf(path, sizeof path, "%s/file.%d", folder, getpid());
 	free(stats_read(path, 1));
-	for (int does_work = 0; does_work < 2; does_work++) {
+	/* A child collects; a child opens whole pages. */
+	for (int work = 0; work < 3; work++) {
 		uint64_t forked_ns = now_ns();
 		fflush(NULL);
 		pid_t pid = fork_child();
 		if (pid == 0) {
 			char own[128];
 			snprintf(own, sizeof own, "%s/file.%d", folder, getpid());
-			if (!does_work)
+			if (!work)
 				_exit(0);
-			CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
+			struct ch_open open = {.size = sizeof open, .heap = rig.heap, .hot_bytes = 8,
+					       .flags = CH_OPEN_IN_PLACE};
+			struct ch_code code;
+			if (work == 1)
+				CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
+			else
+				CHECK_EQ(ch_block_open(&open, &code), CH_OK);
 			struct stats_image *image = stats_read(own, 2);
 			CHECK_EQ(image->head.process, getpid());
 			CHECK_EQ(stats_number(image, "blocks_committed"), 1);
@@ -713,7 +720,7 @@ TEST(child_of_fork_makes_a_file_of_its_own_when_it_works)
 			_exit(0);
 		}
 		expect_exit(pid, 0);
-		CHECK_EQ(files_in_folder(false), 1 + does_work);
+		CHECK_EQ(files_in_folder(false), 1 + work);
 	}
 	struct stats_image *image = stats_read(path, 2);
 	CHECK_EQ(image->head.process, getpid());

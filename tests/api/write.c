@@ -52,6 +52,18 @@ TEST_RIG(committed_code_gets_other_bytes)
 	}
 }
 
+TEST_RIG(calls_that_succeed_leave_errno_alone)
+{
+	struct ch_info info = block_info(rig_block(rig_owner(&rig, "owner"), 1));
+	errno = ENOTTY;
+	CHECK_EQ(ch_code_write(rig.heap, info.entry, info.entry, 4, NOT_RUNNING), CH_OK);
+	CHECK_EQ(errno, ENOTTY);
+	CHECK_EQ(ch_sink_set(rig.heap, CH_SINK_DEFAULT), CH_OK);
+	CHECK_EQ(errno, ENOTTY);
+	CHECK_EQ(ch_sink_flush(rig.heap), CH_OK);
+	CHECK_EQ(errno, ENOTTY);
+}
+
 TEST_RIG(write_synchronizes_the_cores)
 {
 	struct ch_info info = block_info(rig_block(rig_owner(&rig, "owner"), 1));

@@ -80,6 +80,25 @@ TEST(store_around_code_that_fills_its_room_is_told_at_commit)
 }
 
 /* Cold parts grow down: behind the first cold part is the end of the page. */
+static void overrun_with_debug(void *unused)
+{
+	(void)unused;
+	CHECK_EQ(setenv("CODEHEAP_DEBUG", "1", 1), 0);
+	start();
+	struct emitter e;
+	emit_open(&e, owner, 40, 0);
+	e.at = 40;
+	refuse_with(&e, e.code.write + e.code.hot_bytes, "wrote behind its hot bytes");
+}
+
+TEST(debug_tells_of_an_overrun_once)
+{
+	char text[400];
+	expect_signal_text(overrun_with_debug, NULL, 0, text, sizeof text);
+	const char *line = strstr(text, "wrote behind its hot bytes");
+	CHECK(line && !strstr(line + 1, "wrote behind its hot bytes"));
+}
+
 TEST(store_behind_cold_bytes_is_told_at_commit)
 {
 	struct emitter first, e;
