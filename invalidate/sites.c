@@ -156,38 +156,26 @@ static const struct ch__site_map *map_of(const struct ch__subject *s)
 	return map;
 }
 
-/* Makes a map of stubs and entry; map_of adds what is attached. Without memory there is none. A
- * large map serves once: fresh memory is zero, and takes no page where no site is. */
+/* Makes a map of stubs and entry; map_of adds what is attached. Fresh memory is zero, and takes no
+ * page where no site is. Without memory there is no map. */
 static void make_map(struct ch_heap *heap, struct ch__site_map *map, const struct ch__block *block)
 {
-	enum { REUSED_MOST = 1 << 18 };
 	uint32_t page_bytes = (uint32_t)1 << heap->pool->page_log2;
 	uint32_t base = block->hot_offset & ~(page_bytes - 1);
 	uint32_t end = block->flags & CH__FLAG_APART
 			       ? ch__cold_offset(heap, block) + ch__cold_bytes(block)
 			       : base + page_bytes;
-	bool is_fresh = end - base > map->capacity || map->capacity > REUSED_MOST;
-	if (is_fresh) {
-		/* Freed first: under a limit of address space there may be no room for two. */
-		ch__meta_free(heap->meta, map->bytes, map->capacity);
-		map->capacity = 0;
-		map->bytes = ch__meta_alloc(heap->meta, end - base);
-		if (!map->bytes)
-			return;
-		map->capacity = end - base;
-	}
+	/* Freed first: under a limit of address space there may be no room for two. */
+	ch__meta_free(heap->meta, map->bytes, map->capacity);
+	map->bytes = ch__meta_alloc(heap->meta, end - base);
+	map->capacity = map->bytes ? end - base : 0;
 	map->base = base;
-	if (!is_fresh)
-		memset(map->bytes + (block->hot_offset - base), 0, ch__hot_bytes(block));
-	if (!is_fresh && block->cold_granules)
-		memset(map->bytes + (ch__cold_offset(heap, block) - base), 0,
-		       ch__cold_bytes(block));
-	struct walk w = walk_from(STUBS, heap, block);
-	for (struct place p; w.next != BRANCH && next_place(&w, &p);)
-		note(map, &p);
 	map->branch = ch__block_run(block);
 	map->item = 0;
-	map->is_made = true;
+	map->is_made = map->bytes != NULL;
+	struct walk w = walk_from(STUBS, heap, block);
+	for (struct place p; map->is_made && w.next != BRANCH && next_place(&w, &p);)
+		note(map, &p);
 }
 
 void ch__sites_note(const struct ch__subject *s)
