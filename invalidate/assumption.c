@@ -4,7 +4,6 @@
  * makes an OPEN block reads the list without the lock: all kinds, and items but those of ASSUME. So
  * other threads change no kind there. */
 #include "codeheap/events/events.h"
-#include "codeheap/graph/handles.h"
 #include "invalidate/invalidate.h"
 
 static uint32_t resolve(struct ch_heap *heap, struct ch_assumption handle)

@@ -2,8 +2,6 @@
  * branch_way.c: where a branch leads, by its exit, its stub, and the bytes of site and stub. Also
  * why a block may not be entered, and where the veneer of a closed entry lies, behind the stubs.
  * Reads only; link.c attaches and changes. */
-#include "arch/sites.h"
-#include "codeheap/graph/handles.h"
 #include "invalidate/invalidate.h"
 
 enum ch_status ch__because_not_entrant(const struct ch_heap *heap, uint32_t index)

@@ -2,7 +2,6 @@
  * discard.c: invalidates code of one vm, or of all vms, under one hold of the heap lock; and
  * ends a vm. ch_vm_discard (cycle.c) runs the cycle that frees the blocks that no stack holds. */
 #include "codeheap/events/events.h"
-#include "codeheap/graph/handles.h"
 #include "invalidate/invalidate.h"
 
 /* Whether a block of the vm, or of any vm if NULL, uses the record. Code without an owner

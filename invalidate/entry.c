@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT
  * entry.c: how callers come in: an owner's cell leads to one of the owner's blocks (I11). */
-#include "codeheap/graph/handles.h"
 #include "invalidate/invalidate.h"
 
 /* An owner's entry is LIVE: whoever ends or invalidates the block resets the entry. */

@@ -2,9 +2,7 @@
  * invalidate.c: makes blocks not entrant while they run (P7), in the order of I13. The collector
  * frees such blocks. Needs no memory, and no system call except for publishing (I1). Lock: heap,
  * and regions of a bounded number of blocks. */
-#include "arch/sites.h"
 #include "codeheap/events/events.h"
-#include "codeheap/graph/handles.h"
 #include "invalidate/invalidate.h"
 
 enum { BLOCKS_OF_A_REGION = 64 };

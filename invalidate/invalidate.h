@@ -2,8 +2,8 @@
  * invalidate.h: what the files of invalidate/ offer each other and codeheap/. */
 #pragma once
 
-#include "codeheap/graph/block_parts.h"
-#include "codeheap/graph/branch.h"
+#include "arch/sites.h"
+#include "codeheap/places/places.h"
 
 /* Whether threads may enter the block. Test, and act on the answer, in one region (I5). */
 static inline bool ch__block_may_run(const struct ch_heap *heap, const struct ch__block *block)

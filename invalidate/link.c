@@ -2,10 +2,7 @@
  * link.c: attaches, links and unlinks branches. The stub of a branch is reserved when its block is
  * opened, so unlinking needs no memory (P8). A site changes by one store (I12). Lock: heap for the
  * lists of incoming branches, and a region, too, for what marking reads. */
-#include "arch/sites.h"
 #include "codeheap/base/sized.h"
-#include "codeheap/graph/handles.h"
-#include "codeheap/places/places.h"
 #include "invalidate/invalidate.h"
 
 static void lead_stub(struct ch_heap *heap, uintptr_t stub, uintptr_t target)

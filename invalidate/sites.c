@@ -4,10 +4,7 @@
  * of a place, and the VM answers for jumps of the VM within a block.
  *
  * Lock: none for an OPEN block, whose records belong to its thread; heap for other blocks. */
-#include "arch/sites.h"
 #include "codeheap/look.h"
-#include "codeheap/places/places.h"
-#include "codeheap/graph/handles.h"
 #include "invalidate/invalidate.h"
 
 enum place_kind { STUBS, ENTRY, BRANCH, POINT, REF };

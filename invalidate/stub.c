@@ -2,8 +2,6 @@
  * stub.c: what happens when a thread takes an unlinked branch (docs/design.md, section 5). The
  * trampoline enters ch__stub_hit with the registers of the site, and the thread goes on at
  * regs->pc. */
-#include "codeheap/places/places.h"
-#include "codeheap/graph/handles.h"
 #include "invalidate/invalidate.h"
 
 enum { ASKED_AT_MOST = 8 };

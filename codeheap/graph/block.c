@@ -4,8 +4,6 @@
 #include "codeheap/base/sized.h"
 #include "codeheap/events/events.h"
 #include "codeheap/graph/block_parts.h"
-#include "codeheap/graph/handles.h"
-#include "codeheap/graph/names.h"
 
 bool ch__block_has(const struct ch_heap *heap, const struct ch__block *block, uintptr_t exec,
 		   size_t bytes)

@@ -12,7 +12,7 @@
  * part. */
 #pragma once
 
-#include "codeheap/graph/block.h"
+#include "codeheap/graph/handles.h"
 #include "codeheap/graph/names.h"
 #include "codeheap/graph/side_list.h"
 #include "pages/granules.h"

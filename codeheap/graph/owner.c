@@ -5,8 +5,6 @@
 #include "codeheap/base/sized.h"
 #include "codeheap/look.h"
 #include "codeheap/graph/block_parts.h"
-#include "codeheap/graph/handles.h"
-#include "codeheap/graph/names.h"
 
 static uint32_t count_blocks(struct ch__owner *owner, int32_t more)
 {

@@ -3,8 +3,6 @@
  * belong to invalidate/. The thread that opened a block attaches items, while OPEN and in a region,
  * since marking reads the lists of OPEN blocks too. */
 #include "codeheap/graph/block_parts.h"
-#include "codeheap/graph/handles.h"
-#include "codeheap/graph/names.h"
 
 /* Free lists of one capacity. The largest capacity is one item short of a doubling. */
 static struct ch__side_list **free_of(struct ch_heap *heap, uint32_t capacity)

@@ -2,7 +2,6 @@
  * code.c: code that one call opens, fills and commits: code of finished bytes, and trampolines. A
  * trampoline is a block in a slot, with unwind data of its own (docs/design.md, section 5). Lock:
  * heap, as an open and a commit take it. */
-#include "codeheap/graph/handles.h"
 #include "codeheap/life/life.h"
 
 #include <errno.h>

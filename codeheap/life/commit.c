@@ -4,8 +4,6 @@
  * start bits. The last step is one region, without the owner's busy. Lock: heap for assumptions, an
  * entry offset, HOST refs and ranges for sinks; sinks for an eh_frame. */
 #include "codeheap/events/events.h"
-#include "codeheap/collect/collect.h"
-#include "codeheap/graph/handles.h"
 #include "codeheap/life/life.h"
 #include "unwind/steps.h"
 

@@ -2,8 +2,6 @@
  * commit_check.c: what a commit refuses, before it has changed anything: what the VM says of its
  * bytes, an emitter that left its room, tables and edges that are not sound. */
 #include "codeheap/base/sized.h"
-#include "codeheap/graph/handles.h"
-#include "codeheap/graph/names.h"
 #include "codeheap/life/life.h"
 #include "invalidate/invalidate.h"
 #include "os/text.h"

@@ -2,7 +2,6 @@
  * heap.c: the life of a heap, from its configuration to its end. Locks: heaps, registry, heap. */
 #include "codeheap/events/events.h"
 #include "codeheap/base/sized.h"
-#include "codeheap/collect/collect.h"
 #include "codeheap/life/life.h"
 #include "invalidate/invalidate.h"
 #include "os/text.h"

@@ -2,7 +2,7 @@
  * life.h: the declarations that the files of life/ share. */
 #pragma once
 
-#include "codeheap/graph/block_parts.h"
+#include "codeheap/collect/collect.h"
 
 /* ch_block_open once the heap and the thread are known and `open` is valid; any frame number. */
 enum ch_status ch__block_open(struct ch_heap *, struct ch__thread *, const struct ch_open *,

@@ -3,8 +3,6 @@
  * what the emitter is told; or why there is none. */
 #include "arch/sites.h"
 #include "codeheap/events/events.h"
-#include "codeheap/collect/collect.h"
-#include "codeheap/graph/handles.h"
 #include "codeheap/life/life.h"
 #include "unwind/steps.h"
 

@@ -2,8 +2,6 @@
  * open_check.c: ch_block_open and ch_frame_register, up to where the request is known to be valid.
  * open.c makes the room. */
 #include "codeheap/base/sized.h"
-#include "codeheap/collect/collect.h"
-#include "codeheap/graph/handles.h"
 #include "codeheap/life/life.h"
 #include "unwind/steps.h"
 

@@ -7,8 +7,6 @@
  * both again after a sweep, the quarantine after an extra core sync, holes in full pages,
  * collections if the caller allows, CH_E_FULL (P8). */
 #include "codeheap/events/events.h"
-#include "codeheap/collect/collect.h"
-#include "codeheap/graph/handles.h"
 #include "codeheap/life/life.h"
 
 #include <errno.h>

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * veneer.c: the runtime page of a heap: the stubs' trampoline, a trap for cells that lead nowhere,
  * and veneers, for calls of functions far away. Each is written once and stays. Lock: heap. */
-#include "codeheap/base/why.h"
 #include "codeheap/life/life.h"
 #include "invalidate/invalidate.h"
 

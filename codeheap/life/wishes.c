@@ -6,7 +6,6 @@
  * An unknown value of these three is refused, with a line on stderr: the program sees only a
  * status, and the user would look in vain for the wanted sink or backend. An unknown value of
  * CODEHEAP_DEBUG has the line only. */
-#include "codeheap/base/why.h"
 #include "codeheap/life/life.h"
 
 #include <errno.h>

@@ -2,9 +2,6 @@
  * write.c: writes bytes of committed code again: by any stores where nobody runs the bytes, else by
  * one store that the architecture allows (I12). Bytes of the library in a block are refused. Lock:
  * heap, so that no site in the same 8 bytes changes meanwhile, and the block stays. */
-#include "arch/sites.h"
-#include "codeheap/base/why.h"
-#include "codeheap/places/places.h"
 #include "invalidate/invalidate.h"
 #include "unwind/steps.h"
 

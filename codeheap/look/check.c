@@ -3,9 +3,7 @@
  * against each other, gauges against counts, and the bytes at every attached site decoded (P5).
  * Under registry and heap; records frozen, pages not. Reports the first broken thing, and changes
  * nothing. */
-#include "arch/sites.h"
 #include "invalidate/invalidate.h"
-#include "codeheap/graph/handles.h"
 #include "codeheap/collect/collect.h"
 #include "os/text.h"
 

@@ -4,7 +4,6 @@
 #include "arch/sites.h"
 #include "codeheap/base/sized.h"
 #include "codeheap/places/places.h"
-#include "codeheap/graph/handles.h"
 
 /* Reads the VM's word of the branch that ends at the offset. Each site is taken to be as long as a
  * call: a branch that returns there is a call, or the VM made the return address. */

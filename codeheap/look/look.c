@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * look.c: what an observer may see of a heap. Each answer is of the moment of the call, and changes
  * nothing in the heap. */
-#include "codeheap/graph/handles.h"
 #include "codeheap/guest_look.h"
 #include "codeheap/places/places.h"
 

@@ -3,7 +3,6 @@
  * asked. It says what a trap in code means (trap.c), lets sinks show live code to readers of the
  * core, and goes on to the action that was there before. Signal-safe: no allocation but mappings;
  * locks are tried, for a bounded time. Lock of ch_trap_install: heaps. */
-#include "codeheap/base/why.h"
 #include "codeheap/places/places.h"
 #include "os/text.h"
 

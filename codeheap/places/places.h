@@ -4,7 +4,6 @@
 #pragma once
 
 #include "codeheap/graph/block_parts.h"
-#include "codeheap/graph/names.h"
 
 /* As ch__heap_at, for a caller whose code keeps the heap. */
 static inline struct ch_heap *ch__find_heap(uintptr_t at)

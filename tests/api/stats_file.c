@@ -701,7 +701,9 @@ TEST(child_of_fork_makes_a_file_of_its_own_when_it_works)
 			snprintf(own, sizeof own, "%s/file.%d", folder, getpid());
 			if (!work)
 				_exit(0);
-			struct ch_open open = {.size = sizeof open, .heap = rig.heap, .hot_bytes = 8,
+			struct ch_open open = {.size = sizeof open,
+					       .heap = rig.heap,
+					       .hot_bytes = 8,
 					       .flags = CH_OPEN_IN_PLACE};
 			struct ch_code code;
 			if (work == 1)
