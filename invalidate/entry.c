@@ -2,13 +2,6 @@
  * entry.c: how callers come in: an owner's cell leads to one of the owner's blocks (I11). */
 #include "invalidate/invalidate.h"
 
-/* An owner's entry is LIVE: whoever ends or invalidates the block resets the entry. */
-static void note_replaced(struct ch_heap *heap, uint32_t index)
-{
-	if (index)
-		ch__block_store(ch__block_at(heap, index), CH_BLOCK_LIVE, CH__CAUSE_REPLACED);
-}
-
 enum entry { SET, NO_OWNER, NO_BLOCK, NOT_ITS, SHUT };
 
 static enum entry set_entry(struct ch_heap *heap, uint32_t owner_index, struct ch__owner *owner,
@@ -17,7 +10,6 @@ static enum entry set_entry(struct ch_heap *heap, uint32_t owner_index, struct c
 	if (ch__owner_is_released(owner))
 		return NO_OWNER;
 	if (!handle.bits) {
-		note_replaced(heap, owner->entry);
 		ch__owner_reset_cell(owner);
 		return SET;
 	}
@@ -35,9 +27,8 @@ static enum entry set_entry(struct ch_heap *heap, uint32_t owner_index, struct c
 		return NOT_ITS;
 	if (!ch__block_may_run(heap, block))
 		return SHUT;
-	/* The block is LIVE, and stays LIVE while the owner is held. */
-	note_replaced(heap, owner->entry); /* maybe the block itself */
-	ch__block_store(block, CH_BLOCK_LIVE, CH__CAUSE_NONE);
+	/* The block stays LIVE while the owner is held: whoever ends or invalidates an owner's entry
+	 * resets it. */
 	CH_PUBLISHED(heap->pool, ch__exec(heap, block->hot_offset), CH__GRANULE_BYTES, "entry");
 	owner->entry = index;
 	ch__block_set_flag(block, CH__FLAG_HELD);

@@ -48,7 +48,6 @@ _Static_assert(sizeof(struct ch__block) == 56, "a block record has no gap");
 /* Why a block went out of use first; stored above the state bits of the block. */
 enum ch__cause {
 	CH__CAUSE_NONE,
-	CH__CAUSE_REPLACED, /* still LIVE, but the owner's entry is another block */
 	CH__CAUSE_INVALIDATED,
 	CH__CAUSE_ASSUMPTION,
 	CH__CAUSE_DISCARDED,
@@ -117,25 +116,19 @@ static inline uint32_t ch__block_owner(const struct ch__block *block)
 {
 	return __atomic_load_n(&block->owner, __ATOMIC_ACQUIRE);
 }
-/* Release: a thread that sees LIVE may invalidate the block at once. Later states keep the release
- * of go_live. */
-static inline void ch__block_store(struct ch__block *block, enum ch_block_state state,
-				   enum ch__cause cause)
-{
-	atomic_store_explicit(&block->state, (uint8_t)(state | (unsigned)cause << CH__CAUSE_SHIFT),
-			      memory_order_release);
-}
-/* Makes every move of a block; `by` is the name of the calling function (moves.c). */
+/* Makes every move of a block; `by` is the name of the calling function (moves.c). Release: a
+ * thread that sees LIVE may invalidate the block at once. Later states keep go_live's release. */
 static inline void ch__block_set_state(struct ch_heap *heap, struct ch__block *block,
-				       uint32_t index, enum ch_block_state to,
+				       uint32_t index, enum ch_block_state state,
 				       enum ch__cause cause, const char *by)
 {
-	CH_MOVE(ch__block_moves, index, atomic_load(&block->generation), ch__block_state(block), to,
+	CH_MOVE(ch__block_moves, index, atomic_load(&block->generation), ch__block_state(block), state,
 		ch__held(heap) | (atomic_load(&ch__owner_at(heap, block->owner)->busy)
 					  ? CH__UNDER_OWNER
 					  : 0),
 		by);
-	ch__block_store(block, to, cause);
+	atomic_store_explicit(&block->state, (uint8_t)(state | (unsigned)cause << CH__CAUSE_SHIFT),
+			      memory_order_release);
 }
 /* Whether an OPEN, LIVE or NOTENTRANT block has the record. */
 static inline bool ch__block_in_use(const struct ch_heap *heap, uint32_t index)

@@ -24,7 +24,6 @@ static const char *const deaths[] = {
 
 static const char *const causes[] = {
 	[CH__CAUSE_NONE] = "",
-	[CH__CAUSE_REPLACED] = ", replaced as its owner's entry",
 	[CH__CAUSE_INVALIDATED] = ", invalidated by ch_blocks_invalidate",
 	[CH__CAUSE_ASSUMPTION] = ", invalidated by a broken assumption",
 	[CH__CAUSE_DISCARDED] = ", invalidated by ch_vm_discard",

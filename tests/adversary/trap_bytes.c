@@ -272,18 +272,6 @@ static void reset_entry(struct rig *rig, struct dying *d)
 	(void)rig;
 	CHECK_EQ(ch_owner_set_entry(d->owner, (struct ch_block){0}), CH_OK);
 }
-static void replace_and_come_back(struct rig *rig, struct dying *d)
-{
-	replace(rig, d);
-	CHECK_EQ(ch_owner_set_entry(d->owner, d->block), CH_OK);
-	CHECK_EQ(ch_owner_release(d->owner, CH_RELEASE_COLLECT), CH_OK);
-}
-static void set_entry_again(struct rig *rig, struct dying *d)
-{
-	(void)rig;
-	CHECK_EQ(ch_owner_set_entry(d->owner, d->block), CH_OK);
-	CHECK_EQ(ch_owner_release(d->owner, CH_RELEASE_COLLECT), CH_OK);
-}
 static void detach(struct rig *rig, struct dying *d)
 {
 	struct ch_ops none = {.size = sizeof none};
@@ -305,14 +293,8 @@ static const struct death deaths[] = {
 	 break_assumption, true, true, 1},
 	{"freed in collection 1 because nothing reached it, invalidated by ch_vm_discard;", discard,
 	 true, false, 0},
-	{"freed in collection 1 because nothing reached it, replaced as its owner's entry;",
-	 replace, true, false, 1},
-	{"freed in collection 1 because nothing reached it, replaced as its owner's entry;",
-	 reset_entry, true, false, 1},
-	{"freed in collection 1 because its owner was released (COLLECT) and nothing held it;",
-	 replace_and_come_back, true, false, 1},
-	{"freed in collection 1 because its owner was released (COLLECT) and nothing held it;",
-	 set_entry_again, true, false, 1},
+	{"freed in collection 1 because nothing reached it;", replace, true, false, 1},
+	{"freed in collection 1 because nothing reached it;", reset_entry, true, false, 1},
 	{"freed in collection 1 because its vm was detached, invalidated by ch_vm_detach;", detach,
 	 true, false, 1},
 };
