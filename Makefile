@@ -152,7 +152,7 @@ seldom_c := $(wildcard os/linux*.c observe/linux*.c codeheap/look/trap*.c sinks/
             $(filter-out unwind/walk.c,$(wildcard unwind/*.c)) $(addprefix invalidate/,assumption.c discard.c sites.c) \
             $(wildcard codeheap/events/*.c) $(addprefix codeheap/base/,heaps.c park.c why.c) \
             $(addprefix codeheap/collect/,cycle.c world.c) codeheap/graph/stats.c codeheap/places/place.c \
-            $(addprefix codeheap/life/,fork.c heap.c thread.c veneer.c wishes.c write.c) \
+            $(addprefix codeheap/life/,fork.c heap.c thread.c veneer.c write.c) \
             $(addprefix codeheap/look/,address_name.c backtrace.c check.c look.c look_code.c)
 $(foreach c,$(seldom_c),$(if $(wildcard $(c)),,$(error seldom_c: there is no $(c))))
 seldom_o := $(seldom_c:%.c=$(OBJ)/%.o) $(seldom_c:%.c=$(TOBJ)/%.o)

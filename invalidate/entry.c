@@ -27,8 +27,8 @@ static enum entry set_entry(struct ch_heap *heap, uint32_t owner_index, struct c
 		return NOT_ITS;
 	if (!ch__block_may_run(heap, block))
 		return SHUT;
-	/* The block stays LIVE while the owner is held: whoever ends or invalidates an owner's entry
-	 * resets it. */
+	/* The block stays LIVE while the owner is held: who ends or invalidates an owner's entry
+	 * resets the entry. */
 	CH_PUBLISHED(heap->pool, ch__exec(heap, block->hot_offset), CH__GRANULE_BYTES, "entry");
 	owner->entry = index;
 	ch__block_set_flag(block, CH__FLAG_HELD);

@@ -108,7 +108,7 @@ struct ch_heap {
 	struct ch__lock registry, lock, records, sweep;
 	_Atomic(uint32_t) lock_waits; /* threads that wait for `lock`; relaxed */
 	/* Taken by opens that may collect: one open at a time looks beyond its thread's page
-	 * (open_place.c). Code of the VM runs under this lock, so it has no rank: a thread that
+	 * (open.c). Code of the VM runs under this lock, so it has no rank: a thread that
 	 * waits for it holds nothing, and does not wait for ever. */
 	struct ch__lock need;
 	_Atomic(uintptr_t) need_is; /* the holder of `need`; the thread that clears this lets go */

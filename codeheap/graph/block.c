@@ -65,7 +65,7 @@ void ch__records_flush(struct ch_heap *heap, struct ch__thread *thread)
 	thread->free_count = 0;
 }
 
-/* A page that became FREE may be another thread's already: open_place.c takes pages and tells the
+/* A page that became FREE may be another thread's already: open.c takes pages and tells the
  * unwinder under the same lock. */
 static void forget_page(struct ch_heap *heap, uint32_t page)
 {

@@ -122,7 +122,8 @@ static inline void ch__block_set_state(struct ch_heap *heap, struct ch__block *b
 				       uint32_t index, enum ch_block_state state,
 				       enum ch__cause cause, const char *by)
 {
-	CH_MOVE(ch__block_moves, index, atomic_load(&block->generation), ch__block_state(block), state,
+	CH_MOVE(ch__block_moves, index, atomic_load(&block->generation), ch__block_state(block),
+		state,
 		ch__held(heap) | (atomic_load(&ch__owner_at(heap, block->owner)->busy)
 					  ? CH__UNDER_OWNER
 					  : 0),
