@@ -278,35 +278,13 @@ static void add_ranges(void *state, const struct ch__sink_range *ranges, size_t 
 		ch__tool_fail(&tool, tool.error);
 }
 
-/* Neighbours that die together share a record, since perf inject makes a file of every record.
- * Between neighbours lies the second one's head, if it has one. */
-static void put_gone(const struct ch__sinks_config *config, const struct ch__sink_range *ranges,
-		     size_t n, bool is_cold)
-{
-	struct ch__sink_range gone = {0};
-	for (const struct ch__sink_range *range = ranges; range < ranges + n; range++) {
-		uintptr_t gone_end = gone.exec + gone.bytes, end = range->exec + range->bytes;
-		if (range->is_cold != is_cold)
-			continue;
-		bool is_behind = range->exec - gone_end <= config->head_bytes;
-		bool is_before = gone.exec - end <= config->head_bytes;
-		if (gone.bytes && !is_behind && !is_before)
-			put_load(&gone, "[freed]");
-		if (!is_behind)
-			gone.exec = range->exec;
-		gone.bytes = (is_before ? gone_end : end) - gone.exec;
-	}
-	if (gone.bytes)
-		put_load(&gone, "[freed]");
-}
-
 static void remove_ranges(void *state, const struct ch__sink_range *ranges, size_t n)
 	CH_REQUIRES(ch__role_file)
 {
-	const struct ch__tool_user *user = state;
+	(void)state;
 	take_time();
-	put_gone(user->config, ranges, n, false);
-	put_gone(user->config, ranges, n, true);
+	for (size_t i = 0; i < n; i++)
+		put_load(&ranges[i], "[freed]");
 }
 
 /* The old file and the bytes in the buffer belong to the parent. Each heap of the child tells of

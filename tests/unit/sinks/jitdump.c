@@ -78,42 +78,6 @@ TEST_DUMP(dump_says_that_freed_code_is_nobodys)
 	dump_free(dump);
 }
 
-/* perf inject makes a file for each record. A range has a head before it, as those of a heap. */
-TEST(dump_has_one_record_for_neighbours_that_go_together)
-{
-	enum { HEAD = 8, BLOCKS = 100, HOT = 48, COLD = 24, COLD_END = BED_PAGE_BYTES };
-	struct bed bed;
-	use_own_folder();
-	bed_map(&bed);
-	bed.config.head_bytes = HEAD;
-	CHECK_EQ(ch__sinks_create(&bed.config, CH_SINK_JITDUMP, &bed.sinks), 0);
-	pages_live(&bed);
-	for (size_t i = 0; i < BLOCKS; i++) {
-		add(&bed, i * HOT + HEAD, HOT - HEAD, i);
-		add(&bed, COLD_END - (i + 1) * COLD + HEAD, COLD - HEAD, i);
-	}
-	struct ch__sink_range ranges[2 * BLOCKS];
-	for (size_t i = 0; i < BLOCKS; i++) {
-		size_t cold = COLD_END - (i + 1) * COLD + HEAD;
-		ranges[2 * i] = range_at(&bed, i * HOT + HEAD, HOT - HEAD, i);
-		ranges[2 * i + 1] = range_at(&bed, cold, COLD - HEAD, i);
-		ranges[2 * i + 1].is_cold = true;
-	}
-	ch__sinks_remove(bed.sinks, ranges, 2 * BLOCKS);
-	flush(&bed);
-	struct dump *dump = read_own();
-	CHECK_EQ(count_loads(dump, "[freed]"), 2);
-	dump_check_owner(dump, bed.pool + HEAD - 1, now_ns(), "nobody");
-	dump_check_owner(dump, bed.pool + HEAD, now_ns(), "[freed]");
-	dump_check_owner(dump, bed.pool + BLOCKS * HOT - 1, now_ns(), "[freed]");
-	dump_check_owner(dump, bed.pool + BLOCKS * HOT, now_ns(), "nobody");
-	dump_check_owner(dump, bed.pool + COLD_END - 1, now_ns(), "[freed]");
-	dump_check_owner(dump, bed.pool + COLD_END - BLOCKS * COLD + HEAD, now_ns(), "[freed]");
-	dump_check_owner(dump, bed.pool + COLD_END - BLOCKS * COLD + HEAD - 1, now_ns(), "nobody");
-	dump_free(dump);
-	end(&bed);
-}
-
 TEST_DUMP(dump_has_code_larger_than_its_buffer)
 {
 	enum { LARGE = 3 * BED_CHUNK_BYTES / 2 };

@@ -404,6 +404,25 @@ TEST(map_written_anew_drops_no_line_that_another_compiler_wrote_meanwhile)
 	write_anew_when_another_comes(false, EBUSY);
 }
 
+/* The new file's name is taken. */
+TEST(map_written_anew_removes_no_file_of_the_new_one_s_name)
+{
+	struct bed bed;
+	char new[sizeof comes_to + 8];
+	use_own_folder();
+	path_of(getpid(), comes_to);
+	snprintf(new, sizeof new, "%s.new", comes_to);
+	bed_open(&bed, CH_SINK_PERF_MAP);
+	CHECK_EQ(symlink("elsewhere", new), 0);
+	add(&bed, 64, 64, 1);
+	discard(&bed, 64, 64, 1);
+	add(&bed, 96, 32, 2);
+	ch__sinks_flush(bed.sinks, CH__FLUSH_EXACT);
+	CHECK_EQ(ch__sinks_status(bed.sinks, CH_SINK_PERF_MAP), EEXIST);
+	CHECK_EQ(unlink(new), 0);
+	end(&bed);
+}
+
 static bool is_theirs(const char *path)
 {
 	char line[64] = "";
