@@ -75,7 +75,7 @@ TEST(handle_of_a_block_that_was_found_dead_is_stale)
 	CHECK_EQ(ch_branch_attach(dead.block, &site, &made), CH_E_STALE);
 	CHECK_EQ(ch_branch_link(live.branch, dead.block), CH_E_STALE);
 	CHECK_EQ(ch_branch_link(dead.branch, live.block), CH_E_STALE);
-	CHECK_EQ(ch_owner_set_entry(live.owner, dead.block), CH_E_ARG); /* another owner's */
+	CHECK_EQ(ch_owner_set_entry(live.owner, dead.block), CH_E_STALE);
 	site.at = live.late_site;
 	CHECK_EQ(ch_branch_attach(live.block, &site, &made), CH_OK);
 	CHECK_EQ(ch_branch_link(live.branch, live.block), CH_OK);
