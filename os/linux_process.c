@@ -307,8 +307,8 @@ static bool is_same(const struct stat *one, const struct stat *other)
 	return one->st_dev == other->st_dev && one->st_ino == other->st_ino;
 }
 
-/* A name in the folder is a descriptor's number, or "." or "..". If the folder cannot be read, the
- * answer is true. /proc/self/fd ends with the first thread. */
+/* A name in the folder is a descriptor's number; "." and ".." pass for 0. If the folder cannot be
+ * read, the answer is true. /proc/self/fd ends with the first thread. */
 static bool is_open_here(const struct stat *file)
 {
 	DIR *folder = opendir("/proc/thread-self/fd");
@@ -320,8 +320,7 @@ static bool is_open_here(const struct stat *file)
 	do {
 		errno = 0;
 		entry = readdir(folder);
-		is_open = entry ? *entry->d_name != '.' && fstat(atoi(entry->d_name), &found) == 0 &&
-					  is_same(&found, file)
+		is_open = entry ? fstat(atoi(entry->d_name), &found) == 0 && is_same(&found, file)
 				: errno != 0;
 	} while (entry && !is_open);
 	closedir(folder);

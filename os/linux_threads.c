@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: MIT
- * linux_threads.c: futex, thread signals, time, the chaining of signal handlers, the object at an
- * address; for texts only, the last call that the system refused to the calling thread, names of
- * errors and signals, and lines on stderr. Everything here is async-signal-safe; nothing allocates
- * or takes a lock. */
+ * linux_threads.c: futex, thread signals, time, the chaining of signal handlers, and the object at
+ * an address. Everything here is async-signal-safe; nothing allocates or takes a lock. */
 #define _GNU_SOURCE
 #include "arch/registers.h"
 #include "os/linux.h"
-#include "os/text.h"
 #include "os/threads.h"
 #include "os/valgrind.h"
 
@@ -21,11 +18,6 @@
 #include <time.h>
 #include <ucontext.h>
 #include <unistd.h>
-
-#ifndef __GLIBC__ /* musl has no such names */
-#define strerrorname_np(error) ((const char *)NULL)
-#define sigabbrev_np(signal) ((void)(signal), (const char *)NULL)
-#endif
 
 enum { NS_PER_S = 1000000000 };
 
@@ -307,42 +299,3 @@ bool ch__os_object_of(uintptr_t address, struct ch__os_object *object)
 	return false;
 }
 #endif
-
-static _Thread_local struct {
-	const char *call;
-	int error;
-} refused;
-
-bool ch__os_note(bool is_done, const char *call)
-{
-	if (CH_UNLIKELY(!is_done)) {
-		refused.call = call;
-		refused.error = errno;
-	}
-	return is_done;
-}
-
-void ch__os_put_error(struct ch__text *text, int error)
-{
-	const char *name = strerrorname_np(error);
-	if (refused.call && refused.error == error) {
-		ch__text_put(text, refused.call);
-		ch__text_put(text, " ");
-	}
-	refused.call = NULL;
-	ch__text_put(text, name ? name : "errno ");
-	if (!name)
-		ch__text_put_number(text, (uint64_t)error, 10);
-}
-
-const char *ch__os_signal_name(int signal)
-{
-	return sigabbrev_np(signal);
-}
-
-void ch__os_write_last(const char *text, size_t n)
-{
-	int error = errno;
-	syscall(SYS_write, STDERR_FILENO, text, n);
-	errno = error;
-}

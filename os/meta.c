@@ -41,10 +41,10 @@ bool ch__meta_grow(struct ch__meta *meta, void *array, uint32_t *capacity, uint3
 /* Behind each allocation, so that destroying the heap finds all allocations. Callers' pointers lead
  * to the beginning of malloc's memory, as checkers of leaks want it. */
 struct link {
+	void *memory; /* first: what writes beyond its end is noticed when the memory goes */
 	/* volatile: the order of stores keeps the forward chain whole at any moment */
 	struct link *volatile next;
 	struct link *prev;
-	void *memory;
 };
 
 struct ch__meta {

@@ -327,7 +327,7 @@ static bool may_go(const struct ch__pool *pool, uint32_t page) CH_REQUIRES(ch__r
 /* From above: code that is to come finds room below. Ends where the system refuses, and leaves the
  * process mappings: without any, no page would get its memory back. The run that it refused goes
  * by what was held. */
-static void give_up_runs(struct ch__pool *pool)
+static void give_up_runs(struct ch__pool *pool) CH_REQUIRES(ch__role_pages)
 {
 	uint32_t in_chunk = ch__pool_chunk_pages(pool) - 1, least = RUN_BYTES >> pool->page_log2;
 	uint32_t from = ch__pool_pages_end(pool), end = from;

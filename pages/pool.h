@@ -9,8 +9,8 @@
  * Offsets are bytes from the pool's base. Granules, chunks and zones: docs/design.md, section 4.
  *
  * Locks: the pages lock (in the pool) guards lists, states (legal moves: chunks.c) and commit. A
- * page's `busy` guards its cursors and used bits; busy is held inside a region or under the pages lock, for
- * some instructions, and by ch__pool_check for a look at all bytes of the page. */
+ * page's `busy` guards its cursors and used bits; busy is held inside a region or under the pages
+ * lock, for some instructions, and by ch__pool_check for a look at all bytes of the page. */
 #pragma once
 
 #include "arch/arch.h"
