@@ -72,8 +72,9 @@ int ch__sinks_create(const struct ch__sinks_config *config, unsigned wanted, str
 	s->shape_count = CH__FRAMES_FIXED;
 	/* Without unwind data no page can be taken, so a failure of the unwinder fails the
 	 * creation. A failure of a file does not. */
-	int error = ch__sinks_set(s, wanted);
-	if (error && (wanted & CH_SINK_UNWIND) && ch__sinks_status(s, CH_SINK_UNWIND)) {
+	(void)ch__sinks_set(s, wanted);
+	int error = ch__sinks_status(s, CH_SINK_UNWIND);
+	if (error) {
 		(void)ch__sinks_destroy(s);
 		return error;
 	}
