@@ -195,16 +195,24 @@ static struct chunk **chunk_of(struct gdb *g, uintptr_t exec, uint32_t *page)
 	return &g->chunks[is_runtime ? 0 : i / g->pages_per_chunk + 1];
 }
 
-/* Whether the page has a range with the same start. *at: its index, or that of a new range, which
- * mostly lies behind all others. */
+/* Whether the page has a range with the same start. *at: its index, or that of a new range. */
 static bool has_range(const struct gdb *g, const struct ch__elf_page *page,
 		      const struct ch__sink_range *range, uint32_t *at)
 {
-	uint32_t offset = (uint32_t)(range->exec - g->user.config->runtime_exec), i = page->count;
-	while (i > 0 && page->ranges[i - 1].offset >= offset)
-		i--;
-	*at = i;
-	return i < page->count && page->ranges[i].offset == offset;
+	uint32_t offset = (uint32_t)(range->exec - g->user.config->runtime_exec);
+	uint32_t low = 0, high = page->count;
+	/* Mostly a new range lies behind all ranges of the page. */
+	if (high && page->ranges[high - 1].offset < offset)
+		low = high;
+	while (low < high) {
+		uint32_t middle = (low + high) / 2;
+		if (page->ranges[middle].offset < offset)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	*at = low;
+	return low < page->count && page->ranges[low].offset == offset;
 }
 
 /* Marks the image of the range, if any: the range changes or goes. */
