@@ -3,7 +3,6 @@
  * and the tables of blocks that bring their own. The table remembers the live pages, the live
  * tables of blocks and the shapes for an unwinder that is turned on late. */
 #include "sinks/table.h"
-#include "unwind/steps.h"
 
 static void set_frames(struct ch__sinks *s, uint32_t page, uint32_t pages, uint8_t frame)
 {

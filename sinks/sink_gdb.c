@@ -15,8 +15,6 @@
 
 #include "arch/registers.h"
 
-#include <errno.h>
-
 /* GDB's interface ("JIT Compilation Interface" in its manual): layouts and values bind. */
 enum { JIT_NOTHING, JIT_REGISTER, JIT_UNREGISTER, JIT_VERSION = 1 };
 

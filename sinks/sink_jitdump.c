@@ -27,8 +27,6 @@
  * Sources: Linux, tools/perf/Documentation/jitdump-specification.txt; LSB Core 5.0, 10.6. */
 #include "sinks/tools.h"
 
-#include <errno.h>
-
 enum {
 	MAGIC = 0x4a695444, /* "JiTD", in the writer's byte order */
 	VERSION = 1,

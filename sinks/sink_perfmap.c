@@ -23,7 +23,6 @@
 #include "sinks/sinks.h"
 #include "sinks/tools.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 

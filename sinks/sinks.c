@@ -6,9 +6,6 @@
  * except that a page is refused when no unwind data can be made. */
 #include "sinks/table.h"
 #include "unwind/nongnu.h"
-#include "unwind/steps.h"
-
-#include <errno.h>
 
 static void lock_tool(unsigned i) CH_ACQUIRES(ch__role_file)
 	CH_EXCLUDES(CH__RIGHT_OF_FILE) CH_UNANALYSED("an unwinder needs none")

@@ -4,7 +4,6 @@
  * the file's last, so a writer asks for errors once, at the end. */
 #include "sinks/tools.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "os/files.h"
-#include "unwind/sink.h"
+#include "unwind/steps.h"
 
 /* The frame shape of a page's code, + 1; 0 = the page has none. */
 static inline uint8_t ch__sink_frame(const struct ch__sinks_config *config, size_t page)

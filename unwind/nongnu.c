@@ -8,8 +8,6 @@
 #include "os/files.h"
 #include "unwind/unwinders.h"
 
-#include <errno.h>
-
 static struct {
 	struct ch__lock lock;
 	CH_BY_FILE struct ch__nongnu_object *free; /* by next_free */

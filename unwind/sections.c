@@ -10,8 +10,6 @@
  * Lock: the sinks lock is held in every entry but destroy. Inside come the unwinder's own locks. */
 #include "unwind/unwinders.h"
 
-#include <errno.h>
-
 enum { ROW_BYTES = 256 << 10, RUNTIME = 0, FIRST_CHUNK };
 
 struct ch__part {

@@ -4,7 +4,6 @@
  * that codeheap/ sets. */
 #pragma once
 
-#include "arch/arch.h"
 #include "arch/stubs.h"
 #include "os/locks/lock.h"
 #include "os/meta.h"

@@ -3,8 +3,6 @@
  * stop threads (world.c) and does not scan stacks (stacks.c). */
 #include "codeheap/base/park.h"
 
-#include <errno.h>
-
 _Thread_local struct ch__thread *ch__thread_list;
 _Thread_local uint32_t ch__marking;
 

@@ -7,7 +7,6 @@
 #include "codeheap/base/table.h"
 #include "os/locks/ranks.h"
 #include "os/os.h"
-#include "os/text.h"
 #include "os/threads.h"
 
 enum { WHY_BYTES = 240 };

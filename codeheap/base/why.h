@@ -8,6 +8,7 @@
 
 #include "arch/base.h"
 #include "codeheap/codeheap.h"
+#include "os/text.h"
 
 /* Makes the sentence of the calling thread, and returns the status. Formats: %s, %d, %u, %x, %lu,
  * %zu, %lx, and %m: the refused call of the system, and errno's name. errno stays. Signal-safe. */

@@ -3,7 +3,6 @@
  * no vm hears that a collection is wanted. */
 #include "codeheap/collector.h"
 #include "codeheap/collect/collect.h"
-#include "codeheap/graph/handles.h"
 #include "invalidate/invalidate.h"
 
 /* Owners are adjacent in memory; the blocks of their entries are not, and so are prefetched. */

@@ -6,7 +6,6 @@
  *
  * Order: I3, I8. Lock: heap; pages and sinks inside. */
 #include "codeheap/collect/collect.h"
-#include "codeheap/graph/handles.h"
 #include "invalidate/invalidate.h"
 #include "unwind/steps.h"
 

@@ -3,7 +3,6 @@
  * while regions are frozen; takes no lock, allocates nothing, writes to code only refs that moved
  * (I5, I6). */
 #include "codeheap/collect/collect.h"
-#include "codeheap/graph/handles.h"
 
 void ch__marker_init(struct ch_heap *heap, struct ch_marker *marker)
 {

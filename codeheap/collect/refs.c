@@ -4,7 +4,6 @@
  * has lock and freeze from ch_mark_begin, since a stopped thread could hold either. */
 #include "codeheap/collector.h"
 #include "codeheap/collect/collect.h"
-#include "codeheap/graph/handles.h"
 
 /* Without room on the list every block counts as young: slower, never wrong. When the list has more
  * entries than there are blocks, nobody visits, and the list must not grow for ever. */

@@ -3,7 +3,6 @@
  * (death.c). ch_code_free does the same for code that is its own root. Lock: heap. No lock for
  * CH_RELEASE_COLLECT by an attached thread. */
 #include "codeheap/collect/collect.h"
-#include "codeheap/graph/handles.h"
 
 /* Kills the owner's committed blocks. Returns true when a block is left, OPEN or in its commit. A
  * block that dies, also data that a killed block takes along, moves owner->release_at on. After the

@@ -2,10 +2,7 @@
  * world.c: stops the world of a heap, a built-in one or a host's with stops_world, by polls, parks
  * and a signal, whose handler is signal-safe. Under registry and heap, after the freeze, so that no
  * thread is stopped inside a region (I1). The wait is bounded (I10). */
-#include "codeheap/base/why.h"
 #include "codeheap/collect/collect.h"
-
-#include <errno.h>
 
 enum { SIGNALS = 65 }; /* 1 to 64 */
 static struct ch__os_action previous_action[SIGNALS];

@@ -4,8 +4,6 @@
 #include "codeheap/events/events.h"
 #include "codeheap/base/why.h"
 
-#include <errno.h>
-
 const char *ch__listener_release(void)
 {
 	return CH_VERSION_TEXT;

@@ -4,8 +4,6 @@
  * heap, as an open and a commit take it. */
 #include "codeheap/life/life.h"
 
-#include <errno.h>
-
 static enum ch_status commit_or_abort(struct ch_code *code)
 {
 	enum ch_status status = ch_block_commit(code, 1);

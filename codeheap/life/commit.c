@@ -6,10 +6,8 @@
  * region, without the owner's busy. Lock: heap for assumptions, an entry offset, HOST refs and
  * ranges for sinks; sinks for an eh_frame. */
 #include "codeheap/base/sized.h"
-#include "codeheap/events/events.h"
 #include "codeheap/life/life.h"
 #include "invalidate/invalidate.h"
-#include "os/text.h"
 #include "unwind/steps.h"
 #include "unwind/unwind.h"
 

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * fork.c: fork() isolates (P9, I16; docs/design.md, section 9, has the steps). A child of vfork or
  * posix_spawn has the parent's memory; a child of _Fork or a raw clone has no shared views. */
-#include "codeheap/events/events.h"
-#include "codeheap/collect/collect.h"
-#include "codeheap/graph/handles.h"
 #include "codeheap/life/life.h"
 
 /* Any other value is the number of the process in which a thread registers the handlers. */

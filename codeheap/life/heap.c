@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * heap.c: the life of a heap, from its configuration to its end. Locks: heaps, registry, heap. */
-#include "codeheap/events/events.h"
 #include "codeheap/base/sized.h"
 #include "codeheap/life/life.h"
 #include "invalidate/invalidate.h"
-#include "os/text.h"
 #include "unwind/nongnu.h"
-
-#include <errno.h>
 
 enum {
 	POOL_LEAST_BYTES = 1 << 20, /* of a pool that is made smaller than was asked for */

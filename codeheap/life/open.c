@@ -8,11 +8,8 @@
  * both again after a sweep, the quarantine after an extra core sync, holes in full pages,
  * collections if the caller allows, CH_E_FULL (P8). */
 #include "arch/sites.h"
-#include "codeheap/events/events.h"
 #include "codeheap/life/life.h"
 #include "unwind/steps.h"
-
-#include <errno.h>
 
 struct request {
 	struct ch_heap *heap;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * thread.c: attachments of threads to heaps, and fibers. Parks and locks are in park.c, regions in
  * region.c. Lock: registry for the lists. */
-#include "codeheap/events/events.h"
 #include "codeheap/life/life.h"
 
 /* Each attachment registers this anew, so that a later destructor may attach again. A thread ending

@@ -5,8 +5,6 @@
 #include "invalidate/invalidate.h"
 #include "unwind/steps.h"
 
-#include <errno.h>
-
 static enum ch_status check_place(const struct ch_heap *heap, uintptr_t at, size_t n)
 	CH_REQUIRES(ch__role_heap)
 {

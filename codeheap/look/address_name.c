@@ -4,7 +4,6 @@
 #include "codeheap/look.h"
 #include "codeheap/places/places.h"
 #include "os/files.h"
-#include "os/text.h"
 
 /* Under the heap lock names and records stay. */
 static bool put_block(struct ch_heap *heap, uintptr_t at, uintptr_t address, struct ch__text *t)

@@ -5,7 +5,6 @@
  * nothing. */
 #include "invalidate/invalidate.h"
 #include "codeheap/collect/collect.h"
-#include "os/text.h"
 
 /* Sums over all records, to compare with the lists and gauges of the heap. */
 struct sums {

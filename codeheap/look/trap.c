@@ -3,7 +3,6 @@
  * allocation. place.c finds the block at an address. */
 #define _GNU_SOURCE
 #include "codeheap/places/places.h"
-#include "os/text.h"
 
 #include <signal.h>
 

@@ -4,9 +4,7 @@
  * core, and goes on to the action that was there before. Signal-safe: no allocation but mappings;
  * locks are tried, for a bounded time. Lock of ch_trap_install: heaps. */
 #include "codeheap/places/places.h"
-#include "os/text.h"
 
-#include <errno.h>
 #include <signal.h>
 
 static const int signals[] = {SIGSEGV, SIGBUS, SIGILL, SIGTRAP, SIGFPE, SIGABRT};

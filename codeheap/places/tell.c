@@ -6,12 +6,8 @@
  * observers under the heap lock, so the record stays. Lock: heap for the calls that set or flush,
  * none for the functions of sinks. */
 #include "codeheap/events/events.h"
-#include "codeheap/graph/handles.h"
 #include "codeheap/places/places.h"
-#include "os/text.h"
 #include "unwind/nongnu.h"
-
-#include <errno.h>
 
 static char *add_name(const char *name, char *at, const char *end)
 {
