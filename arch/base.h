@@ -110,6 +110,16 @@ extern struct ch__role ch__role_window;  /* code bytes were written and not yet 
 #define CH__RIGHT_OF_REGISTRY ch__role_sweep, CH__RIGHT_OF_SWEEP
 /* None of them is held where code of the VM may run. */
 #define CH__ANY ch__role_registry, ch__role_frozen, CH__RIGHT_OF_REGISTRY
+/* The commonest contracts. The caller has the lock, is in the region, or has frozen or stopped. */
+#define CH_HAS_HEAP CH_REQUIRES(ch__role_heap)
+#define CH_HAS_REGION CH_REQUIRES(ch__role_region)
+#define CH_HAS_HEAP_AND_REGION CH_REQUIRES(ch__role_heap, ch__role_region)
+#define CH_HAS_PAGES CH_REQUIRES(ch__role_pages)
+#define CH_HAS_FILE CH_REQUIRES(ch__role_file)
+#define CH_HAS_FREEZE CH_REQUIRES(ch__role_frozen)
+#define CH_HAS_STOP CH_REQUIRES(ch__role_frozen, ch__role_stopped)
+#define CH_MAY_WAIT CH_EXCLUDES(CH__STANDING)
+#define CH_HOLDS_NONE CH_EXCLUDES(CH__ANY)
 
 /* The broken-invariant exit of every room (codeheap/base/panic.c), and the hook that hears of it
  * first: the last heap's that was configured with one. */

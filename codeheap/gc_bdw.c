@@ -212,8 +212,7 @@ static void push_root_ref(struct ch_marker *marker, struct ch_vm *vm, uintptr_t 
 
 /* Marks the owners whose anchors this collection reached in or between earlier stops: the mark
  * procedures do not run again for these anchors. Owners born since are among the noted owners. */
-static void mark_noted_owners(struct bdw *bdw, struct ch_marker *marker)
-	CH_REQUIRES(ch__role_frozen)
+static void mark_noted_owners(struct bdw *bdw, struct ch_marker *marker) CH_HAS_FREEZE
 {
 	struct ch_heap *heap = bdw->heap;
 	for (uint32_t i = 1; i < heap->owners.used; i++) {
@@ -228,7 +227,7 @@ static void mark_noted_owners(struct bdw *bdw, struct ch_marker *marker)
 	}
 }
 
-static void push_roots_of(struct bdw *bdw) CH_REQUIRES(ch__role_frozen, ch__role_stopped)
+static void push_roots_of(struct bdw *bdw) CH_HAS_STOP
 {
 	struct engine *engine = take_engine(bdw);
 	struct ch_marker *marker = &engine->marker;
@@ -567,7 +566,7 @@ static enum ch_status prepare_collector(void)
 /* --- heaps --- */
 
 /* Not in hooks: a forking thread can hold the allocator's locks and wait for the collector's. */
-static bool grow_queues(struct bdw *bdw) CH_REQUIRES(ch__role_heap)
+static bool grow_queues(struct bdw *bdw) CH_HAS_HEAP
 {
 	for (int i = 0; i < ENGINES; i++)
 		if (!ch__mark_reserve(bdw->heap, &bdw->engines[i].marker))
@@ -630,7 +629,7 @@ enum ch_status ch_bdw_heap_create(const struct ch_config *config, struct ch_heap
 
 /* Writes the anchor. Returns false if a full cycle ended since the record's birth. */
 static bool write_anchor(struct ch_heap *heap, uint32_t index, struct anchor *anchor,
-			 struct ch_owner *handle) CH_REQUIRES(ch__role_heap)
+			 struct ch_owner *handle) CH_HAS_HEAP
 {
 	struct ch__owner *owner = ch__owner_at(heap, index);
 	struct ch__thread *self = ch__region_enter_for(heap);

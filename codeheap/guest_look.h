@@ -6,7 +6,7 @@
 #include "codeheap/listener.h"
 
 /* The lock under which no heap comes or goes; left of the locks of every heap. */
-CH_GUEST void ch__look_lock_heaps(void) CH_ACQUIRES(ch__role_heaps) CH_EXCLUDES(CH__ANY);
+CH_GUEST void ch__look_lock_heaps(void) CH_ACQUIRES(ch__role_heaps) CH_HOLDS_NONE;
 CH_GUEST void ch__look_unlock_heaps(void) CH_RELEASES(ch__role_heaps);
 /* The heap of this number; NULL: no such heap, or the heap is not whole yet. */
 CH_GUEST struct ch_heap *ch__look_heap_of(uint32_t id) CH_REQUIRES(ch__role_heaps);
@@ -73,8 +73,7 @@ CH_GUEST uint64_t ch__look_key(uint64_t handle);
 CH_GUEST size_t ch__look_name(struct ch_heap *, uint64_t key, bool is_dying, char *text,
 	size_t bytes, bool *is_slot);
 /* Fills in the addresses where owners without code are entered, each once. Returns how many. */
-CH_GUEST size_t ch__look_fallbacks(struct ch_heap *, uintptr_t *fallbacks, size_t max)
-	CH_REQUIRES(ch__role_heap);
+CH_GUEST size_t ch__look_fallbacks(struct ch_heap *, uintptr_t *fallbacks, size_t max) CH_HAS_HEAP;
 
 /* A block that is LIVE, NOTENTRANT or DEAD. cold_bytes may be 0. */
 enum ch__look_kind {
@@ -94,7 +93,7 @@ struct ch__look_block {
  * is 1. Returns false when no record is left. */
 CH_GUEST bool ch__look_blocks(struct ch_heap *, uint32_t *next, uint32_t records,
 		     void (*visit)(void *arg, const struct ch__look_block *), void *arg)
-	CH_REQUIRES(ch__role_heap);
+	CH_HAS_HEAP;
 /* A page of the pool by number, as the page is at some moment. */
 struct ch__look_page {
 	bool is_used, is_span;
@@ -104,6 +103,6 @@ struct ch__look_page {
 /* Returns false when the page and all behind were never in use. */
 CH_GUEST bool ch__look_page(const struct ch_heap *, uint32_t page, struct ch__look_page *);
 /* Writes waiting names if a write is due. Returns false while names wait. Any thread, no lock. */
-CH_GUEST bool ch__look_write_names(void) CH_EXCLUDES(CH__ANY);
+CH_GUEST bool ch__look_write_names(void) CH_HOLDS_NONE;
 /* The names of a set of sinks, as in CODEHEAP_SINKS. */
 CH_GUEST void ch__look_sinks(unsigned sinks, char *text, size_t bytes);

@@ -6,8 +6,7 @@
 #include "codeheap/events/events.h"
 #include "invalidate/invalidate.h"
 
-static uint32_t resolve(struct ch_heap *heap, struct ch_assumption handle)
-	CH_REQUIRES(ch__role_heap)
+static uint32_t resolve(struct ch_heap *heap, struct ch_assumption handle) CH_HAS_HEAP
 {
 	uint32_t index = ch__handle_index(handle.bits);
 	if (!ch__handle_is_known(heap, &heap->assumptions, handle.bits))

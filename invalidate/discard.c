@@ -6,8 +6,7 @@
 
 /* Whether a block of the vm, or of any vm if NULL, uses the record. Code without an owner
  * belongs to no vm. */
-static bool is_of(struct ch_heap *heap, uint32_t index, const struct ch_vm *vm)
-	CH_REQUIRES(ch__role_heap)
+static bool is_of(struct ch_heap *heap, uint32_t index, const struct ch_vm *vm) CH_HAS_HEAP
 {
 	return ch__block_in_use(heap, index) && ch__block_at(heap, index)->owner &&
 	       (!vm || ch__owner_at(heap, ch__block_at(heap, index)->owner)->vm == vm);
@@ -35,7 +34,7 @@ size_t ch__discard(struct ch_heap *heap, struct ch_vm *vm, enum ch__cause cause)
 
 /* After the detach no callback says when the VM may free the unwind tables of its blocks, and
  * nothing of the VM runs. An OPEN block has a table when its commit is under way, to be refused. */
-static void forget_tables(struct ch_heap *heap, const struct ch_vm *vm) CH_REQUIRES(ch__role_heap)
+static void forget_tables(struct ch_heap *heap, const struct ch_vm *vm) CH_HAS_HEAP
 {
 	for (uint32_t i = 1; i < heap->blocks.used; i++) {
 		const struct ch__block *block = ch__block_at(heap, i);
@@ -49,7 +48,7 @@ static void forget_tables(struct ch_heap *heap, const struct ch_vm *vm) CH_REQUI
 
 /* Tells of all blocks whose end was not told. From vm->told on, the delivery of notices tells of
  * blocks that die meanwhile. */
-static void tell_all(struct ch_heap *heap, struct ch_vm *vm) CH_EXCLUDES(CH__ANY)
+static void tell_all(struct ch_heap *heap, struct ch_vm *vm) CH_HOLDS_NONE
 {
 	enum { AT_ONCE = 64 };
 	void *users[AT_ONCE];

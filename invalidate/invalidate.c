@@ -8,8 +8,7 @@
 enum { BLOCKS_OF_A_REGION = 64 };
 
 /* Arms the diverter at exec, which jumps to the target from here on. */
-static void shut(struct ch_heap *heap, uintptr_t exec, uintptr_t target)
-	CH_REQUIRES(ch__role_heap, ch__role_region)
+static void shut(struct ch_heap *heap, uintptr_t exec, uintptr_t target) CH_HAS_HEAP_AND_REGION
 {
 	CH_MOVE(ch__gate_moves, ch__offset(heap, exec), 0,
 		ch__arch_diverter_is_armed(ch__pool_read(heap->pool, exec)), CH__GATE_SHUT,
@@ -19,8 +18,7 @@ static void shut(struct ch_heap *heap, uintptr_t exec, uintptr_t target)
 	CH_PUBLISHED(heap->pool, exec, CH_ARCH_DIVERTER_BYTES, "diverter");
 }
 
-static void shut_entry(struct ch_heap *heap, const struct ch__block *block)
-	CH_REQUIRES(ch__role_heap, ch__role_region)
+static void shut_entry(struct ch_heap *heap, const struct ch__block *block) CH_HAS_HEAP_AND_REGION
 {
 	enum ch_entry kind = ch__block_entry_kind(block);
 	if (kind == CH_ENTRY_PATCH)
@@ -34,7 +32,7 @@ static void shut_entry(struct ch_heap *heap, const struct ch__block *block)
 }
 
 static void divert_points(struct ch_heap *heap, const struct ch__block *block)
-	CH_REQUIRES(ch__role_heap, ch__role_region)
+	CH_HAS_HEAP_AND_REGION
 {
 	const struct ch__side_list *list = block->side_list;
 	for (uint32_t i = 0; list && i < list->count; i++) {

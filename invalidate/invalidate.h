@@ -36,7 +36,7 @@ uintptr_t ch__block_veneer_exec(const struct ch_heap *, const struct ch__block *
 /* Unlinks the branches that lead to the block, then the block's own branches. With patch_... the
  * sites lead back to stubs or exits; sites in dying code need no patch. */
 void ch__block_unlink(struct ch_heap *, uint32_t block, bool patch_incoming, bool patch_outgoing)
-	CH_REQUIRES(ch__role_heap, ch__role_region);
+	CH_HAS_HEAP_AND_REGION;
 /* What the stubs' trampoline enters. */
 void ch__stub_hit(struct ch__arch_stub_context *, struct ch_regs *, uintptr_t return_address);
 
@@ -73,14 +73,14 @@ static inline struct ch__assumption *ch__assumption_at(const struct ch_heap *hea
 	return ch__table_at_bytes(&heap->assumptions, index, sizeof(struct ch__assumption));
 }
 /* Takes a dead block with the side list off the lists of all assumptions. */
-void ch__assumption_leave(struct ch_heap *, struct ch__side_list *) CH_REQUIRES(ch__role_heap);
+void ch__assumption_leave(struct ch_heap *, struct ch__side_list *) CH_HAS_HEAP;
 
 /* LIVE -> NOTENTRANT. Returns false when the block was not LIVE code. Adds to *to_die the bytes
  * that a cycle may free from here on: none of a block that is its own root. The caller tells the
  * trigger of them, and holds heap until then. */
 bool ch__invalidate_block(struct ch_heap *, uint32_t block, enum ch__cause, uint64_t *to_die)
-	CH_REQUIRES(ch__role_heap, ch__role_region);
+	CH_HAS_HEAP_AND_REGION;
 
 /* Invalidates the blocks of a vm, NULL: of all vms, that are not immortal. Returns how many are
  * NOTENTRANT then. CAUSE_NONE: counts only. */
-size_t ch__discard(struct ch_heap *, struct ch_vm *, enum ch__cause) CH_REQUIRES(ch__role_heap);
+size_t ch__discard(struct ch_heap *, struct ch_vm *, enum ch__cause) CH_HAS_HEAP;

@@ -186,8 +186,7 @@ static void set_target(struct ch__branch *branch, uint32_t target)
  * have fetched the old way to this target, and may run it. So the target's place waits for a core
  * synchronization before reuse (I8). */
 static void unlink_branch(struct ch_heap *heap, uint32_t index, bool runs_on,
-			  const struct ch__block *source)
-	CH_REQUIRES(ch__role_heap, ch__role_region)
+			  const struct ch__block *source) CH_HAS_HEAP_AND_REGION
 {
 	struct ch__branch *branch = ch__branch_at(heap, index);
 	uint32_t target = ch__branch_target(branch);
@@ -214,7 +213,7 @@ static void unlink_branch(struct ch_heap *heap, uint32_t index, bool runs_on,
 /* Tests alive and acts in one region (I5), and says afterwards why not. The heap lock keeps both
  * ends valid meanwhile. */
 static enum ch_status link_locked(struct ch_heap *heap, uint32_t index, uint32_t source,
-				  uint32_t target) CH_REQUIRES(ch__role_heap)
+				  uint32_t target) CH_HAS_HEAP
 {
 	struct ch__branch *branch = ch__branch_at(heap, index);
 	struct ch__thread *self = ch__thread_or_guest(heap);
@@ -251,8 +250,7 @@ static enum ch_status link_locked(struct ch_heap *heap, uint32_t index, uint32_t
 }
 
 /* Returns the index of the committed block that holds the branch's site, or 0. */
-static uint32_t source_of(const struct ch_heap *heap, const struct ch__branch *branch)
-	CH_REQUIRES(ch__role_heap)
+static uint32_t source_of(const struct ch_heap *heap, const struct ch__branch *branch) CH_HAS_HEAP
 {
 	/* Blocks die under the heap lock, so a start nearby and the block's place tell as much as
 	 * ch__find. An OPEN block has no start: the start found is then another block's, and an
@@ -280,7 +278,7 @@ static CH_COLD uint32_t find_unstarted(const struct ch_heap *heap, uint32_t bran
 
 /* Index of the handle's branch, 0 when stale. *source: the committed block that has it, or 0. */
 static uint32_t resolve(const struct ch_heap *heap, struct ch_branch handle, uint32_t *source)
-	CH_REQUIRES(ch__role_heap)
+	CH_HAS_HEAP
 {
 	uint32_t index = ch__handle_index(handle.bits);
 	*source = 0;

@@ -8,8 +8,7 @@ enum { ASKED_AT_MOST = 8 };
 
 /* Returns 0 if the block may not be entered. The load of the state acquires what commit wrote.
  * Outside of a region the record could become another block's before the address is read (I1). */
-static uintptr_t entry_of(const struct ch__thread *self, uint32_t index)
-	CH_REQUIRES(ch__role_region)
+static uintptr_t entry_of(const struct ch__thread *self, uint32_t index) CH_HAS_REGION
 {
 	const struct ch_heap *heap = self->heap;
 	const struct ch__block *block = ch__block_at(heap, index);

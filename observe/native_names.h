@@ -11,11 +11,10 @@ struct ch__native_names;
 
 /* Loads libdw; files are read as names are asked for. Returns NULL if there is no memory. The names
  * lie in the side memory and go with it; close frees libdw's data and closes the files. */
-struct ch__native_names *ch__native_names_open(struct ch__meta *) CH_EXCLUDES(CH__STANDING);
-void ch__native_names_close(struct ch__native_names *)
-	CH_EXCLUDES(CH__STANDING); /* NULL is allowed */
+struct ch__native_names *ch__native_names_open(struct ch__meta *) CH_MAY_WAIT;
+void ch__native_names_close(struct ch__native_names *) CH_MAY_WAIT; /* NULL is allowed */
 /* Writes the name of the function around an address, C++ demangled, cut to bytes and 0-terminated,
  * and its start. If names is NULL only the dynamic linker is asked. Returns false if no name is
  * known. */
 bool ch__native_name(struct ch__native_names *names, uintptr_t pc, char *text, size_t bytes,
-		     uintptr_t *start) CH_EXCLUDES(CH__STANDING);
+		     uintptr_t *start) CH_MAY_WAIT;

@@ -164,7 +164,7 @@ static enum ch_status status_of(int error)
 		      : ch__because(error == ENOMEM ? CH_E_MEMORY : CH_E_OS, "the profile: %m");
 }
 
-static void forget(struct ch__profile *profile) CH_REQUIRES(ch__role_heap)
+static void forget(struct ch__profile *profile) CH_HAS_HEAP
 {
 	ch__profiler_destroy(profile->profiler);
 	ch__meta_free(profile->meta, profile->fallbacks, FALLBACKS_MAX * sizeof(uintptr_t));
@@ -370,7 +370,7 @@ static void fork_parent(struct ch__listener *listener)
 		ch__profiler_fork_parent(profile->profiler);
 }
 
-static void fork_child(struct ch__listener *listener) CH_REQUIRES(ch__role_heap)
+static void fork_child(struct ch__listener *listener) CH_HAS_HEAP
 {
 	struct ch__profile *profile = (struct ch__profile *)listener;
 	memset(profile->heard_by, 0, sizeof profile->heard_by);

@@ -65,20 +65,17 @@ struct ch__profiler_config {
 /* The memory that a profile of one thread needs. */
 size_t ch__profiler_least_bytes(void);
 /* Returns 0 or errno. The worker runs then, and no thread is sampled. */
-int ch__profiler_create(const struct ch__profiler_config *, struct ch__profiler **)
-	CH_EXCLUDES(CH__STANDING);
+int ch__profiler_create(const struct ch__profiler_config *, struct ch__profiler **) CH_MAY_WAIT;
 /* Samples the thread from here on. Returns 0 or errno; ESRCH: the thread is gone. A NULL slot means
  * that there was no memory for a slot. Calls of add, remove, stop and destroy do not overlap. */
-int ch__profiler_add(struct ch__profiler *, struct ch__sampler_slot *, int thread_id)
-	CH_EXCLUDES(CH__STANDING);
+int ch__profiler_add(struct ch__profiler *, struct ch__sampler_slot *, int thread_id) CH_MAY_WAIT;
 /* Ends the sampling of the slot's thread; the samples stay. Waits until the thread is out of the
  * handler. */
-void ch__profiler_remove(struct ch__profiler *, struct ch__sampler_slot *)
-	CH_EXCLUDES(CH__STANDING);
+void ch__profiler_remove(struct ch__profiler *, struct ch__sampler_slot *) CH_MAY_WAIT;
 /* Ends all sampling: removes every thread, joins the worker, frees the rings. */
-void ch__profiler_stop(struct ch__profiler *) CH_EXCLUDES(CH__STANDING);
+void ch__profiler_stop(struct ch__profiler *) CH_MAY_WAIT;
 /* Call after stop, or in a child of fork. NULL is allowed. */
-void ch__profiler_destroy(struct ch__profiler *) CH_EXCLUDES(CH__STANDING);
+void ch__profiler_destroy(struct ch__profiler *) CH_MAY_WAIT;
 
 /* Takes a sample, in the handler of the slot's thread; signal-safe. The stack is [sp, high); high
  * is 0 if the stack is unknown, and then only the pc is taken. `ucontext` has all registers; if
@@ -91,11 +88,10 @@ void ch__sampler_take(struct ch__sampler *, const struct ch__sampler_stack *, ui
 
 /* Merges the rings, and takes the names of codes that are about to lose their names. */
 void ch__profiler_dying(struct ch__profiler *, struct ch_heap *, const uint64_t *keys, size_t n)
-	CH_EXCLUDES(CH__STANDING);
+	CH_MAY_WAIT;
 /* Takes the name of each sampled code of the heap, so that the profile does not need the heap any
  * more. The caller keeps the heap's code from dying. */
-void ch__profiler_name_all(struct ch__profiler *, struct ch_heap *, uint32_t heap_id)
-	CH_EXCLUDES(CH__STANDING);
+void ch__profiler_name_all(struct ch__profiler *, struct ch_heap *, uint32_t heap_id) CH_MAY_WAIT;
 
 /* All but the size. */
 void ch__profiler_count(struct ch__profiler *, struct ch_profile_counts *);
@@ -116,13 +112,12 @@ struct ch__profiler_view {
 };
 struct ch__profiler_copy;
 /* Copies the tree, the counts and the maps. Returns NULL if there is no memory. */
-struct ch__profiler_copy *ch__profiler_copy(struct ch__profiler *) CH_EXCLUDES(CH__STANDING);
+struct ch__profiler_copy *ch__profiler_copy(struct ch__profiler *) CH_MAY_WAIT;
 /* Copies the names taken so far. Returns false if there is no memory. */
-bool ch__profiler_copy_names(struct ch__profiler *, struct ch__profiler_copy *)
-	CH_EXCLUDES(CH__STANDING);
+bool ch__profiler_copy_names(struct ch__profiler *, struct ch__profiler_copy *) CH_MAY_WAIT;
 void ch__profiler_copy_free(struct ch__profiler_copy *);
 /* Returns 0 or errno; ENOMEM also when write returned false. Takes the dynamic linker's lock, and
  * no lock of the library. */
 int ch__profiler_report(struct ch__profiler_copy *, const struct ch__profiler_view *,
 			bool (*write)(void *arg, const char *text, size_t n), void *arg)
-	CH_EXCLUDES(CH__STANDING);
+	CH_MAY_WAIT;

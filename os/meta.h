@@ -8,16 +8,16 @@
 
 struct ch__meta;
 
-CH_GUEST struct ch__meta *ch__meta_create(void) CH_EXCLUDES(CH__STANDING);
-CH_GUEST void ch__meta_destroy(struct ch__meta *) CH_EXCLUDES(CH__STANDING);
+CH_GUEST struct ch__meta *ch__meta_create(void) CH_MAY_WAIT;
+CH_GUEST void ch__meta_destroy(struct ch__meta *) CH_MAY_WAIT;
 /* Zeroed, 16-byte aligned; NULL when memory is short. */
-CH_GUEST void *ch__meta_alloc(struct ch__meta *, size_t bytes) CH_EXCLUDES(CH__STANDING);
+CH_GUEST void *ch__meta_alloc(struct ch__meta *, size_t bytes) CH_MAY_WAIT;
 /* at may be NULL */
-CH_GUEST void ch__meta_free(struct ch__meta *, void *at, size_t bytes) CH_EXCLUDES(CH__STANDING);
+CH_GUEST void ch__meta_free(struct ch__meta *, void *at, size_t bytes) CH_MAY_WAIT;
 /* Makes an array of items twice as long, or `least` items long the first time. `array` points to
  * the pointer to the items. Returns false, and changes nothing, when memory is short. */
 bool ch__meta_grow(struct ch__meta *, void *array, uint32_t *capacity, uint32_t least,
-		   size_t item_bytes) CH_EXCLUDES(CH__STANDING);
+		   size_t item_bytes) CH_MAY_WAIT;
 size_t ch__meta_bytes(struct ch__meta *); /* handed out and not freed */
 /* In the child: locks of vanished threads are free again. */
 void ch__meta_fork_child(struct ch__meta *);

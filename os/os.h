@@ -30,19 +30,18 @@ void ch__os_look_at_personality(void);
  * multiple of 4 GiB: within 1 GiB of a hint, or 1.5 GiB for a GiB and more, where there is room; at
  * a random place when hint is 0; where the system likes when hint is ch__os_anywhere. */
 static const uintptr_t ch__os_anywhere = UINTPTR_MAX;
-void *ch__os_reserve(size_t bytes, size_t align, size_t offset, uintptr_t hint)
-	CH_EXCLUDES(CH__STANDING);
+void *ch__os_reserve(size_t bytes, size_t align, size_t offset, uintptr_t hint) CH_MAY_WAIT;
 /* Whether the process has a limit of address space (RLIMIT_AS). */
 bool ch__os_space_is_limited(void);
 /* exactly at `at`; EEXIST when something is mapped there */
-bool ch__os_reserve_at(void *at, size_t bytes) CH_EXCLUDES(CH__STANDING);
-void ch__os_unreserve(void *at, size_t bytes) CH_EXCLUDES(CH__STANDING); /* keeps errno */
+bool ch__os_reserve_at(void *at, size_t bytes) CH_MAY_WAIT;
+void ch__os_unreserve(void *at, size_t bytes) CH_MAY_WAIT; /* keeps errno */
 /* Shared anonymous memory mapped RX over a reservation (dual backend). */
-bool ch__os_map_shared_rx(void *at, size_t bytes) CH_EXCLUDES(CH__STANDING);
+bool ch__os_map_shared_rx(void *at, size_t bytes) CH_MAY_WAIT;
 /* A second view of the shared mapping at `from`, moved onto the reservation `to`, then made RW. */
-bool ch__os_duplicate_rw(void *from, size_t bytes, void *to) CH_EXCLUDES(CH__STANDING);
+bool ch__os_duplicate_rw(void *from, size_t bytes, void *to) CH_MAY_WAIT;
 /* Makes `at` RX again from the mapped RX address `from` below, without gaining X by mprotect. */
-bool ch__os_revive_from(void *from, void *at, size_t bytes) CH_EXCLUDES(CH__STANDING);
+bool ch__os_revive_from(void *from, void *at, size_t bytes) CH_MAY_WAIT;
 /* Files that stay open: of sinks, and of code (memfd, procmem). A program that closes a descriptor
  * of the library by mistake may get the number for its own file: each use below first compares
  * device and inode, and fails with EBADF. A close after the look is not noticed. */
@@ -55,38 +54,37 @@ bool ch__os_hold(struct ch__os_held *, int fd);
 /* Returns false and EBADF when the file is not held any more. */
 bool ch__os_holds(const struct ch__os_held *);
 /* Closes the file, if still held; device and inode stay. */
-void ch__os_let_go(struct ch__os_held *) CH_EXCLUDES(CH__STANDING);
+void ch__os_let_go(struct ch__os_held *) CH_MAY_WAIT;
 /* memfd backend. If memfd_create is refused: a file without a name in /dev/shm or /tmp. */
-bool ch__os_memfd(size_t bytes, struct ch__os_held *) CH_EXCLUDES(CH__STANDING);
+bool ch__os_memfd(size_t bytes, struct ch__os_held *) CH_MAY_WAIT;
 bool ch__os_map_fd(const struct ch__os_held *, size_t offset, void *at, size_t bytes,
-		   enum ch__os_view) CH_EXCLUDES(CH__STANDING);
+		   enum ch__os_view) CH_MAY_WAIT;
 /* Maps RX memory RX again, excluded from forks; no injected failure, since stores into code have no
  * status. On an emulator each write ends with this call, also a write in a region. */
 bool ch__os_map_again(const struct ch__os_held *, size_t offset, void *at, size_t bytes);
-bool ch__os_fd_commit(const struct ch__os_held *, size_t offset, size_t bytes)
-	CH_EXCLUDES(CH__STANDING);
-void ch__os_close(int fd) CH_EXCLUDES(CH__STANDING); /* keeps errno */
+bool ch__os_fd_commit(const struct ch__os_held *, size_t offset, size_t bytes) CH_MAY_WAIT;
+void ch__os_close(int fd) CH_MAY_WAIT; /* keeps errno */
 
 /* Private zeroed memory over a reservation, or over old memory, which is given back. */
-bool ch__os_map_private(void *at, size_t bytes, enum ch__os_view) CH_EXCLUDES(CH__STANDING);
+bool ch__os_map_private(void *at, size_t bytes, enum ch__os_view) CH_MAY_WAIT;
 /* Lets perf know that a reservation will have code. May do nothing. */
-void ch__os_announce_code(void *at, size_t bytes) CH_EXCLUDES(CH__STANDING);
+void ch__os_announce_code(void *at, size_t bytes) CH_MAY_WAIT;
 /* The calling process's memory as a file, to write where no mapping may be written. A child that
  * inherits the file would write to its parent. */
-bool ch__os_self_memory(struct ch__os_held *) CH_EXCLUDES(CH__STANDING);
+bool ch__os_self_memory(struct ch__os_held *) CH_MAY_WAIT;
 /* No injected failure: stores into code have no status. */
 bool ch__os_self_write(const struct ch__os_held *, void *to, const void *from, size_t bytes);
 /* Makes the range readable, or writable too, and no longer executable. On failure, at the map-count
  * limit, a part of the range may have changed. */
-bool ch__os_protect(void *at, size_t bytes, bool is_writable) CH_EXCLUDES(CH__STANDING);
+bool ch__os_protect(void *at, size_t bytes, bool is_writable) CH_MAY_WAIT;
 /* Drops to no access; may split a mapping and so fail at the map-count limit. */
-bool ch__os_protect_none(void *at, size_t bytes) CH_EXCLUDES(CH__STANDING);
+bool ch__os_protect_none(void *at, size_t bytes) CH_MAY_WAIT;
 /* Takes 128 mappings, so that a caller who uses up the rest leaves these to the process. NULL: the
  * process can have no more. */
-void *ch__os_hold_mappings(void) CH_EXCLUDES(CH__STANDING);
-void ch__os_let_mappings_go(void *) CH_EXCLUDES(CH__STANDING);
+void *ch__os_hold_mappings(void) CH_MAY_WAIT;
+void ch__os_let_mappings_go(void *) CH_MAY_WAIT;
 /* Commits memory through the RW view: fails with an error, never SIGBUS. */
-bool ch__os_populate(void *rw, size_t bytes) CH_EXCLUDES(CH__STANDING);
+bool ch__os_populate(void *rw, size_t bytes) CH_MAY_WAIT;
 enum ch__os_advice {
 	CH__OS_DROP,        /* private memory reads as zero again */
 	CH__OS_DISCARD,     /* the same of a shared mapping, by a view that is RW */
@@ -96,16 +94,16 @@ enum ch__os_advice {
 	CH__OS_LARGE_PAGES, /* so that a fork copies fewer entries */
 	CH__OS_WIPE,        /* private memory reads as zero in a child of fork */
 };
-bool ch__os_advise(void *at, size_t bytes, enum ch__os_advice) CH_EXCLUDES(CH__STANDING);
+bool ch__os_advise(void *at, size_t bytes, enum ch__os_advice) CH_MAY_WAIT;
 /* The same, but may do nothing; keeps errno. */
-void ch__os_suggest(void *at, size_t bytes, enum ch__os_advice) CH_EXCLUDES(CH__STANDING);
+void ch__os_suggest(void *at, size_t bytes, enum ch__os_advice) CH_MAY_WAIT;
 /* Moves the mapping `from` onto `to`, replacing what is there. */
-bool ch__os_move_over(void *from, size_t bytes, void *to) CH_EXCLUDES(CH__STANDING);
+bool ch__os_move_over(void *from, size_t bytes, void *to) CH_MAY_WAIT;
 /* Private zeroed memory for tables. */
-void *ch__os_private(size_t bytes) CH_EXCLUDES(CH__STANDING);
+void *ch__os_private(size_t bytes) CH_MAY_WAIT;
 /* The same, within 1 GiB of the hint where there is room; bytes is a multiple of the page. */
-void *ch__os_private_near(size_t bytes, uintptr_t hint) CH_EXCLUDES(CH__STANDING);
-void ch__os_unmap(void *at, size_t bytes) CH_EXCLUDES(CH__STANDING); /* keeps errno */
+void *ch__os_private_near(size_t bytes, uintptr_t hint) CH_MAY_WAIT;
+void ch__os_unmap(void *at, size_t bytes) CH_MAY_WAIT; /* keeps errno */
 
 int ch__os_process_id(void);
 const char *ch__os_environment(const char *name); /* NULL when unset, or in a set-uid program */

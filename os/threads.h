@@ -6,7 +6,7 @@
 #include "arch/base.h"
 
 /* Stores whether the system grants each of the two. */
-void ch__os_membarrier_register(bool *fast_fence, bool *core_sync) CH_EXCLUDES(CH__STANDING);
+void ch__os_membarrier_register(bool *fast_fence, bool *core_sync) CH_MAY_WAIT;
 bool ch__os_membarrier_fence(void);     /* PRIVATE_EXPEDITED */
 bool ch__os_membarrier_core_sync(void); /* PRIVATE_EXPEDITED_SYNC_CORE */
 
@@ -60,10 +60,10 @@ bool ch__os_is_first_stack(const void *low, const void *high);
 /* Returns the lowest address from which everything up to high is mapped. */
 uintptr_t ch__os_first_stack_low(uintptr_t low, uintptr_t high);
 /* Bounds of the calling thread's stack. */
-bool ch__os_stack_bounds(const void **low, const void **high) CH_EXCLUDES(CH__STANDING);
+bool ch__os_stack_bounds(const void **low, const void **high) CH_MAY_WAIT;
 /* `call` runs once in the calling thread as the thread ends, after the destructors of C++. `call`
  * and destructors of other pthread keys may ask again. All callers in a process pass one `call`. */
-bool ch__os_at_thread_end(void (*call)(void *)) CH_EXCLUDES(CH__STANDING);
+bool ch__os_at_thread_end(void (*call)(void *)) CH_MAY_WAIT;
 /* How a handler runs. LIKE_OLD, for a handler that passes everything on: with the stack, the mask
  * and the restart of system calls of the old handler. UNDISTURBED: every signal is blocked. */
 enum ch__os_manner { CH__OS_PLAIN, CH__OS_LIKE_OLD, CH__OS_UNDISTURBED };

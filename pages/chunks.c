@@ -45,7 +45,7 @@ struct ch__moves ch__page_moves = {
 
 #endif
 
-static void append(struct ch__pool *pool, uint32_t list, uint32_t page) CH_REQUIRES(ch__role_pages)
+static void append(struct ch__pool *pool, uint32_t list, uint32_t page) CH_HAS_PAGES
 {
 	uint32_t last = pool->pages[list].prev;
 	pool->pages[page].next = list;
@@ -53,7 +53,7 @@ static void append(struct ch__pool *pool, uint32_t list, uint32_t page) CH_REQUI
 	pool->pages[last].next = pool->pages[list].prev = page;
 }
 
-static void unlist(struct ch__pool *pool, uint32_t page) CH_REQUIRES(ch__role_pages)
+static void unlist(struct ch__pool *pool, uint32_t page) CH_HAS_PAGES
 {
 	const struct ch__page *p = &pool->pages[page];
 	pool->pages[p->prev].next = p->next;
@@ -75,7 +75,7 @@ bool ch__pool_has_much_unused(const struct ch__pool *pool)
 }
 
 /* A page became FREE. Less than two chunks beyond what the last trim left comes and goes. */
-static void judge_unused(struct ch__pool *pool) CH_REQUIRES(ch__role_pages)
+static void judge_unused(struct ch__pool *pool) CH_HAS_PAGES
 {
 	struct ch__pool_inner *inner = pool->inner;
 	uint32_t unused = ch__pool_unused_pages(pool);
@@ -173,7 +173,7 @@ void ch__chunk_add_pages(struct ch__pool *pool, uint32_t from, uint32_t to, enum
 }
 
 static bool commit(struct ch__pool *pool, uint32_t from, uint32_t to, enum ch__zone zone)
-	CH_REQUIRES(ch__role_pages)
+	CH_HAS_PAGES
 {
 	size_t offset = ch__pool_page_offset(pool, from);
 	size_t bytes = (size_t)(to - from) << pool->page_log2;

@@ -100,7 +100,7 @@ void ch__pool_destroy(struct ch__pool *pool)
 	ch__os_unmap(pool->pages, inner->table_bytes); /* the pool itself, too */
 }
 
-static uint32_t first_of(const struct ch__pool *pool, uint32_t list) CH_REQUIRES(ch__role_pages)
+static uint32_t first_of(const struct ch__pool *pool, uint32_t list) CH_HAS_PAGES
 {
 	uint32_t first = pool->pages[list].next;
 	return first != list ? first : CH__PAGE_NONE;
@@ -120,8 +120,7 @@ static void open_page(struct ch__pool *pool, uint32_t index)
 /* Returns a page that no other thread was the last to take, or CH__PAGE_NONE. The lines of another
  * thread's page are in the cache of that thread's core, and while that thread frees blocks there,
  * two cores would pass the page to and fro. */
-static uint32_t first_familiar(const struct ch__pool *pool, uint32_t list)
-	CH_REQUIRES(ch__role_pages)
+static uint32_t first_familiar(const struct ch__pool *pool, uint32_t list) CH_HAS_PAGES
 {
 	uintptr_t self = ch__lock_self();
 	uint32_t page = pool->pages[list].next;
@@ -132,7 +131,7 @@ static uint32_t first_familiar(const struct ch__pool *pool, uint32_t list)
 }
 
 /* Gives a chunk of the zone more memory. Returns false when no chunk lacks any, or with errno. */
-static bool widen_zone(struct ch__pool *pool, enum ch__zone zone) CH_REQUIRES(ch__role_pages)
+static bool widen_zone(struct ch__pool *pool, enum ch__zone zone) CH_HAS_PAGES
 {
 	uint32_t all = ch__pool_chunk_pages(pool);
 	for (uint32_t chunk = 0; chunk < pool->chunk_count; chunk++) {
@@ -148,7 +147,7 @@ static bool widen_zone(struct ch__pool *pool, enum ch__zone zone) CH_REQUIRES(ch
 }
 
 /* A page of other threads comes before more memory. */
-static uint32_t next_page(struct ch__pool *pool, uint8_t frame) CH_REQUIRES(ch__role_pages)
+static uint32_t next_page(struct ch__pool *pool, uint8_t frame) CH_HAS_PAGES
 {
 	enum ch__zone zone = (enum ch__zone)pool->inner->config.zones[frame];
 	uint32_t partly = ch__partly_list(pool, frame), free = ch__free_list(pool, zone);
@@ -165,7 +164,7 @@ static uint32_t next_page(struct ch__pool *pool, uint8_t frame) CH_REQUIRES(ch__
 }
 
 /* A FREE page for data is taken like a span of one page, as it goes back. */
-static uint32_t next_of_use(struct ch__pool *pool, uint8_t frame) CH_REQUIRES(ch__role_pages)
+static uint32_t next_of_use(struct ch__pool *pool, uint8_t frame) CH_HAS_PAGES
 {
 	enum ch__span_use use = (enum ch__span_use)pool->inner->config.uses[frame];
 	bool are_back = ch__spans_retry_retired(pool);
@@ -230,7 +229,7 @@ uint32_t ch__pool_take_page_in_need(struct ch__pool *pool, uint8_t frame, size_t
 
 /* Puts a page that nobody has open in the state of its granules. An empty page of data becomes a
  * span of one page, to be released. Under busy. */
-static void settle(struct ch__pool *pool, uint32_t index) CH_REQUIRES(ch__role_pages)
+static void settle(struct ch__pool *pool, uint32_t index) CH_HAS_PAGES
 {
 	struct ch__page *page = &pool->pages[index];
 	enum ch__page_state before = ch__page_state(page), to = CH__PAGE_FULL;
@@ -317,7 +316,7 @@ void ch__pool_count_free(const struct ch__pool *pool, uint64_t *bytes, uint64_t 
 }
 
 /* Whether the page is unused, and others of its chunk are not. */
-static bool may_go(const struct ch__pool *pool, uint32_t page) CH_REQUIRES(ch__role_pages)
+static bool may_go(const struct ch__pool *pool, uint32_t page) CH_HAS_PAGES
 {
 	return ch__page_state(&pool->pages[page]) == CH__PAGE_FREE &&
 	       ch__pool_page_is_backed(pool, page) &&
@@ -327,7 +326,7 @@ static bool may_go(const struct ch__pool *pool, uint32_t page) CH_REQUIRES(ch__r
 /* From above: code that is to come finds room below. Ends where the system refuses, and leaves the
  * process mappings: without any, no page would get its memory back. The run that it refused goes
  * by what was held. */
-static void give_up_runs(struct ch__pool *pool) CH_REQUIRES(ch__role_pages)
+static void give_up_runs(struct ch__pool *pool) CH_HAS_PAGES
 {
 	uint32_t in_chunk = ch__pool_chunk_pages(pool) - 1, least = RUN_BYTES >> pool->page_log2;
 	uint32_t from = ch__pool_pages_end(pool), end = from;

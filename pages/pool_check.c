@@ -18,7 +18,7 @@ static bool broken(struct walk *walk, uint32_t page, const char *what)
 }
 
 static bool check_list(struct walk *walk, uint32_t list, enum ch__page_state state,
-		       unsigned frame_or_zone) CH_REQUIRES(ch__role_pages)
+		       unsigned frame_or_zone) CH_HAS_PAGES
 {
 	const struct ch__page *pages = walk->pool->pages;
 	uint32_t prev = list;
@@ -37,7 +37,7 @@ static bool check_list(struct walk *walk, uint32_t list, enum ch__page_state sta
 	return pages[list].prev == prev || broken(walk, prev, "list ends elsewhere");
 }
 
-static bool check_span(struct walk *walk, uint32_t index) CH_REQUIRES(ch__role_pages)
+static bool check_span(struct walk *walk, uint32_t index) CH_HAS_PAGES
 {
 	const struct ch__page *page = &walk->pool->pages[index];
 	uint32_t first = CH_LOAD_RELAXED(&page->span_first);
@@ -66,7 +66,7 @@ static bool check_granules(struct walk *walk, uint32_t index, bool has_memory)
 	       broken(walk, index, "cursors crossed");
 }
 
-static bool check_page(struct walk *walk, uint32_t index) CH_REQUIRES(ch__role_pages)
+static bool check_page(struct walk *walk, uint32_t index) CH_HAS_PAGES
 {
 	struct ch__pool *pool = walk->pool;
 	struct ch__page *page = &pool->pages[index];
@@ -94,7 +94,7 @@ static bool check_page(struct walk *walk, uint32_t index) CH_REQUIRES(ch__role_p
 	return is_sound;
 }
 
-static bool check_chunk(struct walk *walk, uint32_t chunk) CH_REQUIRES(ch__role_pages)
+static bool check_chunk(struct walk *walk, uint32_t chunk) CH_HAS_PAGES
 {
 	const struct ch__pool *pool = walk->pool;
 	const struct ch__chunk *c = &pool->inner->chunks[chunk];
@@ -111,7 +111,7 @@ static bool check_chunk(struct walk *walk, uint32_t chunk) CH_REQUIRES(ch__role_
 	       broken(walk, first, "its chunk counts other pages in use");
 }
 
-static bool check_all(struct walk *walk) CH_REQUIRES(ch__role_pages)
+static bool check_all(struct walk *walk) CH_HAS_PAGES
 {
 	const struct ch__pool *pool = walk->pool;
 	for (unsigned zone = 0; zone < CH__ZONES; zone++)

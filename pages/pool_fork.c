@@ -27,7 +27,7 @@ static bool copy_range(struct ch__pool_inner *inner, size_t offset, size_t bytes
 }
 
 /* A room that the system did not take back has no bytes, and its write view may have no access. */
-static bool waits(const struct ch__pool *pool, uint32_t page) CH_REQUIRES(ch__role_pages)
+static bool waits(const struct ch__pool *pool, uint32_t page) CH_HAS_PAGES
 {
 	const struct ch__page *p = &pool->pages[page];
 	uint32_t first = CH_LOAD_RELAXED(&p->span_first);
@@ -37,7 +37,7 @@ static bool waits(const struct ch__pool *pool, uint32_t page) CH_REQUIRES(ch__ro
 }
 
 /* Copies the runtime page and the pages with memory, their traps included. */
-static bool copy_pool(struct ch__pool *pool) CH_REQUIRES(ch__role_pages)
+static bool copy_pool(struct ch__pool *pool) CH_HAS_PAGES
 {
 	struct ch__pool_inner *inner = pool->inner;
 	if (!ch__views_copy(&inner->views, &inner->copy))
@@ -74,7 +74,7 @@ void ch__pool_fork_parent(struct ch__pool *pool)
 
 /* The adopted RX view has access everywhere; ranges without memory would read as zeros, which
  * execute. */
-static bool close_the_rest(struct ch__pool *pool) CH_REQUIRES(ch__role_pages)
+static bool close_the_rest(struct ch__pool *pool) CH_HAS_PAGES
 {
 	uint8_t *exec = pool->inner->views.exec + pool->runtime_bytes;
 	for (uint32_t chunk = 0; chunk < pool->chunk_count; chunk++)
@@ -91,7 +91,7 @@ static bool close_the_rest(struct ch__pool *pool) CH_REQUIRES(ch__role_pages)
 	return true;
 }
 
-static bool take_code(struct ch__pool *pool) CH_REQUIRES(ch__role_pages)
+static bool take_code(struct ch__pool *pool) CH_HAS_PAGES
 {
 	struct ch__pool_inner *inner = pool->inner;
 	if (ch__views_are_private(&inner->views))

@@ -10,8 +10,7 @@
 
 enum { ROOM_CHUNKS = 2 }; /* a span as long as that may be a room */
 
-static void set_word(struct ch__pool *pool, uint32_t first, unsigned word)
-	CH_REQUIRES(ch__role_pages)
+static void set_word(struct ch__pool *pool, uint32_t first, unsigned word) CH_HAS_PAGES
 {
 	atomic_store_explicit(&pool->pages[first].span_use, (uint8_t)word, memory_order_release);
 }
@@ -52,8 +51,7 @@ static bool lend(const struct ch__pool *pool, uint32_t first, unsigned word)
 /* Takes execute access from a span or a page, for the use. Returns false with errno when the system
  * refused: the use is noted all the same, and some pages may have lost execute access. A page that
  * is one mapping keeps execute access. */
-static bool lend_for(struct ch__pool *pool, uint32_t first, enum ch__span_use use)
-	CH_REQUIRES(ch__role_pages)
+static bool lend_for(struct ch__pool *pool, uint32_t first, enum ch__span_use use) CH_HAS_PAGES
 {
 	set_word(pool, first, use);
 	return lend(pool, first, use);
@@ -98,7 +96,7 @@ bool ch__span_is_retired(const struct ch__pool *pool, uint32_t page)
 
 /* Makes the span's pages RX like ordinary pages, with traps in pages that were not RX; those of a
  * room have no access and no copies. Returns false when the system refused: the span is retired. */
-static bool take_back(struct ch__pool *pool, uint32_t first) CH_REQUIRES(ch__role_pages)
+static bool take_back(struct ch__pool *pool, uint32_t first) CH_HAS_PAGES
 {
 	struct ch__pool_inner *inner = pool->inner;
 	unsigned word = ch__pool_span_word(pool, first);
@@ -146,7 +144,7 @@ void ch__spans_leave_zeros(struct ch__pool *pool)
 
 /* The system refused memory (errno) for a run of pages. Sets errno to 0 when the pages with memory
  * could hold such a run if their code were gone. A room leaves no memory behind. */
-static void judge_refusal(const struct ch__pool *pool, uint32_t pages) CH_REQUIRES(ch__role_pages)
+static void judge_refusal(const struct ch__pool *pool, uint32_t pages) CH_HAS_PAGES
 {
 	uint32_t run = 0;
 	for (uint32_t page = 0; page < ch__pool_pages_end(pool); page++) {
@@ -163,7 +161,7 @@ static void judge_refusal(const struct ch__pool *pool, uint32_t pages) CH_REQUIR
 /* Returns the first page of the lowest run of FREE pages for the zone. A chunk in use keeps its
  * zone, any other chunk may join the zone. */
 static uint32_t find_run(const struct ch__pool *pool, uint32_t pages, enum ch__zone zone,
-			 bool backed_only) CH_REQUIRES(ch__role_pages)
+			 bool backed_only) CH_HAS_PAGES
 {
 	uint32_t run = 0, all = ch__pool_chunk_pages(pool);
 	for (uint32_t chunk = 0; chunk < pool->chunk_count; chunk++) {
@@ -242,7 +240,7 @@ bool ch__span_release(struct ch__pool *pool, uint32_t first)
 	return true;
 }
 
-static bool give_retired_back(struct ch__pool *pool) CH_REQUIRES(ch__role_pages)
+static bool give_retired_back(struct ch__pool *pool) CH_HAS_PAGES
 {
 	bool is_back = true;
 	for (uint32_t i = 0; pool->inner->spans_retired && is_back && i < ch__pool_pages_end(pool);
@@ -254,7 +252,7 @@ static bool give_retired_back(struct ch__pool *pool) CH_REQUIRES(ch__role_pages)
 
 /* Makes one span, and one mapping, of retired spans of a chunk with FREE pages only between
  * them. The spans may be what took the last mappings. */
-static void join_retired(struct ch__pool *pool, uint32_t first) CH_REQUIRES(ch__role_pages)
+static void join_retired(struct ch__pool *pool, uint32_t first) CH_HAS_PAGES
 {
 	const struct ch__page *pages = pool->pages;
 	uint32_t old = first + pages[first].span_pages, end = old, i = old;
@@ -308,7 +306,7 @@ uint32_t ch__span_make(struct ch__pool *pool, uint32_t first, uint32_t pages, ui
 }
 
 /* Returns the first page of the lowest run of chunks without memory. */
-static uint32_t find_bare(const struct ch__pool *pool, uint32_t pages) CH_REQUIRES(ch__role_pages)
+static uint32_t find_bare(const struct ch__pool *pool, uint32_t pages) CH_HAS_PAGES
 {
 	uint32_t run = 0, all = ch__pool_chunk_pages(pool);
 	for (uint32_t chunk = 0; chunk < pool->chunk_count; chunk++) {
@@ -324,7 +322,7 @@ static uint32_t find_bare(const struct ch__pool *pool, uint32_t pages) CH_REQUIR
  * memory has a copy as its write view already. A limit of address space has no room for the views
  * of a room that lands. */
 static uint32_t take_room(struct ch__pool *pool, uint32_t pages, uint8_t frame, enum ch__zone zone)
-	CH_REQUIRES(ch__role_pages)
+	CH_HAS_PAGES
 {
 	struct ch__views *views = &pool->inner->views;
 	uint32_t all = ch__pool_chunk_pages(pool), whole = (uint32_t)CH_ROUND_UP(pages, all);

@@ -264,7 +264,7 @@ static void free_chunk(struct gdb *g, uint32_t index)
 	g->chunks[index] = NULL;
 }
 
-static void close_gdb(void *state, int error) CH_REQUIRES(ch__role_file)
+static void close_gdb(void *state, int error) CH_HAS_FILE
 {
 	struct gdb *g = state;
 	for (uint32_t i = 0; i < g->chunk_count; i++)
@@ -272,7 +272,7 @@ static void close_gdb(void *state, int error) CH_REQUIRES(ch__role_file)
 	ch__tool_leave(&jit, &g->user, error);
 }
 
-static int open_gdb(const struct ch__sinks_config *config, void **state) CH_REQUIRES(ch__role_file)
+static int open_gdb(const struct ch__sinks_config *config, void **state) CH_HAS_FILE
 {
 	uint32_t chunks = (uint32_t)(config->pool_bytes / config->chunk_bytes) + 1;
 	struct gdb *g = ch__tool_state(config, state, sizeof *g + chunks * sizeof g->chunks[0]);
@@ -285,7 +285,7 @@ static int open_gdb(const struct ch__sinks_config *config, void **state) CH_REQU
 }
 
 static void add_ranges(void *state, const struct ch__sink_range *ranges, size_t n, bool is_late)
-	CH_REQUIRES(ch__role_file)
+	CH_HAS_FILE
 {
 	struct gdb *g = state;
 	bool ok = true;
@@ -314,7 +314,7 @@ static void remove_ranges(void *state, const struct ch__sink_range *ranges, size
 	}
 }
 
-static void flush_gdb(void *state, enum ch__flush how) CH_REQUIRES(ch__role_file)
+static void flush_gdb(void *state, enum ch__flush how) CH_HAS_FILE
 {
 	struct gdb *g = state;
 	bool somebody_listens = somebody_looks();

@@ -88,7 +88,7 @@ _Static_assert(sizeof(struct file_head) == 40 && sizeof(struct prefix) == 16 &&
 		       offsetof(struct fde, program) == ENTRY_FIXED_BYTES,
 	       "they lie in the file as they lie in memory");
 
-static void forget_file(void) CH_REQUIRES(ch__role_file);
+static void forget_file(void) CH_HAS_FILE;
 static struct ch__tool tool = {.rank = CH__RANK_JITDUMP, .sink = CH_SINK_JITDUMP, .stem = "jit",
 			       .extension = "dump", .forget = forget_file, .file.fd = -1};
 static struct {
@@ -189,7 +189,7 @@ static void put_unwinding(const struct ch__sink_range *code, const struct ch__fr
 	put(&hdr, sizeof hdr);
 }
 
-static void close_file(void) CH_REQUIRES(ch__role_file)
+static void close_file(void) CH_HAS_FILE
 {
 	if (file.marker)
 		ch__os_unmap(file.marker, ch__os_page_bytes());
@@ -204,7 +204,7 @@ static void forget_file(void)
 }
 
 /* The header comes before the marker: a tool that sees the mapping may read at once. */
-static bool begin_file(void) CH_REQUIRES(ch__role_file)
+static bool begin_file(void) CH_HAS_FILE
 {
 	take_time();
 	struct file_head head = {.magic = MAGIC,
@@ -221,8 +221,7 @@ static bool begin_file(void) CH_REQUIRES(ch__role_file)
 	return !tool.error;
 }
 
-static int open_jitdump(const struct ch__sinks_config *config, void **state)
-	CH_REQUIRES(ch__role_file)
+static int open_jitdump(const struct ch__sinks_config *config, void **state) CH_HAS_FILE
 {
 	struct ch__tool_user *user = ch__tool_state(config, state, sizeof *user);
 	if (!user)
@@ -242,21 +241,21 @@ static int open_jitdump(const struct ch__sinks_config *config, void **state)
 	return 0;
 }
 
-static void flush_jitdump(void *state, enum ch__flush how) CH_REQUIRES(ch__role_file)
+static void flush_jitdump(void *state, enum ch__flush how) CH_HAS_FILE
 {
 	(void)state, (void)how;
 	(void)ch__tool_write(&tool);
 }
 
 /* The caller has removed every range before. */
-static void close_jitdump(void *state, int error) CH_REQUIRES(ch__role_file)
+static void close_jitdump(void *state, int error) CH_HAS_FILE
 {
 	if (ch__tool_write(&tool))
 		ch__tool_leave(&tool, state, error);
 }
 
 static void add_ranges(void *state, const struct ch__sink_range *ranges, size_t n, bool is_late)
-	CH_REQUIRES(ch__role_file)
+	CH_HAS_FILE
 {
 	static const struct ch__frame_shape none;
 	const struct ch__sinks_config *config = ((struct ch__tool_user *)state)->config;
@@ -276,8 +275,7 @@ static void add_ranges(void *state, const struct ch__sink_range *ranges, size_t 
 		ch__tool_fail(&tool, tool.error);
 }
 
-static void remove_ranges(void *state, const struct ch__sink_range *ranges, size_t n)
-	CH_REQUIRES(ch__role_file)
+static void remove_ranges(void *state, const struct ch__sink_range *ranges, size_t n) CH_HAS_FILE
 {
 	(void)state;
 	take_time();
@@ -287,7 +285,7 @@ static void remove_ranges(void *state, const struct ch__sink_range *ranges, size
 
 /* The old file and the bytes in the buffer belong to the parent. Each heap of the child tells of
  * live code when its code is back. */
-static void resume_child(void) CH_REQUIRES(ch__role_file)
+static void resume_child(void) CH_HAS_FILE
 {
 	/* With every heap's sink off, a file would name nothing. Users have a file. */
 	if (!tool.users) {

@@ -59,7 +59,7 @@ struct user { /* one heap; [file lock], and while the sink is off all but common
 	uint8_t *maps;    /* live, then covered */
 };
 
-static void forget_file(void) CH_REQUIRES(ch__role_file);
+static void forget_file(void) CH_HAS_FILE;
 static struct ch__tool tool = {.rank = CH__RANK_PERF_MAP, .sink = CH_SINK_PERF_MAP, .stem = "perf",
 			       .extension = "map", .forget = forget_file, .file.fd = -1};
 static struct {
@@ -73,7 +73,7 @@ static struct {
 	for (struct user *each = (void *)tool.users; each; each = (void *)each->common.next)
 
 static void put_line(const struct ch__sinks_config *config, uintptr_t exec, size_t bytes,
-		     uint64_t key) CH_REQUIRES(ch__role_file)
+		     uint64_t key) CH_HAS_FILE
 {
 	char *at = ch__tool_hex(ch__tool_room(&tool, LINE_BYTES), exec);
 	*at++ = ' ';
@@ -176,7 +176,7 @@ static void forget_file(void)
 }
 
 /* Of a new file. */
-static void put_live_lines(void) CH_REQUIRES(ch__role_file)
+static void put_live_lines(void) CH_HAS_FILE
 {
 	file.must_rewrite = false;
 	file.orphans_low = file.orphans_high = 0; /* none is in the new file */
@@ -198,7 +198,7 @@ static void put_live_lines(void) CH_REQUIRES(ch__role_file)
 
 /* Copies a line if no live line, and no line that was kept before, covers a part of the range. The
  * text may be anything. line: n bytes, newline included, which ends the text of the numbers. */
-static void copy_if_kept(char *line, size_t n) CH_REQUIRES(ch__role_file)
+static void copy_if_kept(char *line, size_t n) CH_HAS_FILE
 {
 	char *at;
 	line[n - 1] = 0;
@@ -216,7 +216,7 @@ static void copy_if_kept(char *line, size_t n) CH_REQUIRES(ch__role_file)
 }
 
 /* Comes after the live lines; copies no line that overlaps a live line. */
-static bool copy_kept_lines(int from) CH_REQUIRES(ch__role_file)
+static bool copy_kept_lines(int from) CH_HAS_FILE
 {
 	char *text = ch__os_private(CH__TOOL_BUFFER_BYTES);
 	uint64_t offset = 0;
@@ -250,7 +250,7 @@ static bool is_untouched(int fd, const char *path, uint64_t written)
 
 /* A reader sees the old file or the new file, never a half. Somebody may have changed the old file
  * while the new file was written, so it is looked at once more before the new one goes there. */
-static bool rewrite_file(void) CH_REQUIRES(ch__role_file)
+static bool rewrite_file(void) CH_HAS_FILE
 {
 	char path[sizeof tool.path + 8];
 	snprintf(path, sizeof path, "%s.new", tool.path);
@@ -285,12 +285,12 @@ static bool rewrite_file(void) CH_REQUIRES(ch__role_file)
 	return true;
 }
 
-static bool write_waiting(void) CH_REQUIRES(ch__role_file)
+static bool write_waiting(void) CH_HAS_FILE
 {
 	return file.must_rewrite ? rewrite_file() : ch__tool_write(&tool);
 }
 
-static bool catch_up(void) CH_REQUIRES(ch__role_file)
+static bool catch_up(void) CH_HAS_FILE
 {
 	if (!tool.users || (tool.used == 0 && !file.must_rewrite))
 		return true;
@@ -322,8 +322,7 @@ bool ch__sinks_wait_for_time(void)
 	return ch__os_now_ns() < CH_LOAD_RELAXED(&file.next_ns);
 }
 
-static int open_perfmap(const struct ch__sinks_config *config, void **state)
-	CH_REQUIRES(ch__role_file)
+static int open_perfmap(const struct ch__sinks_config *config, void **state) CH_HAS_FILE
 {
 	struct user *user = ch__tool_state(config, state, sizeof *user);
 	if (!user)
@@ -349,7 +348,7 @@ static int open_perfmap(const struct ch__sinks_config *config, void **state)
 }
 
 /* The user leaves; the lines stay in the file, for samples that were taken. */
-static void close_perfmap(void *state, int error) CH_REQUIRES(ch__role_file)
+static void close_perfmap(void *state, int error) CH_HAS_FILE
 {
 	struct user *user = state;
 	const struct ch__sinks_config *config = user->common.config;
@@ -367,7 +366,7 @@ static void close_perfmap(void *state, int error) CH_REQUIRES(ch__role_file)
 }
 
 static void add_ranges(void *state, const struct ch__sink_range *ranges, size_t n, bool is_late)
-	CH_REQUIRES(ch__role_file)
+	CH_HAS_FILE
 {
 	struct user *user = state;
 	const struct ch__sinks_config *config = user->common.config;
@@ -388,8 +387,7 @@ static void add_ranges(void *state, const struct ch__sink_range *ranges, size_t 
 	}
 }
 
-static void remove_ranges(void *state, const struct ch__sink_range *ranges, size_t n)
-	CH_REQUIRES(ch__role_file)
+static void remove_ranges(void *state, const struct ch__sink_range *ranges, size_t n) CH_HAS_FILE
 {
 	struct user *user = state;
 	const struct ch__sinks_config *config = user->common.config;
@@ -409,7 +407,7 @@ static void remove_ranges(void *state, const struct ch__sink_range *ranges, size
 	}
 }
 
-static void flush_perfmap(void *state, enum ch__flush how) CH_REQUIRES(ch__role_file)
+static void flush_perfmap(void *state, enum ch__flush how) CH_HAS_FILE
 {
 	struct user *user = state;
 	if (how == CH__FLUSH_IN_NEED && user->keeps) {
@@ -426,7 +424,7 @@ static void flush_perfmap(void *state, enum ch__flush how) CH_REQUIRES(ch__role_
 }
 
 /* The old file belongs to the parent, like the lines that wait in the buffer. */
-static void resume_child(void) CH_REQUIRES(ch__role_file)
+static void resume_child(void) CH_HAS_FILE
 {
 	ch__tool_close(&tool);
 	if (!tool.users)

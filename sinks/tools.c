@@ -57,7 +57,7 @@ struct ch__tool_lines ch__tool_lines(const struct ch__sinks_config *config,
 	return lines;
 }
 
-static bool fail_with(struct ch__tool *tool, int error) CH_REQUIRES(ch__role_file)
+static bool fail_with(struct ch__tool *tool, int error) CH_HAS_FILE
 {
 	tool->error = error ? error : EIO;
 	return false;
@@ -89,8 +89,7 @@ bool ch__tool_start(struct ch__tool *tool, const char *folder)
 	return tool->buffer ? ch__tool_create(tool) : fail_with(tool, ENOMEM);
 }
 
-static void write_through(struct ch__tool *tool, const void *bytes, size_t n)
-	CH_REQUIRES(ch__role_file)
+static void write_through(struct ch__tool *tool, const void *bytes, size_t n) CH_HAS_FILE
 {
 	if (tool->error || !n)
 		return;

@@ -78,8 +78,7 @@ static inline bool ch__tool_try_lock(struct ch__tool *tool)
 }
 
 /* Returns *state, or makes a state of so many bytes if NULL. Returns NULL without memory. */
-void *ch__tool_state(const struct ch__sinks_config *, void **state, size_t bytes)
-	CH_REQUIRES(ch__role_file);
+void *ch__tool_state(const struct ch__sinks_config *, void **state, size_t bytes) CH_HAS_FILE;
 
 /* Writes the name of a key, one made of exec, or that of the runtime page. Returns the length,
  * below CH__TOOL_NAME_BYTES. */
@@ -111,33 +110,32 @@ static inline uintptr_t ch__tool_line_exec(const struct ch__tool_lines *lines, s
 }
 
 /* Begins a file in the folder, if one is given, else in /tmp. False: tool->error. */
-bool ch__tool_start(struct ch__tool *, const char *folder) CH_REQUIRES(ch__role_file);
+bool ch__tool_start(struct ch__tool *, const char *folder) CH_HAS_FILE;
 /* Creates an empty file in the same folder, named by the process. Replaces only a leftover of an
  * earlier process, or our own file, unchanged. Returns false with tool->error. */
-bool ch__tool_create(struct ch__tool *) CH_REQUIRES(ch__role_file);
+bool ch__tool_create(struct ch__tool *) CH_HAS_FILE;
 /* Writes the buffer. Returns false with tool->error, also after an earlier failure. */
-bool ch__tool_flush(struct ch__tool *) CH_REQUIRES(ch__role_file);
+bool ch__tool_flush(struct ch__tool *) CH_HAS_FILE;
 /* Returns room for at most CH__TOOL_BUFFER_BYTES. The caller adds what is written to tool->used. */
-static inline char *ch__tool_room(struct ch__tool *tool, size_t bytes) CH_REQUIRES(ch__role_file)
+static inline char *ch__tool_room(struct ch__tool *tool, size_t bytes) CH_HAS_FILE
 {
 	if (CH_UNLIKELY(bytes > CH__TOOL_BUFFER_BYTES - tool->used))
 		ch__tool_flush(tool);
 	return tool->buffer + tool->used;
 }
-void ch__tool_put(struct ch__tool *, const void *bytes, size_t n) CH_REQUIRES(ch__role_file);
+void ch__tool_put(struct ch__tool *, const void *bytes, size_t n) CH_HAS_FILE;
 /* Flushes a file that readers find by the path. A file that is not at the path, or is not written,
  * ends by ch__tool_fail. */
-bool ch__tool_write(struct ch__tool *) CH_REQUIRES(ch__role_file);
+bool ch__tool_write(struct ch__tool *) CH_HAS_FILE;
 /* Closes the file and drops the contents of the buffer. */
-void ch__tool_close(struct ch__tool *) CH_REQUIRES(ch__role_file);
+void ch__tool_close(struct ch__tool *) CH_HAS_FILE;
 /* Closes the file and frees the buffer. */
-void ch__tool_forget(struct ch__tool *) CH_REQUIRES(ch__role_file);
+void ch__tool_forget(struct ch__tool *) CH_HAS_FILE;
 
 /* The user's sink is on, or off with an errno or 0. */
-void ch__tool_join(struct ch__tool *, struct ch__tool_user *) CH_REQUIRES(ch__role_file);
-void ch__tool_leave(struct ch__tool *, struct ch__tool_user *, int error)
-	CH_REQUIRES(ch__role_file);
+void ch__tool_join(struct ch__tool *, struct ch__tool_user *) CH_HAS_FILE;
+void ch__tool_leave(struct ch__tool *, struct ch__tool_user *, int error) CH_HAS_FILE;
 /* Forgets the file, and switches every user off; returns false. */
-bool ch__tool_fail(struct ch__tool *, int error) CH_REQUIRES(ch__role_file);
+bool ch__tool_fail(struct ch__tool *, int error) CH_HAS_FILE;
 
 extern const struct ch__sink_ops ch__sink_gdb, ch__sink_perfmap, ch__sink_jitdump;

@@ -58,7 +58,7 @@ struct ch__nongnu {
 extern struct ch__nongnu ch__nongnu;
 /* Sets it if the process has libunwind, and all of it. Call before the sink is wanted, without a
  * lock: the dynamic linker runs constructors under a lock of its own, and they may call. */
-void ch__nongnu_find(void) CH_EXCLUDES(CH__ANY);
+void ch__nongnu_find(void) CH_HOLDS_NONE;
 /* Returns 0 if libunwind reads objects as laid out here, by an object over no code. ENOSYS: none
  * was found. ENOMEM: no memory, or none at a low address. ENOTSUP: another layout. */
 int ch__nongnu_prove(const struct ch__frame_shape *);

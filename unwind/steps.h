@@ -31,9 +31,8 @@ struct ch__steps {
 };
 
 /* Returns false when there is no memory. */
-bool ch__steps_begin(struct ch__steps *, uintptr_t pool_exec, size_t pool_bytes)
-	CH_EXCLUDES(CH__STANDING);
-void ch__steps_end(struct ch__steps *) CH_EXCLUDES(CH__STANDING);
+bool ch__steps_begin(struct ch__steps *, uintptr_t pool_exec, size_t pool_bytes) CH_MAY_WAIT;
+void ch__steps_end(struct ch__steps *) CH_MAY_WAIT;
 /* Puts why unwinders may not be given the frame for so many bytes of code, if so: the first field
  * that is wrong, its value and the rule for the value. */
 void ch__frame_fault(struct ch__text *, const struct ch_frame *, uint32_t code_bytes);

@@ -200,7 +200,7 @@ extern _Atomic(struct ch_heap *) ch__heaps[CH__HEAPS_MAX + 1];
 		for (struct ch_heap *heap = atomic_load(&ch__heaps[id_]); heap; heap = NULL)
 /* Held while the set of heaps changes, and over a fork. Left of every heap's locks. */
 extern struct ch__lock ch__heaps_lock;
-void ch__heaps_take(void) CH_ACQUIRES(ch__heaps_lock) CH_EXCLUDES(CH__STANDING); /* parks */
+void ch__heaps_take(void) CH_ACQUIRES(ch__heaps_lock) CH_MAY_WAIT; /* parks */
 void ch__heaps_let_go(void) CH_RELEASES(ch__heaps_lock);
 /* Destroyed heaps that a handler may still read, chained by left_next. */
 extern struct ch_heap *ch__heaps_left CH_GUARDED_BY(ch__heaps_lock);

@@ -53,10 +53,10 @@ void ch__heap_take_back(void);
 struct ch__thread *ch__thread_now(const struct ch_heap *);
 
 /* Waits parked. Returns false when the lock was not free before until_ns; 0: no limit. */
-bool ch__lock_wait_parked(struct ch__lock *, uint64_t until_ns) CH_EXCLUDES(CH__STANDING);
+bool ch__lock_wait_parked(struct ch__lock *, uint64_t until_ns) CH_MAY_WAIT;
 static inline bool ch__lock_parking_until(struct ch__lock *lock, enum ch__rank rank,
 					  uint64_t until_ns)
-	CH_TRY_ACQUIRES(true, lock) CH_EXCLUDES(CH__STANDING) CH_UNANALYSED("it makes the lock")
+	CH_TRY_ACQUIRES(true, lock) CH_MAY_WAIT CH_UNANALYSED("it makes the lock")
 {
 	ch__rank_check_for(rank, NULL);
 	if (CH_UNLIKELY(!ch__lock_seize(lock)) && !ch__lock_wait_parked(lock, until_ns))
@@ -65,7 +65,7 @@ static inline bool ch__lock_parking_until(struct ch__lock *lock, enum ch__rank r
 	return true;
 }
 static inline void ch__lock_parking(struct ch__lock *lock, enum ch__rank rank)
-	CH_ACQUIRES(lock) CH_EXCLUDES(CH__STANDING) CH_UNANALYSED("it makes the lock")
+	CH_ACQUIRES(lock) CH_MAY_WAIT CH_UNANALYSED("it makes the lock")
 {
 	(void)ch__lock_parking_until(lock, rank, 0);
 }
@@ -89,14 +89,14 @@ static inline void ch__heap_lock_for_many(struct ch_heap *heap) CH_ACQUIRES(ch__
 	ch__lock_parking(&heap->lock, CH__RANK_HEAP);
 }
 /* Between two steps: others may have the lock meanwhile. */
-void ch__heap_pass(struct ch_heap *) CH_REQUIRES(ch__role_heap);
+void ch__heap_pass(struct ch_heap *) CH_HAS_HEAP;
 static inline bool ch__heap_try_lock(struct ch_heap *heap)
 	CH_TRY_ACQUIRES(true, ch__role_heap) CH_UNANALYSED("it makes the role")
 {
 	return ch__lock_try(&heap->lock, CH__RANK_HEAP);
 }
 /* No lock of the library is held, and the caller is in no region: VM code may run. */
-static inline void ch__holds_nothing(void) CH_EXCLUDES(CH__ANY)
+static inline void ch__holds_nothing(void) CH_HOLDS_NONE
 {
 	ch__rank_check_for((enum ch__rank)0, "code of the VM");
 }
@@ -204,8 +204,7 @@ static inline void ch__region_enter_inline(struct ch__thread *thread) CH_ACQUIRE
 	}
 }
 /* For a caller with the heap lock, attached or not. Returns the record that leaves the region. */
-struct ch__thread *ch__region_enter_for(struct ch_heap *)
-	CH_ACQUIRES(ch__role_region) CH_REQUIRES(ch__role_heap);
+struct ch__thread *ch__region_enter_for(struct ch_heap *) CH_ACQUIRES(ch__role_region) CH_HAS_HEAP;
 static inline void ch__region_leave(struct ch__thread *thread)
 	CH_RELEASES(ch__role_region) CH_UNANALYSED("it makes the role")
 {
@@ -224,10 +223,10 @@ static inline uint64_t ch__stop_limit(const struct ch_heap *heap, uint64_t now_n
 	return now_ns + (uint64_t)heap->config.stop_wait_ms * 1000000;
 }
 /* Synchronizes the cores by membarrier. False: the system refused, and nothing was counted. */
-bool ch__core_sync(struct ch_heap *) CH_EXCLUDES(CH__STANDING);
+bool ch__core_sync(struct ch_heap *) CH_MAY_WAIT;
 /* Counts a stop as a core synchronization. The caller froze the heap: each thread is stopped, was,
  * or will be before its next region, and serializes itself before it runs code again. */
-void ch__core_sync_by_stop(struct ch_heap *) CH_REQUIRES(ch__role_frozen);
+void ch__core_sync_by_stop(struct ch_heap *) CH_HAS_FREEZE;
 /* Called by a thread after a stop or a park, before it runs on. Signal-safe. */
 static inline void ch__thread_serialize(struct ch__thread *thread)
 {

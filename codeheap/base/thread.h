@@ -126,11 +126,11 @@ struct ch_vm {
 };
 
 /* An owner of the vm is gone. After the last owner the record of a detached vm is used again. */
-void ch__vm_owner_gone(struct ch_vm *) CH_REQUIRES(ch__role_heap);
+void ch__vm_owner_gone(struct ch_vm *) CH_HAS_HEAP;
 /* Of the vm's blocks nobody is told any more. Call once per detach. */
-void ch__vm_told(struct ch_vm *) CH_REQUIRES(ch__role_heap);
+void ch__vm_told(struct ch_vm *) CH_HAS_HEAP;
 /* The vm is detached from here on. The caller counts as an owner, and tells of its blocks then. */
-void ch__vm_leave(struct ch_vm *) CH_REQUIRES(ch__role_heap);
+void ch__vm_leave(struct ch_vm *) CH_HAS_HEAP;
 /* Whether refs of its code are reported: a detached vm's may dangle, and its code runs no more. */
 static inline bool ch__vm_is_told(const struct ch_vm *vm)
 {

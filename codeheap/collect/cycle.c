@@ -6,7 +6,7 @@
 #include "invalidate/invalidate.h"
 
 /* Owners are adjacent in memory; the blocks of their entries are not, and so are prefetched. */
-static void mark_owners(struct ch_marker *marker) CH_REQUIRES(ch__role_frozen)
+static void mark_owners(struct ch_marker *marker) CH_HAS_FREEZE
 {
 	enum { ENTRIES_AHEAD = 16 };
 	struct ch_heap *heap = marker->heap;
@@ -44,7 +44,7 @@ static void leave(struct ch_heap *heap)
  * nothing is frozen or stopped. Threads of a host with a stop of its own count as stopped. */
 static bool freeze_and_stop(struct ch_heap *heap, uint64_t until_ns)
 	CH_TRY_ACQUIRES(true, ch__role_frozen, ch__role_stopped)
-	CH_REQUIRES(ch__role_heap) CH_UNANALYSED("some stop, some do not")
+	CH_HAS_HEAP CH_UNANALYSED("some stop, some do not")
 {
 	if (!ch__freeze_until(heap, until_ns))
 		return false;
@@ -124,7 +124,7 @@ collect_builtin(struct ch_heap *heap, const struct ch__arch_saved *saved, uint64
  * much. A vm may be detached meanwhile, so the calls use copies. */
 static enum ch_status collect_apart(struct ch_heap *heap, struct ch_vm *vm,
 				    const struct ch__arch_saved *saved, uint64_t until_ns)
-	CH_EXCLUDES(CH__ANY)
+	CH_HOLDS_NONE
 {
 	if (!ch__heap_lock_until(heap, until_ns))
 		return ch__because_locked();
@@ -156,7 +156,7 @@ static enum ch_status collect_apart(struct ch_heap *heap, struct ch_vm *vm,
 
 /* As ch_heap_collect, not of a HOST heap, and until the limit at most. The caller tells the vms of
  * what died. */
-static enum ch_status collect_until(struct ch_heap *heap, uint64_t until_ns) CH_EXCLUDES(CH__ANY)
+static enum ch_status collect_until(struct ch_heap *heap, uint64_t until_ns) CH_HOLDS_NONE
 {
 	/* Published here and not deeper: the library's own frames hold only stale words. Words
 	 * published by a park of the VM stay: other threads' cycles read them until the unpark. */

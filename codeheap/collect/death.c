@@ -37,8 +37,7 @@ static bool dead_names_kept(const struct ch_heap *heap)
 	       (ch__sinks_on(heap->sinks) & CH_SINK_PERF_MAP) != 0;
 }
 
-static void count_death(struct ch_heap *heap, const struct dead *dead)
-	CH_REQUIRES(ch__role_heap)
+static void count_death(struct ch_heap *heap, const struct dead *dead) CH_HAS_HEAP
 {
 	struct ch__counters *c = &heap->counters;
 	uint32_t cold = ch__cold_bytes(dead->block);
@@ -71,7 +70,7 @@ static bool is_known(const struct ch__block *block, bool is_data, bool was_open)
 /* Makes room for all data that may lose its last user when the blocks die. In no region, as memory
  * is asked for. */
 static void reserve_orphans(struct ch_heap *heap, const uint32_t *blocks, uint32_t count)
-	CH_REQUIRES(ch__role_heap)
+	CH_HAS_HEAP
 {
 	uint32_t most = heap->orphans_count + count;
 	for (uint32_t i = 0; i < count; i++) {
@@ -84,7 +83,7 @@ static void reserve_orphans(struct ch_heap *heap, const uint32_t *blocks, uint32
 		continue;
 }
 
-static void push_orphan(struct ch_heap *heap, uint32_t index) CH_REQUIRES(ch__role_heap)
+static void push_orphan(struct ch_heap *heap, uint32_t index) CH_HAS_HEAP
 {
 	if (heap->orphans_count < heap->orphans_capacity)
 		heap->orphans[heap->orphans_count++] = index;
@@ -93,7 +92,7 @@ static void push_orphan(struct ch_heap *heap, uint32_t index) CH_REQUIRES(ch__ro
 /* Drops a block's edges to data. With `adopts` (the block does not run) data without a user left
  * is an orphan: it dies when the unwind table of its last user has gone. Under heap. */
 static void leave_data(struct ch_heap *heap, const struct ch__side_list *list, bool adopts)
-	CH_REQUIRES(ch__role_heap)
+	CH_HAS_HEAP
 {
 	for (uint32_t i = 0; i < list->count; i++) {
 		struct ch__item item = ch__side_items(list)[i];
@@ -182,8 +181,7 @@ static void kill(struct ch_heap *heap, struct ch__owner *owner, struct ch__block
 /* Outside of regions: all names are withdrawn first, then traps are written. Observers may take the
  * names. A sink takes its lock once. An OPEN block was never told to sinks. */
 _Static_assert((int)CH__KILLED_AT_ONCE <= (int)CH__LOOK_DEATHS_MOST, "listeners have room");
-static void withdraw_names(struct ch_heap *heap, const struct end *end)
-	CH_REQUIRES(ch__role_heap)
+static void withdraw_names(struct ch_heap *heap, const struct end *end) CH_HAS_HEAP
 {
 	struct ch__sink_range ranges[2 * CH__KILLED_AT_ONCE];
 	uint64_t keys[CH__KILLED_AT_ONCE];
@@ -230,7 +228,7 @@ static void fill_with_traps(struct ch_heap *heap, const struct dead *dead)
 }
 
 /* Drops everything of the block except the place, and queues the notice to the VM. */
-static void drop_side(struct ch_heap *heap, const struct dead *dead) CH_REQUIRES(ch__role_heap)
+static void drop_side(struct ch_heap *heap, const struct dead *dead) CH_HAS_HEAP
 {
 	struct ch__block *block = dead->block;
 	if (dead->run) {
@@ -258,8 +256,7 @@ static void drop_side(struct ch_heap *heap, const struct dead *dead) CH_REQUIRES
 /* Gives back places: of an owner's blocks in a page, or of a block with a span. (Blocks that end
  * together have one owner, save orphans and what a cycle found, which wait and are sorted then.)
  * DEAD -> FREE, the records too unless a notice is due. Under heap. */
-static void free_places(struct ch_heap *heap, const struct dead *dead, uint32_t count)
-	CH_REQUIRES(ch__role_heap)
+static void free_places(struct ch_heap *heap, const struct dead *dead, uint32_t count) CH_HAS_HEAP
 {
 	struct ch__thread *self = ch__thread_or_guest(heap);
 	const struct ch__block *first = dead->block;
@@ -311,21 +308,20 @@ static void free_places(struct ch_heap *heap, const struct dead *dead, uint32_t 
 
 /* If more syncs are complete than had begun when the last block was poisoned, a sync began since,
  * and all waiting blocks have passed. */
-static void pass_syncs(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
+static void pass_syncs(struct ch_heap *heap) CH_HAS_HEAP
 {
 	if (heap->quarantine_syncs < atomic_load(&heap->core_syncs))
 		heap->quarantine_waits = 0;
 }
 
 /* Stored under heap only. */
-static void count_waiting(struct ch_heap *heap, int64_t bytes) CH_REQUIRES(ch__role_heap)
+static void count_waiting(struct ch_heap *heap, int64_t bytes) CH_HAS_HEAP
 {
 	uint64_t now = CH_LOAD_RELAXED(&heap->quarantine_bytes);
 	CH_STORE_RELAXED(&heap->quarantine_bytes, now + (uint64_t)bytes);
 }
 
-static void quarantine(struct ch_heap *heap, const struct dead *dead, uint32_t count)
-	CH_REQUIRES(ch__role_heap)
+static void quarantine(struct ch_heap *heap, const struct dead *dead, uint32_t count) CH_HAS_HEAP
 {
 	uint32_t *link = &heap->quarantine_head;
 	int64_t bytes = 0;
@@ -409,7 +405,7 @@ bool ch__quarantine_advance(struct ch_heap *heap, bool in_need)
 }
 
 /* A notice may leave this stack to a thread outside of this heap: the rest stay queued then. */
-static CH_COLD bool deliver(struct ch_heap *heap) CH_EXCLUDES(CH__ANY)
+static CH_COLD bool deliver(struct ch_heap *heap) CH_HOLDS_NONE
 {
 	bool is_ours = ch__thread_self(heap) != NULL;
 	while (!is_ours || ch__thread_now(heap)) {
@@ -479,8 +475,7 @@ void ch__vms_tell(struct ch_heap *heap)
 }
 
 /* Places that need no core sync go back, page by page; the rest goes on the quarantine. */
-static void free_or_quarantine(struct ch_heap *heap, const struct end *end)
-	CH_REQUIRES(ch__role_heap)
+static void free_or_quarantine(struct ch_heap *heap, const struct end *end) CH_HAS_HEAP
 {
 	const struct dead *dead = end->dead;
 	uint32_t count = end->count;
@@ -500,7 +495,7 @@ static void free_or_quarantine(struct ch_heap *heap, const struct end *end)
 }
 
 static void kill_some(struct ch_heap *heap, const uint32_t *blocks, uint32_t count,
-		      enum ch__death death, bool are_orphans) CH_REQUIRES(ch__role_heap)
+		      enum ch__death death, bool are_orphans) CH_HAS_HEAP
 {
 	struct ch__thread *self = ch__thread_or_guest(heap);
 	bool by_hand = is_by_hand(death);

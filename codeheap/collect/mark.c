@@ -108,7 +108,7 @@ static void report_ref(struct ch_marker *marker, const struct ch__block *block, 
 }
 
 static CH_OPAQUE void trace_extra(struct ch_marker *marker, const struct ch__block *block,
-				  bool refs) CH_REQUIRES(ch__role_frozen)
+				  bool refs) CH_HAS_FREEZE
 {
 	const struct ch__side_list *list = block->side_list;
 	const struct ch__item *items = ch__side_items(list);
@@ -165,7 +165,7 @@ static bool mark_newest(struct ch_marker *marker, struct lookahead *look, uint32
 }
 
 static inline void trace(struct ch_marker *marker, struct lookahead *look, uint32_t index,
-			 bool refs) CH_REQUIRES(ch__role_frozen)
+			 bool refs) CH_HAS_FREEZE
 {
 	struct ch_heap *heap = marker->heap;
 	const struct ch__block *block = ch__block_at(heap, index);
@@ -187,7 +187,7 @@ static inline void trace(struct ch_marker *marker, struct lookahead *look, uint3
 }
 
 /* After an overflow: traces every marked block again, without its refs. */
-static void CH_COLD rescan(struct ch_marker *marker) CH_REQUIRES(ch__role_frozen)
+static void CH_COLD rescan(struct ch_marker *marker) CH_HAS_FREEZE
 {
 	struct ch_heap *heap = marker->heap;
 	uint32_t epoch = CH_LOAD_RELAXED(&heap->epoch);
@@ -213,7 +213,7 @@ static void prefetch_branches(const struct ch_marker *marker, uint32_t place)
 	__builtin_prefetch(branch + 64);
 }
 
-static void drain_queue(struct ch_marker *marker) CH_REQUIRES(ch__role_frozen)
+static void drain_queue(struct ch_marker *marker) CH_HAS_FREEZE
 {
 	struct lookahead look = {.cycle = this_cycle(marker->heap)};
 	do {

@@ -57,7 +57,7 @@ static bool is_open(struct ch_heap *heap, uint32_t index)
 }
 
 /* Keeps OPEN blocks on the list, whose commits have begun, and blocks that a visit finds young. */
-static void visit_listed(struct visit *v, bool visits) CH_REQUIRES(ch__role_heap)
+static void visit_listed(struct visit *v, bool visits) CH_HAS_HEAP
 {
 	struct ch_heap *heap = v->heap;
 	uint32_t kept = 0;
@@ -71,7 +71,7 @@ static void visit_listed(struct visit *v, bool visits) CH_REQUIRES(ch__role_heap
 
 /* Visits every block, and makes the list anew as far as there is room. After a loss an OPEN block
  * may come to be on the list twice, since nobody knows whether its commit was here. */
-static void visit_all(struct visit *v) CH_REQUIRES(ch__role_heap)
+static void visit_all(struct visit *v) CH_HAS_HEAP
 {
 	struct ch_heap *heap = v->heap;
 	bool was_lost = heap->young_refs_lost;
@@ -89,7 +89,7 @@ static void visit_all(struct visit *v) CH_REQUIRES(ch__role_heap)
 	}
 }
 
-static void visit_young(struct visit *v) CH_REQUIRES(ch__role_heap)
+static void visit_young(struct visit *v) CH_HAS_HEAP
 {
 	struct ch_heap *heap = v->heap;
 	visit_listed(v, true);

@@ -8,7 +8,7 @@
  * block that dies, also data that a killed block takes along, moves owner->release_at on. After the
  * last block's death the record may be another owner's, with another generation. */
 static bool kill_committed(struct ch_heap *heap, struct ch__owner *owner, uint32_t generation)
-	CH_REQUIRES(ch__role_heap)
+	CH_HAS_HEAP
 {
 	uint32_t batch[CH__KILLED_AT_ONCE], count = 0;
 	bool has_others = false;
@@ -36,7 +36,7 @@ static bool kill_committed(struct ch_heap *heap, struct ch__owner *owner, uint32
 }
 
 /* Frees all blocks of an owner at once, when nobody runs them. Under heap. */
-static void free_blocks(struct ch_heap *heap, uint32_t index) CH_REQUIRES(ch__role_heap)
+static void free_blocks(struct ch_heap *heap, uint32_t index) CH_HAS_HEAP
 {
 	struct ch__owner *owner = ch__owner_at(heap, index);
 	uint32_t generation = CH_LOAD_RELAXED(&owner->generation);
@@ -157,7 +157,7 @@ static enum end end_root(struct ch_heap *heap, struct ch__thread *self, uintptr_
 }
 
 static enum end free_locked(struct ch_heap *heap, struct ch__thread *self, uintptr_t at,
-			    enum ch_release how) CH_REQUIRES(ch__role_heap)
+			    enum ch_release how) CH_HAS_HEAP
 {
 	uint32_t index;
 	enum end end = end_root(heap, self ? self : &heap->guest, at, &index);

@@ -14,7 +14,7 @@
 enum { FIBER_SLACK_BYTES = 256 };
 
 /* The pool's first address is no root: frames of the library have it, and no code begins there. */
-static void root(struct ch_marker *marker, uintptr_t word) CH_REQUIRES(ch__role_frozen)
+static void root(struct ch_marker *marker, uintptr_t word) CH_HAS_FREEZE
 {
 	const struct ch_heap *heap = marker->heap;
 	/* A root that found no room would be lost: no marked block leads to it (I6). */
@@ -30,8 +30,7 @@ static void root(struct ch_marker *marker, uintptr_t word) CH_REQUIRES(ch__role_
 /* Aligned, so that the loop lies in one line of the cache wherever the linker puts the neighbours:
  * across two lines the loop takes twice as long. */
 __attribute__((aligned(CH__LINE_BYTES), noinline)) NO_SANITIZE static void
-scan_in_place(struct ch_marker *marker, uintptr_t low, uintptr_t high)
-	CH_REQUIRES(ch__role_frozen, ch__role_stopped)
+scan_in_place(struct ch_marker *marker, uintptr_t low, uintptr_t high) CH_HAS_STOP
 {
 	uintptr_t base = marker->heap->pool->exec_base;
 	uintptr_t size = marker->heap->pool->pool_bytes;
@@ -46,8 +45,7 @@ scan_in_place(struct ch_marker *marker, uintptr_t low, uintptr_t high)
 
 /* Scans memory that may be guarded, or gone: the kernel makes a copy, and unreadable memory is
  * passed over. After a short copy, single pages are tried until a page can be read. */
-static void scan_copied(struct ch_marker *marker, uintptr_t low, uintptr_t high)
-	CH_REQUIRES(ch__role_frozen, ch__role_stopped)
+static void scan_copied(struct ch_marker *marker, uintptr_t low, uintptr_t high) CH_HAS_STOP
 {
 	uintptr_t *copy = marker->heap->stack_copy;
 	const size_t all = sizeof marker->heap->stack_copy, page = CH_ARCH_SMALLEST_PAGE;
@@ -78,7 +76,7 @@ void ch__scan_words(struct ch_marker *marker, uintptr_t low, uintptr_t high)
 }
 
 static void scan_live(struct ch_marker *marker, const struct ch__thread *thread, uintptr_t low,
-		      uintptr_t high) CH_REQUIRES(ch__role_frozen, ch__role_stopped)
+		      uintptr_t high) CH_HAS_STOP
 {
 	if (thread->shown.may_end)
 		scan_copied(marker, low, high);
@@ -87,8 +85,7 @@ static void scan_live(struct ch_marker *marker, const struct ch__thread *thread,
 }
 
 /* For a thread with frames anywhere on its stack. Guards of the VM there are passed over. */
-static void scan_whole_stack(struct ch_marker *marker, const struct ch__thread *thread)
-	CH_REQUIRES(ch__role_frozen, ch__role_stopped)
+static void scan_whole_stack(struct ch_marker *marker, const struct ch__thread *thread) CH_HAS_STOP
 {
 	uintptr_t low = thread->stack_low;
 	struct ch_fiber *fiber = atomic_load_explicit(&thread->fiber, memory_order_acquire);
@@ -120,8 +117,7 @@ static const struct ch_fiber *fiber_of_sp(struct ch_heap *heap, uintptr_t sp)
 
 /* Returns false when sp lies on no stack that the heap knows. The most certain answer comes first:
  * the system's word, the thread's own bounds, fibers. */
-static bool scan_frames(struct ch_marker *marker, const struct ch__thread *thread)
-	CH_REQUIRES(ch__role_frozen, ch__role_stopped)
+static bool scan_frames(struct ch_marker *marker, const struct ch__thread *thread) CH_HAS_STOP
 {
 	const struct ch__shown *shown = &thread->shown;
 	const struct ch_fiber *fiber = NULL;
@@ -148,8 +144,7 @@ static bool scan_frames(struct ch_marker *marker, const struct ch__thread *threa
 	return true;
 }
 
-static void scan_thread(struct ch_marker *marker, struct ch__thread *thread)
-	CH_REQUIRES(ch__role_frozen, ch__role_stopped)
+static void scan_thread(struct ch_marker *marker, struct ch__thread *thread) CH_HAS_STOP
 {
 	const struct ch__shown *shown = &thread->shown;
 	/* In a stop by the library (`stopping`) each thread has shown both (I7). In any other stop

@@ -29,8 +29,7 @@ struct found {
 /* Finds blocks that no cycle reached. Returns true while there are more to look at. The blocks stay
  * dead (I5), and the heap lock keeps them. In a region, as take_owners: a cycle of Boehm's takes no
  * lock, may end after the region, and leaves a sweep to come. */
-static bool take_dead(struct ch_heap *heap, struct found *found)
-	CH_REQUIRES(ch__role_heap, ch__role_region)
+static bool take_dead(struct ch_heap *heap, struct found *found) CH_HAS_HEAP_AND_REGION
 {
 	enum { LOOKED_AT_MOST = 8192 };
 	uint32_t used = heap->blocks.used, at = heap->sweep_cursor, n = 0;
@@ -52,8 +51,7 @@ static bool take_dead(struct ch_heap *heap, struct found *found)
 }
 
 /* Takes the next owners, once all dead blocks are found. Returns true while there are more. */
-static bool take_owners(struct ch_heap *heap, struct found *found)
-	CH_REQUIRES(ch__role_heap, ch__role_region)
+static bool take_owners(struct ch_heap *heap, struct found *found) CH_HAS_HEAP_AND_REGION
 {
 	enum { OWNERS_AT_ONCE = 2048 };
 	uint32_t used = heap->owners.used, at = heap->sweep_owner;

@@ -12,13 +12,12 @@
 void ch__trigger_opened(struct ch_heap *, uint32_t bytes);
 /* An open of the vm found no room: a cycle is wanted if it is worth while, and space_free, if the
  * vm has it, is due when room comes. */
-void ch__trigger_full(struct ch_heap *, struct ch_vm *, uint64_t space_seen)
-	CH_REQUIRES(ch__role_heap);
+void ch__trigger_full(struct ch_heap *, struct ch_vm *, uint64_t space_seen) CH_HAS_HEAP;
 /* So much code is left to a cycle. If no vm is asked for one, ch__collect_unasked runs. */
 void ch__trigger_dead(struct ch_heap *, uint64_t bytes);
 void ch__trigger_released(struct ch_heap *, uint32_t blocks); /* about so many, of unknown size */
 /* The heap is frozen: later counts and requests are not of this cycle, and stay. */
-void ch__trigger_cycle_begins(struct ch_heap *) CH_REQUIRES(ch__role_frozen);
+void ch__trigger_cycle_begins(struct ch_heap *) CH_HAS_FREEZE;
 void ch__trigger_cycle_abandoned(struct ch_heap *);
 /* A full cycle found nothing alive but own roots. */
 void ch__trigger_nothing_left(struct ch_heap *);
@@ -27,11 +26,11 @@ bool ch__trigger_is_late(const struct ch_heap *);
 /* A collection that no vm asked for was in vain: the next threshold doubles, to 4-fold at most. */
 void ch__trigger_put_off(struct ch_heap *);
 void ch__trigger_cycle_ended(struct ch_heap *, uint64_t cycle_ns);
-void ch__trigger_swept(struct ch_heap *) CH_REQUIRES(ch__role_heap);
+void ch__trigger_swept(struct ch_heap *) CH_HAS_HEAP;
 /* Tells the vms that a collection is wanted, and trims unused memory; no lock held. */
-void ch__trigger_tell(struct ch_heap *) CH_EXCLUDES(CH__ANY);
+void ch__trigger_tell(struct ch_heap *) CH_HOLDS_NONE;
 /* The same, and tells vms of space. For ch__vms_tell; no lock held. */
-void ch__trigger_poll(struct ch_heap *) CH_EXCLUDES(CH__ANY);
+void ch__trigger_poll(struct ch_heap *) CH_HOLDS_NONE;
 
 /* Called after a reason for ch_thread_poll was stored. Each change of the word is a
  * read-modify-write, so a poll that takes the word back sees the reasons of all setters
@@ -88,6 +87,6 @@ static inline struct ch__listener *ch__listeners_first(const struct ch_heap *hea
 	l_->calls->call(l_, ##__VA_ARGS__)
 /* Called where a child of fork compiles or collects; not in a region. */
 void ch__listeners_use(struct ch_heap *);
-void ch__listeners_end(struct ch_heap *) CH_REQUIRES(ch__heaps_lock) CH_EXCLUDES(CH__ANY);
-void ch__listeners_names_wait(void) CH_EXCLUDES(CH__ANY); /* names wait for the perf map */
+void ch__listeners_end(struct ch_heap *) CH_REQUIRES(ch__heaps_lock) CH_HOLDS_NONE;
+void ch__listeners_names_wait(void) CH_HOLDS_NONE; /* names wait for the perf map */
 bool ch__listeners_file(const struct ch_heap *, const char **path, int *failed);

@@ -10,7 +10,7 @@
 enum { VMS_RESTING = 64 };
 
 /* As many records as vms were attached at once, plus resting records and records with an owner. */
-static struct ch_vm *take_vm(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
+static struct ch_vm *take_vm(struct ch_heap *heap) CH_HAS_HEAP
 {
 	struct ch_vm *vm = heap->free_vms;
 	if (heap->free_vms_now > VMS_RESTING) {

@@ -196,8 +196,7 @@ void ch__records_give_back(struct ch_heap *, const uint32_t *, uint32_t); /* to 
 void ch__records_flush(struct ch_heap *, struct ch__thread *);
 /* Gives the record back; the place in the pool was given back before. Under heap. */
 static inline void ch__block_recycle(struct ch_heap *heap, struct ch__thread *thread,
-				     struct ch__block *block, uint32_t index)
-	CH_REQUIRES(ch__role_heap)
+				     struct ch__block *block, uint32_t index) CH_HAS_HEAP
 {
 	ch__block_set_state(heap, block, index, CH_BLOCK_FREE, CH__CAUSE_NONE, __func__);
 	/* A worn record rests in the table: from a stack a thread would take it at once. */
@@ -215,6 +214,6 @@ static inline void ch__block_recycle(struct ch_heap *heap, struct ch__thread *th
 void ch__counters_add(struct ch__counters *sum, const struct ch__counters *more);
 /* Call when so many bytes of blocks have gone, with 0 for the peak of this moment. The peak is
  * exact to 16 KiB: a sum over all threads for each death would be most of the death's cost. */
-void ch__stats_note_peak(struct ch_heap *, uint64_t died) CH_REQUIRES(ch__role_heap);
+void ch__stats_note_peak(struct ch_heap *, uint64_t died) CH_HAS_HEAP;
 /* Notes a pause that began at start_ns, with the marking from marked_from_ns on. */
 void ch__stats_note_pause(struct ch_heap *, uint64_t start_ns, uint64_t marked_from_ns);

@@ -32,7 +32,7 @@ static inline bool ch__block_is(const struct ch__block *block, struct ch_block h
  * only a look, or is repeated under a lock that excludes reuse. */
 uint32_t ch__block_resolve(struct ch_heap *, struct ch_block);
 /* The same, but 0 also when a cycle found the block dead, swept or not (I5). In a region. */
-uint32_t ch__block_resolve_alive(struct ch_heap *, struct ch_block) CH_REQUIRES(ch__role_region);
+uint32_t ch__block_resolve_alive(struct ch_heap *, struct ch_block) CH_HAS_REGION;
 /* State of the handle's block, FREE when stale. Only the caller ends OPEN. Call from anywhere. */
 enum ch_block_state ch__block_resolve_state(struct ch_heap *, struct ch_block, uint32_t *index);
 /* Whether the handle's owner has the record, released or not. */

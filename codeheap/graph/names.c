@@ -27,8 +27,7 @@ void ch__name_cut(char short_text[CH__NAME_SHORT_BYTES], const char *text)
 	}
 }
 
-static uint32_t make(struct ch_heap *heap, const char *text, size_t bytes)
-	CH_REQUIRES(ch__role_heap)
+static uint32_t make(struct ch_heap *heap, const char *text, size_t bytes) CH_HAS_HEAP
 {
 	uint32_t short_name = 0;
 	if (bytes > CH__NAME_SHORT_BYTES) {

@@ -18,12 +18,11 @@ static inline struct ch__name *ch__name_at(const struct ch_heap *heap, uint32_t 
 	return ch__table_at_bytes(&heap->names, index, sizeof(struct ch__name));
 }
 /* Returns the name, with one more reference that is the caller's; 0: no memory. */
-uint32_t ch__name_take(struct ch_heap *, const char *text) CH_REQUIRES(ch__role_heap);
-void ch__name_drop(struct ch_heap *, uint32_t name)
-	CH_REQUIRES(ch__role_heap) CH_EXCLUDES(CH__STANDING);
+uint32_t ch__name_take(struct ch_heap *, const char *text) CH_HAS_HEAP;
+void ch__name_drop(struct ch_heap *, uint32_t name) CH_HAS_HEAP CH_MAY_WAIT;
 /* The same in a region. The text is freed by the next ch__names_free_parked or ch__name_drop. */
-void ch__name_park(struct ch_heap *, uint32_t name) CH_REQUIRES(ch__role_heap);
-void ch__names_free_parked(struct ch_heap *) CH_REQUIRES(ch__role_heap) CH_EXCLUDES(CH__STANDING);
+void ch__name_park(struct ch_heap *, uint32_t name) CH_HAS_HEAP;
+void ch__names_free_parked(struct ch_heap *) CH_HAS_HEAP CH_MAY_WAIT;
 const char *ch__name_text(const struct ch_heap *, uint32_t name); /* signal-safe; "" for 0 */
 
 /* Bytes of a name in a trap report, with the 0: longer names are cut at a character of UTF-8. */

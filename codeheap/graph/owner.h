@@ -78,7 +78,7 @@ static inline bool ch__owner_is_released(const struct ch__owner *owner)
 
 /* Locks the list of blocks and the entry; in a region. */
 static inline void ch__owner_lock(struct ch__owner *owner)
-	CH_ACQUIRES(ch__role_owner) CH_REQUIRES(ch__role_region) CH_UNANALYSED("it makes the role")
+	CH_ACQUIRES(ch__role_owner) CH_HAS_REGION CH_UNANALYSED("it makes the role")
 {
 	CH__TAKE_BUSY(&owner->busy);
 }
@@ -91,20 +91,20 @@ static inline void ch__owner_unlock(struct ch__owner *owner)
 /* Finds and locks the handle's owner, and so keeps the record the handle's. Returns false, with
  * nothing locked, when the handle is stale or the owner was found dead. In a region. */
 bool ch__owner_hold(struct ch_heap *, struct ch_owner, struct ch__owner **)
-	CH_TRY_ACQUIRES(true, ch__role_owner) CH_REQUIRES(ch__role_region);
+	CH_TRY_ACQUIRES(true, ch__role_owner) CH_HAS_REGION;
 /* Puts the block on the owner's list. Returns false when the owner died or was released. */
 struct ch__block;
 bool ch__owner_insert(struct ch_heap *, struct ch_owner, struct ch__block *, uint32_t index)
-	CH_REQUIRES(ch__role_region);
+	CH_HAS_REGION;
 /* Releases the owner: the cell leads to the fallback, *blocks is about the number of its blocks.
  * Returns false when the handle is stale or was released before. Anywhere, without a lock. */
 bool ch__owner_let_go(struct ch_heap *, struct ch_owner, uint32_t *blocks);
 /* In a child of fork: ends the releases that other threads of the parent had begun. */
-void ch__owners_end_releases(struct ch_heap *) CH_REQUIRES(ch__role_heap);
+void ch__owners_end_releases(struct ch_heap *) CH_HAS_HEAP;
 /* So many records of the owner's blocks became FREE; after the last the owner may go. */
-void ch__owner_drop(struct ch_heap *, uint32_t owner, uint32_t records) CH_REQUIRES(ch__role_heap);
-void ch__owner_try_free(struct ch_heap *, uint32_t owner) CH_REQUIRES(ch__role_heap);
+void ch__owner_drop(struct ch_heap *, uint32_t owner, uint32_t records) CH_HAS_HEAP;
+void ch__owner_try_free(struct ch_heap *, uint32_t owner) CH_HAS_HEAP;
 /* Makes an owner. The Boehm driver then writes the anchor, under the same hold of the lock. */
 enum ch_status ch__owner_make(struct ch_vm *, const char *name, const void *fallback, void *user,
-			      uint32_t *index) CH_REQUIRES(ch__role_heap);
+			      uint32_t *index) CH_HAS_HEAP;
 void ch__owner_reset_cell(struct ch__owner *) CH_REQUIRES(ch__role_owner);

@@ -5,8 +5,7 @@
 #include "codeheap/graph/block_parts.h"
 
 /* Free lists of one capacity. The largest capacity is one item short of a doubling. */
-static struct ch__side_list **free_of(struct ch_heap *heap, uint32_t capacity)
-	CH_REQUIRES(ch__role_heap)
+static struct ch__side_list **free_of(struct ch_heap *heap, uint32_t capacity) CH_HAS_HEAP
 {
 	unsigned class = 0;
 	for (uint32_t holds = 0; holds < capacity; holds = holds ? 2 * holds : CH__SIDE_FIRST)
@@ -31,7 +30,7 @@ struct ch__side_list *ch__side_make(struct ch_heap *heap, uint32_t capacity)
 	return list;
 }
 
-static void give_back(struct ch_heap *heap, struct ch__side_list *list) CH_REQUIRES(ch__role_heap)
+static void give_back(struct ch_heap *heap, struct ch__side_list *list) CH_HAS_HEAP
 {
 	struct ch__side_list **free = free_of(heap, list->capacity);
 	list->next_free = *free;

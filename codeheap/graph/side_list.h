@@ -90,7 +90,7 @@ enum ch_status ch__edge_add(struct ch__subject *, struct ch_block to);
 
 /* An empty list that no block has; NULL: no memory. Capacities are 0 and doublings of the first. */
 enum { CH__SIDE_FIRST = 4 };
-struct ch__side_list *ch__side_make(struct ch_heap *, uint32_t capacity) CH_REQUIRES(ch__role_heap);
+struct ch__side_list *ch__side_make(struct ch_heap *, uint32_t capacity) CH_HAS_HEAP;
 /* Stores an item in the place `at`, whose kind stays. */
 static inline void ch__side_move(struct ch__side_list *list, uint32_t at, struct ch__item item)
 {
@@ -117,8 +117,8 @@ static inline void ch__side_set_name(struct ch__side_list *list, uint32_t name)
 void ch__side_add(const struct ch__subject *, enum ch__item_kind, struct ch__item,
 		  const struct ch__item *second);
 enum ch_status ch__side_need_locked(const struct ch__subject *, uint32_t more)
-	CH_REQUIRES(ch__role_heap) CH_EXCLUDES(CH__STANDING);
+	CH_HAS_HEAP CH_MAY_WAIT;
 enum ch_status ch__side_need(const struct ch__subject *, uint32_t more);
 /* Frees the list, with names and table for unwinders. Nothing of the block is on a stack and the
  * bytes are traps, or no other thread ever saw the block. */
-void ch__side_drop(struct ch_heap *, struct ch__side_list *) CH_REQUIRES(ch__role_heap);
+void ch__side_drop(struct ch_heap *, struct ch__side_list *) CH_HAS_HEAP;

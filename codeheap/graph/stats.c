@@ -14,7 +14,7 @@ void ch__counters_add(struct ch__counters *sum, const struct ch__counters *more)
 		to[i] += __atomic_load_n(&from[i], __ATOMIC_RELAXED);
 }
 
-static struct ch__counters sum_counters(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
+static struct ch__counters sum_counters(struct ch_heap *heap) CH_HAS_HEAP
 {
 	struct ch__counters sum = heap->counters;
 	for (struct ch__thread *t = heap->threads; t; t = t->next)
@@ -73,7 +73,7 @@ static void fill_counters(const struct ch__counters *c, struct ch_stats *s)
 }
 
 /* After fill_counters, whose bytes of stubs say how many branches there are. */
-static void fill_gauges(struct ch_heap *heap, struct ch_stats *s) CH_REQUIRES(ch__role_heap)
+static void fill_gauges(struct ch_heap *heap, struct ch_stats *s) CH_HAS_HEAP
 {
 	struct ch__pool *pool = heap->pool;
 	s->pool_bytes = pool->pool_bytes;

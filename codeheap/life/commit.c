@@ -295,8 +295,7 @@ static void fill_gap(struct ch_heap *heap, uint32_t from, uint32_t to)
 /* Returns the bytes of the pages of the run that are nobody's from here on. Pages written in place
  * all stay until they run: the rest becomes traps before. */
 static uint32_t CH_COLD shrink_span(struct ch_heap *heap, struct ch__block *block,
-				    const struct ch_code *code, uint32_t used_to)
-	CH_REQUIRES(ch__role_region)
+				    const struct ch_code *code, uint32_t used_to) CH_HAS_REGION
 {
 	uint32_t hot = block->hot_offset, bytes = ch__hot_bytes(block);
 	uint32_t room = hot + ch__head_bytes(ch__block_use(heap, block));
@@ -315,7 +314,7 @@ enum { SPARE_SHARE = 8 }; /* so much of the cold bytes came back: open.c asks fo
  * bytes that went back. */
 static inline uint32_t shrink(struct ch_heap *heap, struct ch__thread *self,
 			      struct ch__block *block, const struct ch_code *code, uint32_t used_to)
-	CH_REQUIRES(ch__role_region)
+	CH_HAS_REGION
 {
 	uint32_t hot = block->hot_offset, hot_bytes = block->hot_granules * CH__GRANULE_BYTES;
 	uint32_t hot_end = hot + CH__HEAD_BYTES + used_to;

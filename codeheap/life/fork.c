@@ -71,7 +71,7 @@ static void parent(void) CH_UNANALYSED("the locks of all heaps, in a loop")
 	ch__ranks_rest(false);
 }
 
-static void drop_other_threads(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
+static void drop_other_threads(struct ch_heap *heap) CH_HAS_HEAP
 {
 	struct ch__thread *self = ch__thread_self(heap);
 	for (struct ch__thread *t = heap->threads; t; t = t->next) {
@@ -120,7 +120,7 @@ static void reclaim_pages(struct ch_heap *heap)
 }
 
 /* Kills all blocks, so that cells lead to the fallbacks: the child goes on in its interpreter. */
-static void lose_code(struct ch_heap *heap) CH_REQUIRES(ch__role_heap)
+static void lose_code(struct ch_heap *heap) CH_HAS_HEAP
 {
 	heap->is_codeless = true;
 	for (uint32_t i = 1; i < heap->blocks.used; i++)

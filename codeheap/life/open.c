@@ -207,7 +207,7 @@ static bool take_span(struct request *r)
 	return true;
 }
 
-static void count_open(const struct request *r) CH_REQUIRES(ch__role_region)
+static void count_open(const struct request *r) CH_HAS_REGION
 {
 	struct ch__counters *c = &r->self->counters;
 	uint32_t bytes = r->hot_bytes + r->cold_bytes;
@@ -221,7 +221,7 @@ static void count_open(const struct request *r) CH_REQUIRES(ch__role_region)
 }
 
 /* Writes the record of a block whose place is reserved. Returns false when the owner died. */
-static bool write_record(struct request *r) CH_REQUIRES(ch__role_region)
+static bool write_record(struct request *r) CH_HAS_REGION
 {
 	struct ch_heap *heap = r->heap;
 	const struct ch_open *open = r->open;

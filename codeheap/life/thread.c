@@ -222,7 +222,7 @@ void ch_fiber_resume(struct ch_fiber *fiber)
 
 /* A scan may be reading the stack, which is unmapped next. A host's cycle holds the heap lock while
  * scanning. Boehm's cycle holds none, but nobody is in a region meanwhile (I1). */
-static void forget_stack(struct ch_fiber *fiber) CH_REQUIRES(ch__role_heap, ch__role_region)
+static void forget_stack(struct ch_fiber *fiber) CH_HAS_HEAP_AND_REGION
 {
 	for (struct ch__thread *t = fiber->heap->threads; t; t = t->next) {
 		struct ch_fiber *expected = fiber;

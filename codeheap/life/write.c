@@ -5,8 +5,7 @@
 #include "invalidate/invalidate.h"
 #include "unwind/steps.h"
 
-static enum ch_status check_place(const struct ch_heap *heap, uintptr_t at, size_t n)
-	CH_REQUIRES(ch__role_heap)
+static enum ch_status check_place(const struct ch_heap *heap, uintptr_t at, size_t n) CH_HAS_HEAP
 {
 	uint32_t index = ch__find(heap, at, NULL);
 	const struct ch__block *block = ch__block_at(heap, index);
@@ -40,7 +39,7 @@ static bool may_change(const struct ch_heap *heap, uintptr_t at, const uint8_t *
 }
 
 static enum ch_status write_locked(struct ch_heap *heap, uintptr_t at, const void *bytes, size_t n,
-				   enum ch_write how) CH_REQUIRES(ch__role_heap)
+				   enum ch_write how) CH_HAS_HEAP
 {
 	enum ch_status status = check_place(heap, at, n);
 	if (status != CH_OK)

@@ -276,8 +276,7 @@ static void compare(struct check *c, const char *what, uint64_t said, uint64_t i
 
 /* Checks the list of DEAD blocks from block `at` on: the quarantine, or, of_notices, the blocks
  * whose block_freed is due. */
-static void check_dead(struct check *c, uint32_t at, uint32_t tail, bool of_notices)
-	CH_REQUIRES(ch__role_heap)
+static void check_dead(struct check *c, uint32_t at, uint32_t tail, bool of_notices) CH_HAS_HEAP
 {
 	struct ch_heap *heap = c->heap;
 	const char *list = of_notices ? "notices" : "the quarantine";
@@ -303,7 +302,7 @@ static void check_dead(struct check *c, uint32_t at, uint32_t tail, bool of_noti
 		compare(c, "bytes on the quarantine", atomic_load(&heap->quarantine_bytes), bytes);
 }
 
-static void check_sums(struct check *c) CH_REQUIRES(ch__role_heap)
+static void check_sums(struct check *c) CH_HAS_HEAP
 {
 	struct ch_heap *heap = c->heap;
 	const struct ch__pool *pool = heap->pool;
@@ -328,7 +327,7 @@ static void check_sums(struct check *c) CH_REQUIRES(ch__role_heap)
 	compare(c, "assumptions", heap->assumptions_now, c->is.assumptions);
 }
 
-static void check_records(struct check *c) CH_REQUIRES(ch__role_heap)
+static void check_records(struct check *c) CH_HAS_HEAP
 {
 	struct ch_heap *heap = c->heap;
 	for (uint32_t i = 1; i < heap->blocks.used; i++) {

@@ -129,12 +129,10 @@ enum ch__tomb_cold {
 };
 
 /* Reserves memory for n more tombstones; outside of regions. */
-void ch__tombstones_reserve(struct ch_heap *, uint32_t n)
-	CH_REQUIRES(ch__role_heap) CH_EXCLUDES(CH__STANDING);
+void ch__tombstones_reserve(struct ch_heap *, uint32_t n) CH_HAS_HEAP CH_MAY_WAIT;
 /* Writes the tombstone of a dying block; in a region, allocates nothing. */
 void ch__tombstone_write(struct ch_heap *, const struct ch__owner *, const struct ch__block *,
-			 uint32_t index, enum ch__death)
-	CH_REQUIRES(ch__role_heap, ch__role_region);
+			 uint32_t index, enum ch__death) CH_HAS_HEAP_AND_REGION;
 
 /* The block at an address, copied from records that other threads may change meanwhile. */
 struct ch__place {
@@ -178,6 +176,6 @@ static inline size_t ch__block_ranges(const struct ch_heap *heap, const struct c
  * observers under heap, until the side list is dropped. */
 size_t ch__tell_name(void *heap, uint64_t handle, char *out, size_t out_bytes);
 /* Call after telling ranges. The sinks write the lines that wait, if the time for it has come. */
-void ch__tell_catch_up(struct ch_heap *) CH_EXCLUDES(CH__ANY);
-void ch__tell_poll(struct ch_heap *) CH_EXCLUDES(CH__ANY); /* while sinks_wait is not 0 */
+void ch__tell_catch_up(struct ch_heap *) CH_HOLDS_NONE;
+void ch__tell_poll(struct ch_heap *) CH_HOLDS_NONE; /* while sinks_wait is not 0 */
 enum ch_status ch__tell_create(struct ch_heap *, unsigned wanted);

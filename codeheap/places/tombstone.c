@@ -36,7 +36,7 @@ static void put(_Atomic(uint32_t) *field, uint32_t value)
 }
 
 static inline void put_name(struct ch_heap *heap, _Atomic(uint32_t) *field, uint32_t name)
-	CH_REQUIRES(ch__role_heap, ch__role_region)
+	CH_HAS_HEAP_AND_REGION
 {
 	uint32_t old = CH_LOAD_RELAXED(field);
 	if (old == name)

@@ -92,7 +92,7 @@ static inline __attribute__((always_inline)) bool ch__lock_seize(struct ch__lock
 bool ch__lock_spin(struct ch__lock *);
 /* Looks for a while, and sleeps. Returns false when the lock was not free before until_ns (0: no
  * limit). On the thread's own lock: false at once, or a panic without a limit. */
-bool ch__lock_sleep(struct ch__lock *, uint64_t until_ns) CH_COLD CH_EXCLUDES(CH__STANDING);
+bool ch__lock_sleep(struct ch__lock *, uint64_t until_ns) CH_COLD CH_MAY_WAIT;
 
 /* One access: as soon as the lock is free, the heap with the lock may go. */
 static inline void ch__lock_let_go(struct ch__lock *lock)
