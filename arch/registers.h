@@ -42,7 +42,7 @@ static inline void ch__arch_context_go_to(void *ucontext, uintptr_t pc)
  * first address and stores the end; both are equal when the frame has none. */
 uintptr_t ch__arch_context_vectors(const void *ucontext, uintptr_t *end);
 /* A guess, for messages: the address to which a trapped call would return. The word at sp must be
- * readable. */
+ * aligned and readable. */
 uintptr_t ch__arch_context_return(const void *ucontext);
 /* The return address of code interrupted without a frame record, while making the record or after
  * taking it down. Returns 0 when the instruction at the pc shows nothing of the kind. The system

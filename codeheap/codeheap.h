@@ -270,8 +270,8 @@ struct ch_ops {
 	void (*block_freed)(void *vm_user, void *block_user);
 	/* ch_vm_detach calls block_freed for each block that the vm has then, under no lock. */
 	bool tells_detached;
-	/* A cycle is due: set a flag; no library call, no lock held over one. In polls, calls that
-	 * open, abort, invalidate, collect or end code (COLLECT: not). NULL: see ch_code_free. */
+	/* A cycle is due: set a flag, call nothing, take no lock that is held over calls. In polls,
+	 * opens, aborts, invalidations, cycles, ends of code (COLLECT: not). NULL: ch_code_free. */
 	void (*collect_wanted)(void *vm_user);
 	/* Space came free after opens failed, with CH_E_FULL, or for want of mappings or a page:
 	 * once for all of them, in polls and collections; maybe before the last open returned. */

@@ -229,8 +229,6 @@ static bool write_file(struct ch__stats_file *file, enum ch__stats_state state)
 		.state = state,
 		.flags = file->is_locked ? CH__STATS_FILE_LOCKED : 0,
 	};
-	if (!file->body_bytes) /* nothing has been gathered yet */
-		return true;
 	if (!ch__os_file_rewind(fd_of(file)) ||
 	    ch__os_file_put(fd_of(file), &head, sizeof head) != sizeof head ||
 	    ch__os_file_put(fd_of(file), file->body, file->body_bytes) != file->body_bytes)
@@ -254,6 +252,10 @@ static void write_on(void *arg)
 	struct ch__stats_file *file = arg;
 	while (atomic_load_explicit(&file->wish, memory_order_acquire) == WISH_NONE) {
 		uint64_t worked = gather(file), from = ch__os_now_ns();
+		if (!file->body_bytes) { /* the heap is in the making */
+			ch__os_futex_wait(&file->wish, WISH_NONE, NS_PER_MS);
+			continue;
+		}
 		if (!ch__os_file_has_name(fd_of(file)) || !write_file(file, CH__STATS_RUNNING)) {
 			turn_off(file, errno);
 			return;
@@ -268,8 +270,12 @@ static void write_on(void *arg)
 			ch__os_futex_wait(&file->wish, WISH_NONE, pause);
 	}
 	gather(file);
-	/* A failure here is reported nowhere: readers see whether the file is whole. */
-	(void)write_file(file, CH__STATS_ENDED);
+	/* A failure here is reported nowhere: readers see whether the file is whole. A file of a
+	 * heap that was not made goes. */
+	if (file->body_bytes)
+		(void)write_file(file, CH__STATS_ENDED);
+	else if (ch__os_file_is_at(fd_of(file), file->path))
+		ch__os_file_remove(file->path);
 	ch__os_file_unlock(fd_of(file));
 }
 

@@ -159,7 +159,7 @@ static inline uintptr_t ch__stub_exec(const struct ch_heap *heap, const struct c
 	return ch__exec(heap, ch__cold_offset(heap, block) + CH__HEAD_BYTES +
 				      (branch - ch__block_run(block)) * ch__stub_bytes(heap));
 }
-/* The block's own name, or its owner's. Under heap. */
+/* The block's own name, or its owner's. Under heap, or of the thread's own OPEN block. */
 static inline const char *ch__block_name(const struct ch_heap *heap, const struct ch__block *block)
 {
 	uint32_t own = block->side_list ? block->side_list->name : 0;

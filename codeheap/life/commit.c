@@ -11,7 +11,7 @@
 #include "unwind/steps.h"
 #include "unwind/unwind.h"
 
-static inline struct ch__block *ch__code_block(const struct ch_heap *heap,
+static inline struct ch__block *block_of(const struct ch_heap *heap,
 					       const struct ch_code *code)
 {
 	return ch__block_at(heap, ch__handle_index(code->block.bits));
@@ -19,7 +19,7 @@ static inline struct ch__block *ch__code_block(const struct ch_heap *heap,
 
 /* Bytes that a run of pages keeps for a block: its pages up to the last used byte. A block with
  * cold bytes at the end keeps all pages, since every address has a block. */
-static inline uint32_t ch__kept_bytes(const struct ch_heap *heap, const struct ch__block *block,
+static inline uint32_t kept_bytes(const struct ch_heap *heap, const struct ch__block *block,
 				      uint32_t used_to)
 {
 	uint32_t in_page = ((uint32_t)1 << heap->pool->page_log2) - 1;
@@ -30,14 +30,14 @@ static inline uint32_t ch__kept_bytes(const struct ch_heap *heap, const struct c
 }
 
 /* Offset of the entry from the first byte that the block has after the shrink. */
-static inline uint32_t ch__entry_from(const struct ch__block *block, const struct ch_code *code)
+static inline uint32_t entry_from(const struct ch__block *block, const struct ch_code *code)
 {
 	bool stays_whole = (block->flags & CH__FLAG_APART) != 0;
 	return code->entry_offset - (stays_whole ? 0 : code->used_from);
 }
 
 /* Whether the emitter kept to the room of its block. Under Valgrind, Valgrind tells. */
-static inline bool ch__part_is_kept(const struct ch_heap *heap, uint32_t index, uint32_t offset,
+static inline bool part_is_kept(const struct ch_heap *heap, uint32_t index, uint32_t offset,
 				    uint32_t bytes)
 {
 	return CH_UNLIKELY(heap->pool->is_translated) ||
@@ -46,7 +46,7 @@ static inline bool ch__part_is_kept(const struct ch_heap *heap, uint32_t index, 
 }
 
 /* What some blocks need besides the usual steps. */
-enum { CH__ASSUMES = 1, CH__MAY_BE_YOUNG = 2, CH__IS_APART = 4 };
+enum { ASSUMES = 1, MAY_BE_YOUNG = 2, IS_APART = 4 };
 
 static enum ch_status check_used(const struct ch_heap *heap, const struct ch__block *block,
 				 const struct ch_code *code, size_t i, bool has_steps)
@@ -110,7 +110,7 @@ static enum ch_status check_table(const struct ch_heap *heap, const struct ch__b
 	size_t at;
 	const char *eh_fault = ch__eh_frame_fault(
 		code->eh_frame, low,
-		low + ch__kept_bytes(heap, block, code->used_to) + ch__cold_bytes(block), &at);
+		low + kept_bytes(heap, block, code->used_to) + ch__cold_bytes(block), &at);
 	if (eh_fault)
 		return ch__because(CH_E_ARG, "ch_code.eh_frame, byte %zu: %s", at, eh_fault);
 	return CH_OK;
@@ -210,7 +210,7 @@ static CH_COLD enum ch_status because_overrun(const struct ch_heap *heap, uint32
 }
 
 /* For a block that has branches, an entry of its own or items on its side list, or that lies apart.
- * A trampoline has none of them: finish_plain (commit.c) makes it ready, or it is refused. */
+ * A trampoline has none of them: finish_plain makes it ready, or it is refused. */
 __attribute__((noinline)) static enum ch_status
 check_besides(struct ch_heap *heap, const struct ch__block *block, const struct among *among,
 	      size_t i, unsigned *besides)
@@ -223,11 +223,11 @@ check_besides(struct ch_heap *heap, const struct ch__block *block, const struct 
 		return ch__because(CH_E_STATE, "ch_code %zu has an edge to an OPEN block "
 					       "that is not committed with it", i);
 	if (ch__side_find(list, CH__ITEM_ASSUME))
-		*besides |= CH__ASSUMES;
+		*besides |= ASSUMES;
 	if (heap->config.driver == CH_DRIVER_HOST && ch__side_find(list, CH__ITEM_REF))
-		*besides |= CH__MAY_BE_YOUNG;
+		*besides |= MAY_BE_YOUNG;
 	if (block->flags & CH__FLAG_APART)
-		*besides |= CH__IS_APART;
+		*besides |= IS_APART;
 	return status;
 }
 
@@ -235,15 +235,15 @@ static inline enum ch_status check_code(struct ch_heap *heap, struct ch__thread 
 					const struct among *among, size_t i, unsigned *besides)
 {
 	const struct ch_code *code = &among->codes[i];
-	struct ch__block *block = ch__code_block(heap, code);
+	struct ch__block *block = block_of(heap, code);
 	const struct ch__side_list *list = block->side_list;
 	bool has_steps = ch__place_has_steps(heap, block->hot_offset);
 	uint32_t index = ch__handle_index(code->block.bits);
 	uint32_t hot = block->hot_offset, cold = ch__cold_offset(heap, block);
-	if (CH_UNLIKELY(!ch__part_is_kept(heap, index, hot, ch__hot_bytes(block))))
+	if (CH_UNLIKELY(!part_is_kept(heap, index, hot, ch__hot_bytes(block))))
 		return because_overrun(heap, index, hot, "hot");
 	if (CH_UNLIKELY(block->cold_granules) &&
-	    !ch__part_is_kept(heap, index, cold, ch__cold_bytes(block)))
+	    !part_is_kept(heap, index, cold, ch__cold_bytes(block)))
 		return because_overrun(heap, index, cold, "cold");
 	enum ch_status status = CH__SPARE_CHECK(ch_code, code);
 	if (CH_LIKELY(status == CH_OK))
@@ -255,7 +255,7 @@ static inline enum ch_status check_code(struct ch_heap *heap, struct ch__thread 
 	     (block->flags & (CH__FLAG_ENTRY | CH__FLAG_APART))))
 		status = check_besides(heap, block, among, i, besides);
 	if (CH_LIKELY(status == CH_OK) && code->entry_offset && !list &&
-	    ch__entry_from(block, code)) {
+	    entry_from(block, code)) {
 		struct ch__subject s = {heap, self, block, CH_BLOCK_OPEN};
 		status = ch__side_need(&s, 1);
 	}
@@ -300,7 +300,7 @@ static uint32_t CH_COLD shrink_span(struct ch_heap *heap, struct ch__block *bloc
 	uint32_t hot = block->hot_offset, bytes = ch__hot_bytes(block);
 	uint32_t room = hot + ch__head_bytes(ch__block_use(heap, block));
 	bool runs = ch__pool_span_runs(heap->pool, hot >> heap->pool->page_log2);
-	uint32_t kept = runs ? ch__kept_bytes(heap, block, used_to) : bytes;
+	uint32_t kept = runs ? kept_bytes(heap, block, used_to) : bytes;
 	fill_gap(heap, room, room + code->used_from);
 	fill_gap(heap, room + used_to, hot + kept);
 	ch__set16(&block->span_granules_low, kept / CH__GRANULE_BYTES);
@@ -378,7 +378,7 @@ static void tell_sinks(struct ch_heap *heap, const struct ch_code *codes, size_t
 	struct ch__sink_range ranges[RANGES];
 	size_t n = 0;
 	for (size_t i = 0; i < count; i++) {
-		const struct ch__block *block = ch__code_block(heap, &codes[i]);
+		const struct ch__block *block = block_of(heap, &codes[i]);
 		if (!ch__block_is_data(heap, block))
 			n += ch__block_ranges(heap, block, codes[i].block.bits, &ranges[n]);
 		if (i + 1 < count && n + 2 <= RANGES)
@@ -453,9 +453,9 @@ static inline enum published publish(struct ch_heap *heap, struct ch__thread *se
 	bool is_wanted = !is_told && ch__sinks_want_ranges(CH_LOAD_RELAXED(&heap->sinks_on));
 	enum published result = is_wanted ? UNTOLD : PUBLISHED;
 	for (struct ch_code *code = codes; code < end && result == PUBLISHED; code++)
-		result = may_go_live(heap, ch__code_block(heap, code));
+		result = may_go_live(heap, block_of(heap, code));
 	for (struct ch_code *code = codes; code < end && result == PUBLISHED; code++) {
-		go_live(heap, ch__code_block(heap, code), ch__handle_index(code->block.bits));
+		go_live(heap, block_of(heap, code), ch__handle_index(code->block.bits));
 		end_writing(code);
 	}
 	if (result == PUBLISHED)
@@ -469,7 +469,7 @@ static inline enum published publish(struct ch_heap *heap, struct ch__thread *se
  * write view has all the code, and traps in unused bytes. */
 static bool land(struct ch_heap *heap, struct ch__thread *self, const struct ch_code *code)
 {
-	struct ch__block *block = ch__code_block(heap, code);
+	struct ch__block *block = block_of(heap, code);
 	enum ch__span_use use = ch__block_use(heap, block);
 	uint32_t page = block->hot_offset >> heap->pool->page_log2;
 	bool is_room = ch__pool_span_is_room(heap->pool, page);
@@ -485,7 +485,7 @@ static bool land(struct ch_heap *heap, struct ch__thread *self, const struct ch_
 		ch__region_leave(self);
 	}
 	/* An align takes less than a page in front, so the chunks are the same. */
-	return ch__pool_land_span(heap->pool, page, ch__kept_bytes(heap, block, code->used_to));
+	return ch__pool_land_span(heap->pool, page, kept_bytes(heap, block, code->used_to));
 }
 
 /* Writes a CH_FRAME_STEPS note behind the block's code. Returns where the used bytes end then. */
@@ -507,7 +507,7 @@ static uint32_t write_note(struct ch_heap *heap, const struct ch__block *block,
 /* Gives back, fills, syncs: the blocks are still OPEN, and have their final place afterwards. */
 static void finish_bytes(struct ch_heap *heap, struct ch__thread *self, const struct ch_code *code)
 {
-	struct ch__block *block = ch__code_block(heap, code);
+	struct ch__block *block = block_of(heap, code);
 	enum ch__span_use use = ch__block_use(heap, block);
 	bool is_apart = (block->flags & CH__FLAG_APART) != 0;
 	uint32_t used_to = code->used_to;
@@ -520,7 +520,7 @@ static void finish_bytes(struct ch_heap *heap, struct ch__thread *self, const st
 					     : shrink(heap, self, block, code, used_to);
 	if (block->side_list)
 		block->side_list->entry_offset =
-			ch__entry_from(block, code) + ch__head_bytes(use) - CH__HEAD_BYTES;
+			entry_from(block, code) + ch__head_bytes(use) - CH__HEAD_BYTES;
 	CH__COUNT(self->counters.code_bytes, -(int64_t)cut);
 	ch__region_leave(self);
 	if (is_apart) {
@@ -553,7 +553,7 @@ static inline enum published publish_told(struct ch_heap *heap, struct ch__threa
 					  unsigned besides)
 	CH_UNANALYSED("it takes the lock where the lock is needed")
 {
-	bool is_locked = tell || (besides & CH__ASSUMES);
+	bool is_locked = tell || (besides & ASSUMES);
 	if (is_locked)
 		ch__heap_lock(heap);
 	if (tell)
@@ -583,7 +583,7 @@ static inline bool finish_plain(struct ch_heap *heap, const struct ch_code *code
 	uint32_t hot = block->hot_offset, bytes = block->hot_granules * CH__GRANULE_BYTES;
 	if ((block->flags & (CH__FLAG_APART | CH__FLAG_ENTRY)) || block->cold_granules ||
 	    (block->side_list && block->side_list->count) || bytes - used >= CH__GRANULE_BYTES ||
-	    ch__place_has_steps(heap, hot) || !ch__part_is_kept(heap, index, hot, bytes))
+	    ch__place_has_steps(heap, hot) || !part_is_kept(heap, index, hot, bytes))
 		return false;
 	fill_gap(heap, hot + used, hot + bytes);
 	ch__pool_publish(heap->pool, ch__exec(heap, hot), bytes);
@@ -597,14 +597,14 @@ static enum ch_status finish(struct ch_heap *heap, struct ch__thread *self, stru
 	enum ch_status status = check(heap, self, codes, count, besides);
 	if (status != CH_OK)
 		return status;
-	for (size_t i = 0; (*besides & CH__IS_APART) && i < count; i++)
+	for (size_t i = 0; (*besides & IS_APART) && i < count; i++)
 		if (!land(heap, self, &codes[i]))
 			return ch__because(CH_E_OS, "ch_code %zu, large or written in place, does "
 						    "not get its memory or access: %m", i);
 	for (size_t i = 0; i < count; i++)
 		finish_bytes(heap, self, &codes[i]);
 	/* While the blocks are OPEN, and so visited anyway: each wait may be a minor collection. */
-	if (*besides & CH__MAY_BE_YOUNG)
+	if (*besides & MAY_BE_YOUNG)
 		ch__young_refs_add(heap, codes, count);
 	return CH_OK;
 }

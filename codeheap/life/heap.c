@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * heap.c: the life of a heap, from its configuration to its end. Locks: heaps, registry, heap. */
+ * heap.c: the life of a heap, from its configuration and the environment's wishes to its end.
+ * Locks: heaps, registry, heap. */
 #include "codeheap/base/sized.h"
 #include "codeheap/life/life.h"
 #include "invalidate/invalidate.h"
@@ -94,8 +95,8 @@ static enum ch_status read_config(const struct ch_config *in, struct ch_config *
 	return status;
 }
 
-/* --- the environment. The user of a program overrides the program there: the backend, the sinks,
- * the names of dead code. Paths are read where the files are made. An empty value asks for nothing.
+/* The environment: the user of a program overrides the program there: the backend, the sinks, the
+ * names of dead code. Paths are read where the files are made. An empty value asks for nothing.
  * Backends and sinks are known here by name only.
  *
  * An unknown value of these three is refused, with a line on stderr: the program sees only a

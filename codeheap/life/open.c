@@ -34,7 +34,7 @@ struct request {
 };
 
 /* STRANGER: a callback left its stack to a thread that is not attached. */
-enum placed { CH__PLACED, CH__NO_ROOM, CH__OWNER_DEAD, CH__STRANGER };
+enum placed { PLACED, NO_ROOM, OWNER_DEAD, STRANGER };
 
 static bool CH_COLD make_young(struct request *r)
 {
@@ -275,7 +275,7 @@ static bool write_record(struct request *r) CH_HAS_REGION
 static enum placed try_place(struct request *r, enum look look)
 {
 	if (r->span_pages && !take_span(r))
-		return CH__NO_ROOM;
+		return NO_ROOM;
 	ch__region_enter_inline(r->self);
 	/* A block of CH__FRAME_OWN always has span_pages. */
 	uint32_t page = r->span_pages ? 0 : r->self->open_page[r->frame];
@@ -290,11 +290,11 @@ static enum placed try_place(struct request *r, enum look look)
 	}
 	ch__region_leave(r->self);
 	if (!fits || alive)
-		return fits ? CH__PLACED : CH__NO_ROOM;
+		return fits ? PLACED : NO_ROOM;
 	ch__block_pages_freed(r->heap, r->hot_offset, r->span_pages != 0);
 	/* Another open may have looked meanwhile, and found no room. */
 	ch__space_returned(r->heap);
-	return CH__OWNER_DEAD;
+	return OWNER_DEAD;
 }
 
 /* One cycle is enough where nothing changes meanwhile. Newborn blocks outlive two cycles. A place
@@ -326,19 +326,19 @@ static enum placed place_slowly(struct request *r)
 	/* In the turn, so that what the cycle freed is this open's. */
 	if ((r->open->flags & CH_OPEN_MAY_COLLECT) && ch__collect_if_unasked(heap) &&
 	    !(r->self = ch__thread_now(heap)))
-		return CH__STRANGER;
+		return STRANGER;
 	for (int attempt = 0;; attempt++) {
 		enum placed placed;
 		ch__sweep_steps(heap, attempt ? UINT32_MAX : steps_of_a_page(heap));
 		/* Callbacks of a collection may have opened blocks. */
 		r->lacks_memory = !reserve_young(r);
 		if (r->lacks_memory)
-			return CH__NO_ROOM;
+			return NO_ROOM;
 		r->space_seen = ch__space_now(heap);
 		while (!r->span_pages && next_page(r, false))
-			if ((placed = try_place(r, LOOK_AT_OWN)) != CH__NO_ROOM)
+			if ((placed = try_place(r, LOOK_AT_OWN)) != NO_ROOM)
 				return placed;
-		if ((placed = try_place(r, LOOK_AT_OPEN)) != CH__NO_ROOM)
+		if ((placed = try_place(r, LOOK_AT_OPEN)) != NO_ROOM)
 			return placed;
 		/* A span needs whole pages, and slots whole chunks: the thread may hold some. */
 		for (uint32_t frame = 0; frame < CH__PAGE_FRAMES; frame++)
@@ -353,17 +353,17 @@ static enum placed place_slowly(struct request *r)
 			continue;
 		/* Into holes of full pages: too small to list a page again, or before a cursor. */
 		if (!r->span_pages && next_page(r, true) &&
-		    (placed = try_place(r, LOOK_AT_OWN)) != CH__NO_ROOM)
+		    (placed = try_place(r, LOOK_AT_OWN)) != NO_ROOM)
 			return placed;
 		if (!is_worth_a_cycle(r, cycles++, deaths))
-			return CH__NO_ROOM;
+			return NO_ROOM;
 		deaths = atomic_load(&heap->space_events);
 		r->is_in_vain = ch_heap_collect(heap) != CH_OK;
 		if (r->is_in_vain)
-			return CH__NO_ROOM;
+			return NO_ROOM;
 		r->self = ch__thread_now(heap);
 		if (!r->self)
-			return CH__STRANGER;
+			return STRANGER;
 	}
 }
 
@@ -398,7 +398,7 @@ static CH_COLD enum placed place_in_need(struct request *r)
 {
 	struct ch_heap *heap = r->heap;
 	if (heap->is_codeless)
-		return CH__NO_ROOM;
+		return NO_ROOM;
 	int process = heap->process;
 	uintptr_t entered = r->open->flags & CH_OPEN_MAY_COLLECT
 				    ? ch__need_enter(heap, r->self) : 0;
@@ -407,7 +407,7 @@ static CH_COLD enum placed place_in_need(struct request *r)
 	ch__need_leave(heap, entered);
 	/* After a refusal by the system, no event of the heap would help the vm. A collection may
 	 * bring side memory or a mapping back, but the pool was not full (no_room). */
-	if (placed == CH__NO_ROOM && !r->refused) {
+	if (placed == NO_ROOM && !r->refused) {
 		CH__COUNT(r->self->counters.opens_full, !r->os_error && !r->lacks_memory);
 		ch__heap_lock(heap);
 		uint32_t owner = ch__owner_look_up(heap, r->open->owner);
@@ -417,7 +417,7 @@ static CH_COLD enum placed place_in_need(struct request *r)
 		ch__trigger_tell(heap);
 	}
 	/* What a long run of pages got before the refusal. */
-	if (placed == CH__NO_ROOM && r->refused)
+	if (placed == NO_ROOM && r->refused)
 		ch__pool_trim(heap->pool);
 	/* In a child that a callback of the collection forked, the count began again at 0. */
 	if (heap->process == process)
@@ -651,13 +651,13 @@ enum ch_status ch__block_open(struct ch_heap *heap, struct ch__thread *self,
 		drop_side(&r);
 		return status;
 	}
-	enum placed placed = r.span_pages ? CH__NO_ROOM : try_place(&r, LOOK_AT_OWN);
-	if (CH_UNLIKELY(placed == CH__NO_ROOM))
+	enum placed placed = r.span_pages ? NO_ROOM : try_place(&r, LOOK_AT_OWN);
+	if (CH_UNLIKELY(placed == NO_ROOM))
 		placed = place_in_need(&r);
-	if (CH_UNLIKELY(placed != CH__PLACED)) {
+	if (CH_UNLIKELY(placed != PLACED)) {
 		drop_side(&r);
-		return placed == CH__NO_ROOM    ? no_room(&r)
-		       : placed == CH__STRANGER ? ch__because_stranger()
+		return placed == NO_ROOM    ? no_room(&r)
+		       : placed == STRANGER ? ch__because_stranger()
 					    : ch__because_stale("owner", open->owner.bits);
 	}
 	fill_code(&r, code);

@@ -4,6 +4,7 @@
 #define _GNU_SOURCE
 #include "codeheap/graph/block_parts.h"
 #include "codeheap/places/places.h"
+#include "pages/inner.h"
 #include "tests/support/in_place_rig.h"
 #include "tests/support/perfmap_reader.h"
 
@@ -425,6 +426,7 @@ TEST(child_without_code_collects_beside_pages_that_wait_for_the_system)
 	ch__os_fail_at(1, true);
 	CHECK_EQ(ch_block_abort(&e.code), CH_OK);
 	ch__os_fail_at(0, false);
+	CHECK_EQ(rig.heap->pool->inner->spans_retired, 1);
 	pid_t child = fork_child();
 	if (!child) {
 		rig_collect(&rig, 2);

@@ -112,22 +112,33 @@ static void leave_and_return(void)
 	ch_fiber_resume(home);
 }
 
-TEST(thread_hears_of_blocks_however_often_its_first_fiber_comes_in_a_notice)
+/* Each round frees a block, of which `tell` has to bring the notice. */
+static void hear_each_round(void (*callback)(void), void (*tell)(void))
 {
 	enum { ROUNDS = 20 };
 	struct ch_ops ops = {.size = sizeof ops, .block_freed = note};
 	struct ch_config config = rig_config(1 << 20);
-	in_notice = leave_and_return;
+	in_notice = callback;
 	rig = rig_create(&config, &ops, NULL);
 	for (unsigned i = 1; i <= ROUNDS; i++) {
 		struct ch_owner owner = rig_owner(&rig, "freed");
 		rig_block(owner, 1);
 		CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
-		ch_thread_poll();
+		tell();
 		CHECK_EQ(notices, i);
-		CHECK_EQ(ch_fiber_detach(home), CH_OK);
 	}
 	rig_end(&rig);
+}
+
+static void poll_and_end_fiber(void)
+{
+	ch_thread_poll();
+	CHECK_EQ(ch_fiber_detach(home), CH_OK);
+}
+
+TEST(thread_hears_of_blocks_however_often_its_first_fiber_comes_in_a_notice)
+{
+	hear_each_round(leave_and_return, poll_and_end_fiber);
 }
 
 static void add_code(void)
@@ -136,23 +147,16 @@ static void add_code(void)
 	CHECK_EQ(ch_code_add(rig.heap, "", 1, "added", &code), CH_OK);
 }
 
+static void collect_as_a_stranger(void)
+{
+	CHECK_EQ(ch_thread_detach(rig.heap), CH_OK);
+	CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
+}
+
 /* The code in the notice attaches the thread that collects. */
 TEST(stranger_hears_of_blocks_however_often_a_notice_attaches_it)
 {
-	enum { ROUNDS = 20 };
-	struct ch_ops ops = {.size = sizeof ops, .block_freed = note};
-	struct ch_config config = rig_config(1 << 20);
-	in_notice = add_code;
-	rig = rig_create(&config, &ops, NULL);
-	for (unsigned i = 1; i <= ROUNDS; i++) {
-		struct ch_owner owner = rig_owner(&rig, "freed");
-		rig_block(owner, 1);
-		CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
-		CHECK_EQ(ch_thread_detach(rig.heap), CH_OK);
-		CHECK_EQ(ch_heap_collect(rig.heap), CH_OK);
-		CHECK_EQ(notices, i);
-	}
-	rig_end(&rig);
+	hear_each_round(add_code, collect_as_a_stranger);
 }
 
 static void do_nothing(void)

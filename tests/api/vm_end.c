@@ -275,26 +275,40 @@ static void *commit_slowly(void *arg)
 	return NULL;
 }
 
-TEST(block_whose_commit_is_held_during_the_detach_is_told)
+static uint32_t patience_ms;
+
+static pthread_t hold_commit(struct ch_owner owner, struct ch_code *code, unsigned flags)
 {
 	pthread_t thread;
+	struct ch_open open = {.size = sizeof open, .owner = owner, .hot_bytes = 16,
+			       .user = (void *)1, .flags = flags};
+	CHECK_EQ(ch_block_open(&open, code), CH_OK);
+	atomic_store(&step, 0);
+	CHECK_EQ(pthread_create(&thread, NULL, commit_slowly, code), 0);
+	TEST_UNTIL(atomic_load(&step) == 1);
+	patience_ms = rig.heap->config.stop_wait_ms;
+	rig.heap->config.stop_wait_ms = LIMIT_MS;
+	return thread;
+}
+
+static void let_commit_go(pthread_t thread)
+{
+	rig.heap->config.stop_wait_ms = patience_ms;
+	atomic_store(&step, 2);
+	CHECK_EQ(pthread_join(thread, NULL), 0);
+}
+
+TEST(block_whose_commit_is_held_during_the_detach_is_told)
+{
 	struct ch_code code;
 	start(true);
-	struct ch_open open = {
-		.size = sizeof open, .owner = own(ending), .hot_bytes = 16, .user = (void *)1};
-	CHECK_EQ(ch_block_open(&open, &code), CH_OK);
-	CHECK_EQ(pthread_create(&thread, NULL, commit_slowly, &code), 0);
-	TEST_UNTIL(atomic_load(&step) == 1);
-	uint32_t patience_ms = rig.heap->config.stop_wait_ms;
-	rig.heap->config.stop_wait_ms = LIMIT_MS;
+	pthread_t thread = hold_commit(own(ending), &code, 0);
 	for (int i = 0; i < 2; i++) {
 		CHECK_EQ(ch_vm_detach(ending), CH_E_BUSY);
 		CHECK(strstr(ch_why(), " is held inside a call"));
 		check_told(1, 1, 0);
 	}
-	rig.heap->config.stop_wait_ms = patience_ms;
-	atomic_store(&step, 2);
-	CHECK_EQ(pthread_join(thread, NULL), 0);
+	let_commit_go(thread);
 	CHECK_EQ(ch_vm_detach(ending), CH_OK);
 	end_all();
 	check_told(1, 1, 1);
@@ -302,39 +316,22 @@ TEST(block_whose_commit_is_held_during_the_detach_is_told)
 
 TEST(detach_of_a_vm_that_asked_for_nothing_ends_while_a_commit_is_held)
 {
-	pthread_t thread;
 	struct ch_code code;
 	start(false);
-	struct ch_open open = {
-		.size = sizeof open, .owner = own(ending), .hot_bytes = 16, .user = (void *)1};
-	CHECK_EQ(ch_block_open(&open, &code), CH_OK);
-	CHECK_EQ(pthread_create(&thread, NULL, commit_slowly, &code), 0);
-	TEST_UNTIL(atomic_load(&step) == 1);
-	rig.heap->config.stop_wait_ms = LIMIT_MS;
+	pthread_t thread = hold_commit(own(ending), &code, 0);
 	CHECK_EQ(ch_vm_detach(ending), CH_OK);
-	atomic_store(&step, 2);
-	CHECK_EQ(pthread_join(thread, NULL), 0);
+	let_commit_go(thread);
 	end_all();
 }
 
 TEST(immortal_block_whose_commit_is_held_during_its_owners_release_dies)
 {
-	pthread_t thread;
 	struct ch_code code;
 	start(false);
 	struct ch_owner owner = own(ending);
-	struct ch_open open = {.size = sizeof open, .owner = owner, .hot_bytes = 16,
-			       .user = (void *)1, .flags = CH_OPEN_IMMORTAL};
-	CHECK_EQ(ch_block_open(&open, &code), CH_OK);
-	atomic_store(&step, 0);
-	CHECK_EQ(pthread_create(&thread, NULL, commit_slowly, &code), 0);
-	TEST_UNTIL(atomic_load(&step) == 1);
-	uint32_t patience_ms = rig.heap->config.stop_wait_ms;
-	rig.heap->config.stop_wait_ms = LIMIT_MS;
+	pthread_t thread = hold_commit(owner, &code, CH_OPEN_IMMORTAL);
 	CHECK_EQ(ch_owner_release(owner, CH_RELEASE_NOT_RUNNING), CH_OK);
-	rig.heap->config.stop_wait_ms = patience_ms;
-	atomic_store(&step, 2);
-	CHECK_EQ(pthread_join(thread, NULL), 0);
+	let_commit_go(thread);
 	struct ch_block block = code.block;
 	memset(&code, 0, sizeof code);
 	rig_collect(&rig, 3);

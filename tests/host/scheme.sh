@@ -57,6 +57,7 @@ interp() { all_programs --interp; }
 jit() { all_programs --jit; }
 arena() { all_programs --arena; }
 full_pools_change_no_output() {
+  several_programs --interp --trampolines --pool=8192 --page=4096
   local behind="(if (= 0 (cdr (assq 'opens-full (code-stats)))) (error \"the pool was never full\"))"
   several_programs --jit --pool=8192 --page=4096
   judged "$programs/redefine.out" "$programs/redefine.scm" --interp --trampolines --pool=8192 --page=4096

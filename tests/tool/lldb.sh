@@ -58,37 +58,10 @@ END
 
 # The rules of such code are expressions.
 case_lldb_has_the_registers_of_the_caller_of_code_with_steps() {
-  cat >"$work/program.c" <<'C'
-#include <codeheap/codeheap.h>
-#include <string.h>
-/* mov ebx, 4369; call the argument; ret */
-extern void known(const void *code);
-__asm__(".globl known\n.type known, @function\nknown: .cfi_startproc\n push %rbx\n .cfi_adjust_cfa_offset 8\n .cfi_rel_offset %rbx, 0\n"
-  "mov $0x1111, %ebx\n call *%rdi\n pop %rbx\n .cfi_adjust_cfa_offset -8\n .cfi_restore %rbx\n ret\n.cfi_endproc\n.size known, . - known\n");
-int main(void) {
-  /* push rbx; xor ebx, ebx; sub rsp, 16; int3; add rsp, 16; pop rbx; ret */
-  static const unsigned char stepped[] = {0x53, 0x31, 0xdb, 0x48, 0x83, 0xec, 16, 0xcc, 0x48, 0x83, 0xc4, 16, 0x5b, 0xc3};
-  static const struct ch_frame_step steps[] = {{1, 16}, {7, 32}, {12, 16}, {13, 8}};
-  static const struct ch_frame_save saves[] = {{3, 2, 1}};
-  static const struct ch_frame frame = {steps, saves, 4, 1};
-  struct ch_ops ops = {.size = sizeof ops};
-  struct ch_open open = {.size = sizeof open, .hot_bytes = sizeof stepped, .frame = CH_FRAME_STEPS};
-  struct ch_heap *heap;
-  struct ch_vm *vm;
-  struct ch_code c;
-  if (ch_heap_create(NULL, &heap) || ch_vm_attach(heap, &ops, NULL, &vm) || ch_owner_create(vm, "has_steps", main, NULL, &open.owner) ||
-      ch_block_open(&open, &c)) return 1;
-  memcpy(c.write, stepped, sizeof stepped);
-  c.used_to = sizeof stepped;
-  c.frame = &frame;
-  if (ch_block_commit(&c, 1)) return 1;
-  known(c.exec);
-  return 0;
-}
-C
-  must "$cc" -std=gnu11 -g -O1 -I. -o "$work/program" "$work/program.c" "$build/libcodeheap.a" -lm -pthread
+  must "$cc" -std=gnu11 -g -O1 -fno-omit-frame-pointer -I. -o "$work/program" tests/gdb/frame_shapes.c "$build/libcodeheap.a" -lm -pthread
   session <<'END'
 run
+continue
 bt
 frame select 1
 register read rbx

@@ -79,7 +79,6 @@ TEST(store_around_code_that_fills_its_room_is_told_at_commit)
 	rig_end(&rig);
 }
 
-/* Cold parts grow down: behind the first cold part is the end of the page. */
 static void overrun_with_debug(void *unused)
 {
 	(void)unused;

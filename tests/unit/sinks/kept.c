@@ -3,10 +3,8 @@
  * whoever causes the rewrite, until the heap needs the addresses. */
 #include "sinks/tools.h"
 #include "tests/support/perfmap_reader.h"
-#include "tests/support/refuse_call.h"
 #include "tests/unit/sinks/ranges.h"
 
-#include <errno.h>
 #include <sys/stat.h>
 
 static char path[128];

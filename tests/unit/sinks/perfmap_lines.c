@@ -2,7 +2,6 @@
  * perfmap_lines.c: which lines of the perf map stay when their ranges die, and what the lines take
  * in memory. What becomes of them when another compiler changes the file meanwhile. */
 #define _GNU_SOURCE /* _Fork */
-#include "tests/support/refuse_call.h"
 #include "tests/unit/sinks/perfmap.h"
 
 #include <errno.h>
