@@ -11,8 +11,7 @@
 #include "unwind/steps.h"
 #include "unwind/unwind.h"
 
-static inline struct ch__block *block_of(const struct ch_heap *heap,
-					       const struct ch_code *code)
+static inline struct ch__block *block_of(const struct ch_heap *heap, const struct ch_code *code)
 {
 	return ch__block_at(heap, ch__handle_index(code->block.bits));
 }
@@ -20,7 +19,7 @@ static inline struct ch__block *block_of(const struct ch_heap *heap,
 /* Bytes that a run of pages keeps for a block: its pages up to the last used byte. A block with
  * cold bytes at the end keeps all pages, since every address has a block. */
 static inline uint32_t kept_bytes(const struct ch_heap *heap, const struct ch__block *block,
-				      uint32_t used_to)
+				  uint32_t used_to)
 {
 	uint32_t in_page = ((uint32_t)1 << heap->pool->page_log2) - 1;
 	uint32_t end = block->hot_offset + ch__head_bytes(ch__block_use(heap, block)) + used_to;
@@ -38,7 +37,7 @@ static inline uint32_t entry_from(const struct ch__block *block, const struct ch
 
 /* Whether the emitter kept to the room of its block. Under Valgrind, Valgrind tells. */
 static inline bool part_is_kept(const struct ch_heap *heap, uint32_t index, uint32_t offset,
-				    uint32_t bytes)
+				uint32_t bytes)
 {
 	return CH_UNLIKELY(heap->pool->is_translated) ||
 	       (ch__head_read(heap, offset) == ch__head_of(index) &&

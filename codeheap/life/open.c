@@ -15,8 +15,7 @@ struct request {
 	struct ch_heap *heap;
 	struct ch__thread *self;
 	const struct ch_open *open;
-	uint32_t hot_bytes,
-		cold_bytes; /* whole parts, heads and stubs included, granule multiples */
+	uint32_t hot_bytes, cold_bytes; /* whole parts with heads and stubs, granule multiples */
 	uint32_t head;  /* hot bytes before the VM's */
 	uint32_t slack; /* hot bytes reserved besides, to move the part for `align` */
 	uint32_t record, run;
