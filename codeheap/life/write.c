@@ -53,10 +53,12 @@ static enum ch_status write_locked(struct ch_heap *heap, uintptr_t at, const voi
 	bool is_run = how != CH_WRITE_WORD;
 	/* Before the bytes change: with the sync refused, cores may go on with the old bytes. */
 	if (is_run && !CH_ARCH_FETCH_FOLLOWS) {
-		errno = ENOTSUP;
+		int before = errno;
+		errno = ENOTSUP; /* of a refusal that needs no call */
 		if (!ch__core_sync(heap))
 			return ch__because(CH_E_OS, "membarrier's core synchronization is "
 						    "refused: %m");
+		errno = before;
 	}
 	if (how == CH_WRITE_NOT_RUNNING) {
 		memcpy(ch__pool_write(heap->pool, at), bytes, n);
