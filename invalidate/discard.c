@@ -102,11 +102,7 @@ enum ch_status ch_vm_detach(struct ch_vm *vm)
 	/* A commit tests the owner and makes the block LIVE in one region. So after a freeze every
 	 * commit that saw the owner before the release is through. A thread may be held in its
 	 * region: a block that goes LIVE later would be told to nobody. */
-	bool is_through = false;
-	if (ch__freeze_until(heap, ch__stop_limit(heap, ch__os_now_ns()))) {
-		ch__unfreeze(heap);
-		is_through = true;
-	}
+	bool is_through = ch__await_regions(heap, ch__stop_limit(heap, ch__os_now_ns()));
 	if (!is_through && is_told) {
 		/* The next call finds the blocks that are left, and goes on. */
 		ch__heap_unlock(heap);

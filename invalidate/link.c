@@ -99,7 +99,7 @@ static enum ch_status check_site(const struct ch__subject *s, const struct ch_br
 	if (!ch__sites_allow(s, at, bytes, exit, false))
 		return ch__because(CH_E_SITE, "ch_branch_site.at %lx shares bytes with what is "
 					      "attached, or an exit or entry leads inside", at);
-	if (exit && ch__pool_has(heap->pool, exit - heap->pool->delta))
+	if (exit && ch__pool_has(heap->pool, ch__pool_exec_of(heap->pool, exit)))
 		return ch__because_outside(s, "ch_branch_site.exit", exit);
 	uintptr_t stub = ch__stub_exec(heap, s->block, *index);
 	bool has_stub = ch__arch_site_reaches(kind, at, stub);

@@ -343,7 +343,7 @@ FLAT enum ch_status ch__sites_check(const struct ch_heap *heap, const struct ch_
 
 enum ch_status ch__because_outside(const struct ch__subject *s, const char *what, uintptr_t at)
 {
-	uintptr_t exec = at - (uintptr_t)s->heap->pool->delta;
+	uintptr_t exec = ch__pool_exec_of(s->heap->pool, at);
 	if (ch__pool_has(s->heap->pool, exec))
 		return ch__because(CH_E_ARG, "%s %lx is an address of write: its exec is %lx", what,
 				   at, exec);

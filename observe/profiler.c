@@ -207,8 +207,7 @@ static int add(struct ch__profiler *p, struct ch__sampler_slot *slot, int thread
 		return 0;
 	int error = errno;
 	end_sampler(p, slot, s);
-	bool is_gone = !ch__os_thread_signal(thread_id, 0, NULL) && errno == ESRCH;
-	return is_gone ? ESRCH : error;
+	return ch__os_thread_is_gone(thread_id) ? ESRCH : error;
 }
 
 int ch__profiler_add(struct ch__profiler *p, struct ch__sampler_slot *slot, int thread_id)

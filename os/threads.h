@@ -5,6 +5,8 @@
 
 #include "arch/base.h"
 
+#include <errno.h>
+
 /* Stores whether the system grants each of the two. */
 void ch__os_membarrier_register(bool *fast_fence, bool *core_sync) CH_MAY_WAIT;
 bool ch__os_membarrier_fence(void);     /* PRIVATE_EXPEDITED */
@@ -24,6 +26,14 @@ uintptr_t ch__os_signal_stack_end(uintptr_t sp);
  * the thread exists: ESRCH. A signal below SIGRTMIN that is pending is not sent again, and a signal
  * for which the kernel's queue has no room comes without the tag. */
 bool ch__os_thread_signal(int thread_id, int signal, const void *tag);
+/* Whether the system has no such thread in this process. Keeps errno. */
+static inline bool ch__os_thread_is_gone(int thread_id)
+{
+	int error = errno;
+	bool is_gone = !ch__os_thread_signal(thread_id, 0, NULL) && errno == ESRCH;
+	errno = error;
+	return is_gone;
+}
 /* Who sent a signal: somebody else, this process with this tag, or unknown. */
 enum ch__os_sender { CH__OS_SENDER_OTHER, CH__OS_SENDER_TAGGED, CH__OS_SENDER_UNKNOWN };
 enum ch__os_sender ch__os_signal_sender(const void *siginfo, const void *tag);

@@ -32,6 +32,12 @@ static inline const uint8_t *ch__pool_read(const struct ch__pool *pool, uintptr_
 	return (const uint8_t *)(exec + (uintptr_t)pool->delta);
 }
 
+/* The exec address of a byte of the write view. */
+static inline uintptr_t ch__pool_exec_of(const struct ch__pool *pool, uintptr_t write)
+{
+	return write - (uintptr_t)pool->delta;
+}
+
 /* Steps beside the instruction cache until execution follows a store. */
 enum ch__sync_step {
 	CH__SYNC_VALGRIND = 1, /* for Valgrind: exec gets access, translations are discarded */

@@ -43,15 +43,12 @@ def main():
         return 2
     worse = 0
     for name in sorted(old):
-        if name not in new:
+        if name not in new or (value(old[name], "ours") and new[name].get("ours") is None):
             print(f"{name}: no longer measured")
             worse += 1
             continue
         key = "ratio" if value(old[name], "ratio") and value(new[name], "ratio") else "ours"
         a, b = value(old[name], key), value(new[name], key)
-        if a is not None and new[name].get("ours") is None:
-            print(f"{name}: no longer measured")
-            worse += 1
         if a is None or b is None:
             continue
         change = (a / b if larger_is_better(new[name]) else b / a) - 1

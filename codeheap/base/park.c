@@ -11,17 +11,9 @@ __attribute__((noinline)) struct ch__thread *ch__thread_now(const struct ch_heap
 	return ch__thread_self(heap);
 }
 
-bool ch__thread_is_gone(const struct ch__thread *thread)
-{
-	int error = errno;
-	bool is_gone = !ch__os_thread_signal(thread->thread_id, 0, NULL) && errno == ESRCH;
-	errno = error;
-	return is_gone;
-}
-
 const char *ch__thread_how(const struct ch__thread *thread)
 {
-	return ch__thread_is_gone(thread)             ? " (which ended and is attached)"
+	return ch__os_thread_is_gone(thread->thread_id) ? " (which ended and is attached)"
 	       : CH_LOAD_RELAXED(&thread->is_by_call) ? " (which a call that made code attached)"
 						      : "";
 }

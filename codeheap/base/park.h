@@ -19,10 +19,8 @@ static inline struct ch__thread *ch__thread_self(const struct ch_heap *heap)
 	return thread;
 }
 
-/* Whether the system has no such thread, since the thread ended in a way unseen by the library.
- * Returns false where another thread of the process has the number. */
-bool ch__thread_is_gone(const struct ch__thread *);
-/* For sentences about a thread. A VM may not know of a thread's attachment, or of its end. */
+/* For sentences about a thread. A VM may not know of a thread's attachment, or of its end, which
+ * the library may not have seen, too. */
 const char *ch__thread_how(const struct ch__thread *);
 
 /* How many cycles and visits the thread has open. Above 0, public functions return CH_E_STATE
@@ -217,6 +215,8 @@ bool ch__freeze_until(struct ch_heap *, uint64_t until_ns)
 	CH_TRY_ACQUIRES(true, ch__role_frozen) CH_EXCLUDES(ch__role_region);
 void ch__freeze(struct ch_heap *) CH_ACQUIRES(ch__role_frozen) CH_EXCLUDES(ch__role_region);
 void ch__unfreeze(struct ch_heap *) CH_RELEASES(ch__role_frozen);
+/* Waits, by a freeze, until each thread has left the region that it was in. */
+bool ch__await_regions(struct ch_heap *, uint64_t until_ns) CH_EXCLUDES(ch__role_region);
 /* The time when a wait for threads that begins at now_ns is given up (I10). */
 static inline uint64_t ch__stop_limit(const struct ch_heap *heap, uint64_t now_ns)
 {

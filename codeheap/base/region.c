@@ -94,6 +94,14 @@ void ch__unfreeze(struct ch_heap *heap) CH_UNANALYSED("it makes the role")
 		ch__os_futex_wake(&heap->freeze);
 }
 
+bool ch__await_regions(struct ch_heap *heap, uint64_t until_ns)
+{
+	if (!ch__freeze_until(heap, until_ns))
+		return false;
+	ch__unfreeze(heap);
+	return true;
+}
+
 bool ch__core_sync(struct ch_heap *heap)
 {
 	if (!CH_LOAD_RELAXED(&heap->has_core_sync))

@@ -45,10 +45,8 @@ static void free_blocks(struct ch_heap *heap, uint32_t index) CH_HAS_HEAP
 	 * a thread stays in a region, cycles free its block. */
 	if (kill_committed(heap, owner, generation) &&
 	    CH_LOAD_RELAXED(&owner->generation) == generation &&
-	    ch__freeze_until(heap, ch__stop_limit(heap, ch__os_now_ns()))) {
-		ch__unfreeze(heap);
+	    ch__await_regions(heap, ch__stop_limit(heap, ch__os_now_ns())))
 		(void)kill_committed(heap, owner, generation);
-	}
 	if (CH_LOAD_RELAXED(&owner->generation) != generation)
 		return;
 	struct ch__thread *self = ch__region_enter_for(heap);

@@ -159,7 +159,8 @@ bool ch__world_stop(struct ch_heap *heap, uint64_t until_ns) CH_UNANALYSED("it m
 	ch__unfreeze(heap);
 	(void)ch__because(CH_E_BUSY, "thread %d%s did not stop in time: %s", thread->thread_id,
 			  ch__thread_how(thread),
-			  ch__world_reason(&heap->config, ch__thread_is_gone(thread)));
+			  ch__world_reason(&heap->config,
+					   ch__os_thread_is_gone(thread->thread_id)));
 	return false;
 }
 

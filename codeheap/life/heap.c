@@ -446,7 +446,7 @@ enum ch_status ch_heap_destroy(struct ch_heap *heap)
 	const struct ch__thread *one = NULL; /* of the other threads */
 	for (struct ch__thread *t = heap->threads; t; t = t->next)
 		if (t->is_attached && t != self) {
-			if (!one || ch__thread_is_gone(t))
+			if (!one || ch__os_thread_is_gone(t->thread_id))
 				one = t;
 			threads++;
 		}

@@ -256,7 +256,7 @@ static void put_written(struct ch__text *line, const struct ch_heap *heap, uintp
 {
 	ch__text_put(line, "executed at the write address");
 	struct ch__place place;
-	ch__place_find(heap, ch__offset(heap, write - (uintptr_t)heap->pool->delta), &place);
+	ch__place_find(heap, ch__offset(heap, ch__pool_exec_of(heap->pool, write)), &place);
 	put_mistaken(line, &place, write);
 	ch__text_put(line, ": code runs at ch_code.exec");
 	if (place.state == CH_BLOCK_OPEN)
@@ -293,7 +293,7 @@ static void describe(struct ch__text *line, const struct ch_heap *heap, const si
 	bool is_cell = address - (uintptr_t)heap->owners.base < used * sizeof(struct ch__owner);
 	bool is_in_pool = ch__pool_has(heap->pool, address);
 	bool is_here = is_nowhere || is_cell || is_in_pool || is_lost(heap, info, ucontext);
-	bool is_written = ch__pool_has(heap->pool, address - (uintptr_t)heap->pool->delta);
+	bool is_written = ch__pool_has(heap->pool, ch__pool_exec_of(heap->pool, address));
 	bool is_ours = is_here || is_written;
 	is_ours |= has_data_address(info) && ch__pool_has(heap->pool, (uintptr_t)info->si_addr);
 	/* Somebody sent the signal: wherever the thread stood, it did nothing. */

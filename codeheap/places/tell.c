@@ -166,11 +166,9 @@ enum ch_status ch_sink_set(struct ch_heap *heap, unsigned sinks)
 	/* Before the freeze and the walk (I19). */
 	atomic_store(&heap->sinks_on, atomic_load(&heap->sinks_on) | wanted);
 	int error = 0;
-	bool is_through = ch__freeze_until(heap, until);
-	if (is_through) {
-		ch__unfreeze(heap);
+	bool is_through = ch__await_regions(heap, until);
+	if (is_through)
 		error = ch__sinks_set(heap->sinks, wanted);
-	}
 	atomic_store(&heap->sinks_on, ch__sinks_on(heap->sinks));
 	ch__heap_unlock(heap);
 	return is_through ? status_of_sinks(heap, error) : ch__told(CH_E_BUSY);

@@ -103,19 +103,27 @@ static text jump_into_freed(const peer &p)
 
 /* --- the same, when another function has got the memory --- */
 
+/* Returns where a function `alive` lies in place of the freed `dead`; or tells why none does. */
+static void *use_again(const peer &p)
+{
+	void *dead = p.start() ? p.make(kind::RETURNS, 42, "dead") : nullptr;
+	if (!dead) {
+		tell("no code");
+		return nullptr;
+	}
+	p.release(dead, false);
+	for (int i = 0; i < 1000; i++)
+		if (p.make(kind::RETURNS, 7, "alive") == dead)
+			return dead;
+	tell("not used again");
+	return nullptr;
+}
+
 static text jump_into_used_again(const peer &p)
 {
 	outcome end = run_in_child([&p] {
-		void *freed = p.start() ? p.make(kind::RETURNS, 42, "freed") : nullptr;
-		if (!freed)
-			return tell("no code");
-		p.release(freed, false);
-		void *next = nullptr;
-		for (int i = 0; i < 1000 && next != freed; i++)
-			next = p.make(kind::RETURNS, 7, "next");
-		tell(next != freed      ? "not used again"
-		     : call(freed) == 7 ? "the other function runs"
-					: "wrong");
+		if (void *place = use_again(p))
+			tell(call(place) == 7 ? "the other function runs" : "wrong");
 	});
 	return end.signal ? died(end) : told(end);
 }
@@ -254,16 +262,11 @@ static text names_after_reuse(const peer &p)
 	outcome end = run_in_child([&p, &folder] {
 		setenv("CODEHEAP_SINKS", "unwind,perfmap", 1);
 		setenv("JITDUMPDIR", folder, 1);
-		void *dead = p.start() ? p.make(kind::RETURNS, 42, "dead") : nullptr;
-		if (!dead)
-			return tell("no code");
-		p.release(dead, false);
-		void *alive = nullptr;
-		for (int i = 0; i < 1000 && alive != dead; i++)
-			alive = p.make(kind::RETURNS, 7, "alive");
-		text names = names_in_map(getpid(), alive);
-		tell(alive != dead               ? "not used again"
-		     : names == "alive"          ? "its own"
+		void *place = use_again(p);
+		if (!place)
+			return;
+		text names = names_in_map(getpid(), place);
+		tell(names == "alive"            ? "its own"
 		     : names == "dead and alive" ? "two for one address"
 						 : names);
 	});
