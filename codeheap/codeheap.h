@@ -425,7 +425,7 @@ CH_API CH_CHECKED enum ch_status ch_vm_detach(struct ch_vm *vm);
  *       kept   how many invalidated blocks are left; may be NULL
  * ret   CH_OK | CH_E_ARG vm | CH_E_BUSY, CH_E_MEMORY no cycle ended: all is invalid, nothing freed
  * lock  registry, heap: waits for the heap's lock without a bound, invalidates, waits for threads
- *       for stop_wait_ms; the caller holds no lock that a thread could wait for without parking
+ *       for stop_wait_ms, delivers block_freed; the caller holds no lock
  * safe  any thread, also while others run JIT code
  * cost  O(blocks) */
 CH_API CH_CHECKED enum ch_status ch_vm_discard(struct ch_heap *heap, struct ch_vm *vm,
@@ -436,7 +436,7 @@ CH_API CH_CHECKED enum ch_status ch_vm_discard(struct ch_heap *heap, struct ch_v
  * thread that only runs code calls this; a call that makes code attaches its thread.
  * in    low, high  bounds of the stack that the caller runs on; both NULL = ask the system
  * ret   CH_OK also if a call that makes code attached the thread | CH_E_THREAD called twice |
- *       CH_E_STATE parked | CH_E_ARG sp outside | CH_E_MEMORY | CH_E_OS no bounds, no pthread key
+ *       CH_E_STATE parked | CH_E_ARG sp not in low, high | CH_E_MEMORY | CH_E_OS bounds, a key
  * lock  registry
  * safe  any thread, once for each heap
  * cost  O(threads of the heap); some system calls
@@ -855,7 +855,7 @@ enum ch_trampoline { CH_TRAMPOLINE_FRAMED, CH_TRAMPOLINE_TAIL };
  *       that opened code, has a page in every chunk: trampolines have chunks of their own |
  *       CH_E_MEMORY | CH_E_THREAD | CH_E_STATE the thread is parked | CH_E_BROKEN as a commit |
  *       CH_E_OS as an open or a commit
- * lock  heap
+ * lock  heap; registry attaches
  * safe  as ch_block_open
  * cost  some 100 ns; a page now and then; system calls: procmem, riscv64 */
 CH_API CH_CHECKED enum ch_status

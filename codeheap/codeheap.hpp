@@ -27,6 +27,7 @@
 #include <codeheap/codeheap.h>
 #include <codeheap/look.h>
 
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -236,7 +237,7 @@ class attached
       public:
 	explicit attached(const heap &heap) noexcept
 	    : was_attached(has(heap.get())), its_heap(heap.get()),
-	      its_status(ch_thread_attach(its_heap, nullptr, nullptr))
+	      its_status(was_attached ? CH_OK : ch_thread_attach(its_heap, nullptr, nullptr))
 	{
 	}
 	attached(const attached &) = delete;
@@ -302,7 +303,9 @@ class open_block
 	}
 	~open_block()
 	{
+		const int before = errno; // of a commit that failed
 		(void)(is_open && abort() == CH_OK);
+		errno = before;
 	}
 	/* ret  as ch_block_open | CH_E_STATE the object has an open block already */
 	[[nodiscard]] ch_status open(const ch_open &request) noexcept

@@ -82,6 +82,8 @@ enum ch_status ch_thread_attach(struct ch_heap *heap, const void *low, const voi
 	struct ch__thread *thread = ch__thread_self(heap);
 	if (thread && !thread->is_by_call)
 		return ch__because(CH_E_THREAD, "thread %d is attached already", thread->thread_id);
+	if (thread && thread->park_depth)
+		return because_parked();
 	bool asks = !low && !high;
 	/* A call that attached the thread asked the system. */
 	if (thread && asks) {

@@ -347,10 +347,10 @@ static void check_records(struct check *c) CH_HAS_HEAP
 
 enum ch_status ch_heap_check(struct ch_heap *heap, char *report, size_t bytes)
 {
-	if (ch__heap_refuses(heap))
-		return ch__because_refused(heap);
 	struct check c = {.heap = heap, .report = {report, bytes, 0}};
 	ch__text_end(&c.report);
+	if (ch__heap_refuses(heap))
+		return ch__because_refused(heap);
 	uint64_t until = ch__stop_limit(heap, ch__os_now_ns());
 	if (!ch__world_lock(heap, until))
 		return ch__because_locked();

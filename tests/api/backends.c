@@ -72,32 +72,39 @@ TEST(environment_chooses_the_backend)
 	}
 }
 
-TEST(environment_that_asks_for_shared_memory_makes_forks_copy)
+static void expect_forks_copy_by(const char *backend)
 {
-	static const char *const names[] = {"dual", "memfd"};
+	struct ch_config config = rig_config(1 << 20);
 	skip_without_procmem();
-	for (unsigned i = 0; i < 2; i++) {
-		struct ch_config config = rig_config(1 << 20);
-		config.fork = CH_FORK_COW;
-		CHECK_EQ(setenv("CODEHEAP_WX", names[i], 1), 0);
-		struct rig rig = rig_create(&config, NULL, NULL);
-		CHECK_STR(ch__backend_names[rig.heap->pool->backend], names[i]);
-		struct ch_owner owner = rig_owner(&rig, "code");
-		struct ch_branch from;
-		struct ch_block jumper = rig_jumper(owner, NULL, &from);
-		CHECK_EQ(ch_branch_link(from, rig_block(owner, 1)), CH_OK);
-		struct ch_block other = rig_block(owner, 2);
-		pid_t pid = fork_child();
-		if (pid == 0) {
-			CHECK_EQ(code_call(block_info(jumper).entry), 1);
-			CHECK_EQ(ch_branch_link(from, other), CH_OK);
-			CHECK_EQ(code_call(block_info(jumper).entry), 2);
-			_exit(0);
-		}
-		expect_exit(pid, 0);
+	config.fork = CH_FORK_COW;
+	CHECK_EQ(setenv("CODEHEAP_WX", backend, 1), 0);
+	struct rig rig = rig_create(&config, NULL, NULL);
+	CHECK_STR(ch__backend_names[rig.heap->pool->backend], backend);
+	struct ch_owner owner = rig_owner(&rig, "code");
+	struct ch_branch from;
+	struct ch_block jumper = rig_jumper(owner, NULL, &from);
+	CHECK_EQ(ch_branch_link(from, rig_block(owner, 1)), CH_OK);
+	struct ch_block other = rig_block(owner, 2);
+	pid_t pid = fork_child();
+	if (pid == 0) {
 		CHECK_EQ(code_call(block_info(jumper).entry), 1);
-		rig_end(&rig);
+		CHECK_EQ(ch_branch_link(from, other), CH_OK);
+		CHECK_EQ(code_call(block_info(jumper).entry), 2);
+		_exit(0);
 	}
+	expect_exit(pid, 0);
+	CHECK_EQ(code_call(block_info(jumper).entry), 1);
+	rig_end(&rig);
+}
+
+TEST(environment_that_asks_for_shared_memory_makes_forks_copy_dual)
+{
+	expect_forks_copy_by("dual");
+}
+
+TEST(environment_that_asks_for_shared_memory_makes_forks_copy_memfd)
+{
+	expect_forks_copy_by("memfd");
 }
 
 /* --- forks without a copy --- */

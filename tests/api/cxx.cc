@@ -4,9 +4,13 @@
 #include "codeheap/codeheap.h"
 /* The classes set an entry by a call that collects first, as other threads may at that moment. */
 static ch_status set_entry_late(ch_owner owner, ch_block block);
+/* An abort gives memory back, which the system may refuse. */
+static ch_status abort_with_an_errno(ch_code *code);
 #define ch_owner_set_entry set_entry_late
+#define ch_block_abort abort_with_an_errno
 #include "codeheap/codeheap.hpp"
 #undef ch_owner_set_entry
+#undef ch_block_abort
 
 #include "codeheap/collector.h"
 #include "codeheap/look.h"
@@ -25,6 +29,13 @@ static ch_status set_entry_late(ch_owner owner, ch_block block)
 	for (int i = 0; i < 4 && collected_late; i++)
 		CHECK_EQ(ch_heap_collect(collected_late), CH_OK);
 	return ch_owner_set_entry(owner, block);
+}
+
+static ch_status abort_with_an_errno(ch_code *code)
+{
+	ch_status status = ch_block_abort(code);
+	errno = EINTR;
+	return status;
 }
 
 static int interpret(frames::callee *fn, int number)
@@ -491,6 +502,17 @@ TEST(block_that_is_gone_is_given_up_by_a_thread_that_is_not_attached)
 	CHECK_EQ(block.abort(), CH_OK);
 }
 
+TEST(block_that_goes_with_its_object_leaves_errno_alone)
+{
+	scene s;
+	{
+		codeheap::open_block block;
+		CHECK_EQ(block.open(s.heap.opens(8)), CH_OK);
+		errno = EXDEV;
+	}
+	CHECK_EQ(errno, EXDEV);
+}
+
 /* An emitter that counts on where it has no room any more sets used_to above hot_bytes. */
 TEST(bytes_behind_a_count_beyond_the_room_are_refused)
 {
@@ -524,6 +546,7 @@ TEST(attached_detaches_no_thread_that_was_attached)
 	/* The call attaches the thread, and collections see its stack until its end. */
 	CHECK_EQ(f.add(heap, bytes.at.data(), bytes.size(), "f"), CH_OK);
 	CHECK_EQ(codeheap::attached(heap).status(), CH_OK);
+	CHECK_EQ(ch_thread_attach(heap.get(), nullptr, nullptr), CH_OK);
 	CHECK_EQ(ch_thread_detach(heap.get()), CH_OK);
 	CHECK_EQ(codeheap::attached(heap).status(), CH_OK);
 	CHECK_EQ(ch_thread_detach(heap.get()), CH_E_THREAD);

@@ -225,6 +225,12 @@ TEST_RIG(code_of_no_other_heap_is_made_while_the_thread_is_parked)
 	CHECK_EQ(stats.threads_now, 0);
 	ch_thread_unpark();
 	CHECK_EQ(ch_block_open(&open, &code), CH_OK);
+	/* The open attached the thread. */
+	ch_thread_park();
+	CHECK_EQ(ch_thread_attach(heap, NULL, NULL), CH_E_STATE);
+	SAYS("CH_E_STATE: thread %d is parked: ch_thread_unpark comes first", id);
+	ch_thread_unpark();
+	CHECK_EQ(ch_thread_attach(heap, NULL, NULL), CH_OK);
 	CHECK_EQ(ch_block_abort(&code), CH_OK);
 	CHECK_EQ(ch_thread_detach(heap), CH_OK);
 	CHECK_EQ(ch_vm_detach(vm), CH_OK);

@@ -433,6 +433,8 @@ TEST(heap_check_fills_the_room_that_it_is_given)
 	CHECK_EQ(one[0], 0);
 	CHECK_EQ(ch_heap_check(heap, cut, sizeof cut), CH_E_BROKEN);
 	CHECK(!strncmp(cut, "owner ", 6) && strlen(cut) == sizeof cut - 1);
+	CHECK_EQ(ch_heap_check(NULL, cut, sizeof cut), CH_E_ARG);
+	CHECK_EQ(cut[0], 0);
 	poke_undo();
 	rig_end(&rig);
 }

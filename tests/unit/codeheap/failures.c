@@ -114,7 +114,7 @@ static void walk_settings(const struct failures_row *row)
 	}
 	/* On other machines, and where another backend is given, procmem is left out. */
 	const char *given = getenv("CODEHEAP_WX");
-	bool has_procmem = CH_ARCH_LEAD_BYTES && (!given || !strcmp(given, "procmem"));
+	bool has_procmem = CH_ARCH_LEAD_BYTES != 0 && (!given || !strcmp(given, "procmem"));
 	CHECK(has_failed || !has_walked || !has_dual() || !has_procmem);
 	/* A child of fork has its own files. Nothing else was left in the folder. */
 	struct dirent *entry;
