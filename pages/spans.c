@@ -48,15 +48,6 @@ static bool lend(const struct ch__pool *pool, uint32_t first, unsigned word)
 			      bytes_of(pool, first), is_writable);
 }
 
-/* Takes execute access from a span or a page, for the use. Returns false with errno when the system
- * refused: the use is noted all the same, and some pages may have lost execute access. A page that
- * is one mapping keeps execute access. */
-static bool lend_for(struct ch__pool *pool, uint32_t first, enum ch__span_use use) CH_HAS_PAGES
-{
-	set_word(pool, first, use);
-	return lend(pool, first, use);
-}
-
 void ch__pool_take_over(const struct ch__pool *pool, uintptr_t exec, size_t bytes)
 {
 	if (ch__views_are_private(&pool->inner->views))
@@ -297,7 +288,11 @@ uint32_t ch__span_make(struct ch__pool *pool, uint32_t first, uint32_t pages, ui
 		CH_STORE_RELAXED(&page->span_first, first);
 		ch__page_set_state(pool, i, CH__PAGE_SPAN, __func__);
 	}
-	if (use == CH__SPAN_CODE || lend_for(pool, first, use))
+	if (use == CH__SPAN_CODE)
+		return first;
+	/* First: where the system refuses, some pages may have lost execute access. */
+	set_word(pool, first, use);
+	if (lend(pool, first, use))
 		return first;
 	int error = errno;
 	(void)ch__span_release(pool, first);
