@@ -159,8 +159,10 @@ static bool read_lines(int fd, bool (*visit)(void *, const struct ch__os_mapping
 		is_any = true;
 		have -= (size_t)(at - text);
 		memmove(text, at, have);
-		if (have == sizeof text - 1)
-			have = 0;
+		if (have == sizeof text - 1) {
+			*text = '?'; /* no mapping begins so: what follows of the line is none */
+			have = 1;
+		}
 	}
 }
 
