@@ -894,9 +894,7 @@ EOF
   said '^  sinks     unwind$'
 }
 
-# Each of two copies has a heap 1, and a block of the same number. The second run lies elsewhere than the first.
-case_gdb_heaps_of_two_copies_are_told_apart() {
-  start
+make_plug() { # a library that makes a heap when it is loaded
   cat >"$work/plug.c" <<'EOF'
 #include <codeheap/codeheap.h>
 #include <stdlib.h>
@@ -910,6 +908,12 @@ __attribute__((constructor)) static void begin(void)
 EOF
   gcc -std=gnu11 -g -fPIC -shared -I. -o "$work/plug.so" "$work/plug.c" "$build/libcodeheap-dl.a" -Wl,--exclude-libs,ALL \
     -lm -pthread || fail "the plug-in cannot be made"
+}
+
+# Each of two copies has a heap 1, and a block of the same number. The second run lies elsewhere than the first.
+case_gdb_heaps_of_two_copies_are_told_apart() {
+  start
+  make_plug
   gdb_says "$work/debuggee" <<EOF
 break checkpoint
 set exec-wrapper env LD_PRELOAD=$work/plug.so
@@ -941,6 +945,32 @@ EOF
   said '^sentence: There are 2 heaps: write HEAP\.[0-9]+, e\.g\. 1\.'
   said '^heap 1@plug\.so at 0x'
   said "^$(fact sum_entry): block 1\.[0-9]+@debuggee of sum, LIVE"
+}
+
+# The name of an object file goes into a command of gdb, where a quote ends a word and a line break the command.
+case_gdb_obeys_no_name_of_an_object_file() {
+  local folder wanted
+  start
+  make_plug
+  printf '#!/bin/sh\nLD_PRELOAD=$PLUG exec "$@"\n' >"$work/load" && chmod +x "$work/load"
+  while read -r wanted folder; do
+    folder=$work/$(printf "$folder")
+    mkdir "$folder" && cp "$work/plug.so" "$folder" || fail "no folder of that name"
+    export PLUG=$folder/plug.so
+    gdb_says "$work/debuggee" <<EOF
+break checkpoint
+set exec-wrapper $work/load
+run 1 >$work/facts
+info sharedlibrary
+codeheap blocks ^in_plug
+EOF
+    said 'plug\.so$'
+    said_times 0 '^obeyed$'
+    said_times "$wanted" '^ *1\.[0-9]+@plug\.so .* in_plug$'
+  done <<'EOF'
+1 quoted"\\x
+0 two"\nshell\techo\tobeyed\nlines
+EOF
 }
 
 # As packages have it. gdb lists the file of the debug information as an object beside the one that it is of.

@@ -179,13 +179,15 @@ class Library:
     def own_list_at(self):
         """The address of this copy's list of heaps, by the object's own symbol table.
 
-        gdb takes a variable of a name that several objects have for that of the first."""
+        gdb takes a variable of a name that several objects have for that of the first. So does this
+        of an object with a line break in its name, behind which gdb would obey the rest."""
         objfile = self.symbol.symtab.objfile
         create = objfile.lookup_global_symbol("ch_heap_create")
         place = int(create.value().address) if create else 0
         if self.own_list[0] != place:
-            text = gdb.execute(f'maint print msymbols -objfile "{objfile.filename}"',
-                               to_string=True)
+            name = re.sub(r'(["\\])', r"\\\1", objfile.filename)
+            text = "" if "\n" in name else gdb.execute(
+                f'maint print msymbols -objfile "{name}"', to_string=True)
             found = re.search(r"^\[ *\d+\] [bBdD] (0x[0-9a-f]+) ch__heaps\b", text, re.M)
             at = int(found.group(1), 16) if found else int(self.symbol.value().address)
             self.own_list = (place, at)
