@@ -569,6 +569,9 @@ def say(before, after):
 say(b"blocks_invalidated", b'x onload=alert(1) y')
 say(b"cycles", b'x/><q')
 say(b"process", b'process')
+# An element with two attributes of one name is no XML.
+say(b"blocks_freed", b'drawn')
+say(b"pages_now", b'page_bytes')
 say(b"scheme", b'<script>\x01\xe9alert(2)</script>')
 struct.pack_into("<Q", whole, 32, checksum(whole[64:64 + size]))
 open(out, "wb").write(whole)
@@ -578,7 +581,7 @@ for node in root.iter():
     assert node.tag.split("}")[1] in ("svg", "style", "rect", "text", "g"), node.tag
     for name in node.attrib:
         assert re.fullmatch("data-[a-z0-9_]+|class|x|y|width|height|fill|viewBox|font-(family|size)", name), name
-assert "data-blocks_freed" in svg.decode()
+assert "data-blocks_now" in svg.decode()
 PYTHON
   python3 "$work/hostile.py" "$top" "$work/file" "$work/bad" || fail 'a name of the file is more than text'
 }
@@ -674,7 +677,9 @@ top_broken_rules_are_noticed() {
   rule top_shows_what_the_file_says codeheap-top/view.c 'stats->pauses.at + stats->pauses.count - count' 'stats->pauses.at'
   rule top_shows_what_the_file_says codeheap-top/output.c 'heap.pages_left_out = stats->pages.left_out' 'heap.pages_left_out = 0'
   rule top_shows_what_the_file_says draw/draw_heap.c 'if (x + width > panel->left + BAR_WIDTH)' 'if (0)'
-  rule top_draws_no_names_of_a_hostile_file draw/draw_heap.c 'if (is_attribute(heap->numbers\[i\].name))' 'if (1)'
+  rule top_draws_no_names_of_a_hostile_file draw/draw_heap.c 'if (is_attribute(heap, i))' 'if (1)'
+  rule top_draws_no_names_of_a_hostile_file draw/draw_heap.c 'i < n; i++' '0; i++'
+  rule top_draws_no_names_of_a_hostile_file draw/draw_heap.c 'strcmp(name, "drawn") != 0' '1'
   rule top_draws_no_names_of_a_hostile_file draw/draw_heap.c "putc(c < ' ' || c > '~' ? '?' : c, file)" 'putc(c, file)'
   rule top_refuses_broken_files codeheap-top/view.c " && text\[i\] <= '~'" ''
   rule top_refuses_broken_files codeheap-top/reader.c 'stats->numbers.at\[i\].name\[CH__STATS_NAME_BYTES - 1\] = 0;' ';'

@@ -15,6 +15,7 @@ enum {
 	PANEL_WIDTH = 600,
 	TOP = 150,
 	PAGES_DRAWN = 96,
+	NUMBERS_DRAWN = 256,
 	LEGEND_WIDTH = 190,
 };
 
@@ -46,10 +47,16 @@ static void put_text(FILE *file, const char *text)
 	}
 }
 
-/* Names of numbers become names of attributes, which no escaping makes harmless. */
-static bool is_attribute(const char *name)
+/* Names of numbers become names of attributes, which no escaping makes harmless, and of which an
+ * element has one each. */
+static bool is_attribute(const struct drawn_heap *heap, size_t n)
 {
-	return *name && strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_") == strlen(name);
+	const char *name = heap->numbers[n].name;
+	for (size_t i = 0; i < n; i++)
+		if (!strcmp(heap->numbers[i].name, name))
+			return false;
+	return *name && strcmp(name, "drawn") != 0 &&
+	       strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_") == strlen(name);
 }
 
 /* --- pages --- */
@@ -124,8 +131,8 @@ static void draw_panel(FILE *file, const struct panel *panel)
 {
 	const struct drawn_heap *heap = panel->heap;
 	fprintf(file, "<g class=\"panel\"");
-	for (size_t i = 0; i < heap->number_count; i++)
-		if (is_attribute(heap->numbers[i].name))
+	for (size_t i = 0; i < heap->number_count && i < NUMBERS_DRAWN; i++)
+		if (is_attribute(heap, i))
 			fprintf(file, " data-%s=\"%" PRIu64 "\"", heap->numbers[i].name,
 				heap->numbers[i].value);
 	fprintf(file, " data-drawn=\"%zu\">\n", heap->block_count);
