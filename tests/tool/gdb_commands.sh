@@ -202,15 +202,20 @@ EOF
 # What a terminal would obey is a question mark, and in a frame what the locale cannot write: gdb prints an error there.
 case_gdb_texts_have_no_control_characters() {
   start
-  LC_ALL=C gdb_says "$work/debuggee" $'red\033[31m\n\302\2332J \303\251' <<EOF
+  printf '\tred\033[31m;\tx\n' >"$work/source"
+  LC_ALL=C gdb_says "$work/debuggee" $'red\033[31m\n\302\2332J \303\251' "$(printf %0100000d 0)" <<EOF
 break main
 run
 python from codeheap_gdb import memory
 python print(ascii(memory.read_text(int(gdb.parse_and_eval("argv[1]")))))
-python from codeheap_gdb import frames
+python print("of no end", len(memory.read_text(int(gdb.parse_and_eval("argv[2]")))) < 100000)
+python from codeheap_gdb import disassemble, frames
+python print(ascii(disassemble.source_text("$work/source", 1)))
 python print(frames.CodeFrame(None, "caf\351", ("", 0)).function())
 EOF
   said "^'red\\?\\[31m\\?\\?2J .xe9'$"
+  said '^of no end True$'
+  said "^'  red\\?\\[31m; +x'$"
   said '^caf\?$'
 }
 
@@ -1063,16 +1068,16 @@ def ask(field, value):
             print("sentence:", error)
     gdb.execute("bt 3")
     gdb.execute("set var %s = %dUL" % (at, before))
-for field, value in ((".pool->page_log2", 3), (".pool->page_log2", 255), (".pool->pages", 8), (".pool->starts", 2**64 - 8),
-                     (".pool", 2**64 - 8), ("", 8), (".blocks.record_bytes", 1), (".blocks.base", 8), (".names.record_bytes", 0)):
+for field, value in ((".pool->page_log2", 3), (".pool->page_log2", 255), (".pool->page_log2", 45), (".pool->pages", 8),
+                     (".pool->starts", 2**64 - 8), (".pool", 2**64 - 8), ("", 8), (".blocks.record_bytes", 1), (".blocks.base", 8), (".names.record_bytes", 0)):
     ask(field, value)
 end
 codeheap at \$sum_return
 set var ch__heaps[1]->blocks.record_bytes = 1
 continue
 EOF
-  said_times 9 '^#0 .*checkpoint'
-  said_times 9 '^#2 '
+  said_times 10 '^#0 .*checkpoint'
+  said_times 10 '^#2 '
   [ "$(grep -c "^sentence: The heap's records cannot be followed: " "$work/said")" -gt 9 ] || fail "hardly a sentence"
   said "^$(fact sum_return): block [0-9]+ of sum, LIVE"
   said_times 1 '^Codeheap breakpoint 1 is deleted: .* or its record is damaged\.$'

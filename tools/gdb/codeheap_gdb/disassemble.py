@@ -93,7 +93,7 @@ def edges_text(block):
 def source_text(file, line):
     """The line of the source, when its file can be read here."""
     text = linecache.getline(file, line).strip() if os.path.isfile(file) else ""
-    return f"  {text}" if text else ""
+    return f"  {memory.shown(text.expandtabs(4))}" if text else ""
 
 
 def print_lines(lines, address, length):

@@ -10,6 +10,7 @@ import re
 import gdb
 
 WORD = 8
+MOST_READ, MOST_TEXT = 1 << 30, 1 << 16  # bytes; damaged records ask for more
 
 NO_PROCESS = "There is no process and no core to look at."
 NOT_USED = ("The program does not use libcodeheap, or was linked statically and stripped of it: "
@@ -26,6 +27,8 @@ def fail(text):
 
 def read(address, size):
     """Bytes of the process or core; gdb.MemoryError when they are not there."""
+    if size > MOST_READ:  # gdb ends when it has no memory for them
+        raise gdb.MemoryError(f"no record has {size} bytes")
     try:
         # gdb 14 and later refuse to read no bytes.
         return bytes(gdb.selected_inferior().read_memory(address, size)) if size else b""
@@ -37,20 +40,21 @@ def read_int(address, size=WORD):
     return int.from_bytes(read(address, size), "little")
 
 
-def read_text(address):
-    """A 0-terminated string of the program; "" for a null pointer or unreadable memory.
+def shown(text):
+    """What a terminal would obey, such as an escape sequence in a name, is a question mark."""
+    return "".join(c if c.isprintable() else "?" for c in text)
 
-    What a terminal would obey, such as an escape sequence in a name, is a question mark.
-    """
+
+def read_text(address):
+    """A 0-terminated string of the program; "" for a null pointer or unreadable memory."""
     text = b""
-    while b"\0" not in text:
+    while b"\0" not in text and len(text) < MOST_TEXT:
         try:
             text += read(address, 64 - address % 64)  # up to a boundary, never into a further page
         except gdb.MemoryError:
             break
         address += 64 - address % 64
-    text = text.split(b"\0")[0].decode("utf-8", "replace")
-    return "".join(c if c.isprintable() else "?" for c in text)
+    return shown(text.split(b"\0")[0].decode("utf-8", "replace"))
 
 
 def is_signed(field_type):
@@ -138,7 +142,7 @@ class Library:
     @property
     def object(self):
         """The name of the file that has this copy."""
-        return os.path.basename(self.objfile.filename)
+        return shown(os.path.basename(self.objfile.filename))
 
     def find_type(self, name):
         try:
