@@ -83,7 +83,7 @@ model:
 orders:
 	@tools/setup.sh lib
 	+@$(sub) CC=gcc SAN=thread GC=none ALLOC=malloc run-orders
-run-orders: $(test_lib_o) $(failing_o)
+run-orders: $(test_lib_o) $(lock_self_o)
 	@CODEHEAP_BUILD=$(BUILD) timeout -s KILL 900 tests/orders/run.py $(T)
 mutants:
 	@tools/setup.sh check

@@ -39,6 +39,7 @@ libs_unit_observe_images := -Wl,--wrap=dl_iterate_phdr
 libs_unit_observe_native := -Wl,--wrap=dladdr
 libs_unit_observe_system := -Wl,--wrap=pthread_create
 libs_unit_observe_stats_file := -Wl,--wrap=ch__os_file_create_locked
+libs_adversary_ports := -Wl,--wrap=ch__views_sync
 libs_unit_pages_pool := $(addprefix -Wl$(comma)--wrap=,mmap madvise)
 libs_unit_pages_runs := $(addprefix -Wl$(comma)--wrap=,ch__os_hold_mappings ch__os_let_mappings_go ch__os_protect ch__os_protect_none)
 libs_unit_codeheap_order := $(addprefix -Wl$(comma)--wrap=,ch__sinks_add ch__sinks_remove ch__sinks_own_destroy ch__page_set_start \
@@ -47,10 +48,12 @@ libs_unit_codeheap_stopped := -Wl,--wrap=ch__scan_stacks
 libs_unit_codeheap_waits := $(addprefix -Wl$(comma)--wrap=,ch__os_atfork ch__heap_is_listed ch__os_symbol)
 libs_unit_unwind_nongnu := -Wl,--wrap=ch__os_private_near
 libs_tool_libunwind := -Wl,--no-as-needed -lgcc_s -lunwind -Wl,--as-needed
-support_c := $(filter-out $(for_others) tests/support/harness.c tests/support/os_failing.c tests/support/pretend.c tests/support/coverage.c tests/support/reached.c tests/support/stand_in.c,$(wildcard tests/support/*.c))
+support_c := $(filter-out $(for_others) tests/support/harness.c tests/support/os_failing.c tests/support/lock_self.c tests/support/coverage.c tests/support/reached.c tests/support/stand_in.c,$(wildcard tests/support/*.c))
 support_o := $(support_c:%.c=$(TOBJ)/%.o)
-# Goes with the objects of os/ that tests link.
+lock_self_o := $(TOBJ)/tests/support/lock_self.o
+# Goes with the objects of os/ that tests link. The functions of the gate that it stands before are named there.
 failing_o := $(TOBJ)/tests/support/os_failing.o
+failing_wraps := $(addprefix -Wl$(comma)--wrap=,$(shell sed -nE 's/^(BETWEEN|REFUSES|INSTEAD).([a-z_]+),.*/\2/p' tests/support/*_failing.c))
 core_tests := $(call program_of,$(core_c) $(core_cc))
 tool_tests := $(call program_of,$(tool_c))
 # The shell tests need the products and tools of a plain build: a sanitizer cannot be preloaded into python or gdb.
@@ -172,13 +175,13 @@ $(TOBJ)/%.cc.o: %.cc $(OBJ)/flags
 # ---- linking ----------------------------------------------------------------------------------------------------------
 # Bytes as programs over the public interface: `make fuzz` makes them up, replay runs files of them.
 fuzz_o := $(patsubst %.c,$(TOBJ)/%.o,$(filter-out $(for_others),$(wildcard fuzz/*.c)))
-$(BUILD)/fuzz/replay: $(fuzz_o) $(test_lib_o) $(failing_o) $(reached_o) $(jemalloc_o)
+$(BUILD)/fuzz/replay: $(fuzz_o) $(test_lib_o) $(lock_self_o) $(reached_o) $(jemalloc_o)
 	$(call link_c,$(count_link) -lm)
-$(BUILD)/fuzz/fuzz: $(filter-out %/replay.o,$(fuzz_o)) $(test_lib_o) $(failing_o)
+$(BUILD)/fuzz/fuzz: $(filter-out %/replay.o,$(fuzz_o)) $(test_lib_o) $(lock_self_o)
 	@mkdir -p $(@D); echo "link $@"; $(CC) $(LINK) -fsanitize=fuzzer -o $(new) $^ -lm $(whole)
 # The same program on the objects that tests link: `make mutants` breaks one of them, and so does tests/tool/stress.sh.
 $(BUILD)/stress/stress-tested: $(stress_c:%.c=$(TOBJ)/%.o) $(filter-out $(OBJ)/hosts/scheme/main.o,$(scheme_o)) \
-                               $(test_lib_o) $(failing_o) $(test_bdw_o) $(reached_o) $(jemalloc_o)
+                               $(test_lib_o) $(lock_self_o) $(test_bdw_o) $(reached_o) $(jemalloc_o)
 	$(call link_c,$(count_link) $(GC_LIBS) -lm)
 # By gcc, whatever the library was built with: what a compiler leaves in registers and frames is scanned, too, and holds
 # the block that is to die.
@@ -212,12 +215,12 @@ rooms_of = $(if $(filter undefined,$(origin rooms_$(1))),$(lib_dirs),$(rooms_$(1
 unit_room = $(word 2,$(subst _, ,$(1)))
 # test_rule PROGRAM,ROOMS,COMPILER,OBJECT
 define test_rule
-$(BUILD)/tests/$(1): $(TOBJ)/$(4) $(TOBJ)/tests/support/harness.o $(TOBJ)/tests/support/pretend.o $(coverage_o) $(addprefix $(TOBJ)/,$(addsuffix .a,$(2))) \
+$(BUILD)/tests/$(1): $(TOBJ)/$(4) $(TOBJ)/tests/support/harness.o $(lock_self_o) $(coverage_o) $(addprefix $(TOBJ)/,$(addsuffix .a,$(2))) \
   $(if $(filter codeheap,$(2)),$(test_bdw_o) $(TOBJ)/tests/support.a,$(TOBJ)/tests/stand_in.a) \
   $(if $(filter os,$(2)),$(failing_o) $(jemalloc_o))
 	@mkdir -p $$(@D); echo "link $$@"
 	$(Q)$(3) $(LINK_PROGRAM) $(count_link) $$(count_ends) -o $$(new) -Wl,--start-group $$(filter %.o %.a,$$^) -Wl,--end-group \
-	  $(if $(filter codeheap,$(2)),$(GC_LIBS)) $(libs_$(1)) -lm -ldl $$(whole)
+	  $(if $(filter codeheap,$(2)),$(GC_LIBS)) $(if $(filter os,$(2)),$(failing_wraps)) $(libs_$(1)) -lm -ldl $$(whole)
 endef
 test_rooms = $(call rooms_of,$(if $(filter unit_%,$(1)),$(call unit_room,$(1)),all))
 # What throws is linked as C++: sanitizers of C++ have functions of their own.

@@ -62,20 +62,17 @@ bool ch__os_file_rewind(int fd)
 
 bool ch__os_file_close(int fd)
 {
-	bool may_fail = ch__os_may_fail();
-	int error = errno, cancel = ch__cancel_hold();
+	int cancel = ch__cancel_hold();
 	bool is_closed = close(fd) == 0 || errno == EINTR;
 	ch__cancel_allow(cancel);
-	if (may_fail)
-		errno = error;
-	return is_closed && !may_fail;
+	return is_closed;
 }
 
 /* Without O_NONBLOCK, opening a pipe would wait for a writer. */
 int ch__os_file_open(const char *path)
 {
 	struct stat found;
-	int fd = ch__os_may_fail() ? -1 : open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 	if (fd < 0)
 		return -1;
 	if (fstat(fd, &found) == 0 && S_ISREG(found.st_mode))
@@ -114,8 +111,6 @@ static bool is_standard(const char *path)
 
 int ch__os_file_straight(const char *path)
 {
-	if (ch__os_may_fail())
-		return -1;
 	enum { MODE = 0600 };
 	int flags = O_WRONLY | O_CREAT | O_CLOEXEC | (is_standard(path) ? O_APPEND : O_TRUNC);
 	int cancel = ch__cancel_hold();

@@ -24,35 +24,10 @@ enum { PLACE_TRIES = 48, POPULATE_TRIES = 100, REMAP_TRIES = 1000 };
 static const uintptr_t near_bytes = UINT64_C(1) << 30;
 static const uintptr_t lowest_place = UINT64_C(1) << 20; /* above every vm.mmap_min_addr in use */
 
-size_t ch__os_page_bytes(void)
-{
-	size_t pretended = ch__os_pretended.page_bytes;
-	return pretended ? pretended : (size_t)sysconf(_SC_PAGESIZE);
-}
-
-/* The kernel refuses an unaligned address and rounds an unaligned length up, beyond the range. */
-static bool is_of_pages(const void *at, size_t bytes)
-{
-	size_t pretended = ch__os_pretended.page_bytes;
-	if (CH_LIKELY(!pretended) || ((uintptr_t)at | bytes) % pretended == 0)
-		return true;
-	errno = EINVAL;
-	return false;
-}
-
 bool ch__os_space_is_limited(void)
 {
 	struct rlimit limit;
-	return ch__os_pretended.reserve_bytes || getrlimit(RLIMIT_AS, &limit) != 0 ||
-	       limit.rlim_cur != RLIM_INFINITY;
-}
-
-/* For calls that report nothing. The kernel rounds a length up, so a caller that gives a part of a
- * mapping back must name whole pages. */
-static void require_pages(const void *at, size_t bytes)
-{
-	if (CH_UNLIKELY(!is_of_pages(at, bytes)))
-		ch__panic("pages: a range that is not of whole pages of the system");
+	return getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur != RLIM_INFINITY;
 }
 
 /* If the compiler marks where an indirect branch may land, code pages are guarded, too: a branch to
@@ -132,13 +107,6 @@ static bool move_without_access(void *made, void *at, size_t bytes)
  * have page 0. */
 static void *map_none(void *at, size_t bytes)
 {
-	size_t pretended = ch__os_pretended.reserve_bytes;
-	if (CH_UNLIKELY(pretended && bytes > pretended)) {
-		errno = ENOMEM;
-		return NULL;
-	}
-	if (!is_of_pages(at, bytes))
-		return NULL;
 	void *got = mmap(at, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (!ch__os_note(got != MAP_FAILED, "mmap"))
 		return NULL;
@@ -152,7 +120,7 @@ static void *map_none(void *at, size_t bytes)
 
 bool ch__os_reserve_at(void *at, size_t bytes)
 {
-	return !ch__os_may_fail() && map_none(at, bytes) != NULL;
+	return map_none(at, bytes) != NULL;
 }
 
 /* For places and names: when the kernel gives no bytes, time and addresses will do. */
@@ -218,8 +186,6 @@ static void *reserve_anywhere(size_t bytes, size_t align, size_t offset)
 void *ch__os_reserve(size_t bytes, size_t align, size_t offset, uintptr_t hint)
 {
 	void *got = NULL;
-	if (ch__os_may_fail())
-		return NULL;
 	if (hint == 0) {
 		/* Half of user space, which has 47 bits on x86-64, 38 to 48 elsewhere. The system
 		 * puts the first stack, where the bytes of AT_RANDOM lie, near its end. */
@@ -242,105 +208,52 @@ void *ch__os_reserve(size_t bytes, size_t align, size_t offset, uintptr_t hint)
 void ch__os_unreserve(void *at, size_t bytes)
 {
 	int error = errno;
-	require_pages(at, bytes);
 	munmap(at, bytes);
 	errno = error;
 }
 
-/* Maps where the system likes, at a whole page also of the size that a test pretends. */
 static void *map_anywhere(size_t bytes, int protection, int flags, int fd)
 {
 	size_t mapped = CH_ROUND_UP(bytes, ch__os_page_bytes());
-	void *at = NULL;
-	if (ch__os_pretended.page_bytes && !(at = reserve_anywhere(mapped, ch__os_page_bytes(), 0)))
-		return NULL;
-	void *got = mmap(at, mapped, protection, flags | (at ? MAP_FIXED : 0), fd, 0);
-	if (ch__os_note(got != MAP_FAILED, "mmap"))
-		return got;
-	if (at)
-		ch__os_unreserve(at, mapped);
-	return NULL;
+	void *got = mmap(NULL, mapped, protection, flags, fd, 0);
+	return ch__os_note(got != MAP_FAILED, "mmap") ? got : NULL;
 }
 
 void *ch__os_private(size_t bytes)
 {
-	return ch__os_may_fail() ? NULL
-				 : map_anywhere(bytes, PROT_READ | PROT_WRITE,
-						MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1);
-}
-
-void *ch__os_private_near(size_t bytes, uintptr_t hint)
-{
-	void *at = ch__os_reserve(bytes, ch__os_page_bytes(), 0, hint);
-	if (at && !ch__os_protect(at, bytes, true)) {
-		ch__os_unreserve(at, bytes);
-		return NULL;
-	}
-	return at;
-}
-
-void ch__os_unmap(void *at, size_t bytes)
-{
-	ch__os_unreserve(at, CH_ROUND_UP(bytes, ch__os_page_bytes()));
+	return map_anywhere(bytes, PROT_READ | PROT_WRITE,
+			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1);
 }
 
 void *ch__os_file_marker(int fd)
 {
-	return ch__os_may_fail() ? NULL
-				 : map_anywhere(ch__os_page_bytes(), PROT_READ | PROT_EXEC,
-						MAP_PRIVATE, fd);
+	return map_anywhere(ch__os_page_bytes(), PROT_READ | PROT_EXEC, MAP_PRIVATE, fd);
 }
 
 bool ch__os_map_shared_rx(void *at, size_t bytes)
 {
-	return !ch__os_may_fail() && is_of_pages(at, bytes) &&
-	       map_view(at, bytes, CH__OS_RX, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	return map_view(at, bytes, CH__OS_RX, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 }
 
 /* With an old size of 0 mremap maps the same memory a second time, with the first mapping's
  * protection. Linux before 6.17 leaves nothing at `to` where the limit of address space refuses.
  * What is at `to` counts already, so only a limit that another thread has just lowered refuses. */
-bool ch__os_duplicate_rw(void *from, size_t bytes, void *to)
+void *ch__os_duplicate(void *from, size_t bytes, void *to)
 {
-	if (ch__os_may_fail() || !is_of_pages(from, bytes) || !is_of_pages(to, bytes) ||
-	    !ch__os_note(mremap(from, 0, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, to) != MAP_FAILED,
-			 "mremap"))
-		return false;
-	return ch__os_protect(to, bytes, true);
+	void *got = mremap(from, 0, bytes, MREMAP_MAYMOVE | (to ? MREMAP_FIXED : 0), to);
+	return ch__os_note(got != MAP_FAILED, "mremap") ? got : NULL;
 }
 
 bool ch__os_move_over(void *from, size_t bytes, void *to)
 {
-	return !ch__os_may_fail() && is_of_pages(to, bytes) &&
-	       ch__os_note(mremap(from, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, to) !=
-				   MAP_FAILED,
-			   "mremap");
-}
-
-/* Duplicates from..at + bytes somewhere, since mremap takes no offset. Moves the tail onto `at`. */
-bool ch__os_revive_from(void *from, void *at, size_t bytes)
-{
-	size_t skip = (size_t)((uint8_t *)at - (uint8_t *)from);
-	if (ch__os_may_fail() || !is_of_pages(from, skip) || !is_of_pages(at, bytes))
-		return false;
-	uint8_t *copy = mremap(from, 0, skip + bytes, MREMAP_MAYMOVE);
-	if (!ch__os_note(copy != MAP_FAILED, "mremap"))
-		return false;
-	if (!ch__os_move_over(copy + skip, bytes, at)) {
-		/* Not ch__os_unreserve: the system chose the place, by no pages of a test. */
-		int error = errno;
-		munmap(copy, skip + bytes);
-		errno = error;
-		return false;
-	}
-	munmap(copy, skip);
-	return true;
+	void *got = mremap(from, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, to);
+	return ch__os_note(got != MAP_FAILED, "mremap");
 }
 
 bool ch__os_map_fd(const struct ch__os_held *file, size_t offset, void *at, size_t bytes,
 		   enum ch__os_view view)
 {
-	return !ch__os_may_fail() && is_of_pages(at, bytes | offset) && ch__os_holds(file) &&
+	return ch__os_holds(file) &&
 	       map_view(at, bytes, view, view == CH__OS_COPY ? MAP_PRIVATE : MAP_SHARED,
 			ch__os_fd_of(file), (off_t)offset);
 }
@@ -349,7 +262,6 @@ bool ch__os_map_fd(const struct ch__os_held *file, size_t offset, void *at, size
  * give some back. */
 bool ch__os_map_again(const struct ch__os_held *file, size_t offset, void *at, size_t bytes)
 {
-	require_pages(at, bytes | offset);
 	for (unsigned i = 0; i < REMAP_TRIES && ch__os_holds(file); i++) {
 		if (map_view(at, bytes, CH__OS_RX, MAP_SHARED, ch__os_fd_of(file), (off_t)offset))
 			return madvise(at, bytes, MADV_DONTFORK) == 0;
@@ -358,7 +270,7 @@ bool ch__os_map_again(const struct ch__os_held *file, size_t offset, void *at, s
 	return false;
 }
 
-static bool map_private(void *at, size_t bytes, enum ch__os_view view)
+bool ch__os_map_private(void *at, size_t bytes, enum ch__os_view view)
 {
 	int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
 	return (view == CH__OS_NONE &&
@@ -366,16 +278,10 @@ static bool map_private(void *at, size_t bytes, enum ch__os_view view)
 	       map_view(at, bytes, view, flags, -1, 0);
 }
 
-bool ch__os_map_private(void *at, size_t bytes, enum ch__os_view view)
-{
-	return !ch__os_may_fail() && is_of_pages(at, bytes) && map_private(at, bytes, view);
-}
-
 void ch__os_announce_code(void *at, size_t bytes)
 {
 	int error = errno;
-	require_pages(at, bytes);
-	if (map_private(at, bytes, CH__OS_RX) && !map_private(at, bytes, CH__OS_NONE))
+	if (ch__os_map_private(at, bytes, CH__OS_RX) && !ch__os_map_private(at, bytes, CH__OS_NONE))
 		munmap(at, bytes);
 	errno = error;
 }
@@ -385,7 +291,7 @@ bool ch__os_protect(void *at, size_t bytes, bool is_writable)
 {
 	enum ch__os_view view = is_writable ? CH__OS_RW : CH__OS_R;
 	int before;
-	if (ch__os_may_fail() || !is_of_pages(at, bytes) || !withhold_implied(view, &before))
+	if (!withhold_implied(view, &before))
 		return false;
 	bool is_changed = mprotect(at, bytes, protection_of(view)) == 0;
 	restore_implied(before);
@@ -394,8 +300,6 @@ bool ch__os_protect(void *at, size_t bytes, bool is_writable)
 
 bool ch__os_protect_none(void *at, size_t bytes)
 {
-	if (ch__os_may_fail() || !is_of_pages(at, bytes))
-		return false;
 	if (move_without_access(mremap(at, 0, bytes, MREMAP_MAYMOVE), at, bytes))
 		return true;
 	bool is_changed = ch__os_note(mprotect(at, bytes, PROT_NONE) == 0, "mprotect");
@@ -409,7 +313,7 @@ enum { HELD_MAPPINGS = 128 }; /* neighbours of different access do not merge */
 void *ch__os_hold_mappings(void)
 {
 	size_t page = ch__os_page_bytes();
-	uint8_t *at = ch__os_may_fail() ? NULL : map_none(NULL, HELD_MAPPINGS * page);
+	uint8_t *at = map_none(NULL, HELD_MAPPINGS * page);
 	for (size_t i = 1; at && i < HELD_MAPPINGS; i += 2)
 		if (mprotect(at + i * page, page, PROT_READ) != 0) {
 			ch__os_let_mappings_go(at);
@@ -425,8 +329,6 @@ void ch__os_let_mappings_go(void *at)
 
 bool ch__os_populate(void *rw, size_t bytes)
 {
-	if (ch__os_may_fail() || !ch__os_has_memory(bytes) || !is_of_pages(rw, bytes))
-		return false;
 	for (unsigned i = 0; i < POPULATE_TRIES; i++) {
 		if (madvise(rw, bytes, MADV_POPULATE_WRITE) == 0)
 			return true;
@@ -445,21 +347,19 @@ static const int advices[] = {
 
 bool ch__os_advise(void *at, size_t bytes, enum ch__os_advice advice)
 {
-	return !ch__os_may_fail() && is_of_pages(at, bytes) &&
-	       ch__os_note(madvise(at, bytes, advices[advice]) == 0, "madvise");
+	return ch__os_note(madvise(at, bytes, advices[advice]) == 0, "madvise");
 }
 
 void ch__os_suggest(void *at, size_t bytes, enum ch__os_advice advice)
 {
 	int error = errno;
-	require_pages(at, bytes);
 	madvise(at, bytes, advices[advice]);
 	errno = error;
 }
 
 static bool membarrier(int command)
 {
-	return !ch__os_may_fail() && syscall(SYS_membarrier, command, 0, 0) == 0;
+	return syscall(SYS_membarrier, command, 0, 0) == 0;
 }
 
 /* When a process with several threads registers, the kernel waits for a grace period, some 10 ms

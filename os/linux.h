@@ -35,14 +35,12 @@ static inline int ch__os_fd_of(const struct ch__os_held *file)
  * streams would print into code, or into a tool's file. Returns -1 and errno on failure. */
 int ch__os_fd_apart(int fd);
 
-/* For calls that give memory. */
-static inline bool ch__os_has_memory(size_t bytes)
-{
-	if (CH_LIKELY(!ch__os_pretended.commit_error || bytes <= ch__os_pretended.commit_bytes))
-		return true;
-	errno = ch__os_pretended.commit_error;
-	return ch__os_note(false, "a call that a test fails");
-}
+/* The steps of functions in linux_steps.c and linux_copy.c. */
+void *ch__os_duplicate(void *from, size_t bytes, void *to); /* to: NULL: anywhere */
+int ch__os_new_memfd(void);
+int ch__os_new_nameless_file(const char *folder);
+bool ch__os_fix_size(int fd, size_t bytes, bool is_memfd);
+long ch__os_read_memory(void *to, uintptr_t from, size_t bytes); /* async-signal-safe */
 
 /* Encloses system calls in which the C library may end a cancelled thread, with locks of its heap
  * held. The cancellation takes effect after the library has returned. errno stays. */

@@ -26,6 +26,11 @@
 #endif
 _Static_assert(sizeof(struct ch__old_action) <= sizeof(struct ch__os_action), "room for it");
 
+size_t ch__os_page_bytes(void)
+{
+	return (size_t)sysconf(_SC_PAGESIZE);
+}
+
 bool ch__os_stack_bounds(const void **low, const void **high)
 {
 	/* Bounds of the process's first stack, which the C library looks up in /proc/self/maps:
@@ -34,8 +39,6 @@ bool ch__os_stack_bounds(const void **low, const void **high)
 	pthread_attr_t attributes;
 	void *base;
 	size_t bytes;
-	if (ch__os_may_fail())
-		return false;
 	uintptr_t here = (uintptr_t)__builtin_frame_address(0);
 	*low = CH_LOAD_RELAXED(&first_low);
 	*high = CH_LOAD_RELAXED(&first_high);
@@ -63,8 +66,6 @@ bool ch__os_at_thread_end(void (*call)(void *))
 {
 	static _Atomic(uint64_t) key_made; /* the key + 1; 0 = none */
 	pthread_key_t fresh;
-	if (ch__os_may_fail())
-		return false;
 	int error = 0;
 	uint64_t known = atomic_load(&key_made);
 	if (!known && (error = pthread_key_create(&fresh, call)) == 0) {
@@ -91,8 +92,7 @@ bool ch__os_signal_install(int signal, void (*handler)(int, void *, void *),
 	action.sa_sigaction = (void (*)(int, siginfo_t *, void *))(void (*)(void))handler;
 	action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART;
 	/* Stored first: the new handler chains to the old action, and may run at once. */
-	if (ch__os_may_fail() ||
-	    !ch__os_note(sigaction(signal, NULL, &old.actions[0]) == 0, "sigaction"))
+	if (!ch__os_note(sigaction(signal, NULL, &old.actions[0]) == 0, "sigaction"))
 		return false;
 	memcpy(old_action, &old, sizeof old);
 	if (manner == CH__OS_UNDISTURBED)
@@ -112,8 +112,6 @@ bool ch__os_signal_install(int signal, void (*handler)(int, void *, void *),
 
 bool ch__os_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void))
 {
-	if (ch__os_may_fail())
-		return false;
 	int error = pthread_atfork(prepare, parent, child);
 	if (error)
 		errno = error;
@@ -180,10 +178,8 @@ int ch__os_fd_apart(int fd)
 	return apart;
 }
 
-static int new_memfd(void)
+int ch__os_new_memfd(void)
 {
-	if (ch__os_may_fail())
-		return -1;
 	/* NOEXEC_SEAL forbids to execute the file itself, not to map it; kernels before 6.3 do not
 	 * know it. */
 	unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
@@ -195,11 +191,9 @@ static int new_memfd(void)
 }
 
 /* Makes a file without a name. A file system mounted noexec is refused: no mapping could run. */
-static int new_nameless_file(const char *folder)
+int ch__os_new_nameless_file(const char *folder)
 {
 	struct statvfs system;
-	if (ch__os_may_fail())
-		return -1;
 	int cancel = ch__cancel_hold();
 	int fd = open(folder, O_TMPFILE | O_EXCL | O_RDWR | O_CLOEXEC, 0600);
 	ch__cancel_allow(cancel);
@@ -212,35 +206,17 @@ static int new_nameless_file(const char *folder)
 	return fd;
 }
 
-bool ch__os_memfd(size_t bytes, struct ch__os_held *file)
+bool ch__os_fix_size(int fd, size_t bytes, bool is_memfd)
 {
-	static const char *const folders[] = {"/dev/shm", "/tmp"};
-	struct rlimit limit;
-	ch__os_hold(file, -1);
-	/* A file operation beyond the limit raises SIGXFSZ, which kills. */
-	if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && bytes > limit.rlim_cur) {
-		errno = EFBIG;
-		return false;
-	}
-	int fd = new_memfd();
-	bool is_memfd = fd >= 0;
-	for (unsigned i = 0; fd < 0 && i < sizeof folders / sizeof *folders; i++)
-		fd = new_nameless_file(folders[i]);
-	if ((fd = ch__os_fd_apart(fd)) < 0)
-		return false;
 	/* Sealed against resizing: nobody who finds the descriptor can make code pages raise
 	 * SIGBUS. Other files have no seals. */
-	if (ch__os_may_fail() || !ch__os_note(ftruncate(fd, (off_t)bytes) == 0, "ftruncate") ||
-	    (is_memfd && fcntl(fd, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK) != 0)) {
-		ch__os_close(fd);
-		return false;
-	}
-	return ch__os_hold(file, fd);
+	return ch__os_note(ftruncate(fd, (off_t)bytes) == 0, "ftruncate") &&
+	       (!is_memfd || fcntl(fd, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK) == 0);
 }
 
 bool ch__os_fd_commit(const struct ch__os_held *file, size_t offset, size_t bytes)
 {
-	if (ch__os_may_fail() || !ch__os_has_memory(bytes) || !ch__os_holds(file))
+	if (!ch__os_holds(file))
 		return false;
 	/* The file has its full size already: RLIMIT_FSIZE, a limit of growth, does not matter. */
 	int result, cancel = ch__cancel_hold();
@@ -270,8 +246,6 @@ void ch__os_close(int fd)
 
 bool ch__os_self_memory(struct ch__os_held *file)
 {
-	if (ch__os_may_fail())
-		return ch__os_hold(file, -1);
 	int cancel = ch__cancel_hold();
 	/* The folder of the process is its first thread's, which has no memory after its end. A
 	 * sandbox may allow that folder alone. */
@@ -289,11 +263,8 @@ bool ch__os_self_write(const struct ch__os_held *file, void *to, const void *fro
 	for (size_t done = 0; done < bytes;) {
 		if (!ch__os_holds(file))
 			return false;
-		size_t more = ch__os_pretended.between_bytes ? 1 : bytes - done;
-		if (ch__os_pretended.between_bytes && done)
-			ch__os_pretended.between_bytes(to);
 		long n = syscall(SYS_pwrite64, ch__os_fd_of(file), (const uint8_t *)from + done,
-				 more, (off_t)(uintptr_t)to + (off_t)done);
+				 bytes - done, (off_t)(uintptr_t)to + (off_t)done);
 		if (n > 0)
 			done += (size_t)n;
 		else if (n == 0 || errno != EINTR)
@@ -379,8 +350,6 @@ static bool remove_leftover(const char *path, const struct ch__os_held *own, uin
 int ch__os_file_create(const char *path, const struct ch__os_held *own, uint64_t own_bytes)
 {
 	enum { FLAGS = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, MODE = 0600 };
-	if (ch__os_may_fail())
-		return -1;
 	int cancel = ch__cancel_hold();
 	int fd = open(path, FLAGS, MODE);
 	if (fd < 0 && errno == EEXIST && remove_leftover(path, own, own_bytes))
@@ -396,7 +365,7 @@ int ch__os_file_create(const char *path, const struct ch__os_held *own, uint64_t
 
 bool ch__os_file_hold(int fd, struct ch__os_held *file)
 {
-	return ch__os_hold(file, fd) && !ch__os_may_fail() && fcntl(fd, F_SETFL, O_APPEND) == 0;
+	return ch__os_hold(file, fd) && fcntl(fd, F_SETFL, O_APPEND) == 0;
 }
 
 int64_t ch__os_file_bytes(int fd)
@@ -409,8 +378,6 @@ int64_t ch__os_file_read(int fd, uint64_t offset, void *bytes, size_t n)
 {
 	size_t done = 0;
 	ssize_t got;
-	if (ch__os_may_fail())
-		return -1;
 	int cancel = ch__cancel_hold();
 	do {
 		got = pread(fd, (uint8_t *)bytes + done, n - done, (off_t)(offset + done));
@@ -443,8 +410,6 @@ size_t ch__os_file_put(int fd, const void *bytes, size_t n)
 {
 	static const struct timespec at_once = {0, 0};
 	sigset_t ours, before, pending;
-	if (ch__os_may_fail())
-		return 0;
 	sigemptyset(&ours);
 	sigaddset(&ours, SIGXFSZ);
 	sigaddset(&ours, SIGPIPE);
@@ -472,7 +437,7 @@ size_t ch__os_file_put(int fd, const void *bytes, size_t n)
 bool ch__os_file_is_at(int fd, const char *path)
 {
 	struct stat ours, found;
-	if (ch__os_may_fail() || fstat(fd, &ours) != 0 || lstat(path, &found) != 0)
+	if (fstat(fd, &ours) != 0 || lstat(path, &found) != 0)
 		return false;
 	if (is_same(&ours, &found))
 		return true;
@@ -482,7 +447,7 @@ bool ch__os_file_is_at(int fd, const char *path)
 
 bool ch__os_file_rename(const char *from, const char *to)
 {
-	return !ch__os_may_fail() && rename(from, to) == 0;
+	return rename(from, to) == 0;
 }
 
 void ch__os_file_remove(const char *path)

@@ -32,10 +32,6 @@ const char *const ch__os_is_only_thread = "";
 void ch__os_futex_wait(_Atomic(uint32_t) *word, uint32_t while_value, uint64_t timeout_ns)
 {
 	int error = errno;
-	if (timeout_ns && ch__os_pretended.clock) {
-		ch__os_pretended.clock(timeout_ns);
-		return;
-	}
 	struct timespec limit = {.tv_sec = (time_t)(timeout_ns / NS_PER_S),
 				 .tv_nsec = (long)(timeout_ns % NS_PER_S)};
 	syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, while_value, timeout_ns ? &limit : NULL, NULL,
@@ -111,28 +107,11 @@ uintptr_t ch__os_first_stack_low(uintptr_t low, uintptr_t high)
 }
 
 /* Not by a function of the C library, which a sanitizer replaces. */
-size_t ch__os_copy(void *to, uintptr_t from, size_t bytes)
+long ch__os_read_memory(void *to, uintptr_t from, size_t bytes)
 {
 	struct iovec copy = {to, bytes}, source = {(void *)from, bytes};
-	int error = errno;
-	long copied = -1;
-	bool is_refused = ch__os_may_fail();
-	if (!is_refused) {
-		/* Words: of an int on the stack the kernel reads what lies beside, too. */
-		copied = syscall(SYS_process_vm_readv, ch__os_thread_id(), &copy, 1UL, &source,
-				 1UL, 0UL);
-		is_refused = copied < 0 && errno != EFAULT;
-	}
-	errno = error;
-	if (!is_refused)
-		return copied < 0 ? 0 : (size_t)copied;
-	/* The system refuses the call or has none: reads words that were readable a moment ago. */
-	size_t in_page = CH_ARCH_SMALLEST_PAGE - from % CH_ARCH_SMALLEST_PAGE;
-	size_t words = (bytes < in_page ? bytes : in_page) / sizeof(uintptr_t);
-	if (!ch__os_is_readable((const void *)from))
-		return 0;
-	ch__valgrind_copy(to, from, words);
-	return words * sizeof(uintptr_t);
+	/* Words: of an int on the stack the kernel reads what lies beside, too. */
+	return syscall(SYS_process_vm_readv, ch__os_thread_id(), &copy, 1UL, &source, 1UL, 0UL);
 }
 
 bool ch__os_thread_signal(int thread_id, int signal, const void *tag)
@@ -144,8 +123,7 @@ bool ch__os_thread_signal(int thread_id, int signal, const void *tag)
 	info.si_pid = getpid();
 	info.si_uid = getuid();
 	info.si_value.sival_ptr = (void *)(uintptr_t)tag;
-	return !ch__os_may_fail() &&
-	       syscall(SYS_rt_tgsigqueueinfo, getpid(), thread_id, signal, &info) == 0;
+	return syscall(SYS_rt_tgsigqueueinfo, getpid(), thread_id, signal, &info) == 0;
 }
 
 /* A signal that could not be queued, or is from an outer namespace, has SI_USER and process 0. */
@@ -162,8 +140,6 @@ enum ch__os_sender ch__os_signal_sender(const void *siginfo, const void *tag)
 uint64_t ch__os_now_ns(void)
 {
 	struct timespec now;
-	if (ch__os_pretended.clock)
-		return ch__os_pretended.clock(0);
 	clock_gettime(CLOCK_MONOTONIC, &now);
 	return (uint64_t)now.tv_sec * NS_PER_S + (uint64_t)now.tv_nsec;
 }

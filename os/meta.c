@@ -55,7 +55,7 @@ struct ch__meta {
 
 struct ch__meta *ch__meta_create(void)
 {
-	struct ch__meta *meta = ch__os_may_fail() ? NULL : calloc(1, sizeof *meta);
+	struct ch__meta *meta = calloc(1, sizeof *meta);
 	if (!meta)
 		return NULL;
 	meta->list.next = meta->list.prev = &meta->list;
@@ -74,7 +74,7 @@ void ch__meta_destroy(struct ch__meta *meta)
 void *ch__meta_alloc(struct ch__meta *meta, size_t bytes)
 {
 	size_t size = rounded(bytes), all = size + sizeof(struct link);
-	uint8_t *memory = ch__os_may_fail() || all < bytes ? NULL : calloc(1, all);
+	uint8_t *memory = all < bytes ? NULL : calloc(1, all);
 	if (!memory) {
 		errno = ENOMEM;
 		return NULL;
@@ -217,7 +217,7 @@ struct ch__meta *ch__meta_create(void)
 {
 	unsigned arena;
 	errno = ENOMEM; /* jemalloc sets none, and lacks memory or numbers of arenas */
-	if (ch__os_may_fail() || take_arena(&arena) != 0)
+	if (take_arena(&arena) != 0)
 		return NULL;
 	int flags = MALLOCX_TCACHE_NONE | MALLOCX_ZERO | MALLOCX_ALIGN(64);
 	struct ch__meta *meta = mallocx(sizeof *meta, MALLOCX_ARENA(arena) | flags);
@@ -250,7 +250,7 @@ static void count(struct shard *shard, int64_t bytes)
 void *ch__meta_alloc(struct ch__meta *meta, size_t bytes)
 {
 	size_t size = rounded(bytes); /* multiples of 16 are aligned to 16 */
-	if (ch__os_may_fail() || size < bytes) {
+	if (size < bytes) {
 		errno = ENOMEM;
 		return NULL;
 	}

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  * os.h: memory, time and the process. This header, threads.h and files.h are the core's only gate
- * to the operating system. Most calls that may fail pass through a counter, so that a test can make
- * the Nth call fail. Nothing here takes a library lock. A port to another system is another set of
- * files beside linux*.c. All functions that return bool or a pointer report failure by false or
- * NULL, with errno from the OS. */
+ * to the operating system. Tests put functions of theirs between callers and most calls that may
+ * fail, so that the Nth call fails (tests/support/os_failing.h). Nothing here takes a library lock.
+ * A port to another system is another set of files beside linux*.c. All functions that return bool
+ * or a pointer report failure by false or NULL, with errno from the OS. */
 #pragma once
 
 #include "arch/base.h"
@@ -109,37 +109,3 @@ int ch__os_process_id(void);
 const char *ch__os_environment(const char *name); /* NULL when unset, or in a set-uid program */
 void ch__os_random(void *bytes, size_t n);
 uint64_t ch__os_now_ns(void);
-
-/* The machine that a test pretends; nothing in a library, where reading a field is no code. */
-struct ch__os_pretence {
-	/* Larger system pages: calls refuse a range that is not whole pages. */
-	size_t page_bytes;
-	/* The largest reservation that the address space has room for; 0 = any. */
-	size_t reserve_bytes;
-	/* errno with which the system refuses memory for code; 0 = no refusal. */
-	int commit_error;
-	/* What it refuses: more than so many bytes at once. */
-	size_t commit_bytes;
-	/* An emulator's act between the two runs of a self-test: of an enum ch_backend. */
-	void (*between_runs)(int backend, uint8_t *exec, uint8_t *write, size_t bytes);
-	/* Called between two bytes of a self-write, which some machines store byte by byte. */
-	void (*between_bytes)(const void *to);
-	/* Returns the time after a wait of waited_ns; a wait with a limit does not sleep. */
-	uint64_t (*clock)(uint64_t waited_ns);
-};
-#if CH_TESTING
-/* Makes the nth failable call (OS or metadata) from this one on fail with ENOMEM; 0 = none. Counted
- * per process, and only while nth is not 0: pass UINT64_MAX to count without a failure. Release
- * calls cannot fail and do not count. */
-void ch__os_fail_at(uint64_t nth, bool every_later_one);
-void ch__os_fail_as(uint64_t nth, bool every_later_one, int error); /* the same, with an errno */
-uint64_t ch__os_failable_calls(void); /* since the last ch__os_fail_at */
-bool ch__os_may_fail(void);           /* true: this call must fail; meta.c asks, too */
-extern struct ch__os_pretence ch__os_pretended;
-#else
-static const struct ch__os_pretence ch__os_pretended = {0};
-static inline bool ch__os_may_fail(void)
-{
-	return false;
-}
-#endif

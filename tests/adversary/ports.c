@@ -5,6 +5,7 @@
  * machine: a test's own record of return addresses, and machines pretended by the gate to the
  * system. */
 #define _GNU_SOURCE
+#include "pages/inner.h"
 #include "pages/write.h"
 #include "tests/support/stage.h"
 
@@ -407,26 +408,54 @@ EVERY_DRIVER(s51_emulator_gets_views_that_execution_follows)
 	check_rewritten_code_runs(stage);
 }
 
+static void translate_as(uint8_t *exec, size_t bytes, int sharing)
+{
+	uint8_t *copy = mmap(NULL, bytes, PROT_READ | PROT_WRITE, sharing | MAP_ANONYMOUS, -1, 0);
+	CHECK(copy != MAP_FAILED);
+	memcpy(copy, exec, bytes);
+	CHECK_EQ(mprotect(copy, bytes, PROT_READ | PROT_EXEC), 0);
+	CHECK(mremap(copy, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, exec) == exec);
+}
+
+/* Imitates an emulator that runs its translation until the page is mapped again. */
+static void translate(uint8_t *exec, size_t bytes)
+{
+	translate_as(exec, bytes, MAP_PRIVATE);
+}
+
+static unsigned stale_backends;
+static void (*between_runs)(struct ch__views *);
+
+/* Between the two runs of a self-test; each of its two stores is the first sync of its views. */
+bool __real_ch__views_sync(struct ch__views *v, const uint8_t *exec, size_t bytes);
+bool __wrap_ch__views_sync(struct ch__views *v, const uint8_t *exec, size_t bytes);
+bool __wrap_ch__views_sync(struct ch__views *v, const uint8_t *exec, size_t bytes)
+{
+	static unsigned small_syncs;
+	bool follows = __real_ch__views_sync(v, exec, bytes);
+	bool is_self_test = between_runs && !v->has_code && bytes < v->runtime_bytes;
+	if (is_self_test && small_syncs++ % 2 == 0 && (stale_backends & 1u << v->backend))
+		between_runs(v);
+	return follows;
+}
+
 /* Imitates an emulator that translated the first code: stores through the view change memory that
  * the emulator does not look at. */
-static unsigned stale_backends;
-
-static void detach_view(int backend, uint8_t *exec, uint8_t *write, size_t bytes)
+static void detach_view(struct ch__views *v)
 {
 	/* Shared memory is not written as a file. */
-	if (backend == CH_BACKEND_PROCMEM && (stale_backends & 1u << backend))
-		CHECK(mmap(exec, bytes, PROT_READ | PROT_EXEC,
-			   MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == exec);
-	else if (stale_backends & 1u << backend)
-		CHECK(mmap(write, bytes, PROT_READ | PROT_WRITE,
-			   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == write);
+	if (v->backend == CH_BACKEND_PROCMEM)
+		translate_as(v->exec, v->runtime_bytes, MAP_SHARED);
+	else
+		CHECK(mmap(v->write, v->runtime_bytes, PROT_READ | PROT_WRITE,
+			   MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == v->write);
 }
 
 static void pretend_emulator(unsigned backends)
 {
 	unsetenv("CODEHEAP_WX");
 	stale_backends = backends;
-	ch__os_pretended.between_runs = detach_view;
+	between_runs = detach_view;
 }
 
 EVERY_DRIVER(s51_stale_views_are_passed_over)
@@ -438,22 +467,9 @@ EVERY_DRIVER(s51_stale_views_are_passed_over)
 	check_rewritten_code_runs(stage);
 }
 
-/* Imitates an emulator that runs its translation until the page is mapped again. */
-static void translate(uint8_t *exec, size_t bytes)
+static void translate_all(struct ch__views *v)
 {
-	uint8_t *copy =
-		mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	CHECK(copy != MAP_FAILED);
-	memcpy(copy, exec, bytes);
-	CHECK_EQ(mprotect(copy, bytes, PROT_READ | PROT_EXEC), 0);
-	CHECK(mremap(copy, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, exec) == exec);
-}
-
-static void translate_all(int backend, uint8_t *exec, uint8_t *write, size_t bytes)
-{
-	(void)write;
-	if (stale_backends & 1u << backend)
-		translate(exec, bytes);
+	translate(v->exec, v->runtime_bytes);
 }
 
 static void translate_pool(struct ch__pool *pool)
@@ -467,7 +483,7 @@ static void translate_pool(struct ch__pool *pool)
 EVERY_DRIVER(s51_translated_pages_are_mapped_again)
 {
 	pretend_emulator(1u << CH_BACKEND_DUAL | 1u << CH_BACKEND_MEMFD);
-	ch__os_pretended.between_runs = translate_all;
+	between_runs = translate_all;
 	new_play(stage);
 	struct ch__pool *pool = stage->heap->pool;
 	CHECK_EQ(pool->backend, CH_BACKEND_MEMFD);
@@ -506,10 +522,9 @@ EVERY_DRIVER(s51_memory_written_as_a_file_is_the_third_way)
 TEST(s51_heap_of_stale_views_only_is_a_status)
 {
 	struct ch_heap *heap;
-	CHECK_EQ(ch_heap_create(NULL, &heap), CH_OK); /* a first heap leaves things for ever */
-	CHECK_EQ(ch_heap_destroy(heap), CH_OK);
 	pretend_emulator(1u << CH_BACKEND_DUAL | 1u << CH_BACKEND_MEMFD |
 			 1u << CH_BACKEND_PROCMEM);
+	CHECK_EQ(ch_heap_create(NULL, &heap), CH_E_OS); /* a first try leaves things for ever */
 	long mappings = count_mappings();
 	for (int i = 0; i < 20; i++) {
 		errno = 0;

@@ -77,7 +77,7 @@ def has_source(object):
 
 def library_objects():
     found = (os.path.join(folder, f) for room in ROOMS for folder, _, files in os.walk(os.path.join(OBJECTS, room)) for f in files)
-    return sorted(o for o in found if o.endswith(".o") and has_source(o)) + [os.path.join(OBJECTS, "tests/support/os_failing.o")]
+    return sorted(o for o in found if o.endswith(".o") and has_source(o)) + [os.path.join(OBJECTS, "tests/support/lock_self.o")]
 
 
 def link(program, own, instead):

@@ -17,6 +17,8 @@
 extern "C" {
 #endif
 
+#include "tests/support/os_failing.h"
+
 enum { TEST_SKIPPED = 77, TEST_LIMIT_DEFAULT_S = 60, TEST_STORM_DEFAULT_MS = 5000 };
 
 /* A wait that ends by itself (an alarm, or a cycle that waits for a thread) lasts as long as the

@@ -620,14 +620,14 @@ TEST(heap_that_a_trap_is_described_for_is_not_freed_meanwhile)
 static _Atomic(bool) is_registering, may_register, is_slow, is_refused, stays;
 static _Atomic(int) registered;
 
-bool __real_ch__os_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void));
+bool gate_ch__os_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void));
 bool __wrap_ch__os_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void));
 bool __wrap_ch__os_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void))
 {
 	atomic_store(&is_registering, true);
 	TEST_UNTIL(!atomic_load(&is_slow) || atomic_load(&may_register))
 		usleep(1000);
-	bool is_done = !atomic_load(&is_refused) && __real_ch__os_atfork(prepare, parent, child);
+	bool is_done = !atomic_load(&is_refused) && gate_ch__os_atfork(prepare, parent, child);
 	registered += is_done;
 	TEST_UNTIL(!atomic_load(&stays))
 		usleep(1000);

@@ -115,22 +115,6 @@ TEST(private_memory_that_is_refused_half_way_leaves_no_mapping)
 	expect_nothing_mapped_since(before);
 }
 
-/* A pretended page has its place reserved first. The system refuses only writable memory. */
-TEST(place_of_a_pretended_page_that_is_refused_leaves_no_mapping)
-{
-	struct rlimit had, none = {.rlim_cur = 1}; /* 0 would have the hard limit count (Linux) */
-	size_t before = mapped_bytes();
-	CHECK_EQ(getrlimit(RLIMIT_DATA, &had), 0);
-	none.rlim_max = had.rlim_max;
-	CHECK_EQ(setrlimit(RLIMIT_DATA, &none), 0);
-	ch__os_pretended.page_bytes = BYTES;
-	for (int i = 0; i < TIMES; i++)
-		CHECK(!ch__os_private(BYTES));
-	ch__os_pretended.page_bytes = 0;
-	CHECK_EQ(setrlimit(RLIMIT_DATA, &had), 0);
-	expect_nothing_mapped_since(before);
-}
-
 TEST(tail_that_is_revived_leaves_no_copy_of_what_is_before)
 {
 	uint8_t *at = ch__os_reserve(2 * BYTES, BYTES, 0, ch__os_anywhere);

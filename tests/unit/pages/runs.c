@@ -204,11 +204,11 @@ TEST(trim_is_wanted_when_more_is_unused_than_the_last_one_left)
 }
 
 static int held; /* ranges of mappings */
-void *__real_ch__os_hold_mappings(void);
+void *gate_ch__os_hold_mappings(void);
 void *__wrap_ch__os_hold_mappings(void);
 void *__wrap_ch__os_hold_mappings(void)
 {
-	void *at = __real_ch__os_hold_mappings();
+	void *at = gate_ch__os_hold_mappings();
 	held += at != NULL;
 	return at;
 }
@@ -392,19 +392,19 @@ TEST(write_across_a_page_has_both_pages_mapped_again)
 }
 
 static int refused_as; /* errno of each change of access; 0: none is refused */
-bool __real_ch__os_protect(void *, size_t, bool);
+bool gate_ch__os_protect(void *, size_t, bool);
 bool __wrap_ch__os_protect(void *, size_t, bool);
 bool __wrap_ch__os_protect(void *at, size_t bytes, bool is_writable)
 {
 	errno = refused_as ? refused_as : errno;
-	return !refused_as && __real_ch__os_protect(at, bytes, is_writable);
+	return !refused_as && gate_ch__os_protect(at, bytes, is_writable);
 }
-bool __real_ch__os_protect_none(void *, size_t);
+bool gate_ch__os_protect_none(void *, size_t);
 bool __wrap_ch__os_protect_none(void *, size_t);
 bool __wrap_ch__os_protect_none(void *at, size_t bytes)
 {
 	errno = refused_as ? refused_as : errno;
-	return !refused_as && __real_ch__os_protect_none(at, bytes);
+	return !refused_as && gate_ch__os_protect_none(at, bytes);
 }
 
 /* Takes a page while the system refuses all that may fail, and each change of access. */
