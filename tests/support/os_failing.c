@@ -125,9 +125,6 @@ REFUSES(ch__os_read_memory, long, -1, (void *to, uintptr_t from, size_t bytes), 
 REFUSES(ch__meta_create, struct ch__meta *, NULL, (void), ())
 REFUSES(ch__meta_alloc, void *, (errno = ENOMEM, NULL), (struct ch__meta *meta, size_t bytes),
 	(meta, bytes))
-REFUSES(ch__meta_grow, bool, (errno = ENOMEM, false),
-	(struct ch__meta *meta, void *array, uint32_t *capacity, uint32_t least, size_t item),
-	(meta, array, capacity, least, item))
 
 /* Moves what lies where the system likes to whole pages of the pretended size. */
 static void *aligned(void *got, size_t bytes)
