@@ -35,7 +35,7 @@ static inline int ch__os_fd_of(const struct ch__os_held *file)
  * streams would print into code, or into a tool's file. Returns -1 and errno on failure. */
 int ch__os_fd_apart(int fd);
 
-/* The steps of functions in linux_steps.c and linux_copy.c. */
+/* The steps of functions in linux_composed.c and linux_copy.c. */
 void *ch__os_duplicate(void *from, size_t bytes, void *to); /* to: NULL: anywhere */
 int ch__os_new_memfd(void);
 int ch__os_new_nameless_file(const char *folder);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * linux_copy.c: memory that may be unreadable. Apart from what it takes, as linux_steps.c is, but
+ * linux_copy.c: memory that may be unreadable. Apart from what it takes, as linux_composed.c is, but
  * async-signal-safe. No lock. */
 #include "arch/arch.h"
 #include "os/linux.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * linux_steps.c: functions of the gate that take others of other files. A test stands before each
- * of these, too, so each can be made to fail. No lock. */
+ * linux_composed.c: functions of the gate that are made of others, which lie in other files: so a
+ * test can make each of the others fail (tests/support/os_failing.h). No lock. */
 #include "os/linux.h"
 
 #include <sys/resource.h>
