@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
- * linux_copy.c: memory that may be unreadable. Apart from what it takes, as linux_composed.c is, but
- * async-signal-safe. No lock. */
+ * linux_copy.c: memory that may be unreadable. Lies apart from what it takes as linux_composed.c
+ * does, but is async-signal-safe. No lock. */
 #include "arch/arch.h"
 #include "os/linux.h"
 #include "os/threads.h"
