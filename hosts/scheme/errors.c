@@ -143,11 +143,13 @@ _Noreturn void raise_unbound(struct context *ctx, struct cell *cell)
  * catcher, which restores the usual limits. */
 _Noreturn void raise_stack(struct context *ctx)
 {
-	if (ctx->now.stack_limit >= ctx->now.stack_end) {
+	value *reserve_end = ctx->now.stack_end - SMALL_FRAME - FRAME_HEADER;
+
+	if (ctx->now.stack_limit >= reserve_end) {
 		ctx->now.handlers = V_NIL;
 		ctx->now.winders = ctx->now.catcher->state.winders;
 	}
-	ctx->now.stack_limit = ctx->now.stack_end;
+	ctx->now.stack_limit = reserve_end;
 	ctx->now.c_limit -= RESERVE_C_BYTES;
 	raise_error(ctx, "stack", "recursion too deep", 0);
 }

@@ -37,7 +37,9 @@
 
 #include "vm.h"
 
-enum { FRAME_HEADER = 3 };
+/* Machine code compares fp alone with the limit where a frame has up to SMALL_FRAME slots. So each
+ * limit leaves that much of the stack above it. */
+enum { FRAME_HEADER = 3, SMALL_FRAME = 32 };
 
 /* interp_entry: the default code->entry. */
 value interp_entry(struct context *ctx, value *fp, int64_t argc);

@@ -160,13 +160,20 @@ value interp_entry(struct context *ctx, value *fp, int64_t argc)
 		raise_range(ctx, who, index); \
 	} while (0)
 
-static struct record *check_record(struct context *ctx, const struct insn *pc, value v, value type)
+/* The index is that of the accessor's definition: its type's name may be another type's since. */
+static value *field_of(struct context *ctx, const struct insn *pc, value v, value type)
 {
+	uint64_t index = (uint64_t)pc[1].a;
+
 	if (UNLIKELY(!is_type(v, T_RECORD) || (value)AS(record, v)->type != type)) {
 		ctx->pc = pc + 1;
 		raise_type(ctx, "record accessor", "record of its type", v);
 	}
-	return AS(record, v);
+	if (UNLIKELY(index >= (uint64_t)AS(rtd, type)->count)) {
+		ctx->pc = pc + 1;
+		raise_range(ctx, "record accessor", make_fixnum((int64_t)index));
+	}
+	return AS(record, v)->fields + index;
 }
 
 /* A tail call: closure and arguments come down to fp. Arguments first, as a stop clears slots that
@@ -358,9 +365,9 @@ value interp_run(struct context *ctx, value *fp, const struct insn *pc)
 		FAIL_RANGE("string-ref", fp[pc->c]);
 	fp[pc->a] = make_char(AS(string, v)->chars[fixnum_of(fp[pc->c])]);
 	NEXT(1);
-	OP(RECREF) : fp[pc->a] = check_record(ctx, pc, fp[pc->b], fp[pc->c])->fields[pc[1].a];
+	OP(RECREF) : fp[pc->a] = *field_of(ctx, pc, fp[pc->b], fp[pc->c]);
 	NEXT(2);
-	OP(RECSET) : check_record(ctx, pc, fp[pc->a], fp[pc->b])->fields[pc[1].a] = fp[pc->c];
+	OP(RECSET) : *field_of(ctx, pc, fp[pc->a], fp[pc->b]) = fp[pc->c];
 	NEXT(2);
 
 	OP(CALLG) : v = AS(cell, insn_const(pc + 1))->content;

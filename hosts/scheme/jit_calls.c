@@ -46,9 +46,6 @@ void compile_body(struct compilation *c)
 	c->fp = NULL;
 }
 
-/* A frame of up to so many slots may lie above the limit: there is a margin. */
-enum { SMALL_FRAME = 32 };
-
 void set_up_frame(struct compilation *c)
 {
 	struct emitter *e = c->e;

@@ -136,7 +136,7 @@ value jit_disassemble(struct context *ctx, value *args, int64_t argc)
 	for (uint32_t i = 0; i < method->count; i++)
 		disassemble_block(out, &method->versions[i]);
 	fclose(out);
-	port_write_bytes(ctx->vm->output, text, bytes);
+	port_append(ctx, ctx->vm->output, text, bytes);
 	free(text);
 	return V_UNSPEC;
 }

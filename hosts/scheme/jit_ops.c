@@ -437,6 +437,9 @@ static void op_record(struct compilation *c, const struct insn *pc)
 	emit_load(e, R1, FPTR, SLOT(is_set ? pc->b : pc->c));
 	emit_op_load(e, DO_CMP, R1, R0, offsetof(struct record, type));
 	emit_goto_if(e, IF_NE, exit_label(c, pc));
+	emit_load(e, R1, R1, offsetof(struct rtd, count));
+	emit_op_imm(e, DO_CMP, R1, pc[1].a);
+	emit_goto_if(e, IF_LE, exit_label(c, pc));
 	if (is_set) {
 		emit_load(e, R1, FPTR, SLOT(pc->c));
 		emit_store(e, R0, offset, R1);

@@ -152,8 +152,8 @@ static int run_repl(struct context *ctx)
 	ctx->vm->input->name = name;
 	do {
 		if (prompts)
-			port_puts(ctx->vm->output, "> ");
-		port_flush(ctx->vm->output);
+			port_append(ctx, ctx->vm->output, "> ", 2);
+		vm_flush(ctx->vm);
 	} while (repl_step(ctx, name));
 	vm_flush(ctx->vm);
 	return ctx->exit_code >= 0 ? 2 : 0;

@@ -50,7 +50,8 @@ void port_flush(struct port *port)
 
 	if (port->fd < 0 || !port->is_output)
 		return;
-	while (done < port->length) {
+	/* The descriptor of a port that was shut may be another file's. */
+	while ((port->is_open || port->fd <= 2) && done < port->length) {
 		ssize_t n = write(port->fd, port->bytes + done, (size_t)(port->length - done));
 		if (n < 0 && errno == EINTR)
 			continue;
@@ -108,6 +109,13 @@ void port_write_char(struct port *port, uint32_t c)
 	port_write_bytes(port, text, count);
 }
 
+static void flush_shared(struct context *ctx, struct port *port)
+{
+	pthread_mutex_lock(&ctx->vm->out_lock);
+	port_flush(port);
+	pthread_mutex_unlock(&ctx->vm->out_lock);
+}
+
 void port_shut(struct port *port)
 {
 	if (port->fd > 2 && port->is_open)
@@ -134,7 +142,7 @@ static int port_fill(struct context *ctx, struct port *port, int64_t count)
 		if (port->fd < 0 || !port->is_open)
 			return 0;
 		if (ctx->vm->output)
-			port_flush(ctx->vm->output);
+			flush_shared(ctx, ctx->vm->output);
 		port->length -= port->position;
 		memmove(port->bytes, port->bytes + port->position, (size_t)port->length);
 		port->position = 0;
@@ -190,14 +198,14 @@ int64_t port_read_char(struct context *ctx, struct port *port, int peek)
 static struct port *port_arg(struct context *ctx, value *args, int64_t argc, int64_t index,
 			     int is_output)
 {
-	if (argc <= index)
-		return is_output ? ctx->vm->output : ctx->vm->input;
-	if (!is_type(args[index], T_PORT) || AS(port, args[index])->is_output != is_output)
-		raise_type(ctx, "port operation", is_output ? "output port" : "input port",
-			   args[index]);
-	if (!AS(port, args[index])->is_open)
+	struct port *usual = is_output ? ctx->vm->output : ctx->vm->input;
+	value port = argc > index ? args[index] : (value)usual;
+
+	if (!is_type(port, T_PORT) || AS(port, port)->is_output != is_output)
+		raise_type(ctx, "port operation", is_output ? "output port" : "input port", port);
+	if (!AS(port, port)->is_open)
 		raise_error(ctx, "file", "port is closed", 0);
-	return AS(port, args[index]);
+	return AS(port, port);
 }
 
 /* A string port grows without the lock, as allocation may raise an error. The new buffer replaces
@@ -273,11 +281,7 @@ PRIM(newline)
 
 PRIM(flush_output)
 {
-	struct port *port = port_arg(ctx, args, argc, 0, 1);
-
-	pthread_mutex_lock(&ctx->vm->out_lock);
-	port_flush(port);
-	pthread_mutex_unlock(&ctx->vm->out_lock);
+	flush_shared(ctx, port_arg(ctx, args, argc, 0, 1));
 	return V_UNSPEC;
 }
 
@@ -367,7 +371,7 @@ PRIM(open_output_file) { return open_file(ctx, args[0], 1); }
 PRIM(close_port)
 {
 	struct port *port = AS(port, object_arg(ctx, "close-port", T_PORT, args[0]));
-	port_flush(port);
+	flush_shared(ctx, port);
 	if (port->is_open && port->lost)
 		fail_with_port(ctx, port, "cannot write", port->lost);
 	port_shut(port);

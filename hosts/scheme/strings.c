@@ -62,8 +62,12 @@ PRIM(list_to_string)
 	if (length < 0)
 		raise_type(ctx, "list->string", "list", args[0]);
 	value s = make_string(ctx, length, 0), at = args[0];
-	for (int64_t i = 0; i < length; i++, at = CDR(at))
+	int64_t i = 0;
+	/* Another thread may shorten the list. */
+	for (; i < length && is_pair(at); i++, at = CDR(at))
 		AS(string, s)->chars[i] = char_arg(ctx, "list->string", CAR(at));
+	if (i < length)
+		raise_type(ctx, "list->string", "list", args[0]);
 	return s;
 }
 

@@ -363,8 +363,10 @@ int vm_print(struct context *ctx, value v)
 		return 1;
 	catcher_enter(ctx, &catcher);
 	if (_setjmp(catcher.target) == 0) {
-		write_value(ctx, ctx->vm->output, v, 0);
-		port_write_char(ctx->vm->output, '\n');
+		struct port *text = port_open_buffer();
+		write_value(ctx, text, v, 0);
+		port_write_char(text, '\n');
+		port_append(ctx, ctx->vm->output, text->bytes, (size_t)text->length);
 		is_printed = 1;
 	}
 	catcher_leave(ctx, &catcher);

@@ -13,7 +13,9 @@ flonums_divide_exactly:60 all_fixnums_are_read:60 text_that_is_no_number_is_none
 a_forced_chain_runs_once:60 conditions_go_on_to_outer_handlers:60 left_files_are_closed:60 lost_output_is_told:60 low_stack_limits_are_raised:60
 signed_zeros_are_kept:60 values_are_bound_at_once:60 improper_lists_are_copied:60 names_of_files_have_no_zero:60
 deep_code_is_an_error:120 handlers_are_nested_deep:120 emergency_exit_runs_no_thunk:60
-fibers_stay_with_their_thread:60 fibers_keep_their_values:60 symbols_of_threads_are_one:120"
+fibers_stay_with_their_thread:60 fibers_keep_their_values:60 symbols_of_threads_are_one:120
+handlers_recurse_too_deep:300 accessors_of_another_type_are_errors:60 output_beside_a_reader_is_written_once:180
+closed_ports_are_no_defaults:60 lists_shorten_under_their_readers:180"
 # Half a minute, for the names of 66,000 variables.
 [ "${CODEHEAP_TEST_LONG:-}" != 1 ] || [ -n "${CODEHEAP_TEST_EMULATOR:-}" ] || cases+=" a_closure_of_too_many_variables_is_refused:400"
 
@@ -381,6 +383,95 @@ symbols_of_threads_are_one() {
 (define (same? a b) (or (null? a) (and (eq? (car a) (car b)) (same? (cdr a) (cdr b)))))
 (define (all-same? lists) (or (null? (cdr lists)) (and (same? (car lists) (cadr lists)) (all-same? (cdr lists)))))
 (write (map (lambda (from) (all-same? (in-threads from))) '("a" "b" "c" "d")))
+END
+}
+
+# What is left of the stack for a handler ends like the stack: in a fiber and in the main program.
+handlers_recurse_too_deep() {
+  local mode
+  cat > "$work/p.scm" << 'END'
+(define (deep n) (+ 1 (deep (+ n 1))))
+(define (rec n) (let ((a (list n)) (b (* n 2)) (c (+ n 3)) (d (- n 1))) (+ (rec (+ n 1)) (car a) b c d)))
+(define (body) (call/cc (lambda (k) (with-exception-handler (lambda (e) (k (rec 0))) (lambda () (deep 0))))))
+(define first (make-fiber body))
+(define second (make-fiber (lambda () (fiber-yield 1) 2)))
+(fiber-resume second)
+(write (guard (e (#t (error-kind e))) (fiber-resume first)))
+(write (fiber-resume second))
+(newline)
+(body)
+END
+  for mode in --interp --jit --arena '--jit --trampolines'; do
+    # shellcheck disable=SC2086
+    "${scheme[@]}" $mode "$work/p.scm" > "$work/out" 2>&1
+    [ $? = 1 ] || fail "$mode: exit $?: $(head -c 300 "$work/out")"
+    [ "$(cat "$work/out")" = $'stack2\n'"$work/p.scm:2: recursion too deep" ] || fail "$mode: $(head -c 300 "$work/out")"
+  done
+}
+
+# An accessor takes the type from the name, which a later definition gives to a type of fewer fields.
+accessors_of_another_type_are_errors() {
+  says '(range range range range range 1)' << 'END'
+(define-record-type thing (make a b c d e f) thing? (a thing-a) (f thing-f set-f!))
+(define-record-type thing (make a) thing? (a thing-a))
+(define (kind thunk) (guard (e (#t (error-kind e))) (thunk)))
+(define one (make 1))
+(define (get) (thing-f one))
+(define (set) (set-f! one 5))
+(write (list (kind get) (kind set) (kind get) (kind set) (kind (lambda () (%record-ref one thing 40000))) (thing-a one)))
+END
+}
+
+# A storm: who waits for input flushes the output first.
+output_beside_a_reader_is_written_once() {
+  local mode
+  cat > "$work/p.scm" << 'END'
+(define (writer) (let loop ((i 0)) (if (< i 30000) (begin (display "0123456789abcdef\n") (loop (+ i 1))))))
+(define stop #f)
+(define (reader) (if (not stop) (let ((p (open-input-file "/dev/zero"))) (read-u8 p) (close-port p) (reader))))
+(define threads (map spawn (list reader writer writer)))
+(for-each thread-join! (cdr threads))
+(set! stop #t)
+(thread-join! (car threads))
+END
+  for mode in --interp --jit; do
+    "${scheme[@]}" $mode "$work/p.scm" > "$work/out" || fail "$mode: exit $?"
+    [ "$(sort "$work/out" | uniq -c)" = '  60000 0123456789abcdef' ] || fail "$mode: $(sort "$work/out" | uniq -c | tail -n 3)"
+  done
+}
+
+# The descriptor of a port that was shut is the next file's.
+closed_ports_are_no_defaults() {
+  says '(file file)#t"other"' << END
+(define (kind thunk) (guard (e (#t (error-kind e))) (thunk)))
+(define (closed thunk) (lambda () (close-port (current-output-port)) (thunk)))
+(define (in-other) (kind (lambda () (display "secret"))))
+(define other #f)
+(define (second) (set! other (open-output-file "$work/other")) (let ((first (in-other))) (list first (in-other))))
+(write (with-output-to-file "$work/one" (closed second)))
+(write 'other other)
+(close-port other)
+(write (file-exists? "$work/one"))
+(write (symbol->string (with-input-from-file "$work/other" read)))
+END
+}
+
+# A storm: another thread makes a list shorter between a look at its length and the walk.
+lists_shorten_under_their_readers() {
+  says 'right' << 'END'
+(define l (make-list 2000 #\a))
+(define middle (list-tail l 1000))
+(define kept (cdr middle))
+(define stop #f)
+(define (cut) (if (not stop) (begin (set-cdr! middle '()) (set-cdr! middle kept) (cut))))
+(define cutting (spawn cut))
+(define caught 0)
+(define (read-by copy) (guard (e (#t (set! caught (+ caught 1)))) (copy l)))
+(define (again n) (if (and (> n 0) (< caught 3)) (begin (read-by list->vector) (read-by list->string) (again (- n 1)))))
+(again 1000)
+(set! stop #t)
+(thread-join! cutting)
+(write 'right)
 END
 }
 
