@@ -30,7 +30,8 @@ void unwind_to(struct context *ctx, value winders)
 	while (ctx->now.winders != winders && is_pair(ctx->now.winders)) {
 		value winder = CAR(ctx->now.winders);
 		ctx->now.winders = CDR(ctx->now.winders);
-		ctx->now.handlers = CAR(winder);
+		/* `exit` runs the thunk with those handlers only that the thunk installs. */
+		ctx->now.handlers = ctx->exit_code < 0 ? CAR(winder) : V_NIL;
 		apply(ctx, CDR(winder), 0, NULL);
 	}
 }
@@ -74,7 +75,7 @@ static void find_place(struct context *ctx, struct condition *c)
 
 _Noreturn void raise_value(struct context *ctx, value object)
 {
-	while (is_pair(ctx->now.handlers) && ctx->exit_code < 0) {
+	while (is_pair(ctx->now.handlers)) {
 		value handler = CAR(ctx->now.handlers);
 		ctx->now.handlers = CDR(ctx->now.handlers);
 		apply(ctx, handler, 1, &object);

@@ -340,6 +340,9 @@ static struct node *expand_let(struct expander *e, struct scope *scope, value bi
 		int length = form_length(e, binding, 1, 2);
 		if (!is_symbol(CAR(binding)))
 			raise_syntax(e, binding, "bad binding");
+		for (int before = 0; before < i; before++)
+			if (node->vars[before]->name == CAR(binding))
+				raise_syntax(e, binding, "variable bound twice");
 		value init = length == 2 ? CAR(CDR(binding)) : V_UNSPEC;
 		node->kids[i] = expand(e, scope, init);
 		if (node->kids[i]->kind == N_LAMBDA && node->kids[i]->datum == V_FALSE)

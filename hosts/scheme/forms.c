@@ -456,8 +456,7 @@ static int is_feature(struct expander *e, value requirement)
 {
 	check_c_stack(e->ctx);
 	if (!is_pair(requirement))
-		return is_word(requirement, "else") || is_word(requirement, "r7rs") ||
-		       is_word(requirement, "full-unicode");
+		return is_word(requirement, "else") || is_word(requirement, "r7rs");
 	value head = CAR(requirement);
 	int count = form_length(e, requirement, 1, -1), holds = 0;
 	for (value at = CDR(requirement); is_pair(at) && !is_word(head, "library"); at = CDR(at))

@@ -306,7 +306,7 @@ value interp_run(struct context *ctx, value *fp, const struct insn *pc)
 			fp[pc->a] = (value)r;
 		} else {
 			ctx->pc = pc + 1;
-			fp[pc->a] = number_add(ctx, x, make_fixnum((int16_t)pc->c));
+			fp[pc->a] = number_add_constant(ctx, x, make_fixnum((int16_t)pc->c));
 		}
 		NEXT(1);
 	}

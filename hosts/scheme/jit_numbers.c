@@ -125,8 +125,9 @@ static const void *slow_function(uint16_t op)
 {
 	switch (op) {
 	case OP_ADD:
-	case OP_ADDI:
 		return (const void *)number_add;
+	case OP_ADDI:
+		return (const void *)number_add_constant;
 	case OP_SUB:
 		return (const void *)number_sub;
 	case OP_MUL:

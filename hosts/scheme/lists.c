@@ -11,7 +11,7 @@ static value list_end(value list, int64_t *count)
 	for (*count = 0; is_pair(list);) {
 		list = CDR(list);
 		if (++*count % 2 == 0) {
-			slow = CDR(slow);
+			slow = is_pair(slow) ? CDR(slow) : list; /* another thread may cut */
 			if (slow == list)
 				break;
 		}
@@ -139,7 +139,7 @@ PRIM(cons_star)
 PRIM(make_list_of)
 {
 	value result = V_NIL;
-	if (!is_fixnum(args[0]))
+	if (!is_fixnum(args[0]) || fixnum_of(args[0]) < 0)
 		raise_type(ctx, "make-list", "count", args[0]);
 	for (int64_t i = fixnum_of(args[0]); i > 0; i--)
 		result = cons(ctx, argc > 1 ? args[1] : V_UNSPEC, result);
@@ -241,6 +241,9 @@ PRIM(list_copy)
 PRIM(last_pair)
 {
 	value at = check_pair(ctx, "last-pair", args[0]);
+	int64_t count;
+	if (is_pair(list_end(at, &count)))
+		raise_type(ctx, "last-pair", "list", at);
 	while (is_pair(CDR(at)))
 		at = CDR(at);
 	return at;

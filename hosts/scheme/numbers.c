@@ -41,6 +41,14 @@ value number_add(struct context *ctx, value a, value b)
 	return make_flonum(x + y);
 }
 
+/* ADDI: a subtraction is the addition of a negative constant. */
+value number_add_constant(struct context *ctx, value a, value b)
+{
+	if (fixnum_of(b) < 0)
+		number_arg(ctx, "-", a);
+	return number_add(ctx, a, b);
+}
+
 value number_sub(struct context *ctx, value a, value b)
 {
 	if (is_fixnum(a) && is_fixnum(b))
@@ -308,9 +316,14 @@ PRIM(expt_of)
 {
 	double x = number_arg(ctx, "expt", args[0]), y = number_arg(ctx, "expt", args[1]);
 
-	if (is_fixnum(args[1]) && fixnum_of(args[1]) >= 0) {
+	int64_t exponent = is_fixnum(args[1]) ? fixnum_of(args[1]) : -1;
+	/* Of 0, 1 and -1 each power to an integer is exact, or is an error. */
+	if (exponent < 0 && is_fixnum(args[1]) && is_fixnum(args[0]) && x >= -1 && x <= 1)
+		return number_div(ctx, make_fixnum(1),
+				  exponent % 2 ? args[0] : number_mul(ctx, args[0], args[0]));
+	if (exponent >= 0) {
 		value power = args[0], result = make_fixnum(1);
-		for (int64_t n = fixnum_of(args[1]); n > 0; n >>= 1) {
+		for (int64_t n = exponent; n > 0; n >>= 1) {
 			if (n & 1)
 				result = number_mul(ctx, result, power);
 			if (n > 1)
@@ -357,7 +370,7 @@ static value extreme(struct context *ctx, const char *who, value *args, int64_t 
 	for (int64_t i = 1; i < argc; i++) {
 		inexact |= is_flonum(args[i]);
 		int order = compare(ctx, who, args[i], best);
-		if (order == sign || order == 2)
+		if (order == sign || (order == 2 && !isnan(double_of(best))))
 			best = args[i];
 	}
 	return inexact && is_fixnum(best) ? make_flonum(double_of(best)) : best;

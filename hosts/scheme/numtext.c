@@ -110,8 +110,11 @@ value parse_number(const char *text, int radix)
 		v = make_flonum(text[0] == '-' ? -INFINITY : INFINITY);
 	if (v == V_FALSE && (!strcmp(text, "+nan.0") || !strcmp(text, "-nan.0")))
 		v = make_flonum(NAN);
-	if (v != V_FALSE && exactness == 'e' && is_flonum(v) && FLO(v) == floor(FLO(v)))
-		v = make_integer(FLO(v));
+	if (exactness == 'e' && is_flonum(v)) {
+		v = FLO(v) == floor(FLO(v)) ? make_integer(FLO(v)) : V_FALSE;
+		if (is_flonum(v))
+			v = V_FALSE;
+	}
 	if (v != V_FALSE && exactness == 'i' && is_fixnum(v))
 		v = make_flonum((double)fixnum_of(v));
 	return v;

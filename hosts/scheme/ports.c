@@ -347,10 +347,42 @@ PRIM(open_input_string)
 
 PRIM(open_output_string) { return (value)port_open_buffer(); }
 
-PRIM(get_output_string)
+/* The bytes of a string port so far, which stay there when the port grows. Returns their count. */
+static int64_t collected(struct context *ctx, value *args, int64_t argc, const char **bytes)
 {
 	struct port *port = port_arg(ctx, args, argc, 0, 1);
-	return string_from_bytes(ctx, port->bytes, (size_t)port->length);
+
+	if (port->fd >= 0)
+		raise_type(ctx, "get-output-string", "string port", (value)port);
+	pthread_mutex_lock(&ctx->vm->out_lock);
+	*bytes = port->bytes;
+	int64_t length = port->length;
+	pthread_mutex_unlock(&ctx->vm->out_lock);
+	return length;
+}
+
+PRIM(get_output_string)
+{
+	const char *bytes;
+	int64_t length = collected(ctx, args, argc, &bytes);
+
+	return string_from_bytes(ctx, bytes, (size_t)length);
+}
+
+/* For vm_flush. Ports that were shut leave the list. */
+static void note_file(struct vm *vm, struct port *port)
+{
+	struct port **at = &vm->files;
+
+	pthread_mutex_lock(&vm->out_lock);
+	while (*at) {
+		if ((*at)->is_open)
+			at = &(*at)->next_file;
+		else
+			*at = (*at)->next_file;
+	}
+	*at = port;
+	pthread_mutex_unlock(&vm->out_lock);
 }
 
 static value open_file(struct context *ctx, value name, int is_output)
@@ -362,6 +394,8 @@ static value open_file(struct context *ctx, value name, int is_output)
 		raise_error(ctx, "file", "cannot open", 1, name);
 	struct port *port = port_open_fd(fd, is_output);
 	port->name = name;
+	if (is_output)
+		note_file(ctx->vm, port);
 	return (value)port;
 }
 
@@ -497,8 +531,10 @@ PRIM(open_input_bytes)
 
 PRIM(get_output_bytes)
 {
-	struct port *port = port_arg(ctx, args, argc, 0, 1);
-	return bytes_from(ctx, port->bytes, port->length);
+	const char *bytes;
+	int64_t length = collected(ctx, args, argc, &bytes);
+
+	return bytes_from(ctx, bytes, length);
 }
 
 static void init_binary_ports(struct context *ctx)

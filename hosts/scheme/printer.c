@@ -140,7 +140,7 @@ static void write_record(struct context *ctx, struct port *port, struct record *
 
 	port_puts(port, "#<");
 	write_value(ctx, port, record->type->name, 1);
-	for (int64_t i = 0; i < record->type->count; i++, field = CDR(field)) {
+	for (int64_t i = 0; i < record->type->count && is_pair(field); i++, field = CDR(field)) {
 		port_puts(port, " ");
 		write_value(ctx, port, CAR(field), 1);
 		port_puts(port, ": ");

@@ -72,6 +72,7 @@ struct reader {
 	struct context *ctx;
 	struct port *port;
 	value positions;
+	int closed_by; /* the character of the last CLOSE */
 };
 
 static value read_value(struct reader *r);
@@ -112,7 +113,7 @@ static void skip_block_comment(struct reader *r)
 	}
 }
 
-static value read_list(struct reader *r)
+static value read_list(struct reader *r, int end)
 {
 	value first = V_NIL, last = V_NIL;
 	int64_t line = r->port->line;
@@ -122,6 +123,8 @@ static value read_list(struct reader *r)
 		value item = read_value(r);
 		if (item == V_NONE)
 			fail(r, "list not closed");
+		if (item == CLOSE && r->closed_by != end)
+			fail(r, "list closed by another bracket");
 		if (item == CLOSE)
 			return first;
 		if (item == DOT) {
@@ -129,7 +132,7 @@ static value read_list(struct reader *r)
 				fail(r, "bad dot");
 			CDR(last) = read_value(r);
 			if (CDR(last) == CLOSE || CDR(last) == DOT || CDR(last) == V_NONE ||
-			    read_value(r) != CLOSE)
+			    read_value(r) != CLOSE || r->closed_by != end)
 				fail(r, "bad dot");
 			return first;
 		}
@@ -145,7 +148,7 @@ static value read_list(struct reader *r)
 
 static value read_vector(struct reader *r)
 {
-	value items = read_list(r);
+	value items = read_list(r, ')');
 	int64_t count = list_length(items);
 
 	if (count < 0)
@@ -198,6 +201,8 @@ static void read_escape(struct reader *r, struct port *text)
 	else if (c == '\n' || c == ' ' || c == '\t') {
 		while (c == ' ' || c == '\t')
 			c = next(r);
+		if (c != '\n')
+			fail(r, "bad escape");
 		while (peek(r) == ' ' || peek(r) == '\t')
 			next(r);
 	} else {
@@ -383,9 +388,10 @@ static value read_value(struct reader *r)
 			continue;
 		case '(':
 		case '[':
-			return read_list(r);
+			return read_list(r, c == '(' ? ')' : ']');
 		case ')':
 		case ']':
+			r->closed_by = c;
 			return CLOSE;
 		case '\'':
 			return read_quoted(r, "quote");
@@ -414,7 +420,7 @@ static value read_value(struct reader *r)
 /* Returns V_EOF at the end. */
 value read_datum(struct context *ctx, struct port *port, value positions)
 {
-	struct reader r = {ctx, port, positions};
+	struct reader r = {ctx, port, positions, 0};
 	value v = read_value(&r);
 
 	if (v == CLOSE || v == DOT)

@@ -124,6 +124,7 @@ static int order(struct string *a, struct string *b, int is_ci)
 	PRIM(name) \
 	{ \
 		int holds = 1; \
+		string_arg(ctx, text, args[0]); \
 		for (int64_t i = 0; i + 1 < argc; i++) \
 			holds &= order(string_arg(ctx, text, args[i]), \
 				       string_arg(ctx, text, args[i + 1]), is_ci) relation 0; \
@@ -140,6 +141,7 @@ STRING_COMPARE(string_ci_ge, "string-ci>=?", >=, 1)
 	PRIM(name) \
 	{ \
 		int holds = 1; \
+		char_arg(ctx, text, args[0]); \
 		for (int64_t i = 0; i + 1 < argc; i++) \
 			holds &= function(char_arg(ctx, text, args[i])) relation \
 				function(char_arg(ctx, text, args[i + 1])); \
@@ -210,7 +212,10 @@ PRIM(number_to_string)
 	char text[96];
 	if (!is_number(args[0]))
 		raise_type(ctx, "number->string", "number", args[0]);
-	format_number(args[0], (int)radix_arg(ctx, args, argc), text, sizeof text);
+	int radix = (int)radix_arg(ctx, args, argc);
+	if (radix != 10 && !is_fixnum(args[0]))
+		raise_type(ctx, "number->string", "exact number, as the radix is not 10", args[0]);
+	format_number(args[0], radix, text, sizeof text);
 	return string_from(ctx, text);
 }
 

@@ -31,12 +31,13 @@ PRIM(current_second)
 /* Leaves through the outermost catcher, so that main and embedding programs see the code. */
 PRIM(exit_of)
 {
-	int code = argc == 0 || args[0] == V_TRUE ? 0
-		   : is_fixnum(args[0])		  ? (int)(fixnum_of(args[0]) & 0xff)
-						  : 1;
+	int code = argc == 0 || args[0] == V_TRUE ? 0 : 1;
 	struct catcher *outermost = ctx->now.catcher;
 
+	if (argc > 0 && is_fixnum(args[0])) /* no failure ends as success */
+		code = (uint64_t)fixnum_of(args[0]) > 255 ? 255 : (int)fixnum_of(args[0]);
 	ctx->exit_code = code;
+	ctx->now.handlers = V_NIL;
 	if (ctx->thread != V_FALSE || ctx->fiber != ctx->main_fiber) {
 		profile_finish(ctx);
 		vm_flush(ctx->vm);
@@ -82,7 +83,7 @@ PRIM(collect)
 PRIM(heap_bytes) { return make_fixnum((int64_t)GC_get_heap_size()); }
 PRIM(interpreted_calls) { return make_fixnum(vm_interpreted_calls(ctx->vm)); }
 PRIM(environment) { return V_UNSPEC; }
-PRIM(features) { return cons(ctx, intern("r7rs"), cons(ctx, intern("full-unicode"), V_NIL)); }
+PRIM(features) { return cons(ctx, intern("r7rs"), V_NIL); }
 PRIM(command_line) { return cons(ctx, string_from(ctx, "scheme"), V_NIL); }
 
 PRIM(getenv_of)

@@ -198,6 +198,8 @@ void vm_flush(struct vm *vm)
 	pthread_mutex_lock(&vm->out_lock);
 	port_flush(vm->output);
 	port_flush(vm->error_output);
+	for (struct port *file = vm->files; file; file = file->next_file)
+		port_flush(file);
 	pthread_mutex_unlock(&vm->out_lock);
 }
 
@@ -223,23 +225,65 @@ void vm_enable_hooks(struct vm *vm, const struct vm_hooks *hooks) { vm->hooks = 
 
 /* ---- running text ---- */
 
-/* A built-in's name defined anywhere at a program's top level means the definition everywhere. */
-static void prescan(struct context *ctx, struct port *port)
+static void note_names(struct context *ctx, value names)
 {
-	static const char word[] = "\n(define ";
-	const char *at = port->bytes, *end = port->bytes + port->length;
+	for (; is_pair(names); names = CDR(names))
+		note_names(ctx, CAR(names));
+	if (is_symbol(names))
+		cell_of(ctx, names)->is_builtin = 0;
+}
 
-	while (at && (at = memmem(at, (size_t)(end - at), word, sizeof word - 1)) != NULL) {
-		char name[80];
-		size_t count = 0;
-		at += sizeof word - 1;
-		while (at < end && (*at == '(' || *at == ' '))
-			at++;
-		while (at < end && !strchr(" ()\n\t\r", *at) && count + 1 < sizeof name)
-			name[count++] = *at++;
-		name[count] = 0;
-		cell_of(ctx, intern(name))->is_builtin = 0;
+/* The name of a record's type, constructor and predicate; the procedures of a field. */
+static value names_of(value part, int is_field)
+{
+	if (is_pair(part))
+		return is_field ? CDR(part) : CAR(part);
+	return is_field ? V_NIL : part;
+}
+
+static void prescan_form(struct context *ctx, value form)
+{
+	value rest = is_pair(form) ? CDR(form) : V_NIL;
+
+	check_c_stack(ctx);
+	if (!is_pair(rest))
+		return;
+	value head = CAR(form), name = CAR(rest);
+	if (head == intern("begin"))
+		for (; is_pair(rest); rest = CDR(rest))
+			prescan_form(ctx, CAR(rest));
+	else if (head == intern("define-values"))
+		note_names(ctx, name);
+	else if (head == intern("define-record-type"))
+		for (int i = 0; is_pair(rest); rest = CDR(rest), i++)
+			note_names(ctx, names_of(CAR(rest), i >= 3));
+	else if (head == intern("define") || head == intern("set!")) {
+		while (is_pair(name))
+			name = CAR(name);
+		note_names(ctx, name);
 	}
+}
+
+/* A built-in's name defined anywhere at a program's top level means the definition everywhere. What
+ * cannot be read is an error later, behind the forms in front of it. */
+static void prescan(struct context *ctx, const struct port *port)
+{
+	struct port *copy = port_open_string(port->bytes, port->length);
+	value handlers = ctx->now.handlers;
+	struct catcher catcher;
+
+	catcher_enter(ctx, &catcher);
+	if (_setjmp(catcher.target) == 0) {
+		ctx->now.handlers = V_NIL;
+		for (;;) {
+			value form = read_datum(ctx, copy, V_FALSE);
+			if (form == V_EOF)
+				break;
+			prescan_form(ctx, form);
+		}
+	}
+	catcher_leave(ctx, &catcher);
+	ctx->now.handlers = handlers;
 }
 
 /* Shuts the port: the program may leave the text by an escape. */

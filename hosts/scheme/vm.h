@@ -135,6 +135,7 @@ struct port {
 	int64_t line;
 	value name;
 	int lost; /* the error by which output was lost, or 0 */
+	struct port *next_file;
 };
 
 struct vm {
@@ -147,6 +148,7 @@ struct vm {
 	struct context *main;
 	struct port *input, *output, *error_output;
 	struct port *standard[3]; /* the first input, output, error_output */
+	struct port *files; /* output files that may be open [out_lock] */
 	value load_file; /* file name for the code being compiled */
 	_Atomic int64_t interpreted_calls_ended; /* sum over ended threads */
 	_Atomic int64_t threads_running;
@@ -310,6 +312,7 @@ value apply(struct context *ctx, value procedure, int64_t argc, const value *arg
 
 /* ---- numbers.c ---- */
 value number_add(struct context *ctx, value a, value b);
+value number_add_constant(struct context *ctx, value a, value b);
 value number_sub(struct context *ctx, value a, value b);
 value number_mul(struct context *ctx, value a, value b);
 value number_div(struct context *ctx, value a, value b);

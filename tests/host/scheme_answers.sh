@@ -15,7 +15,9 @@ signed_zeros_are_kept:60 values_are_bound_at_once:60 improper_lists_are_copied:6
 deep_code_is_an_error:120 handlers_are_nested_deep:120 emergency_exit_runs_no_thunk:60
 fibers_stay_with_their_thread:60 fibers_keep_their_values:60 symbols_of_threads_are_one:120
 handlers_recurse_too_deep:300 accessors_of_another_type_are_errors:60 output_beside_a_reader_is_written_once:180
-closed_ports_are_no_defaults:60 lists_shorten_under_their_readers:180"
+closed_ports_are_no_defaults:60 lists_shorten_under_their_readers:180
+files_are_written_at_the_end:60 exit_runs_thunks_to_their_end:60 definitions_hold_in_the_whole_file:60
+wrong_data_are_errors:60 numbers_keep_their_kind:120 lists_are_taken_whole:240"
 # Half a minute, for the names of 66,000 variables.
 [ "${CODEHEAP_TEST_LONG:-}" != 1 ] || [ -n "${CODEHEAP_TEST_EMULATOR:-}" ] || cases+=" a_closure_of_too_many_variables_is_refused:400"
 
@@ -468,10 +470,116 @@ lists_shorten_under_their_readers() {
 (define caught 0)
 (define (read-by copy) (guard (e (#t (set! caught (+ caught 1)))) (copy l)))
 (define (again n) (if (and (> n 0) (< caught 3)) (begin (read-by list->vector) (read-by list->string) (again (- n 1)))))
-(again 1000)
+(again 300)
 (set! stop #t)
 (thread-join! cutting)
 (write 'right)
+END
+}
+
+files_are_written_at_the_end() {
+  local end mode
+  for end in 1 '(exit 0)' '(car 1)' '(thread-join! (spawn (lambda () (exit 0))))'; do
+    for mode in --interp --jit; do
+      rm -f "$work/one" "$work/two"
+      cat > "$work/p.scm" << END
+(define one (open-output-file "$work/one"))
+(close-port (open-output-file "$work/none"))
+(define two (open-output-file "$work/two"))
+(write 'first one)
+(write 'second two)
+$end
+END
+      "${scheme[@]}" $mode "$work/p.scm" > /dev/null 2>&1
+      [ "$(cat "$work/one" "$work/two")" = firstsecond ] || fail "$mode, $end: $(cat "$work/one" "$work/two")"
+    done
+  done
+}
+
+# Handlers of the thunk's own work, and those of the place that the program leaves do not.
+exit_runs_thunks_to_their_end() {
+  local out mode
+  cat > "$work/p.scm" << 'END'
+(define (guarded) (guard (e (#t (display "caught "))) (raise 'x)))
+(with-exception-handler (lambda (e) (display "outside ")) (lambda ()
+  (dynamic-wind void
+    (lambda () (dynamic-wind void (lambda () (exit 4)) (lambda () (guarded) (display "inner "))))
+    (lambda () (display "outer ") (car 1)))))
+END
+  for mode in --interp --jit --arena; do
+    out=$("${scheme[@]}" $mode "$work/p.scm" 2>&1)
+    [ "$?$out" = '4caught inner outer ' ] || fail "$mode: $out"
+  done
+  "${scheme[@]}" -e '(exit 256)'
+  [ $? = 255 ] || fail '(exit 256)'
+  "${scheme[@]}" -e '(exit -1)'
+  [ $? = 255 ] || fail '(exit -1)'
+  "${scheme[@]}" -e '(exit 254)'
+  [ $? = 254 ] || fail '(exit 254)'
+}
+
+# Wherever the definition of a built-in's name stands; a name that nothing defines is the built-in.
+definitions_hold_in_the_whole_file() {
+  says '(mine mine mine 5 mine 1)' << 'END'
+(define (f x) (list (car x) (cdr x) (cons 1 2) (vector-ref x) (vector-length x) (length '(1))))
+  (define (car x) 'mine)
+(begin (define x 1) (begin (define (cdr x) 'mine)))
+(define-values (unused cons) (values 1 (lambda (a b) 'mine)))
+(define-record-type thing (make length) thing? (length vector-ref))
+(set! vector-length (lambda (x) 'mine))
+(write (f (make 5)))
+END
+  says 'seenread' << 'END'
+(display "seen")
+(write (guard (e (#t (error-kind e))) (read (open-input-string "(1"))))
+END
+  printf '%s\n' '(display "seen")' '(car' > "$work/open.scm"
+  says 'seenread' << END
+(write (guard (e (#t (error-kind e))) (load "$work/open.scm")))
+END
+}
+
+wrong_data_are_errors() {
+  says '(read read read (1 2) read "ab" syntax type type type type type)#<a x: 1>' << 'END'
+(define (kind thunk) (guard (e (#t (error-kind e))) (thunk)))
+(define (text . chars) (lambda () (read (open-input-string (apply string chars)))))
+(define circle (list 1 2))
+(set-cdr! (cdr circle) circle)
+(define port (open-output-file "/dev/null"))
+(write (list (kind (text #\( #\1 #\])) (kind (text #\[ #\1 #\))) (kind (text #\# #\( #\1 #\])) (kind (text #\[ #\1 #\space #\2 #\]))
+             (kind (text #\" #\\ #\space #\" #\")) (kind (text #\" #\a #\\ #\space #\newline #\space #\b #\"))
+             (kind (lambda () (eval '(let ((x 1) (x 2)) x)))) (kind (lambda () (string=? 5))) (kind (lambda () (char=? 5)))
+             (kind (lambda () (make-list -1))) (kind (lambda () (last-pair circle))) (kind (lambda () (get-output-string port)))))
+(define names (list 'x 'y))
+(define record (%record (%make-rtd 'a names) 1 2))
+(set-cdr! names '())
+(write record)
+END
+}
+
+numbers_keep_their_kind() {
+  says '(+nan.0 +nan.0 +nan.0)(#f #f 100 type "2.5" range 1 -1 1 0.25 0.0)("-: not a number:" "+: not a number:")((r7rs) no)' << 'END'
+(define (kind thunk) (guard (e (#t (error-kind e))) (thunk)))
+(define (message thunk) (guard (e (#t (error-object-message e))) (thunk)))
+(write (list (max +nan.0 1 2) (max 1 +nan.0) (min 2 +nan.0 1)))
+(write (list (string->number "#e1.5") (string->number "#e1e30") (string->number "#e1e2") (kind (lambda () (number->string 2.5 2)))
+             (number->string 2.5 10) (kind (lambda () (expt 0 -1))) (expt 1 -5) (expt -1 -3) (expt -1 -4) (expt 2 -2) (expt 10 -400)))
+(define (less a) (- a 1))
+(define (more a) (+ a 1))
+(write (list (message (lambda () (less 'a))) (message (lambda () (more 'a)))))
+(write (list (features) (cond-expand (full-unicode 'yes) (else 'no))))
+END
+}
+
+lists_are_taken_whole() {
+  says '(6 9 3 2 #t #t #f 5 (error error error))#f' << 'END'
+(define (kind thunk) (guard (e (#t (error-kind e))) (thunk)))
+(define (third f) (kind (lambda () (f '(1) '(2) '(3)))))
+(write (list (fold + 0 '(1 2 3)) (fold + 0 '(1 2) '(2 4 5)) (every + '(1 2) '(1 1)) (every (lambda (x) (+ x 1)) '(0 1))
+             (every car '()) (every + '(1) '()) (every < '(1 3 0) '(2 2 1)) (any + '(2) '(3))
+             (list (third (lambda l (apply fold + 0 l))) (third (lambda l (apply any + l))) (third (lambda l (apply every + l))))))
+(define (down n) (every (lambda (n) (and (> n 0) (down (- n 1)))) (list n)))
+(write (down 1000000))
 END
 }
 
