@@ -462,7 +462,7 @@ END
 lists_shorten_under_their_readers() {
   says 'right' << 'END'
 (define l (make-list 2000 #\a))
-(define middle (list-tail l 1000))
+(define middle (list-tail l 900))
 (define kept (cdr middle))
 (define stop #f)
 (define (cut) (if (not stop) (begin (set-cdr! middle '()) (set-cdr! middle kept) (cut))))
@@ -471,6 +471,8 @@ lists_shorten_under_their_readers() {
 (define (read-by copy) (guard (e (#t (set! caught (+ caught 1)))) (copy l)))
 (define (again n) (if (and (> n 0) (< caught 3)) (begin (read-by list->vector) (read-by list->string) (again (- n 1)))))
 (again 300)
+(define (measure n) (if (> n 0) (begin (list? l) (measure (- n 1)))))
+(measure 20000)
 (set! stop #t)
 (thread-join! cutting)
 (write 'right)
