@@ -8,6 +8,7 @@
 #include "os/threads.h"
 
 #include <stdlib.h>
+#include <sys/mman.h>
 
 static _Atomic(uint64_t) fail_nth, calls;
 static _Atomic(bool) fail_later;
@@ -126,32 +127,50 @@ REFUSES(ch__meta_create, struct ch__meta *, NULL, (void), ())
 REFUSES(ch__meta_alloc, void *, (errno = ENOMEM, NULL), (struct ch__meta *meta, size_t bytes),
 	(meta, bytes))
 
-/* Moves what lies where the system likes to whole pages of the pretended size. */
-static void *aligned(void *got, size_t bytes)
+/* A place of whole pretended pages, where the system likes. */
+static void *place_for(size_t bytes)
 {
 	size_t page = ch__os_pretended.page_bytes;
-	if (!got || !page)
-		return got;
-	bytes = CH_ROUND_UP(bytes, page);
-	void *at = __real_ch__os_reserve(bytes, page, 0, ch__os_anywhere);
-	if (!at || !__real_ch__os_move_over(got, bytes, at))
-		ch__panic("pretended pages: there is no place for a mapping");
-	return at;
+	return __real_ch__os_reserve(CH_ROUND_UP(bytes, page), page, 0, ch__os_anywhere);
+}
+static void *map_pages(size_t bytes, int protection, int flags, int fd)
+{
+	void *at = place_for(bytes);
+	bytes = CH_ROUND_UP(bytes, ch__os_pretended.page_bytes);
+	if (!at || ch__os_note(mmap(at, bytes, protection, flags | MAP_FIXED, fd, 0) == at, "mmap"))
+		return at;
+	__real_ch__os_unreserve(at, bytes);
+	return NULL;
 }
 BETWEEN(ch__os_private, void *, (size_t bytes))
 {
-	return ch__os_may_fail() ? NULL : aligned(__real_ch__os_private(bytes), bytes);
+	if (ch__os_may_fail())
+		return NULL;
+	return !ch__os_pretended.page_bytes
+		       ? __real_ch__os_private(bytes)
+		       : map_pages(bytes, PROT_READ | PROT_WRITE,
+				   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1);
 }
 BETWEEN(ch__os_file_marker, void *, (int fd))
 {
-	return ch__os_may_fail() ? NULL : aligned(__real_ch__os_file_marker(fd), 1);
+	if (ch__os_may_fail())
+		return NULL;
+	return !ch__os_pretended.page_bytes ? __real_ch__os_file_marker(fd)
+					    : map_pages(1, PROT_READ | PROT_EXEC, MAP_PRIVATE, fd);
 }
 BETWEEN(ch__os_duplicate, void *, (void *from, size_t bytes, void *to))
 {
 	if (fails(from, bytes) || !is_of_pages(to, 0))
 		return NULL;
-	void *got = __real_ch__os_duplicate(from, bytes, to);
-	return to ? got : aligned(got, bytes);
+	void *got = __real_ch__os_duplicate(from, bytes, to), *at;
+	if (!got || to || !ch__os_pretended.page_bytes)
+		return got;
+	if ((at = place_for(bytes)) && __real_ch__os_move_over(got, bytes, at))
+		return at;
+	__real_ch__os_unreserve(got, bytes);
+	if (at)
+		__real_ch__os_unreserve(at, bytes);
+	return NULL;
 }
 
 /* --- files --- */
