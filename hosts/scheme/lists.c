@@ -26,6 +26,16 @@ int64_t list_length(value list)
 	return list_end(list, &count) == V_NIL ? count : -1;
 }
 
+/* Another thread may have shortened a list since its length was taken. */
+value next_of(struct context *ctx, const char *who, value list, value *at)
+{
+	if (!is_pair(*at))
+		raise_type(ctx, who, "list", list);
+	value item = CAR(*at);
+	*at = CDR(*at);
+	return item;
+}
+
 int is_eqv(value a, value b)
 {
 	if (a == b)

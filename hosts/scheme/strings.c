@@ -62,12 +62,9 @@ PRIM(list_to_string)
 	if (length < 0)
 		raise_type(ctx, "list->string", "list", args[0]);
 	value s = make_string(ctx, length, 0), at = args[0];
-	int64_t i = 0;
-	/* Another thread may shorten the list. */
-	for (; i < length && is_pair(at); i++, at = CDR(at))
-		AS(string, s)->chars[i] = char_arg(ctx, "list->string", CAR(at));
-	if (i < length)
-		raise_type(ctx, "list->string", "list", args[0]);
+	for (int64_t i = 0; i < length; i++)
+		AS(string, s)->chars[i] = char_arg(
+			ctx, "list->string", next_of(ctx, "list->string", args[0], &at));
 	return s;
 }
 

@@ -52,12 +52,8 @@ PRIM(list_to_vector)
 	if (length < 0)
 		raise_type(ctx, "list->vector", "list", args[0]);
 	value v = make_vector(ctx, length, V_NIL), at = args[0];
-	int64_t i = 0;
-	/* Another thread may shorten the list. */
-	for (; i < length && is_pair(at); i++, at = CDR(at))
-		AS(vector, v)->items[i] = CAR(at);
-	if (i < length)
-		raise_type(ctx, "list->vector", "list", args[0]);
+	for (int64_t i = 0; i < length; i++)
+		AS(vector, v)->items[i] = next_of(ctx, "list->vector", args[0], &at);
 	return v;
 }
 

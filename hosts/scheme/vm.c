@@ -265,7 +265,8 @@ static void prescan_form(struct context *ctx, value form)
 }
 
 /* A built-in's name defined anywhere at a program's top level means the definition everywhere. What
- * cannot be read is an error later, behind the forms in front of it. */
+ * cannot be read is an error later, behind the forms in front of it. The forms are read again then:
+ * kept until they run, they and their positions take more memory than the code. */
 static void prescan(struct context *ctx, const struct port *port)
 {
 	struct port *copy = port_open_string(port->bytes, port->length);
@@ -291,7 +292,6 @@ static void read_whole(struct context *ctx, struct port *port)
 {
 	struct port *text = port_open_buffer();
 
-	port_write_bytes(text, "\n", 1);
 	while (port_peek_byte(ctx, port) >= 0) {
 		port_write_bytes(text, port->bytes + port->position,
 				 (size_t)(port->length - port->position));
@@ -300,7 +300,7 @@ static void read_whole(struct context *ctx, struct port *port)
 	port_shut(port);
 	prescan(ctx, text);
 	port->bytes = text->bytes;
-	port->position = 1;
+	port->position = 0;
 	port->length = text->length;
 }
 

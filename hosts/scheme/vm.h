@@ -330,6 +330,8 @@ void format_number(value number, int radix, char *out, size_t bytes);
 int is_eqv(value a, value b);
 int is_equal(struct context *ctx, value a, value b);
 int64_t list_length(value list); /* -1 when improper or circular */
+/* The next item of a list of which the rest is at *at; an error when there is none. */
+value next_of(struct context *ctx, const char *who, value list, value *at);
 
 /* ---- ports.c, reader.c, printer.c ---- */
 struct port *port_open_fd(int fd, int is_output);
