@@ -225,15 +225,15 @@ size_t ch__arch_template_write(enum ch_trampoline kind, uint8_t *write, uintptr_
 		       : ch__arch_put_literals(write, tail, sizeof tail, target, payload);
 }
 
-/* The literal is aligned to 8 wherever the veneer begins. */
+/* The literal is aligned to 8 wherever the veneer begins. Views differ by whole pages. */
 static size_t veneer_literal_at(uintptr_t address)
 {
 	return (address & 7) ? 12 : 16;
 }
 
-void ch__arch_veneer_write(uint8_t *write, uintptr_t exec, uintptr_t target)
+void ch__arch_veneer_write(uint8_t *write, uintptr_t target)
 {
-	size_t at = veneer_literal_at(exec);
+	size_t at = veneer_literal_at((uintptr_t)write);
 	const uint32_t code[3] = {ch__arch_landing, insn_ldr_x16 | (uint32_t)(at - 4) / 4 << 5,
 				  insn_br_x16};
 	uint64_t literal = target;
@@ -288,10 +288,11 @@ uintptr_t ch__arch_context_return(const void *ucontext)
 	return ch__arch_strip(ch__arch_context_word(ucontext, 30));
 }
 
-/* Returns 0, which is no instruction, outside the page of the pc. */
-static uint32_t load_near(uintptr_t pc, uintptr_t at)
+/* Returns 0, which is no instruction, outside the page of the pc. Code may be patched meanwhile. */
+__attribute__((no_sanitize("address", "thread"))) static uint32_t load_near(uintptr_t pc,
+									    uintptr_t at)
 {
-	return (pc ^ at) / CH_ARCH_SMALLEST_PAGE ? 0 : load_word((const uint8_t *)at);
+	return (pc ^ at) / CH_ARCH_SMALLEST_PAGE ? 0 : *(const volatile uint32_t *)at;
 }
 
 /* stp x29, x30, [sp, #-bytes]! */

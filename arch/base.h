@@ -89,11 +89,10 @@ extern struct ch__role ch__role_busy, ch__role_owner;
 extern struct ch__role ch__role_frozen;  /* no thread is in a region, and none enters */
 extern struct ch__role ch__role_stopped; /* frozen, and no thread runs code: marks are read */
 extern struct ch__role ch__role_window;  /* code bytes were written and not yet published */
-/* Before a field's type, for the whole declaration. AT guards the memory behind a pointer. */
+/* Before a field's type, for the whole declaration. */
 #define CH_BY_HEAP CH_GUARDED_BY(ch__role_heap)
 #define CH_BY_RECORDS CH_GUARDED_BY(ch__role_records)
 #define CH_BY_PAGES CH_GUARDED_BY(ch__role_pages)
-#define CH_AT_PAGES CH_PT_GUARDED_BY(ch__role_pages)
 #define CH_BY_SINKS CH_GUARDED_BY(ch__role_sinks)
 #define CH_BY_FILE CH_GUARDED_BY(ch__role_file)
 #define CH_BY_GUEST CH_GUARDED_BY(ch__role_guest)

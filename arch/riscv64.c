@@ -251,9 +251,8 @@ void ch__arch_stub_context_init(struct ch__arch_stub_context *context)
 }
 
 /* The literal is aligned wherever the veneer lies. */
-void ch__arch_veneer_write(uint8_t *write, uintptr_t exec, uintptr_t target)
+void ch__arch_veneer_write(uint8_t *write, uintptr_t target)
 {
-	(void)exec;
 	put_slot(write, target, (uint32_t)ch__arch_traps);
 }
 

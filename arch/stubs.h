@@ -61,7 +61,7 @@ void ch__arch_stub_context_init(struct ch__arch_stub_context *);
 bool ch__arch_jump_reaches(uintptr_t exec, uintptr_t target);
 void ch__arch_jump_write(uint8_t *write, uintptr_t exec, uintptr_t target);
 uintptr_t ch__arch_jump_target(const uint8_t *read, uintptr_t exec);
-void ch__arch_veneer_write(uint8_t *write, uintptr_t exec, uintptr_t target);
+void ch__arch_veneer_write(uint8_t *write, uintptr_t target);
 uintptr_t ch__arch_veneer_target(const uint8_t *read);
 
 /* --- trampolines (enum ch_trampoline): FRAMED has the frame of ch__arch_cfi_framed --- */

@@ -204,12 +204,11 @@ void ch__arch_jump_write(uint8_t *write, uintptr_t exec, uintptr_t target)
 	ch__arch_site_write(CH_JMP, write, exec, target);
 }
 
-void ch__arch_veneer_write(uint8_t *write, uintptr_t exec, uintptr_t target)
+void ch__arch_veneer_write(uint8_t *write, uintptr_t target)
 {
 	static const uint8_t code[8] = {0xff, 0x25, 2,    0,
 					0,    0,    INT3, INT3}; /* jmp qword [rip + 2] */
 	uint64_t literal = target;
-	(void)exec;
 	memcpy(write, code, sizeof code);
 	memcpy(write + sizeof code, &literal, sizeof literal);
 }

@@ -44,8 +44,8 @@ struct ch__os_place {
 };
 /* Asks the dynamic linker about an address. Returns false when the address lies in no object, or
  * when there is no memory for the name. */
-bool ch__os_place_of(uintptr_t address, struct ch__os_place *) CH_MAY_WAIT;
+bool ch__os_place_of(uintptr_t address, struct ch__os_place *) CH_HOLDS_NONE;
 void ch__os_place_end(struct ch__os_place *);
 /* Puts the C++ name of a symbol; the symbol itself when it has none, or the process has no C++
  * runtime. */
-void ch__os_put_symbol(const char *symbol, struct ch__text *) CH_MAY_WAIT;
+void ch__os_put_symbol(const char *symbol, struct ch__text *) CH_HOLDS_NONE;

@@ -86,9 +86,9 @@ static bool map_view(void *at, size_t bytes, enum ch__os_view view, int flags, i
 	return ch__os_note(is_mapped, "mmap");
 }
 
-/* Takes the access to `at`. perf learns from mmap and mprotect, not from mremap, that memory is not
- * for code; an address that has code later would have no name then. So a mapping of the same kind,
- * made elsewhere, is moved there. Without DONTDUMP a core would have all of it, as zeros. */
+/* Takes the access to `at` away by moving `made`, a mapping of the same memory elsewhere, there.
+ * perf records mmap and mprotect, not mremap: after an mprotect it would give no names to code that
+ * comes there later. DONTDUMP: a core file would hold the range as zeros. */
 static bool move_without_access(void *made, void *at, size_t bytes)
 {
 	if (made == MAP_FAILED)
@@ -281,8 +281,9 @@ bool ch__os_map_private(void *at, size_t bytes, enum ch__os_view view)
 void ch__os_announce_code(void *at, size_t bytes)
 {
 	int error = errno;
+	/* At the limit of mappings: one whole mapping is not split. perf has no names then. */
 	if (ch__os_map_private(at, bytes, CH__OS_RX) && !ch__os_map_private(at, bytes, CH__OS_NONE))
-		munmap(at, bytes);
+		mprotect(at, bytes, PROT_NONE);
 	errno = error;
 }
 

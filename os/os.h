@@ -2,8 +2,8 @@
  * os.h: memory, time and the process. This header, threads.h and files.h are the core's only gate
  * to the operating system. Tests put functions of theirs between callers and most calls that may
  * fail, so that the Nth call fails (tests/support/os_failing.h). Nothing here takes a library lock.
- * A port to another system is another set of files beside linux*.c. All functions that return bool
- * or a pointer report failure by false or NULL, with errno from the OS. */
+ * A port to another system is another set of files beside linux*.c. Unless the line of a function
+ * says otherwise, false and NULL are failures, with errno from the OS. */
 #pragma once
 
 #include "arch/base.h"

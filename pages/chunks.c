@@ -60,13 +60,6 @@ static void unlist(struct ch__pool *pool, uint32_t page) CH_HAS_PAGES
 	pool->pages[p->next].prev = p->prev;
 }
 
-bool ch__pool_has_code(const struct ch__pool *pool)
-{
-	if (!pool->inner->views.has_code)
-		errno = EACCES;
-	return pool->inner->views.has_code;
-}
-
 bool ch__pool_has_much_unused(const struct ch__pool *pool)
 {
 	uint32_t unused = ch__pool_unused_pages(pool);

@@ -28,8 +28,6 @@ static inline unsigned ch__pool_zone_at(const struct ch__pool *pool, uint32_t pa
 	return pool->inner->chunks[ch__pool_chunk_of(pool, page)].zone;
 }
 
-/* Returns false with errno in the child of a fork without copy: it has no memory to hand out. */
-bool ch__pool_has_code(const struct ch__pool *);
 /* The only store of a page's state; list and counters follow. Staying in a state is no move. */
 void ch__page_set_state(struct ch__pool *, uint32_t page, enum ch__page_state to, const char *by)
 	CH_HAS_PAGES;

@@ -109,9 +109,10 @@ static inline uint16_t add(_Atomic(uint16_t) *counter, uint32_t n)
 	return sum;
 }
 
-/* Behind the last cold part, where the rest of that part came back; else as low as may be with the
- * spare granules behind it. With none, the rest of a part would lie between two parts, too short
- * for the next part that asks for as much. Half of the room stays for hot granules. */
+/* First, right behind the last cold part, if the unused rest of that part came back. Else the
+ * highest place with the spare granules behind it: most of the part will come back, and the next
+ * part fits there; without them that rest would be too short for the next part. Else the highest
+ * place. The spare takes at most half of the room, so that hot granules keep the other half. */
 static uint32_t find_cold(const _Atomic(uint64_t) *words, const struct ch__page *page, uint32_t low,
 			  uint32_t end, uint32_t n, uint32_t spare)
 {

@@ -29,7 +29,8 @@ static inline bool ch__page_refuses(const struct ch__page *page, size_t hot_byte
 	return hot_bytes / CH__GRANULE_BYTES >= CH_LOAD_RELAXED(&page->refused_hot) &&
 	       cold_bytes / CH__GRANULE_BYTES >= CH_LOAD_RELAXED(&page->refused_cold);
 }
-/* Whether both would fit with the cursors at the page's ends; if so, puts the cursors there. */
+/* Whether both, multiples of a granule, would fit with the cursors at the page's ends; if so, puts
+ * the cursors there. */
 bool ch__page_has_room(struct ch__pool *, uint32_t page, uint32_t hot_bytes, uint32_t cold_bytes)
 	CH_COLD CH_REQUIRES(ch__role_busy);
 /* Gives back a range of used granules, which holds traps. A cursor at the range moves back. */

@@ -78,7 +78,8 @@ bool ch__private_write(struct ch__views *, size_t from, size_t to);
 /* Exchanges the system's page around the offset for a page with the copy's bytes, between two
  * instructions of threads in the page. Returns false with errno; then nothing changed. */
 bool ch__private_exchange(struct ch__views *, size_t offset);
-/* Makes file lead to the calling process's memory; a child of fork inherits the parent's. */
+/* Makes file lead to the calling process's memory; a child of fork inherits the parent's. Returns
+ * false also, without errno, while another thread is doing so. */
 bool ch__private_open(struct ch__views *);
 
 #if CH_CHECK >= 2
@@ -96,7 +97,7 @@ struct ch__pool_inner {
 	struct ch__lock lock; /* the pages lock */
 	struct ch__views views;
 	struct ch__pool_config config; /* [const]; but `tried` is the creation's */
-	CH_AT_PAGES struct ch__chunk *chunks;
+	CH_PT_GUARDED_BY(ch__role_pages) struct ch__chunk *chunks;
 	CH_BY_PAGES uint32_t spans_retired; /* CH__SPAN_RETIRED */
 	CH_BY_PAGES uint32_t left_unused;   /* pages that the last trim left, or fewer since */
 	CH_BY_PAGES uint32_t looked_in_need; /* page where a search of full pages ended */

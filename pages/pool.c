@@ -160,6 +160,7 @@ static uint32_t next_page(struct ch__pool *pool, uint8_t frame) CH_HAS_PAGES
 		page = first_of(pool, free);
 	if (page == CH__PAGE_NONE && widen_zone(pool, zone))
 		page = first_of(pool, free);
+	/* Where widening was refused, this asks for less, and its refusal counts. */
 	return page != CH__PAGE_NONE ? page : ch__pool_have_run(pool, 1, zone);
 }
 
@@ -189,7 +190,7 @@ uint32_t ch__pool_take_page(struct ch__pool *pool, uint8_t frame)
 {
 	CH_ASSERT(frame < CH__FRAME_NUMBERS, "frame number out of range");
 	ch__pages_lock(pool);
-	uint32_t index = ch__pool_has_code(pool) ? next_of_use(pool, frame) : CH__PAGE_NONE;
+	uint32_t index = next_of_use(pool, frame);
 	if (index < CH__PAGE_NO_ACCESS) {
 		struct ch__page *page = &pool->pages[index];
 		ch__page_lock(page);
@@ -208,8 +209,7 @@ uint32_t ch__pool_take_page_in_need(struct ch__pool *pool, uint8_t frame, size_t
 {
 	uint32_t found = CH__PAGE_NONE;
 	ch__pages_lock(pool);
-	uint32_t pages = ch__pool_has_code(pool) ? ch__pool_pages_end(pool) : 0;
-	uint32_t i = pool->inner->looked_in_need;
+	uint32_t pages = ch__pool_pages_end(pool), i = pool->inner->looked_in_need;
 	for (uint32_t n = 0; n < pages && found == CH__PAGE_NONE; n++) {
 		i = i + 1 < pages ? i + 1 : 0;
 		struct ch__page *page = &pool->pages[i];
@@ -323,9 +323,9 @@ static bool may_go(const struct ch__pool *pool, uint32_t page) CH_HAS_PAGES
 	       pool->inner->chunks[ch__pool_chunk_of(pool, page)].used;
 }
 
-/* From above: code that is to come finds room below. Ends where the system refuses, and leaves the
- * process mappings: without any, no page would get its memory back. The run that it refused goes
- * by what was held. */
+/* From above: code that is to come finds room below. Each run that goes may cost the process
+ * mappings, and without any no page would get its memory back. So 128 mappings are held meanwhile.
+ * Where the system refuses, the loop ends and these go back; the refused run then goes by them. */
 static void give_up_runs(struct ch__pool *pool) CH_HAS_PAGES
 {
 	uint32_t in_chunk = ch__pool_chunk_pages(pool) - 1, least = RUN_BYTES >> pool->page_log2;

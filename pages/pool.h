@@ -124,9 +124,9 @@ struct ch__pool {
 	_Alignas(CH__LINE_BYTES) _Atomic(uint32_t) pages_used; /* gauges, relaxed */
 	_Atomic(uint32_t) pages_peak, pages_committed;
 	_Atomic(uint32_t) pages_open; /* stored under [pages]; how many a search may find */
-	/* Pages from here on never had memory: all are FREE, and no walk reads their records. Grows
-	 * under [pages]; relaxed: a thread that is told of a page later has its record from
-	 * there. */
+	/* Pages from here on never had memory: all are FREE, and no walk goes beyond the first run
+	 * of them. Grows under [pages]; relaxed: a thread that is told of a page later has its
+	 * record from there. */
 	_Atomic(uint32_t) pages_end;
 	_Atomic(bool) wants_trim; /* stored under [pages]; relaxed: the next free sees it, too */
 };
@@ -161,9 +161,10 @@ void ch__pool_retire_page(struct ch__pool *, uint32_t page) CH_TAKES_PAGES; /* O
  * frees it with the last granule. Returns true when the page became FREE. */
 bool ch__pool_note_freed(struct ch__pool *, uint32_t page) CH_TAKES_PAGES;
 /* Takes a run of whole FREE pages for the use. Returns the first page's index, or as above. A run
- * may cross chunks: all of them are then of the frame number's zone. CH__SPAN_ROOM: of code, and a
- * large one gets chunks without memory, and so mostly more pages, where the system lets it: then an
- * emitter's memory is private until ch__pool_land_span. */
+ * may cross chunks: all of them are then of the frame number's zone. CH__SPAN_ROOM asks for code
+ * whose pages need no memory yet. A large one gets whole chunks without memory where the pool has
+ * them and the system lets it: it may have more pages, and what the emitter writes is private until
+ * ch__pool_land_span. Else it is a span of code as usual; ch__pool_span_is_room tells. */
 uint32_t ch__pool_take_span(struct ch__pool *, uint32_t pages, uint8_t frame,
 			    enum ch__span_use) CH_TAKES_PAGES;
 void ch__pool_release_span(struct ch__pool *, uint32_t first) CH_TAKES_PAGES;
@@ -211,8 +212,8 @@ void ch__pool_count_free(const struct ch__pool *, uint64_t *bytes, uint64_t *lar
 void ch__pool_fork_prepare(struct ch__pool *, bool has_child_code) CH_ACQUIRES(ch__role_pages);
 void ch__pool_fork_parent(struct ch__pool *) CH_RELEASES(ch__role_pages);
 /* Maps the copy at the same addresses and releases the lock. Returns false on failure, and for fork
- * NONE: the views stay without access, and no code byte may be read or written. No page's busy is
- * held: a thread that has one is in a region, which a fork awaits, or holds the lock. */
+ * NONE: the views stay without access, no code byte may be read or written, no page taken. No busy
+ * of a page is held: a thread that has one is in a region, which a fork awaits, or has the lock. */
 bool ch__pool_fork_child(struct ch__pool *) CH_RELEASES(ch__role_pages);
 
 /* Returns false and puts a reason when an invariant of the pages is broken. */

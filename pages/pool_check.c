@@ -102,7 +102,7 @@ static bool check_chunk(struct walk *walk, uint32_t chunk) CH_HAS_PAGES
 	uint32_t used = walk->used, committed = walk->committed;
 	if (c->pages && c->lingers)
 		return broken(walk, first, "its chunk has memory, and was given up");
-	for (uint32_t i = first; i < first + pages; i++)
+	for (uint32_t i = first; i < first + pages && i < ch__pool_pages_end(pool); i++)
 		if (!check_page(walk, i))
 			return false;
 	if (walk->committed - committed != c->pages)

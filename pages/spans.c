@@ -345,16 +345,16 @@ uint32_t ch__pool_take_span(struct ch__pool *pool, uint32_t pages, uint8_t frame
 	ch__pages_lock(pool);
 	enum ch__zone zone = (enum ch__zone)pool->inner->config.zones[frame];
 	uint32_t first = CH__PAGE_NONE;
-	bool are_back = ch__spans_retry_retired(pool), has_code = ch__pool_has_code(pool);
+	bool are_back = ch__spans_retry_retired(pool);
 	bool is_code = use == CH__SPAN_CODE || use == CH__SPAN_ROOM;
 	/* Where a span waits for the system, a room could be the next. */
-	if (use == CH__SPAN_ROOM && are_back && has_code)
+	if (use == CH__SPAN_ROOM && are_back)
 		first = take_room(pool, pages, frame, zone);
 	bool is_room = first != CH__PAGE_NONE;
 	/* At the limit of mappings, each further try would retire another span. */
 	if (!is_code && !are_back)
 		first = CH__PAGE_NO_ACCESS;
-	else if (has_code && !is_room)
+	else if (!is_room)
 		first = ch__pool_have_run(pool, pages, zone);
 	if (first < CH__PAGE_NO_ACCESS && !is_room)
 		first = ch__span_make(pool, first, pages, frame, is_code ? CH__SPAN_CODE : use);

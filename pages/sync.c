@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * sync.c: the end of the one write path: makes bytes that were stored through the RW view visible
  * to execution at the RX address (ch__pool_sync), and the ledger that watches this. Waits for no
- * lock; on x86-64 no system call, unless the views need a further step. */
+ * lock, on procmem for an exchange of a page; on x86-64 no system call, unless the views need a
+ * further step. */
 #include "pages/inner.h"
 
 #include <stdio.h>

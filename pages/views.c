@@ -239,8 +239,8 @@ static bool share(const struct ch__views *v, size_t offset, size_t bytes, uint8_
 	       ch__os_advise(to, bytes, CH__OS_DONT_DUMP);
 }
 
-/* At the limit of mappings, the system refuses to move one mapping over many, before it would
- * refuse to map one over many. */
+/* First one mapping takes the place of the room's many copies: the system does that even at the
+ * limit of mappings, where it would not move one over many. Refused, share tries all the same. */
 bool ch__views_leave_room(struct ch__views *v, size_t offset, size_t bytes)
 {
 	uint8_t *write = v->write + offset;

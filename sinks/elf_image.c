@@ -41,8 +41,9 @@ struct image {
 static const char first_strings[] = "\0.text";
 enum { NAME_TEXT = 1 };
 
-/* GDB shows a symbol without a language as a decoded name of Ada or Objective-C where possible. A
- * space, or a capital that no encoding has, keeps GDB from Ada: so _Z and _R stay for GDB. */
+/* GDB decodes a symbol without a language as Ada or Objective-C if the name looks like one of their
+ * encodings, and shows something else. Names with a space, or with a capital that Ada's encodings
+ * do not use, are never decoded: so names of C++ (_Z) and Rust (_R) stay for GDB's own readers. */
 static bool is_taken_apart(const char *name)
 {
 	if (name[0] == '_' && name[1] >= 'a') /* _ada_, _i_ */

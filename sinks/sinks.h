@@ -36,14 +36,16 @@ bool ch__sinks_page_live(struct ch__sinks *, uint32_t page, uint32_t pages, uint
 void ch__sinks_page_dead(struct ch__sinks *, uint32_t page, uint32_t pages) CH_MAY_WAIT;
 /* Whether page_live returned true for the page, with this frame shape. Takes no lock. */
 bool ch__sinks_page_is_live(const struct ch__sinks *, uint32_t page, uint8_t frame);
-/* Comes before a chunk goes back to the OS or to another zone. All pages of the chunk are dead. */
+/* Comes before a chunk goes back to the OS or to another zone. All of its pages are FREE; one that
+ * was not told dead yet counts as dead from here on. */
 void ch__sinks_chunk_gone(struct ch__sinks *, uint32_t chunk) CH_MAY_WAIT;
 /* Makes a dead table. Returns NULL when there is no memory. */
 struct ch__own *ch__sinks_own_create(struct ch__sinks *) CH_MAY_WAIT;
 /* Comes before the code is reachable. The section stays unchanged until own_dead. */
 void ch__sinks_own_live(struct ch__sinks *, struct ch__own *, const void *section) CH_MAY_WAIT;
 /* No stack holds the code. A dead table stays dead. The first call returns false when unwinders
- * still know the table, so that the record must stay. */
+ * still know the table, so that the record must stay: in a child of fork without code, whose tables
+ * are all dropped (fork.c) before a second call could come. */
 bool ch__sinks_own_dead(struct ch__sinks *, struct ch__own *) CH_MAY_WAIT;
 /* Calls own_dead first. NULL is allowed. */
 void ch__sinks_own_destroy(struct ch__sinks *, struct ch__own *) CH_MAY_WAIT;

@@ -88,8 +88,9 @@ struct ch__nongnu_object *ch__nongnu_take(void)
 	return object;
 }
 
-/* Walks read start, then end. When a fill comes between the reads, no pc is behind the start. A
- * walk that read the start before may take a pc for the object's next place, and end there. */
+/* Walks read start, then end, without a lock, so the object is emptied from its end. A fill may
+ * come between a walk's two reads. If the walk read the empty start, no pc is behind it. If it read
+ * the old start, it may take a pc for the object's new place, finds no entry, and ends there. */
 void ch__nongnu_give(struct ch__nongnu_object *object)
 {
 	__atomic_store_n(&object->end, 0, __ATOMIC_RELEASE);

@@ -121,9 +121,10 @@ struct ch__frame_shape {
 
 /* Entries are NULL when a sink has no use for them. `state` is made by open and stays until
  * destroy, also while the sink is off: a caller that has just read the state may still call. A
- * tool's open, close, add, remove, flush and fork_child are called under the tool's lock; all with
- * a state, save open, only while the sink is on. Pages, shapes and tables of blocks are told under
- * the sinks lock. */
+ * tool's open, close, add, remove, flush and fork_child are called under the tool's lock, and all
+ * but open only while the tool is on. Pages, shapes and tables of blocks are told under the sinks
+ * lock; an unwinder hears of those that live while it comes on. chunk_gone and destroy come for a
+ * sink that is off, too. */
 struct ch__sink_ops {
 	const char *name; /* in lists of sinks */
 	enum ch_sink bit;

@@ -533,8 +533,7 @@ static void fill_code(struct request *r, struct ch_code *code)
 		const struct ch__owner *owner =
 			ch__owner_at(heap, ch__handle_index(r->open->owner.bits));
 		const void *target = r->open->not_entrant ? r->open->not_entrant : owner->fallback;
-		ch__arch_veneer_write(code->cold_write, (uintptr_t)code->cold_exec,
-				      (uintptr_t)target);
+		ch__arch_veneer_write(code->cold_write, (uintptr_t)target);
 		ch__arch_landing_write(code->write);
 		ch__arch_diverter_write(code->write + CH_ARCH_LANDING_BYTES,
 					hot + CH_ARCH_LANDING_BYTES, (uintptr_t)code->cold_exec);

@@ -42,7 +42,7 @@ enum ch_status ch_block_veneer(const struct ch_code *code, const void *target, c
 			break;
 	if (offset == heap->veneers_to && offset + CH_ARCH_VENEER_BYTES <= pool->runtime_bytes) {
 		uintptr_t exec = pool->runtime_exec + offset;
-		ch__arch_veneer_write(ch__pool_write(pool, exec), exec, (uintptr_t)target);
+		ch__arch_veneer_write(ch__pool_write(pool, exec), (uintptr_t)target);
 		ch__pool_sync(pool, exec, CH_ARCH_VENEER_BYTES);
 		CH_PUBLISHED(pool, exec, CH_ARCH_VENEER_BYTES, "veneer");
 		heap->veneers_to += CH_ARCH_VENEER_BYTES;

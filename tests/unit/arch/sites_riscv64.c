@@ -347,7 +347,7 @@ TEST(veneer_reaches_any_address_and_its_literal_is_aligned)
 	for (size_t at = 0; at < 64; at += 4) {
 		uintptr_t exec = (uintptr_t)v.exec + at, target = (uintptr_t)answer;
 		memset(v.write + at + CH_ARCH_VENEER_BYTES, 0x5a, 8);
-		ch__arch_veneer_write(v.write + at, exec, target);
+		ch__arch_veneer_write(v.write + at, target);
 		ch__arch_sync((uint8_t *)exec, CH_ARCH_VENEER_BYTES);
 		CHECK_EQ(v.write[at + CH_ARCH_VENEER_BYTES], 0x5a);
 		CHECK_EQ(ch__arch_veneer_target(v.write + at), target);
