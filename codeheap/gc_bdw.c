@@ -276,8 +276,9 @@ static void publish_collector(bool is_stopped)
 	}
 }
 
-/* Called again in a stop when the collector's mark stack overflowed. Marked blocks are passed over;
- * a ref that was pushed before is a marked object, which the collector looks at again. */
+/* Called again in a stop when the collector's mark stack overflowed. Marked blocks are passed over,
+ * save own roots, which are traced and counted again; a ref that was pushed before is a marked
+ * object, which the collector looks at again. */
 static void push_other_roots(void)
 {
 	/* Puts the registers of the collecting thread into this frame, which is scanned. */
@@ -338,7 +339,6 @@ static void before_stop(void) CH_UNANALYSED("a freeze of each heap, in a loop")
 		bdw->stop_ns = ch__os_now_ns();
 		bdw->is_done = false;
 		ch__freeze(heap);
-		heap->stats.freezes++;
 		bdw->is_frozen = true;
 		/* Refused: the collector stops all threads before any enters a region. */
 		if (!ch__core_sync(heap))
@@ -392,6 +392,8 @@ static void after_reclaim(void)
 				const struct ch_marker *of = &bdw->engines[i].marker;
 				bdw->heap->marker.marked += of->marked;
 				bdw->heap->marker.stack_roots += of->stack_roots;
+				bdw->heap->marker.own_roots += of->own_roots;
+				bdw->heap->marker.has_released_owners |= of->has_released_owners;
 			}
 			ch__cycle_complete(bdw->heap, bdw->stop_ns);
 		}

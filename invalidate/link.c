@@ -270,7 +270,7 @@ static CH_COLD uint32_t find_unstarted(const struct ch_heap *heap, uint32_t bran
 {
 	for (uint32_t i = 1; i < heap->blocks.used; i++) {
 		uint32_t run = ch__block_in_use(heap, i) ? ch__block_run(ch__block_at(heap, i)) : 0;
-		if (branch - run < ch__branches_count(heap, run))
+		if (branch - run < CH__RUN_MAX && branch - run < ch__branches_count(heap, run))
 			return i;
 	}
 	return 0;

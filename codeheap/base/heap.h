@@ -72,7 +72,7 @@ struct ch_heap {
 	_Atomic(bool) has_core_sync;
 	_Atomic(bool) fence_came_late; /* some thread may still enter without a fence */
 	CH_BY_HEAP bool cycle_is_synced; /* a core sync came before the stop [heap] */
-	bool cycle_has_begun; /* a cycle began, and neither ended nor was given up [frozen] */
+	bool cycle_has_begun; /* one began, and neither ended nor was given up [heap, or frozen] */
 	_Atomic(uintptr_t) freezer;   /* ch__lock_self of the last freezer, or 0; relaxed */
 	bool is_codeless; /* a child of fork without a copy: no block lives [fork.c] */
 	int process;      /* the process with this memory [fork.c] */
@@ -163,8 +163,8 @@ struct ch_heap {
 	_Atomic(uint32_t) opens_in_need; /* looked for room, and did not yet ask to be told */
 	_Atomic(uint32_t) newborns; /* newborn blocks that the last cycle spared; relaxed */
 	uint64_t last_cycle_end_ns, cycle_ns; /* end and length of the last cycle; relaxed */
-	uint64_t sweep_ns_at_cycle, blocks_at_cycle, bytes_at_cycle; /* [frozen] */
-	uint64_t dead_at_cycle, opened_at_cycle; /* of the last cycle that began [frozen] */
+	uint64_t sweep_ns_at_cycle, opened_at_cycle; /* [frozen] */
+	_Atomic(uint64_t) blocks_at_cycle, bytes_at_cycle, dead_at_cycle; /* [frozen] or read */
 	_Atomic(uint64_t) committed_then; /* after a sweep, or when one was put off; relaxed */
 	_Atomic(uint64_t) mean_dead_bytes; /* of the last sweep; before: of opened; 0: unknown */
 	/* statistics under heap, unless atomic */
@@ -173,8 +173,8 @@ struct ch_heap {
 	CH_BY_HEAP uint64_t patch_points_armed, code_bytes_peak, notentrant_bytes;
 	CH_BY_HEAP uint64_t blocks_notentrant, owners_now, assumptions_now;
 	CH_BY_HEAP uint64_t peak_dead_bytes; /* since the last sum for code_bytes_peak */
-	/* Of cycles only: marks, pauses, freezes, sweeps; the rest is 0. Boehm's hooks store
-	 * frozen, without the lock; sweep_ns_total under heap, relaxed [frozen] */
+	/* Of marks, pauses, freezes, sweeps; the rest is 0. Stored frozen, and read under heap: a
+	 * snapshot may be amid a stop of Boehm's. sweep_ns_total: under heap, relaxed */
 	struct ch_stats stats;
 	_Atomic(struct ch__listener *) listeners; /* push-only: release; pairs with events.h */
 	struct ch_heap *left_next;   /* destroyed, but still read (heaps.c) [ch__heaps_lock] */

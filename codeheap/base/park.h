@@ -38,7 +38,7 @@ static inline bool ch__heap_lives(const struct ch_heap *heap)
 {
 	return CH_LIKELY(ch__thread_self(heap) != NULL) || ch__heap_is_listed(heap);
 }
-/* Whether a call about the heap may not go on, and why. */
+/* Whether a call about the heap must fail; ch__because_refused says why. */
 bool ch__heap_refuses(const struct ch_heap *);
 enum ch_status ch__because_refused(const struct ch_heap *) CH_COLD;
 

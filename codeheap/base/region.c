@@ -70,8 +70,10 @@ bool ch__freeze_until(struct ch_heap *heap, uint64_t until_ns) CH_UNANALYSED("it
 	struct ch__thread *held = heap->threads;
 	while (held && await_region(held, until_ns))
 		held = held->next;
-	if (!held && await_region(&heap->guest, until_ns))
+	if (!held && await_region(&heap->guest, until_ns)) {
+		__atomic_fetch_add(&heap->stats.freezes, 1, __ATOMIC_RELAXED);
 		return true;
+	}
 	held = held ? held : &heap->guest;
 	/* Before the sentence: others would stand still where nobody reads stderr. */
 	ch__unfreeze(heap);

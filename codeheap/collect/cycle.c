@@ -48,7 +48,6 @@ static bool freeze_and_stop(struct ch_heap *heap, uint64_t until_ns)
 {
 	if (!ch__freeze_until(heap, until_ns))
 		return false;
-	heap->stats.freezes++;
 	heap->cycle_is_synced = ch__core_sync(heap);
 	return !heap->config.stops_world || ch__world_stop(heap, until_ns);
 }
@@ -89,10 +88,10 @@ static enum ch_status end(struct ch_heap *heap, bool is_complete, uint64_t marke
 		/* A host says complete only while the threads are stopped. */
 		if (!heap->cycle_is_synced)
 			ch__core_sync_by_stop(heap);
-		ch__stats_note_pause(heap, start, marked_from_ns);
 	} else if (heap->cycle_has_begun) {
 		ch__cycle_give_up(heap);
 	}
+	ch__stats_note_pause(heap, start, marked_from_ns);
 	if (heap->config.stops_world)
 		ch__world_resume(heap);
 	ch__unfreeze(heap);
@@ -207,7 +206,7 @@ static bool is_let_go(const struct ch_heap *heap, const struct ch__thread *self)
 	return held_up_by && !t;
 }
 
-/* Callbacks come when the next collection may be made: one may collect, too, or stay away. */
+/* Callbacks come when collects_unasked is 0 again: one may collect, too, or never return here. */
 bool CH_COLD ch__collect_unasked(struct ch_heap *heap)
 {
 	const struct ch__thread *self = ch__thread_self(heap);

@@ -5,25 +5,25 @@
 #include "codeheap/base/sized.h"
 #include "codeheap/events/events.h"
 
-/* So many records rest before the longest resting record is used again. A second detach of a vm, or
- * a late use, then likely meets a resting record, and is refused. */
+/* So many records rest before the longest resting record is used again, while there is memory. A
+ * second detach of a vm, or a late use, then likely meets a resting record, and is refused. */
 enum { VMS_RESTING = 64 };
 
 /* As many records as vms were attached at once, plus resting records and records with an owner. */
 static struct ch_vm *take_vm(struct ch_heap *heap) CH_HAS_HEAP
 {
-	struct ch_vm *vm = heap->free_vms;
-	if (heap->free_vms_now > VMS_RESTING) {
+	struct ch_vm *vm = NULL;
+	if (heap->free_vms_now <= VMS_RESTING)
+		vm = ch__meta_alloc(heap->meta, sizeof *vm);
+	if (vm) {
+		vm->heap = heap;
+		vm->next = heap->vms;
+		atomic_store_explicit(&heap->vms, vm, memory_order_release);
+	} else if (heap->free_vms_now) {
+		vm = heap->free_vms;
 		heap->free_vms = vm->next_free;
 		heap->free_vms_now--;
-		return vm;
 	}
-	vm = ch__meta_alloc(heap->meta, sizeof *vm);
-	if (!vm)
-		return NULL;
-	vm->heap = heap;
-	vm->next = heap->vms;
-	atomic_store_explicit(&heap->vms, vm, memory_order_release);
 	return vm;
 }
 

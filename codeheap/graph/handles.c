@@ -33,14 +33,11 @@ uint32_t ch__block_resolve_alive(struct ch_heap *heap, struct ch_block handle)
 enum ch_block_state ch__block_resolve_state(struct ch_heap *heap, struct ch_block handle,
 					    uint32_t *index)
 {
-	*index = ch__handle_index(handle.bits);
-	if (!ch__handle_is_known(heap, &heap->blocks, handle.bits))
-		return CH_BLOCK_FREE;
+	*index = ch__block_resolve(heap, handle);
 	const struct ch__block *block = ch__block_at(heap, *index);
-	bool is_its = ch__block_is(block, handle);
 	enum ch_block_state state = ch__block_state(block);
 	/* If the generation changed, the block died between the loads: OPEN is another thread's. */
-	return is_its && ch__block_is(block, handle) ? state : CH_BLOCK_FREE;
+	return *index && ch__block_is(block, handle) ? state : CH_BLOCK_FREE;
 }
 
 struct ch_block ch__block_handle(const struct ch_heap *heap, uint32_t index)

@@ -110,6 +110,8 @@ void ch__side_add(const struct ch__subject *s, enum ch__item_kind kind, struct c
 		  const struct ch__item *second)
 {
 	ch__region_enter(s->self);
+	if (second)
+		ch__side_move(s->block->side_list, s->block->side_list->count + 1u, *second);
 	ch__side_append(s->block->side_list, kind, item);
 	if (second)
 		ch__side_append(s->block->side_list, CH__ITEM_POINT_USER, *second);

@@ -113,7 +113,7 @@ static inline void ch__side_set_name(struct ch__side_list *list, uint32_t name)
 	__atomic_store_n(&list->name, name, __ATOMIC_RELEASE);
 }
 /* Appends an item to an OPEN block's list, which has room; then `second`, if not NULL, as
- * POINT_USER. */
+ * POINT_USER. ch_block_sites reads the second as soon as the first is there. */
 void ch__side_add(const struct ch__subject *, enum ch__item_kind, struct ch__item,
 		  const struct ch__item *second);
 enum ch_status ch__side_need_locked(const struct ch__subject *, uint32_t more)

@@ -11,7 +11,9 @@
 #include "tests/support/trap_flag_x86_64.h"
 
 #include "codeheap/graph/block.h"
+#include "codeheap/graph/side_list.h"
 #include "codeheap/guest_look.h"
+#include "codeheap/look.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -323,6 +325,71 @@ TEST(trampoline_of_an_owner_that_goes_is_never_a_strangers)
 	static const struct act act = {true, 31, NULL, warm_up_slots, make_trampoline,
 				       release_at_once, judge_trampoline};
 	play_all(&act, NULL, 40);
+}
+
+/* --- a patch point --- */
+
+enum { USER = 0x1234, USER_BEFORE = 0x4321 };
+
+static enum ch_status attach_point_to(struct play *p, uintptr_t user)
+{
+	return ch_patch_point_attach(p->code.block, p->code.exec, p->code.exec + 8, (void *)user);
+}
+
+/* The list that the call takes had another block's point. */
+static void open_for_a_point(struct play *p)
+{
+	static const uint8_t point[] = {CODE_POINT_BYTES};
+	struct ch_open open = {.size = sizeof open, .owner = p->owner, .hot_bytes = 16};
+	for (int i = 0; i < 2; i++) {
+		CHECK_EQ(ch_block_open(&open, &p->code), CH_OK);
+		memcpy(p->code.write, point, sizeof point);
+		if (i)
+			continue;
+		CHECK_EQ(attach_point_to(p, USER_BEFORE), CH_OK);
+		CHECK_EQ(ch_block_abort(&p->code), CH_OK);
+	}
+}
+
+static void attach_point(struct play *p)
+{
+	p->status = attach_point_to(p, USER);
+}
+
+static bool is_point_last(const struct play *p)
+{
+	const struct ch__block *block =
+		ch__block_at(p->rig.heap, ch__handle_index(p->code.block.bits));
+	const struct ch__side_list *list = block->side_list;
+	return list && list->count && list->kinds[list->count - 1] == CH__ITEM_POINT;
+}
+
+static bool note_user(void *arg, const struct ch_site *site)
+{
+	struct play *p = arg;
+	if (site->kind == CH_SITE_PATCH_POINT)
+		p->word = (uintptr_t)site->user;
+	return true;
+}
+
+static void visit_point(struct play *p)
+{
+	p->word = 0;
+	CHECK_EQ(ch_block_sites(p->code.block, note_user, p), CH_OK);
+}
+
+static void judge_user(struct play *p)
+{
+	CHECK_EQ(p->status, CH_OK);
+	CHECK_EQ(p->word, USER);
+	CHECK_EQ(ch_block_abort(&p->code), CH_OK);
+}
+
+TEST(point_has_its_user_when_others_visit_it)
+{
+	static const struct act act = {true, 1, is_point_last, open_for_a_point, attach_point,
+				       visit_point, judge_user};
+	play_all(&act, NULL, 3);
 }
 
 /* --- a site --- */

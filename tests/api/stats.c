@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  * stats.c: counts and bytes by kind equal a model under random operations, per heap and per owner.
  * Then threads that left, the peak, strings, and the times of cycles. */
+#include "codeheap/collector.h"
 #include "codeheap/graph/block.h"
 #include "codeheap/graph/block_parts.h"
 #include "tests/support/heap_rig.h"
@@ -333,4 +334,26 @@ TEST_SHARED_RIG(stats_say_how_long_cycles_marked, rig_start(1 << 20))
 	struct ch_stats second = rig_stats(&rig);
 	CHECK(second.mark_ns_last > 0);
 	CHECK_EQ(second.mark_ns_total, first.mark_ns_total + second.mark_ns_last);
+}
+
+TEST(stop_that_completes_no_cycle_is_a_pause)
+{
+	struct ch_config config = rig_config(1 << 20);
+	struct ch_marker *marker;
+	config.driver = CH_DRIVER_HOST;
+	config.stops_world = true;
+	rig = rig_create(&config, NULL, NULL);
+	CHECK_EQ(ch_mark_begin(rig.heap, &marker), CH_OK);
+	CHECK_EQ(ch_mark_end(marker, false), CH_OK);
+	struct ch_stats stats = rig_stats(&rig);
+	CHECK_EQ(stats.cycles, 0);
+	CHECK(stats.pause_ns_last > 0 && stats.pause_ns_max == stats.pause_ns_last);
+	rig_end(&rig);
+}
+
+TEST_SHARED_RIG(freezes_count_without_a_cycle, rig_start(1 << 20))
+{
+	uint64_t before = rig_stats(&rig).freezes;
+	CHECK_EQ(ch_sink_set(rig.heap, CH_SINK_GDB), CH_OK);
+	CHECK_EQ(rig_stats(&rig).freezes, before + 1);
 }

@@ -222,6 +222,27 @@ TEST_ALL_FREED(bdw_collection_counts_what_it_marked)
 	CHECK(stats.pause_ns_last > 0);
 }
 
+static void build_own_root(struct rig *rig, void *arg)
+{
+	(void)arg;
+	struct ch_code code;
+	struct ch_open open = {
+		.size = sizeof open, .heap = rig->heap, .hot_bytes = 16, .branch_room = 1};
+	CHECK_EQ(ch_block_open(&open, &code), CH_OK);
+	memset(code.write, 0, code.hot_bytes);
+	code.used_to = code.hot_bytes;
+	CHECK_EQ(ch_block_commit(&code, 1), CH_OK);
+}
+
+TEST_BDW(bdw_heap_with_own_roots_alone_leaves_nothing_to_a_cycle)
+{
+	run_apart(&rig, build_own_root, NULL);
+	atomic_store(&rig.heap->waits_for_cycle, true);
+	collect(&rig);
+	CHECK_EQ(stats_of(rig.heap).marked_blocks_last, 1);
+	CHECK_EQ(atomic_load(&rig.heap->waits_for_cycle), !atomic_load(&rig.heap->has_core_sync));
+}
+
 /* Constants are young, and only code names them. Other code has no list of refs. */
 TEST(bdw_partial_collections_keep_what_code_names)
 {

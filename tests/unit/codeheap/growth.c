@@ -9,6 +9,7 @@
 #include "codeheap/places/places.h"
 #include "tests/support/heap_rig.h"
 #include "tests/support/names_now.h"
+#include "tests/support/os_failing.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -31,6 +32,19 @@ static struct ch_vm *come(struct ch_heap *heap, const struct ch_ops *ops, void *
 	struct ch_vm *vm;
 	CHECK_EQ(ch_vm_attach(heap, ops, user, &vm), CH_OK);
 	return vm;
+}
+
+TEST_RIG(vm_comes_without_memory_where_another_went)
+{
+	struct ch_ops none = {.size = sizeof none};
+	struct ch_vm *went = come(rig.heap, &none, NULL), *vm;
+	CHECK_EQ(ch_vm_detach(went), CH_OK);
+	ch__os_fail_at(1, true);
+	CHECK_EQ(ch_vm_attach(rig.heap, &none, NULL, &vm), CH_OK);
+	CHECK(vm == went);
+	CHECK_EQ(ch_vm_attach(rig.heap, &none, NULL, &went), CH_E_MEMORY);
+	ch__os_fail_at(0, false);
+	CHECK_EQ(ch_vm_detach(vm), CH_OK);
 }
 
 TEST_RIG(vms_that_went_leave_records_for_those_that_come)
