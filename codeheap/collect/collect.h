@@ -68,9 +68,9 @@ bool ch__quarantine_advance(struct ch_heap *, bool in_need) CH_HAS_HEAP CH_MAY_W
 /* Makes the VM's callbacks that are due. Inside of 16 such calls on the stack they stay due. */
 void ch__vms_tell(struct ch_heap *) CH_HOLDS_NONE;
 enum { CH__KILLED_AT_ONCE = 64 };
-/* OPEN|LIVE|NOTENTRANT -> DEAD, for CH__KILLED_AT_ONCE blocks at most. Records go on the quarantine
- * or become free. A release leaves blocks with an edge from another block. Live in-edges are
- * patched, save those of blocks that no cycle reached, or without a copy. */
+/* OPEN|LIVE|NOTENTRANT -> DEAD, for CH__KILLED_AT_ONCE blocks at most. Places go on the quarantine
+ * or are free at once. A release leaves blocks with an edge from another block. Branches go back to
+ * their stubs, save where their blocks die, too (unreached), or a child has no copy of the code. */
 void ch__blocks_kill(struct ch_heap *, const uint32_t *blocks, uint32_t count, enum ch__death)
 	CH_HAS_HEAP CH_MAY_WAIT;
 

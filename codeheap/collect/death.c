@@ -398,8 +398,8 @@ bool ch__quarantine_advance(struct ch_heap *heap, bool in_need)
 		return false;
 	count_waiting(heap, -bytes);
 	free_places(heap, same, count);
-	/* The deaths were counted as space for an open in need. Without core syncs the space was
-	 * not there. And an open that looks just now finds the places neither free nor here. */
+	/* Told when the blocks died, too: without core syncs no open could have the places then.
+	 * And an open that looked meanwhile found them neither free nor on the quarantine. */
 	ch__space_returned(heap);
 	return true;
 }

@@ -118,7 +118,7 @@ void ch__trigger_full(struct ch_heap *heap, struct ch_vm *vm, uint64_t space_see
 		atomic_store(&heap->anyone_wants_space, true);
 		ch__space_came(heap);
 	}
-	/* What a try in vain left is in no sum (ch__trigger_put_off), and dead still. */
+	/* After a try in vain (ch__trigger_put_off) the sums lack what is dead still. */
 	if (heap->unasked_after_ns || is_worth(heap))
 		want(heap);
 }

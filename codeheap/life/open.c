@@ -391,8 +391,8 @@ void ch__need_leave(struct ch_heap *heap, uintptr_t entered)
 		ch__lock_let_go(&heap->need);
 }
 
-/* Places the block wherever there is room, after the work that makes room. Space that comes free
- * from the last look for room until the vm is known to wait is counted. */
+/* Places the block wherever there is room, after the work that makes room. While opens_in_need is
+ * above 0, space that comes free is counted: until ch__trigger_full has noted that the vm waits. */
 static CH_COLD enum placed place_in_need(struct request *r)
 {
 	struct ch_heap *heap = r->heap;
@@ -517,8 +517,8 @@ static void fill_code(struct request *r, struct ch_code *code)
 	uintptr_t hot = ch__exec(heap, r->hot_offset) + r->head;
 	code->block = r->handle;
 	code->exec = (uint8_t *)hot;
-	bool is_apart = r->use == CH__SPAN_CODE || r->use == CH__PAGE_RODATA;
-	code->write = is_apart ? ch__pool_lend(heap->pool, hot) : code->exec;
+	bool has_view = r->use == CH__SPAN_CODE || r->use == CH__PAGE_RODATA;
+	code->write = has_view ? ch__pool_lend(heap->pool, hot) : code->exec;
 	code->hot_bytes = r->frame == CH_FRAME_STEPS ? r->open->hot_bytes
 						     : r->hot_bytes - r->head;
 	if (r->cold_bytes) {

@@ -137,7 +137,7 @@ static void check_diverter(struct check *c, uintptr_t exec, uintptr_t target, bo
 		say(c, "%s is not as its state", what);
 }
 
-static void check_points(struct check *c, const struct ch__block *block, bool is_dead_end)
+static void check_items(struct check *c, const struct ch__block *block, bool is_dead_end)
 {
 	struct ch_heap *heap = c->heap;
 	const struct ch__side_list *list = block->side_list;
@@ -218,7 +218,7 @@ static void check_block(struct check *c, const struct ch__block *block)
 			       ch__block_veneer_exec(heap, block), is_dead_end, "the entry");
 	}
 	if (ch__block_is_alive(heap, block))
-		check_points(c, block, is_dead_end);
+		check_items(c, block, is_dead_end);
 }
 
 static void check_owner(struct check *c, struct ch__owner *owner)

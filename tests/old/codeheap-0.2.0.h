@@ -591,10 +591,10 @@ struct ch_code {
  * ret   CH_OK | CH_E_ARG also if larger than the pool | CH_E_STALE the owner is dead | CH_E_FULL |
  *       CH_E_MEMORY | CH_E_THREAD | CH_E_STATE the thread is parked | CH_E_OS errno kept |
  *       CH_E_REACH a block with PATCH of 1 MiB or more on riscv64, 128 MiB or more on aarch64
- * lock  none without name, entry, branch_room, if the thread's page has room; else heap, registry
+ * lock  heap, registry, pages; mostly none without name, entry, branch_room in the thread's page
  * safe  an attached thread; or any other on its own stack, which the call attaches (Boehm: if its
  *       collector knows the thread; else CH_E_THREAD). Any attached thread may go on with the block
- * cost  some 50 ns; for a page, sweep steps; large: system calls, procmem O(bytes); full O(pages)
+ * cost  some 50 ns; at times sweeps or trims; large: system calls, procmem O(bytes); full O(pages)
  * note  with `heap` or MAY_COLLECT the call may collect (ch_code_free). Otherwise collect_wanted
  *       asks the VM for a collection, and space_free tells of room */
 CH_API CH_CHECKED enum ch_status ch_block_open(const struct ch_open *open, struct ch_code *code);
@@ -742,7 +742,7 @@ CH_API CH_CHECKED enum ch_status ch_branch_attach(struct ch_block block,
  *       target is data, or a CH_LEA to ENTRY_NONE
  * lock  heap
  * safe  any thread, while others run either block
- * cost  one store into the code, on procmem into data */
+ * cost  one store into the code, on procmem into data; O(blocks) if the branch's block is OPEN */
 CH_API CH_CHECKED enum ch_status ch_branch_link(struct ch_branch branch, struct ch_block target);
 
 /* From here to ch_block_lines the block is OPEN (else CH_E_STATE). If the list of its attachments
