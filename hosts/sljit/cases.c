@@ -55,6 +55,7 @@ CASE(failed_commit_leaves_no_block)
 	void *good = made(false);
 	SLJIT_FREE_EXEC(refused, NULL);
 	CHECK(open_blocks() == 0);
+	OK(ch_thread_detach(codeheap_sljit_heap)); /* attached by the call that made code */
 	SLJIT_FREE_EXEC(good, NULL);
 }
 

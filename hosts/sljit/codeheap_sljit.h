@@ -6,6 +6,7 @@
 #define CODEHEAP_SLJIT_H
 
 #include <codeheap/codeheap.h>
+#include <codeheap/look.h>
 
 /* Code is written at one address and runs at another, at a distance of its own. */
 #define SLJIT_EXECUTABLE_ALLOCATOR 0
@@ -68,10 +69,14 @@ static inline void codeheap_sljit_free(void *exec)
 	if (ch_code_free(codeheap_sljit_heap, exec, CH_RELEASE_NOT_RUNNING) != CH_E_STALE)
 		return;
 	/* The commit failed, and the block is OPEN: only an attached thread ends it. */
-	bool is_guest = ch_thread_attach(codeheap_sljit_heap, NULL, NULL) == CH_OK;
-	(void)!ch_block_each(codeheap_sljit_heap, NULL, codeheap_sljit_visit, &code);
+	struct ch_heap *heap = codeheap_sljit_heap;
+	/* Only in an attached thread a walk by frame pointers knows the stack. */
+	const void *caller;
+	bool is_guest = !ch_backtrace(heap, CH_BACKTRACE_FRAMES, NULL, &caller, 1) &&
+			ch_thread_attach(heap, NULL, NULL) == CH_OK;
+	(void)!ch_block_each(heap, NULL, codeheap_sljit_visit, &code);
 	(void)!ch_block_abort(&code);
 	if (is_guest)
-		(void)!ch_thread_detach(codeheap_sljit_heap);
+		(void)!ch_thread_detach(heap);
 }
 #endif

@@ -14,7 +14,7 @@ static void say(void)
 	char report[512];
 	if (ch_heap_check(codeheap_sljit_heap, report, sizeof report) ||
 	    ch_heap_stats(codeheap_sljit_heap, &stats)) {
-		fprintf(stderr, "heap: %s\n", report);
+		fprintf(stderr, "heap: %s\n", *report ? report : ch_why());
 		_Exit(9);
 	}
 	if (getenv("CODEHEAP_SLJIT_SAYS"))
