@@ -144,6 +144,10 @@ CASE(handle_calls_what_is_there)
 		CHECK(g(1) == 21);
 		collect(heap);
 		CHECK(stats_of(heap).owners_now <= 3);
+		draft last(runtime, FuncSignatureT<int, int>());
+		OK(runtime.add(&f, draft_adder(&last, 30)));
+		g = std::move(f); /* so does an assignment */
+		CHECK(!f && g(1) == 31);
 		outlives = std::move(g);
 	}
 	collect(heap);

@@ -69,13 +69,12 @@ template <class Result, class... Arguments> class ch_asmjit_function<Result(Argu
 	{
 		swap(other);
 	}
-	ch_asmjit_function &operator=(ch_asmjit_function &&other) noexcept
+	ch_asmjit_function &operator=(ch_asmjit_function other) noexcept
 	{
 		swap(other);
 		return *this;
 	}
 	ch_asmjit_function(const ch_asmjit_function &) = delete;
-	ch_asmjit_function &operator=(const ch_asmjit_function &) = delete;
 	~ch_asmjit_function() noexcept
 	{
 		release();
