@@ -455,8 +455,12 @@ static enum ch_status collect(struct ch_heap *heap)
 {
 	if (!GC_thread_is_registered())
 		return because_unregistered();
-	const struct bdw *bdw = heap->driver_data;
+	struct bdw *bdw = heap->driver_data;
 	uint64_t before = cycles_of(heap);
+	/* Of an earlier collection, which has ended. */
+	GC_alloc_lock();
+	CH_STORE_RELAXED(&bdw->blind_to, 0);
+	GC_alloc_unlock();
 	GC_gcollect();
 	if (cycles_of(heap) != before)
 		return CH_OK;

@@ -99,6 +99,21 @@ TEST_ALL_FREED(bdw_collection_given_up_while_marks_are_renewed_is_busy)
 	run_apart(&rig, run_kept, NULL);
 }
 
+TEST_BDW(bdw_collection_given_up_after_a_blind_one_names_no_thread)
+{
+	struct ch__thread *self = ch__thread_self(rig.heap);
+	uintptr_t high = self->stack_high;
+	self->stack_high = self->stack_low;
+	CHECK_EQ(ch_heap_collect(rig.heap), CH_E_BUSY);
+	CHECK(strstr(ch_why(), "ch_fiber_attach it"));
+	self->stack_high = high;
+	asked = stop_at = 0;
+	GC_set_stop_func(stop_after);
+	CHECK_EQ(ch_heap_collect(rig.heap), CH_E_BUSY);
+	CHECK(strstr(ch_why(), "gave up"));
+	GC_set_stop_func(never_give_up);
+}
+
 /* --- a program that did not start the collector --- */
 
 TEST(first_heap_starts_the_collector)
