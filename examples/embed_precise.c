@@ -77,7 +77,7 @@ static void compile(struct object *function)
 	struct object *constant = allocate(0);
 	if (ch_block_open(&open, &code) != CH_OK)
 		return; /* the pool is full: the interpreter goes on */
-	OK(ch_block_assume(code.block, scale_stays)); /* assume first, read then */
+	bool is_made = ch_block_assume(code.block, scale_stays) == CH_OK; /* assume, then read */
 	constant->value = function->value * scale;
 	memcpy(code.write, template, BYTES);
 	memcpy(code.write + ADD_AT, &helper, sizeof helper);
@@ -85,7 +85,7 @@ static void compile(struct object *function)
 	OK(ch_ref_attach(code.block, code.exec + CONSTANT_AT)); /* no collection in between */
 	code.used_to = BYTES;
 	struct ch_block block = code.block;
-	bool is_made = ch_block_commit(&code, 1) == CH_OK;
+	is_made = is_made && ch_block_commit(&code, 1) == CH_OK;
 	if (!is_made) /* the assumption broke, or memory is short */
 		(void)!ch_block_abort(&code);
 	memset(&code, 0, sizeof code); /* addresses on a stack would hold the block */

@@ -64,15 +64,16 @@ static void compile(struct function *function)
 	struct ch_open open = {.size = sizeof open, .owner = function->owner, .hot_bytes = BYTES};
 	long *constant = open.user = malloc(sizeof *constant); /* the block's; see block_freed */
 	MUST(constant);
-	if (ch_block_open(&open, &code) == CH_OK) {           /* else the pool is full */
-		OK(ch_block_assume(code.block, scale_stays)); /* assume first, read then */
+	if (ch_block_open(&open, &code) == CH_OK) { /* else the pool is full */
+		/* Assume first, read then. */
+		bool is_made = ch_block_assume(code.block, scale_stays) == CH_OK;
 		*constant = function->bias * scale;
 		memcpy(code.write, template, BYTES);
 		memcpy(code.write + CONSTANT_AT, &constant, sizeof constant);
 		memcpy(code.write + ADD_AT, &helper, sizeof helper);
 		code.used_to = BYTES;
 		struct ch_block block = code.block;
-		bool is_made = ch_block_commit(&code, 1) == CH_OK;
+		is_made = is_made && ch_block_commit(&code, 1) == CH_OK;
 		if (!is_made) /* the assumption broke, or memory is short */
 			(void)!ch_block_abort(&code);
 		memset(&code, 0, sizeof code); /* addresses on a stack would hold the block */

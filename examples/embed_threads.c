@@ -149,10 +149,13 @@ static void compile(struct function *function)
 	memcpy(code.write + CONSTANT_AT, &constant, sizeof constant);
 	code.used_to = BYTES;
 	struct ch_block block = code.block;
-	OK(ch_block_commit(&code, 1));
+	bool is_made = ch_block_commit(&code, 1) == CH_OK;
+	if (!is_made) /* memory is short */
+		(void)!ch_block_abort(&code);
 	memset(&code, 0, sizeof code); /* addresses on a stack would hold the block */
 	/* CH_E_STALE if three full collections came since: the next call compiles again. */
-	(void)!ch_owner_set_entry(function->owner, block);
+	if (is_made)
+		(void)!ch_owner_set_entry(function->owner, block);
 }
 
 /* The fallback of each owner: called in place of missing code. */

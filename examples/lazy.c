@@ -54,10 +54,15 @@ static void compile(struct function *f)
 	code.used_to = at + sizeof leave - 1;
 	struct ch_branch_site site = {.at = code.exec + at, .kind = CH_CALL, .user = f->callee};
 	OK(ch_branch_attach(code.block, &site, &branch)); /* writes the displacement */
-	OK(ch_block_commit(&code, 1));
-	f->block = code.block;
+	struct ch_block block = code.block;
+	bool is_made = ch_block_commit(&code, 1) == CH_OK;
+	if (!is_made) /* memory is short */
+		(void)!ch_block_abort(&code);
 	memset(&code, 0, sizeof code); // addresses on a stack would hold the block
-	OK(ch_owner_set_entry(f->owner, f->block));
+	if (!is_made)
+		return;
+	f->block = block;
+	(void)!ch_owner_set_entry(f->owner, block); /* refused: the next call compiles again */
 	f->compiled++;
 }
 

@@ -43,7 +43,7 @@ case_precise_static() { runs embed_precise codeheap static; }
 case_precise_in_what_is_dlopened() { runs embed_precise codeheap-dl shared; }
 case_precise_attaches_no_ref() { breaks embed_precise codeheap 's/OK(ch_ref_attach(.*));/(void)0;/'; }
 case_precise_marks_no_owner() { breaks embed_precise codeheap 's/ch_mark_owner(.*);/(void)0;/'; }
-case_precise_assumes_nothing() { breaks embed_precise codeheap 's/OK(ch_block_assume(.*));/(void)0;/'; }
+case_precise_assumes_nothing() { breaks embed_precise codeheap 's/ch_block_assume(.*) == CH_OK;/true;/'; }
 case_threads_shared() { runs embed_threads codeheap shared; }
 case_threads_static() { runs embed_threads codeheap static; }
 case_threads_in_what_is_dlopened() { runs embed_threads codeheap-dl shared; }
@@ -59,7 +59,7 @@ case_boehm_shared() { runs embed_boehm codeheap-bdw shared; }
 case_boehm_static() { runs embed_boehm codeheap-bdw static; }
 case_boehm_attaches_no_ref() { breaks embed_boehm codeheap-bdw 's/OK(ch_ref_attach(.*));/(void)0;/'; }
 case_boehm_keeps_no_anchor() { breaks embed_boehm codeheap-bdw 's/&made->anchor/\&(void *){0}/'; }
-case_boehm_assumes_nothing() { breaks embed_boehm codeheap-bdw 's/OK(ch_block_assume(.*));/(void)0;/'; }
+case_boehm_assumes_nothing() { breaks embed_boehm codeheap-bdw 's/ch_block_assume(.*) == CH_OK;/true;/'; }
 
 if [ $# = 0 ]; then
   declare -F | sed -n 's/^declare -f case_\(.*\)/embedding_\1 120 0 -/p' |

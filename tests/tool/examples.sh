@@ -29,7 +29,8 @@ case_library_without_a_heap() {
   grep -q '^wrong: 0; 10 collections .*, 0 late$' "$work/said" || fail "$(cat "$work/said")"
 }
 
-# Memory is short at each commit: the block is still open, and the program is the last one to know of it.
+# Memory is short at each commit, or each assumption is broken: the block is still open, and the program is the last one to
+# know of it.
 case_embed_gives_back_what_cannot_be_committed() {
   local example library
   cat >"$work/refusing.h" <<'C'
@@ -43,19 +44,32 @@ static inline void expect_none_open(struct ch_heap *heap)
 		exit(99);
 	puts("looked");
 }
+#ifdef ASSUMES
+#define ch_block_assume(block, assumption) CH_E_STALE
+#else
 #define ch_block_commit(codes, count) CH_E_MEMORY
+#endif
 #define ch_heap_collect(heap) (expect_none_open(heap), ch_heap_collect(heap))
 #define ch_heap_stats(heap, stats) (expect_none_open(heap), ch_heap_stats(heap, stats))
 C
-  for example in embed_precise embed_refcount embed_boehm; do
+  while read -r example define; do
     library=$build/libcodeheap.a
     [ $example != embed_boehm ] || library="$build/libcodeheap-bdw.a -lgc"
     [ $example != embed_boehm ] || [ -f "$build/libcodeheap-bdw.a" ] || continue
-    "${CC:-gcc}" -std=c11 -O1 -w -I. -include "$work/refusing.h" -o "$work/$example" "examples/$example.c" $library -lm -pthread ||
-      fail "$example does not build"
+    "${CC:-gcc}" -std=c11 -O1 -w -I. $define -include "$work/refusing.h" -o "$work/$example" "examples/$example.c" $library \
+      -lm -pthread || fail "$example does not build"
     "$work/$example" >"$work/said" 2>&1
-    [ $? != 99 ] && grep -q looked "$work/said" || fail "$example: $(tail -n 3 "$work/said")"
-  done
+    [ $? != 99 ] && grep -q looked "$work/said" || fail "$example $define: $(tail -n 3 "$work/said")"
+  done <<'END'
+embed_precise
+embed_precise -DASSUMES
+embed_refcount
+embed_refcount -DASSUMES
+embed_boehm
+embed_boehm -DASSUMES
+embed_threads
+lazy
+END
 }
 
 # profile_into FILE.folded: one run; it leaves $work/p.svg, too.
