@@ -10,7 +10,8 @@
  *     ch_ffi_closure_release(closure, CH_RELEASE_COLLECT);
  *
  * Needs a heap with the built-in driver. Threads that create or call closures are attached to the
- * heap (README.md says which other threads may call closures). */
+ * heap (README.md says which other threads may call closures). Where malloc fails, or libffi
+ * refuses a cif, ch_why has no sentence: ch_status_text. */
 #ifndef CODEHEAP_FFI_H
 #define CODEHEAP_FFI_H
 

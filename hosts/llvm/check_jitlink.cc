@@ -221,6 +221,36 @@ void a_graph_is_linked_by_passing_threads(const char *)
 	check_heap(w.heap);
 }
 
+void a_thread_that_a_call_attached_stays_attached(const char *)
+{
+	using jitlink::MemProt;
+	world w;
+	ch_thread_park();
+	std::thread([&] {
+		int (*f)();
+		CHECK(ch_code_add(w.heap, "\xc3", 1, "f", &f) == CH_OK);
+		for (int round = 0; round < 2; round++) {
+			auto graph = must(allocate(w, {{MemProt::Read | MemProt::Write, 100}}));
+			if (round) // else forgotten
+				must(w.manager->deallocate(must(graph.finalize())));
+		}
+		CHECK(ch_thread_detach(w.heap) == CH_OK);
+	}).join();
+	ch_thread_unpark();
+}
+
+void who_waits_for_a_lookup_parks_and_who_links_does_not(const char *file)
+{
+	for (unsigned compile_threads : {0u, 2u}) {
+		world w(0, compile_threads);
+		loaded m(w, file, "looked up");
+		ch_thread_park();
+		bool links = m.links();
+		ch_thread_unpark();
+		CHECK(links == (compile_threads > 0));
+	}
+}
+
 void compile_threads_make_code(const char *file)
 {
 	world w(0, 2);
@@ -257,6 +287,10 @@ const check::named_case cases[] = {
 	{"segments_of_all_kinds", segments_of_all_kinds},
 	{"actions_run_while_all_segments_stay", actions_run_while_all_segments_stay},
 	{"a_graph_is_linked_by_passing_threads", a_graph_is_linked_by_passing_threads},
+	{"a_thread_that_a_call_attached_stays_attached",
+	 a_thread_that_a_call_attached_stays_attached},
+	{"who_waits_for_a_lookup_parks_and_who_links_does_not",
+	 who_waits_for_a_lookup_parks_and_who_links_does_not},
 	{"compile_threads_make_code", compile_threads_make_code},
 	{"polls_collect_what_was_removed", polls_collect_what_was_removed},
 };

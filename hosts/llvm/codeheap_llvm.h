@@ -13,7 +13,8 @@
  *     LLVMDisposeExecutionEngine(engine); // the code goes when no stack holds it
  *
  * All calls that compile or dispose of an engine, and all code, run in threads that are attached to
- * the heap; one thread compiles all of an engine. Names in sinks are the module's. */
+ * the heap; one thread compiles all of an engine. Names in sinks are the module's. Where malloc
+ * fails, or an engine is left, ch_why has no sentence: ch_status_text. */
 #ifndef CODEHEAP_LLVM_H
 #define CODEHEAP_LLVM_H
 

@@ -11,6 +11,7 @@
 // ORC calls deallocate when a ResourceTracker goes; then the owner is released.
 #include "codeheap_jitlink.h"
 
+#include <codeheap/look.h>
 #include <llvm/ExecutionEngine/JITLink/JITLink.h>
 
 #include <vector>
@@ -39,7 +40,7 @@ class Guest
 {
       public:
 	explicit Guest(ch_heap *H)
-	    : Heap(ch_thread_attach(H, nullptr, nullptr) == CH_OK ? H : nullptr)
+	    : Heap(!has(H) && ch_thread_attach(H, nullptr, nullptr) == CH_OK ? H : nullptr)
 	{
 	}
 	~Guest()
@@ -50,6 +51,12 @@ class Guest
 	Guest(const Guest &) = delete;
 
       private:
+	// Only in an attached thread a walk by frame pointers knows the stack.
+	static bool has(const ch_heap *H)
+	{
+		const void *Caller;
+		return ch_backtrace(H, CH_BACKTRACE_FRAMES, nullptr, &Caller, 1) > 0;
+	}
 	ch_heap *Heap;
 };
 
@@ -111,7 +118,7 @@ Error JITLinkMemoryManager::InFlight::openSegment(AllocGroup Group, BasicLayout:
 		return make_error<StringError>("codeheap: a segment wants to be written and run",
 					       inconvertibleErrorCode());
 	size_t Alignment = Wanted.Alignment.value();
-	Segment S;
+	Segment &S = Segments.emplace_back(); // on the stack its addresses would hold the block
 	S.Kind = IsCode ? CH_KIND_CODE : IsWritten ? CH_KIND_DATA : CH_KIND_RODATA;
 	S.IsForFinalize = Group.getMemDeallocPolicy() == MemDeallocPolicy::Finalize;
 	S.Bytes = Wanted.ContentSize + Wanted.ZeroFillSize;
@@ -126,7 +133,6 @@ Error JITLinkMemoryManager::InFlight::openSegment(AllocGroup Group, BasicLayout:
 		return failure("no block for a segment", ch_why());
 	S.Start = alignTo(reinterpret_cast<uintptr_t>(S.Code.exec), Alignment) -
 		  reinterpret_cast<uintptr_t>(S.Code.exec);
-	Segments.push_back(S);
 	Wanted.WorkingMem = reinterpret_cast<char *>(S.Code.write + S.Start);
 	Wanted.Addr = orc::ExecutorAddr::fromPtr(S.Code.exec + S.Start);
 	memset(Wanted.WorkingMem + Wanted.ContentSize, 0, Wanted.ZeroFillSize);

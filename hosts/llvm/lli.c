@@ -70,7 +70,7 @@ static _Noreturn void no_program(const char *what, const char *why)
 static void must(enum ch_status status, const char *what)
 {
 	if (status != CH_OK)
-		no_program(what, ch_why());
+		no_program(what, status == CH_E_MEMORY ? ch_status_text(status) : ch_why());
 }
 
 static unsigned long number(const char *text, unsigned long least, unsigned long most)

@@ -138,7 +138,6 @@ static struct room *open_room(struct codeheap_llvm_module *module, enum ch_kind 
 {
 	struct codeheap_llvm *llvm = module->llvm;
 	size_t room_bytes = bytes > llvm->room_bytes ? bytes : llvm->room_bytes;
-	struct room room = {.kind = kind};
 	struct ch_open open = {.size = sizeof open, .owner = module->owner, .kind = kind};
 	open.hot_bytes = room_bytes <= UINT32_MAX ? (uint32_t)room_bytes : UINT32_MAX;
 	open.flags = CH_OPEN_IN_PLACE | CH_OPEN_KEPT | may_collect(llvm) |
@@ -148,12 +147,15 @@ static struct room *open_room(struct codeheap_llvm_module *module, enum ch_kind 
 		fail(module, "a section", no_memory);
 		return NULL;
 	}
-	if (ch_block_open(&open, &room.code) != CH_OK) {
+	/* Not on the stack, where its addresses would hold the block. */
+	struct room *room = &module->rooms[module->rooms_used];
+	*room = (struct room){.kind = kind};
+	if (ch_block_open(&open, &room->code) != CH_OK) {
 		fail(module, "a section", ch_why());
 		return NULL;
 	}
-	module->rooms[module->rooms_used] = room;
-	return &module->rooms[module->rooms_used++];
+	module->rooms_used++;
+	return room;
 }
 
 /* Memory for LLVM to write a section to. The memory never runs. */
