@@ -161,6 +161,7 @@ void interpreters_change_hooks(void);
 extern bool the_profile_is_on;
 /* Returns false with an exception. has_callers: functions that run already are shown, too. */
 bool profile_start(unsigned rate, bool by_wall_clock, size_t memory_bytes, bool has_callers);
+/* Returns true with an exception where samples are missing: what there is may be written. */
 bool profile_stop(struct ch_profile_counts *counts);
 bool profile_write(const char *path, unsigned flags, const char *title);
 /* In a child of fork: the parent's profile does not go on. */

@@ -175,8 +175,11 @@ static PyObject *check(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(unused))
 	char report[1024];
 	if (!need_heap())
 		return NULL;
-	if (ch_heap_check(the_heap, report, sizeof report) == CH_OK)
+	enum ch_status status = ch_heap_check(the_heap, report, sizeof report);
+	if (status == CH_OK)
 		Py_RETURN_NONE;
+	if (status != CH_E_BROKEN)
+		return process_raise(status, "the heap was not checked");
 	return PyErr_Format(PyExc_RuntimeError, "%s", report);
 }
 
@@ -270,16 +273,6 @@ static PyObject *start_profile(PyObject *Py_UNUSED(self), PyObject *args)
 	Py_RETURN_NONE;
 }
 
-static PyObject *stop_profile(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(unused))
-{
-	struct ch_profile_counts counts;
-	if (!profile_stop(&counts))
-		return NULL;
-	return Py_BuildValue("(KKKK)", (unsigned long long)counts.samples,
-			     (unsigned long long)counts.dropped, (unsigned long long)counts.cut,
-			     (unsigned long long)counts.threads);
-}
-
 static PyObject *write_profile(PyObject *Py_UNUSED(self), PyObject *args)
 {
 	PyObject *path;
@@ -299,14 +292,19 @@ static PyObject *write_profile(PyObject *Py_UNUSED(self), PyObject *args)
 /* A single call stops and writes: no signal's Python handler comes between. */
 static PyObject *end_profile(PyObject *self, PyObject *args)
 {
-	PyObject *counts = stop_profile(self, NULL);
-	if (!counts)
+	struct ch_profile_counts counts;
+	PyObject *type, *value, *trace;
+	if (!profile_stop(&counts))
 		return NULL;
+	PyErr_Fetch(&type, &value, &trace);
 	PyObject *written = write_profile(self, args);
-	if (!written)
-		Py_CLEAR(counts);
+	_PyErr_ChainExceptions(type, value, trace);
 	Py_XDECREF(written);
-	return counts;
+	if (PyErr_Occurred())
+		return NULL;
+	return Py_BuildValue("(KKKK)", (unsigned long long)counts.samples,
+			     (unsigned long long)counts.dropped, (unsigned long long)counts.cut,
+			     (unsigned long long)counts.threads);
 }
 
 static PyObject *forget_profile(PyObject *Py_UNUSED(self), PyObject *Py_UNUSED(unused))

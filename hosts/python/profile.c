@@ -181,15 +181,12 @@ static bool note_evaluator(const PyThreadState *thread, const _PyCFrame *cframe)
 
 static bool note_threads(const PyInterpreterState *state)
 {
-	if (!threads_lock_lists())
-		return true;
 	bool has_room = true;
 	for (PyThreadState *t = PyInterpreterState_ThreadHead((PyInterpreterState *)state);
 	     t && has_room; t = PyThreadState_Next(t))
 		for (const _PyCFrame *at = t->cframe; at && at != &t->root_cframe && has_room;
 		     at = at->previous)
 			has_room = note_evaluator(t, at);
-	threads_unlock_lists();
 	return has_room;
 }
 
@@ -210,9 +207,19 @@ static void forget_base(void)
 	PyMem_RawFree(frames);
 }
 
+static bool refuse(PyObject *type, const char *text)
+{
+	PyErr_SetString(type, text);
+	return false;
+}
+
 static bool note_base(struct interpreter *interpreter)
 {
-	if (!note_threads(interpreter->state)) {
+	if (!threads_lock_lists())
+		return refuse(PyExc_RuntimeError, "CPython's list of threads is locked");
+	bool has_room = note_threads(interpreter->state);
+	threads_unlock_lists();
+	if (!has_room) {
 		forget_base();
 		PyErr_NoMemory();
 		return false;
@@ -228,12 +235,6 @@ static bool note_base(struct interpreter *interpreter)
 }
 
 /* --- start, stop, write --- */
-
-static bool refuse(PyObject *type, const char *text)
-{
-	PyErr_SetString(type, text);
-	return false;
-}
 
 static void turn_off(void)
 {
@@ -287,8 +288,8 @@ bool profile_start(unsigned rate, bool by_wall_clock, size_t memory_bytes, bool 
 	enum ch_status status = ch_profile_start(the_heap, rate, &options);
 	if (status == CH_OK)
 		return true;
-	turn_off();
 	process_raise(status, status == CH_E_STATE ? "a profile runs already" : "no profile");
+	turn_off();
 	return false;
 }
 
@@ -299,11 +300,12 @@ bool profile_stop(struct ch_profile_counts *counts)
 	if (!the_profile_is_on)
 		return refuse(PyExc_RuntimeError, "no profile runs");
 	enum ch_status status = ch_profile_stop(the_heap, counts);
+	bool has_ended = status == CH_OK || status == CH_E_OS;
+	errno = 0; /* a RuntimeError: an OSError says that there is no file */
+	if (status != CH_OK)
+		process_raise(status, has_ended ? "samples are missing" : "no profile runs");
 	turn_off();
-	if (status == CH_OK)
-		return true;
-	process_raise(status, "no profile runs");
-	return false;
+	return has_ended;
 }
 
 bool profile_write(const char *path, unsigned flags, const char *title)

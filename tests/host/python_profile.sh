@@ -20,6 +20,7 @@ python_profile_while_code_is_thrown_away:120:- python_profile_is_written_on_ever
 python_profile_is_written_at_the_end_of_the_program:240:-
 python_profile_ends_with_its_process:120:- python_profile_refuses_before_the_body:120:-
 python_profile_is_one_at_a_time:120:- python_profile_that_is_not_written_masks_nothing:120:-
+python_profile_waits_for_no_list_of_threads:120:-
 python_profile_that_is_interrupted_is_not_left_running:120:- python_profile_begins_and_ends_often:120:-
 python_profiled_program_ends_as_without:300:- python_profiled_modules_folders_and_standard_input:120:-
 python_profiled_processes_of_the_program:120:- python_profile_options_of_the_command:120:-"

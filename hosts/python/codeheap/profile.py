@@ -148,7 +148,8 @@ class flame_profile(contextlib.ContextDecorator):
             self._mark, self._started_in, _running = mark, here, self
 
     def stop(self):
-        """Ends it and writes the file; the counts, None in a child of fork. OSError: the file is as it was."""
+        """Ends it and writes the file; the counts, None in a child of fork. OSError: the file is as it was;
+        RuntimeError: the program took SIGPROF, and the file has what was sampled before."""
         try:
             return self._stop()
         except BaseException:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import types
 
+import _codeheap
 import codeheap
 from rig import must, named, no_perf_map, perf_map_path, refuses, run
 
@@ -247,6 +248,20 @@ def case_exceptions_pass_through_code():
                 count, trace = count + 1, trace.tb_next
             must(count == 32, count)
     refuses(RecursionError, "", lambda: deep(10 ** 6))
+
+
+def case_a_check_that_cannot_be_made_says_why():
+    codeheap.activate()
+    must(list(range(3)) == sorted(range(3), key=lambda x: x))  # there is a block
+    extension, said = ctypes.PyDLL(_codeheap.__file__), []
+
+    @ctypes.CFUNCTYPE(ctypes.c_bool, ctypes.c_void_p, ctypes.c_void_p)
+    def visit(*_):
+        said.append(str(refuses(RuntimeError, "", codeheap.check)))
+        return False
+    extension.ch_block_each(ctypes.c_void_p.in_dll(extension, "the_heap"), None, visit, None)
+    must("the heap was not checked: CH_E_STATE" in said[0], said)
+    codeheap.check()
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 
 import asyncio
 import collections
+import ctypes
 import gc
 import math
 import os
@@ -649,6 +650,20 @@ def case_profile_is_one_at_a_time():
     must(got["done"] + got["refused"] == 120 and got["done"] > 0 and not codeheap.is_active(), got)
 
 
+def case_profile_waits_for_no_list_of_threads():
+    """The mutex of CPython's lists lies before the first interpreter's address."""
+    codeheap.activate()
+    api = ctypes.pythonapi
+    api.PyInterpreterState_Head.restype = ctypes.c_void_p
+    words = (ctypes.c_void_p * 16).in_dll(api, "_PyRuntime")
+    mutex = ctypes.c_void_p(words[list(words).index(api.PyInterpreterState_Head()) - 1])
+    must(api.PyThread_acquire_lock(mutex, 0) == 1)
+    try:
+        refuses(RuntimeError, "list of threads is locked", codeheap.flame_profile(path_of("locked")).start)
+    finally:
+        api.PyThread_release_lock(mutex)
+
+
 def case_profile_that_is_not_written_masks_nothing():
     folder = path_of("goes")
 
@@ -672,6 +687,13 @@ with codeheap.flame_profile(folder + "/x.svg"):
     sys.exit(4)
 """, code=4)
     must("codeheap: " in said and "No such file" in said and said.count("\n") == 1, said)
+    # What was sampled before the program took the profiler's signal is written.
+    path = path_of("taken.folded")
+    profile = codeheap.flame_profile(path, wall=True).start()
+    spin(0.04)
+    signal.signal(signal.SIGPROF, signal.SIG_IGN)
+    must("samples are missing: CH_E_OS: the profile ended" in str(refuses(RuntimeError, "", profile.stop)))
+    must(written(path) and not codeheap.is_active())
     # What was there is as it was; and the next one is as good as the first.
     path = path_of("kept.folded")
     with codeheap.flame_profile(path, wall=True):
