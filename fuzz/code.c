@@ -64,9 +64,13 @@ void fuzz_emit(int at)
 	const void *points[2] = {NULL, NULL}, *site = NULL;
 	if (b->entry_kind == CH_ENTRY_GUARD)
 		emit_guard(&e);
+	else if (b->entry_kind == CH_ENTRY_NONE && b->life % 2)
+		e.code.entry_offset = (e.at = (uint32_t)b->life % 16);
 	emit_enter(&e);
-	if (b->has_ref)
-		CHECK_EQ(ch_ref_attach(b->handle, emit_ref_word(&e, (uint64_t)b->life)), CH_OK);
+	if (b->has_ref) {
+		b->sites[1] = (struct fuzz_site){emit_ref_word(&e, (uint64_t)b->life), 8};
+		CHECK_EQ(ch_ref_attach(b->handle, b->sites[1].at), CH_OK);
+	}
 	if (b->has_call) {
 		EMIT(&e, 0xbf); /* mov edi, the slot */
 		emit_u32(&e, (uint32_t)at);
@@ -89,10 +93,14 @@ void fuzz_emit(int at)
 	}
 	const void *exit = emit_exit(&e, b->life);
 	for (int i = 0; i < 2; i++)
-		if (points[i])
+		if (points[i]) {
+			b->sites[2 + i] = (struct fuzz_site){points[i], CH_ARCH_DIVERTER_BYTES};
 			CHECK_EQ(ch_patch_point_attach(b->handle, points[i], exit, NULL), CH_OK);
-	if (site)
+		}
+	if (site) {
 		b->branch = emit_attach(&e, site, kind_of(b->shape), (void *)(uintptr_t)(at + 1));
+		b->sites[0] = (struct fuzz_site){site, ch__arch_site_bytes(kind_of(b->shape))};
+	}
 	b->code = e.code;
 	b->code.used_to = e.at;
 }
@@ -260,11 +268,12 @@ struct ch_block fuzz_branch_hit(void *vm_user, struct ch_branch branch, void *us
 {
 	struct fuzz_run *run = running();
 	int source = (int)(uintptr_t)user - 1;
-	(void)vm_user;
 	if (walk(run) != EVENT_HIT || run->frames[run->depth - 1].block != source)
 		FAIL("the stub of slot %d was taken, and should not", source);
 	if (branch.bits != fuzz.blocks[source].branch.bits)
 		FAIL("the stub of slot %d names another branch", source);
+	CHECK_EQ((uintptr_t)vm_user, fuzz.owners[fuzz.blocks[source].owner].vm_number);
+	CHECK_EQ(regs->pc, (uintptr_t)fuzz_fallback());
 	int life = fuzz.blocks[source].life, choice = fuzz_below(FUZZ_BLOCKS + 1);
 	act(run);
 	bool is_spent = run->events >= FUZZ_EVENTS || !fuzz.left;

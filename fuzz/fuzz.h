@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  * fuzz.h: bytes as a program over the public interface, and the model with the right answer of each
  * call. One thread of mutation. The blocks' machine code calls back into the program, so that every
- * call also happens while blocks are on the stack.
+ * call also happens while blocks are on the stack. The program has no data, no blocks that are KEPT
+ * or IN_PLACE, no stops by the VM, no roots or polled words of its own, and no sampler.
  *
  *   target.c      bytes -> one heap's life; libFuzzer's entry
  *   operations.c  one byte -> a call with operands, and the right answer
@@ -20,8 +21,10 @@ enum {
 	FUZZ_FACTS = 3,
 	FUZZ_FIBERS = 2,
 	FUZZ_GONE = 16,
+	FUZZ_SITES = 4,
 	FUZZ_FIBER_WORDS = 32,
 	FUZZ_LIVES = 2000, /* blocks opened by one program */
+	FUZZ_ROOMY = 200,
 	FUZZ_FRAMES = 48, /* of one run */
 	FUZZ_EVENTS = 60, /* callbacks of one run; then all branches are unlinked */
 	FUZZ_NESTED = 3,  /* runs inside runs */
@@ -42,6 +45,11 @@ enum fuzz_shape {
 	SHAPES
 };
 
+struct fuzz_site {
+	const uint8_t *at;
+	size_t n; /* 0: none */
+};
+
 struct fuzz_block {
 	enum ch_block_state state; /* CH_BLOCK_FREE: the slot is empty, or the block is gone */
 	int life;                  /* the number among all blocks, and the block's result */
@@ -49,7 +57,6 @@ struct fuzz_block {
 	struct ch_block handle;
 	struct ch_code code; /* while OPEN */
 	const uint8_t *entry;
-	uint32_t hot_bytes;
 	int owner;
 	enum fuzz_shape shape;
 	enum ch_entry entry_kind;
@@ -59,6 +66,7 @@ struct fuzz_block {
 	int age;                /* cycles since commit */
 	int link, edge, edge_life, owner_edge, fact;
 	struct ch_branch branch;
+	struct fuzz_site sites[FUZZ_SITES]; /* the library's bytes: branch, ref, points */
 	bool is_reached;
 };
 
@@ -67,6 +75,7 @@ struct fuzz_owner {
 	enum fuzz_owner_state state;
 	struct ch_owner handle;
 	const struct ch_vm *vm;
+	uintptr_t vm_number;
 	int entry;
 	bool is_reached;
 };
@@ -99,7 +108,9 @@ struct fuzz {
 	const uint8_t *bytes;
 	size_t left;
 	struct ch_heap *heap;
+	bool is_roomy; /* the first FUZZ_ROOMY blocks all have room */
 	struct ch_vm *vms[FUZZ_VMS];
+	uintptr_t vm_numbers[FUZZ_VMS], vms_made; /* what callbacks get; no number comes twice */
 	struct fuzz_owner owners[FUZZ_OWNERS];
 	struct fuzz_block blocks[FUZZ_BLOCKS];
 	struct fuzz_fact facts[FUZZ_FACTS];
@@ -109,8 +120,8 @@ struct fuzz {
 	struct fuzz_run runs[FUZZ_NESTED];
 	int nested; /* runs under way */
 	unsigned calls;
-	bool is_told[FUZZ_LIVES]; /* by block_freed */
-	const struct ch_vm *tells[FUZZ_LIVES]; /* of a block that is gone: who must be told */
+	bool is_told[FUZZ_LIVES], is_gone[FUZZ_LIVES];
+	uintptr_t tells[FUZZ_LIVES]; /* the VM that is told of the end, and no other; 0 = none */
 	bool ref_seen[FUZZ_LIVES];
 	bool is_loud; /* FUZZ_LOUD in the environment: each call is printed */
 };

@@ -102,8 +102,9 @@ void fuzz_bury(int at)
 {
 	struct fuzz_block *b = &fuzz.blocks[at];
 	fuzz.gone[fuzz.gone_count++ % FUZZ_GONE] = b->handle;
-	if (b->state != CH_BLOCK_OPEN)
-		fuzz.tells[b->number] = fuzz.owners[b->owner].vm;
+	fuzz.is_gone[b->number] = true;
+	if (b->state == CH_BLOCK_OPEN)
+		fuzz.tells[b->number] = 0;
 	b->state = CH_BLOCK_FREE;
 	b->link = FUZZ_NONE;
 	unlink_from_all(at);
@@ -113,7 +114,7 @@ void fuzz_bury(int at)
 void fuzz_check_told(void)
 {
 	for (int i = 0; i < fuzz.lives; i++)
-		if (fuzz.tells[i] && !fuzz.is_told[i])
+		if (fuzz.is_gone[i] && fuzz.tells[i] && !fuzz.is_told[i])
 			FAIL("nobody was told that block %d is gone", i);
 }
 
@@ -152,7 +153,9 @@ void fuzz_cycle_done(bool is_exact)
 		struct ch_info info = {.size = sizeof info};
 		if (!fuzz_is_there(i))
 			continue;
-		is_gone[i] = ch_block_info(b->handle, &info) != CH_OK;
+		enum ch_status status = ch_block_info(b->handle, &info);
+		is_gone[i] = status == CH_E_STALE;
+		CHECK(is_gone[i] || status == CH_OK);
 		if (is_gone[i] && b->is_reached)
 			FAIL("block %d is gone, and something holds it", b->life);
 		if (!is_gone[i] && is_exact && !b->is_reached)
@@ -193,10 +196,17 @@ static void check_protections(void)
 static void check_info(int at)
 {
 	const struct fuzz_block *b = &fuzz.blocks[at];
+	const struct fuzz_owner *o = &fuzz.owners[b->owner];
 	struct ch_info info = {.size = sizeof info};
 	struct ch_block found;
 	if (ch_block_info(b->handle, &info) != CH_OK)
 		FAIL("block %d is gone", b->life);
+	CHECK(info.kind == CH_KIND_CODE && info.owner.bits == o->handle.bits);
+	CHECK(!o->vm || info.vm == o->vm); /* a vm that is gone has no handle to compare */
+	CHECK(info.exec == b->code.exec);
+	CHECK_EQ(info.branches_now, b->branch.bits != 0);
+	if (b->state != CH_BLOCK_OPEN && b->life != FUZZ_FALLBACK)
+		CHECK(info.hot_bytes - b->code.used_to < 8); /* of a granule */
 	if (fuzz.is_told[b->number] || info.user != (void *)(uintptr_t)(b->number + 1))
 		FAIL("block %d was told to be freed, or is of another user", b->life);
 	if (info.state != b->state)

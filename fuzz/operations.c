@@ -13,7 +13,8 @@ static struct ch_block handle_of(int block)
 
 static bool is_room(enum ch_status status)
 {
-	return status == CH_OK || status == CH_E_FULL;
+	bool may_be_full = !fuzz.is_roomy || fuzz.lives >= FUZZ_ROOMY;
+	return status == CH_OK || (status == CH_E_FULL && may_be_full);
 }
 
 /* --- owners --- */
@@ -32,6 +33,7 @@ static void make_owner(void)
 	CHECK_EQ(ch_owner_create(fuzz.vms[vm], "owner", fuzz_fallback(), NULL, &o->handle), CH_OK);
 	o->state = OWNER_ALIVE;
 	o->vm = fuzz.vms[vm];
+	o->vm_number = fuzz.vm_numbers[vm];
 	o->entry = FUZZ_NONE;
 }
 
@@ -164,6 +166,8 @@ static void open_block(void)
 			       .cold_bytes = bits & 1 ? 40 : 0,
 			       .branch_room = 1,
 			       .entry = fresh.entry_kind,
+			       .frame = (uint8_t)(fuzz.is_roomy ? fuzz.lives % 3 : 0),
+			       .align = fuzz.lives % 4 ? 0 : 64,
 			       .flags = fresh.is_immortal ? CH_OPEN_IMMORTAL : 0,
 			       .name = bits & 2 ? "named" : NULL,
 			       .user = (void *)(uintptr_t)(fresh.life + 1)};
@@ -178,11 +182,11 @@ static void open_block(void)
 		CHECK_EQ(fresh.code.block.bits, 0);
 		return;
 	}
-	fuzz.lives++;
+	fuzz.tells[fuzz.lives++] = fuzz.owners[owner].vm_number;
 	*b = fresh;
 	b->handle = fresh.code.block;
 	b->state = CH_BLOCK_OPEN;
-	b->hot_bytes = hot;
+	CHECK_EQ((uintptr_t)b->code.exec % (open.align ? open.align : 8), 0);
 	fuzz_emit(at);
 }
 
@@ -240,6 +244,7 @@ static void commit_block(void)
 			continue;
 		}
 		CHECK_EQ(ch_block_info(b->handle, &info), CH_OK);
+		CHECK(info.entry == b->code.exec + b->code.entry_offset);
 		b->state = CH_BLOCK_LIVE;
 		b->entry = info.entry;
 	}
@@ -336,14 +341,14 @@ static void make_trampoline(void)
 					      .number = fuzz.lives,
 					      .handle = block,
 					      .entry = info.entry,
-					      .hot_bytes = info.hot_bytes,
 					      .owner = owner,
 					      .link = FUZZ_NONE,
 					      .edge = FUZZ_NONE,
 					      .owner_edge = FUZZ_NONE,
 					      .fact = FUZZ_NONE};
 	fuzz.blocks[at].code.block = block;
-	fuzz.lives++;
+	fuzz.blocks[at].code.exec = (uint8_t *)info.exec;
+	fuzz.tells[fuzz.lives++] = fuzz.owners[owner].vm_number;
 }
 
 /* --- invalidation --- */
@@ -498,8 +503,8 @@ static void change_vm(void)
 		if (fuzz.owners[i].vm == vm)
 			fuzz.owners[i].vm = NULL;
 	for (int i = 0; i < fuzz.lives; i++)
-		if (fuzz.tells[i] == vm)
-			fuzz.tells[i] = NULL;
+		if (fuzz.tells[i] == fuzz.vm_numbers[at])
+			fuzz.tells[i] = 0;
 	fuzz_attach_vm(at);
 }
 
@@ -509,14 +514,21 @@ static void detached(void)
 {
 	struct ch_code code;
 	struct ch_open open = {.size = sizeof open, .owner = fuzz.owners[0].handle, .hot_bytes = 8};
+	struct ch_stats stats = {.size = sizeof stats};
 	CHECK_EQ(ch_thread_attach(fuzz.heap, NULL, NULL), CH_E_THREAD);
 	if (fuzz.nested)
 		return;
 	CHECK_EQ(ch_thread_detach(fuzz.heap), CH_OK);
 	CHECK_EQ(ch_thread_detach(fuzz.heap), CH_E_THREAD);
 	/* An open attaches the thread, too, and keeps the attachment for the next call. */
-	if (fuzz.owners[0].state == OWNER_ALIVE && ch_block_open(&open, &code) == CH_OK)
-		CHECK_EQ(ch_block_abort(&code), CH_OK);
+	if (fuzz.owners[0].state == OWNER_ALIVE) {
+		enum ch_status status = ch_block_open(&open, &code);
+		CHECK(is_room(status));
+		if (status == CH_OK)
+			CHECK_EQ(ch_block_abort(&code), CH_OK);
+		CHECK_EQ(ch_heap_stats(fuzz.heap, &stats), CH_OK);
+		CHECK_EQ(stats.threads_now, 1);
+	}
 	CHECK_EQ(ch_thread_attach(fuzz.heap, NULL, NULL), CH_OK);
 }
 
@@ -577,23 +589,14 @@ static void use_gone(void)
 
 /* --- writing again --- */
 
-struct written {
-	const uint8_t *at;
-	size_t n;
-	bool is_attached;
-};
-
-static bool look_at_site(void *arg, const struct ch_site *site)
+/* Whether some of the bytes are those of a site, a ref, a patch point or a patchable entry. */
+static bool is_of_library(const struct fuzz_block *b, const uint8_t *at, size_t n)
 {
-	struct written *w = arg;
-	const uint8_t *from = site->at;
-	size_t bytes = site->kind == CH_SITE_REF           ? 8
-		       : site->kind == CH_SITE_PATCH_POINT ? CH_ARCH_DIVERTER_BYTES
-		       : site->kind == CH_SITE_STUB
-			       ? 0
-			       : ch__arch_site_bytes((enum ch_branch_kind)site->branch_kind);
-	w->is_attached |= from < w->at + w->n && w->at < from + bytes;
-	return true;
+	for (int i = 0; i < FUZZ_SITES; i++)
+		if (b->sites[i].at < at + n && at < b->sites[i].at + b->sites[i].n)
+			return true;
+	return b->entry_kind == CH_ENTRY_PATCH &&
+	       at < b->code.exec + CH_ARCH_LANDING_BYTES + CH_ARCH_DIVERTER_BYTES;
 }
 
 /* Writes other hot bytes into a block, and then the same again. Takes no byte of the program, so
@@ -604,30 +607,46 @@ static void write_again(void)
 	struct ch_info info = {.size = sizeof info};
 	if (b->state == CH_BLOCK_FREE || ch_block_info(b->handle, &info) != CH_OK)
 		return;
-	struct written w = {info.exec + fuzz.calls * 7 % info.hot_bytes, 1 + fuzz.calls % 13,
-			    false};
-	CHECK_EQ(ch_block_sites(b->handle, look_at_site, &w), CH_OK);
-	if (b->entry_kind == CH_ENTRY_PATCH)
-		w.is_attached |= w.at < info.exec + CH_ARCH_LANDING_BYTES + CH_ARCH_DIVERTER_BYTES;
-	enum ch_write how = (enum ch_write)(fuzz.calls % 2);
-	bool is_word = w.n <= 8 && !(w.n & (w.n - 1)) && (uintptr_t)w.at % w.n == 0;
+	const uint8_t *at = info.exec + fuzz.calls * 7 % info.hot_bytes;
+	const struct fuzz_site *site = &b->sites[fuzz.calls / 2 % FUZZ_SITES];
+	if (site->n && fuzz.calls % 2) /* there, or a little before */
+		at = site->at - fuzz.calls / 8 % 4;
+	size_t n = 1 + fuzz.calls % 13;
+	enum ch_write how = (enum ch_write)(fuzz.calls % 3);
+	bool is_word = n <= 8 && !(n & (n - 1)) && (uintptr_t)at % n == 0;
+	bool may_run = (uintptr_t)at % 8 + n <= 8; /* x86-64: any bytes of an aligned 8 */
 	enum ch_status expected = CH_OK;
-	if (b->state == CH_BLOCK_OPEN || w.at + w.n > info.exec + info.hot_bytes)
+	if (b->state == CH_BLOCK_OPEN || at + n > info.exec + info.hot_bytes)
 		expected = CH_E_ARG;
 	else if (b->life == FUZZ_FALLBACK)
 		expected = CH_E_STATE;
-	else if (w.is_attached || (how == CH_WRITE_WORD && !is_word))
+	else if (is_of_library(b, at, n) || (how == CH_WRITE_WORD && !is_word) ||
+		 (how == CH_WRITE_INSTRUCTION && !may_run))
 		expected = CH_E_SITE;
-	struct ch_heap *heap = fuzz.calls % 3 ? fuzz.heap : NULL;
+	struct ch_heap *heap = fuzz.calls / 3 % 3 ? fuzz.heap : NULL;
 	uint8_t was[13] = {0}, others[13];
 	if (expected != CH_E_ARG)
-		memcpy(was, w.at, w.n);
-	for (size_t i = 0; i < w.n; i++)
+		memcpy(was, at, n);
+	for (size_t i = 0; i < n; i++)
 		others[i] = (uint8_t)~was[i];
-	CHECK_EQ(ch_code_write(heap, w.at, others, w.n, how), expected);
-	CHECK(expected == CH_E_ARG || !memcmp(w.at, expected ? was : others, w.n));
-	CHECK_EQ(ch_code_write(heap, w.at, was, w.n, how), expected);
-	CHECK(expected == CH_E_ARG || !memcmp(w.at, was, w.n));
+	CHECK_EQ(ch_code_write(heap, at, others, n, how), expected);
+	CHECK(expected == CH_E_ARG || !memcmp(at, expected ? was : others, n));
+	CHECK_EQ(ch_code_write(heap, at, was, n, how), expected);
+	CHECK(expected == CH_E_ARG || !memcmp(at, was, n));
+}
+
+/* Adds code without an owner, runs and frees the code. Takes no byte, either. */
+static void add_and_free(void)
+{
+	static const uint8_t bytes[] = {0xb8, 42, 0, 0, 0, 0xc3}; /* mov eax, 42; ret */
+	const void *code;
+	enum ch_status status = ch_code_add(fuzz.heap, bytes, sizeof bytes, "loose", &code);
+	CHECK(is_room(status));
+	if (status != CH_OK)
+		return;
+	CHECK_EQ(code_call(code), 42);
+	CHECK_EQ(ch_code_free(fuzz.heap, code, CH_RELEASE_NOT_RUNNING), CH_OK);
+	CHECK_EQ(ch_code_free(fuzz.heap, code, CH_RELEASE_NOT_RUNNING), CH_E_STALE);
 }
 
 static void poll(void)
@@ -635,6 +654,7 @@ static void poll(void)
 	ch_thread_poll();
 	fuzz_check_told();
 	write_again();
+	add_and_free();
 }
 
 #define OPERATIONS(X)                                                                             \

@@ -57,8 +57,9 @@ void run_on_ended_thread(void (*fn)(void *), void *arg)
 static void block_freed(void *vm_user, void *block_user)
 {
 	uintptr_t life = (uintptr_t)block_user - 1;
-	(void)vm_user;
 	CHECK(life < (uintptr_t)fuzz.lives);
+	if ((uintptr_t)vm_user != fuzz.tells[life])
+		FAIL("the end of block %d is told to the wrong VM", (int)life);
 	if (fuzz.is_told[life])
 		FAIL("block %d is told to be freed twice", (int)life);
 	fuzz.is_told[life] = true;
@@ -66,8 +67,8 @@ static void block_freed(void *vm_user, void *block_user)
 
 static uintptr_t ref(void *vm_user, uintptr_t word)
 {
-	(void)vm_user;
 	CHECK(word < FUZZ_LIVES);
+	CHECK_EQ((uintptr_t)vm_user, fuzz.tells[word]);
 	fuzz.ref_seen[word] = true;
 	return word;
 }
@@ -87,7 +88,8 @@ void fuzz_attach_vm(int at)
 			     .ref = ref,
 			     .collect_wanted = collect_wanted,
 			     .block_freed = block_freed};
-	CHECK_EQ(ch_vm_attach(fuzz.heap, &ops, NULL, &fuzz.vms[at]), CH_OK);
+	fuzz.vm_numbers[at] = ++fuzz.vms_made;
+	CHECK_EQ(ch_vm_attach(fuzz.heap, &ops, (void *)fuzz.vms_made, &fuzz.vms[at]), CH_OK);
 }
 
 static void begin(const uint8_t *bytes, size_t count)
@@ -101,6 +103,7 @@ static void begin(const uint8_t *bytes, size_t count)
 	uint8_t how = fuzz_byte();
 	config.page_bytes = how & 1 ? 4096 : 16384;
 	config.pool_bytes = how & 2 ? config.page_bytes : 4u << 20;
+	fuzz.is_roomy = !(how & 2);
 	config.backend = how & 4    ? CH_BACKEND_MEMFD
 			 : how & 32 ? CH_BACKEND_PROCMEM
 				    : CH_BACKEND_AUTO;

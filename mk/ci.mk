@@ -13,7 +13,7 @@ run-fuzz: $(BUILD)/fuzz/fuzz
 	@timeout -s KILL $$(($(SECONDS) + 120)) $(BUILD)/fuzz/fuzz -max_total_time=$(SECONDS) -timeout=60 -max_len=4000 \
 	  -len_control=0 -artifact_prefix=$(BUILD)/failures/ $(BUILD)/corpus fuzz/corpus >$(BUILD)/fuzz.log 2>&1 || \
 	  { grep -aE '^(fuzz/|tests/|==|Test unit)' $(BUILD)/fuzz.log; \
-	    echo 'fuzz: run it again: make build/fuzz/replay && FUZZ_LOUD=1 build/fuzz/replay FILE' >&2; exit 1; }
+	    echo 'fuzz: run it again: FUZZ_LOUD=1 $(BUILD)/fuzz/fuzz FILE' >&2; exit 1; }
 	@tail -n 1 $(BUILD)/fuzz.log
 
 # What the tests run of the library: core tier, tool tests, the fuzzer's programs, and cases in hostile processes, on
