@@ -14,7 +14,8 @@
 	X(graph_blocks)                                                           \
 	X(graph_entered)                                                          \
 	X(graph_branch_hits)                                                      \
-	X(graph_stub_races)                                                       \
+	X(graph_stub_races) /* asked while another was: some in a minute */       \
+	X(graph_stale_hits) /* answers and races that came late, or to the dead */ \
 	X(graph_invalidations_on_stack)                                           \
 	X(graph_exits) /* frames that left an invalidated block by its exit */    \
 	X(graph_loose)       /* blocks without an owner, freed by their address */ \

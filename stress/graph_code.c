@@ -431,6 +431,9 @@ static void note_commit(struct graph_node *node)
 	struct ch_info info = {.size = sizeof info};
 	/* The block may be gone or not entrant already: then its entry is of no use. */
 	if (ch_block_info(node->handle, &info) == CH_OK) {
+		if (!node->is_trampoline && info.hot_bytes < node->hot_bytes)
+			graph_fail("block g%u has %u hot bytes, and uses %u", node->number,
+				   info.hot_bytes, node->hot_bytes);
 		node->hot_bytes = info.hot_bytes;
 		node->cold_bytes = info.cold_bytes;
 		node->cold = info.cold_exec;
@@ -478,10 +481,10 @@ uint32_t graph_code_trampoline(int slot, int kind)
 				   name, node, &node->handle),
 		GRAPH_BIT(CH_OK) | GRAPH_BIT(CH_E_FULL) | GRAPH_BIT(CH_E_STALE), "trampoline");
 	struct ch_info info = {.size = sizeof info};
-	if (status != CH_OK || ch_block_info(node->handle, &info) != CH_OK) {
+	if (status != CH_OK)
 		atomic_store(&node->state, NODE_LOST);
+	if (status != CH_OK || ch_block_info(node->handle, &info) != CH_OK)
 		return 0;
-	}
 	node->exec = info.exec;
 	GRAPH_COUNT(graph_blocks, 1);
 	note_commit(node);

@@ -149,7 +149,7 @@ void graph_driver_end(void)
 		struct ch_stats stats = {.size = sizeof stats};
 		graph_allow(ch_heap_stats(h->heap, &stats), GRAPH_BIT(CH_OK), "statistics");
 		GRAPH_COUNT(graph_collections, stats.cycles);
-		GRAPH_COUNT(graph_stub_races, stats.branch_hits_stale);
+		GRAPH_COUNT(graph_stale_hits, stats.branch_hits_stale);
 		for (int vm = 0; vm < graph_world.program->vms; vm++)
 			graph_allow(ch_vm_detach(h->vms[vm]), GRAPH_BIT(CH_OK), "a vm's end");
 		graph_allow(ch_heap_destroy(h->heap), GRAPH_BIT(CH_OK), "a heap's end");

@@ -52,6 +52,11 @@ static void judge_state(const struct graph_node *node, const struct ch_info *inf
 	const struct graph_heap *h = graph_heap_of(node);
 	if (info->user != node)
 		graph_fail("the handle of block g%u is of another block", node->number);
+	if (info->exec != node->exec)
+		graph_fail("block g%u is said to lie elsewhere", node->number);
+	/* A guest's vm may end before its blocks, which are told then. */
+	if (atomic_load(&node->notices) && !graph_owner(node->owner)->guest)
+		graph_fail("there was a notice of block g%u, which is there", node->number);
 	if (info->state == CH_BLOCK_NOTENTRANT && !graph_run_may_be_invalid(node))
 		graph_fail("nobody invalidated block g%u, and it is not entrant", node->number);
 	if (info->state != CH_BLOCK_LIVE)
@@ -82,7 +87,8 @@ static void observe(void)
 		struct ch_info info = {.size = sizeof info};
 		node->is_there = node->is_entrant = false;
 		if (atomic_load(&node->state) != NODE_COMMITTED ||
-		    ch_block_info(node->handle, &info) != CH_OK)
+		    graph_allow(ch_block_info(node->handle, &info),
+				GRAPH_BIT(CH_OK) | GRAPH_BIT(CH_E_STALE), "information") != CH_OK)
 			continue;
 		judge_state(node, &info);
 		judge_lookup(node, &info);
@@ -446,6 +452,8 @@ static void compare(void)
 {
 	for (uint32_t i = 1; i < node_count(); i++) {
 		struct graph_node *node = graph_node(i);
+		if (atomic_load(&node->state) == NODE_LOST && atomic_load(&node->notices))
+			graph_fail("there was a notice of block g%u, which never was committed", i);
 		if (atomic_load(&node->state) != NODE_COMMITTED)
 			continue;
 		if (node->is_reached && !node->is_there)

@@ -116,8 +116,7 @@ enum graph_answer {
 	GRAPH_OLD,  /* the newest block of a slot */
 	GRAPH_NEW,  /* a block that is compiled now */
 	GRAPH_DEAD, /* a block that was invalidated or is gone */
-	GRAPH_NONE,
-	GRAPH_ANSWERS
+	GRAPH_NONE
 };
 
 void graph_program_generate(struct graph_program *program, uint64_t seed);

@@ -232,6 +232,7 @@ struct ch_block graph_run_hit(void *vm_user, struct ch_branch branch, void *bran
 	const struct graph_operation *o = s->taking;
 	if (t->script || !o)
 		return (struct ch_block){0};
+	atomic_store(&source->arms[arm].asker, t);
 	/* The branch's block is on the stack, by the return address of the stub. */
 	pin_to(s, s->depth);
 	int segment = s->segment;
@@ -243,6 +244,8 @@ struct ch_block graph_run_hit(void *vm_user, struct ch_branch branch, void *bran
 	uint32_t number =
 		choose(o, graph_code_beside((int)graph_owner(source->owner)->heap, o->operand[2]));
 	struct ch_block block = answer(source, arm, number);
+	if (atomic_load(&source->arms[arm].asker) != t)
+		GRAPH_COUNT(graph_stub_races, 1);
 	s->expect = expect;
 	pin_to(s, s->segment);
 	return block;

@@ -61,6 +61,7 @@ enum node_state { NODE_UNBORN, NODE_OPEN, NODE_COMMITTED, NODE_LOST };
 struct graph_arm {
 	const uint8_t *at; /* the site; NULL: the block has no such arm */
 	struct ch_branch branch;
+	_Atomic(const void *) asker; /* the thread that was asked last where the branch leads */
 	/* Numbers of blocks that the arm may lead to, since birth; more than fit: any block. */
 	_Atomic(uint32_t) candidates, candidate[GRAPH_CANDIDATES];
 };
@@ -126,7 +127,6 @@ struct graph_stack {
 };
 
 struct graph_thread {
-	struct graph_world *world;
 	int index;
 	pthread_t thread;
 	const struct graph_operation **list;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  * main.c: the stress: two levels at a time. Scheme programs run in workers of some seconds each,
- * with pools, pages and collection habits drawn from the seed; programs of API calls on blocks of
+ * with pools and pages drawn from the seed and a habit in turn; programs of API calls on blocks of
  * machine code (graph.h) run one by one. Prints the seed first and one JSON line last; exits 1 on a
  * mismatch, a dead worker, or too little happening. Not a benchmark.
  */

@@ -25,6 +25,13 @@ uint64_t now_ms(void)
 	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
+uint64_t slowness(void)
+{
+	const char *text = getenv("CODEHEAP_TEST_SLOW");
+	uint64_t times = text ? strtoull(text, NULL, 10) : 1;
+	return times ? times : 1;
+}
+
 /* --- runs --- */
 
 static void be_quiet(void)

@@ -11,6 +11,7 @@
 extern uint64_t minimise_ms; /* what one failure may cost; 0: kept as found */
 
 uint64_t now_ms(void); /* by a clock that only rises */
+uint64_t slowness(void); /* an emulator does so much less in the same time; 1 = none */
 
 /* --- one run in a process of its own --- */
 

@@ -247,14 +247,6 @@ const struct counters *scheme_level_counts(const struct scheme_level *level)
 	return &level->sum;
 }
 
-/* An emulator does less in the same time. */
-static uint64_t slowness(void)
-{
-	const char *text = getenv("CODEHEAP_TEST_SLOW");
-	uint64_t times = text ? strtoull(text, NULL, 10) : 1;
-	return times ? times : 1;
-}
-
 /* The processor time of this process and its children, less on a shared machine. */
 static uint64_t seconds_of_two_processors(void)
 {
@@ -275,7 +267,7 @@ bool scheme_level_has_enough(const struct scheme_level *level, uint64_t seconds)
 	bool enough =
 		sum->invalidations_on_stack >= wanted && sum->returns_into_invalidated >= wanted;
 	if (seconds >= 20)
-		enough &= sum->programs && sum->operations && sum->stub_races &&
+		enough &= sum->programs && sum->operations && sum->stale_hits &&
 			  sum->fibers_across_cycle && sum->collections && sum->blocks_freed &&
 			  sum->half_built;
 	if (seconds >= 60)

@@ -177,12 +177,14 @@ static bool half_built_block_holds_its_links(void)
 
 /* --- habits --- */
 
-/* Each habit comes in eight workers, alone or with another habit. */
-static struct habits habits_of(uint64_t number)
+/* Of each eight workers in turn all habits are there; pools and pages are by chance. */
+static struct habits habits_of(uint64_t number, uint64_t seed)
 {
+	uint64_t random = seed * UINT64_C(0x9e3779b97f4a7c15) >> 32;
 	static const uint64_t pools[] = {8 << 20, 64 << 10, 512 << 10, 128 << 10};
 	static const uint64_t pages[] = {0, 4096, 65536};
-	struct habits habits = {.pool_bytes = pools[number % 4], .page_bytes = pages[number % 3]};
+	struct habits habits = {.pool_bytes = pools[random % 4],
+				.page_bytes = pages[random / 4 % 3]};
 	switch (number % 8) {
 	case 1:
 		habits.collects_at_stubs = true;
@@ -353,7 +355,7 @@ static void change_vms(const struct assignment *assignment, struct worker *worke
 		vm_destroy(worker->oracle);
 	}
 	/* The process has a single heap, with the habits of the first VM. */
-	struct habits habits = habits_of(assignment->number);
+	struct habits habits = habits_of(assignment->number, assignment->seed);
 	worker->oracle = new_oracle();
 	worker->jit = new_jit(&habits);
 	count_habits(&habits, counts);
@@ -367,7 +369,7 @@ static void take_counts(const struct worker *worker, struct counters *counts)
 	counts->invalidations_on_stack = atomic_load(&on_stack);
 	counts->returns_into_invalidated =
 		worker->returns + jit_returns_into_invalidated(worker->jit);
-	counts->stub_races = s.branch_hits_stale;
+	counts->stale_hits = s.branch_hits_stale;
 	counts->fibers_across_cycle = atomic_load(&across_cycle);
 	counts->collections = s.cycles;
 	counts->half_built = half_built;

@@ -13,7 +13,7 @@
 	X(operations)               \
 	X(invalidations_on_stack)   \
 	X(returns_into_invalidated) \
-	X(stub_races)               \
+	X(stale_hits)               \
 	X(fibers_across_cycle)      \
 	X(collections)              \
 	X(blocks_freed)             \
