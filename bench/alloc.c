@@ -304,7 +304,7 @@ static void aged_rows(uint32_t low, uint32_t high, const char *suffix, double po
 	struct ch_stats stats = bench_stats(ours.bench);
 	double pairs = (double)PAIRS * AGED_RUNS;
 	snprintf(note, sizeof note,
-		 "100,000 live, mean %u B, an owner each; %lu cycles; mark %.0f, sweep %.0f of it",
+		 "100,000 live, mean %u B, an owner each; %lu cycles; wall: mark %.0f, sweep %.0f",
 		 (low + high) / 2, (unsigned long)(stats.cycles - before.cycles),
 		 (double)(stats.mark_ns_total - before.mark_ns_total) / pairs,
 		 (double)(stats.sweep_ns_total - before.sweep_ns_total) / pairs);
@@ -312,8 +312,10 @@ static void aged_rows(uint32_t low, uint32_t high, const char *suffix, double po
 	bench_emit(name, "ns/pair", &time, peer_asmjit_name(true),
 		   (struct bench_goal){'<', 0.1, BENCH_OF_PEER}, note);
 	snprintf(name, sizeof name, "pool_per_requested%s", suffix);
+	snprintf(note, sizeof note, "mean over churns of %d pairs, the peer's of %d", PAIRS,
+		 PAIRS / 16);
 	bench_emit(name, "ratio", &pool, peer_asmjit_name(true),
-		   (struct bench_goal){'<', pool_goal, BENCH_OF_OURS}, "mean over the churn");
+		   (struct bench_goal){'<', pool_goal, BENCH_OF_OURS}, note);
 	bench_heap_close(ours.bench);
 	if (peer.peer)
 		peer_asmjit_close(peer.peer);

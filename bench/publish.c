@@ -120,13 +120,15 @@ static void publish_row(const char *name, unsigned sinks, bool is_shown, struct 
 	static const double finest_ns = 1;
 	unsigned on, off;
 	struct bench_heap *none = open_told(0, &off), *told = open_told(sinks, &on);
-	/* No peer writes lines or records of code. */
-	bool has_frames = on & (CH_SINK_UNWIND | CH_SINK_LIBUNWIND);
+	/* No peer writes lines or records of code, or tells libunwind. */
+	bool has_frames = on & CH_SINK_UNWIND;
 	bool has_symfiles = on & CH_SINK_GDB;
 	char note[128];
 	print_sinks(told,
 		    is_shown ? "batches of 32, 192 B, over no sinks; images made"
-			     : "batches of 32, 192 B, over no sinks",
+		    : sinks == CH_SINK_PERF_MAP
+			    ? "batches of 32, 192 B, over no sinks, the last write left out"
+			    : "batches of 32, 192 B, over no sinks",
 		    note, sizeof note);
 	if (!on) {
 		bench_absent(name, "ns/block", goal, "no such sink here");
