@@ -36,6 +36,7 @@ struct act {
 	void (*call)(struct play *);
 	void (*meanwhile)(struct play *);
 	void (*judge)(struct play *);
+	bool meets; /* a stranger has the record while the call stands still */
 };
 
 struct play {
@@ -52,6 +53,7 @@ struct play {
 	enum ch_status status, meanwhile_status;
 	unsigned wanted, step; /* `wanted`: the step to stand still at */
 	_Atomic(int) is_there;
+	bool is_in_time; /* the rest was done while the call stood still */
 	sem_t there, over; /* the call stands still or has ended; the rest is done */
 };
 
@@ -96,7 +98,8 @@ static void on_trap(int signal, siginfo_t *info, void *context)
 		until.tv_nsec += PATIENCE_NS;
 		until.tv_sec += until.tv_nsec / NS_PER_S;
 		until.tv_nsec %= NS_PER_S;
-		if (sem_timedwait(&p->over, &until) == 0)
+		p->is_in_time = sem_timedwait(&p->over, &until) == 0;
+		if (p->is_in_time)
 			sem_post(&p->over);
 		at->uc_mcontext.gregs[REG_EFL] &= ~(greg_t)TRAP_FLAG;
 	}
@@ -132,6 +135,7 @@ static bool play_scene(struct play *p)
 	atomic_store(&p->is_there, 0);
 	CHECK_EQ(sem_init(&p->there, 0, 0), 0);
 	CHECK_EQ(sem_init(&p->over, 0, 0), 0);
+	p->is_in_time = false;
 	p->stranger.bits = 0;
 	p->strangers_count = 0;
 	CHECK_EQ(pthread_create(&thread, NULL, play_call, p), 0);
@@ -155,18 +159,21 @@ static void play_all_by(enum ch_driver driver, const struct act *act, void (*set
 	struct sigaction action = {.sa_sigaction = on_trap, .sa_flags = SA_SIGINFO};
 	static struct play play;
 	struct play *p = &play;
-	unsigned scenes = 0;
+	unsigned scenes = 0, met = 0;
 	stepped = p;
 	p->act = act;
 	config.driver = driver;
 	p->rig = rig_create(&config, NULL, NULL);
 	p->wanted = 1;
 	CHECK_EQ(sigaction(SIGTRAP, &action, NULL), 0);
-	for (bool more = true; more; p->wanted += act->stride, scenes++) {
+	/* Once more where no stranger was in time, on a busy machine. */
+	for (bool more = true; more || (act->meets && !met); scenes++) {
 		p->owner = rig_owner(&p->rig, "owner");
 		if (set)
 			set(p);
 		more = play_scene(p);
+		p->wanted = more ? p->wanted + act->stride : 1;
+		met += p->is_in_time && p->stranger.bits;
 	}
 	if (scenes < least)
 		FAIL("%u scenes: the call has more instructions", scenes);
@@ -240,7 +247,7 @@ static void judge_edge(struct play *p)
 TEST(edge_of_an_owner_that_goes_is_never_a_strangers)
 {
 	static const struct act act = {true, 1, NULL, open_holder, attach_edge,
-				       release_at_once, judge_edge};
+				       release_at_once, judge_edge, true};
 	play_all(&act, NULL, 50);
 }
 
@@ -248,7 +255,7 @@ TEST(edge_of_an_owner_that_goes_is_never_a_strangers)
 TEST(release_at_once_waits_for_an_edge_under_way)
 {
 	static const struct act act = {true, 1, is_owner_held, open_holder, attach_edge,
-				       release_at_once, judge_edge};
+				       release_at_once, judge_edge, false};
 	play_all(&act, NULL, 10);
 }
 
@@ -292,7 +299,7 @@ static void judge_block(struct play *p)
 TEST(block_of_an_owner_that_goes_is_never_a_strangers)
 {
 	static const struct act act = {true, 5, NULL, warm_up, open_block,
-				       release_at_once, judge_block};
+				       release_at_once, judge_block, true};
 	play_all(&act, NULL, 100);
 }
 
@@ -323,7 +330,7 @@ static void judge_trampoline(struct play *p)
 TEST(trampoline_of_an_owner_that_goes_is_never_a_strangers)
 {
 	static const struct act act = {true, 31, NULL, warm_up_slots, make_trampoline,
-				       release_at_once, judge_trampoline};
+				       release_at_once, judge_trampoline, true};
 	play_all(&act, NULL, 40);
 }
 
@@ -449,7 +456,7 @@ static void judge_site(struct play *p)
 TEST(site_of_a_block_that_goes_is_never_a_strangers)
 {
 	static const struct act act = {true, 1, NULL, NULL, attach_late,
-				       open_in_its_place, judge_site};
+				       open_in_its_place, judge_site, true};
 	play_all(&act, make_late_site, 50);
 }
 
@@ -471,7 +478,7 @@ static void judge_look_up(struct play *p)
 TEST(look_up_passes_over_a_record_that_is_open_again)
 {
 	static const struct act act = {false, 1, NULL, NULL, look_up,
-				       open_in_its_place, judge_look_up};
+				       open_in_its_place, judge_look_up, true};
 	play_all(&act, make_late_site, 20);
 }
 
@@ -547,14 +554,14 @@ static void judge_call(struct play *p)
 TEST(look_up_never_says_of_a_block_what_the_next_one_has)
 {
 	static const struct act act = {false, 1, NULL, NULL, look_at_call, replace_call,
-				       judge_call};
+				       judge_call, true};
 	play_all(&act, make_call, 60);
 }
 
 TEST(look_up_of_an_instruction_is_of_one_block)
 {
 	static const struct act act = {false, 1, NULL, NULL, look_at_instruction, replace_call,
-				       judge_call};
+				       judge_call, true};
 	play_all(&act, make_call, 40);
 }
 
@@ -604,7 +611,7 @@ static void judge_refs(struct play *p)
 TEST(commit_beside_a_release_is_stale_or_freed)
 {
 	static const struct act act = {true, 61, NULL, open_with_refs, commit_refs,
-				       release_at_once, judge_refs};
+				       release_at_once, judge_refs, false};
 	play_all_by(CH_DRIVER_HOST, &act, NULL, 20);
 }
 
@@ -620,7 +627,7 @@ static bool is_live_without_start(const struct play *p)
 TEST(commit_has_its_start_before_a_release_ends_it)
 {
 	static const struct act act = {true, 1, is_live_without_start, open_with_refs, commit_refs,
-				       release_at_once, judge_refs};
+				       release_at_once, judge_refs, false};
 	play_all_by(CH_DRIVER_HOST, &act, NULL, 2);
 }
 
@@ -642,7 +649,7 @@ static void judge_release(struct play *p)
 TEST(second_release_of_an_owner_is_never_a_strangers)
 {
 	static const struct act act = {false, 1, NULL, NULL, release_once_more, release_at_once,
-				       judge_release};
+				       judge_release, true};
 	play_all(&act, NULL, 20);
 }
 
@@ -701,7 +708,7 @@ static void judge_free(struct play *p)
 TEST(free_of_code_that_goes_is_never_of_the_code_in_its_record)
 {
 	static const struct act act = {true, 1, NULL, NULL, free_code_to_cycles,
-				       free_code_and_make_other, judge_free};
+				       free_code_and_make_other, judge_free, false};
 	play_all(&act, make_code, 50);
 }
 
@@ -766,7 +773,7 @@ static void judge_cell(struct play *p)
 TEST(cell_that_a_release_resets_is_never_a_strangers)
 {
 	static const struct act act = {false, 1, NULL, NULL, release_once_more, collect_and_replace,
-				       judge_cell};
+				       judge_cell, true};
 	play_all(&act, set_entry, 20);
 }
 
@@ -831,7 +838,7 @@ static void judge_many(struct play *p)
 TEST(release_that_lets_others_go_first_does_not_go_on_in_a_stranger)
 {
 	static const struct act act = {false, 23, is_between_batches, NULL, release_many,
-				       collect_and_enter, judge_many};
+				       collect_and_enter, judge_many, false};
 	play_all(&act, make_many, 2);
 }
 
@@ -863,7 +870,7 @@ static void judge_stranger(struct play *p)
 TEST(release_that_is_not_through_holds_the_record_of_what_died)
 {
 	static const struct act act = {false, 1, NULL, NULL, release_once_more, die_and_be_replaced,
-				       judge_stranger};
+				       judge_stranger, true};
 	play_all_by(CH_DRIVER_HOST, &act, NULL, 20);
 }
 
@@ -898,9 +905,9 @@ static void judge_entry(struct play *p)
 TEST(cell_of_an_owner_that_is_released_meanwhile_leads_to_its_fallback)
 {
 	static const struct act act = {false, 5, NULL, NULL, set_entry_beside, release_by_the_way,
-				       judge_entry};
+				       judge_entry, false};
 	static const struct act attached = {true, 5, NULL, NULL, set_entry_beside,
-					    release_by_the_way, judge_entry};
+					    release_by_the_way, judge_entry, false};
 	play_all(&act, make_entry, 20);
 	play_all(&attached, make_entry, 20);
 }
@@ -935,6 +942,6 @@ static void judge_end(struct play *p)
 TEST(end_of_a_cycle_says_nothing_of_the_next_one)
 {
 	static const struct act act = {true, 3, NULL, begin_cycle, end_without_stacks, mark_again,
-				       judge_end};
+				       judge_end, false};
 	play_all_by(CH_DRIVER_HOST, &act, NULL, 10);
 }
