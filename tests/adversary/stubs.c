@@ -379,6 +379,14 @@ static void build_conditional(struct stage *stage, struct play *p)
 	method_commit(&e, &p->a);
 }
 
+/* The bytes that differ lie in a word. */
+static void expect_a_word_differs(const uint8_t *before, const uint8_t *now, uint32_t bytes)
+{
+	while (bytes && *before == *now)
+		before++, now++, bytes--;
+	CHECK(bytes <= 4 || memcmp(before + 4, now + 4, bytes - 4) == 0);
+}
+
 EVERY_DRIVER(s47_linking_changes_no_byte_but_the_displacement)
 {
 	struct play *p = new_play(stage);
@@ -389,15 +397,15 @@ EVERY_DRIVER(s47_linking_changes_no_byte_but_the_displacement)
 		method_constant(stage, &fillers[i], "filler", 4);
 	method_constant(stage, &p->c, "C", 3);
 	struct ch_info info = block_info(p->a.block);
-	uint8_t before[64], after[64];
+	uint8_t before[64];
 	uint32_t bytes = info.hot_bytes < sizeof before ? info.hot_bytes : sizeof before;
 	memcpy(before, info.exec, bytes);
 	for (int i = 0; i < 1000; i++) {
 		const struct method *to = i % 2 ? &p->b : &p->c;
 		method_link(&p->a, 0, to);
+		expect_a_word_differs(before, info.exec, bytes);
 		CHECK_EQ(method_call(&p->a, NULL), i % 2 ? 2 : 3);
 	}
 	CHECK_EQ(ch_branch_link(p->a.branch[0], (struct ch_block){0}), CH_OK);
-	memcpy(after, info.exec, bytes);
-	CHECK_EQ(memcmp(before, after, bytes), 0);
+	CHECK_EQ(memcmp(before, info.exec, bytes), 0);
 }

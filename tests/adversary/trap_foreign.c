@@ -212,7 +212,7 @@ static void note_info(int signal, siginfo_t *info, void *ucontext)
 	note(signal);
 	seen.code = info->si_code;
 	seen.value = info->si_code == SI_QUEUE ? info->si_value.sival_int : 0;
-	seen.address = (uintptr_t)info->si_addr;
+	seen.address = info->si_code == SI_QUEUE ? 0 : (uintptr_t)info->si_addr;
 	seen.pc = ch__arch_context_pc(ucontext);
 	if (info->si_code != SI_QUEUE)
 		code_step_over_trap(ucontext);
@@ -221,7 +221,8 @@ static void note_info(int signal, siginfo_t *info, void *ucontext)
 static bool equal(const struct seen *a, const struct seen *b)
 {
 	return a->count == b->count && a->signal == b->signal && a->code == b->code &&
-	       a->value == b->value && a->pc == b->pc && a->blocks_own == b->blocks_own &&
+	       a->value == b->value && a->address == b->address && a->pc == b->pc &&
+	       a->blocks_own == b->blocks_own &&
 	       a->blocks_masked == b->blocks_masked && a->blocks_other == b->blocks_other;
 }
 
