@@ -13,7 +13,7 @@ struct play {
 	struct fiber fiber;
 	uintptr_t held;
 	uint64_t result;
-	_Atomic(int) step, roots_seen, has_left;
+	_Atomic(int) step, roots_seen, stranger, has_left;
 };
 
 static uint64_t yield_in_callee(void *arg)
@@ -271,6 +271,7 @@ static void *end_fiber_as_stranger(void *arg)
 	struct play *p = arg;
 	while (!atomic_load(&p->roots_seen))
 		usleep(100);
+	atomic_store(&p->stranger, (int)gettid());
 	fiber_end(&p->fiber);
 	atomic_store(&p->has_left, 1);
 	return NULL;
@@ -281,9 +282,9 @@ static void look_at_stranger(struct stage *stage, struct ch_marker *marker)
 	struct play *p = stage->user;
 	(void)marker;
 	atomic_store(&p->roots_seen, 1);
-	usleep(50000);
-	if (atomic_load(&p->has_left))
-		FAIL("a fiber's stack went while the world was stopped");
+	TEST_UNTIL(atomic_load(&p->stranger) && thread_is_asleep(atomic_load(&p->stranger)))
+		if (atomic_load(&p->has_left))
+			FAIL("a fiber's stack went while the world was stopped");
 }
 
 EVERY_DRIVER(fiber_ended_by_a_stranger_stays_while_the_world_is_stopped)

@@ -6,6 +6,7 @@
 #include "codeheap/base/heap.h"
 #include "codeheap/graph/names.h"
 #include "tests/support/heap_rig.h"
+#include "tests/support/libgcc_knows.h"
 #include "tests/support/stage.h"
 
 #include <sys/mman.h>
@@ -15,7 +16,7 @@
 struct play {
 	struct stage *stage;
 	struct ch_heap *other; /* made later: later locked by fork */
-	_Atomic(int) ready, go, done, collected;
+	_Atomic(int) ready, go, done, collected, asking;
 	enum ch_status status;
 };
 
@@ -66,6 +67,7 @@ static void *ask_sinks(void *arg)
 	attach_other(p);
 	while (!atomic_load(&p->go))
 		continue;
+	atomic_store(&p->asking, (int)gettid());
 	while (!atomic_load(&p->collected)) {
 		uint8_t frame;
 		CHECK_EQ(ch_frame_register(p->stage->heap, "", 1, &frame), CH_OK); /* a nop */
@@ -92,11 +94,12 @@ TEST(fork_waits_for_one_heap_without_the_sinks_of_the_other)
 			usleep(100);
 	}
 	/* The fork has the locks it can get, and waits for one of the cycle's. A thread of both
-	 * comes to the first heap's sinks. */
+	 * comes past the first heap's sinks, and stops for the cycle. */
 	TEST_UNTIL(atomic_load(&p->other->registry.word) == CH__LOCK_AWAITED)
 		usleep(100);
 	atomic_store(&p->go, 1);
-	usleep(50000);
+	TEST_UNTIL(atomic_load(&p->asking) && thread_is_asleep(atomic_load(&p->asking)))
+		usleep(100);
 	atomic_store(&p->done, 1);
 	for (int i = 0; i < 4; i++)
 		CHECK_EQ(pthread_join(threads[i], NULL), 0);
@@ -108,22 +111,17 @@ TEST(fork_waits_for_one_heap_without_the_sinks_of_the_other)
 
 /* --- a heap half gone --- */
 
-struct dwarf_bases {
-	void *text, *data, *function;
-};
-const void *_Unwind_Find_FDE(void *pc, struct dwarf_bases *);
-
 struct leaving {
 	struct rig rig;
 	uint32_t id;
 	uintptr_t pc; /* the complement of an address */
-	_Atomic(int) has_forked;
+	_Atomic(int) forker, has_forked;
 };
 
+/* A destroy that had to wait for longer than its patience has left its heap. */
 static bool is_unwound(const struct leaving *l)
 {
-	struct dwarf_bases bases;
-	return _Unwind_Find_FDE((void *)~l->pc, &bases) != NULL;
+	return libgcc_knows((const void *)~l->pc) && !ch__heaps_left;
 }
 
 static void *destroy_slowly(void *arg)
@@ -136,6 +134,7 @@ static void *destroy_slowly(void *arg)
 static void *fork_meanwhile(void *arg)
 {
 	struct leaving *l = arg;
+	atomic_store(&l->forker, (int)gettid());
 	pid_t child = fork();
 	if (!child && is_unwound(l))
 		FAIL("fork: the child's unwinder knows code of a heap that is not there");
@@ -162,10 +161,9 @@ TEST(fork_waits_until_a_heap_is_gone)
 	while (atomic_load(&ch__heaps[l.id]))
 		usleep(100);
 	CHECK_EQ(pthread_create(&forker, NULL, fork_meanwhile, &l), 0);
-	/* Shorter than the heap's patience with a reader. */
-	uint64_t end = now_ns() + 100000000;
-	while (now_ns() < end && !atomic_load(&l.has_forked))
-		usleep(1000);
+	TEST_UNTIL(atomic_load(&l.has_forked) ||
+		   (atomic_load(&l.forker) && thread_is_asleep(atomic_load(&l.forker))))
+		usleep(100);
 	atomic_fetch_sub(&ch__place_readers, 1);
 	CHECK_EQ(pthread_join(forker, NULL), 0);
 	CHECK_EQ(pthread_join(destroyer, NULL), 0);

@@ -69,7 +69,9 @@ static void *come_under_the_list(void *arg)
 	atomic_store(&w->comes, 1);
 	while (!atomic_load(&w->stops))
 		usleep(100);
-	usleep(20000); /* until the collector waits for the list */
+	/* Until the collector waits for the list. */
+	TEST_UNTIL(thread_is_asleep(getpid()))
+		usleep(100);
 	CHECK_EQ(ch_thread_attach(w->stage->heap, NULL, NULL), CH_OK);
 	CHECK_EQ(pthread_mutex_unlock(&w->list), 0);
 	ch_thread_park();
@@ -674,7 +676,6 @@ static void want_lock(struct stage *stage, void *arg)
 TEST(thread_that_one_heap_stops_keeps_no_lock_of_another)
 {
 	struct stage *stage = stage_new_host(0);
-	stage->config.stop_wait_ms = 5000;
 	struct both *b = new_both(stage);
 	struct stage_thread thread;
 	struct ch_marker *first, *second;

@@ -384,7 +384,8 @@ TEST(handler_that_came_later_and_keeps_the_stop_signal_is_suspected)
 	CHECK(strstr(ch_why(), " did not stop in time: it blocks stop_signal, another handler "
 			       "took the signal, or it had no processor"));
 	p->stage->heap->config.stop_wait_ms = TEST_PATIENCE_MS;
-	CHECK(heard > 0);
+	TEST_UNTIL(heard > 0)
+		usleep(100);
 	atomic_store(&p->step, 2);
 	stage_join(&t);
 	stage_end(p->stage);
