@@ -511,17 +511,8 @@ static void build_assumed(struct kinds *k)
 
 static void fill_the_rest(struct stage *stage, struct method *m)
 {
-	static const uint32_t sizes[] = {2000, 200, 20, 4};
 	method_new(stage, m, "filler");
-	for (int i = 0; i < 4; i++) {
-		struct ch_open open = {.owner = m->owner, .hot_bytes = sizes[i]};
-		struct emitter e;
-		while (emit_open_as(&e, &open) == CH_OK) {
-			emit_ret(&e);
-			e.code.used_to = sizes[i];
-			CHECK_EQ(ch_block_commit(&e.code, 1), CH_OK);
-		}
-	}
+	stage_fill(m->owner);
 	/* A hole of a granule holds no block. */
 	CHECK(stage_stats(stage).largest_free_bytes_now <= CH__GRANULE_BYTES);
 }

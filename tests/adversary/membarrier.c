@@ -146,22 +146,6 @@ static void build(struct stage *stage, void *arg)
 	method_constant(stage, &p->m, "constant", 5);
 }
 
-static enum ch_status fill_pool(struct ch_owner owner)
-{
-	static const uint32_t sizes[] = {2000, 200, 20, 4};
-	enum ch_status status = CH_OK;
-	for (unsigned i = 0; i < 4; i++) {
-		struct ch_open open = {.owner = owner, .hot_bytes = sizes[i]};
-		struct emitter e;
-		while ((status = emit_open_as(&e, &open)) == CH_OK) {
-			emit_ret(&e);
-			e.code.used_to = sizes[i];
-			CHECK_EQ(ch_block_commit(&e.code, 1), CH_OK);
-		}
-	}
-	return status;
-}
-
 static void wait_for_a_stop(struct stage *stage, enum stage_refusal how, bool is_late)
 {
 	stage->config.pool_bytes = test_page_bytes() ? test_page_bytes() : 16384;
@@ -170,7 +154,7 @@ static void wait_for_a_stop(struct stage *stage, enum stage_refusal how, bool is
 	struct play *p = new_play(stage);
 	stage_apart(stage, build, p);
 	method_new(stage, &p->filler, "filler");
-	CHECK_EQ(fill_pool(p->filler.owner), CH_E_FULL);
+	stage_fill(p->filler.owner);
 	if (is_late)
 		stage_refuse_membarrier(how);
 	method_drop(stage, &p->m);
@@ -270,13 +254,14 @@ static void enter_and_leave(struct stage *stage, void *arg)
 	free(memory);
 }
 
-/* Waits until the thread went through some regions. */
-static void watch(struct play *p, uint32_t regions)
+/* Waits for some time until the thread went through some regions. */
+static bool watch(struct play *p, uint32_t regions)
 {
 	uint32_t from = atomic_load_explicit(&p->word, memory_order_relaxed);
 	for (int i = 0; i < 100000; i++)
 		if (atomic_load_explicit(&p->word, memory_order_relaxed) - from >= 2 * regions)
-			break;
+			return true;
+	return false;
 }
 
 /* Marking needs this: no thread is in a region, and no thread comes in. */
@@ -303,11 +288,11 @@ static void freeze_and_look(enum stage_refusal how, bool is_late)
 	if (is_late)
 		stage_refuse_membarrier(how);
 	uint64_t end = now_ns() + storm_ms_of(500) * UINT64_C(1000000);
-	for (int round = 0; round < 50 || now_ns() < end; round++) {
+	for (int round = 0, moved = 0; moved < 50 || now_ns() < end; round++) {
 		ch__freeze(stage->heap);
 		check_still(p, round);
 		ch__unfreeze(stage->heap);
-		watch(p, 1 + (uint32_t)test_random_below(&random, 64));
+		moved += watch(p, 1 + (uint32_t)test_random_below(&random, 64));
 	}
 	atomic_store(&p->is_over, 1);
 	stage_join(&thread);

@@ -136,42 +136,25 @@ TEST(s26_collections_without_memory_lose_nothing)
 	struct stage *stage = stage_new(STAGE_POLLS);
 	struct play *p = stage_play(stage, sizeof *p);
 	method_constant(stage, &p->other, "live", 5);
-	for (uint64_t nth = 1; nth < 12; nth++) {
+	uint64_t nth = 1;
+	for (bool is_over = false; !is_over; nth++) {
 		method_constant(stage, &p->m, "dead", 4);
 		method_drop(stage, &p->m);
 		ch__os_fail_at(nth, true);
 		enum ch_status status = stage_try_collect(stage);
+		is_over = ch__os_failable_calls() < nth;
 		ch__os_fail_at(0, false);
-		CHECK(status == CH_OK || status == CH_E_MEMORY || status == CH_E_BUSY);
+		CHECK(status == CH_OK || status == CH_E_MEMORY);
 		stage_check(stage);
 		CHECK_EQ(method_call(&p->other, NULL), 5);
 	}
+	CHECK(nth > 2); /* a call was refused */
 	stage_collect(stage);
 	CHECK_EQ(stage_stats(stage).blocks_now, 1);
 	stage_end(p->stage);
 }
 
 /* --- 27 --- */
-
-/* Fills the pool to the last granule with blocks that live because they are newborn. */
-static unsigned fill_pool(struct ch_owner owner)
-{
-	unsigned count = 0;
-	uint32_t sizes[] = {2000, 200, 20, 4};
-	for (unsigned i = 0; i < 4; i++) {
-		struct ch_open open = {.owner = owner, .hot_bytes = sizes[i]};
-		struct emitter e;
-		enum ch_status status;
-		while ((status = emit_open_as(&e, &open)) == CH_OK) {
-			emit_ret(&e);
-			e.code.used_to = sizes[i];
-			CHECK_EQ(ch_block_commit(&e.code, 1), CH_OK);
-			count++;
-		}
-		CHECK_EQ(status, CH_E_FULL);
-	}
-	return count;
-}
 
 EVERY_DRIVER(s27_invalidation_needs_no_room_and_no_memory)
 {
@@ -182,7 +165,7 @@ EVERY_DRIVER(s27_invalidation_needs_no_room_and_no_memory)
 	method_link(&p->m, 0, &p->other);
 	struct method filler;
 	method_new(stage, &filler, "filler");
-	CHECK(fill_pool(filler.owner) > 10);
+	CHECK(stage_fill(filler.owner) > 10);
 	stage->hit = stage_no_target;
 	ch__os_fail_at(1, true);
 	method_invalidate(&p->other);
@@ -265,7 +248,7 @@ static uint64_t fill_and_discard(void *arg)
 	size_t freed = 0, kept = 0;
 	for (int i = 0; i < 3; i++) {
 		uint64_t before = stage_stats(stage).blocks_freed;
-		CHECK(fill_pool(owner) > 10);
+		CHECK(stage_fill(owner) > 10);
 		stage_scrub();
 		CHECK_EQ(ch_vm_discard(stage->heap, NULL, &freed, &kept), CH_OK);
 		if (collects_for_itself(stage)) /* the VM's collector frees, when the VM wants */
@@ -544,7 +527,7 @@ EVERY_DRIVER(s24_freed_page_leaves_the_unwinder)
 	stage_collect(stage); /* through the quarantine */
 	CHECK_EQ(stage_stats(stage).pages_now, 0);
 	if (unwinder_knows(p))
-		FAIL("libgcc: %p is of a page that was freed, and still known", p);
+		FAIL("libgcc: %p is of a page that was freed, and still known", (void *)~p->word);
 }
 
 EVERY_DRIVER(freed_place_is_used_again_after_a_core_sync_only)
@@ -554,7 +537,7 @@ EVERY_DRIVER(freed_place_is_used_again_after_a_core_sync_only)
 	struct play *p = stage_play(stage, sizeof *p);
 	stage_apart(stage, build_named, p);
 	method_new(stage, &p->other, "filler");
-	fill_pool(p->other.owner);
+	stage_fill(p->other.owner);
 	method_drop(stage, &p->m);
 	stage_collect(stage);
 	CHECK_EQ(p->m.freed, 1);

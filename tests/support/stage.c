@@ -580,6 +580,25 @@ enum ch_block_state block_state(struct ch_block block)
 	return state;
 }
 
+unsigned stage_fill(struct ch_owner owner)
+{
+	static const uint32_t sizes[] = {2000, 200, 20, 4};
+	unsigned count = 0;
+	for (unsigned i = 0; i < 4; i++) {
+		struct ch_open open = {.owner = owner, .hot_bytes = sizes[i]};
+		struct emitter e;
+		enum ch_status status;
+		while ((status = emit_open_as(&e, &open)) == CH_OK) {
+			emit_ret(&e);
+			e.code.used_to = sizes[i];
+			CHECK_EQ(ch_block_commit(&e.code, 1), CH_OK);
+			count++;
+		}
+		CHECK_EQ(status, CH_E_FULL);
+	}
+	return count;
+}
+
 void method_invalidate(const struct method *m)
 {
 	size_t count;

@@ -147,6 +147,8 @@ static inline bool method_is_known(const struct method *m)
 	return block_is_known(m->block);
 }
 void method_invalidate(const struct method *);
+/* Fills the pool to the last granule with newborn blocks. Returns how many there are. */
+unsigned stage_fill(struct ch_owner);
 bool method_has_fallback(const struct method *); /* the cell leads to stage_fallback */
 extern const void *const stage_fallback;
 
