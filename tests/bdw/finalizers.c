@@ -93,7 +93,7 @@ static void finalize_with_owner(void *object, void *data)
 static void allocate_much(struct rig *rig, void *arg)
 {
 	(void)arg;
-	for (int i = 0; i < 20000; i++) {
+	for (int i = 0; i < 20000 || finalized <= 1000 || !finalized_within; i++) {
 		struct method *m = GC_MALLOC(sizeof *m);
 		CHECK(m);
 		is_creating = true;
@@ -114,6 +114,5 @@ TEST(bdw_finalizers_inside_an_owner_s_creation_make_owners)
 	own_rig = &rig;
 	run_apart(&rig, allocate_much, NULL);
 	printf("%d finalizers, %d of them within a creation\n", finalized, finalized_within);
-	CHECK(finalized > 1000 && finalized_within > 0);
 	end_rig(&rig);
 }

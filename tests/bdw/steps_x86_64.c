@@ -17,7 +17,7 @@
 static struct rig rig;
 static struct method *made; /* a root of the collector */
 static uint32_t owners_before;
-static int wanted, steps, asked, stop_at;
+static int wanted, steps;
 static bool is_stepped;
 static void (*collect_at_step)(void);
 
@@ -100,11 +100,6 @@ TEST(bdw_owner_made_while_a_collection_ends_is_made_again)
 }
 
 /* --- the first stop of a collection of two --- */
-
-static int stop_after(void)
-{
-	return ++asked >= stop_at;
-}
 
 static void give_up_late(void)
 {

@@ -24,11 +24,6 @@ static _Atomic(uint64_t) made_by_all;
 static bool gives_up; /* stops of the collector are given up now and then */
 static bool forks;    /* the first thread forks meanwhile */
 
-static int never_give_up(void)
-{
-	return 0;
-}
-
 static void *yield_thread(void *arg)
 {
 	sched_yield();

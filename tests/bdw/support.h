@@ -283,3 +283,16 @@ static inline bool is_known(struct ch_block block)
 	run_on_ended_thread(ask, &asked);
 	return asked.is_known;
 }
+
+/* For GC_set_stop_func and GC_try_to_collect. */
+static inline int never_give_up(void)
+{
+	return 0;
+}
+
+static int asked, stop_at;
+
+static inline int stop_after(void)
+{
+	return ++asked >= stop_at;
+}
