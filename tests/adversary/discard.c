@@ -289,7 +289,7 @@ STAGE_CASE(discards_with_eight_threads_inside_count_each_block_once, _polls, STA
 STAGE_CASE(discards_with_eight_threads_inside_count_each_block_once, _signals, STAGE_SIGNALS,
 	   discard_under_eight)
 
-/* The runners discard, too. Each call counts its own blocks, and all calls together miss none. */
+/* The runners discard, too. */
 static void discard_from_inside(struct stage *stage, void *arg)
 {
 	struct play *p = arg;

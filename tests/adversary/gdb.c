@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT
- * gdb.c: a freed block is gone from GDB's list on every driver, whether a debugger looks or not.
- * The handler of ch_trap_install says what a trap means, shows code to GDB, and passes on. */
+ * gdb.c: a freed block is gone from GDB's list on every driver, whether a debugger looks or not. */
 #define _GNU_SOURCE
 #include "tests/support/gdb_list.h"
 #include "tests/support/stage.h"

@@ -453,6 +453,7 @@ static void compile_storm_runner(struct stage *stage, void *arg)
 		method_commit_only(&e, &p->runner);
 		status = ch_owner_set_entry(p->runner.owner, p->runner.block);
 	}
+	CHECK_EQ(status, CH_OK);
 }
 
 static void run_and_be_interrupted(struct stage *stage, void *arg)

@@ -18,7 +18,7 @@ enum { CYCLES = 20 };
 struct play {
 	struct stage *stage;
 	struct ch_heap *other;
-	struct method m, held;
+	struct method m;
 	_Atomic(int) step, ready, done, number;
 	_Atomic(uint64_t) calls;
 };

@@ -18,7 +18,7 @@ struct play {
 	struct method m, outer, target;
 	enum way way;
 	_Atomic(int) inside, has_left, may_go, answered;
-	uint64_t result[2];
+	uint64_t result;
 	unsigned depth;
 	jmp_buf back;
 };
@@ -204,7 +204,7 @@ static void take_and_stay(struct stage *stage, void *arg)
 {
 	struct play *p = arg;
 	stage_wait(&p->inside, 1);
-	p->result[1] = method_call(&p->m, p);
+	p->result = method_call(&p->m, p);
 	(void)stage;
 }
 
@@ -245,7 +245,7 @@ static void leave_callback(struct stage *stage, enum way way)
 	CHECK_EQ(stage_stats(stage).branches_linked, 0);
 	atomic_store(&p->may_go, 1);
 	stage_join(&stayer);
-	CHECK_EQ(p->result[1], 3);
+	CHECK_EQ(p->result, 3);
 	if (way == BY_CANCEL)
 		join_cancelled(p, cancelled);
 	else

@@ -94,9 +94,7 @@ static void use_heap(struct rig *rig)
 		CHECK_EQ(code_call_owner(owner), 52);
 		_exit(0);
 	}
-	int how;
-	CHECK_EQ(waitpid(child, &how, 0), child);
-	CHECK(WIFEXITED(how) && WEXITSTATUS(how) == 0);
+	expect_exit(child, 0);
 	CHECK_EQ(code_call_owner(owner), 50);
 }
 

@@ -14,7 +14,6 @@ struct play {
 	struct ch_vm *other_vm;   /* of `first` */
 	uint64_t result;
 	enum ch_status status;
-	struct ch_block opened;
 	bool has_left; /* the callback yields once */
 	bool attaches; /* the second thread, to `first` */
 	struct ch_fiber *in_first; /* the fiber, as known to `first` */
@@ -295,7 +294,6 @@ static void open_and_commit(struct fiber *f, void *arg)
 		return;
 	emit_answer(&e, 17);
 	method_commit(&e, &p->target);
-	p->opened = e.code.block;
 }
 
 /* Fills a pool of one page with code that nothing holds. */
@@ -453,7 +451,6 @@ static void open_without_an_owner(struct fiber *f, void *arg)
 		return;
 	emit_answer(&e, 19);
 	CHECK_EQ(emit_commit(&e), CH_OK);
-	p->opened = e.code.block;
 }
 
 /* The pool was full: the open makes the collection that no vm is asked for. */

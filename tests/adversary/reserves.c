@@ -415,7 +415,5 @@ EVERY_DRIVER(s50_heap_of_a_halved_pool_works)
 		CHECK_EQ(method_call(&kept, NULL), 50);
 		_exit(0);
 	}
-	int status;
-	CHECK_EQ(waitpid(pid, &status, 0), pid);
-	CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	expect_exit(pid, 0);
 }

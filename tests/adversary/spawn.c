@@ -127,7 +127,7 @@ WITHOUT_TSAN(s33_child_of_vfork_is_served_as_its_parent)
 	stage_end(p->stage);
 }
 
-/* Holds every lock of the library from step 1 to step 2, in a thread of its own. */
+/* Holds every lock that a fork takes from step 1 to step 2, in a thread of its own. */
 static void hold_every_lock(struct stage *stage, void *arg)
 {
 	struct play *p = arg;

@@ -618,8 +618,8 @@ EVERY_DRIVER(stub_that_a_stranger_takes_is_a_panic)
 static bool works_within_a_cycle(const char *name)
 {
 	static const char *const all[] = {
-		"ch_status_text", "ch_why", "ch_config_init", "ch_thread_park",
-		"ch_thread_unpark", "ch_thread_poll", "ch_thread_poll_word", "ch_fiber_suspend",
+		"ch_status_text", "ch_why", "ch_thread_park", "ch_thread_unpark",
+		"ch_thread_poll", "ch_thread_poll_word", "ch_fiber_suspend",
 		"ch_fiber_resume", "ch_owner_cell", "ch_mark_owner", "ch_mark_stack",
 		"ch_mark_stacks", "ch_refs_visit", "ch_code_at", "ch_backtrace",
 		"ch_address_name", "ch_trap_describe", "ch_sink_status",

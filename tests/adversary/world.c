@@ -17,7 +17,7 @@ struct play {
 	_Atomic(int) step, ready, done;
 	_Atomic(uint64_t) calls;
 	struct stage *stage;
-	struct method m[4];
+	struct method m[3];
 	struct method dropped;
 	struct ch_heap *other;
 	bool is_told; /* m[0] sets go to 1 when entered */

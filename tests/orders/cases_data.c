@@ -166,10 +166,6 @@ static void end_cell(void)
 
 /* --- an owner's list of blocks against the owner's release --- */
 
-static void begin_released(void)
-{
-	order_as(1, make_block);
-}
 static void opens_blocks(void)
 {
 	for (int i = 0; i < 2; i++) {
@@ -286,7 +282,7 @@ const struct order_case cases_data[] = {
 	{"lists", 1000, scene_make, begin_lists, end_lists, {walks, idles, attaches}},
 	{"frames", 1000, make_section, begin_section, NULL, {frame_lives_once, unwinds}},
 	{"cell", 6000, scene_make, begin_cell, end_cell, {sets_entry, releases}},
-	{"released", 1000, scene_make, begin_released, NULL, {opens_blocks, releases_at_once}},
+	{"released", 1000, scene_make, begin_cell, NULL, {opens_blocks, releases_at_once}},
 	{"owner", 2000, scene_make, NULL, end_owners, {makes_owners, enters_owners}},
 	{"sampler", 1000, make_profiler, begin_sampler, NULL, {takes_samples, removes_sampler}},
 	{"locks", 1000, make_locked, NULL, NULL, {adds_under_locks, adds_under_locks}},

@@ -156,6 +156,7 @@ static struct ch_fiber *attach_fiber(int number)
 }
 static void begin_fibers(void)
 {
+	data = 0;
 	scene.heap->fibers = NULL;
 	leaves = attach_fiber(0);
 	comes = attach_fiber(1);
@@ -413,6 +414,7 @@ static void free_guarded(void)
 }
 static void begin_guard(void)
 {
+	data = 0;
 	order_as(1, make_guarded);
 }
 static void end_guard(void)
