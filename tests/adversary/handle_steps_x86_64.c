@@ -395,7 +395,7 @@ static void judge_user(struct play *p)
 TEST(point_has_its_user_when_others_visit_it)
 {
 	static const struct act act = {true, 1, is_point_last, open_for_a_point, attach_point,
-				       visit_point, judge_user};
+				       visit_point, judge_user, false};
 	play_all(&act, NULL, 3);
 }
 
