@@ -32,7 +32,7 @@
 
 byte st[2], gen[2], mk[2];
 byte code[2];     /* generation whose code the bytes of the slot are; 0 = traps */
-byte stamp[2];    /* DEAD: core syncs at the time of the last step of the quarantine */
+byte stamp[2];    /* DEAD: core syncs at the time of the death */
 bool died[2];     /* specification: a cycle has found it dead */
 bool named[2];    /* names of the outside world lead here */
 bool eA = 1, jA = 1; /* branch A -> D: its record, its bytes */
@@ -164,7 +164,7 @@ inline invalidate_D(t) {
 	}
 }
 
-/* --- quarantine: unlinked -> sync -> traps -> sync -> free, under the heap lock --- */
+/* --- quarantine: traps -> sync -> free, under the heap lock --- */
 
 /* to_traps: fill_with_traps. advance: ch__quarantine_advance, free_places, ch__block_recycle. */
 
@@ -176,19 +176,18 @@ inline to_traps(s) {
 }
 inline advance_one(s) {
 	if
-	:: st[s] == DEAD && code[s] != 0 && syncs > stamp[s] -> to_traps(s); stamp[s] = syncs
 #ifdef NO_QUARANTINE
-	:: st[s] == DEAD && code[s] == 0 -> st[s] = FREE; died[s] = 0
+	:: st[s] == DEAD -> st[s] = FREE; died[s] = 0
 #else
-	:: st[s] == DEAD && code[s] == 0 && syncs > stamp[s] -> st[s] = FREE; died[s] = 0
+	:: st[s] == DEAD && syncs > stamp[s] -> st[s] = FREE; died[s] = 0
 #endif
 	:: else
 	fi
 }
 inline advance() { atomic { advance_one(0); advance_one(1) } }
 
-/* kill, withdraw_names: names, generation even; the traps come with it when the cycle's sync has proved it
- * unlinked. */
+/* kill, withdraw_names: names, generation even; to_traps follows, since a cycle's sync has proved the block
+ * unlinked, or the VM vouches that nobody runs it. */
 inline withdraw(s) {
 	st[s] = DEAD;
 	if :: s == 1 -> eB = 0; jB = 0; edgeB = 0 :: else fi;
@@ -227,7 +226,7 @@ active proctype M1() provided (!stopped)
 		atomic { st[b] = OPEN; gen[b] = gen[b] + 1; named[b] = 1 };
 #endif
 		atomic { g = gen[b]; LEAVE(0) };
-		/* ch_edge_attach, add_edge: to D from the open block: not dead. */
+		/* ch_edge_attach, ch__edge_add: to D from the open block: not dead. */
 		if
 		:: b == 1 ->
 			atomic {
@@ -264,9 +263,9 @@ active proctype M1() provided (!stopped)
 			atomic { LEAVE(0); UNLOCK }
 		:: skip
 		fi;
-		/* ch_owner_set_entry, set_entry */
+		/* ch_owner_set_entry, set_entry: an attached thread takes no heap lock */
 		atomic {
-			!heap_lock && GATE ->
+			GATE ->
 			if
 			:: gen[b] == g && ALIVE(b) && st[b] == LIVE -> assert(!died[b]); own = b; newborn = 0
 			:: else
@@ -293,8 +292,9 @@ active proctype M1() provided (!stopped)
 			if
 			:: gen[b] == g && (st[b] == LIVE || st[b] == NOTENTRANT) ->
 				withdraw(b);
+				to_traps(b);
 #ifdef RELEASE_AT_ONCE
-				code[b] = 0; st[b] = FREE; died[b] = 0
+				st[b] = FREE; died[b] = 0
 #else
 				died[b] = 1
 #endif

@@ -31,7 +31,7 @@ bool has_finalizer = 1, queued; /* registered; on the list of those that are to 
 #define HANDLE 1       /* generation that the method's anchor and the weak table hold */
 /* owner */
 byte ogen = HANDLE, omark = 1;
-bool release_over;     /* specification: a release has returned */
+bool release_over;     /* the release's last store */
 bool released, has_entry = 1, cell = 1; /* the record says a block; the word leads to it */
 byte blocks_now = 1;
 /* block */
@@ -42,12 +42,18 @@ byte notices_due;      /* specification: deaths without their block_freed */
 byte in_block[2];      /* generation that a thread runs, 0 = none: the VM keeps it out of stacks' scan */
 /* cycle */
 byte cur = 1, completed = 1;
-bool freeze, inside[2], heap_lock, stopped, died; /* died, specification: the method's owner was found dead */
+bool freeze, inside[2], heap_lock, busy, stopped, died; /* died, specification: the method's owner was found dead */
 
 #define alive(m) (m >= completed)
 
 #define LOCK atomic { !heap_lock -> heap_lock = 1 }
 #define UNLOCK heap_lock = 0
+#ifdef NO_BUSY
+#define OWNER_LOCK skip
+#else
+#define OWNER_LOCK atomic { !busy -> busy = 1 }      /* ch__owner_lock */
+#endif
+#define OWNER_UNLOCK busy = 0
 #define ENTER(t) atomic { !freeze -> inside[t] = 1 } /* ch__region_enter */
 #define LEAVE(t) inside[t] = 0                       /* ch__region_leave */
 
@@ -108,9 +114,10 @@ inline compile(t) {
 	:: else -> LEAVE(t)
 	fi
 }
-/* ch_owner_set_entry: set_entry looks at the flag again after the cell was stored. */
+/* ch_owner_set_entry by an attached thread takes no heap lock; set_entry looks at the flag again
+ * after the cell was stored. */
 inline set_entry(t) {
-	LOCK; ENTER(t);
+	ENTER(t); OWNER_LOCK;
 	if
 	:: SAME && OWNER_ALIVE && !released && st == LIVE && alive(bmark) && block_of == ogen ->
 		assert(ogen == HANDLE && !died);
@@ -121,7 +128,7 @@ inline set_entry(t) {
 #endif
 	:: else
 	fi;
-	LEAVE(t); UNLOCK
+	OWNER_UNLOCK; LEAVE(t)
 }
 /* ch_owner_release(COLLECT): no lock, no region; at any moment, also between the steps of others */
 inline release() {
@@ -132,13 +139,13 @@ inline release() {
 }
 /* ch__invalidate_block */
 inline invalidate(t) {
-	LOCK; ENTER(t);
+	LOCK; ENTER(t); OWNER_LOCK;
 	if
 	:: st == LIVE && alive(bmark) && block_of == HANDLE && ogen == HANDLE ->
 		atomic { has_entry = 0; cell = 0; st = NOTENTRANT }
 	:: else
 	fi;
-	LEAVE(t); UNLOCK
+	OWNER_UNLOCK; LEAVE(t); UNLOCK
 }
 
 /* GC_invoke_finalizers, in any thread that allocates: it has the method on its stack meanwhile. */
@@ -161,6 +168,7 @@ inline run_finalizer(t) {
 /* kill, ch__owner_remove, ch__owner_reset_cell */
 inline kill() {
 	atomic {
+		OWNER_LOCK; OWNER_UNLOCK;
 		if :: has_entry && block_of == ogen -> has_entry = 0; cell = 0 :: else fi;
 		assert(!cell || released == 0 || block_of != ogen);
 		notices_due = notices_due + (st == OPEN -> 0 : 1);
@@ -248,7 +256,7 @@ inline mark_method() {
 		:: has_entry && !released && alive(bmark) -> bmark = cur
 #else
 		/* ch__owner_enters: of a release that was stopped half-way the cell still leads in */
-		:: has_entry && (!released || cell) && alive(bmark) -> bmark = cur
+		:: has_entry && !release_over && alive(bmark) -> bmark = cur
 #endif
 		:: else
 		fi

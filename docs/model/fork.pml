@@ -133,7 +133,7 @@ inline collect(side, t) {
 
 /* --- the handlers of fork --- */
 
-/* copy_chunk: page by page */
+/* copy_pool, copy_bytes: page by page */
 inline copy_code() {
 	code[AT(1, 0)] = code[AT(0, 0)];
 	code[AT(1, 1)] = code[AT(0, 1)];
@@ -177,7 +177,7 @@ inline parent() {
 	freeze[0] = 0;
 	UNLOCK(0)
 }
-/* child, ch__pool_fork_child, drop_other_threads */
+/* wake_heap, ch__pool_fork_child, lose_code, drop_other_threads */
 inline child() {
 #ifdef COPY_IN_CHILD
 	copy_code();
@@ -189,8 +189,17 @@ inline child() {
 #ifndef FREEZE_KEPT
 	freeze[1] = 0;
 #endif
-#ifndef LOCK_KEPT
-	UNLOCK(1);
+#ifndef CODE_KEPT
+	/* ch__blocks_kill: the places of a child without code stay in use. */
+	if
+	:: view[1] == NOTHING ->
+		enter(1, 0);
+		linked[1] = 0;
+		st[AT(1, 0)] = DEAD;
+		if :: st[AT(1, 1)] == OPEN || st[AT(1, 1)] == LIVE -> st[AT(1, 1)] = DEAD :: else fi;
+		LEAVE(1, 0)
+	:: else
+	fi;
 #endif
 #ifndef INSIDE_KEPT
 	inside[AT(1, 1)] = 0;
@@ -205,9 +214,14 @@ inline child() {
 	:: else
 	fi;
 #endif
+#ifndef LOCK_KEPT
+	UNLOCK(1);
+#endif
 	/* Nobody in this process is there to go on with it. */
-	assert(view[1] == NOTHING || st[AT(1, 1)] != OPEN);
-	assert(view[1] == NOTHING || st[AT(1, 1)] != DEAD || queued[AT(1, 1)])
+	assert(st[AT(1, 1)] != OPEN);
+	assert(view[1] == NOTHING || st[AT(1, 1)] != DEAD || queued[AT(1, 1)]);
+	/* No cell or branch leads to code that is not there. */
+	assert(view[1] != NOTHING || (st[AT(1, 0)] != LIVE && st[AT(1, 1)] != LIVE && !linked[1]))
 }
 
 active proctype M1()
@@ -243,7 +257,7 @@ proctype Child()
 	child();
 	/* A process without code goes on, and faults where it looks for some. */
 	if
-	:: view[1] == NOTHING -> goto done
+	:: view[1] == NOTHING -> goto last
 	:: else
 	fi;
 	do
@@ -254,7 +268,6 @@ proctype Child()
 	:: n >= STEPS -> break
 	od;
 	run_code(1);
-	collect(1, 0);
-	run_code(1);
-done:	skip
+last:	collect(1, 0);
+	run_code(1)
 }

@@ -29,6 +29,8 @@ byte who[32];            /* specification: number of the block that is record r 
 byte in = OUT;           /* place of the block that Reader runs in: on its stack, so that no cycle finds it dead */
 bool committed[BLOCKS + 1]; /* specification, by number */
 bool used[2];            /* specification: a block was made here */
+byte lies[BLOCKS + 1];   /* specification, by number: the place that a commit leaves */
+bool doomed[2];          /* specification: Sweep has chosen the record */
 byte made;
 
 /* --- Mutator --- */
@@ -46,7 +48,7 @@ inline next_generation() {
 
 active proctype Mutator()
 {
-	byte r, p;
+	byte r, p, q;
 	do
 	:: made < BLOCKS ->
 		if
@@ -57,21 +59,37 @@ active proctype Mutator()
 		:: atomic { !taken[0] -> taken[0] = 1; p = 0 }
 		:: atomic { !taken[1] -> taken[1] = 1; p = 1 }
 		fi;
+		/* A large block has both places till its commit, whose used bytes begin in the second. */
+		q = p;
+		if
+		:: atomic { !taken[1 - p] -> taken[1 - p] = 1; q = 1 - p }
+		:: skip
+		fi;
 		made++;
+		lies[made] = p;
 		/* write_record, ch__head_write: fields and head, then the generation */
 #ifdef GENERATION_BEFORE_FIELDS
 		next_generation();
 #endif
 		number[r] = made;
-		place[r] = p;
+		place[r] = q;
 		state[r] = OPEN;
-		d_step { word[p] = r; trap[p] = 0; used[p] = 1 };
+		d_step { word[q] = r; trap[q] = 0; if :: q == p -> used[p] = 1 :: else fi };
 #ifndef GENERATION_BEFORE_FIELDS
 		next_generation();
 #endif
 #ifdef START_AT_OPEN
 		start[p] = 1;
 #endif
+		/* shrink: the place of an open block moves */
+		if
+		:: q != p ->
+			d_step { word[p] = r; trap[p] = 0; used[p] = 1 };
+			place[r] = p;
+			d_step { word[q] = NO_INDEX; trap[q] = 1 };
+			taken[q] = 0
+		:: else
+		fi;
 		/* go_live: LIVE, then the start bit (ch__page_set_start) */
 #ifdef START_BEFORE_LIVE
 		start[p] = 1;
@@ -84,15 +102,15 @@ active proctype Mutator()
 	od
 }
 
-/* --- Sweep: kill (write_tombstone, generation, clear_start), fill_with_traps, ch__block_recycle --- */
+/* --- Sweep: kill (ch__tombstone_write, generation, ch__page_set_start, DEAD), fill_with_traps, ch__block_recycle --- */
 
 active proctype Sweep()
 {
 	byte r, p;
 end:	do
-	:: atomic { state[0] == LIVE && start[place[0]] && in != place[0] -> state[0] = DEAD; r = 0; p = place[0] };
+	:: atomic { state[0] == LIVE && start[place[0]] && in != place[0] -> doomed[0] = 1; r = 0; p = place[0] };
 		goto withdraw
-	:: atomic { state[1] == LIVE && start[place[1]] && in != place[1] -> state[1] = DEAD; r = 1; p = place[1] };
+	:: atomic { state[1] == LIVE && start[place[1]] && in != place[1] -> doomed[1] = 1; r = 1; p = place[1] };
 withdraw:
 #ifndef TOMBSTONE_LATE
 		tombstone[p] = number[r];
@@ -103,12 +121,13 @@ withdraw:
 #ifndef START_KEPT
 		start[p] = 0;
 #endif
+		state[r] = DEAD;
 		d_step { trap[p] = 1; word[p] = NO_INDEX };
 #ifdef TOMBSTONE_LATE
 		tombstone[p] = number[r];
 #endif
 		/* after a core sync */
-		state[r] = NONE;
+		atomic { state[r] = NONE; doomed[r] = 0 };
 		taken[p] = 0
 	od
 }
@@ -129,13 +148,18 @@ inline find(pc) {
 			if
 			:: before % 2 == 0 -> skip
 			:: else ->
+				fits = true;
+#ifndef STATE_LAST
+#ifndef NO_STATE_TEST
+				fits = state[index] != OPEN;
+#endif
+#endif
 				seen_place = place[index];
 				seen_number = number[index];
-				fits = true;
 #ifndef NO_RANGE_TEST
-				fits = seen_place == pc;
+				fits = fits && seen_place == pc;
 #endif
-#ifdef STATE_TEST
+#ifdef STATE_LAST
 				fits = fits && state[index] != OPEN;
 #endif
 #ifndef ONE_LOOK
@@ -161,9 +185,7 @@ active proctype Reader()
 			:: found != NO_INDEX ->
 				/* no mix: the fields are those of this generation, and the address is in it */
 				assert(who[16 * found + before] == seen_number && seen_place == pc);
-#ifdef STATE_TEST
-				assert(committed[seen_number]);
-#endif
+				assert(committed[seen_number] && lies[seen_number] == pc);
 				h_index = found; h_gen = before; h_number = seen_number
 			:: else
 			fi
@@ -196,8 +218,8 @@ active proctype Reader()
 	:: n < 2 ->
 		n++;
 		if
-		:: atomic { start[0] && !trap[0] && word[0] != NO_INDEX && state[word[0]] == LIVE -> in = 0 }
-		:: atomic { start[1] && !trap[1] && word[1] != NO_INDEX && state[word[1]] == LIVE -> in = 1 }
+		:: atomic { start[0] && !trap[0] && word[0] != NO_INDEX && state[word[0]] == LIVE && !doomed[word[0]] -> in = 0 }
+		:: atomic { start[1] && !trap[1] && word[1] != NO_INDEX && state[word[1]] == LIVE && !doomed[word[1]] -> in = 1 }
 		:: true
 		fi;
 		if

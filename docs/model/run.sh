@@ -44,6 +44,7 @@ assert finalize STALE_HANDLE
 assert finalize NO_ALIVE_TEST
 assert finalize COMMIT_DEAD_OWNER
 assert finalize SET_ENTRY_LOOKS_ONCE
+assert finalize NO_BUSY
 assert finalize FLAG_ENDS_ENTRY
 assert finalize OWNER_FREED_FIRST
 assert finalize RESURRECT
@@ -63,13 +64,15 @@ assert fork NO_FREEZE
 assert fork COPY_IN_CHILD
 assert fork VIEWS_INHERITED
 assert fork OPEN_KEPT
+assert fork CODE_KEPT
 deadlock fork FREEZE_KEPT
 deadlock fork LOCK_KEPT
 deadlock fork INSIDE_KEPT
 deadlock fork THREADS_KEPT
 
 pass lookup
-pass lookup STATE_TEST
+assert lookup NO_STATE_TEST
+assert lookup STATE_LAST
 assert lookup GENERATION_BEFORE_FIELDS
 assert lookup SAME_GENERATION
 assert lookup ONE_LOOK
@@ -92,7 +95,7 @@ deadlock stop WAIT_UNPARKED
 # What pan says: pass, assert, deadlock, or why it counts as none of them.
 verdict_of() { # verdict_of FOLDER
   [ -x "$1/pan" ] || { echo 'not built'; return; }
-  if ! grep -q 'errors: [0-9]' "$1/pan.log" || grep -qE 'max search depth too small|out of memory' "$1/pan.log"; then
+  if ! grep -q 'errors: [0-9]' "$1/pan.log" || grep -qE 'max search depth too small|out of memory|reached -DMEMLIM bound' "$1/pan.log"; then
     echo 'not finished'
   elif grep -q 'assertion violated' "$1/pan.log"; then
     echo assert

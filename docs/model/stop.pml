@@ -117,7 +117,7 @@ active proctype Cycle()
 		!inside[1];
 #endif
 		assert(!in_region[0] && !in_region[1]);
-		stopping = 1;              /* ch__world_stop, all_stopped */
+		stopping = 1;              /* ch__world_stop, running */
 		parked[0];
 		parked[1];
 		marking = 1;               /* collect_builtin: marks */

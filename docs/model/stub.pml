@@ -125,7 +125,7 @@ inline entry_of(t) {
 /* stub_hit: the return address on the stack is the root that holds Source. */
 inline stub_hit(t) {
 	asked = 0;
-	ENTER(t);                                /* read_hit: the stub's bytes, then the branch */
+	ENTER(t);                                /* find_source; the stub's bytes were read before */
 	assert(s_bytes);
 	if
 #ifdef LOSER_TRUSTS
