@@ -261,7 +261,8 @@ static bool watch(struct play *p, uint32_t regions)
 	for (int i = 0; i < 100000; i++)
 		if (atomic_load_explicit(&p->word, memory_order_relaxed) - from >= 2 * regions)
 			return true;
-	return false;
+	stage_pause(); /* the thread has no core of its own */
+	return atomic_load_explicit(&p->word, memory_order_relaxed) != from;
 }
 
 /* Marking needs this: no thread is in a region, and no thread comes in. */

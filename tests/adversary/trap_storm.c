@@ -101,7 +101,8 @@ static void storm(unsigned tombstones_log2)
 	const uint8_t *base = (const uint8_t *)s.rig.heap->pool->exec_base;
 	const size_t page = (size_t)1 << s.rig.heap->pool->page_log2;
 	ch_thread_park();
-	for (uint32_t i = 0; now_ns() < end || s.deaths < 1000 || !s.freed || !s.live || !s.open; i++) {
+	for (uint32_t i = 0;
+	     now_ns() < end || s.deaths < 1000 || !s.freed || !s.live || !s.open; i++) {
 		/* The first bytes of some pages: places used again all the time. */
 		make_up(&m, base + i % 3 * page + i * 7 % 160, (uintptr_t)base + 40);
 		if (!ch_trap_describe(s.rig.heap, &m.info, &m.context, caught.text,
