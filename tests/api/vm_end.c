@@ -101,9 +101,10 @@ static void end_all(void)
 
 TEST(blocks_of_a_vm_that_detaches_are_told_once_if_it_asked)
 {
+	struct ch_ops none = {.size = sizeof none};
 	struct ch_vm *later;
 	start(true);
-	CHECK_EQ(ch_vm_attach(rig.heap, NULL, (void *)8, &later), CH_OK);
+	CHECK_EQ(ch_vm_attach(rig.heap, &none, (void *)8, &later), CH_OK);
 	end_with_blocks_of_all_kinds();
 	check_told(1, BLOCKS, 1);
 	end_all();
