@@ -107,6 +107,7 @@ TEST(blocks_of_a_vm_that_detaches_are_told_once_if_it_asked)
 	CHECK_EQ(ch_vm_attach(rig.heap, &none, (void *)8, &later), CH_OK);
 	end_with_blocks_of_all_kinds();
 	check_told(1, BLOCKS, 1);
+	CHECK_EQ(ch_vm_detach(later), CH_OK);
 	end_all();
 	check_told(1, BLOCKS, 1);
 }

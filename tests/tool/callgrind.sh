@@ -261,6 +261,7 @@ callgrind_failure_leaves_no_file() {
   printf '1000 10 second\n' >"/tmp/perf-$two.map"
   printf "pid: $one\nevents: Ir\nfn=0x1000\n1 5\npid: $two\nevents: Ir\nfn=0x1000\n1 5\n" | "$names" - 2>"$work/err" |
     grep '^fn' | diff - <(printf 'fn=(1) first\nfn=(2) second\n') || fail 'two processes'
+  rm -f $map
 }
 
 # Everybody may put something at the name of a map in /tmp.
@@ -273,7 +274,7 @@ callgrind_believes_no_map_of_others() {
     grep -q "perf-$one.map: $2" "$work/err" || fail "of $1 it says: $(cat "$work/err")"
     rm -f "$map"
   }
-  mkfifo "$map"
+  mkfifo "$map" || fail "no pipe $map"
   refused 'a pipe' 'Operation not permitted'
   printf '1000 10 other\n' >"$work/other"
   ln -s "$work/other" "$map"
@@ -286,6 +287,7 @@ callgrind_believes_no_map_of_others() {
 }
 
 rules_hold() {
+  trap 'rm -f $map' EXIT
   rm -f "$work/new"
   callgrind_rules_of_the_format && callgrind_refuses_what_is_no_profile && callgrind_believes_no_map_of_others &&
     callgrind_failure_leaves_no_file

@@ -473,9 +473,13 @@ callgrind_dump_that_is_damaged() {
   diff "$work/to" "$work/leaves" >&2 || fail 'files are called otherwise'
   [ "$(find "$work" -type f | grep -c passwd)" = 1 ] || fail 'a name leads elsewhere'
   [ "$(LC_ALL=C tr -d '\n -~\377\376' <"$work/list" | wc -c)" = 0 ] || fail 'the list has control characters'
-  gdb -nx -batch -ex 'info line *0x2000' -ex 'info line *0x2001' -ex 'info symbol 0x2001' "$work/objects/00000008-with.lines__.elf" >"$work/got" 2>&1
-  grep -q 'Line 3 of "a.c"' "$work/got" && grep -q 'Line 4 of "a.c"' "$work/got" && grep -q 'with.lines__ + 1' "$work/got" ||
+  gdb -nx -batch -ex 'info line *0x2000' -ex 'info line *0x2001' -ex 'info symbol 0x2001' -ex 'x/4xb 0x2000' "$work/objects/00000008-with.lines__.elf" >"$work/got" 2>&1
+  grep -q 'Line 3 of "a.c"' "$work/got" && grep -q 'Line 4 of "a.c"' "$work/got" && grep -q 'with.lines__ + 1' "$work/got" &&
+    grep -q '0x90.*0x90.*0x90.*0xc3' "$work/got" ||
     fail "gdb says $(cat "$work/got")"
+  head -c -3 "$work/dump" >"$work/cut"
+  "$names" --elf="$work/cut-objects" --output="$work/list" "$work/cut" 2>"$work/err"
+  grep -q 'the last record is not whole' "$work/err" || fail "of a cut dump it says $(cat "$work/err")"
   for leaf in "printf ''" "head -c 39 '$work/dump'" "printf '%040d' 0" "sed 's/^DTiJ/JiTD/' '$work/dump'" \
     "sed 's/>/Q/' '$work/dump'" "python3 -c 'import sys; sys.stdout.buffer.write(open(\"$work/dump\", \"rb\").read().replace(bytes([62]), bytes([3]), 1))'"; do
     eval "$leaf" >"$work/bad"
@@ -579,34 +583,37 @@ END
 
 # ---- mutants ---------------------------------------------------------------------------------------------------------
 
+# try CASE NAMES: runs the case with this program in a folder of its own.
+try() { (names=$2 work=$work/case; rm -rf "$work"; mkdir "$work"; "$1"); }
 # rule CASE FILE PATTERN TEXT: in a copy of the tool the line with the pattern gets another text; the case must notice.
+tried=
 rule() {
+  [[ " $tried " == *" $1 "* ]] || try "$1" "$names" || fail "$1 itself"
+  tried+=" $1"
   rm -rf "$work/broken"
   mkdir -p "$work/broken/tools"
   cp -r tools/callgrind "$work/broken/tools"
   sed -i "s@$3@$4@" "$work/broken/tools/callgrind/$2"
   ! cmp -s "tools/callgrind/$2" "$work/broken/tools/callgrind/$2" || fail "there is no '$3' in $2 to break"
   # The library's part of it is the build's, under whose checker it is linked; other files are compiled once.
-  mkdir -p "$work/objects"
+  mkdir -p "$work/compiled"
   local file
   for file in tools/callgrind/*.c; do
     file=${file##*/}
-    [ -e "$work/objects/$file.o" ] || "$cc" -O0 -w ${san:+"-fsanitize=$san"} -I. -c -o "$work/objects/$file.o" "tools/callgrind/$file" || fail "$file does not compile"
+    [ -e "$work/compiled/$file.o" ] || "$cc" -O0 -w ${san:+"-fsanitize=$san"} -I. -c -o "$work/compiled/$file.o" "tools/callgrind/$file" || fail "$file does not compile"
   done
   rm -rf "$work/linked"
-  cp -r "$work/objects" "$work/linked"
+  cp -r "$work/compiled" "$work/linked"
   (cd "$work/broken" && "$cc" -O0 -w ${san:+"-fsanitize=$san"} -I. -I"$here" -c -o "$work/linked/$2.o" "tools/callgrind/$2") 2>"$work/err" ||
     fail "$3: $(cat "$work/err")"
   "$cc" ${san:+"-fsanitize=$san"} -o "$work/broken/names" "$work"/linked/*.o "$build/obj/rooms.a" -lm -ldl -pthread 2>"$work/err" ||
     fail "$3: $(cat "$work/err")"
-  (names=$work/broken/names; "$1") >/dev/null 2>&1 && fail "$1 does not notice when '$3' is '$4'"
+  try "$1" "$work/broken/names" >/dev/null 2>&1 && fail "$1 does not notice when '$3' is '$4'"
   count=$((count + 1))
 }
 
 callgrind_broken_graphs_are_noticed() {
   local count=0 names_of=callgrind_json_names_no_machine stacks=callgrind_stacks_lose_no_cost diff=callgrind_difference_of_two_graphs
-  local c
-  for c in $names_of $stacks $diff; do ("$c") || fail "$c itself"; done
   rule callgrind_output_behind_a_link output.c 'is_there ? realpath(path, NULL) :' ''
   rule callgrind_output_behind_a_link output.c 'is_there ? stream_of(&there)' '0 ? NULL'
   rule $names_of redact.c 'may_be_block = may_be_symbol = true' ''

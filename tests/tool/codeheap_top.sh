@@ -635,17 +635,26 @@ WORDS
   "$top" --help | grep -q -- '--svg' || fail '--help'
 }
 
+# try CASE TOP: runs the case with this program in a folder of its own.
+try() {
+  rm -rf "$work/case"
+  mkdir "$work/case"
+  cp "$work/stress.scm" "$work/case"
+  (trap end_writer EXIT; work=$work/case top=$2; "$1")
+}
 # rule CASE FILE PATTERN TEXT: in a copy of the program the pattern becomes another text; the case must notice.
+tried=
 rule() {
   local broken=$work/broken
+  [[ " $tried " == *" $1 "* ]] || try "$1" "$top" || fail "$1 itself"
+  tried+=" $1"
   rm -rf "$broken"
   mkdir -p "$broken/tools"
   cp -r tools/codeheap-top tools/draw "$broken/tools"
-  cp "$work/stress.scm" "$broken"
   sed -i "s@$3@$4@" "$broken/tools/$2"
   ! cmp -s "tools/$2" "$broken/tools/$2" || fail "there is no '$3' in $2 to break"
   (cd "$broken" && gcc -std=gnu11 -O1 -w -I. -I"$here" -o top tools/{codeheap-top,draw}/*.c "$here/flame/flame_text.c") 2>"$work/err" || fail "$3: $(cat "$work/err")"
-  (trap end_writer EXIT; work=$broken top=$broken/top; "$1") >/dev/null 2>&1 && fail "$1 does not notice when '$3' is '$4'"
+  try "$1" "$broken/top" >/dev/null 2>&1 && fail "$1 does not notice when '$3' is '$4'"
   return 0
 }
 
